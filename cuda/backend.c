@@ -6,11 +6,11 @@
 /* Kernels count blocks in 32 bits. */
 static bool supports(void *device, const tartan_op *op, const char **out_reason) {
     (void)device;
-    tartan_i_operand operands[TARTAN_I_MAX_OPERANDS];
-    const int32_t count = tartan_cuda_host->operands(op, operands);
-    for (int32_t i = 0; i < count; i++) {
-        const tartan_layout *layout =
-            operands[i].matrix != NULL ? operands[i].matrix->layout : operands[i].layout;
+    *out_reason = "it does not have this operation";
+    if (tartan_cuda_kernels_of(op->kind) == NULL) return false;
+    for (int32_t i = 0; i < op->noperands; i++) {
+        const tartan_i_operand *one = &op->operands[i];
+        const tartan_layout *layout = one->matrix != NULL ? one->matrix->layout : one->layout;
         if (layout != NULL && layout->blocks > INT32_MAX) {
             *out_reason = "the layout has 2^31 blocks or more";
             return false;
@@ -21,10 +21,8 @@ static bool supports(void *device, const tartan_op *op, const char **out_reason)
 
 /* Refuses operands that are not in the device's memory. */
 static tartan_status check_operands(tartan_cuda_queue *queue, const tartan_op *op) {
-    tartan_i_operand operands[TARTAN_I_MAX_OPERANDS];
-    const int32_t count = tartan_cuda_host->operands(op, operands);
-    for (int32_t i = 0; i < count; i++) {
-        const tartan_i_operand *one = &operands[i];
+    for (int32_t i = 0; i < op->noperands; i++) {
+        const tartan_i_operand *one = &op->operands[i];
         const void *pointer = NULL;
         if (one->matrix != NULL && one->matrix->layout->blocks > 0) pointer = one->matrix->values;
         if (one->array != NULL && !tartan_i_array_is_empty(one->array)) pointer = one->array->data;
@@ -44,50 +42,26 @@ static tartan_status launch(tartan_cuda_queue *queue, const char *function,
     return kernels->rows[chosen].launch(function, queue, problem);
 }
 
-static tartan_status run(const tartan_context *context, const tartan_op *op,
-                         const tartan_cuda_kernels *kernels, const void *problem) {
+static tartan_status run(const tartan_context *context, const tartan_op *op) {
+    tartan_cuda_problem problem;
+    const tartan_cuda_kernels *kernels = tartan_cuda_kernels_of(op->kind);
+    PASS(tartan_cuda_problem_of(tartan_cuda_host, context, op, &problem));
+    if (problem.nothing) return TARTAN_OK;
     tartan_cuda_queue *queue = context->device;
     tartan_cuda_entered entered;
     tartan_cuda_enter(context->options.device_id, &entered);
     tartan_status status = check_operands(queue, op);
-    if (status == TARTAN_OK) status = launch(queue, op->function, kernels, problem);
+    if (status == TARTAN_OK) status = launch(queue, op->function, kernels, &problem.of);
     tartan_cuda_leave(&entered);
     return status;
 }
 
-#define RUN(NAME, name)                                                                                      \
-    static tartan_status run_##name(const tartan_context *context, const tartan_op_##name *op) {             \
-        const tartan_op any = {.kind = TARTAN_OP_##NAME, .name = *op};                                       \
-        tartan_cuda_##name problem;                                                                          \
-        PASS(tartan_cuda_##name##_of(tartan_cuda_host, context, op, &problem));                              \
-        if (problem.nothing) return TARTAN_OK;                                                               \
-        return run(context, &any, &tartan_cuda_##name##_kernels, &problem);                                  \
-    }
-TARTAN_CUDA_OPERATIONS(RUN)
-#undef RUN
-
-#define EXPLAIN(NAME, name)                                                                                  \
-    static tartan_status explain_##name(const tartan_context *context, const tartan_op *op,                  \
-                                        tartan_i_text *text) {                                               \
-        tartan_cuda_##name problem;                                                                          \
-        PASS(tartan_cuda_##name##_of(tartan_cuda_host, context, &op->name, &problem));                       \
-        tartan_cuda_explain(tartan_cuda_host, &tartan_cuda_##name##_kernels,                                 \
-                            tartan_cuda_queue_chip(context->device), &problem, text);                        \
-        return text->status;                                                                                 \
-    }
-TARTAN_CUDA_OPERATIONS(EXPLAIN)
-#undef EXPLAIN
-
 static tartan_status explain(const tartan_context *context, const tartan_op *op, tartan_i_text *text) {
-    switch (op->kind) {
-#define CASE(NAME, name)                                                                                     \
-    case TARTAN_OP_##NAME:                                                                                   \
-        return explain_##name(context, op, text);
-        TARTAN_CUDA_OPERATIONS(CASE)
-#undef CASE
-    default:
-        return tartan_cuda_host->fail(TARTAN_ERR_UNSUPPORTED, op->function, "the operation has no kernels");
-    }
+    tartan_cuda_problem problem;
+    PASS(tartan_cuda_problem_of(tartan_cuda_host, context, op, &problem));
+    tartan_cuda_explain(tartan_cuda_host, tartan_cuda_kernels_of(op->kind),
+                        tartan_cuda_queue_chip(context->device), &problem.of, text);
+    return text->status;
 }
 
 static const tartan_backend backend = {
@@ -113,10 +87,8 @@ static const tartan_backend backend = {
     .index_fetch = tartan_cuda_index_fetch,
     .index_release = tartan_cuda_index_release,
     .supports = supports,
-#define SLOT(NAME, name) .name = run_##name,
-    TARTAN_CUDA_OPERATIONS(SLOT)
-#undef SLOT
-        .explain = explain,
+    .run = run,
+    .explain = explain,
 };
 
 __attribute__((visibility("default"))) const tartan_backend *tartan_plugin_get(const tartan_host *host);

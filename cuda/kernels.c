@@ -109,6 +109,15 @@ TABLE(conv_normalize, {.name = "conv_normalize_plain", .launch = tartan_cuda_con
 TABLE(conv_normalize_gradient,
       {.name = "conv_normalize_gradient_plain", .launch = tartan_cuda_conv_normalize_gradient_plain});
 
+const tartan_cuda_kernels *tartan_cuda_kernels_of(tartan_op_kind kind) {
+    static const tartan_cuda_kernels *const all[TARTAN_OP_COUNT] = {
+#define KERNELS(NAME, name) [TARTAN_OP_##NAME] = &tartan_cuda_##name##_kernels,
+        TARTAN_CUDA_OPERATIONS(KERNELS)
+#undef KERNELS
+    };
+    return all[kind];
+}
+
 /* ---- The choice ---- */
 
 const char *tartan_cuda_kernel_refuses(const tartan_cuda_kernel *kernel, const tartan_cuda_chip *chip,

@@ -35,6 +35,9 @@ typedef struct tartan_cuda_kernels {
 TARTAN_CUDA_OPERATIONS(TARTAN_CUDA_TABLE)
 #undef TARTAN_CUDA_TABLE
 
+/* Those of a kind of operations; NULL if it has none. */
+const tartan_cuda_kernels *tartan_cuda_kernels_of(tartan_op_kind kind);
+
 tartan_cuda_launching tartan_cuda_spmm_plain, tartan_cuda_spmm_simt, tartan_cuda_spmm_mma,
     tartan_cuda_spmm_wgmma, tartan_cuda_spmm_swapped, tartan_cuda_spmm_narrow, tartan_cuda_spmm_dense;
 tartan_cuda_launching tartan_cuda_sddmm_plain, tartan_cuda_sddmm_mma, tartan_cuda_sddmm_wgmma;

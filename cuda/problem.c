@@ -380,3 +380,18 @@ tartan_status tartan_cuda_block_softmax_gradient_of(const tartan_host *host, con
     out->nothing = op->y->layout->blocks == 0;
     return TARTAN_OK;
 }
+
+tartan_status tartan_cuda_problem_of(const tartan_host *host, const tartan_context *context,
+                                     const tartan_op *op, tartan_cuda_problem *out) {
+    switch (op->kind) {
+#define PROBLEM(NAME, name)                                                                                  \
+    case TARTAN_OP_##NAME:                                                                                   \
+        PASS(tartan_cuda_##name##_of(host, context, &op->name, &out->of.name));                              \
+        out->nothing = out->of.name.nothing;                                                                 \
+        return TARTAN_OK;
+        TARTAN_CUDA_OPERATIONS(PROBLEM)
+#undef PROBLEM
+    default:
+        return host->fail(TARTAN_ERR_INTERNAL, op->function, "the operation has no kernels");
+    }
+}

@@ -321,6 +321,19 @@ typedef struct tartan_cuda_block_softmax_gradient {
 TARTAN_CUDA_OPERATIONS(TARTAN_CUDA_PROBLEM_OF)
 #undef TARTAN_CUDA_PROBLEM_OF
 
+/* The problem of any operation that has kernels. */
+typedef struct tartan_cuda_problem {
+    bool nothing; /* to compute */
+    union {
+#define TARTAN_CUDA_MEMBER(NAME, name) tartan_cuda_##name name;
+        TARTAN_CUDA_OPERATIONS(TARTAN_CUDA_MEMBER)
+#undef TARTAN_CUDA_MEMBER
+    } of;
+} tartan_cuda_problem;
+
+tartan_status tartan_cuda_problem_of(const tartan_host *host, const tartan_context *context,
+                                     const tartan_op *op, tartan_cuda_problem *out);
+
 #ifdef __cplusplus
 }
 #endif

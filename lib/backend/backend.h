@@ -8,7 +8,7 @@
 #include "core/memory.h"
 #include "layout/plans.h"
 
-enum { TARTAN_BACKEND_ABI = 21 };
+enum { TARTAN_BACKEND_ABI = 22 };
 
 typedef enum tartan_copy_kind {
     TARTAN_COPY_TO_DEVICE, /* returns when the source may change */
@@ -75,11 +75,8 @@ struct tartan_backend {
     void (*index_release)(void *index, void *device);
     /* Whether the backend can run the operation; `out_reason` (static text) says why not. */
     bool (*supports)(void *device, const tartan_op *op, const char **out_reason);
-    /* One slot per operation; NULL if the backend does not have it. */
-#define TARTAN_I_SLOT(NAME, name)                                                                            \
-    tartan_status (*name)(const tartan_context *context, const tartan_op_##name *op);
-    TARTAN_I_OPERATIONS(TARTAN_I_SLOT)
-#undef TARTAN_I_SLOT
+    /* Runs an operation that it supports; op->operands lists what that uses. */
+    tartan_status (*run)(const tartan_context *context, const tartan_op *op);
     /* Appends to `text` the members of a JSON object, without its braces: "kernel", "why", "refused": [{"kernel",
      * "why"}], "expected_tflops" (number or null). */
     tartan_status (*explain)(const tartan_context *context, const tartan_op *op, tartan_i_text *text);
@@ -96,7 +93,6 @@ typedef struct tartan_host {
                           void *user, void (*release)(void *plan), void **out);
     tartan_status (*mask_plan)(const tartan_block_mask *block_mask, const tartan_i_plan_key *key,
                                tartan_i_plan_make make, void *user, void (*release)(void *plan), void **out);
-    int32_t (*operands)(const tartan_op *op, tartan_i_operand out[TARTAN_I_MAX_OPERANDS]);
     const tartan_backend *cpu; /* for devices whose memory the CPU can read while they work */
 } tartan_host;
 
@@ -118,8 +114,8 @@ bool tartan_i_backend_supports(const tartan_context *context, const tartan_op *o
 bool tartan_i_explaining(void);
 tartan_status tartan_i_explain(const tartan_context *context, const tartan_op *op);
 
-/* Runs the operation on the context's backend if it supports it. lib/device/run.h orders it after other queues'
- * work. */
+/* Runs the operation on the context's backend if it supports it, with a list of operands unless it has one. lib/device/run.h
+ * orders it after other queues' work. */
 tartan_status tartan_i_backend_run(const tartan_context *context, const tartan_op *op);
 
 /* Plug-ins export this as tartan_plugin_get. `host` lives as long as the process. A plug-in that was made for another

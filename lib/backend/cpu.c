@@ -62,23 +62,8 @@ static void cpu_release(void *owner, void *device) {
 
 static bool cpu_supports(void *device, const tartan_op *op, const char **out_reason) {
     (void)device;
-    (void)op;
-    *out_reason = "";
-    return true;
-}
-
-/* On a dynamic layout, an operation uses the blocks of the last mask. */
-static tartan_status run_spmm(const tartan_context *context, const tartan_op_spmm *op) {
-    tartan_matrix a;
-    tartan_array gates;
-    const tartan_op_spmm now = tartan_i_cpu_spmm_now(op, &a, &gates);
-    return tartan_i_cpu_spmm(context, &now);
-}
-static tartan_status run_sddmm(const tartan_context *context, const tartan_op_sddmm *op) {
-    tartan_op_sddmm now = *op;
-    tartan_matrix s;
-    now.s = (tartan_matrix *)tartan_i_cpu_matrix_now(op->s, &s);
-    return tartan_i_cpu_sddmm(context, &now);
+    *out_reason = "it does not have this operation";
+    return tartan_i_cpu_table[op->kind].count > 0;
 }
 
 const tartan_backend tartan_i_backend_cpu = {
@@ -99,31 +84,7 @@ const tartan_backend tartan_i_backend_cpu = {
     .index_fetch = tartan_i_cpu_index_fetch,
     .index_release = tartan_i_cpu_index_release,
     .supports = cpu_supports,
-    .spmm = run_spmm,
-    .sddmm = run_sddmm,
-    .gate_gradient = tartan_i_cpu_gate_gradient,
-    .growth_score = tartan_i_cpu_growth_score,
-    .block_copy = tartan_i_cpu_block_copy,
-    .block_norms = tartan_i_cpu_block_norms,
-    .elementwise = tartan_i_cpu_elementwise,
-    .elements = tartan_i_cpu_elements,
-    .reduce = tartan_i_cpu_reduce,
-    .compare = tartan_i_cpu_compare,
-    .attention_forward = tartan_i_cpu_attention_forward,
-    .attention_backward = tartan_i_cpu_attention_backward,
-    .attention_bias_gradient = tartan_i_cpu_attention_bias_gradient,
-    .attention_merge = tartan_i_cpu_attention_merge,
-    .block_softmax = tartan_i_cpu_block_softmax,
-    .block_softmax_gradient = tartan_i_cpu_block_softmax_gradient,
-    .window_pool = tartan_i_cpu_window_pool,
-    .window_gather = tartan_i_cpu_window_gather,
-    .window_scatter = tartan_i_cpu_window_scatter,
-    .conv = tartan_i_cpu_conv,
-    .conv_filter_gradient = tartan_i_cpu_conv_filter_gradient,
-    .channel_linear = tartan_i_cpu_channel_linear,
-    .channel_linear_gradient = tartan_i_cpu_channel_linear_gradient,
-    .conv_normalize = tartan_i_cpu_conv_normalize,
-    .conv_normalize_gradient = tartan_i_cpu_conv_normalize_gradient,
+    .run = tartan_i_cpu_run,
     .explain = tartan_i_cpu_explain,
 };
 

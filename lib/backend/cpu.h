@@ -8,52 +8,69 @@
 #include "core/parallel.h"
 #include "kernels/kernels.h"
 
+/* ---- Rows: how the CPU runs an operation ---- */
+
+typedef struct tartan_i_cpu_row {
+    const char *name;
+    /* Why it is not for this operation (static text), or NULL; without it, it is for all. The first row that does not refuse runs. */
+    const char *(*refuses)(const tartan_context *context, const tartan_op *op);
+    /* The rate to expect, in useful operations a second; without it, or 0: unknown. */
+    double (*rate)(const tartan_context *context, const tartan_op *op);
+    tartan_status (*run)(const tartan_context *context, const tartan_op *op);
+    const char *why; /* it is the one, where rows before it refused or rows after it would also do */
+} tartan_i_cpu_row;
+
+typedef struct tartan_i_cpu_rows {
+    int32_t count;
+    const tartan_i_cpu_row *rows;
+} tartan_i_cpu_rows;
+
+extern const tartan_i_cpu_rows tartan_i_cpu_table[TARTAN_OP_COUNT];
+
+const tartan_i_cpu_row *tartan_i_cpu_choose(const tartan_context *context, const tartan_op *op);
+tartan_status tartan_i_cpu_run(const tartan_context *context, const tartan_op *op);
+
+/* ---- Products ---- */
+
 tartan_status tartan_i_cpu_spmm(const tartan_context *context, const tartan_op_spmm *op);
-/* The part of tartan_i_cpu_spmm that has few columns; whether it is the better way. */
-bool tartan_i_cpu_spmm_is_narrow(const tartan_context *context, const tartan_op_spmm *op);
+/* With few columns; why it is not the way of this product, or NULL. */
+const char *tartan_i_cpu_spmm_narrow_refuses(const tartan_context *context, const tartan_op_spmm *op);
+tartan_status tartan_i_cpu_spmm_narrow(const tartan_context *context, const tartan_op_spmm *op);
 /* Whether n columns are few enough for it, with blocks of `out_block` rows of op(A). */
 bool tartan_i_cpu_few_columns(const tartan_i_product *product, int64_t out_block, int64_t n);
-tartan_status tartan_i_cpu_spmm_narrow(const tartan_context *context, const tartan_op_spmm *op);
-/* The part that has one column, or few and small blocks; whether it is the better way. */
-bool tartan_i_cpu_spmm_is_vector(const tartan_context *context, const tartan_op_spmm *op);
+/* With one column, or few and small blocks. */
+const char *tartan_i_cpu_spmm_vector_refuses(const tartan_context *context, const tartan_op_spmm *op);
 tartan_status tartan_i_cpu_spmm_vector(const tartan_context *context, const tartan_op_spmm *op);
 tartan_status tartan_i_cpu_sddmm(const tartan_context *context, const tartan_op_sddmm *op);
-tartan_status tartan_i_cpu_gate_gradient(const tartan_context *context, const tartan_op_gate_gradient *op);
-tartan_status tartan_i_cpu_growth_score(const tartan_context *context, const tartan_op_growth_score *op);
-tartan_status tartan_i_cpu_block_copy(const tartan_context *context, const tartan_op_block_copy *op);
-tartan_status tartan_i_cpu_block_norms(const tartan_context *context, const tartan_op_block_norms *op);
-tartan_status tartan_i_cpu_elementwise(const tartan_context *context, const tartan_op_elementwise *op);
-tartan_status tartan_i_cpu_elements(const tartan_context *context, const tartan_op_elements *op);
-tartan_status tartan_i_cpu_reduce(const tartan_context *context, const tartan_op_reduce *op);
-tartan_status tartan_i_cpu_compare(const tartan_context *context, const tartan_op_compare *op);
 
-tartan_status tartan_i_cpu_attention_forward(const tartan_context *context,
-                                             const tartan_op_attention_forward *op);
-tartan_status tartan_i_cpu_attention_backward(const tartan_context *context,
-                                              const tartan_op_attention_backward *op);
-tartan_status tartan_i_cpu_attention_bias_gradient(const tartan_context *context,
-                                                   const tartan_op_attention_bias_gradient *op);
+/* ---- Functions of rows ---- */
 
-tartan_status tartan_i_cpu_attention_merge(const tartan_context *context,
-                                           const tartan_op_attention_merge *op);
-tartan_status tartan_i_cpu_block_softmax(const tartan_context *context, const tartan_op_block_softmax *op);
-tartan_status tartan_i_cpu_block_softmax_gradient(const tartan_context *context,
-                                                  const tartan_op_block_softmax_gradient *op);
-
-tartan_status tartan_i_cpu_window_pool(const tartan_context *context, const tartan_op_window_pool *op);
-tartan_status tartan_i_cpu_window_gather(const tartan_context *context, const tartan_op_window_gather *op);
-tartan_status tartan_i_cpu_window_scatter(const tartan_context *context, const tartan_op_window_scatter *op);
-tartan_status tartan_i_cpu_conv(const tartan_context *context, const tartan_op_conv *op);
-tartan_status tartan_i_cpu_conv_filter_gradient(const tartan_context *context,
-                                                const tartan_op_conv_filter_gradient *op);
-
-tartan_status tartan_i_cpu_channel_linear(const tartan_context *context, const tartan_op_channel_linear *op);
-tartan_status tartan_i_cpu_channel_linear_gradient(const tartan_context *context,
-                                                   const tartan_op_channel_linear_gradient *op);
-
-tartan_status tartan_i_cpu_conv_normalize(const tartan_context *context, const tartan_op_conv_normalize *op);
-tartan_status tartan_i_cpu_conv_normalize_gradient(const tartan_context *context,
-                                                   const tartan_op_conv_normalize_gradient *op);
+#define TARTAN_I_CPU_FUNCTION(name)                                                                          \
+    tartan_status tartan_i_cpu_##name(const tartan_context *context, const tartan_op *any);
+TARTAN_I_CPU_FUNCTION(gate_gradient)
+TARTAN_I_CPU_FUNCTION(growth_score)
+TARTAN_I_CPU_FUNCTION(block_copy)
+TARTAN_I_CPU_FUNCTION(block_norms)
+TARTAN_I_CPU_FUNCTION(elementwise)
+TARTAN_I_CPU_FUNCTION(elements)
+TARTAN_I_CPU_FUNCTION(reduce)
+TARTAN_I_CPU_FUNCTION(compare)
+TARTAN_I_CPU_FUNCTION(attention_forward)
+TARTAN_I_CPU_FUNCTION(attention_backward)
+TARTAN_I_CPU_FUNCTION(attention_bias_gradient)
+TARTAN_I_CPU_FUNCTION(attention_merge)
+TARTAN_I_CPU_FUNCTION(block_softmax)
+TARTAN_I_CPU_FUNCTION(block_softmax_gradient)
+TARTAN_I_CPU_FUNCTION(window_pool)
+TARTAN_I_CPU_FUNCTION(window_gather)
+TARTAN_I_CPU_FUNCTION(window_scatter)
+TARTAN_I_CPU_FUNCTION(conv)
+TARTAN_I_CPU_FUNCTION(conv_filter_gradient)
+TARTAN_I_CPU_FUNCTION(channel_linear)
+TARTAN_I_CPU_FUNCTION(channel_linear_gradient)
+TARTAN_I_CPU_FUNCTION(conv_normalize)
+TARTAN_I_CPU_FUNCTION(conv_normalize_gradient)
+#undef TARTAN_I_CPU_FUNCTION
 
 /* The slot `explain` of the backend table. */
 tartan_status tartan_i_cpu_explain(const tartan_context *context, const tartan_op *op, tartan_i_text *text);

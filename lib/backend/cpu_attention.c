@@ -193,7 +193,8 @@ static tartan_status get_memory(forward *f) {
 }
 
 tartan_status tartan_i_cpu_attention_forward(const tartan_context *context,
-                                             const tartan_op_attention_forward *op) {
+                                             const tartan_op *any) {
+    const tartan_op_attention_forward *op = &any->attention_forward;
     forward f = {.p = tartan_i_cpu_attention_plan(context, &op->in), .op = op};
     tartan_i_cpu_attention *p = &f.p;
     if (p->entries == 0 || p->layout->grid_rows == 0) return TARTAN_OK;

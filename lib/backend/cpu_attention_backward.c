@@ -256,7 +256,8 @@ static tartan_status get_memory(backward *b) {
 }
 
 tartan_status tartan_i_cpu_attention_backward(const tartan_context *context,
-                                              const tartan_op_attention_backward *op) {
+                                              const tartan_op *any) {
+    const tartan_op_attention_backward *op = &any->attention_backward;
     if (tartan_i_array_elements(op->q_grad) + tartan_i_array_elements(op->k_grad) == 0) return TARTAN_OK;
     backward b = plan(context, op);
     tartan_i_cpu_attention *p = &b.s.p;

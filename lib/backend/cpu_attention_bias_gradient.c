@@ -245,7 +245,8 @@ static void compute_bias(bias_gradient *b) {
 }
 
 tartan_status tartan_i_cpu_attention_bias_gradient(const tartan_context *context,
-                                                   const tartan_op_attention_bias_gradient *op) {
+                                                   const tartan_op *any) {
+    const tartan_op_attention_bias_gradient *op = &any->attention_bias_gradient;
     bias_gradient b = {.p = tartan_i_cpu_attention_plan(context, &op->in), .op = op};
     tartan_i_cpu_attention *p = &b.p;
     tartan_i_cpu_attention_use(p, tartan_i_cpu_kernels(op->in.q->dtype));

@@ -90,7 +90,8 @@ static void merge_task(void *data, int32_t worker) {
 }
 
 tartan_status tartan_i_cpu_attention_merge(const tartan_context *context,
-                                           const tartan_op_attention_merge *op) {
+                                           const tartan_op *any) {
+    const tartan_op_attention_merge *op = &any->attention_merge;
     merge p = {.context = context,
                .op = op,
                .k = tartan_i_cpu_kernels(op->out->dtype),

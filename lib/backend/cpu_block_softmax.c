@@ -278,7 +278,8 @@ static void gradient_task(void *data, int32_t worker) {
 /* About as many operations as an element takes. */
 enum { WORK = 16 };
 
-tartan_status tartan_i_cpu_block_softmax(const tartan_context *context, const tartan_op_block_softmax *op) {
+tartan_status tartan_i_cpu_block_softmax(const tartan_context *context, const tartan_op *any) {
+    const tartan_op_block_softmax *op = &any->block_softmax;
     tartan_matrix x, y;
     softmax f = {.p = {.context = context,
                        .layout = tartan_i_cpu_layout_now(op->x->layout),
@@ -296,7 +297,8 @@ tartan_status tartan_i_cpu_block_softmax(const tartan_context *context, const ta
 }
 
 tartan_status tartan_i_cpu_block_softmax_gradient(const tartan_context *context,
-                                                  const tartan_op_block_softmax_gradient *op) {
+                                                  const tartan_op *any) {
+    const tartan_op_block_softmax_gradient *op = &any->block_softmax_gradient;
     tartan_matrix y, dy, dx;
     gradient g = {.p = {.context = context,
                         .layout = tartan_i_cpu_layout_now(op->y->layout),

@@ -29,7 +29,8 @@ static void copy_task(void *data, int32_t worker) {
     }
 }
 
-tartan_status tartan_i_cpu_block_copy(const tartan_context *context, const tartan_op_block_copy *op) {
+tartan_status tartan_i_cpu_block_copy(const tartan_context *context, const tartan_op *any) {
+    const tartan_op_block_copy *op = &any->block_copy;
     copy_work p = {.context = context, .op = op};
     p.count = op->targets != NULL ? op->from->layout->blocks : op->to->layout->blocks;
     tartan_i_parallel(context, context->threads, (double)p.count * (double)tartan_i_block_elements(op->to),
@@ -124,7 +125,8 @@ static void norms_task(void *data, int32_t worker) {
     }
 }
 
-tartan_status tartan_i_cpu_block_norms(const tartan_context *context, const tartan_op_block_norms *op) {
+tartan_status tartan_i_cpu_block_norms(const tartan_context *context, const tartan_op *any) {
+    const tartan_op_block_norms *op = &any->block_norms;
     norms_work p = {.context = context, .op = op, .count = op->matrix->layout->blocks};
     tartan_i_parallel(context, context->threads,
                       2.0 * (double)p.count * (double)tartan_i_block_elements(op->matrix), norms_task, &p);

@@ -173,7 +173,8 @@ static void forward_task(void *data, int32_t worker) {
 /* About as many operations as an element takes. */
 enum { WORK = 8 };
 
-tartan_status tartan_i_cpu_channel_linear(const tartan_context *context, const tartan_op_channel_linear *op) {
+tartan_status tartan_i_cpu_channel_linear(const tartan_context *context, const tartan_op *any) {
+    const tartan_op_channel_linear *op = &any->channel_linear;
     forward f = {.p = {.edges = op->edges, .relu = op->relu, .bias_first = op->bias_first}};
     if (tartan_i_array_is_empty(op->x)) return TARTAN_OK;
     PASS(start(context, op->x, op->gain, op->bias, &f.p));
@@ -274,7 +275,8 @@ static void store_sums(const gradient *g, int which, const tartan_array *to) {
 }
 
 tartan_status tartan_i_cpu_channel_linear_gradient(const tartan_context *context,
-                                                   const tartan_op_channel_linear_gradient *op) {
+                                                   const tartan_op *any) {
+    const tartan_op_channel_linear_gradient *op = &any->channel_linear_gradient;
     gradient g = {.p = {.edges = op->edges, .relu = op->relu, .bias_first = op->bias_first}};
     PASS(start(context, op->x, op->gain, op->bias, &g.p));
     if (g.p.positions == 0) g.p.all = 0;

@@ -42,7 +42,8 @@ static void count_task(void *data, int32_t worker) {
     __atomic_fetch_add(&j->count, count, __ATOMIC_RELAXED);
 }
 
-tartan_status tartan_i_cpu_compare(const tartan_context *context, const tartan_op_compare *op) {
+tartan_status tartan_i_cpu_compare(const tartan_context *context, const tartan_op *any) {
+    const tartan_op_compare *op = &any->compare;
     job j = {.op = op, .workers = context->threads};
     tartan_i_parallel(context, j.workers, 8 * (double)op->pairs * (double)tartan_i_block_elements(op->a),
                       count_task, &j);

@@ -284,7 +284,8 @@ static plan plan_of(const tartan_context *context, const tartan_op_conv *op) {
     return p;
 }
 
-tartan_status tartan_i_cpu_conv(const tartan_context *context, const tartan_op_conv *op) {
+tartan_status tartan_i_cpu_conv(const tartan_context *context, const tartan_op *any) {
+    const tartan_op_conv *op = &any->conv;
     if (tartan_i_array_is_empty(op->to)) return TARTAN_OK;
     plan p = plan_of(context, op);
     p.finish = tartan_i_cpu_finish_of(op, &p.k, &p.to);

@@ -176,7 +176,8 @@ static void run(const tartan_context *context, normalize *n) {
     tartan_i_parallel(context, n->workers, 8 * tartan_i_stored_elements(n->filter), normalize_task, n);
 }
 
-tartan_status tartan_i_cpu_conv_normalize(const tartan_context *context, const tartan_op_conv_normalize *op) {
+tartan_status tartan_i_cpu_conv_normalize(const tartan_context *context, const tartan_op *any) {
+    const tartan_op_conv_normalize *op = &any->conv_normalize;
     normalize n = {.conv = op->conv,
                    .filter = op->filter,
                    .to = op->out,
@@ -206,7 +207,8 @@ static void add_lanes(const normalize *n, const lanes *l, int64_t item) {
 }
 
 tartan_status tartan_i_cpu_conv_normalize_gradient(const tartan_context *context,
-                                                   const tartan_op_conv_normalize_gradient *op) {
+                                                   const tartan_op *any) {
+    const tartan_op_conv_normalize_gradient *op = &any->conv_normalize_gradient;
     gain_adder a = {.n = {.conv = op->conv,
                           .filter = op->filter,
                           .out_grad = op->out_grad,

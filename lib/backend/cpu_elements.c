@@ -2,7 +2,8 @@
  * Single elements of matrices on the CPU, read, written and added to. */
 #include "backend/cpu.h"
 
-tartan_status tartan_i_cpu_elements(const tartan_context *context, const tartan_op_elements *op) {
+tartan_status tartan_i_cpu_elements(const tartan_context *context, const tartan_op *any) {
+    const tartan_op_elements *op = &any->elements;
     double *numbers = op->numbers->data;
     (void)context;
     for (int64_t i = 0; i < op->count; i++) {

@@ -199,7 +199,8 @@ static void scale_task(void *data, int32_t worker) {
     }
 }
 
-tartan_status tartan_i_cpu_elementwise(const tartan_context *context, const tartan_op_elementwise *op) {
+tartan_status tartan_i_cpu_elementwise(const tartan_context *context, const tartan_op *any) {
+    const tartan_op_elementwise *op = &any->elementwise;
     const double elements = (double)op->to->layout->blocks * (double)tartan_i_block_elements(op->to);
     job j = {.op = op, .to = op->to, .workers = context->threads};
     j.compute = op->form == TARTAN_I_FORM_SUM       ? compute_sum

@@ -25,7 +25,7 @@ static double peak_of(const tartan_i_product *product) {
 
 /* What an operation takes its inner loops from, and for products how they are cut. */
 typedef struct plan {
-    const char *kernel;
+    const tartan_i_cpu_row *row;
     int32_t dtype; /* of the factors */
     tartan_i_kernels k;
     tartan_i_cpu_team team; /* of no workers: unknown */
@@ -50,17 +50,24 @@ static void add_refused(tartan_i_text *text, const char *kernel, const char *why
     *first = false;
 }
 
-static void add_refusals(const plan *p, const char *other, const char *why, tartan_i_text *text) {
+/* The other rows: those before the chosen one refuse, those after it would also do. */
+static void add_refusals(const plan *p, const tartan_context *context, const tartan_op *op,
+                         tartan_i_text *text) {
     const tartan_i_cpu_features usable =
         tartan_i_cpu_in_use() & (tartan_i_cpu_tiles() ? ~0u : ~(tartan_i_cpu_features)TARTAN_I_CPU_AMX);
+    const tartan_i_cpu_rows *all = &tartan_i_cpu_table[op->kind];
     bool first = true;
     tartan_i_text_add(text, "\"refused\": [");
-    if (other != NULL) add_refused(text, other, why, &first);
+    for (int32_t i = 0; i < all->count; i++) {
+        const tartan_i_cpu_row *row = &all->rows[i];
+        if (row != p->row)
+            add_refused(text, row->name, row < p->row ? row->refuses(context, op) : row->why, &first);
+    }
     for (int i = 0; i < TARTAN_I_CPU_FEATURES; i++) {
         const tartan_i_cpu_features set = (tartan_i_cpu_features)1 << i;
         if (!(tartan_i_kernels_known_for(p->dtype) & set & ~usable)) continue;
         char name[64];
-        snprintf(name, sizeof name, "%s with %s", p->kernel, tartan_i_cpu_name(i));
+        snprintf(name, sizeof name, "%s with %s", p->row->name, tartan_i_cpu_name(i));
         add_refused(text, name, why_not(set), &first);
     }
     tartan_i_text_add(text, "]");
@@ -123,7 +130,7 @@ static void add_plan(const plan *p, tartan_i_text *text) {
     const tartan_i_cpu_features set = p->k.product.uses;
     char name[64];
     tartan_i_cpu_list(set, name, sizeof name);
-    tartan_i_text_add(text, "\"kernel\": \"%s\", \"instruction_set\": \"%s\", ", p->kernel, name);
+    tartan_i_text_add(text, "\"kernel\": \"%s\", \"instruction_set\": \"%s\", ", p->row->name, name);
 }
 
 static void add_rate(const plan *p, tartan_i_text *text) {
@@ -138,17 +145,16 @@ static void add_rate(const plan *p, tartan_i_text *text) {
         tartan_i_text_add(text, ", \"expected_tflops\": null");
 }
 
-static void explain_few(const char *kernel, const char *why, const tartan_context *context,
-                        const tartan_op_spmm *op, plan *p, tartan_i_text *text) {
-    p->kernel = kernel;
+static void explain_few(const tartan_context *context, const tartan_op *any, const tartan_op_spmm *op,
+                        plan *p, tartan_i_text *text) {
     p->dtype = op->a->dtype;
     p->k = tartan_i_cpu_kernels(op->a->dtype);
     p->padded = p->flops;
     p->team = (tartan_i_cpu_team){.rows = context->threads, .cols = 1, .panels = 1};
     p->moved = tartan_i_stored_elements(op->a) * (double)p->k.bytes; /* each value once, and little else */
     add_plan(p, text);
-    tartan_i_text_add(text, "\"why\": \"%s\", ", why);
-    add_refusals(p, "spmm", "more empty lanes: its lanes are columns of b", text);
+    tartan_i_text_add(text, "\"why\": \"%s\", ", p->row->why);
+    add_refusals(p, context, any, text);
     add_rate(p, text);
     advice a = {text, true};
     tartan_i_text_add(text, ", \"faster\": [");
@@ -156,14 +162,13 @@ static void explain_few(const char *kernel, const char *why, const tartan_contex
     tartan_i_text_add(text, "]");
 }
 
-static void explain_wide(const tartan_context *context, const tartan_op_spmm *op, plan *p,
-                         tartan_i_text *text) {
+static void explain_wide(const tartan_context *context, const tartan_op *any, const tartan_op_spmm *op,
+                         plan *p, tartan_i_text *text) {
     const tartan_i_spmm s = tartan_i_spmm_plan(context, op);
     const tartan_i_product *product = &s.k.product;
     const bool few = tartan_i_dense_entries(&s.form.b) == 1 &&
                      tartan_i_cpu_few_columns(product, s.form.out_block, s.form.n);
     const int32_t dtype = op->a->dtype;
-    p->kernel = "spmm";
     p->dtype = dtype;
     p->k = s.k;
     p->team = s.team;
@@ -177,13 +182,7 @@ static void explain_wide(const tartan_context *context, const tartan_op_spmm *op
                       : product->group > 1 ? "rearranged as the instructions want them"
                       : op->gates != NULL  ? "multiplied by their gates first"
                                            : "converted first");
-    add_refusals(p, "spmm_narrow",
-                 op->gates != NULL    ? "gates scale blocks first"
-                 : dtype != s.k.dtype ? "only for float32 and float64"
-                 : s.form.a_row != 1  ? "the columns of blocks are not contiguous in op(a)"
-                 : tartan_i_dense_entries(&s.form.b) != 1 ? "b has batch entries"
-                                                          : "b has too many columns",
-                 text);
+    add_refusals(p, context, any, text);
     add_rate(p, text);
     advice a = {text, true};
     tartan_i_text_add(text, ", \"faster\": [");
@@ -200,10 +199,9 @@ static void explain_wide(const tartan_context *context, const tartan_op_spmm *op
     tartan_i_text_add(text, "]");
 }
 
-static void explain_sddmm(const tartan_context *context, const tartan_op_sddmm *op, plan *p,
-                          tartan_i_text *text) {
+static void explain_sddmm(const tartan_context *context, const tartan_op *any, const tartan_op_sddmm *op,
+                          plan *p, tartan_i_text *text) {
     const tartan_i_sddmm s = tartan_i_sddmm_plan(context, op);
-    p->kernel = "sddmm";
     p->dtype = op->x[0].dtype;
     p->k = s.k;
     p->team = s.team;
@@ -211,8 +209,8 @@ static void explain_sddmm(const tartan_context *context, const tartan_op_sddmm *
     p->moved = 2 * ((double)(s.layout->grid_cols * s.width * s.k.product.bytes) * (double)s.all_units +
                     tartan_i_stored_elements(op->s) * (double)tartan_dtype_bytes(op->s->dtype));
     add_plan(p, text);
-    tartan_i_text_add(text, "\"why\": \"the only kernel\", ");
-    add_refusals(p, NULL, NULL, text);
+    tartan_i_text_add(text, "\"why\": \"%s\", ", p->row->why);
+    add_refusals(p, context, any, text);
     add_rate(p, text);
     advice a = {text, true};
     tartan_i_text_add(text, ", \"faster\": [");
@@ -220,61 +218,54 @@ static void explain_sddmm(const tartan_context *context, const tartan_op_sddmm *
     tartan_i_text_add(text, "]");
 }
 
-static void explain_attention(const tartan_op *op, const tartan_i_attention *in, plan *p,
-                              tartan_i_text *text) {
-    p->kernel = tartan_i_op_name(op->kind);
-    p->dtype = in->q->dtype;
-    p->k = op->kind == TARTAN_OP_ATTENTION_BIAS_GRADIENT ? tartan_i_cpu_kernels(p->dtype)
-                                                         : tartan_i_cpu_product_kernels(p->dtype, NULL);
-    add_plan(p, text);
-    tartan_i_text_add(text, "\"why\": \"the only kernel\", ");
-    add_refusals(p, NULL, NULL, text);
-    tartan_i_text_add(text, ", \"threads\": %lld, \"expected_tflops\": null, \"faster\": []",
-                      (long long)p->threads);
+/* The dtype whose kernels an operation uses. */
+static int32_t dtype_of(const tartan_op *op) {
+    for (int32_t i = 0; i < op->noperands; i++) {
+        const tartan_i_operand *one = &op->operands[i];
+        if (one->matrix != NULL) return one->matrix->dtype;
+        if (one->array != NULL) return one->array->dtype;
+    }
+    return TARTAN_F64;
 }
 
-/* Operations that move memory more than they compute. */
-static void explain_other(const tartan_op *op, plan *p, tartan_i_text *text) {
-    tartan_i_operand operands[TARTAN_I_MAX_OPERANDS];
-    (void)tartan_i_op_operands(op, operands);
-    const tartan_i_operand *first = operands; /* with elements */
-    while (first->matrix == NULL && first->array == NULL) first++;
-    p->kernel = tartan_i_op_name(op->kind);
-    p->dtype = first->matrix != NULL ? first->matrix->dtype : first->array->dtype;
-    p->k = tartan_i_cpu_kernels(p->dtype);
-    p->dtype = p->k.dtype; /* the products of narrower ones play no part */
+static bool multiplies(const tartan_op *op) {
+    return op->kind == TARTAN_OP_ATTENTION_FORWARD || op->kind == TARTAN_OP_ATTENTION_BACKWARD;
+}
+
+/* Operations without a model of their rate; most move memory more than they compute. */
+static void explain_other(const tartan_context *context, const tartan_op *op, plan *p, tartan_i_text *text) {
+    p->dtype = dtype_of(op);
+    p->k = multiplies(op) ? tartan_i_cpu_product_kernels(p->dtype, NULL) : tartan_i_cpu_kernels(p->dtype);
+    if (!multiplies(op)) p->dtype = p->k.dtype; /* the products of narrower ones play no part */
     add_plan(p, text);
-    tartan_i_text_add(text, "\"why\": \"the only kernel\", ");
-    add_refusals(p, NULL, NULL, text);
-    tartan_i_text_add(text, ", \"threads\": %lld, \"expected_tflops\": null, \"faster\": []",
-                      (long long)p->threads);
+    tartan_i_text_add(text, "\"why\": \"%s\", ", p->row->why);
+    add_refusals(p, context, op, text);
+    const double rate = p->row->rate != NULL ? p->row->rate(context, op) : 0;
+    tartan_i_text_add(text, ", \"threads\": %lld, \"expected_tflops\": ", (long long)p->threads);
+    if (rate > 0)
+        tartan_i_text_add(text, "%.4g", rate * 1e-12);
+    else
+        tartan_i_text_add(text, "null");
+    tartan_i_text_add(text, ", \"faster\": []");
 }
 
 tartan_status tartan_i_cpu_explain(const tartan_context *context, const tartan_op *op, tartan_i_text *text) {
-    plan p = {.flops = tartan_i_op_flops(op), .threads = context->threads};
+    plan p = {
+        .row = tartan_i_cpu_choose(context, op), .flops = tartan_i_op_flops(op), .threads = context->threads};
     tartan_matrix now;
     if (op->kind == TARTAN_OP_SPMM && tartan_i_array_elements(op->spmm.c) > 0) {
         tartan_array gates;
         const tartan_op_spmm spmm = tartan_i_cpu_spmm_now(&op->spmm, &now, &gates);
-        if (tartan_i_cpu_spmm_is_vector(context, &spmm))
-            explain_few("spmm_vector", "one column, or few and small blocks", context, &spmm, &p, text);
-        else if (tartan_i_cpu_spmm_is_narrow(context, &spmm))
-            explain_few("spmm_narrow", "few columns, and blocks whose columns are contiguous in op(a)",
-                        context, &spmm, &p, text);
+        if (p.row->refuses != NULL)
+            explain_few(context, op, &spmm, &p, text);
         else
-            explain_wide(context, &spmm, &p, text);
+            explain_wide(context, op, &spmm, &p, text);
     } else if (op->kind == TARTAN_OP_SDDMM && op->sddmm.s->layout->blocks > 0) {
         tartan_op_sddmm sddmm = op->sddmm;
         sddmm.s = (tartan_matrix *)tartan_i_cpu_matrix_now(op->sddmm.s, &now);
-        explain_sddmm(context, &sddmm, &p, text);
-    } else if (op->kind == TARTAN_OP_ATTENTION_FORWARD) {
-        explain_attention(op, &op->attention_forward.in, &p, text);
-    } else if (op->kind == TARTAN_OP_ATTENTION_BACKWARD) {
-        explain_attention(op, &op->attention_backward.in, &p, text);
-    } else if (op->kind == TARTAN_OP_ATTENTION_BIAS_GRADIENT) {
-        explain_attention(op, &op->attention_bias_gradient.in, &p, text);
+        explain_sddmm(context, op, &sddmm, &p, text);
     } else {
-        explain_other(op, &p, text);
+        explain_other(context, op, &p, text);
     }
     return text->status;
 }

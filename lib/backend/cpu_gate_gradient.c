@@ -61,7 +61,8 @@ static void gate_gradient_task(void *data, int32_t worker) {
     }
 }
 
-tartan_status tartan_i_cpu_gate_gradient(const tartan_context *context, const tartan_op_gate_gradient *op) {
+tartan_status tartan_i_cpu_gate_gradient(const tartan_context *context, const tartan_op *any) {
+    const tartan_op_gate_gradient *op = &any->gate_gradient;
     gate_gradient p = {.context = context, .op = op, .k = tartan_i_cpu_kernels(op->w->dtype)};
     p.elements = tartan_i_block_elements(op->w);
     PASS(tartan_i_allocate(&p.scratch, context->threads, 2 * p.elements * p.k.bytes));

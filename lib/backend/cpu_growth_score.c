@@ -118,7 +118,8 @@ static void multiply_task(void *data, int32_t worker) {
     }
 }
 
-tartan_status tartan_i_cpu_growth_score(const tartan_context *context, const tartan_op_growth_score *op) {
+tartan_status tartan_i_cpu_growth_score(const tartan_context *context, const tartan_op *any) {
+    const tartan_op_growth_score *op = &any->growth_score;
     growth p = {.context = context, .op = op, .k = tartan_i_cpu_kernels(op->x[0].dtype)};
     p.grid_rows = op->score->shape[0];
     p.grid_cols = op->score->shape[1];

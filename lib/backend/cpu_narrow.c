@@ -131,14 +131,17 @@ bool tartan_i_cpu_few_columns(const tartan_i_product *product, int64_t out_block
     return 2 * n * tartan_i_ceil_div(out_block, product->lanes) <= upright;
 }
 
-bool tartan_i_cpu_spmm_is_narrow(const tartan_context *context, const tartan_op_spmm *op) {
+const char *tartan_i_cpu_spmm_narrow_refuses(const tartan_context *context, const tartan_op_spmm *op) {
     const tartan_matrix *a = op->a;
     const bool transposed = (op->transpose == TARTAN_TRANSPOSE) != (op->side == TARTAN_RIGHT);
     const int64_t a_row = transposed ? tartan_i_block_col_stride(a) : tartan_i_block_row_stride(a);
-    if (op->gates != NULL || a_row != 1 || (a->dtype != TARTAN_F32 && a->dtype != TARTAN_F64)) return false;
+    if (op->gates != NULL) return "gates scale blocks first";
+    if (a->dtype != TARTAN_F32 && a->dtype != TARTAN_F64) return "only for float32 and float64";
+    if (a_row != 1) return "the columns of blocks are not contiguous in op(a)";
     const narrow p = start(context, op);
-    if (tartan_i_dense_entries(&p.form.b) != 1) return false;
-    return tartan_i_cpu_few_columns(&p.k.product, p.form.out_block, p.form.n);
+    if (tartan_i_dense_entries(&p.form.b) != 1) return "b has batch entries";
+    return tartan_i_cpu_few_columns(&p.k.product, p.form.out_block, p.form.n) ? NULL
+                                                                              : "b has too many columns";
 }
 
 tartan_status tartan_i_cpu_spmm_narrow(const tartan_context *context, const tartan_op_spmm *op) {

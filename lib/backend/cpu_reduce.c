@@ -109,7 +109,8 @@ static void blocks_task(void *data, int32_t worker) {
     }
 }
 
-tartan_status tartan_i_cpu_reduce(const tartan_context *context, const tartan_op_reduce *op) {
+tartan_status tartan_i_cpu_reduce(const tartan_context *context, const tartan_op *any) {
+    const tartan_op_reduce *op = &any->reduce;
     const double elements = (double)op->matrix->layout->blocks * (double)tartan_i_block_elements(op->matrix);
     job j = {.op = op,
              .units = op->units != NULL ? op->units->data : NULL,

@@ -249,9 +249,6 @@ static void run_head(tartan_i_spmm *p) {
 }
 
 tartan_status tartan_i_cpu_spmm(const tartan_context *context, const tartan_op_spmm *op) {
-    if (tartan_i_array_elements(op->c) == 0) return TARTAN_OK;
-    if (tartan_i_cpu_spmm_is_vector(context, op)) return tartan_i_cpu_spmm_vector(context, op);
-    if (tartan_i_cpu_spmm_is_narrow(context, op)) return tartan_i_cpu_spmm_narrow(context, op);
     tartan_i_spmm p = tartan_i_spmm_plan(context, op);
     const tartan_status status = get_memory(&p);
     const int64_t heads = op->a->layout->shape.heads;

@@ -57,13 +57,14 @@ static void compute_task(void *data, int32_t worker) {
     }
 }
 
-bool tartan_i_cpu_spmm_is_vector(const tartan_context *context, const tartan_op_spmm *op) {
-    if (op->gates != NULL || (op->a->dtype != TARTAN_F32 && op->a->dtype != TARTAN_F64)) return false;
+const char *tartan_i_cpu_spmm_vector_refuses(const tartan_context *context, const tartan_op_spmm *op) {
+    if (op->gates != NULL) return "gates scale blocks first";
+    if (op->a->dtype != TARTAN_F32 && op->a->dtype != TARTAN_F64) return "only for float32 and float64";
     const vector p = start(context, op);
-    if (tartan_i_dense_entries(&p.form.b) != 1) return false;
+    if (tartan_i_dense_entries(&p.form.b) != 1) return "b has batch entries";
     /* Cycles of a block, measured with small ones: for each column of B, and of the kernel of cpu_spmm.c. */
     const double steps = (double)p.form.block_elements;
-    return (double)p.form.n * (0.75 * steps + 4) <= steps + 24;
+    return (double)p.form.n * (0.75 * steps + 4) <= steps + 24 ? NULL : "b has too many columns";
 }
 
 tartan_status tartan_i_cpu_spmm_vector(const tartan_context *context, const tartan_op_spmm *op) {

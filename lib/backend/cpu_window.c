@@ -288,7 +288,8 @@ static double elements_of(const move *m) {
     return WORK * (double)m->count * tartan_i_windows_positions(&m->windows) * (double)m->image.channels;
 }
 
-tartan_status tartan_i_cpu_window_gather(const tartan_context *context, const tartan_op_window_gather *op) {
+tartan_status tartan_i_cpu_window_gather(const tartan_context *context, const tartan_op *any) {
+    const tartan_op_window_gather *op = &any->window_gather;
     move m = move_of(context, op->active, op->windows, op->first, op->x, op->blocks);
     m.outside = op->outside;
     if (m.image.channels == 0) return TARTAN_OK;
@@ -296,7 +297,8 @@ tartan_status tartan_i_cpu_window_gather(const tartan_context *context, const ta
     return TARTAN_OK;
 }
 
-tartan_status tartan_i_cpu_window_scatter(const tartan_context *context, const tartan_op_window_scatter *op) {
+tartan_status tartan_i_cpu_window_scatter(const tartan_context *context, const tartan_op *any) {
+    const tartan_op_window_scatter *op = &any->window_scatter;
     move m = move_of(context, op->active, op->windows, op->first, op->y, op->blocks);
     m.relu = op->relu;
     const bool overlap = op->add && tartan_i_windows_overlap(op->windows);

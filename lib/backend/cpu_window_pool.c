@@ -94,7 +94,8 @@ static void pool_task(void *data, int32_t worker) {
     }
 }
 
-tartan_status tartan_i_cpu_window_pool(const tartan_context *context, const tartan_op_window_pool *op) {
+tartan_status tartan_i_cpu_window_pool(const tartan_context *context, const tartan_op *any) {
+    const tartan_op_window_pool *op = &any->window_pool;
     pool p = {.op = op,
               .mask = tartan_i_image_of(op->mask, false),
               .windows = tartan_i_windows_leading(op->windows),

@@ -81,18 +81,16 @@ static void add_measured(tartan_i_text *text, const tartan_context *context, con
 }
 
 static tartan_status write(const tartan_context *context, const tartan_op *op, tartan_i_text *text) {
-    tartan_i_operand operands[TARTAN_I_MAX_OPERANDS];
-    const int32_t count = tartan_i_op_operands(op, operands);
     const char *reason;
     double bytes = 0;
     tartan_i_text_add(text, "{\"operation\": \"%s\", \"backend\": \"%s\", \"device\": \"%s\", ",
-                      tartan_i_op_name(op->kind), context->backend->name, context->name);
+                      tartan_i_op_name(op), context->backend->name, context->name);
     add_parameters(text, op);
     tartan_i_text_add(text, "\"operands\": [");
-    for (int32_t i = 0; i < count; i++) {
+    for (int32_t i = 0; i < op->noperands; i++) {
         if (i > 0) tartan_i_text_add(text, ", ");
-        add_operand(text, &operands[i]);
-        bytes += bytes_of(&operands[i]);
+        add_operand(text, &op->operands[i]);
+        bytes += bytes_of(&op->operands[i]);
     }
     tartan_i_text_add(text, "], \"flops\": %.0f, \"bytes\": %.0f, ", tartan_i_op_flops(op), bytes);
     const bool supported = tartan_i_backend_supports(context, op, &reason);
@@ -111,6 +109,11 @@ static tartan_status write(const tartan_context *context, const tartan_op *op, t
 }
 
 tartan_status tartan_i_explain(const tartan_context *context, const tartan_op *op) {
+    tartan_i_operand operands[TARTAN_I_MAX_OPERANDS];
+    if (op->operands == NULL) {
+        const tartan_op listed = tartan_i_op_listed(op, operands);
+        return tartan_i_explain(context, &listed);
+    }
     tartan_i_text *text = &explaining.text;
     const int64_t before = text->length;
     tartan_i_text_add(text, "%s", before > 1 ? ", " : "");

@@ -382,23 +382,6 @@ typedef enum tartan_op_kind {
         TARTAN_OP_COUNT
 } tartan_op_kind;
 
-typedef struct tartan_i_schema tartan_i_schema;
-
-/* Any one of them. */
-typedef struct tartan_op {
-    tartan_op_kind kind;
-    const tartan_i_schema *schema; /* of the operation; NULL where checks are written by hand */
-    union {
-        const char *function; /* the first member of each */
-#define TARTAN_I_MEMBER(NAME, name) tartan_op_##name name;
-        TARTAN_I_OPERATIONS(TARTAN_I_MEMBER)
-#undef TARTAN_I_MEMBER
-    };
-} tartan_op;
-
-/* "spmm", "sddmm", ... */
-const char *tartan_i_op_name(tartan_op_kind kind);
-
 /* One operand: a matrix, an array, a layout or a list of block ids; the others are NULL. */
 typedef struct tartan_i_operand {
     const char *name; /* of the argument */
@@ -410,9 +393,37 @@ typedef struct tartan_i_operand {
     bool written;
 } tartan_i_operand;
 
+typedef struct tartan_i_schema tartan_i_schema;
+
+/* Any one of them. */
+typedef struct tartan_op {
+    tartan_op_kind kind;
+    const tartan_i_schema *schema;    /* of the operation; NULL where checks are written by hand */
+    const tartan_i_operand *operands; /* [noperands], or NULL: not listed yet */
+    int32_t noperands;
+    union {
+        const char *function; /* the first member of each */
+#define TARTAN_I_MEMBER(NAME, name) tartan_op_##name name;
+        TARTAN_I_OPERATIONS(TARTAN_I_MEMBER)
+#undef TARTAN_I_MEMBER
+    };
+} tartan_op;
+
+/* "spmm", "sddmm", ... */
+const char *tartan_i_op_name(const tartan_op *op);
+
 /* Writes the operands of an operation to `out` and returns their number. */
 enum { TARTAN_I_MAX_OPERANDS = 2 * TARTAN_I_MAX_PAIRS + 4 };
 int32_t tartan_i_op_operands(const tartan_op *op, tartan_i_operand out[TARTAN_I_MAX_OPERANDS]);
+
+/* The operation with a list of its operands in `room`. */
+static inline tartan_op tartan_i_op_listed(const tartan_op *op,
+                                           tartan_i_operand room[TARTAN_I_MAX_OPERANDS]) {
+    tartan_op listed = *op;
+    listed.noperands = tartan_i_op_operands(op, room);
+    listed.operands = room;
+    return listed;
+}
 
 /* Elements of the stored blocks without padding; for a dynamic layout, of all blocks of its capacity; 0 for NULL. */
 double tartan_i_stored_elements(const tartan_matrix *matrix);

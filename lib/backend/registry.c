@@ -35,7 +35,6 @@ const tartan_host tartan_i_host = {
     .text_add = tartan_i_text_add,
     .plan = tartan_i_layout_plan,
     .mask_plan = tartan_i_block_mask_plan,
-    .operands = tartan_i_op_operands,
     .cpu = &tartan_i_backend_cpu,
 };
 
@@ -123,42 +122,21 @@ void tartan_i_backend_install(int32_t device_type, const tartan_backend *backend
     if (device_type >= 0 && device_type < INSTALLED_TYPES) atomic_store(&installed[device_type], backend);
 }
 
-static bool has_slot(const tartan_backend *backend, tartan_op_kind kind) {
-    switch (kind) {
-#define HAS_SLOT(NAME, name)                                                                                 \
-    case TARTAN_OP_##NAME:                                                                                   \
-        return backend->name != NULL;
-        TARTAN_I_OPERATIONS(HAS_SLOT)
-#undef HAS_SLOT
-    case TARTAN_OP_COUNT:
-        break;
-    }
-    return false;
-}
-
-static tartan_status run(const tartan_context *context, const tartan_op *op) {
-    switch (op->kind) {
-#define RUN_SLOT(NAME, name)                                                                                 \
-    case TARTAN_OP_##NAME:                                                                                   \
-        return context->backend->name(context, &op->name);
-        TARTAN_I_OPERATIONS(RUN_SLOT)
-#undef RUN_SLOT
-    case TARTAN_OP_COUNT:
-        break;
-    }
-    return TARTAN_ERR_INTERNAL;
-}
-
 bool tartan_i_backend_supports(const tartan_context *context, const tartan_op *op, const char **out_reason) {
-    const tartan_backend *backend = context->backend;
-    *out_reason = "it does not have this operation";
-    return has_slot(backend, op->kind) && backend->supports(context->device, op, out_reason);
+    return context->backend->supports(context->device, op, out_reason);
 }
 
-tartan_status tartan_i_backend_run(const tartan_context *context, const tartan_op *op) {
+static tartan_status run_listed(const tartan_context *context, const tartan_op *op) {
     const char *reason;
     if (!tartan_i_backend_supports(context, op, &reason))
         return tartan_i_fail(TARTAN_ERR_UNSUPPORTED, op->function, "backend %s: %s", context->backend->name,
                              reason);
-    return tartan_i_interrupt_status(op->function, context, run(context, op));
+    return tartan_i_interrupt_status(op->function, context, context->backend->run(context, op));
+}
+
+tartan_status tartan_i_backend_run(const tartan_context *context, const tartan_op *op) {
+    if (op->operands != NULL) return run_listed(context, op);
+    tartan_i_operand operands[TARTAN_I_MAX_OPERANDS];
+    const tartan_op listed = tartan_i_op_listed(op, operands);
+    return run_listed(context, &listed);
 }

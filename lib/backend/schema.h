@@ -4,10 +4,11 @@
 #define TARTAN_BACKEND_SCHEMA_H
 
 #include "backend/operation.h"
+#include "tartan/operation.h"
 
 enum { TARTAN_I_MAX_ARGUMENTS = 16, TARTAN_I_MAX_NAMES = 8, TARTAN_I_MAX_DIM_ITEMS = 6 };
 
-typedef enum tartan_i_use { TARTAN_I_IN, TARTAN_I_OUT, TARTAN_I_UPDATE } tartan_i_use;
+typedef enum tartan_i_usage { TARTAN_I_IN, TARTAN_I_OUT, TARTAN_I_UPDATE } tartan_i_usage;
 
 /* Which dtypes an argument may have; lib/ops/schema/schema.py says what each letter means. */
 typedef enum tartan_i_dtype_rule {
@@ -40,7 +41,7 @@ typedef struct tartan_i_dim {
 
 /* A shape: up to two alternatives. */
 typedef struct tartan_i_shape_rule {
-    int32_t like; /* the argument whose shape (array) or layout (matrix) it has; -1: none */
+    int32_t like;         /* the argument whose shape (array) or layout (matrix) it has; -1: none */
     int32_t alternatives; /* 0: any shape */
     struct {
         int32_t count;
@@ -51,7 +52,7 @@ typedef struct tartan_i_shape_rule {
 typedef struct tartan_i_argument {
     const char *name;
     int32_t kind; /* tartan_operand_kind */
-    tartan_i_use use;
+    tartan_i_usage use;
     bool optional, stays; /* stays: not of a dynamic layout */
     tartan_i_dtype_rule dtype;
     uint32_t may_be;   /* bit i: may have the memory of argument i */
@@ -84,14 +85,14 @@ typedef struct tartan_i_option_rule {
 struct tartan_i_schema {
     const char *name, *function; /* "layer_norm", "tartan_layer_norm" */
     tartan_op_kind kind;
-    int32_t row; /* of a kind that several operations share */
+    int32_t row;       /* of a kind that several operations share */
     size_t row_member; /* where the struct has it; 0: nowhere */
     const tartan_i_argument *arguments;
     int32_t narguments;
     const tartan_i_option_rule *options;
     int32_t noptions;
     tartan_status (*check)(tartan_op *op, const tartan_context *context); /* or NULL */
-    void (*end)(tartan_op *op);                                          /* or NULL */
+    void (*end)(tartan_op *op);                                           /* or NULL */
     const char *text, *json;
 };
 

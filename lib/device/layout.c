@@ -139,13 +139,13 @@ static tartan_status fill_far_windows(tartan_i_call *call, tartan_layout *layout
     static const tartan_i_context_options host = {.device_type = TARTAN_CPU};
     tartan_status status;
     const tartan_shape *s = &layout->shape;
-    tartan_op_window_pool op = *from->windows;
+    tartan_op op = {.kind = TARTAN_OP_WINDOW_POOL, .window_pool = *from->windows};
     uint8_t *bytes = NULL;
     NEW(bytes, s->heads * s->rows * s->cols);
     const tartan_array grid = tartan_i_layout_grid(s, bytes, &host);
     const source mask = {.array = &grid};
-    op.active = &grid;
-    TRY(tartan_i_backend_cpu.window_pool(call->context, &op));
+    op.window_pool.active = &grid;
+    TRY(tartan_i_backend_cpu.run(call->context, &op));
     status = fill(call, layout, &mask);
 fail:
     tartan_i_free(bytes);

@@ -3,19 +3,25 @@
 
 #include <time.h>
 
-tartan_status tartan_i_call_run(tartan_i_call *call, const tartan_op *op) {
-    tartan_i_operand operands[TARTAN_I_MAX_OPERANDS];
-    const int32_t count = tartan_i_op_operands(op, operands);
-    for (int32_t i = 0; i < count; i++) {
-        if (operands[i].matrix != NULL)
-            tartan_i_call_uses_matrix(call, operands[i].matrix, operands[i].written);
-        else if (operands[i].array != NULL)
-            tartan_i_call_uses_array(call, operands[i].array, operands[i].written);
-        else if (operands[i].layout != NULL)
-            tartan_i_call_uses_layout(call, operands[i].layout, false);
+/* Runs an operation whose operands are listed. */
+static tartan_status run_listed(tartan_i_call *call, const tartan_op *op) {
+    for (int32_t i = 0; i < op->noperands; i++) {
+        const tartan_i_operand *one = &op->operands[i];
+        if (one->matrix != NULL)
+            tartan_i_call_uses_matrix(call, one->matrix, one->written);
+        else if (one->array != NULL)
+            tartan_i_call_uses_array(call, one->array, one->written);
+        else if (one->layout != NULL)
+            tartan_i_call_uses_layout(call, one->layout, false);
     }
     PASS(tartan_i_call_order(call));
     return tartan_i_backend_run(call->context, op);
+}
+
+tartan_status tartan_i_call_run(tartan_i_call *call, const tartan_op *op) {
+    tartan_i_operand operands[TARTAN_I_MAX_OPERANDS];
+    const tartan_op listed = tartan_i_op_listed(op, operands);
+    return run_listed(call, &listed);
 }
 
 static double seconds(void) {
@@ -26,11 +32,9 @@ static double seconds(void) {
 
 /* Whether the host knows how many blocks the operation works on. */
 static bool is_counted(const tartan_op *op) {
-    tartan_i_operand operands[TARTAN_I_MAX_OPERANDS];
-    const int32_t count = tartan_i_op_operands(op, operands);
-    for (int32_t i = 0; i < count; i++) {
-        const tartan_layout *layout =
-            operands[i].matrix != NULL ? operands[i].matrix->layout : operands[i].layout;
+    for (int32_t i = 0; i < op->noperands; i++) {
+        const tartan_i_operand *one = &op->operands[i];
+        const tartan_layout *layout = one->matrix != NULL ? one->matrix->layout : one->layout;
         if (layout != NULL && tartan_i_is_dynamic(layout)) return false;
     }
     return true;
@@ -41,7 +45,7 @@ static tartan_status run_timed(tartan_i_call *call, const tartan_op *op) {
     tartan_context *context = call->context;
     const bool timed = context->options.device_type == TARTAN_CPU;
     const double begin = timed ? seconds() : 0;
-    PASS(tartan_i_call_run(call, op));
+    PASS(run_listed(call, op));
     if (!timed) return TARTAN_OK;
     const double took = seconds() - begin;
     context->last_kind = (int32_t)op->kind + 1;
@@ -51,8 +55,11 @@ static tartan_status run_timed(tartan_i_call *call, const tartan_op *op) {
 
 tartan_status tartan_i_run(tartan_context *context, const tartan_op *op) {
     tartan_i_call call;
+    tartan_i_operand operands[TARTAN_I_MAX_OPERANDS];
+    const tartan_op listed = tartan_i_op_listed(op, operands);
     PASS(tartan_i_call_enter(op->function, context, &call));
-    const tartan_status status = tartan_i_explaining() ? tartan_i_explain(context, op) : run_timed(&call, op);
+    const tartan_status status =
+        tartan_i_explaining() ? tartan_i_explain(context, &listed) : run_timed(&call, &listed);
     tartan_i_call_leave(&call);
     return status;
 }

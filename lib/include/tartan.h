@@ -15,6 +15,8 @@
 #include "tartan/layout.h"
 #include "tartan/linalg.h"
 #include "tartan/matrix.h"
+#include "tartan/operation.h"
+#include "tartan/operations.h"
 #include "tartan/residual.h"
 #include "tartan/structure.h"
 #include "tartan/windows.h"

@@ -248,26 +248,21 @@ static tartan_status work_on_operand(const char *function, const dummy_device *d
 
 static tartan_status begin_operation(const tartan_context *context, const tartan_op *op) {
     const dummy_device *d = context->device;
-    tartan_i_operand operands[TARTAN_I_MAX_OPERANDS];
-    const int32_t count = tartan_dummy_host->operands(op, operands);
     if (tartan_dummy.before_work != NULL) tartan_dummy.before_work();
     PASS(dummy_check_lost(op->function, d->id));
-    for (int32_t i = 0; i < count; i++) PASS(check_operand(op->function, d, &operands[i]));
-    for (int32_t i = 0; i < count; i++) PASS(work_on_operand(op->function, d, &operands[i]));
+    for (int32_t i = 0; i < op->noperands; i++) PASS(check_operand(op->function, d, &op->operands[i]));
+    for (int32_t i = 0; i < op->noperands; i++) PASS(work_on_operand(op->function, d, &op->operands[i]));
     if (tartan_dummy.at_work != NULL) tartan_dummy.at_work();
     dummy_begin_use();
     return TARTAN_OK;
 }
 
-#define RUN(NAME, name)                                                                                      \
-    static tartan_status run_##name(const tartan_context *context, const tartan_op_##name *op) {             \
-        const tartan_op any = {.kind = TARTAN_OP_##NAME, .name = *op};                                       \
-        PASS(begin_operation(context, &any));                                                                \
-        const tartan_status status = tartan_dummy_host->cpu->name(context, op);                              \
-        dummy_end_use();                                                                                     \
-        return status;                                                                                       \
-    }
-TARTAN_I_OPERATIONS(RUN)
+static tartan_status run(const tartan_context *context, const tartan_op *op) {
+    PASS(begin_operation(context, op));
+    const tartan_status status = tartan_dummy_host->cpu->run(context, op);
+    dummy_end_use();
+    return status;
+}
 
 static const tartan_backend backend = {
     .abi = TARTAN_BACKEND_ABI,
@@ -292,8 +287,8 @@ static const tartan_backend backend = {
     .index_fetch = index_fetch,
     .index_release = index_release,
     .supports = supports,
-#define SLOT(NAME, name) .name = run_##name,
-    TARTAN_I_OPERATIONS(SLOT).explain = explain,
+    .run = run,
+    .explain = explain,
 };
 
 __attribute__((visibility("default"))) const tartan_backend *tartan_plugin_get(const tartan_host *host) {

@@ -50,7 +50,8 @@ typedef struct tartan_op_result {
     int32_t dtype;
     int32_t ndim; /* of an array */
     int64_t shape[TARTAN_MAX_NDIM];
-    int32_t like; /* of an array: the argument whose shape it has, so that it may have its order in memory; of a matrix: the
+    int32_t
+        like; /* of an array: the argument whose shape it has, so that it may have its order in memory; of a matrix: the
                      one whose layout it has; -1 if none */
 } tartan_op_result;
 

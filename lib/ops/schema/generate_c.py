@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""generate_c.py OUT_DIR: writes what C takes from the schema.
+"""generate_c.py FILE...: writes what C takes from the schema, each file by its name.
 
     operation_structs.h   structs of operations (lib/backend/operation.h includes it)
     operation_rows.c      names, operands and costs of operations
@@ -444,12 +444,13 @@ def functions(ops):
         number += 1
 
 
+WRITERS = {"operation_structs.h": structs, "operation_rows.c": rows, "schema_tables.c": tables, "operations.h": header, "operations.c": functions}
+
+
 def main():
-    out = pathlib.Path(sys.argv[1])
     ops = schema.load()
-    files = {"operation_structs.h": structs, "operation_rows.c": rows, "schema_tables.c": tables, "operations.h": header, "operations.c": functions}
-    for name, write in files.items():
-        (out / name).write_text("\n".join(write(ops)) + "\n", encoding="utf-8")
+    for path in map(pathlib.Path, sys.argv[1:]):
+        path.write_text("\n".join(WRITERS[path.name](ops)) + "\n", encoding="utf-8")
 
 
 if __name__ == "__main__":

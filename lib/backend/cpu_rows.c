@@ -1,0 +1,97 @@
+/* SPDX-License-Identifier: Apache-2.0
+ * How the CPU runs each operation: rows, of which the first that does not refuse is taken. */
+#include "backend/cpu.h"
+
+/* ---- Products. On a dynamic layout, an operation uses the blocks of the last mask. ---- */
+
+static const char *vector_refuses(const tartan_context *context, const tartan_op *op) {
+    tartan_matrix a;
+    tartan_array gates;
+    const tartan_op_spmm now = tartan_i_cpu_spmm_now(&op->spmm, &a, &gates);
+    return tartan_i_cpu_spmm_vector_refuses(context, &now);
+}
+
+static const char *narrow_refuses(const tartan_context *context, const tartan_op *op) {
+    tartan_matrix a;
+    tartan_array gates;
+    const tartan_op_spmm now = tartan_i_cpu_spmm_now(&op->spmm, &a, &gates);
+    return tartan_i_cpu_spmm_narrow_refuses(context, &now);
+}
+
+#define RUN_SPMM(name, function)                                                                             \
+    static tartan_status name(const tartan_context *context, const tartan_op *op) {                          \
+        tartan_matrix a;                                                                                     \
+        tartan_array gates;                                                                                  \
+        const tartan_op_spmm now = tartan_i_cpu_spmm_now(&op->spmm, &a, &gates);                             \
+        return function(context, &now);                                                                      \
+    }
+RUN_SPMM(run_vector, tartan_i_cpu_spmm_vector)
+RUN_SPMM(run_narrow, tartan_i_cpu_spmm_narrow)
+RUN_SPMM(run_spmm, tartan_i_cpu_spmm)
+
+static tartan_status run_sddmm(const tartan_context *context, const tartan_op *op) {
+    tartan_op_sddmm now = op->sddmm;
+    tartan_matrix s;
+    now.s = (tartan_matrix *)tartan_i_cpu_matrix_now(now.s, &s);
+    return tartan_i_cpu_sddmm(context, &now);
+}
+
+/* ---- The table ---- */
+
+#define ROWS(...)                                                                                            \
+    {                                                                                                        \
+        .count = (int32_t)(sizeof((tartan_i_cpu_row[]){__VA_ARGS__}) / sizeof(tartan_i_cpu_row)),            \
+        .rows = (const tartan_i_cpu_row[]) {                                                                 \
+            __VA_ARGS__                                                                                      \
+        }                                                                                                    \
+    }
+#define ONE(op) ROWS({.name = #op, .run = tartan_i_cpu_##op, .why = "the only kernel"})
+
+const tartan_i_cpu_rows tartan_i_cpu_table[TARTAN_OP_COUNT] = {
+    [TARTAN_OP_SPMM] =
+        ROWS({.name = "spmm_vector",
+              .refuses = vector_refuses,
+              .run = run_vector,
+              .why = "one column, or few and small blocks"},
+             {.name = "spmm_narrow",
+              .refuses = narrow_refuses,
+              .run = run_narrow,
+              .why = "few columns, and blocks whose columns are contiguous in op(a)"},
+             {.name = "spmm", .run = run_spmm, .why = "more empty lanes: its lanes are columns of b"}),
+    [TARTAN_OP_SDDMM] = ROWS({.name = "sddmm", .run = run_sddmm, .why = "the only kernel"}),
+    [TARTAN_OP_GATE_GRADIENT] = ONE(gate_gradient),
+    [TARTAN_OP_GROWTH_SCORE] = ONE(growth_score),
+    [TARTAN_OP_BLOCK_COPY] = ONE(block_copy),
+    [TARTAN_OP_BLOCK_NORMS] = ONE(block_norms),
+    [TARTAN_OP_ELEMENTWISE] = ONE(elementwise),
+    [TARTAN_OP_ELEMENTS] = ONE(elements),
+    [TARTAN_OP_REDUCE] = ONE(reduce),
+    [TARTAN_OP_COMPARE] = ONE(compare),
+    [TARTAN_OP_ATTENTION_FORWARD] = ONE(attention_forward),
+    [TARTAN_OP_ATTENTION_BACKWARD] = ONE(attention_backward),
+    [TARTAN_OP_ATTENTION_BIAS_GRADIENT] = ONE(attention_bias_gradient),
+    [TARTAN_OP_ATTENTION_MERGE] = ONE(attention_merge),
+    [TARTAN_OP_BLOCK_SOFTMAX] = ONE(block_softmax),
+    [TARTAN_OP_BLOCK_SOFTMAX_GRADIENT] = ONE(block_softmax_gradient),
+    [TARTAN_OP_WINDOW_POOL] = ONE(window_pool),
+    [TARTAN_OP_WINDOW_GATHER] = ONE(window_gather),
+    [TARTAN_OP_WINDOW_SCATTER] = ONE(window_scatter),
+    [TARTAN_OP_CONV] = ONE(conv),
+    [TARTAN_OP_CONV_FILTER_GRADIENT] = ONE(conv_filter_gradient),
+    [TARTAN_OP_CHANNEL_LINEAR] = ONE(channel_linear),
+    [TARTAN_OP_CHANNEL_LINEAR_GRADIENT] = ONE(channel_linear_gradient),
+    [TARTAN_OP_CONV_NORMALIZE] = ONE(conv_normalize),
+    [TARTAN_OP_CONV_NORMALIZE_GRADIENT] = ONE(conv_normalize_gradient),
+};
+
+const tartan_i_cpu_row *tartan_i_cpu_choose(const tartan_context *context, const tartan_op *op) {
+    const tartan_i_cpu_rows *all = &tartan_i_cpu_table[op->kind];
+    for (int32_t i = 0; i + 1 < all->count; i++)
+        if (all->rows[i].refuses(context, op) == NULL) return &all->rows[i];
+    return &all->rows[all->count - 1];
+}
+
+tartan_status tartan_i_cpu_run(const tartan_context *context, const tartan_op *op) {
+    if (op->kind == TARTAN_OP_SPMM && tartan_i_array_elements(op->spmm.c) == 0) return TARTAN_OK;
+    return tartan_i_cpu_choose(context, op)->run(context, op);
+}

@@ -1,0 +1,199 @@
+/* SPDX-License-Identifier: Apache-2.0
+ * One way to call every operation that the schema describes: check, prepare, run. */
+#include "ops/call.h"
+
+#include "core/array.h"
+#include "device/run.h"
+#include "tartan/operation.h"
+
+#include <string.h>
+
+/* ---- A call ---- */
+
+/* Reads the options and checks the arguments: all of them, or the inputs alone. */
+static tartan_status take(tartan_i_bound *bound, tartan_op *op, const void *const *arguments,
+                          const tartan_i_positional *positional, const char *options,
+                          tartan_i_option_room *room, bool inputs_alone) {
+    const tartan_i_schema *schema = bound->schema;
+    for (int32_t i = 0; i < schema->narguments; i++) {
+        const tartan_i_argument *a = &schema->arguments[i];
+        if (inputs_alone && a->use == TARTAN_I_OUT) continue;
+        PASS(tartan_i_op_check(bound, arguments, i));
+        memcpy((char *)op + a->member, &arguments[i], sizeof arguments[i]);
+    }
+    return tartan_i_op_options(schema, op, positional, options, room);
+}
+
+static tartan_status run(const tartan_i_schema *schema, tartan_context *context, const void *const *arguments,
+                         const tartan_i_positional *positional, const char *options) {
+    tartan_op op = {.kind = schema->kind, .schema = schema};
+    tartan_i_option_room room;
+    tartan_i_bound bound = {.schema = schema, .context = context};
+    op.function = schema->function;
+    if (schema->row_member != 0) memcpy((char *)&op + schema->row_member, &schema->row, sizeof schema->row);
+    PASS(take(&bound, &op, arguments, positional, options, &room, false));
+    PASS(tartan_i_op_check_apart(&bound, arguments));
+    if (schema->check != NULL) PASS(schema->check(&op, context));
+    const tartan_status status = tartan_i_run(context, &op);
+    if (schema->end != NULL) schema->end(&op);
+    return status;
+}
+
+tartan_status tartan_i_op_call(const tartan_i_schema *schema, tartan_context *context,
+                               const void *const *arguments, const tartan_i_positional *positional,
+                               const char *options) {
+    tartan_matrix *held[TARTAN_I_MAX_ARGUMENTS];
+    int32_t count = 0;
+    if (!tartan_i_is(context, TARTAN_I_CONTEXT))
+        return tartan_i_fail_handle(schema->function, "context", context, "context");
+    for (int32_t i = 0; i < schema->narguments; i++)
+        if (schema->arguments[i].kind == TARTAN_OPERAND_MATRIX)
+            held[count++] = tartan_i_matrix_held(arguments[i]);
+    const tartan_status status = run(schema, context, arguments, positional, options);
+    while (count > 0) tartan_i_matrix_end_hold(&held[--count]);
+    return status;
+}
+
+/* ---- The public functions ---- */
+
+int32_t tartan_op_count(void) {
+    return tartan_i_schema_count;
+}
+
+tartan_status tartan_op_find(const char *name, int32_t *out_op) {
+    CHECK(name != NULL, HANDLE, "name is NULL, expected that of an operation");
+    CHECK(out_op != NULL, HANDLE, "out_op is NULL, expected a place for the result");
+    *out_op = -1;
+    for (int32_t i = 0; i < tartan_i_schema_count; i++)
+        if (strcmp(name, tartan_i_schemas[i].name) == 0) *out_op = i;
+    CHECK(*out_op >= 0, NOT_FOUND, "there is no operation '%.64s'", name);
+    return TARTAN_OK;
+}
+
+static tartan_status check_op(const char *function, int32_t op) {
+    CHECK_IN(function, op >= 0 && op < tartan_i_schema_count, ARGUMENT, "op is %d, expected 0 .. %d", op,
+             tartan_i_schema_count - 1);
+    return TARTAN_OK;
+}
+
+tartan_status tartan_op_describe(int32_t op, int32_t json, char **out_text) {
+    CHECK_OUT(out_text);
+    if (op != -1) PASS(check_op(__func__, op));
+    const int32_t first = op == -1 ? 0 : op, end = op == -1 ? tartan_i_schema_count : op + 1;
+    tartan_i_text text = {0};
+    if (json && op == -1) tartan_i_text_add(&text, "[");
+    for (int32_t i = first; i < end; i++)
+        tartan_i_text_add(&text, "%s%s",
+                          i == first ? ""
+                          : json     ? ",\n"
+                                     : "\n",
+                          json ? tartan_i_schemas[i].json : tartan_i_schemas[i].text);
+    if (json && op == -1) tartan_i_text_add(&text, "]");
+    if (text.status != TARTAN_OK) {
+        tartan_i_free(text.data);
+        return text.status;
+    }
+    *out_text = text.data;
+    return TARTAN_OK;
+}
+
+static tartan_status check_arguments(const char *function, int32_t op, void *const *arguments,
+                                     int64_t narguments) {
+    PASS(check_op(function, op));
+    CHECK_IN(function, narguments == tartan_i_schemas[op].narguments, ARGUMENT,
+             "narguments is %" PRId64 ", expected %d (%s)", narguments, tartan_i_schemas[op].narguments,
+             tartan_i_schemas[op].name);
+    CHECK_IN(function, arguments != NULL, HANDLE, "arguments is NULL, expected %" PRId64 " pointers",
+             narguments);
+    return TARTAN_OK;
+}
+
+tartan_status tartan_op_run(tartan_context *context, int32_t op, void *const *arguments, int64_t narguments,
+                            const char *options) {
+    PASS(check_arguments(__func__, op, arguments, narguments));
+    return tartan_i_op_call(&tartan_i_schemas[op], context, (const void *const *)arguments, NULL, options);
+}
+
+/* ---- Results ---- */
+
+/* Whether an output is the gradient with respect to an input that was left out. */
+static bool is_of_nothing(const tartan_i_schema *schema, const void *const *arguments,
+                          const tartan_i_argument *a) {
+    static const char end[] = "_grad";
+    const size_t length = strlen(a->name);
+    if (!a->optional || length < sizeof end || strcmp(a->name + length - (sizeof end - 1), end) != 0)
+        return false;
+    for (int32_t i = 0; i < schema->narguments; i++) {
+        const char *name = schema->arguments[i].name;
+        if (strlen(name) == length - (sizeof end - 1) && strncmp(name, a->name, strlen(name)) == 0)
+            return arguments[i] == NULL;
+    }
+    return false;
+}
+
+static int32_t result_dtype(const tartan_i_bound *bound, tartan_i_dtype_rule rule) {
+    switch (rule) {
+    case TARTAN_I_DTYPE_S:
+    case TARTAN_I_DTYPE_R:
+        return tartan_i_sum_dtype(bound->dtype);
+    case TARTAN_I_DTYPE_F64:
+        return TARTAN_F64;
+    case TARTAN_I_DTYPE_U8:
+        return TARTAN_U8;
+    default:
+        return bound->dtype;
+    }
+}
+
+/* The first input with the shape of a result. */
+static int32_t like_of(const tartan_i_schema *schema, const void *const *arguments,
+                       const tartan_array *result) {
+    for (int32_t i = 0; i < schema->narguments; i++) {
+        const tartan_array *array = arguments[i];
+        if (schema->arguments[i].kind != TARTAN_OPERAND_ARRAY || schema->arguments[i].use != TARTAN_I_IN ||
+            array == NULL || array->ndim != result->ndim)
+            continue;
+        if (memcmp(array->shape, result->shape, (size_t)result->ndim * sizeof *result->shape) == 0) return i;
+    }
+    return -1;
+}
+
+static tartan_status describe_result(const tartan_i_bound *bound, const void *const *arguments, int32_t i,
+                                     tartan_op_result *out) {
+    const tartan_i_argument *a = &bound->schema->arguments[i];
+    *out = (tartan_op_result){.argument = i,
+                              .kind = a->kind,
+                              .optional = a->optional,
+                              .dtype = result_dtype(bound, a->dtype),
+                              .like = a->rule.like};
+    if (a->kind != TARTAN_OPERAND_ARRAY) return TARTAN_OK;
+    tartan_array array = {0};
+    CHECK_IN(bound->schema->function, tartan_i_op_shape(bound, arguments, &a->rule, &array), SHAPE,
+             "the inputs do not fit together: the shape of %s is to be %s", a->name, a->shape);
+    out->ndim = array.ndim;
+    memcpy(out->shape, array.shape, sizeof out->shape);
+    if (out->like < 0) out->like = like_of(bound->schema, arguments, &array);
+    return TARTAN_OK;
+}
+
+tartan_status tartan_op_infer(int32_t op, void *const *arguments, int64_t narguments, const char *options,
+                              tartan_op_result *results, int64_t nresults, int64_t *out_count) {
+    CHECK(out_count != NULL, HANDLE, "out_count is NULL, expected a place for the result");
+    *out_count = 0;
+    PASS(check_arguments(__func__, op, arguments, narguments));
+    CHECK(results != NULL || nresults == 0, HANDLE, "results is NULL, expected room for %" PRId64, nresults);
+    const tartan_i_schema *schema = &tartan_i_schemas[op];
+    const void *const *given = (const void *const *)arguments;
+    tartan_op unused = {.kind = schema->kind, .schema = schema};
+    tartan_i_option_room room;
+    tartan_i_bound bound = {.schema = schema};
+    PASS(take(&bound, &unused, given, NULL, options, &room, true));
+    for (int32_t i = 0; i < schema->narguments; i++) {
+        const tartan_i_argument *a = &schema->arguments[i];
+        if (a->use != TARTAN_I_OUT || is_of_nothing(schema, given, a)) continue;
+        CHECK(*out_count < nresults, SHAPE, "nresults is %" PRId64 ", expected room for all outputs of %s",
+              nresults, schema->name);
+        PASS(describe_result(&bound, given, i, &results[(*out_count)++]));
+    }
+    return TARTAN_OK;
+}

@@ -1,0 +1,56 @@
+/* SPDX-License-Identifier: Apache-2.0
+ * Calls of the operations that the schema describes whole. */
+#ifndef TARTAN_OPS_CALL_H
+#define TARTAN_OPS_CALL_H
+
+#include "backend/schema.h"
+#include "core/options.h"
+
+/* What stands in the C function as an argument though it is no operand, in the order of the options that are marked
+ * `positional`. */
+typedef union tartan_i_positional {
+    double number;
+    tartan_i_sizes sizes;
+} tartan_i_positional;
+
+/* Checks everything and runs the operation. `arguments` has a pointer for each argument of the schema; `positional` is NULL where
+ * the text has them all. */
+tartan_status tartan_i_op_call(const tartan_i_schema *schema, tartan_context *context,
+                               const void *const *arguments, const tartan_i_positional *positional,
+                               const char *options);
+
+/* ---- Its steps ---- */
+
+/* Sizes that names of shapes stand for, and what else the arguments decide. */
+typedef struct tartan_i_bound {
+    const tartan_i_schema *schema;
+    const tartan_context *context; /* NULL: where operands are is not checked */
+    int32_t dtype;                 /* T; 0: not known yet */
+    const char *dtype_of;          /* the argument that decided */
+    bool known[TARTAN_I_MAX_NAMES];
+    int32_t counts[TARTAN_I_MAX_NAMES]; /* of dimensions */
+    int64_t sizes[TARTAN_I_MAX_NAMES][TARTAN_MAX_NDIM];
+} tartan_i_bound;
+
+/* Memory for lists of numbers that come from the text. */
+enum { TARTAN_I_MAX_SIZES = 2 * 3 };
+typedef struct tartan_i_option_room {
+    int64_t sizes[TARTAN_I_MAX_SIZES];
+} tartan_i_option_room;
+
+/* Options: defaults, then what is positional, then the text (call_options.c). */
+tartan_status tartan_i_op_options(const tartan_i_schema *schema, tartan_op *op,
+                                  const tartan_i_positional *positional, const char *text,
+                                  tartan_i_option_room *room);
+
+/* One argument (call_check.c): handle, place, dtype, shape. Inputs bind names that are not known. */
+tartan_status tartan_i_op_check(tartan_i_bound *bound, const void *const *arguments, int32_t i);
+
+/* Outputs apart from inputs and from each other. */
+tartan_status tartan_i_op_check_apart(const tartan_i_bound *bound, const void *const *arguments);
+
+/* The shape that an array has by its rule; false if the names in it are not known, or do not broadcast. */
+bool tartan_i_op_shape(const tartan_i_bound *bound, const void *const *arguments,
+                       const tartan_i_shape_rule *rule, tartan_array *out);
+
+#endif

@@ -1,0 +1,133 @@
+/* SPDX-License-Identifier: Apache-2.0
+ * The options of an operation, by its schema: one rule for all of them. A word that is unknown or there twice is refused. */
+#include "ops/call.h"
+
+#include <math.h>
+#include <stdio.h>
+#include <string.h>
+
+static void *member_of(tartan_op *op, const tartan_i_option_rule *rule) {
+    return (char *)op + rule->member;
+}
+
+static void set_default(tartan_op *op, const tartan_i_option_rule *rule) {
+    void *member = member_of(op, rule);
+    switch (rule->kind) {
+    case TARTAN_I_OPTION_REAL:
+        *(double *)member = rule->value;
+        break;
+    case TARTAN_I_OPTION_WHOLE:
+        *(int64_t *)member = (int64_t)rule->value;
+        break;
+    case TARTAN_I_OPTION_FLAG:
+        *(bool *)member = rule->value != 0;
+        break;
+    case TARTAN_I_OPTION_WORD:
+        *(int32_t *)member = (int32_t)rule->value;
+        break;
+    case TARTAN_I_OPTION_SIZES:
+        *(tartan_i_sizes *)member = (tartan_i_sizes){0};
+        break;
+    }
+}
+
+static bool in_range(const tartan_i_option_rule *rule, double value) {
+    return isfinite(value) && (rule->above ? value > rule->low : value >= rule->low) &&
+           (rule->below ? value < rule->high : value <= rule->high);
+}
+
+/* Whether the text of the value is one. */
+static bool set(tartan_op *op, const tartan_i_option_rule *rule, const tartan_i_option *option,
+                tartan_i_option_room *room) {
+    void *member = member_of(op, rule);
+    int64_t whole;
+    double real;
+    switch (rule->kind) {
+    case TARTAN_I_OPTION_REAL:
+        if (!tartan_i_option_number(option, &real) || !in_range(rule, real)) return false;
+        *(double *)member = real;
+        return true;
+    case TARTAN_I_OPTION_WHOLE:
+        if (!tartan_i_option_whole(option, &whole) || !in_range(rule, (double)whole)) return false;
+        *(int64_t *)member = whole;
+        return true;
+    case TARTAN_I_OPTION_FLAG:
+        *(bool *)member = tartan_i_option_value_is(option, "1");
+        return *(bool *)member || tartan_i_option_value_is(option, "0");
+    case TARTAN_I_OPTION_WORD:
+        for (int32_t i = 0; i < rule->nwords; i++)
+            if (tartan_i_option_value_is(option, rule->words[i])) {
+                *(int32_t *)member = i;
+                return true;
+            }
+        return false;
+    case TARTAN_I_OPTION_SIZES:
+        whole = tartan_i_option_wholes(option, room->sizes, TARTAN_I_MAX_SIZES);
+        *(tartan_i_sizes *)member = (tartan_i_sizes){room->sizes, whole};
+        return whole > 0;
+    }
+    return false;
+}
+
+/* "epsilon, causal or scale" */
+static void list_names(const tartan_i_schema *schema, char *text, size_t room) {
+    size_t length = 0;
+    text[0] = '\0';
+    for (int32_t i = 0; i < schema->noptions && length < room; i++) {
+        const char *between = i == 0 ? "" : i + 1 < schema->noptions ? ", " : " or ";
+        length += (size_t)snprintf(text + length, room - length, "%s%s", between, schema->options[i].name);
+    }
+}
+
+static tartan_status set_named(const tartan_i_schema *schema, tartan_op *op, const tartan_i_option *option,
+                               uint64_t *given, tartan_i_option_room *room) {
+    enum { NAMES_TEXT = 256 };
+    char names[NAMES_TEXT];
+    int32_t i = 0;
+    while (i < schema->noptions && !tartan_i_option_is(option, schema->options[i].name)) i++;
+    if (i == schema->noptions) {
+        list_names(schema, names, sizeof names);
+        FAIL_IN(schema->function, ARGUMENT, "options has '%.*s', expected %s", option->shown, option->word,
+                schema->noptions > 0 ? names : "none");
+    }
+    const tartan_i_option_rule *rule = &schema->options[i];
+    CHECK_IN(schema->function, !(*given >> i & 1), ARGUMENT, "options has %s twice, expected it once",
+             rule->name);
+    *given |= UINT64_C(1) << i;
+    CHECK_IN(schema->function, set(op, rule, option, room), ARGUMENT,
+             "options has '%.*s', expected %s to be %s", option->shown, option->word, rule->name,
+             rule->range);
+    return TARTAN_OK;
+}
+
+static tartan_status set_positional(const tartan_i_schema *schema, tartan_op *op,
+                                    const tartan_i_positional *positional) {
+    for (int32_t i = 0; i < schema->noptions; i++) {
+        const tartan_i_option_rule *rule = &schema->options[i];
+        if (!rule->positional) continue;
+        if (rule->kind == TARTAN_I_OPTION_SIZES) {
+            *(tartan_i_sizes *)member_of(op, rule) = positional->sizes;
+        } else {
+            CHECK_IN(schema->function, in_range(rule, positional->number), ARGUMENT, "%s is %g, expected %s",
+                     rule->name, positional->number, rule->range);
+            *(double *)member_of(op, rule) = positional->number;
+        }
+        positional++;
+    }
+    return TARTAN_OK;
+}
+
+tartan_status tartan_i_op_options(const tartan_i_schema *schema, tartan_op *op,
+                                  const tartan_i_positional *positional, const char *text,
+                                  tartan_i_option_room *room) {
+    uint64_t given = 0;
+    bool more = text != NULL;
+    for (int32_t i = 0; i < schema->noptions; i++) set_default(op, &schema->options[i]);
+    if (positional != NULL) PASS(set_positional(schema, op, positional));
+    while (more) {
+        tartan_i_option option;
+        PASS(tartan_i_option_next(schema->function, "options", &text, &option, &more));
+        if (more) PASS(set_named(schema, op, &option, &given, room));
+    }
+    return TARTAN_OK;
+}
