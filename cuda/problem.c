@@ -376,7 +376,7 @@ tartan_status tartan_cuda_block_softmax_gradient_of(const tartan_host *host, con
     (void)host;
     (void)context;
     *out = (tartan_cuda_block_softmax_gradient){
-        .y = blocks_of(op->y), .dy = blocks_of(op->dy), .dx = blocks_of(op->dx), .scale = op->scale};
+        .y = blocks_of(op->y), .dy = blocks_of(op->y_grad), .dx = blocks_of(op->x_grad), .scale = op->scale};
     out->nothing = op->y->layout->blocks == 0;
     return TARTAN_OK;
 }

@@ -77,7 +77,7 @@ TEST(CudaBlockSoftmax, ProblemsHaveWhatTheOperandsHave) {
     tartan_matrix dx = matrix(layout.get(), TARTAN_F16, TARTAN_ROW_MAJOR, 16384);
     tartan_op_block_softmax_gradient back = {};
     back.scale = 0.25;
-    back.y = &y, back.dy = &x, back.dx = &dx;
+    back.y = &y, back.y_grad = &x, back.x_grad = &dx;
     tartan_cuda_block_softmax_gradient g;
     ASSERT_OK(tartan_cuda_block_softmax_gradient_of(&tartan_i_host, &kContext, &back, &g));
     expect_blocks(y, g.y);
