@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "device/run.h"
 
-#include <time.h>
+#include "core/clock.h"
 
 tartan_status tartan_i_call_run(tartan_i_call *call, const tartan_op *op) {
     tartan_i_operand operands[TARTAN_I_MAX_OPERANDS];
@@ -16,12 +16,6 @@ tartan_status tartan_i_call_run(tartan_i_call *call, const tartan_op *op) {
     }
     PASS(tartan_i_call_order(call));
     return tartan_i_backend_run(call->context, op);
-}
-
-static double seconds(void) {
-    struct timespec now;
-    clock_gettime(CLOCK_MONOTONIC, &now);
-    return (double)now.tv_sec + 1e-9 * (double)now.tv_nsec;
 }
 
 /* Whether the host knows how many blocks the operation works on. */
@@ -40,10 +34,10 @@ static bool is_counted(const tartan_op *op) {
 static tartan_status run_timed(tartan_i_call *call, const tartan_op *op) {
     tartan_context *context = call->context;
     const bool timed = context->options.device_type == TARTAN_CPU;
-    const double begin = timed ? seconds() : 0;
+    const double begin = timed ? tartan_i_seconds() : 0;
     PASS(tartan_i_call_run(call, op));
     if (!timed) return TARTAN_OK;
-    const double took = seconds() - begin;
+    const double took = tartan_i_seconds() - begin;
     context->last_kind = (int32_t)op->kind + 1;
     context->last_rate = took > 0 && is_counted(op) ? 1e-12 * tartan_i_op_flops(op) / took : 0;
     return TARTAN_OK;
