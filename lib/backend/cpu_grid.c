@@ -5,6 +5,7 @@
 #include "core/dtype.h"
 
 #include <stdlib.h>
+#include <string.h>
 
 /* Rows and columns of a tile where arrays are contiguous along different dimensions. */
 enum { SQUARE = 32 };
@@ -136,20 +137,24 @@ static bool is_plain(const tartan_i_kernels *k, int32_t dtype, int64_t row, int6
     return dtype == k->dtype && (col == 1 || cols == 1) && (row == cols || rows == 1);
 }
 
-/* Fills a row with its first element. */
-static void repeat(const tartan_i_kernels *k, int64_t cols, char *room) {
-    if (k->bytes == sizeof(float)) {
-        float *to = (float *)(void *)room;
-        for (int64_t i = 1; i < cols; i++) to[i] = to[0];
-    } else {
-        double *to = (double *)(void *)room;
-        for (int64_t i = 1; i < cols; i++) to[i] = to[0];
-    }
+/* n reals become `times` copies of them. */
+static void repeat(const tartan_i_kernels *k, int64_t n, int64_t times, char *room) {
+    const size_t bytes = (size_t)(n * times * k->bytes);
+    for (size_t done = (size_t)(n * k->bytes); done < bytes; done *= 2)
+        memcpy(room + done, room, done < bytes - done ? done : bytes - done);
 }
 
 const void *tartan_i_rows_load(const tartan_i_kernels *k, int32_t dtype, const char *in, int64_t row,
                                int64_t col, int64_t rows, int64_t cols, void *room) {
     if (is_plain(k, dtype, row, col, rows, cols)) return in;
+    if (row == 0 && rows > 1) { /* a row of its own, then copies */
+        if (col == 0)
+            k->load[dtype](1, in, room);
+        else
+            tartan_i_line_load(k, dtype, in, col, cols, room);
+        repeat(k, col == 0 ? 1 : cols, col == 0 ? rows * cols : rows, room);
+        return room;
+    }
     if (col != 0 || cols == 1) {
         tartan_i_pack(k, dtype, in, row, col, rows, cols, room, cols);
         return room;
@@ -157,7 +162,7 @@ const void *tartan_i_rows_load(const tartan_i_kernels *k, int32_t dtype, const c
     for (int64_t i = 0; i < rows; i++) {
         char *to = (char *)room + i * cols * k->bytes;
         k->load[dtype](1, (const char *)tartan_i_at(in, dtype, i * row), to);
-        repeat(k, cols, to);
+        repeat(k, 1, cols, to);
     }
     return room;
 }

@@ -31,9 +31,9 @@ typedef struct job {
     int32_t x, y, stats, y_grad, x_grad; /* numbers in the grid; -1: there is none */
     int64_t steps[TARTAN_I_GRID_ARRAYS]; /* of the arrays along a line */
     bool centered;
-    char *gain, *bias; /* reals [n] */
-    char *rooms;       /* [workers][3][group][n] reals; NULL: all lines are used in place */
-    double *sums;      /* [parts][2][n]: of the gradients of gain and bias */
+    double *gain, *bias; /* [n] */
+    char *rooms;         /* [workers][3][group][n] reals; NULL: all lines are used in place */
+    double *sums;        /* [parts][2][n]: of the gradients of gain and bias */
 } job;
 
 /* ---- Start ---- */
@@ -65,11 +65,11 @@ static bool in_place(const job *j, int32_t array) {
            (j->grid.array[array].dtype == j->kernels.dtype && (j->steps[array] == 1 || j->n == 1));
 }
 
-static void fill(const job *j, const tartan_array *from, double rest, char *to) {
-    const int64_t step = from != NULL ? from->strides[0] : 0;
-    for (int64_t i = 0; i < j->n; i++)
-        tartan_i_store(to, j->kernels.dtype, i,
-                       from == NULL ? rest : tartan_i_load(from->data, from->dtype, i * step));
+static void fill(const job *j, const tartan_array *from, double rest, double *to) {
+    if (from != NULL)
+        tartan_i_tile_copier(TARTAN_F64, from->dtype)(to, 0, 1, from->data, 0, from->strides[0], 1, j->n);
+    else
+        for (int64_t i = 0; i < j->n; i++) to[i] = rest;
 }
 
 /* Orders the lines, groups them and gets memory, also for sums. */
@@ -92,8 +92,8 @@ static tartan_status start(const tartan_context *context, job *j, const tartan_a
     if (most > PARTS) most = PARTS;
     if (parts > most) parts = most;
     j->parts = parts < 1 ? 1 : (int32_t)parts;
-    PASS(tartan_i_workspace_get(context, TARTAN_I_ROOM_PANEL, &j->gain, 2 * j->n, real));
-    j->bias = j->gain + j->n * real;
+    PASS(tartan_i_workspace_get(context, TARTAN_I_ROOM_PANEL, &j->gain, 2 * j->n, sizeof *j->gain));
+    j->bias = j->gain + j->n;
     j->rooms = NULL;
     if (!plain)
         PASS(tartan_i_workspace_get(context, TARTAN_I_ROOM_OWN, &j->rooms, 3 * j->workers * j->group * j->n,

@@ -15,9 +15,9 @@
 #define INLINE static inline __attribute__((always_inline))
 
 enum {
-    CHAINS = TARTAN_I_DOT_CHAINS,
+    CHAINS = 16,
     VECTORS = CHAINS / LANES,
-    UNROLL = VECTORS <= 8 ? VECTORS : 1,
+    UNROLL = VECTORS <= 16 ? VECTORS : 1,
     PART = 16 * CHAINS
 };
 
@@ -73,7 +73,7 @@ INLINE vec normal_at(const operands *o, int64_t at, int64_t n) {
 }
 
 INLINE vec g_at(const operands *o, int64_t at, int64_t n) {
-    return load(o->narrow, o->y_grad, at, n) * load(o->narrow, o->gain, at, n);
+    return load(o->narrow, o->y_grad, at, n) * load(false, o->gain, at, n);
 }
 
 /* ---- Sums ---- */
@@ -144,7 +144,7 @@ typedef vec (*line_value)(vec x, vec scale, vec gain, vec bias);
 typedef vec (*line_gradient)(vec z, vec g, vec mean_g, vec mean_gz, vec scale);
 
 INLINE void value_step(const operands *o, int64_t at, int64_t n, void *y, line_value value) {
-    const vec gain = load(o->narrow, o->gain, at, n), bias = load(o->narrow, o->bias, at, n);
+    const vec gain = load(false, o->gain, at, n), bias = load(false, o->bias, at, n);
     store(o->narrow, y, at, n, value(number_at(o, at, n), o->scale, gain, bias));
 }
 
@@ -176,7 +176,7 @@ INLINE void add_step(double *sums, int64_t at, int64_t n, vec v) {
 INLINE void gradient_step(const operands *o, int64_t at, int64_t n, vec mean_g, vec mean_gz,
                           const tartan_i_norm_gradient_line *line, line_gradient gradient) {
     const vec z = normal_at(o, at, n), y_grad = load(o->narrow, o->y_grad, at, n);
-    const vec g = y_grad * load(o->narrow, o->gain, at, n);
+    const vec g = y_grad * load(false, o->gain, at, n);
     add_step(line->gain_sums, at, n, y_grad * z);
     add_step(line->bias_sums, at, n, y_grad);
     if (line->x_grad != NULL)

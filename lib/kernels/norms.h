@@ -18,15 +18,17 @@ typedef enum tartan_i_norm_row {
 typedef struct tartan_i_norm_line {
     int64_t n;
     double p;
-    const void *x, *gain, *bias;
-    void *y;              /* may be x */
+    const void *x;
+    void *y; /* may be x */
+    const double *gain, *bias;
     double center, scale; /* results: the mean, or 0 where nothing is subtracted; the factor of the line */
 } tartan_i_norm_line;
 
 typedef struct tartan_i_norm_gradient_line {
     int64_t n;
     double center, scale; /* of the line, from the norm */
-    const void *x, *gain, *y_grad;
+    const void *x, *y_grad;
+    const double *gain;
     void *x_grad;                  /* may be x or y_grad, or NULL */
     double *gain_sums, *bias_sums; /* [n] each, to which those of this line are added; or NULL */
 } tartan_i_norm_gradient_line;

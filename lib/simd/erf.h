@@ -12,7 +12,8 @@
 #include "simd/exp.h"
 
 /* Minimax polynomials of their degrees, highest power first: of erf(x) / x - 1, with an error of 2^-27.7 of erf(x) for f32 and
- * 2^-54.7 for f64, and of (1 + 2 z) s(z), with an error of 2^-24.5 and 2^-54.5 of it. From ERF_MOST on, erf rounds to 1; at
+ * 2^-54.7 for f64, and of (1 + 2 z) s(z), with an error of 2^-23.9 and 2^-54.5 of it; for f32 its second coefficient is 2^-24 smaller,
+ * so that Phi(0) is 1/2. From ERF_MOST on, erf rounds to 1; at
  * NORMAL_LEAST, Phi rounds to 0. */
 #if TARTAN_I_REAL == 32
 #define ERF_MOST     5.0f
@@ -21,7 +22,7 @@
 #define SQRT_HALF    0x1.6a09e6p-1f
 static const real erf_terms[] = {0x1.496a3ep-14f, -0x1.a3f7p-11f,  0x1.5405b2p-8f, -0x1.b7f90cp-6f,
                                  0x1.ce2cf8p-4f,  -0x1.81273ep-2f, 0x1.06eba8p-3f};
-static const real erfc_terms[] = {0x1.6635fp-13f, 0x1.569858p-12f, -0x1.29614ep-10f, -0x1.50405cp-9f,
+static const real erfc_terms[] = {0x1.6635fp-13f, 0x1.568858p-12f, -0x1.29614ep-10f, -0x1.50405cp-9f,
                                   0x1.08f7f8p-7f, 0x1.766deap-7f,  -0x1.54824ep-4f,  0x1.5272c8p-3f,
                                   -0x1.0bd67p-3f, -0x1.c39b72p-4f, 0x1.455efp+0f};
 #else
