@@ -36,13 +36,20 @@ typedef struct job {
     double *sums;        /* [parts][2][n]: of the gradients of gain and bias */
 } job;
 
+static const bool is_centered[] = {
+#define CENTERED                                           true
+#define PLAIN                                              false
+#define NORM(name, centered, term, scale, value, gradient) centered,
+#include "kernels/norms.def"
+#undef NORM
+};
+
 /* ---- Start ---- */
 
-static job job_of(const tartan_context *context, tartan_i_norm_row norm, bool centered, double p,
-                  const tartan_array *x) {
+static job job_of(const tartan_context *context, tartan_i_norm_row norm, double p, const tartan_array *x) {
     job j = {.kernels = tartan_i_cpu_kernels(x->dtype),
              .norm = norm,
-             .centered = centered,
+             .centered = is_centered[norm],
              .p = p,
              .n = x->shape[x->ndim - 1],
              .workers = context->threads,
@@ -159,6 +166,7 @@ static void norm_group(const job *j, const tartan_i_grid_tile *t, int32_t worker
         tartan_i_norm_line line = {.n = j->n, .p = j->p, .gain = j->gain, .bias = j->bias};
         line.x = x.data + i * x.step;
         line.y = y.data + i * y.step;
+        line.next = line.x == NULL ? NULL : x.data + (i + 1) * x.step;
         j->lines->norms[j->norm].value(&line);
         if (j->stats < 0) continue;
         char *stats = j->grid.array[j->stats].data;
@@ -193,13 +201,13 @@ static tartan_status run_norm(const tartan_context *context, job *j, const tarta
 
 tartan_status tartan_i_cpu_layer_norm(const tartan_context *context, const tartan_op *any) {
     const tartan_op_layer_norm *op = &any->layer_norm;
-    job j = job_of(context, TARTAN_I_NORM_layer_norm, true, op->epsilon, op->x);
+    job j = job_of(context, TARTAN_I_NORM_layer_norm, op->epsilon, op->x);
     return run_norm(context, &j, op->x, op->gain, op->bias, op->y, op->stats);
 }
 
 tartan_status tartan_i_cpu_rms_norm(const tartan_context *context, const tartan_op *any) {
     const tartan_op_rms_norm *op = &any->rms_norm;
-    job j = job_of(context, TARTAN_I_NORM_rms_norm, false, op->epsilon, op->x);
+    job j = job_of(context, TARTAN_I_NORM_rms_norm, op->epsilon, op->x);
     return run_norm(context, &j, op->x, op->gain, NULL, op->y, op->stats);
 }
 
@@ -268,7 +276,7 @@ tartan_status tartan_i_cpu_layer_norm_gradient(const tartan_context *context, co
     const tartan_op_layer_norm_gradient *op = &any->layer_norm_gradient;
     const tartan_array *const in[3] = {op->x, op->stats, op->y_grad};
     const tartan_array *const out[3] = {op->x_grad, op->gain_grad, op->bias_grad};
-    job j = job_of(context, TARTAN_I_NORM_layer_norm, true, 0, op->x);
+    job j = job_of(context, TARTAN_I_NORM_layer_norm, 0, op->x);
     return run_gradient(context, &j, in, op->gain, out);
 }
 
@@ -276,6 +284,6 @@ tartan_status tartan_i_cpu_rms_norm_gradient(const tartan_context *context, cons
     const tartan_op_rms_norm_gradient *op = &any->rms_norm_gradient;
     const tartan_array *const in[3] = {op->x, op->stats, op->y_grad};
     const tartan_array *const out[3] = {op->x_grad, op->gain_grad, NULL};
-    job j = job_of(context, TARTAN_I_NORM_rms_norm, false, 0, op->x);
+    job j = job_of(context, TARTAN_I_NORM_rms_norm, 0, op->x);
     return run_gradient(context, &j, in, op->gain, out);
 }

@@ -14,12 +14,7 @@
 
 #define INLINE static inline __attribute__((always_inline))
 
-enum {
-    CHAINS = 16,
-    VECTORS = CHAINS / LANES,
-    UNROLL = VECTORS <= 16 ? VECTORS : 1,
-    PART = 16 * CHAINS
-};
+enum { CHAINS = 16, VECTORS = CHAINS / LANES, UNROLL = VECTORS <= 16 ? VECTORS : 1, PART = 16 * CHAINS };
 
 #define NUM(x)       vec_fill((real)(x))
 #define SQRT(x)      vec_sqrt(x)
@@ -143,7 +138,9 @@ typedef vec (*line_scale)(vec mean, vec n, vec p);
 typedef vec (*line_value)(vec x, vec scale, vec gain, vec bias);
 typedef vec (*line_gradient)(vec z, vec g, vec mean_g, vec mean_gz, vec scale);
 
-INLINE void value_step(const operands *o, int64_t at, int64_t n, void *y, line_value value) {
+INLINE void value_step(const operands *o, int64_t at, int64_t n, void *y, line_value value,
+                       const char *next) {
+    if (next != NULL) vec_prefetch(next + at * (o->narrow ? 4 : 8));
     const vec gain = load(false, o->gain, at, n), bias = load(false, o->bias, at, n);
     store(o->narrow, y, at, n, value(number_at(o, at, n), o->scale, gain, bias));
 }
@@ -158,7 +155,7 @@ INLINE void value_line(bool narrow, bool centered, line_term term, line_scale sc
         if (!narrow) o.low = mean_of(&o, number_at);
     }
     o.scale = scale(mean_of(&o, term), vec_fill((real)o.n), vec_fill(line->p));
-#define STEP(at, n) value_step(&o, at, n, line->y, value)
+#define STEP(at, n) value_step(&o, at, n, line->y, value, line->next)
     EACH_VECTOR(line->n, STEP);
 #undef STEP
     line->center = first_lane(o.high + o.low);

@@ -21,6 +21,7 @@ typedef struct tartan_i_norm_line {
     const void *x;
     void *y; /* may be x */
     const double *gain, *bias;
+    const char *next;     /* memory to fetch meanwhile, such as the next line; or NULL */
     double center, scale; /* results: the mean, or 0 where nothing is subtracted; the factor of the line */
 } tartan_i_norm_line;
 

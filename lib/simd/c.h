@@ -19,6 +19,7 @@ enum { LANES = 1, VEC_REGISTERS = 16 };
 #define vec_fma(a, b, c) REAL_FMA(a, b, c)
 #define vec_sum(v)       (v)
 #define vec_largest(v)   (v)
+#define vec_prefetch(p)  __builtin_prefetch(p)
 
 /* Fewer than one element are none. */
 static inline vec vec_load_first(const real *p, int64_t n) {

@@ -15,6 +15,7 @@
  *   vec_mask_of(bits)                     lane i is bit i of `bits`; higher bits do not matter
  *   vec_greater(a, b)                     false if either is NaN
  *   vec_select(m, a, b)                   m ? a : b
+ *   vec_prefetch(p)                       asks for the cache line of p, which need not be readable
  *   vec_scale(v, k)                       for vec_exp; see simd/exp.h. May be left out
  *   vec_load_f32(p) vec_store_f32(p, v)   LANES f32 numbers (f64 only); rounded to nearest even
  *
@@ -24,7 +25,6 @@
  *   part_vec, TILE                        TILE reals: a vector, or part of one; with
  *   part_zero part_fill part_load part_store part_fma   as those of vec, and
  *   part_transpose(in, in_row, out)       lane i of out[j] = in[i][j] of TILE x TILE reals
- *   vec_prefetch(p)                       asks for the cache line of p, which need not be readable
  *   VEC_STRIP_ROWS                        rows of a strip of 1, 2, 3 vectors whose sums fit in registers
  *   VEC_SPREAD_ROWS                       best rows of a strip of spread vectors
  *   PEAK_CHAINS                           sums that fill the register file
