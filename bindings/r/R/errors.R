@@ -69,7 +69,8 @@
   if (is.null(x)) return("NULL")
   if (!is.atomic(x)) return(paste("an object of class", class(x)[1L]))
   first <- utils::head(as.vector(x), 6L)
-  text <- if (is.character(first)) encodeString(first, quote = "\"") else format(first, digits = 15L, trim = TRUE)
+  text <- if (is.character(first)) encodeString(first, quote = "\"")
+          else if (is.double(first)) tartan_r_decimal(first) else format(first, digits = 15L, trim = TRUE)
   long <- nchar(text) > 60L
   text[long] <- paste0(substr(text[long], 1L, 56L), "...", if (is.character(first)) "\"")
   if (length(x) == 1L) return(text)

@@ -21,7 +21,9 @@ static int64_t whole(double value, const char *name, R_xlen_t i, R_xlen_t n) {
         if (n > 1) snprintf(place, sizeof place, "[%lld]", (long long)i + 1);
         if (ISNA(value))
             tartan_r_fail(TARTAN_ERR_ARGUMENT, "%s%s is NA, expected a whole number", name, place);
-        tartan_r_fail(TARTAN_ERR_ARGUMENT, "%s%s is %.15g, expected a whole number", name, place, value);
+        char text[TARTAN_R_DECIMAL];
+        tartan_r_decimal_of(value, text);
+        tartan_r_fail(TARTAN_ERR_ARGUMENT, "%s%s is %s, expected a whole number", name, place, text);
     }
     return (int64_t)value;
 }
