@@ -83,12 +83,14 @@ def renamed_item(item):
         return "of both"
     if match := re.fullmatch(r"(\w+)\.(blocks|rows|cols|heads)", item):
         return match.group(2)
-    return item
+    return "..." if item == "rest..." else item
 
 
-def fixed_ndim(argument):
+def fixed_ndim(op, argument):
     """The dimensions of a shape without runs, whose last ones may be left out in R: of inputs, and of results that have heads."""
     shape = argument.shape
+    if match := re.fullmatch(r"=(\w+)", shape):
+        return fixed_ndim(op, op[match.group(1)]) if argument.use != "out" else 0
     if argument.kind != "array" or not shape.startswith("[") or "..." in shape or " or " in shape:
         return 0
     items = items_of(shape)
@@ -209,7 +211,7 @@ def entry(op, gradient_names):
         ("kinds", vector([x.kind for x in a])),
         ("dtypes", vector([x.dtype for x in a])),
         ("optional", vector([x.optional for x in a], "l")),
-        ("ndim", vector([str(fixed_ndim(x)) for x in a], "i")),
+        ("ndim", vector([str(fixed_ndim(op, x)) for x in a], "i")),
         ("images", vector([is_image(op, x) for x in a], "l")),
         ("like", vector([like(op, x) for x in a], "i")),
         ("results", vector([result_name(x) for x in a])),
@@ -219,7 +221,8 @@ def entry(op, gradient_names):
         ("defaults", f"list({defaults})"),
         ("words", f"list({words})"),
         ("from_one", vector([x.name in POSITIONS for x in o], "l")),
-        ("shapes", vector([shape_text(op, x) for x in a])),
+        ("c_options", vector([x.name for x in o])),
+        ("shapes", vector([shape_text(x) for x in a])),
         ("ranges", vector([x.range for x in o])),
         ("f", f'"{name_of(op)}"'),
         ("gradient", f'"{op.gradient}"'),
@@ -228,9 +231,12 @@ def entry(op, gradient_names):
     return wrapped(f"  {op.name} = list(", [f"{name} = {value}" for name, value in fields], ")", indent=4)
 
 
-def shape_text(op, argument):
+def shape_text(argument):
+    """A shape as .operations has it: in R's order."""
     shape = argument.shape
-    return shape if shape.startswith("=") or shape.startswith("on ") or shape == "any" else in_r(shape)
+    if not shape.startswith("["):
+        return shape
+    return " or ".join(" x ".join(reversed(items_of(one))) for one in shape.split(" or "))
 
 
 def float_of(option):
@@ -243,7 +249,7 @@ def float_of(option):
 def code(ops):
     names = {op.name: name_of(op) for op in ops}
     yield HEAD
-    yield "# What an operation takes: arguments in the order of C, then options. src/operation.c reads the first sixteen elements by position."
+    yield "# What an operation takes: arguments in the order of C, then options. src/operation.c reads the first seventeen elements by position."
     yield ".operations <- list("
     yield ",\n".join(entry(op, names) for op in ops)
     yield ")\n"
@@ -291,26 +297,34 @@ def filled(text):
 RANGES = {"0 <=": "0 or more", "0 <": "above 0", "<= 1": "at most 1", "0 <= < 1": "from 0, below 1", "0 <= <= 1": "from 0 to 1"}
 
 
+def shape_words(argument):
+    """What a shape is called before the help of an array: "a vector of length n: "."""
+    shape = argument.shape
+    if argument.kind != "array" or shape == "any":
+        return ""
+    if shape.startswith("="):
+        return f"an array like \\code{{{renamed(shape[1:])}}}: "
+    if not items_of(shape):
+        return "a number: "
+    if " or " not in shape and len(items_of(shape)) == 1 and "..." not in shape:
+        return f"a vector of length {in_r(shape)}: "
+    return f"an array, {in_r(shape)}: "
+
+
 def item_text(op, item, names):
     """What the help says of an argument."""
     text = prose(item.help, names)
     if not hasattr(item, "use"):
-        if item.range in RANGES:
+        if item.name in POSITIONS:
+            text += " (counted from 1)"
+        elif item.range in RANGES:
             text += f" ({RANGES[item.range]})"
         if item.kind == "word":
             text += ": " + ", ".join(f'\\code{{"{w}"}}' for w in item.words)
-        if item.name in POSITIONS:
-            text += " (keys are counted from 1)"
         return sentence(text)
-    kind = {"array": "", "matrix": "a block matrix: ", "mask": "a \\code{\\link{attention_mask}}: ", "layout": "a layout: ",
-            "conv": "a \\code{\\link{block_conv}}: "}[item.kind]  # fmt: skip
-    text = kind + text
-    shape = item.shape
-    if item.kind == "array" and shape.startswith("=") and op.has(shape[1:]):
-        text += f", like \\code{{{renamed(shape[1:])}}}"
-    elif item.kind == "array" and shape.startswith("[") and len(items_of(shape)) > 0 and op.kind not in ELEMENTWISE:
-        text += f", of dimension {escaped(in_r(shape))}"
-    return sentence(text)
+    kinds = {"matrix": "a block matrix: ", "mask": "a \\code{\\link{attention_mask}}: ", "layout": "a layout: ",
+             "conv": "a \\code{\\link{block_conv}}: "}  # fmt: skip
+    return sentence(kinds.get(item.kind, "") + (shape_words(item) if op.kind not in ELEMENTWISE else "") + text)
 
 
 def arguments_text(ops, names):
@@ -321,10 +335,7 @@ def arguments_text(ops, names):
             if item is None or (hasattr(item, "use") and item.use == "out"):
                 continue
             text = item_text(op, item, names)
-            if re.match(r"(a block matrix: |a \\code\{\\link\{block_conv\}\}: )?as in ", text):
-                text = found.get(renamed(item.name), text)
-            if renamed(item.name) not in found:
-                found[renamed(item.name)] = text
+            found.setdefault(renamed(item.name), text)
         for a in op.arguments:
             if is_returned(a):
                 found.setdefault(f"return_{result_name(a)}", sentence(f"whether to return {prose(a.help, names)}"))
@@ -332,30 +343,24 @@ def arguments_text(ops, names):
         yield filled(f"\\item{{{name}}}{{{text}}}")
 
 
-def value_text(op, names):
+def value_lines(op, names, title):
+    """What a function returns: the only result, or a list."""
     outputs = [a for a in op.arguments if a.written]
-    sure = [a for a in outputs if not is_returned(a)]
-    def what(a):
-        shape = ""
-        if a.kind == "array" and a.shape.startswith("["):
-            dim = in_r(a.shape)
-            shape = f", of dimension {escaped(dim)}" if dim and op.kind not in ELEMENTWISE else ""
-        elif a.kind == "array" and a.shape.startswith("="):
-            shape = f", like \\code{{{renamed(a.shape[1:])}}}"
-        return f"{prose(a.help, names)}{shape}"
+    sure, more = [a for a in outputs if not is_returned(a)], [a for a in outputs if is_returned(a)]
+    says = {result_name(a): sentence(shape_words(a) + prose(a.help, names)) for a in outputs}
     if len(sure) == 1:
-        text = what(sure[0])
-        more = [a for a in outputs if is_returned(a)]
+        text = title + says[result_name(sure[0])]
         if more:
-            wish = " or ".join(f"\\code{{return_{result_name(a)}}}" for a in more)
-            listed = "; ".join([f"\\code{{{result_name(sure[0])}}}"] + [f"\\code{{{result_name(a)}}}, {what(a)}" for a in more])
-            text += f". With {wish} a list of {listed}"
+            wish = " or ".join(f"\\code{{return_{result_name(a)} = TRUE}}" for a in more)
+            text += f" With {wish} a list of this, \\code{{{result_name(sure[0])}}}, and:"
+        yield filled(text)
     else:
-        listed = "; ".join(f"\\code{{{result_name(a)}}}, {what(a)}" for a in outputs)
-        text = f"a list of {listed}"
-        if any(a.optional and op.has(a.name[: -len("_grad")]) for a in outputs):
-            text += ". A gradient is only there if its input is given"
-    return text
+        yield filled(f"{title}a list:")
+        more = outputs
+    for a in more:
+        source = result_name(a)
+        only = f" Only if \\code{{{source}}} is given." if a.optional and op.has(source) and op[source].use == "in" and op[source].optional else ""
+        yield filled(f"\\item{{{source}}}{{{says[source]}{only}}}")
 
 
 def details_of(op, names):
@@ -372,14 +377,14 @@ def page(op, ops_by_name, examples_dir):
     names = {o.name: name_of(o) for o in ops_by_name.values()}
     gradient = ops_by_name.get(op.gradient)
     both = [op] + ([gradient] if gradient else [])
-    arrays = any(a.kind == "array" for o in both for a in o.arguments)
     yield f"% Written by bindings/r/generate.py from the schema of operations.\n\\name{{{op.name}}}"
     yield from (f"\\alias{{{o.name}}}" for o in both)
     yield filled(f"\\title{{{prose(capital(op.help), names)}}}")
     yield "\\description{"
     text = sentence(prose(capital(op.help), names))
     if gradient:
-        text += f" \\code{{{gradient.name}}} computes its gradients."
+        many = sum(a.written for a in gradient.arguments) > 1
+        text += f" \\code{{{gradient.name}}} computes its gradient{'s' if many else ''}."
     yield filled(text)
     yield "}\n\\usage{"
     for o in both:
@@ -388,14 +393,14 @@ def page(op, ops_by_name, examples_dir):
     yield "}\n\\arguments{"
     yield from arguments_text(both, names)
     yield "}\n\\value{"
-    if gradient:
-        text = " ".join(f"\\code{{{o.name}}}: {sentence(value_text(o, names))}" for o in both)
-    else:
-        text = sentence(capital(value_text(op, names)))
-    yield filled(text + " Results are where the operands are.")
+    for o in both:
+        yield from value_lines(o, names, f"\\code{{{o.name}}}: ")
+    yield "\nResults are where the operands are."
     yield "}\n\\details{"
     yield filled(" ".join(t for o in both for t in details_of(o, names)))
-    if arrays and any("..." in a.shape for a in op.arguments):
+    if any(is_image(op, a) for a in op.arguments):
+        yield filled("Arrays are spatial lengths x channels x n, as those of \\code{\\link{conv_forward}}.")
+    elif any("..." in a.shape for a in op.arguments):
         yield filled("Arrays have the dimensions of the other languages in reverse order, so what they call the last axis is the first "
                      "dimension here: each column of a matrix is a line.")  # fmt: skip
     yield "}"

@@ -302,7 +302,8 @@ static SEXP join(SEXP x, const char *name, SEXP place, const char **first) {
 
 static void expect_on_device(SEXP x, const char *name, SEXP place) {
     tartan_r_class class = tartan_r_class_of(x);
-    if (x == R_NilValue || class == TARTAN_R_LAYOUT || class == TARTAN_R_BLOCK_MASK || class == TARTAN_R_CONV) return;
+    if (x == R_NilValue || class == TARTAN_R_LAYOUT || class == TARTAN_R_BLOCK_MASK || class == TARTAN_R_CONV)
+        return;
     if (class < TARTAN_R_DEVICE_MATRIX || class > TARTAN_R_DEVICE_ARRAY)
         tartan_r_fail(TARTAN_ERR_UNSUPPORTED,
                       "%s is in R's memory, but other operands are on %s: move it there with to_device()",

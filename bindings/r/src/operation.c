@@ -14,16 +14,17 @@ enum {
     KINDS,     /* "array", "matrix", "layout", "mask", "conv" */
     DTYPES,    /* as in the schema */
     OPTIONAL,
-    NDIM,    /* of an array; 0: any. Trailing dimensions of length 1 may be left out */
-    IMAGES,  /* whether an array is spatial lengths x channels x n: the spatial lengths keep their order */
-    LIKE,    /* of a result: the argument whose shape and names, or whose layout, it has; 0: none; NA: the one with that shape */
-    RESULTS, /* its name in the list of results */
+    NDIM,   /* of an array; 0: any. Trailing dimensions of length 1 may be left out */
+    IMAGES, /* whether an array is spatial lengths x channels x n: the spatial lengths keep their order */
+    LIKE, /* of a result: the argument whose shape and names, or whose layout, it has; 0: none; NA: the one with that shape */
+    RESULTS,  /* its name in the list of results */
     RETURNED, /* whether the user says if it is wanted */
     OPTIONS,
     OPTION_KINDS,
-    DEFAULTS, /* of options, a list */
-    WORDS,    /* the words of an option, a list */
-    FROM_ONE, /* whether an option counts from 1 in R */
+    DEFAULTS,  /* of options, a list */
+    WORDS,     /* the words of an option, a list */
+    FROM_ONE,  /* whether an option counts from 1 in R */
+    C_OPTIONS, /* the names of options in C */
 };
 
 enum { MOST = 16 };
@@ -94,29 +95,28 @@ static int flag(SEXP x, const char *name) {
 }
 
 /* One of the words; all of them, the default of the R function, mean the first. */
-static void add_word(words *w, const char *name, SEXP x, SEXP choices) {
+static const char *word_of(SEXP x, const char *name, SEXP choices) {
     char expected[256] = "";
     size_t used = 0;
     const int all = TYPEOF(x) == STRSXP && XLENGTH(x) == XLENGTH(choices) && XLENGTH(x) > 1;
     for (int k = 0; k < XLENGTH(choices); k++) {
         const char *word = CHAR(STRING_ELT(choices, k));
-        if (all || (TYPEOF(x) == STRSXP && XLENGTH(x) == 1 && strcmp(CHAR(STRING_ELT(x, 0)), word) == 0)) {
-            add_name(w, name);
-            add(w, word);
-            return;
-        }
+        if (all || (TYPEOF(x) == STRSXP && XLENGTH(x) == 1 && strcmp(CHAR(STRING_ELT(x, 0)), word) == 0))
+            return word;
         if (used < sizeof expected)
-            used += (size_t)snprintf(expected + used, sizeof expected - used, "%s\"%s\"", k > 0 ? " or " : "", word);
+            used += (size_t)snprintf(expected + used, sizeof expected - used, "%s\"%s\"", k > 0 ? " or " : "",
+                                     word);
     }
     tartan_r_refuse(TARTAN_ERR_ARGUMENT, x, name, expected);
+    return NULL;
 }
 
-static void add_sizes(words *w, const char *name, SEXP x) {
+static void add_sizes(words *w, const char *c_name, const char *name, SEXP x) {
     int64_t n;
     const int64_t *sizes = tartan_r_counts(x, name, &n);
     for (int64_t k = 0; k < n; k++) {
         char text[24];
-        if (k == 0) add_name(w, name);
+        if (k == 0) add_name(w, c_name);
         snprintf(text, sizeof text, "%s%lld", k > 0 ? "x" : "", (long long)sizes[k]);
         add(w, text);
     }
@@ -124,20 +124,61 @@ static void add_sizes(words *w, const char *name, SEXP x) {
 
 /* Options that have their default are left out. */
 static void add_option(const call *c, words *w, int k, SEXP x) {
-    const char *name = text_of(c, OPTIONS, k);
+    const char *name = text_of(c, OPTIONS, k), *c_name = text_of(c, C_OPTIONS, k);
     SEXP usual = VECTOR_ELT(VECTOR_ELT(c->op, DEFAULTS), k);
     if (is(c, OPTION_KINDS, k, "flag")) {
-        if (flag(x, name)) add_number(w, name, 1);
+        if (flag(x, name)) add_number(w, c_name, 1);
     } else if (is(c, OPTION_KINDS, k, "word")) {
-        add_word(w, name, x, VECTOR_ELT(VECTOR_ELT(c->op, WORDS), k));
+        const char *word = word_of(x, name, VECTOR_ELT(VECTOR_ELT(c->op, WORDS), k));
+        add_name(w, c_name);
+        add(w, word);
     } else if (is(c, OPTION_KINDS, k, "sizes")) {
-        add_sizes(w, name, x);
+        add_sizes(w, c_name, name, x);
     } else {
-        const double value = is(c, OPTION_KINDS, k, "whole") ? (double)tartan_r_count(x, name) : tartan_r_number(x, name);
+        const double value =
+            is(c, OPTION_KINDS, k, "whole") ? (double)tartan_r_count(x, name) : tartan_r_number(x, name);
         if (flag_of(c, FROM_ONE, k) && value < 1)
             tartan_r_refuse(TARTAN_ERR_ARGUMENT, x, name, "a whole number of 1 or more");
-        if (value != REAL(usual)[0]) add_number(w, name, value - flag_of(c, FROM_ONE, k));
+        if (value != REAL(usual)[0]) add_number(w, c_name, value - flag_of(c, FROM_ONE, k));
     }
+}
+
+/* ---- Matrices ---- */
+
+/* A BlockMatrix in R's memory around values that nobody else has. */
+static SEXP matrix_around(SEXP values, SEXP layout, SEXP dtype, SEXP names) {
+    static SEXP class = NULL;
+    if (class == NULL) R_PreserveObject(class = R_do_MAKE_CLASS("BlockMatrix"));
+    SEXP matrix = PROTECT(R_do_new_object(class)), cache = PROTECT(tartan_r_new_cache());
+    R_do_slot_assign(matrix, Rf_install("layout"), layout);
+    R_do_slot_assign(matrix, Rf_install("values"), values);
+    R_do_slot_assign(matrix, Rf_install("dtype"), dtype);
+    R_do_slot_assign(matrix, Rf_install("handle"), cache);
+    if (names != R_NilValue) R_do_slot_assign(matrix, Rf_install("Dimnames"), names);
+    UNPROTECT(2);
+    return matrix;
+}
+
+static SEXP zero_matrix(SEXP layout, int32_t dtype, SEXP names) {
+    const double *frame = REAL(R_do_slot(layout, Rf_install("frame")));
+    const int blocks = (int)XLENGTH(R_do_slot(layout, Rf_install("columns")));
+    const int wide = dtype == TARTAN_F64;
+    const double elements = frame[2] * frame[3] * blocks,
+                 bytes = elements * (double)tartan_dtype_bytes(dtype);
+    SEXP values = PROTECT(Rf_allocVector(wide ? REALSXP : RAWSXP, (R_xlen_t)(wide ? elements : bytes)));
+    if (bytes > 0) memset(tartan_r_data(values), 0, (size_t)bytes);
+    if (wide) {
+        SEXP dim = PROTECT(Rf_allocVector(INTSXP, 3));
+        INTEGER(dim)[0] = (int)frame[2];
+        INTEGER(dim)[1] = (int)frame[3];
+        INTEGER(dim)[2] = blocks;
+        Rf_setAttrib(values, R_DimSymbol, dim);
+        UNPROTECT(1);
+    }
+    SEXP name = PROTECT(Rf_mkString(tartan_dtype_name(dtype)));
+    SEXP matrix = matrix_around(values, layout, name, names);
+    UNPROTECT(2);
+    return matrix;
 }
 
 /* ---- Inputs ---- */
@@ -178,12 +219,11 @@ static int spatial_of(const call *c) {
     return -1;
 }
 
-/* The library's view of dense[i]. */
-static void look_at(call *c, int i) {
+/* The library's view of dense[i], with `least` dimensions or more. */
+static void look_at(call *c, int i, int32_t least) {
     const tartan_r_dense *x = &c->dense[i];
-    int32_t ndim = x->ndim > number_of(c, NDIM, i) ? x->ndim : number_of(c, NDIM, i);
     const int images = flag_of(c, IMAGES, i);
-    if (images && x->ndim == spatial_of(c) + 1) ndim = x->ndim + 1; /* of one image */
+    const int32_t ndim = x->ndim > least ? x->ndim : least;
     int64_t shape[TARTAN_MAX_NDIM], strides[TARTAN_MAX_NDIM], stride = 1;
     for (int k = 0; k < ndim; k++) {
         const int at = images && k < ndim - 2 ? k + 2 : ndim - 1 - k;
@@ -197,10 +237,13 @@ static void look_at(call *c, int i) {
 static void take_bytes(SEXP x, const char *name, tartan_r_dense *out) {
     int64_t n;
     const uint8_t *bytes = tartan_r_bytes(x, name, &n);
-    SEXP raw = TYPEOF(x) == RAWSXP ? x : Rf_allocVector(RAWSXP, (R_xlen_t)n), dim = Rf_getAttrib(x, R_DimSymbol);
+    SEXP raw = TYPEOF(x) == RAWSXP ? x : Rf_allocVector(RAWSXP, (R_xlen_t)n),
+         dim = Rf_getAttrib(x, R_DimSymbol);
     if (raw != x && n > 0) memcpy(RAW(raw), bytes, (size_t)n);
-    *out = (tartan_r_dense){.data = raw, .dtype = TARTAN_U8, .ndim = dim == R_NilValue ? 1 : (int32_t)XLENGTH(dim), .dim = {n}};
-    for (int k = 0; dim != R_NilValue && k < out->ndim && k < TARTAN_MAX_NDIM; k++) out->dim[k] = INTEGER(dim)[k];
+    *out = (tartan_r_dense){
+        .data = raw, .dtype = TARTAN_U8, .ndim = dim == R_NilValue ? 1 : (int32_t)XLENGTH(dim), .dim = {n}};
+    for (int k = 0; dim != R_NilValue && k < out->ndim && k < TARTAN_MAX_NDIM; k++)
+        out->dim[k] = INTEGER(dim)[k];
 }
 
 static void take_array(call *c, int i, SEXP x) {
@@ -217,7 +260,8 @@ static void take_array(call *c, int i, SEXP x) {
         tartan_r_convert(dense, dtype);
         keep(c, i, dense->data);
     }
-    look_at(c, i);
+    const int one_image = flag_of(c, IMAGES, i) && dense->ndim == spatial_of(c) + 1;
+    look_at(c, i, one_image ? dense->ndim + 1 : number_of(c, NDIM, i));
 }
 
 static void take(call *c, int i, SEXP x) {
@@ -234,11 +278,21 @@ static void take(call *c, int i, SEXP x) {
         c->pointers[i] = tartan_r_as_conv(x, name_of(c, i));
 }
 
+static SEXP copied(SEXP matrix) {
+    if (tartan_r_class_of(matrix) != TARTAN_R_MATRIX) return tartan_r_call(".matrix_copy", matrix);
+    SEXP values = PROTECT(Rf_duplicate(R_do_slot(matrix, Rf_install("values"))));
+    SEXP copy =
+        matrix_around(values, R_do_slot(matrix, Rf_install("layout")), R_do_slot(matrix, Rf_install("dtype")),
+                      R_do_slot(matrix, Rf_install("Dimnames")));
+    UNPROTECT(1);
+    return copy;
+}
+
 /* What an operation updates is copied before. */
 static void take_copy(call *c, int i, SEXP x) {
     if (is(c, KINDS, i, "matrix")) {
         tartan_r_as_matrix(x, name_of(c, i)); /* refuses others */
-        SET_VECTOR_ELT(c->values, i, tartan_r_call(".matrix_copy", x));
+        SET_VECTOR_ELT(c->values, i, copied(x));
         c->pointers[i] = tartan_r_as_matrix(value_of(c, i), name_of(c, i));
         return;
     }
@@ -250,7 +304,7 @@ static void take_copy(call *c, int i, SEXP x) {
     keep(c, i, first.data);
     tartan_r_copy_dense(c->place, &first, &c->dense[i]);
     keep(c, i, c->dense[i].data);
-    look_at(c, i);
+    look_at(c, i, number_of(c, NDIM, i));
 }
 
 static void take_inputs(call *c, SEXP inputs) {
@@ -268,35 +322,6 @@ static void take_inputs(call *c, SEXP inputs) {
 
 /* ---- Results ---- */
 
-static SEXP new_matrix(SEXP layout, int32_t dtype, SEXP names) {
-    static SEXP class = NULL;
-    if (class == NULL) R_PreserveObject(class = R_do_MAKE_CLASS("BlockMatrix"));
-    const double *frame = REAL(R_do_slot(layout, Rf_install("frame")));
-    const int blocks = (int)XLENGTH(R_do_slot(layout, Rf_install("columns")));
-    const double elements = frame[2] * frame[3] * blocks;
-    const int wide = dtype == TARTAN_F64;
-    SEXP values = PROTECT(Rf_allocVector(wide ? REALSXP : RAWSXP,
-                                         (R_xlen_t)(elements * (wide ? 1 : (double)tartan_dtype_bytes(dtype)))));
-    if (XLENGTH(values) > 0) memset(tartan_r_data(values), 0, (size_t)XLENGTH(values) * (wide ? sizeof(double) : 1));
-    if (wide) {
-        SEXP dim = PROTECT(Rf_allocVector(INTSXP, 3));
-        INTEGER(dim)[0] = (int)frame[2];
-        INTEGER(dim)[1] = (int)frame[3];
-        INTEGER(dim)[2] = blocks;
-        Rf_setAttrib(values, R_DimSymbol, dim);
-        UNPROTECT(1);
-    }
-    SEXP matrix = PROTECT(R_do_new_object(class)), name = PROTECT(Rf_mkString(tartan_dtype_name(dtype)));
-    SEXP cache = PROTECT(tartan_r_new_cache());
-    R_do_slot_assign(matrix, Rf_install("layout"), layout);
-    R_do_slot_assign(matrix, Rf_install("values"), values);
-    R_do_slot_assign(matrix, Rf_install("dtype"), name);
-    R_do_slot_assign(matrix, Rf_install("handle"), cache);
-    if (names != R_NilValue) R_do_slot_assign(matrix, Rf_install("Dimnames"), names);
-    UNPROTECT(4);
-    return matrix;
-}
-
 /* .new_result_matrix(place, layout, dtype, names) in R code, for memory of devices. */
 static SEXP new_device_matrix(SEXP place, SEXP layout, int32_t dtype, SEXP names) {
     SEXP list = PROTECT(Rf_allocVector(VECSXP, 4));
@@ -311,16 +336,19 @@ static SEXP new_device_matrix(SEXP place, SEXP layout, int32_t dtype, SEXP names
 
 static void make_matrix(call *c, int i, int32_t dtype) {
     const int like = number_of(c, LIKE, i) - 1;
-    SEXP of = value_of(c, like), layout = is(c, KINDS, like, "layout") ? of : R_do_slot(of, Rf_install("layout"));
+    SEXP of = value_of(c, like),
+         layout = is(c, KINDS, like, "layout") ? of : R_do_slot(of, Rf_install("layout"));
     SEXP names = is(c, KINDS, like, "matrix") ? R_do_slot(of, Rf_install("Dimnames")) : R_NilValue;
-    SEXP made = c->place == R_NilValue ? new_matrix(layout, dtype, names) : new_device_matrix(c->place, layout, dtype, names);
+    SEXP made = c->place == R_NilValue ? zero_matrix(layout, dtype, names)
+                                       : new_device_matrix(c->place, layout, dtype, names);
     SET_VECTOR_ELT(c->values, i, made);
     c->pointers[i] = tartan_r_as_matrix(made, name_of(c, i));
 }
 
 /* The dimensions of a result in R's order. */
 static int32_t dim_of(const call *c, const tartan_op_result *result, int64_t *dim) {
-    const int i = result->argument, like = number_of(c, LIKE, i) == NA_INTEGER ? result->like : number_of(c, LIKE, i) - 1;
+    const int i = result->argument,
+              like = number_of(c, LIKE, i) == NA_INTEGER ? result->like : number_of(c, LIKE, i) - 1;
     if (like >= 0 && c->pointers[like] != NULL) {
         memcpy(dim, c->dense[like].dim, sizeof c->dense[like].dim);
         return c->dense[like].ndim;
@@ -338,7 +366,8 @@ static SEXP new_bytes(int32_t ndim, const int64_t *dim) {
     double n = 1;
     SEXP sizes = PROTECT(Rf_allocVector(INTSXP, ndim));
     for (int k = 0; k < ndim; k++) {
-        if (dim[k] > INT_MAX) tartan_r_fail(TARTAN_ERR_OVERFLOW, "the result has a dimension of %lld", (long long)dim[k]);
+        if (dim[k] > INT_MAX)
+            tartan_r_fail(TARTAN_ERR_OVERFLOW, "the result has a dimension of %lld", (long long)dim[k]);
         n *= (double)(INTEGER(sizes)[k] = (int)dim[k]);
     }
     SEXP bytes = PROTECT(Rf_allocVector(RAWSXP, (R_xlen_t)n));
@@ -367,7 +396,7 @@ static void make_array(call *c, const tartan_op_result *result) {
         c->named[i] = c->named[result->like];
     else if (like != NA_INTEGER && like > 0)
         c->named[i] = c->named[like - 1];
-    look_at(c, i);
+    look_at(c, i, result->ndim);
 }
 
 static int is_wanted(const call *c, int i, SEXP returns) {

@@ -15,10 +15,13 @@ some_numbers <- function(n) sample(c(-1, 1), n, TRUE) * runif(n, 0.4, 2)
 dims_of <- function(shape, made, sizes) {
   if (startsWith(shape, "=")) return(tartan:::.size_of(made[[substring(shape, 2L)]]))
   items <- strsplit(strsplit(shape, " or ", fixed = TRUE)[[1]][1], " x ", fixed = TRUE)[[1]]
-  matrix <- Find(function(x) is(x, "BlockMatrix"), made)
   unlist(lapply(items, function(item) {
-    switch(item, blocks = block_count(matrix), rows = nrow(matrix), cols = ncol(matrix), heads = block_heads(matrix),
-           "of both" = c(4, 3), "s..." = c(4, 3), "t..." = 4, # each column
+    part <- strsplit(item, ".", fixed = TRUE)[[1]]
+    if (length(part) == 2L && part[1] %in% names(made)) {
+      matrix <- made[[part[1]]]
+      return(switch(part[2], blocks = block_count(matrix), rows = nrow(matrix), cols = ncol(matrix), heads = block_heads(matrix)))
+    }
+    switch(item, "s... & t..." = c(4, 3), "s..." = c(4, 3), "t..." = 4, # each column
            if (endsWith(item, "...")) c(3, 2) else if (grepl("^[0-9]+$", item)) as.numeric(item) else sizes(item))
   }))
 }
@@ -78,6 +81,11 @@ moved <- function(x, by) {
   if (!is(x, "BlockMatrix")) return(x + by)
   block_values(x) <- block_values(x) + by
   x
+}
+
+# 1 for the elements of stored blocks that are inside of the matrix.
+inside_of <- function(x) {
+  block_values(block_matrix(array(1, c(dim(x@layout), block_heads(x@layout))), layout = x@layout))
 }
 
 test_that("each operation has a function with its arguments, which is exported and has a help page", {
@@ -158,12 +166,6 @@ test_that("gradients are those of finite differences", {
     }
   }
 })
-# 1 for the elements of stored blocks that are inside of the matrix.
-inside_of <- function(x) {
-  ones <- block_matrix(x@layout, init = "constant", value = 1)
-  block_values(ones)
-}
-
 test_that("values are those of plain R", {
   reference <- list(
     layer_norm = function(x, gain = 1, bias = 0) {
@@ -192,7 +194,7 @@ test_that("what does not fit is refused by the names of R's arguments", {
     for (i in which(inputs_of(op) & startsWith(op$shapes, "="))) {
       name <- op$arguments[i]
       error <- expect_error(call_with(op, replace(made, name, list(array(1, c(2, 7, 3))))), class = "tartan_error_shape", info = op$name)
-      expect_match(conditionMessage(error), paste0("^", name, " is 2 x 7 x 3, expected "), info = op$name)
+      expect_match(conditionMessage(error), paste0("^", name, " is 2 x 7 x 3"), info = op$name)
     }
     for (k in seq_along(op$options)) {
       name <- op$options[k]
