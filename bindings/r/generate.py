@@ -507,6 +507,15 @@ def examples(op, gradient, examples_dir):
 # ---- All of it ----
 
 
+def refuse_twins(ops, staged):
+    """A function that is written by hand as well would hide the one of the schema."""
+    names = {name_of(op) for op in ops}
+    for path in sorted((staged / "R").glob("*.R")):
+        for name in re.findall(r"^(\w+) <- function", path.read_text(encoding="utf-8"), re.M):
+            if name in names and path.name != "operations.R":
+                sys.exit(f"generate.py: {name} is an operation of the schema and is written by hand in R/{path.name}, too")
+
+
 def main(arguments):
     if len(arguments) != 3:
         sys.exit("usage: generate.py SCHEMA_DIR EXAMPLES_DIR STAGED")
@@ -517,6 +526,7 @@ def main(arguments):
 
     ops = [op for op in schema.load() if not op.by_hand]
     by_name = {op.name: op for op in ops}
+    refuse_twins(ops, staged)
     write = lambda path, lines: (staged / path).write_text("\n".join(lines).rstrip() + "\n", encoding="utf-8")  # noqa: E731
     write("R/operations.R", code(ops))
     with open(staged / "NAMESPACE", "a", encoding="utf-8") as namespace:

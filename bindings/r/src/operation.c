@@ -237,13 +237,16 @@ static void look_at(call *c, int i, int32_t least) {
 static void take_bytes(SEXP x, const char *name, tartan_r_dense *out) {
     int64_t n;
     const uint8_t *bytes = tartan_r_bytes(x, name, &n);
-    SEXP raw = TYPEOF(x) == RAWSXP ? x : Rf_allocVector(RAWSXP, (R_xlen_t)n),
-         dim = Rf_getAttrib(x, R_DimSymbol);
+    SEXP raw = PROTECT(TYPEOF(x) == RAWSXP ? x : Rf_allocVector(RAWSXP, (R_xlen_t)n));
+    SEXP dim = Rf_getAttrib(x, R_DimSymbol);
+    if (Rf_xlength(dim) > TARTAN_MAX_NDIM)
+        tartan_r_fail(TARTAN_ERR_SHAPE, "%s has %lld dimensions, expected at most %d", name,
+                      (long long)Rf_xlength(dim), TARTAN_MAX_NDIM);
     if (raw != x && n > 0) memcpy(RAW(raw), bytes, (size_t)n);
     *out = (tartan_r_dense){
         .data = raw, .dtype = TARTAN_U8, .ndim = dim == R_NilValue ? 1 : (int32_t)XLENGTH(dim), .dim = {n}};
-    for (int k = 0; dim != R_NilValue && k < out->ndim && k < TARTAN_MAX_NDIM; k++)
-        out->dim[k] = INTEGER(dim)[k];
+    for (int k = 0; dim != R_NilValue && k < out->ndim; k++) out->dim[k] = INTEGER(dim)[k];
+    UNPROTECT(1);
 }
 
 static void take_array(call *c, int i, SEXP x) {
@@ -413,7 +416,7 @@ static SEXP finished(const call *c, int i) {
     const tartan_r_dense *x = &c->dense[i];
     SEXP names = c->named[i];
     SEXP found = PROTECT(x->dtype == TARTAN_U8 ? x->data : tartan_r_finish(x));
-    if (names != NULL && c->place == R_NilValue && ATTRIB(names) != R_NilValue) {
+    if (names != NULL && c->place == R_NilValue) {
         const int is_vector = Rf_getAttrib(found, R_DimSymbol) == R_NilValue;
         SEXP kept = Rf_getAttrib(names, is_vector ? R_NamesSymbol : R_DimNamesSymbol);
         if (kept != R_NilValue) Rf_setAttrib(found, is_vector ? R_NamesSymbol : R_DimNamesSymbol, kept);
