@@ -304,7 +304,7 @@ conv_filter_gradient <- function(conv, x, y_grad, active = NULL, windows = NULL)
   .expect_conv_sizes(conv, x_size, y_size, "x", "y_grad")
   text <- .active_text(active, windows, y_size, dims)
   dtype <- .dtype_at(place, x)
-  filter_grad <- .matrix_of_zeros(place, conv@layout, .result_dtype(dtype))
+  filter_grad <- .matrix_of_zeros(place, conv@layout, dtype)
   tartan_conv_filter_gradient(place, conv, .image_view(.operand(x, "x", dtype), dims),
                               .image_view(.operand(y_grad, "y_grad", .dtype_at(place, y_grad)), dims), active, text, 0,
                               filter_grad)

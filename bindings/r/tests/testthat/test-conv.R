@@ -171,6 +171,8 @@ test_that("on devices", {
                       tartan_error_unsupported = function(e) NULL) # a device without convolutions
     if (is.null(there)) next
     expect_equal(to_host(there), y, tolerance = 1e-12)
+    low <- conv_filter_gradient(conv, to_device(x, context, dtype = "float16"), to_device(y, context, dtype = "float16"))
+    expect_identical(block_dtype(low), "float16") # that of x, as in the other languages
     found <- conv_filter_gradient(conv, to_device(x, context), there)
     expect_equal(block_values(to_host(found)), block_values(conv_filter_gradient(conv, x, y)), tolerance = 1e-10)
   }
