@@ -18,21 +18,12 @@ static tartan_status run_listed(tartan_i_call *call, const tartan_op *op) {
     return tartan_i_backend_run(call->context, op);
 }
 
-<<<<<<< HEAD
 tartan_status tartan_i_call_run(tartan_i_call *call, const tartan_op *op) {
     tartan_i_operand operands[TARTAN_I_MAX_OPERANDS];
     const tartan_op listed = tartan_i_op_listed(op, operands);
     return run_listed(call, &listed);
 }
 
-static double seconds(void) {
-    struct timespec now;
-    clock_gettime(CLOCK_MONOTONIC, &now);
-    return (double)now.tv_sec + 1e-9 * (double)now.tv_nsec;
-}
-
-=======
->>>>>>> first
 /* Whether the host knows how many blocks the operation works on. */
 static bool is_counted(const tartan_op *op) {
     for (int32_t i = 0; i < op->noperands; i++) {
@@ -47,13 +38,8 @@ static bool is_counted(const tartan_op *op) {
 static tartan_status run_timed(tartan_i_call *call, const tartan_op *op) {
     tartan_context *context = call->context;
     const bool timed = context->options.device_type == TARTAN_CPU;
-<<<<<<< HEAD
-    const double begin = timed ? seconds() : 0;
-    PASS(run_listed(call, op));
-=======
     const double begin = timed ? tartan_i_seconds() : 0;
-    PASS(tartan_i_call_run(call, op));
->>>>>>> first
+    PASS(run_listed(call, op));
     if (!timed) return TARTAN_OK;
     const double took = tartan_i_seconds() - begin;
     context->last_kind = (int32_t)op->kind + 1;
