@@ -12,7 +12,8 @@
 True
 """
 
-from tartan import _raw
+from tartan import _operations, _raw
+from tartan._operations import *  # noqa: F403  # isort: split
 from tartan._attention import attention, attention_bias_gradient, attention_gradient, from_flex_attention
 from tartan._block_mask import BlockMask
 from tartan._call import to_device
@@ -74,3 +75,5 @@ __all__ = [
     "patterns", "residual_unit", "reverse_cuthill_mckee", "save", "sddmm", "spmm", "to_device", "verify", "vstack", "window_gather",
     "window_scatter", "windows_for_conv",
 ]  # fmt: skip
+__all__ += _operations.__all__
+__all__.sort()
