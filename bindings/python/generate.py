@@ -37,7 +37,7 @@ DTYPES = {
     "S": "float64 where `{first}` is, else float32", "L": "float64 where `{first}` is, else float32, float16 or bfloat16",
     "R": "float64 or float32", "F64": "float64", "U8": "bytes",
 }  # fmt: skip
-CLASSES = {"array": "Any", "matrix": "BlockMatrix", "layout": "Layout", "mask": "BlockMask", "conv": "BlockConv"}
+CLASSES = {"array": "Any", "matrix": "BlockMatrix", "layout": "Layout", "mask": "BlockMask", "conv": "Any"}
 
 
 def in_python(text):
@@ -404,8 +404,6 @@ def python(functions):
     if "mask" in used:
         yield "from tartan._block_mask import BlockMask"
     yield "from tartan._context import ContextLike"
-    if "conv" in used:
-        yield "from tartan._conv import BlockConv"
     if "layout" in used:
         yield "from tartan._layout import Layout"
     if "matrix" in used:
