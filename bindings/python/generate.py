@@ -2,6 +2,7 @@
 """generate.py SCHEMA_FOLDER EXAMPLES_FOLDER FILE...: writes what Python takes from the schema of operations, each file by its name.
 
     _operations.py      a function for each operation, and how PyTorch records it
+    _torch_points.py    gradients of element-wise functions in PyTorch's operations
     operation_table.c   the table that raw/operation.h declares
 
 Examples in docstrings are those in EXAMPLES_FOLDER/<operation>.txt; where there are none, they are made of the shapes of operands.
@@ -471,7 +472,25 @@ def table(functions):
     yield f"const int32_t tartan_py_schema_count = {len(functions)};"
 
 
-WRITERS = {"_operations.py": python, "operation_table.c": table}
+def torch_points(functions):
+    words, rows = set(), []
+    for call in schema.Reader(schema.POINTS).calls():
+        a = call.arguments
+        name, slopes = a[0], a[3:] if call.name == "POINT2" else a[-1:]
+        words.update(re.findall(r"\b([A-Z][A-Z0-9_]*)\b", " ".join(slopes)))
+        parameters = "a: Any, b: Any" if call.name == "POINT2" else "x: Any"
+        rows += ["", "", f"def {name}({parameters}, y: Any, g: Any, p: Any) -> tuple[Any, ...]:"]
+        rows += ["    return ("] + [f"        {slope}," for slope in slopes] + ["    )"]
+    yield "# SPDX-License-Identifier: Apache-2.0"
+    yield '"""Gradients of element-wise functions: rows of lib/kernels/points.def. Written by bindings/python/generate.py."""'
+    yield ""
+    yield "from typing import Any"
+    yield ""
+    yield f"from tartan._torch_words import {', '.join(sorted(words))}"
+    yield from rows
+
+
+WRITERS = {"_operations.py": python, "_torch_points.py": torch_points, "operation_table.c": table}
 
 
 def main():

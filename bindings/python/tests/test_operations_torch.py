@@ -95,6 +95,19 @@ def test_second_derivatives_are_right_or_refused(rng, op):
     assert torch.autograd.gradgradcheck(lambda *x: op.call(dict(zip(names, x))), inputs)
 
 
+@pytest.mark.parametrize("op", [op for op in RECORDED if op.inputs[0]["shape"] == "[s...]"], ids=str)
+def test_element_wise_functions_have_second_derivatives(rng, op):
+    given = tensors(op, rng)
+    names = list(given)
+    inputs = [given[n].requires_grad_() for n in names]
+    assert torch.autograd.gradgradcheck(lambda *x: op.call(dict(zip(names, x))), inputs)
+    x = torch.ones(1, 1, requires_grad=True)
+    y = tartan.square(x)
+    (g,) = torch.autograd.grad(y.sum(), x, create_graph=True)
+    (y.sum() + g.pow(2).sum()).backward()
+    assert x.grad.item() == 10 and x.grad.dtype == torch.float32
+
+
 @pytest.mark.parametrize("op", RECORDED, ids=str)
 def test_what_is_not_recorded(rng, op):
     given = tensors(op, rng)
