@@ -24,6 +24,9 @@ WIDTH = 118
 # What the package calls otherwise than the schema, so that a word means the same in all of its functions.
 RENAMED = {"block_mask": "mask", "in_size": "size"}
 
+# Functions that the package has by hand, in the same words: images may have their channels last, or no batch.
+BY_HAND = {"channel_linear", "channel_linear_gradient"}
+
 # Words of C in the texts of the schema, in Python.
 WORDS = [
     (r"\bbf16\b", "bfloat16"),
@@ -81,6 +84,13 @@ class Function:
         """The argument whose gradient an output is, or None."""
         of = output.name[: -len("_grad")] if output.name.endswith("_grad") else ""
         return of if any(a.name == of for a in self.inputs) else None
+
+    def ndim(self, a):
+        """The dimensions of an array that begins with a batch, which may be left out; else 0."""
+        shape = a.shape
+        while match := re.fullmatch(r"=(\w+)", shape):
+            shape = self.op[match.group(1)].shape
+        return len(shape.split(",")) if a.kind == "array" and shape.startswith("[batch,") else 0
 
     def field(self, output):
         return RENAMED.get(output.name[: -len("_grad")], output.name[: -len("_grad")])
@@ -152,6 +162,8 @@ def facts_of(f, a):
     if match := re.fullmatch(r"=(\w+)|on (\w+)", shape):
         other = f.names[match.group(1) or match.group(2)]
         shape = f"the shape of `{other}`" if match.group(1) else f"on the layout of `{other}`"
+    if f.ndim(a) > 0 and a.shape.startswith("["):
+        shape = re.sub(r"\[batch, heads, ", "[[batch,] [heads,] ", shape)
     shape = "" if shape == "any" or (a.kind not in ("array", "matrix", "mask")) else re.sub(r"\b(\w+)\.(\w+)\b", r"\2 of \1", shape)
     return shape, f"of {dtype}" if dtype else ""
 
@@ -412,7 +424,8 @@ def python(functions):
     yield "from tartan._operation import Recording, operation, wanted"
     yield ""
     yield "__all__ = ["
-    yield from ("    " + line for line in wrapped(", ".join(f'"{f.op.name}"' for f in sorted(functions, key=lambda f: f.op.name)) + ",", 4))
+    names = sorted(f.op.name for f in functions if f.op.name not in BY_HAND)
+    yield from ("    " + line for line in wrapped(", ".join(f'"{name}"' for name in names) + ",", 4))
     yield "]  # fmt: skip"
     yield ""
     yield from (f"{f.constant} = {f.number}" for f in functions)
@@ -449,7 +462,7 @@ def table(functions):
         for a in op.arguments:
             of = f.gradient_of(a) if a.use == "out" else None
             yield (f"    {{{quoted(f.name(a))}, TARTAN_OPERAND_{a.kind.upper()}, {str(a.written).lower()}, {str(a.optional).lower()}, "
-                   f"{str(a.use == 'out').lower()}, '{a.dtype[0]}', {places[of] if of else -1}}},")  # fmt: skip
+                   f"{str(a.use == 'out').lower()}, '{a.dtype[0]}', {places[of] if of else -1}, {f.ndim(a)}}},")  # fmt: skip
         yield "};"
         for o in op.options:
             if o.words:

@@ -78,7 +78,6 @@ def sddmm(
 def growth_score(
     x: Any, y: Any, block_rows: int, block_cols: int, norm: int, scale: float, beta: float, out: Any, context: Any, /
 ) -> Any: ...
-def gate_gradient(w: Any, dw: Any, gates: Any, context: Any, /) -> Any: ...
 def attention(
     layout: Handle, mask: Optional[Handle], q: Any, k: Any, v: Any, bias: Any, kind: Optional[str], scale: Optional[float],
     causal: bool, query_offset: int, causal_from: int, dropout: float, seed: int, deterministic: bool, context: Any,
@@ -93,13 +92,6 @@ def attention_bias_gradient(
     layout: Handle, mask: Optional[Handle], q: Any, k: Any, v: Any, bias: Any, kind: Optional[str], scale: Optional[float],
     causal: bool, query_offset: int, causal_from: int, dropout: float, seed: int, deterministic: bool, context: Any,
     out: Any, lse: Any, out_grad: Any, sinks: Any, wants_bias: bool, wants_sinks: bool, /
-) -> tuple[Any, Any]: ...
-def block_softmax(
-    x: Any, options: str, mask: Optional[Handle], out: Any, make: Callable[..., Any], return_lse: bool, context: Any, /
-) -> Any: ...
-def block_softmax_gradient(y: Any, dy: Any, scale: float, out: Any, make: Callable[..., Any], context: Any, /) -> Any: ...
-def attention_merge(
-    out_a: Any, lse_a: Any, out_b: Any, lse_b: Any, out: Any, lse: Any, context: Any, /
 ) -> tuple[Any, Any]: ...
 def image_operation(
     operation: str, handles: tuple[Optional[Handle], ...], matrices: tuple[Any, ...], inputs: tuple[Any, ...],

@@ -19,6 +19,9 @@ typedef struct op_call {
     tartan_py_matrix matrices[TARTAN_PY_ARGUMENTS];
     tartan_py_part *parts[TARTAN_PY_ARGUMENTS];
     void *pointers[TARTAN_PY_ARGUMENTS];
+    tartan_array views[TARTAN_PY_ARGUMENTS]; /* of arrays that lack dimensions */
+    int missing;                             /* how many */
+    int32_t widened;                         /* the first of them; -1: none yet */
     tartan_py_text_of text;
 } op_call;
 
@@ -136,11 +139,43 @@ static int32_t dtype_for(char rule, int32_t t) {
     return t == 0 || rule == 'F' || rule == 'R' ? TARTAN_F64 : t;
 }
 
+/* Gives an array the dimensions of length 1 that it lacks, as many as the first one lacks. */
+static int widen(op_call *self, int32_t i) {
+    enum { BATCH_AND_HEADS = 2 };
+    const tartan_py_argument *a = &self->of->arguments[i];
+    tartan_array *view = &self->views[i];
+    *view = self->parts[i]->borrow.array;
+    const int missing = a->ndim - view->ndim;
+    if (missing < 0 || missing > BATCH_AND_HEADS)
+        return tartan_py_fail(TARTAN_ERR_SHAPE, "%s: %s has %d dimensions, expected %d to %d: ([batch,] [heads,] ...)",
+                              self->of->name, a->name, (int)view->ndim, a->ndim - BATCH_AND_HEADS, a->ndim);
+    if (self->widened < 0) {
+        self->widened = i;
+        self->missing = missing;
+    }
+    const tartan_py_argument *first = &self->of->arguments[self->widened];
+    if (missing != self->missing)
+        return tartan_py_fail(TARTAN_ERR_SHAPE, "%s: %s has %d dimensions, expected %d, since %s has %d",
+                              self->of->name, a->name, (int)view->ndim, a->ndim - self->missing, first->name,
+                              first->ndim - self->missing);
+    memmove(view->shape + missing, view->shape, (size_t)view->ndim * sizeof *view->shape);
+    memmove(view->strides + missing, view->strides, (size_t)view->ndim * sizeof *view->strides);
+    for (int d = 0; d < missing; d++) view->shape[d] = view->strides[d] = 1;
+    view->ndim = a->ndim;
+    self->pointers[i] = view;
+    return 0;
+}
+
+static int point_at(op_call *self, int32_t i) {
+    if (self->of->arguments[i].ndim > 0) return widen(self, i);
+    self->pointers[i] = &self->parts[i]->borrow.array;
+    return 0;
+}
+
 static int borrow(op_call *self, int32_t i, int32_t dtype) {
     const tartan_py_argument *a = &self->of->arguments[i];
     if (tartan_py_call_borrow(&self->call, self->parts[i], dtype_for(a->dtype, dtype), a->written)) return -1;
-    self->pointers[i] = &self->parts[i]->borrow.array;
-    return 0;
+    return point_at(self, i);
 }
 
 /* Borrows all arrays, those without a dtype of their own after the others. */
@@ -189,17 +224,23 @@ static void order_of(const tartan_array *array, int *axes) {
 static int make_array(op_call *self, const tartan_op_result *result, int32_t dtype) {
     const int32_t i = result->argument;
     const tartan_py_part *first = library_of(self);
-    const tartan_py_part *like = result->like < 0 ? NULL : self->parts[result->like];
+    const int of = self->of->arguments[i].gradient_of;
+    const tartan_py_part *like = of >= 0 && self->parts[of] != NULL ? self->parts[of]
+                                 : result->like < 0                 ? NULL
+                                                                    : self->parts[result->like];
+    const int missing = self->of->arguments[i].ndim > 0 ? self->missing : 0;
+    int ndim = result->ndim - missing;
+    const int64_t *shape = result->shape + missing;
+    if (of >= 0 && like == self->parts[of] && like != NULL) { /* alternatives in the schema are told apart by it */
+        ndim = like->borrow.array.ndim;
+        shape = like->borrow.array.shape;
+    }
     int axes[TARTAN_MAX_NDIM];
-    for (int d = 0; d < result->ndim; d++) axes[d] = d;
-    if (like != NULL && like->borrow.array.ndim == result->ndim) order_of(&like->borrow.array, axes);
-    self->parts[i] =
-        first == NULL
-            ? tartan_py_call_result(&self->call, NULL, result->ndim, result->shape, dtype, false)
-            : tartan_py_call_result_in(&self->call, first, result->ndim, result->shape, dtype, axes);
-    if (self->parts[i] == NULL) return -1;
-    self->pointers[i] = &self->parts[i]->borrow.array;
-    return 0;
+    for (int d = 0; d < ndim; d++) axes[d] = d;
+    if (like != NULL && like->borrow.array.ndim == ndim) order_of(&like->borrow.array, axes);
+    self->parts[i] = first == NULL ? tartan_py_call_result(&self->call, NULL, ndim, shape, dtype, false)
+                                   : tartan_py_call_result_in(&self->call, first, ndim, shape, dtype, axes);
+    return self->parts[i] == NULL ? -1 : point_at(self, i);
 }
 
 /* On the layout of the argument that the schema names, in the order of the first matrix. */
@@ -358,6 +399,8 @@ static PyObject *operation(PyObject *module, PyObject *const *arguments, Py_ssiz
     memset(self.parts, 0, n * sizeof *self.parts);
     memset(self.pointers, 0, n * sizeof *self.pointers);
     sort(&self, arguments);
+    self.missing = 0;
+    self.widened = -1;
     tartan_py_call_open(&self.call, self.of->name);
     if (self.of->recorded) {
         const int is = records(&self);

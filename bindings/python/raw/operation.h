@@ -13,6 +13,7 @@ typedef struct tartan_py_argument {
     bool written, optional, output; /* what is updated is written, but no output */
     char dtype;       /* the first letter of its rule in the schema */
     int8_t gradient_of; /* of an output: the argument whose gradient it is; -1: none */
+    int8_t ndim; /* of an array that may lack its batch, or batch and heads, then of length 1; else 0 */
 } tartan_py_argument;
 
 typedef enum tartan_py_option_kind {
