@@ -96,14 +96,15 @@ static int add_sizes(tartan_py_text_of *out, const tartan_py_option *option, con
         PyUnicode_Check(value) || PyBytes_Check(value) ? NULL : PySequence_Fast(value, "no sequence");
     if (list == NULL) {
         PyErr_Clear();
-        return tartan_py_fail_type(TARTAN_ERR_ARGUMENT, "%s: %s is of type %s, expected a sequence of integers",
-                                   function, option->name, Py_TYPE(value)->tp_name);
+        return tartan_py_fail_type(TARTAN_ERR_ARGUMENT,
+                                   "%s: %s is of type %s, expected a sequence of integers", function,
+                                   option->name, Py_TYPE(value)->tp_name);
     }
     int status = 0;
     for (Py_ssize_t i = 0; status == 0 && i < PySequence_Fast_GET_SIZE(list); i++) {
         int64_t number = 0;
-        status = tartan_py_int(PySequence_Fast_GET_ITEM(list, i), function, option->name, INT64_MIN, INT64_MAX,
-                               &number) ||
+        status = tartan_py_int(PySequence_Fast_GET_ITEM(list, i), function, option->name, INT64_MIN,
+                               INT64_MAX, &number) ||
                  (i == 0 ? add_name(out, option) : add(out, "x")) || add(out, "%lld", (long long)number);
     }
     Py_DECREF(list);
@@ -112,8 +113,8 @@ static int add_sizes(tartan_py_text_of *out, const tartan_py_option *option, con
 
 int tartan_py_write_options(const tartan_py_schema *schema, PyObject *const *given, tartan_py_text_of *out) {
     static int (*const writers[])(tartan_py_text_of *, const tartan_py_option *, const char *, PyObject *) = {
-        [TARTAN_PY_REAL] = add_real,   [TARTAN_PY_WHOLE] = add_whole, [TARTAN_PY_FLAG] = add_flag,
-        [TARTAN_PY_WORD] = add_word,   [TARTAN_PY_SIZES] = add_sizes,
+        [TARTAN_PY_REAL] = add_real, [TARTAN_PY_WHOLE] = add_whole, [TARTAN_PY_FLAG] = add_flag,
+        [TARTAN_PY_WORD] = add_word, [TARTAN_PY_SIZES] = add_sizes,
     };
     out->length = 0;
     out->text[0] = 0;
