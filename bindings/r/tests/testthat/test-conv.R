@@ -260,9 +260,9 @@ test_that("weight normalisation and its gradients", {
   expect_equal(block_values(single), block_values(out), tolerance = 1e-6)
 
   expect_refused(conv_normalize(conv, filter, epsilon = 0), "argument", "epsilon is 0")
-  expect_refused(conv_normalize(conv, filter, gain[1:3]), "shape", "gain is 3, expected 16 channels")
+  expect_refused(conv_normalize(conv, filter, gain[1:3]), "shape", "gain is 3, expected 16 (output channels)")
   expect_refused(conv_normalize(conv, random_matrix()), "layout", "filter")
-  expect_refused(conv_normalize_gradient(conv, filter, random_matrix()), "layout", "grad has another layout")
+  expect_refused(conv_normalize_gradient(conv, filter, random_matrix()), "layout", "out_grad has another layout")
   expect_refused(conv_normalize_gradient(conv, filter, block_cast(grad, "float32")), "dtype", "grad")
   each <- block_conv(block_pattern("dense", c(4, 12), 4), kernel = 3, per_tap = TRUE)
   expect_refused(conv_normalize(each, block_matrix(conv_layout(each), init = "normal", seed = 1)), "unsupported", "per_tap")
