@@ -52,7 +52,8 @@ const Undense = Union{Sparse, AbstractSparseArray, Sparselike}
 dense_input(dims, x::Dense, name) = input(dims, x, name, Wide)
 dense_input(dims, x::Undense, name) = not_dense(x, name)
 dense_input(dims, ::Nothing, name) = nothing
-sum_input(dims, x::Dense, name, ::Type{T}) where {T} = real_input(dims, x, name, gate_type(T))
+sum_input(dims, x::Dense, name, ::Type{T}) where {T} =
+    eltype(x) <: Real ? real_input(dims, x, name, gate_type(T)) : expect_type(x, name, gate_type(T))
 sum_input(dims, x::Undense, name, ::Type{T}) where {T} = not_dense(x, name)
 sum_input(dims, ::Nothing, name, ::Type{T}) where {T} = nothing
 

@@ -60,8 +60,8 @@ function operands(op, T; make = apart_from_zero, all_of_it = true)
     add(op)
     return made
 end
-apart_from_zero(T, n...) = T.((0.2 .+ rand(n...)) .* rand((-1, 1), n...))
-positive(T, n...) = T.(0.2 .+ rand(n...))
+apart_from_zero(T, n...) = T.((0.5 .+ rand(n...)) .* rand((-1, 1), n...))
+positive(T, n...) = T.(0.5 .+ rand(n...))
 # Numbers for which the operation has a value.
 function fitting(op)
     source = is_gradient(op) ? OPERATIONS[findfirst(other -> other.gradient === op.name, OPERATIONS)] : op

@@ -9,9 +9,8 @@ documented(name) = haskey(Docs.meta(Tartan), Docs.Binding(Tartan, name)) ||
     for name in setdiff(names(Tartan), elsewhere)
         @test documented(name)
     end
-    own(name) = isdefined(Tartan.Pointwise, name) && parentmodule(getfield(Tartan.Pointwise, name)) === Tartan.Pointwise
-    for name in filter(own, names(Tartan.Pointwise; all = true))
-        startswith(string(name), '#') || name in (:eval, :include) || @test haskey(Docs.meta(Tartan.Pointwise), Docs.Binding(Tartan.Pointwise, name))
+    for op in Tartan.OPERATIONS, name in (op.name, Symbol(op.name, "!"))
+        op.place === :Pointwise && @test haskey(Docs.meta(Tartan.Pointwise), Docs.Binding(Tartan.Pointwise, name))
     end
 end
 

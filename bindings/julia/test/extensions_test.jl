@@ -130,7 +130,7 @@ include("described.jl")
         check_rule(f, positional(op, made)...)
         isempty(terms) && continue
         check_rule(f, positional(op, made)..., terms)
-        check_rule(f, positional(op, made)..., terms[(first(keys(terms)),)])
+        check_rule(f, positional(op, made)..., NamedTuple{keys(terms)[1:1]}(terms))
         error = refusal(() -> rrule(f, positional(op, made)...; terms...))
         @test error isa ArgumentError && all(name -> occursin("$name = ...", error.msg), keys(terms))
         for name in asked_for(op)

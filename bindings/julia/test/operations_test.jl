@@ -79,15 +79,20 @@ spread(x::Array) = ndims(x) == 0 ? x : (y = view(similar(x, map(n -> 2n, size(x)
 turned(x::Array) = (order = Tuple(ndims(x):-1:1); PermutedDimsArray(permutedims(x, order), order))
 spread(x) = copy(x)
 turned(x) = copy(x)
+# Sums may run in the order of the memory.
+agrees(::typeof(turned), a, b) = isapprox(wide(a), wide(b); rtol = units(eltype(b)))
+agrees(_, a, b) = isequal(a, b)
 
-@testset "f! writes what f gives, to memory with any strides, $T" for T in TYPES
-    for op in CALLED
+@testset "f! writes what f gives, to memory with any strides" begin
+    for (i, op) in enumerate(CALLED)
+        T = TYPES[mod1(i, 4)]
         made = operands(op, T; make = fitting(op))
         wanted = results(op, made)
         for change in (copy, spread, turned)
             rooms = map(change, wanted)
             foreach(x -> fill!(numbers(x), 0), values(rooms))
-            @test same(write_results!(op, rooms, Dict(k => change(v) for (k, v) in made)), wanted)
+            write_results!(op, rooms, Dict(k => change(v) for (k, v) in made))
+            @test all(agrees(change, numbers(rooms[k]), numbers(wanted[k])) for k in keys(wanted))
         end
         for a in outputs(op), name in a.may_be
             other = copy(made)
@@ -97,6 +102,12 @@ turned(x) = copy(x)
             @test same(write_results!(op, rooms, other), wanted)
         end
     end
+end
+
+# Dimensions that may be left out at the end.
+function padding(a, op)
+    startswith(a.shape, "=") && return padding(op.arguments[findfirst(b -> b.name === Symbol(a.shape[2:end]), op.arguments)], op)
+    return Tartan.AtLeast{minimum(part -> count(item -> !occursin("...", item), split(part, ",")), split(a.shape, " or "))}()
 end
 
 @testset "results are what the library infers" begin
@@ -115,9 +126,6 @@ end
         end
     end
 end
-padding(a, op) = (shape = startswith(a.shape, "=") ? op.arguments[findfirst(b -> b.name === Symbol(a.shape[2:end]), op.arguments)].shape : a.shape;
-                  Tartan.AtLeast{count(item -> !occursin("...", item), split(shape, ","))}())
-
 @testset "threads do not matter" begin
     one, two = Context(threads = 1), Context(threads = 2)
     for op in CALLED, T in (Float64, BFloat16)
@@ -145,7 +153,7 @@ outside(option) = [parse(Float64, m[1]) - (m[2] == "<=") for m in eachmatch(r"([
         for a in op.arguments
             x = get(made, a.name, nothing)
             x isa Array || continue
-            @test attempt(a.name => rand(1:9, size(x))) || a.dtype === :S
+            a.dtype === :S || @test attempt(a.name => rand(1:9, size(x))) # numbers of sums are converted
             @test attempt(a.name => complex(x))
             @test attempt(a.name => BlockSparseMatrix(randn(8, 8), 4))
             @test attempt(a.name => sparse(randn(8, 8)))
