@@ -33,8 +33,10 @@ WORDS = [
     (r"\b([a-z_]+)=1\b", r"`\1 = true`"),
     (r"\balong the last axis\b", "along the first dimension"),
     (r"\bmissing on the left\b", "missing at the end"),
-    (r" ?\(tartan_(\w+)\)", r" ([`\1`](@ref))"),
+    (r" ?\(tartan_conv_edge_classes\)", " ([`edge_classes`](@ref))"),
     (r" \(UNSUPPORTED\)", ""),
+    (r"\ba row for each edge class\b", "a column for each edge class"),
+    (r"(?<![\w)])([-+]?)infinity\b", r"\1Inf"),
 ]
 CLASSES = {"array": "Dense", "matrix": "Blocks", "layout": "BlockLayout", "mask": "BlockMask", "conv": "BlockConv"}
 
@@ -45,6 +47,11 @@ def in_julia(text, names=()):
     for old, new in RENAMED.items():
         text = re.sub(rf"\b{old}\b", f"`{new}`", text)
     return re.sub(r"`(\w+)`", lambda m: f"[`{names[m.group(1)].path}`](@ref)" if m.group(1) in names else m.group(0), text)
+
+
+def formula_of(op):
+    """What follows the help: formulas are in C's words, within backticks."""
+    return ": `" + re.sub(r"\b([a-z_]+)=1\b", r"\1 = true", op.formula) + "`" if op.formula else ""
 
 
 def sentence(text):
@@ -59,14 +66,15 @@ def wrapped(text, first="", rest=""):
     return textwrap.wrap(text, WIDTH, initial_indent=first, subsequent_indent=rest, break_long_words=False, break_on_hyphens=False)
 
 
-def broken(before, parts, after):
-    """`before`, `parts` with commas between them, and `after`, in lines that begin below the first part."""
+def broken(before, parts, after, indent=None):
+    """`before`, `parts` with commas between them, and `after`, in lines that begin below the first part or after `indent`."""
     lines, line = [], before
+    blanks = " " * (len(before) if indent is None else indent)
     for i, part in enumerate(parts):
         end = after if i + 1 == len(parts) else ", "
         if len(line + part + end.rstrip()) > WIDTH and line.strip():
             lines.append(line.rstrip())
-            line = " " * len(before)
+            line = blanks
         line += part + end
     return lines + [line] if parts else [before + after]
 
@@ -127,8 +135,8 @@ class Function:
         self.optional = [a for a in op.arguments if a.use != "out" and a.optional]
         self.results = [a for a in self.outputs if not a.optional]
         self.on_request = [a for a in self.outputs if a.optional]
-        # Gradients that are all optional are a named tuple.
-        self.is_tuple = is_gradient and not self.results
+        # Several gradients are a named tuple.
+        self.is_tuple = is_gradient and len(self.outputs) > 1
         self.first = next(a for a in op.arguments if a.dtype == "T")
         trained = {a.name[:-5] for a in gradient_op.outputs if a.name.endswith("_grad")} if gradient_op else set()
         self.terms = [a for a in self.optional if a.name in trained]
@@ -266,7 +274,7 @@ def option_code(f, option):
         words = ", ".join(f":{word}" for word in option.words)
         return f'word_option("{option.name}", {name}, {default}, ({words}))'
     if option.name in POSITIONS:
-        return f'whole_option("{option.name}", {name} - 1, {option.default})'
+        return f'position_option("{option.name}", {name})'
     return f'{option.kind}_option("{option.name}", {name}, {default})'
 
 
@@ -283,7 +291,7 @@ def argument_code(f, a):
 
 
 def definition(before, keywords, after):
-    return broken(f"{before}; ", keywords, after) if keywords else [before + after]
+    return broken(f"{before}; ", keywords, after, before.index("(") + 1)
 
 
 def plain_function(f):
@@ -293,7 +301,7 @@ def plain_function(f):
     yield from definition(head, [*f.keywords(), *requests, "context = nothing"], ")")
     if f.is_tuple:
         parts = []
-        for a in f.on_request:
+        for a in f.outputs:
             of = f.of(a)
             room = f.room(a)
             parts.append(f"{f.field(a)} = {f'{f.name(of)} === nothing ? nothing : ' if of is not None and of.optional else ''}{room}")
@@ -353,6 +361,8 @@ def terms_function(f):
 
 def range_words(option):
     """ "0 <= < 1" as "at least 0 and below 1"."""
+    if "1099511627776" in option.range:
+        return ""  # far beyond what there is
     found, tokens = [], option.range.split()
     for i, token in enumerate(tokens):
         if token not in ("<", "<="):
@@ -386,9 +396,9 @@ def item_lines(f, names):
 def outputs_words(f):
     """What is said of results."""
     if f.is_tuple:
-        of = [f.of(a) for a in f.on_request]
+        of = [f.of(a) for a in f.outputs]
         left = [f"`{f.name(x)}`" for x in of if x is not None and x.optional]
-        fields = ", ".join(f"`{f.field(a)}`" for a in f.on_request)
+        fields = ", ".join(f"`{f.field(a)}`" for a in f.outputs)
         text = f"The result is a named tuple of the gradients {fields}"
         return text + (f"; that of {' or '.join(left)} is `nothing` if there is none." if left else ".")
     parts = []
@@ -417,7 +427,8 @@ def docstring(f, signatures, paragraphs, items, example):
 
 def call_words(f, name, targets, requests):
     prefix = "Tartan.Pointwise." if f.pointwise else ""
-    return broken(f"{prefix}{name}({', '.join(targets + f.positional(False))}; ", shown_keywords(f, requests), ")")
+    before = f"{prefix}{name}("
+    return broken(f"{before}{', '.join(targets + f.positional(False))}; ", shown_keywords(f, requests), ")", len(before))
 
 
 def plain_docs(f, names, gradient_of):
@@ -433,8 +444,7 @@ def plain_docs(f, names, gradient_of):
             inputs = " and ".join(f"`{f.name(a)}`" for a in f.inputs)
             text = f"{text[:-1]}, for each number of {inputs}{'' if len(f.inputs) == 1 else ', which are broadcast'}."
     else:
-        formula = f": `{op.formula}`" if op.formula else ""
-        text = sentence(in_julia(op.help, names) + formula)
+        text = sentence(in_julia(op.help, names) + formula_of(op))
     second = ""
     if f.terms:
         grads = " and ".join(f"`{f.name(a)}`" for a in f.terms)
@@ -451,12 +461,11 @@ def writing_docs(f, names, gradient_of):
     signatures = [call_words(f, op.name + "!", targets, more)]
     own = f"[`{f.path}`](@ref)"
     if f.updated:
-        formula = f": `{op.formula}`" if op.formula else ""
-        text = sentence(in_julia(op.help, names) + formula)
+        text = sentence(in_julia(op.help, names) + formula_of(op))
         first = paragraph(text, sentence(in_julia(op.details, names)) if op.details else "", may_be_words(f))
         return docstring(f, signatures, [first], list(item_lines(f, names)), writing_example(f, names, gradient_of))
     if f.is_tuple:
-        fields = ", ".join(f"{f.field(a)} = ..." for a in f.on_request)
+        fields = ", ".join(f"{f.field(a)} = ..." for a in f.outputs)
         text = f"{own}, written to the arrays of the named tuple `grads`, ({fields}), which is returned; gradients that it does not have are not computed."
     else:
         optional = "".join(f" and, if it is given, `{f.name(a)}`" for a in f.on_request)
@@ -591,7 +600,7 @@ def rule(f, g):
         yield f"    given = {given}"
         given = "given"
     options = [f.name(i) for i in g.op.items if (isinstance(i, schema.Option) or (i is not None and i.use == "in" and i.optional))]
-    yield f"    kept = picked({given}, {tuple_of(f'{o} = nothing' for o in [*options, 'context'])})"
+    yield from broken(f"    kept = picked({given}, (", [f"{o} = nothing" for o in [*options, "context"]], "))" if options else ",))")
     out = f.results[0]
     extra = [f.op[a.name] for a in g.needed if f.op.has(a.name) and f.op[a.name].use == "out" and f.op[a.name].optional]
     if extra:
@@ -668,8 +677,9 @@ def functions_file(functions, gradient_of):
 
 POINTWISE = '''"""
 Functions of each number of arrays, and their gradients: `Tartan.Pointwise.exp(x)`. Of two arrays, dimensions of length 1 and
-those that are missing at the end are repeated. Element types are `Float64`, `Float32`, `Float16` and `BFloat16`; numbers of 16 bits
-are computed with in `Float32` and rounded once, and results may be `Float32` then. Bits do not depend on the number of threads.
+those that are missing at the end are repeated. Element types are `Float64`, `Float32`, `Float16` and `BFloat16`. Numbers of 16
+bits are computed with in `Float32` and rounded once, or not at all if the result is `Float32`. Bits do not depend on the number
+of threads.
 """
 module Pointwise
 

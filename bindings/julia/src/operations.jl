@@ -73,6 +73,10 @@ handle_of(::Nothing) = nothing
 # Each is "name=value " or, if it has its default, nothing: C reads the text of as few as possible.
 real_option(name, value, default) = value == default ? "" : string(name, '=', real_factor(value, name), ' ')
 whole_option(name, value, default) = value == default ? "" : string(name, '=', whole(value, name), ' ')
+function position_option(name, value) # counted from 1
+    value >= 1 || throw(TartanError(:argument, "$name is $value, expected 1 or more"))
+    return value == 1 ? "" : string(name, '=', whole(value, name) - 1, ' ')
+end
 flag_option(name, value) = true_or_false(value, name) ? string(name, "=1 ") : ""
 function word_option(name, value, default, words)
     value === default && return ""
@@ -81,7 +85,9 @@ function word_option(name, value, default, words)
     return string(name, '=', value, ' ')
 end
 sizes_option(name, ::Nothing) = ""
-sizes_option(name, value) = string(name, '=', join((whole(x, name) for x in reverse(Tuple(value))), 'x'), ' ')
+sizes_option(name, value) = string(name, '=', join((whole(x, name) for x in backwards_list(Tuple(value))), 'x'), ' ')
+backwards_list(x::Tuple) = reverse(x)
+backwards_list(x::Tuple{Vararg{Union{Tuple, AbstractVector}}}) = Tuple(Iterators.flatten(map(reverse, x))) # of several lists
 
 options_text() = ""
 options_text(a) = a

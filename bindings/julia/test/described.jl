@@ -18,8 +18,8 @@ gives_tuple(op) = is_gradient(op) && all(a -> a.optional, outputs(op))
 # ---- Operands ----
 
 # A length for each name in a shape.
-length_of!(lengths, name) = get!(lengths, name) do
-    name == "n" ? 9 : endswith(name, "...") ? (5, 3) : 4 + length(lengths)
+length_of!(lengths, name, made) = get!(lengths, name) do
+    name == "k" && haskey(made, :conv) ? made[:conv].out_channels : name == "n" ? 9 : endswith(name, "...") ? (5, 3) : 4 + length(lengths)
 end
 function size_of(op, shape, made, lengths)
     startswith(shape, "=") && return size(made[Symbol(shape[2:end])])
@@ -29,7 +29,7 @@ function size_of(op, shape, made, lengths)
 end
 function length_in(item, made, lengths)
     all(isdigit, item) && return parse(Int, item)
-    occursin(r"^\w+\.\w+$", item) || return length_of!(lengths, item)
+    occursin(r"^\w+\.\w+$", item) || return length_of!(lengths, item, made)
     matrix, part = split(item, '.')
     A = made[Symbol(matrix)]
     return (blocks = nblocks(A), heads = heads(A), rows = size(A, 1), cols = size(A, 2))[Symbol(part)]
@@ -38,9 +38,12 @@ end
 function operand(op, a, T, make, made, lengths)
     S = a.dtype in (:S, :R) ? Tartan.gate_type(T) : T
     a.kind === :array && return make(S, size_of(op, a.shape, made, lengths)...)
+    a.kind === :layout && return random_layout(20, 20, (4, 4), 0.6)
+    a.kind === :conv && return BlockConv(random_layout(8, 12, (4, 4), 0.6); kernel = (3, 2))
     a.kind === :matrix || return nothing
-    A = startswith(a.shape, "on ") && haskey(made, Symbol(a.shape[4:end])) ? similar(made[Symbol(a.shape[4:end])]) :
-        BlockSparseMatrix{S}(random_layout(20, 20, (4, 4), 0.6))
+    on = startswith(a.shape, "on ") ? get(made, Symbol(a.shape[4:end]), nothing) : nothing
+    layout = on === nothing ? random_layout(20, 20, (4, 4), 0.6) : on isa BlockLayout ? on : on.layout
+    A = BlockSparseMatrix{S}(layout)
     nonzeros(A) .= make(S, size(nonzeros(A))...)
     return A
 end
