@@ -11,6 +11,7 @@ and the type of a parameter tell what becomes of it:
     const T *x, int64_t nx       an Array{T}, a tuple of T, or nothing (NULL, 0)
     T *out_x, int64_t nout_x     an Array{T} or a Ref{T}, written
     const S *x, int64_t nx       a tuple of what stands for the struct S
+    void *const *x, int64_t nx   a tuple of operands of any kind: what has a descriptor or a handle (see c_descriptor), or nothing
     const S *x                   what stands for the struct S (see c_value), or nothing
     S *x                         the same, where S has the feature tartan:descriptor
     H *h, const H *h             what has a handle of H (see c_handle); H is declared, but not defined
@@ -84,7 +85,7 @@ class Function:
             raise Refused("a parameter without a name")
         try:
             type_ = self.interface.type_of(parm.type)
-            if following is not None and following == ("int64_t", "n" + parm.name):
+            if following is not None and following == ("int64_t", "n" + parm.name) and parm.name not in self.pointers:
                 self.array(parm.name, type_)
                 return 2
             self.single(parm.name, type_)
@@ -104,6 +105,8 @@ class Function:
         return name
 
     def array(self, name, type_):
+        if type_.constant and type_.is_pointer_to("pointer") and type_.to.to.kind == "void":
+            return self.operands(name)
         if not (type_.is_pointer_to("scalar") or type_.is_pointer_to("struct")):
             raise Refused("an array of this type is not understood")
         if not type_.constant and not name.startswith("out_"):
@@ -121,6 +124,14 @@ class Function:
             self.before.append(f"raw_{name} = c_array({name})")
         self.pass_on("Ptr{Cvoid}", f"raw_{name}")
         self.pass_on("Int64", f"c_length({name})")
+
+    def operands(self, name):
+        name = self.argument(name, "::Tuple")
+        self.before.append(f"raw_{name} = Ref(c_descriptors({name}))")
+        self.kept.append("raw_" + name)
+        self.hold_owner(name)
+        self.pass_on("Ptr{Cvoid}", f"Ref(c_pointers({name}, c_place(raw_{name})))")
+        self.pass_on("Int64", f"length({name})")
 
     def single(self, name, type_):
         kind, target = julia_type(type_), type_.to
@@ -235,6 +246,18 @@ c_struct(::Type{S}, ::Nothing) where {S} = C_NULL
 c_values(::Type{S}, ::Tuple{}) where {S} = ()
 @inline c_values(::Type{S}, x::Tuple) where {S} = (c_value(S, x[1]), c_values(S, Base.tail(x))...)
 @inline c_list(::Type{S}, x::Tuple) where {S} = Ref(c_values(S, x))
+
+# Operands of any kind. Those with a descriptor add a method to c_descriptor; it is where the pointer points to.
+c_descriptor(x) = ()
+@inline c_descriptors(x::Tuple) = isempty(x) ? () : (c_descriptor(x[1])..., c_descriptors(Base.tail(x))...)
+c_place(descriptors) = Base.unsafe_convert(Ptr{Cvoid}, descriptors)
+c_pointer(x, place) = Ptr{Cvoid}(c_address(x))
+c_pointer(::Nothing, place) = C_NULL
+@inline c_pointers(::Tuple{}, place) = ()
+@inline function c_pointers(x::Tuple, place)
+    own = c_descriptor(x[1])
+    return (isempty(own) ? c_pointer(x[1], place) : place, c_pointers(Base.tail(x), place + sizeof(own))...)
+end
 
 c_array(x::Array) = x
 c_array(x::Tuple) = Ref(x)

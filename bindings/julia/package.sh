@@ -23,6 +23,8 @@ name=libtartan.so.0
 case $(uname) in Darwin) name=libtartan.0.dylib ;; esac
 cp -L "$library" "$output/artifact/lib/$name"
 cp -r "$root/lib/include/." "$output/artifact/include/"
+rm "$output/artifact/include/tartan/meson.build"
+cp "$(dirname "$library")/include/tartan/operations.h" "$output/artifact/include/tartan/" # generated, beside the library
 cp "$root/LICENSE" "$output/artifact/share/licenses/tartan/"
 
 version=$(sed -n 's/^version = "\(.*\)"/\1/p' "$here/Project.toml")

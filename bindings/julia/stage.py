@@ -1,7 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
 """Puts the Julia package together.
 
-    stage.py DIRECTORY STAMP SOURCE FILE...  files of the folder SOURCE to the same places in DIRECTORY, others to its src
+    stage.py DIRECTORY STAMP SOURCE FILE...  files of the folder SOURCE to the same places in DIRECTORY, others to its src, or
+                                             to its ext if their names end in _rules.jl
     stage.py --install DIRECTORY FILE        FILE into DIRECTORY of the installation (run by Meson)
 """
 import os
@@ -14,7 +15,8 @@ def stage(directory, stamp, source, files):
     places = {}
     for file in map(Path, files):
         inside = source in file.resolve().parents
-        places[directory / (file.resolve().relative_to(source) if inside else Path("src") / file.name)] = file
+        folder = Path("ext" if file.name.endswith("_rules.jl") else "src")
+        places[directory / (file.resolve().relative_to(source) if inside else folder / file.name)] = file
     for old in [path for path in directory.rglob("*") if path.is_file() and path not in places]:
         old.unlink()
     for place, file in places.items():

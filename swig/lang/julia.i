@@ -15,4 +15,7 @@
 %feature("tartan:in", "out") tartan_attention_merge;
 %feature("tartan:pointer", "text") tartan_text_free;
 
+%feature("tartan:pointer", "results") tartan_op_infer;
+
 %include "tartan.i"
+%include "tartan/operation.h"

@@ -124,6 +124,13 @@ def test_arrays_and_status(tmp_path):
     assert "    c_check(c_result)\n    return nothing\nend" in text
 
 
+def test_operands_of_any_kind(tmp_path):
+    text = julia_of(tmp_path, "tartan_status f(thing *t, void *const *arguments, int64_t narguments);")
+    assert "function f(t, arguments::Tuple)\n" in text and "(Ptr{thing}, Ptr{Cvoid}, Int64,)" in text
+    assert "Ref(c_pointers(arguments, c_place(raw_arguments))), length(arguments))" in text
+    assert "c_enter(raw_t, owner_arguments)" in text and "GC.@preserve t raw_arguments owner_arguments ccall(" in text
+
+
 def test_calls_hold_what_can_be_closed_after_all_that_can_throw(tmp_path):
     text = julia_of(tmp_path, "tartan_status f(thing *first, int32_t n, const thing *second, const frame *x, const char *name);")
     lines = [line.strip() for line in text[text.index("function f("):].splitlines()]

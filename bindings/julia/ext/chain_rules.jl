@@ -198,3 +198,25 @@ end
 
 dense(x::Array) = x
 dense(x) = collect(x)
+
+# ---- Operations of the schema: the rules are generated ----
+
+# The gradient of a result, as C takes it.
+gradient_at(Y::Sparse, dY) = ChainRulesCore.ProjectTo(Y)(ChainRulesCore.unthunk(dY))
+gradient_at(y::AbstractArray, dy) = of_type_like(y, in_memory(ChainRulesCore.unthunk(dy)))
+in_memory(dy) = Tartan.device_operand(dy) === nothing ? dense(dy) : dy
+of_type_like(y, dy) = Tartan.gate_type(eltype(y)) === Tartan.gate_type(eltype(dy)) ? dy : convert_to(eltype(y), dy)
+
+# Options without those that ask for further results, which a rule cannot give.
+function without_requests(name, options, requests)
+    for request in keys(requests)
+        get(options, request, false) === false ||
+            throw(ArgumentError("$name with $request = true has no rule, expected $request = false"))
+    end
+    return Base.structdiff((; options...), requests)
+end
+
+# Those of the options that `names` has.
+picked(options, names) = (given = (; options...); Base.structdiff(given, Base.structdiff(given, names)))
+
+include("operation_rules.jl")

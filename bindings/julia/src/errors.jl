@@ -25,6 +25,7 @@ end
 # The exception for a status code of C. "ERR_NOT_FOUND" becomes :not_found.
 function failure(code::Integer, message)
     code == Raw.TARTAN_ERR_INTERRUPTED && return InterruptException()
+    code == Raw.TARTAN_ERR_DTYPE && is_of_operation(message) && return ArgumentError(in_julia(message))
     name = Raw.tartan_status_name(code)
     return TartanError(Symbol(lowercase(replace(name, r"^ERR_" => ""))), in_julia(message))
 end

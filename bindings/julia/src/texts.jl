@@ -44,7 +44,8 @@ function in_julia(text)
         startswith(found[1], "tartan_file_") && return text # the names in it are the user's
         names = get(ARGUMENT_NAMES, found[1], nothing)
         names === nothing || (text = replace(text, word_of(names) => word -> names[word]))
-        text = foldl(replace, PHRASES; init = in_order_of_julia(found[1], text))
+        described = operation_of(found[1]) !== nothing
+        text = foldl(replace, PHRASES; init = described ? in_words_of_julia(text) : in_order_of_julia(found[1], text))
     end
     startswith(text, "tartan_explain_begin was already called") && return "explain is at work on this thread, expected no explain inside of another"
     return replace(text, r"\btartan_\w+" => word -> get(FUNCTION_NAMES, word, word))
@@ -60,3 +61,23 @@ function in_order_of_julia(name, text)
     order === identity && return text
     return replace(replace(text, r"\[[^\[\]]*\]" => list -> "($(join(order(split(chop(list; head = 1), ", ")), ", ")))"), " has shape " => " has size ")
 end
+
+# The operation that a function of C runs, if it is one that the library describes (operations.jl).
+function operation_of(name)
+    i = findfirst(op -> name == "tartan_$(op.name)", OPERATIONS)
+    return i === nothing ? nothing : OPERATIONS[i]
+end
+is_of_operation(text) = (found = match(r"^(tartan_\w+): ", text)) !== nothing && operation_of(found[1]) !== nothing
+
+const TYPE_NAMES = Dict("float64" => "Float64", "float32" => "Float32", "float16" => "Float16", "bfloat16" => "BFloat16",
+                        "float8_e4m3fn" => "Float8E4M3", "float8_e5m2" => "Float8E5M2")
+
+# Sizes in Julia's order, names of types, and what is not there as Julia says it.
+function in_words_of_julia(text)
+    text = replace(text, r"\[[^\[\]]*\]" => list -> size_in_julia(split(chop(list; head = 1), ", "; keepempty = false)))
+    text = replace(text, word_of(TYPE_NAMES) => word -> TYPE_NAMES[word])
+    text = replace(text, r"\((\w+)\.\.\. & (\w+)\.\.\.\)" => "the size that broadcasting gives")
+    return replace(replace(text, " has shape " => " has size "), r" is NULL, expected .*" => " is nothing, expected an operand")
+end
+size_in_julia(items) =
+    string('(', join(reverse(items), ", "), length(items) == 1 && !endswith(items[1], "...") ? ",)" : ")")

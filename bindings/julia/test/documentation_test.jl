@@ -9,6 +9,9 @@ documented(name) = haskey(Docs.meta(Tartan), Docs.Binding(Tartan, name)) ||
     for name in setdiff(names(Tartan), elsewhere)
         @test documented(name)
     end
+    for op in Tartan.OPERATIONS, name in (op.name, Symbol(op.name, "!"))
+        op.place === :Pointwise && @test haskey(Docs.meta(Tartan.Pointwise), Docs.Binding(Tartan.Pointwise, name))
+    end
 end
 
 # Indented lines of the docstrings are code: each docstring is run in a module of its own.
@@ -23,7 +26,7 @@ save("weights.h5", "first layer" => A)
 
 function examples()
     found = Pair{String, String}[]
-    for (binding, multi) in Docs.meta(Tartan), (_, text) in multi.docs
+    for place in (Tartan, Tartan.Pointwise), (binding, multi) in Docs.meta(place), (_, text) in multi.docs
         body = join(text.text, "")
         paragraphs = split(body, "\n\n")
         # The first indented paragraph is the signature.

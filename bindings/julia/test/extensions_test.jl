@@ -120,6 +120,28 @@ end
     @test conv_normalize(c, w, (gain = gain,)) == conv_normalize(c, w; gain = gain)
 end
 
+include("described.jl")
+@testset "gradients of the operations that the library describes" begin
+    for op in OPERATIONS
+        op.gradient === nothing && continue
+        made, f = operands(op, Float64; make = fitting(op)), plain(op)
+        gradient = [a.name for a in outputs(operation_named(op.gradient))]
+        terms = (; (k => v for (k, v) in pairs(keywords(op, made)) if Symbol(k, "_grad") in gradient)...)
+        check_rule(f, positional(op, made)...)
+        isempty(terms) && continue
+        check_rule(f, positional(op, made)..., terms)
+        check_rule(f, positional(op, made)..., NamedTuple{keys(terms)[1:1]}(terms))
+        error = refusal(() -> rrule(f, positional(op, made)...; terms...))
+        @test error isa ArgumentError && all(name -> occursin("$name = ...", error.msg), keys(terms))
+        for name in asked_for(op)
+            @test refusal(() -> rrule(f, positional(op, made)...; Symbol("return_", name) => true)) isa ArgumentError
+        end
+    end
+    x = rand(Float32, 8, 5)
+    grads = rrule(layer_norm, x, (gain = ones(8), bias = nothing))[2](ones(8, 5)) # of other types than C takes
+    @test eltype(grads[2]) === Float32 && size(grads[2]) == size(x) && grads[3].bias isa NoTangent
+end
+
 @testset "arrays of CUDA.jl" begin
     if DUMMY
         context = Context(CUDA.CuStream(C_NULL))

@@ -1,0 +1,5 @@
+q, k, v = randn(8, 64), randn(8, 64), randn(8, 64)
+half = pattern(:dense, (64, 32), 16)
+a = attention(q, k[:, 1:32], v[:, 1:32], half; return_lse = true)
+b = attention(q, k[:, 33:64], v[:, 33:64], half; return_lse = true)
+attention_merge(a..., b...) ≈ attention(q, k, v, pattern(:dense, (64, 64), 16))

@@ -1,0 +1,5 @@
+q, k, v = randn(8, 64), randn(8, 64), randn(8, 64)
+layout = pattern(:causal, (64, 64), 16)
+scores = sddmm!(BlockSparseMatrix{Float64}(layout), q', k)
+weights = block_softmax(scores; scale = 1 / sqrt(8), causal = true)
+(weights * v')' ≈ attention(q, k, v, layout; causal = true)

@@ -1,0 +1,133 @@
+# SPDX-License-Identifier: Apache-2.0
+# One call for all operations that the C library describes. `operations_generated.jl` has a function for each of them.
+
+# What an operation is. `use` is :in, :out or :update, `kind` :array, :matrix, :layout, :mask or :conv; `dtype` is a letter and
+# `shape` a text in the order of C (docs/architecture.md).
+struct Argument
+    name::Symbol
+    use::Symbol
+    optional::Bool
+    kind::Symbol
+    dtype::Symbol
+    shape::String
+    may_be::Vector{Symbol}
+end
+
+struct Option
+    name::Symbol
+    kind::Symbol # :real, :whole, :flag, :word or :sizes
+    default::Any
+    range::String
+    words::Vector{Symbol}
+end
+
+mutable struct Operation
+    name::Symbol
+    place::Symbol # the module that has its function
+    arguments::Vector{Argument}
+    options::Vector{Option}
+    gradient::Union{Symbol, Nothing}
+    number::Int32 # in the library that is loaded; -1 before it was looked up
+end
+Operation(name, place, arguments, options, gradient) = Operation(name, place, arguments, options, gradient, -1)
+
+Base.show(io::IO, op::Operation) = print(io, "Operation ", op.name)
+
+number(op::Operation) = op.number >= 0 ? op.number : found(op)
+@noinline found(op) = op.number = Raw.tartan_op_find(String(op.name))
+
+# ---- Operands ----
+
+Raw.c_descriptor(x::Operand) = (x.array,)
+
+# Dimensions run backwards in C. Those that a shape has and an array has not count as 1, as everywhere in Julia.
+in_order_of_c(n, s) = (reverse(n), reverse(s))
+struct AtLeast{M} end
+@inline (::AtLeast{M})(n::NTuple{N}, s) where {M, N} = N >= M ? in_order_of_c(n, s) : backwards(n, s, Val(M))
+
+const Undense = Union{Sparse, AbstractSparseArray, Sparselike}
+@noinline not_dense(x, name) = throw(ArgumentError("$name is a $(typeof(x)), expected a dense array"))
+
+# Arrays that are read; numbers of the type of sums, which are few, are converted. `dims` is an AtLeast.
+dense_input(dims, x::Dense, name) = input(dims, x, name, Wide)
+dense_input(dims, x::Undense, name) = not_dense(x, name)
+dense_input(dims, ::Nothing, name) = nothing
+sum_input(dims, x::Dense, name, ::Type{T}) where {T} =
+    eltype(x) <: Real ? real_input(dims, x, name, gate_type(T)) : expect_type(x, name, gate_type(T))
+sum_input(dims, x::Undense, name, ::Type{T}) where {T} = not_dense(x, name)
+sum_input(dims, ::Nothing, name, ::Type{T}) where {T} = nothing
+
+# Arrays that are written.
+dense_output(dims, x::Dense, name) = output(dims, x, name, Wide)
+dense_output(dims, x::Undense, name) = not_dense(x, name)
+dense_output(dims, ::Nothing, name) = nothing
+
+handle_of(A::Blocks) = Raw.c_handle(Raw.tartan_matrix, A)
+handle_of(layout::BlockLayout) = Raw.c_handle(Raw.tartan_layout, layout)
+handle_of(mask::BlockMask) = Raw.c_handle(Raw.tartan_block_mask, mask)
+handle_of(c::BlockConv) = Raw.c_handle(Raw.tartan_conv, c)
+handle_of(::Nothing) = nothing
+
+# ---- Options ----
+
+# Each is "name=value " or, if it has its default, nothing: C reads the text of as few as possible.
+real_option(name, value, default) = value == default ? "" : string(name, '=', real_factor(value, name), ' ')
+whole_option(name, value, default) = value == default ? "" : string(name, '=', whole(value, name), ' ')
+function position_option(name, value) # counted from 1
+    value >= 1 || throw(TartanError(:argument, "$name is $value, expected 1 or more"))
+    return value == 1 ? "" : string(name, '=', whole(value, name) - 1, ' ')
+end
+flag_option(name, value) = true_or_false(value, name) ? string(name, "=1 ") : ""
+function word_option(name, value, default, words)
+    value === default && return ""
+    Symbol(value) in words ||
+        throw(TartanError(:argument, "$name is $(repr(value)), expected $(join(map(repr, words), ", ", " or "))"))
+    return string(name, '=', value, ' ')
+end
+sizes_option(name, ::Nothing) = ""
+sizes_option(name, value) = string(name, '=', join((whole(x, name) for x in backwards_list(Tuple(value))), 'x'), ' ')
+backwards_list(x::Tuple) = reverse(x)
+backwards_list(x::Tuple{Vararg{Union{Tuple, AbstractVector}}}) = Tuple(Iterators.flatten(map(reverse, x))) # of several lists
+
+options_text() = ""
+options_text(a) = a
+options_text(a, b, rest...) = options_text(isempty(a) ? b : isempty(b) ? a : a * b, rest...)
+
+# ---- Results ----
+
+# Memory for a result, beside an operand.
+room_beside(x::Dense, ::Type{T}, n) where {T} = room_like(x, T, n)
+room_beside(A::BlockSparseMatrix, ::Type{T}, n) where {T} = Array{T}(undef, n)
+room_beside(A::DeviceBlockSparseMatrix, ::Type{T}, n) where {T} = DeviceArray{T}(A.context, n)
+
+# The size of what has a number for each row: heads count where there are several.
+by_head(A, n) = heads(A) > 1 ? (n, heads(A)) : (n,)
+
+# The size of what broadcasting makes of two sizes.
+@inline function broadcast_size(a::NTuple{M, Int}, b::NTuple{N, Int}) where {M, N}
+    n = ntuple(i -> i > N || i <= M && b[i] == 1 ? a[i] : b[i], Val(max(M, N)))
+    all(i -> a[i] == n[i] || a[i] == 1, 1:M) && all(i -> b[i] == n[i] || b[i] == 1, 1:N) ||
+        throw(TartanError(:shape, "sizes $a and $b do not broadcast, expected equal lengths, or 1"))
+    return n
+end
+
+# Dimensions i and following.
+following(n, ::Val{I}) where {I} = ntuple(j -> n[I - 1 + j], Val(max(0, length(n) - I + 1)))
+
+# ---- Calls ----
+
+# C's pointers are in the order of the operation's arguments.
+@inline function run_operation(op::Operation, context, arguments::Tuple, options::String)
+    Raw.tartan_op_run(context, number(op), arguments, options)
+    return nothing
+end
+
+# Gradients to be written, in a named tuple; what is not there is not computed.
+@inline function gradients_of(grads::NamedTuple, wanted::NamedTuple)
+    isempty(Base.structdiff(grads, wanted)) || unknown_gradient(grads, keys(wanted))
+    return merge(wanted, grads)
+end
+@noinline function unknown_gradient(grads, names)
+    unknown = first(name for name in keys(grads) if !(name in names))
+    throw(ArgumentError("the named tuple of gradients has $unknown, expected $(join(names, ", ", " or "))"))
+end

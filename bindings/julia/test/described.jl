@@ -1,0 +1,102 @@
+# SPDX-License-Identifier: Apache-2.0
+# Operands and calls of any operation, by its description.
+
+using Tartan: OPERATIONS, Operation
+
+place_of(op) = op.place === :Tartan ? Tartan : getfield(Tartan, op.place)
+plain(op) = getfield(place_of(op), op.name)
+writing(op) = getfield(place_of(op), Symbol(op.name, "!"))
+has_plain(op) = all(a.use !== :update for a in op.arguments)
+operation_named(name) = OPERATIONS[findfirst(op -> op.name === name, OPERATIONS)]
+needed(op) = [a for a in op.arguments if a.use !== :out && !a.optional]
+optional(op) = [a for a in op.arguments if a.use !== :out && a.optional]
+outputs(op) = [a for a in op.arguments if a.use === :out]
+asked_for(op) = [a.name for a in outputs(op) if a.optional]
+is_gradient(op) = any(other -> other.gradient === op.name, OPERATIONS)
+gives_tuple(op) = is_gradient(op) && all(a -> a.optional, outputs(op))
+
+# ---- Operands ----
+
+# A length for each name in a shape.
+length_of!(lengths, name, made) = get!(lengths, name) do
+    name == "k" && haskey(made, :conv) ? made[:conv].out_channels : name == "n" ? 9 : endswith(name, "...") ? (5, 3) : 4 + length(lengths)
+end
+function size_of(op, shape, made, lengths)
+    startswith(shape, "=") && return size(made[Symbol(shape[2:end])])
+    occursin('&', shape) && return (5, 3)
+    items = filter(!isempty, split(chop(first(split(shape, " or ")); head = 1), r",\s*"))
+    return Tuple(Iterators.flatten(map(item -> length_in(item, made, lengths), reverse(items))))
+end
+function length_in(item, made, lengths)
+    all(isdigit, item) && return parse(Int, item)
+    occursin(r"^\w+\.\w+$", item) || return length_of!(lengths, item, made)
+    matrix, part = split(item, '.')
+    A = made[Symbol(matrix)]
+    return (blocks = nblocks(A), heads = heads(A), rows = size(A, 1), cols = size(A, 2))[Symbol(part)]
+end
+
+function operand(op, a, T, make, made, lengths)
+    S = a.dtype in (:S, :R) ? Tartan.gate_type(T) : T
+    a.kind === :array && return make(S, size_of(op, a.shape, made, lengths)...)
+    a.kind === :layout && return random_layout(20, 20, (4, 4), 0.6)
+    a.kind === :conv && return BlockConv(random_layout(8, 12, (4, 4), 0.6); kernel = (3, 2))
+    a.kind === :matrix || return nothing
+    on = startswith(a.shape, "on ") ? get(made, Symbol(a.shape[4:end]), nothing) : nothing
+    layout = on === nothing ? random_layout(20, 20, (4, 4), 0.6) : on isa BlockLayout ? on : on.layout
+    A = BlockSparseMatrix{S}(layout)
+    nonzeros(A) .= make(S, size(nonzeros(A))...)
+    return A
+end
+
+# Inputs by name; those of a gradient are what its operation took and gave. What is optional is there, too, if `all_of_it`.
+function operands(op, T; make = apart_from_zero, all_of_it = true)
+    made, lengths = Dict{Symbol, Any}(), Dict{String, Any}()
+    add(op) = for a in op.arguments
+        a.use === :out || haskey(made, a.name) || a.optional && !all_of_it && a.kind === :array || a.optional && a.kind !== :array ||
+            (made[a.name] = operand(op, a, T, make, made, lengths))
+    end
+    if is_gradient(op)
+        source = OPERATIONS[findfirst(other -> other.gradient === op.name, OPERATIONS)]
+        add(source)
+        merge!(made, Dict(pairs(results(source, made))))
+    end
+    add(op)
+    return made
+end
+apart_from_zero(T, n...) = T.((0.5 .+ rand(n...)) .* rand((-1, 1), n...))
+positive(T, n...) = T.(0.5 .+ rand(n...))
+# Numbers for which the operation has a value.
+function fitting(op)
+    source = is_gradient(op) ? OPERATIONS[findfirst(other -> other.gradient === op.name, OPERATIONS)] : op
+    has_plain(source) || return apart_from_zero
+    y = first(results(source, operands(source, Float64)))
+    return y isa Array && any(isnan, y) ? positive : apart_from_zero
+end
+
+positional(op, made) = [made[a.name] for a in needed(op)]
+keywords(op, made) = (; (a.name => made[a.name] for a in optional(op) if haskey(made, a.name))...)
+
+# All results in a named tuple.
+function results(op, made; options...)
+    requests = gives_tuple(op) ? NamedTuple() : (; (Symbol("return_", name) => true for name in asked_for(op))...)
+    y = plain(op)(positional(op, made)...; keywords(op, made)..., requests..., options...)
+    gives_tuple(op) && return (; (Symbol(k, "_grad") => v for (k, v) in pairs(y) if v !== nothing)...)
+    return y isa NamedTuple ? y : NamedTuple{(outputs(op)[1].name,)}((y,))
+end
+
+# The same by f!, written to the arrays of a named tuple.
+function write_results!(op, rooms, made; options...)
+    if gives_tuple(op)
+        grads = (; (Symbol(chop(string(k); tail = 5)) => v for (k, v) in pairs(rooms))...)
+        writing(op)(grads, positional(op, made)...; keywords(op, made)..., options...)
+    else
+        first_ones = [rooms[a.name] for a in outputs(op) if !a.optional]
+        more = (; (name => rooms[name] for name in asked_for(op) if haskey(rooms, name))...)
+        writing(op)(first_ones..., positional(op, made)...; keywords(op, made)..., more..., options...)
+    end
+    return rooms
+end
+
+numbers(x) = x isa BlockSparseMatrix ? nonzeros(x) : x
+same(a, b) = all(isequal(numbers(a[k]), numbers(b[k])) for k in keys(a)) && keys(a) == keys(b)
+CALLED = filter(has_plain, OPERATIONS)
