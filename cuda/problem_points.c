@@ -94,8 +94,13 @@ static tartan_cuda_sweep summing(const tartan_array *like, uint32_t summed,
     memcpy(of.shape, like->shape, sizeof of.shape);
     for (int32_t i = 0; i < of.count; i++) of.array[i] = arrays[i];
     tartan_cuda_sweep s = tartan_cuda_sweep_of(&of);
-    /* Along summed dimensions, the result is one element. */
-    tartan_cuda_sweep_choose_unit(&s, s.inner == TARTAN_CUDA_KEPT ? TARTAN_CUDA_SUM_RESULT : of.count);
+    /* The result is written one by one, so it has no say in the units. */
+    tartan_cuda_swept *result = &s.array[--s.count];
+    tartan_cuda_sweep_choose_unit(&s, s.count);
+    s.count++;
+    if (s.unit == 1) return s;
+    result->next = result->step[s.inner][0];
+    result->step[s.inner][0] *= s.unit;
     return s;
 }
 

@@ -148,12 +148,13 @@ void tartan_cuda_sweep_choose_unit(tartan_cuda_sweep *s, int32_t outputs) {
     tartan_cuda_axes *axes = &s->axes[s->inner];
     const bool flat = s->axes[TARTAN_CUDA_KEPT].ndim == 1 && s->axes[TARTAN_CUDA_SUMMED].ndim == 0;
     int32_t most = 2;
+    if (axes->ndim == 0 || axes->elements == 0) return;
     for (int32_t i = 0; i < s->count; i++) {
-        if (s->array[i].data == NULL) continue;
-        const int32_t bytes = tartan_cuda_bytes_of(s->array[i].dtype);
+        const tartan_cuda_swept *a = &s->array[i];
+        if (a->data == NULL || a->step[s->inner][0] == 0) continue;
+        const int32_t bytes = tartan_cuda_bytes_of(a->dtype);
         most = bytes > most ? bytes : most;
     }
-    if (axes->ndim == 0 || axes->elements == 0) return;
     const int64_t half = most == 8 ? 2 : 4; /* 16 bytes of sums */
     for (int64_t unit = most == 2 ? 8 : half; unit >= half; unit /= 2) {
         bool good = axes->length[0] >= unit && (flat || axes->length[0] % unit == 0);
@@ -164,7 +165,7 @@ void tartan_cuda_sweep_choose_unit(tartan_cuda_sweep *s, int32_t outputs) {
         axes->length[0] /= unit;
         axes->elements = axes->elements / unit;
         for (int32_t i = 0; i < s->count; i++) {
-            s->array[i].next = (int32_t)s->array[i].step[s->inner][0];
+            s->array[i].next = s->array[i].step[s->inner][0];
             s->array[i].step[s->inner][0] *= unit;
         }
         set_dividers(axes);

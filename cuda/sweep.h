@@ -34,7 +34,7 @@ enum { TARTAN_CUDA_KEPT, TARTAN_CUDA_SUMMED };
 typedef struct tartan_cuda_swept {
     void *data; /* NULL: there is no such array */
     int32_t dtype;
-    int32_t next; /* step from neighbour to neighbour in a unit: 1, or 0 if all are the same element */
+    int64_t next; /* step from neighbour to neighbour in a unit: 1, or 0 if all are the same element */
     int64_t step[2][TARTAN_MAX_NDIM]; /* in elements; 0 where the array is repeated */
 } tartan_cuda_swept;
 
@@ -67,8 +67,8 @@ typedef struct tartan_cuda_sweeping {
 
 tartan_cuda_sweep tartan_cuda_sweep_of(const tartan_cuda_sweeping *of);
 
-/* Chooses `unit`: 16 bytes of the arrays of the smallest elements if all arrays allow this, 16 bytes of the others, or 1. Arrays
- * below `outputs` may repeat an element along the unit. */
+/* Chooses `unit`: 16 bytes of all arrays that have 16-bit elements alone, else 16 bytes of sums, if all arrays allow this; else 1.
+ * Arrays below `outputs` may repeat an element along the unit, and do not count then. */
 void tartan_cuda_sweep_choose_unit(tartan_cuda_sweep *s, int32_t outputs);
 
 /* The elements after the last unit, as a sweep of their own. */

@@ -78,11 +78,8 @@ __device__ __forceinline__ void load_group(const tartan_cuda_swept &a, int bytes
         if (bytes == 2) one.x |= one.x << 16;
         if (bytes < 8) one.y = one.x;
 #pragma unroll
-        for (int i = 0; i < 4; i++) {
-            if (bytes > 2) w[4 * g + i] = i % 2 == 0 ? one.x : one.y;
-            if (bytes == 2 && i < 2) w[2 * g + i] = one.x;
-            if (bytes == 2 && access == AT_ONCE && i >= 2) w[i] = one.x;
-        }
+        for (int i = 0; i < 8; i++) /* words of the group */
+            if (i / (bytes == 2 ? 2 : 4) == g || access == AT_ONCE) w[i] = i % 2 == 0 ? one.x : one.y;
     } else if (bytes > 2) {
         const uint4 v = *(const uint4 *)((const char *)a.data + at * bytes);
         w[4 * g] = v.x, w[4 * g + 1] = v.y, w[4 * g + 2] = v.z, w[4 * g + 3] = v.w;
