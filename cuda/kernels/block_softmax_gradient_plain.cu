@@ -116,8 +116,8 @@ tartan_status tartan_cuda_block_softmax_gradient_plain(const char *function, tar
     if (p->y->layout->blocks == 0) return TARTAN_OK;
     Args a = {};
     a.y = values_of(p->y);
-    a.dy = values_of(p->dy);
-    a.dx = values_of(p->dx);
+    a.dy = values_of(p->y_grad);
+    a.dx = values_of(p->x_grad);
     a.scale = p->scale;
     const Values all[] = {a.y, a.dy, a.dx};
     const int32_t width = widest(p->y->layout, all, 3);

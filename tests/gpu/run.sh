@@ -51,7 +51,7 @@ use_carried() {
 
 ready() {
     local plugin
-    [ -e "$TARTAN_LIBRARY" ] || lacking "no ${TARTAN_LIBRARY#"$TARTAN_ROOT"/}; build the tree first (./run demo)"
+    [ -e "$TARTAN_LIBRARY" ] || lacking "no ${TARTAN_LIBRARY#"$TARTAN_ROOT"/}; build the tree first (./run cuda)"
     plugin=$(find "$TARTAN_BUILD/cuda" -name 'libtartan_cuda.so*' -print -quit 2>/dev/null || true)
     [ -n "$plugin" ] || lacking "no CUDA plug-in (libtartan_cuda.so) in ${TARTAN_BUILD#"$TARTAN_ROOT"/}; build it with ./run cuda"
     TARTAN_PLUGIN_PATH=$(dirname "$plugin")
