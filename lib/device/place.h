@@ -9,6 +9,10 @@
 tartan_status tartan_i_operand_array(const char *function, const tartan_context *context, const char *name,
                                      const tartan_array *array, bool output);
 
+/* An input of bytes there. */
+tartan_status tartan_i_operand_bytes(const char *function, const tartan_context *context, const char *name,
+                                     const tartan_array *array);
+
 /* An open matrix with values there. */
 tartan_status tartan_i_operand_matrix(const char *function, const tartan_context *context, const char *name,
                                       const tartan_matrix *matrix);

@@ -47,18 +47,32 @@ static tartan_status run(const tartan_i_schema *schema, tartan_context *context,
     return status;
 }
 
+/* The matrices among the arguments, held during a call. */
+typedef struct holds {
+    tartan_matrix *held[TARTAN_I_MAX_ARGUMENTS];
+    int32_t count;
+} holds;
+
+static void hold(holds *h, const tartan_i_schema *schema, const void *const *arguments) {
+    h->count = 0;
+    for (int32_t i = 0; i < schema->narguments; i++)
+        if (schema->arguments[i].kind == TARTAN_OPERAND_MATRIX)
+            h->held[h->count++] = tartan_i_matrix_held(arguments[i]);
+}
+
+static void let_go(holds *h) {
+    while (h->count > 0) tartan_i_matrix_end_hold(&h->held[--h->count]);
+}
+
 tartan_status tartan_i_op_call(const tartan_i_schema *schema, tartan_context *context,
                                const void *const *arguments, const tartan_i_positional *positional,
                                const char *options) {
-    tartan_matrix *held[TARTAN_I_MAX_ARGUMENTS];
-    int32_t count = 0;
+    holds h;
     if (!tartan_i_is(context, TARTAN_I_CONTEXT))
         return tartan_i_fail_handle(schema->function, "context", context, "context");
-    for (int32_t i = 0; i < schema->narguments; i++)
-        if (schema->arguments[i].kind == TARTAN_OPERAND_MATRIX)
-            held[count++] = tartan_i_matrix_held(arguments[i]);
+    hold(&h, schema, arguments);
     const tartan_status status = run(schema, context, arguments, positional, options);
-    while (count > 0) tartan_i_matrix_end_hold(&held[--count]);
+    let_go(&h);
     return status;
 }
 
@@ -86,7 +100,8 @@ static tartan_status check_op(const char *function, int32_t op) {
 
 tartan_status tartan_op_describe(int32_t op, int32_t json, char **out_text) {
     CHECK_OUT(out_text);
-    if (op != -1) PASS(check_op(__func__, op));
+    CHECK(op >= -1 && op < tartan_i_schema_count, ARGUMENT, "op is %d, expected -1 (all of them) or 0 .. %d",
+          op, tartan_i_schema_count - 1);
     const int32_t first = op == -1 ? 0 : op, end = op == -1 ? tartan_i_schema_count : op + 1;
     tartan_i_text text = {0};
     if (json && op == -1) tartan_i_text_add(&text, "[");
@@ -175,12 +190,36 @@ static tartan_status describe_result(const tartan_i_bound *bound, const void *co
                               .dtype = result_dtype(bound, a->dtype),
                               .like = a->rule.like};
     if (a->kind != TARTAN_OPERAND_ARRAY) return TARTAN_OK;
+    const char *function = bound->schema->function;
     tartan_array array = {0};
-    CHECK_IN(bound->schema->function, tartan_i_op_shape(bound, arguments, &a->rule, &array), SHAPE,
-             "the inputs do not fit together: the shape of %s is to be %s", a->name, a->shape);
+    char text[TARTAN_I_SHAPE_TEXT];
+    PASS(tartan_i_op_check_broadcast(bound, arguments, &a->rule));
+    CHECK_IN(function, tartan_i_op_shape(bound, arguments, &a->rule, &array), SHAPE,
+             "the inputs do not say what the shape of %s is, %s", a->name, a->shape);
+    int64_t bytes = tartan_dtype_bytes(out->dtype);
+    for (int32_t d = 0; d < array.ndim; d++)
+        CHECK_IN(function, tartan_i_multiply(bytes, array.shape[d] > 0 ? array.shape[d] : 1, &bytes),
+                 OVERFLOW, "%s of shape %s is larger than what can be addressed", a->name,
+                 tartan_i_shape_text(&array, text));
     out->ndim = array.ndim;
     memcpy(out->shape, array.shape, sizeof out->shape);
     if (out->like < 0) out->like = like_of(bound->schema, arguments, &array);
+    return TARTAN_OK;
+}
+
+static tartan_status infer(const tartan_i_schema *schema, const void *const *given, const char *options,
+                           tartan_op_result *results, int64_t nresults, int64_t *out_count) {
+    tartan_op unused = {.kind = schema->kind, .schema = schema};
+    tartan_i_option_room room;
+    tartan_i_bound bound = {.schema = schema};
+    PASS(take(&bound, &unused, given, NULL, options, &room, true));
+    for (int32_t i = 0; i < schema->narguments; i++) {
+        const tartan_i_argument *a = &schema->arguments[i];
+        if (a->use != TARTAN_I_OUT || is_of_nothing(schema, given, a)) continue;
+        CHECK_IN("tartan_op_infer", *out_count < nresults, SHAPE,
+                 "nresults is %" PRId64 ", expected room for all outputs of %s", nresults, schema->name);
+        PASS(describe_result(&bound, given, i, &results[(*out_count)++]));
+    }
     return TARTAN_OK;
 }
 
@@ -192,16 +231,10 @@ tartan_status tartan_op_infer(int32_t op, void *const *arguments, int64_t nargum
     CHECK(results != NULL || nresults == 0, HANDLE, "results is NULL, expected room for %" PRId64, nresults);
     const tartan_i_schema *schema = &tartan_i_schemas[op];
     const void *const *given = (const void *const *)arguments;
-    tartan_op unused = {.kind = schema->kind, .schema = schema};
-    tartan_i_option_room room;
-    tartan_i_bound bound = {.schema = schema};
-    PASS(take(&bound, &unused, given, NULL, options, &room, true));
-    for (int32_t i = 0; i < schema->narguments; i++) {
-        const tartan_i_argument *a = &schema->arguments[i];
-        if (a->use != TARTAN_I_OUT || is_of_nothing(schema, given, a)) continue;
-        CHECK(*out_count < nresults, SHAPE, "nresults is %" PRId64 ", expected room for all outputs of %s",
-              nresults, schema->name);
-        PASS(describe_result(&bound, given, i, &results[(*out_count)++]));
-    }
-    return TARTAN_OK;
+    holds h;
+    hold(&h, schema, given);
+    const tartan_status status = infer(schema, given, options, results, nresults, out_count);
+    let_go(&h);
+    if (status != TARTAN_OK) *out_count = 0;
+    return status;
 }

@@ -28,6 +28,7 @@ typedef struct tartan_i_bound {
     int32_t dtype;                 /* T; 0: not known yet */
     const char *dtype_of;          /* the argument that decided */
     bool known[TARTAN_I_MAX_NAMES];
+    int32_t by[TARTAN_I_MAX_NAMES];     /* the argument that decided */
     int32_t counts[TARTAN_I_MAX_NAMES]; /* of dimensions */
     int64_t sizes[TARTAN_I_MAX_NAMES][TARTAN_MAX_NDIM];
 } tartan_i_bound;
@@ -48,6 +49,10 @@ tartan_status tartan_i_op_check(tartan_i_bound *bound, const void *const *argume
 
 /* Outputs apart from inputs and from each other. */
 tartan_status tartan_i_op_check_apart(const tartan_i_bound *bound, const void *const *arguments);
+
+/* Refuses runs of dimensions that a rule broadcasts though they do not fit. */
+tartan_status tartan_i_op_check_broadcast(const tartan_i_bound *bound, const void *const *arguments,
+                                          const tartan_i_shape_rule *rule);
 
 /* The shape that an array has by its rule; false if the names in it are not known, or do not broadcast. */
 bool tartan_i_op_shape(const tartan_i_bound *bound, const void *const *arguments,

@@ -160,8 +160,9 @@ static int32_t dims_of(const tartan_i_bound *bound, const tartan_i_dim *dim, int
 }
 
 /* Whether an array has the shape of an alternative; binds its names. */
-static bool match(tartan_i_bound *bound, const void *const *arguments, const tartan_i_dim *dims,
-                  int32_t count, const tartan_array *array) {
+static bool match(tartan_i_bound *bound, const void *const *arguments, int32_t argument,
+                  const tartan_i_dim *dims, int32_t count) {
+    const tartan_array *array = arguments[argument];
     int32_t fixed = 0, at = 0;
     for (int32_t i = 0; i < count; i++)
         fixed += dims[i].kind != TARTAN_I_DIM_REST && dims[i].kind != TARTAN_I_DIM_BROADCAST;
@@ -179,6 +180,7 @@ static bool match(tartan_i_bound *bound, const void *const *arguments, const tar
             wanted = bound->sizes[dim->index];
             if (!bound->known[dim->index]) {
                 bound->known[dim->index] = true;
+                bound->by[dim->index] = argument;
                 bound->counts[dim->index] = n;
                 memcpy(bound->sizes[dim->index], array->shape + at, (size_t)n * sizeof *sizes);
             }
@@ -189,13 +191,34 @@ static bool match(tartan_i_bound *bound, const void *const *arguments, const tar
     return at == array->ndim;
 }
 
-static tartan_status check_shape(tartan_i_bound *bound, const void *const *arguments,
-                                 const tartan_i_argument *a, const tartan_array *array) {
+tartan_status tartan_i_op_check_broadcast(const tartan_i_bound *bound, const void *const *arguments,
+                                          const tartan_i_shape_rule *rule) {
+    char text[TARTAN_I_SHAPE_TEXT], other_text[TARTAN_I_SHAPE_TEXT];
+    int64_t unused[TARTAN_MAX_NDIM];
+    for (int32_t i = 0; rule->like < 0 && rule->alternatives > 0 && i < rule->alternative[0].count; i++) {
+        const tartan_i_dim *dim = &rule->alternative[0].dims[i];
+        if (dim->kind != TARTAN_I_DIM_BROADCAST || broadcast(bound, dim, unused) >= 0) continue;
+        const int32_t first = bound->by[dim->index], second = bound->by[dim->other];
+        FAIL_IN(bound->schema->function, SHAPE,
+                "%s has shape %s, expected lengths that are 1 or those of %s, %s, counted from the last",
+                bound->schema->arguments[second].name, tartan_i_shape_text(arguments[second], text),
+                bound->schema->arguments[first].name, tartan_i_shape_text(arguments[first], other_text));
+    }
+    return TARTAN_OK;
+}
+
+static tartan_status check_shape(tartan_i_bound *bound, const void *const *arguments, int32_t argument) {
     char text[TARTAN_I_SHAPE_TEXT], wanted[TARTAN_I_SHAPE_TEXT];
     const char *function = bound->schema->function;
+    const tartan_i_argument *a = &bound->schema->arguments[argument];
+    const tartan_array *array = arguments[argument];
     const tartan_i_shape_rule *rule = &a->rule;
     tartan_array expected = {0};
     if (rule->like < 0 && rule->alternatives == 0) return TARTAN_OK;
+    CHECK_IN(function, rule->like < 0 || arguments[rule->like] != NULL, ARGUMENT,
+             "%s is given without %s, whose shape it has", a->name,
+             rule->like < 0 ? "" : bound->schema->arguments[rule->like].name);
+    PASS(tartan_i_op_check_broadcast(bound, arguments, rule));
     const bool known = rule->alternatives < 2 && tartan_i_op_shape(bound, arguments, rule, &expected);
     if (known) {
         const size_t bytes = (size_t)expected.ndim * sizeof *expected.shape;
@@ -210,7 +233,8 @@ static tartan_status check_shape(tartan_i_bound *bound, const void *const *argum
     }
     for (int32_t i = 0; i < rule->alternatives; i++) {
         tartan_i_bound tried = *bound;
-        if (!match(&tried, arguments, rule->alternative[i].dims, rule->alternative[i].count, array)) continue;
+        if (!match(&tried, arguments, argument, rule->alternative[i].dims, rule->alternative[i].count))
+            continue;
         *bound = tried;
         return TARTAN_OK;
     }
@@ -220,16 +244,20 @@ static tartan_status check_shape(tartan_i_bound *bound, const void *const *argum
 
 /* ---- One argument ---- */
 
-static tartan_status check_array(tartan_i_bound *bound, const void *const *arguments,
-                                 const tartan_i_argument *a, const tartan_array *array) {
+static tartan_status check_array(tartan_i_bound *bound, const void *const *arguments, int32_t argument) {
+    const tartan_i_argument *a = &bound->schema->arguments[argument];
+    const tartan_array *array = arguments[argument];
     const char *function = bound->schema->function;
     const bool written = a->use != TARTAN_I_IN;
-    if (bound->context != NULL)
-        PASS(tartan_i_operand_array(function, bound->context, a->name, array, written));
+    if (a->dtype == TARTAN_I_DTYPE_U8)
+        PASS(bound->context != NULL ? tartan_i_operand_bytes(function, bound->context, a->name, array)
+                                    : tartan_i_array_check_bytes(function, a->name, array));
     else
-        PASS(tartan_i_array_check_any(function, a->name, array, written));
+        PASS(bound->context != NULL
+                 ? tartan_i_operand_array(function, bound->context, a->name, array, written)
+                 : tartan_i_array_check_any(function, a->name, array, written));
     PASS(check_dtype(bound, a, array->dtype));
-    return check_shape(bound, arguments, a, array);
+    return check_shape(bound, arguments, argument);
 }
 
 /* A matrix or mask whose layout must be that of another argument. */
@@ -268,7 +296,7 @@ tartan_status tartan_i_op_check(tartan_i_bound *bound, const void *const *argume
     if (given == NULL && a->optional) return TARTAN_OK;
     switch (a->kind) {
     case TARTAN_OPERAND_ARRAY:
-        return check_array(bound, arguments, a, given);
+        return check_array(bound, arguments, i);
     case TARTAN_OPERAND_MATRIX:
         return check_matrix(bound, arguments, a, given);
     case TARTAN_OPERAND_LAYOUT:

@@ -69,26 +69,37 @@ static bool set(tartan_op *op, const tartan_i_option_rule *rule, const tartan_i_
     return false;
 }
 
+/* Whether the text may have the option. With `apart`, what is positional is an argument of its own. */
+static bool is_named(const tartan_i_schema *schema, int32_t i, bool apart) {
+    return !(apart && schema->options[i].positional);
+}
+
 /* "epsilon, causal or scale" */
-static void list_names(const tartan_i_schema *schema, char *text, size_t room) {
+static void list_names(const tartan_i_schema *schema, bool apart, char *text, size_t room) {
     size_t length = 0;
-    text[0] = '\0';
+    int32_t left = 0;
+    for (int32_t i = 0; i < schema->noptions; i++) left += is_named(schema, i, apart);
+    snprintf(text, room, "none");
     for (int32_t i = 0; i < schema->noptions && length < room; i++) {
-        const char *between = i == 0 ? "" : i + 1 < schema->noptions ? ", " : " or ";
+        if (!is_named(schema, i, apart)) continue;
+        const char *between = length == 0 ? "" : left > 1 ? ", " : " or ";
         length += (size_t)snprintf(text + length, room - length, "%s%s", between, schema->options[i].name);
+        left--;
     }
 }
 
-static tartan_status set_named(const tartan_i_schema *schema, tartan_op *op, const tartan_i_option *option,
-                               uint64_t *given, tartan_i_option_room *room) {
+static tartan_status set_named(const tartan_i_schema *schema, tartan_op *op, bool apart,
+                               const tartan_i_option *option, uint64_t *given, tartan_i_option_room *room) {
     enum { NAMES_TEXT = 256 };
     char names[NAMES_TEXT];
     int32_t i = 0;
-    while (i < schema->noptions && !tartan_i_option_is(option, schema->options[i].name)) i++;
+    while (i < schema->noptions &&
+           !(is_named(schema, i, apart) && tartan_i_option_is(option, schema->options[i].name)))
+        i++;
     if (i == schema->noptions) {
-        list_names(schema, names, sizeof names);
+        list_names(schema, apart, names, sizeof names);
         FAIL_IN(schema->function, ARGUMENT, "options has '%.*s', expected %s", option->shown, option->word,
-                schema->noptions > 0 ? names : "none");
+                names);
     }
     const tartan_i_option_rule *rule = &schema->options[i];
     CHECK_IN(schema->function, !(*given >> i & 1), ARGUMENT, "options has %s twice, expected it once",
@@ -106,6 +117,10 @@ static tartan_status set_positional(const tartan_i_schema *schema, tartan_op *op
         const tartan_i_option_rule *rule = &schema->options[i];
         if (!rule->positional) continue;
         if (rule->kind == TARTAN_I_OPTION_SIZES) {
+            CHECK_IN(schema->function, positional->sizes.count >= 0, SHAPE,
+                     "%s has %" PRId64 " entries, expected 0 or more", rule->name, positional->sizes.count);
+            CHECK_IN(schema->function, positional->sizes.data != NULL || positional->sizes.count == 0, HANDLE,
+                     "%s is NULL, expected %" PRId64 " entries", rule->name, positional->sizes.count);
             *(tartan_i_sizes *)member_of(op, rule) = positional->sizes;
         } else {
             CHECK_IN(schema->function, in_range(rule, positional->number), ARGUMENT, "%s is %g, expected %s",
@@ -127,7 +142,7 @@ tartan_status tartan_i_op_options(const tartan_i_schema *schema, tartan_op *op,
     while (more) {
         tartan_i_option option;
         PASS(tartan_i_option_next(schema->function, "options", &text, &option, &more));
-        if (more) PASS(set_named(schema, op, &option, &given, room));
+        if (more) PASS(set_named(schema, op, positional != NULL, &option, &given, room));
     }
     return TARTAN_OK;
 }
