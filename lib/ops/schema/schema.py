@@ -353,6 +353,28 @@ def finish(op, call):
     for a in op.arguments:
         for other in a.may_be:
             need(a.written and op.has(other) and not op[other].written, call, f"{a.name} may not be {other}")
+    check_order(op, call)
+
+
+def check_order(op, call):
+    """Arguments are checked in their order, so each is described by those before it."""
+    before, sizes, t = {}, set(), False
+    for a in op.arguments:
+        need(a.dtype not in ("O", "S", "L") or t, call, f"{a.name} is of {a.dtype}, expected an argument of T before it")
+        need(t or a.dtype != "T" or not a.optional, call, f"{a.name}, the first of T, may not be left out")
+        need(a.dtype != "U8" or not a.written, call, f"{a.name} is of bytes, expected an input")
+        t = t or a.dtype == "T"
+        for name in re.findall(r"^=(\w+)|^on (\w+)", a.shape):
+            name = name[0] or name[1]
+            need(name in before, call, f"{a.name} is {a.shape}, expected an argument before it")
+            need(not a.shape.startswith("on") or not before[name].optional, call, f"{a.name} is {a.shape}, which may be left out")
+        if a.kind == "array" and not a.shape.startswith("="):
+            for name in re.findall(r"(\w+)\.(?:blocks|rows|cols|heads)\b", a.shape):
+                need(name in before and not before[name].optional, call, f"{a.name} has sizes of {name}, expected an argument before it that is always given")
+            for pair in re.findall(r"(\w+\.\.\.) & (\w+\.\.\.)", a.shape):
+                need(sizes.issuperset(pair), call, f"{a.name} has {' & '.join(pair)}, expected both in shapes before it")
+            sizes.update(re.findall(r"\w+\.\.\.", a.shape))
+        before[a.name] = a
 
 
 def by_hand(call):

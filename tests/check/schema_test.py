@@ -1,0 +1,73 @@
+# SPDX-License-Identifier: Apache-2.0
+"""What the reader of the schema of operations refuses: python3 schema_test.py FOLDER_OF_THE_SCHEMA."""
+import pathlib
+import sys
+import tempfile
+import unittest
+
+sys.path.insert(0, sys.argv.pop(1) if len(sys.argv) > 1 else str(pathlib.Path(__file__).resolve().parents[2] / "lib/ops/schema"))
+import generate_c  # noqa: E402
+import schema  # noqa: E402
+
+X = 'IN(x, ARRAY, T, "[lines..., n]", "numbers")'
+Y = 'OUT(y, ARRAY, O, "=x", "the result", MAY_BE(x))'
+
+
+class Entries(unittest.TestCase):
+    def load(self, *entries):
+        with tempfile.TemporaryDirectory() as folder:
+            path = pathlib.Path(folder)
+            (path / "a.def").write_text("\n".join(entries))
+            (path / "points").write_text('POINT1(twice, "2 x", x + x, g + g)')
+            return schema.load(path, path / "points")
+
+    def refused(self, says, *items, name="a"):
+        with self.assertRaises(schema.SchemaError) as raised:
+            list(generate_c.tables(self.load(f'OP({name}, "help", {" ".join(items)})')))
+        self.assertIn(says, str(raised.exception))
+
+    def test_what_fits(self):
+        ops = self.load(f'OP(a, "help", {X} REAL(e, 1, "0 < <= 2", "a number") {Y})')
+        self.assertEqual(["a", "twice", "twice_gradient"], [op.name for op in ops])
+        self.assertEqual(["x", "e", None, "y"], [i and i.name for i in ops[0].items])
+        tables = "\n".join(generate_c.tables(ops))
+        self.assertIn(".low = 0, .high = 2, .above = true, .below = false", tables)
+        self.assertIn("a finite number above 0 and of 2 or less", tables)
+
+    def test_names(self):
+        self.refused("a name is there twice", X, X)
+        self.refused("twice is there twice", X, Y, name="twice")
+        self.refused("y may not be z", X, 'OUT(y, ARRAY, O, "=x", "the result", MAY_BE(z))')
+        self.refused("the gradient b of a is no operation", X, Y, "GRADIENT(b)")
+
+    def test_words(self):
+        self.refused("the kind GRID is none of", 'IN(x, GRID, T, "any", "numbers")')
+        self.refused("the dtype Q is none of", 'IN(x, ARRAY, Q, "any", "numbers")')
+        self.refused("the help is missing", 'IN(x, ARRAY, T, "any", "")')
+        self.refused("is no item", "NOTHING(x)")
+        self.refused("expected name, default, range and help", X, 'REAL(e, 1, "help")')
+        self.refused("expected name, default, words and help", X, 'WORD(mode, c, (a, b), "help")')
+
+    def test_shapes(self):
+        self.refused("'n n' is no item of a shape", 'IN(x, ARRAY, T, "[n n]", "numbers")')
+        self.refused("'n' is no shape", 'IN(x, ARRAY, T, "n", "numbers")')
+        self.refused("y is =z, expected an argument before it", X, 'OUT(y, ARRAY, O, "=z", "the result")')
+        self.refused("y has t... & n..., expected both in shapes before it", X, 'OUT(y, ARRAY, O, "[t... & n...]", "the result")')
+        self.refused("y has sizes of w, expected an argument before it that is always given", X,
+                     'IN_OPT(w, MATRIX, T, "any", "weights") OUT(y, ARRAY, O, "[w.blocks]", "the result")')
+        self.refused("m is on w, which may be left out", X,
+                     'IN_OPT(w, MATRIX, T, "any", "weights") IN(m, MATRIX, T, "on w", "weights")')
+
+    def test_dtypes(self):
+        self.refused("g is of S, expected an argument of T before it", 'IN(g, ARRAY, S, "[n]", "numbers")', X)
+        self.refused("x, the first of T, may not be left out", 'IN_OPT(x, ARRAY, T, "[n]", "numbers")')
+        self.refused("m is of bytes, expected an input", X, 'OUT(m, ARRAY, U8, "[n]", "a mask")')
+
+    def test_where(self):
+        with self.assertRaises(schema.SchemaError) as raised:
+            self.load("", f'OP(a, "help", {X}', "")
+        self.assertRegex(str(raised.exception), r"^a.def:\d+: ")
+
+
+if __name__ == "__main__":
+    unittest.main()
