@@ -1,0 +1,163 @@
+// SPDX-License-Identifier: Apache-2.0
+// Options of the operations of the schema: defaults, ranges, words, and what is refused.
+#include "../support/schema_case.h"
+
+namespace {
+
+using namespace tartan_test;
+
+class Options : public ForOperation {
+  protected:
+    Case c = Case(op, Wish());
+    const std::vector<std::string> before = c.memory_of_outputs();
+
+    tartan_status run(const std::string &options) {
+        return tartan_op_run(context, c.op, c.given.data(), c.count(), options.c_str());
+    }
+    void expect_refused(const std::string &options, const std::string &text) {
+        EXPECT_EQ(TARTAN_ERR_ARGUMENT, run(options)) << options << ": " << tartan_last_error();
+        const std::string said = tartan_last_error();
+        EXPECT_EQ(std::string(schema.function) + ": " + text, said) << options;
+        EXPECT_TRUE(before == c.memory_of_outputs()) << "a refused call wrote";
+        tartan_op_result results[TARTAN_I_MAX_ARGUMENTS];
+        int64_t count = 0;
+        EXPECT_EQ(TARTAN_ERR_ARGUMENT, tartan_op_infer(c.op, c.given.data(), c.count(), options.c_str(),
+                                                       results, c.count(), &count));
+        EXPECT_EQ(said, tartan_last_error());
+    }
+    // Allowed, though the function of the entry may refuse it together with what else is given.
+    void expect_in_range(const tartan_i_option_rule &o, const std::string &value) {
+        const std::string options = std::string(o.name) + "=" + value;
+        if (run(options) == TARTAN_OK) return;
+        ASSERT_NE(nullptr, schema.check) << tartan_last_error();
+        ASSERT_EQ(std::string::npos,
+                  std::string(tartan_last_error()).find("expected " + std::string(o.name) + " to be"))
+            << tartan_last_error();
+    }
+    void expect_out_of_range(const tartan_i_option_rule &o, const std::string &value) {
+        const std::string word = std::string(o.name) + "=" + value;
+        expect_refused(word,
+                       "options has '" + word.substr(0, 64) + "', expected " + o.name + " to be " + o.range);
+    }
+    std::string names() const {
+        std::string all;
+        for (int32_t i = 0; i < schema.noptions; i++)
+            all += (i == 0                    ? ""
+                    : i + 1 < schema.noptions ? ", "
+                                              : " or ") +
+                   std::string(schema.options[i].name);
+        return all.empty() ? "none" : all;
+    }
+    static std::string default_of(const tartan_i_option_rule &o) {
+        if (o.kind == TARTAN_I_OPTION_WORD) return o.words[(int)o.value];
+        return Case::in_full(o.value);
+    }
+    // Values that are allowed; not all are the default.
+    static std::vector<std::string> allowed(const tartan_i_option_rule &o) {
+        if (o.kind == TARTAN_I_OPTION_FLAG) return {"0", "1"};
+        if (o.kind == TARTAN_I_OPTION_WORD) return {o.words, o.words + o.nwords};
+        const double low = std::max(o.low, -2.0), high = std::min(o.high, low + 4);
+        if (o.kind == TARTAN_I_OPTION_WHOLE)
+            return {Case::in_full(std::ceil(low)), Case::in_full(std::floor(high))};
+        return {default_of(o), Case::in_full(low + 0.4 * (high - low)), Case::in_full(std::min(o.high, 1e4))};
+    }
+};
+FOR_EACH_OPERATION(Options);
+
+TEST_P(Options, UnknownOrRepeated) {
+    expect_refused("nothing=1", "options has 'nothing=1', expected " + names());
+    expect_refused("nothing", "options has 'nothing', expected name=value");
+    expect_refused(" ,=1", "options has '=1', expected " + names());
+    for (int32_t i = 0; i < schema.noptions; i++) {
+        const tartan_i_option_rule &o = schema.options[i];
+        if (o.kind == TARTAN_I_OPTION_SIZES) continue;
+        const std::string word = std::string(o.name) + "=" + default_of(o);
+        expect_refused(word + "," + word, std::string("options has ") + o.name + " twice, expected it once");
+        expect_refused("x" + word, "options has 'x" + word + "', expected " + names());
+        const std::string cut = word.substr(1);
+        expect_refused(cut, "options has '" + cut + "', expected " + names());
+    }
+}
+
+TEST_P(Options, OutOfRange) {
+    for (int32_t i = 0; i < schema.noptions; i++) {
+        const tartan_i_option_rule &o = schema.options[i];
+        SCOPED_TRACE(o.name);
+        for (const char *none : {"", "a", "1a", "--1", "nan", "inf", "1e999"}) expect_out_of_range(o, none);
+        const bool whole = o.kind == TARTAN_I_OPTION_WHOLE;
+        if (o.kind == TARTAN_I_OPTION_REAL && std::isinf(o.high)) // numbers are computed in f32
+            expect_refused(std::string(o.name) + "=1e300",
+                           std::string(o.name) + " is 1e+300, expected a number that is finite in float32");
+        if (o.kind == TARTAN_I_OPTION_FLAG)
+            expect_out_of_range(o, "2"), expect_out_of_range(o, "-1"), expect_out_of_range(o, "01");
+        if (o.kind == TARTAN_I_OPTION_WORD) expect_out_of_range(o, o.words[0] + std::string("x"));
+        if (o.kind == TARTAN_I_OPTION_SIZES)
+            expect_out_of_range(o, "3x"), expect_out_of_range(o, "1x1x1x1x1x1x1");
+        if (whole) expect_out_of_range(o, "0.5"), expect_out_of_range(o, "9223372036854775808");
+        if (o.kind != TARTAN_I_OPTION_REAL && !whole) continue;
+        for (const bool upper : {false, true}) {
+            const double bound = upper ? o.high : o.low;
+            if (std::isinf(bound)) continue;
+            const double step = upper ? 1 : -1, within = upper ? -1 : 1;
+            const double beyond = whole ? bound + step : std::nextafter(bound, step * HUGE_VAL);
+            const double inside = whole ? bound + within : std::nextafter(bound, within * HUGE_VAL);
+            const bool excluded = upper ? o.below : o.above;
+            expect_out_of_range(o, Case::in_full(beyond));
+            if (excluded)
+                expect_out_of_range(o, Case::in_full(bound));
+            else
+                expect_in_range(o, Case::in_full(bound));
+            expect_in_range(o, Case::in_full(inside));
+        }
+    }
+}
+
+// An option with its default is the same call as one without, in any order and with any separators.
+TEST_P(Options, Defaults) {
+    for (uint64_t seed = 0; seed < rounds(4u); seed++) {
+        Case without(op, random_wish(seed)), with(op, random_wish(seed));
+        ASSERT_OK(without.run(context));
+        std::string all = " ";
+        for (int32_t i = 0; i < schema.noptions; i++)
+            if (schema.options[i].kind != TARTAN_I_OPTION_SIZES)
+                all = std::string(schema.options[i].name) + "=" + default_of(schema.options[i]) +
+                      (seed % 2 ? " ,\t" : ",") + all;
+        ASSERT_OK(tartan_op_run(context, with.op, with.given.data(), with.count(), all.c_str())) << all;
+        EXPECT_TRUE(without.memory_of_outputs() == with.memory_of_outputs()) << all;
+        Case none(op, random_wish(seed));
+        ASSERT_OK(tartan_op_run(context, none.op, none.given.data(), none.count(), nullptr));
+        EXPECT_TRUE(without.memory_of_outputs() == none.memory_of_outputs());
+    }
+}
+
+// Every option changes something: alone, or together with another one.
+TEST_P(Options, Count) {
+    for (int32_t i = 0; i < schema.noptions; i++) {
+        const tartan_i_option_rule &o = schema.options[i];
+        if (o.kind == TARTAN_I_OPTION_SIZES) continue;
+        bool differs = false;
+        for (const double low : {-1.7, 0.3})
+            for (int32_t other = -1; !differs && other < schema.noptions; other++) {
+                if (other == i || (other >= 0 && schema.options[other].kind == TARTAN_I_OPTION_SIZES))
+                    continue;
+                const std::string others = other < 0 ? ""
+                                                     : std::string(schema.options[other].name) + "=" +
+                                                           allowed(schema.options[other])[1] + " ";
+                Wish wish;
+                wish.dtype = TARTAN_F64, wish.low = low, wish.high = low + 1.4;
+                std::vector<std::vector<std::string>> results;
+                for (const std::string &value : allowed(o)) {
+                    Case run(op, wish);
+                    const std::string options = others + o.name + "=" + value;
+                    if (tartan_op_run(context, run.op, run.given.data(), run.count(), options.c_str()) !=
+                        TARTAN_OK)
+                        continue;
+                    results.push_back(run.memory_of_outputs());
+                }
+                for (const auto &result : results) differs = differs || result != results[0];
+            }
+        EXPECT_TRUE(differs) << o.name << " has no effect";
+    }
+}
+
+} // namespace

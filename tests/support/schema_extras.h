@@ -1,0 +1,50 @@
+// SPDX-License-Identifier: Apache-2.0
+// What the rules of an operation can't say of its operands, because a function of lib/ops checks it: rows for Case.
+#ifndef TARTAN_TESTS_SCHEMA_EXTRAS_H
+#define TARTAN_TESTS_SCHEMA_EXTRAS_H
+
+#include "schema_case.h"
+
+namespace tartan_test {
+
+struct Extra {
+    const char *operation;
+    bool always;          // or only if the test wishes it
+    void (*make)(Case &); // after handles were made, before arrays are
+};
+
+// gain has a number for each output channel.
+inline void one_for_each_output_channel(Case &c) {
+    c.set_sizes(c.find("gain"), 0, {tartan_conv_out_channels(c.conv.get())});
+}
+
+// gain and bias have a row for each edge class of the convolution, x is its result.
+inline void edge_classes(Case &c) {
+    if (c.conv == nullptr) return;
+    const int64_t in = 5;
+    int64_t out = 0, classes = 0;
+    EXPECT_OK(tartan_conv_output_size(c.conv.get(), &in, 1, &out, 1));
+    std::vector<int64_t> of((size_t)out);
+    EXPECT_OK(tartan_conv_edge_classes(c.conv.get(), &in, 1, of.data(), out));
+    for (const int64_t e : of) classes = std::max(classes, e + 1);
+    c.list = {in};
+    c.set_sizes(c.find("x"), 1, {tartan_conv_out_channels(c.conv.get())});
+    c.set_sizes(c.find("x"), 2, {out});
+    for (const char *name : {"gain", "bias", "gain_grad", "bias_grad"}) {
+        const int i = c.find(name);
+        if (i < 0) continue;
+        c.set_alternative(i, 1);
+        c.set_sizes(i, 0, {classes}, 1);
+    }
+}
+
+inline const Extra extras[] = {
+    {"conv_normalize", true, one_for_each_output_channel},
+    {"conv_normalize_gradient", true, one_for_each_output_channel},
+    {"channel_linear", false, edge_classes},
+    {"channel_linear_gradient", false, edge_classes},
+};
+
+} // namespace tartan_test
+
+#endif
