@@ -43,24 +43,25 @@ static tartan_status launch(tartan_cuda_queue *queue, const char *function,
 }
 
 static tartan_status run(const tartan_context *context, const tartan_op *op) {
-    tartan_cuda_problem problem;
-    const tartan_cuda_kernels *kernels = tartan_cuda_kernels_of(op->kind);
-    PASS(tartan_cuda_problem_of(tartan_cuda_host, context, op, &problem));
-    if (problem.nothing) return TARTAN_OK;
+    tartan_cuda_problem room;
+    const void *problem;
+    PASS(tartan_cuda_problem_of(tartan_cuda_host, context, op, &room, &problem));
+    if (room.nothing) return TARTAN_OK;
     tartan_cuda_queue *queue = context->device;
     tartan_cuda_entered entered;
     tartan_cuda_enter(context->options.device_id, &entered);
     tartan_status status = check_operands(queue, op);
-    if (status == TARTAN_OK) status = launch(queue, op->function, kernels, &problem.of);
+    if (status == TARTAN_OK) status = launch(queue, op->function, tartan_cuda_kernels_of(op->kind), problem);
     tartan_cuda_leave(&entered);
     return status;
 }
 
 static tartan_status explain(const tartan_context *context, const tartan_op *op, tartan_i_text *text) {
-    tartan_cuda_problem problem;
-    PASS(tartan_cuda_problem_of(tartan_cuda_host, context, op, &problem));
+    tartan_cuda_problem room;
+    const void *problem;
+    PASS(tartan_cuda_problem_of(tartan_cuda_host, context, op, &room, &problem));
     tartan_cuda_explain(tartan_cuda_host, tartan_cuda_kernels_of(op->kind),
-                        tartan_cuda_queue_chip(context->device), &problem.of, text);
+                        tartan_cuda_queue_chip(context->device), problem, text);
     return text->status;
 }
 

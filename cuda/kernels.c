@@ -3,119 +3,163 @@
 
 /* ---- The tables ---- */
 
-/* A row without .refuses can do every problem; one without .rate has no known rate. */
-#define TABLE(op, ...)                                                                                       \
-    static const tartan_cuda_kernel op##_rows[] = {__VA_ARGS__};                                             \
-    const tartan_cuda_kernels tartan_cuda_##op##_kernels = {.count = sizeof op##_rows / sizeof op##_rows[0], \
-                                                            .rows = op##_rows}
+/* A row without .refuses can do every problem, one without .rate has no known rate; the first can do every problem. A kind without
+ * .make has no other problem than its operation. */
+#define ROWS(...)                                                                                            \
+    .rows = (const tartan_cuda_kernel[]){__VA_ARGS__},                                                       \
+    .count = sizeof((const tartan_cuda_kernel[]){__VA_ARGS__}) / sizeof(tartan_cuda_kernel)
 
-TABLE(spmm, {.name = "spmm_plain", .rate = tartan_cuda_spmm_plain_rate, .launch = tartan_cuda_spmm_plain},
-      {.name = "spmm_simt",
-       .refuses = tartan_cuda_spmm_simt_refuses,
-       .rate = tartan_cuda_spmm_simt_rate,
-       .launch = tartan_cuda_spmm_simt},
-      {.name = "spmm_mma",
-       .refuses = tartan_cuda_spmm_mma_refuses,
-       .rate = tartan_cuda_spmm_mma_rate,
-       .launch = tartan_cuda_spmm_mma},
-      {.name = "spmm_wgmma",
-       .refuses = tartan_cuda_spmm_wgmma_refuses,
-       .rate = tartan_cuda_spmm_wgmma_rate,
-       .launch = tartan_cuda_spmm_wgmma},
-      {.name = "spmm_swapped",
-       .refuses = tartan_cuda_spmm_swapped_refuses,
-       .rate = tartan_cuda_spmm_swapped_rate,
-       .launch = tartan_cuda_spmm_swapped},
-      {.name = "spmm_narrow",
-       .refuses = tartan_cuda_spmm_narrow_refuses,
-       .rate = tartan_cuda_spmm_narrow_rate,
-       .launch = tartan_cuda_spmm_narrow},
-      {.name = "spmm_dense",
-       .refuses = tartan_cuda_spmm_dense_refuses,
-       .rate = tartan_cuda_spmm_dense_rate,
-       .launch = tartan_cuda_spmm_dense,
-       .remark = "cuBLAS, with a dense copy of a"});
-
-TABLE(sddmm, {.name = "sddmm_plain", .rate = tartan_cuda_sddmm_plain_rate, .launch = tartan_cuda_sddmm_plain},
-      {.name = "sddmm_mma",
-       .refuses = tartan_cuda_sddmm_mma_refuses,
-       .rate = tartan_cuda_sddmm_mma_rate,
-       .launch = tartan_cuda_sddmm_mma},
-      {.name = "sddmm_wgmma",
-       .refuses = tartan_cuda_sddmm_wgmma_refuses,
-       .rate = tartan_cuda_sddmm_wgmma_rate,
-       .launch = tartan_cuda_sddmm_wgmma});
-
-TABLE(gate_gradient, {.name = "gate_gradient_plain", .launch = tartan_cuda_gate_gradient_plain});
-TABLE(growth_score, {.name = "growth_score_plain", .launch = tartan_cuda_growth_score_plain});
-TABLE(block_copy, {.name = "block_copy_plain", .launch = tartan_cuda_block_copy_plain});
-TABLE(block_norms, {.name = "block_norms_plain", .launch = tartan_cuda_block_norms_plain});
-TABLE(elementwise, {.name = "elementwise_plain", .launch = tartan_cuda_elementwise_plain});
-TABLE(elements, {.name = "elements_plain", .launch = tartan_cuda_elements_plain});
-TABLE(reduce, {.name = "reduce_plain", .launch = tartan_cuda_reduce_plain});
-TABLE(compare, {.name = "compare_plain", .launch = tartan_cuda_compare_plain});
-
-TABLE(attention_forward,
-      {.name = "attention_forward_plain",
-       .rate = tartan_cuda_attention_forward_plain_rate,
-       .launch = tartan_cuda_attention_forward_plain},
-      {.name = "attention_forward_wgmma",
-       .refuses = tartan_cuda_attention_forward_wgmma_refuses,
-       .rate = tartan_cuda_attention_forward_wgmma_rate,
-       .launch = tartan_cuda_attention_forward_wgmma});
-
-TABLE(attention_backward,
-      {.name = "attention_backward_plain",
-       .rate = tartan_cuda_attention_backward_plain_rate,
-       .launch = tartan_cuda_attention_backward_plain},
-      {.name = "attention_backward_wgmma",
-       .refuses = tartan_cuda_attention_backward_wgmma_refuses,
-       .rate = tartan_cuda_attention_backward_wgmma_rate,
-       .launch = tartan_cuda_attention_backward_wgmma},
-      {.name = "attention_backward_fused",
-       .refuses = tartan_cuda_attention_backward_fused_refuses,
-       .rate = tartan_cuda_attention_backward_fused_rate,
-       .launch = tartan_cuda_attention_backward_fused});
-
-TABLE(attention_bias_gradient,
-      {.name = "attention_bias_gradient_plain", .launch = tartan_cuda_attention_bias_gradient_plain});
-
-TABLE(attention_merge, {.name = "attention_merge_plain", .launch = tartan_cuda_attention_merge_plain});
-TABLE(block_softmax, {.name = "block_softmax_plain", .launch = tartan_cuda_block_softmax_plain});
-TABLE(block_softmax_gradient,
-      {.name = "block_softmax_gradient_plain", .launch = tartan_cuda_block_softmax_gradient_plain});
-
-TABLE(window_pool, {.name = "window_pool_plain", .launch = tartan_cuda_window_pool_plain});
-TABLE(window_gather, {.name = "window_gather_plain", .launch = tartan_cuda_window_gather_plain});
-TABLE(window_scatter, {.name = "window_scatter_plain", .launch = tartan_cuda_window_scatter_plain});
-TABLE(conv, {.name = "conv_plain", .rate = tartan_cuda_conv_plain_rate, .launch = tartan_cuda_conv_plain},
-      {.name = "conv_wgmma",
-       .refuses = tartan_cuda_conv_wgmma_refuses,
-       .rate = tartan_cuda_conv_wgmma_rate,
-       .launch = tartan_cuda_conv_wgmma});
-TABLE(conv_filter_gradient,
-      {.name = "conv_filter_gradient_plain",
-       .rate = tartan_cuda_conv_filter_gradient_plain_rate,
-       .launch = tartan_cuda_conv_filter_gradient_plain},
-      {.name = "conv_filter_gradient_mma",
-       .refuses = tartan_cuda_conv_filter_gradient_mma_refuses,
-       .rate = tartan_cuda_conv_filter_gradient_mma_rate,
-       .launch = tartan_cuda_conv_filter_gradient_mma});
-
-TABLE(channel_linear, {.name = "channel_linear_plain", .launch = tartan_cuda_channel_linear_plain});
-TABLE(channel_linear_gradient,
-      {.name = "channel_linear_gradient_plain", .launch = tartan_cuda_channel_linear_gradient_plain});
-TABLE(conv_normalize, {.name = "conv_normalize_plain", .launch = tartan_cuda_conv_normalize_plain});
-TABLE(conv_normalize_gradient,
-      {.name = "conv_normalize_gradient_plain", .launch = tartan_cuda_conv_normalize_gradient_plain});
+static const tartan_cuda_kernels all[TARTAN_OP_COUNT] = {
+    [TARTAN_OP_SPMM] =
+        {.make = tartan_cuda_spmm_of,
+         ROWS({.name = "spmm_plain", .rate = tartan_cuda_spmm_plain_rate, .launch = tartan_cuda_spmm_plain},
+              {.name = "spmm_simt",
+               .refuses = tartan_cuda_spmm_simt_refuses,
+               .rate = tartan_cuda_spmm_simt_rate,
+               .launch = tartan_cuda_spmm_simt},
+              {.name = "spmm_mma",
+               .refuses = tartan_cuda_spmm_mma_refuses,
+               .rate = tartan_cuda_spmm_mma_rate,
+               .launch = tartan_cuda_spmm_mma},
+              {.name = "spmm_wgmma",
+               .refuses = tartan_cuda_spmm_wgmma_refuses,
+               .rate = tartan_cuda_spmm_wgmma_rate,
+               .launch = tartan_cuda_spmm_wgmma},
+              {.name = "spmm_swapped",
+               .refuses = tartan_cuda_spmm_swapped_refuses,
+               .rate = tartan_cuda_spmm_swapped_rate,
+               .launch = tartan_cuda_spmm_swapped},
+              {.name = "spmm_narrow",
+               .refuses = tartan_cuda_spmm_narrow_refuses,
+               .rate = tartan_cuda_spmm_narrow_rate,
+               .launch = tartan_cuda_spmm_narrow},
+              {.name = "spmm_dense",
+               .refuses = tartan_cuda_spmm_dense_refuses,
+               .rate = tartan_cuda_spmm_dense_rate,
+               .launch = tartan_cuda_spmm_dense,
+               .remark = "cuBLAS, with a dense copy of a"})},
+    [TARTAN_OP_SDDMM] = {.make = tartan_cuda_sddmm_of,
+                         ROWS({.name = "sddmm_plain",
+                               .rate = tartan_cuda_sddmm_plain_rate,
+                               .launch = tartan_cuda_sddmm_plain},
+                              {.name = "sddmm_mma",
+                               .refuses = tartan_cuda_sddmm_mma_refuses,
+                               .rate = tartan_cuda_sddmm_mma_rate,
+                               .launch = tartan_cuda_sddmm_mma},
+                              {.name = "sddmm_wgmma",
+                               .refuses = tartan_cuda_sddmm_wgmma_refuses,
+                               .rate = tartan_cuda_sddmm_wgmma_rate,
+                               .launch = tartan_cuda_sddmm_wgmma})},
+    [TARTAN_OP_GATE_GRADIENT] = {.make = tartan_cuda_gate_gradient_of,
+                                 ROWS({.name = "gate_gradient_plain",
+                                       .launch = tartan_cuda_gate_gradient_plain})},
+    [TARTAN_OP_GROWTH_SCORE] = {.make = tartan_cuda_growth_score_of,
+                                ROWS({.name = "growth_score_plain",
+                                      .launch = tartan_cuda_growth_score_plain})},
+    [TARTAN_OP_BLOCK_COPY] = {ROWS({.name = "block_copy_plain", .launch = tartan_cuda_block_copy_plain})},
+    [TARTAN_OP_BLOCK_NORMS] = {ROWS({.name = "block_norms_plain", .launch = tartan_cuda_block_norms_plain})},
+    [TARTAN_OP_ELEMENTWISE] = {ROWS({.name = "elementwise_plain", .launch = tartan_cuda_elementwise_plain})},
+    [TARTAN_OP_ELEMENTS] = {ROWS({.name = "elements_plain", .launch = tartan_cuda_elements_plain})},
+    [TARTAN_OP_REDUCE] = {ROWS({.name = "reduce_plain", .launch = tartan_cuda_reduce_plain})},
+    [TARTAN_OP_COMPARE] = {ROWS({.name = "compare_plain", .launch = tartan_cuda_compare_plain})},
+    [TARTAN_OP_ATTENTION_FORWARD] = {.make = tartan_cuda_attention_forward_of,
+                                     ROWS({.name = "attention_forward_plain",
+                                           .rate = tartan_cuda_attention_forward_plain_rate,
+                                           .launch = tartan_cuda_attention_forward_plain},
+                                          {.name = "attention_forward_wgmma",
+                                           .refuses = tartan_cuda_attention_forward_wgmma_refuses,
+                                           .rate = tartan_cuda_attention_forward_wgmma_rate,
+                                           .launch = tartan_cuda_attention_forward_wgmma})},
+    [TARTAN_OP_ATTENTION_BACKWARD] = {.make = tartan_cuda_attention_backward_of,
+                                      ROWS({.name = "attention_backward_plain",
+                                            .rate = tartan_cuda_attention_backward_plain_rate,
+                                            .launch = tartan_cuda_attention_backward_plain},
+                                           {.name = "attention_backward_wgmma",
+                                            .refuses = tartan_cuda_attention_backward_wgmma_refuses,
+                                            .rate = tartan_cuda_attention_backward_wgmma_rate,
+                                            .launch = tartan_cuda_attention_backward_wgmma},
+                                           {.name = "attention_backward_fused",
+                                            .refuses = tartan_cuda_attention_backward_fused_refuses,
+                                            .rate = tartan_cuda_attention_backward_fused_rate,
+                                            .launch = tartan_cuda_attention_backward_fused})},
+    [TARTAN_OP_ATTENTION_BIAS_GRADIENT] = {.make = tartan_cuda_attention_bias_gradient_of,
+                                           ROWS({.name = "attention_bias_gradient_plain",
+                                                 .launch = tartan_cuda_attention_bias_gradient_plain})},
+    [TARTAN_OP_ATTENTION_MERGE] = {.make = tartan_cuda_attention_merge_of,
+                                   ROWS({.name = "attention_merge_plain",
+                                         .launch = tartan_cuda_attention_merge_plain})},
+    [TARTAN_OP_BLOCK_SOFTMAX] = {ROWS(
+        {.name = "block_softmax_plain", .launch = tartan_cuda_block_softmax_plain})},
+    [TARTAN_OP_BLOCK_SOFTMAX_GRADIENT] = {ROWS(
+        {.name = "block_softmax_gradient_plain", .launch = tartan_cuda_block_softmax_gradient_plain})},
+    [TARTAN_OP_WINDOW_POOL] = {.make = tartan_cuda_window_pool_of,
+                               ROWS({.name = "window_pool_plain", .launch = tartan_cuda_window_pool_plain})},
+    [TARTAN_OP_WINDOW_GATHER] = {.make = tartan_cuda_window_gather_of,
+                                 ROWS({.name = "window_gather_plain",
+                                       .launch = tartan_cuda_window_gather_plain})},
+    [TARTAN_OP_WINDOW_SCATTER] = {.make = tartan_cuda_window_scatter_of,
+                                  ROWS({.name = "window_scatter_plain",
+                                        .launch = tartan_cuda_window_scatter_plain})},
+    [TARTAN_OP_CONV] =
+        {.make = tartan_cuda_conv_of,
+         ROWS({.name = "conv_plain", .rate = tartan_cuda_conv_plain_rate, .launch = tartan_cuda_conv_plain},
+              {.name = "conv_wgmma",
+               .refuses = tartan_cuda_conv_wgmma_refuses,
+               .rate = tartan_cuda_conv_wgmma_rate,
+               .launch = tartan_cuda_conv_wgmma})},
+    [TARTAN_OP_CONV_FILTER_GRADIENT] = {.make = tartan_cuda_conv_filter_gradient_of,
+                                        ROWS({.name = "conv_filter_gradient_plain",
+                                              .rate = tartan_cuda_conv_filter_gradient_plain_rate,
+                                              .launch = tartan_cuda_conv_filter_gradient_plain},
+                                             {.name = "conv_filter_gradient_mma",
+                                              .refuses = tartan_cuda_conv_filter_gradient_mma_refuses,
+                                              .rate = tartan_cuda_conv_filter_gradient_mma_rate,
+                                              .launch = tartan_cuda_conv_filter_gradient_mma})},
+    [TARTAN_OP_CHANNEL_LINEAR] = {.make = tartan_cuda_channel_linear_of,
+                                  ROWS({.name = "channel_linear_plain",
+                                        .launch = tartan_cuda_channel_linear_plain})},
+    [TARTAN_OP_CHANNEL_LINEAR_GRADIENT] = {.make = tartan_cuda_channel_linear_gradient_of,
+                                           ROWS({.name = "channel_linear_gradient_plain",
+                                                 .launch = tartan_cuda_channel_linear_gradient_plain})},
+    [TARTAN_OP_CONV_NORMALIZE] = {.make = tartan_cuda_conv_normalize_of,
+                                  ROWS({.name = "conv_normalize_plain",
+                                        .launch = tartan_cuda_conv_normalize_plain})},
+    [TARTAN_OP_CONV_NORMALIZE_GRADIENT] = {.make = tartan_cuda_conv_normalize_gradient_of,
+                                           ROWS({.name = "conv_normalize_gradient_plain",
+                                                 .launch = tartan_cuda_conv_normalize_gradient_plain})},
+    [TARTAN_OP_LAYER_NORM] = {.make = tartan_cuda_layer_norm_of,
+                              ROWS({.name = "layer_norm_plain", .launch = tartan_cuda_layer_norm_plain})},
+    [TARTAN_OP_LAYER_NORM_GRADIENT] = {.make = tartan_cuda_layer_norm_gradient_of,
+                                       ROWS({.name = "layer_norm_gradient_plain",
+                                             .launch = tartan_cuda_layer_norm_gradient_plain})},
+    [TARTAN_OP_RMS_NORM] = {.make = tartan_cuda_rms_norm_of,
+                            ROWS({.name = "rms_norm_plain", .launch = tartan_cuda_rms_norm_plain})},
+    [TARTAN_OP_RMS_NORM_GRADIENT] = {.make = tartan_cuda_rms_norm_gradient_of,
+                                     ROWS({.name = "rms_norm_gradient_plain",
+                                           .launch = tartan_cuda_rms_norm_gradient_plain})},
+    [TARTAN_OP_POINT2] = {.make = tartan_cuda_point2_of,
+                          ROWS({.name = "point2_plain", .launch = tartan_cuda_point2_plain})},
+    [TARTAN_OP_POINT2_GRADIENT] = {.make = tartan_cuda_point2_gradient_of,
+                                   ROWS({.name = "point2_gradient_plain",
+                                         .launch = tartan_cuda_point2_gradient_plain})},
+    [TARTAN_OP_POINT1] = {.make = tartan_cuda_point1_of,
+                          ROWS({.name = "point1_plain", .launch = tartan_cuda_point1_plain})},
+    [TARTAN_OP_POINT1_GRADIENT] = {.make = tartan_cuda_point1_gradient_of,
+                                   ROWS({.name = "point1_gradient_plain",
+                                         .launch = tartan_cuda_point1_gradient_plain})},
+};
 
 const tartan_cuda_kernels *tartan_cuda_kernels_of(tartan_op_kind kind) {
-    static const tartan_cuda_kernels *const all[TARTAN_OP_COUNT] = {
-#define KERNELS(NAME, name) [TARTAN_OP_##NAME] = &tartan_cuda_##name##_kernels,
-        TARTAN_CUDA_OPERATIONS(KERNELS)
-#undef KERNELS
-    };
-    return all[kind];
+    return all[kind].count > 0 ? &all[kind] : NULL;
+}
+
+tartan_status tartan_cuda_problem_of(const tartan_host *host, const tartan_context *context,
+                                     const tartan_op *op, tartan_cuda_problem *room, const void **out) {
+    room->nothing = false;
+    *out = &op->function; /* the first member of every struct */
+    if (all[op->kind].make == NULL) return TARTAN_OK;
+    *out = room;
+    return all[op->kind].make(host, context, &op->function, room);
 }
 
 /* ---- The choice ---- */

@@ -25,18 +25,19 @@ typedef struct tartan_cuda_kernel {
     const char *remark; /* for explain, or NULL */
 } tartan_cuda_kernel;
 
+/* What the plug-in has for a kind of operations. */
 typedef struct tartan_cuda_kernels {
     int32_t count;
     const tartan_cuda_kernel *rows; /* by rising arithmetic throughput */
+    tartan_cuda_maker *make;        /* of their problems; NULL: these are the operations' own structs */
 } tartan_cuda_kernels;
 
-/* tartan_cuda_spmm_kernels and so on: those of problems tartan_cuda_spmm ... */
-#define TARTAN_CUDA_TABLE(NAME, name) extern const tartan_cuda_kernels tartan_cuda_##name##_kernels;
-TARTAN_CUDA_OPERATIONS(TARTAN_CUDA_TABLE)
-#undef TARTAN_CUDA_TABLE
-
-/* Those of a kind of operations; NULL if it has none. */
+/* NULL if there are no kernels. */
 const tartan_cuda_kernels *tartan_cuda_kernels_of(tartan_op_kind kind);
+
+/* The problem of an operation that has kernels: its own struct, or what is made in `room`, of which `nothing` is set then. */
+tartan_status tartan_cuda_problem_of(const tartan_host *host, const tartan_context *context,
+                                     const tartan_op *op, tartan_cuda_problem *room, const void **out);
 
 tartan_cuda_launching tartan_cuda_spmm_plain, tartan_cuda_spmm_simt, tartan_cuda_spmm_mma,
     tartan_cuda_spmm_wgmma, tartan_cuda_spmm_swapped, tartan_cuda_spmm_narrow, tartan_cuda_spmm_dense;
@@ -57,6 +58,10 @@ tartan_cuda_launching tartan_cuda_conv_plain, tartan_cuda_conv_wgmma, tartan_cud
     tartan_cuda_conv_filter_gradient_mma;
 tartan_cuda_launching tartan_cuda_channel_linear_plain, tartan_cuda_channel_linear_gradient_plain,
     tartan_cuda_conv_normalize_plain, tartan_cuda_conv_normalize_gradient_plain;
+tartan_cuda_launching tartan_cuda_layer_norm_plain, tartan_cuda_layer_norm_gradient_plain,
+    tartan_cuda_rms_norm_plain, tartan_cuda_rms_norm_gradient_plain;
+tartan_cuda_launching tartan_cuda_point1_plain, tartan_cuda_point1_gradient_plain, tartan_cuda_point2_plain,
+    tartan_cuda_point2_gradient_plain;
 
 /* Why the kernel cannot do the problem, or NULL; and its expected rate, 0 if it is not known. */
 const char *tartan_cuda_kernel_refuses(const tartan_cuda_kernel *kernel, const tartan_cuda_chip *chip,

@@ -89,14 +89,12 @@ static bool may_use_tf32(const tartan_context *context, int32_t dtype) {
     return dtype == TARTAN_F32 && context->options.tf32;
 }
 
-static tartan_cuda_blocks blocks_of(const tartan_matrix *matrix) {
-    return (tartan_cuda_blocks){matrix->values, matrix->dtype, matrix->block_order, matrix->layout};
-}
-
 /* ---- Products ---- */
 
-tartan_status tartan_cuda_spmm_of(const tartan_host *host, const tartan_context *context,
-                                  const tartan_op_spmm *op, tartan_cuda_spmm *out) {
+tartan_status tartan_cuda_spmm_of(const tartan_host *host, const tartan_context *context, const void *of,
+                                  void *to) {
+    const tartan_op_spmm *op = of;
+    tartan_cuda_spmm *out = to;
     const tartan_matrix *a = op->a;
     const tartan_layout *l = a->layout;
     /* C = B op(A) is the transpose of C' = op(A)' B'. */
@@ -130,8 +128,10 @@ tartan_status tartan_cuda_spmm_of(const tartan_host *host, const tartan_context 
     return TARTAN_OK;
 }
 
-tartan_status tartan_cuda_sddmm_of(const tartan_host *host, const tartan_context *context,
-                                   const tartan_op_sddmm *op, tartan_cuda_sddmm *out) {
+tartan_status tartan_cuda_sddmm_of(const tartan_host *host, const tartan_context *context, const void *of,
+                                   void *to) {
+    const tartan_op_sddmm *op = of;
+    tartan_cuda_sddmm *out = to;
     const tartan_matrix *s = op->s;
     const tartan_layout *l = s->layout;
     tartan_cuda_sddmm p = {
@@ -198,8 +198,9 @@ tartan_cuda_spmm tartan_cuda_spmm_in_sub_blocks(const tartan_cuda_spmm *p, int32
 /* ---- Gates and growth ---- */
 
 tartan_status tartan_cuda_gate_gradient_of(const tartan_host *host, const tartan_context *context,
-                                           const tartan_op_gate_gradient *op,
-                                           tartan_cuda_gate_gradient *out) {
+                                           const void *of, void *to) {
+    const tartan_op_gate_gradient *op = of;
+    tartan_cuda_gate_gradient *out = to;
     (void)host;
     (void)context;
     const tartan_layout *l = op->w->layout;
@@ -224,7 +225,9 @@ tartan_status tartan_cuda_gate_gradient_of(const tartan_host *host, const tartan
 }
 
 tartan_status tartan_cuda_growth_score_of(const tartan_host *host, const tartan_context *context,
-                                          const tartan_op_growth_score *op, tartan_cuda_growth_score *out) {
+                                          const void *of, void *to) {
+    const tartan_op_growth_score *op = of;
+    tartan_cuda_growth_score *out = to;
     (void)host;
     (void)context;
     tartan_cuda_growth_score p = {.dtype = op->x[0].dtype, .norm = op->norm};
@@ -253,145 +256,4 @@ tartan_status tartan_cuda_growth_score_of(const tartan_host *host, const tartan_
     p.nothing = tartan_i_array_is_empty(op->score);
     *out = p;
     return TARTAN_OK;
-}
-
-/* ---- Blocks ---- */
-
-tartan_status tartan_cuda_block_copy_of(const tartan_host *host, const tartan_context *context,
-                                        const tartan_op_block_copy *op, tartan_cuda_block_copy *out) {
-    (void)host;
-    (void)context;
-    *out = (tartan_cuda_block_copy){.to = blocks_of(op->to),
-                                    .from = blocks_of(op->from),
-                                    .sources = op->sources,
-                                    .targets = op->targets,
-                                    .transposed = op->transpose};
-    out->nothing = (op->targets != NULL ? op->from : op->to)->layout->blocks == 0;
-    return TARTAN_OK;
-}
-
-tartan_status tartan_cuda_block_norms_of(const tartan_host *host, const tartan_context *context,
-                                         const tartan_op_block_norms *op, tartan_cuda_block_norms *out) {
-    (void)host;
-    (void)context;
-    *out = (tartan_cuda_block_norms){.from = blocks_of(op->matrix), .norm = op->norm, .out = op->norms->data};
-    out->nothing = op->matrix->layout->blocks == 0;
-    return TARTAN_OK;
-}
-
-static tartan_cuda_line_scalars line_scalars_of(const tartan_array *factors) {
-    if (factors == NULL) return (tartan_cuda_line_scalars){0};
-    return (tartan_cuda_line_scalars){factors->data, factors->dtype, factors->strides[0],
-                                      factors->strides[1]};
-}
-
-tartan_status tartan_cuda_elementwise_of(const tartan_host *host, const tartan_context *context,
-                                         const tartan_op_elementwise *op, tartan_cuda_elementwise *out) {
-    (void)host;
-    (void)context;
-    *out = (tartan_cuda_elementwise){.to = blocks_of(op->to),
-                                     .a = blocks_of(op->a),
-                                     .a_sources = op->a_sources,
-                                     .b_sources = op->b_sources,
-                                     .form = (int32_t)op->form,
-                                     .kind = op->kind,
-                                     .alpha = op->alpha,
-                                     .beta = op->beta,
-                                     .rows = line_scalars_of(op->row_factors),
-                                     .cols = line_scalars_of(op->col_factors)};
-    if (op->b != NULL) out->b = blocks_of(op->b);
-    out->nothing = op->to->layout->blocks == 0;
-    return TARTAN_OK;
-}
-
-tartan_status tartan_cuda_elements_of(const tartan_host *host, const tartan_context *context,
-                                      const tartan_op_elements *op, tartan_cuda_elements *out) {
-    (void)host;
-    (void)context;
-    *out = (tartan_cuda_elements){.count = op->count,
-                                  .alpha = op->alpha,
-                                  .sources = op->sources,
-                                  .targets = op->targets,
-                                  .numbers = op->numbers->data,
-                                  .writes = op->to != NULL};
-    if (op->from != NULL) out->from = blocks_of(op->from);
-    if (op->to != NULL) out->to = blocks_of(op->to);
-    out->nothing = op->count == 0;
-    return TARTAN_OK;
-}
-
-tartan_status tartan_cuda_reduce_of(const tartan_host *host, const tartan_context *context,
-                                    const tartan_op_reduce *op, tartan_cuda_reduce *out) {
-    (void)host;
-    (void)context;
-    *out = (tartan_cuda_reduce){.from = blocks_of(op->matrix),
-                                .kind = op->kind,
-                                .each = op->each,
-                                .units = op->units != NULL ? op->units->data : NULL,
-                                .out = op->results->data};
-    out->nothing = op->results->shape[0] == 0;
-    return TARTAN_OK;
-}
-
-tartan_status tartan_cuda_compare_of(const tartan_host *host, const tartan_context *context,
-                                     const tartan_op_compare *op, tartan_cuda_compare *out) {
-    (void)host;
-    (void)context;
-    *out = (tartan_cuda_compare){.a = blocks_of(op->a),
-                                 .b = blocks_of(op->b),
-                                 .pairs = op->pairs,
-                                 .a_ids = op->a_ids,
-                                 .b_ids = op->b_ids,
-                                 .relative = op->relative,
-                                 .absolute = op->absolute,
-                                 .equal_nan = op->equal_nan,
-                                 .count = op->count->data};
-    return TARTAN_OK;
-}
-
-tartan_status tartan_cuda_block_softmax_of(const tartan_host *host, const tartan_context *context,
-                                           const tartan_op_block_softmax *op,
-                                           tartan_cuda_block_softmax *out) {
-    (void)host;
-    (void)context;
-    *out = (tartan_cuda_block_softmax){.x = blocks_of(op->x),
-                                       .y = blocks_of(op->y),
-                                       .scale = op->in.scale,
-                                       .causal = op->in.causal,
-                                       .query_offset = op->in.query_offset,
-                                       .causal_from = op->in.causal_from,
-                                       .block_mask = op->in.block_mask};
-    if (op->lse != NULL) {
-        out->lse = op->lse->data;
-        out->lse_head = op->lse->strides[0];
-        out->lse_row = op->lse->strides[1];
-    }
-    out->nothing = op->x->layout->shape.rows == 0;
-    return TARTAN_OK;
-}
-
-tartan_status tartan_cuda_block_softmax_gradient_of(const tartan_host *host, const tartan_context *context,
-                                                    const tartan_op_block_softmax_gradient *op,
-                                                    tartan_cuda_block_softmax_gradient *out) {
-    (void)host;
-    (void)context;
-    *out = (tartan_cuda_block_softmax_gradient){
-        .y = blocks_of(op->y), .dy = blocks_of(op->dy), .dx = blocks_of(op->dx), .scale = op->scale};
-    out->nothing = op->y->layout->blocks == 0;
-    return TARTAN_OK;
-}
-
-tartan_status tartan_cuda_problem_of(const tartan_host *host, const tartan_context *context,
-                                     const tartan_op *op, tartan_cuda_problem *out) {
-    switch (op->kind) {
-#define PROBLEM(NAME, name)                                                                                  \
-    case TARTAN_OP_##NAME:                                                                                   \
-        PASS(tartan_cuda_##name##_of(host, context, &op->name, &out->of.name));                              \
-        out->nothing = out->of.name.nothing;                                                                 \
-        return TARTAN_OK;
-        TARTAN_CUDA_OPERATIONS(PROBLEM)
-#undef PROBLEM
-    default:
-        return host->fail(TARTAN_ERR_INTERNAL, op->function, "the operation has no kernels");
-    }
 }

@@ -1,43 +1,15 @@
 /* SPDX-License-Identifier: Apache-2.0
- * Operations in the form that kernels take, one struct each: one form for both sides, all transposes and all memory
- * orders. Plain C, tested without a GPU. */
+ * Problems: operations in the form that kernels take, one form for both sides, all transposes and all memory orders. An operation
+ * whose own struct, tartan_op_<op>, has that form is its problem. Plain C, tested without a GPU. */
 #ifndef TARTAN_CUDA_PROBLEM_H
 #define TARTAN_CUDA_PROBLEM_H
 
 #include "problem_conv.h"
+#include "problem_points.h"
 
 #ifdef __cplusplus
 extern "C" {
 #endif
-
-/* The operations of the plug-in. Each has a problem, tartan_cuda_<op>; a function that makes it of an operation that
- * lib/ops has checked, tartan_cuda_<op>_of; and a table of kernels, tartan_cuda_<op>_kernels (kernels.h). */
-#define TARTAN_CUDA_OPERATIONS(X)                                                                            \
-    X(SPMM, spmm)                                                                                            \
-    X(SDDMM, sddmm)                                                                                          \
-    X(GATE_GRADIENT, gate_gradient)                                                                          \
-    X(GROWTH_SCORE, growth_score)                                                                            \
-    X(BLOCK_COPY, block_copy)                                                                                \
-    X(BLOCK_NORMS, block_norms)                                                                              \
-    X(ELEMENTWISE, elementwise)                                                                              \
-    X(ELEMENTS, elements)                                                                                    \
-    X(REDUCE, reduce)                                                                                        \
-    X(COMPARE, compare)                                                                                      \
-    X(ATTENTION_FORWARD, attention_forward)                                                                  \
-    X(ATTENTION_BACKWARD, attention_backward)                                                                \
-    X(ATTENTION_BIAS_GRADIENT, attention_bias_gradient)                                                      \
-    X(ATTENTION_MERGE, attention_merge)                                                                      \
-    X(BLOCK_SOFTMAX, block_softmax)                                                                          \
-    X(BLOCK_SOFTMAX_GRADIENT, block_softmax_gradient)                                                        \
-    X(WINDOW_POOL, window_pool)                                                                              \
-    X(WINDOW_GATHER, window_gather)                                                                          \
-    X(WINDOW_SCATTER, window_scatter)                                                                        \
-    X(CONV, conv)                                                                                            \
-    X(CONV_FILTER_GRADIENT, conv_filter_gradient)                                                            \
-    X(CHANNEL_LINEAR, channel_linear)                                                                        \
-    X(CHANNEL_LINEAR_GRADIENT, channel_linear_gradient)                                                      \
-    X(CONV_NORMALIZE, conv_normalize)                                                                        \
-    X(CONV_NORMALIZE_GRADIENT, conv_normalize_gradient)
 
 /* ---- Parts of problems ---- */
 
@@ -67,17 +39,11 @@ typedef struct tartan_cuda_dense {
     int64_t head_stride, row_stride, col_stride;
 } tartan_cuda_dense;
 
-/* The values of a matrix: [blocks][block_rows * block_cols], inside a block in `order` (tartan_block_order). */
-typedef struct tartan_cuda_blocks {
-    void *values;
-    int32_t dtype, order;
-    const tartan_layout *layout;
-} tartan_cuda_blocks;
-
-/* ---- Problems; `nothing`: there is nothing to compute ---- */
+/* ---- Problems ---- */
 
 /* C[m, n] = alpha * sum_k A[m, k] B[k, n] + beta * C[m, n] for every head and batch entry. */
 typedef struct tartan_cuda_spmm {
+    bool nothing;
     int32_t dtype; /* of A and B; C's is c.dtype */
     int64_t m, k, n, heads, blocks;
     int64_t grid_m, grid_k;
@@ -91,8 +57,7 @@ typedef struct tartan_cuda_spmm {
     tartan_cuda_dense b, c;  /* rows of b are k, of c are m */
     bool tf32;               /* f32 factors may be rounded to tf32 */
     bool allow_dense;        /* a dense copy of A may be multiplied by cuBLAS */
-    bool nothing;
-    bool dynamic; /* the layout is dynamic */
+    bool dynamic;            /* the layout is dynamic */
     const tartan_layout *layout;
     tartan_cuda_figures figures;
 } tartan_cuda_spmm;
@@ -103,6 +68,7 @@ tartan_cuda_spmm tartan_cuda_spmm_in_sub_blocks(const tartan_cuda_spmm *p, int32
 
 /* S block = gate * alpha * sum over pairs, batch and k of X[m, k] Y[k, n], + beta * S, at the stored blocks. */
 typedef struct tartan_cuda_sddmm {
+    bool nothing;
     int32_t dtype; /* of X and Y; S's is s_dtype */
     int32_t s_dtype;
     int64_t m, n, heads, blocks;
@@ -119,7 +85,6 @@ typedef struct tartan_cuda_sddmm {
         tartan_cuda_dense x, y;  /* rows of x are m, of y are k */
     } pair[TARTAN_I_MAX_PAIRS];
     bool tf32;
-    bool nothing;
     bool dynamic; /* the layout is dynamic */
     const tartan_layout *layout;
     tartan_cuda_figures figures;
@@ -127,6 +92,7 @@ typedef struct tartan_cuda_sddmm {
 
 /* out[w] = sum of dW_w * W_w over the elements of block w; then dW_w = gate_w * dW_w if there are gates. */
 typedef struct tartan_cuda_gate_gradient {
+    bool nothing;
     const void *w;
     void *dw;
     int64_t blocks;
@@ -138,13 +104,13 @@ typedef struct tartan_cuda_gate_gradient {
     void *out;
     int64_t out_stride;
     int32_t dtype;
-    bool nothing;
     const tartan_layout *layout;
 } tartan_cuda_gate_gradient;
 
 /* score[i, j] = beta * score[i, j] + scale * sum over pairs and k of |X_i[., k]| |Y_j[k, .]|, the norms of block row i
  * of X and block column j of Y. */
 typedef struct tartan_cuda_growth_score {
+    bool nothing;
     int32_t dtype, norm;
     int64_t rows, cols; /* of X, of Y */
     int32_t block_rows, block_cols;
@@ -158,72 +124,7 @@ typedef struct tartan_cuda_growth_score {
     } pair[TARTAN_I_MAX_PAIRS];
     void *score; /* [grid_rows, grid_cols] */
     int64_t score_row, score_col;
-    bool nothing;
 } tartan_cuda_growth_score;
-
-/* tartan_op_block_copy: a gather by `sources`, or a scatter by `targets`. */
-typedef struct tartan_cuda_block_copy {
-    tartan_cuda_blocks to, from;
-    const int64_t *sources, *targets;
-    bool transposed;
-    bool nothing;
-} tartan_cuda_block_copy;
-
-/* out[w] = the tartan_norm of block w, in f64; NaN if the block holds one. */
-typedef struct tartan_cuda_block_norms {
-    tartan_cuda_blocks from;
-    int32_t norm;
-    double *out;
-    bool nothing;
-} tartan_cuda_block_norms;
-
-/* A number for each head and line (row or column); strides in elements. */
-typedef struct tartan_cuda_line_scalars {
-    const void *data; /* NULL: there are none */
-    int32_t dtype;    /* f32 or f64 */
-    int64_t head, line;
-} tartan_cuda_line_scalars;
-
-/* tartan_op_elementwise. */
-typedef struct tartan_cuda_elementwise {
-    tartan_cuda_blocks to, a, b; /* b has no layout if there is one operand */
-    const int64_t *a_sources, *b_sources;
-    int32_t form, kind;
-    double alpha, beta;
-    tartan_cuda_line_scalars rows, cols;
-    bool nothing;
-} tartan_cuda_elementwise;
-
-/* tartan_op_elements. */
-typedef struct tartan_cuda_elements {
-    tartan_cuda_blocks from, to; /* without values where there is no such matrix */
-    int64_t count;
-    double alpha;
-    const int64_t *sources, *targets;
-    double *numbers;
-    bool writes;
-    bool nothing;
-} tartan_cuda_elements;
-
-/* tartan_op_reduce. */
-typedef struct tartan_cuda_reduce {
-    tartan_cuda_blocks from;
-    int32_t kind, each;
-    const double *units; /* or NULL */
-    double *out;
-    bool nothing;
-} tartan_cuda_reduce;
-
-/* tartan_op_compare. */
-typedef struct tartan_cuda_compare {
-    tartan_cuda_blocks a, b;
-    int64_t pairs;
-    const int64_t *a_ids, *b_ids; /* or both NULL */
-    double relative, absolute;
-    bool equal_nan;
-    double *count;
-    bool nothing;
-} tartan_cuda_compare;
 
 /* An array of [batch, heads, tokens, d], strides in elements. */
 typedef struct tartan_cuda_tensor {
@@ -259,20 +160,21 @@ typedef struct tartan_cuda_attention {
 
 /* lse of both passes is an array of [batch, heads, tq]; in the forward pass its data may be NULL. */
 typedef struct tartan_cuda_attention_forward {
+    bool nothing;
     tartan_cuda_attention in;
     const void *sinks; /* one for each head, of in.sum_dtype; or NULL */
     int64_t sinks_element;
     tartan_cuda_tensor out, lse; /* lse.element is unused */
-    bool nothing;
 } tartan_cuda_attention_forward;
 
 typedef struct tartan_cuda_attention_backward {
+    bool nothing;
     tartan_cuda_attention in;
     tartan_cuda_tensor out, lse, out_grad, q_grad, k_grad, v_grad;
-    bool nothing;
 } tartan_cuda_attention_backward;
 
 typedef struct tartan_cuda_attention_bias_gradient {
+    bool nothing;
     tartan_cuda_attention in;
     const void *sinks; /* as in the forward pass */
     int64_t sinks_element;
@@ -283,56 +185,59 @@ typedef struct tartan_cuda_attention_bias_gradient {
     int64_t sinks_grad_element;
     int64_t
         groups; /* of batch entries and heads, which share a plane: group g has the entries g, g + groups, ... */
-    bool nothing;
 } tartan_cuda_attention_bias_gradient;
 
 /* out = exp(lse_a - lse) out_a + exp(lse_b - lse) out_b; the data of lse may be NULL. */
 typedef struct tartan_cuda_attention_merge {
+    bool nothing;
     int64_t batch, heads, tokens, d;
     int32_t sum_dtype;                                       /* of every lse */
     tartan_cuda_tensor out_a, lse_a, out_b, lse_b, out, lse; /* lse.element is unused */
-    bool nothing;
 } tartan_cuda_attention_merge;
 
-/* y = exp(scale x - lse) at the visible elements (tartan/attention.h), else 0. */
-typedef struct tartan_cuda_block_softmax {
-    tartan_cuda_blocks x, y;
-    double scale;
-    bool causal;
-    int64_t query_offset, causal_from;
-    const tartan_block_mask *block_mask; /* in host memory; or NULL */
-    void *lse;                           /* of the type of the sums; or NULL */
-    int64_t lse_head, lse_row;           /* strides */
+/* ---- Making them ---- */
+
+/* Makes the problem of an operation that lib/ops has checked: `of` is its struct, tartan_op_<op>, `out` that of the problem.
+ * Of products: batch dimensions that both operands step through as a continuation of n (spmm) or k (sddmm) are folded into it, and
+ * the rest merged into as few as possible. Errors: MEMORY. */
+typedef tartan_status tartan_cuda_maker(const tartan_host *host, const tartan_context *context,
+                                        const void *of, void *out);
+
+tartan_cuda_maker tartan_cuda_spmm_of, tartan_cuda_sddmm_of, tartan_cuda_gate_gradient_of,
+    tartan_cuda_growth_score_of, tartan_cuda_attention_forward_of, tartan_cuda_attention_backward_of,
+    tartan_cuda_attention_bias_gradient_of, tartan_cuda_attention_merge_of, tartan_cuda_window_pool_of,
+    tartan_cuda_window_gather_of, tartan_cuda_window_scatter_of, tartan_cuda_channel_linear_of,
+    tartan_cuda_channel_linear_gradient_of, tartan_cuda_conv_of, tartan_cuda_conv_filter_gradient_of,
+    tartan_cuda_conv_normalize_of, tartan_cuda_conv_normalize_gradient_of, tartan_cuda_layer_norm_of,
+    tartan_cuda_layer_norm_gradient_of, tartan_cuda_rms_norm_of, tartan_cuda_rms_norm_gradient_of,
+    tartan_cuda_point1_of, tartan_cuda_point1_gradient_of, tartan_cuda_point2_of,
+    tartan_cuda_point2_gradient_of;
+
+/* Room for any of them; all begin with `nothing`: there is nothing to compute. */
+typedef union tartan_cuda_problem {
     bool nothing;
-} tartan_cuda_block_softmax;
-
-/* dx = scale y (dy - the sum of dy y over the row) */
-typedef struct tartan_cuda_block_softmax_gradient {
-    tartan_cuda_blocks y, dy, dx;
-    double scale;
-    bool nothing;
-} tartan_cuda_block_softmax_gradient;
-
-/* Batch dimensions that both operands step through as a continuation of n (spmm) or k (sddmm) are folded into it, and the
- * rest merged into as few as possible. Errors: MEMORY. */
-#define TARTAN_CUDA_PROBLEM_OF(NAME, name)                                                                   \
-    tartan_status tartan_cuda_##name##_of(const tartan_host *host, const tartan_context *context,            \
-                                          const tartan_op_##name *op, tartan_cuda_##name *out);
-TARTAN_CUDA_OPERATIONS(TARTAN_CUDA_PROBLEM_OF)
-#undef TARTAN_CUDA_PROBLEM_OF
-
-/* The problem of any operation that has kernels. */
-typedef struct tartan_cuda_problem {
-    bool nothing; /* to compute */
-    union {
-#define TARTAN_CUDA_MEMBER(NAME, name) tartan_cuda_##name name;
-        TARTAN_CUDA_OPERATIONS(TARTAN_CUDA_MEMBER)
-#undef TARTAN_CUDA_MEMBER
-    } of;
+    tartan_cuda_spmm spmm;
+    tartan_cuda_sddmm sddmm;
+    tartan_cuda_gate_gradient gate_gradient;
+    tartan_cuda_growth_score growth_score;
+    tartan_cuda_attention_forward attention_forward;
+    tartan_cuda_attention_backward attention_backward;
+    tartan_cuda_attention_bias_gradient attention_bias_gradient;
+    tartan_cuda_attention_merge attention_merge;
+    tartan_cuda_window_pool window_pool;
+    tartan_cuda_window_gather window_gather;
+    tartan_cuda_window_scatter window_scatter;
+    tartan_cuda_channel_linear channel_linear;
+    tartan_cuda_channel_linear_gradient channel_linear_gradient;
+    tartan_cuda_conv conv;
+    tartan_cuda_conv_filter_gradient conv_filter_gradient;
+    tartan_cuda_conv_normalize conv_normalize;
+    tartan_cuda_conv_normalize_gradient conv_normalize_gradient;
+    tartan_cuda_point2_gradient point2_gradient;
+    tartan_cuda_norm norm;
+    tartan_cuda_norm_gradient norm_gradient;
+    tartan_cuda_points points;
 } tartan_cuda_problem;
-
-tartan_status tartan_cuda_problem_of(const tartan_host *host, const tartan_context *context,
-                                     const tartan_op *op, tartan_cuda_problem *out);
 
 #ifdef __cplusplus
 }

@@ -61,8 +61,9 @@ static tartan_status attention_of(const tartan_host *host, const tartan_i_attent
 }
 
 tartan_status tartan_cuda_attention_forward_of(const tartan_host *host, const tartan_context *context,
-                                               const tartan_op_attention_forward *op,
-                                               tartan_cuda_attention_forward *out) {
+                                               const void *of, void *to) {
+    const tartan_op_attention_forward *op = of;
+    tartan_cuda_attention_forward *out = to;
     (void)context;
     PASS(attention_of(host, &op->in, &out->in));
     out->sinks = op->sinks != NULL ? op->sinks->data : NULL;
@@ -87,8 +88,9 @@ static void take_bias_gradient(const tartan_op_attention_bias_gradient *op,
 }
 
 tartan_status tartan_cuda_attention_bias_gradient_of(const tartan_host *host, const tartan_context *context,
-                                                     const tartan_op_attention_bias_gradient *op,
-                                                     tartan_cuda_attention_bias_gradient *out) {
+                                                     const void *of, void *to) {
+    const tartan_op_attention_bias_gradient *op = of;
+    tartan_cuda_attention_bias_gradient *out = to;
     (void)context;
     *out = (tartan_cuda_attention_bias_gradient){0};
     PASS(attention_of(host, &op->in, &out->in));
@@ -107,8 +109,9 @@ tartan_status tartan_cuda_attention_bias_gradient_of(const tartan_host *host, co
 }
 
 tartan_status tartan_cuda_attention_backward_of(const tartan_host *host, const tartan_context *context,
-                                                const tartan_op_attention_backward *op,
-                                                tartan_cuda_attention_backward *out) {
+                                                const void *of, void *to) {
+    const tartan_op_attention_backward *op = of;
+    tartan_cuda_attention_backward *out = to;
     (void)context;
     PASS(attention_of(host, &op->in, &out->in));
     out->out = tensor_of(op->out);
@@ -123,8 +126,9 @@ tartan_status tartan_cuda_attention_backward_of(const tartan_host *host, const t
 }
 
 tartan_status tartan_cuda_attention_merge_of(const tartan_host *host, const tartan_context *context,
-                                             const tartan_op_attention_merge *op,
-                                             tartan_cuda_attention_merge *out) {
+                                             const void *of, void *to) {
+    const tartan_op_attention_merge *op = of;
+    tartan_cuda_attention_merge *out = to;
     (void)host;
     (void)context;
     *out = (tartan_cuda_attention_merge){

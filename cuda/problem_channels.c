@@ -82,8 +82,9 @@ static tartan_cuda_walk walk_of(const tartan_array *arrays[TARTAN_CUDA_WALKED], 
 }
 
 tartan_status tartan_cuda_channel_linear_of(const tartan_host *host, const tartan_context *context,
-                                            const tartan_op_channel_linear *op,
-                                            tartan_cuda_channel_linear *out) {
+                                            const void *of, void *to) {
+    const tartan_op_channel_linear *op = of;
+    tartan_cuda_channel_linear *out = to;
     (void)host;
     (void)context;
     const tartan_array *arrays[TARTAN_CUDA_WALKED] = {op->x, op->y, NULL};
@@ -101,8 +102,9 @@ static tartan_cuda_channel_gradient gradient_of(const tartan_array *a) {
 }
 
 tartan_status tartan_cuda_channel_linear_gradient_of(const tartan_host *host, const tartan_context *context,
-                                                     const tartan_op_channel_linear_gradient *op,
-                                                     tartan_cuda_channel_linear_gradient *out) {
+                                                     const void *of, void *to) {
+    const tartan_op_channel_linear_gradient *op = of;
+    tartan_cuda_channel_linear_gradient *out = to;
     (void)host;
     (void)context;
     const tartan_array *arrays[TARTAN_CUDA_WALKED] = {op->x, op->y_grad, op->x_grad};
@@ -145,8 +147,9 @@ static tartan_cuda_conv_normalize normalize_of(const tartan_conv *conv, const ta
 }
 
 tartan_status tartan_cuda_conv_normalize_of(const tartan_host *host, const tartan_context *context,
-                                            const tartan_op_conv_normalize *op,
-                                            tartan_cuda_conv_normalize *out) {
+                                            const void *of, void *to) {
+    const tartan_op_conv_normalize *op = of;
+    tartan_cuda_conv_normalize *out = to;
     (void)host;
     (void)context;
     *out = normalize_of(op->conv, op->filter, NULL, op->gain, op->epsilon, op->out);
@@ -154,8 +157,9 @@ tartan_status tartan_cuda_conv_normalize_of(const tartan_host *host, const tarta
 }
 
 tartan_status tartan_cuda_conv_normalize_gradient_of(const tartan_host *host, const tartan_context *context,
-                                                     const tartan_op_conv_normalize_gradient *op,
-                                                     tartan_cuda_conv_normalize_gradient *out) {
+                                                     const void *of, void *to) {
+    const tartan_op_conv_normalize_gradient *op = of;
+    tartan_cuda_conv_normalize_gradient *out = to;
     (void)host;
     (void)context;
     const tartan_array *gain_grad = op->gain_grad;

@@ -91,8 +91,10 @@ static void fold_positions(tartan_cuda_conv *p) {
     }
 }
 
-tartan_status tartan_cuda_conv_of(const tartan_host *host, const tartan_context *context,
-                                  const tartan_op_conv *op, tartan_cuda_conv *out) {
+tartan_status tartan_cuda_conv_of(const tartan_host *host, const tartan_context *context, const void *of,
+                                  void *to) {
+    const tartan_op_conv *op = of;
+    tartan_cuda_conv *out = to;
     (void)context;
     const tartan_cuda_slots rows = rows_of(op->conv, op->filter), cols = cols_of(op->conv, op->filter);
     tartan_cuda_conv p = {.dtype = op->filter->dtype,
@@ -124,8 +126,9 @@ tartan_status tartan_cuda_conv_of(const tartan_host *host, const tartan_context 
 }
 
 tartan_status tartan_cuda_conv_filter_gradient_of(const tartan_host *host, const tartan_context *context,
-                                                  const tartan_op_conv_filter_gradient *op,
-                                                  tartan_cuda_conv_filter_gradient *out) {
+                                                  const void *of, void *to) {
+    const tartan_op_conv_filter_gradient *op = of;
+    tartan_cuda_conv_filter_gradient *out = to;
     (void)host;
     (void)context;
     *out = (tartan_cuda_conv_filter_gradient){.dtype = op->in->dtype,

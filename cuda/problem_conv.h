@@ -12,29 +12,29 @@ extern "C" {
 
 /* Windows of images, all in three dimensions (conv/image.h). */
 typedef struct tartan_cuda_window_pool {
+    bool nothing;
     tartan_i_image mask;
     tartan_i_windows windows;
     bool average;
     double tolerance;
     uint8_t *active;
     int64_t all; /* windows of all images */
-    bool nothing;
 } tartan_cuda_window_pool;
 
 typedef struct tartan_cuda_window_gather {
+    bool nothing;
     const tartan_layout *layout;
     tartan_i_windows windows;
     tartan_i_image image, blocks;
     bool outside; /* of the image: only these positions are written */
-    bool nothing;
 } tartan_cuda_window_gather;
 
 typedef struct tartan_cuda_window_scatter {
+    bool nothing;
     const tartan_layout *layout;
     tartan_i_windows windows;
     tartan_i_image image, blocks, base; /* blocks is not set if `zeros`, base only if `based` */
     bool add, relu, overlap, zeros, based;
-    bool nothing;
 } tartan_cuda_window_scatter;
 
 /* The longest side of an image that kernels take which count its positions in 32 bits. */
@@ -77,6 +77,7 @@ typedef struct tartan_cuda_channel_scalars {
 
 /* tartan_op_conv. */
 typedef struct tartan_cuda_conv {
+    bool nothing;
     int32_t dtype; /* of the filter and of `from` */
     int64_t entries;
     tartan_cuda_taps taps;
@@ -92,12 +93,12 @@ typedef struct tartan_cuda_conv {
     bool relu, bias_first, add;
     tartan_cuda_active active;
     bool active_from;
-    bool nothing;
     tartan_cuda_figures figures;
 } tartan_cuda_conv;
 
 /* tartan_op_conv_filter_gradient. */
 typedef struct tartan_cuda_conv_filter_gradient {
+    bool nothing;
     int32_t dtype, s_dtype; /* of the images; of the gradient */
     int64_t entries;
     tartan_cuda_taps taps;
@@ -108,7 +109,6 @@ typedef struct tartan_cuda_conv_filter_gradient {
     double beta;
     tartan_cuda_active active;
     bool active_in;
-    bool nothing;
 } tartan_cuda_conv_filter_gradient;
 
 /* One array of a walk; data is NULL if there is none. */
@@ -138,8 +138,8 @@ typedef struct tartan_cuda_walk {
 
 /* tartan_op_channel_linear: from array 0 to array 1. */
 typedef struct tartan_cuda_channel_linear {
-    tartan_cuda_walk walk;
     bool nothing;
+    tartan_cuda_walk walk;
 } tartan_cuda_channel_linear;
 
 /* A gradient for each channel, or edge class and channel; data is NULL if there is none. */
@@ -151,9 +151,9 @@ typedef struct tartan_cuda_channel_gradient {
 
 /* tartan_op_channel_linear_gradient: x, y_grad, x_grad. */
 typedef struct tartan_cuda_channel_linear_gradient {
+    bool nothing;
     tartan_cuda_walk walk;
     tartan_cuda_channel_gradient gain_grad, bias_grad;
-    bool nothing;
 } tartan_cuda_channel_linear_gradient;
 
 /* The values of a filter; strides inside a block. */
@@ -165,6 +165,7 @@ typedef struct tartan_cuda_filter {
 
 /* tartan_op_conv_normalize. */
 typedef struct tartan_cuda_conv_normalize {
+    bool nothing;
     const tartan_conv *conv;
     const tartan_layout *layout;
     tartan_cuda_slots outputs;               /* the side of output channels */
@@ -172,14 +173,13 @@ typedef struct tartan_cuda_conv_normalize {
     const void *gain;                        /* of the type of the sums, or NULL */
     int64_t gain_stride;
     double epsilon;
-    bool nothing;
 } tartan_cuda_conv_normalize;
 
 typedef struct tartan_cuda_conv_normalize_gradient {
+    bool nothing;
     tartan_cuda_conv_normalize in; /* `to`: filter_grad */
     void *gain_grad;               /* of the type of the sums, or NULL */
     int64_t gain_grad_stride;
-    bool nothing;
 } tartan_cuda_conv_normalize_gradient;
 
 #ifdef __cplusplus

@@ -3,7 +3,9 @@
 #include "problem.h"
 
 tartan_status tartan_cuda_window_pool_of(const tartan_host *host, const tartan_context *context,
-                                         const tartan_op_window_pool *op, tartan_cuda_window_pool *out) {
+                                         const void *of, void *to) {
+    const tartan_op_window_pool *op = of;
+    tartan_cuda_window_pool *out = to;
     (void)host;
     (void)context;
     *out = (tartan_cuda_window_pool){.mask = tartan_i_image_of(op->mask, false),
@@ -18,8 +20,9 @@ tartan_status tartan_cuda_window_pool_of(const tartan_host *host, const tartan_c
 }
 
 tartan_status tartan_cuda_window_gather_of(const tartan_host *host, const tartan_context *context,
-                                           const tartan_op_window_gather *op,
-                                           tartan_cuda_window_gather *out) {
+                                           const void *of, void *to) {
+    const tartan_op_window_gather *op = of;
+    tartan_cuda_window_gather *out = to;
     (void)host;
     (void)context;
     *out = (tartan_cuda_window_gather){.layout = op->active,
@@ -37,8 +40,9 @@ static bool is_empty(const tartan_i_image *image) {
 }
 
 tartan_status tartan_cuda_window_scatter_of(const tartan_host *host, const tartan_context *context,
-                                            const tartan_op_window_scatter *op,
-                                            tartan_cuda_window_scatter *out) {
+                                            const void *of, void *to) {
+    const tartan_op_window_scatter *op = of;
+    tartan_cuda_window_scatter *out = to;
     (void)host;
     (void)context;
     *out = (tartan_cuda_window_scatter){.layout = op->active,

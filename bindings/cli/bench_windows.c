@@ -100,7 +100,9 @@ static void make_linear(bench_maker *m) {
 static tartan_status call_linear(tartan_context *context, const bench_case *c, bench_operands *o) {
     tartan_array *a = o->arrays;
     (void)c;
-    return tartan_channel_linear(context, NULL, NULL, 0, &a[X], &a[GAIN], &a[BIAS], "relu=1", &a[Y]);
+    const tartan_channel_linear_arguments all = {
+        .x = &a[X], .gain = &a[GAIN], .bias = &a[BIAS], .options = "relu=1", .y = &a[Y]};
+    return tartan_channel_linear(context, &all);
 }
 
 static double linear_flops(const bench_case *c, const tartan_layout *layout) {
@@ -120,8 +122,15 @@ static void make_linear_gradient(bench_maker *m) {
 static tartan_status call_linear_gradient(tartan_context *context, const bench_case *c, bench_operands *o) {
     tartan_array *a = o->arrays;
     (void)c;
-    return tartan_channel_linear_gradient(context, NULL, NULL, 0, &a[X], &a[GAIN], &a[BIAS], &a[Y_GRAD],
-                                          "relu=1", &a[X_GRAD], &a[GAIN_GRAD], &a[BIAS_GRAD]);
+    const tartan_channel_linear_gradient_arguments all = {.x = &a[X],
+                                                          .gain = &a[GAIN],
+                                                          .bias = &a[BIAS],
+                                                          .y_grad = &a[Y_GRAD],
+                                                          .options = "relu=1",
+                                                          .x_grad = &a[X_GRAD],
+                                                          .gain_grad = &a[GAIN_GRAD],
+                                                          .bias_grad = &a[BIAS_GRAD]};
+    return tartan_channel_linear_gradient(context, &all);
 }
 
 static double linear_gradient_flops(const bench_case *c, const tartan_layout *layout) {

@@ -1,13 +1,15 @@
 #!/bin/sh
 # SPDX-License-Identifier: Apache-2.0
-# package_test.sh R RSCRIPT PYTHON STAGED NOTEBOOKS INCLUDE LIBDIR: the source package is made, installs with R CMD INSTALL by
+# package_test.sh R RSCRIPT PYTHON STAGED NOTEBOOKS LIBDIR INCLUDE...: the source package is made, installs with R CMD INSTALL by
 # pkg-config alone, computes, and has its vignettes.
 set -eu
-r=$1 rscript=$2 python=$3 staged=$4 notebooks=$5 include=$6 libdir=$7
+r=$1 rscript=$2 python=$3 staged=$4 notebooks=$5 libdir=$6
+shift 6
 work=$(mktemp -d)
 trap 'rm -rf "$work"' EXIT
-printf 'Name: tartan\nDescription: of the build\nVersion: 0\nLibs: -L%s -Wl,-rpath,%s -ltartan\nCflags: -I%s\n' \
-    "$libdir" "$libdir" "$include" > "$work/tartan.pc"
+printf 'Name: tartan\nDescription: of the build\nVersion: 0\nLibs: -L%s -Wl,-rpath,%s -ltartan\nCflags:' \
+    "$libdir" "$libdir" > "$work/tartan.pc"
+printf ' -I%s' "$@" >> "$work/tartan.pc"
 export PKG_CONFIG_PATH="$work"
 unset TARTAN_CFLAGS TARTAN_LIBS R_LIBS
 "$(dirname "$0")/package.sh" "$r" "$python" "$staged" "$notebooks" "$work/out"

@@ -1,9 +1,9 @@
 #!/bin/sh
 # SPDX-License-Identifier: Apache-2.0
-# stage.sh SOURCE STAGED WRAPPER.c WRAPPER.R CONSTANTS.R STAMP: the package's sources and the generated ones side by side
-# in STAGED, ready for `R CMD INSTALL` and `R CMD build`.
+# stage.sh SOURCE STAGED PYTHON SCHEMA WRAPPER.c WRAPPER.R CONSTANTS.R STAMP: the package's sources and the generated ones side by
+# side in STAGED, ready for `R CMD INSTALL` and `R CMD build`.
 set -eu
-source=$1 staged=$2 wrapper=$3 code=$4 constants=$5 stamp=$6
+source=$1 staged=$2 python=$3 schema=$4 wrapper=$5 code=$6 constants=$7 stamp=$8
 rm -rf "$staged"
 mkdir -p "$staged"
 for part in DESCRIPTION NAMESPACE configure R inst man src tests; do
@@ -12,4 +12,5 @@ done
 cp "$wrapper" "$staged/src/tartan_wrap.c"
 cp "$code" "$staged/R/tartan.R"
 cp "$constants" "$staged/R/constants.R"
+"$python" "$source/generate.py" "$schema" "$source/examples" "$staged"
 : > "$stamp"

@@ -89,10 +89,10 @@ __device__ __forceinline__ uint32_t scaled_pair(const Slots &s, int32_t slot, in
     return pack<kFactor>(first, second);
 }
 
-/* 32 columns, through shared memory, so that whole 16 bytes are written. */
+/* 32 columns, through shared memory, so that whole 16 bytes are written. d: their sums. */
 template <Factor kFactor, bool kRagged>
-__device__ __forceinline__ void store_pieces(const Blocks &b, const Slots &s, uint32_t room,
-                                             const float (&d)[128], int first, int32_t row) {
+__device__ __forceinline__ void store_pieces(const Blocks &b, const Slots &s, uint32_t room, const float *d,
+                                             int first, int32_t row) {
     const int32_t lane = threadIdx.x % 32;
     __syncwarp();
 #pragma unroll
@@ -101,7 +101,7 @@ __device__ __forceinline__ void store_pieces(const Blocks &b, const Slots &s, ui
 #pragma unroll
         for (int i = 0; i < 4; i++) {
             const int32_t col = 8 * (first + q + i / 2), slot = b.slot_of(col);
-            const float *x = &d[4 * (first + q) + 2 * i];
+            const float *x = &d[4 * q + 2 * i];
             packed[i] = scaled_pair<kFactor, kRagged>(s, slot, i % 2, lane / 4,
                                                       col - slot * b.pitch + 2 * (lane % 4), x[0], x[1]);
         }
@@ -131,21 +131,21 @@ __device__ __forceinline__ void store_pieces(const Blocks &b, const Slots &s, ui
     }
 }
 
-/* 32 columns, element by element; zeros past the edge of the matrix. */
-__device__ __forceinline__ void store_elements(const Blocks &b, const Slots &s, const float (&d)[128],
-                                               int first, int32_t row) {
+/* 32 columns, element by element; zeros past the edge of the matrix. d: their sums. */
+__device__ __forceinline__ void store_elements(const Blocks &b, const Slots &s, const float *d, int first,
+                                               int32_t row) {
     const int32_t lane = threadIdx.x % 32;
 #pragma unroll
-    for (int q = first; q < first + 4; q++) {
-        const int32_t slot = b.slot_of(8 * q), cols = __shfl_sync(~0u, s.cols, slot);
-        if (8 * q - slot * b.pitch >= b.width) continue;
+    for (int q = 0; q < 4; q++) {
+        const int32_t col = 8 * (first + q), slot = b.slot_of(col), cols = __shfl_sync(~0u, s.cols, slot);
+        if (col - slot * b.pitch >= b.width) continue;
 #pragma unroll
         for (int e = 0; e < 4; e++) {
             const int h = e / 2;
             const int32_t id = __shfl_sync(~0u, s.id[h], slot);
             const float scale = __shfl_sync(~0u, s.scale[h], slot);
             if (id < 0) continue;
-            const int32_t i = lane / 4 + 8 * h, j = 8 * q + 2 * (lane % 4) + e % 2;
+            const int32_t i = lane / 4 + 8 * h, j = col + 2 * (lane % 4) + e % 2;
             const int64_t at = b.place(id, row + i, j, slot);
             if (i < s.rows && j - slot * b.pitch < cols)
                 combine(b.values, b.dtype, at, scaled(s, h, slot, scale, d[4 * q + e]), b.beta);
@@ -183,20 +183,34 @@ template <Factor kFactor, typename Ready>
 __device__ __forceinline__ void store_blocks(const Blocks &b, const Slots &s, uint32_t room,
                                              const float (&d)[128], int32_t row, Ready ready) {
     const int32_t lane = threadIdx.x % 32;
-    bool stored = true;
+    const auto exists = [&](int first) { /* a block in the 32 columns from piece `first` on */
+                                         const bool mine = lane >= b.slot_of(8 * first) &&
+                                                           lane <= b.slot_of(8 * first + 31);
+                                         return __any_sync(~0u, mine && (s.id[0] >= 0 || s.id[1] >= 0));
+    };
+    uint32_t left = 0; /* by 64 columns: those that are not stored at once */
 #pragma unroll
-    for (int first = 0; first < 32; first += 4) {
-        if (first % 8 == 0) stored = ready(first / 8);
-        if (!stored) continue;
-        const bool mine = lane >= b.slot_of(8 * first) && lane <= b.slot_of(8 * first + 31);
-        if (!__any_sync(~0u, mine && (s.id[0] >= 0 || s.id[1] >= 0))) continue;
-        if (s.scalar)
-            store_elements(b, s, d, first, row);
-        else if (s.ragged)
-            store_pieces<kFactor, true>(b, s, room, d, first, row);
-        else
-            store_pieces<kFactor, false>(b, s, room, d, first, row);
+    for (int part = 0; part < 4; part++) {
+        if (!ready(part)) continue;
+        if (s.scalar || s.ragged) {
+            left |= 1u << part;
+            continue;
+        }
+#pragma unroll
+        for (int first = 8 * part; first < 8 * part + 8; first += 4)
+            if (exists(first)) store_pieces<kFactor, false>(b, s, room, &d[4 * first], first, row);
     }
+    each_part<32>(d, left, [&](const float(&x)[32], int part) {
+        const int first = 8 * part;
+#pragma unroll
+        for (int p = 0; p < 8; p += 4) {
+            if (!exists(first + p)) continue;
+            if (s.scalar)
+                store_elements(b, s, &x[4 * p], first + p, row);
+            else
+                store_pieces<kFactor, true>(b, s, room, &x[4 * p], first + p, row);
+        }
+    });
 }
 
 } // namespace tartan_cuda

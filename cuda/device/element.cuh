@@ -61,8 +61,9 @@ template <typename T, int COUNT> struct alignas(sizeof(T) * COUNT) tartan_cuda_p
 /* A type as a function argument. */
 template <typename T> struct tartan_cuda_type { using type = T; };
 
-/* f(tartan_cuda_type<T>()) with the element type T of a dtype of 16 bits or more. */
-template <typename F> inline auto tartan_cuda_by_dtype(int32_t dtype, F f) {
+/* f(tartan_cuda_type<T>()) with the element type T of a dtype of 16 bits or more, on the host and in kernels. */
+#pragma nv_exec_check_disable
+template <typename F> __host__ __device__ __forceinline__ auto tartan_cuda_by_dtype(int32_t dtype, F f) {
     switch (dtype) {
     case TARTAN_F64:
         return f(tartan_cuda_type<double>());
@@ -76,7 +77,8 @@ template <typename F> inline auto tartan_cuda_by_dtype(int32_t dtype, F f) {
 }
 
 /* The same for any dtype. */
-template <typename F> inline auto tartan_cuda_by_any_dtype(int32_t dtype, F f) {
+#pragma nv_exec_check_disable
+template <typename F> __host__ __device__ __forceinline__ auto tartan_cuda_by_any_dtype(int32_t dtype, F f) {
     switch (dtype) {
     case TARTAN_F8E4M3:
         return f(tartan_cuda_type<__nv_fp8_e4m3>());

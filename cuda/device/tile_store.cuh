@@ -57,29 +57,54 @@ __device__ __forceinline__ void combine(void *out, int32_t dtype, int64_t at, fl
     }
 }
 
-/* Any strides, any dtype, edges: element by element, the 8-column pieces from `first` on. */
-__device__ __forceinline__ void store_scalars(const Target &t, const float (&d)[128], int first, int pieces) {
+/* x[i] = d[kPart part + i], kFirst <= part < kFirst + kCount. By branches: which registers they are must be known. */
+template <int kPart, int kFirst, int kCount, int kSums>
+__device__ __forceinline__ void take_part(const float (&d)[kSums], int part, float (&x)[kPart]) {
+    if constexpr (kCount == 1) {
+#pragma unroll
+        for (int i = 0; i < kPart; i++) x[i] = d[kPart * kFirst + i];
+    } else if (part < kFirst + kCount / 2) {
+        take_part<kPart, kFirst, kCount / 2>(d, part, x);
+    } else {
+        take_part<kPart, kFirst + kCount / 2, kCount - kCount / 2>(d, part, x);
+    }
+}
+
+/* Calls f(x, i) for those kPart sums x, d[kPart i] and so on, whose bit i is set in `which`. As the sums are moved to x, one copy
+ * of f's code serves all: for what is rare, and would take nvcc minutes if it were unrolled. */
+template <int kPart, int kSums, typename F>
+__device__ __forceinline__ void each_part(const float (&d)[kSums], uint32_t which, F f) {
+#pragma unroll 1
+    for (int part = 0; part < kSums / kPart; part++) {
+        if ((which >> part & 1) == 0) continue;
+        float x[kPart];
+        take_part<kPart, 0, kSums / kPart>(d, part, x);
+        f(x, part);
+    }
+}
+
+/* 32 columns, any strides, any dtype, edges: element by element. */
+__device__ __forceinline__ void store_scalars(const Target &t, const float *d, int first) {
     const int lane = threadIdx.x % 32;
 #pragma unroll
-    for (int p = 0; p < pieces; p++) {
+    for (int p = 0; p < 4; p++) {
 #pragma unroll
         for (int e = 0; e < 4; e++) {
             const int i = lane / 4 + 8 * (e / 2), j = 8 * (first + p) + 2 * (lane % 4) + e % 2;
             if (i < t.rows && j < t.cols)
-                combine(t.data, t.dtype, i * t.row_stride + j * t.col_stride,
-                        t.alpha * d[4 * (first + p) + e], t.beta);
+                combine(t.data, t.dtype, i * t.row_stride + j * t.col_stride, t.alpha * d[4 * p + e], t.beta);
         }
     }
 }
 
 /* 32 columns of f32 in contiguous rows, two neighbours at a time: four lanes fill a sector. */
-__device__ __forceinline__ void store_pairs(const Target &t, const float (&d)[128], int first) {
+__device__ __forceinline__ void store_pairs(const Target &t, const float *d, int first) {
     const int lane = threadIdx.x % 32;
 #pragma unroll
     for (int p = 0; p < 4; p++) {
 #pragma unroll
         for (int half = 0; half < 2; half++) {
-            const float *x = &d[4 * (first + p) + 2 * half];
+            const float *x = &d[4 * p + 2 * half];
             const int i = lane / 4 + 8 * half, j = 8 * (first + p) + 2 * (lane % 4);
             *(float2 *)((float *)t.data + i * t.row_stride + j) = {t.alpha * x[0], t.alpha * x[1]};
         }
@@ -91,13 +116,12 @@ __device__ __forceinline__ uint32_t staged_piece(uint32_t room, uint32_t row, ui
     return room + row * 128 + (piece ^ row) * 16; /* swizzled against bank conflicts */
 }
 template <Factor kFactor>
-__device__ __forceinline__ void stage_rows(const Target &t, uint32_t room, const float (&d)[128], int first,
-                                           int half) {
+__device__ __forceinline__ void stage_rows(const Target &t, uint32_t room, const float *d, int half) {
     const uint32_t lane = threadIdx.x % 32;
     __syncwarp();
 #pragma unroll
     for (int p = 0; p < 8; p += 4) {
-        const float *x = &d[4 * (first + p) + 2 * half];
+        const float *x = &d[4 * p + 2 * half];
         store_matrices(
             staged_piece(room, lane % 8, p + lane / 8), pack<kFactor>(t.alpha * x[0], t.alpha * x[1]),
             pack<kFactor>(t.alpha * x[4], t.alpha * x[5]), pack<kFactor>(t.alpha * x[8], t.alpha * x[9]),
@@ -108,11 +132,11 @@ __device__ __forceinline__ void stage_rows(const Target &t, uint32_t room, const
 
 /* 64 columns of contiguous rows, through shared memory, so that whole lines are written, 8 rows at a time. */
 template <Factor kFactor>
-__device__ __forceinline__ void store_rows(const Target &t, uint32_t room, const float (&d)[128], int first) {
+__device__ __forceinline__ void store_rows(const Target &t, uint32_t room, const float *d, int first) {
     const uint32_t lane = threadIdx.x % 32;
 #pragma unroll
     for (int half = 0; half < 2; half++) {
-        stage_rows<kFactor>(t, room, d, first, half);
+        stage_rows<kFactor>(t, room, d, half);
 #pragma unroll
         for (uint32_t part = 0; part < 2; part++) {
             const uint32_t row = lane / 8 + 4 * part, piece = lane % 8;
@@ -141,12 +165,11 @@ __device__ __forceinline__ void store_line(uint16_t *line, uint32_t word, int co
 
 /* The same as store_rows for rows of any alignment, and at edges. */
 template <Factor kFactor>
-__device__ __forceinline__ void store_rows_any(const Target &t, uint32_t room, const float (&d)[128],
-                                               int first) {
+__device__ __forceinline__ void store_rows_any(const Target &t, uint32_t room, const float *d, int first) {
     const int32_t cols = t.cols - 8 * first < 64 ? t.cols - 8 * first : 64;
 #pragma unroll
     for (int half = 0; half < 2; half++) {
-        stage_rows<kFactor>(t, room, d, first, half);
+        stage_rows<kFactor>(t, room, d, half);
         char *to = (char *)t.data + 2 * (8 * half * t.row_stride + 8 * first);
         store_lines<uint16_t, 8>({room, to, 2 * t.row_stride, min(t.rows - 8 * half, 8), cols, 0, 1});
     }
@@ -184,12 +207,12 @@ __device__ __forceinline__ void store_tile_any(const Target &t, const uint32_t (
 
 /* 32 contiguous columns, through shared memory, so that whole sectors are written. */
 template <Factor kFactor>
-__device__ __forceinline__ void store_cols(const Target &t, uint32_t room, const float (&d)[128], int first) {
+__device__ __forceinline__ void store_cols(const Target &t, uint32_t room, const float *d, int first) {
     const uint32_t lane = threadIdx.x % 32;
     __syncwarp();
 #pragma unroll
     for (int p = 0; p < 4; p += 2) {
-        const float *x = &d[4 * (first + p)];
+        const float *x = &d[4 * p];
         const uint32_t col = 8 * (p + lane / 16) + lane % 8, half = lane / 8 % 2;
         store_matrices_transposed(
             room + col * 32 + ((half ^ (col / 4 % 2)) * 16), pack<kFactor>(t.alpha * x[0], t.alpha * x[1]),
@@ -226,28 +249,40 @@ __device__ __forceinline__ void store_tile(const Target &t, uint32_t room, const
         return;
     }
     const bool whole = t.rows >= 16;
+    uint32_t left = 0; /* by 64 columns: those that are not stored at once */
 #pragma unroll
     for (int first = 0; first < 32; first += 8) {
-        if (8 * first >= t.cols) return;
-        if (whole && t.vectors == kRows16 && 8 * (first + 8) <= t.cols) {
-            store_rows<kFactor>(t, room, d, first);
-            continue;
-        }
-        if (t.vectors == kRowsAny16 || t.vectors == kRows16) {
-            store_rows_any<kFactor>(t, room, d, first);
-            continue;
-        }
-#pragma unroll
-        for (int p = first; p < first + 8; p += 4) {
-            const bool inside = whole && 8 * (p + 4) <= t.cols;
-            if (inside && t.vectors == kCols16)
-                store_cols<kFactor>(t, room, d, p);
-            else if (inside && t.vectors == kRowPairs)
-                store_pairs(t, d, p);
-            else
-                store_scalars(t, d, p, 4);
+        if (8 * first >= t.cols) break;
+        const bool inside = whole && 8 * (first + 8) <= t.cols;
+        if (inside && t.vectors == kRows16) {
+            store_rows<kFactor>(t, room, &d[4 * first], first);
+        } else if (inside && t.vectors == kCols16) {
+            store_cols<kFactor>(t, room, &d[4 * first], first);
+            store_cols<kFactor>(t, room, &d[4 * first + 16], first + 4);
+        } else if (inside && t.vectors == kRowPairs) {
+            store_pairs(t, &d[4 * first], first);
+            store_pairs(t, &d[4 * first + 16], first + 4);
+        } else {
+            left |= 1u << first / 8;
         }
     }
+    each_part<32>(d, left, [&](const float(&x)[32], int part) {
+        const int first = 8 * part;
+        if (t.vectors == kRowsAny16 || t.vectors == kRows16) {
+            store_rows_any<kFactor>(t, room, x, first);
+            return;
+        }
+#pragma unroll
+        for (int p = 0; p < 8; p += 4) {
+            const bool inside = whole && 8 * (first + p + 4) <= t.cols;
+            if (inside && t.vectors == kCols16)
+                store_cols<kFactor>(t, room, &x[4 * p], first + p);
+            else if (inside && t.vectors == kRowPairs)
+                store_pairs(t, &x[4 * p], first + p);
+            else
+                store_scalars(t, &x[4 * p], first + p);
+        }
+    });
 }
 
 /* Writes a warp's part, 16 rows, of a box of 64 x 64 results: [row][128 bytes] or, if C is column-major,

@@ -44,6 +44,19 @@ __device__ __forceinline__ void store_gradient(const BackwardProblem &p, const G
     }
 }
 
+/* The same for zeros, in a loop, since they are in no registers. */
+template <int kCount>
+__device__ __forceinline__ void store_zeros(const BackwardProblem &p, const Gradient &g, int32_t row,
+                                            int32_t first_col, int32_t head, int32_t entry) {
+    const int64_t first = entry * g.batch + head * g.head;
+#pragma unroll 1
+    for (int32_t i = 0; i < kCount; i++) {
+        const int32_t at = row + i / 2 % 2 * 8,
+                      col = first_col + i / 4 * 8 + (int32_t)threadIdx.x % 4 * 2 + i % 2;
+        if (at < p.rows && col < p.d) combine(g.data, p.dtype, first + at * g.token + col * g.element, 0, 0);
+    }
+}
+
 template <Factor kFactor, class Form> struct BackwardTile {
     static constexpr int kOuts = Form::kOutWidth / 2;
     const BackwardProblem &p;
@@ -248,8 +261,8 @@ template <Factor kFactor, class Form> struct BackwardTile {
             warpgroup_barrier(1 + threadIdx.x / 128);
         } else {
             const int32_t col = (int32_t)(64 * first_panel());
-            store_gradient(p, p.gradients[0], zeros, row_of(t.row), col, t.head, t.entry);
-            if constexpr (kTwo) store_gradient(p, p.gradients[1], zeros, row_of(t.row), col, t.head, t.entry);
+            store_zeros<kOuts>(p, p.gradients[0], row_of(t.row), col, t.head, t.entry);
+            if constexpr (kTwo) store_zeros<kOuts>(p, p.gradients[1], row_of(t.row), col, t.head, t.entry);
         }
         release_kept();
     }

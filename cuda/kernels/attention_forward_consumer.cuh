@@ -303,12 +303,14 @@ template <Factor kFactor, class Form, bool kExtras> struct Consumer {
     __device__ __forceinline__ void store_elements(const QueryTile &t) {
         const int32_t lane = threadIdx.x % 32, row = row_of(t);
         const int64_t first = out_of(p, t);
+        each_part<32>(out, ~0u, [&](const float(&x)[32], int part) {
 #pragma unroll
-        for (int i = 0; i < kOuts; i++) {
-            const int32_t at = row + i / 2 % 2 * 8, col = i / 4 * 8 + lane % 4 * 2 + i % 2;
-            if (at < p.rows && col < p.d)
-                combine(p.out, p.out_dtype, first + at * p.out_token + col * p.out_element, out[i], 0);
-        }
+            for (int i = 0; i < 32; i++) {
+                const int32_t at = row + i / 2 % 2 * 8, col = 64 * part + i / 4 * 8 + lane % 4 * 2 + i % 2;
+                if (at < p.rows && col < p.d)
+                    combine(p.out, p.out_dtype, first + at * p.out_token + col * p.out_element, x[i], 0);
+            }
+        });
     }
 
     /* Results by way of the queries' memory, which this warpgroup has read. */

@@ -146,16 +146,17 @@ tartan_status launch_move(const char *function, tartan_cuda_queue *queue, const 
 
 tartan_status tartan_cuda_block_copy_plain(const char *function, tartan_cuda_queue *queue,
                                            const void *problem) {
-    const tartan_cuda_block_copy *c = (const tartan_cuda_block_copy *)problem;
+    const tartan_op_block_copy *c = (const tartan_op_block_copy *)problem;
     move p = {};
     p.to_ids = c->targets;
     p.from_ids = c->sources;
-    p.transposed = c->transposed;
-    p.count = c->targets != nullptr ? c->from.layout->blocks : c->to.layout->blocks;
-    PASS(side_of(function, queue, &c->to, &p.to));
-    PASS(side_of(function, queue, &c->from, &p.from));
-    return tartan_cuda_by_any_dtype(c->to.dtype, [&](auto to_tag) {
-        return tartan_cuda_by_any_dtype(c->from.dtype, [&](auto from_tag) {
+    p.transposed = c->transpose;
+    p.count = (c->targets != nullptr ? c->from : c->to)->layout->blocks;
+    if (p.count == 0) return TARTAN_OK;
+    PASS(side_of(function, queue, c->to, &p.to));
+    PASS(side_of(function, queue, c->from, &p.from));
+    return tartan_cuda_by_any_dtype(c->to->dtype, [&](auto to_tag) {
+        return tartan_cuda_by_any_dtype(c->from->dtype, [&](auto from_tag) {
             return launch_move<typename decltype(to_tag)::type, typename decltype(from_tag)::type>(function,
                                                                                                    queue, p);
         });

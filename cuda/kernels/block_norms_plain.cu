@@ -84,15 +84,17 @@ tartan_status launch(const char *function, tartan_cuda_queue *queue, const side 
 
 tartan_status tartan_cuda_block_norms_plain(const char *function, tartan_cuda_queue *queue,
                                             const void *problem) {
-    const tartan_cuda_block_norms *p = (const tartan_cuda_block_norms *)problem;
-    const int64_t blocks = p->from.layout->blocks;
+    const tartan_op_block_norms *p = (const tartan_op_block_norms *)problem;
+    const int64_t blocks = p->matrix->layout->blocks;
+    double *const out = (double *)p->norms->data;
+    if (blocks == 0) return TARTAN_OK;
     side s;
-    PASS(side_of(function, queue, &p->from, &s));
-    return tartan_cuda_by_any_dtype(p->from.dtype, [&](auto tag) {
+    PASS(side_of(function, queue, p->matrix, &s));
+    return tartan_cuda_by_any_dtype(p->matrix->dtype, [&](auto tag) {
         using T = typename decltype(tag)::type;
         const int32_t elements = s.block_rows * s.block_cols;
-        if (elements <= 128) return launch<T, 8>(function, queue, s, p->norm, blocks, p->out);
-        if (elements < 4096) return launch<T, 32>(function, queue, s, p->norm, blocks, p->out);
-        return launch<T, THREADS>(function, queue, s, p->norm, blocks, p->out);
+        if (elements <= 128) return launch<T, 8>(function, queue, s, p->norm, blocks, out);
+        if (elements < 4096) return launch<T, 32>(function, queue, s, p->norm, blocks, out);
+        return launch<T, THREADS>(function, queue, s, p->norm, blocks, out);
     });
 }

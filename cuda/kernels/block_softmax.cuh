@@ -8,6 +8,7 @@
 #include "device/units.cuh"
 #include "dtype.h"
 #include "index_cache.h"
+#include "matrix/matrix.h"
 
 namespace tartan_cuda {
 namespace softmax {
@@ -105,11 +106,11 @@ __device__ __forceinline__ S reduce(const Lines &l, const Place &x, S value, S (
 
 /* ---- On the host ---- */
 
-inline Values values_of(const tartan_cuda_blocks &b) {
-    const tartan_shape *s = &b.layout->shape;
+inline Values values_of(const tartan_matrix *m) {
+    const tartan_shape *s = &m->layout->shape;
     /* A block that is one line is the same in both orders. */
-    const bool by_row = b.order == TARTAN_ROW_MAJOR || s->block_rows == 1 || s->block_cols == 1;
-    return {b.values, b.dtype, by_row ? (int32_t)s->block_cols : 1, by_row ? 1 : (int32_t)s->block_rows,
+    const bool by_row = m->block_order == TARTAN_ROW_MAJOR || s->block_rows == 1 || s->block_cols == 1;
+    return {m->values, m->dtype, by_row ? (int32_t)s->block_cols : 1, by_row ? 1 : (int32_t)s->block_rows,
             s->block_rows * s->block_cols};
 }
 

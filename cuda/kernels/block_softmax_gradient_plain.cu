@@ -8,7 +8,7 @@ namespace tartan_cuda {
 namespace softmax {
 namespace {
 
-using problem = tartan_cuda_block_softmax_gradient;
+using problem = tartan_op_block_softmax_gradient;
 
 struct Args {
     Lines l;
@@ -98,7 +98,7 @@ __global__ void __launch_bounds__(kThreads, sizeof(S) == 8 ? 2 : 3) gradient(con
 
 template <typename S, int V>
 tartan_status launch(const char *function, tartan_cuda_queue *queue, const problem *p, Args *a) {
-    const tartan_layout *layout = p->y.layout;
+    const tartan_layout *layout = p->y->layout;
     PASS(lines_of(function, queue, layout, a->y, V, (sizeof(S) == 8 ? 8 : 16) / V, &a->l));
     const bool ragged = layout->shape.cols % layout->shape.block_cols != 0;
     return tartan_cuda_launch(function, queue, ragged ? gradient<S, V, true> : gradient<S, V, false>,
@@ -113,13 +113,14 @@ tartan_status tartan_cuda_block_softmax_gradient_plain(const char *function, tar
                                                        const void *of) {
     using namespace tartan_cuda::softmax;
     const problem *p = (const problem *)of;
+    if (p->y->layout->blocks == 0) return TARTAN_OK;
     Args a = {};
     a.y = values_of(p->y);
-    a.dy = values_of(p->dy);
-    a.dx = values_of(p->dx);
+    a.dy = values_of(p->y_grad);
+    a.dx = values_of(p->x_grad);
     a.scale = p->scale;
     const Values all[] = {a.y, a.dy, a.dx};
-    const int32_t width = widest(p->y.layout, all, 3);
+    const int32_t width = widest(p->y->layout, all, 3);
     if (a.y.dtype == TARTAN_F64)
         return width == 2 ? launch<double, 2>(function, queue, p, &a)
                           : launch<double, 1>(function, queue, p, &a);

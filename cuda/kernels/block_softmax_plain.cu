@@ -8,7 +8,7 @@ namespace tartan_cuda {
 namespace softmax {
 namespace {
 
-using problem = tartan_cuda_block_softmax;
+using problem = tartan_op_block_softmax;
 
 struct Args {
     Lines l;
@@ -171,7 +171,7 @@ __global__ void __launch_bounds__(kThreads, sizeof(S) == 8 ? 2 : 3) softmax(cons
 
 template <typename S, int V>
 tartan_status launch(const char *function, tartan_cuda_queue *queue, const problem *p, Args *a) {
-    const tartan_layout *layout = p->x.layout;
+    const tartan_layout *layout = p->x->layout;
     PASS(lines_of(function, queue, layout, a->x, V, (sizeof(S) == 8 ? 16 : 32) / V, &a->l));
     const bool checked =
         a->causal || a->mask.words_of != nullptr || layout->shape.cols % layout->shape.block_cols != 0;
@@ -187,22 +187,26 @@ tartan_status tartan_cuda_block_softmax_plain(const char *function, tartan_cuda_
                                               const void *of) {
     using namespace tartan_cuda::softmax;
     const problem *p = (const problem *)of;
+    const tartan_i_attention &in = p->in;
+    if (p->x->layout->shape.rows == 0) return TARTAN_OK;
     Args a = {};
     a.x = values_of(p->x);
     a.y = values_of(p->y);
-    a.scale = p->scale;
-    a.causal = p->causal;
-    a.query_offset = p->query_offset;
-    a.causal_from = p->causal_from;
-    a.lse = p->lse;
-    a.lse_head = p->lse_head;
-    a.lse_row = p->lse_row;
-    if (p->block_mask != nullptr && p->x.layout->blocks > 0) {
-        a.row_words = (int32_t)p->block_mask->row_words;
-        PASS(tartan_cuda_index_get_block_mask(function, queue, p->block_mask, false, &a.mask));
+    a.scale = in.scale;
+    a.causal = in.causal;
+    a.query_offset = in.query_offset;
+    a.causal_from = in.causal_from;
+    if (p->lse != nullptr) {
+        a.lse = p->lse->data;
+        a.lse_head = p->lse->strides[0];
+        a.lse_row = p->lse->strides[1];
+    }
+    if (in.block_mask != nullptr && p->x->layout->blocks > 0) {
+        a.row_words = (int32_t)in.block_mask->row_words;
+        PASS(tartan_cuda_index_get_block_mask(function, queue, in.block_mask, false, &a.mask));
     }
     const Values all[] = {a.x, a.y};
-    const int32_t width = widest(p->x.layout, all, 2);
+    const int32_t width = widest(p->x->layout, all, 2);
     if (a.x.dtype == TARTAN_F64)
         return width == 2 ? launch<double, 2>(function, queue, p, &a)
                           : launch<double, 1>(function, queue, p, &a);

@@ -5,6 +5,7 @@
 
 #include "device/launch.cuh"
 #include "index_cache.h"
+#include "matrix/matrix.h"
 
 namespace {
 
@@ -65,16 +66,16 @@ inline tartan_status side_places(const char *function, tartan_cuda_queue *queue,
     return TARTAN_OK;
 }
 
-inline tartan_status side_of(const char *function, tartan_cuda_queue *queue, const tartan_cuda_blocks *b,
+inline tartan_status side_of(const char *function, tartan_cuda_queue *queue, const tartan_matrix *m,
                              side *out) {
-    const tartan_layout *l = b->layout;
+    const tartan_layout *l = m->layout;
     const tartan_shape *shape = &l->shape;
     *out = {};
-    out->values = b->values;
+    out->values = m->values;
     out->block_rows = (int32_t)shape->block_rows;
     out->block_cols = (int32_t)shape->block_cols;
     /* A block that is one line is the same in both orders. */
-    const bool by_row = b->order == TARTAN_ROW_MAJOR || out->block_rows == 1 || out->block_cols == 1;
+    const bool by_row = m->block_order == TARTAN_ROW_MAJOR || out->block_rows == 1 || out->block_cols == 1;
     out->row_stride = by_row ? out->block_cols : 1;
     out->col_stride = by_row ? 1 : out->block_rows;
     out->ragged = shape->rows % shape->block_rows != 0 || shape->cols % shape->block_cols != 0;

@@ -67,21 +67,22 @@ tartan_status launch(const char *function, tartan_cuda_queue *queue, work &p, in
 } // namespace
 
 tartan_status tartan_cuda_compare_plain(const char *function, tartan_cuda_queue *queue, const void *problem) {
-    const tartan_cuda_compare *c = (const tartan_cuda_compare *)problem;
+    const tartan_op_compare *c = (const tartan_op_compare *)problem;
+    double *const count = (double *)c->count->data;
     work p = {};
-    PASS(side_of(function, queue, &c->a, &p.a_side));
-    PASS(side_of(function, queue, &c->b, &p.b_side));
-    p.a = operand_of(&c->a, p.a_side, c->a_ids);
-    p.b = operand_of(&c->b, p.b_side, c->b_ids);
+    PASS(side_of(function, queue, c->a, &p.a_side));
+    PASS(side_of(function, queue, c->b, &p.b_side));
+    p.a = operand_of(c->a, p.a_side, c->a_ids);
+    p.b = operand_of(c->b, p.b_side, c->b_ids);
     p.relative = c->relative, p.absolute = c->absolute, p.equal_nan = c->equal_nan;
-    PASS(tartan_cuda_check(function, cudaMemsetAsync(c->count, 0, sizeof *c->count, queue->stream),
+    PASS(tartan_cuda_check(function, cudaMemsetAsync(count, 0, sizeof *count, queue->stream),
                            "clearing the count"));
     const side &s = p.a_side;
     const int32_t run = !s.ragged           ? s.block_rows * s.block_cols
                         : s.col_stride == 1 ? s.block_cols
                                             : s.block_rows;
-    if (same_order(s, p.b_side) && run % 4 == 0 && is_aligned(c->a.values, c->a.dtype, 4) &&
-        is_aligned(c->b.values, c->b.dtype, 4))
-        return launch<4>(function, queue, p, c->pairs, c->count);
-    return launch<1>(function, queue, p, c->pairs, c->count);
+    if (same_order(s, p.b_side) && run % 4 == 0 && is_aligned(c->a->values, c->a->dtype, 4) &&
+        is_aligned(c->b->values, c->b->dtype, 4))
+        return launch<4>(function, queue, p, c->pairs, count);
+    return launch<1>(function, queue, p, c->pairs, count);
 }

@@ -10,28 +10,10 @@
 
 namespace {
 
-/* The element type of a dtype, as in tartan_cuda_by_any_dtype, in device code. */
-template <typename F> __device__ __forceinline__ void by_dtype(int32_t dtype, F f) {
-    switch (dtype) {
-    case TARTAN_F64:
-        return f(tartan_cuda_type<double>());
-    case TARTAN_F32:
-        return f(tartan_cuda_type<float>());
-    case TARTAN_F16:
-        return f(tartan_cuda_type<__half>());
-    case TARTAN_BF16:
-        return f(tartan_cuda_type<__nv_bfloat16>());
-    case TARTAN_F8E4M3:
-        return f(tartan_cuda_type<__nv_fp8_e4m3>());
-    default:
-        return f(tartan_cuda_type<__nv_fp8_e5m2>());
-    }
-}
-
 /* COUNT neighbours from element `at` on, in one access. */
 template <int COUNT>
 __device__ __forceinline__ void load(const void *values, int32_t dtype, int64_t at, double (&x)[COUNT]) {
-    by_dtype(dtype, [&](auto tag) {
+    tartan_cuda_by_any_dtype(dtype, [&](auto tag) {
         using T = typename decltype(tag)::type;
         const auto pack = *(const tartan_cuda_pack<T, COUNT> *)((const T *)values + at);
 #pragma unroll
@@ -43,7 +25,7 @@ __device__ __forceinline__ void load(const void *values, int32_t dtype, int64_t 
 template <int COUNT>
 __device__ __forceinline__ void store(void *values, int32_t dtype, int64_t at, const double (&x)[COUNT],
                                       int count) {
-    by_dtype(dtype, [&](auto tag) {
+    tartan_cuda_by_any_dtype(dtype, [&](auto tag) {
         using T = typename decltype(tag)::type;
         tartan_cuda_pack<T, COUNT> pack;
 #pragma unroll
@@ -63,8 +45,8 @@ __device__ __forceinline__ int64_t id_at(const operand &o, int64_t i) {
     return o.ids != nullptr ? o.ids[i] : i;
 }
 
-inline operand operand_of(const tartan_cuda_blocks *b, const side &s, const int64_t *ids) {
-    return {b->values, b->dtype, s.row_stride, s.col_stride, ids};
+inline operand operand_of(const tartan_matrix *m, const side &s, const int64_t *ids) {
+    return {m->values, m->dtype, s.row_stride, s.col_stride, ids};
 }
 
 inline bool same_order(const side &a, const side &b) {

@@ -8,6 +8,13 @@ namespace {
 
 constexpr int THREADS = 256;
 
+/* A number for each head and line (row or column); strides in elements. */
+struct line_scalars {
+    const void *data; /* NULL: there are none */
+    int32_t dtype;    /* f32 or f64 */
+    int64_t head, line;
+};
+
 struct work {
     side to;
     int32_t to_dtype;
@@ -15,7 +22,7 @@ struct work {
     bool two; /* operands */
     int32_t form, kind;
     double alpha, beta;
-    tartan_cuda_line_scalars rows, cols;
+    line_scalars rows, cols;
     int64_t packs;
     bool small; /* packs are counted in 32 bits */
 };
@@ -74,7 +81,7 @@ __device__ __forceinline__ void apply(int32_t kind, double p, double (&x)[COUNT]
     }
 }
 
-__device__ __forceinline__ double scalar_at(const tartan_cuda_line_scalars &s, int64_t head, int64_t line) {
+__device__ __forceinline__ double scalar_at(const line_scalars &s, int64_t head, int64_t line) {
     const int64_t at = head * s.head + line * s.line;
     return s.dtype == TARTAN_F64 ? ((const double *)s.data)[at] : (double)((const float *)s.data)[at];
 }
@@ -158,6 +165,11 @@ template <int COUNT> __global__ void __launch_bounds__(THREADS) elementwise(cons
 
 /* ---- Launching ---- */
 
+line_scalars scalars_of(const tartan_array *factors) {
+    if (factors == nullptr) return {};
+    return {factors->data, factors->dtype, factors->strides[0], factors->strides[1]};
+}
+
 template <int COUNT>
 tartan_status launch(const char *function, tartan_cuda_queue *queue, work &p, int64_t blocks) {
     p.packs = blocks * (p.to.block_rows * p.to.block_cols / COUNT);
@@ -170,32 +182,33 @@ tartan_status launch(const char *function, tartan_cuda_queue *queue, work &p, in
 
 tartan_status tartan_cuda_elementwise_plain(const char *function, tartan_cuda_queue *queue,
                                             const void *problem) {
-    const tartan_cuda_elementwise *e = (const tartan_cuda_elementwise *)problem;
-    const tartan_layout *layout = e->to.layout;
+    const tartan_op_elementwise *e = (const tartan_op_elementwise *)problem;
+    const tartan_layout *layout = e->to->layout;
+    if (layout->blocks == 0) return TARTAN_OK;
     const bool scaled = e->form == TARTAN_I_FORM_SCALE;
     work p = {};
     side a = {}, b = {};
-    PASS(side_of(function, queue, &e->to, &p.to));
-    PASS(side_of(function, queue, &e->a, &a));
-    p.two = e->b.layout != nullptr;
-    if (p.two) PASS(side_of(function, queue, &e->b, &b));
+    PASS(side_of(function, queue, e->to, &p.to));
+    PASS(side_of(function, queue, e->a, &a));
+    p.two = e->b != nullptr;
+    if (p.two) PASS(side_of(function, queue, e->b, &b));
     if (scaled) PASS(side_places(function, queue, layout, &p.to));
-    p.to_dtype = e->to.dtype;
-    p.a = operand_of(&e->a, a, e->a_sources);
-    if (p.two) p.b = operand_of(&e->b, b, e->b_sources);
-    p.form = e->form, p.kind = e->kind;
+    p.to_dtype = e->to->dtype;
+    p.a = operand_of(e->a, a, e->a_sources);
+    if (p.two) p.b = operand_of(e->b, b, e->b_sources);
+    p.form = (int32_t)e->form, p.kind = e->kind;
     p.alpha = e->alpha, p.beta = e->beta;
-    p.rows = e->rows, p.cols = e->cols;
+    p.rows = scalars_of(e->row_factors), p.cols = scalars_of(e->col_factors);
     const int32_t run = p.to.ragged || scaled ? (p.to.col_stride == 1 ? p.to.block_cols : p.to.block_rows)
                                               : p.to.block_rows * p.to.block_cols;
     const bool same = same_order(p.to, a) && (!p.two || same_order(p.to, b));
     auto fits = [&](int count) {
-        return same && run % count == 0 && is_aligned(e->to.values, e->to.dtype, count) &&
-               is_aligned(e->a.values, e->a.dtype, count) &&
-               (!p.two || is_aligned(e->b.values, e->b.dtype, count));
+        return same && run % count == 0 && is_aligned(e->to->values, e->to->dtype, count) &&
+               is_aligned(e->a->values, e->a->dtype, count) &&
+               (!p.two || is_aligned(e->b->values, e->b->dtype, count));
     };
-    const bool narrow = tartan_cuda_bytes_of(e->to.dtype) <= 2 && tartan_cuda_bytes_of(e->a.dtype) <= 2 &&
-                        (!p.two || tartan_cuda_bytes_of(e->b.dtype) <= 2);
+    const bool narrow = tartan_cuda_bytes_of(e->to->dtype) <= 2 && tartan_cuda_bytes_of(e->a->dtype) <= 2 &&
+                        (!p.two || tartan_cuda_bytes_of(e->b->dtype) <= 2);
     if (narrow && fits(8)) return launch<8>(function, queue, p, layout->blocks);
     if (fits(4)) return launch<4>(function, queue, p, layout->blocks);
     return launch<1>(function, queue, p, layout->blocks);

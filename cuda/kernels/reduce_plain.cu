@@ -236,19 +236,20 @@ tartan_status launch_lines(const char *function, tartan_cuda_queue *queue, int32
     });
 }
 
-tartan_status launch_fold(const char *function, tartan_cuda_queue *queue, const tartan_cuda_reduce *r,
+tartan_status launch_fold(const char *function, tartan_cuda_queue *queue, const tartan_op_reduce *r,
                           const lines &p) {
-    const tartan_layout *l = r->from.layout;
+    const tartan_layout *l = r->matrix->layout;
+    double *const out = (double *)r->results->data;
     if (r->each == TARTAN_EACH_BLOCK)
         return tartan_cuda_launch(function, queue, fold_blocks,
                                   tartan_cuda_grid((l->blocks - 1) / (THREADS / 32) + 1), dim3(THREADS),
-                                  p.kind, p.count, l->blocks, p.partial, r->out);
+                                  p.kind, p.count, l->blocks, p.partial, out);
     tartan_cuda_row_index index;
     PASS(tartan_cuda_index_get_rows(function, queue, l, p.by_column, &index));
     const int64_t grid = p.by_column ? l->grid_cols : l->grid_rows,
                   size = p.by_column ? l->shape.cols : l->shape.rows;
     const line_lists f = {p.kind,    p.count, l->shape.heads * grid, grid, size, index.pointers, index.ids,
-                          p.partial, r->out};
+                          p.partial, out};
     const int32_t wide = power_of_two(p.count, 32);
     dim3 ctas = tartan_cuda_grid(f.lists);
     ctas.y = (unsigned)((p.count + wide - 1) / wide);
@@ -259,10 +260,11 @@ tartan_status launch_fold(const char *function, tartan_cuda_queue *queue, const 
 } // namespace
 
 tartan_status tartan_cuda_reduce_plain(const char *function, tartan_cuda_queue *queue, const void *problem) {
-    const tartan_cuda_reduce *r = (const tartan_cuda_reduce *)problem;
-    const tartan_layout *layout = r->from.layout;
+    const tartan_op_reduce *r = (const tartan_op_reduce *)problem;
+    const tartan_layout *layout = r->matrix->layout;
+    if (r->results->shape[0] == 0) return TARTAN_OK;
     lines p = {};
-    PASS(side_of(function, queue, &r->from, &p.s));
+    PASS(side_of(function, queue, r->matrix, &p.s));
     p.by_column = r->each == TARTAN_EACH_COLUMN;
     p.kind = r->kind;
     p.count = p.by_column ? p.s.block_cols : p.s.block_rows;
@@ -270,14 +272,14 @@ tartan_status tartan_cuda_reduce_plain(const char *function, tartan_cuda_queue *
     p.line_stride = p.by_column ? p.s.col_stride : p.s.row_stride;
     p.step = p.by_column ? p.s.row_stride : p.s.col_stride;
     p.items = layout->blocks * p.count;
-    p.units = r->units;
+    p.units = r->units != nullptr ? (const double *)r->units->data : nullptr;
     if (r->units != nullptr) p.units_of = r->each == TARTAN_EACH_BLOCK ? UNITS_BLOCKS : UNITS_LINES;
     if (p.units_of == UNITS_LINES && layout->blocks > 0) PASS(side_places(function, queue, layout, &p.s));
     void *partial = nullptr;
     if (p.items > 0) PASS(tartan_cuda_scratch(function, queue, p.items * (int64_t)sizeof(double), &partial));
     p.partial = (double *)partial;
     tartan_status status = TARTAN_OK;
-    if (p.items > 0) status = launch_lines(function, queue, r->from.dtype, p);
+    if (p.items > 0) status = launch_lines(function, queue, r->matrix->dtype, p);
     if (status == TARTAN_OK) status = launch_fold(function, queue, r, p);
     if (partial != nullptr) tartan_cuda_scratch_free(queue, partial);
     return status;

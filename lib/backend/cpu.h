@@ -70,6 +70,14 @@ TARTAN_I_CPU_FUNCTION(channel_linear)
 TARTAN_I_CPU_FUNCTION(channel_linear_gradient)
 TARTAN_I_CPU_FUNCTION(conv_normalize)
 TARTAN_I_CPU_FUNCTION(conv_normalize_gradient)
+TARTAN_I_CPU_FUNCTION(point1)
+TARTAN_I_CPU_FUNCTION(point1_gradient)
+TARTAN_I_CPU_FUNCTION(point2)
+TARTAN_I_CPU_FUNCTION(point2_gradient)
+TARTAN_I_CPU_FUNCTION(layer_norm)
+TARTAN_I_CPU_FUNCTION(layer_norm_gradient)
+TARTAN_I_CPU_FUNCTION(rms_norm)
+TARTAN_I_CPU_FUNCTION(rms_norm_gradient)
 #undef TARTAN_I_CPU_FUNCTION
 
 /* The slot `explain` of the backend table. */

@@ -305,8 +305,8 @@ tartan_status tartan_i_cpu_block_softmax_gradient(const tartan_context *context,
                         .k = tartan_i_cpu_kernels(op->y->dtype)},
                   .scale = op->scale,
                   .y = tartan_i_cpu_matrix_now(op->y, &y),
-                  .dy = tartan_i_cpu_matrix_now(op->dy, &dy),
-                  .dx = (tartan_matrix *)tartan_i_cpu_matrix_now(op->dx, &dx)};
+                  .dy = tartan_i_cpu_matrix_now(op->y_grad, &dy),
+                  .dx = (tartan_matrix *)tartan_i_cpu_matrix_now(op->x_grad, &dx)};
     PASS(start(&g.p, 2, 0));
     tartan_i_parallel(context, context->threads, WORK * tartan_i_stored_elements(g.y), gradient_task, &g);
     tartan_i_workspace_end(context);

@@ -69,12 +69,16 @@ static int64_t step_of(const lines *l) {
 typedef struct tile {
     int64_t position, positions, channel, channels;
 } tile;
+typedef union reals {
+    float f32[TILE];
+    double f64[TILE];
+} reals;
 
-static void load(const lines *l, const place *p, const tile *t, void *to) {
+static void load(const lines *l, const place *p, const tile *t, reals *to) {
     l->load(to, t->channels, 1, address(l, p, t->position, t->channel), step_of(l), l->array->strides[1],
             t->positions, t->channels);
 }
-static void store(const lines *l, const place *p, const tile *t, const void *from) {
+static void store(const lines *l, const place *p, const tile *t, const reals *from) {
     l->store(address(l, p, t->position, t->channel), step_of(l), l->array->strides[1], from, t->channels, 1,
              t->positions, t->channels);
 }
@@ -154,13 +158,13 @@ DEFINE_LINEAR(double)
 
 static void forward_tile(void *data, const place *at, const tile *t, const int64_t *classes) {
     const forward *f = data;
-    double z[TILE];
-    load(&f->x, at, t, z);
+    reals z;
+    load(&f->x, at, t, &z);
     if (f->p.dtype == TARTAN_F64)
-        linear_double(&f->p, t, classes, z);
+        linear_double(&f->p, t, classes, z.f64);
     else
-        linear_float(&f->p, t, classes, (float *)(void *)z);
-    store(&f->y, at, t, z);
+        linear_float(&f->p, t, classes, z.f32);
+    store(&f->y, at, t, &z);
 }
 
 static void forward_task(void *data, int32_t worker) {
@@ -224,14 +228,14 @@ DEFINE_GRADIENT(double)
 static void gradient_tile(void *data, const place *at, const tile *t, const int64_t *classes) {
     const part *s = data;
     const gradient *g = s->g;
-    double x[TILE], grad[TILE];
-    load(&g->x, at, t, x);
-    load(&g->y_grad, at, t, grad);
+    reals x, grad;
+    load(&g->x, at, t, &x);
+    load(&g->y_grad, at, t, &grad);
     if (g->p.dtype == TARTAN_F64)
-        gradient_double(&g->p, t, classes, x, grad, s->sums);
+        gradient_double(&g->p, t, classes, x.f64, grad.f64, s->sums);
     else
-        gradient_float(&g->p, t, classes, (const float *)(const void *)x, (float *)(void *)grad, s->sums);
-    if (g->x_grad.array != NULL) store(&g->x_grad, at, t, grad);
+        gradient_float(&g->p, t, classes, x.f32, grad.f32, s->sums);
+    if (g->x_grad.array != NULL) store(&g->x_grad, at, t, &grad);
 }
 
 static void gradient_task(void *data, int32_t worker) {

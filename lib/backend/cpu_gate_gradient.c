@@ -2,6 +2,7 @@
  * The gradient of gates on the CPU: one dot product per block, over its elements in the order of W's memory; the
  * padding of ragged blocks counts as zero. */
 #include "backend/cpu.h"
+#include "core/workspace.h"
 
 typedef struct gate_gradient {
     const tartan_context *context;
@@ -65,9 +66,10 @@ tartan_status tartan_i_cpu_gate_gradient(const tartan_context *context, const ta
     const tartan_op_gate_gradient *op = &any->gate_gradient;
     gate_gradient p = {.context = context, .op = op, .k = tartan_i_cpu_kernels(op->w->dtype)};
     p.elements = tartan_i_block_elements(op->w);
-    PASS(tartan_i_allocate(&p.scratch, context->threads, 2 * p.elements * p.k.bytes));
+    PASS(tartan_i_workspace_get(context, TARTAN_I_ROOM_OWN, &p.scratch, context->threads,
+                                2 * p.elements * p.k.bytes));
     const double work = 3.0 * (double)op->w->layout->blocks * (double)p.elements;
     tartan_i_parallel(context, context->threads, work, gate_gradient_task, &p);
-    tartan_i_free(p.scratch);
+    tartan_i_workspace_end(context);
     return TARTAN_OK;
 }

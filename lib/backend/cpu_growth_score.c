@@ -3,6 +3,7 @@
  * product of the norms follows. The contracted index runs over pairs and k. */
 #include "backend/cpu.h"
 #include "core/interrupt.h"
+#include "core/workspace.h"
 
 #include <math.h>
 
@@ -24,13 +25,16 @@ typedef struct growth {
 static void reduce(const growth *p, const tartan_array *a, int64_t offset, int64_t stride, int64_t step,
                    int64_t count, int64_t n, double *norms) {
     const int64_t bytes = tartan_dtype_bytes(a->dtype);
-    double piece[PIECE];
+    union {
+        float f32[PIECE];
+        double f64[PIECE];
+    } piece;
     for (int64_t i = 0; i < n; i++) norms[i] = 0;
     for (int64_t c = 0; c < count; c++) {
         tartan_i_line_load(&p->k, a->dtype, (const char *)a->data + (offset + c * step) * bytes, stride, n,
-                           piece);
+                           &piece);
         for (int64_t i = 0; i < n; i++) {
-            const double value = p->k.dtype == TARTAN_F64 ? piece[i] : ((const float *)(void *)piece)[i];
+            const double value = p->k.dtype == TARTAN_F64 ? piece.f64[i] : piece.f32[i];
             if (p->op->norm == TARTAN_NORM_L2)
                 norms[i] += value * value;
             else if (!(fabs(value) <= norms[i]) && !isnan(norms[i])) /* a NaN stays */
@@ -82,12 +86,15 @@ static void reduce_task(void *data, int32_t worker) {
 static void commit_line(const growth *p, const char *sums, int64_t row, int64_t col, int64_t n) {
     const tartan_array *score = p->op->score;
     char *to = (char *)score->data + (row * score->strides[0] + col * score->strides[1]) * p->k.bytes;
-    double line[TARTAN_I_MAX_VECTORS * TARTAN_I_MAX_LANES];
-    if (p->op->beta != 0) tartan_i_line_load(&p->k, score->dtype, to, score->strides[1], n, line);
-    p->k.commit[p->k.dtype](1, n, p->op->scale, sums, 0, p->op->beta, line, 0);
+    union {
+        float f32[TARTAN_I_MAX_VECTORS * TARTAN_I_MAX_LANES];
+        double f64[TARTAN_I_MAX_VECTORS * TARTAN_I_MAX_LANES];
+    } line;
+    if (p->op->beta != 0) tartan_i_line_load(&p->k, score->dtype, to, score->strides[1], n, &line);
+    p->k.commit[p->k.dtype](1, n, p->op->scale, sums, 0, p->op->beta, &line, 0);
     for (int64_t i = 0; i < n; i++)
-        if (!isfinite(tartan_i_load(line, p->k.dtype, i))) tartan_i_store(line, p->k.dtype, i, 0);
-    tartan_i_line_store(&p->k, score->dtype, line, n, to, score->strides[1]);
+        if (!isfinite(tartan_i_load(&line, p->k.dtype, i))) tartan_i_store(&line, p->k.dtype, i, 0);
+    tartan_i_line_store(&p->k, score->dtype, &line, n, to, score->strides[1]);
 }
 
 static void multiply_task(void *data, int32_t worker) {
@@ -128,19 +135,16 @@ tartan_status tartan_i_cpu_growth_score(const tartan_context *context, const tar
     p.vectors = tartan_i_ceil_div(p.grid_cols, p.k.product.lanes);
     const int64_t cols = p.vectors * p.k.product.lanes;
     const int64_t row_bytes = p.products * p.k.bytes;
-    tartan_status status;
-    TRY(tartan_i_allocate(&p.x, p.grid_rows, row_bytes));
-    TRY(tartan_i_allocate_zeroed(&p.y, cols, row_bytes)); /* the columns beyond the grid stay zero */
-    TRY(tartan_i_allocate(&p.sums, context->threads,
-                          TARTAN_I_STRIP_ROWS * TARTAN_I_MAX_VECTORS * p.k.product.lanes * p.k.bytes));
+    PASS(tartan_i_workspace_get(context, TARTAN_I_ROOM_PANEL, &p.y, cols + p.grid_rows, row_bytes));
+    p.x = p.y + cols * row_bytes;
+    PASS(tartan_i_workspace_get(context, TARTAN_I_ROOM_OWN, &p.sums, context->threads,
+                                TARTAN_I_STRIP_ROWS * TARTAN_I_MAX_VECTORS * p.k.product.lanes * p.k.bytes));
+    memset(p.y, 0, (size_t)(cols * row_bytes)); /* the columns beyond the grid stay zero */
     const double each = 2 * (double)p.products; /* operations on a row of X or a column of Y */
     tartan_i_parallel(context, context->threads, each * (double)(op->shape->rows + op->shape->cols),
                       reduce_task, &p);
     tartan_i_parallel(context, context->threads, each * (double)(p.grid_rows * p.grid_cols), multiply_task,
                       &p);
-fail:
-    tartan_i_free(p.sums);
-    tartan_i_free(p.y);
-    tartan_i_free(p.x);
-    return status;
+    tartan_i_workspace_end(context);
+    return TARTAN_OK;
 }

@@ -82,6 +82,14 @@ const tartan_i_cpu_rows tartan_i_cpu_table[TARTAN_OP_COUNT] = {
     [TARTAN_OP_CHANNEL_LINEAR_GRADIENT] = ONE(channel_linear_gradient),
     [TARTAN_OP_CONV_NORMALIZE] = ONE(conv_normalize),
     [TARTAN_OP_CONV_NORMALIZE_GRADIENT] = ONE(conv_normalize_gradient),
+    [TARTAN_OP_POINT1] = ONE(point1),
+    [TARTAN_OP_POINT1_GRADIENT] = ONE(point1_gradient),
+    [TARTAN_OP_POINT2] = ONE(point2),
+    [TARTAN_OP_POINT2_GRADIENT] = ONE(point2_gradient),
+    [TARTAN_OP_LAYER_NORM] = ONE(layer_norm),
+    [TARTAN_OP_LAYER_NORM_GRADIENT] = ONE(layer_norm_gradient),
+    [TARTAN_OP_RMS_NORM] = ONE(rms_norm),
+    [TARTAN_OP_RMS_NORM_GRADIENT] = ONE(rms_norm_gradient),
 };
 
 const tartan_i_cpu_row *tartan_i_cpu_choose(const tartan_context *context, const tartan_op *op) {

@@ -37,15 +37,6 @@ typedef struct tartan_op_sddmm {
     tartan_matrix *s;
 } tartan_op_sddmm;
 
-/* gate_grad[w] = sum of dW_w * W_w; then dW_w = gates[w] * dW_w if there are gates */
-typedef struct tartan_op_gate_gradient {
-    const char *function;
-    const tartan_matrix *w;
-    const tartan_array *gates; /* [blocks] or NULL */
-    tartan_matrix *dw;
-    const tartan_array *gate_grad; /* [blocks] */
-} tartan_op_gate_gradient;
-
 /* score = beta * score + scale * sum over pairs and k of |X_i,k| |Y_k,j| for every block (i, j) of the grid */
 typedef struct tartan_op_growth_score {
     const char *function;
@@ -187,31 +178,6 @@ typedef struct tartan_op_attention_bias_gradient {
     const tartan_array *bias_grad, *sinks_grad; /* one of them may be NULL */
 } tartan_op_attention_bias_gradient;
 
-/* lse = log(exp(lse_a) + exp(lse_b)), out = exp(lse_a - lse) out_a + exp(lse_b - lse) out_b. A part whose lse is
- * -infinity is not read. An output overlaps an input only if their descriptors are the same. */
-typedef struct tartan_op_attention_merge {
-    const char *function;
-    const tartan_array *out_a, *lse_a, *out_b, *lse_b;
-    const tartan_array *out, *lse; /* lse may be NULL */
-} tartan_op_attention_merge;
-
-/* y = exp(scale x - lse) at the elements that are visible, else 0. x and y may be one matrix, or have the same values. */
-typedef struct tartan_op_block_softmax {
-    const char *function;
-    tartan_i_attention in; /* the layout of x, the mask, scale and what hides later keys; no arrays */
-    const tartan_matrix *x;
-    tartan_matrix *y;
-    const tartan_array *lse; /* [heads, rows] or NULL */
-} tartan_op_block_softmax;
-
-/* dx = scale y (dy - the sum of dy y over the row). dx may be dy, or have the same values. */
-typedef struct tartan_op_block_softmax_gradient {
-    const char *function;
-    double scale;
-    const tartan_matrix *y, *dy;
-    tartan_matrix *dx;
-} tartan_op_block_softmax_gradient;
-
 /* active = 1 for windows whose largest number, or average, is above the tolerance or NaN; else 0. For the average, positions
  * outside of the image count as 0; for the largest number, they do not count. */
 typedef struct tartan_op_window_pool {
@@ -284,52 +250,6 @@ typedef struct tartan_op_conv_filter_gradient {
     bool active_in;                 /* its other positions count as 0 */
     tartan_matrix *filter_grad;
 } tartan_op_conv_filter_gradient;
-
-/* y = gain[e] x + bias[e] or gain[e] (x + bias[e]) for each channel, with e the edge class of the position; then max(y, 0) with
- * relu. y may be x. */
-typedef struct tartan_op_channel_linear {
-    const char *function;
-    const tartan_array *x, *y;       /* [n, channels, ...] of 2 dimensions or more */
-    const tartan_array *gain, *bias; /* [channels] or [classes, channels], or NULL */
-    const tartan_i_edges *edges;     /* if one of them has a row for each class; only during the call */
-    const tartan_conv *conv;         /* that of `edges`, or NULL */
-    tartan_i_geometry geometry;      /* the same */
-    bool relu, bias_first;
-} tartan_op_channel_linear;
-
-/* With relu, gradients are 0 where the argument of max is not above 0. */
-typedef struct tartan_op_channel_linear_gradient {
-    const char *function;
-    const tartan_array *x, *gain, *bias, *y_grad;
-    const tartan_i_edges *edges; /* as above, also if an output has a row for each class */
-    const tartan_conv *conv;
-    tartan_i_geometry geometry;
-    bool relu, bias_first;
-    const tartan_array *x_grad, *gain_grad, *bias_grad; /* each may be NULL */
-} tartan_op_channel_linear_gradient;
-
-/* For each set of channels, or stored block of conv->channels, and each output channel k of it, with s the sum of filter^2 over
- * its input channels and all taps: out = gain[k] filter / sqrt(max(s, epsilon)). out may be filter. */
-typedef struct tartan_op_conv_normalize {
-    const char *function;
-    const tartan_conv *conv;
-    const tartan_matrix *filter; /* on conv->layout */
-    const tartan_array *gain;    /* [output channels] or NULL */
-    double epsilon;
-    tartan_matrix *out;
-} tartan_op_conv_normalize;
-
-/* With m = max(s, epsilon): filter_grad = gain (out_grad - filter [s >= epsilon] sum(out_grad filter) / m) / sqrt(m), and
- * gain_grad = sum(out_grad filter) / sqrt(m), added up over the sets that share an output channel. */
-typedef struct tartan_op_conv_normalize_gradient {
-    const char *function;
-    const tartan_conv *conv;
-    const tartan_matrix *filter, *out_grad;
-    const tartan_array *gain; /* or NULL */
-    double epsilon;
-    tartan_matrix *filter_grad;
-    const tartan_array *gain_grad; /* or NULL */
-} tartan_op_conv_normalize_gradient;
 
 /* ---- Element-wise functions of dense arrays of any strides (kernels/points.def). `row` is the function's place in its table, p its
  * parameter, if it has one. Computed in f64 where an operand is of f64, else in f32, and rounded once. ---- */

@@ -1,21 +1,14 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "core/interrupt.h"
 
+#include "core/clock.h"
 #include "core/memory.h"
 #include "core/parallel.h"
-
-#include <time.h>
 
 static double seconds_between = 0.01;
 
 void tartan_i_interrupt_every(double seconds) {
     seconds_between = seconds;
-}
-
-static double now(void) {
-    struct timespec t;
-    clock_gettime(CLOCK_MONOTONIC, &t);
-    return (double)t.tv_sec + 1e-9 * (double)t.tv_nsec;
 }
 
 void tartan_i_interrupt_begin(struct tartan_i_interrupt *interrupt) {
@@ -25,9 +18,9 @@ void tartan_i_interrupt_begin(struct tartan_i_interrupt *interrupt) {
 
 bool tartan_i_interrupt_poll(struct tartan_i_interrupt *interrupt) {
     if (__atomic_load_n(&interrupt->stopped, __ATOMIC_RELAXED) != 0) return true;
-    if (interrupt->thread != tartan_i_thread_number() || now() < interrupt->next) return false;
+    if (interrupt->thread != tartan_i_thread_number() || tartan_i_seconds() < interrupt->next) return false;
     const bool stop = interrupt->ask(interrupt->user) != 0;
-    interrupt->next = now() + seconds_between;
+    interrupt->next = tartan_i_seconds() + seconds_between;
     if (stop) __atomic_store_n(&interrupt->stopped, 1, __ATOMIC_RELAXED);
     return stop;
 }

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "device/run.h"
 
-#include <time.h>
+#include "core/clock.h"
 
 /* Runs an operation whose operands are listed. */
 static tartan_status run_listed(tartan_i_call *call, const tartan_op *op) {
@@ -24,12 +24,6 @@ tartan_status tartan_i_call_run(tartan_i_call *call, const tartan_op *op) {
     return run_listed(call, &listed);
 }
 
-static double seconds(void) {
-    struct timespec now;
-    clock_gettime(CLOCK_MONOTONIC, &now);
-    return (double)now.tv_sec + 1e-9 * (double)now.tv_nsec;
-}
-
 /* Whether the host knows how many blocks the operation works on. */
 static bool is_counted(const tartan_op *op) {
     for (int32_t i = 0; i < op->noperands; i++) {
@@ -44,10 +38,10 @@ static bool is_counted(const tartan_op *op) {
 static tartan_status run_timed(tartan_i_call *call, const tartan_op *op) {
     tartan_context *context = call->context;
     const bool timed = context->options.device_type == TARTAN_CPU;
-    const double begin = timed ? seconds() : 0;
+    const double begin = timed ? tartan_i_seconds() : 0;
     PASS(run_listed(call, op));
     if (!timed) return TARTAN_OK;
-    const double took = seconds() - begin;
+    const double took = tartan_i_seconds() - begin;
     context->last_kind = (int32_t)op->kind + 1;
     context->last_rate = took > 0 && is_counted(op) ? 1e-12 * tartan_i_op_flops(op) / took : 0;
     return TARTAN_OK;

@@ -169,5 +169,7 @@ void KERNELS_FILL(tartan_i_kernels *kernels) {
     kernels->commit[TARTAN_BF16] = commit_bf16;
 #endif
     ROWS_FILL(kernels);
+    POINTS_FILL(kernels);
+    NORMS_FILL(kernels);
     LISTS_FILL(kernels);
 }

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "kernels/kernels.h"
 
-#include <time.h>
+#include "core/clock.h"
 
 /* Shares of caches: a panel of reals is one of L3, one of pairs for tiles half of L2, since they want data faster than
  * L3 gives it. */
@@ -92,21 +92,15 @@ const char *tartan_cpu_kernels(void) {
     return text;
 }
 
-static double seconds(void) {
-    struct timespec now;
-    clock_gettime(CLOCK_MONOTONIC, &now);
-    return (double)now.tv_sec + 1e-9 * (double)now.tv_nsec;
-}
-
 double tartan_i_product_peak(const tartan_i_product *product) {
     double sink[TARTAN_I_PEAK_BYTES / sizeof(double)] = {0};
-    const double begin = seconds();
+    const double begin = tartan_i_seconds();
     double best = 0;
     int64_t rounds = 16;
     for (double now = begin; now - begin < 0.05;) {
         const double before = now;
         const int64_t operations = product->peak(rounds, sink);
-        now = seconds();
+        now = tartan_i_seconds();
         const double took = now - before;
         if (took < 1e-3) { /* too short to time: the clock's own steps would count */
             rounds *= 2;

@@ -9,6 +9,8 @@
 #define TARTAN_KERNELS_KERNELS_H
 
 #include "core/cpu.h"
+#include "kernels/norms.h"
+#include "kernels/points.h"
 
 #include <stdbool.h>
 
@@ -284,6 +286,11 @@ typedef struct tartan_i_kernels {
     /* Sums of x[i] and of (x[i] - shift)^2. */
     double (*row_sum)(int64_t n, const void *x);
     double (*row_square_sum)(int64_t n, const void *x, double shift);
+
+    /* Element-wise functions, and lines of norms, which are computed in f64: NULL in tables of f32. */
+    const tartan_i_point1_kernels *point1; /* [TARTAN_I_POINT1_ROWS] */
+    const tartan_i_point2_kernels *point2; /* [TARTAN_I_POINT2_ROWS] */
+    const tartan_i_line_kernels *lines;    /* one for f32 and one for f64 elements */
 
     /* out[i] = one chain of fma(a[i], b[i], ...) over all pairs, whose k does not count. */
     void (*row_products)(int64_t n, const tartan_i_pair *pairs, int64_t npairs, void *out);

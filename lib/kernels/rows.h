@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0
- * The row kernels of one instruction set and sum type, which its KERNELS_FILL puts into the table. */
+ * The kernels on rows of one instruction set and sum type, which its KERNELS_FILL puts into the table. */
 #ifndef TARTAN_KERNELS_ROWS_H
 #define TARTAN_KERNELS_ROWS_H
 
@@ -7,5 +7,7 @@
 #include "simd/real.h"
 
 void ROWS_FILL(tartan_i_kernels *kernels);
+void POINTS_FILL(tartan_i_kernels *kernels);
+void NORMS_FILL(tartan_i_kernels *kernels);
 
 #endif

@@ -21,7 +21,15 @@ static tartan_status take(tartan_i_bound *bound, tartan_op *op, const void *cons
         PASS(tartan_i_op_check(bound, arguments, i));
         memcpy((char *)op + a->member, &arguments[i], sizeof arguments[i]);
     }
-    return tartan_i_op_options(schema, op, positional, options, room);
+    PASS(tartan_i_op_options(schema, op, positional, options, room));
+    for (int32_t i = 0; i < schema->noptions; i++) {
+        const tartan_i_option_rule *rule = &schema->options[i];
+        if (rule->kind != TARTAN_I_OPTION_REAL) continue;
+        double value;
+        memcpy(&value, (const char *)op + rule->member, sizeof value);
+        PASS(tartan_i_scalar_check(schema->function, rule->name, value, bound->dtype));
+    }
+    return TARTAN_OK;
 }
 
 static tartan_status run(const tartan_i_schema *schema, tartan_context *context, const void *const *arguments,

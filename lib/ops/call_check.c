@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0
  * The arguments of an operation, checked by its schema: handles, places, dtypes, shapes, overlap. */
+#include "conv/conv.h"
 #include "core/array.h"
 #include "ops/call.h"
 #include "ops/operand.h"
@@ -76,9 +77,18 @@ static tartan_status check_dtype(tartan_i_bound *bound, const tartan_i_argument 
 
 /* ---- Shapes ---- */
 
+/* Of a matrix, or of the filters of a convolution, or the layout itself; NULL if there is no such argument. */
 static const tartan_layout *layout_of(const tartan_i_bound *bound, const void *const *arguments, int32_t i) {
-    const bool is_matrix = bound->schema->arguments[i].kind == TARTAN_OPERAND_MATRIX;
-    return is_matrix ? ((const tartan_matrix *)arguments[i])->layout : (const tartan_layout *)arguments[i];
+    const void *given = arguments[i];
+    if (given == NULL) return NULL;
+    switch (bound->schema->arguments[i].kind) {
+    case TARTAN_OPERAND_MATRIX:
+        return ((const tartan_matrix *)given)->layout;
+    case TARTAN_OPERAND_CONV:
+        return ((const tartan_conv *)given)->layout;
+    default:
+        return given;
+    }
 }
 
 /* The size that an item which is no name stands for. */
@@ -222,6 +232,16 @@ static tartan_status check_array(tartan_i_bound *bound, const void *const *argum
     return check_shape(bound, arguments, a, array);
 }
 
+/* A matrix or mask whose layout must be that of another argument. */
+static tartan_status check_on(const tartan_i_bound *bound, const void *const *arguments,
+                              const tartan_i_argument *a, const tartan_layout *layout) {
+    if (a->rule.like < 0) return TARTAN_OK;
+    const tartan_i_argument *other = &bound->schema->arguments[a->rule.like];
+    const char *of = other->kind == TARTAN_OPERAND_CONV ? "the filters of " : "";
+    return tartan_i_operand_on(bound->schema->function, a->name, layout, of, other->name,
+                               layout_of(bound, arguments, a->rule.like));
+}
+
 static tartan_status check_matrix(tartan_i_bound *bound, const void *const *arguments,
                                   const tartan_i_argument *a, const tartan_matrix *matrix) {
     const char *function = bound->schema->function;
@@ -231,9 +251,7 @@ static tartan_status check_matrix(tartan_i_bound *bound, const void *const *argu
         return tartan_i_fail_handle(function, a->name, matrix, "matrix");
     if (a->stays) PASS(tartan_i_matrix_check_stays(function, a->name, matrix));
     PASS(check_dtype(bound, a, matrix->dtype));
-    if (a->rule.like < 0) return TARTAN_OK;
-    const tartan_i_argument *other = &bound->schema->arguments[a->rule.like];
-    return tartan_i_operand_same_layout(function, a->name, matrix, other->name, arguments[a->rule.like]);
+    return check_on(bound, arguments, a, matrix->layout);
 }
 
 static tartan_status check_layout(const tartan_i_bound *bound, const char *name,
@@ -258,7 +276,7 @@ tartan_status tartan_i_op_check(tartan_i_bound *bound, const void *const *argume
     case TARTAN_OPERAND_MASK:
         if (!tartan_i_is(given, TARTAN_I_BLOCK_MASK))
             return tartan_i_fail_handle(function, a->name, given, "block mask");
-        return TARTAN_OK;
+        return check_on(bound, arguments, a, ((const tartan_block_mask *)given)->layout);
     default:
         if (!tartan_i_is(given, TARTAN_I_CONV))
             return tartan_i_fail_handle(function, a->name, given, "convolution");

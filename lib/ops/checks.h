@@ -5,4 +5,17 @@
 
 #include "backend/operation.h"
 
+/* What hides later keys needs causal=1, and the mask an ordinary layout. Fills `in`. */
+tartan_status tartan_i_check_block_softmax(tartan_op *op, const tartan_context *context);
+
+/* conv and in_size go together and fit x. Fills `edges` if an operand has a row for each edge class. */
+tartan_status tartan_i_check_channel_linear(tartan_op *op, const tartan_context *context);
+void tartan_i_end_channel_linear(tartan_op *op);
+tartan_status tartan_i_check_channel_linear_gradient(tartan_op *op, const tartan_context *context);
+void tartan_i_end_channel_linear_gradient(tartan_op *op);
+
+/* The convolution has the same blocks at all taps, and gain a number for each output channel. */
+tartan_status tartan_i_check_conv_normalize(tartan_op *op, const tartan_context *context);
+tartan_status tartan_i_check_conv_normalize_gradient(tartan_op *op, const tartan_context *context);
+
 #endif

@@ -46,16 +46,20 @@ tartan_status tartan_i_operand_like(const char *function, const char *name, int3
     return TARTAN_OK;
 }
 
+tartan_status tartan_i_operand_on(const char *function, const char *name, const tartan_layout *layout,
+                                  const char *of, const char *other_name, const tartan_layout *expected) {
+    const bool fixed = !tartan_i_is_dynamic(layout) && !tartan_i_is_dynamic(expected);
+    CHECK_IN(function, layout == expected || (fixed && strcmp(layout->identity, expected->identity) == 0),
+             LAYOUT, "%s has another layout than %s%s (%s), expected the same blocks (%s)", name, of,
+             other_name, tartan_i_is_dynamic(layout) ? "dynamic" : layout->identity,
+             tartan_i_is_dynamic(expected) ? "dynamic" : expected->identity);
+    return TARTAN_OK;
+}
+
 tartan_status tartan_i_operand_same_layout(const char *function, const char *name,
                                            const tartan_matrix *matrix, const char *other_name,
                                            const tartan_matrix *other) {
-    const tartan_layout *l = matrix->layout, *o = other->layout;
-    const bool fixed = !tartan_i_is_dynamic(l) && !tartan_i_is_dynamic(o);
-    CHECK_IN(function, l == o || (fixed && strcmp(l->identity, o->identity) == 0), LAYOUT,
-             "%s has another layout than %s (%s), expected the same blocks (%s)", name, other_name,
-             tartan_i_is_dynamic(l) ? "dynamic" : l->identity,
-             tartan_i_is_dynamic(o) ? "dynamic" : o->identity);
-    return TARTAN_OK;
+    return tartan_i_operand_on(function, name, matrix->layout, "", other_name, other->layout);
 }
 
 static tartan_status check_pair(const char *function, const tartan_context *context, const tartan_array *x,

@@ -27,6 +27,11 @@ tartan_status tartan_i_operand_pairs(const char *function, const tartan_context 
 tartan_status tartan_i_operand_like(const char *function, const char *name, int32_t dtype,
                                     const char *other_name, int32_t other);
 
+/* `layout`, that of the argument `name`, stores the same blocks as `expected`, that of `of` and `other_name` ("the filters of ",
+ * "conv"). */
+tartan_status tartan_i_operand_on(const char *function, const char *name, const tartan_layout *layout,
+                                  const char *of, const char *other_name, const tartan_layout *expected);
+
 /* Two matrices with the same blocks. */
 tartan_status tartan_i_operand_same_layout(const char *function, const char *name,
                                            const tartan_matrix *matrix, const char *other_name,

@@ -38,11 +38,6 @@ static inline vec_mask vec_mask_of(uint32_t bits) {
 #define vec_load_first(p, n)     _mm256_maskload_ps(p, _mm256_castps_si256(vec_mask_of((1u << (n)) - 1)))
 #define vec_store_first(p, n, v) _mm256_maskstore_ps(p, _mm256_castps_si256(vec_mask_of((1u << (n)) - 1)), v)
 
-static inline vec vec_power(vec t) {
-    const __m256i shifted = _mm256_slli_epi32(_mm256_castps_si256(t), REAL_FRACTION_BITS);
-    return _mm256_castsi256_ps(_mm256_add_epi32(shifted, _mm256_castps_si256(vec_fill(1))));
-}
-
 static inline vec vec_load_f16(const uint16_t *p) {
     return _mm256_cvtph_ps(_mm_loadu_si128((const __m128i *)p));
 }
@@ -92,10 +87,8 @@ static inline vec_mask vec_mask_of(uint32_t bits) {
 #define vec_load_first(p, n)     _mm256_maskload_pd(p, _mm256_castpd_si256(vec_mask_of((1u << (n)) - 1)))
 #define vec_store_first(p, n, v) _mm256_maskstore_pd(p, _mm256_castpd_si256(vec_mask_of((1u << (n)) - 1)), v)
 
-static inline vec vec_power(vec t) {
-    const __m256i shifted = _mm256_slli_epi64(_mm256_castpd_si256(t), REAL_FRACTION_BITS);
-    return _mm256_castsi256_pd(_mm256_add_epi64(shifted, _mm256_castpd_si256(vec_fill(1))));
-}
+#define vec_load_f32(p)     _mm256_cvtps_pd(_mm_loadu_ps(p))
+#define vec_store_f32(p, v) _mm_storeu_ps(p, _mm256_cvtpd_ps(v))
 #endif
 
 #define vec_prefetch(p) _mm_prefetch((const char *)(p), _MM_HINT_T0)

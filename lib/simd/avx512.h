@@ -89,6 +89,9 @@ typedef __mmask8 vec_mask;
 #define vec_store_first(p, n, v) _mm512_mask_storeu_pd(p, vec_mask_of((1u << (n)) - 1), v)
 
 #define vec_scale(v, k) _mm512_scalef_pd(v, k)
+
+#define vec_load_f32(p)     _mm512_cvtps_pd(_mm256_loadu_ps(p))
+#define vec_store_f32(p, v) _mm256_storeu_ps(p, _mm512_cvtpd_ps(v))
 #endif
 
 #define vec_prefetch(p) _mm_prefetch((const char *)(p), _MM_HINT_T0)

@@ -5,7 +5,6 @@
 #define TARTAN_SIMD_C_H
 
 #include <stdbool.h>
-#include <string.h>
 
 typedef real vec;
 enum { LANES = 1, VEC_REGISTERS = 16 };
@@ -20,6 +19,7 @@ enum { LANES = 1, VEC_REGISTERS = 16 };
 #define vec_fma(a, b, c) REAL_FMA(a, b, c)
 #define vec_sum(v)       (v)
 #define vec_largest(v)   (v)
+#define vec_prefetch(p)  __builtin_prefetch(p)
 
 /* Fewer than one element are none. */
 static inline vec vec_load_first(const real *p, int64_t n) {
@@ -42,22 +42,15 @@ typedef bool vec_mask;
 #define vec_greater(a, b)   ((a) > (b))
 #define vec_select(m, a, b) ((m) ? (a) : (b))
 
+typedef real_bits vec_bits;
+#define VEC_BITS
+
 #if TARTAN_I_REAL == 32
-typedef uint32_t real_bits;
 #define vec_sqrt(a) __builtin_sqrtf(a)
 #else
-typedef uint64_t real_bits;
-#define vec_sqrt(a) __builtin_sqrt(a)
+#define vec_sqrt(a)         __builtin_sqrt(a)
+#define vec_load_f32(p)     ((double)*(p))
+#define vec_store_f32(p, v) (*(p) = (float)(v))
 #endif
-
-static inline vec vec_power(vec t) {
-    const real one = 1;
-    real_bits bits, bits_of_one;
-    memcpy(&bits, &t, sizeof bits);
-    memcpy(&bits_of_one, &one, sizeof one);
-    bits = (bits << REAL_FRACTION_BITS) + bits_of_one;
-    memcpy(&t, &bits, sizeof t);
-    return t;
-}
 
 #endif

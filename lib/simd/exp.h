@@ -4,9 +4,8 @@
  *
  *   exp(x) = 2^k exp(r), k the integer nearest to x / ln 2, |r| <= ln(2) / 2
  *
- * An instruction set provides one of two operations:
- *   vec_scale(v, k)   v * 2^k, rounded once, for integers k up to twice the largest exponent, and NaN
- *   vec_power(t)      2^k of t = EXP_ROUND + k: k stands in the lowest bits of t */
+ * An instruction set may provide
+ *   vec_scale(v, k)   v * 2^k, rounded once, for integers k up to twice the largest exponent, and NaN */
 #ifndef TARTAN_SIMD_EXP_H
 #define TARTAN_SIMD_EXP_H
 
@@ -47,16 +46,22 @@ EXP_INLINE vec vec_scale(vec v, vec k) {
 }
 #endif
 
+/* terms[0] x^(n - 1) + terms[1] x^(n - 2) + ... + terms[n - 1], by Horner's rule. */
+EXP_INLINE vec vec_polynomial(const real *terms, const int n, vec x) {
+    vec p = vec_fill(terms[0]);
+#pragma GCC unroll 32
+    for (int i = 1; i < n; i++) p = vec_fma(p, x, vec_fill(terms[i]));
+    return p;
+}
+#define POLYNOMIAL(terms, x) vec_polynomial(terms, (int)(sizeof(terms) / sizeof(terms)[0]), x)
+
 /* NaN for NaN, 0 for -infinity, 1 for 0. */
 EXP_INLINE vec vec_exp(vec x) {
     const vec round = vec_fill(EXP_ROUND);
     x = vec_min(vec_fill(EXP_MOST), vec_max(vec_fill(EXP_LEAST), x)); /* a NaN stays */
     const vec k = vec_sub(vec_fma(x, vec_fill(LOG2_E), round), round);
     const vec r = vec_fma(k, vec_fill(-LN2_LOW), vec_fma(k, vec_fill(-LN2_HIGH), x));
-    vec p = vec_fill(exp_terms[0]);
-#pragma GCC unroll 16
-    for (int i = 1; i < (int)(sizeof exp_terms / sizeof exp_terms[0]); i++)
-        p = vec_fma(p, r, vec_fill(exp_terms[i]));
+    const vec p = POLYNOMIAL(exp_terms, r);
     return vec_scale(vec_fma(vec_fma(p, r, vec_fill(1)), r, vec_fill(1)), k);
 }
 

@@ -44,11 +44,6 @@ static inline float vec_largest(vec v) {
     return a > b ? a : b;
 }
 
-static inline vec vec_power(vec t) {
-    const uint32x4_t shifted = vshlq_n_u32(vreinterpretq_u32_f32(t), REAL_FRACTION_BITS);
-    return vreinterpretq_f32_u32(vaddq_u32(shifted, vreinterpretq_u32_f32(vec_fill(1))));
-}
-
 static inline vec vec_load_f16(const uint16_t *p) {
     return vcvt_f32_f16(vreinterpret_f16_u16(vld1_u16(p)));
 }
@@ -104,10 +99,8 @@ static inline double vec_largest(vec v) {
     return a > b ? a : b;
 }
 
-static inline vec vec_power(vec t) {
-    const uint64x2_t shifted = vshlq_n_u64(vreinterpretq_u64_f64(t), REAL_FRACTION_BITS);
-    return vreinterpretq_f64_u64(vaddq_u64(shifted, vreinterpretq_u64_f64(vec_fill(1))));
-}
+#define vec_load_f32(p)     vcvt_f64_f32(vld1_f32(p))
+#define vec_store_f32(p, v) vst1_f32(p, vcvt_f32_f64(v))
 
 enum { TILE = 2 };
 static inline void part_transpose(const double *in, int64_t in_row, vec *out) {

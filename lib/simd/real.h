@@ -3,16 +3,20 @@
 #ifndef TARTAN_SIMD_REAL_H
 #define TARTAN_SIMD_REAL_H
 
+#include <stdint.h>
+
 #if TARTAN_I_REAL == 32
 typedef float real;
 #define REAL_DTYPE TARTAN_F32
-#define REAL_FMA   __builtin_fmaf
-enum { REAL_FRACTION_BITS = 23 };
+typedef uint32_t real_bits;
+#define REAL_FMA __builtin_fmaf
+enum { REAL_FRACTION_BITS = 23, REAL_EXPONENT_BIAS = 127 };
 #elif TARTAN_I_REAL == 64
 typedef double real;
 #define REAL_DTYPE TARTAN_F64
+typedef uint64_t real_bits;
 #define REAL_FMA   __builtin_fma
-enum { REAL_FRACTION_BITS = 52 };
+enum { REAL_FRACTION_BITS = 52, REAL_EXPONENT_BIAS = 1023 };
 #else
 #error "compile with -DTARTAN_I_REAL=32 or 64"
 #endif
@@ -23,5 +27,7 @@ enum { REAL_FRACTION_BITS = 52 };
 #define KERNELS_FILL                  KERNELS_NAME(kernels, TARTAN_I_ISA, TARTAN_I_REAL)
 #define ROWS_FILL                     KERNELS_NAME(rows, TARTAN_I_ISA, TARTAN_I_REAL)
 #define LISTS_FILL                    KERNELS_NAME(lists, TARTAN_I_ISA, TARTAN_I_REAL)
+#define POINTS_FILL                   KERNELS_NAME(points, TARTAN_I_ISA, TARTAN_I_REAL)
+#define NORMS_FILL                    KERNELS_NAME(norms, TARTAN_I_ISA, TARTAN_I_REAL)
 
 #endif

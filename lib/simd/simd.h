@@ -15,7 +15,9 @@
  *   vec_mask_of(bits)                     lane i is bit i of `bits`; higher bits do not matter
  *   vec_greater(a, b)                     false if either is NaN
  *   vec_select(m, a, b)                   m ? a : b
- *   vec_scale(v, k) or vec_power(t)       for vec_exp; see simd/exp.h
+ *   vec_prefetch(p)                       asks for the cache line of p, which need not be readable
+ *   vec_scale(v, k)                       for vec_exp; see simd/exp.h. May be left out
+ *   vec_load_f32(p) vec_store_f32(p, v)   LANES f32 numbers (f64 only); rounded to nearest even
  *
  * and, except in simd/c.h, for products:
  *
@@ -23,10 +25,16 @@
  *   part_vec, TILE                        TILE reals: a vector, or part of one; with
  *   part_zero part_fill part_load part_store part_fma   as those of vec, and
  *   part_transpose(in, in_row, out)       lane i of out[j] = in[i][j] of TILE x TILE reals
- *   vec_prefetch(p)                       asks for the cache line of p, which need not be readable
  *   VEC_STRIP_ROWS                        rows of a strip of 1, 2, 3 vectors whose sums fit in registers
  *   VEC_SPREAD_ROWS                       best rows of a strip of spread vectors
- *   PEAK_CHAINS                           sums that fill the register file */
+ *   PEAK_CHAINS                           sums that fill the register file
+ *
+ * Vectors are those of GCC and Clang, or reals, so + - * / work on them. This header adds, for all instruction sets:
+ *
+ *   vec_bits                              LANES integers as wide as a real; + - & | ^ << >> work on them
+ *   vec_bits_of(v) vec_of_bits(b)         the representation of each lane, and back
+ *   vec_abs(v) vec_copy_sign(v, s)        |v|; |v| with the sign of s
+ *   vec_power(t)                          2^k, where the integer k stands in the lowest bits of t */
 #ifndef TARTAN_SIMD_SIMD_H
 #define TARTAN_SIMD_SIMD_H
 
@@ -37,5 +45,32 @@
 #define SIMD_TEXT(x)     #x
 #define SIMD_HEADER(isa) SIMD_TEXT(isa.h)
 #include SIMD_HEADER(TARTAN_I_ISA)
+
+#include <string.h>
+
+#ifndef VEC_BITS
+typedef real_bits vec_bits __attribute__((vector_size(sizeof(vec))));
+#endif
+#define REAL_SIGN ((real_bits)1 << (8 * sizeof(real) - 1))
+
+static inline vec_bits vec_bits_of(vec v) {
+    vec_bits bits;
+    memcpy(&bits, &v, sizeof bits);
+    return bits;
+}
+static inline vec vec_of_bits(vec_bits bits) {
+    vec v;
+    memcpy(&v, &bits, sizeof v);
+    return v;
+}
+static inline vec vec_abs(vec v) {
+    return vec_of_bits(vec_bits_of(v) & ~REAL_SIGN);
+}
+static inline vec vec_copy_sign(vec v, vec sign) {
+    return vec_of_bits((vec_bits_of(v) & ~REAL_SIGN) | (vec_bits_of(sign) & REAL_SIGN));
+}
+static inline vec vec_power(vec t) {
+    return vec_of_bits((vec_bits_of(t) << REAL_FRACTION_BITS) + vec_bits_of(vec_fill(1)));
+}
 
 #endif

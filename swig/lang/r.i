@@ -16,6 +16,7 @@
 %{
 #include "elements.h"
 #include "interrupt.h"
+#include "operation.h"
 #include "product.h"
 #define TARTAN_RAISE(status) tartan_r_raise(status)
 #define TARTAN_NOTHING R_NilValue
@@ -199,6 +200,8 @@ SEXP tartan_r_result_from(SEXP place, SEXP start, SEXP name);
 SEXP tartan_r_result_value(SEXP made);
 SEXP tartan_r_new_array(SEXP dim);
 SEXP tartan_r_duplicate(SEXP x);
+SEXP tartan_r_run(SEXP op, SEXP inputs, SEXP options, SEXP returns);
+SEXP tartan_r_decimal(SEXP numbers);
 SEXP tartan_r_rounded(SEXP numbers, SEXP dtype);
 SEXP tartan_r_spmm(SEXP a, SEXP b, SEXP c, SEXP gates, double alpha, double beta, int32_t side, int32_t op);
 SEXP tartan_r_product(SEXP x, SEXP y, int32_t verb);

@@ -88,7 +88,7 @@ std::string refusal(const tartan_cuda_conv_filter_gradient &p, const tartan_cuda
 }
 
 std::string chosen(const tartan_cuda_conv_filter_gradient &p, const tartan_cuda_chip &chip = kHopper) {
-    const tartan_cuda_kernels &table = tartan_cuda_conv_filter_gradient_kernels;
+    const tartan_cuda_kernels &table = *tartan_cuda_kernels_of(TARTAN_OP_CONV_FILTER_GRADIENT);
     return table.rows[tartan_cuda_choose(&table, &chip, &p)].name;
 }
 

@@ -80,7 +80,7 @@ struct Operands {
     }
     Asked<tartan_cuda_conv> asked() const && = delete;
     Asked<tartan_cuda_conv> asked() const & {
-        Asked<tartan_cuda_conv> a(&tartan_cuda_conv_kernels);
+        Asked<tartan_cuda_conv> a(tartan_cuda_kernels_of(TARTAN_OP_CONV));
         a.p = problem();
         return a;
     }

@@ -301,19 +301,19 @@ class OnDevice {
   public:
     OnDevice(const tartan_matrix *m, bool filled) {
         bytes = (size_t)(m->layout->blocks * tartan_i_block_elements(m) * tartan_dtype_bytes(m->dtype));
-        EXPECT_EQ(cudaSuccess, cudaMalloc(&blocks.values, bytes + 1));
-        EXPECT_EQ(cudaSuccess, filled ? cudaMemcpy(blocks.values, m->values, bytes, cudaMemcpyHostToDevice)
-                                      : cudaMemset(blocks.values, 0xff, bytes));
+        EXPECT_EQ(cudaSuccess, cudaMalloc(&matrix.values, bytes + 1));
+        EXPECT_EQ(cudaSuccess, filled ? cudaMemcpy(matrix.values, m->values, bytes, cudaMemcpyHostToDevice)
+                                      : cudaMemset(matrix.values, 0xff, bytes));
         EXPECT_EQ(cudaSuccess, cudaDeviceSynchronize()); // the queue's stream does not wait for it
-        blocks.dtype = m->dtype, blocks.order = m->block_order, blocks.layout = m->layout;
+        matrix.dtype = m->dtype, matrix.block_order = m->block_order, matrix.layout = m->layout;
     }
-    ~OnDevice() { cudaFree(blocks.values); }
+    ~OnDevice() { cudaFree(matrix.values); }
     void expect_values_of(const tartan_matrix *m) const {
         std::vector<char> got(bytes);
-        ASSERT_CUDA(cudaMemcpy(got.data(), blocks.values, bytes, cudaMemcpyDeviceToHost));
+        ASSERT_CUDA(cudaMemcpy(got.data(), matrix.values, bytes, cudaMemcpyDeviceToHost));
         EXPECT_EQ(0, memcmp(got.data(), m->values, bytes));
     }
-    tartan_cuda_blocks blocks = {};
+    tartan_matrix matrix = {};
     size_t bytes;
 };
 
@@ -332,9 +332,9 @@ TEST_F(CudaDevice, BlocksAreCastGatheredAndMeasured) {
         ASSERT_OK(tartan_matrix_fill_normal(context.get(), from.get(), 1, i));
         ASSERT_OK(tartan_matrix_cast(context.get(), from.get(), dtypes[i / 4 % 4], i / 8 % 2, &raw));
         const Matrix cast(raw);
-        const OnDevice there(from.get(), true), got(cast.get(), false);
-        tartan_cuda_block_copy copy = {};
-        copy.to = got.blocks, copy.from = there.blocks;
+        OnDevice there(from.get(), true), got(cast.get(), false);
+        tartan_op_block_copy copy = {};
+        copy.to = &got.matrix, copy.from = &there.matrix;
         ASSERT_OK(tartan_cuda_block_copy_plain("test", queue, &copy));
         ASSERT_CUDA(cudaStreamSynchronize(queue->stream));
         got.expect_values_of(cast.get());
@@ -347,8 +347,8 @@ TEST_F(CudaDevice, BlocksAreCastGatheredAndMeasured) {
         ASSERT_CUDA(cudaMemcpy(sources_there, sources.data(), sources.size() * sizeof(int64_t),
                                cudaMemcpyHostToDevice));
         ASSERT_CUDA(cudaDeviceSynchronize());
-        const OnDevice result(transposed.get(), false);
-        copy.to = result.blocks, copy.sources = sources_there, copy.transposed = true;
+        OnDevice result(transposed.get(), false);
+        copy.to = &result.matrix, copy.sources = sources_there, copy.transpose = true;
         ASSERT_OK(tartan_cuda_block_copy_plain("test", queue, &copy));
         ASSERT_CUDA(cudaStreamSynchronize(queue->stream));
         result.expect_values_of(transposed.get());
@@ -358,7 +358,10 @@ TEST_F(CudaDevice, BlocksAreCastGatheredAndMeasured) {
                                             layout->blocks));
         double *norms_there = nullptr;
         ASSERT_CUDA(cudaMalloc(&norms_there, norms.size() * sizeof(double) + 1));
-        const tartan_cuda_block_norms measure = {there.blocks, TARTAN_NORM_MAX, norms_there, false};
+        tartan_array norms_array = {};
+        norms_array.data = norms_there;
+        tartan_op_block_norms measure = {};
+        measure.matrix = &there.matrix, measure.norm = TARTAN_NORM_MAX, measure.norms = &norms_array;
         ASSERT_OK(tartan_cuda_block_norms_plain("test", queue, &measure));
         ASSERT_CUDA(cudaStreamSynchronize(queue->stream));
         ASSERT_CUDA(

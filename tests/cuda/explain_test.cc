@@ -40,7 +40,7 @@ std::string text_of(const tartan_cuda_kernels &kernels, const tartan_cuda_chip &
 }
 
 std::string spmm_text(const tartan_cuda_chip &chip, const tartan_cuda_spmm &p) {
-    return text_of(tartan_cuda_spmm_kernels, chip, p);
+    return text_of(*tartan_cuda_kernels_of(TARTAN_OP_SPMM), chip, p);
 }
 
 bool has(const std::string &text, const std::string &part) {
@@ -92,7 +92,7 @@ bool supports(void *, const tartan_op *, const char **) {
 tartan_status explain(const tartan_context *context, const tartan_op *op, tartan_i_text *text) {
     tartan_cuda_spmm p;
     PASS(tartan_cuda_spmm_of(&tartan_i_host, context, &op->spmm, &p));
-    tartan_cuda_explain(&tartan_i_host, &tartan_cuda_spmm_kernels, &kHopper, &p, text);
+    tartan_cuda_explain(&tartan_i_host, tartan_cuda_kernels_of(TARTAN_OP_SPMM), &kHopper, &p, text);
     return text->status;
 }
 
@@ -141,23 +141,23 @@ TEST(CudaExplain, SaysThatNothingElseCan) {
     p.pair[0].k = 64;
     p.pair[0].batch.entries = 1;
     p.pair[0].x = p.pair[0].y = {nullptr, TARTAN_F32, 0, 64, 1};
-    const std::string sddmm = text_of(tartan_cuda_sddmm_kernels, kHopper, p);
+    const std::string sddmm = text_of(*tartan_cuda_kernels_of(TARTAN_OP_SDDMM), kHopper, p);
     EXPECT_TRUE(has(sddmm, "\"kernel\": \"sddmm_plain\"")) << sddmm;
     EXPECT_TRUE(has(sddmm, "tf32, which the context does not allow")) << sddmm;
 }
 
 TEST(CudaExplain, DescribesOperationsOfOneKernel) {
-    const tartan_cuda_block_copy p = {};
+    const tartan_op_block_copy p = {};
     EXPECT_EQ("\"kernel\": \"block_copy_plain\", \"why\": \"no other kernel can do it\", \"refused\": [], "
               "\"expected_tflops\": null",
-              text_of(tartan_cuda_block_copy_kernels, kHopper, p));
+              text_of(*tartan_cuda_kernels_of(TARTAN_OP_BLOCK_COPY), kHopper, p));
 }
 
 TEST(CudaExplain, SaysThatNoKernelCan) {
     const tartan_cuda_kernel never = {
         "never", [](const tartan_cuda_chip *, const void *) { return "only on Sundays"; }, nullptr, nullptr,
         nullptr};
-    const tartan_cuda_kernels table = {1, &never};
+    const tartan_cuda_kernels table = {1, &never, nullptr};
     EXPECT_EQ(
         "\"kernel\": null, \"why\": \"no kernel can do it\", \"refused\": [{\"kernel\": \"never\", \"why\": "
         "\"only on Sundays\"}], \"expected_tflops\": null",
@@ -168,7 +168,7 @@ TEST(CudaExplain, KeepsTheFailureOfItsText) {
     const tartan_cuda_spmm p = square_spmm(TARTAN_F64);
     const auto explained = [&] { // the text is its owner's, whatever came of it
         tartan_i_text text = {};
-        tartan_cuda_explain(&tartan_i_host, &tartan_cuda_spmm_kernels, &kHopper, &p, &text);
+        tartan_cuda_explain(&tartan_i_host, tartan_cuda_kernels_of(TARTAN_OP_SPMM), &kHopper, &p, &text);
         tartan_i_free(text.data);
         return text.status;
     };

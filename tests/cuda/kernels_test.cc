@@ -19,8 +19,8 @@ struct Table {
     const tartan_cuda_kernels *kernels;
 };
 const Table kTables[] = {
-#define TABLE(NAME, name) {#name, &tartan_cuda_##name##_kernels},
-    TARTAN_CUDA_OPERATIONS(TABLE)
+#define TABLE(NAME, name) {#name, tartan_cuda_kernels_of(TARTAN_OP_##NAME)},
+    TARTAN_I_OPERATIONS(TABLE)
 #undef TABLE
 };
 
@@ -32,7 +32,7 @@ template <int kRate> double rated(const void *) {
     return kRate;
 }
 int chosen(std::initializer_list<tartan_cuda_kernel> rows, int problem) {
-    const tartan_cuda_kernels table = {(int32_t)rows.size(), rows.begin()};
+    const tartan_cuda_kernels table = {(int32_t)rows.size(), rows.begin(), nullptr};
     return tartan_cuda_choose(&table, &kHopper, &problem);
 }
 const tartan_cuda_kernel kAny = {"any", nullptr, rated<1>, nullptr, nullptr},
@@ -45,6 +45,7 @@ const tartan_cuda_kernel kAny = {"any", nullptr, rated<1>, nullptr, nullptr},
 TEST(CudaKernels, EveryRowLaunchesTheKernelOfItsName) {
     std::set<std::string> names;
     for (const Table &table : kTables) {
+        ASSERT_NE(nullptr, table.kernels) << table.operation;
         EXPECT_GE(table.kernels->count, 1) << table.operation;
         for (int32_t i = 0; i < table.kernels->count; i++) {
             const tartan_cuda_kernel &row = table.kernels->rows[i];
@@ -54,6 +55,32 @@ TEST(CudaKernels, EveryRowLaunchesTheKernelOfItsName) {
             EXPECT_EQ(row.name, last_launch());
         }
     }
+}
+
+// Operations without a maker are their own problems; the others have one in the room.
+TEST(CudaKernels, TheProblemIsTheOperationOrInTheRoom) {
+    const tartan_context context = {};
+    tartan_cuda_problem room;
+    const void *problem = nullptr;
+    tartan_op op = {};
+    op.kind = TARTAN_OP_COMPARE;
+    ASSERT_OK(tartan_cuda_problem_of(&tartan_i_host, &context, &op, &room, &problem));
+    EXPECT_EQ(&op.compare, problem);
+    EXPECT_FALSE(room.nothing);
+    double number = 2;
+    int64_t zero = 0;
+    tartan_array x = {};
+    EXPECT_OK(tartan_array_init(&number, TARTAN_F64, 0, nullptr, nullptr, &x));
+    op.kind = TARTAN_OP_POINT1;
+    op.point1.x = op.point1.y = &x;
+    op.point1.row = 3;
+    ASSERT_OK(tartan_cuda_problem_of(&tartan_i_host, &context, &op, &room, &problem));
+    EXPECT_EQ(&room, problem);
+    EXPECT_FALSE(room.nothing);
+    EXPECT_EQ(3, room.points.row);
+    EXPECT_OK(tartan_array_init(nullptr, TARTAN_F64, 1, &zero, nullptr, &x));
+    ASSERT_OK(tartan_cuda_problem_of(&tartan_i_host, &context, &op, &room, &problem));
+    EXPECT_TRUE(room.nothing);
 }
 
 // So every problem has a kernel.

@@ -339,8 +339,8 @@ TEST(CudaTune, RatesFollowTheModel) {
     EXPECT_LT(thin.rate("spmm_wgmma"), 25);
     // Rates are positive and finite for whatever is run.
     for (const int64_t n : {0, 1, 100})
-        for (int32_t i = 0; i < tartan_cuda_spmm_kernels.count; i++) {
-            const std::string kernel = tartan_cuda_spmm_kernels.rows[i].name;
+        for (int32_t i = 0; i < tartan_cuda_kernels_of(TARTAN_OP_SPMM)->count; i++) {
+            const std::string kernel = tartan_cuda_kernels_of(TARTAN_OP_SPMM)->rows[i].name;
             const double rate = Spmm(TARTAN_F32, 16, n).rate(kernel);
             EXPECT_TRUE(rate >= 0 && rate < 1000) << kernel << " " << n << " " << rate;
         }

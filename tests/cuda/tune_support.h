@@ -52,7 +52,7 @@ template <typename Problem> struct Asked {
 
 // A square product of density 10% with everything in the best order.
 struct Spmm : Asked<tartan_cuda_spmm> {
-    Spmm(int32_t dtype, int32_t block, int64_t n = 4096) : Asked(&tartan_cuda_spmm_kernels) {
+    Spmm(int32_t dtype, int32_t block, int64_t n = 4096) : Asked(tartan_cuda_kernels_of(TARTAN_OP_SPMM)) {
         p.dtype = dtype;
         p.m = p.k = 4096;
         p.n = n;
@@ -78,7 +78,7 @@ struct Spmm : Asked<tartan_cuda_spmm> {
 };
 
 struct Sddmm : Asked<tartan_cuda_sddmm> {
-    Sddmm(int32_t dtype, int32_t block) : Asked(&tartan_cuda_sddmm_kernels) {
+    Sddmm(int32_t dtype, int32_t block) : Asked(tartan_cuda_kernels_of(TARTAN_OP_SDDMM)) {
         p.dtype = p.s_dtype = dtype;
         p.m = p.n = 4096;
         p.heads = 1;
@@ -117,11 +117,11 @@ template <typename Problem> struct Attention : Asked<Problem> {
 };
 struct Forward : Attention<tartan_cuda_attention_forward> {
     Forward(int32_t dtype, int32_t block_q, int32_t block_k, int64_t d = 128)
-        : Attention(&tartan_cuda_attention_forward_kernels, dtype, block_q, block_k, d) {}
+        : Attention(tartan_cuda_kernels_of(TARTAN_OP_ATTENTION_FORWARD), dtype, block_q, block_k, d) {}
 };
 struct Backward : Attention<tartan_cuda_attention_backward> {
     Backward(int32_t dtype, int32_t block_q, int32_t block_k, int64_t d = 128)
-        : Attention(&tartan_cuda_attention_backward_kernels, dtype, block_q, block_k, d) {
+        : Attention(tartan_cuda_kernels_of(TARTAN_OP_ATTENTION_BACKWARD), dtype, block_q, block_k, d) {
         p.out_grad = p.in.q;
     }
 };

@@ -346,7 +346,10 @@ TEST_F(Device, ARefusedCaseIsNotRun) {
 TEST_F(Device, AnOperationThatIsNotThereIsRefused) {
     static tartan_backend poor;
     poor = *tartan_plugin_get(&tartan_i_host);
-    poor.growth_score = nullptr;
+    poor.supports = [](void *, const tartan_op *op, const char **out_reason) {
+        *out_reason = "it does not have this operation";
+        return op->kind != TARTAN_OP_GROWTH_SCORE;
+    };
     tartan_i_backend_install(TARTAN_CUDA, &poor);
     const Context other = open_context("cuda:1");
     const tartan_shape shape = {16, 16, 4, 4, 1};

@@ -7,6 +7,7 @@
 #   run.sh bench attention [option...]                   its rows of attention
 #   run.sh bench attention-cpu [option...]               attention on this machine's CPU (tests/cpu/attention.py)
 #   run.sh bench conv|sbnet [option...]                  convolutions on the GPU (conv_bench.py)
+#   run.sh bench points [option...]                      element-wise functions and norms (points_bench.py)
 #   run.sh bench conv-cpu|sbnet-cpu [option...]          and on this machine's CPU
 #   run.sh bench calls                                   what a call costs from Python beside torch.matmul, with verdicts
 #   run.sh carry                                         on the machine that built the tree: copies the shared libraries it
@@ -50,7 +51,7 @@ use_carried() {
 
 ready() {
     local plugin
-    [ -e "$TARTAN_LIBRARY" ] || lacking "no ${TARTAN_LIBRARY#"$TARTAN_ROOT"/}; build the tree first (./run demo)"
+    [ -e "$TARTAN_LIBRARY" ] || lacking "no ${TARTAN_LIBRARY#"$TARTAN_ROOT"/}; build the tree first (./run cuda)"
     plugin=$(find "$TARTAN_BUILD/cuda" -name 'libtartan_cuda.so*' -print -quit 2>/dev/null || true)
     [ -n "$plugin" ] || lacking "no CUDA plug-in (libtartan_cuda.so) in ${TARTAN_BUILD#"$TARTAN_ROOT"/}; build it with ./run cuda"
     TARTAN_PLUGIN_PATH=$(dirname "$plugin")
@@ -134,6 +135,9 @@ bench() {
     "$python" -c 'import torch' 2>/dev/null || lacking "$python has no PyTorch; TARTAN_GPU_PYTHON names one that has"
     if [ "${1-}" = conv ] || [ "${1-}" = sbnet ]; then
         exec env -u PYTHONPATH "$python" tests/gpu/conv_bench.py "$@" --device cuda
+    fi
+    if [ "${1-}" = points ]; then
+        exec env -u PYTHONPATH "$python" tests/gpu/points_bench.py "${@:2}"
     fi
     if [ "${1-}" = calls ]; then
         calls "$python"

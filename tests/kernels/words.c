@@ -3,7 +3,10 @@
 
 #include "simd/simd.h"
 
+#include "simd/erf.h"
 #include "simd/exp.h"
+#include "simd/expm1.h"
+#include "simd/log.h"
 
 #define EACH(word, value)                                                                                    \
     case word:                                                                                               \
@@ -31,6 +34,12 @@ static void run(int word, int64_t n, const void *a, const void *b, const void *c
         EACH(WORD_SUM, vec_fill(vec_sum(x)))
         EACH(WORD_LARGEST, vec_fill(vec_largest(x)))
         EACH(WORD_EXP, vec_exp(x))
+        EACH(WORD_EXPM1, vec_expm1(x))
+        EACH(WORD_LOG, vec_log(x))
+        EACH(WORD_TANH, vec_tanh(x))
+        EACH(WORD_ERF, vec_erf(x))
+        EACH(WORD_SIGMOID, vec_sigmoid(x))
+        EACH(WORD_NORMAL, vec_normal(x))
     }
 }
 

@@ -18,7 +18,13 @@ enum {
     WORD_MASK,   /* bit i of bits 0x5a5a... ? a : b, bits shifted by the number of the vector */
     WORD_SUM,    /* in all lanes */
     WORD_LARGEST,
-    WORD_EXP,
+    WORD_EXP, /* functions, each with an error of its own, from here on */
+    WORD_EXPM1,
+    WORD_LOG,
+    WORD_TANH,
+    WORD_ERF,
+    WORD_SIGMOID,
+    WORD_NORMAL,
     WORDS,
 };
 

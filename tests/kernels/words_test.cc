@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // Every word of the vector vocabulary of every instruction set does what simd/simd.h says.
-#include "tables.h"
+#include "exp_error.h"
+#include "points_bound.h"
 
 extern "C" {
 #include "words.h"
@@ -138,25 +139,119 @@ TEST(Words, FirstLanesAloneAreTouched) {
     check_first<double>();
 }
 
-template <typename T> void check_exp() {
-    std::mt19937_64 random(7);
-    const size_t n = 65536;
-    std::vector<T> x(n), want(n), got(n);
-    for (T &value : x) value = any_number<T>(random);
+// ---- Functions ----
+
+struct Function {
+    int word;
+    const char *name;
+    double units; // documented in docs/numerics.md
+    double (*wide)(double);
+    long double (*wider)(long double);
+};
+#define WIDE(expression)                                                                                     \
+    [](double x) { return (double)(expression); }, [](long double x) { return (long double)(expression); }
+const Function kFunctions[] = {
+    {WORD_EXP, "exp", 1, WIDE(std::exp(x))},
+    {WORD_EXPM1, "expm1", 1.25, WIDE(std::expm1(x))},
+    {WORD_LOG, "log", 1, WIDE(std::log(x))},
+    {WORD_TANH, "tanh", 1, WIDE(std::tanh(x))},
+    {WORD_ERF, "erf", 1.25, WIDE(std::erf(x))},
+    {WORD_SIGMOID, "sigmoid", 2.5, WIDE(x > 0 ? 1 / (1 + std::exp(-x)) : std::exp(x) / (1 + std::exp(x)))},
+    {WORD_NORMAL, "normal", 5, WIDE(wide_normal(x))},
+};
+
+template <typename T> long double exact(const Function &f, T x) {
+    return sizeof(T) == 4 ? (long double)f.wide((double)x) : f.wider((long double)x);
+}
+
+template <typename T> std::vector<T> by_all(const Function &f, const std::vector<T> &x) {
     const std::vector<const words *> all = vocabularies<T>();
-    all[0]->run(WORD_EXP, (int64_t)n, x.data(), x.data(), x.data(), want.data());
+    std::vector<T> want(x.size()), got(x.size());
+    all[0]->run(f.word, (int64_t)x.size(), x.data(), x.data(), x.data(), want.data());
     for (const words *v : all) {
-        v->run(WORD_EXP, (int64_t)n, x.data(), x.data(), x.data(), got.data());
-        for (size_t i = 0; i < n; i++)
-            ASSERT_TRUE(std::memcmp(&want[i], &got[i], sizeof(T)) == 0 ||
-                        (std::isnan(want[i]) && std::isnan(got[i])))
-                << "exp(" << x[i] << ")";
+        v->run(f.word, (int64_t)x.size(), x.data(), x.data(), x.data(), got.data());
+        for (size_t i = 0; i < x.size(); i++)
+            if (std::memcmp(&want[i], &got[i], sizeof(T)) != 0 &&
+                !(std::isnan(want[i]) && std::isnan(got[i]))) {
+                ADD_FAILURE() << f.name << '(' << x[i] << ") is " << got[i] << " and " << want[i];
+                return want;
+            }
+    }
+    return want;
+}
+
+template <typename T> double worst_of(const Function &f, const std::vector<T> &x) {
+    const std::vector<T> got = by_all(f, x);
+    double worst = 0;
+    for (size_t i = 0; i < x.size(); i++) {
+        const long double want = exact(f, x[i]);
+        const double found =
+            units(std::signbit(got[i]) ? -got[i] : got[i], std::signbit(got[i]) ? -want : want);
+        EXPECT_LE(found, f.units) << f.name << '(' << x[i] << ") is " << got[i];
+        worst = std::max(worst, found);
+    }
+    return worst;
+}
+
+template <typename T> void check_functions() {
+    if (!has_wide<T>()) return;
+    for (const Function &f : kFunctions) {
+        std::mt19937_64 random(7);
+        std::vector<T> x(rounds(1u << 16) / 16 * 16);
+        for (T &value : x) value = any_number<T>(random);
+        worst_of(f, x);
+        double worst = 0;
+        for (double size : {0x1p-8, 1.5, 10., 45., 750.}) {
+            std::uniform_real_distribution<double> uniform(-size, size);
+            for (T &value : x) value = (T)uniform(random);
+            worst = std::max(worst, worst_of(f, x));
+        }
+        testing::Test::RecordProperty(f.name, std::to_string(worst));
     }
 }
 
-TEST(Words, ExpIsTheSameInAll) {
-    check_exp<float>();
-    check_exp<double>();
+TEST(Words, FunctionsAreTheSameInAllAndPrecise) {
+    check_functions<float>();
+    check_functions<double>();
+}
+
+// All sizes of f32.
+TEST(Words, FunctionsOfALargeSampleOfF32) {
+    std::vector<float> x(1 << 15);
+    for (const Function &f : kFunctions)
+        for (uint64_t bits = 0; bits < uint64_t(1) << 32;) {
+            for (float &one : x) one = f32_of_bits((uint32_t)bits), bits += 8191 * (uint64_t)share;
+            worst_of(f, x);
+        }
+}
+
+template <typename T> void check_ends() {
+    using Limits = std::numeric_limits<T>;
+    const T inf = (T)INFINITY, tiny = Limits::denorm_min();
+    struct {
+        int function;
+        T x, want;
+    } const cases[] = {
+        {1, inf, inf},     {1, -inf, -1},     {1, -(T)0, -(T)0}, {1, tiny, tiny}, {1, -tiny, -tiny},
+        {2, inf, inf},     {2, 0, -inf},      {2, -(T)0, -inf},  {2, 1, 0},       {3, inf, 1},
+        {3, -inf, -1},     {3, -(T)0, -(T)0}, {3, -tiny, -tiny}, {4, inf, 1},     {4, -inf, -1},
+        {4, -(T)0, -(T)0}, {5, inf, 1},       {5, -inf, 0},      {5, 0, (T)0.5},  {6, inf, 1},
+        {6, -inf, 0},      {6, 0, (T)0.5},
+    };
+    for (const auto &c : cases) {
+        const std::vector<T> got = by_all(kFunctions[c.function], std::vector<T>(16, c.x));
+        EXPECT_EQ(0, std::memcmp(&c.want, got.data(), sizeof c.want))
+            << kFunctions[c.function].name << c.x << got[0];
+    }
+    for (const Function &f : kFunctions)
+        for (T x : {(T)NAN, -(T)NAN}) EXPECT_TRUE(std::isnan(by_all(f, std::vector<T>(16, x))[0])) << f.name;
+    for (T x : {-tiny, (T)-1, Limits::lowest(), -inf})
+        EXPECT_TRUE(std::isnan(by_all(kFunctions[2], std::vector<T>(16, x))[0])) << x;
+}
+
+TEST(Words, FunctionsAtTheEnds) {
+    check_ends<float>();
+    check_ends<double>();
 }
 
 } // namespace

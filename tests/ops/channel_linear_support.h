@@ -3,6 +3,7 @@
 #ifndef TARTAN_TESTS_CHANNEL_LINEAR_SUPPORT_H
 #define TARTAN_TESTS_CHANNEL_LINEAR_SUPPORT_H
 
+#include "channel_linear_calls.h"
 #include "conv_support.h"
 
 namespace tartan_test {
@@ -21,13 +22,13 @@ struct Linear {
     const tartan_array *gains() const { return has_gain ? &gain.array : nullptr; }
     const tartan_array *biases() const { return has_bias ? &bias.array : nullptr; }
     tartan_status forward(tartan_context *c, tartan_array *to) const {
-        return tartan_channel_linear(c, conv.get(), in_size.empty() ? nullptr : in_size.data(),
+        return channel_linear(c, conv.get(), in_size.empty() ? nullptr : in_size.data(),
                                      (int64_t)in_size.size(), &x.array, gains(), biases(), options().c_str(),
                                      to);
     }
     tartan_status backward(tartan_context *c, tartan_array *to_x, tartan_array *to_gain,
                            tartan_array *to_bias) const {
-        return tartan_channel_linear_gradient(c, conv.get(), in_size.empty() ? nullptr : in_size.data(),
+        return channel_linear_gradient(c, conv.get(), in_size.empty() ? nullptr : in_size.data(),
                                               (int64_t)in_size.size(), &x.array, gains(), biases(),
                                               &y_grad.array, options().c_str(), to_x, to_gain, to_bias);
     }

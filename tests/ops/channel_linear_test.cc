@@ -135,7 +135,7 @@ TEST(ChannelLinear, IsTheLastStepOfAConvolution) {
                                       nullptr, nullptr, nullptr, &plain.array));
         ASSERT_OK(tartan_conv_forward(own.get(), conv.get(), filter.get(), &x.array, options, &gain.array,
                                       &bias.array, nullptr, nullptr, &y.array));
-        ASSERT_OK(tartan_channel_linear(own.get(), conv.get(), size, 2, &plain.array, &gain.array,
+        ASSERT_OK(channel_linear(own.get(), conv.get(), size, 2, &plain.array, &gain.array,
                                         &bias.array, options, &plain.array));
         EXPECT_EQ(y.memory(), plain.memory()) << options;
     }
@@ -146,9 +146,9 @@ TEST(ChannelLinear, NothingToDo) {
     gain_grad.set(0, 7), gain_grad.set(1, 7), gain_grad.set(2, 7);
     const Context own = open_context(1);
     EXPECT_OK(
-        tartan_channel_linear(own.get(), nullptr, nullptr, 0, &x.array, nullptr, nullptr, nullptr, &y.array));
+        channel_linear(own.get(), nullptr, nullptr, 0, &x.array, nullptr, nullptr, nullptr, &y.array));
     for (const Dense *none : {&x, &flat}) {
-        ASSERT_OK(tartan_channel_linear_gradient(own.get(), nullptr, nullptr, 0, &none->array, nullptr,
+        ASSERT_OK(channel_linear_gradient(own.get(), nullptr, nullptr, 0, &none->array, nullptr,
                                                  nullptr, &none->array, nullptr, nullptr, &gain_grad.array,
                                                  nullptr));
         for (int i = 0; i < 3; i++) EXPECT_EQ(0, gain_grad.get(i));
@@ -163,35 +163,35 @@ TEST(ChannelLinear, Refusals) {
         five(TARTAN_F32, {2, 6, 5, 6}), eight(TARTAN_F8E4M3, {2, 6}), half(TARTAN_F16, {2, 6, 5, 7});
     const auto run = [&](const tartan_conv *c, const int64_t *in, int64_t n, const tartan_array *g,
                          const char *options = nullptr) {
-        return tartan_channel_linear(cpu(), c, in, n, &x.array, g, nullptr, options, &y.array);
+        return channel_linear(cpu(), c, in, n, &x.array, g, nullptr, options, &y.array);
     };
     const Dense before = y;
     EXPECT_FAILS(
         HANDLE, "context is NULL",
-        tartan_channel_linear(nullptr, nullptr, nullptr, 0, &x.array, nullptr, nullptr, nullptr, &y.array));
+        channel_linear(nullptr, nullptr, nullptr, 0, &x.array, nullptr, nullptr, nullptr, &y.array));
     EXPECT_FAILS(
         HANDLE, "x is NULL",
-        tartan_channel_linear(cpu(), nullptr, nullptr, 0, nullptr, nullptr, nullptr, nullptr, &y.array));
+        channel_linear(cpu(), nullptr, nullptr, 0, nullptr, nullptr, nullptr, nullptr, &y.array));
     EXPECT_FAILS(
         HANDLE, "y is NULL",
-        tartan_channel_linear(cpu(), nullptr, nullptr, 0, &x.array, nullptr, nullptr, nullptr, nullptr));
+        channel_linear(cpu(), nullptr, nullptr, 0, &x.array, nullptr, nullptr, nullptr, nullptr));
     EXPECT_FAILS(HANDLE, "conv is ", run((const tartan_conv *)(const void *)x.array.data, size, 2, nullptr));
-    EXPECT_FAILS(SHAPE, "x has shape [6], expected [n, channels, ...]",
-                 tartan_channel_linear(cpu(), nullptr, nullptr, 0, &flat.array, nullptr, nullptr, nullptr,
+    EXPECT_FAILS(SHAPE, "x has shape [6], expected [n, channels, rest...]",
+                 channel_linear(cpu(), nullptr, nullptr, 0, &flat.array, nullptr, nullptr, nullptr,
                                        &flat.array));
     EXPECT_FAILS(DTYPE, "x is of float8_e4m3fn",
-                 tartan_channel_linear(cpu(), nullptr, nullptr, 0, &eight.array, nullptr, nullptr, nullptr,
+                 channel_linear(cpu(), nullptr, nullptr, 0, &eight.array, nullptr, nullptr, nullptr,
                                        &eight.array));
     EXPECT_FAILS(
         DTYPE, "y is of float16, expected float32",
-        tartan_channel_linear(cpu(), nullptr, nullptr, 0, &x.array, nullptr, nullptr, nullptr, &half.array));
+        channel_linear(cpu(), nullptr, nullptr, 0, &x.array, nullptr, nullptr, nullptr, &half.array));
     EXPECT_FAILS(DTYPE, "gain is of float64, expected float32", run(nullptr, nullptr, 0, &wide.array));
-    EXPECT_FAILS(SHAPE, "gain has shape [1, 6], expected [6] (channels of x)",
+    EXPECT_FAILS(SHAPE, "gain or bias has a row for each edge class, expected conv",
                  run(nullptr, nullptr, 0, &rows.array));
-    EXPECT_FAILS(SHAPE, "gain has shape [2, 6, 5, 7], expected [6]", run(nullptr, nullptr, 0, &x.array));
+    EXPECT_FAILS(SHAPE, "gain has shape [2, 6, 5, 7], expected [channels] or [classes, channels]", run(nullptr, nullptr, 0, &x.array));
     EXPECT_FAILS(
         SHAPE, "y has shape [2, 6, 5, 6], expected [2, 6, 5, 7] (that of x)",
-        tartan_channel_linear(cpu(), nullptr, nullptr, 0, &x.array, nullptr, nullptr, nullptr, &five.array));
+        channel_linear(cpu(), nullptr, nullptr, 0, &x.array, nullptr, nullptr, nullptr, &five.array));
     EXPECT_FAILS(SHAPE, "in_size is given without conv", run(nullptr, size, 2, nullptr));
     EXPECT_FAILS(SHAPE, "in_size is NULL, expected the lengths", run(conv.get(), nullptr, 0, &rows.array));
     EXPECT_FAILS(SHAPE, "", run(conv.get(), small, 2, nullptr));
@@ -200,7 +200,7 @@ TEST(ChannelLinear, Refusals) {
     EXPECT_FAILS(SHAPE, "x has shape [2, 6, 5, 7], expected that of the convolution's output for in_size",
                  run(conv.get(), other, 2, nullptr));
     const Context scratch = open_context(1);
-    EXPECT_OK(tartan_channel_linear(scratch.get(), conv.get(), size, 2, &x.array, &rows.array, nullptr,
+    EXPECT_OK(channel_linear(scratch.get(), conv.get(), size, 2, &x.array, &rows.array, nullptr,
                                     nullptr,
                                     &y.array)); // without padding there is one class
     y = before;
@@ -214,21 +214,21 @@ TEST(ChannelLinear, Refusals) {
     one.shape[0] = 1;
     EXPECT_FAILS(
         ARGUMENT, "y ",
-        tartan_channel_linear(cpu(), nullptr, nullptr, 0, &one, nullptr, nullptr, nullptr, &shifted));
+        channel_linear(cpu(), nullptr, nullptr, 0, &one, nullptr, nullptr, nullptr, &shifted));
     const auto gradient = [&](tartan_array *x_grad, tartan_array *gain_grad, tartan_array *bias_grad) {
-        return tartan_channel_linear_gradient(cpu(), nullptr, nullptr, 0, &x.array, &gain.array, nullptr,
+        return channel_linear_gradient(cpu(), nullptr, nullptr, 0, &x.array, &gain.array, nullptr,
                                               &half.array, nullptr, x_grad, gain_grad, bias_grad);
     };
     EXPECT_FAILS(DTYPE, "y_grad is of float16, expected float32", gradient(&y.array, nullptr, nullptr));
     const auto own = [&](tartan_array *x_grad, tartan_array *gain_grad, tartan_array *bias_grad) {
-        return tartan_channel_linear_gradient(cpu(), nullptr, nullptr, 0, &x.array, &gain.array, nullptr,
+        return channel_linear_gradient(cpu(), nullptr, nullptr, 0, &x.array, &gain.array, nullptr,
                                               &y.array, nullptr, x_grad, gain_grad, bias_grad);
     };
     EXPECT_FAILS(ARGUMENT, "x_grad", own(&x.array, nullptr, nullptr));
     EXPECT_FAILS(ARGUMENT, "x_grad", own(&y.array, nullptr, nullptr));
     EXPECT_FAILS(ARGUMENT, "gain_grad", own(nullptr, &gain.array, nullptr));
     EXPECT_FAILS(ARGUMENT, "bias_grad", own(nullptr, &flat.array, &flat.array));
-    EXPECT_FAILS(SHAPE, "gain_grad has shape [1, 6], expected [6]", own(nullptr, &rows.array, nullptr));
+    EXPECT_FAILS(SHAPE, "gain or bias has a row for each edge class", own(nullptr, &rows.array, nullptr));
     EXPECT_FAILS(DTYPE, "bias_grad is of float64, expected float32", own(nullptr, nullptr, &wide.array));
     EXPECT_EQ(before.memory(), y.memory()) << "a refused call wrote";
 }
@@ -241,14 +241,14 @@ TEST(ChannelLinear, EveryAllocationCanFail) {
     {
         BRUTAL(in_new_context(2,
                               [&](tartan_context *c) {
-                                  return tartan_channel_linear(c, conv.get(), size, 2, &x.array, &gain.array,
+                                  return channel_linear(c, conv.get(), size, 2, &x.array, &gain.array,
                                                                nullptr, nullptr, &y.array);
                               }),
                (void)0);
     }
     BRUTAL(in_new_context(2,
                           [&](tartan_context *c) {
-                              return tartan_channel_linear_gradient(
+                              return channel_linear_gradient(
                                   c, conv.get(), size, 2, &x.array, &gain.array, nullptr, &x.array, nullptr,
                                   &y.array, &gain_grad.array, &bias_grad.array);
                           }),

@@ -88,11 +88,24 @@ TEST(GateGradient, SameBitsForKernelsAndThreads) {
 }
 
 TEST(GateGradient, SurvivesEveryFailedAllocation) {
-    Context context = open_context(2);
     const Gates p = Gates::make(4);
     Matrix to = p.copy();
     Dense sums = p.out;
-    BRUTAL(p.run(context.get(), to.get(), &sums), p.check(to.get(), sums));
+    BRUTAL(in_new_context(2, [&](tartan_context *context) { return p.run(context, to.get(), &sums); }),
+           p.check(to.get(), sums));
+}
+
+TEST(GateGradient, ASecondCallNeedsNoMemory) {
+    const Context context = open_context(2);
+    const Gates p = Gates::make(4);
+    Matrix first = p.copy(), second = p.copy();
+    Dense sums = p.out;
+    ASSERT_OK(p.run(context.get(), first.get(), &sums));
+    tartan_i_memory_fail_at(0);
+    const tartan_status status = p.run(context.get(), second.get(), &sums);
+    tartan_i_memory_fail_at(-1);
+    ASSERT_OK(status);
+    p.check(second.get(), sums);
 }
 
 TEST(GateGradient, Refusals) {

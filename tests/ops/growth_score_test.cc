@@ -137,10 +137,21 @@ TEST(GrowthScore, WhatIsNotFiniteBecomesZero) {
 }
 
 TEST(GrowthScore, SurvivesEveryFailedAllocation) {
-    Context context = open_context(2);
     Growth p = Growth::make(3);
     Dense got = p.score;
-    BRUTAL(p.run(context.get(), &got), p.check(got));
+    BRUTAL(in_new_context(2, [&](tartan_context *context) { return p.run(context, &got); }), p.check(got));
+}
+
+TEST(GrowthScore, ASecondCallNeedsNoMemory) {
+    const Context context = open_context(2);
+    Growth p = Growth::make(3);
+    Dense first = p.score, second = p.score;
+    ASSERT_OK(p.run(context.get(), &first));
+    tartan_i_memory_fail_at(0);
+    const tartan_status status = p.run(context.get(), &second);
+    tartan_i_memory_fail_at(-1);
+    ASSERT_OK(status);
+    p.check(second);
 }
 
 TEST(GrowthScore, Refusals) {

@@ -3,6 +3,7 @@
 #ifndef TARTAN_TESTS_RESIDUAL_SUPPORT_H
 #define TARTAN_TESTS_RESIDUAL_SUPPORT_H
 
+#include "channel_linear_calls.h"
 #include "conv_support.h"
 
 extern "C" {
@@ -63,7 +64,7 @@ struct Unit {
         const UnitOperands o = operands();
         for (int64_t i = 0; i < x.elements(); i++) from.set(i, x.get(i));
         if (preactivate) {
-            EXPECT_OK(tartan_channel_linear(context, nullptr, nullptr, 0, &from.array, o.x_gain, o.x_bias,
+            EXPECT_OK(channel_linear(context, nullptr, nullptr, 0, &from.array, o.x_gain, o.x_bias,
                                             "relu=1", &from.array));
         }
         Dense *images[] = {&from, &on_b, &on_c, &y};

@@ -32,7 +32,7 @@ function channel_linear!(y::Dense, x::Dense; gain = nothing, bias = nothing, rel
     T = gate_type(eltype(x))
     classes_in_order() do
         Raw.tartan_channel_linear(
-            call_context(context, x, y), c, n, input(order, x, "x", Wide), real_input(as_lists, gain, "gain", T),
+            call_context(context, x, y, gain, bias), c, n, input(order, x, "x", Wide), real_input(as_lists, gain, "gain", T),
             real_input(as_lists, bias, "bias", T), linear_options(relu, bias_first), output(order, y, "y", output_type(eltype(x))))
     end
     return y
@@ -59,7 +59,7 @@ function channel_linear_gradient(x::Dense, y_grad::Dense; gain = nothing, bias =
     written(factor, name) = factor === nothing ? nothing : output(as_lists, factor, name, T)
     classes_in_order() do
         Raw.tartan_channel_linear_gradient(
-            call_context(context, x, y_grad), c, n, input(order, x, "x", Wide), real_input(as_lists, gain, "gain", T),
+            call_context(context, x, y_grad, gain, bias), c, n, input(order, x, "x", Wide), real_input(as_lists, gain, "gain", T),
             real_input(as_lists, bias, "bias", T), input(order, y_grad, "y_grad", output_type(eltype(x))),
             linear_options(relu, bias_first), output(order, result.x, "x_grad", eltype(x)), written(result.gain, "gain_grad"),
             written(result.bias, "bias_grad"))

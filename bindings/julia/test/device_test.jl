@@ -301,6 +301,14 @@ end
         @test to_host(to_device(x, context)) == X
         g = ForeignArray(to_device(ones(Float32, nblocks(A)), context))
         @test to_host(spmm!(DeviceArray{Float32}(context, 21, 3), D, x; gates = g)) == A * X
+        # Arrays of channel_linear without a context take that of gain or bias.
+        factor, images = Float32.(1:3), exact(Float32, 5, 3, 2)
+        of_device, foreign = to_device(factor, context), ForeignArray(to_device(images, context))
+        for terms in ((gain = factor,), (bias = factor,))
+            far = map(_ -> of_device, terms)
+            @test to_host(channel_linear(foreign; far...).memory) == channel_linear(images; terms...)
+            @test to_host(channel_linear_gradient(foreign, foreign; far...).x.memory) == channel_linear_gradient(images, images; terms...).x
+        end
         @test refuses(() -> A * x, :unsupported)
         DUMMY && @test refuses(() -> Context("cuda:1") |> c -> spmm!(y, to_device(A, c), x), :unsupported)
     end

@@ -29,27 +29,34 @@ static tartan_status scatter(const tartan_py_operands_of *with) {
 }
 
 static tartan_status linear(const tartan_py_operands_of *with) {
-    return tartan_channel_linear(with->context, with->handles[0], with->nsizes > 0 ? with->sizes : NULL,
-                                 with->nsizes, with->inputs[0], with->inputs[1], with->inputs[2],
-                                 with->texts[0], with->outputs[0]);
+    const tartan_channel_linear_arguments given = {
+        .conv = with->handles[0],
+        .in_size = with->nsizes > 0 ? with->sizes : NULL,
+        .nin_size = with->nsizes,
+        .x = with->inputs[0],
+        .gain = with->inputs[1],
+        .bias = with->inputs[2],
+        .options = with->texts[0],
+        .y = with->outputs[0],
+    };
+    return tartan_channel_linear(with->context, &given);
 }
 
 static tartan_status linear_gradient(const tartan_py_operands_of *with) {
-    return tartan_channel_linear_gradient(
-        with->context, with->handles[0], with->nsizes > 0 ? with->sizes : NULL, with->nsizes, with->inputs[0],
-        with->inputs[2], with->inputs[3], with->inputs[1], with->texts[0], with->outputs[0], with->outputs[1],
-        with->outputs[2]);
-}
-
-static tartan_status normalize(const tartan_py_operands_of *with) {
-    return tartan_conv_normalize(with->context, with->handles[0], with->matrices[0], with->inputs[0],
-                                 with->number, with->matrices[1]);
-}
-
-static tartan_status normalize_gradient(const tartan_py_operands_of *with) {
-    return tartan_conv_normalize_gradient(with->context, with->handles[0], with->matrices[0], with->inputs[0],
-                                          with->number, with->matrices[1], with->matrices[2],
-                                          with->outputs[0]);
+    const tartan_channel_linear_gradient_arguments given = {
+        .conv = with->handles[0],
+        .in_size = with->nsizes > 0 ? with->sizes : NULL,
+        .nin_size = with->nsizes,
+        .x = with->inputs[0],
+        .gain = with->inputs[2],
+        .bias = with->inputs[3],
+        .y_grad = with->inputs[1],
+        .options = with->texts[0],
+        .x_grad = with->outputs[0],
+        .gain_grad = with->outputs[1],
+        .bias_grad = with->outputs[2],
+    };
+    return tartan_channel_linear_gradient(with->context, &given);
 }
 
 static tartan_status residual(const tartan_py_operands_of *with) {
@@ -121,19 +128,6 @@ static const tartan_py_operation operations[] = {
      .images = 1,
      .names = {{"tartan_residual_forward", "residual_unit"}, {"y", "out"}},
      .run = residual},
-    {.name = "normalize",
-     .handles = {"conv"},
-     .matrices = {"filter", "out"},
-     .inputs = {"gain"},
-     .names = {{"tartan_conv_normalize", "normalize"}},
-     .run = normalize},
-    {.name = "normalize_gradient",
-     .handles = {"conv"},
-     .matrices = {"filter", "out_grad", "filter_grad"},
-     .inputs = {"gain"},
-     .outputs = {"gain_grad"},
-     .names = {{"tartan_conv_normalize_gradient", "normalize_gradient"}},
-     .run = normalize_gradient},
 };
 
 const tartan_py_operation *tartan_py_operation_named(PyObject *name) {

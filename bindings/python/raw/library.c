@@ -190,10 +190,12 @@ PyObject *tartan_py_torch_living(PyObject *tensor) {
     return living;
 }
 
-/* Whether the array has the dtype and the strides. */
-static bool is_laid_out(const tartan_array *array, int32_t dtype, const int64_t *strides) {
-    return array->dtype == dtype &&
-           memcmp(array->strides, strides, (size_t)array->ndim * sizeof *strides) == 0;
+/* Whether the array has the dtype, shape and strides. */
+static bool is_laid_out(const tartan_array *array, int ndim, const int64_t *shape, int32_t dtype,
+                        const int64_t *strides) {
+    const size_t bytes = (size_t)ndim * sizeof *strides;
+    return array->dtype == dtype && array->ndim == ndim && memcmp(array->shape, shape, bytes) == 0 &&
+           memcmp(array->strides, strides, bytes) == 0;
 }
 
 PyObject *tartan_py_torch_empty(PyObject *like, const tartan_array *array, int ndim, const int64_t *shape,
@@ -209,7 +211,7 @@ PyObject *tartan_py_torch_empty(PyObject *like, const tartan_array *array, int n
         strides[axes[i]] = step;
         step *= shape[axes[i]] > 1 ? shape[axes[i]] : 1;
     }
-    if (array != NULL && is_laid_out(array, dtype, strides))
+    if (array != NULL && is_laid_out(array, ndim, shape, dtype, strides))
         return PyObject_CallOneArg(torch.empty_like, like);
     PyObject *made = NULL, *where = PyObject_GetAttr(like, device);
     PyObject *lengths = tuple_of(ndim, shape), *steps = tuple_of(ndim, strides);

@@ -244,52 +244,6 @@ static PyObject *growth_score(PyObject *module, PyObject *const *arguments, Py_s
     return result;
 }
 
-/* ---- tartan.gate_gradient ---- */
-
-static const char *const gradient_names[][2] = {{"tartan_gate_gradient", "gate_gradient"}, {NULL, NULL}};
-
-static PyObject *gate_gradient_in(tartan_py_call *call, PyObject *const *arguments, tartan_py_matrix *w,
-                                  tartan_py_matrix *dw) {
-    tartan_py_part *gates = NULL;
-    tartan_py_facts a;
-    if (tartan_py_matrix_use(call, arguments[0], "w", w) ||
-        tartan_py_matrix_use(call, arguments[1], "dw", dw) ||
-        (!tartan_py_is_none(arguments[2]) && tartan_py_handle_write(dw->handle, call->function, "dw")) ||
-        tartan_py_facts_of(w->pointer, &a) ||
-        (!tartan_py_is_none(arguments[2]) &&
-         (gates = tartan_py_call_add(call, arguments[2], "gates")) == NULL) ||
-        tartan_py_call_choose(call, arguments[3], w, dw) || tartan_py_call_matrix(call, w) ||
-        tartan_py_call_matrix(call, dw) || (gates != NULL && tartan_py_call_gates(call, gates)))
-        return NULL;
-    const int32_t sums = a.dtype == TARTAN_F64 ? TARTAN_F64 : TARTAN_F32;
-    tartan_py_part *result = tartan_py_call_result(call, gates, 1, &a.blocks, sums, false);
-    if (result == NULL || tartan_py_call_enter(call)) return NULL;
-    tartan_status status;
-    Py_BEGIN_ALLOW_THREADS;
-    status = tartan_gate_gradient(call->pointer, w->pointer, gates == NULL ? NULL : &gates->borrow.array,
-                                  dw->pointer, &result->borrow.array);
-    Py_END_ALLOW_THREADS;
-    if (tartan_py_call_leave(call, status, gradient_names)) return NULL;
-    return tartan_py_call_give(result, gates);
-}
-
-/* gate_gradient(w, dw, gates, context) */
-static PyObject *gate_gradient(PyObject *module, PyObject *const *arguments, Py_ssize_t count) {
-    (void)module;
-    if (count != 4) {
-        PyErr_Format(PyExc_TypeError, "gate_gradient takes 4 arguments, %zd were given", count);
-        return NULL;
-    }
-    tartan_py_call call;
-    tartan_py_matrix w = {0}, dw = {0};
-    tartan_py_call_open(&call, "gate_gradient");
-    PyObject *result = gate_gradient_in(&call, arguments, &w, &dw);
-    tartan_py_matrix_leave(&w);
-    tartan_py_matrix_leave(&dw);
-    tartan_py_call_close(&call);
-    return result;
-}
-
 /* ---- For Python ---- */
 
 static PyObject *use_python(PyObject *module, PyObject *arguments, PyObject *options) {
@@ -322,7 +276,6 @@ static PyMethodDef functions[] = {
     {"spmm", (PyCFunction)(void (*)(void))tartan_py_spmm, METH_FASTCALL, NULL},
     {"sddmm", (PyCFunction)(void (*)(void))sddmm, METH_FASTCALL, NULL},
     {"growth_score", (PyCFunction)(void (*)(void))growth_score, METH_FASTCALL, NULL},
-    {"gate_gradient", (PyCFunction)(void (*)(void))gate_gradient, METH_FASTCALL, NULL},
     {"exchange_queue", tartan_py_exchange_queue, METH_O,
      "Device type, device and current stream of a tensor whose type has DLPack's exchange interface, else "
      "None."},

@@ -12,7 +12,8 @@
 True
 """
 
-from tartan import _raw
+from tartan import _operations, _raw
+from tartan._operations import *  # noqa: F403  # isort: split
 from tartan._attention import attention, attention_bias_gradient, attention_gradient, from_flex_attention
 from tartan._block_mask import BlockMask
 from tartan._call import to_device
@@ -44,12 +45,11 @@ from tartan._io import Collection, File, load, load_all, save
 from tartan._join import block_array, block_diag, hstack, kron, vstack
 from tartan._layout import Layout
 from tartan._layout_facts import Bandwidth, RowSpread
-from tartan._linalg import checksum, explain, gate_gradient, growth_score, sddmm, spmm
+from tartan._linalg import checksum, explain, growth_score, sddmm, spmm
 from tartan._matrix import BlockMatrix
 from tartan._patterns import patterns, reverse_cuthill_mckee
 from tartan._residual import residual_unit
 from tartan._sequences import packed
-from tartan._softmax import attention_merge, block_softmax, block_softmax_gradient
 from tartan._transposed import TransposedMatrix
 from tartan._verify import verify
 from tartan._windows import window_gather, window_scatter, windows_for_conv
@@ -67,10 +67,12 @@ __all__ = [
     "DTypeError", "DeviceArray", "DeviceError", "File", "FileError", "FormatError", "HandleError", "HandleTypeError",
     "InternalError", "Layout", "LayoutError", "NotFoundError", "OutOfMemoryError", "RowSpread", "ShapeError",
     "SizeOverflowError", "TartanError", "TransposedMatrix", "UnsupportedError", "VersionError", "attention",
-    "attention_bias_gradient", "attention_gradient", "attention_merge", "block_array", "block_diag", "block_softmax", "block_softmax_gradient",
+    "attention_bias_gradient", "attention_gradient", "block_array", "block_diag",
     "channel_linear", "channel_linear_gradient",
-    "checksum", "cpu_kernels", "default_context", "explain", "from_flex_attention", "gate_gradient",
+    "checksum", "cpu_kernels", "default_context", "explain", "from_flex_attention",
     "growth_score", "hstack", "info", "kron", "load", "load_all", "packed",
     "patterns", "residual_unit", "reverse_cuthill_mckee", "save", "sddmm", "spmm", "to_device", "verify", "vstack", "window_gather",
     "window_scatter", "windows_for_conv",
 ]  # fmt: skip
+__all__ += _operations.__all__
+__all__.sort()

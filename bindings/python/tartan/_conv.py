@@ -17,6 +17,7 @@ from tartan._errors import ArgumentError, ArgumentTypeError, HandleTypeError
 from tartan._layout import Layout
 from tartan._layout import handle_of as layout_handle
 from tartan._matrix import BlockMatrix
+from tartan._operations import conv_normalize, conv_normalize_gradient
 from tartan._windows import Numbers, Sizes, array_like, text_of
 
 _torch: Any = None  # the module for PyTorch's gradients, once they are recorded
@@ -268,31 +269,18 @@ class BlockConv(ConvFacts):
         array([[0.6, 0.8],
                [0. , 1. ]])
         """
-        matrix = self._filter(filter)
-        made = _raw.image_operation(
-            "normalize", (self._handle,), (matrix, self._maker(matrix) if out is None else out), (gain,), (), (), (),
-            epsilon, 0, False, False, context,
-        )  # fmt: skip
-        result: BlockMatrix = made[0] if out is None else out
-        return result
+        return conv_normalize(self, self._filter(filter), gain=gain, epsilon=epsilon, out=out, context=context)
 
     def normalize_gradient(
         self, filter: Any, out_grad: Any, gain: Any = None, *, epsilon: float = 1e-12, context: ContextLike = None
     ) -> tuple[BlockMatrix, Any]:
         """The gradients of `filter` and `gain` (None if there is none), given that of the result of `normalize`."""
-        matrix, grad = self._filter(filter), self._filter(out_grad)
-        gain = None if gain is None else array_like(gain, "gain")
-        gain_grad, filter_grad = _raw.image_operation(
-            "normalize_gradient", (self._handle,), (matrix, grad, self._maker(matrix)), (gain,),
-            (None if gain is None else 0,), (), (), epsilon, 0, False, False, context,
-        )  # fmt: skip
-        return filter_grad, gain_grad
+        found = conv_normalize_gradient(
+            self, self._filter(filter), self._filter(out_grad), gain=gain, epsilon=epsilon, context=context
+        )
+        return found.filter, found.gain
 
     # ---- Parts ----
-
-    def _maker(self, like: BlockMatrix) -> Any:
-        """Makes a matrix on the layout of filters, once the context is known."""
-        return lambda _, context: BlockMatrix.zeros(self._layout, like.dtype_name, context=context)
 
     def _result_shape(self, x: Any, size: Optional[Sizes], name: str) -> tuple[int, ...]:
         shape = tuple(x.shape)

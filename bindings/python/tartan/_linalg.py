@@ -106,14 +106,6 @@ def _in_dtypes(factors: Any, name: str, code: int, casting: str) -> Any:
     return in_dtype(factors, name, code, casting)
 
 
-def gate_gradient(w: BlockMatrix, dw: BlockMatrix, gates: Any = None, *, context: ContextLike = None) -> Any:
-    """The gradient with respect to gates, ``sum(dw * w)`` of each block. If `gates` is given, `dw` is then
-    multiplied by them in place."""
-    check_matrix(w, "w")
-    check_matrix(dw, "dw")
-    return _raw.gate_gradient(w, dw, gates, context)
-
-
 def growth_score(
     x: Any, y: Any, block: Block, *, norm: str = "max", scale: float = 1.0, beta: float = 0.0,
     out: Any = None, context: ContextLike = None,

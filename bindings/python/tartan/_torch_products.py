@@ -12,6 +12,7 @@ from tartan import _raw
 from tartan._errors import ArgumentError, ArgumentTypeError
 from tartan._layout import Layout
 from tartan._matrix import BlockMatrix, check_matrix
+from tartan._operations import gate_gradient
 
 
 class _Product(torch.autograd.Function):  # type: ignore[misc, unused-ignore]
@@ -62,7 +63,7 @@ class _Product(torch.autograd.Function):  # type: ignore[misc, unused-ignore]
             each = gates if not ctx.needs_input_grad[2] else None
             _raw.sddmm(sums, x, y, alpha, 0.0, each, context, None)
             if ctx.needs_input_grad[2]:
-                found = _raw.gate_gradient(matrix, sums, gates, context)
+                found = gate_gradient(matrix, sums, gates=gates, context=context)
                 found = torch.from_numpy(found) if isinstance(found, np.ndarray) else torch.from_dlpack(found)
                 grads[2] = found.to(gates)
         if not ctx.needs_input_grad[1]:

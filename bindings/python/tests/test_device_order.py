@@ -203,7 +203,7 @@ def test_memory_that_is_freed_while_we_work(rng, contexts, kind):
         del w
         tartan.sddmm(up, [kind(b), kind(b)], [kind(b.T), kind(b.T)], context=contexts[1])
         tartan.growth_score(kind(b), kind(b.T), 8, context=contexts[2])
-        tartan.gate_gradient(up, up.copy(), kind(np.ones(a.blocks)), context=contexts[2])
+        tartan.gate_gradient(up, up.copy(), gates=kind(np.ones(a.blocks)), context=contexts[2])
     assert Memory.unordered == 0 and not Array.exports
 
 

@@ -127,7 +127,7 @@ def test_closing_what_other_threads_use(rng):
         calls = [
             (lambda: spmm(a, b), wanted),
             (lambda: spmm(a, b, context=context), wanted),
-            (lambda: (tartan.sddmm(s, x, y), tartan.gate_gradient(a, s, gates), a.T @ b, layout.T, a.values, a.copy()), None),
+            (lambda: (tartan.sddmm(s, x, y), tartan.gate_gradient(a, s, gates=gates), a.T @ b, layout.T, a.values, a.copy()), None),
         ]
         threads = [threading.Thread(target=work, args=args) for args in calls]
         for t in threads:

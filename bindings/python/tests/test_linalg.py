@@ -134,7 +134,7 @@ def test_gate_gradient(rng):
     dw.values[:] = rng.standard_normal(dw.values.shape)
     before, gates = dw.values.copy(), rng.standard_normal(w.blocks)
     np.testing.assert_allclose(tartan.gate_gradient(w, dw), (w.values * before).sum((1, 2)), rtol=1e-12)
-    tartan.gate_gradient(w, dw, gates)
+    tartan.gate_gradient(w, dw, gates=gates)
     np.testing.assert_allclose(dw.values, before * gates[:, None, None])
 
 

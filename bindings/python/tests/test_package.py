@@ -35,6 +35,7 @@ MODULES = [
     "._matrix",
     "._matrix_facts",
     "._matrix_fill",
+    "._operations",
     "._patterns",
     "._product",
     "._queue",

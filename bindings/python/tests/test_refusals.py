@@ -172,7 +172,7 @@ def test_read_only_outputs(a):
     for write in (frozen.fill_identity, lambda: frozen.setdiag(1), lambda: frozen.fill_normal(), lambda: frozen.block.__setitem__((0, 0), 1),
                   lambda: frozen.__setitem__((0, 0), 1.0), lambda: tartan.sddmm(frozen, np.ones((12, 2)), np.ones((2, 8))),
                   lambda: frozen.scatter(a, np.arange(4)), lambda: frozen.__imul__(2), lambda: frozen.fill_orthogonal(),
-                  lambda: tartan.gate_gradient(a, frozen, np.ones(4)), lambda: tartan.block_softmax(a, out=frozen)):  # fmt: skip
+                  lambda: tartan.gate_gradient(a, frozen, gates=np.ones(4)), lambda: tartan.block_softmax(a, out=frozen)):  # fmt: skip
         with pytest.raises(ValueError, match="read-only"):
             write()
     assert not frozen.values.flags.writeable and np.shares_memory(frozen.values, values) and frozen.nnz > 0

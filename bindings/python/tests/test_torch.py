@@ -47,7 +47,7 @@ def test_other_operations(rng):
     gates = torch.rand(a.blocks)
     assert torch.equal(spmm(a, y.T.contiguous(), gates=gates),
                        torch.from_numpy(spmm(a, y.T.numpy().copy(), gates=gates.numpy())))  # fmt: skip
-    gradient = tartan.gate_gradient(a, s, gates)
+    gradient = tartan.gate_gradient(a, s, gates=gates)
     assert isinstance(gradient, torch.Tensor) and gradient.shape == (a.blocks,)
     assert isinstance(tartan.gate_gradient(a, s), np.ndarray)
     score = tartan.growth_score(x, y, 8)

@@ -160,7 +160,7 @@ setMethod("show", "BlockMask", function(object) {
 .attention_options <- function(scale, causal, query_offset, causal_from, bias, dropout, seed, deterministic = TRUE) {
   number <- function(x, name) {
     if (!is.numeric(x) || length(x) != 1L) .fail("argument", "%s is %s, expected a number", name, .shown(x))
-    if (is.finite(x)) sprintf("%s=%.17g", name, x) else .fail("argument", "%s is %s, expected a finite number", name, .shown(x))
+    if (is.finite(x)) paste0(name, "=", tartan_r_decimal(x)) else .fail("argument", "%s is %s, expected a finite number", name, .shown(x))
   }
   whole <- function(x, name, least, usual) {
     if (identical(x, usual)) return(NULL)

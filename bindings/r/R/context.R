@@ -10,7 +10,7 @@
 # A handle of a context; the options are named numbers and texts.
 .new_context <- function(device, ...) {
   options <- list(...)
-  values <- vapply(options, function(x) if (is.numeric(x)) format(x, digits = 17, scientific = FALSE) else x, "")
+  values <- vapply(options, function(x) if (is.numeric(x)) tartan_r_decimal(x) else x, "")
   handle <- tartan_context_create(device, paste0(names(options), "=", values, collapse = " "))
   if (device == "cpu") tartan_r_let_interrupt(handle)
   handle

@@ -147,37 +147,6 @@ conv_values <- function(conv, filter) {
   .value(result)
 }
 
-# ---- Weight normalisation ----
-
-.gain_view <- function(gain, conv, dtype) {
-  if (is.null(gain)) return(NULL)
-  size <- .size_of(gain)
-  if (!identical(size, conv@channels[2L])) {
-    .fail("shape", "gain is %s, expected %.0f channels", .by(size), conv@channels[2L])
-  }
-  .factor_view(.operand(gain, "gain", .result_dtype(dtype)))
-}
-
-conv_normalize <- function(conv, filter, gain = NULL, epsilon = 1e-12) {
-  .expect_filter(filter, conv)
-  place <- .place(filter = filter, gain = gain)
-  result <- .matrix_of_zeros(place, conv@layout, filter@dtype)
-  tartan_conv_normalize(place, conv, filter, .gain_view(gain, conv, filter@dtype), epsilon, result)
-  result
-}
-
-conv_normalize_gradient <- function(conv, filter, grad, gain = NULL, epsilon = 1e-12) {
-  .expect_filter(filter, conv)
-  .expect_filter(grad, conv, "grad")
-  place <- .place(filter = filter, grad = grad, gain = gain)
-  result <- list(filter = .matrix_of_zeros(place, conv@layout, .result_dtype(filter@dtype)))
-  gain_grad <- if (!is.null(gain)) .result(place, conv@channels[2L], .result_dtype(filter@dtype))
-  tartan_conv_normalize_gradient(place, conv, filter, .gain_view(gain, conv, filter@dtype), epsilon, grad, result$filter,
-                                 gain_grad)
-  if (!is.null(gain)) result$gain <- .value(gain_grad)
-  result
-}
-
 # ---- The passes ----
 
 .expect_channels <- function(size, conv, side, name) {
@@ -304,69 +273,9 @@ conv_filter_gradient <- function(conv, x, y_grad, active = NULL, windows = NULL)
   .expect_conv_sizes(conv, x_size, y_size, "x", "y_grad")
   text <- .active_text(active, windows, y_size, dims)
   dtype <- .dtype_at(place, x)
-  filter_grad <- .matrix_of_zeros(place, conv@layout, .result_dtype(dtype))
+  filter_grad <- .matrix_of_zeros(place, conv@layout, dtype)
   tartan_conv_filter_gradient(place, conv, .image_view(.operand(x, "x", dtype), dims),
                               .image_view(.operand(y_grad, "y_grad", .dtype_at(place, y_grad)), dims), active, text, 0,
                               filter_grad)
   filter_grad
-}
-
-# ---- The last step alone ----
-
-# C's views of gain and bias, the convolution whose edge classes they may have, and the number of its spatial dimensions.
-.linear_inputs <- function(x, gain, bias, relu, bias_first, conv, size, dtype) {
-  found <- .size_of(x)
-  if (is.null(conv) != is.null(size)) .fail("argument", "only one of conv and size is given, expected both or none")
-  if (is.null(conv)) {
-    if (length(found) < 2L) .fail("shape", "x is %s, expected ... x channels x n", .by(found))
-    dims <- length(found) - 2L
-    given <- NULL
-    channels <- found[dims + 1L]
-  } else {
-    .expect(conv, "BlockConv", "conv")
-    dims <- length(conv@kernel)
-    full <- .image_size(x, dims, "x")
-    .expect_conv_sizes(conv, c(.spatial(size, dims, "size", 0), conv@channels[1L], full[dims + 2L]), full, "size", "x")
-    channels <- conv@channels[2L]
-    given <- c(.spatial(size, dims, "size", 0), if (conv@transposed) full[seq_len(dims)])
-  }
-  view <- function(factor, name) {
-    if (is.null(factor)) return(NULL)
-    n <- .size_of(factor)
-    classes <- if (length(n) == 2L && !is.null(conv)) max(1, conv_edge_classes(conv, size, if (conv@transposed) given[-seq_len(dims)]))
-    if (n[1L] != channels || (length(n) != 1L && !identical(n[2L], classes))) {
-      .fail("shape", "%s is %s, expected %.0f channels%s", name, .by(n), channels,
-            if (is.null(classes)) "" else sprintf(", or %.0f x %.0f with a column for each edge class", channels, classes))
-    }
-    .factor_view(.operand(factor, name, .result_dtype(dtype)))
-  }
-  list(dims = dims, size = given, gain = view(gain, "gain"), bias = view(bias, "bias"),
-       options = sprintf("relu=%d bias_first=%d", .flag(relu, "relu"), .flag(bias_first, "bias_first")))
-}
-
-channel_linear <- function(x, gain = NULL, bias = NULL, relu = FALSE, bias_first = FALSE, conv = NULL, size = NULL) {
-  place <- .place(x = x, gain = gain, bias = bias)
-  dtype <- .dtype_at(place, x)
-  given <- .linear_inputs(x, gain, bias, relu, bias_first, conv, size, dtype)
-  y <- .result(place, .size_of(x), dtype)
-  tartan_channel_linear(place, conv, given$size, .image_view(.operand(x, "x", dtype), given$dims), given$gain, given$bias,
-                        given$options, .image_view(y, given$dims))
-  .value(y)
-}
-
-channel_linear_gradient <- function(x, y_grad, gain = NULL, bias = NULL, relu = FALSE, bias_first = FALSE, conv = NULL,
-                                    size = NULL) {
-  place <- .place(x = x, y_grad = y_grad, gain = gain, bias = bias)
-  dtype <- .dtype_at(place, x)
-  .expect_like(y_grad, .size_of(x), "y_grad", "as x")
-  given <- .linear_inputs(x, gain, bias, relu, bias_first, conv, size, dtype)
-  out <- .result_dtype(dtype)
-  grads <- list(x = .result(place, .size_of(x), dtype))
-  if (!is.null(gain)) grads$gain <- .result(place, .size_of(gain), out)
-  if (!is.null(bias)) grads$bias <- .result(place, .size_of(bias), out)
-  tartan_channel_linear_gradient(place, conv, given$size, .image_view(.operand(x, "x", dtype), given$dims), given$gain,
-                                 given$bias, .image_view(.operand(y_grad, "y_grad", dtype), given$dims), given$options,
-                                 .image_view(grads$x, given$dims), if (!is.null(gain)) .factor_view(grads$gain),
-                                 if (!is.null(bias)) .factor_view(grads$bias))
-  lapply(grads, .value)
 }

@@ -5,7 +5,7 @@
 .r_words <- list(
   c("^in_size ", "size "), c("^options has '([a-z_]+)=(.*)', expected \\1 to be ", "\\1 is \\2, expected "),
   c("^options has ([a-z_]+), which needs causal=1", "\\1 is given, which needs causal = TRUE"),
-  c("\\bblock_mask\\b", "mask"), c("^bias (has shape .* \\(one slope for each head\\))", "slopes \\1"),
+  c("\\bblock_mask\\b", "mask"), c("\\bin_size\\b", "size"), c("has a row for each edge class", "has a column for each edge class"), c("^bias (has shape .* \\(one slope for each head\\))", "slopes \\1"),
   c("^bias has shape \\[([0-9]+), ([0-9]+)\\], expected \\[(.*), (an odd number of distances)\\]",
     "distance_bias has shape [\\2, \\1], expected [\\4, \\3]"),
   c("^bias has shape \\[([0-9]+), ([0-9]+)\\], expected \\[(.*), ([0-9]+)\\], a number for each block",
@@ -14,14 +14,29 @@
   c("^options has size and output", "size and output are given"),
   c(", but options has no preactivate=1", ", which needs preactivate = TRUE"))
 
+# Shapes in texts about the operations of the schema, in R's order: "[2, 3]" is 3 x 2. Of images the spatial lengths keep their order.
+.in_r_order <- function(message, images) {
+  found <- gregexpr("\\[[^]]*\\]", message)
+  regmatches(message, found) <- lapply(regmatches(message, found), function(shapes) vapply(shapes, function(shape) {
+    sizes <- strsplit(substr(shape, 2L, nchar(shape) - 1L), ", ", fixed = TRUE)[[1L]]
+    n <- length(sizes)
+    if (!n) return("one number")
+    sizes[sizes == "rest..."] <- "..."
+    paste(if (images && n > 2L) sizes[c(seq_len(n)[-(1:2)], 2L, 1L)] else rev(sizes), collapse = " x ")
+  }, ""))
+  gsub(" has shape ", " is ", message, fixed = TRUE)
+}
+
 # The C code calls this as well, with the text of tartan_last_error(), which begins with the name of a function of C: the
 # condition's call is the user's.
 .tartan_stop <- function(code, message) {
   what <- tolower(sub("^ERR_", "", tartan_status_name(code)))
   if (grepl("^tartan_[a-z0-9_]+: ", message)) {
     of_file <- startsWith(message, "tartan_file_") # the names in it are the user's
+    op <- .operations[[sub("^tartan_([a-z0-9_]+): .*", "\\1", message)]]
     message <- sub("^tartan_[a-z0-9_]+: ", "", message)
     if (!of_file) for (words in .r_words) message <- sub(words[1L], words[2L], message, perl = TRUE)
+    if (!is.null(op)) message <- .in_r_order(message, any(op$images))
   }
   stop(structure(list(message = message, call = .user_call(sys.nframe()), status = code),
                  class = c(paste0("tartan_error_", what), "tartan_error", "error", "condition")))
@@ -55,7 +70,8 @@
   if (is.null(x)) return("NULL")
   if (!is.atomic(x)) return(paste("an object of class", class(x)[1L]))
   first <- utils::head(as.vector(x), 6L)
-  text <- if (is.character(first)) encodeString(first, quote = "\"") else format(first, digits = 15L, trim = TRUE)
+  text <- if (is.character(first)) encodeString(first, quote = "\"")
+          else if (is.double(first)) tartan_r_decimal(first) else format(first, digits = 15L, trim = TRUE)
   long <- nchar(text) > 60L
   text[long] <- paste0(substr(text[long], 1L, 56L), "...", if (is.character(first)) "\"")
   if (length(x) == 1L) return(text)

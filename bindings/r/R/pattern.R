@@ -12,8 +12,8 @@ block_pattern <- function(pattern, dim, block = c(32, 32), ..., heads = 1, seed 
     }
     parameters[[name]] <- if (is.logical(value)) as.integer(value) else value
   }
-  text <- paste(names(parameters), vapply(parameters, format, "", digits = 15L, scientific = FALSE), sep = "=",
-                collapse = " ")
+  words <- vapply(parameters, function(value) if (is.numeric(value)) tartan_r_decimal(value) else as.character(value), "")
+  text <- paste(names(parameters), words, sep = "=", collapse = " ")
   if (is.null(seed) && !.draws(.string(pattern, "pattern"))) seed <- 0
   .new_layout(tartan_layout_from_pattern(.frame(dim, block, heads), .string(pattern, "pattern"),
                                          if (length(parameters)) text, .seed(seed)))

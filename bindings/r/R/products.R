@@ -32,15 +32,6 @@ sddmm <- function(s, x, y, alpha = 1, beta = 0, gates = NULL, transpose_x = FALS
   result
 }
 
-gate_gradient <- function(w, dw, gates = NULL) {
-  place <- .place(w = w, dw = dw, gates = gates)
-  .expect_any_matrix(w, "w")
-  result <- .matrix_copy(dw, "dw")
-  gradient <- .result(place, block_count(w), .result_dtype(w@dtype))
-  tartan_gate_gradient(place, w, gates, result, gradient)
-  list(gates = .value(gradient), dw = result)
-}
-
 growth_score <- function(x, y, block = c(32, 32), norm = c("max", "l2"), scale = 1, score = NULL,
                          beta = if (is.null(score)) 0 else 1) {
   norm <- .constant(norm, .norms[c("max", "l2")], "norm")

@@ -49,7 +49,7 @@
 }
 
 # A copy of a matrix, to be changed in place; a zero matrix on a layout.
-.matrix_copy <- function(x, name) {
+.matrix_copy <- function(x, name = "x") {
   .expect_any_matrix(x, name)
   place <- .place(x = x)
   if (is.null(place)) return(.new_matrix(x@layout, tartan_r_duplicate(x@values), x@dtype, x@Dimnames))
@@ -59,6 +59,9 @@
   if (is.null(place)) return(.new_matrix(layout, .zero_values(layout, dtype), dtype, names))
   .device_matrix_around(layout, .value(.result(place, c(layout@frame[3:4], block_count(layout)), dtype)), names)
 }
+
+# For the C code: the same on a device; `of` is list(place, layout, dtype, names).
+.new_result_matrix <- function(of) .matrix_of_zeros(of[[1L]], of[[2L]], of[[3L]], if (is.null(of[[4L]])) .no_names else of[[4L]])
 
 # A matrix around a DeviceArray that nobody else uses.
 .device_matrix_around <- function(layout, values, names = .no_names) {

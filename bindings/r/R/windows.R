@@ -128,7 +128,7 @@ windows_for_conv <- function(image, kernel, stride = 1, size = NULL, output = NU
   if (!is.numeric(tolerance) || length(tolerance) != 1L || !is.finite(tolerance)) {
     .fail("argument", "tolerance is %s, expected a finite number", .shown(tolerance))
   }
-  sprintf("pool=%s tolerance=%.17g", pool, tolerance)
+  paste0("pool=", pool, " tolerance=", tartan_r_decimal(tolerance))
 }
 
 active_windows <- function(mask, windows, pool = c("max", "average"), tolerance = 0, context = NULL, capacity = NULL) {

@@ -174,8 +174,8 @@ static void expect_inside(const tartan_array *array, double held, const char *na
         tartan_r_fail(TARTAN_ERR_SHAPE, "%s has %.0f bytes, expected %.0f", name, held, (last + 1) * bytes);
 }
 
-static tartan_array *describe(SEXP data, int32_t dtype, int32_t ndim, const int64_t *shape,
-                              const int64_t *strides, const char *name, tartan_array *out) {
+tartan_array *tartan_r_describe(SEXP data, int32_t dtype, int32_t ndim, const int64_t *shape,
+                                const int64_t *strides, const char *name, tartan_array *out) {
     tartan_array memory;
     double held = memory_of(data, dtype, name, &memory);
     tartan_r_check(tartan_array_init(memory.data, dtype, ndim, shape, strides, out));
@@ -188,7 +188,7 @@ static tartan_array *describe(SEXP data, int32_t dtype, int32_t ndim, const int6
 tartan_array *tartan_r_view(const tartan_r_dense *x, int turned, const char *name, tartan_array *out) {
     int64_t shape[TARTAN_MAX_NDIM], strides[TARTAN_MAX_NDIM];
     int32_t ndim = shape_of(x, 2, turned, shape, strides);
-    return describe(x->data, x->dtype, ndim, shape, strides, name, out);
+    return tartan_r_describe(x->data, x->dtype, ndim, shape, strides, name, out);
 }
 
 static tartan_array *view_of_list(SEXP x, const char *name, tartan_array *out) {
@@ -200,7 +200,7 @@ static tartan_array *view_of_list(SEXP x, const char *name, tartan_array *out) {
     expect_ndim(nshape, name);
     if (nshape != nstrides)
         tartan_r_fail(TARTAN_ERR_SHAPE, "%s has a shape and strides of different length", name);
-    return describe(VECTOR_ELT(x, 0), dtype, (int32_t)nshape, shape, strides, name, out);
+    return tartan_r_describe(VECTOR_ELT(x, 0), dtype, (int32_t)nshape, shape, strides, name, out);
 }
 
 tartan_array *tartan_r_array(SEXP x, const char *name, tartan_array *out) {
@@ -211,7 +211,7 @@ tartan_array *tartan_r_array(SEXP x, const char *name, tartan_array *out) {
     tartan_r_take_dense(x, name, &dense);
     int64_t shape[TARTAN_MAX_NDIM], strides[TARTAN_MAX_NDIM];
     int32_t ndim = shape_of(&dense, 1, 0, shape, strides);
-    return describe(dense.data, dense.dtype, ndim, shape, strides, name, out);
+    return tartan_r_describe(dense.data, dense.dtype, ndim, shape, strides, name, out);
 }
 
 tartan_array *tartan_r_arrays(SEXP x, const char *name, int64_t *out_count) {
@@ -315,7 +315,7 @@ static void whole(const tartan_r_dense *x, const char *name, tartan_array *out) 
         strides[i] = stride;
         stride *= x->dim[i];
     }
-    describe(x->data, x->dtype, x->ndim, x->dim, strides, name, out);
+    tartan_r_describe(x->data, x->dtype, x->ndim, x->dim, strides, name, out);
 }
 
 void tartan_r_copy_dense(SEXP place, const tartan_r_dense *x, tartan_r_dense *out) {

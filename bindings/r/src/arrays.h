@@ -29,6 +29,10 @@ SEXP tartan_r_finish(const tartan_r_dense *x);
  * `turned`. */
 tartan_array *tartan_r_view(const tartan_r_dense *x, int turned, const char *name, tartan_array *out);
 
+/* The library's view of doubles, raw bytes of another dtype or a DeviceArray. */
+tartan_array *tartan_r_describe(SEXP data, int32_t dtype, int32_t ndim, const int64_t *shape,
+                                const int64_t *strides, const char *name, tartan_array *out);
+
 /* Arguments of the generated functions: a double vector, matrix or array, a DeviceArray, or list(data, dtype,
  * shape, strides), a view of a double or raw vector or a DeviceArray. */
 tartan_array *tartan_r_array(SEXP x, const char *name, tartan_array *out);

@@ -302,7 +302,8 @@ static SEXP join(SEXP x, const char *name, SEXP place, const char **first) {
 
 static void expect_on_device(SEXP x, const char *name, SEXP place) {
     tartan_r_class class = tartan_r_class_of(x);
-    if (x == R_NilValue || class == TARTAN_R_LAYOUT) return;
+    if (x == R_NilValue || class == TARTAN_R_LAYOUT || class == TARTAN_R_BLOCK_MASK || class == TARTAN_R_CONV)
+        return;
     if (class < TARTAN_R_DEVICE_MATRIX || class > TARTAN_R_DEVICE_ARRAY)
         tartan_r_fail(TARTAN_ERR_UNSUPPORTED,
                       "%s is in R's memory, but other operands are on %s: move it there with to_device()",
@@ -314,7 +315,11 @@ static int is_list(SEXP x) {
 }
 
 SEXP tartan_r_place(SEXP operands) {
-    SEXP names = Rf_getAttrib(operands, R_NamesSymbol), place = R_NilValue;
+    return tartan_r_place_of(operands, Rf_getAttrib(operands, R_NamesSymbol));
+}
+
+SEXP tartan_r_place_of(SEXP operands, SEXP names) {
+    SEXP place = R_NilValue;
     const char *first = "";
     for (R_xlen_t i = 0; i < XLENGTH(operands); i++) {
         SEXP x = VECTOR_ELT(operands, i);

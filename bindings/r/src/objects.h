@@ -43,9 +43,10 @@ SEXP tartan_r_expect_open(SEXP x);
 SEXP tartan_r_is_closed(SEXP x);
 
 /* The place of operands: the TartanContext of the first one on a device, or NULL if all are in R's memory. Operands on a
- * device may belong to several contexts. `operands` is a named list; NULL and layouts in R's memory fit every place, and
- * lists are searched. */
+ * device may belong to several contexts. `operands` is a named list, or has the names beside it; NULL, masks, convolutions and layouts
+ * in R's memory fit every place, and lists are searched. */
 SEXP tartan_r_place(SEXP operands);
+SEXP tartan_r_place_of(SEXP operands, SEXP names);
 
 /* The package's own context. */
 SEXP tartan_r_set_context(SEXP handle);

@@ -5,6 +5,7 @@
 #include <math.h>
 #include <stdint.h>
 #include <stdio.h>
+#include <stdlib.h>
 #include <string.h>
 
 /* ---- Plain values ---- */
@@ -20,7 +21,9 @@ static int64_t whole(double value, const char *name, R_xlen_t i, R_xlen_t n) {
         if (n > 1) snprintf(place, sizeof place, "[%lld]", (long long)i + 1);
         if (ISNA(value))
             tartan_r_fail(TARTAN_ERR_ARGUMENT, "%s%s is NA, expected a whole number", name, place);
-        tartan_r_fail(TARTAN_ERR_ARGUMENT, "%s%s is %.15g, expected a whole number", name, place, value);
+        char text[TARTAN_R_DECIMAL];
+        tartan_r_decimal_of(value, text);
+        tartan_r_fail(TARTAN_ERR_ARGUMENT, "%s%s is %s, expected a whole number", name, place, text);
     }
     return (int64_t)value;
 }
@@ -144,6 +147,48 @@ tartan_shape *tartan_r_shape(SEXP x, tartan_shape *out) {
     for (int i = 0; i < 5; i++) field[i] = whole(element(x, i), names[i], 0, 1);
     *out = (tartan_shape){field[0], field[1], field[2], field[3], field[4]};
     return out;
+}
+
+/* ---- Text ---- */
+
+/* The decimal point of the locale may be any run of characters that are not part of a number in C. */
+static void set_point(char *text) {
+    char *to = text;
+    for (const char *from = text; *from != '\0'; from++) {
+        if (strchr("0123456789+-eE", *from) != NULL)
+            *to++ = *from;
+        else if (to == text || to[-1] != '.')
+            *to++ = '.';
+    }
+    *to = '\0';
+}
+
+/* snprintf and strtod use the same locale. */
+void tartan_r_decimal_of(double value, char text[TARTAN_R_DECIMAL]) {
+    if (!isfinite(value)) {
+        const char *word = ISNA(value) ? "NA" : isnan(value) ? "NaN" : value > 0 ? "Inf" : "-Inf";
+        memcpy(text, word, strlen(word) + 1);
+    } else if (value == trunc(value) && fabs(value) <= 9007199254740992.0) {
+        snprintf(text, TARTAN_R_DECIMAL, "%.0f", value);
+    } else {
+        for (int digits = 15; digits <= 17; digits++) {
+            snprintf(text, TARTAN_R_DECIMAL, "%.*g", digits, value);
+            if (strtod(text, NULL) == value) break;
+        }
+        set_point(text);
+    }
+}
+
+SEXP tartan_r_decimal(SEXP numbers) {
+    R_xlen_t n = XLENGTH(numbers);
+    SEXP texts = PROTECT(Rf_allocVector(STRSXP, n));
+    for (R_xlen_t i = 0; i < n; i++) {
+        char text[TARTAN_R_DECIMAL];
+        tartan_r_decimal_of(element(numbers, i), text);
+        SET_STRING_ELT(texts, i, Rf_mkChar(text));
+    }
+    UNPROTECT(1);
+    return texts;
 }
 
 /* ---- Results ---- */

@@ -18,6 +18,12 @@ double *tartan_r_numbers(SEXP x, const char *name, int64_t *out_count);
 uint8_t *tartan_r_bytes(SEXP x, const char *name, int64_t *out_count);
 tartan_shape *tartan_r_shape(SEXP x, tartan_shape *out);
 
+/* A number as the shortest decimal text that is exactly this number, with a point whatever the locale; whole numbers up to 2^53
+ * without an exponent. */
+enum { TARTAN_R_DECIMAL = 32 };
+void tartan_r_decimal_of(double value, char text[TARTAN_R_DECIMAL]);
+SEXP tartan_r_decimal(SEXP numbers); /* for R code: a text for each number */
+
 SEXP tartan_r_string(const char *text);
 /* A new vector of REALSXP or RAWSXP of the length that R asks for, and its memory. */
 SEXP tartan_r_new_vector(unsigned type, SEXP length, const char *name);

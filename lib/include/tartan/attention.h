@@ -18,6 +18,10 @@
  * threads, nor, unless deterministic=0 allows it, on the run; those of f32 and f64 on the CPU do not depend on the
  * instruction set either.
  *
+ * The parts of attention are operations of their own: tartan_sddmm makes scores of q and k^T, tartan_block_softmax (operations.h)
+ * makes weights of scores, and tartan_spmm sums v by weights. Backward: tartan_sddmm of out_grad and v^T,
+ * tartan_block_softmax_gradient, then three products.
+ *
  * Source: Dao, "FlashAttention-2" (2023), for the running maximum and the backward formulas; Child et al., "Generating
  * Long Sequences with Sparse Transformers" (2019), for the patterns. */
 #ifndef TARTAN_ATTENTION_H
@@ -99,62 +103,6 @@ TARTAN_API tartan_status tartan_attention_bias_gradient(
     const tartan_array *v, const char *options, const tartan_block_mask *block_mask, const tartan_array *bias,
     const tartan_array *sinks, const tartan_array *out, const tartan_array *lse, const tartan_array *out_grad,
     tartan_array *bias_grad, tartan_array *sinks_grad);
-
-/* ---- The unfused parts, for work on the scores and weights themselves. Scores are a matrix here, and each step is an
- * operation: tartan_sddmm makes scores of q and k^T, tartan_block_softmax makes weights of scores, and tartan_spmm sums v
- * by weights. Backward: tartan_sddmm of out_grad and v^T, then tartan_block_softmax_gradient, then three products.
- *
- * A layout has heads but no batch: fold a batch into the heads of the layout, which then has batch * heads of them.
- *
- * Sums are kept in f32 for matrices of 16 bits and f32, in f64 for f64. Matrices of f32, f16 and bf16 may be mixed; one of
- * f64 has only such beside it. Block orders may differ, unless the call works in place. The padding of ragged blocks is
- * neither read nor written. Layouts may be dynamic. A call that fails writes nothing. ---- */
-
-/* Softmax along rows, with visible(i) as above:
- *
- *     lse[i] = log(sum_j exp(scale * x[i,j])),  y[i,j] = exp(scale * x[i,j] - lse[i])     for j in visible(i)
- *
- * y is 0 at the other stored elements, whatever x is there. A row that sees nothing gets y = 0 and lse = -infinity, and
- * so does one whose scores are all -infinity. NaN or +infinity in a visible element makes the visible elements of its row
- * NaN.
- *   x           scores
- *   options     NULL, or scale (default 1), causal, query_offset and causal_from as tartan_attention_forward has them
- *   block_mask  NULL, or an in-block mask of the layout of x
- *   y           weights, on the layout of x or an equal one; may be x, or share all of its values in the same dtype and
- *               block order
- *   lse         NULL, or [heads, rows] of f64 if x is of f64, else of f32
- * Bits do not depend on the number of threads, nor on the run; on the CPU, not on the instruction set either.
- * Errors: HANDLE, SHAPE, DTYPE, LAYOUT (y or the mask is of another layout), ARGUMENT (options, overlap), UNSUPPORTED
- * (memory of another device), MEMORY. */
-TARTAN_API tartan_status tartan_block_softmax(tartan_context *context, const tartan_matrix *x,
-                                              const char *options, const tartan_block_mask *block_mask,
-                                              tartan_matrix *y, tartan_array *lse);
-
-/* The gradient with respect to x, given the weights y and the gradient dy with respect to them:
- *
- *     dx[i,j] = scale * y[i,j] * (dy[i,j] - sum_k dy[i,k] y[i,k])     over the stored elements of row i
- *
- * Masks and causal=1 act through y, which is 0 where they hide an element; dy must be finite there. dx may be dy, or share
- * all of its values in the same dtype and block order. Errors: as tartan_block_softmax. */
-TARTAN_API tartan_status tartan_block_softmax_gradient(tartan_context *context, const tartan_matrix *y,
-                                                       const tartan_matrix *dy, double scale,
-                                                       tartan_matrix *dx);
-
-/* Merges the results of two attentions of the same queries to disjoint sets of keys into that for all of the keys:
- *
- *     lse = log(exp(lse_a) + exp(lse_b)),  out = exp(lse_a - lse) out_a + exp(lse_b - lse) out_b
- *
- * A part with lse = -infinity has no keys: its out is not read. Queries without keys in both parts get out = 0 and
- * lse = -infinity.
- *   out_a, out_b, out  [batch, heads, tq, d], any strides; each of f32, f16 or bf16, or all of f64. out may be the array
- *                      out_a or out_b itself (same memory, dtype and strides), to add up parts in place
- *   lse_a, lse_b, lse  [batch, heads, tq] of f64 with out of f64, else of f32. lse may be lse_a or lse_b, or NULL
- * Errors: HANDLE, SHAPE, DTYPE, ARGUMENT (overlap, an output whose elements share memory), UNSUPPORTED (memory of another
- * device), MEMORY. */
-TARTAN_API tartan_status tartan_attention_merge(tartan_context *context, const tartan_array *out_a,
-                                                const tartan_array *lse_a, const tartan_array *out_b,
-                                                const tartan_array *lse_b, tartan_array *out,
-                                                tartan_array *lse);
 
 #ifdef __cplusplus
 }

@@ -22,7 +22,8 @@
  * f32. On the CPU, results of f64 and f32 do not depend on the number of threads nor on the instruction set; no result
  * depends on the run.
  *
- * A call that fails writes nothing. Outputs may not overlap inputs. Any length may be 0.
+ * A call that fails writes nothing. Outputs may not overlap inputs. Any length may be 0. operations.h has the last step of the
+ * forward pass alone, tartan_channel_linear, and weight normalisation, tartan_conv_normalize.
  *
  * Source of the operation: Gray, Radford, Kingma, "GPU Kernels for Block-Sparse Weights" (2017); Ren et al., "SBNet: Sparse
  * Blocks Network for Fast Inference" (2018). */
@@ -154,44 +155,6 @@ TARTAN_API tartan_status tartan_conv_filter_gradient(tartan_context *context, co
                                                      const tartan_array *x, const tartan_array *y_grad,
                                                      const tartan_layout *active, const char *windows,
                                                      double beta, tartan_matrix *filter_grad);
-
-/* ---- Parts ---- */
-
-/* The last step of tartan_conv_forward alone, on an array x of the shape of y: y = gain x + bias, and so on. With conv NULL
- * there are no edge classes, and x may have any dimensions [n, K, ...]. in_size: spatial lengths of the convolution's input,
- * for its edge classes; NULL with 0 if gain and bias have none. options: relu, bias_first. y may be x.
- * Errors: as tartan_conv_forward. */
-TARTAN_API tartan_status tartan_channel_linear(tartan_context *context, const tartan_conv *conv,
-                                               const int64_t *in_size, int64_t nin_size,
-                                               const tartan_array *x, const tartan_array *gain,
-                                               const tartan_array *bias, const char *options,
-                                               tartan_array *y);
-
-/* Its gradients. Any of x_grad, gain_grad and bias_grad may be NULL. With relu=1 elements with gain x + bias <= 0 have
- * gradient 0. Sums of f32 and 16-bit types over positions are kept in f64 on the CPU and in a fixed order everywhere. */
-TARTAN_API tartan_status tartan_channel_linear_gradient(tartan_context *context, const tartan_conv *conv,
-                                                        const int64_t *in_size, int64_t nin_size,
-                                                        const tartan_array *x, const tartan_array *gain,
-                                                        const tartan_array *bias, const tartan_array *y_grad,
-                                                        const char *options, tartan_array *x_grad,
-                                                        tartan_array *gain_grad, tartan_array *bias_grad);
-
-/* Weight normalisation. For each set (or stored block of `channels`) and each output channel k of it, with s the sum of
- * filter^2 over its input channels and all taps:  out = gain[k] filter / sqrt(max(s, epsilon)). For a transposed
- * convolution, whose outputs are columns, the sum runs over rows and taps.
- * gain: NULL (1) or [output channels]; sets that share an output channel share its gain, whose gradient is the sum of theirs.
- * Weights of no channel become 0. out may be filter; filter_grad may not. gain_grad may be NULL.
- * The gradient, with m = max(s, epsilon) and u = out_grad:
- *     filter_grad = (gain u - filter [s >= epsilon] sum(gain u filter) / m) / sqrt(m),  gain_grad = sum(u filter) / sqrt(m)
- * Source: openai/blocksparse, l2_normalize. Errors: as tartan_conv_forward; ARGUMENT (epsilon
- * not above 0), UNSUPPORTED (per_tap=1). */
-TARTAN_API tartan_status tartan_conv_normalize(tartan_context *context, const tartan_conv *conv,
-                                               const tartan_matrix *filter, const tartan_array *gain,
-                                               double epsilon, tartan_matrix *out);
-TARTAN_API tartan_status tartan_conv_normalize_gradient(tartan_context *context, const tartan_conv *conv,
-                                                        const tartan_matrix *filter, const tartan_array *gain,
-                                                        double epsilon, const tartan_matrix *out_grad,
-                                                        tartan_matrix *filter_grad, tartan_array *gain_grad);
 
 #ifdef __cplusplus
 }

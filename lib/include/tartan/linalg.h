@@ -65,18 +65,6 @@ TARTAN_API tartan_status tartan_sddmm(tartan_context *context, double alpha, con
                                       const tartan_array *x, int64_t nx, const tartan_array *y, int64_t ny,
                                       double beta, tartan_matrix *s);
 
-/* Gradient with respect to gates: out_gate_grad[w] = sum_ij dW_w[i,j] * W_w[i,j], in f32 (f64 for f64); then, if
- * `gates` is given, dW_w <- gates[w] * dW_w. The sum runs in the order of W's memory, in 16 chains (element e of a
- * block in chain e mod 16) that are then added pairwise, so its bits depend neither on the thread count nor on the
- * instruction set.
- *   W, dW         one layout (equal identity) and dtype
- *   gates         NULL, or [blocks] of f32 or f64
- *   out_gate_grad [blocks] of f32 (f64 where W is f64)
- * Errors: HANDLE, SHAPE, DTYPE, LAYOUT (different layouts), ARGUMENT (overlap), MEMORY. */
-TARTAN_API tartan_status tartan_gate_gradient(tartan_context *context, const tartan_matrix *w,
-                                              const tartan_array *gates, tartan_matrix *dw,
-                                              tartan_array *out_gate_grad);
-
 /* Growth score of every block of the grid, stored or not, from the pairs of tartan_sddmm:
  *   score[i,j] = beta * score[i,j] + scale * sum over pairs and k of |X_i,k| * |Y_k,j|,
  * where |.| is the norm (TARTAN_NORM_MAX or TARTAN_NORM_L2) over the block's rows of X or columns of Y.

@@ -170,7 +170,7 @@ def dim_of(op, text, names):
 def shape_rule(op, argument, names):
     text = argument.shape.strip()
     places = {a.name: i for i, a in enumerate(op.arguments)}
-    if text == "any" or argument.kind in ("layout", "mask", "conv"):
+    if text == "any":
         return "{.like = -1}"
     if match := re.fullmatch(r"=(\w+)|on (\w+)", text):
         return f"{{.like = {places[match.group(1) or match.group(2)]}}}"
@@ -381,7 +381,13 @@ def signature(op):
 
 
 def wrapped(text):
-    return "\n".join(textwrap.wrap(text, WIDTH, subsequent_indent="    ", break_long_words=False))
+    """A declaration, broken between parameters."""
+    lines = [""]
+    for part in text.replace(", ", ",\0").split("\0"):
+        if len(lines[-1]) + len(part) + 1 > WIDTH:
+            lines.append("   ")
+        lines[-1] += (" " if lines[-1] else "") + part
+    return "\n".join(lines)
 
 
 def header(ops):

@@ -26,14 +26,15 @@ Items, in the order of the arguments of the C function:
         shape   of an array, "[n, lines..., 2]": names stand for sizes, of which the first use decides; `lines...` is any number of
                 dimensions; `w.blocks w.rows w.cols w.heads` are those of a matrix or layout; `a... & b...` is what a... and b...
                 broadcast to; "=x" is the shape of x; "[a] or [b, a]" are alternatives, told apart by their dimensions; "any".
-                Of a matrix, "on w": it has the layout of w, or an equal one; "any".
+                Of a matrix or mask, "on w": it has the layout of w, a matrix or layout, or of the filters of w, a convolution, or an
+                equal one; "any".
         MAY_BE  the inputs whose memory the output may have, with the same dtype and strides
     REAL(name, default, range, help)   an option: a number; range: "", "0 <", "0 <=", "<= 1", "0 <= < 1"
     WHOLE(name, default, range, help)  an option: a whole number
     FLAG(name, help)                   an option: 0 or 1, default 0
     WORD(name, default, (words), help) an option: one of the words
     SIZES(name, help)                  an argument: a list of whole numbers
-    NUMBER(name, default, help)        an argument: a number
+    NUMBER(name, default, range, help) an argument: a number
     OPTIONS()                          where the C function has the text of options; if left out, before the first output
     FLOPS(expression)                  useful floating-point operations; elements(x) is a number of elements, stored(w) those of a matrix
     FORMULA(text), DETAILS(text), SOURCE(text)   what the help says besides
@@ -313,8 +314,8 @@ def option_of(call):
     if call.name == "SIZES":
         need(len(a) == 2, call, "expected name and help")
         return Option(a[0], "sizes", "", "", str(a[1]), positional=True)
-    need(len(a) == 3, call, "expected name, default and help")
-    return Option(a[0], "real", a[1], "", str(a[2]), positional=True)
+    need(len(a) == 4, call, "expected name, default, range and help")
+    return Option(a[0], "real", a[1], str(a[2]), str(a[3]), positional=True)
 
 
 def operation_of(call):

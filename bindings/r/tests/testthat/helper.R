@@ -16,6 +16,13 @@ expect_refused <- function(object, class, ...) {
   invisible(error)
 }
 
+# The most memory of R that an expression uses beyond what was in use before, in MiB.
+peak_memory <- function(expression) {
+  before <- sum(gc(reset = TRUE)[, 2L])
+  force(expression)
+  sum(gc()[, 6L]) - before
+}
+
 # A random layout and matrix of an odd shape, and their dense twin.
 random_layout <- function(dim, block, density = 0.4, heads = 1, seed = 1) {
   set.seed(seed)

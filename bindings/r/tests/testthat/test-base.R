@@ -60,7 +60,7 @@ test_that("nothing large becomes dense unasked", {
   for (f in list(function(x) x[-1], function(x) x[c(TRUE, TRUE)], function(x) { x[-1] <- 0 })) {
     expect_refused(f(a), "unsupported", "i selects 2.98 GiB of elements, expected at most 1 GiB: use x[i, j]")
   }
-  took <- system.time({
+  most <- peak_memory({
     b <- Diagonal(n) - 0.3 * a
     b <- b / rowSums(abs(b))
     b[1:10000, ] <- 0
@@ -71,9 +71,9 @@ test_that("nothing large becomes dense unasked", {
     expect_s4_class(rep(diff(wide), each = 2), "dsparseVector")
     b <- scale(kronecker(tril(b), diag(2)), FALSE)
     sum(b > 0) + sum(is.na(b))
-  })[["elapsed"]]
+  })
   expect_s4_class(b, "BlockMatrix")
-  expect_lt(took, 60)
+  expect_lt(most, 1500) # of 3052 as a dense matrix
   b <- random_matrix()
   expect_equal(apply(b, 1, sum), rowSums(b))
   expect_equal(svd(b)$d, svd(as.matrix(b))$d)
@@ -126,9 +126,9 @@ test_that("patterns that draw nothing leave R's generator alone", {
 
 test_that("refusals are short and say which call", {
   long <- rnorm(1e6)
-  took <- system.time(error <- expect_refused(block_layout(1, 1, c(8, 8), block = long), "argument", ", ..."))[["elapsed"]]
+  most <- peak_memory(error <- expect_refused(block_layout(1, 1, c(8, 8), block = long), "argument", ", ..."))
   expect_lt(nchar(conditionMessage(error)), 200)
-  expect_lt(took, 5)
+  expect_lt(most, 16) # the text of all numbers is longer
   error <- expect_refused(block_pattern(strrep("x", 1e6), c(8, 8)), "not_found")
   expect_lt(nchar(conditionMessage(error)), 1000)
   expect_lt(nchar(conditionMessage(expect_refused(block_matrix(strrep("x", 1e6)), "argument"))), 200)

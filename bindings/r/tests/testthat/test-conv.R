@@ -171,6 +171,8 @@ test_that("on devices", {
                       tartan_error_unsupported = function(e) NULL) # a device without convolutions
     if (is.null(there)) next
     expect_equal(to_host(there), y, tolerance = 1e-12)
+    low <- conv_filter_gradient(conv, to_device(x, context, dtype = "float16"), to_device(y, context, dtype = "float16"))
+    expect_identical(block_dtype(low), "float16") # that of x, as in the other languages
     found <- conv_filter_gradient(conv, to_device(x, context), there)
     expect_equal(block_values(to_host(found)), block_values(conv_filter_gradient(conv, x, y)), tolerance = 1e-10)
   }
@@ -258,9 +260,9 @@ test_that("weight normalisation and its gradients", {
   expect_equal(block_values(single), block_values(out), tolerance = 1e-6)
 
   expect_refused(conv_normalize(conv, filter, epsilon = 0), "argument", "epsilon is 0")
-  expect_refused(conv_normalize(conv, filter, gain[1:3]), "shape", "gain is 3, expected 16 channels")
+  expect_refused(conv_normalize(conv, filter, gain[1:3]), "shape", "gain is 3, expected 16 (output channels)")
   expect_refused(conv_normalize(conv, random_matrix()), "layout", "filter")
-  expect_refused(conv_normalize_gradient(conv, filter, random_matrix()), "layout", "grad has another layout")
+  expect_refused(conv_normalize_gradient(conv, filter, random_matrix()), "layout", "out_grad has another layout")
   expect_refused(conv_normalize_gradient(conv, filter, block_cast(grad, "float32")), "dtype", "grad")
   each <- block_conv(block_pattern("dense", c(4, 12), 4), kernel = 3, per_tap = TRUE)
   expect_refused(conv_normalize(each, block_matrix(conv_layout(each), init = "normal", seed = 1)), "unsupported", "per_tap")

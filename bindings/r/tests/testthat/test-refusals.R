@@ -29,7 +29,7 @@ test_that("indices are checked", {
   expect_refused(block_layout_from_csr(c(0, 2), 1, c(8, 8), 4), "shape", "row_pointers")
   expect_refused(block_layout_from_csr(c(0, 2, 1), 1, c(8, 8), 4), "layout")
   expect_refused(block_layout_from_csr(c(0, 2, 2), c(1, 1), c(8, 8), 4), "layout")
-  expect_refused(block_layout_from_csr(c(0, 1.5, 2), c(1, 2), c(8, 8), 4), "argument", "p is c(0.0, 1.5, 2.0)")
+  expect_refused(block_layout_from_csr(c(0, 1.5, 2), c(1, 2), c(8, 8), 4), "argument", "p is c(0, 1.5, 2)")
   expect_refused(block_layout_from_entries(9, 1, c(8, 8), 4), "layout", "i[1] is 9, expected 1 to 8 (rows)")
   expect_refused(block_id(small_layout(), 1, 4), "layout", "j[1] is 4")
   expect_refused(block_permute(small_layout(), rows = c(1, 1)), "layout", "rows is no permutation of 1 to 2")

@@ -71,7 +71,7 @@ test_that("factorisations are Matrix's sparse ones", {
 test_that("large systems stay sparse", {
   a <- spd(20000, 16) # 3 GB as a dense matrix
   x <- rnorm(20000)
-  took <- system.time({
+  most <- peak_memory({
     expect_equal(solve(a, drop(a %*% x)), x)
     factor <- Cholesky(a)
     expect_equal(2 * sum(log(Matrix::diag(expand(factor)$L))), as.numeric(determinant(a)$modulus))
@@ -87,8 +87,8 @@ test_that("large systems stay sparse", {
     blocks <- block_matrix(block_pattern("block_diagonal", c(20000, 20000), 4), init = "orthogonal", seed = 1)
     expect_s4_class(solve(blocks), "sparseMatrix")
     expect_equal(solve(blocks), as(t(blocks), "dgCMatrix"))
-  })[["elapsed"]]
-  expect_lt(took, 60)
+  })
+  expect_lt(most, 1500) # of 3052 as a dense matrix
 })
 
 test_that("what cannot be solved is refused in R's terms", {

@@ -1,0 +1,242 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The Python function of an operation of the schema, and its docstring; for generate.py."""
+
+import pathlib
+import re
+import sys
+import textwrap
+
+import schema
+
+EXAMPLES = pathlib.Path(sys.argv[2])
+WIDTH = 118
+
+# What the package calls otherwise than the schema, so that a word means the same in all of its functions.
+RENAMED = {"block_mask": "mask", "in_size": "size"}
+
+# Functions that the package has by hand, in the same words: images may have their channels last, or no batch.
+BY_HAND = {"channel_linear", "channel_linear_gradient"}
+
+# Words of C in the texts of the schema, in Python.
+WORDS = [
+    (r"\bbf16\b", "bfloat16"),
+    (r"\bf(64|32|16)\b", r"float\1"),
+    (r"\b([a-z_]+)=1\b", r"`\1`"),
+    (r" \(tartan_conv_edge_classes\)", " (`BlockConv.edge_classes`)"),
+    (r" \(UNSUPPORTED\)", ""),
+    (r"\bin_size\b", "`size`"),
+]
+DTYPES = {
+    "T": "float64, float32, float16 or bfloat16", "O": "the same dtype, or float32 where that has 16 bits",
+    "S": "float64 where `{first}` is, else float32", "L": "float64 where `{first}` is, else float32, float16 or bfloat16",
+    "R": "float64 or float32", "F64": "float64", "U8": "bytes",
+}  # fmt: skip
+CLASSES = {"array": "Any", "matrix": "BlockMatrix", "layout": "Layout", "mask": "BlockMask", "conv": "Any"}
+
+
+def in_python(text):
+    for pattern, words in WORDS:
+        text = re.sub(pattern, words, text)
+    return text
+
+
+class Function:
+    """The Python function of an operation."""
+
+    def __init__(self, op, number, gradients):
+        self.op, self.number = op, number
+        self.inputs = op.inputs
+        self.outputs = [a for a in op.arguments if a.use == "out"]
+        self.is_gradient = op.name in gradients
+        # Several gradients are a named tuple; any other operation has one result, and others on request.
+        self.is_tuple = self.is_gradient and len(self.outputs) > 1
+        self.names = {i.name: RENAMED.get(i.name, i.name) for i in op.items if i is not None}
+        required = [a for a in self.outputs if not a.optional]
+        if not self.is_tuple and len(self.outputs) > 0:
+            self.names[(required or self.outputs)[0].name] = "out"
+
+    def name(self, item):
+        return self.names[item.name]
+
+    @property
+    def constant(self):
+        return "_" + self.op.name.upper()
+
+    @property
+    def tuple_name(self):
+        return "".join(part.capitalize() for part in self.op.name.split("_")) + "s"
+
+    @property
+    def optional_outputs(self):
+        return [a for a in self.outputs if a.optional]
+
+    def gradient_of(self, output):
+        """The argument whose gradient an output is, or None."""
+        of = output.name[: -len("_grad")] if output.name.endswith("_grad") else ""
+        return of if any(a.name == of for a in self.inputs) else None
+
+    def ndim(self, a):
+        """The dimensions of an array that begins with a batch, which may be left out; else 0."""
+        shape = a.shape
+        while match := re.fullmatch(r"=(\w+)", shape):
+            shape = self.op[match.group(1)].shape
+        return len(shape.split(",")) if a.kind == "array" and shape.startswith("[batch,") else 0
+
+    def field(self, output):
+        return RENAMED.get(output.name[: -len("_grad")], output.name[: -len("_grad")])
+
+
+# ---- Docstrings ----
+
+
+def wrapped(text, indent):
+    return textwrap.wrap(text, WIDTH - indent, break_long_words=False, break_on_hyphens=False)
+
+
+def joined(parts, indent):
+    """Parts with commas between them, broken between parts alone."""
+    text = ", ".join(part.replace(" ", "\0") for part in parts)
+    return [line.replace("\0", " ") for line in wrapped(text, indent)]
+
+
+def facts_of(f, a):
+    """(shape, dtype) of an argument in words."""
+    first = next((x.name for x in f.op.arguments if x.dtype == "T"), "")
+    dtype = DTYPES.get(a.dtype, "").format(first=f.names.get(first, first))
+    if a.dtype == "T" and a.name != first:
+        dtype = f"the dtype of `{f.names[first]}`"
+    shape = a.shape
+    if match := re.fullmatch(r"=(\w+)|on (\w+)", shape):
+        other = f.names[match.group(1) or match.group(2)]
+        shape = f"the shape of `{other}`" if match.group(1) else f"on the layout of `{other}`"
+    if f.ndim(a) > 0 and a.shape.startswith("["):
+        shape = re.sub(r"\[batch, heads, ", "[[batch,] [heads,] ", shape)
+    shape = "" if shape == "any" or (a.kind not in ("array", "matrix", "mask")) else re.sub(r"\b(\w+)\.(\w+)\b", r"\2 of \1", shape)
+    return shape, f"of {dtype}" if dtype else ""
+
+
+def range_text(option):
+    """ "0 <= < 1" as "at least 0 and below 1"."""
+    found, tokens = [], option.range.split()
+    for i, token in enumerate(tokens):
+        if token not in ("<", "<="):
+            continue
+        before = tokens[i - 1] if i > 0 and tokens[i - 1] not in ("<", "<=") else None
+        after = tokens[i + 1] if i + 1 < len(tokens) and tokens[i + 1] not in ("<", "<=") else None
+        if before is not None and (after is None or not found):
+            found.append(f"{'above' if token == '<' else 'at least'} {before}")
+        elif after is not None:
+            found.append(f"{'below' if token == '<' else 'at most'} {after}")
+    return " and ".join(found)
+
+
+def lines_of_arguments(f):
+    for item in f.op.items:
+        if item is None or (isinstance(item, schema.Argument) and item.use == "out"):
+            continue
+        if isinstance(item, schema.Argument):
+            facts = ", ".join(x for x in facts_of(f, item) if x)
+            changed = "; updated in place" if item.use == "update" else ""
+        else:
+            facts = ", ".join(map(repr, item.words)) if item.words else range_text(item)
+            changed = ""
+        yield f"`{f.name(item)}`{f' ({facts})' if facts else ''}: {in_python(item.help)}{changed}."
+    for a in f.outputs:
+        facts = ", ".join(x for x in facts_of(f, a) if x)
+        where = "memory for " if a.kind == "array" else "a matrix for "
+        may_be = f"; it may be {' or '.join(f'`{f.names[n]}`' for n in a.may_be)}" if a.may_be else ""
+        asked = f"; with `return_{f.name(a)}` the result is ``({', '.join(f.name(o) for o in f.outputs)})``" if a.optional and not f.is_tuple and f.name(a) != "out" else ""
+        yield f"`{f.name(a)}` ({facts}): {where}{in_python(a.help)}, which is then returned in it{may_be}{asked}."
+    if f.is_tuple:
+        yield (f"`wrt` names the gradients that are computed, of {', '.join(repr(f.field(a)) for a in f.outputs)}; without it they are all, "
+               "but for those of inputs that are not given. The others are None.")  # fmt: skip
+
+
+def sizes_of():
+    """A length for each name in the shapes of arrays; a run of dimensions is one."""
+    names = []
+
+    def length(name):
+        if name not in names:
+            names.append(name)
+        return [3, 4, 5, 2, 6, 7][names.index(name)]
+
+    return length
+
+
+def shape_for(op, a, length):
+    if match := re.fullmatch(r"=(\w+)", a.shape):
+        return shape_for(op, op[match.group(1)], length)
+    first = a.shape.split(" or ")[0].strip()
+    if not first.startswith("["):
+        return None
+    shape = []
+    for item in first.strip("[]").split(","):
+        item = item.strip()
+        if "&" in item:
+            one, other = (part.strip() for part in item.split("&"))
+            shape += [length(one), length(other)]
+        elif item == "t...":  # broadcast to s...
+            shape.append(length(item))
+        elif item.isdigit():
+            shape.append(int(item))
+        elif re.fullmatch(r"\w+(\.\.\.)?", item):
+            shape.append(length(item))
+        else:
+            return None
+    return shape
+
+
+def made_example(f):
+    """The shape of the result for arrays of ones; None where an operand is something else."""
+    op = f.op
+    if any(a.kind != "array" for a in op.arguments) or f.is_tuple or not f.outputs:
+        return None
+    length = sizes_of()
+    shapes = {a.name: shape_for(op, a, length) for a in op.arguments}
+    if op.kind.startswith("point2"):
+        shapes.update(a=[4, 3], b=[3], y=[4, 3], y_grad=[4, 3])
+    required = [a for a in f.inputs if not a.optional]
+    if None in shapes.values():
+        return None
+    given = ", ".join(f"np.ones({tuple(shapes[a.name])})" for a in required)
+    return [">>> import numpy as np, tartan", f">>> tartan.{op.name}({given}).shape", str(tuple(shapes[f.outputs[0].name]))]
+
+
+def example_of(f):
+    path = EXAMPLES / f"{f.op.name}.txt"
+    if path.exists():
+        return path.read_text(encoding="utf-8").rstrip().split("\n")
+    return made_example(f) or []
+
+
+def docstring(f, recording):
+    op = f.op
+    head = in_python(op.help).rstrip(".")
+    formula = in_python(op.formula)
+    if op.kind in ("point1", "point2"):
+        head = f"{head[0].upper()}{head[1:]}, element by element" if " " in head and not re.search(r"[\^/+*-] |^e\^|\^2", head) else f"``{head}``, element by element"
+    yield from wrapped(f'"""{head}{f": ``{formula}``" if formula and len(formula) < 90 and "`" not in formula else ""}.', 4)
+    if formula and (len(formula) >= 90 or "`" in formula):
+        yield ""
+        yield from wrapped(f"Formula: {formula}.", 4)
+    if op.details:
+        yield ""
+        yield from wrapped(in_python(op.details), 4)
+    yield ""
+    for line in lines_of_arguments(f):
+        first, *rest = wrapped(line, 4)
+        yield first
+        yield from rest
+    if recording:
+        names = [f"`{f.name(f.inputs[i])}`" for i in sorted({i for i in recording.results if i >= 0})]
+        yield ""
+        yield from wrapped(f"If PyTorch records gradients of {' or '.join(names)}, they are recorded.", 4)
+    if op.source:
+        yield ""
+        yield from wrapped(f"Source: {op.source}.", 4)
+    example = example_of(f)
+    if example:
+        yield ""
+        yield from example
+    yield '"""'

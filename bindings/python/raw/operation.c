@@ -1,0 +1,261 @@
+/* SPDX-License-Identifier: Apache-2.0
+ * One call for all operations of the schema; tartan._operations has a function for each. */
+#include "operation.h"
+
+#include <string.h>
+
+/* In the order of Python's arguments; then come inputs, outputs and options. */
+enum { NUMBER, CONTEXT, WANTED, FIRST };
+
+static int32_t library_number(int64_t i) {
+    static int32_t known[256]; /* one more; 0: not known */
+    int32_t found = -1;
+    if (i < 256 && known[i] > 0) return known[i] - 1;
+    const tartan_status status = tartan_op_find(tartan_py_schemas[i].name, &found);
+    if (status != TARTAN_OK) {
+        tartan_py_raise(status);
+        return -1;
+    }
+    if (i < 256) known[i] = found + 1;
+    return found;
+}
+
+/* ---- What PyTorch records ---- */
+
+/* Whether PyTorch would record the use of an input. */
+static int records(const tartan_py_op_call *self) {
+    for (int32_t i = 0; i < self->of->narguments; i++) {
+        PyObject *object = self->given[i];
+        if (object == NULL || self->of->arguments[i].output || !tartan_py_type_of(object).torch) continue;
+        const int is = tartan_py_torch_records(object);
+        if (is != 0) return is;
+    }
+    return 0;
+}
+
+/* The same call by Python, which records it. */
+static PyObject *recorded(PyObject *const *arguments, Py_ssize_t count) {
+    static PyObject *function;
+    if (function == NULL) {
+        PyObject *module = PyImport_ImportModule("tartan._torch_operations");
+        function = module == NULL ? NULL : PyObject_GetAttrString(module, "recorded");
+        Py_XDECREF(module);
+        if (function == NULL) return NULL;
+    }
+    return PyObject_Vectorcall(function, arguments, (size_t)count, NULL);
+}
+
+/* ---- Operands ---- */
+
+static int use_handle(tartan_py_op_call *self, int32_t i) {
+    static const struct {
+        tartan_py_kind kind;
+        const char *name;
+    } kinds[] = {
+        [TARTAN_OPERAND_MATRIX] = {TARTAN_PY_MATRIX, "BlockMatrix"},
+        [TARTAN_OPERAND_LAYOUT] = {TARTAN_PY_LAYOUT, "Layout"},
+        [TARTAN_OPERAND_MASK] = {TARTAN_PY_BLOCK_MASK, "BlockMask"},
+        [TARTAN_OPERAND_CONV] = {TARTAN_PY_CONV, "BlockConv"},
+    };
+    const tartan_py_argument *a = &self->of->arguments[i];
+    const char *const function = self->of->name;
+    PyObject *const object = self->given[i];
+    static PyObject *name;
+    if (name == NULL && (name = PyUnicode_InternFromString("_handle")) == NULL) return -1;
+    if (a->kind == TARTAN_OPERAND_MATRIX) {
+        if (tartan_py_matrix_use(&self->call, object, a->name, &self->matrices[i]) == 0) {
+            self->pointers[i] = self->matrices[i].pointer;
+            return a->written ? tartan_py_handle_write(self->matrices[i].handle, function, a->name) : 0;
+        }
+        if (PyObject_HasAttr(object, name)) return -1;
+        PyErr_Clear();
+    }
+    PyObject *handle = PyObject_GetAttr(object, name);
+    if (handle == NULL) {
+        PyErr_Clear();
+        return tartan_py_fail_type(TARTAN_ERR_HANDLE, "%s: %s is of type %s, expected an open %s", function,
+                                   a->name, Py_TYPE(object)->tp_name, kinds[a->kind].name);
+    }
+    if (tartan_py_handle_use(handle, kinds[a->kind].kind, false, function, a->name, &self->pointers[i])) {
+        Py_DECREF(handle);
+        return -1;
+    }
+    self->used[i] = handle;
+    return 0;
+}
+
+/* Looks at everything that is given; then the context is chosen. */
+static int add_operands(tartan_py_op_call *self, PyObject *context) {
+    const tartan_py_matrix *on_device = NULL;
+    for (int32_t i = 0; i < self->of->narguments; i++) {
+        const tartan_py_argument *a = &self->of->arguments[i];
+        PyObject *object = self->given[i];
+        if (object == NULL) continue;
+        if (a->kind == TARTAN_OPERAND_ARRAY) {
+            const bool asked = self->call.asked;
+            self->call.asked = asked && !a->output;
+            self->parts[i] = tartan_py_call_add(&self->call, object, a->name);
+            self->call.asked = asked;
+            if (self->parts[i] == NULL) return -1;
+        } else if (use_handle(self, i)) {
+            return -1;
+        } else if (a->kind == TARTAN_OPERAND_MATRIX && on_device == NULL &&
+                   self->matrices[i].home.queue.type != TARTAN_CPU) {
+            on_device = &self->matrices[i];
+        }
+    }
+    return tartan_py_call_choose(&self->call, context, on_device, NULL);
+}
+
+static int32_t sum_dtype(int32_t dtype) {
+    return dtype == TARTAN_F64 ? TARTAN_F64 : TARTAN_F32;
+}
+
+/* The dtype of numbers that have none of their own, for a rule of the schema; `t`: that of the operation, or 0. */
+static int32_t dtype_for(char rule, int32_t t) {
+    if (rule == 'S') return sum_dtype(t == 0 ? TARTAN_F64 : t);
+    return t == 0 || rule == 'F' || rule == 'R' ? TARTAN_F64 : t;
+}
+
+/* Gives an array the dimensions of length 1 that it lacks, as many as the first one lacks. */
+static int widen(tartan_py_op_call *self, int32_t i) {
+    enum { BATCH_AND_HEADS = 2 };
+    const tartan_py_argument *a = &self->of->arguments[i];
+    tartan_array *view = &self->views[i];
+    *view = self->parts[i]->borrow.array;
+    const int missing = a->ndim - view->ndim;
+    if (missing < 0 || missing > BATCH_AND_HEADS)
+        return tartan_py_fail(TARTAN_ERR_SHAPE,
+                              "%s: %s has %d dimensions, expected %d to %d: ([batch,] [heads,] ...)",
+                              self->of->name, a->name, (int)view->ndim, a->ndim - BATCH_AND_HEADS, a->ndim);
+    if (self->widened < 0) {
+        self->widened = i;
+        self->missing = missing;
+    }
+    const tartan_py_argument *first = &self->of->arguments[self->widened];
+    if (missing != self->missing)
+        return tartan_py_fail(TARTAN_ERR_SHAPE, "%s: %s has %d dimensions, expected %d, since %s has %d",
+                              self->of->name, a->name, (int)view->ndim, a->ndim - self->missing, first->name,
+                              first->ndim - self->missing);
+    memmove(view->shape + missing, view->shape, (size_t)view->ndim * sizeof *view->shape);
+    memmove(view->strides + missing, view->strides, (size_t)view->ndim * sizeof *view->strides);
+    for (int d = 0; d < missing; d++) view->shape[d] = view->strides[d] = 1;
+    view->ndim = a->ndim;
+    self->pointers[i] = view;
+    return 0;
+}
+
+int tartan_py_op_point(tartan_py_op_call *self, int32_t i) {
+    if (self->of->arguments[i].ndim > 0) return widen(self, i);
+    self->pointers[i] = &self->parts[i]->borrow.array;
+    return 0;
+}
+
+static int borrow(tartan_py_op_call *self, int32_t i, int32_t dtype) {
+    const tartan_py_argument *a = &self->of->arguments[i];
+    if (tartan_py_call_borrow(&self->call, self->parts[i], dtype_for(a->dtype, dtype), a->written)) return -1;
+    return tartan_py_op_point(self, i);
+}
+
+/* Borrows all arrays, those without a dtype of their own after the others. */
+static int borrow_operands(tartan_py_op_call *self) {
+    int32_t dtype = 0;
+    for (int32_t i = 0; i < self->of->narguments; i++)
+        if (self->matrices[i].pointer != NULL) {
+            if (tartan_py_call_matrix(&self->call, &self->matrices[i])) return -1;
+            if (dtype == 0) dtype = tartan_matrix_dtype(self->matrices[i].pointer);
+        }
+    for (int weak = 0; weak < 2; weak++)
+        for (int32_t i = 0; i < self->of->narguments; i++) {
+            const tartan_py_argument *a = &self->of->arguments[i];
+            if (self->parts[i] == NULL || tartan_py_is_weak(self->given[i]) != weak) continue;
+            if (borrow(self, i, dtype)) return -1;
+            if (dtype == 0 && !a->output && strchr("TLO", a->dtype) != NULL)
+                dtype = self->parts[i]->borrow.array.dtype;
+        }
+    return 0;
+}
+
+/* ---- The call ---- */
+
+static PyObject *run(tartan_py_op_call *self, PyObject *context) {
+    if (tartan_py_write_options(self->of, self->options, &self->text) || add_operands(self, context) ||
+        borrow_operands(self) || tartan_py_op_make_results(self) || tartan_py_call_enter(&self->call))
+        return NULL;
+    tartan_status status;
+    Py_BEGIN_ALLOW_THREADS;
+    status =
+        tartan_op_run(self->call.pointer, self->op, self->pointers, self->of->narguments, self->text.text);
+    Py_END_ALLOW_THREADS;
+    return tartan_py_call_leave(&self->call, status, self->of->names) ? NULL : tartan_py_op_results(self);
+}
+
+static void end(tartan_py_op_call *self) {
+    for (int32_t i = 0; i < self->of->narguments; i++) {
+        if (self->used[i] != NULL) tartan_py_handle_leave(self->used[i]);
+        Py_XDECREF(self->used[i]);
+        tartan_py_matrix_leave(&self->matrices[i]);
+        Py_XDECREF(self->made[i]);
+    }
+    tartan_py_call_close(&self->call);
+}
+
+/* Puts Python's arguments into the order of the library's. */
+static void sort(tartan_py_op_call *self, PyObject *const *arguments) {
+    PyObject *const *next = arguments + FIRST;
+    for (int outputs = 0; outputs < 2; outputs++)
+        for (int32_t i = 0; i < self->of->narguments; i++)
+            if (self->of->arguments[i].output == outputs) {
+                self->given[i] =
+                    tartan_py_is_none(*next) && (outputs || self->of->arguments[i].optional) ? NULL : *next;
+                next++;
+            }
+    self->options = next;
+}
+
+/* operation(number, context, wanted, inputs..., outputs..., options...): the output, or a tuple of several. None leaves an
+ * operand out, and has a required output made; bit i of `wanted` has the i-th optional one made. */
+static PyObject *operation(PyObject *module, PyObject *const *arguments, Py_ssize_t count) {
+    (void)module;
+    int64_t number = 0;
+    tartan_py_op_call self;
+    if (count < FIRST ||
+        tartan_py_int(arguments[NUMBER], "operation", "number", 0, tartan_py_schema_count - 1, &number) ||
+        tartan_py_int(arguments[WANTED], "operation", "wanted", INT64_MIN, INT64_MAX, &self.wanted))
+        return count < FIRST
+                   ? PyErr_Format(PyExc_TypeError, "operation takes %d arguments or more", (int)FIRST)
+                   : NULL;
+    self.of = &tartan_py_schemas[number];
+    if (count != FIRST + self.of->narguments + self.of->noptions)
+        return PyErr_Format(PyExc_TypeError, "%s takes %d operands and options, %zd were given",
+                            self.of->name, (int)(self.of->narguments + self.of->noptions), count - FIRST);
+    self.op = library_number(number);
+    if (self.op < 0) return NULL;
+    const size_t n = (size_t)self.of->narguments;
+    memset(self.made, 0, n * sizeof *self.made);
+    memset(self.used, 0, n * sizeof *self.used);
+    memset(self.matrices, 0, n * sizeof *self.matrices);
+    memset(self.parts, 0, n * sizeof *self.parts);
+    memset(self.pointers, 0, n * sizeof *self.pointers);
+    sort(&self, arguments);
+    self.missing = 0;
+    self.widened = -1;
+    tartan_py_call_open(&self.call, self.of->name);
+    if (self.of->recorded) {
+        const int is = records(&self);
+        if (is != 0) return is < 0 ? NULL : recorded(arguments, count);
+        self.call.asked = true;
+    }
+    PyObject *result = run(&self, arguments[CONTEXT]);
+    end(&self);
+    return result;
+}
+
+static PyMethodDef functions[] = {
+    {"operation", (PyCFunction)(void (*)(void))operation, METH_FASTCALL, "Runs an operation of the schema."},
+    {NULL, NULL, 0, NULL},
+};
+
+int tartan_py_register_operation(PyObject *module) {
+    return PyModule_AddFunctions(module, functions);
+}

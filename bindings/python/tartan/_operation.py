@@ -1,0 +1,56 @@
+# SPDX-License-Identifier: Apache-2.0
+"""What the functions of tartan._operations, which are written from the schema of operations, have in common."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any, NamedTuple, Union
+
+from tartan import _raw
+from tartan._arrays import dtype_name
+from tartan._context import Context
+from tartan._errors import ArgumentError, ArgumentTypeError
+from tartan._layout import Layout
+from tartan._matrix import BlockMatrix
+
+operation: Any = _raw.operation
+
+
+class Recording(NamedTuple):
+    """How PyTorch's autograd calls the gradient of an operation. Places are numbers: of inputs, then of outputs, then of the
+    gradients of outputs."""
+
+    name: str
+    gradient: int  # the number of the operation
+    inputs: tuple[str, ...]
+    outputs: tuple[str, ...]
+    optional: tuple[bool, ...]  # of the outputs
+    kept: int  # bits of the optional outputs that the gradient needs
+    sources: tuple[int, ...]  # the places of its inputs
+    options: tuple[int, ...]  # those of its options among the operation's
+    results: tuple[int, ...]  # of which input each of its outputs is the gradient
+    several: bool  # whether it has several outputs
+    gradients: bool  # whether the operation's own outputs have a place each in what it returns
+
+
+def wanted(wrt: Union[str, Sequence[str], None], names: tuple[str, ...], bits: tuple[int, ...], function: str) -> int:
+    """The bits of the outputs that are named; all if there are no names."""
+    if wrt is None:
+        return -1
+    found = 0
+    try:
+        for name in (wrt,) if isinstance(wrt, str) else wrt:
+            found |= bits[names.index(name)]
+    except TypeError:
+        raise ArgumentTypeError(f"{function}: wrt is of type {type(wrt).__name__}, expected names of inputs") from None
+    except ValueError:
+        expected = ", ".join(map(repr, names))
+        raise ArgumentError(f"{function}: wrt has {name!r}, expected some of {expected}") from None
+    return found
+
+
+def matrix_like(like: Any, code: int, context: Context) -> BlockMatrix:
+    """A new matrix for a result; called by the extension module."""
+    if isinstance(like, BlockMatrix):
+        return BlockMatrix.zeros(like.layout, dtype_name(code), order=like.order, context=context)
+    return BlockMatrix.zeros(like if isinstance(like, Layout) else like.layout, dtype_name(code), context=context)

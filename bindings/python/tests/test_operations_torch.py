@@ -1,0 +1,163 @@
+# SPDX-License-Identifier: Apache-2.0
+"""All operations of the schema on tensors of PyTorch, and their gradients as autograd records them."""
+
+import numpy as np
+import pytest
+from operation_support import OPS, Operands, sum_dtype
+from test_operations import finite
+
+import tartan
+
+torch = pytest.importorskip("torch")
+
+ARRAYS = [op for op in OPS if op.arrays_only]
+RECORDED = [op for op in ARRAYS if op.row["gradient"]]
+
+
+def tensor(values, dtype="float64"):
+    return torch.from_numpy(np.ascontiguousarray(np.asarray(values, np.float64))).to(getattr(torch, dtype))
+
+
+def tensors(op, rng, dtype="float64"):
+    operands = Operands(op, rng, array=lambda x, _: np.asarray(x))
+    finite(op, operands)
+    return {a["name"]: tensor(operands[a["name"]], sum_dtype(dtype) if a["dtype"] == "S" else dtype) for a in op.inputs}
+
+
+@pytest.mark.parametrize("dtype", ["float64", "float32", "float16", "bfloat16"])
+@pytest.mark.parametrize("op", ARRAYS, ids=str)
+def test_tensors_give_tensors(rng, op, dtype):
+    given = tensors(op, rng, dtype)
+    found = op.results(given)
+    exact = op.results({name: x.double().numpy() for name, x in given.items()})
+    for name, x in found.items():
+        assert isinstance(x, torch.Tensor) and not x.requires_grad
+        error = (x.double() - torch.from_numpy(exact[name])).abs().max()
+        assert error <= 64 * torch.finfo(x.dtype).eps * (1 + np.abs(exact[name]).max())
+
+
+@pytest.mark.parametrize("op", ARRAYS, ids=str)
+def test_expanded_and_permuted_tensors(rng, op):
+    given = tensors(op, rng)
+    wanted = op.results(given)
+    found = op.results({name: x.mT.contiguous().mT if x.ndim > 1 else x for name, x in given.items()})
+    for name, x in found.items():
+        assert torch.allclose(x, wanted[name], rtol=1e-12, atol=1e-14)
+
+
+@pytest.mark.parametrize("op", RECORDED, ids=str)
+def test_gradcheck(rng, op):
+    given = tensors(op, rng)
+    names = list(given)
+    inputs = [given[n].requires_grad_() for n in names]
+    assert torch.autograd.gradcheck(lambda *x: op.call(dict(zip(names, x))), inputs)
+    for i, name in enumerate(names):  # one alone
+        alone = [x.detach().requires_grad_(j == i) for j, x in enumerate(inputs)]
+        op.call(dict(zip(names, alone))).sum().backward()
+        assert [x.grad is not None for x in alone] == [j == i for j in range(len(alone))], name
+
+
+@pytest.mark.parametrize("dtype", ["float32", "float16", "bfloat16"])
+@pytest.mark.parametrize("op", RECORDED, ids=str)
+def test_gradients_have_the_dtype_of_what_they_are_of(rng, op, dtype):
+    given = tensors(op, rng, dtype)
+    wide = {name: x.detach().double().requires_grad_() for name, x in given.items()}
+    for x in given.values():
+        x.requires_grad_()
+    op.call(given).float().sum().backward()
+    op.call(wide).sum().backward()
+    for name, x in given.items():
+        assert x.grad.dtype == x.dtype and x.grad.shape == x.shape
+        error = (x.grad.double() - wide[name].grad).abs().max()
+        assert error <= 128 * torch.finfo(getattr(torch, dtype)).eps * (1 + wide[name].grad.abs().max())
+
+
+def test_mixed_dtypes():
+    a = torch.ones(2, 3, dtype=torch.float16, requires_grad=True)
+    b = torch.ones(3, requires_grad=True)
+    y = tartan.multiply(a, b)
+    assert y.dtype == torch.float16
+    y.sum().backward()
+    assert a.grad.dtype == torch.float16 and b.grad.dtype == torch.float32 and b.grad.tolist() == [2, 2, 2]
+
+
+@pytest.mark.parametrize("op", RECORDED, ids=str)
+def test_second_derivatives_are_right_or_refused(rng, op):
+    given = tensors(op, rng)
+    names = list(given)
+    inputs = [given[n].requires_grad_() for n in names]
+    y = op.call(dict(zip(names, inputs)))
+    try:
+        torch.autograd.grad(y.sum(), inputs, create_graph=True)
+    except tartan.UnsupportedError as error:
+        assert op.name in str(error) and "create_graph" in str(error)
+        return
+    assert torch.autograd.gradgradcheck(lambda *x: op.call(dict(zip(names, x))), inputs)
+
+
+@pytest.mark.parametrize("op", [op for op in RECORDED if op.inputs[0]["shape"] == "[s...]"], ids=str)
+def test_element_wise_functions_have_second_derivatives(rng, op):
+    given = tensors(op, rng)
+    names = list(given)
+    inputs = [given[n].requires_grad_() for n in names]
+    assert torch.autograd.gradgradcheck(lambda *x: op.call(dict(zip(names, x))), inputs)
+    x = torch.ones(1, 1, requires_grad=True)
+    y = tartan.square(x)
+    (g,) = torch.autograd.grad(y.sum(), x, create_graph=True)
+    (y.sum() + g.pow(2).sum()).backward()
+    assert x.grad.item() == 10 and x.grad.dtype == torch.float32
+
+
+@pytest.mark.parametrize("op", RECORDED, ids=str)
+def test_what_is_not_recorded(rng, op):
+    given = tensors(op, rng)
+    first = op.inputs[0]["name"]
+    recorded = {**given, first: given[first].requires_grad_()}
+    with torch.no_grad():
+        assert op.call(recorded).grad_fn is None
+    with torch.inference_mode():
+        assert op.call(recorded).grad_fn is None
+    assert op.call(recorded).grad_fn is not None
+    shape = op.call({name: x.detach() for name, x in given.items()}).shape
+    with pytest.raises(tartan.ArgumentError, match="out is given, expected none where PyTorch records"):
+        op.call(recorded, out=torch.empty(shape, dtype=torch.float64))
+    leaf = torch.empty(shape, dtype=torch.float64, requires_grad=True)
+    with pytest.raises(tartan.ArgumentError, match="out requires gradients"):
+        op.call({name: x.detach() for name, x in given.items()}, out=leaf)
+
+
+def test_an_operand_of_another_library_beside_a_recorded_one():
+    x = torch.randn(3, 4, dtype=torch.float64, requires_grad=True)
+    gain = np.arange(1.0, 5)
+    y = tartan.layer_norm(x, gain=gain, bias=[0.0, 1, 2, 3])
+    y.pow(2).sum().backward()
+    z = x.detach().clone().requires_grad_()
+    torch.nn.functional.layer_norm(z, (4,), torch.from_numpy(gain), torch.arange(4.0, dtype=torch.float64)).pow(2).sum().backward()
+    assert torch.allclose(x.grad, z.grad)
+
+
+def test_optional_results_are_recorded_as_constants():
+    x = torch.randn(3, 4, requires_grad=True)
+    y, stats = tartan.layer_norm(x, return_stats=True)
+    assert y.requires_grad and not stats.requires_grad
+    y.sum().backward()
+
+
+def test_an_operand_that_changes_before_the_backward_pass_is_noticed():
+    x = torch.randn(3, 4, requires_grad=True)
+    z = x * 1
+    y = tartan.square(z)
+    z.add_(1)
+    with pytest.raises(RuntimeError, match="modified by an inplace operation"):
+        y.sum().backward()
+
+
+def test_modules_of_pytorch_agree():
+    x = torch.randn(5, 8, dtype=torch.float64)
+    functional = torch.nn.functional
+    for name in ("sigmoid", "relu", "elu", "gelu", "silu", "tanh"):
+        assert torch.allclose(getattr(tartan, name)(x), getattr(functional, name, getattr(torch, name, None))(x)), name
+    gain, bias = torch.randn(2, 8, dtype=torch.float64)
+    assert torch.allclose(tartan.layer_norm(x, gain=gain, bias=bias), functional.layer_norm(x, (8,), gain, bias))
+    if hasattr(functional, "rms_norm"):
+        assert torch.allclose(tartan.rms_norm(x, gain=gain), functional.rms_norm(x, (8,), gain, 1e-5))

@@ -1,0 +1,8 @@
+q <- matrix(rnorm(8 * 64), 8)
+k <- matrix(rnorm(8 * 64), 8)
+v <- matrix(rnorm(8 * 64), 8)
+half <- block_pattern("dense", c(64, 32), 16)
+a <- attention(q, k[, 1:32], v[, 1:32], half, return_lse = TRUE)
+b <- attention(q, k[, 33:64], v[, 33:64], half, return_lse = TRUE)
+merged <- attention_merge(a$out, a$lse, b$out, b$lse)
+all.equal(merged, attention(q, k, v, block_pattern("dense", c(64, 64), 16)))

@@ -1,0 +1,8 @@
+q <- matrix(rnorm(8 * 64), 8)
+k <- matrix(rnorm(8 * 64), 8)
+v <- matrix(rnorm(8 * 64), 8)
+layout <- block_pattern("causal", c(64, 64), 16)
+scores <- sddmm(layout, t(q), k)
+weights <- block_softmax(scores, scale = 1 / sqrt(8), causal = TRUE)
+all.equal(t(spmm(weights, t(v))), attention(q, k, v, layout, causal = TRUE))
+block_softmax_gradient(weights, y_grad = weights, scale = 1 / sqrt(8))

@@ -1,0 +1,479 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#include "operation.h"
+
+#include <limits.h>
+#include <stdio.h>
+#include <string.h>
+
+/* ---- What .operations says: the elements of an entry in the order that generate.py writes them ---- */
+
+enum {
+    NAME,
+    ARGUMENTS, /* the names of the arguments in R; what follows is in their order */
+    USES,      /* "in", "out", "update" */
+    KINDS,     /* "array", "matrix", "layout", "mask", "conv" */
+    DTYPES,    /* as in the schema */
+    OPTIONAL,
+    NDIM,   /* of an array; 0: any. Trailing dimensions of length 1 may be left out */
+    IMAGES, /* whether an array is spatial lengths x channels x n: the spatial lengths keep their order */
+    LIKE, /* of a result: the argument whose shape and names, or whose layout, it has; 0: none; NA: the one with that shape */
+    RESULTS,  /* its name in the list of results */
+    RETURNED, /* whether the user says if it is wanted */
+    OPTIONS,
+    OPTION_KINDS,
+    DEFAULTS,  /* of options, a list */
+    WORDS,     /* the words of an option, a list */
+    FROM_ONE,  /* whether an option counts from 1 in R */
+    C_OPTIONS, /* the names of options in C */
+};
+
+enum { MOST = 16 };
+
+typedef struct call {
+    SEXP op, values, place, kept;
+    int32_t count, dtype;
+    void *pointers[MOST];
+    tartan_array arrays[MOST];
+    tartan_r_dense dense[MOST]; /* of arrays */
+    SEXP named[MOST];           /* what has their names */
+} call;
+
+static const char *text_of(const call *c, int what, int i) {
+    return CHAR(STRING_ELT(VECTOR_ELT(c->op, what), i));
+}
+static int number_of(const call *c, int what, int i) {
+    return INTEGER(VECTOR_ELT(c->op, what))[i];
+}
+static int flag_of(const call *c, int what, int i) {
+    return LOGICAL(VECTOR_ELT(c->op, what))[i];
+}
+static const char *name_of(const call *c, int i) {
+    return text_of(c, ARGUMENTS, i);
+}
+static int is(const call *c, int what, int i, const char *text) {
+    return strcmp(text_of(c, what, i), text) == 0;
+}
+static SEXP value_of(const call *c, int i) {
+    return VECTOR_ELT(c->values, i);
+}
+static void keep(call *c, int i, SEXP x) {
+    SET_VECTOR_ELT(c->kept, i, x);
+}
+
+/* ---- Options ---- */
+
+typedef struct words {
+    char text[1024];
+    size_t length;
+} words;
+
+static void add(words *w, const char *text) {
+    const size_t n = strlen(text);
+    if (w->length + n >= sizeof w->text)
+        tartan_r_fail(TARTAN_ERR_ARGUMENT, "the options have more than %d characters", (int)sizeof w->text);
+    memcpy(w->text + w->length, text, n + 1);
+    w->length += n;
+}
+
+static void add_name(words *w, const char *name) {
+    if (w->length > 0) add(w, " ");
+    add(w, name);
+    add(w, "=");
+}
+
+static void add_number(words *w, const char *name, double value) {
+    char text[TARTAN_R_DECIMAL];
+    tartan_r_decimal_of(value, text);
+    add_name(w, name);
+    add(w, text);
+}
+
+static int flag(SEXP x, const char *name) {
+    if (TYPEOF(x) != LGLSXP || XLENGTH(x) != 1 || LOGICAL(x)[0] == NA_LOGICAL)
+        tartan_r_refuse(TARTAN_ERR_ARGUMENT, x, name, "TRUE or FALSE");
+    return LOGICAL(x)[0];
+}
+
+/* One of the words; all of them, the default of the R function, mean the first. */
+static const char *word_of(SEXP x, const char *name, SEXP choices) {
+    char expected[256] = "";
+    size_t used = 0;
+    const int all = TYPEOF(x) == STRSXP && XLENGTH(x) == XLENGTH(choices) && XLENGTH(x) > 1;
+    for (int k = 0; k < XLENGTH(choices); k++) {
+        const char *word = CHAR(STRING_ELT(choices, k));
+        if (all || (TYPEOF(x) == STRSXP && XLENGTH(x) == 1 && strcmp(CHAR(STRING_ELT(x, 0)), word) == 0))
+            return word;
+        if (used < sizeof expected)
+            used += (size_t)snprintf(expected + used, sizeof expected - used, "%s\"%s\"", k > 0 ? " or " : "",
+                                     word);
+    }
+    tartan_r_refuse(TARTAN_ERR_ARGUMENT, x, name, expected);
+    return NULL;
+}
+
+static void add_sizes(words *w, const char *c_name, const char *name, SEXP x) {
+    int64_t n;
+    const int64_t *sizes = tartan_r_counts(x, name, &n);
+    for (int64_t k = 0; k < n; k++) {
+        char text[24];
+        if (k == 0) add_name(w, c_name);
+        snprintf(text, sizeof text, "%s%lld", k > 0 ? "x" : "", (long long)sizes[k]);
+        add(w, text);
+    }
+}
+
+/* Options that have their default are left out. */
+static void add_option(const call *c, words *w, int k, SEXP x) {
+    const char *name = text_of(c, OPTIONS, k), *c_name = text_of(c, C_OPTIONS, k);
+    SEXP usual = VECTOR_ELT(VECTOR_ELT(c->op, DEFAULTS), k);
+    if (is(c, OPTION_KINDS, k, "flag")) {
+        if (flag(x, name)) add_number(w, c_name, 1);
+    } else if (is(c, OPTION_KINDS, k, "word")) {
+        const char *word = word_of(x, name, VECTOR_ELT(VECTOR_ELT(c->op, WORDS), k));
+        add_name(w, c_name);
+        add(w, word);
+    } else if (is(c, OPTION_KINDS, k, "sizes")) {
+        add_sizes(w, c_name, name, x);
+    } else {
+        const double value =
+            is(c, OPTION_KINDS, k, "whole") ? (double)tartan_r_count(x, name) : tartan_r_number(x, name);
+        if (flag_of(c, FROM_ONE, k) && value < 1)
+            tartan_r_refuse(TARTAN_ERR_ARGUMENT, x, name, "a whole number of 1 or more");
+        if (value != REAL(usual)[0]) add_number(w, c_name, value - flag_of(c, FROM_ONE, k));
+    }
+}
+
+/* ---- Matrices ---- */
+
+/* A BlockMatrix in R's memory around values that nobody else has. */
+static SEXP matrix_around(SEXP values, SEXP layout, SEXP dtype, SEXP names) {
+    static SEXP class = NULL;
+    if (class == NULL) R_PreserveObject(class = R_do_MAKE_CLASS("BlockMatrix"));
+    SEXP matrix = PROTECT(R_do_new_object(class)), cache = PROTECT(tartan_r_new_cache());
+    R_do_slot_assign(matrix, Rf_install("layout"), layout);
+    R_do_slot_assign(matrix, Rf_install("values"), values);
+    R_do_slot_assign(matrix, Rf_install("dtype"), dtype);
+    R_do_slot_assign(matrix, Rf_install("handle"), cache);
+    if (names != R_NilValue) R_do_slot_assign(matrix, Rf_install("Dimnames"), names);
+    UNPROTECT(2);
+    return matrix;
+}
+
+static SEXP zero_matrix(SEXP layout, int32_t dtype, SEXP names) {
+    const double *frame = REAL(R_do_slot(layout, Rf_install("frame")));
+    const int blocks = (int)XLENGTH(R_do_slot(layout, Rf_install("columns")));
+    const int wide = dtype == TARTAN_F64;
+    const double elements = frame[2] * frame[3] * blocks,
+                 bytes = elements * (double)tartan_dtype_bytes(dtype);
+    SEXP values = PROTECT(Rf_allocVector(wide ? REALSXP : RAWSXP, (R_xlen_t)(wide ? elements : bytes)));
+    if (bytes > 0) memset(tartan_r_data(values), 0, (size_t)bytes);
+    if (wide) {
+        SEXP dim = PROTECT(Rf_allocVector(INTSXP, 3));
+        INTEGER(dim)[0] = (int)frame[2];
+        INTEGER(dim)[1] = (int)frame[3];
+        INTEGER(dim)[2] = blocks;
+        Rf_setAttrib(values, R_DimSymbol, dim);
+        UNPROTECT(1);
+    }
+    SEXP name = PROTECT(Rf_mkString(tartan_dtype_name(dtype)));
+    SEXP matrix = matrix_around(values, layout, name, names);
+    UNPROTECT(2);
+    return matrix;
+}
+
+/* ---- Inputs ---- */
+
+/* T: that of the first operand which cannot have another, else f64. */
+static int32_t dtype_of(const call *c) {
+    static const char *const rules[] = {"T", "OL"};
+    for (int r = 0; r < 2; r++)
+        for (int i = 0; i < c->count; i++) {
+            if (strchr(rules[r], text_of(c, DTYPES, i)[0]) == NULL) continue;
+            const tartan_r_class class = tartan_r_class_of(value_of(c, i));
+            if (class == TARTAN_R_MATRIX || class == TARTAN_R_DEVICE_MATRIX || class == TARTAN_R_DEVICE_ARRAY)
+                return tartan_r_dtype_of(value_of(c, i), name_of(c, i));
+        }
+    return TARTAN_F64;
+}
+
+/* What numbers in R's memory are converted to. */
+static int32_t dtype_by_rule(const call *c, int i) {
+    switch (text_of(c, DTYPES, i)[0]) {
+    case 'T':
+        return c->dtype;
+    case 'R':
+    case 'F':
+        return TARTAN_F64;
+    case 'U':
+        return TARTAN_U8;
+    default:
+        return c->dtype == TARTAN_F64 ? TARTAN_F64 : TARTAN_F32;
+    }
+}
+
+/* Spatial dimensions of the convolution among the arguments; -1: there is none. */
+static int spatial_of(const call *c) {
+    for (int i = 0; i < c->count; i++)
+        if (is(c, KINDS, i, "conv") && value_of(c, i) != R_NilValue)
+            return (int)XLENGTH(R_do_slot(value_of(c, i), Rf_install("kernel")));
+    return -1;
+}
+
+/* The library's view of dense[i], with `least` dimensions or more. */
+static void look_at(call *c, int i, int32_t least) {
+    const tartan_r_dense *x = &c->dense[i];
+    const int images = flag_of(c, IMAGES, i);
+    const int32_t ndim = x->ndim > least ? x->ndim : least;
+    int64_t shape[TARTAN_MAX_NDIM], strides[TARTAN_MAX_NDIM], stride = 1;
+    for (int k = 0; k < ndim; k++) {
+        const int at = images && k < ndim - 2 ? k + 2 : ndim - 1 - k;
+        shape[at] = k < x->ndim ? x->dim[k] : 1;
+        strides[at] = stride;
+        stride *= shape[at];
+    }
+    c->pointers[i] = tartan_r_describe(x->data, x->dtype, ndim, shape, strides, name_of(c, i), &c->arrays[i]);
+}
+
+static void take_bytes(SEXP x, const char *name, tartan_r_dense *out) {
+    int64_t n;
+    const uint8_t *bytes = tartan_r_bytes(x, name, &n);
+    SEXP raw = PROTECT(TYPEOF(x) == RAWSXP ? x : Rf_allocVector(RAWSXP, (R_xlen_t)n));
+    SEXP dim = Rf_getAttrib(x, R_DimSymbol);
+    if (Rf_xlength(dim) > TARTAN_MAX_NDIM)
+        tartan_r_fail(TARTAN_ERR_SHAPE, "%s has %lld dimensions, expected at most %d", name,
+                      (long long)Rf_xlength(dim), TARTAN_MAX_NDIM);
+    if (raw != x && n > 0) memcpy(RAW(raw), bytes, (size_t)n);
+    *out = (tartan_r_dense){
+        .data = raw, .dtype = TARTAN_U8, .ndim = dim == R_NilValue ? 1 : (int32_t)XLENGTH(dim), .dim = {n}};
+    for (int k = 0; dim != R_NilValue && k < out->ndim; k++) out->dim[k] = INTEGER(dim)[k];
+    UNPROTECT(1);
+}
+
+static void take_array(call *c, int i, SEXP x) {
+    tartan_r_dense *dense = &c->dense[i];
+    const int32_t dtype = dtype_by_rule(c, i);
+    if (dtype == TARTAN_U8 && tartan_r_class_of(x) != TARTAN_R_DEVICE_ARRAY) {
+        take_bytes(x, name_of(c, i), dense);
+        keep(c, i, dense->data);
+        c->named[i] = x;
+    } else {
+        tartan_r_take_dense(x, name_of(c, i), dense);
+        c->named[i] = dense->data;
+        keep(c, c->count + i, dense->data);
+        tartan_r_convert(dense, dtype);
+        keep(c, i, dense->data);
+    }
+    const int one_image = flag_of(c, IMAGES, i) && dense->ndim == spatial_of(c) + 1;
+    look_at(c, i, one_image ? dense->ndim + 1 : number_of(c, NDIM, i));
+}
+
+static void take(call *c, int i, SEXP x) {
+    if (x == R_NilValue && flag_of(c, OPTIONAL, i)) return;
+    if (is(c, KINDS, i, "array"))
+        take_array(c, i, x);
+    else if (is(c, KINDS, i, "matrix"))
+        c->pointers[i] = tartan_r_as_matrix(x, name_of(c, i));
+    else if (is(c, KINDS, i, "layout"))
+        c->pointers[i] = tartan_r_as_layout(x, name_of(c, i));
+    else if (is(c, KINDS, i, "mask"))
+        c->pointers[i] = tartan_r_as_block_mask(x, name_of(c, i));
+    else
+        c->pointers[i] = tartan_r_as_conv(x, name_of(c, i));
+}
+
+static SEXP copied(SEXP matrix) {
+    if (tartan_r_class_of(matrix) != TARTAN_R_MATRIX) return tartan_r_call(".matrix_copy", matrix);
+    SEXP values = PROTECT(Rf_duplicate(R_do_slot(matrix, Rf_install("values"))));
+    SEXP copy =
+        matrix_around(values, R_do_slot(matrix, Rf_install("layout")), R_do_slot(matrix, Rf_install("dtype")),
+                      R_do_slot(matrix, Rf_install("Dimnames")));
+    UNPROTECT(1);
+    return copy;
+}
+
+/* What an operation updates is copied before. */
+static void take_copy(call *c, int i, SEXP x) {
+    if (is(c, KINDS, i, "matrix")) {
+        tartan_r_as_matrix(x, name_of(c, i)); /* refuses others */
+        SET_VECTOR_ELT(c->values, i, copied(x));
+        c->pointers[i] = tartan_r_as_matrix(value_of(c, i), name_of(c, i));
+        return;
+    }
+    tartan_r_dense first;
+    tartan_r_take_dense(x, name_of(c, i), &first);
+    keep(c, c->count + i, first.data);
+    c->named[i] = first.data;
+    tartan_r_convert(&first, dtype_by_rule(c, i));
+    keep(c, i, first.data);
+    tartan_r_copy_dense(c->place, &first, &c->dense[i]);
+    keep(c, i, c->dense[i].data);
+    look_at(c, i, number_of(c, NDIM, i));
+}
+
+static void take_inputs(call *c, SEXP inputs) {
+    int given = 0;
+    for (int i = 0; i < c->count; i++)
+        if (!is(c, USES, i, "out")) SET_VECTOR_ELT(c->values, i, VECTOR_ELT(inputs, given++));
+    c->place = tartan_r_place_of(c->values, VECTOR_ELT(c->op, ARGUMENTS));
+    keep(c, 2 * c->count, c->place);
+    c->dtype = dtype_of(c);
+    for (int i = 0; i < c->count; i++) {
+        if (is(c, USES, i, "in")) take(c, i, value_of(c, i));
+        if (is(c, USES, i, "update")) take_copy(c, i, value_of(c, i));
+    }
+}
+
+/* ---- Results ---- */
+
+/* .new_result_matrix(place, layout, dtype, names) in R code, for memory of devices. */
+static SEXP new_device_matrix(SEXP place, SEXP layout, int32_t dtype, SEXP names) {
+    SEXP list = PROTECT(Rf_allocVector(VECSXP, 4));
+    SET_VECTOR_ELT(list, 0, place);
+    SET_VECTOR_ELT(list, 1, layout);
+    SET_VECTOR_ELT(list, 2, Rf_mkString(tartan_dtype_name(dtype)));
+    SET_VECTOR_ELT(list, 3, names);
+    SEXP matrix = tartan_r_call(".new_result_matrix", list);
+    UNPROTECT(1);
+    return matrix;
+}
+
+static void make_matrix(call *c, int i, int32_t dtype) {
+    const int like = number_of(c, LIKE, i) - 1;
+    SEXP of = value_of(c, like),
+         layout = is(c, KINDS, like, "layout") ? of : R_do_slot(of, Rf_install("layout"));
+    SEXP names = is(c, KINDS, like, "matrix") ? R_do_slot(of, Rf_install("Dimnames")) : R_NilValue;
+    SEXP made = c->place == R_NilValue ? zero_matrix(layout, dtype, names)
+                                       : new_device_matrix(c->place, layout, dtype, names);
+    SET_VECTOR_ELT(c->values, i, made);
+    c->pointers[i] = tartan_r_as_matrix(made, name_of(c, i));
+}
+
+/* The dimensions of a result in R's order. */
+static int32_t dim_of(const call *c, const tartan_op_result *result, int64_t *dim) {
+    const int i = result->argument,
+              like = number_of(c, LIKE, i) == NA_INTEGER ? result->like : number_of(c, LIKE, i) - 1;
+    if (like >= 0 && c->pointers[like] != NULL) {
+        memcpy(dim, c->dense[like].dim, sizeof c->dense[like].dim);
+        return c->dense[like].ndim;
+    }
+    int32_t ndim = result->ndim;
+    for (int k = 0; k < ndim; k++) {
+        const int at = flag_of(c, IMAGES, i) && k < ndim - 2 ? k + 2 : ndim - 1 - k;
+        dim[k] = result->shape[at];
+    }
+    while (number_of(c, NDIM, i) > 1 && ndim > 1 && dim[ndim - 1] == 1) ndim--; /* one head */
+    return ndim;
+}
+
+static SEXP new_bytes(int32_t ndim, const int64_t *dim) {
+    double n = 1;
+    SEXP sizes = PROTECT(Rf_allocVector(INTSXP, ndim));
+    for (int k = 0; k < ndim; k++) {
+        if (dim[k] > INT_MAX)
+            tartan_r_fail(TARTAN_ERR_OVERFLOW, "the result has a dimension of %lld", (long long)dim[k]);
+        n *= (double)(INTEGER(sizes)[k] = (int)dim[k]);
+    }
+    SEXP bytes = PROTECT(Rf_allocVector(RAWSXP, (R_xlen_t)n));
+    if (ndim > 1) Rf_setAttrib(bytes, R_DimSymbol, sizes);
+    UNPROTECT(2);
+    return bytes;
+}
+
+static void make_array(call *c, const tartan_op_result *result) {
+    const int i = result->argument;
+    const char rule = text_of(c, DTYPES, i)[0];
+    int64_t dim[TARTAN_MAX_NDIM];
+    const int32_t ndim = dim_of(c, result, dim);
+    int32_t dtype = result->dtype;
+    /* In R's memory 16-bit results are rounded once, to f32, before R gets doubles. */
+    if (c->place == R_NilValue && (rule == 'O' || rule == 'L') && dtype != TARTAN_F64) dtype = TARTAN_F32;
+    if (dtype == TARTAN_U8 && c->place == R_NilValue) {
+        c->dense[i] = (tartan_r_dense){.data = new_bytes(ndim, dim), .dtype = dtype, .ndim = ndim};
+        memcpy(c->dense[i].dim, dim, (size_t)ndim * sizeof *dim);
+    } else {
+        tartan_r_new_dense(c->place, dtype, ndim, dim, &c->dense[i]);
+    }
+    keep(c, i, c->dense[i].data);
+    const int like = number_of(c, LIKE, i);
+    if (like == NA_INTEGER && result->like >= 0)
+        c->named[i] = c->named[result->like];
+    else if (like != NA_INTEGER && like > 0)
+        c->named[i] = c->named[like - 1];
+    look_at(c, i, result->ndim);
+}
+
+static int is_wanted(const call *c, int i, SEXP returns) {
+    if (!flag_of(c, RETURNED, i)) return 1;
+    char name[64];
+    int k = 0;
+    for (int j = 0; j < i; j++) k += flag_of(c, RETURNED, j);
+    snprintf(name, sizeof name, "return_%s", text_of(c, RESULTS, i));
+    return flag(VECTOR_ELT(returns, k), name);
+}
+
+static SEXP finished(const call *c, int i) {
+    if (!is(c, KINDS, i, "array")) return value_of(c, i);
+    const tartan_r_dense *x = &c->dense[i];
+    SEXP names = c->named[i];
+    SEXP found = PROTECT(x->dtype == TARTAN_U8 ? x->data : tartan_r_finish(x));
+    if (names != NULL && c->place == R_NilValue) {
+        const int is_vector = Rf_getAttrib(found, R_DimSymbol) == R_NilValue;
+        SEXP kept = Rf_getAttrib(names, is_vector ? R_NamesSymbol : R_DimNamesSymbol);
+        if (kept != R_NilValue) Rf_setAttrib(found, is_vector ? R_NamesSymbol : R_DimNamesSymbol, kept);
+    }
+    UNPROTECT(1);
+    return found;
+}
+
+/* The only result that the operation has, unless more are wanted; else a list of those that were made. */
+static SEXP results_of(const call *c) {
+    int made = 0, last = 0, may = 0;
+    for (int i = 0; i < c->count; i++) {
+        if (is(c, USES, i, "in")) continue;
+        may += !flag_of(c, RETURNED, i);
+        if (c->pointers[i] == NULL) continue;
+        made++;
+        last = i;
+    }
+    if (made == 1 && may == 1) return finished(c, last);
+    SEXP list = PROTECT(Rf_allocVector(VECSXP, made)), names = PROTECT(Rf_allocVector(STRSXP, made));
+    for (int i = 0, k = 0; i < c->count; i++) {
+        if (is(c, USES, i, "in") || c->pointers[i] == NULL) continue;
+        SET_VECTOR_ELT(list, k, finished(c, i));
+        SET_STRING_ELT(names, k++, STRING_ELT(VECTOR_ELT(c->op, RESULTS), i));
+    }
+    Rf_setAttrib(list, R_NamesSymbol, names);
+    UNPROTECT(2);
+    return list;
+}
+
+/* ---- The call ---- */
+
+SEXP tartan_r_run(SEXP op, SEXP inputs, SEXP options, SEXP returns) {
+    call c = {.op = op, .count = (int32_t)XLENGTH(VECTOR_ELT(op, ARGUMENTS))};
+    if (c.count > MOST) tartan_r_fail(TARTAN_ERR_INTERNAL, "an operation has %d arguments", (int)c.count);
+    words w = {.length = 0};
+    for (int k = 0; k < Rf_xlength(options); k++) add_option(&c, &w, k, VECTOR_ELT(options, k));
+    int32_t number;
+    tartan_r_check(tartan_op_find(text_of(&c, NAME, 0), &number));
+    PROTECT(c.values = Rf_allocVector(VECSXP, c.count));
+    PROTECT(c.kept = Rf_allocVector(VECSXP, 2 * c.count + 1));
+    take_inputs(&c, inputs);
+    tartan_context *context = tartan_r_as_context(c.place, "context");
+    const char *text = w.length > 0 ? w.text : NULL;
+    tartan_op_result results[MOST];
+    int64_t nresults;
+    tartan_r_check(tartan_op_infer(number, c.pointers, c.count, text, results, MOST, &nresults));
+    for (int r = 0; r < nresults; r++) {
+        const int i = results[r].argument;
+        if (!is_wanted(&c, i, returns)) continue;
+        if (results[r].kind == TARTAN_OPERAND_MATRIX)
+            make_matrix(&c, i, results[r].dtype);
+        else
+            make_array(&c, &results[r]);
+    }
+    tartan_r_check(tartan_op_run(context, number, c.pointers, c.count, text));
+    SEXP found = results_of(&c);
+    UNPROTECT(2);
+    return found;
+}

@@ -1,0 +1,261 @@
+# SPDX-License-Identifier: Apache-2.0
+# Every operation of the schema, by what .operations says of it.
+
+operations <- tartan:::.operations
+is_gradient <- names(operations) %in% vapply(operations, `[[`, "", "gradient")
+f_of <- function(op) getExportedValue("tartan", op$f)
+inputs_of <- function(op) op$uses != "out"
+needed_of <- function(op) inputs_of(op) & !op$optional
+
+# ---- Operands of the shapes that .operations has ----
+
+# Numbers apart from 0, where some functions have no derivative.
+some_numbers <- function(n) sample(c(-1, 1), n, TRUE) * runif(n, 0.4, 2)
+
+dims_of <- function(shape, made, sizes) {
+  if (startsWith(shape, "=")) return(tartan:::.size_of(made[[substring(shape, 2L)]]))
+  items <- strsplit(strsplit(shape, " or ", fixed = TRUE)[[1]][1], " x ", fixed = TRUE)[[1]]
+  unlist(lapply(items, function(item) {
+    part <- strsplit(item, ".", fixed = TRUE)[[1]]
+    if (length(part) == 2L && part[1] %in% names(made)) {
+      matrix <- made[[part[1]]]
+      return(switch(part[2], blocks = block_count(matrix), rows = nrow(matrix), cols = ncol(matrix), heads = block_heads(matrix)))
+    }
+    switch(item, "s... & t..." = c(4, 3), "s..." = c(4, 3), "t..." = 4, # each column
+           if (endsWith(item, "...")) c(3, 2) else if (grepl("^[0-9]+$", item)) as.numeric(item) else sizes(item))
+  }))
+}
+new_sizes <- function() {
+  known <- list()
+  function(name) {
+    if (is.null(known[[name]])) known[[name]] <<- c(4, 3, 2, 5)[length(known) + 1]
+    known[[name]]
+  }
+}
+operand <- function(op, i, made, sizes) {
+  shape <- op$shapes[i]
+  on <- if (startsWith(shape, "on ")) made[[substring(shape, 4L)]]
+  switch(op$kinds[i],
+         array = {
+           dim <- dims_of(shape, made, sizes)
+           if (length(dim) == 1L) some_numbers(dim) else array(some_numbers(prod(dim)), dim)
+         },
+         matrix = {
+           layout <- if (is.null(on)) random_layout(c(10, 12), c(4, 3), 0.7, heads = 2)
+                     else if (is(on, "BlockConv")) conv_layout(on) else on@layout
+           block_matrix(layout, init = "normal", seed = i)
+         },
+         conv = block_conv(block_pattern("dense", c(4, 4), 2), kernel = 3),
+         mask = attention_mask(on@layout, function(q, k, head) (q + k) %% 3 != 0))
+}
+# The operands of a call, with those that may be left out, but for masks and convolutions, if `all`.
+operands_of <- function(op, all) {
+  set.seed(7)
+  sizes <- new_sizes()
+  made <- list()
+  for (i in which(inputs_of(op))) {
+    if (op$optional[i] && (!all || op$kinds[i] %in% c("conv", "mask"))) next
+    made[[op$arguments[i]]] <- operand(op, i, made, sizes)
+  }
+  made
+}
+# The same with positive numbers where the function is not defined for others.
+defined_operands <- function(op, all) {
+  made <- operands_of(op, all)
+  found <- call_with(op, made)
+  if (anyNA(unlist(found))) lapply(made, function(x) if (is.numeric(x)) abs(x) else x) else made
+}
+returns_of <- function(op) {
+  names <- paste0("return_", op$results[op$returned])
+  stats::setNames(rep(list(TRUE), length(names)), names)[op$returned[op$returned]]
+}
+call_with <- function(op, operands) do.call(f_of(op), operands)
+# All results as a list.
+results_of <- function(op, operands) {
+  found <- call_with(op, c(operands, returns_of(op)))
+  if (is.list(found)) found else stats::setNames(list(found), setdiff(op$results, ""))
+}
+
+numbers_of <- function(x) if (is(x, "BlockMatrix")) block_values(x) else x
+moved <- function(x, by) {
+  if (!is(x, "BlockMatrix")) return(x + by)
+  block_values(x) <- block_values(x) + by
+  x
+}
+
+# 1 for the elements of stored blocks that are inside of the matrix.
+inside_of <- function(x) {
+  block_values(block_matrix(array(1, c(dim(x@layout), block_heads(x@layout))), layout = x@layout))
+}
+
+test_that("each operation has a function with its arguments, which is exported and has a help page", {
+  pages <- unlist(lapply(tools::Rd_db("tartan"), function(page) {
+    vapply(Filter(function(part) attr(part, "Rd_tag") == "\\alias", page), function(part) trimws(part[[1]]), "")
+  }))
+  for (op in operations) {
+    expect_true(op$f %in% getNamespaceExports("tartan"), info = op$f)
+    expect_true(op$f %in% pages, info = op$f)
+    expect_setequal(names(formals(op$f, envir = asNamespace("tartan"))),
+                    c(op$arguments[inputs_of(op)], op$options, names(returns_of(op))))
+  }
+  expect_false(any(vapply(operations[!is_gradient], `[[`, "", "f") %in% c(ls("package:base"), ls("package:stats"))))
+})
+
+test_that("operands are not changed, results are new and keep the dimensions and names of what they are like", {
+  for (op in operations[!is_gradient]) for (all in c(FALSE, TRUE)) {
+    made <- defined_operands(op, all)
+    before <- lapply(made, function(x) if (is.numeric(x)) x + 0 else x)
+    values <- lapply(made, function(x) if (is(x, "BlockMatrix")) block_values(x) + 0)
+    made <- lapply(made, function(x) {
+      if (length(dim(x)) > 1L && is.numeric(x)) dimnames(x) <- lapply(dim(x), function(n) paste0("n", seq_len(n)))
+      else if (is.numeric(x)) names(x) <- paste0("n", seq_along(x))
+      x
+    })
+    found <- results_of(op, made)
+    plain <- results_of(op, before)
+    for (name in names(made)) {
+      if (is.numeric(made[[name]])) expect_identical(c(made[[name]]), c(before[[name]]), ignore_attr = TRUE, info = op$name)
+      else if (is(made[[name]], "BlockMatrix")) expect_identical(block_values(made[[name]]), values[[name]], info = op$name)
+    }
+    for (i in which(op$uses == "out" & op$kinds == "array")) {
+      y <- found[[op$results[i]]]
+      like <- if (is.na(op$like[i])) 1L else op$like[i]
+      if (is.null(y) || like == 0L || is.null(made[[op$arguments[like]]])) next
+      x <- made[[op$arguments[like]]]
+      expect_identical(dim(y), dim(x), info = op$name)
+      expect_identical(dimnames(y), dimnames(x), info = op$name)
+      expect_identical(names(y), names(x), info = op$name)
+    }
+    expect_equal(lapply(found, function(x) c(numbers_of(x))), lapply(plain, function(x) c(numbers_of(x))), info = op$name,
+                 ignore_attr = TRUE)
+  }
+})
+
+test_that("gradients are those of finite differences", {
+  for (op in operations[!is_gradient]) {
+    if (op$gradient == "") next
+    gradient <- operations[[op$gradient]]
+    for (all in c(FALSE, TRUE)) {
+      made <- defined_operands(op, all)
+      results <- results_of(op, made)
+      main <- results[[op$results[op$uses != "in" & !op$returned]]]
+      weight <- some_numbers(length(numbers_of(main)))
+      towards <- if (is(main, "BlockMatrix")) block_matrix(main@layout, values = array(weight, dim(block_values(main))))
+                 else array(weight, tartan:::.size_of(main))
+      # The numbers outside of the matrix, in its last blocks, have no gradient.
+      if (is(main, "BlockMatrix")) weight <- block_values(towards) <- block_values(towards) * inside_of(towards)
+      known <- c(made, results, stats::setNames(list(towards), paste0(op$results[op$uses != "in" & !op$returned], "_grad")))
+      found <- call_with(gradient, known[names(known) %in% gradient$arguments[inputs_of(gradient)]])
+      if (!is.list(found)) found <- stats::setNames(list(found), setdiff(gradient$results, ""))
+      expect_true(all(setdiff(names(found), names(made)) %in% op$arguments), info = gradient$name)
+      for (name in intersect(names(found), names(made))) {
+        x <- made[[name]]
+        expect_identical(dim(found[[name]]), dim(x), info = gradient$name)
+        step <- 1e-5
+        value <- function(by) {
+          made[[name]] <- moved(x, by)
+          sum(numbers_of(results_of(op, made)[[op$results[op$uses != "in" & !op$returned]]]) * weight)
+        }
+        for (at in sample(which(if (is(x, "BlockMatrix")) inside_of(x) == 1 else rep(TRUE, length(x))), min(6, length(numbers_of(x))))) {
+          unit <- numbers_of(x) * 0
+          unit[at] <- step
+          expect_equal(numbers_of(found[[name]])[at], (value(unit) - value(-unit)) / (2 * step), tolerance = 1e-6,
+                       info = paste(gradient$name, name))
+        }
+      }
+    }
+  }
+})
+test_that("values are those of plain R", {
+  reference <- list(
+    layer_norm = function(x, gain = 1, bias = 0) {
+      apply(x, seq_along(dim(x))[-1], function(z) (z - mean(z)) / sqrt(mean((z - mean(z))^2) + 1e-5)) * gain + bias
+    },
+    rms_norm = function(x, gain = 1) apply(x, seq_along(dim(x))[-1], function(z) z / sqrt(mean(z^2) + 1e-5)) * gain,
+    add = function(a, b) a + b, subtract = function(a, b) a - b, multiply = function(a, b) a * b,
+    divide = function(a, b) a / b, maximum = function(a, b) pmax(a, b), minimum = function(a, b) pmin(a, b),
+    negative = function(x) -x, reciprocal = function(x) 1 / x, square = function(x) x^2, sqrt = base::sqrt,
+    exp = base::exp, log = base::log, sigmoid = function(x) stats::plogis(x), tanh = base::tanh, relu = function(x) pmax(x, 0),
+    elu = function(x) ifelse(x > 0, x, expm1(x)), gelu = function(x) x * stats::pnorm(x), silu = function(x) x * stats::plogis(x),
+    channel_linear = function(x, gain = rep(1, dim(x)[3]), bias = rep(0, dim(x)[3])) sweep(sweep(x, 3, gain, "*"), 3, bias, "+"))
+  for (name in intersect(names(reference), names(operations))) for (all in c(FALSE, TRUE)) {
+    made <- defined_operands(operations[[name]], all)
+    expect_equal(call_with(operations[[name]], made), do.call(reference[[name]], made), tolerance = 1e-12, info = name)
+  }
+})
+
+test_that("what does not fit is refused by the names of R's arguments", {
+  below <- c("0 <=" = -1, "0 <" = 0, "0 <= < 1" = -0.5, "0 <= <= 1" = 2, "<= 1" = 2)
+  for (op in operations) {
+    made <- operands_of(op, TRUE)
+    for (name in names(made)) {
+      expect_error(call_with(op, replace(made, name, "text")), name, class = "tartan_error", info = op$name)
+    }
+    for (i in which(inputs_of(op) & startsWith(op$shapes, "="))) {
+      name <- op$arguments[i]
+      error <- expect_error(call_with(op, replace(made, name, list(array(1, c(2, 7, 3))))), class = "tartan_error_shape", info = op$name)
+      expect_match(conditionMessage(error), paste0("^", name, " is 2 x 7 x 3"), info = op$name)
+    }
+    for (k in seq_along(op$options)) {
+      name <- op$options[k]
+      wrong <- if (op$option_kinds[k] %in% c("real", "whole")) list("text", NA_real_, Inf, c(1, 2)) else list(3, "text", NA)
+      if (op$option_kinds[k] == "sizes") wrong <- list("text", 1.5)
+      if (op$ranges[k] %in% names(below)) wrong <- c(wrong, below[[op$ranges[k]]])
+      for (value in wrong) {
+        expect_error(call_with(op, c(made, stats::setNames(list(value), name))), name, class = "tartan_error", info = op$name)
+      }
+    }
+    for (name in names(returns_of(op))) {
+      expect_error(call_with(op, c(made, stats::setNames(list(1), name))), name, class = "tartan_error_argument")
+    }
+    if (op$name %in% names(operations)[!is_gradient]) expect_error(call_with(op, list()), "missing")
+  }
+})
+
+test_that("operations run where their operands are", {
+  for (device in setdiff(test_devices, "cpu")) {
+    context <- tartan_context(device)
+    for (op in operations[!is_gradient]) {
+      made <- defined_operands(op, TRUE)
+      there <- lapply(made, function(x) if (is.numeric(x) || is(x, "BlockMatrix")) to_device(x, context) else x)
+      found <- or_skip(results_of(op, there))
+      host <- results_of(op, made)
+      for (name in names(host)) {
+        expect_s4_class(found[[name]], if (is(host[[name]], "BlockMatrix")) "DeviceBlockMatrix" else "DeviceArray")
+        expect_equal(numbers_of(to_host(found[[name]])), numbers_of(host[[name]]), tolerance = 1e-13, info = op$name)
+      }
+      if (sum(vapply(made, is.numeric, NA)) > 1L) {
+        name <- names(Filter(is.numeric, made))[1]
+        expect_refused(call_with(op, replace(there, name, made[name])), "unsupported", paste(name, "is in R's memory"))
+      }
+    }
+  }
+})
+
+test_that("numbers become the same text in every locale", {
+  expect_identical(tartan:::tartan_r_decimal(c(1, 0.1, 1 / 3, 1e-300, -2.5, 2^53, 123456, NA, Inf, NaN)),
+                   c("1", "0.1", "0.3333333333333333", "1e-300", "-2.5", "9007199254740992", "123456", "NA", "Inf", "NaN"))
+  x <- c(.Machine$double.xmin, .Machine$double.eps, pi * 10^(-20:20))
+  expect_identical(as.numeric(tartan:::tartan_r_decimal(x)), x)
+  skip_if(Sys.which("localedef") == "")
+  locales <- tempfile()
+  dir.create(locales)
+  on.exit(unlink(locales, recursive = TRUE))
+  made <- suppressWarnings(system2("localedef", c("-i", "de_DE", "-f", "UTF-8", file.path(locales, "de_DE.UTF-8")), stdout = FALSE,
+                                   stderr = FALSE))
+  skip_if(made != 0 || !dir.exists(file.path(locales, "de_DE.UTF-8")))
+  code <- tempfile(fileext = ".R")
+  writeLines(c("suppressMessages(library(tartan))",
+               "stopifnot(suppressWarnings(Sys.setlocale('LC_NUMERIC', 'de_DE.UTF-8')) != '', sprintf('%g', .5) == '0,5')",
+               "w <- block_pattern('random', c(64, 64), 8, density = .37, seed = 1)",
+               "stopifnot(grepl('\"density\":0.37', block_recipe(w)), tartan:::tartan_r_decimal(.1) == '0.1')",
+               "x <- block_matrix(w, init = 'normal', seed = 1)",
+               "y <- block_softmax(x, scale = .37)",
+               "q <- matrix(cos(1:256), 4)",
+               "invisible(attention(q, q, q, w, scale = .37))",
+               "invisible(tartan_elu(q, alpha = .37))",
+               "stopifnot(grepl('epsilon is -0.5', tryCatch(layer_norm(q, epsilon = -.5), error = conditionMessage)))"), code)
+  output <- suppressWarnings(system2(file.path(R.home("bin"), "Rscript"), code, stdout = TRUE, stderr = TRUE,
+                                     env = c(paste0("LOCPATH=", locales), "LC_ALL=")))
+  expect_null(attr(output, "status"), info = paste(output, collapse = "\n"))
+})

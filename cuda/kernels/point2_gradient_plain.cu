@@ -1,0 +1,50 @@
+/* SPDX-License-Identifier: Apache-2.0
+ * Gradients of element-wise functions of two arrays: those of the shape of the result in one kernel, sums over the dimensions along
+ * which an operand was repeated in others. */
+#include "kernels.h"
+#include "kernels/points_sum.cuh"
+
+namespace tartan_cuda {
+namespace {
+
+/* Both gradients of each row, in turn. ALONE: those that take y_grad only, so that more threads have room for what they load. */
+template <bool ALONE> struct one_gradient {
+    static constexpr int IN = ALONE ? 1 : point2_gradient::IN;
+    template <typename S>
+    static __device__ __forceinline__ void terms(int32_t number, const S (&in)[IN][SLOTS<S>],
+                                                 S (&out)[SLOTS<S>]) {
+        S all[point2_gradient::IN][SLOTS<S>] = {}, both[2][SLOTS<S>];
+#pragma unroll
+        for (int k = 0; k < IN; k++) EACH_SLOT all[k][i] = in[k][i];
+        point2_gradient::apply(number / 2, all, (S)0, both);
+        EACH_SLOT out[i] = number % 2 == 0 ? both[0][i] : both[1][i];
+    }
+};
+
+template <typename S>
+tartan_status add_up(const char *function, tartan_cuda_queue *queue, const tartan_cuda_point2_gradient *p,
+                     int32_t which) {
+    const tartan_cuda_sweep &s = p->sum[which];
+    bool alone = true;
+    for (int k = 1; k < point2_gradient::IN; k++) alone = alone && s.array[k].data == nullptr;
+    const auto launch = alone ? launch_sum<one_gradient<true>, S> : launch_sum<one_gradient<false>, S>;
+    return launch(function, queue, s, 2 * p->row + which);
+}
+
+template <typename S>
+tartan_status run(const char *function, tartan_cuda_queue *queue, const tartan_cuda_point2_gradient *p) {
+    if (p->has_each) PASS((launch_points<point2_gradient, S>)(function, queue, p->each, p->row, 0));
+    if (p->has_sum[0]) PASS(add_up<S>(function, queue, p, 0));
+    if (p->has_sum[1]) PASS(add_up<S>(function, queue, p, 1));
+    return TARTAN_OK;
+}
+
+} // namespace
+} // namespace tartan_cuda
+
+tartan_status tartan_cuda_point2_gradient_plain(const char *function, tartan_cuda_queue *queue,
+                                                const void *problem) {
+    const auto *p = (const tartan_cuda_point2_gradient *)problem;
+    return (p->sum_dtype == TARTAN_F64 ? tartan_cuda::run<double> : tartan_cuda::run<float>)(function, queue,
+                                                                                             p);
+}

@@ -1,0 +1,220 @@
+/* SPDX-License-Identifier: Apache-2.0
+ * Sums of element-wise functions in f64, in two steps: each CTA sums a slice of the elements of some results and writes partial sums;
+ * then these are added up. All orders of additions follow from the sizes alone. */
+#ifndef TARTAN_CUDA_POINTS_SUM_CUH
+#define TARTAN_CUDA_POINTS_SUM_CUH
+
+#include "device_memory.h"
+#include "kernels/points.cuh"
+
+namespace tartan_cuda {
+namespace {
+
+constexpr int RESULT = TARTAN_CUDA_SUM_RESULT;
+
+/* How the threads of a CTA share work: `across` results, or units of results, and for each `deep` threads that sum. */
+struct Cut {
+    int32_t across, deep;
+    int32_t results; /* of a thread */
+    int32_t terms;   /* summed units or elements that a thread visits at once */
+    int64_t kept;    /* results, in units if `results` is more than 1 */
+    int64_t tiles;   /* of `across` of these */
+    int64_t slices, per_slice;
+    bool lanes_sum;  /* neighbouring threads sum for one result */
+    double *partial; /* [slices][results] */
+};
+
+/* The elements or units of the summed axes that a thread visits at once: number `first` and then, `deep` apart, those below
+ * `end`. Returns the slots that have a term, as bits. */
+template <typename S, bool WIDE, int IN>
+__device__ __forceinline__ uint32_t load_terms(const tartan_cuda_sweep &s, const Cut &c, int64_t first,
+                                               int64_t end, const int64_t (&base)[IN], Bits (&bits)[IN]) {
+    const Access access = access_of<S, WIDE>(s);
+    uint32_t valid = 0;
+#pragma unroll
+    for (int i = 0; i < (WIDE ? GROUPS : SLOTS<S>); i++) {
+        const int64_t number = first + i * c.deep;
+        if (number >= end || (WIDE && i > 0 && access == AT_ONCE)) break;
+        valid |= !WIDE               ? 1u << i
+                 : access == AT_ONCE ? (1u << SLOTS<S>)-1
+                                     : ((1u << HALF<S>)-1) << i * HALF<S>;
+        int64_t at[IN];
+#pragma unroll
+        for (int k = 0; k < IN; k++) at[k] = base[k];
+        add_offsets(s, TARTAN_CUDA_SUMMED, number, at);
+#pragma unroll
+        for (int k = 0; k < IN; k++) {
+            const tartan_cuda_swept &a = s.array[k];
+            if (a.data == nullptr) continue;
+            if constexpr (WIDE)
+                load_group(a, bytes_of<S>(a.dtype), access, i, at[k], bits[k]);
+            else
+                load_slot<S>(a, bytes_of<S>(a.dtype), i, at[k], bits[k]);
+        }
+    }
+    return valid;
+}
+
+/* F has IN inputs and static void terms(int32_t row, const S (&in)[IN][SLOTS<S>], S (&out)[SLOTS<S>]). While terms are added, the next
+ * ones are loaded. */
+template <class F, typename S, bool WIDE>
+__global__ void __launch_bounds__(THREADS, F::IN == 1 && WIDE ? 3
+                                           : WIDE             ? 2
+                                                              : 1)
+    points_sum(const __grid_constant__ tartan_cuda_sweep s, const int32_t row, const Cut c) {
+    constexpr int IN = F::IN;
+    __shared__ double room[THREADS];
+    const Access access = access_of<S, WIDE>(s);
+    const int32_t thread = threadIdx.x, which = c.lanes_sum ? thread / c.deep : thread % c.across,
+                  mine = c.lanes_sum ? thread % c.deep : thread / c.across;
+    const int64_t slice = blockIdx.x / c.tiles, kept = (blockIdx.x - slice * c.tiles) * c.across + which;
+    int64_t first = slice * c.per_slice + mine, end = (slice + 1) * c.per_slice;
+    if (end > s.axes[TARTAN_CUDA_SUMMED].elements) end = s.axes[TARTAN_CUDA_SUMMED].elements;
+    if (kept >= c.kept) end = 0;
+    double sum[SLOTS<S>] = {};
+    int64_t base[IN] = {};
+    add_offsets(s, TARTAN_CUDA_KEPT, kept, base);
+    Bits next[IN] = {};
+    uint32_t next_valid = load_terms<S, WIDE>(s, c, first, end, base, next);
+    while (first < end) {
+        const uint32_t valid = next_valid;
+        Bits bits[IN];
+#pragma unroll
+        for (int k = 0; k < IN; k++) bits[k] = next[k];
+        first += c.deep * c.terms;
+        next_valid = load_terms<S, WIDE>(s, c, first, end, base, next);
+        S x[IN][SLOTS<S>], terms[SLOTS<S>];
+#pragma unroll
+        for (int k = 0; k < IN; k++) convert<S>(bits[k], s.array[k].dtype, access, x[k]);
+        F::terms(row, x, terms);
+#pragma unroll
+        for (int i = 0; i < SLOTS<S>; i++)
+            if (valid >> i & 1) sum[i] += (double)terms[i];
+    }
+    if (c.results < SLOTS<S>) {
+#pragma unroll
+        for (int i = 0; i < HALF<S>; i++) sum[i] += sum[i + HALF<S>];
+    }
+    if (c.results == 1) {
+#pragma unroll
+        for (int i = 1; i < HALF<S>; i++) sum[0] += sum[i];
+    }
+    const int32_t step_of = c.lanes_sum ? 1 : c.across;
+#pragma unroll
+    for (int i = 0; i < SLOTS<S>; i++) {
+        if (i >= c.results) break;
+        __syncthreads(); /* the numbers before were read */
+        room[thread] = sum[i];
+        for (int32_t step = c.deep / 2; step > 0; step /= 2) {
+            __syncthreads();
+            if (mine < step) room[thread] += room[thread + step * step_of];
+        }
+        if (mine == 0 && kept < c.kept) c.partial[(slice * c.kept + kept) * c.results + i] = room[thread];
+    }
+}
+
+/* ---- The sums of all slices ---- */
+
+constexpr int COLUMNS = 32, ROWS = 32;
+
+/* Adds up the partial sums of all slices. */
+__global__ void __launch_bounds__(COLUMNS *ROWS)
+    add_slices(const __grid_constant__ tartan_cuda_sweep s, const Cut c) {
+    __shared__ double room[ROWS][COLUMNS + 1];
+    const int64_t all = c.kept * c.results;
+    for (int64_t first = (int64_t)blockIdx.x * COLUMNS; first < all; first += (int64_t)gridDim.x * COLUMNS) {
+        const int64_t n = first + threadIdx.x;
+        double sum = 0;
+        if (n < all) {
+#pragma unroll 4
+            for (int64_t slice = threadIdx.y; slice < c.slices; slice += ROWS)
+                sum += c.partial[slice * all + n];
+        }
+        room[threadIdx.y][threadIdx.x] = sum;
+        __syncthreads();
+        /* Warp y has the sums of column y. */
+        sum = room[threadIdx.x][threadIdx.y];
+        for (int step = 16; step > 0; step /= 2) sum += __shfl_xor_sync(~0u, sum, step);
+        const int64_t mine = first + threadIdx.y;
+        if (threadIdx.x == 0 && mine < all) {
+            const tartan_cuda_swept &a = s.array[RESULT];
+            const tartan_cuda_axes &axes = s.axes[TARTAN_CUDA_KEPT];
+            int64_t number = mine / c.results, place = (mine - number * c.results) * a.next;
+            for (int32_t d = 0; d < axes.ndim; d++) {
+                place += number % axes.length[d] * a.step[TARTAN_CUDA_KEPT][d];
+                number /= axes.length[d];
+            }
+            tartan_cuda_by_dtype(a.dtype, [&](auto tag) {
+                using T = typename decltype(tag)::type;
+                ((T *)a.data)[place] = tartan_cuda_to<T>(sum);
+            });
+        }
+        __syncthreads(); /* room was read */
+    }
+}
+
+/* ---- The launch ---- */
+
+inline int32_t power_of_two(int64_t n, int32_t most) {
+    int32_t power = 1;
+    while (power < n && power < most) power *= 2;
+    return power;
+}
+
+template <typename S> Cut cut_of(const tartan_cuda_sweep &s) {
+    enum { CTAS = 1056, MOST_SLICES = 1024, TURNS = 4 };
+    Cut c = {};
+    const int64_t summed = s.axes[TARTAN_CUDA_SUMMED].elements;
+    c.lanes_sum = s.inner == TARTAN_CUDA_SUMMED;
+    c.results = s.unit > 1 && !c.lanes_sum ? s.unit : 1;
+    c.terms = s.unit == 1 ? SLOTS<S> : s.unit == SLOTS<S> ? 1 : GROUPS;
+    c.kept = s.axes[TARTAN_CUDA_KEPT].elements;
+    if (c.lanes_sum) {
+        c.deep = power_of_two(summed, 32);
+        while (c.deep < THREADS && summed > (int64_t)c.deep * c.terms * TURNS &&
+               c.kept * c.deep < CTAS * THREADS)
+            c.deep *= 2;
+        c.across = THREADS / c.deep;
+    } else {
+        c.across = power_of_two(c.kept, 32);
+        while (c.across < THREADS && c.across < c.kept && (int64_t)THREADS / c.across * c.terms > summed)
+            c.across *= 2;
+        c.deep = THREADS / c.across;
+    }
+    c.tiles = (c.kept + c.across - 1) / c.across;
+    const int64_t turn = (int64_t)c.deep * c.terms, turns = (summed + turn - 1) / turn;
+    int64_t slices = CTAS / (c.tiles > 0 ? c.tiles : 1);
+    if (slices > turns / TURNS) slices = turns / TURNS;
+    if (slices > MOST_SLICES) slices = MOST_SLICES;
+    if (slices < 1) slices = 1;
+    c.per_slice = (turns + slices - 1) / slices * turn;
+    c.slices = c.per_slice > 0 ? (summed + c.per_slice - 1) / c.per_slice : 1;
+    if (c.slices < 1) c.slices = 1;
+    return c;
+}
+
+/* Array RESULT of the sweep becomes the sums over terms of the arrays before it. */
+template <class F, typename S>
+tartan_status launch_sum(const char *function, tartan_cuda_queue *queue, const tartan_cuda_sweep &s,
+                         int32_t row) {
+    Cut c = cut_of<S>(s);
+    const int64_t bytes = c.slices * c.kept * c.results * (int64_t)sizeof(double);
+    if (bytes == 0) return TARTAN_OK;
+    void *scratch = nullptr;
+    PASS(tartan_cuda_scratch(function, queue, bytes, &scratch));
+    c.partial = (double *)scratch;
+    tartan_status status =
+        tartan_cuda_launch(function, queue, s.unit > 1 ? points_sum<F, S, true> : points_sum<F, S, false>,
+                           tartan_cuda_grid(c.tiles * c.slices), dim3(THREADS), s, row, c);
+    if (status == TARTAN_OK)
+        status = tartan_cuda_launch(function, queue, add_slices,
+                                    tartan_cuda_grid((c.kept * c.results + COLUMNS - 1) / COLUMNS),
+                                    dim3(COLUMNS, ROWS), s, c);
+    tartan_cuda_scratch_free(queue, scratch);
+    return status;
+}
+
+} // namespace
+} // namespace tartan_cuda
+
+#endif

@@ -1,0 +1,259 @@
+/* SPDX-License-Identifier: Apache-2.0
+ * The problems of element-wise functions and of normalisation along lines. */
+#include "dtype.h"
+#include "problem.h"
+
+#include <ctype.h>
+#include <string.h>
+
+/* ---- Element-wise functions ---- */
+
+static int32_t sum_dtype_of(const tartan_array *a) {
+    return a->dtype == TARTAN_F64 ? TARTAN_F64 : TARTAN_F32;
+}
+
+/* The sweep over arrays of which the last `outputs` have the shape of `like`. */
+static tartan_cuda_sweep sweep_of(const tartan_array *like, const tartan_array *const *arrays, int32_t count,
+                                  int32_t outputs) {
+    tartan_cuda_sweeping of = {.ndim = like->ndim, .count = count, .first = count - outputs};
+    memcpy(of.shape, like->shape, sizeof of.shape);
+    for (int32_t i = 0; i < count; i++) of.array[i] = arrays[i];
+    while (of.first + 1 < count && arrays[of.first] == NULL) of.first++;
+    tartan_cuda_sweep s = tartan_cuda_sweep_of(&of);
+    tartan_cuda_sweep_choose_unit(&s, count - outputs);
+    return s;
+}
+
+tartan_status tartan_cuda_point1_of(const tartan_host *host, const tartan_context *context, const void *of,
+                                    void *to) {
+    (void)host;
+    (void)context;
+    const tartan_op_point1 *op = of;
+    *(tartan_cuda_points *)to =
+        (tartan_cuda_points){.nothing = tartan_i_array_is_empty(op->y),
+                             .row = op->row,
+                             .sum_dtype = sum_dtype_of(op->y),
+                             .p = op->p,
+                             .sweep = sweep_of(op->y, (const tartan_array *[]){op->x, op->y}, 2, 1)};
+    return TARTAN_OK;
+}
+
+tartan_status tartan_cuda_point1_gradient_of(const tartan_host *host, const tartan_context *context,
+                                             const void *of, void *to) {
+    (void)host;
+    (void)context;
+    const tartan_op_point1_gradient *op = of;
+    const tartan_array *arrays[] = {op->y_grad, op->x, op->y, op->x_grad};
+    *(tartan_cuda_points *)to = (tartan_cuda_points){.nothing = tartan_i_array_is_empty(op->x_grad),
+                                                     .row = op->row,
+                                                     .sum_dtype = sum_dtype_of(op->x_grad),
+                                                     .p = op->p,
+                                                     .sweep = sweep_of(op->x_grad, arrays, 4, 1)};
+    return TARTAN_OK;
+}
+
+tartan_status tartan_cuda_point2_of(const tartan_host *host, const tartan_context *context, const void *of,
+                                    void *to) {
+    (void)host;
+    (void)context;
+    const tartan_op_point2 *op = of;
+    *(tartan_cuda_points *)to =
+        (tartan_cuda_points){.nothing = tartan_i_array_is_empty(op->y),
+                             .row = op->row,
+                             .sum_dtype = sum_dtype_of(op->y),
+                             .sweep = sweep_of(op->y, (const tartan_array *[]){op->a, op->b, op->y}, 3, 1)};
+    return TARTAN_OK;
+}
+
+/* Whether an expression has an identifier of that one letter. */
+static bool mentions(const char *expression, char name) {
+    const char *at = expression;
+    bool inside = false; /* an identifier or a number */
+    for (; *at != '\0'; at++) {
+        const bool part = isalnum((unsigned char)*at) || *at == '_' || *at == '.';
+        if (*at == name && !inside && !isalnum((unsigned char)at[1]) && at[1] != '_') return true;
+        inside = part;
+    }
+    return false;
+}
+
+/* The dimensions of `like` along which `a` is repeated. */
+static uint32_t repeated(const tartan_array *a, const tartan_array *like) {
+    uint32_t found = 0;
+    for (int32_t d = 0; d < like->ndim; d++) {
+        const int32_t of = d - (like->ndim - a->ndim);
+        if (like->shape[d] != 1 && (of < 0 || a->shape[of] == 1)) found |= 1u << d;
+    }
+    return found;
+}
+
+/* The sweep of a gradient that is a sum. */
+static tartan_cuda_sweep summing(const tartan_array *like, uint32_t summed,
+                                 const tartan_array *const *arrays) {
+    tartan_cuda_sweeping of = {.ndim = like->ndim, .summed = summed, .count = TARTAN_CUDA_SUM_RESULT + 1};
+    memcpy(of.shape, like->shape, sizeof of.shape);
+    for (int32_t i = 0; i < of.count; i++) of.array[i] = arrays[i];
+    tartan_cuda_sweep s = tartan_cuda_sweep_of(&of);
+    /* The result is written one by one, so it has no say in the units. */
+    tartan_cuda_swept *result = &s.array[--s.count];
+    tartan_cuda_sweep_choose_unit(&s, s.count);
+    s.count++;
+    if (s.unit == 1) return s;
+    result->next = result->step[s.inner][0];
+    result->step[s.inner][0] *= s.unit;
+    return s;
+}
+
+tartan_status tartan_cuda_point2_gradient_of(const tartan_host *host, const tartan_context *context,
+                                             const void *of, void *to) {
+    static const char *const expressions[][2] = {
+#define POINT1(...)
+#define POINT1_WITH(...)
+#define POINT2(name, help, value, of_a, of_b) {#of_a, #of_b},
+#include "kernels/points.def"
+#undef POINT1
+#undef POINT1_WITH
+#undef POINT2
+    };
+    (void)host;
+    (void)context;
+    const tartan_op_point2_gradient *op = of;
+    const tartan_array *grads[2] = {op->a_grad, op->b_grad}, *operands[3] = {op->a, op->b, op->y};
+    const tartan_array *each[6] = {op->y_grad};
+    tartan_cuda_point2_gradient p = {.nothing = true, .row = op->row, .sum_dtype = sum_dtype_of(op->y_grad)};
+    for (int32_t i = 0; i < 2; i++) {
+        if (grads[i] == NULL || tartan_i_array_is_empty(grads[i])) continue;
+        const uint32_t summed = repeated(grads[i], op->y_grad);
+        const tartan_array *all[TARTAN_CUDA_SUM_RESULT + 1] = {op->y_grad, NULL, NULL, NULL, grads[i]};
+        for (int32_t k = 0; k < 3; k++) {
+            if (!mentions(expressions[op->row][i], "aby"[k])) continue;
+            all[1 + k] = operands[k];
+            if (summed == 0) each[1 + k] = operands[k];
+        }
+        p.nothing = false;
+        p.has_sum[i] = summed != 0;
+        if (summed != 0)
+            p.sum[i] = summing(op->y_grad, summed, all);
+        else
+            each[4 + i] = grads[i];
+    }
+    p.has_each = each[4] != NULL || each[5] != NULL;
+    if (p.has_each) p.each = sweep_of(op->y_grad, each, 6, 2);
+    *(tartan_cuda_point2_gradient *)to = p;
+    return TARTAN_OK;
+}
+
+/* ---- Normalisation ---- */
+
+static tartan_cuda_line_numbers numbers_of(const tartan_array *a) {
+    if (a == NULL) return (tartan_cuda_line_numbers){0};
+    return (tartan_cuda_line_numbers){a->data, a->strides[0]};
+}
+
+/* One number of each line, as an array with lines of one position. */
+static tartan_array stat_of(const tartan_array *stats, bool centred, int64_t which) {
+    tartan_array one = *stats;
+    const int32_t last = centred ? one.ndim - 1 : one.ndim++;
+    if (centred) one.data = (char *)one.data + which * one.strides[last] * tartan_cuda_bytes_of(one.dtype);
+    one.shape[last] = 1;
+    one.strides[last] = 0;
+    return one;
+}
+
+/* The sweep over lines of x. Where positions in a line are not neighbours in memory, elements are moved one by one. */
+static tartan_cuda_sweep lines_of(const tartan_array *x, const tartan_array *const *arrays, int32_t count) {
+    tartan_cuda_sweeping of = {
+        .ndim = x->ndim, .summed = 1u << (x->ndim - 1), .count = count, .keep_direction = true};
+    memcpy(of.shape, x->shape, sizeof of.shape);
+    for (int32_t i = 0; i < count; i++) of.array[i] = arrays[i];
+    tartan_cuda_sweep s = tartan_cuda_sweep_of(&of);
+    if (s.inner == TARTAN_CUDA_SUMMED) tartan_cuda_sweep_choose_unit(&s, count);
+    return s;
+}
+
+/* What both directions share; `stats` may be NULL. */
+static tartan_cuda_norm norm_of(const tartan_array *x, const tartan_array *gain, const tartan_array *stats,
+                                bool centred) {
+    tartan_cuda_norm p = {.centred = centred,
+                          .sum_dtype = sum_dtype_of(x),
+                          .lines = 1,
+                          .length = x->shape[x->ndim - 1],
+                          .gain = numbers_of(gain)};
+    for (int32_t d = 0; d + 1 < x->ndim; d++) p.lines *= x->shape[d];
+    if (centred && stats != NULL) p.mean = -stats->strides[stats->ndim - 1];
+    return p;
+}
+
+static tartan_cuda_norm forward_of(const tartan_array *x, const tartan_array *gain, const tartan_array *bias,
+                                   const tartan_array *stats, double epsilon, const tartan_array *y,
+                                   bool centred) {
+    tartan_array rstd = {0};
+    if (stats != NULL) rstd = stat_of(stats, centred, 1);
+    tartan_cuda_norm p = norm_of(x, gain, stats, centred);
+    p.nothing = p.lines == 0 || (p.length == 0 && stats == NULL);
+    p.epsilon = epsilon;
+    p.bias = numbers_of(bias);
+    p.sweep = lines_of(x, (const tartan_array *[]){x, stats != NULL ? &rstd : NULL, y}, 3);
+    return p;
+}
+
+tartan_status tartan_cuda_layer_norm_of(const tartan_host *host, const tartan_context *context,
+                                        const void *of, void *to) {
+    (void)host;
+    (void)context;
+    const tartan_op_layer_norm *op = of;
+    *(tartan_cuda_norm *)to = forward_of(op->x, op->gain, op->bias, op->stats, op->epsilon, op->y, true);
+    return TARTAN_OK;
+}
+
+tartan_status tartan_cuda_rms_norm_of(const tartan_host *host, const tartan_context *context, const void *of,
+                                      void *to) {
+    (void)host;
+    (void)context;
+    const tartan_op_rms_norm *op = of;
+    *(tartan_cuda_norm *)to = forward_of(op->x, op->gain, NULL, op->stats, op->epsilon, op->y, false);
+    return TARTAN_OK;
+}
+
+static tartan_cuda_norm_gradient backward_of(const tartan_op_layer_norm_gradient *op, bool centred) {
+    const tartan_array *x = op->x;
+    const tartan_array rstd = stat_of(op->stats, centred, 1), mean = stat_of(op->stats, centred, 0);
+    tartan_cuda_norm_gradient p = {.in = norm_of(x, op->gain, op->stats, centred),
+                                   .gain_grad = numbers_of(op->gain_grad),
+                                   .bias_grad = numbers_of(op->bias_grad)};
+    p.in.sweep = lines_of(x, (const tartan_array *[]){x, &rstd, op->y_grad, op->x_grad}, 4);
+    p.in.nothing = p.in.lines == 0 || p.in.length == 0 || op->x_grad == NULL;
+    p.nothing = p.in.length == 0 || (p.in.nothing && op->gain_grad == NULL && op->bias_grad == NULL);
+    const tartan_array *grads[2] = {op->gain_grad, op->bias_grad};
+    for (int32_t i = 0; i < 2; i++)
+        if (grads[i] != NULL)
+            p.sums[i] = summing(x, (1u << (x->ndim - 1)) - 1,
+                                (const tartan_array *[]){op->y_grad, i == 0 ? x : NULL,
+                                                         i == 0 && centred ? &mean : NULL,
+                                                         i == 0 ? &rstd : NULL, grads[i]});
+    return p;
+}
+
+tartan_status tartan_cuda_layer_norm_gradient_of(const tartan_host *host, const tartan_context *context,
+                                                 const void *of, void *to) {
+    (void)host;
+    (void)context;
+    *(tartan_cuda_norm_gradient *)to = backward_of(of, true);
+    return TARTAN_OK;
+}
+
+tartan_status tartan_cuda_rms_norm_gradient_of(const tartan_host *host, const tartan_context *context,
+                                               const void *of, void *to) {
+    (void)host;
+    (void)context;
+    const tartan_op_rms_norm_gradient *op = of;
+    const tartan_op_layer_norm_gradient same = {.function = op->function,
+                                                .x = op->x,
+                                                .gain = op->gain,
+                                                .stats = op->stats,
+                                                .y_grad = op->y_grad,
+                                                .x_grad = op->x_grad,
+                                                .gain_grad = op->gain_grad};
+    *(tartan_cuda_norm_gradient *)to = backward_of(&same, false);
+    return TARTAN_OK;
+}

@@ -1,0 +1,55 @@
+/* SPDX-License-Identifier: Apache-2.0
+ * The problems of element-wise functions and of normalisation along lines. problem.h includes it. */
+#ifndef TARTAN_CUDA_PROBLEM_POINTS_H
+#define TARTAN_CUDA_PROBLEM_POINTS_H
+
+#include "sweep.h"
+
+/* The sweeps, over what the expressions of the row mention: point1 x, y; point1_gradient y_grad, x, y, x_grad; point2 a, b, y. */
+typedef struct tartan_cuda_points {
+    bool nothing;
+    int32_t row, sum_dtype;
+    double p;
+    tartan_cuda_sweep sweep;
+} tartan_cuda_points;
+
+/* Sweeps over y_grad, a, b, y and the gradients: `each` of those that have the shape of y, and for each of the others, which are
+ * sums, one with array TARTAN_CUDA_SUM_RESULT. */
+enum { TARTAN_CUDA_SUM_RESULT = 4 };
+typedef struct tartan_cuda_point2_gradient {
+    bool nothing;
+    int32_t row, sum_dtype;
+    bool has_each, has_sum[2]; /* of a, of b */
+    tartan_cuda_sweep each, sum[2];
+} tartan_cuda_point2_gradient;
+
+/* A number for each position of a line. */
+typedef struct tartan_cuda_line_numbers {
+    void *data; /* of the type of the sums; or NULL */
+    int64_t stride;
+} tartan_cuda_line_numbers;
+
+/* layer_norm and rms_norm. The kept axes of the sweep are lines, the summed one the positions in a line. Its arrays:
+ * forward x, rstd and y, else x, rstd, y_grad and x_grad. rstd, which is not there if nobody wants it, and before it the mean in a
+ * layer_norm, are of the type of the sums. */
+typedef struct tartan_cuda_norm {
+    bool nothing;
+    bool centred; /* layer_norm */
+    int32_t sum_dtype;
+    int64_t lines, length;
+    double epsilon;
+    tartan_cuda_sweep sweep;
+    int64_t mean; /* where it is, from rstd */
+    tartan_cuda_line_numbers gain, bias;
+} tartan_cuda_norm;
+
+/* Their gradients. `sums`: of gain_grad and bias_grad, the sweeps over y_grad, x, mean (not there in an rms_norm), rstd and the
+ * gradient whose kept axis are the positions in a line. */
+typedef struct tartan_cuda_norm_gradient {
+    bool nothing;
+    tartan_cuda_norm in;
+    tartan_cuda_line_numbers gain_grad, bias_grad;
+    tartan_cuda_sweep sums[2];
+} tartan_cuda_norm_gradient;
+
+#endif

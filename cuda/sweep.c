@@ -1,0 +1,191 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#include "sweep.h"
+
+#include "dtype.h"
+
+/* ---- Division ---- */
+
+/* With 2^(s-1) < d <= 2^s, factor = floor(2^(31+s) / d) + 1 exceeds 2^(31+s) / d by at most 1. So n factor / 2^(31+s) exceeds n / d
+ * by at most n / 2^(31+s) < 2^-s <= 1 / d, which never reaches the next whole number. */
+tartan_cuda_divider tartan_cuda_divider_of(int64_t divisor) {
+    if (divisor <= 1) return (tartan_cuda_divider){0, 0};
+    uint32_t s = 1;
+    while (((int64_t)1 << s) < divisor) s++;
+    const uint64_t power = (uint64_t)1 << (31 + s);
+    return (tartan_cuda_divider){(uint32_t)(power / (uint64_t)divisor + 1), s - 1};
+}
+
+/* ---- Dimensions ---- */
+
+/* One dimension of all arrays, while they are ordered. */
+typedef struct dimension {
+    bool summed;
+    int64_t length, step[TARTAN_CUDA_SWEPT];
+} dimension;
+
+static int64_t step_along(const tartan_array *a, int32_t ndim, int32_t d) {
+    const int32_t of = d - (ndim - a->ndim);
+    return of < 0 || a->shape[of] == 1 ? 0 : a->strides[of];
+}
+
+/* Array i in the order that decides. */
+static int32_t nth(const tartan_cuda_sweeping *of, int32_t i) {
+    return (of->first + i) % of->count;
+}
+
+/* Turns a dimension round if the first array that steps along it does so backwards. */
+static void turn(const tartan_cuda_sweeping *of, dimension *d, tartan_cuda_sweep *s) {
+    int64_t leading = 0;
+    for (int32_t i = 0; i < of->count && leading == 0; i++) leading = d->step[nth(of, i)];
+    if (leading >= 0) return;
+    for (int32_t i = 0; i < of->count; i++) {
+        tartan_cuda_swept *a = &s->array[i];
+        if (a->data == NULL) continue;
+        a->data = (char *)a->data + (d->length - 1) * d->step[i] * tartan_cuda_bytes_of(a->dtype);
+        d->step[i] = -d->step[i];
+    }
+}
+
+static int64_t size_of(int64_t step) {
+    return step < 0 ? -step : step;
+}
+
+/* Whether dimension a changes faster than b. */
+static bool is_faster(const tartan_cuda_sweeping *of, const dimension *a, const dimension *b) {
+    for (int32_t i = 0; i < of->count; i++) {
+        const int64_t x = size_of(a->step[nth(of, i)]), y = size_of(b->step[nth(of, i)]);
+        if (x != y && x != 0 && y != 0) return x < y;
+    }
+    return false;
+}
+
+static void sort(const tartan_cuda_sweeping *of, dimension *all, int32_t count) {
+    for (int32_t i = 1; i < count; i++)
+        for (int32_t j = i; j > 0 && is_faster(of, &all[j], &all[j - 1]); j--) {
+            const dimension moved = all[j];
+            all[j] = all[j - 1];
+            all[j - 1] = moved;
+        }
+}
+
+/* Whether `outer` continues `inner` in every array. */
+static bool continues(const dimension *outer, const dimension *inner, int32_t count) {
+    for (int32_t i = 0; i < count; i++)
+        if (outer->step[i] != inner->step[i] * inner->length) return false;
+    return true;
+}
+
+/* The dimensions of one kind, merged. */
+static void take(const dimension *all, int32_t count, bool summed, tartan_cuda_sweep *s) {
+    tartan_cuda_axes *axes = &s->axes[summed ? TARTAN_CUDA_SUMMED : TARTAN_CUDA_KEPT];
+    const dimension *last = NULL;
+    dimension merged = {0};
+    *axes = (tartan_cuda_axes){.elements = 1};
+    for (int32_t d = 0; d < count; d++) {
+        if (all[d].summed != summed) continue;
+        axes->elements *= all[d].length;
+        if (last != NULL && continues(&all[d], &merged, s->count)) {
+            axes->length[axes->ndim - 1] = merged.length *= all[d].length;
+            continue;
+        }
+        last = &all[d];
+        merged = all[d];
+        axes->length[axes->ndim] = all[d].length;
+        for (int32_t i = 0; i < s->count; i++)
+            s->array[i].step[summed ? TARTAN_CUDA_SUMMED : TARTAN_CUDA_KEPT][axes->ndim] = all[d].step[i];
+        axes->ndim++;
+    }
+}
+
+static void set_dividers(tartan_cuda_axes *axes) {
+    axes->small = axes->elements <= INT32_MAX;
+    for (int32_t d = 0; d < axes->ndim && axes->small; d++)
+        axes->by[d] = tartan_cuda_divider_of(axes->length[d]);
+}
+
+tartan_cuda_sweep tartan_cuda_sweep_of(const tartan_cuda_sweeping *of) {
+    tartan_cuda_sweep s = {.count = of->count, .unit = 1};
+    dimension all[TARTAN_MAX_NDIM];
+    int32_t count = 0;
+    bool empty = false;
+    for (int32_t i = 0; i < TARTAN_CUDA_SWEPT; i++)
+        if (of->array[i] != NULL)
+            s.array[i] = (tartan_cuda_swept){.data = of->array[i]->data, .dtype = of->array[i]->dtype};
+    for (int32_t d = of->ndim - 1; d >= 0; d--) {
+        if (of->shape[d] == 1) continue;
+        dimension *one = &all[count++];
+        *one = (dimension){.summed = (of->summed >> d & 1) != 0, .length = of->shape[d]};
+        empty = empty || one->length == 0;
+        for (int32_t i = 0; i < TARTAN_CUDA_SWEPT; i++)
+            if (of->array[i] != NULL) one->step[i] = step_along(of->array[i], of->ndim, d);
+    }
+    for (int32_t d = 0; d < count && !empty && !of->keep_direction; d++) turn(of, &all[d], &s);
+    sort(of, all, count);
+    take(all, count, false, &s);
+    take(all, count, true, &s);
+    s.inner = count > 0 && all[0].summed ? TARTAN_CUDA_SUMMED : TARTAN_CUDA_KEPT;
+    set_dividers(&s.axes[TARTAN_CUDA_KEPT]);
+    set_dividers(&s.axes[TARTAN_CUDA_SUMMED]);
+    return s;
+}
+
+/* ---- Units ---- */
+
+/* Whether units of `unit` elements of array a can be moved. */
+static bool fits(const tartan_cuda_sweep *s, const tartan_cuda_swept *a, bool is_output, int64_t unit) {
+    const int64_t next = a->step[s->inner][0];
+    if (a->data == NULL) return true;
+    if (next != 1 && (next != 0 || is_output)) return false;
+    if (next == 0) return true;
+    if ((uintptr_t)a->data % (uintptr_t)(unit * tartan_cuda_bytes_of(a->dtype)) != 0) return false;
+    for (int32_t which = 0; which < 2; which++)
+        for (int32_t d = 0; d < s->axes[which].ndim; d++)
+            if ((which != s->inner || d > 0) && a->step[which][d] % unit != 0) return false;
+    return true;
+}
+
+void tartan_cuda_sweep_choose_unit(tartan_cuda_sweep *s, int32_t outputs) {
+    tartan_cuda_axes *axes = &s->axes[s->inner];
+    const bool flat = s->axes[TARTAN_CUDA_KEPT].ndim == 1 && s->axes[TARTAN_CUDA_SUMMED].ndim == 0;
+    int32_t most = 2;
+    if (axes->ndim == 0 || axes->elements == 0) return;
+    for (int32_t i = 0; i < s->count; i++) {
+        const tartan_cuda_swept *a = &s->array[i];
+        if (a->data == NULL || a->step[s->inner][0] == 0) continue;
+        const int32_t bytes = tartan_cuda_bytes_of(a->dtype);
+        most = bytes > most ? bytes : most;
+    }
+    const int64_t half = most == 8 ? 2 : 4; /* 16 bytes of sums */
+    for (int64_t unit = most == 2 ? 8 : half; unit >= half; unit /= 2) {
+        bool good = axes->length[0] >= unit && (flat || axes->length[0] % unit == 0);
+        for (int32_t i = 0; i < s->count && good; i++) good = fits(s, &s->array[i], i >= outputs, unit);
+        if (!good) continue;
+        s->unit = (int32_t)unit;
+        s->rest = axes->length[0] % unit;
+        axes->length[0] /= unit;
+        axes->elements = axes->elements / unit;
+        for (int32_t i = 0; i < s->count; i++) {
+            s->array[i].next = s->array[i].step[s->inner][0];
+            s->array[i].step[s->inner][0] *= unit;
+        }
+        set_dividers(axes);
+        return;
+    }
+}
+
+tartan_cuda_sweep tartan_cuda_sweep_rest(const tartan_cuda_sweep *s) {
+    tartan_cuda_sweep rest = *s;
+    tartan_cuda_axes *axes = &rest.axes[TARTAN_CUDA_KEPT];
+    axes->length[0] = axes->elements = s->rest;
+    for (int32_t i = 0; i < TARTAN_CUDA_SWEPT; i++) {
+        tartan_cuda_swept *a = &rest.array[i];
+        if (a->data == NULL) continue;
+        const int64_t before = s->axes[TARTAN_CUDA_KEPT].length[0] * a->step[TARTAN_CUDA_KEPT][0];
+        a->data = (char *)a->data + before * tartan_cuda_bytes_of(a->dtype);
+        a->step[TARTAN_CUDA_KEPT][0] = a->next;
+    }
+    rest.unit = 1;
+    rest.rest = 0;
+    set_dividers(axes);
+    return rest;
+}

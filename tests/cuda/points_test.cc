@@ -1,0 +1,192 @@
+// SPDX-License-Identifier: Apache-2.0
+// The problems of element-wise functions and of normalisation along lines.
+#include "support.h"
+
+extern "C" {
+#include "problem.h"
+}
+
+using namespace tartan_test;
+
+namespace {
+
+const tartan_context kContext = {};
+
+tartan_array array_of(int32_t dtype, std::vector<int64_t> shape, uintptr_t address = 4096) {
+    tartan_array a = {};
+    a.data = (void *)address;
+    a.dtype = dtype;
+    a.ndim = (int32_t)shape.size();
+    int64_t step = 1;
+    for (size_t d = shape.size(); d-- > 0; step *= shape[d]) a.shape[d] = shape[d], a.strides[d] = step;
+    return a;
+}
+
+enum {
+#define POINT1(...)
+#define POINT1_WITH(...)
+#define POINT2(name, ...) kRow_##name,
+#include "kernels/points.def"
+#undef POINT1
+#undef POINT1_WITH
+#undef POINT2
+};
+
+tartan_cuda_point2_gradient gradient_of(const tartan_op_point2_gradient &op) {
+    tartan_cuda_point2_gradient p;
+    EXPECT_OK(tartan_cuda_point2_gradient_of(&tartan_i_host, &kContext, &op, &p));
+    return p;
+}
+
+} // namespace
+
+TEST(CudaPoints, ProblemsOfOneArray) {
+    const tartan_array x = array_of(TARTAN_BF16, {5, 32}), y = array_of(TARTAN_F32, {5, 32}),
+                       none = array_of(TARTAN_F64, {5, 0});
+    tartan_op_point1 op = {};
+    op.row = 2, op.p = 0.5, op.x = &x, op.y = &y;
+    tartan_cuda_points p;
+    ASSERT_OK(tartan_cuda_point1_of(&tartan_i_host, &kContext, &op, &p));
+    EXPECT_FALSE(p.nothing);
+    EXPECT_EQ(2, p.row);
+    EXPECT_EQ(0.5, p.p);
+    EXPECT_EQ(TARTAN_F32, p.sum_dtype);
+    EXPECT_EQ(2, p.sweep.count);
+    EXPECT_EQ(4, p.sweep.unit);
+    EXPECT_EQ(40, p.sweep.axes[TARTAN_CUDA_KEPT].elements);
+    op.x = op.y = &none;
+    ASSERT_OK(tartan_cuda_point1_of(&tartan_i_host, &kContext, &op, &p));
+    EXPECT_TRUE(p.nothing);
+    EXPECT_EQ(TARTAN_F64, p.sum_dtype);
+    tartan_op_point1_gradient back = {};
+    back.y_grad = &y, back.x = &x, back.x_grad = &x;
+    ASSERT_OK(tartan_cuda_point1_gradient_of(&tartan_i_host, &kContext, &back, &p));
+    EXPECT_EQ(y.data, p.sweep.array[0].data);
+    EXPECT_EQ(x.data, p.sweep.array[1].data);
+    EXPECT_EQ(nullptr, p.sweep.array[2].data);
+    EXPECT_EQ(x.data, p.sweep.array[3].data);
+}
+
+TEST(CudaPoints, ProblemsOfTwoArrays) {
+    const tartan_array a = array_of(TARTAN_F32, {6, 1, 8}), b = array_of(TARTAN_F32, {5, 1}, 8192),
+                       y = array_of(TARTAN_F32, {6, 5, 8}, 12288);
+    tartan_op_point2 op = {};
+    op.a = &a, op.b = &b, op.y = &y;
+    tartan_cuda_points p;
+    ASSERT_OK(tartan_cuda_point2_of(&tartan_i_host, &kContext, &op, &p));
+    EXPECT_EQ(3, p.sweep.axes[TARTAN_CUDA_KEPT].ndim);
+    EXPECT_EQ(4, p.sweep.unit);
+    EXPECT_EQ(1, p.sweep.array[0].next);
+    EXPECT_EQ(0, p.sweep.array[1].next);
+    EXPECT_EQ(1, p.sweep.array[1].step[TARTAN_CUDA_KEPT][1]);
+}
+
+// Which gradients are sums, and over which arrays the sweeps go.
+TEST(CudaPoints, GradientsAreSumsWhereOperandsAreRepeated) {
+    const tartan_array whole = array_of(TARTAN_BF16, {6, 5, 8}), row = array_of(TARTAN_F32, {8}, 8192),
+                       empty = array_of(TARTAN_BF16, {0, 5, 8}), one = array_of(TARTAN_F32, {1, 5, 8}, 8192);
+    tartan_op_point2_gradient op = {};
+    op.row = kRow_multiply;
+    op.a = op.y_grad = op.a_grad = &whole;
+    op.b = op.b_grad = &row;
+    tartan_cuda_point2_gradient p = gradient_of(op);
+    EXPECT_FALSE(p.nothing);
+    EXPECT_EQ(TARTAN_F32, p.sum_dtype);
+    EXPECT_TRUE(p.has_each && !p.has_sum[0] && p.has_sum[1]);
+    EXPECT_EQ(nullptr, p.each.array[1].data) << "the gradient of a does not take a";
+    EXPECT_EQ(row.data, p.each.array[2].data);
+    EXPECT_EQ(whole.data, p.each.array[4].data);
+    EXPECT_EQ(nullptr, p.each.array[5].data);
+    EXPECT_EQ(whole.data, p.sum[1].array[1].data);
+    EXPECT_EQ(nullptr, p.sum[1].array[2].data);
+    EXPECT_EQ(row.data, p.sum[1].array[TARTAN_CUDA_SUM_RESULT].data);
+    EXPECT_EQ(30, p.sum[1].axes[TARTAN_CUDA_SUMMED].elements);
+    EXPECT_EQ(TARTAN_CUDA_KEPT, p.sum[1].inner);
+    EXPECT_EQ(8, p.sum[1].unit);
+    EXPECT_EQ(1, p.sum[1].array[TARTAN_CUDA_SUM_RESULT].next);
+    EXPECT_EQ(8, p.sum[1].array[TARTAN_CUDA_SUM_RESULT].step[TARTAN_CUDA_KEPT][0]);
+    op.row = kRow_add;
+    op.a_grad = nullptr;
+    p = gradient_of(op);
+    EXPECT_TRUE(!p.has_each && p.has_sum[1]);
+    EXPECT_EQ(nullptr, p.sum[1].array[1].data);
+    op.row = kRow_divide;
+    p = gradient_of(op);
+    EXPECT_EQ(whole.data, p.sum[1].array[1].data);
+    EXPECT_EQ(row.data, p.sum[1].array[2].data);
+    EXPECT_EQ(nullptr, p.sum[1].array[3].data);
+    op.a = op.y_grad = &empty; // sums of nothing are 0
+    op.b = op.b_grad = &one;
+    p = gradient_of(op);
+    EXPECT_TRUE(!p.nothing && p.has_sum[1]);
+    EXPECT_EQ(0, p.sum[1].axes[TARTAN_CUDA_SUMMED].elements);
+    EXPECT_EQ(10, p.sum[1].axes[TARTAN_CUDA_KEPT].elements); // units
+    op.b_grad = nullptr, op.a_grad = &empty;
+    EXPECT_TRUE(gradient_of(op).nothing);
+}
+
+TEST(CudaNorms, ProblemsHaveLinesAndStats) {
+    const tartan_array x = array_of(TARTAN_BF16, {6, 5, 24}), gain = array_of(TARTAN_F32, {24}, 8192),
+                       stats = array_of(TARTAN_F32, {6, 5, 2}, 16384),
+                       rstd = array_of(TARTAN_F32, {6, 5}, 16384);
+    tartan_op_layer_norm op = {};
+    op.x = op.y = &x, op.gain = &gain, op.stats = &stats, op.epsilon = 1e-5;
+    tartan_cuda_norm p;
+    ASSERT_OK(tartan_cuda_layer_norm_of(&tartan_i_host, &kContext, &op, &p));
+    EXPECT_TRUE(p.centred && !p.nothing);
+    EXPECT_EQ(30, p.lines);
+    EXPECT_EQ(24, p.length);
+    EXPECT_EQ(-1, p.mean);
+    EXPECT_EQ((char *)stats.data + 4, p.sweep.array[1].data);
+    EXPECT_EQ(TARTAN_CUDA_SUMMED, p.sweep.inner);
+    EXPECT_EQ(8, p.sweep.unit);
+    EXPECT_EQ(1, p.sweep.axes[TARTAN_CUDA_KEPT].ndim);
+    EXPECT_EQ(24, p.sweep.array[0].step[TARTAN_CUDA_KEPT][0]);
+    EXPECT_EQ(2, p.sweep.array[1].step[TARTAN_CUDA_KEPT][0]);
+    EXPECT_EQ(gain.data, p.gain.data);
+    EXPECT_EQ(nullptr, p.bias.data);
+    tartan_op_rms_norm other = {};
+    other.x = other.y = &x, other.stats = &rstd;
+    ASSERT_OK(tartan_cuda_rms_norm_of(&tartan_i_host, &kContext, &other, &p));
+    EXPECT_FALSE(p.centred);
+    EXPECT_EQ(rstd.data, p.sweep.array[1].data);
+    EXPECT_EQ(1, p.sweep.array[1].step[TARTAN_CUDA_KEPT][0]);
+    tartan_array turned = array_of(TARTAN_BF16, {24, 30}); // lines are neighbours
+    std::swap(turned.shape[0], turned.shape[1]);
+    std::swap(turned.strides[0], turned.strides[1]);
+    op.x = op.y = &turned, op.stats = nullptr;
+    ASSERT_OK(tartan_cuda_layer_norm_of(&tartan_i_host, &kContext, &op, &p));
+    EXPECT_EQ(TARTAN_CUDA_KEPT, p.sweep.inner);
+    EXPECT_EQ(1, p.sweep.unit);
+    EXPECT_EQ(nullptr, p.sweep.array[1].data);
+}
+
+// Without numbers, the stats of a line are still written; without lines, gradients of gain and bias are 0.
+TEST(CudaNorms, WhatThereIsNothingToDoFor) {
+    const tartan_array none = array_of(TARTAN_F32, {0, 8}), blank = array_of(TARTAN_F32, {8, 0}),
+                       stats = array_of(TARTAN_F32, {8, 2}), no_stats = array_of(TARTAN_F32, {0, 2}),
+                       gain = array_of(TARTAN_F32, {8}), no_gain = array_of(TARTAN_F32, {0});
+    tartan_op_layer_norm op = {};
+    op.x = op.y = &none;
+    tartan_cuda_norm p;
+    ASSERT_OK(tartan_cuda_layer_norm_of(&tartan_i_host, &kContext, &op, &p));
+    EXPECT_TRUE(p.nothing);
+    op.x = op.y = &blank;
+    ASSERT_OK(tartan_cuda_layer_norm_of(&tartan_i_host, &kContext, &op, &p));
+    EXPECT_TRUE(p.nothing);
+    op.stats = &stats;
+    ASSERT_OK(tartan_cuda_layer_norm_of(&tartan_i_host, &kContext, &op, &p));
+    EXPECT_FALSE(p.nothing);
+    tartan_op_layer_norm_gradient back = {};
+    back.x = back.y_grad = back.x_grad = &none, back.stats = &no_stats;
+    tartan_cuda_norm_gradient g;
+    ASSERT_OK(tartan_cuda_layer_norm_gradient_of(&tartan_i_host, &kContext, &back, &g));
+    EXPECT_TRUE(g.nothing);
+    back.gain_grad = &gain;
+    ASSERT_OK(tartan_cuda_layer_norm_gradient_of(&tartan_i_host, &kContext, &back, &g));
+    EXPECT_TRUE(!g.nothing && g.in.nothing);
+    EXPECT_EQ(0, g.sums[0].axes[TARTAN_CUDA_SUMMED].elements);
+    back.x = back.y_grad = back.x_grad = &blank, back.stats = &stats, back.gain_grad = &no_gain;
+    ASSERT_OK(tartan_cuda_layer_norm_gradient_of(&tartan_i_host, &kContext, &back, &g));
+    EXPECT_TRUE(g.nothing);
+}

@@ -1,0 +1,170 @@
+#!/usr/bin/env python3
+# SPDX-License-Identifier: Apache-2.0
+"""Element-wise functions, norms of lines and their gradients on the GPU, beside PyTorch and a copy of the same bytes.
+
+Arms of a row are timed in turns in one process, on one stream, from CUDA graphs. Results are compared with PyTorch's before. Needs
+PyTorch and libtartan ($TARTAN_LIBRARY). Prints one JSON object per row: ms, TB/s, the share of the copy's rate, and how many times as
+fast as PyTorch. Exit status 1: a result is wrong, or a share is below its goal with --strict.
+"""
+
+import argparse
+import ctypes
+import json
+import os
+import re
+import sys
+from ctypes import byref, c_int32, c_void_p
+
+sys.path.insert(0, os.path.dirname(os.path.abspath(__file__)))
+import torch
+from gpu_bench import library as tartan
+from gpu_bench import machine, timing
+
+DTYPES = {"f32": torch.float32, "bf16": torch.bfloat16, "f64": torch.float64}
+TOLERANCE = {torch.float32: 1e-4, torch.bfloat16: 2e-2, torch.float64: 1e-9}
+FORWARD, BACKWARD = 0.85, 0.75  # of the copy's rate
+EPSILON = 1e-5
+
+
+def call(context, name, arguments, options=""):
+    """A function that asks for an operation of the schema once; None stands for an argument that is left out."""
+    library, op = context.library, c_int32()
+    library.ok(library.c.tartan_op_find(name.encode(), byref(op)))
+    arrays = [None if a is None else library.array(a) for a in arguments]
+    places = (c_void_p * len(arrays))(*[None if a is None else ctypes.addressof(a) for a in arrays])
+
+    def ask():
+        library.ok(library.c.tartan_op_run(context.handle, op.value, places, len(arrays), options.encode()))
+    ask.keep = arrays
+    return ask
+
+
+class Row:
+    """ours and theirs: lists of results that `ask` and `peer` make; bytes: moved once each."""
+
+    def __init__(self, text, ask, ours, peer, tensors, goal):
+        self.text, self.ask, self.ours, self.peer, self.goal = text, ask, ours, peer, goal
+        self.bytes = sum(t.numel() * t.element_size() for t in tensors)
+
+
+def normal(shape, dtype):
+    return torch.randn(shape, device="cuda").to(dtype)
+
+
+def point1_rows(context, dtype, shape):
+    functions = {"relu": torch.relu, "gelu": torch.nn.functional.gelu, "silu": torch.nn.functional.silu, "exp": torch.exp,
+                 "tanh": torch.tanh}
+    for name, function in functions.items():
+        x = normal(shape, dtype)
+        y = torch.empty_like(x)
+        yield Row(name, call(context, name, (x, y)), [y], lambda x=x, f=function: [f(x)], (x, y), FORWARD)
+    x, g = normal(shape, dtype), normal(shape, dtype)
+    y = torch.empty_like(x)
+    yield Row("gelu_gradient", call(context, "gelu_gradient", (x, g, y)), [y],
+              lambda: [torch.ops.aten.gelu_backward(g, x)], (x, g, y), FORWARD)
+
+
+def point2_rows(context, dtype, shape):
+    a, b, y, g = (normal(shape, dtype) for _ in range(4))
+    row, column = normal(shape[-1:], dtype), normal((shape[0], 1), dtype)
+    turned = normal(shape[::-1], dtype).T
+    yield Row("add", call(context, "add", (a, b, y)), [y], lambda: [a + b], (a, b, y), FORWARD)
+    yield Row("add, b a row", call(context, "add", (a, row, y)), [y], lambda: [a + row], (a, y), FORWARD)
+    yield Row("multiply, b a column", call(context, "multiply", (a, column, y)), [y], lambda: [a * column], (a, y), FORWARD)
+    yield Row("multiply, a transposed", call(context, "multiply", (turned, b, y)), [y], lambda: [turned * b], (a, b, y), None)
+    a_grad, b_grad = torch.empty_like(a), torch.empty_like(b)
+    yield Row("multiply_gradient", call(context, "multiply_gradient", (a, b, g, a_grad, b_grad)), [a_grad, b_grad],
+              lambda: [g * b, g * a], (a, b, g, a_grad, b_grad), FORWARD)
+    row_grad, column_grad = torch.empty_like(row), torch.empty_like(column)
+    yield Row("add_gradient, sums of columns", call(context, "add_gradient", (a, row, g, None, row_grad)), [row_grad],
+              lambda: [g.sum(0)], (g,), BACKWARD)
+    yield Row("add_gradient, sums of rows", call(context, "add_gradient", (a, column, g, None, column_grad)), [column_grad],
+              lambda: [g.sum(1, keepdim=True)], (g,), BACKWARD)
+
+
+def norm_rows(context, dtype, shape, turned=False):
+    sums = torch.float64 if dtype == torch.float64 else torch.float32
+    x, g = (normal(shape[::-1], dtype).T if turned else normal(shape, dtype) for _ in range(2))
+    gain, bias = normal(shape[-1:], sums), normal(shape[-1:], sums)
+    theirs = gain.to(dtype), bias.to(dtype)
+    gain, bias = theirs[0].to(sums), theirs[1].to(sums)
+    y, x_grad, stats = torch.empty_like(x), torch.empty_like(x), torch.empty((*shape[:-1], 2), dtype=sums, device="cuda")
+    rstd = torch.empty(shape[:-1], dtype=sums, device="cuda")
+    gain_grad, bias_grad = torch.empty_like(gain), torch.empty_like(bias)
+    size, where = shape[-1:], ", lines that are neighbours" if turned else ""
+    options, aten = f"epsilon={EPSILON}", torch.ops.aten
+    goals = (None, None) if turned else (FORWARD, BACKWARD)
+    forward = call(context, "layer_norm", (x, gain, bias, y, stats), options)
+    yield Row("layer_norm" + where, forward, [y], lambda: [aten.native_layer_norm(x, size, *theirs, EPSILON)[0]], (x, y), goals[0])
+    forward()
+    _, mean, scale = aten.native_layer_norm(x, size, *theirs, EPSILON)
+    yield Row("layer_norm_gradient" + where, call(context, "layer_norm_gradient", (x, gain, stats, g, x_grad, gain_grad, bias_grad)),
+              [x_grad, gain_grad, bias_grad],
+              lambda: list(aten.native_layer_norm_backward(g, x, size, mean, scale, *theirs, [True] * 3)), (x, g, x_grad), goals[1])
+    forward = call(context, "rms_norm", (x, gain, y, rstd), options)
+    peer = getattr(torch.nn.functional, "rms_norm", None)
+    yield Row("rms_norm" + where, forward, [y], peer and (lambda: [peer(x, size, theirs[0], EPSILON)]), (x, y), goals[0])
+    forward()
+    yield Row("rms_norm_gradient" + where, call(context, "rms_norm_gradient", (x, gain, rstd, g, x_grad, gain_grad)),
+              [x_grad, gain_grad], None, (x, g, x_grad), goals[1])
+
+
+def rows_of(context, name):
+    dtype = DTYPES[name]
+    for shape in ((16384, 4096), (4096, 1024)):
+        yield from ((shape, row) for row in point1_rows(context, dtype, shape))
+        yield from ((shape, row) for row in point2_rows(context, dtype, shape))
+    for shape in ((4096, 1024), (65536, 768), (8192, 4096), (4096, 8192), (262144, 64)):
+        yield from ((shape, row) for row in norm_rows(context, dtype, shape))
+    yield from (((65536, 768), row) for row in norm_rows(context, dtype, (65536, 768), turned=True))
+
+
+def is_right(row, dtype):
+    if row.peer is None:
+        return True
+    for ours, theirs in zip(row.ours, row.peer()):
+        scale = theirs.double().abs().max().clamp(min=1)
+        if not (ours.double() - theirs.double()).abs().max() <= TOLERANCE[dtype] * scale:
+            return False
+    return True
+
+
+def measure(this, row):
+    """ms of ours, theirs and a copy of as many bytes."""
+    half = torch.empty(row.bytes // 2, dtype=torch.uint8, device="cuda")
+    other = torch.empty_like(half)
+    arms = {"ours": timing.Arm([row.ask]), "copy": timing.Arm([lambda: other.copy_(half)])}
+    if row.peer is not None:
+        arms["torch"] = timing.Arm([row.peer])
+    for arm in arms.values():
+        this.timer.prepare(arm, 20)
+    timing.measure(this.timer, list(arms.values()), 20)
+    return {name: arm.ms for name, arm in arms.items()}
+
+
+def main():
+    parser = argparse.ArgumentParser(description=__doc__.split("\n\n")[0])
+    parser.add_argument("--only", metavar="REGEX", default="", help="rows whose text matches")
+    parser.add_argument("--dtypes", default="f32,bf16")
+    parser.add_argument("--strict", action="store_true", help="a share below its goal is a failure")
+    options = parser.parse_args()
+    this, failed = machine.Machine("cuda", 3600), False
+    for name in options.dtypes.split(","):
+        for shape, row in rows_of(this.contexts[False], name):
+            text = f"{row.text}, {name}, {' x '.join(map(str, shape))}"
+            if not re.search(options.only, text):
+                continue
+            row.ask()
+            right, ms = is_right(row, DTYPES[name]), measure(this, row)
+            share = ms["copy"] / ms["ours"]
+            below = row.goal is not None and share < row.goal
+            failed |= not right or (below and options.strict)
+            print(json.dumps({"case": text, "ms": round(ms["ours"], 5), "tb_s": round(row.bytes / ms["ours"] / 1e9, 3),
+                              "of_copy": round(share, 3), "goal": row.goal,
+                              "torch": round(ms["torch"] / ms["ours"], 2) if "torch" in ms else None,
+                              "verdict": "WRONG" if not right else "BELOW" if below else "goal", **this.about}), flush=True)
+    sys.exit(failed)
+
+
+if __name__ == "__main__":
+    main()
