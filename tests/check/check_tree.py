@@ -93,7 +93,7 @@ def cuda(root):
                 yield f"cuda/{name}: {other} is neither in cuda/ nor in lib/{{{','.join(sorted(CUDA_LIB))}}}"
         if re.search(r"\basm\b", text) and not re.fullmatch(r"device/ptx\w*\.cuh", name):
             yield f"cuda/{name}: inline assembly belongs in device/ptx*.cuh"
-        if re.search(r"\btartan_backend\s+\w+\s*=\s*\{\s*[^.\s]", text) or re.search(r"\btartan_cuda_kernel\b[^;(]*=\s*\{+\s*[^.{\s_]", text) \
+        if re.search(r"\btartan_backend\s+\w+\s*=\s*\{\s*[^.\s]", text) or re.search(r"\btartan_cuda_kernel\b[^;(]*=\s*\{+\s*[^.{\[\s_]", text) \
                 or (name == "kernels.c" and re.search(r'\{\s*"', text)):
             yield f"cuda/{name}: a table is positional, expected designated initialisers"
 
