@@ -23,15 +23,14 @@ struct Args : Given {
 enum { kDeltaThreads = 256 };
 
 /* A warp for each query. */
-template <typename T>
+template <typename S>
 __global__ void __launch_bounds__(kDeltaThreads) delta(const __grid_constant__ Given a, int64_t queries) {
-    using S = tartan_cuda_sum<T>;
     const tartan_cuda_attention &p = a.c.p;
     constexpr int kWarps = kDeltaThreads / 32;
     for (int64_t n = (int64_t)blockIdx.x * kWarps + threadIdx.x / 32; n < queries;
          n += (int64_t)gridDim.x * kWarps) {
         const int64_t i = n % p.tq, head = n / p.tq % p.heads, entry = n / p.tq / p.heads;
-        const Tokens<T> out(a.out, entry, head), grad(a.out_grad, entry, head);
+        const Tokens<S> out(a.out, entry, head), grad(a.out_grad, entry, head);
         S sum = 0;
         for (int64_t e = threadIdx.x % 32; e < p.d; e += 32)
             sum =
@@ -42,27 +41,31 @@ __global__ void __launch_bounds__(kDeltaThreads) delta(const __grid_constant__ G
     }
 }
 
-template <typename T, int kCols, typename S>
+template <typename S, int kCols>
 __device__ __forceinline__ void store(const Args &a, const Piece &x, int64_t head,
                                       const tartan_cuda_tensor &to, S scale,
                                       const S (&sums)[kEach][kCols / kAcross]) {
 #pragma unroll
     for (int r = 0; r < kEach; r++) {
         const int own = threadIdx.x / kAcross * kEach + r;
+        if (own >= x.rows) continue;
+        const int64_t at = x.entry * to.batch + head * to.head + (x.row + own) * to.token;
+        tartan_cuda_by_sum<S>(to.dtype, [&](auto tag) {
+            using T = typename decltype(tag)::type;
 #pragma unroll
-        for (int n = 0; n < kCols / kAcross; n++) {
-            const int64_t e = x.first + n / kEach * kStrip + threadIdx.x % kAcross * kEach + n % kEach;
-            if (own < x.rows && e < a.c.p.d) put<T>(to, x.entry, head, x.row + own, e, scale * sums[r][n]);
-        }
+            for (int n = 0; n < kCols / kAcross; n++) {
+                const int64_t e = x.first + n / kEach * kStrip + threadIdx.x % kAcross * kEach + n % kEach;
+                if (e < a.c.p.d) ((T *)to.data)[at + e * to.element] = tartan_cuda_to<T>(scale * sums[r][n]);
+            }
+        });
     }
 }
 
 /* ---- The gradient of queries ---- */
 
-template <typename T, int kRows, int kCols>
-__global__ void __launch_bounds__(threads_of<kRows>(), at_once<kRows>(sizeof(T) == 8 ? 256 : 512))
+template <typename S, int kRows, int kCols>
+__global__ void __launch_bounds__(threads_of<kRows>(), at_once<kRows>(sizeof(S) == 8 ? 256 : 512))
     query_grad(const __grid_constant__ Args a) {
-    using S = tartan_cuda_sum<T>;
     constexpr int kThreads = threads_of<kRows>();
     __shared__ Shared<S, kRows> s;
     static_assert(kRows <= kOthers, "the table has what is known of the own queries");
@@ -86,15 +89,15 @@ __global__ void __launch_bounds__(threads_of<kRows>(), at_once<kRows>(sizeof(T) 
             if (!__syncthreads_or(any)) continue;
             const bool whole = __syncthreads_and(seen == (1u << kEach * kEach) - 1);
             S scores[kEach][kEach], grads[kEach][kEach];
-            multiply<kThreads>(Tokens<T>(p.q, x.entry, x.head), Tokens<T>(p.k, x.entry, x.kv), x, p.d, s,
+            multiply<kThreads>(Tokens<S>(p.q, x.entry, x.head), Tokens<S>(p.k, x.entry, x.kv), x, p.d, s,
                                scores);
-            multiply<kThreads>(Tokens<T>(a.out_grad, x.entry, x.head), Tokens<T>(p.v, x.entry, x.kv), x, p.d,
+            multiply<kThreads>(Tokens<S>(a.out_grad, x.entry, x.head), Tokens<S>(p.v, x.entry, x.kv), x, p.d,
                                s, grads);
             differentiate(pairs, seen, scores, grads);
             put_weights(grads, s);
-            accumulate<kThreads, kCols>(Tokens<T>(p.k, x.entry, x.kv), x.first, p.d, done, !whole, s, sums);
+            accumulate<kThreads, kCols>(Tokens<S>(p.k, x.entry, x.kv), x.first, p.d, done, !whole, s, sums);
         }
-        store<T, kCols>(a, x, x.head, a.q_grad, (S)p.scale, sums);
+        store<S, kCols>(a, x, x.head, a.q_grad, (S)p.scale, sums);
     }
 }
 
@@ -115,11 +118,10 @@ __device__ __forceinline__ void find_queries(const Args &a, int64_t head, Piece 
     x.others = (int64_t)(x.end - x.begin) * p.block_q;
 }
 
-template <typename T, int kRows, int kCols>
+template <typename S, int kRows, int kCols>
 __global__ void __launch_bounds__(threads_of<kRows>(),
-                                  at_once<kRows>(sizeof(T) == 8 || kRows < 32 ? 256 : 384))
+                                  at_once<kRows>(sizeof(S) == 8 || kRows < 32 ? 256 : 384))
     key_grads(const __grid_constant__ Args a) {
-    using S = tartan_cuda_sum<T>;
     constexpr int kThreads = threads_of<kRows>();
     __shared__ Shared<S, kRows> s;
     const tartan_cuda_attention &p = a.c.p;
@@ -147,69 +149,69 @@ __global__ void __launch_bounds__(threads_of<kRows>(),
                 if (!__syncthreads_or(any)) continue;
                 const bool whole = __syncthreads_and(seen == (1u << kEach * kEach) - 1);
                 S scores[kEach][kEach], grads[kEach][kEach];
-                multiply<kThreads>(Tokens<T>(p.k, x.entry, x.kv), Tokens<T>(p.q, x.entry, x.head), x, p.d, s,
+                multiply<kThreads>(Tokens<S>(p.k, x.entry, x.kv), Tokens<S>(p.q, x.entry, x.head), x, p.d, s,
                                    scores);
-                multiply<kThreads>(Tokens<T>(p.v, x.entry, x.kv), Tokens<T>(a.out_grad, x.entry, x.head), x,
+                multiply<kThreads>(Tokens<S>(p.v, x.entry, x.kv), Tokens<S>(a.out_grad, x.entry, x.head), x,
                                    p.d, s, grads);
                 differentiate(pairs, seen, scores, grads);
                 put_weights(scores, s);
-                accumulate<kThreads, kCols>(Tokens<T>(a.out_grad, x.entry, x.head), x.first, p.d, done,
+                accumulate<kThreads, kCols>(Tokens<S>(a.out_grad, x.entry, x.head), x.first, p.d, done,
                                             !whole, s, v_sums);
                 __syncthreads(); /* the weights have been read */
                 put_weights(grads, s);
-                accumulate<kThreads, kCols>(Tokens<T>(p.q, x.entry, x.head), x.first, p.d, done, !whole, s,
+                accumulate<kThreads, kCols>(Tokens<S>(p.q, x.entry, x.head), x.first, p.d, done, !whole, s,
                                             k_sums);
             }
         }
-        store<T, kCols>(a, x, x.kv, a.k_grad, (S)p.scale, k_sums);
-        store<T, kCols>(a, x, x.kv, a.v_grad, (S)1, v_sums);
+        store<S, kCols>(a, x, x.kv, a.k_grad, (S)p.scale, k_sums);
+        store<S, kCols>(a, x, x.kv, a.v_grad, (S)1, v_sums);
     }
 }
 
 /* ---- On the host ---- */
 
-template <typename T, int kRows, int kCols>
+template <typename S, int kRows, int kCols>
 tartan_status start_query_grad(const char *function, tartan_cuda_queue *queue, Args *a) {
     const tartan_cuda_attention *p = &a->c.p;
     a->cut = cut_of(kRows, p->block_q, p->grid_q, p->heads, p->batch, p->d, kCols);
     if (a->cut.pieces == 0) return TARTAN_OK;
-    return tartan_cuda_launch(function, queue, query_grad<T, kRows, kCols>, tartan_cuda_grid(a->cut.pieces),
+    return tartan_cuda_launch(function, queue, query_grad<S, kRows, kCols>, tartan_cuda_grid(a->cut.pieces),
                               dim3(threads_of<kRows>()), *a);
 }
 
-template <typename T, int kRows, int kCols>
+template <typename S, int kRows, int kCols>
 tartan_status start_key_grads(const char *function, tartan_cuda_queue *queue, Args *a) {
     const tartan_cuda_attention *p = &a->c.p;
     a->cut = cut_of(kRows, p->block_k, p->grid_k, p->kv_heads, p->batch, p->d, kCols);
     if (a->cut.pieces == 0) return TARTAN_OK;
-    return tartan_cuda_launch(function, queue, key_grads<T, kRows, kCols>, tartan_cuda_grid(a->cut.pieces),
+    return tartan_cuda_launch(function, queue, key_grads<S, kRows, kCols>, tartan_cuda_grid(a->cut.pieces),
                               dim3(threads_of<kRows>()), *a);
 }
 
 /* The elements of a token that a CTA takes. */
-template <typename T, int kRows>
+template <typename S, int kRows>
 tartan_status start_query_grad(const char *function, tartan_cuda_queue *queue, Args *a) {
-    if (a->c.p.d <= 64) return start_query_grad<T, kRows, 64>(function, queue, a);
-    return start_query_grad<T, kRows, 128>(function, queue, a);
+    if (a->c.p.d <= 64) return start_query_grad<S, kRows, 64>(function, queue, a);
+    return start_query_grad<S, kRows, 128>(function, queue, a);
 }
-template <typename T, int kRows>
+template <typename S, int kRows>
 tartan_status start_key_grads(const char *function, tartan_cuda_queue *queue, Args *a) {
-    if constexpr (sizeof(T) < 8)
-        if (a->c.p.d > 64) return start_key_grads<T, kRows, 128>(function, queue, a);
-    return start_key_grads<T, kRows, 64>(function, queue, a);
+    if constexpr (sizeof(S) < 8)
+        if (a->c.p.d > 64) return start_key_grads<S, kRows, 128>(function, queue, a);
+    return start_key_grads<S, kRows, 64>(function, queue, a);
 }
 
-template <typename T>
+template <typename S>
 tartan_status start(const char *function, tartan_cuda_queue *queue, const tartan_cuda_row_index &by_rows,
                     const tartan_cuda_row_index &by_cols, Args *a) {
     PASS(start_delta(function, queue, a));
     a->lists = by_cols;
-    const tartan_status status = a->c.p.block_k <= 16 ? start_key_grads<T, 16>(function, queue, a)
-                                                      : start_key_grads<T, 32>(function, queue, a);
+    const tartan_status status = a->c.p.block_k <= 16 ? start_key_grads<S, 16>(function, queue, a)
+                                                      : start_key_grads<S, 32>(function, queue, a);
     PASS(status);
     a->lists = by_rows;
-    return a->c.p.block_q <= 16 ? start_query_grad<T, 16>(function, queue, a)
-                                : start_query_grad<T, 32>(function, queue, a);
+    return a->c.p.block_q <= 16 ? start_query_grad<S, 16>(function, queue, a)
+                                : start_query_grad<S, 32>(function, queue, a);
 }
 
 } // namespace
@@ -218,9 +220,9 @@ tartan_status start_delta(const char *function, tartan_cuda_queue *queue, const 
     const int64_t queries = a->c.p.batch * a->c.p.heads * a->c.p.tq;
     if (queries == 0) return TARTAN_OK;
     const int64_t ctas = (queries - 1) / (kDeltaThreads / 32) + 1;
-    return tartan_cuda_by_dtype(a->c.p.dtype, [&](auto tag) {
-        using T = typename decltype(tag)::type;
-        return tartan_cuda_launch(function, queue, delta<T>, tartan_cuda_grid(ctas), dim3(kDeltaThreads), *a,
+    return tartan_cuda_by_sum_dtype(a->c.p.dtype, [&](auto tag) {
+        using S = typename decltype(tag)::type;
+        return tartan_cuda_launch(function, queue, delta<S>, tartan_cuda_grid(ctas), dim3(kDeltaThreads), *a,
                                   queries);
     });
 }
@@ -244,9 +246,9 @@ tartan_status tartan_cuda_attention_backward_plain(const char *function, tartan_
     }
     const int64_t queries = p->in.batch * p->in.heads * p->in.tq;
     PASS(tartan_cuda_scratch(function, queue, queries * (p->in.dtype == TARTAN_F64 ? 8 : 4), &a.delta));
-    const tartan_status status = tartan_cuda_by_dtype(p->in.dtype, [&](auto tag) {
-        using T = typename decltype(tag)::type;
-        return start<T>(function, queue, by_rows, by_cols, &a);
+    const tartan_status status = tartan_cuda_by_sum_dtype(p->in.dtype, [&](auto tag) {
+        using S = typename decltype(tag)::type;
+        return start<S>(function, queue, by_rows, by_cols, &a);
     });
     tartan_cuda_scratch_free(queue, a.delta);
     return status;

@@ -120,7 +120,7 @@ struct Own {
 };
 
 /* Adds up a piece of a block row of one head. */
-template <typename T, int kRows, typename S>
+template <typename S, int kRows>
 __device__ __forceinline__ void add_piece(const Args &a, Shared<S, kRows> &s, Room<S, kRows> &room,
                                           double *sums, Own &own) {
     constexpr int kThreads = threads_of<kRows>();
@@ -137,8 +137,8 @@ __device__ __forceinline__ void add_piece(const Args &a, Shared<S, kRows> &s, Ro
         const uint32_t seen = pairs.visible(&any);
         if (!__syncthreads_or(any)) continue;
         S scores[kEach][kEach], ds[kEach][kEach];
-        multiply<kThreads>(Tokens<T>(p.q, x.entry, x.head), Tokens<T>(p.k, x.entry, x.kv), x, p.d, s, scores);
-        multiply<kThreads>(Tokens<T>(a.out_grad, x.entry, x.head), Tokens<T>(p.v, x.entry, x.kv), x, p.d, s,
+        multiply<kThreads>(Tokens<S>(p.q, x.entry, x.head), Tokens<S>(p.k, x.entry, x.kv), x, p.d, s, scores);
+        multiply<kThreads>(Tokens<S>(a.out_grad, x.entry, x.head), Tokens<S>(p.v, x.entry, x.kv), x, p.d, s,
                            ds);
         differentiate(pairs, seen, scores, ds);
 #pragma unroll
@@ -159,10 +159,9 @@ __device__ __forceinline__ void add_piece(const Args &a, Shared<S, kRows> &s, Ro
     }
 }
 
-template <typename T, int kRows>
-__global__ void __launch_bounds__(threads_of<kRows>(), at_once<kRows>(sizeof(T) == 8 ? 256 : 512))
+template <typename S, int kRows>
+__global__ void __launch_bounds__(threads_of<kRows>(), at_once<kRows>(sizeof(S) == 8 ? 256 : 512))
     bias_grad(const __grid_constant__ Args a) {
-    using S = tartan_cuda_sum<T>;
     constexpr int kThreads = threads_of<kRows>();
     __shared__ Shared<S, kRows> s;
     __shared__ Room<S, kRows> room;
@@ -181,7 +180,7 @@ __global__ void __launch_bounds__(threads_of<kRows>(), at_once<kRows>(sizeof(T) 
             __syncthreads();
             if (by_block)
                 sums = a.sums + (group % a.planes * a.parts + s.piece.skipped / a.cut.rows) * a.width;
-            if (s.piece.rows > 0) add_piece<T, kRows>(a, s, room, sums, own);
+            if (s.piece.rows > 0) add_piece<S, kRows>(a, s, room, sums, own);
         }
         if (by_block) continue;
         const double slope = add_threads<kThreads>(own.slope, room.of_thread),
@@ -246,10 +245,10 @@ __global__ void __launch_bounds__(kStoreThreads) sinks_grad(const __grid_constan
 
 /* ---- On the host ---- */
 
-template <typename T, int kRows>
+template <typename S, int kRows>
 tartan_status start_bias(const char *function, tartan_cuda_queue *queue, const Args &a) {
     if (a.cut.pieces == 0) return TARTAN_OK;
-    return tartan_cuda_launch(function, queue, bias_grad<T, kRows>, tartan_cuda_grid(a.groups * a.slots),
+    return tartan_cuda_launch(function, queue, bias_grad<S, kRows>, tartan_cuda_grid(a.groups * a.slots),
                               dim3(threads_of<kRows>()), a);
 }
 
@@ -268,16 +267,15 @@ void divide(const tartan_cuda_attention_bias_gradient *p, Args *a) {
     a->parts = by_block ? a->cut.chunks : a->slots;
 }
 
-template <typename T>
+template <typename S>
 tartan_status start(const char *function, tartan_cuda_queue *queue,
                     const tartan_cuda_attention_bias_gradient *p, Args *a) {
-    using S = tartan_cuda_sum<T>;
     if (p->planes * p->width > 0) {
         const int64_t bytes = a->planes * a->parts * a->width * 8;
         PASS(tartan_cuda_check(function, cudaMemsetAsync(a->sums, 0, (size_t)bytes, queue->stream),
                                "clearing sums"));
-        const tartan_status status = p->in.block_q <= 16 ? start_bias<T, 16>(function, queue, *a)
-                                                         : start_bias<T, 32>(function, queue, *a);
+        const tartan_status status = p->in.block_q <= 16 ? start_bias<S, 16>(function, queue, *a)
+                                                         : start_bias<S, 32>(function, queue, *a);
         PASS(status);
         const Stored stored = {a->sums,      a->planes,       a->parts,        a->width,
                                p->bias_grad, p->plane_stride, p->number_stride};
@@ -316,9 +314,9 @@ tartan_status tartan_cuda_attention_bias_gradient_plain(const char *function, ta
     a.sums = (double *)((char *)a.delta + delta_bytes);
     tartan_status status = start_delta(function, queue, &a);
     if (status == TARTAN_OK)
-        status = tartan_cuda_by_dtype(p->in.dtype, [&](auto tag) {
-            using T = typename decltype(tag)::type;
-            return start<T>(function, queue, p, &a);
+        status = tartan_cuda_by_sum_dtype(p->in.dtype, [&](auto tag) {
+            using S = typename decltype(tag)::type;
+            return start<S>(function, queue, p, &a);
         });
     tartan_cuda_scratch_free(queue, a.delta);
     return status;

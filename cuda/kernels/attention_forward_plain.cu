@@ -91,7 +91,7 @@ template <typename S> __device__ __forceinline__ S add_sink(S sink, S &most, S &
     return factor;
 }
 
-template <typename T, int kCols, typename S>
+template <typename S, int kCols>
 __device__ __forceinline__ void store(const Args &a, const Piece &x, const Rows<S, kCols> &rows) {
     const S kept = (S)(1 - a.c.p.dropout);
     const S sink = a.sinks != nullptr ? ((const S *)a.sinks)[x.head * a.sinks_element] : -(S)INFINITY;
@@ -104,23 +104,26 @@ __device__ __forceinline__ void store(const Args &a, const Piece &x, const Rows<
         const S before = add_sink(sink, most, total);
         const bool none = total == 0;
         const S factor = none ? (S)0 : before / (total * kept);
+        const int64_t at = x.entry * a.out.batch + x.head * a.out.head + (x.row + own) * a.out.token;
+        tartan_cuda_by_sum<S>(a.out.dtype, [&](auto tag) {
+            using T = typename decltype(tag)::type;
 #pragma unroll
-        for (int n = 0; n < kCols / kAcross; n++) {
-            const int64_t e = x.first + n / kEach * kStrip + threadIdx.x % kAcross * kEach + n % kEach;
-            if (e < a.c.p.d)
-                put<T>(a.out, x.entry, x.head, x.row + own, e,
-                       none ? (S)0 : (empty ? (S)0 : rows.out[r][n]) * factor);
-        }
+            for (int n = 0; n < kCols / kAcross; n++) {
+                const int64_t e = x.first + n / kEach * kStrip + threadIdx.x % kAcross * kEach + n % kEach;
+                if (e < a.c.p.d)
+                    ((T *)a.out.data)[at + e * a.out.element] =
+                        tartan_cuda_to<T>(none ? (S)0 : (empty ? (S)0 : rows.out[r][n]) * factor);
+            }
+        });
         if (a.lse.data == nullptr || threadIdx.x % kAcross != 0 || x.first != 0) continue;
         ((S *)a.lse.data)[x.entry * a.lse.batch + x.head * a.lse.head + (x.row + own) * a.lse.token] =
             none ? -(S)INFINITY : most + log(total);
     }
 }
 
-template <typename T, int kRows, int kCols>
-__global__ void __launch_bounds__(threads_of<kRows>(), at_once<kRows>(sizeof(T) == 8 ? 256 : 512))
+template <typename S, int kRows, int kCols>
+__global__ void __launch_bounds__(threads_of<kRows>(), at_once<kRows>(sizeof(S) == 8 ? 256 : 512))
     forward(const __grid_constant__ Args a) {
-    using S = tartan_cuda_sum<T>;
     constexpr int kThreads = threads_of<kRows>();
     __shared__ Shared<S, kRows> s;
     const tartan_cuda_attention &p = a.c.p;
@@ -141,7 +144,7 @@ __global__ void __launch_bounds__(threads_of<kRows>(), at_once<kRows>(sizeof(T) 
             if (!__syncthreads_or(any)) continue;
             const bool whole = __syncthreads_and(seen == (1u << kEach * kEach) - 1);
             S scores[kEach][kEach];
-            multiply<kThreads>(Tokens<T>(p.q, x.entry, x.head), Tokens<T>(p.k, x.entry, x.kv), x, p.d, s,
+            multiply<kThreads>(Tokens<S>(p.q, x.entry, x.head), Tokens<S>(p.k, x.entry, x.kv), x, p.d, s,
                                scores);
             pairs.score(scores);
             const uint32_t dropped = p.dropout > 0 ? pairs.dropped() : 0;
@@ -149,26 +152,26 @@ __global__ void __launch_bounds__(threads_of<kRows>(), at_once<kRows>(sizeof(T) 
             for (int r = 0; r < kEach; r++)
                 rows.weigh(r, scores[r], seen >> (r * kEach), dropped >> (r * kEach));
             put_weights(scores, s);
-            accumulate<kThreads, kCols>(Tokens<T>(p.v, x.entry, x.kv), x.first, p.d, done, !whole, s,
+            accumulate<kThreads, kCols>(Tokens<S>(p.v, x.entry, x.kv), x.first, p.d, done, !whole, s,
                                         rows.out);
         }
         rows.add_totals();
-        store<T, kCols>(a, x, rows);
+        store<S, kCols>(a, x, rows);
     }
 }
 
-template <typename T, int kRows, int kCols>
+template <typename S, int kRows, int kCols>
 tartan_status launch(const char *function, tartan_cuda_queue *queue, Args *a) {
     const tartan_cuda_attention *p = &a->c.p;
     a->cut = cut_of(kRows, p->block_q, p->grid_q, p->heads, p->batch, p->d, kCols);
-    return tartan_cuda_launch(function, queue, forward<T, kRows, kCols>, tartan_cuda_grid(a->cut.pieces),
+    return tartan_cuda_launch(function, queue, forward<S, kRows, kCols>, tartan_cuda_grid(a->cut.pieces),
                               dim3(threads_of<kRows>()), *a);
 }
 
-template <typename T, int kRows>
+template <typename S, int kRows>
 tartan_status launch(const char *function, tartan_cuda_queue *queue, Args *a) {
-    if (a->c.p.d <= 64) return launch<T, kRows, 64>(function, queue, a);
-    return launch<T, kRows, 128>(function, queue, a);
+    if (a->c.p.d <= 64) return launch<S, kRows, 64>(function, queue, a);
+    return launch<S, kRows, 128>(function, queue, a);
 }
 
 } // namespace
@@ -186,14 +189,14 @@ tartan_status tartan_cuda_attention_forward_plain(const char *function, tartan_c
     a.lse = p->lse;
     PASS(common_of(function, queue, &p->in, &a.c));
     if (p->in.blocks > 0) PASS(tartan_cuda_index_get_rows(function, queue, p->in.layout, false, &a.lists));
-    return tartan_cuda_by_dtype(p->in.dtype, [&](auto tag) {
-        using T = typename decltype(tag)::type;
-        if (p->in.block_q <= 16) return launch<T, 16>(function, queue, &a);
-        if constexpr (sizeof(T) == 8)
-            return launch<T, 32>(function, queue, &a);
+    return tartan_cuda_by_sum_dtype(p->in.dtype, [&](auto tag) {
+        using S = typename decltype(tag)::type;
+        if (p->in.block_q <= 16) return launch<S, 16>(function, queue, &a);
+        if constexpr (sizeof(S) == 8)
+            return launch<S, 32>(function, queue, &a);
         else if (p->in.block_q <= 32)
-            return launch<T, 32>(function, queue, &a);
+            return launch<S, 32>(function, queue, &a);
         else
-            return launch<T, 64>(function, queue, &a);
+            return launch<S, 64>(function, queue, &a);
     });
 }

@@ -7,6 +7,7 @@
 #ifndef TARTAN_CUDA_ATTENTION_PLAIN_CUH
 #define TARTAN_CUDA_ATTENTION_PLAIN_CUH
 
+#include "device/by_sum.cuh"
 #include "device/launch.cuh"
 #include "device/tile.cuh"
 #include "index.h"
@@ -52,34 +53,24 @@ struct Piece {
 
 /* ---- Tokens ---- */
 
-/* The tokens of one batch entry and head. */
-template <typename T> struct Tokens {
-    using S = tartan_cuda_sum<T>;
+/* The tokens of one batch entry and head, with sums of type S. */
+template <typename S> struct Tokens {
     const void *data;
-    bool wide; /* of f32, where T has 16 bits */
+    int32_t dtype;
     int64_t token, element;
 
     __device__ Tokens(const tartan_cuda_tensor &x, int64_t entry, int64_t head)
-        : wide(sizeof(T) == 2 && x.dtype == TARTAN_F32), token(x.token), element(x.element) {
+        : dtype(x.dtype), token(x.token), element(x.element) {
         const int64_t at = entry * x.batch + head * x.head;
-        data = wide ? (const void *)((const float *)x.data + at) : (const void *)((const T *)x.data + at);
+        tartan_cuda_by_sum<S>(dtype, [&](auto tag) {
+            using T = typename decltype(tag)::type;
+            data = (const T *)x.data + at;
+        });
     }
     __device__ __forceinline__ S at(int64_t offset) const {
-        if (sizeof(T) == 2 && wide) return (S)((const float *)data)[offset];
-        return tartan_cuda_to<S>(((const T *)data)[offset]);
+        return tartan_cuda_element<S>(data, dtype, offset);
     }
 };
-
-/* Stores element `e` of token `t`. */
-template <typename T>
-__device__ __forceinline__ void put(const tartan_cuda_tensor &x, int64_t entry, int64_t head, int64_t t,
-                                    int64_t e, tartan_cuda_sum<T> value) {
-    const int64_t at = entry * x.batch + head * x.head + t * x.token + e * x.element;
-    if (sizeof(T) == 2 && x.dtype == TARTAN_F32)
-        ((float *)x.data)[at] = (float)value;
-    else
-        ((T *)x.data)[at] = tartan_cuda_to<T>(value);
-}
 
 /* ---- Shared memory ---- */
 

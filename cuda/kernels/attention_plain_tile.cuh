@@ -111,22 +111,26 @@ template <typename S, int kRows, bool kOwnKeys> struct Pairs {
 
 /* Loads `depth` elements of tokens from element `from` on: to[element * pitch + token]; zeros where there is no token or
  * element. 8 neighbouring threads load neighbouring elements, and a warp stores to all banks. */
-template <int kCount, int kDepth, int kThreads, typename T, typename S, typename F>
-__device__ __forceinline__ void load_factors(const Tokens<T> &x, F token_of, int64_t from, int64_t d, S *to,
+template <int kCount, int kDepth, int kThreads, typename S, typename F>
+__device__ __forceinline__ void load_factors(const Tokens<S> &x, F token_of, int64_t from, int64_t d, S *to,
                                              int pitch) {
     const int lane = threadIdx.x % 8;
+    tartan_cuda_by_sum<S>(x.dtype, [&](auto tag) {
+        const auto *data = (const typename decltype(tag)::type *)x.data;
 #pragma unroll
-    for (int i = threadIdx.x / 8; i < kCount; i += kThreads / 8) {
-        const int64_t token = token_of(i), at = token * x.token + (from + lane) * x.element;
+        for (int i = threadIdx.x / 8; i < kCount; i += kThreads / 8) {
+            const int64_t token = token_of(i), at = token * x.token + (from + lane) * x.element;
 #pragma unroll
-        for (int e = 0; e < kDepth; e += 8)
-            to[(lane + e) * pitch + i] = token >= 0 && from + lane + e < d ? x.at(at + e * x.element) : (S)0;
-    }
+            for (int e = 0; e < kDepth; e += 8)
+                to[(lane + e) * pitch + i] =
+                    token >= 0 && from + lane + e < d ? tartan_cuda_to<S>(data[at + e * x.element]) : (S)0;
+        }
+    });
 }
 
 /* sums = own tokens times other tokens, over their d elements in ascending order. */
-template <int kThreads, typename T, typename S, int kRows>
-__device__ __forceinline__ void multiply(const Tokens<T> &own, const Tokens<T> &other, const Piece &x,
+template <int kThreads, typename S, int kRows>
+__device__ __forceinline__ void multiply(const Tokens<S> &own, const Tokens<S> &other, const Piece &x,
                                          int64_t d, Shared<S, kRows> &s, S (&sums)[kEach][kEach]) {
     using Four = tartan_cuda_pack<S, kEach>;
     constexpr int kDepth = Shared<S, kRows>::kDepth, kPitch = Shared<S, kRows>::kPitch,
@@ -194,8 +198,8 @@ __device__ __forceinline__ void add_values(const Shared<S, kRows> &s, int first,
 }
 
 /* sums += the stored weights times elements `from`, from + 1, ... of the piece's others `done`, done + 1, ... */
-template <int kThreads, int kCols, typename T, typename S, int kRows>
-__device__ __forceinline__ void accumulate(const Tokens<T> &x, int64_t from, int64_t d, int64_t done,
+template <int kThreads, int kCols, typename S, int kRows>
+__device__ __forceinline__ void accumulate(const Tokens<S> &x, int64_t from, int64_t d, int64_t done,
                                            bool guarded, Shared<S, kRows> &s,
                                            S (&sums)[kEach][kCols / kAcross]) {
     constexpr int kInner = Shared<S, kRows>::kInner;
@@ -203,11 +207,15 @@ __device__ __forceinline__ void accumulate(const Tokens<T> &x, int64_t from, int
     const int count = s.piece.others - done < kOthers ? (int)(s.piece.others - done) : kOthers;
     for (int first = 0; first < count; first += kInner) {
         __syncthreads(); /* the weights are there, and the last values have been read */
+        tartan_cuda_by_sum<S>(x.dtype, [&](auto tag) {
+            const auto *data = (const typename decltype(tag)::type *)x.data;
 #pragma unroll 4
-        for (int n = threadIdx.x; n < kInner * kCols; n += kThreads) {
-            const int64_t token = s.token[first + n / kCols], e = from + n % kCols;
-            s.values[n] = token >= 0 && e < d ? x.at(token * x.token + e * x.element) : (S)0;
-        }
+            for (int n = threadIdx.x; n < kInner * kCols; n += kThreads) {
+                const int64_t token = s.token[first + n / kCols], e = from + n % kCols;
+                s.values[n] =
+                    token >= 0 && e < d ? tartan_cuda_to<S>(data[token * x.token + e * x.element]) : (S)0;
+            }
+        });
         __syncthreads();
         const int here = count - first < kInner ? count - first : kInner;
         if (guarded)

@@ -5,6 +5,7 @@
  * A CTA computes up to 32 output slots of a block line at 64 positions. The products of a line are numbered through and
  * computed 32 at a time: a table says which column of the filter, which channel and which tap each has. Where a channel may
  * have several slots or none, sums go to scratch memory first, and a second kernel adds up the slots of each channel. */
+#include "device/by_sum.cuh"
 #include "device/tile.cuh"
 #include "kernels.h"
 #include "kernels/conv_epilogue.cuh"
@@ -28,8 +29,7 @@ struct Args {
     int64_t row_pieces, col_pieces;
 };
 
-template <typename T, int ROWS> struct Shared {
-    using S = tartan_cuda_sum<T>;
+template <typename S, int ROWS> struct Shared {
     static constexpr int a_pitch = tartan_cuda_left_pitch<ROWS>, b_pitch = tartan_cuda_right_pitch<COLS>;
     union {
         struct {
@@ -38,9 +38,8 @@ template <typename T, int ROWS> struct Shared {
         };
         S c[COLS * (ROWS + 1)];
     };
-    /* The products of a step: columns of the filter (NULL: none), channels (-1: none) and taps. */
-    const T *a_at[DEPTH];
-    int64_t channel[DEPTH], tap[DEPTH][TARTAN_I_DIMS];
+    /* The products of a step: where columns of the filter begin (-1: none), channels (-1: none) and taps. */
+    int64_t a_at[DEPTH], channel[DEPTH], tap[DEPTH][TARTAN_I_DIMS];
     Position at[COLS];
 };
 
@@ -50,11 +49,11 @@ __device__ __forceinline__ Position place(const Args &a, int64_t number) {
 }
 
 /* Enters product `inner` of list entry `at` into line `k` of the table. */
-template <typename T, int ROWS>
+template <typename S, int ROWS>
 __device__ void look_up(const Args &a, int64_t at, int64_t last, int64_t tap, int32_t inner, int32_t skipped,
-                        int k, Shared<T, ROWS> &s) {
+                        int k, Shared<S, ROWS> &s) {
     const tartan_cuda_slots &from = a.p.from_slots;
-    s.a_at[k] = nullptr;
+    s.a_at[k] = -1;
     s.channel[k] = -1;
     if (at >= last) return;
     int64_t line = a.lists.cols[at];
@@ -66,7 +65,7 @@ __device__ void look_up(const Args &a, int64_t at, int64_t last, int64_t tap, in
     int64_t channel = slot < a.p.from.channels ? slot : -1;
     if (a.from.of != nullptr) channel = a.from.of[slot];
     if (channel < 0) return;
-    s.a_at[k] = (const T *)a.p.values + id * from.edge * a.p.to_slots.edge + (int64_t)inner * from.stride +
+    s.a_at[k] = id * from.edge * a.p.to_slots.edge + (int64_t)inner * from.stride +
                 (int64_t)skipped * a.p.to_slots.stride;
     s.channel[k] = channel * a.p.from.channel;
     for (int d = TARTAN_I_DIMS - 1; d >= 0; d--) {
@@ -75,13 +74,13 @@ __device__ void look_up(const Args &a, int64_t at, int64_t last, int64_t tap, in
     }
 }
 
-template <typename T, int ROWS, int THREADS>
-__device__ void load(const Args &a, int32_t rows, int thread, Shared<T, ROWS> &s) {
-    using S = tartan_cuda_sum<T>;
+template <typename S, int ROWS, int THREADS>
+__device__ void load(const Args &a, int32_t rows, int thread, Shared<S, ROWS> &s) {
     tartan_cuda_tile<DEPTH, ROWS, THREADS>(a.p.from_slots.stride == 1, thread, [&](int k, int i) {
-        const T *at = s.a_at[k];
+        const int64_t at = s.a_at[k];
         S value = -(S)0;
-        if (at != nullptr && i < rows) value = tartan_cuda_to<S>(at[(int64_t)i * a.p.to_slots.stride]);
+        if (at >= 0 && i < rows)
+            value = tartan_cuda_element<S>(a.p.values, a.p.dtype, at + (int64_t)i * a.p.to_slots.stride);
         s.a[k * s.a_pitch + i] = value;
     });
     const bool along_k = tartan_cuda_is_along(a.p.from.channel, a.p.from.step[TARTAN_I_DIMS - 1]);
@@ -91,16 +90,22 @@ __device__ void load(const Args &a, int32_t rows, int thread, Shared<T, ROWS> &s
         if (s.channel[k] >= 0 && s.at[j].image >= 0 &&
             step_tap(a.p.taps, a.p.adjoint, s.tap[k], s.at[j], a.p.from.size, &x) &&
             (a.restricted || is_active(a.windows, x)))
-            value = tartan_cuda_to<S>(((const T *)a.p.from.data)[element_of(a.p.from, x) + s.channel[k]]);
+            value = tartan_cuda_element<S>(a.p.from.data, a.p.dtype, element_of(a.p.from, x) + s.channel[k]);
         s.b[k * s.b_pitch + j] = value;
     });
 }
 
 /* Writes the sums, through shared memory, so that neighbouring threads write neighbours. */
-template <typename T, int ROWS, int THREADS>
+/* Stores a result. */
+template <typename S> __device__ __forceinline__ void put(const Args &a, int64_t at, S y) {
+    tartan_cuda_by_sum<S>(a.p.to.dtype, [&](auto tag) {
+        conv_put<typename decltype(tag)::type>(a.last, a.p.to.data, a.p.to.dtype, at, y);
+    });
+}
+
+template <typename S, int ROWS, int THREADS>
 __device__ void commit(const Args &a, int64_t row, int32_t rows, int64_t col, int thread,
-                       const Shared<T, ROWS> &s) {
-    using S = tartan_cuda_sum<T>;
+                       const Shared<S, ROWS> &s) {
     const int64_t slots = a.p.to_slots.grid * a.p.to_slots.edge;
     const bool along_m =
         a.sums != nullptr || tartan_cuda_is_along(a.p.to.channel, a.p.to.step[TARTAN_I_DIMS - 1]);
@@ -112,8 +117,7 @@ __device__ void commit(const Args &a, int64_t row, int32_t rows, int64_t col, in
             return;
         }
         const S y = conv_finish<S>(a.last, edge_class_of(a.last.edges, s.at[j]), row + i, sum);
-        conv_put<T>(a.last, a.p.to.data, a.p.to.dtype,
-                    element_of(a.p.to, s.at[j]) + (row + i) * a.p.to.channel, y);
+        put(a, element_of(a.p.to, s.at[j]) + (row + i) * a.p.to.channel, y);
     });
 }
 
@@ -121,11 +125,10 @@ template <int ROWS> __host__ __device__ constexpr int threads_of() {
     return COLS * (ROWS > 8 ? ROWS / 8 : 1);
 }
 
-template <typename T, int ROWS>
+template <typename S, int ROWS>
 __global__ void __launch_bounds__(threads_of<ROWS>()) conv(const __grid_constant__ Args a) {
-    using S = tartan_cuda_sum<T>;
     constexpr int each = ROWS < 8 ? ROWS : 8, threads = threads_of<ROWS>();
-    __shared__ Shared<T, ROWS> s;
+    __shared__ Shared<S, ROWS> s;
     const int thread = threadIdx.x, col = thread % COLS, row = thread / COLS * each;
     const tartan_cuda_slots &to = a.p.to_slots, &from = a.p.from_slots;
     const int64_t pieces = a.row_pieces * a.col_pieces, taps = a.p.adjoint ? a.p.taps.taps : 1;
@@ -150,7 +153,7 @@ __global__ void __launch_bounds__(threads_of<ROWS>()) conv(const __grid_constant
                     look_up(a, first + (done + thread) / from.edge, last, tap,
                             (int32_t)((done + thread) % from.edge), skipped, thread, s);
                 __syncthreads();
-                load<T, ROWS, threads>(a, rows, thread, s);
+                load<S, ROWS, threads>(a, rows, thread, s);
                 __syncthreads();
                 const int depth = (int)(products - done < DEPTH ? products - done : DEPTH);
                 tartan_cuda_tile_multiply(s.a + row, s.a_pitch, s.b + col, s.b_pitch, depth, sums);
@@ -160,13 +163,12 @@ __global__ void __launch_bounds__(threads_of<ROWS>()) conv(const __grid_constant
 #pragma unroll
         for (int r = 0; r < each; r++) s.c[col * (ROWS + 1) + row + r] = sums[r];
         __syncthreads();
-        commit<T, ROWS, threads>(a, first_row, rows, first_col, thread, s);
+        commit<S, ROWS, threads>(a, first_row, rows, first_col, thread, s);
     }
 }
 
 /* The results of channels with any number of slots. */
-template <typename T> __global__ void __launch_bounds__(256) gather(const __grid_constant__ Args a) {
-    using S = tartan_cuda_sum<T>;
+template <typename S> __global__ void __launch_bounds__(256) gather(const __grid_constant__ Args a) {
     const int64_t slots = a.p.to_slots.grid * a.p.to_slots.edge, all = a.positions * a.p.to.channels;
     for (int64_t e = (int64_t)blockIdx.x * 256 + threadIdx.x; e < all; e += (int64_t)gridDim.x * 256) {
         const int64_t number = e / a.p.to.channels, channel = e % a.p.to.channels;
@@ -176,11 +178,11 @@ template <typename T> __global__ void __launch_bounds__(256) gather(const __grid
         for (int32_t i = a.to.first[channel]; i < a.to.first[channel + 1]; i++)
             sum += ((const S *)a.sums)[number * slots + a.to.slot[i]];
         const S y = conv_finish<S>(a.last, edge_class_of(a.last.edges, x), channel, sum);
-        conv_put<T>(a.last, a.p.to.data, a.p.to.dtype, element_of(a.p.to, x) + channel * a.p.to.channel, y);
+        put(a, element_of(a.p.to, x) + channel * a.p.to.channel, y);
     }
 }
 
-template <typename T, int ROWS>
+template <typename S, int ROWS>
 tartan_status launch(const char *function, tartan_cuda_queue *queue, Args *a) {
     const int32_t edge = a->p.to_slots.edge;
     a->chunks = (edge + ROWS - 1) / ROWS;
@@ -188,27 +190,26 @@ tartan_status launch(const char *function, tartan_cuda_queue *queue, Args *a) {
     a->row_pieces = a->p.to_slots.grid * a->chunks;
     a->col_pieces = (a->positions - 1) / COLS + 1;
     if (a->row_pieces > 0)
-        PASS(tartan_cuda_launch(function, queue, conv<T, ROWS>,
+        PASS(tartan_cuda_launch(function, queue, conv<S, ROWS>,
                                 tartan_cuda_grid(a->row_pieces * a->col_pieces), dim3(threads_of<ROWS>()),
                                 *a));
     if (a->sums == nullptr) return TARTAN_OK;
     const int64_t all = a->positions * a->p.to.channels;
-    return tartan_cuda_launch(function, queue, gather<T>, tartan_cuda_grid((all - 1) / 256 + 1), dim3(256),
+    return tartan_cuda_launch(function, queue, gather<S>, tartan_cuda_grid((all - 1) / 256 + 1), dim3(256),
                               *a);
 }
 
-template <typename T> tartan_status compute(const char *function, tartan_cuda_queue *queue, Args *a) {
+template <typename S> tartan_status compute(const char *function, tartan_cuda_queue *queue, Args *a) {
     const int32_t edge = a->p.to_slots.edge;
     void *sums = nullptr;
     if (a->to.of != nullptr) {
         const int64_t slots = a->p.to_slots.grid * edge;
-        PASS(tartan_cuda_scratch(function, queue,
-                                 a->positions * slots * (int64_t)sizeof(tartan_cuda_sum<T>) + 1, &sums));
+        PASS(tartan_cuda_scratch(function, queue, a->positions * slots * (int64_t)sizeof(S) + 1, &sums));
     }
     a->sums = sums;
-    const tartan_status status = edge == 1   ? launch<T, 1>(function, queue, a)
-                                 : edge <= 8 ? launch<T, 8>(function, queue, a)
-                                             : launch<T, 32>(function, queue, a);
+    const tartan_status status = edge == 1   ? launch<S, 1>(function, queue, a)
+                                 : edge <= 8 ? launch<S, 8>(function, queue, a)
+                                             : launch<S, 32>(function, queue, a);
     if (sums != nullptr) tartan_cuda_scratch_free(queue, sums);
     return status;
 }
@@ -235,7 +236,7 @@ tartan_status tartan_cuda_conv_plain(const char *function, tartan_cuda_queue *qu
     a.positions = a.restricted ? p->active.layout->blocks * a.windows.positions
                                : p->entries * p->to.size[0] * p->to.size[1] * p->to.size[2];
     if (status == TARTAN_OK)
-        status = tartan_cuda_by_dtype(p->dtype, [&](auto tag) {
+        status = tartan_cuda_by_sum_dtype(p->dtype, [&](auto tag) {
             return conv_plain::compute<typename decltype(tag)::type>(function, queue, &a);
         });
     if (map != nullptr) tartan_cuda_scratch_free(queue, map);

@@ -5,7 +5,7 @@
 #define TARTAN_CUDA_NORMS_CUH
 
 #include "kernels.h"
-#include "kernels/points.cuh"
+#include "kernels/bits.cuh"
 
 namespace tartan_cuda {
 namespace {

@@ -196,7 +196,7 @@ __global__ void __launch_bounds__(COLUMNS *ROWS)
 /* ---- Sums of their own: of y_grad, x, mean, rstd ---- */
 
 struct gain_terms {
-    static constexpr int IN = 4;
+    static constexpr int IN = 4, CTAS = 1;
     template <typename S>
     static __device__ __forceinline__ void terms(int32_t, const S (&in)[IN][SLOTS<S>], S (&out)[SLOTS<S>]) {
         EACH_SLOT out[i] = in[0][i] * ((in[1][i] - in[2][i]) * in[3][i]);
@@ -204,7 +204,7 @@ struct gain_terms {
 };
 
 struct bias_terms {
-    static constexpr int IN = 1;
+    static constexpr int IN = 1, CTAS = 3;
     template <typename S>
     static __device__ __forceinline__ void terms(int32_t, const S (&in)[IN][SLOTS<S>], S (&out)[SLOTS<S>]) {
         EACH_SLOT out[i] = in[0][i];

@@ -9,7 +9,7 @@ namespace {
 
 /* Both gradients of each row, in turn. ALONE: those that take y_grad only, so that more threads have room for what they load. */
 template <bool ALONE> struct one_gradient {
-    static constexpr int IN = ALONE ? 1 : point2_gradient::IN;
+    static constexpr int IN = ALONE ? 1 : point2_gradient::IN, CTAS = ALONE ? 3 : 2;
     template <typename S>
     static __device__ __forceinline__ void terms(int32_t number, const S (&in)[IN][SLOTS<S>],
                                                  S (&out)[SLOTS<S>]) {

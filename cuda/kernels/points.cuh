@@ -1,185 +1,12 @@
 /* SPDX-License-Identifier: Apache-2.0
- * Element-wise functions (lib/kernels/points.def) on arrays of any strides. A thread has SLOTS elements of each array: two groups of
- * 16 bytes of sums. Their bits are loaded from all arrays before any is converted. Dtypes and the kind of access are variables:
- * branches that all threads of a warp take alike cost less than a kernel for each combination. */
+ * Element-wise functions (lib/kernels/points.def) on arrays of any strides. */
 #ifndef TARTAN_CUDA_POINTS_CUH
 #define TARTAN_CUDA_POINTS_CUH
 
-#include "device/element.cuh"
-#include "device/launch.cuh"
-#include "dtype.h"
-#include "sweep.h"
+#include "kernels/bits.cuh"
 
 namespace tartan_cuda {
 namespace {
-
-constexpr int THREADS = 256, GROUPS = 2;
-template <typename S> constexpr int SLOTS = 32 / (int)sizeof(S);
-template <typename S> constexpr int HALF = SLOTS<S> / GROUPS;
-
-/* ---- Where elements are ---- */
-
-__device__ __forceinline__ int64_t take_remainder(int64_t *number, int64_t length, tartan_cuda_divider by,
-                                                  bool small) {
-    const int64_t all = *number;
-    if (small)
-        *number = by.factor == 0 ? all : (int64_t)(__umulhi((uint32_t)all, by.factor) >> by.shift);
-    else
-        *number = all / length;
-    return all - *number * length;
-}
-
-/* Adds the offsets of element `number` of some axes. */
-template <int COUNT>
-__device__ __forceinline__ void add_offsets(const tartan_cuda_sweep &s, int which, int64_t number,
-                                            int64_t (&at)[COUNT]) {
-    const tartan_cuda_axes &axes = s.axes[which];
-    for (int32_t d = 0; d < axes.ndim; d++) {
-        const int64_t here =
-            d + 1 < axes.ndim ? take_remainder(&number, axes.length[d], axes.by[d], axes.small) : number;
-#pragma unroll
-        for (int i = 0; i < COUNT; i++) at[i] += here * s.array[i].step[which][d];
-    }
-}
-
-/* ---- Bits of the elements of a thread ---- */
-
-/* Elements of 8 bytes have two words each, of 4 bytes one. Those of 2 bytes have one each if they were moved one by one, else half
- * a word. */
-struct Bits {
-    uint32_t word[8];
-};
-
-/* How elements are moved. */
-enum Access {
-    ONE_BY_ONE,
-    BY_GROUP, /* a unit is a group */
-    AT_ONCE   /* a unit is both groups: 16-bit elements */
-};
-
-/* WIDE: a unit at a time. */
-template <typename S, bool WIDE> __device__ __forceinline__ Access access_of(const tartan_cuda_sweep &s) {
-    return !WIDE ? ONE_BY_ONE : s.unit == SLOTS<S> ? AT_ONCE : BY_GROUP;
-}
-
-/* The bits of one element. */
-__device__ __forceinline__ uint2 load_bits(const tartan_cuda_swept &a, int bytes, int64_t at) {
-    if (bytes == 8) return *((const uint2 *)a.data + at);
-    if (bytes == 4) return make_uint2(*((const uint32_t *)a.data + at), 0);
-    return make_uint2(*((const uint16_t *)a.data + at), 0);
-}
-
-/* Loads group g, or with AT_ONCE both, of which the first element is at `at`. */
-__device__ __forceinline__ void load_group(const tartan_cuda_swept &a, int bytes, Access access, int g,
-                                           int64_t at, Bits &bits) {
-    uint32_t(&w)[8] = bits.word;
-    if (a.next == 0) {
-        uint2 one = load_bits(a, bytes, at);
-        if (bytes == 2) one.x |= one.x << 16;
-        if (bytes < 8) one.y = one.x;
-#pragma unroll
-        for (int i = 0; i < 8; i++) /* words of the group */
-            if (i / (bytes == 2 ? 2 : 4) == g || access == AT_ONCE) w[i] = i % 2 == 0 ? one.x : one.y;
-    } else if (bytes > 2) {
-        const uint4 v = *(const uint4 *)((const char *)a.data + at * bytes);
-        w[4 * g] = v.x, w[4 * g + 1] = v.y, w[4 * g + 2] = v.z, w[4 * g + 3] = v.w;
-    } else if (access == AT_ONCE) {
-        const uint4 v = *(const uint4 *)((const uint16_t *)a.data + at);
-        w[0] = v.x, w[1] = v.y, w[2] = v.z, w[3] = v.w;
-    } else {
-        const uint2 v = *(const uint2 *)((const uint16_t *)a.data + at);
-        w[2 * g] = v.x, w[2 * g + 1] = v.y;
-    }
-}
-
-template <typename S>
-__device__ __forceinline__ void load_slot(const tartan_cuda_swept &a, int bytes, int slot, int64_t at,
-                                          Bits &bits) {
-    const uint2 one = load_bits(a, bytes, at);
-    if constexpr (sizeof(S) == 8)
-        bits.word[2 * slot] = one.x, bits.word[2 * slot + 1] = one.y;
-    else
-        bits.word[slot] = one.x;
-}
-
-/* The numbers of an array of `dtype`, which is summed in S. */
-template <typename S>
-__device__ __forceinline__ void convert(const Bits &bits, int32_t dtype, Access access, S (&x)[SLOTS<S>]) {
-    const uint32_t(&w)[8] = bits.word;
-    if constexpr (sizeof(S) == 8) {
-#pragma unroll
-        for (int i = 0; i < SLOTS<S>; i++) x[i] = __hiloint2double((int)w[2 * i + 1], (int)w[2 * i]);
-    } else if (dtype == TARTAN_F32) {
-#pragma unroll
-        for (int i = 0; i < SLOTS<S>; i++) x[i] = __uint_as_float(w[i]);
-    } else {
-        uint32_t one[8];
-#pragma unroll
-        for (int i = 0; i < 8; i++)
-            one[i] = access == ONE_BY_ONE ? w[i] : i % 2 == 0 ? w[i / 2] & 0xffff : w[i / 2] >> 16;
-        if (dtype == TARTAN_BF16) {
-#pragma unroll
-            for (int i = 0; i < 8; i++) x[i] = __uint_as_float(one[i] << 16);
-        } else {
-#pragma unroll
-            for (int i = 0; i < 8; i++) x[i] = __half2float(__ushort_as_half((uint16_t)one[i]));
-        }
-    }
-}
-
-/* And back, rounded once. */
-template <typename S>
-__device__ __forceinline__ void convert_back(const S (&x)[SLOTS<S>], int32_t dtype, Access access,
-                                             Bits &bits) {
-    uint32_t(&w)[8] = bits.word;
-    if constexpr (sizeof(S) == 8) {
-#pragma unroll
-        for (int i = 0; i < SLOTS<S>; i++)
-            w[2 * i] = (uint32_t)__double2loint(x[i]), w[2 * i + 1] = (uint32_t)__double2hiint(x[i]);
-    } else if (dtype == TARTAN_F32) {
-#pragma unroll
-        for (int i = 0; i < 8; i++) w[i] = __float_as_uint(x[i]);
-    } else {
-        if (dtype == TARTAN_BF16) {
-#pragma unroll
-            for (int i = 0; i < 8; i++) w[i] = __bfloat16_as_ushort(__float2bfloat16_rn(x[i]));
-        } else {
-#pragma unroll
-            for (int i = 0; i < 8; i++) w[i] = __half_as_ushort(__float2half_rn(x[i]));
-        }
-        if (access == ONE_BY_ONE) return;
-#pragma unroll
-        for (int i = 0; i < 4; i++) w[i] = w[2 * i] | w[2 * i + 1] << 16;
-    }
-}
-
-__device__ __forceinline__ void store_group(const tartan_cuda_swept &a, int bytes, Access access, int g,
-                                            int64_t at, const Bits &bits) {
-    const uint32_t(&w)[8] = bits.word;
-    if (bytes > 2)
-        __stwb((uint4 *)((char *)a.data + at * bytes),
-               make_uint4(w[4 * g], w[4 * g + 1], w[4 * g + 2], w[4 * g + 3]));
-    else if (access == AT_ONCE)
-        __stwb((uint4 *)((uint16_t *)a.data + at), make_uint4(w[0], w[1], w[2], w[3]));
-    else
-        __stwb((uint2 *)((uint16_t *)a.data + at), make_uint2(w[2 * g], w[2 * g + 1]));
-}
-
-template <typename S>
-__device__ __forceinline__ void store_slot(const tartan_cuda_swept &a, int bytes, int slot, int64_t at,
-                                           const Bits &bits) {
-    if constexpr (sizeof(S) == 8)
-        *((uint2 *)a.data + at) = make_uint2(bits.word[2 * slot], bits.word[2 * slot + 1]);
-    else if (bytes == 4)
-        *((uint32_t *)a.data + at) = bits.word[slot];
-    else
-        *((uint16_t *)a.data + at) = (uint16_t)bits.word[slot];
-}
-
-template <typename S> __device__ __forceinline__ int bytes_of(int32_t dtype) {
-    if (sizeof(S) == 8) return 8;
-    return dtype == TARTAN_F32 ? 4 : 2;
-}
 
 /* ---- The kernel ---- */
 
@@ -278,7 +105,6 @@ tartan_status launch_points(const char *function, tartan_cuda_queue *queue, cons
 #define NAN_OR(a, b)            equal(a, b)
 #define SIGMOID(x)              sigmoid(x)
 #define NORMAL(x)               normcdf(x)
-#define EACH_SLOT               _Pragma("unroll") for (int i = 0; i < SLOTS<S>; i++)
 
 namespace {
 

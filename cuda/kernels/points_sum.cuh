@@ -55,12 +55,10 @@ __device__ __forceinline__ uint32_t load_terms(const tartan_cuda_sweep &s, const
     return valid;
 }
 
-/* F has IN inputs and static void terms(int32_t row, const S (&in)[IN][SLOTS<S>], S (&out)[SLOTS<S>]). While terms are added, the next
+/* F has IN inputs, room for CTAS CTAs on an SM, and static void terms(int32_t row, const S (&in)[IN][SLOTS<S>], S (&out)[SLOTS<S>]). While terms are added, the next
  * ones are loaded. */
 template <class F, typename S, bool WIDE>
-__global__ void __launch_bounds__(THREADS, F::IN == 1 && WIDE ? 3
-                                           : WIDE             ? 2
-                                                              : 1)
+__global__ void __launch_bounds__(THREADS, WIDE ? F::CTAS : 1)
     points_sum(const __grid_constant__ tartan_cuda_sweep s, const int32_t row, const Cut c) {
     constexpr int IN = F::IN;
     __shared__ double room[THREADS];

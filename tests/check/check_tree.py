@@ -4,6 +4,7 @@ import pathlib
 import re
 import subprocess
 import sys
+import tempfile
 
 # Who may include whom (docs/architecture.md): a folder of lib/ and the folders it may use besides itself.
 MAY_USE = {
@@ -93,9 +94,17 @@ def cuda(root):
                 yield f"cuda/{name}: {other} is neither in cuda/ nor in lib/{{{','.join(sorted(CUDA_LIB))}}}"
         if re.search(r"\basm\b", text) and not re.fullmatch(r"device/ptx\w*\.cuh", name):
             yield f"cuda/{name}: inline assembly belongs in device/ptx*.cuh"
-        if re.search(r"\btartan_backend\s+\w+\s*=\s*\{\s*[^.\s]", text) or re.search(r"\btartan_cuda_kernel\b[^;(]*=\s*\{+\s*[^.{\s_]", text) \
+        if re.search(r"\btartan_backend\s+\w+\s*=\s*\{\s*[^.\s]", text) or re.search(r"\btartan_cuda_kernel\b[^;(]*=\s*\{+\s*[^.{\[\s_]", text) \
                 or (name == "kernels.c" and re.search(r'\{\s*"', text)):
             yield f"cuda/{name}: a table is positional, expected designated initialisers"
+
+
+def generated_header(root, folder):
+    """tartan/operations.h, which the build makes of the schema, in `folder`."""
+    path = pathlib.Path(folder) / "tartan/operations.h"
+    path.parent.mkdir(exist_ok=True)
+    subprocess.run([sys.executable, root / "lib/ops/schema/generate_c.py", path], check=True)
+    return path
 
 
 def symbols(root, library):
@@ -106,6 +115,8 @@ def symbols(root, library):
     declared = set()
     for path in sources(root, "lib/include", endings=(".h",)):
         declared |= set(re.findall(r"TARTAN_API[^;(]*?\b(tartan_\w+)\(", path.read_text()))
+    with tempfile.TemporaryDirectory() as folder:
+        declared |= set(re.findall(r"TARTAN_API[^;(]*?\b(tartan_\w+)\(", generated_header(root, folder).read_text()))
     yield from compare_symbols(found, declared, listed)
 
 
@@ -130,11 +141,13 @@ def compare_symbols(exported, declared, listed):
 
 def headers(root, language, *compiler):
     """Every public header compiles on its own; compiler is a command, perhaps behind ccache."""
-    for path in sources(root, "lib/include", endings=(".h",)):
-        options = ["-x", language, "-std=c17" if language == "c" else "-std=c++17", "-fsyntax-only", "-Wall", "-Wextra", "-pedantic", "-Werror"]
-        done = subprocess.run([*compiler, *options, "-I", str(root / "lib/include"), str(path)], capture_output=True, text=True)
-        if done.returncode:
-            yield f"{path.relative_to(root)}: {done.stderr}"
+    options = ["-x", language, "-std=c17" if language == "c" else "-std=c++17", "-fsyntax-only", "-Wall", "-Wextra", "-pedantic", "-Werror"]
+    with tempfile.TemporaryDirectory() as folder:
+        for path in [*sources(root, "lib/include", endings=(".h",)), generated_header(root, folder)]:
+            command = [*compiler, *options, "-I", str(root / "lib/include"), "-I", folder, str(path)]
+            done = subprocess.run(command, capture_output=True, text=True)
+            if done.returncode:
+                yield f"{path.name}: {done.stderr}"
 
 
 def tests(root):

@@ -134,7 +134,7 @@ TEST_F(Capture, TheHostWaitsWithoutTheLock) {
     hook = [&] {
         tartan_dummy.at_work = nullptr;
         other = std::async(std::launch::async, [&] { EXPECT_OK(multiply(z, a, *b, d.get())); });
-        in_time = other.wait_for(std::chrono::seconds(30)) == std::future_status::ready;
+        in_time = other.wait_for(std::chrono::seconds(300)) == std::future_status::ready;
     };
     const auto write = [&] {
         ASSERT_OK(multiply(x, a, *b, c.get()));

@@ -116,7 +116,7 @@ void lose(const char *kernel) {
 }
 
 [[noreturn]] void lose_and_go_on(const char *kernel) {
-    alarm(60);
+    alarm(300);
     const Inputs in(TARTAN_F32, 16, 40, true, 4);
     const Results want = products(cpu(), in);
     const int64_t live = tartan_i_memory_live();
@@ -129,7 +129,7 @@ void lose(const char *kernel) {
 
 // The drivers of today end the use of all GPUs with that of one; one that does not has to give right results.
 [[noreturn]] void lose_one_of_two() {
-    alarm(60);
+    alarm(300);
     const Inputs in(TARTAN_F16, 32, 64, true, 4);
     const Results want = products(cpu(), in);
     {

@@ -34,7 +34,7 @@ def run(*arguments, code=0, text=None, stdout=subprocess.PIPE, limit=None, **env
             resource.setrlimit(resource.RLIMIT_FSIZE, (limit, limit))
 
     result = subprocess.run([CLI, *map(str, arguments)], stdout=stdout, stderr=subprocess.PIPE, env=environment(**env),
-                            encoding="utf-8", errors="replace", timeout=300, preexec_fn=prepare)
+                            encoding="utf-8", errors="replace", timeout=1200, preexec_fn=prepare)
     assert result.returncode == code, (arguments, result.returncode, result.stdout, result.stderr)
     if code == 0:
         assert result.stderr == "", result.stderr
@@ -48,7 +48,7 @@ def run(*arguments, code=0, text=None, stdout=subprocess.PIPE, limit=None, **env
 
 def survives(*arguments):
     """Success or a plain failure with its reason, whatever the input."""
-    result = subprocess.run([CLI, *map(str, arguments)], capture_output=True, env=environment(), timeout=300)
+    result = subprocess.run([CLI, *map(str, arguments)], capture_output=True, env=environment(), timeout=1200)
     message = result.stderr.decode("utf-8", "replace")
     assert result.returncode in (0, 1), (arguments, result.returncode, message)
     assert result.returncode == 0 or message.startswith("tartan: "), message

@@ -77,7 +77,8 @@ function in_words_of_julia(text)
     text = replace(text, r"\[[^\[\]]*\]" => list -> size_in_julia(split(chop(list; head = 1), ", "; keepempty = false)))
     text = replace(text, word_of(TYPE_NAMES) => word -> TYPE_NAMES[word])
     text = replace(text, r"\((\w+)\.\.\. & (\w+)\.\.\.\)" => "the size that broadcasting gives")
-    return replace(replace(text, " has shape " => " has size "), r" is NULL, expected .*" => " is nothing, expected an operand")
+    return foldl(replace, (" has shape " => " has size ", " is NULL, " => " is nothing, ", r"\bin_size\b" => "size",
+                           "a row for each edge class" => "a column for each edge class"); init = text)
 end
 size_in_julia(items) =
     string('(', join(reverse(items), ", "), length(items) == 1 && !endswith(items[1], "...") ? ",)" : ")")

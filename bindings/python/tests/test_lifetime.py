@@ -156,9 +156,9 @@ def test_fork(rng):
     children = [fork.Process(target=_child, args=(a, b, queue)) for _ in range(2)]
     for c in children:
         c.start()
-    assert [queue.get(timeout=60) for _ in children] == [wanted] * 2
+    assert [queue.get(timeout=600) for _ in children] == [wanted] * 2
     for c in children:
-        c.join(60)
+        c.join(600)
         assert c.exitcode == 0
     assert (a @ b).tobytes() == wanted
 

@@ -1,6 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "operation.h"
 
+#include "words.h"
+
 #include <limits.h>
 #include <stdio.h>
 #include <string.h>
@@ -62,84 +64,24 @@ static void keep(call *c, int i, SEXP x) {
 
 /* ---- Options ---- */
 
-typedef struct words {
-    char text[1024];
-    size_t length;
-} words;
-
-static void add(words *w, const char *text) {
-    const size_t n = strlen(text);
-    if (w->length + n >= sizeof w->text)
-        tartan_r_fail(TARTAN_ERR_ARGUMENT, "the options have more than %d characters", (int)sizeof w->text);
-    memcpy(w->text + w->length, text, n + 1);
-    w->length += n;
-}
-
-static void add_name(words *w, const char *name) {
-    if (w->length > 0) add(w, " ");
-    add(w, name);
-    add(w, "=");
-}
-
-static void add_number(words *w, const char *name, double value) {
-    char text[TARTAN_R_DECIMAL];
-    tartan_r_decimal_of(value, text);
-    add_name(w, name);
-    add(w, text);
-}
-
-static int flag(SEXP x, const char *name) {
-    if (TYPEOF(x) != LGLSXP || XLENGTH(x) != 1 || LOGICAL(x)[0] == NA_LOGICAL)
-        tartan_r_refuse(TARTAN_ERR_ARGUMENT, x, name, "TRUE or FALSE");
-    return LOGICAL(x)[0];
-}
-
-/* One of the words; all of them, the default of the R function, mean the first. */
-static const char *word_of(SEXP x, const char *name, SEXP choices) {
-    char expected[256] = "";
-    size_t used = 0;
-    const int all = TYPEOF(x) == STRSXP && XLENGTH(x) == XLENGTH(choices) && XLENGTH(x) > 1;
-    for (int k = 0; k < XLENGTH(choices); k++) {
-        const char *word = CHAR(STRING_ELT(choices, k));
-        if (all || (TYPEOF(x) == STRSXP && XLENGTH(x) == 1 && strcmp(CHAR(STRING_ELT(x, 0)), word) == 0))
-            return word;
-        if (used < sizeof expected)
-            used += (size_t)snprintf(expected + used, sizeof expected - used, "%s\"%s\"", k > 0 ? " or " : "",
-                                     word);
-    }
-    tartan_r_refuse(TARTAN_ERR_ARGUMENT, x, name, expected);
-    return NULL;
-}
-
-static void add_sizes(words *w, const char *c_name, const char *name, SEXP x) {
-    int64_t n;
-    const int64_t *sizes = tartan_r_counts(x, name, &n);
-    for (int64_t k = 0; k < n; k++) {
-        char text[24];
-        if (k == 0) add_name(w, c_name);
-        snprintf(text, sizeof text, "%s%lld", k > 0 ? "x" : "", (long long)sizes[k]);
-        add(w, text);
-    }
-}
-
 /* Options that have their default are left out. */
-static void add_option(const call *c, words *w, int k, SEXP x) {
+static void add_option(const call *c, tartan_r_words *w, int k, SEXP x) {
     const char *name = text_of(c, OPTIONS, k), *c_name = text_of(c, C_OPTIONS, k);
     SEXP usual = VECTOR_ELT(VECTOR_ELT(c->op, DEFAULTS), k);
     if (is(c, OPTION_KINDS, k, "flag")) {
-        if (flag(x, name)) add_number(w, c_name, 1);
+        if (tartan_r_flag(x, name)) tartan_r_words_number(w, c_name, 1);
     } else if (is(c, OPTION_KINDS, k, "word")) {
-        const char *word = word_of(x, name, VECTOR_ELT(VECTOR_ELT(c->op, WORDS), k));
-        add_name(w, c_name);
-        add(w, word);
+        const char *word = tartan_r_word_of(x, name, VECTOR_ELT(VECTOR_ELT(c->op, WORDS), k));
+        tartan_r_words_name(w, c_name);
+        tartan_r_words_add(w, word);
     } else if (is(c, OPTION_KINDS, k, "sizes")) {
-        add_sizes(w, c_name, name, x);
+        tartan_r_words_sizes(w, c_name, name, x);
     } else {
         const double value =
             is(c, OPTION_KINDS, k, "whole") ? (double)tartan_r_count(x, name) : tartan_r_number(x, name);
         if (flag_of(c, FROM_ONE, k) && value < 1)
             tartan_r_refuse(TARTAN_ERR_ARGUMENT, x, name, "a whole number of 1 or more");
-        if (value != REAL(usual)[0]) add_number(w, c_name, value - flag_of(c, FROM_ONE, k));
+        if (value != REAL(usual)[0]) tartan_r_words_number(w, c_name, value - flag_of(c, FROM_ONE, k));
     }
 }
 
@@ -408,7 +350,7 @@ static int is_wanted(const call *c, int i, SEXP returns) {
     int k = 0;
     for (int j = 0; j < i; j++) k += flag_of(c, RETURNED, j);
     snprintf(name, sizeof name, "return_%s", text_of(c, RESULTS, i));
-    return flag(VECTOR_ELT(returns, k), name);
+    return tartan_r_flag(VECTOR_ELT(returns, k), name);
 }
 
 static SEXP finished(const call *c, int i) {
@@ -452,7 +394,7 @@ static SEXP results_of(const call *c) {
 SEXP tartan_r_run(SEXP op, SEXP inputs, SEXP options, SEXP returns) {
     call c = {.op = op, .count = (int32_t)XLENGTH(VECTOR_ELT(op, ARGUMENTS))};
     if (c.count > MOST) tartan_r_fail(TARTAN_ERR_INTERNAL, "an operation has %d arguments", (int)c.count);
-    words w = {.length = 0};
+    tartan_r_words w = {.length = 0};
     for (int k = 0; k < Rf_xlength(options); k++) add_option(&c, &w, k, VECTOR_ELT(options, k));
     int32_t number;
     tartan_r_check(tartan_op_find(text_of(&c, NAME, 0), &number));
