@@ -10,11 +10,8 @@
 %module tartan
 
 %feature("tartan:descriptor", "1") tartan_array;
-%feature("tartan:in", "out_gate_grad") tartan_gate_gradient;
 %feature("tartan:in", "out") tartan_attention_forward;
-%feature("tartan:in", "out") tartan_attention_merge;
 %feature("tartan:pointer", "text") tartan_text_free;
-
 %feature("tartan:pointer", "results") tartan_op_infer;
 
 %include "tartan.i"

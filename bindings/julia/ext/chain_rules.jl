@@ -85,15 +85,7 @@ end
 values_of(dA::Sparse) = dA.values
 values_of(dA) = dA
 
-# ---- Softmax, attention, convolution ----
-
-function ChainRulesCore.rrule(::typeof(Tartan.block_softmax), X::Sparse; scale = 1, options...)
-    Y, project = Tartan.block_softmax(X; scale = scale, options...), ChainRulesCore.ProjectTo(X)
-    Y isa Tuple && throw(ArgumentError("block_softmax with return_lse = true has no rule, expected return_lse = false"))
-    softmax_pullback(dY) =
-        (NoGradient(), Tartan.block_softmax_gradient(Y, project(ChainRulesCore.unthunk(dY)); scale = scale))
-    return Y, softmax_pullback
-end
+# ---- Attention, convolution ----
 
 # Rules give gradients of positional arguments alone. What is trained and may be left out is therefore a named tuple, the last
 # argument; as an option it would silently get no gradient.
@@ -152,49 +144,20 @@ function conv_rule(c, w, x, terms; relu::Bool = false, bias_first::Bool = false,
     factors = Tartan.with_terms(terms, NamedTuple(), (:gain, :bias))
     z = Tartan.conv(c, w, x; size = size, context = context)
     linear = relu || !all(isnothing, factors)
-    last_step = (factors..., relu = relu, bias_first = bias_first, edges = (c, Base.size(x)[1:ndims(c)]), context = context)
+    last_step = (factors..., relu = relu, bias_first = bias_first, conv = c, size = lengths_at(c, x, z), context = context)
     function conv_pullback(dy)
         given = dense(ChainRulesCore.unthunk(dy))
-        grads = linear ? Tartan.channel_linear_gradient(z, given; last_step...) : (x = given, gain = nothing, bias = nothing)
-        dw = ChainRulesCore.@thunk(Tartan.conv_filter_gradient(c, x, grads.x; context = context))
-        dx = ChainRulesCore.@thunk(Tartan.conv_input_gradient(c, w, grads.x; size = Base.size(x)[1:ndims(c)], context = context))
+        grads = linear ? Tartan.channel_linear_gradient(images(c, z), images(c, given); last_step...) : (x = given, gain = nothing, bias = nothing)
+        dz = reshape(grads.x, Base.size(z))
+        dw = ChainRulesCore.@thunk(Tartan.conv_filter_gradient(c, x, dz; context = context))
+        dx = ChainRulesCore.@thunk(Tartan.conv_input_gradient(c, w, dz; size = Base.size(x)[1:ndims(c)], context = context))
         return NoGradient(), NoGradient(), dw, dx, tangent(terms, map(name -> grads[name], keys(terms)))
     end
-    return linear ? Tartan.channel_linear(z; last_step...) : z, conv_pullback
+    y = linear ? reshape(Tartan.channel_linear(images(c, z); last_step...), Base.size(z)) : z
+    return y, conv_pullback
 end
-
-function ChainRulesCore.rrule(::typeof(Tartan.channel_linear), x::AbstractArray; options...)
-    refuse_options("channel_linear", "channel_linear(x, (bias = ..., gain = ...))", chosen(options, :gain, :bias))
-    y, pullback = linear_rule(x, NamedTuple(); options...)
-    return y, dy -> pullback(dy)[1:2]
-end
-ChainRulesCore.rrule(::typeof(Tartan.channel_linear), x::AbstractArray, terms::NamedTuple; options...) = linear_rule(x, terms; options...)
-
-function linear_rule(x, terms; options...)
-    all_options = Tartan.with_terms(terms, options, (:gain, :bias))
-    function linear_pullback(dy)
-        grads = Tartan.channel_linear_gradient(x, dense(ChainRulesCore.unthunk(dy)); all_options...)
-        return NoGradient(), grads.x, tangent(terms, map(name -> grads[name], keys(terms)))
-    end
-    return Tartan.channel_linear(x; all_options...), linear_pullback
-end
-
-function ChainRulesCore.rrule(::typeof(Tartan.conv_normalize), c::Tartan.BlockConv, w::Sparse; options...)
-    refuse_options("conv_normalize", "conv_normalize(c, w, (gain = ...,))", chosen(options, :gain))
-    u, pullback = normalize_rule(c, w, NamedTuple(); options...)
-    return u, du -> pullback(du)[1:3]
-end
-ChainRulesCore.rrule(::typeof(Tartan.conv_normalize), c::Tartan.BlockConv, w::Sparse, terms::NamedTuple; options...) =
-    normalize_rule(c, w, terms; options...)
-
-function normalize_rule(c, w, terms; options...)
-    all_options, project = Tartan.with_terms(terms, options, (:gain,)), ChainRulesCore.ProjectTo(w)
-    function normalize_pullback(du)
-        grads = Tartan.conv_normalize_gradient(c, w, project(ChainRulesCore.unthunk(du)); all_options...)
-        return NoGradient(), NoGradient(), grads.w, tangent(terms, map(name -> grads[name], keys(terms)))
-    end
-    return Tartan.conv_normalize(c, w; all_options...), normalize_pullback
-end
+images(c, x) = ndims(x) == ndims(c) + 1 ? reshape(x, size(x)..., 1) : x
+lengths_at(c, x, z) = c.transposed ? (size(x)[1:ndims(c)], size(z)[1:ndims(c)]) : size(x)[1:ndims(c)]
 
 dense(x::Array) = x
 dense(x) = collect(x)

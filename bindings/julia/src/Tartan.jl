@@ -55,11 +55,8 @@ include("through_sparse.jl")
 include("device_arithmetic.jl")
 include("attention.jl")
 include("sequences.jl")
-include("softmax.jl")
 include("windows.jl")
 include("conv.jl")
-include("conv_normalize.jl")
-include("channel_linear.jl")
 include("residual.jl")
 include("operations.jl")
 include("operations_generated.jl")
@@ -75,13 +72,10 @@ export blocksize, gridsize, heads, nblocks, density, coordinates, block_mask, fi
        recipe, row_lengths, row_spread, bandwidth, reach, partition, svg
 export permute_blocks, slice, prune, keep_largest, grow, move_blocks, reblock, rcm_order
 export BlockSparseMatrix, block_norms, project, rearrange, scatter!, fill_zero!, fill_identity!, fill_orthogonal!, fill_normal!
-export spmm!, sddmm!, gate_gradient!, growth_score!, checksum
+export spmm!, sddmm!, growth_score!, checksum
 export BlockMask, kept, attention, attention!, attention_gradient, attention_gradient!, attention_bias_gradient, packed, packed_layout, packed_mask
-export attention_merge, attention_merge!, block_softmax, block_softmax!, block_softmax_gradient, block_softmax_gradient!
 export BlockConv, conv, conv!, conv_input_gradient, conv_input_gradient!, conv_filter_gradient, conv_filter_gradient!
-export channel_linear, channel_linear!, channel_linear_gradient
 export residual_unit, residual_unit!
-export conv_normalize, conv_normalize!, conv_normalize_gradient
 export conv_filter, dense_filter, filter_list, conv_size, edge_classes
 export Windows, windows_text, windows_for_conv, active_windows, window_gather, window_gather!, window_scatter!
 export to_device, to_host, DeviceArray, DeviceBlockSparseMatrix, explain, update!, isdynamic

@@ -342,13 +342,12 @@ function conv!(y::Dense, c::BlockConv{D}, w::Blocks, x::Dense; gain = nothing, b
     text = "relu=$(Int(relu)) bias_first=$(Int(bias_first)) add=$(Int(add))"
     classes_in_order() do
         Raw.tartan_conv_forward(
-            call_context(context, x, w, y), c, w, input(order, x, "x", T), text, real_input(as_lists, gain, "gain", gate_type(T)),
-            real_input(as_lists, bias, "bias", gate_type(T)), active, active_text(active, windows, y, D),
+            call_context(context, x, w, y), c, w, input(order, x, "x", T), text, real_input(in_order_of_c, gain, "gain", gate_type(T)),
+            real_input(in_order_of_c, bias, "bias", gate_type(T)), active, active_text(active, windows, y, D),
             output(order, y, "y", output_type(T)))
     end
     return y
 end
-as_lists(n, s) = (reverse(n), reverse(s))
 
 """
     conv_input_gradient(c, w, y_grad; size = nothing, active, windows, context)

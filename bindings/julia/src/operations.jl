@@ -95,7 +95,9 @@ options_text(a, b, rest...) = options_text(isempty(a) ? b : isempty(b) ? a : a *
 
 # ---- Results ----
 
-# Memory for a result, beside an operand.
+# Memory for a result: on the layout of an operand, or beside one.
+room_for(A::BlockSparseMatrix) = similar(A)
+room_for(A::DeviceBlockSparseMatrix) = copy(A)
 room_beside(x::Dense, ::Type{T}, n) where {T} = room_like(x, T, n)
 room_beside(A::BlockSparseMatrix, ::Type{T}, n) where {T} = Array{T}(undef, n)
 room_beside(A::DeviceBlockSparseMatrix, ::Type{T}, n) where {T} = DeviceArray{T}(A.context, n)

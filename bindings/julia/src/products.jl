@@ -68,18 +68,6 @@ function sddmm!(S::Blocks{T}, X, Y; alpha = 1, beta = 0, gates = nothing, contex
 end
 
 """
-    gate_gradient!(gradient, W, dW; gates = nothing, context = nothing)
-
-`gradient[k] = sum(dW_k .* W_k)` over each block `k`; then, if gates are given, `dW_k = gates[k] * dW_k`.
-`gradient` is a vector of `Float64` if `W` is, else of `Float32`.
-"""
-function gate_gradient!(gradient::Dense, W::Blocks{T}, dW::Blocks; gates = nothing, context = nothing) where {T}
-    Raw.tartan_gate_gradient(call_context(context, W, dW, gradient, gates), W, gate_input(gates), dW,
-                             output(as_it_is, gradient, "gradient", gate_type(T)))
-    return gradient
-end
-
-"""
     growth_score!(score, X, Y, block; norm = :max, scale = 1, beta = 0, context = nothing)
 
 A score of every block of the grid, stored or not, that estimates its part of the gradient `X * Y`: for block

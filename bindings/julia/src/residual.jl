@@ -50,7 +50,7 @@ function residual_unit!(y::Dense, x::Dense, reduce, spatial, expand, active::Blo
     expect_unit_factor(x_gain, "x_gain", first_conv.in_channels)
     expect_unit_factor(x_bias, "x_bias", first_conv.in_channels)
     order, S = image_order(c), gate_type(T)
-    factor(values, name) = real_input(as_lists, values, name, S)
+    factor(values, name) = real_input(in_order_of_c, values, name, S)
     dimensions_from_one(ndims(c)) do
         Raw.tartan_residual_forward(
             call_context(context, x, w1, w2, w3, y), input(order, x, "x", T), factor(x_gain, "x_gain"), factor(x_bias, "x_bias"),

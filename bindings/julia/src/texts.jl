@@ -5,7 +5,6 @@
 const ARGUMENT_NAMES = Dict(
     "tartan_spmm" => Dict("a" => "A", "b" => "B", "c" => "C"),
     "tartan_sddmm" => Dict("x" => "X", "y" => "Y", "s" => "S"),
-    "tartan_gate_gradient" => Dict("w" => "W", "dw" => "dW", "out_gate_grad" => "gradient"),
     "tartan_growth_score" => Dict("x" => "X", "y" => "Y"),
     "tartan_matrix_scatter" => Dict("from" => "B", "matrix" => "A"),
     "tartan_matrix_add" => Dict("a" => "A", "b" => "B"),

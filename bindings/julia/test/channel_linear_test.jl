@@ -23,23 +23,27 @@ end
 
 @testset "edge classes" begin
     c = BlockConv(pattern(:dense, (8, 4), 4); kernel = (3, 3), padding = :same)
-    x, table = randn(6, 5, 8), randn(8, 9)
+    x, table = randn(6, 5, 8, 1), randn(8, 9)
     classes = edge_classes(c, (6, 5))
     over = permutedims(table[:, classes], (2, 3, 1))
-    edges = (c, (6, 5))
-    @test channel_linear(x; bias = table, edges) ≈ x .+ over
-    found = channel_linear_gradient(x, x; gain = table, edges)
+    edges = (conv = c, size = (6, 5))
+    @test channel_linear(x; bias = table, edges...) ≈ x .+ over
+    found = channel_linear_gradient(x, x; gain = table, edges...)
     @test found.x ≈ over .* x
-    @test found.gain ≈ [sum(x[:, :, k][classes .== e] .^ 2) for k in 1:8, e in 1:9]
-    w, image = conv_filter(c, randn(3, 3, 4, 8)), randn(6, 5, 4)
-    @test channel_linear(conv(c, w, image); bias = table, relu = true, edges) ≈ conv(c, w, image; bias = table, relu = true)
-    back = BlockConv(pattern(:dense, (8, 4), 4); kernel = 3, stride = 2, transposed = true)
-    y = conv(back, conv_filter(back, randn(3, 4, 8)), randn(5, 8); size = 12)
-    @test channel_linear(y; gain = ones(4), edges = (back, 5)) == y
-    @test refuses(() -> channel_linear(x; bias = randn(8, 4), edges), :shape, "(8,), or (8, 9)")
+    @test found.gain ≈ [sum(x[:, :, k, 1][classes .== e] .^ 2) for k in 1:8, e in 1:9]
+    w, image = conv_filter(c, randn(3, 3, 4, 8)), randn(6, 5, 4, 1)
+    @test channel_linear(conv(c, w, image); bias = table, relu = true, edges...) ≈ conv(c, w, image; bias = table, relu = true)
+    wide = BlockConv(pattern(:dense, (8, 4), 4); kernel = (3, 1), padding = (1, 0)) # no two dimensions alike
+    image, table = randn(6, 5, 4, 1), randn(8, 3)
+    z = conv(wide, conv_filter(wide, randn(3, 1, 4, 8)), image)
+    @test channel_linear(z; bias = table, conv = wide, size = (6, 5)) ≈ z .+ permutedims(table[:, edge_classes(wide, (6, 5))], (2, 3, 1))
+    back = BlockConv(pattern(:dense, (8, 4), 4); kernel = (3, 1), stride = (2, 1), transposed = true)
+    y = conv(back, conv_filter(back, randn(3, 1, 4, 8)), randn(5, 7, 8, 1); size = (12, 7))
+    @test channel_linear(y; gain = ones(4), conv = back, size = ((5, 7), (12, 7))) == y
+    @test refuses(() -> channel_linear(x; bias = randn(8, 4), edges...), :shape, "(8,), or (8, 9)")
     @test refuses(() -> channel_linear(x; bias = randn(8, 9)), :shape, "bias")
-    @test refuses(() -> channel_linear(x; bias = randn(7)), :shape, "bias has size (7,), expected")
-    @test refuses(() -> channel_linear(x; bias = randn(8), edges = (c, (6, 6))), :shape, "x has size (6, 5, 8), expected 6 x 6")
-    @test refuses(() -> channel_linear(randn(4)), :shape, "(..., channels, n)")
-    @test refuses(() -> channel_linear_gradient(x, x[1:5, :, :]), :shape, "y_grad has size")
+    @test refuses(() -> channel_linear(x; bias = randn(7)), :shape, "bias has size (7,), expected (channels,)")
+    @test refuses(() -> channel_linear(x; bias = randn(8), conv = c, size = (6, 6)), :shape, "x has size (6, 5, 8, 1)")
+    @test refuses(() -> channel_linear(x; bias = table, size = (6, 5)), :shape, "size is given without conv")
+    @test refuses(() -> channel_linear_gradient(x, x[1:5, :, :, :]), :shape, "y_grad has size")
 end

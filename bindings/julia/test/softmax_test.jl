@@ -75,25 +75,26 @@ end
     out, lse = attention(q, k, v, pattern(:dense, (40, 40), 8); return_lse = true)
     part(at) = attention(q, k[:, at, :], v[:, at, :], pattern(:dense, (40, length(at)), 8); return_lse = true)
     a, b = part(1:16), part(17:40)
-    merged, sums = attention_merge(a..., b...)
+    merged, sums = attention_merge(a..., b...; return_lse = true)
+    @test attention_merge(a..., b...) == merged
     @test eltype(merged) === T && eltype(sums) === eltype(lse)
     @test maximum(abs.(wide(merged) .- wide(out))) <= 8 * Float64(eps(T))
     @test maximum(abs.(sums .- lse)) <= 20 * eps(eltype(lse))
     total, total_lse = a
-    @test attention_merge!(total, total_lse, a..., b...) === (total, total_lse)
+    @test attention_merge!(total, a..., b...; lse = total_lse) === total
     @test total == merged && total_lse == sums
     nothing_yet = fill(T(NaN), size(out)), fill(eltype(lse)(-Inf), size(lse))
-    @test attention_merge(nothing_yet..., b...) == b
+    @test Tuple(attention_merge(nothing_yet..., b...; return_lse = true)) == b
 end
 
 @testset "refusals" begin
     X, other = random_scores(Float64), random_scores(Float64, 1)
     @test_throws TartanError block_softmax!(other, X)
-    @test_throws TartanError block_softmax!(BlockSparseMatrix{Float32}(X.layout), X)
+    @test_throws ArgumentError block_softmax!(BlockSparseMatrix{Float32}(X.layout), X)
     @test_throws TartanError block_softmax(X; query_offset = 3)
     @test_throws TartanError block_softmax(X; mask = BlockMask((q, k, head) -> true, other.layout))
     @test_throws TartanError block_softmax_gradient(X, other)
     @test_throws TartanError attention_merge(zeros(8, 4), zeros(4), zeros(8, 4), zeros(3))
     @test_throws TartanError attention_merge(zeros(8, 4), zeros(4), zeros(8, 3), zeros(4))
-    @test_throws ArgumentError attention_merge(zeros(8, 4), zeros(Float32, 4), zeros(8, 4), zeros(4))
+    @test_throws ArgumentError attention_merge!(zeros(8, 4), zeros(8, 4), zeros(4), zeros(8, 4), zeros(4); lse = zeros(Float32, 4))
 end
