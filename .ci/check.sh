@@ -1,6 +1,7 @@
 #!/usr/bin/env bash
 # SPDX-License-Identifier: Apache-2.0
-# Format, warnings, sanitizers, valgrind, rules of the source tree, NEON kernels. Every step runs; a verdict for each at the end.
+# Format, warnings, sanitizers, valgrind, rules of the source tree, other processors, NEON kernels. Every step runs; a verdict
+# for each at the end.
 set -euo pipefail
 cd "$(dirname "${BASH_SOURCE[0]}")/.."
 source .ci/env.sh
@@ -28,8 +29,8 @@ step() { # name command...
 
 # TARTAN_TEST_SHARE=7 runs a seventh of the random cases, where each is slow: the whole of them runs natively in
 # `./run test`.
-share() {
-    export TARTAN_TEST_SHARE=7
+share() { # [n]
+    export TARTAN_TEST_SHARE=${1-7}
 }
 
 setup() { # directory option...
@@ -80,6 +81,32 @@ memory() {
         --timeout-multiplier 5 "${suites[@]}" --no-suite long
 }
 
+# Tests of kernels run every instruction set that the processor has. This is for what takes for granted that it has them: the
+# same programs with fewer sets allowed, then under an emulator without AVX and with AVX2 alone.
+processors() {
+    if [ "$(uname -m)" != x86_64 ]; then
+        echo 'these are processors of x86-64, and this machine has another'
+        return 0
+    fi
+    local set model
+    local run=("$MESON" test -C "$TARTAN_BUILD" --no-rebuild --print-errorlogs --suite core --suite kernels --suite ops)
+    share
+    for set in c avx2; do
+        TARTAN_CPU=$set "${run[@]}" --logbase "processors-$set"
+    done
+    # In qemu a forked child starts no threads, and masked loads read what is masked out. The others are long.
+    GTEST_FILTER='-Parallel.WorksInAForkedChild:Parallel.ThreadsThatDoNotStartLoseNoWork:*.NothingBehindARowIsTouched/*'
+    GTEST_FILTER+=':*OpenAiMatmul*:PytorchBlockSparse.*:*SameBits*:*Large*:*Long*:*Interrupt*:*Failed*:ConvSets.TheNine*:OpenAiGated.*'
+    GTEST_FILTER+=':UnfusedAttention.Equals*:Attention.WholeSpans:Attention.ScoresThatGrow:Attention.HeadDimensions'
+    GTEST_FILTER+=':Attention.RaggedBlocksInAChunk:AttentionAccuracy.*:AttentionBias.Heads:Spmm.RowsOfManyBlocks:Residual.ManyWindowsAtATimeOrFew'
+    export GTEST_FILTER
+    share 50
+    for model in Nehalem Haswell; do
+        OMP_NUM_THREADS=2 OMP_WAIT_POLICY=passive TARTAN_EMULATE=$model "${run[@]}" --wrapper "$PWD/.ci/emulate.sh" \
+            --logbase "processors-$model" --timeout-multiplier 5
+    done
+}
+
 # The kernels for AArch64, by a cross-compiler and an emulator. Random123 and xxHash are headers that know no
 # architecture; the folder that they are in is of this machine, so they are linked into one of their own.
 neon() {
@@ -104,12 +131,12 @@ rules() {
 if [ $# -gt 0 ]; then
     steps=("$@")
 else
-    steps=(format warnings rules sanitizers memory neon)
+    steps=(format warnings rules sanitizers memory processors neon)
 fi
 for name in "${steps[@]}"; do
     case "$name" in
-        format | warnings | sanitizers | memory | rules | neon) step "$name" "$name" ;;
-        *) echo "check: unknown step '$name' (format warnings rules sanitizers memory neon)" >&2; exit 2 ;;
+        format | warnings | sanitizers | memory | rules | processors | neon) step "$name" "$name" ;;
+        *) echo "check: unknown step '$name' (format warnings rules sanitizers memory processors neon)" >&2; exit 2 ;;
     esac
 done
 printf '%s\n' "${verdicts[@]}"

@@ -267,7 +267,7 @@ class Function:
 def option_code(f, option):
     name, default = f.name(option), f.default(option)
     if option.kind == "flag":
-        return f'flag_option("{option.name}", {name})'
+        return f'{name} ? "{option.name}=1 " : ""'
     if option.kind == "sizes":
         return f'sizes_option("{option.name}", {name})'
     if option.kind == "word":

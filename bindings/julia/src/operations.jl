@@ -71,21 +71,21 @@ handle_of(::Nothing) = nothing
 # ---- Options ----
 
 # Each is "name=value " or, if it has its default, nothing: C reads the text of as few as possible.
-real_option(name, value, default) = value == default ? "" : string(name, '=', real_factor(value, name), ' ')
-whole_option(name, value, default) = value == default ? "" : string(name, '=', whole(value, name), ' ')
+option_text(name, value) = string(name, "=", string(value), " ")
+real_option(name, value, default) = value == default ? "" : option_text(name, real_factor(value, name))
+whole_option(name, value, default) = value == default ? "" : option_text(name, whole(value, name))
 function position_option(name, value) # counted from 1
     value >= 1 || throw(TartanError(:argument, "$name is $value, expected 1 or more"))
-    return value == 1 ? "" : string(name, '=', whole(value, name) - 1, ' ')
+    return value == 1 ? "" : option_text(name, whole(value, name) - 1)
 end
-flag_option(name, value) = true_or_false(value, name) ? string(name, "=1 ") : ""
 function word_option(name, value, default, words)
     value === default && return ""
     Symbol(value) in words ||
         throw(TartanError(:argument, "$name is $(repr(value)), expected $(join(map(repr, words), ", ", " or "))"))
-    return string(name, '=', value, ' ')
+    return option_text(name, value)
 end
 sizes_option(name, ::Nothing) = ""
-sizes_option(name, value) = string(name, '=', join((whole(x, name) for x in backwards_list(Tuple(value))), 'x'), ' ')
+sizes_option(name, value) = option_text(name, join((whole(x, name) for x in backwards_list(Tuple(value))), 'x'))
 backwards_list(x::Tuple) = reverse(x)
 backwards_list(x::Tuple{Vararg{Union{Tuple, AbstractVector}}}) = Tuple(Iterators.flatten(map(reverse, x))) # of several lists
 
