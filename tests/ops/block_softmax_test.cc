@@ -363,4 +363,21 @@ TEST(BlockSoftmax, DynamicLayouts) {
                  tartan_block_softmax(own.get(), p.x.get(), nullptr, nullptr, y.get(), nullptr));
 }
 
+// What no entry of the schema says.
+TEST(BlockSoftmax, OptionsThatNeedOthers) {
+    std::mt19937_64 random(1);
+    Softmax p;
+    p.layout = random_layout({32, 48, 16, 16, 2}, 1, 1);
+    p.make(random, TARTAN_F32);
+    const std::vector<char> y = bytes_of(p.y);
+    const auto forward = [&](const char *options) {
+        return tartan_block_softmax(cpu(), p.x.get(), options, p.mask.get(), p.y.get(), &p.lse.array);
+    };
+    EXPECT_FAILS(ARGUMENT, "scale is 1e+300, expected a number that is finite in float32",
+                 forward("scale=1e300"));
+    EXPECT_FAILS(ARGUMENT, "options has causal_from, which needs causal=1", forward("causal_from=3"));
+    EXPECT_FAILS(ARGUMENT, "options has query_offset, which needs causal=1", forward("query_offset=3"));
+    EXPECT_EQ(y, bytes_of(p.y)) << "a refused call wrote";
+}
+
 } // namespace

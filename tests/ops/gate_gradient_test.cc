@@ -108,49 +108,4 @@ TEST(GateGradient, ASecondCallNeedsNoMemory) {
     p.check(second.get(), sums);
 }
 
-TEST(GateGradient, Refusals) {
-    Context context = open_context(1);
-    std::mt19937_64 random(1);
-    Layout layout = from_mask({4, 4, 2, 2, 1}, {1, 1, 0, 1}),
-           other = from_mask({4, 4, 2, 2, 1}, {1, 1, 1, 0});
-    Matrix w = random_matrix(layout, TARTAN_F32, 0, random),
-           dw = random_matrix(layout, TARTAN_F32, 0, random);
-    Matrix strange = random_matrix(other, TARTAN_F32, 0, random),
-           half = random_matrix(layout, TARTAN_F16, 0, random);
-    Dense out(TARTAN_F32, {3}), gates(TARTAN_F32, {3}), longer(TARTAN_F32, {4}), wide(TARTAN_F64, {3});
-    const auto call = [&](const tartan_matrix *a, const Dense *g, tartan_matrix *b, tartan_array *o) {
-        return tartan_gate_gradient(context.get(), a, g ? &g->array : nullptr, b, o);
-    };
-    EXPECT_FAILS(HANDLE, "tartan_gate_gradient: context is NULL",
-                 tartan_gate_gradient(nullptr, w.get(), nullptr, dw.get(), &out.array));
-    EXPECT_FAILS(HANDLE, "w is NULL", call(nullptr, nullptr, dw.get(), &out.array));
-    EXPECT_FAILS(HANDLE, "dw is NULL", call(w.get(), nullptr, nullptr, &out.array));
-    EXPECT_FAILS(HANDLE, "out_gate_grad is NULL", call(w.get(), nullptr, dw.get(), nullptr));
-    EXPECT_FAILS(DTYPE, "dw is of float16, expected float32 (that of w)",
-                 call(w.get(), nullptr, half.get(), &out.array));
-    Matrix eight = random_matrix(layout, TARTAN_F8E4M3, 0, random);
-    EXPECT_FAILS(DTYPE, "w is of float8_e4m3fn, expected float64, float32, float16 or bfloat16",
-                 call(eight.get(), nullptr, eight.get(), &out.array));
-    EXPECT_FAILS(DTYPE, "out_gate_grad is of float64, expected float32",
-                 call(w.get(), nullptr, dw.get(), &wide.array));
-    EXPECT_FAILS(LAYOUT, "dw has another layout than w", call(w.get(), nullptr, strange.get(), &out.array));
-    EXPECT_FAILS(SHAPE, "out_gate_grad has shape [4], expected [3]",
-                 call(w.get(), nullptr, dw.get(), &longer.array));
-    EXPECT_FAILS(SHAPE, "gates has shape [4], expected [3]", call(w.get(), &longer, dw.get(), &out.array));
-    EXPECT_FAILS(ARGUMENT, "dw overlaps the values of w", call(w.get(), nullptr, w.get(), &out.array));
-    EXPECT_FAILS(ARGUMENT, "out_gate_grad overlaps gates", call(w.get(), &gates, dw.get(), &gates.array));
-    Dense inside = out;
-    inside.array.data = w->values;
-    EXPECT_FAILS(ARGUMENT, "out_gate_grad overlaps the values of w",
-                 call(w.get(), nullptr, dw.get(), &inside.array));
-    inside.array.data = dw->values;
-    EXPECT_FAILS(ARGUMENT, "out_gate_grad overlaps the values of dw",
-                 call(w.get(), nullptr, dw.get(), &inside.array));
-    EXPECT_FAILS(ARGUMENT, "dw overlaps gates", call(w.get(), &inside, dw.get(), &out.array));
-    dw->device_type = TARTAN_CUDA;
-    EXPECT_FAILS(UNSUPPORTED, "dw is on device 2:0", call(w.get(), nullptr, dw.get(), &out.array));
-    dw->device_type = TARTAN_CPU;
-    EXPECT_OK(call(w.get(), nullptr, dw.get(), &out.array));
-}
-
 } // namespace
