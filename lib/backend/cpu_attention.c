@@ -192,8 +192,7 @@ static tartan_status get_memory(forward *f) {
                                   f->p.context->threads);
 }
 
-tartan_status tartan_i_cpu_attention_forward(const tartan_context *context,
-                                             const tartan_op *any) {
+tartan_status tartan_i_cpu_attention_forward(const tartan_context *context, const tartan_op *any) {
     const tartan_op_attention_forward *op = &any->attention_forward;
     forward f = {.p = tartan_i_cpu_attention_plan(context, &op->in), .op = op};
     tartan_i_cpu_attention *p = &f.p;

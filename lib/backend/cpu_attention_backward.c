@@ -255,8 +255,7 @@ static tartan_status get_memory(backward *b) {
                                   p->entries * p->group * p->in->q->shape[2], sizeof *b->delta);
 }
 
-tartan_status tartan_i_cpu_attention_backward(const tartan_context *context,
-                                              const tartan_op *any) {
+tartan_status tartan_i_cpu_attention_backward(const tartan_context *context, const tartan_op *any) {
     const tartan_op_attention_backward *op = &any->attention_backward;
     if (tartan_i_array_elements(op->q_grad) + tartan_i_array_elements(op->k_grad) == 0) return TARTAN_OK;
     backward b = plan(context, op);

@@ -244,8 +244,7 @@ static void compute_bias(bias_gradient *b) {
     tartan_i_parallel(p->context, (int32_t)threads, (double)b->nsums * TARTAN_I_CPU_MOVE, store_task, b);
 }
 
-tartan_status tartan_i_cpu_attention_bias_gradient(const tartan_context *context,
-                                                   const tartan_op *any) {
+tartan_status tartan_i_cpu_attention_bias_gradient(const tartan_context *context, const tartan_op *any) {
     const tartan_op_attention_bias_gradient *op = &any->attention_bias_gradient;
     bias_gradient b = {.p = tartan_i_cpu_attention_plan(context, &op->in), .op = op};
     tartan_i_cpu_attention *p = &b.p;

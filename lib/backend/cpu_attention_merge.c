@@ -89,8 +89,7 @@ static void merge_task(void *data, int32_t worker) {
         merge_piece(p, begin, end - begin < PIECE ? end - begin : PIECE, p->scratch + 2 * worker * p->room);
 }
 
-tartan_status tartan_i_cpu_attention_merge(const tartan_context *context,
-                                           const tartan_op *any) {
+tartan_status tartan_i_cpu_attention_merge(const tartan_context *context, const tartan_op *any) {
     const tartan_op_attention_merge *op = &any->attention_merge;
     merge p = {.context = context,
                .op = op,

@@ -296,8 +296,7 @@ tartan_status tartan_i_cpu_block_softmax(const tartan_context *context, const ta
     return TARTAN_OK;
 }
 
-tartan_status tartan_i_cpu_block_softmax_gradient(const tartan_context *context,
-                                                  const tartan_op *any) {
+tartan_status tartan_i_cpu_block_softmax_gradient(const tartan_context *context, const tartan_op *any) {
     const tartan_op_block_softmax_gradient *op = &any->block_softmax_gradient;
     tartan_matrix y, dy, dx;
     gradient g = {.p = {.context = context,

@@ -278,8 +278,7 @@ static void store_sums(const gradient *g, int which, const tartan_array *to) {
     }
 }
 
-tartan_status tartan_i_cpu_channel_linear_gradient(const tartan_context *context,
-                                                   const tartan_op *any) {
+tartan_status tartan_i_cpu_channel_linear_gradient(const tartan_context *context, const tartan_op *any) {
     const tartan_op_channel_linear_gradient *op = &any->channel_linear_gradient;
     gradient g = {.p = {.edges = op->edges, .relu = op->relu, .bias_first = op->bias_first}};
     PASS(start(context, op->x, op->gain, op->bias, &g.p));

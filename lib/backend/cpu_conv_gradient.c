@@ -204,8 +204,7 @@ static void add_packed(plan *p) {
     }
 }
 
-tartan_status tartan_i_cpu_conv_filter_gradient(const tartan_context *context,
-                                                const tartan_op *any) {
+tartan_status tartan_i_cpu_conv_filter_gradient(const tartan_context *context, const tartan_op *any) {
     const tartan_op_conv_filter_gradient *op = &any->conv_filter_gradient;
     if (op->filter_grad->layout->blocks == 0) return TARTAN_OK;
     plan p = plan_of(context, op);

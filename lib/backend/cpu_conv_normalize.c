@@ -206,8 +206,7 @@ static void add_lanes(const normalize *n, const lanes *l, int64_t item) {
     }
 }
 
-tartan_status tartan_i_cpu_conv_normalize_gradient(const tartan_context *context,
-                                                   const tartan_op *any) {
+tartan_status tartan_i_cpu_conv_normalize_gradient(const tartan_context *context, const tartan_op *any) {
     const tartan_op_conv_normalize_gradient *op = &any->conv_normalize_gradient;
     gain_adder a = {.n = {.conv = op->conv,
                           .filter = op->filter,

@@ -26,10 +26,9 @@ class BackendChannels : public OnBackend {
         tartan_array to_x = x_grad.array, to_gain = gain_grad.array, to_bias = bias_grad.array;
         const bool parts[3] = {random() % 4 != 0, random() % 4 != 0, random() % 4 != 0};
         for (int run = 0; run < 2; run++) { // the second result must have the same bits
-            ASSERT_OK(
-                channel_linear_gradient(context.get(), p.conv.get(), in, dims, &x.array, gains, biases,
-                                               &y_grad.array, options.c_str(), parts[0] ? &to_x : nullptr,
-                                               parts[1] ? &to_gain : nullptr, parts[2] ? &to_bias : nullptr));
+            ASSERT_OK(channel_linear_gradient(context.get(), p.conv.get(), in, dims, &x.array, gains, biases,
+                                              &y_grad.array, options.c_str(), parts[0] ? &to_x : nullptr,
+                                              parts[1] ? &to_gain : nullptr, parts[2] ? &to_bias : nullptr));
             Linear *to = run == 0 ? &p : &on;
             if (run == 1) on.x_grad = p.x_grad, on.gain_grad = p.gain_grad, on.bias_grad = p.bias_grad;
             x_grad.fetch(to->x_grad), gain_grad.fetch(to->gain_grad), bias_grad.fetch(to->bias_grad);
@@ -60,7 +59,7 @@ class BackendChannels : public OnBackend {
         Dense want = p.y, got = in_place ? p.x : p.y;
         tartan_array to = in_place ? x.array : y.array;
         ASSERT_OK(channel_linear(context.get(), p.conv.get(), in, dims, &x.array, gains, biases,
-                                        options.c_str(), &to));
+                                 options.c_str(), &to));
         (in_place ? x : y).fetch(got);
         ASSERT_OK(p.forward(host.get(), &want.array));
         for (int64_t i = 0; i < want.elements(); i++) ASSERT_EQ(want.get(i), got.get(i)) << i;
@@ -106,8 +105,8 @@ TEST_P(BackendChannels, SumsOfNothingAreZero) {
     const Placed x(context.get(), none), gain(context.get(), five), to(context.get(), five),
         also(context.get(), five);
     tartan_array to_gain = to.array, to_bias = also.array;
-    ASSERT_OK(channel_linear_gradient(context.get(), nullptr, nullptr, 0, &x.array, &gain.array,
-                                             nullptr, &x.array, nullptr, nullptr, &to_gain, &to_bias));
+    ASSERT_OK(channel_linear_gradient(context.get(), nullptr, nullptr, 0, &x.array, &gain.array, nullptr,
+                                      &x.array, nullptr, nullptr, &to_gain, &to_bias));
     for (const Placed *one : {&to, &also}) {
         Dense got = five;
         one->fetch(got);

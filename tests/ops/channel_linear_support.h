@@ -23,14 +23,13 @@ struct Linear {
     const tartan_array *biases() const { return has_bias ? &bias.array : nullptr; }
     tartan_status forward(tartan_context *c, tartan_array *to) const {
         return channel_linear(c, conv.get(), in_size.empty() ? nullptr : in_size.data(),
-                                     (int64_t)in_size.size(), &x.array, gains(), biases(), options().c_str(),
-                                     to);
+                              (int64_t)in_size.size(), &x.array, gains(), biases(), options().c_str(), to);
     }
     tartan_status backward(tartan_context *c, tartan_array *to_x, tartan_array *to_gain,
                            tartan_array *to_bias) const {
         return channel_linear_gradient(c, conv.get(), in_size.empty() ? nullptr : in_size.data(),
-                                              (int64_t)in_size.size(), &x.array, gains(), biases(),
-                                              &y_grad.array, options().c_str(), to_x, to_gain, to_bias);
+                                       (int64_t)in_size.size(), &x.array, gains(), biases(), &y_grad.array,
+                                       options().c_str(), to_x, to_gain, to_bias);
     }
     int64_t channels() const { return x.array.shape[1]; }
     int64_t positions() const {

@@ -169,7 +169,8 @@ TEST(ChannelLinear, ConvolutionsThatDoNotFit) {
                  run(nullptr, nullptr, 0, &x.array));
     EXPECT_FAILS(SHAPE, "in_size is given without conv", run(nullptr, size, 2, nullptr));
     EXPECT_FAILS(SHAPE, "in_size is NULL, expected the lengths", run(conv.get(), nullptr, 0, &rows.array));
-    EXPECT_FAILS(SHAPE, "in_size has length 2 in dimension 0, 2 with its padding, expected at least 3", run(conv.get(), small, 2, nullptr));
+    EXPECT_FAILS(SHAPE, "in_size has length 2 in dimension 0, 2 with its padding, expected at least 3",
+                 run(conv.get(), small, 2, nullptr));
     EXPECT_FAILS(SHAPE, "in_size", run(conv.get(), size, 1, nullptr));
     EXPECT_FAILS(SHAPE, "x has shape [2, 6, 5, 7], expected that of the convolution's output for in_size",
                  run(conv.get(), other, 2, nullptr));

@@ -64,8 +64,8 @@ struct Unit {
         const UnitOperands o = operands();
         for (int64_t i = 0; i < x.elements(); i++) from.set(i, x.get(i));
         if (preactivate) {
-            EXPECT_OK(channel_linear(context, nullptr, nullptr, 0, &from.array, o.x_gain, o.x_bias,
-                                            "relu=1", &from.array));
+            EXPECT_OK(channel_linear(context, nullptr, nullptr, 0, &from.array, o.x_gain, o.x_bias, "relu=1",
+                                     &from.array));
         }
         Dense *images[] = {&from, &on_b, &on_c, &y};
         for (int i = 0; i < 3; i++)

@@ -20,8 +20,8 @@ inline tartan_status channel_linear_gradient(tartan_context *context, const tart
                                              const tartan_array *y_grad, const char *options,
                                              tartan_array *x_grad, tartan_array *gain_grad,
                                              tartan_array *bias_grad) {
-    const tartan_channel_linear_gradient_arguments all = {conv,    in_size, nin_size, x,         gain,     bias,
-                                                          y_grad, options, x_grad,   gain_grad, bias_grad};
+    const tartan_channel_linear_gradient_arguments all = {
+        conv, in_size, nin_size, x, gain, bias, y_grad, options, x_grad, gain_grad, bias_grad};
     return tartan_channel_linear_gradient(context, &all);
 }
 
