@@ -67,7 +67,7 @@ typedef struct wish {
 
 /* The operations, as "spmm, sddmm or ...". */
 static int complain_operation(const char *name) {
-    char known[1024] = "";
+    char known[4096] = "";
     for (int i = 0; bench_op_at(i) != NULL; i++) {
         const size_t used = strlen(known);
         snprintf(known + used, sizeof known - used, "%s%s",
@@ -176,7 +176,7 @@ static int run_case(const wish *w, const bench_case *c, double *first_ms) {
 static int run_all(const wish *w) {
     int result = EXIT_FINE;
     for (int i = 0; i < w->dtypes; i++)
-        for (int j = 0; j < w->blocks; j++) {
+        for (int j = 0; j < (w->base.op->uses_no_blocks ? 1 : w->blocks); j++) {
             double first_ms = 0;
             for (int t = 0; t < w->threads && result == EXIT_FINE; t++) {
                 bench_case c = w->base;
@@ -221,7 +221,6 @@ const command command_bench = {
     "counted (\"useful\"); a dense BLAS is counted with all that it does.\n\n"
     "  spmm             C = A B, A sparse\n"
     "  sddmm            A = X Y at the stored blocks\n"
-    "  gate_gradient    the gradient of gates on the blocks\n"
     "  growth_score     the score of every block of the grid, from X and Y\n"
     "  block_copy       every block to another place of a second matrix\n"
     "  block_norms      the L2 norm of every block\n"
@@ -233,20 +232,18 @@ const command command_bench = {
     "                   one head of M queries, K keys and N elements\n"
     "  attention_bias_gradient\n"
     "                   the same, for a bias of 257 distances and a sink\n"
-    "  attention_merge  two results for M queries of N elements\n"
-    "  block_softmax, block_softmax_gradient\n"
-    "                   along the rows of a sparse matrix\n"
     "  window_pool      active windows of a mask of M x K\n"
     "  window_gather, window_scatter\n"
     "                   windows of an image of M x K with N channels, which are neighbours in memory; gather "
     "reads one\n"
     "                   position more on each side\n"
-    "  channel_linear, channel_linear_gradient\n"
-    "                   gain, bias and ReLU on such an image\n"
     "  conv, conv_filter_gradient\n"
     "                   3 x 3, from K to M channels, of an image of N x N with channels last in memory\n"
     "  conv_normalize, conv_normalize_gradient\n"
-    "                   weights of such a filter\n\n"
+    "                   weights of such a filter\n"
+    "  and what --list has besides, as the library describes it (tartan_op_describe): element-wise functions "
+    "and\n"
+    "                   norms of arrays of M x K, and others\n\n"
     "  --dtype LIST     of f64, f32, f16, bf16 (default f32,f64)\n"
     "  --block LIST     edges of square blocks (default 8,16,32,64)\n"
     "  --size MxK       of the sparse matrix (default 4096)\n"

@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0
  * The benchmark, from the top: bench.c is the command, bench_measure.c measures one case, bench_ops.c is the table of
- * operations, with those of attention, windows and convolutions in bench_attention.c, bench_windows.c and bench_conv.c, bench_peers.c what they are compared
- * with, with bench_blas.c and bench_scipy.c. Each uses only those after it, but for these three, which add
- * arrays by functions of bench_ops.c. */
+ * operations, with those of attention, windows and convolutions in bench_attention.c, bench_windows.c and bench_conv.c and those that
+ * follow from the schema in bench_schema.c, bench_peers.c what they are compared with, with bench_blas.c and bench_scipy.c. Each uses
+ * only those after it, but for these four, which add arrays by functions of bench_ops.c. */
 #ifndef TARTAN_CLI_BENCH_H
 #define TARTAN_CLI_BENCH_H
 
@@ -75,6 +75,7 @@ typedef struct bench_maker {
 
 /* The next dense array, row-major, of `ndim` dimensions. */
 void bench_add_array(bench_maker *m, int32_t dtype, int64_t rows, int64_t cols, int32_t ndim);
+void bench_add_shape(bench_maker *m, int32_t dtype, int32_t ndim, const int64_t *shape);
 /* The dtype of the sums. */
 int32_t bench_sum_dtype(const bench_case *c);
 static inline double elements_of(const tartan_layout *layout) {
@@ -84,8 +85,8 @@ static inline double elements_of(const tartan_layout *layout) {
 /* One row an operation. */
 struct bench_op {
     const char *name;
-    bool uses_n;
-    int64_t usual_n; /* where --n does not say; 0: 512 */
+    bool uses_n, uses_no_blocks; /* the latter: one line for all sizes of blocks */
+    int64_t usual_n;             /* where --n does not say; 0: 512 */
     void (*make)(bench_maker *maker);
     tartan_status (*call)(tartan_context *context, const bench_case *c, bench_operands *o);
     double (*flops)(const bench_case *c, const tartan_layout *layout); /* useful; NULL: it does not compute */
@@ -119,7 +120,7 @@ void fill_random(void *data, int32_t dtype, int64_t count);
 
 /* ---- bench_windows.c ---- */
 
-enum { BENCH_WINDOW_OPS = 5 };
+enum { BENCH_WINDOW_OPS = 3 };
 extern const bench_op bench_window_ops[BENCH_WINDOW_OPS];
 
 /* ---- bench_conv.c ---- */
@@ -129,8 +130,13 @@ extern const bench_op bench_conv_ops[BENCH_CONV_OPS];
 
 /* ---- bench_attention.c ---- */
 
-enum { BENCH_ATTENTION_OPS = 6 };
+enum { BENCH_ATTENTION_OPS = 3 };
 extern const bench_op bench_attention_ops[BENCH_ATTENTION_OPS];
+
+/* ---- bench_schema.c ---- */
+
+/* The row at a position of those that follow from the library's descriptions, NULL after the last. */
+const bench_op *bench_schema_op(int i);
 
 /* ---- bench_peers.c ---- */
 

@@ -111,54 +111,6 @@ static tartan_status call_bias_gradient(tartan_context *context, const bench_cas
                                                              .sinks_grad = &a[SINKS_GRAD]});
 }
 
-/* ---- attention_merge: of two results for m queries of n elements ---- */
-
-enum { OUT_A, LSE_A, OUT_B, LSE_B, MERGED, MERGED_LSE };
-
-static void make_merge(bench_maker *m) {
-    for (int i = OUT_A; i <= MERGED_LSE; i += 2) {
-        add_head(m, m->c->dtype, m->c->m, m->c->n);
-        add_head(m, bench_sum_dtype(m->c), m->c->m, 0);
-    }
-}
-
-static tartan_status call_merge(tartan_context *context, const bench_case *c, bench_operands *o) {
-    tartan_array *a = o->arrays;
-    (void)c;
-    return tartan_attention_merge(context, &a[OUT_A], &a[LSE_A], &a[OUT_B], &a[LSE_B], &a[MERGED],
-                                  &a[MERGED_LSE]);
-}
-
-static double merge_flops(const bench_case *c, const tartan_layout *layout) {
-    (void)layout;
-    return 3 * (double)c->m * (double)c->n;
-}
-
-/* ---- block_softmax and its gradient: along the rows of a matrix ---- */
-
-static void make_softmax(bench_maker *m) {
-    m->out->matrix_count = 2;
-}
-
-static tartan_status call_softmax(tartan_context *context, const bench_case *c, bench_operands *o) {
-    (void)c;
-    return tartan_block_softmax(context, o->matrices[0], NULL, NULL, o->matrices[1], NULL);
-}
-
-static void make_softmax_gradient(bench_maker *m) {
-    m->out->matrix_count = 3;
-}
-
-static tartan_status call_softmax_gradient(tartan_context *context, const bench_case *c, bench_operands *o) {
-    (void)c;
-    return tartan_block_softmax_gradient(context, o->matrices[0], o->matrices[1], 1, o->matrices[2]);
-}
-
-static double softmax_flops(const bench_case *c, const tartan_layout *layout) {
-    (void)c;
-    return 4 * elements_of(layout);
-}
-
 /* ---- The rows ---- */
 
 const bench_op bench_attention_ops[BENCH_ATTENTION_OPS] = {
@@ -183,15 +135,4 @@ const bench_op bench_attention_ops[BENCH_ATTENTION_OPS] = {
      .call = call_bias_gradient,
      .flops = attention_flops,
      .products = true},
-    {.name = "attention_merge",
-     .uses_n = true,
-     .usual_n = 64,
-     .make = make_merge,
-     .call = call_merge,
-     .flops = merge_flops},
-    {.name = "block_softmax", .make = make_softmax, .call = call_softmax, .flops = softmax_flops},
-    {.name = "block_softmax_gradient",
-     .make = make_softmax_gradient,
-     .call = call_softmax_gradient,
-     .flops = softmax_flops},
 };

@@ -24,15 +24,20 @@ void fill_random(void *data, int32_t dtype, int64_t count) {
 }
 
 void bench_add_array(bench_maker *m, int32_t dtype, int64_t rows, int64_t cols, int32_t ndim) {
+    bench_add_shape(m, dtype, ndim, (const int64_t[]){rows, cols});
+}
+
+void bench_add_shape(bench_maker *m, int32_t dtype, int32_t ndim, const int64_t *shape) {
     bench_operands *o = m->out;
+    int64_t count = 1;
+    for (int32_t d = 0; d < ndim; d++) count *= shape[d];
     tartan_buffer *host = NULL;
     tartan_array *array = &o->arrays[o->array_count];
     tartan_buffer **buffer = &o->buffers[o->array_count++];
     if (m->status == TARTAN_OK)
-        m->status = tartan_buffer_create(m->host, dtype, (const int64_t[]){rows, cols}, ndim,
-                                         TARTAN_ROW_MAJOR, &host);
+        m->status = tartan_buffer_create(m->host, dtype, shape, ndim, TARTAN_ROW_MAJOR, &host);
     if (m->status == TARTAN_OK) m->status = tartan_buffer_view(host, array);
-    if (m->status == TARTAN_OK) fill_random(array->data, dtype, rows * cols);
+    if (m->status == TARTAN_OK) fill_random(array->data, dtype, count);
     if (m->c->on_host) { /* it is where it must be */
         *buffer = host;
         return;
@@ -159,23 +164,6 @@ static bench_gemm gemm_of_sddmm(const bench_case *c, const bench_operands *o) {
         .m = c->m, .n = c->k, .k = c->n, .left = o->arrays[0].data, .right = o->arrays[1].data};
 }
 
-/* ---- gate_gradient: of W and dW, without gates, so that dW stays as it is ---- */
-
-static void make_gate_gradient(bench_maker *m) {
-    m->out->matrix_count = 2;
-    bench_add_array(m, bench_sum_dtype(m->c), tartan_layout_blocks(m->out->layout), 1, 1);
-}
-
-static tartan_status call_gate_gradient(tartan_context *context, const bench_case *c, bench_operands *o) {
-    (void)c;
-    return tartan_gate_gradient(context, o->matrices[0], NULL, o->matrices[1], &o->arrays[0]);
-}
-
-static double pass_flops(const bench_case *c, const tartan_layout *layout) {
-    (void)c;
-    return 2 * elements_of(layout);
-}
-
 /* ---- growth_score: of X [m, n] and Y [n, k], for every block of the grid ---- */
 
 static void make_growth_score(bench_maker *m) {
@@ -211,6 +199,11 @@ static tartan_status call_block_copy(tartan_context *context, const bench_case *
     (void)c;
     return tartan_matrix_scatter(context, o->matrices[0], o->per_block, tartan_layout_blocks(o->layout),
                                  o->matrices[1]);
+}
+
+static double pass_flops(const bench_case *c, const tartan_layout *layout) {
+    (void)c;
+    return 2 * elements_of(layout);
 }
 
 /* ---- block_norms: L2, returned to the host ---- */
@@ -308,7 +301,6 @@ static const bench_op ops[] = {
      .products = true,
      .gemm = gemm_of_sddmm,
      .no_scipy = "scipy has no sampled product"},
-    {.name = "gate_gradient", .make = make_gate_gradient, .call = call_gate_gradient, .flops = pass_flops},
     {.name = "growth_score",
      .uses_n = true,
      .make = make_growth_score,
@@ -330,7 +322,7 @@ const bench_op *bench_op_at(int i) {
     i -= BENCH_ATTENTION_OPS;
     if (i < BENCH_WINDOW_OPS) return &bench_window_ops[i];
     i -= BENCH_WINDOW_OPS;
-    return i < BENCH_CONV_OPS ? &bench_conv_ops[i] : NULL;
+    return i < BENCH_CONV_OPS ? &bench_conv_ops[i] : bench_schema_op(i - BENCH_CONV_OPS);
 }
 
 const bench_op *bench_op_named(const char *name) {

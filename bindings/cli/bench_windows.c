@@ -85,63 +85,6 @@ static tartan_status call_scatter(tartan_context *context, const bench_case *c, 
                                  &o->arrays[0]);
 }
 
-/* ---- channel_linear, on the whole image, and its gradients ---- */
-
-enum { X, Y, GAIN, BIAS, Y_GRAD, X_GRAD, GAIN_GRAD, BIAS_GRAD };
-
-static void make_linear(bench_maker *m) {
-    const bench_case *c = m->c;
-    add_image(m, 1, c->n, c->m, c->k);
-    add_image(m, 1, c->n, c->m, c->k);
-    bench_add_array(m, bench_sum_dtype(c), c->n, 1, 1);
-    bench_add_array(m, bench_sum_dtype(c), c->n, 1, 1);
-}
-
-static tartan_status call_linear(tartan_context *context, const bench_case *c, bench_operands *o) {
-    tartan_array *a = o->arrays;
-    (void)c;
-    const tartan_channel_linear_arguments all = {
-        .x = &a[X], .gain = &a[GAIN], .bias = &a[BIAS], .options = "relu=1", .y = &a[Y]};
-    return tartan_channel_linear(context, &all);
-}
-
-static double linear_flops(const bench_case *c, const tartan_layout *layout) {
-    (void)layout;
-    return 2 * (double)c->m * (double)c->k * (double)c->n;
-}
-
-static void make_linear_gradient(bench_maker *m) {
-    const bench_case *c = m->c;
-    make_linear(m);
-    add_image(m, 1, c->n, c->m, c->k);
-    add_image(m, 1, c->n, c->m, c->k);
-    bench_add_array(m, bench_sum_dtype(c), c->n, 1, 1);
-    bench_add_array(m, bench_sum_dtype(c), c->n, 1, 1);
-}
-
-static tartan_status call_linear_gradient(tartan_context *context, const bench_case *c, bench_operands *o) {
-    tartan_array *a = o->arrays;
-    (void)c;
-    const tartan_channel_linear_gradient_arguments all = {.x = &a[X],
-                                                          .gain = &a[GAIN],
-                                                          .bias = &a[BIAS],
-                                                          .y_grad = &a[Y_GRAD],
-                                                          .options = "relu=1",
-                                                          .x_grad = &a[X_GRAD],
-                                                          .gain_grad = &a[GAIN_GRAD],
-                                                          .bias_grad = &a[BIAS_GRAD]};
-    return tartan_channel_linear_gradient(context, &all);
-}
-
-static double linear_gradient_flops(const bench_case *c, const tartan_layout *layout) {
-    return 2 * linear_flops(c, layout);
-}
-
-/* It reads x and y_grad, and writes x_grad. */
-static double linear_gradient_bytes(const bench_operands *o) {
-    return 3 * bench_array_bytes(&o->arrays[X]) + 4 * bench_array_bytes(&o->arrays[GAIN]);
-}
-
 /* ---- The rows ---- */
 
 const bench_op bench_window_ops[BENCH_WINDOW_OPS] = {
@@ -158,17 +101,4 @@ const bench_op bench_window_ops[BENCH_WINDOW_OPS] = {
      .make = make_scatter,
      .call = call_scatter,
      .bytes = twice_the_blocks},
-    {.name = "channel_linear",
-     .uses_n = true,
-     .usual_n = 64,
-     .make = make_linear,
-     .call = call_linear,
-     .flops = linear_flops},
-    {.name = "channel_linear_gradient",
-     .uses_n = true,
-     .usual_n = 64,
-     .make = make_linear_gradient,
-     .call = call_linear_gradient,
-     .flops = linear_gradient_flops,
-     .bytes = linear_gradient_bytes},
 };

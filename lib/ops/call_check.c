@@ -349,12 +349,22 @@ static bool is_same(const tartan_array *a, const tartan_array *b) {
     return same;
 }
 
-/* The array, or the values of a matrix; NULL for the other kinds. */
-static const tartan_array *view_of(const tartan_i_argument *a, const void *given, tartan_array *room) {
-    if (given == NULL || a->kind > TARTAN_OPERAND_MATRIX) return NULL;
-    if (a->kind == TARTAN_OPERAND_ARRAY) return given;
-    *room = tartan_i_matrix_view(given);
-    return room;
+/* The array, or the values of a matrix, and where its memory is; no view of the other kinds, and of what is left out. */
+typedef struct extent {
+    const tartan_array *view;
+    tartan_array of_matrix;
+    const char *begin, *end;
+} extent;
+
+static void find_extent(const tartan_i_argument *a, const void *given, extent *e) {
+    e->view = NULL;
+    if (given == NULL || a->kind > TARTAN_OPERAND_MATRIX) return;
+    e->view = given;
+    if (a->kind == TARTAN_OPERAND_MATRIX) {
+        e->of_matrix = tartan_i_matrix_view(given);
+        e->view = &e->of_matrix;
+    }
+    tartan_i_array_extent(e->view, &e->begin, &e->end);
 }
 
 /* Blocks of one line are the same in both orders. */
@@ -364,26 +374,29 @@ static bool is_same_matrix(const tartan_matrix *a, const tartan_matrix *b) {
     return a->values == b->values && a->dtype == b->dtype && same_order;
 }
 
-static tartan_status check_pair(const tartan_i_bound *bound, const void *const *arguments, int32_t i,
-                                int32_t j) {
+static tartan_status check_pair(const tartan_i_bound *bound, const void *const *arguments,
+                                const extent *extents, int32_t i, int32_t j) {
     const tartan_i_argument *all = bound->schema->arguments;
-    tartan_array out_room, in_room;
-    const tartan_array *out = view_of(&all[i], arguments[i], &out_room),
-                       *in = view_of(&all[j], arguments[j], &in_room);
-    if (out == NULL || in == NULL) return TARTAN_OK;
+    const extent *out = &extents[i], *in = &extents[j];
+    if (out->view == NULL || in->view == NULL || (uintptr_t)out->begin >= (uintptr_t)in->end ||
+        (uintptr_t)in->begin >= (uintptr_t)out->end)
+        return TARTAN_OK;
     if ((all[i].may_be >> j & 1) != 0 && all[i].kind == all[j].kind &&
         (all[i].kind == TARTAN_OPERAND_MATRIX ? is_same_matrix(arguments[i], arguments[j])
-                                              : is_same(out, in)))
+                                              : is_same(out->view, in->view)))
         return TARTAN_OK;
-    return tartan_i_array_check_apart(bound->schema->function, all[i].name, out, all[j].name, in);
+    return tartan_i_array_check_apart(bound->schema->function, all[i].name, out->view, all[j].name, in->view);
 }
 
 tartan_status tartan_i_op_check_apart(const tartan_i_bound *bound, const void *const *arguments) {
     const tartan_i_argument *all = bound->schema->arguments;
-    for (int32_t i = 0; i < bound->schema->narguments; i++) {
+    const int32_t count = bound->schema->narguments;
+    extent extents[TARTAN_I_MAX_ARGUMENTS];
+    for (int32_t i = 0; i < count; i++) find_extent(&all[i], arguments[i], &extents[i]);
+    for (int32_t i = 0; i < count; i++) {
         if (all[i].use == TARTAN_I_IN) continue;
-        for (int32_t j = 0; j < bound->schema->narguments; j++)
-            if (all[j].use == TARTAN_I_IN || j < i) PASS(check_pair(bound, arguments, i, j));
+        for (int32_t j = 0; j < count; j++)
+            if (all[j].use == TARTAN_I_IN || j < i) PASS(check_pair(bound, arguments, extents, i, j));
     }
     return TARTAN_OK;
 }

@@ -24,9 +24,11 @@ build() {
     library=$(dirname "$(realpath "$TARTAN_LIBRARY")")
     rm -rf "$package"
     mkdir -p "$package/tartan"
-    cp bindings/python/tartan/*.py bindings/python/tartan/py.typed "$package/tartan"
+    # Those of the build folder are all of them, what is generated included.
+    cp "$TARTAN_BUILD"/bindings/python/tartan/*.py bindings/python/tartan/py.typed "$package/tartan"
     "${CC:-gcc}" -shared -fPIC -O2 -std=gnu17 -D_GNU_SOURCE -fvisibility=hidden -w \
-        -Ilib/include -Ibindings/python/raw "-I$include" "$wrapper" bindings/python/raw/*.c \
+        -Ilib/include "-I$TARTAN_BUILD/lib/include" -Ibindings/python/raw "-I$include" "$wrapper" bindings/python/raw/*.c \
+        "$TARTAN_BUILD"/bindings/python/tartan/*.c \
         "$TARTAN_LIBRARY" "-Wl,-rpath,$library" -o "$package/tartan/_raw$suffix"
 }
 

@@ -139,7 +139,8 @@ TEST_F(Call, RunsOfDimensions) {
     give_y(TARTAN_F32, {4, 2});
     EXPECT_OK(check());
     x = Dense(TARTAN_F32, {1, 1, 1, 1, 1, 1, 1, 4});
-    EXPECT_FAILS(SHAPE, "call: y has shape [4, 2], expected [lines..., 4, 2], which is [lines..., n, 2]", check()); // nine dimensions
+    EXPECT_FAILS(SHAPE, "call: y has shape [4, 2], expected [lines..., 4, 2], which is [lines..., n, 2]",
+                 check()); // nine dimensions
 }
 
 TEST_F(Call, Alternatives) {

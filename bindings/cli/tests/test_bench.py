@@ -13,13 +13,12 @@ ROOT = HERE.parents[2]
 KEYS = {"op", "device", "kernels", "dtype", "threads", "block", "density", "shape", "heads", "ms", "tflops", "gbytes_per_s",
         "planning_ms", "peak_tflops_per_thread", "samples", "speedup", "peers", "ratios"}
 PRODUCTS = ["spmm", "sddmm"]
-OTHERS = ["gate_gradient", "growth_score", "block_copy", "block_norms", "elementwise", "elements", "reduce", "compare"]
+OTHERS = ["growth_score", "block_copy", "block_norms", "elementwise", "elements", "reduce", "compare"]
 ATTENTION = ["attention_forward", "attention_backward", "attention_bias_gradient"]
-UNFUSED = ["attention_merge", "block_softmax", "block_softmax_gradient"]
 WINDOWS = ["window_pool", "window_gather", "window_scatter"]
-LINEAR = ["channel_linear", "channel_linear_gradient"]
 CONV = ["conv", "conv_filter_gradient"]
 NORMALIZE = ["conv_normalize", "conv_normalize_gradient"]
+BY_HAND = PRODUCTS + OTHERS + ATTENTION + WINDOWS + CONV + NORMALIZE
 
 
 def bench(*arguments, **env):
@@ -33,16 +32,17 @@ def near(a, b):
 
 
 def test_bench_has_every_operation():
-    """Help and manual name what `tartan bench` measures."""
+    """Help and manual name what `tartan bench` measures, but for what follows from the library's descriptions."""
     names = run("bench", "--list").split()
-    assert names == PRODUCTS + OTHERS + ATTENTION + UNFUSED + WINDOWS + LINEAR + CONV + NORMALIZE
+    assert names[:len(BY_HAND)] == BY_HAND and len(set(names)) == len(names)
+    assert {"gate_gradient", "block_softmax", "attention_merge", "channel_linear", "relu", "layer_norm_gradient"} <= set(names)
     manual = (HERE.parent / "tartan.1").read_text().replace("\\-", "-")
-    for name in names:
+    for name in BY_HAND:
         assert re.search(rf"^  .*\b{name}\b", run("bench", "--help"), re.MULTILINE)
         assert re.search(rf"^\.B {name}$", manual, re.MULTILINE)
     run("bench", "--list", "spmm", code=2, text="Usage: tartan bench")
     run("bench", "--list", "--json", code=2, text="Usage: tartan bench")
-    run("bench", "gemm", code=2, text='no benchmark "gemm", expected ' + ", ".join(names[:-1]) + " or conv_normalize_gradient")
+    run("bench", "gemm", code=2, text='no benchmark "gemm", expected ' + ", ".join(names[:-1]) + " or " + names[-1])
 
 
 @pytest.mark.parametrize("operation", PRODUCTS)
@@ -78,35 +78,29 @@ def test_bench(operation):
             assert line["peers"]["openblas"]["core"]
 
 
-@pytest.mark.parametrize("operation", OTHERS + UNFUSED + WINDOWS + LINEAR + NORMALIZE)
+@pytest.mark.parametrize("operation", OTHERS + WINDOWS + NORMALIZE)
 def test_bench_of_what_is_no_product(operation):
     lines = bench(operation, "--size", "256x128", "--n", 32, "--block", "16", "--dtype", "bf16,f32,f64", "--rounds", 2,
                   "--density", 0.25, "--threads", 2)
     assert [line["dtype"] for line in lines] == ["bfloat16", "float32", "float64"]
     for line, size, sums in zip(lines, (2, 4, 8), (4, 4, 8)):
         assert set(line) == KEYS and line["op"] == operation and line["device"] == "cpu"
-        with_n = operation in ("growth_score", "attention_merge", "window_gather", "window_scatter", *LINEAR)
+        with_n = operation in ("growth_score", "window_gather", "window_scatter")
         assert line["shape"] == ([256, 128, 32] if with_n else [256, 128])
         assert line["ms"] > 0 and line["planning_ms"] > 0 and line["samples"] == 2 and line["threads"] == 2
         stored, blocks = 256 * 128 * line["density"], 128 * line["density"]
-        flops, bytes_ = {"gate_gradient": (2 * stored, 2 * stored * size + blocks * sums),
-                         "growth_score": (2 * 32 * (256 + 128 + 128), 32 * (256 + 128) * size + 128 * sums),
+        flops, bytes_ = {"growth_score": (2 * 32 * (256 + 128 + 128), 32 * (256 + 128) * size + 128 * sums),
                          "block_copy": (0, 2 * stored * size + 8 * blocks),
                          "block_norms": (2 * stored, stored * size + 8 * blocks),
                          "elementwise": (3 * stored, 3 * stored * size),
                          "elements": (0, 128 * (8 + size)),
                          "reduce": (stored, stored * size + 8 * blocks),
                          "compare": (stored, 2 * stored * size),
-                         "attention_merge": (3 * 256 * 32, 3 * 256 * (32 * size + sums)),
                          "window_pool": (256 * 128, 256 * 128 * size),
                          "window_gather": (0, 2 * blocks * 32 * 18 * 18 * size),
                          "window_scatter": (0, 2 * stored * 32 * size),
-                         "channel_linear": (2 * 256 * 128 * 32, 2 * 256 * 128 * 32 * size + 2 * 32 * sums),
-                         "channel_linear_gradient": (4 * 256 * 128 * 32, 3 * 256 * 128 * 32 * size + 4 * 32 * sums),
                          "conv_normalize": (3 * 9 * stored, 2 * 9 * stored * size + 256 * sums),
-                         "conv_normalize_gradient": (7 * 9 * stored, 3 * 9 * stored * size + 2 * 256 * sums),
-                         "block_softmax": (4 * stored, 2 * stored * size),
-                         "block_softmax_gradient": (4 * stored, 3 * stored * size)}[operation]
+                         "conv_normalize_gradient": (7 * 9 * stored, 3 * 9 * stored * size + 2 * 256 * sums)}[operation]
         assert near(line["gbytes_per_s"], 1e-6 * bytes_ / line["ms"])
         assert near(line["tflops"], 1e-9 * flops / line["ms"]) if flops else line["tflops"] is None
         assert line["peak_tflops_per_thread"] is None
@@ -117,6 +111,35 @@ def test_bench_of_what_is_no_product(operation):
     (line,) = bench(operation, "--size", 64, "--block", 8, "--dtype", "f32", "--rounds", 1, "--no-peers")
     assert line["peers"] == {"memcpy": {"gbytes_per_s": None, "reason": "not asked for"}}
     assert line["ratios"] == {"memcpy": None}
+
+
+# Bytes of operands by their sizes: of elements, of sums.
+IMAGE, DENSE, STORED, BLOCKS = 256 * 128 * 32, 256 * 128, 256 * 128 // 4, 128 // 4
+DESCRIBED = {"gate_gradient": (2 * STORED, BLOCKS), "block_softmax": (2 * STORED, 256), "block_softmax_gradient": (3 * STORED, 0),
+             "attention_merge": (3 * 256 * 32, 3 * 256), "channel_linear": (2 * IMAGE, 2 * 32),
+             "channel_linear_gradient": (3 * IMAGE, 4 * 32), "relu": (2 * DENSE, 0), "add": (3 * DENSE, 0),
+             "multiply_gradient": (5 * DENSE, 0), "layer_norm": (2 * DENSE, 2 * 128 + 2 * 256), "rms_norm_gradient": (3 * DENSE, 2 * 128 + 256)}
+
+
+@pytest.mark.parametrize("operation", DESCRIBED)
+def test_bench_of_what_the_library_describes(operation):
+    """Operands follow from the description; M x K are the sizes of arrays, and --n channels or head dimensions."""
+    lines = bench(operation, "--size", "256x128", "--n", 32, "--block", "16", "--dtype", "bf16,f64", "--rounds", 2, "--density", 0.25)
+    assert [line["dtype"] for line in lines] == ["bfloat16", "float64"]
+    elements, numbers = DESCRIBED[operation]
+    for line, size, sums in zip(lines, (2, 8), (4, 8)):
+        with_n = operation.startswith(("attention", "channel"))
+        assert set(line) == KEYS and line["op"] == operation and line["shape"] == ([256, 128, 32] if with_n else [256, 128])
+        assert near(line["gbytes_per_s"], 1e-6 * (elements * size + numbers * sums) / line["ms"]) and line["tflops"] is None
+        assert set(line["peers"]) == set(line["ratios"]) == {"memcpy"}
+    lines = bench(operation, "--size", 64, "--block", "8,16", "--dtype", "f32", "--rounds", 1, "--no-peers")
+    assert len(lines) == (2 if "softmax" in operation or operation == "gate_gradient" else 1)
+
+
+def test_every_described_operation_can_be_measured():
+    for operation in run("bench", "--list").split()[len(BY_HAND):]:
+        (line,) = bench(operation, "--size", 32, "--n", 8, "--block", 8, "--dtype", "f32", "--rounds", 1, "--no-peers")
+        assert line["op"] == operation and line["ms"] > 0
 
 
 @pytest.mark.parametrize("operation", ATTENTION)
@@ -245,7 +268,7 @@ def test_bench_on_a_device(dummy, operation):
                                                                   ("bfloat16", 32)]
     for line in lines:
         assert set(line) == KEYS and line["op"] == operation and line["device"] == "cuda:1"
-        explains = operation in PRODUCTS + OTHERS[:2] + ATTENTION
+        explains = operation in PRODUCTS + OTHERS[:1] + ATTENTION
         assert line["kernels"] == ("plain" if explains else None) and line["samples"] == 2
         assert line["threads"] is line["peak_tflops_per_thread"] is line["speedup"] is None
         assert line["ms"] > 0 and line["planning_ms"] > 0 and line["gbytes_per_s"] > 0 and line["peers"] == line["ratios"] == {}

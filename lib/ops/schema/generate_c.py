@@ -459,7 +459,10 @@ WRITERS = {"operation_structs.h": structs, "operation_rows.c": rows, "schema_tab
 def main():
     ops = schema.load()
     for path in map(pathlib.Path, sys.argv[1:]):
-        path.write_text("\n".join(WRITERS[path.name](ops)) + "\n", encoding="utf-8")
+        text = "\n".join(WRITERS[path.name](ops)) + "\n"
+        # A file that stays as it is keeps its time, and nothing that includes it is compiled again.
+        if not path.exists() or path.read_text(encoding="utf-8") != text:
+            path.write_text(text, encoding="utf-8")
 
 
 if __name__ == "__main__":

@@ -45,7 +45,8 @@ Items, in the order of the arguments of the C function:
     KEEPS(type, name)                  a member of the struct that CHECK fills
     STAYS(w)                           matrix w may not be of a dynamic layout
     WRAPPED()                          languages have functions of their own around it, where a generated one would not be in their manner
-    BENCH("lines... 8x512, n 1024")    sizes of the line in `tartan bench`
+    BENCH("lines... M, n K")           sizes in `tartan bench`, of which M, K and N are options; "blocks" if operands are matrices of M x K
+                                       alone. Without it the operation is not measured by its entry
 
 The arguments of a gradient are named after those of its operation: `y_grad` comes in for an output y, `x_grad` goes out for an input
 x, and whatever else it takes is an input or an output of the operation, which must therefore be kept. Its options have the
@@ -420,7 +421,7 @@ def mentions(expression, name):
 def point1(call, row, parameter=None):
     a = call.arguments
     name, help_text, value, slope = a[0], a[-3], a[-2], a[-1]
-    op = Operation(name, str(help_text), call.where, kind="point1", row=row, flops="elements(y)", bench="s... 4096x1024")
+    op = Operation(name, str(help_text), call.where, kind="point1", row=row, flops="elements(y)", bench="s... MxK")
     op.items = [Argument("x", "in", False, "array", "T", "[s...]", "numbers")]
     if parameter is not None:
         op.items.append(parameter)
@@ -436,7 +437,7 @@ def point1(call, row, parameter=None):
         grad["y_grad"].shape = "=x"
     first = needs[0] if needs else "y_grad"
     grad.items.append(Argument("x_grad", "out", False, "array", "L", "=" + first, "the gradient with respect to x", needs + ["y_grad"]))
-    grad.flops = "2 * elements(x_grad)"
+    grad.flops, grad.bench = "2 * elements(x_grad)", op.bench
     for one in (op, grad):
         finish(one, call)
     return [op, grad]
@@ -444,7 +445,7 @@ def point1(call, row, parameter=None):
 
 def point2(call, row):
     name, help_text, value, of_a, of_b = call.arguments
-    op = Operation(name, str(help_text), call.where, kind="point2", row=row, flops="elements(y)", bench="s... 4096x1024, t... 4096x1024")
+    op = Operation(name, str(help_text), call.where, kind="point2", row=row, flops="elements(y)", bench="s... MxK, t... MxK")
     op.items = [
         Argument("a", "in", False, "array", "T", "[s...]", "numbers"),
         Argument("b", "in", False, "array", "L", "[t...]", "numbers; dimensions of length 1, and those that are missing on the left, are repeated"),
@@ -461,7 +462,7 @@ def point2(call, row):
         Argument("a_grad", "out", True, "array", "L", "=a", "the gradient with respect to a"),
         Argument("b_grad", "out", True, "array", "L", "=b", "the gradient with respect to b"),
     ]
-    grad.flops = "4 * elements(y_grad)"
+    grad.flops, grad.bench = "4 * elements(y_grad)", op.bench
     for one in (op, grad):
         finish(one, call)
     return [op, grad]
