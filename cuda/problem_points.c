@@ -95,10 +95,12 @@ static tartan_cuda_sweep summing(const tartan_array *like, uint32_t summed,
     for (int32_t i = 0; i < of.count; i++) of.array[i] = arrays[i];
     tartan_cuda_sweep s = tartan_cuda_sweep_of(&of);
     /* The result is written one by one, so it has no say in the units. */
+    const tartan_cuda_sweep one_by_one = s;
     tartan_cuda_swept *result = &s.array[--s.count];
     tartan_cuda_sweep_choose_unit(&s, s.count);
     s.count++;
     if (s.unit == 1) return s;
+    if (s.rest > 0) return one_by_one; /* a sum of one term each, whose last elements fill no unit: sums have no second launch */
     result->next = result->step[s.inner][0];
     result->step[s.inner][0] *= s.unit;
     return s;

@@ -246,13 +246,13 @@ tartan_status launch_kept(const char *function, tartan_cuda_queue *queue, const 
 
 template <typename S>
 tartan_status run(const char *function, tartan_cuda_queue *queue, const tartan_cuda_norm_gradient *p) {
-    const Lines c = lines_of<S>(p->in, MOST);
+    const Lines kept = lines_of<S>(p->in, MOST);
     const bool sums = p->gain_grad.data != nullptr || p->bias_grad.data != nullptr;
-    if (p->in.sweep.unit > 1 && c.rounds == 1 && p->in.lines > 0)
-        return launch_kept<S>(function, queue, p, c, sums);
+    if (p->in.sweep.unit > 1 && kept.rounds == 1 && p->in.lines > 0)
+        return launch_kept<S>(function, queue, p, kept, sums);
     if (!p->in.nothing) {
-        const Lines any = lines_of<S>(p->in, MOST_OF_ANY);
-        const int32_t threads = threads_of(any);
+        const Lines c = lines_of<S>(p->in, MOST_OF_ANY);
+        const int32_t threads = threads_of(c);
         const int64_t most = (int64_t)queue->chip.processors * (MOST_OF_ANY / threads);
         PASS(tartan_cuda_check(function,
                                tartan_cuda_launch_early(queue, false, gradient_any<S>,

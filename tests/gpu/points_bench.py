@@ -161,7 +161,7 @@ def main():
             failed |= not right or (below and options.strict)
             print(json.dumps({"case": text, "ms": round(ms["ours"], 5), "tb_s": round(row.bytes / ms["ours"] / 1e9, 3),
                               "of_copy": round(share, 3), "goal": row.goal,
-                              "torch": round(ms["torch"] / ms["ours"], 2) if "torch" in ms else None,
+                              "times_torch": round(ms["torch"] / ms["ours"], 2) if "torch" in ms else None,
                               "verdict": "WRONG" if not right else "BELOW" if below else "goal", **this.about}), flush=True)
     sys.exit(failed)
 
