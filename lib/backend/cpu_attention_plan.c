@@ -29,7 +29,7 @@ tartan_i_cpu_attention tartan_i_cpu_attention_plan(const tartan_context *context
     p.least_round = 1;
     p.scores_row = row_of(TARTAN_I_ATTENTION_KEYS);
     p.sums_row = row_of(p.d);
-    p.drop = (uint32_t)(in->dropout * 0x1p32);
+    p.drop = tartan_i_cpu_attention_drop(in);
     p.work = (double)(in->q->shape[0] * p.heads / l->shape.heads) * (double)l->blocks *
              (double)(p.block_rows * p.block_cols) * (double)(4 * p.d + 16);
     tartan_i_cpu_attention_use(&p, p.d > 0 ? tartan_i_cpu_product_kernels(in->q->dtype, NULL)
