@@ -63,7 +63,7 @@ static const char *why_not_row(const tartan_i_cpu_row *row, const tartan_context
                                const tartan_op *op) {
     const char *why = row->refuses != NULL ? row->refuses(context, op) : NULL;
     if (why != NULL) return why;
-    return row->slower != NULL ? row->slower : "slower";
+    return row->slower != NULL ? row->slower : "slower with these operands";
 }
 
 static void add_refusals(const plan *p, const tartan_context *context, const tartan_op *op,
