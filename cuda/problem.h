@@ -133,7 +133,7 @@ typedef struct tartan_cuda_tensor {
     int64_t batch, head, token, element; /* strides */
 } tartan_cuda_tensor;
 
-/* What both passes of attention share (tartan/attention.h). */
+/* What both passes of attention share (tartan/operations.h). */
 typedef struct tartan_cuda_attention {
     int32_t dtype;     /* of q, k and v */
     int32_t sum_dtype; /* of lse and bias */

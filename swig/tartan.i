@@ -57,7 +57,6 @@
 %include "tartan/arithmetic.h"
 %include "tartan/structure.h"
 %include "tartan/linalg.h"
-%include "tartan/attention.h"
 %include "tartan/conv.h"
 %include "tartan/residual.h"
 %include "tartan/device.h"

@@ -28,8 +28,10 @@ static void make_attention(bench_maker *m) {
 static tartan_status call_attention(tartan_context *context, const bench_case *c, bench_operands *o) {
     tartan_array *a = o->arrays;
     (void)c;
-    return tartan_attention_forward(context, o->layout, &a[Q], &a[K], &a[V], NULL, NULL, NULL, NULL, &a[OUT],
-                                    &a[LSE]);
+    return tartan_attention_forward(
+        context,
+        &(tartan_attention_forward_arguments){
+            .layout = o->layout, .q = &a[Q], .k = &a[K], .v = &a[V], .out = &a[OUT], .lse = &a[LSE]});
 }
 
 static void make_attention_backward(bench_maker *m) {
@@ -43,8 +45,16 @@ static tartan_status call_attention_backward(tartan_context *context, const benc
                                              bench_operands *o) {
     tartan_array *a = o->arrays;
     (void)c;
-    return tartan_attention_backward(context, o->layout, &a[Q], &a[K], &a[V], NULL, NULL, NULL, &a[OUT],
-                                     &a[LSE], &a[OUT_GRAD], &a[Q_GRAD], &a[K_GRAD], &a[V_GRAD]);
+    return tartan_attention_backward(context, &(tartan_attention_backward_arguments){.layout = o->layout,
+                                                                                     .q = &a[Q],
+                                                                                     .k = &a[K],
+                                                                                     .v = &a[V],
+                                                                                     .out = &a[OUT],
+                                                                                     .lse = &a[LSE],
+                                                                                     .out_grad = &a[OUT_GRAD],
+                                                                                     .q_grad = &a[Q_GRAD],
+                                                                                     .k_grad = &a[K_GRAD],
+                                                                                     .v_grad = &a[V_GRAD]});
 }
 
 static double attention_flops(const bench_case *c, const tartan_layout *layout) {
@@ -60,8 +70,16 @@ enum { BIAS = OUT_GRAD + 1, SINKS, BIAS_GRAD, SINKS_GRAD, DISTANCES = 257 };
 
 static tartan_status run_with_bias(tartan_context *context, bench_operands *o) {
     tartan_array *a = o->arrays;
-    return tartan_attention_forward(context, o->layout, &a[Q], &a[K], &a[V], "bias=distance", NULL, &a[BIAS],
-                                    &a[SINKS], &a[OUT], &a[LSE]);
+    return tartan_attention_forward(context,
+                                    &(tartan_attention_forward_arguments){.layout = o->layout,
+                                                                          .q = &a[Q],
+                                                                          .k = &a[K],
+                                                                          .v = &a[V],
+                                                                          .options = "bias_kind=distance",
+                                                                          .bias = &a[BIAS],
+                                                                          .sinks = &a[SINKS],
+                                                                          .out = &a[OUT],
+                                                                          .lse = &a[LSE]});
 }
 
 static void make_bias_gradient(bench_maker *m) {
@@ -78,9 +96,19 @@ static void make_bias_gradient(bench_maker *m) {
 static tartan_status call_bias_gradient(tartan_context *context, const bench_case *c, bench_operands *o) {
     tartan_array *a = o->arrays;
     (void)c;
-    return tartan_attention_bias_gradient(context, o->layout, &a[Q], &a[K], &a[V], "bias=distance", NULL,
-                                          &a[BIAS], &a[SINKS], &a[OUT], &a[LSE], &a[OUT_GRAD], &a[BIAS_GRAD],
-                                          &a[SINKS_GRAD]);
+    return tartan_attention_bias_gradient(
+        context, &(tartan_attention_bias_gradient_arguments){.layout = o->layout,
+                                                             .q = &a[Q],
+                                                             .k = &a[K],
+                                                             .v = &a[V],
+                                                             .options = "bias_kind=distance",
+                                                             .bias = &a[BIAS],
+                                                             .sinks = &a[SINKS],
+                                                             .out = &a[OUT],
+                                                             .lse = &a[LSE],
+                                                             .out_grad = &a[OUT_GRAD],
+                                                             .bias_grad = &a[BIAS_GRAD],
+                                                             .sinks_grad = &a[SINKS_GRAD]});
 }
 
 /* ---- attention_merge: of two results for m queries of n elements ---- */

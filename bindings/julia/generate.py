@@ -700,7 +700,7 @@ WRITERS = {"operations_generated.jl": functions_file, "operation_rules.jl": rule
 
 
 def main():
-    ops = [op for op in schema.load() if not op.by_hand]
+    ops = [op for op in schema.load() if not op.by_hand and not op.wrapped]
     names = {op.name: op for op in ops}
     gradient_of = {op.gradient: op.name for op in ops if op.gradient}
     functions = [Function(op, names.get(op.gradient), op.name in gradient_of) for op in ops]

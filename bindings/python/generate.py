@@ -164,7 +164,7 @@ def recordings(functions):
 
 
 def functions_of(ops):
-    called = [op for op in ops if not op.by_hand]
+    called = [op for op in ops if not op.by_hand and not op.wrapped]
     gradients = {op.gradient for op in called if op.gradient}
     return [Function(op, i, gradients) for i, op in enumerate(called)]
 

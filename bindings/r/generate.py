@@ -524,7 +524,7 @@ def main(arguments):
     sys.dont_write_bytecode = True
     import schema
 
-    ops = [op for op in schema.load() if not op.by_hand]
+    ops = [op for op in schema.load() if not op.by_hand and not op.wrapped]
     by_name = {op.name: op for op in ops}
     refuse_twins(ops, staged)
     write = lambda path, lines: (staged / path).write_text("\n".join(lines).rstrip() + "\n", encoding="utf-8")  # noqa: E731

@@ -10,7 +10,6 @@
 #include "layout/block_mask.h"
 #include "matrix/matrix.h"
 #include "tartan/arithmetic.h"
-#include "tartan/attention.h"
 #include "tartan/linalg.h"
 
 enum { TARTAN_I_MAX_PAIRS = 8 };
@@ -141,7 +140,7 @@ typedef enum tartan_i_bias {
     TARTAN_I_BIAS_BLOCK,    /* [heads or 1, blocks] */
 } tartan_i_bias;
 
-/* What both passes of attention share: inputs and options. */
+/* What the operations of attention share: inputs and options. */
 typedef struct tartan_i_attention {
     const tartan_layout *layout;
     const tartan_array *q, *k, *v;       /* [batch, heads or kv_heads, tq or tk, d] */
@@ -155,28 +154,6 @@ typedef struct tartan_i_attention {
     int64_t seed;
     bool any_order; /* of sums: results may depend on the run */
 } tartan_i_attention;
-
-typedef struct tartan_op_attention_forward {
-    const char *function;
-    tartan_i_attention in;
-    const tartan_array *sinks;     /* [heads] or NULL */
-    const tartan_array *out, *lse; /* lse may be NULL */
-} tartan_op_attention_forward;
-
-typedef struct tartan_op_attention_backward {
-    const char *function;
-    tartan_i_attention in;
-    const tartan_array *out, *lse, *out_grad;
-    const tartan_array *q_grad, *k_grad, *v_grad;
-} tartan_op_attention_backward;
-
-typedef struct tartan_op_attention_bias_gradient {
-    const char *function;
-    tartan_i_attention in;
-    const tartan_array *sinks; /* [heads] or NULL */
-    const tartan_array *out, *lse, *out_grad;
-    const tartan_array *bias_grad, *sinks_grad; /* one of them may be NULL */
-} tartan_op_attention_bias_gradient;
 
 /* active = 1 for windows whose largest number, or average, is above the tolerance or NaN; else 0. For the average, positions
  * outside of the image count as 0; for the largest number, they do not count. */

@@ -7,7 +7,6 @@
 
 #include "tartan/arithmetic.h"
 #include "tartan/array.h"
-#include "tartan/attention.h"
 #include "tartan/context.h"
 #include "tartan/conv.h"
 #include "tartan/device.h"

@@ -207,6 +207,31 @@ tartan_status tartan_i_op_check_broadcast(const tartan_i_bound *bound, const voi
     return TARTAN_OK;
 }
 
+/* "[2, kv_heads, 48]": the alternatives of a shape, with numbers for what is known. */
+static void show_rule(const tartan_i_bound *bound, const void *const *arguments, const tartan_i_argument *a,
+                      char *text, size_t room) {
+    const char *word = a->shape; /* "[n, m] or [n]": what is no item is copied */
+    size_t length = 0;
+    for (int32_t i = 0; i < a->rule.alternatives; i++)
+        for (int32_t d = 0; d < a->rule.alternative[i].count && length < room; d++) {
+            const tartan_i_dim *dim = &a->rule.alternative[i].dims[d];
+            const size_t between = strcspn(word, "[,") + (d == 0 ? 1 : 2),
+                         letters = strcspn(word + between, ",]");
+            const bool name = dim->kind == TARTAN_I_DIM_NAME, known = name && bound->known[dim->index],
+                       run = dim->kind == TARTAN_I_DIM_REST || dim->kind == TARTAN_I_DIM_BROADCAST;
+            length += (size_t)snprintf(text + length, room - length, "%.*s", (int)between, word);
+            word += between;
+            if (length < room && (known || !(name || run)))
+                length +=
+                    (size_t)snprintf(text + length, room - length, "%" PRId64,
+                                     known ? bound->sizes[dim->index][0] : fixed_size(bound, arguments, dim));
+            else if (length < room)
+                length += (size_t)snprintf(text + length, room - length, "%.*s", (int)letters, word);
+            word += letters;
+        }
+    if (length < room) snprintf(text + length, room - length, "%s", word);
+}
+
 static tartan_status check_shape(tartan_i_bound *bound, const void *const *arguments, int32_t argument) {
     char text[TARTAN_I_SHAPE_TEXT], wanted[TARTAN_I_SHAPE_TEXT];
     const char *function = bound->schema->function;
@@ -238,8 +263,10 @@ static tartan_status check_shape(tartan_i_bound *bound, const void *const *argum
         *bound = tried;
         return TARTAN_OK;
     }
-    FAIL_IN(function, SHAPE, "%s has shape %s, expected %s", a->name, tartan_i_shape_text(array, text),
-            a->shape);
+    show_rule(bound, arguments, a, wanted, sizeof wanted);
+    FAIL_IN(function, SHAPE, "%s has shape %s, expected %s%s%s", a->name, tartan_i_shape_text(array, text),
+            wanted, strcmp(wanted, a->shape) == 0 ? "" : ", which is ",
+            strcmp(wanted, a->shape) == 0 ? "" : a->shape);
 }
 
 /* ---- One argument ---- */

@@ -5,6 +5,11 @@
 
 #include "backend/operation.h"
 
+/* Heads, bias and options fit together. Fills `in`. */
+tartan_status tartan_i_check_attention_forward(tartan_op *op, const tartan_context *context);
+tartan_status tartan_i_check_attention_backward(tartan_op *op, const tartan_context *context);
+tartan_status tartan_i_check_attention_bias_gradient(tartan_op *op, const tartan_context *context);
+
 /* What hides later keys needs causal=1, and the mask an ordinary layout. Fills `in`. */
 tartan_status tartan_i_check_block_softmax(tartan_op *op, const tartan_context *context);
 

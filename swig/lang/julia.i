@@ -10,7 +10,6 @@
 %module tartan
 
 %feature("tartan:descriptor", "1") tartan_array;
-%feature("tartan:in", "out") tartan_attention_forward;
 %feature("tartan:pointer", "text") tartan_text_free;
 %feature("tartan:pointer", "results") tartan_op_infer;
 

@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 // Attention of packed sequences is that of each sequence alone, on every backend.
+#include "../support/attention_calls.h"
 #include "attention_placed.h"
 
 namespace {
@@ -68,11 +69,11 @@ class PackedAttention : public AttentionOnBackend {
                          lse = queries(x.lse), out_grad = queries(x.out_grad), q_grad = queries(x.q_grad),
                          k_grad = keys(x.k_grad), v_grad = keys(x.v_grad);
             const std::string options = one.options();
-            if (!ran(tartan_attention_forward(context.get(), one.layout.get(), &q, &k, &v, options.c_str(),
-                                              one.mask.get(), nullptr, nullptr, &out, &lse)) ||
-                !ran(tartan_attention_backward(context.get(), one.layout.get(), &q, &k, &v, options.c_str(),
-                                               one.mask.get(), nullptr, &out, &lse, &out_grad, &q_grad,
-                                               &k_grad, &v_grad)))
+            if (!ran(attention_forward(context.get(), one.layout.get(), &q, &k, &v, options.c_str(),
+                                       one.mask.get(), nullptr, nullptr, &out, &lse)) ||
+                !ran(attention_backward(context.get(), one.layout.get(), &q, &k, &v, options.c_str(),
+                                        one.mask.get(), nullptr, &out, &lse, &out_grad, &q_grad, &k_grad,
+                                        &v_grad)))
                 return false;
         }
         return true;

@@ -24,22 +24,20 @@ class AttentionOnBackend : public OnBackend {
         const tartan_array *bias_array() const { return p.bias_array() != nullptr ? &bias.array : nullptr; }
         const tartan_array *sinks_array() const { return p.has_sinks ? &sinks.array : nullptr; }
         tartan_status forward(tartan_context *c) {
-            return tartan_attention_forward(c, p.layout.get(), &q.array, &k.array, &v.array,
-                                            p.options().c_str(), p.mask.get(), bias_array(), sinks_array(),
-                                            &out.array, &lse.array);
+            return attention_forward(c, p.layout.get(), &q.array, &k.array, &v.array, p.options().c_str(),
+                                     p.mask.get(), bias_array(), sinks_array(), &out.array, &lse.array);
         }
         tartan_status backward(tartan_context *c) {
-            return tartan_attention_backward(c, p.layout.get(), &q.array, &k.array, &v.array,
-                                             p.options().c_str(), p.mask.get(), bias_array(), &out.array,
-                                             &lse.array, &out_grad.array, &q_grad.array, &k_grad.array,
-                                             &v_grad.array);
+            return attention_backward(c, p.layout.get(), &q.array, &k.array, &v.array, p.options().c_str(),
+                                      p.mask.get(), bias_array(), &out.array, &lse.array, &out_grad.array,
+                                      &q_grad.array, &k_grad.array, &v_grad.array);
         }
         tartan_status bias_gradient(tartan_context *c) {
-            return tartan_attention_bias_gradient(c, p.layout.get(), &q.array, &k.array, &v.array,
-                                                  p.options().c_str(), p.mask.get(), bias_array(),
-                                                  sinks_array(), &out.array, &lse.array, &out_grad.array,
-                                                  p.bias_array() != nullptr ? &bias_grad.array : nullptr,
-                                                  p.has_sinks ? &sinks_grad.array : nullptr);
+            return attention_bias_gradient(c, p.layout.get(), &q.array, &k.array, &v.array,
+                                           p.options().c_str(), p.mask.get(), bias_array(), sinks_array(),
+                                           &out.array, &lse.array, &out_grad.array,
+                                           p.bias_array() != nullptr ? &bias_grad.array : nullptr,
+                                           p.has_sinks ? &sinks_grad.array : nullptr);
         }
     };
     // Whether the call ran.

@@ -3,6 +3,7 @@
 #ifndef TARTAN_TESTS_ATTENTION_SUPPORT_H
 #define TARTAN_TESTS_ATTENTION_SUPPORT_H
 
+#include "../support/attention_calls.h"
 #include "products.h"
 
 extern "C" {
@@ -135,7 +136,7 @@ struct Attention {
         if (causal) all += "causal=1 ";
         if (causal && causal_from > 0) add("causal_from=%lld ", (long long)causal_from);
         if (query_offset != 0) add("query_offset=%lld ", (long long)query_offset);
-        if (bias_kind != TARTAN_I_BIAS_NONE) add("bias=%s ", kinds[bias_kind]);
+        if (bias_kind != TARTAN_I_BIAS_NONE) add("bias_kind=%s ", kinds[bias_kind]);
         if (dropout > 0) add("dropout=%.17g ", dropout);
         if (seed != 0) add("seed=%lld ", (long long)seed);
         if (!deterministic) all += "deterministic=0 ";
@@ -144,24 +145,23 @@ struct Attention {
     const tartan_array *bias_array() const { return bias_kind == TARTAN_I_BIAS_NONE ? nullptr : &bias.array; }
     const tartan_array *sinks_array() const { return has_sinks ? &sinks.array : nullptr; }
     tartan_status forward(tartan_context *context) {
-        return tartan_attention_forward(context, layout.get(), &q.array, &k.array, &v.array,
-                                        options().c_str(), mask.get(), bias_array(), sinks_array(),
-                                        &out.array, &lse.array);
+        return attention_forward(context, layout.get(), &q.array, &k.array, &v.array, options().c_str(),
+                                 mask.get(), bias_array(), sinks_array(), &out.array, &lse.array);
     }
     tartan_status backward(tartan_context *context) {
-        return tartan_attention_backward(context, layout.get(), &q.array, &k.array, &v.array,
-                                         options().c_str(), mask.get(), bias_array(), &out.array, &lse.array,
-                                         &out_grad.array, &q_grad.array, &k_grad.array, &v_grad.array);
+        return attention_backward(context, layout.get(), &q.array, &k.array, &v.array, options().c_str(),
+                                  mask.get(), bias_array(), &out.array, &lse.array, &out_grad.array,
+                                  &q_grad.array, &k_grad.array, &v_grad.array);
     }
 
     // The gradients of the bias and the sinks, of those that there are.
     bool has_bias_gradient() const { return bias_kind != TARTAN_I_BIAS_NONE || has_sinks; }
     tartan_status bias_gradient(tartan_context *context) {
-        return tartan_attention_bias_gradient(context, layout.get(), &q.array, &k.array, &v.array,
-                                              options().c_str(), mask.get(), bias_array(), sinks_array(),
-                                              &out.array, &lse.array, &out_grad.array,
-                                              bias_kind == TARTAN_I_BIAS_NONE ? nullptr : &bias_grad.array,
-                                              has_sinks ? &sinks_grad.array : nullptr);
+        return attention_bias_gradient(context, layout.get(), &q.array, &k.array, &v.array, options().c_str(),
+                                       mask.get(), bias_array(), sinks_array(), &out.array, &lse.array,
+                                       &out_grad.array,
+                                       bias_kind == TARTAN_I_BIAS_NONE ? nullptr : &bias_grad.array,
+                                       has_sinks ? &sinks_grad.array : nullptr);
     }
 
     // ---- The oracle ----

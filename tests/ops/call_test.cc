@@ -139,7 +139,7 @@ TEST_F(Call, RunsOfDimensions) {
     give_y(TARTAN_F32, {4, 2});
     EXPECT_OK(check());
     x = Dense(TARTAN_F32, {1, 1, 1, 1, 1, 1, 1, 4});
-    EXPECT_FAILS(SHAPE, "call: y has shape [4, 2], expected [lines..., n, 2]", check()); // nine dimensions
+    EXPECT_FAILS(SHAPE, "call: y has shape [4, 2], expected [lines..., 4, 2], which is [lines..., n, 2]", check()); // nine dimensions
 }
 
 TEST_F(Call, Alternatives) {
@@ -155,7 +155,7 @@ TEST_F(Call, Alternatives) {
         char text[TARTAN_I_SHAPE_TEXT];
         EXPECT_FAILS(SHAPE,
                      std::string("call: y has shape ") + tartan_i_shape_text(&y.array, text) +
-                         ", expected [a] or [b, a]",
+                         ", expected [3] or [2, 3], which is [a] or [b, a]",
                      check());
     }
     // The alternative that does not fit leaves no trace: here [c, d, 4] would set c to 2.

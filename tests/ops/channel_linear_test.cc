@@ -165,7 +165,7 @@ TEST(ChannelLinear, ConvolutionsThatDoNotFit) {
     };
     EXPECT_FAILS(SHAPE, "gain or bias has a row for each edge class, expected conv",
                  run(nullptr, nullptr, 0, &rows.array));
-    EXPECT_FAILS(SHAPE, "gain has shape [2, 6, 5, 7], expected [channels] or [classes, channels]",
+    EXPECT_FAILS(SHAPE, "gain has shape [2, 6, 5, 7], expected [6] or [classes, 6], which is [channels] or",
                  run(nullptr, nullptr, 0, &x.array));
     EXPECT_FAILS(SHAPE, "in_size is given without conv", run(nullptr, size, 2, nullptr));
     EXPECT_FAILS(SHAPE, "in_size is NULL, expected the lengths", run(conv.get(), nullptr, 0, &rows.array));

@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 // Long calls that their caller stops: every operation that asks, at several questions, and the next call.
+#include "../support/attention_calls.h"
 #include "products.h"
 
 #include <chrono>
@@ -76,8 +77,8 @@ struct Operands {
         EXPECT_OK(tartan_conv_get_layout(made, &taps));
         filter = random_matrix(Layout(taps), of, TARTAN_ROW_MAJOR, random);
         const Context own = open_context(1);
-        EXPECT_OK(tartan_attention_forward(own.get(), layout.get(), &q.array, &k.array, &v.array, nullptr,
-                                           nullptr, nullptr, nullptr, &out.array, &lse.array));
+        EXPECT_OK(attention_forward(own.get(), layout.get(), &q.array, &k.array, &v.array, nullptr, nullptr,
+                                    nullptr, nullptr, &out.array, &lse.array));
     }
 
     std::map<std::string, Call> calls() {
@@ -127,14 +128,14 @@ struct Operands {
         all["attention_forward"] = [this](tartan_context *c, Values *values) {
             Dense to(dtype, {1, 2, 96, 16});
             const tartan_status status =
-                tartan_attention_forward(c, layout.get(), &q.array, &k.array, &v.array, nullptr, nullptr,
-                                         nullptr, nullptr, &to.array, nullptr);
+                attention_forward(c, layout.get(), &q.array, &k.array, &v.array, nullptr, nullptr, nullptr,
+                                  nullptr, &to.array, nullptr);
             add_values(to, values);
             return status;
         };
         all["attention_backward"] = [this](tartan_context *c, Values *values) {
             Dense to[3] = {q, k, v};
-            const tartan_status status = tartan_attention_backward(
+            const tartan_status status = attention_backward(
                 c, layout.get(), &q.array, &k.array, &v.array, nullptr, nullptr, nullptr, &out.array,
                 &lse.array, &out_grad.array, &to[0].array, &to[1].array, &to[2].array);
             for (const Dense &gradient : to) add_values(gradient, values);

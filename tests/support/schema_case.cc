@@ -188,7 +188,9 @@ void Case::make_array(int i) {
     const int styles =
         is_output(i) || !wish.repeated ? kRepeated : kStyles; // elements of outputs have memory of their own
     const Style style = wish.random ? (Style)below(random_, (size_t)styles) : kRows;
-    give_array(i, Dense(pick_dtype(rule(i).dtype), shape_of(i), style));
+    const int like = (size_t)i < dtypes_.size() ? dtypes_[(size_t)i] : -1;
+    const int32_t picked = pick_dtype(rule(i).dtype), dtype = like >= 0 ? array(like).dtype : picked;
+    give_array(i, Dense(dtype, shape_of(i), style));
     if (rule(i).use != TARTAN_I_OUT) dense(i).fill(random_, wish.low, wish.high);
 }
 

@@ -8,6 +8,8 @@
 
 #include "../ops/conv_support.h"
 
+#include <sstream>
+
 extern "C" {
 #include "backend/schema.h"
 #include "ops/call.h"
@@ -106,6 +108,18 @@ class Case {
         std::snprintf(text, sizeof text, "%.17g", value);
         return text;
     }
+    // Other options, beside those of this case that they don't name.
+    std::string beside(const std::string &others) const {
+        std::string all = others;
+        std::istringstream words(options);
+        for (std::string word; words >> word;)
+            if ((" " + others).find(" " + word.substr(0, word.find('=') + 1)) == std::string::npos)
+                all += " " + word;
+        return all;
+    }
+    bool has_option(const std::string &name) const {
+        return (" " + options).find(" " + name + "=") != std::string::npos;
+    }
     tartan_status run(tartan_context *context) {
         return tartan_op_run(context, op, given.data(), count(), text().c_str());
     }
@@ -174,9 +188,17 @@ class Case {
         alternatives_.resize((size_t)count());
         alternatives_[(size_t)argument] = which;
     }
-    std::mt19937_64 &random() { return random_; }
-
-  private:
+    const std::vector<int64_t> &sizes(int argument, int place) {
+        return sizes_[rule(argument).rule.alternative[0].dims[place].index];
+    }
+    void set_dtype_of(int argument, int like) {
+        dtypes_.resize((size_t)count(), -1);
+        dtypes_[(size_t)argument] = like;
+    }
+    void choose(int argument, bool is) {
+        (void)is_given(argument);
+        if (!chosen_.empty()) chosen_[(size_t)argument] = is;
+    }
     bool is_given(int i) {
         if (!rule(i).optional || (wish.outputs && rule(i).use == TARTAN_I_OUT)) return true;
         if (chosen_.empty())
@@ -184,6 +206,9 @@ class Case {
                 chosen_.push_back(wish.random ? random_() % 2 == 0 : wish.optionals);
         return chosen_[(size_t)i];
     }
+    std::mt19937_64 &random() { return random_; }
+
+  private:
     void choose_sizes();
     void make_handle(int i);
     void make_array(int i);
@@ -201,7 +226,7 @@ class Case {
 
     std::mt19937_64 random_;
     std::vector<bool> chosen_; // of the optional arguments
-    std::vector<int> alternatives_;
+    std::vector<int> alternatives_, dtypes_;
     std::vector<int64_t> sizes_[TARTAN_I_MAX_NAMES];
     std::vector<Dense> arrays_;
     std::vector<Matrix> matrices_;

@@ -38,7 +38,40 @@ inline void edge_classes(Case &c) {
     }
 }
 
+// Heads that fit each other and the layout; a bias of the kind that the options name; gradients of what is given.
+inline void attention(Case &c) {
+    const int k = c.find("k"), bias = c.find("bias"), sinks = c.find("sinks"),
+              bias_grad = c.find("bias_grad"), sinks_grad = c.find("sinks_grad"),
+              out_grad = c.find("out_grad");
+    const tartan_layout *l = c.layout.get();
+    int64_t heads = c.sizes(c.find("q"), 1)[0];
+    if (l->shape.heads > 1 || heads == 0) heads = l->shape.heads;
+    c.set_sizes(c.find("q"), 1, {heads});
+    c.set_sizes(k, 1, {heads % 2 == 0 && c.wish.seed % 2 == 1 ? heads / 2 : heads});
+    if (out_grad >= 0) c.set_dtype_of(out_grad, c.find("out"));
+    if (bias_grad >= 0) {
+        c.choose(sinks, c.is_given(sinks) || !c.is_given(bias) || c.wish.outputs);
+        c.choose(bias, c.is_given(bias) || c.wish.outputs);
+        c.choose(bias_grad, c.is_given(bias));
+        c.choose(sinks_grad, c.is_given(sinks));
+    }
+    if (!c.is_given(bias)) return;
+    c.options += " bias_kind=";
+    if (!c.wish.extras) {
+        c.options += "slopes";
+        return;
+    }
+    const bool by_distance = c.wish.seed % 4 < 2;
+    c.options += by_distance ? "distance" : "block";
+    c.set_alternative(bias, 1);
+    c.set_sizes(bias, 0, {by_distance || l->shape.heads == 1 ? heads : 1}, 1);
+    c.set_sizes(bias, 1, {by_distance ? 7 : l->blocks}, 1);
+}
+
 inline const Extra extras[] = {
+    {"attention_forward", true, attention},
+    {"attention_backward", true, attention},
+    {"attention_bias_gradient", true, attention},
     {"conv_normalize", true, one_for_each_output_channel},
     {"conv_normalize_gradient", true, one_for_each_output_channel},
     {"channel_linear", false, edge_classes},

@@ -118,9 +118,9 @@ const Wide = Union{Float64, Float32, Float16, BFloat16}
 function one_bias(slopes, distance_bias, block_bias)
     (slopes !== nothing) + (distance_bias !== nothing) + (block_bias !== nothing) <= 1 || throw(TartanError(:argument,
         "more than one of slopes, distance_bias and block_bias is given, expected at most one"))
-    slopes === nothing || return " bias=slopes", slopes, as_it_is
-    distance_bias === nothing || return " bias=distance", distance_bias, as_heads
-    block_bias === nothing || return " bias=block", block_bias, as_heads
+    slopes === nothing || return " bias_kind=slopes", slopes, as_it_is
+    distance_bias === nothing || return " bias_kind=distance", distance_bias, as_heads
+    block_bias === nothing || return " bias_kind=block", block_bias, as_heads
     return "", nothing, as_it_is
 end
 
@@ -227,11 +227,11 @@ function forward!(out, lse, q, k, v, layout, mask, sinks, context, options)
     expect_tokens(q, k, v, layout)
     expect_size(out, size(q), "out")
     lse === nothing || expect_size(lse, Base.tail(size(q)), "lse")
-    Raw.tartan_attention_forward(
-        call_context(context, q, k, v, out), layout, input(as_tokens, q, "q", Wide), input(as_tokens, k, "k", T),
-        input(as_tokens, v, "v", T), options.text, mask, bias_of(options, gate_type(T)),
-        real_input(as_it_is, sinks, "sinks", gate_type(T)), output(as_tokens, out, "out", output_type(T)),
-        lse === nothing ? nothing : output(as_lse, lse, "lse", gate_type(T)))
+    arguments = (handle_of(layout), input(as_tokens, q, "q", Wide), input(as_tokens, k, "k", T), input(as_tokens, v, "v", T),
+                 handle_of(mask), bias_of(options, gate_type(T)), real_input(as_it_is, sinks, "sinks", gate_type(T)),
+                 output(as_tokens, out, "out", output_type(T)),
+                 lse === nothing ? nothing : output(as_lse, lse, "lse", gate_type(T)))
+    run_operation(ATTENTION_FORWARD, call_context(context, q, k, v, out), arguments, options.text)
     return out
 end
 
@@ -271,12 +271,12 @@ function attention_gradient!(grads::Tuple{Dense, Dense, Dense}, q::Dense, k::Den
                             (grads[3], v, "v_grad"))
         expect_size(x, size(like), name)
     end
-    Raw.tartan_attention_backward(
-        call_context(context, q, k, v, grads...), layout, input(as_tokens, q, "q", Wide), input(as_tokens, k, "k", T),
-        input(as_tokens, v, "v", T), given.text, mask, bias_of(given, gate_type(T)),
-        input(as_tokens, out, "out", output_type(T)), input(as_lse, lse, "lse", gate_type(T)),
-        input(as_tokens, out_grad, "out_grad", output_type(T)), output(as_tokens, grads[1], "q_grad", T),
-        output(as_tokens, grads[2], "k_grad", T), output(as_tokens, grads[3], "v_grad", T))
+    arguments = (handle_of(layout), input(as_tokens, q, "q", Wide), input(as_tokens, k, "k", T), input(as_tokens, v, "v", T),
+                 handle_of(mask), bias_of(given, gate_type(T)), input(as_tokens, out, "out", output_type(T)),
+                 input(as_lse, lse, "lse", gate_type(T)), input(as_tokens, out_grad, "out_grad", output_type(T)),
+                 output(as_tokens, grads[1], "q_grad", T), output(as_tokens, grads[2], "k_grad", T),
+                 output(as_tokens, grads[3], "v_grad", T))
+    run_operation(ATTENTION_BACKWARD, call_context(context, q, k, v, grads...), arguments, given.text)
     return grads
 end
 
@@ -302,12 +302,12 @@ function attention_bias_gradient(q::Dense, k::Dense, v::Dense, layout::BlockLayo
     expect_size(out, size(q), "out")
     expect_size(out_grad, size(q), "out_grad")
     grads = map(x -> x === nothing ? nothing : room_like(x, S, size(x)), (given.bias, sinks))
-    Raw.tartan_attention_bias_gradient(
-        call_context(context, q, k, v), layout, input(as_tokens, q, "q", Wide), input(as_tokens, k, "k", T),
-        input(as_tokens, v, "v", T), given.text, mask, bias_of(given, S), real_input(as_it_is, sinks, "sinks", S),
-        input(as_tokens, out, "out", output_type(T)), input(as_lse, lse, "lse", S),
-        input(as_tokens, out_grad, "out_grad", output_type(T)),
-        grads[1] === nothing ? nothing : output(given.arrange, grads[1], "bias_grad", S),
-        grads[2] === nothing ? nothing : output(as_it_is, grads[2], "sinks_grad", S))
+    arguments = (handle_of(layout), input(as_tokens, q, "q", Wide), input(as_tokens, k, "k", T), input(as_tokens, v, "v", T),
+                 handle_of(mask), bias_of(given, S), real_input(as_it_is, sinks, "sinks", S),
+                 input(as_tokens, out, "out", output_type(T)), input(as_lse, lse, "lse", S),
+                 input(as_tokens, out_grad, "out_grad", output_type(T)),
+                 grads[1] === nothing ? nothing : output(given.arrange, grads[1], "bias_grad", S),
+                 grads[2] === nothing ? nothing : output(as_it_is, grads[2], "sinks_grad", S))
+    run_operation(ATTENTION_BIAS_GRADIENT, call_context(context, q, k, v), arguments, given.text)
     return grads
 end

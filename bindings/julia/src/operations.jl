@@ -30,6 +30,7 @@ mutable struct Operation
     number::Int32 # in the library that is loaded; -1 before it was looked up
 end
 Operation(name, place, arguments, options, gradient) = Operation(name, place, arguments, options, gradient, -1)
+Operation(name) = Operation(name, :Tartan, Argument[], Option[], nothing)
 
 Base.show(io::IO, op::Operation) = print(io, "Operation ", op.name)
 
@@ -123,6 +124,11 @@ following(n, ::Val{I}) where {I} = ntuple(j -> n[I - 1 + j], Val(max(0, length(n
     Raw.tartan_op_run(context, number(op), arguments, options)
     return nothing
 end
+
+# Those whose functions are written by hand.
+const ATTENTION_FORWARD = Operation(:attention_forward)
+const ATTENTION_BACKWARD = Operation(:attention_backward)
+const ATTENTION_BIAS_GRADIENT = Operation(:attention_bias_gradient)
 
 # Gradients to be written, in a named tuple; what is not there is not computed.
 @inline function gradients_of(grads::NamedTuple, wanted::NamedTuple)

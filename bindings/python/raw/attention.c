@@ -54,7 +54,7 @@ static int read_options(PyObject *const *given, const char *function, options *o
         return -1;
     if (causal) add_text(out, "causal", "1");
     if (!deterministic) add_text(out, "deterministic", "0");
-    if (out->kind != NULL) add_text(out, "bias", out->kind);
+    if (out->kind != NULL) add_text(out, "bias_kind", out->kind);
     if ((given[SCALE] != Py_None && add_number(out, given[SCALE], function, "scale")) ||
         (!is_zero(given[DROPOUT]) && add_number(out, given[DROPOUT], function, "dropout")))
         return -1;
@@ -203,10 +203,18 @@ static PyObject *forward_in(attention *self, PyObject *const *given) {
         return NULL;
     tartan_status status;
     Py_BEGIN_ALLOW_THREADS;
-    status = tartan_attention_forward(self->call.pointer, self->layout, &self->views[0], &self->views[1],
-                                      &self->views[2], self->options.text, self->mask, bias_of(self),
-                                      sinks == NULL ? NULL : &sinks->borrow.array, &out_view,
-                                      lse == NULL ? NULL : &lse_view);
+    status = tartan_attention_forward(
+        self->call.pointer,
+        &(tartan_attention_forward_arguments){.layout = self->layout,
+                                              .q = &self->views[0],
+                                              .k = &self->views[1],
+                                              .v = &self->views[2],
+                                              .options = self->options.text,
+                                              .block_mask = self->mask,
+                                              .bias = bias_of(self),
+                                              .sinks = sinks == NULL ? NULL : &sinks->borrow.array,
+                                              .out = &out_view,
+                                              .lse = lse == NULL ? NULL : &lse_view});
     Py_END_ALLOW_THREADS;
     if (tartan_py_call_leave(&self->call, status, self->names)) return NULL;
     PyObject *result = tartan_py_call_give(out, self->q);
@@ -302,10 +310,20 @@ static PyObject *backward_in(attention *self, PyObject *const *given) {
     if (tartan_py_call_enter(&self->call)) return NULL;
     tartan_status status;
     Py_BEGIN_ALLOW_THREADS;
-    status = tartan_attention_backward(self->call.pointer, self->layout, &self->views[0], &self->views[1],
-                                       &self->views[2], self->options.text, self->mask, bias_of(self),
-                                       &read.views[0], &read.views[1], &read.views[2], &grad_views[0],
-                                       &grad_views[1], &grad_views[2]);
+    status = tartan_attention_backward(self->call.pointer,
+                                       &(tartan_attention_backward_arguments){.layout = self->layout,
+                                                                              .q = &self->views[0],
+                                                                              .k = &self->views[1],
+                                                                              .v = &self->views[2],
+                                                                              .options = self->options.text,
+                                                                              .block_mask = self->mask,
+                                                                              .bias = bias_of(self),
+                                                                              .out = &read.views[0],
+                                                                              .lse = &read.views[1],
+                                                                              .out_grad = &read.views[2],
+                                                                              .q_grad = &grad_views[0],
+                                                                              .k_grad = &grad_views[1],
+                                                                              .v_grad = &grad_views[2]});
     Py_END_ALLOW_THREADS;
     if (tartan_py_call_leave(&self->call, status, self->names)) return NULL;
     PyObject *result = PyTuple_New(3);
@@ -360,10 +378,20 @@ static PyObject *bias_gradient_in(attention *self, PyObject *const *given) {
     tartan_status status;
     Py_BEGIN_ALLOW_THREADS;
     status = tartan_attention_bias_gradient(
-        self->call.pointer, self->layout, &self->views[0], &self->views[1], &self->views[2],
-        self->options.text, self->mask, bias_of(self), sinks == NULL ? NULL : &sinks->borrow.array,
-        &read.views[0], &read.views[1], &read.views[2], bias_grad == NULL ? NULL : &bias_grad->borrow.array,
-        sinks_grad == NULL ? NULL : &sinks_grad->borrow.array);
+        self->call.pointer, &(tartan_attention_bias_gradient_arguments){
+                                .layout = self->layout,
+                                .q = &self->views[0],
+                                .k = &self->views[1],
+                                .v = &self->views[2],
+                                .options = self->options.text,
+                                .block_mask = self->mask,
+                                .bias = bias_of(self),
+                                .sinks = sinks == NULL ? NULL : &sinks->borrow.array,
+                                .out = &read.views[0],
+                                .lse = &read.views[1],
+                                .out_grad = &read.views[2],
+                                .bias_grad = bias_grad == NULL ? NULL : &bias_grad->borrow.array,
+                                .sinks_grad = sinks_grad == NULL ? NULL : &sinks_grad->borrow.array});
     Py_END_ALLOW_THREADS;
     if (tartan_py_call_leave(&self->call, status, self->names)) return NULL;
     PyObject *first = give_or_none(self, bias_grad);

@@ -127,7 +127,7 @@ setMethod("show", "BlockMask", function(object) {
   nq <- .size_of(q)
   nk <- .size_of(k)
   nv <- .size_of(v)
-  views <- list(.tensor(q, "q", nq), .tensor(k, "k", nk), .tensor(v, "v", nv))
+  views <- list(q = .tensor(q, "q", nq), k = .tensor(k, "k", nk), v = .tensor(v, "v", nv))
   frame <- if (class(layout)[1L] == "BlockLayout") layout@frame else .any_layout_of(layout, "layout")@frame
   if (nq[2L] != frame[1L]) .fail("shape", "q is %s, expected %.0f tokens, the rows of the layout", .by(nq), frame[1L])
   if (nk[2L] != frame[2L]) .fail("shape", "k is %s, expected %.0f tokens, the columns of the layout", .by(nk), frame[2L])
@@ -167,7 +167,7 @@ setMethod("show", "BlockMask", function(object) {
     x <- .count(x, name, least) - usual
     if (x != 0) sprintf("%s=%.0f", name, x)
   }
-  words <- c(if (.flag(causal, "causal")) "causal=1", if (length(bias)) paste0("bias=", bias$kind),
+  words <- c(if (.flag(causal, "causal")) "causal=1", if (length(bias)) paste0("bias_kind=", bias$kind),
              if (!is.null(scale)) number(scale, "scale"), if (!identical(dropout, 0)) number(dropout, "dropout"),
              whole(query_offset, "query_offset", -2^40, 0), whole(causal_from, "causal_from", 1, 1),
              whole(seed, "seed", 0, 0), if (!.flag(deterministic, "deterministic")) "deterministic=0")
@@ -185,8 +185,10 @@ attention <- function(q, k, v, layout, scale = NULL, causal = FALSE, query_offse
   dtype <- if (is.null(place)) "float64" else q@dtype
   out <- .result(place, given$sizes$q, dtype)
   lse <- if (.flag(return_lse, "return_lse")) .result(place, given$sizes$q[-1L], .result_dtype(dtype))
-  tartan_attention_forward(place, layout, given$views[[1L]], given$views[[2L]], given$views[[3L]], options, mask, bias$view,
-                           sinks, .tokens(out), if (return_lse) .tokens(lse, 3L))
+  tartan_r_run_views("attention_forward", place, options,
+                     c(list(layout = layout), given$views,
+                       list(block_mask = mask, bias = bias$view, sinks = sinks, out = .tokens(out),
+                            lse = if (return_lse) .tokens(lse, 3L))))
   if (return_lse) list(out = .value(out), lse = .value(lse)) else .value(out)
 }
 
@@ -195,7 +197,7 @@ attention <- function(q, k, v, layout, scale = NULL, causal = FALSE, query_offse
   .expect_like(out, size, "out", "as q")
   .expect_like(out_grad, size, "out_grad", "as q")
   .expect_like(lse, size[-1L], "lse", "tokens, heads and batch of q")
-  list(.tensor(out, "out"), .log_sums(lse), .tensor(out_grad, "out_grad"))
+  list(out = .tensor(out, "out"), lse = .log_sums(lse), out_grad = .tensor(out_grad, "out_grad"))
 }
 
 attention_gradient <- function(q, k, v, layout, out, lse, out_grad, scale = NULL, causal = FALSE, query_offset = 0,
@@ -209,8 +211,9 @@ attention_gradient <- function(q, k, v, layout, out, lse, out_grad, scale = NULL
   read <- .attention_results(out, lse, out_grad, given$sizes$q)
   dtype <- if (is.null(place)) "float64" else q@dtype
   grads <- lapply(given$sizes, function(size) .result(place, size, dtype))
-  tartan_attention_backward(place, layout, given$views[[1L]], given$views[[2L]], given$views[[3L]], options, mask, bias$view,
-                            read[[1L]], read[[2L]], read[[3L]], .tokens(grads$q), .tokens(grads$k), .tokens(grads$v))
+  tartan_r_run_views("attention_backward", place, options,
+                     c(list(layout = layout), given$views, list(block_mask = mask, bias = bias$view), read,
+                       list(q_grad = .tokens(grads$q), k_grad = .tokens(grads$k), v_grad = .tokens(grads$v))))
   lapply(grads, .value)
 }
 
@@ -229,7 +232,8 @@ attention_bias_gradient <- function(q, k, v, layout, out, lse, out_grad, scale =
   if (length(bias)) grads$bias <- .result(place, .size_of(bias$array), dtype)
   if (!is.null(sinks)) grads$sinks <- .result(place, .size_of(sinks), dtype)
   bias_view <- if (length(bias) && bias$kind != "slopes") .tokens(grads$bias, 2L) else grads$bias
-  tartan_attention_bias_gradient(place, layout, given$views[[1L]], given$views[[2L]], given$views[[3L]], options, mask,
-                                 bias$view, sinks, read[[1L]], read[[2L]], read[[3L]], bias_view, grads$sinks)
+  tartan_r_run_views("attention_bias_gradient", place, options,
+                     c(list(layout = layout), given$views, list(block_mask = mask, bias = bias$view, sinks = sinks), read,
+                       list(bias_grad = bias_view, sinks_grad = grads$sinks)))
   lapply(grads, .value)
 }

@@ -184,8 +184,8 @@ def shape_rule(op, argument, names):
     return f"{{.like = -1, .alternatives = {len(alternatives)}, .alternative = {{{', '.join(alternatives)}}}}}"
 
 
-def number_of(text):
-    return {"pi": "M_PI"}.get(text, text)
+def default_of(option):
+    return "NAN" if option.computed else {"pi": "M_PI"}.get(option.default, option.default)
 
 
 def range_of(option):
@@ -219,9 +219,10 @@ def option_row(op, option):
         fields.append(f".words = (const char *const[]){{{', '.join(map(quoted, option.words))}}}, .nwords = {len(option.words)}")
         text = " or ".join([", ".join(option.words[:-1]), option.words[-1]])
     elif option.kind == "flag":
+        fields.append(f".value = {option.default}")
         text = "0 or 1"
     elif option.kind != "sizes":
-        fields += [f".value = {number_of(option.default)}", f".low = {low}, .high = {high}, .above = {above}, .below = {below}"]
+        fields += [f".value = {default_of(option)}", f".low = {low}, .high = {high}, .above = {above}, .below = {below}"]
     else:
         text = "whole numbers joined by x"
     return f"    {{{', '.join(fields)}, .range = {quoted(text)}}},"
@@ -329,10 +330,12 @@ def words_of(op, a):
 
 def option_text(o):
     if o.kind == "flag":
-        return f"{o.name}=1: {o.help}"
+        return f"{o.name}={1 - int(o.default)}: {o.help}"
     if o.kind == "word":
         return f"{o.name}={'|'.join(o.words)}: {o.help}, default {o.default}"
     limits = f", {range_of(o)[4]}" if o.range else ""
+    if o.computed:
+        return f"{o.name}: {o.help}, {o.default} by default{limits}"
     return f"{o.name}={o.default}: {o.help} (the default{limits})"
 
 

@@ -29,9 +29,10 @@ Items, in the order of the arguments of the C function:
                 Of a matrix or mask, "on w": it has the layout of w, a matrix or layout, or of the filters of w, a convolution, or an
                 equal one; "any".
         MAY_BE  the inputs whose memory the output may have, with the same dtype and strides
-    REAL(name, default, range, help)   an option: a number; range: "", "0 <", "0 <=", "<= 1", "0 <= < 1"
+    REAL(name, default, range, help)   an option: a number; range: "", "0 <", "0 <=", "<= 1", "0 <= < 1". A default in quotes says what CHECK
+                                       puts there: if the option is not given, it finds NaN
     WHOLE(name, default, range, help)  an option: a whole number
-    FLAG(name, help)                   an option: 0 or 1, default 0
+    FLAG(name, default, help)          an option: 0 or 1; the default 0 may be left out
     WORD(name, default, (words), help) an option: one of the words
     SIZES(name, help)                  an argument: a list of whole numbers
     NUMBER(name, default, range, help) an argument: a number
@@ -43,6 +44,7 @@ Items, in the order of the arguments of the C function:
                                        checks; END(function) undoes it after the call
     KEEPS(type, name)                  a member of the struct that CHECK fills
     STAYS(w)                           matrix w may not be of a dynamic layout
+    WRAPPED()                          languages have functions of their own around it, where a generated one would not be in their manner
     BENCH("lines... 8x512, n 1024")    sizes of the line in `tartan bench`
 
 The arguments of a gradient are named after those of its operation: `y_grad` comes in for an output y, `x_grad` goes out for an input
@@ -210,6 +212,7 @@ class Option:
     help: str
     words: tuple = ()
     positional: bool = False
+    computed: bool = False  # the default is what CHECK makes of the operands, and `default` says what
 
 
 @dataclasses.dataclass
@@ -232,6 +235,7 @@ class Operation:
     kind: str  # the struct of the backends; several operations may share one
     row: int = 0  # which of these it is
     by_hand: bool = False
+    wrapped: bool = False
     items: list = dataclasses.field(default_factory=list)  # arguments and options in order; OPTIONS is None
     operands: list = dataclasses.field(default_factory=list)
     keeps: list = dataclasses.field(default_factory=list)
@@ -304,10 +308,10 @@ def option_of(call):
     a = call.arguments
     if call.name in ("REAL", "WHOLE"):
         need(len(a) == 4, call, "expected name, default, range and help")
-        return Option(a[0], call.name.lower(), a[1], str(a[2]), str(a[3]))
+        return Option(a[0], call.name.lower(), a[1], str(a[2]), str(a[3]), computed=isinstance(a[1], Text))
     if call.name == "FLAG":
-        need(len(a) == 2, call, "expected name and help")
-        return Option(a[0], "flag", "0", "", str(a[1]))
+        need(len(a) == 2 or len(a) == 3 and a[1] in ("0", "1"), call, "expected name, perhaps 0 or 1, and help")
+        return Option(a[0], "flag", a[1] if len(a) == 3 else "0", "", str(a[-1]))
     if call.name == "WORD":
         need(len(a) == 4 and a[1] in a[2], call, "expected name, default, words and help")
         return Option(a[0], "word", a[1], "", str(a[3]), a[2])
@@ -332,6 +336,8 @@ def operation_of(call):
             op.items.append(None)
         elif item.name == "KEEPS":
             op.keeps.append(tuple(item.arguments))
+        elif item.name == "WRAPPED":
+            op.wrapped = True
         elif item.name == "STAYS":
             for one in item.arguments:
                 op[one].stays = True

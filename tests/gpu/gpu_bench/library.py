@@ -5,7 +5,7 @@ import ctypes
 import importlib.util
 import json
 import os
-from ctypes import POINTER, byref, c_int64, c_uint8, c_void_p
+from ctypes import POINTER, byref, c_char_p, c_int64, c_uint8, c_void_p, cast
 from pathlib import Path
 
 
@@ -221,13 +221,15 @@ def attention(context, layout, options, mask, inputs, outputs):
     places = [byref(array) for array in arrays]
     forward = len(inputs) == 3
     bias_and_sinks = (None, None) if forward else (None,)
-    arguments = (context.handle, layout.handle, *places[:3], options.encode(), mask.handle if mask else None,
-                 *bias_and_sinks, *places[3:])
+    text = c_char_p(options.encode())
+    # The struct of arguments has nothing but pointers.
+    given = (layout.handle, *places[:3], text, mask.handle if mask else None, *bias_and_sinks, *places[3:])
+    arguments = (c_void_p * len(given))(*(cast(one, c_void_p) for one in given))
     function = library.c.tartan_attention_forward if forward else library.c.tartan_attention_backward
 
     def call():
-        library.ok(function(*arguments))
-    call.keep = (layout, mask, arrays)
+        library.ok(function(context.handle, arguments))
+    call.keep = (layout, mask, arrays, text)
     return call
 
 
