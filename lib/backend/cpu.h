@@ -120,6 +120,9 @@ const tartan_matrix *tartan_i_cpu_matrix_now(const tartan_matrix *matrix, tartan
 /* The product, on a dynamic layout with the blocks of the last mask and their gates; `a` and `gates` are room for them. */
 tartan_op_spmm tartan_i_cpu_spmm_now(const tartan_op_spmm *op, tartan_matrix *a, tartan_array *gates);
 
+/* The calling thread's table of kernels in use, with the best product for factors of `dtype`. */
+const tartan_i_kernels *tartan_i_cpu_table_of(int32_t dtype);
+
 /* The kernels in use for sums over `dtype`, with products of reals. */
 tartan_i_kernels tartan_i_cpu_kernels(int32_t dtype);
 

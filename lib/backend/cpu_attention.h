@@ -74,6 +74,12 @@ static inline uint32_t tartan_i_cpu_attention_drop(const tartan_i_attention *in)
     return (uint32_t)(in->dropout * 0x1p32);
 }
 
+/* The stride of rows of n scores or sums: they take whole vectors of any instruction set, and the last strip of a block
+ * writes past its keys. */
+static inline int64_t tartan_i_cpu_attention_row_of(int64_t n) {
+    return (tartan_i_ceil_div(n, TARTAN_I_MAX_LANES) + 1) * TARTAN_I_MAX_LANES;
+}
+
 /* Makes a plan use other kernels. */
 void tartan_i_cpu_attention_use(tartan_i_cpu_attention *p, tartan_i_kernels kernels);
 

@@ -282,19 +282,22 @@ static const char *pairs_refuse(const tartan_op_attention_backward *op) {
     return tartan_i_cpu_attention_drop(&op->in) > 0 ? "it has no dropout" : NULL;
 }
 
-static const char *fused_refuses(const tartan_context *context, const tartan_op_attention_backward *op,
-                                 bool pairs) {
-    if (op->in.q->shape[0] * op->in.k->shape[1] < context->threads)
+static const char *fused_refuses(const tartan_context *context, const tartan_i_attention *in, bool pairs) {
+    const tartan_shape *shape = &in->layout->shape;
+    const int32_t dtype = in->q->dtype;
+    const tartan_i_kernels *k = tartan_i_cpu_table_of(pairs ? dtype : tartan_i_sum_dtype(dtype));
+    if (in->q->shape[0] * in->k->shape[1] < context->threads)
         return "fewer kv heads in the batch than threads";
-    const backward b = plan(context, op, pairs, true);
-    const double own = 2 * (double)b.s.p.layout->grid_cols * (double)block_sums(&b) * context->threads;
+    const int64_t rows = tartan_i_cpu_fit(&k->product, shape->block_cols, shape->block_rows).rows;
+    const double own = 2 * (double)in->layout->grid_cols * (double)(rows * k->bytes) *
+                       (double)tartan_i_cpu_attention_row_of(in->q->shape[3]) * context->threads;
     return own > (double)most_own ? "the gradients of a kv head for each thread take too much memory" : NULL;
 }
 
 const char *tartan_i_cpu_attention_backward_pairs_fused_refuses(const tartan_context *context,
                                                                 const tartan_op *any) {
     const char *why = pairs_refuse(&any->attention_backward);
-    return why != NULL ? why : fused_refuses(context, &any->attention_backward, true);
+    return why != NULL ? why : fused_refuses(context, &any->attention_backward.in, true);
 }
 
 tartan_status tartan_i_cpu_attention_backward_pairs_fused(const tartan_context *context,
@@ -314,7 +317,7 @@ tartan_status tartan_i_cpu_attention_backward_pairs(const tartan_context *contex
 
 const char *tartan_i_cpu_attention_backward_fused_refuses(const tartan_context *context,
                                                           const tartan_op *any) {
-    return fused_refuses(context, &any->attention_backward, false);
+    return fused_refuses(context, &any->attention_backward.in, false);
 }
 
 tartan_status tartan_i_cpu_attention_backward_fused(const tartan_context *context, const tartan_op *any) {

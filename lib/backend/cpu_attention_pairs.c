@@ -5,12 +5,12 @@
 
 static const char *refuses(const tartan_i_attention *in, bool stages) {
     if (tartan_dtype_bytes(in->q->dtype) != 2) return "only for 16-bit dtypes";
-    const tartan_i_kernels k = tartan_i_cpu_product_kernels(in->q->dtype, NULL);
+    const tartan_i_product *product = &tartan_i_cpu_table_of(in->q->dtype)->product;
     const tartan_shape *shape = &in->layout->shape;
-    if (k.product.group == 1) return "no instruction set in use multiplies pairs of this dtype";
+    if (product->group == 1) return "no instruction set in use multiplies pairs of this dtype";
     if (in->q->shape[3] == 0) return "d is 0";
     if (!stages) return NULL;
-    if (k.product.stage == NULL) return "no instruction set in use multiplies tiles of this dtype";
+    if (product->stage == NULL) return "no instruction set in use multiplies tiles of this dtype";
     if (shape->block_rows % TARTAN_I_SPAN != 0 || shape->block_cols % TARTAN_I_SPAN != 0)
         return "the sizes of blocks are not multiples of 32";
     return in->q->shape[3] % TARTAN_I_SPAN != 0 ? "d is not a multiple of 32" : NULL;

@@ -84,15 +84,15 @@ static const char *refuse_channels(const tartan_op_conv *op, int64_t lanes) {
 const char *tartan_i_cpu_conv_channels_in_place_refuses(const tartan_context *context, const tartan_op *any) {
     (void)context;
     const tartan_op_conv *op = &any->conv;
-    const tartan_i_kernels k = tartan_i_cpu_kernels(op->filter->dtype);
+    const tartan_i_kernels *k = tartan_i_cpu_table_of(tartan_i_sum_dtype(op->filter->dtype));
     const tartan_i_channels *out = op->adjoint ? &op->conv->cols : &op->conv->rows;
-    const char *why = refuse_channels(op, k.lanes);
+    const char *why = refuse_channels(op, k->lanes);
     if (why != NULL) return why;
-    if (out_block(op) % k.lanes != 0) return "the output channels of a block are not whole vectors";
+    if (out_block(op) % k->lanes != 0) return "the output channels of a block are not whole vectors";
     if (out->repeats) return "blocks share output channels, which are summed first";
     if (op->active != NULL && op->active_from) return "the input counts in active windows alone";
     if (op->add) return "results are added to old values";
-    if (op->to->dtype != k.dtype) return "results are converted when they are stored";
+    if (op->to->dtype != k->dtype) return "results are converted when they are stored";
     if (out->of != NULL || tartan_i_cpu_image_of(op->to, out).channel != 1)
         return "output channels are not contiguous in memory";
     return NULL;
@@ -112,7 +112,8 @@ tartan_status tartan_i_cpu_conv_channels_in_place(const tartan_context *context,
 
 const char *tartan_i_cpu_conv_channels_refuses(const tartan_context *context, const tartan_op *any) {
     (void)context;
-    return refuse_channels(&any->conv, tartan_i_cpu_kernels(any->conv.filter->dtype).lanes);
+    return refuse_channels(&any->conv,
+                           tartan_i_cpu_table_of(tartan_i_sum_dtype(any->conv.filter->dtype))->lanes);
 }
 
 tartan_status tartan_i_cpu_conv_channels(const tartan_context *context, const tartan_op *any) {
