@@ -71,7 +71,10 @@ const tartan_i_cpu_rows tartan_i_cpu_table[TARTAN_OP_COUNT] = {
     [TARTAN_OP_GROWTH_SCORE] = ONE(growth_score),
     [TARTAN_OP_BLOCK_COPY] = ONE(block_copy),
     [TARTAN_OP_BLOCK_NORMS] = ONE(block_norms),
-    [TARTAN_OP_ELEMENTWISE] = ONE(elementwise),
+    [TARTAN_OP_ELEMENTWISE] =
+        ROWS(ROW(elementwise_scale, "scales rows and columns"),
+             ROW(elementwise_flat, "values of operands and result in one order, whatever their blocks"),
+             LAST(elementwise, "block by block")),
     [TARTAN_OP_ELEMENTS] = ONE(elements),
     [TARTAN_OP_REDUCE] = ONE(reduce),
     [TARTAN_OP_COMPARE] = ONE(compare),
@@ -97,7 +100,9 @@ const tartan_i_cpu_rows tartan_i_cpu_table[TARTAN_OP_COUNT] = {
     [TARTAN_OP_BLOCK_SOFTMAX_GRADIENT] = ONE(block_softmax_gradient),
     [TARTAN_OP_WINDOW_POOL] = ONE(window_pool),
     [TARTAN_OP_WINDOW_GATHER] = ONE(window_gather),
-    [TARTAN_OP_WINDOW_SCATTER] = ONE(window_scatter),
+    [TARTAN_OP_WINDOW_SCATTER] =
+        ROWS(ROW(window_scatter_overlap, "overlapping windows: positions gather what is added to them"),
+             LAST(window_scatter, "window by window", .slower = "threads would add to the same positions")),
     [TARTAN_OP_CONV] =
         ROWS(ROW(conv_depthwise, "depthwise, on lines of channels of the image itself"),
              ROW(conv_depthwise_packed, "depthwise, on lines of channels of packed tiles of the image",
