@@ -110,7 +110,7 @@ static void add_task(void *data, int32_t worker) {
             add_row(&s, &p->pieces[i], row);
 }
 
-static void store(const tartan_i_cpu_gradient *p) {
+static void store(tartan_i_cpu_gradient *p) {
     const tartan_matrix *to = p->op->filter_grad;
     tartan_i_commit(&p->k, p->sums, p->pitch, p->taps, p->channels, 1, p->op->beta, to->dtype,
                     tartan_i_block_at(to, 0), 1, p->taps);

@@ -223,10 +223,9 @@ static void store_task(void *data, int32_t worker) {
     }
 }
 
-static void store(const tartan_i_cpu_gradient *p) {
+static void store(tartan_i_cpu_gradient *p) {
     tartan_i_parallel(p->context, p->context->threads,
-                      tartan_i_stored_elements(p->op->filter_grad) * TARTAN_I_CPU_MOVE, store_task,
-                      (void *)p);
+                      tartan_i_stored_elements(p->op->filter_grad) * TARTAN_I_CPU_MOVE, store_task, p);
 }
 
 tartan_status tartan_i_cpu_conv_filter_gradient(const tartan_context *context, const tartan_op *any) {

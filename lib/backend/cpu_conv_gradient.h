@@ -24,9 +24,9 @@ struct tartan_i_cpu_gradient {
     char *in_box, *out_box, *sums; /* sums: [blocks][block rows][width] */
 
     bool packed; /* both images are, by pieces; else they are read in place */
-    tartan_task
-        add; /* a worker's part, of all pieces in place or of the packed one at work; its data is the plan */
-    void (*store)(const tartan_i_cpu_gradient *p); /* of the results */
+    /* A worker's part, of all pieces in place or of the packed one at work; its data is the plan. */
+    tartan_task add;
+    void (*store)(tartan_i_cpu_gradient *p); /* of the results */
 
     /* Of depthwise filters. */
     bool depthwise;
