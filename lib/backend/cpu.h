@@ -12,12 +12,15 @@
 
 typedef struct tartan_i_cpu_row {
     const char *name;
-    /* Why it is not for this operation (static text), or NULL; without it, it is for all. The first row that does not refuse runs. */
+    /* Why it does not take these operands (static text), or NULL. The first row that does not refuse runs; the last one
+     * takes all and has no such function. */
     const char *(*refuses)(const tartan_context *context, const tartan_op *op);
     /* The rate to expect, in useful operations a second; without it, or 0: unknown. */
     double (*rate)(const tartan_context *context, const tartan_op *op);
     tartan_status (*run)(const tartan_context *context, const tartan_op *op);
-    const char *why; /* it is the one, where rows before it refused or rows after it would also do */
+    bool pairs;         /* it multiplies pairs of 16-bit numbers where an instruction set does */
+    const char *why;    /* what makes it the choice among rows that take the operands */
+    const char *slower; /* why it is not the choice where a row before it takes them too; NULL: just slower */
 } tartan_i_cpu_row;
 
 typedef struct tartan_i_cpu_rows {
@@ -47,15 +50,25 @@ tartan_status tartan_i_cpu_sddmm(const tartan_context *context, const tartan_op_
 
 #define TARTAN_I_CPU_FUNCTION(name)                                                                          \
     tartan_status tartan_i_cpu_##name(const tartan_context *context, const tartan_op *any);
+#define TARTAN_I_CPU_CHOICE(name)                                                                            \
+    const char *tartan_i_cpu_##name##_refuses(const tartan_context *context, const tartan_op *any);          \
+    TARTAN_I_CPU_FUNCTION(name)
 TARTAN_I_CPU_FUNCTION(gate_gradient)
 TARTAN_I_CPU_FUNCTION(growth_score)
 TARTAN_I_CPU_FUNCTION(block_copy)
 TARTAN_I_CPU_FUNCTION(block_norms)
+TARTAN_I_CPU_CHOICE(elementwise_scale)
+TARTAN_I_CPU_CHOICE(elementwise_flat)
 TARTAN_I_CPU_FUNCTION(elementwise)
 TARTAN_I_CPU_FUNCTION(elements)
 TARTAN_I_CPU_FUNCTION(reduce)
 TARTAN_I_CPU_FUNCTION(compare)
+TARTAN_I_CPU_CHOICE(attention_forward_pipelined)
+TARTAN_I_CPU_CHOICE(attention_forward_pairs)
 TARTAN_I_CPU_FUNCTION(attention_forward)
+TARTAN_I_CPU_CHOICE(attention_backward_pairs_fused)
+TARTAN_I_CPU_CHOICE(attention_backward_pairs)
+TARTAN_I_CPU_CHOICE(attention_backward_fused)
 TARTAN_I_CPU_FUNCTION(attention_backward)
 TARTAN_I_CPU_FUNCTION(attention_bias_gradient)
 TARTAN_I_CPU_FUNCTION(attention_merge)
@@ -63,8 +76,15 @@ TARTAN_I_CPU_FUNCTION(block_softmax)
 TARTAN_I_CPU_FUNCTION(block_softmax_gradient)
 TARTAN_I_CPU_FUNCTION(window_pool)
 TARTAN_I_CPU_FUNCTION(window_gather)
+TARTAN_I_CPU_CHOICE(window_scatter_overlap)
 TARTAN_I_CPU_FUNCTION(window_scatter)
-TARTAN_I_CPU_FUNCTION(conv)
+TARTAN_I_CPU_CHOICE(conv_depthwise)
+TARTAN_I_CPU_CHOICE(conv_depthwise_packed)
+TARTAN_I_CPU_CHOICE(conv_channels_in_place)
+TARTAN_I_CPU_CHOICE(conv_channels)
+TARTAN_I_CPU_FUNCTION(conv_positions)
+TARTAN_I_CPU_CHOICE(conv_filter_gradient_depthwise)
+TARTAN_I_CPU_CHOICE(conv_filter_gradient_depthwise_packed)
 TARTAN_I_CPU_FUNCTION(conv_filter_gradient)
 TARTAN_I_CPU_FUNCTION(channel_linear)
 TARTAN_I_CPU_FUNCTION(channel_linear_gradient)
@@ -78,6 +98,7 @@ TARTAN_I_CPU_FUNCTION(layer_norm)
 TARTAN_I_CPU_FUNCTION(layer_norm_gradient)
 TARTAN_I_CPU_FUNCTION(rms_norm)
 TARTAN_I_CPU_FUNCTION(rms_norm_gradient)
+#undef TARTAN_I_CPU_CHOICE
 #undef TARTAN_I_CPU_FUNCTION
 
 /* The slot `explain` of the backend table. */
@@ -101,6 +122,9 @@ const tartan_matrix *tartan_i_cpu_matrix_now(const tartan_matrix *matrix, tartan
 
 /* The product, on a dynamic layout with the blocks of the last mask and their gates; `a` and `gates` are room for them. */
 tartan_op_spmm tartan_i_cpu_spmm_now(const tartan_op_spmm *op, tartan_matrix *a, tartan_array *gates);
+
+/* The calling thread's table of kernels in use, with the best product for factors of `dtype`. */
+const tartan_i_kernels *tartan_i_cpu_table_of(int32_t dtype);
 
 /* The kernels in use for sums over `dtype`, with products of reals. */
 tartan_i_kernels tartan_i_cpu_kernels(int32_t dtype);

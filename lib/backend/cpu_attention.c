@@ -197,7 +197,6 @@ tartan_status tartan_i_cpu_attention_forward(const tartan_context *context, cons
     forward f = {.p = tartan_i_cpu_attention_plan(context, &op->in), .op = op};
     tartan_i_cpu_attention *p = &f.p;
     if (p->entries == 0 || p->layout->grid_rows == 0) return TARTAN_OK;
-    if (p->pairs) return tartan_i_cpu_attention_forward_pairs(context, op);
     f.factors[KEYS] = tartan_i_cpu_factor_of(p, op->in.k, p->block_cols, TARTAN_I_ACROSS);
     f.factors[VALUES] = tartan_i_cpu_factor_of(p, op->in.v, p->block_cols, TARTAN_I_ALONG);
     const tartan_status status = get_memory(&f);

@@ -58,20 +58,27 @@ typedef struct tartan_i_cpu_attention {
     tartan_i_fit fit;             /* of a row of blocks as left factor, with d contracted */
     int64_t scores_row, sums_row; /* strides of rows of scores, and of sums over d, in reals */
     double work;                  /* operations */
-    uint32_t drop;                /* a random word below this drops its weight */
+    uint32_t drop;                /* see tartan_i_cpu_attention_drop */
     int64_t least_round;
     int64_t round;        /* entries whose factors are packed at a time */
     int64_t first, count; /* those of the round at work */
     tartan_i_cpu_team team;
 } tartan_i_cpu_attention;
 
-/* The forward pass where products read pairs. */
-tartan_status tartan_i_cpu_attention_forward_pairs(const tartan_context *context,
-                                                   const tartan_op_attention_forward *op);
-
 /* Plans for the layout and operands of `in`, without factors. */
 tartan_i_cpu_attention tartan_i_cpu_attention_plan(const tartan_context *context,
                                                    const tartan_i_attention *in);
+
+/* A random word below this drops its weight; 0: there is no dropout. */
+static inline uint32_t tartan_i_cpu_attention_drop(const tartan_i_attention *in) {
+    return (uint32_t)(in->dropout * 0x1p32);
+}
+
+/* The stride of rows of n scores or sums: they take whole vectors of any instruction set, and the last strip of a block
+ * writes past its keys. */
+static inline int64_t tartan_i_cpu_attention_row_of(int64_t n) {
+    return (tartan_i_ceil_div(n, TARTAN_I_MAX_LANES) + 1) * TARTAN_I_MAX_LANES;
+}
 
 /* Makes a plan use other kernels. */
 void tartan_i_cpu_attention_use(tartan_i_cpu_attention *p, tartan_i_kernels kernels);

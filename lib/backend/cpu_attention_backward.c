@@ -3,9 +3,9 @@
  *
  *     weights = exp(Q K^T - lse),  ds = weights * (dO V^T - delta),  dQ += ds K,  dV += weights^T dO,  dK += ds^T Q
  *
- * Where there are enough kv heads for the workers, each takes whole ones and does all of this at once. Else rows of blocks
- * are shared for dQ, and columns of blocks for dK and dV, which computes weights and ds twice. Either way each sum takes
- * its terms in the same order: by heads, then rows of blocks. So the choice does not change a bit.
+ * The fused form does all of this at once: each worker takes whole kv heads. The other shares rows of blocks for dQ, then
+ * columns of blocks for dK and dV, which computes weights and ds twice. Either way each sum takes its terms in the same
+ * order: by heads, then rows of blocks. So the choice does not change a bit.
  *
  * Source: Dao, "FlashAttention-2" (2023), algorithm 2. */
 #include "backend/cpu_attention_grade.h"
@@ -24,7 +24,7 @@ typedef struct backward {
     tartan_i_cpu_factor factors[FACTORS];
     tartan_i_grading grading; /* where products do not read pairs */
     tartan_i_fit fit_rows;    /* of a block, transposed, as left factor: its queries are contracted */
-    bool whole;               /* a worker takes whole kv heads */
+    bool fused;               /* a worker takes whole kv heads */
     double *delta;            /* [batch * heads][tq] */
     char *scratch;
     int64_t scratch_bytes; /* of a worker */
@@ -49,7 +49,7 @@ static int64_t block_sums(const backward *b) {
 /* Lays out a worker's memory, and returns its size. */
 static int64_t lay_out(const backward *b, char *base, work *w) {
     const tartan_i_cpu_attention *p = &b->s.p;
-    const int64_t kept = b->whole ? p->layout->grid_cols : 1;
+    const int64_t kept = b->fused ? p->layout->grid_cols : 1;
     int64_t at = 0;
     w->b = b;
     tartan_i_pairs_lay_out(&b->s, base, &at, &w->s);
@@ -149,7 +149,7 @@ static void compute_row(work *w, int64_t entry, int64_t block_row) {
     while (tartan_i_cpu_attention_chunk(p, block_row, &at, pointers[block_row + 1], &w->s.chunk)) {
         grade_chunk(w);
         add_queries(w, first);
-        for (int64_t i = 0; b->whole && i < w->s.chunk.blocks; i++) add_block(w, i, w->s.chunk.cols[i]);
+        for (int64_t i = 0; b->fused && i < w->s.chunk.blocks; i++) add_block(w, i, w->s.chunk.cols[i]);
         first = false;
     }
     if (p->pairs) {
@@ -206,7 +206,7 @@ static void compute_task(void *data, int32_t worker) {
     if (p->pairs) tartan_i_pairs_grad_begin(&b->s, &w.pairs);
     while (tartan_i_cpu_team_take(&p->team, worker, &finished, &range, &begin, &end))
         for (int64_t task = begin; task < end; task++) {
-            if (b->whole) {
+            if (b->fused) {
                 compute_whole(&w, p->first + task);
             } else if (task < rows) {
                 const int64_t entry = p->first * p->group + task / p->layout->grid_rows;
@@ -222,12 +222,11 @@ static void compute_task(void *data, int32_t worker) {
 
 /* ---- The pass ---- */
 
-static backward plan(const tartan_context *context, const tartan_op_attention_backward *op) {
-    backward b = {.s = tartan_i_pairs_plan(context, &op->in), .op = op};
+static backward plan(const tartan_context *context, const tartan_op_attention_backward *op, bool pairs,
+                     bool fused) {
+    backward b = {.s = tartan_i_pairs_plan(context, &op->in), .op = op, .fused = fused};
     tartan_i_cpu_attention *p = &b.s.p;
-    /* Pairs would need out_grad rounded, and have no dropout. */
-    if (op->out_grad->dtype != op->in.q->dtype || p->drop > 0)
-        tartan_i_cpu_attention_use(p, tartan_i_cpu_kernels(op->in.q->dtype));
+    if (p->pairs && !pairs) tartan_i_cpu_attention_use(p, tartan_i_cpu_kernels(op->in.q->dtype));
     b.fit_rows = tartan_i_cpu_fit(&p->k.product, p->block_cols, p->block_rows);
     const tartan_i_cpu_side across = p->pairs ? TARTAN_I_LEFT : TARTAN_I_ACROSS,
                             along = p->pairs ? TARTAN_I_LEFT_TURNED : TARTAN_I_ALONG;
@@ -236,10 +235,8 @@ static backward plan(const tartan_context *context, const tartan_op_attention_ba
     b.factors[KEYS] = tartan_i_cpu_factor_of(p, op->in.k, p->block_cols, along);
     b.factors[QUERIES] = tartan_i_cpu_factor_of(p, op->in.q, p->block_rows, TARTAN_I_ALONG);
     b.factors[OUT_GRADS] = tartan_i_cpu_factor_of(p, op->out_grad, p->block_rows, TARTAN_I_ALONG);
-    const double own = 2 * (double)p->layout->grid_cols * (double)block_sums(&b) * context->threads;
-    b.whole = p->entries >= context->threads && own <= (double)most_own;
-    if (b.whole) p->least_round = context->threads;
-    p->work *= b.whole ? 2.5 : 3.5;
+    if (fused) p->least_round = context->threads;
+    p->work *= fused ? 2.5 : 3.5;
     return b;
 }
 
@@ -255,10 +252,10 @@ static tartan_status get_memory(backward *b) {
                                   p->entries * p->group * p->in->q->shape[2], sizeof *b->delta);
 }
 
-tartan_status tartan_i_cpu_attention_backward(const tartan_context *context, const tartan_op *any) {
-    const tartan_op_attention_backward *op = &any->attention_backward;
+static tartan_status run(const tartan_context *context, const tartan_op_attention_backward *op, bool pairs,
+                         bool fused) {
     if (tartan_i_array_elements(op->q_grad) + tartan_i_array_elements(op->k_grad) == 0) return TARTAN_OK;
-    backward b = plan(context, op);
+    backward b = plan(context, op, pairs, fused);
     tartan_i_cpu_attention *p = &b.s.p;
     const tartan_status status = get_memory(&b);
     b.grading = (tartan_i_grading){
@@ -269,9 +266,64 @@ tartan_status tartan_i_cpu_attention_backward(const tartan_context *context, con
         tartan_i_cpu_attention_pack(p, b.factors, FACTORS, first);
         const int64_t columns = p->count * p->layout->grid_cols,
                       rows = p->count * p->group * p->layout->grid_rows;
-        tartan_i_cpu_attention_share(p, b.whole ? p->count : rows + columns,
+        tartan_i_cpu_attention_share(p, b.fused ? p->count : rows + columns,
                                      p->work * (double)p->count / (double)p->entries, compute_task, &b);
     }
     tartan_i_workspace_end(context);
     return status;
+}
+
+/* ---- The rows ---- */
+
+static const char *pairs_refuse(const tartan_op_attention_backward *op) {
+    const char *why = tartan_i_pairs_refuses(&op->in);
+    if (why != NULL) return why;
+    if (op->out_grad->dtype != op->in.q->dtype) return "out_grad has another dtype than q";
+    return tartan_i_cpu_attention_drop(&op->in) > 0 ? "it has no dropout" : NULL;
+}
+
+static const char *fused_refuses(const tartan_context *context, const tartan_i_attention *in, bool pairs) {
+    const tartan_shape *shape = &in->layout->shape;
+    const int32_t dtype = in->q->dtype;
+    const tartan_i_kernels *k = tartan_i_cpu_table_of(pairs ? dtype : tartan_i_sum_dtype(dtype));
+    if (in->q->shape[0] * in->k->shape[1] < context->threads)
+        return "fewer kv heads in the batch than threads";
+    const int64_t rows = tartan_i_cpu_fit(&k->product, shape->block_cols, shape->block_rows).rows;
+    const double own = 2 * (double)in->layout->grid_cols * (double)(rows * k->bytes) *
+                       (double)tartan_i_cpu_attention_row_of(in->q->shape[3]) * context->threads;
+    return own > (double)most_own ? "the gradients of a kv head for each thread take too much memory" : NULL;
+}
+
+const char *tartan_i_cpu_attention_backward_pairs_fused_refuses(const tartan_context *context,
+                                                                const tartan_op *any) {
+    const char *why = pairs_refuse(&any->attention_backward);
+    return why != NULL ? why : fused_refuses(context, &any->attention_backward.in, true);
+}
+
+tartan_status tartan_i_cpu_attention_backward_pairs_fused(const tartan_context *context,
+                                                          const tartan_op *any) {
+    return run(context, &any->attention_backward, true, true);
+}
+
+const char *tartan_i_cpu_attention_backward_pairs_refuses(const tartan_context *context,
+                                                          const tartan_op *any) {
+    (void)context;
+    return pairs_refuse(&any->attention_backward);
+}
+
+tartan_status tartan_i_cpu_attention_backward_pairs(const tartan_context *context, const tartan_op *any) {
+    return run(context, &any->attention_backward, true, false);
+}
+
+const char *tartan_i_cpu_attention_backward_fused_refuses(const tartan_context *context,
+                                                          const tartan_op *any) {
+    return fused_refuses(context, &any->attention_backward.in, false);
+}
+
+tartan_status tartan_i_cpu_attention_backward_fused(const tartan_context *context, const tartan_op *any) {
+    return run(context, &any->attention_backward, false, true);
+}
+
+tartan_status tartan_i_cpu_attention_backward(const tartan_context *context, const tartan_op *any) {
+    return run(context, &any->attention_backward, false, false);
 }

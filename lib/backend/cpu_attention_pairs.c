@@ -1,6 +1,29 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "backend/cpu_attention_pairs.h"
 
+/* ---- Refusals ---- */
+
+static const char *refuses(const tartan_i_attention *in, bool stages) {
+    if (tartan_dtype_bytes(in->q->dtype) != 2) return "only for 16-bit dtypes";
+    const tartan_i_product *product = &tartan_i_cpu_table_of(in->q->dtype)->product;
+    const tartan_shape *shape = &in->layout->shape;
+    if (product->group == 1) return "no instruction set in use multiplies pairs of this dtype";
+    if (in->q->shape[3] == 0) return "d is 0";
+    if (!stages) return NULL;
+    if (product->stage == NULL) return "no instruction set in use multiplies tiles of this dtype";
+    if (shape->block_rows % TARTAN_I_SPAN != 0 || shape->block_cols % TARTAN_I_SPAN != 0)
+        return "the sizes of blocks are not multiples of 32";
+    return in->q->shape[3] % TARTAN_I_SPAN != 0 ? "d is not a multiple of 32" : NULL;
+}
+
+const char *tartan_i_pairs_refuses(const tartan_i_attention *in) {
+    return refuses(in, false);
+}
+
+const char *tartan_i_pairs_stages_refuses(const tartan_i_attention *in) {
+    return refuses(in, true);
+}
+
 /* ---- The plan ---- */
 
 tartan_i_pairs tartan_i_pairs_plan(const tartan_context *context, const tartan_i_attention *in) {
@@ -16,14 +39,9 @@ tartan_i_pairs tartan_i_pairs_plan(const tartan_context *context, const tartan_i
     return f;
 }
 
-bool tartan_i_pairs_use_stages(tartan_i_pairs *f) {
-    const tartan_i_cpu_attention *p = &f->p;
-    if (p->k.product.stage == NULL || p->block_rows % TARTAN_I_SPAN != 0 ||
-        p->block_cols % TARTAN_I_SPAN != 0 || p->d % TARTAN_I_SPAN != 0)
-        return false;
+void tartan_i_pairs_use_stages(tartan_i_pairs *f) {
     f->queries = TARTAN_I_SPAN;
     f->words = 1;
-    return true;
 }
 
 tartan_i_cpu_factor tartan_i_pairs_spans(const tartan_i_pairs *f, const tartan_array *array,

@@ -16,11 +16,15 @@ typedef struct tartan_i_pairs {
     int64_t words;   /* of a row of masks */
 } tartan_i_pairs;
 
+/* Why products of pairs are not for this attention (static text), or NULL; and why stages are not. */
+const char *tartan_i_pairs_refuses(const tartan_i_attention *in);
+const char *tartan_i_pairs_stages_refuses(const tartan_i_attention *in);
+
 /* The plan, as tartan_i_cpu_attention_plan. */
 tartan_i_pairs tartan_i_pairs_plan(const tartan_context *context, const tartan_i_attention *in);
 
-/* Makes a plan have strips of TARTAN_I_SPAN queries for the stages of a product with tiles. False if it cannot. */
-bool tartan_i_pairs_use_stages(tartan_i_pairs *f);
+/* Makes a plan have strips of TARTAN_I_SPAN queries for the stages of a product with tiles. */
+void tartan_i_pairs_use_stages(tartan_i_pairs *f);
 
 /* K or V as a factor whose blocks are spans, all those of the blocks of the layout. */
 tartan_i_cpu_factor tartan_i_pairs_spans(const tartan_i_pairs *f, const tartan_array *array,

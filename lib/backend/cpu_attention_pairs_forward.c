@@ -4,7 +4,7 @@
  * The running maximum may lag behind the largest score by SLACK: weights grow to exp(SLACK) then, which costs no accuracy,
  * and sums are seldom scaled.
  *
- * Where the product has stages, a row of blocks is done in strips of queries, and one stage computes the weights of a chunk, the
+ * The pipelined form does a row of blocks in strips of queries, and one stage of its pipeline computes the weights of a chunk, the
  * sums of the chunk before it and the scores of the spans that come next, so only two spans of scores exist at a time. The
  * maximum then is that of the first span. It is good enough until the weights of a chunk sum to more than MOST_TOTAL;
  * such a chunk is computed again by steps, as is any whose scores need more than a scale. */
@@ -375,11 +375,11 @@ static tartan_status get_memory(forward *f) {
                                   context->threads);
 }
 
-tartan_status tartan_i_cpu_attention_forward_pairs(const tartan_context *context,
-                                                   const tartan_op_attention_forward *op) {
-    forward f = {.s = tartan_i_pairs_plan(context, &op->in), .op = op};
+static tartan_status run(const tartan_context *context, const tartan_op_attention_forward *op, bool staged) {
+    forward f = {.s = tartan_i_pairs_plan(context, &op->in), .staged = staged, .op = op};
     tartan_i_cpu_attention *p = &f.s.p;
-    f.staged = tartan_i_pairs_use_stages(&f.s);
+    if (p->entries == 0 || p->layout->grid_rows == 0) return TARTAN_OK;
+    if (staged) tartan_i_pairs_use_stages(&f.s);
     f.factors[KEYS] = f.staged ? tartan_i_pairs_spans(&f.s, op->in.k, TARTAN_I_SPAN_KEYS)
                                : tartan_i_cpu_factor_of(p, op->in.k, p->block_cols, TARTAN_I_LEFT);
     f.factors[VALUES] = f.staged ? tartan_i_pairs_spans(&f.s, op->in.v, TARTAN_I_SPAN_VALUES)
@@ -392,4 +392,24 @@ tartan_status tartan_i_cpu_attention_forward_pairs(const tartan_context *context
     }
     tartan_i_workspace_end(context);
     return status;
+}
+
+const char *tartan_i_cpu_attention_forward_pipelined_refuses(const tartan_context *context,
+                                                             const tartan_op *any) {
+    (void)context;
+    return tartan_i_pairs_stages_refuses(&any->attention_forward.in);
+}
+
+tartan_status tartan_i_cpu_attention_forward_pipelined(const tartan_context *context, const tartan_op *any) {
+    return run(context, &any->attention_forward, true);
+}
+
+const char *tartan_i_cpu_attention_forward_pairs_refuses(const tartan_context *context,
+                                                         const tartan_op *any) {
+    (void)context;
+    return tartan_i_pairs_refuses(&any->attention_forward.in);
+}
+
+tartan_status tartan_i_cpu_attention_forward_pairs(const tartan_context *context, const tartan_op *any) {
+    return run(context, &any->attention_forward, false);
 }

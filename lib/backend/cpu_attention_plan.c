@@ -3,11 +3,6 @@
 #include "backend/cpu_attention.h"
 #include "core/workspace.h"
 
-/* Rows of scores and sums take whole vectors of any instruction set; the last strip of a block writes past its keys. */
-static int64_t row_of(int64_t n) {
-    return (tartan_i_ceil_div(n, TARTAN_I_MAX_LANES) + 1) * TARTAN_I_MAX_LANES;
-}
-
 void tartan_i_cpu_attention_use(tartan_i_cpu_attention *p, tartan_i_kernels kernels) {
     const tartan_i_product *product = &p->k.product;
     p->k = kernels;
@@ -27,9 +22,9 @@ tartan_i_cpu_attention tartan_i_cpu_attention_plan(const tartan_context *context
     p.block_rows = l->shape.block_rows;
     p.block_cols = l->shape.block_cols;
     p.least_round = 1;
-    p.scores_row = row_of(TARTAN_I_ATTENTION_KEYS);
-    p.sums_row = row_of(p.d);
-    p.drop = (uint32_t)(in->dropout * 0x1p32);
+    p.scores_row = tartan_i_cpu_attention_row_of(TARTAN_I_ATTENTION_KEYS);
+    p.sums_row = tartan_i_cpu_attention_row_of(p.d);
+    p.drop = tartan_i_cpu_attention_drop(in);
     p.work = (double)(in->q->shape[0] * p.heads / l->shape.heads) * (double)l->blocks *
              (double)(p.block_rows * p.block_cols) * (double)(4 * p.d + 16);
     tartan_i_cpu_attention_use(&p, p.d > 0 ? tartan_i_cpu_product_kernels(in->q->dtype, NULL)

@@ -18,11 +18,6 @@ tartan_i_image tartan_i_cpu_image_of(const tartan_array *array, const tartan_i_c
 bool tartan_i_cpu_is_depthwise(const tartan_layout *layout, int64_t taps, const tartan_i_image *a,
                                const tartan_i_image *b);
 
-/* Whether an image has lines of channels of that dtype. */
-static inline bool tartan_i_cpu_has_lines(const tartan_i_image *image, int32_t dtype) {
-    return image->dtype == dtype && image->channel == 1;
-}
-
 /* One dimension of a phase. The positions first + j * step of one image, j < count, are reached from the positions
  * j * from_step + offset + i * offset_step of the other by tap t = tap + i * tap_step, 0 <= i < taps. */
 typedef struct tartan_i_cpu_line {

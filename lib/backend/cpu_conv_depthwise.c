@@ -18,12 +18,9 @@ bool tartan_i_cpu_is_depthwise(const tartan_layout *l, int64_t taps, const tarta
     return true;
 }
 
-bool tartan_i_cpu_depthwise_takes(const tartan_i_cpu_forward *p) {
-    return p->map.layout == NULL && p->from.channel == 1 && p->to.channel == 1 &&
-           tartan_i_cpu_is_depthwise(p->op->filter->layout, p->op->conv->options.taps, &p->from, &p->to);
-}
-
-void tartan_i_cpu_depthwise_pack(const tartan_i_cpu_forward *p) {
+static void pack_task(void *data, int32_t worker) {
+    const tartan_i_cpu_forward *p = data;
+    if (worker != 0) return;
     const tartan_matrix *f = p->op->filter;
     const int64_t taps = p->op->conv->options.taps, channels = p->to.side->count;
     tartan_i_pack(&p->k, f->dtype, tartan_i_block_at(f, 0), 1, taps, taps, channels, p->weights, channels);
@@ -61,7 +58,7 @@ static tap tap_of(const tartan_i_cpu_forward *p, const tartan_i_cpu_piece *piece
                  .w = at[2]};
 }
 
-/* The sums of a row from the packed box of the piece. */
+/* The sums of row `line` of a piece, all channels, from its packed box. */
 static void add_packed(const tartan_i_cpu_tile *tile, const tartan_i_cpu_piece *piece, int64_t line) {
     const tartan_i_cpu_forward *p = tile->p;
     const tartan_i_cpu_tiling *t = &p->tiling;
@@ -79,13 +76,9 @@ static void add_packed(const tartan_i_cpu_tile *tile, const tartan_i_cpu_piece *
     }
 }
 
-void tartan_i_cpu_depthwise_row(const tartan_i_cpu_tile *tile, const tartan_i_cpu_piece *piece,
-                                int64_t line) {
+/* The same from the image itself. */
+static void add_in_place(const tartan_i_cpu_tile *tile, const tartan_i_cpu_piece *piece, int64_t line) {
     const tartan_i_cpu_forward *p = tile->p;
-    if (p->box == TARTAN_I_BOX_SLOTS) {
-        add_packed(tile, piece, line);
-        return;
-    }
     const int64_t channels = p->to.side->count, ntaps = p->pointers[1] - p->pointers[0]; /* of channel 0 */
     tartan_i_pair *pairs = tile->pairs,
                   *rows = pairs + ntaps; /* of the taps: rows of the image, positions there */
@@ -99,4 +92,77 @@ void tartan_i_cpu_depthwise_row(const tartan_i_cpu_tile *tile, const tartan_i_cp
             pairs[i].b = line_at(&p->from, rows[i].b, rows[i].k + q * p->lines[2].from_step, tile->box);
         p->k.row_products(channels, pairs, ntaps, tile->sums.data + q * channels * p->k.bytes);
     }
+}
+
+/* ---- Pieces ---- */
+
+static void finish_line(tartan_i_cpu_tile *tile, const tartan_i_cpu_piece *piece, int64_t line) {
+    const tartan_i_cpu_forward *p = tile->p;
+    const tartan_i_cpu_finished f = tartan_i_cpu_finished_row(p, piece, line);
+    tartan_i_cpu_finish_slots(&p->finish, &f, 0, p->to.side->count, tile->sums);
+}
+
+static void run_in_place(tartan_i_cpu_tile *tile, const tartan_i_cpu_piece *piece, int64_t begin,
+                         int64_t end) {
+    (void)begin, (void)end; /* one group of rows of blocks has all channels */
+    for (int64_t i = 0; i < piece->size[0] * piece->size[1]; i++) {
+        add_in_place(tile, piece, i);
+        finish_line(tile, piece, i);
+    }
+}
+
+static void run_packed(tartan_i_cpu_tile *tile, const tartan_i_cpu_piece *piece, int64_t begin, int64_t end) {
+    const tartan_i_cpu_forward *p = tile->p;
+    (void)begin, (void)end;
+    tartan_i_cpu_pack_box(&p->k, p->lines, &p->tiling, &p->from, &p->map, piece, 0,
+                          tartan_i_cpu_box_rows(p->lines, piece), tile->box);
+    for (int64_t i = 0; i < piece->size[0] * piece->size[1]; i++) {
+        add_packed(tile, piece, i);
+        finish_line(tile, piece, i);
+    }
+}
+
+/* ---- The rows ---- */
+
+static const char *refuses(const tartan_op_conv *op, bool in_place) {
+    const tartan_conv *conv = op->conv;
+    const tartan_i_image from = tartan_i_cpu_image_of(op->from, op->adjoint ? &conv->rows : &conv->cols),
+                         to = tartan_i_cpu_image_of(op->to, op->adjoint ? &conv->cols : &conv->rows);
+    if (op->filter->layout->shape.block_rows != 1 || op->filter->layout->shape.block_cols != 1)
+        return "the filter is not depthwise"; /* the usual answer, before anything that takes time */
+    if (op->active != NULL && op->active_from) return "the input counts in active windows alone";
+    if (from.channel != 1 || to.channel != 1) return "channels are not contiguous in memory";
+    if (in_place && from.dtype != tartan_i_sum_dtype(op->filter->dtype))
+        return "the image is converted first";
+    return tartan_i_cpu_is_depthwise(op->filter->layout, conv->options.taps, &from, &to)
+               ? NULL
+               : "the filter is not depthwise";
+}
+
+static tartan_status run(const tartan_context *context, const tartan_op_conv *op, bool packed) {
+    tartan_i_cpu_forward p =
+        tartan_i_cpu_conv_plan(context, op, packed ? TARTAN_I_BOX_SLOTS : TARTAN_I_BOX_LANES);
+    p.depthwise = true;
+    p.packed = packed;
+    p.pack = pack_task;
+    p.compute = packed ? run_packed : run_in_place;
+    return tartan_i_cpu_conv_run(&p);
+}
+
+const char *tartan_i_cpu_conv_depthwise_refuses(const tartan_context *context, const tartan_op *any) {
+    (void)context;
+    return refuses(&any->conv, true);
+}
+
+tartan_status tartan_i_cpu_conv_depthwise(const tartan_context *context, const tartan_op *any) {
+    return run(context, &any->conv, false);
+}
+
+const char *tartan_i_cpu_conv_depthwise_packed_refuses(const tartan_context *context, const tartan_op *any) {
+    (void)context;
+    return refuses(&any->conv, false);
+}
+
+tartan_status tartan_i_cpu_conv_depthwise_packed(const tartan_context *context, const tartan_op *any) {
+    return run(context, &any->conv, true);
 }

@@ -17,19 +17,6 @@ typedef struct share {
     tartan_i_line *lines;
 } share;
 
-void tartan_i_cpu_depthwise_gradient_plan(tartan_i_cpu_gradient *p) {
-    const int64_t workers = p->context->threads;
-    p->taps = p->op->conv->options.taps;
-    p->depthwise = tartan_i_cpu_is_depthwise(p->layout, p->taps, &p->in, &p->out);
-    p->plain = p->map.layout == NULL && tartan_i_cpu_has_lines(&p->in, p->k.dtype) &&
-               tartan_i_cpu_has_lines(&p->out, p->k.dtype);
-    p->channels = p->out.side->count;
-    const int64_t groups = tartan_i_ceil_div(p->channels, GROUP);
-    p->pitch = groups * GROUP;
-    p->parts = workers < groups ? workers : groups;
-    if (p->parts > 0) p->shares = workers / p->parts < p->taps ? workers / p->parts : p->taps;
-}
-
 static void set_line(const share *s, int64_t i, int64_t tap, const char *b) {
     s->lines[i] =
         (tartan_i_line){.b = b, .sums = s->p->sums + (tap * s->p->pitch + s->first) * s->p->k.bytes};
@@ -105,7 +92,7 @@ static void add_row(const share *s, const tartan_i_cpu_piece *piece, int64_t row
     for (at[2] = high; at[2] < end; at[2]++) add_positions(s, piece->n, at, 1);
 }
 
-void tartan_i_cpu_depthwise_gradient_task(void *data, int32_t worker) {
+static void add_task(void *data, int32_t worker) {
     const plan *p = data;
     share s = {.p = p, .lines = p->lines + worker * p->taps};
     int64_t end;
@@ -114,7 +101,7 @@ void tartan_i_cpu_depthwise_gradient_task(void *data, int32_t worker) {
     tartan_i_share(p->taps, (int32_t)p->shares, worker / (int32_t)p->parts, &s.begin, &s.end);
     s.first *= GROUP;
     s.n = (end * GROUP < p->channels ? end * GROUP : p->channels) - s.first;
-    if (!p->plain) {
+    if (p->packed) {
         add_packed(&s);
         return;
     }
@@ -123,8 +110,64 @@ void tartan_i_cpu_depthwise_gradient_task(void *data, int32_t worker) {
             add_row(&s, &p->pieces[i], row);
 }
 
-void tartan_i_cpu_depthwise_gradient_store(const tartan_i_cpu_gradient *p) {
+static void store(tartan_i_cpu_gradient *p) {
     const tartan_matrix *to = p->op->filter_grad;
     tartan_i_commit(&p->k, p->sums, p->pitch, p->taps, p->channels, 1, p->op->beta, to->dtype,
                     tartan_i_block_at(to, 0), 1, p->taps);
+}
+
+/* ---- The rows ---- */
+
+static const char *refuses(const tartan_op_conv_filter_gradient *op, bool in_place) {
+    const tartan_layout *l = op->filter_grad->layout;
+    const int32_t dtype = tartan_i_sum_dtype(op->in->dtype);
+    const tartan_i_image in = tartan_i_cpu_image_of(op->in, &op->conv->cols),
+                         out = tartan_i_cpu_image_of(op->out, &op->conv->rows);
+    if (l->shape.block_rows != 1 || l->shape.block_cols != 1)
+        return "the filter is not depthwise"; /* the usual answer, before anything that takes time */
+    if (in_place && op->active != NULL && op->active_in) return "an image counts in active windows alone";
+    if (in_place && (in.channel != 1 || out.channel != 1)) return "channels are not contiguous in memory";
+    if (in_place && (in.dtype != dtype || out.dtype != dtype)) return "an image is converted first";
+    return tartan_i_cpu_is_depthwise(l, op->conv->options.taps, &in, &out) ? NULL
+                                                                           : "the filter is not depthwise";
+}
+
+static tartan_status run(const tartan_context *context, const tartan_op_conv_filter_gradient *op,
+                         bool packed) {
+    if (op->filter_grad->layout->blocks == 0) return TARTAN_OK;
+    plan p = tartan_i_cpu_conv_gradient_plan(context, op);
+    const int64_t workers = context->threads;
+    p.depthwise = true;
+    p.packed = packed;
+    p.add = add_task;
+    p.store = store;
+    p.taps = op->conv->options.taps;
+    p.channels = p.out.side->count;
+    const int64_t groups = tartan_i_ceil_div(p.channels, GROUP);
+    p.pitch = groups * GROUP;
+    p.parts = workers < groups ? workers : groups;
+    if (p.parts > 0) p.shares = workers / p.parts < p.taps ? workers / p.parts : p.taps;
+    return tartan_i_cpu_conv_gradient_run(&p);
+}
+
+const char *tartan_i_cpu_conv_filter_gradient_depthwise_refuses(const tartan_context *context,
+                                                                const tartan_op *any) {
+    (void)context;
+    return refuses(&any->conv_filter_gradient, true);
+}
+
+tartan_status tartan_i_cpu_conv_filter_gradient_depthwise(const tartan_context *context,
+                                                          const tartan_op *any) {
+    return run(context, &any->conv_filter_gradient, false);
+}
+
+const char *tartan_i_cpu_conv_filter_gradient_depthwise_packed_refuses(const tartan_context *context,
+                                                                       const tartan_op *any) {
+    (void)context;
+    return refuses(&any->conv_filter_gradient, false);
+}
+
+tartan_status tartan_i_cpu_conv_filter_gradient_depthwise_packed(const tartan_context *context,
+                                                                 const tartan_op *any) {
+    return run(context, &any->conv_filter_gradient, true);
 }

@@ -6,7 +6,8 @@
  * blocks. A kernel adds the products of a strip while their sums stay in registers. So each result is one chain of fused
  * multiply-adds in an order that depends on the filter's layout alone.
  *
- * Lanes are slots of the output if its blocks fill vectors, else positions that are neighbours in the box. */
+ * Lanes are slots of the output if its blocks fill vectors, else positions that are neighbours in the box. Depthwise
+ * convolutions go through lines of channels instead. */
 #ifndef TARTAN_BACKEND_CPU_CONV_FORWARD_H
 #define TARTAN_BACKEND_CPU_CONV_FORWARD_H
 
@@ -20,7 +21,10 @@ typedef struct tartan_i_cpu_entry {
     int64_t id;
 } tartan_i_cpu_entry;
 
-typedef struct tartan_i_cpu_forward {
+typedef struct tartan_i_cpu_forward tartan_i_cpu_forward;
+typedef struct tartan_i_cpu_tile tartan_i_cpu_tile;
+
+struct tartan_i_cpu_forward {
     const tartan_context *context;
     const tartan_op_conv *op;
     tartan_i_kernels k;
@@ -28,13 +32,18 @@ typedef struct tartan_i_cpu_forward {
     tartan_i_cpu_active windows, map; /* of the output, of the input: one of them without a layout */
     int64_t in_block, out_block, in_grid, out_grid; /* blocks of one tap */
     int64_t out_stride, iitem;                      /* of a block of weights */
-    tartan_i_cpu_box box; /* _LANES: lanes are positions; _VECTORS: slots; _SLOTS: a packed depthwise one */
-    int64_t width;        /* of packed weights [in slot][out slot] */
-    int64_t rows;         /* of blocks whose results are stored together */
-    int64_t groups;       /* of block rows, each a task */
-    bool depthwise;       /* unless its image is packed, boxes are a line of zeros */
-    bool in_place;        /* sums of whole blocks are made where their results belong */
+    tartan_i_cpu_box box;                           /* _LANES: lanes are positions; _VECTORS: slots */
+    int64_t width;                                  /* of packed weights [in slot][out slot] */
+    int64_t rows;                                   /* of blocks whose results are stored together */
+    int64_t groups;                                 /* of block rows, each a task */
+    bool depthwise;                                 /* sums are those of all channels at a row of positions */
+    bool packed;                                    /* boxes are; else they are a line of zeros */
+    bool in_place; /* sums of whole blocks are made where their results belong */
     bool together; /* output channels repeat: all rows of blocks are added up before results are stored */
+
+    tartan_task pack; /* packs the weights; its data is the plan */
+    /* The results of the rows of blocks from `begin` to `end` at all positions of a piece. */
+    void (*compute)(tartan_i_cpu_tile *tile, const tartan_i_cpu_piece *piece, int64_t begin, int64_t end);
     tartan_i_cpu_finish finish;
 
     tartan_i_cpu_line lines[TARTAN_I_DIMS]; /* of the phase at work */
@@ -47,7 +56,13 @@ typedef struct tartan_i_cpu_forward {
     int64_t longest, most_lines, most_vectors, most_sums; /* pairs of a row of blocks; of a tile */
     char *own;
     int64_t box_bytes, sums_bytes, all_bytes, own_bytes; /* of a worker */
-} tartan_i_cpu_forward;
+};
+
+/* The plan of a convolution by boxes of this kind, which are packed; without `pack` and `compute`. And a convolution by a
+ * plan that has them. */
+tartan_i_cpu_forward tartan_i_cpu_conv_plan(const tartan_context *context, const tartan_op_conv *op,
+                                            tartan_i_cpu_box box);
+tartan_status tartan_i_cpu_conv_run(tartan_i_cpu_forward *p);
 
 /* A row of a piece: its first sum, and the positions [begin, end) that depend on active windows of the input. */
 typedef struct tartan_i_cpu_span {
@@ -55,7 +70,7 @@ typedef struct tartan_i_cpu_span {
 } tartan_i_cpu_span;
 
 /* What a worker has. */
-typedef struct tartan_i_cpu_tile {
+struct tartan_i_cpu_tile {
     const tartan_i_cpu_forward *p;
     char *box;
     tartan_i_cpu_sums sums, all; /* of some rows of blocks; with `together` of all channels */
@@ -64,7 +79,7 @@ typedef struct tartan_i_cpu_tile {
     int64_t *vectors,
         *computed;     /* with lanes of positions: where each begins in the box; those that are computed, */
     int64_t ncomputed; /* so many */
-} tartan_i_cpu_tile;
+};
 
 /* The i-th row of a piece's positions in the output. */
 tartan_i_cpu_finished tartan_i_cpu_finished_row(const tartan_i_cpu_forward *p,
@@ -75,11 +90,5 @@ bool tartan_i_cpu_tile_begin(tartan_i_cpu_tile *tile, const tartan_i_cpu_piece *
 
 /* The sums of one row of blocks at all positions of the piece. True: they are in the place of their results. */
 bool tartan_i_cpu_tile_row(const tartan_i_cpu_tile *tile, const tartan_i_cpu_piece *piece, int64_t row);
-
-/* Whether the convolution is depthwise and its images are as this form wants them; packs its weights; and the sums of row `line`
- * of a piece, all channels. */
-bool tartan_i_cpu_depthwise_takes(const tartan_i_cpu_forward *p);
-void tartan_i_cpu_depthwise_pack(const tartan_i_cpu_forward *p);
-void tartan_i_cpu_depthwise_row(const tartan_i_cpu_tile *tile, const tartan_i_cpu_piece *piece, int64_t line);
 
 #endif

@@ -22,11 +22,7 @@ static tartan_i_cpu_line plain_line(int64_t count) {
         .count = count, .step = 1, .from_step = 1, .taps = 1, .tap_step = 1, .offset_step = 1};
 }
 
-static char *sums_of(const plan *p, int64_t id) {
-    return p->sums + id * p->layout->shape.block_rows * p->width * p->k.bytes;
-}
-
-/* ---- Tasks ---- */
+/* ---- What the rows share ---- */
 
 static void pack_task(void *data, int32_t worker) {
     const plan *p = data;
@@ -38,6 +34,120 @@ static void pack_task(void *data, int32_t worker) {
     tartan_i_share(tartan_i_cpu_box_rows(p->out_lines, p->piece), p->context->threads, worker, &begin, &end);
     tartan_i_cpu_pack_box(&p->k, p->out_lines, &p->out_tiling, &p->out, &none, p->piece, begin, end,
                           p->out_box);
+}
+
+tartan_i_cpu_gradient tartan_i_cpu_conv_gradient_plan(const tartan_context *context,
+                                                      const tartan_op_conv_filter_gradient *op) {
+    const tartan_i_geometry *g = &op->geometry;
+    const tartan_layout *l = op->filter_grad->layout;
+    plan p = {.context = context,
+              .op = op,
+              .k = tartan_i_cpu_kernels(op->in->dtype),
+              .layout = l,
+              .packed = true,
+              .in = tartan_i_cpu_image_of(op->in, &op->conv->cols),
+              .out = tartan_i_cpu_image_of(op->out, &op->conv->rows)};
+    *(op->active_in ? &p.map : &p.windows) = tartan_i_cpu_active_of(op->active, &op->windows);
+    int64_t most[TARTAN_I_DIMS];
+    for (int32_t d = 0; d < TARTAN_I_DIMS; d++) {
+        p.in_lines[d] = tartan_i_cpu_line_of(g, false, d, 0);
+        p.out_lines[d] = plain_line(g->out[d]);
+        most[d] = g->out[d];
+        if (p.windows.layout != NULL && p.windows.windows.size[d] < most[d])
+            most[d] = p.windows.windows.size[d];
+    }
+    p.width = tartan_i_ceil_div(l->shape.block_cols, p.k.lanes) * p.k.lanes;
+    p.in_tiling = tartan_i_cpu_tiling_of(p.in_lines, most,
+                                         tartan_i_cpu_conv_pitch(p.in.side->slots, l->shape.block_cols),
+                                         TARTAN_I_BOX_SLOTS, 1, BOX_REALS);
+    p.out_tiling = tartan_i_cpu_tiling_of(p.out_lines, p.in_tiling.tile,
+                                          tartan_i_cpu_conv_pitch(p.out.side->slots, l->shape.block_rows),
+                                          TARTAN_I_BOX_SLOTS, 1, INT64_MAX);
+    return p;
+}
+
+/* Bytes of all sums, which start as zeros. */
+static int64_t sums_bytes(const plan *p) {
+    return p->k.bytes * (p->depthwise ? (p->taps + 1) * p->pitch
+                                      : p->layout->blocks * p->layout->shape.block_rows * p->width);
+}
+
+static tartan_status get_memory(plan *p) {
+    const int64_t pieces = tartan_i_cpu_most_pieces(p->in_lines, &p->in_tiling, p->in.count, &p->windows);
+    const int64_t map = tartan_i_cpu_active_bytes(&p->map, &p->in);
+    const int64_t rows = p->in_tiling.tile[0] * p->in_tiling.tile[1],
+                  lines = p->depthwise ? p->context->threads * p->taps : 0;
+    char *memory;
+    PASS(tartan_i_workspace_get(p->context, TARTAN_I_ROOM_LISTS, &memory,
+                                rows * (int64_t)sizeof *p->pairs + lines * (int64_t)sizeof *p->lines, 1));
+    p->pairs = (tartan_i_pair *)(void *)memory;
+    p->lines = (tartan_i_line *)(void *)(p->pairs + rows);
+    PASS(tartan_i_workspace_get(p->context, TARTAN_I_ROOM_PIECES, &p->pieces, pieces, sizeof *p->pieces));
+    PASS(tartan_i_workspace_get(p->context, TARTAN_I_ROOM_SUMS, &p->sums, sums_bytes(p), 1));
+    memset(p->sums, 0, (size_t)sums_bytes(p));
+    if (!p->packed) return TARTAN_OK;
+    PASS(tartan_i_workspace_get(p->context, TARTAN_I_ROOM_TEAM, &memory, map, 1));
+    tartan_i_cpu_active_fill(&p->map, &p->in, memory);
+    const int64_t in_bytes = p->in_tiling.box_reals * p->k.bytes,
+                  out_bytes = p->out_tiling.box_reals * p->k.bytes;
+    PASS(tartan_i_workspace_get(p->context, TARTAN_I_ROOM_PANEL, &p->in_box, in_bytes + out_bytes, 1));
+    p->out_box = p->in_box + in_bytes;
+    memset(p->in_box, 0, (size_t)(in_bytes + out_bytes)); /* slots without a channel stay 0 */
+    return TARTAN_OK;
+}
+
+/* The rows of positions of the piece at work. */
+static void list_rows(plan *p, const tartan_i_cpu_piece *piece) {
+    const tartan_i_cpu_tiling *in = &p->in_tiling, *out = &p->out_tiling;
+    p->piece = piece;
+    p->npairs = 0;
+    for (int64_t i = 0; i < piece->size[0]; i++)
+        for (int64_t j = 0; j < piece->size[1]; j++) {
+            const int64_t d = i * p->in_lines[0].from_step, h = j * p->in_lines[1].from_step;
+            p->pairs[p->npairs++] = (tartan_i_pair){
+                .a = p->out_box + (i * out->box[1] + j) * out->box[2] * out->position * p->k.bytes,
+                .b = p->in_box + (d * in->box[1] + h) * in->box[2] * in->position * p->k.bytes,
+                .k = piece->size[2]};
+        }
+}
+
+/* Adds the products of all pieces, packed one after the other. */
+static void add_packed(plan *p) {
+    const int32_t workers = p->context->threads;
+    const double elements = tartan_i_stored_elements(p->op->filter_grad);
+    for (int64_t i = 0; i < p->npieces && !tartan_i_stop(p->context); i++) {
+        const int64_t *size = p->pieces[i].size;
+        const double positions = (double)(size[0] * size[1] * size[2]);
+        list_rows(p, &p->pieces[i]);
+        tartan_i_parallel(p->context, workers, (double)p->in_tiling.box_reals * TARTAN_I_CPU_MOVE, pack_task,
+                          p);
+        tartan_i_parallel(p->context, workers, 2 * positions * elements, p->add, p);
+    }
+}
+
+tartan_status tartan_i_cpu_conv_gradient_run(tartan_i_cpu_gradient *p) {
+    const tartan_context *context = p->context;
+    const tartan_status status = get_memory(p);
+    if (status != TARTAN_OK) goto end;
+    p->npieces =
+        tartan_i_cpu_pieces(p->in_lines, &p->in_tiling, p->in.count, p->out.size, &p->windows, p->pieces);
+    if (p->packed) {
+        add_packed(p);
+    } else {
+        const double flops = tartan_i_op_flops(
+            &(tartan_op){.kind = TARTAN_OP_CONV_FILTER_GRADIENT, .conv_filter_gradient = *p->op});
+        tartan_i_parallel(context, context->threads, flops, p->add, p);
+    }
+    p->store(p);
+end:
+    tartan_i_workspace_end(context);
+    return status;
+}
+
+/* ---- Blocks of channels ---- */
+
+static char *sums_of(const plan *p, int64_t id) {
+    return p->sums + id * p->layout->shape.block_rows * p->width * p->k.bytes;
 }
 
 /* The products of some vectors of blocks of one row, whose places are in `s`, with all its rows. */
@@ -113,117 +223,16 @@ static void store_task(void *data, int32_t worker) {
     }
 }
 
-/* ---- The operation ---- */
-
-static plan plan_of(const tartan_context *context, const tartan_op_conv_filter_gradient *op) {
-    const tartan_i_geometry *g = &op->geometry;
-    const tartan_layout *l = op->filter_grad->layout;
-    plan p = {.context = context,
-              .op = op,
-              .k = tartan_i_cpu_kernels(op->in->dtype),
-              .layout = l,
-              .in = tartan_i_cpu_image_of(op->in, &op->conv->cols),
-              .out = tartan_i_cpu_image_of(op->out, &op->conv->rows)};
-    *(op->active_in ? &p.map : &p.windows) = tartan_i_cpu_active_of(op->active, &op->windows);
-    int64_t most[TARTAN_I_DIMS];
-    for (int32_t d = 0; d < TARTAN_I_DIMS; d++) {
-        p.in_lines[d] = tartan_i_cpu_line_of(g, false, d, 0);
-        p.out_lines[d] = plain_line(g->out[d]);
-        most[d] = g->out[d];
-        if (p.windows.layout != NULL && p.windows.windows.size[d] < most[d])
-            most[d] = p.windows.windows.size[d];
-    }
-    p.width = tartan_i_ceil_div(l->shape.block_cols, p.k.lanes) * p.k.lanes;
-    p.in_tiling = tartan_i_cpu_tiling_of(p.in_lines, most,
-                                         tartan_i_cpu_conv_pitch(p.in.side->slots, l->shape.block_cols),
-                                         TARTAN_I_BOX_SLOTS, 1, BOX_REALS);
-    p.out_tiling = tartan_i_cpu_tiling_of(p.out_lines, p.in_tiling.tile,
-                                          tartan_i_cpu_conv_pitch(p.out.side->slots, l->shape.block_rows),
-                                          TARTAN_I_BOX_SLOTS, 1, INT64_MAX);
-    tartan_i_cpu_depthwise_gradient_plan(&p);
-    return p;
-}
-
-/* Bytes of all sums, which start as zeros. */
-static int64_t sums_bytes(const plan *p) {
-    return p->k.bytes * (p->depthwise ? (p->taps + 1) * p->pitch
-                                      : p->layout->blocks * p->layout->shape.block_rows * p->width);
-}
-
-static tartan_status get_memory(plan *p) {
-    const int64_t pieces = tartan_i_cpu_most_pieces(p->in_lines, &p->in_tiling, p->in.count, &p->windows);
-    const int64_t map = tartan_i_cpu_active_bytes(&p->map, &p->in);
-    const int64_t rows = p->in_tiling.tile[0] * p->in_tiling.tile[1],
-                  lines = p->depthwise ? p->context->threads * p->taps : 0;
-    char *memory;
-    PASS(tartan_i_workspace_get(p->context, TARTAN_I_ROOM_LISTS, &memory,
-                                rows * (int64_t)sizeof *p->pairs + lines * (int64_t)sizeof *p->lines, 1));
-    p->pairs = (tartan_i_pair *)(void *)memory;
-    p->lines = (tartan_i_line *)(void *)(p->pairs + rows);
-    PASS(tartan_i_workspace_get(p->context, TARTAN_I_ROOM_PIECES, &p->pieces, pieces, sizeof *p->pieces));
-    PASS(tartan_i_workspace_get(p->context, TARTAN_I_ROOM_SUMS, &p->sums, sums_bytes(p), 1));
-    memset(p->sums, 0, (size_t)sums_bytes(p));
-    if (p->depthwise && p->plain) return TARTAN_OK;
-    PASS(tartan_i_workspace_get(p->context, TARTAN_I_ROOM_TEAM, &memory, map, 1));
-    tartan_i_cpu_active_fill(&p->map, &p->in, memory);
-    const int64_t in_bytes = p->in_tiling.box_reals * p->k.bytes,
-                  out_bytes = p->out_tiling.box_reals * p->k.bytes;
-    PASS(tartan_i_workspace_get(p->context, TARTAN_I_ROOM_PANEL, &p->in_box, in_bytes + out_bytes, 1));
-    p->out_box = p->in_box + in_bytes;
-    memset(p->in_box, 0, (size_t)(in_bytes + out_bytes)); /* slots without a channel stay 0 */
-    return TARTAN_OK;
-}
-
-/* The rows of positions of the piece at work. */
-static void list_rows(plan *p, const tartan_i_cpu_piece *piece) {
-    const tartan_i_cpu_tiling *in = &p->in_tiling, *out = &p->out_tiling;
-    p->piece = piece;
-    p->npairs = 0;
-    for (int64_t i = 0; i < piece->size[0]; i++)
-        for (int64_t j = 0; j < piece->size[1]; j++) {
-            const int64_t d = i * p->in_lines[0].from_step, h = j * p->in_lines[1].from_step;
-            p->pairs[p->npairs++] = (tartan_i_pair){
-                .a = p->out_box + (i * out->box[1] + j) * out->box[2] * out->position * p->k.bytes,
-                .b = p->in_box + (d * in->box[1] + h) * in->box[2] * in->position * p->k.bytes,
-                .k = piece->size[2]};
-        }
-}
-
-/* Adds the products of all pieces, packed one after the other. */
-static void add_packed(plan *p) {
-    const int32_t workers = p->context->threads;
-    const double elements = tartan_i_stored_elements(p->op->filter_grad);
-    for (int64_t i = 0; i < p->npieces && !tartan_i_stop(p->context); i++) {
-        const int64_t *size = p->pieces[i].size;
-        const double positions = (double)(size[0] * size[1] * size[2]);
-        list_rows(p, &p->pieces[i]);
-        tartan_i_parallel(p->context, workers, (double)p->in_tiling.box_reals * TARTAN_I_CPU_MOVE, pack_task,
-                          p);
-        tartan_i_parallel(p->context, workers, 2 * positions * elements,
-                          p->depthwise ? tartan_i_cpu_depthwise_gradient_task : add_task, p);
-    }
+static void store(tartan_i_cpu_gradient *p) {
+    tartan_i_parallel(p->context, p->context->threads,
+                      tartan_i_stored_elements(p->op->filter_grad) * TARTAN_I_CPU_MOVE, store_task, p);
 }
 
 tartan_status tartan_i_cpu_conv_filter_gradient(const tartan_context *context, const tartan_op *any) {
     const tartan_op_conv_filter_gradient *op = &any->conv_filter_gradient;
     if (op->filter_grad->layout->blocks == 0) return TARTAN_OK;
-    plan p = plan_of(context, op);
-    const tartan_status status = get_memory(&p);
-    if (status != TARTAN_OK) goto end;
-    p.npieces = tartan_i_cpu_pieces(p.in_lines, &p.in_tiling, p.in.count, p.out.size, &p.windows, p.pieces);
-    if (p.depthwise && p.plain) {
-        const double flops = tartan_i_op_flops(
-            &(tartan_op){.kind = TARTAN_OP_CONV_FILTER_GRADIENT, .conv_filter_gradient = *op});
-        tartan_i_parallel(context, context->threads, flops, tartan_i_cpu_depthwise_gradient_task, &p);
-    } else {
-        add_packed(&p);
-    }
-    if (p.depthwise)
-        tartan_i_cpu_depthwise_gradient_store(&p);
-    else
-        tartan_i_parallel(context, context->threads,
-                          tartan_i_stored_elements(op->filter_grad) * TARTAN_I_CPU_MOVE, store_task, &p);
-end:
-    tartan_i_workspace_end(context);
-    return status;
+    plan p = tartan_i_cpu_conv_gradient_plan(context, op);
+    p.add = add_task;
+    p.store = store;
+    return tartan_i_cpu_conv_gradient_run(&p);
 }

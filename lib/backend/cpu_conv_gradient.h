@@ -5,7 +5,8 @@
 
 #include "backend/cpu_conv.h"
 
-typedef struct tartan_i_cpu_gradient {
+typedef struct tartan_i_cpu_gradient tartan_i_cpu_gradient;
+struct tartan_i_cpu_gradient {
     const tartan_context *context;
     const tartan_op_conv_filter_gradient *op;
     tartan_i_kernels k;
@@ -22,17 +23,21 @@ typedef struct tartan_i_cpu_gradient {
     int64_t npairs;
     char *in_box, *out_box, *sums; /* sums: [blocks][block rows][width] */
 
+    bool packed; /* both images are, by pieces; else they are read in place */
+    /* A worker's part, of all pieces in place or of the packed one at work; its data is the plan. */
+    tartan_task add;
+    void (*store)(tartan_i_cpu_gradient *p); /* of the results */
+
     /* Of depthwise filters. */
-    bool depthwise, plain;         /* plain: both images are read in place */
+    bool depthwise;
     int64_t channels, taps, pitch; /* sums are [taps][pitch] then, and a line of zeros follows */
     tartan_i_line *lines;          /* [threads][taps] */
     int64_t parts, shares;         /* workers share channels, then taps */
-} tartan_i_cpu_gradient;
+};
 
-/* Depthwise filters: how the work is shared; a worker's part, of all pieces in place or of the packed one at work; storing the
- * results. */
-void tartan_i_cpu_depthwise_gradient_plan(tartan_i_cpu_gradient *p);
-void tartan_i_cpu_depthwise_gradient_task(void *plan, int32_t worker);
-void tartan_i_cpu_depthwise_gradient_store(const tartan_i_cpu_gradient *p);
+/* The plan of a gradient of packed images, without `add` and `store`; and a gradient by a plan that has them. */
+tartan_i_cpu_gradient tartan_i_cpu_conv_gradient_plan(const tartan_context *context,
+                                                      const tartan_op_conv_filter_gradient *op);
+tartan_status tartan_i_cpu_conv_gradient_run(tartan_i_cpu_gradient *p);
 
 #endif

@@ -116,14 +116,7 @@ static void compute_block(const job *j, int64_t id) {
     tartan_i_block_clear_padding(j->to, id);
 }
 
-// Whether element i of the values of the result comes from elements i of the operands' values.
-static bool is_flat(const tartan_op_elementwise *op) {
-    if (op->b == NULL && moves(op, op->alpha)) return false;
-    return op->a_sources == NULL && op->b_sources == NULL && !tartan_i_is_ragged(op->to->layout) &&
-           op->a->block_order == op->to->block_order &&
-           (op->b == NULL || op->b->block_order == op->to->block_order);
-}
-
+/* Elements [begin, end) of the values of the result, each from the same elements of the operands' values. */
 static void compute_range(const job *j, int64_t begin, int64_t end) {
     const tartan_matrix *a = j->op->a, *b = j->op->b, *to = j->to;
     const tartan_i_tile_copy load_a = tartan_i_tile_copier(TARTAN_F64, a->dtype);
@@ -139,15 +132,18 @@ static void compute_range(const job *j, int64_t begin, int64_t end) {
     }
 }
 
-static void compute_task(void *data, int32_t worker) {
+static void flat_task(void *data, int32_t worker) {
+    const job *j = data;
+    const int64_t elements = tartan_i_block_elements(j->to);
+    int64_t begin, end;
+    tartan_i_share(j->to->layout->blocks, j->workers, worker, &begin, &end);
+    compute_range(j, begin * elements, end * elements);
+}
+
+static void blocks_task(void *data, int32_t worker) {
     const job *j = data;
     int64_t begin, end;
     tartan_i_share(j->to->layout->blocks, j->workers, worker, &begin, &end);
-    if (is_flat(j->op)) {
-        const int64_t elements = tartan_i_block_elements(j->to);
-        compute_range(j, begin * elements, end * elements);
-        return;
-    }
     for (int64_t id = begin; id < end; id++) compute_block(j, id);
 }
 
@@ -199,14 +195,45 @@ static void scale_task(void *data, int32_t worker) {
     }
 }
 
-tartan_status tartan_i_cpu_elementwise(const tartan_context *context, const tartan_op *any) {
-    const tartan_op_elementwise *op = &any->elementwise;
+/* ---- The rows ---- */
+
+static tartan_status run(const tartan_context *context, const tartan_op_elementwise *op, tartan_task task) {
     const double elements = (double)op->to->layout->blocks * (double)tartan_i_block_elements(op->to);
     job j = {.op = op, .to = op->to, .workers = context->threads};
     j.compute = op->form == TARTAN_I_FORM_SUM       ? compute_sum
                 : op->form == TARTAN_I_FORM_COMBINE ? compute_combination
                                                     : compute_function;
-    tartan_i_parallel(context, j.workers, 4 * elements,
-                      op->form == TARTAN_I_FORM_SCALE ? scale_task : compute_task, &j);
+    tartan_i_parallel(context, j.workers, 4 * elements, task, &j);
     return TARTAN_OK;
+}
+
+const char *tartan_i_cpu_elementwise_scale_refuses(const tartan_context *context, const tartan_op *any) {
+    (void)context;
+    return any->elementwise.form == TARTAN_I_FORM_SCALE ? NULL : "it does not scale rows and columns";
+}
+
+tartan_status tartan_i_cpu_elementwise_scale(const tartan_context *context, const tartan_op *any) {
+    return run(context, &any->elementwise, scale_task);
+}
+
+const char *tartan_i_cpu_elementwise_flat_refuses(const tartan_context *context, const tartan_op *any) {
+    (void)context;
+    const tartan_op_elementwise *op = &any->elementwise;
+    if (op->form == TARTAN_I_FORM_SCALE) return "it scales rows and columns";
+    if (op->b == NULL && moves(op, op->alpha)) return "blocks are moved as they are";
+    if (op->a_sources != NULL || op->b_sources != NULL)
+        return "operands have other block ids than the result";
+    if (tartan_i_is_ragged(op->to->layout)) return "blocks at the edge have padding";
+    return op->a->block_order != op->to->block_order ||
+                   (op->b != NULL && op->b->block_order != op->to->block_order)
+               ? "operands have another block order than the result"
+               : NULL;
+}
+
+tartan_status tartan_i_cpu_elementwise_flat(const tartan_context *context, const tartan_op *any) {
+    return run(context, &any->elementwise, flat_task);
+}
+
+tartan_status tartan_i_cpu_elementwise(const tartan_context *context, const tartan_op *any) {
+    return run(context, &any->elementwise, blocks_task);
 }

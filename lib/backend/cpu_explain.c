@@ -50,7 +50,22 @@ static void add_refused(tartan_i_text *text, const char *kernel, const char *why
     *first = false;
 }
 
-/* The other rows: those before the chosen one refuse, those after it would also do. */
+/* The row that would use an instruction set: those for 16-bit numbers alone serve products of pairs. */
+static const char *user_of(const plan *p, const tartan_i_cpu_rows *all, tartan_i_cpu_features set) {
+    if (p->row->pairs || (tartan_i_kernels_known_for(p->k.dtype) & set)) return p->row->name;
+    for (int32_t i = all->count - 1; i >= 0; i--)
+        if (all->rows[i].pairs) return all->rows[i].name;
+    return p->row->name;
+}
+
+/* Why another row was not chosen. */
+static const char *why_not_row(const tartan_i_cpu_row *row, const tartan_context *context,
+                               const tartan_op *op) {
+    const char *why = row->refuses != NULL ? row->refuses(context, op) : NULL;
+    if (why != NULL) return why;
+    return row->slower != NULL ? row->slower : "slower with these operands";
+}
+
 static void add_refusals(const plan *p, const tartan_context *context, const tartan_op *op,
                          tartan_i_text *text) {
     const tartan_i_cpu_features usable =
@@ -60,14 +75,13 @@ static void add_refusals(const plan *p, const tartan_context *context, const tar
     tartan_i_text_add(text, "\"refused\": [");
     for (int32_t i = 0; i < all->count; i++) {
         const tartan_i_cpu_row *row = &all->rows[i];
-        if (row != p->row)
-            add_refused(text, row->name, row < p->row ? row->refuses(context, op) : row->why, &first);
+        if (row != p->row) add_refused(text, row->name, why_not_row(row, context, op), &first);
     }
     for (int i = 0; i < TARTAN_I_CPU_FEATURES; i++) {
         const tartan_i_cpu_features set = (tartan_i_cpu_features)1 << i;
         if (!(tartan_i_kernels_known_for(p->dtype) & set & ~usable)) continue;
         char name[64];
-        snprintf(name, sizeof name, "%s with %s", p->row->name, tartan_i_cpu_name(i));
+        snprintf(name, sizeof name, "%s with %s", user_of(p, all, set), tartan_i_cpu_name(i));
         add_refused(text, name, why_not(set), &first);
     }
     tartan_i_text_add(text, "]");
@@ -228,15 +242,19 @@ static int32_t dtype_of(const tartan_op *op) {
     return TARTAN_F64;
 }
 
-static bool multiplies(const tartan_op *op) {
-    return op->kind == TARTAN_OP_ATTENTION_FORWARD || op->kind == TARTAN_OP_ATTENTION_BACKWARD;
+/* Whether a row of the operation multiplies pairs of 16-bit numbers. */
+static bool has_pairs(const tartan_op *op) {
+    const tartan_i_cpu_rows *all = &tartan_i_cpu_table[op->kind];
+    for (int32_t i = 0; i < all->count; i++)
+        if (all->rows[i].pairs) return true;
+    return false;
 }
 
 /* Operations without a model of their rate; most move memory more than they compute. */
 static void explain_other(const tartan_context *context, const tartan_op *op, plan *p, tartan_i_text *text) {
     p->dtype = dtype_of(op);
-    p->k = multiplies(op) ? tartan_i_cpu_product_kernels(p->dtype, NULL) : tartan_i_cpu_kernels(p->dtype);
-    if (!multiplies(op)) p->dtype = p->k.dtype; /* the products of narrower ones play no part */
+    p->k = p->row->pairs ? tartan_i_cpu_product_kernels(p->dtype, NULL) : tartan_i_cpu_kernels(p->dtype);
+    if (!has_pairs(op)) p->dtype = p->k.dtype; /* the products of narrower ones play no part */
     add_plan(p, text);
     tartan_i_text_add(text, "\"why\": \"%s\", ", p->row->why);
     add_refusals(p, context, op, text);

@@ -3,7 +3,7 @@
 #include "backend/cpu.h"
 
 /* Each thread keeps the tables that it filled: filling one takes longer than the smallest products. */
-static const tartan_i_kernels *kernels_for(int32_t dtype) {
+const tartan_i_kernels *tartan_i_cpu_table_of(int32_t dtype) {
     static _Thread_local struct {
         bool filled;
         tartan_i_cpu_features features;
@@ -19,7 +19,7 @@ static const tartan_i_kernels *kernels_for(int32_t dtype) {
 }
 
 tartan_i_kernels tartan_i_cpu_kernels(int32_t dtype) {
-    return *kernels_for(tartan_i_sum_dtype(dtype));
+    return *tartan_i_cpu_table_of(tartan_i_sum_dtype(dtype));
 }
 
 /* Whether no gate is other than 0 and 1. */
@@ -32,7 +32,7 @@ static bool only_switch(const tartan_array *gates) {
 }
 
 tartan_i_kernels tartan_i_cpu_product_kernels(int32_t dtype, const tartan_array *gates) {
-    const tartan_i_kernels *kernels = kernels_for(dtype);
+    const tartan_i_kernels *kernels = tartan_i_cpu_table_of(dtype);
     return kernels->product.factor == kernels->dtype || only_switch(gates) ? *kernels
                                                                            : tartan_i_cpu_kernels(dtype);
 }

@@ -45,39 +45,77 @@ static tartan_status run_sddmm(const tartan_context *context, const tartan_op *o
             __VA_ARGS__                                                                                      \
         }                                                                                                    \
     }
-#define ONE(op) ROWS({.name = #op, .run = tartan_i_cpu_##op, .why = "the only kernel"})
+#define ONE(op) ROWS(LAST(op, "the only kernel"))
+
+/* A row of functions called by its name, and the last of several. */
+#define ROW(row, ...)                                                                                        \
+    { .name = #row, .refuses = tartan_i_cpu_##row##_refuses, .run = tartan_i_cpu_##row, .why = __VA_ARGS__ }
+#define LAST(row, ...)                                                                                       \
+    { .name = #row, .run = tartan_i_cpu_##row, .why = __VA_ARGS__ }
 
 const tartan_i_cpu_rows tartan_i_cpu_table[TARTAN_OP_COUNT] = {
-    [TARTAN_OP_SPMM] =
-        ROWS({.name = "spmm_vector",
-              .refuses = vector_refuses,
-              .run = run_vector,
-              .why = "one column, or few and small blocks"},
-             {.name = "spmm_narrow",
-              .refuses = narrow_refuses,
-              .run = run_narrow,
-              .why = "few columns, and blocks whose columns are contiguous in op(a)"},
-             {.name = "spmm", .run = run_spmm, .why = "more empty lanes: its lanes are columns of b"}),
+    [TARTAN_OP_SPMM] = ROWS({.name = "spmm_vector",
+                             .refuses = vector_refuses,
+                             .run = run_vector,
+                             .why = "one column, or few and small blocks"},
+                            {.name = "spmm_narrow",
+                             .refuses = narrow_refuses,
+                             .run = run_narrow,
+                             .why = "few columns, and blocks whose columns are contiguous in op(a)"},
+                            {.name = "spmm",
+                             .run = run_spmm,
+                             .why = "its lanes are columns of b",
+                             .slower = "more empty lanes: its lanes are columns of b"}),
     [TARTAN_OP_SDDMM] = ROWS({.name = "sddmm", .run = run_sddmm, .why = "the only kernel"}),
     [TARTAN_OP_GATE_GRADIENT] = ONE(gate_gradient),
     [TARTAN_OP_GROWTH_SCORE] = ONE(growth_score),
     [TARTAN_OP_BLOCK_COPY] = ONE(block_copy),
     [TARTAN_OP_BLOCK_NORMS] = ONE(block_norms),
-    [TARTAN_OP_ELEMENTWISE] = ONE(elementwise),
+    [TARTAN_OP_ELEMENTWISE] =
+        ROWS(ROW(elementwise_scale, "scales rows and columns"),
+             ROW(elementwise_flat, "values of operands and result in one order, whatever their blocks"),
+             LAST(elementwise, "block by block")),
     [TARTAN_OP_ELEMENTS] = ONE(elements),
     [TARTAN_OP_REDUCE] = ONE(reduce),
     [TARTAN_OP_COMPARE] = ONE(compare),
-    [TARTAN_OP_ATTENTION_FORWARD] = ONE(attention_forward),
-    [TARTAN_OP_ATTENTION_BACKWARD] = ONE(attention_backward),
+    [TARTAN_OP_ATTENTION_FORWARD] =
+        ROWS(ROW(attention_forward_pipelined, "tiles multiply one chunk of keys while vectors weigh another",
+                 .pairs = true),
+             ROW(attention_forward_pairs, "an instruction set multiplies pairs of 16-bit numbers",
+                 .pairs = true, .slower = "computes scores, weights and sums one after the other"),
+             LAST(attention_forward, "for any dtype and all sizes", .slower = "converts to float32 first")),
+    [TARTAN_OP_ATTENTION_BACKWARD] =
+        ROWS(ROW(attention_backward_pairs_fused,
+                 "an instruction set multiplies pairs of 16-bit numbers; each thread has whole kv heads",
+                 .pairs = true),
+             ROW(attention_backward_pairs, "an instruction set multiplies pairs of 16-bit numbers",
+                 .pairs = true, .slower = "computes weights twice: for dq, and for dk and dv"),
+             ROW(attention_backward_fused, "each thread has whole kv heads: weights are computed once",
+                 .slower = "converts to float32 first"),
+             LAST(attention_backward, "for any dtype and number of kv heads",
+                  .slower = "computes weights twice: for dq, and for dk and dv")),
     [TARTAN_OP_ATTENTION_BIAS_GRADIENT] = ONE(attention_bias_gradient),
     [TARTAN_OP_ATTENTION_MERGE] = ONE(attention_merge),
     [TARTAN_OP_BLOCK_SOFTMAX] = ONE(block_softmax),
     [TARTAN_OP_BLOCK_SOFTMAX_GRADIENT] = ONE(block_softmax_gradient),
     [TARTAN_OP_WINDOW_POOL] = ONE(window_pool),
     [TARTAN_OP_WINDOW_GATHER] = ONE(window_gather),
-    [TARTAN_OP_WINDOW_SCATTER] = ONE(window_scatter),
-    [TARTAN_OP_CONV] = ONE(conv),
-    [TARTAN_OP_CONV_FILTER_GRADIENT] = ONE(conv_filter_gradient),
+    [TARTAN_OP_WINDOW_SCATTER] =
+        ROWS(ROW(window_scatter_overlap, "overlapping windows: positions gather what is added to them"),
+             LAST(window_scatter, "window by window", .slower = "threads would add to the same positions")),
+    [TARTAN_OP_CONV] =
+        ROWS(ROW(conv_depthwise, "depthwise, on lines of channels of the image itself"),
+             ROW(conv_depthwise_packed, "depthwise, on lines of channels of packed tiles of the image",
+                 .slower = "packs tiles of the image"),
+             ROW(conv_channels_in_place, "vectors of output channels, summed where the results belong"),
+             ROW(conv_channels, "vectors of output channels", .slower = "copies the sums to the results"),
+             LAST(conv_positions, "vectors of positions, for any blocks and strides")),
+    [TARTAN_OP_CONV_FILTER_GRADIENT] =
+        ROWS(ROW(conv_filter_gradient_depthwise, "depthwise, on lines of channels of the images themselves"),
+             ROW(conv_filter_gradient_depthwise_packed,
+                 "depthwise, on lines of channels of packed tiles of the images",
+                 .slower = "packs tiles of the images"),
+             LAST(conv_filter_gradient, "vectors of input channels of several blocks and taps")),
     [TARTAN_OP_CHANNEL_LINEAR] = ONE(channel_linear),
     [TARTAN_OP_CHANNEL_LINEAR_GRADIENT] = ONE(channel_linear_gradient),
     [TARTAN_OP_CONV_NORMALIZE] = ONE(conv_normalize),

@@ -297,27 +297,43 @@ tartan_status tartan_i_cpu_window_gather(const tartan_context *context, const ta
     return TARTAN_OK;
 }
 
-tartan_status tartan_i_cpu_window_scatter(const tartan_context *context, const tartan_op *any) {
-    const tartan_op_window_scatter *op = &any->window_scatter;
+/* A scatter to the image, which has its base already. */
+static move scatter_of(const tartan_context *context, const tartan_op_window_scatter *op) {
     move m = move_of(context, op->active, op->windows, op->first, op->y, op->blocks);
     m.relu = op->relu;
-    const bool overlap = op->add && tartan_i_windows_overlap(op->windows);
-    const tartan_layout *l = m.active;
+    if (op->base == NULL) return m;
+    m.base = tartan_i_image_of(op->base, true);
+    tartan_i_parallel(context, m.workers, WORK * (double)tartan_i_array_elements(op->y), base_task, &m);
+    return m;
+}
+
+const char *tartan_i_cpu_window_scatter_overlap_refuses(const tartan_context *context, const tartan_op *any) {
+    (void)context;
+    const tartan_op_window_scatter *op = &any->window_scatter;
+    if (!op->add) return "values are not added";
+    return tartan_i_windows_overlap(op->windows) ? NULL : "windows do not overlap";
+}
+
+tartan_status tartan_i_cpu_window_scatter_overlap(const tartan_context *context, const tartan_op *any) {
+    const tartan_op_window_scatter *op = &any->window_scatter;
+    int64_t *ids;
     if (tartan_i_array_is_empty(op->y)) return TARTAN_OK;
-    if (overlap)
-        PASS(tartan_i_workspace_get(context, TARTAN_I_ROOM_LISTS, &m.ids,
-                                    l->shape.heads * l->grid_rows * l->grid_cols, sizeof *m.ids));
-    if (op->base != NULL) {
-        m.base = tartan_i_image_of(op->base, true);
-        tartan_i_parallel(context, m.workers, WORK * (double)tartan_i_array_elements(op->y), base_task, &m);
-    }
-    if (overlap) {
-        set_ids(&m);
-        tartan_i_parallel(context, m.workers, elements_of(&m) + (double)tartan_i_array_elements(op->y),
-                          sum_task, &m);
-        tartan_i_workspace_end(context);
-    } else {
-        tartan_i_parallel(context, m.workers, elements_of(&m), op->add ? add_task : set_task, &m);
-    }
+    const tartan_layout *l = tartan_i_cpu_layout_now(op->active);
+    PASS(tartan_i_workspace_get(context, TARTAN_I_ROOM_LISTS, &ids,
+                                l->shape.heads * l->grid_rows * l->grid_cols, sizeof *ids));
+    move m = scatter_of(context, op);
+    m.ids = ids;
+    set_ids(&m);
+    tartan_i_parallel(context, m.workers, elements_of(&m) + (double)tartan_i_array_elements(op->y), sum_task,
+                      &m);
+    tartan_i_workspace_end(context);
+    return TARTAN_OK;
+}
+
+tartan_status tartan_i_cpu_window_scatter(const tartan_context *context, const tartan_op *any) {
+    const tartan_op_window_scatter *op = &any->window_scatter;
+    if (tartan_i_array_is_empty(op->y)) return TARTAN_OK;
+    move m = scatter_of(context, op);
+    tartan_i_parallel(context, m.workers, elements_of(&m), op->add ? add_task : set_task, &m);
     return TARTAN_OK;
 }
