@@ -100,7 +100,8 @@ static tartan_cuda_sweep summing(const tartan_array *like, uint32_t summed,
     tartan_cuda_sweep_choose_unit(&s, s.count);
     s.count++;
     if (s.unit == 1) return s;
-    if (s.rest > 0) return one_by_one; /* a sum of one term each, whose last elements fill no unit: sums have no second launch */
+    if (s.rest > 0)
+        return one_by_one; /* a sum of one term each, whose last elements fill no unit: sums have no second launch */
     result->next = result->step[s.inner][0];
     result->step[s.inner][0] *= s.unit;
     return s;

@@ -130,6 +130,7 @@ class GradientCase {
         int32_t op = -1;
         EXPECT_OK(tartan_op_find(name.c_str(), &op));
         grad = std::make_unique<Case>(op, c.wish);
+        grad->options.clear();
         for (int i = 0; i < grad->count(); i++) {
             const std::string called = grad->rule(i).name;
             const int same = c.find(called),

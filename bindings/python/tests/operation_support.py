@@ -68,7 +68,7 @@ class Op:
 
 DESCRIBED = _described()
 _GRADIENTS = {row["gradient"] for row in DESCRIBED if row["gradient"]}
-OPS = [Op(row, _GRADIENTS) for row in DESCRIBED]
+OPS = [Op(row, _GRADIENTS) for row in DESCRIBED if not row["wrapped"]]
 BY_NAME = {op.name: op for op in OPS}
 
 

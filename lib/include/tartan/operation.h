@@ -35,6 +35,8 @@ TARTAN_API tartan_status tartan_op_find(const char *name, int32_t *out_op);
  *   options     name, kind ("real", "whole", "flag", "word", "sizes"), default, range, help, words, positional
  *   gradient    the name of the operation that computes gradients, or ""
  *   keeps       the arguments that this needs of the call, beside the gradients of outputs
+ *   bench       sizes of its line in `tartan bench`, or ""
+ *   wrapped     whether languages have a function of their own around it, and no generated one
  * The caller frees the text with tartan_text_free. Errors: HANDLE, ARGUMENT (no such operation), MEMORY. */
 TARTAN_API tartan_status tartan_op_describe(int32_t op, int32_t json, char **out_text);
 

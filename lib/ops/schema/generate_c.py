@@ -253,7 +253,7 @@ def description(op, names):
             {"name": o.name, "kind": o.kind, "default": o.default, "range": o.range, "help": o.help, "words": list(o.words),
              "positional": o.positional}
             for o in op.options],
-        "gradient": op.gradient, "keeps": keeps, "bench": op.bench,
+        "gradient": op.gradient, "keeps": keeps, "bench": op.bench, "wrapped": op.wrapped,
     }  # fmt: skip
 
 
