@@ -189,3 +189,16 @@ tartan_cuda_sweep tartan_cuda_sweep_rest(const tartan_cuda_sweep *s) {
     set_dividers(axes);
     return rest;
 }
+
+tartan_cuda_sweep tartan_cuda_sweep_one_by_one(const tartan_cuda_sweep *s) {
+    tartan_cuda_sweep single = *s;
+    if (s->unit == 1) return single;
+    tartan_cuda_axes *axes = &single.axes[s->inner];
+    axes->length[0] = axes->length[0] * s->unit + s->rest;
+    axes->elements = axes->elements * s->unit + s->rest;
+    for (int32_t i = 0; i < s->count; i++) single.array[i].step[s->inner][0] = s->array[i].next;
+    single.unit = 1;
+    single.rest = 0;
+    set_dividers(axes);
+    return single;
+}

@@ -74,6 +74,9 @@ void tartan_cuda_sweep_choose_unit(tartan_cuda_sweep *s, int32_t outputs);
 /* The elements after the last unit, as a sweep of their own. */
 tartan_cuda_sweep tartan_cuda_sweep_rest(const tartan_cuda_sweep *s);
 
+/* The same sweep without units. */
+tartan_cuda_sweep tartan_cuda_sweep_one_by_one(const tartan_cuda_sweep *s);
+
 #ifdef __cplusplus
 }
 #endif

@@ -251,13 +251,15 @@ tartan_status run(const char *function, tartan_cuda_queue *queue, const tartan_c
     if (p->in.sweep.unit > 1 && kept.rounds == 1 && p->in.lines > 0)
         return launch_kept<S>(function, queue, p, kept, sums);
     if (!p->in.nothing) {
-        const Lines c = lines_of<S>(p->in, MOST_OF_ANY);
+        tartan_cuda_norm any = p->in;
+        any.sweep = tartan_cuda_sweep_one_by_one(&p->in.sweep);
+        const Lines c = lines_of<S>(any, MOST_OF_ANY);
         const int32_t threads = threads_of(c);
         const int64_t most = (int64_t)queue->chip.processors * (MOST_OF_ANY / threads);
         PASS(tartan_cuda_check(function,
                                tartan_cuda_launch_early(queue, false, gradient_any<S>,
                                                         tartan_cuda_grid(c.groups < most ? c.groups : most),
-                                                        dim3((unsigned)threads), room_of(c, 2), p->in, c),
+                                                        dim3((unsigned)threads), room_of(c, 2), any, c),
                                "launching a kernel"));
     }
     if (p->gain_grad.data != nullptr) PASS((launch_sum<gain_terms, S>)(function, queue, p->sums[0], 0));

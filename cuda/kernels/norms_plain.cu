@@ -151,17 +151,19 @@ template <typename S>
 tartan_status run(const char *function, tartan_cuda_queue *queue, const tartan_cuda_norm *p) {
     Lines c = lines_of<S>(*p, MOST);
     const bool kept = p->sweep.unit > 1 && c.rounds == 1, few = threads_of(c) <= THREADS;
-    if (!kept) c = lines_of<S>(*p, MOST_OF_ANY);
+    tartan_cuda_norm any = *p;
+    any.sweep = tartan_cuda_sweep_one_by_one(&p->sweep);
+    if (!kept) c = lines_of<S>(any, MOST_OF_ANY);
     const int32_t threads = threads_of(c), at_once = !kept ? MOST_OF_ANY / threads
                                                      : few ? CTAS_OF_FEW
                                                            : MOST / threads;
     const int64_t most = (int64_t)queue->chip.processors * at_once;
     const auto kernel = !kept ? norm_any<S> : few ? norm_kept<S, true> : norm_kept<S, false>;
-    return tartan_cuda_check(function,
-                             tartan_cuda_launch_early(queue, false, kernel,
-                                                      tartan_cuda_grid(c.groups < most ? c.groups : most),
-                                                      dim3((unsigned)threads), room_of(c, 1), *p, c),
-                             "launching a kernel");
+    return tartan_cuda_check(
+        function,
+        tartan_cuda_launch_early(queue, false, kernel, tartan_cuda_grid(c.groups < most ? c.groups : most),
+                                 dim3((unsigned)threads), room_of(c, 1), kept ? *p : any, c),
+        "launching a kernel");
 }
 
 } // namespace

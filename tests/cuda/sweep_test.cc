@@ -164,6 +164,7 @@ TEST(CudaSweep, VisitsEveryElementOnce) {
         ASSERT_EQ(wanted, visited(s));
         tartan_cuda_sweep_choose_unit(&s, s.axes[TARTAN_CUDA_SUMMED].ndim == 0 ? 3 : 4);
         ASSERT_EQ(wanted, visited(s));
+        ASSERT_EQ(wanted, visited(tartan_cuda_sweep_one_by_one(&s)));
         if (s.unit == 1) continue;
         for (int32_t i = 0; i < s.count; i++) { // units are aligned
             const tartan_cuda_swept &a = s.array[i];

@@ -72,7 +72,7 @@ TEST_F(Hardware, PointersOfTheHostThatAreCalledTheDevices) {
     EXPECT_FOUND("s", sddmm(b, b, wrong.get()));
     EXPECT_FOUND("w", gradient(wrong.get(), o.s.get(), o.sums.array));
     EXPECT_FOUND("dw", gradient(o.a.get(), wrong.get(), o.sums.array));
-    EXPECT_FOUND("out_gate_grad", gradient(o.a.get(), o.s.get(), list));
+    EXPECT_FOUND("gate_grad", gradient(o.a.get(), o.s.get(), list));
     EXPECT_FOUND("x", growth(square, b, o.scores.array));
     EXPECT_FOUND("score", growth(b, b, grid));
     EXPECT_FOUND("from", matrix(tartan_matrix_copy, wrong.get()));
