@@ -63,6 +63,7 @@ Raw.c_address(handle::Handle) = handle.address
     end
     return closed_error(nothing)
 end
+closed_error(held::Tuple) = Raw.c_closed(held...)
 closed_error(::Handle{S}) where {S} = TartanError(:handle, "the $(name_of(S)) is closed")
 
 name_of(::Type{Raw.tartan_context}) = "Context"

@@ -29,6 +29,7 @@ const PHRASES = (
     r"\bblock_mask\b" => "mask",
     r"^shape has blocks of (\d+) x (\d+), expected" => s"block is (\1, \2), expected",
     r"^bias (?=has size .* \(one slope for each head\)$)" => "slopes ",
+    r"^bias (has size \(\d*\), expected \(\d+\)) or \(n, bias_heads\).*" => s"slopes \1",
     r"^bias (?=has size .*\(an odd number of distances,)" => "distance_bias ",
     r"^bias (?=has size .*, a number for each block$)" => "block_bias ",
     r"^options has neither size nor output" => "neither size nor output is given",

@@ -190,7 +190,7 @@ end
     @test refuses(() -> attention!(out, q, k, v, layout; lse = out), :shape, "lse has size (8, 40, 4, 2), expected (40, 4, 2)")
     @test refuses(() -> attention_gradient(q, k, v, layout, out, lse[1:9, :, :], out), :shape, "lse has size (9, 4, 2)")
     @test refuses(() -> attention_gradient(q, k, v, layout, out, lse, k), :shape, "out_grad has size (8, 52, 4, 2)")
-    @test refuses(() -> run(dropout = 1), :argument, "dropout is 1.0, expected a number from 0 to less than 1")
+    @test refuses(() -> run(dropout = 1), :argument, "dropout is 1.0, expected a finite number of 0 or more and below 1")
     @test refuses(() -> run(scale = Inf), :argument, "scale is Inf, expected a finite number")
     @test refuses(() -> run(seed = 1.5), :argument, "seed is 1.5, expected a whole number")
     @test refuses(() -> run(casual = true), :argument, "there is no option casual, see ?attention")
@@ -201,7 +201,7 @@ end
     @test refuses(() -> run(slopes = ones(3)), :shape, "slopes has size (3), expected (4)")
     @test refuses(() -> run(distance_bias = ones(8, 4)), :shape, "distance_bias has size (8, 4), expected (an odd number of distances, 4 or 1)")
     @test refuses(() -> run(block_bias = ones(2, 4)), :shape, "block_bias has size (2, 4), expected ($(nblocks(layout)), heads or 1)")
-    @test refuses(() -> run(mask = BlockMask(rule, random_layout(40, 52, (8, 8), 0.4))), :layout, "mask is of another layout")
+    @test refuses(() -> run(mask = BlockMask(rule, random_layout(40, 52, (8, 8), 0.4))), :layout, "mask has another layout than layout")
     @test refuses(() -> BlockMask(layout, trues(3, 4)), :shape, "mask is 3 x 4, expected 40 x 52, or 40 x 52 x 1")
     @test refuses(() -> attention!(q, q, k, v, layout), :argument, "out overlaps q")
     @test refusal(() -> run(k = Float32.(k))) isa ArgumentError

@@ -42,7 +42,7 @@ end
     @test channel_linear(y; gain = ones(4), conv = back, size = ((5, 7), (12, 7))) == y
     @test refuses(() -> channel_linear(x; bias = randn(8, 4), edges...), :shape, "(8,), or (8, 9)")
     @test refuses(() -> channel_linear(x; bias = randn(8, 9)), :shape, "bias")
-    @test refuses(() -> channel_linear(x; bias = randn(7)), :shape, "bias has size (7,), expected (channels,)")
+    @test refuses(() -> channel_linear(x; bias = randn(7)), :shape, "bias has size (7,), expected (8,) or (8, classes)")
     @test refuses(() -> channel_linear(x; bias = randn(8), conv = c, size = (6, 6)), :shape, "x has size (6, 5, 8, 1)")
     @test refuses(() -> channel_linear(x; bias = table, size = (6, 5)), :shape, "size is given without conv")
     @test refuses(() -> channel_linear_gradient(x, x[1:5, :, :, :]), :shape, "y_grad has size")

@@ -41,7 +41,7 @@ def layout():
         ("the number is 0", lambda: BlockMatrix.zeros(layout()) / 0),
         ("values has 7 for (0, 4)", lambda: BlockMatrix.zeros(layout()).setdiag(np.full(4, 7.0), 4)),
         ("adds blocks", lambda: BlockMatrix.zeros(layout()).setdiag(np.full(4, 7.0), 4)),
-        ("dropout is 1.5, expected a number", lambda: tartan.attention(*[np.ones((8, 4))] * 3, layout(), dropout=1.5)),
+        ("dropout is 1.5, expected a finite number", lambda: tartan.attention(*[np.ones((8, 4))] * 3, layout(), dropout=1.5)),
         ("causal_from is given, which needs causal=True",
          lambda: tartan.attention(*[np.ones((8, 4))] * 3, layout(), causal_from=2)),
         ("size has length", lambda: tartan.BlockConv(layout(), (9, 9)).output_size((4, 4))),

@@ -202,7 +202,7 @@ test_that("what does not fit is refused", {
   expect_refused(run(causal = NA), "argument", "causal is NA")
   expect_refused(run(scale = Inf), "argument", "scale is Inf, expected a finite number")
   expect_refused(run(scale = "1"), "argument", "scale is \"1\", expected a number")
-  expect_refused(run(dropout = 1), "argument", "dropout is 1, expected a number from 0 to less than 1")
+  expect_refused(run(dropout = 1), "argument", "dropout is 1, expected a finite number of 0 or more and below 1")
   expect_refused(run(seed = -1), "argument", "seed is -1")
   expect_refused(run(causal_from = 0, causal = TRUE), "argument", "causal_from is 0, expected a whole number from 1")
   expect_refused(run(query_offset = 3), "argument", "query_offset is given, which needs causal = TRUE or a bias")
@@ -214,7 +214,7 @@ test_that("what does not fit is refused", {
                  sprintf("block_bias has shape [2, 4], expected [%d, heads or 1], a number for each block", block_count(layout)))
   expect_refused(run(mask = TRUE), "argument", "mask is TRUE, expected a BlockMask")
   other <- attention_mask(random_layout(c(40, 52), 8, 0.5, seed = 2), function(q, k, head) TRUE)
-  expect_refused(run(mask = other), "layout", "mask is of another layout")
+  expect_refused(run(mask = other), "layout", "mask has another layout than layout")
   expect_error(run(mask = other), "^mask")
   expect_refused(attention(x$q, x$k, x$v, 3), "argument", "layout is 3, expected a BlockLayout")
   gradient <- function(out = found$out, lse = found$lse, out_grad = found$out) {
