@@ -43,12 +43,23 @@ int32_t tartan_dtype_of(const char *name) {
 
 /* ---- Checks ---- */
 
-// Offsets in elements of the lowest and the highest element from `data`; false if they exceed int64. Both 0 if
-// empty.
+// Whether the elements are dense in row-major order, at an address that all checks below allow. One look at each dimension tells
+// it of most arrays.
+static bool is_plain(const tartan_array *a) {
+    int64_t count = 1, end;
+    const int64_t bytes = dtypes[a->dtype].bytes, base = (int64_t)(intptr_t)a->data;
+    for (int32_t d = a->ndim - 1; d >= 0; d--) {
+        if (a->shape[d] < 1 || (a->shape[d] > 1 && a->strides[d] != count)) return false;
+        if (__builtin_mul_overflow(count, a->shape[d], &count)) return false;
+    }
+    return base > 0 && (base & (bytes - 1)) == 0 && !__builtin_mul_overflow(count, bytes, &count) &&
+           !__builtin_add_overflow(base, count, &end);
+}
+
+// Offsets in elements of the lowest and the highest element from `data`, of an array with elements; false if they exceed
+// int64.
 static bool element_range(const tartan_array *a, int64_t *out_first, int64_t *out_last) {
     int64_t first = 0, last = 0, span;
-    *out_first = *out_last = 0;
-    if (tartan_i_array_is_empty(a)) return true;
     for (int32_t d = 0; d < a->ndim; d++) {
         if (__builtin_mul_overflow(a->shape[d] - 1, a->strides[d], &span)) return false;
         if (__builtin_add_overflow(span < 0 ? first : last, span, span < 0 ? &first : &last)) return false;
@@ -60,11 +71,11 @@ static bool element_range(const tartan_array *a, int64_t *out_first, int64_t *ou
 
 // Whether the elements can be counted and addressed.
 static bool is_addressable(const tartan_array *a) {
-    int64_t bytes = tartan_dtype_bytes(a->dtype), count = 1, first, last;
+    int64_t bytes = tartan_dtype_bytes(a->dtype), count = 1, first = 0, last = 0;
     for (int32_t d = 0; d < a->ndim; d++) {
         if (!tartan_i_multiply(count, a->shape[d] > 0 ? a->shape[d] : 1, &count)) return false;
     }
-    if (!element_range(a, &first, &last)) return false;
+    if (!tartan_i_array_is_empty(a) && !element_range(a, &first, &last)) return false;
     if (__builtin_add_overflow(last, 1, &last)) return false;
     if (__builtin_mul_overflow(first, bytes, &first) || __builtin_mul_overflow(last, bytes, &last))
         return false;
@@ -99,6 +110,7 @@ static tartan_status check_memory(const char *function, const char *name, const 
     CHECK_IN(function, array->device_type == TARTAN_CPU || array->device_type == TARTAN_CUDA, UNSUPPORTED,
              "%s is on device type %d, expected %d (CPU) or %d (CUDA)", name, array->device_type, TARTAN_CPU,
              TARTAN_CUDA);
+    if (is_plain(array)) return TARTAN_OK;
     for (int32_t d = 0; d < array->ndim; d++) {
         CHECK_IN(function, array->shape[d] >= 0, SHAPE, "%s has shape %s, expected no negative size", name,
                  tartan_i_shape_text(array, text));
@@ -157,8 +169,9 @@ tartan_status tartan_i_array_check(const char *function, const char *name, const
 
 void tartan_i_array_extent(const tartan_array *array, const char **out_begin, const char **out_end) {
     *out_begin = *out_end = NULL;
-    int64_t first, last, bytes = tartan_dtype_bytes(array->dtype);
-    if (tartan_i_array_elements(array) == 0 || !element_range(array, &first, &last)) return;
+    const int64_t bytes = tartan_dtype_bytes(array->dtype);
+    int64_t first, last;
+    if (tartan_i_array_is_empty(array) || !element_range(array, &first, &last)) return;
     *out_begin = (const char *)array->data + first * bytes;
     *out_end = (const char *)array->data + (last + 1) * bytes;
 }
