@@ -55,11 +55,10 @@ typedef struct tartan_i_argument {
     tartan_i_usage use;
     bool optional, stays; /* stays: not of a dynamic layout */
     tartan_i_dtype_rule dtype;
-    int32_t
-        gradient_of; /* of an output that is the gradient with respect to an input: its place, from 1; else 0 */
-    uint32_t may_be;   /* bit i: may have the memory of argument i */
-    size_t member;     /* where the struct of the operation has it */
-    const char *shape; /* as it is written, for messages */
+    int32_t gradient_of; /* the place, from 1, of the input whose gradient an output is; 0: none */
+    uint32_t may_be;     /* bit i: may have the memory of argument i */
+    size_t member;       /* where the struct of the operation has it */
+    const char *shape;   /* as it is written, for messages */
     tartan_i_shape_rule rule;
 } tartan_i_argument;
 
