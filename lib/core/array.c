@@ -26,8 +26,12 @@ static bool is_dtype(int32_t dtype) {
     return tartan_i_is_number(dtype) || dtype == TARTAN_U8;
 }
 
-int64_t tartan_dtype_bytes(int32_t dtype) {
+static int64_t bytes_of(int32_t dtype) {
     return is_dtype(dtype) ? dtypes[dtype].bytes : 0;
+}
+
+int64_t tartan_dtype_bytes(int32_t dtype) {
+    return bytes_of(dtype);
 }
 
 const char *tartan_dtype_name(int32_t dtype) {
@@ -71,7 +75,7 @@ static bool element_range(const tartan_array *a, int64_t *out_first, int64_t *ou
 
 // Whether the elements can be counted and addressed.
 static bool is_addressable(const tartan_array *a) {
-    int64_t bytes = tartan_dtype_bytes(a->dtype), count = 1, first = 0, last = 0;
+    int64_t bytes = bytes_of(a->dtype), count = 1, first = 0, last = 0;
     for (int32_t d = 0; d < a->ndim; d++) {
         if (!tartan_i_multiply(count, a->shape[d] > 0 ? a->shape[d] : 1, &count)) return false;
     }
@@ -120,7 +124,7 @@ static tartan_status check_memory(const char *function, const char *name, const 
     CHECK_IN(function, is_addressable(array), OVERFLOW, "%s of shape %s reaches beyond what can be addressed",
              name, tartan_i_shape_text(array, text));
     if (tartan_i_array_is_empty(array)) return TARTAN_OK;
-    CHECK_IN(function, (uintptr_t)array->data % (uintptr_t)tartan_dtype_bytes(array->dtype) == 0, ARGUMENT,
+    CHECK_IN(function, (uintptr_t)array->data % (uintptr_t)bytes_of(array->dtype) == 0, ARGUMENT,
              "%s has data at %p, expected an address aligned for %s", name, array->data,
              tartan_dtype_name(array->dtype));
     CHECK_IN(function, !output || is_disjoint(array), ARGUMENT,
@@ -169,7 +173,7 @@ tartan_status tartan_i_array_check(const char *function, const char *name, const
 
 void tartan_i_array_extent(const tartan_array *array, const char **out_begin, const char **out_end) {
     *out_begin = *out_end = NULL;
-    const int64_t bytes = tartan_dtype_bytes(array->dtype);
+    const int64_t bytes = bytes_of(array->dtype);
     int64_t first, last;
     if (tartan_i_array_is_empty(array) || !element_range(array, &first, &last)) return;
     *out_begin = (const char *)array->data + first * bytes;
@@ -225,9 +229,9 @@ bool tartan_i_array_overlap(const tartan_array *a, const tartan_array *b) {
     if ((uintptr_t)a_begin >= (uintptr_t)b_end || (uintptr_t)b_begin >= (uintptr_t)a_end) return false;
     /* The extents overlap, but the elements may lie between each other: columns of one matrix, or q, k and v of one
      * product. */
-    int64_t bytes = tartan_dtype_bytes(a->dtype);
+    int64_t bytes = bytes_of(a->dtype);
     int64_t distance = (int64_t)((uintptr_t)b_begin - (uintptr_t)a_begin);
-    if (bytes != tartan_dtype_bytes(b->dtype) || distance % bytes != 0) return true;
+    if (bytes != bytes_of(b->dtype) || distance % bytes != 0) return true;
     if (a_end - a_begin > PTRDIFF_MAX / 4 || b_end - b_begin > PTRDIFF_MAX / 4)
         return true; /* no sum overflows */
     steps s = {.count = 0};
@@ -398,7 +402,7 @@ tartan_status tartan_array_to_dlpack(tartan_array *array, struct DLTensor *out_t
     out_tensor->device.type = array->device_type;
     out_tensor->device.id = array->device_id;
     out_tensor->dtype.code = code_of_dlpack(array->dtype);
-    out_tensor->dtype.bits = (uint8_t)(8 * tartan_dtype_bytes(array->dtype));
+    out_tensor->dtype.bits = (uint8_t)(8 * bytes_of(array->dtype));
     out_tensor->dtype.lanes = 1;
     out_tensor->shape = array->shape;
     out_tensor->strides = array->strides;

@@ -55,8 +55,7 @@ static tartan_status run(const tartan_i_schema *schema, tartan_context *context,
     PASS(take(&bound, &op, arguments, positional, options, &room, false));
     PASS(tartan_i_op_check_apart(&bound, arguments));
     if (schema->check != NULL) PASS(schema->check(&op, context));
-    op.noperands = tartan_i_op_operands(&op, operands);
-    op.operands = operands;
+    tartan_i_op_list(&op, operands);
     const tartan_status status = tartan_i_run(context, &op);
     if (schema->end != NULL) schema->end(&op);
     return status;

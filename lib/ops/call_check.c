@@ -136,19 +136,19 @@ static bool equal_sizes(const int64_t *a, const int64_t *b, int32_t count) {
     return true;
 }
 
-/* Writes the sizes of an item and returns their number; -1 if they are not known, or do not broadcast. */
+/* Where the sizes of an item are, `room` or what is bound, and their number; -1 if they are not known, or do not broadcast. */
 static int32_t sizes_of(const tartan_i_bound *bound, const void *const *arguments, const tartan_i_dim *dim,
-                        int64_t sizes[TARTAN_MAX_NDIM]) {
+                        int64_t room[TARTAN_MAX_NDIM], const int64_t **out) {
+    *out = room;
     switch (dim->kind) {
     case TARTAN_I_DIM_BROADCAST:
-        return broadcast(bound, dim, sizes);
+        return broadcast(bound, dim, room);
     case TARTAN_I_DIM_NAME:
     case TARTAN_I_DIM_REST:
-        if (!is_known(bound, dim->index)) return -1;
-        copy_sizes(sizes, bound->names[dim->index].sizes, bound->names[dim->index].count);
-        return bound->names[dim->index].count;
+        *out = bound->names[dim->index].sizes;
+        return is_known(bound, dim->index) ? bound->names[dim->index].count : -1;
     default:
-        sizes[0] = fixed_size(bound, arguments, dim);
+        room[0] = fixed_size(bound, arguments, dim);
         return 1;
     }
 }
@@ -165,8 +165,9 @@ bool tartan_i_op_shape(const tartan_i_bound *bound, const void *const *arguments
     if (rule->alternatives == 0) return false;
     out->ndim = 0;
     for (int32_t i = 0; i < rule->alternative[0].count; i++) {
-        int64_t sizes[TARTAN_MAX_NDIM];
-        const int32_t count = sizes_of(bound, arguments, &rule->alternative[0].dims[i], sizes);
+        int64_t room[TARTAN_MAX_NDIM];
+        const int64_t *sizes;
+        const int32_t count = sizes_of(bound, arguments, &rule->alternative[0].dims[i], room, &sizes);
         if (count < 0 || out->ndim + count > TARTAN_MAX_NDIM) return false;
         copy_sizes(out->shape + out->ndim, sizes, count);
         out->ndim += count;
@@ -182,28 +183,32 @@ static int32_t rest_of(const tartan_array *array, const tartan_i_dim *dims, int3
     return rest;
 }
 
+/* Gives a name `count` sizes. */
+static void bind(tartan_i_bound *bound, int32_t name, int32_t argument, const int64_t *sizes, int32_t count) {
+    bound->known |= UINT32_C(1) << name;
+    bound->names[name].by = argument;
+    bound->names[name].count = count;
+    copy_sizes(bound->names[name].sizes, sizes, count);
+}
+
 /* Whether an array has the shape of an alternative; binds its names, also if it has not. */
-static bool bind(tartan_i_bound *bound, const void *const *arguments, int32_t argument,
-                 const tartan_i_dim *dims, int32_t count) {
+static bool has_shape(tartan_i_bound *bound, const void *const *arguments, int32_t argument,
+                      const tartan_i_dim *dims, int32_t count) {
     const tartan_array *array = arguments[argument];
-    int32_t at = 0;
-    for (int32_t i = 0; i < count; i++) {
+    int32_t at = 0, n;
+    for (int32_t i = 0; i < count; i++, at += n) {
         const tartan_i_dim *dim = &dims[i];
         const bool rest = dim->kind == TARTAN_I_DIM_REST;
-        int64_t sizes[TARTAN_MAX_NDIM];
+        const int64_t *shape = array->shape + at, *sizes;
+        int64_t room[TARTAN_MAX_NDIM];
         if ((rest || dim->kind == TARTAN_I_DIM_NAME) && !is_known(bound, dim->index)) {
-            const int32_t n = rest ? rest_of(array, dims, count) : 1;
+            n = rest ? rest_of(array, dims, count) : 1;
             if (n < 0 || at + n > array->ndim) return false;
-            bound->known |= UINT32_C(1) << dim->index;
-            bound->names[dim->index].by = argument;
-            bound->names[dim->index].count = n;
-            copy_sizes(bound->names[dim->index].sizes, array->shape + at, n);
-            at += n;
-            continue;
+            bind(bound, dim->index, argument, shape, n);
+        } else {
+            n = sizes_of(bound, arguments, dim, room, &sizes);
+            if (n < 0 || at + n > array->ndim || !equal_sizes(shape, sizes, n)) return false;
         }
-        const int32_t n = sizes_of(bound, arguments, dim, sizes);
-        if (n < 0 || at + n > array->ndim || !equal_sizes(array->shape + at, sizes, n)) return false;
-        at += n;
     }
     return at == array->ndim;
 }
@@ -218,7 +223,7 @@ static bool match(tartan_i_bound *bound, const void *const *arguments, int32_t a
                equal_sizes(array->shape, other->shape, array->ndim);
     }
     for (int32_t i = 0; i < rule->alternatives; i++) {
-        if (bind(bound, arguments, argument, rule->alternative[i].dims, rule->alternative[i].count))
+        if (has_shape(bound, arguments, argument, rule->alternative[i].dims, rule->alternative[i].count))
             return true;
         bound->known = known;
     }
@@ -372,22 +377,30 @@ static bool is_same(const tartan_array *a, const tartan_array *b) {
     return same;
 }
 
-/* Where the memory of an array is, or of the values of a matrix; nowhere for the other kinds, and for what is left out. */
+/* Where the memory of an argument is. */
 typedef struct extent {
     const char *begin, *end;
+    int32_t argument;
 } extent;
 
-static extent extent_of(const tartan_i_argument *a, const void *given) {
-    extent e = {NULL, NULL};
-    if (given == NULL) return e;
-    if (a->kind == TARTAN_OPERAND_ARRAY) {
-        tartan_i_array_extent(given, &e.begin, &e.end);
-    } else if (a->kind == TARTAN_OPERAND_MATRIX) {
-        const tartan_matrix *matrix = given;
-        e.begin = matrix->values;
-        e.end = tartan_i_block_at(matrix, matrix->layout->blocks);
+/* Lists the arrays and the values of matrices that have elements; returns their number. */
+static int32_t list_extents(const tartan_i_schema *schema, const void *const *arguments, extent *out) {
+    int32_t count = 0;
+    for (int32_t i = 0; i < schema->narguments; i++) {
+        extent *e = &out[count];
+        const int32_t kind = schema->arguments[i].kind;
+        if (arguments[i] == NULL || kind > TARTAN_OPERAND_MATRIX) continue;
+        if (kind == TARTAN_OPERAND_MATRIX) {
+            const tartan_matrix *matrix = arguments[i];
+            e->begin = matrix->values;
+            e->end = tartan_i_block_at(matrix, matrix->layout->blocks);
+        } else {
+            tartan_i_array_extent(arguments[i], &e->begin, &e->end);
+        }
+        e->argument = i;
+        count += e->begin != e->end;
     }
-    return e;
+    return count;
 }
 
 /* Blocks of one line are the same in both orders. */
@@ -416,16 +429,15 @@ static tartan_status check_pair(const tartan_i_bound *bound, const void *const *
 
 tartan_status tartan_i_op_check_apart(const tartan_i_bound *bound, const void *const *arguments) {
     const tartan_i_argument *all = bound->schema->arguments;
-    const int32_t count = bound->schema->narguments;
     extent extents[TARTAN_I_MAX_ARGUMENTS];
-    for (int32_t i = 0; i < count; i++) extents[i] = extent_of(&all[i], arguments[i]);
-    for (int32_t i = 0; i < count; i++) {
-        if (all[i].use == TARTAN_I_IN) continue;
-        for (int32_t j = 0; j < count; j++)
-            if ((all[j].use == TARTAN_I_IN || j < i) &&
-                (uintptr_t)extents[i].begin < (uintptr_t)extents[j].end &&
-                (uintptr_t)extents[j].begin < (uintptr_t)extents[i].end)
-                PASS(check_pair(bound, arguments, i, j));
+    const extent *end = extents + list_extents(bound->schema, arguments, extents);
+    for (const extent *out = extents; out < end; out++) {
+        if (all[out->argument].use == TARTAN_I_IN) continue;
+        for (const extent *other = extents; other < end; other++)
+            if ((all[other->argument].use == TARTAN_I_IN || other < out) &&
+                (uintptr_t)out->begin < (uintptr_t)other->end &&
+                (uintptr_t)other->begin < (uintptr_t)out->end)
+                PASS(check_pair(bound, arguments, out->argument, other->argument));
     }
     return TARTAN_OK;
 }
