@@ -39,14 +39,16 @@ typedef struct tartan_i_dim {
     int32_t index, other;
 } tartan_i_dim;
 
+typedef struct tartan_i_alternative {
+    int32_t count, single; /* of items; of those that are one dimension each */
+    tartan_i_dim dims[TARTAN_I_MAX_DIM_ITEMS];
+} tartan_i_alternative;
+
 /* A shape: up to two alternatives. */
 typedef struct tartan_i_shape_rule {
     int32_t like;         /* the argument whose shape (array) or layout (matrix) it has; -1: none */
     int32_t alternatives; /* 0: any shape */
-    struct {
-        int32_t count;
-        tartan_i_dim dims[TARTAN_I_MAX_DIM_ITEMS];
-    } alternative[2];
+    tartan_i_alternative alternative[2];
 } tartan_i_shape_rule;
 
 typedef struct tartan_i_argument {

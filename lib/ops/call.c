@@ -20,6 +20,20 @@ static void begin(tartan_i_bound *bound, const tartan_i_schema *schema, const ta
     bound->known = 0;
 }
 
+/* Refuses numbers that are not finite in the dtype of sums. */
+static tartan_status check_reals(const tartan_op *op, int32_t dtype) {
+    const tartan_i_schema *schema = op->schema;
+    for (int32_t i = 0; i < schema->noptions; i++) {
+        const tartan_i_option_rule *rule = &schema->options[i];
+        if (rule->kind != TARTAN_I_OPTION_REAL) continue;
+        double value;
+        memcpy(&value, (const char *)op + rule->member, sizeof value);
+        if (!isnan(value)) /* which is a default that the entry's CHECK replaces */
+            PASS(tartan_i_scalar_check(schema->function, rule->name, value, dtype));
+    }
+    return TARTAN_OK;
+}
+
 /* Reads the options and checks the arguments: all of them, or the inputs alone. */
 static tartan_status take(tartan_i_bound *bound, tartan_op *op, const void *const *arguments,
                           const tartan_i_positional *positional, const char *options,
@@ -32,15 +46,8 @@ static tartan_status take(tartan_i_bound *bound, tartan_op *op, const void *cons
         memcpy((char *)op + a->member, &arguments[i], sizeof arguments[i]);
     }
     PASS(tartan_i_op_options(schema, op, positional, options, room));
-    for (int32_t i = 0; i < schema->noptions; i++) {
-        const tartan_i_option_rule *rule = &schema->options[i];
-        if (rule->kind != TARTAN_I_OPTION_REAL) continue;
-        double value;
-        memcpy(&value, (const char *)op + rule->member, sizeof value);
-        if (!isnan(value)) /* which is a default that the entry's CHECK replaces */
-            PASS(tartan_i_scalar_check(schema->function, rule->name, value, bound->dtype));
-    }
-    return TARTAN_OK;
+    const bool given = positional != NULL || (options != NULL && *options != '\0');
+    return given ? check_reals(op, bound->dtype) : TARTAN_OK; /* defaults are finite */
 }
 
 static tartan_status run(const tartan_i_schema *schema, tartan_context *context, const void *const *arguments,
@@ -209,7 +216,8 @@ static tartan_status describe_result(const tartan_i_bound *bound, const void *co
 
 static tartan_status infer(const tartan_i_schema *schema, const void *const *given, const char *options,
                            tartan_op_result *results, int64_t nresults, int64_t *out_count) {
-    tartan_op unused; /* what is read is written first */
+    tartan_op unused; /* for options: what is read of it is written first */
+    unused.schema = schema;
     tartan_i_option_room room;
     tartan_i_bound bound;
     begin(&bound, schema, NULL);

@@ -29,8 +29,8 @@ typedef struct tartan_i_bound {
     const char *dtype_of;          /* the argument that decided */
     uint32_t known;                /* bit i: name i is; of others, nothing below is set */
     struct {
-        int32_t by, count; /* the argument that decided; of dimensions */
-        int64_t sizes[TARTAN_MAX_NDIM];
+        int32_t by, count;    /* the argument that decided; of dimensions */
+        const int64_t *sizes; /* in its shape */
     } names[TARTAN_I_MAX_NAMES];
 } tartan_i_bound;
 

@@ -175,36 +175,23 @@ bool tartan_i_op_shape(const tartan_i_bound *bound, const void *const *arguments
     return true;
 }
 
-/* Dimensions of an array beyond those of items that always have one. */
-static int32_t rest_of(const tartan_array *array, const tartan_i_dim *dims, int32_t count) {
-    int32_t rest = array->ndim;
-    for (int32_t i = 0; i < count; i++)
-        rest -= dims[i].kind != TARTAN_I_DIM_REST && dims[i].kind != TARTAN_I_DIM_BROADCAST;
-    return rest;
-}
-
-/* Gives a name `count` sizes. */
-static void bind(tartan_i_bound *bound, int32_t name, int32_t argument, const int64_t *sizes, int32_t count) {
-    bound->known |= UINT32_C(1) << name;
-    bound->names[name].by = argument;
-    bound->names[name].count = count;
-    copy_sizes(bound->names[name].sizes, sizes, count);
-}
-
 /* Whether an array has the shape of an alternative; binds its names, also if it has not. */
 static bool has_shape(tartan_i_bound *bound, const void *const *arguments, int32_t argument,
-                      const tartan_i_dim *dims, int32_t count) {
+                      const tartan_i_alternative *alternative) {
     const tartan_array *array = arguments[argument];
     int32_t at = 0, n;
-    for (int32_t i = 0; i < count; i++, at += n) {
-        const tartan_i_dim *dim = &dims[i];
+    for (int32_t i = 0; i < alternative->count; i++, at += n) {
+        const tartan_i_dim *dim = &alternative->dims[i];
         const bool rest = dim->kind == TARTAN_I_DIM_REST;
-        const int64_t *shape = array->shape + at, *sizes;
+        const int64_t *sizes, *shape = array->shape + at;
         int64_t room[TARTAN_MAX_NDIM];
         if ((rest || dim->kind == TARTAN_I_DIM_NAME) && !is_known(bound, dim->index)) {
-            n = rest ? rest_of(array, dims, count) : 1;
+            n = rest ? array->ndim - alternative->single : 1;
             if (n < 0 || at + n > array->ndim) return false;
-            bind(bound, dim->index, argument, shape, n);
+            bound->known |= UINT32_C(1) << dim->index;
+            bound->names[dim->index].by = argument;
+            bound->names[dim->index].count = n;
+            bound->names[dim->index].sizes = shape;
         } else {
             n = sizes_of(bound, arguments, dim, room, &sizes);
             if (n < 0 || at + n > array->ndim || !equal_sizes(shape, sizes, n)) return false;
@@ -223,8 +210,7 @@ static bool match(tartan_i_bound *bound, const void *const *arguments, int32_t a
                equal_sizes(array->shape, other->shape, array->ndim);
     }
     for (int32_t i = 0; i < rule->alternatives; i++) {
-        if (has_shape(bound, arguments, argument, rule->alternative[i].dims, rule->alternative[i].count))
-            return true;
+        if (has_shape(bound, arguments, argument, &rule->alternative[i])) return true;
         bound->known = known;
     }
     return rule->alternatives == 0;

@@ -180,7 +180,8 @@ def shape_rule(op, argument, names):
         if match is None:
             raise schema.SchemaError(f"{op.where}: '{one}' is no shape")
         dims = [dim_of(op, d, names) for d in match.group(1).split(",")] if match.group(1).strip() else []
-        alternatives.append(f"{{{len(dims)}, {{{', '.join(dims) or '{0}'}}}}}")
+        single = sum("DIM_REST" not in d and "DIM_BROADCAST" not in d for d in dims)
+        alternatives.append(f"{{{len(dims)}, {single}, {{{', '.join(dims) or '{0}'}}}}}")
     return f"{{.like = -1, .alternatives = {len(alternatives)}, .alternative = {{{', '.join(alternatives)}}}}}"
 
 
