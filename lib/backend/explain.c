@@ -111,7 +111,8 @@ static tartan_status write(const tartan_context *context, const tartan_op *op, t
 tartan_status tartan_i_explain(const tartan_context *context, const tartan_op *op) {
     tartan_i_operand operands[TARTAN_I_MAX_OPERANDS];
     if (op->operands == NULL) {
-        const tartan_op listed = tartan_i_op_listed(op, operands);
+        tartan_op listed = *op;
+        tartan_i_op_list(&listed, operands);
         return tartan_i_explain(context, &listed);
     }
     tartan_i_text *text = &explaining.text;

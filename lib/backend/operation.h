@@ -313,13 +313,10 @@ const char *tartan_i_op_name(const tartan_op *op);
 enum { TARTAN_I_MAX_OPERANDS = 2 * TARTAN_I_MAX_PAIRS + 4 };
 int32_t tartan_i_op_operands(const tartan_op *op, tartan_i_operand out[TARTAN_I_MAX_OPERANDS]);
 
-/* The operation with a list of its operands in `room`. */
-static inline tartan_op tartan_i_op_listed(const tartan_op *op,
-                                           tartan_i_operand room[TARTAN_I_MAX_OPERANDS]) {
-    tartan_op listed = *op;
-    listed.noperands = tartan_i_op_operands(op, room);
-    listed.operands = room;
-    return listed;
+/* Lists the operands in `room`. */
+static inline void tartan_i_op_list(tartan_op *op, tartan_i_operand room[TARTAN_I_MAX_OPERANDS]) {
+    op->noperands = tartan_i_op_operands(op, room);
+    op->operands = room;
 }
 
 /* Elements of the stored blocks without padding; for a dynamic layout, of all blocks of its capacity; 0 for NULL. */

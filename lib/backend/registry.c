@@ -137,6 +137,7 @@ static tartan_status run_listed(const tartan_context *context, const tartan_op *
 tartan_status tartan_i_backend_run(const tartan_context *context, const tartan_op *op) {
     if (op->operands != NULL) return run_listed(context, op);
     tartan_i_operand operands[TARTAN_I_MAX_OPERANDS];
-    const tartan_op listed = tartan_i_op_listed(op, operands);
+    tartan_op listed = *op;
+    tartan_i_op_list(&listed, operands);
     return run_listed(context, &listed);
 }

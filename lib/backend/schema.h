@@ -39,14 +39,16 @@ typedef struct tartan_i_dim {
     int32_t index, other;
 } tartan_i_dim;
 
+typedef struct tartan_i_alternative {
+    int32_t count, single; /* of items; of those that are one dimension each */
+    tartan_i_dim dims[TARTAN_I_MAX_DIM_ITEMS];
+} tartan_i_alternative;
+
 /* A shape: up to two alternatives. */
 typedef struct tartan_i_shape_rule {
     int32_t like;         /* the argument whose shape (array) or layout (matrix) it has; -1: none */
     int32_t alternatives; /* 0: any shape */
-    struct {
-        int32_t count;
-        tartan_i_dim dims[TARTAN_I_MAX_DIM_ITEMS];
-    } alternative[2];
+    tartan_i_alternative alternative[2];
 } tartan_i_shape_rule;
 
 typedef struct tartan_i_argument {
@@ -55,9 +57,10 @@ typedef struct tartan_i_argument {
     tartan_i_usage use;
     bool optional, stays; /* stays: not of a dynamic layout */
     tartan_i_dtype_rule dtype;
-    uint32_t may_be;   /* bit i: may have the memory of argument i */
-    size_t member;     /* where the struct of the operation has it */
-    const char *shape; /* as it is written, for messages */
+    int32_t gradient_of; /* the place, from 1, of the input whose gradient an output is; 0: none */
+    uint32_t may_be;     /* bit i: may have the memory of argument i */
+    size_t member;       /* where the struct of the operation has it */
+    const char *shape;   /* as it is written, for messages */
     tartan_i_shape_rule rule;
 } tartan_i_argument;
 

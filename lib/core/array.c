@@ -26,8 +26,12 @@ static bool is_dtype(int32_t dtype) {
     return tartan_i_is_number(dtype) || dtype == TARTAN_U8;
 }
 
-int64_t tartan_dtype_bytes(int32_t dtype) {
+static int64_t bytes_of(int32_t dtype) {
     return is_dtype(dtype) ? dtypes[dtype].bytes : 0;
+}
+
+int64_t tartan_dtype_bytes(int32_t dtype) {
+    return bytes_of(dtype);
 }
 
 const char *tartan_dtype_name(int32_t dtype) {
@@ -43,12 +47,23 @@ int32_t tartan_dtype_of(const char *name) {
 
 /* ---- Checks ---- */
 
-// Offsets in elements of the lowest and the highest element from `data`; false if they exceed int64. Both 0 if
-// empty.
+// Whether the elements are dense in row-major order, at an address that all checks below allow. One look at each dimension tells
+// it of most arrays.
+static bool is_plain(const tartan_array *a) {
+    int64_t count = 1, end;
+    const int64_t bytes = dtypes[a->dtype].bytes, base = (int64_t)(intptr_t)a->data;
+    for (int32_t d = a->ndim - 1; d >= 0; d--) {
+        if (a->shape[d] < 1 || (a->shape[d] > 1 && a->strides[d] != count)) return false;
+        if (__builtin_mul_overflow(count, a->shape[d], &count)) return false;
+    }
+    return base > 0 && (base & (bytes - 1)) == 0 && !__builtin_mul_overflow(count, bytes, &count) &&
+           !__builtin_add_overflow(base, count, &end);
+}
+
+// Offsets in elements of the lowest and the highest element from `data`, of an array with elements; false if they exceed
+// int64.
 static bool element_range(const tartan_array *a, int64_t *out_first, int64_t *out_last) {
     int64_t first = 0, last = 0, span;
-    *out_first = *out_last = 0;
-    if (tartan_i_array_is_empty(a)) return true;
     for (int32_t d = 0; d < a->ndim; d++) {
         if (__builtin_mul_overflow(a->shape[d] - 1, a->strides[d], &span)) return false;
         if (__builtin_add_overflow(span < 0 ? first : last, span, span < 0 ? &first : &last)) return false;
@@ -60,11 +75,11 @@ static bool element_range(const tartan_array *a, int64_t *out_first, int64_t *ou
 
 // Whether the elements can be counted and addressed.
 static bool is_addressable(const tartan_array *a) {
-    int64_t bytes = tartan_dtype_bytes(a->dtype), count = 1, first, last;
+    int64_t bytes = bytes_of(a->dtype), count = 1, first = 0, last = 0;
     for (int32_t d = 0; d < a->ndim; d++) {
         if (!tartan_i_multiply(count, a->shape[d] > 0 ? a->shape[d] : 1, &count)) return false;
     }
-    if (!element_range(a, &first, &last)) return false;
+    if (!tartan_i_array_is_empty(a) && !element_range(a, &first, &last)) return false;
     if (__builtin_add_overflow(last, 1, &last)) return false;
     if (__builtin_mul_overflow(first, bytes, &first) || __builtin_mul_overflow(last, bytes, &last))
         return false;
@@ -99,6 +114,7 @@ static tartan_status check_memory(const char *function, const char *name, const 
     CHECK_IN(function, array->device_type == TARTAN_CPU || array->device_type == TARTAN_CUDA, UNSUPPORTED,
              "%s is on device type %d, expected %d (CPU) or %d (CUDA)", name, array->device_type, TARTAN_CPU,
              TARTAN_CUDA);
+    if (is_plain(array)) return TARTAN_OK;
     for (int32_t d = 0; d < array->ndim; d++) {
         CHECK_IN(function, array->shape[d] >= 0, SHAPE, "%s has shape %s, expected no negative size", name,
                  tartan_i_shape_text(array, text));
@@ -108,7 +124,7 @@ static tartan_status check_memory(const char *function, const char *name, const 
     CHECK_IN(function, is_addressable(array), OVERFLOW, "%s of shape %s reaches beyond what can be addressed",
              name, tartan_i_shape_text(array, text));
     if (tartan_i_array_is_empty(array)) return TARTAN_OK;
-    CHECK_IN(function, (uintptr_t)array->data % (uintptr_t)tartan_dtype_bytes(array->dtype) == 0, ARGUMENT,
+    CHECK_IN(function, (uintptr_t)array->data % (uintptr_t)bytes_of(array->dtype) == 0, ARGUMENT,
              "%s has data at %p, expected an address aligned for %s", name, array->data,
              tartan_dtype_name(array->dtype));
     CHECK_IN(function, !output || is_disjoint(array), ARGUMENT,
@@ -157,8 +173,9 @@ tartan_status tartan_i_array_check(const char *function, const char *name, const
 
 void tartan_i_array_extent(const tartan_array *array, const char **out_begin, const char **out_end) {
     *out_begin = *out_end = NULL;
-    int64_t first, last, bytes = tartan_dtype_bytes(array->dtype);
-    if (tartan_i_array_elements(array) == 0 || !element_range(array, &first, &last)) return;
+    const int64_t bytes = bytes_of(array->dtype);
+    int64_t first, last;
+    if (tartan_i_array_is_empty(array) || !element_range(array, &first, &last)) return;
     *out_begin = (const char *)array->data + first * bytes;
     *out_end = (const char *)array->data + (last + 1) * bytes;
 }
@@ -212,9 +229,9 @@ bool tartan_i_array_overlap(const tartan_array *a, const tartan_array *b) {
     if ((uintptr_t)a_begin >= (uintptr_t)b_end || (uintptr_t)b_begin >= (uintptr_t)a_end) return false;
     /* The extents overlap, but the elements may lie between each other: columns of one matrix, or q, k and v of one
      * product. */
-    int64_t bytes = tartan_dtype_bytes(a->dtype);
+    int64_t bytes = bytes_of(a->dtype);
     int64_t distance = (int64_t)((uintptr_t)b_begin - (uintptr_t)a_begin);
-    if (bytes != tartan_dtype_bytes(b->dtype) || distance % bytes != 0) return true;
+    if (bytes != bytes_of(b->dtype) || distance % bytes != 0) return true;
     if (a_end - a_begin > PTRDIFF_MAX / 4 || b_end - b_begin > PTRDIFF_MAX / 4)
         return true; /* no sum overflows */
     steps s = {.count = 0};
@@ -385,7 +402,7 @@ tartan_status tartan_array_to_dlpack(tartan_array *array, struct DLTensor *out_t
     out_tensor->device.type = array->device_type;
     out_tensor->device.id = array->device_id;
     out_tensor->dtype.code = code_of_dlpack(array->dtype);
-    out_tensor->dtype.bits = (uint8_t)(8 * tartan_dtype_bytes(array->dtype));
+    out_tensor->dtype.bits = (uint8_t)(8 * bytes_of(array->dtype));
     out_tensor->dtype.lanes = 1;
     out_tensor->shape = array->shape;
     out_tensor->strides = array->strides;

@@ -20,7 +20,8 @@ static tartan_status run_listed(tartan_i_call *call, const tartan_op *op) {
 
 tartan_status tartan_i_call_run(tartan_i_call *call, const tartan_op *op) {
     tartan_i_operand operands[TARTAN_I_MAX_OPERANDS];
-    const tartan_op listed = tartan_i_op_listed(op, operands);
+    tartan_op listed = *op;
+    tartan_i_op_list(&listed, operands);
     return run_listed(call, &listed);
 }
 
@@ -47,13 +48,18 @@ static tartan_status run_timed(tartan_i_call *call, const tartan_op *op) {
     return TARTAN_OK;
 }
 
-tartan_status tartan_i_run(tartan_context *context, const tartan_op *op) {
+static tartan_status enter_and_run(tartan_context *context, const tartan_op *op) {
     tartan_i_call call;
-    tartan_i_operand operands[TARTAN_I_MAX_OPERANDS];
-    const tartan_op listed = tartan_i_op_listed(op, operands);
     PASS(tartan_i_call_enter(op->function, context, &call));
-    const tartan_status status =
-        tartan_i_explaining() ? tartan_i_explain(context, &listed) : run_timed(&call, &listed);
+    const tartan_status status = tartan_i_explaining() ? tartan_i_explain(context, op) : run_timed(&call, op);
     tartan_i_call_leave(&call);
     return status;
+}
+
+tartan_status tartan_i_run(tartan_context *context, const tartan_op *op) {
+    if (op->operands != NULL) return enter_and_run(context, op);
+    tartan_i_operand operands[TARTAN_I_MAX_OPERANDS];
+    tartan_op listed = *op;
+    tartan_i_op_list(&listed, operands);
+    return enter_and_run(context, &listed);
 }

@@ -12,6 +12,7 @@ int64_t tartan_layout_elements(const tartan_layout *l) {
     int64_t missing_rows = s->block_rows - tartan_i_rows_of(l, l->grid_rows - 1);
     int64_t missing_cols = s->block_cols - tartan_i_cols_of(l, l->grid_cols - 1);
     int64_t elements = l->blocks * s->block_rows * s->block_cols;
+    if (missing_rows == 0 && missing_cols == 0) return elements;
     for (int64_t head = 0; head < s->heads; head++) {
         int64_t last_line = (head + 1) * l->grid_rows - 1, last_column = (head + 1) * l->grid_cols - 1;
         int64_t in_last_row = l->row_pointers[last_line + 1] - l->row_pointers[last_line];

@@ -11,6 +11,29 @@
 
 /* ---- A call ---- */
 
+/* Nothing is known yet; names have no sizes. */
+static void begin(tartan_i_bound *bound, const tartan_i_schema *schema, const tartan_context *context) {
+    bound->schema = schema;
+    bound->context = context;
+    bound->dtype = 0;
+    bound->dtype_of = NULL;
+    bound->known = 0;
+}
+
+/* Refuses numbers that are not finite in the dtype of sums. */
+static tartan_status check_reals(const tartan_op *op, int32_t dtype) {
+    const tartan_i_schema *schema = op->schema;
+    for (int32_t i = 0; i < schema->noptions; i++) {
+        const tartan_i_option_rule *rule = &schema->options[i];
+        if (rule->kind != TARTAN_I_OPTION_REAL) continue;
+        double value;
+        memcpy(&value, (const char *)op + rule->member, sizeof value);
+        if (!isnan(value)) /* which is a default that the entry's CHECK replaces */
+            PASS(tartan_i_scalar_check(schema->function, rule->name, value, dtype));
+    }
+    return TARTAN_OK;
+}
+
 /* Reads the options and checks the arguments: all of them, or the inputs alone. */
 static tartan_status take(tartan_i_bound *bound, tartan_op *op, const void *const *arguments,
                           const tartan_i_positional *positional, const char *options,
@@ -23,27 +46,23 @@ static tartan_status take(tartan_i_bound *bound, tartan_op *op, const void *cons
         memcpy((char *)op + a->member, &arguments[i], sizeof arguments[i]);
     }
     PASS(tartan_i_op_options(schema, op, positional, options, room));
-    for (int32_t i = 0; i < schema->noptions; i++) {
-        const tartan_i_option_rule *rule = &schema->options[i];
-        if (rule->kind != TARTAN_I_OPTION_REAL) continue;
-        double value;
-        memcpy(&value, (const char *)op + rule->member, sizeof value);
-        if (!isnan(value)) /* which is a default that the entry's CHECK replaces */
-            PASS(tartan_i_scalar_check(schema->function, rule->name, value, bound->dtype));
-    }
-    return TARTAN_OK;
+    const bool given = positional != NULL || (options != NULL && *options != '\0');
+    return given ? check_reals(op, bound->dtype) : TARTAN_OK; /* defaults are finite */
 }
 
 static tartan_status run(const tartan_i_schema *schema, tartan_context *context, const void *const *arguments,
                          const tartan_i_positional *positional, const char *options) {
     tartan_op op = {.kind = schema->kind, .schema = schema};
+    tartan_i_operand operands[TARTAN_I_MAX_OPERANDS];
     tartan_i_option_room room;
-    tartan_i_bound bound = {.schema = schema, .context = context};
+    tartan_i_bound bound;
+    begin(&bound, schema, context);
     op.function = schema->function;
     if (schema->row_member != 0) memcpy((char *)&op + schema->row_member, &schema->row, sizeof schema->row);
     PASS(take(&bound, &op, arguments, positional, options, &room, false));
     PASS(tartan_i_op_check_apart(&bound, arguments));
     if (schema->check != NULL) PASS(schema->check(&op, context));
+    tartan_i_op_list(&op, operands);
     const tartan_status status = tartan_i_run(context, &op);
     if (schema->end != NULL) schema->end(&op);
     return status;
@@ -141,21 +160,6 @@ tartan_status tartan_op_run(tartan_context *context, int32_t op, void *const *ar
 
 /* ---- Results ---- */
 
-/* Whether an output is the gradient with respect to an input that was left out. */
-static bool is_of_nothing(const tartan_i_schema *schema, const void *const *arguments,
-                          const tartan_i_argument *a) {
-    static const char end[] = "_grad";
-    const size_t length = strlen(a->name);
-    if (!a->optional || length < sizeof end || strcmp(a->name + length - (sizeof end - 1), end) != 0)
-        return false;
-    for (int32_t i = 0; i < schema->narguments; i++) {
-        const char *name = schema->arguments[i].name;
-        if (strlen(name) == length - (sizeof end - 1) && strncmp(name, a->name, strlen(name)) == 0)
-            return arguments[i] == NULL;
-    }
-    return false;
-}
-
 static int32_t result_dtype(const tartan_i_bound *bound, tartan_i_dtype_rule rule) {
     switch (rule) {
     case TARTAN_I_DTYPE_S:
@@ -193,31 +197,36 @@ static tartan_status describe_result(const tartan_i_bound *bound, const void *co
                               .like = a->rule.like};
     if (a->kind != TARTAN_OPERAND_ARRAY) return TARTAN_OK;
     const char *function = bound->schema->function;
-    tartan_array array = {0};
+    tartan_array array;
     char text[TARTAN_I_SHAPE_TEXT];
     PASS(tartan_i_op_check_broadcast(bound, arguments, &a->rule));
     CHECK_IN(function, tartan_i_op_shape(bound, arguments, &a->rule, &array), SHAPE,
              "the inputs do not say what the shape of %s is, %s", a->name, a->shape);
     int64_t bytes = tartan_dtype_bytes(out->dtype);
-    for (int32_t d = 0; d < array.ndim; d++)
+    out->ndim = array.ndim;
+    for (int32_t d = 0; d < array.ndim; d++) {
+        out->shape[d] = array.shape[d];
         CHECK_IN(function, tartan_i_multiply(bytes, array.shape[d] > 0 ? array.shape[d] : 1, &bytes),
                  OVERFLOW, "%s of shape %s is larger than what can be addressed", a->name,
                  tartan_i_shape_text(&array, text));
-    out->ndim = array.ndim;
-    memcpy(out->shape, array.shape, sizeof out->shape);
+    }
     if (out->like < 0) out->like = like_of(bound->schema, arguments, &array);
     return TARTAN_OK;
 }
 
 static tartan_status infer(const tartan_i_schema *schema, const void *const *given, const char *options,
                            tartan_op_result *results, int64_t nresults, int64_t *out_count) {
-    tartan_op unused = {.kind = schema->kind, .schema = schema};
+    tartan_op unused; /* for options: what is read of it is written first */
+    unused.schema = schema;
     tartan_i_option_room room;
-    tartan_i_bound bound = {.schema = schema};
+    tartan_i_bound bound;
+    begin(&bound, schema, NULL);
     PASS(take(&bound, &unused, given, NULL, options, &room, true));
     for (int32_t i = 0; i < schema->narguments; i++) {
         const tartan_i_argument *a = &schema->arguments[i];
-        if (a->use != TARTAN_I_OUT || is_of_nothing(schema, given, a)) continue;
+        if (a->use != TARTAN_I_OUT ||
+            (a->optional && a->gradient_of > 0 && given[a->gradient_of - 1] == NULL))
+            continue;
         CHECK_IN("tartan_op_infer", *out_count < nresults, SHAPE,
                  "nresults is %" PRId64 ", expected room for all outputs of %s", nresults, schema->name);
         PASS(describe_result(&bound, given, i, &results[(*out_count)++]));

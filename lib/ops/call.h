@@ -27,10 +27,11 @@ typedef struct tartan_i_bound {
     const tartan_context *context; /* NULL: where operands are is not checked */
     int32_t dtype;                 /* T; 0: not known yet */
     const char *dtype_of;          /* the argument that decided */
-    bool known[TARTAN_I_MAX_NAMES];
-    int32_t by[TARTAN_I_MAX_NAMES];     /* the argument that decided */
-    int32_t counts[TARTAN_I_MAX_NAMES]; /* of dimensions */
-    int64_t sizes[TARTAN_I_MAX_NAMES][TARTAN_MAX_NDIM];
+    uint32_t known;                /* bit i: name i is; of others, nothing below is set */
+    struct {
+        int32_t by, count;    /* the argument that decided; of dimensions */
+        const int64_t *sizes; /* in its shape */
+    } names[TARTAN_I_MAX_NAMES];
 } tartan_i_bound;
 
 /* Memory for lists of numbers that come from the text. */
@@ -54,7 +55,8 @@ tartan_status tartan_i_op_check_apart(const tartan_i_bound *bound, const void *c
 tartan_status tartan_i_op_check_broadcast(const tartan_i_bound *bound, const void *const *arguments,
                                           const tartan_i_shape_rule *rule);
 
-/* The shape that an array has by its rule; false if the names in it are not known, or do not broadcast. */
+/* The shape that an array has by its rule, as an array of no dtype and place; false if the names in it are not known, or do
+ * not broadcast. */
 bool tartan_i_op_shape(const tartan_i_bound *bound, const void *const *arguments,
                        const tartan_i_shape_rule *rule, tartan_array *out);
 

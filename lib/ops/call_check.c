@@ -108,16 +108,49 @@ static int64_t fixed_size(const tartan_i_bound *bound, const void *const *argume
     }
 }
 
+static bool is_known(const tartan_i_bound *bound, int32_t name) {
+    return (bound->known >> name & 1) != 0;
+}
+
 /* What two runs of dimensions broadcast to; their number, or -1. */
 static int32_t broadcast(const tartan_i_bound *bound, const tartan_i_dim *dim, int64_t *out) {
-    const int32_t n = bound->counts[dim->index], m = bound->counts[dim->other], all = n > m ? n : m;
+    const int64_t *first = bound->names[dim->index].sizes, *second = bound->names[dim->other].sizes;
+    const int32_t n = is_known(bound, dim->index) ? bound->names[dim->index].count : 0;
+    const int32_t m = is_known(bound, dim->other) ? bound->names[dim->other].count : 0;
+    const int32_t all = n > m ? n : m;
     for (int32_t d = 1; d <= all; d++) {
-        const int64_t a = d <= n ? bound->sizes[dim->index][n - d] : 1,
-                      b = d <= m ? bound->sizes[dim->other][m - d] : 1;
+        const int64_t a = d <= n ? first[n - d] : 1, b = d <= m ? second[m - d] : 1;
         if (a != b && a != 1 && b != 1) return -1;
         out[all - d] = a == 1 ? b : a;
     }
     return all;
+}
+
+static void copy_sizes(int64_t *to, const int64_t *from, int32_t count) {
+    for (int32_t d = 0; d < count; d++) to[d] = from[d];
+}
+
+static bool equal_sizes(const int64_t *a, const int64_t *b, int32_t count) {
+    for (int32_t d = 0; d < count; d++)
+        if (a[d] != b[d]) return false;
+    return true;
+}
+
+/* Where the sizes of an item are, `room` or what is bound, and their number; -1 if they are not known, or do not broadcast. */
+static int32_t sizes_of(const tartan_i_bound *bound, const void *const *arguments, const tartan_i_dim *dim,
+                        int64_t room[TARTAN_MAX_NDIM], const int64_t **out) {
+    *out = room;
+    switch (dim->kind) {
+    case TARTAN_I_DIM_BROADCAST:
+        return broadcast(bound, dim, room);
+    case TARTAN_I_DIM_NAME:
+    case TARTAN_I_DIM_REST:
+        *out = bound->names[dim->index].sizes;
+        return is_known(bound, dim->index) ? bound->names[dim->index].count : -1;
+    default:
+        room[0] = fixed_size(bound, arguments, dim);
+        return 1;
+    }
 }
 
 bool tartan_i_op_shape(const tartan_i_bound *bound, const void *const *arguments,
@@ -126,69 +159,61 @@ bool tartan_i_op_shape(const tartan_i_bound *bound, const void *const *arguments
         const tartan_array *other = arguments[rule->like];
         if (other == NULL) return false;
         out->ndim = other->ndim;
-        memcpy(out->shape, other->shape, sizeof out->shape);
+        copy_sizes(out->shape, other->shape, other->ndim);
         return true;
     }
     if (rule->alternatives == 0) return false;
     out->ndim = 0;
     for (int32_t i = 0; i < rule->alternative[0].count; i++) {
-        const tartan_i_dim *dim = &rule->alternative[0].dims[i];
-        int64_t sizes[TARTAN_MAX_NDIM] = {0};
-        int32_t count = 1;
-        if (dim->kind == TARTAN_I_DIM_BROADCAST) {
-            count = broadcast(bound, dim, sizes);
-        } else if (dim->kind == TARTAN_I_DIM_NAME || dim->kind == TARTAN_I_DIM_REST) {
-            if (!bound->known[dim->index]) return false;
-            count = bound->counts[dim->index];
-            memcpy(sizes, bound->sizes[dim->index], sizeof sizes);
-        } else {
-            sizes[0] = fixed_size(bound, arguments, dim);
-        }
+        int64_t room[TARTAN_MAX_NDIM];
+        const int64_t *sizes;
+        const int32_t count = sizes_of(bound, arguments, &rule->alternative[0].dims[i], room, &sizes);
         if (count < 0 || out->ndim + count > TARTAN_MAX_NDIM) return false;
-        memcpy(out->shape + out->ndim, sizes, (size_t)count * sizeof *sizes);
+        copy_sizes(out->shape + out->ndim, sizes, count);
         out->ndim += count;
     }
     return true;
 }
 
-/* Dimensions that an item has in an array with `rest` dimensions beyond its other items; -1: it cannot have them. */
-static int32_t dims_of(const tartan_i_bound *bound, const tartan_i_dim *dim, int32_t rest) {
-    int64_t sizes[TARTAN_MAX_NDIM];
-    if (dim->kind == TARTAN_I_DIM_BROADCAST) return broadcast(bound, dim, sizes);
-    if (dim->kind != TARTAN_I_DIM_REST) return 1;
-    return bound->known[dim->index] ? bound->counts[dim->index] : rest;
-}
-
-/* Whether an array has the shape of an alternative; binds its names. */
-static bool match(tartan_i_bound *bound, const void *const *arguments, int32_t argument,
-                  const tartan_i_dim *dims, int32_t count) {
+/* Whether an array has the shape of an alternative; binds its names, also if it has not. */
+static bool has_shape(tartan_i_bound *bound, const void *const *arguments, int32_t argument,
+                      const tartan_i_alternative *alternative) {
     const tartan_array *array = arguments[argument];
-    int32_t fixed = 0, at = 0;
-    for (int32_t i = 0; i < count; i++)
-        fixed += dims[i].kind != TARTAN_I_DIM_REST && dims[i].kind != TARTAN_I_DIM_BROADCAST;
-    for (int32_t i = 0; i < count; i++) {
-        const tartan_i_dim *dim = &dims[i];
-        int64_t sizes[TARTAN_MAX_NDIM];
-        const int64_t *wanted = sizes;
-        const int32_t n = dims_of(bound, dim, array->ndim - fixed);
-        if (n < 0 || at + n > array->ndim) return false;
-        if (dim->kind == TARTAN_I_DIM_BROADCAST) {
-            (void)broadcast(bound, dim, sizes);
-        } else if (dim->kind != TARTAN_I_DIM_NAME && dim->kind != TARTAN_I_DIM_REST) {
-            sizes[0] = fixed_size(bound, arguments, dim);
+    int32_t at = 0, n;
+    for (int32_t i = 0; i < alternative->count; i++, at += n) {
+        const tartan_i_dim *dim = &alternative->dims[i];
+        const bool rest = dim->kind == TARTAN_I_DIM_REST;
+        const int64_t *sizes, *shape = array->shape + at;
+        int64_t room[TARTAN_MAX_NDIM];
+        if ((rest || dim->kind == TARTAN_I_DIM_NAME) && !is_known(bound, dim->index)) {
+            n = rest ? array->ndim - alternative->single : 1;
+            if (n < 0 || at + n > array->ndim) return false;
+            bound->known |= UINT32_C(1) << dim->index;
+            bound->names[dim->index].by = argument;
+            bound->names[dim->index].count = n;
+            bound->names[dim->index].sizes = shape;
         } else {
-            wanted = bound->sizes[dim->index];
-            if (!bound->known[dim->index]) {
-                bound->known[dim->index] = true;
-                bound->by[dim->index] = argument;
-                bound->counts[dim->index] = n;
-                memcpy(bound->sizes[dim->index], array->shape + at, (size_t)n * sizeof *sizes);
-            }
+            n = sizes_of(bound, arguments, dim, room, &sizes);
+            if (n < 0 || at + n > array->ndim || !equal_sizes(shape, sizes, n)) return false;
         }
-        if (n > 0 && memcmp(array->shape + at, wanted, (size_t)n * sizeof *sizes) != 0) return false;
-        at += n;
     }
     return at == array->ndim;
+}
+
+/* Whether an array has the shape that its rule says; binds names that are not known. */
+static bool match(tartan_i_bound *bound, const void *const *arguments, int32_t argument) {
+    const tartan_i_shape_rule *rule = &bound->schema->arguments[argument].rule;
+    const uint32_t known = bound->known;
+    if (rule->like >= 0) {
+        const tartan_array *array = arguments[argument], *other = arguments[rule->like];
+        return other != NULL && array->ndim == other->ndim &&
+               equal_sizes(array->shape, other->shape, array->ndim);
+    }
+    for (int32_t i = 0; i < rule->alternatives; i++) {
+        if (has_shape(bound, arguments, argument, &rule->alternative[i])) return true;
+        bound->known = known;
+    }
+    return rule->alternatives == 0;
 }
 
 tartan_status tartan_i_op_check_broadcast(const tartan_i_bound *bound, const void *const *arguments,
@@ -198,7 +223,7 @@ tartan_status tartan_i_op_check_broadcast(const tartan_i_bound *bound, const voi
     for (int32_t i = 0; rule->like < 0 && rule->alternatives > 0 && i < rule->alternative[0].count; i++) {
         const tartan_i_dim *dim = &rule->alternative[0].dims[i];
         if (dim->kind != TARTAN_I_DIM_BROADCAST || broadcast(bound, dim, unused) >= 0) continue;
-        const int32_t first = bound->by[dim->index], second = bound->by[dim->other];
+        const int32_t first = bound->names[dim->index].by, second = bound->names[dim->other].by;
         FAIL_IN(bound->schema->function, SHAPE,
                 "%s has shape %s, expected lengths that are 1 or those of %s, %s, counted from the last",
                 bound->schema->arguments[second].name, tartan_i_shape_text(arguments[second], text),
@@ -217,14 +242,14 @@ static void show_rule(const tartan_i_bound *bound, const void *const *arguments,
             const tartan_i_dim *dim = &a->rule.alternative[i].dims[d];
             const size_t between = strcspn(word, "[,") + (d == 0 ? 1 : 2),
                          letters = strcspn(word + between, ",]");
-            const bool name = dim->kind == TARTAN_I_DIM_NAME, known = name && bound->known[dim->index],
+            const bool name = dim->kind == TARTAN_I_DIM_NAME, known = name && is_known(bound, dim->index),
                        run = dim->kind == TARTAN_I_DIM_REST || dim->kind == TARTAN_I_DIM_BROADCAST;
             length += (size_t)snprintf(text + length, room - length, "%.*s", (int)between, word);
             word += between;
             if (length < room && (known || !(name || run)))
-                length +=
-                    (size_t)snprintf(text + length, room - length, "%" PRId64,
-                                     known ? bound->sizes[dim->index][0] : fixed_size(bound, arguments, dim));
+                length += (size_t)snprintf(text + length, room - length, "%" PRId64,
+                                           known ? bound->names[dim->index].sizes[0]
+                                                 : fixed_size(bound, arguments, dim));
             else if (length < room)
                 length += (size_t)snprintf(text + length, room - length, "%.*s", (int)letters, word);
             word += letters;
@@ -232,40 +257,29 @@ static void show_rule(const tartan_i_bound *bound, const void *const *arguments,
     if (length < room) snprintf(text + length, room - length, "%s", word);
 }
 
-static tartan_status check_shape(tartan_i_bound *bound, const void *const *arguments, int32_t argument) {
+/* Says why an array has not the shape of its rule. */
+static tartan_status refuse_shape(const tartan_i_bound *bound, const void *const *arguments,
+                                  int32_t argument) {
     char text[TARTAN_I_SHAPE_TEXT], wanted[TARTAN_I_SHAPE_TEXT];
     const char *function = bound->schema->function;
     const tartan_i_argument *a = &bound->schema->arguments[argument];
-    const tartan_array *array = arguments[argument];
     const tartan_i_shape_rule *rule = &a->rule;
     tartan_array expected = {0};
-    if (rule->like < 0 && rule->alternatives == 0) return TARTAN_OK;
     CHECK_IN(function, rule->like < 0 || arguments[rule->like] != NULL, ARGUMENT,
              "%s is given without %s, whose shape it has", a->name,
              rule->like < 0 ? "" : bound->schema->arguments[rule->like].name);
     PASS(tartan_i_op_check_broadcast(bound, arguments, rule));
-    const bool known = rule->alternatives < 2 && tartan_i_op_shape(bound, arguments, rule, &expected);
-    if (known) {
-        const size_t bytes = (size_t)expected.ndim * sizeof *expected.shape;
-        if (array->ndim == expected.ndim && memcmp(array->shape, expected.shape, bytes) == 0)
-            return TARTAN_OK;
+    (void)tartan_i_shape_text(arguments[argument], text);
+    if (rule->alternatives < 2 && tartan_i_op_shape(bound, arguments, rule, &expected)) {
         if (rule->like >= 0)
-            FAIL_IN(function, SHAPE, "%s has shape %s, expected %s (that of %s)", a->name,
-                    tartan_i_shape_text(array, text), tartan_i_shape_text(&expected, wanted),
-                    bound->schema->arguments[rule->like].name);
-        FAIL_IN(function, SHAPE, "%s has shape %s, expected %s, which is %s", a->name,
-                tartan_i_shape_text(array, text), tartan_i_shape_text(&expected, wanted), a->shape);
-    }
-    for (int32_t i = 0; i < rule->alternatives; i++) {
-        tartan_i_bound tried = *bound;
-        if (!match(&tried, arguments, argument, rule->alternative[i].dims, rule->alternative[i].count))
-            continue;
-        *bound = tried;
-        return TARTAN_OK;
+            FAIL_IN(function, SHAPE, "%s has shape %s, expected %s (that of %s)", a->name, text,
+                    tartan_i_shape_text(&expected, wanted), bound->schema->arguments[rule->like].name);
+        FAIL_IN(function, SHAPE, "%s has shape %s, expected %s, which is %s", a->name, text,
+                tartan_i_shape_text(&expected, wanted), a->shape);
     }
     show_rule(bound, arguments, a, wanted, sizeof wanted);
-    FAIL_IN(function, SHAPE, "%s has shape %s, expected %s%s%s", a->name, tartan_i_shape_text(array, text),
-            wanted, strcmp(wanted, a->shape) == 0 ? "" : ", which is ",
+    FAIL_IN(function, SHAPE, "%s has shape %s, expected %s%s%s", a->name, text, wanted,
+            strcmp(wanted, a->shape) == 0 ? "" : ", which is ",
             strcmp(wanted, a->shape) == 0 ? "" : a->shape);
 }
 
@@ -284,7 +298,7 @@ static tartan_status check_array(tartan_i_bound *bound, const void *const *argum
                  ? tartan_i_operand_array(function, bound->context, a->name, array, written)
                  : tartan_i_array_check_any(function, a->name, array, written));
     PASS(check_dtype(bound, a, array->dtype));
-    return check_shape(bound, arguments, argument);
+    return match(bound, arguments, argument) ? TARTAN_OK : refuse_shape(bound, arguments, argument);
 }
 
 /* A matrix or mask whose layout must be that of another argument. */
@@ -349,22 +363,30 @@ static bool is_same(const tartan_array *a, const tartan_array *b) {
     return same;
 }
 
-/* The array, or the values of a matrix, and where its memory is; no view of the other kinds, and of what is left out. */
+/* Where the memory of an argument is. */
 typedef struct extent {
-    const tartan_array *view;
-    tartan_array of_matrix;
     const char *begin, *end;
+    int32_t argument;
 } extent;
 
-static void find_extent(const tartan_i_argument *a, const void *given, extent *e) {
-    e->view = NULL;
-    if (given == NULL || a->kind > TARTAN_OPERAND_MATRIX) return;
-    e->view = given;
-    if (a->kind == TARTAN_OPERAND_MATRIX) {
-        e->of_matrix = tartan_i_matrix_view(given);
-        e->view = &e->of_matrix;
+/* Lists the arrays and the values of matrices that have elements; returns their number. */
+static int32_t list_extents(const tartan_i_schema *schema, const void *const *arguments, extent *out) {
+    int32_t count = 0;
+    for (int32_t i = 0; i < schema->narguments; i++) {
+        extent *e = &out[count];
+        const int32_t kind = schema->arguments[i].kind;
+        if (arguments[i] == NULL || kind > TARTAN_OPERAND_MATRIX) continue;
+        if (kind == TARTAN_OPERAND_MATRIX) {
+            const tartan_matrix *matrix = arguments[i];
+            e->begin = matrix->values;
+            e->end = tartan_i_block_at(matrix, matrix->layout->blocks);
+        } else {
+            tartan_i_array_extent(arguments[i], &e->begin, &e->end);
+        }
+        e->argument = i;
+        count += e->begin != e->end;
     }
-    tartan_i_array_extent(e->view, &e->begin, &e->end);
+    return count;
 }
 
 /* Blocks of one line are the same in both orders. */
@@ -374,29 +396,34 @@ static bool is_same_matrix(const tartan_matrix *a, const tartan_matrix *b) {
     return a->values == b->values && a->dtype == b->dtype && same_order;
 }
 
-static tartan_status check_pair(const tartan_i_bound *bound, const void *const *arguments,
-                                const extent *extents, int32_t i, int32_t j) {
+/* An argument as an array. */
+static tartan_array view_of(const tartan_i_argument *a, const void *given) {
+    return a->kind == TARTAN_OPERAND_MATRIX ? tartan_i_matrix_view(given) : *(const tartan_array *)given;
+}
+
+/* Two arguments whose extents overlap. */
+static tartan_status check_pair(const tartan_i_bound *bound, const void *const *arguments, int32_t i,
+                                int32_t j) {
     const tartan_i_argument *all = bound->schema->arguments;
-    const extent *out = &extents[i], *in = &extents[j];
-    if (out->view == NULL || in->view == NULL || (uintptr_t)out->begin >= (uintptr_t)in->end ||
-        (uintptr_t)in->begin >= (uintptr_t)out->end)
-        return TARTAN_OK;
+    const tartan_array out = view_of(&all[i], arguments[i]), in = view_of(&all[j], arguments[j]);
     if ((all[i].may_be >> j & 1) != 0 && all[i].kind == all[j].kind &&
         (all[i].kind == TARTAN_OPERAND_MATRIX ? is_same_matrix(arguments[i], arguments[j])
-                                              : is_same(out->view, in->view)))
+                                              : is_same(&out, &in)))
         return TARTAN_OK;
-    return tartan_i_array_check_apart(bound->schema->function, all[i].name, out->view, all[j].name, in->view);
+    return tartan_i_array_check_apart(bound->schema->function, all[i].name, &out, all[j].name, &in);
 }
 
 tartan_status tartan_i_op_check_apart(const tartan_i_bound *bound, const void *const *arguments) {
     const tartan_i_argument *all = bound->schema->arguments;
-    const int32_t count = bound->schema->narguments;
     extent extents[TARTAN_I_MAX_ARGUMENTS];
-    for (int32_t i = 0; i < count; i++) find_extent(&all[i], arguments[i], &extents[i]);
-    for (int32_t i = 0; i < count; i++) {
-        if (all[i].use == TARTAN_I_IN) continue;
-        for (int32_t j = 0; j < count; j++)
-            if (all[j].use == TARTAN_I_IN || j < i) PASS(check_pair(bound, arguments, extents, i, j));
+    const extent *end = extents + list_extents(bound->schema, arguments, extents);
+    for (const extent *out = extents; out < end; out++) {
+        if (all[out->argument].use == TARTAN_I_IN) continue;
+        for (const extent *other = extents; other < end; other++)
+            if ((all[other->argument].use == TARTAN_I_IN || other < out) &&
+                (uintptr_t)out->begin < (uintptr_t)other->end &&
+                (uintptr_t)other->begin < (uintptr_t)out->end)
+                PASS(check_pair(bound, arguments, out->argument, other->argument));
     }
     return TARTAN_OK;
 }

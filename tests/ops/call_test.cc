@@ -3,6 +3,8 @@
 // yet, and the exact words of refusals.
 #include "../support/schema_case.h"
 
+#include <algorithm>
+
 namespace {
 
 using namespace tartan_test;
@@ -39,6 +41,10 @@ class Call : public ::testing::Test {
         a.rule.alternatives = (int32_t)alternatives.size();
         for (size_t i = 0; i < alternatives.size(); i++) {
             a.rule.alternative[i].count = (int32_t)alternatives[i].size();
+            a.rule.alternative[i].single = (int32_t)std::count_if(
+                alternatives[i].begin(), alternatives[i].end(), [](const tartan_i_dim &d) {
+                    return d.kind != TARTAN_I_DIM_REST && d.kind != TARTAN_I_DIM_BROADCAST;
+                });
             std::copy(alternatives[i].begin(), alternatives[i].end(), a.rule.alternative[i].dims);
         }
     }

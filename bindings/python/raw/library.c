@@ -75,11 +75,10 @@ static PyObject *tuple_of(int n, const int64_t *numbers) {
 }
 
 PyObject *tartan_py_numpy_empty(int ndim, const int64_t *shape, int32_t dtype, bool column_major) {
-    static PyObject *orders[2], *numbers[TARTAN_U8 + 1];
-    if (orders[column_major] == NULL)
-        orders[column_major] = PyUnicode_InternFromString(column_major ? "F" : "C");
+    static PyObject *by_columns, *numbers[TARTAN_U8 + 1];
+    if (by_columns == NULL) by_columns = PyUnicode_InternFromString("F");
     if (numbers[dtype] == NULL) numbers[dtype] = PyLong_FromLong(dtype);
-    if (orders[column_major] == NULL || numbers[dtype] == NULL) return NULL;
+    if (by_columns == NULL || numbers[dtype] == NULL) return NULL;
     PyObject *type = PyDict_GetItemWithError(tartan_py_help.dtypes, numbers[dtype]);
     if (type == NULL) {
         if (PyErr_Occurred()) return NULL;
@@ -89,8 +88,8 @@ PyObject *tartan_py_numpy_empty(int ndim, const int64_t *shape, int32_t dtype, b
     }
     PyObject *lengths = tuple_of(ndim, shape);
     if (lengths == NULL) return NULL;
-    PyObject *const arguments[] = {lengths, type, orders[column_major]};
-    PyObject *made = PyObject_Vectorcall(tartan_py_help.empty, arguments, 3, NULL);
+    PyObject *const arguments[] = {lengths, type, by_columns};
+    PyObject *made = PyObject_Vectorcall(tartan_py_help.empty, arguments, column_major ? 3 : 2, NULL);
     Py_DECREF(lengths);
     return made;
 }

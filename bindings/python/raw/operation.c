@@ -121,13 +121,12 @@ static int32_t dtype_for(char rule, int32_t t) {
 static int widen(tartan_py_op_call *self, int32_t i) {
     enum { BATCH_AND_HEADS = 2 };
     const tartan_py_argument *a = &self->of->arguments[i];
-    tartan_array *view = &self->views[i];
-    *view = self->parts[i]->borrow.array;
-    const int missing = a->ndim - view->ndim;
+    const tartan_array *array = &self->parts[i]->borrow.array;
+    const int missing = a->ndim - array->ndim;
     if (missing < 0 || missing > BATCH_AND_HEADS)
         return tartan_py_fail(TARTAN_ERR_SHAPE,
                               "%s: %s has %d dimensions, expected %d to %d: ([batch,] [heads,] ...)",
-                              self->of->name, a->name, (int)view->ndim, a->ndim - BATCH_AND_HEADS, a->ndim);
+                              self->of->name, a->name, (int)array->ndim, a->ndim - BATCH_AND_HEADS, a->ndim);
     if (self->widened < 0) {
         self->widened = i;
         self->missing = missing;
@@ -135,12 +134,20 @@ static int widen(tartan_py_op_call *self, int32_t i) {
     const tartan_py_argument *first = &self->of->arguments[self->widened];
     if (missing != self->missing)
         return tartan_py_fail(TARTAN_ERR_SHAPE, "%s: %s has %d dimensions, expected %d, since %s has %d",
-                              self->of->name, a->name, (int)view->ndim, a->ndim - self->missing, first->name,
+                              self->of->name, a->name, (int)array->ndim, a->ndim - self->missing, first->name,
                               first->ndim - self->missing);
-    memmove(view->shape + missing, view->shape, (size_t)view->ndim * sizeof *view->shape);
-    memmove(view->strides + missing, view->strides, (size_t)view->ndim * sizeof *view->strides);
-    for (int d = 0; d < missing; d++) view->shape[d] = view->strides[d] = 1;
+    self->pointers[i] = &self->parts[i]->borrow.array;
+    if (missing == 0) return 0;
+    tartan_array *view = &self->views[i];
+    view->data = array->data;
+    view->dtype = array->dtype;
+    view->device_type = array->device_type;
+    view->device_id = array->device_id;
     view->ndim = a->ndim;
+    for (int d = 0; d < a->ndim; d++) {
+        view->shape[d] = d < missing ? 1 : array->shape[d - missing];
+        view->strides[d] = d < missing ? 1 : array->strides[d - missing];
+    }
     self->pointers[i] = view;
     return 0;
 }

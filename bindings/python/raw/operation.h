@@ -79,7 +79,8 @@ typedef struct tartan_py_op_call {
 
 /* What has no dtype of its own: it takes that of the others. */
 static inline bool tartan_py_is_weak(PyObject *object) {
-    return PyFloat_Check(object) || PyLong_Check(object) || PyList_Check(object) || PyTuple_Check(object);
+    return !tartan_py_is_ndarray(Py_TYPE(object)) &&
+           (PyLong_Check(object) || PyList_Check(object) || PyTuple_Check(object) || PyFloat_Check(object));
 }
 
 /* The library's argument is the array that was borrowed, or a view of it with the dimensions that it lacks. */

@@ -2,24 +2,32 @@
  * The options of an operation: values of Python as the text that the library reads. No locale takes part. */
 #include "operation.h"
 
-#include <stdarg.h>
 #include <string.h>
 
-static int add(tartan_py_text_of *out, const char *format, ...) {
-    va_list arguments;
-    va_start(arguments, format);
-    const int length =
-        PyOS_vsnprintf(out->text + out->length, sizeof out->text - out->length, format, arguments);
-    va_end(arguments);
-    if (length < 0 || (size_t)length >= sizeof out->text - out->length)
+static int add(tartan_py_text_of *out, const char *text) {
+    const size_t length = strlen(text);
+    if (length >= sizeof out->text - out->length)
         return tartan_py_fail(TARTAN_ERR_ARGUMENT, "the options need more than %d characters",
                               (int)sizeof out->text);
-    out->length += (size_t)length;
+    memcpy(out->text + out->length, text, length + 1);
+    out->length += length;
     return 0;
 }
 
+static int add_number(tartan_py_text_of *out, int64_t number) {
+    char digits[24], *at = digits + sizeof digits;
+    uint64_t rest = number < 0 ? 0 - (uint64_t)number : (uint64_t)number;
+    *--at = '\0';
+    do {
+        *--at = (char)('0' + rest % 10);
+        rest /= 10;
+    } while (rest > 0);
+    if (number < 0) *--at = '-';
+    return add(out, at);
+}
+
 static int add_name(tartan_py_text_of *out, const tartan_py_option *option) {
-    return add(out, "%s%s=", out->length > 0 ? " " : "", option->own);
+    return (out->length > 0 && add(out, " ")) || add(out, option->own) || add(out, "=") ? -1 : 0;
 }
 
 static int add_real(tartan_py_text_of *out, const tartan_py_option *option, const char *function,
@@ -29,7 +37,7 @@ static int add_real(tartan_py_text_of *out, const tartan_py_option *option, cons
     if (number == option->value) return 0;
     char *text = PyOS_double_to_string(number, 'r', 0, 0, NULL);
     if (text == NULL) return -1;
-    const int status = add_name(out, option) || add(out, "%s", text);
+    const int status = add_name(out, option) || add(out, text);
     PyMem_Free(text);
     return status ? -1 : 0;
 }
@@ -39,7 +47,7 @@ static int add_whole(tartan_py_text_of *out, const tartan_py_option *option, con
     int64_t number = 0;
     if (tartan_py_int(value, function, option->name, INT64_MIN, INT64_MAX, &number)) return -1;
     if ((double)number == option->value) return 0;
-    return add_name(out, option) || add(out, "%lld", (long long)number) ? -1 : 0;
+    return add_name(out, option) || add_number(out, number) ? -1 : 0;
 }
 
 /* True, False, NumPy's booleans, 1 and 0. */
@@ -70,22 +78,26 @@ static void list_words(const tartan_py_option *option, char *text, size_t room) 
     }
 }
 
-static int add_word(tartan_py_text_of *out, const tartan_py_option *option, const char *function,
-                    PyObject *value) {
+static int refuse_word(const tartan_py_option *option, const char *function, PyObject *value) {
     char words[256];
+    const char *text = NULL;
     list_words(option, words, sizeof words);
     if (!PyUnicode_Check(value))
         return tartan_py_fail_type(TARTAN_ERR_ARGUMENT, "%s: %s is of type %s, expected %s", function,
                                    option->name, Py_TYPE(value)->tp_name, words);
-    for (int i = 0; option->words[i] != NULL; i++) {
-        if (PyUnicode_CompareWithASCIIString(value, option->words[i]) != 0) continue;
-        if (i == (int)option->value) return 0;
-        return add_name(out, option) || add(out, "%s", option->words[i]) ? -1 : 0;
-    }
-    const char *text = NULL;
     if (tartan_py_text(value, function, option->name, false, &text)) return -1;
     return tartan_py_fail(TARTAN_ERR_ARGUMENT, "%s: %s is '%.64s', expected %s", function, option->name, text,
                           words);
+}
+
+static int add_word(tartan_py_text_of *out, const tartan_py_option *option, const char *function,
+                    PyObject *value) {
+    for (int i = 0; PyUnicode_Check(value) && option->words[i] != NULL; i++) {
+        if (PyUnicode_CompareWithASCIIString(value, option->words[i]) != 0) continue;
+        if (i == (int)option->value) return 0;
+        return add_name(out, option) || add(out, option->words[i]) ? -1 : 0;
+    }
+    return refuse_word(option, function, value);
 }
 
 /* Whole numbers in any sequence; None is an empty one. */
@@ -105,7 +117,7 @@ static int add_sizes(tartan_py_text_of *out, const tartan_py_option *option, con
         int64_t number = 0;
         status = tartan_py_int(PySequence_Fast_GET_ITEM(list, i), function, option->name, INT64_MIN,
                                INT64_MAX, &number) ||
-                 (i == 0 ? add_name(out, option) : add(out, "x")) || add(out, "%lld", (long long)number);
+                 (i == 0 ? add_name(out, option) : add(out, "x")) || add_number(out, number);
     }
     Py_DECREF(list);
     return status ? -1 : 0;

@@ -49,23 +49,58 @@ static int make_array(tartan_py_op_call *self, const tartan_op_result *result, i
     return self->parts[i] == NULL ? -1 : tartan_py_op_point(self, i);
 }
 
+/* An attribute of tartan._operation; a new reference. */
+static PyObject *helper(const char *name) {
+    PyObject *module = PyImport_ImportModule("tartan._operation");
+    PyObject *found = module == NULL ? NULL : PyObject_GetAttrString(module, name);
+    Py_XDECREF(module);
+    return found;
+}
+
+/* A matrix in host memory on the layout of another, which is not dynamic, and in its block order. */
+static PyObject *host_matrix(const tartan_matrix *like, tartan_layout *layout, int32_t dtype) {
+    static PyObject *own;
+    if (own == NULL && (own = helper("own")) == NULL) return NULL;
+    tartan_matrix *made = NULL;
+    tartan_status status;
+    Py_BEGIN_ALLOW_THREADS;
+    status = tartan_matrix_create(layout, dtype, tartan_matrix_block_order(like), &made);
+    Py_END_ALLOW_THREADS;
+    if (status != TARTAN_OK) {
+        tartan_py_raise(status);
+        return NULL;
+    }
+    PyObject *handle = tartan_py_handle_new(TARTAN_PY_MATRIX, made);
+    PyObject *matrix = handle == NULL ? NULL : PyObject_CallOneArg(own, handle);
+    Py_XDECREF(handle);
+    return matrix;
+}
+
+/* A matrix like argument `i`, in its block order if it is one too; -1: there is none. */
+static PyObject *matrix_like(const tartan_py_op_call *self, int32_t i, int32_t dtype) {
+    static PyObject *function;
+    tartan_layout *layout = NULL;
+    if (i >= 0 && self->matrices[i].pointer != NULL && self->call.queue.type == TARTAN_CPU &&
+        tartan_matrix_get_layout(self->matrices[i].pointer, &layout) == TARTAN_OK) {
+        PyObject *made =
+            tartan_layout_is_dynamic(layout) ? NULL : host_matrix(self->matrices[i].pointer, layout, dtype);
+        tartan_layout_free(layout);
+        if (made != NULL || PyErr_Occurred()) return made;
+    }
+    if (function == NULL && (function = helper("matrix_like")) == NULL) return NULL;
+    return PyObject_CallFunction(function, "OiO", i < 0 ? Py_None : self->given[i], (int)dtype,
+                                 self->call.context);
+}
+
 /* On the layout of the argument that the schema names, in the order of the first matrix. */
 static int make_matrix(tartan_py_op_call *self, const tartan_op_result *result, int32_t dtype) {
-    static PyObject *function;
-    if (function == NULL) {
-        PyObject *module = PyImport_ImportModule("tartan._operation");
-        function = module == NULL ? NULL : PyObject_GetAttrString(module, "matrix_like");
-        Py_XDECREF(module);
-        if (function == NULL) return -1;
-    }
     const int32_t i = result->argument;
     int32_t like = result->like;
     for (int32_t j = 0; j < self->of->narguments; j++)
         if (self->matrices[j].pointer != NULL && !self->of->arguments[j].output &&
             (like < 0 || self->of->arguments[like].kind != TARTAN_OPERAND_MATRIX))
             like = j;
-    PyObject *template = like < 0 ? Py_None : self->given[like];
-    self->made[i] = PyObject_CallFunction(function, "OiO", template, (int)dtype, self->call.context);
+    self->made[i] = matrix_like(self, like, dtype);
     if (self->made[i] == NULL ||
         tartan_py_matrix_use(&self->call, self->made[i], "out", &self->matrices[i]) ||
         tartan_py_call_matrix(&self->call, &self->matrices[i]))

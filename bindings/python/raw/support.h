@@ -74,7 +74,7 @@ typedef struct tartan_py_borrow {
     int bytes; /* of one element */
     bool readonly;
     Py_buffer buffer; /* held where buffer.obj is not NULL */
-    PyObject *keep;   /* the capsule of an array, or a lease */
+    PyObject *keep;   /* an array, its capsule, or a lease */
 } tartan_py_borrow;
 
 /* A dense operand. Takes a lease, an array of NumPy, what has the buffer protocol, else DLPack, else a pair (integers

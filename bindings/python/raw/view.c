@@ -17,28 +17,28 @@ typedef struct array_struct {
 } array_struct;
 enum { NATIVE_ORDER = 0x200, WRITEABLE = 0x400 };
 
+/* The first fields of NumPy's arrays (PyArrayObject_fields), which its ABI fixes. */
+typedef struct array_fields {
+    PyObject_HEAD;
+    void *data;
+    int ndim;
+    Py_ssize_t *shape, *strides;
+    PyObject *base, *dtype;
+    int flags;
+} array_fields;
+
 static PyTypeObject *ndarray;       /* numpy.ndarray */
 static PyObject *foreign_dtypes[3]; /* the dtypes of `foreign`, where ml_dtypes has them, else NULL */
 static PyObject *array_struct_name, *dtype_name;
 
-static int set_numpy(PyObject *type, PyObject *dtypes) {
-    if (!PyType_Check(type) || !PyTuple_Check(dtypes) || PyTuple_GET_SIZE(dtypes) != 3) {
-        PyErr_SetString(PyExc_TypeError, "use_numpy: expected numpy.ndarray and three dtypes or None");
-        return -1;
-    }
-    array_struct_name = PyUnicode_InternFromString("__array_struct__");
-    dtype_name = PyUnicode_InternFromString("dtype");
-    if (array_struct_name == NULL || dtype_name == NULL) return -1;
-    Py_INCREF(type);
-    ndarray = (PyTypeObject *)type;
-    for (int i = 0; i < 3; i++) {
-        PyObject *dtype = PyTuple_GET_ITEM(dtypes, i);
-        if (dtype == Py_None) continue;
-        Py_INCREF(dtype);
-        foreign_dtypes[i] = dtype;
-    }
-    return 0;
-}
+/* Dtypes of which arrays are read by their fields: to make a capsule takes longer than the rest of looking at an array. */
+enum { MOST_SEEN = 16 };
+static struct {
+    PyObject *dtype;
+    char type; /* as in tartan_py_borrow */
+    int bytes;
+} seen[MOST_SEEN];
+static int nseen;
 
 bool tartan_py_is_ndarray(PyTypeObject *type) {
     return type == ndarray;
@@ -85,8 +85,18 @@ static int fill(const char *function, const char *name, int ndim, const Py_ssize
     return 0;
 }
 
-/* 1 where the array's elements are none that this knows. The capsule keeps the array. */
+/* 1 where the array's elements are none that this knows. What is kept keeps the array. */
 static int from_numpy(PyObject *object, const char *function, const char *name, tartan_py_borrow *borrow) {
+    const array_fields *fields = (const array_fields *)object;
+    for (int i = 0; i < nseen && Py_TYPE(object) == ndarray; i++) {
+        if (fields->dtype != seen[i].dtype) continue;
+        Py_INCREF(object);
+        borrow->keep = object;
+        borrow->type = seen[i].type;
+        borrow->bytes = seen[i].bytes;
+        borrow->readonly = !(fields->flags & WRITEABLE);
+        return fill(function, name, fields->ndim, fields->shape, fields->strides, fields->data, borrow);
+    }
     PyObject *capsule = PyObject_GetAttr(object, array_struct_name);
     const array_struct *found = capsule == NULL ? NULL : PyCapsule_GetPointer(capsule, NULL);
     borrow->type = found == NULL || found->two != 2 ? 0 : type_of_array(object, found);
@@ -99,6 +109,55 @@ static int from_numpy(PyObject *object, const char *function, const char *name, 
     borrow->bytes = found->bytes;
     borrow->readonly = !(found->flags & WRITEABLE);
     return fill(function, name, found->ndim, found->shape, found->strides, found->data, borrow);
+}
+
+/* Whether the fields of an array [2, 3] say what its capsule does. */
+static bool has_fields(PyObject *array, const array_struct *found, PyObject *dtype) {
+    const array_fields *fields = (const array_fields *)array;
+    enum { FLAGS = 0x103 | WRITEABLE }; /* those of the order in memory, and of alignment */
+    return ndarray->tp_basicsize >= (Py_ssize_t)sizeof *fields && fields->data == found->data &&
+           fields->ndim == 2 && found->ndim == 2 && fields->dtype == dtype &&
+           (fields->flags & FLAGS) == (found->flags & FLAGS) &&
+           memcmp(fields->shape, found->shape, 2 * sizeof *found->shape) == 0 &&
+           memcmp(fields->strides, found->strides, 2 * sizeof *found->strides) == 0;
+}
+
+/* From now on reads arrays of the sample's dtype by their fields, if it has them where they are expected. */
+static int see(PyObject *sample) {
+    PyObject *capsule = PyObject_GetAttr(sample, array_struct_name);
+    PyObject *dtype = capsule == NULL ? NULL : PyObject_GetAttr(sample, dtype_name);
+    const array_struct *found = dtype == NULL ? NULL : PyCapsule_GetPointer(capsule, NULL);
+    const char type = found == NULL ? 0 : type_of_array(sample, found);
+    if (nseen < MOST_SEEN && type != 0 && has_fields(sample, found, dtype)) {
+        Py_INCREF(dtype);
+        seen[nseen].dtype = dtype;
+        seen[nseen].type = type;
+        seen[nseen++].bytes = found->bytes;
+    }
+    Py_XDECREF(dtype);
+    Py_XDECREF(capsule);
+    return found == NULL ? -1 : 0;
+}
+
+static int set_numpy(PyObject *type, PyObject *dtypes, PyObject *samples) {
+    if (!PyType_Check(type) || PyTuple_GET_SIZE(dtypes) != 3) {
+        PyErr_SetString(PyExc_TypeError, "use_numpy: expected numpy.ndarray and three dtypes or None");
+        return -1;
+    }
+    array_struct_name = PyUnicode_InternFromString("__array_struct__");
+    dtype_name = PyUnicode_InternFromString("dtype");
+    if (array_struct_name == NULL || dtype_name == NULL) return -1;
+    Py_INCREF(type);
+    ndarray = (PyTypeObject *)type;
+    for (int i = 0; i < 3; i++) {
+        PyObject *dtype = PyTuple_GET_ITEM(dtypes, i);
+        if (dtype == Py_None) continue;
+        Py_INCREF(dtype);
+        foreign_dtypes[i] = dtype;
+    }
+    for (Py_ssize_t i = 0; i < PyTuple_GET_SIZE(samples); i++)
+        if (see(PyTuple_GET_ITEM(samples, i))) return -1;
+    return 0;
 }
 
 /* ---- Buffer protocol ---- */
@@ -339,11 +398,14 @@ static PyObject *view(PyObject *module, PyObject *arguments) {
     return lease == NULL ? NULL : Py_BuildValue("Ns", lease, dtype);
 }
 
-/* use_numpy(ndarray, dtypes) */
+/* use_numpy(ndarray, dtypes, samples) */
 static PyObject *use_numpy(PyObject *module, PyObject *arguments) {
     (void)module;
-    PyObject *type, *dtypes;
-    if (!PyArg_ParseTuple(arguments, "OO:use_numpy", &type, &dtypes) || set_numpy(type, dtypes)) return NULL;
+    PyObject *type, *dtypes, *samples;
+    if (!PyArg_ParseTuple(arguments, "OO!O!:use_numpy", &type, &PyTuple_Type, &dtypes, &PyTuple_Type,
+                          &samples) ||
+        set_numpy(type, dtypes, samples))
+        return NULL;
     Py_RETURN_NONE;
 }
 
@@ -351,7 +413,8 @@ static PyMethodDef functions[] = {
     {"view", view, METH_VARARGS,
      "An array of another library as (lease, name of its dtype), for work on a stream; not copied."},
     {"use_numpy", use_numpy, METH_VARARGS,
-     "Tells the glue what numpy.ndarray and the dtypes of ml_dtypes are."},
+     "Tells the glue what numpy.ndarray and the dtypes of ml_dtypes are; by arrays [2, 3], what others look "
+     "like."},
     {NULL, NULL, 0, NULL},
 };
 

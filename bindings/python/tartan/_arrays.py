@@ -23,7 +23,11 @@ try:  # the dtypes that NumPy lacks come from ml_dtypes
 except ImportError:
     _FOREIGN = {}
 BFLOAT16: Optional[np.dtype[Any]] = _FOREIGN.get("bfloat16")
-_raw.use_numpy(np.ndarray, (BFLOAT16, _FOREIGN.get("float8_e4m3fn"), _FOREIGN.get("float8_e5m2")))
+_raw.use_numpy(
+    np.ndarray,
+    (BFLOAT16, _FOREIGN.get("float8_e4m3fn"), _FOREIGN.get("float8_e5m2")),
+    tuple(np.zeros((2, 3), dtype) for dtype in ("f8", "f4", "f2", "bool", "u1", "i8", *_FOREIGN.values())),
+)
 BITS: dict[str, np.dtype[Any]] = {
     "bfloat16": np.dtype(np.uint16),
     "float8_e4m3fn": np.dtype(np.uint8),

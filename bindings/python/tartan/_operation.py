@@ -14,6 +14,7 @@ from tartan._layout import Layout
 from tartan._matrix import BlockMatrix
 
 operation: Any = _raw.operation
+own = BlockMatrix._own  # called by the extension module with the handle of a result in host memory
 
 
 class Recording(NamedTuple):
@@ -50,7 +51,7 @@ def wanted(wrt: Union[str, Sequence[str], None], names: tuple[str, ...], bits: t
 
 
 def matrix_like(like: Any, code: int, context: Context) -> BlockMatrix:
-    """A new matrix for a result; called by the extension module."""
+    """A new matrix for a result; called by the extension module where it is not in host memory, or the layout is dynamic."""
     if isinstance(like, BlockMatrix):
         return BlockMatrix.zeros(like.layout, dtype_name(code), order=like.order, context=context)
     return BlockMatrix.zeros(like if isinstance(like, Layout) else like.layout, dtype_name(code), context=context)

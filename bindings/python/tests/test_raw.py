@@ -2,6 +2,7 @@
 """The generated layer: arrays in place, handles refused rather than followed."""
 
 import ctypes
+import sys
 
 import numpy as np
 import pytest
@@ -245,6 +246,28 @@ def test_leases():
             _raw.lease(*bad)
     with pytest.raises(TypeError):
         _raw.Lease()
+
+
+@pytest.mark.parametrize("dtype", ["f8", "f4", "f2", "u1", "?", "i8"])
+def test_arrays_are_looked_at_alike(dtype):
+    """NumPy's own arrays are read by their fields, others by their capsules: subclasses, and those with a dtype of their own."""
+    code = {"f8": _raw.TARTAN_F64, "f4": _raw.TARTAN_F32, "f2": _raw.TARTAN_F16}.get(dtype)
+    plain = np.ones((4, 3), dtype)[::-1, 1:]
+    mine = plain.view(type("Mine", (np.ndarray,), {}))
+    tagged = plain.view(np.dtype(dtype, metadata={"unit": "m"}))
+    for array in (plain, mine, tagged):
+        frozen = array.view()
+        frozen.flags.writeable = False
+        if code is None:
+            with pytest.raises(TypeError, match=r"array has \d-byte (unsigned or boolean|integer) elements"):
+                _raw.view(array)
+            continue
+        lease, _ = _raw.view(array)
+        assert (lease.address, lease.dtype, lease.shape) == (plain.ctypes.data, code, (4, 2))
+        assert lease.strides == (-3, 1) and not lease.readonly and _raw.view(frozen)[0].readonly
+        users = sys.getrefcount(array)
+        del lease
+        assert sys.getrefcount(array) <= users
 
 
 def test_buffers():

@@ -180,7 +180,8 @@ def shape_rule(op, argument, names):
         if match is None:
             raise schema.SchemaError(f"{op.where}: '{one}' is no shape")
         dims = [dim_of(op, d, names) for d in match.group(1).split(",")] if match.group(1).strip() else []
-        alternatives.append(f"{{{len(dims)}, {{{', '.join(dims) or '{0}'}}}}}")
+        single = sum("DIM_REST" not in d and "DIM_BROADCAST" not in d for d in dims)
+        alternatives.append(f"{{{len(dims)}, {single}, {{{', '.join(dims) or '{0}'}}}}}")
     return f"{{.like = -1, .alternatives = {len(alternatives)}, .alternative = {{{', '.join(alternatives)}}}}}"
 
 
@@ -231,10 +232,12 @@ def option_row(op, option):
 def argument_row(op, a, names):
     places = [other.name for other in op.arguments]
     may_be = sum(1 << places.index(name) for name in a.may_be)
+    of = a.name.removesuffix("_grad") if a.use == "out" else a.name
+    gradient_of = places.index(of) + 1 if of != a.name and of in places else 0
     return (
         f"    {{.name = {quoted(a.name)}, .kind = TARTAN_OPERAND_{a.kind.upper()}, .use = TARTAN_I_{a.use.upper()},"
         f" .optional = {str(a.optional).lower()}, .stays = {str(a.stays).lower()}, .dtype = TARTAN_I_DTYPE_{a.dtype},"
-        f" .may_be = {may_be:#x}, .member = offsetof(tartan_op, {op.kind}.{a.name}), .shape = {quoted(a.shape)},\n"
+        f" .gradient_of = {gradient_of}, .may_be = {may_be:#x}, .member = offsetof(tartan_op, {op.kind}.{a.name}), .shape = {quoted(a.shape)},\n"
         f"     .rule = {shape_rule(op, a, names)}}},"
     )
 
