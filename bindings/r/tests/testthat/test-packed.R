@@ -64,7 +64,7 @@ test_that("masks of packed sequences are made only where needed, and meet others
 
 test_that("sequences that do not fit are refused", {
   expect_refused(packed_layout(c(5, -2), 8), "argument", "lengths[2] is -2, expected 0 or more")
-  expect_refused(packed_layout(c(5, 2.5), 8), "argument", "lengths is c(5.0, 2.5), expected whole numbers")
+  expect_refused(packed_layout(c(5, 2.5), 8), "argument", "lengths is c(5, 2.5), expected whole numbers")
   expect_refused(packed_layout(c(5, 2), 8, key_lengths = 7), "shape", "k_offsets has 2 entries, expected 3, as q_offsets")
   expect_refused(packed_layout(5, 8, causal = FALSE, window = 3), "argument", "window is given, which needs causal = TRUE")
   expect_refused(packed_layout(5, 8, window = 0), "argument", "window is 0, expected a whole number from 1")
