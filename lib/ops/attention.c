@@ -1,7 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0
  * Attention, fused or softmax alone: what its entries of the schema can't say. */
 #include "core/array.h"
-#include "core/options.h"
 #include "ops/checks.h"
 
 #include <math.h>
@@ -37,23 +36,23 @@ static tartan_status check_bias(const char *function, const tartan_i_attention *
                  : "options has bias_kind, but the array bias is NULL");
     if (bias == NULL) return TARTAN_OK;
     const int64_t heads = in->q->shape[1], blocks = in->layout->blocks;
-    const bool shared =
-        in->layout->shape.heads > 1; /* a block has a number of its own for each head of the layout */
+    const bool has_heads = in->layout->shape.heads > 1; /* whose blocks have numbers of their own */
     char text[TARTAN_I_SHAPE_TEXT];
-    (void)tartan_i_shape_text(bias, text);
     if (in->bias_kind == TARTAN_I_BIAS_SLOPES) {
         CHECK_IN(function, bias->ndim == 1, SHAPE,
-                 "bias has shape %s, expected [%" PRId64 "] (one slope for each head)", text, heads);
+                 "bias has shape %s, expected [%" PRId64 "] (one slope for each head)",
+                 tartan_i_shape_text(bias, text), heads);
         return TARTAN_OK;
     }
     const bool plane = bias->ndim == 2 && (bias->shape[0] == heads || bias->shape[0] == 1);
     if (in->bias_kind == TARTAN_I_BIAS_DISTANCE)
         CHECK_IN(function, plane && bias->shape[1] % 2 == 1, SHAPE,
-                 "bias has shape %s, expected [%" PRId64 " or 1, an odd number of distances]", text, heads);
+                 "bias has shape %s, expected [%" PRId64 " or 1, an odd number of distances]",
+                 tartan_i_shape_text(bias, text), heads);
     else
-        CHECK_IN(function, plane && bias->shape[1] == blocks && !(shared && bias->shape[0] != 1), SHAPE,
-                 "bias has shape %s, expected [%s, %" PRId64 "], a number for each block", text,
-                 shared ? "1" : "heads or 1", blocks);
+        CHECK_IN(function, plane && bias->shape[1] == blocks && !(has_heads && bias->shape[0] != 1), SHAPE,
+                 "bias has shape %s, expected [%s, %" PRId64 "], a number for each block",
+                 tartan_i_shape_text(bias, text), has_heads ? "1" : "heads or 1", blocks);
     return TARTAN_OK;
 }
 
