@@ -47,6 +47,7 @@ typedef struct tartan_i_alternative {
 /* A shape: up to two alternatives. */
 typedef struct tartan_i_shape_rule {
     int32_t like;         /* the argument whose shape (array) or layout (matrix) it has; -1: none */
+    bool computed;        /* by the function of the entry */
     int32_t alternatives; /* 0: any shape */
     tartan_i_alternative alternative[2];
 } tartan_i_shape_rule;
@@ -94,8 +95,9 @@ struct tartan_i_schema {
     int32_t narguments;
     const tartan_i_option_rule *options;
     int32_t noptions;
-    tartan_status (*check)(tartan_op *op, const tartan_context *context); /* or NULL */
-    void (*end)(tartan_op *op);                                           /* or NULL */
+    tartan_status (*shapes)(const tartan_op *op, int32_t argument, tartan_array *shape); /* or NULL, */
+    tartan_status (*check)(tartan_op *op, const tartan_context *context);                /* also this one, */
+    void (*end)(tartan_op *op);                                                          /* and this one */
     const char *text, *json;
 };
 

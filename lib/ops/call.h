@@ -19,6 +19,11 @@ tartan_status tartan_i_op_call(const tartan_i_schema *schema, tartan_context *co
                                const void *const *arguments, const tartan_i_positional *positional,
                                const char *options);
 
+/* Checks inputs and options and writes what the outputs will be to results[0 ..]. */
+tartan_status tartan_i_op_results(const tartan_i_schema *schema, const void *const *arguments,
+                                  const char *options, tartan_op_result *results, int64_t nresults,
+                                  int64_t *out_count);
+
 /* ---- Its steps ---- */
 
 /* Sizes that names of shapes stand for, and what else the arguments decide. */
@@ -47,6 +52,14 @@ tartan_status tartan_i_op_options(const tartan_i_schema *schema, tartan_op *op,
 
 /* One argument (call_check.c): handle, place, dtype, shape. Inputs bind names that are not known. */
 tartan_status tartan_i_op_check(tartan_i_bound *bound, const void *const *arguments, int32_t i);
+
+/* The shape of an array by the function of the entry, from inputs and options, which `op` has already. */
+tartan_status tartan_i_op_computed_shape(const tartan_op *op, const void *const *arguments, int32_t i,
+                                         tartan_array *out);
+
+/* Whether the arrays among the arguments whose shapes are computed have these: all of them, or the inputs alone. */
+tartan_status tartan_i_op_check_computed(const tartan_op *op, const void *const *arguments,
+                                         bool inputs_alone);
 
 /* Outputs apart from inputs and from each other. */
 tartan_status tartan_i_op_check_apart(const tartan_i_bound *bound, const void *const *arguments);

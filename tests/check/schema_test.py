@@ -58,6 +58,21 @@ class Entries(unittest.TestCase):
         self.refused("m is on w, which may be left out", X,
                      'IN_OPT(w, MATRIX, T, "any", "weights") IN(m, MATRIX, T, "on w", "weights")')
 
+    def test_computed_shapes(self):
+        ops = self.load(f'OP(a, "help", {X} OUT(y, ARRAY, O, "{{[n, out...]}}", "the result") SHAPES(of_a))')
+        self.assertTrue(ops[0]["y"].computed and not ops[0]["x"].computed)
+        self.assertEqual("[n, out...]", ops[0]["y"].shape)
+        tables = "\n".join(generate_c.tables(ops))
+        self.assertIn(".rule = {.like = -1, .computed = true}", tables)
+        self.assertIn(".shapes = of_a", tables)
+        self.assertIn("enum { TARTAN_I_A_ARGUMENT_X, TARTAN_I_A_ARGUMENT_Y };", "\n".join(generate_c.structs(ops)))
+        neither = "expected SHAPES and shapes in braces, or neither"
+        self.refused(neither, X, 'OUT(y, ARRAY, O, "{[n]}", "the result")')
+        self.refused(neither, X, Y, "SHAPES(of_a)")
+        for kind, shape in (("ARRAY", "{[n]"), ("MATRIX", "{[n]}")):
+            self.refused(f"y is {shape}, expected an array, and words in braces", X,
+                         f'OUT(y, {kind}, O, "{shape}", "the result") SHAPES(of_a)')
+
     def test_dtypes(self):
         self.refused("g is of S, expected an argument of T before it", 'IN(g, ARRAY, S, "[n]", "numbers")', X)
         self.refused("x, the first of T, may not be left out", 'IN_OPT(x, ARRAY, T, "[n]", "numbers")')

@@ -155,6 +155,7 @@ std::vector<int64_t> Case::shape_of(int i) {
         const tartan_array &other = array(of.like);
         if (given[(size_t)of.like] != nullptr) return {other.shape, other.shape + other.ndim};
     }
+    if (of.computed) return shapes_.at((size_t)i);
     if (of.alternatives == 0) return {2, 3};
     const size_t which = (size_t)i < alternatives_.size() ? (size_t)alternatives_[(size_t)i] : 0;
     std::vector<int64_t> shape;

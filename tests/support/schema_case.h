@@ -180,9 +180,14 @@ class Case {
         const Layout held(tartan_layout_retain(on));
         return random_matrix(held, dtype, order, random_, wish.low, wish.high);
     }
-    // For schema_extras.h: the sizes of the name at a place of an argument's shape, and which alternative the shape is.
+    // For schema_extras.h: the sizes of the name at a place of an argument's shape, a shape that is computed, and which alternative the
+    // shape is.
     void set_sizes(int argument, int place, const std::vector<int64_t> &sizes, int alternative = 0) {
         sizes_[rule(argument).rule.alternative[alternative].dims[place].index] = sizes;
+    }
+    void set_shape(int argument, const std::vector<int64_t> &shape) {
+        shapes_.resize((size_t)count());
+        shapes_[(size_t)argument] = shape;
     }
     void set_alternative(int argument, int which) {
         alternatives_.resize((size_t)count());
@@ -227,6 +232,7 @@ class Case {
     std::mt19937_64 random_;
     std::vector<bool> chosen_; // of the optional arguments
     std::vector<int> alternatives_, dtypes_;
+    std::vector<std::vector<int64_t>> shapes_;
     std::vector<int64_t> sizes_[TARTAN_I_MAX_NAMES];
     std::vector<Dense> arrays_;
     std::vector<Matrix> matrices_;

@@ -74,6 +74,8 @@ def structs(ops):
         yield f"typedef struct tartan_op_{kind} {{"
         yield from ("    " + line for line in members(op))
         yield f"}} tartan_op_{kind};\n"
+        if op.shapes:
+            yield f"enum {{ {', '.join(f'TARTAN_I_{op.name.upper()}_ARGUMENT_{a.name.upper()}' for a in op.arguments)} }};\n"
     yield "#define TARTAN_I_OPERATIONS(X) \\"
     yield " \\\n".join(f"    X({kind.upper()}, {kind})" for kind in kinds)
     yield "\n#endif"
@@ -168,6 +170,8 @@ def dim_of(op, text, names):
 
 
 def shape_rule(op, argument, names):
+    if argument.computed:
+        return "{.like = -1, .computed = true}"
     text = argument.shape.strip()
     places = {a.name: i for i, a in enumerate(op.arguments)}
     if text == "any":
@@ -294,6 +298,8 @@ def tables(ops):
         fields.append(f".arguments = {op.name}_arguments, .narguments = {len(op.arguments)}")
         if op.options:
             fields.append(f".options = {op.name}_options, .noptions = {len(op.options)}")
+        if op.shapes:
+            fields.append(f".shapes = {op.shapes}")
         if op.check:
             fields.append(f".check = {op.check}")
         if op.end:

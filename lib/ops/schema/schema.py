@@ -25,7 +25,8 @@ Items, in the order of the arguments of the C function:
                 F64 U8 NONE (layouts, masks and convolutions)
         shape   of an array, "[n, lines..., 2]": names stand for sizes, of which the first use decides; `lines...` is any number of
                 dimensions; `w.blocks w.rows w.cols w.heads` are those of a matrix or layout; `a... & b...` is what a... and b...
-                broadcast to; "=x" is the shape of x; "[a] or [b, a]" are alternatives, told apart by their dimensions; "any".
+                broadcast to; "=x" is the shape of x; "[a] or [b, a]" are alternatives, told apart by their dimensions; "any";
+                "{[n, out...]}" is what SHAPES computes, told to people by the words within.
                 Of a matrix or mask, "on w": it has the layout of w, a matrix or layout, or of the filters of w, a convolution, or an
                 equal one; "any".
         MAY_BE  the inputs whose memory the output may have, with the same dtype and strides
@@ -40,6 +41,12 @@ Items, in the order of the arguments of the C function:
     FLOPS(expression)                  useful floating-point operations; elements(x) is a number of elements, stored(w) those of a matrix
     FORMULA(text), DETAILS(text), SOURCE(text)   what the help says besides
     GRADIENT(operation)                the operation that computes the gradients (see below)
+    SHAPES(function)                   computes shapes that named sizes can't say, those in braces, for checks as for tartan_op_infer:
+                                       tartan_status function(const tartan_op *, int32_t argument, tartan_array *shape). The struct has
+                                       the options and all inputs; outputs and KEEPS are not set yet. `argument` is
+                                       TARTAN_I_<OP>_ARGUMENT_<NAME>. `shape` comes in as that of the argument, where it is an input (so
+                                       a function may leave lengths as they are), and of no dimensions, where it is an output; ndim and
+                                       shape go out. The function refuses what has no shape that would fit
     CHECK(function)                    what rows can't say: tartan_status function(tartan_op *, const tartan_context *), after all other
                                        checks; END(function) undoes it after the call
     KEEPS(type, name)                  a member of the struct that CHECK fills
@@ -196,6 +203,7 @@ class Argument:
     help: str
     may_be: list = dataclasses.field(default_factory=list)
     stays: bool = False
+    computed: bool = False  # the shape, by SHAPES; `shape` are words for people
 
     @property
     def written(self):
@@ -245,6 +253,7 @@ class Operation:
     details: str = ""
     source: str = ""
     gradient: str = ""
+    shapes: str = ""
     check: str = ""
     end: str = ""
     bench: str = ""
@@ -282,7 +291,7 @@ class Operation:
 USES = {"IN": ("in", False), "IN_OPT": ("in", True), "OUT": ("out", False), "OUT_OPT": ("out", True), "UPDATE": ("update", False)}
 KINDS = {"ARRAY", "MATRIX", "LAYOUT", "MASK", "CONV"}
 DTYPES = {"T", "O", "S", "L", "R", "F64", "U8", "NONE"}
-TEXTS = {"FORMULA": "formula", "DETAILS": "details", "SOURCE": "source", "GRADIENT": "gradient", "CHECK": "check", "END": "end",
+TEXTS = {"FORMULA": "formula", "DETAILS": "details", "SOURCE": "source", "GRADIENT": "gradient", "SHAPES": "shapes", "CHECK": "check", "END": "end",
          "BENCH": "bench", "FLOPS": "flops"}  # fmt: skip
 
 
@@ -298,7 +307,9 @@ def argument_of(call):
     need(kind in KINDS, call, f"the kind {kind} is none of {sorted(KINDS)}")
     need(dtype in DTYPES, call, f"the dtype {dtype} is none of {sorted(DTYPES)}")
     need(isinstance(help_text, Text) and help_text, call, "the help is missing")
-    found = Argument(name, use, optional, kind.lower(), dtype, str(shape), str(help_text))
+    computed = shape.startswith("{")
+    need(not computed or (kind == "ARRAY" and shape.endswith("}")), call, f"{name} is {shape}, expected an array, and words in braces")
+    found = Argument(name, use, optional, kind.lower(), dtype, shape.strip("{}") if computed else str(shape), str(help_text), computed=computed)
     for extra in call.arguments[5:]:
         need(isinstance(extra, Call) and extra.name == "MAY_BE", extra, "is unknown here")
         found.may_be += extra.arguments
@@ -366,6 +377,7 @@ def finish(op, call):
 def check_order(op, call):
     """Arguments are checked in their order, so each is described by those before it."""
     before, sizes, t = {}, set(), False
+    need(any(a.computed for a in op.arguments) == bool(op.shapes), call, "expected SHAPES and shapes in braces, or neither")
     for a in op.arguments:
         need(a.dtype not in ("O", "S", "L") or t, call, f"{a.name} is of {a.dtype}, expected an argument of T before it")
         need(t or a.dtype != "T" or not a.optional, call, f"{a.name}, the first of T, may not be left out")
@@ -375,7 +387,7 @@ def check_order(op, call):
             name = name[0] or name[1]
             need(name in before, call, f"{a.name} is {a.shape}, expected an argument before it")
             need(not a.shape.startswith("on") or not before[name].optional, call, f"{a.name} is {a.shape}, which may be left out")
-        if a.kind == "array" and not a.shape.startswith("="):
+        if a.kind == "array" and not a.computed and not a.shape.startswith("="):
             for name in re.findall(r"(\w+)\.(?:blocks|rows|cols|heads)\b", a.shape):
                 need(name in before and not before[name].optional, call, f"{a.name} has sizes of {name}, expected an argument before it that is always given")
             for pair in re.findall(r"(\w+\.\.\.) & (\w+\.\.\.)", a.shape):
