@@ -14,6 +14,7 @@ typedef enum tartan_i_usage { TARTAN_I_IN, TARTAN_I_OUT, TARTAN_I_UPDATE } tarta
 typedef enum tartan_i_dtype_rule {
     TARTAN_I_DTYPE_NONE,
     TARTAN_I_DTYPE_T,
+    TARTAN_I_DTYPE_P,
     TARTAN_I_DTYPE_O,
     TARTAN_I_DTYPE_S,
     TARTAN_I_DTYPE_L,
@@ -60,6 +61,7 @@ typedef struct tartan_i_argument {
     tartan_i_dtype_rule dtype;
     int32_t gradient_of; /* the place, from 1, of the input whose gradient an output is; 0: none */
     uint32_t may_be;     /* bit i: may have the memory of argument i */
+    uint32_t read_with;  /* bit i: an output that is an update, too, where option i has not its default */
     size_t member;       /* where the struct of the operation has it */
     const char *shape;   /* as it is written, for messages */
     tartan_i_shape_rule rule;
@@ -95,6 +97,7 @@ struct tartan_i_schema {
     int32_t narguments;
     const tartan_i_option_rule *options;
     int32_t noptions;
+    size_t count_member; /* where the struct has the number of arrays of a list; 0: there are no lists */
     tartan_status (*shapes)(const tartan_op *op, int32_t argument, tartan_array *shape); /* or NULL, */
     tartan_status (*check)(tartan_op *op, const tartan_context *context);                /* also this one, */
     void (*end)(tartan_op *op);                                                          /* and this one */

@@ -17,6 +17,7 @@ static void begin(tartan_i_bound *bound, const tartan_i_schema *schema, const ta
     bound->context = context;
     bound->dtype = 0;
     bound->dtype_of = NULL;
+    bound->arrays = 1;
     bound->known = 0;
 }
 
@@ -39,13 +40,15 @@ static tartan_status take(tartan_i_bound *bound, tartan_op *op, const void *cons
                           const tartan_i_positional *positional, const char *options,
                           tartan_i_option_room *room, bool inputs_alone) {
     const tartan_i_schema *schema = bound->schema;
+    PASS(tartan_i_op_options(schema, op, positional, options, room));
+    if (schema->count_member != 0)
+        memcpy(&bound->arrays, (const char *)op + schema->count_member, sizeof bound->arrays);
     for (int32_t i = 0; i < schema->narguments; i++) {
         const tartan_i_argument *a = &schema->arguments[i];
-        if (inputs_alone && a->use == TARTAN_I_OUT) continue;
+        if (inputs_alone && !tartan_i_op_reads(op, a)) continue;
         PASS(tartan_i_op_check(bound, arguments, i));
         memcpy((char *)op + a->member, &arguments[i], sizeof arguments[i]);
     }
-    PASS(tartan_i_op_options(schema, op, positional, options, room));
     const bool given = positional != NULL || (options != NULL && *options != '\0');
     if (given) PASS(check_reals(op, bound->dtype)); /* defaults are finite */
     return tartan_i_op_check_computed(op, arguments, inputs_alone);
@@ -170,6 +173,8 @@ static int32_t result_dtype(const tartan_i_bound *bound, tartan_i_dtype_rule rul
         return TARTAN_F64;
     case TARTAN_I_DTYPE_U8:
         return TARTAN_U8;
+    case TARTAN_I_DTYPE_O:
+        return tartan_i_is_f8(bound->dtype) ? TARTAN_F32 : bound->dtype;
     default:
         return bound->dtype;
     }
@@ -236,7 +241,7 @@ tartan_status tartan_i_op_results(const tartan_i_schema *schema, const void *con
     PASS(take(&bound, &op, given, NULL, options, &room, true));
     for (int32_t i = 0; i < schema->narguments; i++) {
         const tartan_i_argument *a = &schema->arguments[i];
-        if (a->use != TARTAN_I_OUT ||
+        if (tartan_i_op_reads(&op, a) ||
             (a->optional && a->gradient_of > 0 && given[a->gradient_of - 1] == NULL))
             continue;
         CHECK_IN("tartan_op_infer", *out_count < nresults, SHAPE,

@@ -10,6 +10,7 @@
  * `positional`. */
 typedef union tartan_i_positional {
     double number;
+    int64_t whole;
     tartan_i_sizes sizes;
 } tartan_i_positional;
 
@@ -32,6 +33,7 @@ typedef struct tartan_i_bound {
     const tartan_context *context; /* NULL: where operands are is not checked */
     int32_t dtype;                 /* T; 0: not known yet */
     const char *dtype_of;          /* the argument that decided */
+    int64_t arrays;                /* of a list */
     uint32_t known;                /* bit i: name i is; of others, nothing below is set */
     struct {
         int32_t by, count;    /* the argument that decided; of dimensions */
@@ -50,10 +52,13 @@ tartan_status tartan_i_op_options(const tartan_i_schema *schema, tartan_op *op,
                                   const tartan_i_positional *positional, const char *text,
                                   tartan_i_option_room *room);
 
+/* Whether an argument is read: an input, or an output that the options make an update. */
+bool tartan_i_op_reads(const tartan_op *op, const tartan_i_argument *argument);
+
 /* One argument (call_check.c): handle, place, dtype, shape. Inputs bind names that are not known. */
 tartan_status tartan_i_op_check(tartan_i_bound *bound, const void *const *arguments, int32_t i);
 
-/* The shape of an array by the function of the entry, from inputs and options, which `op` has already. */
+/* The shape of an array by the function of the entry, from inputs and options, which `op` has already; of a list, all of them. */
 tartan_status tartan_i_op_computed_shape(const tartan_op *op, const void *const *arguments, int32_t i,
                                          tartan_array *out);
 

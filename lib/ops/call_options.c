@@ -31,6 +31,29 @@ static void set_default(tartan_op *op, const tartan_i_option_rule *rule) {
     }
 }
 
+static bool is_default(const tartan_op *op, const tartan_i_option_rule *rule) {
+    const void *member = (const char *)op + rule->member;
+    switch (rule->kind) {
+    case TARTAN_I_OPTION_REAL:
+        return *(const double *)member == rule->value;
+    case TARTAN_I_OPTION_WHOLE:
+        return *(const int64_t *)member == (int64_t)rule->value;
+    case TARTAN_I_OPTION_FLAG:
+        return *(const bool *)member == (rule->value != 0);
+    case TARTAN_I_OPTION_WORD:
+        return *(const int32_t *)member == (int32_t)rule->value;
+    default:
+        return ((const tartan_i_sizes *)member)->count == 0;
+    }
+}
+
+bool tartan_i_op_reads(const tartan_op *op, const tartan_i_argument *argument) {
+    if (argument->use != TARTAN_I_OUT) return true;
+    for (int32_t i = 0; argument->read_with >> i != 0; i++)
+        if ((argument->read_with >> i & 1) != 0 && !is_default(op, &op->schema->options[i])) return true;
+    return false;
+}
+
 static bool in_range(const tartan_i_option_rule *rule, double value) {
     return isfinite(value) && (rule->above ? value > rule->low : value >= rule->low) &&
            (rule->below ? value < rule->high : value <= rule->high);
@@ -122,6 +145,10 @@ static tartan_status set_positional(const tartan_i_schema *schema, tartan_op *op
             CHECK_IN(schema->function, positional->sizes.data != NULL || positional->sizes.count == 0, HANDLE,
                      "%s is NULL, expected %" PRId64 " entries", rule->name, positional->sizes.count);
             *(tartan_i_sizes *)member_of(op, rule) = positional->sizes;
+        } else if (rule->kind == TARTAN_I_OPTION_WHOLE) {
+            CHECK_IN(schema->function, in_range(rule, (double)positional->whole), ARGUMENT,
+                     "%s is %" PRId64 ", expected %s", rule->name, positional->whole, rule->range);
+            *(int64_t *)member_of(op, rule) = positional->whole;
         } else {
             CHECK_IN(schema->function, in_range(rule, positional->number), ARGUMENT, "%s is %g, expected %s",
                      rule->name, positional->number, rule->range);

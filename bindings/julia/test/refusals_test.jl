@@ -120,7 +120,7 @@ end
     S = weights()
     @test refuses(() -> sddmm!(S, ones(8, 2), ones(3, 8)), :shape)
     @test refuses(() -> sddmm!(S, ones(7, 2), ones(2, 8)), :shape)
-    @test refuses(() -> sddmm!(S, (ones(8, 2), ones(8, 2)), (ones(2, 8),)), :argument, "ny is 1", "expected 2")
+    @test refuses(() -> sddmm!(S, (ones(8, 2), ones(8, 2)), (ones(2, 8),)), :argument, "Y has 1 arrays", "expected 2")
     @test refuses(() -> sddmm!(S, ntuple(_ -> ones(8, 2), 9), ntuple(_ -> ones(2, 8), 9)), :argument)
     @test refuses(() -> sddmm!(S, (), ()), :argument)
     @test S == weights()
