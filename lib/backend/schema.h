@@ -93,6 +93,7 @@ struct tartan_i_schema {
     tartan_op_kind kind;
     int32_t row;       /* of a kind that several operations share */
     size_t row_member; /* where the struct has it; 0: nowhere */
+    size_t size;       /* of a tartan_op, as far as the struct goes */
     const tartan_i_argument *arguments;
     int32_t narguments;
     const tartan_i_option_rule *options;

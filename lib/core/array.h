@@ -45,6 +45,12 @@ const char *tartan_i_shape_text(const tartan_array *array, char text[TARTAN_I_SH
 tartan_status tartan_i_array_check_apart(const char *function, const char *name, const tartan_array *out,
                                          const char *in_name, const tartan_array *in);
 
+/* All of `shape` is copied, which costs less than a loop. */
+static inline void tartan_i_copy_shape(tartan_array *to, const tartan_array *from) {
+    to->ndim = from->ndim;
+    memcpy(to->shape, from->shape, sizeof to->shape);
+}
+
 /* A scalar that is finite in the dtype in which `dtype` is summed. */
 tartan_status tartan_i_scalar_check(const char *function, const char *name, double value, int32_t dtype);
 

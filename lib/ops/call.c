@@ -29,7 +29,8 @@ static tartan_status check_reals(const tartan_op *op, int32_t dtype) {
         if (rule->kind != TARTAN_I_OPTION_REAL) continue;
         double value;
         memcpy(&value, (const char *)op + rule->member, sizeof value);
-        if (!isnan(value)) /* which is a default that the entry's CHECK replaces */
+        /* A default is finite, or NaN, which the entry's CHECK replaces. */
+        if (value != rule->value && !isnan(value))
             PASS(tartan_i_scalar_check(schema->function, rule->name, value, dtype));
     }
     return TARTAN_OK;
@@ -56,11 +57,14 @@ static tartan_status take(tartan_i_bound *bound, tartan_op *op, const void *cons
 
 static tartan_status run(const tartan_i_schema *schema, tartan_context *context, const void *const *arguments,
                          const tartan_i_positional *positional, const char *options) {
-    tartan_op op = {.kind = schema->kind, .schema = schema};
+    tartan_op op;
     tartan_i_operand operands[TARTAN_I_MAX_OPERANDS];
     tartan_i_option_room room;
     tartan_i_bound bound;
     begin(&bound, schema, context);
+    memset(&op, 0, schema->size); /* no more of the union than the operation has */
+    op.kind = schema->kind;
+    op.schema = schema;
     op.function = schema->function;
     if (schema->row_member != 0) memcpy((char *)&op + schema->row_member, &schema->row, sizeof schema->row);
     PASS(take(&bound, &op, arguments, positional, options, &room, false));

@@ -310,8 +310,8 @@ tartan_status tartan_i_op_computed_shape(const tartan_op *op, const void *const 
                                          tartan_array *out) {
     const tartan_i_schema *schema = op->schema;
     out->ndim = 0;
-    if (schema->arguments[i].use != TARTAN_I_OUT)
-        memcpy(out, arguments[i], (size_t)arrays_of(op, i) * sizeof *out);
+    for (int64_t j = 0; schema->arguments[i].use != TARTAN_I_OUT && j < arrays_of(op, i); j++)
+        tartan_i_copy_shape(&out[j], (const tartan_array *)arguments[i] + j);
     return schema->shapes(op, i, out);
 }
 

@@ -164,7 +164,8 @@ tartan_status tartan_i_op_options(const tartan_i_schema *schema, tartan_op *op,
                                   tartan_i_option_room *room) {
     uint64_t given = 0;
     bool more = text != NULL && *text != '\0';
-    for (int32_t i = 0; i < schema->noptions; i++) set_default(op, &schema->options[i]);
+    for (int32_t i = 0; i < schema->noptions; i++)
+        if (positional == NULL || !schema->options[i].positional) set_default(op, &schema->options[i]);
     if (positional != NULL) PASS(set_positional(schema, op, positional));
     while (more) {
         tartan_i_option option;

@@ -17,11 +17,6 @@ static void set_heads(tartan_array *shape, int64_t heads) {
     if (heads > 1) shape->shape[shape->ndim - 3] = heads;
 }
 
-static void copy_shape(tartan_array *to, const tartan_array *from) {
-    to->ndim = from->ndim;
-    for (int32_t d = 0; d < from->ndim; d++) to->shape[d] = from->shape[d];
-}
-
 tartan_status tartan_i_shapes_spmm(const tartan_op *any, int32_t argument, tartan_array *shape) {
     const tartan_op_spmm *op = &any->spmm;
     const tartan_shape *s = &op->a->layout->shape;
@@ -32,7 +27,7 @@ tartan_status tartan_i_shapes_spmm(const tartan_op *any, int32_t argument, tarta
         shape->shape[shape->ndim - (right ? 1 : 2)] = right ? rows : cols;
         set_heads(shape, s->heads);
     } else {
-        copy_shape(shape, op->b);
+        tartan_i_copy_shape(shape, op->b);
         shape->shape[shape->ndim - (right ? 1 : 2)] = right ? cols : rows;
     }
     return TARTAN_OK;
@@ -52,7 +47,7 @@ tartan_status tartan_i_shapes_sddmm(const tartan_op *any, int32_t argument, tart
             shape->shape[shape->ndim - 2] = l->shape.rows;
             set_heads(shape, l->shape.heads);
         } else {
-            copy_shape(shape, &op->x[i]);
+            tartan_i_copy_shape(shape, &op->x[i]);
             shape->shape[shape->ndim - 2] = op->x[i].shape[shape->ndim - 1];
             shape->shape[shape->ndim - 1] = l->shape.cols;
         }

@@ -298,6 +298,7 @@ def tables(ops):
     yield "\nconst tartan_i_schema tartan_i_schemas[] = {"
     for op in called:
         fields = [f".name = {quoted(op.name)}, .function = {quoted('tartan_' + op.name)}, .kind = TARTAN_OP_{op.kind.upper()}"]
+        fields.append(f".size = offsetof(tartan_op, function) + sizeof(tartan_op_{op.kind})")
         if op.kind in SHARED:
             fields.append(f".row = {op.row}, .row_member = offsetof(tartan_op, {op.kind}.row)")
         fields.append(f".arguments = {op.name}_arguments, .narguments = {len(op.arguments)}")
