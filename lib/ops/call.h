@@ -66,7 +66,7 @@ tartan_status tartan_i_op_computed_shape(const tartan_op *op, const void *const 
 tartan_status tartan_i_op_check_computed(const tartan_op *op, const void *const *arguments,
                                          bool inputs_alone);
 
-/* Outputs apart from inputs and from each other. */
+/* Outputs apart from inputs and from each other (call_overlap.c). */
 tartan_status tartan_i_op_check_apart(const tartan_i_bound *bound, const void *const *arguments);
 
 /* Refuses runs of dimensions that a rule broadcasts though they do not fit. */

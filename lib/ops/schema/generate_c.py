@@ -334,7 +334,7 @@ def words_of(op, a):
     if a.dtype in ("T", "P") and a is not first:
         dtype = f"of the dtype of {first.name}"
     if a.dtype == "O" and first.dtype == "P":
-        dtype += ", f16 or bf16 too where it has 8"
+        dtype += ", or of f32, f16 or bf16 where it has 8"
     shape = a.shape
     if shape.startswith("="):
         shape = f"the shape of {shape[1:]}"
