@@ -56,7 +56,6 @@ class Device : public ::testing::Test {
     };
     std::vector<Call> calls() {
         static const int64_t lengths[] = {3, 5};
-        static const tartan_shape shape = {16, 16, 4, 4, 1};
         static const int64_t block[] = {4, 4};
         static const int64_t ids[] = {3, 2, 1, 0, 4, 5, 6, 7, 8, 9, 10, 11, 12, 13, 14, -1};
         static double norms[16];

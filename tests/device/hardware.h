@@ -188,7 +188,7 @@ struct Calls {
         return tartan_gate_gradient(x, w, nullptr, dw, &out);
     }
     tartan_status growth(const tartan_array &left, const tartan_array &right, tartan_array score) const {
-        const int64_t block[] = {shape().block_rows, shape().block_cols};
+        const int64_t block[] = {Operands::shape().block_rows, Operands::shape().block_cols};
         return tartan_growth_score(x, &left, &right, 1, block, 2, "norm=l2", &score);
     }
     tartan_status norms(const tartan_matrix *matrix) const {
