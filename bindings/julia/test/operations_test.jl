@@ -9,7 +9,7 @@ include("described.jl")
 const FUNCTIONS = Dict{Symbol, Function}(
     :add => +, :subtract => -, :multiply => *, :divide => /, :maximum => max, :minimum => min, :negative => -, :reciprocal => inv,
     :square => abs2, :sigmoid => x -> 1 / (1 + exp(-x)), :relu => x -> max(x, 0), :elu => x -> x < 0 ? expm1(x) : x,
-    :silu => x -> x / (1 + exp(-x)))
+    :silu => x -> x / (1 + exp(-x)), :softplus => x -> log1p(exp(x)))
 reference(op) = get(FUNCTIONS, op.name) do
     isdefined(Base, op.name) ? getfield(Base, op.name) : nothing
 end

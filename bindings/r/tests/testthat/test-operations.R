@@ -177,6 +177,7 @@ test_that("values are those of plain R", {
     negative = function(x) -x, reciprocal = function(x) 1 / x, square = function(x) x^2, sqrt = base::sqrt,
     exp = base::exp, log = base::log, sigmoid = function(x) stats::plogis(x), tanh = base::tanh, relu = function(x) pmax(x, 0),
     elu = function(x) ifelse(x > 0, x, expm1(x)), gelu = function(x) x * stats::pnorm(x), silu = function(x) x * stats::plogis(x),
+    softplus = function(x) log1p(exp(x)),
     channel_linear = function(x, gain = rep(1, dim(x)[3]), bias = rep(0, dim(x)[3])) sweep(sweep(x, 3, gain, "*"), 3, bias, "+"))
   for (name in intersect(names(reference), names(operations))) for (all in c(FALSE, TRUE)) {
     made <- defined_operands(operations[[name]], all)
