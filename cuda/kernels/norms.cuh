@@ -6,6 +6,7 @@
 
 #include "kernels.h"
 #include "kernels/bits.cuh"
+#include "kernels/words.cuh"
 
 namespace tartan_cuda {
 namespace {
@@ -168,6 +169,46 @@ __device__ __forceinline__ void add_up(double (&x)[COUNT], const Lines &c, const
 #pragma unroll
         for (int k = 0; k < COUNT; k++) x[k] += half[(k * WARPS + w) * columns];
     turn ^= 1;
+}
+
+/* ---- The rows of norms.def ---- */
+
+#define RSQRT(x) rsqrt(x)
+
+enum {
+#define NORM(name, ...) ROW_##name,
+#include "kernels/norms.def"
+#undef NORM
+};
+
+/* The factor of a line. */
+__device__ __forceinline__ double scale_of(int32_t row, double mean, double n, double p) {
+    using S = double;
+    switch (row) {
+#define NORM(name, centered, epsilon, term, scale, value, gradient)                                          \
+    case ROW_##name:                                                                                         \
+        return (S)(scale);
+#include "kernels/norms.def"
+#undef NORM
+    }
+    return 0;
+}
+
+/* g, of the elements of a thread, becomes the gradient with respect to the numbers. Which row it is, is decided once for all of them. */
+template <typename S>
+__device__ __forceinline__ void gradient_of(int32_t row, const S (&all_z)[SLOTS<S>], S (&all_g)[SLOTS<S>],
+                                            S mean_g, S mean_gz, S scale, S n, S p) {
+    switch (row) {
+#define NORM(name, centered, epsilon, term, factor, value, gradient)                                         \
+    case ROW_##name:                                                                                         \
+        EACH_SLOT {                                                                                          \
+            const S z = all_z[i], g = all_g[i];                                                              \
+            all_g[i] = gradient;                                                                             \
+        }                                                                                                    \
+        break;
+#include "kernels/norms.def"
+#undef NORM
+    }
 }
 
 } // namespace

@@ -37,7 +37,7 @@ __device__ __forceinline__ void finish(const tartan_cuda_norm &p, const double (
                                        const S (&z)[SLOTS<S>], S (&g)[SLOTS<S>]) {
     const double per_element = 1.0 / (double)p.length;
     const S mean_g = p.centred ? (S)(sum[OF_G] * per_element) : (S)0, mean_gz = (S)(sum[OF_GZ] * per_element);
-    EACH_SLOT g[i] = rstd * (g[i] - mean_g - z[i] * mean_gz);
+    gradient_of<S>(p.row, z, g, mean_g, mean_gz, rstd, (S)p.length, (S)p.epsilon);
 }
 
 template <typename S>
@@ -267,17 +267,17 @@ tartan_status run(const char *function, tartan_cuda_queue *queue, const tartan_c
     return TARTAN_OK;
 }
 
+tartan_status run_any(const char *function, tartan_cuda_queue *queue, const tartan_cuda_norm_gradient *p) {
+    return (p->in.sum_dtype == TARTAN_F64 ? run<double> : run<float>)(function, queue, p);
+}
+
 } // namespace
 } // namespace tartan_cuda
 
-tartan_status tartan_cuda_layer_norm_gradient_plain(const char *function, tartan_cuda_queue *queue,
-                                                    const void *problem) {
-    const auto *p = (const tartan_cuda_norm_gradient *)problem;
-    return (p->in.sum_dtype == TARTAN_F64 ? tartan_cuda::run<double> : tartan_cuda::run<float>)(function,
-                                                                                                queue, p);
-}
-
-tartan_status tartan_cuda_rms_norm_gradient_plain(const char *function, tartan_cuda_queue *queue,
-                                                  const void *problem) {
-    return tartan_cuda_layer_norm_gradient_plain(function, queue, problem);
-}
+#define NORM(name, ...)                                                                                      \
+    tartan_status tartan_cuda_##name##_gradient_plain(const char *function, tartan_cuda_queue *queue,        \
+                                                      const void *problem) {                                 \
+        return tartan_cuda::run_any(function, queue, (const tartan_cuda_norm_gradient *)problem);            \
+    }
+#include "kernels/norms.def"
+#undef NORM

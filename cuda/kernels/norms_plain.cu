@@ -83,7 +83,7 @@ __global__ void __launch_bounds__(FEW ? THREADS : MOST, FEW ? CTAS_OF_FEW : 1)
         if (p.centred) centre<S, true>(p, c, me, 0, mean, x);
         sum[0] = squares_of(x);
         add_up(sum, c, me, room, turn);
-        const S rstd = (S)rsqrt(sum[0] * per_element + p.epsilon);
+        const S rstd = (S)scale_of(p.row, sum[0] * per_element, (double)p.length, p.epsilon);
         if (!FEW) load_factors();
         EACH_SLOT x[i] = fma(x[i] * rstd, gain[i], bias[i]);
         if (line >= p.lines) continue;
@@ -128,7 +128,7 @@ __global__ void __launch_bounds__(MOST_OF_ANY)
             sum[0] += squares_of(x);
         }
         add_up(sum, c, me, room, turn);
-        const S rstd = (S)rsqrt(sum[0] * per_element + p.epsilon);
+        const S rstd = (S)scale_of(p.row, sum[0] * per_element, (double)p.length, p.epsilon);
         if (exists && me.part == 0) write_stats(p, at[RSTD], mean.high, rstd);
         for (int32_t round = 0; round < c.rounds; round++) {
             if (c.rounds > 1) {
@@ -166,17 +166,17 @@ tartan_status run(const char *function, tartan_cuda_queue *queue, const tartan_c
         "launching a kernel");
 }
 
+tartan_status run_any(const char *function, tartan_cuda_queue *queue, const tartan_cuda_norm *p) {
+    return (p->sum_dtype == TARTAN_F64 ? run<double> : run<float>)(function, queue, p);
+}
+
 } // namespace
 } // namespace tartan_cuda
 
-tartan_status tartan_cuda_layer_norm_plain(const char *function, tartan_cuda_queue *queue,
-                                           const void *problem) {
-    const auto *p = (const tartan_cuda_norm *)problem;
-    return (p->sum_dtype == TARTAN_F64 ? tartan_cuda::run<double> : tartan_cuda::run<float>)(function, queue,
-                                                                                             p);
-}
-
-tartan_status tartan_cuda_rms_norm_plain(const char *function, tartan_cuda_queue *queue,
-                                         const void *problem) {
-    return tartan_cuda_layer_norm_plain(function, queue, problem);
-}
+#define NORM(name, ...)                                                                                      \
+    tartan_status tartan_cuda_##name##_plain(const char *function, tartan_cuda_queue *queue,                 \
+                                             const void *problem) {                                          \
+        return tartan_cuda::run_any(function, queue, (const tartan_cuda_norm *)problem);                     \
+    }
+#include "kernels/norms.def"
+#undef NORM
