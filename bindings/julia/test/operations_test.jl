@@ -33,6 +33,8 @@ end
     @test isapprox(wide(y), z .* gain .+ bias; rtol = units(T))
     @test stats[1, :, :] ≈ mean(wide(x); dims = 1)[1, :, :] && size(stats) == (2, 5, 3)
     @test rms_norm(x; gain, epsilon = 0.01) ≈ wide(x) ./ sqrt.(mean(abs2, wide(x); dims = 1) .+ 0.01) .* gain rtol = units(T)
+    @test l2_norm(x; gain) ≈ wide(x) ./ sqrt.(sum(abs2, wide(x); dims = 1)) .* gain rtol = units(T)
+    @test l2_norm(x; epsilon = 1e4) ≈ wide(x) ./ 100 rtol = units(T)
     @test layer_norm(x[:, 1, 1]) == layer_norm(x)[:, 1, 1]
 end
 

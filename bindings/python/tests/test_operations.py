@@ -39,6 +39,7 @@ REFERENCES = {
     "silu": lambda x: x / (1 + np.exp(-x)),
     "softplus": lambda x: np.logaddexp(0, x),
     "layer_norm": normalised,
+    "l2_norm": lambda x, gain=None: x / np.sqrt(np.maximum((x * x).sum(-1, keepdims=True), 1e-12)) * (1 if gain is None else gain),
     "rms_norm": lambda x, gain=None: x / np.sqrt((x * x).mean(-1, keepdims=True) + 1e-5) * (1 if gain is None else gain),
 }
 

@@ -159,5 +159,6 @@ def test_modules_of_pytorch_agree():
         assert torch.allclose(getattr(tartan, name)(x), getattr(functional, name, getattr(torch, name, None))(x)), name
     gain, bias = torch.randn(2, 8, dtype=torch.float64)
     assert torch.allclose(tartan.layer_norm(x, gain=gain, bias=bias), functional.layer_norm(x, (8,), gain, bias))
+    assert torch.allclose(tartan.l2_norm(x, gain=gain), functional.normalize(x, dim=-1) * gain)
     if hasattr(functional, "rms_norm"):
         assert torch.allclose(tartan.rms_norm(x, gain=gain), functional.rms_norm(x, (8,), gain, 1e-5))
