@@ -232,6 +232,13 @@ typedef enum tartan_op_kind {
         TARTAN_OP_COUNT
 } tartan_op_kind;
 
+/* The same by the names of the structs, for tables made of rows of .def files. */
+enum {
+#define TARTAN_I_KIND(NAME, name) TARTAN_I_OP_##name = TARTAN_OP_##NAME,
+    TARTAN_I_OPERATIONS(TARTAN_I_KIND)
+#undef TARTAN_I_KIND
+};
+
 /* One operand: a matrix, an array, a layout or a list of block ids; the others are NULL. */
 typedef struct tartan_i_operand {
     const char *name; /* of the argument */

@@ -88,11 +88,11 @@ class Text(str):
     """A string literal, unlike a word."""
 
 
-TOKEN = re.compile(r'\s+|//[^\n]*|/\*.*?\*/|(?P<text>"(?:[^"\\]|\\.)*")|(?P<word>[A-Za-z_][\w.]*|[-+]?(?:\d+\.?\d*|\.\d+)(?:[eE][-+]?\d+)?)|(?P<sign>.)', re.S)
+TOKEN = re.compile(r'\s+|#(?:[^\n\\]|\\.)*|//[^\n]*|/\*.*?\*/|(?P<text>"(?:[^"\\]|\\.)*")|(?P<word>[A-Za-z_][\w.]*|[-+]?(?:\d+\.?\d*|\.\d+)(?:[eE][-+]?\d+)?)|(?P<sign>.)', re.S)
 
 
 def tokens_of(path):
-    """(kind, token, position) without blanks and comments."""
+    """(kind, token, position) without blanks, comments and lines of the preprocessor."""
     source = path.read_text(encoding="utf-8")
     for match in TOKEN.finditer(source):
         if match.lastgroup is not None:
