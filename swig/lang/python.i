@@ -88,6 +88,19 @@
     $1 = &frame_value;
 }
 
+/* Structs of index arrays are tuples. */
+%define %tartan_lists(TYPE, READ, HINT)
+%typemap(hint) const TYPE * HINT
+%typemap(in) const TYPE * (tartan_py_lists lists_value = {0}, TYPE struct_value) {
+    if (READ($input, "$symname", "$1_name", &lists_value, &struct_value)) SWIG_fail;
+    $1 = &struct_value;
+}
+%typemap(freearg) const TYPE * "tartan_py_return_lists(&lists_value$argnum);"
+%enddef
+%tartan_lists(tartan_places, tartan_py_places, "_Places")
+%tartan_lists(tartan_compressed, tartan_py_compressed, "_Compressed")
+%tartan_lists(tartan_channel_sets, tartan_py_channel_sets, "_ChannelSets")
+
 /* ---- Handles. Files serve one call at a time; of contexts the library sees to that. ---- */
 
 %define %tartan_handle(TYPE, KIND, EXCLUSIVE)
@@ -242,6 +255,9 @@
 %ignore tartan_context_set_interrupt;
 %ignore tartan_array;
 %ignore tartan_shape;
+%ignore tartan_places;
+%ignore tartan_compressed;
+%ignore tartan_channel_sets;
 %ignore tartan_layout_retain;
 %ignore tartan_conv_retain;
 %ignore tartan_last_error;

@@ -139,8 +139,9 @@ TEST(ExplainConv, OfSharedOutputChannels) {
     std::vector<int64_t> in, out; // two sets of output channels that have all but one in common
     for (int64_t i = 0; i < 2 * n; i++) in.push_back(i), out.push_back(i % n + i / n);
     tartan_conv *raw = nullptr;
-    ASSERT_OK(tartan_conv_from_sets(2 * n, n + 1, offsets, 3, in.data(), 2 * n, offsets, 3, out.data(), 2 * n,
-                                    "kernel=3x3 padding=same", &raw));
+    ASSERT_OK(tartan_conv_from_sets(sets_of(2 * n, offsets, 3, in.data(), 2 * n),
+                                    sets_of(n + 1, offsets, 3, out.data(), 2 * n), "kernel=3x3 padding=same",
+                                    &raw));
     ConvQuestion(ConvHandle(raw), TARTAN_F32)
         .forward("conv_channels",
                  {{"conv_depthwise", kNotDepthwise},

@@ -299,7 +299,8 @@ inline Layout diagonal_layout(int64_t channels) {
     std::iota(cols.begin(), cols.end(), 0);
     const tartan_shape shape = {channels, channels, 1, 1, 1};
     tartan_layout *layout = nullptr;
-    EXPECT_OK(tartan_layout_from_csr(&shape, pointers.data(), channels + 1, cols.data(), channels, &layout));
+    EXPECT_OK(tartan_layout_from_csr(&shape, lists_of(pointers.data(), channels + 1, cols.data(), channels),
+                                     &layout));
     return Layout(layout);
 }
 

@@ -67,7 +67,7 @@ function BlockConv(in_channels::Real, out_channels::Real, blocks; kernel, stride
     cols, rows = transposed ? (outs, ins) : (ins, outs)
     weights = sum(Int[length(first(b)) * length(last(b)) for b in given])
     options = (; kernel, stride, dilation, padding, transposed)
-    address = Raw.tartan_conv_from_sets(cols.count, rows.count, cols.offsets, cols.ids, rows.offsets, rows.ids, text)
+    address = Raw.tartan_conv_from_sets((cols.count, cols.offsets, cols.ids), (rows.count, rows.offsets, rows.ids), text)
     return BlockConv{D}(address, n, s, transposed, weights, ((ins.count, outs.count, given), options))
 end
 

@@ -10,6 +10,9 @@ from typing import Any, Optional, Tuple, Union, final
 _Buffer = Any
 _Operand = Any
 _Frame = tuple[int, int, int, int, int]
+_Places = tuple[Optional[_Buffer], _Buffer, _Buffer]  # heads, rows, cols
+_Compressed = tuple[_Buffer, _Buffer, bool]  # pointers, indices, by_column
+_ChannelSets = tuple[int, _Buffer, _Buffer]  # channels, offsets, ids
 _Text = Union[str, bytes]
 
 @final

@@ -344,7 +344,7 @@ def _handle_from_sets(recipe: tuple[int, int, Any, bool], options: str) -> _raw.
     (c_offsets, c_ids), (k_offsets, k_ids) = reversed(ends) if transposed else ends
     if transposed:
         in_channels, out_channels = out_channels, in_channels
-    return _raw.tartan_conv_from_sets(in_channels, out_channels, c_offsets, c_ids, k_offsets, k_ids, options)
+    return _raw.tartan_conv_from_sets((in_channels, c_offsets, c_ids), (out_channels, k_offsets, k_ids), options)
 
 
 def _restored(channels: Any, options: str, last: bool) -> BlockConv:

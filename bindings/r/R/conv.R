@@ -61,8 +61,7 @@ block_conv_from_sets <- function(in_channels, out_channels, blocks, kernel, stri
 .make_conv <- function(conv) {
   from <- conv@source
   if (methods::is(from, "BlockLayout")) return(tartan_conv_create(from, conv@options))
-  tartan_conv_from_sets(from[[1L]]$count, from[[2L]]$count, from[[1L]]$offsets, from[[1L]]$ids, from[[2L]]$offsets,
-                        from[[2L]]$ids, conv@options)
+  tartan_conv_from_sets(from[[1L]], from[[2L]], conv@options)
 }
 .new_conv <- function(source, geometry, weights) {
   conv <- methods::new("BlockConv", source = source, options = geometry$text, kernel = geometry$kernel,

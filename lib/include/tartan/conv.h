@@ -62,19 +62,24 @@ typedef struct tartan_conv tartan_conv;
  * multiple of taps), UNSUPPORTED (a dynamic layout), OVERFLOW, MEMORY. */
 TARTAN_API tartan_status tartan_conv_create(tartan_layout *channels, const char *options, tartan_conv **out);
 
-/* A convolution with blocks of any channels. Block b joins columns col_ids[col_offsets[b] .. col_offsets[b + 1] - 1] of the filter,
- * which are input channels, with rows row_ids[row_offsets[b] .. row_offsets[b + 1] - 1], output channels (of a transposed
- * convolution the other way round). Blocks may have any sizes, their channels any order, and they may overlap, where
+/* A list of sets of channels: set b has the channels ids[offsets[b]] .. ids[offsets[b + 1] - 1], each once. */
+typedef struct tartan_channel_sets {
+    int64_t channels;       /* of the image, whether or not a set has them */
+    const int64_t *offsets; /* ascending from 0 to nids */
+    int64_t noffsets;       /* sets + 1 */
+    const int64_t *ids;     /* 0 .. channels - 1 */
+    int64_t nids;
+} tartan_channel_sets;
+
+/* A convolution with blocks of any channels. Block b joins the columns of the filter for set b of `cols`, which are input
+ * channels, with the rows for set b of `rows`, output channels (of a transposed convolution the other way round). Blocks may have any sizes, their channels any order, and they may overlap, where
  * results are added. Output channels that no block has are 0.
  * The filter is then a matrix with one or more stored blocks for each of these and tap, and with rows or columns that belong
  * to no channel, whose weights have no effect; tartan_conv_filter_from_sets fills it. options: as tartan_conv_create,
  * without per_tap. Errors: as there; ARGUMENT also for a channel out of range or twice in a set, SHAPE for offsets that do
  * not ascend from 0 to the number of ids. */
-TARTAN_API tartan_status tartan_conv_from_sets(int64_t col_channels, int64_t row_channels,
-                                               const int64_t *col_offsets, int64_t ncol_offsets,
-                                               const int64_t *col_ids, int64_t ncol_ids,
-                                               const int64_t *row_offsets, int64_t nrow_offsets,
-                                               const int64_t *row_ids, int64_t nrow_ids, const char *options,
+TARTAN_API tartan_status tartan_conv_from_sets(const tartan_channel_sets *cols,
+                                               const tartan_channel_sets *rows, const char *options,
                                                tartan_conv **out);
 
 /* One more reference; and one less (from any thread; NULL is allowed). */
