@@ -60,17 +60,19 @@ typedef struct tartan_i_argument {
     tartan_i_dtype_rule dtype;
     int32_t gradient_of; /* the place, from 1, of the input whose gradient an output is; 0: none */
     uint32_t may_be;     /* bit i: may have the memory of argument i */
-    size_t member;       /* where the struct of the operation has it */
-    const char *shape;   /* as it is written, for messages */
+    uint32_t old_arguments, old_options; /* bit i: old values count if argument i, or option i, is given */
+    size_t member;                       /* where the struct of the operation has it */
+    const char *shape;                   /* as it is written, for messages */
     tartan_i_shape_rule rule;
 } tartan_i_argument;
 
 typedef enum tartan_i_option_kind {
-    TARTAN_I_OPTION_REAL,  /* double */
-    TARTAN_I_OPTION_WHOLE, /* int64_t */
-    TARTAN_I_OPTION_FLAG,  /* bool */
-    TARTAN_I_OPTION_WORD,  /* int32_t, the number of the word */
-    TARTAN_I_OPTION_SIZES, /* tartan_i_sizes */
+    TARTAN_I_OPTION_REAL,    /* double */
+    TARTAN_I_OPTION_WHOLE,   /* int64_t */
+    TARTAN_I_OPTION_FLAG,    /* bool */
+    TARTAN_I_OPTION_WORD,    /* int32_t, the number of the word */
+    TARTAN_I_OPTION_SIZES,   /* tartan_i_sizes */
+    TARTAN_I_OPTION_WINDOWS, /* tartan_i_windows, as tartan_i_windows_read leaves them */
 } tartan_i_option_kind;
 
 typedef struct tartan_i_option_rule {

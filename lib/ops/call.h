@@ -11,6 +11,7 @@
 typedef union tartan_i_positional {
     double number;
     tartan_i_sizes sizes;
+    const char *text;
 } tartan_i_positional;
 
 /* Checks everything and runs the operation. `arguments` has a pointer for each argument of the schema; `positional` is NULL where
@@ -52,10 +53,6 @@ tartan_status tartan_i_op_options(const tartan_i_schema *schema, tartan_op *op,
 
 /* One argument (call_check.c): handle, place, dtype, shape. Inputs bind names that are not known. */
 tartan_status tartan_i_op_check(tartan_i_bound *bound, const void *const *arguments, int32_t i);
-
-/* The shape of an array by the function of the entry, from inputs and options, which `op` has already. */
-tartan_status tartan_i_op_computed_shape(const tartan_op *op, const void *const *arguments, int32_t i,
-                                         tartan_array *out);
 
 /* Whether the arrays among the arguments whose shapes are computed have these: all of them, or the inputs alone. */
 tartan_status tartan_i_op_check_computed(const tartan_op *op, const void *const *arguments,
