@@ -3,7 +3,7 @@
 #include "ops/residual.h"
 
 #include "core/options.h"
-#include "ops/conv_checks.h"
+#include "ops/operand.h"
 #include "tartan/residual.h"
 
 #include <string.h>
@@ -76,6 +76,14 @@ static tartan_status check_factor(const tartan_context *context, const unit *u, 
     return tartan_i_array_check_apart(u->function, "y", u->y, name, array);
 }
 
+static tartan_status check_filter(const tartan_context *context, const unit *u, const part *p) {
+    const tartan_layout *l = p->conv->layout;
+    PASS(tartan_i_operand_matrix(u->function, context, p->filter_name, p->filter));
+    PASS(tartan_i_operand_wide(u->function, p->filter_name, p->filter->dtype));
+    PASS(tartan_i_matrix_check_stays(u->function, p->filter_name, p->filter));
+    return tartan_i_operand_on(u->function, p->filter_name, p->filter->layout, "the filters of ", p->name, l);
+}
+
 /* A convolution between so many channels, with its filter, gain and bias. */
 static tartan_status check_part(const tartan_context *context, const unit *u, const part *p, int64_t in) {
     const tartan_conv *conv = p->conv;
@@ -86,7 +94,7 @@ static tartan_status check_part(const tartan_context *context, const unit *u, co
              p->name);
     CHECK_IN(u->function, conv->cols.count == in, SHAPE,
              "%s has %" PRId64 " input channels, expected %" PRId64, p->name, conv->cols.count, in);
-    PASS(tartan_i_conv_check_filter(u->function, context, p->filter_name, conv, p->filter));
+    PASS(check_filter(context, u, p));
     CHECK_IN(u->function, p->filter->dtype == u->x->dtype, DTYPE, "%s is of %s, expected %s (that of x)",
              p->filter_name, tartan_dtype_name(p->filter->dtype), tartan_dtype_name(u->x->dtype));
     const tartan_array values = tartan_i_matrix_view(p->filter);

@@ -42,9 +42,9 @@ struct ConvQuestion {
         Dense out = y();
         const Active a = active();
         const std::string text = explained([&] {
-            return tartan_conv_forward(context.get(), p.conv.get(), p.filter.get(), &in.array,
-                                       add ? "add=1" : nullptr, nullptr, nullptr, a.layout.get(), a.words(),
-                                       &out.array);
+            return conv_forward(context.get(), p.conv.get(), p.filter.get(), &in.array,
+                                add ? "add=1" : nullptr, nullptr, nullptr, a.layout.get(), a.words(),
+                                &out.array);
         });
         expect_row(TARTAN_OP_CONV, text, chosen, others);
     }
@@ -53,8 +53,8 @@ struct ConvQuestion {
         Dense out = x();
         const Active a = active();
         const std::string text = explained([&] {
-            return tartan_conv_input_gradient(context.get(), p.conv.get(), p.filter.get(), &in.array,
-                                              a.layout.get(), a.words(), &out.array);
+            return conv_input_gradient(context.get(), p.conv.get(), p.filter.get(), &in.array, a.layout.get(),
+                                       a.words(), &out.array);
         });
         expect_row(TARTAN_OP_CONV, text, chosen, others);
     }

@@ -104,10 +104,10 @@ struct SetsProblem {
         dy.fill(random);
     }
     void run(tartan_context *context) {
-        EXPECT_OK(tartan_conv_forward(context, p.conv.get(), p.filter.get(), &x.array, nullptr, nullptr,
-                                      nullptr, nullptr, nullptr, &y.array));
-        EXPECT_OK(tartan_conv_input_gradient(context, p.conv.get(), p.filter.get(), &dy.array, nullptr,
-                                             nullptr, &dx.array));
+        EXPECT_OK(conv_forward(context, p.conv.get(), p.filter.get(), &x.array, nullptr, nullptr, nullptr,
+                               nullptr, nullptr, &y.array));
+        EXPECT_OK(conv_input_gradient(context, p.conv.get(), p.filter.get(), &dy.array, nullptr, nullptr,
+                                      &dx.array));
         tartan_matrix *raw = nullptr;
         EXPECT_OK(tartan_matrix_create(p.layout.get(), p.dtype, TARTAN_ROW_MAJOR, &raw));
         const Matrix grad(raw);
@@ -353,8 +353,8 @@ TEST(ConvSets, SurvivesFailedAllocations) {
     std::mt19937_64 random(1);
     SetsProblem s(sets, "kernel=3 padding=same", TARTAN_F32, 2, {9}, random);
     const auto run = [&](tartan_context *context) {
-        return tartan_conv_forward(context, s.p.conv.get(), s.p.filter.get(), &s.x.array, nullptr, nullptr,
-                                   nullptr, nullptr, nullptr, &s.y.array);
+        return conv_forward(context, s.p.conv.get(), s.p.filter.get(), &s.x.array, nullptr, nullptr, nullptr,
+                            nullptr, nullptr, &s.y.array);
     };
     { BRUTAL(in_new_context(2, run), ); }
     Sets apart; // channels that overlap without a pair in two sets, so that a dense filter has all weights

@@ -69,9 +69,9 @@ struct Unit {
         }
         Dense *images[] = {&from, &on_b, &on_c, &y};
         for (int i = 0; i < 3; i++)
-            EXPECT_OK(tartan_conv_forward(context, conv[i].get(), o.filter[i], &images[i]->array,
-                                          i < 2 ? "relu=1" : nullptr, o.gain[i], o.bias[i], nullptr, nullptr,
-                                          &images[i + 1]->array));
+            EXPECT_OK(conv_forward(context, conv[i].get(), o.filter[i], &images[i]->array,
+                                   i < 2 ? "relu=1" : nullptr, o.gain[i], o.bias[i], nullptr, nullptr,
+                                   &images[i + 1]->array));
         for (int64_t i = 0; i < x.elements(); i++) {
             const double sum =
                 dtype == TARTAN_F64 ? x.get(i) + y.get(i) : (double)((float)x.get(i) + (float)y.get(i));

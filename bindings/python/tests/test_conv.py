@@ -302,7 +302,7 @@ def refused(rng):
                            lambda: conv.input_gradient(y, filter, (-1, 3))),
         "size, fraction": (tartan.ArgumentTypeError, r"size is \(7.5, 9\), expected whole", lambda: conv(x, filter, size=(7.5, 9))),
         "size of edges": (tartan.ShapeError, "out_size is 3", lambda: conv.edge_classes((7, 9), 3)),
-        "size, other": (tartan.ShapeError, r"of shape \[2, 16, 8, 8\]\)",
+        "size, other": (tartan.ShapeError, r"size is \[8, 8\], expected 2 lengths that belong to x of shape \[2, 16, 3, 3\]",
                         lambda: transposed(np.zeros((2, 16, 3, 3)), np.zeros((36, 8, 8)), size=(8, 8))),
         "size": (tartan.ArgumentError, "size is not given",
                  lambda: BlockConv(layout, (3, 3), stride=2).input_gradient(np.zeros((1, 16, 3, 3)), wrong)),

@@ -9,9 +9,12 @@ static void *pointer_of(SEXP x, const char *name, tartan_array *room) {
     switch (tartan_r_class_of(x)) {
     case TARTAN_R_LAYOUT:
     case TARTAN_R_DEVICE_LAYOUT:
+        return tartan_r_as_layout(x, name);
     case TARTAN_R_MATRIX:
     case TARTAN_R_DEVICE_MATRIX:
-        return tartan_r_as_layout(x, name);
+        return tartan_r_as_matrix(x, name);
+    case TARTAN_R_CONV:
+        return tartan_r_as_conv(x, name);
     case TARTAN_R_BLOCK_MASK:
         return tartan_r_as_block_mask(x, name);
     default:

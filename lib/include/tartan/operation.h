@@ -31,8 +31,9 @@ TARTAN_API tartan_status tartan_op_find(const char *name, int32_t *out_op);
 /* Describes operation `op`, or all of them if it is -1, as JSON or as text for people. An object of the JSON has
  *   name, help, formula, details, source
  *   arguments   in order: name, use ("in", "out", "update"), optional, kind ("array", "matrix", "layout", "mask", "conv"), dtype (a
- *               letter: T, O, S, L, R, F64, U8 or NONE; docs/architecture.md), shape, help, may_be (names)
- *   options     name, kind ("real", "whole", "flag", "word", "sizes"), default, range, help, words, positional
+ *               letter: T, O, S, L, R, F64, U8 or NONE; docs/architecture.md), shape, help, may_be (names), old (names of arguments
+ *               and options with which the old values of an output count)
+ *   options     name, kind ("real", "whole", "flag", "word", "sizes", "windows"), default, range, help, words, positional
  *   gradient    the name of the operation that computes gradients, or ""
  *   keeps       the arguments of the call that the gradient needs besides the gradients of outputs
  *   bench       sizes of its line in `tartan bench`, or ""
@@ -55,6 +56,7 @@ typedef struct tartan_op_result {
     int32_t
         like; /* of an array: the argument whose shape it has, so that it may have its order in memory; of a matrix: the
                      one whose layout it has; -1 if none */
+    int32_t zeros; /* whether its old values count, so that a new one has to be 0 */
 } tartan_op_result;
 
 /* Checks the inputs and options and writes what the outputs will be to results[0 ..], in their order; *out_count is their number,
