@@ -97,11 +97,7 @@
 };
 %apply const tartan_array *OPTIONAL_ARRAY { const tartan_array *gates, const tartan_array *gain, const tartan_array *bias,
                                                      const tartan_array *sinks, const tartan_array *blocks,
-                                                     const tartan_array *base, const tartan_array *x_gain,
-                                                     const tartan_array *x_bias, const tartan_array *reduce_gain,
-                                                     const tartan_array *reduce_bias, const tartan_array *spatial_gain,
-                                                     const tartan_array *spatial_bias, const tartan_array *expand_gain,
-                                                     const tartan_array *expand_bias, const tartan_array *row_factors,
+                                                     const tartan_array *base, const tartan_array *row_factors,
                                                      const tartan_array *col_factors };
 %apply tartan_array *OPTIONAL_RESULT { tartan_array *lse, tartan_array *bias_grad, tartan_array *sinks_grad, tartan_array *x_grad,
                                               tartan_array *gain_grad };

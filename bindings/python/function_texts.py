@@ -13,9 +13,12 @@ WIDTH = 118
 
 # What the package calls otherwise than the schema, so that a word means the same in all of its functions.
 RENAMED = {"block_mask": "mask", "in_size": "size", "out_size": "size"}
+# Those of a convolution that is a part of an operation.
+RENAMED |= {f"{part}_{what}": f"the {what} of {part}" for part in ("reduce", "spatial", "expand") for what in ("filter", "gain", "bias")}
 
 # What functions by hand are called, in errors, where they call an operation of another name.
-CALLED = {"conv_forward": "conv", "conv_input_gradient": "input_gradient", "conv_filter_gradient": "filter_gradient"}
+CALLED = {"conv_forward": "conv", "conv_input_gradient": "input_gradient", "conv_filter_gradient": "filter_gradient",
+          "residual_forward": "residual_unit"}  # fmt: skip
 
 # Functions that the package has by hand, in the same words: images may have their channels last, or no batch.
 BY_HAND = {"channel_linear", "channel_linear_gradient"}

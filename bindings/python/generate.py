@@ -25,7 +25,7 @@ def default_of(option):
     if option.kind == "word":
         return json.dumps(option.default)
     if option.kind == "flag":
-        return "False"
+        return "True" if option.default == "1" else "False"
     if option.kind == "sizes":
         return "None"
     if option.kind == "whole":
@@ -244,7 +244,7 @@ def table(functions):
         if op.options:
             yield f"static const tartan_py_option {op.name}_options[] = {{"
             for o in op.options:
-                value = o.words.index(o.default) if o.words else 0 if o.kind in ("flag", "sizes", "windows") else o.default
+                value = o.words.index(o.default) if o.words else 0 if o.kind in ("sizes", "windows") else o.default
                 value = "3.14159265358979323846" if value == "pi" else value
                 words = f"{op.name}_{o.name}" if o.words else "NULL"
                 yield f"    {{{quoted(f.name(o))}, {quoted(o.name)}, TARTAN_PY_{o.kind.upper()}, {value}, {words}}},"

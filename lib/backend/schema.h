@@ -6,7 +6,7 @@
 #include "backend/operation.h"
 #include "tartan/operation.h"
 
-enum { TARTAN_I_MAX_ARGUMENTS = 16, TARTAN_I_MAX_NAMES = 8, TARTAN_I_MAX_DIM_ITEMS = 6 };
+enum { TARTAN_I_MAX_ARGUMENTS = 20, TARTAN_I_MAX_NAMES = 8, TARTAN_I_MAX_DIM_ITEMS = 6 };
 
 typedef enum tartan_i_usage { TARTAN_I_IN, TARTAN_I_OUT, TARTAN_I_UPDATE } tartan_i_usage;
 
@@ -100,6 +100,7 @@ struct tartan_i_schema {
     tartan_status (*shapes)(const tartan_op *op, int32_t argument, tartan_array *shape); /* or NULL, */
     tartan_status (*check)(tartan_op *op, const tartan_context *context);                /* also this one, */
     void (*end)(tartan_op *op);                                                          /* and this one */
+    tartan_status (*run)(const tartan_op *op, tartan_context *context); /* NULL: a backend runs it */
     const char *text, *json;
 };
 

@@ -65,6 +65,7 @@ static tartan_status run(const tartan_i_schema *schema, tartan_context *context,
     if (schema->row_member != 0) memcpy((char *)&op + schema->row_member, &schema->row, sizeof schema->row);
     PASS(take(&bound, &op, arguments, positional, options, &room, false));
     PASS(tartan_i_op_check_apart(&bound, arguments));
+    if (schema->run != NULL) return schema->run(&op, context);
     if (schema->check != NULL) PASS(schema->check(&op, context));
     tartan_i_op_list(&op, operands);
     const tartan_status status = tartan_i_run(context, &op);

@@ -39,4 +39,7 @@ tartan_status tartan_i_check_window_scatter(tartan_op *op, const tartan_context 
 tartan_status tartan_i_check_conv_normalize(tartan_op *op, const tartan_context *context);
 tartan_status tartan_i_check_conv_normalize_gradient(tartan_op *op, const tartan_context *context);
 
+/* The bottleneck unit of residual networks, checked and run step by step (residual.c). */
+tartan_status tartan_i_run_residual_forward(const tartan_op *op, tartan_context *context);
+
 #endif

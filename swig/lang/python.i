@@ -14,7 +14,7 @@
 %init %{
     if (tartan_py_register_handle(m) || tartan_py_register_lease(m) || tartan_py_register_view(m) ||
         tartan_py_register_contexts(m) || tartan_py_register_products(m) || tartan_py_register_attention(m) || tartan_py_register_attention_record(m) ||
-        tartan_py_register_images(m) || tartan_py_register_operation(m))
+        tartan_py_register_operation(m))
         return NULL;
 %}
 

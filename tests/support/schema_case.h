@@ -235,6 +235,10 @@ class Case {
         given[(size_t)i] = made.get();
         others_.push_back(std::move(made));
     }
+    void give_conv(int i, ConvHandle made) {
+        given[(size_t)i] = made.get();
+        convs_.push_back(std::move(made));
+    }
     void leave_out(int i) {
         choose(i, false);
         given[(size_t)i] = nullptr;
@@ -269,6 +273,7 @@ class Case {
     std::vector<std::vector<int64_t>> elements_;
     std::vector<Mask> masks_;
     std::vector<Layout> others_;
+    std::vector<ConvHandle> convs_;
 };
 
 // What stands in the C function as an argument though it is no operand.

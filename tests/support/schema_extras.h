@@ -113,12 +113,40 @@ inline void window(Case &c) {
                 {((tartan_layout *)c.given[(size_t)c.find("active")])->blocks, c.sizes(image, 1)[0], 3, 3});
 }
 
+// Three convolutions that follow each other, images of one dimension and windows of them.
+inline void residual(Case &c) {
+    const int x = c.find("x");
+    const int64_t channels = 4, between = 6;
+    std::vector<int64_t> size = c.sizes(x, 2);
+    const int64_t length = size.empty() || size.back() == 0 ? 5 : size.back(),
+                  n = std::max<int64_t>(c.sizes(x, 0)[0], 1);
+    c.set_sizes(x, 0, {n});
+    c.set_sizes(x, 1, {channels});
+    c.set_sizes(x, 2, {length});
+    c.set_sizes(c.find("reduce_gain"), 0, {between});
+    c.set_sizes(c.find("spatial_gain"), 0, {between});
+    c.set_sizes(c.find("expand_gain"), 0, {channels});
+    const auto part = [&](const std::string &name, int64_t rows, int64_t cols, const char *options) {
+        const int conv = c.find(name);
+        c.give_conv(conv, make_conv(random_layout({rows, cols, 2, 2, 1}, c.density(), c.wish.seed), options));
+        c.give_matrix(conv + 1, c.new_matrix(((tartan_conv *)c.given[(size_t)conv])->layout, c.wish.dtype,
+                                             TARTAN_ROW_MAJOR));
+    };
+    part("reduce", between, channels, "kernel=1");
+    part("spatial", between, between, "kernel=3 padding=same");
+    part("expand", channels, between, "kernel=1");
+    if (c.is_given(c.find("x_gain")) || c.is_given(c.find("x_bias"))) c.options += " preactivate=1";
+    c.windows = "size=1,stride=3,offset=-1";
+    c.give_layout(c.find("active"), random_layout({1, 1 + length / 3, 1, 1, n}, c.density(), c.wish.seed));
+}
+
 inline const Extra extras[] = {
     {"conv_forward", true, convolution},
     {"conv_input_gradient", true, convolution},
     {"conv_filter_gradient", true, convolution},
     {"window_gather", true, window},
     {"window_scatter", true, window},
+    {"residual_forward", true, residual},
     {"attention_forward", true, attention},
     {"attention_backward", true, attention},
     {"attention_bias_gradient", true, attention},

@@ -134,6 +134,7 @@ const CONV_INPUT_GRADIENT = Operation(:conv_input_gradient)
 const CONV_FILTER_GRADIENT = Operation(:conv_filter_gradient)
 const WINDOW_GATHER = Operation(:window_gather)
 const WINDOW_SCATTER = Operation(:window_scatter)
+const RESIDUAL_FORWARD = Operation(:residual_forward)
 
 # Gradients to be written, in a named tuple; what is not there is not computed.
 @inline function gradients_of(grads::NamedTuple, wanted::NamedTuple)

@@ -96,11 +96,6 @@ def attention_bias_gradient(
     causal: bool, query_offset: int, causal_from: int, dropout: float, seed: int, deterministic: bool, context: Any,
     out: Any, lse: Any, out_grad: Any, sinks: Any, wants_bias: bool, wants_sinks: bool, /
 ) -> tuple[Any, Any]: ...
-def image_operation(
-    operation: str, handles: tuple[Optional[Handle], ...], matrices: tuple[Any, ...], inputs: tuple[Any, ...],
-    outputs: tuple[Any, ...], texts: tuple[Optional[str], ...], sizes: tuple[int, ...], number: float, dims: int, last: bool,
-    clear: bool, context: Any, /
-) -> tuple[Any, ...]: ...
 def operation(number: int, context: Any, wanted: int, /, *operands: Any) -> Any: ...
 def operation_of_images(
     number: int, context: Any, wanted: int, dims: int, channels_last: bool, /, *operands: Any

@@ -5,7 +5,7 @@
 
 #include "call.h"
 
-enum { TARTAN_PY_ARGUMENTS = 16, TARTAN_PY_OPTIONS = 16 };
+enum { TARTAN_PY_ARGUMENTS = 20, TARTAN_PY_OPTIONS = 16 };
 
 /* Arrays [n, channels, spatial...], whose channels may be last in Python. */
 typedef enum tartan_py_image {

@@ -66,7 +66,8 @@ static int add_flag(tartan_py_text_of *out, const tartan_py_option *option, cons
     if (is < 0)
         return tartan_py_fail_type(TARTAN_ERR_ARGUMENT, "%s: %s is of type %s, expected True or False",
                                    function, option->name, Py_TYPE(value)->tp_name);
-    return is && (add_name(out, option) || add(out, "1")) ? -1 : 0;
+    if (is == (option->value != 0)) return 0;
+    return add_name(out, option) || add(out, is ? "1" : "0") ? -1 : 0;
 }
 
 /* "'max', 'l1' or 'l2'" */

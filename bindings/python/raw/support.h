@@ -146,12 +146,11 @@ bool tartan_py_lease_borrow(PyObject *object, tartan_py_borrow *borrow);
 void tartan_py_return(tartan_py_borrow *borrow);
 int tartan_py_register_lease(PyObject *module);
 
-/* ---- Operations (operation.c, products.c, attention.c, images.c) ---- */
+/* ---- Operations (operation.c, products.c, attention.c) ---- */
 
 int tartan_py_register_products(PyObject *module);
 int tartan_py_register_attention(PyObject *module);
 int tartan_py_register_attention_record(PyObject *module);
-int tartan_py_register_images(PyObject *module);
 int tartan_py_register_operation(PyObject *module);
 
 #endif

@@ -2,7 +2,7 @@
  * Operations whose R functions say themselves how dimensions lie. */
 #include "operation.h"
 
-enum { MOST_OPERANDS = 16 };
+enum { MOST_OPERANDS = 20 };
 
 static void *pointer_of(SEXP x, const char *name, tartan_array *room) {
     if (x == R_NilValue) return NULL;

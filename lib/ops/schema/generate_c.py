@@ -48,7 +48,8 @@ def kinds_of(ops):
     """The first operation of each kind."""
     found = {}
     for op in ops:
-        found.setdefault(op.kind, op)
+        if not op.runs:
+            found.setdefault(op.kind, op)
     return found
 
 
@@ -66,7 +67,7 @@ def members(op):
 
 def structs(ops):
     kinds = kinds_of(ops)
-    others = [op for op in ops if op.converted]
+    others = [op for op in ops if op.converted or op.runs]
     yield HEAD + "#ifndef TARTAN_BACKEND_OPERATION_STRUCTS_H\n#define TARTAN_BACKEND_OPERATION_STRUCTS_H\n"
     for op in [*kinds.values(), *others]:
         if op.by_hand or op.kind in SHARED:
@@ -79,7 +80,7 @@ def structs(ops):
             yield f"enum {{ {', '.join(f'TARTAN_I_{op.name.upper()}_ARGUMENT_{a.name.upper()}' for a in op.arguments)} }};\n"
     yield "#define TARTAN_I_OPERATIONS(X) \\"
     yield " \\\n".join(f"    X({kind.upper()}, {kind})" for kind in kinds)
-    yield "\n/* Structs that arguments are read into, where backends run another. */\n#define TARTAN_I_CALLS(X) \\"
+    yield "\n/* Structs that arguments are read into, where backends run others. */\n#define TARTAN_I_CALLS(X) \\"
     yield " \\\n".join(f"    X({op.name})" for op in others)
     yield "\n#endif"
 
@@ -300,7 +301,8 @@ def tables(ops):
             yield "};"
     yield "\nconst tartan_i_schema tartan_i_schemas[] = {"
     for op in called:
-        fields = [f".name = {quoted(op.name)}, .function = {quoted('tartan_' + op.name)}, .kind = TARTAN_OP_{op.kind.upper()}"]
+        run_by = f".run = {op.runs}" if op.runs else f".kind = TARTAN_OP_{op.kind.upper()}"
+        fields = [f".name = {quoted(op.name)}, .function = {quoted('tartan_' + op.name)}, {run_by}"]
         if op.kind in SHARED:
             fields.append(f".row = {op.row}, .row_member = offsetof(tartan_op, {op.kind}.row)")
         fields.append(f".arguments = {op.name}_arguments, .narguments = {len(op.arguments)}")

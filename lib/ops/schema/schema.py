@@ -55,6 +55,8 @@ Items, in the order of the arguments of the C function:
     CHECK(function)                    what rows can't say: tartan_status function(tartan_op *, const tartan_context *), after all other
                                        checks; END(function) undoes it after the call
     KEEPS(type, name)                  a member of the struct that CHECK fills
+    RUNS(function)                     the operation is made of others, and no backend has it: tartan_status function(const tartan_op *,
+                                       tartan_context *) checks what rows can't say and runs them. Without FLOPS, CHECK and KEEPS
     STAYS(w)                           matrix w may not be of a dynamic layout
     AS(operation)                      CHECK makes the struct of this one, which is by hand, from that of the entry, and backends run it
     WRAPPED()                          languages have functions of their own around it, where a generated one would not be in their manner
@@ -251,6 +253,7 @@ class Operation:
     kind: str  # the struct of the backends; several operations may share one
     row: int = 0  # which of these it is
     converted: bool = False  # CHECK makes the struct of `kind` from one of its own
+    runs: str = ""  # the function that runs it, for want of a kind
     by_hand: bool = False
     wrapped: bool = False
     items: list = dataclasses.field(default_factory=list)  # arguments and options in order; OPTIONS is None
@@ -269,7 +272,7 @@ class Operation:
     @property
     def struct(self):
         """What its arguments are read into."""
-        return self.name if self.converted else self.kind
+        return self.name if self.converted or self.runs else self.kind
 
     @property
     def arguments(self):
@@ -362,6 +365,8 @@ def operation_of(call):
             op.items.append(None)
         elif item.name == "KEEPS":
             op.keeps.append(tuple(item.arguments))
+        elif item.name == "RUNS":
+            op.kind, op.runs = "", item.arguments[0]
         elif item.name == "AS":
             op.kind, op.converted = item.arguments[0], True
         elif item.name == "WRAPPED":
@@ -398,6 +403,7 @@ def check_order(op, call):
     before, sizes, t = {}, set(), False
     need(any(a.computed for a in op.arguments) == bool(op.shapes), call, "expected SHAPES and shapes in braces, or neither")
     need(op.check or not op.converted, call, f"expected CHECK, which makes {op.kind} of it")
+    need(not op.runs or not (op.flops or op.check or op.keeps or op.converted), call, "expected RUNS without FLOPS, CHECK, KEEPS and AS")
     sure = any(a.dtype == "T" and not a.optional for a in op.arguments)
     for a in op.arguments:
         need(a.dtype not in ("O", "S", "L") or t, call, f"{a.name} is of {a.dtype}, expected an argument of T before it")

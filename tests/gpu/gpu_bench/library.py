@@ -266,11 +266,14 @@ def residual_forward(context, x, parts, active, windows, y):
         arrays.append(library.array(operand))
         return byref(arrays[-1])
     operands = [item for conv, filter_, gain, bias in parts for item in (conv.handle, filter_.handle, place(gain), place(bias))]
-    arguments = (context.handle, byref(arrays[0]), None, None, *operands, None, active.handle, windows.encode(), byref(arrays[1]))
+    text = windows.encode()
+    # The struct of arguments has nothing but pointers.
+    given = (byref(arrays[0]), None, None, *operands, None, active.handle, text, byref(arrays[1]))
+    arguments = (c_void_p * len(given))(*(cast(one, c_void_p) for one in given))
 
     def call():
-        library.ok(library.c.tartan_residual_forward(*arguments))
-    call.keep = (parts, active, arrays)
+        library.ok(library.c.tartan_residual_forward(context.handle, arguments))
+    call.keep = (parts, active, arrays, text)
     return call
 
 
