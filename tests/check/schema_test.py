@@ -109,6 +109,16 @@ class Entries(unittest.TestCase):
         self.refused("expected CHECK, which makes b of it", X, Y, "AS(b)")
         self.refused("a is run as b, which is no operation by hand", X, Y, "AS(b) CHECK(check_a)")
 
+    def test_operations_made_of_others(self):
+        ops = self.load(f'OP(a, "help", {X} {Y} RUNS(run_a))')
+        structs = "\n".join(generate_c.structs(ops))
+        self.assertIn("} tartan_op_a;", structs)
+        self.assertIn("X(a)", structs)
+        self.assertNotIn("X(A, a)", structs)
+        self.assertIn('.function = "tartan_a", .run = run_a', "\n".join(generate_c.tables(ops)))
+        for item in ("FLOPS(2)", "CHECK(check_a)", 'KEEPS("bool", b)'):
+            self.refused("expected RUNS without FLOPS, CHECK, KEEPS and AS", X, Y, "RUNS(run_a)", item)
+
     def test_where(self):
         with self.assertRaises(schema.SchemaError) as raised:
             self.load("", f'OP(a, "help", {X}', "")
