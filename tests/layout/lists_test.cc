@@ -178,6 +178,17 @@ TEST(Find, AnswersAndRefusals) {
     EXPECT_EQ(out, (Indices{-7, -7})); // untouched, also the position that was fine
 }
 
+TEST(Find, OneBlock) {
+    Layout l = from_mask({4, 4, 2, 2, 2}, {1, 0, 1, 1, 0, 1, 0, 0});
+    EXPECT_EQ(tartan_layout_block(l.get(), 0, 1, 1), 2);
+    EXPECT_EQ(tartan_layout_block(l.get(), 1, 0, 1), 3);
+    EXPECT_EQ(tartan_layout_block(l.get(), 1, 1, 1), -1);
+    const int64_t outside[][3] = {{-1, 0, 0}, {2, 0, 0}, {0, -1, 0}, {0, 2, 0}, {0, 0, -1}, {0, 0, 2}};
+    for (const auto &at : outside) EXPECT_EQ(tartan_layout_block(l.get(), at[0], at[1], at[2]), -1);
+    EXPECT_EQ(tartan_layout_block(nullptr, 0, 0, 0), -1);
+    EXPECT_EQ(tartan_layout_block(foreign(), 0, 0, 0), -1);
+}
+
 TEST(Find, LooksInHeadZeroWithoutHeads) {
     Layout l = from_mask({4, 4, 2, 2, 2}, {1, 0, 1, 1, 0, 1, 0, 0});
     Indices rows{1, 0}, cols{1, 1}, ids(2);

@@ -126,17 +126,20 @@ inline void residual(Case &c) {
     c.set_sizes(c.find("reduce_gain"), 0, {between});
     c.set_sizes(c.find("spatial_gain"), 0, {between});
     c.set_sizes(c.find("expand_gain"), 0, {channels});
-    const auto part = [&](const std::string &name, int64_t rows, int64_t cols, const char *options) {
+    const auto part = [&](const std::string &name, Layout layout, const char *options) {
         const int conv = c.find(name);
-        c.give_conv(conv, make_conv(random_layout({rows, cols, 2, 2, 1}, c.density(), c.wish.seed), options));
+        c.give_conv(conv, make_conv(layout, options));
         c.give_matrix(conv + 1, c.new_matrix(((tartan_conv *)c.given[(size_t)conv])->layout, c.wish.dtype,
                                              TARTAN_ROW_MAJOR));
     };
-    part("reduce", between, channels, "kernel=1");
-    part("spatial", between, between, "kernel=3 padding=same");
-    part("expand", channels, between, "kernel=1");
+    part("reduce", random_layout({between, channels, 2, 2, 1}, c.density(), c.wish.seed), "kernel=1");
+    part("spatial", random_layout({between, between, 2, 2, 1}, c.density(), c.wish.seed),
+         "kernel=3 padding=same");
+    // Half of the outputs have no block, and are negative where all numbers are.
+    const uint8_t some = c.density() > 0;
+    part("expand", from_mask({channels, between, 2, 2, 1}, {some, 0, some, 0, 0, 0}), "kernel=1");
     if (c.is_given(c.find("x_gain")) || c.is_given(c.find("x_bias"))) c.options += " preactivate=1";
-    c.windows = "size=1,stride=3,offset=-1";
+    c.windows = "size=1,stride=3";
     c.give_layout(c.find("active"), random_layout({1, 1 + length / 3, 1, 1, n}, c.density(), c.wish.seed));
 }
 

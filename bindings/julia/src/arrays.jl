@@ -56,7 +56,6 @@ end
 
 # Structs of index arrays are tuples of what C reads.
 index_place(x::Array{Int64}) = pointer(x)
-index_place(x::Ref{Int64}) = Base.unsafe_convert(Ptr{Int64}, x)
 index_place(::Nothing) = Ptr{Int64}(C_NULL)
 function Raw.c_value(::Type{Raw.tartan_places}, (heads, rows, cols)::Tuple{Any, Any, Any})
     count = Raw.c_length(rows)

@@ -261,9 +261,7 @@ findblock(layout::BlockLayout, row::Real, col::Real; head::Real = 1) =
 
 # The same for indices that are known to be valid.
 function stored_block(layout::BlockLayout, row::Int, col::Int, head::Int)
-    id = Ref(Int64(0))
-    Raw.tartan_layout_find(layout, map(Ref, (Int64(head - 1), Int64(row - 1), Int64(col - 1))), id)
-    return id[] + 1
+    return Int(Raw.tartan_layout_block(layout, head - 1, row - 1, col - 1)) + 1
 end
 
 """

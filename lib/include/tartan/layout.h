@@ -196,6 +196,10 @@ TARTAN_API tartan_status tartan_layout_get_mask(const tartan_layout *layout, uin
 TARTAN_API tartan_status tartan_layout_find(const tartan_layout *layout, const tartan_places *places,
                                             int64_t *out_ids, int64_t nout_ids);
 
+/* The id of one block; -1 if it is not stored or outside the grid, or for a bad handle. */
+TARTAN_API int64_t tartan_layout_block(const tartan_layout *layout, int64_t head, int64_t block_row,
+                                       int64_t block_col);
+
 /* Block ids in the order of another numbering (tartan_block_numbering), [blocks]: out_ids[i] is the id of
  * the i-th block by row, by column or by Morton code, each head by itself. Errors: also ARGUMENT, MEMORY. */
 TARTAN_API tartan_status tartan_layout_number(const tartan_layout *layout, int32_t numbering,
