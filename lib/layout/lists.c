@@ -121,7 +121,7 @@ tartan_status tartan_layout_find(const tartan_layout *layout, const tartan_place
 }
 
 int64_t tartan_layout_block(const tartan_layout *layout, int64_t head, int64_t block_row, int64_t block_col) {
-    if (!STAYS(layout) || head < 0 || head >= layout->shape.heads || block_row < 0 ||
+    if (!tartan_i_is(layout, TARTAN_I_LAYOUT) || head < 0 || head >= layout->shape.heads || block_row < 0 ||
         block_row >= layout->grid_rows || block_col < 0 || block_col >= layout->grid_cols)
         return -1;
     return tartan_i_layout_find(layout, head, block_row, block_col);
