@@ -214,7 +214,7 @@ class BlockConv(ConvFacts):
         `x`; with stride 1 it may be left out. With `active`, `y_grad` counts as 0 outside of its windows."""
         return _run(
             _CONV_INPUT_GRADIENT, context, 0, self.dims, self._last, self, self._filter(filter), y_grad, active, out,
-            None if size is None else self._lengths(size, "size"), _text(windows),
+            _text(windows), None if size is None else self._lengths(size, "size"),
         )  # fmt: skip
 
     def filter_gradient(

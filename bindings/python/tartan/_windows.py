@@ -15,6 +15,7 @@ from tartan._context import ContextLike
 from tartan._device import DeviceArray
 from tartan._errors import ArgumentError, ArgumentTypeError
 from tartan._layout import Layout
+from tartan._layout import handle_of as layout_handle
 from tartan._operations import _WINDOW_GATHER, _WINDOW_SCATTER
 
 _run: Any = _raw.operation_of_images
@@ -74,6 +75,7 @@ def window_gather(
 
         if out is not None:
             raise ArgumentError(f"window_gather: out {_RECORDED}")
+        layout_handle(active, "active")
         return _torch_windows.gather(x, (window_gather, window_scatter), (active, text, channels_last, context))
     x = array_like(x, "x")
     return _run(_WINDOW_GATHER, context, 0, _dims_of(text, x), channels_last, active, x, out, text)
@@ -108,6 +110,7 @@ def window_scatter(
 
         if y is not None:
             raise ArgumentError(f"window_scatter: y {_RECORDED}")
+        layout_handle(active, "active")
         constants = (active, text, add, channels_last, context)
         return _torch_windows.scatter(blocks, base, (window_gather, window_scatter), constants)
     if y is None:
