@@ -44,7 +44,7 @@ FOR_EACH_OPERATION(Refusals);
 TEST_P(Refusals, NothingThatFits) {
     for (const bool optionals : {true, false})
         for (const bool extras : {false, true})
-            for (const int32_t dtype : kDtypes) {
+            for (const int32_t dtype : dtypes_of(schema)) {
                 SCOPED_TRACE(::testing::Message() << tartan_dtype_name(dtype) << " " << optionals << extras);
                 Wish wish;
                 wish.dtype = dtype, wish.optionals = optionals, wish.extras = extras;
@@ -81,7 +81,7 @@ TEST_P(Refusals, HandlesThatAreClosedOrOfAnotherKind) {
     for (int i = 0; i < schema.narguments; i++) {
         const tartan_i_argument &a = schema.arguments[i];
         SCOPED_TRACE(a.name);
-        if (a.kind == TARTAN_OPERAND_ARRAY) continue;
+        if (is_array_kind(a.kind)) continue;
         void *others[] = {closed, a.kind == TARTAN_OPERAND_LAYOUT ? (void *)context : (void *)layout.get()};
         for (void *other : others) {
             Case c = plain();
@@ -116,7 +116,7 @@ TEST_P(Refusals, ArraysThatAreNone) {
         {TARTAN_ERR_ARGUMENT, " of shape ", [](tartan_array &a) { a.strides[0] = 0; }, true},
     };
     for (int i = 0; i < schema.narguments; i++) {
-        if (schema.arguments[i].kind != TARTAN_OPERAND_ARRAY) continue;
+        if (!is_array_kind(schema.arguments[i].kind)) continue;
         for (const auto &fault : faults) {
             Case c = plain();
             SCOPED_TRACE(::testing::Message() << schema.arguments[i].name << fault.says);
@@ -149,7 +149,7 @@ TEST_P(Refusals, OtherDevices) {
 
 // Every argument with every dtype, the others as they were; with the memory that it needs.
 TEST_P(Refusals, Dtypes) {
-    for (const int32_t t : kDtypes)
+    for (const int32_t t : dtypes_of(schema))
         for (int i = 0; i < schema.narguments; i++)
             for (int32_t dtype = TARTAN_F64; dtype <= TARTAN_U8; dtype++) {
                 Wish wish;

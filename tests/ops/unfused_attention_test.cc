@@ -58,14 +58,14 @@ void run_unfused(const Attention &p, Rule rule, tartan_context *context, Unfused
                                 (p.causal_from > 0 ? " causal_from=" + std::to_string(p.causal_from) : "");
     const auto multiply = [&](int32_t transpose, const Matrix &a, const tartan_array &b, Dense &c) {
         tartan_array to = folded(c);
-        EXPECT_OK(tartan_spmm(context, TARTAN_LEFT, transpose, 1, a.get(), nullptr, &b, 0, &to));
+        EXPECT_OK(tartan_spmm(context, a.get(), nullptr, &b, 1, 0, spmm_options(kLeft, transpose), &to));
     };
-    ASSERT_OK(tartan_sddmm(context, 1, nullptr, &q, 1, &k_turned, 1, 0, u->scores.get()));
+    ASSERT_OK(tartan_sddmm(context, &q, &k_turned, 1, nullptr, 1, 0, u->scores.get()));
     ASSERT_OK(tartan_block_softmax(context, u->scores.get(), options.c_str(), u->mask.get(), u->weights.get(),
                                    nullptr));
-    multiply(TARTAN_NO_TRANSPOSE, u->weights, v, u->out);
-    multiply(TARTAN_TRANSPOSE, u->weights, out_grad, u->v_grad);
-    ASSERT_OK(tartan_sddmm(context, 1, nullptr, &out_grad, 1, &v_turned, 1, 0, u->dscores.get()));
+    multiply(kAsIs, u->weights, v, u->out);
+    multiply(kTransposed, u->weights, out_grad, u->v_grad);
+    ASSERT_OK(tartan_sddmm(context, &out_grad, &v_turned, 1, nullptr, 1, 0, u->dscores.get()));
     tartan_matrix *ds = u->dscores.get();
     Matrix narrow;
     if (p.dtype != p.sum_dtype()) {
@@ -73,8 +73,8 @@ void run_unfused(const Attention &p, Rule rule, tartan_context *context, Unfused
         ds = narrow.get();
     }
     ASSERT_OK(tartan_block_softmax_gradient(context, u->weights.get(), u->dscores.get(), p.scale, ds));
-    multiply(TARTAN_NO_TRANSPOSE, narrow != nullptr ? narrow : u->dscores, k, u->q_grad);
-    multiply(TARTAN_TRANSPOSE, narrow != nullptr ? narrow : u->dscores, q, u->k_grad);
+    multiply(kAsIs, narrow != nullptr ? narrow : u->dscores, k, u->q_grad);
+    multiply(kTransposed, narrow != nullptr ? narrow : u->dscores, q, u->k_grad);
 }
 
 // Compares the parts with the oracle and with fused attention; both have the error that the dtype allows.

@@ -143,6 +143,50 @@ inline void residual(Case &c) {
     c.give_layout(c.find("active"), random_layout({1, 1 + length / 3, 1, 1, n}, c.density(), c.wish.seed));
 }
 
+// Factors that fit the layout, on the side and in the form that the options name.
+inline void sparse_times_dense(Case &c) {
+    const tartan_shape &s = c.layout->shape;
+    if (c.wish.random && c.wish.seed % 3 == 1 && !c.has_option("side")) c.options += " side=right";
+    if (c.wish.random && c.wish.seed % 5 > 2 && !c.has_option("transpose")) c.options += " transpose=1";
+    const bool transposed = c.options.find("transpose=1") != std::string::npos;
+    const int64_t rows = transposed ? s.cols : s.rows, cols = transposed ? s.rows : s.cols,
+                  n = c.wish.random ? pick<int64_t>(c.random(), {0, 1, 3, 17}) : 5;
+    std::vector<int64_t> b, out;
+    if (c.wish.random && c.wish.seed % 2 == 0) b = {2};
+    if (s.heads > 1) b.push_back(s.heads);
+    out = b;
+    const bool right = c.options.find("side=right") != std::string::npos;
+    b.insert(b.end(), {right ? n : cols, right ? rows : n});
+    out.insert(out.end(), {right ? n : rows, right ? cols : n});
+    c.set_shape(c.find("b"), b);
+    c.set_shape(c.find("c"), out);
+}
+
+inline void sampled_product(Case &c) {
+    const tartan_shape &s = c.layout->shape;
+    const int64_t k = c.wish.random ? pick<int64_t>(c.random(), {0, 1, 3, 17}) : 5;
+    std::vector<int64_t> x, y;
+    if (c.wish.random && c.wish.seed % 2 == 0) x = {2};
+    if (s.heads > 1) x.push_back(s.heads);
+    y = x;
+    x.insert(x.end(), {s.rows, k});
+    y.insert(y.end(), {k, s.cols});
+    c.set_shape(c.find("x"), x);
+    c.set_shape(c.find("y"), y);
+    c.set_shape(c.find("gates"), {c.layout->blocks});
+}
+
+inline void scores_of_blocks(Case &c) {
+    const auto size = [&](int64_t usual) {
+        return c.wish.random ? pick<int64_t>(c.random(), {0, 1, 5, 17}) : usual * c.wish.scale;
+    };
+    const int64_t m = size(11), k = size(5), n = size(9);
+    c.list = {4, 3};
+    c.set_shape(c.find("x"), {m, k});
+    c.set_shape(c.find("y"), {k, n});
+    c.set_shape(c.find("score"), {(m + 3) / 4, (n + 2) / 3});
+}
+
 inline const Extra extras[] = {
     {"conv_forward", true, convolution},
     {"conv_input_gradient", true, convolution},
@@ -150,6 +194,9 @@ inline const Extra extras[] = {
     {"window_gather", true, window},
     {"window_scatter", true, window},
     {"residual_forward", true, residual},
+    {"spmm", true, sparse_times_dense},
+    {"sddmm", true, sampled_product},
+    {"growth_score", true, scores_of_blocks},
     {"attention_forward", true, attention},
     {"attention_backward", true, attention},
     {"attention_bias_gradient", true, attention},
