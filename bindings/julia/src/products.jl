@@ -10,8 +10,8 @@ stored(A::Union{TransposedBlocks, DeviceTransposed}) = parent(A)
 is_flipped(::Blocks) = false
 is_flipped(::Union{TransposedBlocks, DeviceTransposed}) = true
 
-const SIDES = (left = false, right = true)
-is_right(side) = side === :left ? false : side === :right ? true : code_of(SIDES, side, "side")
+const SIDES = (left = 0, right = 1)
+is_right(side) = side === :left ? false : side === :right ? true : code_of(SIDES, side, "side") == 1
 
 # 16-bit products may also be written as Float32, 8-bit ones must be wider.
 output_type(::Type{T}) where {T} = Union{T, Float32}
