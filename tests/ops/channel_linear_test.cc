@@ -64,61 +64,6 @@ TEST(ChannelLinear, GradientsEqualPlainLoops) {
     }
 }
 
-TEST(ChannelLinear, ThreadsDoNotMatter) {
-    for (uint64_t seed = 2000; seed < 2000 + rounds(30u); seed++) {
-        Linear p = make_linear(seed, kDtypes[seed % 4]);
-        std::vector<char> first[3];
-        for (int32_t threads : {1, 2, 5}) {
-            const Context own = open_context(threads);
-            ASSERT_OK(p.backward(own.get(), &p.x_grad.array, &p.gain_grad.array, &p.bias_grad.array));
-            const Dense *all[] = {&p.x_grad, &p.gain_grad, &p.bias_grad};
-            for (int i = 0; i < 3; i++) {
-                if (threads == 1) first[i] = all[i]->memory();
-                EXPECT_EQ(first[i], all[i]->memory()) << seed;
-            }
-        }
-    }
-}
-
-// Central differences of the sum of y_grad times y, where max has no edge nearby.
-TEST(ChannelLinear, GradientsAreThoseOfFiniteDifferences) {
-    for (uint64_t seed = 3000; seed < 3000 + rounds(40u) && !HasFailure(); seed++) {
-        Linear p = make_linear(seed, TARTAN_F64);
-        if (p.channels() > 20) continue;
-        p.has_gain = p.has_bias = true;
-        const Context own = open_context(1);
-        ASSERT_OK(p.backward(own.get(), &p.x_grad.array, &p.gain_grad.array, &p.bias_grad.array));
-        double nearest = INFINITY;
-        p.each([&](int64_t i, int64_t class_, int64_t c) {
-            double inner, gain;
-            nearest = std::min(nearest, std::fabs(linear(p, i, class_, c, &inner, &gain)));
-        });
-        const double step = 1e-6;
-        if (p.relu && nearest < 8 * step) continue;
-        const auto value = [&] {
-            EXPECT_OK(p.forward(own.get(), &p.y.array));
-            double sum = 0;
-            for (int64_t i = 0; i < p.y.elements(); i++) sum += p.y_grad.get(i) * p.y.get(i);
-            return sum;
-        };
-        const struct {
-            Dense *of, *grad;
-        } all[] = {{&p.x, &p.x_grad}, {&p.gain, &p.gain_grad}, {&p.bias, &p.bias_grad}};
-        for (const auto &one : all)
-            for (int64_t i = 0; i < std::min<int64_t>(one.of->elements(), 9); i++) {
-                const double old = one.of->get(i);
-                one.of->set(i, old + step);
-                const double up = value();
-                one.of->set(i, old - step);
-                const double down = value();
-                one.of->set(i, old);
-                EXPECT_NEAR((up - down) / (2 * step), one.grad->get(i),
-                            1e-6 * (1 + std::fabs(one.grad->get(i))))
-                    << i;
-            }
-    }
-}
-
 // With gain and bias by edge class it is the last step of the convolution.
 TEST(ChannelLinear, IsTheLastStepOfAConvolution) {
     std::mt19937_64 random(4);

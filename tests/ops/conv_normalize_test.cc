@@ -70,39 +70,6 @@ TEST(ConvNormalize, EqualsPlainLoops) {
     }
 }
 
-TEST(ConvNormalize, GradientsAreThoseOfFiniteDifferences) {
-    for (uint64_t seed = 500; seed < 512; seed++) {
-        std::mt19937_64 random(seed);
-        const Normal p = make_normal(seed);
-        Matrix filter = p.matrix(TARTAN_F64, random), u = p.matrix(TARTAN_F64, random),
-               out = p.matrix(TARTAN_F64, random), grad = p.matrix(TARTAN_F64, random);
-        Dense gain(TARTAN_F64, {p.outputs}), w = p.list(filter);
-        gain.fill(random);
-        const Context own = open_context(1);
-        ASSERT_OK(tartan_conv_normalize_gradient(own.get(), p.conv.get(), filter.get(), &gain.array, 1e-12,
-                                                 u.get(), grad.get(), nullptr));
-        const Dense g = p.list(u), want = p.list(grad);
-        const auto value = [&] {
-            EXPECT_OK(tartan_conv_filter_from_sets(p.conv.get(), &w.array, filter.get()));
-            EXPECT_OK(
-                tartan_conv_normalize(own.get(), p.conv.get(), filter.get(), &gain.array, 1e-12, out.get()));
-            const Dense y = p.list(out);
-            double sum = 0;
-            for (int64_t i = 0; i < y.elements(); i++) sum += y.get(i) * g.get(i);
-            return sum;
-        };
-        for (int64_t i = 0; i < w.elements(); i += 1 + w.elements() / 7) {
-            const double old = w.get(i), step = 1e-5;
-            w.set(i, old + step);
-            const double up = value();
-            w.set(i, old - step);
-            const double down = value();
-            w.set(i, old);
-            EXPECT_NEAR((up - down) / (2 * step), want.get(i), 1e-5 * (1 + std::fabs(want.get(i))));
-        }
-    }
-}
-
 TEST(ConvNormalize, FiltersOfOneTapAreRefused) {
     const ConvHandle taps = make_conv(random_layout({8, 24, 4, 4, 1}, 1, 1), "kernel=3 per_tap=1");
     tartan_matrix *raw = nullptr;
@@ -110,20 +77,6 @@ TEST(ConvNormalize, FiltersOfOneTapAreRefused) {
     const Matrix own(raw);
     EXPECT_FAILS(UNSUPPORTED, "per_tap=1",
                  tartan_conv_normalize(cpu(), taps.get(), own.get(), nullptr, 1, own.get()));
-}
-
-TEST(ConvNormalize, EveryAllocationCanFail) {
-    std::mt19937_64 random(1);
-    const Normal p = make_normal(1);
-    const Matrix filter = p.matrix(TARTAN_F32, random), u = p.matrix(TARTAN_F32, random),
-                 grad = p.matrix(TARTAN_F32, random);
-    Dense gain_grad(TARTAN_F32, {p.outputs});
-    BRUTAL(in_new_context(2,
-                          [&](tartan_context *c) {
-                              return tartan_conv_normalize_gradient(c, p.conv.get(), filter.get(), nullptr, 1,
-                                                                    u.get(), grad.get(), &gain_grad.array);
-                          }),
-           (void)0);
 }
 
 } // namespace

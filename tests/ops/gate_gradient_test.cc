@@ -69,43 +69,4 @@ TEST(GateGradient, RandomCases) {
     }
 }
 
-TEST(GateGradient, SameBitsForKernelsAndThreads) {
-    for (uint64_t seed = 0; seed < rounds(60u); seed++) {
-        const Gates p = Gates::make(seed);
-        Dense first = p.out;
-        Matrix first_dw = p.copy();
-        ASSERT_OK(p.run(open_context(1).get(), first_dw.get(), &first));
-        for (const auto set : feature_sets()) {
-            const WithFeatures with(set);
-            for (int32_t threads : {1, 2, 3, 7}) {
-                Dense sums = p.out;
-                Matrix to = p.copy();
-                ASSERT_OK(p.run(open_context(threads).get(), to.get(), &sums));
-                ASSERT_EQ(first.memory(), sums.memory()) << "seed " << seed;
-            }
-        }
-    }
-}
-
-TEST(GateGradient, SurvivesEveryFailedAllocation) {
-    const Gates p = Gates::make(4);
-    Matrix to = p.copy();
-    Dense sums = p.out;
-    BRUTAL(in_new_context(2, [&](tartan_context *context) { return p.run(context, to.get(), &sums); }),
-           p.check(to.get(), sums));
-}
-
-TEST(GateGradient, ASecondCallNeedsNoMemory) {
-    const Context context = open_context(2);
-    const Gates p = Gates::make(4);
-    Matrix first = p.copy(), second = p.copy();
-    Dense sums = p.out;
-    ASSERT_OK(p.run(context.get(), first.get(), &sums));
-    tartan_i_memory_fail_at(0);
-    const tartan_status status = p.run(context.get(), second.get(), &sums);
-    tartan_i_memory_fail_at(-1);
-    ASSERT_OK(status);
-    p.check(second.get(), sums);
-}
-
 } // namespace
