@@ -246,7 +246,7 @@ class CpuOperations : public ForOperation {
 };
 FOR_EACH_OPERATION(CpuOperations);
 
-// Where instruction sets multiply 16-bit numbers themselves they may round otherwise.
+// Where instruction sets multiply 16-bit numbers themselves, as in attention, they may round otherwise.
 TEST_P(CpuOperations, BitsDoNotDependOnThreadsAndInstructionSets) {
     const Context teams[] = {open_context(1), open_context(2), open_context(3), open_context(7)};
     for (uint64_t seed = 0; seed < rounds(8u); seed++) {
@@ -257,8 +257,8 @@ TEST_P(CpuOperations, BitsDoNotDependOnThreadsAndInstructionSets) {
             for (const Context &team : teams) {
                 Case c = of(seed);
                 ASSERT_OK(c.run(team.get()));
-                if (first.empty() || (tartan_dtype_bytes(c.wish.dtype) == 2 && &team == teams))
-                    first = c.memory_of_outputs();
+                const bool own_bits = tartan_dtype_bytes(c.wish.dtype) == 2 && c.find("v") >= 0;
+                if (first.empty() || (own_bits && &team == teams)) first = c.memory_of_outputs();
                 ASSERT_TRUE(first == c.memory_of_outputs())
                     << features_name(set) << ", " << tartan_context_threads(team.get()) << " threads";
             }

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// The gradients of attention's bias and sinks against an oracle and finite differences, and what both promise.
+// The gradients of attention's bias and sinks against an oracle.
 #include "attention_support.h"
 
 namespace {
@@ -154,8 +154,6 @@ TEST(AttentionBias, SpecialSinks) {
         EXPECT_TRUE(std::isfinite(p.sinks_grad.get(3)) && p.sinks_grad.get(3) != 0);
     }
 }
-
-// ---- Promises ----
 
 TEST(AttentionBias, NoGradientThatIsAskedFor) {
     Context context = open_context(1);

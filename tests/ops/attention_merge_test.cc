@@ -6,20 +6,6 @@ namespace {
 
 using namespace tartan_test;
 
-TEST(AttentionMerge, RandomProblemsEqualTheOracle) {
-    Context contexts[] = {open_context(1), open_context(2), open_context(7)};
-    for (uint64_t seed = 0; seed < rounds(300u); seed++) {
-        SCOPED_TRACE(::testing::Message() << "seed " << seed);
-        const WithFeatures with(feature_sets()[seed % feature_sets().size()]);
-        Merge p = make_merge(seed);
-        ASSERT_OK(p.run(contexts[seed % 3].get()));
-        p.check(p.out, p.lse);
-        EXPECT_TRUE(marks_intact(p.out));
-        EXPECT_TRUE(marks_intact(p.lse));
-        if (HasFailure()) return;
-    }
-}
-
 // A part without keys is not read, so NaN there disappears; NaN of a part with keys does not.
 TEST(AttentionMerge, PartsWithoutKeysAreNotRead) {
     const Context own = open_context(2);

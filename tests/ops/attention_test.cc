@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Attention: both passes against the oracle, on any operands; equal bits; failed allocations.
+// Attention: both passes against the oracle, on any operands.
 #include "attention_support.h"
 
 namespace {
@@ -115,7 +115,5 @@ TEST(Attention, ScoresThatGrow) {
         for (int64_t i = 0; i < p.out.elements(); i++) EXPECT_LT(std::fabs(p.out.get(i)), 1);
     }
 }
-
-// ---- Promises ----
 
 } // namespace

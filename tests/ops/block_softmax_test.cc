@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Softmax of block-sparse scores and its gradient: against the oracle, special values, equal bits, failed allocations.
+// Softmax of block-sparse scores and its gradient: special values, empty and dynamic layouts, options that need others.
 #include "block_softmax_support.h"
 
 namespace {
@@ -29,47 +29,6 @@ Softmax plain(const tartan_shape &shape, double density, int32_t dtype, int32_t 
     p.make(random, dtype, order, size);
     return p;
 }
-
-TEST(BlockSoftmax, RandomProblemsEqualTheOracle) {
-    Context contexts[] = {open_context(1), open_context(2), open_context(3), open_context(7)};
-    for (uint64_t seed = 0; seed < rounds(500u); seed++) {
-        SCOPED_TRACE(::testing::Message() << "seed " << seed);
-        const WithFeatures with(feature_sets()[seed % feature_sets().size()]);
-        Softmax p = make_softmax(seed);
-        run_and_check(p, contexts[seed / 3 % 4].get());
-        if (HasFailure()) return;
-    }
-}
-
-TEST(BlockSoftmax, BlocksOfAllSizes) {
-    const Context own = open_context(2);
-    int number = 0;
-    for (int64_t rows : {8, 16, 32, 64, 128, 256})
-        for (int64_t cols : {8, 16, 32, 64, 128, 256})
-            for (int32_t dtype : kDtypes) {
-                if (!is_of_the_share(number++)) continue;
-                SCOPED_TRACE(::testing::Message() << rows << " x " << cols << " dtype " << dtype);
-                Softmax p = plain({rows + rows / 2, 2 * cols + 3, rows, cols, 1}, 0.7, dtype, number % 2);
-                p.causal = true;
-                p.query_offset = cols;
-                run_and_check(p, own.get());
-                if (HasFailure()) return;
-            }
-}
-
-// Rows of which a worker's memory holds only a few.
-TEST(BlockSoftmax, LongRows) {
-    const Context own = open_context(2);
-    for (int32_t dtype : kDtypes)
-        for (int32_t order : {TARTAN_ROW_MAJOR, TARTAN_COL_MAJOR}) {
-            Softmax p = plain({40, 9000, 20, 24, 1}, 0.9, dtype, order);
-            p.causal = true;
-            p.query_offset = 8970;
-            run_and_check(p, own.get());
-        }
-}
-
-// ---- Special values ----
 
 TEST(BlockSoftmax, HiddenElementsAreZeroWhateverTheirScore) {
     const Context own = open_context(2);
@@ -154,8 +113,6 @@ TEST(BlockSoftmax, EmptyThings) {
             run_and_check(p, own.get());
         }
 }
-
-// ---- Promises ----
 
 TEST(BlockSoftmax, DynamicLayouts) {
     const Context own = open_context(2);
