@@ -249,7 +249,7 @@ FOR_EACH_OPERATION(CpuOperations);
 // Where instruction sets multiply 16-bit numbers themselves, as in attention, they may round otherwise.
 TEST_P(CpuOperations, BitsDoNotDependOnThreadsAndInstructionSets) {
     const Context teams[] = {open_context(1), open_context(2), open_context(3), open_context(7)};
-    for (uint64_t seed = 0; seed < rounds(8u); seed++) {
+    for (uint64_t seed = 0; seed < rounds(24u); seed++) {
         SCOPED_TRACE(::testing::Message() << "seed " << seed);
         std::vector<std::string> first;
         for (const tartan_i_cpu_features set : feature_sets()) {
