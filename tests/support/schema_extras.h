@@ -42,16 +42,20 @@ inline void edge_classes(Case &c) {
     }
 }
 
-// Heads that fit each other and the layout; a bias of the kind that the options name; gradients of what is given.
+// Heads that fit each other and the layout; a bias of the kind that the options name; gradients of what is given. Batches and heads
+// are few, also in large cases, so that threads share them in more than one way.
 inline void attention(Case &c) {
     const int k = c.find("k"), bias = c.find("bias"), sinks = c.find("sinks"),
               bias_grad = c.find("bias_grad"), sinks_grad = c.find("sinks_grad"),
               out_grad = c.find("out_grad");
     const tartan_layout *l = c.layout.get();
-    int64_t heads = c.sizes(c.find("q"), 1)[0];
+    const int64_t batch = std::min<int64_t>(c.sizes(c.find("q"), 0)[0], 3);
+    int64_t heads = std::min<int64_t>(c.sizes(c.find("q"), 1)[0], 4);
     if (l->shape.heads > 1 || heads == 0) heads = l->shape.heads;
+    const bool grouped = heads % 2 == 0 && (!c.wish.random || c.random()() % 2 == 0);
+    c.set_sizes(c.find("q"), 0, {batch});
     c.set_sizes(c.find("q"), 1, {heads});
-    c.set_sizes(k, 1, {heads % 2 == 0 && c.wish.seed % 2 == 1 ? heads / 2 : heads});
+    c.set_sizes(k, 1, {grouped ? heads / 2 : heads});
     if (out_grad >= 0) c.set_dtype_of(out_grad, c.find("out"));
     if (bias_grad >= 0) {
         c.choose(sinks, c.is_given(sinks) || !c.is_given(bias) || c.wish.outputs);
