@@ -3,6 +3,7 @@
 #ifndef TARTAN_CUDA_POINTS_CUH
 #define TARTAN_CUDA_POINTS_CUH
 
+#include "device/words.cuh"
 #include "kernels/bits.cuh"
 
 namespace tartan_cuda {
@@ -88,47 +89,8 @@ tartan_status launch_points(const char *function, tartan_cuda_queue *queue, cons
 
 /* ---- Rows ---- */
 
-/* The words of points.def on numbers. Which row it is, is decided once for all elements of a thread. */
-#define NUM(number)             ((S)(number))
-#define EXP(x)                  exp(x)
-#define EXPM1(x)                expm1(x)
-#define LOG(x)                  log(x)
-#define SQRT(x)                 sqrt(x)
-#define TANH(x)                 tanh(x)
-#define ERF(x)                  erf(x)
-#define FMA(a, b, c)            fma(a, b, c)
-#define MAX(a, b)               larger(a, b)
-#define MIN(a, b)               smaller(a, b)
-#define GREATER(a, b)           ((a) > (b))
-#define SELECT(condition, a, b) ((condition) ? (a) : (b))
-#define EQUAL(a, b)             equal(a, b)
-#define NAN_OR(a, b)            equal(a, b)
-#define SIGMOID(x)              sigmoid(x)
-#define NORMAL(x)               normcdf(x)
-
+/* Which row it is, is decided once for all elements of a thread. */
 namespace {
-
-/* The second number if one of them is NaN. */
-template <typename S> __device__ __forceinline__ S larger(S a, S b) {
-    return a > b ? a : b;
-}
-template <typename S> __device__ __forceinline__ S smaller(S a, S b) {
-    return a < b ? a : b;
-}
-
-/* Equal numbers have equal bits or are zeros; a NaN stays one whatever bits are added. */
-__device__ __forceinline__ float equal(float a, float b) {
-    return __uint_as_float(__float_as_uint(a) | __float_as_uint(b));
-}
-__device__ __forceinline__ double equal(double a, double b) {
-    return __longlong_as_double(__double_as_longlong(a) | __double_as_longlong(b));
-}
-
-/* Of a power that does not overflow. */
-template <typename S> __device__ __forceinline__ S sigmoid(S x) {
-    const S power = exp(-fabs(x)), part = 1 / (1 + power);
-    return x < 0 ? power * part : part;
-}
 
 /* The rows of both tables, numbered from 0 each. */
 #define POINT1(name, ...)      ROW1_##name,
