@@ -10,6 +10,8 @@
 #if TARTAN_I_REAL == 64
 #include "kernels/words.h"
 
+#include <math.h>
+
 enum { CHAINS = 16, VECTORS = CHAINS / LANES, UNROLL = VECTORS <= 16 ? VECTORS : 1, PART = 16 * CHAINS };
 
 /* ---- Elements ---- */

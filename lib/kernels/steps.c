@@ -9,6 +9,8 @@
 #if TARTAN_I_REAL == 64
 #include "kernels/words.h"
 
+#include <math.h>
+
 /* ---- Words of their own ---- */
 
 #define POWER(x, p) power(x, p)
@@ -48,6 +50,9 @@ INLINE vec nearest(vec x) {
 
 /* ---- Loops ---- */
 
+/* Vectors of chains at a time; the compiler makes vectors of portable C's. */
+enum { TOGETHER = LANES > 1 ? 4 : 8, UNROLL = LANES > 1 ? 4 : 1 };
+
 INLINE void run_step(int64_t n, double all_p, double all_q, const double *x, const double *y, double *to,
                      vec (*f)(vec, vec, vec, vec)) {
     const vec p = vec_fill(all_p), q = vec_fill(all_q);
@@ -59,25 +64,25 @@ INLINE void run_step(int64_t n, double all_p, double all_q, const double *x, con
 /* `count` vectors of chains at a time, of which the last has `lanes`. */
 INLINE void run_chains(int64_t rows, int64_t n, const double *x, const double *units, double *chains,
                        const int count, int64_t lanes, vec (*f)(vec, vec, vec)) {
-    vec y[4], u[4];
-#pragma GCC unroll 4
+    vec y[TOGETHER], u[TOGETHER];
+#pragma GCC unroll UNROLL
     for (int j = 0; j < count; j++) {
         y[j] = load_reals(chains, j * LANES, j < count - 1 ? LANES : lanes);
         u[j] = load_reals(units, j * LANES, j < count - 1 ? LANES : lanes);
     }
     for (int64_t i = 0; i < rows; i++, x += n)
-#pragma GCC unroll 4
+#pragma GCC unroll UNROLL
         for (int j = 0; j < count; j++)
             y[j] = f(load_reals(x, j * LANES, j < count - 1 ? LANES : lanes), y[j], u[j]);
-#pragma GCC unroll 4
+#pragma GCC unroll UNROLL
     for (int j = 0; j < count; j++) store_reals(chains, j * LANES, j < count - 1 ? LANES : lanes, y[j]);
 }
 
 INLINE void run_chain(int64_t rows, int64_t n, const double *x, const double *units, double *chains,
                       vec (*f)(vec, vec, vec)) {
     int64_t at = 0;
-    for (; at + 4 * LANES <= n; at += 4 * LANES)
-        run_chains(rows, n, x + at, units + at, chains + at, 4, LANES, f);
+    for (; at + TOGETHER * LANES <= n; at += TOGETHER * LANES)
+        run_chains(rows, n, x + at, units + at, chains + at, TOGETHER, LANES, f);
     for (; at + LANES <= n; at += LANES) run_chains(rows, n, x + at, units + at, chains + at, 1, LANES, f);
     if (at < n) run_chains(rows, n, x + at, units + at, chains + at, 1, n - at, f);
 }

@@ -5,8 +5,6 @@
 
 #include "simd/simd.h"
 
-#include <math.h>
-
 #define INLINE static inline __attribute__((always_inline))
 
 #define NUM(x)             vec_fill((real)(x))
@@ -26,10 +24,8 @@ INLINE vec equal(vec a, vec b) {
     return vec_of_bits(vec_bits_of(a) | vec_bits_of(b));
 }
 
-/* Of a number and its negative, one is below infinity. */
 INLINE vec keep_nan(vec x, vec value) {
-    const vec most = vec_fill((real)INFINITY);
-    return vec_select(vec_greater(most, x), value, vec_select(vec_greater(most, -x), value, x));
+    return vec_select(vec_is_nan(x), x, value);
 }
 
 INLINE vec load_reals(const void *p, int64_t i, int64_t n) {
