@@ -3,7 +3,7 @@
 #ifndef TARTAN_CUDA_STEPS_CUH
 #define TARTAN_CUDA_STEPS_CUH
 
-#include "backend/operation.h"
+#include "backend/operation_parts.h"
 #include "device/words.cuh"
 
 namespace {
