@@ -21,14 +21,13 @@ template <typename S> __device__ __forceinline__ Stats<S> stats_of(const tartan_
     return {p.centred ? rstd[p.mean] : (S)0, *rstd};
 }
 
-/* What belongs to the elements of a line when its sums are known: g becomes the gradient of x, rstd (g - mean_g - z mean_gz). */
-template <typename S> struct Finish {
-    S rstd, of_z, constant;
-    __device__ Finish(const tartan_cuda_norm &p, const Lines &c, const double (&sum)[2], S rstd)
-        : rstd(rstd), of_z(-rstd * (S)(sum[OF_GZ] * c.per_element)),
-          constant(p.centred ? -rstd * (S)(sum[OF_G] * c.per_element) : (S)0) {}
-    __device__ S operator()(S z, S g) const { return fma(z, of_z, fma(g, rstd, constant)); }
-};
+/* What makes the gradient of a line, when its sums are known. */
+template <typename S>
+__device__ __forceinline__ Gradient<S> gradient_of(const tartan_cuda_norm &p, const Lines &c,
+                                                   const double (&sum)[2], S scale) {
+    return {p.row,       (S)(sum[OF_G] * c.per_element), (S)(sum[OF_GZ] * c.per_element), scale, (S)p.length,
+            (S)p.epsilon};
+}
 
 /* A thread's few terms are added up in their own type, in two chains each. */
 template <typename S> struct Terms {
@@ -137,12 +136,13 @@ __global__ void __launch_bounds__(MOST_OF_KEPT)
         double sum[2];
         terms.end(mine);
         add_up(mine, sum, c, me, room, turn);
-        const Finish<S> finish(p, c, sum, stats.rstd);
+        const Gradient<S> gradient = gradient_of(p, c, sum, stats.rstd);
         auto *const to = (Access *)((T *)s.array[X_GRAD].data + at[X_GRAD]) + me.part;
         if (exists)
             each_access([&](int u, int32_t number) {
+                gradient.template operator()<EACH>(z + u * EACH, g + u * EACH);
                 S y[EACH];
-                EACH_OF(EACH) y[i] = finish(z[u * EACH + i], g[u * EACH + i]);
+                EACH_OF(EACH) y[i] = g[u * EACH + i];
                 Access out;
                 out.set(y);
                 to[number] = out;
@@ -228,12 +228,13 @@ __global__ void __launch_bounds__(MOST_OF_LONG)
         terms.end(mine);
     }
     add_up(mine, sum, c, me, room, turn);
-    const Finish<S> finish(p, c, sum, stats.rstd);
+    const Gradient<S> gradient = gradient_of(p, c, sum, stats.rstd);
     for (int32_t round = 0; round < c.rounds; round++) {
         load(round);
         each_access(round, [&](int u, int64_t number) {
+            gradient.template operator()<EACH>(z + u * EACH, g + u * EACH);
             S y[EACH];
-            EACH_OF(EACH) y[i] = finish(z[u * EACH + i], g[u * EACH + i]);
+            EACH_OF(EACH) y[i] = g[u * EACH + i];
             Access out;
             out.set(y);
             to[number] = out;
@@ -280,10 +281,10 @@ __global__ void __launch_bounds__(MOST_OF_ANY)
             terms.end(mine);
         }
         add_up(mine, sum, c, me, room, turn);
-        const Finish<S> finish(p, c, sum, stats.rstd);
+        const Gradient<S> gradient = gradient_of(p, c, sum, stats.rstd);
         for (int32_t round = 0; round < c.rounds; round++) {
             if (c.rounds > 1) load(round);
-            EACH_SLOT g[i] = finish(z[i], g[i]);
+            gradient.template operator()<SLOTS<S>>(z, g);
             if (exists) store_share<S>(p, s.array[X_GRAD], c, me, round, at[X_GRAD], g);
         }
     }
@@ -394,26 +395,27 @@ tartan_status run_any(const char *function, tartan_cuda_queue *queue, const tart
     return launch_sums<S>(function, queue, p);
 }
 
-template <typename T, int EACH>
-tartan_status launch_long(const char *function, tartan_cuda_queue *queue, const tartan_cuda_norm_gradient *p,
-                          const tartan_cuda_norm &in) {
-    constexpr int ACCESSES = EACH == 1 ? 8 : 16 / (int)sizeof(tartan_cuda_sum<T>) / 2;
-    const Lines c = lines_of(in, EACH * ACCESSES, MOST_OF_LONG);
+template <typename T>
+tartan_status launch_long(const char *function, tartan_cuda_queue *queue,
+                          const tartan_cuda_norm_gradient *p) {
+    constexpr int ACCESSES = 8 / (int)sizeof(tartan_cuda_sum<T>);
+    const Lines c = lines_of(p->in, PER<T> * ACCESSES, MOST_OF_LONG);
     if (!p->in.nothing)
         PASS(tartan_cuda_check(function,
-                               tartan_cuda_launch_early(queue, false, gradient_long<T, EACH, ACCESSES>,
-                                                        tartan_cuda_grid(in.lines),
-                                                        dim3((unsigned)threads_of(c)), room_of(c, 2), in, c),
+                               tartan_cuda_launch_early(queue, false, gradient_long<T, PER<T>, ACCESSES>,
+                                                        tartan_cuda_grid(p->in.lines),
+                                                        dim3((unsigned)threads_of(c)), room_of(c, 2), p->in,
+                                                        c),
                                "launching a kernel"));
     return launch_sums<tartan_cuda_sum<T>>(function, queue, p);
 }
 
-/* Lines are kept by threads that have FEW elements of them, so that there is room for the next line, or by such that have more. */
-template <typename T, int EACH>
-tartan_status run_lines(const char *function, tartan_cuda_queue *queue, const tartan_cuda_norm_gradient *p,
-                        const tartan_cuda_norm &in) {
-    constexpr int MANY = 64 / (int)sizeof(tartan_cuda_sum<T>),
-                  FEW = sizeof(T) == 2 && EACH > 1 ? MANY : MANY / 2;
+/* Lines are kept by threads that have few elements of them, so that there is room for the next line, or by such that have more. */
+template <typename T>
+tartan_status run_units(const char *function, tartan_cuda_queue *queue, const tartan_cuda_norm_gradient *p) {
+    constexpr int EACH = PER<T>, MANY = 64 / (int)sizeof(tartan_cuda_sum<T>),
+                  FEW = sizeof(T) == 2 ? MANY : MANY / 2;
+    const tartan_cuda_norm &in = p->in;
     if (in.length <= (FEW < MANY ? MOST_OF_KEPT / 2 : MOST_OF_KEPT) * FEW)
         return launch_kept<T, EACH, FEW / EACH, true>(function, queue, p, in,
                                                       lines_of(in, FEW, MOST_OF_KEPT));
@@ -421,33 +423,32 @@ tartan_status run_lines(const char *function, tartan_cuda_queue *queue, const ta
         if (in.length <= MOST_OF_KEPT * MANY)
             return launch_kept<T, EACH, MANY / EACH, false>(function, queue, p, in,
                                                             lines_of(in, MANY, MOST_OF_KEPT));
-    return launch_long<T, EACH>(function, queue, p, in);
+    return launch_long<T>(function, queue, p);
 }
 
 tartan_status run(const char *function, tartan_cuda_queue *queue, const tartan_cuda_norm_gradient *p) {
     const int32_t each = each_of(p->in.sweep, {X, Y_GRAD, X_GRAD});
     tartan_cuda_norm single = p->in;
     single.sweep = tartan_cuda_sweep_one_by_one(&p->in.sweep);
-    if (each == 0 || p->in.lines == 0)
-        return p->in.sum_dtype == TARTAN_F64 ? run_any<double>(function, queue, p, single)
-                                             : run_any<float>(function, queue, p, single);
     return tartan_cuda_by_dtype(p->in.sweep.array[X].dtype, [&](auto tag) {
         using T = typename decltype(tag)::type;
-        return each > 1 ? run_lines<T, PER<T>>(function, queue, p, p->in)
-                        : run_lines<T, 1>(function, queue, p, single);
+        constexpr int FEW = 32 / (int)sizeof(tartan_cuda_sum<T>);
+        if (each > 1 && p->in.lines > 0) return run_units<T>(function, queue, p);
+        if (each == 1 && p->in.lines > 0 && single.length <= MOST_OF_KEPT * FEW)
+            return launch_kept<T, 1, FEW, true>(function, queue, p, single,
+                                                lines_of(single, FEW, MOST_OF_KEPT));
+        return p->in.sum_dtype == TARTAN_F64 ? run_any<double>(function, queue, p, single)
+                                             : run_any<float>(function, queue, p, single);
     });
 }
 
 } // namespace
 } // namespace tartan_cuda
 
-tartan_status tartan_cuda_layer_norm_gradient_plain(const char *function, tartan_cuda_queue *queue,
-                                                    const void *problem) {
-    const auto *p = (const tartan_cuda_norm_gradient *)problem;
-    return tartan_cuda::run(function, queue, p);
-}
-
-tartan_status tartan_cuda_rms_norm_gradient_plain(const char *function, tartan_cuda_queue *queue,
-                                                  const void *problem) {
-    return tartan_cuda_layer_norm_gradient_plain(function, queue, problem);
-}
+#define NORM(name, ...)                                                                                      \
+    tartan_status tartan_cuda_##name##_gradient_plain(const char *function, tartan_cuda_queue *queue,        \
+                                                      const void *problem) {                                 \
+        return tartan_cuda::run(function, queue, (const tartan_cuda_norm_gradient *)problem);                \
+    }
+#include "kernels/norms.def"
+#undef NORM

@@ -3,8 +3,8 @@
 #ifndef TARTAN_CUDA_POINTS_CUH
 #define TARTAN_CUDA_POINTS_CUH
 
-#include "device/words.cuh"
 #include "kernels/bits.cuh"
+#include "kernels/words.cuh"
 
 namespace tartan_cuda {
 namespace {

@@ -4,7 +4,7 @@
 #define TARTAN_CUDA_STEPS_CUH
 
 #include "backend/operation_parts.h"
-#include "device/words.cuh"
+#include "kernels/words.cuh"
 
 namespace {
 
@@ -14,6 +14,7 @@ using S = double; /* of the words */
 template <int COUNT>
 __device__ __forceinline__ void apply_step(int32_t step, double p, double q, double (&xs)[COUNT],
                                            const double (&ys)[COUNT]) {
+    using namespace tartan_cuda; /* of the words */
     switch (step) {
 #define STEP(name, value)                                                                                    \
     case TARTAN_I_STEP_##name:                                                                               \
@@ -31,6 +32,7 @@ __device__ __forceinline__ void apply_step(int32_t step, double p, double q, dou
 
 #define STEP(...)
 __device__ __forceinline__ double first_of(int32_t chain) {
+    using namespace tartan_cuda;
     switch (chain) {
 #define CHAIN(name, first, measure, join)                                                                    \
     case TARTAN_I_CHAIN_##name:                                                                              \
@@ -43,6 +45,7 @@ __device__ __forceinline__ double first_of(int32_t chain) {
 
 /* Two chains as one. */
 __device__ __forceinline__ double join(int32_t chain, double x, double y) {
+    using namespace tartan_cuda;
     switch (chain) {
 #define CHAIN(name, first, measure, join)                                                                    \
     case TARTAN_I_CHAIN_##name:                                                                              \
@@ -57,6 +60,7 @@ __device__ __forceinline__ double join(int32_t chain, double x, double y) {
 template <int COUNT>
 __device__ __forceinline__ void continue_chain(int32_t chain, double u, const double (&xs)[COUNT], int count,
                                                double &y) {
+    using namespace tartan_cuda;
     switch (chain) {
 #define CHAIN(name, first, measure, join)                                                                    \
     case TARTAN_I_CHAIN_##name:                                                                              \

@@ -11,10 +11,15 @@ tartan_status tartan_i_option_next(const char *function, const char *name, const
                                    tartan_i_option *out, bool *out_more) {
     static const char separators[] = " ,\t\n";
     const char *word = *text + strspn(*text, separators);
-    const size_t length = strcspn(word, separators), name_length = strcspn(word, "=");
+    const size_t name_length = strcspn(word, "= ,\t\n");
+    const bool in_brackets = strncmp(word + name_length, "=(", 2) == 0;
+    const size_t length =
+        in_brackets ? strcspn(word, ")") + 1 : name_length + strcspn(word + name_length, separators);
     *out_more = length > 0;
     if (length == 0) return TARTAN_OK;
     out->word = word;
+    CHECK_IN(function, !in_brackets || word[length - 1] == ')', ARGUMENT,
+             "%s has '%.32s', expected the bracket to be closed", name, word);
     out->shown = length < 64 ? (int)length : 64;
     CHECK_IN(function, name_length < length && length < INT_MAX, ARGUMENT,
              "%s has '%.*s', expected name=value", name, out->shown, word);
@@ -28,6 +33,14 @@ tartan_status tartan_i_option_next(const char *function, const char *name, const
 bool tartan_i_option_is(const tartan_i_option *option, const char *name) {
     return strlen(name) == (size_t)option->name_length &&
            memcmp(option->word, name, (size_t)option->name_length) == 0;
+}
+
+bool tartan_i_option_text(const tartan_i_option *option, char *out, size_t room) {
+    const int length = option->value_length - 2;
+    if (length < 0 || option->value[0] != '(' || (size_t)length >= room) return false;
+    memcpy(out, option->value + 1, (size_t)length);
+    out[length] = '\0';
+    return true;
 }
 
 bool tartan_i_option_value_is(const tartan_i_option *option, const char *text) {

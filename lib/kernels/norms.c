@@ -14,6 +14,8 @@
 
 enum { CHAINS = 16, VECTORS = CHAINS / LANES, UNROLL = VECTORS <= 16 ? VECTORS : 1, PART = 16 * CHAINS };
 
+#define RSQRT(x) (vec_fill(1) / vec_sqrt(x))
+
 /* ---- Elements ---- */
 
 INLINE vec load(bool narrow, const void *p, int64_t at, int64_t n) {
@@ -121,7 +123,7 @@ INLINE double first_lane(vec v) {
 
 typedef vec (*line_scale)(vec mean, vec n, vec p);
 typedef vec (*line_value)(vec x, vec scale, vec gain, vec bias);
-typedef vec (*line_gradient)(vec z, vec g, vec mean_g, vec mean_gz, vec scale);
+typedef vec (*line_gradient)(vec z, vec g, vec mean_g, vec mean_gz, vec scale, vec n, vec p);
 
 INLINE void value_step(const operands *o, int64_t at, int64_t n, void *y, line_value value,
                        const char *next) {
@@ -162,7 +164,8 @@ INLINE void gradient_step(const operands *o, int64_t at, int64_t n, vec mean_g, 
     add_step(line->gain_sums, at, n, y_grad * z);
     add_step(line->bias_sums, at, n, y_grad);
     if (line->x_grad != NULL)
-        store(o->narrow, line->x_grad, at, n, gradient(z, g, mean_g, mean_gz, o->scale));
+        store(o->narrow, line->x_grad, at, n,
+              gradient(z, g, mean_g, mean_gz, o->scale, vec_fill((real)o->n), vec_fill(line->p)));
 }
 
 INLINE void gradient_line(bool narrow, bool centered, line_gradient gradient,
@@ -179,7 +182,7 @@ INLINE void gradient_line(bool narrow, bool centered, line_gradient gradient,
 
 #define CENTERED true
 #define PLAIN    false
-#define NORM(name, centered, term, factor, result, slope)                                                    \
+#define NORM(name, centered, epsilon, term, factor, result, slope)                                           \
     INLINE vec term_of_##name(const operands *o, int64_t at, int64_t lanes) {                                \
         const vec x = number_at(o, at, lanes);                                                               \
         return term;                                                                                         \
@@ -192,8 +195,8 @@ INLINE void gradient_line(bool narrow, bool centered, line_gradient gradient,
         (void)gain, (void)bias;                                                                              \
         return result;                                                                                       \
     }                                                                                                        \
-    INLINE vec gradient_of_##name(vec z, vec g, vec mean_g, vec mean_gz, vec scale) {                        \
-        (void)z, (void)g, (void)mean_g, (void)mean_gz, (void)scale;                                          \
+    INLINE vec gradient_of_##name(vec z, vec g, vec mean_g, vec mean_gz, vec scale, vec n, vec p) {          \
+        (void)z, (void)g, (void)mean_g, (void)mean_gz, (void)scale, (void)n, (void)p;                        \
         return slope;                                                                                        \
     }                                                                                                        \
     static void name##_f32(tartan_i_norm_line *line) {                                                       \
@@ -227,14 +230,14 @@ SUMS(f32, true)
 SUMS(f64, false)
 
 static const tartan_i_line_kernels lines[2] = {
-#define NORM(name, centered, term, factor, result, slope) {name##_f32, name##_gradient_f32},
+#define NORM(name, ...) {name##_f32, name##_gradient_f32},
     {{
 #include "kernels/norms.def"
      },
      sum_f32,
      add_f32},
 #undef NORM
-#define NORM(name, centered, term, factor, result, slope) {name##_f64, name##_gradient_f64},
+#define NORM(name, ...) {name##_f64, name##_gradient_f64},
     {{
 #include "kernels/norms.def"
      },

@@ -23,20 +23,20 @@ tartan_status tartan_i_arithmetic_match(const tartan_layout *layout, const tarta
 }
 
 // Runs an operation whose sources are still in host memory.
-static tartan_status run_staged(tartan_i_call *call, const tartan_op_elementwise *elementwise) {
+static tartan_status run_uploaded(tartan_i_call *call, const tartan_op_elementwise *elementwise) {
     tartan_status status;
     const int64_t blocks = elementwise->to->layout->blocks;
     tartan_op op = {.kind = TARTAN_OP_ELEMENTWISE, .elementwise = *elementwise};
     tartan_op_elementwise *there = &op.elementwise;
-    tartan_i_stage stage = {0};
+    tartan_i_uploads uploads = {0};
     there->function = call->function;
-    TRY(tartan_i_stage_list(&stage, call->function, call->context, elementwise->a_sources, blocks,
-                            &there->a_sources));
-    TRY(tartan_i_stage_list(&stage, call->function, call->context, elementwise->b_sources, blocks,
-                            &there->b_sources));
+    TRY(tartan_i_upload_list(&uploads, call->function, call->context, elementwise->a_sources, blocks,
+                             &there->a_sources));
+    TRY(tartan_i_upload_list(&uploads, call->function, call->context, elementwise->b_sources, blocks,
+                             &there->b_sources));
     TRY(tartan_i_call_run(call, &op));
 fail:
-    tartan_i_stage_free(&stage, call->context);
+    tartan_i_uploads_free(&uploads, call->context);
     return status;
 }
 
@@ -44,7 +44,7 @@ tartan_status tartan_i_elementwise_new(tartan_i_call *call, const tartan_op_elem
                                        tartan_layout *layout, int32_t dtype, tartan_matrix **out) {
     tartan_op_elementwise made = *op;
     PASS(tartan_i_matrix_new_on(call, layout, dtype, op->a->block_order, &made.to));
-    const tartan_status status = run_staged(call, &made);
+    const tartan_status status = run_uploaded(call, &made);
     if (status == TARTAN_OK)
         *out = made.to;
     else
@@ -162,7 +162,7 @@ tartan_status tartan_axpby(tartan_context *context, double alpha, const tartan_m
                                       .to = c};
     tartan_i_call call;
     TRY(tartan_i_call_enter(__func__, context, &call));
-    status = run_staged(&call, &op);
+    status = run_uploaded(&call, &op);
     tartan_i_call_leave(&call);
 fail:
     tartan_i_free(a_sources);
@@ -256,7 +256,7 @@ static tartan_status check_factors(const char *function, const tartan_context *c
 }
 
 // Moves checked factors to the context's device, if they are not there.
-static tartan_status place_factors(tartan_i_call *call, tartan_i_stage *stage, tartan_array *view) {
+static tartan_status place_factors(tartan_i_call *call, tartan_i_uploads *uploads, tartan_array *view) {
     tartan_status status;
     const tartan_context *context = call->context;
     if (view->device_type == context->options.device_type) return TARTAN_OK;
@@ -266,7 +266,7 @@ static tartan_status place_factors(tartan_i_call *call, tartan_i_stage *stage, t
     NEW(list, heads * size);
     tartan_i_tile_copier(TARTAN_F64, view->dtype)(list, size, 1, view->data, view->strides[0],
                                                   view->strides[1], heads, size);
-    TRY(tartan_i_stage_numbers(stage, call->function, context, list, heads * size, false, &there));
+    TRY(tartan_i_upload_numbers(uploads, call->function, context, list, heads * size, false, &there));
     there.ndim = 2;
     there.shape[0] = view->shape[0], there.shape[1] = size;
     there.strides[0] = heads == 1 ? 0 : size, there.strides[1] = 1;
@@ -290,14 +290,14 @@ tartan_status tartan_matrix_scale(tartan_context *context, const tartan_array *r
                        &op.row_factors));
     PASS(check_factors(__func__, context, "col_factors", col_factors, s->heads, s->cols, &cols,
                        &op.col_factors));
-    tartan_i_stage stage = {0};
+    tartan_i_uploads uploads = {0};
     tartan_i_call call;
     PASS(tartan_i_call_enter(__func__, context, &call));
-    if (row_factors != NULL) TRY(place_factors(&call, &stage, &rows));
-    if (col_factors != NULL) TRY(place_factors(&call, &stage, &cols));
+    if (row_factors != NULL) TRY(place_factors(&call, &uploads, &rows));
+    if (col_factors != NULL) TRY(place_factors(&call, &uploads, &cols));
     TRY(tartan_i_elementwise_new(&call, &op, matrix->layout, dtype, out));
 fail:
-    tartan_i_stage_free(&stage, context);
+    tartan_i_uploads_free(&uploads, context);
     tartan_i_call_leave(&call);
     return status;
 }

@@ -41,13 +41,17 @@ static tartan_status take(tartan_i_bound *bound, tartan_op *op, const void *cons
     const tartan_i_schema *schema = bound->schema;
     for (int32_t i = 0; i < schema->narguments; i++) {
         const tartan_i_argument *a = &schema->arguments[i];
-        if (inputs_alone && a->use == TARTAN_I_OUT) continue;
+        if (inputs_alone && a->use == TARTAN_I_OUT) {
+            memset((char *)op + a->member, 0, sizeof arguments[i]);
+            continue;
+        }
         PASS(tartan_i_op_check(bound, arguments, i));
         memcpy((char *)op + a->member, &arguments[i], sizeof arguments[i]);
     }
     PASS(tartan_i_op_options(schema, op, positional, options, room));
     const bool given = positional != NULL || (options != NULL && *options != '\0');
-    return given ? check_reals(op, bound->dtype) : TARTAN_OK; /* defaults are finite */
+    if (given) PASS(check_reals(op, bound->dtype)); /* defaults are finite */
+    return tartan_i_op_check_computed(op, arguments, inputs_alone);
 }
 
 static tartan_status run(const tartan_i_schema *schema, tartan_context *context, const void *const *arguments,
@@ -61,6 +65,7 @@ static tartan_status run(const tartan_i_schema *schema, tartan_context *context,
     if (schema->row_member != 0) memcpy((char *)&op + schema->row_member, &schema->row, sizeof schema->row);
     PASS(take(&bound, &op, arguments, positional, options, &room, false));
     PASS(tartan_i_op_check_apart(&bound, arguments));
+    if (schema->run != NULL) return schema->run(&op, context);
     if (schema->check != NULL) PASS(schema->check(&op, context));
     tartan_i_op_list(&op, operands);
     const tartan_status status = tartan_i_run(context, &op);
@@ -187,21 +192,48 @@ static int32_t like_of(const tartan_i_schema *schema, const void *const *argumen
     return -1;
 }
 
-static tartan_status describe_result(const tartan_i_bound *bound, const void *const *arguments, int32_t i,
-                                     tartan_op_result *out) {
+static tartan_status shape_of_result(const tartan_i_bound *bound, const tartan_op *op,
+                                     const void *const *arguments, int32_t i, tartan_array *out) {
+    const tartan_i_argument *a = &bound->schema->arguments[i];
+    if (a->rule.computed) {
+        out->ndim = 0;
+        return bound->schema->shapes(op, i, out);
+    }
+    PASS(tartan_i_op_check_broadcast(bound, arguments, &a->rule));
+    CHECK_IN(bound->schema->function, tartan_i_op_shape(bound, arguments, &a->rule, out), SHAPE,
+             "the inputs do not say what the shape of %s is, %s", a->name, a->shape);
+    return TARTAN_OK;
+}
+
+/* Whether the old values of a result count: with one of these inputs, or an option that is not 0. */
+static bool starts_at_zero(const tartan_i_schema *schema, const tartan_op *op, const void *const *arguments,
+                           const tartan_i_argument *a) {
+    for (int32_t i = 0; i < schema->narguments; i++)
+        if ((a->old_arguments >> i & 1) != 0 && arguments[i] != NULL) return true;
+    for (int32_t i = 0; i < schema->noptions; i++) {
+        const tartan_i_option_rule *rule = &schema->options[i];
+        const void *value = (const char *)op + rule->member;
+        if ((a->old_options >> i & 1) != 0 &&
+            (rule->kind == TARTAN_I_OPTION_FLAG ? *(const bool *)value : *(const double *)value != 0))
+            return true;
+    }
+    return false;
+}
+
+static tartan_status describe_result(const tartan_i_bound *bound, const tartan_op *op,
+                                     const void *const *arguments, int32_t i, tartan_op_result *out) {
     const tartan_i_argument *a = &bound->schema->arguments[i];
     *out = (tartan_op_result){.argument = i,
                               .kind = a->kind,
                               .optional = a->optional,
                               .dtype = result_dtype(bound, a->dtype),
-                              .like = a->rule.like};
+                              .like = a->rule.like,
+                              .zeros = starts_at_zero(bound->schema, op, arguments, a)};
     if (a->kind != TARTAN_OPERAND_ARRAY) return TARTAN_OK;
     const char *function = bound->schema->function;
     tartan_array array;
     char text[TARTAN_I_SHAPE_TEXT];
-    PASS(tartan_i_op_check_broadcast(bound, arguments, &a->rule));
-    CHECK_IN(function, tartan_i_op_shape(bound, arguments, &a->rule, &array), SHAPE,
-             "the inputs do not say what the shape of %s is, %s", a->name, a->shape);
+    PASS(shape_of_result(bound, op, arguments, i, &array));
     int64_t bytes = tartan_dtype_bytes(out->dtype);
     out->ndim = array.ndim;
     for (int32_t d = 0; d < array.ndim; d++) {
@@ -214,14 +246,17 @@ static tartan_status describe_result(const tartan_i_bound *bound, const void *co
     return TARTAN_OK;
 }
 
-static tartan_status infer(const tartan_i_schema *schema, const void *const *given, const char *options,
-                           tartan_op_result *results, int64_t nresults, int64_t *out_count) {
-    tartan_op unused; /* for options: what is read of it is written first */
-    unused.schema = schema;
+tartan_status tartan_i_op_results(const tartan_i_schema *schema, const void *const *given,
+                                  const char *options, tartan_op_result *results, int64_t nresults,
+                                  int64_t *out_count) {
+    tartan_op op; /* for inputs and options: what is read of it is written first */
+    op.kind = schema->kind;
+    op.schema = schema;
+    op.function = schema->function;
     tartan_i_option_room room;
     tartan_i_bound bound;
     begin(&bound, schema, NULL);
-    PASS(take(&bound, &unused, given, NULL, options, &room, true));
+    PASS(take(&bound, &op, given, NULL, options, &room, true));
     for (int32_t i = 0; i < schema->narguments; i++) {
         const tartan_i_argument *a = &schema->arguments[i];
         if (a->use != TARTAN_I_OUT ||
@@ -229,7 +264,7 @@ static tartan_status infer(const tartan_i_schema *schema, const void *const *giv
             continue;
         CHECK_IN("tartan_op_infer", *out_count < nresults, SHAPE,
                  "nresults is %" PRId64 ", expected room for all outputs of %s", nresults, schema->name);
-        PASS(describe_result(&bound, given, i, &results[(*out_count)++]));
+        PASS(describe_result(&bound, &op, given, i, &results[(*out_count)++]));
     }
     return TARTAN_OK;
 }
@@ -244,7 +279,7 @@ tartan_status tartan_op_infer(int32_t op, void *const *arguments, int64_t nargum
     const void *const *given = (const void *const *)arguments;
     holds h;
     hold(&h, schema, given);
-    const tartan_status status = infer(schema, given, options, results, nresults, out_count);
+    const tartan_status status = tartan_i_op_results(schema, given, options, results, nresults, out_count);
     let_go(&h);
     if (status != TARTAN_OK) *out_count = 0;
     return status;

@@ -11,6 +11,7 @@
 typedef union tartan_i_positional {
     double number;
     tartan_i_sizes sizes;
+    const char *text;
 } tartan_i_positional;
 
 /* Checks everything and runs the operation. `arguments` has a pointer for each argument of the schema; `positional` is NULL where
@@ -18,6 +19,11 @@ typedef union tartan_i_positional {
 tartan_status tartan_i_op_call(const tartan_i_schema *schema, tartan_context *context,
                                const void *const *arguments, const tartan_i_positional *positional,
                                const char *options);
+
+/* Checks inputs and options and writes what the outputs will be to results[0 ..]. */
+tartan_status tartan_i_op_results(const tartan_i_schema *schema, const void *const *arguments,
+                                  const char *options, tartan_op_result *results, int64_t nresults,
+                                  int64_t *out_count);
 
 /* ---- Its steps ---- */
 
@@ -47,6 +53,10 @@ tartan_status tartan_i_op_options(const tartan_i_schema *schema, tartan_op *op,
 
 /* One argument (call_check.c): handle, place, dtype, shape. Inputs bind names that are not known. */
 tartan_status tartan_i_op_check(tartan_i_bound *bound, const void *const *arguments, int32_t i);
+
+/* Whether the arrays among the arguments whose shapes are computed have these: all of them, or the inputs alone. */
+tartan_status tartan_i_op_check_computed(const tartan_op *op, const void *const *arguments,
+                                         bool inputs_alone);
 
 /* Outputs apart from inputs and from each other. */
 tartan_status tartan_i_op_check_apart(const tartan_i_bound *bound, const void *const *arguments);

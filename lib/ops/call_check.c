@@ -283,6 +283,26 @@ static tartan_status refuse_shape(const tartan_i_bound *bound, const void *const
             strcmp(wanted, a->shape) == 0 ? "" : a->shape);
 }
 
+/* ---- Shapes by a function ---- */
+
+tartan_status tartan_i_op_check_computed(const tartan_op *op, const void *const *arguments,
+                                         bool inputs_alone) {
+    const tartan_i_schema *schema = op->schema;
+    for (int32_t i = 0; schema->shapes != NULL && i < schema->narguments; i++) {
+        const tartan_i_argument *a = &schema->arguments[i];
+        const tartan_array *array = arguments[i];
+        if (!a->rule.computed || array == NULL || (inputs_alone && a->use == TARTAN_I_OUT)) continue;
+        tartan_array expected = *array;
+        char text[TARTAN_I_SHAPE_TEXT], wanted[TARTAN_I_SHAPE_TEXT];
+        PASS(schema->shapes(op, i, &expected));
+        CHECK_IN(schema->function,
+                 array->ndim == expected.ndim && equal_sizes(array->shape, expected.shape, array->ndim),
+                 SHAPE, "%s has shape %s, expected %s, which is %s", a->name,
+                 tartan_i_shape_text(array, text), tartan_i_shape_text(&expected, wanted), a->shape);
+    }
+    return TARTAN_OK;
+}
+
 /* ---- One argument ---- */
 
 static tartan_status check_array(tartan_i_bound *bound, const void *const *arguments, int32_t argument) {

@@ -28,6 +28,9 @@ static void set_default(tartan_op *op, const tartan_i_option_rule *rule) {
     case TARTAN_I_OPTION_SIZES:
         *(tartan_i_sizes *)member = (tartan_i_sizes){0};
         break;
+    case TARTAN_I_OPTION_WINDOWS:
+        *(tartan_i_windows *)member = (tartan_i_windows){0};
+        break;
     }
 }
 
@@ -65,8 +68,21 @@ static bool set(tartan_op *op, const tartan_i_option_rule *rule, const tartan_i_
         whole = tartan_i_option_wholes(option, room->sizes, TARTAN_I_MAX_SIZES);
         *(tartan_i_sizes *)member = (tartan_i_sizes){room->sizes, whole};
         return whole > 0;
+    case TARTAN_I_OPTION_WINDOWS: /* see set_windows */
+        break;
     }
     return false;
+}
+
+/* Windows say themselves what is wrong with them. */
+static tartan_status set_windows(const char *function, tartan_op *op, const tartan_i_option_rule *rule,
+                                 const tartan_i_option *option) {
+    enum { WINDOWS_TEXT = 512 };
+    char text[WINDOWS_TEXT];
+    CHECK_IN(function, tartan_i_option_text(option, text, sizeof text), ARGUMENT,
+             "options has '%.*s', expected %s to be %s", option->shown, option->word, rule->name,
+             rule->range);
+    return tartan_i_windows_read(function, text, member_of(op, rule));
 }
 
 /* Whether the text may have the option. With `apart`, what is positional is an argument of its own. */
@@ -105,6 +121,7 @@ static tartan_status set_named(const tartan_i_schema *schema, tartan_op *op, boo
     CHECK_IN(schema->function, !(*given >> i & 1), ARGUMENT, "options has %s twice, expected it once",
              rule->name);
     *given |= UINT64_C(1) << i;
+    if (rule->kind == TARTAN_I_OPTION_WINDOWS) return set_windows(schema->function, op, rule, option);
     CHECK_IN(schema->function, set(op, rule, option, room), ARGUMENT,
              "options has '%.*s', expected %s to be %s", option->shown, option->word, rule->name,
              rule->range);
@@ -122,6 +139,9 @@ static tartan_status set_positional(const tartan_i_schema *schema, tartan_op *op
             CHECK_IN(schema->function, positional->sizes.data != NULL || positional->sizes.count == 0, HANDLE,
                      "%s is NULL, expected %" PRId64 " entries", rule->name, positional->sizes.count);
             *(tartan_i_sizes *)member_of(op, rule) = positional->sizes;
+        } else if (rule->kind == TARTAN_I_OPTION_WINDOWS) {
+            if (positional->text != NULL)
+                PASS(tartan_i_windows_read(schema->function, positional->text, member_of(op, rule)));
         } else {
             CHECK_IN(schema->function, in_range(rule, positional->number), ARGUMENT, "%s is %g, expected %s",
                      rule->name, positional->number, rule->range);

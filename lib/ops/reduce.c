@@ -38,22 +38,22 @@ static tartan_status run(tartan_i_call *call, const tartan_matrix *matrix, tarta
     const char *function = call->function;
     const int64_t count = count_of(matrix->layout, each);
     tartan_array results, unit_array;
-    tartan_i_stage stage = {0};
+    tartan_i_uploads uploads = {0};
     tartan_op op = {
         .kind = TARTAN_OP_REDUCE,
         .reduce = {
             .function = function, .chain = chain, .each = each, .matrix = matrix, .results = &results}};
     if (count == 0) return TARTAN_OK;
-    TRY(tartan_i_stage_numbers(&stage, function, call->context, out, count, true, &results));
+    TRY(tartan_i_upload_numbers(&uploads, function, call->context, out, count, true, &results));
     if (units != NULL) {
-        TRY(tartan_i_stage_numbers(&stage, function, call->context, units, count, false, &unit_array));
+        TRY(tartan_i_upload_numbers(&uploads, function, call->context, units, count, false, &unit_array));
         op.reduce.units = &unit_array;
     }
     TRY(tartan_i_call_run(call, &op));
-    TRY(tartan_i_stage_fetch(function, call->context, &results, out));
+    TRY(tartan_i_download_numbers(function, call->context, &results, out));
     include_zeros(matrix->layout, chain, each, out);
 fail:
-    tartan_i_stage_free(&stage, call->context);
+    tartan_i_uploads_free(&uploads, call->context);
     return status;
 }
 

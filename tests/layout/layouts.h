@@ -82,9 +82,10 @@ inline Coordinates coordinates(const tartan_layout *l) {
 
 inline tartan_status from_coordinates(const tartan_shape &s, const Indices &heads, const Indices &rows,
                                       const Indices &cols, tartan_layout **out) {
-    return tartan_layout_from_coordinates(&s, heads.empty() ? nullptr : heads.data(), (int64_t)heads.size(),
-                                          rows.data(), (int64_t)rows.size(), cols.data(),
-                                          (int64_t)cols.size(), out);
+    EXPECT_EQ(rows.size(), cols.size());
+    return tartan_layout_from_coordinates(
+        &s, places_of(heads.empty() ? nullptr : heads.data(), rows.data(), cols.data(), (int64_t)rows.size()),
+        out);
 }
 
 inline tartan_status try_pattern(const tartan_shape &s, const std::string &name,

@@ -210,6 +210,83 @@ TEST_F(Call, ShapesOfOthers) {
     EXPECT_FAILS(ARGUMENT, "call: y is given without x, whose shape it has", check());
 }
 
+// Shapes by a function: x has two columns, y is the first row of x, repeated. The option is the number of rows of y.
+class ComputedShapes : public Call {
+  protected:
+    enum { X = 64, Y = 72, ROWS = 80 }; // places in the largest struct
+    tartan_i_option_rule rows = {};
+    tartan_i_schema schema = {};
+    tartan_op op = {};
+
+    ComputedShapes() {
+        arguments[0].shape = "[n, 2]", arguments[0].rule.computed = true, arguments[0].member = X;
+        arguments[1].shape = "[rows, 2]", arguments[1].rule.computed = true, arguments[1].member = Y;
+        arguments[1].use = TARTAN_I_OUT;
+        rows.name = "rows", rows.kind = TARTAN_I_OPTION_WHOLE, rows.member = ROWS, rows.value = 4;
+        rows.high = HUGE_VAL;
+        schema.function = "call", schema.arguments = arguments, schema.narguments = 2;
+        schema.options = &rows, schema.noptions = 1, schema.shapes = shapes;
+        op.schema = &schema;
+        x = Dense(TARTAN_F32, {3, 2});
+        give_y(TARTAN_F32, {4, 2});
+    }
+    template <typename T> static T &member(const tartan_op *of, size_t place) {
+        return *(T *)((char *)of + place);
+    }
+    static tartan_status shapes(const tartan_op *of, int32_t argument, tartan_array *shape) {
+        const tartan_array *x = member<const tartan_array *>(of, X);
+        if (x->ndim != 2) return tartan_i_fail(TARTAN_ERR_SHAPE, "call", "x is no matrix");
+        EXPECT_EQ(argument == 0 ? 2 : 0, shape->ndim);
+        shape->ndim = 2;
+        shape->shape[1] = 2;
+        if (argument == 1) shape->shape[0] = member<int64_t>(of, ROWS);
+        return TARTAN_OK;
+    }
+    tartan_status run(const char *options) {
+        return tartan_i_op_call(&schema, cpu(), given, nullptr, options);
+    }
+};
+
+TEST_F(ComputedShapes, AreChecked) {
+    member<const tartan_array *>(&op, X) = &x.array, member<int64_t>(&op, ROWS) = 4;
+    EXPECT_OK(tartan_i_op_check_computed(&op, given, false));
+    give_y(TARTAN_F32, {2, 4});
+    EXPECT_OK(tartan_i_op_check_computed(&op, given, true));
+    EXPECT_FAILS(SHAPE, "call: y has shape [2, 4], expected [4, 2], which is [rows, 2]", run(nullptr));
+    EXPECT_FAILS(SHAPE, "call: y has shape [2, 4], expected [7, 2], which is [rows, 2]", run("rows=7"));
+    give_y(TARTAN_F32, {4, 2, 1});
+    EXPECT_FAILS(SHAPE, "call: y has shape [4, 2, 1], expected [4, 2], which is [rows, 2]", run(nullptr));
+    arguments[1].optional = true, given[1] = nullptr;
+    EXPECT_OK(tartan_i_op_check_computed(&op, given, false));
+    x = Dense(TARTAN_F32, {2, 3});
+    EXPECT_FAILS(SHAPE, "call: x has shape [2, 3], expected [2, 2], which is [n, 2]", run(nullptr));
+    x = Dense(TARTAN_F32, {2});
+    EXPECT_FAILS(SHAPE, "call: x is no matrix", run(nullptr));
+}
+
+TEST_F(ComputedShapes, AreInferred) {
+    tartan_op_result result;
+    int64_t count = 0;
+    const auto infer = [&](const char *options) {
+        count = 0;
+        return tartan_i_op_results(&schema, given, options, &result, 1, &count);
+    };
+    given[1] = nullptr; // not looked at
+    for (const int64_t rows_of_y : {4, 7}) {
+        ASSERT_OK(infer(rows_of_y == 4 ? nullptr : "rows=7"));
+        ASSERT_EQ(1, count);
+        EXPECT_EQ(1, result.argument);
+        EXPECT_EQ((std::vector<int64_t>{rows_of_y, 2}),
+                  std::vector<int64_t>(result.shape, result.shape + result.ndim));
+    }
+    EXPECT_FAILS(OVERFLOW, "call: y of shape [4611686018427387904, 2] is larger than what can be addressed",
+                 infer("rows=4611686018427387904"));
+    x = Dense(TARTAN_F32, {2, 3});
+    EXPECT_FAILS(SHAPE, "call: x has shape [2, 3], expected [2, 2], which is [n, 2]", infer(nullptr));
+    x = Dense(TARTAN_F32, {2});
+    EXPECT_FAILS(SHAPE, "call: x is no matrix", infer(nullptr));
+}
+
 // What the rule says of overlap holds for operands with one element, or of one length, too.
 TEST_F(Call, InPlace) {
     arguments[1].use = TARTAN_I_OUT;
@@ -326,6 +403,11 @@ TEST_F(CallOptions, Values) {
     ASSERT_OK(read("mode=sum sizes=1x2x3x4x5x6"));
     EXPECT_EQ(0, value<int32_t>(3));
     EXPECT_EQ(6, value<tartan_i_sizes>(4).count);
+    rules[2].value = 1; // on unless it is turned off
+    ASSERT_OK(read(nullptr));
+    EXPECT_TRUE(value<bool>(2));
+    ASSERT_OK(read("fast=0"));
+    EXPECT_FALSE(value<bool>(2));
 }
 
 TEST_F(CallOptions, Refusals) {

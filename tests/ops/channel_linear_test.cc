@@ -131,10 +131,10 @@ TEST(ChannelLinear, IsTheLastStepOfAConvolution) {
     for (Dense *d : {&x, &gain, &bias}) d->fill(random);
     const Context own = open_context(2);
     for (const char *options : {"relu=0", "relu=1", "bias_first=1 relu=1"}) {
-        ASSERT_OK(tartan_conv_forward(own.get(), conv.get(), filter.get(), &x.array, nullptr, nullptr,
-                                      nullptr, nullptr, nullptr, &plain.array));
-        ASSERT_OK(tartan_conv_forward(own.get(), conv.get(), filter.get(), &x.array, options, &gain.array,
-                                      &bias.array, nullptr, nullptr, &y.array));
+        ASSERT_OK(conv_forward(own.get(), conv.get(), filter.get(), &x.array, nullptr, nullptr, nullptr,
+                               nullptr, nullptr, &plain.array));
+        ASSERT_OK(conv_forward(own.get(), conv.get(), filter.get(), &x.array, options, &gain.array,
+                               &bias.array, nullptr, nullptr, &y.array));
         ASSERT_OK(channel_linear(own.get(), conv.get(), size, 2, &plain.array, &gain.array, &bias.array,
                                  options, &plain.array));
         EXPECT_EQ(y.memory(), plain.memory()) << options;

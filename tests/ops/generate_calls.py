@@ -23,7 +23,7 @@ def values(op):
         if name in places:
             yield f"({declaration.removesuffix(name).strip()})a[{places[name]}]"
         elif name in positional:
-            member = "number" if op[name].kind != "sizes" else "sizes.data"
+            member = {"sizes": "sizes.data", "windows": "text"}.get(op[name].kind, "number")
             yield f"numbers[{positional[name]}].{member}"
         elif name == "options":
             yield "options"

@@ -51,6 +51,7 @@ class Case {
     std::string options;       // without numbers and lists that are arguments in C
     std::vector<double> numbers;
     std::vector<int64_t> list; // a SIZES
+    std::string windows;       // a WINDOWS, without blanks
     Layout layout;             // of the first matrix; the others have it, or another
     ConvHandle conv;
 
@@ -89,12 +90,13 @@ class Case {
 
     // The text for tartan_op_run, which takes all options by name.
     std::string text() const {
-        std::string all = options;
+        std::string all = words();
         for (int32_t i = 0, at = 0; i < schema.noptions; i++) {
             const tartan_i_option_rule &o = schema.options[i];
             if (!o.positional) continue;
             const double value = numbers[(size_t)at++];
             std::string word;
+            if (o.kind == TARTAN_I_OPTION_WINDOWS) continue;
             if (o.kind == TARTAN_I_OPTION_SIZES)
                 for (const int64_t size : list) word += (word.empty() ? "" : "x") + std::to_string(size);
             else if (value != o.value)
@@ -108,11 +110,27 @@ class Case {
         std::snprintf(text, sizeof text, "%.17g", value);
         return text;
     }
+    // Whether what an output holds before the call counts.
+    bool has_old_values(int i) const {
+        const tartan_i_argument &a = rule(i);
+        bool old = a.use == TARTAN_I_UPDATE;
+        for (int j = 0; j < count(); j++)
+            old = old || ((a.old_arguments >> j & 1) != 0 && given[(size_t)j] != nullptr);
+        for (int32_t j = 0, at = 0; j < schema.noptions; j++) {
+            const tartan_i_option_rule &o = schema.options[j];
+            const bool not_zero = o.positional
+                                      ? numbers[(size_t)at] != 0
+                                      : options.find(std::string(o.name) + "=1") != std::string::npos;
+            at += o.positional;
+            old = old || ((a.old_options >> j & 1) != 0 && not_zero);
+        }
+        return old;
+    }
     // Other options, beside those of this case that they don't name.
     std::string beside(const std::string &others) const {
         std::string all = others;
-        std::istringstream words(options);
-        for (std::string word; words >> word;)
+        std::istringstream own(words());
+        for (std::string word; own >> word;)
             if ((" " + others).find(" " + word.substr(0, word.find('=') + 1)) == std::string::npos)
                 all += " " + word;
         return all;
@@ -180,9 +198,14 @@ class Case {
         const Layout held(tartan_layout_retain(on));
         return random_matrix(held, dtype, order, random_, wish.low, wish.high);
     }
-    // For schema_extras.h: the sizes of the name at a place of an argument's shape, and which alternative the shape is.
+    // For schema_extras.h: the sizes of the name at a place of an argument's shape, a shape that is computed, and which alternative the
+    // shape is.
     void set_sizes(int argument, int place, const std::vector<int64_t> &sizes, int alternative = 0) {
         sizes_[rule(argument).rule.alternative[alternative].dims[place].index] = sizes;
+    }
+    void set_shape(int argument, const std::vector<int64_t> &shape) {
+        shapes_.resize((size_t)count());
+        shapes_[(size_t)argument] = shape;
     }
     void set_alternative(int argument, int which) {
         alternatives_.resize((size_t)count());
@@ -208,7 +231,23 @@ class Case {
     }
     std::mt19937_64 &random() { return random_; }
 
+    void give_layout(int i, Layout made) {
+        given[(size_t)i] = made.get();
+        others_.push_back(std::move(made));
+    }
+    void give_conv(int i, ConvHandle made) {
+        given[(size_t)i] = made.get();
+        convs_.push_back(std::move(made));
+    }
+    void leave_out(int i) {
+        choose(i, false);
+        given[(size_t)i] = nullptr;
+    }
+    // Of layouts that a row of `extras` makes.
+    double density() const;
+
   private:
+    std::string words() const { return options + (windows.empty() ? "" : " windows=(" + windows + ")"); }
     void choose_sizes();
     void make_handle(int i);
     void make_array(int i);
@@ -227,12 +266,14 @@ class Case {
     std::mt19937_64 random_;
     std::vector<bool> chosen_; // of the optional arguments
     std::vector<int> alternatives_, dtypes_;
+    std::vector<std::vector<int64_t>> shapes_;
     std::vector<int64_t> sizes_[TARTAN_I_MAX_NAMES];
     std::vector<Dense> arrays_;
     std::vector<Matrix> matrices_;
     std::vector<std::vector<int64_t>> elements_;
     std::vector<Mask> masks_;
     std::vector<Layout> others_;
+    std::vector<ConvHandle> convs_;
 };
 
 // What stands in the C function as an argument though it is no operand.
@@ -243,6 +284,8 @@ inline std::vector<tartan_i_positional> positional(const Case &c) {
         tartan_i_positional one;
         if (c.schema.options[i].kind == TARTAN_I_OPTION_SIZES)
             one.sizes = {c.list.empty() ? nullptr : c.list.data(), (int64_t)c.list.size()};
+        else if (c.schema.options[i].kind == TARTAN_I_OPTION_WINDOWS)
+            one.text = c.windows.empty() ? nullptr : c.windows.c_str();
         else
             one.number = c.numbers[all.size()];
         all.push_back(one);
