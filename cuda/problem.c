@@ -100,7 +100,7 @@ tartan_status tartan_cuda_spmm_of(const tartan_host *host, const tartan_context 
     const tartan_matrix *a = op->a;
     const tartan_layout *l = a->layout;
     /* C = B op(A) is the transpose of C' = op(A)' B'. */
-    const bool right = op->side == TARTAN_RIGHT, transposed = (op->transpose == TARTAN_TRANSPOSE) != right;
+    const bool right = op->side == TARTAN_I_SPMM_SIDE_RIGHT, transposed = op->transpose != right;
     const int32_t row = (int32_t)tartan_i_block_row_stride(a), col = (int32_t)tartan_i_block_col_stride(a);
     tartan_cuda_spmm p = {.dtype = a->dtype, .heads = l->shape.heads, .blocks = l->blocks, .layout = l};
     p.m = transposed ? l->shape.cols : l->shape.rows;
@@ -233,10 +233,10 @@ tartan_status tartan_cuda_growth_score_of(const tartan_host *host, const tartan_
     (void)host;
     (void)context;
     tartan_cuda_growth_score p = {.dtype = op->x[0].dtype, .norm = op->norm};
-    p.rows = op->shape->rows;
-    p.cols = op->shape->cols;
-    p.block_rows = (int32_t)op->shape->block_rows;
-    p.block_cols = (int32_t)op->shape->block_cols;
+    p.rows = op->shape.rows;
+    p.cols = op->shape.cols;
+    p.block_rows = (int32_t)op->shape.block_rows;
+    p.block_cols = (int32_t)op->shape.block_cols;
     p.grid_rows = op->score->shape[0];
     p.grid_cols = op->score->shape[1];
     p.scale = op->scale;

@@ -9,7 +9,6 @@
  *     (int64_t *OUT_INT64, int64_t OUT_COUNT)          written, of a length that the function states
  *     (double *OUT_DOUBLE, int64_t OUT_COUNT)
  *     (uint8_t *OUT_BYTES, int64_t OUT_COUNT)
- *     (const tartan_array *IN_ARRAYS, int64_t IN_COUNT)  a list of dense operands
  *     const tartan_array *                             dense operand, read
  *     const tartan_array *OPTIONAL_ARRAY               the same, or nothing: NULL
  *     const tartan_array *MASK_ARRAY                   bytes that are 0 or not, read (TARTAN_U8)
@@ -90,10 +89,6 @@
 };
 %apply (uint8_t *OUT_BYTES, int64_t OUT_COUNT) {
     (uint8_t *out_mask, int64_t nout_mask)
-};
-%apply (const tartan_array *IN_ARRAYS, int64_t IN_COUNT) {
-    (const tartan_array *x, int64_t nx),
-    (const tartan_array *y, int64_t ny)
 };
 %apply const tartan_array *OPTIONAL_ARRAY { const tartan_array *gates, const tartan_array *gain, const tartan_array *bias,
                                                      const tartan_array *sinks, const tartan_array *blocks,

@@ -56,8 +56,12 @@
 %include "tartan/matrix.h"
 %include "tartan/arithmetic.h"
 %include "tartan/structure.h"
-%include "tartan/linalg.h"
+%include "tartan/explain.h"
 %include "tartan/conv.h"
 %include "tartan/device.h"
 %include "tartan/io.h"
 %include "tartan/windows.h"
+
+/* Languages call operations by tartan_op_run, but products, whose calls must cost little, by themselves. */
+%rename("$ignore", regexmatch$name="^tartan_(?!(spmm|sddmm)$|op_)") "";
+%include "tartan/operations.h"

@@ -134,8 +134,7 @@ static void make_spmm(bench_maker *m) {
 
 static tartan_status call_spmm(tartan_context *context, const bench_case *c, bench_operands *o) {
     (void)c;
-    return tartan_spmm(context, TARTAN_LEFT, TARTAN_NO_TRANSPOSE, 1, o->matrices[0], NULL, &o->arrays[0], 0,
-                       &o->arrays[1]);
+    return tartan_spmm(context, o->matrices[0], NULL, &o->arrays[0], 1, 0, NULL, &o->arrays[1]);
 }
 
 static double product_flops(const bench_case *c, const tartan_layout *layout) {
@@ -156,7 +155,7 @@ static void make_sddmm(bench_maker *m) {
 
 static tartan_status call_sddmm(tartan_context *context, const bench_case *c, bench_operands *o) {
     (void)c;
-    return tartan_sddmm(context, 1, NULL, &o->arrays[0], 1, &o->arrays[1], 1, 0, o->matrices[0]);
+    return tartan_sddmm(context, &o->arrays[0], &o->arrays[1], 1, NULL, 1, 0, o->matrices[0]);
 }
 
 static bench_gemm gemm_of_sddmm(const bench_case *c, const bench_operands *o) {
@@ -174,9 +173,8 @@ static void make_growth_score(bench_maker *m) {
 }
 
 static tartan_status call_growth_score(tartan_context *context, const bench_case *c, bench_operands *o) {
-    const tartan_shape shape = {c->m, c->k, c->block, c->block, 1};
-    return tartan_growth_score(context, &shape, TARTAN_NORM_L2, 1, &o->arrays[0], 1, &o->arrays[1], 1, 0,
-                               &o->arrays[2]);
+    const int64_t block[] = {c->block, c->block};
+    return tartan_growth_score(context, &o->arrays[0], &o->arrays[1], 1, block, 2, "norm=l2", &o->arrays[2]);
 }
 
 /* Norms of the parts of X and Y, then their products. */

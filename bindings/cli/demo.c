@@ -10,7 +10,7 @@ static int multiply(tartan_context *context, const tartan_matrix *matrix, tartan
     double best = 1e30;
     for (int round = 0; round < ROUNDS; round++) {
         double start = seconds_now();
-        if (tartan_spmm(context, TARTAN_LEFT, TARTAN_NO_TRANSPOSE, 1, matrix, NULL, b, 0, c) != TARTAN_OK)
+        if (tartan_spmm(context, matrix, NULL, b, 1, 0, NULL, c) != TARTAN_OK)
             return complain_status("cannot multiply");
         double taken = seconds_now() - start;
         if (taken < best) best = taken;

@@ -118,7 +118,8 @@ typedef struct question {
     const char *operation, *device;
     bool allow_dense;
     int32_t dtype; /* 0: that of the matrix; float32 for a layout */
-    int32_t side, op, order;
+    bool right, transpose;
+    int32_t order;
     int64_t n;
 } question;
 
@@ -126,14 +127,14 @@ static int parse_question(const arguments *a, const char *operation, question *o
     const char *side = option_value(a, "side", "left"), *dtype = option_value(a, "dtype", NULL);
     const char *order = option_value(a, "order", "row");
     const bool right = strcmp(side, "right") == 0;
-    *out = (question){.operation = operation, .device = option_value(a, "device", "cpu"), .side = right};
+    *out = (question){.operation = operation, .device = option_value(a, "device", "cpu"), .right = right};
     out->allow_dense = option_given(a, "allow-dense");
-    out->op = option_given(a, "transpose") ? TARTAN_TRANSPOSE : TARTAN_NO_TRANSPOSE;
+    out->transpose = option_given(a, "transpose");
     if (strcmp(operation, "spmm") != 0 && strcmp(operation, "sddmm") != 0)
         return complain_usage("operation is \"%s\", expected spmm or sddmm", operation);
     if (!right && strcmp(side, "left") != 0)
         return complain_usage("--side is \"%s\", expected left or right", side);
-    if (strcmp(operation, "sddmm") == 0 && (right || out->op != TARTAN_NO_TRANSPOSE))
+    if (strcmp(operation, "sddmm") == 0 && (right || out->transpose))
         return complain_usage("--side and --transpose are for spmm only");
     out->order = strcmp(order, "col") == 0 ? TARTAN_COL_MAJOR : TARTAN_ROW_MAJOR;
     if (out->order == TARTAN_ROW_MAJOR && strcmp(order, "row") != 0)
@@ -165,8 +166,10 @@ static tartan_status call(tartan_context *context, const question *q, tartan_mat
     const int32_t dtype = tartan_matrix_dtype(matrix);
     const int64_t rows = tartan_layout_rows(layout), cols = tartan_layout_cols(layout),
                   heads = tartan_layout_heads(layout);
-    const bool spmm = strcmp(q->operation, "spmm") == 0, left = q->side == TARTAN_LEFT;
-    const bool turned = (q->op == TARTAN_TRANSPOSE) == left;
+    const bool spmm = strcmp(q->operation, "spmm") == 0, left = !q->right;
+    static const char *const options[2][2] = {{NULL, "transpose=1"},
+                                              {"side=right", "side=right transpose=1"}};
+    const bool turned = q->transpose == left;
     const int64_t in = turned ? rows : cols, out = turned ? cols : rows, n = q->n;
     if (spmm) {
         status = zeros(context, dtype, heads, left ? in : n, left ? n : in, q->order, &buffers[0], &first);
@@ -174,12 +177,12 @@ static tartan_status call(tartan_context *context, const question *q, tartan_mat
             status =
                 zeros(context, dtype, heads, left ? out : n, left ? n : out, q->order, &buffers[1], &second);
         if (status != TARTAN_OK) return status;
-        return tartan_spmm(context, q->side, q->op, 1, matrix, NULL, &first, 0, &second);
+        return tartan_spmm(context, matrix, NULL, &first, 1, 0, options[q->right][q->transpose], &second);
     }
     status = zeros(context, dtype, heads, rows, n, q->order, &buffers[0], &first);
     if (status == TARTAN_OK) status = zeros(context, dtype, heads, n, cols, q->order, &buffers[1], &second);
     if (status != TARTAN_OK) return status;
-    return tartan_sddmm(context, 1, NULL, &first, 1, &second, 1, 0, matrix);
+    return tartan_sddmm(context, &first, &second, 1, NULL, 1, 0, matrix);
 }
 
 /* The matrix itself, a cast of it, or a zero matrix on a layout, on the device. */

@@ -62,7 +62,7 @@ static void reduce_block(const growth *p, const tartan_array *operands, int32_t 
 
 static void reduce_task(void *data, int32_t worker) {
     const growth *p = data;
-    const tartan_shape *s = p->op->shape;
+    const tartan_shape *s = &p->op->shape;
     int64_t begin, end;
     tartan_i_share(p->grid_rows, p->context->threads, worker, &begin, &end);
     for (int64_t i = begin; i < end; i++) {
@@ -141,7 +141,7 @@ tartan_status tartan_i_cpu_growth_score(const tartan_context *context, const tar
                                 TARTAN_I_STRIP_ROWS * TARTAN_I_MAX_VECTORS * p.k.product.lanes * p.k.bytes));
     memset(p.y, 0, (size_t)(cols * row_bytes)); /* the columns beyond the grid stay zero */
     const double each = 2 * (double)p.products; /* operations on a row of X or a column of Y */
-    tartan_i_parallel(context, context->threads, each * (double)(op->shape->rows + op->shape->cols),
+    tartan_i_parallel(context, context->threads, each * (double)(op->shape.rows + op->shape.cols),
                       reduce_task, &p);
     tartan_i_parallel(context, context->threads, each * (double)(p.grid_rows * p.grid_cols), multiply_task,
                       &p);

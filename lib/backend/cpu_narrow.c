@@ -133,7 +133,7 @@ bool tartan_i_cpu_few_columns(const tartan_i_product *product, int64_t out_block
 
 const char *tartan_i_cpu_spmm_narrow_refuses(const tartan_context *context, const tartan_op_spmm *op) {
     const tartan_matrix *a = op->a;
-    const bool transposed = (op->transpose == TARTAN_TRANSPOSE) != (op->side == TARTAN_RIGHT);
+    const bool transposed = op->transpose != (op->side == TARTAN_I_SPMM_SIDE_RIGHT);
     const int64_t a_row = transposed ? tartan_i_block_col_stride(a) : tartan_i_block_row_stride(a);
     if (op->gates != NULL) return "gates scale blocks first";
     if (a->dtype != TARTAN_F32 && a->dtype != TARTAN_F64) return "only for float32 and float64";

@@ -40,7 +40,7 @@ tartan_i_kernels tartan_i_cpu_product_kernels(int32_t dtype, const tartan_array 
 tartan_i_cpu_form tartan_i_cpu_form_of(const tartan_op_spmm *op) {
     const tartan_matrix *a = op->a;
     const tartan_layout *l = a->layout;
-    const bool transposed = (op->transpose == TARTAN_TRANSPOSE) != (op->side == TARTAN_RIGHT);
+    const bool transposed = op->transpose != (op->side == TARTAN_I_SPMM_SIDE_RIGHT);
     tartan_i_cpu_form f = {.transposed = transposed};
     f.out_block = transposed ? l->shape.block_cols : l->shape.block_rows;
     f.in_block = transposed ? l->shape.block_rows : l->shape.block_cols;
@@ -57,7 +57,7 @@ tartan_i_cpu_form tartan_i_cpu_form_of(const tartan_op_spmm *op) {
 
 void tartan_i_cpu_form_take(tartan_i_cpu_form *f, const tartan_op_spmm *op, int64_t head) {
     const tartan_layout *l = op->a->layout;
-    const bool right = op->side == TARTAN_RIGHT;
+    const bool right = op->side == TARTAN_I_SPMM_SIDE_RIGHT;
     f->pointers = (f->transposed ? l->col_pointers : l->row_pointers) + head * f->grid_out;
     f->in_pointers = (f->transposed ? l->row_pointers : l->col_pointers) + head * f->grid_in;
     f->others = f->transposed ? l->col_rows : l->block_cols;

@@ -5,6 +5,7 @@
 #include "backend/operation.h"
 
 #include "core/dtype.h"
+#include "tartan/explain.h"
 
 /* The descriptions since tartan_explain_begin on this thread. */
 static _Thread_local struct {
@@ -68,8 +69,8 @@ static double bytes_of(const tartan_i_operand *one) {
 static void add_parameters(tartan_i_text *text, const tartan_op *op) {
     if (op->kind == TARTAN_OP_SPMM)
         tartan_i_text_add(text, "\"side\": \"%s\", \"transposed\": %s, ",
-                          op->spmm.side == TARTAN_RIGHT ? "right" : "left",
-                          op->spmm.transpose == TARTAN_TRANSPOSE ? "true" : "false");
+                          op->spmm.side == TARTAN_I_SPMM_SIDE_RIGHT ? "right" : "left",
+                          op->spmm.transpose ? "true" : "false");
 }
 
 /* The rate of the last call of this operation on this context, if calls wait for their result. */

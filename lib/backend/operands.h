@@ -30,11 +30,8 @@ static inline void add_list(operands *all, const char *name, const int64_t *list
     all->out[all->count++] = (tartan_i_operand){.name = name, .list = list, .length = length};
 }
 
-static inline void add_pairs(operands *all, const tartan_array *x, const tartan_array *y, int64_t pairs) {
-    for (int64_t i = 0; i < pairs; i++) {
-        add_array(all, "x", &x[i], false);
-        add_array(all, "y", &y[i], false);
-    }
+static inline void add_arrays(operands *all, const char *name, const tartan_array *arrays, int64_t count) {
+    for (int64_t i = 0; i < count; i++) add_array(all, name, &arrays[i], false);
 }
 
 static inline double elements_of(const tartan_array *array) {

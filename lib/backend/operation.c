@@ -43,13 +43,13 @@ double tartan_i_conv_flops(const tartan_layout *layout, const tartan_array *out,
 
 double tartan_i_spmm_flops(const tartan_op_spmm *op) {
     const tartan_shape *s = &op->a->layout->shape;
-    const bool transposed = op->transpose == TARTAN_TRANSPOSE;
-    const double rows = (double)((op->side == TARTAN_RIGHT) != transposed ? s->cols : s->rows);
+    const bool transposed = op->transpose;
+    const double rows = (double)((op->side == TARTAN_I_SPMM_SIDE_RIGHT) != transposed ? s->cols : s->rows);
     const double columns = rows > 0 ? (double)tartan_i_array_elements(op->c) / rows : 0;
     return 2 * tartan_i_stored_elements(op->a) * columns / (double)s->heads;
 }
 
 double tartan_i_growth_score_flops(const tartan_op_growth_score *op) {
     const double grid = (double)op->score->shape[0] * (double)op->score->shape[1];
-    return 2 * tartan_i_terms(op->x, op->pairs, 1) * ((double)(op->shape->rows + op->shape->cols) + grid);
+    return 2 * tartan_i_terms(op->x, op->pairs, 1) * ((double)(op->shape.rows + op->shape.cols) + grid);
 }

@@ -10,37 +10,6 @@
 
 /* Every struct begins with the name of the public function, for messages. */
 
-/* C = alpha op(A) B + beta C, or C = alpha B op(A) + beta C with side TARTAN_RIGHT */
-typedef struct tartan_op_spmm {
-    const char *function;
-    int32_t side, transpose;
-    double alpha, beta;
-    const tartan_matrix *a;
-    const tartan_array *gates; /* [blocks] or NULL */
-    const tartan_array *b, *c;
-} tartan_op_spmm;
-
-/* S = gates * alpha (X1 Y1 + X2 Y2 + ...) + beta S at the stored blocks */
-typedef struct tartan_op_sddmm {
-    const char *function;
-    double alpha, beta;
-    int64_t pairs;
-    const tartan_array *x, *y; /* [pairs] */
-    const tartan_array *gates; /* [blocks] or NULL */
-    tartan_matrix *s;
-} tartan_op_sddmm;
-
-/* score = beta * score + scale * sum over pairs and k of |X_i,k| |Y_k,j| for every block (i, j) of the grid */
-typedef struct tartan_op_growth_score {
-    const char *function;
-    const tartan_shape *shape;
-    int32_t norm;
-    double scale, beta;
-    int64_t pairs;
-    const tartan_array *x, *y; /* [pairs] */
-    const tartan_array *score; /* [grid_rows, grid_cols] */
-} tartan_op_growth_score;
-
 /* Gather (no `targets`): block i of `to` becomes block sources[i] of `from` (NULL: block i; -1: zeros), transposed
  * if `transpose`. Scatter (`targets`): block i of `from` is written to block targets[i] of `to` (-1: skipped; no
  * block twice), and other blocks keep their values. Converts with one rounding; does not read the padding of
@@ -247,7 +216,7 @@ static inline void tartan_i_op_list(tartan_op *op, tartan_i_operand room[TARTAN_
 /* Elements of the stored blocks without padding; for a dynamic layout, of all blocks of its capacity; 0 for NULL. */
 double tartan_i_stored_elements(const tartan_matrix *matrix);
 
-/* Useful operations that take more than an expression (by_hand.def): of a product; the length of the sums over k and the batch, of
+/* Useful operations that take more than an expression: of a product; the length of the sums over k and the batch, of
  * which the head dimension is no part; of growth scores; of a convolution, where each weight meets each position of `out` once, in
  * windows of `windowed` if `active` is not NULL. */
 double tartan_i_spmm_flops(const tartan_op_spmm *op);

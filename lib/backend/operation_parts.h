@@ -10,8 +10,8 @@
 #include "layout/block_mask.h"
 #include "matrix/matrix.h"
 #include "tartan/arithmetic.h"
-#include "tartan/linalg.h"
 
+/* Arrays of a list, and pairs of factors of a product. */
 enum { TARTAN_I_MAX_PAIRS = 8 };
 
 /* What an attention's bias array holds. */

@@ -14,6 +14,7 @@ typedef enum tartan_i_usage { TARTAN_I_IN, TARTAN_I_OUT, TARTAN_I_UPDATE } tarta
 typedef enum tartan_i_dtype_rule {
     TARTAN_I_DTYPE_NONE,
     TARTAN_I_DTYPE_T,
+    TARTAN_I_DTYPE_P,
     TARTAN_I_DTYPE_O,
     TARTAN_I_DTYPE_S,
     TARTAN_I_DTYPE_L,
@@ -93,10 +94,12 @@ struct tartan_i_schema {
     tartan_op_kind kind;
     int32_t row;       /* of a kind that several operations share */
     size_t row_member; /* where the struct has it; 0: nowhere */
+    size_t size;       /* of a tartan_op, as far as the struct goes */
     const tartan_i_argument *arguments;
     int32_t narguments;
     const tartan_i_option_rule *options;
     int32_t noptions;
+    size_t count_member; /* where the struct has the number of arrays of a list; 0: there are no lists */
     tartan_status (*shapes)(const tartan_op *op, int32_t argument, tartan_array *shape); /* or NULL, */
     tartan_status (*check)(tartan_op *op, const tartan_context *context);                /* also this one, */
     void (*end)(tartan_op *op);                                                          /* and this one */

@@ -263,37 +263,6 @@ tartan_status tartan_i_array_check_apart(const char *function, const char *name,
     return TARTAN_OK;
 }
 
-static const char *size_text(int64_t size, const char *any, char text[24]) {
-    if (size < 0) return any;
-    snprintf(text, 24, "%" PRId64, size);
-    return text;
-}
-
-tartan_status tartan_i_array_check_dims(const char *function, const char *name, const tartan_array *array,
-                                        int64_t rows, int64_t cols, const char *why, int64_t heads) {
-    char text[TARTAN_I_SHAPE_TEXT], row_text[24], col_text[24];
-    const int32_t n = array->ndim;
-    CHECK_IN(function, n >= 2, SHAPE, "%s has shape %s, expected at least 2 dimensions", name,
-             tartan_i_shape_text(array, text));
-    CHECK_IN(function, (rows < 0 || array->shape[n - 2] == rows) && (cols < 0 || array->shape[n - 1] == cols),
-             SHAPE, "%s has shape %s, expected [..., %s, %s] (%s)", name, tartan_i_shape_text(array, text),
-             size_text(rows, "rows", row_text), size_text(cols, "cols", col_text), why);
-    CHECK_IN(function, heads == 1 || (n >= 3 && array->shape[n - 3] == heads), SHAPE,
-             "%s has shape %s, expected [..., %" PRId64 ", rows, cols] (heads of the layout)", name,
-             tartan_i_shape_text(array, text), heads);
-    return TARTAN_OK;
-}
-
-tartan_status tartan_i_array_check_batch(const char *function, const char *name, const tartan_array *array,
-                                         const char *other_name, const tartan_array *other) {
-    char text[TARTAN_I_SHAPE_TEXT], other_text[TARTAN_I_SHAPE_TEXT];
-    bool equal = array->ndim == other->ndim;
-    for (int32_t d = 0; equal && d < array->ndim - 2; d++) equal = array->shape[d] == other->shape[d];
-    CHECK_IN(function, equal, SHAPE, "%s has shape %s, expected the batch dimensions of %s, %s", name,
-             tartan_i_shape_text(array, text), other_name, tartan_i_shape_text(other, other_text));
-    return TARTAN_OK;
-}
-
 /* ---- Making ---- */
 
 // Row-major strides; false on overflow. Sizes of 0 count as 1, so that empty arrays get useful strides too.

@@ -45,14 +45,11 @@ const char *tartan_i_shape_text(const tartan_array *array, char text[TARTAN_I_SH
 tartan_status tartan_i_array_check_apart(const char *function, const char *name, const tartan_array *out,
                                          const char *in_name, const tartan_array *in);
 
-/* An array of matrices: at least 2 dimensions, the last two `rows` x `cols` (-1: any), described by `why` in the
- * error; if heads > 1, preceded by a batch dimension of that size. */
-tartan_status tartan_i_array_check_dims(const char *function, const char *name, const tartan_array *array,
-                                        int64_t rows, int64_t cols, const char *why, int64_t heads);
-
-/* Two arrays must have equal batch dimensions. */
-tartan_status tartan_i_array_check_batch(const char *function, const char *name, const tartan_array *array,
-                                         const char *other_name, const tartan_array *other);
+/* All of `shape` is copied, which costs less than a loop. */
+static inline void tartan_i_copy_shape(tartan_array *to, const tartan_array *from) {
+    to->ndim = from->ndim;
+    memcpy(to->shape, from->shape, sizeof to->shape);
+}
 
 /* A scalar that is finite in the dtype in which `dtype` is summed. */
 tartan_status tartan_i_scalar_check(const char *function, const char *name, double value, int32_t dtype);

@@ -7,14 +7,20 @@
 #include <stdlib.h>
 #include <string.h>
 
+/* What characters do to a word: SEPARATOR and '=' end it and its name. A table, since calls of a microsecond read their options. */
+enum { SEPARATOR = 1, END = 2, EQUALS = 3 };
+static const uint8_t roles[256] = {['\0'] = END,       [' '] = SEPARATOR,  [','] = SEPARATOR,
+                                   ['\t'] = SEPARATOR, ['\n'] = SEPARATOR, ['='] = EQUALS};
+
 tartan_status tartan_i_option_next(const char *function, const char *name, const char **text,
                                    tartan_i_option *out, bool *out_more) {
-    static const char separators[] = " ,\t\n";
-    const char *word = *text + strspn(*text, separators);
-    const size_t name_length = strcspn(word, "= ,\t\n");
-    const bool in_brackets = strncmp(word + name_length, "=(", 2) == 0;
-    const size_t length =
-        in_brackets ? strcspn(word, ")") + 1 : name_length + strcspn(word + name_length, separators);
+    const char *word = *text;
+    while (roles[(uint8_t)*word] == SEPARATOR) word++;
+    size_t length = 0, name_length = SIZE_MAX;
+    for (uint8_t role; (role = roles[(uint8_t)word[length]]) == 0 || role == EQUALS; length++)
+        if (role == EQUALS && name_length == SIZE_MAX) name_length = length;
+    const bool in_brackets = name_length != SIZE_MAX && word[name_length + 1] == '(';
+    if (in_brackets) length = name_length + 1 + strcspn(word + name_length + 1, ")") + 1;
     *out_more = length > 0;
     if (length == 0) return TARTAN_OK;
     out->word = word;
@@ -30,9 +36,15 @@ tartan_status tartan_i_option_next(const char *function, const char *name, const
     return TARTAN_OK;
 }
 
+/* Whether `length` letters are the whole of `text`. */
+static bool is_text(const char *letters, int length, const char *text) {
+    for (int i = 0; i < length; i++)
+        if (letters[i] != text[i]) return false; /* also at the end of `text` */
+    return text[length] == '\0';
+}
+
 bool tartan_i_option_is(const tartan_i_option *option, const char *name) {
-    return strlen(name) == (size_t)option->name_length &&
-           memcmp(option->word, name, (size_t)option->name_length) == 0;
+    return is_text(option->word, option->name_length, name);
 }
 
 bool tartan_i_option_text(const tartan_i_option *option, char *out, size_t room) {
@@ -44,8 +56,7 @@ bool tartan_i_option_text(const tartan_i_option *option, char *out, size_t room)
 }
 
 bool tartan_i_option_value_is(const tartan_i_option *option, const char *text) {
-    return strlen(text) == (size_t)option->value_length &&
-           memcmp(option->value, text, (size_t)option->value_length) == 0;
+    return is_text(option->value, option->value_length, text);
 }
 
 bool tartan_i_option_number(const tartan_i_option *option, double *out) {

@@ -17,6 +17,7 @@ static void begin(tartan_i_bound *bound, const tartan_i_schema *schema, const ta
     bound->context = context;
     bound->dtype = 0;
     bound->dtype_of = NULL;
+    bound->arrays = 1;
     bound->known = 0;
 }
 
@@ -28,7 +29,8 @@ static tartan_status check_reals(const tartan_op *op, int32_t dtype) {
         if (rule->kind != TARTAN_I_OPTION_REAL) continue;
         double value;
         memcpy(&value, (const char *)op + rule->member, sizeof value);
-        if (!isnan(value)) /* which is a default that the entry's CHECK replaces */
+        /* A default is finite, or NaN, which the entry's CHECK replaces. */
+        if (value != rule->value && !isnan(value))
             PASS(tartan_i_scalar_check(schema->function, rule->name, value, dtype));
     }
     return TARTAN_OK;
@@ -39,6 +41,9 @@ static tartan_status take(tartan_i_bound *bound, tartan_op *op, const void *cons
                           const tartan_i_positional *positional, const char *options,
                           tartan_i_option_room *room, bool inputs_alone) {
     const tartan_i_schema *schema = bound->schema;
+    PASS(tartan_i_op_options(schema, op, positional, options, room));
+    if (schema->count_member != 0)
+        memcpy(&bound->arrays, (const char *)op + schema->count_member, sizeof bound->arrays);
     for (int32_t i = 0; i < schema->narguments; i++) {
         const tartan_i_argument *a = &schema->arguments[i];
         if (inputs_alone && a->use == TARTAN_I_OUT) {
@@ -48,7 +53,6 @@ static tartan_status take(tartan_i_bound *bound, tartan_op *op, const void *cons
         PASS(tartan_i_op_check(bound, arguments, i));
         memcpy((char *)op + a->member, &arguments[i], sizeof arguments[i]);
     }
-    PASS(tartan_i_op_options(schema, op, positional, options, room));
     const bool given = positional != NULL || (options != NULL && *options != '\0');
     if (given) PASS(check_reals(op, bound->dtype)); /* defaults are finite */
     return tartan_i_op_check_computed(op, arguments, inputs_alone);
@@ -56,11 +60,14 @@ static tartan_status take(tartan_i_bound *bound, tartan_op *op, const void *cons
 
 static tartan_status run(const tartan_i_schema *schema, tartan_context *context, const void *const *arguments,
                          const tartan_i_positional *positional, const char *options) {
-    tartan_op op = {.kind = schema->kind, .schema = schema};
+    tartan_op op;
     tartan_i_operand operands[TARTAN_I_MAX_OPERANDS];
     tartan_i_option_room room;
     tartan_i_bound bound;
     begin(&bound, schema, context);
+    memset(&op, 0, schema->size); /* no more of the union than the operation has */
+    op.kind = schema->kind;
+    op.schema = schema;
     op.function = schema->function;
     if (schema->row_member != 0) memcpy((char *)&op + schema->row_member, &schema->row, sizeof schema->row);
     PASS(take(&bound, &op, arguments, positional, options, &room, false));
@@ -174,6 +181,8 @@ static int32_t result_dtype(const tartan_i_bound *bound, tartan_i_dtype_rule rul
         return TARTAN_F64;
     case TARTAN_I_DTYPE_U8:
         return TARTAN_U8;
+    case TARTAN_I_DTYPE_O:
+        return tartan_i_is_f8(bound->dtype) ? TARTAN_F32 : bound->dtype;
     default:
         return bound->dtype;
     }

@@ -10,6 +10,7 @@
  * `positional`. */
 typedef union tartan_i_positional {
     double number;
+    int64_t whole;
     tartan_i_sizes sizes;
     const char *text;
 } tartan_i_positional;
@@ -33,6 +34,7 @@ typedef struct tartan_i_bound {
     const tartan_context *context; /* NULL: where operands are is not checked */
     int32_t dtype;                 /* T; 0: not known yet */
     const char *dtype_of;          /* the argument that decided */
+    int64_t arrays;                /* of a list */
     uint32_t known;                /* bit i: name i is; of others, nothing below is set */
     struct {
         int32_t by, count;    /* the argument that decided; of dimensions */
@@ -58,7 +60,7 @@ tartan_status tartan_i_op_check(tartan_i_bound *bound, const void *const *argume
 tartan_status tartan_i_op_check_computed(const tartan_op *op, const void *const *arguments,
                                          bool inputs_alone);
 
-/* Outputs apart from inputs and from each other. */
+/* Outputs apart from inputs and from each other (call_overlap.c). */
 tartan_status tartan_i_op_check_apart(const tartan_i_bound *bound, const void *const *arguments);
 
 /* Refuses runs of dimensions that a rule broadcasts though they do not fit. */

@@ -22,7 +22,10 @@ static bool fits(tartan_i_dtype_rule rule, int32_t dtype, int32_t t) {
     switch (rule) {
     case TARTAN_I_DTYPE_T:
         return t == 0 ? is_wide(dtype) : dtype == t;
+    case TARTAN_I_DTYPE_P:
+        return t == 0 ? tartan_i_is_number(dtype) : dtype == t;
     case TARTAN_I_DTYPE_O:
+        if (tartan_i_is_f8(t)) return dtype == TARTAN_F32 || is_half(dtype);
         return dtype == t || (is_half(t) && dtype == TARTAN_F32);
     case TARTAN_I_DTYPE_S:
         return dtype == tartan_i_sum_dtype(t);
@@ -42,7 +45,8 @@ static bool fits(tartan_i_dtype_rule rule, int32_t dtype, int32_t t) {
 
 /* What a rule allows, for an error text. */
 static void list_dtypes(tartan_i_dtype_rule rule, int32_t t, char *text, size_t room) {
-    static const int32_t all[] = {TARTAN_F64, TARTAN_F32, TARTAN_F16, TARTAN_BF16, TARTAN_U8};
+    static const int32_t all[] = {TARTAN_F64,    TARTAN_F32,    TARTAN_F16, TARTAN_BF16,
+                                  TARTAN_F8E4M3, TARTAN_F8E5M2, TARTAN_U8};
     const char *names[sizeof all / sizeof *all];
     int32_t count = 0;
     size_t length = 0;
@@ -60,7 +64,7 @@ static void list_dtypes(tartan_i_dtype_rule rule, int32_t t, char *text, size_t 
 static tartan_status check_dtype(tartan_i_bound *bound, const tartan_i_argument *a, int32_t dtype) {
     enum { DTYPES_TEXT = 96 };
     if (fits(a->dtype, dtype, bound->dtype)) {
-        if (a->dtype == TARTAN_I_DTYPE_T && bound->dtype == 0) {
+        if ((a->dtype == TARTAN_I_DTYPE_T || a->dtype == TARTAN_I_DTYPE_P) && bound->dtype == 0) {
             bound->dtype = dtype;
             bound->dtype_of = a->name;
         }
@@ -285,29 +289,44 @@ static tartan_status refuse_shape(const tartan_i_bound *bound, const void *const
 
 /* ---- Shapes by a function ---- */
 
+/* Of an argument: as many as the call says, or one. */
+static int64_t arrays_of(const tartan_op *op, int32_t argument) {
+    const tartan_i_schema *schema = op->schema;
+    if (schema->arguments[argument].kind != TARTAN_OPERAND_ARRAYS) return 1;
+    return *(const int64_t *)((const char *)op + schema->count_member);
+}
+
+static tartan_status check_shape(const char *function, const tartan_i_argument *a, const tartan_array *array,
+                                 const tartan_array *expected) {
+    char text[TARTAN_I_SHAPE_TEXT], wanted[TARTAN_I_SHAPE_TEXT];
+    CHECK_IN(function,
+             array->ndim == expected->ndim && equal_sizes(array->shape, expected->shape, array->ndim), SHAPE,
+             "%s has shape %s, expected %s, which is %s", a->name, tartan_i_shape_text(array, text),
+             tartan_i_shape_text(expected, wanted), a->shape);
+    return TARTAN_OK;
+}
+
 tartan_status tartan_i_op_check_computed(const tartan_op *op, const void *const *arguments,
                                          bool inputs_alone) {
     const tartan_i_schema *schema = op->schema;
     for (int32_t i = 0; schema->shapes != NULL && i < schema->narguments; i++) {
         const tartan_i_argument *a = &schema->arguments[i];
-        const tartan_array *array = arguments[i];
-        if (!a->rule.computed || array == NULL || (inputs_alone && a->use == TARTAN_I_OUT)) continue;
-        tartan_array expected = *array;
-        char text[TARTAN_I_SHAPE_TEXT], wanted[TARTAN_I_SHAPE_TEXT];
-        PASS(schema->shapes(op, i, &expected));
-        CHECK_IN(schema->function,
-                 array->ndim == expected.ndim && equal_sizes(array->shape, expected.shape, array->ndim),
-                 SHAPE, "%s has shape %s, expected %s, which is %s", a->name,
-                 tartan_i_shape_text(array, text), tartan_i_shape_text(&expected, wanted), a->shape);
+        const tartan_array *arrays = arguments[i];
+        if (!a->rule.computed || arrays == NULL || (inputs_alone && a->use == TARTAN_I_OUT)) continue;
+        tartan_array expected[TARTAN_I_MAX_PAIRS];
+        const int64_t count = arrays_of(op, i);
+        for (int64_t j = 0; j < count; j++) tartan_i_copy_shape(&expected[j], &arrays[j]);
+        PASS(schema->shapes(op, i, expected));
+        for (int64_t j = 0; j < count; j++) PASS(check_shape(schema->function, a, &arrays[j], &expected[j]));
     }
     return TARTAN_OK;
 }
 
 /* ---- One argument ---- */
 
-static tartan_status check_array(tartan_i_bound *bound, const void *const *arguments, int32_t argument) {
-    const tartan_i_argument *a = &bound->schema->arguments[argument];
-    const tartan_array *array = arguments[argument];
+/* Its memory and dtype. */
+static tartan_status check_memory(tartan_i_bound *bound, const tartan_i_argument *a,
+                                  const tartan_array *array) {
     const char *function = bound->schema->function;
     const bool written = a->use != TARTAN_I_IN;
     if (a->dtype == TARTAN_I_DTYPE_U8)
@@ -317,8 +336,20 @@ static tartan_status check_array(tartan_i_bound *bound, const void *const *argum
         PASS(bound->context != NULL
                  ? tartan_i_operand_array(function, bound->context, a->name, array, written)
                  : tartan_i_array_check_any(function, a->name, array, written));
-    PASS(check_dtype(bound, a, array->dtype));
+    return check_dtype(bound, a, array->dtype);
+}
+
+static tartan_status check_array(tartan_i_bound *bound, const void *const *arguments, int32_t argument) {
+    PASS(check_memory(bound, &bound->schema->arguments[argument], arguments[argument]));
     return match(bound, arguments, argument) ? TARTAN_OK : refuse_shape(bound, arguments, argument);
+}
+
+/* NULL is refused with the first of them. Their shapes are computed, or any. */
+static tartan_status check_arrays(tartan_i_bound *bound, const tartan_i_argument *a,
+                                  const tartan_array *arrays) {
+    for (int64_t i = 0; i < bound->arrays; i++)
+        PASS(check_memory(bound, a, arrays == NULL ? NULL : &arrays[i]));
+    return TARTAN_OK;
 }
 
 /* A matrix or mask whose layout must be that of another argument. */
@@ -358,6 +389,8 @@ tartan_status tartan_i_op_check(tartan_i_bound *bound, const void *const *argume
     switch (a->kind) {
     case TARTAN_OPERAND_ARRAY:
         return check_array(bound, arguments, i);
+    case TARTAN_OPERAND_ARRAYS:
+        return check_arrays(bound, a, given);
     case TARTAN_OPERAND_MATRIX:
         return check_matrix(bound, arguments, a, given);
     case TARTAN_OPERAND_LAYOUT:
@@ -371,79 +404,4 @@ tartan_status tartan_i_op_check(tartan_i_bound *bound, const void *const *argume
             return tartan_i_fail_handle(function, a->name, given, "convolution");
         return TARTAN_OK;
     }
-}
-
-/* ---- Overlap ---- */
-
-/* Whether two operands are the same elements in the same order. */
-static bool is_same(const tartan_array *a, const tartan_array *b) {
-    bool same = a->data == b->data && a->dtype == b->dtype && a->ndim == b->ndim;
-    for (int32_t d = 0; same && d < a->ndim; d++)
-        same = a->shape[d] == b->shape[d] && (a->shape[d] == 1 || a->strides[d] == b->strides[d]);
-    return same;
-}
-
-/* Where the memory of an argument is. */
-typedef struct extent {
-    const char *begin, *end;
-    int32_t argument;
-} extent;
-
-/* Lists the arrays and the values of matrices that have elements; returns their number. */
-static int32_t list_extents(const tartan_i_schema *schema, const void *const *arguments, extent *out) {
-    int32_t count = 0;
-    for (int32_t i = 0; i < schema->narguments; i++) {
-        extent *e = &out[count];
-        const int32_t kind = schema->arguments[i].kind;
-        if (arguments[i] == NULL || kind > TARTAN_OPERAND_MATRIX) continue;
-        if (kind == TARTAN_OPERAND_MATRIX) {
-            const tartan_matrix *matrix = arguments[i];
-            e->begin = matrix->values;
-            e->end = tartan_i_block_at(matrix, matrix->layout->blocks);
-        } else {
-            tartan_i_array_extent(arguments[i], &e->begin, &e->end);
-        }
-        e->argument = i;
-        count += e->begin != e->end;
-    }
-    return count;
-}
-
-/* Blocks of one line are the same in both orders. */
-static bool is_same_matrix(const tartan_matrix *a, const tartan_matrix *b) {
-    const tartan_shape *s = &a->layout->shape;
-    const bool same_order = a->block_order == b->block_order || s->block_rows == 1 || s->block_cols == 1;
-    return a->values == b->values && a->dtype == b->dtype && same_order;
-}
-
-/* An argument as an array. */
-static tartan_array view_of(const tartan_i_argument *a, const void *given) {
-    return a->kind == TARTAN_OPERAND_MATRIX ? tartan_i_matrix_view(given) : *(const tartan_array *)given;
-}
-
-/* Two arguments whose extents overlap. */
-static tartan_status check_pair(const tartan_i_bound *bound, const void *const *arguments, int32_t i,
-                                int32_t j) {
-    const tartan_i_argument *all = bound->schema->arguments;
-    const tartan_array out = view_of(&all[i], arguments[i]), in = view_of(&all[j], arguments[j]);
-    if ((all[i].may_be >> j & 1) != 0 && all[i].kind == all[j].kind &&
-        (all[i].kind == TARTAN_OPERAND_MATRIX ? is_same_matrix(arguments[i], arguments[j])
-                                              : is_same(&out, &in)))
-        return TARTAN_OK;
-    return tartan_i_array_check_apart(bound->schema->function, all[i].name, &out, all[j].name, &in);
-}
-
-tartan_status tartan_i_op_check_apart(const tartan_i_bound *bound, const void *const *arguments) {
-    const tartan_i_argument *all = bound->schema->arguments;
-    extent extents[TARTAN_I_MAX_ARGUMENTS];
-    const extent *end = extents + list_extents(bound->schema, arguments, extents);
-    for (const extent *out = extents; out < end; out++) {
-        if (all[out->argument].use == TARTAN_I_IN) continue;
-        for (const extent *other = extents; other < end; other++)
-            if ((all[other->argument].use == TARTAN_I_IN || other < out) &&
-                (uintptr_t)out->begin < (uintptr_t)other->end &&
-                (uintptr_t)other->begin < (uintptr_t)out->end)
-                PASS(check_pair(bound, arguments, out->argument, other->argument));
-    }
-    return TARTAN_OK;
 }

@@ -142,6 +142,10 @@ static tartan_status set_positional(const tartan_i_schema *schema, tartan_op *op
         } else if (rule->kind == TARTAN_I_OPTION_WINDOWS) {
             if (positional->text != NULL)
                 PASS(tartan_i_windows_read(schema->function, positional->text, member_of(op, rule)));
+        } else if (rule->kind == TARTAN_I_OPTION_WHOLE) {
+            CHECK_IN(schema->function, in_range(rule, (double)positional->whole), ARGUMENT,
+                     "%s is %" PRId64 ", expected %s", rule->name, positional->whole, rule->range);
+            *(int64_t *)member_of(op, rule) = positional->whole;
         } else {
             CHECK_IN(schema->function, in_range(rule, positional->number), ARGUMENT, "%s is %g, expected %s",
                      rule->name, positional->number, rule->range);
@@ -157,7 +161,8 @@ tartan_status tartan_i_op_options(const tartan_i_schema *schema, tartan_op *op,
                                   tartan_i_option_room *room) {
     uint64_t given = 0;
     bool more = text != NULL && *text != '\0';
-    for (int32_t i = 0; i < schema->noptions; i++) set_default(op, &schema->options[i]);
+    for (int32_t i = 0; i < schema->noptions; i++)
+        if (positional == NULL || !schema->options[i].positional) set_default(op, &schema->options[i]);
     if (positional != NULL) PASS(set_positional(schema, op, positional));
     while (more) {
         tartan_i_option option;

@@ -1,9 +1,15 @@
 /* SPDX-License-Identifier: Apache-2.0
- * What rows of the schema can't say: the functions that entries name as CHECK and END. */
+ * What rows of the schema can't say: the functions that entries name as SHAPES, CHECK and END. */
 #ifndef TARTAN_OPS_CHECKS_H
 #define TARTAN_OPS_CHECKS_H
 
 #include "backend/operation.h"
+
+/* Factors fit the layout and each other, results the factors. Of a growth score, fills `shape` and makes a tartan_norm of the word. */
+tartan_status tartan_i_shapes_spmm(const tartan_op *op, int32_t argument, tartan_array *shape);
+tartan_status tartan_i_shapes_sddmm(const tartan_op *op, int32_t argument, tartan_array *shape);
+tartan_status tartan_i_shapes_growth_score(const tartan_op *op, int32_t argument, tartan_array *shape);
+tartan_status tartan_i_check_growth_score(tartan_op *op, const tartan_context *context);
 
 /* Heads, bias and options fit together. Fills `in`. */
 tartan_status tartan_i_check_attention_forward(tartan_op *op, const tartan_context *context);

@@ -184,15 +184,6 @@
                   tartan_array *OPTIONAL_RESULT, const tartan_array *MASK_ARRAY
     "tartan_py_return(&borrow_value$argnum);"
 
-%typemap(in) (const tartan_array *IN_ARRAYS, int64_t IN_COUNT) (tartan_py_list list_value = {0}) {
-    if (tartan_py_operands($input, "$symname", "$1_name", &list_value)) SWIG_fail;
-    $1 = list_value.arrays;
-    $2 = list_value.count;
-}
-%typemap(hint) (const tartan_array *IN_ARRAYS, int64_t IN_COUNT) "Sequence[_Operand]"
-%typemap(freearg) (const tartan_array *IN_ARRAYS, int64_t IN_COUNT)
-    "tartan_py_return_list(&list_value$argnum);"
-
 /* Memory of a handle, lent for as long as the result lives. That needs both arguments at once. */
 %typemap(in) tartan_array *LENT_ARRAY = tartan_array *;
 %typemap(hint) tartan_array *LENT_ARRAY "-> Lease"
@@ -263,4 +254,5 @@
 %ignore tartan_last_error;
 %ignore tartan_text_free;
 
+%ignore tartan_sddmm; /* raw/products.c calls it, with lists */
 %include "tartan.i"

@@ -65,7 +65,6 @@ TARTAN_R_ARRAY((const uint8_t *IN_BYTES, int64_t IN_COUNT))
 TARTAN_R_ARRAY((int64_t *OUT_INT64, int64_t OUT_COUNT))
 TARTAN_R_ARRAY((double *OUT_DOUBLE, int64_t OUT_COUNT))
 TARTAN_R_ARRAY((uint8_t *OUT_BYTES, int64_t OUT_COUNT))
-TARTAN_R_ARRAY((const tartan_array *IN_ARRAYS, int64_t IN_COUNT))
 TARTAN_R_ARRAY(const tartan_array *)
 TARTAN_R_ARRAY(const tartan_array *OPTIONAL_ARRAY)
 TARTAN_R_ARRAY(const tartan_array *MASK_ARRAY)
@@ -122,9 +121,6 @@ TARTAN_R_OUT(uint8_t, (uint8_t *OUT_BYTES, int64_t OUT_COUNT), RAWSXP, (void))
 %typemap(in) tartan_array * (tartan_array array) { $1 = tartan_r_array($input, "$1_name", &array); }
 %typemap(in) tartan_array *OPTIONAL_RESULT (tartan_array array) {
     $1 = $input == R_NilValue ? NULL : tartan_r_array($input, "$1_name", &array);
-}
-%typemap(in) (const tartan_array *IN_ARRAYS, int64_t IN_COUNT) {
-    $1 = tartan_r_arrays($input, "$1_name", &$2);
 }
 %typemap(in, numinputs=0) tartan_array *LENT_ARRAY (tartan_array view) { $1 = &view; }
 %typemap(argout) tartan_array *LENT_ARRAY {
@@ -210,8 +206,11 @@ SEXP tartan_r_run(SEXP op, SEXP inputs, SEXP options, SEXP returns);
 SEXP tartan_r_run_views(const char *name, SEXP place, SEXP options, SEXP operands);
 SEXP tartan_r_decimal(SEXP numbers);
 SEXP tartan_r_rounded(SEXP numbers, SEXP dtype);
-SEXP tartan_r_spmm(SEXP a, SEXP b, SEXP c, SEXP gates, double alpha, double beta, int32_t side, int32_t op);
+SEXP tartan_r_spmm(SEXP a, SEXP b, SEXP c, SEXP gates, double alpha, double beta, int32_t right, int32_t transpose);
+SEXP tartan_r_sddmm(SEXP place, SEXP x, SEXP y, SEXP gates, double alpha, double beta, SEXP s);
+SEXP tartan_r_growth_score(SEXP place, SEXP x, SEXP y, SEXP block, const char *norm, double scale, double beta, SEXP score);
 SEXP tartan_r_product(SEXP x, SEXP y, int32_t verb);
 SEXP tartan_r_spread(SEXP layout, SEXP numbers, int32_t along, double padding);
 
+%ignore tartan_sddmm; /* tartan_r_sddmm calls it, with lists */
 %include "tartan.i"

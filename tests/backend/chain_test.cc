@@ -37,8 +37,8 @@ class Chain : public OnBackend {
             const Link &link = all[(size_t)i % all.size()];
             const tartan_array &from = there[i % 2].array;
             tartan_array to = there[1 - i % 2].array;
-            EXPECT_OK(tartan_spmm(context.get(), TARTAN_LEFT, link.transposed, 0.1, link.values.get(),
-                                  nullptr, &from, 0, &to));
+            EXPECT_OK(tartan_spmm(context.get(), link.values.get(), nullptr, &from, 0.1, 0,
+                                  spmm_options(kLeft, link.transposed), &to));
             if (waits) {
                 EXPECT_OK(tartan_context_sync(context.get()));
             }

@@ -131,11 +131,12 @@ TEST_P(Explain, CoversEveryOperation) {
         scores(context.get(), TARTAN_F32, {2, 2}, TARTAN_ROW_MAJOR);
     sums.array.ndim = 1, sums.array.shape[0] = 2, sums.array.strides[0] = 1;
     const Question pair = Question::sddmm(context.get(), layout.get(), TARTAN_F32, 7);
+    const int64_t block[] = {layout->shape.block_rows, layout->shape.block_cols};
     const std::string text = explained([&] {
         PASS(q.run_spmm(context.get()));
         PASS(tartan_gate_gradient(context.get(), q.matrix.get(), nullptr, other.matrix.get(), &sums.array));
-        return tartan_growth_score(context.get(), &layout->shape, TARTAN_NORM_MAX, 1, &pair.first.array, 1,
-                                   &pair.second.array, 1, 0, &scores.array);
+        return tartan_growth_score(context.get(), &pair.first.array, &pair.second.array, 1, block, 2, nullptr,
+                                   &scores.array);
     });
     EXPECT_HAS(text, "[{\"operation\": \"spmm\"");
     EXPECT_HAS(text, "}, {\"operation\": \"gate_gradient\"");
@@ -157,7 +158,9 @@ TEST_P(Explain, NoRateOfDynamicLayouts) {
     tartan_matrix *raw = nullptr;
     ASSERT_OK(tartan_matrix_wrap(dynamic.layout.get(), &values.array, nullptr, nullptr, &raw));
     const Matrix a(raw);
-    const auto run = [&] { return tartan_spmm(context.get(), 0, 0, 1, raw, nullptr, &b.array, 0, &c.array); };
+    const auto run = [&] {
+        return tartan_spmm(context.get(), raw, nullptr, &b.array, 1, 0, nullptr, &c.array);
+    };
     ASSERT_OK(run());
     EXPECT_HAS(explained(run), "\"measured_tflops\": null");
 }
@@ -173,7 +176,7 @@ TEST_P(Explain, LeavesOperandsAlone) {
     ASSERT_OK(tartan_buffer_view(raw, &c));
     Question q = Question::spmm(context.get(), layout.get(), TARTAN_F32, 7);
     const auto run = [&] {
-        return tartan_spmm(context.get(), 0, 0, 1, q.matrix.get(), nullptr, &q.first.array, 0, &c);
+        return tartan_spmm(context.get(), q.matrix.get(), nullptr, &q.first.array, 1, 0, nullptr, &c);
     };
     explained(run);
     ASSERT_OK(tartan_buffer_to_array(context.get(), raw, &target));
@@ -194,7 +197,7 @@ TEST_P(Explain, ChecksOperandsFirst) {
     ASSERT_OK(tartan_explain_begin());
     q.side = 2;
     EXPECT_FAILS(ARGUMENT, "side is 2", q.run_spmm(context.get()));
-    q.side = TARTAN_RIGHT;
+    q.side = kRight;
     EXPECT_FAILS(SHAPE, "b has shape [30, 7]", q.run_spmm(context.get()));
     ASSERT_OK(tartan_explain_end(&text));
     EXPECT_STREQ("[]", text);

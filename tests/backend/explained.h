@@ -44,7 +44,7 @@ class Zeros {
 
 // The operands of a product with a layout, all zeros: a product that can be run, or asked what it would do.
 struct Question {
-    int32_t side = TARTAN_LEFT, op = TARTAN_NO_TRANSPOSE;
+    int32_t side = kLeft, op = kAsIs;
     Zeros values, first, second;
     Matrix matrix;
 
@@ -55,7 +55,7 @@ struct Question {
     static Question spmm(tartan_context *context, tartan_layout *l, int32_t dtype, int64_t n,
                          int32_t side = 0, int32_t op = 0, int32_t blocks = TARTAN_ROW_MAJOR,
                          int32_t dense = TARTAN_ROW_MAJOR) {
-        const bool transposed = (op == TARTAN_TRANSPOSE) == (side == TARTAN_LEFT), left = side == TARTAN_LEFT;
+        const bool transposed = (op == kTransposed) == (side == kLeft), left = side == kLeft;
         const int64_t in = transposed ? l->shape.rows : l->shape.cols,
                       out = transposed ? l->shape.cols : l->shape.rows;
         const bool f8 = dtype == TARTAN_F8E4M3 || dtype == TARTAN_F8E5M2;
@@ -71,10 +71,11 @@ struct Question {
                         Zeros(context, dtype, sizes(l, n, l->shape.cols), dense));
     }
     tartan_status run_spmm(tartan_context *context) {
-        return tartan_spmm(context, side, op, 1, matrix.get(), nullptr, &first.array, 0, &second.array);
+        return tartan_spmm(context, matrix.get(), nullptr, &first.array, 1, 0, spmm_options(side, op),
+                           &second.array);
     }
     tartan_status run_sddmm(tartan_context *context) {
-        return tartan_sddmm(context, 1, nullptr, &first.array, 1, &second.array, 1, 0, matrix.get());
+        return tartan_sddmm(context, &first.array, &second.array, 1, nullptr, 1, 0, matrix.get());
     }
 
   private:

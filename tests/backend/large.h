@@ -207,8 +207,8 @@ void Large::forms(const Setting &s, const std::vector<int> &list, std::mt19937_6
         if (s.beta != 0) c.fill(random);
         const Placed b_there(context.get(), b);
         const Dense got = run_twice(c, [&](tartan_array *to) {
-            return tartan_spmm(context.get(), right, form / 2, s.alpha, there.get(),
-                               s.gated ? &gates_there.array : nullptr, &b_there.array, s.beta, to);
+            return tartan_spmm(context.get(), there.get(), s.gated ? &gates_there.array : nullptr,
+                               &b_there.array, s.alpha, s.beta, spmm_options(right, form / 2), to);
         });
         check_spmm<Real>(s, layout, a, gates, right, transposed, b, c, got, tf32);
         if (HasFailure()) return;
@@ -252,8 +252,8 @@ template <typename Real> void Large::sddmm(const Setting &s, std::mt19937_64 &ra
     Matrix got[2];
     for (Matrix &one : got) {
         const Matrix sum = placed(context.get(), before);
-        ASSERT_OK(tartan_sddmm(context.get(), s.alpha, s.gated ? &gates_there.array : nullptr, &left.array, 1,
-                               &right.array, 1, s.beta, sum.get()));
+        ASSERT_OK(tartan_sddmm(context.get(), &left.array, &right.array, 1,
+                               s.gated ? &gates_there.array : nullptr, s.alpha, s.beta, sum.get()));
         one = fetched(context.get(), sum);
     }
     std::vector<Plain<Real>> xs, ys; // y by columns

@@ -216,7 +216,7 @@ TEST_P(Large, SpecialValuesFromTheRight) {
             for (int64_t i = 0; i < c.elements(); i++) c.set(i, NAN);
             const Placed b_there(context.get(), b);
             Placed c_there(context.get(), c);
-            ASSERT_OK(tartan_spmm(context.get(), TARTAN_RIGHT, 0, 1, a.get(), nullptr, &b_there.array, 0,
+            ASSERT_OK(tartan_spmm(context.get(), a.get(), nullptr, &b_there.array, 1, 0, "side=right",
                                   &c_there.array));
             c_there.fetch(c);
             const auto is = [&](int64_t row, int64_t j) {

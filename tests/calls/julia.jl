@@ -34,10 +34,10 @@ function c_call(C, A, B, transpose)
     mul!(C, transpose ? A' : A, B) # makes the context
     b, c = Ref(input(as_matrix, B, "B", eltype(A)).array), Ref(output(as_matrix, C, "C", eltype(A)).array)
     context, matrix, address = Tartan.SPARES[1].address, A.handle.address, Raw.address_of_tartan_spmm[]
-    op = Int32(transpose)
+    options = transpose ? "transpose=1" : ""
     return () -> GC.@preserve A B C ccall(address, Int32,
-        (Ptr{Raw.tartan_context}, Int32, Int32, Float64, Ptr{Raw.tartan_matrix}, Ptr{Raw.tartan_array}, Ptr{Raw.tartan_array},
-         Float64, Ptr{Raw.tartan_array}), context, Int32(Raw.TARTAN_LEFT), op, 1.0, matrix, C_NULL, b, 0.0, c)
+        (Ptr{Raw.tartan_context}, Ptr{Raw.tartan_matrix}, Ptr{Raw.tartan_array}, Ptr{Raw.tartan_array}, Float64, Float64,
+         Cstring, Ptr{Raw.tartan_array}), context, matrix, C_NULL, b, 1.0, 0.0, options, c)
 end
 
 allocated(f) = (f(); @allocated f())

@@ -151,8 +151,8 @@ TEST_P(Cases, HaveTheListedBitsAndAreRight) {
             const Context context = open_context(threads);
             const bool left = one.side == "left";
             if (one.op == "spmm") {
-                ASSERT_OK(tartan_spmm(context.get(), left ? TARTAN_LEFT : TARTAN_RIGHT, one.transpose,
-                                      one.alpha, a.get(), gates_given, &b.array, one.beta, &c.array));
+                ASSERT_OK(tartan_spmm(context.get(), a.get(), gates_given, &b.array, one.alpha, one.beta,
+                                      spmm_options(left ? kLeft : kRight, one.transpose), &c.array));
                 EXPECT_EQ(one.checksum, checksum(c.array));
                 const int64_t k = left ? b.rows : b.cols;
                 for (int64_t i = 0; i < c.rows; i++)
@@ -170,8 +170,8 @@ TEST_P(Cases, HaveTheListedBitsAndAreRight) {
                     }
             } else {
                 const Matrix s = load(file, one.a);
-                ASSERT_OK(tartan_sddmm(context.get(), one.alpha, gates_given, &b.array, 1, &c.array, 1,
-                                       one.beta, s.get()));
+                ASSERT_OK(tartan_sddmm(context.get(), &b.array, &c.array, 1, gates_given, one.alpha, one.beta,
+                                       s.get()));
                 Dense result = dense_of(s.get());
                 result.describe(one.dtype);
                 EXPECT_EQ(one.checksum, checksum(result.array));

@@ -109,13 +109,12 @@ TEST(CudaExplain, AnswersForTheOrdersAskedAbout) {
         return explain_spmm(context.get(), layout.get(), dtype, 128, side, op, blocks, dense);
     };
     // The summed index: columns of op(A) and rows of B, or of a right-hand A rows of op(A) and columns of B.
-    for (int32_t side : {TARTAN_LEFT, TARTAN_RIGHT})
-        for (int32_t op : {TARTAN_NO_TRANSPOSE, TARTAN_TRANSPOSE})
+    for (int32_t side : {kLeft, kRight})
+        for (int32_t op : {kAsIs, kTransposed})
             for (int32_t blocks : {TARTAN_ROW_MAJOR, TARTAN_COL_MAJOR})
                 for (int32_t dense : {TARTAN_ROW_MAJOR, TARTAN_COL_MAJOR}) {
-                    const bool a = (blocks == TARTAN_ROW_MAJOR) ==
-                                   ((op == TARTAN_NO_TRANSPOSE) == (side == TARTAN_LEFT));
-                    const bool b = (dense == TARTAN_COL_MAJOR) == (side == TARTAN_LEFT);
+                    const bool a = (blocks == TARTAN_ROW_MAJOR) == ((op == kAsIs) == (side == kLeft));
+                    const bool b = (dense == TARTAN_COL_MAJOR) == (side == kLeft);
                     const std::string said = answer(TARTAN_F8E4M3, blocks, side, op, dense);
                     EXPECT_TRUE(has(said, a && b ? "\"kernel\": \"spmm_wgmma\", \"why\": \"the highest"
                                           : !a   ? "8-bit types need the summed index of a"

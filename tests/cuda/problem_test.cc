@@ -138,8 +138,8 @@ void check_spmm(Random &random) {
     const tartan_array c = any_array(random, right ? with(batch, n, cols) : with(batch, rows, n), false);
     tartan_array gates = any_array(random, {l->blocks}, true);
     tartan_op_spmm op = {};
-    op.side = right ? TARTAN_RIGHT : TARTAN_LEFT;
-    op.transpose = transpose ? TARTAN_TRANSPOSE : TARTAN_NO_TRANSPOSE;
+    op.side = right ? kRight : kLeft;
+    op.transpose = transpose;
     op.alpha = 2;
     op.beta = 3;
     op.a = a.get();
@@ -262,7 +262,7 @@ TEST(CudaProblem, BatchesOfTokensAreOneMatrix) {
     // Tokens as rows, on the right: [batch 3, tokens 5, features 8] is one matrix of 15 tokens.
     const Matrix a = square(1);
     const tartan_array b = dense({3, 5, 8}, {40, 8, 1});
-    const tartan_cuda_spmm p = spmm_of(a.get(), b, b, TARTAN_RIGHT);
+    const tartan_cuda_spmm p = spmm_of(a.get(), b, b, kRight);
     EXPECT_EQ(0, p.batch.ndim);
     EXPECT_EQ(1, p.batch.entries);
     EXPECT_EQ(15, p.n);
@@ -270,7 +270,7 @@ TEST(CudaProblem, BatchesOfTokensAreOneMatrix) {
     EXPECT_EQ(1, p.b.row_stride);
     // On the left they are apart, but two batch dimensions are one.
     const tartan_array left = dense({2, 3, 8, 5}, {120, 40, 5, 1});
-    const tartan_cuda_spmm q = spmm_of(a.get(), left, left, TARTAN_LEFT);
+    const tartan_cuda_spmm q = spmm_of(a.get(), left, left, kLeft);
     EXPECT_EQ(1, q.batch.ndim);
     EXPECT_EQ(6, q.batch.entries);
     EXPECT_EQ(40, q.batch.first[0]);
@@ -280,7 +280,7 @@ TEST(CudaProblem, BatchesOfTokensAreOneMatrix) {
 TEST(CudaProblem, VectorsOfABatchAreColumns) {
     const Matrix a = square(2);
     const tartan_array b = dense({7, 2, 8, 1}, {16, 8, 1, 1});
-    const tartan_cuda_spmm p = spmm_of(a.get(), b, b, TARTAN_LEFT);
+    const tartan_cuda_spmm p = spmm_of(a.get(), b, b, kLeft);
     EXPECT_EQ(7, p.n);
     EXPECT_EQ(16, p.b.col_stride);
     EXPECT_EQ(8, p.b.head_stride);

@@ -29,7 +29,7 @@ class Capture : public ::testing::Test {
 
     void SetUp() override { dense.fill(random); }
     static tartan_status multiply(const Context &context, const Matrix &a, const Placed &b, Placed *c) {
-        return tartan_spmm(context.get(), 0, 0, 1, a.get(), nullptr, &b.array, 0, &c->array);
+        return tartan_spmm(context.get(), a.get(), nullptr, &b.array, 1, 0, nullptr, &c->array);
     }
     static void capture(const Context &context, uint32_t graph) {
         dummy_stream_capture(1, (void *)tartan_context_stream(context.get()), graph);

@@ -56,21 +56,20 @@ class Device : public ::testing::Test {
     };
     std::vector<Call> calls() {
         static const int64_t lengths[] = {3, 5};
-        static const tartan_shape shape = {16, 16, 4, 4, 1};
+        static const int64_t block[] = {4, 4};
         static const int64_t ids[] = {3, 2, 1, 0, 4, 5, 6, 7, 8, 9, 10, 11, 12, 13, 14, -1};
         static double norms[16];
         tartan_context *x = context.get();
         return {
             {"tartan_spmm", true,
-             [=] { return tartan_spmm(x, 0, 0, 1, a.get(), &gates.array, &b.array, 0, &c.array); }},
+             [=] { return tartan_spmm(x, a.get(), &gates.array, &b.array, 1, 0, nullptr, &c.array); }},
             {"tartan_sddmm", true,
-             [=] { return tartan_sddmm(x, 1, nullptr, &b.array, 1, &b.array, 1, 0, s.get()); }},
+             [=] { return tartan_sddmm(x, &b.array, &b.array, 1, nullptr, 1, 0, s.get()); }},
             {"tartan_gate_gradient", true,
              [=] { return tartan_gate_gradient(x, a.get(), nullptr, s.get(), &sums.array); }},
             {"tartan_growth_score", true,
              [=] {
-                 return tartan_growth_score(x, &shape, TARTAN_NORM_L2, 1, &b.array, 1, &b.array, 1, 0,
-                                            &scores.array);
+                 return tartan_growth_score(x, &b.array, &b.array, 1, block, 2, "norm=l2", &scores.array);
              }},
             {"tartan_matrix_copy", true, [=] { return tartan_matrix_copy(x, a.get(), &matrix); }},
             {"tartan_matrix_cast", true,
@@ -246,7 +245,7 @@ TEST_F(Device, ASecondThreadIsRefused) {
     tartan_dummy.at_work = wait_at_work;
     tartan_status first = TARTAN_ERR_INTERNAL;
     std::thread other(
-        [&] { first = tartan_spmm(context.get(), 0, 0, 1, a.get(), nullptr, &b.array, 0, &c.array); });
+        [&] { first = tartan_spmm(context.get(), a.get(), nullptr, &b.array, 1, 0, nullptr, &c.array); });
     {
         std::unique_lock<std::mutex> hold(gate_lock);
         gate_changed.wait(hold, [] { return arrived; });
@@ -280,9 +279,9 @@ TEST_F(Device, AnotherDeviceOfTheSameKind) {
     Placed here(zero.get(), dense), out(zero.get(), dense);
     const Matrix a_here = placed(zero.get(), host);
     EXPECT_FAILS(UNSUPPORTED, "b is on device 2:1, expected 2:0",
-                 tartan_spmm(zero.get(), 0, 0, 1, a_here.get(), nullptr, far, 0, &out.array));
+                 tartan_spmm(zero.get(), a_here.get(), nullptr, far, 1, 0, nullptr, &out.array));
     EXPECT_FAILS(UNSUPPORTED, "a is on device 2:1, expected 2:0",
-                 tartan_spmm(zero.get(), 0, 0, 1, a.get(), nullptr, &here.array, 0, &out.array));
+                 tartan_spmm(zero.get(), a.get(), nullptr, &here.array, 1, 0, nullptr, &out.array));
     EXPECT_FAILS(UNSUPPORTED, "buffer is on device 2:1",
                  tartan_buffer_to_array(zero.get(), full.get(), &target.array));
     EXPECT_FAILS(UNSUPPORTED, "matrix is on device 2:1", tartan_matrix_to_host(zero.get(), a.get(), &matrix));
@@ -310,12 +309,12 @@ TEST_F(Device, HostMemoryThatIsCalledTheDevices) {
     tartan_array lie = dense.array;
     lie.device_type = TARTAN_CUDA, lie.device_id = 1;
     EXPECT_FAILS(INTERNAL, "is no memory of device dummy:1",
-                 tartan_spmm(context.get(), 0, 0, 1, a.get(), nullptr, &lie, 0, &c.array));
+                 tartan_spmm(context.get(), a.get(), nullptr, &lie, 1, 0, nullptr, &c.array));
     // Begins in an allocation of the device and leaves it, but not its page: c may have the next one.
     tartan_array beyond = b.array;
     beyond.strides[0] = 32;
     EXPECT_FAILS(INTERNAL, "is no memory of device dummy:1",
-                 tartan_spmm(context.get(), 0, 0, 1, a.get(), nullptr, &beyond, 0, &c.array));
+                 tartan_spmm(context.get(), a.get(), nullptr, &beyond, 1, 0, nullptr, &c.array));
     tartan_array device_as_host = b.array;
     device_as_host.device_type = TARTAN_CPU;
     EXPECT_FAILS(INTERNAL, "is not the host's",
@@ -352,10 +351,9 @@ TEST_F(Device, AnOperationThatIsNotThereIsRefused) {
     };
     tartan_i_backend_install(TARTAN_CUDA, &poor);
     const Context other = open_context("cuda:1");
-    const tartan_shape shape = {16, 16, 4, 4, 1};
+    const int64_t block[] = {4, 4};
     EXPECT_FAILS(UNSUPPORTED, "tartan_growth_score: backend dummy: it does not have this operation",
-                 tartan_growth_score(other.get(), &shape, TARTAN_NORM_L2, 1, &b.array, 1, &b.array, 1, 0,
-                                     &scores.array));
+                 tartan_growth_score(other.get(), &b.array, &b.array, 1, block, 2, "norm=l2", &scores.array));
 }
 
 } // namespace

@@ -100,10 +100,10 @@ TEST_P(DynamicLayouts, SpmmIsThatOfAnOrdinaryLayout) {
             want(context.get(), c);
         const tartan_array few = one.first_gates(gates);
         tartan_array got_array = got.array, want_array = want.array;
-        ASSERT_OK(tartan_spmm(context.get(), side, op, alpha, values.matrix.get(),
-                              one.gated ? &gates.array : nullptr, &there.array, beta, &got_array));
-        ASSERT_OK(tartan_spmm(context.get(), side, op, alpha, fixed.get(), one.gated ? &few : nullptr,
-                              &there.array, beta, &want_array));
+        ASSERT_OK(tartan_spmm(context.get(), values.matrix.get(), one.gated ? &gates.array : nullptr,
+                              &there.array, alpha, beta, spmm_options(side, op), &got_array));
+        ASSERT_OK(tartan_spmm(context.get(), fixed.get(), one.gated ? &few : nullptr, &there.array, alpha,
+                              beta, spmm_options(side, op), &want_array));
         Dense result = c, expected = c;
         got.fetch(result);
         want.fetch(expected);
@@ -134,10 +134,10 @@ TEST_P(DynamicLayouts, SddmmIsThatOfAnOrdinaryLayout) {
         const Values values(context.get(), dynamic.layout, host);
         const Placed left(context.get(), x), right(context.get(), y), gates(context.get(), one.gates);
         const tartan_array few = one.first_gates(gates);
-        ASSERT_OK(tartan_sddmm(context.get(), 0.5, one.gated ? &gates.array : nullptr, &left.array, 1,
-                               &right.array, 1, beta, values.matrix.get()));
-        ASSERT_OK(tartan_sddmm(context.get(), 0.5, one.gated ? &few : nullptr, &left.array, 1, &right.array,
-                               1, beta, fixed.get()));
+        ASSERT_OK(tartan_sddmm(context.get(), &left.array, &right.array, 1,
+                               one.gated ? &gates.array : nullptr, 0.5, beta, values.matrix.get()));
+        ASSERT_OK(tartan_sddmm(context.get(), &left.array, &right.array, 1, one.gated ? &few : nullptr, 0.5,
+                               beta, fixed.get()));
         const Matrix expected = fetched(context.get(), fixed), result = fetched(context.get(), values.matrix);
         ASSERT_EQ(1, tartan_layout_equal(expected->layout, result->layout));
         const bool same = one.order == TARTAN_ROW_MAJOR &&
@@ -172,13 +172,13 @@ TEST_P(DynamicLayouts, BlocksFollowTheMask) {
         const std::vector<uint8_t> mask = some_mask(positions, random);
         const int64_t synced = tartan_dummy.synced;
         dynamic.update(mask, step % 3 == 2);
-        ASSERT_OK(
-            tartan_spmm(context.get(), 0, 0, 1, values.matrix.get(), nullptr, &there.array, 0, &got_array));
+        ASSERT_OK(tartan_spmm(context.get(), values.matrix.get(), nullptr, &there.array, 1, 0, nullptr,
+                              &got_array));
         EXPECT_EQ(synced, tartan_dummy.synced);
         const Layout fixed = from_mask(shape, mask);
         const Matrix now = first_blocks(fixed, full), now_there = placed(context.get(), now);
         ASSERT_OK(
-            tartan_spmm(context.get(), 0, 0, 1, now_there.get(), nullptr, &there.array, 0, &want_array));
+            tartan_spmm(context.get(), now_there.get(), nullptr, &there.array, 1, 0, nullptr, &want_array));
         Dense result = c, expected = c;
         got.fetch(result);
         want.fetch(expected);
@@ -230,7 +230,8 @@ TEST_P(DynamicLayouts, MoreBlocksThanRoomAreNone) {
     const Dense b = operand(TARTAN_F64, 1, 32, 5, random), c = operand(TARTAN_F64, 1, 32, 5, random);
     const Placed there(context.get(), b), out(context.get(), c);
     tartan_array array = out.array;
-    ASSERT_OK(tartan_spmm(context.get(), 0, 0, 1, values.matrix.get(), nullptr, &there.array, 0.5, &array));
+    ASSERT_OK(
+        tartan_spmm(context.get(), values.matrix.get(), nullptr, &there.array, 1, 0.5, nullptr, &array));
     Dense result = c;
     out.fetch(result);
     for (int64_t i = 0; i < c.elements(); i++) EXPECT_EQ(0.5 * c.get(i), result.get(i));

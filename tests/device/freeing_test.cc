@@ -32,7 +32,7 @@ TEST_F(Freeing, WhatACallUsesMayBeFreedMeanwhile) {
         EXPECT_EQ(0, tartan_dummy.closed);
     };
     tartan_dummy.at_work = [] { in_the_middle(); };
-    EXPECT_OK(tartan_spmm(x.get(), 0, 0, 1, a.get(), nullptr, &in, 0, &out));
+    EXPECT_OK(tartan_spmm(x.get(), a.get(), nullptr, &in, 1, 0, nullptr, &out));
     EXPECT_EQ(live - 3, tartan_dummy.live);
     EXPECT_EQ(1, tartan_dummy.closed);
     (void)a.release();
@@ -111,7 +111,7 @@ TEST_F(Freeing, OnTheCpuToo) {
         EXPECT_LE(live - 2, tartan_i_memory_live()); // the buffer's handle at most
     };
     tartan_array out = c->array;
-    EXPECT_OK(tartan_spmm(x.get(), 0, 0, 1, a.get(), nullptr, &in, 0, &out));
+    EXPECT_OK(tartan_spmm(x.get(), a.get(), nullptr, &in, 1, 0, nullptr, &out));
     EXPECT_TRUE(freed);
     in_the_middle = nullptr;
     (void)a.release();

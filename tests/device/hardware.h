@@ -114,10 +114,10 @@ class Work {
           x_(context, in.x), y_(context, in.y), c_{Placed(context, in.c), Placed(context, in.c)} {}
     void ask() {
         for (int32_t op : {0, 1})
-            EXPECT_OK(
-                tartan_spmm(context_, TARTAN_LEFT, op, 1, a_.get(), nullptr, &b_.array, 0, &c_[op].array));
+            EXPECT_OK(tartan_spmm(context_, a_.get(), nullptr, &b_.array, 1, 0, spmm_options(kLeft, op),
+                                  &c_[op].array));
         if (in_.is_f8()) return;
-        EXPECT_OK(tartan_sddmm(context_, 1, nullptr, &x_.array, 1, &y_.array, 1, 0, s_.get()));
+        EXPECT_OK(tartan_sddmm(context_, &x_.array, &y_.array, 1, nullptr, 1, 0, s_.get()));
     }
     Results fetch() const {
         Results results;
@@ -179,16 +179,17 @@ struct Calls {
     Operands &o;
     tartan_status spmm(const tartan_matrix *a, const tartan_array *gates, const tartan_array &b,
                        tartan_array c) const {
-        return tartan_spmm(x, 0, 0, 1, a, gates, &b, 0, &c);
+        return tartan_spmm(x, a, gates, &b, 1, 0, nullptr, &c);
     }
     tartan_status sddmm(const tartan_array &left, const tartan_array &right, tartan_matrix *s) const {
-        return tartan_sddmm(x, 1, nullptr, &left, 1, &right, 1, 0, s);
+        return tartan_sddmm(x, &left, &right, 1, nullptr, 1, 0, s);
     }
     tartan_status gradient(const tartan_matrix *w, tartan_matrix *dw, tartan_array out) const {
         return tartan_gate_gradient(x, w, nullptr, dw, &out);
     }
     tartan_status growth(const tartan_array &left, const tartan_array &right, tartan_array score) const {
-        return tartan_growth_score(x, &Operands::shape(), TARTAN_NORM_L2, 1, &left, 1, &right, 1, 0, &score);
+        const int64_t block[] = {Operands::shape().block_rows, Operands::shape().block_cols};
+        return tartan_growth_score(x, &left, &right, 1, block, 2, "norm=l2", &score);
     }
     tartan_status norms(const tartan_matrix *matrix) const {
         double room[3];

@@ -17,7 +17,7 @@ class Order : public ::testing::Test {
 
     void SetUp() override { dense.fill(random); }
     static tartan_status multiply(const Context &context, const Matrix &a, const Placed &b, Placed *c) {
-        return tartan_spmm(context.get(), 0, 0, 1, a.get(), nullptr, &b.array, 0, &c->array);
+        return tartan_spmm(context.get(), a.get(), nullptr, &b.array, 1, 0, nullptr, &c->array);
     }
     static int64_t waits() { return tartan_dummy.waits; }
     Placed copy_to(const Context &context) { return Placed(context.get(), dense); }

@@ -313,7 +313,7 @@ TEST_F(Order, RandomPrograms) {
             case 5: {
                 const tartan_array *pair[] = {&arrays[i]->array, &arrays[j]->array};
                 ASSERT_OK(
-                    tartan_sddmm(context(i).get(), 1, nullptr, pair[0], 1, pair[1], 1, 0, matrices[m].get()));
+                    tartan_sddmm(context(i).get(), pair[0], pair[1], 1, nullptr, 1, 0, matrices[m].get()));
                 break;
             }
             default:

@@ -114,6 +114,12 @@ inline Layout any_layout(std::mt19937_64 &random, bool one_head = false) {
     return random_layout(shape, density, random());
 }
 
+// A handle that is none of Tartan's.
+inline tartan_layout *foreign() {
+    alignas(64) static char memory[512] = "not a layout";
+    return reinterpret_cast<tartan_layout *>(memory);
+}
+
 // No function may leave a handle of a failed call behind.
 #define EXPECT_NO_LAYOUT(status, part, call)                                                                 \
     do {                                                                                                     \

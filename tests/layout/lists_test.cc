@@ -8,11 +8,6 @@ using namespace tartan_test;
 
 namespace {
 
-alignas(64) char foreign_memory[512] = "not a layout";
-tartan_layout *foreign() {
-    return reinterpret_cast<tartan_layout *>(foreign_memory);
-}
-
 TEST(Getters, AnswersAndBadHandles) {
     tartan_shape s{10, 20, 4, 8, 3};
     Layout l = pattern(s, "dense");

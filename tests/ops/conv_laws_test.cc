@@ -22,8 +22,8 @@ TEST(ConvLaws, WithOneTapItIsAProduct) {
             for (int64_t i = 0; i < x.elements(); i++) flat_x.set(i, x.get(i));
             ASSERT_OK(conv_forward(own.get(), conv.get(), filter.get(), &x.array, nullptr, nullptr, nullptr,
                                    nullptr, nullptr, &y.array));
-            ASSERT_OK(tartan_spmm(own.get(), TARTAN_LEFT, TARTAN_NO_TRANSPOSE, 1, filter.get(), nullptr,
-                                  &flat_x.array, 0, &flat_y.array));
+            ASSERT_OK(
+                tartan_spmm(own.get(), filter.get(), nullptr, &flat_x.array, 1, 0, nullptr, &flat_y.array));
             for (int64_t i = 0; i < y.elements(); i++) ASSERT_EQ(flat_y.get(i), y.get(i)) << i;
         }
 }

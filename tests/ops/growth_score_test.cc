@@ -1,6 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "products.h"
 
+#include <sstream>
+
 namespace {
 
 using namespace tartan_test;
@@ -38,8 +40,12 @@ struct Growth {
         std::vector<tartan_array> xs, ys;
         for (const auto &d : x) xs.push_back(d.array);
         for (const auto &d : y) ys.push_back(d.array);
-        return tartan_growth_score(context, &shape, norm, scale, xs.data(), (int64_t)xs.size(), ys.data(),
-                                   (int64_t)ys.size(), beta, &out->array);
+        const int64_t block[] = {shape.block_rows, shape.block_cols};
+        std::ostringstream options;
+        options << "norm=" << (norm == TARTAN_NORM_MAX ? "max" : "l2") << " scale=" << scale
+                << " beta=" << beta;
+        return tartan_growth_score(context, xs.data(), ys.data(), (int64_t)xs.size(), block, 2,
+                                   options.str().c_str(), &out->array);
     }
     double norm_of(const Dense &d, bool columns, int64_t block, int64_t k, int64_t size) const {
         const int64_t edge = columns ? shape.block_cols : shape.block_rows,
@@ -126,20 +132,14 @@ TEST(GrowthScore, WhatIsNotFiniteBecomesZero) {
             Dense x(TARTAN_F32, {4, 2}), y(TARTAN_F32, {2, 4}), score(TARTAN_F32, {2, 2});
             for (int64_t i = 0; i < 8; i++) x.set(i, 1), y.set(i, 1);
             x.set(0, bad);
-            const tartan_shape shape = {4, 4, 2, 2, 1};
-            ASSERT_OK(tartan_growth_score(context.get(), &shape, norm, 1, &x.array, 1, &y.array, 1, 0,
-                                          &score.array));
+            const int64_t block[] = {2, 2};
+            ASSERT_OK(tartan_growth_score(context.get(), &x.array, &y.array, 1, block, 2,
+                                          norm == TARTAN_NORM_MAX ? nullptr : "norm=l2", &score.array));
             EXPECT_EQ(0, score.get(0));
             EXPECT_EQ(0, score.get(1));
             EXPECT_NEAR(norm == TARTAN_NORM_MAX ? 2 : 4, score.get(2), 1e-6);
         }
     }
-}
-
-TEST(GrowthScore, SurvivesEveryFailedAllocation) {
-    Growth p = Growth::make(3);
-    Dense got = p.score;
-    BRUTAL(in_new_context(2, [&](tartan_context *context) { return p.run(context, &got); }), p.check(got));
 }
 
 TEST(GrowthScore, ASecondCallNeedsNoMemory) {
@@ -154,46 +154,45 @@ TEST(GrowthScore, ASecondCallNeedsNoMemory) {
     p.check(second);
 }
 
+// What the function of shapes refuses; tests/ops/schema_test.cc has the rest.
 TEST(GrowthScore, Refusals) {
     Context context = open_context(1);
-    Dense x(TARTAN_F32, {4, 3}), y(TARTAN_F32, {3, 6}), score(TARTAN_F32, {2, 3}), wide(TARTAN_F64, {2, 3});
-    Dense batched(TARTAN_F32, {1, 4, 3}), batched_y(TARTAN_F32, {1, 3, 6});
-    const tartan_shape shape = {4, 6, 2, 2, 1}, bad = {4, 6, 0, 2, 1}, heads = {4, 6, 2, 2, 2};
-    const auto call = [&](const tartan_shape *s, int32_t norm, double scale, const Dense &a, int64_t na,
-                          const Dense &b, int64_t nb, double beta, tartan_array *o) {
-        return tartan_growth_score(context.get(), s, norm, scale, &a.array, na, &b.array, nb, beta, o);
+    Dense score(TARTAN_F32, {2, 3});
+    const auto call = [&](const std::vector<Dense> &x, const std::vector<Dense> &y,
+                          const std::vector<int64_t> &block) {
+        std::vector<tartan_array> xs, ys;
+        for (const auto &d : x) xs.push_back(d.array);
+        for (const auto &d : y) ys.push_back(d.array);
+        return tartan_growth_score(context.get(), xs.data(), ys.data(), (int64_t)xs.size(), block.data(),
+                                   (int64_t)block.size(), nullptr, &score.array);
     };
-    EXPECT_FAILS(HANDLE, "tartan_growth_score: context is NULL",
-                 tartan_growth_score(nullptr, &shape, 1, 1, &x.array, 1, &y.array, 1, 0, &score.array));
-    EXPECT_FAILS(HANDLE, "tartan_growth_score", call(nullptr, 1, 1, x, 1, y, 1, 0, &score.array));
-    EXPECT_FAILS(ARGUMENT, "shape has blocks of 0 x 2", call(&bad, 1, 1, x, 1, y, 1, 0, &score.array));
-    EXPECT_FAILS(ARGUMENT, "shape->heads is 2, expected 1", call(&heads, 1, 1, x, 1, y, 1, 0, &score.array));
-    EXPECT_FAILS(ARGUMENT, "norm is 2, expected 1 (max) or 3 (L2)",
-                 call(&shape, TARTAN_NORM_L1, 1, x, 1, y, 1, 0, &score.array));
-    EXPECT_FAILS(ARGUMENT, "scale is nan", call(&shape, 1, NAN, x, 1, y, 1, 0, &score.array));
-    EXPECT_FAILS(ARGUMENT, "beta is inf", call(&shape, 1, 1, x, 1, y, 1, INFINITY, &score.array));
-    EXPECT_FAILS(ARGUMENT, "nx is 0", call(&shape, 1, 1, x, 0, y, 0, 0, &score.array));
-    EXPECT_FAILS(ARGUMENT, "ny is 2", call(&shape, 1, 1, x, 1, y, 2, 0, &score.array));
-    EXPECT_FAILS(SHAPE, "x has shape [3, 6], expected [..., 4, cols]",
-                 call(&shape, 1, 1, y, 1, y, 1, 0, &score.array));
-    EXPECT_FAILS(SHAPE, "x has shape [1, 4, 3], expected 2 dimensions",
-                 call(&shape, 1, 1, batched, 1, batched_y, 1, 0, &score.array));
-    Dense x8(TARTAN_F8E5M2, {4, 3}), y8(TARTAN_F8E5M2, {3, 6});
-    EXPECT_FAILS(DTYPE, "x is of float8_e5m2, expected float64, float32, float16 or bfloat16",
-                 call(&shape, 1, 1, x8, 1, y8, 1, 0, &score.array));
-    EXPECT_FAILS(HANDLE, "score is NULL", call(&shape, 1, 1, x, 1, y, 1, 0, nullptr));
-    EXPECT_FAILS(DTYPE, "score is of float64, expected float32",
-                 call(&shape, 1, 1, x, 1, y, 1, 0, &wide.array));
-    Dense small(TARTAN_F32, {2, 2});
-    EXPECT_FAILS(SHAPE, "score has shape [2, 2], expected [2, 3]",
-                 call(&shape, 1, 1, x, 1, y, 1, 0, &small.array));
-    Dense inside = score;
-    inside.array.data = x.array.data;
-    EXPECT_FAILS(ARGUMENT, "score overlaps x", call(&shape, 1, 1, x, 1, y, 1, 0, &inside.array));
-    inside.array.data = y.array.data;
-    EXPECT_FAILS(ARGUMENT, "score overlaps y", call(&shape, 1, 1, x, 1, y, 1, 0, &inside.array));
-    x.array.device_type = TARTAN_CUDA;
-    EXPECT_FAILS(UNSUPPORTED, "x is on device 2:0", call(&shape, 1, 1, x, 1, y, 1, 0, &score.array));
+    const auto of = [](const std::vector<int64_t> &shape) { return Dense(TARTAN_F32, shape); };
+    EXPECT_OK(call({of({4, 3}), of({4, 5})}, {of({3, 6}), of({5, 6})}, {2, 2}));
+    EXPECT_FAILS(SHAPE, "tartan_growth_score: x has shape [1, 4, 3], expected 2 dimensions",
+                 call({of({1, 4, 3})}, {of({3, 6})}, {2, 2}));
+    EXPECT_FAILS(SHAPE, "y has shape [6], expected 2 dimensions", call({of({4, 3})}, {of({6})}, {2, 2}));
+    EXPECT_FAILS(SHAPE, "x has shape [5, 3], expected [4, 3], which is [m, k]",
+                 call({of({4, 3}), of({5, 3})}, {of({3, 6}), of({3, 6})}, {2, 2}));
+    EXPECT_FAILS(SHAPE, "y has shape [4, 6], expected [3, 6], which is [k, n]",
+                 call({of({4, 3})}, {of({4, 6})}, {2, 2}));
+    EXPECT_FAILS(SHAPE, "y has shape [3, 7], expected [3, 6], which is [k, n]",
+                 call({of({4, 3}), of({4, 3})}, {of({3, 6}), of({3, 7})}, {2, 2}));
+    EXPECT_FAILS(SHAPE,
+                 "score has shape [2, 3], expected [4, 2], which is [rows, columns of the grid of blocks]",
+                 call({of({4, 3})}, {of({3, 6})}, {1, 3}));
+    EXPECT_FAILS(SHAPE, "block has 0 entries, expected rows and columns",
+                 call({of({4, 3})}, {of({3, 6})}, {}));
+    EXPECT_FAILS(SHAPE, "block has 3 entries", call({of({4, 3})}, {of({3, 6})}, {2, 2, 2}));
+    EXPECT_FAILS(ARGUMENT, "block is 0 x 2, expected 1 .. 256 each",
+                 call({of({4, 3})}, {of({3, 6})}, {0, 2}));
+    EXPECT_FAILS(ARGUMENT, "block is 2 x 257, expected 1 .. 256 each",
+                 call({of({4, 3})}, {of({3, 6})}, {2, 257}));
+    Dense long_x = of({1, 3}), long_y = of({3, 1});
+    long_x.array.shape[0] = INT64_C(1) << 31, long_x.array.strides[0] = 0;
+    EXPECT_FAILS(OVERFLOW, "the grid has 2147483648 x 6 blocks, expected at most 2^31 - 1 a side",
+                 call({long_x}, {of({3, 6})}, {1, 1}));
+    long_y.array.shape[1] = INT64_C(1) << 31, long_y.array.strides[1] = 0;
+    EXPECT_FAILS(OVERFLOW, "the grid has 4 x 2147483648 blocks", call({of({4, 3})}, {long_y}, {1, 1}));
 }
 
 } // namespace

@@ -86,30 +86,30 @@ struct Operands {
         std::map<std::string, Call> all;
         all["spmm"] = [this](tartan_context *c, Values *values) {
             Dense product(dtype, {96, 40});
-            const tartan_status status = tartan_spmm(c, TARTAN_LEFT, TARTAN_NO_TRANSPOSE, 1, a.get(), nullptr,
-                                                     &x.array, 0, &product.array);
+            const tartan_status status =
+                tartan_spmm(c, a.get(), nullptr, &x.array, 1, 0, nullptr, &product.array);
             add_values(product, values);
             return status;
         };
         all["spmm_narrow"] = [this](tartan_context *context, Values *values) {
             Dense columns(dtype, {96, 2}), product(dtype, {4000, 2});
             for (int64_t i = 0; i < 2 * 96; i++) columns.set(i, x.get(i));
-            const tartan_status status = tartan_spmm(context, TARTAN_LEFT, TARTAN_NO_TRANSPOSE, 1, c.get(),
-                                                     nullptr, &columns.array, 0, &product.array);
+            const tartan_status status =
+                tartan_spmm(context, c.get(), nullptr, &columns.array, 1, 0, nullptr, &product.array);
             add_values(product, values);
             return status;
         };
         all["spmm_vector"] = [this](tartan_context *context, Values *values) {
             Dense column(dtype, {96, 1}), product(dtype, {2000, 1});
             for (int64_t i = 0; i < 96; i++) column.set(i, x.get(i));
-            const tartan_status status = tartan_spmm(context, TARTAN_LEFT, TARTAN_NO_TRANSPOSE, 1, d.get(),
-                                                     nullptr, &column.array, 0, &product.array);
+            const tartan_status status =
+                tartan_spmm(context, d.get(), nullptr, &column.array, 1, 0, nullptr, &product.array);
             add_values(product, values);
             return status;
         };
         all["sddmm"] = [this](tartan_context *c, Values *values) {
             const Matrix s = random_matrix(layout, dtype, TARTAN_COL_MAJOR, random);
-            return add_values(tartan_sddmm(c, 1, nullptr, &x.array, 1, &y.array, 1, 0, s.get()), s.get(),
+            return add_values(tartan_sddmm(c, &x.array, &y.array, 1, nullptr, 1, 0, s.get()), s.get(),
                               values);
         };
         all["multiply"] = [this](tartan_context *c, Values *values) {
@@ -119,10 +119,10 @@ struct Operands {
             return add_values(status, Matrix(product).get(), values);
         };
         all["growth_score"] = [this](tartan_context *c, Values *values) {
-            const tartan_shape shape = {96, 96, 1, 1, 1};
+            const int64_t block[] = {1, 1};
             Dense score(tartan_i_sum_dtype(dtype), {96, 96});
             const tartan_status status =
-                tartan_growth_score(c, &shape, TARTAN_NORM_MAX, 1, &x.array, 1, &y.array, 1, 0, &score.array);
+                tartan_growth_score(c, &x.array, &y.array, 1, block, 2, nullptr, &score.array);
             add_values(score, values);
             return status;
         };
@@ -220,8 +220,8 @@ TEST_F(Interrupt, TheRestOfTheWorkIsSkipped) {
         EXPECT_OK(tartan_context_set_interrupt(context.get(), ask, &caller));
         caller.stop_at = 0;
         c.fill(random, 7, 7);
-        EXPECT_EQ(TARTAN_ERR_INTERRUPTED, tartan_spmm(context.get(), TARTAN_LEFT, TARTAN_NO_TRANSPOSE, 1,
-                                                      a.get(), nullptr, &b.array, 0, &c.array));
+        EXPECT_EQ(TARTAN_ERR_INTERRUPTED,
+                  tartan_spmm(context.get(), a.get(), nullptr, &b.array, 1, 0, nullptr, &c.array));
         EXPECT_EQ(1, caller.asked);
         EXPECT_EQ(7, c.get(c.elements() - 1));
         if (threads == 1) {

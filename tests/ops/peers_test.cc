@@ -98,17 +98,15 @@ TEST_P(OpenAiMatmul, ForwardBackwardUpdateOnBothFeatureAxes) {
         SCOPED_TRACE(::testing::Message() << "N " << n);
         const OpenAi p(block, n, dtype);
         Dense y(dtype, {p.size, n}), dx(dtype, {p.size, n});
-        ASSERT_OK(tartan_spmm(context.get(), TARTAN_LEFT, TARTAN_TRANSPOSE, 1, p.w.get(), nullptr, &p.x.array,
-                              0, &y.array));
-        ASSERT_OK(tartan_spmm(context.get(), TARTAN_LEFT, TARTAN_NO_TRANSPOSE, 1, p.w.get(), nullptr,
-                              &p.e.array, 0, &dx.array));
+        ASSERT_OK(tartan_spmm(context.get(), p.w.get(), nullptr, &p.x.array, 1, 0, "transpose=1", &y.array));
+        ASSERT_OK(tartan_spmm(context.get(), p.w.get(), nullptr, &p.e.array, 1, 0, nullptr, &dx.array));
         p.check(p.x, y, true);
         p.check(p.e, dx, false);
         tartan_matrix *raw = nullptr;
         ASSERT_OK(tartan_matrix_create(p.layout.get(), dtype, TARTAN_ROW_MAJOR, &raw));
         Matrix dw(raw);
         const tartan_array e_exchanged = p.e.exchanged();
-        ASSERT_OK(tartan_sddmm(context.get(), 1, nullptr, &p.x.array, 1, &e_exchanged, 1, 0, dw.get()));
+        ASSERT_OK(tartan_sddmm(context.get(), &p.x.array, &e_exchanged, 1, nullptr, 1, 0, dw.get()));
         p.check_update(dw.get());
         if (HasFailure()) return;
 
@@ -117,10 +115,9 @@ TEST_P(OpenAiMatmul, ForwardBackwardUpdateOnBothFeatureAxes) {
         for (int64_t i = 0; i < p.size; i++)
             for (int64_t j = 0; j < n; j++)
                 x1.set(j * p.size + i, p.x.get(i * n + j)), e1.set(j * p.size + i, p.e.get(i * n + j));
-        ASSERT_OK(tartan_spmm(context.get(), TARTAN_RIGHT, TARTAN_NO_TRANSPOSE, 1, p.w.get(), nullptr,
-                              &x1.array, 0, &y1.array));
-        ASSERT_OK(tartan_spmm(context.get(), TARTAN_RIGHT, TARTAN_TRANSPOSE, 1, p.w.get(), nullptr, &e1.array,
-                              0, &dx1.array));
+        ASSERT_OK(tartan_spmm(context.get(), p.w.get(), nullptr, &x1.array, 1, 0, "side=right", &y1.array));
+        ASSERT_OK(tartan_spmm(context.get(), p.w.get(), nullptr, &e1.array, 1, 0, "side=right transpose=1",
+                              &dx1.array));
         for (int64_t i = 0; i < p.size; i++) {
             for (int64_t j = 0; j < n; j++) {
                 ASSERT_EQ(y.get(i * n + j), y1.get(j * p.size + i));
@@ -130,7 +127,7 @@ TEST_P(OpenAiMatmul, ForwardBackwardUpdateOnBothFeatureAxes) {
         ASSERT_OK(tartan_matrix_create(p.layout.get(), dtype, TARTAN_ROW_MAJOR, &raw));
         Matrix dw1(raw);
         const tartan_array x1_exchanged = x1.exchanged();
-        ASSERT_OK(tartan_sddmm(context.get(), 1, nullptr, &x1_exchanged, 1, &e1.array, 1, 0, dw1.get()));
+        ASSERT_OK(tartan_sddmm(context.get(), &x1_exchanged, &e1.array, 1, nullptr, 1, 0, dw1.get()));
         const size_t bytes = (size_t)(p.layout->blocks * block * block * tartan_dtype_bytes(dtype));
         ASSERT_EQ(0, std::memcmp(dw->values, dw1->values, bytes));
     }
@@ -144,8 +141,7 @@ TEST(OpenAiGated, CheckerboardOfGates) {
     Dense gates(TARTAN_F32, {l->blocks}), sums(TARTAN_F32, {l->blocks}), dx(TARTAN_F32, {p.size, p.n});
     for (int64_t id = 0; id < l->blocks; id++)
         gates.set(id, (l->block_rows[id] & 1) ^ (l->block_cols[id] & 1) ^ 1);
-    ASSERT_OK(
-        tartan_spmm(context.get(), TARTAN_LEFT, 0, 1, p.w.get(), &gates.array, &p.e.array, 0, &dx.array));
+    ASSERT_OK(tartan_spmm(context.get(), p.w.get(), &gates.array, &p.e.array, 1, 0, nullptr, &dx.array));
     OpenAi off(8, 128, TARTAN_F32);
     for (int64_t id = 0; id < l->blocks; id++)
         if (gates.get(id) == 0) std::memset(tartan_i_block_at(off.w.get(), id), 0, 64 * 4);
@@ -155,7 +151,7 @@ TEST(OpenAiGated, CheckerboardOfGates) {
     ASSERT_OK(tartan_matrix_create(p.layout.get(), TARTAN_F32, TARTAN_ROW_MAJOR, &raw));
     Matrix dw(raw);
     const tartan_array e = p.e.exchanged();
-    ASSERT_OK(tartan_sddmm(context.get(), 1, nullptr, &p.x.array, 1, &e, 1, 0, dw.get()));
+    ASSERT_OK(tartan_sddmm(context.get(), &p.x.array, &e, 1, nullptr, 1, 0, dw.get()));
     p.check_update(dw.get());
     std::vector<Chain> want((size_t)l->blocks, Chain(TARTAN_F32));
     for (int64_t id = 0; id < l->blocks; id++)
@@ -193,8 +189,8 @@ void reverse_matmul(const Layout &layout, const std::vector<int64_t> &batch, boo
     a_shape.push_back(in), c_shape.push_back(out);
     Dense a(TARTAN_F32, a_shape), c(TARTAN_F32, c_shape);
     a.fill(random, 0, 1);
-    ASSERT_OK(
-        tartan_spmm(context.get(), TARTAN_RIGHT, transposed, 1, w.get(), nullptr, &a.array, 0, &c.array));
+    ASSERT_OK(tartan_spmm(context.get(), w.get(), nullptr, &a.array, 1, 0, spmm_options(kRight, transposed),
+                          &c.array));
     const std::vector<double> dense = dense_of(w.get());
     const int64_t lines = a.elements() / in;
     for (int64_t line = 0; line < lines; line += std::max<int64_t>(1, lines / 50)) {
@@ -259,7 +255,7 @@ TEST(PytorchBlockSparse, SupportMatmul) {
             ASSERT_OK(tartan_matrix_create(layout.get(), TARTAN_F32, TARTAN_ROW_MAJOR, &raw));
             Matrix s(raw);
             const tartan_array x = a.exchanged();
-            ASSERT_OK(tartan_sddmm(context.get(), 1, nullptr, &x, 1, &b.array, 1, 0, s.get()));
+            ASSERT_OK(tartan_sddmm(context.get(), &x, &b.array, 1, nullptr, 1, 0, s.get()));
             const int64_t lines = a.elements() / 1024;
             for (int64_t id = 0; id < layout->blocks; id += 7) {
                 const int64_t i = id % 32, j = id / 32 % 32;

@@ -104,8 +104,9 @@ FOR_EACH_OPERATION(Described);
 
 TEST_P(Described, AsJson) {
     static const char *const uses[] = {"in", "out", "update"}, *const kinds[] = {"",       "array", "matrix",
-                                                                                 "layout", "mask",  "conv"},
-                             *const dtypes[] = {"NONE", "T", "O", "S", "L", "R", "F64", "U8"},
+                                                                                 "layout", "mask",  "conv",
+                                                                                 "arrays"},
+                             *const dtypes[] = {"NONE", "T", "P", "O", "S", "L", "R", "F64", "U8"},
                              *const options[] = {"real", "whole", "flag", "word", "sizes", "windows"};
     const Json json = Json::read(describe(op, 1));
     ASSERT_EQ(Json::kObject, json.kind) << describe(op, 1);
@@ -239,6 +240,24 @@ TEST_P(Described, InferredResults) {
     }
 }
 
+// A number with which old values count is their factor.
+TEST_P(Described, OldValuesHaveAFactor) {
+    for (int i = 0; i < schema.narguments; i++)
+        for (int32_t o = 0; o < schema.noptions; o++) {
+            const tartan_i_option_rule &option = schema.options[o];
+            if ((schema.arguments[i].old_options >> o & 1) == 0 || option.kind != TARTAN_I_OPTION_REAL)
+                continue;
+            Wish wish;
+            wish.options = std::string(option.name) + "=0.5";
+            Case c(op, wish), plain(op, Wish());
+            c.fill(i, 1), plain.fill(i, 1);
+            ASSERT_OK(c.run(context));
+            ASSERT_OK(plain.run(context));
+            for (int64_t e = 0; e < c.elements(i); e++)
+                EXPECT_NEAR(plain.get(i, e) + 0.5, c.get(i, e), 1e-5 * (1 + std::fabs(plain.get(i, e))));
+        }
+}
+
 TEST_P(Described, InferRefusals) {
     Case c(op, Wish());
     tartan_op_result results[TARTAN_I_MAX_ARGUMENTS];
@@ -289,7 +308,7 @@ TEST_P(Described, PublicFunction) {
     uint64_t closed[32] = {};
     for (int i = 0; i < schema.narguments; i++) {
         Case c(op, Wish());
-        c.given[(size_t)i] = c.rule(i).kind == TARTAN_OPERAND_ARRAY ? nullptr : closed;
+        c.given[(size_t)i] = is_array_kind(c.rule(i).kind) ? nullptr : closed;
         if (c.given[(size_t)i] == nullptr && c.rule(i).optional) continue;
         const std::vector<tartan_i_positional> numbers = positional(c);
         EXPECT_FAILS(HANDLE, std::string(schema.function) + ": " + schema.arguments[i].name + " is ",
@@ -314,6 +333,10 @@ TEST_P(Described, PublicFunction) {
         } else if (o.kind == TARTAN_I_OPTION_WINDOWS) {
             numbers[(size_t)at].text = "size";
             EXPECT_FAILS(ARGUMENT, std::string(o.name) + " has 'size', expected name=value",
+                         operation_calls[op](context, c.given.data(), numbers.data(), ""));
+        } else if (is_count(o)) {
+            numbers[(size_t)at].whole = 0;
+            EXPECT_FAILS(ARGUMENT, std::string(o.name) + " is 0, expected ",
                          operation_calls[op](context, c.given.data(), numbers.data(), ""));
         } else {
             numbers[(size_t)at].number = NAN;

@@ -55,7 +55,8 @@ TEST(Spmm, LeftIsRightTransposed) {
         tartan_array c = right.exchanged();
         const tartan_array *gates = p.gated ? &p.gates.array : nullptr;
         ASSERT_OK(p.run(context.get(), &left));
-        ASSERT_OK(tartan_spmm(context.get(), !p.side, !p.op, p.alpha, p.a.get(), gates, &b, p.beta, &c));
+        ASSERT_OK(tartan_spmm(context.get(), p.a.get(), gates, &b, p.alpha, p.beta,
+                              spmm_options(!p.side, !p.op), &c));
         ASSERT_EQ(left.memory(), right.memory()) << "seed " << seed;
     }
 }
@@ -67,12 +68,13 @@ TEST(Spmm, InnerProductsOfATransposeAgree) {
         Spmm p = plain({(int64_t)(1 + below(random, 40)), (int64_t)(1 + below(random, 40)),
                         (int64_t)(1 + below(random, 9)), (int64_t)(1 + below(random, 9)), 1},
                        0.4, TARTAN_F64, {}, 1, seed);
-        Spmm q = plain(p.layout->shape, 0.4, TARTAN_F64, {}, 1, seed, kRows, TARTAN_TRANSPOSE); // the same A
+        Spmm q = plain(p.layout->shape, 0.4, TARTAN_F64, {}, 1, seed, kRows, kTransposed); // the same A
         q.b = Dense(TARTAN_F64, {p.layout->shape.rows, 1});
         q.b.fill(random);
         Dense ax = p.c, aty = q.c;
         ASSERT_OK(p.run(context.get(), &ax));
-        ASSERT_OK(tartan_spmm(context.get(), 0, 1, 1, p.a.get(), nullptr, &q.b.array, 0, &aty.array));
+        ASSERT_OK(
+            tartan_spmm(context.get(), p.a.get(), nullptr, &q.b.array, 1, 0, "transpose=1", &aty.array));
         double left = 0, right = 0, size = 1;
         for (int64_t i = 0; i < ax.elements(); i++)
             left += ax.get(i) * q.b.get(i), size += std::fabs(ax.get(i));

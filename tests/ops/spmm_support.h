@@ -12,25 +12,25 @@ struct Spmm {
     Layout layout;
     Matrix a;
     Dense gates, b, c;
-    int32_t side = TARTAN_LEFT, op = TARTAN_NO_TRANSPOSE;
+    int32_t side = kLeft, op = kAsIs;
     double alpha = 1, beta = 0;
     bool gated = false;
 
     int64_t rows() const { return op ? layout->shape.cols : layout->shape.rows; } // of op(A)
     int64_t cols() const { return op ? layout->shape.rows : layout->shape.cols; }
     std::vector<int64_t> b_shape(std::vector<int64_t> batch, int64_t n) const {
-        batch.push_back(side == TARTAN_LEFT ? cols() : n);
-        batch.push_back(side == TARTAN_LEFT ? n : rows());
+        batch.push_back(side == kLeft ? cols() : n);
+        batch.push_back(side == kLeft ? n : rows());
         return batch;
     }
     std::vector<int64_t> c_shape(std::vector<int64_t> batch, int64_t n) const {
-        batch.push_back(side == TARTAN_LEFT ? rows() : n);
-        batch.push_back(side == TARTAN_LEFT ? n : cols());
+        batch.push_back(side == kLeft ? rows() : n);
+        batch.push_back(side == kLeft ? n : cols());
         return batch;
     }
     tartan_status run(tartan_context *context, Dense *out) const {
-        return tartan_spmm(context, side, op, alpha, a.get(), gated ? &gates.array : nullptr, &b.array, beta,
-                           &out->array);
+        return tartan_spmm(context, a.get(), gated ? &gates.array : nullptr, &b.array, alpha, beta,
+                           spmm_options(side, op), &out->array);
     }
 
     // Element (i, k) of op(A) as it is multiplied; false where no block counts.
@@ -49,7 +49,7 @@ struct Spmm {
 
     // The oracle's value of every element of C, and whether `got` keeps the error rule.
     void check(const Dense &got) const {
-        const bool left = side == TARTAN_LEFT;
+        const bool left = side == kLeft;
         const int64_t n = b.array.shape[b.array.ndim - (left ? 1 : 2)];
         // On the right op(A) acts by columns.
         const int64_t out_size = left ? rows() : cols(), in_size = left ? cols() : rows();
@@ -129,8 +129,7 @@ inline Spmm make_spmm(uint64_t seed) {
 
 // A product of one kind.
 inline Spmm plain(const tartan_shape &shape, double density, int32_t dtype, std::vector<int64_t> batch,
-                  int64_t n, uint64_t seed, Style style = kRows, int32_t op = TARTAN_NO_TRANSPOSE,
-                  int32_t side = TARTAN_LEFT) {
+                  int64_t n, uint64_t seed, Style style = kRows, int32_t op = kAsIs, int32_t side = kLeft) {
     std::mt19937_64 random(seed);
     Spmm p;
     p.layout = random_layout(shape, density, seed);

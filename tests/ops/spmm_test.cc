@@ -131,10 +131,8 @@ TEST(Spmm, WidePanelsAndManyBatchEntries) {
     plain({24, 24, 8, 8, 1}, 0.5, TARTAN_F32, {}, 3000, 1).run_and_check(context.get());
     plain({24, 24, 8, 8, 1}, 0.5, TARTAN_F64, {7, 11}, 5, 2).run_and_check(context.get());
     plain({24, 40, 8, 8, 1}, 0.5, TARTAN_F32, {50}, 1, 3, kColumns).run_and_check(context.get());
-    plain({24, 40, 8, 8, 1}, 0.5, TARTAN_F32, {5, 4}, 6, 4, kRows, 1, TARTAN_RIGHT)
-        .run_and_check(context.get());
-    plain({9, 9, 4, 4, 5}, 0.5, TARTAN_F32, {3, 5}, 6, 5, kRows, 1, TARTAN_RIGHT)
-        .run_and_check(context.get());
+    plain({24, 40, 8, 8, 1}, 0.5, TARTAN_F32, {5, 4}, 6, 4, kRows, 1, kRight).run_and_check(context.get());
+    plain({9, 9, 4, 4, 5}, 0.5, TARTAN_F32, {3, 5}, 6, 5, kRows, 1, kRight).run_and_check(context.get());
 }
 
 // Columns that a kernel works on together may belong to two batch entries, by any number of them. Few blocks for many
@@ -160,8 +158,7 @@ TEST(Spmm, BatchEntriesOfAnyWidthEqualSingleProducts) {
                     b.data = tartan_i_at(b.data, dtype, e * p.b.array.strides[0]);
                     Dense one(dtype, {16, n});
                     c.data = one.array.data;
-                    ASSERT_OK(tartan_spmm(context.get(), TARTAN_LEFT, TARTAN_NO_TRANSPOSE, 1, p.a.get(),
-                                          nullptr, &b, 0, &c));
+                    ASSERT_OK(tartan_spmm(context.get(), p.a.get(), nullptr, &b, 1, 0, nullptr, &c));
                     for (int64_t i = 0; i < 16 * n; i++) ASSERT_EQ(one.get(i), got.get(e * 16 * n + i)) << e;
                 }
             }

@@ -18,7 +18,7 @@ static int names_of(const tartan_i_schema &schema) {
 int empties(const tartan_i_schema &schema) {
     bool has_layout = false;
     for (int32_t i = 0; i < schema.narguments; i++)
-        has_layout = has_layout || schema.arguments[i].kind != TARTAN_OPERAND_ARRAY;
+        has_layout = has_layout || !is_array_kind(schema.arguments[i].kind);
     return names_of(schema) + (has_layout ? 2 : 0);
 }
 
@@ -66,6 +66,7 @@ int32_t Case::pick_dtype(tartan_i_dtype_rule of) {
     const bool half = t == TARTAN_F16 || t == TARTAN_BF16;
     switch (of) {
     case TARTAN_I_DTYPE_O:
+        if (tartan_i_is_f8(t)) return pick<int32_t>(random_, {TARTAN_F32, TARTAN_F16, TARTAN_BF16});
         return wish.random && half && random_() % 2 ? TARTAN_F32 : t;
     case TARTAN_I_DTYPE_S:
         return sums;

@@ -35,8 +35,18 @@ struct Wish {
     bool extras = false;          // also what a row of `extras` adds
     int64_t scale = 1;            // factor of the first two names, and of layouts
     int empty = -1;               // what is 0: a size by the number of its name, then all blocks, all rows
+    std::string options{};        // begin of the text
     double low = 0.3, high = 1.7; // values: away from zeros, poles and edges of domains
 };
+
+inline bool is_array_kind(int32_t kind) {
+    return kind == TARTAN_OPERAND_ARRAY || kind == TARTAN_OPERAND_ARRAYS;
+}
+
+// The number of arrays in lists.
+inline bool is_count(const tartan_i_option_rule &option) {
+    return option.positional && option.kind == TARTAN_I_OPTION_WHOLE;
+}
 
 inline const tartan_i_schema &schema_of(int op) {
     return tartan_i_schemas[op];
@@ -48,7 +58,8 @@ class Case {
     const int op;
     Wish wish;
     std::vector<void *> given; // what is passed on, for each argument
-    std::string options;       // without numbers and lists that are arguments in C
+    std::string
+        options; // those of the wish, and what `extras` add; without numbers and lists that are arguments in C
     std::vector<double> numbers;
     std::vector<int64_t> list; // a SIZES
     std::string windows;       // a WINDOWS, without blanks
@@ -56,7 +67,7 @@ class Case {
     ConvHandle conv;
 
     Case(int number, const Wish &wanted)
-        : schema(schema_of(number)), op(number), wish(wanted), random_(wish.seed) {
+        : schema(schema_of(number)), op(number), wish(wanted), options(wanted.options), random_(wish.seed) {
         const size_t n = (size_t)count();
         given.assign(n, nullptr), arrays_.resize(n), matrices_.resize(n), elements_.resize(n),
             masks_.resize(n);
@@ -67,13 +78,14 @@ class Case {
             if (is_given(i)) make_handle(i);
         extra();
         for (int i = 0; i < count(); i++)
-            if (is_given(i) && rule(i).kind == TARTAN_OPERAND_ARRAY) make_array(i);
+            if (is_given(i) && is_array_kind(rule(i).kind)) make_array(i);
     }
 
     int count() const { return schema.narguments; }
     const tartan_i_argument &rule(int i) const { return schema.arguments[i]; }
     bool is_output(int i) const { return rule(i).use != TARTAN_I_IN; }
-    bool is_array(int i) const { return given[(size_t)i] != nullptr && rule(i).kind == TARTAN_OPERAND_ARRAY; }
+    // A list of arrays is one array: their number is 1.
+    bool is_array(int i) const { return given[(size_t)i] != nullptr && is_array_kind(rule(i).kind); }
     bool is_matrix(int i) const {
         return given[(size_t)i] != nullptr && rule(i).kind == TARTAN_OPERAND_MATRIX;
     }
@@ -286,6 +298,8 @@ inline std::vector<tartan_i_positional> positional(const Case &c) {
             one.sizes = {c.list.empty() ? nullptr : c.list.data(), (int64_t)c.list.size()};
         else if (c.schema.options[i].kind == TARTAN_I_OPTION_WINDOWS)
             one.text = c.windows.empty() ? nullptr : c.windows.c_str();
+        else if (is_count(c.schema.options[i]))
+            one.whole = (int64_t)c.numbers[all.size()];
         else
             one.number = c.numbers[all.size()];
         all.push_back(one);
@@ -301,6 +315,13 @@ inline Wish random_wish(uint64_t seed) {
     Wish wish;
     wish.dtype = kDtypes[seed % 4], wish.seed = seed, wish.random = true;
     return wish;
+}
+
+// What T may be, of a product also types of 8 bits.
+inline std::vector<int32_t> dtypes_of(const tartan_i_schema &schema) {
+    std::vector<int32_t> all(std::begin(kDtypes), std::end(kDtypes));
+    if (schema.arguments[0].dtype == TARTAN_I_DTYPE_P) all.insert(all.end(), {TARTAN_F8E4M3, TARTAN_F8E5M2});
+    return all;
 }
 
 // The operations by name, for tests with a parameter.

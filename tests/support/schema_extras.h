@@ -42,16 +42,20 @@ inline void edge_classes(Case &c) {
     }
 }
 
-// Heads that fit each other and the layout; a bias of the kind that the options name; gradients of what is given.
+// Heads that fit each other and the layout; a bias of the kind that the options name; gradients of what is given. Batches and heads
+// are few, also in large cases, so that threads share them in more than one way.
 inline void attention(Case &c) {
     const int k = c.find("k"), bias = c.find("bias"), sinks = c.find("sinks"),
               bias_grad = c.find("bias_grad"), sinks_grad = c.find("sinks_grad"),
               out_grad = c.find("out_grad");
     const tartan_layout *l = c.layout.get();
-    int64_t heads = c.sizes(c.find("q"), 1)[0];
+    const int64_t batch = std::min<int64_t>(c.sizes(c.find("q"), 0)[0], 3);
+    int64_t heads = std::min<int64_t>(c.sizes(c.find("q"), 1)[0], 4);
     if (l->shape.heads > 1 || heads == 0) heads = l->shape.heads;
+    const bool grouped = heads % 2 == 0 && (!c.wish.random || c.random()() % 2 == 0);
+    c.set_sizes(c.find("q"), 0, {batch});
     c.set_sizes(c.find("q"), 1, {heads});
-    c.set_sizes(k, 1, {heads % 2 == 0 && c.wish.seed % 2 == 1 ? heads / 2 : heads});
+    c.set_sizes(k, 1, {grouped ? heads / 2 : heads});
     if (out_grad >= 0) c.set_dtype_of(out_grad, c.find("out"));
     if (bias_grad >= 0) {
         c.choose(sinks, c.is_given(sinks) || !c.is_given(bias) || c.wish.outputs);
@@ -143,6 +147,50 @@ inline void residual(Case &c) {
     c.give_layout(c.find("active"), random_layout({1, 1 + length / 3, 1, 1, n}, c.density(), c.wish.seed));
 }
 
+// Factors that fit the layout, on the side and in the form that the options name.
+inline void sparse_times_dense(Case &c) {
+    const tartan_shape &s = c.layout->shape;
+    if (c.wish.random && c.wish.seed % 3 == 1 && !c.has_option("side")) c.options += " side=right";
+    if (c.wish.random && c.wish.seed % 5 > 2 && !c.has_option("transpose")) c.options += " transpose=1";
+    const bool transposed = c.options.find("transpose=1") != std::string::npos;
+    const int64_t rows = transposed ? s.cols : s.rows, cols = transposed ? s.rows : s.cols,
+                  n = c.wish.random ? pick<int64_t>(c.random(), {0, 1, 3, 17}) : 5;
+    std::vector<int64_t> b, out;
+    if (c.wish.random && c.wish.seed % 2 == 0) b = {2};
+    if (s.heads > 1) b.push_back(s.heads);
+    out = b;
+    const bool right = c.options.find("side=right") != std::string::npos;
+    b.insert(b.end(), {right ? n : cols, right ? rows : n});
+    out.insert(out.end(), {right ? n : rows, right ? cols : n});
+    c.set_shape(c.find("b"), b);
+    c.set_shape(c.find("c"), out);
+}
+
+inline void sampled_product(Case &c) {
+    const tartan_shape &s = c.layout->shape;
+    const int64_t k = c.wish.random ? pick<int64_t>(c.random(), {0, 1, 3, 17}) : 5;
+    std::vector<int64_t> x, y;
+    if (c.wish.random && c.wish.seed % 2 == 0) x = {2};
+    if (s.heads > 1) x.push_back(s.heads);
+    y = x;
+    x.insert(x.end(), {s.rows, k});
+    y.insert(y.end(), {k, s.cols});
+    c.set_shape(c.find("x"), x);
+    c.set_shape(c.find("y"), y);
+    c.set_shape(c.find("gates"), {c.layout->blocks});
+}
+
+inline void scores_of_blocks(Case &c) {
+    const auto size = [&](int64_t usual) {
+        return c.wish.random ? pick<int64_t>(c.random(), {0, 1, 5, 17}) : usual * c.wish.scale;
+    };
+    const int64_t m = size(11), k = size(5), n = size(9);
+    c.list = {4, 3};
+    c.set_shape(c.find("x"), {m, k});
+    c.set_shape(c.find("y"), {k, n});
+    c.set_shape(c.find("score"), {(m + 3) / 4, (n + 2) / 3});
+}
+
 inline const Extra extras[] = {
     {"conv_forward", true, convolution},
     {"conv_input_gradient", true, convolution},
@@ -150,6 +198,9 @@ inline const Extra extras[] = {
     {"window_gather", true, window},
     {"window_scatter", true, window},
     {"residual_forward", true, residual},
+    {"spmm", true, sparse_times_dense},
+    {"sddmm", true, sampled_product},
+    {"growth_score", true, scores_of_blocks},
     {"attention_forward", true, attention},
     {"attention_backward", true, attention},
     {"attention_bias_gradient", true, attention},

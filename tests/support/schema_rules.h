@@ -21,7 +21,10 @@ inline bool dtype_fits(tartan_i_dtype_rule rule, int32_t dtype, int32_t t) {
     switch (rule) {
     case TARTAN_I_DTYPE_T:
         return t == 0 ? any_of(wide) : dtype == t;
+    case TARTAN_I_DTYPE_P:
+        return t == 0 ? any_of(wide) || dtype == TARTAN_F8E4M3 || dtype == TARTAN_F8E5M2 : dtype == t;
     case TARTAN_I_DTYPE_O:
+        if (t == TARTAN_F8E4M3 || t == TARTAN_F8E5M2) return any_of({TARTAN_F32, TARTAN_F16, TARTAN_BF16});
         return t == TARTAN_F64 || t == TARTAN_F32 ? dtype == t : any_of({t, TARTAN_F32});
     case TARTAN_I_DTYPE_S:
         return dtype == (t == TARTAN_F64 ? TARTAN_F64 : TARTAN_F32);
@@ -52,7 +55,7 @@ class Rules {
             }
             if (!c_.has_values(i)) continue;
             if (!dtype_fits(a.dtype, c_.dtype_of(i), t)) return {TARTAN_ERR_DTYPE, i};
-            if (a.dtype == TARTAN_I_DTYPE_T) t = c_.dtype_of(i);
+            if (a.dtype == TARTAN_I_DTYPE_T || a.dtype == TARTAN_I_DTYPE_P) t = c_.dtype_of(i);
             argument_ = i;
             if (c_.is_array(i) && !shape_fits(a.rule, c_.array(i)))
                 return {TARTAN_ERR_SHAPE, second_ >= 0 ? second_ : i};

@@ -77,6 +77,14 @@ class LeakCheck : public testing::EmptyTestEventListener {
 inline const bool leaks_are_failures =
     (testing::UnitTest::GetInstance()->listeners().Append(new LeakCheck), true);
 
+// What tartan_spmm does, as numbers, and the text that says so.
+enum Side : int32_t { kLeft, kRight };
+enum Transpose : int32_t { kAsIs, kTransposed };
+inline const char *spmm_options(int32_t side, int32_t op) {
+    static const char *const texts[] = {nullptr, "transpose=1", "side=right", "side=right transpose=1"};
+    return texts[2 * side + op];
+}
+
 // Owning handles.
 struct Free {
     void operator()(tartan_layout *p) const { tartan_layout_free(p); }

@@ -40,6 +40,7 @@ number(op::Operation) = op.number >= 0 ? op.number : found(op)
 # ---- Operands ----
 
 Raw.c_descriptor(x::Operand) = (x.array,)
+Raw.c_descriptor(x::Tuple{Vararg{Operand}}) = map(y -> y.array, x) # a list
 
 # Dimensions run backwards in C. Those that a shape has and an array has not count as 1, as everywhere in Julia.
 in_order_of_c(n, s) = (reverse(n), reverse(s))
@@ -126,6 +127,7 @@ following(n, ::Val{I}) where {I} = ntuple(j -> n[I - 1 + j], Val(max(0, length(n
 end
 
 # Those whose functions are written by hand.
+const GROWTH_SCORE = Operation(:growth_score)
 const ATTENTION_FORWARD = Operation(:attention_forward)
 const ATTENTION_BACKWARD = Operation(:attention_backward)
 const ATTENTION_BIAS_GRADIENT = Operation(:attention_bias_gradient)

@@ -10,8 +10,8 @@ stored(A::Union{TransposedBlocks, DeviceTransposed}) = parent(A)
 is_flipped(::Blocks) = false
 is_flipped(::Union{TransposedBlocks, DeviceTransposed}) = true
 
-const SIDES = (left = Raw.TARTAN_LEFT, right = Raw.TARTAN_RIGHT)
-side_code(side) = side === :left ? Int32(Raw.TARTAN_LEFT) : side === :right ? Int32(Raw.TARTAN_RIGHT) : code_of(SIDES, side, "side")
+const SIDES = (left = 0, right = 1)
+is_right(side) = side === :left ? false : side === :right ? true : code_of(SIDES, side, "side") == 1
 
 # 16-bit products may also be written as Float32, 8-bit ones must be wider.
 output_type(::Type{T}) where {T} = Union{T, Float32}
@@ -36,17 +36,27 @@ be in Julia's memory, or all on one device (see [`to_device`](@ref)).
     spmm!(C, A, X; gates = ones(Float32, nblocks(A)))
 """
 spmm!(C::Dense, A::Sparse, B::Dense; side = :left, transpose::Bool = false, alpha = 1, beta = 0, gates = nothing, context = nothing) =
-    product!(C, stored(A), B, side_code(side), transpose != is_flipped(A), alpha, beta, gates, context)
+    product!(C, stored(A), B, is_right(side), transpose != is_flipped(A), alpha, beta, gates, context)
 
-function product!(C, A::Blocks{T}, B, side, transpose, alpha, beta, gates, context) where {T}
-    Raw.tartan_spmm(call_context(context, A, B, C, gates), side, transpose, real_factor(alpha, "alpha"), A, gate_input(gates),
-                    input(as_matrix, B, "B", T), real_factor(beta, "beta"), output(as_matrix, C, "C", output_type(T)))
+product_options(right, transpose) =
+    right ? (transpose ? "side=right transpose=1" : "side=right") : transpose ? "transpose=1" : ""
+
+function product!(C, A::Blocks{T}, B, right, transpose, alpha, beta, gates, context) where {T}
+    Raw.tartan_spmm(call_context(context, A, B, C, gates), A, gate_input(gates), input(as_matrix, B, "B", T),
+                    real_factor(alpha, "alpha"), real_factor(beta, "beta"), product_options(right, transpose),
+                    output(as_matrix, C, "C", output_type(T)))
     return C
 end
 
 as_list(x::Dense) = (x,)
 as_list(x::Tuple) = x
 as_list(x::AbstractVector{<:Dense}) = Tuple(x)
+@inline function as_pairs(X, Y)
+    x, y = as_list(X), as_list(Y)
+    length(x) == length(y) || uneven(length(x), length(y))
+    return x, y
+end
+@noinline uneven(nx, ny) = throw(TartanError(:argument, "Y has $ny arrays, expected $nx, as X"))
 @inline inputs(x::Tuple, name, ::Type{T}) where {T} =
     (input(as_matrix, x[1], name, T), inputs(Base.tail(x), name, T)...)
 inputs(::Tuple{}, name, ::Type{T}) where {T} = ()
@@ -61,9 +71,9 @@ dimension is the head.
 If `Y = W * X`, the gradient of `W` is `sddmm!(dW, dY, X')`.
 """
 function sddmm!(S::Blocks{T}, X, Y; alpha = 1, beta = 0, gates = nothing, context = nothing) where {T}
-    x, y = as_list(X), as_list(Y)
-    Raw.tartan_sddmm(call_context(context, S, x..., y..., gates), real_factor(alpha, "alpha"), gate_input(gates),
-                     inputs(x, "X", T), inputs(y, "Y", T), real_factor(beta, "beta"), S)
+    x, y = as_pairs(X, Y)
+    Raw.tartan_sddmm(call_context(context, S, x..., y..., gates), inputs(x, "X", T), inputs(y, "Y", T), length(x),
+                     gate_input(gates), real_factor(alpha, "alpha"), real_factor(beta, "beta"), S)
     return S
 end
 
@@ -76,12 +86,13 @@ norms (`:max` or `:l2`) over the block's rows of `X` and columns of `Y`. `score`
 else `Float32`.
 """
 function growth_score!(score::Dense, X, Y, block::Sizes; norm = :max, scale = 1, beta = 0, context = nothing)
-    x, y = as_list(X), as_list(Y)
+    x, y = as_pairs(X, Y)
     T = eltype(first(x))
-    frame = frame_of((size(first(x), 1), size(first(y), 2)), block)
-    Raw.tartan_growth_score(call_context(context, score, x..., y...), frame, code_of(NORMS, norm, "norm"),
-                            real_factor(scale, "scale"), inputs(x, "X", T), inputs(y, "Y", T), real_factor(beta, "beta"),
-                            output(as_matrix, score, "score", gate_type(T)))
+    options = options_text(whole_option("pairs", length(x), 1), option_text("block", join(pair(block, "block"), 'x')),
+                           word_option("norm", norm, :max, (:max, :l2)), real_option("scale", scale, 1),
+                           real_option("beta", beta, 0))
+    arguments = (inputs(x, "X", T), inputs(y, "Y", T), output(as_matrix, score, "score", gate_type(T)))
+    run_operation(GROWTH_SCORE, call_context(context, score, x..., y...), arguments, options)
     return score
 end
 
@@ -110,7 +121,7 @@ function left!(C, A, B, alpha, beta)
     expect_one_head(A, "mul!")
     expect_sizes(C, A, B)
     is_native(C, A, B) || return mixed!(C, A, left_product(A, B), alpha, beta)
-    return product!(C, stored(A), B, Int32(Raw.TARTAN_LEFT), is_flipped(A), alpha, beta, nothing, nothing)
+    return product!(C, stored(A), B, false, is_flipped(A), alpha, beta, nothing, nothing)
 end
 
 function right!(C, B, A, alpha, beta)
@@ -118,7 +129,7 @@ function right!(C, B, A, alpha, beta)
     expect_one_head(A, "mul!")
     expect_sizes(C, B, A)
     is_native(C, A, B) || return mixed!(C, A, right_product(B, A), alpha, beta)
-    return product!(C, stored(A), B, Int32(Raw.TARTAN_RIGHT), is_flipped(A), alpha, beta, nothing, nothing)
+    return product!(C, stored(A), B, true, is_flipped(A), alpha, beta, nothing, nothing)
 end
 
 # Whether the library multiplies these element types into this memory; in the memory of a device there is nothing else.

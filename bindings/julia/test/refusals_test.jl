@@ -120,7 +120,7 @@ end
     S = weights()
     @test refuses(() -> sddmm!(S, ones(8, 2), ones(3, 8)), :shape)
     @test refuses(() -> sddmm!(S, ones(7, 2), ones(2, 8)), :shape)
-    @test refuses(() -> sddmm!(S, (ones(8, 2), ones(8, 2)), (ones(2, 8),)), :argument, "ny is 1", "expected 2")
+    @test refuses(() -> sddmm!(S, (ones(8, 2), ones(8, 2)), (ones(2, 8),)), :argument, "Y has 1 arrays", "expected 2")
     @test refuses(() -> sddmm!(S, ntuple(_ -> ones(8, 2), 9), ntuple(_ -> ones(2, 8), 9)), :argument)
     @test refuses(() -> sddmm!(S, (), ()), :argument)
     @test S == weights()
@@ -236,12 +236,12 @@ end
     A, x = random_matrix(Float64, 21, 17, (4, 3)), ones(17)
     text(f) = (error = refusal(f); error isa TartanError ? error.message : repr(error))
     for (f, words) in (
-            (() -> spmm!(zeros(20, 3), A, ones(17, 3)), "C has size (20, 3), expected (21, cols, ...) (rows as op(A))"),
-            (() -> spmm!(zeros(21, 3, 5), A, ones(16, 3, 5)), "B has size (16, 3, 5), expected (17, cols, ...) (rows as op(A) has columns)"),
-            (() -> spmm!(zeros(21), A, x; gates = ones(2)), "gates has size (2), expected ($(nblocks(A))) (one for each block)"),
+            (() -> spmm!(zeros(20, 3), A, ones(17, 3)), "C has size (20, 3), expected (21, 3), which is (rows of op(A), n, batch...)"),
+            (() -> spmm!(zeros(21, 3, 5), A, ones(16, 3, 5)), "B has size (16, 3, 5), expected (17, 3, 5), which is (columns of op(A), n, batch...)"),
+            (() -> spmm!(zeros(21), A, x; gates = ones(2)), "gates has size (2), expected ($(nblocks(A))), which is (A.blocks)"),
             (() -> (y = ones(20); B = random_matrix(Float64, 20, 20, (4, 4)); spmm!(y, B, y)), "C overlaps B"),
             (() -> spmm!(zeros(21), A, x; alpha = NaN), "alpha is nan"),
-            (() -> sddmm!(copy(A), ones(20, 2), ones(2, 17)), "X has size (20, 2), expected (21, cols, ...)"),
+            (() -> sddmm!(copy(A), ones(20, 2), ones(2, 17)), "X has size (20, 2), expected (21, 2), which is (rows of S, k, batch...)"),
             (() -> growth_score!(zeros(2, 2), ones(8, 3), ones(2, 8), 4), "Y has"),
             (() -> gate_gradient!(zeros(1 + nblocks(A)), A, copy(A)), "gate_grad has"),
             (() -> attention(ones(8, 32, 2), ones(8, 32, 3), ones(8, 32, 2), pattern(:local, (32, 32), 8)), "v has size (8, 32, 2)"),

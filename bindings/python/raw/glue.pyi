@@ -79,7 +79,7 @@ def sddmm(
     s: Any, x: Any, y: Any, alpha: float, beta: float, gates: Any, context: Any, make: Optional[Callable[..., Any]], /
 ) -> Any: ...
 def growth_score(
-    x: Any, y: Any, block_rows: int, block_cols: int, norm: int, scale: float, beta: float, out: Any, context: Any, /
+    x: Any, y: Any, block_rows: int, block_cols: int, norm: str, scale: float, beta: float, out: Any, context: Any, /
 ) -> Any: ...
 def attention(
     layout: Handle, mask: Optional[Handle], q: Any, k: Any, v: Any, bias: Any, kind: Optional[str], scale: Optional[float],

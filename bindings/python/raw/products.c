@@ -85,8 +85,7 @@ static int same_count(const char *function, const factors *x, const factors *y) 
 
 /* ---- tartan.sddmm ---- */
 
-static const char *const sddmm_names[][2] = {
-    {"tartan_sddmm", "sddmm"}, {"nx", "x"}, {"ny", "y"}, {NULL, NULL}};
+static const char *const sddmm_names[][2] = {{"tartan_sddmm", "sddmm"}, {NULL, NULL}};
 
 typedef struct sddmm_arguments {
     PyObject *s, *x, *y, *gates, *context;
@@ -135,8 +134,9 @@ static PyObject *sddmm_in(tartan_py_call *call, const sddmm_arguments *given, ta
     }
     tartan_status status;
     Py_BEGIN_ALLOW_THREADS;
-    status = tartan_sddmm(call->pointer, given->alpha, gates == NULL ? NULL : &gates->borrow.array, x.arrays,
-                          x.count, y.arrays, y.count, given->beta, matrix->pointer);
+    status = tartan_sddmm(call->pointer, x.arrays, y.arrays, x.count,
+                          gates == NULL ? NULL : &gates->borrow.array, given->alpha, given->beta,
+                          matrix->pointer);
     Py_END_ALLOW_THREADS;
     if (tartan_py_call_leave(call, status, sddmm_names)) Py_CLEAR(target);
     return target;
@@ -168,14 +168,28 @@ static PyObject *sddmm(PyObject *module, PyObject *const *arguments, Py_ssize_t 
 /* ---- tartan.growth_score ---- */
 
 static const char *const growth_names[][2] = {
-    {"tartan_growth_score", "growth_score"}, {"nx", "x"}, {"ny", "y"}, {"score", "out"}, {NULL, NULL}};
+    {"tartan_growth_score", "growth_score"}, {"score", "out"}, {NULL, NULL}};
+
+enum { GROWTH_OPTIONS = 128 };
 
 typedef struct growth_arguments {
     PyObject *x, *y, *out, *context;
-    tartan_shape shape; /* block_rows and block_cols */
-    int64_t norm;
-    double scale, beta;
+    int64_t block[2];
+    char options[GROWTH_OPTIONS];
 } growth_arguments;
+
+/* "norm=l2 scale=1.0 beta=0.0", in no locale. */
+static int write_options(growth_arguments *given, const char *norm, double scale, double beta) {
+    char *numbers[] = {PyOS_double_to_string(scale, 'r', 0, 0, NULL),
+                       PyOS_double_to_string(beta, 'r', 0, 0, NULL)};
+    const bool made = numbers[0] != NULL && numbers[1] != NULL;
+    if (made)
+        PyOS_snprintf(given->options, sizeof given->options, "norm=%s scale=%s beta=%s", norm, numbers[0],
+                      numbers[1]);
+    PyMem_Free(numbers[0]);
+    PyMem_Free(numbers[1]);
+    return made ? 0 : -1;
+}
 
 static int64_t blocks_along(int64_t length, int64_t block) {
     return block > 0 ? (length + block - 1) / block : 0; /* a block that is refused */
@@ -195,24 +209,20 @@ static PyObject *growth_score_in(tartan_py_call *call, growth_arguments *given) 
         tartan_py_fail(TARTAN_ERR_SHAPE, "growth_score: x and y are expected to have at least 2 dimensions");
         return NULL;
     }
-    tartan_shape *shape = &given->shape;
-    shape->rows = first->shape[first->ndim - 2];
-    shape->cols = second->shape[second->ndim - 1];
-    shape->heads = 1;
     const int32_t sums = first->dtype == TARTAN_F64 ? TARTAN_F64 : TARTAN_F32;
     if (out != NULL) {
         if (tartan_py_call_borrow(call, out, sums, true)) return NULL;
     } else {
-        const int64_t grid[] = {blocks_along(shape->rows, shape->block_rows),
-                                blocks_along(shape->cols, shape->block_cols)};
+        const int64_t grid[] = {blocks_along(first->shape[first->ndim - 2], given->block[0]),
+                                blocks_along(second->shape[second->ndim - 1], given->block[1])};
         out = tartan_py_call_result(call, x.parts[0], 2, grid, sums, false);
         if (out == NULL) return NULL;
     }
     if (tartan_py_call_enter(call)) return NULL;
     tartan_status status;
     Py_BEGIN_ALLOW_THREADS;
-    status = tartan_growth_score(call->pointer, shape, (int32_t)given->norm, given->scale, x.arrays, x.count,
-                                 y.arrays, y.count, given->beta, &out->borrow.array);
+    status = tartan_growth_score(call->pointer, x.arrays, y.arrays, x.count, given->block, 2, given->options,
+                                 &out->borrow.array);
     Py_END_ALLOW_THREADS;
     if (tartan_py_call_leave(call, status, growth_names)) return NULL;
     if (given->out == NULL) return tartan_py_call_give(out, x.parts[0]);
@@ -227,15 +237,17 @@ static PyObject *growth_score(PyObject *module, PyObject *const *arguments, Py_s
         PyErr_Format(PyExc_TypeError, "growth_score takes 9 arguments, %zd were given", count);
         return NULL;
     }
-    const char *const name = "growth_score";
+    const char *const name = "growth_score", *norm = NULL;
+    double scale = 1, beta = 0;
     growth_arguments given = {.x = arguments[0], .y = arguments[1], .context = arguments[8]};
     given.out = tartan_py_is_none(arguments[7]) ? NULL : arguments[7];
-    if (tartan_py_int(arguments[2], name, "block_rows", INT64_MIN, INT64_MAX, &given.shape.block_rows) ||
-        tartan_py_int(arguments[3], name, "block_cols", INT64_MIN, INT64_MAX, &given.shape.block_cols) ||
-        tartan_py_int(arguments[4], name, "norm", INT32_MIN, INT32_MAX, &given.norm) ||
-        tartan_py_double(arguments[5], name, "scale", &given.scale) ||
-        tartan_py_double(arguments[6], name, "beta", &given.beta) ||
-        (given.out == NULL && tartan_py_refuse_beta(given.beta, "no out is given")))
+    if (tartan_py_int(arguments[2], name, "block_rows", INT64_MIN, INT64_MAX, &given.block[0]) ||
+        tartan_py_int(arguments[3], name, "block_cols", INT64_MIN, INT64_MAX, &given.block[1]) ||
+        tartan_py_text(arguments[4], name, "norm", false, &norm) ||
+        tartan_py_double(arguments[5], name, "scale", &scale) ||
+        tartan_py_double(arguments[6], name, "beta", &beta) ||
+        (given.out == NULL && tartan_py_refuse_beta(beta, "no out is given")) ||
+        write_options(&given, norm, scale, beta))
         return NULL;
     tartan_py_call call;
     tartan_py_call_open(&call, name);

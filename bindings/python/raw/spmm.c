@@ -12,12 +12,12 @@ static PyObject *argument(PyObject *const *arguments, Py_ssize_t count, Py_ssize
     return i < count ? arguments[i] : NULL;
 }
 
-static int side_of(PyObject *object, int32_t *out) {
-    *out = TARTAN_LEFT;
+static int is_right(PyObject *object, bool *out) {
+    *out = false;
     if (object == NULL) return 0;
     if (PyUnicode_Check(object)) {
         if (PyUnicode_CompareWithASCIIString(object, "left") == 0) return 0;
-        *out = TARTAN_RIGHT;
+        *out = true;
         if (PyUnicode_CompareWithASCIIString(object, "right") == 0) return 0;
     }
     PyObject *shown = PyObject_Repr(object);
@@ -68,7 +68,7 @@ static bool is_column_major(const tartan_array *array) {
 
 typedef struct spmm_arguments {
     PyObject *a, *b, *out, *gates, *context;
-    int32_t side, op;
+    bool right, transpose;
     double alpha, beta;
 } spmm_arguments;
 
@@ -76,11 +76,11 @@ typedef struct spmm_arguments {
 static tartan_py_part *spmm_result(tartan_py_call *call, const spmm_arguments *given,
                                    const tartan_py_facts *a, const tartan_py_part *b,
                                    const tartan_array *dense, bool vector) {
-    const bool left = given->side == TARTAN_LEFT;
+    const bool left = !given->right;
     int64_t shape[TARTAN_MAX_NDIM];
     int ndim = dense->ndim;
     memcpy(shape, dense->shape, sizeof shape);
-    shape[left ? ndim - 2 : ndim - 1] = left != (given->op == TARTAN_TRANSPOSE) ? a->rows : a->cols;
+    shape[left ? ndim - 2 : ndim - 1] = left != given->transpose ? a->rows : a->cols;
     if (vector) {
         if (!left) shape[ndim - 2] = shape[ndim - 1];
         ndim--;
@@ -97,7 +97,7 @@ static PyObject *by_python(const spmm_arguments *given) {
     if (tartan_py_help.product == NULL) Py_RETURN_NOTIMPLEMENTED; /* tartan is not imported yet */
     return PyObject_CallFunction(
         tartan_py_help.product, "OOsOddOOO", given->a, given->b,
-        given->side == TARTAN_LEFT ? "left" : "right", given->op == TARTAN_TRANSPOSE ? Py_True : Py_False,
+        given->right ? "right" : "left", given->transpose ? Py_True : Py_False,
         given->alpha, given->beta, given->out != NULL ? given->out : Py_None,
         given->gates != NULL ? given->gates : Py_None, given->context != NULL ? given->context : Py_None);
 }
@@ -158,7 +158,7 @@ static PyObject *spmm_in(tartan_py_call *call, const spmm_arguments *given, tart
                        (int)TARTAN_MAX_NDIM);
         return NULL;
     }
-    const int axis = given->side == TARTAN_LEFT ? 1 : 0; /* of a vector, counted from the end for batches */
+    const int axis = given->right ? 0 : 1; /* of a vector, counted from the end for batches */
     if (vector) insert_axis(&dense, axis);
     if (a.heads > 1 && dense.ndim == 2) repeat(&dense, a.heads);
     if (out == NULL && (out = spmm_result(call, given, &a, b, &dense, vector)) == NULL) return NULL;
@@ -174,10 +174,12 @@ static PyObject *spmm_in(tartan_py_call *call, const spmm_arguments *given, tart
     }
 
     if (tartan_py_call_enter(call)) return NULL;
+    static const char *const options[2][2] = {{NULL, "transpose=1"}, {"side=right", "side=right transpose=1"}};
     tartan_status status;
     Py_BEGIN_ALLOW_THREADS;
-    status = tartan_spmm(call->pointer, given->side, given->op, given->alpha, matrix->pointer,
-                         gates == NULL ? NULL : &gates->borrow.array, &dense, given->beta, &target);
+    status =
+        tartan_spmm(call->pointer, matrix->pointer, gates == NULL ? NULL : &gates->borrow.array, &dense,
+                    given->alpha, given->beta, options[given->right][given->transpose], &target);
     Py_END_ALLOW_THREADS;
     if (tartan_py_call_leave(call, status, spmm_names)) return NULL;
     if (given->out == NULL) return tartan_py_call_give(out, b);
@@ -192,15 +194,15 @@ PyObject *tartan_py_spmm(PyObject *module, PyObject *const *arguments, Py_ssize_
         PyErr_Format(PyExc_TypeError, "spmm takes 2 to 9 arguments, %zd were given", count);
         return NULL;
     }
-    spmm_arguments given = {.a = arguments[0], .b = arguments[1], .op = TARTAN_NO_TRANSPOSE, .alpha = 1};
+    spmm_arguments given = {.a = arguments[0], .b = arguments[1], .alpha = 1};
     PyObject *const transpose = argument(arguments, count, 3), *const out = argument(arguments, count, 6);
     PyObject *const gates = argument(arguments, count, 7);
     given.context = argument(arguments, count, 8);
     given.out = tartan_py_is_none(out) ? NULL : out;
     given.gates = tartan_py_is_none(gates) ? NULL : gates;
     const int turned = transpose == NULL ? 0 : PyObject_IsTrue(transpose);
-    if (turned > 0) given.op = TARTAN_TRANSPOSE;
-    if (turned < 0 || side_of(argument(arguments, count, 2), &given.side) ||
+    given.transpose = turned > 0;
+    if (turned < 0 || is_right(argument(arguments, count, 2), &given.right) ||
         tartan_py_double(argument(arguments, count, 4), "spmm", "alpha", &given.alpha) ||
         tartan_py_double(argument(arguments, count, 5), "spmm", "beta", &given.beta))
         return NULL;

@@ -104,15 +104,6 @@ void tartan_py_return_lists(tartan_py_lists *lists);
 /* For operands that were looked at by other means: the dtype of the elements, which must be Tartan's numbers. */
 int tartan_py_number_type(const char *function, const char *name, tartan_py_borrow *borrow);
 
-/* A sequence of operands; freed by tartan_py_return_list, which takes NULL. */
-typedef struct tartan_py_list {
-    int64_t count;
-    tartan_py_borrow *borrows;
-    tartan_array *arrays;
-} tartan_py_list;
-int tartan_py_operands(PyObject *object, const char *function, const char *name, tartan_py_list *list);
-void tartan_py_return_list(tartan_py_list *list);
-
 /* A borrow that a matrix keeps; tartan_py_release is a tartan_release for it. */
 tartan_py_borrow *tartan_py_wrap(PyObject *object, const char *function, const char *name);
 void tartan_py_release(void *borrow);

@@ -393,34 +393,6 @@ void tartan_py_return_lists(tartan_py_lists *lists) {
     for (int i = 0; i < 3; i++) tartan_py_return(&lists->borrows[i]);
 }
 
-int tartan_py_operands(PyObject *object, const char *function, const char *name, tartan_py_list *list) {
-    if (!PyList_Check(object) && !PyTuple_Check(object)) {
-        return tartan_py_fail_type(TARTAN_ERR_ARGUMENT, "%s: %s is of type %s, expected a list of arrays",
-                                   function, name, Py_TYPE(object)->tp_name);
-    }
-    Py_ssize_t count = PySequence_Fast_GET_SIZE(object);
-    list->borrows = PyMem_Calloc((size_t)count, sizeof *list->borrows);
-    list->arrays = PyMem_Calloc((size_t)count, sizeof *list->arrays);
-    if (list->borrows == NULL || list->arrays == NULL) {
-        PyErr_NoMemory();
-        return -1;
-    }
-    for (; list->count < count; list->count++) {
-        char item[64];
-        snprintf(item, sizeof item, "%s[%lld]", name, (long long)list->count);
-        PyObject *element = PySequence_Fast_GET_ITEM(object, list->count);
-        if (tartan_py_operand(element, function, item, false, &list->borrows[list->count])) return -1;
-        list->arrays[list->count] = list->borrows[list->count].array;
-    }
-    return 0;
-}
-
-void tartan_py_return_list(tartan_py_list *list) {
-    for (int64_t i = 0; i < list->count; i++) tartan_py_return(&list->borrows[i]);
-    PyMem_Free(list->borrows);
-    PyMem_Free(list->arrays);
-}
-
 tartan_py_borrow *tartan_py_wrap(PyObject *object, const char *function, const char *name) {
     tartan_py_borrow *borrow = PyMem_Calloc(1, sizeof *borrow);
     if (borrow == NULL) {

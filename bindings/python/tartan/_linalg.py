@@ -10,7 +10,7 @@ from typing import Any, Callable, Union
 import numpy as np
 
 from tartan import _raw
-from tartan._arrays import array_of, code_of, dtype_name, in_dtype, norm_code
+from tartan._arrays import array_of, code_of, dtype_name, in_dtype
 from tartan._context import Context, ContextLike
 from tartan._frame import Block, block_shape
 from tartan._layout import Layout
@@ -126,7 +126,7 @@ def growth_score(
             out = growth_score(x[i], y[i], (rows, cols), norm=norm, scale=scale, beta=beta, out=out, context=context)
             beta = 1.0
         return out
-    return _raw.growth_score(x, y, rows, cols, norm_code(norm), scale, beta, out, context)
+    return _raw.growth_score(x, y, rows, cols, norm, scale, beta, out, context)
 
 
 def explain(function: Callable[..., Any], /, *args: Any, **kwargs: Any) -> list[dict[str, Any]]:

@@ -309,7 +309,7 @@ def test_a_context_may_be_used_while_arguments_are_looked_at(rng, contexts):
             return super().__dlpack__(**options)
 
     tartan._raw.tartan_spmm(
-        two._handle, 0, 0, 1.0, up._handle, None, Trap(np.ones((16, 2)), 128), 0.0,
+        two._handle, up._handle, None, Trap(np.ones((16, 2)), 128), 1.0, 0.0, None,
         DeviceArray.zeros((16, 2), context=two)._open,
     )  # fmt: skip
     assert not things

@@ -13,7 +13,6 @@
 .constant <- function(value, constants, name) constants[[.choose(value, names(constants), name)]]
 
 .norms <- c(l2 = TARTAN_NORM_L2, l1 = TARTAN_NORM_L1, max = TARTAN_NORM_MAX)
-.sides <- c(left = TARTAN_LEFT, right = TARTAN_RIGHT)
 
 .is_whole <- function(x) is.numeric(x) && !is.factor(x) && all(is.finite(x)) && all(x == trunc(x))
 

@@ -3,11 +3,11 @@
 
 spmm <- function(a, b, c = NULL, alpha = 1, beta = if (is.null(c)) 0 else 1, side = c("left", "right"),
                  transpose = FALSE, gates = NULL) {
-  side <- .constant(side, .sides, "side")
+  right <- .choose(side, c("left", "right"), "side") == "right"
   if (is.null(c) && !identical(as.double(beta), 0)) {
     .fail("argument", "beta is %s, expected 0 where there is no c", .shown(beta))
   }
-  tartan_r_spmm(a, b, c, gates, alpha, beta, side, as.integer(.flag(transpose, "transpose")))
+  tartan_r_spmm(a, b, c, gates, alpha, beta, as.integer(right), as.integer(.flag(transpose, "transpose")))
 }
 
 sddmm <- function(s, x, y, alpha = 1, beta = 0, gates = NULL, transpose_x = FALSE, transpose_y = FALSE) {
@@ -28,13 +28,13 @@ sddmm <- function(s, x, y, alpha = 1, beta = 0, gates = NULL, transpose_x = FALS
   # If beta is 0, s is not read, but on a dynamic layout the values past the current blocks are kept.
   result <- if (.is_matrix(s) && (accumulates || block_is_dynamic(s))) .matrix_copy(s, "s")
             else .matrix_of_zeros(place, .any_layout_of(s), dtype, if (.is_matrix(s)) s@Dimnames else .no_names)
-  tartan_sddmm(place, alpha, gates, x, y, beta, result)
+  tartan_r_sddmm(place, x, y, gates, alpha, beta, result)
   result
 }
 
 growth_score <- function(x, y, block = c(32, 32), norm = c("max", "l2"), scale = 1, score = NULL,
                          beta = if (is.null(score)) 0 else 1) {
-  norm <- .constant(norm, .norms[c("max", "l2")], "norm")
+  norm <- .choose(norm, c("max", "l2"), "norm")
   if (is.null(score) && !identical(as.double(beta), 0)) {
     .fail("argument", "beta is %s, expected 0 where there is no score", .shown(beta))
   }
@@ -47,6 +47,6 @@ growth_score <- function(x, y, block = c(32, 32), norm = c("max", "l2"), scale =
   ys <- .operands(y, "y", dtype)
   frame <- .frame(c(NROW(x[[1L]]), NCOL(y[[1L]])), block)
   out <- if (is.null(score)) .result(place, .grid(frame), dtype) else .result_from(place, score, "score")
-  tartan_growth_score(place, frame, norm, scale, xs, ys, beta, out)
+  tartan_r_growth_score(place, xs, ys, frame[3:4], norm, scale, beta, out)
   .value(out)
 }

@@ -1,6 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "product.h"
 
+#include "words.h"
+
 #include <stdio.h>
 #include <string.h>
 
@@ -8,7 +10,7 @@ typedef struct product {
     SEXP a, b, c, gates;
     const char *a_name, *b_name;
     double alpha, beta;
-    int32_t side, op;
+    int right, transpose;
     int turned; /* the product takes the transpose of b's memory */
 } product;
 
@@ -44,7 +46,7 @@ typedef struct sizes {
 
 static sizes sizes_of(const product *p) {
     const double *frame = tartan_r_frame(p->a, p->a_name);
-    int transposed = p->op == TARTAN_TRANSPOSE, left = p->side == TARTAN_LEFT;
+    int transposed = p->transpose, left = !p->right;
     sizes s = {.rows = (int64_t)frame[transposed], .cols = (int64_t)frame[!transposed]};
     s.inner = left ? s.cols : s.rows;
     s.of = left == transposed ? "rows" : "columns";
@@ -60,7 +62,7 @@ static void place_vector(product *p, tartan_r_dense *b, int either) {
     if (!along && s.inner != 1)
         tartan_r_fail(TARTAN_ERR_SHAPE, "%s has length %lld, expected %lld (%s of %s)", p->b_name,
                       (long long)n, (long long)s.inner, s.of, p->a_name);
-    int column = along == (p->side == TARTAN_LEFT);
+    int column = along != p->right;
     b->ndim = 2;
     b->dim[0] = column ? n : 1;
     b->dim[1] = column ? 1 : n;
@@ -69,7 +71,7 @@ static void place_vector(product *p, tartan_r_dense *b, int either) {
 
 static void result_dim(const product *p, const tartan_r_dense *b, int64_t *dim) {
     sizes s = sizes_of(p);
-    int left = p->side == TARTAN_LEFT;
+    int left = !p->right;
     int64_t found = b->dim[s.inner_at];
     if (found != s.inner)
         tartan_r_fail(TARTAN_ERR_SHAPE, "%s has %lld %s%s, expected %lld (%s of %s)", p->b_name,
@@ -120,7 +122,7 @@ static void make_result(const product *p, SEXP place, int32_t ndim, const int64_
 static void keep_names(const product *p, SEXP numbers, SEXP result) {
     if (XLENGTH(Rf_getAttrib(result, R_DimSymbol)) != 2) return;
     SEXP of_a = R_do_slot(p->a, Rf_install("Dimnames")), of_b = Rf_getAttrib(numbers, R_DimNamesSymbol);
-    int left = p->side == TARTAN_LEFT, transposed = p->op == TARTAN_TRANSPOSE;
+    int left = !p->right, transposed = p->transpose;
     SEXP own = VECTOR_ELT(of_a, left ? transposed : !transposed);
     SEXP others = Rf_xlength(of_b) == 2 ? VECTOR_ELT(of_b, !sizes_of(p).inner_at) : R_NilValue;
     if (own == R_NilValue && others == R_NilValue) return;
@@ -157,19 +159,21 @@ static SEXP multiply(product p, int verb) {
     o.gates = tartan_r_gates(p.gates, "gates", &gates);
     tartan_r_view(&b, p.turned, p.b_name, &o.b);
     tartan_r_view(&c, 0, "c", &o.c);
-    tartan_r_check(tartan_spmm(o.context, p.side, p.op, p.alpha, o.a, o.gates, &o.b, p.beta, &o.c));
+    static const char *const options[2][2] = {{NULL, "transpose=1"}, {"side=right", "side=right transpose=1"}};
+    tartan_r_check(tartan_spmm(o.context, o.a, o.gates, &o.b, p.alpha, p.beta, options[p.right][p.transpose], &o.c));
     SEXP result = PROTECT(tartan_r_finish(&c));
     if (verb && place == R_NilValue) keep_names(&p, numbers, result);
     UNPROTECT(5);
     return result;
 }
 
-SEXP tartan_r_spmm(SEXP a, SEXP b, SEXP c, SEXP gates, double alpha, double beta, int32_t side, int32_t op) {
+SEXP tartan_r_spmm(SEXP a, SEXP b, SEXP c, SEXP gates, double alpha, double beta, int32_t right,
+                   int32_t transpose) {
     product p = {.a = a, .b = b, .c = c, .gates = gates, .a_name = "a", .b_name = "b"};
     p.alpha = alpha;
     p.beta = beta;
-    p.side = side;
-    p.op = op;
+    p.right = right;
+    p.transpose = transpose;
     return multiply(p, 0);
 }
 
@@ -184,8 +188,8 @@ SEXP tartan_r_product(SEXP x, SEXP y, int32_t verb) {
     product p = {.a = left ? x : y, .b = left ? y : x, .c = R_NilValue, .gates = R_NilValue, .alpha = 1};
     p.a_name = left ? "x" : "y";
     p.b_name = left ? "y" : "x";
-    p.side = left ? TARTAN_LEFT : TARTAN_RIGHT;
-    p.op = verb == (left ? crossprod : tcrossprod) ? TARTAN_TRANSPOSE : TARTAN_NO_TRANSPOSE;
+    p.right = !left;
+    p.transpose = verb == (left ? crossprod : tcrossprod);
     p.turned = verb == (left ? tcrossprod : crossprod);
     SEXP dim = Rf_getAttrib(p.b, R_DimSymbol);
     if (tartan_r_class_of(p.b) == TARTAN_R_DEVICE_ARRAY) dim = R_do_slot(p.b, Rf_install("size"));
@@ -194,4 +198,42 @@ SEXP tartan_r_product(SEXP x, SEXP y, int32_t verb) {
                       "%s has %lld dimensions, expected a matrix (crossprod and tcrossprod)", p.b_name,
                       (long long)Rf_xlength(dim));
     return multiply(p, 1);
+}
+
+/* ---- Products of two dense matrices ---- */
+
+/* Lists of as many x as y; returns their number. */
+static int64_t take_pairs(SEXP x, SEXP y, const tartan_array **xs, const tartan_array **ys) {
+    int64_t nx, ny;
+    *xs = tartan_r_arrays(x, "x", &nx);
+    *ys = tartan_r_arrays(y, "y", &ny);
+    if (nx != ny)
+        tartan_r_fail(TARTAN_ERR_ARGUMENT, "y has %lld matrices, expected %lld, as x", (long long)ny,
+                      (long long)nx);
+    return nx;
+}
+
+SEXP tartan_r_sddmm(SEXP place, SEXP x, SEXP y, SEXP gates, double alpha, double beta, SEXP s) {
+    const tartan_array *xs, *ys;
+    tartan_array room;
+    const int64_t pairs = take_pairs(x, y, &xs, &ys);
+    tartan_r_check(tartan_sddmm(tartan_r_as_context(place, "context"), xs, ys, pairs,
+                                tartan_r_gates(gates, "gates", &room), alpha, beta, tartan_r_as_matrix(s, "s")));
+    return R_NilValue;
+}
+
+SEXP tartan_r_growth_score(SEXP place, SEXP x, SEXP y, SEXP block, const char *norm, double scale, double beta,
+                           SEXP score) {
+    const tartan_array *xs, *ys;
+    tartan_array room;
+    int64_t nblock;
+    tartan_r_words options = {.length = 0};
+    const int64_t pairs = take_pairs(x, y, &xs, &ys), *sizes = tartan_r_counts(block, "block", &nblock);
+    tartan_r_words_name(&options, "norm");
+    tartan_r_words_add(&options, norm);
+    tartan_r_words_number(&options, "scale", scale);
+    tartan_r_words_number(&options, "beta", beta);
+    tartan_r_check(tartan_growth_score(tartan_r_as_context(place, "context"), xs, ys, pairs, sizes, nblock,
+                                       options.text, tartan_r_array(score, "score", &room)));
+    return R_NilValue;
 }

@@ -8,7 +8,8 @@
 #ifndef TARTAN_DEVICE_H
 #define TARTAN_DEVICE_H
 
-#include "tartan/linalg.h"
+#include "tartan/context.h"
+#include "tartan/matrix.h"
 
 #ifdef __cplusplus
 extern "C" {

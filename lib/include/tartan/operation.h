@@ -1,10 +1,11 @@
 /* SPDX-License-Identifier: Apache-2.0
  * Operations as data: what exists, what each takes and returns, and one call for all of them. Programs in C call the functions of
- * operations.h, linalg.h and so on; this header is for bindings, tools and callers that do not know the operation beforehand.
+ * operations.h and so on; this header is for bindings, tools and callers that do not know the operation beforehand.
  *
  * An operation has a number, which may differ between versions of the library, and arguments, which tartan_op_describe lists in
- * their order. `arguments` holds a pointer for each: to a tartan_array, tartan_matrix, tartan_layout, tartan_block_mask or tartan_conv,
- * as its kind says; NULL leaves out an optional one. Outputs are written, so they may not be const. `options` is NULL or a list of
+ * their order. `arguments` holds a pointer for each: to a tartan_array, to the first of several that stand one after the other (the
+ * positional whole number among the options says how many), to a tartan_matrix, tartan_layout, tartan_block_mask or tartan_conv, as its
+ * kind says; NULL leaves out an optional one. Outputs are written, so they may not be const. `options` is NULL or a list of
  * "name=value" separated by blanks or commas; an option that is left out has its default. Each may appear once. */
 #ifndef TARTAN_OPERATION_H
 #define TARTAN_OPERATION_H
@@ -22,6 +23,7 @@ typedef enum tartan_operand_kind {
     TARTAN_OPERAND_LAYOUT = 3,
     TARTAN_OPERAND_MASK = 4,
     TARTAN_OPERAND_CONV = 5,
+    TARTAN_OPERAND_ARRAYS = 6,
 } tartan_operand_kind;
 
 /* The number of operations, and the number of the operation called `name`. Errors: HANDLE, NOT_FOUND. */
@@ -30,8 +32,8 @@ TARTAN_API tartan_status tartan_op_find(const char *name, int32_t *out_op);
 
 /* Describes operation `op`, or all of them if it is -1, as JSON or as text for people. An object of the JSON has
  *   name, help, formula, details, source
- *   arguments   in order: name, use ("in", "out", "update"), optional, kind ("array", "matrix", "layout", "mask", "conv"), dtype (a
- *               letter: T, O, S, L, R, F64, U8 or NONE; docs/architecture.md), shape, help, may_be (names), old (names of arguments
+ *   arguments   in order: name, use ("in", "out", "update"), optional, kind ("array", "arrays", "matrix", "layout", "mask", "conv"), dtype (a
+ *               letter: T, P, O, S, L, R, F64, U8 or NONE; docs/architecture.md), shape, help, may_be (names), old (names of arguments
  *               and options with which the old values of an output count)
  *   options     name, kind ("real", "whole", "flag", "word", "sizes", "windows"), default, range, help, words, positional
  *   gradient    the name of the operation that computes gradients, or ""
@@ -60,7 +62,7 @@ typedef struct tartan_op_result {
 } tartan_op_result;
 
 /* Checks the inputs and options and writes what the outputs will be to results[0 ..], in their order; *out_count is their number,
- * at most `nresults`. Outputs in `arguments` are not looked at. Gradients that are optional and whose input is left out are
+ * at most `nresults`. Outputs in `arguments` are not looked at. What options make an update is an input, and no result. Gradients that are optional and whose input is left out are
  * not among the results. Errors: as tartan_op_run; SHAPE (nresults is too small). */
 TARTAN_API tartan_status tartan_op_infer(int32_t op, void *const *arguments, int64_t narguments,
                                          const char *options, tartan_op_result *results, int64_t nresults,

@@ -19,7 +19,7 @@ import schema
 HEAD = "/* SPDX-License-Identifier: Apache-2.0\n * Written by lib/ops/schema/generate_c.py. */\n"
 WIDTH = 118
 
-TYPES = {"array": "tartan_array", "matrix": "tartan_matrix", "layout": "tartan_layout", "mask": "tartan_block_mask", "conv": "tartan_conv"}
+TYPES = {"array": "tartan_array", "arrays": "tartan_array", "matrix": "tartan_matrix", "layout": "tartan_layout", "mask": "tartan_block_mask", "conv": "tartan_conv"}
 OPTION_TYPES = {"real": "double", "whole": "int64_t", "flag": "bool", "word": "int32_t", "sizes": "tartan_i_sizes", "windows": "tartan_i_windows"}
 MOST_ARGUMENTS = 8  # of a function; beyond, they are in a struct
 
@@ -76,6 +76,10 @@ def structs(ops):
         yield f"typedef struct tartan_op_{op.struct} {{"
         yield from ("    " + line for line in members(op))
         yield f"}} tartan_op_{op.struct};\n"
+        for o in op.options:
+            if o.kind == "word":
+                names = (f"TARTAN_I_{op.name}_{o.name}_{word}".upper() for word in o.words)
+                yield f"enum {{ {', '.join(names)} }};\n"
         if op.shapes:
             yield f"enum {{ {', '.join(f'TARTAN_I_{op.name.upper()}_ARGUMENT_{a.name.upper()}' for a in op.arguments)} }};\n"
     yield "#define TARTAN_I_OPERATIONS(X) \\"
@@ -94,6 +98,8 @@ def operand_lines(kind, op):
         for a in op.arguments:
             if a.kind in ("array", "matrix"):
                 yield f'add_{a.kind}(all, "{a.name}", op->{a.name}, {str(a.written).lower()});'
+            elif a.kind == "arrays":
+                yield f'add_arrays(all, "{a.name}", op->{a.name}, op->{op.count.name});'
             elif a.kind == "layout":
                 yield f'add_layout(all, "{a.name}", op->{a.name});'
         return
@@ -103,10 +109,8 @@ def operand_lines(kind, op):
             yield f"add_{o.kind}(all, {name}, op->{o.member}, {o.written});"
         elif o.kind == "layout":
             yield f"add_layout(all, {name}, op->{o.member});"
-        elif o.kind == "list":
-            yield f"if (op->{o.member} != NULL) add_list(all, {name}, op->{o.member}, {o.length});"
         else:
-            yield "add_pairs(all, op->x, op->y, op->pairs);"
+            yield f"if (op->{o.member} != NULL) add_list(all, {name}, op->{o.member}, {o.length});"
 
 
 def cost_of(op):
@@ -303,11 +307,14 @@ def tables(ops):
     for op in called:
         run_by = f".run = {op.runs}" if op.runs else f".kind = TARTAN_OP_{op.kind.upper()}"
         fields = [f".name = {quoted(op.name)}, .function = {quoted('tartan_' + op.name)}, {run_by}"]
+        fields.append(f".size = offsetof(tartan_op, function) + sizeof(tartan_op_{op.struct})")
         if op.kind in SHARED:
             fields.append(f".row = {op.row}, .row_member = offsetof(tartan_op, {op.kind}.row)")
         fields.append(f".arguments = {op.name}_arguments, .narguments = {len(op.arguments)}")
         if op.options:
             fields.append(f".options = {op.name}_options, .noptions = {len(op.options)}")
+        if op.count is not None:
+            fields.append(f".count_member = offsetof(tartan_op, {op.kind}.{op.count.name})")
         if op.shapes:
             fields.append(f".shapes = {op.shapes}")
         if op.check:
@@ -323,23 +330,26 @@ def tables(ops):
 # ---- Public functions ----
 
 DTYPE_TEXT = {
-    "T": "of f64, f32, f16 or bf16", "O": "of the same dtype, or of f32 where that has 16 bits", "S": "of f64 where {first} is, else of f32",
+    "T": "of f64, f32, f16 or bf16", "P": "of f64, f32, f16, bf16, f8e4m3 or f8e5m2",
+    "O": "of the same dtype, or of f32 where that has 16 bits", "S": "of f64 where {first} is, else of f32",
     "L": "of f64 where {first} is, else of f32, f16 or bf16", "R": "of f32 or f64", "F64": "of f64", "U8": "of bytes", "NONE": "",
 }  # fmt: skip
 
 
 def words_of(op, a):
     """What the contract says of an argument."""
-    first = next((x.name for x in op.arguments if x.dtype == "T"), "")
-    dtype = DTYPE_TEXT[a.dtype].format(first=first)
-    if a.dtype == "T" and a.name != first:
-        dtype = f"of the dtype of {first}"
+    first = next((x for x in op.arguments if x.dtype in ("T", "P")), None)
+    dtype = DTYPE_TEXT[a.dtype].format(first=first and first.name)
+    if a.dtype in ("T", "P") and a is not first:
+        dtype = f"of the dtype of {first.name}"
+    if a.dtype == "O" and first.dtype == "P":
+        dtype += ", or of f32, f16 or bf16 where it has 8"
     shape = a.shape
     if shape.startswith("="):
         shape = f"the shape of {shape[1:]}"
     elif shape.startswith("on "):
         shape = f"on the layout of {shape[3:]}"
-    facts = [shape] if shape != "any" and a.kind in ("array", "matrix") else []
+    facts = [shape] if shape != "any" and a.kind in ("array", "arrays", "matrix") else []
     if dtype:
         facts.append(dtype)
     if a.may_be:
@@ -395,7 +405,7 @@ def parameters(op):
             yield f"const int64_t *{item.name}", item.name
             yield f"int64_t n{item.name}", f"n{item.name}"
         elif item.positional:
-            yield f"double {item.name}", item.name
+            yield f"{OPTION_TYPES[item.kind]} {item.name}", item.name
 
 
 def is_wide(op):
@@ -455,6 +465,15 @@ extern "C" {
     yield "#ifdef __cplusplus\n}\n#endif\n#endif"
 
 
+def positional_value(o, prefix):
+    """An initialiser of tartan_i_positional."""
+    if o.kind == "sizes":
+        return f"{{.sizes = {{{prefix}{o.name}, {prefix}n{o.name}}}}}"
+    if o.kind == "windows":
+        return f"{{.text = {prefix}{o.name}}}"
+    return f"{{.{'whole' if o.kind == 'whole' else 'number'} = {prefix}{o.name}}}"
+
+
 def functions(ops):
     yield HEAD + '#include "tartan/operations.h"\n\n#include "ops/call.h"\n'
     number = 0
@@ -470,8 +489,7 @@ def functions(ops):
         numbers = "NULL"
         if positional:
             numbers = "numbers"
-            forms = {"sizes": "{{.sizes = {{{0}{1}, {0}n{1}}}}}", "windows": "{{.text = {0}{1}}}", "real": "{{.number = {0}{1}}}"}
-            values = [forms[o.kind].format(prefix, o.name) for o in positional]
+            values = [positional_value(o, prefix) for o in positional]
             yield f"    const tartan_i_positional numbers[] = {{{', '.join(values)}}};"
         options = prefix + "options" if op.text_options else "NULL"
         yield f"    return tartan_i_op_call(&tartan_i_schemas[{number}], context, given, {numbers}, {options});"

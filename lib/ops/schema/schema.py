@@ -15,10 +15,11 @@ An entry reads like a call in C. Strings that stand side by side are joined; com
 
 Items, in the order of the arguments of the C function:
 
-    IN IN_OPT OUT OUT_OPT UPDATE (name, kind, dtype, shape, help, MAY_BE(inputs)...)
-        kind    ARRAY MATRIX LAYOUT MASK CONV
+    IN IN_OPT OUT OUT_OPT UPDATE (name, kind, dtype, shape, help, MAY_BE(inputs)..., OLD(inputs and options)...)
+        kind    ARRAY MATRIX LAYOUT MASK CONV, or ARRAYS: inputs, as many as COUNT says, one after the other in memory
         dtype   T    f64, f32, f16 or bf16; the first T of an entry decides, the others have the same
-                O    of a result: T, or f32 where T has 16 bits
+                P    of a product: like T, and an 8-bit type, too
+                O    of a result: T, or f32 where T has 16 bits; f32, f16 or bf16 where it has 8
                 S    of sums: f64 where T is, else f32
                 L    of another operand: one whose sums are of S
                 R    f32 or f64
@@ -36,12 +37,13 @@ Items, in the order of the arguments of the C function:
                                        puts there: if the option is not given, it finds NaN
     WHOLE(name, default, range, help)  an option: a whole number
     FLAG(name, default, help)          an option: 0 or 1; the default 0 may be left out
-    WORD(name, default, (words), help) an option: one of the words
+    WORD(name, default, (words), help) an option: one of the words; in C TARTAN_I_<OP>_<NAME>_<WORD>
     LENGTHS(name, help)                an option: a list of whole numbers
     SIZES(name, help)                  an argument: the same
     WINDOWS(name, help)                an argument: a text that describes windows of images (tartan/windows.h), or NULL. As an option it
                                        stands in brackets: windows=(size=16x16 stride=8x8)
     NUMBER(name, default, range, help) an argument: a number
+    COUNT(name, most, help)            an argument: how many arrays each of the ARRAYS has, 1 or more
     OPTIONS()                          where the C function has the text of options; if left out, before the first output
     FLOPS(expression)                  useful floating-point operations; elements(x) is a number of elements, stored(w) those of a matrix
     FORMULA(text), DETAILS(text), SOURCE(text)   what the help says besides
@@ -51,7 +53,7 @@ Items, in the order of the arguments of the C function:
                                        the options and all inputs, and outputs that the call has; KEEPS are not set yet. `argument` is
                                        TARTAN_I_<OP>_ARGUMENT_<NAME>. `shape` comes in as that of the argument (so a function may leave
                                        lengths as they are), and of no dimensions, where tartan_op_infer wants to know that of an output;
-                                       ndim and shape go out. The function refuses what has no shape that would fit
+                                       ndim and shape go out; of ARRAYS it is a list. The function refuses what has no shape that would fit
     CHECK(function)                    what rows can't say: tartan_status function(tartan_op *, const tartan_context *), after all other
                                        checks; END(function) undoes it after the call
     KEEPS(type, name)                  a member of the struct that CHECK fills
@@ -69,9 +71,8 @@ names of the operation's.
 
     BY_HAND(name, operands...)
         an operation whose checks and public functions are written by hand in lib/ops, or that only works inside of others. An operand
-        is READS, WRITES or WRITES_IF (kind, name, member, expression), where kind is also LIST (the expression is its length) or PAIRS
-        (lists x and y of arrays), and member says where the struct of the operation has it. A name that depends on the call
-        is NAMED(member).
+        is READS, WRITES or WRITES_IF (kind, name, member, expression), where kind is also LIST (the expression is its length), and
+        member says where the struct of the operation has it. A name that depends on the call is NAMED(member).
     POINT1(name, help, value, gradient)             rows of lib/kernels/points.def (see there), which make two operations each
     POINT1_WITH(name, parameter, default, range, help of the parameter, help, value, gradient)
     POINT2(name, help, value, gradient of a, gradient of b)
@@ -205,8 +206,8 @@ class Argument:
     name: str
     use: str  # in, out, update
     optional: bool
-    kind: str  # array, matrix, layout, mask, conv
-    dtype: str  # T O S L R F64 U8 NONE
+    kind: str  # array, arrays, matrix, layout, mask, conv
+    dtype: str  # T P O S L R F64 U8 NONE
     shape: str
     help: str
     may_be: list = dataclasses.field(default_factory=list)
@@ -221,7 +222,7 @@ class Argument:
 
 @dataclasses.dataclass
 class Option:
-    """An option of the text; with `positional`, an argument of its own: a NUMBER, SIZES or WINDOWS."""
+    """An option of the text; with `positional`, an argument of its own: a NUMBER, SIZES, WINDOWS or, of whole numbers, the COUNT."""
 
     name: str
     kind: str  # real, whole, flag, word, sizes, windows
@@ -283,6 +284,11 @@ class Operation:
         return [i for i in self.items if isinstance(i, Option)]
 
     @property
+    def count(self):
+        """Of the arrays of lists; None: there are none."""
+        return next((o for o in self.options if o.positional and o.kind == "whole"), None)
+
+    @property
     def text_options(self):
         return [i for i in self.options if not i.positional]
 
@@ -305,10 +311,13 @@ class Operation:
 
 
 USES = {"IN": ("in", False), "IN_OPT": ("in", True), "OUT": ("out", False), "OUT_OPT": ("out", True), "UPDATE": ("update", False)}
-KINDS = {"ARRAY", "MATRIX", "LAYOUT", "MASK", "CONV"}
-DTYPES = {"T", "O", "S", "L", "R", "F64", "U8", "NONE"}
+KINDS = {"ARRAY", "ARRAYS", "MATRIX", "LAYOUT", "MASK", "CONV"}
+DTYPES = {"T", "P", "O", "S", "L", "R", "F64", "U8", "NONE"}
 TEXTS = {"FORMULA": "formula", "DETAILS": "details", "SOURCE": "source", "GRADIENT": "gradient", "SHAPES": "shapes", "CHECK": "check", "END": "end",
          "BENCH": "bench", "FLOPS": "flops"}  # fmt: skip
+
+
+MOST_ARRAYS = 8  # of a list; TARTAN_I_MAX_PAIRS
 
 
 def need(condition, call, text):
@@ -324,7 +333,7 @@ def argument_of(call):
     need(dtype in DTYPES, call, f"the dtype {dtype} is none of {sorted(DTYPES)}")
     need(isinstance(help_text, Text) and help_text, call, "the help is missing")
     computed = shape.startswith("{")
-    need(not computed or (kind == "ARRAY" and shape.endswith("}")), call, f"{name} is {shape}, expected an array, and words in braces")
+    need(not computed or (kind in ("ARRAY", "ARRAYS") and shape.endswith("}")), call, f"{name} is {shape}, expected an array, and words in braces")
     found = Argument(name, use, optional, kind.lower(), dtype, shape.strip("{}") if computed else str(shape), str(help_text), computed=computed)
     for extra in call.arguments[5:]:
         need(isinstance(extra, Call) and extra.name in ("MAY_BE", "OLD"), extra, "is unknown here")
@@ -347,6 +356,9 @@ def option_of(call):
         need(len(a) == 2, call, "expected name and help")
         kind = "windows" if call.name == "WINDOWS" else "sizes"
         return Option(a[0], kind, "", "", str(a[1]), positional=call.name != "LENGTHS")
+    if call.name == "COUNT":
+        need(len(a) == 3 and a[1].isdigit() and 1 <= int(a[1]) <= MOST_ARRAYS, call, f"expected name, a number up to {MOST_ARRAYS}, and help")
+        return Option(a[0], "whole", "1", f"1 <= <= {a[1]}", str(a[2]), positional=True)
     need(len(a) == 4, call, "expected name, default, range and help")
     return Option(a[0], "real", a[1], str(a[2]), str(a[3]), positional=True)
 
@@ -359,7 +371,7 @@ def operation_of(call):
         need(isinstance(item, Call), call, f"{item} is no item")
         if item.name in USES:
             op.items.append(argument_of(item))
-        elif item.name in ("REAL", "WHOLE", "FLAG", "WORD", "SIZES", "LENGTHS", "WINDOWS", "NUMBER"):
+        elif item.name in ("REAL", "WHOLE", "FLAG", "WORD", "SIZES", "LENGTHS", "WINDOWS", "NUMBER", "COUNT"):
             op.items.append(option_of(item))
         elif item.name == "OPTIONS":
             op.items.append(None)
@@ -395,6 +407,10 @@ def finish(op, call):
         for other in a.old:
             counts = op.has(other) and (op[other].optional if isinstance(op[other], Argument) else op[other].kind in ("flag", "real"))
             need(a.use == "out" and counts, call, f"old values of {a.name} can't depend on {other}, expected an optional input, a flag or a number")
+    lists = [a for a in op.arguments if a.kind == "arrays"]
+    need(all(a.use == "in" and not a.optional and (a.computed or a.shape == "any") for a in lists), call,
+         "ARRAYS are IN, and their shapes computed or any")  # fmt: skip
+    need(len(lists) <= 2 and bool(lists) == (op.count is not None), call, "expected a COUNT and up to two ARRAYS, or neither")
     check_order(op, call)
 
 
@@ -404,12 +420,12 @@ def check_order(op, call):
     need(any(a.computed for a in op.arguments) == bool(op.shapes), call, "expected SHAPES and shapes in braces, or neither")
     need(op.check or not op.converted, call, f"expected CHECK, which makes {op.kind} of it")
     need(not op.runs or not (op.flops or op.check or op.keeps or op.converted), call, "expected RUNS without FLOPS, CHECK, KEEPS and AS")
-    sure = any(a.dtype == "T" and not a.optional for a in op.arguments)
+    sure = any(a.dtype in ("T", "P") and not a.optional for a in op.arguments)
     for a in op.arguments:
         need(a.dtype not in ("O", "S", "L") or t, call, f"{a.name} is of {a.dtype}, expected an argument of T before it")
-        need(a.dtype != "T" or sure, call, f"all arguments of T may be left out, as {a.name} may")
+        need(a.dtype not in ("T", "P") or sure, call, f"all arguments of {a.dtype} may be left out, as {a.name} may")
         need(a.dtype != "U8" or not a.written, call, f"{a.name} is of bytes, expected an input")
-        t = t or (a.dtype == "T" and not a.optional)
+        t = t or (a.dtype in ("T", "P") and not a.optional)
         for name in re.findall(r"^=(\w+)|^on (\w+)", a.shape):
             name = name[0] or name[1]
             need(name in before, call, f"{a.name} is {a.shape}, expected an argument before it")

@@ -22,7 +22,6 @@ def declarations():
 
 
 C = declarations()
-SIDES = {"left": C.TARTAN_LEFT, "right": C.TARTAN_RIGHT}
 
 
 class Refused(RuntimeError):
@@ -194,7 +193,8 @@ class Matrix:
 def spmm(context, side, transpose, matrix, b, c):
     """A function that asks for C = op(A) B or C = B op(A) once; its arguments are made beforehand."""
     library, arrays = context.library, (context.library.array(b), context.library.array(c))
-    arguments = (context.handle, SIDES[side], transpose, 1.0, matrix.handle, None, byref(arrays[0]), 0.0, byref(arrays[1]))
+    options = f"side={side} transpose={int(transpose)}".encode()
+    arguments = (context.handle, matrix.handle, None, byref(arrays[0]), 1.0, 0.0, options, byref(arrays[1]))
 
     def call():
         library.ok(library.c.tartan_spmm(*arguments))
@@ -205,7 +205,7 @@ def spmm(context, side, transpose, matrix, b, c):
 def sddmm(context, x, y, matrix):
     """A function that asks for S = X Y at the blocks of S once."""
     library, arrays = context.library, (context.library.array(x), context.library.array(y))
-    arguments = (context.handle, 1.0, None, byref(arrays[0]), 1, byref(arrays[1]), 1, 0.0, matrix.handle)
+    arguments = (context.handle, byref(arrays[0]), byref(arrays[1]), 1, None, 1.0, 0.0, matrix.handle)
 
     def call():
         library.ok(library.c.tartan_sddmm(*arguments))

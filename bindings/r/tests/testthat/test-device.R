@@ -290,7 +290,7 @@ for (device in test_devices) {
     expect_refused(raw$tartan_buffer_to_array(ctx, x@handle, matrix(0, 17, 3)), "shape")
     expect_refused(raw$tartan_buffer_to_array(ctx, d@handle, matrix(0, 17, 2)), "handle")
     view <- raw$.view(x@handle, c(17, 3), c(1, 17))
-    expect_refused(raw$tartan_spmm(ctx, 0L, 0L, 1, d@handle, NULL, view, 0, view), "shape",
+    expect_refused(raw$tartan_spmm(ctx, d@handle, NULL, view, 1, 0, NULL, view), "shape",
                    "bytes, expected")
     view[[2L]] <- 2
     expect_refused(raw$tartan_array_checksum(view), "dtype", "float64 on its device, expected float32")
@@ -414,7 +414,7 @@ test_that("the wrapper protects what it makes on a device", {
   there <- raw$tartan_matrix_to_device(handle, matrix)
   b <- raw$tartan_buffer_from_array(handle, x)
   c <- raw$tartan_buffer_create(handle, 1L, c(6, 2), 1L)
-  raw$tartan_spmm(handle, 0L, 0L, 1, there, NULL, list(b, 1L, c(5, 2), c(1, 5)), 0, list(c, 1L, c(6, 2), c(1, 6)))
+  raw$tartan_spmm(handle, there, NULL, list(b, 1L, c(5, 2), c(1, 5)), 1, 0, NULL, list(c, 1L, c(6, 2), c(1, 6)))
   raw$tartan_buffer_to_array(handle, c, out)
   values <- raw$tartan_r_wrap_buffer(layout, raw$tartan_buffer_create(handle, 1L, c(2, 3, block_count(a)), 1L))
   back <- raw$tartan_matrix_to_host(handle, values)

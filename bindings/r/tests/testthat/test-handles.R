@@ -210,7 +210,7 @@ test_that("the wrapper protects what it makes", {
   turned <- raw$tartan_matrix_transpose(context, matrix)
   values <- raw$tartan_matrix_values(turned)
   entry <- raw$tartan_matrix_entry(matrix, 0, 2, 3)
-  raw$tartan_spmm(context, 0L, 0L, 1, matrix, NULL, x, 0, out)
+  raw$tartan_spmm(context, matrix, NULL, x, 1, 0, NULL, out)
   error <- tryCatch(raw$tartan_layout_svg(layout, 1), tartan_error = conditionMessage)
   products <- list(a %*% x, crossprod(a, whole), rows %*% a, low %*% x, spmm(a, x, out, gates = gates),
                    spmm(low, x, out, gates = gates > 1))

@@ -102,7 +102,7 @@ test_that("sampled products check theirs and leave s alone", {
   expect_refused(sddmm(a, x[-1, ], y), "shape", "x", "20", "21")
   expect_refused(sddmm(a, x, y[-1, ]), "shape")
   expect_refused(sddmm(a, x, y[, -1]), "shape", "y", "16", "17")
-  expect_refused(sddmm(a, list(x, x), list(y)), "argument", "ny is 1, expected 2")
+  expect_refused(sddmm(a, list(x, x), list(y)), "argument", "y has 1 matrices, expected 2, as x")
   expect_refused(sddmm(a, list(), list()), "argument")
   expect_refused(sddmm(a, rep(list(x), 9), rep(list(y), 9)), "argument", "9")
   expect_refused(sddmm(a, x, y, alpha = Inf), "argument", "alpha")
