@@ -1,11 +1,16 @@
 /* SPDX-License-Identifier: Apache-2.0
- * The words of lib/kernels/points.def and norms.def on numbers of type S. */
+ * The words of lib/kernels/points.def, norms.def and steps.def on numbers of type S. */
 #ifndef TARTAN_CUDA_WORDS_CUH
 #define TARTAN_CUDA_WORDS_CUH
 
 #include "device/ptx_math.cuh"
 
 #define NUM(number)             ((S)(number))
+#define PRODUCT(a, b)           product(a, b)
+#define KEEP_NAN(x, value)      (isnan(x) ? (x) : (value))
+#define ABS(x)                  fabs(x)
+#define ROUND(x)                rint(x)
+#define POWER(x, p)             power(x, p)
 #define EXP(x)                  exp(x)
 #define EXPM1(x)                expm1(x)
 #define LOG(x)                  log(x)
@@ -18,13 +23,22 @@
 #define GREATER(a, b)           ((a) > (b))
 #define SELECT(condition, a, b) ((condition) ? (a) : (b))
 #define EQUAL(a, b)             equal(a, b)
-#define NAN_OR(a, b)            equal(a, b)
 #define SIGMOID(x)              sigmoid(x)
 #define NORMAL(x)               normal(x)
 #define RSQRT(x)                inverse_root(x)
 
 namespace tartan_cuda {
 namespace {
+
+/* Not contracted with a sum. */
+[[maybe_unused]] __device__ __forceinline__ double product(double a, double b) {
+    return __dmul_rn(a, b);
+}
+
+/* Long, and called in one place of many. */
+[[maybe_unused]] __device__ __noinline__ double power(double x, double p) {
+    return pow(x, p);
+}
 
 /* The second number if one of them is NaN. */
 template <typename S> __device__ __forceinline__ S larger(S a, S b) {

@@ -12,7 +12,7 @@
 
 enum {
     WORK = 32,          /* about as many operations as an element takes */
-    GROUP = 16,         /* lines of a group, if they are contiguous across */
+    GROUP = 64,         /* lines of a group, if they are contiguous across */
     SHORT = 1024,       /* elements of a group, if lines are contiguous and shorter */
     COPIED = 64 << 10,  /* elements of a group at most, if it has several lines */
     PARTS = 64,         /* at most */

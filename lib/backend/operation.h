@@ -32,14 +32,15 @@ typedef struct tartan_op_block_norms {
 } tartan_op_block_norms;
 
 /* Block i of `to` is computed of block a_sources[i] of a and block b_sources[i] of b (NULL: block i; -1: not stored), and is
- * zero if none is stored. In f64: each product and sum is rounded by itself, and the result once to the dtype of `to`. With
- * a sum, a block that one operand alone stores and whose factor is 1 keeps its bits. `to` may be a or b, or have the same
- * values, if it has the same layout, dtype and block order. Zeroes the padding of `to`. */
+ * zero if none is stored; what one operand alone does not store is 0. In f64: each product and sum is rounded by itself, and the
+ * result once to the dtype of `to`. With factors, an element is multiplied by that of its row, then by that of its column, and the
+ * step is `scale` by 1. Without them, `scale`, and `sum` of a block that one operand alone stores, is a product with a number; if
+ * that is 1, the block keeps its bits. `to` may be a or b, or have the same values, if it has the same layout, dtype and block
+ * order. Zeroes the padding of `to`. */
 typedef struct tartan_op_elementwise {
     const char *function;
-    tartan_i_form form;
-    int32_t kind;
-    double alpha, beta;
+    tartan_i_step step; /* of elements x of a and y of b */
+    double p, q;
     const tartan_matrix *a, *b;           /* b: NULL if there is one operand */
     const int64_t *a_sources, *b_sources; /* [blocks of to] in device memory, or NULL */
     const tartan_array *row_factors;      /* [heads, rows] of f32 or f64, or NULL; */
@@ -60,15 +61,15 @@ typedef struct tartan_op_elements {
     tartan_matrix *to;
 } tartan_op_elements;
 
-/* A number for each row, column or block, of the stored elements alone: infinity for the least of none, -infinity for the
- * largest. Sums and squares are of f64 numbers, added in an order that depends only on the layout and the block order. NaN
- * in an element makes the number NaN. */
+/* A number for each row, column or block, of the stored elements alone: a chain of f64 numbers that begins as its row of
+ * kernels/steps.def says. The order of a sum depends only on the layout and the block order. NaN in an element makes the number
+ * NaN. */
 typedef struct tartan_op_reduce {
     const char *function;
-    int32_t kind; /* of `tartan_reduction`, or see above */
+    tartan_i_chain chain;
     int32_t each; /* a tartan_each, not HEAD */
     const tartan_matrix *matrix;
-    const tartan_array *units;   /* of SCALED_SQUARES: what the elements are divided by first. Like results */
+    const tartan_array *units;   /* of scaled squares: those of the chains. Like results */
     const tartan_array *results; /* [numbers] of f64, dense */
 } tartan_op_reduce;
 

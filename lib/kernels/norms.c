@@ -8,29 +8,20 @@
 #include <stddef.h>
 
 #if TARTAN_I_REAL == 64
-#include "simd/simd.h"
+#include "kernels/words.h"
 
 #include <math.h>
 
-#define INLINE static inline __attribute__((always_inline))
-
 enum { CHAINS = 16, VECTORS = CHAINS / LANES, UNROLL = VECTORS <= 16 ? VECTORS : 1, PART = 16 * CHAINS };
 
-#define NUM(x)          vec_fill((real)(x))
-#define FMA(a, b, c)    vec_fma(a, b, c)
-#define MAX(a, b)       vec_max(a, b)
-#define GREATER(a, b)   vec_greater(a, b)
-#define SELECT(m, a, b) vec_select(m, a, b)
-#define SQRT(x)         vec_sqrt(x)
-#define RSQRT(x)        (vec_fill(1) / vec_sqrt(x))
+#define RSQRT(x) (vec_fill(1) / vec_sqrt(x))
 
 /* ---- Elements ---- */
 
 INLINE vec load(bool narrow, const void *p, int64_t at, int64_t n) {
     const float *from = (const float *)p + at;
     float rest[LANES] = {0};
-    if (!narrow && n == LANES) return vec_load((const double *)p + at);
-    if (!narrow) return vec_load_first((const double *)p + at, n);
+    if (!narrow) return load_reals(p, at, n);
     if (n == LANES) return vec_load_f32(from);
     memcpy(rest, from, (size_t)n * sizeof *rest);
     return vec_load_f32(rest);
@@ -38,10 +29,8 @@ INLINE vec load(bool narrow, const void *p, int64_t at, int64_t n) {
 
 INLINE void store(bool narrow, void *p, int64_t at, int64_t n, vec v) {
     float *to = (float *)p + at, rest[LANES];
-    if (!narrow && n == LANES) {
-        vec_store((double *)p + at, v);
-    } else if (!narrow) {
-        vec_store_first((double *)p + at, n, v);
+    if (!narrow) {
+        store_reals(p, at, n, v);
     } else if (n == LANES) {
         vec_store_f32(to, v);
     } else {
@@ -131,12 +120,6 @@ INLINE double first_lane(vec v) {
 }
 
 /* ---- What the rows say ---- */
-
-/* Calls step(at, lanes) for whole vectors, and for the rest. */
-#define EACH_VECTOR(n, step)                                                                                 \
-    int64_t at = 0;                                                                                          \
-    for (; at + LANES <= (n); at += LANES) step(at, LANES);                                                  \
-    if (at < (n)) step(at, (n)-at)
 
 typedef vec (*line_scale)(vec mean, vec n, vec p);
 typedef vec (*line_value)(vec x, vec scale, vec gain, vec bias);

@@ -112,7 +112,7 @@ tartan_status tartan_matrix_add(tartan_context *context, double alpha, const tar
     PASS(tartan_i_matrix_check_new(__func__, a->layout, dtype, a->block_order));
     PASS(tartan_i_scalar_check(__func__, "alpha", alpha, dtype));
     PASS(tartan_i_scalar_check(__func__, "beta", beta, dtype));
-    tartan_op_elementwise op = {.form = TARTAN_I_FORM_SUM, .alpha = alpha, .beta = beta, .a = a, .b = b};
+    tartan_op_elementwise op = {.step = TARTAN_I_STEP_sum, .p = alpha, .q = beta, .a = a, .b = b};
     return combine(__func__, context, &op, false, dtype, out);
 }
 
@@ -152,9 +152,9 @@ tartan_status tartan_axpby(tartan_context *context, double alpha, const tartan_m
     TRY(check_contains(__func__, "a", a, matched));
     TRY(tartan_i_arithmetic_match(c->layout, b, &b_sources, &matched));
     TRY(check_contains(__func__, "b", b, matched));
-    const tartan_op_elementwise op = {.form = TARTAN_I_FORM_SUM,
-                                      .alpha = alpha,
-                                      .beta = beta,
+    const tartan_op_elementwise op = {.step = TARTAN_I_STEP_sum,
+                                      .p = alpha,
+                                      .q = beta,
                                       .a = a,
                                       .b = b,
                                       .a_sources = a_sources,
@@ -181,7 +181,10 @@ tartan_status tartan_matrix_combine(tartan_context *context, int32_t combination
           TARTAN_COMBINE_MULTIPLY, TARTAN_COMBINE_MAXIMUM, TARTAN_COMBINE_MINIMUM);
     dtype = result_dtype(dtype, a, b);
     PASS(tartan_i_matrix_check_new(__func__, a->layout, dtype, a->block_order));
-    tartan_op_elementwise op = {.form = TARTAN_I_FORM_COMBINE, .kind = combination, .a = a, .b = b};
+    static const tartan_i_step steps[] = {[TARTAN_COMBINE_MULTIPLY] = TARTAN_I_STEP_multiply,
+                                          [TARTAN_COMBINE_MAXIMUM] = TARTAN_I_STEP_maximum,
+                                          [TARTAN_COMBINE_MINIMUM] = TARTAN_I_STEP_minimum};
+    tartan_op_elementwise op = {.step = steps[combination], .a = a, .b = b};
     return combine(__func__, context, &op, combination == TARTAN_COMBINE_MULTIPLY, dtype, out);
 }
 
@@ -193,6 +196,16 @@ static tartan_status check_one(const char *function, const tartan_context *conte
     PASS(tartan_i_arithmetic_check(function, context, "matrix", matrix));
     if (*dtype == 0) *dtype = matrix->dtype;
     return tartan_i_matrix_check_new(function, matrix->layout, *dtype, matrix->block_order);
+}
+
+static tartan_i_step step_of(int32_t kind, double parameter) {
+    static const tartan_i_step steps[] = {
+        [TARTAN_APPLY_MULTIPLY] = TARTAN_I_STEP_scale, [TARTAN_APPLY_DIVIDE] = TARTAN_I_STEP_divide,
+        [TARTAN_APPLY_POWER] = TARTAN_I_STEP_power,    [TARTAN_APPLY_ABS] = TARTAN_I_STEP_abs,
+        [TARTAN_APPLY_SIGN] = TARTAN_I_STEP_sign,      [TARTAN_APPLY_ROUND] = TARTAN_I_STEP_round};
+    if (kind == TARTAN_APPLY_POWER && parameter == 2) return TARTAN_I_STEP_square;
+    if (kind == TARTAN_APPLY_POWER && parameter == 0.5) return TARTAN_I_STEP_sqrt;
+    return steps[kind];
 }
 
 tartan_status tartan_matrix_apply(tartan_context *context, int32_t kind, double parameter,
@@ -208,8 +221,7 @@ tartan_status tartan_matrix_apply(tartan_context *context, int32_t kind, double 
           "parameter is %g, expected a number other than 0 to divide by", parameter);
     CHECK(kind != TARTAN_APPLY_POWER || parameter > 0, ARGUMENT,
           "parameter is %g, expected an exponent above 0, which keeps zeros", parameter);
-    const tartan_op_elementwise op = {
-        .form = TARTAN_I_FORM_FUNCTION, .kind = kind, .alpha = parameter, .a = matrix};
+    const tartan_op_elementwise op = {.step = step_of(kind, parameter), .p = parameter, .a = matrix};
     return make(__func__, context, &op, matrix->layout, dtype, out);
 }
 
@@ -272,7 +284,7 @@ tartan_status tartan_matrix_scale(tartan_context *context, const tartan_array *r
     tartan_status status;
     PASS(check_one(__func__, context, matrix, &dtype));
     const tartan_shape *s = &matrix->layout->shape;
-    tartan_op_elementwise op = {.form = TARTAN_I_FORM_SCALE, .a = matrix};
+    tartan_op_elementwise op = {.step = TARTAN_I_STEP_scale, .p = 1, .a = matrix};
     tartan_array rows, cols;
     PASS(check_factors(__func__, context, "row_factors", row_factors, s->heads, s->rows, &rows,
                        &op.row_factors));

@@ -207,7 +207,7 @@ static tartan_status add_numbers(const char *function, tartan_context *context, 
     PASS(tartan_i_call_enter(function, context, &call));
     TRY(tartan_i_arithmetic_match(layout, matrix, &sources, &matched));
     const tartan_op_elementwise op = {
-        .form = TARTAN_I_FORM_SUM, .alpha = alpha, .a = matrix, .a_sources = sources};
+        .step = TARTAN_I_STEP_scale, .p = alpha, .a = matrix, .a_sources = sources};
     TRY(tartan_i_elementwise_new(&call, &op, layout, dtype, &made));
     TRY(lists_of(matrix, made, offset, n, &l));
     TRY(run_elements(&call, alpha, matrix, made, &l, l.numbers));

@@ -29,7 +29,6 @@ using namespace tartan_test;
 #define GREATER(a, b)           ((a) > (b))
 #define SELECT(condition, a, b) ((condition) ? (a) : (b))
 #define EQUAL(a, b)             ((b) != (b) ? (b) : (a))
-#define NAN_OR(a, b)            EQUAL(a, b)
 #define SIGMOID(x)              (1 / (1 + std::exp(-(x))))
 #define NORMAL(x)               (0.5 * std::erfc(-(x)*0.70710678118654752440))
 
