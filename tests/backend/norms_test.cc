@@ -226,6 +226,29 @@ TEST_P(BackendNorms, OfNumbersFarFromZero) {
     }
 }
 
+// Squares of the numbers leave the range of f32, their norm does not.
+TEST_P(BackendNorms, OfTheWholeRangeOfF32) {
+    std::mt19937_64 random(9);
+    for (const double size : {1e30, 1e-30})
+        for (const int64_t n : {24, 1000, 3000}) {
+            SCOPED_TRACE(::testing::Message() << size << " " << n);
+            Dense of(TARTAN_F32, {3, n});
+            of.fill(random, 0.5 * size, 2 * size);
+            Operand x = {context.get(), of}, y = {context.get(), Dense(TARTAN_F32, {3, n})};
+            RUN_OR_NEXT(
+                call(context.get(), "rms_norm", {x.array(), nullptr, y.array(), nullptr}, "epsilon=0"));
+            const Dense got = y.got();
+            for (int64_t line = 0; line < 3; line++) {
+                double squares = 0;
+                for (int64_t i = 0; i < n; i++)
+                    squares += std::pow(of.get(line * n + i) / size, 2) / (double)n;
+                for (int64_t i = 0; i < n; i++)
+                    ASSERT_NEAR(of.get(line * n + i) / size / std::sqrt(squares), got.get(line * n + i),
+                                1e-6);
+            }
+        }
+}
+
 // Without lines, gradients of gain and bias are 0.
 TEST_P(BackendNorms, SumsOfNothingAreZero) {
     Dense none(TARTAN_F32, {0, 5}), stats(TARTAN_F32, {0, 2}), five(TARTAN_F32, {5});
@@ -244,7 +267,7 @@ TEST_P(BackendNorms, SumsOfNothingAreZero) {
 TEST(CpuNorms, BitsDoNotDependOnThreadsOrInstructionSets) {
     for (int which = 0; which < 8; which++) {
         std::mt19937_64 random((uint64_t)which);
-        Norm p(which % 2, kDtypes[which / 2],
+        Norm p(which % 2 ? "layer_norm" : "rms_norm", kDtypes[which / 2],
                which < 4 ? std::vector<int64_t>{7, 61} : std::vector<int64_t>{300}, which % 3 ? 130 : 700,
                random);
         std::vector<void *> forth = {&p.x.array, &p.gain.array},
