@@ -129,16 +129,14 @@ static const tartan_cuda_kernels all[TARTAN_OP_COUNT] = {
     [TARTAN_OP_CONV_NORMALIZE_GRADIENT] = {.make = tartan_cuda_conv_normalize_gradient_of,
                                            ROWS({.name = "conv_normalize_gradient_plain",
                                                  .launch = tartan_cuda_conv_normalize_gradient_plain})},
-    [TARTAN_OP_LAYER_NORM] = {.make = tartan_cuda_layer_norm_of,
-                              ROWS({.name = "layer_norm_plain", .launch = tartan_cuda_layer_norm_plain})},
-    [TARTAN_OP_LAYER_NORM_GRADIENT] = {.make = tartan_cuda_layer_norm_gradient_of,
-                                       ROWS({.name = "layer_norm_gradient_plain",
-                                             .launch = tartan_cuda_layer_norm_gradient_plain})},
-    [TARTAN_OP_RMS_NORM] = {.make = tartan_cuda_rms_norm_of,
-                            ROWS({.name = "rms_norm_plain", .launch = tartan_cuda_rms_norm_plain})},
-    [TARTAN_OP_RMS_NORM_GRADIENT] = {.make = tartan_cuda_rms_norm_gradient_of,
-                                     ROWS({.name = "rms_norm_gradient_plain",
-                                           .launch = tartan_cuda_rms_norm_gradient_plain})},
+#define NORM(op, ...)                                                                                        \
+    [TARTAN_I_OP_##op] = {.make = tartan_cuda_##op##_of,                                                     \
+                          ROWS({.name = #op "_plain", .launch = tartan_cuda_##op##_plain})},                 \
+    [TARTAN_I_OP_##op##                                                                                      \
+        _gradient] = {.make = tartan_cuda_##op##_gradient_of,                                                \
+                      ROWS({.name = #op "_gradient_plain", .launch = tartan_cuda_##op##_gradient_plain})},
+#include "kernels/norms.def"
+#undef NORM
     [TARTAN_OP_POINT2] = {.make = tartan_cuda_point2_of,
                           ROWS({.name = "point2_plain", .launch = tartan_cuda_point2_plain})},
     [TARTAN_OP_POINT2_GRADIENT] = {.make = tartan_cuda_point2_gradient_of,

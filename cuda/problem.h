@@ -208,10 +208,11 @@ tartan_cuda_maker tartan_cuda_spmm_of, tartan_cuda_sddmm_of, tartan_cuda_gate_gr
     tartan_cuda_attention_bias_gradient_of, tartan_cuda_attention_merge_of, tartan_cuda_window_pool_of,
     tartan_cuda_window_gather_of, tartan_cuda_window_scatter_of, tartan_cuda_channel_linear_of,
     tartan_cuda_channel_linear_gradient_of, tartan_cuda_conv_of, tartan_cuda_conv_filter_gradient_of,
-    tartan_cuda_conv_normalize_of, tartan_cuda_conv_normalize_gradient_of, tartan_cuda_layer_norm_of,
-    tartan_cuda_layer_norm_gradient_of, tartan_cuda_rms_norm_of, tartan_cuda_rms_norm_gradient_of,
-    tartan_cuda_point1_of, tartan_cuda_point1_gradient_of, tartan_cuda_point2_of,
-    tartan_cuda_point2_gradient_of;
+    tartan_cuda_conv_normalize_of, tartan_cuda_conv_normalize_gradient_of, tartan_cuda_point1_of,
+    tartan_cuda_point1_gradient_of, tartan_cuda_point2_of, tartan_cuda_point2_gradient_of;
+#define NORM(name, ...) tartan_cuda_maker tartan_cuda_##name##_of, tartan_cuda_##name##_gradient_of;
+#include "kernels/norms.def"
+#undef NORM
 
 /* Room for any of them; all begin with `nothing`: there is nothing to compute. */
 typedef union tartan_cuda_problem {

@@ -201,24 +201,6 @@ static tartan_cuda_norm forward_of(const tartan_array *x, const tartan_array *ga
     return p;
 }
 
-tartan_status tartan_cuda_layer_norm_of(const tartan_host *host, const tartan_context *context,
-                                        const void *of, void *to) {
-    (void)host;
-    (void)context;
-    const tartan_op_layer_norm *op = of;
-    *(tartan_cuda_norm *)to = forward_of(op->x, op->gain, op->bias, op->stats, op->epsilon, op->y, true);
-    return TARTAN_OK;
-}
-
-tartan_status tartan_cuda_rms_norm_of(const tartan_host *host, const tartan_context *context, const void *of,
-                                      void *to) {
-    (void)host;
-    (void)context;
-    const tartan_op_rms_norm *op = of;
-    *(tartan_cuda_norm *)to = forward_of(op->x, op->gain, NULL, op->stats, op->epsilon, op->y, false);
-    return TARTAN_OK;
-}
-
 static tartan_cuda_norm_gradient backward_of(const tartan_op_layer_norm_gradient *op, bool centred) {
     const tartan_array *x = op->x;
     const tartan_array rstd = stat_of(op->stats, centred, 1), mean = stat_of(op->stats, centred, 0);
@@ -238,26 +220,50 @@ static tartan_cuda_norm_gradient backward_of(const tartan_op_layer_norm_gradient
     return p;
 }
 
-tartan_status tartan_cuda_layer_norm_gradient_of(const tartan_host *host, const tartan_context *context,
-                                                 const void *of, void *to) {
-    (void)host;
-    (void)context;
-    *(tartan_cuda_norm_gradient *)to = backward_of(of, true);
-    return TARTAN_OK;
-}
+/* ---- The rows of norms.def ---- */
 
-tartan_status tartan_cuda_rms_norm_gradient_of(const tartan_host *host, const tartan_context *context,
-                                               const void *of, void *to) {
-    (void)host;
-    (void)context;
-    const tartan_op_rms_norm_gradient *op = of;
-    const tartan_op_layer_norm_gradient same = {.function = op->function,
-                                                .x = op->x,
-                                                .gain = op->gain,
-                                                .stats = op->stats,
-                                                .y_grad = op->y_grad,
-                                                .x_grad = op->x_grad,
-                                                .gain_grad = op->gain_grad};
-    *(tartan_cuda_norm_gradient *)to = backward_of(&same, false);
-    return TARTAN_OK;
-}
+enum {
+#define NORM(name, ...) ROW_##name,
+#include "kernels/norms.def"
+#undef NORM
+};
+
+#define IS_CENTERED            true
+#define IS_PLAIN               false
+#define BIAS_CENTERED(op)      (op)->bias
+#define BIAS_PLAIN(op)         NULL
+#define BIAS_GRAD_CENTERED(op) (op)->bias_grad
+#define BIAS_GRAD_PLAIN(op)    NULL
+#define EPSILON_BOTH(op)       (op)->epsilon
+#define EPSILON_FORWARD(op)    0
+#define NORM(name, centered, p, ...)                                                                         \
+    tartan_status tartan_cuda_##name##_of(const tartan_host *host, const tartan_context *context,            \
+                                          const void *of, void *to) {                                        \
+        const tartan_op_##name *op = of;                                                                     \
+        tartan_cuda_norm *out = to;                                                                          \
+        (void)host, (void)context;                                                                           \
+        *out =                                                                                               \
+            forward_of(op->x, op->gain, BIAS_##centered(op), op->stats, op->epsilon, op->y, IS_##centered);  \
+        out->row = ROW_##name;                                                                               \
+        return TARTAN_OK;                                                                                    \
+    }                                                                                                        \
+    tartan_status tartan_cuda_##name##_gradient_of(const tartan_host *host, const tartan_context *context,   \
+                                                   const void *of, void *to) {                               \
+        const tartan_op_##name##_gradient *op = of;                                                          \
+        tartan_cuda_norm_gradient *out = to;                                                                 \
+        (void)host, (void)context;                                                                           \
+        *out = backward_of(&(tartan_op_layer_norm_gradient){.function = op->function,                        \
+                                                            .x = op->x,                                      \
+                                                            .gain = op->gain,                                \
+                                                            .stats = op->stats,                              \
+                                                            .y_grad = op->y_grad,                            \
+                                                            .x_grad = op->x_grad,                            \
+                                                            .gain_grad = op->gain_grad,                      \
+                                                            .bias_grad = BIAS_GRAD_##centered(op)},          \
+                           IS_##centered);                                                                   \
+        out->in.row = ROW_##name;                                                                            \
+        out->in.epsilon = EPSILON_##p(op);                                                                   \
+        return TARTAN_OK;                                                                                    \
+    }
+#include "kernels/norms.def"
+#undef NORM

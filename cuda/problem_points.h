@@ -29,12 +29,13 @@ typedef struct tartan_cuda_line_numbers {
     int64_t stride;
 } tartan_cuda_line_numbers;
 
-/* layer_norm and rms_norm. The kept axes of the sweep are lines, the summed one the positions in a line. Its arrays:
- * forward x, rstd and y, else x, rstd, y_grad and x_grad. rstd, which is not there if nobody wants it, and before it the mean in a
- * layer_norm, are of the type of the sums. */
+/* The rows of lib/kernels/norms.def. The kept axes of the sweep are lines, the summed one the positions in a line. Its arrays:
+ * forward x, rstd and y, else x, rstd, y_grad and x_grad. rstd, the scale of the row, which is not there if nobody wants it, and before
+ * it the mean in a centred row, are of the type of the sums. */
 typedef struct tartan_cuda_norm {
     bool nothing;
-    bool centred; /* layer_norm */
+    bool centred;
+    int32_t row; /* from 0 */
     int32_t sum_dtype;
     int64_t lines, length;
     double epsilon;
@@ -43,7 +44,7 @@ typedef struct tartan_cuda_norm {
     tartan_cuda_line_numbers gain, bias;
 } tartan_cuda_norm;
 
-/* Their gradients. `sums`: of gain_grad and bias_grad, the sweeps over y_grad, x, mean (not there in an rms_norm), rstd and the
+/* Their gradients. `sums`: of gain_grad and bias_grad, the sweeps over y_grad, x, mean (not there if it is not centred), rstd and the
  * gradient whose kept axis are the positions in a line. */
 typedef struct tartan_cuda_norm_gradient {
     bool nothing;

@@ -28,7 +28,7 @@ tartan_status tartan_cuda_window_gather_of(const tartan_host *host, const tartan
     (void)host;
     (void)context;
     *out = (tartan_cuda_window_gather){.layout = op->active,
-                                       .windows = tartan_i_windows_leading(op->windows),
+                                       .windows = tartan_i_windows_leading(&op->windows),
                                        .image = tartan_i_image_of(op->x, true),
                                        .blocks = tartan_i_image_of(op->blocks, true),
                                        .outside = op->outside};
@@ -48,11 +48,11 @@ tartan_status tartan_cuda_window_scatter_of(const tartan_host *host, const tarta
     (void)host;
     (void)context;
     *out = (tartan_cuda_window_scatter){.layout = op->active,
-                                        .windows = tartan_i_windows_leading(op->windows),
+                                        .windows = tartan_i_windows_leading(&op->windows),
                                         .image = tartan_i_image_of(op->y, true),
                                         .add = op->add,
                                         .relu = op->relu,
-                                        .overlap = tartan_i_windows_overlap(op->windows),
+                                        .overlap = tartan_i_windows_overlap(&op->windows),
                                         .zeros = op->blocks == NULL,
                                         .based = op->base != NULL};
     if (op->blocks != NULL) out->blocks = tartan_i_image_of(op->blocks, true);

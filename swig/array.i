@@ -16,6 +16,9 @@
  *     tartan_array *OPTIONAL_RESULT                    the same, or nothing: NULL
  *     tartan_array *LENT_ARRAY                         no input; the result describes memory of a handle
  *     const tartan_shape *                             rows, cols, block_rows, block_cols, heads
+ *     const tartan_places *                            three index arrays of one length: heads (or nothing), rows, cols
+ *     const tartan_compressed *                        two index arrays: pointers and indices; and whether by column
+ *     const tartan_channel_sets *                      a number of channels and two index arrays: offsets and ids
  *     double *OUT_VALUE                                no input; a number is the result
  *     char **OUT_TEXT                                  no input; the text is the result (tartan_text_free)
  *     T **out, T * and const T *                       handle made and handle used, T being tartan_context,
@@ -35,16 +38,8 @@
  * - It does not know stdint.h, and its own stdint.i takes int64_t for long long. Write the typemaps of int32_t and
  *   int64_t, or %apply int { int32_t } and %apply long { int64_t }. */
 %apply (const int64_t *IN_INT64, int64_t IN_COUNT) {
-    (const int64_t *heads, int64_t nheads),
-    (const int64_t *block_rows, int64_t nblock_rows),
-    (const int64_t *block_cols, int64_t nblock_cols),
-    (const int64_t *row_pointers, int64_t nrow_pointers),
-    (const int64_t *entry_rows, int64_t nentry_rows),
-    (const int64_t *entry_cols, int64_t nentry_cols),
     (const int64_t *cols, int64_t ncols),
     (const int64_t *rows, int64_t nrows),
-    (const int64_t *pointers, int64_t npointers),
-    (const int64_t *indices, int64_t nindices),
     (const int64_t *ids, int64_t nids),
     (const int64_t *index, int64_t nindex),
     (const int64_t *q_offsets, int64_t nq_offsets),
@@ -55,11 +50,7 @@
     (const int64_t *targets, int64_t ntargets),
     (const int64_t *lengths, int64_t nlengths),
     (const int64_t *image, int64_t nimage),
-    (const int64_t *in_size, int64_t nin_size),
-    (const int64_t *col_offsets, int64_t ncol_offsets),
-    (const int64_t *col_ids, int64_t ncol_ids),
-    (const int64_t *row_offsets, int64_t nrow_offsets),
-    (const int64_t *row_ids, int64_t nrow_ids)
+    (const int64_t *in_size, int64_t nin_size)
 };
 %apply (const double *IN_DOUBLE, int64_t IN_COUNT) {
     (const double *gates, int64_t ngates),
@@ -101,11 +92,7 @@
 };
 %apply const tartan_array *OPTIONAL_ARRAY { const tartan_array *gates, const tartan_array *gain, const tartan_array *bias,
                                                      const tartan_array *sinks, const tartan_array *blocks,
-                                                     const tartan_array *base, const tartan_array *x_gain,
-                                                     const tartan_array *x_bias, const tartan_array *reduce_gain,
-                                                     const tartan_array *reduce_bias, const tartan_array *spatial_gain,
-                                                     const tartan_array *spatial_bias, const tartan_array *expand_gain,
-                                                     const tartan_array *expand_bias, const tartan_array *row_factors,
+                                                     const tartan_array *base, const tartan_array *row_factors,
                                                      const tartan_array *col_factors };
 %apply tartan_array *OPTIONAL_RESULT { tartan_array *lse, tartan_array *bias_grad, tartan_array *sinks_grad, tartan_array *x_grad,
                                               tartan_array *gain_grad };

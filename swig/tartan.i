@@ -58,7 +58,6 @@
 %include "tartan/structure.h"
 %include "tartan/explain.h"
 %include "tartan/conv.h"
-%include "tartan/residual.h"
 %include "tartan/device.h"
 %include "tartan/io.h"
 %include "tartan/windows.h"

@@ -28,8 +28,10 @@ static void print_json(const json_t *line) {
 static void print_line(const json_t *line, const bench_case *c, bool sweep) {
     char peak[32], bsr[32], csr[32], dense[32];
     const char *kernel = json_string_value(json_object_get(line, "kernels"));
-    printf("%-18s %-8s b %3lld  density %.3f %9.3f ms ", c->op->name, tartan_dtype_name(c->dtype),
-           (long long)c->block, number_of(line, "density"), number_of(line, "ms"));
+    printf("%-18s %-8s ", c->op->name, tartan_dtype_name(c->dtype));
+    if (!c->op->uses_no_blocks)
+        printf("b %3lld  density %.3f ", (long long)c->block, number_of(line, "density"));
+    printf("%9.3f ms ", number_of(line, "ms"));
     if (c->op->products)
         printf("%8.2f GFLOP/s useful; ", 1e3 * number_of(line, "tflops"));
     else

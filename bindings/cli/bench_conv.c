@@ -36,8 +36,9 @@ static void make_conv(bench_maker *m) {
 
 static tartan_status call_conv(tartan_context *context, const bench_case *c, bench_operands *o) {
     (void)c;
-    return tartan_conv_forward(context, o->conv, o->matrices[0], &o->arrays[0], NULL, NULL, NULL, NULL, NULL,
-                               &o->arrays[1]);
+    const tartan_conv_forward_arguments given = {
+        .conv = o->conv, .filter = o->matrices[0], .x = &o->arrays[0], .y = &o->arrays[1]};
+    return tartan_conv_forward(context, &given);
 }
 
 static tartan_status call_filter_gradient(tartan_context *context, const bench_case *c, bench_operands *o) {

@@ -64,8 +64,9 @@ static tartan_status time_planning(run *r, double usual) {
     for (int64_t i = 0; i < blocks; i++) cols[i] = tartan_layout_col_indices(from)[i];
     tartan_layout *layout = NULL;
     double start = seconds_now(), more = 0;
-    tartan_status status =
-        tartan_layout_from_csr(&shape, tartan_layout_row_pointers(from), pointers, cols, blocks, &layout);
+    tartan_status status = tartan_layout_from_csr(
+        &shape, &(const tartan_compressed){tartan_layout_row_pointers(from), pointers, cols, blocks, 0},
+        &layout);
     const double made = seconds_now() - start;
     if (status == TARTAN_OK && !c->on_host) status = time_first_call(r, layout, usual, &more);
     r->planning.seconds[r->planning.count++] = made + more;
@@ -138,12 +139,14 @@ static json_t *describe(run *r) {
         json_object_set_new(ratios, "peak", json_real(1e-12 * flops / seconds / (peak * c->threads)));
     if (r->peers != NULL) peers_describe(r->peers, seconds, peers, ratios);
     json_t *shape = json_pack("[I,I]", (json_int_t)c->m, (json_int_t)c->k);
+    const bool blocks = !c->op->uses_no_blocks;
     if (c->op->uses_n) json_array_append_new(shape, json_integer((json_int_t)c->n));
     return json_pack(
-        "{s:s, s:s, s:o, s:s, s:o, s:I, s:f, s:o, s:i, s:f, s:o, s:o, s:f, s:o, s:i, s:o, s:o}", "op",
+        "{s:s, s:s, s:o, s:s, s:o, s:o, s:o, s:o, s:i, s:f, s:o, s:o, s:f, s:o, s:i, s:o, s:o}", "op",
         c->op->name, "device", tartan_context_device(r->context), "kernels", kernel_of(r), "dtype",
         tartan_dtype_name(c->dtype), "threads", c->on_host ? json_integer(c->threads) : json_null(), "block",
-        (json_int_t)c->block, "density", tartan_layout_density(layout), "shape", shape, "heads", 1, "ms",
+        blocks ? json_integer((json_int_t)c->block) : json_null(), "density",
+        blocks ? json_real(tartan_layout_density(layout)) : json_null(), "shape", shape, "heads", 1, "ms",
         1e3 * seconds, "tflops", rate(flops, seconds, 1e12), "gbytes_per_s",
         rate(bench_bytes(c, &r->operands), seconds, 1e9), "planning_ms", 1e3 * median(&r->planning),
         "peak_tflops_per_thread", r->peak.count > 0 ? json_real(peak) : json_null(), "samples", r->ours.count,

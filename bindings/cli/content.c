@@ -135,7 +135,8 @@ int content_reorder(content *c) {
         complain("out of memory");
     } else {
         sort_by_row(c, pointers, cols);
-        if (tartan_reorder_rcm(pointers, n + 1, cols, c->entries, order, n) == TARTAN_OK) {
+        if (tartan_reorder_rcm(&(const tartan_compressed){pointers, n + 1, cols, c->entries, 0}, order, n) ==
+            TARTAN_OK) {
             for (int64_t i = 0; i < n; i++) place[order[i]] = i;
             for (int64_t i = 0; i < c->entries; i++)
                 c->rows_of[i] = place[c->rows_of[i]], c->cols_of[i] = place[c->cols_of[i]];

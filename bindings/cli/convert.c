@@ -97,11 +97,12 @@ static tartan_status make_from_entries(const wish *w, const tartan_shape *shape,
     tartan_array values;
     int32_t dtype = w->dtype != 0 ? w->dtype : c->dtype;
     int64_t n = c->entries;
-    tartan_status status = tartan_layout_from_entries(shape, c->rows_of, n, c->cols_of, n, &layout);
+    tartan_status status =
+        tartan_layout_from_entries(shape, &(const tartan_places){NULL, c->rows_of, c->cols_of, n}, &layout);
     if (status == TARTAN_OK) status = tartan_array_init(c->values, TARTAN_F64, 1, &n, NULL, &values);
     if (status == TARTAN_OK)
-        status = tartan_matrix_from_coo(layout, c->rows_of, n, c->cols_of, n, &values, dtype,
-                                        TARTAN_ROW_MAJOR, out);
+        status = tartan_matrix_from_coo(layout, &(const tartan_places){NULL, c->rows_of, c->cols_of, n},
+                                        &values, dtype, TARTAN_ROW_MAJOR, out);
     tartan_layout_free(layout);
     return status;
 }

@@ -12,7 +12,13 @@ EXAMPLES = pathlib.Path(sys.argv[2])
 WIDTH = 118
 
 # What the package calls otherwise than the schema, so that a word means the same in all of its functions.
-RENAMED = {"block_mask": "mask", "in_size": "size"}
+RENAMED = {"block_mask": "mask", "in_size": "size", "out_size": "size"}
+# Those of a convolution that is a part of an operation.
+RENAMED |= {f"{part}_{what}": f"the {what} of {part}" for part in ("reduce", "spatial", "expand") for what in ("filter", "gain", "bias")}
+
+# What functions by hand are called, in errors, where they call an operation of another name.
+CALLED = {"conv_forward": "conv", "conv_input_gradient": "input_gradient", "conv_filter_gradient": "filter_gradient",
+          "residual_forward": "residual_unit"}  # fmt: skip
 
 # Functions that the package has by hand, in the same words: images may have their channels last, or no batch.
 BY_HAND = {"channel_linear", "channel_linear_gradient"}
@@ -74,6 +80,23 @@ class Function:
         """The argument whose gradient an output is, or None."""
         of = output.name[: -len("_grad")] if output.name.endswith("_grad") else ""
         return of if any(a.name == of for a in self.inputs) else None
+
+    @property
+    def called(self):
+        return CALLED.get(self.op.name, self.op.name)
+
+    def image(self, a):
+        """Whether an array is an image, or windows of one."""
+        shape = a.shape
+        while match := re.fullmatch(r"=(\w+)", shape):
+            shape = self.op[match.group(1)].shape
+        if a.kind != "array" or not re.search(r", (spatial|size|rest)\.\.\.\]$", shape):
+            return "NO_IMAGE"
+        return "IMAGE" if shape.startswith("[n,") else "BLOCKS"
+
+    @property
+    def has_images(self):
+        return any(self.image(a) != "NO_IMAGE" for a in self.op.arguments)
 
     def ndim(self, a):
         """The dimensions of an array that begins with a batch, which may be left out; else 0."""

@@ -25,7 +25,7 @@ def default_of(option):
     if option.kind == "word":
         return json.dumps(option.default)
     if option.kind == "flag":
-        return "False"
+        return "True" if option.default == "1" else "False"
     if option.kind == "sizes":
         return "None"
     if option.kind == "whole":
@@ -164,15 +164,20 @@ def recordings(functions):
 
 
 def functions_of(ops):
-    called = [op for op in ops if not op.by_hand and not op.wrapped]
-    gradients = {op.gradient for op in called if op.gradient}
-    return [Function(op, i, gradients) for i, op in enumerate(called)]
+    """Those of operations that raw/operation.c calls; functions on images are by hand, but the call is the same."""
+    gradients = {op.gradient for op in ops if op.gradient}
+    functions = [Function(op, 0, gradients) for op in ops if not op.by_hand]
+    functions = [f for f in functions if not f.op.wrapped or f.has_images]
+    for number, f in enumerate(functions):
+        f.number = number
+    return functions
 
 
 def python(functions):
     recorded = recordings(functions)
-    used = {a.kind for f in functions for a in f.op.arguments}
-    text = "\n".join(line for f in functions for line in function(f, recorded.get(f.op.name)))
+    written = [f for f in functions if not f.op.wrapped]
+    used = {a.kind for f in written for a in f.op.arguments}
+    text = "\n".join(line for f in written for line in function(f, recorded.get(f.op.name)))
     yield "# SPDX-License-Identifier: Apache-2.0"
     yield '"""The operations of the schema. Written by bindings/python/generate.py."""'
     yield ""
@@ -193,7 +198,7 @@ def python(functions):
     yield "from tartan._operation import Recording, operation, wanted"
     yield ""
     yield "__all__ = ["
-    names = sorted(f.op.name for f in functions if f.op.name not in BY_HAND)
+    names = sorted(f.op.name for f in written if f.op.name not in BY_HAND)
     yield from ("    " + line for line in wrapped(", ".join(f'"{name}"' for name in names) + ",", 4))
     yield "]  # fmt: skip"
     yield ""
@@ -222,7 +227,7 @@ def table(functions):
     yield '#include "operation.h"\n'
     for f in functions:
         op = f.op
-        pairs = [(f"tartan_{op.name}", op.name)] + [(own, name) for own, name in f.names.items() if own != name]
+        pairs = [(f"tartan_{op.name}", f.called)] + [(own, name) for own, name in f.names.items() if own != name]
         yield f"static const char *const {op.name}_names[][2] = {{"
         yield from (f"    {{{quoted(own)}, {quoted(name)}}}," for own, name in pairs)
         yield "    {NULL, NULL},\n};"
@@ -231,7 +236,7 @@ def table(functions):
         for a in op.arguments:
             of = f.gradient_of(a) if a.use == "out" else None
             yield (f"    {{{quoted(f.name(a))}, TARTAN_OPERAND_{a.kind.upper()}, {str(a.written).lower()}, {str(a.optional).lower()}, "
-                   f"{str(a.use == 'out').lower()}, '{a.dtype[0]}', {places[of] if of else -1}, {f.ndim(a)}}},")  # fmt: skip
+                   f"{str(a.use == 'out').lower()}, '{a.dtype[0]}', {places[of] if of else -1}, {f.ndim(a)}, TARTAN_PY_{f.image(a)}}},")  # fmt: skip
         yield "};"
         for o in op.options:
             if o.words:
@@ -239,7 +244,7 @@ def table(functions):
         if op.options:
             yield f"static const tartan_py_option {op.name}_options[] = {{"
             for o in op.options:
-                value = o.words.index(o.default) if o.words else 0 if o.kind in ("flag", "sizes") else o.default
+                value = o.words.index(o.default) if o.words else 0 if o.kind in ("sizes", "windows") else o.default
                 value = "3.14159265358979323846" if value == "pi" else value
                 words = f"{op.name}_{o.name}" if o.words else "NULL"
                 yield f"    {{{quoted(f.name(o))}, {quoted(o.name)}, TARTAN_PY_{o.kind.upper()}, {value}, {words}}},"
@@ -248,7 +253,7 @@ def table(functions):
     for f in functions:
         op = f.op
         options = f"{op.name}_options, {len(op.options)}" if op.options else "NULL, 0"
-        yield (f"    {{{quoted(op.name)}, {op.name}_names, {op.name}_arguments, {len(op.arguments)}, {options}, "
+        yield (f"    {{{quoted(f.called)}, {quoted(op.name)}, {op.name}_names, {op.name}_arguments, {len(op.arguments)}, {options}, "
                f"{str(f.is_tuple).lower()}, {str(op.name in recorded).lower()}}},")  # fmt: skip
     yield "};"
     yield f"const int32_t tartan_py_schema_count = {len(functions)};"

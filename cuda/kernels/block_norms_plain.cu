@@ -4,49 +4,43 @@
 #include "device/element.cuh"
 #include "device/launch.cuh"
 #include "kernels/blocks.cuh"
+#include "kernels/steps.cuh"
 
 namespace {
 
 constexpr int THREADS = 256;
 
-/* The larger one, NaN if one is; or the sum. */
-__device__ __forceinline__ double join(bool largest, double a, double b) {
-    if (!largest) return a + b;
-    return isnan(a) || a > b ? a : b;
-}
-
-/* The LANES threads of a block join their values; each gets the result. Groups of one warp may diverge. */
-template <int LANES> __device__ double join_all(bool largest, double x) {
+/* The LANES threads of a block join their chains; each gets the result. Groups of one warp may diverge. */
+template <tartan_i_chain CHAIN, int LANES> __device__ double join_all(double x) {
     constexpr int group = LANES < 32 ? LANES : 32;
     const unsigned others = (0xffffffffu >> (32 - group)) << (threadIdx.y * LANES % 32);
-    for (int step = group / 2; step > 0; step /= 2) x = join(largest, x, __shfl_xor_sync(others, x, step));
+    for (int step = group / 2; step > 0; step /= 2) x = join(CHAIN, __shfl_xor_sync(others, x, step), x);
     if constexpr (LANES > 32) {
         __shared__ double warps[LANES / 32];
         __syncthreads(); /* the last one was read */
         if (threadIdx.x % 32 == 0) warps[threadIdx.x / 32] = x;
         __syncthreads();
         x = warps[0];
-        for (int i = 1; i < LANES / 32; i++) x = join(largest, x, warps[i]);
+        for (int i = 1; i < LANES / 32; i++) x = join(CHAIN, warps[i], x);
     }
     return x;
 }
 
-/* Maximum, sum or sum of squares of |x|, or of |x| / unit, over the elements that exist. */
-template <typename T, int LANES, bool SCALED>
-__device__ double measure(const side &s, int64_t id, int2 e, int32_t norm, double unit) {
+/* The chain of the elements that exist. */
+template <tartan_i_chain CHAIN, typename T, int LANES>
+__device__ double reduce(const side &s, int64_t id, int2 e, double unit) {
     const int32_t elements = s.block_rows * s.block_cols, lane = threadIdx.x;
     const bool whole = e.x == s.block_rows && e.y == s.block_cols;
     const T *from = (const T *)s.values + id * elements;
-    double result = 0;
+    double result = first_of(CHAIN);
 #pragma unroll 8
     for (int32_t n = lane; n < elements; n += LANES) {
         const int32_t row = s.col_stride == 1 ? n / s.row_stride : n % s.col_stride;
         const int32_t col = s.col_stride == 1 ? n % s.row_stride : n / s.col_stride;
-        const double value = whole || (row < e.x && col < e.y) ? fabs(tartan_cuda_to<double>(from[n])) : 0.0;
-        const double scaled = SCALED ? value / unit : value;
-        result = join(norm == TARTAN_NORM_MAX, result, norm == TARTAN_NORM_L2 ? scaled * scaled : scaled);
+        const double x[] = {whole || (row < e.x && col < e.y) ? tartan_cuda_to<double>(from[n]) : 0.0};
+        continue_chain(CHAIN, unit, x, 1, result);
     }
-    return join_all<LANES>(norm == TARTAN_NORM_MAX, result);
+    return join_all<CHAIN, LANES>(result);
 }
 
 /* LANES threads for each block, number threadIdx.y of the CTA. If squares overflow f64, or come near to underflow, sums
@@ -58,14 +52,18 @@ __global__ void __launch_bounds__(THREADS)
     for (int64_t id = (int64_t)blockIdx.x * at_once + threadIdx.y; id < blocks;
          id += (int64_t)gridDim.x * at_once) {
         const int2 e = extent(s, id);
-        double result = measure<T, LANES, false>(s, id, e, norm, 1);
-        if (norm == TARTAN_NORM_L2) {
-            result = sqrt(result);
+        double result;
+        if (norm == TARTAN_NORM_L1) {
+            result = reduce<TARTAN_I_CHAIN_abs_sum, T, LANES>(s, id, e, 1);
+        } else if (norm == TARTAN_NORM_MAX) {
+            result = reduce<TARTAN_I_CHAIN_abs_maximum, T, LANES>(s, id, e, 1);
+        } else {
+            result = sqrt(reduce<TARTAN_I_CHAIN_squares, T, LANES>(s, id, e, 1));
             if (!isnan(result) && !(result > 1e-140 && result < 1e150)) {
-                const double largest = measure<T, LANES, false>(s, id, e, TARTAN_NORM_MAX, 1);
-                result = largest == 0 || isinf(largest)
-                             ? largest
-                             : largest * sqrt(measure<T, LANES, true>(s, id, e, norm, largest));
+                const double largest = reduce<TARTAN_I_CHAIN_abs_maximum, T, LANES>(s, id, e, 1);
+                result = largest;
+                if (largest != 0 && !isinf(largest))
+                    result *= sqrt(reduce<TARTAN_I_CHAIN_scaled_squares, T, LANES>(s, id, e, largest));
             }
         }
         if (threadIdx.x == 0) out[id] = result;

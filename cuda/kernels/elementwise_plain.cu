@@ -4,6 +4,7 @@
 #include "backend/operation.h"
 #include "device/launch.cuh"
 #include "kernels/elements.cuh"
+#include "kernels/steps.cuh"
 
 namespace {
 
@@ -21,66 +22,15 @@ struct work {
     int32_t to_dtype;
     operand a, b;
     bool two; /* operands */
-    int32_t form, kind;
-    double alpha, beta;
+    int32_t step;
+    double p, q;
+    bool scaled; /* by the factors of rows and columns */
     line_scalars rows, cols;
     int64_t packs;
     bool small; /* packs are counted in 32 bits */
 };
 
-/* ---- What is computed of x and y ---- */
-
-/* x[c] = f(x[c], y[c]). Which function it is, is decided once for a pack. */
-template <int COUNT, typename F>
-__device__ __forceinline__ void each(double (&x)[COUNT], const double (&y)[COUNT], F f) {
-#pragma unroll
-    for (int c = 0; c < COUNT; c++) x[c] = f(x[c], y[c]);
-}
-
-template <int COUNT>
-__device__ __forceinline__ void add(double alpha, double beta, bool has_x, bool has_y, double (&x)[COUNT],
-                                    const double (&y)[COUNT]) {
-    if (has_x && has_y)
-        each(x, y, [=](double u, double v) { return __dadd_rn(__dmul_rn(alpha, u), __dmul_rn(beta, v)); });
-    else if (has_x)
-        each(x, y, [=](double u, double) { return __dmul_rn(alpha, u); });
-    else if (has_y)
-        each(x, y, [=](double, double v) { return __dmul_rn(beta, v); });
-}
-
-template <int COUNT>
-__device__ __forceinline__ void combine(int32_t kind, double (&x)[COUNT], const double (&y)[COUNT]) {
-    if (kind == TARTAN_COMBINE_MULTIPLY)
-        each(x, y, [](double u, double v) { return __dmul_rn(u, v); });
-    else if (kind == TARTAN_COMBINE_MAXIMUM)
-        each(x, y, [](double u, double v) { return isnan(u) || u > v ? u : v; });
-    else
-        each(x, y, [](double u, double v) { return isnan(u) || u < v ? u : v; });
-}
-
-__device__ __noinline__ double power(double x, double p) {
-    return pow(x, p);
-}
-
-template <int COUNT>
-__device__ __forceinline__ void apply(int32_t kind, double p, double (&x)[COUNT], const double (&y)[COUNT]) {
-    switch (kind) {
-    case TARTAN_APPLY_MULTIPLY:
-        return each(x, y, [=](double u, double) { return __dmul_rn(u, p); });
-    case TARTAN_APPLY_DIVIDE:
-        return each(x, y, [=](double u, double) { return __ddiv_rn(u, p); });
-    case TARTAN_APPLY_POWER:
-        if (p == 2) return each(x, y, [](double u, double) { return __dmul_rn(u, u); });
-        if (p == 0.5) return each(x, y, [](double u, double) { return __dsqrt_rn(u); });
-        return each(x, y, [=](double u, double) { return power(u, p); });
-    case TARTAN_APPLY_ABS:
-        return each(x, y, [](double u, double) { return fabs(u); });
-    case TARTAN_APPLY_SIGN:
-        return each(x, y, [](double u, double) { return isnan(u) ? u : (double)((u > 0) - (u < 0)); });
-    default:
-        return each(x, y, [](double u, double) { return rint(u); });
-    }
-}
+/* ---- Scaling ---- */
 
 __device__ __forceinline__ double scalar_at(const line_scalars &s, int64_t head, int64_t line) {
     const int64_t at = head * s.head + line * s.line;
@@ -134,31 +84,28 @@ template <int COUNT> __device__ __forceinline__ void compute_pack(const work &p,
     const int64_t a = id_at(p.a, at.i), b = p.two ? id_at(p.b, at.i) : -1;
     const int64_t to = at.i * (p.to.block_rows * p.to.block_cols) + at.first;
     const int count = existing<COUNT>(p.to, at.i, at);
-    const bool sum = p.form == TARTAN_I_FORM_SUM;
-    if (sum && (a < 0) != (b < 0) && (a < 0 ? p.beta : p.alpha) == 1) { /* a block of one operand */
-        const operand &from = a < 0 ? p.b : p.a;
-        if (from.dtype == p.to_dtype) {
-            move<COUNT>((void *)p.to.values, to, from.values, offset_of<COUNT>(p.to, from, a < 0 ? b : a, at),
-                        from.dtype, count);
-            return;
-        }
+    const bool alone = (a < 0) != (b < 0), only_b = alone && a < 0,
+               product = alone && (p.step == TARTAN_I_STEP_scale || p.step == TARTAN_I_STEP_sum);
+    const operand &first = only_b && product ? p.b : p.a;
+    const int64_t first_id = only_b && product ? b : a;
+    const double factor = only_b ? p.q : p.p;
+    if (product && factor == 1 && !p.scaled && first.dtype == p.to_dtype) { /* a block of one operand */
+        move<COUNT>((void *)p.to.values, to, first.values, offset_of<COUNT>(p.to, first, first_id, at),
+                    first.dtype, count);
+        return;
     }
     double x[COUNT] = {}, y[COUNT] = {};
-    if (a >= 0) load(p.a.values, p.a.dtype, offset_of<COUNT>(p.to, p.a, a, at), x);
-    if (b >= 0) load(p.b.values, p.b.dtype, offset_of<COUNT>(p.to, p.b, b, at), y);
-    if (sum)
-        add(p.alpha, p.beta, a >= 0, b >= 0, x, y);
-    else if (p.form == TARTAN_I_FORM_COMBINE)
-        combine(p.kind, x, y);
-    else if (p.form == TARTAN_I_FORM_FUNCTION)
-        apply(p.kind, p.alpha, x, y);
-    else
+    if (first_id >= 0) load(first.values, first.dtype, offset_of<COUNT>(p.to, first, first_id, at), x);
+    if (b >= 0 && !product) load(p.b.values, p.b.dtype, offset_of<COUNT>(p.to, p.b, b, at), y);
+    if (p.scaled)
         scale<COUNT>(p, at.i, at, count, x);
+    else if (a >= 0 || b >= 0)
+        apply_step(product ? TARTAN_I_STEP_scale : p.step, product ? factor : p.p, p.q, x, y);
     store((void *)p.to.values, p.to_dtype, to, x, count);
 }
 
 template <int COUNT> __global__ void __launch_bounds__(THREADS) elementwise(const work p) {
-    const bool with_place = COUNT == 1 || p.to.ragged || p.form == TARTAN_I_FORM_SCALE;
+    const bool with_place = COUNT == 1 || p.to.ragged || p.scaled;
     for (int64_t n = (int64_t)blockIdx.x * THREADS + threadIdx.x; n < p.packs;
          n += (int64_t)gridDim.x * THREADS)
         compute_pack<COUNT>(p, place_of<COUNT>(p.to, n, p.small, with_place));
@@ -186,7 +133,7 @@ tartan_status tartan_cuda_elementwise_plain(const char *function, tartan_cuda_qu
     const tartan_op_elementwise *e = (const tartan_op_elementwise *)problem;
     const tartan_layout *layout = e->to->layout;
     if (layout->blocks == 0) return TARTAN_OK;
-    const bool scaled = e->form == TARTAN_I_FORM_SCALE;
+    const bool scaled = e->row_factors != nullptr || e->col_factors != nullptr;
     work p = {};
     side a = {}, b = {};
     PASS(side_of(function, queue, e->to, &p.to));
@@ -197,8 +144,7 @@ tartan_status tartan_cuda_elementwise_plain(const char *function, tartan_cuda_qu
     p.to_dtype = e->to->dtype;
     p.a = operand_of(e->a, a, e->a_sources);
     if (p.two) p.b = operand_of(e->b, b, e->b_sources);
-    p.form = (int32_t)e->form, p.kind = e->kind;
-    p.alpha = e->alpha, p.beta = e->beta;
+    p.step = (int32_t)e->step, p.p = e->p, p.q = e->q, p.scaled = scaled;
     p.rows = scalars_of(e->row_factors), p.cols = scalars_of(e->col_factors);
     const int32_t run = p.to.ragged || scaled ? (p.to.col_stride == 1 ? p.to.block_cols : p.to.block_rows)
                                               : p.to.block_rows * p.to.block_cols;

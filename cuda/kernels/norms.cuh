@@ -6,6 +6,7 @@
 
 #include "kernels.h"
 #include "kernels/bits.cuh"
+#include "kernels/words.cuh"
 
 #include <initializer_list>
 
@@ -183,6 +184,46 @@ __device__ __forceinline__ void load_neighbours(const tartan_cuda_line_numbers &
         EACH_OF(COUNT) x[i] = __ldg(data + (first + i) * from.stride);
     }
 }
+
+/* ---- The rows of norms.def ---- */
+
+enum {
+#define NORM(name, ...) ROW_##name,
+#include "kernels/norms.def"
+#undef NORM
+};
+
+/* The factor of a line. */
+template <typename S> __device__ __forceinline__ S scale_of(int32_t row, S mean, S n, S p) {
+    switch (row) {
+#define NORM(name, centered, epsilon, term, scale, value, gradient)                                          \
+    case ROW_##name:                                                                                         \
+        return scale;
+#include "kernels/norms.def"
+#undef NORM
+    }
+    return 0;
+}
+
+/* g, of COUNT elements, becomes the gradient with respect to the numbers. Which row it is, is decided once for all of them. */
+template <typename S> struct Gradient {
+    int32_t row;
+    S mean_g, mean_gz, scale, n, p;
+
+    template <int COUNT> __device__ __forceinline__ void operator()(const S *all_z, S *all_g) const {
+        switch (row) {
+#define NORM(name, centered, epsilon, term, factor, value, gradient)                                         \
+    case ROW_##name:                                                                                         \
+        EACH_OF(COUNT) {                                                                                     \
+            const S z = all_z[i], g = all_g[i];                                                              \
+            all_g[i] = gradient;                                                                             \
+        }                                                                                                    \
+        break;
+#include "kernels/norms.def"
+#undef NORM
+        }
+    }
+};
 
 } // namespace
 } // namespace tartan_cuda

@@ -30,17 +30,6 @@ template <typename S, int N> __device__ __forceinline__ S squares_of(const S (&x
     return (part[0] + part[1]) + (part[2] + part[3]);
 }
 
-/* 1 / sqrt(x); of f32 the instruction's result, improved by a step of Newton's method. */
-template <typename S> __device__ __forceinline__ S inverse_root(double x) {
-    if constexpr (sizeof(S) == 8) {
-        return rsqrt(x);
-    } else {
-        const float y = (float)x, root = rsqrtf(y),
-                    better = fma(root * 0.5f, fma(-y * root, root, 1.0f), root);
-        return y > 0 && root > 0 ? better : root;
-    }
-}
-
 template <typename S>
 __device__ __forceinline__ void write_stats(const tartan_cuda_norm &p, int64_t at, S mean, S rstd) {
     S *const to = (S *)p.sweep.array[RSTD].data;
@@ -136,6 +125,8 @@ __device__ __forceinline__ void norm_lines(const tartan_cuda_norm &p, const Line
         squares[0] += (part[0] + part[1]) + (part[2] + part[3]);
     }
     add_up(squares, sum, c, me, room, turn);
+    const double n = (double)p.length;
+    S scale;
     if constexpr (sizeof(squares[0]) == 4) {
         const bool lost =
             !(sum[0] < 0x1p120) || (sum[0] < 0x1p-100 && p.epsilon < 0x1p-80); /* to the range of f32 */
@@ -145,11 +136,15 @@ __device__ __forceinline__ void norm_lines(const tartan_cuda_norm &p, const Line
                 EACH_OF(EACH) again[0] = fma((double)x[u * EACH + i], (double)x[u * EACH + i], again[0]);
             });
             add_up(again, sum, c, me, room, turn);
+            scale = (S)scale_of<double>(p.row, sum[0] * c.per_element, n, p.epsilon);
+        } else {
+            scale = scale_of<S>(p.row, (S)(sum[0] * c.per_element), (S)n, (S)p.epsilon);
         }
+    } else {
+        scale = (S)scale_of<double>(p.row, sum[0] * c.per_element, n, p.epsilon);
     }
-    const S rstd = inverse_root<S>(sum[0] * c.per_element + p.epsilon);
     if (!exists) return;
-    if (me.part == 0) write_stats(p, at[RSTD], mean.high, rstd);
+    if (me.part == 0) write_stats(p, at[RSTD], mean.high, scale);
     for (int32_t round = 0; round < rounds; round++) {
         if (LONG) load_centred(round);
         each_access(round, [&](int u, Number number) {
@@ -157,7 +152,7 @@ __device__ __forceinline__ void norm_lines(const tartan_cuda_norm &p, const Line
             load_neighbours(p.gain, (S)1, (number + me.part) * EACH, gain);
             load_neighbours(p.bias, (S)0, (number + me.part) * EACH, bias);
             S y[EACH];
-            EACH_OF(EACH) y[i] = fma(x[u * EACH + i] * rstd, gain[i], bias[i]);
+            EACH_OF(EACH) y[i] = fma(x[u * EACH + i] * scale, gain[i], bias[i]);
             Access out;
             out.set(y);
             to[number] = out;
@@ -209,7 +204,7 @@ __global__ void __launch_bounds__(MOST_OF_ANY)
             mine[0] += (double)squares_of(x);
         }
         add_up(mine, sum, c, me, room, turn);
-        const S rstd = inverse_root<S>(sum[0] * c.per_element + p.epsilon);
+        const S rstd = (S)scale_of<double>(p.row, sum[0] * c.per_element, (double)p.length, p.epsilon);
         if (exists && me.part == 0) write_stats(p, at[RSTD], mean.high, rstd);
         for (int32_t round = 0; round < c.rounds; round++) {
             if (c.rounds > 1) {
@@ -270,13 +265,10 @@ tartan_status run(const char *function, tartan_cuda_queue *queue, const tartan_c
 } // namespace
 } // namespace tartan_cuda
 
-tartan_status tartan_cuda_layer_norm_plain(const char *function, tartan_cuda_queue *queue,
-                                           const void *problem) {
-    const auto *p = (const tartan_cuda_norm *)problem;
-    return tartan_cuda::run(function, queue, p);
-}
-
-tartan_status tartan_cuda_rms_norm_plain(const char *function, tartan_cuda_queue *queue,
-                                         const void *problem) {
-    return tartan_cuda_layer_norm_plain(function, queue, problem);
-}
+#define NORM(name, ...)                                                                                      \
+    tartan_status tartan_cuda_##name##_plain(const char *function, tartan_cuda_queue *queue,                 \
+                                             const void *problem) {                                          \
+        return tartan_cuda::run(function, queue, (const tartan_cuda_norm *)problem);                         \
+    }
+#include "kernels/norms.def"
+#undef NORM

@@ -3,8 +3,8 @@
 #ifndef TARTAN_CUDA_POINTS_CUH
 #define TARTAN_CUDA_POINTS_CUH
 
-#include "device/ptx_math.cuh"
 #include "kernels/bits.cuh"
+#include "kernels/words.cuh"
 
 namespace tartan_cuda {
 namespace {
@@ -192,70 +192,8 @@ tartan_status launch_points(const char *function, tartan_cuda_queue *queue, cons
 
 /* ---- Rows ---- */
 
-/* The words of points.def on numbers. Which row it is, is decided once for all elements of a thread. */
-#define NUM(number)             ((S)(number))
-#define EXP(x)                  exp(x)
-#define EXPM1(x)                expm1(x)
-#define LOG(x)                  log(x)
-#define SQRT(x)                 sqrt(x)
-#define TANH(x)                 tanh(x)
-#define ERF(x)                  erf(x)
-#define FMA(a, b, c)            fma(a, b, c)
-#define MAX(a, b)               larger(a, b)
-#define MIN(a, b)               smaller(a, b)
-#define GREATER(a, b)           ((a) > (b))
-#define SELECT(condition, a, b) ((condition) ? (a) : (b))
-#define EQUAL(a, b)             equal(a, b)
-#define NAN_OR(a, b)            equal(a, b)
-#define SIGMOID(x)              sigmoid(x)
-#define NORMAL(x)               normal(x)
-
+/* Which row it is, is decided once for all elements of a thread. */
 namespace {
-
-/* The second number if one of them is NaN. */
-template <typename S> __device__ __forceinline__ S larger(S a, S b) {
-    return a > b ? a : b;
-}
-template <typename S> __device__ __forceinline__ S smaller(S a, S b) {
-    return a < b ? a : b;
-}
-
-/* Equal numbers have equal bits or are zeros; a NaN stays one whatever bits are added. */
-__device__ __forceinline__ float equal(float a, float b) {
-    return __uint_as_float(__float_as_uint(a) | __float_as_uint(b));
-}
-__device__ __forceinline__ double equal(double a, double b) {
-    return __longlong_as_double(__double_as_longlong(a) | __double_as_longlong(b));
-}
-
-/* Of a power that does not overflow. */
-__device__ __forceinline__ float sigmoid(float x) {
-    const float power = exp(-fabs(x)), part = reciprocal_fast(1 + power);
-    return x < 0 ? power * part : part;
-}
-__device__ __forceinline__ double sigmoid(double x) {
-    const double power = exp(-fabs(x)), part = 1 / (1 + power);
-    return x < 0 ? power * part : part;
-}
-
-/* The distribution function of the normal distribution: for t = |x| <= 15, beyond which it rounds to 0,
- * Phi(-t) = e^(-t^2 / 2) p(q) / (t + a) with q = (t - a) / (t + a), a = 3.75, and p a minimax polynomial with a relative error of 2^-26. */
-__device__ __forceinline__ float normal(float x) {
-    constexpr float A = 3.75f, terms[] = {0x1.d0fdb8p-12f, 0x1.0b3146p-11f, -0x1.113884p-8f,
-                                          0x1.3a978ep-10f, 0x1.33237cp-5f,  -0x1.36508ep-3f,
-                                          0x1.6969p-2f,    -0x1.2d2704p-1f, 0x1.80268cp-1f};
-    const float t = smaller(15.0f, fabs(x)), square = t * t, low = fma(t, t, -square);
-    const float inverse = reciprocal_fast(t + A), q = fma(-2 * A, inverse, 1.0f);
-    float power = exp(-0.5f * square), sum = terms[0];
-    power = fma(power, -0.5f * low, power);
-#pragma unroll
-    for (int i = 1; i < 9; i++) sum = fma(sum, q, terms[i]);
-    const float below = power * (inverse * sum);
-    return x > 0 ? 1 - below : below;
-}
-__device__ __forceinline__ double normal(double x) {
-    return normcdf(x);
-}
 
 /* The rows of both tables, numbered from 0 each. */
 #define POINT1(name, ...)      ROW1_##name,

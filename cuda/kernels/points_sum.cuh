@@ -21,7 +21,7 @@ struct Cut {
     int64_t tiles;   /* of `across` of these */
     int64_t slices, per_slice;
     bool lanes_sum;  /* neighbouring threads sum for one result */
-    double *partial; /* [slices][results] */
+    double *partial; /* [slices][results], or NULL for one slice */
 };
 
 /* The elements or units of the summed axes that a thread visits at once: number `first` and then, `deep` apart, those below
@@ -55,10 +55,26 @@ __device__ __forceinline__ uint32_t load_terms(const tartan_cuda_sweep &s, const
     return valid;
 }
 
-/* The threads that sum for a result put their sums together. */
+/* Result `number` of the units' results. */
+__device__ __forceinline__ void store_result(const tartan_cuda_sweep &s, const Cut &c, int64_t number,
+                                             double sum) {
+    const tartan_cuda_swept &a = s.array[RESULT];
+    const tartan_cuda_axes &axes = s.axes[TARTAN_CUDA_KEPT];
+    int64_t unit = number / c.results, place = (number - unit * c.results) * a.next;
+    for (int32_t d = 0; d < axes.ndim; d++) {
+        place += unit % axes.length[d] * a.step[TARTAN_CUDA_KEPT][d];
+        unit /= axes.length[d];
+    }
+    tartan_cuda_by_dtype(a.dtype, [&](auto tag) {
+        using T = typename decltype(tag)::type;
+        ((T *)a.data)[place] = tartan_cuda_to<T>(sum);
+    });
+}
+
+/* The threads that sum for a result put their sums together; that of the only slice is the result. */
 template <int N>
-__device__ __forceinline__ void put_together(double (&sum)[N], const Cut &c, int32_t mine, int64_t slice,
-                                             int64_t kept, double *room) {
+__device__ __forceinline__ void put_together(double (&sum)[N], const tartan_cuda_sweep &s, const Cut &c,
+                                             int32_t mine, int64_t slice, int64_t kept, double *room) {
     const int32_t thread = threadIdx.x;
     if (c.results < N) {
 #pragma unroll
@@ -78,7 +94,12 @@ __device__ __forceinline__ void put_together(double (&sum)[N], const Cut &c, int
             __syncthreads();
             if (mine < step) room[thread] += room[thread + step * step_of];
         }
-        if (mine == 0 && kept < c.kept) c.partial[(slice * c.kept + kept) * c.results + i] = room[thread];
+        if (mine > 0 || kept >= c.kept) continue;
+        const int64_t number = kept * c.results + i;
+        if (c.slices == 1)
+            store_result(s, c, number, room[thread]);
+        else
+            c.partial[slice * c.kept * c.results + number] = room[thread];
     }
 }
 
@@ -116,7 +137,7 @@ __global__ void __launch_bounds__(THREADS, WIDE ? F::CTAS : 1)
         for (int i = 0; i < SLOTS<S>; i++)
             if (valid >> i & 1) sum[i] += (double)terms[i];
     }
-    put_together(sum, c, mine, slice, kept, room);
+    put_together(sum, s, c, mine, slice, kept, room);
 }
 
 /* The same for one array of type T with two dimensions, one of which is summed, that is moved in units of 16 bytes. BATCH units of a
@@ -152,7 +173,7 @@ __global__ void __launch_bounds__(THREADS, F::CTAS)
         F::terms(row, run, terms); /* gradients are linear in y_grad, so a sum of these is as good as each */
         EACH_OF(N) sum[i] += (double)terms[i];
     }
-    put_together(sum, c, mine, slice, kept, room);
+    put_together(sum, s, c, mine, slice, kept, room);
 }
 
 /* Whether it can. */
@@ -187,19 +208,7 @@ __global__ void __launch_bounds__(COLUMNS *ROWS)
         sum = room[threadIdx.x][threadIdx.y];
         for (int step = 16; step > 0; step /= 2) sum += __shfl_xor_sync(~0u, sum, step);
         const int64_t mine = first + threadIdx.y;
-        if (threadIdx.x == 0 && mine < all) {
-            const tartan_cuda_swept &a = s.array[RESULT];
-            const tartan_cuda_axes &axes = s.axes[TARTAN_CUDA_KEPT];
-            int64_t number = mine / c.results, place = (mine - number * c.results) * a.next;
-            for (int32_t d = 0; d < axes.ndim; d++) {
-                place += number % axes.length[d] * a.step[TARTAN_CUDA_KEPT][d];
-                number /= axes.length[d];
-            }
-            tartan_cuda_by_dtype(a.dtype, [&](auto tag) {
-                using T = typename decltype(tag)::type;
-                ((T *)a.data)[place] = tartan_cuda_to<T>(sum);
-            });
-        }
+        if (threadIdx.x == 0 && mine < all) store_result(s, c, mine, sum);
         __syncthreads(); /* room was read */
     }
 }
@@ -253,7 +262,7 @@ tartan_status launch_sum(const char *function, tartan_cuda_queue *queue, const t
     const int64_t bytes = c.slices * c.kept * c.results * (int64_t)sizeof(double);
     if (bytes == 0) return TARTAN_OK;
     void *scratch = nullptr;
-    PASS(tartan_cuda_scratch(function, queue, bytes, &scratch));
+    if (c.slices > 1) PASS(tartan_cuda_scratch(function, queue, bytes, &scratch));
     c.partial = (double *)scratch;
     const auto launch = [&](auto kernel) {
         return tartan_cuda_launch(function, queue, kernel, tartan_cuda_grid(c.tiles * c.slices),
@@ -268,7 +277,7 @@ tartan_status launch_sum(const char *function, tartan_cuda_queue *queue, const t
                      : launch(s.unit > 1 ? points_sum<F, S, true> : points_sum<F, S, false>);
     else
         status = launch(s.unit > 1 ? points_sum<F, S, true> : points_sum<F, S, false>);
-    if (status == TARTAN_OK)
+    if (status == TARTAN_OK && c.slices > 1)
         status = tartan_cuda_launch(function, queue, add_slices,
                                     tartan_cuda_grid((c.kept * c.results + COLUMNS - 1) / COLUMNS),
                                     dim3(COLUMNS, ROWS), s, c);

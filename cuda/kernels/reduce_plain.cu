@@ -6,6 +6,7 @@
 #include "device/launch.cuh"
 #include "device_memory.h"
 #include "kernels/elements.cuh"
+#include "kernels/steps.cuh"
 
 namespace {
 
@@ -18,7 +19,7 @@ enum { UNITS_NONE, UNITS_LINES, UNITS_BLOCKS };
 struct lines {
     side s;
     bool by_column;
-    int32_t kind;
+    int32_t chain;
     int32_t count, length;     /* lines of a block, elements of a line */
     int32_t line_stride, step; /* from line to line, and from element to element */
     int64_t items;             /* lines of all blocks */
@@ -26,70 +27,6 @@ struct lines {
     int32_t units_of;
     double *partial; /* [blocks][count] */
 };
-
-/* ---- Chains ---- */
-
-__device__ __forceinline__ double first_of(int32_t kind) {
-    return kind == TARTAN_REDUCE_MINIMUM ? INFINITY : kind == TARTAN_REDUCE_MAXIMUM ? -INFINITY : 0.0;
-}
-
-/* Two chains as one: NaN if one is. */
-__device__ __forceinline__ double join(int32_t kind, double a, double b) {
-    switch (kind) {
-    case TARTAN_REDUCE_MINIMUM:
-        return b < a || isnan(b) ? b : a;
-    case TARTAN_REDUCE_MAXIMUM:
-    case TARTAN_REDUCE_ABS_MAXIMUM:
-        return b > a || isnan(b) ? b : a;
-    default:
-        return __dadd_rn(a, b);
-    }
-}
-
-/* Continues a chain with the first `count` of x. What is measured is decided once for all. */
-template <int COUNT, typename F>
-__device__ __forceinline__ void chain_up(int32_t kind, const double (&x)[COUNT], int count, double &chain,
-                                         F measure) {
-    if (kind == TARTAN_REDUCE_MINIMUM) {
-#pragma unroll
-        for (int c = 0; c < COUNT; c++)
-            if (c < count) chain = join(TARTAN_REDUCE_MINIMUM, chain, x[c]);
-    } else if (kind == TARTAN_REDUCE_MAXIMUM || kind == TARTAN_REDUCE_ABS_MAXIMUM) {
-#pragma unroll
-        for (int c = 0; c < COUNT; c++)
-            if (c < count) chain = join(TARTAN_REDUCE_MAXIMUM, chain, measure(x[c]));
-    } else {
-#pragma unroll
-        for (int c = 0; c < COUNT; c++)
-            if (c < count) chain = __dadd_rn(chain, measure(x[c]));
-    }
-}
-
-template <int COUNT>
-__device__ __forceinline__ void accumulate(int32_t kind, double unit, const double (&x)[COUNT], int count,
-                                           double &chain) {
-    auto as_it_is = [](double u) { return u; };
-    auto size = [](double u) { return fabs(u); };
-    auto square = [](double u) { return __dmul_rn(u, u); };
-    auto scaled = [=](double u) {
-        u = __ddiv_rn(u, unit);
-        return __dmul_rn(u, u);
-    };
-    auto nonzero = [](double u) { return u != 0 ? 1.0 : 0.0; };
-    switch (kind) {
-    case TARTAN_REDUCE_ABS_SUM:
-    case TARTAN_REDUCE_ABS_MAXIMUM:
-        return chain_up(kind, x, count, chain, size);
-    case TARTAN_I_REDUCE_SQUARES:
-        return chain_up(kind, x, count, chain, square);
-    case TARTAN_I_REDUCE_SCALED_SQUARES:
-        return chain_up(kind, x, count, chain, scaled);
-    case TARTAN_REDUCE_NONZEROS:
-        return chain_up(kind, x, count, chain, nonzero);
-    default:
-        return chain_up(kind, x, count, chain, as_it_is);
-    }
-}
 
 /* What the elements of a line that exists are divided by. */
 __device__ double unit_of(const lines &p, int64_t id, int32_t line) {
@@ -120,7 +57,7 @@ __global__ void __launch_bounds__(THREADS) reduce_along(const lines p, int32_t l
     for (int64_t first = (int64_t)blockIdx.x * at_once; first < p.items;
          first += (int64_t)gridDim.x * at_once) {
         const int64_t item = first + threadIdx.x / lanes;
-        double chain = first_of(p.kind);
+        double chain = first_of(p.chain);
         if (item < p.items) {
             const int64_t id = block_of(p, item);
             const int32_t line = (int32_t)(item - id * p.count), length = existing_of(p, id, line);
@@ -131,11 +68,11 @@ __global__ void __launch_bounds__(THREADS) reduce_along(const lines p, int32_t l
                 double x[COUNT];
 #pragma unroll
                 for (int c = 0; c < COUNT; c++) x[c] = tartan_cuda_to<double>(pack.at[c]);
-                accumulate(p.kind, unit, x, length - k, chain);
+                continue_chain(p.chain, unit, x, length - k, chain);
             }
         }
         for (int32_t step = lanes / 2; step > 0; step /= 2)
-            chain = join(p.kind, chain, __shfl_down_sync(0xffffffffu, chain, step, lanes));
+            chain = join(p.chain, __shfl_down_sync(0xffffffffu, chain, step, lanes), chain);
         if (item < p.items && lane == 0) p.partial[item] = chain;
     }
 }
@@ -148,13 +85,13 @@ template <typename T> __global__ void __launch_bounds__(THREADS) reduce_across(c
         const int32_t line = (int32_t)(item - id * p.count), length = existing_of(p, id, line);
         const double unit = length > 0 ? unit_of(p, id, line) : 1.0;
         const T *from = (const T *)p.s.values + id * p.count * p.length + line;
-        double chain = first_of(p.kind);
+        double chain = first_of(p.chain);
         for (int32_t k = 0; k < length; k += BATCH) {
             double x[BATCH];
 #pragma unroll
             for (int c = 0; c < BATCH; c++)
                 x[c] = k + c < length ? tartan_cuda_to<double>(from[(int64_t)(k + c) * p.step]) : 0.0;
-            accumulate(p.kind, unit, x, length - k, chain);
+            continue_chain(p.chain, unit, x, length - k, chain);
         }
         p.partial[item] = chain;
     }
@@ -164,7 +101,7 @@ template <typename T> __global__ void __launch_bounds__(THREADS) reduce_across(c
 
 /* The lines of block rows or columns: `slices` threads for each, of which number n takes the blocks n, n + slices, ... */
 struct line_lists {
-    int32_t kind, count;
+    int32_t chain, count;
     int64_t lists, grid, size; /* lines of a head, in blocks and in elements */
     const int32_t *pointers, *ids;
     const double *partial;
@@ -176,17 +113,17 @@ __global__ void __launch_bounds__(THREADS) fold_lists(const line_lists p) {
     const int32_t wide = blockDim.x, slices = blockDim.y, at = threadIdx.y * wide + threadIdx.x;
     const int32_t line = blockIdx.y * wide + threadIdx.x;
     for (int64_t i = blockIdx.x; i < p.lists; i += gridDim.x) {
-        double chain = first_of(p.kind);
+        double chain = first_of(p.chain);
         if (line < p.count)
             for (int32_t n = p.pointers[i] + (int32_t)threadIdx.y; n < p.pointers[i + 1]; n += slices) {
                 const int64_t id = p.ids != nullptr ? p.ids[n] : n;
-                chain = join(p.kind, chain, p.partial[id * p.count + line]);
+                chain = join(p.chain, p.partial[id * p.count + line], chain);
             }
         chains[at] = chain;
         for (int32_t step = slices / 2; step > 0; step /= 2) {
             __syncthreads();
             if ((int32_t)threadIdx.y < step)
-                chains[at] = chain = join(p.kind, chain, chains[at + step * wide]);
+                chains[at] = chain = join(p.chain, chains[at + step * wide], chain);
         }
         const int64_t k = i % p.grid * p.count + line;
         if (threadIdx.y == 0 && line < p.count && k < p.size) p.out[i / p.grid * p.size + k] = chain;
@@ -196,15 +133,15 @@ __global__ void __launch_bounds__(THREADS) fold_lists(const line_lists p) {
 
 /* The lines of each block: one warp for each. */
 __global__ void __launch_bounds__(THREADS)
-    fold_blocks(int32_t kind, int32_t count, int64_t blocks, const double *partial, double *out) {
+    fold_blocks(int32_t row, int32_t count, int64_t blocks, const double *partial, double *out) {
     const int32_t lane = threadIdx.x % 32;
     for (int64_t id = (int64_t)blockIdx.x * (THREADS / 32) + threadIdx.x / 32; id < blocks;
          id += (int64_t)gridDim.x * (THREADS / 32)) {
-        double chain = first_of(kind);
+        double chain = first_of(row);
         for (int32_t line = lane; line < count; line += 32)
-            chain = join(kind, chain, partial[id * count + line]);
+            chain = join(row, partial[id * count + line], chain);
         for (int32_t step = 16; step > 0; step /= 2)
-            chain = join(kind, chain, __shfl_down_sync(0xffffffffu, chain, step));
+            chain = join(row, __shfl_down_sync(0xffffffffu, chain, step), chain);
         if (lane == 0) out[id] = chain;
     }
 }
@@ -244,12 +181,12 @@ tartan_status launch_fold(const char *function, tartan_cuda_queue *queue, const 
     if (r->each == TARTAN_EACH_BLOCK)
         return tartan_cuda_launch(function, queue, fold_blocks,
                                   tartan_cuda_grid((l->blocks - 1) / (THREADS / 32) + 1), dim3(THREADS),
-                                  p.kind, p.count, l->blocks, p.partial, out);
+                                  p.chain, p.count, l->blocks, p.partial, out);
     tartan_cuda_row_index index;
     PASS(tartan_cuda_index_get_rows(function, queue, l, p.by_column, &index));
     const int64_t grid = p.by_column ? l->grid_cols : l->grid_rows,
                   size = p.by_column ? l->shape.cols : l->shape.rows;
-    const line_lists f = {p.kind,    p.count, l->shape.heads * grid, grid, size, index.pointers, index.ids,
+    const line_lists f = {p.chain,   p.count, l->shape.heads * grid, grid, size, index.pointers, index.ids,
                           p.partial, out};
     const int32_t wide = power_of_two(p.count, 32);
     dim3 ctas = tartan_cuda_grid(f.lists);
@@ -267,7 +204,7 @@ tartan_status tartan_cuda_reduce_plain(const char *function, tartan_cuda_queue *
     lines p = {};
     PASS(side_of(function, queue, r->matrix, &p.s));
     p.by_column = r->each == TARTAN_EACH_COLUMN;
-    p.kind = r->kind;
+    p.chain = (int32_t)r->chain;
     p.count = p.by_column ? p.s.block_cols : p.s.block_rows;
     p.length = p.by_column ? p.s.block_rows : p.s.block_cols;
     p.line_stride = p.by_column ? p.s.col_stride : p.s.row_stride;

@@ -95,10 +95,11 @@ TARTAN_I_CPU_FUNCTION(point1)
 TARTAN_I_CPU_FUNCTION(point1_gradient)
 TARTAN_I_CPU_FUNCTION(point2)
 TARTAN_I_CPU_FUNCTION(point2_gradient)
-TARTAN_I_CPU_FUNCTION(layer_norm)
-TARTAN_I_CPU_FUNCTION(layer_norm_gradient)
-TARTAN_I_CPU_FUNCTION(rms_norm)
-TARTAN_I_CPU_FUNCTION(rms_norm_gradient)
+#define NORM(name, ...)                                                                                      \
+    TARTAN_I_CPU_FUNCTION(name)                                                                              \
+    TARTAN_I_CPU_FUNCTION(name##_gradient)
+#include "kernels/norms.def"
+#undef NORM
 #undef TARTAN_I_CPU_CHOICE
 #undef TARTAN_I_CPU_FUNCTION
 

@@ -4,7 +4,7 @@
 #include <string.h>
 
 /* Lines are copied through the stack in pieces of this many elements, tiles in pieces of TILE_LONG x TILE_SHORT. */
-enum { PIECE = 256, TILE_LONG = 64, TILE_SHORT = 16 };
+enum { PIECE = 256, TILE_LONG = 64, TILE_SHORT = 16, LINE = 64, FAR = 2048 };
 
 static int64_t smaller(int64_t a, int64_t b) {
     return a < b ? a : b;
@@ -58,29 +58,32 @@ void tartan_i_dense_fold(tartan_i_dense *a, int64_t *a_stride, tartan_i_dense *b
     }
 }
 
+/* Unrolled, the loops take the same time wherever the linker puts them. */
+#define EACH_ELEMENT(type, to, from)                                                                         \
+    do {                                                                                                     \
+        const type *source = (const void *)in;                                                               \
+        type *target = (void *)out;                                                                          \
+        _Pragma("GCC unroll 8") for (int64_t i = 0; i < n; i++) target[to] = source[from];                   \
+    } while (0)
+
 static void gather(int64_t bytes, const char *in, int64_t stride, int64_t n, void *out) {
-    if (bytes == 8) {
-        for (int64_t i = 0; i < n; i++)
-            ((uint64_t *)out)[i] = ((const uint64_t *)(const void *)in)[i * stride];
-    } else if (bytes == 4) {
-        for (int64_t i = 0; i < n; i++)
-            ((uint32_t *)out)[i] = ((const uint32_t *)(const void *)in)[i * stride];
-    } else if (bytes == 1) {
-        for (int64_t i = 0; i < n; i++) ((uint8_t *)out)[i] = ((const uint8_t *)in)[i * stride];
-    } else {
-        for (int64_t i = 0; i < n; i++)
-            ((uint16_t *)out)[i] = ((const uint16_t *)(const void *)in)[i * stride];
-    }
+    if (bytes == 8)
+        EACH_ELEMENT(uint64_t, i, i * stride);
+    else if (bytes == 4)
+        EACH_ELEMENT(uint32_t, i, i * stride);
+    else if (bytes == 2)
+        EACH_ELEMENT(uint16_t, i, i * stride);
+    else
+        EACH_ELEMENT(uint8_t, i, i * stride);
 }
 
 static void scatter(int64_t bytes, const void *in, int64_t n, char *out, int64_t stride) {
-    if (bytes == 8) {
-        for (int64_t i = 0; i < n; i++) ((uint64_t *)(void *)out)[i * stride] = ((const uint64_t *)in)[i];
-    } else if (bytes == 4) {
-        for (int64_t i = 0; i < n; i++) ((uint32_t *)(void *)out)[i * stride] = ((const uint32_t *)in)[i];
-    } else {
-        for (int64_t i = 0; i < n; i++) ((uint16_t *)(void *)out)[i * stride] = ((const uint16_t *)in)[i];
-    }
+    if (bytes == 8)
+        EACH_ELEMENT(uint64_t, i * stride, i);
+    else if (bytes == 4)
+        EACH_ELEMENT(uint32_t, i * stride, i);
+    else
+        EACH_ELEMENT(uint16_t, i * stride, i);
 }
 
 void tartan_i_line_load(const tartan_i_kernels *k, int32_t dtype, const char *in, int64_t stride, int64_t n,
@@ -117,6 +120,15 @@ void tartan_i_line_store(const tartan_i_kernels *k, int32_t dtype, const void *i
     }
 }
 
+/* Asks for n columns of some bytes that come next, if they lie too far apart for a processor to foresee them. GCC removes calls of
+ * a function that does nothing else, hence inline. */
+static inline __attribute__((always_inline)) void foresee(const char *columns, int64_t step, int64_t n,
+                                                          int64_t bytes) {
+    if (step < FAR) return;
+    for (int64_t c = 0; c < n; c++)
+        for (int64_t b = 0; b < bytes; b += LINE) __builtin_prefetch(columns + c * step + b);
+}
+
 /* The columns are contiguous in memory: tiles are transposed. */
 static void pack_columns(const tartan_i_kernels *k, int32_t dtype, const char *in, int64_t in_col,
                          int64_t rows, int64_t cols, char *out, int64_t out_row) {
@@ -128,6 +140,7 @@ static void pack_columns(const tartan_i_kernels *k, int32_t dtype, const char *i
             const int64_t n = smaller(TILE_SHORT, cols - j);
             const char *from = in + (i + j * in_col) * bytes;
             char *to = out + (i * out_row + j) * k->bytes;
+            foresee(from + n * in_col * bytes, in_col * bytes, smaller(TILE_SHORT, cols - j - n), m * bytes);
             if (dtype == k->dtype) {
                 k->transpose(n, m, from, in_col, to, out_row);
                 continue;
@@ -182,6 +195,8 @@ void tartan_i_commit(const tartan_i_kernels *k, const char *sums, int64_t sums_r
         const int64_t n = smaller(TILE_SHORT, cols - j);
         for (int64_t i = 0; i < rows; i += TILE_LONG) {
             const int64_t m = smaller(TILE_LONG, rows - i);
+            foresee(out + (i + (j + n) * out_col) * bytes, out_col * bytes, smaller(TILE_SHORT, cols - j - n),
+                    m * bytes);
             k->transpose(m, n, sums + (i * sums_row + j) * k->bytes, sums_row, tile, TILE_LONG);
             k->commit[dtype](n, m, alpha, tile, TILE_LONG, beta, out + (i + j * out_col) * bytes, out_col);
         }

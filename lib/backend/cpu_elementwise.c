@@ -1,124 +1,66 @@
 // SPDX-License-Identifier: Apache-2.0
-// Element-wise arithmetic on the CPU: sums, combinations, functions of the stored elements, scaling.
+// Element-wise arithmetic on the CPU: the steps of kernels/steps.def, over blocks or over all values, and scaling of rows and columns.
 #include "backend/cpu.h"
 #include "layout/positions.h"
 #include "matrix/work.h"
 
-#include <math.h>
-
 typedef struct job {
     const tartan_op_elementwise *op;
-    tartan_matrix *to;
-    /* n elements; x or y is NULL where its operand stores nothing. `to` may be x. NULL for scaling. */
-    void (*compute)(const tartan_op_elementwise *op, int64_t n, const double *x, const double *y, double *to);
+    const tartan_i_step_kernels *kernels;
     int32_t workers;
 } job;
 
-/* ---- What is computed ---- */
-
-static void compute_sum(const tartan_op_elementwise *op, int64_t n, const double *x, const double *y,
-                        double *to) {
-    const double alpha = op->alpha, beta = op->beta;
-    if (y == NULL)
-        for (int64_t i = 0; i < n; i++) to[i] = alpha * x[i];
-    else if (x == NULL)
-        for (int64_t i = 0; i < n; i++) to[i] = beta * y[i];
-    else
-        for (int64_t i = 0; i < n; i++) to[i] = alpha * x[i] + beta * y[i];
-}
-
-static void compute_combination(const tartan_op_elementwise *op, int64_t n, const double *x, const double *y,
-                                double *to) {
-    const bool largest = op->kind == TARTAN_COMBINE_MAXIMUM;
-    if (op->kind == TARTAN_COMBINE_MULTIPLY) {
-        for (int64_t i = 0; i < n; i++) to[i] = x[i] * y[i];
-        return;
-    }
-    for (int64_t i = 0; i < n; i++) {
-        const double u = x != NULL ? x[i] : 0, v = y != NULL ? y[i] : 0;
-        to[i] = isnan(u) || (largest ? u > v : u < v) ? u : v;
-    }
-}
-
-static void compute_power(double p, int64_t n, const double *x, double *to) {
-    if (p == 2)
-        for (int64_t i = 0; i < n; i++) to[i] = x[i] * x[i];
-    else if (p == 0.5)
-        for (int64_t i = 0; i < n; i++) to[i] = sqrt(x[i]);
-    else
-        for (int64_t i = 0; i < n; i++) to[i] = pow(x[i], p);
-}
-
-static void compute_function(const tartan_op_elementwise *op, int64_t n, const double *x, const double *y,
-                             double *to) {
-    const double p = op->alpha;
-    (void)y;
-    switch (op->kind) {
-    case TARTAN_APPLY_MULTIPLY:
-        for (int64_t i = 0; i < n; i++) to[i] = x[i] * p;
-        break;
-    case TARTAN_APPLY_DIVIDE:
-        for (int64_t i = 0; i < n; i++) to[i] = x[i] / p;
-        break;
-    case TARTAN_APPLY_POWER:
-        compute_power(p, n, x, to);
-        break;
-    case TARTAN_APPLY_ABS:
-        for (int64_t i = 0; i < n; i++) to[i] = fabs(x[i]);
-        break;
-    case TARTAN_APPLY_SIGN:
-        for (int64_t i = 0; i < n; i++) to[i] = isnan(x[i]) ? x[i] : (double)((x[i] > 0) - (x[i] < 0));
-        break;
-    default:
-        for (int64_t i = 0; i < n; i++) to[i] = nearbyint(x[i]);
-        break;
-    }
-}
-
-/* ---- Running over blocks ---- */
+/* ---- Steps over blocks ---- */
 
 static int64_t source_of(const tartan_matrix *m, const int64_t *sources, int64_t id) {
     return m == NULL ? -1 : sources == NULL ? id : sources[id];
 }
 
-// Whether a block that one operand alone stores is that operand's, unchanged.
-static bool moves(const tartan_op_elementwise *op, double factor) {
-    return op->form == TARTAN_I_FORM_SUM && factor == 1;
+static void move(tartan_matrix *to, int64_t id, const tartan_matrix *from, int64_t source) {
+    if (tartan_i_block_at(to, id) == tartan_i_block_at(from, source)) return; /* it is this operand */
+    tartan_i_block_copy(to, id, from, source, false);
 }
 
-static void move(const job *j, int64_t id, const tartan_matrix *from, int64_t source) {
-    if (tartan_i_block_at(j->to, id) == tartan_i_block_at(from, source)) return; /* it is this operand */
-    tartan_i_block_copy(j->to, id, from, source, false);
+static const double *load(const tartan_matrix *m, int64_t id, const tartan_i_piece *p, double *room) {
+    static const double zeros[TARTAN_I_PIECE];
+    if (id < 0) return zeros;
+    tartan_i_piece_load(m, id, p, room);
+    return room;
 }
 
-static void compute_block(const job *j, int64_t id) {
+static void step_block(const job *j, int64_t id) {
     const tartan_op_elementwise *op = j->op;
     const int64_t a = source_of(op->a, op->a_sources, id), b = source_of(op->b, op->b_sources, id);
+    const bool product =
+        op->step == TARTAN_I_STEP_scale || (op->step == TARTAN_I_STEP_sum && (a < 0) != (b < 0));
+    const double factor = a < 0 ? op->q : op->p;
     double x[TARTAN_I_PIECE], y[TARTAN_I_PIECE];
     if (a < 0 && b < 0) {
-        const int64_t bytes = tartan_i_block_elements(j->to) * tartan_dtype_bytes(j->to->dtype);
-        memset(tartan_i_block_at(j->to, id), 0, (size_t)bytes);
+        const int64_t bytes = tartan_i_block_elements(op->to) * tartan_dtype_bytes(op->to->dtype);
+        memset(tartan_i_block_at(op->to, id), 0, (size_t)bytes);
         return;
     }
-    if (b < 0 && moves(op, op->alpha)) {
-        move(j, id, op->a, a);
-    } else if (a < 0 && moves(op, op->beta)) {
-        move(j, id, op->b, b);
+    if (product && factor == 1) {
+        move(op->to, id, a < 0 ? op->b : op->a, a < 0 ? b : a);
     } else {
-        tartan_i_piece p = tartan_i_piece_begin(j->to, id);
-        for (; p.runs > 0; tartan_i_piece_next(j->to, id, &p)) {
-            if (a >= 0) tartan_i_piece_load(op->a, a, &p, x);
-            if (b >= 0) tartan_i_piece_load(op->b, b, &p, y);
-            j->compute(op, p.runs * p.length, a >= 0 ? x : NULL, b >= 0 ? y : NULL, x);
-            tartan_i_piece_store(j->to, id, &p, x);
+        tartan_i_piece p = tartan_i_piece_begin(op->to, id);
+        for (; p.runs > 0; tartan_i_piece_next(op->to, id, &p)) {
+            const int64_t n = p.runs * p.length;
+            const double *u = load(op->a, a, &p, x), *v = load(op->b, b, &p, y);
+            if (product)
+                j->kernels->step[TARTAN_I_STEP_scale](n, factor, 0, a < 0 ? v : u, v, x);
+            else
+                j->kernels->step[op->step](n, op->p, op->q, u, v, x);
+            tartan_i_piece_store(op->to, id, &p, x);
         }
     }
-    tartan_i_block_clear_padding(j->to, id);
+    tartan_i_block_clear_padding(op->to, id);
 }
 
 /* Elements [begin, end) of the values of the result, each from the same elements of the operands' values. */
-static void compute_range(const job *j, int64_t begin, int64_t end) {
-    const tartan_matrix *a = j->op->a, *b = j->op->b, *to = j->to;
+static void step_range(const job *j, int64_t begin, int64_t end) {
+    const tartan_op_elementwise *op = j->op;
+    const tartan_matrix *a = op->a, *b = op->b, *to = op->to;
     const tartan_i_tile_copy load_a = tartan_i_tile_copier(TARTAN_F64, a->dtype);
     const tartan_i_tile_copy load_b = tartan_i_tile_copier(TARTAN_F64, b != NULL ? b->dtype : a->dtype);
     const tartan_i_tile_copy store = tartan_i_tile_copier(to->dtype, TARTAN_F64);
@@ -127,38 +69,37 @@ static void compute_range(const job *j, int64_t begin, int64_t end) {
         const int64_t n = end - at < TARTAN_I_PIECE ? end - at : TARTAN_I_PIECE;
         load_a(x, 0, 1, tartan_i_at(a->values, a->dtype, at), 0, 1, 1, n);
         if (b != NULL) load_b(y, 0, 1, tartan_i_at(b->values, b->dtype, at), 0, 1, 1, n);
-        j->compute(j->op, n, x, b != NULL ? y : NULL, x);
+        j->kernels->step[op->step](n, op->p, op->q, x, b != NULL ? y : x, x);
         store(tartan_i_at(to->values, to->dtype, at), 0, 1, x, 0, 1, 1, n);
     }
 }
 
 static void flat_task(void *data, int32_t worker) {
     const job *j = data;
-    const int64_t elements = tartan_i_block_elements(j->to);
+    const int64_t elements = tartan_i_block_elements(j->op->to);
     int64_t begin, end;
-    tartan_i_share(j->to->layout->blocks, j->workers, worker, &begin, &end);
-    compute_range(j, begin * elements, end * elements);
+    tartan_i_share(j->op->to->layout->blocks, j->workers, worker, &begin, &end);
+    step_range(j, begin * elements, end * elements);
 }
 
 static void blocks_task(void *data, int32_t worker) {
     const job *j = data;
     int64_t begin, end;
-    tartan_i_share(j->to->layout->blocks, j->workers, worker, &begin, &end);
-    for (int64_t id = begin; id < end; id++) compute_block(j, id);
+    tartan_i_share(j->op->to->layout->blocks, j->workers, worker, &begin, &end);
+    for (int64_t id = begin; id < end; id++) step_block(j, id);
 }
 
 /* ---- Scaling of rows and columns ---- */
 
-static void scale_piece(const tartan_i_piece *p, const double *run_factors, const double *element_factors,
-                        double *x) {
-    for (int64_t i = 0; i < p->runs; i++, x += p->length) {
+// The row's factor first, in either order of the block.
+static void scale_piece(const tartan_i_step_kernels *k, const tartan_i_piece *p, const double *run_factors,
+                        const double *element_factors, double *x) {
+    const int64_t n = p->length;
+    for (int64_t i = 0; i < p->runs; i++, x += n) {
         const double factor = run_factors != NULL ? run_factors[p->first + i] : 1;
-        if (p->by_row && run_factors != NULL) /* the row's factor first, in either order of the block */
-            for (int64_t k = 0; k < p->length; k++) x[k] *= factor;
-        if (element_factors != NULL)
-            for (int64_t k = 0; k < p->length; k++) x[k] *= element_factors[k];
-        if (!p->by_row && run_factors != NULL)
-            for (int64_t k = 0; k < p->length; k++) x[k] *= factor;
+        if (p->by_row && run_factors != NULL) k->step[TARTAN_I_STEP_scale](n, factor, 0, x, x, x);
+        if (element_factors != NULL) k->step[TARTAN_I_STEP_multiply](n, 0, 0, x, element_factors, x);
+        if (!p->by_row && run_factors != NULL) k->step[TARTAN_I_STEP_scale](n, factor, 0, x, x, x);
     }
 }
 
@@ -174,7 +115,7 @@ static const double *load_factors(const tartan_array *factors, int64_t head, int
 
 static void scale_task(void *data, int32_t worker) {
     const job *j = data;
-    const tartan_layout *l = j->to->layout;
+    const tartan_layout *l = j->op->to->layout;
     int64_t begin, end;
     double x[TARTAN_I_PIECE], row_room[TARTAN_I_MAX_BLOCK], col_room[TARTAN_I_MAX_BLOCK];
     tartan_i_share(l->blocks, j->workers, worker, &begin, &end);
@@ -185,13 +126,13 @@ static void scale_task(void *data, int32_t worker) {
                                           tartan_i_rows_of(l, l->block_rows[id]), row_room);
         const double *cols = load_factors(j->op->col_factors, head, l->block_cols[id] * l->shape.block_cols,
                                           tartan_i_cols_of(l, l->block_cols[id]), col_room);
-        tartan_i_piece p = tartan_i_piece_begin(j->to, id);
-        for (; p.runs > 0; tartan_i_piece_next(j->to, id, &p)) {
+        tartan_i_piece p = tartan_i_piece_begin(j->op->to, id);
+        for (; p.runs > 0; tartan_i_piece_next(j->op->to, id, &p)) {
             tartan_i_piece_load(j->op->a, id, &p, x);
-            scale_piece(&p, p.by_row ? rows : cols, p.by_row ? cols : rows, x);
-            tartan_i_piece_store(j->to, id, &p, x);
+            scale_piece(j->kernels, &p, p.by_row ? rows : cols, p.by_row ? cols : rows, x);
+            tartan_i_piece_store(j->op->to, id, &p, x);
         }
-        tartan_i_block_clear_padding(j->to, id);
+        tartan_i_block_clear_padding(j->op->to, id);
     }
 }
 
@@ -199,17 +140,19 @@ static void scale_task(void *data, int32_t worker) {
 
 static tartan_status run(const tartan_context *context, const tartan_op_elementwise *op, tartan_task task) {
     const double elements = (double)op->to->layout->blocks * (double)tartan_i_block_elements(op->to);
-    job j = {.op = op, .to = op->to, .workers = context->threads};
-    j.compute = op->form == TARTAN_I_FORM_SUM       ? compute_sum
-                : op->form == TARTAN_I_FORM_COMBINE ? compute_combination
-                                                    : compute_function;
+    const tartan_i_kernels kernels = tartan_i_cpu_kernels(TARTAN_F64);
+    job j = {.op = op, .kernels = kernels.steps, .workers = context->threads};
     tartan_i_parallel(context, j.workers, 4 * elements, task, &j);
     return TARTAN_OK;
 }
 
+static bool scales(const tartan_op_elementwise *op) {
+    return op->row_factors != NULL || op->col_factors != NULL;
+}
+
 const char *tartan_i_cpu_elementwise_scale_refuses(const tartan_context *context, const tartan_op *any) {
     (void)context;
-    return any->elementwise.form == TARTAN_I_FORM_SCALE ? NULL : "it does not scale rows and columns";
+    return scales(&any->elementwise) ? NULL : "it does not scale rows and columns";
 }
 
 tartan_status tartan_i_cpu_elementwise_scale(const tartan_context *context, const tartan_op *any) {
@@ -219,8 +162,8 @@ tartan_status tartan_i_cpu_elementwise_scale(const tartan_context *context, cons
 const char *tartan_i_cpu_elementwise_flat_refuses(const tartan_context *context, const tartan_op *any) {
     (void)context;
     const tartan_op_elementwise *op = &any->elementwise;
-    if (op->form == TARTAN_I_FORM_SCALE) return "it scales rows and columns";
-    if (op->b == NULL && moves(op, op->alpha)) return "blocks are moved as they are";
+    if (scales(op)) return "it scales rows and columns";
+    if (op->step == TARTAN_I_STEP_scale && op->p == 1) return "blocks are moved as they are";
     if (op->a_sources != NULL || op->b_sources != NULL)
         return "operands have other block ids than the result";
     if (tartan_i_is_ragged(op->to->layout)) return "blocks at the edge have padding";

@@ -12,7 +12,7 @@
 
 enum {
     WORK = 32,          /* about as many operations as an element takes */
-    GROUP = 16,         /* lines of a group, if they are contiguous across */
+    GROUP = 64,         /* lines of a group, if they are contiguous across */
     SHORT = 1024,       /* elements of a group, if lines are contiguous and shorter */
     COPIED = 64 << 10,  /* elements of a group at most, if it has several lines */
     PARTS = 64,         /* at most */
@@ -37,9 +37,9 @@ typedef struct job {
 } job;
 
 static const bool is_centered[] = {
-#define CENTERED                                           true
-#define PLAIN                                              false
-#define NORM(name, centered, term, scale, value, gradient) centered,
+#define IS_CENTERED               true
+#define IS_PLAIN                  false
+#define NORM(name, centered, ...) IS_##centered,
 #include "kernels/norms.def"
 #undef NORM
 };
@@ -199,18 +199,6 @@ static tartan_status run_norm(const tartan_context *context, job *j, const tarta
     return TARTAN_OK;
 }
 
-tartan_status tartan_i_cpu_layer_norm(const tartan_context *context, const tartan_op *any) {
-    const tartan_op_layer_norm *op = &any->layer_norm;
-    job j = job_of(context, TARTAN_I_NORM_layer_norm, op->epsilon, op->x);
-    return run_norm(context, &j, op->x, op->gain, op->bias, op->y, op->stats);
-}
-
-tartan_status tartan_i_cpu_rms_norm(const tartan_context *context, const tartan_op *any) {
-    const tartan_op_rms_norm *op = &any->rms_norm;
-    job j = job_of(context, TARTAN_I_NORM_rms_norm, op->epsilon, op->x);
-    return run_norm(context, &j, op->x, op->gain, NULL, op->y, op->stats);
-}
-
 /* ---- Gradients ---- */
 
 static void gradient_group(const job *j, const tartan_i_grid_tile *t, int32_t worker, double *sums) {
@@ -220,7 +208,7 @@ static void gradient_group(const job *j, const tartan_i_grid_tile *t, int32_t wo
     const char *stats = j->grid.array[j->stats].data;
     const int32_t dtype = j->grid.array[j->stats].dtype;
     for (int64_t i = 0; i < t->cols; i++) {
-        tartan_i_norm_gradient_line line = {.n = j->n, .gain = j->gain};
+        tartan_i_norm_gradient_line line = {.n = j->n, .p = j->p, .gain = j->gain};
         if (j->centered) line.center = tartan_i_load(stats, dtype, stats_at(j, t, i, false));
         line.scale = tartan_i_load(stats, dtype, stats_at(j, t, i, true));
         line.x = x.data + i * x.step;
@@ -272,18 +260,26 @@ static tartan_status run_gradient(const tartan_context *context, job *j, const t
     return TARTAN_OK;
 }
 
-tartan_status tartan_i_cpu_layer_norm_gradient(const tartan_context *context, const tartan_op *any) {
-    const tartan_op_layer_norm_gradient *op = &any->layer_norm_gradient;
-    const tartan_array *const in[3] = {op->x, op->stats, op->y_grad};
-    const tartan_array *const out[3] = {op->x_grad, op->gain_grad, op->bias_grad};
-    job j = job_of(context, TARTAN_I_NORM_layer_norm, 0, op->x);
-    return run_gradient(context, &j, in, op->gain, out);
-}
+/* ---- What the rows say ---- */
 
-tartan_status tartan_i_cpu_rms_norm_gradient(const tartan_context *context, const tartan_op *any) {
-    const tartan_op_rms_norm_gradient *op = &any->rms_norm_gradient;
-    const tartan_array *const in[3] = {op->x, op->stats, op->y_grad};
-    const tartan_array *const out[3] = {op->x_grad, op->gain_grad, NULL};
-    job j = job_of(context, TARTAN_I_NORM_rms_norm, 0, op->x);
-    return run_gradient(context, &j, in, op->gain, out);
-}
+#define BIAS_CENTERED(op)      (op)->bias
+#define BIAS_PLAIN(op)         NULL
+#define BIAS_GRAD_CENTERED(op) (op)->bias_grad
+#define BIAS_GRAD_PLAIN(op)    NULL
+#define EPSILON_BOTH(op)       (op)->epsilon
+#define EPSILON_FORWARD(op)    0
+#define NORM(name, centered, p, ...)                                                                         \
+    tartan_status tartan_i_cpu_##name(const tartan_context *context, const tartan_op *any) {                 \
+        const tartan_op_##name *op = &any->name;                                                             \
+        job j = job_of(context, TARTAN_I_NORM_##name, op->epsilon, op->x);                                   \
+        return run_norm(context, &j, op->x, op->gain, BIAS_##centered(op), op->y, op->stats);                \
+    }                                                                                                        \
+    tartan_status tartan_i_cpu_##name##_gradient(const tartan_context *context, const tartan_op *any) {      \
+        const tartan_op_##name##_gradient *op = &any->name##_gradient;                                       \
+        const tartan_array *const in[3] = {op->x, op->stats, op->y_grad};                                    \
+        const tartan_array *const out[3] = {op->x_grad, op->gain_grad, BIAS_GRAD_##centered(op)};            \
+        job j = job_of(context, TARTAN_I_NORM_##name, EPSILON_##p(op), op->x);                               \
+        return run_gradient(context, &j, in, op->gain, out);                                                 \
+    }
+#include "kernels/norms.def"
+#undef NORM

@@ -4,52 +4,15 @@
 #include "backend/cpu.h"
 #include "backend/reduce.h"
 
-#include <math.h>
-
 enum { PIECE = 1024 }; /* elements that are converted at a time */
 
 typedef struct job {
     const tartan_op_reduce *op;
-    const double *units;
+    void (*chain)(int64_t rows, int64_t n, const double *x, const double *units, double *chains);
+    const double *units; /* or NULL */
     double *out;
     int32_t workers;
 } job;
-
-/* ---- Chains ---- */
-
-// Continues `lines` chains with `across` elements each: x is [across, lines].
-static void accumulate(int32_t kind, const double *x, int64_t across, int64_t lines, const double *units,
-                       double *chains) {
-    for (int64_t i = 0; i < across; i++, x += lines) switch (kind) {
-        case TARTAN_REDUCE_SUM:
-            for (int64_t l = 0; l < lines; l++) chains[l] += x[l];
-            break;
-        case TARTAN_REDUCE_MINIMUM: /* once NaN, stays NaN */
-            for (int64_t l = 0; l < lines; l++)
-                chains[l] = x[l] < chains[l] || isnan(x[l]) ? x[l] : chains[l];
-            break;
-        case TARTAN_REDUCE_MAXIMUM:
-            for (int64_t l = 0; l < lines; l++)
-                chains[l] = x[l] > chains[l] || isnan(x[l]) ? x[l] : chains[l];
-            break;
-        case TARTAN_REDUCE_ABS_SUM:
-            for (int64_t l = 0; l < lines; l++) chains[l] += fabs(x[l]);
-            break;
-        case TARTAN_REDUCE_ABS_MAXIMUM:
-            for (int64_t l = 0; l < lines; l++)
-                chains[l] = fabs(x[l]) > chains[l] || isnan(x[l]) ? fabs(x[l]) : chains[l];
-            break;
-        case TARTAN_I_REDUCE_SQUARES:
-            for (int64_t l = 0; l < lines; l++) chains[l] += x[l] * x[l];
-            break;
-        case TARTAN_I_REDUCE_SCALED_SQUARES:
-            for (int64_t l = 0; l < lines; l++) chains[l] += x[l] / units[l] * (x[l] / units[l]);
-            break;
-        default: /* TARTAN_REDUCE_NONZEROS */
-            for (int64_t l = 0; l < lines; l++) chains[l] += x[l] != 0;
-            break;
-        }
-}
 
 // Continues the chains of a block's rows (columns if by_column) with its elements.
 static void accumulate_block(const job *j, bool by_column, int64_t id, const double *units, double *chains) {
@@ -66,7 +29,7 @@ static void accumulate_block(const job *j, bool by_column, int64_t id, const dou
         const int64_t left = all - first, across = left < PIECE / lines ? left : PIECE / lines;
         copy(x, lines, 1, tartan_i_at(tartan_i_block_at(m, id), m->dtype, first * stride), stride,
              line_stride, across, lines);
-        accumulate(j->op->kind, x, across, lines, units, chains);
+        j->chain(across, lines, x, units != NULL ? units : x, chains);
     }
 }
 
@@ -86,7 +49,7 @@ static void lines_task(void *data, int32_t worker) {
         const int64_t at = i / grid * size + i % grid * block, left = size - i % grid * block;
         const int64_t lines = left < block ? left : block;
         double *chains = j->out + at;
-        for (int64_t k = 0; k < lines; k++) chains[k] = tartan_i_reduce_first(j->op->kind);
+        for (int64_t k = 0; k < lines; k++) chains[k] = tartan_i_chain_first(j->op->chain);
         for (int64_t n = pointers[i]; n < pointers[i + 1]; n++) {
             const int64_t id = by_column ? l->col_ids[n] : n;
             accumulate_block(j, by_column, id, j->units != NULL ? j->units + at : NULL, chains);
@@ -102,10 +65,10 @@ static void blocks_task(void *data, int32_t worker) {
     tartan_i_share(l->blocks, j->workers, worker, &begin, &end);
     for (int64_t id = begin; id < end; id++) {
         const int64_t rows = tartan_i_rows_of(l, l->block_rows[id]);
-        for (int64_t i = 0; i < rows; i++) chains[i] = tartan_i_reduce_first(j->op->kind);
+        for (int64_t i = 0; i < rows; i++) chains[i] = tartan_i_chain_first(j->op->chain);
         for (int64_t i = 0; j->units != NULL && i < rows; i++) units[i] = j->units[id];
-        accumulate_block(j, false, id, units, chains);
-        j->out[id] = tartan_i_reduce_fold(j->op->kind, chains, rows);
+        accumulate_block(j, false, id, j->units != NULL ? units : NULL, chains);
+        j->out[id] = tartan_i_chain_fold(j->op->chain, chains, rows);
     }
 }
 
@@ -113,6 +76,7 @@ tartan_status tartan_i_cpu_reduce(const tartan_context *context, const tartan_op
     const tartan_op_reduce *op = &any->reduce;
     const double elements = (double)op->matrix->layout->blocks * (double)tartan_i_block_elements(op->matrix);
     job j = {.op = op,
+             .chain = tartan_i_cpu_kernels(TARTAN_F64).steps->chain[op->chain],
              .units = op->units != NULL ? op->units->data : NULL,
              .out = op->results->data,
              .workers = context->threads};

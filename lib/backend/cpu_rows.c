@@ -124,10 +124,10 @@ const tartan_i_cpu_rows tartan_i_cpu_table[TARTAN_OP_COUNT] = {
     [TARTAN_OP_POINT1_GRADIENT] = ONE(point1_gradient),
     [TARTAN_OP_POINT2] = ONE(point2),
     [TARTAN_OP_POINT2_GRADIENT] = ONE(point2_gradient),
-    [TARTAN_OP_LAYER_NORM] = ONE(layer_norm),
-    [TARTAN_OP_LAYER_NORM_GRADIENT] = ONE(layer_norm_gradient),
-    [TARTAN_OP_RMS_NORM] = ONE(rms_norm),
-    [TARTAN_OP_RMS_NORM_GRADIENT] = ONE(rms_norm_gradient),
+#define NORM(name, ...)                                                                                      \
+    [TARTAN_I_OP_##name] = ONE(name), [TARTAN_I_OP_##name##_gradient] = ONE(name##_gradient),
+#include "kernels/norms.def"
+#undef NORM
 };
 
 const tartan_i_cpu_row *tartan_i_cpu_choose(const tartan_context *context, const tartan_op *op) {

@@ -290,7 +290,7 @@ static double elements_of(const move *m) {
 
 tartan_status tartan_i_cpu_window_gather(const tartan_context *context, const tartan_op *any) {
     const tartan_op_window_gather *op = &any->window_gather;
-    move m = move_of(context, op->active, op->windows, op->first, op->x, op->blocks);
+    move m = move_of(context, op->active, &op->windows, op->first, op->x, op->blocks);
     m.outside = op->outside;
     if (m.image.channels == 0) return TARTAN_OK;
     tartan_i_parallel(context, m.workers, elements_of(&m), gather_task, &m);
@@ -299,7 +299,7 @@ tartan_status tartan_i_cpu_window_gather(const tartan_context *context, const ta
 
 /* A scatter to the image, which has its base already. */
 static move scatter_of(const tartan_context *context, const tartan_op_window_scatter *op) {
-    move m = move_of(context, op->active, op->windows, op->first, op->y, op->blocks);
+    move m = move_of(context, op->active, &op->windows, op->first, op->y, op->blocks);
     m.relu = op->relu;
     if (op->base == NULL) return m;
     m.base = tartan_i_image_of(op->base, true);
@@ -311,7 +311,7 @@ const char *tartan_i_cpu_window_scatter_overlap_refuses(const tartan_context *co
     (void)context;
     const tartan_op_window_scatter *op = &any->window_scatter;
     if (!op->add) return "values are not added";
-    return tartan_i_windows_overlap(op->windows) ? NULL : "windows do not overlap";
+    return tartan_i_windows_overlap(&op->windows) ? NULL : "windows do not overlap";
 }
 
 tartan_status tartan_i_cpu_window_scatter_overlap(const tartan_context *context, const tartan_op *any) {

@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0
  * The operations that a backend runs, one struct each, with all operands checked by lib/ops: a backend need not check
- * shapes again. Those of lib/ops/schema/by_hand.def and points.def are here, the others in operation_structs.h. Dense operands may have any strides (those of inputs also 0 or negative), batch dimensions before the
+ * shapes again. Those of lib/ops/schema/by_hand.def and points.def are here, the others in operation_structs.h.
+ * Dense operands may have any strides (those of inputs also 0 or negative), batch dimensions before the
  * last two, and no elements. The padding of ragged blocks may hold anything, NaN included. Unused pointers are NULL. */
 #ifndef TARTAN_BACKEND_OPERATION_H
 #define TARTAN_BACKEND_OPERATION_H
@@ -31,14 +32,15 @@ typedef struct tartan_op_block_norms {
 } tartan_op_block_norms;
 
 /* Block i of `to` is computed of block a_sources[i] of a and block b_sources[i] of b (NULL: block i; -1: not stored), and is
- * zero if none is stored. In f64: each product and sum is rounded by itself, and the result once to the dtype of `to`. With
- * a sum, a block that one operand alone stores and whose factor is 1 keeps its bits. `to` may be a or b, or have the same
- * values, if it has the same layout, dtype and block order. Zeroes the padding of `to`. */
+ * zero if none is stored; what one operand alone does not store is 0. In f64: each product and sum is rounded by itself, and the
+ * result once to the dtype of `to`. With factors, an element is multiplied by that of its row, then by that of its column, and the
+ * step is `scale` by 1. Without them, `scale`, and `sum` of a block that one operand alone stores, is a product with a number; if
+ * that is 1, the block keeps its bits. `to` may be a or b, or have the same values, if it has the same layout, dtype and block
+ * order. Zeroes the padding of `to`. */
 typedef struct tartan_op_elementwise {
     const char *function;
-    tartan_i_form form;
-    int32_t kind;
-    double alpha, beta;
+    tartan_i_step step; /* of elements x of a and y of b */
+    double p, q;
     const tartan_matrix *a, *b;           /* b: NULL if there is one operand */
     const int64_t *a_sources, *b_sources; /* [blocks of to] in device memory, or NULL */
     const tartan_array *row_factors;      /* [heads, rows] of f32 or f64, or NULL; */
@@ -59,15 +61,15 @@ typedef struct tartan_op_elements {
     tartan_matrix *to;
 } tartan_op_elements;
 
-/* A number for each row, column or block, of the stored elements alone: infinity for the least of none, -infinity for the
- * largest. Sums and squares are of f64 numbers, added in an order that depends only on the layout and the block order. NaN
- * in an element makes the number NaN. */
+/* A number for each row, column or block, of the stored elements alone: a chain of f64 numbers that begins as its row of
+ * kernels/steps.def says. The order of a sum depends only on the layout and the block order. NaN in an element makes the number
+ * NaN. */
 typedef struct tartan_op_reduce {
     const char *function;
-    int32_t kind; /* of `tartan_reduction`, or see above */
+    tartan_i_chain chain;
     int32_t each; /* a tartan_each, not HEAD */
     const tartan_matrix *matrix;
-    const tartan_array *units;   /* of SCALED_SQUARES: what the elements are divided by first. Like results */
+    const tartan_array *units;   /* of scaled squares: those of the chains. Like results */
     const tartan_array *results; /* [numbers] of f64, dense */
 } tartan_op_reduce;
 
@@ -94,32 +96,6 @@ typedef struct tartan_op_window_pool {
     const tartan_array *active; /* u8, contiguous: [n, the grid of the windows] */
 } tartan_op_window_pool;
 
-/* Block i becomes active window first + i of x, 0 outside of the image. On a dynamic layout, blocks past the last window keep
- * their values. With `outside`, only positions outside of the image are written, and x is not read. */
-typedef struct tartan_op_window_gather {
-    const char *function;
-    const tartan_layout *active;
-    const tartan_i_windows *windows;
-    const tartan_array *x;      /* [n, channels, spatial...] */
-    const tartan_array *blocks; /* [windows, channels, size...], of the dtype of x */
-    int64_t first;              /* 0 with all windows; only the CPU takes others */
-    bool outside;
-} tartan_op_window_gather;
-
-/* y = base, then active window first + i of y becomes block i, or has it added. Windows overlap only if `add`; they are added
- * in the order of ids, and the sum is rounded once. With `relu`, for windows that do not overlap, it then becomes
- * max(sum, 0). */
-typedef struct tartan_op_window_scatter {
-    const char *function;
-    const tartan_layout *active;
-    const tartan_i_windows *windows;
-    const tartan_array *blocks; /* NULL: zeros, which are not added */
-    const tartan_array *base;   /* NULL: y itself */
-    int64_t first;              /* 0 with all windows; only the CPU takes others, without overlap */
-    bool add, relu;
-    const tartan_array *y; /* [n, channels, spatial...] */
-} tartan_op_window_scatter;
-
 /* Convolution in one of two directions, with the geometry of the cross-correlation out = filter * in:
  *   from `in` positions to `out` positions, channels of the filter's columns to those of its rows; or
  *   with `adjoint` the other way round, where to[q] has the sum over taps and p with p * stride + t * dilation - before = q.
@@ -134,27 +110,13 @@ typedef struct tartan_op_conv {
     const tartan_array *from, *to;   /* [n, channels, spatial...] */
     const char *from_name, *to_name; /* of the arguments */
     const tartan_array *gain, *bias; /* [channels] or [classes, channels], or NULL */
-    const tartan_i_edges
-        *edges; /* classes of positions of `to`, if one of them has these; only during the call */
+    const tartan_i_edges *edges;     /* classes of positions of `to`, if one of them has these, */
+    tartan_i_edges own_edges;        /* which the call makes and ends */
     bool relu, bias_first, add;
     const tartan_layout *active; /* or NULL: layout of windows, which do not overlap */
     tartan_i_windows windows;    /* of `to`: the rest of it keeps its values; with active_from of `from`, */
     bool active_from;            /* whose other positions count as 0 */
 } tartan_op_conv;
-
-/* filter_grad = beta filter_grad + sum over n and p of out[n,k,p] in[n, c, p * stride + t * dilation - before] */
-typedef struct tartan_op_conv_filter_gradient {
-    const char *function;
-    const tartan_conv *conv;
-    tartan_i_geometry geometry;
-    double beta;
-    const tartan_array *in, *out;   /* [n, channels, spatial...]: columns and rows of the filter */
-    const char *in_name, *out_name; /* of the arguments */
-    const tartan_layout *active;    /* or NULL: windows, which do not overlap, */
-    tartan_i_windows windows;       /* of `out`, or with active_in of `in`; */
-    bool active_in;                 /* its other positions count as 0 */
-    tartan_matrix *filter_grad;
-} tartan_op_conv_filter_gradient;
 
 /* ---- Element-wise functions of dense arrays of any strides (kernels/points.def). `row` is the function's place in its table, p its
  * parameter, if it has one. Computed in f64 where an operand is of f64, else in f32, and rounded once. ---- */
@@ -201,6 +163,13 @@ typedef enum tartan_op_kind {
         TARTAN_OP_COUNT
 } tartan_op_kind;
 
+/* The same by the names of the structs, for tables made of rows of .def files. */
+enum {
+#define TARTAN_I_KIND(NAME, name) TARTAN_I_OP_##name = TARTAN_OP_##NAME,
+    TARTAN_I_OPERATIONS(TARTAN_I_KIND)
+#undef TARTAN_I_KIND
+};
+
 /* One operand: a matrix, an array, a layout or a list of block ids; the others are NULL. */
 typedef struct tartan_i_operand {
     const char *name; /* of the argument */
@@ -225,6 +194,9 @@ struct tartan_op {
 #define TARTAN_I_MEMBER(NAME, name) tartan_op_##name name;
         TARTAN_I_OPERATIONS(TARTAN_I_MEMBER)
 #undef TARTAN_I_MEMBER
+#define TARTAN_I_CALL(name) tartan_op_##name name;
+        TARTAN_I_CALLS(TARTAN_I_CALL)
+#undef TARTAN_I_CALL
     };
 };
 

@@ -6,23 +6,13 @@
 
 #include "conv/conv.h"
 #include "conv/windows.h"
+#include "kernels/steps.h"
 #include "layout/block_mask.h"
 #include "matrix/matrix.h"
 #include "tartan/arithmetic.h"
 
 /* Arrays of a list, and pairs of factors of a product. */
 enum { TARTAN_I_MAX_PAIRS = 8 };
-
-/* What is computed of elements x of a and y of b. */
-typedef enum tartan_i_form {
-    TARTAN_I_FORM_SUM,      /* alpha x + beta y; where one of them is not stored, the multiple of the other */
-    TARTAN_I_FORM_COMBINE,  /* the tartan_combination `kind`; what is not stored is 0 */
-    TARTAN_I_FORM_FUNCTION, /* the tartan_function `kind` of x; alpha is its parameter */
-    TARTAN_I_FORM_SCALE,    /* x times the factor of its row, then times that of its column */
-} tartan_i_form;
-
-/* What is accumulated, besides the kinds of tartan_reduction other than MEAN and NORM. */
-enum { TARTAN_I_REDUCE_SQUARES = 100, TARTAN_I_REDUCE_SCALED_SQUARES = 101 };
 
 /* What an attention's bias array holds. */
 typedef enum tartan_i_bias {

@@ -1,28 +1,49 @@
 /* SPDX-License-Identifier: Apache-2.0
- * Numbers that are reduced further on the host. */
+ * Chains of reductions (kernels/steps.def) where kernels leave them. */
 #ifndef TARTAN_BACKEND_REDUCE_H
 #define TARTAN_BACKEND_REDUCE_H
 
-#include "backend/operation.h"
+#include "kernels/steps.h"
 
 #include <math.h>
 
+#define STEP(name, value)
+#define GREATER(a, b)           ((a) > (b))
+#define SELECT(condition, a, b) ((condition) ? (a) : (b))
+#define KEEP_NAN(x, value)      (isnan(x) ? (x) : (value))
+
 /* What the reduction of no numbers gives. */
-static inline double tartan_i_reduce_first(int32_t kind) {
-    return kind == TARTAN_REDUCE_MINIMUM ? INFINITY : kind == TARTAN_REDUCE_MAXIMUM ? -INFINITY : 0;
+static inline double tartan_i_chain_first(tartan_i_chain chain) {
+    static const double numbers[] = {
+#define CHAIN(name, first, measure, join) first,
+#include "kernels/steps.def"
+#undef CHAIN
+    };
+    return numbers[chain];
 }
 
-/* One number for n that were reduced (tartan_op_reduce): their extreme, once NaN always NaN, or their sum in order. */
-static inline double tartan_i_reduce_fold(int32_t kind, const double *x, int64_t n) {
-    double result = tartan_i_reduce_first(kind);
-    const bool largest = kind == TARTAN_REDUCE_MAXIMUM || kind == TARTAN_REDUCE_ABS_MAXIMUM;
-    if (kind == TARTAN_REDUCE_MINIMUM)
-        for (int64_t i = 0; i < n; i++) result = x[i] < result || isnan(x[i]) ? x[i] : result;
-    else if (largest)
-        for (int64_t i = 0; i < n; i++) result = x[i] > result || isnan(x[i]) ? x[i] : result;
-    else
-        for (int64_t i = 0; i < n; i++) result += x[i];
-    return result;
+/* One chain for n. */
+static inline double tartan_i_chain_fold(tartan_i_chain chain, const double *chains, int64_t n) {
+    double y = tartan_i_chain_first(chain);
+    for (int64_t i = 0; i < n; i++) {
+        const double x = chains[i];
+        switch (chain) {
+#define CHAIN(name, first, measure, join)                                                                    \
+    case TARTAN_I_CHAIN_##name:                                                                              \
+        y = join;                                                                                            \
+        break;
+#include "kernels/steps.def"
+#undef CHAIN
+        default:
+            break;
+        }
+    }
+    return y;
 }
+
+#undef STEP
+#undef GREATER
+#undef SELECT
+#undef KEEP_NAN
 
 #endif

@@ -6,7 +6,7 @@
 #include "backend/operation.h"
 #include "tartan/operation.h"
 
-enum { TARTAN_I_MAX_ARGUMENTS = 16, TARTAN_I_MAX_NAMES = 8, TARTAN_I_MAX_DIM_ITEMS = 6 };
+enum { TARTAN_I_MAX_ARGUMENTS = 20, TARTAN_I_MAX_NAMES = 8, TARTAN_I_MAX_DIM_ITEMS = 6 };
 
 typedef enum tartan_i_usage { TARTAN_I_IN, TARTAN_I_OUT, TARTAN_I_UPDATE } tartan_i_usage;
 
@@ -61,18 +61,19 @@ typedef struct tartan_i_argument {
     tartan_i_dtype_rule dtype;
     int32_t gradient_of; /* the place, from 1, of the input whose gradient an output is; 0: none */
     uint32_t may_be;     /* bit i: may have the memory of argument i */
-    uint32_t read_with;  /* bit i: an output that is an update, too, where option i has not its default */
-    size_t member;       /* where the struct of the operation has it */
-    const char *shape;   /* as it is written, for messages */
+    uint32_t old_arguments, old_options; /* bit i: old values count if argument i, or option i, is given */
+    size_t member;                       /* where the struct of the operation has it */
+    const char *shape;                   /* as it is written, for messages */
     tartan_i_shape_rule rule;
 } tartan_i_argument;
 
 typedef enum tartan_i_option_kind {
-    TARTAN_I_OPTION_REAL,  /* double */
-    TARTAN_I_OPTION_WHOLE, /* int64_t */
-    TARTAN_I_OPTION_FLAG,  /* bool */
-    TARTAN_I_OPTION_WORD,  /* int32_t, the number of the word */
-    TARTAN_I_OPTION_SIZES, /* tartan_i_sizes */
+    TARTAN_I_OPTION_REAL,    /* double */
+    TARTAN_I_OPTION_WHOLE,   /* int64_t */
+    TARTAN_I_OPTION_FLAG,    /* bool */
+    TARTAN_I_OPTION_WORD,    /* int32_t, the number of the word */
+    TARTAN_I_OPTION_SIZES,   /* tartan_i_sizes */
+    TARTAN_I_OPTION_WINDOWS, /* tartan_i_windows, as tartan_i_windows_read leaves them */
 } tartan_i_option_kind;
 
 typedef struct tartan_i_option_rule {
@@ -102,6 +103,7 @@ struct tartan_i_schema {
     tartan_status (*shapes)(const tartan_op *op, int32_t argument, tartan_array *shape); /* or NULL, */
     tartan_status (*check)(tartan_op *op, const tartan_context *context);                /* also this one, */
     void (*end)(tartan_op *op);                                                          /* and this one */
+    tartan_status (*run)(const tartan_op *op, tartan_context *context); /* NULL: a backend runs it */
     const char *text, *json;
 };
 

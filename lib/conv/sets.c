@@ -7,42 +7,41 @@
 #include <stdlib.h>
 #include <string.h>
 
-/* One side of the sets. */
-typedef struct lists {
-    const char *ids_name, *offsets_name;
-    int64_t channels;
-    const int64_t *offsets, *ids;
-    int64_t noffsets, nids;
-} lists;
+/* ---- Checks. `name` is that of the argument. ---- */
 
-/* ---- Checks ---- */
-
-static tartan_status check_lists(const char *function, const lists *l, int64_t sets) {
+static tartan_status check_sets(const char *function, const char *name, const tartan_channel_sets *l,
+                                int64_t sets) {
     CHECK_IN(function, l->channels >= 0 && l->channels <= INT32_MAX, SHAPE,
-             "%" PRId64 " channels for %s, expected 0 .. 2^31 - 1", l->channels, l->ids_name);
-    PASS(tartan_i_list_check(function, l->offsets_name, l->offsets, l->noffsets, sets + 1, "sets and 1"));
+             "%s.channels is %" PRId64 ", expected 0 .. 2^31 - 1", name, l->channels);
+    CHECK_IN(function, l->noffsets == sets + 1, SHAPE,
+             "%s.offsets has %" PRId64 " entries, expected %" PRId64 " (sets and 1)", name, l->noffsets,
+             sets + 1);
+    CHECK_IN(function, l->offsets != NULL, HANDLE,
+             "%s.offsets is NULL, expected %" PRId64 " entries (sets and 1)", name, sets + 1);
     CHECK_IN(function, l->offsets[0] == 0 && l->offsets[sets] == l->nids, SHAPE,
-             "%s go from %" PRId64 " to %" PRId64 ", expected 0 to %" PRId64 " (the length of %s)",
-             l->offsets_name, l->offsets[0], l->offsets[sets], l->nids, l->ids_name);
-    PASS(tartan_i_list_check(function, l->ids_name, l->ids, l->nids, l->nids, "channels"));
+             "%s.offsets go from %" PRId64 " to %" PRId64 ", expected 0 to %" PRId64 " (the length of ids)",
+             name, l->offsets[0], l->offsets[sets], l->nids);
+    CHECK_IN(function, l->ids != NULL || l->nids == 0, HANDLE,
+             "%s.ids is NULL, expected %" PRId64 " entries (channels)", name, l->nids);
     for (int64_t b = 0; b < sets; b++)
         CHECK_IN(function, l->offsets[b] <= l->offsets[b + 1], SHAPE,
-                 "%s[%" PRId64 "] is %" PRId64 " after %" PRId64 ", expected ascending numbers",
-                 l->offsets_name, b + 1, l->offsets[b + 1], l->offsets[b]);
+                 "%s.offsets[%" PRId64 "] is %" PRId64 " after %" PRId64 ", expected ascending numbers", name,
+                 b + 1, l->offsets[b + 1], l->offsets[b]);
     for (int64_t i = 0; i < l->nids; i++)
         CHECK_IN(function, l->ids[i] >= 0 && l->ids[i] < l->channels, ARGUMENT,
-                 "%s[%" PRId64 "] is %" PRId64 ", expected 0 .. %" PRId64, l->ids_name, i, l->ids[i],
+                 "%s.ids[%" PRId64 "] is %" PRId64 ", expected 0 .. %" PRId64, name, i, l->ids[i],
                  l->channels - 1);
     return TARTAN_OK;
 }
 
 /* Refuses a channel that is twice in a set. last[c] becomes the last set with channel c, -1 if there is none. */
-static tartan_status find_last(const char *function, const lists *l, int64_t sets, int64_t *last) {
+static tartan_status find_last(const char *function, const char *name, const tartan_channel_sets *l,
+                               int64_t sets, int64_t *last) {
     for (int64_t c = 0; c < l->channels; c++) last[c] = -1;
     for (int64_t b = 0; b < sets; b++)
         for (int64_t i = l->offsets[b]; i < l->offsets[b + 1]; i++) {
             CHECK_IN(function, last[l->ids[i]] != b, ARGUMENT,
-                     "%s has channel %" PRId64 " twice in set %" PRId64, l->ids_name, l->ids[i], b);
+                     "%s.ids has channel %" PRId64 " twice in set %" PRId64, name, l->ids[i], b);
             last[l->ids[i]] = b;
         }
     return TARTAN_OK;
@@ -50,7 +49,7 @@ static tartan_status find_last(const char *function, const lists *l, int64_t set
 
 /* ---- Groups ---- */
 
-static int64_t length_of(const lists *l, int64_t b) {
+static int64_t length_of(const tartan_channel_sets *l, int64_t b) {
     return l->offsets[b + 1] - l->offsets[b];
 }
 
@@ -81,7 +80,7 @@ static void find_equal(key *keys, int64_t n, int64_t *first) {
 }
 
 /* first[b]: the first set with the same channels. */
-static void find_first(const lists *l, int64_t sets, key *keys, int64_t *first) {
+static void find_first(const tartan_channel_sets *l, int64_t sets, key *keys, int64_t *first) {
     for (int64_t b = 0; b < sets; b++)
         keys[b] = (key){.numbers = l->ids + l->offsets[b], .n = length_of(l, b), .set = b};
     find_equal(keys, sets, first);
@@ -105,7 +104,7 @@ static int64_t gcd(int64_t a, int64_t b) {
 }
 
 /* The edge of blocks for sets of these lengths: one that fits all, or one that leaves few slots empty. */
-static int64_t pick_edge(const lists *l, int64_t sets) {
+static int64_t pick_edge(const tartan_channel_sets *l, int64_t sets) {
     enum { MOST = 64, LEAST = 8, BLOCK = 4 }; /* BLOCK: what a block costs, in slots */
     int64_t common = 0, best = 1, least = INT64_MAX;
     for (int64_t b = 0; b < sets; b++) common = gcd(common, length_of(l, b));
@@ -120,8 +119,8 @@ static int64_t pick_edge(const lists *l, int64_t sets) {
 }
 
 /* Where the slots of each set begin, and all slots. */
-static tartan_status place_sets(const lists *l, int64_t sets, const int64_t *first, const int64_t *last,
-                                int64_t edge, int64_t *begin, tartan_i_channels *out) {
+static tartan_status place_sets(const tartan_channel_sets *l, int64_t sets, const int64_t *first,
+                                const int64_t *last, int64_t edge, int64_t *begin, tartan_i_channels *out) {
     tartan_status status;
     int32_t *of = NULL;
     int64_t slots = 0, missing = 0, placed = 0;
@@ -204,8 +203,9 @@ fail:
 /* ---- The convolution ---- */
 
 /* Slots and sets of a new convolution; `in` are the columns of the filter, `out` its rows. */
-static tartan_status place_all(const char *function, const lists *in, const lists *out, int64_t in_edge,
-                               int64_t out_edge, tartan_conv *conv) {
+static tartan_status place_all(const char *function, const tartan_channel_sets *in,
+                               const tartan_channel_sets *out, int64_t in_edge, int64_t out_edge,
+                               tartan_conv *conv) {
     tartan_status status;
     const int64_t sets = conv->nsets;
     int64_t *rows = NULL, *cols = NULL, *first_row = NULL, *first_col = NULL, *last_row = NULL,
@@ -219,8 +219,8 @@ static tartan_status place_all(const char *function, const lists *in, const list
     NEW(keys, sets);
     NEW(last_row, out->channels);
     NEW(last_col, in->channels);
-    TRY(find_last(function, in, sets, last_col));
-    TRY(find_last(function, out, sets, last_row));
+    TRY(find_last(function, "cols", in, sets, last_col));
+    TRY(find_last(function, "rows", out, sets, last_row));
     find_first(in, sets, keys, first_col);
     find_first(out, sets, keys, first_row);
     part_equal(sets, first_col, first_row, keys, pairs, rows);
@@ -242,33 +242,30 @@ fail:
     return status;
 }
 
-tartan_status tartan_conv_from_sets(int64_t col_channels, int64_t row_channels, const int64_t *col_offsets,
-                                    int64_t ncol_offsets, const int64_t *col_ids, int64_t ncol_ids,
-                                    const int64_t *row_offsets, int64_t nrow_offsets, const int64_t *row_ids,
-                                    int64_t nrow_ids, const char *options, tartan_conv **out) {
+tartan_status tartan_conv_from_sets(const tartan_channel_sets *cols, const tartan_channel_sets *rows,
+                                    const char *options, tartan_conv **out) {
     tartan_status status;
     tartan_conv *conv = NULL;
     tartan_i_conv_options parsed;
-    const lists in_lists = {"col_ids", "col_offsets", col_channels, col_offsets,
-                            col_ids,   ncol_offsets,  ncol_ids},
-                out_lists = {"row_ids", "row_offsets", row_channels, row_offsets,
-                             row_ids,   nrow_offsets,  nrow_ids};
     CHECK_OUT(out);
     PASS(tartan_i_conv_options_parse(__func__, options, &parsed));
     CHECK(!parsed.per_tap, ARGUMENT, "options has per_tap=1, expected sets that are the same at each tap");
-    CHECK(ncol_offsets >= 1, SHAPE,
-          "col_offsets has %" PRId64 " entries, expected one more than there are sets", ncol_offsets);
-    PASS(check_lists(__func__, &in_lists, ncol_offsets - 1));
-    PASS(check_lists(__func__, &out_lists, ncol_offsets - 1));
+    CHECK(cols != NULL, HANDLE, "cols is NULL, expected sets of channels");
+    CHECK(rows != NULL, HANDLE, "rows is NULL, expected sets of channels");
+    CHECK(cols->noffsets >= 1, SHAPE,
+          "cols.offsets has %" PRId64 " entries, expected one more than there are sets", cols->noffsets);
+    const int64_t sets = cols->noffsets - 1;
+    PASS(check_sets(__func__, "cols", cols, sets));
+    PASS(check_sets(__func__, "rows", rows, sets));
     NEW_ZEROED(conv, 1);
     conv->magic = TARTAN_I_CONV;
     conv->references = 1;
     conv->options = parsed;
-    conv->nsets = ncol_offsets - 1;
+    conv->nsets = sets;
     tartan_i_conv_options_text(&parsed, conv->text);
     NEW(conv->sets, conv->nsets);
-    const int64_t in_edge = pick_edge(&in_lists, conv->nsets), out_edge = pick_edge(&out_lists, conv->nsets);
-    TRY(place_all(__func__, &in_lists, &out_lists, in_edge, out_edge, conv));
+    const int64_t in_edge = pick_edge(cols, sets), out_edge = pick_edge(rows, sets);
+    TRY(place_all(__func__, cols, rows, in_edge, out_edge, conv));
     TRY(make_layout(conv, out_edge, in_edge, &conv->layout));
     *out = conv;
     return TARTAN_OK;

@@ -8,10 +8,22 @@
 
 /* ---- The text ---- */
 
-enum word { SIZE, STRIDE, OFFSET, COUNT, WORDS };
+enum word { COUNT, SIZE /* as tartan_i_windows_given has it */, STRIDE, OFFSET, WORDS };
 static const char *const names[WORDS] = {
     [SIZE] = "size", [STRIDE] = "stride", [OFFSET] = "offset", [COUNT] = "count"};
 static const int64_t least[WORDS] = {[SIZE] = 1, [STRIDE] = 1, [OFFSET] = -INT32_MAX, [COUNT] = 0};
+
+static int64_t *list_of(tartan_i_windows *windows, int word) {
+    return word == COUNT    ? windows->count
+           : word == SIZE   ? windows->size
+           : word == STRIDE ? windows->stride
+                            : windows->offset;
+}
+
+static tartan_status fail_without_text(const char *function) {
+    return tartan_i_fail(TARTAN_ERR_HANDLE, function,
+                         "windows is NULL, expected a text like \"size=16x16 count=22x44\"");
+}
 
 /* The numbers of one word. */
 typedef struct numbers {
@@ -42,50 +54,85 @@ static tartan_status spread(const char *function, const char *name, const char *
     return TARTAN_OK;
 }
 
-static tartan_status read_words(const char *function, const char *text, numbers words[WORDS]) {
+tartan_status tartan_i_windows_read(const char *function, const char *text, tartan_i_windows *out) {
     tartan_i_option option;
     bool more = true;
-    CHECK_IN(function, text != NULL, HANDLE,
-             "windows is NULL, expected a text like \"size=16x16 count=22x44\"");
+    if (text == NULL) return fail_without_text(function);
+    *out = (tartan_i_windows){0};
     for (;;) {
         int i = 0;
+        numbers word;
         PASS(tartan_i_option_next(function, "windows", &text, &option, &more));
         if (!more) break;
         while (i < WORDS && !tartan_i_option_is(&option, names[i])) i++;
         CHECK_IN(function, i < WORDS, ARGUMENT, "windows has '%.*s', expected size, stride, offset or count",
                  option.shown, option.word);
-        PASS(read_numbers(function, "windows", &option, names[i], least[i], &words[i]));
+        word.count = out->numbers[i];
+        PASS(read_numbers(function, "windows", &option, names[i], least[i], &word));
+        out->numbers[i] = word.count;
+        memcpy(list_of(out, i), word.values, sizeof word.values);
     }
-    CHECK_IN(function, words[SIZE].count > 0, ARGUMENT,
+    CHECK_IN(function, out->numbers[SIZE] > 0, ARGUMENT,
              "windows has no size, expected size=16x16 or the like");
+    return TARTAN_OK;
+}
+
+/* One number serves for all dimensions. `out` may be the list itself. */
+static tartan_status spread_list(const char *function, const tartan_i_windows *windows, enum word word,
+                                 const int64_t *list, int32_t dims, int64_t *out) {
+    const int32_t count = windows->numbers[word];
+    CHECK_IN(function, count == 1 || count == dims, ARGUMENT,
+             "windows has %d numbers for %s, expected 1 or %d (one for each dimension)", count, names[word],
+             dims);
+    for (int32_t d = dims; d-- > 0;) out[d] = list[count == 1 ? 0 : d];
+    return TARTAN_OK;
+}
+
+tartan_status tartan_i_windows_size(const char *function, const tartan_i_windows *windows, int32_t dims,
+                                    int64_t *out) {
+    if (!tartan_i_windows_given(windows)) return fail_without_text(function);
+    return spread_list(function, windows, SIZE, windows->size, dims, out);
+}
+
+tartan_status tartan_i_windows_spread(const char *function, int32_t dims, int32_t otherwise,
+                                      tartan_i_windows *windows) {
+    int32_t longest = 1;
+    for (int i = 0; i < WORDS; i++)
+        if (windows->numbers[i] > longest) longest = windows->numbers[i];
+    if (dims == 0) dims = longest > 1 ? longest : otherwise;
+    windows->dims = dims;
+    for (int i = 0; i < WORDS; i++) {
+        int64_t *list = list_of(windows, i);
+        if (windows->numbers[i] > 0) PASS(spread_list(function, windows, (enum word)i, list, dims, list));
+    }
+    for (int32_t d = 0; d < TARTAN_I_MAX_DIMS; d++) {
+        const bool within = d < dims;
+        if (!within) windows->size[d] = 1, windows->offset[d] = 0;
+        if (!within || windows->numbers[STRIDE] == 0) windows->stride[d] = windows->size[d];
+        if (!within || windows->numbers[COUNT] == 0) windows->count[d] = within ? -1 : 1;
+    }
     return TARTAN_OK;
 }
 
 tartan_status tartan_i_windows_parse(const char *function, const char *text, int32_t dims, int32_t otherwise,
                                      tartan_i_windows *out) {
-    numbers words[WORDS] = {0};
-    int32_t longest = 1;
-    PASS(read_words(function, text, words));
-    for (int i = 0; i < WORDS; i++)
-        if (words[i].count > longest) longest = words[i].count;
-    if (dims == 0) dims = longest > 1 ? longest : otherwise;
-    if (words[STRIDE].count == 0) words[STRIDE] = words[SIZE];
-    if (words[OFFSET].count == 0) words[OFFSET] = (numbers){.count = 1};
-    const bool counted = words[COUNT].count > 0;
-    if (!counted) words[COUNT] = (numbers){.count = 1, .values = {-1}};
-    *out = (tartan_i_windows){.dims = dims, .count = {1, 1, 1}, .size = {1, 1, 1}, .stride = {1, 1, 1}};
-    int64_t *const lists[WORDS] = {
-        [SIZE] = out->size, [STRIDE] = out->stride, [OFFSET] = out->offset, [COUNT] = out->count};
-    for (int i = 0; i < WORDS; i++) PASS(spread(function, "windows", names[i], &words[i], dims, lists[i]));
-    return TARTAN_OK;
+    PASS(tartan_i_windows_read(function, text, out));
+    return tartan_i_windows_spread(function, dims, otherwise, out);
 }
 
 tartan_status tartan_i_windows_of(const char *function, const tartan_layout *active, const char *text,
                                   int32_t dims, int64_t images, tartan_i_windows *out) {
+    PASS(tartan_i_windows_read(function, text, out));
+    return tartan_i_windows_fit(function, active, dims, images, out);
+}
+
+tartan_status tartan_i_windows_fit(const char *function, const tartan_layout *active, int32_t dims,
+                                   int64_t images, tartan_i_windows *out) {
     const tartan_shape *shape = &active->shape;
     char shown[TARTAN_I_WINDOWS_TEXT];
     int64_t rows = 0, cols = 0;
-    PASS(tartan_i_windows_parse(function, text, dims, dims, out));
+    if (!tartan_i_windows_given(out)) return fail_without_text(function);
+    PASS(tartan_i_windows_spread(function, dims, dims, out));
     CHECK_IN(function, shape->block_rows == 1 && shape->block_cols == 1, SHAPE,
              "active has blocks of %" PRId64 " x %" PRId64 ", expected 1 x 1 (each block is a window)",
              shape->block_rows, shape->block_cols);

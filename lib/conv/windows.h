@@ -14,15 +14,36 @@ typedef struct tartan_i_windows {
     int32_t dims; /* 1 to TARTAN_I_MAX_DIMS; further entries are as one window of one position */
     int64_t count[TARTAN_I_MAX_DIMS], size[TARTAN_I_MAX_DIMS], stride[TARTAN_I_MAX_DIMS],
         offset[TARTAN_I_MAX_DIMS];
+    int32_t numbers[4]; /* how many each of these lists has in the text that was read, which has a size */
 } tartan_i_windows;
 
-/* Reads the text of the argument `windows`. `dims`: how many dimensions the image has; 0: as many as the text says, or
- * `otherwise` if it has single numbers alone. A count that is not given becomes -1. Errors: HANDLE (NULL), ARGUMENT. */
+/* Reads the text of the argument `windows`. How many dimensions there are is not known yet: tartan_i_windows_spread or _fit must
+ * follow. Errors: HANDLE (NULL), ARGUMENT. */
+tartan_status tartan_i_windows_read(const char *function, const char *text, tartan_i_windows *out);
+
+/* Whether a text was read. */
+static inline bool tartan_i_windows_given(const tartan_i_windows *windows) {
+    return windows->numbers[1] > 0;
+}
+
+/* Gives windows that were read a number for each dimension. `dims`: how many dimensions the image has; 0: as many as the text says,
+ * or `otherwise` if it has single numbers alone. A count that is not given becomes -1. Errors: ARGUMENT. */
+tartan_status tartan_i_windows_spread(const char *function, int32_t dims, int32_t otherwise,
+                                      tartan_i_windows *windows);
+
+/* Of windows that were read, their size alone. Errors: HANDLE (nothing was read), ARGUMENT. */
+tartan_status tartan_i_windows_size(const char *function, const tartan_i_windows *windows, int32_t dims,
+                                    int64_t *out);
+
+/* As tartan_i_windows_spread, for windows that are the blocks of `active`, with a head for each of `images` images. Takes the count from the
+ * layout if there are one or two dimensions. The layout must be open; it may be dynamic. Errors: HANDLE (nothing was read), ARGUMENT,
+ * SHAPE. */
+tartan_status tartan_i_windows_fit(const char *function, const tartan_layout *active, int32_t dims,
+                                   int64_t images, tartan_i_windows *windows);
+
+/* Reads a text, and spreads or fits what it says. */
 tartan_status tartan_i_windows_parse(const char *function, const char *text, int32_t dims, int32_t otherwise,
                                      tartan_i_windows *out);
-
-/* The same for windows that are the blocks of `active`, with a head for each of `images` images. Takes the count from the
- * layout if there are one or two dimensions. The layout must be open; it may be dynamic. Errors: also SHAPE. */
 tartan_status tartan_i_windows_of(const char *function, const tartan_layout *active, const char *text,
                                   int32_t dims, int64_t images, tartan_i_windows *out);
 

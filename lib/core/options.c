@@ -19,9 +19,13 @@ tartan_status tartan_i_option_next(const char *function, const char *name, const
     size_t length = 0, name_length = SIZE_MAX;
     for (uint8_t role; (role = roles[(uint8_t)word[length]]) == 0 || role == EQUALS; length++)
         if (role == EQUALS && name_length == SIZE_MAX) name_length = length;
+    const bool in_brackets = name_length != SIZE_MAX && word[name_length + 1] == '(';
+    if (in_brackets) length = name_length + 1 + strcspn(word + name_length + 1, ")") + 1;
     *out_more = length > 0;
     if (length == 0) return TARTAN_OK;
     out->word = word;
+    CHECK_IN(function, !in_brackets || word[length - 1] == ')', ARGUMENT,
+             "%s has '%.32s', expected the bracket to be closed", name, word);
     out->shown = length < 64 ? (int)length : 64;
     CHECK_IN(function, name_length < length && length < INT_MAX, ARGUMENT,
              "%s has '%.*s', expected name=value", name, out->shown, word);
@@ -41,6 +45,14 @@ static bool is_text(const char *letters, int length, const char *text) {
 
 bool tartan_i_option_is(const tartan_i_option *option, const char *name) {
     return is_text(option->word, option->name_length, name);
+}
+
+bool tartan_i_option_text(const tartan_i_option *option, char *out, size_t room) {
+    const int length = option->value_length - 2;
+    if (length < 0 || option->value[0] != '(' || (size_t)length >= room) return false;
+    memcpy(out, option->value + 1, (size_t)length);
+    out[length] = '\0';
+    return true;
 }
 
 bool tartan_i_option_value_is(const tartan_i_option *option, const char *text) {

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0
- * Options as text: "name=value" words separated by blanks or commas. */
+ * Options as text: "name=value" words separated by blanks or commas. A value in brackets may have these, too. */
 #ifndef TARTAN_CORE_OPTIONS_H
 #define TARTAN_CORE_OPTIONS_H
 
@@ -12,12 +12,15 @@ typedef struct tartan_i_option {
 } tartan_i_option;
 
 /* The next word of *text, which advances past it; *out_more is false at the end. `name` is the argument's name.
- * Errors: ARGUMENT (a word without '='). */
+ * Errors: ARGUMENT (a word without '=', a bracket that is not closed). */
 tartan_status tartan_i_option_next(const char *function, const char *name, const char **text,
                                    tartan_i_option *out, bool *out_more);
 
 /* Whether the option is called `name`, or its value is `text`. */
 bool tartan_i_option_is(const tartan_i_option *option, const char *name);
+
+/* The value without the brackets around it, copied to `out`; false if there are none, or it is longer. */
+bool tartan_i_option_text(const tartan_i_option *option, char *out, size_t room);
 
 bool tartan_i_option_value_is(const tartan_i_option *option, const char *text);
 

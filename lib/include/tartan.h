@@ -16,7 +16,6 @@
 #include "tartan/matrix.h"
 #include "tartan/operation.h"
 #include "tartan/operations.h"
-#include "tartan/residual.h"
 #include "tartan/structure.h"
 #include "tartan/windows.h"
 

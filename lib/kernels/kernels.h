@@ -11,6 +11,7 @@
 #include "core/cpu.h"
 #include "kernels/norms.h"
 #include "kernels/points.h"
+#include "kernels/steps.h"
 
 #include <stdbool.h>
 
@@ -287,10 +288,11 @@ typedef struct tartan_i_kernels {
     double (*row_sum)(int64_t n, const void *x);
     double (*row_square_sum)(int64_t n, const void *x, double shift);
 
-    /* Element-wise functions, and lines of norms, which are computed in f64: NULL in tables of f32. */
+    /* Element-wise functions; lines of norms and steps of matrices, which are computed in f64: NULL in tables of f32. */
     const tartan_i_point1_kernels *point1; /* [TARTAN_I_POINT1_ROWS] */
     const tartan_i_point2_kernels *point2; /* [TARTAN_I_POINT2_ROWS] */
     const tartan_i_line_kernels *lines;    /* one for f32 and one for f64 elements */
+    const tartan_i_step_kernels *steps;
 
     /* out[i] = one chain of fma(a[i], b[i], ...) over all pairs, whose k does not count. */
     void (*row_products)(int64_t n, const tartan_i_pair *pairs, int64_t npairs, void *out);

@@ -8,25 +8,20 @@
 #include <stddef.h>
 
 #if TARTAN_I_REAL == 64
-#include "simd/simd.h"
+#include "kernels/words.h"
 
 #include <math.h>
 
-#define INLINE static inline __attribute__((always_inline))
-
 enum { CHAINS = 16, VECTORS = CHAINS / LANES, UNROLL = VECTORS <= 16 ? VECTORS : 1, PART = 16 * CHAINS };
 
-#define NUM(x)       vec_fill((real)(x))
-#define SQRT(x)      vec_sqrt(x)
-#define FMA(a, b, c) vec_fma(a, b, c)
+#define RSQRT(x) (vec_fill(1) / vec_sqrt(x))
 
 /* ---- Elements ---- */
 
 INLINE vec load(bool narrow, const void *p, int64_t at, int64_t n) {
     const float *from = (const float *)p + at;
     float rest[LANES] = {0};
-    if (!narrow && n == LANES) return vec_load((const double *)p + at);
-    if (!narrow) return vec_load_first((const double *)p + at, n);
+    if (!narrow) return load_reals(p, at, n);
     if (n == LANES) return vec_load_f32(from);
     memcpy(rest, from, (size_t)n * sizeof *rest);
     return vec_load_f32(rest);
@@ -34,10 +29,8 @@ INLINE vec load(bool narrow, const void *p, int64_t at, int64_t n) {
 
 INLINE void store(bool narrow, void *p, int64_t at, int64_t n, vec v) {
     float *to = (float *)p + at, rest[LANES];
-    if (!narrow && n == LANES) {
-        vec_store((double *)p + at, v);
-    } else if (!narrow) {
-        vec_store_first((double *)p + at, n, v);
+    if (!narrow) {
+        store_reals(p, at, n, v);
     } else if (n == LANES) {
         vec_store_f32(to, v);
     } else {
@@ -128,15 +121,9 @@ INLINE double first_lane(vec v) {
 
 /* ---- What the rows say ---- */
 
-/* Calls step(at, lanes) for whole vectors, and for the rest. */
-#define EACH_VECTOR(n, step)                                                                                 \
-    int64_t at = 0;                                                                                          \
-    for (; at + LANES <= (n); at += LANES) step(at, LANES);                                                  \
-    if (at < (n)) step(at, (n)-at)
-
 typedef vec (*line_scale)(vec mean, vec n, vec p);
 typedef vec (*line_value)(vec x, vec scale, vec gain, vec bias);
-typedef vec (*line_gradient)(vec z, vec g, vec mean_g, vec mean_gz, vec scale);
+typedef vec (*line_gradient)(vec z, vec g, vec mean_g, vec mean_gz, vec scale, vec n, vec p);
 
 INLINE void value_step(const operands *o, int64_t at, int64_t n, void *y, line_value value,
                        const char *next) {
@@ -177,7 +164,8 @@ INLINE void gradient_step(const operands *o, int64_t at, int64_t n, vec mean_g, 
     add_step(line->gain_sums, at, n, y_grad * z);
     add_step(line->bias_sums, at, n, y_grad);
     if (line->x_grad != NULL)
-        store(o->narrow, line->x_grad, at, n, gradient(z, g, mean_g, mean_gz, o->scale));
+        store(o->narrow, line->x_grad, at, n,
+              gradient(z, g, mean_g, mean_gz, o->scale, vec_fill((real)o->n), vec_fill(line->p)));
 }
 
 INLINE void gradient_line(bool narrow, bool centered, line_gradient gradient,
@@ -194,7 +182,7 @@ INLINE void gradient_line(bool narrow, bool centered, line_gradient gradient,
 
 #define CENTERED true
 #define PLAIN    false
-#define NORM(name, centered, term, factor, result, slope)                                                    \
+#define NORM(name, centered, epsilon, term, factor, result, slope)                                           \
     INLINE vec term_of_##name(const operands *o, int64_t at, int64_t lanes) {                                \
         const vec x = number_at(o, at, lanes);                                                               \
         return term;                                                                                         \
@@ -207,8 +195,8 @@ INLINE void gradient_line(bool narrow, bool centered, line_gradient gradient,
         (void)gain, (void)bias;                                                                              \
         return result;                                                                                       \
     }                                                                                                        \
-    INLINE vec gradient_of_##name(vec z, vec g, vec mean_g, vec mean_gz, vec scale) {                        \
-        (void)z, (void)g, (void)mean_g, (void)mean_gz, (void)scale;                                          \
+    INLINE vec gradient_of_##name(vec z, vec g, vec mean_g, vec mean_gz, vec scale, vec n, vec p) {          \
+        (void)z, (void)g, (void)mean_g, (void)mean_gz, (void)scale, (void)n, (void)p;                        \
         return slope;                                                                                        \
     }                                                                                                        \
     static void name##_f32(tartan_i_norm_line *line) {                                                       \
@@ -242,14 +230,14 @@ SUMS(f32, true)
 SUMS(f64, false)
 
 static const tartan_i_line_kernels lines[2] = {
-#define NORM(name, centered, term, factor, result, slope) {name##_f32, name##_gradient_f32},
+#define NORM(name, ...) {name##_f32, name##_gradient_f32},
     {{
 #include "kernels/norms.def"
      },
      sum_f32,
      add_f32},
 #undef NORM
-#define NORM(name, centered, term, factor, result, slope) {name##_f64, name##_gradient_f64},
+#define NORM(name, ...) {name##_f64, name##_gradient_f64},
     {{
 #include "kernels/norms.def"
      },

@@ -9,7 +9,7 @@
 #include <stdint.h>
 
 typedef enum tartan_i_norm_row {
-#define NORM(name, centered, term, scale, value, gradient) TARTAN_I_NORM_##name,
+#define NORM(name, ...) TARTAN_I_NORM_##name,
 #include "kernels/norms.def"
 #undef NORM
     TARTAN_I_NORM_ROWS
@@ -27,6 +27,7 @@ typedef struct tartan_i_norm_line {
 
 typedef struct tartan_i_norm_gradient_line {
     int64_t n;
+    double p;             /* used by rows for BOTH alone */
     double center, scale; /* of the line, from the norm */
     const void *x, *y_grad;
     const double *gain;

@@ -3,37 +3,20 @@
 #include "kernels/points.h"
 
 #include "kernels/rows.h"
-#include "simd/simd.h"
+#include "kernels/words.h"
 
 #include "simd/erf.h"
 #include "simd/exp.h"
 #include "simd/expm1.h"
 #include "simd/log.h"
 
-#define INLINE static inline __attribute__((always_inline))
-
-/* ---- The words of the expressions ---- */
-
-#define NUM(x)          vec_fill((real)(x))
-#define FMA(a, b, c)    vec_fma(a, b, c)
-#define MAX(a, b)       vec_max(a, b)
-#define MIN(a, b)       vec_min(a, b)
-#define GREATER(a, b)   vec_greater(a, b)
-#define SELECT(m, a, b) vec_select(m, a, b)
-#define EQUAL(a, b)     equal(a, b)
-#define SQRT(x)         vec_sqrt(x)
-#define EXP(x)          vec_exp(x)
-#define EXPM1(x)        vec_expm1(x)
-#define LOG(x)          vec_log(x)
-#define TANH(x)         vec_tanh(x)
-#define ERF(x)          vec_erf(x)
-#define SIGMOID(x)      vec_sigmoid(x)
-#define NORMAL(x)       vec_normal(x)
-
-/* Equal numbers have equal bits or are zeros; a NaN stays one whatever bits are added. */
-INLINE vec equal(vec a, vec b) {
-    return vec_of_bits(vec_bits_of(a) | vec_bits_of(b));
-}
+#define EXP(x)     vec_exp(x)
+#define EXPM1(x)   vec_expm1(x)
+#define LOG(x)     vec_log(x)
+#define TANH(x)    vec_tanh(x)
+#define ERF(x)     vec_erf(x)
+#define SIGMOID(x) vec_sigmoid(x)
+#define NORMAL(x)  vec_normal(x)
 
 /* ---- What the rows say, for a vector ---- */
 
@@ -66,29 +49,10 @@ INLINE vec equal(vec a, vec b) {
 
 /* ---- Loops ---- */
 
-INLINE vec load(const void *p, int64_t i, int64_t n) {
-    const real *from = (const real *)p + i;
-    return n == LANES ? vec_load(from) : vec_load_first(from, n);
-}
-
-INLINE void store(void *p, int64_t i, int64_t n, vec v) {
-    real *to = (real *)p + i;
-    if (n == LANES)
-        vec_store(to, v);
-    else
-        vec_store_first(to, n, v);
-}
-
-/* Calls step(i, lanes) for whole vectors, and for the rest. */
-#define EACH_VECTOR(step)                                                                                    \
-    int64_t i = 0;                                                                                           \
-    for (; i + LANES <= n; i += LANES) step(i, LANES);                                                       \
-    if (i < n) step(i, n - i)
-
 INLINE void value1(int64_t n, double p, const void *x, void *y, vec (*f)(vec, vec)) {
     const vec all = vec_fill((real)p);
-#define STEP(i, lanes) store(y, i, lanes, f(load(x, i, lanes), all))
-    EACH_VECTOR(STEP);
+#define STEP(i, lanes) store_reals(y, i, lanes, f(load_reals(x, i, lanes), all))
+    EACH_VECTOR(n, STEP);
 #undef STEP
 }
 
@@ -96,22 +60,25 @@ INLINE void gradient1(int64_t n, double p, const void *x, const void *y, const v
                       vec (*f)(vec, vec, vec, vec)) {
     const vec all = vec_fill((real)p);
 #define STEP(i, lanes)                                                                                       \
-    store(x_grad, i, lanes, f(load(x, i, lanes), load(y, i, lanes), load(g, i, lanes), all))
-    EACH_VECTOR(STEP);
+    store_reals(x_grad, i, lanes,                                                                            \
+                f(load_reals(x, i, lanes), load_reals(y, i, lanes), load_reals(g, i, lanes), all))
+    EACH_VECTOR(n, STEP);
 #undef STEP
 }
 
 INLINE void value2(int64_t n, const void *a, const void *b, void *y, vec (*f)(vec, vec)) {
-#define STEP(i, lanes) store(y, i, lanes, f(load(a, i, lanes), load(b, i, lanes)))
-    EACH_VECTOR(STEP);
+#define STEP(i, lanes) store_reals(y, i, lanes, f(load_reals(a, i, lanes), load_reals(b, i, lanes)))
+    EACH_VECTOR(n, STEP);
 #undef STEP
 }
 
 INLINE void gradient2(int64_t n, const void *a, const void *b, const void *y, const void *g, void *out,
                       vec (*f)(vec, vec, vec, vec)) {
 #define STEP(i, lanes)                                                                                       \
-    store(out, i, lanes, f(load(a, i, lanes), load(b, i, lanes), load(y, i, lanes), load(g, i, lanes)))
-    EACH_VECTOR(STEP);
+    store_reals(out, i, lanes,                                                                               \
+                f(load_reals(a, i, lanes), load_reals(b, i, lanes), load_reals(y, i, lanes),                 \
+                  load_reals(g, i, lanes)))
+    EACH_VECTOR(n, STEP);
 #undef STEP
 }
 

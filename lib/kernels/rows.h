@@ -9,5 +9,6 @@
 void ROWS_FILL(tartan_i_kernels *kernels);
 void POINTS_FILL(tartan_i_kernels *kernels);
 void NORMS_FILL(tartan_i_kernels *kernels);
+void STEPS_FILL(tartan_i_kernels *kernels);
 
 #endif

@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0
  * Edits: prune, keep the largest, grow, move, change the block size. */
+#include "layout/places.h"
 #include "layout/positions.h"
 
 #include <math.h>
@@ -68,15 +69,12 @@ fail:
     return status;
 }
 
-tartan_status tartan_layout_grow(const tartan_layout *layout, const int64_t *heads, int64_t nheads,
-                                 const int64_t *block_rows, int64_t nblock_rows, const int64_t *block_cols,
-                                 int64_t nblock_cols, tartan_layout **out) {
+tartan_status tartan_layout_grow(const tartan_layout *layout, const tartan_places *places,
+                                 tartan_layout **out) {
     int64_t *positions, count;
     CHECK_OUT(out);
     CHECK_HANDLE(layout, LAYOUT, "layout");
-    PASS(tartan_i_positions_of_coordinates(__func__, &layout->shape, layout->blocks, heads, nheads,
-                                           block_rows, nblock_rows, block_cols, nblock_cols, &positions,
-                                           &count));
+    PASS(tartan_i_positions_of_places(__func__, &layout->shape, layout->blocks, places, &positions, &count));
     tartan_i_layout_positions(layout, positions);
     tartan_status status =
         tartan_i_layout_from_positions(__func__, &layout->shape, positions, count, true, NULL, out);
@@ -86,19 +84,18 @@ tartan_status tartan_layout_grow(const tartan_layout *layout, const int64_t *hea
 
 /* Writes the new places to positions[ids[i]]; each id may move once. */
 static tartan_status move_positions(const char *function, const tartan_layout *l, const int64_t *ids,
-                                    const int64_t *block_rows, const int64_t *block_cols, int64_t count,
-                                    int64_t *positions) {
+                                    const tartan_places *places, int64_t *positions) {
     tartan_status status;
     uint8_t *moved = NULL;
     NEW_ZEROED(moved, l->blocks);
-    for (int64_t i = 0; i < count; i++) {
-        int64_t id = ids[i];
+    for (int64_t i = 0; i < places->count; i++) {
+        const int64_t id = ids[i];
         if (moved[id]++)
             TRY(tartan_i_fail(TARTAN_ERR_LAYOUT, function,
                               "ids[%" PRId64 "] is %" PRId64 " again, expected each block to move once", i,
                               id));
-        int64_t line = tartan_i_layout_head(l, id) * l->grid_rows + block_rows[i];
-        positions[id] = line * l->grid_cols + block_cols[i];
+        const int64_t head = places->heads != NULL ? places->heads[i] : tartan_i_layout_head(l, id);
+        positions[id] = (head * l->grid_rows + places->rows[i]) * l->grid_cols + places->cols[i];
     }
     status = TARTAN_OK;
 fail:
@@ -107,32 +104,20 @@ fail:
 }
 
 tartan_status tartan_layout_move(const tartan_layout *layout, const int64_t *ids, int64_t nids,
-                                 const int64_t *block_rows, int64_t nblock_rows, const int64_t *block_cols,
-                                 int64_t nblock_cols, int64_t *out_sources, int64_t nout_sources,
+                                 const tartan_places *places, int64_t *out_sources, int64_t nout_sources,
                                  tartan_layout **out) {
     tartan_status status;
     int64_t *positions = NULL, *sources = NULL;
     CHECK_OUT(out);
     CHECK_HANDLE(layout, LAYOUT, "layout");
-    CHECK(nids >= 0, SHAPE, "nids is %" PRId64 ", expected >= 0", nids);
-    CHECK_LIST(ids, nids, "moves");
-    CHECK_LIST(block_rows, nids, "as ids");
-    CHECK_LIST(block_cols, nids, "as ids");
+    PASS(tartan_i_places_check(__func__, places, layout->shape.heads, layout->grid_rows, layout->grid_cols));
+    CHECK_LIST(ids, places->count, "places");
     CHECK_LIST(out_sources, layout->blocks, "blocks");
-    for (int64_t i = 0; i < nids; i++) {
-        CHECK(ids[i] >= 0 && ids[i] < layout->blocks, LAYOUT,
-              "ids[%" PRId64 "] is %" PRId64 ", expected 0 .. %" PRId64, i, ids[i], layout->blocks - 1);
-        CHECK(block_rows[i] >= 0 && block_rows[i] < layout->grid_rows && block_cols[i] >= 0 &&
-                  block_cols[i] < layout->grid_cols,
-              LAYOUT,
-              "move %" PRId64 " goes to (%" PRId64 ", %" PRId64 "), expected inside the grid %" PRId64
-              " x %" PRId64,
-              i, block_rows[i], block_cols[i], layout->grid_rows, layout->grid_cols);
-    }
+    PASS(tartan_i_indices_check(__func__, "ids", ids, nids, layout->blocks));
 
     NEW(positions, layout->blocks);
     tartan_i_layout_positions(layout, positions);
-    TRY(move_positions(__func__, layout, ids, block_rows, block_cols, nids, positions));
+    TRY(move_positions(__func__, layout, ids, places, positions));
     TRY(tartan_i_layout_from_positions(__func__, &layout->shape, positions, layout->blocks, false, &sources,
                                        out));
     if (layout->blocks > 0) memcpy(out_sources, sources, (size_t)layout->blocks * sizeof *sources);

@@ -56,7 +56,7 @@ tartan_status tartan_i_shape_check(const char *function, const tartan_shape *sha
 
 /* tartan_i_layout_begin makes an unfinished layout with room for `blocks` blocks. Fill row_pointers and block_cols
  * (ascending, no repeats); tartan_i_layout_finish then checks them and builds the other index sets and the
- * identity, on the threads of `context` if there is one. Free it with tartan_layout_free at any stage. */
+ * identity, on the threads of `context` if there is one. Free it with tartan_layout_free at any time. */
 tartan_status tartan_i_layout_begin(const tartan_shape *shape, int64_t blocks, tartan_layout **out);
 tartan_status tartan_i_layout_finish(tartan_layout *layout);
 tartan_status tartan_i_layout_finish_with(const tartan_context *context, tartan_layout *layout);

@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0
  * Queries of a layout: its sizes, and copies of its index sets. */
+#include "layout/places.h"
 #include "layout/positions.h"
 
 #include <string.h>
@@ -108,28 +109,22 @@ tartan_status tartan_layout_get_mask(const tartan_layout *layout, uint8_t *out_m
     return TARTAN_OK;
 }
 
-tartan_status tartan_layout_find(const tartan_layout *layout, const int64_t *heads, int64_t nheads,
-                                 const int64_t *block_rows, int64_t nblock_rows, const int64_t *block_cols,
-                                 int64_t nblock_cols, int64_t *out_ids, int64_t nout_ids) {
+tartan_status tartan_layout_find(const tartan_layout *layout, const tartan_places *places, int64_t *out_ids,
+                                 int64_t nout_ids) {
     CHECK_HANDLE(layout, LAYOUT, "layout");
-    CHECK(nout_ids >= 0, SHAPE, "out_ids has %" PRId64 " entries, expected >= 0", nout_ids);
-    CHECK_LIST(out_ids, nout_ids, "positions");
-    CHECK_LIST(block_rows, nout_ids, "as out_ids");
-    CHECK_LIST(block_cols, nout_ids, "as out_ids");
-    if (nheads != 0 || layout->shape.heads > 1) CHECK_LIST(heads, nout_ids, "as out_ids");
-    for (int64_t i = 0; i < nout_ids; i++) {
-        int64_t head = nheads == 0 ? 0 : heads[i];
-        CHECK(
-            head >= 0 && head < layout->shape.heads && block_rows[i] >= 0 &&
-                block_rows[i] < layout->grid_rows && block_cols[i] >= 0 && block_cols[i] < layout->grid_cols,
-            LAYOUT,
-            "position %" PRId64 " is (%" PRId64 ", %" PRId64 ", %" PRId64 "), expected a head, block row and "
-            "block column of %" PRId64 " x %" PRId64 " x %" PRId64,
-            i, head, block_rows[i], block_cols[i], layout->shape.heads, layout->grid_rows, layout->grid_cols);
-    }
+    PASS(tartan_i_places_check(__func__, places, layout->shape.heads, layout->grid_rows, layout->grid_cols));
+    CHECK_LIST(out_ids, places->count, "places");
     for (int64_t i = 0; i < nout_ids; i++)
-        out_ids[i] = tartan_i_layout_find(layout, nheads == 0 ? 0 : heads[i], block_rows[i], block_cols[i]);
+        out_ids[i] =
+            tartan_i_layout_find(layout, tartan_i_head_at(places, i), places->rows[i], places->cols[i]);
     return TARTAN_OK;
+}
+
+int64_t tartan_layout_block(const tartan_layout *layout, int64_t head, int64_t block_row, int64_t block_col) {
+    if (!tartan_i_is(layout, TARTAN_I_LAYOUT) || head < 0 || head >= layout->shape.heads || block_row < 0 ||
+        block_row >= layout->grid_rows || block_col < 0 || block_col >= layout->grid_cols)
+        return -1;
+    return tartan_i_layout_find(layout, head, block_row, block_col);
 }
 
 /* The bits of x moved to the even places. */

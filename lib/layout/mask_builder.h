@@ -14,7 +14,7 @@ typedef struct tartan_i_mask_builder {
     int32_t *slots;      /* [2 * room] hash table of their positions, -1: empty */
 } tartan_i_mask_builder;
 
-/* `builder` may be dropped at any stage. Errors name `function`: OVERFLOW (2^31 blocks or more), MEMORY. */
+/* `builder` may be dropped at any time. Errors name `function`: OVERFLOW (2^31 blocks or more), MEMORY. */
 tartan_status tartan_i_mask_builder_begin(const char *function, tartan_layout *layout,
                                           tartan_i_mask_builder *builder);
 

@@ -5,15 +5,15 @@
 
 #include <string.h>
 
-enum { MAX_CELLS = 512, MAX_PANELS = 64, SHADES = 8, GAP = 6 };
+enum { MAX_CELLS = 512, MAX_DRAWN = 64, SHADES = 8, GAP = 6 };
 
 /* How the heads are drawn. A cell is one block, or several if there are too many. */
 typedef struct drawing {
     const tartan_layout *layout;
-    int64_t panels;                   /* heads that are drawn */
+    int64_t heads;                    /* heads that are drawn */
     int64_t step_rows, step_cols;     /* blocks per cell */
-    int64_t cells_down, cells_across; /* of a panel */
-    int64_t width, height;            /* of a panel, in pixels */
+    int64_t cells_down, cells_across; /* of a head */
+    int64_t width, height;            /* of a head, in pixels */
 } drawing;
 
 static int64_t at_most(int64_t a, int64_t b) {
@@ -22,8 +22,8 @@ static int64_t at_most(int64_t a, int64_t b) {
 
 static drawing measure(const tartan_layout *l, int64_t pixels) {
     drawing p = {.layout = l};
-    p.panels = at_most(at_most(l->shape.heads, MAX_PANELS), pixels / 16);
-    p.width = (pixels - (p.panels - 1) * GAP) / p.panels;
+    p.heads = at_most(at_most(l->shape.heads, MAX_DRAWN), pixels / 16);
+    p.width = (pixels - (p.heads - 1) * GAP) / p.heads;
     p.step_rows = tartan_i_ceil_div(l->grid_rows + (l->grid_rows == 0), MAX_CELLS);
     p.step_cols = tartan_i_ceil_div(l->grid_cols + (l->grid_cols == 0), MAX_CELLS);
     p.cells_down = tartan_i_ceil_div(l->grid_rows, p.step_rows);
@@ -73,7 +73,7 @@ static void draw_shade(const drawing *p, const int64_t *cells, int64_t shade, ta
     if (begun) tartan_i_text_add(text, "\"/>\n");
 }
 
-static void draw_panel(const drawing *p, int64_t head, int64_t *cells, tartan_i_text *text) {
+static void draw_head(const drawing *p, int64_t head, int64_t *cells, tartan_i_text *text) {
     int64_t x = head * (p->width + GAP);
     tartan_i_text_add(text, "<svg x=\"%" PRId64 "\" y=\"0\" width=\"%" PRId64 "\" height=\"%" PRId64 "\"", x,
                       p->width, p->height);
@@ -97,7 +97,7 @@ static void draw_title(const drawing *p, tartan_i_text *text) {
                       l->shape.rows, l->shape.cols, l->shape.block_rows, l->shape.block_cols, l->blocks,
                       permille / 10, permille % 10);
     if (l->shape.heads > 1) tartan_i_text_add(text, ", %" PRId64 " heads", l->shape.heads);
-    if (p->panels < l->shape.heads) tartan_i_text_add(text, ", the first %" PRId64 " drawn", p->panels);
+    if (p->heads < l->shape.heads) tartan_i_text_add(text, ", the first %" PRId64 " drawn", p->heads);
     tartan_i_text_add(text, "</title>\n");
 }
 
@@ -118,7 +118,7 @@ tartan_status tartan_layout_svg(const tartan_layout *layout, int32_t pixels, cha
                       pixels, p.height, pixels, p.height);
     draw_title(&p, &text);
     tartan_i_text_add(&text, "<rect width=\"100%%\" height=\"100%%\" fill=\"#ffffff\"/>\n");
-    for (int64_t head = 0; head < p.panels; head++) draw_panel(&p, head, cells, &text);
+    for (int64_t head = 0; head < p.heads; head++) draw_head(&p, head, cells, &text);
     tartan_i_text_add(&text, "</svg>\n");
     TRY(text.status);
     tartan_i_free(cells);

@@ -1,6 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "layout/positions.h"
 
+#include "layout/places.h"
+
 #include <string.h>
 
 enum { DIGIT_BITS = 11, DIGITS = 1 << DIGIT_BITS };
@@ -103,43 +105,25 @@ fail:
     return status;
 }
 
-/* Whether each index is in 0 .. limit - 1. */
-static tartan_status check_range(const char *function, const char *name, const int64_t *indices,
-                                 int64_t count, int64_t limit) {
-    for (int64_t i = 0; i < count; i++)
-        CHECK_IN(function, indices[i] >= 0 && indices[i] < limit, LAYOUT,
-                 "%s[%" PRId64 "] is %" PRId64 ", expected 0 .. %" PRId64, name, i, indices[i], limit - 1);
-    return TARTAN_OK;
-}
-
-tartan_status tartan_i_positions_of_coordinates(const char *function, const tartan_shape *shape, int64_t room,
-                                                const int64_t *heads, int64_t nheads,
-                                                const int64_t *block_rows, int64_t nblock_rows,
-                                                const int64_t *block_cols, int64_t nblock_cols,
-                                                int64_t **out_positions, int64_t *out_count) {
+tartan_status tartan_i_positions_of_places(const char *function, const tartan_shape *shape, int64_t room,
+                                           const tartan_places *places, int64_t **out_positions,
+                                           int64_t *out_count) {
     tartan_status status;
     int64_t grid_rows, grid_cols, count, *positions = NULL;
     PASS(tartan_i_shape_check(function, shape, &grid_rows, &grid_cols));
-    CHECK_IN(function, nblock_rows >= 0, SHAPE, "nblock_rows is %" PRId64 ", expected >= 0", nblock_rows);
-    PASS(tartan_i_list_check(function, "block_rows", block_rows, nblock_rows, nblock_rows, "blocks"));
-    PASS(tartan_i_list_check(function, "block_cols", block_cols, nblock_cols, nblock_rows, "as block_rows"));
-    if (nheads != 0)
-        PASS(tartan_i_list_check(function, "heads", heads, nheads, nblock_rows, "as block_rows"));
-    PASS(check_range(function, "block_rows", block_rows, nblock_rows, grid_rows));
-    PASS(check_range(function, "block_cols", block_cols, nblock_cols, grid_cols));
-    PASS(check_range(function, "heads", heads, nheads, shape->heads));
-    int64_t copies = nheads == 0 ? shape->heads : 1;
+    PASS(tartan_i_places_check(function, places, shape->heads, grid_rows, grid_cols));
+    const int64_t copies = places->heads == NULL ? shape->heads : 1;
     CHECK_IN(function,
-             tartan_i_multiply(nblock_rows, copies, &count) && !__builtin_add_overflow(count, room, &count),
-             OVERFLOW, "%" PRId64 " blocks in %" PRId64 " heads exceed what can be addressed", nblock_rows,
+             tartan_i_multiply(places->count, copies, &count) && !__builtin_add_overflow(count, room, &count),
+             OVERFLOW, "%" PRId64 " blocks in %" PRId64 " heads exceed what can be addressed", places->count,
              copies);
 
     NEW(positions, count);
     int64_t *next = positions + room;
     for (int64_t copy = 0; copy < copies; copy++)
-        for (int64_t i = 0; i < nblock_rows; i++) {
-            int64_t head = nheads == 0 ? copy : heads[i];
-            *next++ = (head * grid_rows + block_rows[i]) * grid_cols + block_cols[i];
+        for (int64_t i = 0; i < places->count; i++) {
+            const int64_t head = places->heads == NULL ? copy : places->heads[i];
+            *next++ = (head * grid_rows + places->rows[i]) * grid_cols + places->cols[i];
         }
     *out_positions = positions;
     *out_count = count;

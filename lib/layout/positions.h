@@ -14,13 +14,11 @@ tartan_status tartan_i_layout_from_positions(const char *function, const tartan_
                                              int64_t *positions, int64_t count, bool repeats,
                                              int64_t **out_sources, tartan_layout **out);
 
-/* Checks coordinate lists (see tartan_layout_from_coordinates) and converts them to positions, stored after `room`
- * places that the caller fills: *out_count positions in all, which the caller frees. */
-tartan_status tartan_i_positions_of_coordinates(const char *function, const tartan_shape *shape, int64_t room,
-                                                const int64_t *heads, int64_t nheads,
-                                                const int64_t *block_rows, int64_t nblock_rows,
-                                                const int64_t *block_cols, int64_t nblock_cols,
-                                                int64_t **out_positions, int64_t *out_count);
+/* Checks places of blocks (see tartan_layout_from_coordinates) and converts them to positions, stored after the first
+ * `room`, which the caller fills: *out_count positions in all, which the caller frees. */
+tartan_status tartan_i_positions_of_places(const char *function, const tartan_shape *shape, int64_t room,
+                                           const tartan_places *places, int64_t **out_positions,
+                                           int64_t *out_count);
 
 /* Writes the positions of all blocks of a layout, ascending, to out_positions [blocks]. */
 void tartan_i_layout_positions(const tartan_layout *layout, int64_t *out_positions);

@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0
  * Reverse Cuthill-McKee. */
+#include "layout/places.h"
 #include "layout/positions.h"
 
 #include <string.h>
@@ -138,35 +139,16 @@ static int64_t order_component(graph *g, int64_t start, int64_t *order) {
     }
 }
 
-static tartan_status check_csr(const char *function, const int64_t *row_pointers, int64_t n,
-                               const int64_t *cols, int64_t ncols) {
-    CHECK_IN(function, row_pointers[0] == 0 && row_pointers[n] == ncols, LAYOUT,
-             "row_pointers go from %" PRId64 " to %" PRId64 ", expected 0 to %" PRId64 " (entries of cols)",
-             row_pointers[0], row_pointers[n], ncols);
-    for (int64_t i = 0; i < n; i++)
-        CHECK_IN(function, row_pointers[i + 1] >= row_pointers[i], LAYOUT,
-                 "row_pointers[%" PRId64 "] is %" PRId64 " after %" PRId64 ", expected ascending numbers",
-                 i + 1, row_pointers[i + 1], row_pointers[i]);
-    for (int64_t k = 0; k < ncols; k++)
-        CHECK_IN(function, cols[k] >= 0 && cols[k] < n, LAYOUT,
-                 "cols[%" PRId64 "] is %" PRId64 ", expected 0 .. %" PRId64, k, cols[k], n - 1);
-    return TARTAN_OK;
-}
-
-tartan_status tartan_reorder_rcm(const int64_t *row_pointers, int64_t nrow_pointers, const int64_t *cols,
-                                 int64_t ncols, int64_t *out_order, int64_t nout_order) {
+tartan_status tartan_reorder_rcm(const tartan_compressed *lists, int64_t *out_order, int64_t nout_order) {
     tartan_status status;
     graph g = {0};
-    CHECK(nrow_pointers >= 1, SHAPE, "row_pointers has %" PRId64 " entries, expected rows + 1",
-          nrow_pointers);
-    CHECK(ncols >= 0, SHAPE, "ncols is %" PRId64 ", expected >= 0", ncols);
-    int64_t n = nrow_pointers - 1, done = 0;
-    CHECK_LIST(row_pointers, n + 1, "rows + 1");
-    CHECK_LIST(cols, ncols, "entries");
+    CHECK(nout_order >= 0, SHAPE, "out_order has %" PRId64 " entries, expected 0 or more", nout_order);
+    const int64_t n = nout_order;
+    PASS(tartan_i_lists_check(__func__, lists, n, "one more than out_order", n));
     CHECK_LIST(out_order, n, "rows");
-    PASS(check_csr(__func__, row_pointers, n, cols, ncols));
 
-    TRY(graph_make(&g, row_pointers, cols, n));
+    int64_t done = 0;
+    TRY(graph_make(&g, lists->pointers, lists->indices, n));
     for (int64_t i = 0; i < n; i++)
         if (g.seen[g.by_degree[i]] == 0) done += order_component(&g, g.by_degree[i], out_order + done);
     for (int64_t i = 0; i < n / 2; i++) {

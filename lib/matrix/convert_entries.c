@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 // Conversion to and from elements: coordinates (COO) and compressed rows (CSR).
-#include "layout/positions.h"
+#include "layout/places.h"
 #include "matrix/matrix.h"
 
 /* ---- Checks ---- */
@@ -59,10 +59,6 @@ fail:
 static tartan_status put(filling *f, int64_t n, int64_t row, int64_t col) {
     const tartan_matrix *m = f->matrix;
     const tartan_shape *s = &m->layout->shape;
-    CHECK_IN(f->function, row >= 0 && row < s->rows && col >= 0 && col < s->cols, LAYOUT,
-             "entry %" PRId64 " is at (%" PRId64 ", %" PRId64 "), expected a place inside the %" PRId64
-             " x %" PRId64 " matrix",
-             n, row, col, s->rows, s->cols);
     int64_t i = row / s->block_rows, j = col / s->block_cols;
     if (i != f->block_row || j != f->block_col) {
         f->block_row = i, f->block_col = j;
@@ -87,19 +83,17 @@ static tartan_status put(filling *f, int64_t n, int64_t row, int64_t col) {
     return TARTAN_OK;
 }
 
-tartan_status tartan_matrix_from_coo(tartan_layout *layout, const int64_t *entry_rows, int64_t nentry_rows,
-                                     const int64_t *entry_cols, int64_t nentry_cols,
+tartan_status tartan_matrix_from_coo(tartan_layout *layout, const tartan_places *places,
                                      const tartan_array *values, int32_t dtype, int32_t block_order,
                                      tartan_matrix **out) {
     CHECK_OUT(out);
     CHECK_HANDLE(layout, LAYOUT, "layout");
-    CHECK(nentry_rows >= 0, SHAPE, "nentry_rows is %" PRId64 ", expected 0 or more", nentry_rows);
-    CHECK_LIST(entry_rows, nentry_rows, "entries");
-    CHECK_LIST(entry_cols, nentry_rows, "as entry_rows");
+    PASS(
+        tartan_i_places_check(__func__, places, layout->shape.heads, layout->shape.rows, layout->shape.cols));
     tartan_status status;
     filling f;
-    PASS(filling_begin(&f, __func__, layout, values, nentry_rows, dtype, block_order));
-    for (int64_t n = 0; n < nentry_rows; n++) TRY(put(&f, n, entry_rows[n], entry_cols[n]));
+    PASS(filling_begin(&f, __func__, layout, values, places->count, dtype, block_order));
+    for (int64_t n = 0; n < places->count; n++) TRY(put(&f, n, places->rows[n], places->cols[n]));
     *out = f.matrix;
     f.matrix = NULL;
     status = TARTAN_OK;
@@ -108,30 +102,19 @@ fail:
     return status;
 }
 
-tartan_status tartan_matrix_from_csr(tartan_layout *layout, const int64_t *row_pointers,
-                                     int64_t nrow_pointers, const int64_t *cols, int64_t ncols,
+tartan_status tartan_matrix_from_csr(tartan_layout *layout, const tartan_compressed *lists,
                                      const tartan_array *values, int32_t dtype, int32_t block_order,
                                      tartan_matrix **out) {
     CHECK_OUT(out);
     CHECK_HANDLE(layout, LAYOUT, "layout");
-    int64_t rows = layout->shape.rows;
-    CHECK(ncols >= 0, SHAPE, "ncols is %" PRId64 ", expected 0 or more", ncols);
-    CHECK_LIST(row_pointers, rows + 1, "rows + 1");
-    CHECK_LIST(cols, ncols, "entries");
-    CHECK(row_pointers[0] == 0 && row_pointers[rows] == ncols, LAYOUT,
-          "row_pointers go from %" PRId64 " to %" PRId64 ", expected 0 to %" PRId64 " (entries)",
-          row_pointers[0], row_pointers[rows], ncols);
-    for (int64_t r = 0; r < rows; r++) {
-        CHECK(row_pointers[r] <= row_pointers[r + 1], LAYOUT,
-              "row_pointers[%" PRId64 "] is %" PRId64 ", expected at least %" PRId64 " (ascending)", r + 1,
-              row_pointers[r + 1], row_pointers[r]);
-    }
+    const int64_t rows = layout->shape.rows;
+    PASS(tartan_i_row_lists_check(__func__, lists, rows, "rows + 1", layout->shape.cols));
     tartan_status status;
     filling f;
-    PASS(filling_begin(&f, __func__, layout, values, ncols, dtype, block_order));
-    for (int64_t r = 0; r < rows; r++) {
-        for (int64_t n = row_pointers[r]; n < row_pointers[r + 1]; n++) TRY(put(&f, n, r, cols[n]));
-    }
+    PASS(filling_begin(&f, __func__, layout, values, lists->nindices, dtype, block_order));
+    for (int64_t r = 0; r < rows; r++)
+        for (int64_t n = lists->pointers[r]; n < lists->pointers[r + 1]; n++)
+            TRY(put(&f, n, r, lists->indices[n]));
     *out = f.matrix;
     f.matrix = NULL;
     status = TARTAN_OK;

@@ -13,16 +13,6 @@ void tartan_i_element_rows_end(tartan_i_element_rows *e) {
 
 /* ---- Sorting ---- */
 
-tartan_status tartan_i_indices_check(const char *function, const char *name, const int64_t *indices,
-                                     int64_t n, int64_t limit) {
-    bool bad = false;
-    for (int64_t i = 0; i < n; i++) bad |= (uint64_t)indices[i] >= (uint64_t)limit;
-    for (int64_t i = 0; bad && i < n; i++)
-        CHECK_IN(function, indices[i] >= 0 && indices[i] < limit, LAYOUT,
-                 "%s[%" PRId64 "] is %" PRId64 ", expected 0 .. %" PRId64, name, i, indices[i], limit - 1);
-    return TARTAN_OK;
-}
-
 void tartan_i_accumulate(int64_t *pointers, int64_t rows) {
     for (int64_t r = 0; r < rows; r++) pointers[r + 1] += pointers[r];
 }

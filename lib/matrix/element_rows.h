@@ -20,10 +20,6 @@ typedef struct tartan_i_element_rows {
 } tartan_i_element_rows;
 void tartan_i_element_rows_end(tartan_i_element_rows *e);
 
-/* Whether every index is in 0 .. limit - 1. */
-tartan_status tartan_i_indices_check(const char *function, const char *name, const int64_t *indices,
-                                     int64_t n, int64_t limit);
-
 /* Sort elements by row, stably, in time in proportion to elements and rows. Indices are checked. The lists of the caller
  * are used as they are if they are sorted. */
 tartan_status tartan_i_element_rows_of_coordinates(tartan_i_element_rows *e, const int64_t *rows,

@@ -1,35 +1,15 @@
 // SPDX-License-Identifier: Apache-2.0
 // Elements read and written by lists of their places.
 #include "core/array.h"
+#include "layout/places.h"
 #include "layout/positions.h"
 #include "matrix/work.h"
 #include "tartan/structure.h"
 
-// The caller's lists.
-typedef struct places {
-    const int64_t *heads, *rows, *cols;
-    int64_t count;
-} places;
-
-static tartan_status check_places(const char *function, const tartan_layout *layout, const places *p,
-                                  int64_t nheads, int64_t nrows, int64_t ncols) {
+static tartan_status check_places(const char *function, const tartan_places *places,
+                                  const tartan_layout *layout) {
     const tartan_shape *s = &layout->shape;
-    CHECK_IN(function, nrows >= 0, SHAPE, "nentry_rows is %" PRId64 ", expected 0 or more", nrows);
-    PASS(tartan_i_list_check(function, "entry_rows", p->rows, nrows, nrows, "elements"));
-    PASS(tartan_i_list_check(function, "entry_cols", p->cols, ncols, nrows, "as entry_rows"));
-    if (p->heads != NULL || nheads != 0)
-        PASS(tartan_i_list_check(function, "heads", p->heads, nheads, nrows, "as entry_rows"));
-    for (int64_t n = 0; n < nrows; n++) {
-        const int64_t head = p->heads != NULL ? p->heads[n] : 0;
-        CHECK_IN(function,
-                 head >= 0 && head < s->heads && p->rows[n] >= 0 && p->rows[n] < s->rows && p->cols[n] >= 0 &&
-                     p->cols[n] < s->cols,
-                 LAYOUT,
-                 "element %" PRId64 " is (%" PRId64 ", %" PRId64 ") of head %" PRId64
-                 ", expected one of the %" PRId64 " x %" PRId64 " elements of head 0 .. %" PRId64,
-                 n, p->rows[n], p->cols[n], head, s->rows, s->cols, s->heads - 1);
-    }
-    return TARTAN_OK;
+    return tartan_i_places_check(function, places, s->heads, s->rows, s->cols);
 }
 
 static tartan_status check_values(const char *function, const tartan_array *values, int64_t n, bool output) {
@@ -46,16 +26,16 @@ typedef struct finder {
     int64_t head, block_row, block_col, id;
 } finder;
 
-static int64_t find(finder *f, const places *p, int64_t n) {
+static int64_t find(finder *f, const tartan_places *p, int64_t n) {
     const tartan_shape *s = &f->layout->shape;
-    const int64_t head = p->heads != NULL ? p->heads[n] : 0;
+    const int64_t head = tartan_i_head_at(p, n);
     const int64_t i = p->rows[n] / s->block_rows, j = p->cols[n] / s->block_cols;
     if (head != f->head || i != f->block_row || j != f->block_col)
         *f = (finder){f->layout, head, i, j, tartan_i_layout_find(f->layout, head, i, j)};
     return f->id;
 }
 
-static void *element_at(const tartan_matrix *m, const finder *f, const places *p, int64_t n) {
+static void *element_at(const tartan_matrix *m, const finder *f, const tartan_places *p, int64_t n) {
     const tartan_shape *s = &f->layout->shape;
     const int64_t row = p->rows[n] - f->block_row * s->block_rows,
                   col = p->cols[n] - f->block_col * s->block_cols;
@@ -67,52 +47,46 @@ static finder begin(const tartan_layout *layout) {
     return (finder){.layout = layout, .head = -1, .id = -1};
 }
 
-tartan_status tartan_matrix_get_elements(const tartan_matrix *matrix, const int64_t *heads, int64_t nheads,
-                                         const int64_t *entry_rows, int64_t nentry_rows,
-                                         const int64_t *entry_cols, int64_t nentry_cols,
+tartan_status tartan_matrix_get_elements(const tartan_matrix *matrix, const tartan_places *places,
                                          tartan_array *values) {
     HOLD_MATRIX(matrix);
-    const places p = {heads, entry_rows, entry_cols, nentry_rows};
     PASS(tartan_i_matrix_check_host(__func__, "matrix", matrix));
-    PASS(check_places(__func__, matrix->layout, &p, nheads, nentry_rows, nentry_cols));
-    PASS(check_values(__func__, values, nentry_rows, true));
+    PASS(check_places(__func__, places, matrix->layout));
+    PASS(check_values(__func__, values, places->count, true));
     const tartan_array own = tartan_i_matrix_view(matrix);
     PASS(tartan_i_array_check_apart(__func__, "values", values, "the values of the matrix", &own));
     const tartan_i_tile_copy copy = tartan_i_tile_copier(values->dtype, matrix->dtype);
     const int64_t bytes = tartan_dtype_bytes(values->dtype);
     finder f = begin(matrix->layout);
-    for (int64_t n = 0; n < p.count; n++) {
+    for (int64_t n = 0; n < places->count; n++) {
         void *to = tartan_i_at(values->data, values->dtype, n * values->strides[0]);
-        if (find(&f, &p, n) < 0)
+        if (find(&f, places, n) < 0)
             memset(to, 0, (size_t)bytes);
         else
-            copy(to, 1, 1, element_at(matrix, &f, &p, n), 1, 1, 1, 1);
+            copy(to, 1, 1, element_at(matrix, &f, places, n), 1, 1, 1, 1);
     }
     return TARTAN_OK;
 }
 
-tartan_status tartan_matrix_set_elements(tartan_matrix *matrix, const int64_t *heads, int64_t nheads,
-                                         const int64_t *entry_rows, int64_t nentry_rows,
-                                         const int64_t *entry_cols, int64_t nentry_cols,
+tartan_status tartan_matrix_set_elements(tartan_matrix *matrix, const tartan_places *places,
                                          const tartan_array *values, int32_t add) {
     HOLD_MATRIX(matrix);
-    const places p = {heads, entry_rows, entry_cols, nentry_rows};
     PASS(tartan_i_matrix_check_host(__func__, "matrix", matrix));
-    PASS(check_places(__func__, matrix->layout, &p, nheads, nentry_rows, nentry_cols));
-    PASS(check_values(__func__, values, nentry_rows, false));
+    PASS(check_places(__func__, places, matrix->layout));
+    PASS(check_values(__func__, values, places->count, false));
     const tartan_array own = tartan_i_matrix_view(matrix);
     PASS(tartan_i_array_check_apart(__func__, "matrix", &own, "values", values));
     const int64_t stride = values->strides[0];
     finder f = begin(matrix->layout);
-    for (int64_t n = 0; n < p.count; n++)
-        CHECK(find(&f, &p, n) >= 0 || tartan_i_load(values->data, values->dtype, n * stride) == 0, LAYOUT,
+    for (int64_t n = 0; n < places->count; n++)
+        CHECK(find(&f, places, n) >= 0 || tartan_i_load(values->data, values->dtype, n * stride) == 0, LAYOUT,
               "element %" PRId64 " at (%" PRId64 ", %" PRId64
               ") is not stored, expected only zeros there (tartan_layout_add_elements adds blocks)",
-              n, p.rows[n], p.cols[n]);
+              n, places->rows[n], places->cols[n]);
     const tartan_i_tile_copy copy = tartan_i_tile_copier(matrix->dtype, values->dtype);
-    for (int64_t n = 0; n < p.count; n++) {
-        if (find(&f, &p, n) < 0) continue;
-        void *to = element_at(matrix, &f, &p, n);
+    for (int64_t n = 0; n < places->count; n++) {
+        if (find(&f, places, n) < 0) continue;
+        void *to = element_at(matrix, &f, places, n);
         if (add != 0)
             tartan_i_store(to, matrix->dtype, 0,
                            tartan_i_load(to, matrix->dtype, 0) +
@@ -123,21 +97,18 @@ tartan_status tartan_matrix_set_elements(tartan_matrix *matrix, const int64_t *h
     return TARTAN_OK;
 }
 
-tartan_status tartan_layout_add_elements(tartan_layout *layout, const int64_t *heads, int64_t nheads,
-                                         const int64_t *entry_rows, int64_t nentry_rows,
-                                         const int64_t *entry_cols, int64_t nentry_cols,
+tartan_status tartan_layout_add_elements(tartan_layout *layout, const tartan_places *places,
                                          tartan_layout **out) {
     CHECK_OUT(out);
     CHECK_HANDLE(layout, LAYOUT, "layout");
     tartan_status status;
-    const places p = {heads, entry_rows, entry_cols, nentry_rows};
-    PASS(check_places(__func__, layout, &p, nheads, nentry_rows, nentry_cols));
+    PASS(check_places(__func__, places, layout));
     int64_t *positions = NULL, missing = 0, last = -1;
     finder f = begin(layout);
-    NEW(positions, layout->blocks + nentry_rows);
+    NEW(positions, layout->blocks + places->count);
     tartan_i_layout_positions(layout, positions);
-    for (int64_t n = 0; n < p.count; n++) {
-        if (find(&f, &p, n) >= 0) continue;
+    for (int64_t n = 0; n < places->count; n++) {
+        if (find(&f, places, n) >= 0) continue;
         const int64_t position = (f.head * layout->grid_rows + f.block_row) * layout->grid_cols + f.block_col;
         if (position != last) positions[layout->blocks + missing++] = position;
         last = position;

@@ -3,6 +3,7 @@
 // row by block row. A worker remembers for each block column which block of the current block row it has, so no search
 // is needed.
 #include "core/array.h"
+#include "layout/places.h"
 #include "matrix/element_rows.h"
 #include "matrix/work.h"
 #include "tartan/structure.h"
@@ -294,23 +295,18 @@ static tartan_status check_making(const char *function, const tartan_context *co
 }
 
 tartan_status tartan_matrix_from_elements(tartan_context *context, const tartan_shape *shape,
-                                          const int64_t *entry_rows, int64_t nentry_rows,
-                                          const int64_t *entry_cols, int64_t nentry_cols,
-                                          const tartan_array *values, int32_t duplicates, int32_t dtype,
-                                          int32_t block_order, tartan_matrix **out) {
+                                          const tartan_places *places, const tartan_array *values,
+                                          int32_t duplicates, int32_t dtype, int32_t block_order,
+                                          tartan_matrix **out) {
     CHECK_OUT(out);
     int64_t grid_rows, grid_cols;
     PASS(tartan_i_shape_check(__func__, shape, &grid_rows, &grid_cols));
-    CHECK(nentry_rows >= 0, SHAPE, "nentry_rows is %" PRId64 ", expected 0 or more", nentry_rows);
-    CHECK_LIST(entry_rows, nentry_rows, "elements");
-    CHECK_LIST(entry_cols, nentry_rows, "as entry_rows");
-    PASS(check_making(__func__, context, shape, nentry_rows, values, duplicates, dtype, block_order));
-    PASS(tartan_i_indices_check(__func__, "entry_rows", entry_rows, nentry_rows, shape->rows));
-    PASS(tartan_i_indices_check(__func__, "entry_cols", entry_cols, nentry_rows, shape->cols));
+    PASS(tartan_i_places_check(__func__, places, shape->heads, shape->rows, shape->cols));
+    PASS(check_making(__func__, context, shape, places->count, values, duplicates, dtype, block_order));
     tartan_status status;
     if (dtype == 0) dtype = values->dtype;
-    tartan_i_element_rows e = {.function = __func__, .shape = shape, .count = nentry_rows};
-    TRY(tartan_i_element_rows_of_coordinates(&e, entry_rows, entry_cols));
+    tartan_i_element_rows e = {.function = __func__, .shape = shape, .count = places->count};
+    TRY(tartan_i_element_rows_of_coordinates(&e, places->rows, places->cols));
     TRY(tartan_i_element_rows_take_values(&e, values, dtype));
     TRY(make(context, &e, grid_rows, grid_cols, duplicates == TARTAN_DUPLICATES_REFUSED, dtype, block_order,
              out));
@@ -319,39 +315,25 @@ fail:
     return status;
 }
 
-static tartan_status check_pointers(const char *function, const int64_t *pointers, int64_t lines,
-                                    int64_t count) {
-    CHECK_IN(function, pointers[0] == 0 && pointers[lines] == count, LAYOUT,
-             "pointers go from %" PRId64 " to %" PRId64 ", expected 0 to %" PRId64 " (elements)", pointers[0],
-             pointers[lines], count);
-    for (int64_t i = 0; i < lines; i++)
-        CHECK_IN(function, pointers[i] <= pointers[i + 1], LAYOUT,
-                 "pointers[%" PRId64 "] is %" PRId64 ", expected at least %" PRId64 " (ascending)", i + 1,
-                 pointers[i + 1], pointers[i]);
-    return TARTAN_OK;
-}
-
 tartan_status tartan_matrix_from_compressed(tartan_context *context, const tartan_shape *shape,
-                                            int32_t by_column, const int64_t *pointers, int64_t npointers,
-                                            const int64_t *indices, int64_t nindices,
-                                            const tartan_array *values, int32_t duplicates, int32_t dtype,
-                                            int32_t block_order, tartan_matrix **out) {
+                                            const tartan_compressed *lists, const tartan_array *values,
+                                            int32_t duplicates, int32_t dtype, int32_t block_order,
+                                            tartan_matrix **out) {
     CHECK_OUT(out);
     int64_t grid_rows, grid_cols;
     PASS(tartan_i_shape_check(__func__, shape, &grid_rows, &grid_cols));
-    const int64_t lines = by_column != 0 ? shape->cols : shape->rows;
-    CHECK(nindices >= 0, SHAPE, "nindices is %" PRId64 ", expected 0 or more", nindices);
-    CHECK_LIST(pointers, lines + 1, by_column != 0 ? "cols + 1" : "rows + 1");
-    CHECK_LIST(indices, nindices, "elements");
-    PASS(check_making(__func__, context, shape, nindices, values, duplicates, dtype, block_order));
-    PASS(check_pointers(__func__, pointers, lines, nindices));
-    PASS(tartan_i_indices_check(__func__, "indices", indices, nindices,
-                                by_column != 0 ? shape->rows : shape->cols));
+    const bool by_column = lists != NULL && lists->by_column != 0;
+    PASS(tartan_i_lists_check(__func__, lists, by_column ? shape->cols : shape->rows,
+                              by_column ? "cols + 1" : "rows + 1", by_column ? shape->rows : shape->cols));
+    PASS(check_making(__func__, context, shape, lists->nindices, values, duplicates, dtype, block_order));
     tartan_status status;
     if (dtype == 0) dtype = values->dtype;
-    tartan_i_element_rows e = {
-        .function = __func__, .shape = shape, .pointers = pointers, .cols = indices, .count = nindices};
-    if (by_column != 0) TRY(tartan_i_element_rows_of_columns(&e, pointers, indices));
+    tartan_i_element_rows e = {.function = __func__,
+                               .shape = shape,
+                               .pointers = lists->pointers,
+                               .cols = lists->indices,
+                               .count = lists->nindices};
+    if (by_column) TRY(tartan_i_element_rows_of_columns(&e, lists->pointers, lists->indices));
     TRY(tartan_i_element_rows_take_values(&e, values, dtype));
     TRY(make(context, &e, grid_rows, grid_cols, duplicates == TARTAN_DUPLICATES_REFUSED, dtype, block_order,
              out));

@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 // Rows and columns selected by lists, repeats and any order included.
+#include "layout/places.h"
 #include "layout/positions.h"
 #include "matrix/assemble.h"
 #include "matrix/element_rows.h"

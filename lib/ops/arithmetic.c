@@ -23,20 +23,20 @@ tartan_status tartan_i_arithmetic_match(const tartan_layout *layout, const tarta
 }
 
 // Runs an operation whose sources are still in host memory.
-static tartan_status run_staged(tartan_i_call *call, const tartan_op_elementwise *elementwise) {
+static tartan_status run_uploaded(tartan_i_call *call, const tartan_op_elementwise *elementwise) {
     tartan_status status;
     const int64_t blocks = elementwise->to->layout->blocks;
     tartan_op op = {.kind = TARTAN_OP_ELEMENTWISE, .elementwise = *elementwise};
     tartan_op_elementwise *there = &op.elementwise;
-    tartan_i_stage stage = {0};
+    tartan_i_uploads uploads = {0};
     there->function = call->function;
-    TRY(tartan_i_stage_list(&stage, call->function, call->context, elementwise->a_sources, blocks,
-                            &there->a_sources));
-    TRY(tartan_i_stage_list(&stage, call->function, call->context, elementwise->b_sources, blocks,
-                            &there->b_sources));
+    TRY(tartan_i_upload_list(&uploads, call->function, call->context, elementwise->a_sources, blocks,
+                             &there->a_sources));
+    TRY(tartan_i_upload_list(&uploads, call->function, call->context, elementwise->b_sources, blocks,
+                             &there->b_sources));
     TRY(tartan_i_call_run(call, &op));
 fail:
-    tartan_i_stage_free(&stage, call->context);
+    tartan_i_uploads_free(&uploads, call->context);
     return status;
 }
 
@@ -44,7 +44,7 @@ tartan_status tartan_i_elementwise_new(tartan_i_call *call, const tartan_op_elem
                                        tartan_layout *layout, int32_t dtype, tartan_matrix **out) {
     tartan_op_elementwise made = *op;
     PASS(tartan_i_matrix_new_on(call, layout, dtype, op->a->block_order, &made.to));
-    const tartan_status status = run_staged(call, &made);
+    const tartan_status status = run_uploaded(call, &made);
     if (status == TARTAN_OK)
         *out = made.to;
     else
@@ -112,7 +112,7 @@ tartan_status tartan_matrix_add(tartan_context *context, double alpha, const tar
     PASS(tartan_i_matrix_check_new(__func__, a->layout, dtype, a->block_order));
     PASS(tartan_i_scalar_check(__func__, "alpha", alpha, dtype));
     PASS(tartan_i_scalar_check(__func__, "beta", beta, dtype));
-    tartan_op_elementwise op = {.form = TARTAN_I_FORM_SUM, .alpha = alpha, .beta = beta, .a = a, .b = b};
+    tartan_op_elementwise op = {.step = TARTAN_I_STEP_sum, .p = alpha, .q = beta, .a = a, .b = b};
     return combine(__func__, context, &op, false, dtype, out);
 }
 
@@ -152,9 +152,9 @@ tartan_status tartan_axpby(tartan_context *context, double alpha, const tartan_m
     TRY(check_contains(__func__, "a", a, matched));
     TRY(tartan_i_arithmetic_match(c->layout, b, &b_sources, &matched));
     TRY(check_contains(__func__, "b", b, matched));
-    const tartan_op_elementwise op = {.form = TARTAN_I_FORM_SUM,
-                                      .alpha = alpha,
-                                      .beta = beta,
+    const tartan_op_elementwise op = {.step = TARTAN_I_STEP_sum,
+                                      .p = alpha,
+                                      .q = beta,
                                       .a = a,
                                       .b = b,
                                       .a_sources = a_sources,
@@ -162,7 +162,7 @@ tartan_status tartan_axpby(tartan_context *context, double alpha, const tartan_m
                                       .to = c};
     tartan_i_call call;
     TRY(tartan_i_call_enter(__func__, context, &call));
-    status = run_staged(&call, &op);
+    status = run_uploaded(&call, &op);
     tartan_i_call_leave(&call);
 fail:
     tartan_i_free(a_sources);
@@ -181,7 +181,10 @@ tartan_status tartan_matrix_combine(tartan_context *context, int32_t combination
           TARTAN_COMBINE_MULTIPLY, TARTAN_COMBINE_MAXIMUM, TARTAN_COMBINE_MINIMUM);
     dtype = result_dtype(dtype, a, b);
     PASS(tartan_i_matrix_check_new(__func__, a->layout, dtype, a->block_order));
-    tartan_op_elementwise op = {.form = TARTAN_I_FORM_COMBINE, .kind = combination, .a = a, .b = b};
+    static const tartan_i_step steps[] = {[TARTAN_COMBINE_MULTIPLY] = TARTAN_I_STEP_multiply,
+                                          [TARTAN_COMBINE_MAXIMUM] = TARTAN_I_STEP_maximum,
+                                          [TARTAN_COMBINE_MINIMUM] = TARTAN_I_STEP_minimum};
+    tartan_op_elementwise op = {.step = steps[combination], .a = a, .b = b};
     return combine(__func__, context, &op, combination == TARTAN_COMBINE_MULTIPLY, dtype, out);
 }
 
@@ -193,6 +196,16 @@ static tartan_status check_one(const char *function, const tartan_context *conte
     PASS(tartan_i_arithmetic_check(function, context, "matrix", matrix));
     if (*dtype == 0) *dtype = matrix->dtype;
     return tartan_i_matrix_check_new(function, matrix->layout, *dtype, matrix->block_order);
+}
+
+static tartan_i_step step_of(int32_t kind, double parameter) {
+    static const tartan_i_step steps[] = {
+        [TARTAN_APPLY_MULTIPLY] = TARTAN_I_STEP_scale, [TARTAN_APPLY_DIVIDE] = TARTAN_I_STEP_divide,
+        [TARTAN_APPLY_POWER] = TARTAN_I_STEP_power,    [TARTAN_APPLY_ABS] = TARTAN_I_STEP_abs,
+        [TARTAN_APPLY_SIGN] = TARTAN_I_STEP_sign,      [TARTAN_APPLY_ROUND] = TARTAN_I_STEP_round};
+    if (kind == TARTAN_APPLY_POWER && parameter == 2) return TARTAN_I_STEP_square;
+    if (kind == TARTAN_APPLY_POWER && parameter == 0.5) return TARTAN_I_STEP_sqrt;
+    return steps[kind];
 }
 
 tartan_status tartan_matrix_apply(tartan_context *context, int32_t kind, double parameter,
@@ -208,8 +221,7 @@ tartan_status tartan_matrix_apply(tartan_context *context, int32_t kind, double 
           "parameter is %g, expected a number other than 0 to divide by", parameter);
     CHECK(kind != TARTAN_APPLY_POWER || parameter > 0, ARGUMENT,
           "parameter is %g, expected an exponent above 0, which keeps zeros", parameter);
-    const tartan_op_elementwise op = {
-        .form = TARTAN_I_FORM_FUNCTION, .kind = kind, .alpha = parameter, .a = matrix};
+    const tartan_op_elementwise op = {.step = step_of(kind, parameter), .p = parameter, .a = matrix};
     return make(__func__, context, &op, matrix->layout, dtype, out);
 }
 
@@ -244,7 +256,7 @@ static tartan_status check_factors(const char *function, const tartan_context *c
 }
 
 // Moves checked factors to the context's device, if they are not there.
-static tartan_status place_factors(tartan_i_call *call, tartan_i_stage *stage, tartan_array *view) {
+static tartan_status place_factors(tartan_i_call *call, tartan_i_uploads *uploads, tartan_array *view) {
     tartan_status status;
     const tartan_context *context = call->context;
     if (view->device_type == context->options.device_type) return TARTAN_OK;
@@ -254,7 +266,7 @@ static tartan_status place_factors(tartan_i_call *call, tartan_i_stage *stage, t
     NEW(list, heads * size);
     tartan_i_tile_copier(TARTAN_F64, view->dtype)(list, size, 1, view->data, view->strides[0],
                                                   view->strides[1], heads, size);
-    TRY(tartan_i_stage_numbers(stage, call->function, context, list, heads * size, false, &there));
+    TRY(tartan_i_upload_numbers(uploads, call->function, context, list, heads * size, false, &there));
     there.ndim = 2;
     there.shape[0] = view->shape[0], there.shape[1] = size;
     there.strides[0] = heads == 1 ? 0 : size, there.strides[1] = 1;
@@ -272,20 +284,20 @@ tartan_status tartan_matrix_scale(tartan_context *context, const tartan_array *r
     tartan_status status;
     PASS(check_one(__func__, context, matrix, &dtype));
     const tartan_shape *s = &matrix->layout->shape;
-    tartan_op_elementwise op = {.form = TARTAN_I_FORM_SCALE, .a = matrix};
+    tartan_op_elementwise op = {.step = TARTAN_I_STEP_scale, .p = 1, .a = matrix};
     tartan_array rows, cols;
     PASS(check_factors(__func__, context, "row_factors", row_factors, s->heads, s->rows, &rows,
                        &op.row_factors));
     PASS(check_factors(__func__, context, "col_factors", col_factors, s->heads, s->cols, &cols,
                        &op.col_factors));
-    tartan_i_stage stage = {0};
+    tartan_i_uploads uploads = {0};
     tartan_i_call call;
     PASS(tartan_i_call_enter(__func__, context, &call));
-    if (row_factors != NULL) TRY(place_factors(&call, &stage, &rows));
-    if (col_factors != NULL) TRY(place_factors(&call, &stage, &cols));
+    if (row_factors != NULL) TRY(place_factors(&call, &uploads, &rows));
+    if (col_factors != NULL) TRY(place_factors(&call, &uploads, &cols));
     TRY(tartan_i_elementwise_new(&call, &op, matrix->layout, dtype, out));
 fail:
-    tartan_i_stage_free(&stage, context);
+    tartan_i_uploads_free(&uploads, context);
     tartan_i_call_leave(&call);
     return status;
 }

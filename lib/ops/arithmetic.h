@@ -6,7 +6,7 @@
 #include "device/matrix.h"
 #include "matrix/work.h"
 #include "ops/operand.h"
-#include "ops/stage.h"
+#include "ops/upload.h"
 
 /* An open matrix `name` with an ordinary layout and values on the device of the open context. */
 tartan_status tartan_i_arithmetic_check(const char *function, const tartan_context *context, const char *name,

@@ -3,7 +3,7 @@
 #include "ops/blocks.h"
 
 #include "layout/positions.h"
-#include "ops/stage.h"
+#include "ops/upload.h"
 
 /* ---- Shared; see blocks.h ---- */
 
@@ -26,14 +26,14 @@ static tartan_status run_copy(tartan_i_call *call, const tartan_op_block_copy *c
     const tartan_context *context = call->context;
     const char *function = copy->function;
     tartan_op op = {.kind = TARTAN_OP_BLOCK_COPY, .block_copy = *copy};
-    tartan_i_stage stage = {0};
-    TRY(tartan_i_stage_list(&stage, function, context, copy->sources, copy->to->layout->blocks,
-                            &op.block_copy.sources));
-    TRY(tartan_i_stage_list(&stage, function, context, copy->targets, copy->from->layout->blocks,
-                            &op.block_copy.targets));
+    tartan_i_uploads uploads = {0};
+    TRY(tartan_i_upload_list(&uploads, function, context, copy->sources, copy->to->layout->blocks,
+                             &op.block_copy.sources));
+    TRY(tartan_i_upload_list(&uploads, function, context, copy->targets, copy->from->layout->blocks,
+                             &op.block_copy.targets));
     TRY(tartan_i_call_run(call, &op));
 fail:
-    tartan_i_stage_free(&stage, context);
+    tartan_i_uploads_free(&uploads, context);
     return status;
 }
 
@@ -110,15 +110,15 @@ tartan_status tartan_matrix_cast(tartan_context *context, const tartan_matrix *m
 static tartan_status run_norms(tartan_i_call *call, tartan_op *op, double *norms) {
     tartan_status status;
     const tartan_context *context = call->context;
-    tartan_i_stage stage = {0};
+    tartan_i_uploads uploads = {0};
     tartan_array there;
-    TRY(tartan_i_stage_numbers(&stage, op->function, context, norms, op->block_norms.matrix->layout->blocks,
-                               true, &there));
+    TRY(tartan_i_upload_numbers(&uploads, op->function, context, norms,
+                                op->block_norms.matrix->layout->blocks, true, &there));
     op->block_norms.norms = &there;
     TRY(tartan_i_call_run(call, op));
-    TRY(tartan_i_stage_fetch(op->function, context, &there, norms));
+    TRY(tartan_i_download_numbers(op->function, context, &there, norms));
 fail:
-    tartan_i_stage_free(&stage, context);
+    tartan_i_uploads_free(&uploads, context);
     return status;
 }
 

@@ -46,7 +46,10 @@ static tartan_status take(tartan_i_bound *bound, tartan_op *op, const void *cons
         memcpy(&bound->arrays, (const char *)op + schema->count_member, sizeof bound->arrays);
     for (int32_t i = 0; i < schema->narguments; i++) {
         const tartan_i_argument *a = &schema->arguments[i];
-        if (inputs_alone && !tartan_i_op_reads(op, a)) continue;
+        if (inputs_alone && a->use == TARTAN_I_OUT) {
+            memset((char *)op + a->member, 0, sizeof arguments[i]);
+            continue;
+        }
         PASS(tartan_i_op_check(bound, arguments, i));
         memcpy((char *)op + a->member, &arguments[i], sizeof arguments[i]);
     }
@@ -69,6 +72,7 @@ static tartan_status run(const tartan_i_schema *schema, tartan_context *context,
     if (schema->row_member != 0) memcpy((char *)&op + schema->row_member, &schema->row, sizeof schema->row);
     PASS(take(&bound, &op, arguments, positional, options, &room, false));
     PASS(tartan_i_op_check_apart(&bound, arguments));
+    if (schema->run != NULL) return schema->run(&op, context);
     if (schema->check != NULL) PASS(schema->check(&op, context));
     tartan_i_op_list(&op, operands);
     const tartan_status status = tartan_i_run(context, &op);
@@ -200,11 +204,29 @@ static int32_t like_of(const tartan_i_schema *schema, const void *const *argumen
 static tartan_status shape_of_result(const tartan_i_bound *bound, const tartan_op *op,
                                      const void *const *arguments, int32_t i, tartan_array *out) {
     const tartan_i_argument *a = &bound->schema->arguments[i];
-    if (a->rule.computed) return tartan_i_op_computed_shape(op, arguments, i, out);
+    if (a->rule.computed) {
+        out->ndim = 0;
+        return bound->schema->shapes(op, i, out);
+    }
     PASS(tartan_i_op_check_broadcast(bound, arguments, &a->rule));
     CHECK_IN(bound->schema->function, tartan_i_op_shape(bound, arguments, &a->rule, out), SHAPE,
              "the inputs do not say what the shape of %s is, %s", a->name, a->shape);
     return TARTAN_OK;
+}
+
+/* Whether the old values of a result count: with one of these inputs, or an option that is not 0. */
+static bool starts_at_zero(const tartan_i_schema *schema, const tartan_op *op, const void *const *arguments,
+                           const tartan_i_argument *a) {
+    for (int32_t i = 0; i < schema->narguments; i++)
+        if ((a->old_arguments >> i & 1) != 0 && arguments[i] != NULL) return true;
+    for (int32_t i = 0; i < schema->noptions; i++) {
+        const tartan_i_option_rule *rule = &schema->options[i];
+        const void *value = (const char *)op + rule->member;
+        if ((a->old_options >> i & 1) != 0 &&
+            (rule->kind == TARTAN_I_OPTION_FLAG ? *(const bool *)value : *(const double *)value != 0))
+            return true;
+    }
+    return false;
 }
 
 static tartan_status describe_result(const tartan_i_bound *bound, const tartan_op *op,
@@ -214,7 +236,8 @@ static tartan_status describe_result(const tartan_i_bound *bound, const tartan_o
                               .kind = a->kind,
                               .optional = a->optional,
                               .dtype = result_dtype(bound, a->dtype),
-                              .like = a->rule.like};
+                              .like = a->rule.like,
+                              .zeros = starts_at_zero(bound->schema, op, arguments, a)};
     if (a->kind != TARTAN_OPERAND_ARRAY) return TARTAN_OK;
     const char *function = bound->schema->function;
     tartan_array array;
@@ -245,7 +268,7 @@ tartan_status tartan_i_op_results(const tartan_i_schema *schema, const void *con
     PASS(take(&bound, &op, given, NULL, options, &room, true));
     for (int32_t i = 0; i < schema->narguments; i++) {
         const tartan_i_argument *a = &schema->arguments[i];
-        if (tartan_i_op_reads(&op, a) ||
+        if (a->use != TARTAN_I_OUT ||
             (a->optional && a->gradient_of > 0 && given[a->gradient_of - 1] == NULL))
             continue;
         CHECK_IN("tartan_op_infer", *out_count < nresults, SHAPE,

@@ -12,6 +12,7 @@ typedef union tartan_i_positional {
     double number;
     int64_t whole;
     tartan_i_sizes sizes;
+    const char *text;
 } tartan_i_positional;
 
 /* Checks everything and runs the operation. `arguments` has a pointer for each argument of the schema; `positional` is NULL where
@@ -52,15 +53,8 @@ tartan_status tartan_i_op_options(const tartan_i_schema *schema, tartan_op *op,
                                   const tartan_i_positional *positional, const char *text,
                                   tartan_i_option_room *room);
 
-/* Whether an argument is read: an input, or an output that the options make an update. */
-bool tartan_i_op_reads(const tartan_op *op, const tartan_i_argument *argument);
-
 /* One argument (call_check.c): handle, place, dtype, shape. Inputs bind names that are not known. */
 tartan_status tartan_i_op_check(tartan_i_bound *bound, const void *const *arguments, int32_t i);
-
-/* The shape of an array by the function of the entry, from inputs and options, which `op` has already; of a list, all of them. */
-tartan_status tartan_i_op_computed_shape(const tartan_op *op, const void *const *arguments, int32_t i,
-                                         tartan_array *out);
 
 /* Whether the arrays among the arguments whose shapes are computed have these: all of them, or the inputs alone. */
 tartan_status tartan_i_op_check_computed(const tartan_op *op, const void *const *arguments,

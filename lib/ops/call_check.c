@@ -306,26 +306,18 @@ static tartan_status check_shape(const char *function, const tartan_i_argument *
     return TARTAN_OK;
 }
 
-tartan_status tartan_i_op_computed_shape(const tartan_op *op, const void *const *arguments, int32_t i,
-                                         tartan_array *out) {
-    const tartan_i_schema *schema = op->schema;
-    out->ndim = 0;
-    for (int64_t j = 0; schema->arguments[i].use != TARTAN_I_OUT && j < arrays_of(op, i); j++)
-        tartan_i_copy_shape(&out[j], (const tartan_array *)arguments[i] + j);
-    return schema->shapes(op, i, out);
-}
-
 tartan_status tartan_i_op_check_computed(const tartan_op *op, const void *const *arguments,
                                          bool inputs_alone) {
     const tartan_i_schema *schema = op->schema;
     for (int32_t i = 0; schema->shapes != NULL && i < schema->narguments; i++) {
         const tartan_i_argument *a = &schema->arguments[i];
-        if (!a->rule.computed || arguments[i] == NULL || (inputs_alone && !tartan_i_op_reads(op, a)))
-            continue;
+        const tartan_array *arrays = arguments[i];
+        if (!a->rule.computed || arrays == NULL || (inputs_alone && a->use == TARTAN_I_OUT)) continue;
         tartan_array expected[TARTAN_I_MAX_PAIRS];
-        PASS(tartan_i_op_computed_shape(op, arguments, i, expected));
-        for (int64_t j = 0; j < arrays_of(op, i); j++)
-            PASS(check_shape(schema->function, a, (const tartan_array *)arguments[i] + j, &expected[j]));
+        const int64_t count = arrays_of(op, i);
+        for (int64_t j = 0; j < count; j++) tartan_i_copy_shape(&expected[j], &arrays[j]);
+        PASS(schema->shapes(op, i, expected));
+        for (int64_t j = 0; j < count; j++) PASS(check_shape(schema->function, a, &arrays[j], &expected[j]));
     }
     return TARTAN_OK;
 }

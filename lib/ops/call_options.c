@@ -28,30 +28,10 @@ static void set_default(tartan_op *op, const tartan_i_option_rule *rule) {
     case TARTAN_I_OPTION_SIZES:
         *(tartan_i_sizes *)member = (tartan_i_sizes){0};
         break;
+    case TARTAN_I_OPTION_WINDOWS:
+        *(tartan_i_windows *)member = (tartan_i_windows){0};
+        break;
     }
-}
-
-static bool is_default(const tartan_op *op, const tartan_i_option_rule *rule) {
-    const void *member = (const char *)op + rule->member;
-    switch (rule->kind) {
-    case TARTAN_I_OPTION_REAL:
-        return *(const double *)member == rule->value;
-    case TARTAN_I_OPTION_WHOLE:
-        return *(const int64_t *)member == (int64_t)rule->value;
-    case TARTAN_I_OPTION_FLAG:
-        return *(const bool *)member == (rule->value != 0);
-    case TARTAN_I_OPTION_WORD:
-        return *(const int32_t *)member == (int32_t)rule->value;
-    default:
-        return ((const tartan_i_sizes *)member)->count == 0;
-    }
-}
-
-bool tartan_i_op_reads(const tartan_op *op, const tartan_i_argument *argument) {
-    if (argument->use != TARTAN_I_OUT) return true;
-    for (int32_t i = 0; argument->read_with >> i != 0; i++)
-        if ((argument->read_with >> i & 1) != 0 && !is_default(op, &op->schema->options[i])) return true;
-    return false;
 }
 
 static bool in_range(const tartan_i_option_rule *rule, double value) {
@@ -88,8 +68,21 @@ static bool set(tartan_op *op, const tartan_i_option_rule *rule, const tartan_i_
         whole = tartan_i_option_wholes(option, room->sizes, TARTAN_I_MAX_SIZES);
         *(tartan_i_sizes *)member = (tartan_i_sizes){room->sizes, whole};
         return whole > 0;
+    case TARTAN_I_OPTION_WINDOWS: /* see set_windows */
+        break;
     }
     return false;
+}
+
+/* Windows say themselves what is wrong with them. */
+static tartan_status set_windows(const char *function, tartan_op *op, const tartan_i_option_rule *rule,
+                                 const tartan_i_option *option) {
+    enum { WINDOWS_TEXT = 512 };
+    char text[WINDOWS_TEXT];
+    CHECK_IN(function, tartan_i_option_text(option, text, sizeof text), ARGUMENT,
+             "options has '%.*s', expected %s to be %s", option->shown, option->word, rule->name,
+             rule->range);
+    return tartan_i_windows_read(function, text, member_of(op, rule));
 }
 
 /* Whether the text may have the option. With `apart`, what is positional is an argument of its own. */
@@ -128,6 +121,7 @@ static tartan_status set_named(const tartan_i_schema *schema, tartan_op *op, boo
     CHECK_IN(schema->function, !(*given >> i & 1), ARGUMENT, "options has %s twice, expected it once",
              rule->name);
     *given |= UINT64_C(1) << i;
+    if (rule->kind == TARTAN_I_OPTION_WINDOWS) return set_windows(schema->function, op, rule, option);
     CHECK_IN(schema->function, set(op, rule, option, room), ARGUMENT,
              "options has '%.*s', expected %s to be %s", option->shown, option->word, rule->name,
              rule->range);
@@ -145,6 +139,9 @@ static tartan_status set_positional(const tartan_i_schema *schema, tartan_op *op
             CHECK_IN(schema->function, positional->sizes.data != NULL || positional->sizes.count == 0, HANDLE,
                      "%s is NULL, expected %" PRId64 " entries", rule->name, positional->sizes.count);
             *(tartan_i_sizes *)member_of(op, rule) = positional->sizes;
+        } else if (rule->kind == TARTAN_I_OPTION_WINDOWS) {
+            if (positional->text != NULL)
+                PASS(tartan_i_windows_read(schema->function, positional->text, member_of(op, rule)));
         } else if (rule->kind == TARTAN_I_OPTION_WHOLE) {
             CHECK_IN(schema->function, in_range(rule, (double)positional->whole), ARGUMENT,
                      "%s is %" PRId64 ", expected %s", rule->name, positional->whole, rule->range);

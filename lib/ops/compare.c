@@ -34,18 +34,18 @@ static tartan_status run(tartan_i_call *call, tartan_op_compare *compare, const 
     const char *function = call->function;
     const tartan_context *context = call->context;
     tartan_array there;
-    tartan_i_stage stage = {0};
+    tartan_i_uploads uploads = {0};
     compare->function = function;
     compare->pairs = p->count;
-    TRY(tartan_i_stage_list(&stage, function, context, p->a, p->count, &compare->a_ids));
-    TRY(tartan_i_stage_list(&stage, function, context, p->b, p->count, &compare->b_ids));
-    TRY(tartan_i_stage_numbers(&stage, function, context, count, 1, true, &there));
+    TRY(tartan_i_upload_list(&uploads, function, context, p->a, p->count, &compare->a_ids));
+    TRY(tartan_i_upload_list(&uploads, function, context, p->b, p->count, &compare->b_ids));
+    TRY(tartan_i_upload_numbers(&uploads, function, context, count, 1, true, &there));
     compare->count = &there;
     const tartan_op op = {.kind = TARTAN_OP_COMPARE, .compare = *compare};
     TRY(tartan_i_call_run(call, &op));
-    TRY(tartan_i_stage_fetch(function, context, &there, count));
+    TRY(tartan_i_download_numbers(function, context, &there, count));
 fail:
-    tartan_i_stage_free(&stage, context);
+    tartan_i_uploads_free(&uploads, context);
     return status;
 }
 

@@ -180,16 +180,16 @@ static tartan_status run_elements(tartan_i_call *call, double alpha, const tarta
         .kind = TARTAN_OP_ELEMENTS,
         .elements = {.function = function, .count = l->count, .alpha = alpha, .from = from, .to = to}};
     tartan_array there;
-    tartan_i_stage stage = {0};
+    tartan_i_uploads uploads = {0};
     if (l->count == 0) return TARTAN_OK;
-    TRY(tartan_i_stage_list(&stage, function, context, l->sources, l->count, &op.elements.sources));
-    TRY(tartan_i_stage_list(&stage, function, context, l->targets, l->count, &op.elements.targets));
-    TRY(tartan_i_stage_numbers(&stage, function, context, data, l->count, to == NULL, &there));
+    TRY(tartan_i_upload_list(&uploads, function, context, l->sources, l->count, &op.elements.sources));
+    TRY(tartan_i_upload_list(&uploads, function, context, l->targets, l->count, &op.elements.targets));
+    TRY(tartan_i_upload_numbers(&uploads, function, context, data, l->count, to == NULL, &there));
     op.elements.numbers = &there;
     TRY(tartan_i_call_run(call, &op));
-    if (to == NULL) TRY(tartan_i_stage_fetch(function, context, &there, data));
+    if (to == NULL) TRY(tartan_i_download_numbers(function, context, &there, data));
 fail:
-    tartan_i_stage_free(&stage, context);
+    tartan_i_uploads_free(&uploads, context);
     return status;
 }
 
@@ -207,7 +207,7 @@ static tartan_status add_numbers(const char *function, tartan_context *context, 
     PASS(tartan_i_call_enter(function, context, &call));
     TRY(tartan_i_arithmetic_match(layout, matrix, &sources, &matched));
     const tartan_op_elementwise op = {
-        .form = TARTAN_I_FORM_SUM, .alpha = alpha, .a = matrix, .a_sources = sources};
+        .step = TARTAN_I_STEP_scale, .p = alpha, .a = matrix, .a_sources = sources};
     TRY(tartan_i_elementwise_new(&call, &op, layout, dtype, &made));
     TRY(lists_of(matrix, made, offset, n, &l));
     TRY(run_elements(&call, alpha, matrix, made, &l, l.numbers));

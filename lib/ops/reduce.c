@@ -5,15 +5,15 @@
 #include "ops/arithmetic.h"
 
 // The numbers of lines that do not store all of their elements.
-static void include_zeros(const tartan_layout *l, int32_t kind, int32_t each, double *out) {
+static void include_zeros(const tartan_layout *l, tartan_i_chain chain, int32_t each, double *out) {
     const tartan_shape *s = &l->shape;
     const bool by_column = each == TARTAN_EACH_COLUMN;
     const int64_t grid = by_column ? l->grid_cols : l->grid_rows,
                   across = by_column ? l->grid_rows : l->grid_cols;
     const int64_t size = by_column ? s->cols : s->rows, block = by_column ? s->block_cols : s->block_rows;
     const int64_t *pointers = by_column ? l->col_pointers : l->row_pointers;
-    const bool least = kind == TARTAN_REDUCE_MINIMUM;
-    if (each == TARTAN_EACH_BLOCK || (!least && kind != TARTAN_REDUCE_MAXIMUM)) return;
+    const bool least = chain == TARTAN_I_CHAIN_minimum;
+    if (each == TARTAN_EACH_BLOCK || (!least && chain != TARTAN_I_CHAIN_maximum)) return;
     for (int64_t i = 0; i < s->heads * grid; i++) {
         if (pointers[i + 1] - pointers[i] == across) continue;
         const int64_t first = i % grid * block, end = first + block < size ? first + block : size;
@@ -31,28 +31,29 @@ static int64_t count_of(const tartan_layout *l, int32_t each) {
                                         : s->heads;
 }
 
-// Accumulates `kind` into out; units: of squares that are scaled, or NULL.
-static tartan_status run(tartan_i_call *call, const tartan_matrix *matrix, int32_t kind, int32_t each,
+// units: of squares that are scaled, or NULL.
+static tartan_status run(tartan_i_call *call, const tartan_matrix *matrix, tartan_i_chain chain, int32_t each,
                          const double *units, double *out) {
     tartan_status status = TARTAN_OK;
     const char *function = call->function;
     const int64_t count = count_of(matrix->layout, each);
     tartan_array results, unit_array;
-    tartan_i_stage stage = {0};
+    tartan_i_uploads uploads = {0};
     tartan_op op = {
         .kind = TARTAN_OP_REDUCE,
-        .reduce = {.function = function, .kind = kind, .each = each, .matrix = matrix, .results = &results}};
+        .reduce = {
+            .function = function, .chain = chain, .each = each, .matrix = matrix, .results = &results}};
     if (count == 0) return TARTAN_OK;
-    TRY(tartan_i_stage_numbers(&stage, function, call->context, out, count, true, &results));
+    TRY(tartan_i_upload_numbers(&uploads, function, call->context, out, count, true, &results));
     if (units != NULL) {
-        TRY(tartan_i_stage_numbers(&stage, function, call->context, units, count, false, &unit_array));
+        TRY(tartan_i_upload_numbers(&uploads, function, call->context, units, count, false, &unit_array));
         op.reduce.units = &unit_array;
     }
     TRY(tartan_i_call_run(call, &op));
-    TRY(tartan_i_stage_fetch(function, call->context, &results, out));
-    include_zeros(matrix->layout, kind, each, out);
+    TRY(tartan_i_download_numbers(function, call->context, &results, out));
+    include_zeros(matrix->layout, chain, each, out);
 fail:
-    tartan_i_stage_free(&stage, call->context);
+    tartan_i_uploads_free(&uploads, call->context);
     return status;
 }
 
@@ -65,15 +66,15 @@ static bool is_safe(double squares) {
 // room: count numbers, used if a sum of squares is out of range.
 static tartan_status run_norms(tartan_i_call *call, const tartan_matrix *matrix, int32_t each, double *room,
                                int64_t count, double *out) {
-    PASS(run(call, matrix, TARTAN_I_REDUCE_SQUARES, each, NULL, out));
+    PASS(run(call, matrix, TARTAN_I_CHAIN_squares, each, NULL, out));
     int64_t unsafe = 0;
     for (int64_t i = 0; i < count; i++) unsafe += !is_safe(out[i]);
     if (unsafe > 0) {
-        PASS(run(call, matrix, TARTAN_REDUCE_ABS_MAXIMUM, each, NULL, room));
+        PASS(run(call, matrix, TARTAN_I_CHAIN_abs_maximum, each, NULL, room));
         /* the others are computed again, too, with a unit of 1 */
         for (int64_t i = 0; i < count; i++)
             if (is_safe(out[i]) || room[i] == 0 || isinf(room[i])) room[i] = 1;
-        PASS(run(call, matrix, TARTAN_I_REDUCE_SCALED_SQUARES, each, room, out));
+        PASS(run(call, matrix, TARTAN_I_CHAIN_scaled_squares, each, room, out));
     }
     for (int64_t i = 0; i < count; i++) out[i] = (unsafe > 0 ? room[i] : 1) * sqrt(out[i]);
     return TARTAN_OK;
@@ -81,7 +82,7 @@ static tartan_status run_norms(tartan_i_call *call, const tartan_matrix *matrix,
 
 // The norm of n numbers that are norms themselves.
 static double fold_norms(const double *norms, int64_t n) {
-    const double unit = tartan_i_reduce_fold(TARTAN_REDUCE_ABS_MAXIMUM, norms, n);
+    const double unit = tartan_i_chain_fold(TARTAN_I_CHAIN_abs_maximum, norms, n);
     if (!(unit > 0) || isinf(unit)) return unit;
     double sum = 0;
     for (int64_t i = 0; i < n; i++) sum += norms[i] / unit * (norms[i] / unit);
@@ -90,14 +91,14 @@ static double fold_norms(const double *norms, int64_t n) {
 
 /* ---- Heads: of the numbers of their rows, in `rows` ---- */
 
-static tartan_status run_heads(tartan_i_call *call, const tartan_matrix *matrix, int32_t kind, double *rows,
-                               double *room, double *out) {
+static tartan_status run_heads(tartan_i_call *call, const tartan_matrix *matrix, tartan_i_chain chain,
+                               double *rows, double *room, double *out) {
     const tartan_shape *s = &matrix->layout->shape;
-    const bool norm = kind == TARTAN_REDUCE_NORM;
+    const bool norm = chain == TARTAN_I_CHAIN_squares;
     bool unsafe = false;
-    PASS(run(call, matrix, norm ? TARTAN_I_REDUCE_SQUARES : kind, TARTAN_EACH_ROW, NULL, rows));
+    PASS(run(call, matrix, chain, TARTAN_EACH_ROW, NULL, rows));
     for (int64_t head = 0; head < s->heads; head++) {
-        out[head] = tartan_i_reduce_fold(norm ? TARTAN_REDUCE_SUM : kind, rows + head * s->rows, s->rows);
+        out[head] = tartan_i_chain_fold(chain, rows + head * s->rows, s->rows);
         unsafe = unsafe || (norm && !is_safe(out[head]));
     }
     if (!norm) return TARTAN_OK;
@@ -136,12 +137,23 @@ static void finish(const tartan_layout *l, int32_t reduction, int32_t each, doub
     }
 }
 
+static const tartan_i_chain chains[] = {
+    [TARTAN_REDUCE_SUM] = TARTAN_I_CHAIN_sum,
+    [TARTAN_REDUCE_MEAN] = TARTAN_I_CHAIN_sum,
+    [TARTAN_REDUCE_MINIMUM] = TARTAN_I_CHAIN_minimum,
+    [TARTAN_REDUCE_MAXIMUM] = TARTAN_I_CHAIN_maximum,
+    [TARTAN_REDUCE_ABS_SUM] = TARTAN_I_CHAIN_abs_sum,
+    [TARTAN_REDUCE_ABS_MAXIMUM] = TARTAN_I_CHAIN_abs_maximum,
+    [TARTAN_REDUCE_NORM] = TARTAN_I_CHAIN_squares,
+    [TARTAN_REDUCE_NONZEROS] = TARTAN_I_CHAIN_nonzeros,
+};
+
 static tartan_status reduce(const char *function, tartan_context *context, const tartan_matrix *matrix,
                             int32_t reduction, int32_t each, double *out) {
     tartan_status status;
     const tartan_layout *l = matrix->layout;
     const bool norm = reduction == TARTAN_REDUCE_NORM, heads = each == TARTAN_EACH_HEAD;
-    const int32_t kind = reduction == TARTAN_REDUCE_MEAN ? TARTAN_REDUCE_SUM : reduction;
+    const tartan_i_chain chain = chains[reduction];
     const int64_t count = count_of(l, each);
     double *rows = NULL, *room = NULL, *results = NULL;
     NEW(results, count);
@@ -149,9 +161,9 @@ static tartan_status reduce(const char *function, tartan_context *context, const
     if (norm) NEW(room, heads ? l->shape.heads * l->shape.rows : count);
     tartan_i_call call;
     TRY(tartan_i_call_enter(function, context, &call));
-    status = heads  ? run_heads(&call, matrix, kind, rows, room, results)
+    status = heads  ? run_heads(&call, matrix, chain, rows, room, results)
              : norm ? run_norms(&call, matrix, each, room, count, results)
-                    : run(&call, matrix, kind, each, NULL, results);
+                    : run(&call, matrix, chain, each, NULL, results);
     tartan_i_call_leave(&call);
     if (status != TARTAN_OK) goto fail;
     finish(l, reduction, each, results);
@@ -191,10 +203,10 @@ static tartan_status largest_sums(const char *function, tartan_context *context,
     NEW(sums, count_of(l, each));
     tartan_i_call call;
     TRY(tartan_i_call_enter(function, context, &call));
-    status = run(&call, matrix, TARTAN_REDUCE_ABS_SUM, each, NULL, sums);
+    status = run(&call, matrix, TARTAN_I_CHAIN_abs_sum, each, NULL, sums);
     tartan_i_call_leave(&call);
     for (int64_t head = 0; status == TARTAN_OK && head < l->shape.heads; head++)
-        out[head] = tartan_i_reduce_fold(TARTAN_REDUCE_ABS_MAXIMUM, sums + head * lines, lines);
+        out[head] = tartan_i_chain_fold(TARTAN_I_CHAIN_abs_maximum, sums + head * lines, lines);
 fail:
     tartan_i_free(sums);
     return status;

@@ -1,83 +1,26 @@
 /* SPDX-License-Identifier: Apache-2.0
- * The bottleneck unit of residual networks: checks. */
+ * The bottleneck unit of residual networks: what the rows of its entry cannot check. */
 #include "ops/residual.h"
 
-#include "core/options.h"
-#include "ops/conv_checks.h"
-#include "tartan/residual.h"
-
-#include <string.h>
+#include "core/array.h"
+#include "ops/checks.h"
 
 typedef tartan_i_residual unit;
 typedef tartan_i_residual_part part;
 
-static tartan_status read_options(const char *text, unit *u) {
-    const struct {
-        const char *name;
-        bool *flag;
-    } known[] = {{"relu", &u->relu}, {"preactivate", &u->preactivate}};
-    bool given[2] = {false}, more = text != NULL;
-    tartan_i_option option;
-    while (more) {
-        size_t i = 0;
-        PASS(tartan_i_option_next(u->function, "options", &text, &option, &more));
-        if (!more) break;
-        while (i < 2 && !tartan_i_option_is(&option, known[i].name)) i++;
-        CHECK_IN(u->function, i < 2, ARGUMENT, "options has '%.*s', expected relu or preactivate",
-                 option.shown, option.word);
-        CHECK_IN(u->function, !given[i], ARGUMENT, "options has %s twice, expected it once", known[i].name);
-        given[i] = true;
-        *known[i].flag = tartan_i_option_value_is(&option, "1");
-        CHECK_IN(u->function, *known[i].flag || tartan_i_option_value_is(&option, "0"), ARGUMENT,
-                 "options has '%.*s', expected %s to be 0 or 1", option.shown, option.word, known[i].name);
-    }
+/* ---- Convolutions ---- */
+
+/* gain or bias has a number for each output channel. */
+static tartan_status check_factor(const unit *u, const char *name, const tartan_array *array,
+                                  int64_t channels) {
+    CHECK_IN(u->function, array == NULL || array->shape[0] == channels, SHAPE,
+             "%s has %" PRId64 " numbers, expected %" PRId64 " (one for each output channel)", name,
+             array == NULL ? 0 : array->shape[0], channels);
     return TARTAN_OK;
 }
 
-/* ---- Images ---- */
-
-static tartan_status check_images(const tartan_context *context, unit *u) {
-    char text[TARTAN_I_SHAPE_TEXT], wanted[TARTAN_I_SHAPE_TEXT];
-    const tartan_array *x = u->x, *y = u->y;
-    PASS(tartan_i_operand_array(u->function, context, "x", x, false));
-    PASS(tartan_i_operand_wide(u->function, "x", x->dtype));
-    CHECK_IN(u->function, x->ndim >= 3 && x->ndim <= 2 + TARTAN_I_MAX_DIMS, SHAPE,
-             "x has shape %s, expected [n, channels, spatial...] with 1 to %d spatial dimensions",
-             tartan_i_shape_text(x, text), TARTAN_I_MAX_DIMS);
-    for (int32_t d = 2; d < x->ndim; d++)
-        CHECK_IN(u->function, x->shape[d] <= INT32_MAX, SHAPE,
-                 "x has shape %s, expected spatial lengths below 2^31", tartan_i_shape_text(x, text));
-    PASS(tartan_i_operand_array(u->function, context, "y", y, true));
-    CHECK_IN(u->function, y->dtype == x->dtype, DTYPE, "y is of %s, expected %s (that of x)",
-             tartan_dtype_name(y->dtype), tartan_dtype_name(x->dtype));
-    CHECK_IN(u->function,
-             y->ndim == x->ndim && memcmp(y->shape, x->shape, (size_t)x->ndim * sizeof *x->shape) == 0, SHAPE,
-             "y has shape %s, expected %s (that of x)", tartan_i_shape_text(y, text),
-             tartan_i_shape_text(x, wanted));
-    u->in_place =
-        y->data == x->data && memcmp(y->strides, x->strides, (size_t)x->ndim * sizeof *x->strides) == 0;
-    return u->in_place ? TARTAN_OK : tartan_i_array_check_apart(u->function, "y", y, "x", x);
-}
-
-/* ---- Convolutions ---- */
-
-/* gain or bias. */
-static tartan_status check_factor(const tartan_context *context, const unit *u, const char *name,
-                                  const tartan_array *array, int64_t channels) {
-    char text[TARTAN_I_SHAPE_TEXT];
-    if (array == NULL) return TARTAN_OK;
-    const int32_t dtype = tartan_i_sum_dtype(u->x->dtype);
-    PASS(tartan_i_operand_array(u->function, context, name, array, false));
-    CHECK_IN(u->function, array->dtype == dtype, DTYPE, "%s is of %s, expected %s", name,
-             tartan_dtype_name(array->dtype), tartan_dtype_name(dtype));
-    CHECK_IN(u->function, array->ndim == 1 && array->shape[0] == channels, SHAPE,
-             "%s has shape %s, expected [%" PRId64 "], a number for each channel", name,
-             tartan_i_shape_text(array, text), channels);
-    return tartan_i_array_check_apart(u->function, "y", u->y, name, array);
-}
-
-/* A convolution between so many channels, with its filter, gain and bias. */
-static tartan_status check_part(const tartan_context *context, const unit *u, const part *p, int64_t in) {
+/* A convolution between so many channels, with its gain and bias. */
+static tartan_status check_part(const unit *u, const part *p, int64_t in) {
     const tartan_conv *conv = p->conv;
     const tartan_i_conv_options *o = &conv->options;
     CHECK_IN(u->function, o->dims == u->x->ndim - 2, SHAPE,
@@ -86,13 +29,8 @@ static tartan_status check_part(const tartan_context *context, const unit *u, co
              p->name);
     CHECK_IN(u->function, conv->cols.count == in, SHAPE,
              "%s has %" PRId64 " input channels, expected %" PRId64, p->name, conv->cols.count, in);
-    PASS(tartan_i_conv_check_filter(u->function, context, p->filter_name, conv, p->filter));
-    CHECK_IN(u->function, p->filter->dtype == u->x->dtype, DTYPE, "%s is of %s, expected %s (that of x)",
-             p->filter_name, tartan_dtype_name(p->filter->dtype), tartan_dtype_name(u->x->dtype));
-    const tartan_array values = tartan_i_matrix_view(p->filter);
-    PASS(tartan_i_array_check_apart(u->function, "y", u->y, p->filter_name, &values));
-    PASS(check_factor(context, u, p->gain_name, p->gain, conv->rows.count));
-    return check_factor(context, u, p->bias_name, p->bias, conv->rows.count);
+    PASS(check_factor(u, p->gain_name, p->gain, conv->rows.count));
+    return check_factor(u, p->bias_name, p->bias, conv->rows.count);
 }
 
 static tartan_status check_pointwise(const unit *u, const part *p) {
@@ -116,15 +54,11 @@ static tartan_status check_spatial(unit *u) {
     return TARTAN_OK;
 }
 
-static tartan_status check_parts(const tartan_context *context, unit *u) {
-    const part *parts[] = {&u->reduce, &u->spatial, &u->expand};
+static tartan_status check_parts(unit *u) {
     const int64_t channels = u->x->shape[1];
-    for (int i = 0; i < 3; i++)
-        if (!tartan_i_is(parts[i]->conv, TARTAN_I_CONV))
-            return tartan_i_fail_handle(u->function, parts[i]->name, parts[i]->conv, "convolution");
-    PASS(check_part(context, u, &u->reduce, channels));
-    PASS(check_part(context, u, &u->spatial, u->reduce.conv->rows.count));
-    PASS(check_part(context, u, &u->expand, u->spatial.conv->rows.count));
+    PASS(check_part(u, &u->reduce, channels));
+    PASS(check_part(u, &u->spatial, u->reduce.conv->rows.count));
+    PASS(check_part(u, &u->expand, u->spatial.conv->rows.count));
     CHECK_IN(u->function, u->expand.conv->rows.count == channels, SHAPE,
              "expand has %" PRId64 " output channels, expected %" PRId64 " (those of x)",
              u->expand.conv->rows.count, channels);
@@ -133,20 +67,16 @@ static tartan_status check_parts(const tartan_context *context, unit *u) {
     PASS(check_spatial(u));
     CHECK_IN(u->function, u->preactivate || (u->x_gain == NULL && u->x_bias == NULL), ARGUMENT,
              "%s is given, but options has no preactivate=1", u->x_gain != NULL ? "x_gain" : "x_bias");
-    PASS(check_factor(context, u, "x_gain", u->x_gain, channels));
-    return check_factor(context, u, "x_bias", u->x_bias, channels);
+    return TARTAN_OK;
 }
 
 /* ---- Windows ---- */
 
-static tartan_status check_windows(const tartan_context *context, const char *text, unit *u) {
+static tartan_status check_windows(unit *u) {
     tartan_i_windows *out = &u->out, *in = &u->in;
     char words[TARTAN_I_WINDOWS_TEXT];
     const int64_t *length = u->x->shape + 2;
-    if (!tartan_i_is_layout(u->active))
-        return tartan_i_fail_handle(u->function, "active", u->active, "layout");
-    PASS(tartan_i_operand_layout(u->function, context, u->active));
-    PASS(tartan_i_windows_of(u->function, u->active, text, u->x->ndim - 2, u->x->shape[0], out));
+    PASS(tartan_i_windows_fit(u->function, u->active, u->x->ndim - 2, u->x->shape[0], out));
     CHECK_IN(u->function, !tartan_i_windows_overlap(out), ARGUMENT,
              "windows overlap (%s), expected stride >= size", tartan_i_windows_text(out, words));
     *in = *out;
@@ -186,36 +116,36 @@ static tartan_status set_sizes(unit *u) {
     return TARTAN_OK;
 }
 
-/* ---- The public function ---- */
+/* ---- The operation ---- */
 
-tartan_status tartan_residual_forward(
-    tartan_context *context, const tartan_array *x, const tartan_array *x_gain, const tartan_array *x_bias,
-    const tartan_conv *reduce, const tartan_matrix *reduce_filter, const tartan_array *reduce_gain,
-    const tartan_array *reduce_bias, const tartan_conv *spatial, const tartan_matrix *spatial_filter,
-    const tartan_array *spatial_gain, const tartan_array *spatial_bias, const tartan_conv *expand,
-    const tartan_matrix *expand_filter, const tartan_array *expand_gain, const tartan_array *expand_bias,
-    const char *options, const tartan_layout *active, const char *windows, tartan_array *y) {
-    HOLD_MATRIX(reduce_filter);
-    HOLD_MATRIX(spatial_filter);
-    HOLD_MATRIX(expand_filter);
-    unit u = {.function = __func__,
-              .reduce = {"reduce", "reduce_filter", "reduce_gain", "reduce_bias", reduce, reduce_filter,
-                         reduce_gain, reduce_bias},
-              .spatial = {"spatial", "spatial_filter", "spatial_gain", "spatial_bias", spatial,
-                          spatial_filter, spatial_gain, spatial_bias},
-              .expand = {"expand", "expand_filter", "expand_gain", "expand_bias", expand, expand_filter,
-                         expand_gain, expand_bias},
+tartan_status tartan_i_run_residual_forward(const tartan_op *any, tartan_context *context) {
+    const tartan_op_residual_forward *op = &any->residual_forward;
+    const tartan_array *x = op->x, *y = op->y;
+    char text[TARTAN_I_SHAPE_TEXT];
+    unit u = {.function = op->function,
+              .reduce = {"reduce", "reduce_gain", "reduce_bias", op->reduce, op->reduce_filter,
+                         op->reduce_gain, op->reduce_bias},
+              .spatial = {"spatial", "spatial_gain", "spatial_bias", op->spatial, op->spatial_filter,
+                          op->spatial_gain, op->spatial_bias},
+              .expand = {"expand", "expand_gain", "expand_bias", op->expand, op->expand_filter,
+                         op->expand_gain, op->expand_bias},
               .x = x,
-              .x_gain = x_gain,
-              .x_bias = x_bias,
-              .active = active,
-              .relu = true,
-              .y = y};
-    CHECK_HANDLE(context, CONTEXT, "context");
-    PASS(read_options(options, &u));
-    PASS(check_images(context, &u));
-    PASS(check_parts(context, &u));
-    PASS(check_windows(context, windows, &u));
+              .x_gain = op->x_gain,
+              .x_bias = op->x_bias,
+              .active = op->active,
+              .relu = op->relu,
+              .preactivate = op->preactivate,
+              .out = op->windows,
+              .y = y,
+              .in_place = y->data == x->data};
+    CHECK_IN(op->function, x->ndim >= 3 && x->ndim <= 2 + TARTAN_I_MAX_DIMS, SHAPE,
+             "x has shape %s, expected [n, channels, spatial...] with 1 to %d spatial dimensions",
+             tartan_i_shape_text(x, text), TARTAN_I_MAX_DIMS);
+    for (int32_t d = 2; d < x->ndim; d++)
+        CHECK_IN(op->function, x->shape[d] <= INT32_MAX, SHAPE,
+                 "x has shape %s, expected spatial lengths below 2^31", tartan_i_shape_text(x, text));
+    PASS(check_parts(&u));
+    PASS(check_windows(&u));
     PASS(set_sizes(&u));
     return tartan_i_residual_run(context, &u);
 }

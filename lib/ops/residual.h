@@ -8,7 +8,7 @@
 
 /* One of its convolutions. */
 typedef struct tartan_i_residual_part {
-    const char *name, *filter_name, *gain_name, *bias_name; /* of the arguments */
+    const char *name, *gain_name, *bias_name; /* of the arguments */
     const tartan_conv *conv;
     const tartan_matrix *filter;
     const tartan_array *gain, *bias;

@@ -33,6 +33,7 @@ static inline float vec_largest(vec v) {
 
 typedef __mmask16 vec_mask;
 #define vec_greater(a, b)        _mm512_cmp_ps_mask(a, b, _CMP_GT_OQ)
+#define vec_is_nan(a)            _mm512_cmp_ps_mask(a, a, _CMP_UNORD_Q)
 #define vec_select(m, a, b)      _mm512_mask_mov_ps(b, m, a)
 #define vec_mask_of(bits)        ((vec_mask)(bits))
 #define vec_load_first(p, n)     _mm512_maskz_loadu_ps(vec_mask_of((1u << (n)) - 1), p)
@@ -83,6 +84,7 @@ static inline double vec_largest(vec v) {
 
 typedef __mmask8 vec_mask;
 #define vec_greater(a, b)        _mm512_cmp_pd_mask(a, b, _CMP_GT_OQ)
+#define vec_is_nan(a)            _mm512_cmp_pd_mask(a, a, _CMP_UNORD_Q)
 #define vec_select(m, a, b)      _mm512_mask_mov_pd(b, m, a)
 #define vec_mask_of(bits)        ((vec_mask)(bits))
 #define vec_load_first(p, n)     _mm512_maskz_loadu_pd(vec_mask_of((1u << (n)) - 1), p)

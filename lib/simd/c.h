@@ -40,6 +40,7 @@ static inline vec vec_min(vec a, vec b) {
 typedef bool vec_mask;
 #define vec_mask_of(bits)   (((bits)&1) != 0)
 #define vec_greater(a, b)   ((a) > (b))
+#define vec_is_nan(a)       ((a) != (a))
 #define vec_select(m, a, b) ((m) ? (a) : (b))
 
 typedef real_bits vec_bits;

@@ -55,14 +55,25 @@ EXP_INLINE vec vec_polynomial(const real *terms, const int n, vec x) {
 }
 #define POLYNOMIAL(terms, x) vec_polynomial(terms, (int)(sizeof(terms) / sizeof(terms)[0]), x)
 
+/* 2^k e^r, |r| being at most about ln(2) / 2. */
+EXP_INLINE vec exp_of_parts(vec k, vec r) {
+    const vec p = POLYNOMIAL(exp_terms, r);
+    return vec_scale(vec_fma(vec_fma(p, r, vec_fill(1)), r, vec_fill(1)), k);
+}
+
 /* NaN for NaN, 0 for -infinity, 1 for 0. */
 EXP_INLINE vec vec_exp(vec x) {
     const vec round = vec_fill(EXP_ROUND);
     x = vec_min(vec_fill(EXP_MOST), vec_max(vec_fill(EXP_LEAST), x)); /* a NaN stays */
     const vec k = vec_sub(vec_fma(x, vec_fill(LOG2_E), round), round);
     const vec r = vec_fma(k, vec_fill(-LN2_LOW), vec_fma(k, vec_fill(-LN2_HIGH), x));
-    const vec p = POLYNOMIAL(exp_terms, r);
-    return vec_scale(vec_fma(vec_fma(p, r, vec_fill(1)), r, vec_fill(1)), k);
+    return exp_of_parts(k, r);
+}
+
+/* e^(a b) without rounding the product, which lies between 2 EXP_LEAST and EXP_MOST, or is NaN. */
+EXP_INLINE vec exp_of_product(vec a, vec b) {
+    const vec round = vec_fill(EXP_ROUND), k = vec_fma(a * b, vec_fill(LOG2_E), round) - round;
+    return exp_of_parts(k, vec_fma(k, vec_fill(-LN2_LOW), vec_fma(a, b, k * vec_fill(-LN2_HIGH))));
 }
 
 #endif

@@ -27,6 +27,7 @@ enum { LANES = 4 };
 
 typedef uint32x4_t vec_mask;
 #define vec_greater(a, b)   vcgtq_f32(a, b)
+#define vec_is_nan(a)       (~vceqq_f32(a, a))
 #define vec_select(m, a, b) vbslq_f32(m, a, b)
 static inline vec_mask vec_mask_of(uint32_t bits) {
     const uint32_t lane[LANES] = {1, 2, 4, 8};
@@ -85,6 +86,7 @@ enum { LANES = 2 };
 
 typedef uint64x2_t vec_mask;
 #define vec_greater(a, b)   vcgtq_f64(a, b)
+#define vec_is_nan(a)       (~vceqq_f64(a, a))
 #define vec_select(m, a, b) vbslq_f64(m, a, b)
 static inline vec_mask vec_mask_of(uint32_t bits) {
     const uint64_t lane[LANES] = {1, 2};

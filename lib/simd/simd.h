@@ -14,6 +14,7 @@
  *   vec_mask                              one truth value for each lane
  *   vec_mask_of(bits)                     lane i is bit i of `bits`; higher bits do not matter
  *   vec_greater(a, b)                     false if either is NaN
+ *   vec_is_nan(a)                         of a variable, which the macro names twice
  *   vec_select(m, a, b)                   m ? a : b
  *   vec_prefetch(p)                       asks for the cache line of p, which need not be readable
  *   vec_scale(v, k)                       for vec_exp; see simd/exp.h. May be left out

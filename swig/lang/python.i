@@ -14,7 +14,7 @@
 %init %{
     if (tartan_py_register_handle(m) || tartan_py_register_lease(m) || tartan_py_register_view(m) ||
         tartan_py_register_contexts(m) || tartan_py_register_products(m) || tartan_py_register_attention(m) || tartan_py_register_attention_record(m) ||
-        tartan_py_register_images(m) || tartan_py_register_operation(m))
+        tartan_py_register_operation(m))
         return NULL;
 %}
 
@@ -87,6 +87,19 @@
     if (tartan_py_frame($input, "$symname", "$1_name", &frame_value)) SWIG_fail;
     $1 = &frame_value;
 }
+
+/* Structs of index arrays are tuples. */
+%define %tartan_lists(TYPE, READ, HINT)
+%typemap(hint) const TYPE * HINT
+%typemap(in) const TYPE * (tartan_py_lists lists_value = {0}, TYPE struct_value) {
+    if (READ($input, "$symname", "$1_name", &lists_value, &struct_value)) SWIG_fail;
+    $1 = &struct_value;
+}
+%typemap(freearg) const TYPE * "tartan_py_return_lists(&lists_value$argnum);"
+%enddef
+%tartan_lists(tartan_places, tartan_py_places, "_Places")
+%tartan_lists(tartan_compressed, tartan_py_compressed, "_Compressed")
+%tartan_lists(tartan_channel_sets, tartan_py_channel_sets, "_ChannelSets")
 
 /* ---- Handles. Files serve one call at a time; of contexts the library sees to that. ---- */
 
@@ -233,6 +246,9 @@
 %ignore tartan_context_set_interrupt;
 %ignore tartan_array;
 %ignore tartan_shape;
+%ignore tartan_places;
+%ignore tartan_compressed;
+%ignore tartan_channel_sets;
 %ignore tartan_layout_retain;
 %ignore tartan_conv_retain;
 %ignore tartan_last_error;

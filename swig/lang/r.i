@@ -71,6 +71,9 @@ TARTAN_R_ARRAY(const tartan_array *MASK_ARRAY)
 TARTAN_R_ARRAY(tartan_array *)
 TARTAN_R_ARRAY(tartan_array *OPTIONAL_RESULT)
 TARTAN_R_ARRAY(const tartan_shape *)
+TARTAN_R_ARRAY(const tartan_places *)
+TARTAN_R_ARRAY(const tartan_compressed *)
+TARTAN_R_ARRAY(const tartan_channel_sets *)
 
 %typemap(in) (const int64_t *IN_INT64, int64_t IN_COUNT) { $1 = tartan_r_counts($input, "$1_name", &$2); }
 %typemap(in) (const double *IN_DOUBLE, int64_t IN_COUNT) { $1 = tartan_r_numbers($input, "$1_name", &$2); }
@@ -125,6 +128,9 @@ TARTAN_R_OUT(uint8_t, (uint8_t *OUT_BYTES, int64_t OUT_COUNT), RAWSXP, (void))
 }
 %typemap(in, numinputs=0) const tartan_hooks * { $1 = NULL; } /* R supplies none */
 %typemap(in) const tartan_shape * (tartan_shape frame) { $1 = tartan_r_shape($input, &frame); }
+%typemap(in) const tartan_places * (tartan_places lists) { $1 = tartan_r_places($input, "$1_name", &lists); }
+%typemap(in) const tartan_compressed * (tartan_compressed lists) { $1 = tartan_r_compressed($input, "$1_name", &lists); }
+%typemap(in) const tartan_channel_sets * (tartan_channel_sets lists) { $1 = tartan_r_channel_sets($input, "$1_name", &lists); }
 
 /* ---- Objects of the library: handles, or the S4 objects that have them. A result's external pointer with its
  * finalizer is made before the call, so that nothing can leak. ---- */

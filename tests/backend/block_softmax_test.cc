@@ -34,7 +34,7 @@ INSTANTIATE_TEST_SUITE_P(Each, BackendSoftmax, ::testing::ValuesIn(backends()),
                          [](const auto &info) { return info.param; });
 
 TEST_P(BackendSoftmax, RandomProblems) {
-    for (uint64_t seed = 10000; seed < 10000 + rounds(120u); seed++) {
+    for (uint64_t seed = 10000; seed < 10000 + rounds(300u); seed++) {
         SCOPED_TRACE(::testing::Message() << "seed " << seed);
         Softmax p = make_softmax(seed);
         run_and_check(p);

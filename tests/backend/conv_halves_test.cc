@@ -56,18 +56,18 @@ void expect_passes(tartan_context *device, Problem &p, const Active &a, int styl
     const Placed on_x(device, x), on_y(device, y), on_dy(device, dy), on_dx(device, dx),
         on_bias(device, bias);
     tartan_array to_y = on_y.array, to_dx = on_dx.array;
-    ASSERT_OK(tartan_conv_forward(device, p.conv.get(), filter.get(), &on_x.array, options, nullptr,
-                                  &on_bias.array, a.layout.get(), a.words(), &to_y));
-    ASSERT_OK(tartan_conv_input_gradient(device, p.conv.get(), filter.get(), &on_dy.array, a.layout.get(),
-                                         a.words(), &to_dx));
+    ASSERT_OK(conv_forward(device, p.conv.get(), filter.get(), &on_x.array, options, nullptr, &on_bias.array,
+                           a.layout.get(), a.words(), &to_y));
+    ASSERT_OK(conv_input_gradient(device, p.conv.get(), filter.get(), &on_dy.array, a.layout.get(), a.words(),
+                                  &to_dx));
     ASSERT_OK(tartan_conv_filter_gradient(device, p.conv.get(), &on_x.array, &on_dy.array, a.layout.get(),
                                           a.words(), 0, grad.get()));
     Dense got_y = y, got_dx = dx;
     on_y.fetch(got_y), on_dx.fetch(got_dx);
-    ASSERT_OK(tartan_conv_forward(host.get(), p.conv.get(), p.filter.get(), &x.array, options, nullptr,
-                                  &bias.array, a.layout.get(), a.words(), &y.array));
-    ASSERT_OK(tartan_conv_input_gradient(host.get(), p.conv.get(), p.filter.get(), &dy.array, a.layout.get(),
-                                         a.words(), &dx.array));
+    ASSERT_OK(conv_forward(host.get(), p.conv.get(), p.filter.get(), &x.array, options, nullptr, &bias.array,
+                           a.layout.get(), a.words(), &y.array));
+    ASSERT_OK(conv_input_gradient(host.get(), p.conv.get(), p.filter.get(), &dy.array, a.layout.get(),
+                                  a.words(), &dx.array));
     ASSERT_OK(tartan_conv_filter_gradient(host.get(), p.conv.get(), &x.array, &dy.array, a.layout.get(),
                                           a.words(), 0, dw.get()));
     const double eps = epsilon(p.dtype);
@@ -124,12 +124,12 @@ TEST_P(BackendConvHalves, TileAfterTile) {
     const Placed on_x(context.get(), x), on_y(context.get(), y);
     tartan_array to_y = on_y.array;
     for (int round = 0; round < 3; round++)
-        ASSERT_OK(tartan_conv_forward(context.get(), p.conv.get(), filter.get(), &on_x.array, nullptr,
-                                      nullptr, nullptr, nullptr, nullptr, &to_y));
+        ASSERT_OK(conv_forward(context.get(), p.conv.get(), filter.get(), &on_x.array, nullptr, nullptr,
+                               nullptr, nullptr, nullptr, &to_y));
     Dense got = y;
     on_y.fetch(got);
-    ASSERT_OK(tartan_conv_forward(host.get(), p.conv.get(), p.filter.get(), &x.array, nullptr, nullptr,
-                                  nullptr, nullptr, nullptr, &y.array));
+    ASSERT_OK(conv_forward(host.get(), p.conv.get(), p.filter.get(), &x.array, nullptr, nullptr, nullptr,
+                           nullptr, nullptr, &y.array));
     const double eps = epsilon(p.dtype);
     for (int64_t i = 0; i < y.elements(); i++)
         ASSERT_NEAR(y.get(i), got.get(i), 4 * eps * (1 + std::fabs(y.get(i)))) << i;
@@ -156,8 +156,8 @@ TEST_P(BackendConvHalves, InfinityStaysInItsBlocks) {
         const Matrix filter = placed(context.get(), p.filter);
         const Placed on_x(context.get(), x), on_y(context.get(), y);
         tartan_array to_y = on_y.array;
-        ASSERT_OK(tartan_conv_forward(context.get(), p.conv.get(), filter.get(), &on_x.array, nullptr,
-                                      nullptr, nullptr, nullptr, nullptr, &to_y));
+        ASSERT_OK(conv_forward(context.get(), p.conv.get(), filter.get(), &on_x.array, nullptr, nullptr,
+                               nullptr, nullptr, nullptr, &to_y));
         on_y.fetch(y);
         const tartan_array &b = y.array;
         for (int64_t n = 0; n < 2; n++)
@@ -194,10 +194,10 @@ TEST_P(BackendConvHalves, CallsInARowWaitForEachOther) {
             tartan_array images[2] = {first.array, second.array};
             for (int call = 0; call < 8; call++) {
                 ASSERT_OK(call % 2 == 0
-                              ? tartan_conv_forward(context.get(), p.conv.get(), filter.get(), &images[0],
-                                                    nullptr, nullptr, nullptr, nullptr, nullptr, &images[1])
-                              : tartan_conv_input_gradient(context.get(), p.conv.get(), filter.get(),
-                                                           &images[1], nullptr, nullptr, &images[0]));
+                              ? conv_forward(context.get(), p.conv.get(), filter.get(), &images[0], nullptr,
+                                             nullptr, nullptr, nullptr, nullptr, &images[1])
+                              : conv_input_gradient(context.get(), p.conv.get(), filter.get(), &images[1],
+                                                    nullptr, nullptr, &images[0]));
                 if (wait) {
                     ASSERT_OK(tartan_context_sync(context.get()));
                 }

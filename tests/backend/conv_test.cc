@@ -37,18 +37,18 @@ TEST_P(BackendConv, PassesGiveWhatTheCpuGives) {
         const Placed on_x(context.get(), x), on_y(context.get(), y), on_dy(context.get(), dy),
             on_dx(context.get(), dx), on_gain(context.get(), gain), on_bias(context.get(), bias);
         tartan_array to_y = on_y.array, to_dx = on_dx.array;
-        RUN_OR_NEXT(tartan_conv_forward(context.get(), p.conv.get(), filter.get(), &on_x.array, "relu=1",
-                                        &on_gain.array, &on_bias.array, a.layout.get(), a.words(), &to_y));
-        RUN_OR_NEXT(tartan_conv_input_gradient(context.get(), p.conv.get(), filter.get(), &on_dy.array,
-                                               a.layout.get(), a.words(), &to_dx));
+        RUN_OR_NEXT(conv_forward(context.get(), p.conv.get(), filter.get(), &on_x.array, "relu=1",
+                                 &on_gain.array, &on_bias.array, a.layout.get(), a.words(), &to_y));
+        RUN_OR_NEXT(conv_input_gradient(context.get(), p.conv.get(), filter.get(), &on_dy.array,
+                                        a.layout.get(), a.words(), &to_dx));
         RUN_OR_NEXT(tartan_conv_filter_gradient(context.get(), p.conv.get(), &on_x.array, &on_dy.array,
                                                 a.layout.get(), a.words(), 0, grad.get()));
         Dense got_y = y, got_dx = dx;
         on_y.fetch(got_y), on_dx.fetch(got_dx);
-        ASSERT_OK(tartan_conv_forward(host.get(), p.conv.get(), p.filter.get(), &x.array, "relu=1",
-                                      &gain.array, &bias.array, a.layout.get(), a.words(), &y.array));
-        ASSERT_OK(tartan_conv_input_gradient(host.get(), p.conv.get(), p.filter.get(), &dy.array,
-                                             a.layout.get(), a.words(), &dx.array));
+        ASSERT_OK(conv_forward(host.get(), p.conv.get(), p.filter.get(), &x.array, "relu=1", &gain.array,
+                               &bias.array, a.layout.get(), a.words(), &y.array));
+        ASSERT_OK(conv_input_gradient(host.get(), p.conv.get(), p.filter.get(), &dy.array, a.layout.get(),
+                                      a.words(), &dx.array));
         ASSERT_OK(tartan_conv_filter_gradient(host.get(), p.conv.get(), &x.array, &dy.array, a.layout.get(),
                                               a.words(), 0, dw.get()));
         expect_like(y, got_y, 40), expect_like(dx, got_dx, 40);
@@ -94,12 +94,12 @@ TEST_P(BackendConv, WindowsOfADynamicLayout) {
         x.fill(random), y.fill(random);
         const Placed on_x(context.get(), x), on_y(context.get(), y);
         tartan_array to_y = on_y.array;
-        RUN_OR_NEXT(tartan_conv_forward(context.get(), p.conv.get(), filter.get(), &on_x.array, nullptr,
-                                        nullptr, nullptr, dynamic.get(), windows, &to_y));
+        RUN_OR_NEXT(conv_forward(context.get(), p.conv.get(), filter.get(), &on_x.array, nullptr, nullptr,
+                                 nullptr, dynamic.get(), windows, &to_y));
         Dense got = y;
         on_y.fetch(got);
-        ASSERT_OK(tartan_conv_forward(host.get(), p.conv.get(), p.filter.get(), &x.array, nullptr, nullptr,
-                                      nullptr, fixed.get(), windows, &y.array));
+        ASSERT_OK(conv_forward(host.get(), p.conv.get(), p.filter.get(), &x.array, nullptr, nullptr, nullptr,
+                               fixed.get(), windows, &y.array));
         expect_like(y, got, 40);
     }
 }

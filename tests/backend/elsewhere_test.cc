@@ -81,9 +81,9 @@ TEST_F(Elsewhere, ArraysOnADeviceAreRefused) {
     char *text = nullptr;
     tartan_layout *made = nullptr;
     REFUSED(tartan_matrix_from_dense, layout.get(), &dense, 0, 0, &out);
-    REFUSED(tartan_matrix_from_coo, layout.get(), rows, 4, cols, 4, &few, 0, 0, &out);
-    REFUSED(tartan_matrix_from_csr, layout.get(), pointers, 9, csr_cols, 4, &few, 0, 0, &out);
-    REFUSED(tartan_matrix_from_bsr, &shape, block_pointers, 3, block_cols, 4, &values, 0, &out);
+    REFUSED(tartan_matrix_from_coo, layout.get(), places_of(nullptr, rows, cols, 4), &few, 0, 0, &out);
+    REFUSED(tartan_matrix_from_csr, layout.get(), lists_of(pointers, 9, csr_cols, 4), &few, 0, 0, &out);
+    REFUSED(tartan_matrix_from_bsr, &shape, lists_of(block_pointers, 3, block_cols, 4), &values, 0, &out);
     REFUSED(tartan_matrix_to_dense, host.get(), &target);
     REFUSED(tartan_matrix_to_coo, host.get(), list, 64, list, 64, &target_few);
     REFUSED(tartan_matrix_to_csr, host.get(), list, 9, list, 64, &target_few);

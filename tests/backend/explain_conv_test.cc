@@ -42,9 +42,9 @@ struct ConvQuestion {
         Dense out = y();
         const Active a = active();
         const std::string text = explained([&] {
-            return tartan_conv_forward(context.get(), p.conv.get(), p.filter.get(), &in.array,
-                                       add ? "add=1" : nullptr, nullptr, nullptr, a.layout.get(), a.words(),
-                                       &out.array);
+            return conv_forward(context.get(), p.conv.get(), p.filter.get(), &in.array,
+                                add ? "add=1" : nullptr, nullptr, nullptr, a.layout.get(), a.words(),
+                                &out.array);
         });
         expect_row(TARTAN_OP_CONV, text, chosen, others);
     }
@@ -53,8 +53,8 @@ struct ConvQuestion {
         Dense out = x();
         const Active a = active();
         const std::string text = explained([&] {
-            return tartan_conv_input_gradient(context.get(), p.conv.get(), p.filter.get(), &in.array,
-                                              a.layout.get(), a.words(), &out.array);
+            return conv_input_gradient(context.get(), p.conv.get(), p.filter.get(), &in.array, a.layout.get(),
+                                       a.words(), &out.array);
         });
         expect_row(TARTAN_OP_CONV, text, chosen, others);
     }
@@ -139,8 +139,9 @@ TEST(ExplainConv, OfSharedOutputChannels) {
     std::vector<int64_t> in, out; // two sets of output channels that have all but one in common
     for (int64_t i = 0; i < 2 * n; i++) in.push_back(i), out.push_back(i % n + i / n);
     tartan_conv *raw = nullptr;
-    ASSERT_OK(tartan_conv_from_sets(2 * n, n + 1, offsets, 3, in.data(), 2 * n, offsets, 3, out.data(), 2 * n,
-                                    "kernel=3x3 padding=same", &raw));
+    ASSERT_OK(tartan_conv_from_sets(sets_of(2 * n, offsets, 3, in.data(), 2 * n),
+                                    sets_of(n + 1, offsets, 3, out.data(), 2 * n), "kernel=3x3 padding=same",
+                                    &raw));
     ConvQuestion(ConvHandle(raw), TARTAN_F32)
         .forward("conv_channels",
                  {{"conv_depthwise", kNotDepthwise},

@@ -33,7 +33,7 @@ TEST(ExplainRows, Elementwise) {
     tartan_op op = {};
     op.kind = TARTAN_OP_ELEMENTWISE;
     tartan_op_elementwise &e = op.elementwise;
-    e.form = TARTAN_I_FORM_SUM, e.alpha = 2, e.beta = 1, e.a = a.get(), e.b = b.get(), e.to = c.get();
+    e.step = TARTAN_I_STEP_sum, e.p = 2, e.q = 1, e.a = a.get(), e.b = b.get(), e.to = c.get();
     const auto text = [&] { return explained([&] { return tartan_i_explain(cpu(), &op); }); };
     const auto by_blocks = [&](const char *why) {
         expect_row(TARTAN_OP_ELEMENTWISE, text(), "elementwise",
@@ -47,9 +47,10 @@ TEST(ExplainRows, Elementwise) {
     by_blocks("operands have other block ids than the result");
     e.b_sources = nullptr, e.a = e.b = e.to = edges.get();
     by_blocks("blocks at the edge have padding");
-    e.a = a.get(), e.b = nullptr, e.to = c.get(), e.alpha = 1;
+    e.step = TARTAN_I_STEP_scale, e.p = 1, e.a = a.get(), e.b = nullptr, e.to = c.get();
     by_blocks("blocks are moved as they are");
-    e.form = TARTAN_I_FORM_SCALE;
+    const Dense factors(TARTAN_F64, {1, 16});
+    e.row_factors = &factors.array;
     expect_row(TARTAN_OP_ELEMENTWISE, text(), "elementwise_scale",
                {{"elementwise_flat", "it scales rows and columns"}, {"elementwise", kSlower}});
 }

@@ -8,17 +8,21 @@ namespace {
 
 using namespace tartan_test;
 
+const char *const kNames[] = {"rms_norm", "l2_norm", "layer_norm"};
+
 struct Norm {
+    std::string name;
     bool centred;
+    double epsilon = 1e-3;
     int32_t dtype, sums;
     int64_t n, lines;
     Dense x, gain, bias, y, stats, y_grad, x_grad, gain_grad, bias_grad;
     bool has_gain, has_bias;
 
-    Norm(bool centred_, int32_t dtype_, std::vector<int64_t> lines_of, int64_t n_, std::mt19937_64 &random,
-         double centre = 0.5, int style = -1)
-        : centred(centred_), dtype(dtype_), sums(tartan_i_sum_dtype(dtype_)), n(n_), lines(1),
-          has_gain(random() % 4 != 0), has_bias(centred_ && random() % 4 != 0) {
+    Norm(const std::string &name_, int32_t dtype_, std::vector<int64_t> lines_of, int64_t n_,
+         std::mt19937_64 &random, double centre = 0.5, int style = -1)
+        : name(name_), centred(name_ == "layer_norm"), dtype(dtype_), sums(tartan_i_sum_dtype(dtype_)), n(n_),
+          lines(1), has_gain(random() % 4 != 0), has_bias(centred && random() % 4 != 0) {
         for (int64_t length : lines_of) lines *= length;
         std::vector<int64_t> shape = lines_of, pairs = lines_of;
         shape.push_back(n);
@@ -37,6 +41,16 @@ struct Norm {
             *one = Dense(sums, {n}, (Style)below(random, kRepeated));
         x.fill(random, centre - 2, centre + 2);
         for (Dense *one : {&gain, &bias, &y_grad}) one->fill(random, -2, 2);
+        if (name == "l2_norm" && random() % 2)
+            epsilon = 4.0 / 3 * (double)n; // about as large as sums of squares
+    }
+    // The factor of a line whose terms have this mean, and whether it is the same for similar lines.
+    double scale_of(long double mean) const {
+        if (name != "l2_norm") return (double)(1 / std::sqrt(mean + (long double)epsilon));
+        return (double)(1 / std::sqrt(std::fmax(mean * (long double)n, (long double)epsilon)));
+    }
+    bool is_constant(long double mean) const {
+        return name == "l2_norm" && mean * (long double)n < (long double)epsilon;
     }
 };
 
@@ -48,9 +62,12 @@ void expect_near(double want, double got, int32_t dtype, double allowed, const c
 
 class BackendNorms : public OnBackend {
   protected:
+    // The CPU adds up in f64, whatever the dtype.
+    bool sums_are_wide(const Norm &p) const { return GetParam() != "cuda" && p.sums == TARTAN_F32; }
+
     // Forward, with the stats, and back; false if the backend refuses.
     bool check(Norm &p, std::mt19937_64 &random) {
-        const double added = 1e-3, eps = epsilon(p.sums);
+        const double eps = epsilon(p.sums), steps = sums_are_wide(p) ? 1 : 8;
         Operand x = {context.get(), p.x}, gain = {context.get(), p.gain}, bias = {context.get(), p.bias},
                 y = {context.get(), p.y}, stats = {context.get(), p.stats};
         const bool in_place = p.x.array.dtype == p.y.array.dtype && random() % 3 == 0 &&
@@ -59,8 +76,9 @@ class BackendNorms : public OnBackend {
         if (p.centred) arguments.push_back(p.has_bias ? bias.array() : nullptr);
         arguments.push_back(in_place ? x.array() : y.array());
         arguments.push_back(stats.array());
-        const std::string name = p.centred ? "layer_norm" : "rms_norm";
-        tartan_status status = call(context.get(), name, arguments, "epsilon=0.001");
+        const std::string options = "epsilon=" + std::to_string(p.epsilon);
+        p.epsilon = std::stod(options.substr(8));
+        tartan_status status = call(context.get(), p.name, arguments, options);
         if (is_refused(status)) return false;
         EXPECT_OK(status);
         const Dense got = (in_place ? x : y).got(), kept = stats.got();
@@ -71,7 +89,7 @@ class BackendNorms : public OnBackend {
                 mean += (long double)p.x.get(line * p.n + i) / (long double)p.n;
             for (int64_t i = 0; i < p.n; i++)
                 squares += std::pow((long double)p.x.get(line * p.n + i) - mean, 2.0L) / (long double)p.n;
-            const double rstd = (double)(1 / std::sqrt(squares + (long double)added));
+            const double rstd = p.scale_of(squares);
             for (int64_t i = 0; i < p.n; i++) {
                 const double z = (double)((long double)p.x.get(line * p.n + i) - mean) * rstd,
                              factor = p.has_gain ? p.gain.get(i) : 1, term = p.has_bias ? p.bias.get(i) : 0;
@@ -79,7 +97,7 @@ class BackendNorms : public OnBackend {
                 const double of_mean =
                     p.sums == TARTAN_F64 ? 4 * eps * std::fabs((double)mean * rstd * factor) : 0;
                 expect_near(z * factor + term, got.get(line * p.n + i), got.array.dtype,
-                            8 * eps * (1 + std::fabs(z * factor) + std::fabs(term)) + of_mean, "y",
+                            steps * eps * (1 + std::fabs(z * factor) + std::fabs(term)) + of_mean, "y",
                             line * p.n + i);
             }
             if (p.n == 0) continue;
@@ -89,10 +107,10 @@ class BackendNorms : public OnBackend {
             expect_near(rstd, kept.get(p.centred ? 2 * line + 1 : line), p.sums, 4 * eps * rstd, "rstd",
                         line);
         }
-        return !HasFailure() && check_gradient(p, kept, random);
+        return !HasFailure() && check_gradient(p, kept, options, random);
     }
 
-    bool check_gradient(Norm &p, const Dense &kept, std::mt19937_64 &random) {
+    bool check_gradient(Norm &p, const Dense &kept, const std::string &options, std::mt19937_64 &random) {
         Operand x = {context.get(), p.x}, gain = {context.get(), p.gain}, stats = {context.get(), kept},
                 g = {context.get(), p.y_grad}, x_grad = {context.get(), p.x_grad},
                 gain_grad = {context.get(), p.gain_grad}, bias_grad = {context.get(), p.bias_grad};
@@ -101,10 +119,10 @@ class BackendNorms : public OnBackend {
             x.array(), p.has_gain ? gain.array() : nullptr, stats.array(),
             g.array(), wants[0] ? x_grad.array() : nullptr, wants[1] ? gain_grad.array() : nullptr};
         if (p.centred) arguments.push_back(wants[2] ? bias_grad.array() : nullptr);
-        const std::string name = p.centred ? "layer_norm_gradient" : "rms_norm_gradient";
         std::vector<std::vector<char>> bits;
         for (int run = 0; run < 2; run++) {
-            const tartan_status status = call(context.get(), name, arguments);
+            const tartan_status status =
+                call(context.get(), p.name + "_gradient", arguments, p.name == "l2_norm" ? options : "");
             if (is_refused(status)) return false;
             EXPECT_OK(status);
             for (const Operand *one : {&x_grad, &gain_grad, &bias_grad}) bits.push_back(one->got().memory());
@@ -113,8 +131,8 @@ class BackendNorms : public OnBackend {
         const Dense to_x = x_grad.got(), to_gain = gain_grad.got(), to_bias = bias_grad.got();
         EXPECT_TRUE(marks_intact(to_x) && marks_intact(to_gain) && marks_intact(to_bias));
         const double eps = epsilon(p.sums);
-        std::vector<double> gains((size_t)p.n), biases((size_t)p.n), sizes((size_t)p.n),
-            bias_sizes((size_t)p.n);
+        std::vector<long double> gains((size_t)p.n), biases((size_t)p.n);
+        std::vector<double> sizes((size_t)p.n), bias_sizes((size_t)p.n);
         for (int64_t line = 0; line < p.lines; line++) {
             const double mean = p.centred ? kept.get(2 * line) : 0,
                          rstd = kept.get(p.centred ? 2 * line + 1 : line);
@@ -123,26 +141,30 @@ class BackendNorms : public OnBackend {
                 return p.y_grad.get(line * p.n + i) * (p.has_gain ? p.gain.get(i) : 1);
             };
             double mean_g = 0, mean_gz = 0, size = 0;
+            long double squares = 0;
             for (int64_t i = 0; i < p.n; i++) {
                 const double z = z_of(i), y_grad = p.y_grad.get(line * p.n + i);
+                squares += std::pow((long double)p.x.get(line * p.n + i), 2.0L) / (long double)p.n;
                 if (p.centred) mean_g += g_of(i) / (double)p.n;
                 mean_gz += g_of(i) * z / (double)p.n;
                 size = std::max(size, std::fabs(z));
                 gains[(size_t)i] += y_grad * z, sizes[(size_t)i] += std::fabs(y_grad * z);
                 biases[(size_t)i] += y_grad, bias_sizes[(size_t)i] += std::fabs(y_grad);
             }
+            if (p.name == "l2_norm") mean_gz *= p.is_constant(squares) ? 0 : (double)p.n;
             for (int64_t i = 0; i < p.n && wants[0]; i++)
                 expect_near(rstd * (g_of(i) - mean_g - z_of(i) * mean_gz), to_x.get(line * p.n + i),
                             to_x.array.dtype, 32 * eps * rstd * (1 + size) * (1 + size), "x_grad",
                             line * p.n + i);
         }
+        const double of_sums = sums_are_wide(p) ? 0x1p-42 : 4 * eps;
         for (int64_t i = 0; i < p.n; i++) {
             if (wants[1])
-                expect_near(gains[(size_t)i], to_gain.get(i), p.sums, 4 * eps * sizes[(size_t)i], "gain_grad",
-                            i);
+                expect_near((double)gains[(size_t)i], to_gain.get(i), p.sums, of_sums * sizes[(size_t)i],
+                            "gain_grad", i);
             if (wants[2])
-                expect_near(biases[(size_t)i], to_bias.get(i), p.sums, 4 * eps * bias_sizes[(size_t)i],
-                            "bias_grad", i);
+                expect_near((double)biases[(size_t)i], to_bias.get(i), p.sums,
+                            of_sums * bias_sizes[(size_t)i], "bias_grad", i);
         }
         return !HasFailure();
     }
@@ -152,7 +174,7 @@ TEST_P(BackendNorms, GiveTheirFormulas) {
     std::mt19937_64 random(4);
     for (int round = 0; round < rounds(160); round++) {
         SCOPED_TRACE(round);
-        Norm p(random() % 2, kDtypes[round % 4], any_shape(random, 0),
+        Norm p(kNames[random() % 3], kDtypes[round % 4], any_shape(random, 0),
                pick<int64_t>(random, {1, 2, 3, 8, 16, 17, 64, 100, 257, 768}), random);
         if (!check(p, random) && HasFailure()) return;
     }
@@ -167,7 +189,7 @@ TEST_P(BackendNorms, OfLinesOfAllLengths) {
             for (int style : {(int)kRows, (int)kColumns, (int)kGaps}) {
                 if (!is_of_the_share(number++)) continue;
                 SCOPED_TRACE(::testing::Message() << n << " " << dtype << " " << style);
-                Norm p(number % 3 != 0, dtype, {n > 4000 ? 5 : 37}, n, random, 0.5, style);
+                Norm p(kNames[number % 3], dtype, {n > 4000 ? 5 : 37}, n, random, 0.5, style);
                 if (!check(p, random) && HasFailure()) return;
             }
 }
@@ -177,7 +199,8 @@ TEST_P(BackendNorms, OfManyLines) {
     std::mt19937_64 random(6);
     for (int64_t n : {16, 64, 520}) {
         SCOPED_TRACE(n);
-        Norm p(true, n == 64 ? TARTAN_BF16 : TARTAN_F32, {n > 100 ? 3000 : 20000}, n, random, 0.5, kRows);
+        Norm p("layer_norm", n == 64 ? TARTAN_BF16 : TARTAN_F32, {n > 100 ? 3000 : 20000}, n, random, 0.5,
+               kRows);
         if (!check(p, random) && HasFailure()) return;
     }
 }
@@ -186,7 +209,7 @@ TEST_P(BackendNorms, OfManyLines) {
 TEST_P(BackendNorms, OfNumbersFarFromZero) {
     std::mt19937_64 random(7);
     for (double centre : {1e3, -1e5}) {
-        Norm p(true, TARTAN_F32, {9}, 200, random, centre, kRows);
+        Norm p("layer_norm", TARTAN_F32, {9}, 200, random, centre, kRows);
         p.has_gain = false;
         Operand x = {context.get(), p.x}, y = {context.get(), Dense(TARTAN_F32, {9, 200})};
         RUN_OR_NEXT(call(context.get(), "layer_norm", {x.array(), nullptr, nullptr, y.array(), nullptr}));
@@ -203,6 +226,29 @@ TEST_P(BackendNorms, OfNumbersFarFromZero) {
     }
 }
 
+// Squares of the numbers leave the range of f32, their norm does not.
+TEST_P(BackendNorms, OfTheWholeRangeOfF32) {
+    std::mt19937_64 random(9);
+    for (const double size : {1e30, 1e-30})
+        for (const int64_t n : {24, 1000, 3000}) {
+            SCOPED_TRACE(::testing::Message() << size << " " << n);
+            Dense of(TARTAN_F32, {3, n});
+            of.fill(random, 0.5 * size, 2 * size);
+            Operand x = {context.get(), of}, y = {context.get(), Dense(TARTAN_F32, {3, n})};
+            RUN_OR_NEXT(
+                call(context.get(), "rms_norm", {x.array(), nullptr, y.array(), nullptr}, "epsilon=0"));
+            const Dense got = y.got();
+            for (int64_t line = 0; line < 3; line++) {
+                double squares = 0;
+                for (int64_t i = 0; i < n; i++)
+                    squares += std::pow(of.get(line * n + i) / size, 2) / (double)n;
+                for (int64_t i = 0; i < n; i++)
+                    ASSERT_NEAR(of.get(line * n + i) / size / std::sqrt(squares), got.get(line * n + i),
+                                1e-6);
+            }
+        }
+}
+
 // Without lines, gradients of gain and bias are 0.
 TEST_P(BackendNorms, SumsOfNothingAreZero) {
     Dense none(TARTAN_F32, {0, 5}), stats(TARTAN_F32, {0, 2}), five(TARTAN_F32, {5});
@@ -215,6 +261,34 @@ TEST_P(BackendNorms, SumsOfNothingAreZero) {
     for (const Operand *one : {&gain, &bias}) {
         const Dense got = one->got();
         for (int64_t i = 0; i < 5; i++) EXPECT_EQ(0, got.get(i));
+    }
+}
+
+TEST(CpuNorms, BitsDoNotDependOnThreadsOrInstructionSets) {
+    for (int which = 0; which < 8; which++) {
+        std::mt19937_64 random((uint64_t)which);
+        Norm p(which % 2 ? "layer_norm" : "rms_norm", kDtypes[which / 2],
+               which < 4 ? std::vector<int64_t>{7, 61} : std::vector<int64_t>{300}, which % 3 ? 130 : 700,
+               random);
+        std::vector<void *> forth = {&p.x.array, &p.gain.array},
+                            back = {&p.x.array,      &p.gain.array,   &p.stats.array,
+                                    &p.y_grad.array, &p.x_grad.array, &p.gain_grad.array};
+        if (p.centred) forth.push_back(&p.bias.array), back.push_back(&p.bias_grad.array);
+        forth.insert(forth.end(), {&p.y.array, &p.stats.array});
+        const std::string name = p.centred ? "layer_norm" : "rms_norm";
+        std::vector<std::vector<char>> first;
+        for (const tartan_i_cpu_features set : feature_sets())
+            for (const int32_t threads : {1, 2, 3, 7}) {
+                const WithFeatures with(set);
+                const Context context = open_context(threads);
+                ASSERT_OK(call(context.get(), name, forth));
+                ASSERT_OK(call(context.get(), name + "_gradient", back));
+                std::vector<std::vector<char>> got;
+                for (const Dense *one : {&p.y, &p.stats, &p.x_grad, &p.gain_grad, &p.bias_grad})
+                    got.push_back(one->memory());
+                if (first.empty()) first = got;
+                ASSERT_TRUE(first == got) << threads << " threads, " << features_name(set);
+            }
     }
 }
 

@@ -239,37 +239,29 @@ class CpuOperations : public ForOperation {
   protected:
     Case of(uint64_t seed) {
         Wish wish = random_wish(seed);
-        wish.plain_sizes = seed % 2 == 1, wish.scale = wish.plain_sizes ? 13 : 1, wish.extras = seed % 3 == 0;
+        wish.plain_sizes = seed / 4 % 2 == 1, wish.scale = wish.plain_sizes ? 13 : 1,
+        wish.extras = seed % 3 == 0;
         return Case(op, wish);
     }
 };
 FOR_EACH_OPERATION(CpuOperations);
 
-TEST_P(CpuOperations, BitsDoNotDependOnThreads) {
-    const Context teams[] = {open_context(1), open_context(2), open_context(3), open_context(5)};
-    for (uint64_t seed = 0; seed < rounds(8u); seed++) {
-        SCOPED_TRACE(::testing::Message() << "seed " << seed);
-        std::vector<std::string> first;
-        for (const Context &team : teams) {
-            Case c = of(seed);
-            ASSERT_OK(c.run(team.get()));
-            if (first.empty()) first = c.memory_of_outputs();
-            ASSERT_TRUE(first == c.memory_of_outputs()) << tartan_context_threads(team.get()) << " threads";
-        }
-    }
-}
-
-// Where instruction sets multiply 16-bit numbers themselves they may round otherwise.
-TEST_P(CpuOperations, BitsDoNotDependOnInstructionSets) {
-    for (uint64_t seed = 0; seed < rounds(8u); seed++) {
+// Where instruction sets multiply 16-bit numbers themselves, as in attention, they may round otherwise.
+TEST_P(CpuOperations, BitsDoNotDependOnThreadsAndInstructionSets) {
+    const Context teams[] = {open_context(1), open_context(2), open_context(3), open_context(7)};
+    for (uint64_t seed = 0; seed < rounds(24u); seed++) {
         SCOPED_TRACE(::testing::Message() << "seed " << seed);
         std::vector<std::string> first;
         for (const tartan_i_cpu_features set : feature_sets()) {
             const WithFeatures with(set);
-            Case c = of(seed - seed % 4 / 2 * 2); // f64 and f32
-            ASSERT_OK(c.run(context));
-            if (first.empty()) first = c.memory_of_outputs();
-            ASSERT_TRUE(first == c.memory_of_outputs()) << features_name(set);
+            for (const Context &team : teams) {
+                Case c = of(seed);
+                ASSERT_OK(c.run(team.get()));
+                const bool own_bits = tartan_dtype_bytes(c.wish.dtype) == 2 && c.find("v") >= 0;
+                if (first.empty() || (own_bits && &team == teams)) first = c.memory_of_outputs();
+                ASSERT_TRUE(first == c.memory_of_outputs())
+                    << features_name(set) << ", " << tartan_context_threads(team.get()) << " threads";
+            }
         }
     }
 }

@@ -61,7 +61,7 @@ CUDA_MAY_USE = {
     "kernels": {"plain", "runtime", "device", "kernels"},
 }
 CUDA_LIB = {"backend", "conv", "core", "layout", "matrix", "tartan"}
-CUDA_TABLES = {"kernels/points.def"}
+CUDA_TABLES = {"kernels/norms.def", "kernels/points.def", "kernels/steps.def"}
 
 
 def cuda(root):
@@ -97,6 +97,32 @@ def cuda(root):
         if re.search(r"\btartan_backend\s+\w+\s*=\s*\{\s*[^.\s]", text) or re.search(r"\btartan_cuda_kernel\b[^;(]*=\s*\{+\s*[^.{\[\s_]", text) \
                 or (name == "kernels.c" and re.search(r'\{\s*"', text)):
             yield f"cuda/{name}: a table is positional, expected designated initialisers"
+
+
+def words(root):
+    """Words of the table in docs/architecture.md stand in no other places of lib/ and cuda/ than it says; those that they replace in none."""
+    found = sources(root, "lib", "cuda", endings=(".c", ".h", ".cu", ".cuh", ".def"))
+    texts = {path.relative_to(root).as_posix(): path.read_text() for path in found if root / "lib/include" not in path.parents}
+    rows = re.search(r"^## Words\n+(?:\|.*\n){2}((?:\|.*\n)+)", (root / "docs/architecture.md").read_text(), re.M)
+    yield from misused_words(rows.group(1) if rows else "", texts)
+
+
+def misused_words(rows, texts):
+    """`rows` of the table: | word | means | stands only in | instead of |. `texts`: {path: text}."""
+    if not rows:
+        yield "docs/architecture.md has no table of words"
+    for row in rows.splitlines():
+        word, _, places, replaced = (cell.strip() for cell in row.strip("|").split("|"))
+        places = tuple(re.findall(r"`([^`]+)`", places))
+        if places:
+            # As a word, or as a part of a name: stage_bytes, kStages, MOST_STAGES.
+            used = re.compile(rf"(?<![A-Za-z]){word}s?(?![a-z])|(?<![A-Z]){word.capitalize()}s?(?![a-z])|(?<![A-Z]){word.upper()}S?(?![A-Z])")
+            where = [path for path, text in texts.items() if used.search(text)]
+            yield from (f"{path}: '{word}' stands only in {', '.join(places)}" for path in where if not path.startswith(places))
+            yield from (f"'{word}' is not used in {place}" for place in places if not any(path.startswith(place) for path in where))
+        if replaced:
+            again = re.compile(rf"\b{replaced}s?\b", re.I)
+            yield from (f"{path}: '{replaced}', expected '{word}'" for path, text in texts.items() if again.search(text))
 
 
 def generated_header(root, folder):

@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What check_tree.py says of a changed list of symbols."""
+"""What check_tree.py says of a changed list of symbols, and of words in wrong places."""
 import unittest
 
-from check_tree import compare_symbols
+from check_tree import compare_symbols, misused_words
 
 
 class Symbols(unittest.TestCase):
@@ -39,6 +39,30 @@ class Symbols(unittest.TestCase):
         for listed in (["tartan_b", "tartan_a"], ["tartan_a", "tartan_a", "tartan_b"]):
             self.assertEqual(["tests/check/abi.txt is not sorted, or has a name twice"],
                              self.said("tartan_a tartan_b", "tartan_a tartan_b", listed))
+
+
+class Words(unittest.TestCase):
+    ROWS = "| stage | a step | `cuda/`, `lib/kernels/` | |\n| line | elements | | |\n| CTA | threads | | thread block |\n"
+    FINE = {"cuda/a.cu": "kStages", "lib/kernels/b.c": "int stage_bytes;", "lib/ops/c.c": "a line of staged, backstage and upstaged things"}
+
+    def said(self, **more):
+        return list(misused_words(self.ROWS, {**self.FINE, **{f"lib/ops/{name}.c": text for name, text in more.items()}}))
+
+    def test_nothing_where_words_stand_as_the_table_says(self):
+        self.assertEqual([], self.said())
+
+    def test_a_word_in_another_place(self):
+        for text in ("a stage of it", "run_stage(w);", "kStages = 3", "MOST_STAGES", "stages_of"):
+            self.assertEqual(["lib/ops/d.c: 'stage' stands only in cuda/, lib/kernels/"], self.said(d=text), text)
+
+    def test_a_place_without_the_word(self):
+        self.assertEqual(["'stage' is not used in lib/kernels/"], list(misused_words(self.ROWS, {"cuda/a.cu": "kStages"})))
+
+    def test_what_a_word_replaces(self):
+        self.assertEqual(["lib/ops/d.c: 'thread block', expected 'CTA'"], self.said(d="Thread blocks of 128"))
+
+    def test_no_table(self):
+        self.assertEqual(["docs/architecture.md has no table of words"], list(misused_words("", self.FINE)))
 
 
 if __name__ == "__main__":

@@ -14,7 +14,7 @@ import time
 
 ROOT = pathlib.Path(__file__).resolve().parents[2]
 
-# What is wrong; file; text; what replaces it; test program; its filter.
+# What is wrong; file; text; what replaces it; test program ("ops/schema" is schema_test in tests/ops); its filter.
 TABLE = [
     ("hash of a seal is not compared", "lib/io/seal.c",
      "if (memcmp(seal + HASH_AT, hash, sizeof hash) != 0)", "if (false)", "io", "Seal.*"),
@@ -146,6 +146,42 @@ TABLE = [
      "if (cols[middle] < col)", "if (cols[middle] <= col)", "ops", "Sddmm.Random*"),
     ("X of another row of blocks is used", "lib/backend/cpu_sddmm.c",
      "    bool is_packed = false;\n", "    bool is_packed = w->block_row > 0;\n", "ops", "Sddmm.Random*"),
+    ("closed context is used", "lib/ops/call.c",
+     "if (!tartan_i_is(context, TARTAN_I_CONTEXT))", "if (context == NULL)", "ops/schema", "*Refusals.Handles*"),
+    ("outputs may overlap inputs", "lib/ops/call.c",
+     "    PASS(tartan_i_op_check_apart(&bound, arguments));\n", "", "ops/schema", "*Outputs.Overlapping*"),
+    ("numbers beyond the dtype of sums are taken", "lib/ops/call.c",
+     "return given ? check_reals(op, bound->dtype) : TARTAN_OK;", "return TARTAN_OK;", "ops/schema", "*Options.*"),
+    ("what a check made is not ended", "lib/ops/call.c",
+     "if (schema->end != NULL) schema->end(&op);", "", "ops/schema", "*Refusals.*channel_linear*"),
+    ("matrices are held after the call", "lib/ops/call.c",
+     "run(schema, context, arguments, positional, options);\n    let_go(&h);", "run(schema, context, arguments, positional, options);",
+     "ops/schema", "*Refusals.NothingThatFits*"),
+    ("gradient of an input that is not there is a result", "lib/ops/call.c",
+     "(a->optional && a->gradient_of > 0 && given[a->gradient_of - 1] == NULL)", "false", "ops/schema", "*Described.Infer*"),
+    ("second operand may be of any dtype", "lib/ops/call_check.c",
+     "return t == 0 ? is_wide(dtype) : dtype == t;", "return is_wide(dtype);", "ops/schema", "*Refusals.Dtypes*"),
+    ("operands may be of 8 bits", "lib/ops/call_check.c",
+     "return tartan_i_is_number(dtype) && !tartan_i_is_f8(dtype);", "return tartan_i_is_number(dtype);", "ops/schema", "*Refusals.Dtypes*"),
+    ("size with a name may differ", "lib/ops/call_check.c",
+     "at + n > array->ndim || !equal_sizes(shape, sizes, n)", "at + n > array->ndim", "ops/schema", "*Refusals.Shapes*"),
+    ("dimensions may follow those of a shape", "lib/ops/call_check.c",
+     "return at == array->ndim;", "return true;", "ops/schema", "*Refusals.Shapes*"),
+    ("alternative that does not fit decides sizes", "lib/ops/call_check.c",
+     "        bound->known = known;\n", "", "ops/schema", "Call.Alternatives"),
+    ("any sizes broadcast", "lib/ops/call_check.c",
+     "if (a != b && a != 1 && b != 1) return -1;", "", "ops/schema", "*Refusals.Shapes*:Operations.Broadcasting"),
+    ("repeated option of an operation is taken", "lib/ops/call_options.c",
+     "!(*given >> i & 1), ARGUMENT,", "true, ARGUMENT,", "ops/schema", "*Options.UnknownOrRepeated*"),
+    ("option may be the bound that it must exceed", "lib/ops/call_options.c",
+     "(rule->above ? value > rule->low : value >= rule->low)", "(value >= rule->low)", "ops/schema", "*Options.OutOfRange*"),
+    ("flag is 0 by default", "lib/ops/call_options.c",
+     "*(bool *)member = rule->value != 0;", "*(bool *)member = false;", "ops/schema", "*Options.Defaults*:CallOptions.Values"),
+    ("argument of its own is an option, too", "lib/ops/call_options.c",
+     "return !(apart && schema->options[i].positional);", "return true;", "ops/schema", "CallOptions.*"),
+    ("number that is an argument may be out of range", "lib/ops/call_options.c",
+     "CHECK_IN(schema->function, in_range(rule, positional->number), ARGUMENT,", "CHECK_IN(schema->function, true, ARGUMENT,",
+     "ops/schema", "CallOptions.*:*Options.*"),
 ]
 
 
@@ -178,10 +214,12 @@ def copy_if_newer(source, target):
 
 
 def test(build, program, only):
-    code, text = run("ninja", "-C", str(build), f"tests/{program}/{program}_test")
+    folder, _, name = program.rpartition("/")
+    target = f"tests/{folder or name}/{name}_test"
+    code, text = run("ninja", "-C", str(build), target)
     if code != 0:
         return None, text
-    return run(str(build / f"tests/{program}/{program}_test"), "--gtest_brief=1", f"--gtest_filter={only}", timeout=120)
+    return run(str(build / target), "--gtest_brief=1", f"--gtest_filter={only}", timeout=120)
 
 
 def main(folder, part=""):

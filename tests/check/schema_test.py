@@ -75,8 +75,49 @@ class Entries(unittest.TestCase):
 
     def test_dtypes(self):
         self.refused("g is of S, expected an argument of T before it", 'IN(g, ARRAY, S, "[n]", "numbers")', X)
-        self.refused("x, the first of T, may not be left out", 'IN_OPT(x, ARRAY, T, "[n]", "numbers")')
+        self.refused("all arguments of T may be left out, as x may", 'IN_OPT(x, ARRAY, T, "[n]", "numbers")')
+        self.load(f'OP(a, "help", IN_OPT(z, ARRAY, T, "any", "numbers") {X} {Y})')
         self.refused("m is of bytes, expected an input", X, 'OUT(m, ARRAY, U8, "[n]", "a mask")')
+
+    def test_old_values(self):
+        items = f'{X} IN_OPT(m, LAYOUT, NONE, "any", "a layout") FLAG(add, "adds") NUMBER(beta, 0, "", "a factor") WHOLE(k, 0, "", "a number")'
+        ops = self.load(f'OP(a, "help", {items} OUT(y, ARRAY, O, "=x", "the result", OLD(m, add, beta)))')
+        self.assertEqual(["m", "add", "beta"], ops[0]["y"].old)
+        self.assertIn(".old_arguments = 0x2, .old_options = 0x3", "\n".join(generate_c.tables(ops)))
+        for name in ("x", "k", "z"):
+            self.refused(f"old values of y can't depend on {name}, expected an optional input, a flag or a number", items,
+                         f'OUT(y, ARRAY, O, "=x", "the result", OLD({name}))')
+        self.refused("old values of x can't depend on add", 'IN(x, ARRAY, T, "[n]", "numbers", OLD(add)) FLAG(add, "adds")')
+
+    def test_windows_and_lengths(self):
+        ops = self.load(f'OP(a, "help", {X} WINDOWS(w, "windows") LENGTHS(size, "lengths") {Y})')
+        self.assertEqual(["w"], [o.name for o in ops[0].options if o.positional])
+        self.assertEqual(["const char *w", "const char *options"], [d for d, _ in generate_c.parameters(ops[0])][1:3])
+        functions = "\n".join(generate_c.functions(ops))
+        self.assertIn("{.text = w}", functions)
+        self.refused("expected name and help", X, Y, "WINDOWS(w)")
+
+    def test_conversions(self):
+        by_hand = "BY_HAND(b, READS(ARRAY, x, x))"
+        ops = self.load(by_hand, f'OP(a, "help", {X} {Y} AS(b) CHECK(check_a))')
+        self.assertEqual(("b", "a"), (ops[1].kind, ops[1].struct))
+        structs = "\n".join(generate_c.structs(ops))
+        self.assertIn("} tartan_op_a;", structs)
+        self.assertIn("X(B, b)", structs)
+        self.assertNotIn("X(A, a)", structs)
+        self.assertIn(".kind = TARTAN_OP_B", "\n".join(generate_c.tables(ops)))
+        self.refused("expected CHECK, which makes b of it", X, Y, "AS(b)")
+        self.refused("a is run as b, which is no operation by hand", X, Y, "AS(b) CHECK(check_a)")
+
+    def test_operations_made_of_others(self):
+        ops = self.load(f'OP(a, "help", {X} {Y} RUNS(run_a))')
+        structs = "\n".join(generate_c.structs(ops))
+        self.assertIn("} tartan_op_a;", structs)
+        self.assertIn("X(a)", structs)
+        self.assertNotIn("X(A, a)", structs)
+        self.assertIn('.function = "tartan_a", .run = run_a', "\n".join(generate_c.tables(ops)))
+        for item in ("FLOPS(2)", "CHECK(check_a)", 'KEEPS("bool", b)'):
+            self.refused("expected RUNS without FLOPS, CHECK, KEEPS and AS", X, Y, "RUNS(run_a)", item)
 
     def test_where(self):
         with self.assertRaises(schema.SchemaError) as raised:

@@ -4,6 +4,7 @@
 #include <set>
 
 extern "C" {
+#include "backend/operation.h"
 #include "kernels.h"
 }
 #include "launches.h"

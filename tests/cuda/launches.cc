@@ -54,10 +54,9 @@ LAUNCH(channel_linear_plain)
 LAUNCH(channel_linear_gradient_plain)
 LAUNCH(conv_normalize_plain)
 LAUNCH(conv_normalize_gradient_plain)
-LAUNCH(layer_norm_plain)
-LAUNCH(layer_norm_gradient_plain)
-LAUNCH(rms_norm_plain)
-LAUNCH(rms_norm_gradient_plain)
+#define NORM(name, ...) LAUNCH(name##_plain) LAUNCH(name##_gradient_plain)
+#include "kernels/norms.def"
+#undef NORM
 LAUNCH(point1_plain)
 LAUNCH(point1_gradient_plain)
 LAUNCH(point2_plain)

@@ -3,6 +3,7 @@
 #include "support.h"
 
 extern "C" {
+#include "backend/operation.h"
 #include "problem.h"
 }
 

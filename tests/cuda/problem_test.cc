@@ -5,6 +5,7 @@
 #include <tuple>
 
 extern "C" {
+#include "backend/operation.h"
 #include "matrix/matrix.h"
 #include "problem.h"
 }

@@ -65,7 +65,7 @@ TEST(CudaWindows, GathersHaveBothSides) {
                        blocks = array(TARTAN_F64, {40, 3, 6}, {18, 1, 3}, 8192),
                        none = array(TARTAN_F64, {40, 0, 6}, {18, 1, 3}, 8192);
     const tartan_i_windows w = windows_of("size=6 stride=3 offset=-2 count=5", 1);
-    tartan_op_window_gather op = {"test", layout.get(), &w, &x, &blocks, 0, true};
+    tartan_op_window_gather op = {"test", layout.get(), w, &x, &blocks, 0, true};
     tartan_cuda_window_gather p;
     ASSERT_OK(tartan_cuda_window_gather_of(&tartan_i_host, &kContext, &op, &p));
     EXPECT_EQ(layout.get(), p.layout);
@@ -94,7 +94,7 @@ TEST(CudaWindows, ScattersKnowWhatIsGiven) {
                        none = array(TARTAN_F16, {2, 3, 0, 17}, {1, 1, 1, 1}, 4096);
     const tartan_i_windows w = windows_of("size=6 stride=3 count=4x5", 2),
                            apart = windows_of("size=6 count=4x5", 2);
-    tartan_op_window_scatter op = {"test", layout.get(), &w, &blocks, &base, 0, true, true, &y};
+    tartan_op_window_scatter op = {"test", layout.get(), w, &blocks, &base, true, &y, 0, true};
     tartan_cuda_window_scatter p;
     ASSERT_OK(tartan_cuda_window_scatter_of(&tartan_i_host, &kContext, &op, &p));
     EXPECT_TRUE(p.add && p.relu && p.overlap && p.based && !p.zeros && !p.nothing);
@@ -102,7 +102,7 @@ TEST(CudaWindows, ScattersKnowWhatIsGiven) {
     EXPECT_EQ(153, p.base.channel);
     EXPECT_EQ(blocks.data, p.blocks.data);
     EXPECT_EQ(1, p.image.channel);
-    op.windows = &apart, op.base = nullptr, op.blocks = nullptr, op.add = false;
+    op.windows = apart, op.base = nullptr, op.blocks = nullptr, op.add = false;
     ASSERT_OK(tartan_cuda_window_scatter_of(&tartan_i_host, &kContext, &op, &p));
     EXPECT_TRUE(!p.add && !p.overlap && !p.based && p.zeros && !p.nothing);
     op.active = empty.get();

@@ -113,7 +113,7 @@ TEST_P(DynamicRefusals, WhatNeedsToKnowTheBlocks) {
     REFUSED(tartan_layout_get_col_lists(l, list, 4, list, 6, list, 6));
     REFUSED(tartan_layout_get_coordinates(l, list, 6, list, 6, list, 6));
     REFUSED(tartan_layout_get_mask(l, bytes, 6));
-    REFUSED(tartan_layout_find(l, nullptr, 0, list, 1, list, 1, sources, 1));
+    REFUSED(tartan_layout_find(l, places_of(nullptr, list, list, 1), sources, 1));
     REFUSED(tartan_layout_number(l, 0, list, 6));
     REFUSED(tartan_layout_row_lengths(l, list, 2));
     REFUSED(tartan_layout_row_spread(l, numbers, 4));
@@ -129,15 +129,16 @@ TEST_P(DynamicRefusals, WhatNeedsToKnowTheBlocks) {
     REFUSED(tartan_layout_slice(l, 0, 1, 0, 1, &out));
     REFUSED(tartan_layout_prune(l, numbers, 6, &out));
     REFUSED(tartan_layout_keep_largest(l, numbers, 6, 1, &out));
-    REFUSED(tartan_layout_grow(l, nullptr, 0, list, 1, list, 1, &out));
-    REFUSED(tartan_layout_move(l, list, 1, list, 1, list, 1, sources, 6, &out));
+    REFUSED(tartan_layout_grow(l, places_of(nullptr, list, list, 1), &out));
+    REFUSED(tartan_layout_move(l, list, 1, places_of(nullptr, list, list, 1), sources, 6, &out));
     REFUSED(tartan_layout_reblock(l, 4, 4, &out));
     REFUSED(tartan_layout_add_diagonal(dynamic.layout.get(), 0, &out));
-    REFUSED(tartan_layout_add_elements(dynamic.layout.get(), nullptr, 0, list, 1, list, 1, &out));
+    REFUSED(tartan_layout_add_elements(dynamic.layout.get(), places_of(nullptr, list, list, 1), &out));
     REFUSED(tartan_matrix_create(dynamic.layout.get(), TARTAN_F64, 0, &m));
     REFUSED(tartan_matrix_from_dense(dynamic.layout.get(), &dense.array, 0, 0, &m));
-    REFUSED(tartan_matrix_from_coo(dynamic.layout.get(), list, 4, list, 4, &few.array, 0, 0, &m));
-    REFUSED(tartan_matrix_from_csr(dynamic.layout.get(), list, 8, list, 4, &few.array, 0, 0, &m));
+    REFUSED(tartan_matrix_from_coo(dynamic.layout.get(), places_of(nullptr, list, list, 4), &few.array, 0, 0,
+                                   &m));
+    REFUSED(tartan_matrix_from_csr(dynamic.layout.get(), lists_of(list, 8, list, 4), &few.array, 0, 0, &m));
     REFUSED(tartan_file_put_layout(file.get(), "l", l, nullptr));
     const Placed grad(context.get(), Dense(TARTAN_F64, {6}));
     tartan_array gradient = grad.array;
@@ -178,8 +179,8 @@ TEST_P(DynamicRefusals, WhatNeedsToKnowTheBlocks) {
     REFUSED(tartan_matrix_reduce(context.get(), on_it, TARTAN_REDUCE_SUM, TARTAN_EACH_HEAD, numbers, 1));
     REFUSED(tartan_matrix_norm(context.get(), on_it, TARTAN_MATRIX_NORM_MAX, numbers, 1));
     REFUSED(tartan_matrix_count_different(context.get(), on_it, on_it, 0, 0, 0, numbers));
-    REFUSED(tartan_matrix_get_elements(on_it, nullptr, 0, list, 4, list, 4, &few.array));
-    REFUSED(tartan_matrix_set_elements(on_it, nullptr, 0, list, 4, list, 4, &few.array, 0));
+    REFUSED(tartan_matrix_get_elements(on_it, places_of(nullptr, list, list, 4), &few.array));
+    REFUSED(tartan_matrix_set_elements(on_it, places_of(nullptr, list, list, 4), &few.array, 0));
     REFUSED(tartan_matrix_cut(context.get(), on_it, 0, 1, 0, 1, &m));
     REFUSED(tartan_matrix_select(context.get(), on_it, list, 1, nullptr, 0, &m));
     REFUSED(tartan_matrix_reblock(context.get(), on_it, 4, 4, &m));

@@ -68,18 +68,8 @@ def attention_rows(options):
 
 def main(arguments):
     options = parse(arguments)
-    if options.render:
-        with open(options.render, encoding="utf-8") as file:
-            results = [json.loads(line) for line in file if line.strip()]
-        print("\n".join(table.lines(results, options.markdown)))
-        print(table.summary(results))
-        return 0
-    if options.list:
-        print("\n".join(row.text for row in options.rows))
-        return 0
-    if not options.rows:
-        print("gpu-bench: no row matches", file=sys.stderr)
-        return 2
+    if (status := table.shown(options)) is not None:
+        return status
     from gpu_bench import attention, machine, products  # they need PyTorch, which is not needed to list or render
     here = machine.Machine(options.device, options.limit)
     bench = (attention.Attention if options.what == "attention" else products.Products)(options, here)

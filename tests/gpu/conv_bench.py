@@ -103,18 +103,8 @@ def plot(path, best):
 
 def main(arguments):
     options = parse(arguments)
-    if options.render:
-        with open(options.render, encoding="utf-8") as file:
-            results = [json.loads(line) for line in file if line.strip()]
-        print("\n".join(table.lines(results, options.markdown)))
-        print(table.summary(results))
-        return 0
-    if options.list:
-        print("\n".join(row.text for row in options.rows))
-        return 0
-    if not options.rows:
-        print("bench: no row matches", file=sys.stderr)
-        return 2
+    if (status := table.shown(options)) is not None:
+        return status
     bench, results = conv.Bench(options), []
     name = options.what if options.device == "cpu" else f"gpu_{options.what}"
     places = [ROOT / "build" / "bench"] + ([pathlib.Path(os.environ["OUT"])] if os.environ.get("OUT") else [])

@@ -79,7 +79,8 @@ void check_gradient(const Tables<double> &tables, int row, size_t n, std::mt1993
     std::copy(start.begin(), start.end(), gain_sums.data());
     std::copy(start.begin(), start.end(), bias_sums.data());
     tartan_i_norm_gradient_line line = {};
-    line.n = (int64_t)n, line.center = 1.125, line.scale = 0.75, line.gain = gain.data();
+    line.n = (int64_t)n, line.p = random() % 2 ? 1e-5 : 4;
+    line.center = 1.125, line.scale = 0.75, line.gain = gain.data();
     line.x = x.data(), line.y_grad = y_grad.data(), line.x_grad = want.data();
     line.gain_sums = want_gain.data(), line.bias_sums = want_bias.data();
     lines_of<T>(tables.c).norms[row].gradient(&line);
@@ -123,11 +124,15 @@ TEST_P(Norms, HaveTheBitsOfPortableC) {
 
 // ---- Accuracy ----
 
-#define CENTERED     true
-#define PLAIN        false
-#define NUM(x)       ((long double)(x))
-#define SQRT(x)      std::sqrt(x)
-#define FMA(a, b, c) ((a) * (b) + (c))
+#define CENTERED        true
+#define PLAIN           false
+#define NUM(x)          ((long double)(x))
+#define FMA(a, b, c)    ((a) * (b) + (c))
+#define MAX(a, b)       ((a) > (b) ? (a) : (b))
+#define GREATER(a, b)   ((a) > (b))
+#define SELECT(m, a, b) ((m) ? (a) : (b))
+#define SQRT(x)         std::sqrt(x)
+#define RSQRT(x)        (1 / std::sqrt(x))
 
 // Results of one line in long double.
 struct Wide {
@@ -141,7 +146,7 @@ Wide wide_norm(int row, const std::vector<T> &x_of, const std::vector<double> &g
     const long double n = (long double)x_of.size();
     int at = 0;
     Wide w;
-#define NORM(name, centered, term, factor, value, gradient)                                                  \
+#define NORM(name, centered, epsilon, term, factor, value, gradient)                                         \
     if (at++ == row) {                                                                                       \
         long double mean = 0, mean_g = 0, mean_gz = 0;                                                       \
         long double rest = 0; /* of the mean */                                                              \
@@ -202,7 +207,8 @@ template <typename T> void check_accuracy(double center, double size) {
                     << i;
             if (center != 0) continue; // the mean as the gradient takes it is rounded
             tartan_i_norm_gradient_line back = {};
-            back.n = (int64_t)n, back.center = line.center, back.scale = line.scale, back.gain = gain.data();
+            back.n = (int64_t)n, back.p = line.p, back.center = line.center, back.scale = line.scale;
+            back.gain = gain.data();
             back.x = x.data(), back.y_grad = y_grad.data(), back.x_grad = x_grad.data();
             lines_of<T>(tables.best).norms[row].gradient(&back);
             for (size_t i = 0; i < n; i++)

@@ -301,6 +301,10 @@ template <typename T> void check_special() {
         EXPECT_EQ(1, value_at<T>(TARTAN_I_POINT1_sigmoid, -far));
         EXPECT_EQ(-1, value_at<T>(TARTAN_I_POINT1_tanh, far));
         EXPECT_EQ(-2, value_at<T>(TARTAN_I_POINT1_elu, far, 2));
+        EXPECT_EQ(0, value_at<T>(TARTAN_I_POINT1_softplus, far));
+        EXPECT_EQ(0, slope_at<T>(TARTAN_I_POINT1_softplus, far));
+        EXPECT_EQ((T)-far, value_at<T>(TARTAN_I_POINT1_softplus, -far));
+        EXPECT_EQ(1, slope_at<T>(TARTAN_I_POINT1_softplus, -far));
     }
     for (int row = 0; row < TARTAN_I_POINT1_ROWS; row++)
         EXPECT_TRUE(std::isnan(value_at<T>((tartan_i_point1_row)row, NAN))) << kNames1[row];

@@ -30,6 +30,7 @@ static void run(int word, int64_t n, const void *a, const void *b, const void *c
         EACH(WORD_MAX, vec_max(x, y))
         EACH(WORD_MIN, vec_min(x, y))
         EACH(WORD_SELECT, vec_select(vec_greater(x, y), z, x))
+        EACH(WORD_IS_NAN, vec_select(vec_is_nan(x), y, z))
         EACH(WORD_MASK, vec_select(vec_mask_of(0x5a5a5a5au >> (i / LANES % 16)), x, y))
         EACH(WORD_SUM, vec_fill(vec_sum(x)))
         EACH(WORD_LARGEST, vec_fill(vec_largest(x)))

@@ -15,6 +15,7 @@ enum {
     WORD_MAX,
     WORD_MIN,
     WORD_SELECT, /* vec_greater(a, b) ? c : a */
+    WORD_IS_NAN, /* vec_is_nan(a) ? b : c */
     WORD_MASK,   /* bit i of bits 0x5a5a... ? a : b, bits shifted by the number of the vector */
     WORD_SUM,    /* in all lanes */
     WORD_LARGEST,

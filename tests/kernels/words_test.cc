@@ -80,6 +80,8 @@ template <typename T> T meaning(int word, int lanes, size_t i, const T *a, const
         return x < y ? x : y;
     case WORD_SELECT:
         return x > y ? z : x;
+    case WORD_IS_NAN:
+        return std::isnan(x) ? y : z;
     case WORD_MASK:
         return 0x5a5a5a5au >> (i / (size_t)lanes % 16) >> (i % (size_t)lanes) & 1 ? x : y;
     case WORD_SUM:

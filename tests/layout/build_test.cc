@@ -40,7 +40,8 @@ TEST(Frame, MoreThanMemory) {
 #endif
     tartan_shape s{0, 2147483647, 1, 1, 1048576};
     int64_t pointer = 0;
-    EXPECT_NO_LAYOUT(MEMORY, "could not get", tartan_layout_from_csr(&s, &pointer, 1, nullptr, 0, &out));
+    EXPECT_NO_LAYOUT(MEMORY, "could not get",
+                     tartan_layout_from_csr(&s, lists_of(&pointer, 1, nullptr, 0), &out));
 }
 
 TEST(FromMask, Refusals) {
@@ -87,31 +88,29 @@ TEST(FromMask, EveryBlockShapeEdge) {
 }
 
 TEST(FromCoordinates, Refusals) {
-    Indices two{0, 1}, three{0, 1, 2};
+    Indices two{0, 1};
     EXPECT_FAILS(HANDLE, "out is NULL", from_coordinates(kShape, {}, two, two, nullptr));
-    EXPECT_NO_LAYOUT(HANDLE, "shape is NULL",
-                     tartan_layout_from_coordinates(nullptr, nullptr, 0, two.data(), 2, two.data(), 2, &out));
-    EXPECT_NO_LAYOUT(HANDLE, "block_rows is NULL",
-                     tartan_layout_from_coordinates(&kShape, nullptr, 0, nullptr, 2, two.data(), 2, &out));
-    EXPECT_NO_LAYOUT(HANDLE, "block_cols is NULL",
-                     tartan_layout_from_coordinates(&kShape, nullptr, 0, two.data(), 2, nullptr, 2, &out));
-    EXPECT_NO_LAYOUT(HANDLE, "heads is NULL",
-                     tartan_layout_from_coordinates(&kShape, nullptr, 2, two.data(), 2, two.data(), 2, &out));
-    EXPECT_NO_LAYOUT(SHAPE, "block_cols has 3 entries, expected 2",
-                     from_coordinates(kShape, {}, two, three, &out));
-    EXPECT_NO_LAYOUT(SHAPE, "heads has 3 entries, expected 2",
-                     from_coordinates(kShape, three, two, two, &out));
     EXPECT_NO_LAYOUT(
-        SHAPE, "nblock_rows is -1",
-        tartan_layout_from_coordinates(&kShape, nullptr, 0, two.data(), -1, two.data(), -1, &out));
-    EXPECT_NO_LAYOUT(LAYOUT, "block_rows[1] is 8, expected 0 .. 7",
+        HANDLE, "shape is NULL",
+        tartan_layout_from_coordinates(nullptr, places_of(nullptr, two.data(), two.data(), 2), &out));
+    EXPECT_NO_LAYOUT(HANDLE, "places is NULL", tartan_layout_from_coordinates(&kShape, nullptr, &out));
+    EXPECT_NO_LAYOUT(
+        HANDLE, "rows is NULL, expected 2 entries (places)",
+        tartan_layout_from_coordinates(&kShape, places_of(nullptr, nullptr, two.data(), 2), &out));
+    EXPECT_NO_LAYOUT(
+        HANDLE, "cols is NULL",
+        tartan_layout_from_coordinates(&kShape, places_of(nullptr, two.data(), nullptr, 2), &out));
+    EXPECT_NO_LAYOUT(
+        SHAPE, "places has a count of -1, expected 0 or more",
+        tartan_layout_from_coordinates(&kShape, places_of(nullptr, two.data(), two.data(), -1), &out));
+    EXPECT_NO_LAYOUT(LAYOUT, "rows[1] is 8, expected 0 .. 7",
                      from_coordinates(kShape, {}, {0, 8}, two, &out));
-    EXPECT_NO_LAYOUT(LAYOUT, "block_rows[0] is -1", from_coordinates(kShape, {}, {-1, 0}, two, &out));
-    EXPECT_NO_LAYOUT(LAYOUT, "block_cols[1] is 4, expected 0 .. 3",
+    EXPECT_NO_LAYOUT(LAYOUT, "rows[0] is -1", from_coordinates(kShape, {}, {-1, 0}, two, &out));
+    EXPECT_NO_LAYOUT(LAYOUT, "cols[1] is 4, expected 0 .. 3",
                      from_coordinates(kShape, {}, two, {0, 4}, &out));
-    EXPECT_NO_LAYOUT(LAYOUT, "block_cols[0] is", from_coordinates(kShape, {}, two, {INT64_MIN, 0}, &out));
-    EXPECT_NO_LAYOUT(LAYOUT, "block_cols[1] is", from_coordinates(kShape, {}, two, {0, INT64_MAX}, &out));
-    EXPECT_NO_LAYOUT(LAYOUT, "block_cols[1] is 4294967296",
+    EXPECT_NO_LAYOUT(LAYOUT, "cols[0] is", from_coordinates(kShape, {}, two, {INT64_MIN, 0}, &out));
+    EXPECT_NO_LAYOUT(LAYOUT, "cols[1] is", from_coordinates(kShape, {}, two, {0, INT64_MAX}, &out));
+    EXPECT_NO_LAYOUT(LAYOUT, "cols[1] is 4294967296",
                      from_coordinates(kShape, {}, two, {0, 4294967296}, &out));
     EXPECT_NO_LAYOUT(LAYOUT, "heads[1] is 1, expected 0 .. 0",
                      from_coordinates(kShape, {0, 1}, two, two, &out));
@@ -164,7 +163,7 @@ TEST(FromCoordinates, HeadsWithDifferentCounts) {
 
 TEST(FromCoordinates, NoneAtAll) {
     tartan_layout *out = nullptr;
-    ASSERT_OK(tartan_layout_from_coordinates(&kShape, nullptr, 0, nullptr, 0, nullptr, 0, &out));
+    ASSERT_OK(tartan_layout_from_coordinates(&kShape, places_of(nullptr, nullptr, nullptr, 0), &out));
     EXPECT_EQ(tartan_layout_blocks(out), 0);
     EXPECT_EQ(row_lists(out).pointers, Indices(9, 0));
     tartan_layout_free(out);
@@ -172,8 +171,7 @@ TEST(FromCoordinates, NoneAtAll) {
 
 tartan_status from_csr(const tartan_shape &s, const Indices &pointers, const Indices &cols,
                        tartan_layout **out) {
-    return tartan_layout_from_csr(&s, pointers.data(), (int64_t)pointers.size(), cols.data(),
-                                  (int64_t)cols.size(), out);
+    return tartan_layout_from_csr(&s, lists_of(pointers, cols), out);
 }
 
 TEST(FromCsr, Refusals) {
@@ -181,22 +179,25 @@ TEST(FromCsr, Refusals) {
     Indices good{0, 1, 3}, cols{2, 1, 0};
     EXPECT_FAILS(HANDLE, "out is NULL", from_csr(s, good, cols, nullptr));
     EXPECT_NO_LAYOUT(HANDLE, "shape is NULL",
-                     tartan_layout_from_csr(nullptr, good.data(), 3, cols.data(), 3, &out));
-    EXPECT_NO_LAYOUT(HANDLE, "row_pointers is NULL",
-                     tartan_layout_from_csr(&s, nullptr, 3, cols.data(), 3, &out));
-    EXPECT_NO_LAYOUT(HANDLE, "block_cols is NULL",
-                     tartan_layout_from_csr(&s, good.data(), 3, nullptr, 3, &out));
-    EXPECT_NO_LAYOUT(SHAPE, "row_pointers has 2 entries, expected 3", from_csr(s, {0, 3}, cols, &out));
-    EXPECT_NO_LAYOUT(SHAPE, "nblock_cols is -1",
-                     tartan_layout_from_csr(&s, good.data(), 3, cols.data(), -1, &out));
-    EXPECT_NO_LAYOUT(LAYOUT, "row_pointers[0] is 1, expected 0", from_csr(s, {1, 1, 3}, cols, &out));
-    EXPECT_NO_LAYOUT(LAYOUT, "row_pointers[2] is 3 after 4", from_csr(s, {0, 4, 3}, cols, &out));
-    EXPECT_NO_LAYOUT(LAYOUT, "row_pointers[1] is -1 after 0", from_csr(s, {0, -1, 3}, cols, &out));
-    EXPECT_NO_LAYOUT(LAYOUT, "row_pointers[2] is 2, expected 3", from_csr(s, {0, 1, 2}, cols, &out));
-    EXPECT_NO_LAYOUT(LAYOUT, "row_pointers[2] is 9223372036854775807",
+                     tartan_layout_from_csr(nullptr, lists_of(good.data(), 3, cols.data(), 3), &out));
+    EXPECT_NO_LAYOUT(HANDLE, "lists is NULL", tartan_layout_from_csr(&s, nullptr, &out));
+    EXPECT_NO_LAYOUT(ARGUMENT, "by_column is 1, expected 0",
+                     tartan_layout_from_csr(&s, lists_of(good, cols, true), &out));
+    EXPECT_NO_LAYOUT(HANDLE, "pointers is NULL",
+                     tartan_layout_from_csr(&s, lists_of(nullptr, 3, cols.data(), 3), &out));
+    EXPECT_NO_LAYOUT(HANDLE, "indices is NULL",
+                     tartan_layout_from_csr(&s, lists_of(good.data(), 3, nullptr, 3), &out));
+    EXPECT_NO_LAYOUT(SHAPE, "pointers has 2 entries, expected 3", from_csr(s, {0, 3}, cols, &out));
+    EXPECT_NO_LAYOUT(SHAPE, "indices has -1 entries, expected 0 or more",
+                     tartan_layout_from_csr(&s, lists_of(good.data(), 3, cols.data(), -1), &out));
+    EXPECT_NO_LAYOUT(LAYOUT, "pointers go from 1 to 3, expected 0 to 3", from_csr(s, {1, 1, 3}, cols, &out));
+    EXPECT_NO_LAYOUT(LAYOUT, "pointers[2] is 3 after 4", from_csr(s, {0, 4, 3}, cols, &out));
+    EXPECT_NO_LAYOUT(LAYOUT, "pointers[1] is -1 after 0", from_csr(s, {0, -1, 3}, cols, &out));
+    EXPECT_NO_LAYOUT(LAYOUT, "pointers go from 0 to 2, expected 0 to 3", from_csr(s, {0, 1, 2}, cols, &out));
+    EXPECT_NO_LAYOUT(LAYOUT, "pointers go from 0 to 9223372036854775807",
                      from_csr(s, {0, 1, INT64_MAX}, cols, &out));
-    EXPECT_NO_LAYOUT(LAYOUT, "block_cols[0] is 3, expected 0 .. 2", from_csr(s, good, {3, 1, 0}, &out));
-    EXPECT_NO_LAYOUT(LAYOUT, "block_cols[2] is -1", from_csr(s, good, {2, 1, -1}, &out));
+    EXPECT_NO_LAYOUT(LAYOUT, "indices[0] is 3, expected 0 .. 2", from_csr(s, good, {3, 1, 0}, &out));
+    EXPECT_NO_LAYOUT(LAYOUT, "indices[2] is -1", from_csr(s, good, {2, 1, -1}, &out));
     EXPECT_NO_LAYOUT(LAYOUT, "block row 1, block column 1 of head 0 is there twice",
                      from_csr(s, good, {2, 1, 1}, &out));
 }
@@ -216,27 +217,38 @@ TEST(FromCsr, ColumnsInAnyOrder) {
 }
 
 TEST(FromEntries, Refusals) {
-    tartan_shape s{5, 7, 2, 3, 1}, heads2{5, 7, 2, 3, 2};
+    tartan_shape s{5, 7, 2, 3, 1};
     Indices rows{0, 4}, cols{6, 0};
     auto make = [](const tartan_shape &shape, const Indices &r, const Indices &c, tartan_layout **out) {
-        return tartan_layout_from_entries(&shape, r.data(), (int64_t)r.size(), c.data(), (int64_t)c.size(),
+        return tartan_layout_from_entries(&shape, places_of(nullptr, r.data(), c.data(), (int64_t)r.size()),
                                           out);
     };
     EXPECT_FAILS(HANDLE, "out is NULL", make(s, rows, cols, nullptr));
-    EXPECT_NO_LAYOUT(HANDLE, "shape is NULL",
-                     tartan_layout_from_entries(nullptr, rows.data(), 2, cols.data(), 2, &out));
-    EXPECT_NO_LAYOUT(HANDLE, "entry_rows is NULL",
-                     tartan_layout_from_entries(&s, nullptr, 2, cols.data(), 2, &out));
-    EXPECT_NO_LAYOUT(HANDLE, "entry_cols is NULL",
-                     tartan_layout_from_entries(&s, rows.data(), 2, nullptr, 2, &out));
-    EXPECT_NO_LAYOUT(SHAPE, "2 heads, expected 1", make(heads2, rows, cols, &out));
-    EXPECT_NO_LAYOUT(SHAPE, "entry_cols has 1 entries, expected 2", make(s, rows, {0}, &out));
-    EXPECT_NO_LAYOUT(SHAPE, "nentry_rows is -2",
-                     tartan_layout_from_entries(&s, rows.data(), -2, cols.data(), -2, &out));
-    EXPECT_NO_LAYOUT(LAYOUT, "entry 1 is (5, 0), expected inside 5 x 7", make(s, {0, 5}, cols, &out));
-    EXPECT_NO_LAYOUT(LAYOUT, "entry 0 is (0, 7)", make(s, rows, {7, 0}, &out));
-    EXPECT_NO_LAYOUT(LAYOUT, "entry 0 is (-1, 6)", make(s, {-1, 4}, cols, &out));
-    EXPECT_NO_LAYOUT(LAYOUT, "entry 1 is (4, -3)", make(s, rows, {6, -3}, &out));
+    EXPECT_NO_LAYOUT(
+        HANDLE, "shape is NULL",
+        tartan_layout_from_entries(nullptr, places_of(nullptr, rows.data(), cols.data(), 2), &out));
+    EXPECT_NO_LAYOUT(HANDLE, "rows is NULL",
+                     tartan_layout_from_entries(&s, places_of(nullptr, nullptr, cols.data(), 2), &out));
+    EXPECT_NO_LAYOUT(HANDLE, "cols is NULL",
+                     tartan_layout_from_entries(&s, places_of(nullptr, rows.data(), nullptr, 2), &out));
+    EXPECT_NO_LAYOUT(SHAPE, "places has a count of -2",
+                     tartan_layout_from_entries(&s, places_of(nullptr, rows.data(), cols.data(), -2), &out));
+    EXPECT_NO_LAYOUT(LAYOUT, "rows[1] is 5, expected 0 .. 4", make(s, {0, 5}, cols, &out));
+    EXPECT_NO_LAYOUT(LAYOUT, "cols[0] is 7, expected 0 .. 6", make(s, rows, {7, 0}, &out));
+    EXPECT_NO_LAYOUT(LAYOUT, "rows[0] is -1", make(s, {-1, 4}, cols, &out));
+    EXPECT_NO_LAYOUT(LAYOUT, "cols[1] is -3", make(s, rows, {6, -3}, &out));
+}
+
+TEST(FromEntries, HasHeads) {
+    const int64_t heads[] = {1, 0, 1}, rows[] = {4, 0, 4}, cols[] = {0, 6, 1};
+    tartan_shape s{5, 7, 2, 3, 2};
+    tartan_layout *out = nullptr;
+    ASSERT_OK(tartan_layout_from_entries(&s, places_of(heads, rows, cols, 3), &out));
+    Layout owner(out);
+    EXPECT_EQ(mask_of(out), (Mask{0, 0, 1, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 1, 0, 0}));
+    const int64_t third[] = {2, 0, 0};
+    EXPECT_NO_LAYOUT(LAYOUT, "heads[0] is 2, expected 0 .. 1",
+                     tartan_layout_from_entries(&s, places_of(third, rows, cols, 3), &out));
 }
 
 TEST(FromEntries, CoversJustTheEntries) {
@@ -252,7 +264,8 @@ TEST(FromEntries, CoversJustTheEntries) {
             mask[(size_t)(rows[k] / s.block_rows * grid_cols(s) + cols[k] / s.block_cols)] = 1;
         }
         tartan_layout *out = nullptr;
-        ASSERT_OK(tartan_layout_from_entries(&s, rows.data(), (int64_t)n, cols.data(), (int64_t)n, &out));
+        ASSERT_OK(
+            tartan_layout_from_entries(&s, places_of(nullptr, rows.data(), cols.data(), (int64_t)n), &out));
         Layout l(out);
         ASSERT_EQ(mask_of(l), mask);
     }
@@ -275,7 +288,7 @@ TEST(Build, EveryAllocationOfCsrMayFail) {
 TEST(Build, EveryAllocationOfEntriesMayFail) {
     tartan_layout *out = nullptr;
     Indices rows{3, 0, 3}, cols{1, 2, 1};
-    BRUTAL(tartan_layout_from_entries(&kShape, rows.data(), 3, cols.data(), 3, &out),
+    BRUTAL(tartan_layout_from_entries(&kShape, places_of(nullptr, rows.data(), cols.data(), 3), &out),
            tartan_layout_free(out));
 }
 

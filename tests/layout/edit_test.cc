@@ -9,11 +9,6 @@ using namespace tartan_test;
 
 namespace {
 
-alignas(64) char foreign_memory[512] = "not a layout";
-tartan_layout *foreign() {
-    return reinterpret_cast<tartan_layout *>(foreign_memory);
-}
-
 TEST(Prune, DropsTheBlocksWithGateZero) {
     std::mt19937_64 random(30);
     for (int i = 0; i < rounds(1000); i++) {
@@ -65,7 +60,7 @@ TEST(KeepLargest, TenPercentOfAThousand) {
     Coordinates c = coordinates(out);
     Indices ids(100);
     ASSERT_OK(
-        tartan_layout_find(a.get(), nullptr, 0, c.rows.data(), 100, c.cols.data(), 100, ids.data(), 100));
+        tartan_layout_find(a.get(), places_of(nullptr, c.rows.data(), c.cols.data(), 100), ids.data(), 100));
     for (int64_t id : ids) EXPECT_GE(scores[(size_t)id], sorted[99]);
 }
 
@@ -120,8 +115,8 @@ TEST(Grow, IsTheUnion) {
         ASSERT_OK(tartan_layout_union(a.get(), b.get(), &both));
         Layout u(both);
         int64_t count = (int64_t)c.rows.size();
-        ASSERT_OK(tartan_layout_grow(a.get(), c.heads.data(), count, c.rows.data(), count, c.cols.data(),
-                                     count, &grown));
+        ASSERT_OK(tartan_layout_grow(a.get(), places_of(c.heads.data(), c.rows.data(), c.cols.data(), count),
+                                     &grown));
         Layout g(grown);
         ASSERT_EQ(tartan_layout_equal(grown, both), 1);
     }
@@ -131,43 +126,40 @@ TEST(Grow, WithoutHeadsInEveryHead) {
     Layout a = from_mask({2, 2, 1, 1, 2}, {1, 0, 0, 0, 0, 0, 0, 1});
     Indices one{1}, zero{0};
     tartan_layout *out = nullptr;
-    ASSERT_OK(tartan_layout_grow(a.get(), nullptr, 0, one.data(), 1, zero.data(), 1, &out));
+    ASSERT_OK(tartan_layout_grow(a.get(), places_of(nullptr, one.data(), zero.data(), 1), &out));
     EXPECT_EQ(mask_of(out), (Mask{1, 0, 1, 0, 0, 0, 1, 1}));
     tartan_layout_free(out);
 }
 
 TEST(Grow, Refusals) {
     Layout a = from_mask({4, 4, 2, 2, 1}, {1, 0, 0, 1});
-    Indices zero{0}, two{2}, pair{0, 1};
+    Indices zero{0}, two{2};
     EXPECT_FAILS(HANDLE, "out is NULL",
-                 tartan_layout_grow(a.get(), nullptr, 0, zero.data(), 1, zero.data(), 1, nullptr));
+                 tartan_layout_grow(a.get(), places_of(nullptr, zero.data(), zero.data(), 1), nullptr));
     EXPECT_NO_LAYOUT(HANDLE, "layout is NULL",
-                     tartan_layout_grow(nullptr, nullptr, 0, zero.data(), 1, zero.data(), 1, &out));
-    EXPECT_NO_LAYOUT(HANDLE, "block_rows is NULL",
-                     tartan_layout_grow(a.get(), nullptr, 0, nullptr, 1, zero.data(), 1, &out));
-    EXPECT_NO_LAYOUT(SHAPE, "block_cols has 2 entries, expected 1",
-                     tartan_layout_grow(a.get(), nullptr, 0, zero.data(), 1, pair.data(), 2, &out));
-    EXPECT_NO_LAYOUT(LAYOUT, "tartan_layout_grow: block_rows[0] is 2",
-                     tartan_layout_grow(a.get(), nullptr, 0, two.data(), 1, zero.data(), 1, &out));
-    EXPECT_NO_LAYOUT(LAYOUT, "block_cols[0] is 2",
-                     tartan_layout_grow(a.get(), nullptr, 0, zero.data(), 1, two.data(), 1, &out));
+                     tartan_layout_grow(nullptr, places_of(nullptr, zero.data(), zero.data(), 1), &out));
+    EXPECT_NO_LAYOUT(HANDLE, "rows is NULL",
+                     tartan_layout_grow(a.get(), places_of(nullptr, nullptr, zero.data(), 1), &out));
+    EXPECT_NO_LAYOUT(LAYOUT, "tartan_layout_grow: rows[0] is 2",
+                     tartan_layout_grow(a.get(), places_of(nullptr, two.data(), zero.data(), 1), &out));
+    EXPECT_NO_LAYOUT(LAYOUT, "cols[0] is 2",
+                     tartan_layout_grow(a.get(), places_of(nullptr, zero.data(), two.data(), 1), &out));
     EXPECT_NO_LAYOUT(LAYOUT, "heads[0] is 2",
-                     tartan_layout_grow(a.get(), two.data(), 1, zero.data(), 1, zero.data(), 1, &out));
+                     tartan_layout_grow(a.get(), places_of(two.data(), zero.data(), zero.data(), 1), &out));
 }
 
 TEST(Grow, EveryAllocationMayFail) {
     Layout a = from_mask({4, 4, 2, 2, 1}, {1, 0, 0, 1});
     Indices one{1}, zero{0};
     tartan_layout *out = nullptr;
-    BRUTAL(tartan_layout_grow(a.get(), nullptr, 0, one.data(), 1, zero.data(), 1, &out),
+    BRUTAL(tartan_layout_grow(a.get(), places_of(nullptr, one.data(), zero.data(), 1), &out),
            tartan_layout_free(out));
 }
 
 tartan_status move(const tartan_layout *l, const Indices &ids, const Indices &rows, const Indices &cols,
                    Indices &sources, tartan_layout **out) {
-    return tartan_layout_move(l, ids.data(), (int64_t)ids.size(), rows.data(), (int64_t)rows.size(),
-                              cols.data(), (int64_t)cols.size(), sources.data(), (int64_t)sources.size(),
-                              out);
+    return tartan_layout_move(l, ids.data(), (int64_t)ids.size(), places_of(rows, cols), sources.data(),
+                              (int64_t)sources.size(), out);
 }
 
 // Facts of pytorch_block_sparse's block_replace. Its slots 0:(0,0) 1:(0,1) 2:(1,0) 3:(2,0) are our ids.
@@ -239,28 +231,38 @@ TEST(Move, BackAgainIsTheSame) {
     }
 }
 
+TEST(Move, GoesToOtherHeads) {
+    Layout l = from_mask({4, 4, 2, 2, 2}, {1, 0, 0, 0, 0, 1, 0, 0});
+    const int64_t ids[] = {0, 1}, heads[] = {1, 0}, rows[] = {1, 0}, cols[] = {0, 1};
+    Indices sources(2);
+    tartan_layout *out = nullptr;
+    ASSERT_OK(tartan_layout_move(l.get(), ids, 2, places_of(heads, rows, cols, 2), sources.data(), 2, &out));
+    Layout moved(out);
+    EXPECT_EQ(mask_of(out), (Mask{0, 1, 0, 0, 0, 0, 1, 0}));
+    EXPECT_EQ(sources, (Indices{1, 0}));
+}
+
 TEST(Move, Refusals) {
     Layout owner = from_mask({4, 4, 2, 2, 1}, {1, 0, 0, 1});
     tartan_layout *l = owner.get();
-    Indices s(2, -7), three(3, -7);
+    Indices s(2, -7), three(3, -7), zero{0};
     EXPECT_FAILS(HANDLE, "out is NULL", move(l, {0}, {0}, {1}, s, nullptr));
     EXPECT_NO_LAYOUT(HANDLE, "layout is NULL", move(nullptr, {0}, {0}, {1}, s, &out));
     EXPECT_NO_LAYOUT(HANDLE, "layout is closed", move(foreign(), {0}, {0}, {1}, s, &out));
     EXPECT_NO_LAYOUT(HANDLE, "ids is NULL",
-                     tartan_layout_move(l, nullptr, 1, s.data(), 1, s.data(), 1, s.data(), 2, &out));
-    EXPECT_NO_LAYOUT(HANDLE, "out_sources is NULL",
-                     tartan_layout_move(l, nullptr, 0, nullptr, 0, nullptr, 0, nullptr, 2, &out));
-    EXPECT_NO_LAYOUT(SHAPE, "nids is -1",
-                     tartan_layout_move(l, s.data(), -1, s.data(), 1, s.data(), 1, s.data(), 2, &out));
-    EXPECT_NO_LAYOUT(SHAPE, "block_rows has 2 entries, expected 1", move(l, {0}, {0, 1}, {1}, s, &out));
-    EXPECT_NO_LAYOUT(SHAPE, "block_cols has 2 entries, expected 1", move(l, {0}, {0}, {1, 1}, s, &out));
+                     tartan_layout_move(l, nullptr, 1, places_of(zero, zero), s.data(), 2, &out));
+    EXPECT_NO_LAYOUT(
+        HANDLE, "out_sources is NULL",
+        tartan_layout_move(l, nullptr, 0, places_of(nullptr, nullptr, nullptr, 0), nullptr, 2, &out));
+    EXPECT_NO_LAYOUT(SHAPE, "ids has -1 entries, expected 1 (places)",
+                     tartan_layout_move(l, s.data(), -1, places_of(zero, zero), s.data(), 2, &out));
+    EXPECT_NO_LAYOUT(HANDLE, "places is NULL", tartan_layout_move(l, nullptr, 0, nullptr, s.data(), 2, &out));
     EXPECT_NO_LAYOUT(SHAPE, "out_sources has 3 entries, expected 2", move(l, {0}, {0}, {1}, three, &out));
     EXPECT_NO_LAYOUT(LAYOUT, "ids[0] is 2, expected 0 .. 1", move(l, {2}, {0}, {1}, s, &out));
     EXPECT_NO_LAYOUT(LAYOUT, "ids[0] is -1", move(l, {-1}, {0}, {1}, s, &out));
     EXPECT_NO_LAYOUT(LAYOUT, "ids[1] is 0 again", move(l, {0, 0}, {0, 1}, {1, 0}, s, &out));
-    EXPECT_NO_LAYOUT(LAYOUT, "move 0 goes to (2, 0), expected inside the grid 2 x 2",
-                     move(l, {0}, {2}, {0}, s, &out));
-    EXPECT_NO_LAYOUT(LAYOUT, "move 0 goes to (0, -1)", move(l, {0}, {0}, {-1}, s, &out));
+    EXPECT_NO_LAYOUT(LAYOUT, "rows[0] is 2, expected 0 .. 1", move(l, {0}, {2}, {0}, s, &out));
+    EXPECT_NO_LAYOUT(LAYOUT, "cols[0] is -1", move(l, {0}, {0}, {-1}, s, &out));
     EXPECT_NO_LAYOUT(LAYOUT, "is there twice", move(l, {0, 1}, {0, 0}, {1, 1}, s, &out));
     EXPECT_EQ(s, Indices(2, -7));
 }

@@ -82,9 +82,10 @@ inline Coordinates coordinates(const tartan_layout *l) {
 
 inline tartan_status from_coordinates(const tartan_shape &s, const Indices &heads, const Indices &rows,
                                       const Indices &cols, tartan_layout **out) {
-    return tartan_layout_from_coordinates(&s, heads.empty() ? nullptr : heads.data(), (int64_t)heads.size(),
-                                          rows.data(), (int64_t)rows.size(), cols.data(),
-                                          (int64_t)cols.size(), out);
+    EXPECT_EQ(rows.size(), cols.size());
+    return tartan_layout_from_coordinates(
+        &s, places_of(heads.empty() ? nullptr : heads.data(), rows.data(), cols.data(), (int64_t)rows.size()),
+        out);
 }
 
 inline tartan_status try_pattern(const tartan_shape &s, const std::string &name,
@@ -111,6 +112,12 @@ inline Layout any_layout(std::mt19937_64 &random, bool one_head = false) {
     tartan_shape shape = random_shape(random, one_head);
     double density = std::generate_canonical<double, 32>(random);
     return random_layout(shape, density, random());
+}
+
+// A handle that is none of Tartan's.
+inline tartan_layout *foreign() {
+    alignas(64) static char memory[512] = "not a layout";
+    return reinterpret_cast<tartan_layout *>(memory);
 }
 
 // No function may leave a handle of a failed call behind.

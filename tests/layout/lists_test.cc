@@ -8,11 +8,6 @@ using namespace tartan_test;
 
 namespace {
 
-alignas(64) char foreign_memory[512] = "not a layout";
-tartan_layout *foreign() {
-    return reinterpret_cast<tartan_layout *>(foreign_memory);
-}
-
 TEST(Getters, AnswersAndBadHandles) {
     tartan_shape s{10, 20, 4, 8, 3};
     Layout l = pattern(s, "dense");
@@ -152,40 +147,49 @@ TEST(Find, AnswersAndRefusals) {
     tartan_layout *l = owner.get();
     Indices heads{0, 0, 0, 1, 1}, rows{0, 0, 1, 0, 1}, cols{0, 1, 1, 1, 0}, ids(5, -7);
     auto find = [&](const Indices &h, const Indices &r, const Indices &c, Indices &out) {
-        return tartan_layout_find(l, h.data(), (int64_t)h.size(), r.data(), (int64_t)r.size(), c.data(),
-                                  (int64_t)c.size(), out.data(), (int64_t)out.size());
+        return tartan_layout_find(
+            l, places_of(h.empty() ? nullptr : h.data(), r.data(), c.data(), (int64_t)r.size()), out.data(),
+            (int64_t)out.size());
     };
     ASSERT_OK(find(heads, rows, cols, ids));
     EXPECT_EQ(ids, (Indices{0, -1, 2, 3, -1}));
     Indices out(2, -7), zero{0, 0};
-    EXPECT_FAILS(HANDLE, "layout is NULL",
-                 tartan_layout_find(nullptr, zero.data(), 2, zero.data(), 2, zero.data(), 2, out.data(), 2));
+    EXPECT_FAILS(
+        HANDLE, "layout is NULL",
+        tartan_layout_find(nullptr, places_of(zero.data(), zero.data(), zero.data(), 2), out.data(), 2));
     EXPECT_FAILS(HANDLE, "out_ids is NULL",
-                 tartan_layout_find(l, zero.data(), 2, zero.data(), 2, zero.data(), 2, nullptr, 2));
-    EXPECT_FAILS(HANDLE, "block_rows is NULL",
-                 tartan_layout_find(l, zero.data(), 2, nullptr, 2, zero.data(), 2, out.data(), 2));
-    EXPECT_FAILS(SHAPE, "out_ids has -1",
-                 tartan_layout_find(l, zero.data(), 2, zero.data(), 2, zero.data(), 2, out.data(), -1));
-    EXPECT_FAILS(SHAPE, "heads has 1 entries, expected 2", find({0}, zero, zero, out));
-    EXPECT_FAILS(SHAPE, "heads has 0 entries, expected 2", find({}, zero, zero, out));
-    EXPECT_FAILS(SHAPE, "block_rows has 1", find(zero, {0}, zero, out));
-    EXPECT_FAILS(SHAPE, "block_cols has 1", find(zero, zero, {0}, out));
-    EXPECT_FAILS(LAYOUT, "position 1 is (2, 0, 0), expected a head, block row and block column of 2 x 2 x 2",
-                 find({0, 2}, zero, zero, out));
-    EXPECT_FAILS(LAYOUT, "position 0 is (-1, 0, 0)", find({-1, 0}, zero, zero, out));
-    EXPECT_FAILS(LAYOUT, "position 1 is (0, 2, 0)", find(zero, {0, 2}, zero, out));
-    EXPECT_FAILS(LAYOUT, "position 1 is (0, -1, 0)", find(zero, {0, -1}, zero, out));
-    EXPECT_FAILS(LAYOUT, "position 1 is (0, 0, 2)", find(zero, zero, {0, 2}, out));
-    EXPECT_FAILS(LAYOUT, "position 1 is (0, 0, -9223372036854775808)", find(zero, zero, {0, INT64_MIN}, out));
+                 tartan_layout_find(l, places_of(zero.data(), zero.data(), zero.data(), 2), nullptr, 2));
+    EXPECT_FAILS(HANDLE, "rows is NULL",
+                 tartan_layout_find(l, places_of(zero.data(), nullptr, zero.data(), 2), out.data(), 2));
+    EXPECT_FAILS(SHAPE, "out_ids has -1 entries, expected 2 (places)",
+                 tartan_layout_find(l, places_of(zero.data(), zero.data(), zero.data(), 2), out.data(), -1));
+    EXPECT_FAILS(HANDLE, "places is NULL", tartan_layout_find(l, nullptr, out.data(), 2));
+    EXPECT_FAILS(LAYOUT, "heads[1] is 2, expected 0 .. 1", find({0, 2}, zero, zero, out));
+    EXPECT_FAILS(LAYOUT, "heads[0] is -1", find({-1, 0}, zero, zero, out));
+    EXPECT_FAILS(LAYOUT, "rows[1] is 2", find(zero, {0, 2}, zero, out));
+    EXPECT_FAILS(LAYOUT, "rows[1] is -1", find(zero, {0, -1}, zero, out));
+    EXPECT_FAILS(LAYOUT, "cols[1] is 2", find(zero, zero, {0, 2}, out));
+    EXPECT_FAILS(LAYOUT, "cols[1] is -9223372036854775808", find(zero, zero, {0, INT64_MIN}, out));
     EXPECT_EQ(out, (Indices{-7, -7})); // untouched, also the position that was fine
 }
 
-TEST(Find, OneHeadNeedsNoHeads) {
-    Layout l = from_mask({4, 4, 2, 2, 1}, {1, 0, 1, 1});
+TEST(Find, OneBlock) {
+    Layout l = from_mask({4, 4, 2, 2, 2}, {1, 0, 1, 1, 0, 1, 0, 0});
+    EXPECT_EQ(tartan_layout_block(l.get(), 0, 1, 1), 2);
+    EXPECT_EQ(tartan_layout_block(l.get(), 1, 0, 1), 3);
+    EXPECT_EQ(tartan_layout_block(l.get(), 1, 1, 1), -1);
+    const int64_t outside[][3] = {{-1, 0, 0}, {2, 0, 0}, {0, -1, 0}, {0, 2, 0}, {0, 0, -1}, {0, 0, 2}};
+    for (const auto &at : outside) EXPECT_EQ(tartan_layout_block(l.get(), at[0], at[1], at[2]), -1);
+    EXPECT_EQ(tartan_layout_block(nullptr, 0, 0, 0), -1);
+    EXPECT_EQ(tartan_layout_block(foreign(), 0, 0, 0), -1);
+}
+
+TEST(Find, LooksInHeadZeroWithoutHeads) {
+    Layout l = from_mask({4, 4, 2, 2, 2}, {1, 0, 1, 1, 0, 1, 0, 0});
     Indices rows{1, 0}, cols{1, 1}, ids(2);
-    ASSERT_OK(tartan_layout_find(l.get(), nullptr, 0, rows.data(), 2, cols.data(), 2, ids.data(), 2));
+    ASSERT_OK(tartan_layout_find(l.get(), places_of(nullptr, rows.data(), cols.data(), 2), ids.data(), 2));
     EXPECT_EQ(ids, (Indices{2, -1}));
-    ASSERT_OK(tartan_layout_find(l.get(), nullptr, 0, nullptr, 0, nullptr, 0, nullptr, 0));
+    ASSERT_OK(tartan_layout_find(l.get(), places_of(nullptr, nullptr, nullptr, 0), nullptr, 0));
 }
 
 int64_t morton(int64_t row, int64_t col) {

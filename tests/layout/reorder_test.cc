@@ -27,8 +27,7 @@ Csr csr_of(int64_t n, std::vector<std::pair<int64_t, int64_t>> edges, std::mt199
 }
 
 tartan_status rcm(const Csr &csr, Indices &order) {
-    return tartan_reorder_rcm(csr.pointers.data(), (int64_t)csr.pointers.size(), csr.cols.data(),
-                              (int64_t)csr.cols.size(), order.data(), (int64_t)order.size());
+    return tartan_reorder_rcm(lists_of(csr.pointers, csr.cols), order.data(), (int64_t)order.size());
 }
 
 int64_t bandwidth(const Csr &csr, const Indices &order) {
@@ -173,8 +172,8 @@ TEST(Rcm, MakesLayoutsOfSparseMatricesSmaller) {
         }
         tartan_shape s{n, n, 16, 16, 1};
         tartan_layout *out = nullptr;
-        EXPECT_OK(tartan_layout_from_entries(&s, rows.data(), (int64_t)rows.size(), cols.data(),
-                                             (int64_t)cols.size(), &out));
+        EXPECT_OK(tartan_layout_from_entries(
+            &s, places_of(nullptr, rows.data(), cols.data(), (int64_t)rows.size()), &out));
         int64_t count = tartan_layout_blocks(out);
         tartan_layout_free(out);
         return count;
@@ -184,19 +183,25 @@ TEST(Rcm, MakesLayoutsOfSparseMatricesSmaller) {
 
 TEST(Rcm, Refusals) {
     Indices out(2, -7), three(3);
-    EXPECT_FAILS(SHAPE, "row_pointers has 0 entries",
-                 tartan_reorder_rcm(three.data(), 0, nullptr, 0, nullptr, 0));
-    EXPECT_FAILS(SHAPE, "ncols is -1", tartan_reorder_rcm(three.data(), 3, out.data(), -1, out.data(), 2));
-    EXPECT_FAILS(HANDLE, "row_pointers is NULL",
-                 tartan_reorder_rcm(nullptr, 3, three.data(), 2, out.data(), 2));
-    EXPECT_FAILS(HANDLE, "cols is NULL", tartan_reorder_rcm(three.data(), 3, nullptr, 2, out.data(), 2));
-    EXPECT_FAILS(HANDLE, "out_order is NULL", tartan_reorder_rcm(three.data(), 3, nullptr, 0, nullptr, 2));
-    EXPECT_FAILS(SHAPE, "out_order has 3 entries, expected 2", rcm({{0, 1, 2}, {1, 0}}, three));
-    EXPECT_FAILS(LAYOUT, "row_pointers go from 1 to 2", rcm({{1, 1, 2}, {1, 0}}, out));
-    EXPECT_FAILS(LAYOUT, "row_pointers go from 0 to 3, expected 0 to 2", rcm({{0, 1, 3}, {1, 0}}, out));
-    EXPECT_FAILS(LAYOUT, "row_pointers[2] is 2 after 3", rcm({{0, 3, 2}, {1, 0}}, out));
-    EXPECT_FAILS(LAYOUT, "cols[1] is 2, expected 0 .. 1", rcm({{0, 1, 2}, {1, 2}}, out));
-    EXPECT_FAILS(LAYOUT, "cols[0] is -1", rcm({{0, 1, 2}, {-1, 0}}, out));
+    EXPECT_FAILS(HANDLE, "lists is NULL", tartan_reorder_rcm(nullptr, out.data(), 2));
+    EXPECT_FAILS(SHAPE, "pointers has 0 entries, expected 1",
+                 tartan_reorder_rcm(lists_of(three.data(), 0, nullptr, 0), nullptr, 0));
+    EXPECT_FAILS(SHAPE, "indices has -1 entries",
+                 tartan_reorder_rcm(lists_of(three.data(), 3, out.data(), -1), out.data(), 2));
+    EXPECT_FAILS(HANDLE, "pointers is NULL",
+                 tartan_reorder_rcm(lists_of(nullptr, 3, three.data(), 2), out.data(), 2));
+    EXPECT_FAILS(HANDLE, "indices is NULL",
+                 tartan_reorder_rcm(lists_of(three.data(), 3, nullptr, 2), out.data(), 2));
+    EXPECT_FAILS(HANDLE, "out_order is NULL",
+                 tartan_reorder_rcm(lists_of(three.data(), 3, nullptr, 0), nullptr, 2));
+    EXPECT_FAILS(SHAPE, "pointers has 3 entries, expected 4 (one more than out_order)",
+                 rcm({{0, 1, 2}, {1, 0}}, three));
+    EXPECT_FAILS(LAYOUT, "pointers go from 1 to 2", rcm({{1, 1, 2}, {1, 0}}, out));
+    EXPECT_FAILS(LAYOUT, "pointers go from 0 to 3, expected 0 to 2", rcm({{0, 1, 3}, {1, 0}}, out));
+    EXPECT_FAILS(LAYOUT, "pointers[2] is 2 after 3", rcm({{0, 3, 2}, {1, 0}}, out));
+    EXPECT_FAILS(LAYOUT, "indices[1] is 2, expected 0 .. 1", rcm({{0, 1, 2}, {1, 2}}, out));
+    EXPECT_FAILS(LAYOUT, "indices[0] is -1", rcm({{0, 1, 2}, {-1, 0}}, out));
+    EXPECT_FAILS(SHAPE, "out_order has -1 entries", tartan_reorder_rcm(lists_of({0}, {}), out.data(), -1));
     EXPECT_EQ(out, Indices(2, -7));
 }
 

@@ -13,11 +13,6 @@ using namespace tartan_test;
 
 namespace {
 
-alignas(64) char foreign_memory[512] = "not a layout";
-tartan_layout *foreign() {
-    return reinterpret_cast<tartan_layout *>(foreign_memory);
-}
-
 using Binary = tartan_status (*)(const tartan_layout *, const tartan_layout *, tartan_layout **);
 
 Layout apply(Binary op, const Layout &a, const Layout &b) {

@@ -9,11 +9,6 @@ using namespace tartan_test;
 
 namespace {
 
-alignas(64) char foreign_memory[512] = "not a layout";
-tartan_layout *foreign() {
-    return reinterpret_cast<tartan_layout *>(foreign_memory);
-}
-
 TEST(Statistics, LengthsSpreadAndBandwidthOfRandomLayouts) {
     std::mt19937_64 random(50);
     for (int i = 0; i < rounds(1000); i++) {

@@ -30,7 +30,8 @@ TEST(BsrArrays, SortsAndCopies) {
                         if (inside) expected[(size_t)(row * s.cols + col)] = x;
                     }
         tartan_matrix *m = nullptr;
-        ASSERT_OK(tartan_matrix_from_bsr(&s, layout->row_pointers, grid_rows + 1, cols.data(), blocks,
+        ASSERT_OK(tartan_matrix_from_bsr(&s,
+                                         lists_of(layout->row_pointers, grid_rows + 1, cols.data(), blocks),
                                          &values.array, n / 4 % 2, &m));
         Matrix owner(m);
         EXPECT_EQ(dtype, m->dtype);
@@ -48,8 +49,7 @@ struct BsrRefused : testing::Test {
     Dense values = Dense(TARTAN_F32, {3, 2, 3});
     tartan_matrix *m = nullptr;
     tartan_status bsr() {
-        return tartan_matrix_from_bsr(&shape, pointers.data(), (int64_t)pointers.size(), cols.data(),
-                                      (int64_t)cols.size(), &values.array, 0, &m);
+        return tartan_matrix_from_bsr(&shape, lists_of(pointers, cols), &values.array, 0, &m);
     }
 };
 
@@ -58,21 +58,21 @@ TEST_F(BsrRefused, Indices) {
     tartan_matrix_free(m);
     int64_t live = tartan_i_memory_live();
     cols = {1, 1, 1};
-    EXPECT_FAILS(LAYOUT, "tartan_matrix_from_bsr: block_cols has block (0, 1) twice", bsr());
+    EXPECT_FAILS(LAYOUT, "tartan_matrix_from_bsr: indices has block (0, 1) twice", bsr());
     cols = {1, 0, 2};
-    EXPECT_FAILS(LAYOUT, "block_cols[2] is 2, expected 0 .. 1", bsr());
+    EXPECT_FAILS(LAYOUT, "indices[2] is 2, expected 0 .. 1", bsr());
     cols = {-1, 0, 1};
-    EXPECT_FAILS(LAYOUT, "block_cols[0] is -1", bsr());
+    EXPECT_FAILS(LAYOUT, "indices[0] is -1", bsr());
     cols = {1, 0, 1}, pointers = {1, 2, 3};
     EXPECT_FAILS(LAYOUT, "go from 1 to 3", bsr());
     pointers = {0, 2, 4};
     EXPECT_FAILS(LAYOUT, "go from 0 to 4", bsr());
     pointers = {0, 5, 3};
-    EXPECT_FAILS(LAYOUT, "row_pointers[2] is 3, expected at least 5", bsr());
+    EXPECT_FAILS(LAYOUT, "pointers[2] is 3 after 5", bsr());
     pointers = {0, -1, 3};
-    EXPECT_FAILS(LAYOUT, "row_pointers[1] is -1", bsr());
+    EXPECT_FAILS(LAYOUT, "pointers[1] is -1", bsr());
     pointers = {0, 3};
-    EXPECT_FAILS(SHAPE, "row_pointers has 2", bsr());
+    EXPECT_FAILS(SHAPE, "pointers has 2", bsr());
     EXPECT_EQ(nullptr, m);
     EXPECT_EQ(live, tartan_i_memory_live());
 }
@@ -81,17 +81,23 @@ TEST_F(BsrRefused, Arguments) {
     auto *v = &values.array;
     const int64_t *p = pointers.data(), *c = cols.data();
     Dense flat(TARTAN_F32, {3, 6}), turned(TARTAN_F32, {3, 3, 2});
-    EXPECT_FAILS(HANDLE, "out is NULL", tartan_matrix_from_bsr(&shape, p, 3, c, 3, v, 0, nullptr));
-    EXPECT_FAILS(HANDLE, "shape is NULL", tartan_matrix_from_bsr(nullptr, p, 3, c, 3, v, 0, &m));
-    EXPECT_FAILS(HANDLE, "row_pointers is NULL", tartan_matrix_from_bsr(&shape, nullptr, 3, c, 3, v, 0, &m));
-    EXPECT_FAILS(HANDLE, "block_cols is NULL", tartan_matrix_from_bsr(&shape, p, 3, nullptr, 3, v, 0, &m));
-    EXPECT_FAILS(SHAPE, "nblock_cols is -1", tartan_matrix_from_bsr(&shape, p, 3, c, -1, v, 0, &m));
-    EXPECT_FAILS(HANDLE, "values is NULL", tartan_matrix_from_bsr(&shape, p, 3, c, 3, nullptr, 0, &m));
+    EXPECT_FAILS(HANDLE, "out is NULL", tartan_matrix_from_bsr(&shape, lists_of(p, 3, c, 3), v, 0, nullptr));
+    EXPECT_FAILS(HANDLE, "shape is NULL", tartan_matrix_from_bsr(nullptr, lists_of(p, 3, c, 3), v, 0, &m));
+    EXPECT_FAILS(HANDLE, "lists is NULL", tartan_matrix_from_bsr(&shape, nullptr, v, 0, &m));
+    EXPECT_FAILS(ARGUMENT, "by_column", tartan_matrix_from_bsr(&shape, lists_of(p, 3, c, 3, true), v, 0, &m));
+    EXPECT_FAILS(HANDLE, "pointers is NULL",
+                 tartan_matrix_from_bsr(&shape, lists_of(nullptr, 3, c, 3), v, 0, &m));
+    EXPECT_FAILS(HANDLE, "indices is NULL",
+                 tartan_matrix_from_bsr(&shape, lists_of(p, 3, nullptr, 3), v, 0, &m));
+    EXPECT_FAILS(SHAPE, "indices has -1", tartan_matrix_from_bsr(&shape, lists_of(p, 3, c, -1), v, 0, &m));
+    EXPECT_FAILS(HANDLE, "values is NULL",
+                 tartan_matrix_from_bsr(&shape, lists_of(p, 3, c, 3), nullptr, 0, &m));
     EXPECT_FAILS(SHAPE, "[3, 6], expected [3, 2, 3]",
-                 tartan_matrix_from_bsr(&shape, p, 3, c, 3, &flat.array, 0, &m));
+                 tartan_matrix_from_bsr(&shape, lists_of(p, 3, c, 3), &flat.array, 0, &m));
     EXPECT_FAILS(SHAPE, "[3, 3, 2], expected [3, 2, 3]",
-                 tartan_matrix_from_bsr(&shape, p, 3, c, 3, &turned.array, 0, &m));
-    EXPECT_FAILS(ARGUMENT, "block_order is 2", tartan_matrix_from_bsr(&shape, p, 3, c, 3, v, 2, &m));
+                 tartan_matrix_from_bsr(&shape, lists_of(p, 3, c, 3), &turned.array, 0, &m));
+    EXPECT_FAILS(ARGUMENT, "block_order is 2",
+                 tartan_matrix_from_bsr(&shape, lists_of(p, 3, c, 3), v, 2, &m));
     shape.heads = 2;
     EXPECT_FAILS(SHAPE, "2 heads", bsr());
     shape = {4, 6, 0, 3, 1};

@@ -45,7 +45,8 @@ TEST(EntryLists, FromCooAndCsr) {
             expected[(size_t)(e.rows[(size_t)i] * s.cols + e.cols[(size_t)i])] =
                 round_to(e.values.get({i}), made);
         tartan_matrix *m = nullptr;
-        ASSERT_OK(tartan_matrix_from_coo(layout.get(), e.rows.data(), e.size(), e.cols.data(), e.size(),
+        ASSERT_OK(tartan_matrix_from_coo(layout.get(),
+                                         places_of(nullptr, e.rows.data(), e.cols.data(), e.size()),
                                          &e.values.array, dtype, n % 2, &m));
         Matrix coo(m);
         EXPECT_EQ(made, m->dtype);
@@ -64,7 +65,8 @@ TEST(EntryLists, FromCooAndCsr) {
             }
             pointers.push_back(i);
         }
-        ASSERT_OK(tartan_matrix_from_csr(layout.get(), pointers.data(), s.rows + 1, cols.data(), e.size(),
+        ASSERT_OK(tartan_matrix_from_csr(layout.get(),
+                                         lists_of(pointers.data(), s.rows + 1, cols.data(), e.size()),
                                          &values.array, dtype, n % 2, &m));
         Matrix csr(m);
         EXPECT_EQ(expected, elements_of(m));
@@ -99,8 +101,8 @@ TEST(EntryLists, ToCooAndCsrAndBack) {
         Dense exact(a->dtype, {count}, &random);
         ASSERT_OK(tartan_matrix_to_coo(a.get(), rows.data(), count, cols.data(), count, &exact.array));
         tartan_matrix *m = nullptr;
-        ASSERT_OK(tartan_matrix_from_coo(a->layout, rows.data(), count, cols.data(), count, &exact.array, 0,
-                                         0, &m));
+        ASSERT_OK(tartan_matrix_from_coo(a->layout, places_of(nullptr, rows.data(), cols.data(), count),
+                                         &exact.array, 0, 0, &m));
         Matrix back(m);
         EXPECT_EQ(all, elements_of(m));
     }
@@ -116,12 +118,10 @@ struct EntriesRefused : testing::Test {
         for (int64_t i = 0; i < 3; i++) values.set({i}, (double)i + 1);
     }
     tartan_status coo() {
-        return tartan_matrix_from_coo(layout.get(), rows.data(), (int64_t)rows.size(), cols.data(),
-                                      (int64_t)cols.size(), &values.array, 0, 0, &m);
+        return tartan_matrix_from_coo(layout.get(), places_of(rows, cols), &values.array, 0, 0, &m);
     }
     tartan_status csr() {
-        return tartan_matrix_from_csr(layout.get(), pointers.data(), (int64_t)pointers.size(), cols.data(),
-                                      (int64_t)cols.size(), &values.array, 0, 0, &m);
+        return tartan_matrix_from_csr(layout.get(), lists_of(pointers, cols), &values.array, 0, 0, &m);
     }
 };
 
@@ -134,10 +134,10 @@ TEST_F(EntriesRefused, Places) {
         std::vector<int64_t> rows, cols;
         const char *part;
     } cases[] = {
-        {{0, 1, 5}, {1, 0, 4}, "entry 2 is at (5, 4)"},
-        {{0, 1, -1}, {1, 0, 4}, "entry 2 is at (-1, 4)"},
-        {{0, 1, 4}, {1, 5, 4}, "entry 1 is at (1, 5)"},
-        {{0, 1, 4}, {-1, 0, 4}, "entry 0 is at (0, -1)"},
+        {{0, 1, 5}, {1, 0, 4}, "rows[2] is 5, expected 0 .. 4"},
+        {{0, 1, -1}, {1, 0, 4}, "rows[2] is -1"},
+        {{0, 1, 4}, {1, 5, 4}, "cols[1] is 5"},
+        {{0, 1, 4}, {-1, 0, 4}, "cols[0] is -1"},
         {{0, 1, 4}, {1, 2, 4}, "(1, 2) is in block (0, 1)"},
         {{0, 0, 4}, {1, 1, 4}, "entry 1 is at (0, 1) like one"},
         {{4, 0, 4}, {4, 1, 4}, "entry 2 is at (4, 4) like one"},
@@ -149,7 +149,7 @@ TEST_F(EntriesRefused, Places) {
         EXPECT_EQ(nullptr, m);
     }
     cols = {1, 5, 4};
-    EXPECT_FAILS(LAYOUT, "tartan_matrix_from_csr: entry 1 is at (1, 5)", csr());
+    EXPECT_FAILS(LAYOUT, "tartan_matrix_from_csr: indices[1] is 5, expected 0 .. 4", csr());
     cols = {1, 2, 4};
     EXPECT_FAILS(LAYOUT, "is in block (0, 1)", csr());
     cols = {1, 1, 4}, pointers = {0, 2, 2, 2, 2, 3};
@@ -162,12 +162,12 @@ TEST_F(EntriesRefused, Pointers) {
     const std::vector<int64_t> cases[] = {{1, 1, 2, 2, 2, 3}, {0, 1, 2, 2, 2, 2}, {0, 1, 2, 2, 2, 4}};
     for (auto &p : cases) {
         pointers = p;
-        EXPECT_FAILS(LAYOUT, "row_pointers go from", csr());
+        EXPECT_FAILS(LAYOUT, "pointers go from", csr());
     }
     pointers = {0, 2, 1, 2, 2, 3};
-    EXPECT_FAILS(LAYOUT, "row_pointers[2] is 1, expected at least 2", csr());
+    EXPECT_FAILS(LAYOUT, "pointers[2] is 1 after 2", csr());
     pointers = {0, 1, 2, 2, 3};
-    EXPECT_FAILS(SHAPE, "row_pointers has 5", csr());
+    EXPECT_FAILS(SHAPE, "pointers has 5", csr());
     EXPECT_EQ(nullptr, m);
 }
 
@@ -176,27 +176,42 @@ TEST_F(EntriesRefused, Inputs) {
     auto *v = &values.array;
     const int64_t *r = rows.data(), *c = cols.data(), *p = pointers.data();
     tartan_layout *l = layout.get();
-    EXPECT_FAILS(HANDLE, "out is NULL", tartan_matrix_from_coo(l, r, 3, c, 3, v, 0, 0, nullptr));
-    EXPECT_FAILS(HANDLE, "layout is NULL", tartan_matrix_from_coo(nullptr, r, 3, c, 3, v, 0, 0, &m));
-    EXPECT_FAILS(HANDLE, "entry_rows is NULL", tartan_matrix_from_coo(l, nullptr, 3, c, 3, v, 0, 0, &m));
-    EXPECT_FAILS(HANDLE, "entry_cols is NULL", tartan_matrix_from_coo(l, r, 3, nullptr, 3, v, 0, 0, &m));
-    EXPECT_FAILS(SHAPE, "entry_cols has 2", tartan_matrix_from_coo(l, r, 3, c, 2, v, 0, 0, &m));
-    EXPECT_FAILS(SHAPE, "nentry_rows is -1", tartan_matrix_from_coo(l, r, -1, c, -1, v, 0, 0, &m));
-    EXPECT_FAILS(HANDLE, "values is NULL", tartan_matrix_from_coo(l, r, 3, c, 3, nullptr, 0, 0, &m));
+    EXPECT_FAILS(HANDLE, "out is NULL",
+                 tartan_matrix_from_coo(l, places_of(nullptr, r, c, 3), v, 0, 0, nullptr));
+    EXPECT_FAILS(HANDLE, "layout is NULL",
+                 tartan_matrix_from_coo(nullptr, places_of(nullptr, r, c, 3), v, 0, 0, &m));
+    EXPECT_FAILS(HANDLE, "places is NULL", tartan_matrix_from_coo(l, nullptr, v, 0, 0, &m));
+    EXPECT_FAILS(HANDLE, "rows is NULL",
+                 tartan_matrix_from_coo(l, places_of(nullptr, nullptr, c, 3), v, 0, 0, &m));
+    EXPECT_FAILS(HANDLE, "cols is NULL",
+                 tartan_matrix_from_coo(l, places_of(nullptr, r, nullptr, 3), v, 0, 0, &m));
+    EXPECT_FAILS(SHAPE, "places has a count of -1",
+                 tartan_matrix_from_coo(l, places_of(nullptr, r, c, -1), v, 0, 0, &m));
+    EXPECT_FAILS(HANDLE, "values is NULL",
+                 tartan_matrix_from_coo(l, places_of(nullptr, r, c, 3), nullptr, 0, 0, &m));
     EXPECT_FAILS(SHAPE, "values has shape [3, 1], expected [3]",
-                 tartan_matrix_from_coo(l, r, 3, c, 3, &flat.array, 0, 0, &m));
-    EXPECT_FAILS(SHAPE, "values has shape [2]", tartan_matrix_from_coo(l, r, 3, c, 3, &two.array, 0, 0, &m));
-    EXPECT_FAILS(DTYPE, "dtype is 7", tartan_matrix_from_coo(l, r, 3, c, 3, v, 7, 0, &m));
-    EXPECT_FAILS(ARGUMENT, "block_order is 6", tartan_matrix_from_coo(l, r, 3, c, 3, v, 0, 6, &m));
-    EXPECT_FAILS(SHAPE, "2 heads", tartan_matrix_from_coo(heads.get(), r, 3, c, 3, v, 0, 0, &m));
-    EXPECT_FAILS(HANDLE, "out is NULL", tartan_matrix_from_csr(l, p, 6, c, 3, v, 0, 0, nullptr));
-    EXPECT_FAILS(HANDLE, "layout is NULL", tartan_matrix_from_csr(nullptr, p, 6, c, 3, v, 0, 0, &m));
-    EXPECT_FAILS(HANDLE, "row_pointers is NULL", tartan_matrix_from_csr(l, nullptr, 6, c, 3, v, 0, 0, &m));
-    EXPECT_FAILS(HANDLE, "cols is NULL", tartan_matrix_from_csr(l, p, 6, nullptr, 3, v, 0, 0, &m));
-    EXPECT_FAILS(SHAPE, "ncols is -1", tartan_matrix_from_csr(l, p, 6, c, -1, v, 0, 0, &m));
-    EXPECT_FAILS(SHAPE, "values has shape [2]", tartan_matrix_from_csr(l, p, 6, c, 3, &two.array, 0, 0, &m));
-    EXPECT_FAILS(DTYPE, "dtype is 7", tartan_matrix_from_csr(l, p, 6, c, 3, v, 7, 0, &m));
-    EXPECT_FAILS(SHAPE, "2 heads", tartan_matrix_from_csr(heads.get(), p, 6, c, 3, v, 0, 0, &m));
+                 tartan_matrix_from_coo(l, places_of(nullptr, r, c, 3), &flat.array, 0, 0, &m));
+    EXPECT_FAILS(SHAPE, "values has shape [2]",
+                 tartan_matrix_from_coo(l, places_of(nullptr, r, c, 3), &two.array, 0, 0, &m));
+    EXPECT_FAILS(DTYPE, "dtype is 7", tartan_matrix_from_coo(l, places_of(nullptr, r, c, 3), v, 7, 0, &m));
+    EXPECT_FAILS(ARGUMENT, "block_order is 6",
+                 tartan_matrix_from_coo(l, places_of(nullptr, r, c, 3), v, 0, 6, &m));
+    EXPECT_FAILS(SHAPE, "2 heads",
+                 tartan_matrix_from_coo(heads.get(), places_of(nullptr, r, c, 3), v, 0, 0, &m));
+    EXPECT_FAILS(HANDLE, "out is NULL", tartan_matrix_from_csr(l, lists_of(p, 6, c, 3), v, 0, 0, nullptr));
+    EXPECT_FAILS(HANDLE, "layout is NULL",
+                 tartan_matrix_from_csr(nullptr, lists_of(p, 6, c, 3), v, 0, 0, &m));
+    EXPECT_FAILS(HANDLE, "lists is NULL", tartan_matrix_from_csr(l, nullptr, v, 0, 0, &m));
+    EXPECT_FAILS(ARGUMENT, "by_column", tartan_matrix_from_csr(l, lists_of(p, 6, c, 3, true), v, 0, 0, &m));
+    EXPECT_FAILS(HANDLE, "pointers is NULL",
+                 tartan_matrix_from_csr(l, lists_of(nullptr, 6, c, 3), v, 0, 0, &m));
+    EXPECT_FAILS(HANDLE, "indices is NULL",
+                 tartan_matrix_from_csr(l, lists_of(p, 6, nullptr, 3), v, 0, 0, &m));
+    EXPECT_FAILS(SHAPE, "indices has -1", tartan_matrix_from_csr(l, lists_of(p, 6, c, -1), v, 0, 0, &m));
+    EXPECT_FAILS(SHAPE, "values has shape [2]",
+                 tartan_matrix_from_csr(l, lists_of(p, 6, c, 3), &two.array, 0, 0, &m));
+    EXPECT_FAILS(DTYPE, "dtype is 7", tartan_matrix_from_csr(l, lists_of(p, 6, c, 3), v, 7, 0, &m));
+    EXPECT_FAILS(SHAPE, "2 heads", tartan_matrix_from_csr(heads.get(), lists_of(p, 6, c, 3), v, 0, 0, &m));
     EXPECT_EQ(nullptr, m);
 }
 

@@ -39,8 +39,9 @@ Dense list_of(const std::vector<double> &values, int32_t dtype, std::mt19937_64 
 tartan_status from_elements(tartan_context *context, const tartan_shape &s, const Elements &e,
                             const tartan_array &values, int32_t duplicates, int32_t dtype, int32_t order,
                             tartan_matrix **out) {
-    return tartan_matrix_from_elements(context, &s, e.rows.data(), e.count(), e.cols.data(), e.count(),
-                                       &values, duplicates, dtype, order, out);
+    return tartan_matrix_from_elements(context, &s,
+                                       places_of(nullptr, e.rows.data(), e.cols.data(), e.count()), &values,
+                                       duplicates, dtype, order, out);
 }
 
 // The same elements as CSR or CSC, each line in the order of the list; `order` gets their positions there.
@@ -88,17 +89,16 @@ TEST(FromElements, AddsRepeatsAndStoresTheirBlocksAlone) {
         ASSERT_EQ(n % 2, a->block_order);
         ASSERT_EQ(dense_of(s, rounded, a->dtype), elements_of(a.get()));
         tartan_layout *layout = nullptr;
-        ASSERT_OK(
-            tartan_layout_from_entries(&s, e.rows.data(), e.count(), e.cols.data(), e.count(), &layout));
+        ASSERT_OK(tartan_layout_from_entries(&s, places_of(nullptr, e.rows.data(), e.cols.data(), e.count()),
+                                             &layout));
         ASSERT_EQ(1, tartan_layout_equal(layout, a->layout));
         tartan_layout_free(layout);
         for (bool by_column : {false, true}) {
             const Compressed c = compress(s, e, by_column);
             const Dense values = list_of(c.values, from, &random);
             const Matrix b = made([&](tartan_context *context, tartan_matrix **out) {
-                return tartan_matrix_from_compressed(
-                    context, &s, by_column, c.pointers.data(), (int64_t)c.pointers.size(), c.indices.data(),
-                    (int64_t)c.indices.size(), &values.array, TARTAN_DUPLICATES_ADDED, to, n % 2, out);
+                return tartan_matrix_from_compressed(context, &s, lists_of(c.pointers, c.indices, by_column),
+                                                     &values.array, TARTAN_DUPLICATES_ADDED, to, n % 2, out);
             });
             expect_same_bits(a.get(), b.get());
         }
@@ -131,7 +131,8 @@ TEST(FromElements, KeepsTheBitsOfWhatComesAlone) {
     ASSERT_OK(tartan_array_init((void *)bits, TARTAN_F64, 1, three, nullptr, &values));
     for (int32_t duplicates : {0, 1}) {
         tartan_matrix *a = nullptr;
-        ASSERT_OK(tartan_matrix_from_elements(cpu(), &s, rows, 3, cols, 3, &values, duplicates, 0, 0, &a));
+        ASSERT_OK(tartan_matrix_from_elements(cpu(), &s, places_of(nullptr, rows, cols, 3), &values,
+                                              duplicates, 0, 0, &a));
         const uint64_t *x = (const uint64_t *)a->values;
         EXPECT_EQ(bits[0], x[1]);
         EXPECT_EQ(bits[1], x[3]);
@@ -139,7 +140,7 @@ TEST(FromElements, KeepsTheBitsOfWhatComesAlone) {
         uint64_t back[3];
         tartan_array read;
         ASSERT_OK(tartan_array_init(back, TARTAN_F64, 1, three, nullptr, &read));
-        ASSERT_OK(tartan_matrix_get_elements(a, nullptr, 0, rows, 3, cols, 3, &read));
+        ASSERT_OK(tartan_matrix_get_elements(a, places_of(nullptr, rows, cols, 3), &read));
         EXPECT_EQ(0, std::memcmp(bits, back, sizeof bits));
         tartan_matrix_free(a);
     }
@@ -177,42 +178,44 @@ TEST(FromElements, RefusesWhatDoesNotFit) {
     std::vector<int64_t> pointers = {0, 1, 1, 1, 1, 1, 1, 1, 2}, falling = {0, 2, 1, 1, 1, 1, 1, 1, 2},
                          far = {0, 1, 1, 1, 1, 1, 1, 1, 3};
     tartan_matrix *out = nullptr;
-    auto coo = [&](const tartan_shape &shape, const int64_t *r, const int64_t *c, int64_t nc, const Dense &v,
+    auto coo = [&](const tartan_shape &shape, const int64_t *r, const int64_t *c, const Dense &v,
                    int32_t duplicates, int32_t dtype, int32_t order) {
-        return tartan_matrix_from_elements(cpu(), &shape, r, 2, c, nc, &v.array, duplicates, dtype, order,
-                                           &out);
+        return tartan_matrix_from_elements(cpu(), &shape, places_of(nullptr, r, c, 2), &v.array, duplicates,
+                                           dtype, order, &out);
     };
-    EXPECT_FAILS(SHAPE, "2 heads", coo(two, rows, cols, 2, values, 0, 0, 0));
-    EXPECT_FAILS(SHAPE, "entry_cols", coo(s, rows, cols, 1, values, 0, 0, 0));
-    EXPECT_FAILS(SHAPE, "values has shape [3]", coo(s, rows, cols, 2, long_list, 0, 0, 0));
-    EXPECT_FAILS(LAYOUT, "entry_rows[0] is -1", coo(s, low, cols, 2, values, 0, 0, 0));
-    EXPECT_FAILS(LAYOUT, "entry_cols[1] is 12", coo(s, rows, high, 2, values, 0, 0, 0));
-    EXPECT_FAILS(ARGUMENT, "duplicates is 2", coo(s, rows, cols, 2, values, 2, 0, 0));
-    EXPECT_FAILS(DTYPE, "dtype is 7", coo(s, rows, cols, 2, values, 0, 7, 0));
-    EXPECT_FAILS(ARGUMENT, "block_order is 2", coo(s, rows, cols, 2, values, 0, 0, 2));
+    EXPECT_FAILS(SHAPE, "2 heads", coo(two, rows, cols, values, 0, 0, 0));
+    EXPECT_FAILS(SHAPE, "values has shape [3]", coo(s, rows, cols, long_list, 0, 0, 0));
+    EXPECT_FAILS(LAYOUT, "rows[0] is -1", coo(s, low, cols, values, 0, 0, 0));
+    EXPECT_FAILS(LAYOUT, "cols[1] is 12", coo(s, rows, high, values, 0, 0, 0));
+    EXPECT_FAILS(ARGUMENT, "duplicates is 2", coo(s, rows, cols, values, 2, 0, 0));
+    EXPECT_FAILS(DTYPE, "dtype is 7", coo(s, rows, cols, values, 0, 7, 0));
+    EXPECT_FAILS(ARGUMENT, "block_order is 2", coo(s, rows, cols, values, 0, 0, 2));
     EXPECT_FAILS(HANDLE, "context is NULL",
-                 tartan_matrix_from_elements(nullptr, &s, rows, 2, cols, 2, &values.array, 0, 0, 0, &out));
+                 tartan_matrix_from_elements(nullptr, &s, places_of(nullptr, rows, cols, 2), &values.array, 0,
+                                             0, 0, &out));
     auto csr = [&](const std::vector<int64_t> &p, int64_t np, const int64_t *c) {
-        return tartan_matrix_from_compressed(cpu(), &s, 0, p.data(), np, c, 2, &values.array, 0, 0, 0, &out);
+        return tartan_matrix_from_compressed(cpu(), &s, lists_of(p.data(), np, c, 2, 0), &values.array, 0, 0,
+                                             0, &out);
     };
     EXPECT_FAILS(SHAPE, "rows + 1", csr(pointers, 8, cols));
     EXPECT_FAILS(LAYOUT, "pointers[2] is 1", csr(falling, 9, cols));
     EXPECT_FAILS(LAYOUT, "go from 0 to 3", csr(far, 9, cols));
     EXPECT_FAILS(LAYOUT, "indices[1] is 12", csr(pointers, 9, high));
     EXPECT_FAILS(SHAPE, "cols + 1",
-                 tartan_matrix_from_compressed(cpu(), &s, 1, pointers.data(), 9, rows, 2, &values.array, 0, 0,
-                                               0, &out));
+                 tartan_matrix_from_compressed(cpu(), &s, lists_of(pointers.data(), 9, rows, 2, 1),
+                                               &values.array, 0, 0, 0, &out));
     tartan_array gpu = values.array;
     gpu.device_type = TARTAN_CUDA;
-    EXPECT_FAILS(UNSUPPORTED, "values",
-                 tartan_matrix_from_elements(cpu(), &s, rows, 2, cols, 2, &gpu, 0, 0, 0, &out));
+    EXPECT_FAILS(
+        UNSUPPORTED, "values",
+        tartan_matrix_from_elements(cpu(), &s, places_of(nullptr, rows, cols, 2), &gpu, 0, 0, 0, &out));
     EXPECT_EQ(nullptr, out);
     const int64_t backwards[] = {7, 0};
-    { BRUTAL(coo(s, backwards, cols, 2, values, 0, TARTAN_F32, 0), tartan_matrix_free(out)); }
+    { BRUTAL(coo(s, backwards, cols, values, 0, TARTAN_F32, 0), tartan_matrix_free(out)); }
     {
         const std::vector<int64_t> by_col = {0, 1, 1, 1, 1, 1, 1, 1, 1, 1, 1, 1, 2};
-        BRUTAL(tartan_matrix_from_compressed(cpu(), &s, 1, by_col.data(), 13, rows, 2, &values.array, 0,
-                                             TARTAN_F32, 0, &out),
+        BRUTAL(tartan_matrix_from_compressed(cpu(), &s, lists_of(by_col.data(), 13, rows, 2, 1),
+                                             &values.array, 0, TARTAN_F32, 0, &out),
                tartan_matrix_free(out));
     }
 }
@@ -229,8 +232,8 @@ TEST(Elements, AreReadAndWrittenInBulk) {
         };
         Dense list(all_dtypes[random() % 6], {e.count()}, &random);
         auto get = [&](const tartan_matrix *m) {
-            return tartan_matrix_get_elements(m, e.heads.data(), e.count(), e.rows.data(), e.count(),
-                                              e.cols.data(), e.count(), &list.array);
+            return tartan_matrix_get_elements(
+                m, places_of(e.heads.data(), e.rows.data(), e.cols.data(), e.count()), &list.array);
         };
         ASSERT_OK(get(a.get()));
         for (size_t i = 0; i < e.rows.size(); i++)
@@ -239,12 +242,12 @@ TEST(Elements, AreReadAndWrittenInBulk) {
         const bool add = n % 3 == 0;
         const Dense news = list_of(e.values, TARTAN_F64, &random);
         auto set = [&](tartan_matrix *m) {
-            return tartan_matrix_set_elements(m, e.heads.data(), e.count(), e.rows.data(), e.count(),
-                                              e.cols.data(), e.count(), &news.array, add);
+            return tartan_matrix_set_elements(
+                m, places_of(e.heads.data(), e.rows.data(), e.cols.data(), e.count()), &news.array, add);
         };
         tartan_layout *raw = nullptr;
-        ASSERT_OK(tartan_layout_add_elements(a->layout, e.heads.data(), e.count(), e.rows.data(), e.count(),
-                                             e.cols.data(), e.count(), &raw));
+        ASSERT_OK(tartan_layout_add_elements(
+            a->layout, places_of(e.heads.data(), e.rows.data(), e.cols.data(), e.count()), &raw));
         const Layout grown(raw);
         bool stored = true;
         for (size_t i = 0; i < e.rows.size(); i++) {
@@ -266,8 +269,8 @@ TEST(Elements, AreReadAndWrittenInBulk) {
         ASSERT_EQ(stored ? TARTAN_OK : TARTAN_ERR_LAYOUT, set(a.get())) << tartan_last_error();
         ASSERT_EQ(stored ? x : before, elements_of(a.get()));
         tartan_layout *again = nullptr;
-        ASSERT_OK(tartan_layout_add_elements(grown.get(), e.heads.data(), e.count(), e.rows.data(), e.count(),
-                                             e.cols.data(), e.count(), &again));
+        ASSERT_OK(tartan_layout_add_elements(
+            grown.get(), places_of(e.heads.data(), e.rows.data(), e.cols.data(), e.count()), &again));
         ASSERT_EQ(grown.get(), again);
         tartan_layout_free(again);
     }
@@ -281,35 +284,33 @@ TEST(Elements, RefuseWhatDoesNotFit) {
     Dense values = list_of({1, 2}, TARTAN_F64), long_list = list_of({1, 2, 3}, TARTAN_F64);
     const int64_t rows[] = {0, 7}, cols[] = {0, 11}, high[] = {0, 12}, heads[] = {0, 2};
     tartan_layout *out = nullptr;
-    EXPECT_FAILS(LAYOUT, "element 1 is (7, 12)",
-                 tartan_matrix_get_elements(a.get(), nullptr, 0, rows, 2, high, 2, &values.array));
-    EXPECT_FAILS(LAYOUT, "of head 2",
-                 tartan_matrix_get_elements(a.get(), heads, 2, rows, 2, cols, 2, &values.array));
-    EXPECT_FAILS(SHAPE, "heads has 1",
-                 tartan_matrix_get_elements(a.get(), heads, 1, rows, 2, cols, 2, &values.array));
-    EXPECT_FAILS(SHAPE, "entry_cols has 1",
-                 tartan_matrix_get_elements(a.get(), nullptr, 0, rows, 2, cols, 1, &values.array));
+    EXPECT_FAILS(LAYOUT, "cols[1] is 12, expected 0 .. 11",
+                 tartan_matrix_get_elements(a.get(), places_of(nullptr, rows, high, 2), &values.array));
+    EXPECT_FAILS(LAYOUT, "heads[1] is 2",
+                 tartan_matrix_get_elements(a.get(), places_of(heads, rows, cols, 2), &values.array));
+    EXPECT_FAILS(HANDLE, "places is NULL", tartan_matrix_get_elements(a.get(), nullptr, &values.array));
+    EXPECT_FAILS(HANDLE, "places is NULL", tartan_matrix_set_elements(a.get(), nullptr, &values.array, 0));
     EXPECT_FAILS(SHAPE, "expected [2]",
-                 tartan_matrix_get_elements(a.get(), nullptr, 0, rows, 2, cols, 2, &long_list.array));
+                 tartan_matrix_get_elements(a.get(), places_of(nullptr, rows, cols, 2), &long_list.array));
     EXPECT_FAILS(UNSUPPORTED, "matrix has",
-                 tartan_matrix_get_elements(far.get(), nullptr, 0, rows, 2, cols, 2, &values.array));
+                 tartan_matrix_get_elements(far.get(), places_of(nullptr, rows, cols, 2), &values.array));
     EXPECT_FAILS(UNSUPPORTED, "matrix has",
-                 tartan_matrix_set_elements(far.get(), nullptr, 0, rows, 2, cols, 2, &values.array, 0));
+                 tartan_matrix_set_elements(far.get(), places_of(nullptr, rows, cols, 2), &values.array, 0));
     EXPECT_FAILS(LAYOUT, "is not stored",
-                 tartan_matrix_set_elements(none.get(), nullptr, 0, rows, 2, cols, 2, &values.array, 0));
-    EXPECT_FAILS(LAYOUT, "(7, 12)",
-                 tartan_layout_add_elements(a->layout, nullptr, 0, rows, 2, high, 2, &out));
+                 tartan_matrix_set_elements(none.get(), places_of(nullptr, rows, cols, 2), &values.array, 0));
+    EXPECT_FAILS(LAYOUT, "cols[1] is 12",
+                 tartan_layout_add_elements(a->layout, places_of(nullptr, rows, high, 2), &out));
     EXPECT_FAILS(HANDLE, "layout is NULL",
-                 tartan_layout_add_elements(nullptr, nullptr, 0, rows, 2, cols, 2, &out));
+                 tartan_layout_add_elements(nullptr, places_of(nullptr, rows, cols, 2), &out));
     tartan_array own;
     const int64_t two[] = {2};
     ASSERT_OK(tartan_array_init(a->values, TARTAN_F64, 1, two, nullptr, &own));
     EXPECT_FAILS(ARGUMENT, "overlaps",
-                 tartan_matrix_get_elements(a.get(), nullptr, 0, rows, 2, cols, 2, &own));
+                 tartan_matrix_get_elements(a.get(), places_of(nullptr, rows, cols, 2), &own));
     EXPECT_FAILS(ARGUMENT, "overlaps",
-                 tartan_matrix_set_elements(a.get(), nullptr, 0, rows, 2, cols, 2, &own, 0));
+                 tartan_matrix_set_elements(a.get(), places_of(nullptr, rows, cols, 2), &own, 0));
     {
-        BRUTAL(tartan_layout_add_elements(none->layout, nullptr, 0, rows, 2, cols, 2, &out),
+        BRUTAL(tartan_layout_add_elements(none->layout, places_of(nullptr, rows, cols, 2), &out),
                tartan_layout_free(out));
     }
 }

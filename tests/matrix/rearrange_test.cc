@@ -182,7 +182,8 @@ TEST(Rearrange, AfterAMove) {
     const int64_t ids[] = {0}, rows[] = {3}, cols[] = {2};
     std::vector<int64_t> sources(4);
     tartan_layout *moved = nullptr;
-    ASSERT_OK(tartan_layout_move(layout.get(), ids, 1, rows, 1, cols, 1, sources.data(), 4, &moved));
+    ASSERT_OK(tartan_layout_move(layout.get(), ids, 1, places_of(nullptr, rows, cols, 1), sources.data(), 4,
+                                 &moved));
     Layout owner(moved);
     tartan_matrix *m = nullptr;
     ASSERT_OK(tartan_matrix_rearrange(cpu(), a.get(), moved, sources.data(), 4, &m));

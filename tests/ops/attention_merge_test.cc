@@ -6,59 +6,6 @@ namespace {
 
 using namespace tartan_test;
 
-TEST(AttentionMerge, RandomProblemsEqualTheOracle) {
-    Context contexts[] = {open_context(1), open_context(2), open_context(7)};
-    for (uint64_t seed = 0; seed < rounds(300u); seed++) {
-        SCOPED_TRACE(::testing::Message() << "seed " << seed);
-        const WithFeatures with(feature_sets()[seed % feature_sets().size()]);
-        Merge p = make_merge(seed);
-        ASSERT_OK(p.run(contexts[seed % 3].get()));
-        p.check(p.out, p.lse);
-        EXPECT_TRUE(marks_intact(p.out));
-        EXPECT_TRUE(marks_intact(p.lse));
-        if (HasFailure()) return;
-    }
-}
-
-TEST(AttentionMerge, InPlace) {
-    const Context own = open_context(2);
-    for (uint64_t seed = 0; seed < rounds(40u); seed++) {
-        const Merge p = make_merge(seed);
-        Merge first = p, second = p;
-        ASSERT_OK(tartan_attention_merge(own.get(), &first.out_a.array, &first.lse_a.array,
-                                         &first.out_b.array, &first.lse_b.array, &first.out_a.array,
-                                         &first.lse_a.array));
-        p.check(first.out_a, first.lse_a);
-        ASSERT_OK(tartan_attention_merge(own.get(), &second.out_a.array, &second.lse_a.array,
-                                         &second.out_b.array, &second.lse_b.array, &second.out_b.array,
-                                         &second.lse_b.array));
-        p.check(second.out_b, second.lse_b);
-        if (HasFailure()) return;
-    }
-}
-
-TEST(AttentionMerge, SameBitsForKernelsAndThreads) {
-    for (uint64_t seed = 100; seed < 100 + rounds(20u); seed++) {
-        const Merge p = make_merge(seed);
-        const auto bits = [&](int32_t threads) {
-            Merge own = p;
-            EXPECT_OK(own.run(open_context(threads).get()));
-            std::vector<char> all = own.out.memory();
-            all.insert(all.end(), own.lse.memory().begin(), own.lse.memory().end());
-            return all;
-        };
-        std::vector<char> first;
-        {
-            const WithFeatures none(0);
-            first = bits(1);
-        }
-        for (const auto set : feature_sets()) {
-            const WithFeatures with(set);
-            for (int32_t threads : {1, 2, 3}) ASSERT_EQ(first, bits(threads)) << "seed " << seed;
-        }
-    }
-}
-
 // A part without keys is not read, so NaN there disappears; NaN of a part with keys does not.
 TEST(AttentionMerge, PartsWithoutKeysAreNotRead) {
     const Context own = open_context(2);
@@ -125,14 +72,6 @@ TEST(AttentionMerge, MakesAttentionOfItsParts) {
         EXPECT_LE(error_of(numbers_of(lse), numbers_of(want_lse), Numbers(results.lse.size(), 1)),
                   16 * epsilon(p.sum_dtype()));
     }
-}
-
-TEST(AttentionMerge, SurvivesEveryFailedAllocation) {
-    const Context own = open_context(2);
-    Merge p = make_merge(3);
-    ASSERT_GT(p.out.elements(), 0);
-    ASSERT_OK(p.run(own.get())); // which allocates the memory of this context
-    BRUTAL(in_new_context(2, [&](tartan_context *fresh) { return p.run(fresh); }), p.check(p.out, p.lse));
 }
 
 } // namespace

@@ -403,6 +403,11 @@ TEST_F(CallOptions, Values) {
     ASSERT_OK(read("mode=sum sizes=1x2x3x4x5x6"));
     EXPECT_EQ(0, value<int32_t>(3));
     EXPECT_EQ(6, value<tartan_i_sizes>(4).count);
+    rules[2].value = 1; // on unless it is turned off
+    ASSERT_OK(read(nullptr));
+    EXPECT_TRUE(value<bool>(2));
+    ASSERT_OK(read("fast=0"));
+    EXPECT_FALSE(value<bool>(2));
 }
 
 TEST_F(CallOptions, Refusals) {

@@ -20,8 +20,8 @@ TEST(ConvLaws, WithOneTapItIsAProduct) {
             Dense flat_x(dtype, {3, 5 * block, 28}), flat_y(dtype, {3, 3 * block, 28});
             x.fill(random);
             for (int64_t i = 0; i < x.elements(); i++) flat_x.set(i, x.get(i));
-            ASSERT_OK(tartan_conv_forward(own.get(), conv.get(), filter.get(), &x.array, nullptr, nullptr,
-                                          nullptr, nullptr, nullptr, &y.array));
+            ASSERT_OK(conv_forward(own.get(), conv.get(), filter.get(), &x.array, nullptr, nullptr, nullptr,
+                                   nullptr, nullptr, &y.array));
             ASSERT_OK(
                 tartan_spmm(own.get(), filter.get(), nullptr, &flat_x.array, 1, 0, nullptr, &flat_y.array));
             for (int64_t i = 0; i < y.elements(); i++) ASSERT_EQ(flat_y.get(i), y.get(i)) << i;
@@ -52,8 +52,8 @@ TEST(ConvLaws, ItIsTheProductWithItsUnrolledMatrix) {
         Dense x = make_image(TARTAN_F64, p.n, p.x_channels(), p.x_size(), kRows),
               y = make_image(TARTAN_F64, p.n, p.y_channels(), p.y_size(), kChannelsLast);
         x.fill(random);
-        ASSERT_OK(tartan_conv_forward(own.get(), p.conv.get(), p.filter.get(), &x.array, nullptr, nullptr,
-                                      nullptr, nullptr, nullptr, &y.array));
+        ASSERT_OK(conv_forward(own.get(), p.conv.get(), p.filter.get(), &x.array, nullptr, nullptr, nullptr,
+                               nullptr, nullptr, &y.array));
         const bool turned = p.transposed(); // then the matrix's transpose
         const int64_t outs = turned ? cols : rows, ins = turned ? rows : cols;
         for (int64_t i = 0; i < p.n * outs; i++) {
@@ -82,14 +82,14 @@ TEST(ConvLaws, GradientsEqualFiniteDifferences) {
         dy.fill(random);
         const Matrix dw = random_matrix(p.layout, TARTAN_F64, TARTAN_ROW_MAJOR, random);
         const auto value = [&] {
-            EXPECT_OK(tartan_conv_forward(own.get(), p.conv.get(), p.filter.get(), &x.array, nullptr, nullptr,
-                                          nullptr, nullptr, nullptr, &y.array));
+            EXPECT_OK(conv_forward(own.get(), p.conv.get(), p.filter.get(), &x.array, nullptr, nullptr,
+                                   nullptr, nullptr, nullptr, &y.array));
             long double sum = 0;
             for (int64_t i = 0; i < y.elements(); i++) sum += (long double)y.get(i) * dy.get(i);
             return sum;
         };
-        ASSERT_OK(tartan_conv_input_gradient(own.get(), p.conv.get(), p.filter.get(), &dy.array, nullptr,
-                                             nullptr, &dx.array));
+        ASSERT_OK(conv_input_gradient(own.get(), p.conv.get(), p.filter.get(), &dy.array, nullptr, nullptr,
+                                      &dx.array));
         ASSERT_OK(tartan_conv_filter_gradient(own.get(), p.conv.get(), &x.array, &dy.array, nullptr, nullptr,
                                               0, dw.get()));
         const double step = 0.5; // the value is linear in each number

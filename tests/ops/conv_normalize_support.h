@@ -70,9 +70,8 @@ inline Normal make_normal(uint64_t seed) {
             row_sets.push_back(out), col_sets.push_back(in);
         }
         tartan_conv *raw = nullptr;
-        EXPECT_OK(tartan_conv_from_sets(cols, rows, in_offsets.data(), 5, in_ids.data(),
-                                        (int64_t)in_ids.size(), out_offsets.data(), 5, out_ids.data(),
-                                        (int64_t)out_ids.size(), options.c_str(), &raw));
+        EXPECT_OK(tartan_conv_from_sets(sets_of(cols, in_offsets, in_ids),
+                                        sets_of(rows, out_offsets, out_ids), options.c_str(), &raw));
         p.conv.reset(raw);
     }
     p.layout = layout_of(p.conv);

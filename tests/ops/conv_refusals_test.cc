@@ -97,7 +97,6 @@ struct Fitting {
     ConvHandle conv = make_conv(random_layout({6, 4, 2, 2, 1}, 1, 1), "kernel=3x3 padding=same");
     Layout layout = layout_of(conv);
     std::mt19937_64 random{1};
-    int32_t dtype = TARTAN_F32;
     Matrix filter = random_matrix(layout, TARTAN_F32, TARTAN_ROW_MAJOR, random);
     Matrix filter_grad = random_matrix(layout, TARTAN_F32, TARTAN_ROW_MAJOR, random);
     Dense x = make_image(TARTAN_F32, 2, 4, {5, 5}, kRows), y = make_image(TARTAN_F32, 2, 6, {5, 5}, kRows);
@@ -106,12 +105,12 @@ struct Fitting {
     const char *options = "relu=1", *windows = "size=3 stride=3";
 
     tartan_status forward() {
-        return tartan_conv_forward(own.get(), conv.get(), filter.get(), &x.array, options, &gain.array,
-                                   &bias.array, active.get(), windows, &y.array);
+        return conv_forward(own.get(), conv.get(), filter.get(), &x.array, options, &gain.array, &bias.array,
+                            active.get(), windows, &y.array);
     }
     tartan_status input() {
-        return tartan_conv_input_gradient(own.get(), conv.get(), filter.get(), &y.array, active.get(),
-                                          windows, &x.array);
+        return conv_input_gradient(own.get(), conv.get(), filter.get(), &y.array, active.get(), windows,
+                                   &x.array);
     }
     tartan_status gradient(double beta = 0) {
         return tartan_conv_filter_gradient(own.get(), conv.get(), &x.array, &y.array, active.get(), windows,
@@ -136,86 +135,103 @@ TEST(ConvRefusals, WhatFits) {
         EXPECT_EQ(kept_y, f.y.memory());                                                                     \
     } while (0)
 
-TEST(ConvRefusals, Handles) {
-    SPOILED(HANDLE, "conv is NULL", f.conv.reset(), forward());
-    SPOILED(HANDLE, "conv is NULL", f.conv.reset(), input());
-    SPOILED(HANDLE, "conv is NULL", f.conv.reset(), gradient());
-    SPOILED(HANDLE, "filter is NULL", f.filter.reset(), forward());
-    SPOILED(HANDLE, "filter is NULL", f.filter.reset(), input());
-    SPOILED(HANDLE, "filter_grad is NULL", f.filter_grad.reset(), gradient());
-    Fitting f;
-    EXPECT_FAILS(HANDLE, "context is NULL",
-                 tartan_conv_forward(nullptr, f.conv.get(), f.filter.get(), &f.x.array, nullptr, nullptr,
-                                     nullptr, nullptr, nullptr, &f.y.array));
-    EXPECT_FAILS(HANDLE, "context is NULL",
-                 tartan_conv_input_gradient(nullptr, f.conv.get(), f.filter.get(), &f.y.array, nullptr,
-                                            nullptr, &f.x.array));
-    EXPECT_FAILS(HANDLE, "context is NULL",
-                 tartan_conv_filter_gradient(nullptr, f.conv.get(), &f.x.array, &f.y.array, nullptr, nullptr,
-                                             0, f.filter_grad.get()));
-    EXPECT_FAILS(HANDLE, "x is NULL",
-                 tartan_conv_forward(cpu(), f.conv.get(), f.filter.get(), nullptr, nullptr, nullptr, nullptr,
-                                     nullptr, nullptr, &f.y.array));
-    EXPECT_FAILS(HANDLE, "y is NULL",
-                 tartan_conv_forward(cpu(), f.conv.get(), f.filter.get(), &f.x.array, nullptr, nullptr,
-                                     nullptr, nullptr, nullptr, nullptr));
-}
-
-TEST(ConvRefusals, Layout) {
-    const Layout other = random_layout({6, 36, 2, 2, 1}, 0.5, 7);
-    SPOILED(LAYOUT, "filter has another layout",
-            f.filter = random_matrix(other, TARTAN_F32, TARTAN_ROW_MAJOR, f.random), forward());
-    SPOILED(LAYOUT, "filter has another layout",
-            f.filter = random_matrix(other, TARTAN_F32, TARTAN_ROW_MAJOR, f.random), input());
-    SPOILED(LAYOUT, "filter_grad has another layout",
-            f.filter_grad = random_matrix(other, TARTAN_F32, TARTAN_ROW_MAJOR, f.random), gradient());
-}
-
 TEST(ConvRefusals, Shapes) {
-    SPOILED(SHAPE, "x has shape", f.x = make_image(TARTAN_F32, 2, 5, {5, 5}, kRows), forward());
+    SPOILED(SHAPE, "x has shape [2, 5, 5, 5], expected [n, 4, h, w] (channels of the convolution)",
+            f.x = make_image(TARTAN_F32, 2, 5, {5, 5}, kRows), forward());
     SPOILED(SHAPE, "x has shape", f.x = make_image(TARTAN_F32, 2, 4, {5}, kRows), forward());
-    SPOILED(SHAPE, "y has shape", f.y = make_image(TARTAN_F32, 2, 6, {5, 6}, kRows), forward());
+    SPOILED(SHAPE, "y has shape [2, 6, 5, 6], expected [2, 6, 5, 5], which is [n, out_channels, spatial...]",
+            f.y = make_image(TARTAN_F32, 2, 6, {5, 6}, kRows), forward());
     SPOILED(SHAPE, "y has shape", f.y = make_image(TARTAN_F32, 3, 6, {5, 5}, kRows), forward());
-    SPOILED(SHAPE, "y_grad has shape", f.y = make_image(TARTAN_F32, 2, 6, {4, 5}, kRows), input());
+    SPOILED(SHAPE, "y_grad has shape", f.y = make_image(TARTAN_F32, 2, 5, {5, 5}, kRows), input());
+    SPOILED(SHAPE, "x_grad has shape [2, 4, 5, 5], expected [2, 4, 4, 5]",
+            f.y = make_image(TARTAN_F32, 2, 6, {4, 5}, kRows), input());
     SPOILED(SHAPE, "y_grad has shape", f.y = make_image(TARTAN_F32, 2, 4, {5, 5}, kRows), gradient());
-    SPOILED(SHAPE, "gain has shape [5]", f.gain = Dense(TARTAN_F32, {5}), forward());
-    SPOILED(SHAPE, "bias has shape [8, 6]", f.bias = Dense(TARTAN_F32, {8, 6}), forward());
+    SPOILED(SHAPE, "gain has shape [5], expected [6], which is [out_channels] or [classes, out_channels]",
+            f.gain = Dense(TARTAN_F32, {5}), forward());
+    SPOILED(SHAPE, "bias has shape [8, 6], expected [6], or [9, 6] with a row for each edge class",
+            f.bias = Dense(TARTAN_F32, {8, 6}), forward());
     SPOILED(SHAPE, "heads", f.active = random_layout({2, 2, 1, 1, 3}, 1, 1), forward());
 }
 
-TEST(ConvRefusals, Dtypes) {
-    SPOILED(DTYPE, "x is of float64", f.x = make_image(TARTAN_F64, 2, 4, {5, 5}, kRows), forward());
-    SPOILED(DTYPE, "y is of float16", f.y = make_image(TARTAN_F16, 2, 6, {5, 5}, kRows), forward());
-    SPOILED(DTYPE, "y_grad is of float64", f.y = make_image(TARTAN_F64, 2, 6, {5, 5}, kRows), input());
-    SPOILED(DTYPE, "x_grad is of bfloat16", f.x = make_image(TARTAN_BF16, 2, 4, {5, 5}, kRows), input());
-    SPOILED(DTYPE, "y_grad is of float16", f.y = make_image(TARTAN_F16, 2, 6, {5, 5}, kRows), gradient());
-    SPOILED(DTYPE, "filter_grad is of float64",
-            f.filter_grad = random_matrix(f.layout, TARTAN_F64, TARTAN_ROW_MAJOR, f.random), gradient());
-    SPOILED(DTYPE, "gain is of float64", f.gain = Dense(TARTAN_F64, {6}), forward());
-    SPOILED(DTYPE, "bias is of float16", f.bias = Dense(TARTAN_F16, {6}), forward());
-}
-
-TEST(ConvRefusals, Arguments) {
-    SPOILED(ARGUMENT, "expected relu, bias_first or add", f.options = "gelu=1", forward());
-    SPOILED(ARGUMENT, "expected add to be 0 or 1", f.options = "relu=1 add=2", forward());
+TEST(ConvRefusals, Windows) {
     SPOILED(ARGUMENT, "windows of y may overlap", f.windows = "size=3 stride=2", forward());
     SPOILED(ARGUMENT, "windows of y_grad may overlap", f.windows = "size=3 stride=2", input());
     SPOILED(ARGUMENT, "windows of y_grad may overlap", f.windows = "size=3 stride=2", gradient());
-    SPOILED(ARGUMENT, "without active", f.active.reset(), forward());
+    SPOILED(ARGUMENT, "windows is given without active", f.active.reset(), forward());
     SPOILED(HANDLE, "windows is NULL", f.windows = nullptr, forward());
-    SPOILED(ARGUMENT, "beta is", (void)0, gradient(INFINITY));
-    SPOILED(ARGUMENT, "y", f.y.array.strides[1] = 0, forward());
 }
 
-TEST(ConvRefusals, Overlaps) {
-    SPOILED(ARGUMENT, "x", f.y.array.data = f.x.array.data, forward());
-    SPOILED(ARGUMENT, "x_grad", f.x.array.data = f.y.array.data, input());
-    SPOILED(ARGUMENT, "filter", f.y.array.data = f.filter->values, forward());
-    SPOILED(ARGUMENT, "filter", f.x.array.data = f.filter->values, input());
-    SPOILED(ARGUMENT, "filter_grad", f.x.array.data = f.filter_grad->values, gradient());
-    SPOILED(ARGUMENT, "filter_grad", f.y.array.data = f.filter_grad->values, gradient());
-    SPOILED(ARGUMENT, "gain", f.gain.array.data = f.y.array.data, forward());
-    SPOILED(ARGUMENT, "bias", f.bias.array.data = f.y.array.data, forward());
+// Where strides leave a choice, several lengths fit; others don't.
+TEST(ConvRefusals, SizesThatAreChosen) {
+    const Context own = open_context(1);
+    std::mt19937_64 random(1);
+    const Layout channels = random_layout({6, 4, 2, 2, 1}, 1, 1);
+    for (const bool turned : {false, true}) {
+        const ConvHandle conv =
+            make_conv(channels, std::string("kernel=3 stride=2 padding=1") + (turned ? " transposed=1" : ""));
+        const Matrix filter = random_matrix(layout_of(conv), TARTAN_F32, TARTAN_ROW_MAJOR, random);
+        const int64_t from = 6, to = 4, least = 5;
+        Dense image = make_image(TARTAN_F32, 1, from, {3}, kRows);
+        const auto run = [&](int64_t length, const char *options) {
+            Dense result = make_image(TARTAN_F32, 1, to, {length}, kRows);
+            const tartan_conv_forward_arguments given = {conv.get(), filter.get(), &image.array,
+                                                         options,    nullptr,      nullptr,
+                                                         nullptr,    nullptr,      &result.array};
+            return turned ? tartan_conv_forward(own.get(), &given)
+                          : tartan_conv_input_gradient(own.get(), conv.get(), filter.get(), &image.array,
+                                                       nullptr, nullptr, options, &result.array);
+        };
+        const std::string option = turned ? "out_size" : "in_size", known = turned ? "x" : "y_grad",
+                          result = turned ? "y" : "x_grad";
+        const auto asked = [&](const char *value) { return option + "=" + value; };
+        for (const int64_t length : {least, least + 1}) {
+            EXPECT_OK(run(length, nullptr));
+            EXPECT_OK(run(length, asked(std::to_string(length).c_str()).c_str()));
+        }
+        EXPECT_FAILS(SHAPE, result + " has shape [1, 4, 4], expected [1, 4, 5], which is", run(4, nullptr));
+        EXPECT_FAILS(SHAPE, result + " has shape [1, 4, 7], expected [1, 4, 5], which is", run(7, nullptr));
+        EXPECT_FAILS(SHAPE, result + " has shape [1, 4, 5], expected [1, 4, 6], which is",
+                     run(5, asked("6").c_str()));
+        EXPECT_FAILS(SHAPE,
+                     option + " is [7], expected 1 lengths that belong to " + known + " of shape [1, 6, 3]",
+                     run(5, asked("7").c_str()));
+        EXPECT_FAILS(SHAPE, option + " is [5, 5], expected 1 lengths", run(5, asked("5x5").c_str()));
+        // Without an output the smallest, where that may be meant.
+        int32_t op = -1;
+        tartan_op_result found;
+        int64_t count = 0;
+        void *arguments[7] = {(void *)conv.get(), filter.get(), &image.array};
+        ASSERT_OK(tartan_op_find(turned ? "conv_forward" : "conv_input_gradient", &op));
+        const auto infer = [&](const char *options) {
+            return tartan_op_infer(op, arguments, turned ? 7 : 5, options, &found, 1, &count);
+        };
+        if (turned) {
+            ASSERT_OK(infer(nullptr));
+            EXPECT_EQ(least, found.shape[2]);
+        } else {
+            EXPECT_FAILS(ARGUMENT, "in_size is not given, expected the spatial lengths of x", infer(""));
+        }
+        ASSERT_OK(infer(asked("6").c_str()));
+        EXPECT_EQ(6, found.shape[2]);
+    }
+    // Where they leave none, an option may only say what is so.
+    const ConvHandle conv = make_conv(channels, "kernel=3 padding=1");
+    const Matrix filter = random_matrix(layout_of(conv), TARTAN_F32, TARTAN_ROW_MAJOR, random);
+    Dense x = make_image(TARTAN_F32, 1, 4, {3}, kRows), y = make_image(TARTAN_F32, 1, 6, {3}, kRows);
+    const auto input = [&](const char *options) {
+        return tartan_conv_input_gradient(own.get(), conv.get(), filter.get(), &y.array, nullptr, nullptr,
+                                          options, &x.array);
+    };
+    EXPECT_OK(input("in_size=3"));
+    EXPECT_FAILS(SHAPE, "in_size is [4], expected 1 lengths that belong to y_grad", input("in_size=4"));
+    tartan_conv_forward_arguments given = {conv.get(), filter.get(), &x.array, "out_size=3", nullptr,
+                                           nullptr,    nullptr,      nullptr,  &y.array};
+    EXPECT_OK(tartan_conv_forward(own.get(), &given));
+    for (const char *options : {"out_size=4", "out_size=3x3"}) {
+        given.options = options;
+        EXPECT_FAILS(SHAPE, "], expected 1 lengths that belong to x of shape [1, 4, 3]",
+                     tartan_conv_forward(own.get(), &given));
+    }
 }
 
 } // namespace

@@ -18,10 +18,8 @@ struct Sets {
     }
     size_t count() const { return in_offsets.size() - 1; }
     tartan_status from_sets(const char *options, tartan_conv **out) const {
-        return tartan_conv_from_sets(in_channels, out_channels, in_offsets.data(), (int64_t)in_offsets.size(),
-                                     in_ids.data(), (int64_t)in_ids.size(), out_offsets.data(),
-                                     (int64_t)out_offsets.size(), out_ids.data(), (int64_t)out_ids.size(),
-                                     options, out);
+        return tartan_conv_from_sets(sets_of(in_channels, in_offsets, in_ids),
+                                     sets_of(out_channels, out_offsets, out_ids), options, out);
     }
     ConvHandle make(const std::string &options) const {
         tartan_conv *conv = nullptr;
@@ -106,10 +104,10 @@ struct SetsProblem {
         dy.fill(random);
     }
     void run(tartan_context *context) {
-        EXPECT_OK(tartan_conv_forward(context, p.conv.get(), p.filter.get(), &x.array, nullptr, nullptr,
-                                      nullptr, nullptr, nullptr, &y.array));
-        EXPECT_OK(tartan_conv_input_gradient(context, p.conv.get(), p.filter.get(), &dy.array, nullptr,
-                                             nullptr, &dx.array));
+        EXPECT_OK(conv_forward(context, p.conv.get(), p.filter.get(), &x.array, nullptr, nullptr, nullptr,
+                               nullptr, nullptr, &y.array));
+        EXPECT_OK(conv_input_gradient(context, p.conv.get(), p.filter.get(), &dy.array, nullptr, nullptr,
+                                      &dx.array));
         tartan_matrix *raw = nullptr;
         EXPECT_OK(tartan_matrix_create(p.layout.get(), p.dtype, TARTAN_ROW_MAJOR, &raw));
         const Matrix grad(raw);
@@ -284,22 +282,33 @@ TEST(ConvSets, Refusals) {
         spoil(s);
         return s.from_sets("kernel=3", &conv);
     };
-    EXPECT_FAILS(ARGUMENT, "col_ids[5] is 72, expected 0 .. 71", spoiled([](Sets &s) { s.in_ids[5] = 72; }));
-    EXPECT_FAILS(ARGUMENT, "row_ids[7] is -1", spoiled([](Sets &s) { s.out_ids[7] = -1; }));
-    EXPECT_FAILS(ARGUMENT, "col_ids has channel 3 twice in set 0", spoiled([](Sets &s) { s.in_ids[5] = 3; }));
-    EXPECT_FAILS(ARGUMENT, "row_ids has channel 16 twice in set 1",
+    EXPECT_FAILS(ARGUMENT, "cols.ids[5] is 72, expected 0 .. 71", spoiled([](Sets &s) { s.in_ids[5] = 72; }));
+    EXPECT_FAILS(ARGUMENT, "rows.ids[7] is -1", spoiled([](Sets &s) { s.out_ids[7] = -1; }));
+    EXPECT_FAILS(ARGUMENT, "cols.ids has channel 3 twice in set 0",
+                 spoiled([](Sets &s) { s.in_ids[5] = 3; }));
+    EXPECT_FAILS(ARGUMENT, "rows.ids has channel 16 twice in set 1",
                  spoiled([](Sets &s) { s.out_ids[33] = 16; }));
-    EXPECT_FAILS(SHAPE, "col_offsets go from 1 to", spoiled([](Sets &s) { s.in_offsets[0] = 1; }));
-    EXPECT_FAILS(SHAPE, "row_offsets go from 0 to 300", spoiled([](Sets &s) { s.out_offsets.back() = 300; }));
-    EXPECT_FAILS(SHAPE, "col_offsets[2] is 10 after 16", spoiled([](Sets &s) { s.in_offsets[2] = 10; }));
-    EXPECT_FAILS(SHAPE, "row_offsets has 8 entries, expected 9",
+    EXPECT_FAILS(SHAPE, "cols.offsets go from 1 to", spoiled([](Sets &s) { s.in_offsets[0] = 1; }));
+    EXPECT_FAILS(SHAPE, "rows.offsets go from 0 to 300",
+                 spoiled([](Sets &s) { s.out_offsets.back() = 300; }));
+    EXPECT_FAILS(SHAPE, "cols.offsets[2] is 10 after 16", spoiled([](Sets &s) { s.in_offsets[2] = 10; }));
+    EXPECT_FAILS(SHAPE, "rows.offsets has 8 entries, expected 9",
                  spoiled([](Sets &s) { s.out_offsets.pop_back(); }));
-    EXPECT_FAILS(SHAPE, "col_offsets has 0 entries", spoiled([](Sets &s) { s.in_offsets.clear(); }));
-    EXPECT_FAILS(SHAPE, "-1 channels", spoiled([](Sets &s) { s.in_channels = -1; }));
+    EXPECT_FAILS(SHAPE, "cols.offsets has 0 entries", spoiled([](Sets &s) { s.in_offsets.clear(); }));
+    EXPECT_FAILS(SHAPE, "cols.channels is -1", spoiled([](Sets &s) { s.in_channels = -1; }));
     const Sets s = overlap();
     EXPECT_FAILS(ARGUMENT, "per_tap=1", s.from_sets("kernel=3 per_tap=1", &conv));
     EXPECT_FAILS(ARGUMENT, "no kernel", s.from_sets("", &conv));
     EXPECT_FAILS(HANDLE, "out is NULL", s.from_sets("kernel=3", nullptr));
+    const int64_t offsets[] = {0, 1}, channel = 0;
+    const auto given = sets_of(1, offsets, 2, &channel, 1);
+    const auto refused = [&](const tartan_channel_sets *cols, const tartan_channel_sets *rows) {
+        return tartan_conv_from_sets(cols, rows, "kernel=3", &conv);
+    };
+    EXPECT_FAILS(HANDLE, "cols is NULL", refused(nullptr, given));
+    EXPECT_FAILS(HANDLE, "rows is NULL", refused(given, nullptr));
+    EXPECT_FAILS(HANDLE, "cols.offsets is NULL", refused(sets_of(1, nullptr, 2, &channel, 1), given));
+    EXPECT_FAILS(HANDLE, "rows.ids is NULL", refused(given, sets_of(1, offsets, 2, nullptr, 1)));
     EXPECT_EQ(nullptr, conv);
 }
 
@@ -344,8 +353,8 @@ TEST(ConvSets, SurvivesFailedAllocations) {
     std::mt19937_64 random(1);
     SetsProblem s(sets, "kernel=3 padding=same", TARTAN_F32, 2, {9}, random);
     const auto run = [&](tartan_context *context) {
-        return tartan_conv_forward(context, s.p.conv.get(), s.p.filter.get(), &s.x.array, nullptr, nullptr,
-                                   nullptr, nullptr, nullptr, &s.y.array);
+        return conv_forward(context, s.p.conv.get(), s.p.filter.get(), &s.x.array, nullptr, nullptr, nullptr,
+                            nullptr, nullptr, &s.y.array);
     };
     { BRUTAL(in_new_context(2, run), ); }
     Sets apart; // channels that overlap without a pair in two sets, so that a dense filter has all weights

@@ -27,6 +27,20 @@ inline ConvHandle make_conv(const Layout &channels, const std::string &options) 
     EXPECT_OK(tartan_conv_create(channels.get(), options.c_str(), &conv)) << options;
     return ConvHandle(conv);
 }
+// The passes, with arguments in a row and without a choice of sizes.
+inline tartan_status conv_forward(tartan_context *context, const tartan_conv *conv,
+                                  const tartan_matrix *filter, const tartan_array *x, const char *options,
+                                  const tartan_array *gain, const tartan_array *bias,
+                                  const tartan_layout *active, const char *windows, tartan_array *y) {
+    const tartan_conv_forward_arguments given = {conv, filter, x, options, gain, bias, active, windows, y};
+    return tartan_conv_forward(context, &given);
+}
+inline tartan_status conv_input_gradient(tartan_context *context, const tartan_conv *conv,
+                                         const tartan_matrix *filter, const tartan_array *y_grad,
+                                         const tartan_layout *active, const char *windows,
+                                         tartan_array *x_grad) {
+    return tartan_conv_input_gradient(context, conv, filter, y_grad, active, windows, nullptr, x_grad);
+}
 inline Layout layout_of(const ConvHandle &conv) {
     tartan_layout *layout = nullptr;
     EXPECT_OK(tartan_conv_get_layout(conv.get(), &layout));
@@ -299,7 +313,8 @@ inline Layout diagonal_layout(int64_t channels) {
     std::iota(cols.begin(), cols.end(), 0);
     const tartan_shape shape = {channels, channels, 1, 1, 1};
     tartan_layout *layout = nullptr;
-    EXPECT_OK(tartan_layout_from_csr(&shape, pointers.data(), channels + 1, cols.data(), channels, &layout));
+    EXPECT_OK(tartan_layout_from_csr(&shape, lists_of(pointers.data(), channels + 1, cols.data(), channels),
+                                     &layout));
     return Layout(layout);
 }
 

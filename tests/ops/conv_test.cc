@@ -53,8 +53,8 @@ Epilogue random_epilogue(std::mt19937_64 &random, const Problem &p) {
 
 tartan_status forward(tartan_context *context, const Problem &p, const Dense &x, const Epilogue &e,
                       const Active &a, Dense &y) {
-    return tartan_conv_forward(context, p.conv.get(), p.filter.get(), &x.array, e.options().c_str(),
-                               e.gain_array(), e.bias_array(), a.layout.get(), a.words(), &y.array);
+    return conv_forward(context, p.conv.get(), p.filter.get(), &x.array, e.options().c_str(), e.gain_array(),
+                        e.bias_array(), a.layout.get(), a.words(), &y.array);
 }
 
 void check_forward(const Problem &p, const Dense &x, const Epilogue &e, const Active &a, const Dense &before,
@@ -164,8 +164,8 @@ TEST(Conv, InputGradientEqualsTheOracle) {
         dy.fill(random);
         const Active a =
             p.n > 0 && below(random, 3) == 0 ? random_active(random, p.n, p.y_size(), 0.5) : Active();
-        ASSERT_OK(tartan_conv_input_gradient(contexts[seed % 3].get(), p.conv.get(), p.filter.get(),
-                                             &dy.array, a.layout.get(), a.words(), &dx.array));
+        ASSERT_OK(conv_input_gradient(contexts[seed % 3].get(), p.conv.get(), p.filter.get(), &dy.array,
+                                      a.layout.get(), a.words(), &dx.array));
         EXPECT_TRUE(marks_intact(dx));
         const auto sums = p.correlate(dy, !p.transposed(), &a);
         for (int64_t i = 0; i < dx.elements(); i++)
@@ -300,8 +300,8 @@ std::string bits_of(const Problem &p, uint64_t seed, tartan_context *context) {
         p.n > 0 && below(random, 2) == 0 ? random_active(random, p.n, p.y_size(), 0.5) : Active();
     const Matrix dw = random_matrix(p.layout, p.dtype, TARTAN_ROW_MAJOR, random);
     EXPECT_OK(forward(context, p, x, e, a, y));
-    EXPECT_OK(tartan_conv_input_gradient(context, p.conv.get(), p.filter.get(), &dy.array, a.layout.get(),
-                                         a.words(), &dx.array));
+    EXPECT_OK(conv_input_gradient(context, p.conv.get(), p.filter.get(), &dy.array, a.layout.get(), a.words(),
+                                  &dx.array));
     EXPECT_OK(tartan_conv_filter_gradient(context, p.conv.get(), &x.array, &dy.array, a.layout.get(),
                                           a.words(), 0.5, dw.get()));
     const tartan_layout *l = p.layout.get();
@@ -360,8 +360,8 @@ TEST(Conv, PassesSurviveFailedAllocations) {
         };
         { BRUTAL(in_new_context(2, run), ); }
         const auto input = [&](tartan_context *context) {
-            return tartan_conv_input_gradient(context, p.conv.get(), p.filter.get(), &before.array,
-                                              a.layout.get(), a.words(), &dx.array);
+            return conv_input_gradient(context, p.conv.get(), p.filter.get(), &before.array, a.layout.get(),
+                                       a.words(), &dx.array);
         };
         { BRUTAL(in_new_context(2, input), ); }
         const Matrix dw = random_matrix(p.layout, TARTAN_F64, TARTAN_ROW_MAJOR, random);

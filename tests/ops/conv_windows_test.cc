@@ -99,8 +99,8 @@ TEST(ConvWindows, KnownMaps) {
         const Dense2d c = ones_conv(1, k.conv);
         const Dense x = constant(TARTAN_F32, {1, 1, k.size, k.size}, 1);
         Dense y = constant(TARTAN_F32, {1, 1, k.out[0], k.out[1]}, 0);
-        ASSERT_OK(tartan_conv_forward(own.get(), c.conv.get(), c.filter.get(), &x.array, nullptr, nullptr,
-                                      nullptr, active.get(), w.out.c_str(), &y.array));
+        ASSERT_OK(conv_forward(own.get(), c.conv.get(), c.filter.get(), &x.array, nullptr, nullptr, nullptr,
+                               active.get(), w.out.c_str(), &y.array));
         for (size_t i = 0; i < k.map.size(); i++) EXPECT_EQ(k.map[i], y.get((int64_t)i)) << "position " << i;
     }
 }
@@ -122,12 +122,12 @@ TEST(ConvWindows, EqualGatherConvolveScatter) {
     Dense x = make_image(TARTAN_F32, 2, channels, image, kChannelsLast);
     for (int64_t i = 0; i < x.elements(); i++) x.set(i, (double)below(random, 9) - 4);
     Dense y = constant(TARTAN_F32, {2, channels, image[0], image[1]}, 7), other = y;
-    ASSERT_OK(tartan_conv_forward(own.get(), fused.conv.get(), fused.filter.get(), &x.array, nullptr, nullptr,
-                                  nullptr, active.get(), w.out.c_str(), &y.array));
+    ASSERT_OK(conv_forward(own.get(), fused.conv.get(), fused.filter.get(), &x.array, nullptr, nullptr,
+                           nullptr, active.get(), w.out.c_str(), &y.array));
     Dense gathered(TARTAN_F32, {windows, channels, 8, 8}), results(TARTAN_F32, {windows, channels, 6, 6});
     ASSERT_OK(tartan_window_gather(own.get(), active.get(), w.in.c_str(), &x.array, &gathered.array));
-    ASSERT_OK(tartan_conv_forward(own.get(), valid.conv.get(), valid.filter.get(), &gathered.array, nullptr,
-                                  nullptr, nullptr, nullptr, nullptr, &results.array));
+    ASSERT_OK(conv_forward(own.get(), valid.conv.get(), valid.filter.get(), &gathered.array, nullptr, nullptr,
+                           nullptr, nullptr, nullptr, &results.array));
     ASSERT_OK(tartan_window_scatter(own.get(), active.get(), w.out.c_str(), &results.array, nullptr, nullptr,
                                     &other.array));
     for (int64_t i = 0; i < y.elements(); i++) EXPECT_EQ(other.get(i), y.get(i)) << i;

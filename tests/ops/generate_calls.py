@@ -23,7 +23,7 @@ def values(op):
         if name in places:
             yield f"({declaration.removesuffix(name).strip()})a[{places[name]}]"
         elif name in positional:
-            member = {"real": "number", "whole": "whole", "sizes": "sizes.data"}[op[name].kind]
+            member = {"real": "number", "whole": "whole", "sizes": "sizes.data", "windows": "text"}[op[name].kind]
             yield f"numbers[{positional[name]}].{member}"
         elif name == "options":
             yield "options"

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // Long calls that their caller stops: every operation that asks, at several questions, and the next call.
 #include "../support/attention_calls.h"
+#include "conv_support.h"
 #include "products.h"
 
 #include <chrono>
@@ -143,16 +144,15 @@ struct Operands {
         };
         all["conv_forward"] = [this](tartan_context *c, Values *values) {
             Dense to(dtype, {3, 16, 40, 60});
-            const tartan_status status =
-                tartan_conv_forward(c, conv.get(), filter.get(), &image.array, nullptr, nullptr, nullptr,
-                                    nullptr, nullptr, &to.array);
+            const tartan_status status = conv_forward(c, conv.get(), filter.get(), &image.array, nullptr,
+                                                      nullptr, nullptr, nullptr, nullptr, &to.array);
             add_values(to, values);
             return status;
         };
         all["conv_input_gradient"] = [this](tartan_context *c, Values *values) {
             Dense to(dtype, {3, 16, 40, 60});
-            const tartan_status status = tartan_conv_input_gradient(
-                c, conv.get(), filter.get(), &result.array, nullptr, nullptr, &to.array);
+            const tartan_status status =
+                conv_input_gradient(c, conv.get(), filter.get(), &result.array, nullptr, nullptr, &to.array);
             add_values(to, values);
             return status;
         };

@@ -173,8 +173,8 @@ Layout from_list(int64_t rows, int64_t cols, const std::vector<std::pair<int64_t
     for (const auto &b : blocks) is.push_back(b.first), js.push_back(b.second);
     const tartan_shape shape = {rows, cols, 32, 32, 1};
     tartan_layout *layout = nullptr;
-    EXPECT_OK(tartan_layout_from_coordinates(&shape, nullptr, 0, is.data(), (int64_t)is.size(), js.data(),
-                                             (int64_t)js.size(), &layout));
+    EXPECT_OK(tartan_layout_from_coordinates(
+        &shape, places_of(nullptr, is.data(), js.data(), (int64_t)is.size()), &layout));
     return Layout(layout);
 }
 

@@ -6,10 +6,6 @@
 #include "channel_linear_calls.h"
 #include "conv_support.h"
 
-extern "C" {
-#include "tartan/residual.h"
-}
-
 namespace tartan_test {
 
 // Arrays and filters of a unit, wherever they are.
@@ -43,12 +39,25 @@ struct Unit {
         if (has_x_bias) o.x_bias = &x_bias.array;
         return o;
     }
+    tartan_residual_forward_arguments arguments(const UnitOperands &o, const tartan_array *x,
+                                                const tartan_layout *windows, const char *words,
+                                                tartan_array *y) const {
+        tartan_residual_forward_arguments a = {};
+        a.x = x, a.x_gain = o.x_gain, a.x_bias = o.x_bias;
+        a.reduce = conv[0].get(), a.reduce_filter = o.filter[0];
+        a.reduce_gain = o.gain[0], a.reduce_bias = o.bias[0];
+        a.spatial = conv[1].get(), a.spatial_filter = o.filter[1];
+        a.spatial_gain = o.gain[1], a.spatial_bias = o.bias[1];
+        a.expand = conv[2].get(), a.expand_filter = o.filter[2];
+        a.expand_gain = o.gain[2], a.expand_bias = o.bias[2];
+        a.options = words, a.active = windows, a.windows = active.text.c_str(), a.y = y;
+        return a;
+    }
     tartan_status run(tartan_context *context, const UnitOperands &o, const tartan_array *x,
                       const tartan_layout *windows, tartan_array *y) const {
-        return tartan_residual_forward(context, x, o.x_gain, o.x_bias, conv[0].get(), o.filter[0], o.gain[0],
-                                       o.bias[0], conv[1].get(), o.filter[1], o.gain[1], o.bias[1],
-                                       conv[2].get(), o.filter[2], o.gain[2], o.bias[2], options().c_str(),
-                                       windows, active.text.c_str(), y);
+        const std::string words = options();
+        const auto a = arguments(o, x, windows, words.c_str(), y);
+        return tartan_residual_forward(context, &a);
     }
     tartan_status run(tartan_context *context, const Dense &x, Dense &y) const {
         return run(context, operands(), &x.array, active.layout.get(), &y.array);
@@ -69,9 +78,9 @@ struct Unit {
         }
         Dense *images[] = {&from, &on_b, &on_c, &y};
         for (int i = 0; i < 3; i++)
-            EXPECT_OK(tartan_conv_forward(context, conv[i].get(), o.filter[i], &images[i]->array,
-                                          i < 2 ? "relu=1" : nullptr, o.gain[i], o.bias[i], nullptr, nullptr,
-                                          &images[i + 1]->array));
+            EXPECT_OK(conv_forward(context, conv[i].get(), o.filter[i], &images[i]->array,
+                                   i < 2 ? "relu=1" : nullptr, o.gain[i], o.bias[i], nullptr, nullptr,
+                                   &images[i + 1]->array));
         for (int64_t i = 0; i < x.elements(); i++) {
             const double sum =
                 dtype == TARTAN_F64 ? x.get(i) + y.get(i) : (double)((float)x.get(i) + (float)y.get(i));

@@ -50,6 +50,9 @@ class Options : public ForOperation {
                    std::string(schema.options[i].name);
         return all.empty() ? "none" : all;
     }
+    static bool is_list(const tartan_i_option_rule &o) {
+        return o.kind == TARTAN_I_OPTION_SIZES || o.kind == TARTAN_I_OPTION_WINDOWS;
+    }
     static std::string default_of(const tartan_i_option_rule &o) {
         if (o.kind == TARTAN_I_OPTION_WORD) return o.words[(int)o.value];
         if (std::isnan(o.value)) return "1"; // the operands decide
@@ -73,7 +76,7 @@ TEST_P(Options, UnknownOrRepeated) {
     expect_refused(" ,=1", "options has '=1', expected " + names());
     for (int32_t i = 0; i < schema.noptions; i++) {
         const tartan_i_option_rule &o = schema.options[i];
-        if (o.kind == TARTAN_I_OPTION_SIZES) continue;
+        if (is_list(o)) continue;
         const std::string word = std::string(o.name) + "=" + default_of(o);
         expect_refused(word + "," + word, std::string("options has ") + o.name + " twice, expected it once");
         expect_refused("x" + word, "options has 'x" + word + "', expected " + names());
@@ -122,7 +125,7 @@ TEST_P(Options, Defaults) {
         ASSERT_OK(without.run(context));
         std::string all = " ";
         for (int32_t i = 0; i < schema.noptions; i++)
-            if (schema.options[i].kind != TARTAN_I_OPTION_SIZES && !std::isnan(schema.options[i].value) &&
+            if (!is_list(schema.options[i]) && !std::isnan(schema.options[i].value) &&
                 !with.has_option(schema.options[i].name))
                 all = std::string(schema.options[i].name) + "=" + default_of(schema.options[i]) +
                       (seed % 2 ? " ,\t" : ",") + all;
@@ -142,14 +145,13 @@ TEST_P(Options, Count) {
     for (int32_t i = 0; i < schema.noptions; i++) {
         const tartan_i_option_rule &o = schema.options[i];
         // What lets a GPU choose, and what says which operand is given, or how many, which other calls show.
-        if (o.kind == TARTAN_I_OPTION_SIZES || is_count(o) || std::string(o.name) == "deterministic" ||
-            c.has_option(o.name))
+        if (is_list(o) || is_count(o) || std::string(o.name) == "deterministic" || c.has_option(o.name))
             continue;
         bool differs = false;
         for (const double low : {-1.7, 0.3})
             for (int32_t other = -1; !differs && other < schema.noptions; other++) {
-                if (other == i || (other >= 0 && (schema.options[other].kind == TARTAN_I_OPTION_SIZES ||
-                                                  is_count(schema.options[other]))))
+                if (other == i ||
+                    (other >= 0 && (is_list(schema.options[other]) || is_count(schema.options[other]))))
                     continue;
                 const std::string others = other < 0 ? ""
                                                      : std::string(schema.options[other].name) + "=" +

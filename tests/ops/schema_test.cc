@@ -228,11 +228,11 @@ TEST_P(Refusals, Layouts) {
 }
 
 TEST_P(Refusals, FailedAllocations) {
-    for (uint64_t seed = 0; seed < rounds(3u); seed++) {
+    for (uint64_t seed = 0; seed < rounds(4u); seed++) {
         Wish wish = random_wish(seed);
         wish.scale = seed == 0 ? 1 : 5, wish.plain_sizes = seed > 0;
         wish.extras = seed % 2 == 1;
-        Case c(op, wish);
+        Case c(op, wish), want(op, wish);
         const auto before = c.memory_of_outputs();
         const auto call = [&] {
             const tartan_status status =
@@ -241,6 +241,23 @@ TEST_P(Refusals, FailedAllocations) {
             return status;
         };
         BRUTAL(call(), {});
+        ASSERT_OK(want.run(context));
+        ASSERT_TRUE(want.memory_of_outputs() == c.memory_of_outputs()) << "a failure changed a later result";
+    }
+}
+
+// Plans and workspaces of a context stay; what END frees is made for each call.
+TEST_P(Refusals, ASecondCallNeedsNoMemory) {
+    for (uint64_t seed = 0; seed < rounds(8u); seed++) {
+        SCOPED_TRACE(::testing::Message() << "seed " << seed);
+        Wish wish = random_wish(seed);
+        wish.scale = 5, wish.plain_sizes = true, wish.extras = seed % 2 == 1 && schema.end == nullptr;
+        Case c(op, wish);
+        ASSERT_OK(c.run(context));
+        tartan_i_memory_fail_at(0);
+        const tartan_status status = c.run(context);
+        tartan_i_memory_fail_at(-1);
+        ASSERT_OK(status);
     }
 }
 

@@ -99,18 +99,6 @@ int32_t checkerboard(void *, int64_t, int64_t row, int64_t col) {
     return (row + col) % 2 == 0;
 }
 
-Attention attention_of(const tartan_shape &shape, const std::vector<uint8_t> &mask, int32_t dtype,
-                       int64_t batch, int64_t heads, int64_t d) {
-    std::mt19937_64 random(3);
-    Attention p;
-    p.dtype = p.out_dtype = dtype;
-    p.batch = batch, p.heads = p.kv_heads = heads, p.d = d;
-    p.scale = 0.0625; // exact in a text
-    p.layout = from_mask(shape, mask);
-    p.make(random);
-    return p;
-}
-
 TEST(UnfusedAttention, EqualsFusedAttention) {
     const Context own = open_context(2);
     int number = 0;
@@ -121,9 +109,13 @@ TEST(UnfusedAttention, EqualsFusedAttention) {
                 std::mt19937_64 random((uint64_t)number++);
                 std::vector<uint8_t> mask(2 * 5 * 4);
                 for (auto &m : mask) m = random() % 3 > 0;
-                Attention p = attention_of({75, 90, 16, 24, 2}, mask, dtype, 2, 2, 24);
-                p.causal = causal;
-                p.causal_from = causal ? 7 : 0;
+                Attention p;
+                p.dtype = p.out_dtype = dtype;
+                p.batch = p.heads = p.kv_heads = 2, p.d = 24;
+                p.scale = 0.0625; // exact in a text
+                p.causal = causal, p.causal_from = causal ? 7 : 0;
+                p.layout = from_mask({75, 90, 16, 24, 2}, mask);
+                p.make(random);
                 if (rule != nullptr) {
                     tartan_block_mask *raw = nullptr;
                     ASSERT_OK(tartan_block_mask_from_rule(p.layout.get(), rule, nullptr, &raw));
@@ -132,43 +124,6 @@ TEST(UnfusedAttention, EqualsFusedAttention) {
                 check_unfused(p, rule, own.get());
                 if (HasFailure()) return;
             }
-}
-
-// The cases of the older transformer operations: layouts all on and causal, a head state of 128, blocks of 8 to 64.
-TEST(UnfusedAttention, DenseAndCausalLayouts) {
-    const Context own = open_context(2);
-    int number = 0;
-    for (int64_t block : {8, 16, 32, 64})
-        for (int64_t heads : {2, 4})
-            for (bool causal : {false, true})
-                for (int32_t dtype : {TARTAN_F16, TARTAN_F32}) {
-                    if (!is_of_the_share(number++)) continue;
-                    SCOPED_TRACE(::testing::Message() << "block " << block << " heads " << heads << " causal "
-                                                      << causal << " dtype " << dtype);
-                    const int64_t grid = block >= 32 ? 2 : 4;
-                    std::vector<uint8_t> mask;
-                    for (int64_t h = 0; h < (heads == 2 ? heads : 1); h++)
-                        for (int64_t i = 0; i < grid; i++)
-                            for (int64_t j = 0; j < grid; j++) mask.push_back(!causal || j <= i);
-                    Attention p =
-                        attention_of({grid * block, grid * block, block, block, heads == 2 ? heads : 1}, mask,
-                                     dtype, 2, heads, 128);
-                    p.causal = causal;
-                    check_unfused(p, nullptr, own.get());
-                    if (HasFailure()) return;
-                }
-}
-
-// A checkerboard mask, and keys before 7 visible to all queries.
-TEST(UnfusedAttention, CheckerboardWithKeysForAll) {
-    const Context own = open_context(2);
-    Attention p = attention_of({64, 64, 32, 32, 1}, {1, 1, 1, 1}, TARTAN_F32, 1, 4, 128);
-    p.causal = true;
-    p.causal_from = 7;
-    tartan_block_mask *raw = nullptr;
-    ASSERT_OK(tartan_block_mask_from_rule(p.layout.get(), checkerboard, nullptr, &raw));
-    p.mask.reset(raw);
-    check_unfused(p, checkerboard, own.get());
 }
 
 } // namespace

@@ -22,6 +22,10 @@ int empties(const tartan_i_schema &schema) {
     return names_of(schema) + (has_layout ? 2 : 0);
 }
 
+double Case::density() const {
+    return wish.empty >= 0 && wish.empty == names_of(schema) ? 0 : 0.6;
+}
+
 void Case::choose_sizes() {
     const bool any = wish.random && !wish.plain_sizes;
     static const int64_t plain[] = {3, 4, 2, 5, 6, 7, 8, 9};
@@ -193,7 +197,8 @@ void Case::make_array(int i) {
     const int like = (size_t)i < dtypes_.size() ? dtypes_[(size_t)i] : -1;
     const int32_t picked = pick_dtype(rule(i).dtype), dtype = like >= 0 ? array(like).dtype : picked;
     give_array(i, Dense(dtype, shape_of(i), style));
-    if (rule(i).use != TARTAN_I_OUT) dense(i).fill(random_, wish.low, wish.high);
+    if (rule(i).use != TARTAN_I_OUT || rule(i).old_arguments != 0 || rule(i).old_options != 0)
+        dense(i).fill(random_, wish.low, wish.high);
 }
 
 void Case::extra() {

@@ -62,6 +62,7 @@ class Case {
         options; // those of the wish, and what `extras` add; without numbers and lists that are arguments in C
     std::vector<double> numbers;
     std::vector<int64_t> list; // a SIZES
+    std::string windows;       // a WINDOWS, without blanks
     Layout layout;             // of the first matrix; the others have it, or another
     ConvHandle conv;
 
@@ -101,12 +102,13 @@ class Case {
 
     // The text for tartan_op_run, which takes all options by name.
     std::string text() const {
-        std::string all = options;
+        std::string all = words();
         for (int32_t i = 0, at = 0; i < schema.noptions; i++) {
             const tartan_i_option_rule &o = schema.options[i];
             if (!o.positional) continue;
             const double value = numbers[(size_t)at++];
             std::string word;
+            if (o.kind == TARTAN_I_OPTION_WINDOWS) continue;
             if (o.kind == TARTAN_I_OPTION_SIZES)
                 for (const int64_t size : list) word += (word.empty() ? "" : "x") + std::to_string(size);
             else if (value != o.value)
@@ -120,11 +122,27 @@ class Case {
         std::snprintf(text, sizeof text, "%.17g", value);
         return text;
     }
+    // Whether what an output holds before the call counts.
+    bool has_old_values(int i) const {
+        const tartan_i_argument &a = rule(i);
+        bool old = a.use == TARTAN_I_UPDATE;
+        for (int j = 0; j < count(); j++)
+            old = old || ((a.old_arguments >> j & 1) != 0 && given[(size_t)j] != nullptr);
+        for (int32_t j = 0, at = 0; j < schema.noptions; j++) {
+            const tartan_i_option_rule &o = schema.options[j];
+            const bool not_zero = o.positional
+                                      ? numbers[(size_t)at] != 0
+                                      : options.find(std::string(o.name) + "=1") != std::string::npos;
+            at += o.positional;
+            old = old || ((a.old_options >> j & 1) != 0 && not_zero);
+        }
+        return old;
+    }
     // Other options, beside those of this case that they don't name.
     std::string beside(const std::string &others) const {
         std::string all = others;
-        std::istringstream words(options);
-        for (std::string word; words >> word;)
+        std::istringstream own(words());
+        for (std::string word; own >> word;)
             if ((" " + others).find(" " + word.substr(0, word.find('=') + 1)) == std::string::npos)
                 all += " " + word;
         return all;
@@ -225,7 +243,23 @@ class Case {
     }
     std::mt19937_64 &random() { return random_; }
 
+    void give_layout(int i, Layout made) {
+        given[(size_t)i] = made.get();
+        others_.push_back(std::move(made));
+    }
+    void give_conv(int i, ConvHandle made) {
+        given[(size_t)i] = made.get();
+        convs_.push_back(std::move(made));
+    }
+    void leave_out(int i) {
+        choose(i, false);
+        given[(size_t)i] = nullptr;
+    }
+    // Of layouts that a row of `extras` makes.
+    double density() const;
+
   private:
+    std::string words() const { return options + (windows.empty() ? "" : " windows=(" + windows + ")"); }
     void choose_sizes();
     void make_handle(int i);
     void make_array(int i);
@@ -251,6 +285,7 @@ class Case {
     std::vector<std::vector<int64_t>> elements_;
     std::vector<Mask> masks_;
     std::vector<Layout> others_;
+    std::vector<ConvHandle> convs_;
 };
 
 // What stands in the C function as an argument though it is no operand.
@@ -261,6 +296,8 @@ inline std::vector<tartan_i_positional> positional(const Case &c) {
         tartan_i_positional one;
         if (c.schema.options[i].kind == TARTAN_I_OPTION_SIZES)
             one.sizes = {c.list.empty() ? nullptr : c.list.data(), (int64_t)c.list.size()};
+        else if (c.schema.options[i].kind == TARTAN_I_OPTION_WINDOWS)
+            one.text = c.windows.empty() ? nullptr : c.windows.c_str();
         else if (is_count(c.schema.options[i]))
             one.whole = (int64_t)c.numbers[all.size()];
         else

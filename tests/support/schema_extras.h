@@ -18,15 +18,19 @@ inline void one_for_each_output_channel(Case &c) {
     c.set_sizes(c.find("gain"), 0, {tartan_conv_out_channels(c.conv.get())});
 }
 
+inline std::vector<int64_t> edge_classes_of(const ConvHandle &conv, int64_t in, int64_t out) {
+    std::vector<int64_t> classes((size_t)out);
+    EXPECT_OK(tartan_conv_edge_classes(conv.get(), &in, 1, classes.data(), out));
+    return classes;
+}
+
 // gain and bias have a row for each edge class of the convolution, x is its result.
 inline void edge_classes(Case &c) {
     if (c.conv == nullptr) return;
     const int64_t in = 5;
     int64_t out = 0, classes = 0;
     EXPECT_OK(tartan_conv_output_size(c.conv.get(), &in, 1, &out, 1));
-    std::vector<int64_t> of((size_t)out);
-    EXPECT_OK(tartan_conv_edge_classes(c.conv.get(), &in, 1, of.data(), out));
-    for (const int64_t e : of) classes = std::max(classes, e + 1);
+    for (const int64_t e : edge_classes_of(c.conv, in, out)) classes = std::max(classes, e + 1);
     c.list = {in};
     c.set_sizes(c.find("x"), 1, {tartan_conv_out_channels(c.conv.get())});
     c.set_sizes(c.find("x"), 2, {out});
@@ -38,16 +42,20 @@ inline void edge_classes(Case &c) {
     }
 }
 
-// Heads that fit each other and the layout; a bias of the kind that the options name; gradients of what is given.
+// Heads that fit each other and the layout; a bias of the kind that the options name; gradients of what is given. Batches and heads
+// are few, also in large cases, so that threads share them in more than one way.
 inline void attention(Case &c) {
     const int k = c.find("k"), bias = c.find("bias"), sinks = c.find("sinks"),
               bias_grad = c.find("bias_grad"), sinks_grad = c.find("sinks_grad"),
               out_grad = c.find("out_grad");
     const tartan_layout *l = c.layout.get();
-    int64_t heads = c.sizes(c.find("q"), 1)[0];
+    const int64_t batch = std::min<int64_t>(c.sizes(c.find("q"), 0)[0], 3);
+    int64_t heads = std::min<int64_t>(c.sizes(c.find("q"), 1)[0], 4);
     if (l->shape.heads > 1 || heads == 0) heads = l->shape.heads;
+    const bool grouped = heads % 2 == 0 && (!c.wish.random || c.random()() % 2 == 0);
+    c.set_sizes(c.find("q"), 0, {batch});
     c.set_sizes(c.find("q"), 1, {heads});
-    c.set_sizes(k, 1, {heads % 2 == 0 && c.wish.seed % 2 == 1 ? heads / 2 : heads});
+    c.set_sizes(k, 1, {grouped ? heads / 2 : heads});
     if (out_grad >= 0) c.set_dtype_of(out_grad, c.find("out"));
     if (bias_grad >= 0) {
         c.choose(sinks, c.is_given(sinks) || !c.is_given(bias) || c.wish.outputs);
@@ -66,6 +74,77 @@ inline void attention(Case &c) {
     c.set_alternative(bias, 1);
     c.set_sizes(bias, 0, {by_distance || l->shape.heads == 1 ? heads : 1}, 1);
     c.set_sizes(bias, 1, {by_distance ? 7 : l->blocks}, 1);
+}
+
+// Images of one dimension that belong to the convolution, windows of them, and gain and bias for its output channels.
+inline void convolution(Case &c) {
+    const int x = c.find("x"), y_grad = c.find("y_grad"), gain = c.find("gain"), active = c.find("active");
+    const int first = x >= 0 ? x : y_grad;
+    const int64_t n = c.sizes(first, 0)[0], in = tartan_conv_in_channels(c.conv.get()),
+                  out = tartan_conv_out_channels(c.conv.get()),
+                  length = c.sizes(first, 2).empty() ? 5 : std::max<int64_t>(c.sizes(first, 2).back(), 1);
+    c.set_sizes(first, 1, {x >= 0 ? in : out});
+    c.set_sizes(first, 2, {length});
+    if (c.find("y") >= 0) c.set_shape(c.find("y"), {n, out, length});
+    if (x >= 0 && y_grad >= 0) c.set_shape(y_grad, {n, out, length});
+    if (c.find("x_grad") >= 0) c.set_shape(c.find("x_grad"), {n, in, length});
+    if (gain >= 0) {
+        int64_t classes = 1;
+        for (const int64_t e : edge_classes_of(c.conv, length, length)) classes = std::max(classes, e + 1);
+        for (const int i : {gain, c.find("bias")})
+            c.set_shape(i, c.wish.extras ? std::vector<int64_t>{classes, out} : std::vector<int64_t>{out});
+        if (c.wish.extras && c.wish.seed % 2 == 1) c.options += " add=1";
+    }
+    if (n == 0) c.leave_out(active);
+    if (!c.is_given(active)) return;
+    c.windows = "size=2,stride=3,offset=-1";
+    c.give_layout(active, random_layout({1, 1 + length / 3, 1, 1, n}, c.density(), c.wish.seed));
+}
+
+// Images of two dimensions, and blocks for windows of them.
+inline void window(Case &c) {
+    const int image = c.find("x") >= 0 ? c.find("x") : c.find("y"), blocks = c.find("blocks");
+    std::vector<int64_t> size = c.sizes(image, 2);
+    size.resize(2, 4);
+    const int64_t n = std::max<int64_t>(c.sizes(image, 0)[0], 1);
+    c.set_sizes(image, 0, {n});
+    c.set_sizes(image, 2, size);
+    const bool adds = c.find("base") >= 0 && c.is_given(blocks) && c.wish.random && c.wish.seed % 2 == 1;
+    if (adds) c.options += " add=1";
+    c.windows = adds ? "size=3,stride=2,count=2" : "size=3,offset=-1,count=2";
+    c.give_layout(c.find("active"), random_layout({2, 2, 1, 1, n}, c.density(), c.wish.seed));
+    c.set_shape(blocks,
+                {((tartan_layout *)c.given[(size_t)c.find("active")])->blocks, c.sizes(image, 1)[0], 3, 3});
+}
+
+// Three convolutions that follow each other, images of one dimension and windows of them.
+inline void residual(Case &c) {
+    const int x = c.find("x");
+    const int64_t channels = 4, between = 6;
+    std::vector<int64_t> size = c.sizes(x, 2);
+    const int64_t length = size.empty() || size.back() == 0 ? 5 : size.back(),
+                  n = std::max<int64_t>(c.sizes(x, 0)[0], 1);
+    c.set_sizes(x, 0, {n});
+    c.set_sizes(x, 1, {channels});
+    c.set_sizes(x, 2, {length});
+    c.set_sizes(c.find("reduce_gain"), 0, {between});
+    c.set_sizes(c.find("spatial_gain"), 0, {between});
+    c.set_sizes(c.find("expand_gain"), 0, {channels});
+    const auto part = [&](const std::string &name, Layout layout, const char *options) {
+        const int conv = c.find(name);
+        c.give_conv(conv, make_conv(layout, options));
+        c.give_matrix(conv + 1, c.new_matrix(((tartan_conv *)c.given[(size_t)conv])->layout, c.wish.dtype,
+                                             TARTAN_ROW_MAJOR));
+    };
+    part("reduce", random_layout({between, channels, 2, 2, 1}, c.density(), c.wish.seed), "kernel=1");
+    part("spatial", random_layout({between, between, 2, 2, 1}, c.density(), c.wish.seed),
+         "kernel=3 padding=same");
+    // Half of the outputs have no block, and are negative where all numbers are.
+    const uint8_t some = c.density() > 0;
+    part("expand", from_mask({channels, between, 2, 2, 1}, {some, 0, some, 0, 0, 0}), "kernel=1");
+    if (c.is_given(c.find("x_gain")) || c.is_given(c.find("x_bias"))) c.options += " preactivate=1";
+    c.windows = "size=1,stride=3";
+    c.give_layout(c.find("active"), random_layout({1, 1 + length / 3, 1, 1, n}, c.density(), c.wish.seed));
 }
 
 // Factors that fit the layout, on the side and in the form that the options name.
@@ -113,6 +192,12 @@ inline void scores_of_blocks(Case &c) {
 }
 
 inline const Extra extras[] = {
+    {"conv_forward", true, convolution},
+    {"conv_input_gradient", true, convolution},
+    {"conv_filter_gradient", true, convolution},
+    {"window_gather", true, window},
+    {"window_scatter", true, window},
+    {"residual_forward", true, residual},
     {"spmm", true, sparse_times_dense},
     {"sddmm", true, sampled_product},
     {"growth_score", true, scores_of_blocks},

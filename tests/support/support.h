@@ -131,6 +131,38 @@ inline Layout from_mask(const tartan_shape &shape, const std::vector<uint8_t> &m
     return Layout(layout);
 }
 
+// Structs of lists as arguments: they live as long as the call.
+template <class T> struct Argument {
+    T value;
+    operator const T *() const { return &value; }
+};
+inline Argument<tartan_places> places_of(const int64_t *heads, const int64_t *rows, const int64_t *cols,
+                                         int64_t count) {
+    return {{heads, rows, cols, count}};
+}
+inline Argument<tartan_places> places_of(const std::vector<int64_t> &rows, const std::vector<int64_t> &cols) {
+    EXPECT_EQ(rows.size(), cols.size());
+    return places_of(nullptr, rows.data(), cols.data(), (int64_t)rows.size());
+}
+inline Argument<tartan_compressed> lists_of(const int64_t *pointers, int64_t npointers,
+                                            const int64_t *indices, int64_t nindices,
+                                            bool by_column = false) {
+    return {{pointers, npointers, indices, nindices, by_column}};
+}
+inline Argument<tartan_compressed> lists_of(const std::vector<int64_t> &pointers,
+                                            const std::vector<int64_t> &indices, bool by_column = false) {
+    return lists_of(pointers.data(), (int64_t)pointers.size(), indices.data(), (int64_t)indices.size(),
+                    by_column);
+}
+inline Argument<tartan_channel_sets> sets_of(int64_t channels, const int64_t *offsets, int64_t noffsets,
+                                             const int64_t *ids, int64_t nids) {
+    return {{channels, offsets, noffsets, ids, nids}};
+}
+inline Argument<tartan_channel_sets> sets_of(int64_t channels, const std::vector<int64_t> &offsets,
+                                             const std::vector<int64_t> &ids) {
+    return sets_of(channels, offsets.data(), (int64_t)offsets.size(), ids.data(), (int64_t)ids.size());
+}
+
 inline int64_t grid(int64_t n, int64_t block) {
     return (n + block - 1) / block;
 }

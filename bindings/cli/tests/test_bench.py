@@ -133,7 +133,11 @@ def test_bench_of_what_the_library_describes(operation):
         assert near(line["gbytes_per_s"], 1e-6 * (elements * size + numbers * sums) / line["ms"]) and line["tflops"] is None
         assert set(line["peers"]) == set(line["ratios"]) == {"memcpy"}
     lines = bench(operation, "--size", 64, "--block", "8,16", "--dtype", "f32", "--rounds", 1, "--no-peers")
-    assert len(lines) == (2 if "softmax" in operation or operation == "gate_gradient" else 1)
+    with_blocks = "softmax" in operation or operation == "gate_gradient"
+    assert [line["block"] for line in lines] == ([8, 16] if with_blocks else [None])
+    assert all((line["density"] is not None) == with_blocks for line in lines)
+    text = run("bench", operation, "--size", 64, "--block", 8, "--dtype", "f32", "--rounds", 1)
+    assert re.match(operation + r" +float32 +" + (r"b +8  density 0\.\d{3} +" if with_blocks else "") + r"\d+\.\d{3} ms ", text)
 
 
 def test_every_described_operation_can_be_measured():

@@ -54,6 +54,22 @@ function as_matrix(n::NTuple{N}, s) where {N}
     return (map(i -> n[i], order), map(i -> s[i], order))
 end
 
+# Structs of index arrays are tuples of what C reads.
+index_place(x::Array{Int64}) = pointer(x)
+index_place(::Nothing) = Ptr{Int64}(C_NULL)
+function Raw.c_value(::Type{Raw.tartan_places}, (heads, rows, cols)::Tuple{Any, Any, Any})
+    count = Raw.c_length(rows)
+    for (name, list) in (("cols", cols), ("heads", heads))
+        list === nothing || Raw.c_length(list) == count ||
+            throw(TartanError(:shape, "$name has $(Raw.c_length(list)) entries, expected $count (as rows)"))
+    end
+    return Raw.tartan_places(index_place(heads), index_place(rows), index_place(cols), count)
+end
+Raw.c_value(::Type{Raw.tartan_compressed}, (pointers, indices, by_column)::Tuple{Any, Any, Bool}) =
+    Raw.tartan_compressed(index_place(pointers), Raw.c_length(pointers), index_place(indices), Raw.c_length(indices), by_column)
+Raw.c_value(::Type{Raw.tartan_channel_sets}, (channels, offsets, ids)::Tuple{Any, Any, Any}) =
+    Raw.tartan_channel_sets(channels, index_place(offsets), Raw.c_length(offsets), index_place(ids), Raw.c_length(ids))
+
 # The descriptor that C gets, and the array, which is kept alive while C uses it.
 struct Operand{X}
     owner::X

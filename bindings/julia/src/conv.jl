@@ -67,7 +67,7 @@ function BlockConv(in_channels::Real, out_channels::Real, blocks; kernel, stride
     cols, rows = transposed ? (outs, ins) : (ins, outs)
     weights = sum(Int[length(first(b)) * length(last(b)) for b in given])
     options = (; kernel, stride, dilation, padding, transposed)
-    address = Raw.tartan_conv_from_sets(cols.count, rows.count, cols.offsets, cols.ids, rows.offsets, rows.ids, text)
+    address = Raw.tartan_conv_from_sets((cols.count, cols.offsets, cols.ids), (rows.count, rows.offsets, rows.ids), text)
     return BlockConv{D}(address, n, s, transposed, weights, ((ins.count, outs.count, given), options))
 end
 
@@ -113,7 +113,6 @@ function padding_text(padding, ::Val{D}) where {D}
 end
 
 Raw.c_handle(::Type{Raw.tartan_conv}, c::BlockConv) = c.handle
-Raw.c_handle(::Type{Raw.tartan_layout}, ::Nothing) = Ptr{Raw.tartan_layout}(C_NULL)
 Base.close(c::BlockConv) = close(c.handle)
 Base.isopen(c::BlockConv) = isopen(c.handle)
 Base.copy(c::BlockConv) = c
@@ -263,16 +262,16 @@ function expect_filter(w, name, c, ::Type{T}) where {T}
     return nothing
 end
 
-# C's text for the windows of an image.
-active_text(::Nothing, ::Nothing, y, D) = nothing
-function active_text(active::BlockLayout, windows::Windows, y, D)
+# C's option for the windows of an image.
+active_option(::Nothing, ::Nothing, y, D) = ""
+function active_option(active::BlockLayout, windows::Windows, y, D)
     length(windows.size) == D || throw(TartanError(:shape, "$windows has $(length(windows.size)) dimensions, expected $D"))
     expect_active(active, windows, size(y, D + 2))
     all(windows.stride .>= windows.size) ||
         throw(TartanError(:argument, "$windows may overlap, expected strides that are at least the size"))
-    return windows_text(windows)
+    return windows_option(windows)
 end
-active_text(active, windows, y, D) = throw(TartanError(:argument, "only one of active and windows is given, expected both or none"))
+active_option(active, windows, y, D) = throw(TartanError(:argument, "only one of active and windows is given, expected both or none"))
 
 # gain or bias: a number for each channel, or a column for each edge class.
 function expect_factor(x, name, c)
@@ -339,13 +338,11 @@ function conv!(y::Dense, c::BlockConv{D}, w::Blocks, x::Dense; gain = nothing, b
     expect_filter(w, "w", c, T)
     expect_factor(gain, "gain", c)
     expect_factor(bias, "bias", c)
-    text = "relu=$(Int(relu)) bias_first=$(Int(bias_first)) add=$(Int(add))"
-    classes_in_order() do
-        Raw.tartan_conv_forward(
-            call_context(context, x, w, y), c, w, input(order, x, "x", T), text, real_input(in_order_of_c, gain, "gain", gate_type(T)),
-            real_input(in_order_of_c, bias, "bias", gate_type(T)), active, active_text(active, windows, y, D),
-            output(order, y, "y", output_type(T)))
-    end
+    arguments = (handle_of(c), handle_of(w), input(order, x, "x", T), real_input(in_order_of_c, gain, "gain", gate_type(T)),
+                 real_input(in_order_of_c, bias, "bias", gate_type(T)), handle_of(active), output(order, y, "y", output_type(T)))
+    text = options_text(relu ? "relu=1 " : "", bias_first ? "bias_first=1 " : "", add ? "add=1 " : "",
+                        active_option(active, windows, y, D))
+    classes_in_order(() -> run_operation(CONV_FORWARD, call_context(context, x, w, y), arguments, text))
     return y
 end
 
@@ -384,8 +381,10 @@ function conv_input_gradient!(x_grad::Dense, c::BlockConv{D}, w::Blocks, y_grad:
     T, order = eltype(w), image_order(c)
     expect_result(x_grad, y_grad, "x_grad", "y_grad", c)
     expect_filter(w, "w", c, Wide)
-    Raw.tartan_conv_input_gradient(call_context(context, y_grad, w, x_grad), c, w, input(order, y_grad, "y_grad", output_type(T)),
-                                   active, active_text(active, windows, y_grad, D), output(order, x_grad, "x_grad", output_type(T)))
+    arguments = (handle_of(c), handle_of(w), input(order, y_grad, "y_grad", output_type(T)), handle_of(active),
+                 output(order, x_grad, "x_grad", output_type(T)))
+    run_operation(CONV_INPUT_GRADIENT, call_context(context, y_grad, w, x_grad), arguments,
+                  active_option(active, windows, y_grad, D))
     return x_grad
 end
 
@@ -419,8 +418,9 @@ function conv_filter_gradient!(w_grad::Blocks, c::BlockConv{D}, x::Dense, y_grad
     expect_type(x, "x", Wide)
     expect_result(x, y_grad, "x", "y_grad", c)
     expect_filter(w_grad, "w_grad", c, output_type(T))
-    Raw.tartan_conv_filter_gradient(call_context(context, x, y_grad, w_grad), c, input(order, x, "x", T),
-                                    input(order, y_grad, "y_grad", output_type(T)), active,
-                                    active_text(active, windows, y_grad, D), real_factor(beta, "beta"), w_grad)
+    arguments = (handle_of(c), input(order, x, "x", T), input(order, y_grad, "y_grad", output_type(T)), handle_of(active),
+                 handle_of(w_grad))
+    run_operation(CONV_FILTER_GRADIENT, call_context(context, x, y_grad, w_grad), arguments,
+                  options_text(active_option(active, windows, y_grad, D), real_option("beta", beta, 0)))
     return w_grad
 end

@@ -80,7 +80,7 @@ function BlockLayout(shape::Sizes, block::Sizes, block_rows::AbstractVector, blo
     rows, cols = grid_of(frame)
     h = from_zero(block_heads, "block_heads", frame.heads)
     i, j = from_zero(block_rows, "block_rows", rows), from_zero(block_cols, "block_cols", cols)
-    return at_positions(() -> BlockLayout(Raw.tartan_layout_from_coordinates(frame, h, i, j)), block_heads, block_rows, block_cols)
+    return at_positions(() -> BlockLayout(Raw.tartan_layout_from_coordinates(frame, (h, i, j))), block_heads, block_rows, block_cols)
 end
 
 # Block rows and block columns; typemax for a frame that C will refuse.
@@ -103,7 +103,7 @@ dense_input(x::AbstractArray{<:Number}) = (dtype_code(eltype(x)); x) # which is 
 
 function BlockLayout(S::SparseMatrixCSC, block::Sizes)
     rows, cols = entries_of(S)
-    return BlockLayout(Raw.tartan_layout_from_entries(frame_of(size(S), block), rows, cols))
+    return BlockLayout(Raw.tartan_layout_from_entries(frame_of(size(S), block), (nothing, rows, cols)))
 end
 
 # Rows and columns of the stored entries, from 0.
@@ -252,8 +252,8 @@ function findblock(layout::BlockLayout, rows::AbstractVector, cols::AbstractVect
     ids = Vector{Int64}(undef, length(rows))
     at = head isa AbstractVector ? head : fill(head, length(rows))
     grid = gridsize(layout)
-    Raw.tartan_layout_find(layout, from_zero(at, "head", heads(layout)), from_zero(rows, "rows", grid[1]),
-                           from_zero(cols, "cols", grid[2]), ids)
+    Raw.tartan_layout_find(layout, (from_zero(at, "head", heads(layout)), from_zero(rows, "rows", grid[1]),
+                                    from_zero(cols, "cols", grid[2])), ids)
     return from_one!(ids)
 end
 findblock(layout::BlockLayout, row::Real, col::Real; head::Real = 1) =
@@ -261,9 +261,7 @@ findblock(layout::BlockLayout, row::Real, col::Real; head::Real = 1) =
 
 # The same for indices that are known to be valid.
 function stored_block(layout::BlockLayout, row::Int, col::Int, head::Int)
-    id = Ref(Int64(0))
-    Raw.tartan_layout_find(layout, (head - 1,), (row - 1,), (col - 1,), id)
-    return id[] + 1
+    return Int(Raw.tartan_layout_block(layout, head - 1, row - 1, col - 1)) + 1
 end
 
 """

@@ -78,8 +78,8 @@ The layout with more blocks, some of which it may have already.
 """
 function grow(layout::BlockLayout, rows::AbstractVector, cols::AbstractVector; block_heads = nothing)
     grid = gridsize(layout)
-    return BlockLayout(Raw.tartan_layout_grow(layout, from_zero(block_heads, "block_heads", heads(layout)),
-                                              from_zero(rows, "block_rows", grid[1]), from_zero(cols, "block_cols", grid[2])))
+    return BlockLayout(Raw.tartan_layout_grow(layout, (from_zero(block_heads, "block_heads", heads(layout)),
+                                              from_zero(rows, "block_rows", grid[1]), from_zero(cols, "block_cols", grid[2]))))
 end
 
 """
@@ -97,7 +97,7 @@ function move_blocks(layout::BlockLayout, ids::AbstractVector, rows::AbstractVec
     if length(i) == length(j) == length(from)
         new_rows[from .+ 1], new_cols[from .+ 1] = i .+ 1, j .+ 1
     end
-    moved = at_positions(() -> BlockLayout(Raw.tartan_layout_move(layout, from, i, j, sources)), of_head, new_rows, new_cols)
+    moved = at_positions(() -> BlockLayout(Raw.tartan_layout_move(layout, from, (nothing, i, j), sources)), of_head, new_rows, new_cols)
     return moved, from_one!(sources)
 end
 
@@ -113,6 +113,6 @@ its blocks are fuller.
 function rcm_order(S::SparseMatrixCSC)
     order = Vector{Int64}(undef, size(S, 1))
     pointers = Vector{Int64}(SparseArrays.getcolptr(S)) .- 1
-    Raw.tartan_reorder_rcm(pointers, Vector{Int64}(rowvals(S))[1:nnz(S)] .- 1, order)
+    Raw.tartan_reorder_rcm((pointers, Vector{Int64}(rowvals(S))[1:nnz(S)] .- 1, true), order)
     return from_one!(order)
 end

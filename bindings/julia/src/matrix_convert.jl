@@ -16,7 +16,7 @@ end
 BlockSparseMatrix(S::SparseMatrixCSC, block::Sizes) = from_columns(S, dense_input(nonzeros(S)), block)
 function from_columns(S, values::AbstractVector{T}, block) where {T}
     pointers, rows = Vector{Int64}(SparseArrays.getcolptr(S)) .- 1, Vector{Int64}(rowvals(S))[1:nnz(S)] .- 1
-    return adopt(T, Raw.tartan_matrix_from_compressed(nothing, frame_of(size(S), block), true, pointers, rows,
+    return adopt(T, Raw.tartan_matrix_from_compressed(nothing, frame_of(size(S), block), (pointers, rows, true),
         described(as_it_is, length(values) == nnz(S) ? values : values[1:nnz(S)]), Raw.TARTAN_DUPLICATES_REFUSED, 0, Raw.TARTAN_COL_MAJOR))
 end
 # Other sparse and structured matrices of the standard library.
@@ -29,7 +29,7 @@ function BlockSparseMatrix(S::SparseMatrixCSC, layout::BlockLayout)
     rows, cols = entries_of(S)
     values = dense_input(nonzeros(S)[1:nnz(S)])
     try
-        return adopt(eltype(values), Raw.tartan_matrix_from_coo(layout, rows, cols, described(as_it_is, values), 0, Raw.TARTAN_COL_MAJOR))
+        return adopt(eltype(values), Raw.tartan_matrix_from_coo(layout, (nothing, rows, cols), described(as_it_is, values), 0, Raw.TARTAN_COL_MAJOR))
     catch error
         error isa TartanError && error.status === :layout || rethrow()
     end

@@ -131,6 +131,12 @@ const GROWTH_SCORE = Operation(:growth_score)
 const ATTENTION_FORWARD = Operation(:attention_forward)
 const ATTENTION_BACKWARD = Operation(:attention_backward)
 const ATTENTION_BIAS_GRADIENT = Operation(:attention_bias_gradient)
+const CONV_FORWARD = Operation(:conv_forward)
+const CONV_INPUT_GRADIENT = Operation(:conv_input_gradient)
+const CONV_FILTER_GRADIENT = Operation(:conv_filter_gradient)
+const WINDOW_GATHER = Operation(:window_gather)
+const WINDOW_SCATTER = Operation(:window_scatter)
+const RESIDUAL_FORWARD = Operation(:residual_forward)
 
 # Gradients to be written, in a named tuple; what is not there is not computed.
 @inline function gradients_of(grads::NamedTuple, wanted::NamedTuple)

@@ -51,15 +51,11 @@ function residual_unit!(y::Dense, x::Dense, reduce, spatial, expand, active::Blo
     expect_unit_factor(x_bias, "x_bias", first_conv.in_channels)
     order, S = image_order(c), gate_type(T)
     factor(values, name) = real_input(in_order_of_c, values, name, S)
-    dimensions_from_one(ndims(c)) do
-        Raw.tartan_residual_forward(
-            call_context(context, x, w1, w2, w3, y), input(order, x, "x", T), factor(x_gain, "x_gain"), factor(x_bias, "x_bias"),
-            first_conv, w1, factor(parts[1][3], "the gain of reduce"), factor(parts[1][4], "the bias of reduce"),
-            c, w2, factor(parts[2][3], "the gain of spatial"), factor(parts[2][4], "the bias of spatial"),
-            last_conv, w3, factor(parts[3][3], "the gain of expand"), factor(parts[3][4], "the bias of expand"),
-            "relu=$(Int(relu)) preactivate=$(Int(preactivate))", active, active_text(active, windows, y, ndims(c)),
-            output(order, y, "y", T))
-    end
+    operands(part, name) = (handle_of(part[1]), handle_of(part[2]), factor(part[3], "the gain of $name"), factor(part[4], "the bias of $name"))
+    arguments = (input(order, x, "x", T), factor(x_gain, "x_gain"), factor(x_bias, "x_bias"), operands(parts[1], "reduce")...,
+                 operands(parts[2], "spatial")..., operands(parts[3], "expand")..., handle_of(active), output(order, y, "y", T))
+    text = options_text(relu ? "" : "relu=0 ", preactivate ? "preactivate=1 " : "", active_option(active, windows, y, ndims(c)))
+    dimensions_from_one(() -> run_operation(RESIDUAL_FORWARD, call_context(context, x, w1, w2, w3, y), arguments, text), ndims(c))
     return y
 end
 

@@ -81,6 +81,7 @@ The text that [`Windows`](@ref)`(text)` and the other languages understand.
 """
 windows_text(w::Windows) =
     "size=$(c_numbers(w.size)) stride=$(c_numbers(w.stride)) offset=$(c_numbers(w.offset)) count=$(c_numbers(w.count))"
+windows_option(w::Windows) = "windows=($(windows_text(w))) "
 Base.show(io::IO, w::Windows) =
     print(io, "Windows(", w.size, "; stride = ", w.stride, ", offset = ", w.offset, ", count = ", w.count, ")")
 
@@ -224,8 +225,8 @@ function window_gather!(blocks::Dense, x::Dense, active::BlockLayout, windows::W
     expect_active(active, windows, size(x, D + 2))
     expect_size(blocks, (windows.size..., size(x, D + 1), nblocks(active)), "blocks")
     order = image_order(windows)
-    Raw.tartan_window_gather(call_context(context, x, blocks), active, windows_text(windows), input(order, x, "x", Wide),
-                             output(order, blocks, "blocks", eltype(x)))
+    arguments = (handle_of(active), input(order, x, "x", Wide), output(order, blocks, "blocks", eltype(x)))
+    run_operation(WINDOW_GATHER, call_context(context, x, blocks), arguments, windows_option(windows))
     return blocks
 end
 
@@ -252,9 +253,9 @@ function window_scatter!(y::Dense, blocks::Union{Dense, Nothing}, active::BlockL
     add || all(windows.stride .>= windows.size) || throw(TartanError(:argument,
         "$windows may overlap, expected strides that are at least the size, or add = true"))
     order, T = image_order(windows), eltype(y)
-    Raw.tartan_window_scatter(call_context(context, y, blocks, base), active, windows_text(windows),
-                              blocks === nothing ? nothing : input(order, blocks, "blocks", T),
-                              base === nothing ? nothing : input(order, base, "base", T), add ? "add=1" : nothing,
-                              output(order, y, "y", Wide))
+    arguments = (handle_of(active), blocks === nothing ? nothing : input(order, blocks, "blocks", T),
+                 base === nothing ? nothing : input(order, base, "base", T), output(order, y, "y", Wide))
+    run_operation(WINDOW_SCATTER, call_context(context, y, blocks, base), arguments,
+                  options_text(windows_option(windows), add ? "add=1 " : ""))
     return y
 end

@@ -146,7 +146,7 @@ function expect_places(A, i, j)
     return nothing
 end
 
-write_elements!(A, i, j, x) = (isempty(i) || Raw.tartan_matrix_set_elements(A, nothing, i .- 1, j .- 1, described(as_it_is, x), false); A)
+write_elements!(A, i, j, x) = (isempty(i) || Raw.tartan_matrix_set_elements(A, (nothing, i .- 1, j .- 1), described(as_it_is, x), false); A)
 
 # Zeroes the stored elements in these rows and columns.
 function clear_elements!(A, rows, cols)

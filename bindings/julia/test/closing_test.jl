@@ -110,7 +110,7 @@ end
     close(closed_one)
     for _ in 1:3
         @test refuses(() -> union(open_one, closed_one), :handle) && refuses(() -> union(closed_one, open_one), :handle)
-        @test refusal(() -> Raw.tartan_layout_find(open_one, "no index", nothing, nothing, Ref(Int64(0)))) isa MethodError
+        @test refusal(() -> Raw.tartan_layout_find(open_one, (nothing, "no index", nothing), Ref(Int64(0)))) isa MethodError
         @test refusal(() -> BlockFile("nul\0")) isa ArgumentError
     end
     @test open_one.handle.users[] == 0

@@ -9,7 +9,7 @@ include("described.jl")
 const FUNCTIONS = Dict{Symbol, Function}(
     :add => +, :subtract => -, :multiply => *, :divide => /, :maximum => max, :minimum => min, :negative => -, :reciprocal => inv,
     :square => abs2, :sigmoid => x -> 1 / (1 + exp(-x)), :relu => x -> max(x, 0), :elu => x -> x < 0 ? expm1(x) : x,
-    :silu => x -> x / (1 + exp(-x)))
+    :silu => x -> x / (1 + exp(-x)), :softplus => x -> log1p(exp(x)))
 reference(op) = get(FUNCTIONS, op.name) do
     isdefined(Base, op.name) ? getfield(Base, op.name) : nothing
 end
@@ -33,6 +33,8 @@ end
     @test isapprox(wide(y), z .* gain .+ bias; rtol = units(T))
     @test stats[1, :, :] ≈ mean(wide(x); dims = 1)[1, :, :] && size(stats) == (2, 5, 3)
     @test rms_norm(x; gain, epsilon = 0.01) ≈ wide(x) ./ sqrt.(mean(abs2, wide(x); dims = 1) .+ 0.01) .* gain rtol = units(T)
+    @test l2_norm(x; gain) ≈ wide(x) ./ sqrt.(sum(abs2, wide(x); dims = 1)) .* gain rtol = units(T)
+    @test l2_norm(x; epsilon = 1e4) ≈ wide(x) ./ 100 rtol = units(T)
     @test layer_norm(x[:, 1, 1]) == layer_norm(x)[:, 1, 1]
 end
 

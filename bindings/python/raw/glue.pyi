@@ -10,6 +10,9 @@ from typing import Any, Optional, Tuple, Union, final
 _Buffer = Any
 _Operand = Any
 _Frame = tuple[int, int, int, int, int]
+_Places = tuple[Optional[_Buffer], _Buffer, _Buffer]  # heads, rows, cols
+_Compressed = tuple[_Buffer, _Buffer, bool]  # pointers, indices, by_column
+_ChannelSets = tuple[int, _Buffer, _Buffer]  # channels, offsets, ids
 _Text = Union[str, bytes]
 
 @final
@@ -93,12 +96,10 @@ def attention_bias_gradient(
     causal: bool, query_offset: int, causal_from: int, dropout: float, seed: int, deterministic: bool, context: Any,
     out: Any, lse: Any, out_grad: Any, sinks: Any, wants_bias: bool, wants_sinks: bool, /
 ) -> tuple[Any, Any]: ...
-def image_operation(
-    operation: str, handles: tuple[Optional[Handle], ...], matrices: tuple[Any, ...], inputs: tuple[Any, ...],
-    outputs: tuple[Any, ...], texts: tuple[Optional[str], ...], sizes: tuple[int, ...], number: float, dims: int, last: bool,
-    clear: bool, context: Any, /
-) -> tuple[Any, ...]: ...
 def operation(number: int, context: Any, wanted: int, /, *operands: Any) -> Any: ...
+def operation_of_images(
+    number: int, context: Any, wanted: int, dims: int, channels_last: bool, /, *operands: Any
+) -> Any: ...
 def attention_recorded(
     ctx: Any, q: Any, k: Any, v: Any, bias: Any, sinks: Any, constants: tuple[Any, ...], /
 ) -> Any: ...

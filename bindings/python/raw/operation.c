@@ -6,12 +6,13 @@
 
 /* In the order of Python's arguments; then come inputs, outputs and options. */
 enum { NUMBER, CONTEXT, WANTED, FIRST };
+enum { DIMS = FIRST, CHANNELS_LAST, FIRST_OF_IMAGES };
 
 static int32_t library_number(int64_t i) {
     static int32_t known[256]; /* one more; 0: not known */
     int32_t found = -1;
     if (i < 256 && known[i] > 0) return known[i] - 1;
-    const tartan_status status = tartan_op_find(tartan_py_schemas[i].name, &found);
+    const tartan_status status = tartan_op_find(tartan_py_schemas[i].own, &found);
     if (status != TARTAN_OK) {
         tartan_py_raise(status);
         return -1;
@@ -34,15 +35,18 @@ static int records(const tartan_py_op_call *self) {
 }
 
 /* The same call by Python, which records it. */
-static PyObject *recorded(PyObject *const *arguments, Py_ssize_t count) {
-    static PyObject *function;
-    if (function == NULL) {
+static PyObject *recorded(PyObject *const *arguments, Py_ssize_t count, bool of_images) {
+    static PyObject *functions[2];
+    PyObject **function = &functions[of_images];
+    if (*function == NULL) {
         PyObject *module = PyImport_ImportModule("tartan._torch_operations");
-        function = module == NULL ? NULL : PyObject_GetAttrString(module, "recorded");
+        *function = module == NULL
+                        ? NULL
+                        : PyObject_GetAttrString(module, of_images ? "recorded_of_images" : "recorded");
         Py_XDECREF(module);
-        if (function == NULL) return NULL;
+        if (*function == NULL) return NULL;
     }
-    return PyObject_Vectorcall(function, arguments, (size_t)count, NULL);
+    return PyObject_Vectorcall(*function, arguments, (size_t)count, NULL);
 }
 
 /* ---- Operands ---- */
@@ -153,6 +157,7 @@ static int widen(tartan_py_op_call *self, int32_t i) {
 }
 
 int tartan_py_op_point(tartan_py_op_call *self, int32_t i) {
+    if (self->dims > 0 && self->of->arguments[i].image) return tartan_py_op_point_image(self, i);
     if (self->of->arguments[i].ndim > 0) return widen(self, i);
     self->pointers[i] = &self->parts[i]->borrow.array;
     return 0;
@@ -208,8 +213,7 @@ static void end(tartan_py_op_call *self) {
 }
 
 /* Puts Python's arguments into the order of the library's. */
-static void sort(tartan_py_op_call *self, PyObject *const *arguments) {
-    PyObject *const *next = arguments + FIRST;
+static void sort(tartan_py_op_call *self, PyObject *const *next) {
     for (int outputs = 0; outputs < 2; outputs++)
         for (int32_t i = 0; i < self->of->narguments; i++)
             if (self->of->arguments[i].output == outputs) {
@@ -220,22 +224,18 @@ static void sort(tartan_py_op_call *self, PyObject *const *arguments) {
     self->options = next;
 }
 
-/* operation(number, context, wanted, inputs..., outputs..., options...): the output, or a tuple of several. None leaves an
- * operand out, and has a required output made; bit i of `wanted` has the i-th optional one made. */
-static PyObject *operation(PyObject *module, PyObject *const *arguments, Py_ssize_t count) {
-    (void)module;
+/* The call of an operation whose operands begin at `first`. */
+static PyObject *call(PyObject *const *arguments, Py_ssize_t count, Py_ssize_t first, int dims,
+                      bool channels_last) {
     int64_t number = 0;
     tartan_py_op_call self;
-    if (count < FIRST ||
-        tartan_py_int(arguments[NUMBER], "operation", "number", 0, tartan_py_schema_count - 1, &number) ||
+    if (tartan_py_int(arguments[NUMBER], "operation", "number", 0, tartan_py_schema_count - 1, &number) ||
         tartan_py_int(arguments[WANTED], "operation", "wanted", INT64_MIN, INT64_MAX, &self.wanted))
-        return count < FIRST
-                   ? PyErr_Format(PyExc_TypeError, "operation takes %d arguments or more", (int)FIRST)
-                   : NULL;
+        return NULL;
     self.of = &tartan_py_schemas[number];
-    if (count != FIRST + self.of->narguments + self.of->noptions)
+    if (count != first + self.of->narguments + self.of->noptions)
         return PyErr_Format(PyExc_TypeError, "%s takes %d operands and options, %zd were given",
-                            self.of->name, (int)(self.of->narguments + self.of->noptions), count - FIRST);
+                            self.of->name, (int)(self.of->narguments + self.of->noptions), count - first);
     self.op = library_number(number);
     if (self.op < 0) return NULL;
     const size_t n = (size_t)self.of->narguments;
@@ -244,13 +244,15 @@ static PyObject *operation(PyObject *module, PyObject *const *arguments, Py_ssiz
     memset(self.matrices, 0, n * sizeof *self.matrices);
     memset(self.parts, 0, n * sizeof *self.parts);
     memset(self.pointers, 0, n * sizeof *self.pointers);
-    sort(&self, arguments);
+    sort(&self, arguments + first);
     self.missing = 0;
-    self.widened = -1;
+    self.widened = self.image = -1;
+    self.dims = dims;
+    self.channels_last = channels_last;
     tartan_py_call_open(&self.call, self.of->name);
     if (self.of->recorded) {
         const int is = records(&self);
-        if (is != 0) return is < 0 ? NULL : recorded(arguments, count);
+        if (is != 0) return is < 0 ? NULL : recorded(arguments, count, first == FIRST_OF_IMAGES);
         self.call.asked = true;
     }
     PyObject *result = run(&self, arguments[CONTEXT]);
@@ -258,8 +260,34 @@ static PyObject *operation(PyObject *module, PyObject *const *arguments, Py_ssiz
     return result;
 }
 
+/* operation(number, context, wanted, inputs..., outputs..., options...): the output, or a tuple of several. None leaves an
+ * operand out, and has a required output made; bit i of `wanted` has the i-th optional one made. */
+static PyObject *operation(PyObject *module, PyObject *const *arguments, Py_ssize_t count) {
+    (void)module;
+    if (count < FIRST)
+        return PyErr_Format(PyExc_TypeError, "operation takes %d arguments or more", (int)FIRST);
+    return call(arguments, count, FIRST, 0, false);
+}
+
+/* operation_of_images(number, context, wanted, dims, channels_last, inputs..., outputs..., options...): the same, where images may
+ * lack a batch and have their channels last; `dims` of 0 says that they are as the library has them. */
+static PyObject *operation_of_images(PyObject *module, PyObject *const *arguments, Py_ssize_t count) {
+    (void)module;
+    int64_t dims = 0;
+    if (count < FIRST_OF_IMAGES)
+        return PyErr_Format(PyExc_TypeError, "operation_of_images takes %d arguments or more",
+                            (int)FIRST_OF_IMAGES);
+    const int last = PyObject_IsTrue(arguments[CHANNELS_LAST]);
+    if (last < 0 ||
+        tartan_py_int(arguments[DIMS], "operation_of_images", "dims", 0, TARTAN_MAX_NDIM - 2, &dims))
+        return NULL;
+    return call(arguments, count, FIRST_OF_IMAGES, (int)dims, last);
+}
+
 static PyMethodDef functions[] = {
     {"operation", (PyCFunction)(void (*)(void))operation, METH_FASTCALL, "Runs an operation of the schema."},
+    {"operation_of_images", (PyCFunction)(void (*)(void))operation_of_images, METH_FASTCALL,
+     "Runs an operation on images."},
     {NULL, NULL, 0, NULL},
 };
 

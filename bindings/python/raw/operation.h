@@ -5,7 +5,14 @@
 
 #include "call.h"
 
-enum { TARTAN_PY_ARGUMENTS = 16, TARTAN_PY_OPTIONS = 16 };
+enum { TARTAN_PY_ARGUMENTS = 20, TARTAN_PY_OPTIONS = 16 };
+
+/* Arrays [n, channels, spatial...], whose channels may be last in Python. */
+typedef enum tartan_py_image {
+    TARTAN_PY_NO_IMAGE,
+    TARTAN_PY_IMAGE,  /* which may lack n, then 1 */
+    TARTAN_PY_BLOCKS, /* windows of images, which may not */
+} tartan_py_image;
 
 typedef struct tartan_py_argument {
     const char *name;               /* Python's */
@@ -14,6 +21,7 @@ typedef struct tartan_py_argument {
     char dtype;                     /* the first letter of its rule in the schema */
     int8_t gradient_of;             /* of an output: the argument whose gradient it is; -1: none */
     int8_t ndim; /* of an array that may lack its batch, or batch and heads, then of length 1; else 0 */
+    tartan_py_image image;
 } tartan_py_argument;
 
 typedef enum tartan_py_option_kind {
@@ -22,6 +30,7 @@ typedef enum tartan_py_option_kind {
     TARTAN_PY_FLAG,
     TARTAN_PY_WORD,
     TARTAN_PY_SIZES,
+    TARTAN_PY_WINDOWS,
 } tartan_py_option_kind;
 
 typedef struct tartan_py_option {
@@ -32,7 +41,7 @@ typedef struct tartan_py_option {
 } tartan_py_option;
 
 typedef struct tartan_py_schema {
-    const char *name;
+    const char *name, *own;        /* Python's, and the library's */
     const char *const (*names)[2]; /* for errors: names in C and Python */
     const tartan_py_argument *arguments;
     int32_t narguments;
@@ -74,6 +83,9 @@ typedef struct tartan_py_op_call {
     tartan_array views[TARTAN_PY_ARGUMENTS]; /* of arrays that lack dimensions */
     int missing;                             /* how many */
     int32_t widened;                         /* the first of them; -1: none yet */
+    int dims;                                /* spatial ones of images; 0: there are no images */
+    bool channels_last;                      /* of images in Python */
+    int32_t image;                           /* the first of them; -1: none yet */
     tartan_py_text_of text;
 } tartan_py_op_call;
 
@@ -85,6 +97,12 @@ static inline bool tartan_py_is_weak(PyObject *object) {
 
 /* The library's argument is the array that was borrowed, or a view of it with the dimensions that it lacks. */
 int tartan_py_op_point(tartan_py_op_call *self, int32_t i);
+/* The library's argument is a view of the image (operation_images.c). */
+int tartan_py_op_point_image(tartan_py_op_call *self, int32_t i);
+/* The shape in Python of an image that has `shape` in the library, and its dimensions in the order of memory, which is that of the
+ * first image. Returns their number. */
+int tartan_py_op_image_shape(const tartan_py_op_call *self, int32_t i, const int64_t *shape, int64_t *out,
+                             int *axes);
 /* Makes the results that are wanted and not given. */
 int tartan_py_op_make_results(tartan_py_op_call *self);
 /* The output, or a tuple of several; a new reference. */

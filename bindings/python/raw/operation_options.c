@@ -66,7 +66,8 @@ static int add_flag(tartan_py_text_of *out, const tartan_py_option *option, cons
     if (is < 0)
         return tartan_py_fail_type(TARTAN_ERR_ARGUMENT, "%s: %s is of type %s, expected True or False",
                                    function, option->name, Py_TYPE(value)->tp_name);
-    return is && (add_name(out, option) || add(out, "1")) ? -1 : 0;
+    if (is == (option->value != 0)) return 0;
+    return add_name(out, option) || add(out, is ? "1" : "0") ? -1 : 0;
 }
 
 /* "'max', 'l1' or 'l2'" */
@@ -123,10 +124,19 @@ static int add_sizes(tartan_py_text_of *out, const tartan_py_option *option, con
     return status ? -1 : 0;
 }
 
+/* A text that describes windows; None is none. */
+static int add_windows(tartan_py_text_of *out, const tartan_py_option *option, const char *function,
+                       PyObject *value) {
+    const char *text = NULL;
+    if (value == Py_None) return 0;
+    if (tartan_py_text(value, function, option->name, false, &text)) return -1;
+    return add_name(out, option) || add(out, "(") || add(out, text) || add(out, ")") ? -1 : 0;
+}
+
 int tartan_py_write_options(const tartan_py_schema *schema, PyObject *const *given, tartan_py_text_of *out) {
     static int (*const writers[])(tartan_py_text_of *, const tartan_py_option *, const char *, PyObject *) = {
         [TARTAN_PY_REAL] = add_real, [TARTAN_PY_WHOLE] = add_whole, [TARTAN_PY_FLAG] = add_flag,
-        [TARTAN_PY_WORD] = add_word, [TARTAN_PY_SIZES] = add_sizes,
+        [TARTAN_PY_WORD] = add_word, [TARTAN_PY_SIZES] = add_sizes, [TARTAN_PY_WINDOWS] = add_windows,
     };
     out->length = 0;
     out->text[0] = 0;

@@ -26,6 +26,15 @@ static void order_of(const tartan_array *array, int *axes) {
     }
 }
 
+/* Memory of ours is 0 when it is new. */
+static int clear(const tartan_py_part *part) {
+    if (part->type.look == TARTAN_PY_OURS) return 0;
+    PyObject *done = part->type.torch ? PyObject_CallMethod(part->object, "zero_", NULL)
+                                      : PyObject_CallMethod(part->object, "fill", "i", 0);
+    Py_XDECREF(done);
+    return done == NULL ? -1 : 0;
+}
+
 static int make_array(tartan_py_op_call *self, const tartan_op_result *result, int32_t dtype) {
     const int32_t i = result->argument;
     const tartan_py_part *first = library_of(self);
@@ -42,11 +51,18 @@ static int make_array(tartan_py_op_call *self, const tartan_op_result *result, i
         shape = like->borrow.array.shape;
     }
     int axes[TARTAN_MAX_NDIM];
+    int64_t of_image[TARTAN_MAX_NDIM];
+    const bool image = self->dims > 0 && self->of->arguments[i].image;
     for (int d = 0; d < ndim; d++) axes[d] = d;
-    if (like != NULL && like->borrow.array.ndim == ndim) order_of(&like->borrow.array, axes);
+    if (image) {
+        ndim = tartan_py_op_image_shape(self, i, result->shape, of_image, axes);
+        shape = of_image;
+    } else if (like != NULL && like->borrow.array.ndim == ndim)
+        order_of(&like->borrow.array, axes);
     self->parts[i] = first == NULL ? tartan_py_call_result(&self->call, NULL, ndim, shape, dtype, false)
                                    : tartan_py_call_result_in(&self->call, first, ndim, shape, dtype, axes);
-    return self->parts[i] == NULL ? -1 : tartan_py_op_point(self, i);
+    if (self->parts[i] == NULL || (result->zeros && clear(self->parts[i]))) return -1;
+    return tartan_py_op_point(self, i);
 }
 
 /* An attribute of tartan._operation; a new reference. */

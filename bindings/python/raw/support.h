@@ -88,6 +88,19 @@ int tartan_py_mask(PyObject *object, PyObject *stream, bool numbers, const char 
 /* A contiguous vector of `type` and `bytes`; None gives NULL and 0 where `optional`. */
 int tartan_py_vector(PyObject *object, const char *function, const char *name, char type, int bytes,
                      bool writable, tartan_py_borrow *borrow, void **out_data, int64_t *out_count);
+/* The vectors of a struct, given back by tartan_py_return_lists. What stands for the structs are tuples: (heads or None,
+ * rows, cols), (pointers, indices, by_column), (channels, offsets, ids). */
+typedef struct tartan_py_lists {
+    tartan_py_borrow borrows[3];
+} tartan_py_lists;
+int tartan_py_places(PyObject *object, const char *function, const char *name, tartan_py_lists *lists,
+                     tartan_places *out);
+int tartan_py_compressed(PyObject *object, const char *function, const char *name, tartan_py_lists *lists,
+                         tartan_compressed *out);
+int tartan_py_channel_sets(PyObject *object, const char *function, const char *name, tartan_py_lists *lists,
+                           tartan_channel_sets *out);
+void tartan_py_return_lists(tartan_py_lists *lists);
+
 /* For operands that were looked at by other means: the dtype of the elements, which must be Tartan's numbers. */
 int tartan_py_number_type(const char *function, const char *name, tartan_py_borrow *borrow);
 
@@ -124,12 +137,11 @@ bool tartan_py_lease_borrow(PyObject *object, tartan_py_borrow *borrow);
 void tartan_py_return(tartan_py_borrow *borrow);
 int tartan_py_register_lease(PyObject *module);
 
-/* ---- Operations (operation.c, products.c, attention.c, images.c) ---- */
+/* ---- Operations (operation.c, products.c, attention.c) ---- */
 
 int tartan_py_register_products(PyObject *module);
 int tartan_py_register_attention(PyObject *module);
 int tartan_py_register_attention_record(PyObject *module);
-int tartan_py_register_images(PyObject *module);
 int tartan_py_register_operation(PyObject *module);
 
 #endif

@@ -331,6 +331,68 @@ int tartan_py_vector(PyObject *object, const char *function, const char *name, c
     return 0;
 }
 
+/* The items of the tuple that stands for a struct: three, which `nouns` names. */
+static PyObject **items_of(PyObject *object, const char *function, const char *name, const char *nouns) {
+    if (PyTuple_Check(object) && PyTuple_GET_SIZE(object) == 3) return &PyTuple_GET_ITEM(object, 0);
+    tartan_py_fail_type(TARTAN_ERR_ARGUMENT, "%s: %s is of type %s, expected a tuple of %s", function, name,
+                        Py_TYPE(object)->tp_name, nouns);
+    return NULL;
+}
+
+static int take_list(PyObject *object, const char *function, const char *name, tartan_py_borrow *borrow,
+                     const int64_t **out, int64_t *out_count) {
+    void *data;
+    if (tartan_py_vector(object, function, name, 'i', (int)sizeof **out, false, borrow, &data, out_count))
+        return -1;
+    *out = data;
+    return 0;
+}
+
+int tartan_py_places(PyObject *object, const char *function, const char *name, tartan_py_lists *lists,
+                     tartan_places *out) {
+    PyObject **items = items_of(object, function, name, "heads, rows and cols");
+    int64_t heads, cols;
+    if (items == NULL ||
+        take_list(items[0], function, "heads", &lists->borrows[0], &out->heads, &heads) ||
+        take_list(items[1], function, "rows", &lists->borrows[1], &out->rows, &out->count) ||
+        take_list(items[2], function, "cols", &lists->borrows[2], &out->cols, &cols))
+        return -1;
+    const char *wrong = cols != out->count ? "cols" : "heads";
+    const int64_t length = cols != out->count ? cols : heads;
+    if (length == out->count || (out->heads == NULL && cols == out->count)) return 0;
+    return tartan_py_fail(TARTAN_ERR_SHAPE, "%s: %s has %lld entries, expected %lld (as rows)", function,
+                          wrong, (long long)length, (long long)out->count);
+}
+
+int tartan_py_compressed(PyObject *object, const char *function, const char *name, tartan_py_lists *lists,
+                         tartan_compressed *out) {
+    PyObject **items = items_of(object, function, name, "pointers, indices and by_column");
+    int64_t by_column;
+    if (items == NULL ||
+        take_list(items[0], function, "pointers", &lists->borrows[0], &out->pointers, &out->npointers) ||
+        take_list(items[1], function, "indices", &lists->borrows[1], &out->indices, &out->nindices) ||
+        tartan_py_int(items[2], function, "by_column", 0, 1, &by_column))
+        return -1;
+    out->by_column = (int32_t)by_column;
+    return 0;
+}
+
+int tartan_py_channel_sets(PyObject *object, const char *function, const char *name, tartan_py_lists *lists,
+                           tartan_channel_sets *out) {
+    PyObject **items = items_of(object, function, name, "channels, offsets and ids");
+    return items == NULL ||
+                   tartan_py_int(items[0], function, "channels", INT64_MIN, INT64_MAX, &out->channels) ||
+                   take_list(items[1], function, "offsets", &lists->borrows[0], &out->offsets,
+                             &out->noffsets) ||
+                   take_list(items[2], function, "ids", &lists->borrows[1], &out->ids, &out->nids)
+               ? -1
+               : 0;
+}
+
+void tartan_py_return_lists(tartan_py_lists *lists) {
+    for (int i = 0; i < 3; i++) tartan_py_return(&lists->borrows[i]);
+}
+
 tartan_py_borrow *tartan_py_wrap(PyObject *object, const char *function, const char *name) {
     tartan_py_borrow *borrow = PyMem_Calloc(1, sizeof *borrow);
     if (borrow == NULL) {

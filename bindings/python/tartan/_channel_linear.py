@@ -5,13 +5,14 @@ from __future__ import annotations
 
 from typing import Any, Optional
 
-import numpy as np
-
 from tartan import _raw
 from tartan._context import ContextLike
 from tartan._conv import BlockConv
 from tartan._errors import ArgumentError, HandleTypeError
+from tartan._operations import _CHANNEL_LINEAR, _CHANNEL_LINEAR_GRADIENT
 from tartan._windows import Sizes, array_like, sizes_of
+
+_run: Any = _raw.operation_of_images
 
 
 def channel_linear(
@@ -30,24 +31,9 @@ def channel_linear(
     >>> tartan.channel_linear(np.array([[1.0, 2, 3]]), gain=[1.0, 2, 3], bias=[0.0, -5, 1], relu=True)
     array([[ 1.,  0., 10.]])
     """
-    if not isinstance(x, np.ndarray) and _raw.records(x, gain, bias):
-        from tartan import _torch_windows
-
-        if out is not None:
-            raise ArgumentError(
-                "channel_linear: out is given, expected none where PyTorch records gradients: use detach(), or torch.no_grad()"
-            )
-        options = {
-            "relu": relu, "bias_first": bias_first, "conv": conv, "size": size, "channels_last": channels_last,
-            "context": context,
-        }  # fmt: skip
-        return _torch_windows.linear(x, gain, bias, (channel_linear, channel_linear_gradient), options)
     x = array_like(x, "x")
-    given = _linear(x, relu, bias_first, conv, size, channels_last, context)
-    (result,) = _raw.image_operation(
-        "channel_linear", given[0], (), (x, gain, bias), (tuple(x.shape) if out is None else out,), *given[1:]
-    )
-    return result
+    dims, last, lengths = _images(x, conv, size, channels_last)
+    return _run(_CHANNEL_LINEAR, context, 0, dims, last, conv, x, gain, bias, out, lengths, relu, bias_first)
 
 
 def channel_linear_gradient(
@@ -65,26 +51,22 @@ def channel_linear_gradient(
     array([2., 1.])
     """
     x = array_like(x, "x")
-    gain, bias = (None if v is None else array_like(v, name) for v, name in ((gain, "gain"), (bias, "bias")))
-    given = _linear(x, relu, bias_first, conv, size, channels_last, context)
-    outputs = (tuple(x.shape), None if gain is None else 2, None if bias is None else 3)
-    result: Any = _raw.image_operation(
-        "channel_linear_gradient", given[0], (), (x, y_grad, gain, bias), outputs, *given[1:]
-    )
-    return result  # type: ignore[no-any-return, unused-ignore]
+    dims, last, lengths = _images(x, conv, size, channels_last)
+    result: tuple[Any, Any, Any] = _run(
+        _CHANNEL_LINEAR_GRADIENT, context, -1, dims, last, conv, x, gain, bias, y_grad, None, None, None, lengths, relu,
+        bias_first,
+    )  # fmt: skip
+    return result
 
 
-def _linear(
-    x: Any, relu: bool, bias_first: bool, conv: Optional[BlockConv], size: Optional[Sizes], last: bool, context: ContextLike
-) -> tuple[Any, ...]:
-    """The arguments that both share: handles, and what follows the outputs."""
+def _images(
+    x: Any, conv: Optional[BlockConv], size: Optional[Sizes], last: bool
+) -> tuple[int, bool, Optional[tuple[int, ...]]]:
+    """The spatial dimensions, whether channels are last, and the lengths for edge classes."""
     if (conv is None) != (size is None):
         raise ArgumentError("one of conv and size is given, expected both or none")
-    if conv is not None and not isinstance(conv, BlockConv):
+    if conv is None or size is None:
+        return max(0, len(x.shape) - 2), last, None
+    if not isinstance(conv, BlockConv):
         raise HandleTypeError(f"conv is of type {type(conv).__name__}, expected a BlockConv or None")
-    dims = len(x.shape) - 2 if conv is None else conv.dims
-    text = f"relu={int(bool(relu))} bias_first={int(bool(bias_first))}"
-    sizes = () if size is None else sizes_of(size)
-    last = last if conv is None else conv.channels_last
-    handles = (None if conv is None else conv._handle,)
-    return handles, (text, None), sizes, 0.0, max(0, dims), last, False, context
+    return conv.dims, conv.channels_last, sizes_of(size)

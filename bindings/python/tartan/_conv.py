@@ -9,7 +9,7 @@ from typing import Any, Optional
 import numpy as np
 
 from tartan import _raw
-from tartan._arrays import Array, code_of, dtype_code, dtype_name, host_of, indices
+from tartan._arrays import Array, code_of, dtype_name, host_of, indices
 from tartan._context import ContextLike
 from tartan._conv_facts import ConvFacts, options_text
 from tartan._device import DeviceArray
@@ -17,9 +17,16 @@ from tartan._errors import ArgumentError, ArgumentTypeError, HandleTypeError
 from tartan._layout import Layout
 from tartan._layout import handle_of as layout_handle
 from tartan._matrix import BlockMatrix
-from tartan._operations import conv_normalize, conv_normalize_gradient
-from tartan._windows import Numbers, Sizes, array_like, text_of
+from tartan._operations import (
+    _CONV_FILTER_GRADIENT,
+    _CONV_FORWARD,
+    _CONV_INPUT_GRADIENT,
+    conv_normalize,
+    conv_normalize_gradient,
+)
+from tartan._windows import Numbers, Sizes, text_of
 
+_run: Any = _raw.operation_of_images
 _torch: Any = None  # the module for PyTorch's gradients, once they are recorded
 
 
@@ -192,25 +199,12 @@ class BlockConv(ConvFacts):
                     from tartan import _torch_conv as _torch
                 constants = (self, relu, bias_first, active, windows, size, context)
                 return _torch.recorded(x, filter, gain, bias, constants)
-        options = ""
-        if relu:
-            options = "relu=1 "
-        if bias_first:
-            options += "bias_first=1 "
-        if add:
-            if out is None:
-                raise ArgumentError("conv: add is True without out, expected an array to add to")
-            options += "add=1"
-        x = array_like(x, "x")
-        clear = active is not None and out is None
-        if out is None:
-            out = self._result_shape(x, size, "x")
-        handle, text = self._windows(active, windows)
-        (result,) = _raw.image_operation(
-            "conv", (self._handle, handle), (self._filter(filter),), (x, gain, bias), (out,), (options, text), (), 0.0,
-            self.dims, self._last, clear, context,
+        if add and out is None:
+            raise ArgumentError("conv: add is True without out, expected an array to add to")
+        return _run(
+            _CONV_FORWARD, context, 0, self.dims, self._last, self, self._filter(filter), x, gain, bias, active, out, relu,
+            bias_first, add, None if size is None else self._lengths(size, "size"), _text(windows),
         )  # fmt: skip
-        return result
 
     def input_gradient(
         self, y_grad: Any, filter: Any, size: Optional[Sizes] = None, *, active: Optional[Layout] = None,
@@ -218,39 +212,23 @@ class BlockConv(ConvFacts):
     ) -> Any:  # fmt: skip
         """The gradient of `x`, given that of the result without gain, bias and ReLU. `size` has the spatial lengths of
         `x`; with stride 1 it may be left out. With `active`, `y_grad` counts as 0 outside of its windows."""
-        y_grad = array_like(y_grad, "y_grad")
-        if out is None:
-            shape = tuple(y_grad.shape)
-            channels, begin, end = self._places(shape, "y_grad")
-            lengths = self._input_size(shape[begin:end]) if size is None else self._lengths(size, "size")
-            out = shape[:begin] + lengths + shape[end:]
-            out = out[:channels] + (self.in_channels,) + out[channels + 1 :]
-        handle, text = self._windows(active, windows)
-        (result,) = _raw.image_operation(
-            "input_gradient", (self._handle, handle), (self._filter(filter),), (y_grad,), (out,), (None, text), (), 0.0,
-            self.dims, self._last, False, context,
+        return _run(
+            _CONV_INPUT_GRADIENT, context, 0, self.dims, self._last, self, self._filter(filter), y_grad, active, out,
+            _text(windows), None if size is None else self._lengths(size, "size"),
         )  # fmt: skip
-        return result
 
     def filter_gradient(
         self, x: Any, y_grad: Any, *, active: Optional[Layout] = None, windows: Any = None, beta: float = 0.0,
-        out: Optional[BlockMatrix] = None, dtype: Any = None, context: ContextLike = None,
+        out: Optional[BlockMatrix] = None, context: ContextLike = None,
     ) -> BlockMatrix:  # fmt: skip
         """The gradient of the filter, given that of the result without gain, bias and ReLU, plus ``beta * out``. `out` is
-        written in place and returned; a new matrix has the dtype of `x`, or `dtype`."""
+        written in place and returned; a new matrix has the dtype of `x`."""
         if out is None and beta != 0:
             raise ArgumentError(f"filter_gradient: beta is {beta!r}, expected 0 where no out is given")
-        layout, wanted = self._layout, None if dtype is None else dtype_name(dtype_code(dtype))
-
-        def make(code: int, context: Any) -> BlockMatrix:
-            return BlockMatrix.zeros(layout, wanted or dtype_name(code), context=context)
-
-        handle, text = self._windows(active, windows)
-        made = _raw.image_operation(
-            "filter_gradient", (self._handle, handle), (make if out is None else out,), (x, y_grad), (), (None, text), (),
-            beta, self.dims, self._last, False, context,
+        result: BlockMatrix = _run(
+            _CONV_FILTER_GRADIENT, context, 0, self.dims, self._last, self, x, y_grad, active, out, _text(windows), beta,
         )  # fmt: skip
-        return made[0] if out is None else out
+        return result
 
     # ---- Weight normalisation ----
 
@@ -282,26 +260,6 @@ class BlockConv(ConvFacts):
 
     # ---- Parts ----
 
-    def _result_shape(self, x: Any, size: Optional[Sizes], name: str) -> tuple[int, ...]:
-        shape = tuple(x.shape)
-        channels, begin, end = self._places(shape, name)
-        lengths = self.output_size(shape[begin:end]) if size is None else self._lengths(size, "size")
-        shape = shape[:begin] + lengths + shape[end:]
-        return shape[:channels] + (self.out_channels,) + shape[channels + 1 :]
-
-    def _input_size(self, size: tuple[int, ...]) -> tuple[int, ...]:
-        if any(n != "1" for n in self._option("stride").split("x")):
-            raise ArgumentError("input_gradient: size is not given, expected the spatial lengths of x, since stride is not 1")
-        large = (1 << 20,) * self.dims
-        return tuple(n + a - b for n, a, b in zip(size, large, self.output_size(large)))
-
-    def _windows(self, active: Optional[Layout], windows: Any) -> tuple[Optional[_raw.Handle], Optional[str]]:
-        if active is None:
-            if windows is not None:
-                raise ArgumentError("windows is given without active, expected both or none")
-            return None, None
-        return layout_handle(active, "active"), None if windows is None else text_of(windows)
-
     def _filter(self, filter: Any) -> BlockMatrix:
         """A matrix: the given one, or one around its values."""
         if isinstance(filter, BlockMatrix):
@@ -313,6 +271,10 @@ class BlockConv(ConvFacts):
         if isinstance(filter, (np.ndarray, DeviceArray)) or not str(getattr(filter, "device", "")).startswith("cpu"):
             return BlockMatrix(self._layout, filter)
         return BlockMatrix._own(_raw.tartan_matrix_wrap(layout_handle(self._layout, "layout"), filter))
+
+
+def _text(windows: Any) -> Optional[str]:
+    return None if windows is None else text_of(windows)
 
 
 def _sets_of(blocks: Any, in_channels: int, out_channels: int) -> tuple[Any, ...]:
@@ -344,7 +306,7 @@ def _handle_from_sets(recipe: tuple[int, int, Any, bool], options: str) -> _raw.
     (c_offsets, c_ids), (k_offsets, k_ids) = reversed(ends) if transposed else ends
     if transposed:
         in_channels, out_channels = out_channels, in_channels
-    return _raw.tartan_conv_from_sets(in_channels, out_channels, c_offsets, c_ids, k_offsets, k_ids, options)
+    return _raw.tartan_conv_from_sets((in_channels, c_offsets, c_ids), (out_channels, k_offsets, k_ids), options)
 
 
 def _restored(channels: Any, options: str, last: bool) -> BlockConv:

@@ -205,7 +205,7 @@ def write(matrix: Any, key: Any, value: Any) -> None:
     i, j, numbers = places(matrix, parse(key, matrix.shape), value)
     i, j = (np.ascontiguousarray(x, np.int64) for x in (i, j))
     try:
-        _raw.tartan_matrix_set_elements(matrix._handle, None, i, j, np.ascontiguousarray(numbers), 0)
+        _raw.tartan_matrix_set_elements(matrix._handle, (None, i, j), np.ascontiguousarray(numbers), 0)
     except LayoutError as error:
         raise LayoutError(f"{error.text.partition(' (with_elements')[0]} ({GROW})") from None
 

@@ -122,15 +122,15 @@ class Layout(ChangingLayouts):
         return cls._own(
             _raw.tartan_layout_from_coordinates(
                 frame_of(shape, block, n_heads),
-                optional_indices(heads, "heads"), indices(rows, "rows"), indices(cols, "cols"),
+                (optional_indices(heads, "heads"), indices(rows, "rows"), indices(cols, "cols")),
             )
-        )  # fmt: skip
+        )
 
     @classmethod
     def from_csr(cls, shape: Any, block: Block, indptr: Any, cols: Any, *, n_heads: int = 1) -> Layout:
         """From CSR of blocks: indptr [heads * grid_rows + 1], block columns in any order within a row."""
         frame = frame_of(shape, block, n_heads)
-        return cls._own(_raw.tartan_layout_from_csr(frame, indices(indptr, "indptr"), indices(cols, "cols")))
+        return cls._own(_raw.tartan_layout_from_csr(frame, (indices(indptr, "indptr"), indices(cols, "cols"), False)))
 
     @classmethod
     def from_sequences(
@@ -158,7 +158,8 @@ class Layout(ChangingLayouts):
     def from_entries(cls, shape: Any, block: Block, rows: Any, cols: Any) -> Layout:
         """The blocks that hold at least one of the given elements; repeats are allowed."""
         frame = frame_of(shape, block)
-        return cls._own(_raw.tartan_layout_from_entries(frame, indices(rows, "rows"), indices(cols, "cols")))
+        places = (None, indices(rows, "rows"), indices(cols, "cols"))
+        return cls._own(_raw.tartan_layout_from_entries(frame, places))
 
     @classmethod
     def from_dense(
@@ -251,7 +252,7 @@ class Layout(ChangingLayouts):
         """The layout with the given blocks added, some of which it may have already."""
         return Layout._own(
             _raw.tartan_layout_grow(
-                self._handle, optional_indices(heads, "heads"), indices(rows, "rows"), indices(cols, "cols")
+                self._handle, (optional_indices(heads, "heads"), indices(rows, "rows"), indices(cols, "cols"))
             )
         )
 
@@ -260,7 +261,7 @@ class Layout(ChangingLayouts):
         `BlockMatrix.rearrange`."""
         sources = new_indices(self.blocks)
         handle = _raw.tartan_layout_move(
-            self._handle, indices(ids, "ids"), indices(rows, "rows"), indices(cols, "cols"), sources
+            self._handle, indices(ids, "ids"), (None, indices(rows, "rows"), indices(cols, "cols")), sources
         )
         return Layout._own(handle), sources
 
@@ -295,7 +296,7 @@ class Layout(ChangingLayouts):
 
 def _restore(frame: Frame, indptr: Array, cols: Array, recipe: Optional[str]) -> Layout:
     """Unpickles. The recipe is kept if it reproduces the layout."""
-    layout = Layout._own(_raw.tartan_layout_from_csr(frame, indptr, cols))
+    layout = Layout._own(_raw.tartan_layout_from_csr(frame, (indptr, cols, False)))
     made = _follow(frame, recipe) if recipe else None
     return made if made is not None and made == layout else layout
 

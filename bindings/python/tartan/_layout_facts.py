@@ -143,11 +143,11 @@ class LayoutFacts:
         return result.view(np.bool_)[0] if self.heads == 1 else result.view(np.bool_)
 
     def find(self, rows: Any, cols: Any, heads: Any = None) -> Array:
-        """The block id at each position, -1 if no block is stored there."""
+        """The block id at each position, -1 if no block is stored there. Without `heads`, the positions are in head 0."""
         rows = indices(rows, "rows")
         ids = new_indices(rows.size)
         _raw.tartan_layout_find(
-            self._handle, optional_indices(heads, "heads"), rows, indices(cols, "cols"), ids
+            self._handle, (optional_indices(heads, "heads"), rows, indices(cols, "cols")), ids
         )
         return ids
 

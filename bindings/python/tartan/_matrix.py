@@ -185,7 +185,7 @@ class BlockMatrix(MatrixArrays, MatrixFills, MatrixMaking, Formats["BlockMatrix"
             raise UnsupportedError("lists of elements are for matrices of one head")
         values = np.empty(rows.size, self.dtype)
         i, j = (np.ascontiguousarray(x.reshape(-1), np.int64) for x in (rows, cols))
-        _raw.tartan_matrix_get_elements(self._handle, None, i, j, values)
+        _raw.tartan_matrix_get_elements(self._handle, (None, i, j), values)
         return values.reshape(rows.shape)
 
     def __setitem__(self, key: Any, value: Any) -> None:
@@ -212,9 +212,9 @@ class BlockMatrix(MatrixArrays, MatrixFills, MatrixMaking, Formats["BlockMatrix"
         """
         i, j, numbers = places(self, parse((np.atleast_1d(rows), np.atleast_1d(cols)), self.shape), values)
         i, j, numbers = np.ascontiguousarray(i), np.ascontiguousarray(j), np.ascontiguousarray(numbers)
-        layout = Layout._own(_raw.tartan_layout_add_elements(layout_handle(self.layout, "layout"), None, i, j))
+        layout = Layout._own(_raw.tartan_layout_add_elements(layout_handle(self.layout, "layout"), (None, i, j)))
         result = self.project(layout)
-        _raw.tartan_matrix_set_elements(result._handle, None, i, j, numbers, 0)
+        _raw.tartan_matrix_set_elements(result._handle, (None, i, j), numbers, 0)
         return result
 
     @property

@@ -112,17 +112,17 @@ class MatrixMaking:
         array([5., 0., 0., 3.])
         """
         code = 0 if dtype is None else dtype_code(dtype)
-        i, j = indices(rows, "rows"), indices(cols, "cols")
+        places = (None, indices(rows, "rows"), indices(cols, "cols"))
         array = array_of(values, "values", _raw.TARTAN_F64)
         if isinstance(layout, Layout):
             refuse_block(block)
             handle = layout_handle(layout, "layout")
-            return cls._own(_raw.tartan_matrix_from_coo(handle, i, j, array, code, order_code(order)))
+            return cls._own(_raw.tartan_matrix_from_coo(handle, places, array, code, order_code(order)))
         frame = frame_beside(layout, block)
         with Call(None) as call:
             return cls._own(
                 _raw.tartan_matrix_from_elements(
-                    call.handle, frame, i, j, array, _raw.TARTAN_DUPLICATES_ADDED, code, order_code(order)
+                    call.handle, frame, places, array, _raw.TARTAN_DUPLICATES_ADDED, code, order_code(order)
                 )
             )
 
@@ -134,17 +134,17 @@ class MatrixMaking:
         """From CSR of elements, columns in any order within a row. `layout` is a Layout or a shape, as for
         `from_coo`."""
         code = 0 if dtype is None else dtype_code(dtype)
-        pointers, j = indices(indptr, "indptr"), indices(cols, "cols")
+        lists = (indices(indptr, "indptr"), indices(cols, "cols"), False)
         array = array_of(values, "values", _raw.TARTAN_F64)
         if isinstance(layout, Layout):
             refuse_block(block)
             handle = layout_handle(layout, "layout")
-            return cls._own(_raw.tartan_matrix_from_csr(handle, pointers, j, array, code, order_code(order)))
+            return cls._own(_raw.tartan_matrix_from_csr(handle, lists, array, code, order_code(order)))
         frame = frame_beside(layout, block)
         with Call(None) as call:
             return cls._own(
                 _raw.tartan_matrix_from_compressed(
-                    call.handle, frame, 0, pointers, j, array, _raw.TARTAN_DUPLICATES_ADDED, code, order_code(order)
+                    call.handle, frame, lists, array, _raw.TARTAN_DUPLICATES_ADDED, code, order_code(order)
                 )
             )
 

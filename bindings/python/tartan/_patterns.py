@@ -30,5 +30,5 @@ def reverse_cuthill_mckee(indptr: Any, cols: Any) -> Array:
     """
     indptr = indices(indptr, "indptr")
     order = new_indices(indptr.size - 1)
-    _raw.tartan_reorder_rcm(indptr, indices(cols, "cols"), order)
+    _raw.tartan_reorder_rcm((indptr, indices(cols, "cols"), False), order)
     return order

@@ -12,8 +12,10 @@ from tartan._context import ContextLike
 from tartan._conv import BlockConv
 from tartan._errors import ArgumentError, ArgumentTypeError
 from tartan._layout import Layout
-from tartan._layout import handle_of as layout_handle
+from tartan._operations import _RESIDUAL_FORWARD
 from tartan._windows import Numbers, array_like, text_of
+
+_run: Any = _raw.operation_of_images
 
 
 def residual_unit(
@@ -52,16 +54,11 @@ def residual_unit(
             "residual_unit: PyTorch records gradients of an operand, and it has none: use detach(), or torch.no_grad(), or "
             "compose window_gather, BlockConv and window_scatter"
         )
-    x = array_like(x, "x")
-    options = f"relu={int(bool(relu))} preactivate={int(bool(preactivate))}"
-    (result,) = _raw.image_operation(
-        "residual_unit", (*(part[0]._handle for part in parts), layout_handle(active, "active")),
-        tuple(part[0]._filter(part[1]) for part in parts),
-        (x, x_gain, x_bias, *(operand for part in parts for operand in part[2:])),
-        (tuple(x.shape) if out is None else out,), (options, text_of(windows)), (), 0.0, conv.dims, conv.channels_last,
-        False, context,
+    return _run(
+        _RESIDUAL_FORWARD, context, 0, conv.dims, conv.channels_last, array_like(x, "x"), x_gain, x_bias,
+        *(operand for c, filter, gain, bias in parts for operand in (c, c._filter(filter), gain, bias)), active, out, relu,
+        preactivate, text_of(windows),
     )  # fmt: skip
-    return result
 
 
 def _part(part: Any, name: str) -> tuple[BlockConv, Any, Any, Any]:

@@ -45,9 +45,9 @@ def from_scipy(matrix: Any, block: Optional[Block], dtype: Any, copy: bool) -> t
     if block is None:
         raise ArgumentError(f"block is None, expected a size for a matrix in {matrix.format} format")
     lines = matrix if matrix.format in ("csr", "csc") else matrix.tocsr()
-    lists = (np.ascontiguousarray(x, np.int64) for x in (lines.indptr, lines.indices))
+    indptr, indices = (np.ascontiguousarray(x, np.int64) for x in (lines.indptr, lines.indices))
     return None, (
-        frame_of(lines.shape, block), int(lines.format == "csc"), *lists, _values(lines.data, dtype),
+        frame_of(lines.shape, block), (indptr, indices, lines.format == "csc"), _values(lines.data, dtype),
         _raw.TARTAN_DUPLICATES_ADDED, 0, _raw.TARTAN_ROW_MAJOR,
     )  # fmt: skip
 

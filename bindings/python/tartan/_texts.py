@@ -27,27 +27,19 @@ _FUNCTIONS = {
 }
 
 # Arguments, by the functions that have them.
-_PLACES = {"block_rows": "rows", "block_cols": "cols"}
-_ENTRIES = {"entry_rows": "rows", "entry_cols": "cols"}
+_LISTS = {"pointers": "indptr", "indices": "cols"}
 # "The length of the diagonal" speaks of the matrix.
 _DIAGONALS = {"of the diagonal": "of the diagonal", "diagonal": "values", "offset": "k"}
 _ORDERS = {"row_order": "rows", "col_order": "cols"}
 _RANGES = {"row_begin .. row_end": "the range of rows", "col_begin .. col_end": "the range of columns"}
-_SETS = {name: "blocks" for name in ("row_offsets", "row_ids", "col_offsets", "col_ids")}
 _ARGUMENTS: dict[str, Mapping[str, str]] = {
     "tartan_block_mask_from_bits": {"mask": "bits"},
     "tartan_buffer_create": {"lengths": "shape"},
     "tartan_buffer_to_array": {"buffer": "the device array"},
-    "tartan_conv_from_sets": {**_SETS, "col_channels": "in_channels", "row_channels": "out_channels"},
+    "tartan_conv_from_sets": {"cols": "blocks", "rows": "blocks"},
     "tartan_conv_output_size": {"in_size": "size"},
-    "tartan_layout_add_elements": _ENTRIES,
-    "tartan_layout_find": _PLACES,
-    "tartan_layout_from_coordinates": _PLACES,
-    "tartan_layout_from_csr": {"row_pointers": "indptr", "block_cols": "cols"},
-    "tartan_layout_from_entries": _ENTRIES,
+    "tartan_layout_from_csr": _LISTS,
     "tartan_layout_from_pattern": {"pattern is": "name is"},
-    "tartan_layout_grow": _PLACES,
-    "tartan_layout_move": _PLACES,
     "tartan_layout_permute": _ORDERS,
     "tartan_layout_reblock": {"block_rows": "block", "block_cols": "block"},
     "tartan_layout_slice": _RANGES,
@@ -55,20 +47,17 @@ _ARGUMENTS: dict[str, Mapping[str, str]] = {
     "tartan_matrix_apply": {"parameter": "the number"},
     "tartan_matrix_concatenate": {"a": "the first matrix", "b": "another matrix"},
     "tartan_matrix_count_different": {"relative": "rtol", "absolute": "atol"},
-    "tartan_matrix_from_coo": _ENTRIES,
-    "tartan_matrix_from_compressed": {"pointers": "indptr", "indices": "cols"},
-    "tartan_matrix_from_csr": {"row_pointers": "indptr"},
-    "tartan_matrix_from_elements": _ENTRIES,
-    "tartan_matrix_get_elements": _ENTRIES,
+    "tartan_matrix_from_compressed": _LISTS,
+    "tartan_matrix_from_csr": _LISTS,
     "tartan_matrix_permute": _ORDERS,
     "tartan_matrix_reblock": {"block_rows": "block", "block_cols": "block"},
     "tartan_matrix_scale": {"row_factors": "rows", "col_factors": "cols"},
     "tartan_matrix_scatter": {"from": "matrix"},
     "tartan_matrix_set_diagonal": _DIAGONALS,
-    "tartan_matrix_set_elements": _ENTRIES,
     "tartan_matrix_slice": _RANGES,
     "tartan_matrix_to_dense": {"dense": "out"},
     "tartan_matrix_triangle": {"offset": "k"},
+    "tartan_reorder_rcm": _LISTS,
 }
 
 # A frame is one argument in C; options are one text.

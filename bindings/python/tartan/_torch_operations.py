@@ -3,7 +3,8 @@
 
 from __future__ import annotations
 
-from typing import Any
+from functools import partial
+from typing import Any, Optional
 
 import torch
 
@@ -19,8 +20,9 @@ _Tensor = torch.Tensor
 class _Plan:
     """What both passes need of an operation whose optional outputs are wanted, or not."""
 
-    def __init__(self, number: int, wanted: int) -> None:
+    def __init__(self, number: int, wanted: int, images: Optional[tuple[int, bool]]) -> None:
         self.number, self.rule = number, RECORDED[number]
+        self.call: Any = _operation if images is None else partial(_of_images, *images)
         rule, outputs = self.rule, len(self.rule.outputs)
         self.inputs, self.outputs = len(rule.inputs), outputs
         self.wanted = wanted | rule.kept
@@ -54,7 +56,7 @@ class _Recorded(torch.autograd.Function):  # type: ignore[misc, unused-ignore]
 
     @staticmethod
     def forward(ctx: Any, plan: _Plan, context: Any, *given: Any) -> Any:
-        found = _operation(plan.number, context, plan.wanted, *given)
+        found = plan.call(plan.number, context, plan.wanted, *given)
         made: list[Any] = [None] * plan.outputs
         for place, result in zip(plan.made, (found,) if plan.one else found):
             made[place] = result
@@ -85,7 +87,7 @@ class _Recorded(torch.autograd.Function):  # type: ignore[misc, unused-ignore]
         wanted = 0
         for i, place in enumerate(plan.results):
             wanted |= needs[place] << i
-        results = _operation(plan.rule.gradient, ctx.context, wanted, *arguments, *plan.none, *ctx.options)
+        results = plan.call(plan.rule.gradient, ctx.context, wanted, *arguments, *plan.none, *ctx.options)
         for place, result in zip(plan.results, results if plan.rule.several else (results,)):
             if needs[place]:
                 found[place] = result
@@ -120,14 +122,29 @@ _Recorded._backward_cls.apply = _Recorded.backward  # type: ignore[attr-defined,
 # The public `apply` first looks for transforms of torch.func, and unwraps tensors that outlived one.
 _apply: Any = _Recorded.apply
 _plain_apply: Any = super(torch.autograd.Function, _Recorded).apply
-_plans: dict[tuple[int, int], _Plan] = {}
+_plans: dict[tuple[int, int, Optional[tuple[int, bool]]], _Plan] = {}
+
+
+def _of_images(dims: int, channels_last: bool, number: int, context: Any, wanted: int, *given: Any) -> Any:
+    return _raw.operation_of_images(number, context, wanted, dims, channels_last, *given)
+
+
+def recorded_of_images(number: int, context: Any, wanted: int, dims: int, channels_last: bool, *given: Any) -> Any:
+    """The call of an operation on images, recorded for gradients; called by the extension module."""
+    return _recorded(number, context, wanted, (dims, bool(channels_last)), given)
 
 
 def recorded(number: int, context: Any, wanted: int, *given: Any) -> Any:
     """The call of an operation, recorded for gradients; called by the extension module."""
-    plan = _plans.get((number, wanted))
+    return _recorded(number, context, wanted, None, given)
+
+
+def _recorded(
+    number: int, context: Any, wanted: int, images: Optional[tuple[int, bool]], given: tuple[Any, ...]
+) -> Any:
+    plan = _plans.get((number, wanted, images))
     if plan is None:
-        plan = _plans[number, wanted] = _Plan(number, wanted)
+        plan = _plans[number, wanted, images] = _Plan(number, wanted, images)
     for i in range(plan.inputs, plan.first_option):
         if given[i] is not None:
             raise ArgumentError(

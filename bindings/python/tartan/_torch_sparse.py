@@ -48,7 +48,7 @@ def from_torch(tensor: Any, block: Optional[Block], dtype: Any, copy: bool) -> t
     given = tensor.values().cpu()
     values = given.double().numpy() if given.dtype == torch.bfloat16 else given.numpy()
     return None, (
-        frame_of(tensor.shape, block), int(by_column), pointers, indices, values.astype(numpy_dtype(code), copy=False),
+        frame_of(tensor.shape, block), (pointers, indices, by_column), values.astype(numpy_dtype(code), copy=False),
         _raw.TARTAN_DUPLICATES_ADDED, 0, _raw.TARTAN_ROW_MAJOR,
     )  # fmt: skip
 

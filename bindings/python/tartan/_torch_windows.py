@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Gradients of windows and of channel_linear that PyTorch records. Imported where PyTorch is in use, by the modules of
+"""Gradients of windows that PyTorch records. Imported where PyTorch is in use, by the modules of
 these functions, which hand them over: `plain` is a pair of them."""
 
 from __future__ import annotations
@@ -60,22 +60,6 @@ class _Scatter(torch.autograd.Function):  # type: ignore[misc, unused-ignore]
         return blocks, base, None, None
 
 
-class _Linear(torch.autograd.Function):  # type: ignore[misc, unused-ignore]
-    """Of x, gain, bias, channel_linear and its gradient, and their options."""
-
-    @staticmethod
-    def forward(ctx: Any, x: Any, gain: Any, bias: Any, plain: Plain, options: dict[str, Any]) -> Any:
-        ctx.plain, ctx.options = plain, options
-        ctx.save_for_backward(x, gain, bias)
-        return plain[0](x.detach(), gain=_detached(gain), bias=_detached(bias), **options)
-
-    @staticmethod
-    @torch.autograd.function.once_differentiable  # type: ignore[misc, no-untyped-call, unused-ignore]
-    def backward(ctx: Any, grad: Any) -> Any:
-        x, gain, bias = map(_detached, ctx.saved_tensors)
-        return (*ctx.plain[1](x, grad, gain=gain, bias=bias, **ctx.options), None, None)
-
-
 def gather(x: Any, plain: Plain, constants: tuple[Any, ...]) -> Any:
     """window_gather, recorded for gradients."""
     return _Gather.apply(x, plain, constants)
@@ -85,12 +69,6 @@ def scatter(blocks: Any, base: Any, plain: Plain, constants: tuple[Any, ...]) ->
     """window_scatter, recorded for gradients."""
     _expect_tensors("window_scatter", blocks=blocks, base=base)
     return _Scatter.apply(blocks, base, plain, constants)
-
-
-def linear(x: Any, gain: Any, bias: Any, plain: Plain, options: dict[str, Any]) -> Any:
-    """channel_linear, recorded for gradients."""
-    _expect_tensors("channel_linear", x=x, gain=gain, bias=bias)
-    return _Linear.apply(x, gain, bias, plain, options)
 
 
 def _expect_tensors(function: str, **given: Any) -> None:
@@ -107,7 +85,3 @@ def _check(active: Any, changes: Any, function: str) -> None:
             f"{function}: active has been updated since the forward pass, expected its windows unchanged: update it after the "
             "backward pass, or make a layout for each forward pass"
         )
-
-
-def _detached(x: Any) -> Any:
-    return None if x is None else x.detach()

@@ -12,10 +12,13 @@ import numpy as np
 from tartan import _raw
 from tartan._arrays import array_of
 from tartan._context import ContextLike
+from tartan._device import DeviceArray
 from tartan._errors import ArgumentError, ArgumentTypeError
 from tartan._layout import Layout
 from tartan._layout import handle_of as layout_handle
+from tartan._operations import _WINDOW_GATHER, _WINDOW_SCATTER
 
+_run: Any = _raw.operation_of_images
 _RECORDED = "is given, expected none where PyTorch records gradients: use detach(), or torch.no_grad()"
 
 Numbers = Union[int, str, "tuple[int, ...]", "list[int]"]
@@ -66,26 +69,16 @@ def window_gather(
     array([[[[ 8.,  9.],
              [12., 13.]]]])
     """
-    handle, text = layout_handle(active, "active"), text_of(windows)
+    text = text_of(windows)
     if not isinstance(x, np.ndarray) and _raw.records(x):
         from tartan import _torch_windows
 
         if out is not None:
             raise ArgumentError(f"window_gather: out {_RECORDED}")
+        layout_handle(active, "active")
         return _torch_windows.gather(x, (window_gather, window_scatter), (active, text, channels_last, context))
     x = array_like(x, "x")
-    shape, size = tuple(x.shape), _size_of(text)
-    dims = len(size) if len(size) > 1 else max(1, min(3, len(shape) - 2))
-    if out is None and dims + 1 <= len(shape) <= dims + 2:
-        size = size * dims if len(size) == 1 else size
-        channels = shape[-1] if channels_last else shape[len(shape) - dims - 1]
-        out = (active.blocks, *size, channels) if channels_last else (active.blocks, channels, *size)
-    if out is None:
-        out = (0,) * (dims + 2)  # the shape of `x` is refused first
-    (result,) = _raw.image_operation(
-        "window_gather", (handle,), (), (x,), (out,), (None, text), (), 0.0, dims, channels_last, False, context
-    )
-    return result
+    return _run(_WINDOW_GATHER, context, 0, _dims_of(text, x), channels_last, active, x, out, text)
 
 
 def window_scatter(
@@ -109,7 +102,7 @@ def window_scatter(
            [ 0.,  0., 10., 11.],
            [ 0.,  0., 14., 15.]])
     """
-    handle, text = layout_handle(active, "active"), text_of(windows)
+    text = text_of(windows)
     if y is None and base is None:
         raise ArgumentError("window_scatter: neither y nor base is given, expected one of them")
     if not all(isinstance(v, (np.ndarray, type(None))) for v in (blocks, base)) and _raw.records(blocks, base):
@@ -117,17 +110,14 @@ def window_scatter(
 
         if y is not None:
             raise ArgumentError(f"window_scatter: y {_RECORDED}")
+        layout_handle(active, "active")
         constants = (active, text, add, channels_last, context)
         return _torch_windows.scatter(blocks, base, (window_gather, window_scatter), constants)
-    like = array_like(base if y is None else y, "base" if y is None else "y")
-    size, ndim = _size_of(text), len(like.shape)
-    dims = len(size) if len(size) > 1 else max(1, min(3, ndim - 2))
-    out = tuple(like.shape) if y is None else y
-    (result,) = _raw.image_operation(
-        "window_scatter", (handle,), (), (base, blocks), (out,), ("add=1" if add else None, text), (), 0.0, dims,
-        channels_last, False, context,
-    )  # fmt: skip
-    return result
+    if y is None:
+        y, base = _copy_of(array_like(base, "base")), None
+    y = array_like(y, "y")
+    _run(_WINDOW_SCATTER, context, 0, _dims_of(text, y), channels_last, active, blocks, base, y, text, add)
+    return y
 
 
 # ---- Shared with convolutions ----
@@ -161,7 +151,14 @@ def array_like(x: Any, name: str) -> Any:
     return x if hasattr(x, "shape") else array_of(x, name, _raw.TARTAN_F64)
 
 
-def _size_of(text: str) -> tuple[int, ...]:
-    found = re.search(r"(?:^|[\s,])size=(\d+(?:x\d+)*)", text)
-    return tuple(int(n) for n in found.group(1).split("x")) if found else (1,)
+def _copy_of(x: Any) -> Any:
+    if isinstance(x, DeviceArray):
+        return x._copy(x._context(None))
+    return x.clone() if hasattr(x, "clone") else x.copy(order="K")
 
+
+def _dims_of(text: str, image: Any) -> int:
+    """The spatial dimensions of an image, which may lack a batch: as many as the text has numbers, or if it has single ones, as many
+    as an image with a batch has."""
+    found = re.search(r"(?:^|[\s,])size=\d+((?:x\d+)+)", text)
+    return found.group(1).count("x") + 1 if found else max(1, min(3, len(image.shape) - 2))

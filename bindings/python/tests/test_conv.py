@@ -267,6 +267,7 @@ def refused(rng):
     layout, other = Layout.pattern("dense", (16, 16), 8), Layout.pattern("dense", (3, 4), 1)
     wrong = BlockMatrix.zeros(layout)
     transposed = BlockConv(layout, (3, 3), stride=2, padding=1, transposed=True)
+    strided = BlockConv(layout, (3, 3), stride=2)
     return {
         "dims": (tartan.ShapeError, "x has 2 dimensions, expected 4, or 3 without a batch", lambda: conv(x[0, 0], filter)),
         "channels": (tartan.ShapeError, "conv: ", lambda: conv(x[:, :5], filter)),
@@ -302,10 +303,10 @@ def refused(rng):
                            lambda: conv.input_gradient(y, filter, (-1, 3))),
         "size, fraction": (tartan.ArgumentTypeError, r"size is \(7.5, 9\), expected whole", lambda: conv(x, filter, size=(7.5, 9))),
         "size of edges": (tartan.ShapeError, "out_size is 3", lambda: conv.edge_classes((7, 9), 3)),
-        "size, other": (tartan.ShapeError, r"of shape \[2, 16, 8, 8\]\)",
+        "size, other": (tartan.ShapeError, r"size is \[8, 8\], expected 2 lengths that belong to x of shape \[2, 16, 3, 3\]",
                         lambda: transposed(np.zeros((2, 16, 3, 3)), np.zeros((36, 8, 8)), size=(8, 8))),
         "size": (tartan.ArgumentError, "size is not given",
-                 lambda: BlockConv(layout, (3, 3), stride=2).input_gradient(np.zeros((1, 16, 3, 3)), wrong)),
+                 lambda: strided.input_gradient(np.zeros((1, 16, 3, 3)), BlockMatrix.zeros(strided.layout))),
     }  # fmt: skip
 
 

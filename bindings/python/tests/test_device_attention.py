@@ -9,14 +9,10 @@ from device_support import HAS_DEVICE, HOST_DTYPES, Exporter, Interface, dummy_o
 import tartan
 from tartan import (
     BlockMask,
-    BlockMatrix,
     DeviceArray,
     attention,
     attention_bias_gradient,
     attention_gradient,
-    attention_merge,
-    block_softmax,
-    block_softmax_gradient,
     to_device,
 )
 
@@ -95,24 +91,3 @@ def test_arrays_of_other_libraries(rng, form):
     grads = attention_gradient(far, far, far, layout, result, lse, out)
     for x, y in zip(grads, attention_gradient(x, x, x, layout, wanted, sums, wanted)):
         close(x, y, "float32")
-
-
-@pytest.mark.parametrize("dtype", HOST_DTYPES)
-def test_the_unfused_parts_equal_those_of_the_cpu(rng, dtype):
-    layout = random_layout(rng, (60, 90), 16, 0.6, heads=2)
-    x = BlockMatrix(layout, random_array(rng, (layout.blocks, 16, 16), dtype))
-    dy = BlockMatrix(layout, random_array(rng, (layout.blocks, 16, 16), dtype))
-    far, far_dy = x.to_device(), dy.to_device()
-    y, lse = block_softmax(x, scale=0.5, causal=True, query_offset=30, return_lse=True)
-    far_y, far_lse = block_softmax(far, scale=0.5, causal=True, query_offset=30, return_lse=True)
-    close(far_lse, lse, "float64" if dtype == "float64" else "float32")
-    dx, far_dx = block_softmax_gradient(y, dy, scale=0.5), block_softmax_gradient(far_y, far_dy, scale=0.5)
-    for near, there in ((y, far_y), (dx, far_dx)):
-        wanted, found = (m.astype("float64").toarray() for m in (near, there.to_host()))
-        np.testing.assert_allclose(found, wanted, rtol=8 * EPS[dtype], atol=8 * EPS[dtype])
-    assert block_softmax(far, out=far) is far
-    out = random_array(rng, (2, 60, 32), dtype)
-    parts = out, lse, out[::-1].copy(), lse[::-1].copy()
-    merged = attention_merge(*parts, return_lse=True)
-    for found, wanted in zip(attention_merge(*(to_device(part) for part in parts), return_lse=True), merged):
-        close(found, wanted, dtype)

@@ -37,7 +37,9 @@ REFERENCES = {
     "elu": lambda x: np.where(x < 0, np.expm1(x), x),
     "gelu": lambda x: x * (1 + erf(x / np.sqrt(2))) / 2,
     "silu": lambda x: x / (1 + np.exp(-x)),
+    "softplus": lambda x: np.logaddexp(0, x),
     "layer_norm": normalised,
+    "l2_norm": lambda x, gain=None: x / np.sqrt(np.maximum((x * x).sum(-1, keepdims=True), 1e-12)) * (1 if gain is None else gain),
     "rms_norm": lambda x, gain=None: x / np.sqrt((x * x).mean(-1, keepdims=True) + 1e-5) * (1 if gain is None else gain),
 }
 

@@ -155,9 +155,10 @@ def test_an_operand_that_changes_before_the_backward_pass_is_noticed():
 def test_modules_of_pytorch_agree():
     x = torch.randn(5, 8, dtype=torch.float64)
     functional = torch.nn.functional
-    for name in ("sigmoid", "relu", "elu", "gelu", "silu", "tanh"):
+    for name in ("sigmoid", "relu", "elu", "gelu", "silu", "softplus", "tanh"):
         assert torch.allclose(getattr(tartan, name)(x), getattr(functional, name, getattr(torch, name, None))(x)), name
     gain, bias = torch.randn(2, 8, dtype=torch.float64)
     assert torch.allclose(tartan.layer_norm(x, gain=gain, bias=bias), functional.layer_norm(x, (8,), gain, bias))
+    assert torch.allclose(tartan.l2_norm(x, gain=gain), functional.normalize(x, dim=-1) * gain)
     if hasattr(functional, "rms_norm"):
         assert torch.allclose(tartan.rms_norm(x, gain=gain), functional.rms_norm(x, (8,), gain, 1e-5))

@@ -30,7 +30,7 @@ def test_names_match_the_stub():
 def test_masks_and_indices_come_from_any_buffer():
     a = layout()
     b = _raw.tartan_layout_from_mask(FRAME, np.array([[True, False], [False, True]]).view(np.uint8))
-    c = _raw.tartan_layout_from_coordinates(FRAME, None, np.array([0, 1]), memoryview(np.array([0, 1])))
+    c = _raw.tartan_layout_from_coordinates(FRAME, (None, np.array([0, 1]), memoryview(np.array([0, 1]))))
     assert _raw.tartan_layout_identity(a) == _raw.tartan_layout_identity(b) == _raw.tartan_layout_identity(c)
 
 
@@ -47,7 +47,7 @@ def test_masks_and_indices_come_from_any_buffer():
 )
 def test_indices_are_never_converted(rows, words):
     with pytest.raises(tartan.TartanError, match=words) as caught:
-        _raw.tartan_layout_from_coordinates(FRAME, None, rows, np.array([0, 1]))
+        _raw.tartan_layout_from_coordinates(FRAME, (None, rows, np.array([0, 1])))
     assert "rows " in str(caught.value) and isinstance(caught.value, (TypeError, ValueError))
 
 

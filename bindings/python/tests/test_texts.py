@@ -34,7 +34,7 @@ def layout():
         ("the range of rows is 0 .. 3", lambda: layout()[0:3]),
         ("block", lambda: layout().reblock((0, 4))),
         ("rows[0] is 9", lambda: BlockMatrix.from_coo((8, 8), [9], [0], [1.0], block=4)),
-        ("entry 0 is at (9, 0)", lambda: BlockMatrix.from_coo(layout(), [9], [0], [1.0])),
+        ("rows[0] is 9, expected 0 .. 7", lambda: BlockMatrix.from_coo(layout(), [9], [0], [1.0])),
         ("indptr", lambda: BlockMatrix.from_csr((8, 8), [0, 2], [0, 1], [1.0, 1.0], block=4)),
         ("indptr", lambda: BlockMatrix.from_csr(layout(), [0, 2], [0, 1], [1.0, 1.0])),
         ("cols[1] is 9", lambda: BlockMatrix.from_csr((2, 8), [0, 1, 2], [0, 9], [1.0, 1.0], block=4)),

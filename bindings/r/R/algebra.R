@@ -87,7 +87,7 @@ block_grow <- function(x, i, j, head = NULL) {
   j <- .index(j, grid[2L], "j", "block columns")
   .same_length(i, j, "i", "j")
   if (!is.null(head)) head <- .index(rep_len(head, length(i)), layout@frame[5L], "head", "heads")
-  .reshaped(x, tartan_layout_grow(layout, head, i, j))
+  .reshaped(x, tartan_layout_grow(layout, list(head, i, j)))
 }
 
 block_move <- function(x, id, i, j) {
@@ -99,7 +99,7 @@ block_move <- function(x, id, i, j) {
   j <- .index(j, grid[2L], "j", "block columns")
   .same_length(id, i, "id", "i")
   .same_length(id, j, "id", "j")
-  moved <- tartan_layout_move(layout, id, i, j, n)
+  moved <- tartan_layout_move(layout, id, list(NULL, i, j), n)
   layout <- .new_layout(moved[[2L]])
   if (!.is_matrix(x)) return(layout)
   .made(x, tartan_matrix_rearrange, layout, moved[[1L]], layout = layout)
@@ -134,11 +134,11 @@ reorder_rcm <- function(x) {
   } else if (methods::is(x, "sparseMatrix")) {
     size <- dim(x)
     x <- .general(x)
-    p <- x@p # of the columns: reverse Cuthill-McKee looks at A + t(A)
+    p <- x@p # of the columns, which are as good as rows here: reverse Cuthill-McKee looks at A + t(A)
     j <- x@i
   } else {
     .fail("argument", "x is %s, expected a sparse Matrix, a BlockMatrix or a BlockLayout", .shown(x))
   }
   if (size[1L] != size[2L]) .fail("shape", "x is %.0f x %.0f, expected a square matrix", size[1L], size[2L])
-  as.integer(tartan_reorder_rcm(p, j, size[1L]) + 1)
+  as.integer(tartan_reorder_rcm(list(p, j, FALSE), size[1L]) + 1)
 }

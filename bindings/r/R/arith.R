@@ -151,13 +151,13 @@
 .as_blocks_of <- function(m, x, name) {
   frame <- .frame(dim(m), block_dim(x))
   entries <- .sparse_entries(m)
-  layout <- .new_layout(tartan_layout_from_entries(frame, entries$i, entries$j))
+  layout <- .new_layout(tartan_layout_from_entries(frame, list(NULL, entries$i, entries$j)))
   gib <- block_count(layout) * prod(block_dim(x)) / 2^27
   if (gib > 1) {
     .fail("unsupported", "%s would take %.3g GiB in blocks of %.0f x %.0f: convert x to a dgCMatrix, or %s by block_matrix()",
           name, gib, frame[3L], frame[4L], name)
   }
-  .take_matrix(tartan_matrix_from_coo(layout, entries$i, entries$j, entries$x, TARTAN_F64, TARTAN_COL_MAJOR), layout,
+  .take_matrix(tartan_matrix_from_coo(layout, list(NULL, entries$i, entries$j), entries$x, TARTAN_F64, TARTAN_COL_MAJOR), layout,
                .names_of(m))
 }
 

@@ -186,7 +186,7 @@ attention <- function(q, k, v, layout, scale = NULL, causal = FALSE, query_offse
   out <- .result(place, given$sizes$q, dtype)
   lse <- if (.flag(return_lse, "return_lse")) .result(place, given$sizes$q[-1L], .result_dtype(dtype))
   tartan_r_run_views("attention_forward", place, options,
-                     c(list(layout = layout), given$views,
+                     c(list(layout = .any_layout_of(layout, "layout")), given$views,
                        list(block_mask = mask, bias = bias$view, sinks = sinks, out = .tokens(out),
                             lse = if (return_lse) .tokens(lse, 3L))))
   if (return_lse) list(out = .value(out), lse = .value(lse)) else .value(out)
@@ -212,7 +212,7 @@ attention_gradient <- function(q, k, v, layout, out, lse, out_grad, scale = NULL
   dtype <- if (is.null(place)) "float64" else q@dtype
   grads <- lapply(given$sizes, function(size) .result(place, size, dtype))
   tartan_r_run_views("attention_backward", place, options,
-                     c(list(layout = layout), given$views, list(block_mask = mask, bias = bias$view), read,
+                     c(list(layout = .any_layout_of(layout, "layout")), given$views, list(block_mask = mask, bias = bias$view), read,
                        list(q_grad = .tokens(grads$q), k_grad = .tokens(grads$k), v_grad = .tokens(grads$v))))
   lapply(grads, .value)
 }
@@ -233,7 +233,7 @@ attention_bias_gradient <- function(q, k, v, layout, out, lse, out_grad, scale =
   if (!is.null(sinks)) grads$sinks <- .result(place, .size_of(sinks), dtype)
   bias_view <- if (length(bias) && bias$kind != "slopes") .tokens(grads$bias, 2L) else grads$bias
   tartan_r_run_views("attention_bias_gradient", place, options,
-                     c(list(layout = layout), given$views, list(block_mask = mask, bias = bias$view, sinks = sinks), read,
+                     c(list(layout = .any_layout_of(layout, "layout")), given$views, list(block_mask = mask, bias = bias$view, sinks = sinks), read,
                        list(bias_grad = bias_view, sinks_grad = grads$sinks)))
   lapply(grads, .value)
 }

@@ -61,8 +61,7 @@ block_conv_from_sets <- function(in_channels, out_channels, blocks, kernel, stri
 .make_conv <- function(conv) {
   from <- conv@source
   if (methods::is(from, "BlockLayout")) return(tartan_conv_create(from, conv@options))
-  tartan_conv_from_sets(from[[1L]]$count, from[[2L]]$count, from[[1L]]$offsets, from[[1L]]$ids, from[[2L]]$offsets,
-                        from[[2L]]$ids, conv@options)
+  tartan_conv_from_sets(from[[1L]], from[[2L]], conv@options)
 }
 .new_conv <- function(source, geometry, weights) {
   conv <- methods::new("BlockConv", source = source, options = geometry$text, kernel = geometry$kernel,
@@ -169,18 +168,18 @@ conv_values <- function(conv, filter) {
   }
 }
 
-# C's text for the windows of images of this size.
-.active_text <- function(active, windows, size, dims) {
+# C's option for the windows of images of this size.
+.active_option <- function(active, windows, size, dims) {
   if (is.null(active) != is.null(windows)) {
     .fail("argument", "only one of active and windows is given, expected both or none")
   }
-  if (is.null(active)) return(NULL)
+  if (is.null(active)) return("")
   .expect_windows(windows, dims)
   .expect_active(active, windows, size[dims + 2L])
   if (any(windows$stride < windows$size)) {
     .fail("argument", "windows may overlap (%s), expected strides that are at least the size", as.character(windows))
   }
-  as.character(windows)
+  .windows_option(windows)
 }
 
 # gain or bias: a number for each output channel, or a column for each edge class, of which there are `classes`.
@@ -218,7 +217,7 @@ conv_forward <- function(conv, filter, x, gain = NULL, bias = NULL, relu = FALSE
   y_size <- if (is.null(y)) c(out_size, conv@channels[2L], .size_of(x)[-seq_len(dims + 1L)]) else .size_of(y)
   full <- if (length(y_size) == dims + 1L) c(y_size, 1) else y_size
   .expect_conv_sizes(conv, x_size, full, "x", "y")
-  text <- .active_text(active, windows, full, dims)
+  text <- .active_option(active, windows, full, dims)
   out <- .result_dtype(filter@dtype)
   factors <- lapply(c(gain = "gain", bias = "bias"), function(name) {
     .conv_factor(get(name), name, conv, x_size[at], out_size, filter@dtype)
@@ -226,9 +225,10 @@ conv_forward <- function(conv, filter, x, gain = NULL, bias = NULL, relu = FALSE
   result <- if (!is.null(y)) .start(place, y, y_size, out)
             else if (is.null(place) && !is.null(active)) .operand(array(0, y_size), "y", out) # written in place
             else .result(place, y_size, out) # new memory of a device is 0 already
-  options <- sprintf("relu=%d bias_first=%d add=%d", .flag(relu, "relu"), .flag(bias_first, "bias_first"), add)
-  tartan_conv_forward(place, conv, filter, .image_view(.operand(x, "x", filter@dtype), dims), options, factors$gain,
-                      factors$bias, active, text, .image_view(result, dims))
+  options <- sprintf("relu=%d bias_first=%d add=%d %s", .flag(relu, "relu"), .flag(bias_first, "bias_first"), add, text)
+  tartan_r_run_views("conv_forward", place, options,
+                     list(conv = conv, filter = filter, x = .image_view(.operand(x, "x", filter@dtype), dims),
+                          gain = factors$gain, bias = factors$bias, active = if (!is.null(active)) .any_layout_of(active), y = .image_view(result, dims)))
   .value(result)
 }
 # A result that starts as a copy of y.
@@ -250,10 +250,11 @@ conv_input_gradient <- function(conv, filter, y_grad, size = NULL, active = NULL
   in_size <- if (is.null(size)) .input_size(conv, y_size[at]) else .spatial(size, dims, "size", 0)
   x_size <- c(in_size, conv@channels[1L], .size_of(y_grad)[-seq_len(dims + 1L)])
   .expect_conv_sizes(conv, c(x_size, 1)[seq_len(dims + 2L)], y_size, "x_grad", "y_grad")
-  text <- .active_text(active, windows, y_size, dims)
+  text <- .active_option(active, windows, y_size, dims)
   result <- .result(place, x_size, .result_dtype(filter@dtype))
-  tartan_conv_input_gradient(place, conv, filter, .image_view(.operand(y_grad, "y_grad", filter@dtype), dims), active, text,
-                             .image_view(result, dims))
+  tartan_r_run_views("conv_input_gradient", place, text,
+                     list(conv = conv, filter = filter, y_grad = .image_view(.operand(y_grad, "y_grad", filter@dtype), dims),
+                          active = if (!is.null(active)) .any_layout_of(active), x_grad = .image_view(result, dims)))
   .value(result)
 }
 .input_size <- function(conv, size) {
@@ -271,11 +272,12 @@ conv_filter_gradient <- function(conv, x, y_grad, active = NULL, windows = NULL)
   x_size <- .image_size(x, dims, "x")
   y_size <- .image_size(y_grad, dims, "y_grad")
   .expect_conv_sizes(conv, x_size, y_size, "x", "y_grad")
-  text <- .active_text(active, windows, y_size, dims)
+  text <- .active_option(active, windows, y_size, dims)
   dtype <- .dtype_at(place, x)
   filter_grad <- .matrix_of_zeros(place, conv@layout, dtype)
-  tartan_conv_filter_gradient(place, conv, .image_view(.operand(x, "x", dtype), dims),
-                              .image_view(.operand(y_grad, "y_grad", .dtype_at(place, y_grad)), dims), active, text, 0,
-                              filter_grad)
+  tartan_r_run_views("conv_filter_gradient", place, text,
+                     list(conv = conv, x = .image_view(.operand(x, "x", dtype), dims),
+                          y_grad = .image_view(.operand(y_grad, "y_grad", .dtype_at(place, y_grad)), dims),
+                          active = if (!is.null(active)) .any_layout_of(active), filter_grad = filter_grad))
   filter_grad
 }

@@ -65,7 +65,7 @@
 # Elements at rows, columns and heads that count from 0.
 .gather <- function(x, row, col, head = NULL) {
   out <- tartan_r_new_array(length(row))
-  if (length(row)) tartan_matrix_get_elements(x, head, row, col, out)
+  if (length(row)) tartan_matrix_get_elements(x, list(head, row, col), out)
   as.vector(out)
 }
 
@@ -114,7 +114,7 @@
   blocks <- unlist(Map(function(begin, end) begin + seq_len(end - begin), ends[heads * rows + 1], ends[(heads + 1) * rows + 1]))
   lengths <- diff(ends)[as.vector(outer(seq_len(rows), heads * rows, `+`))]
   frame <- replace(layout@frame, 5L, length(heads))
-  part <- .new_layout(tartan_layout_from_csr(frame, c(0, cumsum(lengths)), layout@columns[blocks]))
+  part <- .new_layout(tartan_layout_from_csr(frame, list(c(0, cumsum(lengths)), layout@columns[blocks], FALSE)))
   if (x@dtype == "float64") return(.new_matrix(part, x@values[, , blocks, drop = FALSE], x@dtype, x@Dimnames))
   bytes <- matrix(x@values, ncol = block_count(x))
   .new_matrix(part, as.vector(bytes[, blocks]), x@dtype, x@Dimnames)
@@ -189,8 +189,8 @@ setMethod("diag", "AnyBlockMatrix", function(x = 1, nrow, ncol, names = TRUE) {
 .write <- function(x, row, col, value, head = NULL) {
   if (!length(row)) return(x)
   stays <- is.na(value) | value != 0
-  x <- .with_room(x, tartan_layout_add_elements(x@layout, head[stays], row[stays], col[stays]))
-  tartan_matrix_set_elements(x, head, row, col, value, 0L)
+  x <- .with_room(x, tartan_layout_add_elements(x@layout, list(head[stays], row[stays], col[stays])))
+  tartan_matrix_set_elements(x, list(head, row, col), value, 0L)
   x
 }
 
@@ -272,7 +272,7 @@ setReplaceMethod("diag", "BlockMatrix", function(x, value) {
   if (!n) return(x)
   at <- which(is.na(value) | value != 0) - 1
   x <- if (length(value) == 1L && length(at)) .with_room(x, tartan_layout_add_diagonal(x@layout, 0))
-       else .with_room(x, tartan_layout_add_elements(x@layout, NULL, at, at))
+       else .with_room(x, tartan_layout_add_elements(x@layout, list(NULL, at, at)))
   tartan_matrix_set_diagonal(NULL, x, 0, value)
   x
 })

@@ -24,7 +24,7 @@ block_layout <- function(i, j, dim, block = c(32, 32), head = NULL, heads = 1) {
     .same_length(i, head, "i", "head")
   }
   .expect_distinct(if (is.null(head)) 0 else head, i, j, frame)
-  .new_layout(tartan_layout_from_coordinates(frame, head, i, j))
+  .new_layout(tartan_layout_from_coordinates(frame, list(head, i, j)))
 }
 
 # A mask of the grid for C: the frame, and row-major bytes, head by head.
@@ -59,20 +59,20 @@ block_layout_from_mask <- function(mask, block = c(32, 32), dim = NULL) {
 block_layout_from_csr <- function(p, j, dim, block = c(32, 32), heads = 1) {
   frame <- .frame(dim, block, heads)
   if (!.is_whole(p)) .fail("argument", "p is %s, expected whole numbers", .shown(p))
-  .new_layout(tartan_layout_from_csr(frame, p, .index(j, .grid(frame)[2L], "j", "block columns")))
+  .new_layout(tartan_layout_from_csr(frame, list(p, .index(j, .grid(frame)[2L], "j", "block columns"), FALSE)))
 }
 
 block_layout_from_entries <- function(i, j = NULL, dim = NULL, block = c(32, 32)) {
   if (methods::is(i, "sparseMatrix")) {
     entries <- .sparse_entries(i)
     frame <- .frame(dim(i), block)
-    return(.new_layout(tartan_layout_from_entries(frame, entries$i, entries$j)))
+    return(.new_layout(tartan_layout_from_entries(frame, list(NULL, entries$i, entries$j))))
   }
   frame <- .frame(dim, block)
   i <- .index(i, frame[1L], "i", "rows")
   j <- .index(j, frame[2L], "j", "columns")
   .same_length(i, j, "i", "j")
-  .new_layout(tartan_layout_from_entries(frame, i, j))
+  .new_layout(tartan_layout_from_entries(frame, list(NULL, i, j)))
 }
 
 block_layout_from_dense <- function(x, block = c(32, 32), density = NULL, norm = c("l2", "l1", "max")) {

@@ -18,9 +18,9 @@ setGeneric("block_matrix", function(x, ...) standardGeneric("block_matrix"))
 
 .from_sparse <- function(x, block = c(8, 8), layout = NULL, dtype = "float64") {
   entries <- .sparse_entries(x)
-  if (is.null(layout)) layout <- .new_layout(tartan_layout_from_entries(.frame(dim(x), block), entries$i, entries$j))
+  if (is.null(layout)) layout <- .new_layout(tartan_layout_from_entries(.frame(dim(x), block), list(NULL, entries$i, entries$j)))
   else .expect_no_block(!missing(block))
-  .take_matrix(tartan_matrix_from_coo(layout, entries$i, entries$j, entries$x,
+  .take_matrix(tartan_matrix_from_coo(layout, list(NULL, entries$i, entries$j), entries$x,
                                       .dtype_code(dtype), TARTAN_COL_MAJOR), layout, .names_of(x))
 }
 

@@ -36,7 +36,7 @@ block_id <- function(x, i, j, head = 1) {
   j <- .index(j, grid[2L], "j", "block columns")
   .same_length(i, j, "i", "j")
   head <- .index(rep_len(head, length(i)), layout@frame[5L], "head", "heads")
-  ids <- tartan_layout_find(layout, head, i, j, length(i))
+  ids <- tartan_layout_find(layout, list(head, i, j), length(i))
   ids[ids < 0] <- NA
   ids + 1
 }

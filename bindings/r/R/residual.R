@@ -40,22 +40,21 @@ residual_unit <- function(x, reduce, spatial, expand, active, windows, relu = TR
                   x_bias = x_bias)
   full <- .image_size(x, dims, "x")
   .expect_channels(full, reduce$conv, 1L, "x")
-  text <- .active_text(active, windows, full, dims)
-  if (is.null(text)) .fail("argument", "active and windows are NULL, expected the active windows and their sizes")
-  factors <- lapply(names(parts), function(name) {
-    part <- parts[[name]]
-    list(gain = .unit_factor(part$gain, paste0("gain of ", name), part$conv@channels[2L], dtype),
-         bias = .unit_factor(part$bias, paste0("bias of ", name), part$conv@channels[2L], dtype))
-  })
+  if (is.null(active) && is.null(windows)) .fail("argument", "active and windows are NULL, expected the active windows and their sizes")
+  text <- .active_option(active, windows, full, dims)
   channels <- full[dims + 1L]
   result <- .result(place, .size_of(x), dtype)
-  options <- sprintf("relu=%d preactivate=%d", .flag(relu, "relu"), .flag(preactivate, "preactivate"))
-  .dimensions_from_one(tartan_residual_forward(
-    place, .image_view(.operand(x, "x", dtype), dims), .unit_factor(x_gain, "x_gain", channels, dtype),
-    .unit_factor(x_bias, "x_bias", channels, dtype),
-    reduce$conv, reduce$filter, factors[[1L]]$gain, factors[[1L]]$bias,
-    spatial$conv, spatial$filter, factors[[2L]]$gain, factors[[2L]]$bias,
-    expand$conv, expand$filter, factors[[3L]]$gain, factors[[3L]]$bias,
-    options, active, text, .image_view(result, dims)))
+  options <- sprintf("relu=%d preactivate=%d %s", .flag(relu, "relu"), .flag(preactivate, "preactivate"), text)
+  parts <- lapply(names(parts), function(name) {
+    part <- parts[[name]]
+    found <- list(part$conv, part$filter, .unit_factor(part$gain, paste0("gain of ", name), part$conv@channels[2L], dtype),
+                  .unit_factor(part$bias, paste0("bias of ", name), part$conv@channels[2L], dtype))
+    stats::setNames(found, paste0(name, c("", "_filter", "_gain", "_bias")))
+  })
+  operands <- c(list(x = .image_view(.operand(x, "x", dtype), dims), x_gain = .unit_factor(x_gain, "x_gain", channels, dtype),
+                     x_bias = .unit_factor(x_bias, "x_bias", channels, dtype)),
+                parts[[1L]], parts[[2L]], parts[[3L]],
+                list(active = .any_layout_of(active), y = .image_view(result, dims)))
+  .dimensions_from_one(tartan_r_run_views("residual_forward", place, options, operands))
   .value(result)
 }

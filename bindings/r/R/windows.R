@@ -40,6 +40,7 @@ image_windows <- function(size, stride = size, offset = 0, count) {
 as.character.image_windows <- function(x, ...) {
   paste(sprintf("%s=%s", names(x), vapply(x, .by_x, "")), collapse = " ")
 }
+.windows_option <- function(windows) paste0("windows=(", as.character(windows), ")")
 print.image_windows <- function(x, ...) {
   cat("image_windows: ", as.character(x), "\n", sep = "")
   invisible(x)
@@ -163,8 +164,9 @@ window_gather <- function(x, active, windows) {
   .expect_active(active, windows, size[dims + 2L])
   dtype <- .dtype_at(place, x)
   blocks <- .result(place, c(windows$size, size[dims + 1L], block_count(active)), dtype)
-  tartan_window_gather(place, active, as.character(windows), .image_view(.operand(x, "x", dtype), dims),
-                       .image_view(blocks, dims))
+  tartan_r_run_views("window_gather", place, .windows_option(windows),
+                     list(active = .any_layout_of(active), x = .image_view(.operand(x, "x", dtype), dims),
+                          blocks = .image_view(blocks, dims)))
   .value(blocks)
 }
 
@@ -184,6 +186,7 @@ window_scatter <- function(blocks, active, windows, y, add = FALSE) {
   }
   result <- .result_from(place, y, "y")
   view <- if (!is.null(blocks)) .image_view(.operand(blocks, "blocks", .dtype_at(place, y)), dims)
-  tartan_window_scatter(place, active, as.character(windows), view, NULL, if (add) "add=1", .image_view(result, dims))
+  tartan_r_run_views("window_scatter", place, paste(.windows_option(windows), if (add) "add=1"),
+                     list(active = .any_layout_of(active), blocks = view, base = NULL, y = .image_view(result, dims)))
   .value(result)
 }

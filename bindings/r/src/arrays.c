@@ -33,7 +33,7 @@ static SEXP column_layout(int64_t n) {
     }
     SEXP handle = PROTECT(tartan_r_new_handle("tartan_layout"));
     tartan_layout *layout = NULL;
-    tartan_r_check(tartan_layout_from_csr(&shape, pointers, blocks + 1, columns, blocks, &layout));
+    tartan_r_check(tartan_layout_from_csr(&shape, &(const tartan_compressed){pointers, blocks + 1, columns, blocks, 0}, &layout));
     R_SetExternalPtrAddr(handle, layout);
     UNPROTECT(1);
     return handle;

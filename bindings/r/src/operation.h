@@ -16,7 +16,7 @@
 SEXP tartan_r_run(SEXP op, SEXP inputs, SEXP options, SEXP returns);
 
 /* Runs the operation `name` on operands as R code describes them: a named list in the order of C, of arrays and views (arrays.h),
- * layouts, masks, and NULL for what is left out. Results are among them. */
+ * layouts, masks, matrices, convolutions, and NULL for what is left out. Results are among them. */
 SEXP tartan_r_run_views(const char *name, SEXP place, SEXP options, SEXP operands);
 
 #endif

@@ -149,6 +149,46 @@ tartan_shape *tartan_r_shape(SEXP x, tartan_shape *out) {
     return out;
 }
 
+/* Refuses what is not a list of three. */
+static void expect_three(SEXP x, const char *name) {
+    if (TYPEOF(x) != VECSXP || XLENGTH(x) != 3)
+        tartan_r_fail(TARTAN_ERR_ARGUMENT, "%s is of type %s and length %lld, expected a list of 3", name,
+                      tartan_r_type(x), (long long)Rf_xlength(x));
+}
+
+static void expect_as_many(const char *name, int64_t count, int64_t expected) {
+    if (count != expected)
+        tartan_r_fail(TARTAN_ERR_SHAPE, "%s has %lld entries, expected %lld (as rows)", name,
+                      (long long)count, (long long)expected);
+}
+
+tartan_places *tartan_r_places(SEXP x, const char *name, tartan_places *out) {
+    int64_t heads, cols;
+    expect_three(x, name);
+    out->heads = tartan_r_counts(VECTOR_ELT(x, 0), "heads", &heads);
+    out->rows = tartan_r_counts(VECTOR_ELT(x, 1), "rows", &out->count);
+    out->cols = tartan_r_counts(VECTOR_ELT(x, 2), "cols", &cols);
+    expect_as_many("cols", cols, out->count);
+    if (out->heads != NULL) expect_as_many("heads", heads, out->count);
+    return out;
+}
+
+tartan_compressed *tartan_r_compressed(SEXP x, const char *name, tartan_compressed *out) {
+    expect_three(x, name);
+    out->pointers = tartan_r_counts(VECTOR_ELT(x, 0), "pointers", &out->npointers);
+    out->indices = tartan_r_counts(VECTOR_ELT(x, 1), "indices", &out->nindices);
+    out->by_column = Rf_asLogical(VECTOR_ELT(x, 2)) == TRUE;
+    return out;
+}
+
+tartan_channel_sets *tartan_r_channel_sets(SEXP x, const char *name, tartan_channel_sets *out) {
+    expect_three(x, name);
+    out->channels = tartan_r_count(VECTOR_ELT(x, 0), "channels");
+    out->offsets = tartan_r_counts(VECTOR_ELT(x, 1), "offsets", &out->noffsets);
+    out->ids = tartan_r_counts(VECTOR_ELT(x, 2), "ids", &out->nids);
+    return out;
+}
+
 /* ---- Text ---- */
 
 /* The decimal point of the locale may be any run of characters that are not part of a number in C. */

@@ -17,6 +17,11 @@ int64_t *tartan_r_counts(SEXP x, const char *name, int64_t *out_count);
 double *tartan_r_numbers(SEXP x, const char *name, int64_t *out_count);
 uint8_t *tartan_r_bytes(SEXP x, const char *name, int64_t *out_count);
 tartan_shape *tartan_r_shape(SEXP x, tartan_shape *out);
+/* Structs of index arrays, which are lists in R: (heads or NULL, rows, cols), (pointers, indices, by_column),
+ * (channels, offsets, ids). */
+tartan_places *tartan_r_places(SEXP x, const char *name, tartan_places *out);
+tartan_compressed *tartan_r_compressed(SEXP x, const char *name, tartan_compressed *out);
+tartan_channel_sets *tartan_r_channel_sets(SEXP x, const char *name, tartan_channel_sets *out);
 
 /* A number as the shortest decimal text that is exactly this number, with a point whatever the locale; whole numbers up to 2^53
  * without an exponent. */

@@ -2,16 +2,19 @@
  * Operations whose R functions say themselves how dimensions lie. */
 #include "operation.h"
 
-enum { MOST_OPERANDS = 16 };
+enum { MOST_OPERANDS = 20 };
 
 static void *pointer_of(SEXP x, const char *name, tartan_array *room) {
     if (x == R_NilValue) return NULL;
     switch (tartan_r_class_of(x)) {
     case TARTAN_R_LAYOUT:
     case TARTAN_R_DEVICE_LAYOUT:
+        return tartan_r_as_layout(x, name);
     case TARTAN_R_MATRIX:
     case TARTAN_R_DEVICE_MATRIX:
-        return tartan_r_as_layout(x, name);
+        return tartan_r_as_matrix(x, name);
+    case TARTAN_R_CONV:
+        return tartan_r_as_conv(x, name);
     case TARTAN_R_BLOCK_MASK:
         return tartan_r_as_block_mask(x, name);
     default:

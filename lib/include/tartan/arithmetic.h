@@ -5,19 +5,18 @@
  * and NaN only in stored blocks. The layout of a result follows from the layouts of the operands, never from their
  * values.
  *
- * dtypes: operands may have any. A result has the given dtype or, for 0, that of its operand; of two operands, the
- * smallest dtype that holds both exactly (f32 for f16 and bf16, f16 for two 8-bit types). Elements are computed in f64,
- * each product and sum rounded by itself (fused in tartan_matrix_multiply), and rounded once to the dtype of the result. So
- * f32 and 16-bit sums and products of two elements are correctly rounded. Values that only move keep their bits, NaN
- * payloads included. Numbers
- * for each row, column or block are in f64. A result has the block order of its first operand, and zeros in the padding
- * of ragged blocks.
+ * dtypes: operands may have any dtype. A result has the given dtype. If that is 0, it has the dtype of its operand or, with
+ * two operands, the smallest dtype that holds both exactly (f32 for f16 and bf16, f16 for two 8-bit types). Elements are
+ * computed in f64, each product and sum rounded by itself (fused in tartan_matrix_multiply), and rounded once to the dtype
+ * of the result. So f32 and 16-bit sums and products of two elements are correctly rounded. Values that only move keep
+ * their bits, NaN payloads included. Numbers for each row, column or block are in f64. A result has the block order of its
+ * first operand, and zeros in the padding of ragged blocks.
  *
  * Values must be on the context's device (tartan_matrix_multiply: in host memory). No result depends on the number of the
- * context's threads, and on the CPU none depends on the block order. A GPU gives the same bits, except for powers other
- * than 2 and 0.5, for sums, which it adds in another order that depends only on the layout, the dtype and the block order,
- * and for the payload of NaN that was converted. Lists of blocks, factors in host memory, diagonals and numbers that are
- * returned make the call wait. A call that fails leaves its operands as they were.
+ * context's threads, and on the CPU none depends on the block order. A GPU gives the same bits with three exceptions: powers
+ * other than 2 and 0.5; sums, which it adds in an order that depends only on the layout, the dtype and the block order; and
+ * payloads of NaN that were converted. A call waits for the device if it takes a list of blocks, factors or a diagonal from
+ * the host, or returns numbers to it. A call that fails leaves its operands as they were.
  * Common errors: HANDLE, SHAPE (frames that differ, lengths), DTYPE, ARGUMENT (also: the context is busy in another
  * thread), UNSUPPORTED (values elsewhere, dynamic layouts), OVERFLOW, MEMORY, DEVICE. */
 #ifndef TARTAN_ARITHMETIC_H
@@ -32,8 +31,8 @@ extern "C" {
 
 /* ---- Element by element. Matrices in *out are the caller's to free. ---- */
 
-/* alpha A + beta B over the union of the layouts; equal layouts are not searched. A block that only one of them stores
- * is its multiple. The frames must be equal (tartan_matrix_reblock changes the block size).
+/* alpha A + beta B over the union of the layouts, which takes no search if they are equal. Where only one of the two stores
+ * a block, the result has a multiple of that block. The frames must be equal (tartan_matrix_reblock changes the block size).
  * Errors: also ARGUMENT (alpha or beta not finite in the type of the sums). */
 TARTAN_API tartan_status tartan_matrix_add(tartan_context *context, double alpha, const tartan_matrix *a,
                                            double beta, const tartan_matrix *b, int32_t dtype,
@@ -65,12 +64,13 @@ typedef enum tartan_function {
     TARTAN_APPLY_ROUND = 6, /* to the nearest integer, halves to even */
 } tartan_function;
 
-/* A function (`kind`, a tartan_function) of every stored element; all of them keep zero. `parameter` is ignored where none is named.
+/* Applies a function (`kind`, a tartan_function) to every stored element. All of these functions map zero to zero. Those that
+ * have no parameter ignore `parameter`.
  * Errors: also ARGUMENT (kind; parameter not finite, or out of its range). */
 TARTAN_API tartan_status tartan_matrix_apply(tartan_context *context, int32_t kind, double parameter,
                                              const tartan_matrix *matrix, int32_t dtype, tartan_matrix **out);
 
-/* diag(row_factors) A diag(col_factors): each element times the factor of its row, then times that of its column.
+/* diag(row_factors) A diag(col_factors): each element is multiplied by the factor of its row, then by the factor of its column.
  * row_factors: [rows] for all heads or [heads, rows], of float32 or float64, in host memory or on the context's device; NULL
  * for none. col_factors: likewise for columns. */
 TARTAN_API tartan_status tartan_matrix_scale(tartan_context *context, const tartan_array *row_factors,
@@ -78,8 +78,9 @@ TARTAN_API tartan_status tartan_matrix_scale(tartan_context *context, const tart
                                              int32_t dtype, tartan_matrix **out);
 
 /* The matrix product A B, block-sparse: block (i, j) is stored if A stores block (i, k) and B stores block (k, j) for some
- * k. Each element is one chain of fused multiply-adds in the order of k. The heads must be equal, and B's blocks as high as A's are wide. The time
- * is in proportion to the pairs of stored blocks that meet; tartan_spmm multiplies by dense matrices.
+ * k. Each element is one chain of fused multiply-adds in the order of k. A and B must have the same number of
+ * heads, and B's blocks must be as high as A's are wide. The time is proportional to the number of pairs of stored blocks
+ * that meet. (tartan_spmm multiplies by dense matrices.)
  * Errors: also SHAPE (heads, inner sizes), OVERFLOW (the frame of the result). */
 TARTAN_API tartan_status tartan_matrix_multiply(tartan_context *context, const tartan_matrix *a,
                                                 const tartan_matrix *b, int32_t dtype, tartan_matrix **out);
@@ -92,7 +93,7 @@ TARTAN_API tartan_status tartan_matrix_multiply(tartan_context *context, const t
 TARTAN_API tartan_status tartan_layout_add_diagonal(tartan_layout *layout, int64_t offset,
                                                     tartan_layout **out);
 
-/* alpha A + D, D being the matrix with `diagonal` on that diagonal: [length] for all heads, [heads * length], or [1]
+/* alpha A + D, where D has the numbers of `diagonal` on this diagonal and is zero elsewhere: [length] for all heads, [heads * length], or [1]
  * for one number everywhere. The result has every block that the diagonal crosses. Errors: also ARGUMENT (alpha). */
 TARTAN_API tartan_status tartan_matrix_add_diagonal(tartan_context *context, double alpha,
                                                     const tartan_matrix *matrix, int64_t offset,
@@ -114,7 +115,7 @@ TARTAN_API tartan_status tartan_matrix_set_diagonal(tartan_context *context, tar
 TARTAN_API tartan_status tartan_matrix_trace(tartan_context *context, const tartan_matrix *matrix,
                                              double *out_results, int64_t nout_results);
 
-/* ---- Reductions: f64 numbers of the matrix as it is, with the elements that are not stored as zeros ---- */
+/* ---- Reductions to f64 numbers. Elements that are not stored count as zeros. ---- */
 
 typedef enum tartan_reduction {
     TARTAN_REDUCE_SUM = 1,
@@ -124,10 +125,10 @@ typedef enum tartan_reduction {
     TARTAN_REDUCE_ABS_SUM = 5,     /* sum of absolute values */
     TARTAN_REDUCE_ABS_MAXIMUM = 6, /* largest absolute value */
     TARTAN_REDUCE_NORM = 7,        /* root of the sum of squares, which may exceed the range of f64 */
-    TARTAN_REDUCE_NONZEROS = 8,    /* the number of elements that are not 0; NaN is not */
+    TARTAN_REDUCE_NONZEROS = 8,    /* the number of elements that are not 0; NaN counts */
 } tartan_reduction;
 
-/* What a reduction gives a number for. */
+/* What a reduction returns a number for. */
 typedef enum tartan_each {
     TARTAN_EACH_ROW = 1,    /* [heads * rows] */
     TARTAN_EACH_COLUMN = 2, /* [heads * cols] */
@@ -135,9 +136,9 @@ typedef enum tartan_each {
     TARTAN_EACH_HEAD = 4,   /* [heads] */
 } tartan_each;
 
-/* Numbers for each row, column, block or head. NaN in an operand makes the result NaN; the mean, least and largest of no
- * elements are NaN, too. The CPU adds elements in ascending order of their column (of their row for EACH_COLUMN), in one
- * chain; sums of heads are the sums of their rows, and on the CPU those of blocks are, too. */
+/* Numbers for each row, column, block or head. NaN in an operand makes the result NaN; the mean, the minimum and the
+ * maximum of no elements are NaN too. The CPU adds elements in ascending order of their column (of their row for
+ * EACH_COLUMN), in one chain. The sum of a head adds the sums of its rows and, on the CPU, so does the sum of a block. */
 TARTAN_API tartan_status tartan_matrix_reduce(tartan_context *context, const tartan_matrix *matrix,
                                               int32_t reduction, int32_t each, double *out_results,
                                               int64_t nout_results);
@@ -153,8 +154,8 @@ typedef enum tartan_norm_kind {
 TARTAN_API tartan_status tartan_matrix_norm(tartan_context *context, const tartan_matrix *matrix,
                                             int32_t kind, double *out_results, int64_t nout_results);
 
-/* The number of elements in which A and B differ, zeros that are not stored included: those with neither a == b nor, if
- * both are finite, |a - b| <= absolute + relative * |b|. Two NaN are equal if `equal_nan` is not 0. With tolerances of 0
+/* The number of elements in which A and B differ, zeros that are not stored included. Two elements are equal if a == b
+ * or if both are finite and |a - b| <= absolute + relative * |b|. Two NaN are equal if `equal_nan` is not 0. With tolerances of 0
  * the result is 0 if and only if all values are equal. Errors: also ARGUMENT (a tolerance that is negative or NaN). */
 TARTAN_API tartan_status tartan_matrix_count_different(tartan_context *context, const tartan_matrix *a,
                                                        const tartan_matrix *b, double relative,

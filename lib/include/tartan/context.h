@@ -44,7 +44,7 @@ typedef struct tartan_hooks {
  *                      library (cuBLAS), if that is expected to be faster. NaN and infinity in the other factor then
  *                      reach every row, and results may differ in the last bits between versions of the library, which
  *                      decides the order of sums. Default: 0, never
- *     stream=0x7f...   the address of the caller's CUDA stream; 1 and 2 are the device's default stream and that of the
+ *     stream=0x7f...   the address of the caller's CUDA stream; 1 and 2 are the default streams of the device and of the
  *                      thread (cudaStreamLegacy, cudaStreamPerThread). With 2 only the thread that made the context
  *                      may use it, but any may free it. Default: 0, the context makes its own stream
  * `hooks` may be NULL. Errors: HANDLE, ARGUMENT (device, options, struct_size), DEVICE (no such device or stream;
@@ -65,8 +65,8 @@ typedef int32_t (*tartan_interrupt)(void *user);
  * of their work: on the thread that made the call and at most every 10 ms. If the answer is yes, the call returns
  * INTERRUPTED within milliseconds, rarely more. The matrices and arrays that it was to write then hold any mix of old
  * numbers, results and partial sums, so that only calls that overwrite them all may follow; a new matrix is not made.
- * The context works on as before. `ask` may not use the context. NULL: nobody is asked, which is the default and what
- * contexts on devices always do. Threads that a host language's parallel_for adds do not ask.
+ * The context can be used as before. `ask` may not use the context. With NULL, the default, nobody is asked. Contexts on
+ * devices never ask, nor do threads that a host language's parallel_for adds.
  * Errors: HANDLE, ARGUMENT (the context is busy), MEMORY. */
 TARTAN_API tartan_status tartan_context_set_interrupt(tartan_context *context, tartan_interrupt ask,
                                                       void *user);

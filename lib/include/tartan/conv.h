@@ -22,8 +22,8 @@
  * f32. On the CPU, results of f64 and f32 do not depend on the number of threads nor on the instruction set; no result
  * depends on the run.
  *
- * A call that fails writes nothing. Outputs may not overlap inputs. Any length may be 0. operations.h has the last step of the
- * forward pass alone, tartan_channel_linear, and weight normalisation, tartan_conv_normalize.
+ * Any length may be 0. operations.h has the passes, tartan_conv_forward, tartan_conv_input_gradient and tartan_conv_filter_gradient, the
+ * last step of the forward pass alone, tartan_channel_linear, and weight normalisation, tartan_conv_normalize.
  *
  * Source of the operation: Gray, Radford, Kingma, "GPU Kernels for Block-Sparse Weights" (2017); Ren et al., "SBNet: Sparse
  * Blocks Network for Fast Inference" (2018). */
@@ -62,19 +62,24 @@ typedef struct tartan_conv tartan_conv;
  * multiple of taps), UNSUPPORTED (a dynamic layout), OVERFLOW, MEMORY. */
 TARTAN_API tartan_status tartan_conv_create(tartan_layout *channels, const char *options, tartan_conv **out);
 
-/* A convolution with blocks of any channels. Block b joins columns col_ids[col_offsets[b] .. col_offsets[b + 1] - 1] of the filter,
- * which are input channels, with rows row_ids[row_offsets[b] .. row_offsets[b + 1] - 1], output channels (of a transposed
- * convolution the other way round). Blocks may have any sizes, their channels any order, and they may overlap, where
+/* A list of sets of channels: set b has the channels ids[offsets[b]] .. ids[offsets[b + 1] - 1], each once. */
+typedef struct tartan_channel_sets {
+    int64_t channels;       /* of the image, whether or not a set has them */
+    const int64_t *offsets; /* ascending from 0 to nids */
+    int64_t noffsets;       /* sets + 1 */
+    const int64_t *ids;     /* 0 .. channels - 1 */
+    int64_t nids;
+} tartan_channel_sets;
+
+/* A convolution with blocks of any channels. Block b joins the columns of the filter for set b of `cols`, which are input
+ * channels, with the rows for set b of `rows`, output channels (of a transposed convolution the other way round). Blocks may have any sizes, their channels any order, and they may overlap, where
  * results are added. Output channels that no block has are 0.
  * The filter is then a matrix with one or more stored blocks for each of these and tap, and with rows or columns that belong
  * to no channel, whose weights have no effect; tartan_conv_filter_from_sets fills it. options: as tartan_conv_create,
  * without per_tap. Errors: as there; ARGUMENT also for a channel out of range or twice in a set, SHAPE for offsets that do
  * not ascend from 0 to the number of ids. */
-TARTAN_API tartan_status tartan_conv_from_sets(int64_t col_channels, int64_t row_channels,
-                                               const int64_t *col_offsets, int64_t ncol_offsets,
-                                               const int64_t *col_ids, int64_t ncol_ids,
-                                               const int64_t *row_offsets, int64_t nrow_offsets,
-                                               const int64_t *row_ids, int64_t nrow_ids, const char *options,
+TARTAN_API tartan_status tartan_conv_from_sets(const tartan_channel_sets *cols,
+                                               const tartan_channel_sets *rows, const char *options,
                                                tartan_conv **out);
 
 /* One more reference; and one less (from any thread; NULL is allowed). */
@@ -119,42 +124,6 @@ TARTAN_API tartan_status tartan_conv_filter_from_sets(const tartan_conv *conv, c
                                                       tartan_matrix *filter);
 TARTAN_API tartan_status tartan_conv_filter_to_sets(const tartan_conv *conv, const tartan_matrix *filter,
                                                     tartan_array *list);
-
-/* ---- The passes ---- */
-
-/* y of the formula above, then for each channel k, with e the edge class of the position:
- *     y = gain[e,k] y + bias[e,k], or with bias_first=1  y = gain[e,k] (y + bias[e,k]);  then with relu=1  y = max(y, 0)
- *   filter   on the layout of tartan_conv_get_layout
- *   x        [n, in_channels, spatial...]
- *   options  NULL, or relu=1, bias_first=1, add=1 (adds y's old values after this); default 0
- *   gain     NULL (1), [K], or [classes, K] with a row for each edge class (tartan_conv_edge_classes)
- *   bias     NULL (0), or as gain
- *   active   NULL: all of y is written. Else a layout of windows of y (windows.h): only these are computed and written,
- *            the rest of y keeps its values. It may be dynamic
- *   windows  with `active`: size, stride and offset of these windows, which may not overlap (stride >= size)
- *   y        [n, out_channels, spatial...] of tartan_conv_output_size
- * Errors: HANDLE, SHAPE, DTYPE, LAYOUT, ARGUMENT (options, overlap, an output whose elements share memory), UNSUPPORTED
- * (memory of another device), MEMORY. */
-TARTAN_API tartan_status tartan_conv_forward(tartan_context *context, const tartan_conv *conv,
-                                             const tartan_matrix *filter, const tartan_array *x,
-                                             const char *options, const tartan_array *gain,
-                                             const tartan_array *bias, const tartan_layout *active,
-                                             const char *windows, tartan_array *y);
-
-/* x_grad[n,c,q] = sum of filter[k, t * Cp + c] y_grad[n,k,p] over all k, t and p with p * stride + t * dilation - before = q.
- * With `active`, y_grad counts as 0 outside of these windows of it. All of x_grad is written. Errors: as
- * tartan_conv_forward. */
-TARTAN_API tartan_status tartan_conv_input_gradient(tartan_context *context, const tartan_conv *conv,
-                                                    const tartan_matrix *filter, const tartan_array *y_grad,
-                                                    const tartan_layout *active, const char *windows,
-                                                    tartan_array *x_grad);
-
-/* filter_grad[k, t * Cp + c] = beta filter_grad + sum of y_grad[n,k,p] x[n, c, p * stride + t * dilation - before] over n and p,
- * at the stored blocks. beta = 0: old values are not read. `active`: as above. Errors: as tartan_conv_forward. */
-TARTAN_API tartan_status tartan_conv_filter_gradient(tartan_context *context, const tartan_conv *conv,
-                                                     const tartan_array *x, const tartan_array *y_grad,
-                                                     const tartan_layout *active, const char *windows,
-                                                     double beta, tartan_matrix *filter_grad);
 
 #ifdef __cplusplus
 }

@@ -64,7 +64,7 @@ TARTAN_API void tartan_buffer_free(tartan_buffer *buffer);
  * as always, so the values of the current blocks come first; values past them are ignored and never written. A mask
  * with more blocks than the capacity gives an empty layout: products are zero, and tartan_layout_to_host fails.
  *
- * tartan_spmm, tartan_sddmm, tartan_block_softmax, its gradient and those functions of attention that have a layout take
+ * tartan_spmm, tartan_sddmm, tartan_block_softmax, its gradient and the functions of attention that have a layout take
  * dynamic layouts on contexts of the same device, and choose kernels as if `capacity` blocks were scattered evenly.
  * tartan_matrix_copy, tartan_matrix_to_device and tartan_matrix_to_host take matrices on them. All other functions that
  * need the blocks refuse them (UNSUPPORTED). As
@@ -87,8 +87,8 @@ TARTAN_API tartan_status tartan_layout_from_device_mask(tartan_context *context,
                                                         tartan_layout **out);
 
 /* A layout of the k >= 1 blocks of largest score in each block row of each head, as attention that chooses blocks of
- * keys needs. Of equal scores those of smaller block columns win, NaN counts as infinity, and blocks of score -infinity
- * are never chosen: a row with fewer than k others gets those alone. The capacity is
+ * keys needs. Among equal scores the smaller block column wins, NaN counts as infinity, and a block of score -infinity is
+ * never chosen, so a row may get fewer than k. The capacity is
  * heads * grid_rows * min(k, grid_cols).
  *   scores   [heads, grid_rows, grid_cols], or [grid_rows, grid_cols] if heads is 1, of f64, f32, f16 or bf16,
  *            contiguous and row-major. Memory and order are as for a mask.

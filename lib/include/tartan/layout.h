@@ -44,6 +44,25 @@ typedef enum tartan_block_numbering {
     TARTAN_BY_MORTON = 2, /* bits of row and column interleaved, column in the even bits */
 } tartan_block_numbering;
 
+/* Places of elements in a matrix or of blocks in its grid, in any order: place i is in row rows[i] and column cols[i] of
+ * head heads[i]. Each list has `count` numbers. */
+typedef struct tartan_places {
+    const int64_t *heads; /* NULL: head 0, unless a function says otherwise */
+    const int64_t *rows;
+    const int64_t *cols;
+    int64_t count;
+} tartan_places;
+
+/* Compressed rows (CSR) of elements or blocks: the entries of row r have the columns indices[pointers[r]] ..
+ * indices[pointers[r + 1] - 1], in any order. With by_column != 0, columns that list their rows (CSC) instead. */
+typedef struct tartan_compressed {
+    const int64_t *pointers; /* ascending from 0 to nindices */
+    int64_t npointers;       /* rows + 1, or columns + 1 */
+    const int64_t *indices;
+    int64_t nindices;
+    int32_t by_column;
+} tartan_compressed;
+
 /* ---- Making layouts. *out holds one reference, NULL on failure. ----
  * Common errors: HANDLE (NULL argument), ARGUMENT or SHAPE (the frame or a length), LAYOUT (an index out of range
  * or a block twice), OVERFLOW, MEMORY. Index arrays are copied. */
@@ -52,27 +71,24 @@ typedef enum tartan_block_numbering {
 TARTAN_API tartan_status tartan_layout_from_mask(const tartan_shape *shape, const uint8_t *mask,
                                                  int64_t nmask, tartan_layout **out);
 
-/* From the heads, block rows and block columns of the blocks, in any order, each block once. `heads` may be NULL
- * with nheads = 0: then every head has all the blocks. */
-TARTAN_API tartan_status tartan_layout_from_coordinates(const tartan_shape *shape, const int64_t *heads,
-                                                        int64_t nheads, const int64_t *block_rows,
-                                                        int64_t nblock_rows, const int64_t *block_cols,
-                                                        int64_t nblock_cols, tartan_layout **out);
+/* From the places of the blocks in the grid, each block once. If heads is NULL, every head has all the blocks. */
+TARTAN_API tartan_status tartan_layout_from_coordinates(const tartan_shape *shape,
+                                                        const tartan_places *places, tartan_layout **out);
 
-/* From CSR of blocks: row_pointers [heads * grid_rows + 1] from 0, block_cols in any order within a row. */
-TARTAN_API tartan_status tartan_layout_from_csr(const tartan_shape *shape, const int64_t *row_pointers,
-                                                int64_t nrow_pointers, const int64_t *block_cols,
-                                                int64_t nblock_cols, tartan_layout **out);
+/* From compressed rows of blocks, heads * grid_rows of them. Errors: also ARGUMENT (by_column). */
+TARTAN_API tartan_status tartan_layout_from_csr(const tartan_shape *shape, const tartan_compressed *lists,
+                                                tartan_layout **out);
 
-/* Packed sequences, as of several texts one after another: the queries (rows) of sequence s are q_offsets[s] ..
+/* Packed sequences, for instance several texts one after another: the queries (rows) of sequence s are q_offsets[s] ..
  * q_offsets[s + 1] - 1 and its keys (columns) k_offsets[s] .. k_offsets[s + 1] - 1. Offsets ascend from 0 to rows and to
- * cols; equal ones are an empty sequence. k_offsets may be NULL with nk_offsets = 0: the same as q_offsets. A query sees
- * keys of its own sequence alone, and with these options ("name=value" separated by blanks or commas, or NULL) fewer:
+ * cols; two equal ones make an empty sequence. k_offsets may be NULL with nk_offsets = 0: the same as q_offsets. A query sees
+ * only keys of its own sequence, and fewer of them with these options ("name=value" separated by blanks or commas, or
+ * NULL):
  *     causal=1      only keys at its own position or before it; default 0
  *     align=end     with causal=1: the last query of a sequence is at the position of its last key, as chunked prefill and
  *                   decoding want (default); align=start: the first query is at the position of the first key
  *     window=512    with causal=1: only the last 512 of these keys
- * Makes the layout of all blocks with a query that sees a key, the same for all heads.
+ * The layout has every block in which a query sees a key, the same blocks for all heads.
  * tartan_block_mask_from_sequences hides the rest. Errors also: SHAPE (lengths), LAYOUT (offsets), ARGUMENT (options).
  * Time: in proportion to sequences, rows of the grid and stored blocks. */
 TARTAN_API tartan_status tartan_layout_from_sequences(const tartan_shape *shape, const int64_t *q_offsets,
@@ -80,11 +96,9 @@ TARTAN_API tartan_status tartan_layout_from_sequences(const tartan_shape *shape,
                                                       int64_t nk_offsets, const char *options,
                                                       tartan_layout **out);
 
-/* The blocks that hold at least one of the elements (entry_rows[i], entry_cols[i]); repeats are allowed. heads must
- * be 1. */
-TARTAN_API tartan_status tartan_layout_from_entries(const tartan_shape *shape, const int64_t *entry_rows,
-                                                    int64_t nentry_rows, const int64_t *entry_cols,
-                                                    int64_t nentry_cols, tartan_layout **out);
+/* The blocks that hold at least one of the elements at `places`, which may repeat. */
+TARTAN_API tartan_status tartan_layout_from_entries(const tartan_shape *shape, const tartan_places *places,
+                                                    tartan_layout **out);
 
 /* The blocks of dense [rows, cols] ([heads, rows, cols] if heads > 1) that hold a non-zero or NaN. */
 TARTAN_API tartan_status tartan_layout_from_dense(const tartan_shape *shape, const tartan_array *dense,
@@ -177,11 +191,14 @@ TARTAN_API tartan_status tartan_layout_get_coordinates(const tartan_layout *layo
 TARTAN_API tartan_status tartan_layout_get_mask(const tartan_layout *layout, uint8_t *out_mask,
                                                 int64_t nout_mask);
 
-/* The block id at each position, -1 if there is no block. Errors: also LAYOUT (a position outside the grid). */
-TARTAN_API tartan_status tartan_layout_find(const tartan_layout *layout, const int64_t *heads, int64_t nheads,
-                                            const int64_t *block_rows, int64_t nblock_rows,
-                                            const int64_t *block_cols, int64_t nblock_cols, int64_t *out_ids,
-                                            int64_t nout_ids);
+/* The block id at each place of the grid, [count]; -1 if there is no block. Errors: also LAYOUT (a place outside the
+ * grid). */
+TARTAN_API tartan_status tartan_layout_find(const tartan_layout *layout, const tartan_places *places,
+                                            int64_t *out_ids, int64_t nout_ids);
+
+/* The id of one block; -1 if it is not stored or outside the grid, or for a bad handle. */
+TARTAN_API int64_t tartan_layout_block(const tartan_layout *layout, int64_t head, int64_t block_row,
+                                       int64_t block_col);
 
 /* Block ids in the order of another numbering (tartan_block_numbering), [blocks]: out_ids[i] is the id of
  * the i-th block by row, by column or by Morton code, each head by itself. Errors: also ARGUMENT, MEMORY. */
@@ -246,26 +263,24 @@ TARTAN_API tartan_status tartan_layout_prune(const tartan_layout *layout, const 
 TARTAN_API tartan_status tartan_layout_keep_largest(const tartan_layout *layout, const double *scores,
                                                     int64_t nscores, int64_t count, tartan_layout **out);
 
-/* The layout's blocks and the given ones, which may overlap; `heads` as in from_coordinates. */
-TARTAN_API tartan_status tartan_layout_grow(const tartan_layout *layout, const int64_t *heads, int64_t nheads,
-                                            const int64_t *block_rows, int64_t nblock_rows,
-                                            const int64_t *block_cols, int64_t nblock_cols,
+/* Adds the blocks at `places` of the grid, some of which the layout may have already. If heads is NULL, every head gets
+ * all of them. */
+TARTAN_API tartan_status tartan_layout_grow(const tartan_layout *layout, const tartan_places *places,
                                             tartan_layout **out);
 
-/* Moves block ids[i] to (block_rows[i], block_cols[i]) of its head, all blocks at once. out_sources [blocks]: the
- * old id of each block of the result. Errors: also LAYOUT (two blocks at one position). */
+/* Moves block ids[i] to place i of the grid, all blocks at once. If heads is NULL, blocks stay in their heads.
+ * out_sources [blocks]: the old id of each block of the result. Errors: also LAYOUT (two blocks at one place). */
 TARTAN_API tartan_status tartan_layout_move(const tartan_layout *layout, const int64_t *ids, int64_t nids,
-                                            const int64_t *block_rows, int64_t nblock_rows,
-                                            const int64_t *block_cols, int64_t nblock_cols,
-                                            int64_t *out_sources, int64_t nout_sources, tartan_layout **out);
+                                            const tartan_places *places, int64_t *out_sources,
+                                            int64_t nout_sources, tartan_layout **out);
 
 /* The blocks of another block size that cover every stored block. */
 TARTAN_API tartan_status tartan_layout_reblock(const tartan_layout *layout, int64_t block_rows,
                                                int64_t block_cols, tartan_layout **out);
 
 /* ---- In-block masks: which elements of the stored blocks count ----
- * A mask stores one bit for each element of the blocks that it keeps in part. Blocks whose elements all count take a
- * number alone, and blocks with equal bits share them: a causal mask stores one block. A mask is immutable and keeps a
+ * A mask stores one bit for each element of the blocks that it keeps in part. A block whose elements all count takes
+ * only a number, and blocks with equal bits share them, so a causal mask stores one block. A mask is immutable and keeps a
  * reference to its layout. Errors: HANDLE, SHAPE, DTYPE, UNSUPPORTED (a dynamic layout; memory of a device), OVERFLOW
  * (2^31 blocks), MEMORY. ---- */
 typedef struct tartan_block_mask tartan_block_mask;
@@ -282,23 +297,23 @@ TARTAN_API tartan_status tartan_block_mask_from_rule(tartan_layout *layout, tart
                                                      tartan_block_mask **out);
 
 /* From the bits of all stored blocks: element (i, j) of block w is bit j % 8 of byte [w][i][j / 8], in rows of
- * 4 * ceil(block_cols / 32) bytes; 1 counts. Bits of padding are ignored. */
+ * 4 * ceil(block_cols / 32) bytes; 1 means that the element counts. Bits of padding are ignored. */
 TARTAN_API tartan_status tartan_block_mask_from_bits(tartan_layout *layout, const uint8_t *mask,
                                                      int64_t nmask, tartan_block_mask **out);
 
-/* What queries see of packed sequences: offsets and options as of tartan_layout_from_sequences. The layout may be any,
- * for instance the intersection of that one with another pattern. Time: in proportion to the stored blocks, and to the
- * words of those that are kept in part. */
+/* Keeps what the queries of packed sequences see; offsets and options as for tartan_layout_from_sequences. Any layout may be
+ * given, for instance the intersection of the one which that function makes with another pattern. Time: proportional to the
+ * stored blocks, and to the words of the blocks that are kept in part. */
 TARTAN_API tartan_status tartan_block_mask_from_sequences(tartan_layout *layout, const int64_t *q_offsets,
                                                           int64_t nq_offsets, const int64_t *k_offsets,
                                                           int64_t nk_offsets, const char *options,
                                                           tartan_block_mask **out);
 
-/* The elements that both masks keep; they are of one layout, or of equal ones. Errors also: LAYOUT. */
+/* Keeps the elements that both masks keep. The masks must be of one layout or of equal ones. Errors also: LAYOUT. */
 TARTAN_API tartan_status tartan_block_mask_intersection(const tartan_block_mask *a,
                                                         const tartan_block_mask *b, tartan_block_mask **out);
 
-/* A copy of the bits, as tartan_block_mask_from_bits takes them; those of padding are 0. */
+/* Copies the bits in the form that tartan_block_mask_from_bits takes; bits of padding are 0. */
 TARTAN_API tartan_status tartan_block_mask_get_bits(const tartan_block_mask *block_mask, uint8_t *out_mask,
                                                     int64_t nout_mask);
 
@@ -324,12 +339,11 @@ TARTAN_API int64_t tartan_block_mask_stored(const tartan_block_mask *block_mask)
 /* ---- Reordering of element matrices ---- */
 
 /* Reverse Cuthill-McKee: an order of the n rows of a square matrix that brings its entries near the diagonal. The
- * matrix is given as CSR of its elements, in any order within a row; the pattern of A + A^T is used. Row i of the
- * reordered matrix is row out_order[i]. Each component starts at a pseudo-peripheral vertex (George and Liu); ties
+ * matrix is given by its compressed rows or columns; the pattern of A + A^T is used. Row i of the reordered matrix is
+ * row out_order[i]. Each component starts at a pseudo-peripheral vertex (George and Liu); ties
  * are broken by degree, then by number, so the order is unique.
  * Errors: HANDLE, SHAPE (lengths), LAYOUT (pointers or indices), MEMORY. */
-TARTAN_API tartan_status tartan_reorder_rcm(const int64_t *row_pointers, int64_t nrow_pointers,
-                                            const int64_t *cols, int64_t ncols, int64_t *out_order,
+TARTAN_API tartan_status tartan_reorder_rcm(const tartan_compressed *lists, int64_t *out_order,
                                             int64_t nout_order);
 
 #ifdef __cplusplus

@@ -21,8 +21,8 @@ typedef enum tartan_block_order {
 /* Called once, from any thread, when the matrix no longer needs the wrapped values. */
 typedef void (*tartan_release)(void *user);
 
-/* Functions that take a context run on its device: the values of their matrices must be in the device's memory
- * (tartan/device.h moves them there), and so are those of the results. On a GPU they are queued on the context's
+/* Functions that take a context run on its device: the values of their matrices must be in that device's
+ * memory (tartan/device.h moves them there), and the values of results are there too. On a GPU they are queued on the context's
  * stream and the calls return at once. A call blocks only when it returns numbers to the host, uploads a list of
  * block ids (all functions but copies and casts do), or first uses a layout with a ragged edge on that device, which
  * copies its index sets. None of them can be captured in a CUDA graph. Copies of any kind give the same bits on every
@@ -44,8 +44,8 @@ TARTAN_API tartan_status tartan_matrix_create(tartan_layout *layout, int32_t dty
 TARTAN_API tartan_status tartan_matrix_wrap(tartan_layout *layout, const tartan_array *values,
                                             tartan_release release, void *user, tartan_matrix **out);
 
-/* A copy, also on a dynamic layout; or a copy in another dtype (0: the same) and block order. f64 to a 16-bit type
- * rounds once, to nearest even. */
+/* Copies a matrix, which may be on a dynamic layout; or copies it in another dtype (0: the same) and block order. f64 is
+ * rounded to a 16-bit type once, to nearest even. */
 TARTAN_API tartan_status tartan_matrix_copy(tartan_context *context, const tartan_matrix *matrix,
                                             tartan_matrix **out);
 TARTAN_API tartan_status tartan_matrix_cast(tartan_context *context, const tartan_matrix *matrix,
@@ -81,7 +81,7 @@ TARTAN_API tartan_status tartan_matrix_block_norms(tartan_context *context, cons
 TARTAN_API tartan_status tartan_matrix_check(const tartan_matrix *matrix, int32_t finite);
 
 /* ---- Conversion. Dense arrays are [rows, cols], or [heads, rows, cols] if heads > 1. COO and CSR hold elements of
- * one head. dtype 0 means that of the source. ---- */
+ * one head. dtype 0 means the dtype of the source. ---- */
 
 /* The blocks of `dense` that the layout stores; all other elements are dropped. */
 TARTAN_API tartan_status tartan_matrix_from_dense(tartan_layout *layout, const tartan_array *dense,
@@ -90,25 +90,23 @@ TARTAN_API tartan_status tartan_matrix_from_dense(tartan_layout *layout, const t
 /* Writes every element of `dense`, zeros outside the stored blocks. The dtypes may differ. */
 TARTAN_API tartan_status tartan_matrix_to_dense(const tartan_matrix *matrix, tartan_array *dense);
 
-/* From coordinates and values [n] in any order. Errors: also LAYOUT (an entry appears twice, is outside the matrix
- * or in a block that is not stored; see tartan_layout_from_entries). */
-TARTAN_API tartan_status tartan_matrix_from_coo(tartan_layout *layout, const int64_t *entry_rows,
-                                                int64_t nentry_rows, const int64_t *entry_cols,
-                                                int64_t nentry_cols, const tartan_array *values,
-                                                int32_t dtype, int32_t block_order, tartan_matrix **out);
-
-/* From CSR: row_pointers [rows + 1], cols and values [n], cols in any order within a row. */
-TARTAN_API tartan_status tartan_matrix_from_csr(tartan_layout *layout, const int64_t *row_pointers,
-                                                int64_t nrow_pointers, const int64_t *cols, int64_t ncols,
+/* From the places of elements (COO) and their values [count]. Errors: also LAYOUT (an element appears twice, is outside
+ * the matrix or in a block that is not stored; see tartan_layout_from_entries). */
+TARTAN_API tartan_status tartan_matrix_from_coo(tartan_layout *layout, const tartan_places *places,
                                                 const tartan_array *values, int32_t dtype,
                                                 int32_t block_order, tartan_matrix **out);
 
-/* From scipy's BSR: row_pointers [grid_rows + 1], block_cols [n] in any order within a row, values
- * [n, block_rows, block_cols] with any strides. Makes its own layout; heads must be 1. */
-TARTAN_API tartan_status tartan_matrix_from_bsr(const tartan_shape *shape, const int64_t *row_pointers,
-                                                int64_t nrow_pointers, const int64_t *block_cols,
-                                                int64_t nblock_cols, const tartan_array *values,
+/* From the compressed rows of elements (CSR) and their values [nindices]. Errors: as tartan_matrix_from_coo; ARGUMENT also
+ * for by_column. */
+TARTAN_API tartan_status tartan_matrix_from_csr(tartan_layout *layout, const tartan_compressed *lists,
+                                                const tartan_array *values, int32_t dtype,
                                                 int32_t block_order, tartan_matrix **out);
+
+/* From scipy's BSR: compressed rows of blocks and their values [nindices, block_rows, block_cols] with any strides. Makes
+ * its own layout; heads must be 1. Errors: also LAYOUT (a block twice), ARGUMENT (by_column). */
+TARTAN_API tartan_status tartan_matrix_from_bsr(const tartan_shape *shape, const tartan_compressed *lists,
+                                                const tartan_array *values, int32_t block_order,
+                                                tartan_matrix **out);
 
 /* Every stored element, zeros included, row by row; three arrays of tartan_layout_elements elements. */
 TARTAN_API tartan_status tartan_matrix_to_coo(const tartan_matrix *matrix, int64_t *out_entry_rows,

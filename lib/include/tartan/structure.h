@@ -1,10 +1,10 @@
 /* SPDX-License-Identifier: Apache-2.0
  * Matrices of elements: made from lists of elements, read and written element by element, cut, joined and rebuilt at
- * any boundary. Results stay block-sparse, and unless it says otherwise, their layout follows from the layouts of the
- * operands, never from their values. Values keep their bits where the dtype stays, NaN payloads included. The padding of
- * ragged blocks is zero.
+ * any boundary. Results stay block-sparse. Their layout follows from the layouts of the operands, never from their
+ * values, unless a function says otherwise. Values whose dtype stays the same keep their bits, NaN payloads included. The
+ * padding of ragged blocks is zero.
  *
- * A context lends its threads; no result depends on their number. Values must be in host memory. A call that fails
+ * Functions use the threads of their context, and no result depends on how many there are. Values must be in host memory. A call that fails
  * leaves its operands as they were. Matrices and layouts in *out are the caller's to free.
  * Common errors: HANDLE, SHAPE, DTYPE, ARGUMENT (also: the context is busy in another thread), LAYOUT (an index out of
  * range), UNSUPPORTED (values on a device, dynamic layouts), OVERFLOW, MEMORY. */
@@ -18,55 +18,45 @@
 extern "C" {
 #endif
 
-/* ---- From elements: the matrix and its layout, all blocks that hold at least one of the elements, in time in
- * proportion to the elements and to the rows. heads must be 1; dtype 0 means that of the values. ---- */
+/* ---- From elements. The functions also make the layout, which has every block that holds at least one of the elements.
+ * The time is proportional to the numbers of elements and rows. heads must be 1; dtype 0 means the dtype of the values.
+ * ---- */
 
-/* What becomes of an element that is given more than once. */
+/* What happens to an element that is given more than once. */
 typedef enum tartan_duplicates {
     TARTAN_DUPLICATES_REFUSED = 0, /* LAYOUT */
     TARTAN_DUPLICATES_ADDED = 1,   /* in the order given, each sum rounded to the dtype of the matrix */
 } tartan_duplicates;
 
-/* From coordinates (COO) and values [n] in any order. */
+/* From the places of the elements (COO) and their values [count]. */
 TARTAN_API tartan_status tartan_matrix_from_elements(tartan_context *context, const tartan_shape *shape,
-                                                     const int64_t *entry_rows, int64_t nentry_rows,
-                                                     const int64_t *entry_cols, int64_t nentry_cols,
-                                                     const tartan_array *values, int32_t duplicates,
-                                                     int32_t dtype, int32_t block_order, tartan_matrix **out);
+                                                     const tartan_places *places, const tartan_array *values,
+                                                     int32_t duplicates, int32_t dtype, int32_t block_order,
+                                                     tartan_matrix **out);
 
-/* From compressed rows (CSR; by_column 0) or columns (CSC; by_column 1): pointers [rows + 1] or [cols + 1] from 0,
- * indices (the columns or rows) and values [n], in any order within a row or column. */
+/* From compressed rows (CSR) or columns (CSC) and the values of their entries [nindices]. */
 TARTAN_API tartan_status tartan_matrix_from_compressed(tartan_context *context, const tartan_shape *shape,
-                                                       int32_t by_column, const int64_t *pointers,
-                                                       int64_t npointers, const int64_t *indices,
-                                                       int64_t nindices, const tartan_array *values,
-                                                       int32_t duplicates, int32_t dtype, int32_t block_order,
+                                                       const tartan_compressed *lists,
+                                                       const tartan_array *values, int32_t duplicates,
+                                                       int32_t dtype, int32_t block_order,
                                                        tartan_matrix **out);
 
-/* ---- Elements. An element is given by head, row and column, of which `heads` may be NULL with nheads = 0: all in
- * head 0. ---- */
+/* ---- Elements ---- */
 
-/* Reads elements into values [n], of any dtype; those that are not stored are 0. */
-TARTAN_API tartan_status tartan_matrix_get_elements(const tartan_matrix *matrix, const int64_t *heads,
-                                                    int64_t nheads, const int64_t *entry_rows,
-                                                    int64_t nentry_rows, const int64_t *entry_cols,
-                                                    int64_t nentry_cols, tartan_array *values);
+/* Reads the elements at `places` into values [count] of any dtype. Elements that are not stored are 0. */
+TARTAN_API tartan_status tartan_matrix_get_elements(const tartan_matrix *matrix, const tartan_places *places,
+                                                    tartan_array *values);
 
-/* Writes values [n] to elements in place or, if `add` is not 0, adds them. Of an element that is given more than once,
- * the last value stays; all of them are added. A zero where nothing is stored is ignored. Errors: also LAYOUT (another
- * number where nothing is stored). */
-TARTAN_API tartan_status tartan_matrix_set_elements(tartan_matrix *matrix, const int64_t *heads,
-                                                    int64_t nheads, const int64_t *entry_rows,
-                                                    int64_t nentry_rows, const int64_t *entry_cols,
-                                                    int64_t nentry_cols, const tartan_array *values,
-                                                    int32_t add);
+/* Writes values [count] to the elements at `places` or, if `add` is not 0, adds them. If an element is given more than
+ * once, the last value stays; when adding, all of them count. A zero where nothing is stored is ignored. Errors: also
+ * LAYOUT (another number where nothing is stored). */
+TARTAN_API tartan_status tartan_matrix_set_elements(tartan_matrix *matrix, const tartan_places *places,
+                                                    const tartan_array *values, int32_t add);
 
-/* The layout and every block that holds one of the elements; the layout itself (a new reference) if it has them all.
+/* The layout and every block that holds one of the elements at `places`; the layout itself (a new reference) if it has them all.
  * tartan_matrix_project then gives a matrix room for the elements. */
-TARTAN_API tartan_status tartan_layout_add_elements(tartan_layout *layout, const int64_t *heads,
-                                                    int64_t nheads, const int64_t *entry_rows,
-                                                    int64_t nentry_rows, const int64_t *entry_cols,
-                                                    int64_t nentry_cols, tartan_layout **out);
+TARTAN_API tartan_status tartan_layout_add_elements(tartan_layout *layout, const tartan_places *places,
+                                                    tartan_layout **out);
 
 /* ---- Cutting and joining at any element. The result has every block that holds an element of a stored block. ---- */
 
@@ -76,14 +66,14 @@ TARTAN_API tartan_status tartan_matrix_cut(tartan_context *context, const tartan
                                            int64_t row_begin, int64_t row_end, int64_t col_begin,
                                            int64_t col_end, tartan_matrix **out);
 
-/* The matrix of the rows and columns of two lists: element (i, j) is element (rows[i], cols[j]). A row or column may be
- * there any number of times, in any order. NULL with length 0 means all, as they are; a list of length 0 that is not NULL
- * selects none. */
+/* Selects rows and columns: element (i, j) of the result is element (rows[i], cols[j]). A list may name a row or column any
+ * number of times, in any order. NULL with length 0 selects all of them, in their order; a list of length 0 that is not
+ * NULL selects none. */
 TARTAN_API tartan_status tartan_matrix_select(tartan_context *context, const tartan_matrix *matrix,
                                               const int64_t *rows, int64_t nrows, const int64_t *cols,
                                               int64_t ncols, tartan_matrix **out);
 
-/* The same matrix in blocks of another size; its layout is that of tartan_layout_reblock. */
+/* The same matrix in blocks of another size; its layout is the one that tartan_layout_reblock makes. */
 TARTAN_API tartan_status tartan_matrix_reblock(tartan_context *context, const tartan_matrix *matrix,
                                                int64_t block_rows, int64_t block_cols, tartan_matrix **out);
 
@@ -111,7 +101,7 @@ TARTAN_API tartan_status tartan_matrix_kronecker(tartan_context *context, const 
 
 typedef enum tartan_triangle {
     TARTAN_LOWER = 1, /* elements (i, j) with j - i <= offset */
-    TARTAN_UPPER = 2, /* those with j - i >= offset */
+    TARTAN_UPPER = 2, /* elements (i, j) with j - i >= offset */
 } tartan_triangle;
 
 /* A triangle; the other elements are zero, and blocks that have none of its elements are not stored. */

@@ -10,7 +10,8 @@
  * stride is size and offset 0 if not given; count may be left out if there are one or two dimensions, as the layout has it.
  *
  * Images are arrays [n, channels, spatial...], stacked windows [windows, channels, size...], both with any strides, so that
- * changes of memory order happen on the way. Of a dynamic layout, the first length is its capacity.
+ * changes of memory order happen on the way. Of a dynamic layout, the first length is its capacity. operations.h has the copies
+ * between them, tartan_window_gather and tartan_window_scatter.
  *
  * Source: Ren et al., "SBNet: Sparse Blocks Network for Fast Inference" (2018). */
 #ifndef TARTAN_WINDOWS_H
@@ -51,24 +52,6 @@ TARTAN_API tartan_status tartan_layout_from_windows(tartan_context *context, con
 TARTAN_API tartan_status tartan_layout_update_windows(tartan_context *context, tartan_layout *layout,
                                                       const tartan_array *mask, const char *windows,
                                                       const char *options);
-
-/* Copies the active windows of x to `blocks`; positions outside of the image are 0. x and blocks have one dtype. Its gradient is
- * tartan_window_scatter with add=1 onto zeros. Errors: HANDLE, SHAPE, DTYPE, LAYOUT, ARGUMENT, UNSUPPORTED, MEMORY. */
-TARTAN_API tartan_status tartan_window_gather(tartan_context *context, const tartan_layout *active,
-                                              const char *windows, const tartan_array *x,
-                                              tartan_array *blocks);
-
-/* Writes blocks to their windows of y, in place; parts outside of the image are dropped, other positions keep their values.
- *   blocks   NULL: zeros
- *   base     NULL, or an image of the shape and dtype of y that is copied to y first
- *   options  NULL, or add=1: adds to y. Where windows overlap, blocks are added in the order of ids; without add=1 windows
- *            that may overlap (stride < size) are refused (ARGUMENT)
- * Gradients: that of blocks is tartan_window_gather of the gradient of y; that of base is the gradient of y itself with
- * add=1, else the gradient of y with zeros scattered onto it (blocks = NULL). Errors: as tartan_window_gather. */
-TARTAN_API tartan_status tartan_window_scatter(tartan_context *context, const tartan_layout *active,
-                                               const char *windows, const tartan_array *blocks,
-                                               const tartan_array *base, const char *options,
-                                               tartan_array *y);
 
 #ifdef __cplusplus
 }

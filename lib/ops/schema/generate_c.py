@@ -20,7 +20,7 @@ HEAD = "/* SPDX-License-Identifier: Apache-2.0\n * Written by lib/ops/schema/gen
 WIDTH = 118
 
 TYPES = {"array": "tartan_array", "arrays": "tartan_array", "matrix": "tartan_matrix", "layout": "tartan_layout", "mask": "tartan_block_mask", "conv": "tartan_conv"}
-OPTION_TYPES = {"real": "double", "whole": "int64_t", "flag": "bool", "word": "int32_t", "sizes": "tartan_i_sizes"}
+OPTION_TYPES = {"real": "double", "whole": "int64_t", "flag": "bool", "word": "int32_t", "sizes": "tartan_i_sizes", "windows": "tartan_i_windows"}
 MOST_ARGUMENTS = 8  # of a function; beyond, they are in a struct
 
 # Structs that many operations share: their operands, which of them are written. lib/backend/operation.h has the structs.
@@ -48,7 +48,8 @@ def kinds_of(ops):
     """The first operation of each kind."""
     found = {}
     for op in ops:
-        found.setdefault(op.kind, op)
+        if not op.runs:
+            found.setdefault(op.kind, op)
     return found
 
 
@@ -66,14 +67,15 @@ def members(op):
 
 def structs(ops):
     kinds = kinds_of(ops)
+    others = [op for op in ops if op.converted or op.runs]
     yield HEAD + "#ifndef TARTAN_BACKEND_OPERATION_STRUCTS_H\n#define TARTAN_BACKEND_OPERATION_STRUCTS_H\n"
-    for kind, op in kinds.items():
-        if op.by_hand or kind in SHARED:
+    for op in [*kinds.values(), *others]:
+        if op.by_hand or op.kind in SHARED:
             continue
         yield comment([f"{op.help}{': ' + op.formula if op.formula else ''}. tartan/operations.h says the rest."])
-        yield f"typedef struct tartan_op_{kind} {{"
+        yield f"typedef struct tartan_op_{op.struct} {{"
         yield from ("    " + line for line in members(op))
-        yield f"}} tartan_op_{kind};\n"
+        yield f"}} tartan_op_{op.struct};\n"
         for o in op.options:
             if o.kind == "word":
                 names = (f"TARTAN_I_{op.name}_{o.name}_{word}".upper() for word in o.words)
@@ -82,6 +84,8 @@ def structs(ops):
             yield f"enum {{ {', '.join(f'TARTAN_I_{op.name.upper()}_ARGUMENT_{a.name.upper()}' for a in op.arguments)} }};\n"
     yield "#define TARTAN_I_OPERATIONS(X) \\"
     yield " \\\n".join(f"    X({kind.upper()}, {kind})" for kind in kinds)
+    yield "\n/* Structs that arguments are read into, where backends run others. */\n#define TARTAN_I_CALLS(X) \\"
+    yield " \\\n".join(f"    X({op.name})" for op in others)
     yield "\n#endif"
 
 
@@ -220,7 +224,7 @@ def range_of(option):
 def option_row(op, option):
     low, high, above, below, text = range_of(option)
     fields = [f".name = {quoted(option.name)}", f".kind = TARTAN_I_OPTION_{option.kind.upper()}",
-              f".member = offsetof(tartan_op, {op.kind}.{member_of(op, option)})"]
+              f".member = offsetof(tartan_op, {op.struct}.{member_of(op, option)})"]
     if option.positional:
         fields.append(".positional = true")
     if option.kind == "word":
@@ -230,6 +234,8 @@ def option_row(op, option):
     elif option.kind == "flag":
         fields.append(f".value = {option.default}")
         text = "0 or 1"
+    elif option.kind == "windows":
+        text = "a text in brackets of fewer than 512 characters"
     elif option.kind != "sizes":
         fields += [f".value = {default_of(option)}", f".low = {low}, .high = {high}, .above = {above}, .below = {below}"]
     else:
@@ -240,13 +246,15 @@ def option_row(op, option):
 def argument_row(op, a, names):
     places = [other.name for other in op.arguments]
     may_be = sum(1 << places.index(name) for name in a.may_be)
-    read_with = sum(1 << [o.name for o in op.options].index(name) for name in a.read_with)
     of = a.name.removesuffix("_grad") if a.use == "out" else a.name
     gradient_of = places.index(of) + 1 if of != a.name and of in places else 0
+    old_arguments = sum(1 << places.index(name) for name in a.old if name in places)
+    old_options = sum(1 << i for i, o in enumerate(op.options) if o.name in a.old)
     return (
         f"    {{.name = {quoted(a.name)}, .kind = TARTAN_OPERAND_{a.kind.upper()}, .use = TARTAN_I_{a.use.upper()},"
         f" .optional = {str(a.optional).lower()}, .stays = {str(a.stays).lower()}, .dtype = TARTAN_I_DTYPE_{a.dtype},"
-        f" .gradient_of = {gradient_of}, .may_be = {may_be:#x}, .read_with = {read_with:#x}, .member = offsetof(tartan_op, {op.kind}.{a.name}), .shape = {quoted(a.shape)},\n"
+        f" .gradient_of = {gradient_of}, .may_be = {may_be:#x}, .old_arguments = {old_arguments:#x}, .old_options = {old_options:#x},"
+        f" .member = offsetof(tartan_op, {op.struct}.{a.name}), .shape = {quoted(a.shape)},\n"
         f"     .rule = {shape_rule(op, a, names)}}},"
     )
 
@@ -259,7 +267,7 @@ def description(op, names):
         "name": op.name, "help": op.help, "formula": op.formula, "details": op.details, "source": op.source,
         "arguments": [
             {"name": a.name, "use": a.use, "optional": a.optional, "kind": a.kind, "dtype": a.dtype, "shape": a.shape, "help": a.help,
-             "may_be": a.may_be, "read_with": a.read_with}
+             "may_be": a.may_be, "old": a.old}
             for a in op.arguments],
         "options": [
             {"name": o.name, "kind": o.kind, "default": o.default, "range": o.range, "help": o.help, "words": list(o.words),
@@ -297,8 +305,9 @@ def tables(ops):
             yield "};"
     yield "\nconst tartan_i_schema tartan_i_schemas[] = {"
     for op in called:
-        fields = [f".name = {quoted(op.name)}, .function = {quoted('tartan_' + op.name)}, .kind = TARTAN_OP_{op.kind.upper()}"]
-        fields.append(f".size = offsetof(tartan_op, function) + sizeof(tartan_op_{op.kind})")
+        run_by = f".run = {op.runs}" if op.runs else f".kind = TARTAN_OP_{op.kind.upper()}"
+        fields = [f".name = {quoted(op.name)}, .function = {quoted('tartan_' + op.name)}, {run_by}"]
+        fields.append(f".size = offsetof(tartan_op, function) + sizeof(tartan_op_{op.struct})")
         if op.kind in SHARED:
             fields.append(f".row = {op.row}, .row_member = offsetof(tartan_op, {op.kind}.row)")
         fields.append(f".arguments = {op.name}_arguments, .narguments = {len(op.arguments)}")
@@ -345,12 +354,14 @@ def words_of(op, a):
         facts.append(dtype)
     if a.may_be:
         facts.append("may be " + " or ".join(a.may_be))
-    if a.read_with:
-        facts.append("read only with " + " or ".join(a.read_with))
+    if a.old:
+        facts.append(f"whose old values count with {' or '.join(a.old)}")
     return f"{'NULL, or ' if a.optional else ''}{a.help}{'; ' if facts else ''}{', '.join(facts)}"
 
 
 def option_text(o):
+    if o.kind == "sizes":
+        return f"{o.name}=30x20: {o.help}"
     if o.kind == "flag":
         return f"{o.name}={1 - int(o.default)}: {o.help}"
     if o.kind == "word":
@@ -388,6 +399,8 @@ def parameters(op):
             yield "const char *options", "options"
         elif isinstance(item, schema.Argument):
             yield f"{'' if item.written else 'const '}{TYPES[item.kind]} *{item.name}", item.name
+        elif item.positional and item.kind == "windows":
+            yield f"const char *{item.name}", item.name
         elif item.positional and item.kind == "sizes":
             yield f"const int64_t *{item.name}", item.name
             yield f"int64_t n{item.name}", f"n{item.name}"
@@ -456,6 +469,8 @@ def positional_value(o, prefix):
     """An initialiser of tartan_i_positional."""
     if o.kind == "sizes":
         return f"{{.sizes = {{{prefix}{o.name}, {prefix}n{o.name}}}}}"
+    if o.kind == "windows":
+        return f"{{.text = {prefix}{o.name}}}"
     return f"{{.{'whole' if o.kind == 'whole' else 'number'} = {prefix}{o.name}}}"
 
 

@@ -15,7 +15,7 @@ An entry reads like a call in C. Strings that stand side by side are joined; com
 
 Items, in the order of the arguments of the C function:
 
-    IN IN_OPT OUT OUT_OPT UPDATE (name, kind, dtype, shape, help, MAY_BE(inputs)..., READ_WITH(options)...)
+    IN IN_OPT OUT OUT_OPT UPDATE (name, kind, dtype, shape, help, MAY_BE(inputs)..., OLD(inputs and options)...)
         kind    ARRAY MATRIX LAYOUT MASK CONV, or ARRAYS: inputs, as many as COUNT says, one after the other in memory
         dtype   T    f64, f32, f16 or bf16; the first T of an entry decides, the others have the same
                 P    of a product: like T, and an 8-bit type, too
@@ -31,13 +31,17 @@ Items, in the order of the arguments of the C function:
                 Of a matrix or mask, "on w": it has the layout of w, a matrix or layout, or of the filters of w, a convolution, or an
                 equal one; "any".
         MAY_BE  the inputs whose memory the output may have, with the same dtype and strides
-        READ_WITH  the options that make the output an update, too, where one of them has not its default
+        OLD     of an output: the optional inputs, flags and numbers with which its old values count. What a language makes anew is 0
+                at first where one of them is given, or is not 0
     REAL(name, default, range, help)   an option: a number; range: "", "0 <", "0 <=", "<= 1", "0 <= < 1". A default in quotes says what CHECK
                                        puts there: if the option is not given, it finds NaN
     WHOLE(name, default, range, help)  an option: a whole number
     FLAG(name, default, help)          an option: 0 or 1; the default 0 may be left out
     WORD(name, default, (words), help) an option: one of the words; in C TARTAN_I_<OP>_<NAME>_<WORD>
-    SIZES(name, help)                  an argument: a list of whole numbers
+    LENGTHS(name, help)                an option: a list of whole numbers
+    SIZES(name, help)                  an argument: the same
+    WINDOWS(name, help)                an argument: a text that describes windows of images (tartan/windows.h), or NULL. As an option it
+                                       stands in brackets: windows=(size=16x16 stride=8x8)
     NUMBER(name, default, range, help) an argument: a number
     COUNT(name, most, help)            an argument: how many arrays each of the ARRAYS has, 1 or more
     OPTIONS()                          where the C function has the text of options; if left out, before the first output
@@ -46,14 +50,17 @@ Items, in the order of the arguments of the C function:
     GRADIENT(operation)                the operation that computes the gradients (see below)
     SHAPES(function)                   computes shapes that named sizes can't say, those in braces, for checks as for tartan_op_infer:
                                        tartan_status function(const tartan_op *, int32_t argument, tartan_array *shape). The struct has
-                                       the options and all inputs; outputs and KEEPS are not set yet. `argument` is
-                                       TARTAN_I_<OP>_ARGUMENT_<NAME>. `shape` comes in as that of the argument, where it is an input (so
-                                       a function may leave lengths as they are), and of no dimensions, where it is an output; ndim and
-                                       shape go out; of ARRAYS it is a list, too. The function refuses what has no shape that would fit
+                                       the options and all inputs, and outputs that the call has; KEEPS are not set yet. `argument` is
+                                       TARTAN_I_<OP>_ARGUMENT_<NAME>. `shape` comes in as that of the argument (so a function may leave
+                                       lengths as they are), and of no dimensions, where tartan_op_infer wants to know that of an output;
+                                       ndim and shape go out; of ARRAYS it is a list. The function refuses what has no shape that would fit
     CHECK(function)                    what rows can't say: tartan_status function(tartan_op *, const tartan_context *), after all other
                                        checks; END(function) undoes it after the call
     KEEPS(type, name)                  a member of the struct that CHECK fills
+    RUNS(function)                     the operation is made of others, and no backend has it: tartan_status function(const tartan_op *,
+                                       tartan_context *) checks what rows can't say and runs them. Without FLOPS, CHECK and KEEPS
     STAYS(w)                           matrix w may not be of a dynamic layout
+    AS(operation)                      CHECK makes the struct of this one, which is by hand, from that of the entry, and backends run it
     WRAPPED()                          languages have functions of their own around it, where a generated one would not be in their manner
     BENCH("lines... M, n K")           sizes in `tartan bench`, of which M, K and N are options; "blocks" if operands are matrices of M x K
                                        alone. Without it the operation is not measured by its entry
@@ -97,11 +104,11 @@ class Text(str):
     """A string literal, unlike a word."""
 
 
-TOKEN = re.compile(r'\s+|//[^\n]*|/\*.*?\*/|(?P<text>"(?:[^"\\]|\\.)*")|(?P<word>[A-Za-z_][\w.]*|[-+]?(?:\d+\.?\d*|\.\d+)(?:[eE][-+]?\d+)?)|(?P<sign>.)', re.S)
+TOKEN = re.compile(r'\s+|#(?:[^\n\\]|\\.)*|//[^\n]*|/\*.*?\*/|(?P<text>"(?:[^"\\]|\\.)*")|(?P<word>[A-Za-z_][\w.]*|[-+]?(?:\d+\.?\d*|\.\d+)(?:[eE][-+]?\d+)?)|(?P<sign>.)', re.S)
 
 
 def tokens_of(path):
-    """(kind, token, position) without blanks and comments."""
+    """(kind, token, position) without blanks, comments and lines of the preprocessor."""
     source = path.read_text(encoding="utf-8")
     for match in TOKEN.finditer(source):
         if match.lastgroup is not None:
@@ -204,9 +211,9 @@ class Argument:
     shape: str
     help: str
     may_be: list = dataclasses.field(default_factory=list)
-    read_with: list = dataclasses.field(default_factory=list)
     stays: bool = False
     computed: bool = False  # the shape, by SHAPES; `shape` are words for people
+    old: list = dataclasses.field(default_factory=list)
 
     @property
     def written(self):
@@ -215,10 +222,10 @@ class Argument:
 
 @dataclasses.dataclass
 class Option:
-    """An option of the text; with `positional`, an argument of its own: a NUMBER, SIZES or, of whole numbers, the COUNT."""
+    """An option of the text; with `positional`, an argument of its own: a NUMBER, SIZES, WINDOWS or, of whole numbers, the COUNT."""
 
     name: str
-    kind: str  # real, whole, flag, word, sizes
+    kind: str  # real, whole, flag, word, sizes, windows
     default: str
     range: str
     help: str
@@ -246,6 +253,8 @@ class Operation:
     where: str
     kind: str  # the struct of the backends; several operations may share one
     row: int = 0  # which of these it is
+    converted: bool = False  # CHECK makes the struct of `kind` from one of its own
+    runs: str = ""  # the function that runs it, for want of a kind
     by_hand: bool = False
     wrapped: bool = False
     items: list = dataclasses.field(default_factory=list)  # arguments and options in order; OPTIONS is None
@@ -260,6 +269,11 @@ class Operation:
     check: str = ""
     end: str = ""
     bench: str = ""
+
+    @property
+    def struct(self):
+        """What its arguments are read into."""
+        return self.name if self.converted or self.runs else self.kind
 
     @property
     def arguments(self):
@@ -322,8 +336,8 @@ def argument_of(call):
     need(not computed or (kind in ("ARRAY", "ARRAYS") and shape.endswith("}")), call, f"{name} is {shape}, expected an array, and words in braces")
     found = Argument(name, use, optional, kind.lower(), dtype, shape.strip("{}") if computed else str(shape), str(help_text), computed=computed)
     for extra in call.arguments[5:]:
-        need(isinstance(extra, Call) and extra.name in ("MAY_BE", "READ_WITH"), extra, "is unknown here")
-        (found.may_be if extra.name == "MAY_BE" else found.read_with).extend(extra.arguments)
+        need(isinstance(extra, Call) and extra.name in ("MAY_BE", "OLD"), extra, "is unknown here")
+        (found.may_be if extra.name == "MAY_BE" else found.old).extend(extra.arguments)
     return found
 
 
@@ -338,9 +352,10 @@ def option_of(call):
     if call.name == "WORD":
         need(len(a) == 4 and a[1] in a[2], call, "expected name, default, words and help")
         return Option(a[0], "word", a[1], "", str(a[3]), a[2])
-    if call.name == "SIZES":
+    if call.name in ("SIZES", "LENGTHS", "WINDOWS"):
         need(len(a) == 2, call, "expected name and help")
-        return Option(a[0], "sizes", "", "", str(a[1]), positional=True)
+        kind = "windows" if call.name == "WINDOWS" else "sizes"
+        return Option(a[0], kind, "", "", str(a[1]), positional=call.name != "LENGTHS")
     if call.name == "COUNT":
         need(len(a) == 3 and a[1].isdigit() and 1 <= int(a[1]) <= MOST_ARRAYS, call, f"expected name, a number up to {MOST_ARRAYS}, and help")
         return Option(a[0], "whole", "1", f"1 <= <= {a[1]}", str(a[2]), positional=True)
@@ -356,12 +371,16 @@ def operation_of(call):
         need(isinstance(item, Call), call, f"{item} is no item")
         if item.name in USES:
             op.items.append(argument_of(item))
-        elif item.name in ("REAL", "WHOLE", "FLAG", "WORD", "SIZES", "NUMBER", "COUNT"):
+        elif item.name in ("REAL", "WHOLE", "FLAG", "WORD", "SIZES", "LENGTHS", "WINDOWS", "NUMBER", "COUNT"):
             op.items.append(option_of(item))
         elif item.name == "OPTIONS":
             op.items.append(None)
         elif item.name == "KEEPS":
             op.keeps.append(tuple(item.arguments))
+        elif item.name == "RUNS":
+            op.kind, op.runs = "", item.arguments[0]
+        elif item.name == "AS":
+            op.kind, op.converted = item.arguments[0], True
         elif item.name == "WRAPPED":
             op.wrapped = True
         elif item.name == "STAYS":
@@ -385,8 +404,9 @@ def finish(op, call):
     for a in op.arguments:
         for other in a.may_be:
             need(a.written and op.has(other) and not op[other].written, call, f"{a.name} may not be {other}")
-        for other in a.read_with:
-            need(a.use == "out" and op.has(other) and isinstance(op[other], Option), call, f"{a.name} may not be read with {other}")
+        for other in a.old:
+            counts = op.has(other) and (op[other].optional if isinstance(op[other], Argument) else op[other].kind in ("flag", "real"))
+            need(a.use == "out" and counts, call, f"old values of {a.name} can't depend on {other}, expected an optional input, a flag or a number")
     lists = [a for a in op.arguments if a.kind == "arrays"]
     need(all(a.use == "in" and not a.optional and (a.computed or a.shape == "any") for a in lists), call,
          "ARRAYS are IN, and their shapes computed or any")  # fmt: skip
@@ -398,11 +418,14 @@ def check_order(op, call):
     """Arguments are checked in their order, so each is described by those before it."""
     before, sizes, t = {}, set(), False
     need(any(a.computed for a in op.arguments) == bool(op.shapes), call, "expected SHAPES and shapes in braces, or neither")
+    need(op.check or not op.converted, call, f"expected CHECK, which makes {op.kind} of it")
+    need(not op.runs or not (op.flops or op.check or op.keeps or op.converted), call, "expected RUNS without FLOPS, CHECK, KEEPS and AS")
+    sure = any(a.dtype in ("T", "P") and not a.optional for a in op.arguments)
     for a in op.arguments:
         need(a.dtype not in ("O", "S", "L") or t, call, f"{a.name} is of {a.dtype}, expected an argument of T before it")
-        need(t or a.dtype not in ("T", "P") or not a.optional, call, f"{a.name}, the first of {a.dtype}, may not be left out")
+        need(a.dtype not in ("T", "P") or sure, call, f"all arguments of {a.dtype} may be left out, as {a.name} may")
         need(a.dtype != "U8" or not a.written, call, f"{a.name} is of bytes, expected an input")
-        t = t or a.dtype in ("T", "P")
+        t = t or (a.dtype in ("T", "P") and not a.optional)
         for name in re.findall(r"^=(\w+)|^on (\w+)", a.shape):
             name = name[0] or name[1]
             need(name in before, call, f"{a.name} is {a.shape}, expected an argument before it")
@@ -528,6 +551,8 @@ def load(folder=HERE, points_file=POINTS):
             raise SchemaError(f"{op.where}: {op.name} is there twice ({names[op.name].where})")
         names[op.name] = op
     for op in found:
+        if op.converted and not (op.kind in names and names[op.kind].by_hand):
+            raise SchemaError(f"{op.where}: {op.name} is run as {op.kind}, which is no operation by hand")
         if op.gradient and op.gradient not in names:
             raise SchemaError(f"{op.where}: the gradient {op.gradient} of {op.name} is no operation")
     return found

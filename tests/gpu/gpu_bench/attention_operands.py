@@ -3,7 +3,6 @@
 
 import dataclasses
 import math
-import time
 
 import numpy
 import torch
@@ -11,7 +10,7 @@ import torch
 from . import library as tartan
 from .attention_cases import ANY_ORDER, BACKWARD, FORWARD, visible_pairs
 from .operands import Wrong, random_tensor
-from .timing import SLOW_MS
+from .timing import first_call_ms
 
 CHUNK_ELEMENTS = 1 << 27     # scores that the reference holds at once
 MOST_CHECKED = 1 << 33       # scores of all heads; beyond them the first and the last head are checked
@@ -107,17 +106,9 @@ class Ours:
         if self.mask:  # it belongs to its layout
             return None
         layout = self.make_layout()
-        call, times = self.call_forward(layout), []
-        self.context.sync()
-        for _ in range(3):
-            begin = time.perf_counter()
-            call()
-            self.context.sync()
-            times.append(1e3 * (time.perf_counter() - begin))
-            if len(times) == 2 and times[1] > SLOW_MS:
-                break
+        ms = first_call_ms(self.context, self.call_forward(layout))
         layout.free()
-        return max(times[0] - min(times[1:]), 0.0)
+        return ms
 
     def free(self):
         if self.mask:

@@ -5,7 +5,7 @@ import ctypes
 import importlib.util
 import json
 import os
-from ctypes import POINTER, byref, c_char_p, c_int64, c_uint8, c_void_p, cast
+from ctypes import POINTER, byref, c_char_p, c_double, c_int64, c_uint8, c_void_p, cast
 from pathlib import Path
 
 
@@ -244,12 +244,14 @@ def windows_layout(context, mask, windows, options):
 def conv_forward(context, conv, filter_, x, y, active=None, windows=None):
     """A function that asks for the convolution of x [n, channels, spatial...] once."""
     library, arrays = context.library, (context.library.array(x), context.library.array(y))
-    arguments = (context.handle, conv.handle, filter_.handle, byref(arrays[0]), None, None, None,
-                 active.handle if active else None, windows.encode() if windows else None, byref(arrays[1]))
+    text = windows.encode() if windows else None
+    # The struct of arguments has nothing but pointers.
+    given = (conv.handle, filter_.handle, byref(arrays[0]), None, None, None, active.handle if active else None, text, byref(arrays[1]))
+    arguments = (c_void_p * len(given))(*(cast(one, c_void_p) for one in given))
 
     def call():
-        library.ok(library.c.tartan_conv_forward(*arguments))
-    call.keep = (conv, filter_, active, arrays)
+        library.ok(library.c.tartan_conv_forward(context.handle, arguments))
+    call.keep = (conv, filter_, active, arrays, text)
     return call
 
 
@@ -264,17 +266,20 @@ def residual_forward(context, x, parts, active, windows, y):
         arrays.append(library.array(operand))
         return byref(arrays[-1])
     operands = [item for conv, filter_, gain, bias in parts for item in (conv.handle, filter_.handle, place(gain), place(bias))]
-    arguments = (context.handle, byref(arrays[0]), None, None, *operands, None, active.handle, windows.encode(), byref(arrays[1]))
+    text = windows.encode()
+    # The struct of arguments has nothing but pointers.
+    given = (byref(arrays[0]), None, None, *operands, None, active.handle, text, byref(arrays[1]))
+    arguments = (c_void_p * len(given))(*(cast(one, c_void_p) for one in given))
 
     def call():
-        library.ok(library.c.tartan_residual_forward(*arguments))
-    call.keep = (parts, active, arrays)
+        library.ok(library.c.tartan_residual_forward(context.handle, arguments))
+    call.keep = (parts, active, arrays, text)
     return call
 
 
 def conv_input_gradient(context, conv, filter_, y_grad, x_grad):
     library, arrays = context.library, (context.library.array(y_grad), context.library.array(x_grad))
-    arguments = (context.handle, conv.handle, filter_.handle, byref(arrays[0]), None, None, byref(arrays[1]))
+    arguments = (context.handle, conv.handle, filter_.handle, byref(arrays[0]), None, None, None, byref(arrays[1]))
 
     def call():
         library.ok(library.c.tartan_conv_input_gradient(*arguments))
@@ -284,7 +289,7 @@ def conv_input_gradient(context, conv, filter_, y_grad, x_grad):
 
 def conv_filter_gradient(context, conv, x, y_grad, filter_grad):
     library, arrays = context.library, (context.library.array(x), context.library.array(y_grad))
-    arguments = (context.handle, conv.handle, byref(arrays[0]), byref(arrays[1]), None, None, 0.0, filter_grad.handle)
+    arguments = (context.handle, conv.handle, byref(arrays[0]), byref(arrays[1]), None, None, c_double(0), filter_grad.handle)
 
     def call():
         library.ok(library.c.tartan_conv_filter_gradient(*arguments))

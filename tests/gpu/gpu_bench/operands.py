@@ -2,14 +2,13 @@
 """Operands of a product, made at random; our arm; its check against float64."""
 
 import math
-import time
 
 import numpy
 import torch
 
 from . import library as tartan
 from .cases import LEFT
-from .timing import SLOW_MS
+from .timing import first_call_ms
 
 EPSILON = {torch.float64: 2.0 ** -52, torch.float32: 2.0 ** -23, torch.float16: 2.0 ** -10, torch.bfloat16: 2.0 ** -7}
 EPSILON_SUMS_8BIT = 2.0 ** -13  # docs/numerics.md
@@ -110,19 +109,10 @@ class Ours:
     def plan_ms(self):
         """What the first product with a layout takes longer than the next, in wall time; kernels are loaded already."""
         layout = make_layout(self.library, self.product)
-        call = self._call(layout, self.sets[0])
-        times = []
-        self.context.sync()
-        for _ in range(3):
-            begin = time.perf_counter()
-            call()
-            self.context.sync()
-            times.append(1e3 * (time.perf_counter() - begin))
-            if len(times) == 2 and times[1] > SLOW_MS:
-                break
+        ms = first_call_ms(self.context, self._call(layout, self.sets[0]))
         self.matrices.pop().free()
         layout.free()
-        return max(times[0] - min(times[1:]), 0.0)
+        return ms
 
     def free(self):
         for matrix in self.matrices:

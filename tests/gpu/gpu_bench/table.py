@@ -1,6 +1,9 @@
 # SPDX-License-Identifier: Apache-2.0
 """The table of results, from the objects that gpu.jsonl holds."""
 
+import json
+import sys
+
 COLUMNS = ("operation", "dtype", "block", "layout", "size", "kernel", "plan ms", "ms", "expected", "TFLOP/s", "peer",
            "peer TFLOP/s", "ratio", "floor", "goal", "verdict")
 ATTENTION = ("layout", "block", "B x H, T, d", "pass", "density", "kernel", "plan ms", "error", "ms", "TFLOP/s", "peer",
@@ -109,3 +112,20 @@ def summary(results):
 
 def failed(results):
     return any(r["verdict"] in FAILING for r in results)
+
+
+def shown(options):
+    """The exit status of a call that measures nothing (it wants the table of an earlier run, the texts of rows, or no row), or None."""
+    if options.render:
+        with open(options.render, encoding="utf-8") as file:
+            results = [json.loads(line) for line in file if line.strip()]
+        print("\n".join(lines(results, options.markdown)))
+        print(summary(results))
+        return 0
+    if options.list:
+        print("\n".join(row.text for row in options.rows))
+        return 0
+    if not options.rows:
+        print("bench: no row matches", file=sys.stderr)
+        return 2
+    return None

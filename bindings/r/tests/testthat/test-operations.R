@@ -172,11 +172,13 @@ test_that("values are those of plain R", {
       apply(x, seq_along(dim(x))[-1], function(z) (z - mean(z)) / sqrt(mean((z - mean(z))^2) + 1e-5)) * gain + bias
     },
     rms_norm = function(x, gain = 1) apply(x, seq_along(dim(x))[-1], function(z) z / sqrt(mean(z^2) + 1e-5)) * gain,
+    l2_norm = function(x, gain = 1) apply(x, seq_along(dim(x))[-1], function(z) z / sqrt(max(sum(z^2), 1e-12))) * gain,
     add = function(a, b) a + b, subtract = function(a, b) a - b, multiply = function(a, b) a * b,
     divide = function(a, b) a / b, maximum = function(a, b) pmax(a, b), minimum = function(a, b) pmin(a, b),
     negative = function(x) -x, reciprocal = function(x) 1 / x, square = function(x) x^2, sqrt = base::sqrt,
     exp = base::exp, log = base::log, sigmoid = function(x) stats::plogis(x), tanh = base::tanh, relu = function(x) pmax(x, 0),
     elu = function(x) ifelse(x > 0, x, expm1(x)), gelu = function(x) x * stats::pnorm(x), silu = function(x) x * stats::plogis(x),
+    softplus = function(x) log1p(exp(x)),
     channel_linear = function(x, gain = rep(1, dim(x)[3]), bias = rep(0, dim(x)[3])) sweep(sweep(x, 3, gain, "*"), 3, bias, "+"))
   for (name in intersect(names(reference), names(operations))) for (all in c(FALSE, TRUE)) {
     made <- defined_operands(operations[[name]], all)

@@ -26,7 +26,7 @@ test_that("indices are checked", {
   expect_refused(block_layout(1.5, 1, c(8, 8), 4), "argument", "i[1] is 1.5")
   expect_refused(block_layout(1:2, 1, c(8, 8), 4), "shape", "j has length 1, expected 2")
   expect_refused(block_layout(1, 1, c(8, 8), 4, head = 2), "layout", "head[1] is 2")
-  expect_refused(block_layout_from_csr(c(0, 2), 1, c(8, 8), 4), "shape", "row_pointers")
+  expect_refused(block_layout_from_csr(c(0, 2), 1, c(8, 8), 4), "shape", "pointers")
   expect_refused(block_layout_from_csr(c(0, 2, 1), 1, c(8, 8), 4), "layout")
   expect_refused(block_layout_from_csr(c(0, 2, 2), c(1, 1), c(8, 8), 4), "layout")
   expect_refused(block_layout_from_csr(c(0, 1.5, 2), c(1, 2), c(8, 8), 4), "argument", "p is c(0, 1.5, 2)")

@@ -1,0 +1,79 @@
+// SPDX-License-Identifier: Apache-2.0
+// Every row of steps.def: the same bits with every instruction set. tests/ops and tests/backend check values.
+#include "tables.h"
+
+namespace {
+
+using namespace tartan_test;
+
+class Steps : public ::testing::TestWithParam<tartan_i_cpu_features> {};
+INSTANTIATE_TEST_SUITE_P(Each, Steps, ::testing::ValuesIn(feature_sets()),
+                         [](const auto &set) { return features_name(set.param); });
+
+std::vector<double> numbers(size_t n, std::mt19937_64 &random) {
+    const double special[] = {0.0, -0.0, 0.5, -1.5, INFINITY, -INFINITY, NAN, 0x1p-1074, -0x1p52, 0x1.8p51};
+    std::vector<double> x(n);
+    fill(x.data(), n, random);
+    for (double &one : x)
+        if (random() % 8 == 0) one = special[random() % (sizeof special / sizeof *special)];
+    return x;
+}
+
+// Equal bits, or both NaN.
+void expect_same(const std::vector<double> &want, Guarded<double> &got, const std::string &what) {
+    EXPECT_TRUE(got.intact()) << what;
+    for (size_t i = 0; i < want.size(); i++) {
+        const double one = got.data()[i];
+        ASSERT_TRUE(std::memcmp(&want[i], &one, sizeof one) == 0 || (std::isnan(want[i]) && std::isnan(one)))
+            << what << ", element " << i << ": " << one << ", not " << want[i];
+    }
+}
+
+TEST_P(Steps, OfElementsHaveTheSameBits) {
+    const Tables<double> tables(GetParam());
+    std::mt19937_64 random(1);
+    for (int row = 0; row < TARTAN_I_STEPS; row++)
+        for (size_t n = 0; n < 70; n++) {
+            const std::vector<double> x = numbers(n, random), y = numbers(n, random);
+            const double p = (double)below(random, 9) / 2 - 1, q = -1.25;
+            std::vector<double> want(n);
+            Guarded<double> got(n, below(random, 16));
+            tables.c.steps->step[row]((int64_t)n, p, q, x.data(), y.data(), want.data());
+            tables.best.steps->step[row]((int64_t)n, p, q, x.data(), y.data(), got.data());
+            expect_same(want, got, "step " + std::to_string(row) + ", n = " + std::to_string(n));
+        }
+}
+
+TEST_P(Steps, OfChainsHaveTheSameBits) {
+    const Tables<double> tables(GetParam());
+    std::mt19937_64 random(2);
+    for (int row = 0; row < TARTAN_I_CHAINS; row++)
+        for (size_t n = 0; n < 70; n++) {
+            const size_t rows = below(random, 40);
+            const std::vector<double> x = numbers(rows * n, random), units = numbers(n, random);
+            std::vector<double> want = numbers(n, random);
+            Guarded<double> got(n, below(random, 16));
+            std::copy(want.begin(), want.end(), got.data());
+            tables.c.steps->chain[row]((int64_t)rows, (int64_t)n, x.data(), units.data(), want.data());
+            tables.best.steps->chain[row]((int64_t)rows, (int64_t)n, x.data(), units.data(), got.data());
+            expect_same(want, got, "chain " + std::to_string(row) + ", n = " + std::to_string(n));
+        }
+}
+
+// Chains that are continued are one chain.
+TEST_P(Steps, ChainsGoOn) {
+    const Tables<double> tables(GetParam());
+    std::mt19937_64 random(3);
+    for (int row = 0; row < TARTAN_I_CHAINS; row++) {
+        const std::vector<double> x = numbers(20 * 5, random), units = numbers(5, random);
+        std::vector<double> want(5, 1);
+        Guarded<double> got(5, 0);
+        std::copy(want.begin(), want.end(), got.data());
+        tables.best.steps->chain[row](20, 5, x.data(), units.data(), want.data());
+        tables.best.steps->chain[row](7, 5, x.data(), units.data(), got.data());
+        tables.best.steps->chain[row](13, 5, x.data() + 7 * 5, units.data(), got.data());
+        expect_same(want, got, "chain " + std::to_string(row));
+    }
+}
+
+} // namespace
