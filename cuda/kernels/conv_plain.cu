@@ -67,7 +67,7 @@ __device__ void look_up(const Args &a, int64_t at, int64_t last, int64_t tap, in
     if (channel < 0) return;
     s.a_at[k] = id * from.edge * a.p.to_slots.edge + (int64_t)inner * from.stride +
                 (int64_t)skipped * a.p.to_slots.stride;
-    s.channel[k] = channel * a.p.from.channel;
+    s.channel[k] = channel;
     for (int d = TARTAN_I_DIMS - 1; d >= 0; d--) {
         s.tap[k][d] = tap % a.p.taps.kernel[d];
         tap /= a.p.taps.kernel[d];
@@ -90,7 +90,8 @@ __device__ void load(const Args &a, int32_t rows, int thread, Shared<S, ROWS> &s
         if (s.channel[k] >= 0 && s.at[j].image >= 0 &&
             step_tap(a.p.taps, a.p.adjoint, s.tap[k], s.at[j], a.p.from.size, &x) &&
             (a.restricted || is_active(a.windows, x)))
-            value = tartan_cuda_element<S>(a.p.from.data, a.p.dtype, element_of(a.p.from, x) + s.channel[k]);
+            value = tartan_cuda_element<S>(a.p.from.data, a.p.dtype,
+                                           element_of(a.p.from, x) + s.channel[k] * a.p.from.channel);
         s.b[k * s.b_pitch + j] = value;
     });
 }

@@ -41,6 +41,7 @@ TEST_P(BackendOperations, GiveWhatTheCpuGives) {
             Wish wish = random_wish(seed);
             wish.extras = seed % 3 == 0, wish.plain_sizes = seed % 5 == 4, wish.scale = seed % 5 == 4 ? 7 : 1;
             Case want(op, wish), got(op, wish), again(op, wish);
+            SCOPED_TRACE(want.text());
             PlacedCase first = put(got), second = put(again);
             RUN_OR_NEXT(first.run());
             ASSERT_OK(second.run());
@@ -113,8 +114,12 @@ TEST_P(BackendOperations, ExplainThemselves) {
         const auto before = c.memory_of_outputs();
         const Json all = Json::read(explained([&] { return on.run(); }));
         ASSERT_EQ(Json::kList, all.kind);
-        ASSERT_EQ(1u, all.items.size());
-        EXPECT_EQ(c.schema.name, all.items[0]["operation"].text);
+        if (c.schema.run != nullptr) { // others say what it is made of
+            ASSERT_LT(1u, all.items.size());
+        } else {
+            ASSERT_EQ(1u, all.items.size());
+            EXPECT_EQ(c.schema.name, all.items[0]["operation"].text);
+        }
         on.fetch();
         EXPECT_TRUE(before == c.memory_of_outputs());
     });

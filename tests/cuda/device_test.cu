@@ -3,6 +3,7 @@
 // there is nothing to test.
 #include "device_fixture.h"
 
+#include "backend/operation.h"
 #include "blas.h"
 
 #include <cstring>

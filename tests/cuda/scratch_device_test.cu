@@ -27,10 +27,10 @@ TEST_F(CudaDevice, SmallScratchMemoryIsKept) {
     ASSERT_OK(tartan_cuda_scratch("test", queue, 4096, &second));
     EXPECT_NE(first, second);
     tartan_cuda_scratch_free(queue, first);
-    ASSERT_OK(tartan_cuda_scratch("test", queue, 4 << 20, &again));
+    ASSERT_OK(tartan_cuda_scratch("test", queue, 16 << 20, &again));
     EXPECT_EQ(first, again);
     tartan_cuda_scratch_free(queue, again);
-    ASSERT_OK(tartan_cuda_scratch("test", queue, (4 << 20) + 1, &large));
+    ASSERT_OK(tartan_cuda_scratch("test", queue, (16 << 20) + 1, &large));
     EXPECT_NE(first, large);
     tartan_cuda_scratch_free(queue, large);
     tartan_cuda_scratch_free(queue, second);
