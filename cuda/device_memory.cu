@@ -25,7 +25,7 @@ tartan_status allocate(const char *function, tartan_cuda_queue *queue, int64_t b
 /* The driver takes as long for an allocation as for a launch, so the queue keeps one. Its operations run one after the
  * other, those of graphs too, since no graph may run beside other work of its context; but the default stream of threads is
  * another stream in each. In a graph, an allocation is a node that keeps the kernel after it from beginning early. */
-constexpr int64_t kKept = 4 << 20;
+constexpr int64_t kKept = 16 << 20;
 
 void make_kept(tartan_cuda_queue *queue) {
     tartan_cuda_relaxed relaxed;

@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "explain.h"
+#include "backend/operation.h"
 
 /* "kernel", "why" of the kernel that runs. */
 static void add_chosen(const tartan_host *host, const tartan_cuda_kernel *chosen, bool alone,

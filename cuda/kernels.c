@@ -1,6 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "kernels.h"
 
+#include "backend/operation.h"
+
 /* ---- The tables ---- */
 
 /* A row without .refuses can do every problem, one without .rate has no known rate; the first can do every problem. A kind without
@@ -149,7 +151,7 @@ static const tartan_cuda_kernels all[TARTAN_OP_COUNT] = {
                                          .launch = tartan_cuda_point1_gradient_plain})},
 };
 
-const tartan_cuda_kernels *tartan_cuda_kernels_of(tartan_op_kind kind) {
+const tartan_cuda_kernels *tartan_cuda_kernels_of(int32_t kind) {
     return all[kind].count > 0 ? &all[kind] : NULL;
 }
 

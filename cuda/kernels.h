@@ -32,8 +32,8 @@ typedef struct tartan_cuda_kernels {
     tartan_cuda_maker *make;        /* of their problems; NULL: these are the operations' own structs */
 } tartan_cuda_kernels;
 
-/* NULL if there are no kernels. */
-const tartan_cuda_kernels *tartan_cuda_kernels_of(tartan_op_kind kind);
+/* Of a tartan_op_kind; NULL if there are no kernels. */
+const tartan_cuda_kernels *tartan_cuda_kernels_of(int32_t kind);
 
 /* The problem of an operation that has kernels: its own struct, or what is made in `room`, of which `nothing` is set then. */
 tartan_status tartan_cuda_problem_of(const tartan_host *host, const tartan_context *context,

@@ -1,6 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "problem.h"
 
+#include "backend/operation.h"
+
 /* ---- Batches ---- */
 
 static tartan_cuda_block_scalars scalars_of(const tartan_array *array) {

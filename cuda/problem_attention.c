@@ -2,6 +2,8 @@
  * The problems of attention. */
 #include "problem.h"
 
+#include "backend/operation.h"
+
 static tartan_cuda_tensor tensor_of(const tartan_array *a) {
     if (a == NULL) return (tartan_cuda_tensor){0};
     return (tartan_cuda_tensor){.data = a->data,

@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0
  * The problems of what is done for each channel: gain, bias, ReLU, weight normalisation. */
+#include "backend/operation.h"
 #include "conv/conv.h"
 #include "dtype.h"
 #include "matrix/matrix.h"

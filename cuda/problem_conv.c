@@ -2,6 +2,8 @@
  * The problems of convolution. */
 #include "problem.h"
 
+#include "backend/operation.h"
+
 static tartan_cuda_image image_of(const tartan_array *a) {
     tartan_cuda_image image = {.data = a->data,
                                .dtype = a->dtype,

@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0
  * The problems of element-wise functions and of normalisation along lines. */
+#include "backend/operation.h"
 #include "dtype.h"
 #include "problem.h"
 

@@ -2,6 +2,8 @@
  * The problems of windows. */
 #include "problem.h"
 
+#include "backend/operation.h"
+
 tartan_status tartan_cuda_window_pool_of(const tartan_host *host, const tartan_context *context,
                                          const void *of, void *to) {
     const tartan_op_window_pool *op = of;

@@ -10,7 +10,8 @@
 #include "dtype.h"
 #include "sweep.h"
 
-#define EACH_SLOT _Pragma("unroll") for (int i = 0; i < SLOTS<S>; i++)
+#define EACH_OF(count) _Pragma("unroll") for (int i = 0; i < (count); i++)
+#define EACH_SLOT      EACH_OF(SLOTS<S>)
 
 namespace tartan_cuda {
 namespace {
@@ -18,6 +19,47 @@ namespace {
 constexpr int THREADS = 256, GROUPS = 2;
 template <typename S> constexpr int SLOTS = 32 / (int)sizeof(S);
 template <typename S> constexpr int HALF = SLOTS<S> / GROUPS;
+
+/* What one access moves: COUNT neighbours of type T, as numbers of the type of their sums. */
+template <typename T, int COUNT> struct alignas(COUNT * sizeof(T)) Neighbours {
+    using S = tartan_cuda_sum<T>;
+    T element[COUNT];
+    __device__ __forceinline__ S get(int i) const { return tartan_cuda_to<S>(element[i]); }
+    __device__ __forceinline__ void set(const S (&x)[COUNT]) {
+        EACH_OF(COUNT) element[i] = tartan_cuda_to<T>(x[i]);
+    }
+};
+
+/* Pairs of 16-bit numbers stay words until they are used, which takes no memory and one instruction each. */
+template <> struct alignas(16) Neighbours<__nv_bfloat16, 8> {
+    uint32_t word[4];
+    __device__ __forceinline__ float get(int i) const {
+        return __uint_as_float(i % 2 == 0 ? word[i / 2] << 16 : word[i / 2] & 0xffff0000);
+    }
+    __device__ __forceinline__ void set(const float (&x)[8]) {
+        EACH_OF(4) {
+            const __nv_bfloat162 pair = __floats2bfloat162_rn(x[2 * i], x[2 * i + 1]);
+            word[i] = *(const uint32_t *)&pair;
+        }
+    }
+};
+template <> struct alignas(16) Neighbours<__half, 8> {
+    uint32_t word[4];
+    __device__ __forceinline__ float get(int i) const {
+        const __half2 pair = *(const __half2 *)&word[i / 2];
+        return i % 2 == 0 ? __low2float(pair) : __high2float(pair);
+    }
+    __device__ __forceinline__ void set(const float (&x)[8]) {
+        EACH_OF(4) {
+            const __half2 pair = __floats2half2_rn(x[2 * i], x[2 * i + 1]);
+            word[i] = *(const uint32_t *)&pair;
+        }
+    }
+};
+
+/* An access of 16 bytes. */
+template <typename T> constexpr int PER = 16 / (int)sizeof(T);
+template <typename T> using Unit = Neighbours<T, PER<T>>;
 
 /* ---- Where elements are ---- */
 

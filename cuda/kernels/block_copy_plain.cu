@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0
  * Copies blocks: casts between dtypes and block orders, gathers and scatters by lists. Does not read the padding of
  * ragged blocks, and writes it as zeros. */
+#include "backend/operation.h"
 #include "device/element.cuh"
 #include "device/launch.cuh"
 #include "kernels/blocks.cuh"

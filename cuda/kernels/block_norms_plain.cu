@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0
  * The norm of every block. Does not read the padding of ragged blocks. */
+#include "backend/operation.h"
 #include "device/element.cuh"
 #include "device/launch.cuh"
 #include "kernels/blocks.cuh"

@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0
  * The gradient of softmax along rows: the sum of dy y over each row, then scale y (dy - sum). What threads cannot keep of
  * long rows is read twice, from L2 the second time. */
+#include "backend/operation.h"
 #include "kernels.h"
 #include "kernels/block_softmax.cuh"
 

@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0
  * Softmax of the rows of a block-sparse matrix: the largest score, the sum of exp(score - largest), then the weights. What
  * threads cannot keep of long rows is read three times, from L2 after the first. */
+#include "backend/operation.h"
 #include "kernels.h"
 #include "kernels/block_softmax.cuh"
 

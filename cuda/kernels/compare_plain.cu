@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0
  * The number of elements in which two matrices differ. Whole numbers are added in f64, so that their order does not matter. */
+#include "backend/operation.h"
 #include "device/launch.cuh"
 #include "kernels/elements.cuh"
 

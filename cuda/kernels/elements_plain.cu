@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0
  * Single elements of matrices by their positions: read, written, added to. */
+#include "backend/operation.h"
 #include "device/launch.cuh"
 #include "kernels/elements.cuh"
 

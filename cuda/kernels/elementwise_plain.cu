@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0
  * Element-wise arithmetic of matrices: sums, combinations, functions of the stored elements, scaling. Each thread computes
  * a pack of neighbours in f64, as the CPU does: products and sums are rounded one by one. */
+#include "backend/operation.h"
 #include "device/launch.cuh"
 #include "kernels/elements.cuh"
 

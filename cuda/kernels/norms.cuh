@@ -7,12 +7,15 @@
 #include "kernels.h"
 #include "kernels/bits.cuh"
 
+#include <initializer_list>
+
 namespace tartan_cuda {
 namespace {
 
-constexpr int WARPS = 32; /* of a CTA, at most */
-constexpr int MOST = 32 * WARPS,
-              MOST_OF_ANY = 512; /* threads of a CTA where they keep lines, and elsewhere */
+/* Threads of a CTA, at most: where they keep lines whose elements lie one after the other, where such lines are too long to keep, and
+ * elsewhere. */
+constexpr int MOST_OF_KEPT = 512, MOST_OF_LONG = 1024, MOST_OF_ANY = 512;
+constexpr int WARPS = MOST_OF_LONG / 32;
 
 struct Lines {
     int32_t threads; /* of a line: a power of two */
@@ -20,17 +23,20 @@ struct Lines {
     int32_t rounds;
     bool across;    /* the lanes of a warp have 32 lines; else they have one, or a part or several of one */
     int64_t groups; /* of at_once lines */
+    double per_element; /* 1 / length */
 };
 
-template <typename S> Lines lines_of(const tartan_cuda_norm &p, int32_t most_threads) {
+/* For threads that have `slots` elements of a line in a round. */
+inline Lines lines_of(const tartan_cuda_norm &p, int32_t slots, int32_t most_threads) {
     Lines c = {};
     c.across = p.sweep.inner == TARTAN_CUDA_KEPT && p.lines > 1 && p.length > 1;
     const int32_t most = c.across ? most_threads / 32 : most_threads;
     c.threads = 1;
-    while (c.threads < most && (int64_t)c.threads * SLOTS<S> < p.length) c.threads *= 2;
+    while (c.threads < most && (int64_t)c.threads * slots < p.length) c.threads *= 2;
     c.at_once = c.across ? 32 : c.threads < THREADS ? THREADS / c.threads : 1;
-    c.rounds = (int32_t)((p.length - 1) / ((int64_t)c.threads * SLOTS<S>)+1);
+    c.rounds = (int32_t)((p.length - 1) / ((int64_t)c.threads * slots) + 1);
     c.groups = (p.lines + c.at_once - 1) / c.at_once;
+    c.per_element = 1.0 / (double)p.length;
     return c;
 }
 
@@ -52,75 +58,45 @@ __device__ __forceinline__ Share share_of(const Lines &c) {
     return {thread % c.threads, line, line * c.threads / 32, c.threads / 32};
 }
 
-/* Units of a line that threads keep are counted in 32 bits. */
-template <bool WIDE> using Number = std::conditional_t<WIDE, int32_t, int64_t>;
-
-/* The unit, or element, of group or slot i in a round, of `each` of them. */
-template <bool WIDE>
-__device__ __forceinline__ Number<WIDE> number_of(const Lines &c, const Share &me, int32_t round, int each,
-                                                  int i) {
-    return ((Number<WIDE>)round * each + i) * c.threads + me.part;
-}
-
-/* f(group or slot, number) for those units, or elements, of a share that exist. */
-template <typename S, bool WIDE, typename F>
-__device__ __forceinline__ void each_number(const tartan_cuda_sweep &s, const Lines &c, const Share &me,
-                                            int32_t round, F f) {
-    const bool once = access_of<S, WIDE>(s) == AT_ONCE;
-#pragma unroll
-    for (int i = 0; i < (WIDE ? GROUPS : SLOTS<S>); i++) {
-        const Number<WIDE> number = number_of<WIDE>(c, me, round, WIDE ? (once ? 1 : GROUPS) : SLOTS<S>, i);
-        if (number < s.axes[TARTAN_CUDA_SUMMED].elements && !(WIDE && i > 0 && once)) f(i, number);
-    }
-}
-
-/* The position in the line of slot i. */
-template <typename S, bool WIDE>
-__device__ __forceinline__ Number<WIDE> position_of(const tartan_cuda_sweep &s, const Lines &c,
-                                                    const Share &me, int32_t round, int i) {
-    if (!WIDE) return number_of<WIDE>(c, me, round, SLOTS<S>, i);
-    if (access_of<S, WIDE>(s) == AT_ONCE) return number_of<WIDE>(c, me, round, 1, 0) * SLOTS<S> + i;
-    return number_of<WIDE>(c, me, round, GROUPS, i / HALF<S>) * HALF<S> + i % HALF<S>;
+/* The position in the line of slot i in a round. */
+template <typename S>
+__device__ __forceinline__ int64_t position_of(const Lines &c, const Share &me, int32_t round, int i) {
+    return ((int64_t)round * SLOTS<S> + i) * c.threads + me.part;
 }
 
 /* The bits of array `a`, whose line begins at `base`; 0 for elements that do not exist. */
-template <typename S, bool WIDE>
-__device__ __forceinline__ void load_share(const tartan_cuda_sweep &s, const tartan_cuda_swept &a,
+template <typename S>
+__device__ __forceinline__ void load_share(const tartan_cuda_norm &p, const tartan_cuda_swept &a,
                                            const Lines &c, const Share &me, int32_t round, int64_t base,
                                            Bits &bits) {
-    const int64_t step = a.step[TARTAN_CUDA_SUMMED][0];
     bits = {};
-    each_number<S, WIDE>(s, c, me, round, [&](int i, Number<WIDE> number) {
-        if constexpr (WIDE)
-            load_group(a, bytes_of<S>(a.dtype), access_of<S, WIDE>(s), i, base + number * step, bits);
-        else
-            load_slot<S>(a, bytes_of<S>(a.dtype), i, base + number * step, bits);
-    });
+    EACH_SLOT {
+        const int64_t position = position_of<S>(c, me, round, i);
+        if (position < p.length)
+            load_slot<S>(a, bytes_of<S>(a.dtype), i, base + position * a.step[TARTAN_CUDA_SUMMED][0], bits);
+    }
 }
 
-template <typename S, bool WIDE>
-__device__ __forceinline__ void store_share(const tartan_cuda_sweep &s, const tartan_cuda_swept &a,
+template <typename S>
+__device__ __forceinline__ void store_share(const tartan_cuda_norm &p, const tartan_cuda_swept &a,
                                             const Lines &c, const Share &me, int32_t round, int64_t base,
                                             const S (&x)[SLOTS<S>]) {
-    const int64_t step = a.step[TARTAN_CUDA_SUMMED][0];
     Bits bits;
-    convert_back<S>(x, a.dtype, access_of<S, WIDE>(s), bits);
-    each_number<S, WIDE>(s, c, me, round, [&](int i, Number<WIDE> number) {
-        if constexpr (WIDE)
-            store_group(a, bytes_of<S>(a.dtype), access_of<S, WIDE>(s), i, base + number * step, bits);
-        else
-            store_slot<S>(a, bytes_of<S>(a.dtype), i, base + number * step, bits);
-    });
+    convert_back<S>(x, a.dtype, ONE_BY_ONE, bits);
+    EACH_SLOT {
+        const int64_t position = position_of<S>(c, me, round, i);
+        if (position < p.length)
+            store_slot<S>(a, bytes_of<S>(a.dtype), i, base + position * a.step[TARTAN_CUDA_SUMMED][0], bits);
+    }
 }
 
 /* Numbers of the positions of a share; `missing` where there are none. */
-template <typename S, bool WIDE>
+template <typename S>
 __device__ __forceinline__ void load_numbers(const tartan_cuda_line_numbers &from, S missing,
                                              const tartan_cuda_norm &p, const Lines &c, const Share &me,
                                              int32_t round, S (&x)[SLOTS<S>]) {
-#pragma unroll
-    for (int i = 0; i < SLOTS<S>; i++) {
-        const int64_t position = position_of<S, WIDE>(p.sweep, c, me, round, i);
+    EACH_SLOT {
+        const int64_t position = position_of<S>(c, me, round, i);
         x[i] = from.data != nullptr && position < p.length
                    ? __ldg((const S *)from.data + position * from.stride)
                    : missing;
@@ -142,11 +118,14 @@ inline size_t room_of(const Lines &c, int count) {
     return (size_t)count * 2 * WARPS * (c.across ? 32 : 1) * sizeof(double);
 }
 
-/* All threads of the line get the sums. `turn` is which half of the room is used: a CTA that is done with a sum may begin the
- * next one while some of its threads still read. */
-template <int COUNT>
-__device__ __forceinline__ void add_up(double (&x)[COUNT], const Lines &c, const Share &me, double *room,
-                                       int &turn) {
+/* All threads of the line get the sums, V or, where several warps have a line, f64. `turn` is which half of the room is used: a CTA
+ * that is done with a sum may begin the next one while some of its threads still read. */
+template <typename V, int COUNT>
+__device__ __forceinline__ void add_up(const V (&mine)[COUNT], double (&sum)[COUNT], const Lines &c,
+                                       const Share &me, double *room, int &turn) {
+    V x[COUNT];
+#pragma unroll
+    for (int k = 0; k < COUNT; k++) x[k] = mine[k];
     if (!c.across) {
 #pragma unroll
         for (int step = 1; step < 32; step *= 2) {
@@ -154,20 +133,55 @@ __device__ __forceinline__ void add_up(double (&x)[COUNT], const Lines &c, const
 #pragma unroll
             for (int k = 0; k < COUNT; k++) x[k] += __shfl_xor_sync(~0u, x[k], step);
         }
-        if (c.threads <= 32) return;
     }
+#pragma unroll
+    for (int k = 0; k < COUNT; k++) sum[k] = (double)x[k];
+    if (!c.across && c.threads <= 32) return;
     const int32_t lane = threadIdx.x % 32, columns = c.across ? 32 : 1, column = c.across ? lane : 0;
     double *const half = room + turn * COUNT * WARPS * columns + column;
 #pragma unroll
     for (int k = 0; k < COUNT; k++) {
-        if (c.across || lane == 0) half[(k * WARPS + threadIdx.x / 32) * columns] = x[k];
-        x[k] = 0;
+        if (c.across || lane == 0) half[(k * WARPS + threadIdx.x / 32) * columns] = sum[k];
+        sum[k] = 0;
     }
     __syncthreads();
     for (int32_t w = me.first_warp; w < me.first_warp + me.warps; w++)
 #pragma unroll
-        for (int k = 0; k < COUNT; k++) x[k] += half[(k * WARPS + w) * columns];
+        for (int k = 0; k < COUNT; k++) sum[k] += half[(k * WARPS + w) * columns];
     turn ^= 1;
+}
+
+/* ---- Lines whose elements lie one after the other ---- */
+
+/* Elements that an access can move of arrays that step along a line together: as many as 16 bytes have, or one; 0 where the elements
+ * of one do not lie side by side, or dtypes differ. */
+inline int32_t each_of(const tartan_cuda_sweep &s, std::initializer_list<int> arrays) {
+    const int32_t dtype = s.array[*arrays.begin()].dtype;
+    if (s.axes[TARTAN_CUDA_SUMMED].ndim != 1) return 0;
+    for (const int i : arrays) {
+        const tartan_cuda_swept &a = s.array[i];
+        if (a.data == nullptr) continue;
+        if (a.dtype != dtype || (s.unit > 1 ? a.next : a.step[TARTAN_CUDA_SUMMED][0]) != 1) return 0;
+    }
+    return s.unit * tartan_cuda_bytes_of(dtype) == 16 ? s.unit : 1;
+}
+
+/* Numbers of COUNT neighbouring positions. */
+template <typename S, int COUNT, typename Number>
+__device__ __forceinline__ void load_neighbours(const tartan_cuda_line_numbers &from, S missing, Number first,
+                                                S (&x)[COUNT]) {
+    const S *const data = (const S *)from.data;
+    if (data == nullptr) {
+        EACH_OF(COUNT) x[i] = missing;
+    } else if (COUNT % PER<S> == 0 && from.stride == 1 && (uintptr_t)data % 16 == 0) {
+        EACH_OF(COUNT / PER<S>) {
+            const Unit<S> unit = ((const Unit<S> *)(data + first))[i];
+#pragma unroll
+            for (int k = 0; k < PER<S>; k++) x[i * PER<S> + k] = unit.get(k);
+        }
+    } else {
+        EACH_OF(COUNT) x[i] = __ldg(data + (first + i) * from.stride);
+    }
 }
 
 } // namespace

@@ -8,16 +8,16 @@ namespace tartan_cuda {
 namespace {
 
 /* Both gradients of each row, in turn. ALONE: those that take y_grad only, so that more threads have room for what they load. */
-template <bool ALONE> struct one_gradient {
+template <bool ONE> struct one_gradient {
+    static constexpr bool ALONE = ONE;
     static constexpr int IN = ALONE ? 1 : point2_gradient::IN, CTAS = ALONE ? 3 : 2;
-    template <typename S>
-    static __device__ __forceinline__ void terms(int32_t number, const S (&in)[IN][SLOTS<S>],
-                                                 S (&out)[SLOTS<S>]) {
-        S all[point2_gradient::IN][SLOTS<S>] = {}, both[2][SLOTS<S>];
+    template <typename S, int N>
+    static __device__ __forceinline__ void terms(int32_t number, const S (&in)[IN][N], S (&out)[N]) {
+        S all[point2_gradient::IN][N] = {}, both[2][N];
 #pragma unroll
-        for (int k = 0; k < IN; k++) EACH_SLOT all[k][i] = in[k][i];
+        for (int k = 0; k < IN; k++) EACH_OF(N) all[k][i] = in[k][i];
         point2_gradient::apply(number / 2, all, (S)0, both);
-        EACH_SLOT out[i] = number % 2 == 0 ? both[0][i] : both[1][i];
+        EACH_OF(N) out[i] = number % 2 == 0 ? both[0][i] : both[1][i];
     }
 };
 

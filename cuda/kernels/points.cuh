@@ -3,12 +3,13 @@
 #ifndef TARTAN_CUDA_POINTS_CUH
 #define TARTAN_CUDA_POINTS_CUH
 
+#include "device/ptx_math.cuh"
 #include "kernels/bits.cuh"
 
 namespace tartan_cuda {
 namespace {
 
-/* ---- The kernel ---- */
+/* ---- Arrays of any strides and dtypes ---- */
 
 /* f(slot or group, offsets of its first element in the first COUNT arrays) for those of a thread that exist: unit, or element,
  * number `first` and then each THREADS further. */
@@ -39,8 +40,8 @@ __device__ __forceinline__ void load_all(const tartan_cuda_sweep &s, int64_t fir
     });
 }
 
-/* F has IN inputs, OUT outputs, room for CTAS CTAs on an SM, and static void apply(int32_t row, const S (&in)[IN][SLOTS<S>], S p, S (&out)[OUT][SLOTS<S>]). Inputs
- * that are not there are 0. A CTA takes pieces of THREADS * SLOTS elements. */
+/* F has IN inputs, OUT outputs, room for CTAS CTAs on an SM, and static void apply(int32_t row, const S (&in)[IN][N], S p, S (&out)[OUT][N]) for N
+ * elements. Inputs that are not there are 0. A CTA takes pieces of THREADS * SLOTS elements. */
 template <class F, typename S, bool WIDE>
 __global__ void __launch_bounds__(THREADS, F::CTAS)
     points(const __grid_constant__ tartan_cuda_sweep s, const int32_t row, const S p, const int64_t pieces) {
@@ -72,9 +73,112 @@ __global__ void __launch_bounds__(THREADS, F::CTAS)
     }
 }
 
+/* ---- Flat arrays: of one dtype, elements one after the other ---- */
+
+/* Units of a thread in each array, all of which are under way at once. */
+template <class F, typename T>
+constexpr int UNITS = (F::IN == 1 ? 64 : 32) / (int)sizeof(tartan_cuda_sum<T>) / PER<T>;
+
+/* What a thread has of one array. */
+template <typename T, int COUNT> struct Flat {
+    T *data; /* NULL: there is no such array */
+    Unit<T> unit[COUNT];
+
+    __device__ __forceinline__ Flat(const tartan_cuda_swept &a) : data((T *)a.data), unit{} {}
+    __device__ __forceinline__ void load(int64_t first, int64_t units) {
+        if (data == nullptr) return;
+#pragma unroll
+        for (int u = 0; u < COUNT; u++)
+            if (first + u * THREADS < units) unit[u] = ((const Unit<T> *)data)[first + u * THREADS];
+    }
+    __device__ __forceinline__ void store(int64_t first, int64_t units) const {
+        if (data == nullptr) return;
+#pragma unroll
+        for (int u = 0; u < COUNT; u++)
+            if (first + u * THREADS < units) ((Unit<T> *)data)[first + u * THREADS] = unit[u];
+    }
+};
+
+/* F of one element of flat arrays. */
+template <class F, typename T>
+__device__ __forceinline__ void flat_element(const tartan_cuda_sweep &s, int32_t row, tartan_cuda_sum<T> p,
+                                             int64_t at) {
+    using S = tartan_cuda_sum<T>;
+    S x[F::IN][1], y[F::OUT][1];
+#pragma unroll
+    for (int k = 0; k < F::IN; k++) {
+        const T *const from = (const T *)s.array[k].data;
+        x[k][0] = from != nullptr ? tartan_cuda_to<S>(from[at]) : (S)0;
+    }
+    F::apply(row, x, p, y);
+#pragma unroll
+    for (int k = 0; k < F::OUT; k++)
+        if (s.array[F::IN + k].data != nullptr)
+            ((T *)s.array[F::IN + k].data)[at] = tartan_cuda_to<T>(y[k][0]);
+}
+
+/* The last CTA has the elements that fill no unit, too. */
+template <class F, typename T>
+__global__ void __launch_bounds__(THREADS)
+    points_flat(const __grid_constant__ tartan_cuda_sweep s, const int32_t row, const tartan_cuda_sum<T> p) {
+    using S = tartan_cuda_sum<T>;
+    constexpr int IN = F::IN, OUT = F::OUT, COUNT = UNITS<F, T>, N = COUNT * PER<T>;
+    const int64_t units = s.axes[TARTAN_CUDA_KEPT].elements,
+                  first = (int64_t)blockIdx.x * (THREADS * COUNT) + threadIdx.x;
+    S x[IN][N], y[OUT][N];
+    {
+        Unit<T> in[IN][COUNT];
+#pragma unroll
+        for (int k = 0; k < IN; k++) {
+            Flat<T, COUNT> a(s.array[k]);
+            a.load(first, units);
+#pragma unroll
+            for (int u = 0; u < COUNT; u++) in[k][u] = a.unit[u];
+        }
+#pragma unroll
+        for (int k = 0; k < IN; k++)
+#pragma unroll
+            for (int i = 0; i < N; i++) x[k][i] = in[k][i / PER<T>].get(i % PER<T>);
+    }
+    F::apply(row, x, p, y);
+#pragma unroll
+    for (int k = 0; k < OUT; k++) {
+        Flat<T, COUNT> a(s.array[IN + k]);
+#pragma unroll
+        for (int u = 0; u < COUNT; u++) {
+            S part[PER<T>];
+            EACH_OF(PER<T>) part[i] = y[k][u * PER<T> + i];
+            a.unit[u].set(part);
+        }
+        a.store(first, units);
+    }
+    if (blockIdx.x + 1 == gridDim.x && threadIdx.x < s.rest)
+        flat_element<F, T>(s, row, p, units * PER<T> + threadIdx.x);
+}
+
+inline bool is_flat(const tartan_cuda_sweep &s, int32_t dtype) {
+    bool flat = s.axes[TARTAN_CUDA_KEPT].ndim == 1 && s.axes[TARTAN_CUDA_SUMMED].ndim == 0 &&
+                s.unit * tartan_cuda_bytes_of(dtype) == 16;
+    for (int32_t i = 0; i < s.count && flat; i++)
+        flat = s.array[i].data == nullptr || (s.array[i].dtype == dtype && s.array[i].next == 1);
+    return flat;
+}
+
+/* ---- The launch ---- */
+
 template <class F, typename S>
 tartan_status launch_points(const char *function, tartan_cuda_queue *queue, const tartan_cuda_sweep &s,
                             int32_t row, double p) {
+    const int32_t dtype =
+        s.array[s.count - 1].data != nullptr ? s.array[s.count - 1].dtype : s.array[s.count - F::OUT].dtype;
+    if (is_flat(s, dtype))
+        return tartan_cuda_by_dtype(dtype, [&](auto tag) {
+            using T = typename decltype(tag)::type;
+            const int64_t units = s.axes[TARTAN_CUDA_KEPT].elements, of_cta = THREADS * UNITS<F, T>;
+            return tartan_cuda_launch(function, queue, points_flat<F, T>,
+                                      tartan_cuda_grid((units + of_cta - 1) / of_cta), dim3(THREADS), s, row,
+                                      (tartan_cuda_sum<T>)p);
+        });
     const int64_t per = THREADS * (s.unit == 1 ? SLOTS<S> : s.unit == SLOTS<S> ? 1 : GROUPS);
     const int64_t pieces = (s.axes[TARTAN_CUDA_KEPT].elements + per - 1) / per;
     PASS(tartan_cuda_launch(function, queue, s.unit > 1 ? points<F, S, true> : points<F, S, false>,
@@ -104,7 +208,7 @@ tartan_status launch_points(const char *function, tartan_cuda_queue *queue, cons
 #define EQUAL(a, b)             equal(a, b)
 #define NAN_OR(a, b)            equal(a, b)
 #define SIGMOID(x)              sigmoid(x)
-#define NORMAL(x)               normcdf(x)
+#define NORMAL(x)               normal(x)
 
 namespace {
 
@@ -125,9 +229,32 @@ __device__ __forceinline__ double equal(double a, double b) {
 }
 
 /* Of a power that does not overflow. */
-template <typename S> __device__ __forceinline__ S sigmoid(S x) {
-    const S power = exp(-fabs(x)), part = 1 / (1 + power);
+__device__ __forceinline__ float sigmoid(float x) {
+    const float power = exp(-fabs(x)), part = reciprocal_fast(1 + power);
     return x < 0 ? power * part : part;
+}
+__device__ __forceinline__ double sigmoid(double x) {
+    const double power = exp(-fabs(x)), part = 1 / (1 + power);
+    return x < 0 ? power * part : part;
+}
+
+/* The distribution function of the normal distribution: for t = |x| <= 15, beyond which it rounds to 0,
+ * Phi(-t) = e^(-t^2 / 2) p(q) / (t + a) with q = (t - a) / (t + a), a = 3.75, and p a minimax polynomial with a relative error of 2^-26. */
+__device__ __forceinline__ float normal(float x) {
+    constexpr float A = 3.75f, terms[] = {0x1.d0fdb8p-12f, 0x1.0b3146p-11f, -0x1.113884p-8f,
+                                          0x1.3a978ep-10f, 0x1.33237cp-5f,  -0x1.36508ep-3f,
+                                          0x1.6969p-2f,    -0x1.2d2704p-1f, 0x1.80268cp-1f};
+    const float t = smaller(15.0f, fabs(x)), square = t * t, low = fma(t, t, -square);
+    const float inverse = reciprocal_fast(t + A), q = fma(-2 * A, inverse, 1.0f);
+    float power = exp(-0.5f * square), sum = terms[0];
+    power = fma(power, -0.5f * low, power);
+#pragma unroll
+    for (int i = 1; i < 9; i++) sum = fma(sum, q, terms[i]);
+    const float below = power * (inverse * sum);
+    return x > 0 ? 1 - below : below;
+}
+__device__ __forceinline__ double normal(double x) {
+    return normcdf(x);
 }
 
 /* The rows of both tables, numbered from 0 each. */
@@ -152,14 +279,14 @@ enum {
 
 struct point1 {
     static constexpr int IN = 1, OUT = 1, CTAS = 4;
-    template <typename S>
-    static __device__ __forceinline__ void apply(int32_t row, const S (&in)[IN][SLOTS<S>], const S p,
-                                                 S (&out)[OUT][SLOTS<S>]) {
+    template <typename S, int N>
+    static __device__ __forceinline__ void apply(int32_t row, const S (&in)[IN][N], const S p,
+                                                 S (&out)[OUT][N]) {
         switch (row) {
 #define POINT1(name, help, value, gradient) POINT1_WITH(name, , , , , help, value, gradient)
 #define POINT1_WITH(name, parameter, preset, range, meaning, help, value, gradient)                          \
     case ROW1_##name:                                                                                        \
-        EACH_SLOT {                                                                                          \
+        EACH_OF(N) {                                                                                         \
             const S x = in[0][i];                                                                            \
             out[0][i] = value;                                                                               \
         }                                                                                                    \
@@ -173,13 +300,13 @@ struct point1 {
 
 struct point1_gradient {
     static constexpr int IN = 3, OUT = 1, CTAS = 3;
-    template <typename S>
-    static __device__ __forceinline__ void apply(int32_t row, const S (&in)[IN][SLOTS<S>], const S p,
-                                                 S (&out)[OUT][SLOTS<S>]) {
+    template <typename S, int N>
+    static __device__ __forceinline__ void apply(int32_t row, const S (&in)[IN][N], const S p,
+                                                 S (&out)[OUT][N]) {
         switch (row) {
 #define POINT1_WITH(name, parameter, preset, range, meaning, help, value, gradient)                          \
     case ROW1_##name:                                                                                        \
-        EACH_SLOT {                                                                                          \
+        EACH_OF(N) {                                                                                         \
             const S g = in[0][i], x = in[1][i], y = in[2][i];                                                \
             (void)x, (void)y;                                                                                \
             out[0][i] = gradient;                                                                            \
@@ -198,13 +325,12 @@ struct point1_gradient {
 
 struct point2 {
     static constexpr int IN = 2, OUT = 1, CTAS = 4;
-    template <typename S>
-    static __device__ __forceinline__ void apply(int32_t row, const S (&in)[IN][SLOTS<S>], S,
-                                                 S (&out)[OUT][SLOTS<S>]) {
+    template <typename S, int N>
+    static __device__ __forceinline__ void apply(int32_t row, const S (&in)[IN][N], S, S (&out)[OUT][N]) {
         switch (row) {
 #define POINT2(name, help, value, a_gradient, b_gradient)                                                    \
     case ROW2_##name:                                                                                        \
-        EACH_SLOT {                                                                                          \
+        EACH_OF(N) {                                                                                         \
             const S a = in[0][i], b = in[1][i];                                                              \
             out[0][i] = value;                                                                               \
         }                                                                                                    \
@@ -217,13 +343,12 @@ struct point2 {
 
 struct point2_gradient {
     static constexpr int IN = 4, OUT = 2, CTAS = 3;
-    template <typename S>
-    static __device__ __forceinline__ void apply(int32_t row, const S (&in)[IN][SLOTS<S>], S,
-                                                 S (&out)[OUT][SLOTS<S>]) {
+    template <typename S, int N>
+    static __device__ __forceinline__ void apply(int32_t row, const S (&in)[IN][N], S, S (&out)[OUT][N]) {
         switch (row) {
 #define POINT2(name, help, value, a_gradient, b_gradient)                                                    \
     case ROW2_##name:                                                                                        \
-        EACH_SLOT {                                                                                          \
+        EACH_OF(N) {                                                                                         \
             const S g = in[0][i], a = in[1][i], b = in[2][i], y = in[3][i];                                  \
             (void)a, (void)b, (void)y;                                                                       \
             out[0][i] = a_gradient;                                                                          \

@@ -55,7 +55,34 @@ __device__ __forceinline__ uint32_t load_terms(const tartan_cuda_sweep &s, const
     return valid;
 }
 
-/* F has IN inputs, room for CTAS CTAs on an SM, and static void terms(int32_t row, const S (&in)[IN][SLOTS<S>], S (&out)[SLOTS<S>]). While terms are added, the next
+/* The threads that sum for a result put their sums together. */
+template <int N>
+__device__ __forceinline__ void put_together(double (&sum)[N], const Cut &c, int32_t mine, int64_t slice,
+                                             int64_t kept, double *room) {
+    const int32_t thread = threadIdx.x;
+    if (c.results < N) {
+#pragma unroll
+        for (int i = 0; i < (N / 2); i++) sum[i] += sum[i + (N / 2)];
+    }
+    if (c.results == 1) {
+#pragma unroll
+        for (int i = 1; i < (N / 2); i++) sum[0] += sum[i];
+    }
+    const int32_t step_of = c.lanes_sum ? 1 : c.across;
+#pragma unroll
+    for (int i = 0; i < N; i++) {
+        if (i >= c.results) break;
+        __syncthreads(); /* the numbers before were read */
+        room[thread] = sum[i];
+        for (int32_t step = c.deep / 2; step > 0; step /= 2) {
+            __syncthreads();
+            if (mine < step) room[thread] += room[thread + step * step_of];
+        }
+        if (mine == 0 && kept < c.kept) c.partial[(slice * c.kept + kept) * c.results + i] = room[thread];
+    }
+}
+
+/* F has IN inputs, room for CTAS CTAs on an SM, and static void terms(int32_t row, const S (&in)[IN][N], S (&out)[N]) for N elements. While terms are added, the next
  * ones are loaded. */
 template <class F, typename S, bool WIDE>
 __global__ void __launch_bounds__(THREADS, WIDE ? F::CTAS : 1)
@@ -89,26 +116,52 @@ __global__ void __launch_bounds__(THREADS, WIDE ? F::CTAS : 1)
         for (int i = 0; i < SLOTS<S>; i++)
             if (valid >> i & 1) sum[i] += (double)terms[i];
     }
-    if (c.results < SLOTS<S>) {
+    put_together(sum, c, mine, slice, kept, room);
+}
+
+/* The same for one array of type T with two dimensions, one of which is summed, that is moved in units of 16 bytes. BATCH units of a
+ * thread are under way at once, and added in the type of the sums before f64. */
+template <class F, typename T>
+__global__ void __launch_bounds__(THREADS, F::CTAS)
+    points_sum_flat(const __grid_constant__ tartan_cuda_sweep s, const int32_t row, const Cut c) {
+    using S = tartan_cuda_sum<T>;
+    constexpr int N = PER<T>, BATCH = 8;
+    __shared__ double room[THREADS];
+    const int32_t thread = threadIdx.x, which = c.lanes_sum ? thread / c.deep : thread % c.across,
+                  mine = c.lanes_sum ? thread % c.deep : thread / c.across;
+    const int64_t slice = blockIdx.x / c.tiles, kept = (blockIdx.x - slice * c.tiles) * c.across + which;
+    int64_t first = slice * c.per_slice + mine, end = (slice + 1) * c.per_slice;
+    if (end > s.axes[TARTAN_CUDA_SUMMED].elements) end = s.axes[TARTAN_CUDA_SUMMED].elements;
+    if (kept >= c.kept) end = 0;
+    const int64_t step = c.deep * s.array[0].step[TARTAN_CUDA_SUMMED][0];
+    const T *from = (const T *)s.array[0].data + kept * s.array[0].step[TARTAN_CUDA_KEPT][0] +
+                    first * s.array[0].step[TARTAN_CUDA_SUMMED][0];
+    double sum[N] = {};
+    for (; first < end; first += BATCH * c.deep, from += BATCH * step) {
+        Unit<T> in[BATCH];
+        S run[F::IN][N] = {}, terms[N];
+        const auto add = [&](const Unit<T> &unit) { EACH_OF(N) run[0][i] += unit.get(i); };
+        if (first + (BATCH - 1) * c.deep < end) {
 #pragma unroll
-        for (int i = 0; i < HALF<S>; i++) sum[i] += sum[i + HALF<S>];
-    }
-    if (c.results == 1) {
+            for (int b = 0; b < BATCH; b++) in[b] = *(const Unit<T> *)(from + b * step);
 #pragma unroll
-        for (int i = 1; i < HALF<S>; i++) sum[0] += sum[i];
-    }
-    const int32_t step_of = c.lanes_sum ? 1 : c.across;
-#pragma unroll
-    for (int i = 0; i < SLOTS<S>; i++) {
-        if (i >= c.results) break;
-        __syncthreads(); /* the numbers before were read */
-        room[thread] = sum[i];
-        for (int32_t step = c.deep / 2; step > 0; step /= 2) {
-            __syncthreads();
-            if (mine < step) room[thread] += room[thread + step * step_of];
+            for (int b = 0; b < BATCH; b++) add(in[b]);
+        } else {
+            for (int b = 0; first + b * c.deep < end; b++) add(*(const Unit<T> *)(from + b * step));
         }
-        if (mine == 0 && kept < c.kept) c.partial[(slice * c.kept + kept) * c.results + i] = room[thread];
+        F::terms(row, run, terms); /* gradients are linear in y_grad, so a sum of these is as good as each */
+        EACH_OF(N) sum[i] += (double)terms[i];
     }
+    put_together(sum, c, mine, slice, kept, room);
+}
+
+/* Whether it can. */
+inline bool is_flat_sum(const tartan_cuda_sweep &s) {
+    const tartan_cuda_swept &a = s.array[0];
+    bool alone = s.axes[TARTAN_CUDA_KEPT].ndim <= 1 && s.axes[TARTAN_CUDA_SUMMED].ndim == 1 && a.next == 1 &&
+                 s.unit * tartan_cuda_bytes_of(a.dtype) == 16;
+    for (int32_t i = 1; i < RESULT; i++) alone = alone && s.array[i].data == nullptr;
+    return alone;
 }
 
 /* ---- The sums of all slices ---- */
@@ -159,13 +212,13 @@ inline int32_t power_of_two(int64_t n, int32_t most) {
     return power;
 }
 
-template <typename S> Cut cut_of(const tartan_cuda_sweep &s) {
+template <typename S> Cut cut_of(const tartan_cuda_sweep &s, bool flat) {
     enum { CTAS = 1056, MOST_SLICES = 1024, TURNS = 4 };
     Cut c = {};
     const int64_t summed = s.axes[TARTAN_CUDA_SUMMED].elements;
     c.lanes_sum = s.inner == TARTAN_CUDA_SUMMED;
     c.results = s.unit > 1 && !c.lanes_sum ? s.unit : 1;
-    c.terms = s.unit == 1 ? SLOTS<S> : s.unit == SLOTS<S> ? 1 : GROUPS;
+    c.terms = flat || s.unit == SLOTS<S> ? 1 : s.unit == 1 ? SLOTS<S> : GROUPS;
     c.kept = s.axes[TARTAN_CUDA_KEPT].elements;
     if (c.lanes_sum) {
         c.deep = power_of_two(summed, 32);
@@ -195,15 +248,26 @@ template <typename S> Cut cut_of(const tartan_cuda_sweep &s) {
 template <class F, typename S>
 tartan_status launch_sum(const char *function, tartan_cuda_queue *queue, const tartan_cuda_sweep &s,
                          int32_t row) {
-    Cut c = cut_of<S>(s);
+    const bool flat = F::ALONE && is_flat_sum(s);
+    Cut c = cut_of<S>(s, flat);
     const int64_t bytes = c.slices * c.kept * c.results * (int64_t)sizeof(double);
     if (bytes == 0) return TARTAN_OK;
     void *scratch = nullptr;
     PASS(tartan_cuda_scratch(function, queue, bytes, &scratch));
     c.partial = (double *)scratch;
-    tartan_status status =
-        tartan_cuda_launch(function, queue, s.unit > 1 ? points_sum<F, S, true> : points_sum<F, S, false>,
-                           tartan_cuda_grid(c.tiles * c.slices), dim3(THREADS), s, row, c);
+    const auto launch = [&](auto kernel) {
+        return tartan_cuda_launch(function, queue, kernel, tartan_cuda_grid(c.tiles * c.slices),
+                                  dim3(THREADS), s, row, c);
+    };
+    tartan_status status = TARTAN_OK;
+    if constexpr (F::ALONE)
+        status = flat
+                     ? tartan_cuda_by_dtype(
+                           s.array[0].dtype,
+                           [&](auto tag) { return launch(points_sum_flat<F, typename decltype(tag)::type>); })
+                     : launch(s.unit > 1 ? points_sum<F, S, true> : points_sum<F, S, false>);
+    else
+        status = launch(s.unit > 1 ? points_sum<F, S, true> : points_sum<F, S, false>);
     if (status == TARTAN_OK)
         status = tartan_cuda_launch(function, queue, add_slices,
                                     tartan_cuda_grid((c.kept * c.results + COLUMNS - 1) / COLUMNS),

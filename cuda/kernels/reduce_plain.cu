@@ -2,6 +2,7 @@
  * Numbers of rows, columns and blocks. First each line of each block is reduced to a partial number in scratch memory; then
  * those of the blocks of a row or column, or of the lines of a block, are folded. All orders of operations follow from the
  * layout, the dtype and the block order alone. */
+#include "backend/operation.h"
 #include "device/launch.cuh"
 #include "device_memory.h"
 #include "kernels/elements.cuh"

@@ -3,7 +3,7 @@
 #ifndef TARTAN_BACKEND_BACKEND_H
 #define TARTAN_BACKEND_BACKEND_H
 
-#include "backend/operation.h"
+#include "backend/operation_parts.h"
 #include "core/context.h"
 #include "core/memory.h"
 #include "layout/plans.h"

@@ -5,6 +5,7 @@
 
 #include "backend/backend.h"
 #include "backend/cpu_dense.h"
+#include "backend/operation.h"
 #include "core/parallel.h"
 #include "kernels/kernels.h"
 

@@ -2,6 +2,7 @@
  * Operations that describe themselves instead of running. The switch belongs to the calling thread, so a language
  * need not know which context its call will choose. */
 #include "backend/backend.h"
+#include "backend/operation.h"
 
 #include "core/dtype.h"
 

@@ -6,14 +6,7 @@
 #ifndef TARTAN_BACKEND_OPERATION_H
 #define TARTAN_BACKEND_OPERATION_H
 
-#include "conv/conv.h"
-#include "conv/windows.h"
-#include "layout/block_mask.h"
-#include "matrix/matrix.h"
-#include "tartan/arithmetic.h"
-#include "tartan/linalg.h"
-
-enum { TARTAN_I_MAX_PAIRS = 8 };
+#include "backend/operation_parts.h"
 
 /* Every struct begins with the name of the public function, for messages. */
 
@@ -69,14 +62,6 @@ typedef struct tartan_op_block_norms {
     const tartan_array *norms; /* [blocks] of f64, dense */
 } tartan_op_block_norms;
 
-/* What is computed of elements x of a and y of b. */
-typedef enum tartan_i_form {
-    TARTAN_I_FORM_SUM,      /* alpha x + beta y; where one of them is not stored, the multiple of the other */
-    TARTAN_I_FORM_COMBINE,  /* the tartan_combination `kind`; what is not stored is 0 */
-    TARTAN_I_FORM_FUNCTION, /* the tartan_function `kind` of x; alpha is its parameter */
-    TARTAN_I_FORM_SCALE,    /* x times the factor of its row, then times that of its column */
-} tartan_i_form;
-
 /* Block i of `to` is computed of block a_sources[i] of a and block b_sources[i] of b (NULL: block i; -1: not stored), and is
  * zero if none is stored. In f64: each product and sum is rounded by itself, and the result once to the dtype of `to`. With
  * a sum, a block that one operand alone stores and whose factor is 1 keeps its bits. `to` may be a or b, or have the same
@@ -106,9 +91,6 @@ typedef struct tartan_op_elements {
     tartan_matrix *to;
 } tartan_op_elements;
 
-/* What is accumulated, besides the kinds of tartan_reduction other than MEAN and NORM. */
-enum { TARTAN_I_REDUCE_SQUARES = 100, TARTAN_I_REDUCE_SCALED_SQUARES = 101 };
-
 /* A number for each row, column or block, of the stored elements alone: infinity for the least of none, -infinity for the
  * largest. Sums and squares are of f64 numbers, added in an order that depends only on the layout and the block order. NaN
  * in an element makes the number NaN. */
@@ -132,29 +114,6 @@ typedef struct tartan_op_compare {
     bool equal_nan;
     const tartan_array *count; /* [1] of f64 */
 } tartan_op_compare;
-
-/* What an attention's bias array holds. */
-typedef enum tartan_i_bias {
-    TARTAN_I_BIAS_NONE,
-    TARTAN_I_BIAS_SLOPES,   /* [heads], times j - i - query_offset */
-    TARTAN_I_BIAS_DISTANCE, /* [heads or 1, 2r + 1], by j - i - query_offset */
-    TARTAN_I_BIAS_BLOCK,    /* [heads or 1, blocks] */
-} tartan_i_bias;
-
-/* What the operations of attention share: inputs and options. */
-typedef struct tartan_i_attention {
-    const tartan_layout *layout;
-    const tartan_array *q, *k, *v;       /* [batch, heads or kv_heads, tq or tk, d] */
-    const tartan_block_mask *block_mask; /* or NULL */
-    const tartan_array *bias;            /* or NULL */
-    tartan_i_bias bias_kind;
-    double scale;
-    bool causal;
-    int64_t query_offset, causal_from;
-    double dropout; /* 0 <= dropout < 1 */
-    int64_t seed;
-    bool any_order; /* of sums: results may depend on the run */
-} tartan_i_attention;
 
 /* active = 1 for windows whose largest number, or average, is above the tolerance or NaN; else 0. For the average, positions
  * outside of the image count as 0; for the largest number, they do not count. */
@@ -223,12 +182,6 @@ typedef struct tartan_op_point2_gradient {
     const tartan_array *a_grad, *b_grad;    /* each may be NULL */
 } tartan_op_point2_gradient;
 
-/* A list of whole numbers, such as the lengths of an image. */
-typedef struct tartan_i_sizes {
-    const int64_t *data; /* NULL: not given */
-    int64_t count;
-} tartan_i_sizes;
-
 /* The structs of the operations that the schema describes whole, and TARTAN_I_OPERATIONS(X), one row for each struct: its
  * enumerator, and the name of its struct and union member. Written by lib/ops/schema/generate_c.py. */
 #include "backend/operation_structs.h"
@@ -254,7 +207,7 @@ typedef struct tartan_i_operand {
 typedef struct tartan_i_schema tartan_i_schema;
 
 /* Any one of them. */
-typedef struct tartan_op {
+struct tartan_op {
     tartan_op_kind kind;
     const tartan_i_schema *schema;    /* of the operation; NULL where checks are written by hand */
     const tartan_i_operand *operands; /* [noperands], or NULL: not listed yet */
@@ -268,7 +221,7 @@ typedef struct tartan_op {
         TARTAN_I_CALLS(TARTAN_I_CALL)
 #undef TARTAN_I_CALL
     };
-} tartan_op;
+};
 
 /* "spmm", "sddmm", ... */
 const char *tartan_i_op_name(const tartan_op *op);

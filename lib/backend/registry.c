@@ -4,6 +4,7 @@
  * why a plug-in could not be loaded is kept. */
 #include "backend/backend.h"
 
+#include "backend/operation.h"
 #include "core/interrupt.h"
 
 #include <dlfcn.h>

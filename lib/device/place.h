@@ -4,6 +4,7 @@
 #define TARTAN_DEVICE_PLACE_H
 
 #include "backend/backend.h"
+#include "backend/operation.h"
 
 /* A valid array in memory of the context's device. */
 tartan_status tartan_i_operand_array(const char *function, const tartan_context *context, const char *name,

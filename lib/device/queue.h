@@ -10,6 +10,7 @@
 #define TARTAN_DEVICE_QUEUE_H
 
 #include "backend/backend.h"
+#include "backend/operation.h"
 
 /* A call of a queue. Queue numbers are never reused, and the work of a closed queue has ended. */
 typedef struct tartan_i_mark {

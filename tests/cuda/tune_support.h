@@ -6,6 +6,7 @@
 #include "support.h"
 
 extern "C" {
+#include "backend/operation.h"
 #include "kernels.h"
 #include "tune.h"
 }

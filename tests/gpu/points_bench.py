@@ -114,7 +114,7 @@ def rows_of(context, name):
     for shape in ((16384, 4096), (4096, 1024)):
         yield from ((shape, row) for row in point1_rows(context, dtype, shape))
         yield from ((shape, row) for row in point2_rows(context, dtype, shape))
-    for shape in ((4096, 1024), (65536, 768), (8192, 4096), (4096, 8192), (262144, 64)):
+    for shape in ((4096, 1024), (65536, 768), (8192, 4096), (4096, 8192), (262144, 64), (140, 4096), (4096, 4095), (256, 131072)):
         yield from ((shape, row) for row in norm_rows(context, dtype, shape))
     yield from (((65536, 768), row) for row in norm_rows(context, dtype, (65536, 768), turned=True))
 

@@ -11,6 +11,7 @@ extern "C" {
 #endif
 
 #include "backend/backend.h"
+#include "backend/operation.h"
 
 enum { TARTAN_DUMMY_DEVICES = 2 };
 

@@ -2,6 +2,7 @@
 #include "dummy_order.h"
 
 #include "backend/backend.h"
+#include "backend/operation.h"
 
 #include <pthread.h>
 #include <stddef.h>

@@ -1,0 +1,58 @@
+/* SPDX-License-Identifier: Apache-2.0
+ * Parts of the structs of operations (operation.h) that kernels know, too. Apart from those, so that a new operation, or a changed
+ * one, compiles no CUDA kernel again but its own. */
+#ifndef TARTAN_BACKEND_OPERATION_PARTS_H
+#define TARTAN_BACKEND_OPERATION_PARTS_H
+
+#include "conv/conv.h"
+#include "conv/windows.h"
+#include "layout/block_mask.h"
+#include "matrix/matrix.h"
+#include "tartan/arithmetic.h"
+#include "tartan/linalg.h"
+
+enum { TARTAN_I_MAX_PAIRS = 8 };
+
+/* What is computed of elements x of a and y of b. */
+typedef enum tartan_i_form {
+    TARTAN_I_FORM_SUM,      /* alpha x + beta y; where one of them is not stored, the multiple of the other */
+    TARTAN_I_FORM_COMBINE,  /* the tartan_combination `kind`; what is not stored is 0 */
+    TARTAN_I_FORM_FUNCTION, /* the tartan_function `kind` of x; alpha is its parameter */
+    TARTAN_I_FORM_SCALE,    /* x times the factor of its row, then times that of its column */
+} tartan_i_form;
+
+/* What is accumulated, besides the kinds of tartan_reduction other than MEAN and NORM. */
+enum { TARTAN_I_REDUCE_SQUARES = 100, TARTAN_I_REDUCE_SCALED_SQUARES = 101 };
+
+/* What an attention's bias array holds. */
+typedef enum tartan_i_bias {
+    TARTAN_I_BIAS_NONE,
+    TARTAN_I_BIAS_SLOPES,   /* [heads], times j - i - query_offset */
+    TARTAN_I_BIAS_DISTANCE, /* [heads or 1, 2r + 1], by j - i - query_offset */
+    TARTAN_I_BIAS_BLOCK,    /* [heads or 1, blocks] */
+} tartan_i_bias;
+
+/* What the operations of attention share: inputs and options. */
+typedef struct tartan_i_attention {
+    const tartan_layout *layout;
+    const tartan_array *q, *k, *v;       /* [batch, heads or kv_heads, tq or tk, d] */
+    const tartan_block_mask *block_mask; /* or NULL */
+    const tartan_array *bias;            /* or NULL */
+    tartan_i_bias bias_kind;
+    double scale;
+    bool causal;
+    int64_t query_offset, causal_from;
+    double dropout; /* 0 <= dropout < 1 */
+    int64_t seed;
+    bool any_order; /* of sums: results may depend on the run */
+} tartan_i_attention;
+
+/* A list of whole numbers, such as the lengths of an image. */
+typedef struct tartan_i_sizes {
+    const int64_t *data; /* NULL: not given */
+    int64_t count;
+} tartan_i_sizes;
+
+typedef struct tartan_op tartan_op; /* operation.h */
+
+#endif
