@@ -209,8 +209,9 @@ TEST_F(WindowRefusals, Shapes) {
                  gather(x, blocks, "size=4x5"));
     Dense channels(TARTAN_F32, {1, 6, 8, 12}), solid(TARTAN_F32, {1, 5, 8, 12, 1});
     EXPECT_FAILS(SHAPE, "expected [4, 6, 4, 4]", gather(channels, blocks));
+    Dense cubes(TARTAN_F32, {4, 5, 4, 4, 4});
     EXPECT_FAILS(ARGUMENT, "windows has no count, expected one, since images have three dimensions",
-                 gather(solid, blocks));
+                 gather(solid, cubes));
     EXPECT_FAILS(ARGUMENT, "windows has 2 numbers for size, expected 1 or 3",
                  gather(solid, blocks, "size=4x4"));
     tartan_array endless = x.array; // one element for all positions
