@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0
  * The CUDA plug-in's backend table. */
-#include "device.h"
 #include "backend/operation.h"
+#include "device.h"
 #include "explain.h"
 
 /* Kernels count blocks in 32 bits. */

@@ -12,7 +12,7 @@ and the type of a parameter tell what becomes of it:
     T *out_x, int64_t nout_x     an Array{T} or a Ref{T}, written
     const S *x, int64_t nx       a tuple of what stands for the struct S
     void *const *x, int64_t nx   a tuple of operands of any kind: what has a descriptor or a handle (see c_descriptor), or nothing
-    const S *x                   what stands for the struct S (see c_value), a tuple of it, or nothing
+    const S *x                   what stands for the struct S (see c_value), or nothing
     S *x                         the same, where S has the feature tartan:descriptor
     H *h, const H *h             what has a handle of H (see c_handle); H is declared, but not defined
     const char *text             a string, or nothing
@@ -243,7 +243,6 @@ c_owner(x) = x
 c_owner(x::Tuple) = map(c_owner, x)
 c_struct(::Type{S}, x) where {S} = Ref(c_value(S, x))
 c_struct(::Type{S}, ::Nothing) where {S} = C_NULL
-@inline c_struct(::Type{S}, x::Tuple) where {S} = c_list(S, x)
 c_values(::Type{S}, ::Tuple{}) where {S} = ()
 @inline c_values(::Type{S}, x::Tuple) where {S} = (c_value(S, x[1]), c_values(S, Base.tail(x))...)
 @inline c_list(::Type{S}, x::Tuple) where {S} = Ref(c_values(S, x))

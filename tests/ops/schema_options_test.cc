@@ -129,7 +129,7 @@ TEST_P(Options, Defaults) {
                 !with.has_option(schema.options[i].name))
                 all = std::string(schema.options[i].name) + "=" + default_of(schema.options[i]) +
                       (seed % 2 ? " ,\t" : ",") + all;
-        with.options = with.beside(all);
+        with.options = with.beside(all), with.windows.clear(); // which the options have now
         ASSERT_OK(with.run(context)) << all;
         EXPECT_TRUE(without.memory_of_outputs() == with.memory_of_outputs()) << all;
         Case none(op, random_wish(seed));

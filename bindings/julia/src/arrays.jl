@@ -77,6 +77,7 @@ struct Operand{X}
 end
 Raw.c_value(::Type{Raw.tartan_array}, x::Operand) = x.array
 Raw.c_owner(x::Operand) = x.owner
+@inline Raw.c_struct(::Type{Raw.tartan_array}, x::Tuple) = Raw.c_list(Raw.tartan_array, x) # as many as the call says
 
 @inline function described(arrange, x)
     address, n, s, device = memory(x)
