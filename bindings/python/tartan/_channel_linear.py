@@ -7,7 +7,7 @@ from typing import Any, Optional
 
 from tartan import _raw
 from tartan._context import ContextLike
-from tartan._conv import BlockConv
+from tartan._conv_facts import ConvFacts
 from tartan._errors import ArgumentError, HandleTypeError
 from tartan._operations import _CHANNEL_LINEAR, _CHANNEL_LINEAR_GRADIENT
 from tartan._windows import Sizes, array_like, sizes_of
@@ -17,7 +17,7 @@ _run: Any = _raw.operation_of_images
 
 def channel_linear(
     x: Any, *, gain: Any = None, bias: Any = None, relu: bool = False, bias_first: bool = False,
-    conv: Optional[BlockConv] = None, size: Optional[Sizes] = None, channels_last: bool = False, out: Any = None,
+    conv: Optional[ConvFacts] = None, size: Optional[Sizes] = None, channels_last: bool = False, out: Any = None,
     context: ContextLike = None,
 ) -> Any:  # fmt: skip
     """``gain * x + bias`` for each channel of `x`, or with `bias_first` ``gain * (x + bias)``, then with `relu`
@@ -38,7 +38,7 @@ def channel_linear(
 
 def channel_linear_gradient(
     x: Any, y_grad: Any, *, gain: Any = None, bias: Any = None, relu: bool = False, bias_first: bool = False,
-    conv: Optional[BlockConv] = None, size: Optional[Sizes] = None, channels_last: bool = False,
+    conv: Optional[ConvFacts] = None, size: Optional[Sizes] = None, channels_last: bool = False,
     context: ContextLike = None,
 ) -> tuple[Any, Any, Any]:  # fmt: skip
     """The gradients of `x`, `gain` and `bias` (None for one that is not given), given that of the result of
@@ -60,13 +60,13 @@ def channel_linear_gradient(
 
 
 def _images(
-    x: Any, conv: Optional[BlockConv], size: Optional[Sizes], last: bool
+    x: Any, conv: Optional[ConvFacts], size: Optional[Sizes], last: bool
 ) -> tuple[int, bool, Optional[tuple[int, ...]]]:
     """The spatial dimensions, whether channels are last, and the lengths for edge classes."""
     if (conv is None) != (size is None):
         raise ArgumentError("one of conv and size is given, expected both or none")
     if conv is None or size is None:
         return max(0, len(x.shape) - 2), last, None
-    if not isinstance(conv, BlockConv):
+    if not isinstance(conv, ConvFacts):
         raise HandleTypeError(f"conv is of type {type(conv).__name__}, expected a BlockConv or None")
     return conv.dims, conv.channels_last, sizes_of(size)
