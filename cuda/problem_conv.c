@@ -133,7 +133,7 @@ tartan_status tartan_cuda_conv_filter_gradient_of(const tartan_host *host, const
     tartan_cuda_conv_filter_gradient *out = to;
     (void)host;
     (void)context;
-    *out = (tartan_cuda_conv_filter_gradient){.dtype = op->in->dtype,
+    *out = (tartan_cuda_conv_filter_gradient){.dtype = op->x->dtype,
                                               .s_dtype = op->filter_grad->dtype,
                                               .entries = op->in->shape[0],
                                               .taps = taps_of(&op->geometry),

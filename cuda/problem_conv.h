@@ -78,7 +78,7 @@ typedef struct tartan_cuda_channel_scalars {
 /* tartan_op_conv. */
 typedef struct tartan_cuda_conv {
     bool nothing;
-    int32_t dtype; /* of the filter and of `from` */
+    int32_t dtype; /* of the filter; `from` may be of f32 where it is of 16 bits */
     int64_t entries;
     tartan_cuda_taps taps;
     bool adjoint; /* from `out` positions to `in` positions */
@@ -99,7 +99,7 @@ typedef struct tartan_cuda_conv {
 /* tartan_op_conv_filter_gradient. */
 typedef struct tartan_cuda_conv_filter_gradient {
     bool nothing;
-    int32_t dtype, s_dtype; /* of the images; of the gradient */
+    int32_t dtype, s_dtype; /* of x (y_grad may be of f32 where it is of 16 bits); of the gradient */
     int64_t entries;
     tartan_cuda_taps taps;
     tartan_cuda_image in, out;

@@ -16,6 +16,7 @@ const char *tartan_cuda_conv_wgmma_refuses(const tartan_cuda_chip *chip, const v
     const tartan_cuda_slots *from = &p->from_slots, *to = &p->to_slots;
     if (chip->major != 9 || chip->minor != 0) return "needs compute capability 9.0";
     if (!tartan_cuda_is_half(p->dtype)) return "only for float16 and bfloat16";
+    if (p->from.dtype != p->dtype) return "only for images of the filter's dtype";
     for (int32_t d = 0; d < TARTAN_I_DIMS; d++) {
         if (p->adjoint && p->taps.stride[d] != 1) return "input gradients only of strides of 1";
         if (d > 0 && p->taps.stride[d] > TARTAN_CUDA_CONV_STRIDE) return "only for strides up to 8";
@@ -47,6 +48,7 @@ const char *tartan_cuda_conv_wgmma_refuses(const tartan_cuda_chip *chip, const v
 const char *tartan_cuda_conv_filter_gradient_mma_refuses(const tartan_cuda_chip *chip, const void *problem) {
     const tartan_cuda_conv_filter_gradient *p = problem;
     if (!tartan_cuda_is_half(p->dtype)) return "only for float16 and bfloat16";
+    if (p->in.dtype != p->dtype || p->out.dtype != p->dtype) return "only for images of one dtype";
     if (p->rows.channels->of != NULL || p->cols.channels->of != NULL) return "only for channels without sets";
     if (p->rows.edge % 8 != 0 || p->cols.edge % 8 != 0)
         return "only for blocks whose edges are multiples of 8";

@@ -2,6 +2,7 @@
  * The gradient of a filter for every problem: the reference on the device. A CTA has up to 16 x 16 elements of a block and goes
  * through all positions, 64 at a time; threads that blocks do not need share the positions. Sums are added up in a fixed
  * order. */
+#include "device/by_sum.cuh"
 #include "kernels.h"
 #include "kernels/conv_epilogue.cuh"
 
@@ -80,11 +81,11 @@ template <typename T> __global__ void __launch_bounds__(THREADS) gradient(const 
                 const int k = e / EDGE, c = e % EDGE;
                 S x = 0, y = 0;
                 if (counts[k] && out_channel[c] >= 0)
-                    x = tartan_cuda_to<S>(
-                        ((const T *)a.p.out.data)[out_at[k] + out_channel[c] * a.p.out.channel]);
+                    x = tartan_cuda_element<S>(a.p.out.data, a.p.out.dtype,
+                                               out_at[k] + out_channel[c] * a.p.out.channel);
                 if (counts[k] && in_channel[c] >= 0)
-                    y = tartan_cuda_to<S>(
-                        ((const T *)a.p.in.data)[in_at[k] + in_channel[c] * a.p.in.channel]);
+                    y = tartan_cuda_element<S>(a.p.in.data, a.p.in.dtype,
+                                               in_at[k] + in_channel[c] * a.p.in.channel);
                 out[k][c] = x;
                 in[k][c] = y;
             }

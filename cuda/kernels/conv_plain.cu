@@ -90,7 +90,7 @@ __device__ void load(const Args &a, int32_t rows, int thread, Shared<S, ROWS> &s
         if (s.channel[k] >= 0 && s.at[j].image >= 0 &&
             step_tap(a.p.taps, a.p.adjoint, s.tap[k], s.at[j], a.p.from.size, &x) &&
             (a.restricted || is_active(a.windows, x)))
-            value = tartan_cuda_element<S>(a.p.from.data, a.p.dtype,
+            value = tartan_cuda_element<S>(a.p.from.data, a.p.from.dtype,
                                            element_of(a.p.from, x) + s.channel[k] * a.p.from.channel);
         s.b[k * s.b_pitch + j] = value;
     });

@@ -291,6 +291,8 @@ TEST(CudaConvGradient, MmaRefuses) {
     huge.blocks = INT64_C(1) << 31;
     windows.grid_rows = windows.grid_cols = 1 << 17;
     EXPECT_EQ("only for float16 and bfloat16", with([](auto &q) { q.dtype = TARTAN_F32; }));
+    EXPECT_EQ("only for images of one dtype", with([](auto &q) { q.in.dtype = TARTAN_F32; }));
+    EXPECT_EQ("only for images of one dtype", with([](auto &q) { q.out.dtype = TARTAN_F32; }));
     EXPECT_EQ("only for channels without sets", with([&](auto &q) { q.rows.channels = &sets; }));
     EXPECT_EQ("only for channels without sets", with([&](auto &q) { q.cols.channels = &sets; }));
     EXPECT_EQ("only for blocks whose edges are multiples of 8", with([](auto &q) { q.rows.edge = 12; }));

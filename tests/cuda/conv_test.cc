@@ -321,6 +321,7 @@ TEST(CudaConv, WgmmaRefuses) {
     tartan_layout empty = *p.layout, huge = *p.layout;
     empty.blocks = 0, huge.blocks = INT64_C(1) << 31;
     EXPECT_EQ("only for float16 and bfloat16", with([](auto &q) { q.dtype = TARTAN_F32; }));
+    EXPECT_EQ("only for images of the filter's dtype", with([](auto &q) { q.from.dtype = TARTAN_F32; }));
     EXPECT_EQ("input gradients only of strides of 1",
               with([](auto &q) { q.adjoint = true, q.taps.stride[1] = 2; }));
     EXPECT_EQ("only for strides up to 8", with([](auto &q) { q.taps.stride[2] = 9; }));
