@@ -131,9 +131,11 @@ tartan_status tartan_cuda_conv_filter_gradient_of(const tartan_host *host, const
                                                   const void *of, void *to) {
     const tartan_op_conv_filter_gradient *op = of;
     tartan_cuda_conv_filter_gradient *out = to;
+    /* x of 16 bits may have a y_grad of f32. */
+    const int32_t dtype = op->in->dtype == TARTAN_F32 ? op->out->dtype : op->in->dtype;
     (void)host;
     (void)context;
-    *out = (tartan_cuda_conv_filter_gradient){.dtype = op->x->dtype,
+    *out = (tartan_cuda_conv_filter_gradient){.dtype = dtype,
                                               .s_dtype = op->filter_grad->dtype,
                                               .entries = op->in->shape[0],
                                               .taps = taps_of(&op->geometry),

@@ -266,7 +266,7 @@ TEST(CudaConvGradient, HalvesTakeTheTensorCores) {
     EXPECT_EQ(kMma, chosen(p, kAmpere));
     EXPECT_EQ(kMma, chosen(p, kBlackwell));
     EXPECT_EQ(kPlain, chosen(p, kTiny));
-    p.dtype = p.s_dtype = TARTAN_F16;
+    p.dtype = p.s_dtype = p.in.dtype = p.out.dtype = TARTAN_F16;
     EXPECT_EQ(kMma, chosen(p));
     p.s_dtype = TARTAN_F32;
     EXPECT_EQ(kMma, chosen(p));
