@@ -9,7 +9,7 @@
 extern "C" {
 #endif
 
-/* Between tartan_explain_begin and tartan_explain_end the operations (operations.h, conv.h, residual.h, windows.h), called by this
+/* Between tartan_explain_begin and tartan_explain_end the operations (operations.h, windows.h), called by this
  * thread, describe themselves instead of running: they check their operands, leave them as they are, and return the errors of the
  * checks. An operation that the backend does not support is described as such and returns OK. tartan_explain_end gives a JSON
  * array with one object for each operation that was called:
