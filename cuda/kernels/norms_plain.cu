@@ -23,11 +23,10 @@ template <typename S, int N> __device__ __forceinline__ double sum_of(const S (&
     return sum;
 }
 
-/* In the type of the sums: all terms are positive, and a thread has few of them. */
-template <typename S, int N> __device__ __forceinline__ S squares_of(const S (&x)[N]) {
-    S part[4] = {};
-    EACH_OF(N) part[i % 4] = fma(x[i], x[i], part[i % 4]);
-    return (part[0] + part[1]) + (part[2] + part[3]);
+template <typename S, int N> __device__ __forceinline__ double squares_of(const S (&x)[N]) {
+    double sum = 0;
+    EACH_OF(N) sum = fma((double)x[i], (double)x[i], sum);
+    return sum;
 }
 
 template <typename S>
@@ -111,15 +110,17 @@ __device__ __forceinline__ void norm_lines(const tartan_cuda_norm &p, const Line
             EACH_OF(EACH) x[u * EACH + i] = mean.from(x[u * EACH + i]);
         });
     };
-    /* Sums of squares in the type of the sums: all terms are positive, and a thread has few of them. */
-    std::conditional_t<LONG, double, S> squares[1] = {0};
+    /* Sums of squares of lines that stay in registers in the type of the sums: all terms are positive, and a thread has few of them. */
+    using Squares = std::conditional_t<LONG, double, S>;
+    Squares squares[1] = {0};
     for (int32_t round = 0; round < rounds; round++) {
-        S part[4] = {};
+        Squares part[4] = {};
         load_centred(round);
         each_access(round, [&](int u, Number) {
             EACH_OF(EACH) {
-                const int k = (u * EACH + i) % 4;
-                part[k] = fma(x[u * EACH + i], x[u * EACH + i], part[k]);
+                const Squares value = x[u * EACH + i];
+                Squares &sum_of_part = part[(u * EACH + i) % 4];
+                sum_of_part = fma(value, value, sum_of_part);
             }
         });
         squares[0] += (part[0] + part[1]) + (part[2] + part[3]);
@@ -127,7 +128,7 @@ __device__ __forceinline__ void norm_lines(const tartan_cuda_norm &p, const Line
     add_up(squares, sum, c, me, room, turn);
     const double n = (double)p.length;
     S scale;
-    if constexpr (sizeof(squares[0]) == 4) {
+    if constexpr (sizeof(Squares) == 4) {
         const bool lost =
             !(sum[0] < 0x1p120) || (sum[0] < 0x1p-100 && p.epsilon < 0x1p-80); /* to the range of f32 */
         if (c.threads > 32 ? __syncthreads_or(lost) : __any_sync(~0u, lost)) {
@@ -201,7 +202,7 @@ __global__ void __launch_bounds__(MOST_OF_ANY)
         for (int32_t round = 0; round < c.rounds; round++) {
             if (c.rounds > 1 || !p.centred) load(round);
             if (p.centred) centre<S>(p, c, me, round, mean, x);
-            mine[0] += (double)squares_of(x);
+            mine[0] += squares_of(x);
         }
         add_up(mine, sum, c, me, room, turn);
         const S rstd = (S)scale_of<double>(p.row, sum[0] * c.per_element, (double)p.length, p.epsilon);

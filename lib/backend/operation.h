@@ -144,7 +144,7 @@ typedef struct tartan_op_point2 {
     const tartan_array *a, *b, *y; /* y may be an operand of the same shape */
 } tartan_op_point2;
 
-/* The gradients, each summed in f64 over the dimensions along which its operand is repeated. */
+/* The gradients, each summed in f64 over the dimensions along which its operand is repeated; CUDA adds up to 8 terms before. */
 typedef struct tartan_op_point2_gradient {
     const char *function;
     int32_t row;

@@ -230,9 +230,9 @@ TEST_P(BackendNorms, OfNumbersFarFromZero) {
 TEST_P(BackendNorms, OfTheWholeRangeOfF32) {
     std::mt19937_64 random(9);
     for (const double size : {1e30, 1e-30})
-        for (const int64_t n : {24, 1000, 3000}) {
+        for (const int64_t n : {24, 1000, 3000, 3001, 40000}) {
             SCOPED_TRACE(::testing::Message() << size << " " << n);
-            Dense of(TARTAN_F32, {3, n});
+            Dense of(TARTAN_F32, {3, n}, n == 3000 ? kColumns : kRows);
             of.fill(random, 0.5 * size, 2 * size);
             Operand x = {context.get(), of}, y = {context.get(), Dense(TARTAN_F32, {3, n})};
             RUN_OR_NEXT(
