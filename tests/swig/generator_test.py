@@ -196,12 +196,18 @@ def test_probe_compiles_and_agrees(tmp_path):
     assert "struct frame 32" in lines and "field frame sizes 8 16" in lines and "constant A 5" in lines
 
 
+def includes(directory):
+    """Where the public headers are; the one that is generated is in `directory`."""
+    root, generated = SWIG.parent, directory / "tartan/operations.h"
+    generated.parent.mkdir(exist_ok=True)
+    subprocess.run([sys.executable, root / "lib/ops/schema/generate_c.py", generated], check=True)
+    return [f"-I{root}/lib/include", f"-I{directory}"]
+
+
 def public_headers(directory, *probe):
     """The Julia layer of the real headers, and the program that prints what the compiler sees."""
-    root = SWIG.parent
     xml, raw = directory / "julia.xml", directory / "raw.jl"
-    subprocess.run(["swig", "-xml", f"-I{SWIG}", f"-I{root}/lib/include", "-o", xml, SWIG / "lang/julia.i"],
-                   check=True)
+    subprocess.run(["swig", "-xml", f"-I{SWIG}", *includes(directory), "-o", xml, SWIG / "lang/julia.i"], check=True)
     subprocess.run([sys.executable, SWIG / "julia_generate.py", xml, raw, *probe], check=True)
     return raw.read_text()
 
@@ -312,15 +318,11 @@ def test_ctypes_refuses(tmp_path):
 
 def test_ctypes_sees_what_the_compiler_sees(tmp_path):
     """Structs and constants of the public headers, against a program that prints them."""
-    root = SWIG.parent
     xml, written, probe = tmp_path / "tartan.xml", tmp_path / "tartan_ctypes.py", tmp_path / "probe"
-    subprocess.run(["swig", "-xml", f"-I{SWIG}", f"-I{root}/lib/include", "-o", xml, SWIG / "tartan.i"], check=True)
+    subprocess.run(["swig", "-xml", f"-I{SWIG}", *includes(tmp_path), "-o", xml, SWIG / "tartan.i"], check=True)
     subprocess.run([sys.executable, SWIG / "ctypes_generate.py", xml, written], check=True)
     public_headers(tmp_path, f"{probe}.c")
-    generated = tmp_path / "tartan/operations.h"
-    generated.parent.mkdir()
-    subprocess.run([sys.executable, root / "lib/ops/schema/generate_c.py", generated], check=True)
-    subprocess.run(["cc", f"-I{root}/lib/include", f"-I{tmp_path}", f"{probe}.c", "-o", probe], check=True)
+    subprocess.run(["cc", *includes(tmp_path), f"{probe}.c", "-o", probe], check=True)
     names = {}
     exec(written.read_text(), names)  # pylint: disable=exec-used
     seen = set()
