@@ -61,6 +61,9 @@ tartan_cuda_launching tartan_cuda_channel_linear_plain, tartan_cuda_channel_line
 #define NORM(name, ...) tartan_cuda_launching tartan_cuda_##name##_plain, tartan_cuda_##name##_gradient_plain;
 #include "kernels/norms.def"
 #undef NORM
+tartan_cuda_launching tartan_cuda_softmax_plain, tartan_cuda_softmax_gradient_plain,
+    tartan_cuda_log_softmax_plain, tartan_cuda_log_softmax_gradient_plain, tartan_cuda_cross_entropy_plain,
+    tartan_cuda_cross_entropy_gradient_plain;
 tartan_cuda_launching tartan_cuda_point1_plain, tartan_cuda_point1_gradient_plain, tartan_cuda_point2_plain,
     tartan_cuda_point2_gradient_plain;
 

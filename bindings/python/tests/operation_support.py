@@ -32,7 +32,7 @@ class Op:
     def __init__(self, row, gradients):
         self.name, self.row = row["name"], row
         self.function = getattr(_operations, self.name)
-        self.arguments, self.options = row["arguments"], row["options"]
+        self.arguments, self.options = row["arguments"], [o for o in row["options"] if not o["base"]]
         self.inputs = [a for a in self.arguments if a["use"] != "out"]
         self.outputs = [a for a in self.arguments if a["use"] == "out"]
         self.optional = [a for a in self.outputs if a["optional"]]
@@ -121,6 +121,10 @@ class Operands(dict):
         return found
 
     def made(self, a):
+        if a["dtype"] == "I":  # what every array has: no length is below 2
+            return self.rng.integers(0, 2, self.shape(a))
+        if a["dtype"] == "U8":
+            return self.rng.random(self.shape(a)) < 0.7
         if a["kind"] == "array":
             dtype = {"S": sum_dtype(self.dtype), "R": "float64", "F64": "float64"}.get(a["dtype"], self.dtype)
             sizes = self.rng.uniform(0.5, 2, self.shape(a)) * self.rng.choice([-1, 1], self.shape(a))
