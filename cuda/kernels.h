@@ -64,6 +64,7 @@ tartan_cuda_launching tartan_cuda_channel_linear_plain, tartan_cuda_channel_line
 tartan_cuda_launching tartan_cuda_softmax_plain, tartan_cuda_softmax_gradient_plain,
     tartan_cuda_log_softmax_plain, tartan_cuda_log_softmax_gradient_plain, tartan_cuda_cross_entropy_plain,
     tartan_cuda_cross_entropy_gradient_plain;
+tartan_cuda_launching tartan_cuda_embedding_plain, tartan_cuda_embedding_gradient_plain;
 tartan_cuda_launching tartan_cuda_point1_plain, tartan_cuda_point1_gradient_plain, tartan_cuda_point2_plain,
     tartan_cuda_point2_gradient_plain;
 

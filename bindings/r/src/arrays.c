@@ -89,6 +89,12 @@ static SEXP integers_of(SEXP x, const char *name) {
 SEXP tartan_r_rounded(SEXP numbers, SEXP dtype_name) {
     int32_t dtype = tartan_r_any_dtype(dtype_name, "dtype");
     if (dtype == TARTAN_I32) return integers_of(numbers, "x");
+    if (dtype == TARTAN_U8) {
+        SEXP bytes = PROTECT(Rf_allocVector(RAWSXP, XLENGTH(numbers)));
+        for (R_xlen_t i = 0; i < XLENGTH(numbers); i++) RAW(bytes)[i] = REAL(numbers)[i] != 0;
+        UNPROTECT(1);
+        return bytes;
+    }
     return dtype == TARTAN_F64 ? numbers : rounded(numbers, dtype);
 }
 
