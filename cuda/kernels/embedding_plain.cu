@@ -7,6 +7,7 @@
 #include "device/element.cuh"
 #include "device/launch.cuh"
 #include "device_memory.h"
+#include "dtype.h"
 #include "kernels.h"
 
 namespace {
