@@ -112,11 +112,13 @@ function padding(a, op)
     return Tartan.AtLeast{minimum(part -> count(item -> !occursin("...", item), split(part, ",")), split(a.shape, " or "))}()
 end
 
+input_of(a) = a.dtype === :I ? Tartan.index_input : a.dtype === :U8 ? Tartan.mask_input : Tartan.dense_input
+
 @testset "results are what the library infers" begin
     for op in CALLED, T in (Float64, Float16), all_of_it in (true, false)
         made = operands(op, T; make = fitting(op), all_of_it)
         arguments = Tuple(a.use === :out || !haskey(made, a.name) ? nothing :
-            a.kind === :array ? Tartan.dense_input(padding(a, op), made[a.name], "") : Tartan.handle_of(made[a.name]) for a in op.arguments)
+            a.kind === :array ? input_of(a)(padding(a, op), made[a.name], "") : Tartan.handle_of(made[a.name]) for a in op.arguments)
         room = Vector{Raw.tartan_op_result}(undef, length(op.arguments))
         count = GC.@preserve room Raw.tartan_op_infer(Tartan.number(op), arguments, "", Ptr{Raw.tartan_op_result}(pointer(room)), length(room))
         found = results(op, made)
@@ -155,7 +157,8 @@ outside(option) = [parse(Float64, m[1]) - (m[2] == "<=") for m in eachmatch(r"([
         for a in op.arguments
             x = get(made, a.name, nothing)
             x isa Array || continue
-            a.dtype === :S || @test attempt(a.name => rand(1:9, size(x))) # numbers of sums are converted
+            a.dtype in (:S, :I) || @test attempt(a.name => rand(1:9, size(x))) # numbers of sums are converted
+            a.dtype === :I && @test attempt(a.name => fill(100, size(x)))
             @test attempt(a.name => complex(x))
             @test attempt(a.name => BlockSparseMatrix(randn(8, 8), 4))
             @test attempt(a.name => sparse(randn(8, 8)))
