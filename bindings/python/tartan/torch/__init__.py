@@ -1,0 +1,13 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Block-sparse modules for PyTorch: see docs/pytorch.md.
+
+>>> import torch
+>>> from tartan.torch import BlockSparseLinear
+>>> layer = BlockSparseLinear(64, 128, density=0.5, block=16)
+>>> layer(torch.ones(2, 64)).shape
+torch.Size([2, 128])
+"""
+
+from tartan.torch._linear import BlockSparseLinear
+
+__all__ = ["BlockSparseLinear"]
