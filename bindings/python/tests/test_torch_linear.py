@@ -14,6 +14,7 @@ import tartan
 from conftest import random_layout
 
 torch = pytest.importorskip("torch")
+import torch._dynamo.testing  # noqa: E402
 from tartan.torch import BlockSparseLinear  # noqa: E402
 from tartan.torch import _operators as operators  # noqa: E402
 from tartan.torch._cells import Cell  # noqa: E402
@@ -25,6 +26,7 @@ TOLERANCE = {torch.float64: 1e-12, torch.float32: 1e-5, torch.bfloat16: 5e-2, to
 @pytest.fixture(autouse=True)
 def seeded():
     torch.manual_seed(7)
+    torch._dynamo.reset()
 
 
 def ragged(dtype=torch.float32, bias=True, **options):
@@ -85,11 +87,11 @@ def test_gradients_to_any_order():
     inside = (layer.values != 0).double()
 
     def run(x, values, bias):
-        return operators.block_linear(x, values * inside, bias, layer._cell, layer._number)
+        return operators.block_linear(x, values * inside, bias, layer._cell)
 
     assert torch.autograd.gradcheck(run, (x, values, bias))
     assert torch.autograd.gradgradcheck(run, (x, values, bias))
-    by_operator = lambda x, v: operators.linear(x, v * inside, layer._number)  # noqa: E731
+    by_operator = lambda x, v: operators.linear(x, v * inside, layer._cell.number, 37)  # noqa: E731
     assert torch.autograd.gradcheck(by_operator, (x, values)) and torch.autograd.gradgradcheck(by_operator, (x, values))
 
 
@@ -97,12 +99,13 @@ def test_opcheck():
     cell = Cell(random_layout(np.random.default_rng(3), (24, 40), 8))
     x, grad = torch.randn(2, 5, 40, requires_grad=True), torch.randn(2, 5, 24, requires_grad=True)
     values = torch.randn(cell.layout.blocks, 8, 8, requires_grad=True)
-    for operator, given in (
-        (operators.linear, (x, values)), (operators.input_gradient, (grad, values)), (operators.values_gradient_op, (x, grad)),
+    for operator, given, size in (
+        (operators.linear, (x, values), 24), (operators.input_gradient, (grad, values), 40),
+        (operators.values_gradient_op, (x, grad), values.shape),
     ):  # fmt: skip
-        found = torch.library.opcheck(operator, (*given, cell.number))
+        found = torch.library.opcheck(operator, (*given, cell.number, size))
         assert set(found.values()) == {"SUCCESS"}, found
-        torch.library.opcheck(operator, (*(t.detach() for t in given), cell.number))
+        torch.library.opcheck(operator, (*(t.detach() for t in given), cell.number, size))
 
 
 def steps(layer, x, run=None):
@@ -130,6 +133,17 @@ def test_compiles_as_one_graph(backend):
     layer.set_layout(moved)
     torch.testing.assert_close(run(x), layer(x))
     assert counted.frame_count == 1  # blocks that move cost no compilation
+
+
+def test_one_compilation_serves_equal_layers():
+    counted = torch._dynamo.testing.CompileCounterWithBackend("aot_eager")
+    layers, x = [BlockSparseLinear(128, 128, density=0.5, block=16) for _ in range(12)], torch.randn(4, 128)
+    for layer in layers:
+        wanted = steps(layer, x)
+        layer.compile(fullgraph=True, backend=counted)
+        for found, right in zip(steps(layer, x), wanted):
+            torch.testing.assert_close(found, right)
+    assert len({layer.layout for layer in layers}) == 12 and counted.frame_count == 2  # with that number, and with any
 
 
 def test_compiles_under_autocast():
@@ -163,7 +177,7 @@ def test_other_ways_to_trace(tmp_path):
 
 def test_layouts_of_another_process_are_refused():
     with pytest.raises(tartan.HandleError, match="layout is 123456789, expected the number of a layout of this process"):
-        operators.linear(torch.ones(2, 4), torch.ones(1, 4, 4), 123456789)
+        operators.linear(torch.ones(2, 4), torch.ones(1, 4, 4), 123456789, 4)
 
 
 def test_functional_transforms():
@@ -182,7 +196,7 @@ def test_functional_transforms():
         torch.testing.assert_close(each[name].sum(0), parameter.grad)
     torch.testing.assert_close(torch.func.vmap(layer)(x), layer(x))
     torch.testing.assert_close(torch.func.vmap(layer, in_dims=1)(x.T.reshape(50, 6)), layer(x))
-    torch.testing.assert_close(torch.func.vmap(lambda x: operators.linear(x, layer.values, layer._number))(x) + layer.bias, layer(x))
+    torch.testing.assert_close(torch.func.vmap(lambda x: operators.linear(x, layer.values, layer._cell.number, 37))(x) + layer.bias, layer(x))
     stacked = {name: torch.stack([p, 2 * p]) for name, p in parameters.items()}  # an ensemble
     both = torch.func.vmap(lambda p: torch.func.functional_call(layer, p, (x,)))(stacked)
     torch.testing.assert_close(both, torch.stack([layer(x), 2 * layer(x)]))
@@ -207,7 +221,7 @@ def test_autocast_is_that_of_the_dense_layer(dtype, given, own):
         y, wanted = layer(x), dense(x)
         assert y.dtype == wanted.dtype == dtype
         torch.testing.assert_close(y, wanted, rtol=2e-2, atol=2e-2)
-        assert torch.equal(operators.linear(x, layer.values, layer._number) + layer.bias.to(dtype), y)
+        assert torch.equal(operators.linear(x, layer.values, layer._cell.number, 37) + layer.bias.to(dtype), y)
     y.float().sum().backward()
     assert layer.values.grad.dtype == own and layer.bias.grad.dtype == own
 
@@ -367,7 +381,7 @@ def test_copies():
     file.seek(0)
     for again in (copy.deepcopy(layer), pickle.loads(pickle.dumps(layer)), torch.load(file, weights_only=False)):
         assert torch.equal(again(x), layer(x)) and again.layout == layer.layout
-        assert again._number == again._cell.number != layer._number
+        assert again._cell.number != layer._cell.number
         assert torch.equal(torch.compile(again, fullgraph=True, backend="eager")(x), layer(x))
         with torch.no_grad():
             again.values.zero_()

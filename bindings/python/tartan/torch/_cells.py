@@ -15,7 +15,7 @@ import torch
 from tartan import BlockMatrix, Layout, _raw
 from tartan._errors import ArgumentError, ArgumentTypeError, HandleError, UnsupportedError
 
-_numbers = itertools.count(1)
+_numbers = itertools.count(2)  # 0 and 1 are special as lengths of tensors
 _living: weakref.WeakValueDictionary[int, Cell] = weakref.WeakValueDictionary()
 # Compiled graphs and exported programs outlive the module that they were made of, so what they call stays.
 _kept: dict[int, Cell] = {}

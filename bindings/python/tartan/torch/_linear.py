@@ -12,7 +12,7 @@ import torch
 from tartan import Layout
 from tartan._errors import ArgumentError, ArgumentTypeError, ShapeError
 from tartan.torch._cells import check_density, random_layout
-from tartan.torch._operators import block_linear, in_autocast
+from tartan.torch._operators import block_linear, in_autocast, linear
 from tartan.torch._stored import Stored
 
 Block = Union[int, tuple[int, int]]
@@ -120,7 +120,10 @@ class BlockSparseLinear(Stored):
     def forward(self, x: Any) -> Any:
         """y [..., out_features] for x [..., in_features]."""
         x, values, bias = in_autocast(x, self.values, self.bias)
-        return block_linear(x, values, bias, self._cell, self._number)
+        if torch.compiler.is_compiling():
+            y = linear(x, values, self._tag.shape[0], self.out_features)
+            return y if bias is None else y + bias
+        return block_linear(x, values, bias, self._cell)
 
     def to_dense(self) -> Any:
         """The weight as a dense tensor [out_features, in_features], 0 where no block is stored; a copy, recorded by autograd as

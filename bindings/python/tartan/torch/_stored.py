@@ -20,12 +20,17 @@ class Stored(torch.nn.Module):  # type: ignore[misc, unused-ignore]
 
     values: Any
     _cell: Cell
-    _number: int  # of the cell: a plain number, which torch.compile reads
+    # An empty tensor whose length is the number of the cell. Numbers in modules are constants to torch.compile, lengths are not:
+    # one compilation serves all layers of equal sizes.
+    _tag: Any
 
     def _store(self, layout: Layout, device: Any, dtype: Any) -> None:
         self._cell = Cell(layout)
-        self._number = self._cell.number
+        self._mark(device)
         self.values = torch.nn.Parameter(torch.empty((layout.blocks, *layout.block_shape), device=device, dtype=dtype))
+
+    def _mark(self, device: Any) -> None:
+        self._tag = torch.empty((self._cell.number, 0), dtype=torch.uint8, device=device)
 
     @property
     def layout(self) -> Layout:
@@ -76,11 +81,12 @@ class Stored(torch.nn.Module):  # type: ignore[misc, unused-ignore]
 
     def __setstate__(self, state: Any) -> None:
         super().__setstate__(state)
-        self._number = self._cell.number  # of the copy
+        self._mark(self._tag.device)  # the copy has a cell of its own
 
-    def _apply(self, *arguments: Any, **options: Any) -> Any:
+    def _apply(self, function: Any, *arguments: Any, **options: Any) -> Any:
         self._cell.forget()
-        return super()._apply(*arguments, **options)
+        self._tag = function(self._tag)
+        return super()._apply(function, *arguments, **options)
 
     # ---- State dicts ----
 
