@@ -8,6 +8,8 @@
 torch.Size([2, 128])
 """
 
+from tartan.torch._conv import BlockSparseConv2d
 from tartan.torch._linear import BlockSparseLinear
+from tartan.torch._patch import PatchedLayer, PatchReport, patch_model, unpatch_model
 
-__all__ = ["BlockSparseLinear"]
+__all__ = ["BlockSparseConv2d", "BlockSparseLinear", "PatchReport", "PatchedLayer", "patch_model", "unpatch_model"]

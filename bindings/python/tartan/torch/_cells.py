@@ -22,9 +22,9 @@ _kept: dict[int, Cell] = {}
 
 
 class Cell:
-    """A layout of one head whose blocks are known, and what products need to know of it."""
+    """A layout of one head whose blocks are known, and what products need to know of it. `stored` is the layout of values."""
 
-    __slots__ = ("layout", "number", "rows", "cols", "ragged", "_values", "_matrix", "__weakref__")
+    __slots__ = ("layout", "stored", "number", "rows", "cols", "ragged", "_values", "_matrix", "__weakref__")
 
     def __init__(self, layout: Layout) -> None:
         self.number = next(_numbers)
@@ -37,7 +37,7 @@ class Cell:
             raise ArgumentTypeError(f"layout is of type {type(layout).__name__}, expected a Layout")
         if layout.heads != 1 or layout.dynamic:
             raise UnsupportedError(f"layout is {layout!r}, expected one of a single head whose blocks do not change by themselves")
-        self.layout = layout
+        self.layout = self.stored = layout
         self.rows, self.cols = layout.rows, layout.cols
         block = layout.block_shape
         self.ragged = self.rows % block[0] != 0 or self.cols % block[1] != 0
@@ -51,10 +51,10 @@ class Cell:
         """The matrix around the memory of `values`. That of a parameter is kept, and with it its memory, so that no other
         tensor can have the same address."""
         if type(values) is not torch.nn.Parameter or not values.is_contiguous():
-            return matrix_of(self.layout, values)
+            return matrix_of(self.stored, values)
         address = values.data_ptr(), values.dtype
         if self._matrix is None or self._values != address or address[0] == 0:
-            self._matrix, self._values = matrix_of(self.layout, values), address
+            self._matrix, self._values = matrix_of(self.stored, values), address
         return self._matrix
 
     def __reduce__(self) -> tuple[Any, ...]:

@@ -11,7 +11,7 @@ import torch
 
 from tartan import Layout
 from tartan._errors import ArgumentError, ArgumentTypeError, ShapeError
-from tartan.torch._cells import check_density, random_layout
+from tartan.torch._cells import Cell, check_density, random_layout
 from tartan.torch._operators import block_linear, in_autocast, linear
 from tartan.torch._stored import Stored
 
@@ -56,7 +56,7 @@ class BlockSparseLinear(Stored):
 
     def _open(self, layout: Layout, bias: bool, device: Any, dtype: Any) -> None:
         self.out_features, self.in_features = layout.shape[-2:]
-        self._store(layout, device, dtype)
+        self._store(Cell(layout), device, dtype)
         own = torch.nn.Parameter(torch.empty(self.out_features, device=device, dtype=dtype)) if bias else None
         self.register_parameter("bias", own)
 
@@ -129,6 +129,11 @@ class BlockSparseLinear(Stored):
         """The weight as a dense tensor [out_features, in_features], 0 where no block is stored; a copy, recorded by autograd as
         far as PyTorch records."""
         return dense_of(self.values, self.layout)
+
+    @property
+    def weight(self) -> Any:
+        """`to_dense()`, for code that looks at the weight of a linear layer. It makes the dense weight each time."""
+        return self.to_dense()
 
     def to_linear(self) -> Any:
         """An nn.Linear that computes the same, with parameters of its own."""

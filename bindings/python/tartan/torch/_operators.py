@@ -156,7 +156,7 @@ class _Linear(torch.autograd.Function):  # type: ignore[misc, unused-ignore]
 # transforms of torch.func.
 _Linear._backward_cls.apply = _Linear.backward  # type: ignore[attr-defined, unused-ignore]
 _apply: Any = super(torch.autograd.Function, _Linear).apply
-_transforms: Any = torch._C._are_functorch_transforms_active  # type: ignore[attr-defined, unused-ignore]
+transforms: Any = torch._C._are_functorch_transforms_active  # type: ignore[attr-defined, unused-ignore]
 _PLAIN = (torch.Tensor, torch.nn.Parameter)
 
 
@@ -166,23 +166,23 @@ def _with_bias(y: Any, bias: Any) -> Any:
 
 def block_linear(x: Any, values: Any, bias: Optional[Any], cell: Cell) -> Any:
     """x W^T + bias, where PyTorch may trace or transform, but does not compile."""
-    if _is_plain(x, values):
+    if is_plain(x, values):
         check_last(x, cell.cols, "x")
         if torch.is_grad_enabled():
             return _apply(x, values, bias, cell)
         return _with_bias(product(x, cell, cell.matrix(values), True), bias)
-    run = BILINEAR.run if _transforms() else linear
+    run = BILINEAR.run if transforms() else linear
     y = run(x, values, cell.number, cell.rows)
     return y if bias is None else y + bias
 
 
-def _is_plain(x: Any, values: Any) -> bool:
+def is_plain(x: Any, values: Any) -> bool:
     """Whether PyTorch just runs: it traces, transforms and intercepts nothing."""
     return (
         type(x) in _PLAIN
         and type(values) in _PLAIN
         and x.device.type in ("cpu", "cuda")
-        and not _transforms()
+        and not transforms()
         and not torch._C._len_torch_dispatch_stack()  # type: ignore[attr-defined, unused-ignore]
         and not torch._C._get_tracing_state()
     )

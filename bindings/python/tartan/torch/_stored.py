@@ -24,10 +24,10 @@ class Stored(torch.nn.Module):  # type: ignore[misc, unused-ignore]
     # one compilation serves all layers of equal sizes.
     _tag: Any
 
-    def _store(self, layout: Layout, device: Any, dtype: Any) -> None:
-        self._cell = Cell(layout)
+    def _store(self, cell: Cell, device: Any, dtype: Any) -> None:
+        self._cell = cell
         self._mark(device)
-        self.values = torch.nn.Parameter(torch.empty((layout.blocks, *layout.block_shape), device=device, dtype=dtype))
+        self.values = torch.nn.Parameter(torch.empty(shape_of(cell.stored), device=device, dtype=dtype))
 
     def _mark(self, device: Any) -> None:
         self._tag = torch.empty((self._cell.number, 0), dtype=torch.uint8, device=device)
@@ -44,20 +44,22 @@ class Stored(torch.nn.Module):  # type: ignore[misc, unused-ignore]
 
     def matrix(self) -> BlockMatrix:
         """The weight as a `BlockMatrix` around the memory of `values`, which has no gradients."""
-        return matrix_of(self.layout, self.values)
+        return matrix_of(self._cell.stored, self.values)
 
     @torch.no_grad()  # type: ignore[misc, unused-ignore]
     def set_layout(self, layout: Layout, values: Optional[Any] = None) -> None:
         """Gives the module another layout of the same shape and block. Blocks that both layouts have keep their values, others
         are 0; or all blocks get `values`. The parameter stays the same object. It is for between steps: a graph that is recorded
         before cannot be differentiated after. `tartan.torch.Sparsifier` takes the state of an optimiser along."""
-        old = self.layout
+        old, stored = self.layout, self._cell.stored
         _check_same_frame(layout, old)
-        if values is None:
-            values = rearranged(self.values, sources_of(old, layout))
-        elif tuple(values.shape) != (layout.blocks, *layout.block_shape):
-            raise ShapeError(f"values has shape {tuple(values.shape)}, expected {(layout.blocks, *layout.block_shape)}")
         self._cell.set(layout)
+        wanted = shape_of(self._cell.stored)
+        if values is not None and tuple(values.shape) != wanted:
+            self._cell.set(old)
+            raise ShapeError(f"values has shape {tuple(values.shape)}, expected {wanted}")
+        if values is None:
+            values = rearranged(self.values, sources_of(stored, self._cell.stored))
         replace(self.values, values)
 
     def _clear_padding(self) -> None:
@@ -119,7 +121,7 @@ class Stored(torch.nn.Module):  # type: ignore[misc, unused-ignore]
                     errors.append(f"{prefix}values is missing, expected values on the layout of {prefix}{_EXTRA}")
                     return
                 self._cell.set(layout)
-                replace(self.values, self.values.new_zeros((layout.blocks, *layout.block_shape)))
+                replace(self.values, self.values.new_zeros(shape_of(self._cell.stored)))
             else:
                 self._cell.forget()
         super()._load_from_state_dict(state_dict, prefix, local_metadata, strict, missing, unexpected, errors)
@@ -144,6 +146,11 @@ def replace(tensor: Any, content: Any) -> None:
 
 
 # ---- Changes of layout ----
+
+
+def shape_of(stored: Layout) -> tuple[int, int, int]:
+    """That of values."""
+    return (stored.blocks, *stored.block_shape)
 
 
 def sources_of(old: Layout, new: Layout) -> Any:
