@@ -362,7 +362,7 @@ def test_state_dicts_that_are_refused():
             b.load_state_dict(alone, strict=strict)
     with pytest.raises(RuntimeError, match=r"layout is \(37, 50\) in blocks of \(8, 16\), expected \(37, 50\) in blocks of \(8, 8\)"):
         BlockSparseLinear(50, 37, density=0.5, block=8).load_state_dict(state)
-    for wrong in (torch.zeros(3), torch.tensor([9, 37, 50, 8, 16]), torch.tensor([1, 37, 50, 8, 0]), "text",
+    for wrong in (torch.zeros(3), torch.tensor([9, 1, 37, 50, 8, 16]), torch.tensor([1, 1, 37, 50, 8, 0]), "text",
                   state["_extra_state"][:-1]):  # fmt: skip
         with pytest.raises(RuntimeError, match="_extra_state"):
             b.load_state_dict({**state, "_extra_state": wrong})

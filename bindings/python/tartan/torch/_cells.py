@@ -16,20 +16,29 @@ from tartan import BlockMatrix, Layout, _raw
 from tartan._errors import ArgumentError, ArgumentTypeError, HandleError, UnsupportedError
 
 _numbers = itertools.count(2)  # 0 and 1 are special as lengths of tensors
-_living: weakref.WeakValueDictionary[int, Cell] = weakref.WeakValueDictionary()
+_living: weakref.WeakValueDictionary[int, Numbered] = weakref.WeakValueDictionary()
 # Compiled graphs and exported programs outlive the module that they were made of, so what they call stays.
-_kept: dict[int, Cell] = {}
+_kept: dict[int, Numbered] = {}
 
 
-class Cell:
+class Numbered:
+    """What operators find by its number."""
+
+    __slots__ = ("number", "__weakref__")
+
+    def __init__(self) -> None:
+        self.number = next(_numbers)
+        _living[self.number] = self
+
+
+class Cell(Numbered):
     """A layout of one head whose blocks are known, and what products need to know of it. `stored` is the layout of values."""
 
-    __slots__ = ("layout", "stored", "number", "rows", "cols", "ragged", "_values", "_matrix", "__weakref__")
+    __slots__ = ("layout", "stored", "rows", "cols", "ragged", "_values", "_matrix")
 
     def __init__(self, layout: Layout) -> None:
-        self.number = next(_numbers)
+        super().__init__()
         self.set(layout)
-        _living[self.number] = self
 
     def set(self, layout: Layout) -> None:
         """Holds another layout of the same shape and block from now on."""
@@ -71,7 +80,7 @@ def matrix_of(layout: Layout, values: Any) -> BlockMatrix:
     return BlockMatrix._own(_raw.tartan_matrix_wrap(layout._handle, values.numpy()))
 
 
-def cell_at(number: int) -> Cell:
+def cell_at(number: int) -> Any:
     """The cell of an operator's argument, kept for the rest of the process."""
     cell = _kept.get(number)
     if cell is None:

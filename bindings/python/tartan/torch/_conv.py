@@ -224,8 +224,7 @@ def _empty(like: Any, size: Any) -> Any:
 
 
 def _conv_at(number: int) -> BlockConv:
-    cell = cell_at(number)
-    assert isinstance(cell, ConvCell)
+    cell: ConvCell = cell_at(number)
     return cell.conv
 
 

@@ -12,7 +12,7 @@ from tartan import BlockMatrix, Layout
 from tartan._errors import ArgumentError, ShapeError
 from tartan.torch._cells import Cell, matrix_of
 
-_EXTRA = "_extra_state"
+EXTRA = "_extra_state"
 
 
 class Stored(torch.nn.Module):  # type: ignore[misc, unused-ignore]
@@ -52,7 +52,7 @@ class Stored(torch.nn.Module):  # type: ignore[misc, unused-ignore]
         are 0; or all blocks get `values`. The parameter stays the same object. It is for between steps: a graph that is recorded
         before cannot be differentiated after. `tartan.torch.Sparsifier` takes the state of an optimiser along."""
         old, stored = self.layout, self._cell.stored
-        _check_same_frame(layout, old)
+        check_same_frame(layout, old)
         self._cell.set(layout)
         wanted = shape_of(self._cell.stored)
         if values is not None and tuple(values.shape) != wanted:
@@ -102,23 +102,23 @@ class Stored(torch.nn.Module):  # type: ignore[misc, unused-ignore]
     def _load_from_state_dict(
         self, state_dict: Any, prefix: str, local_metadata: Any, strict: bool, missing: Any, unexpected: Any, errors: Any
     ) -> None:
-        found = state_dict.get(prefix + _EXTRA)
+        found = state_dict.get(prefix + EXTRA)
         values = state_dict.get(prefix + "values")
         if values is not None and found is None:
             errors.append(
-                f"{prefix}{_EXTRA} is missing, expected the layout of {prefix}values: values alone may belong to other blocks"
+                f"{prefix}{EXTRA} is missing, expected the layout of {prefix}values: values alone may belong to other blocks"
             )
             return
         if found is not None:
             try:
                 layout = decoded(found)
-                _check_same_frame(layout, self.layout)
+                check_same_frame(layout, self.layout)
             except ValueError as error:
-                errors.append(f"{prefix}{_EXTRA}: {error}")
+                errors.append(f"{prefix}{EXTRA}: {error}")
                 return
             if layout != self.layout:
                 if values is None:
-                    errors.append(f"{prefix}values is missing, expected values on the layout of {prefix}{_EXTRA}")
+                    errors.append(f"{prefix}values is missing, expected values on the layout of {prefix}{EXTRA}")
                     return
                 self._cell.set(layout)
                 replace(self.values, self.values.new_zeros(shape_of(self._cell.stored)))
@@ -127,7 +127,7 @@ class Stored(torch.nn.Module):  # type: ignore[misc, unused-ignore]
         super()._load_from_state_dict(state_dict, prefix, local_metadata, strict, missing, unexpected, errors)
 
 
-def _check_same_frame(layout: Layout, old: Layout) -> None:
+def check_same_frame(layout: Layout, old: Layout) -> None:
     if (layout.shape, layout.block_shape) != (old.shape, old.block_shape):
         raise ArgumentError(
             f"layout is {layout.shape} in blocks of {layout.block_shape}, expected {old.shape} in blocks of {old.block_shape}"
@@ -171,25 +171,25 @@ def rearranged(values: Any, sources: Any) -> Any:
 
 # ---- Layouts as tensors ----
 
-_FORMAT = 1
+_FORMAT, _HEAD = 1, 6
 
 
 def encoded(layout: Layout) -> Any:
-    """A tensor of int64: format, rows, columns, block rows, block columns, then the first block id of each block row and the
-    block columns of all blocks."""
+    """A tensor of int64: format, heads, rows, columns, block rows, block columns, then the first block id of each block row of
+    each head, and the block columns of all blocks."""
     pointers, cols = layout.row_lists()
-    head = [_FORMAT, layout.rows, layout.cols, *layout.block_shape]
+    head = [_FORMAT, layout.heads, layout.rows, layout.cols, *layout.block_shape]
     return torch.from_numpy(np.concatenate([np.asarray(head, np.int64), pointers, cols]))
 
 
 def decoded(state: Any) -> Layout:
-    if not isinstance(state, torch.Tensor) or state.ndim != 1 or len(state) < 5 or state.dtype != torch.int64:
+    if not isinstance(state, torch.Tensor) or state.ndim != 1 or len(state) < _HEAD or state.dtype != torch.int64:
         raise ArgumentError(f"the layout is {state!r}, expected a tensor of int64 that get_extra_state made")
     numbers = state.cpu().numpy()
     if numbers[0] != _FORMAT:
         raise ArgumentError(f"the layout has format {numbers[0]}, expected {_FORMAT}")
-    rows, cols, height, width = (int(n) for n in numbers[1:5])
-    if min(height, width) < 1 or min(rows, cols) < 0:
-        raise ArgumentError(f"the layout is {rows} x {cols} in blocks of {height} x {width}, expected sizes")
-    begin = 5 + -(-rows // height) + 1
-    return Layout.from_csr((rows, cols), (height, width), numbers[5:begin], numbers[begin:])
+    heads, rows, cols, height, width = (int(n) for n in numbers[1:_HEAD])
+    if min(heads, height, width) < 1 or min(rows, cols) < 0:
+        raise ArgumentError(f"the layout is {heads} x {rows} x {cols} in blocks of {height} x {width}, expected sizes")
+    begin = _HEAD + heads * -(-rows // height) + 1
+    return Layout.from_csr((rows, cols), (height, width), numbers[_HEAD:begin], numbers[begin:], n_heads=heads)
