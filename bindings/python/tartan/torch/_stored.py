@@ -73,6 +73,17 @@ class Stored(torch.nn.Module):  # type: ignore[misc, unused-ignore]
         inside_cols = np.arange(width) < (layout.cols - cols * width)[:, None]
         self.values.mul_(torch.from_numpy(inside_rows[:, :, None] & inside_cols[:, None, :]).to(self.values.device))
 
+    def _block_norms(self) -> Any:
+        """The l2 norms of the blocks of `layout` as an array of float64 on the host: over all blocks of values that a block of a
+        layout of channels stands for."""
+        layout, stored = self.layout, self._cell.stored
+        squares = self.values.detach().float().flatten(1).square().sum(1).double().cpu().numpy()
+        if stored is layout:
+            return np.sqrt(squares)
+        _, rows, cols = stored.coordinates()
+        ids = np.asarray(layout.find(rows, cols % layout.grid[1]))
+        return np.sqrt(np.bincount(ids, squares, minlength=layout.blocks))
+
     def _blocks_text(self) -> str:
         layout = self.layout
         block = "x".join(map(str, layout.block_shape))
