@@ -200,6 +200,29 @@ def test_a_run_that_was_stopped_goes_on_with_the_same_bits():
         Sparsifier(again[0][0], end=1).load_state_dict(states[2])
 
 
+def test_graphs_of_earlier_steps_may_live():
+    """A loss that is kept, as in most loops, holds what accumulates gradients."""
+    model = model_of(1.0)
+    optimizer = torch.optim.AdamW(model.parameters())
+    sparsifier = Sparsifier(model, optimizer, density=0.25, end=6, every=2)
+    losses = []
+    for _ in range(8):
+        optimizer.zero_grad()
+        losses.append(model(torch.randn(4, 64)).square().sum())
+        losses[-1].backward()
+        assert model[0].values.grad.shape == model[0].values.shape
+        optimizer.step()
+        sparsifier.step()
+    layer = model[0]
+    y = layer(torch.randn(4, 64)).sum()
+    layer.load_state_dict(BlockSparseLinear(64, 128, density=0.6, block=16).state_dict())
+    z = layer(torch.randn(4, 64)).sum()
+    with pytest.raises(RuntimeError):
+        y.backward()
+    z.backward()
+    assert layer.values.grad.shape == layer.values.shape
+
+
 def test_compiled_models():
     torch._dynamo.reset()
     model = model_of()

@@ -95,10 +95,12 @@ class BlockSparseAttention(torch.nn.Module):  # type: ignore[misc, unused-ignore
 
     @property
     def layout(self) -> Layout:
+        """Which blocks of scores are computed."""
         return self._cell.layout
 
     @property
     def mask(self) -> Optional[BlockMask]:
+        """Which elements of these blocks count, or None for all."""
         return self._cell.mask
 
     def forward(self, *given: Any) -> Any:

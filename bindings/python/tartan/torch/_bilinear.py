@@ -51,8 +51,17 @@ class _Operator(torch.autograd.Function):  # type: ignore[misc, unused-ignore]
 
     @staticmethod
     def setup_context(ctx: Any, inputs: tuple[Any, ...], output: Any) -> None:
-        first, second, ctx.layout, _ = inputs
+        first, second, ctx.layout, ctx.size = inputs
         ctx.save_for_backward(first, second)
+        ctx.save_for_forward(first, second)
+
+
+def _tangent(run: Any, ctx: Any, first_tangent: Any, second_tangent: Any) -> Any:
+    """That of the result, for those of the two tensors, or None."""
+    first, second = ctx.saved_tensors
+    parts = [] if first_tangent is None else [run(first_tangent, second, ctx.layout, ctx.size)]
+    parts += [] if second_tangent is None else [run(first, second_tangent, ctx.layout, ctx.size)]
+    return sum(parts[1:], parts[0])
 
 
 def _below(operator: Any, *given: Any) -> Any:
@@ -94,6 +103,10 @@ def _functions(operators: Any, size_of: Any, rows: bool) -> tuple[Any, Any, Any]
                          lambda: ValuesGradient._run(x, grad, layout, values.shape))  # fmt: skip
 
         @staticmethod
+        def jvp(ctx: Any, first: Any, second: Any, *_: Any) -> Any:
+            return _tangent(Forward._run, ctx, first, second)
+
+        @staticmethod
         def vmap(info: Any, in_dims: Any, *given: Any) -> Any:
             return rule(Forward._run, info, in_dims, *given)
 
@@ -109,6 +122,10 @@ def _functions(operators: Any, size_of: Any, rows: bool) -> tuple[Any, Any, Any]
                          lambda: ValuesGradient._run(grad, y_grad, layout, values.shape))  # fmt: skip
 
         @staticmethod
+        def jvp(ctx: Any, first: Any, second: Any, *_: Any) -> Any:
+            return _tangent(InputGradient._run, ctx, first, second)
+
+        @staticmethod
         def vmap(info: Any, in_dims: Any, *given: Any) -> Any:
             return rule(InputGradient._run, info, in_dims, *given)
 
@@ -122,6 +139,10 @@ def _functions(operators: Any, size_of: Any, rows: bool) -> tuple[Any, Any, Any]
             (x, y_grad), layout = ctx.saved_tensors, ctx.layout
             return grads(ctx, lambda: InputGradient._run(y_grad, grad, layout, size_of(x)),
                          lambda: Forward._run(x, grad, layout, size_of(y_grad)))  # fmt: skip
+
+        @staticmethod
+        def jvp(ctx: Any, first: Any, second: Any, *_: Any) -> Any:
+            return _tangent(ValuesGradient._run, ctx, first, second)
 
         @staticmethod
         def vmap(info: Any, in_dims: Any, *given: Any) -> Any:

@@ -10,6 +10,7 @@ import itertools
 import weakref
 from typing import Any, Optional
 
+import numpy as np
 import torch
 
 from tartan import BlockMatrix, Layout, _raw
@@ -107,16 +108,14 @@ def random_layout(rows: int, cols: int, block: Any, density: float) -> Layout:
     if surplus == 0:
         return full
     # One block less in as many rows, from the fullest columns.
-    _, at_row, at_col = full.coordinates()
-    lengths = torch.bincount(torch.from_numpy(at_col), minlength=grid[1])
-    keep = torch.ones(full.blocks, dtype=torch.float64)
-    for row in torch.randperm(grid[0])[:surplus].tolist():
-        here = torch.arange(row * each, (row + 1) * each)
-        cols_here = torch.from_numpy(at_col)[here]
-        chosen = int(lengths[cols_here].argmax())
-        keep[here[chosen]] = 0
-        lengths[cols_here[chosen]] -= 1
-    return full.prune(keep.numpy())
+    random = np.random.default_rng(random_seed())
+    at_col = full.coordinates()[2].reshape(-1, each)
+    lengths, keep = np.bincount(at_col.ravel(), minlength=grid[1]), np.ones(at_col.shape)
+    for row in random.permutation(grid[0])[:surplus]:
+        chosen = lengths[at_col[row]].argmax()
+        keep[row, chosen] = 0
+        lengths[at_col[row, chosen]] -= 1
+    return full.prune(keep.ravel())
 
 
 def count_of(density: float, positions: int) -> int:

@@ -14,7 +14,7 @@ from tartan._errors import ArgumentError, ArgumentTypeError, ShapeError, Unsuppo
 from tartan.torch._bilinear import Bilinear, check_size
 from tartan.torch._cells import Cell, cell_at, matrix_of
 from tartan.torch._linear import Block, chosen_layout, kept_layout, stored_widths
-from tartan.torch._operators import in_autocast, is_plain, transforms
+from tartan.torch._operators import check_tensor, in_autocast, is_plain, transforms
 from tartan.torch._stored import Stored, shape_of
 
 
@@ -131,10 +131,11 @@ class BlockSparseConv2d(Stored):
     def _clear_padding(self) -> None:
         if self._cell.ragged:
             shape = (self.out_channels, self.in_channels, *self._geometry["kernel"])
-            self.values.mul_(_filter_values(self.conv, torch.ones(shape)).to(self.values))
+            self.values.mul_(_filter_values(self.conv, torch.ones(shape, device="cpu")).to(self.values))
 
     def forward(self, x: Any) -> Any:
         """y [n, out_channels, height, width] for x [n, in_channels, height, width]."""
+        check_tensor(x)
         if x.ndim not in (3, 4) or x.shape[-3] != self.in_channels:
             raise ShapeError(f"x has shape {tuple(x.shape)}, expected [n, {self.in_channels}, height, width]")
         if x.ndim == 3:

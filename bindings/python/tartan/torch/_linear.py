@@ -11,7 +11,7 @@ import torch
 from tartan import Layout
 from tartan._errors import ArgumentError, ArgumentTypeError, ShapeError
 from tartan.torch._cells import Cell, check_density, random_layout
-from tartan.torch._operators import block_linear, in_autocast, linear
+from tartan.torch._operators import block_linear, check_tensor, in_autocast, linear
 from tartan.torch._stored import Stored
 
 Block = Union[int, tuple[int, int]]
@@ -118,6 +118,10 @@ class BlockSparseLinear(Stored):
 
     def forward(self, x: Any) -> Any:
         """y [..., out_features] for x [..., in_features]."""
+        if isinstance(x, torch.fx.Proxy):  # of torch.fx.symbolic_trace, which knows no dtypes
+            y = linear(x, self.values, self._cell.number, self.out_features)
+            return y if self.bias is None else y + self.bias
+        check_tensor(x)
         x, values, bias = in_autocast(x, self.values, self.bias)
         if torch.compiler.is_compiling():
             y = linear(x, values, self._tag.shape[0], self.out_features)

@@ -17,7 +17,7 @@ from typing import Any, Optional
 import torch
 
 from tartan import sddmm, spmm
-from tartan._errors import ShapeError
+from tartan._errors import ArgumentTypeError, DTypeError, ShapeError
 from tartan.torch._bilinear import Bilinear, check_size, library
 from tartan.torch._cells import Cell, cell_at, matrix_of
 
@@ -51,6 +51,16 @@ def values_gradient(x: Any, grad: Any, cell: Cell) -> Any:
     return sums
 
 
+def check_tensor(x: Any) -> None:
+    if not isinstance(x, torch.Tensor):
+        raise ArgumentTypeError(f"x is of type {type(x).__name__}, expected a tensor of PyTorch")
+
+
+def check_dtype(x: Any, values: Any) -> None:
+    if x.dtype is not values.dtype:
+        raise DTypeError(f"x is of {x.dtype}, expected {values.dtype}, as the values are: cast it, or use torch.autocast")
+
+
 def check_last(x: Any, size: int, name: str) -> None:
     if x.ndim == 0 or x.shape[-1] != size:
         raise ShapeError(f"{name} has shape {tuple(x.shape)}, expected [..., {size}]")
@@ -59,6 +69,7 @@ def check_last(x: Any, size: int, name: str) -> None:
 def _linear(x: Any, values: Any, layout: int, size: int) -> Any:
     cell = cell_at(layout)
     check_last(x, cell.cols, "x")
+    check_dtype(x, values)
     check_size(size, cell.rows)
     return product(x, cell, matrix_of(cell.layout, values), True)
 
@@ -168,6 +179,7 @@ def block_linear(x: Any, values: Any, bias: Optional[Any], cell: Cell) -> Any:
     """x W^T + bias, where PyTorch may trace or transform, but does not compile."""
     if is_plain(x, values):
         check_last(x, cell.cols, "x")
+        check_dtype(x, values)
         if torch.is_grad_enabled():
             return _apply(x, values, bias, cell)
         return _with_bias(product(x, cell, cell.matrix(values), True), bias)

@@ -69,8 +69,8 @@ class Sparsifier:
     ...     optimizer.zero_grad()
     ...     model(torch.randn(8, 64)).square().sum().backward()
     ...     optimizer.step()
-    ...     changes = sparsifier.step()
-    >>> changes[0].blocks, len(optimizer.state[model.values]["exp_avg"])
+    ...     changes = sparsifier.step()   # what it did, if anything
+    >>> model.layout.blocks, len(optimizer.state[model.values]["exp_avg"])
     (4, 4)
     """
 
@@ -103,7 +103,7 @@ class Sparsifier:
         self.optimizers = _optimizers(optimizers, self.layers)
         self.steps = 0
         self._first = self._densities()
-        self._generator = torch.Generator().manual_seed(seed)
+        self._generator = torch.Generator("cpu").manual_seed(seed)
         self._scores: dict[str, Any] = {}
         self._hooks: list[Any] = []
         self._watch()
@@ -208,7 +208,7 @@ class Sparsifier:
 
     def _best(self, name: str, layer: Stored, free: Any, count: int) -> Any:
         if self.growth == "random":
-            return torch.randperm(len(free), generator=self._generator)[:count].numpy()
+            return torch.randperm(len(free), generator=self._generator, device="cpu")[:count].numpy()
         scores = self._scores.get(name)
         if scores is None:
             raise ArgumentError(
@@ -303,7 +303,7 @@ class Sparsifier:
             return
         values = layer.values
         mean, deviation = float(before.float().mean()), float(before.float().std())
-        drawn = torch.empty((count, *values.shape[1:]))
+        drawn = torch.empty((count, *values.shape[1:]), device="cpu")
         if self.fill == "normal":
             drawn.normal_(mean * self.scale, deviation * self.scale, generator=self._generator)
         else:
@@ -318,6 +318,7 @@ class Sparsifier:
         return {"steps": self.steps, "first": dict(self._first), "generator": self._generator.get_state()}
 
     def load_state_dict(self, state: dict[str, Any]) -> None:
+        """Goes on where `state_dict` was called. Load the states of the model and of the optimisers, too."""
         if set(state) != {"steps", "first", "generator"} or set(state["first"]) != set(self._first):
             raise ArgumentError("state is not that of a Sparsifier of these layers")
         self.steps, self._first = int(state["steps"]), dict(state["first"])

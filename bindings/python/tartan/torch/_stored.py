@@ -152,7 +152,12 @@ def replace(tensor: Any, content: Any) -> None:
     if tensor.shape == content.shape:
         tensor.copy_(content)
     else:
-        tensor.data = content.to(tensor)
+        content = content.to(tensor)
+        tensor.grad = None
+        # A graph that is still alive holds the node that accumulates gradients of the old shape. Data of another dtype make
+        # PyTorch forget it.
+        tensor.data = tensor.new_empty(0, dtype=torch.float32 if tensor.dtype == torch.float64 else torch.float64)
+        tensor.data = content
     tensor.grad = None
 
 
