@@ -32,6 +32,7 @@ WORDS = [
     (r"\bf(64|32|16)\b", r"`Float\1`"),
     (r"\b([a-z_]+)=1\b", r"`\1 = true`"),
     (r"\balong the last axis\b", "along the first dimension"),
+    (r"\balong (its|the) first axis\b", r"along \1 last dimension"),
     (r"\bmissing on the left\b", "missing at the end"),
     (r" ?\(tartan_conv_edge_classes\)", " ([`edge_classes`](@ref))"),
     (r" \(UNSUPPORTED\)", ""),
@@ -114,7 +115,7 @@ class Shape:
 
     @staticmethod
     def one(items):
-        names = [re.sub(r"\w+\.", "", item) if not item.endswith("...") else item for item in items]
+        names = [re.sub(r"\w+\.", "", in_julia(item)) if not item.endswith("...") else item for item in items]
         return f"({', '.join(names)}{',' if len(names) == 1 and not names[0].endswith('...') else ''})"
 
 
@@ -138,6 +139,7 @@ class Function:
         # Several gradients are a named tuple.
         self.is_tuple = is_gradient and len(self.outputs) > 1
         self.first = next(a for a in op.arguments if a.dtype == "T")
+        self.lists = [a for a in op.arguments if a.kind == "arrays"]
         trained = {a.name[:-5] for a in gradient_op.outputs if a.name.endswith("_grad")} if gradient_op else set()
         self.terms = [a for a in self.optional if a.name in trained]
 
@@ -221,6 +223,9 @@ class Function:
             on = self.shapes[a.name].text[3:]
             matrix = next(m for m in self.needed if m.kind == "matrix" and (m.name == on or self.shapes[m.name].text == f"on {on}"))
             return f"room_for({self.name(matrix)})"
+        if self.lists:
+            first = self.name(self.lists[0])
+            return f"room_beside(first_array({first}), gate_type(eltype(first_array({first}))), {self.size_of(a)})"
         beside = next((x for x in self.needed if x.kind == "array"), None) or next(x for x in self.needed if x.kind == "matrix")
         return f"room_beside({self.name(beside)}, {self.element(a)}, {self.size_of(a)})"
 
@@ -240,18 +245,20 @@ class Function:
     def keywords(self, declared=True):
         """The inputs and options that may be left out; with their types in a declaration."""
         for item in self.op.items:
+            if item is self.op.count and item is not None:
+                continue
             if isinstance(item, schema.Option):
                 kind = "::Bool" if item.kind == "flag" and declared else ""
                 yield f"{self.name(item)}{kind} = {self.default(item)}"
             elif item is not None and item.use != "out" and item.optional:
-                kind = f"::Union{{{CLASSES[item.kind]}, Nothing}}" if item.kind != "array" and declared else ""
+                kind = f"::Union{{{CLASSES[item.kind]}, Nothing}}" if item.kind not in ("array", "arrays") and declared else ""
                 yield f"{self.name(item)}{kind} = nothing"
 
     def positional(self, typed=True):
-        return [f"{self.name(a)}::{CLASSES[a.kind]}" if typed else self.name(a) for a in self.needed]
+        return [f"{self.name(a)}::{CLASSES[a.kind]}" if typed and a.kind != "arrays" else self.name(a) for a in self.needed]
 
     def passed(self):
-        return [self.name(i) for i in self.op.items if isinstance(i, schema.Option) or (i is not None and i.use != "out" and i.optional)]
+        return [self.name(i) for i in self.op.items if (isinstance(i, schema.Option) and i is not self.op.count) or (isinstance(i, schema.Argument) and i.use != "out" and i.optional)]
 
     def targets(self, typed=True):
         """What f! writes to, in front of the inputs."""
@@ -266,6 +273,8 @@ class Function:
 
 def option_code(f, option):
     name, default = f.name(option), f.default(option)
+    if option is f.op.count:
+        return f'whole_option("{name}", length(as_list({f.name(f.lists[0])})), 1)'
     if option.kind == "flag":
         return f'{name} ? "{option.name}=1 " : ""'
     if option.kind == "sizes":
@@ -281,6 +290,9 @@ def option_code(f, option):
 def argument_code(f, a):
     """What C gets for an argument."""
     value = f"grads.{f.field(a)}" if f.is_tuple and a.use == "out" else f.name(a)
+    if a.kind == "arrays":
+        first = f.name(f.lists[0])
+        return f'list_operand({value}, "{f.name(a)}", {first}, "{first}", {str(a.written).lower()})'
     if a.kind != "array":
         return f"handle_of({value})"
     if a.use != "in":
@@ -336,6 +348,7 @@ def writing_function(f):
         fields = ", ".join(f"{f.field(a)} = nothing" for a in f.outputs)
         yield f"    grads = gradients_of(grads, ({fields}{',' if len(f.outputs) == 1 else ''}))"
     operands = [f"grads.{f.field(a)}" if f.is_tuple and a.use == "out" else f.name(a) for a in f.op.arguments if a.kind in ("array", "matrix")]
+    operands += [f"placed({f.name(a)})" for a in f.lists]
     yield from broken("    queue = call_context(context, ", operands, ")")
     arguments = [argument_code(f, a) for a in f.op.arguments]
     yield from broken("    arguments = (", arguments, ",)" if len(arguments) == 1 else ")")
@@ -344,7 +357,7 @@ def writing_function(f):
         yield from broken("    options = options_text(", options, ")")
     text = "options" if options else '""'
     yield f"    run_operation({f.constant}, queue, arguments, {text})"
-    targets = ["grads"] if f.is_tuple else [f.name(a) for a in f.results]
+    targets = ["grads"] if f.is_tuple else [f.name(a) for a in f.results or f.updated[:1]]
     yield f"    return {targets[0] if len(targets) == 1 else ', '.join(targets)}"
     yield "end"
 
@@ -383,12 +396,14 @@ def shown_keywords(f, requests):
 
 def item_lines(f, names):
     for item in f.op.items:
+        if item is None or item is f.op.count:
+            continue
         if isinstance(item, schema.Option):
             words = f": {', '.join('`:' + word + '`' for word in item.words)}" if item.words else ""
             limits = range_words(item) if item.name not in POSITIONS else ""
             default = "" if item.kind == "sizes" else f" = {f.default(item)}"
             yield f"`{f.name(item)}{default}`: {in_julia(item.help, names)}{words}{', ' + limits if limits else ''}"
-        elif item is not None and item.use != "out" and not f.pointwise:
+        elif item.use != "out" and not f.pointwise:
             shape = f.shapes[item.name].words(f.name)
             yield f"`{f.name(item)}`{', ' + shape if shape else ''}: {in_julia(item.help, names)}"
 
@@ -511,6 +526,8 @@ class Example:
             if not any(line.startswith("layout") for line in self.lines):
                 self.lines.append("layout = pattern(:dense, (16, 16), 8)")
             return "fill_normal!(BlockSparseMatrix{Float64}(layout))"
+        if a.kind == "arrays":
+            return "[ones(8, 5), ones(5)]"
         if a.kind != "array":
             raise schema.SchemaError(f"{f.op.where}: {f.op.name}: no example of a {a.kind}, write examples/{f.op.name}.jl")
         make = "rand" if a.name in ("x", "a", "b") or a.use == "in" and not a.name.endswith("_grad") else "ones"
@@ -558,9 +575,11 @@ def writing_example(f, names, gradient_of):
     if f.is_tuple:
         targets = [f"({f.field(f.outputs[0])} = similar({f.name(f.of(f.outputs[0]))}),)"]
     else:
-        first = f.results[0]
+        first = f.results[0] if f.results else f.updated[0]
         needed = [x for x in f.needed if x.name in first.may_be]
-        if len(f.results) == 1 and needed and not f.op.kind.startswith("point2"):
+        if not f.results:
+            targets = []
+        elif len(f.results) == 1 and needed and not f.op.kind.startswith("point2"):
             targets = [f.name(needed[0])]
         elif first.kind == "matrix":
             targets = [f"similar({f.name(f.first)})"]
@@ -636,6 +655,8 @@ def table_row(f):
                  for a in op.arguments]  # fmt: skip
     options = []
     for o in op.options:
+        if o is op.count:
+            continue
         options.append(f'Option(:{f.name(o)}, :{o.kind}, {f.default(o)}, "{o.range}", Symbol[{", ".join(":" + w for w in o.words)}])')
     yield f"const {f.constant} = Operation("
     yield f"    :{op.name}, :{'Pointwise' if f.pointwise else 'Tartan'},"

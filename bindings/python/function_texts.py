@@ -37,7 +37,7 @@ DTYPES = {
     "S": "float64 where `{first}` is, else float32", "L": "float64 where `{first}` is, else float32, float16 or bfloat16",
     "R": "float64 or float32", "F64": "float64", "U8": "bytes",
 }  # fmt: skip
-CLASSES = {"array": "Any", "matrix": "BlockMatrix", "layout": "Layout", "mask": "BlockMask", "conv": "Any"}
+CLASSES = {"array": "Any", "arrays": "Sequence[Any]", "matrix": "BlockMatrix", "layout": "Layout", "mask": "BlockMask", "conv": "Any"}
 
 
 def in_python(text):
@@ -60,6 +60,11 @@ class Function:
         required = [a for a in self.outputs if not a.optional]
         if not self.is_tuple and len(self.outputs) > 0:
             self.names[(required or self.outputs)[0].name] = "out"
+
+    @property
+    def options(self):
+        """Those that Python has: lists know how many arrays they have."""
+        return [o for o in self.op.options if o is not self.op.count]
 
     def name(self, item):
         return self.names[item.name]
@@ -134,7 +139,7 @@ def facts_of(f, a):
         shape = f"the shape of `{other}`" if match.group(1) else f"on the layout of `{other}`"
     if f.ndim(a) > 0 and a.shape.startswith("["):
         shape = re.sub(r"\[batch, heads, ", "[[batch,] [heads,] ", shape)
-    shape = "" if shape == "any" or (a.kind not in ("array", "matrix", "mask")) else re.sub(r"\b(\w+)\.(\w+)\b", r"\2 of \1", shape)
+    shape = "" if shape == "any" or (a.kind not in ("array", "arrays", "matrix", "mask")) else re.sub(r"\b(\w+)\.(\w+)\b", r"\2 of \1", shape)
     return shape, f"of {dtype}" if dtype else ""
 
 
@@ -155,7 +160,7 @@ def range_text(option):
 
 def lines_of_arguments(f):
     for item in f.op.items:
-        if item is None or (isinstance(item, schema.Argument) and item.use == "out"):
+        if item is None or item is f.op.count or (isinstance(item, schema.Argument) and item.use == "out"):
             continue
         if isinstance(item, schema.Argument):
             facts = ", ".join(x for x in facts_of(f, item) if x)
