@@ -178,7 +178,7 @@ class Function:
 
     def element(self, a):
         first = f"eltype({self.name(self.first)})"
-        return {"S": f"gate_type({first})", "R": f"gate_type({first})", "F64": "Float64"}.get(a.dtype, first)
+        return {"S": f"gate_type({first})", "R": f"gate_type({first})", "F64": "Float64", "I": "Int"}.get(a.dtype, first)
 
     def size_of(self, a):
         """An expression for the size of a result."""
@@ -248,6 +248,8 @@ class Function:
             if item is self.op.count and item is not None:
                 continue
             if isinstance(item, schema.Option):
+                if item.base:
+                    continue
                 kind = "::Bool" if item.kind == "flag" and declared else ""
                 yield f"{self.name(item)}{kind} = {self.default(item)}"
             elif item is not None and item.use != "out" and item.optional:
@@ -258,7 +260,7 @@ class Function:
         return [f"{self.name(a)}::{CLASSES[a.kind]}" if typed and a.kind != "arrays" else self.name(a) for a in self.needed]
 
     def passed(self):
-        return [self.name(i) for i in self.op.items if (isinstance(i, schema.Option) and i is not self.op.count) or (isinstance(i, schema.Argument) and i.use != "out" and i.optional)]
+        return [self.name(i) for i in self.op.items if (isinstance(i, schema.Option) and i in self.op.asked) or (isinstance(i, schema.Argument) and i.use != "out" and i.optional)]
 
     def targets(self, typed=True):
         """What f! writes to, in front of the inputs."""
@@ -295,6 +297,10 @@ def argument_code(f, a):
         return f'list_operand({value}, "{f.name(a)}", {first}, "{first}", {str(a.written).lower()})'
     if a.kind != "array":
         return f"handle_of({value})"
+    if a.dtype == "I":
+        return f'index_{"input" if a.use == "in" else "output"}({f.dims(a)}, {value}, "{f.name(a)}")'
+    if a.dtype == "U8":
+        return f'mask_input({f.dims(a)}, {value}, "{f.name(a)}")'
     if a.use != "in":
         return f'dense_output({f.dims(a)}, {value}, "{f.name(a)}")'
     if a.dtype == "S":
@@ -352,7 +358,7 @@ def writing_function(f):
     yield from broken("    queue = call_context(context, ", operands, ")")
     arguments = [argument_code(f, a) for a in f.op.arguments]
     yield from broken("    arguments = (", arguments, ",)" if len(arguments) == 1 else ")")
-    options = [option_code(f, o) for o in f.op.options]
+    options = (['"base=1 "'] if f.op.base else []) + [option_code(f, o) for o in f.op.asked]
     if options:
         yield from broken("    options = options_text(", options, ")")
     text = "options" if options else '""'
@@ -399,6 +405,8 @@ def item_lines(f, names):
         if item is None or item is f.op.count:
             continue
         if isinstance(item, schema.Option):
+            if item.base:
+                continue
             words = f": {', '.join('`:' + word + '`' for word in item.words)}" if item.words else ""
             limits = range_words(item) if item.name not in POSITIONS else ""
             default = "" if item.kind == "sizes" else f" = {f.default(item)}"
@@ -618,7 +626,7 @@ def rule(f, g):
     if given != "options":
         yield f"    given = {given}"
         given = "given"
-    options = [f.name(i) for i in g.op.items if (isinstance(i, schema.Option) or (i is not None and i.use == "in" and i.optional))]
+    options = [f.name(i) for i in g.op.items if ((isinstance(i, schema.Option) and not i.base) or (i is not None and i.use == "in" and i.optional))]
     yield from broken(f"    kept = picked({given}, (", [f"{o} = nothing" for o in [*options, "context"]], "))" if options else ",))")
     out = f.results[0]
     extra = [f.op[a.name] for a in g.needed if f.op.has(a.name) and f.op[a.name].use == "out" and f.op[a.name].optional]
@@ -654,9 +662,7 @@ def table_row(f):
     arguments = [f'Argument(:{f.name(a)}, :{a.use}, {str(a.optional).lower()}, :{a.kind}, :{a.dtype}, "{a.shape}", Symbol[{", ".join(":" + f.name(m) for m in a.may_be)}])'
                  for a in op.arguments]  # fmt: skip
     options = []
-    for o in op.options:
-        if o is op.count:
-            continue
+    for o in op.asked:
         options.append(f'Option(:{f.name(o)}, :{o.kind}, {f.default(o)}, "{o.range}", Symbol[{", ".join(":" + w for w in o.words)}])')
     yield f"const {f.constant} = Operation("
     yield f"    :{op.name}, :{'Pointwise' if f.pointwise else 'Tartan'},"

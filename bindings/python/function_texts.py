@@ -35,7 +35,7 @@ WORDS = [
 DTYPES = {
     "T": "float64, float32, float16 or bfloat16", "O": "the same dtype, or float32 where that has 16 bits",
     "S": "float64 where `{first}` is, else float32", "L": "float64 where `{first}` is, else float32, float16 or bfloat16",
-    "R": "float64 or float32", "F64": "float64", "U8": "bytes",
+    "R": "float64 or float32", "F64": "float64", "U8": "booleans or bytes", "I": "integers",
 }  # fmt: skip
 CLASSES = {"array": "Any", "arrays": "Sequence[Any]", "matrix": "BlockMatrix", "layout": "Layout", "mask": "BlockMask", "conv": "Any"}
 
@@ -64,7 +64,7 @@ class Function:
     @property
     def options(self):
         """Those that Python has: lists know how many arrays they have."""
-        return [o for o in self.op.options if o is not self.op.count]
+        return self.op.asked
 
     def name(self, item):
         return self.names[item.name]

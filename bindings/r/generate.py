@@ -46,11 +46,6 @@ def name_of(op):
     return f"tartan_{op.name}" if op.kind in ELEMENTWISE else op.name
 
 
-def options_of(op):
-    """Those that R has: lists know how many arrays they have."""
-    return [o for o in op.options if o is not op.count]
-
-
 def renamed(name):
     return RENAMED.get(name, name)
 
@@ -143,7 +138,7 @@ def signature(op):
     """(name, default or None) of the arguments of the R function: required inputs, then what may be left out, beginning with what
     follows the first required input in the schema."""
     required = [a for a in op.inputs if not a.optional]
-    items = [i for i in op.items if i is not None and i is not op.count and (not hasattr(i, "use") or i.use != "out")]
+    items = [i for i in op.items if i is not None and (i.use != "out" if hasattr(i, "use") else i in op.asked)]
     first = next((k for k, i in enumerate(items) if i in required), 0)
     rest = [i for i in items[first:] + items[:first] if i not in required]
     found = [(renamed(a.name), None) for a in required]
@@ -178,8 +173,8 @@ def r_function(op):
     inputs = ", ".join(renamed(a.name) for a in op.inputs)
     call = [f".operations${op.name}", f"list({inputs})"]
     returned = [f"return_{result_name(a)}" for a in op.arguments if is_returned(a)]
-    if options_of(op):
-        call.append(f"list({', '.join(renamed(o.name) for o in options_of(op))})")
+    if op.asked:
+        call.append(f"list({', '.join(renamed(o.name) for o in op.asked)})")
     elif returned:
         call.append("NULL")
     if returned:
@@ -207,7 +202,7 @@ def vector(values, kind="c"):
 
 def entry(op, gradient_names):
     """What .operations has of an operation. bindings/r/src/operation.c reads the elements by position."""
-    a, o = op.arguments, options_of(op)
+    a, o = op.arguments, op.asked
     defaults = ", ".join("NULL" if x.kind == "sizes" else f'"{x.default}"' if x.kind == "word" else str(float_of(x)) for x in o)
     words = ", ".join(vector(sorted(x.words, key=lambda w: w != x.default)) if x.words else "NULL" for x in o)
     fields = [
@@ -229,6 +224,7 @@ def entry(op, gradient_names):
         ("from_one", vector([x.name in POSITIONS for x in o], "l")),
         ("c_options", vector([x.name for x in o])),
         ("count", f'"{op.count.name}"' if op.count is not None else '""'),
+        ("base", "TRUE" if op.base else "FALSE"),
         ("shapes", vector([shape_text(x) for x in a])),
         ("ranges", vector([x.range for x in o])),
         ("f", f'"{name_of(op)}"'),
@@ -256,7 +252,7 @@ def float_of(option):
 def code(ops):
     names = {op.name: name_of(op) for op in ops}
     yield HEAD
-    yield "# What an operation takes: arguments in the order of C, then options. src/operation.c reads the first eighteen elements by position."
+    yield "# What an operation takes: arguments in the order of C, then options. src/operation.c reads the first nineteen elements by position."
     yield ".operations <- list("
     yield ",\n".join(entry(op, names) for op in ops)
     yield ")\n"
@@ -339,7 +335,7 @@ def arguments_text(ops, names):
     found = {}
     for op in ops:
         for item in op.items:
-            if item is None or item is op.count or (hasattr(item, "use") and item.use == "out"):
+            if item is None or (item.use == "out" if hasattr(item, "use") else item not in op.asked):
                 continue
             text = item_text(op, item, names)
             found.setdefault(renamed(item.name), text)

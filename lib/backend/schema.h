@@ -21,6 +21,7 @@ typedef enum tartan_i_dtype_rule {
     TARTAN_I_DTYPE_R,
     TARTAN_I_DTYPE_F64,
     TARTAN_I_DTYPE_U8,
+    TARTAN_I_DTYPE_I,
 } tartan_i_dtype_rule;
 
 /* One item of a shape. */

@@ -411,7 +411,7 @@ typedef tartan_status (*order_stream)(const char *function, tartan_i_resource *r
 static tartan_status with_stream(const char *function, const tartan_array *array, int32_t device_id,
                                  int64_t stream, order_stream order) {
     const char *begin, *end;
-    PASS(tartan_i_array_check_any(function, "array", array, false));
+    PASS(tartan_i_array_check_either(function, "array", array, false));
     CHECK_IN(function, device_id >= 0, ARGUMENT, "device_id is %d, expected 0 or more", device_id);
     CHECK_IN(function, stream > 0, ARGUMENT,
              "stream is %" PRId64 ", expected an address (1: the default stream)", stream);

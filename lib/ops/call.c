@@ -182,6 +182,8 @@ static int32_t result_dtype(const tartan_i_bound *bound, tartan_i_dtype_rule rul
         return TARTAN_F64;
     case TARTAN_I_DTYPE_U8:
         return TARTAN_U8;
+    case TARTAN_I_DTYPE_I:
+        return TARTAN_I64;
     case TARTAN_I_DTYPE_O:
         return tartan_i_is_f8(bound->dtype) ? TARTAN_F32 : bound->dtype;
     default:

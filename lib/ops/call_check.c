@@ -48,6 +48,8 @@ static bool fits(tartan_i_dtype_rule rule, int32_t dtype, int32_t t) {
         return dtype == TARTAN_F64;
     case TARTAN_I_DTYPE_U8:
         return dtype == TARTAN_U8;
+    case TARTAN_I_DTYPE_I:
+        return tartan_i_is_index(dtype);
     case TARTAN_I_DTYPE_NONE:
         break;
     }
@@ -372,6 +374,10 @@ static tartan_status check_memory(tartan_i_bound *bound, const tartan_i_argument
     if (a->dtype == TARTAN_I_DTYPE_U8)
         PASS(bound->context != NULL ? tartan_i_operand_bytes(function, bound->context, a->name, array)
                                     : tartan_i_array_check_bytes(function, a->name, array));
+    else if (a->dtype == TARTAN_I_DTYPE_I)
+        PASS(bound->context != NULL
+                 ? tartan_i_operand_indices(function, bound->context, a->name, array, written)
+                 : tartan_i_array_check_indices(function, a->name, array, written));
     else
         PASS(bound->context != NULL
                  ? tartan_i_operand_array(function, bound->context, a->name, array, written)

@@ -59,6 +59,25 @@ sum_input(dims, x::Dense, name, ::Type{T}) where {T} =
 sum_input(dims, x::Undense, name, ::Type{T}) where {T} = not_dense(x, name)
 sum_input(dims, ::Nothing, name, ::Type{T}) where {T} = nothing
 
+# Indices count from 1, and C is told so. Other types of integers are converted.
+index_input(dims, x::Dense, name) = input(dims, whole_numbers(x, name), name, Index)
+index_input(dims, x::Undense, name) = not_dense(x, name)
+index_input(dims, ::Nothing, name) = nothing
+whole_numbers(x, name) = eltype(x) <: Index ? x : converted_indices(x, name)
+function converted_indices(x, name)
+    x isa AbstractArray && eltype(x) <: Integer && eltype(x) !== Bool ||
+        throw(ArgumentError("$name has element type $(eltype(x)), expected integers"))
+    return convert(Array{Int64}, x)
+end
+index_output(dims, x::Dense, name) = output(dims, x, name, Index)
+index_output(dims, x::Undense, name) = not_dense(x, name)
+index_output(dims, ::Nothing, name) = nothing
+
+# Masks: true, or bytes that are not 0.
+mask_input(dims, x::Dense, name) = input(dims, x, name, Union{Bool, UInt8})
+mask_input(dims, x::Undense, name) = not_dense(x, name)
+mask_input(dims, ::Nothing, name) = nothing
+
 # Arrays that are written.
 dense_output(dims, x::Dense, name) = output(dims, x, name, Wide)
 dense_output(dims, x::Undense, name) = not_dense(x, name)

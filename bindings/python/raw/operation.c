@@ -119,6 +119,8 @@ static int32_t sum_dtype(int32_t dtype) {
 
 /* The dtype of numbers that have none of their own, for a rule of the schema; `t`: that of the operation, or 0. */
 static int32_t dtype_for(char rule, int32_t t) {
+    if (rule == 'I') return TARTAN_I64;
+    if (rule == 'U') return TARTAN_U8;
     if (rule == 'S') return sum_dtype(t == 0 ? TARTAN_F64 : t);
     return t == 0 || rule == 'F' || rule == 'R' ? TARTAN_F64 : t;
 }

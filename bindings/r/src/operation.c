@@ -30,6 +30,7 @@ enum {
     FROM_ONE,  /* whether an option counts from 1 in R */
     C_OPTIONS, /* the names of options in C */
     COUNT,     /* the one that says how many arrays lists have, or "" */
+    BASE,      /* whether it has indices, which count from 1 */
 };
 
 enum { MOST = 16 };
@@ -153,6 +154,8 @@ static int32_t dtype_by_rule(const call *c, int i) {
         return TARTAN_F64;
     case 'U':
         return TARTAN_U8;
+    case 'I':
+        return TARTAN_I32;
     default:
         return c->dtype == TARTAN_F64 ? TARTAN_F64 : TARTAN_F32;
     }
@@ -201,6 +204,10 @@ static void take_array(call *c, int i, SEXP x) {
     const int32_t dtype = dtype_by_rule(c, i);
     if (dtype == TARTAN_U8 && tartan_r_class_of(x) != TARTAN_R_DEVICE_ARRAY) {
         take_bytes(x, name_of(c, i), dense);
+        keep(c, i, dense->data);
+        c->named[i] = x;
+    } else if (dtype == TARTAN_I32 && tartan_r_class_of(x) != TARTAN_R_DEVICE_ARRAY) {
+        tartan_r_take_indices(x, name_of(c, i), dense);
         keep(c, i, dense->data);
         c->named[i] = x;
     } else {
@@ -358,7 +365,7 @@ static void make_array(call *c, const tartan_op_result *result) {
     const char rule = text_of(c, DTYPES, i)[0];
     int64_t dim[TARTAN_MAX_NDIM];
     const int32_t ndim = dim_of(c, result, dim);
-    int32_t dtype = result->dtype;
+    int32_t dtype = rule == 'I' ? TARTAN_I32 : result->dtype;
     /* In R's memory 16-bit results are rounded once, to f32, before R gets doubles. */
     if (c->place == R_NilValue && (rule == 'O' || rule == 'L') && dtype != TARTAN_F64) dtype = TARTAN_F32;
     if (dtype == TARTAN_U8 && c->place == R_NilValue) {
@@ -428,6 +435,7 @@ SEXP tartan_r_run(SEXP op, SEXP inputs, SEXP options, SEXP returns) {
     call c = {.op = op, .count = (int32_t)XLENGTH(VECTOR_ELT(op, ARGUMENTS)), .first_list = -1};
     if (c.count > MOST) tartan_r_fail(TARTAN_ERR_INTERNAL, "an operation has %d arguments", (int)c.count);
     tartan_r_words w = {.length = 0};
+    if (LOGICAL(VECTOR_ELT(op, BASE))[0]) tartan_r_words_number(&w, "base", 1);
     for (int k = 0; k < Rf_xlength(options); k++) add_option(&c, &w, k, VECTOR_ELT(options, k));
     int32_t number;
     tartan_r_check(tartan_op_find(text_of(&c, NAME, 0), &number));

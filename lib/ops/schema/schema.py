@@ -25,6 +25,8 @@ Items, in the order of the arguments of the C function:
                 L    of another operand: one whose sums are of S
                 R    f32 or f64
                 F64 U8 NONE (layouts, masks and convolutions)
+                I    whole numbers, such as indices: U8, I32 or I64. Languages convert other types of integers. What is made
+                     anew is I64, in R I32
         shape   of an array, "[n, lines..., 2]": names stand for sizes, of which the first use decides; `lines...` is any number of
                 dimensions; `w.blocks w.rows w.cols w.heads` are those of a matrix or layout; `a... & b...` is what a... and b...
                 broadcast to; "=x" is the shape of x, of lists place by place; "[a] or [b, a]" are alternatives, told apart by their dimensions; "any";
@@ -39,6 +41,9 @@ Items, in the order of the arguments of the C function:
     WHOLE(name, default, range, help)  an option: a whole number
     FLAG(name, default, help)          an option: 0 or 1; the default 0 may be left out
     WORD(name, default, (words), help) an option: one of the words; in C TARTAN_I_<OP>_<NAME>_<WORD>
+    BASE()                             an option: the number of the first of what the arrays of I count, 0 or 1. It is called base. Languages do
+                                       not show it: R and Julia say 1, Python 0, so indices are as users of the language write them,
+                                       and no array is copied
     LENGTHS(name, help)                an option: a list of whole numbers
     SIZES(name, help)                  an argument: the same
     WINDOWS(name, help)                an argument: a text that describes windows of images (tartan/windows.h), or NULL. As an option it
@@ -209,7 +214,7 @@ class Argument:
     use: str  # in, out, update
     optional: bool
     kind: str  # array, arrays, matrix, layout, mask, conv
-    dtype: str  # T P O S L R F64 U8 NONE
+    dtype: str  # T P O S L R F64 U8 I NONE
     shape: str
     help: str
     may_be: list = dataclasses.field(default_factory=list)
@@ -235,6 +240,7 @@ class Option:
     positional: bool = False
     computed: bool = False  # the default is what CHECK makes of the operands, and `default` says what
     most: int = 0  # of a COUNT; 0: any number
+    base: bool = False  # what the first index is called; languages give it by themselves
 
 
 @dataclasses.dataclass
@@ -301,6 +307,16 @@ class Operation:
         return [i for i in self.options if not i.positional]
 
     @property
+    def asked(self):
+        """The options that languages have: they know by themselves from where they count, and how many arrays lists have."""
+        return [o for o in self.options if not o.base and o is not self.count]
+
+    @property
+    def base(self):
+        """Whether it has indices that count from 0 or 1."""
+        return any(o.base for o in self.options)
+
+    @property
     def inputs(self):
         return [a for a in self.arguments if a.use != "out"]
 
@@ -320,7 +336,7 @@ class Operation:
 
 USES = {"IN": ("in", False), "IN_OPT": ("in", True), "OUT": ("out", False), "OUT_OPT": ("out", True), "UPDATE": ("update", False), "UPDATE_OPT": ("update", True)}
 KINDS = {"ARRAY", "ARRAYS", "MATRIX", "LAYOUT", "MASK", "CONV"}
-DTYPES = {"T", "P", "O", "S", "L", "R", "F64", "U8", "NONE"}
+DTYPES = {"T", "P", "O", "S", "L", "R", "F64", "U8", "I", "NONE"}
 TEXTS = {"FORMULA": "formula", "DETAILS": "details", "SOURCE": "source", "GRADIENT": "gradient", "SHAPES": "shapes", "CHECK": "check", "END": "end",
          "BENCH": "bench", "FLOPS": "flops"}  # fmt: skip
 
@@ -382,6 +398,8 @@ def operation_of(call):
             op.items.append(argument_of(item))
         elif item.name in ("REAL", "WHOLE", "FLAG", "WORD", "SIZES", "LENGTHS", "WINDOWS", "NUMBER", "COUNT"):
             op.items.append(option_of(item))
+        elif item.name == "BASE":
+            op.items.append(Option("base", "whole", "0", "0 <= <= 1", "what the first index is called", base=True))
         elif item.name == "OPTIONS":
             op.items.append(None)
         elif item.name == "KEEPS":
@@ -435,6 +453,7 @@ def check_order(op, call):
     need(any(a.computed for a in op.arguments) == bool(op.shapes), call, "expected SHAPES and shapes in braces, or neither")
     need(op.check or not op.converted, call, f"expected CHECK, which makes {op.kind} of it")
     need(not op.runs or not (op.flops or op.check or op.keeps or op.converted), call, "expected RUNS without FLOPS, CHECK, KEEPS and AS")
+    need(not op.base or any(a.dtype == "I" for a in op.arguments), call, "expected an argument of I, whose BASE it is")
     sure = any(a.dtype in ("T", "P") and not a.optional for a in op.arguments)
     for a in op.arguments:
         need(a.dtype not in ("O", "S", "L") or t, call, f"{a.name} is of {a.dtype}, expected an argument of T before it")
