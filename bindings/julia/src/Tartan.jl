@@ -59,6 +59,7 @@ include("windows.jl")
 include("conv.jl")
 include("residual.jl")
 include("operations.jl")
+include("gradient.jl")
 include("operations_generated.jl")
 include("explain.jl")
 include("files.jl")
@@ -80,6 +81,7 @@ export conv_filter, dense_filter, filter_list, conv_size, edge_classes
 export Windows, windows_text, windows_for_conv, active_windows, window_gather, window_gather!, window_scatter!
 export to_device, to_host, DeviceArray, DeviceBlockSparseMatrix, explain, update!, isdynamic
 export BlockFile, store!, layouts, matrices, gates, metadata, save, load
+export value_and_gradient, untracked
 export nnz, nonzeros, findnz, sparse, mul!, dropzeros, blockdiag
 
 # The path of the library, looked up when the package is loaded, not when it is precompiled.
