@@ -317,6 +317,13 @@ def plain_function(f):
     requests = [f"return_{f.name(a)}::Bool = false" for a in f.on_request] if not f.is_tuple else []
     head = f"function {f.op.name}({', '.join(f.positional())}"
     yield from definition(head, [*f.keywords(), *requests, "context = nothing"], ")")
+    arrays = [f.name(a) for a in f.terms]
+    if arrays:
+        first = next(i for i, a in enumerate(f.needed) if a.kind in ("array", "matrix"))
+        operands = [f"constant({f.name(a)}, {', '.join(arrays)})" if i == first else f.name(a) for i, a in enumerate(f.needed)]
+        tracked = broken(f"{f.op.name}({', '.join(operands)}; ", [*f.passed(), *(r.split("::")[0] for r in requests), "context"], ")")
+        yield f"    any_tracked({', '.join(arrays)}) && return {tracked[0]}"
+        yield from ("        " + line for line in tracked[1:])
     if f.is_tuple:
         parts = []
         for a in f.outputs:
@@ -368,10 +375,21 @@ def writing_function(f):
     yield "end"
 
 
+def tracked_function(f):
+    """The form for operands within value_and_gradient."""
+    operands = [a for a in f.needed if a.kind in ("array", "matrix")]
+    one = len(operands) == 1
+    types = [f"{f.name(a)}::{CLASSES[a.kind]}" if a not in operands else f"{f.name(a)}::Tracked" if one
+             else f"{f.name(a)}::Union{{{CLASSES[a.kind]}, Tracked}}" for a in f.needed]  # fmt: skip
+    yield f"{f.op.name}({', '.join(types)}; options...) ="
+    yield f"    record_operation({f.constant}, ({', '.join(f.positional(False))},), options)"
+
+
 def terms_function(f):
     """The form that takes what is trained in a named tuple."""
     names = tuple_of(f":{f.name(a)}" for a in f.terms)
-    yield f"{f.op.name}({', '.join(f.positional())}, terms::NamedTuple; options...) ="
+    positional = [f"{f.name(a)}::Union{{{CLASSES[a.kind]}, Tracked}}" if a.kind in ("array", "matrix") else f"{f.name(a)}::{CLASSES[a.kind]}" for a in f.needed]
+    yield f"{f.op.name}({', '.join(positional)}, terms::NamedTuple; options...) ="
     yield f"    {f.op.name}({', '.join(f.positional(False))}; with_terms(terms, options, {names})...)"
 
 
@@ -689,6 +707,8 @@ def functions_file(functions, gradient_of):
                 yield ""
                 yield from plain_docs(f, names, gradient_of)
                 yield from plain_function(f)
+                if f.op.gradient:
+                    yield from tracked_function(f)
                 if f.terms:
                     yield from terms_function(f)
                 exported.append(f.op.name)
@@ -710,8 +730,8 @@ of threads.
 """
 module Pointwise
 
-using ..Tartan: Dense, broadcast_size, call_context, dense_input, dense_output, gradients_of, in_order_of_c, options_text,
-                real_option, room_beside, run_operation'''
+using ..Tartan: Dense, Tracked, broadcast_size, call_context, dense_input, dense_output, gradients_of, in_order_of_c, options_text,
+                real_option, record_operation, room_beside, run_operation'''
 
 
 def rules_file(functions, gradient_of):

@@ -61,11 +61,6 @@ class Function:
         if not self.is_tuple and len(self.outputs) > 0:
             self.names[(required or self.outputs)[0].name] = "out"
 
-    @property
-    def options(self):
-        """Those that Python has: lists know how many arrays they have."""
-        return self.op.asked
-
     def name(self, item):
         return self.names[item.name]
 

@@ -477,7 +477,7 @@ def examples(op, gradient, examples_dir):
         lines.append(f"{renamed(a.name)} <- " + (f"rnorm({count})" if len(dims) == 1 else f"array(rnorm({count}), c({', '.join(dims)}))"))
     for a in op.inputs:
         if not a.optional and a.kind == "matrix":
-            lines.append(f"{renamed(a.name)} <- block_matrix(block_pattern(\"banded\", c(16, 16), 4, width = 1), init = \"normal\", seed = 1)")
+            lines.append(f"{renamed(a.name)} <- block_matrix(block_pattern(\"banded\", c(16, 16), 4, lower = 1, upper = 1), init = \"normal\", seed = 1)")
     for a in op.inputs:
         if not a.optional and a.kind == "arrays" and a.shape == "any":
             lines.append(f"{renamed(a.name)} <- list(matrix(rnorm(12), 4, 3), rnorm(5))")

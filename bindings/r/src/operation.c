@@ -429,9 +429,29 @@ static SEXP results_of(const call *c) {
     return list;
 }
 
+/* ---- Recording ---- */
+
+/* Whether value_and_gradient() follows what is done with x. */
+static int is_tracked(SEXP x) {
+    return IS_S4_OBJECT(x) && strcmp(CHAR(STRING_ELT(Rf_getAttrib(x, R_ClassSymbol), 0)), "Tracked") == 0;
+}
+
+static SEXP recorded(SEXP op, SEXP inputs, SEXP options, SEXP returns) {
+    SEXP call = PROTECT(Rf_allocVector(VECSXP, 4));
+    SET_VECTOR_ELT(call, 0, op);
+    SET_VECTOR_ELT(call, 1, inputs);
+    SET_VECTOR_ELT(call, 2, options);
+    SET_VECTOR_ELT(call, 3, returns);
+    SEXP found = tartan_r_call(".record_operation", call);
+    UNPROTECT(1);
+    return found;
+}
+
 /* ---- The call ---- */
 
 SEXP tartan_r_run(SEXP op, SEXP inputs, SEXP options, SEXP returns) {
+    for (int k = 0; k < Rf_xlength(inputs); k++)
+        if (is_tracked(VECTOR_ELT(inputs, k))) return recorded(op, inputs, options, returns);
     call c = {.op = op, .count = (int32_t)XLENGTH(VECTOR_ELT(op, ARGUMENTS)), .first_list = -1};
     if (c.count > MOST) tartan_r_fail(TARTAN_ERR_INTERNAL, "an operation has %d arguments", (int)c.count);
     tartan_r_words w = {.length = 0};
