@@ -14,6 +14,7 @@ from tartan._arrays import (
     Array,
     array_of,
     doubles,
+    doubles_of,
     indices,
     is_real,
     is_tensor,
@@ -285,8 +286,8 @@ class Layout(ChangingLayouts):
         """
         words = {"density": density, "initial": initial, "curve": curve, "threshold": threshold, "swap": swap, "decay": decay,
                  "begin": begin, "end": end, "every": every, "seed": seed}  # fmt: skip
-        schedule = " ".join(f"{name}={word if isinstance(word, str) else float(word)!r}" if not isinstance(word, int)
-                            else f"{name}={word}" for name, word in words.items() if word is not None)  # fmt: skip
+        given = {name: word for name, word in words.items() if word is not None}
+        schedule = " ".join(f"{name}={word if isinstance(word, (str, int)) else repr(float(word))}" for name, word in given.items())
         places = None if growth is None else doubles(np.ravel(doubles_of(growth, "growth")), "growth")
         layout = Layout._own(
             _raw.tartan_layout_evolve(self._handle, doubles(scores, "scores"), places, step, schedule)

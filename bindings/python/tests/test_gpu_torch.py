@@ -119,7 +119,7 @@ def test_cuda_graphs(torch, modules):
 def test_layouts_change(torch, modules, growth):
     model = model_of(torch, modules)
     optimizer = torch.optim.AdamW(model.parameters(), 1e-3, fused=True)
-    sparsifier = modules.Sparsifier(model, optimizer, density=0.2, end=9, every=3, move=0.3, growth=growth, fill="normal")
+    sparsifier = modules.Sparsifier(model, optimizer, density=0.2, end=9, every=3, swap=0.3, growth=growth, fill="normal")
     moved = 0
     for _ in range(10):
         optimizer.zero_grad()

@@ -115,7 +115,7 @@ def test_evolve(rng):
     assert kept.evolve(np.ones(25), 7, swap=0.4, seed=3) == kept.evolve(np.ones(25), 7, swap=0.4, seed=3)
     with pytest.raises(tartan.ArgumentError, match="density"):
         layout.evolve(scores, 0, density=2)
-    with pytest.raises(tartan.ArgumentError, match="curve=x"):
+    with pytest.raises(tartan.ArgumentError, match="curve is x, expected cubic"):
         layout.evolve(scores, 0, curve="x")
     with pytest.raises(tartan.ShapeError, match="growth has 9"):
         layout.evolve(scores, 0, np.ones((3, 3)), swap=0.5)
