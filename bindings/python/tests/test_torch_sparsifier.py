@@ -2,6 +2,9 @@
 """tartan.torch.Sparsifier: layouts that change while a model trains."""
 
 import io
+import socket
+import subprocess
+import sys
 
 import numpy as np
 import pytest
@@ -265,6 +268,46 @@ def test_refused_optimizers():
     sparsifier = Sparsifier(model, optimizer, density=0.1, end=1, every=1)
     with pytest.raises(tartan.ArgumentError, match=r"the optimiser has odd of shape \(5, 5\)"):
         sparsifier.step()
+
+
+WORKER = """
+import sys, torch, torch.distributed as dist
+from tartan.torch import BlockSparseLinear, Sparsifier
+rank, port = int(sys.argv[1]), sys.argv[2]
+dist.init_process_group("gloo", init_method=f"tcp://127.0.0.1:{port}", rank=rank, world_size=2)
+torch.manual_seed(5)
+model = torch.nn.Sequential(BlockSparseLinear(64, 64, density=0.5, block=8), torch.nn.GELU(), BlockSparseLinear(64, 16, density=0.5, block=8))
+both = torch.nn.parallel.DistributedDataParallel(model)
+optimizer = torch.optim.AdamW(model.parameters())
+sparsifier = Sparsifier(model, optimizer, swap=0.3, end=6, every=2, decay="constant", fill="normal")
+torch.manual_seed(rank)
+moved = 0
+for _ in range(7):
+    optimizer.zero_grad()
+    both(torch.randn(8, 64)).square().mean().backward()
+    optimizer.step()
+    moved += sum(change.moved for change in sparsifier.step())
+assert moved > 4
+for tensor in (*model.parameters(), *(torch.from_numpy(m.layout.mask()).int() for m in (model[0], model[2]))):
+    others = [torch.empty_like(tensor) for _ in range(2)]
+    dist.all_gather(others, tensor.detach())
+    assert torch.equal(*others)
+dist.destroy_process_group()
+print("equal")
+"""
+
+
+def test_all_ranks_choose_the_same():
+    if not torch.distributed.is_available() or not torch.distributed.is_gloo_available():
+        pytest.skip("this PyTorch has no gloo")
+    with socket.socket() as free:
+        free.bind(("127.0.0.1", 0))
+        port = str(free.getsockname()[1])
+    ranks = [subprocess.Popen([sys.executable, "-c", WORKER, str(rank), port], stdout=subprocess.PIPE, stderr=subprocess.PIPE,
+                              text=True) for rank in range(2)]  # fmt: skip
+    for rank in ranks:
+        out, errors = rank.communicate(timeout=120)
+        assert out == "equal\n", errors
 
 
 def test_better_than_a_fixed_random_layout():

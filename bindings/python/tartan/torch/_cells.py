@@ -33,9 +33,10 @@ class Numbered:
 
 
 class Cell(Numbered):
-    """A layout of one head whose blocks are known, and what products need to know of it. `stored` is the layout of values."""
+    """A layout of one head whose blocks are known, and what products need to know of it. `stored` is the layout of values,
+    `shape` their shape on a layout of weights."""
 
-    __slots__ = ("layout", "stored", "rows", "cols", "ragged", "_values", "_matrix")
+    __slots__ = ("layout", "stored", "shape", "rows", "cols", "ragged", "_values", "_matrix")
 
     def __init__(self, layout: Layout) -> None:
         super().__init__()
@@ -50,6 +51,7 @@ class Cell(Numbered):
         self.layout = self.stored = layout
         self.rows, self.cols = layout.rows, layout.cols
         block = layout.block_shape
+        self.shape = (layout.blocks, *block)
         self.ragged = self.rows % block[0] != 0 or self.cols % block[1] != 0
         self.forget()
 
@@ -72,8 +74,12 @@ class Cell(Numbered):
 
 
 def matrix_of(layout: Layout, values: Any) -> BlockMatrix:
-    """A matrix around the memory of a tensor. NumPy is a shorter way to host memory than DLPack."""
-    values = values.detach().contiguous()
+    """A matrix around the memory of a tensor."""
+    return around(layout, values.detach().contiguous())
+
+
+def around(layout: Layout, values: Any) -> BlockMatrix:
+    """The same for a contiguous tensor that has no gradients. NumPy is a shorter way to host memory than DLPack."""
     if values.device.type != "cpu":
         return BlockMatrix(layout, values)
     if values.dtype is torch.bfloat16:

@@ -19,7 +19,7 @@ import torch
 from tartan import sddmm, spmm
 from tartan._errors import ArgumentTypeError, DTypeError, ShapeError
 from tartan.torch._bilinear import Bilinear, check_size, library
-from tartan.torch._cells import Cell, cell_at, matrix_of
+from tartan.torch._cells import Cell, around, cell_at, matrix_of
 
 # ---- What is computed ----
 
@@ -38,16 +38,15 @@ def product(x: Any, cell: Cell, matrix: Any, transpose: bool) -> Any:
 
 def values_gradient(x: Any, grad: Any, cell: Cell) -> Any:
     """The gradient of the values: grad^T x at the stored blocks, zero in the padding of ragged ones."""
-    layout = cell.layout
-    shape = (layout.blocks, *layout.block_shape)
     if x.ndim != 2:
         x, grad = x.reshape(-1, x.shape[-1]), grad.reshape(-1, grad.shape[-1])
-    if cell.ragged or len(x) == 0:
-        sums = x.new_zeros(shape)
+    if cell.ragged or x.shape[0] == 0 or cell.shape[0] == 0:
+        sums = x.new_zeros(cell.shape)
+        if x.shape[0] == 0 or cell.shape[0] == 0:
+            return sums
     else:
-        sums = x.new_empty(shape)
-    if len(x) and layout.blocks:
-        sddmm(matrix_of(layout, sums), grad.mT, x)
+        sums = x.new_empty(cell.shape)
+    sddmm(around(cell.layout, sums), grad.mT, x)
     return sums
 
 
@@ -85,7 +84,7 @@ def _values_gradient(x: Any, grad: Any, layout: int, size: Any) -> Any:
     cell = cell_at(layout)
     check_last(x, cell.cols, "x")
     check_last(grad, cell.rows, "grad")
-    check_size(list(size), [cell.layout.blocks, *cell.layout.block_shape])
+    check_size(tuple(size), cell.shape)
     return values_gradient(x, grad, cell)
 
 
