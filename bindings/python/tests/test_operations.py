@@ -270,7 +270,7 @@ def test_wrong_operands_are_refused(rng, op):
             if a["shape"] != "[s...]" and a["shape"] != "[t...]":
                 wrong.append(np.ones((2, 7, 11, 13)))
         elif a["kind"] == "arrays":
-            wrong += [1, [], ["text", "text"], [np.ones((2, 3, 4)), object()]]
+            wrong += [1, [], ["text", "text"], [object(), object()]]
         else:
             wrong += [1, np.ones(3), good.layout if a["kind"] != "layout" else np.ones(2)]
         for x in wrong:

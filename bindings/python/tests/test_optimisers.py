@@ -40,7 +40,7 @@ def test_any_iterable_will_do(rng):
 
 
 def matrix(rng, layout, dtype="float32"):
-    return tartan.BlockMatrix(layout, rng.uniform(0.5, 1, (layout.blocks, *layout.block)).astype(dtype))
+    return tartan.BlockMatrix(layout, rng.uniform(0.5, 1, (layout.blocks, *layout.block_shape)).astype(dtype))
 
 
 def test_matrices_stand_for_their_values(rng):
