@@ -126,9 +126,10 @@ typedef struct tartan_op_update {
     const char *p_name, *g_name, *m_name; /* of the arguments */
     tartan_i_update_row row;
     int64_t count;
-    const tartan_array *p, *g, *m, *v;   /* [count] arrays of any strides, place by place of one shape; m and v: NULL */
-    const tartan_array *gates, *rates;   /* [count] of [slices] along the first axis, or of [0]; or NULL */
-    const tartan_array *scale;           /* [1], or NULL */
+    const tartan_array *p, *g, *m,
+        *v; /* [count] arrays of any strides, place by place of one shape; m and v: NULL */
+    const tartan_array *gates, *rates; /* [count] of [slices] along the first axis, or of [0]; or NULL */
+    const tartan_array *scale;         /* [1], or NULL */
     tartan_i_gradient_filter filter;
     double factor, rate;
     double numbers[TARTAN_I_UPDATE_NUMBERS];

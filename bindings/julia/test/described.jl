@@ -38,6 +38,7 @@ end
 function operand(op, a, T, make, made, lengths)
     S = a.dtype in (:S, :R) ? Tartan.gate_type(T) : T
     a.kind === :array && return make(S, size_of(op, a.shape, made, lengths)...)
+    a.kind === :arrays && return [make(S, 5, 3), make(S, 4)]
     a.kind === :layout && return random_layout(20, 20, (4, 4), 0.6)
     a.kind === :conv && return BlockConv(random_layout(8, 12, (4, 4), 0.6); kernel = (3, 2))
     a.kind === :matrix || return nothing

@@ -269,6 +269,8 @@ def test_wrong_operands_are_refused(rng, op):
             wrong += [good.layout, np.ones((2, 2), complex), np.array(["a"]), np.ones((1,) * 9), np.ma.ones((2, 2))]
             if a["shape"] != "[s...]" and a["shape"] != "[t...]":
                 wrong.append(np.ones((2, 7, 11, 13)))
+        elif a["kind"] == "arrays":
+            wrong += [1, [], ["text", "text"], [object(), object()]]
         else:
             wrong += [1, np.ones(3), good.layout if a["kind"] != "layout" else np.ones(2)]
         for x in wrong:

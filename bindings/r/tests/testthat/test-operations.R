@@ -34,7 +34,7 @@ new_sizes <- function() {
 }
 operand <- function(op, i, made, sizes) {
   shape <- op$shapes[i]
-  if (op$kinds[i] == "arrays") return(lapply(1:2, function(k) some_numbers(4)))
+  if (op$kinds[i] == "arrays") return(lapply(1:2, function(k) abs(some_numbers(4))))
   on <- if (startsWith(shape, "on ")) made[[substring(shape, 4L)]]
   switch(op$kinds[i],
          array = {
@@ -194,7 +194,7 @@ test_that("what does not fit is refused by the names of R's arguments", {
     for (name in names(made)) {
       expect_error(call_with(op, replace(made, name, "text")), name, class = "tartan_error", info = op$name)
     }
-    for (i in which(inputs_of(op) & startsWith(op$shapes, "="))) {
+    for (i in which(inputs_of(op) & startsWith(op$shapes, "=") & op$kinds == "array")) {
       name <- op$arguments[i]
       error <- expect_error(call_with(op, replace(made, name, list(array(1, c(2, 7, 3))))), class = "tartan_error_shape", info = op$name)
       expect_match(conditionMessage(error), paste0("^", name, " is 2 x 7 x 3"), info = op$name)
@@ -219,6 +219,7 @@ test_that("operations run where their operands are", {
   for (device in setdiff(test_devices, "cpu")) {
     context <- tartan_context(device)
     for (op in operations[!is_gradient]) {
+      if ("arrays" %in% op$kinds) next # test-optimisers.R
       made <- defined_operands(op, TRUE)
       there <- lapply(made, function(x) if (is.numeric(x) || is(x, "BlockMatrix")) to_device(x, context) else x)
       found <- or_skip(results_of(op, there))
