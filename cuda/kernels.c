@@ -137,6 +137,8 @@ static const tartan_cuda_kernels all[TARTAN_OP_COUNT] = {
                       ROWS({.name = #op "_gradient_plain", .launch = tartan_cuda_##op##_gradient_plain})},
 #include "kernels/norms.def"
 #undef NORM
+    [TARTAN_OP_FUSED] = {.make = tartan_cuda_fused_of,
+                         ROWS({.name = "fused_plain", .launch = tartan_cuda_fused_plain})},
     [TARTAN_OP_POINT2] = {.make = tartan_cuda_point2_of,
                           ROWS({.name = "point2_plain", .launch = tartan_cuda_point2_plain})},
     [TARTAN_OP_POINT2_GRADIENT] = {.make = tartan_cuda_point2_gradient_of,
