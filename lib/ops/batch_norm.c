@@ -245,15 +245,34 @@ tartan_status tartan_i_check_batch_norm_inference(tartan_op *any, const tartan_c
     return TARTAN_OK;
 }
 
+/* Of the mean and the variance, from the sums for bias and gain. */
+static tartan_status differentiate_statistics(run *r, const tartan_op_batch_norm_inference_gradient *given,
+                                              const tartan_array *variance) {
+    tartan_op op = rows_of(r, TARTAN_I_FUSED_batch_norm_statistics_gradient, 0);
+    tartan_array mean_grad, variance_grad;
+    if (given->mean_grad == NULL && given->variance_grad == NULL) return TARTAN_OK;
+    op.fused.shape = *variance;
+    op.fused.p[1] = given->epsilon;
+    op.fused.in[0] = operand("bias_grad", given->mean_grad != NULL ? &r->number[BIAS_GRAD] : NULL);
+    op.fused.in[1] = operand("gain_grad", given->variance_grad != NULL ? &r->number[GAIN_GRAD] : NULL);
+    op.fused.in[2] = operand("variance", variance);
+    op.fused.in[3] = operand("gain", r->has_gain ? &r->gain : NULL);
+    op.fused.out[0] = operand("mean_grad", view_of(&mean_grad, r->x, given->mean_grad));
+    op.fused.out[1] = operand("variance_grad", view_of(&variance_grad, r->x, given->variance_grad));
+    return step(r, &op);
+}
+
 static tartan_status differentiate_map(run *r, const tartan_op_batch_norm_inference_gradient *given) {
     const tartan_array mean = of_channels(r->x, given->mean, 0),
                        variance = of_channels(r->x, given->variance, 0);
     tartan_op op = rows_of(r, TARTAN_I_FUSED_batch_norm_inference_gradient, 4);
-    if (given->bias_grad != NULL) PASS(sum(r, TARTAN_I_POINT2_add, given->y_grad, NULL, BIAS_GRAD));
-    if (given->gain_grad != NULL) {
+    if (given->bias_grad != NULL || given->mean_grad != NULL)
+        PASS(sum(r, TARTAN_I_POINT2_add, given->y_grad, NULL, BIAS_GRAD));
+    if (given->gain_grad != NULL || given->variance_grad != NULL) {
         PASS(sum(r, TARTAN_I_POINT2_centred_products, given->y_grad, &mean, GAIN_GRAD));
         PASS(by_root(r, GAIN_GRAD, true, &variance, given->epsilon));
     }
+    PASS(differentiate_statistics(r, given, &variance));
     if (given->x_grad == NULL) return TARTAN_OK;
     op.fused.p[1] = given->epsilon;
     op.fused.in[0] = operand("y_grad", given->y_grad);

@@ -44,8 +44,30 @@ static tartan_op gates_of(const tartan_op_lstm_gates_gradient given) {
     return op;
 }
 
-tartan_status tartan_i_run_lstm_gates_gradient(const tartan_op *any, tartan_context *context) {
-    const tartan_op_lstm_gates_gradient *given = &any->lstm_gates_gradient;
+/* An array like `gates` in memory of the call. */
+static tartan_status get_memory(const tartan_op_lstm_gates_gradient *given, const tartan_context *context,
+                                tartan_array *gates_grad, void **scratch) {
+    void *memory = NULL;
+    int64_t elements = 1;
+    *gates_grad = *given->gates;
+    gates_grad->dtype = tartan_i_sum_dtype(given->c->dtype);
+    for (int32_t d = gates_grad->ndim - 1; d >= 0; d--) {
+        gates_grad->strides[d] = elements;
+        elements *= gates_grad->shape[d];
+    }
+    const int64_t bytes = elements * tartan_dtype_bytes(gates_grad->dtype);
+    if (tartan_i_explaining() || bytes == 0) return TARTAN_OK;
+    if (context->options.device_type == TARTAN_CPU) {
+        PASS(tartan_i_workspace_get(context, TARTAN_I_ROOM_CHAIN, &memory, bytes, 1));
+    } else {
+        PASS(context->backend->scratch(given->function, context->device, bytes, scratch));
+        memory = *scratch;
+    }
+    gates_grad->data = memory;
+    return TARTAN_OK;
+}
+
+static tartan_status run_steps(tartan_i_call *call, const tartan_op_lstm_gates_gradient *given) {
     const tartan_op gates = gates_of(*given);
     const tartan_op sum = {.kind = TARTAN_OP_POINT2_GRADIENT,
                            .point2_gradient = {.function = given->function,
@@ -54,19 +76,29 @@ tartan_status tartan_i_run_lstm_gates_gradient(const tartan_op *any, tartan_cont
                                                .b = given->bias_grad,
                                                .y_grad = given->gates_grad,
                                                .b_grad = given->bias_grad}};
+    if (given->c_grad != NULL || given->gates_grad != NULL) PASS(step(call, &gates));
+    return given->bias_grad != NULL ? step(call, &sum) : TARTAN_OK;
+}
+
+tartan_status tartan_i_run_lstm_gates_gradient(const tartan_op *any, tartan_context *context) {
     enum { PARTS_OF_SUMS = 64 };
+    tartan_op_lstm_gates_gradient given = any->lstm_gates_gradient;
+    tartan_array gates_grad;
     tartan_i_call call;
     tartan_status status;
-    void *room;
-    PASS(tartan_i_call_enter(given->function, context, &call));
+    void *room, *scratch = NULL;
+    PASS(tartan_i_call_enter(given.function, context, &call));
     tartan_i_workspace_hold(context);
+    if (given.bias_grad != NULL && given.gates_grad == NULL) {
+        TRY(get_memory(&given, context, &gates_grad, &scratch));
+        given.gates_grad = &gates_grad;
+    }
     /* On the CPU the second step can't fail for want of memory then. */
-    if (given->bias_grad != NULL && context->options.device_type == TARTAN_CPU)
+    if (given.bias_grad != NULL && context->options.device_type == TARTAN_CPU)
         TRY(tartan_i_workspace_get(context, TARTAN_I_ROOM_SUMS, &room,
-                                   PARTS_OF_SUMS * tartan_i_array_elements(given->bias_grad),
-                                   sizeof(double)));
-    TRY(step(&call, &gates));
-    status = given->bias_grad != NULL ? step(&call, &sum) : TARTAN_OK;
+                                   PARTS_OF_SUMS * tartan_i_array_elements(given.bias_grad), sizeof(double)));
+    status = run_steps(&call, &given);
+    if (scratch != NULL) context->backend->scratch_free(context->device, scratch);
 fail:
     tartan_i_workspace_let_go(context);
     tartan_i_call_leave(&call);
