@@ -8,6 +8,7 @@
 #include "conv/windows.h"
 #include "kernels/fused.h"
 #include "kernels/steps.h"
+#include "kernels/updates.h"
 #include "layout/block_mask.h"
 #include "matrix/matrix.h"
 #include "tartan/arithmetic.h"

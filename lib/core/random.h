@@ -16,6 +16,7 @@ enum tartan_i_stream {
     TARTAN_I_STREAM_UNIFORM = 6,
     TARTAN_I_STREAM_ARRAY_NORMAL = 7,
     TARTAN_I_STREAM_GATE = 8,
+    TARTAN_I_STREAM_GROWTH = 12,
 };
 
 /* Four 32-bit words for (seed, stream, head or block, counter). */

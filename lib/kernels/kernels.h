@@ -13,6 +13,7 @@
 #include "kernels/norms.h"
 #include "kernels/points.h"
 #include "kernels/steps.h"
+#include "kernels/updates.h"
 
 #include <stdbool.h>
 
@@ -293,7 +294,8 @@ typedef struct tartan_i_kernels {
     const tartan_i_point1_kernels *point1; /* [TARTAN_I_POINT1_ROWS] */
     const tartan_i_point2_kernels *point2; /* [TARTAN_I_POINT2_ROWS] */
     const tartan_i_fused_kernel *fused;    /* [TARTAN_I_FUSED_ROWS] */
-    const tartan_i_line_kernels *lines;    /* one for f32 and one for f64 elements */
+    const tartan_i_update_kernels *updates;
+    const tartan_i_line_kernels *lines; /* one for f32 and one for f64 elements */
     const tartan_i_step_kernels *steps;
 
     /* Random numbers `first` and following, as reals. */
