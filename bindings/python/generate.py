@@ -271,7 +271,8 @@ def torch_points(functions):
         name, slopes = a[0], a[3:] if call.name == "POINT2" else a[-1:]
         words.update(re.findall(r"\b([A-Z][A-Z0-9_]*)\b", " ".join(slopes)))
         parameters = "a: Any, b: Any" if call.name == "POINT2" else "x: Any"
-        rows += ["", "", f"def {name}({parameters}, y: Any, g: Any, p: Any) -> tuple[Any, ...]:"]
+        numbers = ", ".join(f"{one}: Any = None" for one in "pqrs")
+        rows += ["", "", f"def {name}({parameters}, y: Any, g: Any, {numbers}) -> tuple[Any, ...]:"]
         rows += ["    return ("] + [f"        {slope}," for slope in slopes] + ["    )"]
     yield "# SPDX-License-Identifier: Apache-2.0"
     yield '"""Gradients of element-wise functions: rows of lib/kernels/points.def. Written by bindings/python/generate.py."""'

@@ -54,6 +54,7 @@ tartan_status tartan_i_cpu_sddmm(const tartan_context *context, const tartan_op_
 #define TARTAN_I_CPU_CHOICE(name)                                                                            \
     const char *tartan_i_cpu_##name##_refuses(const tartan_context *context, const tartan_op *any);          \
     TARTAN_I_CPU_FUNCTION(name)
+TARTAN_I_CPU_FUNCTION(fused)
 TARTAN_I_CPU_FUNCTION(gate_gradient)
 TARTAN_I_CPU_FUNCTION(growth_score)
 TARTAN_I_CPU_FUNCTION(block_copy)

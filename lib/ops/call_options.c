@@ -10,6 +10,13 @@ static void *member_of(tartan_op *op, const tartan_i_option_rule *rule) {
     return (char *)op + rule->member;
 }
 
+static void set_flag(void *member, const tartan_i_option_rule *rule, bool value) {
+    if (rule->as_real)
+        *(double *)member = value;
+    else
+        *(bool *)member = value;
+}
+
 static void set_default(tartan_op *op, const tartan_i_option_rule *rule) {
     void *member = member_of(op, rule);
     switch (rule->kind) {
@@ -20,7 +27,7 @@ static void set_default(tartan_op *op, const tartan_i_option_rule *rule) {
         *(int64_t *)member = (int64_t)rule->value;
         break;
     case TARTAN_I_OPTION_FLAG:
-        *(bool *)member = rule->value != 0;
+        set_flag(member, rule, rule->value != 0);
         break;
     case TARTAN_I_OPTION_WORD:
         *(int32_t *)member = (int32_t)rule->value;
@@ -55,8 +62,8 @@ static bool set(tartan_op *op, const tartan_i_option_rule *rule, const tartan_i_
         *(int64_t *)member = whole;
         return true;
     case TARTAN_I_OPTION_FLAG:
-        *(bool *)member = tartan_i_option_value_is(option, "1");
-        return *(bool *)member || tartan_i_option_value_is(option, "0");
+        set_flag(member, rule, tartan_i_option_value_is(option, "1"));
+        return tartan_i_option_value_is(option, "1") || tartan_i_option_value_is(option, "0");
     case TARTAN_I_OPTION_WORD:
         for (int32_t i = 0; i < rule->nwords; i++)
             if (tartan_i_option_value_is(option, rule->words[i])) {

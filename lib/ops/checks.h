@@ -35,6 +35,24 @@ tartan_status tartan_i_check_conv_input_gradient(tartan_op *op, const tartan_con
 tartan_status tartan_i_shape_conv_filter_gradient(const tartan_op *op, int32_t argument, tartan_array *shape);
 tartan_status tartan_i_check_conv_filter_gradient(tartan_op *op, const tartan_context *context);
 
+/* Random numbers have limits in order, and a mask_shape that is broadcast to x. Makes tartan_op_fused. */
+tartan_status tartan_i_check_dropout(tartan_op *op, const tartan_context *context);
+tartan_status tartan_i_check_dropout_gradient(tartan_op *op, const tartan_context *context);
+tartan_status tartan_i_check_concrete_gate(tartan_op *op, const tartan_context *context);
+tartan_status tartan_i_check_concrete_gate_gradient(tartan_op *op, const tartan_context *context);
+tartan_status tartan_i_check_random_uniform(tartan_op *op, const tartan_context *context);
+tartan_status tartan_i_check_random_normal(tartan_op *op, const tartan_context *context);
+
+/* Run sums for each channel and tartan_op_fused. */
+tartan_status tartan_i_run_batch_norm(const tartan_op *op, tartan_context *context);
+tartan_status tartan_i_run_batch_norm_gradient(const tartan_op *op, tartan_context *context);
+tartan_status tartan_i_check_batch_norm_inference(tartan_op *op, const tartan_context *context);
+tartan_status tartan_i_run_batch_norm_inference_gradient(const tartan_op *op, tartan_context *context);
+
+/* Makes tartan_op_fused, or runs it and a sum. */
+tartan_status tartan_i_check_lstm_gates(tartan_op *op, const tartan_context *context);
+tartan_status tartan_i_run_lstm_gates_gradient(const tartan_op *op, tartan_context *context);
+
 /* Windows are those of the layout, for images of 1 to 3 dimensions. They may overlap only where they are added. */
 tartan_status tartan_i_shape_window_gather(const tartan_op *op, int32_t argument, tartan_array *shape);
 tartan_status tartan_i_check_window_gather(tartan_op *op, const tartan_context *context);

@@ -62,5 +62,6 @@ LAUNCH(conv_normalize_gradient_plain)
 #undef NORM
 LAUNCH(point1_plain)
 LAUNCH(point1_gradient_plain)
+LAUNCH(fused_plain)
 LAUNCH(point2_plain)
 LAUNCH(point2_gradient_plain)

@@ -104,7 +104,7 @@ def _differentiable(plan: _Plan, given: dict[int, Any], options: list[Any], foun
         )
     grad = given[plan.first_option]
     wide = [_wide(given.get(place), grad) for place in range(plan.first_option + 1)]
-    slopes = function(*wide, *(options or [None]))
+    slopes = function(*wide, *(torch.tensor(float(o), dtype=torch.float64) for o in options))
     for place, slope in zip(rule.results, slopes):
         x = given.get(place, grad)
         slope = slope if isinstance(slope, _Tensor) else torch.as_tensor(slope)

@@ -179,7 +179,12 @@ test_that("values are those of plain R", {
     negative = function(x) -x, reciprocal = function(x) 1 / x, square = function(x) x^2, sqrt = base::sqrt,
     exp = base::exp, log = base::log, sigmoid = function(x) stats::plogis(x), tanh = base::tanh, relu = function(x) pmax(x, 0),
     elu = function(x) ifelse(x > 0, x, expm1(x)), gelu = function(x) x * stats::pnorm(x), silu = function(x) x * stats::plogis(x),
-    softplus = function(x) log1p(exp(x)),
+    softplus = function(x) log1p(exp(x)), swish = function(x) x * stats::plogis(x),
+    gelu_tanh = function(x) x / 2 * (1 + base::tanh(base::sqrt(2 / pi) * (x + 0.044715 * x^3))), scale = function(x) x,
+    filter_tensor = function(x) x, concrete_gate_infer = function(x) pmin(pmax(1.2 * stats::plogis(x) - 0.1, 0), 1),
+    glu = function(a, b) a * stats::plogis(b), reglu = function(a, b) a * pmax(b, 0), swiglu = function(a, b) a * b * stats::plogis(b),
+    geglu = function(a, b) a * b * stats::pnorm(b), add_relu = function(a, b) pmax(a + b, 0),
+    add_silu = function(a, b) (a + b) * stats::plogis(a + b), add_gelu = function(a, b) (a + b) * stats::pnorm(a + b),
     channel_linear = function(x, gain = rep(1, dim(x)[3]), bias = rep(0, dim(x)[3])) sweep(sweep(x, 3, gain, "*"), 3, bias, "+"))
   for (name in intersect(names(reference), names(operations))) for (all in c(FALSE, TRUE)) {
     made <- defined_operands(operations[[name]], all)
@@ -262,4 +267,25 @@ test_that("numbers become the same text in every locale", {
   output <- suppressWarnings(system2(file.path(R.home("bin"), "Rscript"), code, stdout = TRUE, stderr = TRUE,
                                      env = c(paste0("LOCPATH=", locales), "LC_ALL=")))
   expect_null(attr(output, "status"), info = paste(output, collapse = "\n"))
+})
+
+test_that("random numbers are those of other languages", {
+  kept <- dropout(array(1, 16), dropout = 0.5, seed = 7)
+  expect_identical(paste(as.integer(kept != 0), collapse = ""), "1111011101000101")
+  expect_identical(as.numeric(random_uniform(array(0, 3), seed = 7)), c(0.13418846748340363, 0.44570915609319905, 0.6398692349670435))
+  expect_identical(dropout_gradient(array(1, 16), dropout = 0.5, seed = 7), kept)
+})
+
+test_that("batch normalisation and the gates of an LSTM are those of plain R", {
+  x <- array(stats::rnorm(2 * 3 * 4), c(3, 4, 2)) # positions, channels, batch
+  mean <- apply(x, 2, mean)
+  variance <- apply(x, 2, function(z) mean((z - mean(z))^2))
+  expect_equal(batch_norm(x), sweep(sweep(x, 2, mean), 2, sqrt(variance + 1e-5), "/"), tolerance = 1e-12)
+  expect_equal(batch_norm_inference(x, mean, variance, gain = rep(2, 4)), 2 * batch_norm(x), tolerance = 1e-12)
+  n <- 5
+  cells <- matrix(stats::rnorm(2 * n), n)
+  gates <- array(stats::rnorm(8 * n), c(n, 4, 2))
+  found <- lstm_gates(cells, gates)
+  now <- stats::plogis(gates[, 3, ] + 1) * cells + stats::plogis(gates[, 1, ]) * tanh(gates[, 2, ])
+  expect_equal(found[[1]], now, tolerance = 1e-12)
 })
