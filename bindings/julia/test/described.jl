@@ -25,7 +25,8 @@ function size_of(op, shape, made, lengths)
     startswith(shape, "=") && return size(made[Symbol(shape[2:end])])
     occursin('&', shape) && return (5, 3)
     items = filter(!isempty, split(chop(first(split(shape, " or ")); head = 1), r",\s*"))
-    return Tuple(Iterators.flatten(map(item -> length_in(item, made, lengths), reverse(items))))
+    order = first(items) == "batch..." ? [2, 3, 1] : reverse(eachindex(items)) # matrices keep their rows and columns
+    return Tuple(Iterators.flatten(map(item -> length_in(item, made, lengths), items[order])))
 end
 function length_in(item, made, lengths)
     all(isdigit, item) && return parse(Int, item)

@@ -17,7 +17,7 @@ enum {
     DTYPES,    /* as in the schema */
     OPTIONAL,
     NDIM,   /* of an array; 0: any. Trailing dimensions of length 1 may be left out */
-    IMAGES, /* whether an array is spatial lengths x channels x n: the spatial lengths keep their order */
+    ORDERS, /* of an array's dimensions, an `order` */
     LIKE, /* of a result: the argument whose shape and names, or whose layout, it has; 0: none; NA: the one with that shape */
     RESULTS,  /* its name in the list of results */
     RETURNED, /* whether the user says if it is wanted */
@@ -30,6 +30,17 @@ enum {
 };
 
 enum { MOST = 16 };
+
+/* In which order an array has the dimensions of C: the reverse one; spatial lengths x channels x n, of which the first ones keep
+ * their order; or rows x columns, and the reverse of what C has before them. */
+typedef enum order { REVERSE, IMAGES, MATRICES } order;
+
+/* The place in C of dimension k of R. */
+static int place_of(order order, int ndim, int k) {
+    if (order == IMAGES && k < ndim - 2) return k + 2;
+    if (order == MATRICES && k < 2) return ndim - 2 + k;
+    return ndim - 1 - k;
+}
 
 typedef struct call {
     SEXP op, values, place, kept;
@@ -164,11 +175,10 @@ static int spatial_of(const call *c) {
 /* The library's view of dense[i], with `least` dimensions or more. */
 static void look_at(call *c, int i, int32_t least) {
     const tartan_r_dense *x = &c->dense[i];
-    const int images = flag_of(c, IMAGES, i);
     const int32_t ndim = x->ndim > least ? x->ndim : least;
     int64_t shape[TARTAN_MAX_NDIM], strides[TARTAN_MAX_NDIM], stride = 1;
     for (int k = 0; k < ndim; k++) {
-        const int at = images && k < ndim - 2 ? k + 2 : ndim - 1 - k;
+        const int at = place_of((order)number_of(c, ORDERS, i), ndim, k);
         shape[at] = k < x->ndim ? x->dim[k] : 1;
         strides[at] = stride;
         stride *= shape[at];
@@ -205,7 +215,7 @@ static void take_array(call *c, int i, SEXP x) {
         tartan_r_convert(dense, dtype);
         keep(c, i, dense->data);
     }
-    const int one_image = flag_of(c, IMAGES, i) && dense->ndim == spatial_of(c) + 1;
+    const int one_image = number_of(c, ORDERS, i) == IMAGES && dense->ndim == spatial_of(c) + 1;
     look_at(c, i, one_image ? dense->ndim + 1 : number_of(c, NDIM, i));
 }
 
@@ -299,10 +309,8 @@ static int32_t dim_of(const call *c, const tartan_op_result *result, int64_t *di
         return c->dense[like].ndim;
     }
     int32_t ndim = result->ndim;
-    for (int k = 0; k < ndim; k++) {
-        const int at = flag_of(c, IMAGES, i) && k < ndim - 2 ? k + 2 : ndim - 1 - k;
-        dim[k] = result->shape[at];
-    }
+    for (int k = 0; k < ndim; k++)
+        dim[k] = result->shape[place_of((order)number_of(c, ORDERS, i), ndim, k)];
     while (number_of(c, NDIM, i) > 1 && ndim > 1 && dim[ndim - 1] == 1) ndim--; /* one head */
     return ndim;
 }
