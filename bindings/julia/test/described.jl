@@ -13,7 +13,8 @@ optional(op) = [a for a in op.arguments if a.use !== :out && a.optional]
 outputs(op) = [a for a in op.arguments if a.use === :out]
 asked_for(op) = [a.name for a in outputs(op) if a.optional]
 is_gradient(op) = any(other -> other.gradient === op.name, OPERATIONS)
-gives_tuple(op) = is_gradient(op) && length(outputs(op)) > 1
+# Also of an operation whose function is written by hand.
+gives_tuple(op) = endswith(string(op.name), "_gradient") && length(outputs(op)) > 1
 
 # ---- Operands ----
 

@@ -107,7 +107,7 @@ class _Recorded(torch.autograd.Function):  # type: ignore[misc, unused-ignore]
         return tuple(found)
 
 
-def _changes(kept: list[Any]) -> list[int]:
+def _changes(kept: list[Any]) -> list[Optional[int]]:
     """How often each layout has been updated."""
     return [x._changes for x in kept if isinstance(x, Layout)]
 

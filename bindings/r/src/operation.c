@@ -98,8 +98,7 @@ static void add_option(const call *c, tartan_r_words *w, int k, SEXP x) {
 
 /* ---- Matrices ---- */
 
-/* A BlockMatrix in R's memory around values that nobody else has. */
-static SEXP matrix_around(SEXP values, SEXP layout, SEXP dtype, SEXP names) {
+SEXP tartan_r_matrix_around(SEXP values, SEXP layout, SEXP dtype, SEXP names) {
     static SEXP class = NULL;
     if (class == NULL) R_PreserveObject(class = R_do_MAKE_CLASS("BlockMatrix"));
     SEXP matrix = PROTECT(R_do_new_object(class)), cache = PROTECT(tartan_r_new_cache());
@@ -129,7 +128,7 @@ static SEXP zero_matrix(SEXP layout, int32_t dtype, SEXP names) {
         UNPROTECT(1);
     }
     SEXP name = PROTECT(Rf_mkString(tartan_dtype_name(dtype)));
-    SEXP matrix = matrix_around(values, layout, name, names);
+    SEXP matrix = tartan_r_matrix_around(values, layout, name, names);
     UNPROTECT(2);
     return matrix;
 }
@@ -237,7 +236,7 @@ static SEXP copied(SEXP matrix) {
     if (tartan_r_class_of(matrix) != TARTAN_R_MATRIX) return tartan_r_call(".matrix_copy", matrix);
     SEXP values = PROTECT(Rf_duplicate(R_do_slot(matrix, Rf_install("values"))));
     SEXP copy =
-        matrix_around(values, R_do_slot(matrix, Rf_install("layout")), R_do_slot(matrix, Rf_install("dtype")),
+        tartan_r_matrix_around(values, R_do_slot(matrix, Rf_install("layout")), R_do_slot(matrix, Rf_install("dtype")),
                       R_do_slot(matrix, Rf_install("Dimnames")));
     UNPROTECT(1);
     return copy;
