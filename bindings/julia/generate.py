@@ -32,6 +32,7 @@ WORDS = [
     (r"\bf(64|32|16)\b", r"`Float\1`"),
     (r"\b([a-z_]+)=1\b", r"`\1 = true`"),
     (r"\balong the last axis\b", "along the first dimension"),
+    (r"\balong (its|the) first axis\b", r"along \1 last dimension"),
     (r"\bmissing on the left\b", "missing at the end"),
     (r" ?\(tartan_conv_edge_classes\)", " ([`edge_classes`](@ref))"),
     (r" \(UNSUPPORTED\)", ""),
@@ -120,7 +121,7 @@ class Shape:
 
     @staticmethod
     def one(items):
-        names = [re.sub(r"\w+\.", "", item) if not item.endswith("...") else item for item in items]
+        names = [re.sub(r"\w+\.", "", in_julia(item)) if not item.endswith("...") else item for item in items]
         return f"({', '.join(names)}{',' if len(names) == 1 and not names[0].endswith('...') else ''})"
 
 
@@ -144,6 +145,7 @@ class Function:
         # Several gradients are a named tuple.
         self.is_tuple = is_gradient and len(self.outputs) > 1
         self.first = next(a for a in op.arguments if a.dtype == "T")
+        self.lists = [a for a in op.arguments if a.kind == "arrays"]
         trained = {a.name[:-5] for a in gradient_op.outputs if a.name.endswith("_grad")} if gradient_op else set()
         self.terms = [a for a in self.optional if a.name in trained]
 
@@ -184,7 +186,7 @@ class Function:
 
     def element(self, a):
         first = f"eltype({self.name(self.first)})"
-        return {"S": f"gate_type({first})", "R": f"gate_type({first})", "F64": "Float64"}.get(a.dtype, first)
+        return {"S": f"gate_type({first})", "R": f"gate_type({first})", "F64": "Float64", "I": "Int"}.get(a.dtype, first)
 
     def size_of(self, a):
         """An expression for the size of a result."""
@@ -229,6 +231,9 @@ class Function:
             on = self.shapes[a.name].text[3:]
             matrix = next(m for m in self.needed if m.kind == "matrix" and (m.name == on or self.shapes[m.name].text == f"on {on}"))
             return f"room_for({self.name(matrix)})"
+        if self.lists:
+            first = self.name(self.lists[0])
+            return f"room_beside(first_array({first}), gate_type(eltype(first_array({first}))), {self.size_of(a)})"
         beside = next((x for x in self.needed if x.kind == "array"), None) or next(x for x in self.needed if x.kind == "matrix")
         return f"room_beside({self.name(beside)}, {self.element(a)}, {self.size_of(a)})"
 
@@ -248,18 +253,22 @@ class Function:
     def keywords(self, declared=True):
         """The inputs and options that may be left out; with their types in a declaration."""
         for item in self.op.items:
+            if item is self.op.count and item is not None:
+                continue
             if isinstance(item, schema.Option):
+                if item.base:
+                    continue
                 kind = "::Bool" if item.kind == "flag" and declared else ""
                 yield f"{self.name(item)}{kind} = {self.default(item)}"
             elif item is not None and item.use != "out" and item.optional:
-                kind = f"::Union{{{CLASSES[item.kind]}, Nothing}}" if item.kind != "array" and declared else ""
+                kind = f"::Union{{{CLASSES[item.kind]}, Nothing}}" if item.kind not in ("array", "arrays") and declared else ""
                 yield f"{self.name(item)}{kind} = nothing"
 
     def positional(self, typed=True):
-        return [f"{self.name(a)}::{CLASSES[a.kind]}" if typed else self.name(a) for a in self.needed]
+        return [f"{self.name(a)}::{CLASSES[a.kind]}" if typed and a.kind != "arrays" else self.name(a) for a in self.needed]
 
     def passed(self):
-        return [self.name(i) for i in self.op.items if isinstance(i, schema.Option) or (i is not None and i.use != "out" and i.optional)]
+        return [self.name(i) for i in self.op.items if (isinstance(i, schema.Option) and i in self.op.asked) or (isinstance(i, schema.Argument) and i.use != "out" and i.optional)]
 
     def targets(self, typed=True):
         """What f! writes to, in front of the inputs."""
@@ -274,6 +283,8 @@ class Function:
 
 def option_code(f, option):
     name, default = f.name(option), f.default(option)
+    if option is f.op.count:
+        return f'whole_option("{name}", length(as_list({f.name(f.lists[0])})), 1)'
     if option.kind == "flag":
         return f'{name} ? "{option.name}=1 " : ""'
     if option.kind == "sizes":
@@ -289,8 +300,15 @@ def option_code(f, option):
 def argument_code(f, a):
     """What C gets for an argument."""
     value = f"grads.{f.field(a)}" if f.is_tuple and a.use == "out" else f.name(a)
+    if a.kind == "arrays":
+        first = f.name(f.lists[0])
+        return f'list_operand({value}, "{f.name(a)}", {first}, "{first}", {str(a.written).lower()})'
     if a.kind != "array":
         return f"handle_of({value})"
+    if a.dtype == "I":
+        return f'index_{"input" if a.use == "in" else "output"}({f.dims(a)}, {value}, "{f.name(a)}")'
+    if a.dtype == "U8":
+        return f'mask_input({f.dims(a)}, {value}, "{f.name(a)}")'
     if a.use != "in":
         return f'dense_output({f.dims(a)}, {value}, "{f.name(a)}")'
     if a.dtype == "S":
@@ -307,6 +325,13 @@ def plain_function(f):
     requests = [f"return_{f.name(a)}::Bool = false" for a in f.on_request] if not f.is_tuple else []
     head = f"function {f.op.name}({', '.join(f.positional())}"
     yield from definition(head, [*f.keywords(), *requests, "context = nothing"], ")")
+    arrays = [f.name(a) for a in f.terms]
+    if arrays:
+        first = next(i for i, a in enumerate(f.needed) if a.kind in ("array", "matrix"))
+        operands = [f"constant({f.name(a)}, {', '.join(arrays)})" if i == first else f.name(a) for i, a in enumerate(f.needed)]
+        tracked = broken(f"{f.op.name}({', '.join(operands)}; ", [*f.passed(), *(r.split("::")[0] for r in requests), "context"], ")")
+        yield f"    any_tracked({', '.join(arrays)}) && return {tracked[0]}"
+        yield from ("        " + line for line in tracked[1:])
     if f.is_tuple:
         parts = []
         for a in f.outputs:
@@ -344,23 +369,35 @@ def writing_function(f):
         fields = ", ".join(f"{f.field(a)} = nothing" for a in f.outputs)
         yield f"    grads = gradients_of(grads, ({fields}{',' if len(f.outputs) == 1 else ''}))"
     operands = [f"grads.{f.field(a)}" if f.is_tuple and a.use == "out" else f.name(a) for a in f.op.arguments if a.kind in ("array", "matrix")]
+    operands += [f"placed({f.name(a)})" for a in f.lists]
     yield from broken("    queue = call_context(context, ", operands, ")")
     arguments = [argument_code(f, a) for a in f.op.arguments]
     yield from broken("    arguments = (", arguments, ",)" if len(arguments) == 1 else ")")
-    options = [option_code(f, o) for o in f.op.options]
+    options = (['"base=1 "'] if f.op.base else []) + [option_code(f, o) for o in f.op.asked]
     if options:
         yield from broken("    options = options_text(", options, ")")
     text = "options" if options else '""'
     yield f"    run_operation({f.constant}, queue, arguments, {text})"
-    targets = ["grads"] if f.is_tuple else [f.name(a) for a in f.results]
+    targets = ["grads"] if f.is_tuple else [f.name(a) for a in f.results or f.updated[:1]]
     yield f"    return {targets[0] if len(targets) == 1 else ', '.join(targets)}"
     yield "end"
+
+
+def tracked_function(f):
+    """The form for operands within value_and_gradient."""
+    operands = [a for a in f.needed if a.kind in ("array", "matrix")]
+    one = len(operands) == 1
+    types = [f"{f.name(a)}::{CLASSES[a.kind]}" if a not in operands else f"{f.name(a)}::Tracked" if one
+             else f"{f.name(a)}::Union{{{CLASSES[a.kind]}, Tracked}}" for a in f.needed]  # fmt: skip
+    yield f"{f.op.name}({', '.join(types)}; options...) ="
+    yield f"    record_operation({f.constant}, ({', '.join(f.positional(False))},), options)"
 
 
 def terms_function(f):
     """The form that takes what is trained in a named tuple."""
     names = tuple_of(f":{f.name(a)}" for a in f.terms)
-    yield f"{f.op.name}({', '.join(f.positional())}, terms::NamedTuple; options...) ="
+    positional = [f"{f.name(a)}::Union{{{CLASSES[a.kind]}, Tracked}}" if a.kind in ("array", "matrix") else f"{f.name(a)}::{CLASSES[a.kind]}" for a in f.needed]
+    yield f"{f.op.name}({', '.join(positional)}, terms::NamedTuple; options...) ="
     yield f"    {f.op.name}({', '.join(f.positional(False))}; with_terms(terms, options, {names})...)"
 
 
@@ -391,12 +428,16 @@ def shown_keywords(f, requests):
 
 def item_lines(f, names):
     for item in f.op.items:
+        if item is None or item is f.op.count:
+            continue
         if isinstance(item, schema.Option):
+            if item.base:
+                continue
             words = f": {', '.join('`:' + word + '`' for word in item.words)}" if item.words else ""
             limits = range_words(item) if item.name not in POSITIONS else ""
             default = "" if item.kind == "sizes" else f" = {f.default(item)}"
             yield f"`{f.name(item)}{default}`: {in_julia(item.help, names)}{words}{', ' + limits if limits else ''}"
-        elif item is not None and item.use != "out" and not f.pointwise:
+        elif item.use != "out" and not f.pointwise:
             shape = f.shapes[item.name].words(f.name)
             yield f"`{f.name(item)}`{', ' + shape if shape else ''}: {in_julia(item.help, names)}"
 
@@ -519,6 +560,8 @@ class Example:
             if not any(line.startswith("layout") for line in self.lines):
                 self.lines.append("layout = pattern(:dense, (16, 16), 8)")
             return "fill_normal!(BlockSparseMatrix{Float64}(layout))"
+        if a.kind == "arrays":
+            return "[ones(8, 5), ones(5)]"
         if a.kind != "array":
             raise schema.SchemaError(f"{f.op.where}: {f.op.name}: no example of a {a.kind}, write examples/{f.op.name}.jl")
         make = "rand" if a.name in ("x", "a", "b") or a.use == "in" and not a.name.endswith("_grad") else "ones"
@@ -566,9 +609,11 @@ def writing_example(f, names, gradient_of):
     if f.is_tuple:
         targets = [f"({f.field(f.outputs[0])} = similar({f.name(f.of(f.outputs[0]))}),)"]
     else:
-        first = f.results[0]
+        first = f.results[0] if f.results else f.updated[0]
         needed = [x for x in f.needed if x.name in first.may_be]
-        if len(f.results) == 1 and needed and not f.op.kind.startswith("point2"):
+        if not f.results:
+            targets = []
+        elif len(f.results) == 1 and needed and not f.op.kind.startswith("point2"):
             targets = [f.name(needed[0])]
         elif first.kind == "matrix":
             targets = [f"similar({f.name(f.first)})"]
@@ -607,7 +652,7 @@ def rule(f, g):
     if given != "options":
         yield f"    given = {given}"
         given = "given"
-    options = [f.name(i) for i in g.op.items if (isinstance(i, schema.Option) or (i is not None and i.use == "in" and i.optional))]
+    options = [f.name(i) for i in g.op.items if ((isinstance(i, schema.Option) and not i.base) or (i is not None and i.use == "in" and i.optional))]
     yield from broken(f"    kept = picked({given}, (", [f"{o} = nothing" for o in [*options, "context"]], "))" if options else ",))")
     out = f.results[0]
     extra = [f.op[a.name] for a in g.needed if f.op.has(a.name) and f.op[a.name].use == "out" and f.op[a.name].optional]
@@ -643,7 +688,7 @@ def table_row(f):
     arguments = [f'Argument(:{f.name(a)}, :{a.use}, {str(a.optional).lower()}, :{a.kind}, :{a.dtype}, "{a.shape}", Symbol[{", ".join(":" + f.name(m) for m in a.may_be)}])'
                  for a in op.arguments]  # fmt: skip
     options = []
-    for o in op.options:
+    for o in op.asked:
         options.append(f'Option(:{f.name(o)}, :{o.kind}, {f.default(o)}, "{o.range}", Symbol[{", ".join(":" + w for w in o.words)}])')
     yield f"const {f.constant} = Operation("
     yield f"    :{op.name}, :{'Pointwise' if f.pointwise else 'Tartan'},"
@@ -670,6 +715,8 @@ def functions_file(functions, gradient_of):
                 yield ""
                 yield from plain_docs(f, names, gradient_of)
                 yield from plain_function(f)
+                if f.op.gradient:
+                    yield from tracked_function(f)
                 if f.terms:
                     yield from terms_function(f)
                 exported.append(f.op.name)
@@ -691,8 +738,8 @@ of threads.
 """
 module Pointwise
 
-using ..Tartan: Dense, broadcast_size, call_context, dense_input, dense_output, gradients_of, in_order_of_c, options_text,
-                real_option, room_beside, run_operation'''
+using ..Tartan: Dense, Tracked, broadcast_size, call_context, dense_input, dense_output, gradients_of, in_order_of_c, options_text,
+                real_option, record_operation, room_beside, run_operation'''
 
 
 def rules_file(functions, gradient_of):

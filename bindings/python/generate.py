@@ -42,7 +42,11 @@ def parameters(f):
             yield f"{f.name(a)}: {CLASSES[a.kind]}"
     yield "*"
     for item in f.op.items:
+        if item is f.op.count:
+            continue
         if isinstance(item, schema.Option):
+            if item.base:
+                continue
             yield f"{f.name(item)}: {OPTION_TYPES[item.kind]} = {default_of(item)}"
         elif item is not None and item.use != "out" and item.optional:
             kind = CLASSES[item.kind]
@@ -95,7 +99,7 @@ def function(f, recording):
         yield from ("    " + part for part in (*most, last + ","))
         yield f") -> {result_type(f)}:  # fmt: skip"
     yield from (("    " + part).rstrip() for part in docstring(f, recording))
-    options = [f.name(o) for o in f.op.options]
+    options = [f.name(o) for o in f.op.asked]
     arguments = [f.constant, "context", wanted_of(f), *(f.name(a) for a in f.inputs), *(f.name(a) for a in f.outputs), *options]
     call = f"operation({', '.join(arguments)})"
     returned = f"{f.tuple_name}(*{call})" if f.is_tuple else call
@@ -132,7 +136,7 @@ class Recording:
         places.update({a.name + "_grad": len(f.inputs) + len(f.outputs) + i for i, a in enumerate([*f.outputs, *updated])})
         self.gradient = grad.number
         self.sources = tuple(places[a.name] for a in grad.inputs)
-        self.options = tuple([o.name for o in op.options].index(o.name) for o in grad.op.options)
+        self.options = tuple([o.name for o in op.asked].index(o.name) for o in grad.op.asked)
         self.results = tuple(places.get(a.name[: -len("_grad")], -1) for a in grad.outputs)
         kept = {i - len(f.inputs) for i in self.sources if len(f.inputs) <= i < len(f.inputs) + len(f.outputs)}
         self.kept = sum(1 << i for i, a in enumerate(f.optional_outputs) if f.outputs.index(a) in kept)
@@ -241,12 +245,12 @@ def table(functions):
             yield (f"    {{{quoted(f.name(a))}, TARTAN_OPERAND_{a.kind.upper()}, {str(a.written).lower()}, {str(a.optional).lower()}, "
                    f"{str(a.use == 'out').lower()}, '{a.dtype[0]}', {places[of] if of else -1}, {f.ndim(a)}, TARTAN_PY_{f.image(a)}}},")  # fmt: skip
         yield "};"
-        for o in op.options:
+        for o in op.asked:
             if o.words:
                 yield f"static const char *const {op.name}_{o.name}[] = {{{', '.join(map(quoted, o.words))}, NULL}};"
-        if op.options:
+        if op.asked:
             yield f"static const tartan_py_option {op.name}_options[] = {{"
-            for o in op.options:
+            for o in op.asked:
                 value = o.words.index(o.default) if o.words else 0 if o.kind in ("sizes", "windows") else o.default
                 value = "3.14159265358979323846" if value == "pi" else value
                 words = f"{op.name}_{o.name}" if o.words else "NULL"
@@ -255,8 +259,9 @@ def table(functions):
     yield "\nconst tartan_py_schema tartan_py_schemas[] = {"
     for f in functions:
         op = f.op
-        options = f"{op.name}_options, {len(op.options)}" if op.options else "NULL, 0"
-        yield (f"    {{{quoted(f.called)}, {quoted(op.name)}, {op.name}_names, {op.name}_arguments, {len(op.arguments)}, {options}, "
+        options = f"{op.name}_options, {len(op.asked)}" if op.asked else "NULL, 0"
+        count = quoted(op.count.name) if op.count is not None else "NULL"
+        yield (f"    {{{quoted(f.called)}, {quoted(op.name)}, {op.name}_names, {op.name}_arguments, {len(op.arguments)}, {options}, {count}, "
                f"{str(f.is_tuple).lower()}, {str(op.name in recorded).lower()}}},")  # fmt: skip
     yield "};"
     yield f"const int32_t tartan_py_schema_count = {len(functions)};"

@@ -26,6 +26,7 @@ ELEMENTWISE = {"point1", "point1_gradient", "point2", "point2_gradient"}
 # Words of C in the texts of the schema, in R.
 WORDS = [
     (r"along the last axis", "along the first dimension"),
+    (r"along (its|the) first axis", r"along \1 last dimension"),
     (r"with causal=1,", "with `causal = TRUE`,"),
     (r"with causal=1:", "with `causal = TRUE`:"),
     (r"\bcausal=1\b", "`causal = TRUE`"),
@@ -150,7 +151,7 @@ def signature(op):
     """(name, default or None) of the arguments of the R function: required inputs, then what may be left out, beginning with what
     follows the first required input in the schema."""
     required = [a for a in op.inputs if not a.optional]
-    items = [i for i in op.items if i is not None and (not hasattr(i, "use") or i.use != "out")]
+    items = [i for i in op.items if i is not None and (i.use != "out" if hasattr(i, "use") else i in op.asked)]
     first = next((k for k, i in enumerate(items) if i in required), 0)
     rest = [i for i in items[first:] + items[:first] if i not in required]
     found = [(renamed(a.name), None) for a in required]
@@ -185,8 +186,8 @@ def r_function(op):
     inputs = ", ".join(renamed(a.name) for a in op.inputs)
     call = [f".operations${op.name}", f"list({inputs})"]
     returned = [f"return_{result_name(a)}" for a in op.arguments if is_returned(a)]
-    if op.options:
-        call.append(f"list({', '.join(renamed(o.name) for o in op.options)})")
+    if op.asked:
+        call.append(f"list({', '.join(renamed(o.name) for o in op.asked)})")
     elif returned:
         call.append("NULL")
     if returned:
@@ -214,7 +215,7 @@ def vector(values, kind="c"):
 
 def entry(op, gradient_names):
     """What .operations has of an operation. bindings/r/src/operation.c reads the elements by position."""
-    a, o = op.arguments, op.options
+    a, o = op.arguments, op.asked
     defaults = ", ".join("NULL" if x.kind == "sizes" else f'"{x.default}"' if x.kind == "word" else str(float_of(x)) for x in o)
     words = ", ".join(vector(sorted(x.words, key=lambda w: w != x.default)) if x.words else "NULL" for x in o)
     fields = [
@@ -235,6 +236,8 @@ def entry(op, gradient_names):
         ("words", f"list({words})"),
         ("from_one", vector([x.name in POSITIONS for x in o], "l")),
         ("c_options", vector([x.name for x in o])),
+        ("count", f'"{op.count.name}"' if op.count is not None else '""'),
+        ("base", "TRUE" if op.base else "FALSE"),
         ("shapes", vector([shape_text(x) for x in a])),
         ("ranges", vector([x.range for x in o])),
         ("f", f'"{name_of(op)}"'),
@@ -262,7 +265,7 @@ def float_of(option):
 def code(ops):
     names = {op.name: name_of(op) for op in ops}
     yield HEAD
-    yield "# What an operation takes: arguments in the order of C, then options. src/operation.c reads the first seventeen elements by position."
+    yield "# What an operation takes: arguments in the order of C, then options. src/operation.c reads the first nineteen elements by position."
     yield ".operations <- list("
     yield ",\n".join(entry(op, names) for op in ops)
     yield ")\n"
@@ -335,7 +338,7 @@ def item_text(op, item, names):
         if item.kind == "word":
             text += ": " + ", ".join(f'\\code{{"{w}"}}' for w in item.words)
         return sentence(text)
-    kinds = {"matrix": "a block matrix: ", "mask": "a \\code{\\link{attention_mask}}: ", "layout": "a layout: ",
+    kinds = {"matrix": "a block matrix: ", "arrays": "a list of arrays and block matrices, or one of them: ", "mask": "a \\code{\\link{attention_mask}}: ", "layout": "a layout: ",
              "conv": "a \\code{\\link{block_conv}}: "}  # fmt: skip
     return sentence(kinds.get(item.kind, "") + (shape_words(item) if op.kind not in ELEMENTWISE else "") + text)
 
@@ -345,7 +348,7 @@ def arguments_text(ops, names):
     found = {}
     for op in ops:
         for item in op.items:
-            if item is None or (hasattr(item, "use") and item.use == "out"):
+            if item is None or (item.use == "out" if hasattr(item, "use") else item not in op.asked):
                 continue
             text = item_text(op, item, names)
             found.setdefault(renamed(item.name), text)
@@ -487,7 +490,10 @@ def examples(op, gradient, examples_dir):
         lines.append(f"{renamed(a.name)} <- " + (f"rnorm({count})" if len(dims) == 1 else f"array(rnorm({count}), c({', '.join(dims)}))"))
     for a in op.inputs:
         if not a.optional and a.kind == "matrix":
-            lines.append(f"{renamed(a.name)} <- block_matrix(block_pattern(\"banded\", c(16, 16), 4, width = 1), init = \"normal\", seed = 1)")
+            lines.append(f"{renamed(a.name)} <- block_matrix(block_pattern(\"banded\", c(16, 16), 4, lower = 1, upper = 1), init = \"normal\", seed = 1)")
+    for a in op.inputs:
+        if not a.optional and a.kind == "arrays" and a.shape == "any":
+            lines.append(f"{renamed(a.name)} <- list(matrix(rnorm(12), 4, 3), rnorm(5))")
     for a in op.inputs:
         if not a.optional and a.shape.startswith("="):
             lines.append(f"{renamed(a.name)} <- {renamed(a.shape[1:])}")

@@ -118,6 +118,22 @@ typedef struct tartan_op_conv {
     bool active_from;            /* whose other positions count as 0 */
 } tartan_op_conv;
 
+/* One step of an optimiser over all its parameters, by a rule of kernels/updates.def: p, m and v of each element become what it says.
+ * Gradients go through the filter, then are multiplied by `factor` and by the scale. Where that is 0 or not finite, nothing changes.
+ * An array of p decides in which type its element is computed. */
+typedef struct tartan_op_update {
+    const char *function;
+    const char *p_name, *g_name, *m_name; /* of the arguments */
+    tartan_i_update_row row;
+    int64_t count;
+    const tartan_array *p, *g, *m, *v;   /* [count] arrays of any strides, place by place of one shape; m and v: NULL */
+    const tartan_array *gates, *rates;   /* [count] of [slices] along the first axis, or of [0]; or NULL */
+    const tartan_array *scale;           /* [1], or NULL */
+    tartan_i_gradient_filter filter;
+    double factor, rate;
+    double numbers[TARTAN_I_UPDATE_NUMBERS];
+} tartan_op_update;
+
 /* ---- Element-wise functions of dense arrays of any strides (kernels/points.def). `row` is the function's place in its table, p its
  * parameter, if it has one. Computed in f64 where an operand is of f64, else in f32, and rounded once. ---- */
 
@@ -178,6 +194,7 @@ typedef struct tartan_i_operand {
     const tartan_layout *layout;
     const int64_t *list;
     int64_t length; /* of the list */
+    int64_t arrays; /* from `array` on */
     bool written;
 } tartan_i_operand;
 

@@ -7,6 +7,7 @@
 #include "conv/conv.h"
 #include "conv/windows.h"
 #include "kernels/steps.h"
+#include "kernels/updates.h"
 #include "layout/block_mask.h"
 #include "matrix/matrix.h"
 #include "tartan/arithmetic.h"

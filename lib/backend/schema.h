@@ -21,6 +21,7 @@ typedef enum tartan_i_dtype_rule {
     TARTAN_I_DTYPE_R,
     TARTAN_I_DTYPE_F64,
     TARTAN_I_DTYPE_U8,
+    TARTAN_I_DTYPE_I,
 } tartan_i_dtype_rule;
 
 /* One item of a shape. */
@@ -100,6 +101,7 @@ struct tartan_i_schema {
     const tartan_i_option_rule *options;
     int32_t noptions;
     size_t count_member; /* where the struct has the number of arrays of a list; 0: there are no lists */
+    bool any_number;     /* of arrays in a list; each place has a T of its own */
     tartan_status (*shapes)(const tartan_op *op, int32_t argument, tartan_array *shape); /* or NULL, */
     tartan_status (*check)(tartan_op *op, const tartan_context *context);                /* also this one, */
     void (*end)(tartan_op *op);                                                          /* and this one */

@@ -20,10 +20,12 @@ static const struct {
     [TARTAN_F8E4M3] = {"float8_e4m3fn", 1},
     [TARTAN_F8E5M2] = {"float8_e5m2", 1},
     [TARTAN_U8] = {"uint8", 1},
+    [TARTAN_I32] = {"int32", 4},
+    [TARTAN_I64] = {"int64", 8},
 };
 
 static bool is_dtype(int32_t dtype) {
-    return tartan_i_is_number(dtype) || dtype == TARTAN_U8;
+    return tartan_i_is_number(dtype) || tartan_i_is_index(dtype);
 }
 
 static int64_t bytes_of(int32_t dtype) {
@@ -157,15 +159,29 @@ tartan_status tartan_i_array_check_bytes(const char *function, const char *name,
     return check_memory(function, name, array, false);
 }
 
-// Accepts numbers and bytes.
-static tartan_status check_either(const char *function, const char *name, const tartan_array *array) {
-    if (array != NULL && array->dtype == TARTAN_U8) return tartan_i_array_check_bytes(function, name, array);
-    return tartan_i_array_check_any(function, name, array, false);
+tartan_status tartan_i_array_check_indices(const char *function, const char *name, const tartan_array *array,
+                                           bool output) {
+    PASS(check_form(function, name, array));
+    CHECK_IN(function, tartan_i_is_index(array->dtype), DTYPE,
+             "%s has dtype %d, expected %d, %d or %d (TARTAN_I32, TARTAN_I64 or TARTAN_U8)", name,
+             array->dtype, TARTAN_I32, TARTAN_I64, TARTAN_U8);
+    return check_memory(function, name, array, output);
+}
+
+tartan_status tartan_i_array_check_either(const char *function, const char *name, const tartan_array *array,
+                                          bool output) {
+    if (array != NULL && tartan_i_is_index(array->dtype))
+        return tartan_i_array_check_indices(function, name, array, output);
+    return tartan_i_array_check_any(function, name, array, output);
 }
 
 tartan_status tartan_i_array_check(const char *function, const char *name, const tartan_array *array,
                                    bool output) {
     PASS(tartan_i_array_check_any(function, name, array, output));
+    return tartan_i_array_check_host(function, name, array);
+}
+
+tartan_status tartan_i_array_check_host(const char *function, const char *name, const tartan_array *array) {
     CHECK_IN(function, array->device_type == TARTAN_CPU, UNSUPPORTED,
              "%s is on CUDA device %d, expected CPU memory here", name, array->device_id);
     return TARTAN_OK;
@@ -290,7 +306,7 @@ static tartan_status make(const char *function, const char *name, tartan_array *
     }
     // The check also catches an overflow of the strides, since the element count then overflows too.
     if (strides == NULL) set_contiguous(made);
-    return check_either(function, name, made);
+    return tartan_i_array_check_either(function, name, made, false);
 }
 
 tartan_status tartan_array_init(void *data, int32_t dtype, int32_t ndim, const int64_t *shape,
@@ -320,7 +336,16 @@ struct DLTensor {
     int64_t *strides; /* NULL: row-major */
     uint64_t byte_offset;
 };
-enum { DL_UINT = 1, DL_FLOAT = 2, DL_BFLOAT = 4, DL_BOOL = 6, DL_CPU = 1, DL_CUDA = 2, DL_CUDA_HOST = 3 };
+enum {
+    DL_INT = 0,
+    DL_UINT = 1,
+    DL_FLOAT = 2,
+    DL_BFLOAT = 4,
+    DL_BOOL = 6,
+    DL_CPU = 1,
+    DL_CUDA = 2,
+    DL_CUDA_HOST = 3
+};
 enum { DL_FLOAT8_E4M3FN = 10, DL_FLOAT8_E5M2 = 12 }; /* since DLPack 1.1 */
 
 static int32_t dtype_of_dlpack(uint8_t code, uint8_t bits) {
@@ -328,6 +353,7 @@ static int32_t dtype_of_dlpack(uint8_t code, uint8_t bits) {
     if (code == DL_FLOAT8_E4M3FN && bits == 8) return TARTAN_F8E4M3;
     if (code == DL_FLOAT8_E5M2 && bits == 8) return TARTAN_F8E5M2;
     if ((code == DL_UINT || code == DL_BOOL) && bits == 8) return TARTAN_U8;
+    if (code == DL_INT) return bits == 64 ? TARTAN_I64 : bits == 32 ? TARTAN_I32 : 0;
     if (code != DL_FLOAT) return 0;
     return bits == 64 ? TARTAN_F64 : bits == 32 ? TARTAN_F32 : bits == 16 ? TARTAN_F16 : 0;
 }
@@ -342,6 +368,9 @@ static uint8_t code_of_dlpack(int32_t dtype) {
         return DL_FLOAT8_E5M2;
     case TARTAN_U8:
         return DL_UINT;
+    case TARTAN_I32:
+    case TARTAN_I64:
+        return DL_INT;
     default:
         return DL_FLOAT;
     }
@@ -353,7 +382,7 @@ tartan_status tartan_array_from_dlpack(const struct DLTensor *tensor, tartan_arr
     int32_t dtype = dtype_of_dlpack(tensor->dtype.code, tensor->dtype.bits);
     CHECK(dtype != 0 && tensor->dtype.lanes == 1, DTYPE,
           "tensor has DLPack type code %d, %d bits, %d lanes, expected float of 64, 32 or 16 bits, bfloat of "
-          "16, float8_e4m3fn or float8_e5m2 of 8, bool or unsigned of 8, 1 lane",
+          "16, float8_e4m3fn or float8_e5m2 of 8, bool or unsigned of 8, signed of 64 or 32, 1 lane",
           tensor->dtype.code, tensor->dtype.bits, tensor->dtype.lanes);
     CHECK(tensor->ndim >= 0 && tensor->ndim <= TARTAN_MAX_NDIM, SHAPE, "tensor has ndim %d, expected 0 .. %d",
           tensor->ndim, TARTAN_MAX_NDIM);
@@ -371,7 +400,7 @@ tartan_status tartan_array_to_dlpack(tartan_array *array, struct DLTensor *out_t
     CHECK(out_tensor != NULL, HANDLE, "out_tensor is NULL, expected a place for the result");
     CHECK(array == NULL || (array->ndim >= 0 && array->ndim <= TARTAN_MAX_NDIM), SHAPE,
           "array has ndim %d, expected 0 .. %d", array->ndim, TARTAN_MAX_NDIM);
-    PASS(check_either(__func__, "array", array));
+    PASS(tartan_i_array_check_either(__func__, "array", array, false));
     *out_tensor = (struct DLTensor){.data = array->data, .ndim = array->ndim};
     out_tensor->device.type = array->device_type;
     out_tensor->device.id = array->device_id;

@@ -24,6 +24,14 @@ tartan_status tartan_i_array_check_any(const char *function, const char *name, c
                                        bool output);
 /* The same for a mask: a TARTAN_U8 input. */
 tartan_status tartan_i_array_check_bytes(const char *function, const char *name, const tartan_array *array);
+/* The same for indices; and for either, numbers or indices. */
+tartan_status tartan_i_array_check_indices(const char *function, const char *name, const tartan_array *array,
+                                           bool output);
+tartan_status tartan_i_array_check_either(const char *function, const char *name, const tartan_array *array,
+                                          bool output);
+
+/* A valid array must be in CPU memory. */
+tartan_status tartan_i_array_check_host(const char *function, const char *name, const tartan_array *array);
 
 /* First and last byte (exclusive) that a valid array touches; both NULL for an empty one. */
 void tartan_i_array_extent(const tartan_array *array, const char **out_begin, const char **out_end);

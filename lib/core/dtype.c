@@ -14,6 +14,10 @@ double tartan_i_load(const void *data, int32_t dtype, int64_t i) {
         return tartan_i_f32_of_e4m3(((const tartan_i_e4m3 *)data)[i]);
     case TARTAN_F8E5M2:
         return tartan_i_f32_of_e5m2(((const tartan_i_e5m2 *)data)[i]);
+    case TARTAN_U8:
+    case TARTAN_I32:
+    case TARTAN_I64:
+        return (double)tartan_i_index_at(data, dtype, i);
     default:
         return tartan_i_f32_of_bf16(((const tartan_i_bfloat *)data)[i]);
     }
@@ -35,6 +39,15 @@ void tartan_i_store(void *data, int32_t dtype, int64_t i, double value) {
         break;
     case TARTAN_F8E5M2:
         ((tartan_i_e5m2 *)data)[i] = tartan_i_e5m2_of_f64(value);
+        break;
+    case TARTAN_U8:
+        ((uint8_t *)data)[i] = (uint8_t)value;
+        break;
+    case TARTAN_I32:
+        ((int32_t *)data)[i] = (int32_t)value;
+        break;
+    case TARTAN_I64:
+        ((int64_t *)data)[i] = (int64_t)value;
         break;
     default:
         ((tartan_i_bfloat *)data)[i] = tartan_i_bf16_of_f64(value);
@@ -119,5 +132,7 @@ tartan_i_tile_copy tartan_i_tile_copier(int32_t to_dtype, int32_t from_dtype) {
         {e4m3_of_f64, e4m3_of_f32, e4m3_of_f16, e4m3_of_bf16, copy_8, e4m3_of_e5m2},
         {e5m2_of_f64, e5m2_of_f32, e5m2_of_f16, e5m2_of_bf16, e5m2_of_e4m3, copy_8},
     };
+    if (tartan_i_is_index(to_dtype)) /* from the same */
+        return to_dtype == TARTAN_I64 ? copy_64 : to_dtype == TARTAN_I32 ? copy_32 : copy_8;
     return copiers[to_dtype - TARTAN_F64][from_dtype - TARTAN_F64];
 }

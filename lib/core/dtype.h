@@ -15,9 +15,13 @@ typedef uint8_t tartan_i_e5m2;    /* bits of a float8_e5m2 */
 
 enum { TARTAN_I_LAST_DTYPE = TARTAN_F8E5M2 }; /* of numbers */
 
-/* Whether matrices and operands may have the dtype: all but U8, which is for masks. */
+/* Whether matrices and operands may have the dtype: all but integers, which are for masks and indices. */
 static inline bool tartan_i_is_number(int32_t dtype) {
     return dtype >= TARTAN_F64 && dtype <= TARTAN_I_LAST_DTYPE;
+}
+
+static inline bool tartan_i_is_index(int32_t dtype) {
+    return dtype == TARTAN_U8 || dtype == TARTAN_I32 || dtype == TARTAN_I64;
 }
 
 static inline bool tartan_i_is_f8(int32_t dtype) {
@@ -128,7 +132,14 @@ static inline tartan_i_e5m2 tartan_i_e5m2_of_f64(double value) {
     return tartan_i_e5m2_of_f32(tartan_i_f32_odd_of_f64(value));
 }
 
-/* Element `i` of an array of `dtype` as f64, and back. For slow paths. */
+/* An index: element `i` of an array of U8, I32 or I64. */
+static inline int64_t tartan_i_index_at(const void *data, int32_t dtype, int64_t i) {
+    return dtype == TARTAN_I64   ? ((const int64_t *)data)[i]
+           : dtype == TARTAN_I32 ? ((const int32_t *)data)[i]
+                                 : ((const uint8_t *)data)[i];
+}
+
+/* Element `i` of an array of any dtype as f64, and back, where integers are cut. For slow paths. */
 double tartan_i_load(const void *data, int32_t dtype, int64_t i);
 void tartan_i_store(void *data, int32_t dtype, int64_t i, double value);
 
@@ -138,7 +149,7 @@ static inline int32_t tartan_i_sum_dtype(int32_t dtype) {
 }
 
 /* Copies and converts rows x cols elements between two strided tiles that do not overlap; strides in elements.
- * tartan_i_tile_copier returns the function for a pair of valid dtypes. */
+ * tartan_i_tile_copier returns the function for a pair of floating-point dtypes, or for one of indices to itself. */
 typedef void (*tartan_i_tile_copy)(void *to, int64_t to_row_stride, int64_t to_col_stride, const void *from,
                                    int64_t from_row_stride, int64_t from_col_stride, int64_t rows,
                                    int64_t cols);

@@ -12,6 +12,7 @@ enum tartan_i_stream {
     TARTAN_I_STREAM_NORMAL = 2,
     TARTAN_I_STREAM_ORTHOGONAL = 3,
     TARTAN_I_STREAM_DROPOUT = 4,
+    TARTAN_I_STREAM_GROWTH = 12,
 };
 
 /* Four 32-bit words for (seed, stream, head or block, counter). */

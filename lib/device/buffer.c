@@ -183,8 +183,8 @@ tartan_status tartan_buffer_create(tartan_context *context, int32_t dtype, const
                                    int64_t nlengths, int32_t order, tartan_buffer **out) {
     CHECK_OUT(out);
     CHECK_HANDLE(context, CONTEXT, "context");
-    CHECK(tartan_i_is_number(dtype), DTYPE, "dtype is %d, expected %d .. %d (a tartan_dtype)", dtype,
-          TARTAN_F64, TARTAN_I_LAST_DTYPE);
+    CHECK(tartan_dtype_bytes(dtype) > 0, DTYPE, "dtype is %d, expected %d .. %d (a tartan_dtype)", dtype,
+          TARTAN_F64, TARTAN_I64);
     CHECK(nlengths >= 0 && nlengths <= TARTAN_MAX_NDIM, SHAPE,
           "nlengths is %" PRId64 ", expected 0 .. %d (dimensions)", nlengths, TARTAN_MAX_NDIM);
     CHECK(lengths != NULL || nlengths == 0, HANDLE, "lengths is NULL, expected %" PRId64 " sizes", nlengths);
@@ -207,7 +207,7 @@ tartan_status tartan_buffer_from_array(tartan_context *context, const tartan_arr
                                        tartan_buffer **out) {
     CHECK_OUT(out);
     CHECK_HANDLE(context, CONTEXT, "context");
-    PASS(tartan_i_array_check_any(__func__, "array", array, false));
+    PASS(tartan_i_array_check_either(__func__, "array", array, false));
     PASS(tartan_i_operand_near(__func__, context, "array", array->device_type, array->device_id));
     tartan_i_call call;
     PASS(tartan_i_call_enter(__func__, context, &call));
@@ -246,8 +246,10 @@ tartan_status tartan_buffer_to_array(tartan_context *context, const tartan_buffe
     const tartan_array own = buffer->array;
     const int32_t order = buffer->order;
     char text[TARTAN_I_SHAPE_TEXT], own_text[TARTAN_I_SHAPE_TEXT];
-    PASS(tartan_i_operand_array(__func__, context, "buffer", &own, false));
-    PASS(tartan_i_array_check(__func__, "array", array, true));
+    PASS(tartan_i_is_index(own.dtype) ? tartan_i_operand_indices(__func__, context, "buffer", &own, false)
+                                      : tartan_i_operand_array(__func__, context, "buffer", &own, false));
+    PASS(tartan_i_array_check_either(__func__, "array", array, true));
+    PASS(tartan_i_array_check_host(__func__, "array", array));
     CHECK(array->dtype == own.dtype, DTYPE, "array is of %s, expected %s (that of the buffer)",
           tartan_dtype_name(array->dtype), tartan_dtype_name(own.dtype));
     bool same = array->ndim == own.ndim;

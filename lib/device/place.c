@@ -44,6 +44,12 @@ tartan_status tartan_i_operand_bytes(const char *function, const tartan_context 
     return check_device(function, context, name, array->device_type, array->device_id);
 }
 
+tartan_status tartan_i_operand_indices(const char *function, const tartan_context *context, const char *name,
+                                       const tartan_array *array, bool output) {
+    PASS(tartan_i_array_check_indices(function, name, array, output));
+    return check_device(function, context, name, array->device_type, array->device_id);
+}
+
 tartan_status tartan_i_operand_matrix(const char *function, const tartan_context *context, const char *name,
                                       const tartan_matrix *matrix) {
     CHECK_IN(function, tartan_i_is(matrix, TARTAN_I_MATRIX), HANDLE, "%s is %s, expected an open matrix",

@@ -13,6 +13,9 @@ tartan_status tartan_i_operand_array(const char *function, const tartan_context 
 /* An input of bytes there. */
 tartan_status tartan_i_operand_bytes(const char *function, const tartan_context *context, const char *name,
                                      const tartan_array *array);
+/* The same for an array of indices. */
+tartan_status tartan_i_operand_indices(const char *function, const tartan_context *context, const char *name,
+                                       const tartan_array *array, bool output);
 
 /* An open matrix with values there. */
 tartan_status tartan_i_operand_matrix(const char *function, const tartan_context *context, const char *name,

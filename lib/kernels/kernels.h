@@ -12,6 +12,7 @@
 #include "kernels/norms.h"
 #include "kernels/points.h"
 #include "kernels/steps.h"
+#include "kernels/updates.h"
 
 #include <stdbool.h>
 
@@ -291,7 +292,8 @@ typedef struct tartan_i_kernels {
     /* Element-wise functions; lines of norms and steps of matrices, which are computed in f64: NULL in tables of f32. */
     const tartan_i_point1_kernels *point1; /* [TARTAN_I_POINT1_ROWS] */
     const tartan_i_point2_kernels *point2; /* [TARTAN_I_POINT2_ROWS] */
-    const tartan_i_line_kernels *lines;    /* one for f32 and one for f64 elements */
+    const tartan_i_update_kernels *updates;
+    const tartan_i_line_kernels *lines; /* one for f32 and one for f64 elements */
     const tartan_i_step_kernels *steps;
 
     /* out[i] = one chain of fma(a[i], b[i], ...) over all pairs, whose k does not count. */

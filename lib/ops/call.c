@@ -18,6 +18,7 @@ static void begin(tartan_i_bound *bound, const tartan_i_schema *schema, const ta
     bound->dtype = 0;
     bound->dtype_of = NULL;
     bound->arrays = 1;
+    bound->deciding = NULL;
     bound->known = 0;
 }
 
@@ -181,6 +182,8 @@ static int32_t result_dtype(const tartan_i_bound *bound, tartan_i_dtype_rule rul
         return TARTAN_F64;
     case TARTAN_I_DTYPE_U8:
         return TARTAN_U8;
+    case TARTAN_I_DTYPE_I:
+        return TARTAN_I64;
     case TARTAN_I_DTYPE_O:
         return tartan_i_is_f8(bound->dtype) ? TARTAN_F32 : bound->dtype;
     default:

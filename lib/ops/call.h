@@ -35,6 +35,7 @@ typedef struct tartan_i_bound {
     int32_t dtype;                 /* T; 0: not known yet */
     const char *dtype_of;          /* the argument that decided */
     int64_t arrays;                /* of a list */
+    const tartan_array *deciding;  /* of lists of any number: the list that decides T; or NULL */
     uint32_t known;                /* bit i: name i is; of others, nothing below is set */
     struct {
         int32_t by, count;    /* the argument that decided; of dimensions */

@@ -59,6 +59,17 @@ tartan_status tartan_i_run_sddmm_gradient(const tartan_op *op, tartan_context *c
 tartan_status tartan_i_run_window_gather_gradient(const tartan_op *op, tartan_context *context);
 tartan_status tartan_i_run_window_scatter_gradient(const tartan_op *op, tartan_context *context);
 
+/* Gates and rates have a number for each slice of their parameter, or none; optimisers become tartan_op_update. */
+tartan_status tartan_i_shapes_adam(const tartan_op *op, int32_t argument, tartan_array *shape);
+tartan_status tartan_i_check_adam(tartan_op *op, const tartan_context *context);
+tartan_status tartan_i_shapes_sgd(const tartan_op *op, int32_t argument, tartan_array *shape);
+tartan_status tartan_i_check_sgd(tartan_op *op, const tartan_context *context);
+tartan_status tartan_i_shapes_lion(const tartan_op *op, int32_t argument, tartan_array *shape);
+tartan_status tartan_i_check_lion(tartan_op *op, const tartan_context *context);
+tartan_status tartan_i_shapes_exponential_average(const tartan_op *op, int32_t argument, tartan_array *shape);
+tartan_status tartan_i_check_exponential_average(tartan_op *op, const tartan_context *context);
+tartan_status tartan_i_shapes_group_lasso(const tartan_op *op, int32_t argument, tartan_array *shape);
+
 /* The bottleneck unit of residual networks, checked and run step by step (residual.c). */
 tartan_status tartan_i_run_residual_forward(const tartan_op *op, tartan_context *context);
 

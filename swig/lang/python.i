@@ -161,6 +161,15 @@
     if (tartan_py_operand($input, "$symname", "$1_name", false, &borrow_value)) SWIG_fail;
     $1 = &borrow_value.array;
 }
+/* Whatever the library has, indices and masks as well, is copied and ordered. */
+%typemap(in) tartan_array *array (tartan_py_borrow borrow_value = {0}) {
+    if (tartan_py_operand_as($input, "$symname", "$1_name", true, 0, &borrow_value)) SWIG_fail;
+    $1 = &borrow_value.array;
+}
+%typemap(in) const tartan_array *array (tartan_py_borrow borrow_value = {0}) {
+    if (tartan_py_operand_as($input, "$symname", "$1_name", false, 0, &borrow_value)) SWIG_fail;
+    $1 = &borrow_value.array;
+}
 %typemap(in) const tartan_array *OPTIONAL_ARRAY (tartan_py_borrow borrow_value = {0}) {
     if ($input != Py_None) {
         if (tartan_py_operand($input, "$symname", "$1_name", false, &borrow_value)) SWIG_fail;

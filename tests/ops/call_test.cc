@@ -100,6 +100,24 @@ TEST_F(Call, Dtypes) {
     EXPECT_OK(check());
 }
 
+TEST_F(Call, Indices) {
+    arguments[1].dtype = TARTAN_I_DTYPE_I;
+    EXPECT_FAILS(DTYPE, "call: y has dtype 2, expected 8, 9 or 7 (TARTAN_I32, TARTAN_I64 or TARTAN_U8)",
+                 check());
+    for (const int32_t dtype : {TARTAN_I32, TARTAN_I64, TARTAN_U8}) {
+        give_y(dtype, {2, 3});
+        EXPECT_OK(check());
+        EXPECT_OK(check(nullptr));
+    }
+    y.array.device_type = TARTAN_CUDA;
+    EXPECT_FAILS(UNSUPPORTED, "call: y is on device 2:0", check());
+    arguments[1].use = TARTAN_I_OUT;
+    give_y(TARTAN_I64, {2, 3});
+    EXPECT_OK(check());
+    y.array.strides[0] = 0;
+    EXPECT_FAILS(ARGUMENT, "call: y of shape [2, 3] has strides that repeat", check());
+}
+
 TEST_F(Call, Bytes) {
     arguments[1].dtype = TARTAN_I_DTYPE_U8;
     EXPECT_FAILS(DTYPE, "call: y has dtype 2, expected 7 (TARTAN_U8)", check());

@@ -151,11 +151,11 @@ TEST_P(Refusals, OtherDevices) {
 TEST_P(Refusals, Dtypes) {
     for (const int32_t t : dtypes_of(schema))
         for (int i = 0; i < schema.narguments; i++)
-            for (int32_t dtype = TARTAN_F64; dtype <= TARTAN_U8; dtype++) {
+            for (int32_t dtype = TARTAN_F64; dtype <= TARTAN_I64; dtype++) {
                 Wish wish;
                 wish.dtype = t;
                 Case c(op, wish);
-                if (!c.has_values(i) || (dtype == TARTAN_U8 && c.is_matrix(i))) continue;
+                if (!c.has_values(i) || (dtype >= TARTAN_U8 && c.is_matrix(i))) continue;
                 if (c.is_matrix(i)) {
                     c.give_matrix(i, c.new_matrix(c.matrix(i)->layout, dtype, c.matrix(i)->block_order));
                 } else {

@@ -80,6 +80,8 @@ int32_t Case::pick_dtype(tartan_i_dtype_rule of) {
         return TARTAN_F64;
     case TARTAN_I_DTYPE_U8:
         return TARTAN_U8;
+    case TARTAN_I_DTYPE_I:
+        return wish.random ? pick<int32_t>(random_, {TARTAN_I64, TARTAN_I32, TARTAN_U8}) : TARTAN_I64;
     default:
         return t;
     }
@@ -197,8 +199,20 @@ void Case::make_array(int i) {
     const int like = (size_t)i < dtypes_.size() ? dtypes_[(size_t)i] : -1;
     const int32_t picked = pick_dtype(rule(i).dtype), dtype = like >= 0 ? array(like).dtype : picked;
     give_array(i, Dense(dtype, shape_of(i), style));
-    if (rule(i).use != TARTAN_I_OUT || rule(i).old_arguments != 0 || rule(i).old_options != 0)
+    if (rule(i).dtype == TARTAN_I_DTYPE_I)
+        fill_indices(i);
+    else if (rule(i).dtype == TARTAN_I_DTYPE_U8)
+        dense(i).fill(random_, 0, 2);
+    else if (rule(i).use != TARTAN_I_OUT || rule(i).old_arguments != 0 || rule(i).old_options != 0)
         dense(i).fill(random_, wish.low, wish.high);
+}
+
+// Whole numbers below the limit that a row of `extras` sets, else 0; from the base of the options on.
+void Case::fill_indices(int i) {
+    const int64_t limit = (size_t)i < limits_.size() ? limits_[(size_t)i] : 1;
+    const int64_t base = (" " + options + " ").find(" base=1 ") == std::string::npos ? 0 : 1;
+    for (int64_t e = 0; e < elements(i); e++)
+        set(i, e, (double)(base + (limit > 0 ? (int64_t)below(random_, (size_t)limit) : 0)));
 }
 
 void Case::extra() {

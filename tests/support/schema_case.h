@@ -230,6 +230,11 @@ class Case {
         dtypes_.resize((size_t)count(), -1);
         dtypes_[(size_t)argument] = like;
     }
+    // Of whole numbers: they are below.
+    void set_limit(int argument, int64_t limit) {
+        limits_.resize((size_t)count(), 1);
+        limits_[(size_t)argument] = limit;
+    }
     void choose(int argument, bool is) {
         (void)is_given(argument);
         if (!chosen_.empty()) chosen_[(size_t)argument] = is;
@@ -263,6 +268,7 @@ class Case {
     void choose_sizes();
     void make_handle(int i);
     void make_array(int i);
+    void fill_indices(int i);
     void extra();
     int32_t pick_dtype(tartan_i_dtype_rule of);
     std::vector<int64_t> shape_of(int i);
@@ -279,6 +285,7 @@ class Case {
     std::vector<bool> chosen_; // of the optional arguments
     std::vector<int> alternatives_, dtypes_;
     std::vector<std::vector<int64_t>> shapes_;
+    std::vector<int64_t> limits_;
     std::vector<int64_t> sizes_[TARTAN_I_MAX_NAMES];
     std::vector<Dense> arrays_;
     std::vector<Matrix> matrices_;

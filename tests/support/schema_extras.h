@@ -198,6 +198,12 @@ inline void scores_of_blocks(Case &c) {
     c.set_shape(c.find("score"), {(m + 3) / 4, (n + 2) / 3});
 }
 
+// Gates and rates have a number for each slice of the parameters, whose shape is {2, 3}, or none.
+inline void slices(Case &c) {
+    for (const char *name : {"gates", "rates"})
+        if (c.find(name) >= 0) c.set_shape(c.find(name), {c.wish.random && c.wish.seed % 3 == 0 ? 0 : 2});
+}
+
 inline const Extra extras[] = {
     {"conv_forward", true, convolution},
     {"conv_input_gradient", true, convolution},
@@ -212,6 +218,11 @@ inline const Extra extras[] = {
     {"sddmm", true, sampled_product},
     {"sddmm_gradient", true, sampled_product},
     {"growth_score", true, scores_of_blocks},
+    {"adam", true, slices},
+    {"sgd", true, slices},
+    {"lion", true, slices},
+    {"exponential_average", true, slices},
+    {"group_lasso", true, slices},
     {"attention_forward", true, attention},
     {"attention_backward", true, attention},
     {"attention_bias_gradient", true, attention},

@@ -36,6 +36,8 @@ inline bool dtype_fits(tartan_i_dtype_rule rule, int32_t dtype, int32_t t) {
         return dtype == TARTAN_F64;
     case TARTAN_I_DTYPE_U8:
         return dtype == TARTAN_U8;
+    case TARTAN_I_DTYPE_I:
+        return any_of({TARTAN_U8, TARTAN_I32, TARTAN_I64});
     default:
         return true;
     }

@@ -13,6 +13,13 @@ dtype_code(::Type{Float8E5M2}) = Int32(Raw.TARTAN_F8E5M2)
 dtype_code(T::Type) = throw(ArgumentError("element type $T is not one of Tartan's: expected Float64, Float32, Float16, " *
                                           "Tartan.BFloat16, Tartan.Float8E4M3 or Tartan.Float8E5M2"))
 
+# Indices and masks, which matrices can't have.
+const Index = Union{Int64, Int32, UInt8}
+memory_code(T::Type) = dtype_code(T)
+memory_code(::Type{Int64}) = Int32(Raw.TARTAN_I64)
+memory_code(::Type{Int32}) = Int32(Raw.TARTAN_I32)
+memory_code(::Type{<:Union{UInt8, Bool}}) = Int32(Raw.TARTAN_U8)
+
 const TYPES_BY_CODE = Dict(dtype_code(T) => T for T in (Float64, Float32, Float16, BFloat16, Float8E4M3, Float8E5M2))
 
 function type_of_dtype(code)
@@ -39,7 +46,7 @@ pad(x::NTuple{N}) where {N} = ntuple(i -> i <= N ? Int64(x[i]) : Int64(0), Val(R
 
 function array_of(address::Ptr{T}, n::NTuple{N}, s::NTuple{N}, device = HOST) where {T, N}
     N <= Raw.TARTAN_MAX_NDIM || too_many_dimensions(N)
-    return Raw.tartan_array(Ptr{Cvoid}(address), dtype_code(T), device[1], device[2], Int32(N), pad(n), pad(s))
+    return Raw.tartan_array(Ptr{Cvoid}(address), memory_code(T), device[1], device[2], Int32(N), pad(n), pad(s))
 end
 @noinline too_many_dimensions(n) =
     throw(TartanError(:shape, "an array has $n dimensions, expected at most $(Raw.TARTAN_MAX_NDIM)"))

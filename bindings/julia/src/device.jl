@@ -86,7 +86,7 @@ buffer_array(::Type{T}, buffer::Ptr{Raw.tartan_buffer}, context, n::NTuple{N}) w
     DeviceArray{T, N}(Handle(buffer, nothing, host_bytes(context, prod(n) * sizeof(T))), context, n, column_strides(n))
 
 DeviceArray{T}(context::Context, n::Dims) where {T} =
-    buffer_array(T, Raw.tartan_buffer_create(context, dtype_code(T), Int64[n...], Raw.TARTAN_COL_MAJOR), context, n)
+    buffer_array(T, Raw.tartan_buffer_create(context, memory_code(T), Int64[n...], Raw.TARTAN_COL_MAJOR), context, n)
 DeviceArray{T}(context::Context, n::Integer...) where {T} = DeviceArray{T}(context, map(i -> Int(whole(i, "n")), n))
 
 Raw.c_handle(::Type{Raw.tartan_buffer}, x::DeviceArray) = x.handle

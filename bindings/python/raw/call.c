@@ -78,6 +78,7 @@ void tartan_py_call_open(tartan_py_call *call, const char *function) {
     call->pointer = NULL;
     call->queue = CPU;
     call->count = call->nothers = 0;
+    call->parts = call->few;
     call->making = call->asked = call->known = false;
 }
 
@@ -148,13 +149,25 @@ static int ours(tartan_py_call *call, tartan_py_part *part) {
     static PyObject *name;
     if (name == NULL && (name = PyUnicode_InternFromString("_open")) == NULL) return -1;
     part->made = PyObject_GetAttr(part->object, name); /* its lease, unless it is closed */
-    if (part->made == NULL || tartan_py_operand(part->made, call->function, part->name, false, &part->borrow))
+    if (part->made == NULL ||
+        tartan_py_operand_as(part->made, call->function, part->name, false, 0, &part->borrow))
         return -1;
     if (part->borrow.array.device_type == TARTAN_CPU) return 0;
     PyObject *home = home_of(part->object);
     const int status = home == NULL ? -1 : read_home(home, &part->home);
     Py_XDECREF(home);
     return status;
+}
+
+int tartan_py_call_reserve(tartan_py_call *call, int64_t lists, int64_t count) {
+    if (lists * count + lists <= TARTAN_PY_PARTS) return 0;
+    tartan_py_part *room = PyMem_Malloc((size_t)(lists * count + lists) * sizeof *room);
+    if (room == NULL) {
+        PyErr_NoMemory();
+        return -1;
+    }
+    call->parts = room;
+    return 0;
 }
 
 tartan_py_part *tartan_py_call_add(tartan_py_call *call, PyObject *object, const char *name) {
@@ -264,6 +277,9 @@ static int beside(tartan_py_call *call, const tartan_py_home *home, PyObject *so
         return 0;
     int i = 0;
     while (i < call->nothers && !same(queue, &call->others[i])) i++;
+    if (i == TARTAN_PY_PARTS + 2)
+        return tartan_py_fail(TARTAN_ERR_UNSUPPORTED, "%s: the operands are on more than %d streams",
+                              call->function, i);
     if (i == call->nothers) call->others[call->nothers++] = *queue;
     if (queue->stream != 0 || source == NULL) return 0;
     PyObject *done =
@@ -288,7 +304,8 @@ static int look(tartan_py_call *call, tartan_py_part *part, int32_t dtype, bool 
                                            queue, writes ? Py_True : Py_False);
     Py_DECREF(queue);
     Py_XSETREF(part->made, made); /* a factor is looked at twice where it tells the dtype of the result */
-    if (made == NULL || tartan_py_operand(made, call->function, part->name, writes, &part->borrow)) return -1;
+    if (made == NULL || tartan_py_operand_as(made, call->function, part->name, writes, dtype, &part->borrow))
+        return -1;
     part->home.queue.id = part->borrow.array.device_id; /* __cuda_array_interface__ does not say which GPU */
     return beside(call, &part->home, NULL);
 }
@@ -315,13 +332,42 @@ static int cast(const tartan_py_call *call, tartan_py_part *part, int32_t dtype)
     PyObject *made =
         PyObject_CallFunction(tartan_py_help.cast, "Osi", numpy_of(part), part->name, (int)dtype);
     Py_XSETREF(part->made, made);
-    return made == NULL ? -1 : tartan_py_operand(made, call->function, part->name, false, &part->borrow);
+    return made == NULL ? -1
+                        : tartan_py_operand_as(made, call->function, part->name, false, dtype, &part->borrow);
+}
+
+/* A tensor of other integers, or a mask of other numbers, as PyTorch converts it. */
+static int cast_tensor(const tartan_py_call *call, tartan_py_part *part, bool mask) {
+    const char *const method = mask ? "bool" : "long";
+    PyObject *made = PyObject_CallMethod(part->object, method, NULL);
+    if (made == NULL) return -1;
+    tartan_py_return(&part->borrow);
+    memset(&part->borrow, 0, sizeof part->borrow);
+    Py_XSETREF(part->made, made);
+    if (tartan_py_exchange_view(part->type.exchange, made, call->function, part->name, &part->borrow) != 0)
+        return PyErr_Occurred() ? -1 : tartan_py_fail_buffer(call->function, part->name);
+    Py_INCREF(made);
+    part->borrow.keep = made;
+    return 0;
+}
+
+/* The dtype of a tensor: indices and masks are converted. */
+static int type_of_tensor(const tartan_py_call *call, tartan_py_part *part, int32_t dtype, bool writes) {
+    const bool mask = dtype == TARTAN_U8;
+    if (dtype != TARTAN_I64 && !mask) return tartan_py_number_type(call->function, part->name, &part->borrow);
+    if (tartan_py_whole_type(call->function, part->name, mask, &part->borrow) == 0) return 0;
+    const bool is_whole = part->borrow.type == 'i' || part->borrow.type == 'u';
+    if (writes || !part->type.torch || !(is_whole || mask)) return -1;
+    PyErr_Clear();
+    if (cast_tensor(call, part, mask)) return -1;
+    return tartan_py_whole_type(call->function, part->name, mask, &part->borrow);
 }
 
 int tartan_py_call_borrow(tartan_py_call *call, tartan_py_part *part, int32_t dtype, bool writes) {
     switch (part->type.look) {
     case TARTAN_PY_NDARRAY:
-        if (tartan_py_operand(part->object, call->function, part->name, writes, &part->borrow) == 0) return 0;
+        if (tartan_py_operand_as(part->object, call->function, part->name, writes, dtype, &part->borrow) == 0)
+            return 0;
         if (writes || !PyErr_ExceptionMatches(PyExc_TypeError)) return -1; /* not by its dtype */
         PyErr_Clear();
         return cast(call, part, dtype);
@@ -337,7 +383,7 @@ int tartan_py_call_borrow(tartan_py_call *call, tartan_py_part *part, int32_t dt
     if (writes && part->borrow.readonly)
         return tartan_py_fail(TARTAN_ERR_ARGUMENT, "%s: %s is read-only, expected memory to write into",
                               call->function, part->name);
-    return tartan_py_number_type(call->function, part->name, &part->borrow);
+    return type_of_tensor(call, part, dtype, writes);
 }
 
 static bool is_float8(int32_t dtype) {
@@ -411,6 +457,7 @@ void tartan_py_call_close(tartan_py_call *call) {
         tartan_py_return(&call->parts[i].borrow);
         Py_CLEAR(call->parts[i].made);
     }
+    if (call->parts != call->few) PyMem_Free(call->parts);
     Py_CLEAR(call->context);
     Py_CLEAR(call->handle);
     PyErr_Restore(type, value, trace);

@@ -65,7 +65,7 @@ bool tartan_py_lease_borrow(PyObject *object, tartan_py_borrow *borrow) {
     const tartan_py_borrow *own = &((lease *)object)->borrow;
     borrow->array = own->array;
     borrow->readonly = own->readonly;
-    static const char types[] = {0, 'f', 'f', 'f', 'b', '3', '2', 'u'};
+    static const char types[] = {0, 'f', 'f', 'f', 'b', '3', '2', 'u', 'i', 'i'};
     borrow->type = types[own->array.dtype];
     borrow->bytes = (int)tartan_dtype_bytes(own->array.dtype);
     Py_INCREF(object);
@@ -153,7 +153,8 @@ static int lease_getbuffer(PyObject *object, Py_buffer *buffer, int flags) {
         PyErr_SetString(PyExc_BufferError, "the memory has strides, which the request does not allow for");
         return -1;
     }
-    static char *const formats[] = {"", "d", "f", "e", "H", "B", "B", "B"}; /* bits of what has no format */
+    static char *const formats[] = {"",  "d", "f", "e", "H",
+                                    "B", "B", "B", "i", "q"}; /* bits of what has no format */
     Py_ssize_t count = 1;
     for (int i = 0; i < array->ndim; i++) count *= self->shape[i];
     buffer->buf = array->data;

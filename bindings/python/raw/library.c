@@ -75,7 +75,7 @@ static PyObject *tuple_of(int n, const int64_t *numbers) {
 }
 
 PyObject *tartan_py_numpy_empty(int ndim, const int64_t *shape, int32_t dtype, bool column_major) {
-    static PyObject *by_columns, *numbers[TARTAN_U8 + 1];
+    static PyObject *by_columns, *numbers[TARTAN_I64 + 1];
     if (by_columns == NULL) by_columns = PyUnicode_InternFromString("F");
     if (numbers[dtype] == NULL) numbers[dtype] = PyLong_FromLong(dtype);
     if (by_columns == NULL || numbers[dtype] == NULL) return NULL;
@@ -98,20 +98,21 @@ PyObject *tartan_py_numpy_empty(int ndim, const int64_t *shape, int32_t dtype, b
 
 static struct {
     PyObject *empty_strided, *empty_like, *is_grad_enabled, *keywords; /* torch's, and ("dtype", "device") */
-    PyObject *dtypes[TARTAN_U8 + 1];
+    PyObject *dtypes[TARTAN_I64 + 1];
 } torch;
 static PyObject *requires_grad, *is_neg, *device;
 
 static bool know_torch(void) {
     if (torch.keywords != NULL) return true;
     static const char *const names[] = {NULL,       "float64",       "float32",     "float16",
-                                        "bfloat16", "float8_e4m3fn", "float8_e5m2", "uint8"};
+                                        "bfloat16", "float8_e4m3fn", "float8_e5m2", "uint8",
+                                        "int32",    "int64"};
     PyObject *module = PyImport_ImportModule("torch"); /* which is there: one of its tensors is */
     if (module == NULL) return false;
     torch.empty_strided = PyObject_GetAttrString(module, "empty_strided");
     torch.empty_like = PyObject_GetAttrString(module, "empty_like");
     torch.is_grad_enabled = PyObject_GetAttrString(module, "is_grad_enabled");
-    for (int i = 1; i <= TARTAN_U8; i++) {
+    for (int i = 1; i <= TARTAN_I64; i++) {
         torch.dtypes[i] = PyObject_GetAttrString(module, names[i]);
         if (torch.dtypes[i] == NULL) PyErr_Clear(); /* an old PyTorch has no float8 */
     }

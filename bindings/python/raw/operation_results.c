@@ -6,6 +6,7 @@
 static const tartan_py_part *library_of(const tartan_py_op_call *self) {
     const tartan_py_part *found = NULL;
     for (int32_t i = 0; i < self->of->narguments; i++) {
+        if (self->lists[i].items != NULL && self->lists[i].parts[0] != NULL) return self->lists[i].parts[0];
         if (self->parts[i] == NULL || self->of->arguments[i].output) continue;
         if (!tartan_py_is_weak(self->given[i])) return self->parts[i];
         if (found == NULL) found = self->parts[i];

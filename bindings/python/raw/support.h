@@ -81,6 +81,10 @@ typedef struct tartan_py_borrow {
  * that hold the bits, the name of a dtype that NumPy lacks). */
 int tartan_py_operand(PyObject *object, const char *function, const char *name, bool writable,
                       tartan_py_borrow *borrow);
+/* The same of another type: `wanted` is TARTAN_U8 for a mask, TARTAN_I64 for indices (int64, int32 or uint8), 0 for whatever the
+ * library has, and any other dtype for numbers. */
+int tartan_py_operand_as(PyObject *object, const char *function, const char *name, bool writable,
+                         int32_t wanted, tartan_py_borrow *borrow);
 /* A mask of booleans or unsigned bytes, to be read by work on `stream`: what an exporter of DLPack is told, unless it is
  * None. `numbers`: Tartan's numbers are taken too. */
 int tartan_py_mask(PyObject *object, PyObject *stream, bool numbers, const char *function, const char *name,
@@ -103,6 +107,8 @@ void tartan_py_return_lists(tartan_py_lists *lists);
 
 /* For operands that were looked at by other means: the dtype of the elements, which must be Tartan's numbers. */
 int tartan_py_number_type(const char *function, const char *name, tartan_py_borrow *borrow);
+/* The same for indices, or for a mask. */
+int tartan_py_whole_type(const char *function, const char *name, bool mask, tartan_py_borrow *borrow);
 
 /* A borrow that a matrix keeps; tartan_py_release is a tartan_release for it. */
 tartan_py_borrow *tartan_py_wrap(PyObject *object, const char *function, const char *name);

@@ -266,21 +266,49 @@ int tartan_py_number_type(const char *function, const char *name, tartan_py_borr
     return 0;
 }
 
+int tartan_py_whole_type(const char *function, const char *name, bool mask, tartan_py_borrow *borrow) {
+    const bool is_byte = borrow->type == 'u' && borrow->bytes == 1,
+               is_index = borrow->type == 'i' && (borrow->bytes == 8 || borrow->bytes == 4);
+    if (!is_byte && (mask || !is_index))
+        return tartan_py_fail_type(TARTAN_ERR_DTYPE, "%s: %s has %d-byte elements of kind '%c', expected %s",
+                                   function, name, borrow->bytes, borrow->type ? borrow->type : '?',
+                                   mask ? "bool or uint8" : "int64, int32 or uint8");
+    borrow->array.dtype = is_byte ? TARTAN_U8 : borrow->bytes == 8 ? TARTAN_I64 : TARTAN_I32;
+    return 0;
+}
+
+/* Of what a rule of the schema allows: TARTAN_U8 stands for masks, TARTAN_I64 for indices, 0 for anything that Tartan has, any
+ * other dtype for numbers. */
+static int type_for(const char *function, const char *name, int32_t wanted, tartan_py_borrow *borrow) {
+    if (wanted == TARTAN_U8 || wanted == TARTAN_I64)
+        return tartan_py_whole_type(function, name, wanted == TARTAN_U8, borrow);
+    if (wanted == 0 && strchr("iu", borrow->type) != NULL && borrow->type != 0 &&
+        tartan_py_whole_type(function, name, false, borrow) == 0)
+        return 0;
+    PyErr_Clear();
+    return tartan_py_number_type(function, name, borrow);
+}
+
 static int operand(PyObject *object, PyObject *stream, const char *function, const char *name, bool writable,
-                   tartan_py_borrow *borrow) {
+                   int32_t wanted, tartan_py_borrow *borrow) {
     const int bits = foreign_of(object);
     if (bits >= 0) object = PyTuple_GET_ITEM(object, 0);
     if (borrow_any(object, stream, function, name, writable, borrow)) return -1;
     if (bits >= 0 && borrow->bytes == foreign[bits].bytes && (borrow->type == 'u' || borrow->type == 'i'))
         borrow->type = foreign[bits].type;
-    const int status = tartan_py_number_type(function, name, borrow);
+    const int status = type_for(function, name, wanted, borrow);
     if (status != 0) tartan_py_return(borrow);
     return status;
 }
 
 int tartan_py_operand(PyObject *object, const char *function, const char *name, bool writable,
                       tartan_py_borrow *borrow) {
-    return operand(object, Py_None, function, name, writable, borrow);
+    return operand(object, Py_None, function, name, writable, TARTAN_F64, borrow);
+}
+
+int tartan_py_operand_as(PyObject *object, const char *function, const char *name, bool writable,
+                         int32_t wanted, tartan_py_borrow *borrow) {
+    return operand(object, Py_None, function, name, writable, wanted, borrow);
 }
 
 int tartan_py_mask(PyObject *object, PyObject *stream, bool numbers, const char *function, const char *name,
@@ -352,8 +380,7 @@ int tartan_py_places(PyObject *object, const char *function, const char *name, t
                      tartan_places *out) {
     PyObject **items = items_of(object, function, name, "heads, rows and cols");
     int64_t heads, cols;
-    if (items == NULL ||
-        take_list(items[0], function, "heads", &lists->borrows[0], &out->heads, &heads) ||
+    if (items == NULL || take_list(items[0], function, "heads", &lists->borrows[0], &out->heads, &heads) ||
         take_list(items[1], function, "rows", &lists->borrows[1], &out->rows, &out->count) ||
         take_list(items[2], function, "cols", &lists->borrows[2], &out->cols, &cols))
         return -1;
@@ -425,7 +452,7 @@ static PyObject *view(PyObject *module, PyObject *arguments) {
     if (!PyArg_ParseTuple(arguments, "O|Ops:view", &object, &stream, &mask, &name)) return NULL;
     tartan_py_borrow borrow = {0};
     if (mask ? tartan_py_mask(object, stream, false, "tartan", "mask", &borrow)
-             : operand(object, stream, "tartan", name, false, &borrow))
+             : operand(object, stream, "tartan", name, false, 0, &borrow))
         return NULL;
     const char *dtype = tartan_dtype_name(borrow.array.dtype);
     PyObject *lease = tartan_py_lease_take(&borrow);

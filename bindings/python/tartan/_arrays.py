@@ -42,6 +42,9 @@ NUMPY: dict[int, np.dtype[Any]] = {
     _raw.TARTAN_F16: np.dtype(np.float16),
     **{_raw.tartan_dtype_of(name): dtype for name, dtype in _FOREIGN.items()},
 }
+_KNOWN = set(NUMPY.values())
+NUMPY.update({code: np.dtype(name) for code, name in ((_raw.TARTAN_U8, "u1"), (_raw.TARTAN_I32, "i4"), (_raw.TARTAN_I64, "i8"))})
+WHOLE = (np.dtype(np.int64), np.dtype(np.int32), np.dtype(np.uint8))  # indices that the library reads as they are
 EXPECTED = "expected float64, float32, float16, bfloat16, float8_e4m3fn or float8_e5m2"
 
 
@@ -102,9 +105,6 @@ def refuse_device(x: Any, name: str) -> None:
         )
 
 
-_KNOWN = set(NUMPY.values())
-
-
 def is_real(dtype: Any) -> bool:
     """Whether a dtype of NumPy is one of real numbers or booleans."""
     return dtype.kind in "biuf" or dtype in _KNOWN
@@ -112,6 +112,8 @@ def is_real(dtype: Any) -> bool:
 
 def cast(x: Any, name: str, code: int, casting: str = "safe") -> Array:
     """An array of real numbers in the dtype `code`, if NumPy's rule `casting` allows that."""
+    if code in (_raw.TARTAN_I64, _raw.TARTAN_U8):
+        return whole(x, name, code)
     wanted = numpy_dtype(code)
     if not is_real(x.dtype):
         raise DTypeError(f"{name} is of {x.dtype}, expected real numbers")
@@ -125,6 +127,27 @@ def cast(x: Any, name: str, code: int, casting: str = "safe") -> Array:
             "casting='same_kind'"
         )
     return np.asarray(x).astype(wanted)
+
+
+def whole(x: Any, name: str, code: int) -> Array:
+    """Indices as an array of int64 (`code` TARTAN_I64), or a mask as one of bytes (TARTAN_U8)."""
+    refuse_masked(x, name)
+    refuse_device(x, name)
+    try:
+        array = np.asarray(unrecorded(x, name))
+    except (TypeError, ValueError, OverflowError) as error:
+        raise ArgumentTypeError(f"{name} cannot become an array: {error}") from None
+    if code == _raw.TARTAN_U8:
+        if not is_real(array.dtype):
+            raise DTypeError(f"{name} is of {array.dtype}, expected numbers or booleans")
+        return (array != 0).view(np.uint8)
+    if array.size == 0 and array.dtype.kind == "f" and not hasattr(x, "dtype"):
+        array = array.astype(np.int64)  # [] has no dtype of its own
+    if array.dtype.kind not in "iu":
+        raise DTypeError(f"{name} is of {array.dtype}, expected integers")
+    if array.dtype.kind == "u" and array.size and int(array.max()) > np.iinfo(np.int64).max:
+        raise ArgumentError(f"{name} has the value {int(array.max())}, beyond int64")
+    return array.astype(np.int64)
 
 
 def in_dtype(x: Any, name: str, code: int, casting: str) -> Any:
@@ -163,6 +186,8 @@ def refuse_masked(x: Any, name: str) -> None:
 def host_of(x: Any, name: str, code: int) -> Union[Array, _raw.Lease]:
     """A dense operand in host memory, in place; lists and numbers become arrays of dtype `code`."""
     refuse_masked(x, name)
+    if code in (_raw.TARTAN_I64, _raw.TARTAN_U8):
+        return whole(x, name, code)
     if isinstance(x, np.ndarray):
         return x if x.dtype in _KNOWN else cast(x, name, code)
     if isinstance(x, (list, tuple, int, float)):

@@ -14,6 +14,7 @@ from tartan import _raw
 from tartan._arrays import (
     EXPECTED,
     NUMPY,
+    WHOLE,
     Array,
     array_of,
     cast,
@@ -214,14 +215,15 @@ _raw.use_python(
 
 def to_device(x: Any, context: ContextLike = None) -> DeviceArray:
     """Copies an array in host memory or on a device of the same kind to the context's device ("cuda" unless
-    `x` is on a device). A column-major array gives a column-major copy, any other a row-major one."""
+    `x` is on a device). Integers of 32 and 64 bits and bytes are indices. A column-major array gives a column-major copy, any other a row-major one."""
     home = queue_of(x)
-    if isinstance(x, np.ndarray):
+    is_whole = isinstance(x, np.ndarray) and x.dtype in WHOLE
+    if isinstance(x, np.ndarray) and not is_whole:
         code_of(x, "x")
     if context is None:
         context = default_context("cuda") if home is None else context_on(home)
     context = context_of(context)
     with Call(context, x) as call:
-        source = call.read(x, "x", _raw.TARTAN_F64)
+        source = x if is_whole else call.read(x, "x", _raw.TARTAN_F64)
         handle = _raw.tartan_buffer_from_array(call.handle, raw_dense(source))
         return DeviceArray._own(handle, context._queue)

@@ -32,7 +32,9 @@ class Op:
     def __init__(self, row, gradients):
         self.name, self.row = row["name"], row
         self.function = getattr(_operations, self.name)
-        self.arguments, self.options = row["arguments"], row["options"]
+        self.arguments = row["arguments"]
+        self.has_lists = any(a["kind"] == "arrays" for a in self.arguments)
+        self.options = [o for o in row["options"] if not (self.has_lists and o["positional"] and o["kind"] == "whole")]  # not their number
         self.inputs = [a for a in self.arguments if a["use"] != "out"]
         self.outputs = [a for a in self.arguments if a["use"] == "out"]
         self.optional = [a for a in self.outputs if a["optional"]]
@@ -90,7 +92,7 @@ class Operands(dict):
             self.layout = self.conv.layout
         self.lengths = {}
         for a in op.inputs:
-            if not a["optional"] or (optional and a["kind"] in ("array", "mask")):
+            if not a["optional"] or (optional and a["kind"] in ("array", "arrays", "mask")):
                 self[a["name"]] = self.made(a)
 
     def length(self, name):
@@ -118,11 +120,15 @@ class Operands(dict):
                 found += (self.layout.heads,)
             elif item == "channels":
                 found += (5,)
+            elif item.startswith("slices"):
+                found += self.length("any")
             elif item:
                 found += self.length(item)
         return found
 
     def made(self, a):
+        if a["kind"] == "arrays":
+            return [self.made({**a, "kind": "array"}) for _ in range(2)]
         if a["kind"] == "array":
             dtype = {"S": sum_dtype(self.dtype), "R": "float64", "F64": "float64"}.get(a["dtype"], self.dtype)
             sizes = self.rng.uniform(0.5, 2, self.shape(a)) * self.rng.choice([-1, 1], self.shape(a))

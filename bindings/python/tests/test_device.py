@@ -178,7 +178,7 @@ def test_texts_of_refusals(rng):
     with pytest.raises(tartan.ArgumentError, match='device is "gpu"'):
         to_device(np.ones(3), "gpu")
     with pytest.raises(tartan.DTypeError):
-        to_device(np.arange(3))
+        to_device(np.arange(3, dtype=np.int16))
     with pytest.raises(tartan.ShapeError):
         DeviceArray.zeros((3, -1))
     with pytest.raises((tartan.SizeOverflowError, tartan.OutOfMemoryError)):

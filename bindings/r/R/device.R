@@ -25,10 +25,10 @@ setGeneric("to_host", function(x, ...) standardGeneric("to_host"))
 
 .numbers_to_device <- function(x, context, dtype = "float64") {
   .expect(context, "TartanContext", "context")
-  dtype <- .dtype_name(dtype)
+  if (!identical(dtype, "int32")) dtype <- .dtype_name(dtype) # indices
   size <- if (is.null(dim(x))) length(x) else dim(x)
   if (!is.double(x)) storage.mode(x) <- "double"
-  view <- .view(tartan_r_rounded(x, dtype), size, .column_strides(size), .dtype_code(dtype))
+  view <- .view(tartan_r_rounded(x, dtype), size, .column_strides(size), .memory_code(dtype))
   handle <- .with_memory(function() tartan_buffer_from_array(context, view))
   methods::new("DeviceArray", size = as.double(size), dtype = dtype, context = context, handle = handle)
 }
@@ -54,7 +54,7 @@ setMethod("to_device", "ANY", function(x, context, ...) {
 setMethod("to_host", "DeviceArray", function(x, ...) {
   tartan_r_expect_open(x)
   result <- .result(NULL, x@size, x@dtype)
-  tartan_buffer_to_array(x@context, x, .view(result[[1L]], x@size, .column_strides(x@size), .dtype_code(x@dtype)))
+  tartan_buffer_to_array(x@context, x, .view(result[[1L]], x@size, .column_strides(x@size), .memory_code(x@dtype)))
   .value(result)
 })
 setMethod("to_host", "DeviceBlockMatrix", function(x, ...) {

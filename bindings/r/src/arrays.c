@@ -33,7 +33,8 @@ static SEXP column_layout(int64_t n) {
     }
     SEXP handle = PROTECT(tartan_r_new_handle("tartan_layout"));
     tartan_layout *layout = NULL;
-    tartan_r_check(tartan_layout_from_csr(&shape, &(const tartan_compressed){pointers, blocks + 1, columns, blocks, 0}, &layout));
+    tartan_r_check(tartan_layout_from_csr(
+        &shape, &(const tartan_compressed){pointers, blocks + 1, columns, blocks, 0}, &layout));
     R_SetExternalPtrAddr(handle, layout);
     UNPROTECT(1);
     return handle;
@@ -63,8 +64,31 @@ static SEXP rounded(SEXP numbers, int32_t dtype) {
     return bytes;
 }
 
+/* Whole numbers as R's integers. */
+static SEXP integers_of(SEXP x, const char *name) {
+    if (TYPEOF(x) != INTSXP && TYPEOF(x) != REALSXP)
+        tartan_r_refuse(TARTAN_ERR_ARGUMENT, x, name, "whole numbers");
+    int64_t n = XLENGTH(x);
+    SEXP found = PROTECT(TYPEOF(x) == INTSXP ? x : Rf_allocVector(INTSXP, (R_xlen_t)n));
+    for (int64_t i = 0; i < n; i++) {
+        const double value = TYPEOF(x) == REALSXP          ? REAL(x)[i]
+                             : INTEGER(x)[i] == NA_INTEGER ? NA_REAL
+                                                           : INTEGER(x)[i];
+        if (!(value >= -INT32_MAX && value <= INT32_MAX) || value != (double)(int)value) {
+            char text[TARTAN_R_DECIMAL];
+            tartan_r_decimal_of(value, text);
+            tartan_r_fail(TARTAN_ERR_ARGUMENT, "%s[%lld] is %s, expected a whole number of 32 bits", name,
+                          (long long)i + 1, text);
+        }
+        if (found != x) INTEGER(found)[i] = (int)value;
+    }
+    UNPROTECT(1);
+    return found;
+}
+
 SEXP tartan_r_rounded(SEXP numbers, SEXP dtype_name) {
-    int32_t dtype = tartan_r_dtype(dtype_name, "dtype");
+    int32_t dtype = tartan_r_any_dtype(dtype_name, "dtype");
+    if (dtype == TARTAN_I32) return integers_of(numbers, "x");
     return dtype == TARTAN_F64 ? numbers : rounded(numbers, dtype);
 }
 
@@ -117,6 +141,15 @@ void tartan_r_take_dense(SEXP x, const char *name, tartan_r_dense *out) {
     UNPROTECT(1);
 }
 
+void tartan_r_take_indices(SEXP x, const char *name, tartan_r_dense *out) {
+    SEXP dim = Rf_getAttrib(x, R_DimSymbol);
+    expect_ndim(Rf_xlength(dim), name);
+    *out = (tartan_r_dense){.data = integers_of(x, name), .dtype = TARTAN_I32, .ndim = 1};
+    if (dim != R_NilValue) out->ndim = (int32_t)XLENGTH(dim);
+    for (int i = 0; i < out->ndim; i++)
+        out->dim[i] = dim == R_NilValue ? (int64_t)XLENGTH(out->data) : INTEGER(dim)[i];
+}
+
 void tartan_r_convert(tartan_r_dense *x, int32_t dtype) {
     if (on_device(x->data) || x->dtype == dtype) return;
     x->data = rounded(x->data, dtype);
@@ -146,6 +179,10 @@ static int32_t shape_of(const tartan_r_dense *x, int32_t least, int turned, int6
  * bytes. */
 static double memory_of(SEXP data, int32_t dtype, const char *name, tartan_array *out) {
     *out = (tartan_array){.device_type = TARTAN_CPU};
+    if (dtype == TARTAN_I32 && TYPEOF(data) == INTSXP) {
+        out->data = INTEGER(data);
+        return (double)XLENGTH(data) * sizeof(int);
+    }
     if (TYPEOF(data) == (dtype == TARTAN_F64 ? REALSXP : RAWSXP)) {
         out->data = tartan_r_data(data);
         return (double)XLENGTH(data) * (dtype == TARTAN_F64 ? 8 : 1);
@@ -243,7 +280,7 @@ tartan_array *tartan_r_gates(SEXP x, const char *name, tartan_array *out) {
 
 /* ---- Results ---- */
 
-SEXP tartan_r_new_array(SEXP dim) {
+static SEXP new_array(SEXPTYPE type, SEXP dim) {
     SEXP sizes = PROTECT(Rf_coerceVector(dim, REALSXP));
     double elements = 1;
     for (R_xlen_t i = 0; i < XLENGTH(sizes); i++) {
@@ -256,7 +293,7 @@ SEXP tartan_r_new_array(SEXP dim) {
     if (elements > 4503599627370496.0) /* R_XLEN_T_MAX */
         tartan_r_fail(TARTAN_ERR_OVERFLOW, "the result has %.0f elements, R vectors have at most 2^52",
                       elements);
-    SEXP array = PROTECT(Rf_allocVector(REALSXP, (R_xlen_t)elements));
+    SEXP array = PROTECT(Rf_allocVector(type, (R_xlen_t)elements));
     if (XLENGTH(sizes) > 1) {
         SEXP whole = PROTECT(Rf_coerceVector(sizes, INTSXP));
         Rf_setAttrib(array, R_DimSymbol, whole);
@@ -266,10 +303,14 @@ SEXP tartan_r_new_array(SEXP dim) {
     return array;
 }
 
-static SEXP new_host_array(int32_t ndim, const int64_t *dim) {
+SEXP tartan_r_new_array(SEXP dim) {
+    return new_array(REALSXP, dim);
+}
+
+static SEXP new_host_array(SEXPTYPE type, int32_t ndim, const int64_t *dim) {
     SEXP sizes = PROTECT(Rf_allocVector(REALSXP, ndim));
     for (int i = 0; i < ndim; i++) REAL(sizes)[i] = (double)dim[i];
-    SEXP array = tartan_r_new_array(sizes);
+    SEXP array = new_array(type, sizes);
     UNPROTECT(1);
     return array;
 }
@@ -291,7 +332,9 @@ void tartan_r_new_dense(SEXP place, int32_t dtype, int32_t ndim, const int64_t *
     *out = (tartan_r_dense){.dtype = dtype, .ndim = ndim};
     memcpy(out->dim, dim, (size_t)ndim * sizeof *dim);
     if (place == R_NilValue) {
-        out->data = dtype == TARTAN_F64 ? new_host_array(ndim, dim) : new_bytes(count(ndim, dim), dtype);
+        out->data = dtype == TARTAN_F64   ? new_host_array(REALSXP, ndim, dim)
+                    : dtype == TARTAN_I32 ? new_host_array(INTSXP, ndim, dim)
+                                          : new_bytes(count(ndim, dim), dtype);
         return;
     }
     SEXP handle = PROTECT(tartan_r_new_handle("tartan_buffer"));
@@ -342,7 +385,7 @@ void tartan_r_copy_dense(SEXP place, const tartan_r_dense *x, tartan_r_dense *ou
 
 SEXP tartan_r_finish(const tartan_r_dense *x) {
     if (TYPEOF(x->data) != RAWSXP) return x->data;
-    SEXP result = PROTECT(new_host_array(x->ndim, x->dim));
+    SEXP result = PROTECT(new_host_array(REALSXP, x->ndim, x->dim));
     widened(x->data, x->dtype, result);
     UNPROTECT(1);
     return result;
@@ -386,7 +429,7 @@ SEXP tartan_r_result(SEXP place, SEXP sizes, SEXP dtype) {
     const int64_t *dim = tartan_r_counts(sizes, "dim", &ndim);
     expect_ndim(ndim, "the result");
     tartan_r_dense result;
-    tartan_r_new_dense(place, tartan_r_dtype(dtype, "dtype"), (int32_t)ndim, dim, &result);
+    tartan_r_new_dense(place, tartan_r_any_dtype(dtype, "dtype"), (int32_t)ndim, dim, &result);
     PROTECT(result.data);
     SEXP list = list_of(&result, 1, 0);
     UNPROTECT(1);

@@ -7,13 +7,16 @@
 
 /* A dense operand: its memory, and its dimension in R's order (rows, columns, batch...). A vector has one. */
 typedef struct tartan_r_dense {
-    SEXP data; /* doubles, the raw bytes of another dtype, or a DeviceArray */
+    SEXP data; /* doubles, integers (I32), the raw bytes of another dtype, or a DeviceArray */
     int32_t dtype, ndim;
     int64_t dim[TARTAN_MAX_NDIM];
 } tartan_r_dense;
 
 /* x itself if it is double or on a device, else converted to double. The caller protects `data`. */
 void tartan_r_take_dense(SEXP x, const char *name, tartan_r_dense *out);
+
+/* Indices in R's memory: integers as they are, codes of factors, doubles that are whole numbers. The caller protects `data`. */
+void tartan_r_take_indices(SEXP x, const char *name, tartan_r_dense *out);
 
 /* Rounds numbers in R's memory to `dtype`, that of their matrix; nothing is converted on a device. */
 void tartan_r_convert(tartan_r_dense *x, int32_t dtype);
@@ -22,7 +25,7 @@ void tartan_r_convert(tartan_r_dense *x, int32_t dtype);
 void tartan_r_new_dense(SEXP place, int32_t dtype, int32_t ndim, const int64_t *dim, tartan_r_dense *out);
 /* A result that starts as a copy of x. */
 void tartan_r_copy_dense(SEXP place, const tartan_r_dense *x, tartan_r_dense *out);
-/* The result for the user: doubles, or a DeviceArray. */
+/* The result for the user: doubles, integers, or a DeviceArray. */
 SEXP tartan_r_finish(const tartan_r_dense *x);
 
 /* The library's view: the batch first, from the outermost dimension on, then rows and columns, exchanged if

@@ -131,7 +131,9 @@ static SEXP make_layout(SEXP x) {
     const int64_t *columns = tartan_r_counts(slot(x, "columns"), "columns", &ncolumns);
     SEXP handle = PROTECT(tartan_r_new_handle("tartan_layout"));
     tartan_layout *layout = NULL;
-    tartan_r_check(tartan_layout_from_csr(tartan_r_shape(slot(x, "frame"), &shape), &(const tartan_compressed){pointers, npointers, columns, ncolumns, 0}, &layout));
+    tartan_r_check(tartan_layout_from_csr(
+        tartan_r_shape(slot(x, "frame"), &shape),
+        &(const tartan_compressed){pointers, npointers, columns, ncolumns, 0}, &layout));
     R_SetExternalPtrAddr(handle, layout);
     SEXP identity = slot(x, "identity");
     if (TYPEOF(identity) != STRSXP || XLENGTH(identity) != 1 ||
@@ -274,7 +276,7 @@ tartan_matrix *tartan_r_as_matrix(SEXP x, const char *name) {
 }
 
 int32_t tartan_r_dtype_of(SEXP x, const char *name) {
-    return tartan_r_dtype(slot(x, "dtype"), name);
+    return tartan_r_any_dtype(slot(x, "dtype"), name);
 }
 
 /* ---- Places ---- */

@@ -1,6 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "operation.h"
 
+#include "operation_lists.h"
+
 #include "words.h"
 
 #include <limits.h>
@@ -13,7 +15,7 @@ enum {
     NAME,
     ARGUMENTS, /* the names of the arguments in R; what follows is in their order */
     USES,      /* "in", "out", "update" */
-    KINDS,     /* "array", "matrix", "layout", "mask", "conv" */
+    KINDS,     /* "array", "arrays", "matrix", "layout", "mask", "conv" */
     DTYPES,    /* as in the schema */
     OPTIONAL,
     NDIM,   /* of an array; 0: any. Trailing dimensions of length 1 may be left out */
@@ -27,6 +29,8 @@ enum {
     WORDS,     /* the words of an option, a list */
     FROM_ONE,  /* whether an option counts from 1 in R */
     C_OPTIONS, /* the names of options in C */
+    COUNT,     /* the one that says how many arrays lists have, or "" */
+    BASE,      /* whether it has indices, which count from 1 */
 };
 
 enum { MOST = 16 };
@@ -49,6 +53,8 @@ typedef struct call {
     tartan_array arrays[MOST];
     tartan_r_dense dense[MOST]; /* of arrays */
     SEXP named[MOST];           /* what has their names */
+    tartan_r_list lists[MOST];
+    int first_list; /* -1: there is none yet */
 } call;
 
 static const char *text_of(const call *c, int what, int i) {
@@ -158,6 +164,8 @@ static int32_t dtype_by_rule(const call *c, int i) {
         return TARTAN_F64;
     case 'U':
         return TARTAN_U8;
+    case 'I':
+        return TARTAN_I32;
     default:
         return c->dtype == TARTAN_F64 ? TARTAN_F64 : TARTAN_F32;
     }
@@ -207,6 +215,10 @@ static void take_array(call *c, int i, SEXP x) {
         take_bytes(x, name_of(c, i), dense);
         keep(c, i, dense->data);
         c->named[i] = x;
+    } else if (dtype == TARTAN_I32 && tartan_r_class_of(x) != TARTAN_R_DEVICE_ARRAY) {
+        tartan_r_take_indices(x, name_of(c, i), dense);
+        keep(c, i, dense->data);
+        c->named[i] = x;
     } else {
         tartan_r_take_dense(x, name_of(c, i), dense);
         c->named[i] = dense->data;
@@ -216,6 +228,19 @@ static void take_array(call *c, int i, SEXP x) {
     }
     const int one_image = number_of(c, ORDERS, i) == IMAGES && dense->ndim == spatial_of(c) + 1;
     look_at(c, i, one_image ? dense->ndim + 1 : number_of(c, NDIM, i));
+}
+
+static void take_list(call *c, int i, SEXP x) {
+    if (c->first_list < 0) {
+        c->first_list = i;
+        c->lists[i].name = name_of(c, i);
+        c->lists[i].items = x;
+        c->lists[i].count = XLENGTH(x);
+    }
+    tartan_r_take_list(x, name_of(c, i), text_of(c, DTYPES, i)[0], flag_of(c, OPTIONAL, i),
+                       is(c, USES, i, "update"), c->place, &c->lists[c->first_list], c->kept, i,
+                       &c->lists[i]);
+    c->pointers[i] = c->lists[i].arrays;
 }
 
 static void take(call *c, int i, SEXP x) {
@@ -232,7 +257,7 @@ static void take(call *c, int i, SEXP x) {
         c->pointers[i] = tartan_r_as_conv(x, name_of(c, i));
 }
 
-static SEXP copied(SEXP matrix) {
+SEXP tartan_r_copied(SEXP matrix) {
     if (tartan_r_class_of(matrix) != TARTAN_R_MATRIX) return tartan_r_call(".matrix_copy", matrix);
     SEXP values = PROTECT(Rf_duplicate(R_do_slot(matrix, Rf_install("values"))));
     SEXP copy =
@@ -246,7 +271,7 @@ static SEXP copied(SEXP matrix) {
 static void take_copy(call *c, int i, SEXP x) {
     if (is(c, KINDS, i, "matrix")) {
         tartan_r_as_matrix(x, name_of(c, i)); /* refuses others */
-        SET_VECTOR_ELT(c->values, i, copied(x));
+        SET_VECTOR_ELT(c->values, i, tartan_r_copied(x));
         c->pointers[i] = tartan_r_as_matrix(value_of(c, i), name_of(c, i));
         return;
     }
@@ -265,10 +290,24 @@ static void take_inputs(call *c, SEXP inputs) {
     int given = 0;
     for (int i = 0; i < c->count; i++)
         if (!is(c, USES, i, "out")) SET_VECTOR_ELT(c->values, i, VECTOR_ELT(inputs, given++));
-    c->place = tartan_r_place_of(c->values, VECTOR_ELT(c->op, ARGUMENTS));
+    SEXP looked_at = PROTECT(Rf_allocVector(VECSXP, c->count));
+    for (int i = 0; i < c->count; i++) {
+        if (is(c, KINDS, i, "arrays") && value_of(c, i) != R_NilValue) {
+            SET_VECTOR_ELT(c->values, i, tartan_r_as_list(value_of(c, i)));
+            SET_VECTOR_ELT(looked_at, i, tartan_r_item_of_place(value_of(c, i)));
+        } else {
+            SET_VECTOR_ELT(looked_at, i, value_of(c, i));
+        }
+    }
+    c->place = tartan_r_place_of(looked_at, VECTOR_ELT(c->op, ARGUMENTS));
+    UNPROTECT(1);
     keep(c, 2 * c->count, c->place);
     c->dtype = dtype_of(c);
     for (int i = 0; i < c->count; i++) {
+        if (is(c, KINDS, i, "arrays")) {
+            if (value_of(c, i) != R_NilValue || !flag_of(c, OPTIONAL, i)) take_list(c, i, value_of(c, i));
+            continue;
+        }
         if (is(c, USES, i, "in")) take(c, i, value_of(c, i));
         if (is(c, USES, i, "update")) take_copy(c, i, value_of(c, i));
     }
@@ -333,7 +372,7 @@ static void make_array(call *c, const tartan_op_result *result) {
     const char rule = text_of(c, DTYPES, i)[0];
     int64_t dim[TARTAN_MAX_NDIM];
     const int32_t ndim = dim_of(c, result, dim);
-    int32_t dtype = result->dtype;
+    int32_t dtype = rule == 'I' ? TARTAN_I32 : result->dtype;
     /* In R's memory 16-bit results are rounded once, to f32, before R gets doubles. */
     if (c->place == R_NilValue && (rule == 'O' || rule == 'L') && dtype != TARTAN_F64) dtype = TARTAN_F32;
     if (dtype == TARTAN_U8 && c->place == R_NilValue) {
@@ -361,6 +400,7 @@ static int is_wanted(const call *c, int i, SEXP returns) {
 }
 
 static SEXP finished(const call *c, int i) {
+    if (is(c, KINDS, i, "arrays")) return tartan_r_finish_list(&c->lists[i]);
     if (!is(c, KINDS, i, "array")) return value_of(c, i);
     const tartan_r_dense *x = &c->dense[i];
     SEXP names = c->named[i];
@@ -396,18 +436,41 @@ static SEXP results_of(const call *c) {
     return list;
 }
 
+/* ---- Recording ---- */
+
+/* Whether value_and_gradient() follows what is done with x. */
+static int is_tracked(SEXP x) {
+    return IS_S4_OBJECT(x) && strcmp(CHAR(STRING_ELT(Rf_getAttrib(x, R_ClassSymbol), 0)), "Tracked") == 0;
+}
+
+static SEXP recorded(SEXP op, SEXP inputs, SEXP options, SEXP returns) {
+    SEXP call = PROTECT(Rf_allocVector(VECSXP, 4));
+    SET_VECTOR_ELT(call, 0, op);
+    SET_VECTOR_ELT(call, 1, inputs);
+    SET_VECTOR_ELT(call, 2, options);
+    SET_VECTOR_ELT(call, 3, returns);
+    SEXP found = tartan_r_call(".record_operation", call);
+    UNPROTECT(1);
+    return found;
+}
+
 /* ---- The call ---- */
 
 SEXP tartan_r_run(SEXP op, SEXP inputs, SEXP options, SEXP returns) {
-    call c = {.op = op, .count = (int32_t)XLENGTH(VECTOR_ELT(op, ARGUMENTS))};
+    for (int k = 0; k < Rf_xlength(inputs); k++)
+        if (is_tracked(VECTOR_ELT(inputs, k))) return recorded(op, inputs, options, returns);
+    call c = {.op = op, .count = (int32_t)XLENGTH(VECTOR_ELT(op, ARGUMENTS)), .first_list = -1};
     if (c.count > MOST) tartan_r_fail(TARTAN_ERR_INTERNAL, "an operation has %d arguments", (int)c.count);
     tartan_r_words w = {.length = 0};
+    if (LOGICAL(VECTOR_ELT(op, BASE))[0]) tartan_r_words_number(&w, "base", 1);
     for (int k = 0; k < Rf_xlength(options); k++) add_option(&c, &w, k, VECTOR_ELT(options, k));
     int32_t number;
     tartan_r_check(tartan_op_find(text_of(&c, NAME, 0), &number));
     PROTECT(c.values = Rf_allocVector(VECSXP, c.count));
     PROTECT(c.kept = Rf_allocVector(VECSXP, 2 * c.count + 1));
     take_inputs(&c, inputs);
+    if (c.first_list >= 0)
+        tartan_r_words_number(&w, text_of(&c, COUNT, 0), (double)c.lists[c.first_list].count);
     tartan_context *context = tartan_r_as_context(c.place, "context");
     const char *text = w.length > 0 ? w.text : NULL;
     tartan_op_result results[MOST];

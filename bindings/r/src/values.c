@@ -71,6 +71,12 @@ int32_t tartan_r_dtype(SEXP x, const char *name) {
     return dtype;
 }
 
+int32_t tartan_r_any_dtype(SEXP x, const char *name) {
+    if (TYPEOF(x) == STRSXP && XLENGTH(x) == 1 && strcmp(CHAR(STRING_ELT(x, 0)), "int32") == 0)
+        return TARTAN_I32;
+    return tartan_r_dtype(x, name);
+}
+
 /* ---- Vectors ---- */
 
 static void expect_numbers(SEXP x, const char *name) {

@@ -21,7 +21,9 @@ typedef enum tartan_dtype {
     TARTAN_F8E4M3 =
         5, /* OCP E4M3, up to 448: sign, 4 bits of exponent (bias 7), 3 of fraction; 0x7f and 0xff are NaN */
     TARTAN_F8E5M2 = 6, /* OCP E5M2, up to 57344: the upper half of a binary16 */
-    TARTAN_U8 = 7,     /* bytes, zero or non-zero: masks only, never the elements of a matrix or an operand */
+    TARTAN_U8 = 7,     /* bytes: masks, zero or non-zero, and indices; never the elements of a matrix */
+    TARTAN_I32 = 8,    /* signed integers: indices, such as labels; never the elements of a matrix */
+    TARTAN_I64 = 9,
 } tartan_dtype;
 
 /* Where memory is. The values are DLPack's. */
@@ -51,10 +53,10 @@ typedef struct tartan_array {
 TARTAN_API tartan_status tartan_array_init(void *data, int32_t dtype, int32_t ndim, const int64_t *shape,
                                            const int64_t *strides, tartan_array *out);
 
-/* The size of an element in bytes: 8, 4, 2, 2, 1, 1, 1; 0 for an unknown dtype.
- * The name of a dtype: "float64", "float32", "float16", "bfloat16", "float8_e4m3fn", "float8_e5m2", "uint8"; NULL
- * for an unknown one.
- * The number dtype of a given name; 0 for any other text, "uint8" included. */
+/* The size of an element in bytes: 8, 4, 2, 2, 1, 1, 1, 4, 8; 0 for an unknown dtype.
+ * The name of a dtype: "float64", "float32", "float16", "bfloat16", "float8_e4m3fn", "float8_e5m2", "uint8", "int32",
+ * "int64"; NULL for an unknown one.
+ * The floating-point dtype of a given name; 0 for any other text, "uint8", "int32" and "int64" included. */
 TARTAN_API int64_t tartan_dtype_bytes(int32_t dtype);
 TARTAN_API const char *tartan_dtype_name(int32_t dtype);
 TARTAN_API int32_t tartan_dtype_of(const char *name);

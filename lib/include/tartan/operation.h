@@ -33,9 +33,10 @@ TARTAN_API tartan_status tartan_op_find(const char *name, int32_t *out_op);
 /* Describes operation `op`, or all of them if it is -1, as JSON or as text for people. An object of the JSON has
  *   name, help, formula, details, source
  *   arguments   in order: name, use ("in", "out", "update"), optional, kind ("array", "arrays", "matrix", "layout", "mask", "conv"), dtype (a
- *               letter: T, P, O, S, L, R, F64, U8 or NONE; docs/architecture.md), shape, help, may_be (names), old (names of arguments
+ *               letter: T, P, O, S, L, R, F64, U8, I or NONE; docs/architecture.md), shape, help, may_be (names), old (names of arguments
  *               and options with which the old values of an output count)
- *   options     name, kind ("real", "whole", "flag", "word", "sizes", "windows"), default, range, help, words, positional
+ *   options     name, kind ("real", "whole", "flag", "word", "sizes", "windows"), default, range, help, words, positional, base (whether it is what the first
+ *               index is called, 0 or 1, which languages give by themselves)
  *   gradient    the name of the operation that computes gradients, or ""
  *   keeps       the arguments of the call that the gradient needs besides the gradients of outputs
  *   bench       sizes of its line in `tartan bench`, or ""

@@ -99,7 +99,9 @@ def operand_lines(kind, op):
             if a.kind in ("array", "matrix"):
                 yield f'add_{a.kind}(all, "{a.name}", op->{a.name}, {str(a.written).lower()});'
             elif a.kind == "arrays":
-                yield f'add_arrays(all, "{a.name}", op->{a.name}, op->{op.count.name});'
+                add = "add_list_of_arrays" if op.any_number else "add_arrays"
+                written = f", {str(a.written).lower()}" if op.any_number else ""
+                yield f'{add}(all, "{a.name}", op->{a.name}, op->{op.count.name}{written});'
             elif a.kind == "layout":
                 yield f'add_layout(all, "{a.name}", op->{a.name});'
         return
@@ -109,6 +111,8 @@ def operand_lines(kind, op):
             yield f"add_{o.kind}(all, {name}, op->{o.member}, {o.written});"
         elif o.kind == "layout":
             yield f"add_layout(all, {name}, op->{o.member});"
+        elif o.kind == "arrays":
+            yield f"add_list_of_arrays(all, {name}, op->{o.member}, {o.length}, {o.written});"
         else:
             yield f"if (op->{o.member} != NULL) add_list(all, {name}, op->{o.member}, {o.length});"
 
@@ -116,7 +120,11 @@ def operand_lines(kind, op):
 def cost_of(op):
     if not op.flops:
         return "0"
-    found = re.sub(r"\belements\((\w+)\)", r"elements_of(op->\1)", op.flops)
+    lists = {o.member: o.length for o in op.operands if o.kind == "arrays"} | {a.name: f"op->{op.count.name}" for a in op.arguments if op.any_number and a.kind == "arrays"}
+    def elements(match):
+        name = match.group(1)
+        return f"elements_of_list(op->{name}, {lists[name]})" if name in lists else f"elements_of(op->{name})"
+    found = re.sub(r"\belements\((\w+)\)", elements, op.flops)
     def stored(match):
         name = match.group(1)
         member = next((o.member for o in op.operands if o.name == name), name)
@@ -271,7 +279,7 @@ def description(op, names):
             for a in op.arguments],
         "options": [
             {"name": o.name, "kind": o.kind, "default": o.default, "range": o.range, "help": o.help, "words": list(o.words),
-             "positional": o.positional}
+             "positional": o.positional, "base": o.base}
             for o in op.options],
         "gradient": op.gradient, "keeps": keeps, "bench": op.bench, "wrapped": op.wrapped,
     }  # fmt: skip
@@ -314,7 +322,9 @@ def tables(ops):
         if op.options:
             fields.append(f".options = {op.name}_options, .noptions = {len(op.options)}")
         if op.count is not None:
-            fields.append(f".count_member = offsetof(tartan_op, {op.kind}.{op.count.name})")
+            fields.append(f".count_member = offsetof(tartan_op, {op.struct}.{op.count.name})")
+        if op.any_number:
+            fields.append(".any_number = true")
         if op.shapes:
             fields.append(f".shapes = {op.shapes}")
         if op.check:
@@ -332,7 +342,7 @@ def tables(ops):
 DTYPE_TEXT = {
     "T": "of f64, f32, f16 or bf16", "P": "of f64, f32, f16, bf16, f8e4m3 or f8e5m2",
     "O": "of the same dtype, or of f32 where that has 16 bits", "S": "of f64 where {first} is, else of f32",
-    "L": "of f64 where {first} is, else of f32, f16 or bf16", "R": "of f32 or f64", "F64": "of f64", "U8": "of bytes", "NONE": "",
+    "L": "of f64 where {first} is, else of f32, f16 or bf16", "R": "of f32 or f64", "F64": "of f64", "U8": "of bytes", "I": "of int32, int64 or uint8", "NONE": "",
 }  # fmt: skip
 
 

@@ -15,18 +15,21 @@ An entry reads like a call in C. Strings that stand side by side are joined; com
 
 Items, in the order of the arguments of the C function:
 
-    IN IN_OPT OUT OUT_OPT UPDATE (name, kind, dtype, shape, help, MAY_BE(inputs)..., OLD(inputs and options)...)
-        kind    ARRAY MATRIX LAYOUT MASK CONV, or ARRAYS: inputs, as many as COUNT says, one after the other in memory
-        dtype   T    f64, f32, f16 or bf16; the first T of an entry decides, the others have the same
+    IN IN_OPT OUT OUT_OPT UPDATE UPDATE_OPT (name, kind, dtype, shape, help, MAY_BE(inputs)..., OLD(inputs and options)...)
+        kind    ARRAY MATRIX LAYOUT MASK CONV, or ARRAYS: as many as COUNT says, one after the other in memory, of an IN, IN_OPT or UPDATE
+        dtype   T    f64, f32, f16 or bf16; the first T of an entry decides, the others have the same. Of ARRAYS of any number, those of the
+                     first list of T decide, each for the arrays at its place of the other lists
                 P    of a product: like T, and an 8-bit type, too
                 O    of a result: T, or f32 where T has 16 bits; f32, f16 or bf16 where it has 8
                 S    of sums: f64 where T is, else f32
                 L    of another operand: one whose sums are of S
                 R    f32 or f64
                 F64 U8 NONE (layouts, masks and convolutions)
+                I    whole numbers, such as indices: U8, I32 or I64. Languages convert other types of integers. What is made
+                     anew is I64, in R I32
         shape   of an array, "[n, lines..., 2]": names stand for sizes, of which the first use decides; `lines...` is any number of
                 dimensions; `w.blocks w.rows w.cols w.heads` are those of a matrix or layout; `a... & b...` is what a... and b...
-                broadcast to; "=x" is the shape of x; "[a] or [b, a]" are alternatives, told apart by their dimensions; "any";
+                broadcast to; "=x" is the shape of x, of lists place by place; "[a] or [b, a]" are alternatives, told apart by their dimensions; "any";
                 "{[n, out...]}" is what SHAPES computes, told to people by the words within.
                 Of a matrix or mask, "on w": it has the layout of w, a matrix or layout, or of the filters of w, a convolution, or an
                 equal one; "any".
@@ -38,12 +41,15 @@ Items, in the order of the arguments of the C function:
     WHOLE(name, default, range, help)  an option: a whole number
     FLAG(name, default, help)          an option: 0 or 1; the default 0 may be left out
     WORD(name, default, (words), help) an option: one of the words; in C TARTAN_I_<OP>_<NAME>_<WORD>
+    BASE()                             an option: the number of the first of what the arrays of I count, 0 or 1. It is called base. Languages do
+                                       not show it: R and Julia say 1, Python 0, so indices are as users of the language write them,
+                                       and no array is copied
     LENGTHS(name, help)                an option: a list of whole numbers
     SIZES(name, help)                  an argument: the same
     WINDOWS(name, help)                an argument: a text that describes windows of images (tartan/windows.h), or NULL. As an option it
                                        stands in brackets: windows=(size=16x16 stride=8x8)
     NUMBER(name, default, range, help) an argument: a number
-    COUNT(name, most, help)            an argument: how many arrays each of the ARRAYS has, 1 or more
+    COUNT(name, most, help)            an argument: how many arrays each of the ARRAYS has, 1 or more; `most` is up to 8, or 0 for any number
     OPTIONS()                          where the C function has the text of options; if left out, before the first output
     FLOPS(expression)                  useful floating-point operations; elements(x) is a number of elements, stored(w) those of a matrix
     FORMULA(text), DETAILS(text), SOURCE(text)   what the help says besides
@@ -53,7 +59,8 @@ Items, in the order of the arguments of the C function:
                                        the options and all inputs, and outputs that the call has; KEEPS are not set yet. `argument` is
                                        TARTAN_I_<OP>_ARGUMENT_<NAME>. `shape` comes in as that of the argument (so a function may leave
                                        lengths as they are), and of no dimensions, where tartan_op_infer wants to know that of an output;
-                                       ndim and shape go out; of ARRAYS it is a list. The function refuses what has no shape that would fit
+                                       ndim and shape go out; of ARRAYS it is a list, of those of any number one array, whose place comes in as
+                                       strides[0]. The function refuses what has no shape that would fit
     CHECK(function)                    what rows can't say: tartan_status function(tartan_op *, const tartan_context *), after all other
                                        checks; END(function) undoes it after the call
     KEEPS(type, name)                  a member of the struct that CHECK fills
@@ -71,7 +78,7 @@ names of the operation's.
 
     BY_HAND(name, operands...)
         an operation whose checks and public functions are written by hand in lib/ops, or that only works inside of others. An operand
-        is READS, WRITES or WRITES_IF (kind, name, member, expression), where kind is also LIST (the expression is its length), and
+        is READS, WRITES or WRITES_IF (kind, name, member, expression), where kind is also LIST or ARRAYS (the expression is its length), and
         member says where the struct of the operation has it. A name that depends on the call is NAMED(member).
     POINT1(name, help, value, gradient)             rows of lib/kernels/points.def (see there), which make two operations each
     POINT1_WITH(name, parameter, default, range, help of the parameter, help, value, gradient)
@@ -117,7 +124,7 @@ def tokens_of(path):
 
 
 # Items whose arguments are expressions of C, kept as they are written.
-EXPRESSIONS = {"FLOPS": (0,), "READS": (3,), "WRITES_IF": (3,), "POINT1": (2, 3), "POINT1_WITH": (6, 7), "POINT2": (2, 3, 4)}
+EXPRESSIONS = {"FLOPS": (0,), "READS": (3,), "WRITES": (3,), "WRITES_IF": (3,), "POINT1": (2, 3), "POINT1_WITH": (6, 7), "POINT2": (2, 3, 4)}
 
 
 class Reader:
@@ -207,7 +214,7 @@ class Argument:
     use: str  # in, out, update
     optional: bool
     kind: str  # array, arrays, matrix, layout, mask, conv
-    dtype: str  # T P O S L R F64 U8 NONE
+    dtype: str  # T P O S L R F64 U8 I NONE
     shape: str
     help: str
     may_be: list = dataclasses.field(default_factory=list)
@@ -232,6 +239,8 @@ class Option:
     words: tuple = ()
     positional: bool = False
     computed: bool = False  # the default is what CHECK makes of the operands, and `default` says what
+    most: int = 0  # of a COUNT; 0: any number
+    base: bool = False  # what the first index is called; languages give it by themselves
 
 
 @dataclasses.dataclass
@@ -289,8 +298,23 @@ class Operation:
         return next((o for o in self.options if o.positional and o.kind == "whole"), None)
 
     @property
+    def any_number(self):
+        """Whether lists may have any number of arrays."""
+        return self.count is not None and self.count.most == 0
+
+    @property
     def text_options(self):
         return [i for i in self.options if not i.positional]
+
+    @property
+    def asked(self):
+        """The options that languages have: they know by themselves from where they count, and how many arrays lists have."""
+        return [o for o in self.options if not o.base and o is not self.count]
+
+    @property
+    def base(self):
+        """Whether it has indices that count from 0 or 1."""
+        return any(o.base for o in self.options)
 
     @property
     def inputs(self):
@@ -310,9 +334,9 @@ class Operation:
         return any(item is not None and item.name == name for item in self.items)
 
 
-USES = {"IN": ("in", False), "IN_OPT": ("in", True), "OUT": ("out", False), "OUT_OPT": ("out", True), "UPDATE": ("update", False)}
+USES = {"IN": ("in", False), "IN_OPT": ("in", True), "OUT": ("out", False), "OUT_OPT": ("out", True), "UPDATE": ("update", False), "UPDATE_OPT": ("update", True)}
 KINDS = {"ARRAY", "ARRAYS", "MATRIX", "LAYOUT", "MASK", "CONV"}
-DTYPES = {"T", "P", "O", "S", "L", "R", "F64", "U8", "NONE"}
+DTYPES = {"T", "P", "O", "S", "L", "R", "F64", "U8", "I", "NONE"}
 TEXTS = {"FORMULA": "formula", "DETAILS": "details", "SOURCE": "source", "GRADIENT": "gradient", "SHAPES": "shapes", "CHECK": "check", "END": "end",
          "BENCH": "bench", "FLOPS": "flops"}  # fmt: skip
 
@@ -357,8 +381,9 @@ def option_of(call):
         kind = "windows" if call.name == "WINDOWS" else "sizes"
         return Option(a[0], kind, "", "", str(a[1]), positional=call.name != "LENGTHS")
     if call.name == "COUNT":
-        need(len(a) == 3 and a[1].isdigit() and 1 <= int(a[1]) <= MOST_ARRAYS, call, f"expected name, a number up to {MOST_ARRAYS}, and help")
-        return Option(a[0], "whole", "1", f"1 <= <= {a[1]}", str(a[2]), positional=True)
+        need(len(a) == 3 and a[1].isdigit() and int(a[1]) <= MOST_ARRAYS, call, f"expected name, a number up to {MOST_ARRAYS}, and help")
+        most = int(a[1])
+        return Option(a[0], "whole", "1", f"1 <= <= {most}" if most else "1 <=", str(a[2]), positional=True, most=most)
     need(len(a) == 4, call, "expected name, default, range and help")
     return Option(a[0], "real", a[1], str(a[2]), str(a[3]), positional=True)
 
@@ -373,6 +398,8 @@ def operation_of(call):
             op.items.append(argument_of(item))
         elif item.name in ("REAL", "WHOLE", "FLAG", "WORD", "SIZES", "LENGTHS", "WINDOWS", "NUMBER", "COUNT"):
             op.items.append(option_of(item))
+        elif item.name == "BASE":
+            op.items.append(Option("base", "whole", "0", "0 <= <= 1", "what the first index is called", base=True))
         elif item.name == "OPTIONS":
             op.items.append(None)
         elif item.name == "KEEPS":
@@ -408,9 +435,15 @@ def finish(op, call):
             counts = op.has(other) and (op[other].optional if isinstance(op[other], Argument) else op[other].kind in ("flag", "real"))
             need(a.use == "out" and counts, call, f"old values of {a.name} can't depend on {other}, expected an optional input, a flag or a number")
     lists = [a for a in op.arguments if a.kind == "arrays"]
-    need(all(a.use == "in" and not a.optional and (a.computed or a.shape == "any") for a in lists), call,
-         "ARRAYS are IN, and their shapes computed or any")  # fmt: skip
-    need(len(lists) <= 2 and bool(lists) == (op.count is not None), call, "expected a COUNT and up to two ARRAYS, or neither")
+    need(bool(lists) == (op.count is not None), call, "expected a COUNT and ARRAYS, or neither")
+    places = {a.name for a in lists}
+    for a in lists:
+        like = a.shape.startswith("=") and a.shape[1:] in places
+        need(a.computed or a.shape == "any" or like, call, f"the shapes of {a.name} are {a.shape}, expected computed ones, any, or those of a list")
+        if op.any_number:
+            need(a.use != "out" and not a.may_be, call, f"{a.name} are arrays of any number, expected IN, IN_OPT or UPDATE, and no MAY_BE")
+        else:
+            need(a.use == "in" and not a.optional and not like and len(lists) <= 2, call, f"{a.name} are ARRAYS, expected IN, and up to two of them")
     check_order(op, call)
 
 
@@ -420,6 +453,7 @@ def check_order(op, call):
     need(any(a.computed for a in op.arguments) == bool(op.shapes), call, "expected SHAPES and shapes in braces, or neither")
     need(op.check or not op.converted, call, f"expected CHECK, which makes {op.kind} of it")
     need(not op.runs or not (op.flops or op.check or op.keeps or op.converted), call, "expected RUNS without FLOPS, CHECK, KEEPS and AS")
+    need(not op.base or any(a.dtype == "I" for a in op.arguments), call, "expected an argument of I, whose BASE it is")
     sure = any(a.dtype in ("T", "P") and not a.optional for a in op.arguments)
     for a in op.arguments:
         need(a.dtype not in ("O", "S", "L") or t, call, f"{a.name} is of {a.dtype}, expected an argument of T before it")
