@@ -131,7 +131,9 @@ class Recording:
         op = f.op
         places = {a.name: i for i, a in enumerate(f.inputs)}
         places.update({a.name: len(f.inputs) + i for i, a in enumerate(f.outputs)})
-        places.update({a.name + "_grad": len(f.inputs) + len(f.outputs) + i for i, a in enumerate(f.outputs)})
+        updated = [a for a in f.inputs if a.use == "update"]
+        self.updated = f.inputs.index(updated[0]) if updated else None
+        places.update({a.name + "_grad": len(f.inputs) + len(f.outputs) + i for i, a in enumerate([*f.outputs, *updated])})
         self.gradient = grad.number
         self.sources = tuple(places[a.name] for a in grad.inputs)
         self.options = tuple([o.name for o in op.asked].index(o.name) for o in grad.op.asked)
@@ -148,6 +150,7 @@ class Recording:
             "name": f.op.name, "gradient": self.gradient, "inputs": tuple(f.name(a) for a in f.inputs),
             "outputs": tuple(f.name(a) for a in f.outputs), "optional": self.optional, "kept": self.kept, "sources": self.sources,
             "options": self.options, "results": self.results, "several": self.several, "gradients": f.is_tuple,
+            "updated": self.updated,
         }  # fmt: skip
         return f"{f.constant}: Recording(" + ", ".join(f"{k}={v!r}" for k, v in fields.items()) + "),"
 

@@ -153,7 +153,7 @@ typedef struct tartan_i_cpu_form {
 } tartan_i_cpu_form;
 
 /* The form of a product, with its first head; and another head of it. */
-tartan_i_cpu_form tartan_i_cpu_form_of(const tartan_op_spmm *op);
+void tartan_i_cpu_form_of(const tartan_op_spmm *op, tartan_i_cpu_form *out);
 void tartan_i_cpu_form_take(tartan_i_cpu_form *f, const tartan_op_spmm *op, int64_t head);
 
 /* Gate of a block in the sum type of the kernels; 1 where there are no gates. */

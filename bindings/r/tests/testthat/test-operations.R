@@ -22,6 +22,7 @@ dims_of <- function(shape, made, sizes) {
       return(switch(part[2], blocks = block_count(matrix), rows = nrow(matrix), cols = ncol(matrix), heads = block_heads(matrix)))
     }
     switch(item, "s... & t..." = c(4, 3), "s..." = c(4, 3), "t..." = 4, # each column
+           "batch..." = 2, # the heads
            if (endsWith(item, "...")) c(3, 2) else if (grepl("^[0-9]+$", item)) as.numeric(item) else sizes(item))
   }))
 }
