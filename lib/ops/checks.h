@@ -87,6 +87,14 @@ tartan_status tartan_i_check_lion(tartan_op *op, const tartan_context *context);
 tartan_status tartan_i_shapes_exponential_average(const tartan_op *op, int32_t argument, tartan_array *shape);
 tartan_status tartan_i_check_exponential_average(tartan_op *op, const tartan_context *context);
 tartan_status tartan_i_shapes_group_lasso(const tartan_op *op, int32_t argument, tartan_array *shape);
+/* Whole numbers in host memory are base .. base + limit - 1, or `other`, which the option `other_name` says; NULL: there is none. The
+ * first that is not is named with its place. */
+tartan_status tartan_i_check_indices(const char *function, const char *name, const tartan_array *array,
+                                     int64_t base, int64_t limit, const char *other_name, int64_t other);
+
+/* Labels are classes, where they are in host memory. */
+tartan_status tartan_i_check_cross_entropy(tartan_op *op, const tartan_context *context);
+tartan_status tartan_i_check_cross_entropy_gradient(tartan_op *op, const tartan_context *context);
 
 /* The bottleneck unit of residual networks, checked and run step by step (residual.c). */
 tartan_status tartan_i_run_residual_forward(const tartan_op *op, tartan_context *context);

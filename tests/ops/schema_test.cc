@@ -112,7 +112,7 @@ TEST_P(Refusals, ArraysThatAreNone) {
         {TARTAN_ERR_SHAPE, " has shape [-1", [](tartan_array &a) { a.shape[0] = -1; }, false},
         {TARTAN_ERR_UNSUPPORTED, " is on device type 7", [](tartan_array &a) { a.device_type = 7; }, false},
         {TARTAN_ERR_ARGUMENT, " has data at ", [](tartan_array &a) { a.data = (char *)a.data + 1; }, false},
-        {TARTAN_ERR_OVERFLOW, " of shape ", [](tartan_array &a) { a.strides[0] = INT64_MAX / 2; }, false},
+        {TARTAN_ERR_OVERFLOW, " of shape ", [](tartan_array &a) { a.strides[0] = INT64_MAX; }, false},
         {TARTAN_ERR_ARGUMENT, " of shape ", [](tartan_array &a) { a.strides[0] = 0; }, true},
     };
     for (int i = 0; i < schema.narguments; i++) {
@@ -122,6 +122,8 @@ TEST_P(Refusals, ArraysThatAreNone) {
             SCOPED_TRACE(::testing::Message() << schema.arguments[i].name << fault.says);
             ASSERT_GT(c.array(i).ndim, 0);
             if (fault.of_outputs && !c.is_output(i)) continue;
+            const bool is_byte = tartan_dtype_bytes(c.array(i).dtype) == 1; // which lie anywhere
+            if (is_byte && std::string(fault.says) == " has data at ") continue;
             tartan_array spoilt = c.array(i);
             fault.spoil(spoilt);
             const bool of_strides = spoilt.strides[0] != c.array(i).strides[0];
@@ -163,6 +165,7 @@ TEST_P(Refusals, Dtypes) {
                 } else {
                     const tartan_array a = c.array(i);
                     c.give_array(i, Dense(dtype, {a.shape, a.shape + a.ndim}));
+                    if (schema.arguments[i].dtype == TARTAN_I_DTYPE_I) c.fill(i, 0);
                 }
                 expect_verdict(c, (std::string(tartan_dtype_name(t)) + ", and " + schema.arguments[i].name +
                                    " of " + tartan_dtype_name(dtype))

@@ -204,7 +204,17 @@ inline void slices(Case &c) {
         if (c.find(name) >= 0) c.set_shape(c.find(name), {c.wish.random && c.wish.seed % 3 == 0 ? 0 : 2});
 }
 
+// Labels are classes, or left out where there are none.
+inline void labels_of_lines(Case &c) {
+    if (c.wish.random && c.wish.seed % 3 == 1 && !c.has_option("base")) c.options += " base=1";
+    const int64_t n = c.sizes(0, 1)[0], base = c.has_option("base") ? 1 : 0;
+    c.set_limit(c.find("labels"), n > 0 ? n : 1);
+    if (n == 0) c.options += " ignore_index=" + std::to_string(base);
+}
+
 inline const Extra extras[] = {
+    {"cross_entropy", true, labels_of_lines},
+    {"cross_entropy_gradient", true, labels_of_lines},
     {"conv_forward", true, convolution},
     {"conv_input_gradient", true, convolution},
     {"conv_filter_gradient", true, convolution},

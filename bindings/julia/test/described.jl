@@ -39,6 +39,8 @@ end
 
 function operand(op, a, T, make, made, lengths)
     S = a.dtype in (:S, :R) ? Tartan.gate_type(T) : T
+    a.dtype === :I && return rand(1:2, size_of(op, a.shape, made, lengths)...) # what every array has
+    a.dtype === :U8 && return rand(size_of(op, a.shape, made, lengths)...) .< 0.7
     a.kind === :array && return make(S, size_of(op, a.shape, made, lengths)...)
     a.kind === :arrays && return [make(S, 5, 3), make(S, 4)]
     a.kind === :layout && return random_layout(20, 20, (4, 4), 0.6)

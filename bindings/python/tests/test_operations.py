@@ -111,7 +111,7 @@ def test_strides_and_order(rng, op):
     wanted = op.results(operands)
 
     def strided(x):
-        room = np.full([2 * n for n in x.shape], np.nan)
+        room = np.full([2 * n for n in x.shape], np.nan if x.dtype.kind == "f" else 1, x.dtype)
         view = room[tuple(slice(None, None, 2) for _ in x.shape)]
         view[...] = x
         return view
@@ -280,7 +280,7 @@ def test_wrong_operands_are_refused(rng, op):
         wrong = [*WRONG, *([] if a["optional"] else [None])]
         if a["kind"] == "array":
             wrong += [good.layout, np.ones((2, 2), complex), np.array(["a"]), np.ones((1,) * 9), np.ma.ones((2, 2))]
-            if a["shape"] != "[s...]" and a["shape"] != "[t...]":
+            if a["shape"] not in ("[s...]", "[t...]") and len(good) > 1:
                 wrong.append(np.ones((2, 7, 11, 13)))
         elif a["kind"] == "arrays":
             wrong += [1, [], ["text", "text"], [object(), object()]]

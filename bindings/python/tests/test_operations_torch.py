@@ -3,7 +3,7 @@
 
 import numpy as np
 import pytest
-from operation_support import OPS, Operands, sum_dtype
+from operation_support import BY_NAME, OPS, Operands, sum_dtype
 from test_operations import finite
 
 import tartan
@@ -31,7 +31,21 @@ def total(found):
 def tensors(op, rng, dtype="float64"):
     operands = Operands(op, rng, array=lambda x, _: np.asarray(x))
     finite(op, operands)
-    return {a["name"]: tensor(operands[a["name"]], sum_dtype(dtype) if a["dtype"] == "S" else dtype) for a in op.inputs}
+    return {
+        a["name"]: torch.from_numpy(operands[a["name"]]) if a["dtype"] in ("I", "U8")
+        else tensor(operands[a["name"]], sum_dtype(dtype) if a["dtype"] == "S" else dtype)
+        for a in op.inputs
+    }  # fmt: skip
+
+
+def trained(op, given):
+    """The names of operands that have gradients."""
+    found = [a["name"] for a in BY_NAME[op.row["gradient"]].outputs]
+    return [name for name in given if name + "_grad" in found]
+
+
+def wide(x):
+    return x.double() if x.dtype.is_floating_point else x
 
 
 @pytest.mark.parametrize("dtype", ["float64", "float32", "float16", "bfloat16"])
@@ -39,7 +53,7 @@ def tensors(op, rng, dtype="float64"):
 def test_tensors_give_tensors(rng, op, dtype):
     given = tensors(op, rng, dtype)
     found = op.results(given)
-    exact = op.results({name: x.double().numpy() for name, x in given.items()})
+    exact = op.results({name: wide(x).numpy() for name, x in given.items()})
     for name, x in found.items():
         assert isinstance(x, torch.Tensor) and not x.requires_grad
         error = (x.double() - torch.from_numpy(exact[name])).abs().max()
@@ -60,12 +74,12 @@ def test_expanded_and_permuted_tensors(rng, op):
 @pytest.mark.parametrize("op", RECORDED, ids=str)
 def test_gradcheck(rng, op):
     given = tensors(op, rng)
-    names = list(given)
+    names = trained(op, given)
     inputs = [given[n].requires_grad_() for n in names]
-    assert torch.autograd.gradcheck(lambda *x: op.call(dict(zip(names, x))), inputs)
+    assert torch.autograd.gradcheck(lambda *x: op.call({**given, **dict(zip(names, x))}), inputs)
     for i, name in enumerate(names):  # one alone
         alone = [x.detach().requires_grad_(j == i) for j, x in enumerate(inputs)]
-        total(op.call(dict(zip(names, alone)))).backward()
+        total(op.call({**given, **dict(zip(names, alone))})).backward()
         assert [x.grad is not None for x in alone] == [j == i for j in range(len(alone))], name
 
 
@@ -73,15 +87,17 @@ def test_gradcheck(rng, op):
 @pytest.mark.parametrize("op", RECORDED, ids=str)
 def test_gradients_have_the_dtype_of_what_they_are_of(rng, op, dtype):
     given = tensors(op, rng, dtype)
-    wide = {name: x.detach().double().requires_grad_() for name, x in given.items()}
-    for x in given.values():
-        x.requires_grad_()
+    names = trained(op, given)
+    exact = {name: wide(x.detach()).requires_grad_(name in names) for name, x in given.items()}
+    for name in names:
+        given[name].requires_grad_()
     total(op.call(given)).backward()
-    total(op.call(wide)).backward()
-    for name, x in given.items():
+    total(op.call(exact)).backward()
+    for name in names:
+        x = given[name]
         assert x.grad.dtype == x.dtype and x.grad.shape == x.shape
-        error = (x.grad.double() - wide[name].grad).abs().max()
-        assert error <= 128 * torch.finfo(getattr(torch, dtype)).eps * (1 + wide[name].grad.abs().max())
+        error = (x.grad.double() - exact[name].grad).abs().max()
+        assert error <= 128 * torch.finfo(getattr(torch, dtype)).eps * (1 + exact[name].grad.abs().max())
 
 
 def test_mixed_dtypes():
@@ -96,15 +112,15 @@ def test_mixed_dtypes():
 @pytest.mark.parametrize("op", RECORDED, ids=str)
 def test_second_derivatives_are_right_or_refused(rng, op):
     given = tensors(op, rng)
-    names = list(given)
+    names = trained(op, given)
     inputs = [given[n].requires_grad_() for n in names]
-    y = op.call(dict(zip(names, inputs)))
+    y = op.call(given)
     try:
         torch.autograd.grad(total(y), inputs, create_graph=True)
     except tartan.UnsupportedError as error:
         assert op.name in str(error) and "create_graph" in str(error)
         return
-    assert torch.autograd.gradgradcheck(lambda *x: op.call(dict(zip(names, x))), inputs)
+    assert torch.autograd.gradgradcheck(lambda *x: op.call({**given, **dict(zip(names, x))}), inputs)
 
 
 @pytest.mark.parametrize("op", [op for op in RECORDED if hasattr(_torch_points, op.name)], ids=str)

@@ -26,6 +26,7 @@ dims_of <- function(shape, made, sizes) {
            if (endsWith(item, "...")) c(3, 2) else if (grepl("^[0-9]+$", item)) as.numeric(item) else sizes(item))
   }))
 }
+whole_array <- function(x, dim) if (length(dim) == 1L) x else array(x, dim)
 new_sizes <- function() {
   known <- list()
   function(name) {
@@ -40,6 +41,8 @@ operand <- function(op, i, made, sizes) {
   switch(op$kinds[i],
          array = {
            dim <- dims_of(shape, made, sizes)
+           if (op$dtypes[i] == "I") return(whole_array(sample(1:2, prod(dim), TRUE), dim)) # what every array has
+           if (op$dtypes[i] == "U8") return(whole_array(runif(prod(dim)) < 0.7, dim))
            if (length(dim) == 1L) some_numbers(dim) else array(some_numbers(prod(dim)), dim)
          },
          matrix = {
