@@ -17,6 +17,8 @@ static inline bool tartan_cuda_is_8_bits(int32_t dtype) {
 }
 
 static inline int32_t tartan_cuda_bytes_of(int32_t dtype) {
+    if (dtype == TARTAN_U8) return 1;
+    if (dtype == TARTAN_I32) return 4;
     return tartan_cuda_is_8_bits(dtype) ? 1 : tartan_cuda_is_half(dtype) ? 2 : dtype == TARTAN_F32 ? 4 : 8;
 }
 

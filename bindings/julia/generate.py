@@ -91,12 +91,16 @@ def tuple_of(parts):
 class Shape:
     """A shape of the schema in the order of Julia."""
 
-    def __init__(self, text):
-        self.text = text
+    def __init__(self, text, computed=False):
+        self.text, self.computed = text, computed
         self.like = text[1:] if text.startswith("=") else ""
-        self.alternatives = [] if self.like or text == "any" or text.startswith("on ") else [
-            [item.strip() for item in part.strip()[1:-1].split(",")][::-1] if part.strip() != "[]" else [] for part in text.split(" or ")]  # fmt: skip
-        self.items = self.alternatives[0] if self.alternatives else []
+        parts = [] if self.like or text == "any" or text.startswith("on ") else re.findall(r"\[(.*?)\]", text)
+        self.alternatives = [[item.strip() for item in part.split(",")][::-1] if part else [] for part in parts]
+        # Batches of matrices keep their rows and columns.
+        self.matrices = computed and text.startswith("[batch..., ")
+        if self.matrices:
+            self.alternatives = [[rows, cols, batch] for cols, rows, batch in self.alternatives]
+        self.items = self.alternatives[0] if parts and not computed else []
 
     @property
     def least(self):
@@ -110,6 +114,8 @@ class Shape:
             return f"on the layout of `{name(self.text[3:])}`"
         if not self.alternatives:
             return ""
+        if self.computed:
+            return re.sub(r"\[.*?\]", lambda part: self.one(Shape(part.group(), True).alternatives[0]), self.text)
         broadcast = re.fullmatch(r"\[(\w+)\.\.\. & (\w+)\.\.\.\]", self.text)
         return "of the size that broadcasting gives" if broadcast else " or ".join(self.one(items) for items in self.alternatives)
 
@@ -127,7 +133,7 @@ class Function:
 
     def __init__(self, op, gradient_op, is_gradient):
         self.op, self.gradient_op = op, gradient_op
-        self.shapes = {a.name: Shape(a.shape) for a in op.arguments}
+        self.shapes = {a.name: Shape(a.shape, a.computed) for a in op.arguments}
         self.pointwise = op.kind.startswith("point")
         self.inputs = [a for a in op.arguments if a.use == "in"]
         self.updated = [a for a in op.arguments if a.use == "update"]
@@ -174,6 +180,8 @@ class Function:
         shape = self.shapes[a.name]
         while shape.like:
             shape = self.shapes[shape.like]
+        if shape.matrices:
+            return "as_matrix"
         return f"AtLeast{{{shape.least}}}()" if shape.least > 1 else "in_order_of_c"
 
     def element(self, a):
@@ -747,10 +755,11 @@ WRITERS = {"operations_generated.jl": functions_file, "operation_rules.jl": rule
 
 
 def main():
-    ops = [op for op in schema.load() if not op.by_hand and not op.wrapped]
+    every = schema.load()
+    ops = [op for op in every if not op.by_hand and not op.wrapped]
     names = {op.name: op for op in ops}
     gradient_of = {op.gradient: op.name for op in ops if op.gradient}
-    functions = [Function(op, names.get(op.gradient), op.name in gradient_of) for op in ops]
+    functions = [Function(op, names.get(op.gradient), any(o.gradient == op.name for o in every)) for op in ops]
     for path in map(pathlib.Path, sys.argv[2:]):
         path.write_text("\n".join(WRITERS[path.name](functions, gradient_of)) + "\n", encoding="utf-8")
 

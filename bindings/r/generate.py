@@ -72,11 +72,22 @@ def is_image(op, argument):
     return argument.kind == "array" and argument.shape.endswith(", rest...]")
 
 
+def is_matrix(op, argument):
+    """A batch of matrices, [batch..., rows, columns]: rows x columns x batch in R."""
+    if match := re.fullmatch(r"=(\w+)", argument.shape):
+        return is_matrix(op, op[match.group(1)])
+    return argument.kind == "array" and argument.computed and argument.shape.startswith("[batch..., ")
+
+
+def in_order_of_r(items):
+    return [*items[1:], items[0]] if items[:1] == ["batch..."] else items[::-1]
+
+
 def in_r(shape):
     """[lines..., n] is n x lines... in R; so is [n, channels, rest...] rest... x channels x n."""
-    if " or " in shape:
-        return " or ".join(in_r(one) for one in shape.split(" or "))
-    return " x ".join(renamed_item(item) for item in reversed(items_of(shape)))
+    if shape.count("[") > 1 or not shape.endswith("]"):
+        return re.sub(r"\[.*?\]", lambda one: in_r(one.group()), shape)
+    return " x ".join(renamed_item(item) for item in in_order_of_r(items_of(shape)))
 
 
 def renamed_item(item):
@@ -92,6 +103,8 @@ def fixed_ndim(op, argument):
     shape = argument.shape
     if match := re.fullmatch(r"=(\w+)", shape):
         return fixed_ndim(op, op[match.group(1)]) if argument.use != "out" else 0
+    if is_matrix(op, argument):
+        return 2
     if argument.kind != "array" or not shape.startswith("[") or "..." in shape or " or " in shape:
         return 0
     items = items_of(shape)
@@ -213,7 +226,7 @@ def entry(op, gradient_names):
         ("dtypes", vector([x.dtype for x in a])),
         ("optional", vector([x.optional for x in a], "l")),
         ("ndim", vector([str(fixed_ndim(op, x)) for x in a], "i")),
-        ("images", vector([is_image(op, x) for x in a], "l")),
+        ("orders", vector(["1" if is_image(op, x) else "2" if is_matrix(op, x) else "0" for x in a], "i")),
         ("like", vector([like(op, x) for x in a], "i")),
         ("results", vector([result_name(x) for x in a])),
         ("returned", vector([is_returned(x) for x in a], "l")),
@@ -239,7 +252,7 @@ def shape_text(argument):
     shape = argument.shape
     if not shape.startswith("["):
         return shape
-    return " or ".join(" x ".join(reversed(items_of(one))) for one in shape.split(" or "))
+    return re.sub(r"\[.*?\]", lambda one: " x ".join(in_order_of_r(items_of(one.group()))), shape)
 
 
 def float_of(option):
@@ -403,7 +416,7 @@ def page(op, ops_by_name, examples_dir):
     yield filled(" ".join(t for o in both for t in details_of(o, names)))
     if any(is_image(op, a) for a in op.arguments):
         yield filled("Arrays are spatial lengths x channels x n, as those of \\code{\\link{conv_forward}}.")
-    elif any("..." in a.shape for a in op.arguments):
+    elif any("..." in a.shape and not is_matrix(op, a) for a in op.arguments):
         yield filled("Arrays have the dimensions of the other languages in reverse order, so what they call the last axis is the first "
                      "dimension here: each column of a matrix is a line.")  # fmt: skip
     yield "}"

@@ -121,11 +121,11 @@ tartan_status tartan_cuda_global_norm_plain(const char *function, tartan_cuda_qu
     PASS(tartan_cuda_scratch(function, queue, (chunks > 0 ? chunks : 1) * (int64_t)sizeof(double), &sums));
     tartan_status status = sum_all(function, queue, op, (double *)sums);
     if (status == TARTAN_OK)
-        status = tartan_cuda_launch(
-            function, queue, finish, dim3(1), dim3(LAST_THREADS), (const double *)sums, chunks,
-            fabs(op->grad_scale), op->clip, result{op->norm->data, op->norm->dtype},
-            result{op->scale != nullptr ? op->scale->data : nullptr,
-                   op->scale != nullptr ? op->scale->dtype : TARTAN_F32});
+        status = tartan_cuda_launch(function, queue, finish, dim3(1), dim3(LAST_THREADS),
+                                    (const double *)sums, chunks, fabs(op->grad_scale), op->clip,
+                                    result{op->norm->data, op->norm->dtype},
+                                    result{op->scale != nullptr ? op->scale->data : nullptr,
+                                           op->scale != nullptr ? op->scale->dtype : TARTAN_F32});
     tartan_cuda_scratch_free(queue, sums);
     return status;
 }

@@ -17,7 +17,7 @@ enum { LISTS = 4 }; /* that a tensor may be in, element by element */
 struct flat_tensor {
     void *data[LISTS];
     int64_t elements;
-    int32_t first;          /* its first chunk in the launch */
+    int32_t first; /* its first chunk in the launch */
     uint8_t dtypes[LISTS];
     __device__ __forceinline__ bool in_order() const { return true; }
     __device__ __forceinline__ int64_t offset(int, int64_t i) const { return i; }
@@ -25,9 +25,9 @@ struct flat_tensor {
 
 /* Any other, and those with numbers for slices along the first axis. */
 struct any_tensor : flat_tensor {
-    const void *gates, *rates; /* NULL: none */
+    const void *gates, *rates;               /* NULL: none */
     int64_t gate_stride, rate_stride, slice; /* elements of a slice */
-    bool row_major; /* without gaps, in all lists */
+    bool row_major;                          /* without gaps, in all lists */
     int32_t ndim;
     int64_t shape[TARTAN_MAX_NDIM], strides[LISTS][TARTAN_MAX_NDIM];
     __device__ __forceinline__ bool in_order() const { return row_major; }
@@ -54,7 +54,8 @@ template <typename Tensor, int ROOM_> struct batch {
 using few_tensors = batch<flat_tensor, 64>; /* a small launch costs the host less */
 using flat_tensors = batch<flat_tensor, 640>;
 using any_tensors = batch<any_tensor, 70>;
-static_assert(sizeof(flat_tensors) < 32400 && sizeof(any_tensors) < 32400, "parameters of kernels have 32764 bytes");
+static_assert(sizeof(flat_tensors) < 32400 && sizeof(any_tensors) < 32400,
+              "parameters of kernels have 32764 bytes");
 
 /* The place of the tensor that has a chunk. */
 template <typename Batch> __device__ __forceinline__ int place_of(const Batch &all, int chunk) {
@@ -163,8 +164,7 @@ tartan_status launch_many(const char *function, tartan_cuda_queue *queue,
     config.blockDim = dim3((unsigned)threads);
     config.stream = queue->stream;
     void *pointers[] = {(void *)&all, (void *)&arguments...};
-    return tartan_cuda_check(function,
-                             cudaLaunchKernelExC(&config, (const void *)kernel, pointers),
+    return tartan_cuda_check(function, cudaLaunchKernelExC(&config, (const void *)kernel, pointers),
                              "launching a kernel");
 }
 
@@ -220,8 +220,7 @@ __device__ __forceinline__ void load(const Tensor &t, int list, int64_t i, int64
 }
 
 template <typename S, typename Tensor>
-__device__ __forceinline__ void store(const Tensor &t, int list, int64_t i, int64_t end,
-                                      const S (&x)[QUAD]) {
+__device__ __forceinline__ void store(const Tensor &t, int list, int64_t i, int64_t end, const S (&x)[QUAD]) {
     tartan_cuda_by_dtype(t.dtypes[list], [&](auto tag) {
         using T = typename decltype(tag)::type;
         T *to = (T *)t.data[list];

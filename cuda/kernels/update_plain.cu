@@ -90,8 +90,7 @@ __global__ void __launch_bounds__(THREADS)
 /* ---- On the host ---- */
 
 /* The tensors that are flat, or the others. */
-template <typename Collector>
-tartan_status collect(const tartan_op_update *op, Collector &to) {
+template <typename Collector> tartan_status collect(const tartan_op_update *op, Collector &to) {
     constexpr bool flat = std::is_same_v<typename Collector::tensor, flat_tensor>;
     for (int64_t i = 0; i < op->count; i++) {
         const tartan_array *const arrays[] = {&op->p[i], &op->g[i], op->m != nullptr ? &op->m[i] : nullptr,

@@ -25,8 +25,9 @@ typedef struct job {
     int64_t *first; /* [count + 1] */
     const void *op;
     double factor;
-    double *sums;                                                      /* [tiles] */
-    void (*grid)(const struct job *j, int64_t place, tartan_i_grid *); /* of an array and what belongs to it */
+    double *sums; /* [tiles] */
+    void (*grid)(const struct job *j, int64_t place,
+                 tartan_i_grid *); /* of an array and what belongs to it */
     void (*tile)(const struct job *j, const tartan_i_grid *g, int64_t place, int64_t tile);
 } job;
 
@@ -213,8 +214,8 @@ static void lasso_slice(const job *j, const tartan_i_grid *of, int64_t place, in
     tartan_i_grid g = *of;
     room to;
     double sum = 0;
-    if (has_numbers(op->gates, place) &&
-        tartan_i_load(op->gates[place].data, op->gates[place].dtype, slice * op->gates[place].strides[0]) == 0)
+    if (has_numbers(op->gates, place) && tartan_i_load(op->gates[place].data, op->gates[place].dtype,
+                                                       slice * op->gates[place].strides[0]) == 0)
         return;
     if (p->ndim > 0) g.array[0].data = tartan_i_at(p->data, p->dtype, slice * p->strides[0]);
     const int64_t tiles = tartan_i_grid_cut_to(&g, g.rows, g.cols);

@@ -82,6 +82,7 @@ typedef struct tartan_i_option_rule {
     tartan_i_option_kind kind;
     size_t member;
     bool positional; /* in C an argument of its own */
+    bool as_real;    /* of a flag: the member is a double */
     double value;    /* the default */
     double low, high;
     bool above, below; /* low, high themselves are not allowed */

@@ -21,7 +21,8 @@ typedef struct tartan_i_update_line {
     double factor, rate;   /* of gradients; the learning rate */
     void *p, *m, *v;       /* updated; NULL where the rule has none */
     const void *g;
-    const void *rates, *gates; /* factors of the rate; parameters with gates of 0 stay. Both NULL, or neither */
+    const void *rates,
+        *gates; /* factors of the rate; parameters with gates of 0 stay. Both NULL, or neither */
 } tartan_i_update_line;
 
 /* What gradients are before anything is done with them: infinities 0, NaN 0, then no further from 0 than `most`. */

@@ -35,7 +35,11 @@ SHAPES(group_lasso, parameters)
         .function = (given).function, .p_name = "parameters", .g_name = "gradients", .row = (rule),          \
         .count = (given).count, .p = (given).parameters, .g = (given).gradients, .gates = (given).gates,     \
         .rates = (given).rates, .scale = (given).scale, .factor = (given).grad_scale, .rate = (given).rate,  \
-        .filter = {(given).zero_infs, (given).zero_nans, (given).saturate}                                   \
+        .filter = {                                                                                          \
+            (given).zero_infs,                                                                               \
+            (given).zero_nans,                                                                               \
+            (given).saturate                                                                                 \
+        }                                                                                                    \
     }
 
 tartan_status tartan_i_check_adam(tartan_op *any, const tartan_context *context) {
@@ -66,12 +70,9 @@ tartan_status tartan_i_check_sgd(tartan_op *any, const tartan_context *context) 
     (void)context;
     CHECK_IN(given.function, given.velocities != NULL || given.momentum == 0, ARGUMENT,
              "momentum is %g, expected 0 without velocities", given.momentum);
-    CHECK_IN(given.function, !given.nesterov || (given.momentum > 0 && given.dampening == 0), ARGUMENT,
-             "nesterov is 1, momentum is %g and dampening is %g, expected momentum above 0 and no dampening",
-             given.momentum, given.dampening);
     const bool first = given.step == 1;
-    *op = (tartan_op_update)BEGIN(
-        given, given.velocities != NULL ? TARTAN_I_UPDATE_momentum : TARTAN_I_UPDATE_sgd);
+    *op = (tartan_op_update)BEGIN(given,
+                                  given.velocities != NULL ? TARTAN_I_UPDATE_momentum : TARTAN_I_UPDATE_sgd);
     op->m_name = "velocities";
     op->m = given.velocities;
     const double numbers[] = {given.weight_decay, first ? 0 : given.momentum, first ? 1 : 1 - given.dampening,

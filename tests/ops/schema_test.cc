@@ -112,7 +112,7 @@ TEST_P(Refusals, ArraysThatAreNone) {
         {TARTAN_ERR_SHAPE, " has shape [-1", [](tartan_array &a) { a.shape[0] = -1; }, false},
         {TARTAN_ERR_UNSUPPORTED, " is on device type 7", [](tartan_array &a) { a.device_type = 7; }, false},
         {TARTAN_ERR_ARGUMENT, " has data at ", [](tartan_array &a) { a.data = (char *)a.data + 1; }, false},
-        {TARTAN_ERR_OVERFLOW, " of shape ", [](tartan_array &a) { a.strides[0] = INT64_MAX / 2; }, false},
+        {TARTAN_ERR_OVERFLOW, " of shape ", [](tartan_array &a) { a.strides[0] = INT64_MAX; }, false},
         {TARTAN_ERR_ARGUMENT, " of shape ", [](tartan_array &a) { a.strides[0] = 0; }, true},
     };
     for (int i = 0; i < schema.narguments; i++) {
@@ -122,8 +122,12 @@ TEST_P(Refusals, ArraysThatAreNone) {
             SCOPED_TRACE(::testing::Message() << schema.arguments[i].name << fault.says);
             ASSERT_GT(c.array(i).ndim, 0);
             if (fault.of_outputs && !c.is_output(i)) continue;
+            const bool is_byte = tartan_dtype_bytes(c.array(i).dtype) == 1; // which lie anywhere
+            if (is_byte && std::string(fault.says) == " has data at ") continue;
             tartan_array spoilt = c.array(i);
             fault.spoil(spoilt);
+            const bool of_strides = spoilt.strides[0] != c.array(i).strides[0];
+            if (of_strides && spoilt.shape[0] == 1) continue; // strides of one element don't count
             c.given[(size_t)i] = &spoilt;
             expect_refused(c, fault.status, schema.arguments[i].name + std::string(fault.says),
                            schema.arguments[i].use != TARTAN_I_OUT);
@@ -161,6 +165,7 @@ TEST_P(Refusals, Dtypes) {
                 } else {
                     const tartan_array a = c.array(i);
                     c.give_array(i, Dense(dtype, {a.shape, a.shape + a.ndim}));
+                    if (schema.arguments[i].dtype == TARTAN_I_DTYPE_I) c.fill(i, 0);
                 }
                 expect_verdict(c, (std::string(tartan_dtype_name(t)) + ", and " + schema.arguments[i].name +
                                    " of " + tartan_dtype_name(dtype))
@@ -200,7 +205,7 @@ TEST_P(Refusals, Layouts) {
     const Layout other = random_layout({11, 9, 4, 3, 2}, 0.6, 77);
     for (int i = 0; i < schema.narguments; i++) {
         const tartan_i_argument &a = schema.arguments[i];
-        if (a.rule.like < 0 || a.kind == TARTAN_OPERAND_ARRAY) continue;
+        if (a.rule.like < 0 || is_array_kind(a.kind)) continue;
         SCOPED_TRACE(a.name);
         Case c = plain();
         Mask mask;

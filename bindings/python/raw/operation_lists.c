@@ -20,7 +20,10 @@ static bool is_single(PyObject *object) {
 static int open_list(tartan_py_op_call *self, int32_t i) {
     tartan_py_list *list = &self->lists[i];
     const tartan_py_argument *a = &self->of->arguments[i];
-    list->items = is_single(self->given[i]) ? PyTuple_Pack(1, self->given[i]) : PySequence_Tuple(self->given[i]);
+    const bool none = PyUnicode_Check(self->given[i]) || PyBytes_Check(self->given[i]) ||
+                      PyDict_Check(self->given[i]); /* whose items are no arrays */
+    list->items = none                       ? NULL
+                  : is_single(self->given[i]) ? PyTuple_Pack(1, self->given[i]) : PySequence_Tuple(self->given[i]);
     if (list->items == NULL) {
         PyErr_Clear();
         return tartan_py_fail_type(TARTAN_ERR_HANDLE, "%s: %s is of type %s, expected a list of arrays",

@@ -215,8 +215,10 @@ _raw.use_python(
 
 def to_device(x: Any, context: ContextLike = None) -> DeviceArray:
     """Copies an array in host memory or on a device of the same kind to the context's device ("cuda" unless
-    `x` is on a device). Integers of 32 and 64 bits and bytes are indices. A column-major array gives a column-major copy, any other a row-major one."""
+    `x` is on a device). Integers of 32 and 64 bits are indices, bytes and booleans masks. A column-major array gives a column-major copy, any other a row-major one."""
     home = queue_of(x)
+    if isinstance(x, np.ndarray) and x.dtype == np.bool_:
+        x = x.view(np.uint8)
     is_whole = isinstance(x, np.ndarray) and x.dtype in WHOLE
     if isinstance(x, np.ndarray) and not is_whole:
         code_of(x, "x")

@@ -34,7 +34,8 @@ class Op:
         self.function = getattr(_operations, self.name)
         self.arguments = row["arguments"]
         self.has_lists = any(a["kind"] == "arrays" for a in self.arguments)
-        self.options = [o for o in row["options"] if not (self.has_lists and o["positional"] and o["kind"] == "whole")]  # not their number
+        counts = [o for o in row["options"] if self.has_lists and o["positional"] and o["kind"] == "whole"]
+        self.options = [o for o in row["options"] if not o["base"] and o not in counts]
         self.inputs = [a for a in self.arguments if a["use"] != "out"]
         self.outputs = [a for a in self.arguments if a["use"] == "out"]
         self.optional = [a for a in self.outputs if a["optional"]]
@@ -116,6 +117,8 @@ class Operands(dict):
                 found += (getattr(self.layout, item.partition(".")[2]),)
             elif item == "k" and self.conv is not None:
                 found += (self.conv.out_channels,)
+            elif item == "batch...":
+                found += (self.layout.heads,)
             elif item == "channels":
                 found += (5,)
             elif item.startswith("slices"):
@@ -127,6 +130,10 @@ class Operands(dict):
     def made(self, a):
         if a["kind"] == "arrays":
             return [self.made({**a, "kind": "array"}) for _ in range(2)]
+        if a["dtype"] == "I":  # what every array has: no length is below 2
+            return self.rng.integers(0, 2, self.shape(a))
+        if a["dtype"] == "U8":
+            return self.rng.random(self.shape(a)) < 0.7
         if a["kind"] == "array":
             dtype = {"S": sum_dtype(self.dtype), "R": "float64", "F64": "float64"}.get(a["dtype"], self.dtype)
             sizes = self.rng.uniform(0.5, 2, self.shape(a)) * self.rng.choice([-1, 1], self.shape(a))

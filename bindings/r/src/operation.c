@@ -19,7 +19,7 @@ enum {
     DTYPES,    /* as in the schema */
     OPTIONAL,
     NDIM,   /* of an array; 0: any. Trailing dimensions of length 1 may be left out */
-    IMAGES, /* whether an array is spatial lengths x channels x n: the spatial lengths keep their order */
+    ORDERS, /* of an array's dimensions, an `order` */
     LIKE, /* of a result: the argument whose shape and names, or whose layout, it has; 0: none; NA: the one with that shape */
     RESULTS,  /* its name in the list of results */
     RETURNED, /* whether the user says if it is wanted */
@@ -34,6 +34,17 @@ enum {
 };
 
 enum { MOST = 16 };
+
+/* In which order an array has the dimensions of C: the reverse one; spatial lengths x channels x n, of which the first ones keep
+ * their order; or rows x columns, and the reverse of what C has before them. */
+typedef enum order { REVERSE, IMAGES, MATRICES } order;
+
+/* The place in C of dimension k of R. */
+static int place_of(order order, int ndim, int k) {
+    if (order == IMAGES && k < ndim - 2) return k + 2;
+    if (order == MATRICES && k < 2) return ndim - 2 + k;
+    return ndim - 1 - k;
+}
 
 typedef struct call {
     SEXP op, values, place, kept;
@@ -93,8 +104,7 @@ static void add_option(const call *c, tartan_r_words *w, int k, SEXP x) {
 
 /* ---- Matrices ---- */
 
-/* A BlockMatrix in R's memory around values that nobody else has. */
-static SEXP matrix_around(SEXP values, SEXP layout, SEXP dtype, SEXP names) {
+SEXP tartan_r_matrix_around(SEXP values, SEXP layout, SEXP dtype, SEXP names) {
     static SEXP class = NULL;
     if (class == NULL) R_PreserveObject(class = R_do_MAKE_CLASS("BlockMatrix"));
     SEXP matrix = PROTECT(R_do_new_object(class)), cache = PROTECT(tartan_r_new_cache());
@@ -124,7 +134,7 @@ static SEXP zero_matrix(SEXP layout, int32_t dtype, SEXP names) {
         UNPROTECT(1);
     }
     SEXP name = PROTECT(Rf_mkString(tartan_dtype_name(dtype)));
-    SEXP matrix = matrix_around(values, layout, name, names);
+    SEXP matrix = tartan_r_matrix_around(values, layout, name, names);
     UNPROTECT(2);
     return matrix;
 }
@@ -172,11 +182,10 @@ static int spatial_of(const call *c) {
 /* The library's view of dense[i], with `least` dimensions or more. */
 static void look_at(call *c, int i, int32_t least) {
     const tartan_r_dense *x = &c->dense[i];
-    const int images = flag_of(c, IMAGES, i);
     const int32_t ndim = x->ndim > least ? x->ndim : least;
     int64_t shape[TARTAN_MAX_NDIM], strides[TARTAN_MAX_NDIM], stride = 1;
     for (int k = 0; k < ndim; k++) {
-        const int at = images && k < ndim - 2 ? k + 2 : ndim - 1 - k;
+        const int at = place_of((order)number_of(c, ORDERS, i), ndim, k);
         shape[at] = k < x->ndim ? x->dim[k] : 1;
         strides[at] = stride;
         stride *= shape[at];
@@ -217,7 +226,7 @@ static void take_array(call *c, int i, SEXP x) {
         tartan_r_convert(dense, dtype);
         keep(c, i, dense->data);
     }
-    const int one_image = flag_of(c, IMAGES, i) && dense->ndim == spatial_of(c) + 1;
+    const int one_image = number_of(c, ORDERS, i) == IMAGES && dense->ndim == spatial_of(c) + 1;
     look_at(c, i, one_image ? dense->ndim + 1 : number_of(c, NDIM, i));
 }
 
@@ -252,7 +261,7 @@ SEXP tartan_r_copied(SEXP matrix) {
     if (tartan_r_class_of(matrix) != TARTAN_R_MATRIX) return tartan_r_call(".matrix_copy", matrix);
     SEXP values = PROTECT(Rf_duplicate(R_do_slot(matrix, Rf_install("values"))));
     SEXP copy =
-        matrix_around(values, R_do_slot(matrix, Rf_install("layout")), R_do_slot(matrix, Rf_install("dtype")),
+        tartan_r_matrix_around(values, R_do_slot(matrix, Rf_install("layout")), R_do_slot(matrix, Rf_install("dtype")),
                       R_do_slot(matrix, Rf_install("Dimnames")));
     UNPROTECT(1);
     return copy;
@@ -338,10 +347,8 @@ static int32_t dim_of(const call *c, const tartan_op_result *result, int64_t *di
         return c->dense[like].ndim;
     }
     int32_t ndim = result->ndim;
-    for (int k = 0; k < ndim; k++) {
-        const int at = flag_of(c, IMAGES, i) && k < ndim - 2 ? k + 2 : ndim - 1 - k;
-        dim[k] = result->shape[at];
-    }
+    for (int k = 0; k < ndim; k++)
+        dim[k] = result->shape[place_of((order)number_of(c, ORDERS, i), ndim, k)];
     while (number_of(c, NDIM, i) > 1 && ndim > 1 && dim[ndim - 1] == 1) ndim--; /* one head */
     return ndim;
 }

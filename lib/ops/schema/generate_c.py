@@ -37,8 +37,8 @@ def quoted(text):
 
 
 def member_of(op, item):
-    """The parameter of an element-wise function is p, whatever it is called."""
-    return "p" if op.kind in SHARED and isinstance(item, schema.Option) else item.name
+    """The parameters of an element-wise function are those of p, whatever they are called."""
+    return f"p[{op.options.index(item)}]" if op.kind in SHARED and isinstance(item, schema.Option) else item.name
 
 
 # ---- Structs, names, operands, costs ----
@@ -241,6 +241,8 @@ def option_row(op, option):
         text = " or ".join([", ".join(option.words[:-1]), option.words[-1]])
     elif option.kind == "flag":
         fields.append(f".value = {option.default}")
+        if op.kind in SHARED:
+            fields.append(".as_real = true")
         text = "0 or 1"
     elif option.kind == "windows":
         text = "a text in brackets of fewer than 512 characters"

@@ -81,7 +81,7 @@ names of the operation's.
         is READS, WRITES or WRITES_IF (kind, name, member, expression), where kind is also LIST or ARRAYS (the expression is its length), and
         member says where the struct of the operation has it. A name that depends on the call is NAMED(member).
     POINT1(name, help, value, gradient)             rows of lib/kernels/points.def (see there), which make two operations each
-    POINT1_WITH(name, parameter, default, range, help of the parameter, help, value, gradient)
+    POINT1_WITH(name, (parameters), help, value, gradient)
     POINT2(name, help, value, gradient of a, gradient of b)
 """
 
@@ -124,7 +124,7 @@ def tokens_of(path):
 
 
 # Items whose arguments are expressions of C, kept as they are written.
-EXPRESSIONS = {"FLOPS": (0,), "READS": (3,), "WRITES": (3,), "WRITES_IF": (3,), "POINT1": (2, 3), "POINT1_WITH": (6, 7), "POINT2": (2, 3, 4)}
+EXPRESSIONS = {"FLOPS": (0,), "READS": (2, 3), "WRITES": (2, 3), "WRITES_IF": (2, 3), "NAMED": (0,), "POINT1": (2, 3), "POINT1_WITH": (3, 4), "POINT2": (2, 3, 4)}
 
 
 class Reader:
@@ -187,7 +187,7 @@ class Reader:
             self.take()
             words = []
             while self.peek() != ")":
-                words.append(self.take()[1])
+                words.append(self.argument())
                 if self.peek() == ",":
                     self.take()
             self.take(")")
@@ -342,6 +342,7 @@ TEXTS = {"FORMULA": "formula", "DETAILS": "details", "SOURCE": "source", "GRADIE
 
 
 MOST_ARRAYS = 8  # of a list; TARTAN_I_MAX_PAIRS
+MOST_PARAMETERS = 4  # of an element-wise function; TARTAN_I_POINT_PARAMETERS
 
 
 def need(condition, call, text):
@@ -507,13 +508,12 @@ def mentions(expression, name):
     return re.search(rf"\b{name}\b", expression) is not None
 
 
-def point1(call, row, parameter=None):
+def point1(call, row, parameters=()):
     a = call.arguments
     name, help_text, value, slope = a[0], a[-3], a[-2], a[-1]
     op = Operation(name, str(help_text), call.where, kind="point1", row=row, flops="elements(y)", bench="s... MxK")
     op.items = [Argument("x", "in", False, "array", "T", "[s...]", "numbers")]
-    if parameter is not None:
-        op.items.append(parameter)
+    op.items += parameters
     op.items.append(Argument("y", "out", False, "array", "O", "=x", "the result", ["x"]))
     op.gradient = name + "_gradient"
     needs = [n for n in ("x", "y") if mentions(slope, n)]
@@ -565,8 +565,10 @@ def points(path):
         row = rows[table]
         rows[table] += 1
         if call.name == "POINT1_WITH":
-            name, default, limits = call.arguments[1:4]
-            yield from point1(call, row, Option(name, "real", default, str(limits), str(call.arguments[4])))
+            given = call.arguments[1]
+            fits = isinstance(given, tuple) and all(isinstance(one, Call) and one.name in ("REAL", "FLAG") for one in given)
+            need(fits and 1 <= len(given) <= MOST_PARAMETERS, call, f"expected 1 to {MOST_PARAMETERS} parameters, REAL or FLAG, in brackets")
+            yield from point1(call, row, [option_of(one) for one in given])
         else:
             yield from point1(call, row) if table == "POINT1" else point2(call, row)
 
