@@ -158,6 +158,9 @@ static const tartan_cuda_kernels all[TARTAN_OP_COUNT] = {
     [TARTAN_OP_CROSS_ENTROPY_GRADIENT] = {.make = tartan_cuda_cross_entropy_gradient_of,
                                           ROWS({.name = "cross_entropy_gradient_plain",
                                                 .launch = tartan_cuda_cross_entropy_gradient_plain})},
+    [TARTAN_OP_EMBEDDING] = {ROWS({.name = "embedding_plain", .launch = tartan_cuda_embedding_plain})},
+    [TARTAN_OP_EMBEDDING_GRADIENT] = {ROWS(
+        {.name = "embedding_gradient_plain", .launch = tartan_cuda_embedding_gradient_plain})},
     [TARTAN_OP_POINT2] = {.make = tartan_cuda_point2_of,
                           ROWS({.name = "point2_plain", .launch = tartan_cuda_point2_plain})},
     [TARTAN_OP_POINT2_GRADIENT] = {.make = tartan_cuda_point2_gradient_of,

@@ -67,6 +67,7 @@ tartan_cuda_launching tartan_cuda_fused_plain, tartan_cuda_point1_plain, tartan_
 tartan_cuda_launching tartan_cuda_softmax_plain, tartan_cuda_softmax_gradient_plain,
     tartan_cuda_log_softmax_plain, tartan_cuda_log_softmax_gradient_plain, tartan_cuda_cross_entropy_plain,
     tartan_cuda_cross_entropy_gradient_plain;
+tartan_cuda_launching tartan_cuda_embedding_plain, tartan_cuda_embedding_gradient_plain;
 
 /* Why the kernel cannot do the problem, or NULL; and its expected rate, 0 if it is not known. */
 const char *tartan_cuda_kernel_refuses(const tartan_cuda_kernel *kernel, const tartan_cuda_chip *chip,

@@ -23,6 +23,20 @@ void fill_random(void *data, int32_t dtype, int64_t count) {
     }
 }
 
+/* Masks that hide every other number at random, and indices of what there are M or K of. */
+static void fill_indices(void *data, int32_t dtype, int64_t count, const bench_case *c) {
+    const uint64_t limit = dtype == TARTAN_U8 ? 2 : (uint64_t)(c->m < c->k ? c->m : c->k);
+    uint64_t state = 1;
+    for (int64_t i = 0; i < count; i++) {
+        state = state * UINT64_C(6364136223846793005) + UINT64_C(1442695040888963407);
+        const uint64_t index = (state >> 33) % (limit > 0 ? limit : 1);
+        if (dtype == TARTAN_U8)
+            ((uint8_t *)data)[i] = (uint8_t)index;
+        else
+            ((int64_t *)data)[i] = (int64_t)index;
+    }
+}
+
 void bench_add_array(bench_maker *m, int32_t dtype, int64_t rows, int64_t cols, int32_t ndim) {
     bench_add_shape(m, dtype, ndim, (const int64_t[]){rows, cols});
 }
@@ -37,7 +51,10 @@ void bench_add_shape(bench_maker *m, int32_t dtype, int32_t ndim, const int64_t 
     if (m->status == TARTAN_OK)
         m->status = tartan_buffer_create(m->host, dtype, shape, ndim, TARTAN_ROW_MAJOR, &host);
     if (m->status == TARTAN_OK) m->status = tartan_buffer_view(host, array);
-    if (m->status == TARTAN_OK) fill_random(array->data, dtype, count);
+    if (m->status == TARTAN_OK && dtype >= TARTAN_U8)
+        fill_indices(array->data, dtype, count, m->c);
+    else if (m->status == TARTAN_OK)
+        fill_random(array->data, dtype, count);
     if (m->c->on_host) { /* it is where it must be */
         *buffer = host;
         return;

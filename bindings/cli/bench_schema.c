@@ -106,6 +106,8 @@ static sizes shape_of(const bench_maker *m, const json_t *op, const char *shape)
 
 static int32_t dtype_of(const bench_case *c, const json_t *argument) {
     if (is(argument, "dtype", "F64")) return TARTAN_F64;
+    if (is(argument, "dtype", "I")) return TARTAN_I64;
+    if (is(argument, "dtype", "U8")) return TARTAN_U8;
     return is(argument, "dtype", "S") || is(argument, "dtype", "R") ? bench_sum_dtype(c) : c->dtype;
 }
 

@@ -564,6 +564,8 @@ class Example:
             return "[ones(8, 5), ones(5)]"
         if a.kind != "array":
             raise schema.SchemaError(f"{f.op.where}: {f.op.name}: no example of a {a.kind}, write examples/{f.op.name}.jl")
+        if a.dtype in ("I", "U8"):
+            return f"rand({'1:2' if a.dtype == 'I' else 'Bool'}, {', '.join(map(str, self.size(f.shapes[a.name], f.shapes)))})"
         make = "rand" if a.name in ("x", "a", "b") or a.use == "in" and not a.name.endswith("_grad") else "ones"
         return f"{make}({', '.join(map(str, self.size(f.shapes[a.name], f.shapes)))})"
 
@@ -652,7 +654,7 @@ def rule(f, g):
     if given != "options":
         yield f"    given = {given}"
         given = "given"
-    options = [f.name(i) for i in g.op.items if ((isinstance(i, schema.Option) and not i.base) or (i is not None and i.use == "in" and i.optional))]
+    options = [f.name(i) for i in g.op.items if (not i.base if isinstance(i, schema.Option) else i is not None and i.use == "in" and i.optional)]
     yield from broken(f"    kept = picked({given}, (", [f"{o} = nothing" for o in [*options, "context"]], "))" if options else ",))")
     out = f.results[0]
     extra = [f.op[a.name] for a in g.needed if f.op.has(a.name) and f.op[a.name].use == "out" and f.op[a.name].optional]

@@ -116,6 +116,8 @@ const tartan_i_cpu_rows tartan_i_cpu_table[TARTAN_OP_COUNT] = {
                  "depthwise, on lines of channels of packed tiles of the images",
                  .slower = "packs tiles of the images"),
              LAST(conv_filter_gradient, "vectors of input channels of several blocks and taps")),
+    [TARTAN_OP_EMBEDDING] = ONE(embedding),
+    [TARTAN_OP_EMBEDDING_GRADIENT] = ONE(embedding_gradient),
     [TARTAN_OP_SOFTMAX] = ONE(softmax),
     [TARTAN_OP_SOFTMAX_GRADIENT] = ONE(softmax_gradient),
     [TARTAN_OP_LOG_SOFTMAX] = ONE(log_softmax),

@@ -96,6 +96,10 @@ tartan_status tartan_i_check_indices(const char *function, const char *name, con
 tartan_status tartan_i_check_cross_entropy(tartan_op *op, const tartan_context *context);
 tartan_status tartan_i_check_cross_entropy_gradient(tartan_op *op, const tartan_context *context);
 
+/* Indices are rows of the table, where they are in host memory. */
+tartan_status tartan_i_check_embedding(tartan_op *op, const tartan_context *context);
+tartan_status tartan_i_check_embedding_gradient(tartan_op *op, const tartan_context *context);
+
 /* The bottleneck unit of residual networks, checked and run step by step (residual.c). */
 tartan_status tartan_i_run_residual_forward(const tartan_op *op, tartan_context *context);
 

@@ -65,3 +65,17 @@ tartan_status tartan_i_check_cross_entropy_gradient(tartan_op *op, const tartan_
     return tartan_i_check_indices(o->function, "labels", o->labels, o->base,
                                   o->logits->shape[o->logits->ndim - 1], "ignore_index", o->ignore_index);
 }
+
+tartan_status tartan_i_check_embedding(tartan_op *op, const tartan_context *context) {
+    const tartan_op_embedding *o = &op->embedding;
+    (void)context;
+    return tartan_i_check_indices(o->function, "indices", o->indices, o->base, o->table->shape[0],
+                                  "padding_index", o->padding_index);
+}
+
+tartan_status tartan_i_check_embedding_gradient(tartan_op *op, const tartan_context *context) {
+    const tartan_op_embedding_gradient *o = &op->embedding_gradient;
+    (void)context;
+    return tartan_i_check_indices(o->function, "indices", o->indices, o->base, o->table->shape[0],
+                                  "padding_index", o->padding_index);
+}

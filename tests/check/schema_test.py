@@ -90,6 +90,12 @@ class Entries(unittest.TestCase):
         self.load(f'OP(a, "help", IN_OPT(z, ARRAY, T, "any", "numbers") {X} {Y})')
         self.refused("m is of bytes, expected an input", X, 'OUT(m, ARRAY, U8, "[n]", "a mask")')
 
+    def test_the_base_of_indices(self):
+        self.refused("expected an argument of I, whose BASE it is", X, Y, "BASE()")
+        op = self.load(f'OP(a, "help", {X} IN(i, ARRAY, I, "[n]", "indices") WHOLE(k, 1, "", "a number") BASE() {Y})')[0]
+        self.assertEqual((["k", "base"], ["k"], True), ([o.name for o in op.options], [o.name for o in op.asked], op.base))
+        self.assertFalse(self.load(f'OP(a, "help", {X} WHOLE(base, 1, "", "a number") {Y})')[0].base)
+
     def test_old_values(self):
         items = f'{X} IN_OPT(m, LAYOUT, NONE, "any", "a layout") FLAG(add, "adds") NUMBER(beta, 0, "", "a factor") WHOLE(k, 0, "", "a number")'
         ops = self.load(f'OP(a, "help", {items} OUT(y, ARRAY, O, "=x", "the result", OLD(m, add, beta)))')

@@ -212,7 +212,18 @@ inline void labels_of_lines(Case &c) {
     if (n == 0) c.options += " ignore_index=" + std::to_string(base);
 }
 
+// Indices are rows, or padding where there are none.
+inline void rows_of_a_table(Case &c) {
+    if (c.wish.random && c.wish.seed % 3 == 1 && !c.has_option("base")) c.options += " base=1";
+    const int64_t rows = c.sizes(0, 0)[0], base = c.has_option("base") ? 1 : 0;
+    const int64_t sure = c.wish.random ? rows : rows - 1; // tests take a row away
+    c.set_limit(c.find("indices"), sure > 0 ? sure : 1);
+    if (rows == 0) c.options += " padding_index=" + std::to_string(base);
+}
+
 inline const Extra extras[] = {
+    {"embedding", true, rows_of_a_table},
+    {"embedding_gradient", true, rows_of_a_table},
     {"cross_entropy", true, labels_of_lines},
     {"cross_entropy_gradient", true, labels_of_lines},
     {"conv_forward", true, convolution},

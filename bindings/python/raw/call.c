@@ -355,11 +355,10 @@ static int cast_tensor(const tartan_py_call *call, tartan_py_part *part, bool ma
 static int type_of_tensor(const tartan_py_call *call, tartan_py_part *part, int32_t dtype, bool writes) {
     const bool mask = dtype == TARTAN_U8;
     if (dtype != TARTAN_I64 && !mask) return tartan_py_number_type(call->function, part->name, &part->borrow);
-    if (tartan_py_whole_type(call->function, part->name, mask, &part->borrow) == 0) return 0;
-    const bool is_whole = part->borrow.type == 'i' || part->borrow.type == 'u';
-    if (writes || !part->type.torch || !(is_whole || mask)) return -1;
-    PyErr_Clear();
-    if (cast_tensor(call, part, mask)) return -1;
+    const bool is_integer = part->borrow.type == 'i' || part->borrow.type == 'u',
+               is_cast = !tartan_py_is_whole(&part->borrow, mask) && !writes && part->type.torch &&
+                         (is_integer || mask);
+    if (is_cast && cast_tensor(call, part, mask)) return -1;
     return tartan_py_whole_type(call->function, part->name, mask, &part->borrow);
 }
 

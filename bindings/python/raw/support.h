@@ -107,7 +107,8 @@ void tartan_py_return_lists(tartan_py_lists *lists);
 
 /* For operands that were looked at by other means: the dtype of the elements, which must be Tartan's numbers. */
 int tartan_py_number_type(const char *function, const char *name, tartan_py_borrow *borrow);
-/* The same for indices, or for a mask. */
+/* The same for indices, or for a mask; and whether it is one, which raises nothing. */
+bool tartan_py_is_whole(const tartan_py_borrow *borrow, bool mask);
 int tartan_py_whole_type(const char *function, const char *name, bool mask, tartan_py_borrow *borrow);
 
 /* A borrow that a matrix keeps; tartan_py_release is a tartan_release for it. */

@@ -266,26 +266,25 @@ int tartan_py_number_type(const char *function, const char *name, tartan_py_borr
     return 0;
 }
 
+bool tartan_py_is_whole(const tartan_py_borrow *borrow, bool mask) {
+    if (borrow->type == 'u') return borrow->bytes == 1;
+    return borrow->type == 'i' && !mask && (borrow->bytes == 8 || borrow->bytes == 4);
+}
+
 int tartan_py_whole_type(const char *function, const char *name, bool mask, tartan_py_borrow *borrow) {
-    const bool is_byte = borrow->type == 'u' && borrow->bytes == 1,
-               is_index = borrow->type == 'i' && (borrow->bytes == 8 || borrow->bytes == 4);
-    if (!is_byte && (mask || !is_index))
+    if (!tartan_py_is_whole(borrow, mask))
         return tartan_py_fail_type(TARTAN_ERR_DTYPE, "%s: %s has %d-byte elements of kind '%c', expected %s",
                                    function, name, borrow->bytes, borrow->type ? borrow->type : '?',
                                    mask ? "bool or uint8" : "int64, int32 or uint8");
-    borrow->array.dtype = is_byte ? TARTAN_U8 : borrow->bytes == 8 ? TARTAN_I64 : TARTAN_I32;
+    borrow->array.dtype = borrow->bytes == 8 ? TARTAN_I64 : borrow->bytes == 4 ? TARTAN_I32 : TARTAN_U8;
     return 0;
 }
 
 /* Of what a rule of the schema allows: TARTAN_U8 stands for masks, TARTAN_I64 for indices, 0 for anything that Tartan has, any
  * other dtype for numbers. */
 static int type_for(const char *function, const char *name, int32_t wanted, tartan_py_borrow *borrow) {
-    if (wanted == TARTAN_U8 || wanted == TARTAN_I64)
+    if (wanted == TARTAN_U8 || wanted == TARTAN_I64 || (wanted == 0 && tartan_py_is_whole(borrow, false)))
         return tartan_py_whole_type(function, name, wanted == TARTAN_U8, borrow);
-    if (wanted == 0 && strchr("iu", borrow->type) != NULL && borrow->type != 0 &&
-        tartan_py_whole_type(function, name, false, borrow) == 0)
-        return 0;
-    PyErr_Clear();
     return tartan_py_number_type(function, name, borrow);
 }
 

@@ -84,7 +84,7 @@
 .dtypes <- c("float64", "float32", "float16", "bfloat16", "float8_e4m3fn", "float8_e5m2")
 
 .dtype_code <- function(dtype, name = "dtype") tartan_dtype_of(.dtype_name(dtype, name))
-.memory_code <- function(dtype) if (dtype == "int32") TARTAN_I32 else .dtype_code(dtype)
+.memory_code <- function(dtype) switch(dtype, int32 = TARTAN_I32, uint8 = TARTAN_U8, .dtype_code(dtype))
 .dtype_name <- function(dtype, name = "dtype") {
   if (!is.character(dtype) || length(dtype) != 1L || !(dtype %in% .dtypes)) {
     .fail("dtype", "%s is %s, expected %s", name, .shown(dtype), paste0("\"", .dtypes, "\"", collapse = " or "))

@@ -25,7 +25,7 @@ setGeneric("to_host", function(x, ...) standardGeneric("to_host"))
 
 .numbers_to_device <- function(x, context, dtype = "float64") {
   .expect(context, "TartanContext", "context")
-  if (!identical(dtype, "int32")) dtype <- .dtype_name(dtype) # indices
+  if (!identical(dtype, "int32") && !identical(dtype, "uint8")) dtype <- .dtype_name(dtype) # indices and masks have these
   size <- if (is.null(dim(x))) length(x) else dim(x)
   if (!is.double(x)) storage.mode(x) <- "double"
   view <- .view(tartan_r_rounded(x, dtype), size, .column_strides(size), .memory_code(dtype))

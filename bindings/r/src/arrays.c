@@ -64,31 +64,15 @@ static SEXP rounded(SEXP numbers, int32_t dtype) {
     return bytes;
 }
 
-/* Whole numbers as R's integers. */
-static SEXP integers_of(SEXP x, const char *name) {
-    if (TYPEOF(x) != INTSXP && TYPEOF(x) != REALSXP)
-        tartan_r_refuse(TARTAN_ERR_ARGUMENT, x, name, "whole numbers");
-    int64_t n = XLENGTH(x);
-    SEXP found = PROTECT(TYPEOF(x) == INTSXP ? x : Rf_allocVector(INTSXP, (R_xlen_t)n));
-    for (int64_t i = 0; i < n; i++) {
-        const double value = TYPEOF(x) == REALSXP          ? REAL(x)[i]
-                             : INTEGER(x)[i] == NA_INTEGER ? NA_REAL
-                                                           : INTEGER(x)[i];
-        if (!(value >= -INT32_MAX && value <= INT32_MAX) || value != (double)(int)value) {
-            char text[TARTAN_R_DECIMAL];
-            tartan_r_decimal_of(value, text);
-            tartan_r_fail(TARTAN_ERR_ARGUMENT, "%s[%lld] is %s, expected a whole number of 32 bits", name,
-                          (long long)i + 1, text);
-        }
-        if (found != x) INTEGER(found)[i] = (int)value;
-    }
-    UNPROTECT(1);
-    return found;
-}
-
 SEXP tartan_r_rounded(SEXP numbers, SEXP dtype_name) {
     int32_t dtype = tartan_r_any_dtype(dtype_name, "dtype");
-    if (dtype == TARTAN_I32) return integers_of(numbers, "x");
+    if (dtype == TARTAN_I32) return tartan_r_integers(numbers, "x");
+    if (dtype == TARTAN_U8) {
+        SEXP bytes = PROTECT(Rf_allocVector(RAWSXP, XLENGTH(numbers)));
+        for (R_xlen_t i = 0; i < XLENGTH(numbers); i++) RAW(bytes)[i] = REAL(numbers)[i] != 0;
+        UNPROTECT(1);
+        return bytes;
+    }
     return dtype == TARTAN_F64 ? numbers : rounded(numbers, dtype);
 }
 
@@ -139,15 +123,6 @@ void tartan_r_take_dense(SEXP x, const char *name, tartan_r_dense *out) {
                       : TYPEOF(dim) == INTSXP ? INTEGER(dim)[i]
                                               : (int64_t)REAL(dim)[i];
     UNPROTECT(1);
-}
-
-void tartan_r_take_indices(SEXP x, const char *name, tartan_r_dense *out) {
-    SEXP dim = Rf_getAttrib(x, R_DimSymbol);
-    expect_ndim(Rf_xlength(dim), name);
-    *out = (tartan_r_dense){.data = integers_of(x, name), .dtype = TARTAN_I32, .ndim = 1};
-    if (dim != R_NilValue) out->ndim = (int32_t)XLENGTH(dim);
-    for (int i = 0; i < out->ndim; i++)
-        out->dim[i] = dim == R_NilValue ? (int64_t)XLENGTH(out->data) : INTEGER(dim)[i];
 }
 
 void tartan_r_convert(tartan_r_dense *x, int32_t dtype) {

@@ -17,6 +17,7 @@ void tartan_r_take_dense(SEXP x, const char *name, tartan_r_dense *out);
 
 /* Indices in R's memory: integers as they are, codes of factors, doubles that are whole numbers. The caller protects `data`. */
 void tartan_r_take_indices(SEXP x, const char *name, tartan_r_dense *out);
+SEXP tartan_r_integers(SEXP x, const char *name); /* integers, of numbers that are whole */
 
 /* Rounds numbers in R's memory to `dtype`, that of their matrix; nothing is converted on a device. */
 void tartan_r_convert(tartan_r_dense *x, int32_t dtype);

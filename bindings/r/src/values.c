@@ -72,8 +72,9 @@ int32_t tartan_r_dtype(SEXP x, const char *name) {
 }
 
 int32_t tartan_r_any_dtype(SEXP x, const char *name) {
-    if (TYPEOF(x) == STRSXP && XLENGTH(x) == 1 && strcmp(CHAR(STRING_ELT(x, 0)), "int32") == 0)
-        return TARTAN_I32;
+    const char *text = TYPEOF(x) == STRSXP && XLENGTH(x) == 1 ? CHAR(STRING_ELT(x, 0)) : "";
+    if (strcmp(text, "int32") == 0) return TARTAN_I32;
+    if (strcmp(text, "uint8") == 0) return TARTAN_U8;
     return tartan_r_dtype(x, name);
 }
 

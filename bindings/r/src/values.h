@@ -11,7 +11,7 @@ int32_t tartan_r_int32(SEXP x, const char *name);
 double tartan_r_number(SEXP x, const char *name);
 const char *tartan_r_text(SEXP x, const char *name, int optional);
 int32_t tartan_r_dtype(SEXP x, const char *name);     /* of its name */
-int32_t tartan_r_any_dtype(SEXP x, const char *name); /* of arrays: "int32", too */
+int32_t tartan_r_any_dtype(SEXP x, const char *name); /* of arrays: "int32" and "uint8", too */
 
 /* R's own memory if the types agree, else memory of the call. R's NULL becomes NULL and 0. */
 int64_t *tartan_r_counts(SEXP x, const char *name, int64_t *out_count);

@@ -109,7 +109,7 @@ test_that("each operation has a function with its arguments, which is exported a
 test_that("operands are not changed, results are new and keep the dimensions and names of what they are like", {
   for (op in operations[!is_gradient]) for (all in c(FALSE, TRUE)) {
     made <- defined_operands(op, all)
-    before <- lapply(made, function(x) if (is.numeric(x)) x + 0 else x)
+    before <- lapply(made, function(x) if (is.integer(x)) x + 0L else if (is.numeric(x)) x + 0 else x)
     values <- lapply(made, function(x) if (is(x, "BlockMatrix")) block_values(x) + 0)
     made <- lapply(made, function(x) {
       if (length(dim(x)) > 1L && is.numeric(x)) dimnames(x) <- lapply(dim(x), function(n) paste0("n", seq_len(n)))
@@ -230,7 +230,11 @@ test_that("operations run where their operands are", {
     for (op in operations[!is_gradient]) {
       if ("arrays" %in% op$kinds) next # test-optimisers.R
       made <- defined_operands(op, TRUE)
-      there <- lapply(made, function(x) if (is.numeric(x) || is(x, "BlockMatrix")) to_device(x, context) else x)
+      there <- lapply(made, function(x) {
+        if (is.integer(x)) to_device(x, context, dtype = "int32")
+        else if (is.logical(x)) to_device(x, context, dtype = "uint8")
+        else if (is.numeric(x) || is(x, "BlockMatrix")) to_device(x, context) else x
+      })
       found <- or_skip(results_of(op, there))
       host <- results_of(op, made)
       for (name in names(host)) {

@@ -1,0 +1,260 @@
+/* SPDX-License-Identifier: Apache-2.0
+ * Rows of a table by their indices, and the gradient of the table. For the gradient, indices are sorted with their places, in an order
+ * that equal ones keep; then threads add up the places of each row, from the first to the last. */
+#include <cub/device/device_radix_sort.cuh>
+
+#include "backend/operation.h"
+#include "device/element.cuh"
+#include "device/launch.cuh"
+#include "device_memory.h"
+#include "dtype.h"
+#include "kernels.h"
+
+namespace {
+
+constexpr int THREADS = 256, PER_ACCESS = 16;
+
+/* The indices, and lines beside them: the last axis of an array that has one more. */
+struct places {
+    const void *indices;
+    int32_t dtype, ndim;
+    int64_t length[TARTAN_MAX_NDIM], step[TARTAN_MAX_NDIM], line[TARTAN_MAX_NDIM];
+    int64_t count, base, padding, rows;
+    bool plain; /* indices lie one after the other */
+};
+
+places places_of(const tartan_array *indices, const tartan_array *lines, int64_t base, int64_t padding,
+                 int64_t rows) {
+    places p = {indices->data, indices->dtype, indices->ndim, {}, {}, {}, 1, base, padding, rows, true};
+    for (int32_t d = indices->ndim; d-- > 0;) {
+        p.plain = p.plain && (indices->shape[d] == 1 || indices->strides[d] == p.count);
+        p.length[d] = indices->shape[d], p.step[d] = indices->strides[d], p.line[d] = lines->strides[d];
+        p.count *= indices->shape[d];
+    }
+    return p;
+}
+
+__device__ __forceinline__ int64_t offset(const places &p, const int64_t (&step)[TARTAN_MAX_NDIM],
+                                          int64_t i) {
+    int64_t at = 0;
+    for (int32_t d = p.ndim - 1; d >= 0; d--) {
+        at += i % p.length[d] * step[d];
+        i /= p.length[d];
+    }
+    return at;
+}
+
+/* The row of place i; -1: padding, -2: there is no such row. */
+__device__ __forceinline__ int64_t row_of(const places &p, int64_t i) {
+    const int64_t at = p.plain ? i : offset(p, p.step, i);
+    const int64_t index = p.dtype == TARTAN_I64   ? ((const int64_t *)p.indices)[at]
+                          : p.dtype == TARTAN_I32 ? ((const int32_t *)p.indices)[at]
+                                                  : ((const uint8_t *)p.indices)[at];
+    if (index == p.padding) return -1;
+    return index >= p.base && index - p.base < p.rows ? index - p.base : -2;
+}
+
+/* A dense array of lines. */
+struct lines {
+    void *data;
+    int32_t dtype;
+    int64_t row, col;
+};
+
+/* ---- Rows ---- */
+
+/* Threads of a CTA are `across` for each of some lines. WIDE: lines are moved 16 bytes at a time, n counts these. */
+template <bool WIDE>
+__global__ void __launch_bounds__(THREADS)
+    take(const __grid_constant__ places p, const lines table, const lines y, int64_t n, int32_t across) {
+    const int64_t step = (int64_t)gridDim.x * (THREADS / across);
+    for (int64_t i = (int64_t)blockIdx.x * (THREADS / across) + threadIdx.x / across; i < p.count;
+         i += step) {
+        const int64_t row = row_of(p, i), to = offset(p, p.line, i);
+        const double missing = row == -1 ? 0 : (double)NAN;
+        if constexpr (WIDE) {
+            const auto *from = (const uint4 *)((const char *)table.data + (row < 0 ? 0 : row) * table.row);
+            auto *out = (uint4 *)((char *)y.data + to * y.row);
+            const uint32_t no_number = y.dtype == TARTAN_F32   ? 0x7fc00000
+                                       : y.dtype == TARTAN_F16 ? 0x7e007e00
+                                                               : 0x7fc07fc0;
+            const uint32_t word = row == -1 ? 0 : no_number;
+            for (int64_t c = threadIdx.x % across; c < n; c += across)
+                out[c] = row >= 0 ? from[c] : make_uint4(word, word, word, word);
+        } else {
+            for (int64_t c = threadIdx.x % across; c < n; c += across) {
+                double value = missing;
+                if (row >= 0)
+                    tartan_cuda_by_dtype(table.dtype, [&](auto tag) {
+                        using T = typename decltype(tag)::type;
+                        value =
+                            tartan_cuda_to<double>(((const T *)table.data)[row * table.row + c * table.col]);
+                    });
+                tartan_cuda_by_dtype(y.dtype, [&](auto tag) {
+                    using T = typename decltype(tag)::type;
+                    ((T *)y.data)[to + c * y.col] = tartan_cuda_to<T>(value);
+                });
+            }
+        }
+    }
+}
+
+/* Whether all lines of an array are runs of 16 bytes. */
+bool is_wide(const tartan_array *a, int64_t n) {
+    const int64_t bytes = tartan_cuda_bytes_of(a->dtype);
+    bool wide =
+        a->strides[a->ndim - 1] == 1 && n * bytes % PER_ACCESS == 0 && (uintptr_t)a->data % PER_ACCESS == 0;
+    for (int32_t d = 0; d + 1 < a->ndim; d++) wide = wide && a->strides[d] * bytes % PER_ACCESS == 0;
+    return wide;
+}
+
+int32_t across_of(int64_t n) {
+    int32_t across = 1;
+    while (across < THREADS && across < n) across *= 2;
+    return across;
+}
+
+/* ---- The gradient ---- */
+
+__global__ void __launch_bounds__(THREADS)
+    list_rows(const __grid_constant__ places p, uint32_t *rows, uint32_t *all) {
+    for (int64_t i = (int64_t)blockIdx.x * THREADS + threadIdx.x; i < p.count;
+         i += (int64_t)gridDim.x * THREADS) {
+        const int64_t row = row_of(p, i);
+        rows[i] = (uint32_t)(row < 0 ? p.rows : row); /* after all rows */
+        all[i] = (uint32_t)i;
+    }
+}
+
+/* The first of the sorted rows that is `row` or more. */
+__device__ __forceinline__ int64_t first_of(const uint32_t *rows, int64_t count, uint32_t row) {
+    int64_t low = 0, high = count;
+    while (low < high) {
+        const int64_t middle = (low + high) / 2;
+        if (rows[middle] < row)
+            low = middle + 1;
+        else
+            high = middle;
+    }
+    return low;
+}
+
+/* Each row of the table has `across` threads, each of which has EACH neighbours at a time. */
+template <typename T, typename To, int EACH>
+__global__ void __launch_bounds__(THREADS)
+    add_rows(const __grid_constant__ places p, const lines y_grad, const lines to, int64_t n, int32_t across,
+             const uint32_t *rows, const uint32_t *all) {
+    using S = tartan_cuda_sum<T>;
+    const int64_t step = (int64_t)gridDim.x * (THREADS / across);
+    for (int64_t r = (int64_t)blockIdx.x * (THREADS / across) + threadIdx.x / across; r < p.rows; r += step) {
+        const int64_t begin = first_of(rows, p.count, (uint32_t)r);
+        for (int64_t c = (int64_t)(threadIdx.x % across) * EACH; c < n; c += (int64_t)across * EACH) {
+            S sum[EACH] = {};
+            for (int64_t i = begin; i < p.count && rows[i] == (uint32_t)r; i++) {
+                const T *const from = (const T *)y_grad.data + offset(p, p.line, all[i]);
+                if constexpr (EACH > 1) {
+                    const auto pack = *(const tartan_cuda_pack<T, EACH> *)(from + c);
+#pragma unroll
+                    for (int k = 0; k < EACH; k++) sum[k] += tartan_cuda_to<S>(pack.at[k]);
+                } else {
+                    sum[0] += tartan_cuda_to<S>(from[c * y_grad.col]);
+                }
+            }
+            if constexpr (EACH > 1) {
+                tartan_cuda_pack<To, EACH> pack;
+#pragma unroll
+                for (int k = 0; k < EACH; k++) pack.at[k] = tartan_cuda_to<To>(sum[k]);
+                *(tartan_cuda_pack<To, EACH> *)((To *)to.data + r * to.row + c) = pack;
+            } else {
+                ((To *)to.data)[r * to.row + c * to.col] = tartan_cuda_to<To>(sum[0]);
+            }
+        }
+    }
+}
+
+/* Sorted rows and their places, in scratch memory that begins with them. */
+tartan_status sort(const char *function, tartan_cuda_queue *queue, const places &p, void **memory,
+                   const uint32_t **rows, const uint32_t **all) {
+    const int count = (int)p.count;
+    int bits = 1;
+    while (p.rows >> bits != 0) bits++;
+    size_t bytes = 0;
+    uint32_t *const nowhere = nullptr;
+    PASS(tartan_cuda_check(function,
+                           cub::DeviceRadixSort::SortPairs(nullptr, bytes, nowhere, nowhere, nowhere, nowhere,
+                                                           count, 0, bits, queue->stream),
+                           "sorting indices"));
+    const int64_t list = (p.count * 4 + 255) / 256 * 256;
+    PASS(tartan_cuda_scratch(function, queue, 4 * list + (int64_t)bytes, memory));
+    uint32_t *lists[4];
+    for (int i = 0; i < 4; i++) lists[i] = (uint32_t *)((char *)*memory + i * list);
+    tartan_status status =
+        tartan_cuda_launch(function, queue, list_rows, tartan_cuda_grid((p.count + THREADS - 1) / THREADS),
+                           dim3(THREADS), p, lists[0], lists[1]);
+    if (status == TARTAN_OK)
+        status = tartan_cuda_check(function,
+                                   cub::DeviceRadixSort::SortPairs((char *)*memory + 4 * list, bytes,
+                                                                   lists[0], lists[2], lists[1], lists[3],
+                                                                   count, 0, bits, queue->stream),
+                                   "sorting indices");
+    *rows = lists[2], *all = lists[3];
+    if (status != TARTAN_OK) tartan_cuda_scratch_free(queue, *memory);
+    return status;
+}
+
+} // namespace
+
+tartan_status tartan_cuda_embedding_plain(const char *function, tartan_cuda_queue *queue,
+                                          const void *problem) {
+    const auto *op = (const tartan_op_embedding *)problem;
+    const int64_t n = op->table->shape[1];
+    const places p = places_of(op->indices, op->y, op->base, op->padding_index, op->table->shape[0]);
+    if (p.count == 0 || n == 0) return TARTAN_OK;
+    const int32_t bytes = tartan_cuda_bytes_of(op->table->dtype), last = op->y->ndim - 1;
+    const bool wide =
+        op->table->dtype == op->y->dtype && bytes < 8 && is_wide(op->table, n) && is_wide(op->y, n);
+    const int64_t units = wide ? n * bytes / PER_ACCESS : n;
+    const int32_t across = across_of(units), scale = wide ? bytes : 1;
+    const lines table = {op->table->data, op->table->dtype, op->table->strides[0] * scale,
+                         op->table->strides[1]};
+    const lines y = {op->y->data, op->y->dtype, scale, op->y->strides[last]};
+    const dim3 grid = tartan_cuda_grid((p.count + THREADS / across - 1) / (THREADS / across));
+    return tartan_cuda_launch(function, queue, wide ? take<true> : take<false>, grid, dim3(THREADS), p, table,
+                              y, units, across);
+}
+
+tartan_status tartan_cuda_embedding_gradient_plain(const char *function, tartan_cuda_queue *queue,
+                                                   const void *problem) {
+    const auto *op = (const tartan_op_embedding_gradient *)problem;
+    const tartan_array *y_grad = op->y_grad, *to = op->table_grad;
+    const int64_t n = op->table->shape[1];
+    const places p = places_of(op->indices, y_grad, op->base, op->padding_index, op->table->shape[0]);
+    if (p.rows == 0 || n == 0) return TARTAN_OK;
+    void *memory = nullptr;
+    const uint32_t *rows = nullptr, *all = nullptr;
+    if (p.count > 0) PASS(sort(function, queue, p, &memory, &rows, &all));
+    const lines from = {y_grad->data, y_grad->dtype, 0, y_grad->strides[y_grad->ndim - 1]};
+    const lines into = {to->data, to->dtype, to->strides[0], to->strides[1]};
+    const tartan_status status = tartan_cuda_by_dtype(y_grad->dtype, [&](auto tag) {
+        using T = typename decltype(tag)::type;
+        return tartan_cuda_by_dtype(to->dtype, [&](auto to_tag) {
+            using To = typename decltype(to_tag)::type;
+            constexpr int EACH = PER_ACCESS / (int)sizeof(T);
+            if constexpr (std::is_same_v<T, double> != std::is_same_v<To, double>) {
+                return TARTAN_OK; /* lib/ops has refused it */
+            } else {
+                const bool wide = std::is_same_v<T, To> && is_wide(y_grad, n) && is_wide(to, n);
+                const int32_t across = across_of(wide ? n / EACH : n);
+                const dim3 grid = tartan_cuda_grid((p.rows + THREADS / across - 1) / (THREADS / across));
+                if constexpr (std::is_same_v<T, To>)
+                    if (wide)
+                        return tartan_cuda_launch(function, queue, add_rows<T, To, EACH>, grid, dim3(THREADS),
+                                                  p, from, into, n, across, rows, all);
+                return tartan_cuda_launch(function, queue, add_rows<T, To, 1>, grid, dim3(THREADS), p, from,
+                                          into, n, across, rows, all);
+            }
+        });
+    });
+    if (memory != nullptr) tartan_cuda_scratch_free(queue, memory);
+    return status;
+}

@@ -1,0 +1,237 @@
+/* SPDX-License-Identifier: Apache-2.0
+ * What the threads of a line know together, and what a line makes of its numbers, for softmax, cross entropy and their gradients. */
+#ifndef TARTAN_CUDA_SOFTMAX_CUH
+#define TARTAN_CUDA_SOFTMAX_CUH
+
+#include <cooperative_groups.h>
+
+#include "kernels.h"
+#include "kernels/bits.cuh"
+
+namespace tartan_cuda {
+namespace {
+
+namespace cg = cooperative_groups;
+
+enum { X = TARTAN_CUDA_CLASSES_X, OTHER, OUT, LABELS, FACTOR, LSE, ARRAYS };
+constexpr int MOST_THREADS = 512, MOST_WARPS = MOST_THREADS / 32, MOST_CTAS = 8;
+
+/* Who has a line: `threads` of each of `ctas` CTAs. A CTA has `at_once` lines, or a part of one. */
+struct Team {
+    int32_t threads, at_once, ctas;
+    bool across; /* lanes have lines of their own */
+    int64_t rounds;
+};
+
+template <typename S> constexpr S LOG2_E = (S)1.4426950408889634074;
+template <typename S> constexpr S NONE = -(S)INFINITY;
+
+__device__ __forceinline__ float power_of_2(float x) {
+    return exp2f(x);
+}
+__device__ __forceinline__ double power_of_2(double x) {
+    return exp2(x);
+}
+/* e^x; f32 by powers of 2, which the processor has. */
+__device__ __forceinline__ float exponential(float x) {
+    return exp2f(x * LOG2_E<float>);
+}
+__device__ __forceinline__ double exponential(double x) {
+    return exp(x);
+}
+
+/* ---- What the threads of a line know together ---- */
+
+template <typename S> struct Room { S of_warp[2][3][MOST_WARPS], of_cta[2][3][MOST_CTAS]; };
+
+/* COUNT numbers of each thread become those of the line: the first is a maximum if `first_is_max`, the others are sums. */
+template <typename S> struct Meeting {
+    const Team &team;
+    Room<S> &room;
+    int turn = 0;
+
+    template <int COUNT, bool FIRST_IS_MAX> __device__ __forceinline__ void operator()(S (&x)[COUNT]) {
+        const auto join = [](int k, S a, S b) { return FIRST_IS_MAX && k == 0 ? (a > b ? a : b) : a + b; };
+        for (int32_t step = 1; step < 32 && step < team.threads; step *= 2)
+#pragma unroll
+            for (int k = 0; k < COUNT; k++) x[k] = join(k, x[k], __shfl_xor_sync(~0u, x[k], step));
+        if (team.threads <= 32 && team.ctas == 1) return;
+        const int32_t warp = threadIdx.x / 32, warps = team.threads > 32 ? team.threads / 32 : 1,
+                      first = warp / warps * warps;
+        if (team.threads > 32) {
+            if (threadIdx.x % 32 == 0)
+#pragma unroll
+                for (int k = 0; k < COUNT; k++) room.of_warp[turn][k][warp] = x[k];
+            __syncthreads();
+#pragma unroll
+            for (int k = 0; k < COUNT; k++) {
+                x[k] = room.of_warp[turn][k][first];
+                for (int32_t w = 1; w < warps; w++) x[k] = join(k, x[k], room.of_warp[turn][k][first + w]);
+            }
+        }
+        if (team.ctas > 1) {
+            cg::cluster_group cluster = cg::this_cluster();
+            if ((int32_t)threadIdx.x < team.ctas) {
+                Room<S> *const there = cluster.map_shared_rank(&room, (int)threadIdx.x);
+#pragma unroll
+                for (int k = 0; k < COUNT; k++) there->of_cta[turn][k][cluster.block_rank()] = x[k];
+            }
+            cluster.sync();
+#pragma unroll
+            for (int k = 0; k < COUNT; k++) {
+                x[k] = room.of_cta[turn][k][0];
+                for (int32_t c = 1; c < team.ctas; c++) x[k] = join(k, x[k], room.of_cta[turn][k][c]);
+            }
+        }
+        turn ^= 1;
+    }
+};
+
+/* ---- What a line needs ---- */
+
+__device__ __forceinline__ int64_t index_at(const tartan_cuda_swept &a, int64_t at) {
+    return a.dtype == TARTAN_I64   ? ((const int64_t *)a.data)[at]
+           : a.dtype == TARTAN_I32 ? ((const int32_t *)a.data)[at]
+                                   : ((const uint8_t *)a.data)[at];
+}
+
+template <typename S> __device__ __forceinline__ S number_at(const tartan_cuda_swept &a, int64_t at) {
+    return tartan_cuda_by_dtype(a.dtype, [&](auto tag) {
+        using T = typename decltype(tag)::type;
+        return (S)tartan_cuda_to<tartan_cuda_sum<T>>(((const T *)a.data)[at]);
+    });
+}
+
+template <typename S>
+__device__ __forceinline__ void set_number(const tartan_cuda_swept &a, int64_t at, S value) {
+    tartan_cuda_by_dtype(a.dtype, [&](auto tag) {
+        using T = typename decltype(tag)::type;
+        ((T *)a.data)[at] = tartan_cuda_to<T>(value);
+    });
+}
+
+/* Numbers of a line, of which `value` makes results. */
+template <typename S> struct Line {
+    S scale; /* of x in exponents, with log2(e) */
+    S shift; /* of exponents to base 2 */
+    S first; /* the factor of exponentials or of what takes their place */
+    S rest;  /* what is subtracted */
+    S own;   /* what is subtracted at the label besides */
+    int64_t label;
+    bool is_constant; /* results are `rest` */
+};
+
+/* The result at a position. `other`: y_grad. */
+template <int KIND, typename S>
+__device__ __forceinline__ S value(const Line<S> &l, S x, S other, bool counts, int64_t position) {
+    if constexpr (KIND == TARTAN_CUDA_SOFTMAX) {
+        return counts ? power_of_2(fma(x, l.scale, -l.shift)) * l.first : 0;
+    } else if constexpr (KIND == TARTAN_CUDA_LOG_SOFTMAX) {
+        return fma(x, l.scale, -l.shift) - l.rest;
+    } else if constexpr (KIND == TARTAN_CUDA_SOFTMAX_GRADIENT) {
+        return l.first * x * (other - l.rest);
+    } else if constexpr (KIND == TARTAN_CUDA_LOG_SOFTMAX_GRADIENT) {
+        return l.first * fma(-exponential(x), l.rest, other);
+    } else {
+        if (l.is_constant) return l.rest;
+        const S slope = fma(power_of_2(fma(x, l.scale, -l.shift)), l.first, -l.rest);
+        return position == l.label ? slope - l.own : slope;
+    }
+}
+
+/* The label of a line; -1: the line is left out, -2: there is no such class. */
+__device__ __forceinline__ int64_t label_of(const tartan_cuda_classes &p, int64_t at) {
+    const int64_t given = index_at(p.sweep.array[LABELS], at), label = given - p.base;
+    return given == p.ignored ? -1 : label >= 0 && label < p.length ? label : -2;
+}
+
+/* Of a cross entropy, what follows from the label. `inverse`: the factor that makes weights of exponentials. */
+template <typename S>
+__device__ __forceinline__ void set_target(const tartan_cuda_classes &p, S factor, S inverse, Line<S> &l) {
+    l.is_constant = l.label < 0;
+    l.first = inverse * factor;
+    l.own = factor * (S)(1 - p.smoothing);
+    l.rest = l.label == -1 ? 0 : l.label == -2 ? (S)NAN : factor * (S)(p.smoothing / (double)p.length);
+}
+
+/* After the sums of a line: s[0] is the maximum of x in exponents to base 2, s[1] the sum of exponentials less that, s[2] the sum of
+ * x; or s[0] is the sum that gradients need. Writes the numbers of the line if `writes`. */
+template <int KIND, typename S>
+__device__ __forceinline__ Line<S> line_of(const tartan_cuda_classes &p, const int64_t (&at)[ARRAYS],
+                                           const S (&s)[3], S own, bool writes) {
+    const tartan_cuda_sweep &w = p.sweep;
+    Line<S> l = {};
+    l.scale = (S)p.scale * LOG2_E<S>;
+    if constexpr (KIND == TARTAN_CUDA_SOFTMAX) {
+        l.shift = s[1] == 0 ? 0 : s[0];
+        l.first = s[1] == 0 ? 0 : 1 / s[1];
+    } else if constexpr (KIND == TARTAN_CUDA_LOG_SOFTMAX) {
+        l.scale = (S)p.scale;
+        l.shift = s[0] / LOG2_E<S>;
+        l.rest = log(s[1]);
+    } else if constexpr (KIND == TARTAN_CUDA_SOFTMAX_GRADIENT || KIND == TARTAN_CUDA_LOG_SOFTMAX_GRADIENT) {
+        l.first = (S)p.scale;
+        l.rest = s[0];
+    } else if constexpr (KIND == TARTAN_CUDA_CROSS_ENTROPY) {
+        l.scale = LOG2_E<S>;
+        l.shift = s[1] == 0 ? 0 : s[0];
+        l.label = label_of(p, at[LABELS]);
+        const S most = s[1] == 0 ? NONE<S> : s[0] / LOG2_E<S>, rest = log(s[1]);
+        if (writes) {
+            S loss = l.label == -1 ? 0 : (S)NAN;
+            if (l.label >= 0) {
+                loss = rest + (S)(1 - p.smoothing) * (most - own);
+                if (p.smoothing != 0) loss += (S)p.smoothing * (most - s[2] / (S)p.length);
+            }
+            ((S *)w.array[OTHER].data)[at[OTHER]] = loss;
+            if (w.array[LSE].data != nullptr) ((S *)w.array[LSE].data)[at[LSE]] = most + rest;
+        }
+        const S weight = w.array[FACTOR].data == nullptr ? 1 : ((const S *)w.array[FACTOR].data)[at[FACTOR]];
+        set_target(p, (S)p.scale * weight, 1 / s[1], l);
+    } else {
+        l.scale = LOG2_E<S>;
+        l.shift = ((const S *)w.array[LSE].data)[at[LSE]] * LOG2_E<S>;
+        l.label = label_of(p, at[LABELS]);
+        set_target(p, ((const S *)w.array[FACTOR].data)[at[FACTOR]], (S)1, l);
+    }
+    return l;
+}
+
+/* The logit of the label, which the slope may overwrite later. */
+template <int KIND, typename S>
+__device__ __forceinline__ S own_of(const tartan_cuda_classes &p, const int64_t (&at)[ARRAYS]) {
+    if constexpr (KIND != TARTAN_CUDA_CROSS_ENTROPY) return 0;
+    const int64_t label = label_of(p, at[LABELS]);
+    if (label < 0) return 0;
+    return number_at<S>(p.sweep.array[X], at[X] + label * p.sweep.array[X].step[TARTAN_CUDA_SUMMED][0]);
+}
+
+/* A running maximum and sum of exponentials. */
+template <typename S> __device__ __forceinline__ void add_running(S t, S &most, S &sum) {
+    if (t > most) {
+        sum = sum * power_of_2(most - t) + 1;
+        most = t;
+    } else if (t != NONE<S>) { /* NaN counts */
+        sum += power_of_2(t - most);
+    }
+}
+
+/* What a thread has of a line becomes what the line has: running sums are brought to the maximum of all. */
+template <typename S> __device__ __forceinline__ void meet_running(Meeting<S> &meet, S (&s)[3]) {
+    S most[1] = {s[0]};
+    meet.template operator()<1, true>(most);
+    S sums[2] = {s[0] == NONE<S> ? s[1] : s[1] * power_of_2(s[0] - most[0]), s[2]};
+    meet.template operator()<2, false>(sums);
+    s[0] = most[0], s[1] = sums[0], s[2] = sums[1];
+}
+
+__device__ __forceinline__ void find_line(const tartan_cuda_sweep &s, int64_t line, int64_t (&at)[ARRAYS]) {
+#pragma unroll
+    for (int k = 0; k < ARRAYS; k++) at[k] = 0;
+    add_offsets(s, TARTAN_CUDA_KEPT, line, at);
+}
+
+} // namespace
+} // namespace tartan_cuda
+
+#endif

@@ -1,0 +1,250 @@
+// SPDX-License-Identifier: Apache-2.0
+// Softmax along lines, losses of classes and rows of tables on every backend, against the formulas in long double.
+#include "called.h"
+
+#include <cmath>
+
+namespace {
+
+using namespace tartan_test;
+
+// What a softmax makes of a line.
+struct Weights {
+    long double most = -INFINITY, sum = 0;
+    std::vector<long double> of;
+
+    template <typename Value, typename Counts>
+    Weights(int64_t n, Value value, Counts counts) : of((size_t)n) {
+        for (int64_t i = 0; i < n; i++)
+            if (counts(i)) most = std::max(most, (long double)value(i));
+        for (int64_t i = 0; i < n; i++) {
+            const bool zero = !counts(i) || most == -INFINITY;
+            sum += of[(size_t)i] = zero ? 0 : std::exp((long double)value(i) - most);
+        }
+        for (long double &w : of) w = sum == 0 ? 0 : w / sum;
+    }
+    long double lse() const { return sum == 0 ? -INFINITY : most + std::log(sum); }
+};
+
+void expect_near(long double want, double got, int32_t dtype, double allowed, const std::string &what) {
+    if ((std::isinf(want) || std::isnan(want)) && (std::isnan(want) ? std::isnan(got) : want == got)) return;
+    ASSERT_LE(std::fabs(want - (long double)got),
+              epsilon(dtype) * std::fabs(want) + allowed + (dtype == TARTAN_F16 ? 0x1p-24 : 0))
+        << what << ": " << got << ", not " << (double)want;
+}
+
+class BackendClasses : public OnBackend {
+  protected:
+    std::mt19937_64 random{5};
+
+    Dense numbers(int32_t dtype, const std::vector<int64_t> &shape, double low, double high, bool written) {
+        Dense made(dtype, shape, (Style)below(random, written ? kRepeated : kStyles));
+        made.fill(random, low, high);
+        return made;
+    }
+    // Of f32, exponents are rounded, too.
+    static double allowed(int32_t dtype, double size) {
+        return 16 * epsilon(tartan_i_sum_dtype(dtype)) * (1 + size);
+    }
+};
+INSTANTIATE_TEST_SUITE_P(Each, BackendClasses, ::testing::ValuesIn(backends()),
+                         [](const auto &backend) { return backend.param; });
+
+const std::vector<std::vector<int64_t>> kShapes = {{1},       {3, 5},    {4, 31},    {2, 3, 33}, {7, 1},
+                                                   {1, 1000}, {2, 4099}, {2, 20000}, {0, 4},     {3, 0}};
+
+TEST_P(BackendClasses, Softmax) {
+    for (const int32_t dtype : kDtypes)
+        for (const std::vector<int64_t> &shape : kShapes)
+            for (const double scale : {1.0, 0.125, -2.0}) {
+                const int64_t n = shape.back();
+                Dense x = numbers(dtype, shape, -20, 20, false), y = numbers(dtype, shape, 0, 1, true);
+                const int kind = (int)below(random, 3);
+                Dense mask(TARTAN_U8, kind == 1 ? std::vector<int64_t>{n} : shape);
+                mask.fill(random, 0, 2);
+                const auto counts = [&](int64_t i) {
+                    return kind == 0 || mask.get(kind == 1 ? i % n : i) != 0;
+                };
+                if (kind == 2 && x.elements() > 0) // nothing counts in the first line
+                    for (int64_t i = 0; i < n; i++) mask.set(i, 0);
+                if (n > 2 && dtype != TARTAN_F16 && x.elements() > 0)
+                    x.set(1, scale < 0 ? INFINITY : -INFINITY);
+                Operand in = {context.get(), x}, by = {context.get(), mask}, out = {context.get(), y};
+                const tartan_status status = call(context.get(), "softmax",
+                                                  {in.array(), kind == 0 ? nullptr : by.array(), out.array()},
+                                                  "scale=" + std::to_string(scale));
+                if (is_refused(status)) continue;
+                ASSERT_OK(status);
+                const Dense got = out.got();
+                ASSERT_TRUE(marks_intact(got));
+                for (int64_t line = 0; n > 0 && line < x.elements() / n; line++) {
+                    const Weights w(
+                        n, [&](int64_t i) { return scale * x.get(line * n + i); },
+                        [&](int64_t i) { return counts(line * n + i); });
+                    for (int64_t i = 0; i < n; i++)
+                        expect_near(w.of[(size_t)i], got.get(line * n + i), dtype,
+                                    allowed(dtype, 40) * (double)w.of[(size_t)i] + 1e-38, "weight");
+                }
+                if (HasFailure()) return;
+            }
+}
+
+TEST_P(BackendClasses, LogSoftmax) {
+    for (const int32_t dtype : kDtypes)
+        for (const std::vector<int64_t> &shape : kShapes) {
+            const int64_t n = shape.back();
+            Dense x = numbers(dtype, shape, -20, 20, false), y = numbers(dtype, shape, 0, 1, true);
+            Operand in = {context.get(), x}, out = {context.get(), y};
+            const tartan_status status =
+                call(context.get(), "log_softmax", {in.array(), out.array()}, "scale=0.5");
+            if (is_refused(status)) continue;
+            ASSERT_OK(status);
+            const Dense got = out.got();
+            for (int64_t line = 0; n > 0 && line < x.elements() / n; line++) {
+                const Weights w(
+                    n, [&](int64_t i) { return 0.5 * x.get(line * n + i); }, [](int64_t) { return true; });
+                for (int64_t i = 0; i < n; i++)
+                    expect_near(0.5L * x.get(line * n + i) - w.lse(), got.get(line * n + i), dtype,
+                                allowed(dtype, 20), "logarithm");
+            }
+            if (HasFailure()) return;
+        }
+}
+
+// With the slope in the same call, in place or not, and by the gradient after it. Some lines are left out.
+TEST_P(BackendClasses, CrossEntropy) {
+    for (const int32_t dtype : kDtypes)
+        for (const std::vector<int64_t> &shape : kShapes)
+            for (const double smoothing : {0.0, 0.25}) {
+                const int64_t n = shape.back(), base = (int64_t)below(random, 2);
+                if (n == 0) continue;
+                const std::vector<int64_t> of_lines(shape.begin(), shape.end() - 1);
+                const int32_t sums = tartan_i_sum_dtype(dtype);
+                Dense x = numbers(dtype, shape, -10, 10, true), slope = numbers(dtype, shape, 0, 1, true);
+                Dense labels(pick<int32_t>(random, {TARTAN_I64, TARTAN_I32}), of_lines,
+                             (Style)below(random, kRepeated));
+                for (int64_t i = 0; i < labels.elements(); i++)
+                    labels.set(i, i % 4 == 3 ? -7 : (double)(base + (int64_t)below(random, (size_t)n)));
+                Dense weights = numbers(sums, of_lines, -2, 2, true), loss(sums, of_lines),
+                      lse(sums, of_lines);
+                const bool in_place = random() % 2 == 0;
+                const std::string options = "label_smoothing=" + std::to_string(smoothing) +
+                                            " ignore_index=-7 base=" + std::to_string(base);
+                Operand in = {context.get(), x}, by = {context.get(), labels},
+                        factors = {context.get(), weights}, to = {context.get(), slope},
+                        losses = {context.get(), loss}, kept = {context.get(), lse},
+                        alone = {context.get(), slope}, again = {context.get(), x};
+                const tartan_status status = call(context.get(), "cross_entropy",
+                                                  {in.array(), by.array(), factors.array(), losses.array(),
+                                                   kept.array(), in_place ? in.array() : to.array()},
+                                                  options + " scale=0.5");
+                if (is_refused(status)) continue;
+                ASSERT_OK(status);
+                ASSERT_OK(call(context.get(), "cross_entropy_gradient",
+                               {again.array(), by.array(), kept.array(), factors.array(), alone.array()},
+                               options));
+                const Dense got = (in_place ? in : to).got(), later = alone.got(), l = losses.got(),
+                            s = kept.got();
+                for (int64_t line = 0; line < x.elements() / n; line++) {
+                    const auto value = [&](int64_t i) { return x.get(line * n + i); };
+                    const Weights w(n, value, [](int64_t) { return true; });
+                    const int64_t label = (int64_t)labels.get(line) - base;
+                    const bool out = (int64_t)labels.get(line) == -7;
+                    long double mean = 0;
+                    for (int64_t i = 0; i < n; i++) mean += (long double)value(i) / n;
+                    const long double want =
+                        out ? 0 : w.lse() - (1 - smoothing) * value(label) - smoothing * mean;
+                    expect_near(want, l.get(line), sums, allowed(dtype, 20), "loss");
+                    expect_near(w.lse(), s.get(line), sums, allowed(dtype, 10), "lse");
+                    for (int64_t i = 0; i < n; i++) {
+                        const long double target =
+                                              smoothing / (long double)n + (i == label ? 1 - smoothing : 0),
+                                          g = out ? 0
+                                                  : (long double)weights.get(line) *
+                                                        (w.of[(size_t)i] - target);
+                        expect_near(g / 2, got.get(line * n + i), dtype, allowed(dtype, 20), "slope");
+                        expect_near(g, later.get(line * n + i), dtype, allowed(dtype, 20), "gradient");
+                    }
+                    if (HasFailure()) return;
+                }
+            }
+}
+
+// On the CPU they are refused, with their place; a device says NaN.
+TEST_P(BackendClasses, LabelsThatAreNoClass) {
+    Dense x(TARTAN_F32, {2, 3, 4}), labels(TARTAN_I64, {2, 3}), loss(TARTAN_F32, {2, 3}),
+        slope(TARTAN_F32, {2, 3, 4});
+    x.fill(random);
+    for (int64_t i = 0; i < 6; i++) labels.set(i, i == 5 ? 4 : 1);
+    Operand in = {context.get(), x}, by = {context.get(), labels}, losses = {context.get(), loss},
+            to = {context.get(), slope};
+    const auto run = [&](const std::string &options) {
+        return call(context.get(), "cross_entropy",
+                    {in.array(), by.array(), nullptr, losses.array(), nullptr, to.array()}, options);
+    };
+    if (on_host()) {
+        EXPECT_FAILS(ARGUMENT,
+                     "tartan_cross_entropy: labels[1, 2] is 4, expected 0 .. 3, or -100 (ignore_index)",
+                     run(""));
+        EXPECT_EQ(loss.memory(), losses.got().memory());
+        EXPECT_EQ(slope.memory(), to.got().memory());
+        labels.set(1, 0);
+        Operand from_1 = {context.get(), labels};
+        EXPECT_FAILS(ARGUMENT, "labels[2, 1] is 0, expected 1 .. 4", // the first dimension is the last in C
+                     call(context.get(), "cross_entropy",
+                          {in.array(), from_1.array(), nullptr, losses.array(), nullptr, nullptr}, "base=1"));
+        return;
+    }
+    ASSERT_OK(run(""));
+    const Dense l = losses.got(), g = to.got();
+    for (int64_t i = 0; i < 24; i++) EXPECT_EQ(i >= 20, std::isnan(g.get(i))) << i;
+    for (int64_t i = 0; i < 6; i++) EXPECT_EQ(i == 5, std::isnan(l.get(i))) << i;
+}
+
+TEST_P(BackendClasses, Embedding) {
+    for (const int32_t dtype : kDtypes)
+        for (const int64_t n : {1, 3, 8, 40, 256})
+            for (const int64_t rows : {1, 2, 50}) {
+                const std::vector<int64_t> shape =
+                    random() % 2 ? std::vector<int64_t>{37} : std::vector<int64_t>{5, 9};
+                const int64_t base = (int64_t)below(random, 2);
+                Dense table = numbers(dtype, {rows, n}, -2, 2, false);
+                std::vector<int64_t> with_n = shape;
+                with_n.push_back(n);
+                Dense y = numbers(dtype, with_n, 0, 1, true), y_grad = numbers(dtype, with_n, -2, 2, false),
+                      grad = numbers(dtype, {rows, n}, 0, 1, true);
+                Dense indices(pick<int32_t>(random, {TARTAN_I64, TARTAN_I32, TARTAN_U8}), shape,
+                              (Style)below(random, kRepeated));
+                const int64_t padding = base + rows - 1;
+                for (int64_t i = 0; i < indices.elements(); i++)
+                    indices.set(i, (double)(base + (int64_t)below(random, (size_t)rows)));
+                const std::string options = "padding_index=" + std::to_string(rows > 1 ? padding : -1) +
+                                            " base=" + std::to_string(base);
+                Operand from = {context.get(), table}, by = {context.get(), indices}, to = {context.get(), y},
+                        g = {context.get(), y_grad}, back = {context.get(), grad};
+                const tartan_status status =
+                    call(context.get(), "embedding", {from.array(), by.array(), to.array()}, options);
+                if (is_refused(status)) continue;
+                ASSERT_OK(status);
+                ASSERT_OK(call(context.get(), "embedding_gradient",
+                               {from.array(), by.array(), g.array(), back.array()}, options));
+                const Dense got = to.got(), sums = back.got();
+                std::vector<long double> want((size_t)(rows * n)), size = want;
+                for (int64_t i = 0; i < indices.elements(); i++) {
+                    const int64_t row = (int64_t)indices.get(i) - base;
+                    const bool out = rows > 1 && row == rows - 1;
+                    for (int64_t c = 0; c < n; c++) {
+                        ASSERT_EQ(out ? 0 : table.get(row * n + c), got.get(i * n + c));
+                        if (!out)
+                            want[(size_t)(row * n + c)] += y_grad.get(i * n + c),
+                                size[(size_t)(row * n + c)] += 2;
+                    }
+                }
+                for (int64_t i = 0; i < rows * n; i++)
+                    expect_near(want[(size_t)i], sums.get(i), dtype, allowed(dtype, (double)size[(size_t)i]),
+                                "gradient");
+                if (HasFailure()) return;
+            }
+}
+
+} // namespace
