@@ -426,7 +426,8 @@ TEST_P(BackendOptimisers, MomentsFollowTheirWeights) {
             const int64_t to_row = empty / 3, to_col = empty % 3;
             const tartan_places place = {nullptr, &to_row, &to_col, 1};
             std::vector<int64_t> sources((size_t)grown->blocks);
-            ASSERT_OK(tartan_layout_move(grown.get(), &moved, 1, &place, sources.data(), grown->blocks, &raw));
+            ASSERT_OK(
+                tartan_layout_move(grown.get(), &moved, 1, &place, sources.data(), grown->blocks, &raw));
             const Layout after(raw);
             tartan_matrix *next = nullptr;
             ASSERT_OK(tartan_matrix_rearrange(context.get(), matrix.get(), after.get(), sources.data(),

@@ -61,7 +61,7 @@ CUDA_MAY_USE = {
     "kernels": {"plain", "runtime", "device", "kernels"},
 }
 CUDA_LIB = {"backend", "conv", "core", "layout", "matrix", "tartan"}
-CUDA_TABLES = {"kernels/norms.def", "kernels/points.def", "kernels/steps.def"}
+CUDA_TABLES = {"kernels/norms.def", "kernels/points.def", "kernels/steps.def", "kernels/updates.def"}
 
 
 def cuda(root):

@@ -150,7 +150,8 @@ TEST_P(Options, Count) {
         bool differs = false;
         const auto special = [&](Case &run) { // an infinity and NaN in each list of inputs
             for (int a = 0; a < run.count(); a++) {
-                if (schema.arguments[a].kind != TARTAN_OPERAND_ARRAYS || run.is_output(a) || !run.is_array(a) || run.elements(a) < 2)
+                if (schema.arguments[a].kind != TARTAN_OPERAND_ARRAYS || run.is_output(a) ||
+                    !run.is_array(a) || run.elements(a) < 2)
                     continue;
                 run.set(a, 0, INFINITY);
                 run.set(a, 1, NAN);
