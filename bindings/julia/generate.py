@@ -284,7 +284,7 @@ class Function:
 def option_code(f, option):
     name, default = f.name(option), f.default(option)
     if option is f.op.count:
-        return f'whole_option("{name}", length(as_list({f.name(f.lists[0])})), 1)'
+        return f'whole_option("{name}", length(items_of({f.name(f.lists[0])})), 1)'
     if option.kind == "flag":
         return f'{name} ? "{option.name}=1 " : ""'
     if option.kind == "sizes":

@@ -2,7 +2,7 @@
  * The norm of all gradients of a model: sums of chunks in f64, which one CTA adds in one order. */
 #include "device_memory.h"
 #include "kernels.h"
-#include "many.cuh"
+#include "kernels/many.cuh"
 
 namespace tartan_cuda {
 namespace {

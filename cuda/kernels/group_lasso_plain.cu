@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0
  * Group lasso: a CTA for each slice along the first axis, which reads it twice. */
 #include "kernels.h"
-#include "many.cuh"
+#include "kernels/many.cuh"
 
 namespace tartan_cuda {
 namespace {

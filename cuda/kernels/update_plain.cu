@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0
  * Steps of optimisers: rows of updates.def, over all parameters of a model in one launch or a few. */
 #include "kernels.h"
-#include "many.cuh"
-#include "words.cuh"
+#include "kernels/many.cuh"
+#include "kernels/words.cuh"
 
 namespace tartan_cuda {
 namespace {

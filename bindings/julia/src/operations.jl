@@ -177,19 +177,19 @@ end
 Raw.c_pointer(x::ListOperand, place) = Ptr{Cvoid}(pointer(x.arrays))
 
 # One array or matrix stands for a list of it.
-as_list(x::Union{Dense, Undense}) = (x,)
-as_list(x) = x
+items_of(x::Union{Dense, Undense}) = eltype(x) <: Number ? (x,) : x
+items_of(x) = x
 
 # The first of a list that has a context, or nothing.
 function placed(list)
     list === nothing && return nothing
-    for x in as_list(list)
+    for x in items_of(list)
         context_of(x) === nothing || return x
     end
     return nothing
 end
 
-first_array(list) = first(as_list(list))
+first_array(list) = first(items_of(list))
 
 # What an item is to C: a matrix is the array [blocks, rows, columns] of its values, and an array beside a matrix is, too.
 values_in_order(n, s) = ((n[3], n[1], n[2]), (s[3], s[1], s[2]))
@@ -212,7 +212,7 @@ same_layout(a, b) = true
 
 list_operand(::Nothing, name, first, first_name, writes) = nothing
 @noinline function list_operand(list, name, first, first_name, writes)
-    items, likes = as_list(list), as_list(first)
+    items, likes = items_of(list), items_of(first)
     n = length(likes)
     n > 0 || throw(TartanError(:argument, "$first_name has no arrays, expected 1 or more"))
     length(items) == n ||

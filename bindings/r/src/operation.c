@@ -290,15 +290,7 @@ static void take_inputs(call *c, SEXP inputs) {
     int given = 0;
     for (int i = 0; i < c->count; i++)
         if (!is(c, USES, i, "out")) SET_VECTOR_ELT(c->values, i, VECTOR_ELT(inputs, given++));
-    SEXP looked_at = PROTECT(Rf_allocVector(VECSXP, c->count));
-    for (int i = 0; i < c->count; i++) {
-        if (is(c, KINDS, i, "arrays") && value_of(c, i) != R_NilValue) {
-            SET_VECTOR_ELT(c->values, i, tartan_r_as_list(value_of(c, i)));
-            SET_VECTOR_ELT(looked_at, i, tartan_r_item_of_place(value_of(c, i)));
-        } else {
-            SET_VECTOR_ELT(looked_at, i, value_of(c, i));
-        }
-    }
+    SEXP looked_at = PROTECT(tartan_r_make_lists(c->values, VECTOR_ELT(c->op, KINDS)));
     c->place = tartan_r_place_of(looked_at, VECTOR_ELT(c->op, ARGUMENTS));
     UNPROTECT(1);
     keep(c, 2 * c->count, c->place);

@@ -1,12 +1,15 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "operation_lists.h"
 
+#include <string.h>
+
 static int is_matrix(SEXP x) {
     const tartan_r_class class = tartan_r_class_of(x);
     return class == TARTAN_R_MATRIX || class == TARTAN_R_DEVICE_MATRIX;
 }
 
-SEXP tartan_r_as_list(SEXP x) {
+/* A list; anything else is a list of itself. */
+static SEXP as_list(SEXP x) {
     if (TYPEOF(x) == VECSXP) return x;
     SEXP list = PROTECT(Rf_allocVector(VECSXP, 1));
     SET_VECTOR_ELT(list, 0, x);
@@ -14,12 +17,23 @@ SEXP tartan_r_as_list(SEXP x) {
     return list;
 }
 
-SEXP tartan_r_item_of_place(SEXP list) {
+static SEXP item_of_place(SEXP list) {
     for (R_xlen_t i = 0; i < XLENGTH(list); i++) {
         const tartan_r_class class = tartan_r_class_of(VECTOR_ELT(list, i));
         if (class == TARTAN_R_DEVICE_MATRIX || class == TARTAN_R_DEVICE_ARRAY) return VECTOR_ELT(list, i);
     }
     return XLENGTH(list) > 0 ? VECTOR_ELT(list, 0) : R_NilValue;
+}
+
+SEXP tartan_r_make_lists(SEXP values, SEXP kinds) {
+    SEXP deciding = PROTECT(Rf_shallow_duplicate(values));
+    for (R_xlen_t i = 0; i < XLENGTH(values); i++) {
+        if (strcmp(CHAR(STRING_ELT(kinds, i)), "arrays") != 0 || VECTOR_ELT(values, i) == R_NilValue) continue;
+        SET_VECTOR_ELT(values, i, as_list(VECTOR_ELT(values, i)));
+        SET_VECTOR_ELT(deciding, i, item_of_place(VECTOR_ELT(values, i)));
+    }
+    UNPROTECT(1);
+    return deciding;
 }
 
 /* Dimensions in the order of C, those of R in reverse. Beside a matrix an array of three is block rows x block columns x blocks, as
@@ -95,7 +109,7 @@ static void take_item(tartan_r_list *list, const tartan_r_list *first, R_xlen_t 
 
 void tartan_r_take_list(SEXP x, const char *name, char rule, int optional, int copies, SEXP place,
                         const tartan_r_list *first, SEXP keep, int at, tartan_r_list *out) {
-    out->items = tartan_r_as_list(x);
+    out->items = x;
     out->name = name;
     out->count = XLENGTH(out->items);
     SET_VECTOR_ELT(keep, at, out->kept = Rf_allocVector(VECSXP, 2 * out->count + 1));

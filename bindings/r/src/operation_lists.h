@@ -13,10 +13,9 @@ typedef struct tartan_r_list {
     const char *name;
 } tartan_r_list;
 
-/* A list; anything else is a list of itself. The caller protects it. */
-SEXP tartan_r_as_list(SEXP x);
-/* The item that decides where a call runs: the first on a device, or the first. */
-SEXP tartan_r_item_of_place(SEXP list);
+/* Makes lists of the values of the kind "arrays" that are none. The values that decide where a call runs: for a list the first item on a
+ * device, or the first. The caller protects them. */
+SEXP tartan_r_make_lists(SEXP values, SEXP kinds);
 
 /* Fills out->arrays. `rule`: the dtype's letter in the schema. `first`: the list that decides how many there are, their dtypes and
  * layouts; `out` itself for that one. `copies`: the operation updates the items. NULL stands for no numbers if `optional`. The caller

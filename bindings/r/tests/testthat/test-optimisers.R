@@ -38,14 +38,14 @@ test_that("matrices stand for their values, with gates for their blocks", {
   w <- block_matrix(layout, init = "normal", seed = 1)
   g <- block_matrix(layout, init = "normal", seed = 2)
   gates <- seq_len(block_count(w)) %% 2
-  found <- sgd(list(w, 1:3), list(g, c(1, 1, 1)), gates = list(gates, NULL), rate = 0.5)
-  values <- sgd(list(block_values(w)), list(block_values(g)), rate = 0.5)[[1]]
+  found <- sgd(list(w, 1:3), list(g, c(1, 1, 1)), gates = list(gates, NULL), rate = 0.5)$parameters
+  values <- sgd(list(block_values(w)), list(block_values(g)), rate = 0.5)$parameters[[1]]
   expect_s4_class(found[[1]], "BlockMatrix")
   live <- gates == 1
   expect_equal(block_values(found[[1]])[, , live], values[, , live])
   expect_identical(block_values(found[[1]])[, , !live], block_values(w)[, , !live])
   expect_equal(found[[2]], c(0.5, 1.5, 2.5))
-  mixed <- sgd(list(w), list(block_values(g)), rate = 0.5)[[1]] # an array beside a matrix is in the order of its values
+  mixed <- sgd(list(w), list(block_values(g)), rate = 0.5)$parameters[[1]] # an array beside a matrix is in the order of its values
   expect_equal(block_values(mixed), values)
   other <- block_matrix(block_pattern("random", c(16, 12), c(4, 2), density = 0.6, seed = 2), init = "normal")
   expect_error(sgd(list(w), list(other)), "array 1 of gradients is on another layout, expected that of array 1 of parameters",
@@ -64,7 +64,7 @@ test_that("norms clip, or skip a step", {
   expect_equal(found, list(norm = 5, scale = 0.4))
   bad <- global_norm(list(c(1, NaN)), return_scale = TRUE)
   expect_equal(bad$scale, 0)
-  expect_identical(sgd(list(c(1, 2)), list(c(1, NaN)), scale = bad$scale), list(c(1, 2)))
+  expect_identical(sgd(list(c(1, 2)), list(c(1, NaN)), scale = bad$scale)$parameters, list(c(1, 2)))
 })
 
 test_that("optimisers run where the parameters are", {
