@@ -85,10 +85,11 @@ static tartan_status read_schedule(const char *function, const char *text, timet
 #define WORD(name, initial)            READ(name, read_curve)
         REALS(REAL)
         WHOLES(WHOLE)
-        WORDS(WORD) FAIL_IN(function, ARGUMENT,
-                            "schedule has '%.*s', expected density, initial, threshold, swap, "
-                            "begin, end, every, seed, curve or decay",
-                            o.shown, o.word);
+        WORDS(WORD)
+        FAIL_IN(function, ARGUMENT,
+                "schedule has '%.*s', expected density, initial, threshold, swap, "
+                "begin, end, every, seed, curve or decay",
+                o.shown, o.word);
 #undef READ
 #undef REAL
 #undef WHOLE
