@@ -143,13 +143,16 @@ test_that("gradients are those of finite differences", {
     for (all in c(FALSE, TRUE)) {
       made <- defined_operands(op, all)
       results <- results_of(op, made)
-      main <- results[[op$results[op$uses != "in" & !op$returned]]]
-      weight <- some_numbers(length(numbers_of(main)))
-      towards <- if (is(main, "BlockMatrix")) block_matrix(main@layout, values = array(weight, dim(block_values(main))))
-                 else array(weight, tartan:::.size_of(main))
-      # The numbers outside of the matrix, in its last blocks, have no gradient.
-      if (is(main, "BlockMatrix")) weight <- block_values(towards) <- block_values(towards) * inside_of(towards)
-      known <- c(made, results, stats::setNames(list(towards), paste0(op$results[op$uses != "in" & !op$returned], "_grad")))
+      mains <- op$results[op$uses != "in" & !op$returned]
+      towards <- lapply(results[mains], function(main) {
+        weight <- some_numbers(length(numbers_of(main)))
+        if (!is(main, "BlockMatrix")) return(array(weight, tartan:::.size_of(main)))
+        # The numbers outside of the matrix, in its last blocks, have no gradient.
+        weights <- block_matrix(main@layout, values = array(weight, dim(block_values(main))))
+        block_values(weights) <- block_values(weights) * inside_of(weights)
+        weights
+      })
+      known <- c(made, results, stats::setNames(towards, paste0(mains, "_grad")))
       found <- call_with(gradient, known[names(known) %in% gradient$arguments[inputs_of(gradient)]])
       if (!is.list(found)) found <- stats::setNames(list(found), setdiff(gradient$results, ""))
       expect_true(all(setdiff(names(found), names(made)) %in% op$arguments), info = gradient$name)
@@ -159,7 +162,7 @@ test_that("gradients are those of finite differences", {
         step <- 1e-5
         value <- function(by) {
           made[[name]] <- moved(x, by)
-          sum(numbers_of(results_of(op, made)[[op$results[op$uses != "in" & !op$returned]]]) * weight)
+          sum(mapply(function(y, weight) sum(numbers_of(y) * numbers_of(weight)), results_of(op, made)[mains], towards))
         }
         for (at in sample(which(if (is(x, "BlockMatrix")) inside_of(x) == 1 else rep(TRUE, length(x))), min(6, length(numbers_of(x))))) {
           unit <- numbers_of(x) * 0
