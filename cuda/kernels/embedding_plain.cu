@@ -139,18 +139,26 @@ __device__ __forceinline__ int64_t first_of(const uint32_t *rows, int64_t count,
     return low;
 }
 
+/* starts[r]: the first of the sorted rows that is r or more. */
+__global__ void __launch_bounds__(THREADS)
+    find_starts(const uint32_t *rows, int64_t count, int64_t all_rows, uint32_t *starts) {
+    for (int64_t r = (int64_t)blockIdx.x * THREADS + threadIdx.x; r <= all_rows;
+         r += (int64_t)gridDim.x * THREADS)
+        starts[r] = (uint32_t)first_of(rows, count, (uint32_t)r);
+}
+
 /* Each row of the table has `across` threads, each of which has EACH neighbours at a time. */
 template <typename T, typename To, int EACH>
 __global__ void __launch_bounds__(THREADS)
     add_rows(const __grid_constant__ places p, const lines y_grad, const lines to, int64_t n, int32_t across,
-             const uint32_t *rows, const uint32_t *all) {
+             const uint32_t *starts, const uint32_t *all) {
     using S = tartan_cuda_sum<T>;
     const int64_t step = (int64_t)gridDim.x * (THREADS / across);
     for (int64_t r = (int64_t)blockIdx.x * (THREADS / across) + threadIdx.x / across; r < p.rows; r += step) {
-        const int64_t begin = first_of(rows, p.count, (uint32_t)r);
+        const int64_t begin = starts == nullptr ? 0 : starts[r], end = starts == nullptr ? 0 : starts[r + 1];
         for (int64_t c = (int64_t)(threadIdx.x % across) * EACH; c < n; c += (int64_t)across * EACH) {
             S sum[EACH] = {};
-            for (int64_t i = begin; i < p.count && rows[i] == (uint32_t)r; i++) {
+            for (int64_t i = begin; i < end; i++) {
                 const T *const from = (const T *)y_grad.data + offset(p, p.line, all[i]);
                 if constexpr (EACH > 1) {
                     const auto pack = *(const tartan_cuda_pack<T, EACH> *)(from + c);
@@ -172,9 +180,9 @@ __global__ void __launch_bounds__(THREADS)
     }
 }
 
-/* Sorted rows and their places, in scratch memory that begins with them. */
+/* The places in the order of their rows, and where each row begins, in scratch memory. */
 tartan_status sort(const char *function, tartan_cuda_queue *queue, const places &p, void **memory,
-                   const uint32_t **rows, const uint32_t **all) {
+                   const uint32_t **starts, const uint32_t **all) {
     const int count = (int)p.count;
     int bits = 1;
     while (p.rows >> bits != 0) bits++;
@@ -184,20 +192,23 @@ tartan_status sort(const char *function, tartan_cuda_queue *queue, const places 
                            cub::DeviceRadixSort::SortPairs(nullptr, bytes, nowhere, nowhere, nowhere, nowhere,
                                                            count, 0, bits, queue->stream),
                            "sorting indices"));
-    const int64_t list = (p.count * 4 + 255) / 256 * 256;
-    PASS(tartan_cuda_scratch(function, queue, 4 * list + (int64_t)bytes, memory));
-    uint32_t *lists[4];
-    for (int i = 0; i < 4; i++) lists[i] = (uint32_t *)((char *)*memory + i * list);
+    const int64_t list = (p.count * 4 + 255) / 256 * 256, of_rows = ((p.rows + 1) * 4 + 255) / 256 * 256;
+    PASS(tartan_cuda_scratch(function, queue, 4 * list + of_rows + (int64_t)bytes, memory));
+    uint32_t *lists[5];
+    for (int i = 0; i < 5; i++) lists[i] = (uint32_t *)((char *)*memory + i * list);
+    void *const room = (char *)lists[4] + of_rows;
+    const auto grid = [](int64_t n) { return tartan_cuda_grid((n + THREADS - 1) / THREADS); };
     tartan_status status =
-        tartan_cuda_launch(function, queue, list_rows, tartan_cuda_grid((p.count + THREADS - 1) / THREADS),
-                           dim3(THREADS), p, lists[0], lists[1]);
+        tartan_cuda_launch(function, queue, list_rows, grid(p.count), dim3(THREADS), p, lists[0], lists[1]);
     if (status == TARTAN_OK)
         status = tartan_cuda_check(function,
-                                   cub::DeviceRadixSort::SortPairs((char *)*memory + 4 * list, bytes,
-                                                                   lists[0], lists[2], lists[1], lists[3],
-                                                                   count, 0, bits, queue->stream),
+                                   cub::DeviceRadixSort::SortPairs(room, bytes, lists[0], lists[2], lists[1],
+                                                                   lists[3], count, 0, bits, queue->stream),
                                    "sorting indices");
-    *rows = lists[2], *all = lists[3];
+    if (status == TARTAN_OK)
+        status = tartan_cuda_launch(function, queue, find_starts, grid(p.rows + 1), dim3(THREADS), lists[2],
+                                    p.count, p.rows, lists[4]);
+    *starts = lists[4], *all = lists[3];
     if (status != TARTAN_OK) tartan_cuda_scratch_free(queue, *memory);
     return status;
 }
@@ -231,8 +242,8 @@ tartan_status tartan_cuda_embedding_gradient_plain(const char *function, tartan_
     const places p = places_of(op->indices, y_grad, op->base, op->padding_index, op->table->shape[0]);
     if (p.rows == 0 || n == 0) return TARTAN_OK;
     void *memory = nullptr;
-    const uint32_t *rows = nullptr, *all = nullptr;
-    if (p.count > 0) PASS(sort(function, queue, p, &memory, &rows, &all));
+    const uint32_t *starts = nullptr, *all = nullptr;
+    if (p.count > 0) PASS(sort(function, queue, p, &memory, &starts, &all));
     const lines from = {y_grad->data, y_grad->dtype, 0, y_grad->strides[y_grad->ndim - 1]};
     const lines into = {to->data, to->dtype, to->strides[0], to->strides[1]};
     const tartan_status status = tartan_cuda_by_dtype(y_grad->dtype, [&](auto tag) {
@@ -249,9 +260,9 @@ tartan_status tartan_cuda_embedding_gradient_plain(const char *function, tartan_
                 if constexpr (std::is_same_v<T, To>)
                     if (wide)
                         return tartan_cuda_launch(function, queue, add_rows<T, To, EACH>, grid, dim3(THREADS),
-                                                  p, from, into, n, across, rows, all);
+                                                  p, from, into, n, across, starts, all);
                 return tartan_cuda_launch(function, queue, add_rows<T, To, 1>, grid, dim3(THREADS), p, from,
-                                          into, n, across, rows, all);
+                                          into, n, across, starts, all);
             }
         });
     });
