@@ -50,6 +50,7 @@ tartan_cuda_launching tartan_cuda_attention_forward_plain, tartan_cuda_attention
     tartan_cuda_attention_forward_extras, tartan_cuda_attention_backward_extras,
     tartan_cuda_attention_backward_plain, tartan_cuda_attention_backward_wgmma,
     tartan_cuda_attention_backward_fused, tartan_cuda_attention_bias_gradient_plain;
+tartan_cuda_launching tartan_cuda_update_plain, tartan_cuda_global_norm_plain, tartan_cuda_group_lasso_plain;
 tartan_cuda_launching tartan_cuda_attention_merge_plain, tartan_cuda_block_softmax_plain,
     tartan_cuda_block_softmax_gradient_plain;
 tartan_cuda_launching tartan_cuda_window_pool_plain, tartan_cuda_window_gather_plain,
@@ -61,12 +62,12 @@ tartan_cuda_launching tartan_cuda_channel_linear_plain, tartan_cuda_channel_line
 #define NORM(name, ...) tartan_cuda_launching tartan_cuda_##name##_plain, tartan_cuda_##name##_gradient_plain;
 #include "kernels/norms.def"
 #undef NORM
+tartan_cuda_launching tartan_cuda_fused_plain, tartan_cuda_point1_plain, tartan_cuda_point1_gradient_plain,
+    tartan_cuda_point2_plain, tartan_cuda_point2_gradient_plain;
 tartan_cuda_launching tartan_cuda_softmax_plain, tartan_cuda_softmax_gradient_plain,
     tartan_cuda_log_softmax_plain, tartan_cuda_log_softmax_gradient_plain, tartan_cuda_cross_entropy_plain,
     tartan_cuda_cross_entropy_gradient_plain;
 tartan_cuda_launching tartan_cuda_embedding_plain, tartan_cuda_embedding_gradient_plain;
-tartan_cuda_launching tartan_cuda_point1_plain, tartan_cuda_point1_gradient_plain, tartan_cuda_point2_plain,
-    tartan_cuda_point2_gradient_plain;
 
 /* Why the kernel cannot do the problem, or NULL; and its expected rate, 0 if it is not known. */
 const char *tartan_cuda_kernel_refuses(const tartan_cuda_kernel *kernel, const tartan_cuda_chip *chip,

@@ -210,7 +210,8 @@ tartan_cuda_maker tartan_cuda_spmm_of, tartan_cuda_sddmm_of, tartan_cuda_gate_gr
     tartan_cuda_window_gather_of, tartan_cuda_window_scatter_of, tartan_cuda_channel_linear_of,
     tartan_cuda_channel_linear_gradient_of, tartan_cuda_conv_of, tartan_cuda_conv_filter_gradient_of,
     tartan_cuda_conv_normalize_of, tartan_cuda_conv_normalize_gradient_of, tartan_cuda_point1_of,
-    tartan_cuda_point1_gradient_of, tartan_cuda_point2_of, tartan_cuda_point2_gradient_of;
+    tartan_cuda_point1_gradient_of, tartan_cuda_fused_of, tartan_cuda_point2_of,
+    tartan_cuda_point2_gradient_of;
 tartan_cuda_maker tartan_cuda_softmax_of, tartan_cuda_softmax_gradient_of, tartan_cuda_log_softmax_of,
     tartan_cuda_log_softmax_gradient_of, tartan_cuda_cross_entropy_of, tartan_cuda_cross_entropy_gradient_of;
 #define NORM(name, ...) tartan_cuda_maker tartan_cuda_##name##_of, tartan_cuda_##name##_gradient_of;
@@ -238,6 +239,7 @@ typedef union tartan_cuda_problem {
     tartan_cuda_conv_normalize conv_normalize;
     tartan_cuda_conv_normalize_gradient conv_normalize_gradient;
     tartan_cuda_point2_gradient point2_gradient;
+    tartan_cuda_fused fused;
     tartan_cuda_classes classes;
     tartan_cuda_norm norm;
     tartan_cuda_norm_gradient norm_gradient;

@@ -30,12 +30,12 @@ tartan_status tartan_cuda_point1_of(const tartan_host *host, const tartan_contex
     (void)host;
     (void)context;
     const tartan_op_point1 *op = of;
-    *(tartan_cuda_points *)to =
-        (tartan_cuda_points){.nothing = tartan_i_array_is_empty(op->y),
-                             .row = op->row,
-                             .sum_dtype = sum_dtype_of(op->y),
-                             .p = op->p,
-                             .sweep = sweep_of(op->y, (const tartan_array *[]){op->x, op->y}, 2, 1)};
+    tartan_cuda_points *out = to;
+    *out = (tartan_cuda_points){.nothing = tartan_i_array_is_empty(op->y),
+                                .row = op->row,
+                                .sum_dtype = sum_dtype_of(op->y),
+                                .sweep = sweep_of(op->y, (const tartan_array *[]){op->x, op->y}, 2, 1)};
+    memcpy(out->p, op->p, sizeof out->p);
     return TARTAN_OK;
 }
 
@@ -45,11 +45,12 @@ tartan_status tartan_cuda_point1_gradient_of(const tartan_host *host, const tart
     (void)context;
     const tartan_op_point1_gradient *op = of;
     const tartan_array *arrays[] = {op->y_grad, op->x, op->y, op->x_grad};
-    *(tartan_cuda_points *)to = (tartan_cuda_points){.nothing = tartan_i_array_is_empty(op->x_grad),
-                                                     .row = op->row,
-                                                     .sum_dtype = sum_dtype_of(op->x_grad),
-                                                     .p = op->p,
-                                                     .sweep = sweep_of(op->x_grad, arrays, 4, 1)};
+    tartan_cuda_points *out = to;
+    *out = (tartan_cuda_points){.nothing = tartan_i_array_is_empty(op->x_grad),
+                                .row = op->row,
+                                .sum_dtype = sum_dtype_of(op->x_grad),
+                                .sweep = sweep_of(op->x_grad, arrays, 4, 1)};
+    memcpy(out->p, op->p, sizeof out->p);
     return TARTAN_OK;
 }
 
@@ -63,6 +64,54 @@ tartan_status tartan_cuda_point2_of(const tartan_host *host, const tartan_contex
                              .row = op->row,
                              .sum_dtype = sum_dtype_of(op->y),
                              .sweep = sweep_of(op->y, (const tartan_array *[]){op->a, op->b, op->y}, 3, 1)};
+    return TARTAN_OK;
+}
+
+tartan_status tartan_cuda_fused_of(const tartan_host *host, const tartan_context *context, const void *of,
+                                   void *to) {
+    static const struct {
+        int32_t inputs, drawn, outputs;
+    } rows[] = {
+#define COUNT(...)                       (int32_t)(sizeof((int[]){__VA_ARGS__}) / sizeof(int))
+#define FUSED(name, in, drawn, out, ...) {COUNT in, drawn, COUNT out},
+#include "kernels/fused.def"
+#undef FUSED
+#undef COUNT
+    };
+    (void)host;
+    (void)context;
+    const tartan_op_fused *op = of;
+    tartan_cuda_fused *p = to;
+    const int32_t inputs = rows[op->row].inputs, outputs = rows[op->row].outputs,
+                  count = inputs + rows[op->row].drawn + outputs;
+    tartan_array room[TARTAN_CUDA_SWEPT];
+    const tartan_array *arrays[TARTAN_CUDA_SWEPT] = {NULL};
+    *p = (tartan_cuda_fused){.nothing = tartan_i_array_is_empty(&op->shape),
+                             .row = op->row,
+                             .sum_dtype = sum_dtype_of(&op->shape),
+                             .drawing = op->drawing,
+                             .offset = op->offset};
+    memcpy(p->p, op->p, sizeof p->p);
+    for (int32_t i = 0; i < inputs + outputs; i++) {
+        const tartan_i_fused_operand *operand = i < inputs ? &op->in[i] : &op->out[i - inputs];
+        const int32_t k = i < inputs ? i : i + rows[op->row].drawn;
+        if (operand->array == NULL) continue;
+        room[k] = operand->parts > 1 ? tartan_i_fused_part(operand->array) : *operand->array;
+        if (operand->parts > 1) p->part[k] = tartan_i_fused_step(operand->array);
+        arrays[k] = &room[k];
+    }
+    if (rows[op->row].drawn) { /* of a size of elements that doesn't decide about units */
+        room[inputs] = op->numbers;
+        room[inputs].data = (void *)(uintptr_t)TARTAN_CUDA_NUMBERS_AT;
+        room[inputs].dtype = op->out[0].array->dtype;
+        arrays[inputs] = &room[inputs];
+    }
+    p->sweep = sweep_of(&op->shape, arrays, count, outputs);
+    for (int32_t k = 0; k < count; k++)
+        if (p->part[k] % p->sweep.unit != 0) {
+            p->sweep = tartan_cuda_sweep_one_by_one(&p->sweep);
+            break;
+        }
     return TARTAN_OK;
 }
 
@@ -115,6 +164,7 @@ tartan_status tartan_cuda_point2_gradient_of(const tartan_host *host, const tart
 #define POINT1_WITH(...)
 #define POINT2(name, help, value, of_a, of_b) {#of_a, #of_b},
 #include "kernels/points.def"
+#include "kernels/sums.def"
 #undef POINT1
 #undef POINT1_WITH
 #undef POINT2

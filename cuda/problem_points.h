@@ -9,9 +9,23 @@
 typedef struct tartan_cuda_points {
     bool nothing;
     int32_t row, sum_dtype;
-    double p;
+    double p[TARTAN_I_POINT_PARAMETERS];
     tartan_cuda_sweep sweep;
 } tartan_cuda_points;
+
+/* A row of lib/kernels/fused.def. The sweep is over the inputs, then, if random numbers are drawn, their places, then the outputs; of an
+ * operand of several parts over the first, and `part` is the way to the next one, in elements. The places are an array without memory of
+ * its own: an element's address, from TARTAN_CUDA_NUMBERS_AT on, counts elements. */
+enum { TARTAN_CUDA_NUMBERS_AT = 4096 };
+typedef struct tartan_cuda_fused {
+    bool nothing;
+    int32_t row, sum_dtype;
+    double p[TARTAN_I_FUSED_PARAMETERS];
+    tartan_i_drawing drawing;
+    int64_t offset;
+    int64_t part[TARTAN_CUDA_SWEPT];
+    tartan_cuda_sweep sweep;
+} tartan_cuda_fused;
 
 /* Sweeps over y_grad, a, b, y and the gradients: `each` of those that have the shape of y, and for each of the others, which are
  * sums, one with array TARTAN_CUDA_SUM_RESULT. */

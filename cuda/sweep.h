@@ -43,7 +43,7 @@ typedef struct tartan_cuda_swept {
  * If `unit` is more than 1, the first dimension of the axes `inner` counts units of so many neighbours, each of which is read and
  * written in one access. It is a multiple of `unit`, or the only one of a sweep without sums: then `rest` elements follow, at
  * the end of it. */
-enum { TARTAN_CUDA_SWEPT = 6 };
+enum { TARTAN_CUDA_SWEPT = 8 };
 typedef struct tartan_cuda_sweep {
     int32_t count; /* of arrays */
     tartan_cuda_axes axes[2];

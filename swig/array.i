@@ -55,6 +55,7 @@
 %apply (const double *IN_DOUBLE, int64_t IN_COUNT) {
     (const double *gates, int64_t ngates),
     (const double *scores, int64_t nscores),
+    (const double *growth, int64_t ngrowth),
     (const double *diagonal, int64_t ndiagonal)
 };
 %apply (const uint8_t *IN_BYTES, int64_t IN_COUNT) {

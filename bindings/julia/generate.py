@@ -32,6 +32,7 @@ WORDS = [
     (r"\bf(64|32|16)\b", r"`Float\1`"),
     (r"\b([a-z_]+)=1\b", r"`\1 = true`"),
     (r"\balong the last axis\b", "along the first dimension"),
+    (r"\balong (its|the) first axis\b", r"along \1 last dimension"),
     (r"\bmissing on the left\b", "missing at the end"),
     (r" ?\(tartan_conv_edge_classes\)", " ([`edge_classes`](@ref))"),
     (r" \(UNSUPPORTED\)", ""),
@@ -90,12 +91,16 @@ def tuple_of(parts):
 class Shape:
     """A shape of the schema in the order of Julia."""
 
-    def __init__(self, text):
-        self.text = text
+    def __init__(self, text, computed=False):
+        self.text, self.computed = text, computed
         self.like = text[1:] if text.startswith("=") else ""
-        self.alternatives = [] if self.like or text == "any" or text.startswith("on ") else [
-            [item.strip() for item in part.strip()[1:-1].split(",")][::-1] if part.strip() != "[]" else [] for part in text.split(" or ")]  # fmt: skip
-        self.items = self.alternatives[0] if self.alternatives else []
+        parts = [] if self.like or text == "any" or text.startswith("on ") else re.findall(r"\[(.*?)\]", text)
+        self.alternatives = [[item.strip() for item in part.split(",")][::-1] if part else [] for part in parts]
+        # Batches of matrices keep their rows and columns.
+        self.matrices = computed and text.startswith("[batch..., ")
+        if self.matrices:
+            self.alternatives = [[rows, cols, batch] for cols, rows, batch in self.alternatives]
+        self.items = self.alternatives[0] if parts and not computed else []
 
     @property
     def least(self):
@@ -109,12 +114,14 @@ class Shape:
             return f"on the layout of `{name(self.text[3:])}`"
         if not self.alternatives:
             return ""
+        if self.computed:
+            return re.sub(r"\[.*?\]", lambda part: self.one(Shape(part.group(), True).alternatives[0]), self.text)
         broadcast = re.fullmatch(r"\[(\w+)\.\.\. & (\w+)\.\.\.\]", self.text)
         return "of the size that broadcasting gives" if broadcast else " or ".join(self.one(items) for items in self.alternatives)
 
     @staticmethod
     def one(items):
-        names = [re.sub(r"\w+\.", "", item) if not item.endswith("...") else item for item in items]
+        names = [re.sub(r"\w+\.", "", in_julia(item)) if not item.endswith("...") else item for item in items]
         return f"({', '.join(names)}{',' if len(names) == 1 and not names[0].endswith('...') else ''})"
 
 
@@ -126,7 +133,7 @@ class Function:
 
     def __init__(self, op, gradient_op, is_gradient):
         self.op, self.gradient_op = op, gradient_op
-        self.shapes = {a.name: Shape(a.shape) for a in op.arguments}
+        self.shapes = {a.name: Shape(a.shape, a.computed) for a in op.arguments}
         self.pointwise = op.kind.startswith("point")
         self.inputs = [a for a in op.arguments if a.use == "in"]
         self.updated = [a for a in op.arguments if a.use == "update"]
@@ -138,6 +145,7 @@ class Function:
         # Several gradients are a named tuple.
         self.is_tuple = is_gradient and len(self.outputs) > 1
         self.first = next(a for a in op.arguments if a.dtype == "T")
+        self.lists = [a for a in op.arguments if a.kind == "arrays"]
         trained = {a.name[:-5] for a in gradient_op.outputs if a.name.endswith("_grad")} if gradient_op else set()
         self.terms = [a for a in self.optional if a.name in trained]
 
@@ -172,6 +180,8 @@ class Function:
         shape = self.shapes[a.name]
         while shape.like:
             shape = self.shapes[shape.like]
+        if shape.matrices:
+            return "as_matrix"
         return f"AtLeast{{{shape.least}}}()" if shape.least > 1 else "in_order_of_c"
 
     def element(self, a):
@@ -221,6 +231,9 @@ class Function:
             on = self.shapes[a.name].text[3:]
             matrix = next(m for m in self.needed if m.kind == "matrix" and (m.name == on or self.shapes[m.name].text == f"on {on}"))
             return f"room_for({self.name(matrix)})"
+        if self.lists:
+            first = self.name(self.lists[0])
+            return f"room_beside(first_array({first}), gate_type(eltype(first_array({first}))), {self.size_of(a)})"
         beside = next((x for x in self.needed if x.kind == "array"), None) or next(x for x in self.needed if x.kind == "matrix")
         return f"room_beside({self.name(beside)}, {self.element(a)}, {self.size_of(a)})"
 
@@ -240,20 +253,22 @@ class Function:
     def keywords(self, declared=True):
         """The inputs and options that may be left out; with their types in a declaration."""
         for item in self.op.items:
+            if item is self.op.count and item is not None:
+                continue
             if isinstance(item, schema.Option):
                 if item.base:
                     continue
                 kind = "::Bool" if item.kind == "flag" and declared else ""
                 yield f"{self.name(item)}{kind} = {self.default(item)}"
             elif item is not None and item.use != "out" and item.optional:
-                kind = f"::Union{{{CLASSES[item.kind]}, Nothing}}" if item.kind != "array" and declared else ""
+                kind = f"::Union{{{CLASSES[item.kind]}, Nothing}}" if item.kind not in ("array", "arrays") and declared else ""
                 yield f"{self.name(item)}{kind} = nothing"
 
     def positional(self, typed=True):
-        return [f"{self.name(a)}::{CLASSES[a.kind]}" if typed else self.name(a) for a in self.needed]
+        return [f"{self.name(a)}::{CLASSES[a.kind]}" if typed and a.kind != "arrays" else self.name(a) for a in self.needed]
 
     def passed(self):
-        return [self.name(i) for i in self.op.items if (not i.base if isinstance(i, schema.Option) else i is not None and i.use != "out" and i.optional)]
+        return [self.name(i) for i in self.op.items if (isinstance(i, schema.Option) and i in self.op.asked) or (isinstance(i, schema.Argument) and i.use != "out" and i.optional)]
 
     def targets(self, typed=True):
         """What f! writes to, in front of the inputs."""
@@ -268,6 +283,8 @@ class Function:
 
 def option_code(f, option):
     name, default = f.name(option), f.default(option)
+    if option is f.op.count:
+        return f'whole_option("{name}", length(items_of({f.name(f.lists[0])})), 1)'
     if option.kind == "flag":
         return f'{name} ? "{option.name}=1 " : ""'
     if option.kind == "sizes":
@@ -283,6 +300,9 @@ def option_code(f, option):
 def argument_code(f, a):
     """What C gets for an argument."""
     value = f"grads.{f.field(a)}" if f.is_tuple and a.use == "out" else f.name(a)
+    if a.kind == "arrays":
+        first = f.name(f.lists[0])
+        return f'list_operand({value}, "{f.name(a)}", {first}, "{first}", {str(a.written).lower()})'
     if a.kind != "array":
         return f"handle_of({value})"
     if a.dtype == "I":
@@ -305,6 +325,13 @@ def plain_function(f):
     requests = [f"return_{f.name(a)}::Bool = false" for a in f.on_request] if not f.is_tuple else []
     head = f"function {f.op.name}({', '.join(f.positional())}"
     yield from definition(head, [*f.keywords(), *requests, "context = nothing"], ")")
+    arrays = [f.name(a) for a in f.terms]
+    if arrays:
+        first = next(i for i, a in enumerate(f.needed) if a.kind in ("array", "matrix"))
+        operands = [f"constant({f.name(a)}, {', '.join(arrays)})" if i == first else f.name(a) for i, a in enumerate(f.needed)]
+        tracked = broken(f"{f.op.name}({', '.join(operands)}; ", [*f.passed(), *(r.split("::")[0] for r in requests), "context"], ")")
+        yield f"    any_tracked({', '.join(arrays)}) && return {tracked[0]}"
+        yield from ("        " + line for line in tracked[1:])
     if f.is_tuple:
         parts = []
         for a in f.outputs:
@@ -342,6 +369,7 @@ def writing_function(f):
         fields = ", ".join(f"{f.field(a)} = nothing" for a in f.outputs)
         yield f"    grads = gradients_of(grads, ({fields}{',' if len(f.outputs) == 1 else ''}))"
     operands = [f"grads.{f.field(a)}" if f.is_tuple and a.use == "out" else f.name(a) for a in f.op.arguments if a.kind in ("array", "matrix")]
+    operands += [f"placed({f.name(a)})" for a in f.lists]
     yield from broken("    queue = call_context(context, ", operands, ")")
     arguments = [argument_code(f, a) for a in f.op.arguments]
     yield from broken("    arguments = (", arguments, ",)" if len(arguments) == 1 else ")")
@@ -350,15 +378,26 @@ def writing_function(f):
         yield from broken("    options = options_text(", options, ")")
     text = "options" if options else '""'
     yield f"    run_operation({f.constant}, queue, arguments, {text})"
-    targets = ["grads"] if f.is_tuple else [f.name(a) for a in f.results]
+    targets = ["grads"] if f.is_tuple else [f.name(a) for a in f.results or f.updated[:1]]
     yield f"    return {targets[0] if len(targets) == 1 else ', '.join(targets)}"
     yield "end"
+
+
+def tracked_function(f):
+    """The form for operands within value_and_gradient."""
+    operands = [a for a in f.needed if a.kind in ("array", "matrix")]
+    one = len(operands) == 1
+    types = [f"{f.name(a)}::{CLASSES[a.kind]}" if a not in operands else f"{f.name(a)}::Tracked" if one
+             else f"{f.name(a)}::Union{{{CLASSES[a.kind]}, Tracked}}" for a in f.needed]  # fmt: skip
+    yield f"{f.op.name}({', '.join(types)}; options...) ="
+    yield f"    record_operation({f.constant}, ({', '.join(f.positional(False))},), options)"
 
 
 def terms_function(f):
     """The form that takes what is trained in a named tuple."""
     names = tuple_of(f":{f.name(a)}" for a in f.terms)
-    yield f"{f.op.name}({', '.join(f.positional())}, terms::NamedTuple; options...) ="
+    positional = [f"{f.name(a)}::Union{{{CLASSES[a.kind]}, Tracked}}" if a.kind in ("array", "matrix") else f"{f.name(a)}::{CLASSES[a.kind]}" for a in f.needed]
+    yield f"{f.op.name}({', '.join(positional)}, terms::NamedTuple; options...) ="
     yield f"    {f.op.name}({', '.join(f.positional(False))}; with_terms(terms, options, {names})...)"
 
 
@@ -389,6 +428,8 @@ def shown_keywords(f, requests):
 
 def item_lines(f, names):
     for item in f.op.items:
+        if item is None or item is f.op.count:
+            continue
         if isinstance(item, schema.Option):
             if item.base:
                 continue
@@ -396,7 +437,7 @@ def item_lines(f, names):
             limits = range_words(item) if item.name not in POSITIONS else ""
             default = "" if item.kind == "sizes" else f" = {f.default(item)}"
             yield f"`{f.name(item)}{default}`: {in_julia(item.help, names)}{words}{', ' + limits if limits else ''}"
-        elif item is not None and item.use != "out" and not f.pointwise:
+        elif item.use != "out" and not f.pointwise:
             shape = f.shapes[item.name].words(f.name)
             yield f"`{f.name(item)}`{', ' + shape if shape else ''}: {in_julia(item.help, names)}"
 
@@ -519,6 +560,8 @@ class Example:
             if not any(line.startswith("layout") for line in self.lines):
                 self.lines.append("layout = pattern(:dense, (16, 16), 8)")
             return "fill_normal!(BlockSparseMatrix{Float64}(layout))"
+        if a.kind == "arrays":
+            return "[ones(8, 5), ones(5)]"
         if a.kind != "array":
             raise schema.SchemaError(f"{f.op.where}: {f.op.name}: no example of a {a.kind}, write examples/{f.op.name}.jl")
         if a.dtype in ("I", "U8"):
@@ -568,9 +611,11 @@ def writing_example(f, names, gradient_of):
     if f.is_tuple:
         targets = [f"({f.field(f.outputs[0])} = similar({f.name(f.of(f.outputs[0]))}),)"]
     else:
-        first = f.results[0]
+        first = f.results[0] if f.results else f.updated[0]
         needed = [x for x in f.needed if x.name in first.may_be]
-        if len(f.results) == 1 and needed and not f.op.kind.startswith("point2"):
+        if not f.results:
+            targets = []
+        elif len(f.results) == 1 and needed and not f.op.kind.startswith("point2"):
             targets = [f.name(needed[0])]
         elif first.kind == "matrix":
             targets = [f"similar({f.name(f.first)})"]
@@ -672,6 +717,8 @@ def functions_file(functions, gradient_of):
                 yield ""
                 yield from plain_docs(f, names, gradient_of)
                 yield from plain_function(f)
+                if f.op.gradient:
+                    yield from tracked_function(f)
                 if f.terms:
                     yield from terms_function(f)
                 exported.append(f.op.name)
@@ -693,8 +740,8 @@ of threads.
 """
 module Pointwise
 
-using ..Tartan: Dense, broadcast_size, call_context, dense_input, dense_output, gradients_of, in_order_of_c, options_text,
-                real_option, room_beside, run_operation'''
+using ..Tartan: Dense, Tracked, broadcast_size, call_context, dense_input, dense_output, gradients_of, in_order_of_c, options_text,
+                real_option, record_operation, room_beside, run_operation'''
 
 
 def rules_file(functions, gradient_of):
@@ -710,10 +757,11 @@ WRITERS = {"operations_generated.jl": functions_file, "operation_rules.jl": rule
 
 
 def main():
-    ops = [op for op in schema.load() if not op.by_hand and not op.wrapped]
+    every = schema.load()
+    ops = [op for op in every if not op.by_hand and not op.wrapped]
     names = {op.name: op for op in ops}
     gradient_of = {op.gradient: op.name for op in ops if op.gradient}
-    functions = [Function(op, names.get(op.gradient), op.name in gradient_of) for op in ops]
+    functions = [Function(op, names.get(op.gradient), any(o.gradient == op.name for o in every)) for op in ops]
     for path in map(pathlib.Path, sys.argv[2:]):
         path.write_text("\n".join(WRITERS[path.name](functions, gradient_of)) + "\n", encoding="utf-8")
 

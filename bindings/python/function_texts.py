@@ -37,7 +37,7 @@ DTYPES = {
     "S": "float64 where `{first}` is, else float32", "L": "float64 where `{first}` is, else float32, float16 or bfloat16",
     "R": "float64 or float32", "F64": "float64", "U8": "booleans or bytes", "I": "integers",
 }  # fmt: skip
-CLASSES = {"array": "Any", "matrix": "BlockMatrix", "layout": "Layout", "mask": "BlockMask", "conv": "Any"}
+CLASSES = {"array": "Any", "arrays": "Sequence[Any]", "matrix": "BlockMatrix", "layout": "Layout", "mask": "BlockMask", "conv": "Any"}
 
 
 def in_python(text):
@@ -134,7 +134,7 @@ def facts_of(f, a):
         shape = f"the shape of `{other}`" if match.group(1) else f"on the layout of `{other}`"
     if f.ndim(a) > 0 and a.shape.startswith("["):
         shape = re.sub(r"\[batch, heads, ", "[[batch,] [heads,] ", shape)
-    shape = "" if shape == "any" or (a.kind not in ("array", "matrix", "mask")) else re.sub(r"\b(\w+)\.(\w+)\b", r"\2 of \1", shape)
+    shape = "" if shape == "any" or (a.kind not in ("array", "arrays", "matrix", "mask")) else re.sub(r"\b(\w+)\.(\w+)\b", r"\2 of \1", shape)
     return shape, f"of {dtype}" if dtype else ""
 
 
@@ -155,7 +155,7 @@ def range_text(option):
 
 def lines_of_arguments(f):
     for item in f.op.items:
-        if item is None or (isinstance(item, schema.Argument) and item.use == "out"):
+        if item is None or item is f.op.count or (isinstance(item, schema.Argument) and item.use == "out"):
             continue
         if isinstance(item, schema.Argument):
             facts = ", ".join(x for x in facts_of(f, item) if x)

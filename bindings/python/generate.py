@@ -42,6 +42,8 @@ def parameters(f):
             yield f"{f.name(a)}: {CLASSES[a.kind]}"
     yield "*"
     for item in f.op.items:
+        if item is f.op.count:
+            continue
         if isinstance(item, schema.Option):
             if item.base:
                 continue
@@ -129,7 +131,9 @@ class Recording:
         op = f.op
         places = {a.name: i for i, a in enumerate(f.inputs)}
         places.update({a.name: len(f.inputs) + i for i, a in enumerate(f.outputs)})
-        places.update({a.name + "_grad": len(f.inputs) + len(f.outputs) + i for i, a in enumerate(f.outputs)})
+        updated = [a for a in f.inputs if a.use == "update"]
+        self.updated = f.inputs.index(updated[0]) if updated else None
+        places.update({a.name + "_grad": len(f.inputs) + len(f.outputs) + i for i, a in enumerate([*f.outputs, *updated])})
         self.gradient = grad.number
         self.sources = tuple(places[a.name] for a in grad.inputs)
         self.options = tuple([o.name for o in op.asked].index(o.name) for o in grad.op.asked)
@@ -146,6 +150,7 @@ class Recording:
             "name": f.op.name, "gradient": self.gradient, "inputs": tuple(f.name(a) for a in f.inputs),
             "outputs": tuple(f.name(a) for a in f.outputs), "optional": self.optional, "kept": self.kept, "sources": self.sources,
             "options": self.options, "results": self.results, "several": self.several, "gradients": f.is_tuple,
+            "updated": self.updated,
         }  # fmt: skip
         return f"{f.constant}: Recording(" + ", ".join(f"{k}={v!r}" for k, v in fields.items()) + "),"
 
@@ -255,7 +260,8 @@ def table(functions):
     for f in functions:
         op = f.op
         options = f"{op.name}_options, {len(op.asked)}" if op.asked else "NULL, 0"
-        yield (f"    {{{quoted(f.called)}, {quoted(op.name)}, {op.name}_names, {op.name}_arguments, {len(op.arguments)}, {options}, "
+        count = quoted(op.count.name) if op.count is not None else "NULL"
+        yield (f"    {{{quoted(f.called)}, {quoted(op.name)}, {op.name}_names, {op.name}_arguments, {len(op.arguments)}, {options}, {count}, "
                f"{str(f.is_tuple).lower()}, {str(op.name in recorded).lower()}}},")  # fmt: skip
     yield "};"
     yield f"const int32_t tartan_py_schema_count = {len(functions)};"
@@ -268,7 +274,8 @@ def torch_points(functions):
         name, slopes = a[0], a[3:] if call.name == "POINT2" else a[-1:]
         words.update(re.findall(r"\b([A-Z][A-Z0-9_]*)\b", " ".join(slopes)))
         parameters = "a: Any, b: Any" if call.name == "POINT2" else "x: Any"
-        rows += ["", "", f"def {name}({parameters}, y: Any, g: Any, p: Any) -> tuple[Any, ...]:"]
+        numbers = ", ".join(f"{one}: Any = None" for one in "pqrs")
+        rows += ["", "", f"def {name}({parameters}, y: Any, g: Any, {numbers}) -> tuple[Any, ...]:"]
         rows += ["    return ("] + [f"        {slope}," for slope in slopes] + ["    )"]
     yield "# SPDX-License-Identifier: Apache-2.0"
     yield '"""Gradients of element-wise functions: rows of lib/kernels/points.def. Written by bindings/python/generate.py."""'

@@ -26,6 +26,7 @@ ELEMENTWISE = {"point1", "point1_gradient", "point2", "point2_gradient"}
 # Words of C in the texts of the schema, in R.
 WORDS = [
     (r"along the last axis", "along the first dimension"),
+    (r"along (its|the) first axis", r"along \1 last dimension"),
     (r"with causal=1,", "with `causal = TRUE`,"),
     (r"with causal=1:", "with `causal = TRUE`:"),
     (r"\bcausal=1\b", "`causal = TRUE`"),
@@ -71,11 +72,22 @@ def is_image(op, argument):
     return argument.kind == "array" and argument.shape.endswith(", rest...]")
 
 
+def is_matrix(op, argument):
+    """A batch of matrices, [batch..., rows, columns]: rows x columns x batch in R."""
+    if match := re.fullmatch(r"=(\w+)", argument.shape):
+        return is_matrix(op, op[match.group(1)])
+    return argument.kind == "array" and argument.computed and argument.shape.startswith("[batch..., ")
+
+
+def in_order_of_r(items):
+    return [*items[1:], items[0]] if items[:1] == ["batch..."] else items[::-1]
+
+
 def in_r(shape):
     """[lines..., n] is n x lines... in R; so is [n, channels, rest...] rest... x channels x n."""
-    if " or " in shape:
-        return " or ".join(in_r(one) for one in shape.split(" or "))
-    return " x ".join(renamed_item(item) for item in reversed(items_of(shape)))
+    if shape.count("[") > 1 or not shape.endswith("]"):
+        return re.sub(r"\[.*?\]", lambda one: in_r(one.group()), shape)
+    return " x ".join(renamed_item(item) for item in in_order_of_r(items_of(shape)))
 
 
 def renamed_item(item):
@@ -91,6 +103,8 @@ def fixed_ndim(op, argument):
     shape = argument.shape
     if match := re.fullmatch(r"=(\w+)", shape):
         return fixed_ndim(op, op[match.group(1)]) if argument.use != "out" else 0
+    if is_matrix(op, argument):
+        return 2
     if argument.kind != "array" or not shape.startswith("[") or "..." in shape or " or " in shape:
         return 0
     items = items_of(shape)
@@ -137,7 +151,7 @@ def signature(op):
     """(name, default or None) of the arguments of the R function: required inputs, then what may be left out, beginning with what
     follows the first required input in the schema."""
     required = [a for a in op.inputs if not a.optional]
-    items = [i for i in op.items if i is not None and not getattr(i, "base", False) and getattr(i, "use", "") != "out"]
+    items = [i for i in op.items if i is not None and (i.use != "out" if hasattr(i, "use") else i in op.asked)]
     first = next((k for k, i in enumerate(items) if i in required), 0)
     rest = [i for i in items[first:] + items[:first] if i not in required]
     found = [(renamed(a.name), None) for a in required]
@@ -212,7 +226,7 @@ def entry(op, gradient_names):
         ("dtypes", vector([x.dtype for x in a])),
         ("optional", vector([x.optional for x in a], "l")),
         ("ndim", vector([str(fixed_ndim(op, x)) for x in a], "i")),
-        ("images", vector([is_image(op, x) for x in a], "l")),
+        ("orders", vector(["1" if is_image(op, x) else "2" if is_matrix(op, x) else "0" for x in a], "i")),
         ("like", vector([like(op, x) for x in a], "i")),
         ("results", vector([result_name(x) for x in a])),
         ("returned", vector([is_returned(x) for x in a], "l")),
@@ -222,6 +236,7 @@ def entry(op, gradient_names):
         ("words", f"list({words})"),
         ("from_one", vector([x.name in POSITIONS for x in o], "l")),
         ("c_options", vector([x.name for x in o])),
+        ("count", f'"{op.count.name}"' if op.count is not None else '""'),
         ("base", "TRUE" if op.base else "FALSE"),
         ("shapes", vector([shape_text(x) for x in a])),
         ("ranges", vector([x.range for x in o])),
@@ -237,7 +252,7 @@ def shape_text(argument):
     shape = argument.shape
     if not shape.startswith("["):
         return shape
-    return " or ".join(" x ".join(reversed(items_of(one))) for one in shape.split(" or "))
+    return re.sub(r"\[.*?\]", lambda one: " x ".join(in_order_of_r(items_of(one.group()))), shape)
 
 
 def float_of(option):
@@ -250,7 +265,7 @@ def float_of(option):
 def code(ops):
     names = {op.name: name_of(op) for op in ops}
     yield HEAD
-    yield "# What an operation takes: arguments in the order of C, then options. src/operation.c reads the first eighteen elements by position."
+    yield "# What an operation takes: arguments in the order of C, then options. src/operation.c reads the first nineteen elements by position."
     yield ".operations <- list("
     yield ",\n".join(entry(op, names) for op in ops)
     yield ")\n"
@@ -323,7 +338,7 @@ def item_text(op, item, names):
         if item.kind == "word":
             text += ": " + ", ".join(f'\\code{{"{w}"}}' for w in item.words)
         return sentence(text)
-    kinds = {"matrix": "a block matrix: ", "mask": "a \\code{\\link{attention_mask}}: ", "layout": "a layout: ",
+    kinds = {"matrix": "a block matrix: ", "arrays": "a list of arrays and block matrices, or one of them: ", "mask": "a \\code{\\link{attention_mask}}: ", "layout": "a layout: ",
              "conv": "a \\code{\\link{block_conv}}: "}  # fmt: skip
     return sentence(kinds.get(item.kind, "") + (shape_words(item) if op.kind not in ELEMENTWISE else "") + text)
 
@@ -333,7 +348,7 @@ def arguments_text(ops, names):
     found = {}
     for op in ops:
         for item in op.items:
-            if item is None or getattr(item, "base", False) or getattr(item, "use", "") == "out":
+            if item is None or (item.use == "out" if hasattr(item, "use") else item not in op.asked):
                 continue
             text = item_text(op, item, names)
             found.setdefault(renamed(item.name), text)
@@ -401,7 +416,7 @@ def page(op, ops_by_name, examples_dir):
     yield filled(" ".join(t for o in both for t in details_of(o, names)))
     if any(is_image(op, a) for a in op.arguments):
         yield filled("Arrays are spatial lengths x channels x n, as those of \\code{\\link{conv_forward}}.")
-    elif any("..." in a.shape for a in op.arguments):
+    elif any("..." in a.shape and not is_matrix(op, a) for a in op.arguments):
         yield filled("Arrays have the dimensions of the other languages in reverse order, so what they call the last axis is the first "
                      "dimension here: each column of a matrix is a line.")  # fmt: skip
     yield "}"
@@ -475,7 +490,10 @@ def examples(op, gradient, examples_dir):
         lines.append(f"{renamed(a.name)} <- " + (f"rnorm({count})" if len(dims) == 1 else f"array(rnorm({count}), c({', '.join(dims)}))"))
     for a in op.inputs:
         if not a.optional and a.kind == "matrix":
-            lines.append(f"{renamed(a.name)} <- block_matrix(block_pattern(\"banded\", c(16, 16), 4, width = 1), init = \"normal\", seed = 1)")
+            lines.append(f"{renamed(a.name)} <- block_matrix(block_pattern(\"banded\", c(16, 16), 4, lower = 1, upper = 1), init = \"normal\", seed = 1)")
+    for a in op.inputs:
+        if not a.optional and a.kind == "arrays" and a.shape == "any":
+            lines.append(f"{renamed(a.name)} <- list(matrix(rnorm(12), 4, 3), rnorm(5))")
     for a in op.inputs:
         if not a.optional and a.shape.startswith("="):
             lines.append(f"{renamed(a.name)} <- {renamed(a.shape[1:])}")

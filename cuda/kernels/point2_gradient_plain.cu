@@ -16,7 +16,7 @@ template <bool ONE> struct one_gradient {
         S all[point2_gradient::IN][N] = {}, both[2][N];
 #pragma unroll
         for (int k = 0; k < IN; k++) EACH_OF(N) all[k][i] = in[k][i];
-        point2_gradient::apply(number / 2, all, (S)0, both);
+        point2_gradient::apply(number / 2, all, Parameters<S>{}, both);
         EACH_OF(N) out[i] = number % 2 == 0 ? both[0][i] : both[1][i];
     }
 };
@@ -31,9 +31,11 @@ tartan_status add_up(const char *function, tartan_cuda_queue *queue, const tarta
     return launch(function, queue, s, 2 * p->row + which);
 }
 
+constexpr double kNone[TARTAN_I_POINT_PARAMETERS] = {};
+
 template <typename S>
 tartan_status run(const char *function, tartan_cuda_queue *queue, const tartan_cuda_point2_gradient *p) {
-    if (p->has_each) PASS((launch_points<point2_gradient, S>)(function, queue, p->each, p->row, 0));
+    if (p->has_each) PASS((launch_points<point2_gradient, S>)(function, queue, p->each, p->row, kNone));
     if (p->has_sum[0]) PASS(add_up<S>(function, queue, p, 0));
     if (p->has_sum[1]) PASS(add_up<S>(function, queue, p, 1));
     return TARTAN_OK;

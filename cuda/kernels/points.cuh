@@ -40,11 +40,15 @@ __device__ __forceinline__ void load_all(const tartan_cuda_sweep &s, int64_t fir
     });
 }
 
-/* F has IN inputs, OUT outputs, room for CTAS CTAs on an SM, and static void apply(int32_t row, const S (&in)[IN][N], S p, S (&out)[OUT][N]) for N
- * elements. Inputs that are not there are 0. A CTA takes pieces of THREADS * SLOTS elements. */
+/* Of the row, as its expressions name them. */
+template <typename S> struct Parameters { S p, q, r, s; };
+
+/* F has IN inputs, OUT outputs, room for CTAS CTAs on an SM, and static void apply(int32_t row, const S (&in)[IN][N], const Parameters<S> &of, S (&out)[OUT][N])
+ * for N elements. Inputs that are not there are 0. A CTA takes pieces of THREADS * SLOTS elements. */
 template <class F, typename S, bool WIDE>
 __global__ void __launch_bounds__(THREADS, F::CTAS)
-    points(const __grid_constant__ tartan_cuda_sweep s, const int32_t row, const S p, const int64_t pieces) {
+    points(const __grid_constant__ tartan_cuda_sweep s, const int32_t row, const Parameters<S> p,
+           const int64_t pieces) {
     constexpr int IN = F::IN, OUT = F::OUT, COUNT = IN + OUT;
     const Access access = access_of<S, WIDE>(s);
     const int64_t each = access == BY_GROUP ? GROUPS : access == AT_ONCE ? 1 : SLOTS<S>;
@@ -101,8 +105,8 @@ template <typename T, int COUNT> struct Flat {
 
 /* F of one element of flat arrays. */
 template <class F, typename T>
-__device__ __forceinline__ void flat_element(const tartan_cuda_sweep &s, int32_t row, tartan_cuda_sum<T> p,
-                                             int64_t at) {
+__device__ __forceinline__ void flat_element(const tartan_cuda_sweep &s, int32_t row,
+                                             const Parameters<tartan_cuda_sum<T>> &p, int64_t at) {
     using S = tartan_cuda_sum<T>;
     S x[F::IN][1], y[F::OUT][1];
 #pragma unroll
@@ -120,7 +124,8 @@ __device__ __forceinline__ void flat_element(const tartan_cuda_sweep &s, int32_t
 /* The last CTA has the elements that fill no unit, too. */
 template <class F, typename T>
 __global__ void __launch_bounds__(THREADS)
-    points_flat(const __grid_constant__ tartan_cuda_sweep s, const int32_t row, const tartan_cuda_sum<T> p) {
+    points_flat(const __grid_constant__ tartan_cuda_sweep s, const int32_t row,
+                const Parameters<tartan_cuda_sum<T>> p) {
     using S = tartan_cuda_sum<T>;
     constexpr int IN = F::IN, OUT = F::OUT, COUNT = UNITS<F, T>, N = COUNT * PER<T>;
     const int64_t units = s.axes[TARTAN_CUDA_KEPT].elements,
@@ -168,24 +173,27 @@ inline bool is_flat(const tartan_cuda_sweep &s, int32_t dtype) {
 
 template <class F, typename S>
 tartan_status launch_points(const char *function, tartan_cuda_queue *queue, const tartan_cuda_sweep &s,
-                            int32_t row, double p) {
+                            int32_t row, const double *given) {
+    const Parameters<S> p = {(S)given[0], (S)given[1], (S)given[2], (S)given[3]};
     const int32_t dtype =
         s.array[s.count - 1].data != nullptr ? s.array[s.count - 1].dtype : s.array[s.count - F::OUT].dtype;
     if (is_flat(s, dtype))
         return tartan_cuda_by_dtype(dtype, [&](auto tag) {
             using T = typename decltype(tag)::type;
             const int64_t units = s.axes[TARTAN_CUDA_KEPT].elements, of_cta = THREADS * UNITS<F, T>;
-            return tartan_cuda_launch(function, queue, points_flat<F, T>,
-                                      tartan_cuda_grid((units + of_cta - 1) / of_cta), dim3(THREADS), s, row,
-                                      (tartan_cuda_sum<T>)p);
+            return tartan_cuda_launch(
+                function, queue, points_flat<F, T>, tartan_cuda_grid((units + of_cta - 1) / of_cta),
+                dim3(THREADS), s, row,
+                Parameters<tartan_cuda_sum<T>>{(tartan_cuda_sum<T>)p.p, (tartan_cuda_sum<T>)p.q,
+                                               (tartan_cuda_sum<T>)p.r, (tartan_cuda_sum<T>)p.s});
         });
     const int64_t per = THREADS * (s.unit == 1 ? SLOTS<S> : s.unit == SLOTS<S> ? 1 : GROUPS);
     const int64_t pieces = (s.axes[TARTAN_CUDA_KEPT].elements + per - 1) / per;
     PASS(tartan_cuda_launch(function, queue, s.unit > 1 ? points<F, S, true> : points<F, S, false>,
-                            tartan_cuda_grid(pieces), dim3(THREADS), s, row, (S)p, pieces));
+                            tartan_cuda_grid(pieces), dim3(THREADS), s, row, p, pieces));
     if (s.rest == 0) return TARTAN_OK;
     return tartan_cuda_launch(function, queue, points<F, S, false>, dim3(1), dim3(THREADS),
-                              tartan_cuda_sweep_rest(&s), row, (S)p, (int64_t)1);
+                              tartan_cuda_sweep_rest(&s), row, p, (int64_t)1);
 }
 
 } // namespace
@@ -201,6 +209,7 @@ namespace {
 #define POINT2(...)
 enum {
 #include "kernels/points.def"
+#include "kernels/sums.def"
 };
 #undef POINT1
 #undef POINT1_WITH
@@ -210,6 +219,7 @@ enum {
 #define POINT2(name, ...) ROW2_##name,
 enum {
 #include "kernels/points.def"
+#include "kernels/sums.def"
 };
 #undef POINT1
 #undef POINT1_WITH
@@ -218,11 +228,13 @@ enum {
 struct point1 {
     static constexpr int IN = 1, OUT = 1, CTAS = 4;
     template <typename S, int N>
-    static __device__ __forceinline__ void apply(int32_t row, const S (&in)[IN][N], const S p,
+    static __device__ __forceinline__ void apply(int32_t row, const S (&in)[IN][N], const Parameters<S> &of,
                                                  S (&out)[OUT][N]) {
+        const S p = of.p, q = of.q, r = of.r, s = of.s;
+        (void)p, (void)q, (void)r, (void)s;
         switch (row) {
-#define POINT1(name, help, value, gradient) POINT1_WITH(name, , , , , help, value, gradient)
-#define POINT1_WITH(name, parameter, preset, range, meaning, help, value, gradient)                          \
+#define POINT1(name, help, value, gradient) POINT1_WITH(name, (), help, value, gradient)
+#define POINT1_WITH(name, parameters, help, value, gradient)                                                 \
     case ROW1_##name:                                                                                        \
         EACH_OF(N) {                                                                                         \
             const S x = in[0][i];                                                                            \
@@ -231,6 +243,7 @@ struct point1 {
         break;
 #define POINT2(...)
 #include "kernels/points.def"
+#include "kernels/sums.def"
 #undef POINT1_WITH
         }
     }
@@ -239,10 +252,12 @@ struct point1 {
 struct point1_gradient {
     static constexpr int IN = 3, OUT = 1, CTAS = 3;
     template <typename S, int N>
-    static __device__ __forceinline__ void apply(int32_t row, const S (&in)[IN][N], const S p,
+    static __device__ __forceinline__ void apply(int32_t row, const S (&in)[IN][N], const Parameters<S> &of,
                                                  S (&out)[OUT][N]) {
+        const S p = of.p, q = of.q, r = of.r, s = of.s;
+        (void)p, (void)q, (void)r, (void)s;
         switch (row) {
-#define POINT1_WITH(name, parameter, preset, range, meaning, help, value, gradient)                          \
+#define POINT1_WITH(name, parameters, help, value, gradient)                                                 \
     case ROW1_##name:                                                                                        \
         EACH_OF(N) {                                                                                         \
             const S g = in[0][i], x = in[1][i], y = in[2][i];                                                \
@@ -251,6 +266,7 @@ struct point1_gradient {
         }                                                                                                    \
         break;
 #include "kernels/points.def"
+#include "kernels/sums.def"
 #undef POINT1
 #undef POINT1_WITH
 #undef POINT2
@@ -264,7 +280,8 @@ struct point1_gradient {
 struct point2 {
     static constexpr int IN = 2, OUT = 1, CTAS = 4;
     template <typename S, int N>
-    static __device__ __forceinline__ void apply(int32_t row, const S (&in)[IN][N], S, S (&out)[OUT][N]) {
+    static __device__ __forceinline__ void apply(int32_t row, const S (&in)[IN][N], const Parameters<S> &,
+                                                 S (&out)[OUT][N]) {
         switch (row) {
 #define POINT2(name, help, value, a_gradient, b_gradient)                                                    \
     case ROW2_##name:                                                                                        \
@@ -274,6 +291,7 @@ struct point2 {
         }                                                                                                    \
         break;
 #include "kernels/points.def"
+#include "kernels/sums.def"
 #undef POINT2
         }
     }
@@ -282,7 +300,8 @@ struct point2 {
 struct point2_gradient {
     static constexpr int IN = 4, OUT = 2, CTAS = 3;
     template <typename S, int N>
-    static __device__ __forceinline__ void apply(int32_t row, const S (&in)[IN][N], S, S (&out)[OUT][N]) {
+    static __device__ __forceinline__ void apply(int32_t row, const S (&in)[IN][N], const Parameters<S> &,
+                                                 S (&out)[OUT][N]) {
         switch (row) {
 #define POINT2(name, help, value, a_gradient, b_gradient)                                                    \
     case ROW2_##name:                                                                                        \
@@ -294,6 +313,7 @@ struct point2_gradient {
         }                                                                                                    \
         break;
 #include "kernels/points.def"
+#include "kernels/sums.def"
 #undef POINT2
         }
     }

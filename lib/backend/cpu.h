@@ -54,6 +54,7 @@ tartan_status tartan_i_cpu_sddmm(const tartan_context *context, const tartan_op_
 #define TARTAN_I_CPU_CHOICE(name)                                                                            \
     const char *tartan_i_cpu_##name##_refuses(const tartan_context *context, const tartan_op *any);          \
     TARTAN_I_CPU_FUNCTION(name)
+TARTAN_I_CPU_FUNCTION(fused)
 TARTAN_I_CPU_FUNCTION(gate_gradient)
 TARTAN_I_CPU_FUNCTION(growth_score)
 TARTAN_I_CPU_FUNCTION(block_copy)
@@ -91,6 +92,9 @@ TARTAN_I_CPU_FUNCTION(channel_linear)
 TARTAN_I_CPU_FUNCTION(channel_linear_gradient)
 TARTAN_I_CPU_FUNCTION(conv_normalize)
 TARTAN_I_CPU_FUNCTION(conv_normalize_gradient)
+TARTAN_I_CPU_FUNCTION(update)
+TARTAN_I_CPU_FUNCTION(global_norm)
+TARTAN_I_CPU_FUNCTION(group_lasso)
 TARTAN_I_CPU_FUNCTION(softmax)
 TARTAN_I_CPU_FUNCTION(softmax_gradient)
 TARTAN_I_CPU_FUNCTION(log_softmax)
@@ -157,7 +161,7 @@ typedef struct tartan_i_cpu_form {
 } tartan_i_cpu_form;
 
 /* The form of a product, with its first head; and another head of it. */
-tartan_i_cpu_form tartan_i_cpu_form_of(const tartan_op_spmm *op);
+void tartan_i_cpu_form_of(const tartan_op_spmm *op, tartan_i_cpu_form *out);
 void tartan_i_cpu_form_take(tartan_i_cpu_form *f, const tartan_op_spmm *op, int64_t head);
 
 /* Gate of a block in the sum type of the kernels; 1 where there are no gates. */

@@ -10,21 +10,22 @@ static int64_t smaller(int64_t a, int64_t b) {
     return a < b ? a : b;
 }
 
-tartan_i_dense tartan_i_dense_of(const tartan_array *array, bool exchange, int64_t head) {
+void tartan_i_dense_of(const tartan_array *array, bool exchange, int64_t head, tartan_i_dense *out) {
     const int32_t last = array->ndim - 1;
-    tartan_i_dense d = {.data = array->data, .dtype = array->dtype, .nbatch = array->ndim - 2};
-    d.bytes = tartan_dtype_bytes(array->dtype);
-    d.row = array->strides[exchange ? last : last - 1];
-    d.col = array->strides[exchange ? last - 1 : last];
-    for (int32_t i = 0; i < d.nbatch; i++) {
-        d.batch[i] = array->shape[i];
-        d.batch_strides[i] = array->strides[i];
+    out->data = array->data;
+    out->dtype = array->dtype;
+    out->bytes = tartan_dtype_bytes(array->dtype);
+    out->row = array->strides[exchange ? last : last - 1];
+    out->col = array->strides[exchange ? last - 1 : last];
+    out->nbatch = array->ndim - 2;
+    for (int32_t i = 0; i < out->nbatch; i++) {
+        out->batch[i] = array->shape[i];
+        out->batch_strides[i] = array->strides[i];
     }
     if (head >= 0) {
-        d.nbatch--;
-        if (d.data != NULL) d.data += head * d.batch_strides[d.nbatch] * d.bytes;
+        out->nbatch--;
+        if (out->data != NULL) out->data += head * out->batch_strides[out->nbatch] * out->bytes;
     }
-    return d;
 }
 
 int64_t tartan_i_dense_entries(const tartan_i_dense *d) {

@@ -17,8 +17,9 @@ typedef struct tartan_i_dense {
 } tartan_i_dense;
 
 /* The last two dimensions become rows and columns (exchanged if `exchange`), the others the batch. `head` >= 0
- * selects that entry of the last batch dimension, which is then dropped. */
-tartan_i_dense tartan_i_dense_of(const tartan_array *array, bool exchange, int64_t head);
+ * selects that entry of the last batch dimension, which is then dropped. Only `nbatch` entries of the lists are written:
+ * clearing the others would cost a small product more than its numbers. */
+void tartan_i_dense_of(const tartan_array *array, bool exchange, int64_t head, tartan_i_dense *out);
 
 /* The number of batch entries; the address of element (0, 0) of one of them, in row-major order of the batch. */
 int64_t tartan_i_dense_entries(const tartan_i_dense *d);

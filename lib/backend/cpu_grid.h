@@ -6,7 +6,7 @@
 #include "kernels/kernels.h"
 #include "tartan/array.h"
 
-enum { TARTAN_I_GRID_ARRAYS = 7, TARTAN_I_GRID_TILE = 1024 };
+enum { TARTAN_I_GRID_ARRAYS = 17, TARTAN_I_GRID_TILE = 1024 };
 
 typedef struct tartan_i_grid {
     const tartan_i_kernels *kernels; /* of the reals that arrays become */

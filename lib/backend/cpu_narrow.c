@@ -22,7 +22,7 @@ enum {
 typedef struct narrow {
     const tartan_context *context;
     const tartan_op_spmm *op;
-    tartan_i_kernels k;
+    const tartan_i_kernels *k;
     tartan_i_cpu_form form;
     int64_t pitch; /* form.out_block in whole vectors */
     bool in_place;
@@ -34,14 +34,14 @@ typedef struct narrow {
 /* A block with `pitch` reals for each column. */
 static void copy_block(const narrow *p, const char *from, char *to) {
     for (int64_t j = 0; j < p->form.in_block; j++)
-        memcpy(to + j * p->pitch * p->k.bytes, from + j * p->form.a_col * p->k.bytes,
-               (size_t)(p->form.out_block * p->k.bytes));
+        memcpy(to + j * p->pitch * p->k->bytes, from + j * p->form.a_col * p->k->bytes,
+               (size_t)(p->form.out_block * p->k->bytes));
 }
 
 /* Prefetches the values of the blocks at positions at .. at + count - 1. Values are read once, so fetching them
  * takes all of the time, and hardware prefetchers stop at page boundaries. */
 static void fetch(const narrow *p, int64_t at, int64_t count) {
-    const int64_t bytes = p->form.block_elements * p->k.bytes;
+    const int64_t bytes = p->form.block_elements * p->k->bytes;
     for (int64_t i = at; i < at + count; i++) {
         const char *from = tartan_i_block_at(p->op->a, p->form.ids != NULL ? p->form.ids[i] : i);
         for (int64_t line = 0; line < bytes; line += LINE_BYTES) __builtin_prefetch(from + line);
@@ -53,14 +53,14 @@ static void make_terms(const narrow *p, int64_t at, int64_t count, tartan_i_term
     for (int64_t i = 0; i < count; i++) {
         const int64_t id = p->form.ids != NULL ? p->form.ids[at + i] : at + i, block = p->form.others[at + i];
         const int64_t left = p->form.in_size - block * p->form.in_block;
-        terms[i].a = p->form.b.data + block * p->form.in_block * p->form.b.row * p->k.bytes;
+        terms[i].a = p->form.b.data + block * p->form.in_block * p->form.b.row * p->k->bytes;
         terms[i].b = (p->in_place ? id : i) * p->form.in_block;
         terms[i].k = left < p->form.in_block ? left : p->form.in_block;
         terms[i].next_a = terms[i].a;
         terms[i].next_b = terms[i].b + p->form.in_block;
         if (!p->in_place)
             copy_block(p, tartan_i_block_at(p->op->a, id),
-                       copied + i * p->form.in_block * p->pitch * p->k.bytes);
+                       copied + i * p->form.in_block * p->pitch * p->k->bytes);
     }
     if (count > 0) terms[count - 1].next_b = terms[0].b; /* not past the values */
 }
@@ -69,7 +69,7 @@ static void compute_row(const narrow *p, int64_t block_row, char *sums, char *co
     const int64_t row = block_row * p->form.out_block, left = p->form.out_size - row,
                   end = p->form.pointers[block_row + 1];
     const int64_t rows = left < p->form.out_block ? left : p->form.out_block;
-    const tartan_i_product *product = &p->k.product;
+    const tartan_i_product *product = &p->k->product;
     const int64_t vectors = p->pitch / product->lanes, strips = tartan_i_cpu_strips(product, vectors);
     const int64_t last = p->form.pointers[p->form.grid_out];
     tartan_i_term terms[TERMS];
@@ -82,10 +82,10 @@ static void compute_row(const narrow *p, int64_t block_row, char *sums, char *co
         make_terms(p, at, count, terms, copied);
         for (int64_t i = 0; i < strips; i++) {
             tartan_i_cpu_strip(product, vectors, i, &first, &s.width);
-            s.b = (p->in_place ? (const char *)p->op->a->values : copied) + first * p->k.bytes;
-            s.sums = sums + p->form.n * first * p->k.bytes;
+            s.b = (p->in_place ? (const char *)p->op->a->values : copied) + first * p->k->bytes;
+            s.sums = sums + p->form.n * first * p->k->bytes;
             s.sums_row = s.width;
-            tartan_i_cpu_strip_rows(&p->k, &s, p->form.n, terms, count);
+            tartan_i_cpu_strip_rows(p->k, &s, p->form.n, terms, count);
         }
         s.first = false;
         at += count;
@@ -94,7 +94,7 @@ static void compute_row(const narrow *p, int64_t block_row, char *sums, char *co
         tartan_i_cpu_strip(product, vectors, i, &first, &s.width);
         const int64_t valid = rows - first < s.width ? rows - first : s.width;
         if (valid > 0)
-            tartan_i_commit(&p->k, sums + p->form.n * first * p->k.bytes, s.width, p->form.n, valid,
+            tartan_i_commit(p->k, sums + p->form.n * first * p->k->bytes, s.width, p->form.n, valid,
                             p->op->alpha, p->op->beta, p->form.c.dtype,
                             p->form.c.data + (row + first) * p->form.c.row * p->form.c.bytes, p->form.c.col,
                             p->form.c.row);
@@ -114,14 +114,15 @@ static void compute_task(void *data, int32_t worker) {
     }
 }
 
-static narrow start(const tartan_context *context, const tartan_op_spmm *op) {
-    narrow p = {.context = context, .op = op, .k = tartan_i_cpu_kernels(op->a->dtype)};
-    p.form = tartan_i_cpu_form_of(op); /* heads differ only in their blocks and addresses */
-    p.pitch = tartan_i_ceil_div(p.form.out_block, p.k.product.lanes) * p.k.product.lanes;
-    p.in_place = p.pitch == p.form.out_block;
-    p.piece = PIECE_BYTES / (p.form.in_block * p.pitch * p.k.bytes);
-    p.piece = p.piece < 1 ? 1 : p.piece < TERMS ? p.piece : TERMS;
-    return p;
+static void start(const tartan_context *context, const tartan_op_spmm *op, narrow *p) {
+    p->context = context;
+    p->op = op;
+    p->k = tartan_i_cpu_table_of(op->a->dtype);
+    tartan_i_cpu_form_of(op, &p->form); /* heads differ only in their blocks and addresses */
+    p->pitch = tartan_i_ceil_div(p->form.out_block, p->k->product.lanes) * p->k->product.lanes;
+    p->in_place = p->pitch == p->form.out_block;
+    p->piece = PIECE_BYTES / (p->form.in_block * p->pitch * p->k->bytes);
+    p->piece = p->piece < 1 ? 1 : p->piece < TERMS ? p->piece : TERMS;
 }
 
 bool tartan_i_cpu_few_columns(const tartan_i_product *product, int64_t out_block, int64_t n) {
@@ -138,16 +139,18 @@ const char *tartan_i_cpu_spmm_narrow_refuses(const tartan_context *context, cons
     if (op->gates != NULL) return "gates scale blocks first";
     if (a->dtype != TARTAN_F32 && a->dtype != TARTAN_F64) return "only for float32 and float64";
     if (a_row != 1) return "the columns of blocks are not contiguous in op(a)";
-    const narrow p = start(context, op);
+    narrow p;
+    start(context, op, &p);
     if (tartan_i_dense_entries(&p.form.b) != 1) return "b has batch entries";
-    return tartan_i_cpu_few_columns(&p.k.product, p.form.out_block, p.form.n) ? NULL
-                                                                              : "b has too many columns";
+    return tartan_i_cpu_few_columns(&p.k->product, p.form.out_block, p.form.n) ? NULL
+                                                                               : "b has too many columns";
 }
 
 tartan_status tartan_i_cpu_spmm_narrow(const tartan_context *context, const tartan_op_spmm *op) {
-    narrow p = start(context, op);
-    const int64_t copied = p.in_place ? 0 : p.piece * p.form.in_block * p.pitch * p.k.bytes;
-    p.sums_bytes = tartan_i_ceil_div(p.form.n * p.pitch * p.k.bytes, 64) * 64;
+    narrow p;
+    start(context, op, &p);
+    const int64_t copied = p.in_place ? 0 : p.piece * p.form.in_block * p.pitch * p.k->bytes;
+    p.sums_bytes = tartan_i_ceil_div(p.form.n * p.pitch * p.k->bytes, 64) * 64;
     p.scratch_bytes = p.sums_bytes + tartan_i_ceil_div(copied, 64) * 64;
     PASS(tartan_i_workspace_get(context, TARTAN_I_ROOM_OWN, &p.scratch, p.scratch_bytes, context->threads));
     for (int64_t head = 0; head < op->a->layout->shape.heads; head++) {

@@ -20,7 +20,7 @@ typedef struct job {
     int32_t in[4], out[2]; /* numbers of arrays in the grid; -1: there is none */
     const tartan_i_point1_kernels *point1;
     const tartan_i_point2_kernels *point2;
-    double p;
+    const double *p;
     void (*tile)(const struct job *j, const tartan_i_grid_tile *t);
 } job;
 

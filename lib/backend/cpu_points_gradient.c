@@ -54,9 +54,10 @@ static bool mentions(const char *expression, char operand) {
 
 static const char *const expressions[TARTAN_I_POINT2_ROWS][2] = {
 #define POINT1(name, help, value, gradient)
-#define POINT1_WITH(name, p, initial, range, about, help, value, gradient)
+#define POINT1_WITH(name, parameters, help, value, gradient)
 #define POINT2(name, help, value, of_a, of_b) {#of_a, #of_b},
 #include "kernels/points.def"
+#include "kernels/sums.def"
 #undef POINT1
 #undef POINT1_WITH
 #undef POINT2

@@ -37,22 +37,21 @@ tartan_i_kernels tartan_i_cpu_product_kernels(int32_t dtype, const tartan_array 
                                                                            : tartan_i_cpu_kernels(dtype);
 }
 
-tartan_i_cpu_form tartan_i_cpu_form_of(const tartan_op_spmm *op) {
+void tartan_i_cpu_form_of(const tartan_op_spmm *op, tartan_i_cpu_form *f) {
     const tartan_matrix *a = op->a;
     const tartan_layout *l = a->layout;
     const bool transposed = op->transpose != (op->side == TARTAN_I_SPMM_SIDE_RIGHT);
-    tartan_i_cpu_form f = {.transposed = transposed};
-    f.out_block = transposed ? l->shape.block_cols : l->shape.block_rows;
-    f.in_block = transposed ? l->shape.block_rows : l->shape.block_cols;
-    f.out_size = transposed ? l->shape.cols : l->shape.rows;
-    f.in_size = transposed ? l->shape.rows : l->shape.cols;
-    f.grid_out = transposed ? l->grid_cols : l->grid_rows;
-    f.grid_in = transposed ? l->grid_rows : l->grid_cols;
-    f.a_row = transposed ? tartan_i_block_col_stride(a) : tartan_i_block_row_stride(a);
-    f.a_col = transposed ? tartan_i_block_row_stride(a) : tartan_i_block_col_stride(a);
-    f.block_elements = tartan_i_block_elements(a);
-    tartan_i_cpu_form_take(&f, op, 0);
-    return f;
+    f->transposed = transposed;
+    f->out_block = transposed ? l->shape.block_cols : l->shape.block_rows;
+    f->in_block = transposed ? l->shape.block_rows : l->shape.block_cols;
+    f->out_size = transposed ? l->shape.cols : l->shape.rows;
+    f->in_size = transposed ? l->shape.rows : l->shape.cols;
+    f->grid_out = transposed ? l->grid_cols : l->grid_rows;
+    f->grid_in = transposed ? l->grid_rows : l->grid_cols;
+    f->a_row = transposed ? tartan_i_block_col_stride(a) : tartan_i_block_row_stride(a);
+    f->a_col = transposed ? tartan_i_block_row_stride(a) : tartan_i_block_col_stride(a);
+    f->block_elements = tartan_i_block_elements(a);
+    tartan_i_cpu_form_take(f, op, 0);
 }
 
 void tartan_i_cpu_form_take(tartan_i_cpu_form *f, const tartan_op_spmm *op, int64_t head) {
@@ -62,8 +61,8 @@ void tartan_i_cpu_form_take(tartan_i_cpu_form *f, const tartan_op_spmm *op, int6
     f->in_pointers = (f->transposed ? l->row_pointers : l->col_pointers) + head * f->grid_in;
     f->others = f->transposed ? l->col_rows : l->block_cols;
     f->ids = f->transposed ? l->col_ids : NULL;
-    f->b = tartan_i_dense_of(op->b, right, l->shape.heads > 1 ? head : -1);
-    f->c = tartan_i_dense_of(op->c, right, l->shape.heads > 1 ? head : -1);
+    tartan_i_dense_of(op->b, right, l->shape.heads > 1 ? head : -1, &f->b);
+    tartan_i_dense_of(op->c, right, l->shape.heads > 1 ? head : -1, &f->c);
     f->n = op->b->shape[op->b->ndim - (right ? 2 : 1)];
     tartan_i_dense_fold(&f->b, &f->b.col, &f->c, &f->c.col, &f->n);
 }

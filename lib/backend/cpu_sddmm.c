@@ -27,8 +27,8 @@ static void start_head(tartan_i_sddmm *p, int64_t head) {
     p->next_pair = p->next_entry = p->next_k = 0;
     for (int64_t i = 0; i < op->pairs; i++) {
         tartan_i_sddmm_pair *q = &p->pairs[i];
-        q->x = tartan_i_dense_of(&op->x[i], false, heads ? head : -1);
-        q->y = tartan_i_dense_of(&op->y[i], false, heads ? head : -1);
+        tartan_i_dense_of(&op->x[i], false, heads ? head : -1, &q->x);
+        tartan_i_dense_of(&op->y[i], false, heads ? head : -1, &q->y);
         q->k = op->x[i].shape[op->x[i].ndim - 1];
         tartan_i_dense_fold(&q->x, &q->x.col, &q->y, &q->y.row, &q->k);
         q->entries = tartan_i_dense_entries(&q->x);

@@ -78,7 +78,7 @@ tartan_i_spmm tartan_i_spmm_plan(const tartan_context *context, const tartan_op_
     tartan_i_spmm p = {.context = context, .op = op};
     p.k = tartan_i_cpu_product_kernels(op->a->dtype, op->gates);
     if (p.k.product.vectors > MOST_VECTORS) p.k.product.vectors = MOST_VECTORS;
-    p.form = tartan_i_cpu_form_of(op);
+    tartan_i_cpu_form_of(op, &p.form);
     size_blocks(&p);
     tartan_i_spmm_plan_head(&p, 0);
     return p;

@@ -10,19 +10,20 @@ enum { ELEMENTS = 512 }; /* summed before they are written, about */
 typedef struct vector {
     const tartan_context *context;
     const tartan_op_spmm *op;
-    tartan_i_kernels k;
+    const tartan_i_kernels *k;
     tartan_i_cpu_form form;
     int64_t piece; /* block rows at a time */
     char *scratch;
     int64_t sums_bytes; /* of a worker */
 } vector;
 
-static vector start(const tartan_context *context, const tartan_op_spmm *op) {
-    vector p = {.context = context, .op = op, .k = tartan_i_cpu_kernels(op->a->dtype)};
-    p.form = tartan_i_cpu_form_of(op); /* heads differ only in their blocks and addresses */
-    p.piece = tartan_i_ceil_div(ELEMENTS, p.form.out_block);
-    p.sums_bytes = tartan_i_ceil_div(p.piece * p.form.out_block * p.k.bytes, 64) * 64;
-    return p;
+static void start(const tartan_context *context, const tartan_op_spmm *op, vector *p) {
+    p->context = context;
+    p->op = op;
+    p->k = tartan_i_cpu_table_of(op->a->dtype);
+    tartan_i_cpu_form_of(op, &p->form); /* heads differ only in their blocks and addresses */
+    p->piece = tartan_i_ceil_div(ELEMENTS, p->form.out_block);
+    p->sums_bytes = tartan_i_ceil_div(p->piece * p->form.out_block * p->k->bytes, 64) * 64;
 }
 
 static void compute_task(void *data, int32_t worker) {
@@ -49,26 +50,29 @@ static void compute_task(void *data, int32_t worker) {
         const int64_t row = line * f->out_block, last = list.end * f->out_block,
                       rows = (last < f->out_size ? last : f->out_size) - row;
         for (int64_t j = 0; j < f->n; j++) {
-            list.x = f->b.data + j * f->b.col * p->k.bytes;
-            p->k.list_products(&list);
-            tartan_i_commit(&p->k, list.sums, rows, 1, rows, p->op->alpha, p->op->beta, f->c.dtype,
+            list.x = f->b.data + j * f->b.col * p->k->bytes;
+            p->k->list_products(&list);
+            tartan_i_commit(p->k, list.sums, rows, 1, rows, p->op->alpha, p->op->beta, f->c.dtype,
                             f->c.data + (row * f->c.row + j * f->c.col) * f->c.bytes, f->c.col, f->c.row);
         }
     }
 }
 
 const char *tartan_i_cpu_spmm_vector_refuses(const tartan_context *context, const tartan_op_spmm *op) {
+    (void)context;
     if (op->gates != NULL) return "gates scale blocks first";
     if (op->a->dtype != TARTAN_F32 && op->a->dtype != TARTAN_F64) return "only for float32 and float64";
-    const vector p = start(context, op);
-    if (tartan_i_dense_entries(&p.form.b) != 1) return "b has batch entries";
+    tartan_i_cpu_form form;
+    tartan_i_cpu_form_of(op, &form);
+    if (tartan_i_dense_entries(&form.b) != 1) return "b has batch entries";
     /* Cycles of a block, measured with small ones: for each column of B, and of the kernel of cpu_spmm.c. */
-    const double steps = (double)p.form.block_elements;
-    return (double)p.form.n * (0.75 * steps + 4) <= steps + 24 ? NULL : "b has too many columns";
+    const double steps = (double)form.block_elements;
+    return (double)form.n * (0.75 * steps + 4) <= steps + 24 ? NULL : "b has too many columns";
 }
 
 tartan_status tartan_i_cpu_spmm_vector(const tartan_context *context, const tartan_op_spmm *op) {
-    vector p = start(context, op);
+    vector p;
+    start(context, op, &p);
     PASS(tartan_i_workspace_get(context, TARTAN_I_ROOM_OWN, &p.scratch, p.sums_bytes, context->threads));
     for (int64_t head = 0; head < op->a->layout->shape.heads; head++) {
         tartan_i_cpu_form_take(&p.form, op, head);

@@ -48,8 +48,9 @@ static void add_operand(tartan_i_text *text, const tartan_i_operand *one) {
     } else if (one->layout != NULL) {
         add_layout(text, one->layout);
     } else if (a != NULL) {
-        add_sizes(text, "shape", a->shape, a->ndim);
+        add_sizes(text, "shape", a->shape, a->ndim); /* of a list: of its first array */
         add_sizes(text, "strides", a->strides, a->ndim);
+        if (one->arrays > 1) tartan_i_text_add(text, ", \"arrays\": %" PRId64, one->arrays);
     } else {
         add_sizes(text, "shape", &one->length, 1);
     }

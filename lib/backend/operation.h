@@ -7,6 +7,7 @@
 #define TARTAN_BACKEND_OPERATION_H
 
 #include "backend/operation_parts.h"
+#include "kernels/points.h"
 
 /* Every struct begins with the name of the public function, for messages. */
 
@@ -118,14 +119,66 @@ typedef struct tartan_op_conv {
     bool active_from;            /* whose other positions count as 0 */
 } tartan_op_conv;
 
-/* ---- Element-wise functions of dense arrays of any strides (kernels/points.def). `row` is the function's place in its table, p its
- * parameter, if it has one. Computed in f64 where an operand is of f64, else in f32, and rounded once. ---- */
+/* One step of an optimiser over all its parameters, by a rule of kernels/updates.def: p, m and v of each element become what it says.
+ * Gradients go through the filter, then are multiplied by `factor` and by the scale. Where that is 0 or not finite, nothing changes.
+ * An array of p decides in which type its element is computed. */
+typedef struct tartan_op_update {
+    const char *function;
+    const char *p_name, *g_name, *m_name; /* of the arguments */
+    tartan_i_update_row row;
+    int64_t count;
+    const tartan_array *p, *g, *m,
+        *v; /* [count] arrays of any strides, place by place of one shape; m and v: NULL */
+    const tartan_array *gates, *rates; /* [count] of [slices] along the first axis, or of [0]; or NULL */
+    const tartan_array *scale;         /* [1], or NULL */
+    tartan_i_gradient_filter filter;
+    double factor, rate;
+    double numbers[TARTAN_I_UPDATE_NUMBERS];
+} tartan_op_update;
+
+/* ---- Element-wise functions of dense arrays of any strides (kernels/points.def). `row` is the function's place in its table, p has its
+ * parameters, as many as there are. Computed in f64 where an operand is of f64, else in f32, and rounded once. ---- */
+
+/* A row of kernels/fused.def: outputs of the shape `shape`, to which inputs are broadcast. An operand of several parts is
+ * [..., parts, n]. */
+typedef struct tartan_i_fused_operand {
+    const char *name;
+    const tartan_array *array; /* NULL: not given */
+    int32_t parts;
+} tartan_i_fused_operand;
+
+typedef struct tartan_op_fused {
+    const char *function;
+    int32_t row; /* a tartan_i_fused_row */
+    double p[TARTAN_I_FUSED_PARAMETERS], flops;
+    tartan_i_fused_operand in[TARTAN_I_FUSED_INPUTS], out[TARTAN_I_FUSED_OUTPUTS];
+    tartan_array shape;   /* without data */
+    tartan_array view[4]; /* operands that are no arguments of the call may be here */
+
+    /* The random number of an element is number offset + i for element i of `numbers`, an array without data whose strides say where it
+     * is, broadcast to `shape`. */
+    tartan_i_drawing drawing;
+    int64_t offset;
+    tartan_array numbers;
+} tartan_op_fused;
+
+/* The first part of an array, and the way to the next in elements. */
+static inline tartan_array tartan_i_fused_part(const tartan_array *array) {
+    tartan_array part = *array;
+    const int32_t last = --part.ndim;
+    part.shape[last - 1] = array->shape[last];
+    part.strides[last - 1] = array->strides[last];
+    return part;
+}
+static inline int64_t tartan_i_fused_step(const tartan_array *array) {
+    return array->strides[array->ndim - 2];
+}
 
 /* y = f(x) */
 typedef struct tartan_op_point1 {
     const char *function;
     int32_t row;
-    double p;
+    double p[TARTAN_I_POINT_PARAMETERS];
     const tartan_array *x, *y; /* of one shape; y may be x */
 } tartan_op_point1;
 
@@ -133,7 +186,7 @@ typedef struct tartan_op_point1 {
 typedef struct tartan_op_point1_gradient {
     const char *function;
     int32_t row;
-    double p;
+    double p[TARTAN_I_POINT_PARAMETERS];
     const tartan_array *x, *y, *y_grad, *x_grad; /* of one shape; x_grad may be any of the others */
 } tartan_op_point1_gradient;
 
@@ -178,6 +231,7 @@ typedef struct tartan_i_operand {
     const tartan_layout *layout;
     const int64_t *list;
     int64_t length; /* of the list */
+    int64_t arrays; /* from `array` on */
     bool written;
 } tartan_i_operand;
 

@@ -6,10 +6,15 @@
 
 #include "conv/conv.h"
 #include "conv/windows.h"
+#include "kernels/fused.h"
 #include "kernels/steps.h"
+#include "kernels/updates.h"
 #include "layout/block_mask.h"
 #include "matrix/matrix.h"
 #include "tartan/arithmetic.h"
+
+/* Parameters of an element-wise function (kernels/points.def). */
+enum { TARTAN_I_POINT_PARAMETERS = 4 };
 
 /* Arrays of a list, and pairs of factors of a product. */
 enum { TARTAN_I_MAX_PAIRS = 8 };

@@ -82,6 +82,7 @@ typedef struct tartan_i_option_rule {
     tartan_i_option_kind kind;
     size_t member;
     bool positional; /* in C an argument of its own */
+    bool as_real;    /* of a flag: the member is a double */
     double value;    /* the default */
     double low, high;
     bool above, below; /* low, high themselves are not allowed */
@@ -101,6 +102,7 @@ struct tartan_i_schema {
     const tartan_i_option_rule *options;
     int32_t noptions;
     size_t count_member; /* where the struct has the number of arrays of a list; 0: there are no lists */
+    bool any_number;     /* of arrays in a list; each place has a T of its own */
     tartan_status (*shapes)(const tartan_op *op, int32_t argument, tartan_array *shape); /* or NULL, */
     tartan_status (*check)(tartan_op *op, const tartan_context *context);                /* also this one, */
     void (*end)(tartan_op *op);                                                          /* and this one */

@@ -188,10 +188,15 @@ tartan_status tartan_i_array_check_host(const char *function, const char *name, 
 }
 
 void tartan_i_array_extent(const tartan_array *array, const char **out_begin, const char **out_end) {
-    *out_begin = *out_end = NULL;
     const int64_t bytes = bytes_of(array->dtype);
-    int64_t first, last;
-    if (tartan_i_array_is_empty(array) || !element_range(array, &first, &last)) return;
+    int64_t first = 0, last = 0;
+    *out_begin = *out_end = NULL;
+    if (tartan_i_array_is_empty(array)) return;
+    for (int32_t d = 0; d < array->ndim; d++) {
+        const int64_t span = (array->shape[d] - 1) * array->strides[d];
+        first += span < 0 ? span : 0;
+        last += span < 0 ? 0 : span;
+    }
     *out_begin = (const char *)array->data + first * bytes;
     *out_end = (const char *)array->data + (last + 1) * bytes;
 }

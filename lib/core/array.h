@@ -33,7 +33,7 @@ tartan_status tartan_i_array_check_either(const char *function, const char *name
 /* A valid array must be in CPU memory. */
 tartan_status tartan_i_array_check_host(const char *function, const char *name, const tartan_array *array);
 
-/* First and last byte (exclusive) that the array touches; both NULL for an empty one. */
+/* First and last byte (exclusive) that a valid array touches; both NULL for an empty one. */
 void tartan_i_array_extent(const tartan_array *array, const char **out_begin, const char **out_end);
 
 /* Whether two arrays share a byte: their extents do, and no strides that both have keep their elements apart. Reads

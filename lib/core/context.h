@@ -45,6 +45,7 @@ struct tartan_context {
     double last_rate;  /* its useful TFLOP/s */
     tartan_i_scratch scratch[TARTAN_I_ROOMS];
     bool holds_scratch; /* between tartan_i_workspace_hold and tartan_i_workspace_let_go */
+    bool rehearses;     /* operations of the CPU get their memory and compute nothing */
     int32_t busy;       /* a tartan_i_busy, by the __atomic builtins: C++ tests include this header */
     void (*end)(struct tartan_context *context); /* frees it */
     /* The order of work between streams (lib/device/queue.h); of a CPU context NULL and 0. */

@@ -80,7 +80,7 @@ static void run_by_team(int32_t workers, tartan_task task, void *data) {
 
 void tartan_i_parallel(const tartan_context *context, int32_t workers, double work, tartan_task task,
                        void *data) {
-    if (tartan_i_stopped(context)) return;
+    if (tartan_i_stopped(context) || context->rehearses) return;
     if (workers <= 1 || work < atomic_load_explicit(&little_work, memory_order_relaxed))
         run_serially(workers, task, data);
     else if (context->options.hooks.parallel_for != NULL)

@@ -11,7 +11,12 @@ enum tartan_i_stream {
     TARTAN_I_STREAM_PATTERN = 1,
     TARTAN_I_STREAM_NORMAL = 2,
     TARTAN_I_STREAM_ORTHOGONAL = 3,
-    TARTAN_I_STREAM_DROPOUT = 4,
+    TARTAN_I_STREAM_DROPOUT = 4,         /* of attention */
+    TARTAN_I_STREAM_ELEMENT_DROPOUT = 5, /* of arrays; */
+    TARTAN_I_STREAM_UNIFORM = 6,
+    TARTAN_I_STREAM_ARRAY_NORMAL = 7,
+    TARTAN_I_STREAM_GATE = 8,
+    TARTAN_I_STREAM_GROWTH = 12,
 };
 
 /* Four 32-bit words for (seed, stream, head or block, counter). */

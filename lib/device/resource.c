@@ -286,6 +286,7 @@ tartan_status tartan_i_call_enter(const char *function, tartan_context *context,
     out->function = function;
     out->context = context;
     out->uses = out->ordered = 0;
+    out->use = out->few;
     if (context->queue != NULL) {
         tartan_i_order_lock();
         retry_locked(context->queue);
@@ -297,6 +298,16 @@ tartan_status tartan_i_call_enter(const char *function, tartan_context *context,
 
 static void add(tartan_i_call *call, const void *address, tartan_i_resource *resource, bool written) {
     call->use[call->uses++] = (tartan_i_use){.address = address, .resource = resource, .written = written};
+}
+
+tartan_status tartan_i_call_expect_arrays(tartan_i_call *call, int64_t count) {
+    if (count <= TARTAN_I_MAX_OPERANDS) return TARTAN_OK;
+    tartan_i_use *more;
+    PASS(tartan_i_allocate(&more, call->uses + count + TARTAN_I_MAX_USES, sizeof *more));
+    memcpy(more, call->use, (size_t)call->uses * sizeof *more);
+    if (call->use != call->few) tartan_i_free(call->use);
+    call->use = more;
+    return TARTAN_OK;
 }
 
 void tartan_i_call_uses_array(tartan_i_call *call, const tartan_array *array, bool written) {
@@ -352,10 +363,11 @@ void tartan_i_call_leave(tartan_i_call *call) {
     if (call->ordered > 0 || context->queue != NULL) {
         tartan_i_order_lock();
         tartan_i_queue_end_locked(context);
-        for (int32_t i = 0; i < call->ordered; i++)
+        for (int64_t i = 0; i < call->ordered; i++)
             if (call->use[i].resource != NULL) let_go(call->use[i].resource);
         tartan_i_order_unlock();
     }
+    if (call->use != call->few) tartan_i_free(call->use);
     tartan_i_context_leave(context);
 }
 

@@ -5,12 +5,16 @@
 
 /* Runs an operation whose operands are listed. */
 static tartan_status run_listed(tartan_i_call *call, const tartan_op *op) {
+    int64_t arrays = 0;
+    for (int32_t i = 0; i < op->noperands; i++) arrays += op->operands[i].arrays;
+    PASS(tartan_i_call_expect_arrays(call, arrays));
     for (int32_t i = 0; i < op->noperands; i++) {
         const tartan_i_operand *one = &op->operands[i];
         if (one->matrix != NULL)
             tartan_i_call_uses_matrix(call, one->matrix, one->written);
         else if (one->array != NULL)
-            tartan_i_call_uses_array(call, one->array, one->written);
+            for (int64_t j = 0; j < one->arrays; j++)
+                tartan_i_call_uses_array(call, &one->array[j], one->written);
         else if (one->layout != NULL)
             tartan_i_call_uses_layout(call, one->layout, false);
     }

@@ -9,9 +9,11 @@
 #define TARTAN_KERNELS_KERNELS_H
 
 #include "core/cpu.h"
+#include "kernels/fused.h"
 #include "kernels/norms.h"
 #include "kernels/points.h"
 #include "kernels/steps.h"
+#include "kernels/updates.h"
 
 #include <stdbool.h>
 
@@ -291,8 +293,13 @@ typedef struct tartan_i_kernels {
     /* Element-wise functions; lines of norms and steps of matrices, which are computed in f64: NULL in tables of f32. */
     const tartan_i_point1_kernels *point1; /* [TARTAN_I_POINT1_ROWS] */
     const tartan_i_point2_kernels *point2; /* [TARTAN_I_POINT2_ROWS] */
-    const tartan_i_line_kernels *lines;    /* one for f32 and one for f64 elements */
+    const tartan_i_fused_kernel *fused;    /* [TARTAN_I_FUSED_ROWS] */
+    const tartan_i_update_kernels *updates;
+    const tartan_i_line_kernels *lines; /* one for f32 and one for f64 elements */
     const tartan_i_step_kernels *steps;
+
+    /* Random numbers `first` and following, as reals. */
+    void (*draw)(const tartan_i_drawing *of, uint64_t first, int64_t n, void *out);
 
     /* out[i] = one chain of fma(a[i], b[i], ...) over all pairs, whose k does not count. */
     void (*row_products)(int64_t n, const tartan_i_pair *pairs, int64_t npairs, void *out);

@@ -56,6 +56,11 @@ INLINE vec number_at(const operands *o, int64_t at, int64_t n) {
     return x - o->low;
 }
 
+INLINE vec square_at(const operands *o, int64_t at, int64_t n) {
+    const vec x = number_at(o, at, n);
+    return x * x;
+}
+
 INLINE vec normal_at(const operands *o, int64_t at, int64_t n) {
     return number_at(o, at, n) * o->scale;
 }
@@ -221,6 +226,10 @@ INLINE void gradient_line(bool narrow, bool centered, line_gradient gradient,
         const operands o = {.narrow = (is_f32), .n = n, .x = x};                                             \
         return sum_of(&o, number_at);                                                                        \
     }                                                                                                        \
+    static double squares_##kind(int64_t n, const void *x) {                                                 \
+        const operands o = {.narrow = (is_f32), .n = n, .x = x};                                             \
+        return sum_of(&o, square_at);                                                                        \
+    }                                                                                                        \
     static void add_##kind(int64_t n, const void *x, double *sums) {                                         \
         EACH_VECTOR(n, ADD_##kind);                                                                          \
     }
@@ -235,6 +244,7 @@ static const tartan_i_line_kernels lines[2] = {
 #include "kernels/norms.def"
      },
      sum_f32,
+     squares_f32,
      add_f32},
 #undef NORM
 #define NORM(name, ...) {name##_f64, name##_gradient_f64},
@@ -242,6 +252,7 @@ static const tartan_i_line_kernels lines[2] = {
 #include "kernels/norms.def"
      },
      sum_f64,
+     squares_f64,
      add_f64},
 #undef NORM
 };

@@ -41,8 +41,9 @@ typedef struct tartan_i_line_kernels {
         void (*gradient)(const tartan_i_norm_gradient_line *line);
     } norms[TARTAN_I_NORM_ROWS];
 
-    /* The sum of x; and sums[i] += x[i]. */
+    /* The sum of x, and that of its squares; and sums[i] += x[i]. */
     double (*sum)(int64_t n, const void *x);
+    double (*squares)(int64_t n, const void *x);
     void (*add)(int64_t n, const void *x, double *sums);
 } tartan_i_line_kernels;
 

@@ -20,14 +20,14 @@
 
 /* ---- What the rows say, for a vector ---- */
 
-#define POINT1(name, help, value, gradient) POINT1_WITH(name, p, 0, "", "", help, value, gradient)
-#define POINT1_WITH(name, parameter, initial, range, about, help, value, gradient)                           \
-    INLINE vec value_of_##name(vec x, vec p) {                                                               \
-        (void)p;                                                                                             \
+#define POINT1(name, help, value, gradient) POINT1_WITH(name, (), help, value, gradient)
+#define POINT1_WITH(name, parameters, help, value, gradient)                                                 \
+    INLINE vec value_of_##name(vec x, vec p, vec q, vec r, vec s) {                                          \
+        (void)p, (void)q, (void)r, (void)s;                                                                  \
         return value;                                                                                        \
     }                                                                                                        \
-    INLINE vec gradient_of_##name(vec x, vec y, vec g, vec p) {                                              \
-        (void)x, (void)y, (void)p;                                                                           \
+    INLINE vec gradient_of_##name(vec x, vec y, vec g, vec p, vec q, vec r, vec s) {                         \
+        (void)x, (void)y, (void)p, (void)q, (void)r, (void)s;                                                \
         return gradient;                                                                                     \
     }
 #define POINT2(name, help, value, of_a, of_b)                                                                \
@@ -43,25 +43,28 @@
         return of_b;                                                                                         \
     }
 #include "kernels/points.def"
+#include "kernels/sums.def"
 #undef POINT1
 #undef POINT1_WITH
 #undef POINT2
 
 /* ---- Loops ---- */
 
-INLINE void value1(int64_t n, double p, const void *x, void *y, vec (*f)(vec, vec)) {
-    const vec all = vec_fill((real)p);
-#define STEP(i, lanes) store_reals(y, i, lanes, f(load_reals(x, i, lanes), all))
+INLINE void value1(int64_t n, const double *of, const void *x, void *y, vec (*f)(vec, vec, vec, vec, vec)) {
+    const vec p = vec_fill((real)of[0]), q = vec_fill((real)of[1]), r = vec_fill((real)of[2]),
+              s = vec_fill((real)of[3]);
+#define STEP(i, lanes) store_reals(y, i, lanes, f(load_reals(x, i, lanes), p, q, r, s))
     EACH_VECTOR(n, STEP);
 #undef STEP
 }
 
-INLINE void gradient1(int64_t n, double p, const void *x, const void *y, const void *g, void *x_grad,
-                      vec (*f)(vec, vec, vec, vec)) {
-    const vec all = vec_fill((real)p);
+INLINE void gradient1(int64_t n, const double *of, const void *x, const void *y, const void *g, void *x_grad,
+                      vec (*f)(vec, vec, vec, vec, vec, vec, vec)) {
+    const vec p = vec_fill((real)of[0]), q = vec_fill((real)of[1]), r = vec_fill((real)of[2]),
+              s = vec_fill((real)of[3]);
 #define STEP(i, lanes)                                                                                       \
     store_reals(x_grad, i, lanes,                                                                            \
-                f(load_reals(x, i, lanes), load_reals(y, i, lanes), load_reals(g, i, lanes), all))
+                f(load_reals(x, i, lanes), load_reals(y, i, lanes), load_reals(g, i, lanes), p, q, r, s))
     EACH_VECTOR(n, STEP);
 #undef STEP
 }
@@ -84,12 +87,12 @@ INLINE void gradient2(int64_t n, const void *a, const void *b, const void *y, co
 
 /* ---- The tables ---- */
 
-#define POINT1(name, help, value, gradient) POINT1_WITH(name, p, 0, "", "", help, value, gradient)
-#define POINT1_WITH(name, parameter, initial, range, about, help, value, gradient)                           \
-    static void value_##name(int64_t n, double p, const void *x, void *y) {                                  \
+#define POINT1(name, help, value, gradient) POINT1_WITH(name, (), help, value, gradient)
+#define POINT1_WITH(name, parameters, help, value, gradient)                                                 \
+    static void value_##name(int64_t n, const double *p, const void *x, void *y) {                           \
         value1(n, p, x, y, value_of_##name);                                                                 \
     }                                                                                                        \
-    static void gradient_##name(int64_t n, double p, const void *x, const void *y, const void *g,            \
+    static void gradient_##name(int64_t n, const double *p, const void *x, const void *y, const void *g,     \
                                 void *x_grad) {                                                              \
         gradient1(n, p, x, y, g, x_grad, gradient_of_##name);                                                \
     }
@@ -106,15 +109,17 @@ INLINE void gradient2(int64_t n, const void *a, const void *b, const void *y, co
         gradient2(n, a, b, y, g, out, b_gradient_of_##name);                                                 \
     }
 #include "kernels/points.def"
+#include "kernels/sums.def"
 #undef POINT1
 #undef POINT1_WITH
 #undef POINT2
 
 static const tartan_i_point1_kernels rows1[] = {
-#define POINT1(name, help, value, gradient)                                {value_##name, gradient_##name},
-#define POINT1_WITH(name, p, initial, range, about, help, value, gradient) {value_##name, gradient_##name},
+#define POINT1(name, help, value, gradient)                  {value_##name, gradient_##name},
+#define POINT1_WITH(name, parameters, help, value, gradient) {value_##name, gradient_##name},
 #define POINT2(name, help, value, of_a, of_b)
 #include "kernels/points.def"
+#include "kernels/sums.def"
 #undef POINT1
 #undef POINT1_WITH
 #undef POINT2
@@ -122,9 +127,10 @@ static const tartan_i_point1_kernels rows1[] = {
 
 static const tartan_i_point2_kernels rows2[] = {
 #define POINT1(name, help, value, gradient)
-#define POINT1_WITH(name, p, initial, range, about, help, value, gradient)
+#define POINT1_WITH(name, parameters, help, value, gradient)
 #define POINT2(name, help, value, of_a, of_b) {value_##name, {a_gradient_##name, b_gradient_##name}},
 #include "kernels/points.def"
+#include "kernels/sums.def"
 #undef POINT1
 #undef POINT1_WITH
 #undef POINT2

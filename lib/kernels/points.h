@@ -8,10 +8,11 @@
 
 /* The places of rows in the tables. */
 typedef enum tartan_i_point1_row {
-#define POINT1(name, help, value, gradient)                                TARTAN_I_POINT1_##name,
-#define POINT1_WITH(name, p, initial, range, about, help, value, gradient) TARTAN_I_POINT1_##name,
+#define POINT1(name, help, value, gradient)                  TARTAN_I_POINT1_##name,
+#define POINT1_WITH(name, parameters, help, value, gradient) TARTAN_I_POINT1_##name,
 #define POINT2(name, help, value, of_a, of_b)
 #include "kernels/points.def"
+#include "kernels/sums.def"
 #undef POINT1
 #undef POINT1_WITH
 #undef POINT2
@@ -20,19 +21,20 @@ typedef enum tartan_i_point1_row {
 
 typedef enum tartan_i_point2_row {
 #define POINT1(name, help, value, gradient)
-#define POINT1_WITH(name, p, initial, range, about, help, value, gradient)
+#define POINT1_WITH(name, parameters, help, value, gradient)
 #define POINT2(name, help, value, of_a, of_b) TARTAN_I_POINT2_##name,
 #include "kernels/points.def"
+#include "kernels/sums.def"
 #undef POINT1
 #undef POINT1_WITH
 #undef POINT2
     TARTAN_I_POINT2_ROWS
 } tartan_i_point2_row;
 
-/* Rows of the two tables: y = f(x), and x_grad for g = y_grad. */
+/* Rows of the two tables: y = f(x), and x_grad for g = y_grad. p has as many numbers as TARTAN_I_POINT_PARAMETERS says. */
 typedef struct tartan_i_point1_kernels {
-    void (*value)(int64_t n, double p, const void *x, void *y);
-    void (*gradient)(int64_t n, double p, const void *x, const void *y, const void *g, void *x_grad);
+    void (*value)(int64_t n, const double *p, const void *x, void *y);
+    void (*gradient)(int64_t n, const double *p, const void *x, const void *y, const void *g, void *x_grad);
 } tartan_i_point1_kernels;
 
 /* y = f(a, b), and the gradients with respect to a and to b. */

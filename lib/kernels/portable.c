@@ -169,6 +169,8 @@ void KERNELS_FILL(tartan_i_kernels *kernels) {
     };
     ROWS_FILL(kernels);
     POINTS_FILL(kernels);
+    FUSED_FILL(kernels);
+    UPDATES_FILL(kernels);
     NORMS_FILL(kernels);
     STEPS_FILL(kernels);
     LISTS_FILL(kernels);

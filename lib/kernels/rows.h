@@ -8,6 +8,8 @@
 
 void ROWS_FILL(tartan_i_kernels *kernels);
 void POINTS_FILL(tartan_i_kernels *kernels);
+void FUSED_FILL(tartan_i_kernels *kernels);
+void UPDATES_FILL(tartan_i_kernels *kernels);
 void NORMS_FILL(tartan_i_kernels *kernels);
 void STEPS_FILL(tartan_i_kernels *kernels);
 

@@ -27,8 +27,8 @@ fail:
     return status;
 }
 
-static tartan_status check_numbers(const char *function, const char *name, const double *numbers,
-                                   int64_t count) {
+tartan_status tartan_i_numbers_check(const char *function, const char *name, const double *numbers,
+                                     int64_t count) {
     for (int64_t i = 0; i < count; i++)
         CHECK_IN(function, !isnan(numbers[i]), ARGUMENT, "%s[%" PRId64 "] is NaN, expected a number", name,
                  i);
@@ -42,7 +42,7 @@ tartan_status tartan_layout_prune(const tartan_layout *layout, const double *gat
     CHECK_OUT(out);
     CHECK_HANDLE(layout, LAYOUT, "layout");
     CHECK_LIST(gates, layout->blocks, "blocks");
-    PASS(check_numbers(__func__, "gates", gates, ngates));
+    PASS(tartan_i_numbers_check(__func__, "gates", gates, ngates));
     NEW(keep, ngates);
     for (int64_t id = 0; id < ngates; id++) keep[id] = gates[id] != 0;
     status = keep_blocks(layout, keep, out);
@@ -60,7 +60,7 @@ tartan_status tartan_layout_keep_largest(const tartan_layout *layout, const doub
     CHECK_LIST(scores, layout->blocks, "blocks");
     CHECK(count >= 0 && count <= layout->blocks, ARGUMENT,
           "count is %" PRId64 ", expected 0 .. %" PRId64 " (blocks)", count, layout->blocks);
-    PASS(check_numbers(__func__, "scores", scores, nscores));
+    PASS(tartan_i_numbers_check(__func__, "scores", scores, nscores));
     NEW(keep, nscores);
     tartan_i_select_largest(scores, nscores, count, keep);
     status = keep_blocks(layout, keep, out);

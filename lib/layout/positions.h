@@ -30,6 +30,10 @@ int64_t tartan_i_layout_match(const tartan_layout *to, const tartan_layout *from
 /* Sorts keys >= 0 in ascending order, stably; `ids` (or NULL) move with them. */
 tartan_status tartan_i_sort(int64_t *keys, int64_t *ids, int64_t count);
 
+/* Refuses NaN among numbers [count]. Errors: ARGUMENT. */
+tartan_status tartan_i_numbers_check(const char *function, const char *name, const double *numbers,
+                                     int64_t count);
+
 /* Sets keep[i] = 1 for the `count` <= n largest of scores [n] (none NaN), 0 for the others; among equals the first
  * win. */
 void tartan_i_select_largest(const double *scores, int64_t n, int64_t count, uint8_t *keep);

@@ -18,6 +18,7 @@ static void begin(tartan_i_bound *bound, const tartan_i_schema *schema, const ta
     bound->dtype = 0;
     bound->dtype_of = NULL;
     bound->arrays = 1;
+    bound->deciding = NULL;
     bound->known = 0;
 }
 

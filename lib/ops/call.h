@@ -35,6 +35,7 @@ typedef struct tartan_i_bound {
     int32_t dtype;                 /* T; 0: not known yet */
     const char *dtype_of;          /* the argument that decided */
     int64_t arrays;                /* of a list */
+    const tartan_array *deciding;  /* of lists of any number: the list that decides T; or NULL */
     uint32_t known;                /* bit i: name i is; of others, nothing below is set */
     struct {
         int32_t by, count;    /* the argument that decided; of dimensions */
@@ -55,6 +56,9 @@ tartan_status tartan_i_op_options(const tartan_i_schema *schema, tartan_op *op,
 
 /* One argument (call_check.c): handle, place, dtype, shape. Inputs bind names that are not known. */
 tartan_status tartan_i_op_check(tartan_i_bound *bound, const void *const *arguments, int32_t i);
+
+/* Whether an argument may have a dtype (call_dtype.c). The first one of T decides it. */
+tartan_status tartan_i_op_check_dtype(tartan_i_bound *bound, const tartan_i_argument *a, int32_t dtype);
 
 /* Whether the arrays among the arguments whose shapes are computed have these: all of them, or the inputs alone. */
 tartan_status tartan_i_op_check_computed(const tartan_op *op, const void *const *arguments,

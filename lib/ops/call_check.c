@@ -8,77 +8,15 @@
 #include <stdio.h>
 #include <string.h>
 
-/* ---- Dtypes ---- */
+/* ---- Names ---- */
 
-static bool is_wide(int32_t dtype) {
-    return tartan_i_is_number(dtype) && !tartan_i_is_f8(dtype);
-}
+enum { LIST_NAME = 64 };
 
-static bool is_half(int32_t dtype) {
-    return dtype == TARTAN_F16 || dtype == TARTAN_BF16;
-}
-
-static bool fits(tartan_i_dtype_rule rule, int32_t dtype, int32_t t) {
-    switch (rule) {
-    case TARTAN_I_DTYPE_T:
-        return t == 0 ? is_wide(dtype) : dtype == t;
-    case TARTAN_I_DTYPE_P:
-        return t == 0 ? tartan_i_is_number(dtype) : dtype == t;
-    case TARTAN_I_DTYPE_O:
-        if (tartan_i_is_f8(t)) return dtype == TARTAN_F32 || is_half(dtype);
-        return dtype == t || (is_half(t) && dtype == TARTAN_F32);
-    case TARTAN_I_DTYPE_S:
-        return dtype == tartan_i_sum_dtype(t);
-    case TARTAN_I_DTYPE_L:
-        return is_wide(dtype) && tartan_i_sum_dtype(dtype) == tartan_i_sum_dtype(t);
-    case TARTAN_I_DTYPE_R:
-        return dtype == TARTAN_F32 || dtype == TARTAN_F64;
-    case TARTAN_I_DTYPE_F64:
-        return dtype == TARTAN_F64;
-    case TARTAN_I_DTYPE_U8:
-        return dtype == TARTAN_U8;
-    case TARTAN_I_DTYPE_I:
-        return tartan_i_is_index(dtype);
-    case TARTAN_I_DTYPE_NONE:
-        break;
-    }
-    return true;
-}
-
-/* What a rule allows, for an error text. */
-static void list_dtypes(tartan_i_dtype_rule rule, int32_t t, char *text, size_t room) {
-    static const int32_t all[] = {TARTAN_F64,    TARTAN_F32,    TARTAN_F16, TARTAN_BF16,
-                                  TARTAN_F8E4M3, TARTAN_F8E5M2, TARTAN_U8};
-    const char *names[sizeof all / sizeof *all];
-    int32_t count = 0;
-    size_t length = 0;
-    for (size_t i = 0; i < sizeof all / sizeof *all; i++)
-        if (fits(rule, all[i], t)) names[count++] = tartan_dtype_name(all[i]);
-    text[0] = '\0';
-    for (int32_t i = 0; i < count && length < room; i++)
-        length += (size_t)snprintf(text + length, room - length, "%s%s",
-                                   i == 0          ? ""
-                                   : i + 1 < count ? ", "
-                                                   : " or ",
-                                   names[i]);
-}
-
-static tartan_status check_dtype(tartan_i_bound *bound, const tartan_i_argument *a, int32_t dtype) {
-    enum { DTYPES_TEXT = 96 };
-    if (fits(a->dtype, dtype, bound->dtype)) {
-        if ((a->dtype == TARTAN_I_DTYPE_T || a->dtype == TARTAN_I_DTYPE_P) && bound->dtype == 0) {
-            bound->dtype = dtype;
-            bound->dtype_of = a->name;
-        }
-        return TARTAN_OK;
-    }
-    char wanted[DTYPES_TEXT];
-    list_dtypes(a->dtype, bound->dtype, wanted, sizeof wanted);
-    if (bound->dtype == 0 || a->dtype >= TARTAN_I_DTYPE_R)
-        FAIL_IN(bound->schema->function, DTYPE, "%s is of %s, expected %s", a->name, tartan_dtype_name(dtype),
-                wanted);
-    FAIL_IN(bound->schema->function, DTYPE, "%s is of %s, expected %s (%s is of %s)", a->name,
-            tartan_dtype_name(dtype), wanted, bound->dtype_of, tartan_dtype_name(bound->dtype));
+/* "array 4 of gradients", counted from 1 in every language; or the list's own name where it has one array. */
+static const char *name_of_place(const char *list, int64_t place, int64_t count, char text[LIST_NAME]) {
+    if (count == 1) return list;
+    snprintf(text, LIST_NAME, "array %" PRId64 " of %s", place + 1, list);
+    return text;
 }
 
 /* ---- Shapes ---- */
@@ -206,14 +144,17 @@ static bool has_shape(tartan_i_bound *bound, const void *const *arguments, int32
     return at == array->ndim;
 }
 
+static bool is_shaped_as(const tartan_array *array, const tartan_array *other) {
+    return array->ndim == other->ndim && equal_sizes(array->shape, other->shape, array->ndim);
+}
+
 /* Whether an array has the shape that its rule says; binds names that are not known. */
 static bool match(tartan_i_bound *bound, const void *const *arguments, int32_t argument) {
     const tartan_i_shape_rule *rule = &bound->schema->arguments[argument].rule;
     const uint32_t known = bound->known;
     if (rule->like >= 0) {
         const tartan_array *array = arguments[argument], *other = arguments[rule->like];
-        return other != NULL && array->ndim == other->ndim &&
-               equal_sizes(array->shape, other->shape, array->ndim);
+        return other != NULL && is_shaped_as(array, other);
     }
     for (int32_t i = 0; i < rule->alternatives; i++) {
         if (has_shape(bound, arguments, argument, &rule->alternative[i])) return true;
@@ -301,10 +242,37 @@ static int64_t arrays_of(const tartan_op *op, int32_t argument) {
 static tartan_status check_shape(const char *function, const tartan_i_argument *a, const tartan_array *array,
                                  const tartan_array *expected) {
     char text[TARTAN_I_SHAPE_TEXT], wanted[TARTAN_I_SHAPE_TEXT];
-    CHECK_IN(function,
-             array->ndim == expected->ndim && equal_sizes(array->shape, expected->shape, array->ndim), SHAPE,
-             "%s has shape %s, expected %s, which is %s", a->name, tartan_i_shape_text(array, text),
-             tartan_i_shape_text(expected, wanted), a->shape);
+    CHECK_IN(function, is_shaped_as(array, expected), SHAPE, "%s has shape %s, expected %s, which is %s",
+             a->name, tartan_i_shape_text(array, text), tartan_i_shape_text(expected, wanted), a->shape);
+    return TARTAN_OK;
+}
+
+static tartan_status check_computed(const tartan_op *op, int32_t i, const tartan_array *arrays) {
+    const tartan_i_schema *schema = op->schema;
+    tartan_array expected[TARTAN_I_MAX_PAIRS];
+    const int64_t count = arrays_of(op, i);
+    for (int64_t j = 0; j < count; j++) tartan_i_copy_shape(&expected[j], &arrays[j]);
+    PASS(schema->shapes(op, i, expected));
+    for (int64_t j = 0; j < count; j++)
+        PASS(check_shape(schema->function, &schema->arguments[i], &arrays[j], &expected[j]));
+    return TARTAN_OK;
+}
+
+/* The same for a list of any number, whose function computes one shape after the other. */
+static tartan_status check_long(const tartan_op *op, int32_t i, const tartan_array *arrays) {
+    const tartan_i_argument *a = &op->schema->arguments[i];
+    char name[LIST_NAME];
+    const int64_t count = arrays_of(op, i);
+    for (int64_t j = 0; j < count; j++) {
+        tartan_array expected;
+        tartan_i_copy_shape(&expected, &arrays[j]);
+        expected.strides[0] = j;
+        PASS(op->schema->shapes(op, i, &expected));
+        if (is_shaped_as(&arrays[j], &expected)) continue;
+        tartan_i_argument one = *a;
+        one.name = name_of_place(a->name, j, count, name);
+        return check_shape(op->schema->function, &one, &arrays[j], &expected);
+    }
     return TARTAN_OK;
 }
 
@@ -315,11 +283,10 @@ tartan_status tartan_i_op_check_computed(const tartan_op *op, const void *const 
         const tartan_i_argument *a = &schema->arguments[i];
         const tartan_array *arrays = arguments[i];
         if (!a->rule.computed || arrays == NULL || (inputs_alone && a->use == TARTAN_I_OUT)) continue;
-        tartan_array expected[TARTAN_I_MAX_PAIRS];
-        const int64_t count = arrays_of(op, i);
-        for (int64_t j = 0; j < count; j++) tartan_i_copy_shape(&expected[j], &arrays[j]);
-        PASS(schema->shapes(op, i, expected));
-        for (int64_t j = 0; j < count; j++) PASS(check_shape(schema->function, a, &arrays[j], &expected[j]));
+        if (schema->any_number && a->kind == TARTAN_OPERAND_ARRAYS)
+            PASS(check_long(op, i, arrays));
+        else
+            PASS(check_computed(op, i, arrays));
     }
     return TARTAN_OK;
 }
@@ -342,7 +309,7 @@ static tartan_status check_memory(tartan_i_bound *bound, const tartan_i_argument
         PASS(bound->context != NULL
                  ? tartan_i_operand_array(function, bound->context, a->name, array, written)
                  : tartan_i_array_check_any(function, a->name, array, written));
-    return check_dtype(bound, a, array->dtype);
+    return tartan_i_op_check_dtype(bound, a, array->dtype);
 }
 
 static tartan_status check_array(tartan_i_bound *bound, const void *const *arguments, int32_t argument) {
@@ -355,6 +322,36 @@ static tartan_status check_arrays(tartan_i_bound *bound, const tartan_i_argument
                                   const tartan_array *arrays) {
     for (int64_t i = 0; i < bound->arrays; i++)
         PASS(check_memory(bound, a, arrays == NULL ? NULL : &arrays[i]));
+    return TARTAN_OK;
+}
+
+/* Says what is wrong with an array of a list of any number, which has not the shape of `like` or is refused for itself. */
+static tartan_status refuse_place(tartan_i_bound *bound, const tartan_i_argument *a,
+                                  const tartan_array *array, const tartan_array *like, int64_t place) {
+    char name[LIST_NAME], other[LIST_NAME], text[TARTAN_I_SHAPE_TEXT], wanted[TARTAN_I_SHAPE_TEXT];
+    tartan_i_argument one = *a;
+    one.name = name_of_place(a->name, place, bound->arrays, name);
+    if (bound->deciding != NULL)
+        bound->dtype_of = name_of_place(bound->dtype_of, place, bound->arrays, other);
+    PASS(check_memory(bound, &one, array));
+    FAIL_IN(bound->schema->function, SHAPE, "%s has shape %s, expected %s (that of %s)", one.name,
+            tartan_i_shape_text(array, text), tartan_i_shape_text(like, wanted),
+            name_of_place(bound->schema->arguments[a->rule.like].name, place, bound->arrays, other));
+}
+
+/* T is that of the place. */
+static tartan_status check_long_list(tartan_i_bound *bound, const void *const *arguments,
+                                     const tartan_i_argument *a, const tartan_array *arrays) {
+    const tartan_array *like = a->rule.like >= 0 ? arguments[a->rule.like] : NULL;
+    if (arrays == NULL) return check_memory(bound, a, NULL);
+    for (int64_t i = 0; i < bound->arrays; i++) {
+        bound->dtype = bound->deciding == NULL ? 0 : bound->deciding[i].dtype;
+        if (check_memory(bound, a, &arrays[i]) != TARTAN_OK ||
+            (like != NULL && !is_shaped_as(&arrays[i], &like[i])))
+            return refuse_place(bound, a, &arrays[i], like == NULL ? NULL : &like[i], i);
+    }
+    if (bound->deciding == NULL && a->dtype == TARTAN_I_DTYPE_T) bound->deciding = arrays;
+    bound->dtype = bound->deciding != NULL ? bound->deciding[0].dtype : 0;
     return TARTAN_OK;
 }
 
@@ -376,7 +373,7 @@ static tartan_status check_matrix(tartan_i_bound *bound, const void *const *argu
     else if (!tartan_i_is(matrix, TARTAN_I_MATRIX))
         return tartan_i_fail_handle(function, a->name, matrix, "matrix");
     if (a->stays) PASS(tartan_i_matrix_check_stays(function, a->name, matrix));
-    PASS(check_dtype(bound, a, matrix->dtype));
+    PASS(tartan_i_op_check_dtype(bound, a, matrix->dtype));
     return check_on(bound, arguments, a, matrix->layout);
 }
 
@@ -396,7 +393,8 @@ tartan_status tartan_i_op_check(tartan_i_bound *bound, const void *const *argume
     case TARTAN_OPERAND_ARRAY:
         return check_array(bound, arguments, i);
     case TARTAN_OPERAND_ARRAYS:
-        return check_arrays(bound, a, given);
+        return bound->schema->any_number ? check_long_list(bound, arguments, a, given)
+                                         : check_arrays(bound, a, given);
     case TARTAN_OPERAND_MATRIX:
         return check_matrix(bound, arguments, a, given);
     case TARTAN_OPERAND_LAYOUT:

@@ -3,6 +3,8 @@
 #include "core/array.h"
 #include "ops/call.h"
 
+#include <stdlib.h>
+
 /* Whether two operands are the same elements in the same order. */
 static bool is_same(const tartan_array *a, const tartan_array *b) {
     bool same = a->data == b->data && a->dtype == b->dtype && a->ndim == b->ndim;
@@ -28,9 +30,9 @@ static int32_t add_extent(extent *out, int32_t argument, const void *operand, co
 }
 
 /* Lists the arrays and the values of matrices that have elements; returns their number. */
-static int32_t list_extents(const tartan_i_bound *bound, const void *const *arguments, extent *out) {
+static int64_t list_extents(const tartan_i_bound *bound, const void *const *arguments, extent *out) {
     const tartan_i_schema *schema = bound->schema;
-    int32_t count = 0;
+    int64_t count = 0;
     const char *begin, *end;
     for (int32_t i = 0; i < schema->narguments; i++) {
         const int32_t kind = schema->arguments[i].kind;
@@ -76,9 +78,53 @@ static tartan_status check_pair(const tartan_i_schema *schema, const extent *out
     return tartan_i_array_check_apart(schema->function, a->name, &out, b->name, &in);
 }
 
+/* ---- Lists of any number ---- */
+
+static int64_t most_extents(const tartan_i_bound *bound) {
+    int64_t most = 0;
+    for (int32_t i = 0; i < bound->schema->narguments; i++)
+        most += bound->schema->arguments[i].kind == TARTAN_OPERAND_ARRAYS ? bound->arrays : 1;
+    return most;
+}
+
+static int by_address(const void *a, const void *b) {
+    const uintptr_t x = (uintptr_t)((const extent *)a)->begin, y = (uintptr_t)((const extent *)b)->begin;
+    return x < y ? -1 : x > y;
+}
+
+/* Refuses an output that overlaps another operand; extents are in the order of their addresses. */
+static tartan_status check_sorted(const tartan_i_schema *schema, const extent *extents, int64_t count) {
+    for (int64_t i = 0; i < count; i++)
+        for (int64_t j = i + 1; j < count && (uintptr_t)extents[j].begin < (uintptr_t)extents[i].end; j++) {
+            const bool first = schema->arguments[extents[i].argument].use != TARTAN_I_IN,
+                       second = schema->arguments[extents[j].argument].use != TARTAN_I_IN;
+            if (first)
+                PASS(check_pair(schema, &extents[i], &extents[j]));
+            else if (second)
+                PASS(check_pair(schema, &extents[j], &extents[i]));
+        }
+    return TARTAN_OK;
+}
+
+static tartan_status check_many(const tartan_i_bound *bound, const void *const *arguments, int64_t most) {
+    extent *extents;
+    PASS(tartan_i_allocate(&extents, most, sizeof *extents));
+    const int64_t count = list_extents(bound, arguments, extents);
+    bool sorted = true;
+    for (int64_t i = 1; i < count; i++) sorted = sorted && by_address(&extents[i - 1], &extents[i]) <= 0;
+    if (!sorted) qsort(extents, (size_t)count, sizeof *extents, by_address);
+    const tartan_status status = check_sorted(bound->schema, extents, count);
+    tartan_i_free(extents);
+    return status;
+}
+
+/* ---- All of it ---- */
+
 tartan_status tartan_i_op_check_apart(const tartan_i_bound *bound, const void *const *arguments) {
     const tartan_i_argument *all = bound->schema->arguments;
     extent extents[MAX_EXTENTS];
+    const int64_t most = most_extents(bound);
+    if (most > MAX_EXTENTS) return check_many(bound, arguments, most);
     const extent *end = extents + list_extents(bound, arguments, extents);
     for (const extent *out = extents; out < end; out++) {
         if (all[out->argument].use == TARTAN_I_IN) continue;

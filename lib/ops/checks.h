@@ -8,6 +8,8 @@
 /* Factors fit the layout and each other, results the factors. Of a growth score, fills `shape` and makes a tartan_norm of the word. */
 tartan_status tartan_i_shapes_spmm(const tartan_op *op, int32_t argument, tartan_array *shape);
 tartan_status tartan_i_shapes_sddmm(const tartan_op *op, int32_t argument, tartan_array *shape);
+tartan_status tartan_i_shapes_spmm_gradient(const tartan_op *op, int32_t argument, tartan_array *shape);
+tartan_status tartan_i_shapes_sddmm_gradient(const tartan_op *op, int32_t argument, tartan_array *shape);
 tartan_status tartan_i_shapes_growth_score(const tartan_op *op, int32_t argument, tartan_array *shape);
 tartan_status tartan_i_check_growth_score(tartan_op *op, const tartan_context *context);
 
@@ -35,16 +37,56 @@ tartan_status tartan_i_check_conv_input_gradient(tartan_op *op, const tartan_con
 tartan_status tartan_i_shape_conv_filter_gradient(const tartan_op *op, int32_t argument, tartan_array *shape);
 tartan_status tartan_i_check_conv_filter_gradient(tartan_op *op, const tartan_context *context);
 
+/* Random numbers have limits in order, and a mask_shape that is broadcast to x. Makes tartan_op_fused. */
+tartan_status tartan_i_check_dropout(tartan_op *op, const tartan_context *context);
+tartan_status tartan_i_check_dropout_gradient(tartan_op *op, const tartan_context *context);
+tartan_status tartan_i_check_concrete_gate(tartan_op *op, const tartan_context *context);
+tartan_status tartan_i_check_concrete_gate_gradient(tartan_op *op, const tartan_context *context);
+tartan_status tartan_i_check_random_uniform(tartan_op *op, const tartan_context *context);
+tartan_status tartan_i_check_random_normal(tartan_op *op, const tartan_context *context);
+
+/* Run sums for each channel and tartan_op_fused. */
+tartan_status tartan_i_run_batch_norm(const tartan_op *op, tartan_context *context);
+tartan_status tartan_i_run_batch_norm_gradient(const tartan_op *op, tartan_context *context);
+tartan_status tartan_i_check_batch_norm_inference(tartan_op *op, const tartan_context *context);
+tartan_status tartan_i_run_batch_norm_inference_gradient(const tartan_op *op, tartan_context *context);
+
+/* Makes tartan_op_fused, or runs it and a sum. */
+tartan_status tartan_i_check_lstm_gates(tartan_op *op, const tartan_context *context);
+tartan_status tartan_i_run_lstm_gates_gradient(const tartan_op *op, tartan_context *context);
+
 /* Windows are those of the layout, for images of 1 to 3 dimensions. They may overlap only where they are added. */
 tartan_status tartan_i_shape_window_gather(const tartan_op *op, int32_t argument, tartan_array *shape);
 tartan_status tartan_i_check_window_gather(tartan_op *op, const tartan_context *context);
 tartan_status tartan_i_shape_window_scatter(const tartan_op *op, int32_t argument, tartan_array *shape);
 tartan_status tartan_i_check_window_scatter(tartan_op *op, const tartan_context *context);
+tartan_status tartan_i_shape_window_gather_gradient(const tartan_op *op, int32_t argument,
+                                                    tartan_array *shape);
+tartan_status tartan_i_shape_window_scatter_gradient(const tartan_op *op, int32_t argument,
+                                                     tartan_array *shape);
+tartan_status tartan_i_windows_of_scatter(const char *function, const tartan_layout *active, const char *name,
+                                          const tartan_array *image, bool add, tartan_i_windows *windows);
 
 /* The convolution has the same blocks at all taps, and gain a number for each output channel. */
 tartan_status tartan_i_check_conv_normalize(tartan_op *op, const tartan_context *context);
 tartan_status tartan_i_check_conv_normalize_gradient(tartan_op *op, const tartan_context *context);
 
+/* Gradients that are made of other operations (gradients.c). */
+tartan_status tartan_i_run_spmm_gradient(const tartan_op *op, tartan_context *context);
+tartan_status tartan_i_run_sddmm_gradient(const tartan_op *op, tartan_context *context);
+tartan_status tartan_i_run_window_gather_gradient(const tartan_op *op, tartan_context *context);
+tartan_status tartan_i_run_window_scatter_gradient(const tartan_op *op, tartan_context *context);
+
+/* Gates and rates have a number for each slice of their parameter, or none; optimisers become tartan_op_update. */
+tartan_status tartan_i_shapes_adam(const tartan_op *op, int32_t argument, tartan_array *shape);
+tartan_status tartan_i_check_adam(tartan_op *op, const tartan_context *context);
+tartan_status tartan_i_shapes_sgd(const tartan_op *op, int32_t argument, tartan_array *shape);
+tartan_status tartan_i_check_sgd(tartan_op *op, const tartan_context *context);
+tartan_status tartan_i_shapes_lion(const tartan_op *op, int32_t argument, tartan_array *shape);
+tartan_status tartan_i_check_lion(tartan_op *op, const tartan_context *context);
+tartan_status tartan_i_shapes_exponential_average(const tartan_op *op, int32_t argument, tartan_array *shape);
+tartan_status tartan_i_check_exponential_average(tartan_op *op, const tartan_context *context);
+tartan_status tartan_i_shapes_group_lasso(const tartan_op *op, int32_t argument, tartan_array *shape);
 /* Whole numbers in host memory are base .. base + limit - 1, or `other`, which the option `other_name` says; NULL: there is none. The
  * first that is not is named with its place. */
 tartan_status tartan_i_check_indices(const char *function, const char *name, const tartan_array *array,

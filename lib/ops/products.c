@@ -17,18 +17,42 @@ static void set_heads(tartan_array *shape, int64_t heads) {
     if (heads > 1) shape->shape[shape->ndim - 3] = heads;
 }
 
+/* Of the dense factor: `b` is NULL and `shape` its own; or of the product, with the factor b. */
+static tartan_status set_factor(const char *function, const tartan_shape *s, bool right, bool transpose,
+                                const tartan_array *b, tartan_array *shape) {
+    const int64_t rows = transpose ? s->cols : s->rows, cols = transpose ? s->rows : s->cols;
+    if (b == NULL)
+        PASS(check_ndim(function, "b", shape, s->heads));
+    else
+        tartan_i_copy_shape(shape, b);
+    shape->shape[shape->ndim - (right ? 1 : 2)] = right == (b == NULL) ? rows : cols;
+    if (b == NULL) set_heads(shape, s->heads);
+    return TARTAN_OK;
+}
+
 tartan_status tartan_i_shapes_spmm(const tartan_op *any, int32_t argument, tartan_array *shape) {
     const tartan_op_spmm *op = &any->spmm;
-    const tartan_shape *s = &op->a->layout->shape;
-    const bool right = op->side == TARTAN_I_SPMM_SIDE_RIGHT;
-    const int64_t rows = op->transpose ? s->cols : s->rows, cols = op->transpose ? s->rows : s->cols;
-    if (argument == TARTAN_I_SPMM_ARGUMENT_B) {
-        PASS(check_ndim(op->function, "b", shape, s->heads));
-        shape->shape[shape->ndim - (right ? 1 : 2)] = right ? rows : cols;
-        set_heads(shape, s->heads);
+    return set_factor(op->function, &op->a->layout->shape, op->side == TARTAN_I_SPMM_SIDE_RIGHT,
+                      op->transpose, argument == TARTAN_I_SPMM_ARGUMENT_B ? NULL : op->b, shape);
+}
+
+tartan_status tartan_i_shapes_spmm_gradient(const tartan_op *any, int32_t argument, tartan_array *shape) {
+    const tartan_op_spmm_gradient *op = &any->spmm_gradient;
+    return set_factor(op->function, &op->a->layout->shape, op->side == TARTAN_I_SPMM_GRADIENT_SIDE_RIGHT,
+                      op->transpose, argument == TARTAN_I_SPMM_GRADIENT_ARGUMENT_B ? NULL : op->b, shape);
+}
+
+/* Of a left factor, or of the right one beside it. */
+static tartan_status set_pair(const char *function, const tartan_layout *l, const tartan_array *left,
+                              tartan_array *shape) {
+    if (left == NULL) {
+        PASS(check_ndim(function, "x", shape, l->shape.heads));
+        shape->shape[shape->ndim - 2] = l->shape.rows;
+        set_heads(shape, l->shape.heads);
     } else {
-        tartan_i_copy_shape(shape, op->b);
-        shape->shape[shape->ndim - (right ? 1 : 2)] = right ? cols : rows;
+        tartan_i_copy_shape(shape, left);
+        shape->shape[shape->ndim - 2] = left->shape[shape->ndim - 1];
+        shape->shape[shape->ndim - 1] = l->shape.cols;
     }
     return TARTAN_OK;
 }
@@ -41,18 +65,15 @@ tartan_status tartan_i_shapes_sddmm(const tartan_op *any, int32_t argument, tart
         shape->shape[0] = l->blocks;
         return TARTAN_OK;
     }
-    for (int64_t i = 0; i < op->pairs; i++, shape++) {
-        if (argument == TARTAN_I_SDDMM_ARGUMENT_X) {
-            PASS(check_ndim(op->function, "x", shape, l->shape.heads));
-            shape->shape[shape->ndim - 2] = l->shape.rows;
-            set_heads(shape, l->shape.heads);
-        } else {
-            tartan_i_copy_shape(shape, &op->x[i]);
-            shape->shape[shape->ndim - 2] = op->x[i].shape[shape->ndim - 1];
-            shape->shape[shape->ndim - 1] = l->shape.cols;
-        }
-    }
+    for (int64_t i = 0; i < op->pairs; i++, shape++)
+        PASS(set_pair(op->function, l, argument == TARTAN_I_SDDMM_ARGUMENT_X ? NULL : &op->x[i], shape));
     return TARTAN_OK;
+}
+
+tartan_status tartan_i_shapes_sddmm_gradient(const tartan_op *any, int32_t argument, tartan_array *shape) {
+    const tartan_op_sddmm_gradient *op = &any->sddmm_gradient;
+    return set_pair(op->function, op->s_grad->layout,
+                    argument == TARTAN_I_SDDMM_GRADIENT_ARGUMENT_X ? NULL : op->x, shape);
 }
 
 /* ---- Growth scores ---- */

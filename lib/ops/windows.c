@@ -44,6 +44,14 @@ tartan_status tartan_i_check_window_gather(tartan_op *any, const tartan_context 
     return tartan_i_windows_fit(op->function, op->active, op->x->ndim - 2, op->x->shape[0], &op->windows);
 }
 
+tartan_status tartan_i_shape_window_gather_gradient(const tartan_op *any, int32_t argument,
+                                                    tartan_array *shape) {
+    const tartan_op_window_gather_gradient *op = &any->window_gather_gradient;
+    (void)argument; /* blocks_grad */
+    PASS(check_image(op->function, "x", op->x));
+    return set_blocks(op->function, op->active, &op->windows, op->x, shape);
+}
+
 /* ---- Scatter ---- */
 
 tartan_status tartan_i_shape_window_scatter(const tartan_op *any, int32_t argument, tartan_array *shape) {
@@ -53,16 +61,29 @@ tartan_status tartan_i_shape_window_scatter(const tartan_op *any, int32_t argume
     return set_blocks(op->function, op->active, &op->windows, op->y, shape);
 }
 
+tartan_status tartan_i_shape_window_scatter_gradient(const tartan_op *any, int32_t argument,
+                                                     tartan_array *shape) {
+    const tartan_op_window_scatter_gradient *op = &any->window_scatter_gradient;
+    (void)argument; /* blocks_grad */
+    PASS(check_image(op->function, "y_grad", op->y_grad));
+    return set_blocks(op->function, op->active, &op->windows, op->y_grad, shape);
+}
+
+tartan_status tartan_i_windows_of_scatter(const char *function, const tartan_layout *active, const char *name,
+                                          const tartan_array *image, bool add, tartan_i_windows *windows) {
+    char text[TARTAN_I_WINDOWS_TEXT];
+    PASS(check_image(function, name, image));
+    PASS(tartan_i_windows_fit(function, active, image->ndim - 2, image->shape[0], windows));
+    CHECK_IN(function, add || !tartan_i_windows_overlap(windows), ARGUMENT,
+             "windows overlap (%s), expected stride >= size, or add=1", tartan_i_windows_text(windows, text));
+    return TARTAN_OK;
+}
+
 tartan_status tartan_i_check_window_scatter(tartan_op *any, const tartan_context *context) {
     tartan_op_window_scatter *op = &any->window_scatter;
-    char text[TARTAN_I_WINDOWS_TEXT];
     (void)context;
-    PASS(check_image(op->function, "y", op->y));
-    PASS(tartan_i_windows_fit(op->function, op->active, op->y->ndim - 2, op->y->shape[0], &op->windows));
+    PASS(tartan_i_windows_of_scatter(op->function, op->active, "y", op->y, op->add, &op->windows));
     CHECK_IN(op->function, op->blocks != NULL || !op->add, ARGUMENT,
              "options has add=1, but blocks is NULL (zeros)");
-    CHECK_IN(op->function, op->add || !tartan_i_windows_overlap(&op->windows), ARGUMENT,
-             "windows overlap (%s), expected stride >= size, or add=1",
-             tartan_i_windows_text(&op->windows, text));
     return TARTAN_OK;
 }

@@ -204,6 +204,7 @@ SEXP tartan_r_new_array(SEXP dim);
 SEXP tartan_r_duplicate(SEXP x);
 SEXP tartan_r_run(SEXP op, SEXP inputs, SEXP options, SEXP returns);
 SEXP tartan_r_run_views(const char *name, SEXP place, SEXP options, SEXP operands);
+SEXP tartan_r_matrix_around(SEXP values, SEXP layout, SEXP dtype, SEXP names);
 SEXP tartan_r_decimal(SEXP numbers);
 SEXP tartan_r_rounded(SEXP numbers, SEXP dtype);
 SEXP tartan_r_spmm(SEXP a, SEXP b, SEXP c, SEXP gates, double alpha, double beta, int32_t right, int32_t transpose);

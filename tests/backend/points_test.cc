@@ -3,7 +3,12 @@
 // dtypes, repeated operands and sums of gradients.
 #include "called.h"
 
+extern "C" {
+#include "backend/schema.h"
+}
+
 #include <cmath>
+#include <set>
 
 namespace {
 
@@ -30,23 +35,24 @@ using namespace tartan_test;
 #define SELECT(condition, a, b) ((condition) ? (a) : (b))
 #define EQUAL(a, b)             ((b) != (b) ? (b) : (a))
 #define SIGMOID(x)              (1 / (1 + std::exp(-(x))))
+#define KEEP_NAN(x, value)      (std::isnan(x) ? (x) : (value))
 #define NORMAL(x)               (0.5 * std::erfc(-(x)*0.70710678118654752440))
 
 struct Row1 {
-    std::string name, parameter;
-    double (*value)(double x, double p);
-    double (*gradient)(double x, double y, double g, double p);
+    std::string name;
+    double (*value)(double x, double p, double q, double r, double s);
+    double (*gradient)(double x, double y, double g, double p, double q, double r, double s);
     std::string expression; // of the gradient
 };
-#define POINT1(name, help, value, gradient) POINT1_WITH(name, , , , , help, value, gradient)
-#define POINT1_WITH(name, parameter, preset, range, meaning, help, value, gradient)                          \
-    {#name, #parameter,                                                                                      \
-     [](double x, double p) -> double {                                                                      \
-         (void)p;                                                                                            \
+#define POINT1(name, help, value, gradient) POINT1_WITH(name, (), help, value, gradient)
+#define POINT1_WITH(name, parameters, help, value, gradient)                                                 \
+    {#name,                                                                                                  \
+     [](double x, double p, double q, double r, double s) -> double {                                        \
+         (void)p, (void)q, (void)r, (void)s;                                                                 \
          return value;                                                                                       \
      },                                                                                                      \
-     [](double x, double y, double g, double p) -> double {                                                  \
-         (void)x, (void)y, (void)p;                                                                          \
+     [](double x, double y, double g, double p, double q, double r, double s) -> double {                    \
+         (void)x, (void)y, (void)p, (void)q, (void)r, (void)s;                                               \
          return gradient;                                                                                    \
      },                                                                                                      \
      #gradient},
@@ -84,6 +90,8 @@ const Row2 kRows2[] = {
 #undef POINT1
 #undef POINT1_WITH
 #undef POINT2
+
+const std::set<std::string> kSlopesCross0 = {"swiglu", "geglu", "add_silu", "add_gelu"};
 
 // Whether an expression has an identifier of one letter.
 bool mentions(const std::string &expression, char name) {
@@ -135,7 +143,20 @@ class BackendPoints : public OnBackend {
         d.fill(random, low, high);
         return {context.get(), d};
     }
-    std::string text_of(double p) { return std::to_string(p); }
+    // Numbers for the parameters of a row, and the text of options that gives them.
+    static std::string parameters_of(const std::string &name, double p[TARTAN_I_POINT_PARAMETERS]) {
+        std::string text;
+        for (int32_t i = 0; i < tartan_i_schema_count; i++) {
+            const tartan_i_schema &schema = tartan_i_schemas[i];
+            for (int32_t k = 0; schema.name == name && k < schema.noptions; k++) {
+                const tartan_i_option_rule &rule = schema.options[k];
+                p[k] = rule.kind == TARTAN_I_OPTION_FLAG ? 1 : rule.low < 0 ? -0.75 : 0.75;
+                text += std::string(rule.name) + "=" +
+                        (rule.kind == TARTAN_I_OPTION_FLAG ? "1" : std::to_string(p[k])) + " ";
+            }
+        }
+        return text;
+    }
 };
 
 TEST_P(BackendPoints, RowsOfOneArrayGiveTheirExpressions) {
@@ -146,8 +167,8 @@ TEST_P(BackendPoints, RowsOfOneArrayGiveTheirExpressions) {
             const int32_t dtype = kDtypes[round % 4], sums = tartan_i_sum_dtype(dtype);
             const bool positive = row.name == "sqrt" || row.name == "log" || row.name == "reciprocal";
             const std::vector<int64_t> shape = some_shape(random);
-            const double p = -0.75;
-            const std::string options = row.parameter.empty() ? "" : row.parameter + "=" + text_of(p);
+            double p[TARTAN_I_POINT_PARAMETERS] = {};
+            const std::string options = parameters_of(row.name, p);
             Operand x = operand(dtype, shape, random, false, positive ? 0.01 : -2, 2),
                     y = operand(random() % 2 ? dtype : sums, shape, random, true);
             const bool in_place =
@@ -157,8 +178,8 @@ TEST_P(BackendPoints, RowsOfOneArrayGiveTheirExpressions) {
                 call(context.get(), row.name, {x.array(), in_place ? x.array() : y.array()}, options));
             const Dense got = (in_place ? x : y).got();
             for (int64_t i = 0; i < in.elements(); i++)
-                expect_near(row.value(in.get(i), p), got.get(i), got.array.dtype, sums, 1,
-                            "value " + std::to_string(i));
+                expect_near(row.value(in.get(i), p[0], p[1], p[2], p[3]), got.get(i), got.array.dtype, sums,
+                            1, "value " + std::to_string(i));
             EXPECT_TRUE(marks_intact(got));
             if (HasFailure()) return;
 
@@ -166,7 +187,8 @@ TEST_P(BackendPoints, RowsOfOneArrayGiveTheirExpressions) {
             Operand g = operand(like_dtype(dtype, random), shape, random, false), again = {context.get(), in},
                     x_grad = operand(like_dtype(dtype, random), shape, random, true);
             Dense values(sums, shape);
-            for (int64_t i = 0; i < in.elements(); i++) values.set(i, row.value(in.get(i), p));
+            for (int64_t i = 0; i < in.elements(); i++)
+                values.set(i, row.value(in.get(i), p[0], p[1], p[2], p[3]));
             Operand value = {context.get(), values};
             std::vector<void *> arguments;
             if (mentions(row.expression, 'x')) arguments.push_back(again.array());
@@ -176,7 +198,8 @@ TEST_P(BackendPoints, RowsOfOneArrayGiveTheirExpressions) {
             RUN_OR_NEXT(call(context.get(), row.name + "_gradient", arguments, options));
             const Dense gradient = x_grad.got();
             for (int64_t i = 0; i < in.elements(); i++) {
-                const double of = row.gradient(in.get(i), values.get(i), g.dense.get(i), p);
+                const double of =
+                    row.gradient(in.get(i), values.get(i), g.dense.get(i), p[0], p[1], p[2], p[3]);
                 expect_near(of, gradient.get(i), gradient.array.dtype, sums, 4,
                             "gradient " + std::to_string(i));
             }
@@ -249,6 +272,8 @@ TEST_P(BackendPoints, RowsOfTwoArraysGiveTheirExpressions) {
                                         b.dense.get(met_by(got, b.dense, i)), got.get(i), g.dense.get(i));
                     const size_t to = (size_t)met_by(got, once[k], i);
                     sum[to] += term, size[to] += std::fabs(term);
+                    // What terms are made of cancels where a slope is 0.
+                    if (kSlopesCross0.count(row.name) > 0) size[to] += std::fabs(g.dense.get(i));
                 }
                 for (int64_t i = 0; i < once[k].elements() && wants[k]; i++)
                     expect_near(sum[(size_t)i], once[k].get(i), once[k].array.dtype, sums, size[(size_t)i],

@@ -115,7 +115,7 @@ TEST_P(BackendOperations, ExplainThemselves) {
         const Json all = Json::read(explained([&] { return on.run(); }));
         ASSERT_EQ(Json::kList, all.kind);
         if (c.schema.run != nullptr) { // others say what it is made of
-            ASSERT_LT(1u, all.items.size());
+            ASSERT_LE(1u, all.items.size());
         } else {
             ASSERT_EQ(1u, all.items.size());
             EXPECT_EQ(c.schema.name, all.items[0]["operation"].text);
@@ -173,11 +173,13 @@ class GradientCase {
         std::string text = " " + c.text() + " ";
         for (int32_t i = 0; i < grad->schema.noptions; i++) {
             const std::string name = grad->schema.options[i].name;
+            if (grad->schema.options[i].kind == TARTAN_I_OPTION_WINDOWS) continue;
             const size_t begin = text.find(" " + name + "=");
             if (begin == std::string::npos) continue;
             grad->options += text.substr(begin, text.find(' ', begin + 1) - begin);
         }
         grad->list = {};
+        grad->windows = c.windows;
     }
 };
 
@@ -193,14 +195,17 @@ TEST_P(BackendOperations, GradientsAreThoseOfFiniteDifferences) {
             wish.extras = seed % 2 == 0, wish.random = seed > 1, wish.repeated = false;
             wish.outputs = true; // the gradient needs some of them
             if (seed % 3 == 2) wish.low = -1.7, wish.high = -0.3;
-            Case c(op, wish);
             if (seed % 2 == 1)
-                for (int32_t i = 0; i < c.schema.noptions; i++) {
-                    const tartan_i_option_rule &o = c.schema.options[i];
-                    if (o.kind == TARTAN_I_OPTION_FLAG) c.options += std::string(" ") + o.name + "=1";
+                for (int32_t i = 0; i < schema_of(op).noptions; i++) {
+                    const tartan_i_option_rule &o = schema_of(op).options[i];
+                    if (o.kind == TARTAN_I_OPTION_FLAG) wish.options += std::string(" ") + o.name + "=1";
+                    if (std::string(o.name) == "saturate")
+                        continue; // where it limits numbers, there is no slope
                     if (o.kind == TARTAN_I_OPTION_REAL && !o.positional)
-                        c.options += std::string(" ") + o.name + "=0.7";
+                        wish.options += std::string(" ") + o.name + "=" +
+                                        Case::in_full(std::isnan(o.value) ? 0.7 : o.value + 0.2);
                 }
+            Case c(op, wish);
             const auto forward = [&] {
                 PlacedCase on = put(c);
                 const tartan_status status = on.run();

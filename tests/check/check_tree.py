@@ -61,7 +61,14 @@ CUDA_MAY_USE = {
     "kernels": {"plain", "runtime", "device", "kernels"},
 }
 CUDA_LIB = {"backend", "conv", "core", "layout", "matrix", "tartan"}
-CUDA_TABLES = {"kernels/norms.def", "kernels/points.def", "kernels/steps.def"}
+CUDA_TABLES = {
+    "kernels/fused.def",
+    "kernels/norms.def",
+    "kernels/points.def",
+    "kernels/steps.def",
+    "kernels/sums.def",
+    "kernels/updates.def",
+}
 
 
 def cuda(root):

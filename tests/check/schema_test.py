@@ -14,11 +14,11 @@ Y = 'OUT(y, ARRAY, O, "=x", "the result", MAY_BE(x))'
 
 
 class Entries(unittest.TestCase):
-    def load(self, *entries):
+    def load(self, *entries, points='POINT1(twice, "2 x", x + x, g + g)'):
         with tempfile.TemporaryDirectory() as folder:
             path = pathlib.Path(folder)
             (path / "a.def").write_text("\n".join(entries))
-            (path / "points").write_text('POINT1(twice, "2 x", x + x, g + g)')
+            (path / "points").write_text(points)
             return schema.load(path, path / "points")
 
     def refused(self, says, *items, name="a"):
@@ -33,6 +33,17 @@ class Entries(unittest.TestCase):
         tables = "\n".join(generate_c.tables(ops))
         self.assertIn(".low = 0, .high = 2, .above = true, .below = false", tables)
         self.assertIn("a finite number above 0 and of 2 or less", tables)
+
+    def test_parameters_of_functions(self):
+        ops = self.load(points='POINT1_WITH(f, (REAL(a, 1, "0 <", "a factor"), FLAG(b, "a choice")), "help", p * x, p * g)')
+        self.assertEqual([("a", "real"), ("b", "flag")], [(o.name, o.kind) for o in ops[1].options])
+        tables = "\n".join(generate_c.tables(ops))
+        self.assertIn("point1.p[0]", tables)
+        self.assertIn('.member = offsetof(tartan_op, point1.p[1]), .value = 0, .as_real = true', tables)
+        for parameters in ("a", "()", '(WHOLE(n, 1, "0 <", "a number"))', "(" + ", ".join(f'FLAG({n}, "help")' for n in "abcde") + ")"):
+            with self.assertRaises(schema.SchemaError) as raised:
+                self.load(points=f'POINT1_WITH(f, {parameters}, "help", x, g)')
+            self.assertIn("expected 1 to 4 parameters, REAL or FLAG, in brackets", str(raised.exception))
 
     def test_names(self):
         self.refused("a name is there twice", X, X)

@@ -45,12 +45,13 @@ TEST(CudaPoints, ProblemsOfOneArray) {
     const tartan_array x = array_of(TARTAN_BF16, {5, 32}), y = array_of(TARTAN_F32, {5, 32}),
                        none = array_of(TARTAN_F64, {5, 0});
     tartan_op_point1 op = {};
-    op.row = 2, op.p = 0.5, op.x = &x, op.y = &y;
+    op.row = 2, op.p[0] = 0.5, op.p[3] = 2, op.x = &x, op.y = &y;
     tartan_cuda_points p;
     ASSERT_OK(tartan_cuda_point1_of(&tartan_i_host, &kContext, &op, &p));
     EXPECT_FALSE(p.nothing);
     EXPECT_EQ(2, p.row);
-    EXPECT_EQ(0.5, p.p);
+    EXPECT_EQ(0.5, p.p[0]);
+    EXPECT_EQ(2, p.p[3]);
     EXPECT_EQ(TARTAN_F32, p.sum_dtype);
     EXPECT_EQ(2, p.sweep.count);
     EXPECT_EQ(4, p.sweep.unit);
@@ -66,6 +67,50 @@ TEST(CudaPoints, ProblemsOfOneArray) {
     EXPECT_EQ(x.data, p.sweep.array[1].data);
     EXPECT_EQ(nullptr, p.sweep.array[2].data);
     EXPECT_EQ(x.data, p.sweep.array[3].data);
+}
+
+// The parts of an operand have one place in the sweep, and random numbers places without memory.
+TEST(CudaPoints, ProblemsOfSeveralArrays) {
+    const tartan_array c = array_of(TARTAN_F32, {6, 8}), gates = array_of(TARTAN_F32, {6, 4, 8}, 8192),
+                       bias = array_of(TARTAN_F32, {4, 8}, 12288);
+    tartan_op_fused op = {};
+    op.row = TARTAN_I_FUSED_lstm_gates, op.p[0] = 1, op.shape = c;
+    op.in[0] = {"c", &c, 1}, op.in[1] = {"gates", &gates, 4}, op.in[2] = {"bias", &bias, 4};
+    op.out[0] = {"c_next", &c, 1};
+    tartan_cuda_fused p;
+    ASSERT_OK(tartan_cuda_fused_of(&tartan_i_host, &kContext, &op, &p));
+    EXPECT_FALSE(p.nothing);
+    EXPECT_EQ(5, p.sweep.count);
+    EXPECT_EQ(4, p.sweep.unit);
+    EXPECT_EQ(12, p.sweep.axes[TARTAN_CUDA_KEPT].elements);
+    EXPECT_EQ(0, p.part[0]);
+    EXPECT_EQ(8, p.part[1]);
+    EXPECT_EQ(8, p.part[2]);
+    EXPECT_EQ(32, p.sweep.array[1].step[TARTAN_CUDA_KEPT][1]);
+    EXPECT_EQ(nullptr, p.sweep.array[4].data);
+    tartan_array odd = gates; // parts that are not a multiple of a unit apart
+    odd.strides[0] = 40, odd.strides[1] = 9;
+    op.in[1].array = &odd;
+    ASSERT_OK(tartan_cuda_fused_of(&tartan_i_host, &kContext, &op, &p));
+    EXPECT_EQ(1, p.sweep.unit);
+    EXPECT_EQ(9, p.part[1]);
+
+    tartan_op_fused drop = {};
+    drop.row = TARTAN_I_FUSED_dropout, drop.shape = c, drop.offset = 5;
+    drop.drawing.draw = TARTAN_I_DRAW_KEPT;
+    drop.in[0] = {"x", &c, 1}, drop.out[0] = {"y", &c, 1};
+    drop.numbers = array_of(TARTAN_F32, {6, 1}, 0);
+    ASSERT_OK(tartan_cuda_fused_of(&tartan_i_host, &kContext, &drop, &p));
+    EXPECT_EQ(3, p.sweep.count);
+    EXPECT_EQ((void *)TARTAN_CUDA_NUMBERS_AT, p.sweep.array[1].data);
+    EXPECT_EQ(4, p.sweep.unit);
+    EXPECT_EQ(0, p.sweep.array[1].next);
+    EXPECT_EQ(1, p.sweep.array[1].step[TARTAN_CUDA_KEPT][1]);
+    EXPECT_EQ(5, p.offset);
+    tartan_array none = array_of(TARTAN_F32, {0, 8});
+    drop.shape = none;
+    ASSERT_OK(tartan_cuda_fused_of(&tartan_i_host, &kContext, &drop, &p));
+    EXPECT_TRUE(p.nothing);
 }
 
 TEST(CudaPoints, ProblemsOfTwoArrays) {

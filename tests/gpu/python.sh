@@ -26,6 +26,7 @@ build() {
     mkdir -p "$package/tartan"
     # Those of the build folder are all of them, what is generated included.
     cp "$TARTAN_BUILD"/bindings/python/tartan/*.py bindings/python/tartan/py.typed "$package/tartan"
+    cp -R "$TARTAN_BUILD"/bindings/python/tartan/torch "$package/tartan"
     "${CC:-gcc}" -shared -fPIC -O2 -std=gnu17 -D_GNU_SOURCE -fvisibility=hidden -w \
         -Ilib/include "-I$TARTAN_BUILD/lib/include" -Ibindings/python/raw "-I$include" "$wrapper" bindings/python/raw/*.c \
         "$TARTAN_BUILD"/bindings/python/tartan/*.c \

@@ -150,6 +150,7 @@ template <typename T> Bound<T> equal_of(Bound<T> a, Bound<T> b) {
 #define MAX(a, b)       choose(greater_of(a, b), a, b)
 #define MIN(a, b)       choose(greater_of(b, a), a, b)
 #define EQUAL(a, b)     equal_of(a, b)
+#define KEEP_NAN(x, a)  (std::isnan((x).value) ? (x) : (a))
 #define SQRT(x)         sqrt_of(x)
 #define EXP(x)          exp_of(x)
 #define EXPM1(x)        expm1_of(x)

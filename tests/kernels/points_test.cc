@@ -4,6 +4,8 @@
 #include "exp_error.h"
 #include "points_bound.h"
 
+#include <set>
+
 namespace {
 
 using namespace tartan_test;
@@ -13,6 +15,7 @@ const char *const kNames1[] = {
 #define POINT1_WITH(name, ...) #name,
 #define POINT2(name, ...)
 #include "kernels/points.def"
+#include "kernels/sums.def"
 #undef POINT1
 #undef POINT1_WITH
 #undef POINT2
@@ -22,6 +25,7 @@ const char *const kNames2[] = {
 #define POINT1_WITH(name, ...)
 #define POINT2(name, ...) #name,
 #include "kernels/points.def"
+#include "kernels/sums.def"
 #undef POINT1
 #undef POINT1_WITH
 #undef POINT2
@@ -79,7 +83,8 @@ template <typename T> std::vector<T> any_numbers(size_t n, std::mt19937_64 &rand
 // ---- The same bits ----
 
 template <typename T> void check_row1(const Tables<T> &tables, int row, size_t n, std::mt19937_64 &random) {
-    const double p = any_number<T>(random);
+    const double p[] = {any_number<T>(random), any_number<T>(random), (double)(random() % 2),
+                        (double)(random() % 2)};
     const std::vector<T> x = any_numbers<T>(n, random), y = any_numbers<T>(n, random),
                          g = any_numbers<T>(n, random);
     const auto &c = tables.c.point1[row], &best = tables.best.point1[row];
@@ -151,6 +156,10 @@ template <typename T> bool is_within(T got, const Bound<T> &want) {
 // x times a subnormal number is only known to |x| times the smallest number.
 constexpr long double kSmall = 128, kSmallError = 1024;
 
+// Of these, the argument of an exponential function is a rounded product, or the factor of any number may be subnormal: they are held to
+// the bounds of their expressions alone.
+const std::set<std::string> kOfProducts = {"gelu_tanh", "swish", "glu", "swiglu", "geglu"};
+
 // The value in units of the last place of T, and the gradient within its bound.
 template <typename T> struct Accuracy {
     double most_units = 0, at = 0;
@@ -161,7 +170,7 @@ template <typename T> struct Accuracy {
         EXPECT_TRUE(is_within(got, want))
             << name << (is_value ? " of " : " gradient at ") << x << " is " << got << ", not "
             << (double)want.value << " to " << (double)want.error;
-        if (!is_value || std::isnan(want.value)) return;
+        if (!is_value || std::isnan(want.value) || kOfProducts.count(name) > 0) return;
         if (std::fabs(want.value) < kSmall * std::numeric_limits<T>::min()) {
             EXPECT_LE(std::fabs(got - want.value), kSmallError * std::numeric_limits<T>::denorm_min())
                 << name << x;
@@ -172,7 +181,7 @@ template <typename T> struct Accuracy {
     }
 };
 
-// Values of rows may be this far from the exact ones.
+// Values of rows may be this far from the exact ones, those of functions of a + b from the ones of the rounded sum.
 constexpr double kUnits = 6;
 
 template <typename T> void report(const char *name, const Accuracy<T> &found) {
@@ -192,31 +201,34 @@ template <typename T> void check_accuracy() {
     int row = 0;
     using B = Bound<T>;
     const auto exact = [](T v) { return B(v, 0); };
-#define POINT1(name, help, result, slope) POINT1_WITH(name, p, 0, "", "", help, result, slope)
-#define POINT1_WITH(name, parameter, initial, range, about, help, result, slope)                             \
+#define POINT1(name, help, result, slope) POINT1_WITH(name, (), help, result, slope)
+#define POINT1_WITH(name, parameters, help, result, slope)                                                   \
     {                                                                                                        \
         Accuracy<T> found;                                                                                   \
-        const auto value = [](B x, B p) {                                                                    \
-            (void)p;                                                                                         \
+        const auto value = [](B x, B p, B q, B r, B s) {                                                     \
+            (void)p, (void)q, (void)r, (void)s;                                                              \
             return result;                                                                                   \
         };                                                                                                   \
-        const auto gradient = [](B x, B y, B g, B p) {                                                       \
-            (void)x, (void)y, (void)p;                                                                       \
+        const auto gradient = [](B x, B y, B g, B p, B q, B r, B s) {                                        \
+            (void)x, (void)y, (void)p, (void)q, (void)r, (void)s;                                            \
             return slope;                                                                                    \
         };                                                                                                   \
-        const T factor = row % 2 ? (T)1.25 : (T)-0.7;                                                        \
+        const double factor[] = {row % 2 ? (T)1.25 : (T)-0.7, 20, 1, 1};                                     \
         tables.best.point1[row].value((int64_t)n, factor, x.data(), y.data());                               \
         tables.best.point1[row].gradient((int64_t)n, factor, x.data(), y.data(), g.data(), out.data());      \
         for (size_t i = 0; i < n; i++) {                                                                     \
-            const B p = exact(factor), in = exact(x[i]);                                                     \
-            found.add(#name, true, y[i], value(in, p), x[i]);                                                \
-            found.add(#name, false, out[i], gradient(in, exact(y[i]), exact(g[i]), p), x[i]);                \
+            const B in = exact(x[i]);                                                                        \
+            const auto of = [&](int k) { return exact((T)factor[k]); };                                      \
+            found.add(#name, true, y[i], value(in, of(0), of(1), of(2), of(3)), x[i]);                       \
+            found.add(#name, false, out[i],                                                                  \
+                      gradient(in, exact(y[i]), exact(g[i]), of(0), of(1), of(2), of(3)), x[i]);             \
         }                                                                                                    \
         report(#name, found);                                                                                \
         row++;                                                                                               \
     }
 #define POINT2(...)
 #include "kernels/points.def"
+#include "kernels/sums.def"
 #undef POINT1
 #undef POINT1_WITH
 #undef POINT2
@@ -236,7 +248,11 @@ template <typename T> void check_accuracy() {
             return of_b;                                                                                     \
         };                                                                                                   \
         tables.best.point2[row].value((int64_t)n, x.data(), b.data(), y.data());                             \
-        for (size_t i = 0; i < n; i++) found.add(#name, true, y[i], value(exact(x[i]), exact(b[i])), x[i]);  \
+        for (size_t i = 0; i < n; i++) {                                                                     \
+            const bool of_sum = std::string(#name).rfind("add_", 0) == 0;                                    \
+            const B a = exact(of_sum ? x[i] + b[i] : x[i]), other = exact(of_sum ? 0 : b[i]);                \
+            found.add(#name, true, y[i], value(a, other), x[i]);                                             \
+        }                                                                                                    \
         for (int k = 0; k < 2; k++) {                                                                        \
             tables.best.point2[row].gradient[k]((int64_t)n, x.data(), b.data(), y.data(), g.data(),          \
                                                 out.data());                                                 \
@@ -251,6 +267,7 @@ template <typename T> void check_accuracy() {
         row++;                                                                                               \
     }
 #include "kernels/points.def"
+#include "kernels/sums.def"
 #undef POINT1
 #undef POINT1_WITH
 #undef POINT2
@@ -265,18 +282,21 @@ TEST(PointsAccuracy, OfF64) {
 
 // ---- What is known of single functions ----
 
-template <typename T> T value_at(tartan_i_point1_row row, double x, double p = 1) {
+template <typename T>
+T value_at(tartan_i_point1_row row, double x, double p = 1, double q = 0, double r = 0, double s = 0) {
     const Tables<T> tables(tartan_i_cpu_in_use());
     const T in = (T)x;
+    const double all[] = {p, q, r, s};
     T out;
-    tables.best.point1[row].value(1, p, &in, &out);
+    tables.best.point1[row].value(1, all, &in, &out);
     return out;
 }
 template <typename T> T slope_at(tartan_i_point1_row row, double x, double p = 1) {
     const Tables<T> tables(tartan_i_cpu_in_use());
     const T in = (T)x, y = value_at<T>(row, x, p), g = 1;
+    const double all[] = {p, 0, 0, 0};
     T out;
-    tables.best.point1[row].gradient(1, p, &in, &y, &g, &out);
+    tables.best.point1[row].gradient(1, all, &in, &y, &g, &out);
     return out;
 }
 template <typename T> T value_at(tartan_i_point2_row row, double a, double b) {
@@ -290,11 +310,13 @@ template <typename T> T value_at(tartan_i_point2_row row, double a, double b) {
 template <typename T> void check_special() {
     const double inf = INFINITY;
     for (double far : {-1e3, -1e4, -(double)std::numeric_limits<T>::max(), -inf}) {
-        for (auto row : {TARTAN_I_POINT1_silu, TARTAN_I_POINT1_gelu, TARTAN_I_POINT1_sigmoid}) {
+        for (auto row : {TARTAN_I_POINT1_silu, TARTAN_I_POINT1_gelu, TARTAN_I_POINT1_gelu_tanh,
+                         TARTAN_I_POINT1_swish, TARTAN_I_POINT1_sigmoid}) {
             EXPECT_EQ(0, value_at<T>(row, far)) << kNames1[row] << far;
             EXPECT_EQ(0, slope_at<T>(row, far)) << kNames1[row] << far;
         }
-        for (auto row : {TARTAN_I_POINT1_silu, TARTAN_I_POINT1_gelu}) {
+        for (auto row :
+             {TARTAN_I_POINT1_silu, TARTAN_I_POINT1_gelu, TARTAN_I_POINT1_gelu_tanh, TARTAN_I_POINT1_swish}) {
             EXPECT_EQ((T)-far, value_at<T>(row, -far)) << kNames1[row] << -far;
             EXPECT_EQ(1, slope_at<T>(row, -far)) << kNames1[row] << -far;
         }
@@ -313,6 +335,30 @@ template <typename T> void check_special() {
         EXPECT_TRUE(std::isnan(value_at<T>((tartan_i_point2_row)row, 1, NAN))) << kNames2[row];
         EXPECT_TRUE(std::isnan(value_at<T>((tartan_i_point2_row)row, -inf, NAN))) << kNames2[row];
     }
+    const T most = std::numeric_limits<T>::max();
+    const auto filter = [](double x, double scale, double saturate, double infs, double nans) {
+        return value_at<T>(TARTAN_I_POINT1_filter_tensor, x, scale, saturate, infs, nans);
+    };
+    for (double sign : {-1.0, 1.0}) {
+        EXPECT_EQ(0, filter(sign * inf, 2, 0, 1, 0));
+        EXPECT_EQ(sign * inf, filter(sign * inf, 2, 0, 0, 1));
+        EXPECT_EQ(sign * 65504, filter(sign * inf, 2, 65504, 0, 1));
+        EXPECT_EQ(sign * most, filter(sign * (double)most, 1, 0, 1, 1));
+        EXPECT_EQ(sign * 6, filter(sign * 3, 2, 7, 1, 1));
+        EXPECT_EQ(sign * 7, filter(sign * 4, 2, 7, 1, 1));
+        const T least = std::numeric_limits<T>::denorm_min();
+        EXPECT_EQ(sign * least, filter(sign * (double)least, 1, 0, 1, 1));
+    }
+    EXPECT_EQ(0, filter(NAN, 2, 65504, 0, 1));
+    EXPECT_TRUE(std::isnan(filter(NAN, 2, 65504, 1, 0)));
+    EXPECT_EQ((T)6, value_at<T>(TARTAN_I_POINT1_scale, 3, 2));
+    EXPECT_EQ((T)-0.5, value_at<T>(TARTAN_I_POINT2_glu, -1, 0));
+    EXPECT_EQ(0, value_at<T>(TARTAN_I_POINT2_swiglu, 3, -inf));
+    EXPECT_EQ(0, value_at<T>(TARTAN_I_POINT2_geglu, 3, -inf));
+    EXPECT_EQ(12, value_at<T>(TARTAN_I_POINT2_reglu, 3, 4));
+    EXPECT_EQ(1, value_at<T>(TARTAN_I_POINT2_add_relu, 3, -2));
+    EXPECT_EQ(0, value_at<T>(TARTAN_I_POINT2_add_silu, 3, -inf));
+    EXPECT_EQ(0, value_at<T>(TARTAN_I_POINT2_add_gelu, 3, -inf));
     EXPECT_EQ(inf, value_at<T>(TARTAN_I_POINT2_maximum, inf, inf));
     EXPECT_EQ(-inf, value_at<T>(TARTAN_I_POINT2_minimum, inf, -inf));
     EXPECT_EQ(-inf, value_at<T>(TARTAN_I_POINT1_log, 0));

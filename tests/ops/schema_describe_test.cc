@@ -170,7 +170,7 @@ TEST_P(Described, AsJson) {
         for (int32_t j = 0; j < schema.narguments; j++) {
             has = has || name == schema.arguments[j].name || (is_gradient && of == schema.arguments[j].name);
             if (is_gradient && of == schema.arguments[j].name)
-                output = schema.arguments[j].use == TARTAN_I_OUT;
+                output = schema.arguments[j].use != TARTAN_I_IN;
         }
         EXPECT_TRUE(has) << a.name << " is neither of " << schema.name << " nor a gradient of its arguments";
         EXPECT_EQ(a.use == TARTAN_I_IN && !is_gradient, kept) << a.name;

@@ -126,6 +126,8 @@ TEST_P(Refusals, ArraysThatAreNone) {
             if (is_byte && std::string(fault.says) == " has data at ") continue;
             tartan_array spoilt = c.array(i);
             fault.spoil(spoilt);
+            const bool of_strides = spoilt.strides[0] != c.array(i).strides[0];
+            if (of_strides && spoilt.shape[0] == 1) continue; // strides of one element don't count
             c.given[(size_t)i] = &spoilt;
             expect_refused(c, fault.status, schema.arguments[i].name + std::string(fault.says),
                            schema.arguments[i].use != TARTAN_I_OUT);
@@ -203,7 +205,7 @@ TEST_P(Refusals, Layouts) {
     const Layout other = random_layout({11, 9, 4, 3, 2}, 0.6, 77);
     for (int i = 0; i < schema.narguments; i++) {
         const tartan_i_argument &a = schema.arguments[i];
-        if (a.rule.like < 0 || a.kind == TARTAN_OPERAND_ARRAY) continue;
+        if (a.rule.like < 0 || is_array_kind(a.kind)) continue;
         SCOPED_TRACE(a.name);
         Case c = plain();
         Mask mask;

@@ -215,7 +215,8 @@ static tartan_status check_array(const char *function, int32_t id, const char *n
 
 static tartan_status check_operand(const char *function, const dummy_device *d, const tartan_i_operand *one) {
     const tartan_matrix *m = one->matrix;
-    if (one->array != NULL) return check_array(function, d->id, one->name, one->array);
+    for (int64_t i = 0; i < one->arrays; i++) PASS(check_array(function, d->id, one->name, &one->array[i]));
+    if (one->array != NULL) return TARTAN_OK;
     if (m == NULL)
         return dummy_check_pointer(function, one->name, d->id, one->list,
                                    one->length * (int64_t)sizeof *one->list, true);
@@ -225,12 +226,13 @@ static tartan_status check_operand(const char *function, const dummy_device *d, 
 }
 
 /* Without an element nobody works. */
-static bool is_empty(const tartan_i_operand *one) {
-    if (one->matrix != NULL) return one->matrix->layout->blocks == 0;
-    if (one->array == NULL) return one->length == 0;
-    for (int32_t i = 0; i < one->array->ndim; i++)
-        if (one->array->shape[i] == 0) return true;
+static bool is_empty_array(const tartan_array *a) {
+    for (int32_t i = 0; i < a->ndim; i++)
+        if (a->shape[i] == 0) return true;
     return false;
+}
+static bool is_empty(const tartan_i_operand *one) {
+    return one->matrix != NULL ? one->matrix->layout->blocks == 0 : one->length == 0;
 }
 
 static tartan_status work_on_operand(const char *function, const dummy_device *d,
@@ -238,12 +240,11 @@ static tartan_status work_on_operand(const char *function, const dummy_device *d
     const tartan_matrix *m = one->matrix;
     const tartan_layout *layout = m != NULL ? m->layout : one->layout;
     if (layout != NULL && tartan_i_is_dynamic(layout)) PASS(work_on_index(function, d, layout->index, false));
-    if (is_empty(one)) return TARTAN_OK;
-    return dummy_work_on(function, d,
-                         m != NULL            ? m->values
-                         : one->array != NULL ? one->array->data
-                                              : one->list,
-                         one->written);
+    for (int64_t i = 0; i < one->arrays; i++)
+        if (!is_empty_array(&one->array[i]))
+            PASS(dummy_work_on(function, d, one->array[i].data, one->written));
+    if (one->array != NULL || is_empty(one)) return TARTAN_OK;
+    return dummy_work_on(function, d, m != NULL ? m->values : one->list, one->written);
 }
 
 static tartan_status begin_operation(const tartan_context *context, const tartan_op *op) {

@@ -103,14 +103,21 @@ inline void convolution(Case &c) {
 
 // Images of two dimensions, and blocks for windows of them.
 inline void window(Case &c) {
-    const int image = c.find("x") >= 0 ? c.find("x") : c.find("y"), blocks = c.find("blocks");
+    const int image = c.find("x") >= 0   ? c.find("x")
+                      : c.find("y") >= 0 ? c.find("y")
+                                         : c.find("y_grad"),
+              blocks = c.find("blocks") >= 0 ? c.find("blocks") : c.find("blocks_grad"),
+              base = c.find("base");
     std::vector<int64_t> size = c.sizes(image, 2);
     size.resize(2, 4);
     const int64_t n = std::max<int64_t>(c.sizes(image, 0)[0], 1);
     c.set_sizes(image, 0, {n});
     c.set_sizes(image, 2, size);
-    const bool adds = c.find("base") >= 0 && c.is_given(blocks) && c.wish.random && c.wish.seed % 2 == 1;
-    if (adds) c.options += " add=1";
+    const bool scatters = base >= 0 || c.find("base_grad") >= 0,
+               adds = scatters && c.is_given(blocks) && c.wish.random && c.wish.seed % 2 == 1;
+    if (base >= 0 && c.wish.outputs) c.choose(base, true); // a second call gives the same
+    if (base >= 0 && c.has_option("add")) c.choose(blocks, true);
+    if (adds && !c.has_option("add")) c.options += " add=1";
     c.windows = adds ? "size=3,stride=2,count=2" : "size=3,offset=-1,count=2";
     c.give_layout(c.find("active"), random_layout({2, 2, 1, 1, n}, c.density(), c.wish.seed));
     c.set_shape(blocks,
@@ -163,7 +170,7 @@ inline void sparse_times_dense(Case &c) {
     b.insert(b.end(), {right ? n : cols, right ? rows : n});
     out.insert(out.end(), {right ? n : rows, right ? cols : n});
     c.set_shape(c.find("b"), b);
-    c.set_shape(c.find("c"), out);
+    c.set_shape(c.find("c") >= 0 ? c.find("c") : c.find("c_grad"), out);
 }
 
 inline void sampled_product(Case &c) {
@@ -189,6 +196,12 @@ inline void scores_of_blocks(Case &c) {
     c.set_shape(c.find("x"), {m, k});
     c.set_shape(c.find("y"), {k, n});
     c.set_shape(c.find("score"), {(m + 3) / 4, (n + 2) / 3});
+}
+
+// Gates and rates have a number for each slice of the parameters, whose shape is {2, 3}, or none.
+inline void slices(Case &c) {
+    for (const char *name : {"gates", "rates"})
+        if (c.find(name) >= 0) c.set_shape(c.find(name), {c.wish.random && c.wish.seed % 3 == 0 ? 0 : 2});
 }
 
 // Labels are classes, or left out where there are none.
@@ -219,9 +232,18 @@ inline const Extra extras[] = {
     {"window_gather", true, window},
     {"window_scatter", true, window},
     {"residual_forward", true, residual},
+    {"window_gather_gradient", true, window},
+    {"window_scatter_gradient", true, window},
     {"spmm", true, sparse_times_dense},
+    {"spmm_gradient", true, sparse_times_dense},
     {"sddmm", true, sampled_product},
+    {"sddmm_gradient", true, sampled_product},
     {"growth_score", true, scores_of_blocks},
+    {"adam", true, slices},
+    {"sgd", true, slices},
+    {"lion", true, slices},
+    {"exponential_average", true, slices},
+    {"group_lasso", true, slices},
     {"attention_forward", true, attention},
     {"attention_backward", true, attention},
     {"attention_bias_gradient", true, attention},

@@ -59,6 +59,7 @@ include("windows.jl")
 include("conv.jl")
 include("residual.jl")
 include("operations.jl")
+include("gradient.jl")
 include("operations_generated.jl")
 include("explain.jl")
 include("files.jl")
@@ -70,7 +71,7 @@ export TartanError, Context
 export BlockLayout, pattern, patterns, pattern_help, largest_blocks
 export blocksize, gridsize, heads, nblocks, density, coordinates, block_mask, findblock, number_blocks, layout_identity,
        recipe, row_lengths, row_spread, bandwidth, reach, partition, svg
-export permute_blocks, slice, prune, keep_largest, grow, move_blocks, reblock, rcm_order
+export permute_blocks, slice, prune, keep_largest, evolve, grow, move_blocks, reblock, rcm_order
 export BlockSparseMatrix, block_norms, project, rearrange, scatter!, fill_zero!, fill_identity!, fill_orthogonal!, fill_normal!
 export spmm!, sddmm!, growth_score!, checksum
 export BlockMask, kept, attention, attention!, attention_gradient, attention_gradient!, attention_bias_gradient, packed, packed_layout, packed_mask
@@ -80,6 +81,7 @@ export conv_filter, dense_filter, filter_list, conv_size, edge_classes
 export Windows, windows_text, windows_for_conv, active_windows, window_gather, window_gather!, window_scatter!
 export to_device, to_host, DeviceArray, DeviceBlockSparseMatrix, explain, update!, isdynamic
 export BlockFile, store!, layouts, matrices, gates, metadata, save, load
+export value_and_gradient, untracked
 export nnz, nonzeros, findnz, sparse, mul!, dropzeros, blockdiag
 
 # The path of the library, looked up when the package is loaded, not when it is precompiled.

@@ -72,6 +72,59 @@ keep_largest(layout::BlockLayout, scores::AbstractVector{<:Real}, count::Integer
     BlockLayout(Raw.tartan_layout_keep_largest(layout, numbers(scores, "scores"), count))
 
 """
+    evolve(layout, scores, step; growth = nothing, density = nothing, initial = 1, curve = :cubic, threshold = nothing, swap = 0,
+           decay = :cosine, start = 0, stop = nothing, every = 1, seed = 0)
+
+The layout after step `step` of training in which blocks are dropped and grown: magnitude pruning, movement pruning, RigL-like
+regrowth. It is `layout` if nothing changes. [`project`](@ref) takes weights and the optimiser's moments to the new layout: kept
+blocks keep their values, new ones are zeros. Nothing else has a state, so training that was interrupted goes on with the same
+blocks.
+
+`scores` say what each stored block is worth, for instance [`block_norms`](@ref), or sums of [`gate_gradient!`](@ref) for movement
+pruning. `growth`, (block rows, block columns) or (block rows, block columns, heads), says what any place is worth, for instance
+[`growth_score!`](@ref). Of equal numbers the first win.
+
+* `density`: the fraction of the grid that is stored at step `stop`; `nothing`: the number of blocks stays as it is
+* `initial`: the density at step `start`
+* `curve`: how the density goes from one to the other: `:cubic` (in proportion to the cube of the steps that are left), `:linear`,
+  `:cosine` or `:constant` (at once, as without a `stop`)
+* `threshold`: instead of a density: blocks whose score is below are dropped
+* `swap`: the fraction of the blocks that is dropped all the same, those of least score, and replaced by the places of largest
+  `growth` or, without it, by random ones (not of blocks just dropped, as long as there are others)
+* `decay`: how `swap` goes to 0 at step `stop`: `:cosine`, `:linear`, `:cubic` or `:constant` (it does not, as without a `stop`)
+* `start`, `every`, `stop`: blocks change at steps `start`, `start + every`, ... not after `stop`
+* `seed`: of random places, which depend on it and on the step alone
+
+Sources: Zhu, Gupta, "To prune, or not to prune" (2017); Evci et al., "Rigging the lottery" (2020).
+
+    W = fill_normal!(BlockSparseMatrix{Float64}(pattern(:dense, (64, 64), 8)); seed = 1)
+    for step in 0:10:100
+        W = project(W, evolve(W.layout, block_norms(W), step; density = 0.25, stop = 100))
+    end
+    nblocks(W) == 16
+"""
+function evolve(layout::BlockLayout, scores::AbstractVector{<:Real}, step::Integer; growth = nothing, density = nothing, initial = 1,
+                curve = :cubic, threshold = nothing, swap = 0, decay = :cosine, start::Integer = 0, stop = nothing,
+                every::Integer = 1, seed::Integer = 0)
+    ways = (cubic = 0, linear = 1, cosine = 2, constant = 3)
+    code_of(ways, curve, "curve")
+    code_of(ways, decay, "decay")
+    number(name, x) = x === nothing ? "" : option_text(name, Float64(real_factor(x, name)))
+    whole_number(name, x) = x === nothing ? "" : option_text(name, whole(x, name))
+    schedule = string(number("density", density), number("initial", initial), "curve=", curve, " ", number("threshold", threshold),
+                      number("swap", swap), "decay=", decay, " ", whole_number("begin", start), whole_number("end", stop),
+                      whole_number("every", every), whole_number("seed", seed))
+    evolved = BlockLayout(Raw.tartan_layout_evolve(layout, numbers(scores, "scores"), growth_of(layout, growth), step, schedule))
+    return evolved == layout ? layout : evolved
+end
+growth_of(layout, ::Nothing) = nothing
+function growth_of(layout, growth)
+    grid = heads(layout) > 1 ? (gridsize(layout)..., heads(layout)) : gridsize(layout)
+    size(growth) == grid || throw(DimensionMismatch("growth has size $(size(growth)), expected $grid (the grid of blocks)"))
+    return numbers(vec(permutedims(growth, ndims(growth) == 3 ? (2, 1, 3) : (2, 1))), "growth")
+end
+
+"""
     grow(layout, block_rows, block_cols; block_heads = nothing)
 
 The layout with more blocks, some of which it may have already.

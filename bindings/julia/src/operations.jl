@@ -166,3 +166,63 @@ end
     unknown = first(name for name in keys(grads) if !(name in names))
     throw(ArgumentError("the named tuple of gradients has $unknown, expected $(join(names, ", ", " or "))"))
 end
+
+# ---- Lists of arrays and block-sparse matrices, of any length ----
+
+# The descriptors that C gets, and what must be kept alive.
+struct ListOperand
+    owners::Vector{Any}
+    arrays::Vector{Raw.tartan_array}
+end
+Raw.c_pointer(x::ListOperand, place) = Ptr{Cvoid}(pointer(x.arrays))
+
+# One array or matrix stands for a list of it.
+items_of(x::Union{Dense, Undense}) = eltype(x) <: Number ? (x,) : x
+items_of(x) = x
+
+# The first of a list that has a context, or nothing.
+function placed(list)
+    list === nothing && return nothing
+    for x in items_of(list)
+        context_of(x) === nothing || return x
+    end
+    return nothing
+end
+
+first_array(list) = first(items_of(list))
+
+# What an item is to C: a matrix is the array [blocks, rows, columns] of its values, and an array beside a matrix is, too.
+values_in_order(n, s) = ((n[3], n[1], n[2]), (s[3], s[1], s[2]))
+list_item(A::BlockSparseMatrix, like, name, writes) = output(values_in_order, A.values, name, Wide)
+list_item(A::DeviceBlockSparseMatrix, like, name, writes) = Operand(A, Raw.tartan_matrix_values(A.handle))
+list_item(x::Undense, like, name, writes) = not_dense(x, name)
+function list_item(x::Dense, like, name, writes)
+    order = like isa Blocks && ndims(x) == 3 ? values_in_order : in_order_of_c
+    return writes ? output(order, x, name, Wide) : input(order, x, name, Wide)
+end
+list_item(x, like, name, writes) = throw(ArgumentError("$name has a $(typeof(x)), expected arrays and block-sparse matrices"))
+function list_item(::Nothing, like, name, writes) # no numbers, where those of `like` are
+    array = list_item(like, like, name, false).array
+    T = array.dtype == Raw.TARTAN_F64 ? Float64 : Float32
+    return Operand(nothing, array_of(Ptr{T}(C_NULL), (0,), (1,), (array.device_type, array.device_id)))
+end
+
+same_layout(a::Blocks, b::Blocks) = a === b || a.layout == b.layout
+same_layout(a, b) = true
+
+list_operand(::Nothing, name, first, first_name, writes) = nothing
+@noinline function list_operand(list, name, first, first_name, writes)
+    items, likes = items_of(list), items_of(first)
+    n = length(likes)
+    n > 0 || throw(TartanError(:argument, "$first_name has no arrays, expected 1 or more"))
+    length(items) == n ||
+        throw(TartanError(:argument, "$name has $(length(items)) arrays, expected $n (as $first_name)"))
+    owners, arrays = Vector{Any}(undef, n), Vector{Raw.tartan_array}(undef, n)
+    for (i, (x, like)) in enumerate(zip(items, likes))
+        same_layout(x, like) ||
+            throw(TartanError(:layout, "array $i of $name is on another layout, expected that of array $i of $first_name"))
+        operand = list_item(x, like, name, writes)
+        owners[i], arrays[i] = operand.owner, operand.array
+    end
+    return ListOperand(owners, arrays)
+end

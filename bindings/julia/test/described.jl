@@ -13,7 +13,8 @@ optional(op) = [a for a in op.arguments if a.use !== :out && a.optional]
 outputs(op) = [a for a in op.arguments if a.use === :out]
 asked_for(op) = [a.name for a in outputs(op) if a.optional]
 is_gradient(op) = any(other -> other.gradient === op.name, OPERATIONS)
-gives_tuple(op) = is_gradient(op) && length(outputs(op)) > 1
+# Also of an operation whose function is written by hand.
+gives_tuple(op) = endswith(string(op.name), "_gradient") && length(outputs(op)) > 1
 
 # ---- Operands ----
 
@@ -25,7 +26,8 @@ function size_of(op, shape, made, lengths)
     startswith(shape, "=") && return size(made[Symbol(shape[2:end])])
     occursin('&', shape) && return (5, 3)
     items = filter(!isempty, split(chop(first(split(shape, " or ")); head = 1), r",\s*"))
-    return Tuple(Iterators.flatten(map(item -> length_in(item, made, lengths), reverse(items))))
+    order = first(items) == "batch..." ? [2, 3, 1] : reverse(eachindex(items)) # matrices keep their rows and columns
+    return Tuple(Iterators.flatten(map(item -> length_in(item, made, lengths), items[order])))
 end
 function length_in(item, made, lengths)
     all(isdigit, item) && return parse(Int, item)
@@ -40,6 +42,7 @@ function operand(op, a, T, make, made, lengths)
     a.dtype === :I && return rand(1:2, size_of(op, a.shape, made, lengths)...) # what every array has
     a.dtype === :U8 && return rand(size_of(op, a.shape, made, lengths)...) .< 0.7
     a.kind === :array && return make(S, size_of(op, a.shape, made, lengths)...)
+    a.kind === :arrays && return [make(S, 5, 3), make(S, 4)]
     a.kind === :layout && return random_layout(20, 20, (4, 4), 0.6)
     a.kind === :conv && return BlockConv(random_layout(8, 12, (4, 4), 0.6); kernel = (3, 2))
     a.kind === :matrix || return nothing

@@ -35,6 +35,16 @@ end
     @test block_mask(prune(layout, [1.0, 0.0, -2.0])) == [true false; false true]
     @test block_mask(prune(layout, BitVector([0, 1, 1]))) == [false false; true true]
     @test block_mask(keep_largest(layout, [3, 9, 4], 2)) == [false false; true true]
+    @test evolve(layout, [3, 9, 4], 0; density = 0.5) == keep_largest(layout, [3, 9, 4], 2)
+    @test evolve(layout, [3, 9, 4], 1; density = 0.5, every = 2) === layout
+    place = findfirst(!, block_mask(layout))
+    growth = zeros(2, 2)
+    growth[place] = 5
+    @test block_mask(evolve(layout, [3, 9, 4], 0; growth = growth, swap = 0.4))[place]
+    @test nblocks(evolve(layout, [3, 9, 4], 5; density = 0.25, start = 0, stop = 10, curve = :linear)) == 2
+    @test refuses(() -> evolve(layout, [3, 9, 4], 0; swap = 2), :argument, "swap=2")
+    @test refuses(() -> evolve(layout, [3, 9, 4], 0; curve = :x), :argument, "curve")
+    @test_throws DimensionMismatch evolve(layout, [3, 9, 4], 0; growth = ones(3, 2))
     @test block_mask(grow(layout, [1], [2])) == trues(2, 2)
     @test grow(layout, [1, 2], [1, 2]) == layout
     moved, sources = move_blocks(layout, [3], [1], [2])

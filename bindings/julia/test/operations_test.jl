@@ -9,7 +9,11 @@ include("described.jl")
 const FUNCTIONS = Dict{Symbol, Function}(
     :add => +, :subtract => -, :multiply => *, :divide => /, :maximum => max, :minimum => min, :negative => -, :reciprocal => inv,
     :square => abs2, :sigmoid => x -> 1 / (1 + exp(-x)), :relu => x -> max(x, 0), :elu => x -> x < 0 ? expm1(x) : x,
-    :silu => x -> x / (1 + exp(-x)), :softplus => x -> log1p(exp(x)))
+    :silu => x -> x / (1 + exp(-x)), :softplus => x -> log1p(exp(x)), :swish => x -> x / (1 + exp(-x)),
+    :gelu_tanh => x -> x / 2 * (1 + tanh(sqrt(2 / pi) * (x + 0.044715 * x^3))), :scale => identity, :filter_tensor => identity,
+    :concrete_gate_infer => x -> clamp(1.2 / (1 + exp(-x)) - 0.1, 0, 1), :glu => (a, b) -> a / (1 + exp(-b)),
+    :reglu => (a, b) -> a * max(b, 0), :swiglu => (a, b) -> a * b / (1 + exp(-b)), :add_relu => (a, b) -> max(a + b, 0),
+    :add_silu => (a, b) -> (a + b) / (1 + exp(-a - b)))
 reference(op) = get(FUNCTIONS, op.name) do
     isdefined(Base, op.name) ? getfield(Base, op.name) : nothing
 end
@@ -109,6 +113,7 @@ end
 # Dimensions that may be left out at the end.
 function padding(a, op)
     startswith(a.shape, "=") && return padding(op.arguments[findfirst(b -> b.name === Symbol(a.shape[2:end]), op.arguments)], op)
+    startswith(a.shape, "[batch..., ") && return Tartan.as_matrix
     return Tartan.AtLeast{minimum(part -> count(item -> !occursin("...", item), split(part, ",")), split(a.shape, " or "))}()
 end
 
@@ -117,16 +122,18 @@ input_of(a) = a.dtype === :I ? Tartan.index_input : a.dtype === :U8 ? Tartan.mas
 @testset "results are what the library infers" begin
     for op in CALLED, T in (Float64, Float16), all_of_it in (true, false)
         made = operands(op, T; make = fitting(op), all_of_it)
+        text = any(a -> a.kind === :arrays, op.arguments) ? "count=2" : ""
         arguments = Tuple(a.use === :out || !haskey(made, a.name) ? nothing :
-            a.kind === :array ? input_of(a)(padding(a, op), made[a.name], "") : Tartan.handle_of(made[a.name]) for a in op.arguments)
+            a.kind === :array ? input_of(a)(padding(a, op), made[a.name], "") :
+            a.kind === :arrays ? Tartan.list_operand(made[a.name], "", made[a.name], "", false) : Tartan.handle_of(made[a.name]) for a in op.arguments)
         room = Vector{Raw.tartan_op_result}(undef, length(op.arguments))
-        count = GC.@preserve room Raw.tartan_op_infer(Tartan.number(op), arguments, "", Ptr{Raw.tartan_op_result}(pointer(room)), length(room))
+        count = GC.@preserve room Raw.tartan_op_infer(Tartan.number(op), arguments, text, Ptr{Raw.tartan_op_result}(pointer(room)), length(room))
         found = results(op, made)
         @test count == length(found)
         for result in room[1:count]
             y = found[op.arguments[result.argument + 1].name]
             @test eltype(y) === Tartan.type_of_dtype(result.dtype)
-            y isa Array && @test reverse(result.shape[1:result.ndim]) == (size(y)..., ones(Int, result.ndim - ndims(y))...)
+            y isa Array && padding(op.arguments[result.argument + 1], op) !== Tartan.as_matrix && @test reverse(result.shape[1:result.ndim]) == (size(y)..., ones(Int, result.ndim - ndims(y))...)
         end
     end
 end
@@ -156,7 +163,7 @@ outside(option) = [parse(Float64, m[1]) - (m[2] == "<=") for m in eachmatch(r"([
         attempt(changes...; options...) = refused(() -> write_results!(op, rooms, merge(made, Dict(changes...)); options...))
         for a in op.arguments
             x = get(made, a.name, nothing)
-            x isa Array || continue
+            x isa Array && a.kind === :array || continue
             a.dtype in (:S, :I) || @test attempt(a.name => rand(1:9, size(x))) # numbers of sums are converted
             a.dtype === :I && @test attempt(a.name => fill(100, size(x)))
             @test attempt(a.name => complex(x))
@@ -195,4 +202,25 @@ end
 @testset "numbers of sums are converted" begin
     x, gain = rand(Float32, 8, 5), rand(1:4, 8)
     @test layer_norm(x; gain) == layer_norm(x; gain = Float32.(gain)) == layer_norm(x, (gain = Float64.(gain),))
+end
+
+# ---- Training ----
+
+@testset "random numbers are those of other languages" begin
+    kept = dropout(ones(16); dropout = 0.5, seed = 7)
+    @test join(Int.(kept .!= 0)) == "1111011101000101"
+    @test random_uniform!(zeros(3); seed = 7) == [0.13418846748340363, 0.44570915609319905, 0.6398692349670435]
+    @test dropout_gradient(ones(16); dropout = 0.5, seed = 7) == kept
+end
+
+@testset "the gates of an LSTM and batch normalisation" begin
+    logistic(x) = 1 / (1 + exp(-x))
+    c, gates, bias = randn(5, 3), randn(5, 4, 3), randn(5, 4)
+    next, h = lstm_gates(c, gates; bias)
+    i, u, f, o = (gates[:, k, :] .+ bias[:, k] for k in 1:4)
+    now = logistic.(f .+ 1) .* c .+ logistic.(i) .* tanh.(u)
+    @test next ≈ now && h ≈ logistic.(o) .* tanh.(now)
+    x = randn(3, 4, 2) # positions, channels, batch
+    z = x .- mean(x; dims = (1, 3))
+    @test batch_norm(x) ≈ z ./ sqrt.(mean(abs2, z; dims = (1, 3)) .+ 1e-5)
 end

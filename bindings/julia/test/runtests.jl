@@ -6,8 +6,8 @@ using Tartan: BFloat16, Raw
 include("report.jl")
 include("support.jl")
 
-const GROUPS = ["raw", "bfloat16", "float8", "layout", "layout_edit", "matrix", "writing", "laws", "arithmetic", "convert", "products", "allocations", "views", "gradients",
-                "refusals", "device", "device_arithmetic", "device_layout", "attention", "softmax", "packed", "conv", "channel_linear", "residual", "operations", "windows", "files", "cases", "extensions", "language", "closing", "interrupt",
+const GROUPS = ["raw", "bfloat16", "float8", "layout", "layout_edit", "matrix", "writing", "laws", "arithmetic", "convert", "products", "allocations", "views", "gradients", "value_and_gradient",
+                "refusals", "device", "device_arithmetic", "device_layout", "attention", "softmax", "packed", "conv", "channel_linear", "residual", "operations", "optimisers", "windows", "files", "cases", "extensions", "language", "closing", "interrupt",
                 "documentation"]
 
 # The build says where the program is that "raw" needs; with less than -O2 objects are allocated that need not be.

@@ -78,6 +78,7 @@ void tartan_py_call_open(tartan_py_call *call, const char *function) {
     call->pointer = NULL;
     call->queue = CPU;
     call->count = call->nothers = 0;
+    call->parts = call->few;
     call->making = call->asked = call->known = false;
 }
 
@@ -156,6 +157,17 @@ static int ours(tartan_py_call *call, tartan_py_part *part) {
     const int status = home == NULL ? -1 : read_home(home, &part->home);
     Py_XDECREF(home);
     return status;
+}
+
+int tartan_py_call_reserve(tartan_py_call *call, int64_t lists, int64_t count) {
+    if (lists * count + lists <= TARTAN_PY_PARTS) return 0;
+    tartan_py_part *room = PyMem_Malloc((size_t)(lists * count + lists) * sizeof *room);
+    if (room == NULL) {
+        PyErr_NoMemory();
+        return -1;
+    }
+    call->parts = room;
+    return 0;
 }
 
 tartan_py_part *tartan_py_call_add(tartan_py_call *call, PyObject *object, const char *name) {
@@ -265,6 +277,9 @@ static int beside(tartan_py_call *call, const tartan_py_home *home, PyObject *so
         return 0;
     int i = 0;
     while (i < call->nothers && !same(queue, &call->others[i])) i++;
+    if (i == TARTAN_PY_PARTS + 2)
+        return tartan_py_fail(TARTAN_ERR_UNSUPPORTED, "%s: the operands are on more than %d streams",
+                              call->function, i);
     if (i == call->nothers) call->others[call->nothers++] = *queue;
     if (queue->stream != 0 || source == NULL) return 0;
     PyObject *done =
@@ -441,6 +456,7 @@ void tartan_py_call_close(tartan_py_call *call) {
         tartan_py_return(&call->parts[i].borrow);
         Py_CLEAR(call->parts[i].made);
     }
+    if (call->parts != call->few) PyMem_Free(call->parts);
     Py_CLEAR(call->context);
     Py_CLEAR(call->handle);
     PyErr_Restore(type, value, trace);

@@ -106,12 +106,15 @@ typedef struct tartan_py_call {
     bool making; /* looks at memory that was just made for a result */
     bool asked;  /* the caller knows whether PyTorch would record the use of operands */
     bool known;  /* operands are tensors that an earlier call has looked at */
-    tartan_py_part parts[TARTAN_PY_PARTS];
+    tartan_py_part *parts; /* `few`, or allocated */
+    tartan_py_part few[TARTAN_PY_PARTS];
     tartan_py_queue others[TARTAN_PY_PARTS + 2]; /* of other libraries, which also use the operands */
 } tartan_py_call;
 
 /* A call in the name of `function`; what was begun must be ended, also after a failure. */
 void tartan_py_call_open(tartan_py_call *call, const char *function);
+/* Before the first operand, of a call with lists of any length: makes room for so many operands. */
+int tartan_py_call_reserve(tartan_py_call *call, int64_t lists, int64_t count);
 /* Looks at an operand. NULL with an exception set on failure. */
 tartan_py_part *tartan_py_call_add(tartan_py_call *call, PyObject *object, const char *name);
 /* Uses a matrix until tartan_py_matrix_leave, and tells where it is. */

@@ -95,7 +95,9 @@ static int add_operands(tartan_py_op_call *self, PyObject *context) {
         const tartan_py_argument *a = &self->of->arguments[i];
         PyObject *object = self->given[i];
         if (object == NULL) continue;
-        if (a->kind == TARTAN_OPERAND_ARRAY) {
+        if (a->kind == TARTAN_OPERAND_ARRAYS) {
+            if (tartan_py_op_add_list(self, i, &on_device)) return -1;
+        } else if (a->kind == TARTAN_OPERAND_ARRAY) {
             const bool asked = self->call.asked;
             self->call.asked = asked && !a->output;
             self->parts[i] = tartan_py_call_add(&self->call, object, a->name);
@@ -179,6 +181,9 @@ static int borrow_operands(tartan_py_op_call *self) {
             if (tartan_py_call_matrix(&self->call, &self->matrices[i])) return -1;
             if (dtype == 0) dtype = tartan_matrix_dtype(self->matrices[i].pointer);
         }
+    for (int32_t i = 0; i < self->of->narguments; i++)
+        if (self->lists[i].items != NULL && tartan_py_op_borrow_list(self, i)) return -1;
+    if (self->long_list >= 0) dtype = self->lists[self->long_list].arrays[0].dtype;
     for (int weak = 0; weak < 2; weak++)
         for (int32_t i = 0; i < self->of->narguments; i++) {
             const tartan_py_argument *a = &self->of->arguments[i];
@@ -193,8 +198,9 @@ static int borrow_operands(tartan_py_op_call *self) {
 /* ---- The call ---- */
 
 static PyObject *run(tartan_py_op_call *self, PyObject *context) {
-    if (tartan_py_write_options(self->of, self->options, &self->text) || add_operands(self, context) ||
-        borrow_operands(self) || tartan_py_op_make_results(self) || tartan_py_call_enter(&self->call))
+    if (tartan_py_write_options(self->of, self->options, &self->text) || tartan_py_op_open_lists(self) ||
+        (self->count > 0 && tartan_py_write_count(&self->text, self->of->count, self->count)) ||
+        add_operands(self, context) || borrow_operands(self) || tartan_py_op_make_results(self) || tartan_py_call_enter(&self->call))
         return NULL;
     tartan_status status;
     Py_BEGIN_ALLOW_THREADS;
@@ -211,6 +217,7 @@ static void end(tartan_py_op_call *self) {
         tartan_py_matrix_leave(&self->matrices[i]);
         Py_XDECREF(self->made[i]);
     }
+    tartan_py_op_close_lists(self);
     tartan_py_call_close(&self->call);
 }
 
@@ -246,6 +253,9 @@ static PyObject *call(PyObject *const *arguments, Py_ssize_t count, Py_ssize_t f
     memset(self.matrices, 0, n * sizeof *self.matrices);
     memset(self.parts, 0, n * sizeof *self.parts);
     memset(self.pointers, 0, n * sizeof *self.pointers);
+    memset(self.lists, 0, n * sizeof *self.lists);
+    self.long_list = -1;
+    self.count = 0;
     sort(&self, arguments + first);
     self.missing = 0;
     self.widened = self.image = -1;

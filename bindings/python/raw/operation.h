@@ -47,7 +47,8 @@ typedef struct tartan_py_schema {
     int32_t narguments;
     const tartan_py_option *options;
     int32_t noptions;
-    bool gradients; /* all outputs are optional and have a place each in the result */
+    const char *count; /* the library's option that says how many arrays lists have; or NULL */
+    bool gradients;    /* all outputs are optional and have a place each in the result */
     bool recorded;  /* PyTorch records it */
 } tartan_py_schema;
 
@@ -65,7 +66,17 @@ typedef struct tartan_py_text_of {
 /* Writes the options that are not their defaults. */
 int tartan_py_write_options(const tartan_py_schema *schema, PyObject *const *given, tartan_py_text_of *out);
 
+int tartan_py_write_count(tartan_py_text_of *out, const char *name, int64_t count);
+
 /* ---- Calls (operation.c, operation_results.c) ---- */
+
+/* A list among the operands; what follows has an element for each of its items. */
+typedef struct tartan_py_list {
+    PyObject *items;            /* a tuple; NULL: there is no list */
+    tartan_array *arrays;       /* what the library gets */
+    tartan_py_part **parts;     /* NULL: a matrix, or left out */
+    tartan_py_matrix *matrices; /* NULL: there are none */
+} tartan_py_list;
 
 /* One call; lists are in the order of the library's arguments. */
 typedef struct tartan_py_op_call {
@@ -80,6 +91,9 @@ typedef struct tartan_py_op_call {
     tartan_py_matrix matrices[TARTAN_PY_ARGUMENTS];
     tartan_py_part *parts[TARTAN_PY_ARGUMENTS];
     void *pointers[TARTAN_PY_ARGUMENTS];
+    tartan_py_list lists[TARTAN_PY_ARGUMENTS];
+    int32_t long_list; /* the first list; -1: there is none */
+    Py_ssize_t count;  /* of its items */
     tartan_array views[TARTAN_PY_ARGUMENTS]; /* of arrays that lack dimensions */
     int missing;                             /* how many */
     int32_t widened;                         /* the first of them; -1: none yet */
@@ -103,6 +117,12 @@ int tartan_py_op_point_image(tartan_py_op_call *self, int32_t i);
  * first image. Returns their number. */
 int tartan_py_op_image_shape(const tartan_py_op_call *self, int32_t i, const int64_t *shape, int64_t *out,
                              int *axes);
+/* Lists (operation_lists.c): takes their items, looks at them, borrows them, and gives them back. The first matrix on a device goes to
+ * `on_device`, which is NULL before. */
+int tartan_py_op_open_lists(tartan_py_op_call *self);
+int tartan_py_op_add_list(tartan_py_op_call *self, int32_t i, const tartan_py_matrix **on_device);
+int tartan_py_op_borrow_list(tartan_py_op_call *self, int32_t i);
+void tartan_py_op_close_lists(tartan_py_op_call *self);
 /* Makes the results that are wanted and not given. */
 int tartan_py_op_make_results(tartan_py_op_call *self);
 /* The output, or a tuple of several; a new reference. */

@@ -26,6 +26,11 @@ static int add_number(tartan_py_text_of *out, int64_t number) {
     return add(out, at);
 }
 
+/* Adds a whole number by its name. */
+int tartan_py_write_count(tartan_py_text_of *out, const char *name, int64_t count) {
+    return (out->length > 0 && add(out, " ")) || add(out, name) || add(out, "=") || add_number(out, count) ? -1 : 0;
+}
+
 static int add_name(tartan_py_text_of *out, const tartan_py_option *option) {
     return (out->length > 0 && add(out, " ")) || add(out, option->own) || add(out, "=") ? -1 : 0;
 }

@@ -6,6 +6,7 @@
 static const tartan_py_part *library_of(const tartan_py_op_call *self) {
     const tartan_py_part *found = NULL;
     for (int32_t i = 0; i < self->of->narguments; i++) {
+        if (self->lists[i].items != NULL && self->lists[i].parts[0] != NULL) return self->lists[i].parts[0];
         if (self->parts[i] == NULL || self->of->arguments[i].output) continue;
         if (!tartan_py_is_weak(self->given[i])) return self->parts[i];
         if (found == NULL) found = self->parts[i];
@@ -125,9 +126,10 @@ static int make_matrix(tartan_py_op_call *self, const tartan_op_result *result, 
     return 0;
 }
 
-/* A gradient has the dtype of what it is the gradient of. */
+/* A gradient has the dtype of what it is the gradient of, unless it can only be that of sums. */
 static int32_t dtype_of(const tartan_py_op_call *self, const tartan_op_result *result) {
-    const int of = self->of->arguments[result->argument].gradient_of;
+    const tartan_py_argument *a = &self->of->arguments[result->argument];
+    const int of = a->dtype == 'S' ? -1 : a->gradient_of;
     if (of >= 0 && self->parts[of] != NULL) return self->parts[of]->borrow.array.dtype;
     if (of >= 0 && self->matrices[of].pointer != NULL) return tartan_matrix_dtype(self->matrices[of].pointer);
     return result->dtype;

@@ -12,6 +12,8 @@
 True
 """
 
+from typing import TYPE_CHECKING as _TYPE_CHECKING
+
 from tartan import _operations, _raw
 from tartan._operations import *  # noqa: F403  # isort: split
 from tartan._attention import attention, attention_bias_gradient, attention_gradient, from_flex_attention
@@ -53,6 +55,17 @@ from tartan._sequences import packed
 from tartan._transposed import TransposedMatrix
 from tartan._verify import verify
 from tartan._windows import window_gather, window_scatter, windows_for_conv
+
+if not _TYPE_CHECKING:
+
+    def __getattr__(name: str) -> object:
+        """`tartan.torch` needs no import of its own, and nothing else needs PyTorch."""
+        if name == "torch":
+            from importlib import import_module
+
+            return import_module("tartan.torch")
+        raise AttributeError(f"module 'tartan' has no attribute {name!r}")
+
 
 __version__ = _raw.tartan_version() or ""
 

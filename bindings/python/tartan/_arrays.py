@@ -140,7 +140,8 @@ def whole(x: Any, name: str, code: int) -> Array:
     if code == _raw.TARTAN_U8:
         if not is_real(array.dtype):
             raise DTypeError(f"{name} is of {array.dtype}, expected numbers or booleans")
-        return (array != 0).view(np.uint8)
+        mask: Array = (array != 0).view(np.uint8)
+        return mask
     if array.size == 0 and array.dtype.kind == "f" and not hasattr(x, "dtype"):
         array = array.astype(np.int64)  # [] has no dtype of its own
     if array.dtype.kind not in "iu":

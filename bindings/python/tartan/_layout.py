@@ -14,6 +14,7 @@ from tartan._arrays import (
     Array,
     array_of,
     doubles,
+    doubles_of,
     indices,
     is_real,
     is_tensor,
@@ -247,6 +248,51 @@ class Layout(ChangingLayouts):
     def keep_largest(self, scores: Any, count: int) -> Layout:
         """The `count` blocks with the largest scores."""
         return Layout._own(_raw.tartan_layout_keep_largest(self._handle, doubles(scores, "scores"), count))
+
+    def evolve(
+        self, scores: Any, step: int, growth: Any = None, *, density: Optional[float] = None, initial: float = 1.0,
+        curve: str = "cubic", threshold: Optional[float] = None, swap: float = 0.0, decay: str = "cosine", begin: int = 0,
+        end: Optional[int] = None, every: int = 1, seed: int = 0,
+    ) -> Layout:  # fmt: skip
+        """The layout after step `step` of training in which blocks are dropped and grown: magnitude pruning, movement
+        pruning, RigL-like regrowth. It is `self` if nothing changes. `BlockMatrix.project` takes weights and the
+        optimiser's moments to the new layout: kept blocks keep their values, new ones are zeros. Nothing else has a
+        state, so training that was interrupted goes on with the same blocks.
+
+        `scores` [blocks] say what a stored block is worth, for instance `w.block_norms()`, or sums of `gate_gradient` for
+        movement pruning. `growth` [grid_rows, grid_cols] ([heads, grid_rows, grid_cols]) says what any place is worth, for
+        instance `growth_score`. Of equal numbers the first win.
+
+        * `density`: the fraction of the grid that is stored at step `end`; None: the number of blocks stays as it is
+        * `initial`: the density at step `begin`
+        * `curve`: how the density goes from one to the other: "cubic" (in proportion to the cube of the steps that are left),
+          "linear", "cosine" or "constant" (at once, as without an `end`)
+        * `threshold`: instead of a density: blocks whose score is below are dropped
+        * `swap`: the fraction of the blocks that is dropped all the same, those of least score, and replaced by the places of
+          largest `growth` or, without it, by random ones (not of blocks just dropped, as long as there are others)
+        * `decay`: how `swap` goes to 0 at step `end`: "cosine", "linear", "cubic" or "constant" (it does not, as without an
+          `end`)
+        * `begin`, `every`, `end`: blocks change at steps begin, begin + every, ... not after `end`
+        * `seed`: of random places, which depend on it and on the step alone
+
+        Sources: Zhu, Gupta, "To prune, or not to prune" (2017); Evci et al., "Rigging the lottery" (2020).
+
+        >>> import numpy as np, tartan
+        >>> w = tartan.BlockMatrix.zeros(tartan.Layout.pattern("dense", (64, 64), 8)).fill_normal(seed=1)
+        >>> for step in range(0, 101, 10):
+        ...     w = w.project(w.layout.evolve(w.block_norms(), step, density=0.25, end=100))
+        >>> w.layout.blocks
+        16
+        """
+        words = {"density": density, "initial": initial, "curve": curve, "threshold": threshold, "swap": swap, "decay": decay,
+                 "begin": begin, "end": end, "every": every, "seed": seed}  # fmt: skip
+        given = {name: word for name, word in words.items() if word is not None}
+        schedule = " ".join(f"{name}={word if isinstance(word, (str, int)) else repr(float(word))}" for name, word in given.items())
+        places = None if growth is None else doubles(np.ravel(doubles_of(growth, "growth")), "growth")
+        layout = Layout._own(
+            _raw.tartan_layout_evolve(self._handle, doubles(scores, "scores"), places, step, schedule)
+        )
+        return self if layout == self else layout
 
     def grow(self, rows: Any, cols: Any, heads: Any = None) -> Layout:
         """The layout with the given blocks added, some of which it may have already."""

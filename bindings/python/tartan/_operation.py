@@ -4,7 +4,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Any, NamedTuple, Union
+from typing import Any, NamedTuple, Optional, Union
 
 from tartan import _raw
 from tartan._arrays import dtype_name
@@ -32,6 +32,7 @@ class Recording(NamedTuple):
     results: tuple[int, ...]  # of which input each of its outputs is the gradient
     several: bool  # whether it has several outputs
     gradients: bool  # whether the operation's own outputs have a place each in what it returns
+    updated: Optional[int]  # the input that the operation updates; it then has no outputs, and its result is this one
 
 
 def wanted(wrt: Union[str, Sequence[str], None], names: tuple[str, ...], bits: tuple[int, ...], function: str) -> int:

@@ -68,6 +68,7 @@ _PHRASES = (
     (re.compile(r"^shape has blocks of "), "block is "),
     (re.compile(r"^(\w+: )?options has '(\w+)=(.*)', expected \2 to be ", re.DOTALL), r"\1\2 is \3, expected "),
     (re.compile(r"^(\w+: )?options has (\w+), which needs causal=1"), r"\1\2 is given, which needs causal=True"),
+    (re.compile(r"^(\w+: )?schedule has '(\w+)=(.*?)', expected ", re.DOTALL), r"\1\2 is \3, expected "),
     (re.compile(r"^options has neither size nor output"), "neither size nor output is given"),
     (re.compile(r"^options has size and output"), "size and output are given"),
     (re.compile(r", but options has no preactivate=1"), ", which needs preactivate=True"),

@@ -8,7 +8,7 @@ from typing import Any
 import torch
 
 from tartan._channel_linear import channel_linear_gradient
-from tartan._errors import ArgumentError, ArgumentTypeError
+from tartan._errors import ArgumentError, ArgumentTypeError, UnsupportedError
 from tartan._matrix import BlockMatrix
 from tartan._windows import window_gather, window_scatter
 
@@ -32,8 +32,9 @@ class _Conv(torch.autograd.Function):  # type: ignore[misc, unused-ignore]
         return y
 
     @staticmethod
-    @torch.autograd.function.once_differentiable  # type: ignore[misc, no-untyped-call, unused-ignore]
     def backward(ctx: Any, grad: Any) -> Any:
+        if torch.is_grad_enabled():
+            raise UnsupportedError("conv: its gradient is to be differentiated again (create_graph), which it does not record")
         conv, _, bias_first, active, windows, _, context = ctx.constants
         if active is not None and active._changes != ctx.changes:
             raise ArgumentError(

@@ -10,6 +10,7 @@ import torch
 
 from tartan import _raw, _torch_points
 from tartan._errors import ArgumentError, UnsupportedError
+from tartan._layout import Layout
 from tartan._operations import RECORDED
 from tartan._torch import are_transforms_active
 
@@ -27,7 +28,7 @@ class _Plan:
         self.inputs, self.outputs = len(rule.inputs), outputs
         self.wanted = wanted | rule.kept
         self.made = self._places(self.wanted)
-        self.returned = self._places(wanted)
+        self.returned = self._places(wanted) if rule.updated is None else [0]
         self.one = len(self.made) == 1
         first_grad = self.inputs + outputs
         self.constant = [i for i in self.returned if first_grad + i not in rule.sources]
@@ -58,19 +59,26 @@ class _Recorded(torch.autograd.Function):  # type: ignore[misc, unused-ignore]
     def forward(ctx: Any, plan: _Plan, context: Any, *given: Any) -> Any:
         found = plan.call(plan.number, context, plan.wanted, *given)
         made: list[Any] = [None] * plan.outputs
-        for place, result in zip(plan.made, (found,) if plan.one else found):
-            made[place] = result
+        if plan.rule.updated is not None:
+            updated = given[plan.rule.updated]
+            ctx.mark_dirty(updated)
+        else:
+            for place, result in zip(plan.made, (found,) if plan.one else found):
+                made[place] = result
         values = [*given[: plan.inputs], *made]
         kept = [values[place] for place in plan.kept]
         ctx.others = None
         if not all(isinstance(x, _Tensor) or x is None for x in kept):
             ctx.others = [None if isinstance(x, _Tensor) else x for x in kept]
+            ctx.changes = _changes(ctx.others)
             kept = [x if isinstance(x, _Tensor) else None for x in kept]
         ctx.save_for_backward(*kept)
         ctx.plan, ctx.context = plan, context
         ctx.options = [given[plan.first_option + i] for i in plan.rule.options]
         if plan.constant:
             ctx.mark_non_differentiable(*(made[i] for i in plan.constant if made[i] is not None))
+        if plan.rule.updated is not None:
+            return updated
         return made[plan.returned[0]] if len(plan.returned) == 1 else tuple(made[i] for i in plan.returned)
 
     @staticmethod
@@ -78,6 +86,11 @@ class _Recorded(torch.autograd.Function):  # type: ignore[misc, unused-ignore]
         plan: _Plan = ctx.plan
         saved = ctx.saved_tensors
         if ctx.others is not None:
+            if _changes(ctx.others) != ctx.changes:
+                raise ArgumentError(
+                    f"{plan.rule.name}: a layout has been updated since the forward pass, expected its blocks unchanged: "
+                    "update it after the backward pass, or make a layout for each forward pass"
+                )
             saved = [other if tensor is None else tensor for tensor, other in zip(saved, ctx.others)]
         arguments = [saved[i] if is_saved else grads[i] for is_saved, i in plan.sources]
         needs = ctx.needs_input_grad
@@ -94,6 +107,11 @@ class _Recorded(torch.autograd.Function):  # type: ignore[misc, unused-ignore]
         return tuple(found)
 
 
+def _changes(kept: list[Any]) -> list[Optional[int]]:
+    """How often each layout has been updated."""
+    return [x._changes for x in kept if isinstance(x, Layout)]
+
+
 def _differentiable(plan: _Plan, given: dict[int, Any], options: list[Any], found: list[Any]) -> tuple[Any, ...]:
     """The gradients of an element-wise function in PyTorch's own operations, in float64, so that they can be differentiated."""
     rule = plan.rule
@@ -104,7 +122,7 @@ def _differentiable(plan: _Plan, given: dict[int, Any], options: list[Any], foun
         )
     grad = given[plan.first_option]
     wide = [_wide(given.get(place), grad) for place in range(plan.first_option + 1)]
-    slopes = function(*wide, *(options or [None]))
+    slopes = function(*wide, *(torch.tensor(float(o), dtype=torch.float64) for o in options))
     for place, slope in zip(rule.results, slopes):
         x = given.get(place, grad)
         slope = slope if isinstance(slope, _Tensor) else torch.as_tensor(slope)

@@ -5,14 +5,13 @@ from __future__ import annotations
 
 from typing import Any
 
-import numpy as np
 import torch
 
 from tartan import _raw
-from tartan._errors import ArgumentError, ArgumentTypeError
+from tartan._errors import ArgumentError, ArgumentTypeError, UnsupportedError
 from tartan._layout import Layout
 from tartan._matrix import BlockMatrix, check_matrix
-from tartan._operations import gate_gradient
+from tartan._operations import spmm_gradient
 
 
 class _Product(torch.autograd.Function):  # type: ignore[misc, unused-ignore]
@@ -28,47 +27,83 @@ class _Product(torch.autograd.Function):  # type: ignore[misc, unused-ignore]
         return _raw.spmm(_matrix(a, values), b.detach(), side, transpose, alpha, 0.0, None, _detached(gates), context)
 
     @staticmethod
-    @torch.autograd.function.once_differentiable  # type: ignore[misc, no-untyped-call, unused-ignore]
     def backward(ctx: Any, grad: Any) -> Any:
         a, side, transpose, alpha, context = ctx.constants
-        b, values, gates = map(_detached, ctx.saved_tensors)
+        b, values, gates = ctx.saved_tensors
         gates = ctx.gates if gates is None else gates
-        layout, matrix, left = _layout(a), _matrix(a, values), side == "left"
+        layout = _layout(a)
         if layout._changes != ctx.changes:
             raise ArgumentError(
                 "spmm: the layout has been updated since the forward pass, expected its blocks unchanged: update it after "
                 "the backward pass, or make a layout for each forward pass"
             )
-        axis = -1 if left else -2  # a vector is a matrix of one column, or of one row
+        axis = -1 if side == "left" else -2  # a vector is a matrix of one column, or of one row
         vector = b.ndim == 1
         if vector:
             b, grad = b.unsqueeze(axis), grad.unsqueeze(axis)
         shared = layout.heads > 1 and b.ndim == 2  # by all heads
-        grads: list[Any] = [None] * 4
-        if ctx.needs_input_grad[0]:
-            grads[0] = _raw.spmm(matrix, grad, side, not transpose, alpha, 0.0, None, gates, context)
-            if shared:
-                grads[0] = grads[0].sum(0)
-            if vector:
-                grads[0] = grads[0].squeeze(axis)
-        if ctx.needs_input_grad[1] or ctx.needs_input_grad[2]:
-            if shared:
-                b = b.expand(layout.heads, *b.shape)
-            x, y = (grad, b.mT) if left else (b.mT, grad)
-            if transpose:
-                x, y = y.mT, x.mT
-            held = values if values is not None else matrix.values
-            grads[1] = torch.zeros(tuple(held.shape), dtype=grad.dtype, device=grad.device)  # also the padding of ragged blocks
-            sums = BlockMatrix(layout, grads[1])
-            each = gates if not ctx.needs_input_grad[2] else None
-            _raw.sddmm(sums, x, y, alpha, 0.0, each, context, None)
-            if ctx.needs_input_grad[2]:
-                found = gate_gradient(matrix, sums, gates=gates, context=context)
-                found = torch.from_numpy(found) if isinstance(found, np.ndarray) else torch.from_dlpack(found)
-                grads[2] = found.to(gates)
-        if not ctx.needs_input_grad[1]:
-            grads[1] = None
-        return tuple(grads)
+        if shared:
+            b = b.expand(layout.heads, *b.shape)
+        find = _differentiable if torch.is_grad_enabled() else _gradients
+        of_b, of_values, of_gates = find(b, values, gates, grad, ctx.constants, ctx.needs_input_grad)
+        if of_b is not None and shared:
+            of_b = of_b.sum(0)
+        if of_b is not None and vector:
+            of_b = of_b.squeeze(axis)
+        return of_b, of_values, of_gates, None
+
+
+def _gradients(b: Any, values: Any, gates: Any, grad: Any, constants: tuple[Any, ...], needs: tuple[bool, ...]) -> Any:
+    """The gradients of b, values and gates, as far as they are needed."""
+    a, side, transpose, alpha, context = constants
+    of_values = torch.zeros_like(values) if needs[1] else None  # also the padding of ragged blocks
+    found = spmm_gradient(
+        _matrix(a, values), b.detach(), grad, gates=_detached(gates), alpha=alpha, side=side, transpose=transpose,
+        a_grad=None if of_values is None else BlockMatrix(_layout(a), of_values), context=context,
+        wrt=[name for name, needed in zip(("b", "a", "gates"), needs) if needed],
+    )  # fmt: skip
+    return found.b, of_values, found.gates if found.gates is None else torch.as_tensor(found.gates).to(gates)
+
+
+def _differentiable(
+    b: Any, values: Any, gates: Any, grad: Any, constants: tuple[Any, ...], needs: tuple[bool, ...]
+) -> Any:
+    """The same, recorded, so that they can be differentiated."""
+    a, side, transpose, alpha, context = constants
+    of_b = _Product.apply(grad, values, gates, (a, side, not transpose, alpha, context)) if needs[0] else None
+    if not (needs[1] or needs[2]):
+        return of_b, None, None
+    if values is None:
+        raise UnsupportedError(
+            "spmm: the gradient of gates is to be differentiated again (create_graph), expected a layout and values"
+        )
+    x, y = (grad, b.mT) if side == "left" else (b.mT, grad)
+    x, y = (y.mT, x.mT) if transpose else (x, y)
+    products = _Sampled.apply(x, y, (_layout(a), alpha, context))
+    if gates is None:
+        return of_b, products, None
+    of_gates = (products * values).sum((1, 2)).to(gates) if needs[2] else None
+    return of_b, products * torch.as_tensor(gates, dtype=values.dtype, device=values.device)[:, None, None], of_gates
+
+
+class _Sampled(torch.autograd.Function):  # type: ignore[misc, unused-ignore]
+    """The values of alpha x y at the blocks of a layout, of x, y, and constants: layout, alpha, context."""
+
+    @staticmethod
+    def forward(ctx: Any, x: Any, y: Any, constants: tuple[Any, ...]) -> Any:
+        layout, alpha, context = ctx.constants = constants
+        ctx.save_for_backward(x, y)
+        values = x.new_zeros((layout.blocks, *layout.block_shape))
+        _raw.sddmm(BlockMatrix(layout, values), x.detach(), y.detach(), alpha, 0.0, None, context, None)
+        return values
+
+    @staticmethod
+    def backward(ctx: Any, grad: Any) -> Any:
+        layout, alpha, context = ctx.constants
+        x, y = ctx.saved_tensors
+        of_x = _Product.apply(y.mT, grad, None, (layout, "left", False, alpha, context)) if ctx.needs_input_grad[0] else None
+        of_y = _Product.apply(x.mT, grad, None, (layout, "right", False, alpha, context)) if ctx.needs_input_grad[1] else None
+        return of_x, of_y, None
 
 
 def recorded(

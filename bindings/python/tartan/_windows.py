@@ -15,11 +15,9 @@ from tartan._context import ContextLike
 from tartan._device import DeviceArray
 from tartan._errors import ArgumentError, ArgumentTypeError
 from tartan._layout import Layout
-from tartan._layout import handle_of as layout_handle
 from tartan._operations import _WINDOW_GATHER, _WINDOW_SCATTER
 
 _run: Any = _raw.operation_of_images
-_RECORDED = "is given, expected none where PyTorch records gradients: use detach(), or torch.no_grad()"
 
 Numbers = Union[int, str, "tuple[int, ...]", "list[int]"]
 Sizes = Union[int, "tuple[int, ...]", "list[int]"]
@@ -70,13 +68,6 @@ def window_gather(
              [12., 13.]]]])
     """
     text = text_of(windows)
-    if not isinstance(x, np.ndarray) and _raw.records(x):
-        from tartan import _torch_windows
-
-        if out is not None:
-            raise ArgumentError(f"window_gather: out {_RECORDED}")
-        layout_handle(active, "active")
-        return _torch_windows.gather(x, (window_gather, window_scatter), (active, text, channels_last, context))
     x = array_like(x, "x")
     return _run(_WINDOW_GATHER, context, 0, _dims_of(text, x), channels_last, active, x, out, text)
 
@@ -106,14 +97,17 @@ def window_scatter(
     if y is None and base is None:
         raise ArgumentError("window_scatter: neither y nor base is given, expected one of them")
     if not all(isinstance(v, (np.ndarray, type(None))) for v in (blocks, base)) and _raw.records(blocks, base):
-        from tartan import _torch_windows
-
         if y is not None:
-            raise ArgumentError(f"window_scatter: y {_RECORDED}")
-        layout_handle(active, "active")
-        constants = (active, text, add, channels_last, context)
-        return _torch_windows.scatter(blocks, base, (window_gather, window_scatter), constants)
-    if y is None:
+            raise ArgumentError(
+                "window_scatter: y is given, expected none where PyTorch records gradients: use detach(), or torch.no_grad()"
+            )
+        for name, given in (("blocks", blocks), ("base", base)):
+            if given is not None and not hasattr(given, "detach"):
+                raise ArgumentTypeError(
+                    f"window_scatter: {name} is of type {type(given).__name__}, expected a tensor, since PyTorch records gradients"
+                )
+        y = base.detach().clone()
+    elif y is None:
         y, base = _copy_of(array_like(base, "base")), None
     y = array_like(y, "y")
     _run(_WINDOW_SCATTER, context, 0, _dims_of(text, y), channels_last, active, blocks, base, y, text, add)

@@ -32,7 +32,10 @@ class Op:
     def __init__(self, row, gradients):
         self.name, self.row = row["name"], row
         self.function = getattr(_operations, self.name)
-        self.arguments, self.options = row["arguments"], [o for o in row["options"] if not o["base"]]
+        self.arguments = row["arguments"]
+        self.has_lists = any(a["kind"] == "arrays" for a in self.arguments)
+        counts = [o for o in row["options"] if self.has_lists and o["positional"] and o["kind"] == "whole"]
+        self.options = [o for o in row["options"] if not o["base"] and o not in counts]
         self.inputs = [a for a in self.arguments if a["use"] != "out"]
         self.outputs = [a for a in self.arguments if a["use"] == "out"]
         self.optional = [a for a in self.outputs if a["optional"]]
@@ -90,7 +93,7 @@ class Operands(dict):
             self.layout = self.conv.layout
         self.lengths = {}
         for a in op.inputs:
-            if not a["optional"] or (optional and a["kind"] in ("array", "mask")):
+            if not a["optional"] or (optional and a["kind"] in ("array", "arrays", "mask")):
                 self[a["name"]] = self.made(a)
 
     def length(self, name):
@@ -114,13 +117,19 @@ class Operands(dict):
                 found += (getattr(self.layout, item.partition(".")[2]),)
             elif item == "k" and self.conv is not None:
                 found += (self.conv.out_channels,)
+            elif item == "batch...":
+                found += (self.layout.heads,)
             elif item == "channels":
                 found += (5,)
+            elif item.startswith("slices"):
+                found += self.length("any")
             elif item:
                 found += self.length(item)
         return found
 
     def made(self, a):
+        if a["kind"] == "arrays":
+            return [self.made({**a, "kind": "array"}) for _ in range(2)]
         if a["dtype"] == "I":  # what every array has: no length is below 2
             return self.rng.integers(0, 2, self.shape(a))
         if a["dtype"] == "U8":

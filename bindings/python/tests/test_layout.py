@@ -99,6 +99,30 @@ def test_edits(rng):
     assert layout.reblock(8).grid == (3, 3)
 
 
+def test_evolve(rng):
+    layout = tartan.Layout.pattern("dense", (40, 40), 4)
+    scores = rng.standard_normal(layout.blocks)
+    kept = layout.evolve(scores, 0, density=0.25)
+    assert set(np.flatnonzero(kept.mask())) == set(np.argsort(scores)[-25:])
+    assert layout.evolve(scores, 3, density=0.25, every=2) is layout
+    assert layout.evolve(scores, 50, density=0.1, begin=0, end=100, curve="linear").blocks == 55
+    assert layout.evolve(scores, 0, threshold=0.0).blocks == np.count_nonzero(scores >= 0)
+    growth = rng.standard_normal((10, 10))
+    swapped = kept.evolve(rng.standard_normal(25), 0, growth, swap=0.4)
+    added = swapped.mask() & ~kept.mask()
+    assert swapped.blocks == 25 and 0 < added.sum() <= 10
+    assert growth[added].min() >= growth[~swapped.mask()].max()
+    assert kept.evolve(np.ones(25), 7, swap=0.4, seed=3) == kept.evolve(np.ones(25), 7, swap=0.4, seed=3)
+    with pytest.raises(tartan.ArgumentError, match="density"):
+        layout.evolve(scores, 0, density=2)
+    with pytest.raises(tartan.ArgumentError, match="curve is x, expected cubic"):
+        layout.evolve(scores, 0, curve="x")
+    with pytest.raises(tartan.ShapeError, match="growth has 9"):
+        layout.evolve(scores, 0, np.ones((3, 3)), swap=0.5)
+    with pytest.raises(tartan.DTypeError, match="growth"):
+        layout.evolve(scores, 0, "x")
+
+
 def test_patterns_are_seeded_and_described():
     known = tartan.patterns()
     assert len(known) >= 14 and all(known.values())

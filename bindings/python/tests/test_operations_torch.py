@@ -9,6 +9,7 @@ from test_operations import finite
 import tartan
 
 torch = pytest.importorskip("torch")
+_torch_points = pytest.importorskip("tartan._torch_points")
 
 ARRAYS = [op for op in OPS if op.arrays_only]
 RECORDED = [op for op in ARRAYS if op.row["gradient"]]
@@ -16,6 +17,15 @@ RECORDED = [op for op in ARRAYS if op.row["gradient"]]
 
 def tensor(values, dtype="float64"):
     return torch.from_numpy(np.ascontiguousarray(np.asarray(values, np.float64))).to(getattr(torch, dtype))
+
+
+def first_of(found):
+    return found[0] if isinstance(found, tuple) else found
+
+
+def total(found):
+    """The sum of all results."""
+    return sum(y.float().sum() if y.dtype != torch.float64 else y.sum() for y in (found if isinstance(found, tuple) else (found,)))
 
 
 def tensors(op, rng, dtype="float64"):
@@ -47,7 +57,9 @@ def test_tensors_give_tensors(rng, op, dtype):
     for name, x in found.items():
         assert isinstance(x, torch.Tensor) and not x.requires_grad
         error = (x.double() - torch.from_numpy(exact[name])).abs().max()
-        assert error <= 64 * torch.finfo(x.dtype).eps * (1 + np.abs(exact[name]).max())
+        # This one adds up numbers that were rounded to the dtype of another result.
+        rounded = dtype if (op.name, name) == ("lstm_gates_gradient", "bias_grad") else str(x.dtype).removeprefix("torch.")
+        assert error <= 64 * torch.finfo(getattr(torch, rounded)).eps * (1 + np.abs(exact[name]).max())
 
 
 @pytest.mark.parametrize("op", ARRAYS, ids=str)
@@ -67,7 +79,7 @@ def test_gradcheck(rng, op):
     assert torch.autograd.gradcheck(lambda *x: op.call({**given, **dict(zip(names, x))}), inputs)
     for i, name in enumerate(names):  # one alone
         alone = [x.detach().requires_grad_(j == i) for j, x in enumerate(inputs)]
-        op.call({**given, **dict(zip(names, alone))}).sum().backward()
+        total(op.call({**given, **dict(zip(names, alone))})).backward()
         assert [x.grad is not None for x in alone] == [j == i for j in range(len(alone))], name
 
 
@@ -79,8 +91,8 @@ def test_gradients_have_the_dtype_of_what_they_are_of(rng, op, dtype):
     exact = {name: wide(x.detach()).requires_grad_(name in names) for name, x in given.items()}
     for name in names:
         given[name].requires_grad_()
-    op.call(given).float().sum().backward()
-    op.call(exact).sum().backward()
+    total(op.call(given)).backward()
+    total(op.call(exact)).backward()
     for name in names:
         x = given[name]
         assert x.grad.dtype == x.dtype and x.grad.shape == x.shape
@@ -104,14 +116,14 @@ def test_second_derivatives_are_right_or_refused(rng, op):
     inputs = [given[n].requires_grad_() for n in names]
     y = op.call(given)
     try:
-        torch.autograd.grad(y.sum(), inputs, create_graph=True)
+        torch.autograd.grad(total(y), inputs, create_graph=True)
     except tartan.UnsupportedError as error:
         assert op.name in str(error) and "create_graph" in str(error)
         return
     assert torch.autograd.gradgradcheck(lambda *x: op.call({**given, **dict(zip(names, x))}), inputs)
 
 
-@pytest.mark.parametrize("op", [op for op in RECORDED if op.inputs[0]["shape"] == "[s...]"], ids=str)
+@pytest.mark.parametrize("op", [op for op in RECORDED if hasattr(_torch_points, op.name)], ids=str)
 def test_element_wise_functions_have_second_derivatives(rng, op):
     given = tensors(op, rng)
     names = list(given)
@@ -130,11 +142,11 @@ def test_what_is_not_recorded(rng, op):
     first = op.inputs[0]["name"]
     recorded = {**given, first: given[first].requires_grad_()}
     with torch.no_grad():
-        assert op.call(recorded).grad_fn is None
+        assert first_of(op.call(recorded)).grad_fn is None
     with torch.inference_mode():
-        assert op.call(recorded).grad_fn is None
-    assert op.call(recorded).grad_fn is not None
-    shape = op.call({name: x.detach() for name, x in given.items()}).shape
+        assert first_of(op.call(recorded)).grad_fn is None
+    assert first_of(op.call(recorded)).grad_fn is not None
+    shape = first_of(op.call({name: x.detach() for name, x in given.items()})).shape
     with pytest.raises(tartan.ArgumentError, match="out is given, expected none where PyTorch records"):
         op.call(recorded, out=torch.empty(shape, dtype=torch.float64))
     leaf = torch.empty(shape, dtype=torch.float64, requires_grad=True)

@@ -55,6 +55,29 @@ def test_equals_dense_products(rng, side, transpose, kind, dtype):
 
 @pytest.mark.parametrize("side", ["left", "right"])
 @pytest.mark.parametrize("transpose", [False, True])
+@pytest.mark.parametrize("kind", SHAPES)
+@pytest.mark.parametrize("gated", [False, True])
+def test_second_derivatives(rng, side, transpose, kind, gated):
+    layout = random_layout(rng, (6, 9), (2, 4), 0.6, heads=2)
+    values, x = leaf(rng, (layout.blocks, 2, 4)), factor(rng, layout, side, transpose, kind, heads=(2,) if kind == "batch" else ())
+    gates = (leaf(rng, layout.blocks),) if gated else ()
+
+    def product(x, values, *gates):
+        return spmm(layout, x, values=values, side=side, transpose=transpose, alpha=0.5, gates=gates[0] if gates else None)
+
+    assert torch.autograd.gradgradcheck(product, (x, values, *gates))
+
+
+def test_second_derivatives_of_gates_want_values(rng):
+    layout = random_layout(rng, (6, 9), (2, 4), 0.6)
+    gates, x = leaf(rng, layout.blocks), leaf(rng, (9, 3))
+    y = spmm(BlockMatrix.zeros(layout, "float64").fill_normal(seed=1), x, gates=gates)
+    with pytest.raises(tartan.UnsupportedError, match="expected a layout and values"):
+        torch.autograd.grad(y.sum(), (x, gates), create_graph=True)
+
+
+@pytest.mark.parametrize("side", ["left", "right"])
+@pytest.mark.parametrize("transpose", [False, True])
 @pytest.mark.parametrize("gated", [False, True])
 def test_gradients_of_all_inputs(rng, side, transpose, gated):
     layout = random_layout(rng, (6, 9), (2, 4), 0.6)

@@ -93,7 +93,7 @@
 }
 
 .expect <- function(x, class, name) {
-  if (!methods::is(x, class)) .fail("argument", "%s is %s, expected a %s", name, .shown(x), class)
+  if (!inherits(x, class)) .fail("argument", "%s is %s, expected a %s", name, .shown(x), class)
 }
 
 .expect_one_head <- function(x, what) {

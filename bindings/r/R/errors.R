@@ -15,15 +15,18 @@
   c("^options has size and output", "size and output are given"),
   c(", but options has no preactivate=1", ", which needs preactivate = TRUE"))
 
-# Shapes in texts about the operations of the schema, in R's order: "[2, 3]" is 3 x 2. Of images the spatial lengths keep their order.
-.in_r_order <- function(message, images) {
+# Shapes in texts about the operations of the schema, in R's order: "[2, 3]" is 3 x 2. Of images (order 1) the spatial
+# lengths keep their order, of matrices (2) rows and columns do.
+.in_r_order <- function(message, order) {
   found <- gregexpr("\\[[^]]*\\]", message)
   regmatches(message, found) <- lapply(regmatches(message, found), function(shapes) vapply(shapes, function(shape) {
     sizes <- strsplit(substr(shape, 2L, nchar(shape) - 1L), ", ", fixed = TRUE)[[1L]]
     n <- length(sizes)
     if (!n) return("one number")
     sizes[sizes == "rest..."] <- "..."
-    paste(if (images && n > 2L) sizes[c(seq_len(n)[-(1:2)], 2L, 1L)] else rev(sizes), collapse = " x ")
+    places <- if (order == 1L && n > 2L) c(seq_len(n)[-(1:2)], 2L, 1L) else if (order == 2L && n > 1L) c(n - 1L, n, rev(seq_len(n - 2L)))
+              else rev(seq_len(n))
+    paste(sizes[places], collapse = " x ")
   }, ""))
   gsub(" has shape ", " is ", message, fixed = TRUE)
 }
@@ -37,7 +40,7 @@
     op <- .operations[[sub("^tartan_([a-z0-9_]+): .*", "\\1", message)]]
     message <- sub("^tartan_[a-z0-9_]+: ", "", message)
     if (!of_file) for (words in .r_words) message <- sub(words[1L], words[2L], message, perl = TRUE)
-    if (!is.null(op)) message <- .in_r_order(message, any(op$images))
+    if (!is.null(op)) message <- .in_r_order(message, max(op$orders))
   }
   stop(structure(list(message = message, call = .user_call(sys.nframe()), status = code),
                  class = c(paste0("tartan_error_", what), "tartan_error", "error", "condition")))

@@ -8,7 +8,7 @@ block_count <- function(x) {
   layout <- .any_layout_of(x)
   if (methods::is(layout, "DeviceBlockLayout")) layout@capacity else length(layout@columns)
 }
-block_is_dynamic <- function(x) methods::is(.any_layout_of(x), "DeviceBlockLayout")
+block_is_dynamic <- function(x) inherits(.any_layout_of(x), "DeviceBlockLayout")
 block_density <- function(x) tartan_layout_density(.layout_of(x))
 block_identity <- function(x) .layout_of(x)@identity
 block_recipe <- function(x) .layout_of(x)@recipe

@@ -56,7 +56,7 @@
   .new_device_matrix(.with_memory(function() tartan_matrix_to_device(place, x)), x@layout, x@dtype, place, x@Dimnames)
 }
 .matrix_of_zeros <- function(place, layout, dtype, names = .no_names) {
-  if (is.null(place)) return(.new_matrix(layout, .zero_values(layout, dtype), dtype, names))
+  if (is.null(place)) return(tartan_r_matrix_around(.zero_values(layout, dtype), layout, dtype, names))
   .device_matrix_around(layout, .value(.result(place, c(layout@frame[3:4], block_count(layout)), dtype)), names)
 }
 

@@ -1,6 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "operation.h"
 
+#include "operation_lists.h"
+
 #include "words.h"
 
 #include <limits.h>
@@ -13,11 +15,11 @@ enum {
     NAME,
     ARGUMENTS, /* the names of the arguments in R; what follows is in their order */
     USES,      /* "in", "out", "update" */
-    KINDS,     /* "array", "matrix", "layout", "mask", "conv" */
+    KINDS,     /* "array", "arrays", "matrix", "layout", "mask", "conv" */
     DTYPES,    /* as in the schema */
     OPTIONAL,
     NDIM,   /* of an array; 0: any. Trailing dimensions of length 1 may be left out */
-    IMAGES, /* whether an array is spatial lengths x channels x n: the spatial lengths keep their order */
+    ORDERS, /* of an array's dimensions, an `order` */
     LIKE, /* of a result: the argument whose shape and names, or whose layout, it has; 0: none; NA: the one with that shape */
     RESULTS,  /* its name in the list of results */
     RETURNED, /* whether the user says if it is wanted */
@@ -27,10 +29,22 @@ enum {
     WORDS,     /* the words of an option, a list */
     FROM_ONE,  /* whether an option counts from 1 in R */
     C_OPTIONS, /* the names of options in C */
+    COUNT,     /* the one that says how many arrays lists have, or "" */
     BASE,      /* whether it has indices, which count from 1 */
 };
 
 enum { MOST = 16 };
+
+/* In which order an array has the dimensions of C: the reverse one; spatial lengths x channels x n, of which the first ones keep
+ * their order; or rows x columns, and the reverse of what C has before them. */
+typedef enum order { REVERSE, IMAGES, MATRICES } order;
+
+/* The place in C of dimension k of R. */
+static int place_of(order order, int ndim, int k) {
+    if (order == IMAGES && k < ndim - 2) return k + 2;
+    if (order == MATRICES && k < 2) return ndim - 2 + k;
+    return ndim - 1 - k;
+}
 
 typedef struct call {
     SEXP op, values, place, kept;
@@ -39,6 +53,8 @@ typedef struct call {
     tartan_array arrays[MOST];
     tartan_r_dense dense[MOST]; /* of arrays */
     SEXP named[MOST];           /* what has their names */
+    tartan_r_list lists[MOST];
+    int first_list; /* -1: there is none yet */
 } call;
 
 static const char *text_of(const call *c, int what, int i) {
@@ -88,8 +104,7 @@ static void add_option(const call *c, tartan_r_words *w, int k, SEXP x) {
 
 /* ---- Matrices ---- */
 
-/* A BlockMatrix in R's memory around values that nobody else has. */
-static SEXP matrix_around(SEXP values, SEXP layout, SEXP dtype, SEXP names) {
+SEXP tartan_r_matrix_around(SEXP values, SEXP layout, SEXP dtype, SEXP names) {
     static SEXP class = NULL;
     if (class == NULL) R_PreserveObject(class = R_do_MAKE_CLASS("BlockMatrix"));
     SEXP matrix = PROTECT(R_do_new_object(class)), cache = PROTECT(tartan_r_new_cache());
@@ -119,7 +134,7 @@ static SEXP zero_matrix(SEXP layout, int32_t dtype, SEXP names) {
         UNPROTECT(1);
     }
     SEXP name = PROTECT(Rf_mkString(tartan_dtype_name(dtype)));
-    SEXP matrix = matrix_around(values, layout, name, names);
+    SEXP matrix = tartan_r_matrix_around(values, layout, name, names);
     UNPROTECT(2);
     return matrix;
 }
@@ -167,11 +182,10 @@ static int spatial_of(const call *c) {
 /* The library's view of dense[i], with `least` dimensions or more. */
 static void look_at(call *c, int i, int32_t least) {
     const tartan_r_dense *x = &c->dense[i];
-    const int images = flag_of(c, IMAGES, i);
     const int32_t ndim = x->ndim > least ? x->ndim : least;
     int64_t shape[TARTAN_MAX_NDIM], strides[TARTAN_MAX_NDIM], stride = 1;
     for (int k = 0; k < ndim; k++) {
-        const int at = images && k < ndim - 2 ? k + 2 : ndim - 1 - k;
+        const int at = place_of((order)number_of(c, ORDERS, i), ndim, k);
         shape[at] = k < x->ndim ? x->dim[k] : 1;
         strides[at] = stride;
         stride *= shape[at];
@@ -212,8 +226,21 @@ static void take_array(call *c, int i, SEXP x) {
         tartan_r_convert(dense, dtype);
         keep(c, i, dense->data);
     }
-    const int one_image = flag_of(c, IMAGES, i) && dense->ndim == spatial_of(c) + 1;
+    const int one_image = number_of(c, ORDERS, i) == IMAGES && dense->ndim == spatial_of(c) + 1;
     look_at(c, i, one_image ? dense->ndim + 1 : number_of(c, NDIM, i));
+}
+
+static void take_list(call *c, int i, SEXP x) {
+    if (c->first_list < 0) {
+        c->first_list = i;
+        c->lists[i].name = name_of(c, i);
+        c->lists[i].items = x;
+        c->lists[i].count = XLENGTH(x);
+    }
+    tartan_r_take_list(x, name_of(c, i), text_of(c, DTYPES, i)[0], flag_of(c, OPTIONAL, i),
+                       is(c, USES, i, "update"), c->place, &c->lists[c->first_list], c->kept, i,
+                       &c->lists[i]);
+    c->pointers[i] = c->lists[i].arrays;
 }
 
 static void take(call *c, int i, SEXP x) {
@@ -230,11 +257,11 @@ static void take(call *c, int i, SEXP x) {
         c->pointers[i] = tartan_r_as_conv(x, name_of(c, i));
 }
 
-static SEXP copied(SEXP matrix) {
+SEXP tartan_r_copied(SEXP matrix) {
     if (tartan_r_class_of(matrix) != TARTAN_R_MATRIX) return tartan_r_call(".matrix_copy", matrix);
     SEXP values = PROTECT(Rf_duplicate(R_do_slot(matrix, Rf_install("values"))));
     SEXP copy =
-        matrix_around(values, R_do_slot(matrix, Rf_install("layout")), R_do_slot(matrix, Rf_install("dtype")),
+        tartan_r_matrix_around(values, R_do_slot(matrix, Rf_install("layout")), R_do_slot(matrix, Rf_install("dtype")),
                       R_do_slot(matrix, Rf_install("Dimnames")));
     UNPROTECT(1);
     return copy;
@@ -244,7 +271,7 @@ static SEXP copied(SEXP matrix) {
 static void take_copy(call *c, int i, SEXP x) {
     if (is(c, KINDS, i, "matrix")) {
         tartan_r_as_matrix(x, name_of(c, i)); /* refuses others */
-        SET_VECTOR_ELT(c->values, i, copied(x));
+        SET_VECTOR_ELT(c->values, i, tartan_r_copied(x));
         c->pointers[i] = tartan_r_as_matrix(value_of(c, i), name_of(c, i));
         return;
     }
@@ -263,10 +290,16 @@ static void take_inputs(call *c, SEXP inputs) {
     int given = 0;
     for (int i = 0; i < c->count; i++)
         if (!is(c, USES, i, "out")) SET_VECTOR_ELT(c->values, i, VECTOR_ELT(inputs, given++));
-    c->place = tartan_r_place_of(c->values, VECTOR_ELT(c->op, ARGUMENTS));
+    SEXP looked_at = PROTECT(tartan_r_make_lists(c->values, VECTOR_ELT(c->op, KINDS)));
+    c->place = tartan_r_place_of(looked_at, VECTOR_ELT(c->op, ARGUMENTS));
+    UNPROTECT(1);
     keep(c, 2 * c->count, c->place);
     c->dtype = dtype_of(c);
     for (int i = 0; i < c->count; i++) {
+        if (is(c, KINDS, i, "arrays")) {
+            if (value_of(c, i) != R_NilValue || !flag_of(c, OPTIONAL, i)) take_list(c, i, value_of(c, i));
+            continue;
+        }
         if (is(c, USES, i, "in")) take(c, i, value_of(c, i));
         if (is(c, USES, i, "update")) take_copy(c, i, value_of(c, i));
     }
@@ -306,10 +339,8 @@ static int32_t dim_of(const call *c, const tartan_op_result *result, int64_t *di
         return c->dense[like].ndim;
     }
     int32_t ndim = result->ndim;
-    for (int k = 0; k < ndim; k++) {
-        const int at = flag_of(c, IMAGES, i) && k < ndim - 2 ? k + 2 : ndim - 1 - k;
-        dim[k] = result->shape[at];
-    }
+    for (int k = 0; k < ndim; k++)
+        dim[k] = result->shape[place_of((order)number_of(c, ORDERS, i), ndim, k)];
     while (number_of(c, NDIM, i) > 1 && ndim > 1 && dim[ndim - 1] == 1) ndim--; /* one head */
     return ndim;
 }
@@ -361,6 +392,7 @@ static int is_wanted(const call *c, int i, SEXP returns) {
 }
 
 static SEXP finished(const call *c, int i) {
+    if (is(c, KINDS, i, "arrays")) return tartan_r_finish_list(&c->lists[i]);
     if (!is(c, KINDS, i, "array")) return value_of(c, i);
     const tartan_r_dense *x = &c->dense[i];
     SEXP names = c->named[i];
@@ -396,10 +428,30 @@ static SEXP results_of(const call *c) {
     return list;
 }
 
+/* ---- Recording ---- */
+
+/* Whether value_and_gradient() follows what is done with x. */
+static int is_tracked(SEXP x) {
+    return IS_S4_OBJECT(x) && strcmp(CHAR(STRING_ELT(Rf_getAttrib(x, R_ClassSymbol), 0)), "Tracked") == 0;
+}
+
+static SEXP recorded(SEXP op, SEXP inputs, SEXP options, SEXP returns) {
+    SEXP call = PROTECT(Rf_allocVector(VECSXP, 4));
+    SET_VECTOR_ELT(call, 0, op);
+    SET_VECTOR_ELT(call, 1, inputs);
+    SET_VECTOR_ELT(call, 2, options);
+    SET_VECTOR_ELT(call, 3, returns);
+    SEXP found = tartan_r_call(".record_operation", call);
+    UNPROTECT(1);
+    return found;
+}
+
 /* ---- The call ---- */
 
 SEXP tartan_r_run(SEXP op, SEXP inputs, SEXP options, SEXP returns) {
-    call c = {.op = op, .count = (int32_t)XLENGTH(VECTOR_ELT(op, ARGUMENTS))};
+    for (int k = 0; k < Rf_xlength(inputs); k++)
+        if (is_tracked(VECTOR_ELT(inputs, k))) return recorded(op, inputs, options, returns);
+    call c = {.op = op, .count = (int32_t)XLENGTH(VECTOR_ELT(op, ARGUMENTS)), .first_list = -1};
     if (c.count > MOST) tartan_r_fail(TARTAN_ERR_INTERNAL, "an operation has %d arguments", (int)c.count);
     tartan_r_words w = {.length = 0};
     if (LOGICAL(VECTOR_ELT(op, BASE))[0]) tartan_r_words_number(&w, "base", 1);
@@ -409,6 +461,8 @@ SEXP tartan_r_run(SEXP op, SEXP inputs, SEXP options, SEXP returns) {
     PROTECT(c.values = Rf_allocVector(VECSXP, c.count));
     PROTECT(c.kept = Rf_allocVector(VECSXP, 2 * c.count + 1));
     take_inputs(&c, inputs);
+    if (c.first_list >= 0)
+        tartan_r_words_number(&w, text_of(&c, COUNT, 0), (double)c.lists[c.first_list].count);
     tartan_context *context = tartan_r_as_context(c.place, "context");
     const char *text = w.length > 0 ? w.text : NULL;
     tartan_op_result results[MOST];

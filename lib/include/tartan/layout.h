@@ -268,6 +268,31 @@ TARTAN_API tartan_status tartan_layout_keep_largest(const tartan_layout *layout,
 TARTAN_API tartan_status tartan_layout_grow(const tartan_layout *layout, const tartan_places *places,
                                             tartan_layout **out);
 
+/* The blocks after step `step` (>= 0) of training in which blocks are dropped and grown: magnitude pruning, movement pruning, and
+ * RigL-like regrowth. The same layout, with another reference, if nothing changes. tartan_matrix_project takes weights and the
+ * optimiser's moments to the new layout: blocks that are kept keep their values, new blocks are zeros.
+ * `scores` [blocks] say what a stored block is worth (norms of blocks, or what movement pruning has summed up: see
+ * tartan_gate_gradient), `growth` [heads, grid rows, grid cols] what any place is worth, or NULL (tartan_growth_score gives them);
+ * none NaN. Among equals the first win. `schedule`, "name=value" words separated by blanks or commas (NULL: none):
+ *     density=0.1    the fraction of the grid that is stored at step `end`; if left out, the number of blocks stays as it is
+ *     initial=1      the density at step `begin`
+ *     curve=cubic    how the density goes from one to the other: cubic, in proportion to the cube of the steps that are left, linear,
+ *                    cosine, or constant: at once. It is reached at once, too, if there is no end
+ *     threshold=0.5  instead of a density: blocks whose score is below are dropped
+ *     swap=0         the fraction of the blocks that stay by this which are dropped all the same, those of least score, and replaced:
+ *                    by the places of largest `growth`, or, without it, by places drawn at random, not of blocks just dropped as long
+ *                    as there are others
+ *     decay=cosine   how `swap` goes to 0 at step `end`: cosine, linear, cubic or constant (it does not). Without an end it does not
+ *     begin=0 every=1 end=-1   blocks change at steps begin, begin + every, ... not after end; -1: there is no end
+ *     seed=0         of random places, which depend on it and on the step alone
+ * A density that rises grows blocks as `swap` does. A block that is dropped and grown at once keeps its values.
+ * Errors: also ARGUMENT (the schedule, NaN). Time: in proportion to the grid if blocks are grown, else to the blocks.
+ * Sources: Zhu, Gupta, "To prune, or not to prune" (2017): the cubic curve; Evci et al., "Rigging the lottery" (2020): swap and its
+ * decay. */
+TARTAN_API tartan_status tartan_layout_evolve(const tartan_layout *layout, const double *scores,
+                                              int64_t nscores, const double *growth, int64_t ngrowth,
+                                              int64_t step, const char *schedule, tartan_layout **out);
+
 /* Moves block ids[i] to place i of the grid, all blocks at once. If heads is NULL, blocks stay in their heads.
  * out_sources [blocks]: the old id of each block of the result. Errors: also LAYOUT (two blocks at one place). */
 TARTAN_API tartan_status tartan_layout_move(const tartan_layout *layout, const int64_t *ids, int64_t nids,

@@ -37,8 +37,8 @@ def quoted(text):
 
 
 def member_of(op, item):
-    """The parameter of an element-wise function is p, whatever it is called."""
-    return "p" if op.kind in SHARED and isinstance(item, schema.Option) else item.name
+    """The parameters of an element-wise function are those of p, whatever they are called."""
+    return f"p[{op.options.index(item)}]" if op.kind in SHARED and isinstance(item, schema.Option) else item.name
 
 
 # ---- Structs, names, operands, costs ----
@@ -99,7 +99,9 @@ def operand_lines(kind, op):
             if a.kind in ("array", "matrix"):
                 yield f'add_{a.kind}(all, "{a.name}", op->{a.name}, {str(a.written).lower()});'
             elif a.kind == "arrays":
-                yield f'add_arrays(all, "{a.name}", op->{a.name}, op->{op.count.name});'
+                add = "add_list_of_arrays" if op.any_number else "add_arrays"
+                written = f", {str(a.written).lower()}" if op.any_number else ""
+                yield f'{add}(all, "{a.name}", op->{a.name}, op->{op.count.name}{written});'
             elif a.kind == "layout":
                 yield f'add_layout(all, "{a.name}", op->{a.name});'
         return
@@ -109,6 +111,8 @@ def operand_lines(kind, op):
             yield f"add_{o.kind}(all, {name}, op->{o.member}, {o.written});"
         elif o.kind == "layout":
             yield f"add_layout(all, {name}, op->{o.member});"
+        elif o.kind == "arrays":
+            yield f"add_list_of_arrays(all, {name}, op->{o.member}, {o.length}, {o.written});"
         else:
             yield f"if (op->{o.member} != NULL) add_list(all, {name}, op->{o.member}, {o.length});"
 
@@ -116,7 +120,11 @@ def operand_lines(kind, op):
 def cost_of(op):
     if not op.flops:
         return "0"
-    found = re.sub(r"\belements\((\w+)\)", r"elements_of(op->\1)", op.flops)
+    lists = {o.member: o.length for o in op.operands if o.kind == "arrays"} | {a.name: f"op->{op.count.name}" for a in op.arguments if op.any_number and a.kind == "arrays"}
+    def elements(match):
+        name = match.group(1)
+        return f"elements_of_list(op->{name}, {lists[name]})" if name in lists else f"elements_of(op->{name})"
+    found = re.sub(r"\belements\((\w+)\)", elements, op.flops)
     def stored(match):
         name = match.group(1)
         member = next((o.member for o in op.operands if o.name == name), name)
@@ -233,6 +241,8 @@ def option_row(op, option):
         text = " or ".join([", ".join(option.words[:-1]), option.words[-1]])
     elif option.kind == "flag":
         fields.append(f".value = {option.default}")
+        if op.kind in SHARED:
+            fields.append(".as_real = true")
         text = "0 or 1"
     elif option.kind == "windows":
         text = "a text in brackets of fewer than 512 characters"
@@ -314,7 +324,9 @@ def tables(ops):
         if op.options:
             fields.append(f".options = {op.name}_options, .noptions = {len(op.options)}")
         if op.count is not None:
-            fields.append(f".count_member = offsetof(tartan_op, {op.kind}.{op.count.name})")
+            fields.append(f".count_member = offsetof(tartan_op, {op.struct}.{op.count.name})")
+        if op.any_number:
+            fields.append(".any_number = true")
         if op.shapes:
             fields.append(f".shapes = {op.shapes}")
         if op.check:

@@ -15,9 +15,10 @@ An entry reads like a call in C. Strings that stand side by side are joined; com
 
 Items, in the order of the arguments of the C function:
 
-    IN IN_OPT OUT OUT_OPT UPDATE (name, kind, dtype, shape, help, MAY_BE(inputs)..., OLD(inputs and options)...)
-        kind    ARRAY MATRIX LAYOUT MASK CONV, or ARRAYS: inputs, as many as COUNT says, one after the other in memory
-        dtype   T    f64, f32, f16 or bf16; the first T of an entry decides, the others have the same
+    IN IN_OPT OUT OUT_OPT UPDATE UPDATE_OPT (name, kind, dtype, shape, help, MAY_BE(inputs)..., OLD(inputs and options)...)
+        kind    ARRAY MATRIX LAYOUT MASK CONV, or ARRAYS: as many as COUNT says, one after the other in memory, of an IN, IN_OPT or UPDATE
+        dtype   T    f64, f32, f16 or bf16; the first T of an entry decides, the others have the same. Of ARRAYS of any number, those of the
+                     first list of T decide, each for the arrays at its place of the other lists
                 P    of a product: like T, and an 8-bit type, too
                 O    of a result: T, or f32 where T has 16 bits; f32, f16 or bf16 where it has 8
                 S    of sums: f64 where T is, else f32
@@ -28,7 +29,7 @@ Items, in the order of the arguments of the C function:
                      anew is I64, in R I32
         shape   of an array, "[n, lines..., 2]": names stand for sizes, of which the first use decides; `lines...` is any number of
                 dimensions; `w.blocks w.rows w.cols w.heads` are those of a matrix or layout; `a... & b...` is what a... and b...
-                broadcast to; "=x" is the shape of x; "[a] or [b, a]" are alternatives, told apart by their dimensions; "any";
+                broadcast to; "=x" is the shape of x, of lists place by place; "[a] or [b, a]" are alternatives, told apart by their dimensions; "any";
                 "{[n, out...]}" is what SHAPES computes, told to people by the words within.
                 Of a matrix or mask, "on w": it has the layout of w, a matrix or layout, or of the filters of w, a convolution, or an
                 equal one; "any".
@@ -48,7 +49,7 @@ Items, in the order of the arguments of the C function:
     WINDOWS(name, help)                an argument: a text that describes windows of images (tartan/windows.h), or NULL. As an option it
                                        stands in brackets: windows=(size=16x16 stride=8x8)
     NUMBER(name, default, range, help) an argument: a number
-    COUNT(name, most, help)            an argument: how many arrays each of the ARRAYS has, 1 or more
+    COUNT(name, most, help)            an argument: how many arrays each of the ARRAYS has, 1 or more; `most` is up to 8, or 0 for any number
     OPTIONS()                          where the C function has the text of options; if left out, before the first output
     FLOPS(expression)                  useful floating-point operations; elements(x) is a number of elements, stored(w) those of a matrix
     FORMULA(text), DETAILS(text), SOURCE(text)   what the help says besides
@@ -58,7 +59,8 @@ Items, in the order of the arguments of the C function:
                                        the options and all inputs, and outputs that the call has; KEEPS are not set yet. `argument` is
                                        TARTAN_I_<OP>_ARGUMENT_<NAME>. `shape` comes in as that of the argument (so a function may leave
                                        lengths as they are), and of no dimensions, where tartan_op_infer wants to know that of an output;
-                                       ndim and shape go out; of ARRAYS it is a list. The function refuses what has no shape that would fit
+                                       ndim and shape go out; of ARRAYS it is a list, of those of any number one array, whose place comes in as
+                                       strides[0]. The function refuses what has no shape that would fit
     CHECK(function)                    what rows can't say: tartan_status function(tartan_op *, const tartan_context *), after all other
                                        checks; END(function) undoes it after the call
     KEEPS(type, name)                  a member of the struct that CHECK fills
@@ -76,10 +78,10 @@ names of the operation's.
 
     BY_HAND(name, operands...)
         an operation whose checks and public functions are written by hand in lib/ops, or that only works inside of others. An operand
-        is READS, WRITES or WRITES_IF (kind, name, member, expression), where kind is also LIST (the expression is its length), and
+        is READS, WRITES or WRITES_IF (kind, name, member, expression), where kind is also LIST or ARRAYS (the expression is its length), and
         member says where the struct of the operation has it. A name that depends on the call is NAMED(member).
     POINT1(name, help, value, gradient)             rows of lib/kernels/points.def (see there), which make two operations each
-    POINT1_WITH(name, parameter, default, range, help of the parameter, help, value, gradient)
+    POINT1_WITH(name, (parameters), help, value, gradient)
     POINT2(name, help, value, gradient of a, gradient of b)
 """
 
@@ -122,7 +124,7 @@ def tokens_of(path):
 
 
 # Items whose arguments are expressions of C, kept as they are written.
-EXPRESSIONS = {"FLOPS": (0,), "READS": (3,), "WRITES_IF": (3,), "POINT1": (2, 3), "POINT1_WITH": (6, 7), "POINT2": (2, 3, 4)}
+EXPRESSIONS = {"FLOPS": (0,), "READS": (2, 3), "WRITES": (2, 3), "WRITES_IF": (2, 3), "NAMED": (0,), "POINT1": (2, 3), "POINT1_WITH": (3, 4), "POINT2": (2, 3, 4)}
 
 
 class Reader:
@@ -185,7 +187,7 @@ class Reader:
             self.take()
             words = []
             while self.peek() != ")":
-                words.append(self.take()[1])
+                words.append(self.argument())
                 if self.peek() == ",":
                     self.take()
             self.take(")")
@@ -237,6 +239,7 @@ class Option:
     words: tuple = ()
     positional: bool = False
     computed: bool = False  # the default is what CHECK makes of the operands, and `default` says what
+    most: int = 0  # of a COUNT; 0: any number
     base: bool = False  # what the first index is called; languages give it by themselves
 
 
@@ -295,13 +298,18 @@ class Operation:
         return next((o for o in self.options if o.positional and o.kind == "whole"), None)
 
     @property
+    def any_number(self):
+        """Whether lists may have any number of arrays."""
+        return self.count is not None and self.count.most == 0
+
+    @property
     def text_options(self):
         return [i for i in self.options if not i.positional]
 
     @property
     def asked(self):
-        """The options that languages have."""
-        return [o for o in self.options if not o.base]
+        """The options that languages have: they know by themselves from where they count, and how many arrays lists have."""
+        return [o for o in self.options if not o.base and o is not self.count]
 
     @property
     def base(self):
@@ -326,7 +334,7 @@ class Operation:
         return any(item is not None and item.name == name for item in self.items)
 
 
-USES = {"IN": ("in", False), "IN_OPT": ("in", True), "OUT": ("out", False), "OUT_OPT": ("out", True), "UPDATE": ("update", False)}
+USES = {"IN": ("in", False), "IN_OPT": ("in", True), "OUT": ("out", False), "OUT_OPT": ("out", True), "UPDATE": ("update", False), "UPDATE_OPT": ("update", True)}
 KINDS = {"ARRAY", "ARRAYS", "MATRIX", "LAYOUT", "MASK", "CONV"}
 DTYPES = {"T", "P", "O", "S", "L", "R", "F64", "U8", "I", "NONE"}
 TEXTS = {"FORMULA": "formula", "DETAILS": "details", "SOURCE": "source", "GRADIENT": "gradient", "SHAPES": "shapes", "CHECK": "check", "END": "end",
@@ -334,6 +342,7 @@ TEXTS = {"FORMULA": "formula", "DETAILS": "details", "SOURCE": "source", "GRADIE
 
 
 MOST_ARRAYS = 8  # of a list; TARTAN_I_MAX_PAIRS
+MOST_PARAMETERS = 4  # of an element-wise function; TARTAN_I_POINT_PARAMETERS
 
 
 def need(condition, call, text):
@@ -373,8 +382,9 @@ def option_of(call):
         kind = "windows" if call.name == "WINDOWS" else "sizes"
         return Option(a[0], kind, "", "", str(a[1]), positional=call.name != "LENGTHS")
     if call.name == "COUNT":
-        need(len(a) == 3 and a[1].isdigit() and 1 <= int(a[1]) <= MOST_ARRAYS, call, f"expected name, a number up to {MOST_ARRAYS}, and help")
-        return Option(a[0], "whole", "1", f"1 <= <= {a[1]}", str(a[2]), positional=True)
+        need(len(a) == 3 and a[1].isdigit() and int(a[1]) <= MOST_ARRAYS, call, f"expected name, a number up to {MOST_ARRAYS}, and help")
+        most = int(a[1])
+        return Option(a[0], "whole", "1", f"1 <= <= {most}" if most else "1 <=", str(a[2]), positional=True, most=most)
     need(len(a) == 4, call, "expected name, default, range and help")
     return Option(a[0], "real", a[1], str(a[2]), str(a[3]), positional=True)
 
@@ -426,9 +436,15 @@ def finish(op, call):
             counts = op.has(other) and (op[other].optional if isinstance(op[other], Argument) else op[other].kind in ("flag", "real"))
             need(a.use == "out" and counts, call, f"old values of {a.name} can't depend on {other}, expected an optional input, a flag or a number")
     lists = [a for a in op.arguments if a.kind == "arrays"]
-    need(all(a.use == "in" and not a.optional and (a.computed or a.shape == "any") for a in lists), call,
-         "ARRAYS are IN, and their shapes computed or any")  # fmt: skip
-    need(len(lists) <= 2 and bool(lists) == (op.count is not None), call, "expected a COUNT and up to two ARRAYS, or neither")
+    need(bool(lists) == (op.count is not None), call, "expected a COUNT and ARRAYS, or neither")
+    places = {a.name for a in lists}
+    for a in lists:
+        like = a.shape.startswith("=") and a.shape[1:] in places
+        need(a.computed or a.shape == "any" or like, call, f"the shapes of {a.name} are {a.shape}, expected computed ones, any, or those of a list")
+        if op.any_number:
+            need(a.use != "out" and not a.may_be, call, f"{a.name} are arrays of any number, expected IN, IN_OPT or UPDATE, and no MAY_BE")
+        else:
+            need(a.use == "in" and not a.optional and not like and len(lists) <= 2, call, f"{a.name} are ARRAYS, expected IN, and up to two of them")
     check_order(op, call)
 
 
@@ -492,13 +508,12 @@ def mentions(expression, name):
     return re.search(rf"\b{name}\b", expression) is not None
 
 
-def point1(call, row, parameter=None):
+def point1(call, row, parameters=()):
     a = call.arguments
     name, help_text, value, slope = a[0], a[-3], a[-2], a[-1]
     op = Operation(name, str(help_text), call.where, kind="point1", row=row, flops="elements(y)", bench="s... MxK")
     op.items = [Argument("x", "in", False, "array", "T", "[s...]", "numbers")]
-    if parameter is not None:
-        op.items.append(parameter)
+    op.items += parameters
     op.items.append(Argument("y", "out", False, "array", "O", "=x", "the result", ["x"]))
     op.gradient = name + "_gradient"
     needs = [n for n in ("x", "y") if mentions(slope, n)]
@@ -550,8 +565,10 @@ def points(path):
         row = rows[table]
         rows[table] += 1
         if call.name == "POINT1_WITH":
-            name, default, limits = call.arguments[1:4]
-            yield from point1(call, row, Option(name, "real", default, str(limits), str(call.arguments[4])))
+            given = call.arguments[1]
+            fits = isinstance(given, tuple) and all(isinstance(one, Call) and one.name in ("REAL", "FLAG") for one in given)
+            need(fits and 1 <= len(given) <= MOST_PARAMETERS, call, f"expected 1 to {MOST_PARAMETERS} parameters, REAL or FLAG, in brackets")
+            yield from point1(call, row, [option_of(one) for one in given])
         else:
             yield from point1(call, row) if table == "POINT1" else point2(call, row)
 

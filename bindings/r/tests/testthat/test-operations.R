@@ -22,6 +22,7 @@ dims_of <- function(shape, made, sizes) {
       return(switch(part[2], blocks = block_count(matrix), rows = nrow(matrix), cols = ncol(matrix), heads = block_heads(matrix)))
     }
     switch(item, "s... & t..." = c(4, 3), "s..." = c(4, 3), "t..." = 4, # each column
+           "batch..." = 2, # the heads
            if (endsWith(item, "...")) c(3, 2) else if (grepl("^[0-9]+$", item)) as.numeric(item) else sizes(item))
   }))
 }
@@ -35,6 +36,7 @@ new_sizes <- function() {
 }
 operand <- function(op, i, made, sizes) {
   shape <- op$shapes[i]
+  if (op$kinds[i] == "arrays") return(lapply(1:2, function(k) abs(some_numbers(4))))
   on <- if (startsWith(shape, "on ")) made[[substring(shape, 4L)]]
   switch(op$kinds[i],
          array = {
@@ -141,13 +143,16 @@ test_that("gradients are those of finite differences", {
     for (all in c(FALSE, TRUE)) {
       made <- defined_operands(op, all)
       results <- results_of(op, made)
-      main <- results[[op$results[op$uses != "in" & !op$returned]]]
-      weight <- some_numbers(length(numbers_of(main)))
-      towards <- if (is(main, "BlockMatrix")) block_matrix(main@layout, values = array(weight, dim(block_values(main))))
-                 else array(weight, tartan:::.size_of(main))
-      # The numbers outside of the matrix, in its last blocks, have no gradient.
-      if (is(main, "BlockMatrix")) weight <- block_values(towards) <- block_values(towards) * inside_of(towards)
-      known <- c(made, results, stats::setNames(list(towards), paste0(op$results[op$uses != "in" & !op$returned], "_grad")))
+      mains <- op$results[op$uses != "in" & !op$returned]
+      towards <- lapply(results[mains], function(main) {
+        weight <- some_numbers(length(numbers_of(main)))
+        if (!is(main, "BlockMatrix")) return(array(weight, tartan:::.size_of(main)))
+        # The numbers outside of the matrix, in its last blocks, have no gradient.
+        weights <- block_matrix(main@layout, values = array(weight, dim(block_values(main))))
+        block_values(weights) <- block_values(weights) * inside_of(weights)
+        weights
+      })
+      known <- c(made, results, stats::setNames(towards, paste0(mains, "_grad")))
       found <- call_with(gradient, known[names(known) %in% gradient$arguments[inputs_of(gradient)]])
       if (!is.list(found)) found <- stats::setNames(list(found), setdiff(gradient$results, ""))
       expect_true(all(setdiff(names(found), names(made)) %in% op$arguments), info = gradient$name)
@@ -157,7 +162,7 @@ test_that("gradients are those of finite differences", {
         step <- 1e-5
         value <- function(by) {
           made[[name]] <- moved(x, by)
-          sum(numbers_of(results_of(op, made)[[op$results[op$uses != "in" & !op$returned]]]) * weight)
+          sum(mapply(function(y, weight) sum(numbers_of(y) * numbers_of(weight)), results_of(op, made)[mains], towards))
         }
         for (at in sample(which(if (is(x, "BlockMatrix")) inside_of(x) == 1 else rep(TRUE, length(x))), min(6, length(numbers_of(x))))) {
           unit <- numbers_of(x) * 0
@@ -181,7 +186,12 @@ test_that("values are those of plain R", {
     negative = function(x) -x, reciprocal = function(x) 1 / x, square = function(x) x^2, sqrt = base::sqrt,
     exp = base::exp, log = base::log, sigmoid = function(x) stats::plogis(x), tanh = base::tanh, relu = function(x) pmax(x, 0),
     elu = function(x) ifelse(x > 0, x, expm1(x)), gelu = function(x) x * stats::pnorm(x), silu = function(x) x * stats::plogis(x),
-    softplus = function(x) log1p(exp(x)),
+    softplus = function(x) log1p(exp(x)), swish = function(x) x * stats::plogis(x),
+    gelu_tanh = function(x) x / 2 * (1 + base::tanh(base::sqrt(2 / pi) * (x + 0.044715 * x^3))), scale = function(x) x,
+    filter_tensor = function(x) x, concrete_gate_infer = function(x) pmin(pmax(1.2 * stats::plogis(x) - 0.1, 0), 1),
+    glu = function(a, b) a * stats::plogis(b), reglu = function(a, b) a * pmax(b, 0), swiglu = function(a, b) a * b * stats::plogis(b),
+    geglu = function(a, b) a * b * stats::pnorm(b), add_relu = function(a, b) pmax(a + b, 0),
+    add_silu = function(a, b) (a + b) * stats::plogis(a + b), add_gelu = function(a, b) (a + b) * stats::pnorm(a + b),
     channel_linear = function(x, gain = rep(1, dim(x)[3]), bias = rep(0, dim(x)[3])) sweep(sweep(x, 3, gain, "*"), 3, bias, "+"))
   for (name in intersect(names(reference), names(operations))) for (all in c(FALSE, TRUE)) {
     made <- defined_operands(operations[[name]], all)
@@ -196,7 +206,7 @@ test_that("what does not fit is refused by the names of R's arguments", {
     for (name in names(made)) {
       expect_error(call_with(op, replace(made, name, "text")), name, class = "tartan_error", info = op$name)
     }
-    for (i in which(inputs_of(op) & startsWith(op$shapes, "="))) {
+    for (i in which(inputs_of(op) & startsWith(op$shapes, "=") & op$kinds == "array")) {
       name <- op$arguments[i]
       error <- expect_error(call_with(op, replace(made, name, list(array(1, c(2, 7, 3))))), class = "tartan_error_shape", info = op$name)
       expect_match(conditionMessage(error), paste0("^", name, " is 2 x 7 x 3"), info = op$name)
@@ -221,6 +231,7 @@ test_that("operations run where their operands are", {
   for (device in setdiff(test_devices, "cpu")) {
     context <- tartan_context(device)
     for (op in operations[!is_gradient]) {
+      if ("arrays" %in% op$kinds) next # test-optimisers.R
       made <- defined_operands(op, TRUE)
       there <- lapply(made, function(x) {
         if (is.integer(x)) to_device(x, context, dtype = "int32")
@@ -267,4 +278,25 @@ test_that("numbers become the same text in every locale", {
   output <- suppressWarnings(system2(file.path(R.home("bin"), "Rscript"), code, stdout = TRUE, stderr = TRUE,
                                      env = c(paste0("LOCPATH=", locales), "LC_ALL=")))
   expect_null(attr(output, "status"), info = paste(output, collapse = "\n"))
+})
+
+test_that("random numbers are those of other languages", {
+  kept <- dropout(array(1, 16), dropout = 0.5, seed = 7)
+  expect_identical(paste(as.integer(kept != 0), collapse = ""), "1111011101000101")
+  expect_identical(as.numeric(random_uniform(array(0, 3), seed = 7)), c(0.13418846748340363, 0.44570915609319905, 0.6398692349670435))
+  expect_identical(dropout_gradient(array(1, 16), dropout = 0.5, seed = 7), kept)
+})
+
+test_that("batch normalisation and the gates of an LSTM are those of plain R", {
+  x <- array(stats::rnorm(2 * 3 * 4), c(3, 4, 2)) # positions, channels, batch
+  mean <- apply(x, 2, mean)
+  variance <- apply(x, 2, function(z) mean((z - mean(z))^2))
+  expect_equal(batch_norm(x), sweep(sweep(x, 2, mean), 2, sqrt(variance + 1e-5), "/"), tolerance = 1e-12)
+  expect_equal(batch_norm_inference(x, mean, variance, gain = rep(2, 4)), 2 * batch_norm(x), tolerance = 1e-12)
+  n <- 5
+  cells <- matrix(stats::rnorm(2 * n), n)
+  gates <- array(stats::rnorm(8 * n), c(n, 4, 2))
+  found <- lstm_gates(cells, gates)
+  now <- stats::plogis(gates[, 3, ] + 1) * cells + stats::plogis(gates[, 1, ]) * tanh(gates[, 2, ])
+  expect_equal(found[[1]], now, tolerance = 1e-12)
 })

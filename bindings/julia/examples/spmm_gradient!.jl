@@ -1,0 +1,2 @@
+A = BlockSparseMatrix(Matrix(Diagonal([1.0, 2, 3, 4])), 2)
+spmm_gradient!((a = similar(A),), A, ones(4, 3), ones(4, 3))

@@ -1,0 +1,65 @@
+# SPDX-License-Identifier: Apache-2.0
+# Optimisers: lists of arrays and block-sparse matrices, updated in place.
+
+lists(T, n) = ntuple(_ -> [T.(0.5 .+ rand(9, 5)), T.(0.5 .+ rand(4))], n)
+
+@testset "adam! is its formula, $T" for T in (Float64, Float32)
+    p, g, m, v = lists(T, 4)
+    before = map(list -> map(wide, list), (p, m, v))
+    @test adam!(p, g, m, v; rate = 0.1, beta1 = 0.8, beta2 = 0.9, epsilon = 1e-3, weight_decay = 0.2, step = 3) === p
+    for i in 1:2
+        mean = 0.8 .* before[2][i] .+ 0.2 .* g[i]
+        square = 0.9 .* before[3][i] .+ 0.1 .* g[i] .^ 2
+        step = mean ./ (1 - 0.8^3) ./ (sqrt.(square ./ (1 - 0.9^3)) .+ 1e-3)
+        @test isapprox(m[i], mean; rtol = 8eps(T)) && isapprox(v[i], square; rtol = 8eps(T))
+        @test isapprox(p[i], before[1][i] .- 0.1 .* (0.2 .* before[1][i] .+ step); rtol = 32eps(T))
+    end
+end
+
+@testset "matrices stand for their values, with gates for their blocks" begin
+    layout = pattern(:random, (16, 12), (4, 2); density = 0.6, seed = 1)
+    W, G = (fill_normal!(BlockSparseMatrix{Float32}(layout); seed) for seed in (1, 2))
+    gates = Float32.(isodd.(1:nblocks(W)))
+    before = copy(W.values)
+    sgd!([W, ones(3)], [G, ones(3)]; gates = [gates, nothing], rate = 0.5)
+    live = gates .== 1
+    @test W.values[:, :, live] == before[:, :, live] .- 0.5f0 .* G.values[:, :, live] && W.values[:, :, .!live] == before[:, :, .!live]
+    X = copy(before)
+    Y = BlockSparseMatrix(layout, copy(before))
+    sgd!(X, G.values; rate = 0.5)
+    sgd!(Y, G.values; rate = 0.5) # an array beside a matrix has the order of its values
+    @test X == Y.values
+    other = fill_normal!(BlockSparseMatrix{Float32}(pattern(:random, (16, 12), (4, 2); density = 0.6, seed = 2)))
+    @test refuses(() -> sgd!([ones(3), W], [ones(3), other]), :layout,
+                  "array 2 of gradients is on another layout, expected that of array 2 of parameters")
+end
+
+@testset "lists that do not fit are refused" begin
+    p = [ones(3), ones(3)]
+    @test refuses(() -> sgd!(p, [ones(3)]), :argument, "gradients has 1 arrays, expected 2 (as parameters)")
+    @test refuses(() -> sgd!([], []), :argument, "parameters has no arrays, expected 1 or more")
+    @test refuses(() -> sgd!(p, [ones(3), ones(4)]), :shape, "array 2 of gradients has size (4,), expected (3,)")
+    @test refusal(() -> sgd!(p, [ones(3), "text"])) isa ArgumentError
+    @test refusal(() -> sgd!([1:3], [ones(3)])) isa ArgumentError
+    @test all(x -> all(==(1), x), p)
+end
+
+@testset "a norm that is not finite skips the step" begin
+    g = [[3.0], fill(4.0, 1, 1)]
+    @test global_norm(g; clip = 2, return_scale = true) == (norm = [5.0], scale = [0.4])
+    g[1][1] = NaN
+    scale = global_norm(g; return_scale = true).scale
+    p = [ones(1), ones(1, 1)]
+    sgd!(p, g; scale)
+    @test scale == [0] && p == [ones(1), ones(1, 1)]
+end
+
+@testset "hundreds of arrays" begin
+    p, g = ([ones(i % 5 + 1) for i in 1:700] for _ in 1:2)
+    sgd!(p, g; rate = 1)
+    @test all(iszero, p)
+    a = [ones(4, 4)]
+    exponential_average!(a, [zeros(4, 4)]; decay = 0.75)
+    group_lasso!(ones(4), rate = 0.25)
+    @test a == [fill(0.75, 4, 4)]
+end

@@ -1,0 +1,94 @@
+# SPDX-License-Identifier: Apache-2.0
+# value_and_gradient beside differences of values. Functions are not compiled for each check.
+
+numbers(x::BlockSparseMatrix) = x.values
+numbers(x) = x
+nudged(x::Number, i, by) = x + by
+nudged(x, i, by) = (y = copy(x); numbers(y)[i] += by; y)
+
+function check_gradient(@nospecialize(f), @nospecialize(args...))
+    value, grads = value_and_gradient(f, args...)
+    @test value ≈ f(args...)
+    for (k, x) in enumerate(args)
+        at(i, by) = f(Any[j == k ? nudged(x, i, by) : y for (j, y) in enumerate(args)]...)
+        differences = [(at(i, 1e-5) - at(i, -1e-5)) / 2e-5 for i in 1:length(numbers(x))]
+        @test typeof(grads[k]) == typeof(x)
+        x isa BlockSparseMatrix && @test grads[k].layout == x.layout
+        @test isapprox(vec(collect(numbers(grads[k]))), differences; rtol = 1e-6, atol = 1e-7)
+    end
+end
+
+W = fill_normal!(BlockSparseMatrix{Float64}(pattern(:banded, (8, 12), 4; lower = 1, upper = 1)); seed = 1)
+x = randn(12, 3)
+
+@testset "products" begin
+    check_gradient((w, x, b) -> mean(abs2, tanh.(w * x .+ b) .- 1), W, x, randn(8))
+    check_gradient((x, w) -> sum(abs2, x * w), randn(2, 8), W)
+    check_gradient((w, x) -> sum(abs2, w' * x), W, randn(8, 2))
+    check_gradient((w, v) -> sum(abs2, w * v), W, randn(12))
+    check_gradient((a, b) -> sum(transpose(a) * b) + sum(a * 2) - sum(3b), x, randn(12, 2))
+    check_gradient(v -> sum(v * transpose(v)), randn(4))
+    check_gradient((a, b) -> dot(a, b) + a' * b, randn(4), randn(4))
+end
+
+@testset "operations of the schema" begin
+    check_gradient((x, g, b) -> sum(layer_norm(x; gain = g, bias = b) .* x), x, randn(12), randn(12))
+    check_gradient(g -> sum(layer_norm(x; gain = g) .* x), randn(12))
+    check_gradient((x, g) -> sum(abs2, rms_norm(x, (gain = g,))), x, randn(12))
+    check_gradient((x, g) -> sum(abs2, rms_norm(x; gain = g, return_stats = true).y), x, randn(12))
+    check_gradient((a, b) -> sum(abs2, Tartan.Pointwise.multiply(a, b)), x, randn(12))
+    check_gradient(a -> sum(abs2, Tartan.Pointwise.multiply(a, x)), x)
+    check_gradient(w -> sum(abs2, block_softmax(w)), W)
+    c = BlockConv(pattern(:dense, (2, 2), 2); kernel = (1, 1))
+    check_gradient(w -> sum(conv_normalize(c, w) .^ 3), conv_filter(c, randn(1, 1, 2, 2)))
+end
+
+@testset "arithmetic and broadcasting" begin
+    check_gradient((a, b) -> sum(log.(abs.(a) .+ 2) ./ b .^ 2) + maximum(a) - minimum(b), x, x .+ 10)
+    check_gradient((a, v, s) -> sum((a .+ v) .* s) - sum(-v) + s^3 / 2 + exp(s) + 2^s + max(s, 0.5) + 1 / s, x, randn(12), 1.7)
+    check_gradient(a -> sum(y -> y > 0 ? y^2 : zero(y), a), x)
+    check_gradient(a -> sum(x .^ 2 .> 1) + sum(max.(a, 0) .- min.(0.1, a)), x)
+    check_gradient((s, t) -> (s < t ? s - t : t) * abs(s) + s^t, 0.5, 0.7)
+    inside = rand(3, 2) .* 0.8 .+ 0.1
+    for f in Tartan.SMOOTH
+        g = getfield(Base, f)
+        check_gradient(a -> sum(g.(a)) + g(a[1]), inside)
+    end
+end
+
+@testset "parts, sums and shapes" begin
+    check_gradient(a -> sum(abs2, a[2:3, [1, 1, 3]]) + a[2, 3] * a[1] + a[end], x)
+    check_gradient(a -> sum(reshape(a, 6, 6)[:, 2]) + sum(vec(a) .^ 3), x)
+    check_gradient((a, b) -> sum(abs2, vcat(a, b)) + sum(hcat(a, b)[:, 4:5] .* 2) + sum(vcat(x, a) .^ 3), x, randn(12, 3))
+    check_gradient(a -> sum(sum(a; dims = 1) .^ 3) + sum(mean(a; dims = 2) .* a), x)
+end
+
+@testset "penalties of block-sparse matrices keep to stored blocks" begin
+    check_gradient(w -> sum(w .^ 2) + 3sum(abs, w) + mean(w) + sum(abs2, 2w - w / 3), W)
+    check_gradient((w, s) -> sum(w .* s) + s * sum(w), W, 0.5)
+    ragged = fill_normal!(BlockSparseMatrix{Float64}(pattern(:dense, (5, 6), 4)); seed = 2)
+    dW = value_and_gradient(sum, ragged).grads[1]
+    @test Matrix(dW) == ones(5, 6) && sum(dW.values) == 30
+end
+
+@testset "parameters may be nested, unused or constant" begin
+    value, grads = value_and_gradient(p -> sum(p.a[1] .^ 2) * untracked(p.c), (a = ([1.0, 2],), c = 3.0, w = W))
+    @test value == 15 && grads[1].a == ([6.0, 12],) && grads[1].c == 0 && iszero(grads[1].w.values)
+    @test untracked(5) == 5
+    @test value_and_gradient(x -> sum(x .* Float32(2)), Float32[1, 2]).grads[1] isa Vector{Float32}
+end
+
+@testset "refusals name the cause" begin
+    refuses(text, f, parameters...) = @test occursin(text, sprint(showerror, try value_and_gradient(f, parameters...) catch error; error end))
+    refuses("f returned a Int64, expected a number that was computed", p -> 3, x)
+    refuses("expected one number", p -> p, x)
+    refuses("no method", p -> sum(cumsum(p)), x)
+    refuses("a function of a $(typeof(x)) has no gradient", p -> sum(exp(p)), x)
+    refuses("a parameter is a $(Vector{Complex{Float64}})", sum, [Complex(1.0)])
+    refuses("a parameter is a String", sum, "a")
+    refuses("for zeros, expected one that keeps the zeros", w -> sum(exp.(w)), W)
+    refuses("block-sparse matrices on one layout and numbers", w -> sum(w .* ones(8, 12)), W)
+    refuses("a part of a block-sparse matrix has no gradient", w -> w[1, 1], W)
+    refuses("two calls of value_and_gradient", p -> value_and_gradient(q -> sum(q .* p), 2.0).value, x)
+    @test sprint(show, Tartan.Tracked(Tartan.Tape(), x)) == "Tracked(" * summary(x) * ")"
+end

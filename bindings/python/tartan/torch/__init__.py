@@ -1,0 +1,20 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Block-sparse modules for PyTorch: see docs/pytorch.md.
+
+>>> import torch
+>>> from tartan.torch import BlockSparseLinear
+>>> layer = BlockSparseLinear(64, 128, density=0.5, block=16)
+>>> layer(torch.ones(2, 64)).shape
+torch.Size([2, 128])
+"""
+
+from tartan.torch._attention import BlockSparseAttention
+from tartan.torch._conv import BlockSparseConv2d
+from tartan.torch._linear import BlockSparseLinear
+from tartan.torch._patch import PatchedLayer, PatchReport, patch_model, unpatch_model
+from tartan.torch._sparsifier import Sparsifier, StructureChange
+
+__all__ = [
+    "BlockSparseAttention", "BlockSparseConv2d", "BlockSparseLinear", "PatchReport", "PatchedLayer", "Sparsifier",
+    "StructureChange", "patch_model", "unpatch_model",
+]  # fmt: skip

@@ -1,0 +1,156 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Operators that are linear in each of two tensors, for PyTorch.
+
+Such an operator y = f(x, w) has two gradients, and both are linear in two tensors again: x_grad = g(y_grad, w) and
+w_grad = h(x, y_grad). The gradients of any of the three are the other two, so all can be differentiated again and again."""
+
+from __future__ import annotations
+
+from functools import partial
+from typing import Any, Callable
+
+import torch
+
+from tartan._errors import ShapeError
+
+library = torch.library.Library("tartan", "FRAGMENT")  # type: ignore[no-untyped-call, unused-ignore]
+_TAGS = (torch.Tag.pt2_compliant_tag, torch.Tag.needs_fixed_stride_order)
+
+
+class Bilinear:
+    """Three operators: `name`, `name`_input_gradient and `name`_values_gradient. The last arguments of each are the number of a
+    layout and the size of the result, so that its shape follows without the layout. `size_of` gives the size that stands for a
+    tensor like x, y or their gradients; values have their shape. With `rows`, x may have any leading dimensions."""
+
+    def __init__(
+        self, name: str, forward: str, input_gradient: str, values_gradient: str, kernels: tuple[Any, Any, Any], *,
+        fakes: tuple[Any, Any, Any], size_of: Callable[[Any], Any], rows: bool,
+    ) -> None:  # fmt: skip
+        names = (name, f"{name}_input_gradient", f"{name}_values_gradient")
+        for each, arguments in zip(names, (forward, input_gradient, values_gradient)):
+            library.define(f"{each}({arguments}) -> Tensor", tags=_TAGS)
+        self.operators = tuple(getattr(torch.ops.tartan, each).default for each in names)
+        self.functions = _functions(self.operators, size_of, rows)
+        self.run = self.functions[0]._run
+        rule = _over_rows if rows else _one_by_one
+        rules = (rule, rule, _one_by_one)
+        for each, kernel, fake, function, operator, one in zip(names, kernels, fakes, self.functions, self.operators, rules):
+            for key in ("CPU", "CUDA"):
+                library.impl(each, kernel, key)
+            library.impl(each, function._run, "Autograd")
+            torch.library.register_fake(f"tartan::{each}", fake, lib=library)
+            torch.library.register_vmap(f"tartan::{each}", partial(one, operator), lib=library)
+
+
+class _Operator(torch.autograd.Function):  # type: ignore[misc, unused-ignore]
+    """An operator of two tensors, a layout and a size as a function of autograd and of torch.func."""
+
+    @classmethod
+    def _run(cls, first: Any, second: Any, layout: Any, size: Any) -> Any:
+        return cls.apply(first, second, layout, size)
+
+    @staticmethod
+    def setup_context(ctx: Any, inputs: tuple[Any, ...], output: Any) -> None:
+        first, second, ctx.layout, ctx.size = inputs
+        ctx.save_for_backward(first, second)
+        ctx.save_for_forward(first, second)
+
+
+def _tangent(run: Any, ctx: Any, first_tangent: Any, second_tangent: Any) -> Any:
+    """That of the result, for those of the two tensors, or None."""
+    first, second = ctx.saved_tensors
+    parts = [] if first_tangent is None else [run(first_tangent, second, ctx.layout, ctx.size)]
+    parts += [] if second_tangent is None else [run(first, second_tangent, ctx.layout, ctx.size)]
+    return sum(parts[1:], parts[0])
+
+
+def _below(operator: Any, *given: Any) -> Any:
+    with torch._C._AutoDispatchBelowAutograd():  # type: ignore[attr-defined, unused-ignore]
+        return operator(*given)
+
+
+def _one_by_one(run: Any, info: Any, in_dims: Any, first: Any, second: Any, layout: Any, size: Any) -> Any:
+    """The rule of vmap where each entry has values, or gradients of values, of its own."""
+    given = [
+        [x] * info.batch_size if dim is None else x.movedim(dim, 0).unbind(0) for x, dim in zip((first, second), in_dims)
+    ]
+    return torch.stack([run(a, b, layout, size) for a, b in zip(*given)]), 0
+
+
+def _over_rows(run: Any, info: Any, in_dims: Any, x: Any, values: Any, layout: Any, size: Any) -> Any:
+    """The rule where values are shared: the batch becomes one of the leading dimensions."""
+    if in_dims[1] is None:
+        return run(x.movedim(in_dims[0], 0), values, layout, size), 0
+    return _one_by_one(run, info, in_dims, x, values, layout, size)
+
+
+def _functions(operators: Any, size_of: Any, rows: bool) -> tuple[Any, Any, Any]:
+    rule = _over_rows if rows else _one_by_one
+
+    def grads(ctx: Any, first: Any, second: Any) -> tuple[Any, ...]:
+        needs = ctx.needs_input_grad
+        return first() if needs[0] else None, second() if needs[1] else None, None, None
+
+    class Forward(_Operator):
+        @staticmethod
+        def forward(x: Any, values: Any, layout: Any, size: Any) -> Any:
+            return _below(operators[0], x, values, layout, size)
+
+        @staticmethod
+        def backward(ctx: Any, grad: Any) -> Any:
+            (x, values), layout = ctx.saved_tensors, ctx.layout
+            return grads(ctx, lambda: InputGradient._run(grad, values, layout, size_of(x)),
+                         lambda: ValuesGradient._run(x, grad, layout, values.shape))  # fmt: skip
+
+        @staticmethod
+        def jvp(ctx: Any, first: Any, second: Any, *_: Any) -> Any:
+            return _tangent(Forward._run, ctx, first, second)
+
+        @staticmethod
+        def vmap(info: Any, in_dims: Any, *given: Any) -> Any:
+            return rule(Forward._run, info, in_dims, *given)
+
+    class InputGradient(_Operator):
+        @staticmethod
+        def forward(grad: Any, values: Any, layout: Any, size: Any) -> Any:
+            return _below(operators[1], grad, values, layout, size)
+
+        @staticmethod
+        def backward(ctx: Any, grad: Any) -> Any:
+            (y_grad, values), layout = ctx.saved_tensors, ctx.layout
+            return grads(ctx, lambda: Forward._run(grad, values, layout, size_of(y_grad)),
+                         lambda: ValuesGradient._run(grad, y_grad, layout, values.shape))  # fmt: skip
+
+        @staticmethod
+        def jvp(ctx: Any, first: Any, second: Any, *_: Any) -> Any:
+            return _tangent(InputGradient._run, ctx, first, second)
+
+        @staticmethod
+        def vmap(info: Any, in_dims: Any, *given: Any) -> Any:
+            return rule(InputGradient._run, info, in_dims, *given)
+
+    class ValuesGradient(_Operator):
+        @staticmethod
+        def forward(x: Any, grad: Any, layout: Any, size: Any) -> Any:
+            return _below(operators[2], x, grad, layout, size)
+
+        @staticmethod
+        def backward(ctx: Any, grad: Any) -> Any:
+            (x, y_grad), layout = ctx.saved_tensors, ctx.layout
+            return grads(ctx, lambda: InputGradient._run(y_grad, grad, layout, size_of(x)),
+                         lambda: Forward._run(x, grad, layout, size_of(y_grad)))  # fmt: skip
+
+        @staticmethod
+        def jvp(ctx: Any, first: Any, second: Any, *_: Any) -> Any:
+            return _tangent(ValuesGradient._run, ctx, first, second)
+
+        @staticmethod
+        def vmap(info: Any, in_dims: Any, *given: Any) -> Any:
+            return _one_by_one(ValuesGradient._run, info, in_dims, *given)
+
+    return Forward, InputGradient, ValuesGradient
+
+
+def check_size(found: Any, wanted: Any) -> None:
+    if found != wanted:
+        raise ShapeError(f"size is {found}, expected {wanted}, which follows from the layout")

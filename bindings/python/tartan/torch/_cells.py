@@ -1,0 +1,139 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Layouts as numbers. An operator of PyTorch takes tensors and numbers, so it is told the number of a cell that holds a layout.
+
+A module owns a cell and keeps its number for life: when blocks move, the cell holds another layout, and compiled code that calls
+the operator with the number need not be compiled again."""
+
+from __future__ import annotations
+
+import itertools
+import weakref
+from typing import Any, Optional
+
+import numpy as np
+import torch
+
+from tartan import BlockMatrix, Layout, _raw
+from tartan._errors import ArgumentError, ArgumentTypeError, HandleError, UnsupportedError
+
+_numbers = itertools.count(2)  # 0 and 1 are special as lengths of tensors
+_living: weakref.WeakValueDictionary[int, Numbered] = weakref.WeakValueDictionary()
+# Compiled graphs and exported programs outlive the module that they were made of, so what they call stays.
+_kept: dict[int, Numbered] = {}
+
+
+class Numbered:
+    """What operators find by its number."""
+
+    __slots__ = ("number", "__weakref__")
+
+    def __init__(self) -> None:
+        self.number = next(_numbers)
+        _living[self.number] = self
+
+
+class Cell(Numbered):
+    """A layout of one head whose blocks are known, and what products need to know of it. `stored` is the layout of values,
+    `shape` their shape on a layout of weights."""
+
+    __slots__ = ("layout", "stored", "shape", "rows", "cols", "ragged", "_values", "_matrix")
+
+    def __init__(self, layout: Layout) -> None:
+        super().__init__()
+        self.set(layout)
+
+    def set(self, layout: Layout) -> None:
+        """Holds another layout of the same shape and block from now on."""
+        if not isinstance(layout, Layout):
+            raise ArgumentTypeError(f"layout is of type {type(layout).__name__}, expected a Layout")
+        if layout.heads != 1 or layout.dynamic:
+            raise UnsupportedError(f"layout is {layout!r}, expected one of a single head whose blocks do not change by themselves")
+        self.layout = self.stored = layout
+        self.rows, self.cols = layout.rows, layout.cols
+        block = layout.block_shape
+        self.shape = (layout.blocks, *block)
+        self.ragged = self.rows % block[0] != 0 or self.cols % block[1] != 0
+        self.forget()
+
+    def forget(self) -> None:
+        self._values: Any = None
+        self._matrix: Optional[BlockMatrix] = None
+
+    def matrix(self, values: Any) -> BlockMatrix:
+        """The matrix around the memory of `values`. That of a parameter is kept, and with it its memory, so that no other
+        tensor can have the same address."""
+        if type(values) is not torch.nn.Parameter or not values.is_contiguous():
+            return matrix_of(self.stored, values)
+        address = values.data_ptr(), values.dtype
+        if self._matrix is None or self._values != address or address[0] == 0:
+            self._matrix, self._values = matrix_of(self.stored, values), address
+        return self._matrix
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        return Cell, (self.layout,)
+
+
+def matrix_of(layout: Layout, values: Any) -> BlockMatrix:
+    """A matrix around the memory of a tensor."""
+    return around(layout, values.detach().contiguous())
+
+
+def around(layout: Layout, values: Any) -> BlockMatrix:
+    """The same for a contiguous tensor that has no gradients. NumPy is a shorter way to host memory than DLPack."""
+    if values.device.type != "cpu":
+        return BlockMatrix(layout, values)
+    if values.dtype is torch.bfloat16:
+        return BlockMatrix.from_bits(layout, values.view(torch.uint16).numpy())
+    return BlockMatrix._own(_raw.tartan_matrix_wrap(layout._handle, values.numpy()))
+
+
+def cell_at(number: int) -> Any:
+    """The cell of an operator's argument, kept for the rest of the process."""
+    cell = _kept.get(number)
+    if cell is None:
+        cell = _living.get(number)
+        if cell is None:
+            raise HandleError(
+                f"layout is {number}, expected the number of a layout of this process: load the module, not the compiled program"
+            )
+        _kept[number] = cell
+    return cell
+
+
+def random_layout(rows: int, cols: int, block: Any, density: float) -> Layout:
+    """Random blocks, as equally many in all block rows and in all block columns as their number allows, by PyTorch's
+    generator."""
+    check_density(density)
+    grid = Layout.from_coordinates((rows, cols), block, [], []).grid
+    count = count_of(density, grid[0] * grid[1])
+    each = -(-count // grid[0])
+    if count == 0:
+        return Layout.from_coordinates((rows, cols), block, [], [])
+    full = Layout.pattern("balanced_random", (rows, cols), block, per_row=each, seed=random_seed())
+    surplus = full.blocks - count
+    if surplus == 0:
+        return full
+    # One block less in as many rows, from the fullest columns.
+    random = np.random.default_rng(random_seed())
+    at_col = full.coordinates()[2].reshape(-1, each)
+    lengths, keep = np.bincount(at_col.ravel(), minlength=grid[1]), np.ones(at_col.shape)
+    for row in random.permutation(grid[0])[:surplus]:
+        chosen = lengths[at_col[row]].argmax()
+        keep[row, chosen] = 0
+        lengths[at_col[row, chosen]] -= 1
+    return full.prune(keep.ravel())
+
+
+def count_of(density: float, positions: int) -> int:
+    """How many blocks a density stands for: at least one unless it is 0."""
+    return max(round(density * positions), 1 if density > 0 and positions > 0 else 0)
+
+
+def check_density(density: float) -> None:
+    if not 0 <= density <= 1:
+        raise ArgumentError(f"density is {density}, expected 0 .. 1")
+
+
+def random_seed() -> int:
+    """A seed from PyTorch's generator, so that torch.manual_seed makes programs repeat."""
+    return int(torch.randint(2**31 - 1, (), device="cpu"))

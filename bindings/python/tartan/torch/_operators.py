@@ -1,0 +1,200 @@
+# SPDX-License-Identifier: Apache-2.0
+"""y = x W^T + bias for a block-sparse W [out, in], as operators of PyTorch, and as a function that is cheaper where PyTorch only
+computes and records.
+
+    tartan::linear(x, values, layout, size)                    x W^T, [..., size]
+    tartan::linear_input_gradient(grad, values, layout, size)  grad W, [..., size]
+    tartan::linear_values_gradient(x, grad, layout, size)      grad^T x at the stored blocks, an array of `size`
+
+x is [..., in], values [blocks, block rows, block columns], `layout` the number of a cell, which may be symbolic: the shape of a
+result follows from the other arguments alone. Each is linear in both tensors, and the gradients of any of them are the other two,
+so they can be differentiated again and again."""
+
+from __future__ import annotations
+
+from typing import Any, Optional
+
+import torch
+
+from tartan import sddmm, spmm
+from tartan._errors import ArgumentTypeError, DTypeError, ShapeError
+from tartan.torch._bilinear import Bilinear, check_size, library
+from tartan.torch._cells import Cell, around, cell_at, matrix_of
+
+# ---- What is computed ----
+
+
+def product(x: Any, cell: Cell, matrix: Any, transpose: bool) -> Any:
+    """x W^T, or with `transpose` false x W, row-major."""
+    size = cell.rows if transpose else cell.cols
+    if x.ndim == 2:
+        out = x.new_empty((x.shape[0], size))
+        return spmm(matrix, x, side="right", transpose=transpose, out=out) if out.numel() else out
+    out = x.new_empty((*x.shape[:-1], size))
+    if out.numel():
+        spmm(matrix, x.reshape(-1, x.shape[-1]), side="right", transpose=transpose, out=out.view(-1, size))
+    return out
+
+
+def values_gradient(x: Any, grad: Any, cell: Cell) -> Any:
+    """The gradient of the values: grad^T x at the stored blocks, zero in the padding of ragged ones."""
+    if x.ndim != 2:
+        x, grad = x.reshape(-1, x.shape[-1]), grad.reshape(-1, grad.shape[-1])
+    if cell.ragged or x.shape[0] == 0 or cell.shape[0] == 0:
+        sums = x.new_zeros(cell.shape)
+        if x.shape[0] == 0 or cell.shape[0] == 0:
+            return sums
+    else:
+        sums = x.new_empty(cell.shape)
+    sddmm(around(cell.layout, sums), grad.mT, x)
+    return sums
+
+
+def check_tensor(x: Any) -> None:
+    if not isinstance(x, torch.Tensor):
+        raise ArgumentTypeError(f"x is of type {type(x).__name__}, expected a tensor of PyTorch")
+
+
+def check_dtype(x: Any, values: Any) -> None:
+    if x.dtype is not values.dtype:
+        raise DTypeError(f"x is of {x.dtype}, expected {values.dtype}, as the values are: cast it, or use torch.autocast")
+
+
+def check_last(x: Any, size: int, name: str) -> None:
+    if x.ndim == 0 or x.shape[-1] != size:
+        raise ShapeError(f"{name} has shape {tuple(x.shape)}, expected [..., {size}]")
+
+
+def _linear(x: Any, values: Any, layout: int, size: int) -> Any:
+    cell = cell_at(layout)
+    check_last(x, cell.cols, "x")
+    check_dtype(x, values)
+    check_size(size, cell.rows)
+    return product(x, cell, matrix_of(cell.layout, values), True)
+
+
+def _input_gradient(grad: Any, values: Any, layout: int, size: int) -> Any:
+    cell = cell_at(layout)
+    check_last(grad, cell.rows, "grad")
+    check_size(size, cell.cols)
+    return product(grad, cell, matrix_of(cell.layout, values), False)
+
+
+def _values_gradient(x: Any, grad: Any, layout: int, size: Any) -> Any:
+    cell = cell_at(layout)
+    check_last(x, cell.cols, "x")
+    check_last(grad, cell.rows, "grad")
+    check_size(tuple(size), cell.shape)
+    return values_gradient(x, grad, cell)
+
+
+def _fake_product(x: Any, values: Any, layout: Any, size: Any) -> Any:
+    return x.new_empty((*x.shape[:-1], size))
+
+
+def _fake_values_gradient(x: Any, grad: Any, layout: Any, size: Any) -> Any:
+    return x.new_empty(size)
+
+
+BILINEAR = Bilinear(
+    "linear", "Tensor x, Tensor values, SymInt layout, SymInt size", "Tensor grad, Tensor values, SymInt layout, SymInt size",
+    "Tensor x, Tensor grad, SymInt layout, SymInt[] size", (_linear, _input_gradient, _values_gradient),
+    fakes=(_fake_product, _fake_product, _fake_values_gradient), size_of=lambda x: x.shape[-1], rows=True,
+)  # fmt: skip
+linear, input_gradient, values_gradient_op = BILINEAR.operators
+
+
+def _with_autocast(device: str) -> Any:
+    keys = torch._C.DispatchKeySet(getattr(torch._C.DispatchKey, f"Autocast{device}"))  # type: ignore[attr-defined, unused-ignore]
+
+    def kernel(x: Any, values: Any, layout: Any, size: Any) -> Any:
+        given = in_autocast(x, values)
+        with torch._C._ExcludeDispatchKeyGuard(keys):  # type: ignore[attr-defined, unused-ignore]
+            return linear(*given, layout, size)
+
+    return kernel
+
+
+def in_autocast(x: Any, *others: Any) -> Any:
+    """Under torch.autocast the operands in its dtype, as those of torch.nn.functional.linear are."""
+    device = x.device.type
+    if device == "meta" or not torch.is_autocast_enabled(device):
+        return (x, *others)
+    dtype = torch.get_autocast_dtype(device)
+    return tuple(y if y is None or y.dtype == torch.float64 else y.to(dtype) for y in (x, *others))
+
+
+for _key in ("CPU", "CUDA"):
+    library.impl("linear", _with_autocast(_key), f"Autocast{_key}")
+
+
+# ---- The function ----
+
+
+class _Linear(torch.autograd.Function):  # type: ignore[misc, unused-ignore]
+    """Of x, values, bias and a cell: what the operators do, in one node of the graph and with fewer steps of Python."""
+
+    @staticmethod
+    def forward(ctx: Any, x: Any, values: Any, bias: Any, cell: Cell) -> Any:
+        ctx.cell, ctx.layout = cell, cell.layout
+        ctx.save_for_backward(x, values)
+        return _with_bias(product(x, cell, cell.matrix(values), True), bias)
+
+    @staticmethod
+    def backward(ctx: Any, grad: Any) -> Any:
+        x, values = ctx.saved_tensors
+        needs, cell = ctx.needs_input_grad, ctx.cell
+        if cell.layout is not ctx.layout:
+            cell = Cell(ctx.layout)  # the layout has changed since, and the values belong to the old one
+        grads: list[Any] = [None] * 4
+        if torch.is_grad_enabled():  # to be differentiated again
+            if needs[0]:
+                grads[0] = input_gradient(grad, values, cell.number, cell.cols)
+            if needs[1]:
+                grads[1] = values_gradient_op(x, grad, cell.number, values.shape)
+        else:
+            if needs[0]:
+                grads[0] = product(grad, cell, cell.matrix(values), False)
+            if needs[1]:
+                grads[1] = values_gradient(x, grad, cell)
+        if needs[2]:
+            grads[2] = grad.sum(0) if grad.ndim == 2 else grad.reshape(-1, grad.shape[-1]).sum(0)
+        return tuple(grads)
+
+
+# PyTorch's engine calls this method, by default a function that looks for `backward`; and the public `apply` first looks for
+# transforms of torch.func.
+_Linear._backward_cls.apply = _Linear.backward  # type: ignore[attr-defined, unused-ignore]
+_apply: Any = super(torch.autograd.Function, _Linear).apply
+transforms: Any = torch._C._are_functorch_transforms_active  # type: ignore[attr-defined, unused-ignore]
+_PLAIN = (torch.Tensor, torch.nn.Parameter)
+
+
+def _with_bias(y: Any, bias: Any) -> Any:
+    return y if bias is None else y.add_(bias)
+
+
+def block_linear(x: Any, values: Any, bias: Optional[Any], cell: Cell) -> Any:
+    """x W^T + bias, where PyTorch may trace or transform, but does not compile."""
+    if is_plain(x, values):
+        check_last(x, cell.cols, "x")
+        check_dtype(x, values)
+        if torch.is_grad_enabled():
+            return _apply(x, values, bias, cell)
+        return _with_bias(product(x, cell, cell.matrix(values), True), bias)
+    run = BILINEAR.run if transforms() else linear
+    y = run(x, values, cell.number, cell.rows)
+    return y if bias is None else y + bias
+
+
+def is_plain(x: Any, values: Any) -> bool:
+    """Whether PyTorch just runs: it traces, transforms and intercepts nothing."""
+    return (
+        type(x) in _PLAIN
+        and type(values) in _PLAIN
+        and x.device.type in ("cpu", "cuda")
+        and not transforms()
+        and not torch._C._len_torch_dispatch_stack()  # type: ignore[attr-defined, unused-ignore]
+        and not torch._C._get_tracing_state()
+    )
+

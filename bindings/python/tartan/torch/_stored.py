@@ -1,0 +1,211 @@
+# SPDX-License-Identifier: Apache-2.0
+"""What modules with block-sparse parameters share: the layout, its place in state dicts, copies and changes of layout."""
+
+from __future__ import annotations
+
+from typing import Any, Optional
+
+import numpy as np
+import torch
+
+from tartan import BlockMatrix, Layout
+from tartan._errors import ArgumentError, ShapeError
+from tartan.torch._cells import Cell, matrix_of
+
+EXTRA = "_extra_state"
+
+
+class Stored(torch.nn.Module):  # type: ignore[misc, unused-ignore]
+    """A module with `values` [blocks, block rows, block columns] on a `layout`."""
+
+    values: Any
+    _cell: Cell
+    # An empty tensor whose length is the number of the cell. Numbers in modules are constants to torch.compile, lengths are not:
+    # one compilation serves all layers of equal sizes.
+    _tag: Any
+
+    def _store(self, cell: Cell, device: Any, dtype: Any) -> None:
+        self._cell = cell
+        self._mark(device)
+        self.values = torch.nn.Parameter(torch.empty(shape_of(cell.stored), device=device, dtype=dtype))
+
+    def _mark(self, device: Any) -> None:
+        self._tag = torch.empty((self._cell.number, 0), dtype=torch.uint8, device=device)
+
+    @property
+    def layout(self) -> Layout:
+        """Which blocks are stored."""
+        return self._cell.layout
+
+    @property
+    def density(self) -> float:
+        """Stored blocks / all blocks."""
+        return self.layout.density
+
+    def matrix(self) -> BlockMatrix:
+        """The weight as a `BlockMatrix` around the memory of `values`, which has no gradients."""
+        return matrix_of(self._cell.stored, self.values)
+
+    @torch.no_grad()  # type: ignore[misc, unused-ignore]
+    def set_layout(self, layout: Layout, values: Optional[Any] = None) -> None:
+        """Gives the module another layout of the same shape and block. Blocks that both layouts have keep their values, others
+        are 0; or all blocks get `values`. The parameter stays the same object. It is for between steps: a graph that is recorded
+        before cannot be differentiated after. `tartan.torch.Sparsifier` takes the state of an optimiser along."""
+        old, stored = self.layout, self._cell.stored
+        check_same_frame(layout, old)
+        self._cell.set(layout)
+        wanted = shape_of(self._cell.stored)
+        if values is not None and tuple(values.shape) != wanted:
+            self._cell.set(old)
+            raise ShapeError(f"values has shape {tuple(values.shape)}, expected {wanted}")
+        if values is None:
+            values = rearranged(self.values, sources_of(stored, self._cell.stored))
+        replace(self.values, values)
+
+    def _clear_padding(self) -> None:
+        """Zeros in what ragged blocks have beyond the edges."""
+        layout = self.layout
+        if not self._cell.ragged or layout.blocks == 0:
+            return
+        _, rows, cols = layout.coordinates()
+        height, width = layout.block_shape
+        inside_rows = np.arange(height) < (layout.rows - rows * height)[:, None]
+        inside_cols = np.arange(width) < (layout.cols - cols * width)[:, None]
+        self.values.mul_(torch.from_numpy(inside_rows[:, :, None] & inside_cols[:, None, :]).to(self.values.device))
+
+    def _block_norms(self) -> Any:
+        """The l2 norms of the blocks of `layout` as an array of float64 on the host: over all blocks of values that a block of a
+        layout of channels stands for."""
+        layout, stored = self.layout, self._cell.stored
+        squares = self.values.detach().float().flatten(1).square().sum(1).double().cpu().numpy()
+        if stored is layout:
+            return np.sqrt(squares)
+        _, rows, cols = stored.coordinates()
+        ids = np.asarray(layout.find(rows, cols % layout.grid[1]))
+        return np.sqrt(np.bincount(ids, squares, minlength=layout.blocks))
+
+    def _blocks_text(self) -> str:
+        layout = self.layout
+        block = "x".join(map(str, layout.block_shape))
+        total = layout.grid[0] * layout.grid[1]
+        return f"block={block}, blocks={layout.blocks} of {total}, density={layout.density:.3g}"
+
+    # ---- Copies, devices ----
+
+    def __setstate__(self, state: Any) -> None:
+        super().__setstate__(state)
+        self._mark(self._tag.device)  # the copy has a cell of its own
+
+    def _apply(self, function: Any, *arguments: Any, **options: Any) -> Any:
+        self._cell.forget()
+        self._tag = function(self._tag)
+        return super()._apply(function, *arguments, **options)
+
+    # ---- State dicts ----
+
+    def get_extra_state(self) -> Any:
+        """The layout as a tensor of numbers."""
+        return encoded(self.layout)
+
+    def set_extra_state(self, state: Any) -> None:
+        """The layout is taken before values are, by `load_state_dict`."""
+
+    def _load_from_state_dict(
+        self, state_dict: Any, prefix: str, local_metadata: Any, strict: bool, missing: Any, unexpected: Any, errors: Any
+    ) -> None:
+        found = state_dict.get(prefix + EXTRA)
+        values = state_dict.get(prefix + "values")
+        if values is not None and found is None:
+            errors.append(
+                f"{prefix}{EXTRA} is missing, expected the layout of {prefix}values: values alone may belong to other blocks"
+            )
+            return
+        if found is not None:
+            try:
+                layout = decoded(found)
+                check_same_frame(layout, self.layout)
+            except ValueError as error:
+                errors.append(f"{prefix}{EXTRA}: {error}")
+                return
+            if layout != self.layout:
+                if values is None:
+                    errors.append(f"{prefix}values is missing, expected values on the layout of {prefix}{EXTRA}")
+                    return
+                self._cell.set(layout)
+                replace(self.values, self.values.new_zeros(shape_of(self._cell.stored)))
+            else:
+                self._cell.forget()
+        super()._load_from_state_dict(state_dict, prefix, local_metadata, strict, missing, unexpected, errors)
+
+
+def check_same_frame(layout: Layout, old: Layout) -> None:
+    if (layout.shape, layout.block_shape) != (old.shape, old.block_shape):
+        raise ArgumentError(
+            f"layout is {layout.shape} in blocks of {layout.block_shape}, expected {old.shape} in blocks of {old.block_shape}"
+        )
+
+
+@torch.no_grad()  # type: ignore[misc, unused-ignore]
+def replace(tensor: Any, content: Any) -> None:
+    """Gives a tensor other content, perhaps of another length, and keeps it the same object. Graphs that were recorded with the
+    old content refuse to be differentiated."""
+    if tensor.shape == content.shape:
+        tensor.copy_(content)
+    else:
+        content = content.to(tensor)
+        tensor.grad = None
+        # A graph that is still alive holds the node that accumulates gradients of the old shape. Data of another dtype make
+        # PyTorch forget it.
+        tensor.data = tensor.new_empty(0, dtype=torch.float32 if tensor.dtype == torch.float64 else torch.float64)
+        tensor.data = content
+    tensor.grad = None
+
+
+# ---- Changes of layout ----
+
+
+def shape_of(stored: Layout) -> tuple[int, int, int]:
+    """That of values."""
+    return (stored.blocks, *stored.block_shape)
+
+
+def sources_of(old: Layout, new: Layout) -> Any:
+    """For each block of the new layout its id in the old one, or -1."""
+    _, rows, cols = new.coordinates()
+    return torch.from_numpy(np.asarray(old.find(rows, cols)))
+
+
+def rearranged(values: Any, sources: Any) -> Any:
+    """Block i of the result is block sources[i], or zeros for -1."""
+    sources = sources.to(values.device)
+    if len(values) == 0:
+        return values.new_zeros((len(sources), *values.shape[1:]))
+    result = values.index_select(0, sources.clamp(min=0))
+    result[sources < 0] = 0
+    return result
+
+
+# ---- Layouts as tensors ----
+
+_FORMAT, _HEAD = 1, 6
+
+
+def encoded(layout: Layout) -> Any:
+    """A tensor of int64: format, heads, rows, columns, block rows, block columns, then the first block id of each block row of
+    each head, and the block columns of all blocks."""
+    pointers, cols = layout.row_lists()
+    head = [_FORMAT, layout.heads, layout.rows, layout.cols, *layout.block_shape]
+    return torch.from_numpy(np.concatenate([np.asarray(head, np.int64), pointers, cols]))
+
+
+def decoded(state: Any) -> Layout:
+    if not isinstance(state, torch.Tensor) or state.ndim != 1 or len(state) < _HEAD or state.dtype != torch.int64:
+        raise ArgumentError(f"the layout is {state!r}, expected a tensor of int64 that get_extra_state made")
+    numbers = state.cpu().numpy()
+    if numbers[0] != _FORMAT:
+        raise ArgumentError(f"the layout has format {numbers[0]}, expected {_FORMAT}")
+    heads, rows, cols, height, width = (int(n) for n in numbers[1:_HEAD])
+    if min(heads, height, width) < 1 or min(rows, cols) < 0:
+        raise ArgumentError(f"the layout is {heads} x {rows} x {cols} in blocks of {height} x {width}, expected sizes")
+    begin = _HEAD + heads * -(-rows // height) + 1
+    return Layout.from_csr((rows, cols), (height, width), numbers[_HEAD:begin], numbers[begin:], n_heads=heads)

@@ -1,0 +1,121 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Optimisers: against NumPy, and on lists of arrays and block-sparse matrices."""
+
+import numpy as np
+import pytest
+
+import tartan
+
+SHAPES = [(5,), (), (3, 4), (2, 3, 4), (0,), (1200,)]
+
+
+def lists(rng, *names, dtype="float32"):
+    return {name: [rng.uniform(0.5, 2, shape).astype(dtype) for shape in SHAPES] for name in names}
+
+
+def test_adam_is_its_formula(rng):
+    given = lists(rng, "parameters", "gradients", "means", "squares", dtype="float64")
+    before = {name: [x.copy() for x in all] for name, all in given.items()}
+    tartan.adam(**given, rate=0.1, beta1=0.8, beta2=0.9, epsilon=1e-3, weight_decay=0.2, step=3)
+    for p, g, m, v, new_p, new_m, new_v in zip(*before.values(), given["parameters"], given["means"], given["squares"]):
+        m, v = 0.8 * m + 0.2 * g, 0.9 * v + 0.1 * g * g
+        step = m / (1 - 0.8**3) / (np.sqrt(v / (1 - 0.9**3)) + 1e-3)
+        np.testing.assert_allclose(new_m, m, rtol=1e-14)
+        np.testing.assert_allclose(new_v, v, rtol=1e-14)
+        np.testing.assert_allclose(new_p, p - 0.1 * (0.2 * p + step), rtol=1e-12)
+
+
+def test_one_array_is_a_list_of_it(rng):
+    p, g = rng.standard_normal((2, 3, 4))
+    twin = [p.copy()]
+    tartan.sgd(p, g, rate=0.5)
+    tartan.sgd(twin, [g], rate=0.5)
+    np.testing.assert_array_equal(p, twin[0])
+
+
+def test_any_iterable_will_do(rng):
+    p, g = [np.ones(3)], [np.ones(3)]
+    tartan.sgd((x for x in p), dict(enumerate(g)).values(), rate=1)
+    assert (p[0] == 0).all()
+
+
+def matrix(rng, layout, dtype="float32"):
+    return tartan.BlockMatrix(layout, rng.uniform(0.5, 1, (layout.blocks, *layout.block_shape)).astype(dtype))
+
+
+def test_matrices_stand_for_their_values(rng):
+    layout = tartan.Layout.pattern("random", (32, 48), 8, density=0.5, seed=1)
+    m = {name: [matrix(rng, layout), np.ones(3, np.float32)] for name in ("parameters", "gradients", "means", "squares")}
+    values = {name: [all[0].values.copy(), all[1].copy()] for name, all in m.items()}
+    gates = [np.arange(layout.blocks, dtype=np.float32) % 2, None]
+    before = values["parameters"][0].copy()
+    tartan.adam(**m, gates=gates, step=2)
+    tartan.adam(**values, gates=gates, step=2)
+    for name in m:
+        np.testing.assert_array_equal(m[name][0].values, values[name][0])
+        np.testing.assert_array_equal(m[name][1], values[name][1])
+    changed = (m["parameters"][0].values != before).any((1, 2))
+    np.testing.assert_array_equal(changed, gates[0] != 0)
+
+
+def test_matrices_of_other_layouts_are_refused(rng):
+    layouts = [tartan.Layout.pattern("random", (32, 32), 8, density=0.5, seed=seed) for seed in (1, 2)]
+    assert layouts[0].blocks == layouts[1].blocks
+    p, g = matrix(rng, layouts[0]), matrix(rng, layouts[1])
+    before = p.values.copy()
+    with pytest.raises(tartan.LayoutError, match="array 2 of gradients is on another layout, expected that of array 2 of parameters"):
+        tartan.sgd([np.ones(3, np.float32), p], [np.ones(3, np.float32), g])
+    np.testing.assert_array_equal(p.values, before)
+
+
+def test_lists_that_do_not_fit_are_refused():
+    one, two = [np.ones(3)], [np.ones(3), np.ones(3)]
+    with pytest.raises(tartan.ArgumentError, match=r"gradients has 2 arrays, expected 1 \(as parameters\)"):
+        tartan.sgd(one, two)
+    with pytest.raises(tartan.ArgumentError, match="parameters has no arrays"):
+        tartan.sgd([], [])
+    with pytest.raises(tartan.ShapeError, match=r"array 2 of gradients has shape \[4\], expected \[3\]"):
+        tartan.sgd(two, [np.ones(3), np.ones(4)])
+    frozen = np.ones(3)
+    frozen.flags.writeable = False
+    with pytest.raises(tartan.TartanError, match="parameters is read-only"):
+        tartan.sgd([np.ones(3), frozen], two)
+    assert all((x == 1).all() for x in (*one, *two))
+
+
+def test_a_norm_that_is_not_finite_skips_the_step(rng):
+    given = lists(rng, "parameters", "gradients", "means", "squares")
+    given["gradients"][2][1, 1] = np.nan
+    before = {name: [x.copy() for x in all] for name, all in given.items()}
+    norm, scale = tartan.global_norm(given["gradients"], return_scale=True)
+    assert np.isnan(norm[0]) and scale[0] == 0
+    tartan.adam(**given, scale=scale)
+    for name, all in given.items():
+        for x, y in zip(all, before[name]):
+            np.testing.assert_array_equal(x, y)
+
+
+def test_global_norm_and_group_lasso(rng):
+    given = lists(rng, "g")["g"]
+    norm, scale = tartan.global_norm(given, clip=2, return_scale=True)
+    wanted = np.sqrt(sum((x.astype(np.float64) ** 2).sum() for x in given))
+    assert norm.dtype == np.float32 and norm[0] == pytest.approx(wanted) and scale[0] == pytest.approx(2 / wanted)
+    blocks = rng.standard_normal((4, 8, 8))
+    blocks[1] *= 0.001
+    lengths = np.sqrt((blocks**2).sum((1, 2), keepdims=True))
+    found = blocks.copy()
+    tartan.group_lasso(found, rate=0.5)
+    np.testing.assert_allclose(found, blocks * np.maximum(1 - 0.5 / lengths, 0), atol=1e-12)
+    assert (found[1] == 0).all()
+
+
+def test_lists_are_given_back(rng):
+    import sys
+
+    p, g = np.ones(3), np.ones(3)
+    counts = sys.getrefcount(p), sys.getrefcount(g)
+    for _ in range(50):
+        tartan.sgd([p], [g])
+        with pytest.raises(tartan.ShapeError):
+            tartan.sgd([p, p.copy()], [g, np.ones(4)])
+    assert (sys.getrefcount(p), sys.getrefcount(g)) == counts

@@ -1,0 +1,102 @@
+# SPDX-License-Identifier: Apache-2.0
+# value_and_gradient() beside differences of values.
+
+values_of <- function(x) if (is(x, "BlockMatrix")) block_values(x) else x
+with_values <- function(x, v) {
+  if (is(x, "BlockMatrix")) block_values(x) <- v else x <- v
+  x
+}
+differences <- function(f, p, k, ...) {
+  v <- values_of(p[[k]])
+  at <- function(i, by) {
+    w <- v
+    w[i] <- w[i] + by
+    q <- p
+    q[[k]] <- with_values(p[[k]], w)
+    f(q, ...)
+  }
+  v[] <- vapply(seq_along(v), function(i) (at(i, 1e-5) - at(i, -1e-5)) / 2e-5, 0)
+  v
+}
+expect_gradient <- function(f, p, ...) {
+  found <- value_and_gradient(f, p, ...)
+  expect_equal(found$value, f(p, ...))
+  for (k in names(p)) {
+    grad <- found$gradient[[k]]
+    expect_identical(class(grad), class(p[[k]]))
+    if (is(grad, "BlockMatrix")) expect_true(block_identity(grad) == block_identity(p[[k]]))
+    expect_equal(values_of(grad), differences(f, p, k, ...), tolerance = 1e-6, label = k)
+  }
+}
+set.seed(11)
+w <- block_matrix(block_pattern("banded", c(8, 12), 4), init = "normal", seed = 1)
+x <- matrix(rnorm(24), 12)
+
+test_that("a layer has the gradients of its weights, bias and input", {
+  expect_gradient(function(p, y) mean((tartan_gelu(p$w %*% p$x + p$b) - y)^2), list(w = w, x = x, b = rnorm(8)), 1)
+  expect_gradient(function(p) sum((p$x %*% p$w)^2), list(x = matrix(rnorm(16), 2), w = w))
+  expect_gradient(function(p) sum((p$w %*% p$v)^3), list(w = w, v = rnorm(12)))
+})
+test_that("operations of the schema take what their gradients need", {
+  expect_gradient(function(p) sum(layer_norm(p$x, gain = p$g, bias = p$b) * p$x), list(x = x, g = rnorm(12), b = rnorm(12)))
+  both <- function(p) {
+    found <- rms_norm(p$x, gain = p$g, return_stats = TRUE)
+    sum(found$y^2 * 0.5)
+  }
+  expect_gradient(both, list(x = x, g = rnorm(12)))
+  expect_gradient(function(p) sum(tartan_multiply(p$a, p$b)^2), list(a = x, b = rnorm(12)))
+})
+test_that("arithmetic of R repeats operands, and their gradients are sums", {
+  positive <- abs(x) + 0.5
+  expect_gradient(function(p) sum(log(p$x) / p$y^2) + max(p$x) - min(p$y), list(x = positive, y = positive + 1))
+  expect_gradient(function(p) sum((p$x + p$v) * p$s) - sum(-p$v), list(x = x, v = rnorm(12), s = 2))
+  expect_gradient(function(p) sum(p$x^p$e), list(x = positive, e = 1.5))
+  expect_gradient(function(p) sum(2 / p$x - 3^p$x), list(x = positive))
+})
+test_that("functions of R have their derivatives", {
+  inside <- matrix(runif(6, 0.1, 0.9), 2)
+  for (name in names(tartan:::.derivatives)) {
+    f <- get(name)
+    expect_gradient(function(p) sum(f(p$x)), list(x = inside))
+  }
+  expect_gradient(function(p) sum(log(p$x, 3)), list(x = inside))
+})
+test_that("parts, sums and shapes", {
+  expect_gradient(function(p) sum(t(p$x)[1, c(2, 2, 5)] * 3), list(x = x))
+  expect_gradient(function(p) sum(rowSums(p$x)^2) + sum(colMeans(p$x)^3), list(x = x))
+  expect_gradient(function(p) sum(rowMeans(p$w)^2) + sum(colSums(p$w)^2), list(w = w))
+  expect_gradient(function(p) {
+    dim(p$x) <- c(6, 4)
+    sum(p$x[2:3, , drop = FALSE]^2)
+  }, list(x = x))
+  expect_gradient(function(p) sum(crossprod(p$x)) + sum(tcrossprod(p$x)^2), list(x = x))
+})
+test_that("penalties of block matrices keep to stored blocks", {
+  expect_gradient(function(p) sum(p$w^2) + 3 * sum(abs(p$w)) + mean(p$w), list(w = w))
+})
+test_that("parameters may be nested, unused or constant", {
+  found <- value_and_gradient(function(p) sum(p$a$b^2) * untracked(p$c), list(a = list(b = c(u = 1, v = 2)), c = 3, w = w))
+  expect_equal(found$gradient$a$b, c(u = 6, v = 12))
+  expect_equal(found$gradient$c, 0)
+  expect_true(all(block_values(found$gradient$w) == 0))
+  expect_identical(untracked(5), 5)
+})
+test_that("refusals name the cause", {
+  expect_error(value_and_gradient(function(p) 3, list(x = x)), "f returned 3, expected a number that was computed from its parameters")
+  expect_error(value_and_gradient(function(p) p$x, list(x = x)), "expected one number", class = "tartan_error_shape")
+  expect_error(value_and_gradient(function(p) sum(gamma(p$x)), list(x = x)), "gamma has no gradient", class = "tartan_error_unsupported")
+  expect_error(value_and_gradient(function(p) sum(cumsum(p$x)), list(x = x)), "cumsum has no gradient")
+  expect_error(value_and_gradient(function(p) prod(p$x), list(x = x)), "prod has no gradient")
+  expect_error(value_and_gradient(function(p) sum(p$x %% 2), list(x = x)), "%% has no gradient")
+  expect_error(value_and_gradient(function(p) sum(p$x, p$x), list(x = x)), "sum has several arguments")
+  expect_error(value_and_gradient(function(p) max(p$w), list(w = w)), "max of a block matrix has no gradient")
+  expect_error(value_and_gradient(function(p) sum(p$w[1:2, 1]), list(w = w)), "has no gradient, expected one of an array of R")
+  expect_error(value_and_gradient(function(p) sum(tartan_relu_gradient(p$x, p$x)), list(x = x)), "tartan_relu_gradient has no gradient")
+  expect_error(value_and_gradient(sum, list(a = "b")), "parameters\\$a is \"b\", expected numbers")
+  expect_error(value_and_gradient(sum, list(1, list("b"))), "parameters\\[\\[2\\]\\]\\[\\[1\\]\\] is \"b\"")
+  inner <- function(p) value_and_gradient(function(q) sum(q * p$x), 2)$value
+  expect_error(value_and_gradient(inner, list(x = 1:3)), "two calls of value_and_gradient")
+})
+test_that("a Tracked is shown with its value", {
+  expect_output(value_and_gradient(function(p) { print(p$x); sum(p$x) }, list(x = 1:3)), "Tracked number 1")
+})

@@ -1,0 +1,153 @@
+/* SPDX-License-Identifier: Apache-2.0
+ * Steps of optimisers: rows of updates.def, over all parameters of a model in one launch or a few. */
+#include "kernels.h"
+#include "kernels/many.cuh"
+#include "kernels/words.cuh"
+
+namespace tartan_cuda {
+namespace {
+
+constexpr int THREADS = 256;
+constexpr int64_t CHUNK = 8192; /* elements of a CTA */
+enum { P, G, M, V };
+
+/* ---- What the rows say ---- */
+
+#define C(i)                    numbers[i]
+#define VALUE(name, expression) const S name = (expression)
+#define RULE(name, states, ...)                                                                              \
+    struct rule_##name {                                                                                     \
+        static constexpr int STATES = states;                                                                \
+        template <typename S>                                                                                \
+        static __device__ __forceinline__ void apply(S &p, S g, S &m, S &v, S r, const S *numbers) {         \
+            (void)numbers, (void)m, (void)v, (void)r;                                                        \
+            __VA_ARGS__                                                                                      \
+        }                                                                                                    \
+    };
+#include "kernels/updates.def"
+#undef RULE
+
+/* ---- The kernel ---- */
+
+/* What all tensors share. */
+struct numbers_of_call {
+    double factor, rate, numbers[TARTAN_I_UPDATE_NUMBERS];
+    device_number scale;
+    gradient_filter filter;
+};
+
+/* A number of a slice; 1 where there is none. */
+template <typename S>
+__device__ __forceinline__ S of_slice(const void *numbers, int64_t stride, int64_t slice) {
+    return numbers == nullptr ? (S)1 : ((const S *)numbers)[slice * stride];
+}
+
+template <typename Rule, typename S, typename Tensor>
+__device__ __forceinline__ void update(const Tensor &t, int64_t begin, int64_t end,
+                                       const numbers_of_call &call, S factor) {
+    S numbers[TARTAN_I_UPDATE_NUMBERS];
+#pragma unroll
+    for (int i = 0; i < TARTAN_I_UPDATE_NUMBERS; i++) numbers[i] = (S)call.numbers[i];
+    for (int64_t i = begin + QUAD * threadIdx.x; i < end; i += QUAD * THREADS) {
+        S p[QUAD], g[QUAD], m[QUAD] = {}, v[QUAD] = {};
+        load(t, P, i, end, p);
+        load(t, G, i, end, g);
+        if constexpr (Rule::STATES > 0) load(t, M, i, end, m);
+        if constexpr (Rule::STATES > 1) load(t, V, i, end, v);
+        int64_t first = 0, rest = 0; /* slice of element i, and where the element is in it */
+        if constexpr (std::is_same_v<Tensor, any_tensor>) first = i / t.slice, rest = i - first * t.slice;
+#pragma unroll
+        for (int k = 0; k < QUAD; k++) {
+            S rate = (S)call.rate;
+            if constexpr (std::is_same_v<Tensor, any_tensor>) {
+                const int64_t slice = first + (rest + k < t.slice ? 0 : (rest + k) / t.slice);
+                if (i + k >= end) break;
+                if (of_slice<S>(t.gates, t.gate_stride, slice) == 0) continue;
+                rate *= of_slice<S>(t.rates, t.rate_stride, slice);
+            }
+            Rule::apply(p[k], call.filter(g[k]) * factor, m[k], v[k], rate, numbers);
+        }
+        store(t, P, i, end, p);
+        if constexpr (Rule::STATES > 0) store(t, M, i, end, m);
+        if constexpr (Rule::STATES > 1) store(t, V, i, end, v);
+    }
+}
+
+template <typename Rule, typename Batch>
+__global__ void __launch_bounds__(THREADS)
+    update_all(const __grid_constant__ Batch all, const __grid_constant__ numbers_of_call call) {
+    const double scale = call.scale.get();
+    if (scale == 0 || !isfinite(scale)) return;
+    const auto &t = all.tensors[place_of(all, (int)blockIdx.x)];
+    const int64_t begin = (int64_t)((int)blockIdx.x - t.first) * CHUNK,
+                  end = begin + CHUNK < t.elements ? begin + CHUNK : t.elements;
+    if (t.dtypes[P] == TARTAN_F64)
+        update<Rule, double>(t, begin, end, call, call.factor * scale);
+    else
+        update<Rule, float>(t, begin, end, call, (float)(call.factor * scale));
+}
+
+/* ---- On the host ---- */
+
+/* The tensors that are flat, or the others. */
+template <typename Collector> tartan_status collect(const tartan_op_update *op, Collector &to) {
+    constexpr bool flat = std::is_same_v<typename Collector::tensor, flat_tensor>;
+    for (int64_t i = 0; i < op->count; i++) {
+        const tartan_array *const arrays[] = {&op->p[i], &op->g[i], op->m != nullptr ? &op->m[i] : nullptr,
+                                              op->v != nullptr ? &op->v[i] : nullptr};
+        int64_t gate_stride = 0, rate_stride = 0, elements = tartan_i_array_elements(arrays[0]);
+        const void *gates = slices_of(op->gates, i, &gate_stride),
+                   *rates = slices_of(op->rates, i, &rate_stride);
+        const bool plain = gates == nullptr && rates == nullptr && is_flat(arrays, LISTS);
+        if (elements == 0 || plain != flat) continue;
+        auto *tensor = to.next();
+        describe(arrays, LISTS, elements, tensor);
+        if constexpr (!flat) {
+            describe_strides(arrays, LISTS, tensor);
+            tensor->gates = gates, tensor->rates = rates;
+            tensor->gate_stride = gate_stride, tensor->rate_stride = rate_stride;
+        }
+        PASS(to.add((elements - 1) / CHUNK + 1));
+    }
+    return to.flush();
+}
+
+template <typename Rule>
+tartan_status run(const char *function, tartan_cuda_queue *queue, const tartan_op_update *op) {
+    numbers_of_call call = {op->factor,
+                            op->rate,
+                            {},
+                            {op->scale != nullptr ? op->scale->data : nullptr,
+                             op->scale != nullptr ? op->scale->dtype : TARTAN_F32},
+                            {op->filter.zero_infs, op->filter.zero_nans, op->filter.most}};
+    memcpy(call.numbers, op->numbers, sizeof call.numbers);
+    auto flat = collector_of<flat_tensors>([&](const flat_tensors &all) {
+        few_tensors room;
+        if (all.count > few_tensors::ROOM)
+            return launch_many(function, queue, update_all<Rule, flat_tensors>, THREADS, all, call);
+        return launch_many(function, queue, update_all<Rule, few_tensors>, THREADS, few_of(all, &room), call);
+    });
+    auto others = collector_of<any_tensors>([&](const any_tensors &all) {
+        return launch_many(function, queue, update_all<Rule, any_tensors>, THREADS, all, call);
+    });
+    PASS(collect(op, flat));
+    return collect(op, others);
+}
+
+} // namespace
+} // namespace tartan_cuda
+
+using namespace tartan_cuda;
+
+tartan_status tartan_cuda_update_plain(const char *function, tartan_cuda_queue *queue, const void *of) {
+    const tartan_op_update *op = (const tartan_op_update *)of;
+    switch (op->row) {
+#define RULE(name, states, ...)                                                                              \
+    case TARTAN_I_UPDATE_##name:                                                                             \
+        return run<rule_##name>(function, queue, op);
+#include "kernels/updates.def"
+#undef RULE
+    default:
+        return TARTAN_OK;
+    }
+}

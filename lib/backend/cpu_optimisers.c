@@ -1,0 +1,242 @@
+/* SPDX-License-Identifier: Apache-2.0
+ * Optimisers on the CPU: lists of arrays, cut into tiles of reals that go through the kernels of updates.def. Tiles depend on shapes and
+ * strides alone, so sums have one order. */
+#include "backend/cpu.h"
+#include "backend/cpu_grid.h"
+#include "core/array.h"
+#include "core/workspace.h"
+
+#include <math.h>
+#include <string.h>
+
+enum { WORK = 32 }; /* about as many operations as an element takes that comes from memory */
+
+/* One tile of reals in a buffer. */
+typedef union room {
+    float f32[TARTAN_I_GRID_TILE];
+    double f64[TARTAN_I_GRID_TILE];
+} room;
+
+/* The tiles of array i of a list are first[i] .. first[i + 1] - 1. */
+typedef struct job {
+    const tartan_context *context;
+    tartan_i_kernels kernels[2]; /* for sums in f32 and in f64 */
+    int64_t count;
+    int64_t *first; /* [count + 1] */
+    const void *op;
+    double factor;
+    double *sums; /* [tiles] */
+    void (*grid)(const struct job *j, int64_t place,
+                 tartan_i_grid *); /* of an array and what belongs to it */
+    void (*tile)(const struct job *j, const tartan_i_grid *g, int64_t place, int64_t tile);
+} job;
+
+static const tartan_i_kernels *kernels_for(const job *j, const tartan_array *array) {
+    return &j->kernels[array->dtype == TARTAN_F64];
+}
+
+/* Where the arrays stand in a grid; -1: there is none. */
+enum { P, G, M, V, GATES, RATES, NUMBERS };
+
+static void task(void *data, int32_t worker) {
+    const job *j = data;
+    int64_t begin, end, place = 0;
+    tartan_i_grid g;
+    tartan_i_share(j->first[j->count], j->context->threads, worker, &begin, &end);
+    for (int64_t i = begin; i < end; i++) {
+        const bool other = i == begin || i >= j->first[place + 1];
+        while (i >= j->first[place + 1]) place++;
+        if (other) j->grid(j, place, &g);
+        j->tile(j, &g, place, i - j->first[place]);
+    }
+}
+
+/* Cuts the arrays into tiles, and finds room for a sum of each if that is wanted. */
+static tartan_status cut(job *j, const tartan_array *list, bool sums) {
+    double elements = 0;
+    tartan_i_grid g;
+    j->kernels[0] = tartan_i_cpu_kernels(TARTAN_F32);
+    j->kernels[1] = tartan_i_cpu_kernels(TARTAN_F64);
+    PASS(tartan_i_workspace_get(j->context, TARTAN_I_ROOM_LISTS, &j->first, j->count + 1, sizeof *j->first));
+    j->first[0] = 0;
+    for (int64_t i = 0; i < j->count; i++) {
+        j->grid(j, i, &g);
+        j->first[i + 1] = j->first[i] + g.tiles;
+        elements += (double)tartan_i_array_elements(&list[i]);
+    }
+    if (sums)
+        PASS(tartan_i_workspace_get(j->context, TARTAN_I_ROOM_SUMS, &j->sums, j->first[j->count],
+                                    sizeof *j->sums));
+    tartan_i_parallel(j->context, j->context->threads, elements * WORK, task, j);
+    return TARTAN_OK;
+}
+
+/* ---- Updates ---- */
+
+/* Numbers of slices as an array that is repeated along the other axes. */
+static tartan_array repeated(const tartan_array *numbers, const tartan_array *like) {
+    tartan_array all = *numbers;
+    if (like->ndim == 0) all.ndim = 0;
+    for (int32_t d = 1; d < like->ndim; d++) all.shape[all.ndim++] = 1;
+    return all;
+}
+
+static bool has_numbers(const tartan_array *list, int64_t place) {
+    return list != NULL && list[place].shape[0] > 0;
+}
+
+static void update_grid(const job *j, int64_t place, tartan_i_grid *g) {
+    const tartan_op_update *op = j->op;
+    const tartan_array *p = &op->p[place];
+    *g = tartan_i_grid_of(kernels_for(j, p), p->shape, p->ndim);
+    tartan_i_grid_add(g, p);
+    tartan_i_grid_add(g, &op->g[place]);
+    if (op->m != NULL) tartan_i_grid_add(g, &op->m[place]);
+    if (op->v != NULL) tartan_i_grid_add(g, &op->v[place]);
+    const tartan_array *const lists[] = {op->gates, op->rates};
+    for (int i = 0; i < 2; i++)
+        if (has_numbers(lists[i], place)) {
+            const tartan_array all = repeated(&lists[i][place], p);
+            tartan_i_grid_add(g, &all);
+        }
+    tartan_i_grid_order(g, 0);
+    tartan_i_grid_cut(g);
+}
+
+/* The reals of a tile for writing: in place or in `to`. */
+static void *load(const tartan_i_grid *g, const tartan_i_grid_tile *t, int32_t array, room *to) {
+    return (void *)tartan_i_grid_load(g, t, array, to);
+}
+
+static void *ones(const tartan_i_kernels *k, int64_t n, room *to) {
+    for (int64_t i = 0; i < n; i++) tartan_i_store(to, k->dtype, i, 1);
+    return to;
+}
+
+/* The gradient after the filter: in place or in `to`. */
+static const void *gradient(const tartan_i_grid *g, const tartan_i_grid_tile *t, int32_t array,
+                            const tartan_i_gradient_filter *filter, room *to) {
+    const void *x = tartan_i_grid_load(g, t, array, to);
+    if (!filter->zero_infs && !filter->zero_nans && filter->most == 0) return x;
+    g->kernels->updates->filter(t->rows * t->cols, filter, x, to);
+    return to;
+}
+
+static void update_tile(const job *j, const tartan_i_grid *g, int64_t place, int64_t tile) {
+    const tartan_op_update *op = j->op;
+    const tartan_i_grid_tile t = tartan_i_grid_take(g, tile);
+    const bool gated = has_numbers(op->gates, place), rated = has_numbers(op->rates, place);
+    int32_t at = 2;
+    room rooms[NUMBERS];
+    tartan_i_update_line u = {
+        .n = t.rows * t.cols, .numbers = op->numbers, .factor = j->factor, .rate = op->rate};
+    u.p = load(g, &t, P, &rooms[P]);
+    u.g = gradient(g, &t, G, &op->filter, &rooms[G]);
+    if (op->m != NULL) u.m = load(g, &t, at++, &rooms[M]);
+    if (op->v != NULL) u.v = load(g, &t, at++, &rooms[V]);
+    if (gated || rated) {
+        u.gates = gated ? load(g, &t, at++, &rooms[GATES]) : ones(g->kernels, u.n, &rooms[GATES]);
+        u.rates = rated ? load(g, &t, at++, &rooms[RATES]) : ones(g->kernels, u.n, &rooms[RATES]);
+    }
+    g->kernels->updates->update[op->row](&u);
+    tartan_i_grid_store(g, &t, P, u.p);
+    if (op->m != NULL) tartan_i_grid_store(g, &t, 2, u.m);
+    if (op->v != NULL) tartan_i_grid_store(g, &t, 3, u.v);
+}
+
+tartan_status tartan_i_cpu_update(const tartan_context *context, const tartan_op *any) {
+    const tartan_op_update *op = &any->update;
+    const double scale = op->scale != NULL ? tartan_i_load(op->scale->data, op->scale->dtype, 0) : 1;
+    job j = {.context = context, .count = op->count, .op = op, .factor = op->factor * scale};
+    if (scale == 0 || !isfinite(scale)) return TARTAN_OK;
+    j.grid = update_grid;
+    j.tile = update_tile;
+    PASS(cut(&j, op->p, false));
+    tartan_i_workspace_end(context);
+    return TARTAN_OK;
+}
+
+/* ---- The norm of all ---- */
+
+static void norm_grid(const job *j, int64_t place, tartan_i_grid *g) {
+    const tartan_op_global_norm *op = j->op;
+    const tartan_array *x = &op->gradients[place];
+    *g = tartan_i_grid_of(kernels_for(j, x), x->shape, x->ndim);
+    tartan_i_grid_add(g, x);
+    tartan_i_grid_order(g, 0);
+    tartan_i_grid_cut(g);
+}
+
+static void norm_tile(const job *j, const tartan_i_grid *g, int64_t place, int64_t tile) {
+    const tartan_op_global_norm *op = j->op;
+    const tartan_i_gradient_filter filter = {op->zero_infs, op->zero_nans, op->saturate};
+    const tartan_i_grid_tile t = tartan_i_grid_take(g, tile);
+    room to;
+    const void *x = gradient(g, &t, 0, &filter, &to);
+    j->sums[j->first[place] + tile] =
+        j->kernels[1].lines[g->kernels->dtype == TARTAN_F64].squares(t.rows * t.cols, x);
+}
+
+tartan_status tartan_i_cpu_global_norm(const tartan_context *context, const tartan_op *any) {
+    const tartan_op_global_norm *op = &any->global_norm;
+    job j = {.context = context, .count = op->count, .op = op, .grid = norm_grid, .tile = norm_tile};
+    PASS(cut(&j, op->gradients, true));
+    const double norm = fabs(op->grad_scale) * sqrt(j.kernels[1].lines[1].sum(j.first[j.count], j.sums));
+    tartan_i_store(op->norm->data, op->norm->dtype, 0, norm);
+    if (op->scale != NULL)
+        tartan_i_store(op->scale->data, op->scale->dtype, 0,
+                       isfinite(norm) ? op->clip / fmax(norm, op->clip) : 0);
+    tartan_i_workspace_end(context);
+    return TARTAN_OK;
+}
+
+/* ---- Slices ---- */
+
+/* One tile a slice: its grid is that of the array without the first axis. */
+static void lasso_grid(const job *j, int64_t place, tartan_i_grid *g) {
+    const tartan_op_group_lasso *op = j->op;
+    const tartan_array *p = &op->parameters[place];
+    tartan_array slice = *p;
+    slice.ndim = p->ndim > 0 ? p->ndim - 1 : 0;
+    for (int32_t d = 0; d < slice.ndim; d++) {
+        slice.shape[d] = p->shape[d + 1];
+        slice.strides[d] = p->strides[d + 1];
+    }
+    *g = tartan_i_grid_of(kernels_for(j, p), slice.shape, slice.ndim);
+    tartan_i_grid_add(g, &slice);
+    tartan_i_grid_order(g, 0);
+    g->tiles = tartan_i_grid_cut(g) == 0 ? 0 : p->ndim > 0 ? p->shape[0] : 1;
+}
+
+static void lasso_slice(const job *j, const tartan_i_grid *of, int64_t place, int64_t slice) {
+    const tartan_op_group_lasso *op = j->op;
+    const tartan_array *p = &op->parameters[place];
+    tartan_i_grid g = *of;
+    room to;
+    double sum = 0;
+    if (has_numbers(op->gates, place) && tartan_i_load(op->gates[place].data, op->gates[place].dtype,
+                                                       slice * op->gates[place].strides[0]) == 0)
+        return;
+    if (p->ndim > 0) g.array[0].data = tartan_i_at(p->data, p->dtype, slice * p->strides[0]);
+    const int64_t tiles = tartan_i_grid_cut_to(&g, g.rows, g.cols);
+    for (int64_t i = 0; i < tiles; i++) {
+        const tartan_i_grid_tile t = tartan_i_grid_take(&g, i);
+        sum += j->kernels[1].lines[g.kernels->dtype == TARTAN_F64].squares(
+            t.rows * t.cols, tartan_i_grid_load(&g, &t, 0, &to));
+    }
+    const double part = op->rate / sqrt(sum + op->epsilon), factor = 1 - (part > 1 ? 1 : part);
+    for (int64_t i = 0; i < tiles; i++) {
+        const tartan_i_grid_tile t = tartan_i_grid_take(&g, i);
+        void *x = load(&g, &t, 0, &to);
+        g.kernels->scale(t.rows * t.cols, factor, x, x);
+        tartan_i_grid_store(&g, &t, 0, x);
+    }
+}
+
+tartan_status tartan_i_cpu_group_lasso(const tartan_context *context, const tartan_op *any) {
+    const tartan_op_group_lasso *op = &any->group_lasso;
+    job j = {.context = context, .count = op->count, .op = op, .grid = lasso_grid, .tile = lasso_slice};
+    PASS(cut(&j, op->parameters, false));
+    tartan_i_workspace_end(context);
+    return TARTAN_OK;
+}

@@ -1,0 +1,39 @@
+/* SPDX-License-Identifier: Apache-2.0
+ * The update rules of updates.def on n contiguous reals that stay in L1, and what else optimisers do with such lines. */
+#ifndef TARTAN_KERNELS_UPDATES_H
+#define TARTAN_KERNELS_UPDATES_H
+
+#include <stdbool.h>
+#include <stdint.h>
+
+typedef enum tartan_i_update_row {
+#define RULE(name, states, ...) TARTAN_I_UPDATE_##name,
+#include "kernels/updates.def"
+#undef RULE
+    TARTAN_I_UPDATE_ROWS
+} tartan_i_update_row;
+
+enum { TARTAN_I_UPDATE_NUMBERS = 9 };
+
+typedef struct tartan_i_update_line {
+    int64_t n;
+    const double *numbers; /* [TARTAN_I_UPDATE_NUMBERS] */
+    double factor, rate;   /* of gradients; the learning rate */
+    void *p, *m, *v;       /* updated; NULL where the rule has none */
+    const void *g;
+    const void *rates,
+        *gates; /* factors of the rate; parameters with gates of 0 stay. Both NULL, or neither */
+} tartan_i_update_line;
+
+/* What gradients are before anything is done with them: infinities 0, NaN 0, then no further from 0 than `most`. */
+typedef struct tartan_i_gradient_filter {
+    bool zero_infs, zero_nans;
+    double most; /* 0: any */
+} tartan_i_gradient_filter;
+
+typedef struct tartan_i_update_kernels {
+    void (*update[TARTAN_I_UPDATE_ROWS])(const tartan_i_update_line *line);
+    void (*filter)(int64_t n, const tartan_i_gradient_filter *filter, const void *g, void *out);
+} tartan_i_update_kernels;
+
+#endif

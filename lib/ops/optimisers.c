@@ -1,0 +1,112 @@
+/* SPDX-License-Identifier: Apache-2.0
+ * Optimisers: shapes of gates and rates, and the numbers of the rules of kernels/updates.def. */
+#include "core/array.h"
+#include "ops/checks.h"
+
+#include <math.h>
+
+/* ---- Shapes ---- */
+
+/* Of a number for each slice of an array of `list`, whose place is strides[0]; or [0], which stays. */
+static tartan_status slices_of(const tartan_array *list, tartan_array *shape) {
+    const tartan_array *array = &list[shape->strides[0]];
+    if (shape->ndim == 1 && shape->shape[0] == 0) return TARTAN_OK;
+    shape->ndim = 1;
+    shape->shape[0] = array->ndim > 0 ? array->shape[0] : 1;
+    return TARTAN_OK;
+}
+
+#define SHAPES(operation, list)                                                                              \
+    tartan_status tartan_i_shapes_##operation(const tartan_op *op, int32_t argument, tartan_array *shape) {  \
+        (void)argument;                                                                                      \
+        return slices_of(op->operation.list, shape);                                                         \
+    }
+SHAPES(adam, parameters)
+SHAPES(sgd, parameters)
+SHAPES(lion, parameters)
+SHAPES(exponential_average, averages)
+SHAPES(group_lasso, parameters)
+
+/* ---- Rules ---- */
+
+/* What the calls of optimisers share. */
+#define BEGIN(given, rule)                                                                                   \
+    {                                                                                                        \
+        .function = (given).function, .p_name = "parameters", .g_name = "gradients", .row = (rule),          \
+        .count = (given).count, .p = (given).parameters, .g = (given).gradients, .gates = (given).gates,     \
+        .rates = (given).rates, .scale = (given).scale, .factor = (given).grad_scale, .rate = (given).rate,  \
+        .filter = {                                                                                          \
+            (given).zero_infs,                                                                               \
+            (given).zero_nans,                                                                               \
+            (given).saturate                                                                                 \
+        }                                                                                                    \
+    }
+
+tartan_status tartan_i_check_adam(tartan_op *any, const tartan_context *context) {
+    const tartan_op_adam given = any->adam;
+    tartan_op_update *op = &any->update;
+    const double steps = (double)given.step;
+    (void)context;
+    *op = (tartan_op_update)BEGIN(given, TARTAN_I_UPDATE_adam);
+    op->m_name = "means";
+    op->m = given.means;
+    op->v = given.squares;
+    const double numbers[] = {1 - given.beta1,
+                              given.beta2,
+                              1 - given.beta2,
+                              given.weight_decay,
+                              given.sigmas,
+                              given.sigmas > 0 ? 0 : HUGE_VAL,
+                              1 / (1 - pow(given.beta1, steps)),
+                              1 / sqrt(1 - pow(given.beta2, steps)),
+                              given.epsilon};
+    memcpy(op->numbers, numbers, sizeof numbers);
+    return TARTAN_OK;
+}
+
+tartan_status tartan_i_check_sgd(tartan_op *any, const tartan_context *context) {
+    const tartan_op_sgd given = any->sgd;
+    tartan_op_update *op = &any->update;
+    (void)context;
+    CHECK_IN(given.function, given.velocities != NULL || given.momentum == 0, ARGUMENT,
+             "momentum is %g, expected 0 without velocities", given.momentum);
+    const bool first = given.step == 1;
+    *op = (tartan_op_update)BEGIN(given,
+                                  given.velocities != NULL ? TARTAN_I_UPDATE_momentum : TARTAN_I_UPDATE_sgd);
+    op->m_name = "velocities";
+    op->m = given.velocities;
+    const double numbers[] = {given.weight_decay, first ? 0 : given.momentum, first ? 1 : 1 - given.dampening,
+                              given.nesterov ? given.momentum : 1, given.nesterov ? 1 : 0};
+    memcpy(op->numbers, numbers, sizeof numbers);
+    return TARTAN_OK;
+}
+
+tartan_status tartan_i_check_lion(tartan_op *any, const tartan_context *context) {
+    const tartan_op_lion given = any->lion;
+    tartan_op_update *op = &any->update;
+    (void)context;
+    *op = (tartan_op_update)BEGIN(given, TARTAN_I_UPDATE_lion);
+    op->m_name = "means";
+    op->m = given.means;
+    op->numbers[0] = 1 - given.beta1;
+    op->numbers[1] = 1 - given.beta2;
+    op->numbers[2] = given.weight_decay;
+    return TARTAN_OK;
+}
+
+tartan_status tartan_i_check_exponential_average(tartan_op *any, const tartan_context *context) {
+    const tartan_op_exponential_average given = any->exponential_average;
+    (void)context;
+    any->update = (tartan_op_update){.function = given.function,
+                                     .p_name = "averages",
+                                     .g_name = "parameters",
+                                     .row = TARTAN_I_UPDATE_average,
+                                     .count = given.count,
+                                     .p = given.averages,
+                                     .g = given.parameters,
+                                     .gates = given.gates,
+                                     .factor = 1,
+                                     .rate = 1,
+                                     .numbers = {1 - given.decay}};
+    return TARTAN_OK;
+}

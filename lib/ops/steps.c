@@ -1,0 +1,54 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#include "ops/steps.h"
+
+#include "core/workspace.h"
+#include "device/run.h"
+
+static bool on_host(const tartan_context *context) {
+    return context->options.device_type == TARTAN_CPU;
+}
+
+tartan_status tartan_i_steps_begin(const char *function, tartan_context *context, int64_t bytes,
+                                   tartan_i_steps *out) {
+    tartan_status status;
+    out->count = 0;
+    out->memory = out->owner = NULL;
+    PASS(tartan_i_call_enter(function, context, &out->call));
+    tartan_i_workspace_hold(context);
+    if (bytes == 0 || tartan_i_explaining()) return TARTAN_OK;
+    if (on_host(context)) {
+        TRY(tartan_i_workspace_get(context, TARTAN_I_ROOM_CHAIN, &out->memory, bytes, 1));
+    } else {
+        TRY(context->backend->scratch(function, context->device, bytes, &out->owner));
+        out->memory = out->owner;
+    }
+    TRY(context->backend->clear(function, context->device, out->memory, bytes));
+    return TARTAN_OK;
+fail:
+    if (out->owner != NULL) context->backend->scratch_free(context->device, out->owner);
+    tartan_i_workspace_let_go(context);
+    tartan_i_call_leave(&out->call);
+    return status;
+}
+
+static tartan_status run_each(tartan_i_steps *steps) {
+    for (int32_t i = 0; i < steps->count; i++)
+        PASS(tartan_i_explaining() ? tartan_i_explain(steps->call.context, &steps->ops[i])
+                                   : tartan_i_call_run(&steps->call, &steps->ops[i]));
+    return TARTAN_OK;
+}
+
+tartan_status tartan_i_steps_run(tartan_i_steps *steps) {
+    tartan_context *context = steps->call.context;
+    tartan_status status = TARTAN_OK;
+    if (steps->count > 1 && on_host(context) && !tartan_i_explaining()) {
+        context->rehearses = true;
+        status = run_each(steps);
+        context->rehearses = false;
+    }
+    if (status == TARTAN_OK) status = run_each(steps);
+    if (steps->owner != NULL) context->backend->scratch_free(context->device, steps->owner);
+    tartan_i_workspace_let_go(context);
+    tartan_i_call_leave(&steps->call);
+    return status;
+}

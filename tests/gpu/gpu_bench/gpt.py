@@ -1,0 +1,139 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The language model whose training is measured, dense, by hand with `spmm`, and from `patch_model`; and one linear layer."""
+
+import dataclasses
+
+import torch
+from tartan import Layout, spmm
+from tartan.torch import BlockSparseLinear, patch_model
+
+F = torch.nn.functional
+
+
+@dataclasses.dataclass
+class Scale:
+    width: int = 2048
+    layers: int = 12
+    tokens: int = 2048
+    batch: int = 4
+    vocabulary: int = 50304
+    head: int = 128
+    density: float = 0.1
+    blocks: tuple = (64, 32)
+    linear: int = 4096  # sides of the single layer, and rows of its input
+
+
+TINY = Scale(width=64, layers=2, tokens=32, batch=2, vocabulary=96, head=16, density=0.25, blocks=(16, 8), linear=128)
+PATTERN = r"blocks\.\d+\.(qkv|proj|up|down)"
+
+
+class Block(torch.nn.Module):
+    def __init__(self, scale):
+        super().__init__()
+        n = scale.width
+        self.head = scale.head
+        self.first, self.second = torch.nn.RMSNorm(n), torch.nn.RMSNorm(n)
+        self.qkv, self.proj = torch.nn.Linear(n, 3 * n, bias=False), torch.nn.Linear(n, n, bias=False)
+        self.up, self.down = torch.nn.Linear(n, 4 * n, bias=False), torch.nn.Linear(4 * n, n, bias=False)
+
+    def forward(self, x):
+        q, k, v = self.qkv(self.first(x)).unflatten(-1, (3, -1, self.head)).permute(2, 0, 3, 1, 4)
+        x = x + self.proj(F.scaled_dot_product_attention(q, k, v, is_causal=True).transpose(1, 2).flatten(2))
+        return x + self.down(F.gelu(self.up(self.second(x))))
+
+
+class Gpt(torch.nn.Module):
+    def __init__(self, scale):
+        super().__init__()
+        self.embed = torch.nn.Embedding(scale.vocabulary, scale.width)
+        self.blocks = torch.nn.ModuleList(Block(scale) for _ in range(scale.layers))
+        self.norm = torch.nn.RMSNorm(scale.width)
+        self.out = torch.nn.Linear(scale.width, scale.vocabulary, bias=False)
+
+    def forward(self, tokens, labels):
+        x = self.embed(tokens)
+        for block in self.blocks:
+            x = block(x)
+        return F.cross_entropy(self.out(self.norm(x)).flatten(0, 1), labels.flatten())
+
+
+class ByHand(torch.nn.Module):
+    """What a user of `spmm` alone writes."""
+
+    def __init__(self, layer):
+        super().__init__()
+        self.layout, self.values = layer.layout, torch.nn.Parameter(layer.values.detach().clone())
+
+    def forward(self, x):
+        device = x.device.type
+        dtype = torch.get_autocast_dtype(device) if torch.is_autocast_enabled(device) else x.dtype
+        return spmm(self.layout, x.to(dtype), values=self.values.to(dtype), side="right", transpose=True)
+
+
+def dense(scale, device):
+    torch.manual_seed(1)
+    with torch.device(device):
+        return Gpt(scale)
+
+
+def patched(scale, device, block):
+    model = dense(scale, device)
+    report = patch_model(model, {PATTERN: dict(density=scale.density, block=block, keep="random")})
+    return model, report
+
+
+def by_hand(model, scale, device):
+    """A model with the layouts and the values of a patched one."""
+    result = dense(scale, "meta").to_empty(device=device)
+    with torch.no_grad():
+        for name, module in list(result.named_modules()):
+            source = model.get_submodule(name)
+            if isinstance(source, BlockSparseLinear):
+                path, _, last = name.rpartition(".")
+                setattr(result.get_submodule(path), last, ByHand(source))
+            else:
+                for mine, theirs in zip(module._parameters.values(), source._parameters.values()):
+                    if mine is not None:
+                        mine.copy_(theirs)
+    return result
+
+
+class Training:
+    """A step of training as a call: the loss under autocast, its gradients, AdamW."""
+
+    def __init__(self, model, scale, device, compiled=None):
+        self.model, self.device = model, device
+        self.run = model if compiled is None else torch.compile(model, backend=compiled)
+        options = {"fused": True} if device == "cuda" else {}
+        self.optimizer = torch.optim.AdamW(model.parameters(), 1e-4, **options)
+        generator = torch.Generator(device=device).manual_seed(2)
+        shape = (scale.batch, scale.tokens + 1)
+        tokens = torch.randint(scale.vocabulary, shape, generator=generator, device=device)
+        self.tokens, self.labels = tokens[:, :-1].contiguous(), tokens[:, 1:].contiguous()
+
+    def loss(self):
+        with torch.autocast(self.device, torch.bfloat16):
+            return self.run(self.tokens, self.labels)
+
+    def __call__(self):
+        self.optimizer.zero_grad(set_to_none=True)
+        self.loss().backward()
+        self.optimizer.step()
+
+
+def linear_layers(scale, device, block):
+    """nn.Linear and a block-sparse layer in bfloat16, forward and backward, as calls."""
+    n = scale.linear
+    with torch.device(device):
+        dense = torch.nn.Linear(n, n, bias=False, dtype=torch.bfloat16)
+        layout = Layout.pattern("random", (n, n), block, density=scale.density, seed=3)
+        ours = BlockSparseLinear.from_linear(dense, keep=layout)
+        x = torch.randn(n, n, dtype=torch.bfloat16, requires_grad=True)
+        grad = torch.randn(n, n, dtype=torch.bfloat16)
+    masked = torch.nn.Linear(n, n, bias=False, device=device, dtype=torch.bfloat16)
+    with torch.no_grad():
+        masked.weight.copy_(ours.to_dense())
+
+    def step(layer, parameter):
+        return lambda: torch.autograd.grad(layer(x), (x, parameter), grad)
+    return step(dense, dense.weight), step(ours, ours.values), lambda: (ours(x), masked(x))

@@ -1,0 +1,152 @@
+#!/usr/bin/env python3
+# SPDX-License-Identifier: Apache-2.0
+"""Steps of training a GPT whose linear layers are block-sparse, beside the same dense model; and of one linear layer.
+
+The dense model is compiled and has SDPA and fused AdamW. Beside it, with 90% of the blocks of each linear layer of its blocks
+gone: the model written by hand with `spmm`, what `patch_model` makes of the dense one, and that compiled. All train in bfloat16
+by autocast on the same tokens, in turns in one process; times are medians of whole steps, by the clock of the host. Losses are
+compared before. Needs PyTorch and the package tartan (tests/gpu/python.sh build). Writes one JSON object per row to
+build/bench/gpu_train.jsonl (and to $OUT), then prints the table. Exit status 1: a row is wrong or below its floor.
+"""
+
+import argparse
+import gc
+import json
+import os
+import pathlib
+import statistics
+import sys
+import time
+
+sys.path.insert(0, os.path.dirname(os.path.abspath(__file__)))
+import torch
+from gpu_bench import gpt, timing
+
+ROOT = pathlib.Path(__file__).resolve().parents[2]
+# Floors and goals by row and block; how many times as fast as the dense peer.
+GOALS = {("by hand", 64): (1.8, 2.5), ("by hand", 32): (1.6, 2.1), ("patched, compiled", 64): (1.4, 1.7),
+         ("patched, compiled", 32): (1.25, 1.5), ("linear layer", 64): (4.0, 6.0), ("linear layer", 32): (2.7, 3.3)}  # fmt: skip
+COMPILED = "patched, compiled"
+
+
+def parse(arguments):
+    parser = argparse.ArgumentParser(description=__doc__.split("\n\n")[0])
+    parser.add_argument("--device", choices=("cuda", "cpu"), default="cuda", help="cpu: a tiny model, only to try this program")
+    parser.add_argument("--samples", type=int, default=20, help="steps of each arm (default 20)")
+    parser.add_argument("--blocks", help="sides of blocks (default 64,32)")
+    parser.add_argument("--no-linear", action="store_true", help="without the single layer")
+    parser.add_argument("--no-model", action="store_true", help="without the model")
+    parser.add_argument("--no-compile", action="store_true", help="nothing is compiled")
+    parser.add_argument("--profile", action="store_true", help="also print what the GPU does in a step of each arm")
+    options = parser.parse_args(arguments)
+    options.scale = gpt.Scale() if options.device == "cuda" else gpt.TINY
+    options.blocks = tuple(int(b) for b in options.blocks.split(",")) if options.blocks else options.scale.blocks
+    options.compiler = None if options.no_compile else "inductor" if options.device == "cuda" else "aot_eager"
+    return options
+
+
+def wait(device):
+    if device == "cuda":
+        torch.cuda.synchronize()
+
+
+def in_turns(arms, device, samples):
+    """Medians of the ms of each arm's steps."""
+    times = {name: [] for name in arms}
+    for arm in arms.values():
+        for _ in range(3):
+            arm()
+    for _ in range(samples):
+        for name, arm in arms.items():
+            wait(device)
+            begin = time.perf_counter()
+            arm()
+            wait(device)
+            times[name].append(1e3 * (time.perf_counter() - begin))
+    return {name: statistics.median(x) for name, x in times.items()}
+
+
+def profile(name, arm, device):
+    kinds = [torch.profiler.ProfilerActivity.CPU] + ([torch.profiler.ProfilerActivity.CUDA] if device == "cuda" else [])
+    with torch.profiler.profile(activities=kinds) as seen:
+        arm()
+        wait(device)
+    print(f"# {name}\n{seen.key_averages().table(sort_by=f'self_{device}_time_total', row_limit=25)}", flush=True)
+
+
+def row(text, block, ms, dense_ms, right, **more):
+    floor, goal = GOALS.get((text, block), (None, None))
+    times = dense_ms / ms
+    verdict = "wrong" if not right else "" if floor is None else "goal" if times >= goal else "floor" if times >= floor else "below"
+    return {"row": text, "block": block, "ms": round(ms, 3), "dense_ms": round(dense_ms, 3), "times_as_fast": round(times, 3),
+            "floor": floor, "goal": goal, "verdict": verdict, **more}  # fmt: skip
+
+
+def models(options):
+    scale, device, compiler = options.scale, options.device, options.compiler
+    print(f"# {sum(p.numel() for p in gpt.dense(scale, 'meta').parameters()) / 1e6:.1f} M parameters", flush=True)
+    dense = gpt.Training(gpt.dense(scale, device), scale, device, compiler)
+    for block in options.blocks:
+        model, report = gpt.patched(scale, device, block)
+        hand = gpt.Training(gpt.by_hand(model, scale, device), scale, device)
+        eager = gpt.Training(model, scale, device)
+        arms = {"dense": dense, "by hand": hand, "patched": eager}
+        if compiler:
+            arms[COMPILED] = gpt.Training(model, scale, device, compiler)
+            arms[COMPILED].optimizer = eager.optimizer  # of the same parameters
+        losses = {name: float(arm.loss().detach()) for name, arm in arms.items()}
+        begin = time.monotonic()
+        ms = in_turns(arms, device, options.samples)
+        print(f"# blocks of {block}: losses {losses}, {time.monotonic() - begin:.0f} s", flush=True)
+        if options.profile:
+            for name, arm in arms.items():
+                profile(f"{name}, blocks of {block}", arm, device)
+        for name, found in ms.items():
+            if name != "dense":
+                right = abs(losses[name] - losses["by hand"]) < 2e-2 * abs(losses["by hand"])
+                yield row(name, block, found, ms["dense"], right, parameters=report.parameters_after)
+        del model, hand, eager, arms
+        gc.collect()
+        if device == "cuda":
+            torch.cuda.empty_cache()
+
+
+def layers(options):
+    device = options.device
+    timer = timing.CudaTimer(torch.cuda.current_stream()) if device == "cuda" else timing.CpuTimer()
+    for block in options.blocks:
+        dense, ours, results = gpt.linear_layers(options.scale, device, block)
+        with torch.no_grad():
+            found, wanted = results()
+        right = bool((found - wanted).abs().max() <= 2e-2 * wanted.abs().max())
+        arms = {name: timing.Arm([call], capture=False) for name, call in (("dense", dense), ("ours", ours))}
+        for arm in arms.values():
+            timer.prepare(arm, options.samples)
+        timing.measure(timer, list(arms.values()), options.samples)
+        yield row("linear layer", block, arms["ours"].ms, arms["dense"].ms, right)
+
+
+def main(arguments):
+    options = parse(arguments)
+    if options.device == "cuda":
+        torch.cuda.set_stream(torch.cuda.Stream())
+    places = [ROOT / "build" / "bench"] + ([pathlib.Path(os.environ["OUT"])] if os.environ.get("OUT") else [])
+    name, results = torch.cuda.get_device_name() if options.device == "cuda" else "none: tried on the CPU", []
+    parts = ([] if options.no_linear else [layers]) + ([] if options.no_model else [models])
+    for part in parts:
+        for found in part(options):
+            results.append({"gpu": name, "torch": torch.__version__, **found})
+            for place in places:
+                place.mkdir(parents=True, exist_ok=True)
+                with open(place / "gpu_train.jsonl", "w" if len(results) == 1 else "a", encoding="utf-8") as file:
+                    file.write(json.dumps(results[-1]) + "\n")
+    print(f"{name}, PyTorch {torch.__version__}")
+    print(f"{'row':20} {'block':>5} {'ms':>9} {'dense ms':>9} {'times':>6}  floor  goal  verdict")
+    for x in results:
+        floor, goal = ("" if x[key] is None else x[key] for key in ("floor", "goal"))
+        print(f"{x['row']:20} {x['block']:5} {x['ms']:9.3f} {x['dense_ms']:9.3f} {x['times_as_fast']:6.2f} {floor:>6} {goal:>5}  {x['verdict']}")
+    return 1 if any(x["verdict"] in ("wrong", "below") for x in results) else 0
+
+
+if __name__ == "__main__":
+    sys.exit(main(sys.argv[1:]))
