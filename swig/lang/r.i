@@ -16,8 +16,10 @@
 %{
 #include "elements.h"
 #include "interrupt.h"
+#include "new_matrix.h"
 #include "operation.h"
 #include "product.h"
+#include "record.h"
 #define TARTAN_RAISE(status) tartan_r_raise(status)
 #define TARTAN_NOTHING R_NilValue
 %}
@@ -202,6 +204,7 @@ SEXP tartan_r_result_from(SEXP place, SEXP start, SEXP name);
 SEXP tartan_r_result_value(SEXP made);
 SEXP tartan_r_new_array(SEXP dim);
 SEXP tartan_r_duplicate(SEXP x);
+int32_t tartan_r_any_tracked(SEXP operands);
 SEXP tartan_r_run(SEXP op, SEXP inputs, SEXP options, SEXP returns);
 SEXP tartan_r_run_views(const char *name, SEXP place, SEXP options, SEXP operands);
 SEXP tartan_r_matrix_around(SEXP values, SEXP layout, SEXP dtype, SEXP names);

@@ -69,7 +69,7 @@ untracked <- function(x) if (.is_tracked(x)) x@value else x
 
 # 0 in the form of a parameter that the function did not use.
 .zero_like <- function(x) {
-  if (methods::is(x, "DeviceArray")) return(tartan_multiply(x, to_device(0, x@context)))
+  if (methods::is(x, "DeviceArray")) return(.numbers_to_device(array(0, x@size), x@context, x@dtype))
   if (.is_matrix(x)) return(.matrix_of_zeros(.place(x = x), x@layout, x@dtype, x@Dimnames))
   x[] <- 0
   x
@@ -119,6 +119,15 @@ value_and_gradient <- function(f, parameters, ...) {
 
 # ---- Operations of the library ----
 
+# The gradients that an operation's rule computes of what is known, of which only the wanted ones are made: a list by their operands' names.
+.run_rule <- function(rule, known, options, wanted) {
+  made <- rule$uses != "in"
+  rule$returned <- made & rule$optional
+  found <- tartan_r_run(rule, lapply(rule$arguments[rule$uses != "out"], function(name) known[[name]]), options[rule$options],
+                        as.list(rule$results[rule$returned] %in% wanted))
+  if (is.list(found) && !is.object(found)) found else stats::setNames(list(found), rule$results[made & !rule$optional])
+}
+
 # For the C code, when an operand of an operation is Tracked: `call` is list(op, operands, options, returns).
 .record_operation <- function(call) {
   op <- call[[1L]]
@@ -137,17 +146,19 @@ value_and_gradient <- function(f, parameters, ...) {
   argument_of <- stats::setNames(op$arguments[is_result], names_of_results)[names(results)]
 
   options <- if (length(call[[3L]])) stats::setNames(call[[3L]], op$options)
-  options <- options[rule$options]
+  wanted <- names(operands)[vapply(operands, .is_tracked, NA)]
   pullback <- function(grads) {
+    followed <- paste0(argument_of, "_grad") %in% needed
+    if (any(lost <- !followed & !vapply(grads, is.null, NA))) {
+      .fail("unsupported", "%s of %s has no gradient, expected only its use as a constant (untracked)", names(results)[lost][1L], op$f)
+    }
     known <- c(values, stats::setNames(results, argument_of), stats::setNames(grads, paste0(argument_of, "_grad")))
     for (name in needed[endsWith(needed, "_grad")]) {
       if (is.null(known[[name]]) && !rule$optional[match(name, rule$arguments)]) {
         known[[name]] <- .zero_like(known[[sub("_grad$", "", name)]])
       }
     }
-    found <- tartan_r_run(rule, lapply(needed, function(name) known[[name]]), options,
-                          rep(list(TRUE), sum(rule$returned)))
-    if (!(is.list(found) && !is.object(found))) found <- stats::setNames(list(found), rule$results[rule$uses != "in"])
+    found <- .run_rule(rule, known, options, wanted)
     lapply(names(operands), function(name) found[[name]])
   }
   found <- stats::setNames(.record(operands, results, pullback), names(results))
@@ -296,39 +307,6 @@ setMethod("rowSums", "Tracked", function(x, ...) .record_sums(rowSums, x, "rows"
 setMethod("colSums", "Tracked", function(x, ...) .record_sums(colSums, x, "cols", function(x) 1))
 setMethod("rowMeans", "Tracked", function(x, ...) .record_sums(rowMeans, x, "rows", ncol))
 setMethod("colMeans", "Tracked", function(x, ...) .record_sums(colMeans, x, "cols", nrow))
-
-# ---- Products ----
-
-# g b^T, on the layout of a where that is a block matrix.
-.left_gradient <- function(a, g, b_transposed) {
-  if (.is_matrix(a)) return(block_cast(sddmm(a@layout, .dense_of(g), .dense_of(b_transposed)), a@dtype))
-  .like(as.vector(as.matrix(g %*% b_transposed)), a)
-}
-.dense_of <- function(x) if (methods::is(x, "BlockMatrix")) as.matrix(x) else x
-
-.record_product <- function(x, y) {
-  a <- untracked(x)
-  b <- untracked(y)
-  value <- a %*% b
-  # R takes a vector for a row or a column, whichever fits.
-  as_left <- function(a) if (!is.null(dim(a)) || .is_matrix(a)) a else if (length(a) == nrow(value)) cbind(as.vector(a)) else rbind(as.vector(a))
-  as_right <- function(b) if (!is.null(dim(b)) || .is_matrix(b)) b else if (length(b) == ncol(value) && ncol(as_left(a)) == 1L) rbind(as.vector(b)) else cbind(as.vector(b))
-  .record_one(list(x, y), value, function(g) {
-    left <- as_left(a)
-    right <- as_right(b)
-    list(if (.is_tracked(x)) .left_gradient(a, g, t(right)),
-         if (.is_tracked(y)) {
-           if (.is_matrix(b)) .left_gradient(b, t(left), g) else .like(as.vector(as.matrix(t(left) %*% g)), b)
-         })
-  })
-}
-for (.other in c("ANY", "Tracked", .peers[-1L], "BlockMatrix", "numLike")) {
-  setMethod("%*%", signature("Tracked", .other), function(x, y) .record_product(x, y))
-  if (.other != "Tracked") setMethod("%*%", signature(.other, "Tracked"), function(x, y) .record_product(x, y))
-}
-rm(.other)
-setMethod("crossprod", signature("Tracked", "ANY"), function(x, y = NULL, ...) t(x) %*% if (is.null(y)) x else y)
-setMethod("tcrossprod", signature("Tracked", "ANY"), function(x, y = NULL, ...) x %*% t(if (is.null(y)) x else y))
 
 # ---- Places ----
 

@@ -13,6 +13,9 @@ spmm <- function(a, b, c = NULL, alpha = 1, beta = if (is.null(c)) 0 else 1, sid
 sddmm <- function(s, x, y, alpha = 1, beta = 0, gates = NULL, transpose_x = FALSE, transpose_y = FALSE) {
   x <- .as_list(x)
   y <- .as_list(y)
+  if (tartan_r_any_tracked(c(list(s, gates), x, y))) {
+    return(.record_sddmm(s, x, y, alpha, beta, gates, .flag(transpose_x, "transpose_x"), .flag(transpose_y, "transpose_y")))
+  }
   place <- .place(s = s, x = x, y = y, gates = gates)
   accumulates <- !identical(as.double(beta), 0)
   if (.is_layout(s)) {

@@ -1,8 +1,9 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "operation.h"
 
+#include "new_matrix.h"
 #include "operation_lists.h"
-
+#include "record.h"
 #include "words.h"
 
 #include <limits.h>
@@ -100,43 +101,6 @@ static void add_option(const call *c, tartan_r_words *w, int k, SEXP x) {
             tartan_r_refuse(TARTAN_ERR_ARGUMENT, x, name, "a whole number of 1 or more");
         if (value != REAL(usual)[0]) tartan_r_words_number(w, c_name, value - flag_of(c, FROM_ONE, k));
     }
-}
-
-/* ---- Matrices ---- */
-
-SEXP tartan_r_matrix_around(SEXP values, SEXP layout, SEXP dtype, SEXP names) {
-    static SEXP class = NULL;
-    if (class == NULL) R_PreserveObject(class = R_do_MAKE_CLASS("BlockMatrix"));
-    SEXP matrix = PROTECT(R_do_new_object(class)), cache = PROTECT(tartan_r_new_cache());
-    R_do_slot_assign(matrix, Rf_install("layout"), layout);
-    R_do_slot_assign(matrix, Rf_install("values"), values);
-    R_do_slot_assign(matrix, Rf_install("dtype"), dtype);
-    R_do_slot_assign(matrix, Rf_install("handle"), cache);
-    if (names != R_NilValue) R_do_slot_assign(matrix, Rf_install("Dimnames"), names);
-    UNPROTECT(2);
-    return matrix;
-}
-
-static SEXP zero_matrix(SEXP layout, int32_t dtype, SEXP names) {
-    const double *frame = REAL(R_do_slot(layout, Rf_install("frame")));
-    const int blocks = (int)XLENGTH(R_do_slot(layout, Rf_install("columns")));
-    const int wide = dtype == TARTAN_F64;
-    const double elements = frame[2] * frame[3] * blocks,
-                 bytes = elements * (double)tartan_dtype_bytes(dtype);
-    SEXP values = PROTECT(Rf_allocVector(wide ? REALSXP : RAWSXP, (R_xlen_t)(wide ? elements : bytes)));
-    if (bytes > 0) memset(tartan_r_data(values), 0, (size_t)bytes);
-    if (wide) {
-        SEXP dim = PROTECT(Rf_allocVector(INTSXP, 3));
-        INTEGER(dim)[0] = (int)frame[2];
-        INTEGER(dim)[1] = (int)frame[3];
-        INTEGER(dim)[2] = blocks;
-        Rf_setAttrib(values, R_DimSymbol, dim);
-        UNPROTECT(1);
-    }
-    SEXP name = PROTECT(Rf_mkString(tartan_dtype_name(dtype)));
-    SEXP matrix = tartan_r_matrix_around(values, layout, name, names);
-    UNPROTECT(2);
-    return matrix;
 }
 
 /* ---- Inputs ---- */
@@ -257,16 +221,6 @@ static void take(call *c, int i, SEXP x) {
         c->pointers[i] = tartan_r_as_conv(x, name_of(c, i));
 }
 
-SEXP tartan_r_copied(SEXP matrix) {
-    if (tartan_r_class_of(matrix) != TARTAN_R_MATRIX) return tartan_r_call(".matrix_copy", matrix);
-    SEXP values = PROTECT(Rf_duplicate(R_do_slot(matrix, Rf_install("values"))));
-    SEXP copy =
-        tartan_r_matrix_around(values, R_do_slot(matrix, Rf_install("layout")), R_do_slot(matrix, Rf_install("dtype")),
-                      R_do_slot(matrix, Rf_install("Dimnames")));
-    UNPROTECT(1);
-    return copy;
-}
-
 /* What an operation updates is copied before. */
 static void take_copy(call *c, int i, SEXP x) {
     if (is(c, KINDS, i, "matrix")) {
@@ -307,25 +261,12 @@ static void take_inputs(call *c, SEXP inputs) {
 
 /* ---- Results ---- */
 
-/* .new_result_matrix(place, layout, dtype, names) in R code, for memory of devices. */
-static SEXP new_device_matrix(SEXP place, SEXP layout, int32_t dtype, SEXP names) {
-    SEXP list = PROTECT(Rf_allocVector(VECSXP, 4));
-    SET_VECTOR_ELT(list, 0, place);
-    SET_VECTOR_ELT(list, 1, layout);
-    SET_VECTOR_ELT(list, 2, Rf_mkString(tartan_dtype_name(dtype)));
-    SET_VECTOR_ELT(list, 3, names);
-    SEXP matrix = tartan_r_call(".new_result_matrix", list);
-    UNPROTECT(1);
-    return matrix;
-}
-
 static void make_matrix(call *c, int i, int32_t dtype) {
     const int like = number_of(c, LIKE, i) - 1;
     SEXP of = value_of(c, like),
          layout = is(c, KINDS, like, "layout") ? of : R_do_slot(of, Rf_install("layout"));
     SEXP names = is(c, KINDS, like, "matrix") ? R_do_slot(of, Rf_install("Dimnames")) : R_NilValue;
-    SEXP made = c->place == R_NilValue ? zero_matrix(layout, dtype, names)
-                                       : new_device_matrix(c->place, layout, dtype, names);
+    SEXP made = tartan_r_new_matrix(c->place, layout, dtype, names);
     SET_VECTOR_ELT(c->values, i, made);
     c->pointers[i] = tartan_r_as_matrix(made, name_of(c, i));
 }
@@ -428,29 +369,11 @@ static SEXP results_of(const call *c) {
     return list;
 }
 
-/* ---- Recording ---- */
-
-/* Whether value_and_gradient() follows what is done with x. */
-static int is_tracked(SEXP x) {
-    return IS_S4_OBJECT(x) && strcmp(CHAR(STRING_ELT(Rf_getAttrib(x, R_ClassSymbol), 0)), "Tracked") == 0;
-}
-
-static SEXP recorded(SEXP op, SEXP inputs, SEXP options, SEXP returns) {
-    SEXP call = PROTECT(Rf_allocVector(VECSXP, 4));
-    SET_VECTOR_ELT(call, 0, op);
-    SET_VECTOR_ELT(call, 1, inputs);
-    SET_VECTOR_ELT(call, 2, options);
-    SET_VECTOR_ELT(call, 3, returns);
-    SEXP found = tartan_r_call(".record_operation", call);
-    UNPROTECT(1);
-    return found;
-}
-
 /* ---- The call ---- */
 
 SEXP tartan_r_run(SEXP op, SEXP inputs, SEXP options, SEXP returns) {
-    for (int k = 0; k < Rf_xlength(inputs); k++)
-        if (is_tracked(VECTOR_ELT(inputs, k))) return recorded(op, inputs, options, returns);
+    if (tartan_r_any_tracked(inputs))
+        return tartan_r_recorded(".record_operation", 4, (SEXP[]){op, inputs, options, returns});
     call c = {.op = op, .count = (int32_t)XLENGTH(VECTOR_ELT(op, ARGUMENTS)), .first_list = -1};
     if (c.count > MOST) tartan_r_fail(TARTAN_ERR_INTERNAL, "an operation has %d arguments", (int)c.count);
     tartan_r_words w = {.length = 0};

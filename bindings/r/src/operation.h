@@ -19,8 +19,4 @@ SEXP tartan_r_run(SEXP op, SEXP inputs, SEXP options, SEXP returns);
  * layouts, masks, matrices, convolutions, and NULL for what is left out. Results are among them. */
 SEXP tartan_r_run_views(const char *name, SEXP place, SEXP options, SEXP operands);
 
-/* A BlockMatrix in R's memory around values that nobody else has and that fit; names may be NULL. methods::new would check its
- * slots, which takes ten times as long as a small product. */
-SEXP tartan_r_matrix_around(SEXP values, SEXP layout, SEXP dtype, SEXP names);
-
 #endif

@@ -1,6 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "operation_lists.h"
 
+#include "new_matrix.h"
+
 #include <string.h>
 
 static int is_matrix(SEXP x) {

@@ -26,7 +26,4 @@ void tartan_r_take_list(SEXP x, const char *name, char rule, int optional, int c
 /* The copies as the user gets them, by the names of what was given. */
 SEXP tartan_r_finish_list(const tartan_r_list *list);
 
-/* A copy of a matrix, in operation.c. */
-SEXP tartan_r_copied(SEXP matrix);
-
 #endif

@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "product.h"
 
+#include "record.h"
 #include "words.h"
 
 #include <stdio.h>
@@ -14,8 +15,7 @@ typedef struct product {
     int turned; /* the product takes the transpose of b's memory */
 } product;
 
-/* Where all operands are. */
-static SEXP place_of(const product *p) {
+static SEXP operands_of(const product *p) {
     SEXP operands = PROTECT(Rf_allocVector(VECSXP, 4)), names = PROTECT(Rf_allocVector(STRSXP, 4));
     SEXP values[4] = {p->a, p->b, p->c, p->gates};
     const char *texts[4] = {p->a_name, p->b_name, "c", "gates"};
@@ -24,9 +24,8 @@ static SEXP place_of(const product *p) {
         SET_STRING_ELT(names, i, Rf_mkChar(texts[i]));
     }
     Rf_setAttrib(operands, R_NamesSymbol, names);
-    SEXP place = tartan_r_place(operands);
     UNPROTECT(2);
-    return place;
+    return operands;
 }
 
 /* The dtype of a new result: in R's memory, 16-bit and 8-bit products are rounded once, to f32, before R gets
@@ -142,8 +141,25 @@ typedef struct operands {
     tartan_array b, c;
 } operands;
 
+static SEXP recorded(const product *p, SEXP operands) {
+    SEXP options = PROTECT(Rf_allocVector(VECSXP, 4));
+    SET_VECTOR_ELT(options, 0, Rf_ScalarReal(p->alpha));
+    SET_VECTOR_ELT(options, 1, Rf_ScalarReal(p->beta));
+    SET_VECTOR_ELT(options, 2, Rf_ScalarLogical(p->right));
+    SET_VECTOR_ELT(options, 3, Rf_ScalarLogical(p->transpose));
+    SEXP found = tartan_r_recorded(".record_spmm", 2, (SEXP[]){operands, options});
+    UNPROTECT(1);
+    return found;
+}
+
 static SEXP multiply(product p, int verb) {
-    SEXP place = PROTECT(place_of(&p));
+    SEXP listed = PROTECT(operands_of(&p));
+    if (!verb && tartan_r_any_tracked(listed)) {
+        SEXP found = recorded(&p, listed);
+        UNPROTECT(1);
+        return found;
+    }
+    SEXP place = PROTECT(tartan_r_place(listed));
     operands o = {.context = tartan_r_as_context(place, "context"), .a = tartan_r_as_matrix(p.a, p.a_name)};
     tartan_r_dense b, c;
     tartan_array gates;
@@ -163,7 +179,7 @@ static SEXP multiply(product p, int verb) {
     tartan_r_check(tartan_spmm(o.context, o.a, o.gates, &o.b, p.alpha, p.beta, options[p.right][p.transpose], &o.c));
     SEXP result = PROTECT(tartan_r_finish(&c));
     if (verb && place == R_NilValue) keep_names(&p, numbers, result);
-    UNPROTECT(5);
+    UNPROTECT(6);
     return result;
 }
 

@@ -46,6 +46,53 @@ test_that("operations of the schema take what their gradients need", {
   expect_gradient(both, list(x = x, g = rnorm(12)))
   expect_gradient(function(p) sum(tartan_multiply(p$a, p$b)^2), list(a = x, b = rnorm(12)))
 })
+test_that("operations with several results, indices and seeds have their gradients", {
+  cell <- function(p) {
+    found <- lstm_gates(p$c, p$gates, bias = p$bias)
+    sum(found$c_next^2) + sum(found$h * p$c)
+  }
+  expect_gradient(cell, list(c = matrix(rnorm(6), 3), gates = array(rnorm(24), c(3, 4, 2)), bias = matrix(rnorm(12), 3)))
+  expect_gradient(function(p) sum(lstm_gates(p$c, p$gates, forget_bias = 0.5)$h), list(c = rnorm(3), gates = matrix(rnorm(12), 3)))
+
+  labels <- c(2, 12)
+  loss <- function(p) sum(cross_entropy(p$x, labels, label_smoothing = 0.1) * c(1, 3))
+  expect_gradient(loss, list(x = x))
+  # A user's own return_lse changes neither value nor gradient, but the gradient of lse is not known.
+  with_lse <- value_and_gradient(function(p) sum(cross_entropy(p$x, labels, return_lse = TRUE)$loss), list(x = x))
+  expect_identical(with_lse, value_and_gradient(function(p) sum(cross_entropy(p$x, labels)), list(x = x)))
+  expect_error(value_and_gradient(function(p) sum(cross_entropy(p$x, labels, return_lse = TRUE)$lse), list(x = x)),
+               "lse of cross_entropy has no gradient", class = "tartan_error_unsupported")
+  expect_gradient(function(p) sum(embedding(p$table, c(1, 3, 3, 2))^2), list(table = matrix(rnorm(12), 4)))
+  expect_gradient(function(p) sum(softmax(p$x, scale = 0.5) * p$x), list(x = x))
+  expect_gradient(function(p) sum(softmax(p$x, mask = rep(c(TRUE, FALSE, TRUE), 4)) * x), list(x = x))
+  expect_gradient(function(p) sum(log_softmax(p$x) * x^2), list(x = x))
+  expect_gradient(function(p) sum(dropout(p$x, dropout = 0.4, seed = 7, offset = 3)^2), list(x = x))
+  expect_gradient(function(p) sum(dropout(p$x, seed = 7, mask_shape = c(12, 1))^2), list(x = x))
+  expect_gradient(function(p) sum(concrete_gate(p$loga, seed = 5) * x[, 1]), list(loga = rnorm(12)))
+})
+test_that("spmm and sddmm record all of their operands", {
+  gates <- c(0, runif(block_count(w) - 1, 0.5, 2))
+  b <- matrix(rnorm(24), 12)
+  expect_gradient(function(p) sum(spmm(p$a, p$b)^2), list(a = w, b = b))
+  expect_gradient(function(p) sum(spmm(w, p$b, p$c, alpha = 0.5, beta = 2, gates = p$gates)^2),
+                  list(b = b, c = matrix(rnorm(16), 8), gates = gates))
+  expect_gradient(function(p) sum(spmm(p$a, t(b), gates = gates, side = "right", transpose = TRUE)^2), list(a = w))
+  expect_gradient(function(p) sum(spmm(p$a, p$b, transpose = TRUE)^2), list(a = w, b = array(rnorm(32), c(8, 2, 2))))
+  expect_gradient(function(p) sum(spmm(p$a, p$b)^2), list(a = w, b = rnorm(12)))
+  expect_gradient(function(p) sum(spmm(p$a, p$b, side = "right")^2), list(a = w, b = rnorm(8)))
+  expect_gradient(function(p) sum(spmm(w, b, p$c)^2), list(c = matrix(rnorm(16), 8)))
+
+  left <- matrix(rnorm(16), 8)
+  right <- matrix(rnorm(24), 2)
+  expect_gradient(function(p) sum(sddmm(w@layout, p$x, p$y)^2), list(x = left, y = right))
+  expect_gradient(function(p) sum(sddmm(p$s, p$x, p$y, alpha = 0.5, beta = 2, gates = p$gates)^2),
+                  list(s = w, x = left, y = right, gates = gates))
+  turned <- function(p) sum(sddmm(w, p$x, p$y, transpose_x = TRUE, transpose_y = TRUE)^2)
+  expect_gradient(turned, list(x = t(left), y = t(right)))
+  pairs <- function(p) sum(sddmm(w, list(p$x, left[, 1]), list(right, p$y), gates = p$gates)^2)
+  expect_gradient(pairs, list(x = left, y = matrix(rnorm(12), 1), gates = gates))
+  expect_gradient(function(p) sum(sddmm(p$s, left, right, beta = 1)^2), list(s = w))
+})
 test_that("arithmetic of R repeats operands, and their gradients are sums", {
   positive <- abs(x) + 0.5
   expect_gradient(function(p) sum(log(p$x) / p$y^2) + max(p$x) - min(p$y), list(x = positive, y = positive + 1))

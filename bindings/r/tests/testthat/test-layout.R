@@ -109,7 +109,7 @@ test_that("blocks can be permuted, cut, pruned, grown and moved", {
   a <- block_matrix(x, init = "normal", seed = 1)
   expect_equal(block_norms(block_evolve(a, 0, density = 2 / prod(block_grid(x)))), block_norms(block_keep(a, 2)))
   expect_error(block_evolve(a, 0, swap = 2), "swap is 2|'swap=2'")
-  expect_error(block_evolve(a, 0, density = 1:2), "density is 1:2, expected one number")
+  expect_error(block_evolve(a, 0, density = 1:2), "density is c\\(1, 2\\), expected one number")
   expect_error(block_evolve(a, 0, growth = matrix(0, 1, 1)), "growth is 1 x 1, expected")
   kept <- block_keep(x, 2, seq_len(block_count(x)))
   expect_equal(as.matrix(block_coordinates(kept)), as.matrix(tail(block_coordinates(x), 2)), ignore_attr = TRUE)
