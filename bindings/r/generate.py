@@ -26,6 +26,7 @@ ELEMENTWISE = {"point1", "point1_gradient", "point2", "point2_gradient"}
 # Words of C in the texts of the schema, in R.
 WORDS = [
     (r"along the last axis", "along the first dimension"),
+    (r"counted from the last dimension", "counted from the first dimension"),
     (r"along (its|the) first axis", r"along \1 last dimension"),
     (r"with causal=1,", "with `causal = TRUE`,"),
     (r"with causal=1:", "with `causal = TRUE`:"),
@@ -213,6 +214,11 @@ def vector(values, kind="c"):
     return f"c({', '.join(values)})"
 
 
+def option_kind(op, option):
+    """Spatial lengths have the same order as in C; those of all dimensions are "lengths", in reverse order."""
+    return "lengths" if option.kind == "sizes" and not any(is_image(op, a) for a in op.arguments) else option.kind
+
+
 def entry(op, gradient_names):
     """What .operations has of an operation. bindings/r/src/operation.c reads the elements by position."""
     a, o = op.arguments, op.asked
@@ -231,7 +237,7 @@ def entry(op, gradient_names):
         ("results", vector([result_name(x) for x in a])),
         ("returned", vector([is_returned(x) for x in a], "l")),
         ("options", vector([renamed(x.name) for x in o])),
-        ("option_kinds", vector([x.kind for x in o])),
+        ("option_kinds", vector([option_kind(op, x) for x in o])),
         ("defaults", f"list({defaults})"),
         ("words", f"list({words})"),
         ("from_one", vector([x.name in POSITIONS for x in o], "l")),

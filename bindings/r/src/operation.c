@@ -92,8 +92,8 @@ static void add_option(const call *c, tartan_r_words *w, int k, SEXP x) {
         const char *word = tartan_r_word_of(x, name, VECTOR_ELT(VECTOR_ELT(c->op, WORDS), k));
         tartan_r_words_name(w, c_name);
         tartan_r_words_add(w, word);
-    } else if (is(c, OPTION_KINDS, k, "sizes")) {
-        tartan_r_words_sizes(w, c_name, name, x);
+    } else if (is(c, OPTION_KINDS, k, "sizes") || is(c, OPTION_KINDS, k, "lengths")) {
+        tartan_r_words_sizes(w, c_name, name, x, is(c, OPTION_KINDS, k, "lengths"));
     } else {
         const double value =
             is(c, OPTION_KINDS, k, "whole") ? (double)tartan_r_count(x, name) : tartan_r_number(x, name);

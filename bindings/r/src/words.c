@@ -48,13 +48,13 @@ const char *tartan_r_word_of(SEXP x, const char *name, SEXP choices) {
     return NULL;
 }
 
-void tartan_r_words_sizes(tartan_r_words *w, const char *c_name, const char *name, SEXP x) {
+void tartan_r_words_sizes(tartan_r_words *w, const char *c_name, const char *name, SEXP x, int reversed) {
     int64_t n;
     const int64_t *sizes = tartan_r_counts(x, name, &n);
     for (int64_t k = 0; k < n; k++) {
         char text[24];
         if (k == 0) tartan_r_words_name(w, c_name);
-        snprintf(text, sizeof text, "%s%lld", k > 0 ? "x" : "", (long long)sizes[k]);
+        snprintf(text, sizeof text, "%s%lld", k > 0 ? "x" : "", (long long)sizes[reversed ? n - 1 - k : k]);
         tartan_r_words_add(w, text);
     }
 }

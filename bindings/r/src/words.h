@@ -10,11 +10,11 @@ typedef struct tartan_r_words {
     size_t length;
 } tartan_r_words;
 
-/* Adds a text, the beginning of a word, a number, and whole numbers joined by x. */
+/* Adds a text, the beginning of a word, a number, and whole numbers joined by x, perhaps in reverse order. */
 void tartan_r_words_add(tartan_r_words *w, const char *text);
 void tartan_r_words_name(tartan_r_words *w, const char *name);
 void tartan_r_words_number(tartan_r_words *w, const char *name, double value);
-void tartan_r_words_sizes(tartan_r_words *w, const char *c_name, const char *name, SEXP x);
+void tartan_r_words_sizes(tartan_r_words *w, const char *c_name, const char *name, SEXP x, int reversed);
 
 /* The value of an option that is TRUE or FALSE; and one of the words `choices`, all of which, the default of an R function, mean the
  * first. */

@@ -214,7 +214,7 @@ test_that("what does not fit is refused by the names of R's arguments", {
     for (k in seq_along(op$options)) {
       name <- op$options[k]
       wrong <- if (op$option_kinds[k] %in% c("real", "whole")) list("text", NA_real_, Inf, c(1, 2)) else list(3, "text", NA)
-      if (op$option_kinds[k] == "sizes") wrong <- list("text", 1.5)
+      if (op$option_kinds[k] %in% c("sizes", "lengths")) wrong <- list("text", 1.5)
       if (op$ranges[k] %in% names(below)) wrong <- c(wrong, below[[op$ranges[k]]])
       for (value in wrong) {
         expect_error(call_with(op, c(made, stats::setNames(list(value), name))), name, class = "tartan_error", info = op$name)
@@ -285,6 +285,10 @@ test_that("random numbers are those of other languages", {
   expect_identical(paste(as.integer(kept != 0), collapse = ""), "1111011101000101")
   expect_identical(as.numeric(random_uniform(array(0, 3), seed = 7)), c(0.13418846748340363, 0.44570915609319905, 0.6398692349670435))
   expect_identical(dropout_gradient(array(1, 16), dropout = 0.5, seed = 7), kept)
+  # All columns of a matrix share the random numbers of one.
+  shared <- dropout(matrix(1, 16, 3), dropout = 0.5, seed = 7, mask_shape = c(16, 1))
+  expect_identical(shared, matrix(kept, 16, 3))
+  expect_identical(dropout(matrix(1, 16, 3), dropout = 0.5, seed = 7, mask_shape = 16), shared)
 })
 
 test_that("batch normalisation and the gates of an LSTM are those of plain R", {
