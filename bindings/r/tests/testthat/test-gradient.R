@@ -93,6 +93,23 @@ test_that("spmm and sddmm record all of their operands", {
   expect_gradient(pairs, list(x = left, y = matrix(rnorm(12), 1), gates = gates))
   expect_gradient(function(p) sum(sddmm(p$s, left, right, beta = 1)^2), list(s = w))
 })
+test_that("gradients of operands on a device are those of operands in R's memory", {
+  b <- matrix(rnorm(24), 12)
+  here <- list(a = w, b = b, c = matrix(rnorm(16), 8), gates = runif(block_count(w)), y = matrix(rnorm(24), 2))
+  f <- function(p, value) {
+    product <- spmm(p$a, p$b, p$c, beta = 2, gates = p$gates)
+    sampled <- sddmm(p$a, product, p$y, beta = 1)
+    sum(value(sampled %*% p$b)^2) + sum(value(p$y %*% t(p$a))^2)
+  }
+  expected <- value_and_gradient(f, here, identity)
+  for (device in test_devices) {
+    context <- tartan_context(device)
+    there <- lapply(c(here, unused = Inf), to_device, context)
+    found <- value_and_gradient(f, there, to_host)
+    expect_equal(found$value, expected$value)
+    expect_equal(lapply(found$gradient, to_host), c(expected$gradient, unused = 0))
+  }
+})
 test_that("arithmetic of R repeats operands, and their gradients are sums", {
   positive <- abs(x) + 0.5
   expect_gradient(function(p) sum(log(p$x) / p$y^2) + max(p$x) - min(p$y), list(x = positive, y = positive + 1))
