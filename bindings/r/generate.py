@@ -493,7 +493,8 @@ def examples(op, gradient, examples_dir):
             sizes.setdefault(name, int(name) if name.isdigit() else SIZES[len(sizes) % len(SIZES)])
             dims.append(str(sizes[name]))
         count = " * ".join(dims)
-        lines.append(f"{renamed(a.name)} <- " + (f"rnorm({count})" if len(dims) == 1 else f"array(rnorm({count}), c({', '.join(dims)}))"))
+        numbers = f"rep_len(1:2, {count})" if a.dtype == "I" else f"rnorm({count})"
+        lines.append(f"{renamed(a.name)} <- " + (numbers if len(dims) == 1 else f"array({numbers}, c({', '.join(dims)}))"))
     for a in op.inputs:
         if not a.optional and a.kind == "matrix":
             lines.append(f"{renamed(a.name)} <- block_matrix(block_pattern(\"banded\", c(16, 16), 4, lower = 1, upper = 1), init = \"normal\", seed = 1)")
