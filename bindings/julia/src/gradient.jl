@@ -88,7 +88,7 @@ tracked(tape, x::Parameter) = Tracked(tape, x isa Real ? float(x) : x)
 tracked(tape, x) = throw(ArgumentError("a parameter is a $(typeof(x)), expected numbers, an array, a block-sparse matrix, or a tuple of these"))
 
 gradient_in(grads, x::Group, of) = map((y, z) -> gradient_in(grads, y, z), x, of)
-gradient_in(grads, x, of) = grads[of.number] === nothing ? zero_of(of.value) : shaped(grads[of.number], of.value)
+gradient_in(grads, x, of) = grads[of.number] === nothing ? zero_of(of.value) : grad_at(of.value, grads[of.number])
 zero_of(x) = zero(x)
 zero_of(x::DeviceArray) = fill!(similar(x), 0)
 zero_of(A::BlockSparseMatrix) = fill_zero!(similar(A))
@@ -186,11 +186,10 @@ function refuse_constants(op, rule, operands)
     end
 end
 
-# A gradient in the form and of the type of the result y that it belongs to.
+# A gradient in the form and of the type of what it belongs to: C takes no other type, and nobody expects one.
 grad_at(y, ::Nothing) = nothing
-grad_at(y, g) = g
-grad_at(y::Array{T}, g::AbstractArray) where {T} = in_type(T, shaped(g, y))
-grad_at(y::BlockSparse, g) = shaped(g, y)
+grad_at(y, g) = shaped(g, y)
+grad_at(y::Array{T}, g::AbstractArray) where {T <: AbstractFloat} = in_type(T, shaped(g, y))
 
 # ---- Arithmetic ----
 
