@@ -232,8 +232,8 @@ class Function:
             matrix = next(m for m in self.needed if m.kind == "matrix" and (m.name == on or self.shapes[m.name].text == f"on {on}"))
             return f"room_for({self.name(matrix)})"
         if self.lists:
-            first = self.name(self.lists[0])
-            return f"room_beside(first_array({first}), gate_type(eltype(first_array({first}))), {self.size_of(a)})"
+            first = f'first_array({self.name(self.lists[0])}, "{self.name(self.lists[0])}")'
+            return f"room_beside({first}, gate_type(eltype({first})), {self.size_of(a)})"
         beside = next((x for x in self.needed if x.kind == "array"), None) or next(x for x in self.needed if x.kind == "matrix")
         return f"room_beside({self.name(beside)}, {self.element(a)}, {self.size_of(a)})"
 
@@ -373,7 +373,8 @@ def writing_function(f):
     yield from broken("    queue = call_context(context, ", operands, ")")
     arguments = [argument_code(f, a) for a in f.op.arguments]
     yield from broken("    arguments = (", arguments, ",)" if len(arguments) == 1 else ")")
-    options = (['"base=1 "'] if f.op.base else []) + [option_code(f, o) for o in f.op.asked]
+    counts = [f.op.count] if f.lists else []
+    options = (['"base=1 "'] if f.op.base else []) + [option_code(f, o) for o in [*counts, *f.op.asked]]
     if options:
         yield from broken("    options = options_text(", options, ")")
     text = "options" if options else '""'
@@ -654,26 +655,31 @@ def rule(f, g):
     if given != "options":
         yield f"    given = {given}"
         given = "given"
-    options = [f.name(i) for i in g.op.items if (not i.base if isinstance(i, schema.Option) else i is not None and i.use == "in" and i.optional)]
+    grads_of = {f"{a.name}_grad" for a in f.outputs}
+    options = [f.name(i) for i in g.op.items if (not i.base if isinstance(i, schema.Option) else i is not None and i.use == "in" and i.optional and i.name not in grads_of)]
     yield from broken(f"    kept = picked({given}, (", [f"{o} = nothing" for o in [*options, "context"]], "))" if options else ",))")
-    out = f.results[0]
+    results = [f.name(a) for a in f.results]
+    out, several = ", ".join(results), len(results) > 1
     extra = [f.op[a.name] for a in g.needed if f.op.has(a.name) and f.op[a.name].use == "out" and f.op[a.name].optional]
     if extra:
-        yield from (f"    {f.name(a)} = {in_tartan(f.room(a))}" for a in [out, *extra])
-        yield from broken(f"    {path}!({f.name(out)}, {arguments}; ", [f"{given}...", *(f.name(a) for a in extra)], ")")
+        yield from (f"    {f.name(a)} = {in_tartan(f.room(a))}" for a in [*f.results, *extra])
+        yield from broken(f"    {path}!({out}, {arguments}; ", [f"{given}...", *(f.name(a) for a in extra)], ")")
     else:
-        yield f"    {f.name(out)} = {path}({arguments}; {given}...)"
+        yield f"    {out} = {path}({arguments}; {given}...)"
     yield f"    function {name}_pullback(dy)"
-    passed = [g.name(a) if f.op.has(a.name) else f"gradient_at({f.name(out)}, dy)" for a in g.needed]
+    # Those of several results may be left out: the gradient of one that was not used is none.
+    at = {f"{a.name}_grad": f"gradient_of_result({f.name(a)}, dy, {i + 1})" if several else f"gradient_at({out}, dy)" for i, a in enumerate(f.results)}
+    passed = [at.get(a.name, g.name(a)) for a in g.needed]
+    kept = [f"{g.name(a)} = {at[a.name]}" for a in g.optional if a.name in at] + ["kept..."]
     gradient = g.path if g.pointwise else "Tartan." + g.op.name
-    yield from broken(f"        grads = {gradient}(", passed, "; kept...)")
+    yield from broken(f"        grads = {gradient}({', '.join(passed)}; ", kept, ")", 8 + len(f"grads = {gradient}("))
     fields = {g.field(a) for a in g.outputs}
     grads = [f"projected({f.name(a)}, grads{'.' + f.name(a) if g.is_tuple else ''})" if f.name(a) in fields else "NoGradient()" for a in f.needed]
     if f.terms:
         grads.append("tangent(terms, map(name -> grads[name], keys(terms)))")
     yield f"        return NoGradient(), {', '.join(grads)}"
     yield "    end"
-    yield f"    return {f.name(out)}, {name}_pullback"
+    yield f"    return {f'({out})' if several else out}, {name}_pullback"
     yield "end"
 
 

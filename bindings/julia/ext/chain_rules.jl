@@ -169,6 +169,13 @@ gradient_at(Y::Sparse, dY) = ChainRulesCore.ProjectTo(Y)(ChainRulesCore.unthunk(
 gradient_at(y::AbstractArray, dy) = of_type_like(y, in_memory(ChainRulesCore.unthunk(dy)))
 in_memory(dy) = Tartan.device_operand(dy) === nothing ? dense(dy) : dy
 of_type_like(y, dy) = Tartan.gate_type(eltype(y)) === Tartan.gate_type(eltype(dy)) ? dy : convert_to(eltype(y), dy)
+# The one of result i of several; nothing if it was not used.
+function gradient_of_result(y, dy, i)
+    all = ChainRulesCore.unthunk(dy)
+    all isa ChainRulesCore.AbstractZero && return nothing
+    one = ChainRulesCore.unthunk(all[i])
+    return one === nothing || one isa ChainRulesCore.AbstractZero ? nothing : gradient_at(y, one)
+end
 
 # Options without those that ask for further results, which a rule cannot give.
 function without_requests(name, options, requests)

@@ -88,7 +88,7 @@ tracked(tape, x::Parameter) = Tracked(tape, x isa Real ? float(x) : x)
 tracked(tape, x) = throw(ArgumentError("a parameter is a $(typeof(x)), expected numbers, an array, a block-sparse matrix, or a tuple of these"))
 
 gradient_in(grads, x::Group, of) = map((y, z) -> gradient_in(grads, y, z), x, of)
-gradient_in(grads, x, of) = grads[of.number] === nothing ? zero_of(of.value) : shaped(grads[of.number], of.value)
+gradient_in(grads, x, of) = grads[of.number] === nothing ? zero_of(of.value) : grad_at(of.value, grads[of.number])
 zero_of(x) = zero(x)
 zero_of(x::DeviceArray) = fill!(similar(x), 0)
 zero_of(A::BlockSparseMatrix) = fill_zero!(similar(A))
@@ -134,6 +134,9 @@ operation_of(name::Symbol) = getfield(Tartan, Symbol(uppercase(string(name))))
 inputs_of(op::Operation) = filter(a -> a.use !== :out, op.arguments)
 outputs_of(op::Operation) = filter(a -> a.use !== :in, op.arguments)
 
+# The input whose gradient an output of a rule is, and the output whose gradient an input is.
+without_grad(name) = Symbol(chop(string(name); tail = length("_grad")))
+
 # For a call in which an operand is tracked: `operands` are the inputs that must be given, `options` all else.
 function record_operation(op::Operation, operands::Tuple, options)
     options = (; options...)
@@ -141,33 +144,52 @@ function record_operation(op::Operation, operands::Tuple, options)
     all_operands = merge(NamedTuple{Tuple(needed)}(operands), (; (k => v for (k, v) in pairs(options) if v isa Tracked)...))
     known = map(untracked, merge(NamedTuple{Tuple(needed)}(operands), options))
     rule = operation_of(op.gradient)
+    refuse_constants(op, rule, all_operands)
     takes = [a.name for a in inputs_of(rule)]
-    wanted = [a.name for a in outputs_of(op) if a.optional && (a.name in takes || get(options, Symbol("return_", a.name), false))]
+    asked(a) = !a.optional || get(options, Symbol("return_", a.name), false)
+    wanted = [a.name for a in outputs_of(op) if a.optional && (a.name in takes || asked(a))]
     requests = (; (Symbol("return_", name) => true for name in wanted)...)
-    given = merge(map(untracked, options), requests)
-    found = function_of(op)(map(untracked, operands)...; given...)
+    found = function_of(op)(map(untracked, operands)...; map(untracked, options)..., requests...)
     outputs = Tuple(a.name for a in outputs_of(op) if !a.optional || a.name in wanted)
-    results = NamedTuple{outputs}(found isa Group ? Tuple(found) : (found,))
+    results = found isa NamedTuple ? NamedTuple{outputs}(found) : NamedTuple{outputs}(found isa Tuple ? found : (found,))
     function pullback(grads)
-        all_known = merge(known, results, (; (Symbol(name, "_grad") => grad for (name, grad) in zip(outputs, grads))...))
+        given = (; (Symbol(name, "_grad") => grad_at(results[name], grad) for (name, grad) in zip(outputs, grads))...)
+        for (name, grad) in pairs(given)
+            grad === nothing || name in takes || throw(ArgumentError(
+                "$(op.name) has no gradient of its result $(without_grad(name)), expected untracked of it"))
+        end
+        all_known = merge(known, results, given)
         value(a) = begin
             x = get(all_known, a.name, nothing)
-            x === nothing && !a.optional ? zero_of(results[Symbol(chop(string(a.name); tail = 5))]) : x
+            x === nothing && !a.optional ? zero_of(results[without_grad(a.name)]) : x
         end
         rest = (; (a.name => value(a) for a in inputs_of(rule) if a.optional)...)
         more = (; (o.name => options[o.name] for o in rule.options if haskey(options, o.name))...)
         grads_found = function_of(rule)((value(a) for a in inputs_of(rule) if !a.optional)...; rest..., more...,
                                         context = get(options, :context, nothing))
-        fields = Tuple(Symbol(chop(string(a.name); tail = 5)) for a in outputs_of(rule))
-        named = grads_found isa NamedTuple ? grads_found : NamedTuple{fields}((grads_found,))
+        named = grads_found isa NamedTuple ? grads_found : NamedTuple{Tuple(without_grad(a.name) for a in outputs_of(rule))}((grads_found,))
         return map(name -> get(named, name, nothing), keys(all_operands))
     end
-    tracked_results = NamedTuple{outputs}(record_all(Tuple(all_operands), Tuple(results), pullback))
-    # What only the gradient asked for is not the caller's.
-    asked = Tuple(a.name for a in outputs_of(op) if !a.optional || get(options, Symbol("return_", a.name), false))
-    return length(asked) == 1 ? tracked_results[asked[1]] : found isa NamedTuple ? NamedTuple{asked}(tracked_results) :
-           Tuple(NamedTuple{asked}(tracked_results))
+    recorded = NamedTuple{outputs}(record_all(Tuple(all_operands), Tuple(results), pullback))
+    # In the form that the operation has; what only the gradient needs is not the caller's.
+    shown = [a.name => asked(a) ? recorded[a.name] : nothing for a in outputs_of(op)]
+    any(a -> a.optional && asked(a), outputs_of(op)) && return (; shown...)
+    return found isa Tuple ? Tuple(recorded) : first(recorded)
 end
+
+# Tracked operands and options that the rule has no gradient of. Indices never have one.
+function refuse_constants(op, rule, operands)
+    trained = [without_grad(a.name) for a in outputs_of(rule)]
+    for (name, x) in pairs(operands)
+        x isa Tracked && !(name in trained) && !any(a -> a.name === name && a.dtype in (:I, :U8), op.arguments) && throw(ArgumentError(
+            "$(op.name) has no gradient with respect to $name, expected untracked($name)"))
+    end
+end
+
+# A gradient in the form and of the type of what it belongs to: C takes no other type, and nobody expects one.
+grad_at(y, ::Nothing) = nothing
+grad_at(y, g) = shaped(g, y)
+grad_at(y::Array{T}, g::AbstractArray) where {T <: AbstractFloat} = in_type(T, shaped(g, y))
 
 # ---- Arithmetic ----
 

@@ -98,10 +98,8 @@ pruning. `growth`, (block rows, block columns) or (block rows, block columns, he
 Sources: Zhu, Gupta, "To prune, or not to prune" (2017); Evci et al., "Rigging the lottery" (2020).
 
     W = fill_normal!(BlockSparseMatrix{Float64}(pattern(:dense, (64, 64), 8)); seed = 1)
-    for step in 0:10:100
-        W = project(W, evolve(W.layout, block_norms(W), step; density = 0.25, stop = 100))
-    end
-    nblocks(W) == 16
+    sparser(W, step) = project(W, evolve(W.layout, block_norms(W), step; density = 0.25, stop = 100))
+    nblocks(foldl(sparser, 0:10:100; init = W)) == 16
 """
 function evolve(layout::BlockLayout, scores::AbstractVector{<:Real}, step::Integer; growth = nothing, density = nothing, initial = 1,
                 curve = :cubic, threshold = nothing, swap = 0, decay = :cosine, start::Integer = 0, stop = nothing,

@@ -37,6 +37,7 @@ struct BlockSparseMatrix{T} <: BlockSparse{T}
         n = (blocksize(layout)..., nblocks(layout))
         size(values) == n || throw(DimensionMismatch("values has size $(size(values)), expected $n"))
         # C needs [block, row, column]: the same memory with permuted dimensions.
+        dtype_code(T) # refuses types that only indices have
         array = array_of(pointer(values), (n[3], n[1], n[2]), (n[1] * n[2], 1, n[1]))
         handle = Handle(Raw.tartan_matrix_wrap(known(layout), Operand(values, array), C_NULL, C_NULL), values)
         return new{T}(handle, layout, values)

@@ -189,7 +189,11 @@ function placed(list)
     return nothing
 end
 
-first_array(list) = first(items_of(list))
+function first_array(list, name)
+    items = list === nothing ? () : items_of(list)
+    isempty(items) && throw(TartanError(:argument, "$name has no arrays, expected 1 or more"))
+    return first(items)
+end
 
 # What an item is to C: a matrix is the array [blocks, rows, columns] of its values, and an array beside a matrix is, too.
 values_in_order(n, s) = ((n[3], n[1], n[2]), (s[3], s[1], s[2]))

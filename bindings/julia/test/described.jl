@@ -86,7 +86,8 @@ function results(op, made; options...)
     requests = gives_tuple(op) ? NamedTuple() : (; (Symbol("return_", name) => true for name in asked_for(op))...)
     y = plain(op)(positional(op, made)...; keywords(op, made)..., requests..., options...)
     gives_tuple(op) && return (; (Symbol(k, "_grad") => v for (k, v) in pairs(y) if v !== nothing)...)
-    return y isa NamedTuple ? y : NamedTuple{(outputs(op)[1].name,)}((y,))
+    y isa NamedTuple && return y
+    return NamedTuple{Tuple(a.name for a in outputs(op) if !a.optional)}(y isa Tuple ? y : (y,))
 end
 
 # The same by f!, written to the arrays of a named tuple.

@@ -239,6 +239,17 @@ end
     foreach(close, contexts)
 end
 
+@testset "indices and masks, $place" for place in DEVICES
+    context = Context(place)
+    for x in ([3 1; 2 3], Int32[1, 3, 2], UInt8[2, 3], [true, false])
+        @test to_host(to_device(x, context)) == x && eltype(to_device(x, context)) === eltype(x)
+    end
+    table, i = randn(4, 3), [3 1; 2 3]
+    @test to_host(embedding(to_device(table, context), to_device(i, context))) == table[:, i]
+    mask = [true, false, true, true]
+    @test to_host(softmax(to_device(table, context); mask = to_device(mask, context))) == softmax(table; mask = mask)
+end
+
 @testset "refusals, $place" for place in DEVICES
     context = Context(place)
     A = random_matrix(Float64, 21, 17, (4, 3))
@@ -249,9 +260,10 @@ end
     @test_throws DimensionMismatch mul!(y, D', x)
     @test_throws ArgumentError D * to_device(Float32.(X), context)
     @test_throws ArgumentError spmm!(y, D, to_device(Float32.(X), context))
-    @test_throws ArgumentError to_device([1, 2], context)
+    @test_throws ArgumentError to_device(Int16[1, 2], context)
     @test_throws ArgumentError to_device(["a"], context)
-    @test_throws ArgumentError DeviceArray{Int}(context, 2)
+    @test_throws ArgumentError DeviceArray{Int16}(context, 2)
+    @test_throws ArgumentError D * to_device(ones(Int, 17, 2), context)
     @test_throws MethodError x[1, 1]
     @test refuses(() -> D * D', :unsupported, "one dense factor") && refuses(() -> mul!(y, D, D), :unsupported, "one dense factor")
     @test refuses(() -> DeviceArray{Float64}(context, -1), :shape)

@@ -25,26 +25,28 @@ end
 # The gradients of sum(R .* f(arguments...)) by the rule, and by differences along a direction. Not compiled for each rule.
 function check_rule(@nospecialize(f), @nospecialize(arguments...); @nospecialize(given...))
     y, pullback = rrule(f, arguments...; given...)
-    @test Array(y) ≈ Array(f(arguments...; given...))
-    R = randn(size(y)...)
-    y isa BlockSparseMatrix && (R = BlockSparseMatrix(R, y.layout))
-    grads = map(unthunk, pullback(R))
+    @test typeof(y) == typeof(f(arguments...; given...))
+    @test all(map((a, b) -> Array(a) ≈ Array(b), listed(y), listed(f(arguments...; given...))))
+    R = map(direction, listed(y))
+    grads = map(unthunk, pullback(y isa Tuple ? Tangent{typeof(y)}(R...) : R[1]))
     @test grads[1] isa NoTangent && length(grads) == length(arguments) + 1
     for (i, x) in enumerate(arguments)
-        if !(x isa Union{AbstractArray, NamedTuple})
+        if !(x isa Union{AbstractArray, NamedTuple}) || eltype(x) <: Integer
             @test grads[i + 1] isa NoTangent
             continue
         end
         structured(x) && @test structured(grads[i + 1]) && grads[i + 1].layout == x.layout
         step = direction(x)
-        value(s) = sum(Array(R) .* Array(f(Any[j == i ? moved(x, s, step) : z for (j, z) in enumerate(arguments)]...; given...)))
+        value(s) = along(R, listed(f(Any[j == i ? moved(x, s, step) : z for (j, z) in enumerate(arguments)]...; given...)))
         @test isapprox(along(grads[i + 1], step), (value(1e-4) - value(-1e-4)) / 2e-4; rtol = 1e-6, atol = 1e-8)
     end
 end
 moved(x, s, step) = x + s * step
 moved(x::NamedTuple, s, step) = map((a, b) -> moved(a, s, b), x, step)
 along(gradient, step) = sum(Array(gradient) .* Array(step))
+along(gradients::Tuple, steps::Tuple) = sum(map(along, gradients, steps))
 along(gradient, step::NamedTuple) = sum(along(getproperty(gradient, name), step[name]) for name in keys(step))
+listed(y) = y isa Tuple ? y : (y,)
 structured(x) = x isa BlockSparseMatrix
 direction(x::NamedTuple) = map(direction, x)
 direction(x) = randn(size(x)...)
@@ -137,6 +139,10 @@ include("described.jl")
             @test refusal(() -> rrule(f, positional(op, made)...; Symbol("return_", name) => true)) isa ArgumentError
         end
     end
+    c, gates = randn(8, 5), randn(8, 4, 5)
+    (next, h), pullback = rrule(lstm_gates, c, gates)
+    @test pullback(Tangent{Tuple}(NoTangent(), h))[2] == lstm_gates_gradient(c, gates; h_grad = h).c
+    @test pullback(Tangent{Tuple}(next, NoTangent()))[3] == lstm_gates_gradient(c, gates; c_next_grad = next).gates
     x = rand(Float32, 8, 5)
     grads = rrule(layer_norm, x, (gain = ones(8), bias = nothing))[2](ones(8, 5)) # of other types than C takes
     @test eltype(grads[2]) === Float32 && size(grads[2]) == size(x) && grads[3].bias isa NoTangent

@@ -41,7 +41,7 @@ end
     growth = zeros(2, 2)
     growth[place] = 5
     @test block_mask(evolve(layout, [3, 9, 4], 0; growth = growth, swap = 0.4))[place]
-    @test nblocks(evolve(layout, [3, 9, 4], 5; density = 0.25, start = 0, stop = 10, curve = :linear)) == 2
+    @test nblocks(evolve(layout, [3, 9, 4], 6; density = 0.25, start = 0, stop = 10, curve = :linear)) == 2
     @test refuses(() -> evolve(layout, [3, 9, 4], 0; swap = 2), :argument, "swap=2")
     @test refuses(() -> evolve(layout, [3, 9, 4], 0; curve = :x), :argument, "curve")
     @test_throws DimensionMismatch evolve(layout, [3, 9, 4], 0; growth = ones(3, 2))

@@ -39,6 +39,7 @@ end
     @test refuses(() -> sgd!(p, [ones(3)]), :argument, "gradients has 1 arrays, expected 2 (as parameters)")
     @test refuses(() -> sgd!([], []), :argument, "parameters has no arrays, expected 1 or more")
     @test refuses(() -> sgd!(p, [ones(3), ones(4)]), :shape, "array 2 of gradients has size (4,), expected (3,)")
+    @test all(list -> refuses(() -> global_norm(list), :argument, "gradients has no arrays, expected 1 or more"), ([], nothing))
     @test refusal(() -> sgd!(p, [ones(3), "text"])) isa ArgumentError
     @test refusal(() -> sgd!([1:3], [ones(3)])) isa ArgumentError
     @test all(x -> all(==(1), x), p)

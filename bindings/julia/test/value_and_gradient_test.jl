@@ -43,6 +43,32 @@ end
     check_gradient(w -> sum(conv_normalize(c, w) .^ 3), conv_filter(c, randn(1, 1, 2, 2)))
 end
 
+@testset "operations with several results, indices, masks and seeds" begin
+    c, gates = randn(5, 3), randn(5, 4, 3)
+    check_gradient((c, g, b) -> ((next, h) = lstm_gates(c, g; bias = b, forget_bias = 0.5); sum(abs2, next) + sum(h .^ 3)), c, gates, randn(5, 4))
+    check_gradient(g -> sum(abs2, lstm_gates(c, g)[2]), gates)
+    check_gradient((c, b) -> sum(abs2, lstm_gates(lstm_gates(c, gates, (bias = b,))[1], gates)[1]), c, randn(5, 4))
+    labels = [1, 12, 7]
+    check_gradient(x -> mean(cross_entropy(x, labels; label_smoothing = 0.1)), x)
+    check_gradient(x -> sum(abs2, cross_entropy(x, labels; return_lse = true).loss), x)
+    grads = value_and_gradient(p -> sum(cross_entropy(p.x, p.labels)), (x = x, labels = labels)).grads[1]
+    @test grads.x == cross_entropy_gradient(x, labels, cross_entropy(x, labels; return_lse = true).lse, ones(3)) && grads.labels == [0, 0, 0]
+    check_gradient(t -> sum(abs2, embedding(t, [2 1; 2 4])), randn(3, 5))
+    mask = rand(Bool, 12, 3)
+    check_gradient(x -> sum(softmax(x; mask = mask, scale = 0.5) .^ 3), x)
+    check_gradient(x -> sum(log_softmax(x) .* x), x)
+    check_gradient(x -> sum(dropout(x; dropout = 0.3, seed = 5) .^ 3), x)
+    check_gradient(a -> sum(concrete_gate(a; seed = 3) .^ 2), x)
+    v = randn(4, 3, 2)
+    check_gradient((v, g, b) -> sum(batch_norm(v; gain = g, bias = b) .^ 3), v, randn(3), randn(3))
+    check_gradient((v, m, s, g) -> sum(abs2, batch_norm_inference(v, m, s, (gain = g,))), v, randn(3), rand(3) .+ 0.5, randn(3))
+    # In the form that it has otherwise, and of the type of the parameter.
+    names = ()
+    value_and_gradient(x -> (names = keys(cross_entropy(x, labels; return_lse = true)); sum(x)), x)
+    @test names == keys(cross_entropy(x, labels; return_lse = true))
+    @test value_and_gradient(x -> sum(layer_norm(x) .* 2.0), Float32[1 2; 3 5]).grads[1] isa Matrix{Float32}
+end
+
 @testset "arithmetic and broadcasting" begin
     check_gradient((a, b) -> sum(log.(abs.(a) .+ 2) ./ b .^ 2) + maximum(a) - minimum(b), x, x .+ 10)
     check_gradient((a, v, s) -> sum((a .+ v) .* s) - sum(-v) + s^3 / 2 + exp(s) + 2^s + max(s, 0.5) + 1 / s, x, randn(12), 1.7)
@@ -75,7 +101,7 @@ end
     value, grads = value_and_gradient(p -> sum(p.a[1] .^ 2) * untracked(p.c), (a = ([1.0, 2],), c = 3.0, w = W))
     @test value == 15 && grads[1].a == ([6.0, 12],) && grads[1].c == 0 && iszero(grads[1].w.values)
     @test untracked(5) == 5
-    @test value_and_gradient(x -> sum(x .* Float32(2)), Float32[1, 2]).grads[1] isa Vector{Float32}
+    @test value_and_gradient(x -> sum(x .* 2.0), Float32[1, 2]).grads[1] isa Vector{Float32}
 end
 
 @testset "refusals name the cause" begin
@@ -89,6 +115,8 @@ end
     refuses("for zeros, expected one that keeps the zeros", w -> sum(exp.(w)), W)
     refuses("block-sparse matrices on one layout and numbers", w -> sum(w .* ones(8, 12)), W)
     refuses("a part of a block-sparse matrix has no gradient", w -> w[1, 1], W)
+    refuses("softmax has no gradient with respect to scale", (p, s) -> sum(softmax(p; scale = s)), x, 0.5)
+    refuses("layer_norm has no gradient of its result stats", p -> sum(layer_norm(p; return_stats = true).stats), x)
     refuses("two calls of value_and_gradient", p -> value_and_gradient(q -> sum(q .* p), 2.0).value, x)
     @test sprint(show, Tartan.Tracked(Tartan.Tape(), x)) == "Tracked(" * summary(x) * ")"
 end

@@ -19,6 +19,8 @@ struct Tangent{P, T}
     backing::T
 end
 Tangent{P}(; fields...) where {P} = Tangent{P, typeof(values(fields))}(values(fields))
+Tangent{P}(first, rest...) where {P} = Tangent{P, typeof((first, rest...))}((first, rest...))
+Base.getindex(x::Tangent, i::Int) = getfield(x, :backing)[i]
 Base.getproperty(x::Tangent, name::Symbol) = get(getfield(x, :backing), name, NoTangent())
 
 struct ProjectTo{P, D <: NamedTuple}
