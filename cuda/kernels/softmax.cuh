@@ -23,18 +23,11 @@ struct Team {
     int64_t rounds;
 };
 
-template <typename S> constexpr S LOG2_E = (S)1.4426950408889634074;
 template <typename S> constexpr S NONE = -(S)INFINITY;
 
-__device__ __forceinline__ float power_of_2(float x) {
-    return exp2f(x);
-}
-__device__ __forceinline__ double power_of_2(double x) {
-    return exp2(x);
-}
 /* e^x; f32 by powers of 2, which the processor has. */
 __device__ __forceinline__ float exponential(float x) {
-    return exp2f(x * LOG2_E<float>);
+    return exp2f(x * 1.4426950408889634074f);
 }
 __device__ __forceinline__ double exponential(double x) {
     return exp(x);
@@ -112,8 +105,8 @@ __device__ __forceinline__ void set_number(const tartan_cuda_swept &a, int64_t a
 
 /* Numbers of a line, of which `value` makes results. */
 template <typename S> struct Line {
-    S scale; /* of x in exponents, with log2(e) */
-    S shift; /* of exponents to base 2 */
+    S scale; /* of x in exponents */
+    S shift; /* what is subtracted from exponents */
     S first; /* the factor of exponentials or of what takes their place */
     S rest;  /* what is subtracted */
     S own;   /* what is subtracted at the label besides */
@@ -121,20 +114,28 @@ template <typename S> struct Line {
     bool is_constant; /* results are `rest` */
 };
 
+/* x scale - shift, exactly 0 where shift is x scale as it was rounded: the largest number of a line. */
+__device__ __forceinline__ float exponent(float x, float scale, float shift) {
+    return __fmul_rn(x, scale) - shift;
+}
+__device__ __forceinline__ double exponent(double x, double scale, double shift) {
+    return __dmul_rn(x, scale) - shift;
+}
+
 /* The result at a position. `other`: y_grad. */
 template <int KIND, typename S>
 __device__ __forceinline__ S value(const Line<S> &l, S x, S other, bool counts, int64_t position) {
     if constexpr (KIND == TARTAN_CUDA_SOFTMAX) {
-        return counts ? power_of_2(fma(x, l.scale, -l.shift)) * l.first : 0;
+        return counts ? exponential(exponent(x, l.scale, l.shift)) * l.first : 0;
     } else if constexpr (KIND == TARTAN_CUDA_LOG_SOFTMAX) {
-        return fma(x, l.scale, -l.shift) - l.rest;
+        return exponent(x, l.scale, l.shift) - l.rest;
     } else if constexpr (KIND == TARTAN_CUDA_SOFTMAX_GRADIENT) {
         return l.first * x * (other - l.rest);
     } else if constexpr (KIND == TARTAN_CUDA_LOG_SOFTMAX_GRADIENT) {
         return l.first * fma(-exponential(x), l.rest, other);
     } else {
         if (l.is_constant) return l.rest;
-        const S slope = fma(power_of_2(fma(x, l.scale, -l.shift)), l.first, -l.rest);
+        const S slope = fma(exponential(exponent(x, l.scale, l.shift)), l.first, -l.rest);
         return position == l.label ? slope - l.own : slope;
     }
 }
@@ -154,29 +155,28 @@ __device__ __forceinline__ void set_target(const tartan_cuda_classes &p, S facto
     l.rest = l.label == -1 ? 0 : l.label == -2 ? (S)NAN : factor * (S)(p.smoothing / (double)p.length);
 }
 
-/* After the sums of a line: s[0] is the maximum of x in exponents to base 2, s[1] the sum of exponentials less that, s[2] the sum of
+/* After the sums of a line: s[0] is the maximum of exponents, s[1] the sum of exponentials less that, s[2] the sum of
  * x; or s[0] is the sum that gradients need. Writes the numbers of the line if `writes`. */
 template <int KIND, typename S>
 __device__ __forceinline__ Line<S> line_of(const tartan_cuda_classes &p, const int64_t (&at)[ARRAYS],
                                            const S (&s)[3], S own, bool writes) {
     const tartan_cuda_sweep &w = p.sweep;
     Line<S> l = {};
-    l.scale = (S)p.scale * LOG2_E<S>;
+    l.scale = (S)p.scale;
     if constexpr (KIND == TARTAN_CUDA_SOFTMAX) {
         l.shift = s[1] == 0 ? 0 : s[0];
         l.first = s[1] == 0 ? 0 : 1 / s[1];
     } else if constexpr (KIND == TARTAN_CUDA_LOG_SOFTMAX) {
-        l.scale = (S)p.scale;
-        l.shift = s[0] / LOG2_E<S>;
+        l.shift = s[0];
         l.rest = log(s[1]);
     } else if constexpr (KIND == TARTAN_CUDA_SOFTMAX_GRADIENT || KIND == TARTAN_CUDA_LOG_SOFTMAX_GRADIENT) {
         l.first = (S)p.scale;
         l.rest = s[0];
     } else if constexpr (KIND == TARTAN_CUDA_CROSS_ENTROPY) {
-        l.scale = LOG2_E<S>;
+        l.scale = 1;
         l.shift = s[1] == 0 ? 0 : s[0];
         l.label = label_of(p, at[LABELS]);
-        const S most = s[1] == 0 ? NONE<S> : s[0] / LOG2_E<S>, rest = log(s[1]);
+        const S most = s[1] == 0 ? NONE<S> : s[0], rest = log(s[1]);
         if (writes) {
             S loss = l.label == -1 ? 0 : (S)NAN;
             if (l.label >= 0) {
@@ -189,8 +189,8 @@ __device__ __forceinline__ Line<S> line_of(const tartan_cuda_classes &p, const i
         const S weight = w.array[FACTOR].data == nullptr ? 1 : ((const S *)w.array[FACTOR].data)[at[FACTOR]];
         set_target(p, (S)p.scale * weight, 1 / s[1], l);
     } else {
-        l.scale = LOG2_E<S>;
-        l.shift = ((const S *)w.array[LSE].data)[at[LSE]] * LOG2_E<S>;
+        l.scale = 1;
+        l.shift = ((const S *)w.array[LSE].data)[at[LSE]];
         l.label = label_of(p, at[LABELS]);
         set_target(p, ((const S *)w.array[FACTOR].data)[at[FACTOR]], (S)1, l);
     }
@@ -209,10 +209,10 @@ __device__ __forceinline__ S own_of(const tartan_cuda_classes &p, const int64_t 
 /* A running maximum and sum of exponentials. */
 template <typename S> __device__ __forceinline__ void add_running(S t, S &most, S &sum) {
     if (t > most) {
-        sum = sum * power_of_2(most - t) + 1;
+        sum = sum * exponential(most - t) + 1;
         most = t;
     } else if (t != NONE<S>) { /* NaN counts */
-        sum += power_of_2(t - most);
+        sum += exponential(t - most);
     }
 }
 
@@ -220,7 +220,7 @@ template <typename S> __device__ __forceinline__ void add_running(S t, S &most, 
 template <typename S> __device__ __forceinline__ void meet_running(Meeting<S> &meet, S (&s)[3]) {
     S most[1] = {s[0]};
     meet.template operator()<1, true>(most);
-    S sums[2] = {s[0] == NONE<S> ? s[1] : s[1] * power_of_2(s[0] - most[0]), s[2]};
+    S sums[2] = {s[0] == NONE<S> ? s[1] : s[1] * exponential(s[0] - most[0]), s[2]};
     meet.template operator()<2, false>(sums);
     s[0] = most[0], s[1] = sums[0], s[2] = sums[1];
 }

@@ -59,8 +59,7 @@ __global__ void __launch_bounds__(MOST_THREADS)
         return mask == nullptr || mask[((int64_t)(number + part) * EACH + i) * mask_step] != 0;
     };
     S s[3] = {}, own = own_of<KIND, S>(p, at);
-    const S to_base_2 = (S)p.scale * LOG2_E<S>,
-            factor = KIND == TARTAN_CUDA_CROSS_ENTROPY ? LOG2_E<S> : to_base_2;
+    const S factor = KIND == TARTAN_CUDA_CROSS_ENTROPY ? 1 : (S)p.scale;
     if constexpr (!LONG) load(0);
     if constexpr (KIND == TARTAN_CUDA_SOFTMAX || KIND == TARTAN_CUDA_LOG_SOFTMAX ||
                   KIND == TARTAN_CUDA_CROSS_ENTROPY) {
@@ -93,7 +92,7 @@ __global__ void __launch_bounds__(MOST_THREADS)
             each_access(0, [&](int u, Number number) {
                 S part_of_sum = 0;
                 EACH_OF(EACH) {
-                    const S x = in[u].get(i), e = power_of_2(fma(x, factor, -shift));
+                    const S x = in[u].get(i), e = exponential(exponent(x, factor, shift));
                     if (counts(number, i)) part_of_sum += e;
                     if (with_sum) sums[1] += x;
                 }
@@ -158,7 +157,7 @@ __global__ void __launch_bounds__(MOST_THREADS)
         const auto counts = [&](int64_t i) {
             return !masked || ((const uint8_t *)w.array[OTHER].data)[at[OTHER] + i * steps[OTHER]] != 0;
         };
-        const S factor = KIND == TARTAN_CUDA_CROSS_ENTROPY ? LOG2_E<S> : (S)p.scale * LOG2_E<S>;
+        const S factor = KIND == TARTAN_CUDA_CROSS_ENTROPY ? 1 : (S)p.scale;
         S s[3] = {}, own = exists ? own_of<KIND, S>(p, at) : 0;
         if constexpr (HAS_OTHER<KIND>) {
             S sum[1] = {};

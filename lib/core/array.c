@@ -261,12 +261,6 @@ bool tartan_i_array_overlap(const tartan_array *a, const tartan_array *b) {
     return reaches(&s, 0, distance / bytes);
 }
 
-int64_t tartan_i_array_elements(const tartan_array *array) {
-    int64_t count = 1;
-    for (int32_t d = 0; d < array->ndim; d++) count *= array->shape[d];
-    return count;
-}
-
 const char *tartan_i_shape_text(const tartan_array *array, char text[TARTAN_I_SHAPE_TEXT]) {
     int length = snprintf(text, TARTAN_I_SHAPE_TEXT, "[");
     for (int32_t d = 0; d < array->ndim; d++) {

@@ -40,8 +40,12 @@ void tartan_i_array_extent(const tartan_array *array, const char **out_begin, co
  * only the descriptors. */
 bool tartan_i_array_overlap(const tartan_array *a, const tartan_array *b);
 
-/* Elements of the array (the product of its shape). */
-int64_t tartan_i_array_elements(const tartan_array *array);
+/* Elements of the array (the product of its shape). Inline, as plug-ins use it. */
+static inline int64_t tartan_i_array_elements(const tartan_array *array) {
+    int64_t count = 1;
+    for (int32_t d = 0; d < array->ndim; d++) count *= array->shape[d];
+    return count;
+}
 
 /* "[3, 4, 5]" into `text`. Returns text. */
 enum { TARTAN_I_SHAPE_TEXT = 192 };

@@ -98,7 +98,8 @@ class Exporter:
         lease = self.array._open
         shape = (ctypes.c_int64 * 8)(*lease.shape)
         strides = (ctypes.c_int64 * 8)(*lease.strides)
-        code, bits = (4, 16) if lease.dtype == tartan._raw.TARTAN_BF16 else (2, 8 * self.array.itemsize)
+        codes = {tartan._raw.TARTAN_BF16: 4, tartan._raw.TARTAN_U8: 1, tartan._raw.TARTAN_I32: 0, tartan._raw.TARTAN_I64: 0}
+        code, bits = codes.get(lease.dtype, 2), 8 * self.array.itemsize
         tensor = Tensor(
             lease.address - 2, *self.device, len(lease.shape), code, bits, 1, shape, strides, 2,
         )  # fmt: skip

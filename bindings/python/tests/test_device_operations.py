@@ -13,12 +13,16 @@ pytestmark = pytest.mark.skipif(not HAS_DEVICE, reason="no CUDA device here")
 
 
 def on_device(x):
+    if isinstance(x, list):
+        return [on_device(y) for y in x]
     if isinstance(x, np.ndarray):
         return to_device(x)
     return x.to_device() if isinstance(x, BlockMatrix) else x
 
 
 def on_host(x):
+    if isinstance(x, list):
+        return [on_host(y) for y in x]
     return x.to_host() if isinstance(x, (DeviceArray, BlockMatrix)) else x
 
 
