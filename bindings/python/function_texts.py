@@ -222,8 +222,10 @@ def made_example(f):
     required = [a for a in f.inputs if not a.optional]
     if None in shapes.values():
         return None
-    given = ", ".join(f"np.ones({tuple(shapes[a.name])})" for a in required)
-    return [">>> import numpy as np, tartan", f">>> tartan.{op.name}({given}).shape", str(tuple(shapes[f.outputs[0].name]))]
+    kinds = {"I": ", int", "U8": ", bool"}
+    given = ", ".join(f"np.ones({tuple(shapes[a.name])}{kinds.get(a.dtype, '')})" for a in required)
+    first = "[0]" if sum(not a.optional for a in f.outputs) > 1 else ""
+    return [">>> import numpy as np, tartan", f">>> tartan.{op.name}({given}){first}.shape", str(tuple(shapes[f.outputs[0].name]))]
 
 
 def example_of(f):

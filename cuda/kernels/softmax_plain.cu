@@ -14,8 +14,8 @@ namespace {
 template <int KIND>
 constexpr bool HAS_OTHER = KIND == TARTAN_CUDA_SOFTMAX_GRADIENT || KIND == TARTAN_CUDA_LOG_SOFTMAX_GRADIENT;
 
-/* Elements of type T are moved EACH at a time, by ACCESSES of a thread in a round. */
-template <int KIND, typename T, int EACH, int ACCESSES, bool LONG>
+/* Elements of type T are moved EACH at a time, by ACCESSES of a thread in a round. MASKED: softmax has a mask. */
+template <int KIND, bool MASKED, typename T, int EACH, int ACCESSES, bool LONG>
 __global__ void __launch_bounds__(MOST_THREADS)
     lines(const __grid_constant__ tartan_cuda_classes p, const Team team) {
     using S = tartan_cuda_sum<T>;
@@ -35,9 +35,7 @@ __global__ void __launch_bounds__(MOST_THREADS)
     const auto *const from = (const Access *)((const T *)w.array[X].data + at[X]) + part;
     const auto *const beside = (const Access *)((const T *)w.array[OTHER].data + at[OTHER]) + part;
     auto *const to = (Access *)((T *)w.array[OUT].data + at[OUT]) + part;
-    const uint8_t *const mask = KIND == TARTAN_CUDA_SOFTMAX && w.array[OTHER].data != nullptr
-                                    ? (const uint8_t *)w.array[OTHER].data + at[OTHER]
-                                    : nullptr;
+    const uint8_t *const mask = MASKED ? (const uint8_t *)w.array[OTHER].data + at[OTHER] : nullptr;
     const int64_t mask_step = w.array[OTHER].step[TARTAN_CUDA_SUMMED][0];
     const Number end = exists ? (Number)(p.length / EACH) - part : 0;
     const Number rounds = LONG ? (Number)team.rounds : 1;
@@ -56,7 +54,8 @@ __global__ void __launch_bounds__(MOST_THREADS)
         });
     };
     const auto counts = [&](Number number, int i) {
-        return mask == nullptr || mask[((int64_t)(number + part) * EACH + i) * mask_step] != 0;
+        if constexpr (MASKED) return mask[((int64_t)(number + part) * EACH + i) * mask_step] != 0;
+        return true;
     };
     S s[3] = {}, own = own_of<KIND, S>(p, at);
     const S factor = KIND == TARTAN_CUDA_CROSS_ENTROPY ? 1 : (S)p.scale;
@@ -218,7 +217,7 @@ int32_t each_of(const tartan_cuda_classes &p, bool with_other) {
     return together ? per : 1;
 }
 
-template <int KIND, typename T, int EACH, int ACCESSES>
+template <int KIND, bool MASKED, typename T, int EACH, int ACCESSES>
 tartan_status run_lines(const char *function, tartan_cuda_queue *queue, const tartan_cuda_classes &p) {
     const bool clusters = queue->chip.major >= 9;
     const Team kept = team_of(p.length / EACH, ACCESSES, clusters ? MOST_CTAS : 1);
@@ -229,10 +228,11 @@ tartan_status run_lines(const char *function, tartan_cuda_queue *queue, const ta
     return tartan_cuda_check(
         function,
         is_long
-            ? tartan_cuda_launch_clusters(queue, false, 1, lines<KIND, T, EACH, ACCESSES / 2, true>, grid,
-                                          threads, 0, p, team)
+            ? tartan_cuda_launch_clusters(queue, false, 1, lines<KIND, MASKED, T, EACH, ACCESSES / 2, true>,
+                                          grid, threads, 0, p, team)
             : tartan_cuda_launch_clusters(queue, false, (uint32_t)team.ctas,
-                                          lines<KIND, T, EACH, ACCESSES, false>, grid, threads, 0, p, team),
+                                          lines<KIND, MASKED, T, EACH, ACCESSES, false>, grid, threads, 0, p,
+                                          team),
         "launching a kernel");
 }
 
@@ -253,19 +253,25 @@ template <int KIND> tartan_status run(const char *function, tartan_cuda_queue *q
     if (p.sum_dtype == TARTAN_F64) return run_any<KIND, double>(function, queue, p);
     const int32_t each = p.length == 0 ? 0 : each_of(p, HAS_OTHER<KIND>);
     if (each == 0 || p.lines > INT32_MAX / MOST_CTAS) return run_any<KIND, float>(function, queue, p);
-    const auto with = [&](auto tag) {
-        using T = decltype(tag);
-        return each == 1 ? run_lines<KIND, T, 1, 4 * ACCESSES>(function, queue, p)
-                         : run_lines<KIND, T, PER<T>, ACCESSES>(function, queue, p);
+    const auto with = [&](auto masked) {
+        constexpr bool MASKED = decltype(masked)::value;
+        const auto of = [&](auto tag) {
+            using T = decltype(tag);
+            return each == 1 ? run_lines<KIND, MASKED, T, 1, 4 * ACCESSES>(function, queue, p)
+                             : run_lines<KIND, MASKED, T, PER<T>, ACCESSES>(function, queue, p);
+        };
+        switch (p.sweep.array[X].dtype) {
+        case TARTAN_F32:
+            return of(float());
+        case TARTAN_F16:
+            return of(__half());
+        default:
+            return of(__nv_bfloat16());
+        }
     };
-    switch (p.sweep.array[X].dtype) {
-    case TARTAN_F32:
-        return with(float());
-    case TARTAN_F16:
-        return with(__half());
-    default:
-        return with(__nv_bfloat16());
-    }
+    if constexpr (KIND == TARTAN_CUDA_SOFTMAX)
+        if (p.sweep.array[OTHER].data != nullptr) return with(std::true_type());
+    return with(std::false_type());
 }
 
 } // namespace

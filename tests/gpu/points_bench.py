@@ -1,6 +1,6 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: Apache-2.0
-"""Element-wise functions, norms of lines and their gradients on the GPU, beside PyTorch and a copy of the same bytes.
+"""Element-wise functions, norms, softmax, losses, embeddings and optimisers on the GPU, beside PyTorch and a copy of the same bytes.
 
 Arms of a row are timed in turns in one process, on one stream, from CUDA graphs. Results are compared with PyTorch's before. Needs
 PyTorch and libtartan ($TARTAN_LIBRARY). Prints one JSON object per row: ms, TB/s, the share of the copy's rate, and how many times as
@@ -36,6 +36,21 @@ def call(context, name, arguments, options=""):
     def ask():
         library.ok(library.c.tartan_op_run(context.handle, op.value, places, len(arrays), options.encode()))
     ask.keep = arrays
+    return ask
+
+
+def call_lists(context, name, lists, options):
+    """The same of an operation on lists of arrays, all of one length, with None for what is left out."""
+    library, op = context.library, c_int32()
+    library.ok(library.c.tartan_op_find(name.encode(), byref(op)))
+    arrays = [None if tensors is None else [library.array(t) for t in tensors] for tensors in lists]
+    tables = [None if a is None else (type(a[0]) * len(a))(*a) for a in arrays]
+    places = (c_void_p * len(tables))(*[None if t is None else ctypes.addressof(t) for t in tables])
+    text = f"count={len(lists[0])} {options}"
+
+    def ask():
+        library.ok(library.c.tartan_op_run(context.handle, op.value, places, len(tables), text.encode()))
+    ask.keep = arrays, tables
     return ask
 
 
@@ -109,8 +124,81 @@ def norm_rows(context, dtype, shape, turned=False):
               [x_grad, gain_grad], None, (x, g, x_grad), goals[1])
 
 
+def fused_rows(context, dtype, shape):
+    a, b, y = (normal(shape, dtype) for _ in range(3))
+    silu = torch.nn.functional.silu
+    yield Row("swiglu", call(context, "swiglu", (a, b, y)), [y], lambda: [(a.float() * silu(b.float())).to(dtype)], (a, b, y), FORWARD)
+    yield Row("dropout", call(context, "dropout", (a, y), "dropout=0.1"), [y], None, (a, y), FORWARD)
+    sums = torch.float32
+    c, h = normal(shape, dtype), torch.empty_like(a)
+    gates, c_next = normal((*shape[:-1], 4, shape[-1]), dtype), torch.empty_like(c)
+    yield Row("lstm_gates", call(context, "lstm_gates", (c, gates, None, c_next, h)), [], None, (c, gates, c_next, h), FORWARD)
+    x = normal((32, 256, shape[0] * shape[1] // 8192), dtype)
+    z, stats = torch.empty_like(x), torch.empty((256, 3), dtype=sums, device="cuda")
+    yield Row("batch_norm of 32 x 256 x ...", call(context, "batch_norm", (x, None, None, z, stats)), [], None, (x, z), None)
+
+
+def class_rows(context, dtype, shape):
+    x, g, y, slope = (normal(shape, dtype) for _ in range(4))
+    yield Row("softmax", call(context, "softmax", (x, None, y)), [y], lambda: [torch.softmax(x, -1)], (x, y), FORWARD)
+    z = torch.softmax(x, -1)
+    yield Row("softmax_gradient", call(context, "softmax_gradient", (z, g, y)), [y],
+              lambda: [torch.ops.aten._softmax_backward_data(g, z, -1, dtype)], (z, g, y), FORWARD)
+    labels = torch.randint(0, shape[-1], shape[:-1], device="cuda")
+    loss = torch.empty(shape[:-1], dtype=torch.float32, device="cuda")
+    yield Row("cross_entropy with its gradient", call(context, "cross_entropy", (x, labels, None, loss, None, slope)), [loss],
+              lambda: [torch.nn.functional.cross_entropy(x.float(), labels, reduction="none")], (x, slope), BACKWARD)
+
+
+def embedding_rows(context, dtype):
+    table, indices = normal((50257, 1024), dtype), torch.randint(0, 50257, (16384,), device="cuda")
+    y, g, grad = torch.empty((16384, 1024), dtype=dtype, device="cuda"), normal((16384, 1024), dtype), torch.empty_like(table)
+    yield Row("embedding", call(context, "embedding", (table, indices, y)), [y],
+              lambda: [torch.nn.functional.embedding(indices, table)], (y, y), FORWARD)
+    yield Row("embedding_gradient", call(context, "embedding_gradient", (table, indices, g, grad)), [grad],
+              lambda: [torch.ops.aten.embedding_dense_backward(g, indices, 50257, -1, False)], (g, grad), None)
+
+
+def optimiser_rows(context):
+    generator = torch.Generator().manual_seed(1)
+    many = [(int(n),) for n in torch.randint(1000, 200000, (1000,), generator=generator)]
+    for text, shapes in (("1000 tensors of 1k to 200k", many), ("one tensor of 64 M", [(1 << 26,)])):
+        p, g, m, v = ([torch.rand(s, device="cuda") for s in shapes] for _ in range(4))
+        theirs = [[t.clone() for t in tensors] for tensors in (p, m, v)]
+        steps = [torch.zeros((), device="cuda") for _ in shapes]
+        peer = lambda q=theirs[0], g=g, m=theirs[1], v=theirs[2], steps=steps: torch._fused_adamw_(  # noqa: E731
+            q, g, m, v, [], steps, lr=1e-3, beta1=0.9, beta2=0.999, weight_decay=0.01, eps=1e-8, amsgrad=False, maximize=False) or []
+        tensors = [t for group in (p, g, m, v) for t in group] + [t for group in (p, m, v) for t in group]
+        yield Row(f"adam, {text}", call_lists(context, "adam", (p, g, m, v, None, None, None), "weight_decay=0.01 step=5"), [], peer,
+                  tensors, FORWARD)
+        norm = torch.empty(1, device="cuda")
+        norm_call = call_norm(context, g, norm)
+        yield Row(f"global_norm, {text}", norm_call, [norm], lambda g=g: [torch.stack(torch._foreach_norm(g)).norm().reshape(1)], g, None)
+
+
+def call_norm(context, gradients, norm):
+    """global_norm, whose results are arrays beside a list."""
+    library, op = context.library, c_int32()
+    library.ok(library.c.tartan_op_find(b"global_norm", byref(op)))
+    arrays = [library.array(t) for t in gradients]
+    table, out = (type(arrays[0]) * len(arrays))(*arrays), library.array(norm)
+    places = (c_void_p * 3)(ctypes.addressof(table), ctypes.addressof(out), None)
+    text = f"count={len(arrays)}".encode()
+
+    def ask():
+        library.ok(library.c.tartan_op_run(context.handle, op.value, places, 3, text))
+    ask.keep = arrays, table, out
+    return ask
+
+
 def rows_of(context, name):
     dtype = DTYPES[name]
+    yield from (((16384, 4096), row) for row in fused_rows(context, dtype, (16384, 4096)))
+    for shape in ((262144, 256), (65536, 1024), (8192, 8192), (512, 131072), (256, 262144), (4096, 32768), (1024, 131072), (140, 4096), (4096, 50257)):
+        yield from ((shape, row) for row in class_rows(context, dtype, shape))
+    yield from (((), row) for row in embedding_rows(context, dtype))
+    if name == "f32":
+        yield from (((), row) for row in optimiser_rows(context))
     for shape in ((16384, 4096), (4096, 1024)):
         yield from ((shape, row) for row in point1_rows(context, dtype, shape))
         yield from ((shape, row) for row in point2_rows(context, dtype, shape))

@@ -248,10 +248,11 @@ def test_leases():
         _raw.Lease()
 
 
-@pytest.mark.parametrize("dtype", ["f8", "f4", "f2", "u1", "?", "i8"])
+@pytest.mark.parametrize("dtype", ["f8", "f4", "f2", "u1", "?", "i8", "i4", "i2", "u4"])
 def test_arrays_are_looked_at_alike(dtype):
     """NumPy's own arrays are read by their fields, others by their capsules: subclasses, and those with a dtype of their own."""
-    code = {"f8": _raw.TARTAN_F64, "f4": _raw.TARTAN_F32, "f2": _raw.TARTAN_F16}.get(dtype)
+    code = {"f8": _raw.TARTAN_F64, "f4": _raw.TARTAN_F32, "f2": _raw.TARTAN_F16, "u1": _raw.TARTAN_U8, "?": _raw.TARTAN_U8,
+            "i8": _raw.TARTAN_I64, "i4": _raw.TARTAN_I32}.get(dtype)  # fmt: skip
     plain = np.ones((4, 3), dtype)[::-1, 1:]
     mine = plain.view(type("Mine", (np.ndarray,), {}))
     tagged = plain.view(np.dtype(dtype, metadata={"unit": "m"}))

@@ -62,8 +62,9 @@ class Library:
         return json.loads(self.text(text))
 
     def dtype(self, name):
-        if name == "uint8":  # of masks; no numbers
-            return C.TARTAN_U8
+        others = {"uint8": C.TARTAN_U8, "int32": C.TARTAN_I32, "int64": C.TARTAN_I64}  # of masks and indices
+        if name in others:
+            return others[name]
         number = self.c.tartan_dtype_of(name.encode())
         if number == 0:
             raise Refused(f"the library has no dtype {name}")
