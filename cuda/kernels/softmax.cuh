@@ -62,6 +62,7 @@ template <typename S> struct Meeting {
                 for (int32_t w = 1; w < warps; w++) x[k] = join(k, x[k], room.of_warp[turn][k][first + w]);
             }
         }
+#if defined(__CUDA_ARCH__) && __CUDA_ARCH__ >= 900 /* others have no clusters, and lines a CTA each */
         if (team.ctas > 1) {
             cg::cluster_group cluster = cg::this_cluster();
             if ((int32_t)threadIdx.x < team.ctas) {
@@ -76,6 +77,7 @@ template <typename S> struct Meeting {
                 for (int32_t c = 1; c < team.ctas; c++) x[k] = join(k, x[k], room.of_cta[turn][k][c]);
             }
         }
+#endif
         turn ^= 1;
     }
 };

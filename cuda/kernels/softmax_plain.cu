@@ -219,7 +219,8 @@ int32_t each_of(const tartan_cuda_classes &p, bool with_other) {
 
 template <int KIND, bool MASKED, typename T, int EACH, int ACCESSES>
 tartan_status run_lines(const char *function, tartan_cuda_queue *queue, const tartan_cuda_classes &p) {
-    const bool clusters = queue->chip.major >= 9;
+    const bool clusters =
+        queue->chip.major == 9 && queue->chip.minor == 0; /* what the code for clusters is compiled for */
     const Team kept = team_of(p.length / EACH, ACCESSES, clusters ? MOST_CTAS : 1);
     const bool is_long = kept.rounds > 1;
     const Team team = is_long ? team_of(p.length / EACH, ACCESSES / 2, 1) : kept;
