@@ -67,7 +67,7 @@ class _Conv(torch.autograd.Function):  # type: ignore[misc, unused-ignore]
             grads[0] = torch.empty_like(x)
             conv.input_gradient(inner, _detached(values), out=grads[0], **where)
         if ctx.needs_input_grad[1]:
-            grads[1] = torch.empty_like(values)
+            grads[1] = torch.zeros_like(values)  # blocks of ragged channels have padding, which stays as it is
             conv.filter_gradient(x.detach(), inner, out=conv._filter(grads[1]), **where)
         return tuple(grads)
 

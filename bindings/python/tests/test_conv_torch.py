@@ -93,6 +93,16 @@ def test_a_filter_that_is_a_matrix_has_no_gradient(rng):
     assert torch.equal(grad, torch.autograd.grad(conv(x, values).sum(), x)[0])
 
 
+def test_padding_has_no_gradient(rng):
+    """Blocks of 4 x 4 for 6 and 5 channels: what lies outside of the filter is 0 in the gradient, whatever memory held before."""
+    conv = BlockConv(Layout.pattern("dense", (6, 5), 4), (3, 3), padding=1)
+    x, values = leaves(rng, conv, (6, 6))
+    conv(x, values).sum().backward()
+    inside = BlockMatrix(conv.layout, np.ones(tuple(values.shape)))
+    kept = conv.filter(conv.to_dense(inside)).values != 0
+    assert not kept.all() and (values.grad.numpy()[~kept] == 0).all() and (values.grad.numpy()[kept] != 0).all()
+
+
 def test_training(rng):
     """A few steps of gradient descent bring the loss down, with the sparse filter as a parameter."""
     conv = BlockConv(random_layout(rng, (16, 8), 4, 0.5), (3, 3), padding=1)
