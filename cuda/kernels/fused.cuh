@@ -3,6 +3,8 @@
 #ifndef TARTAN_CUDA_FUSED_CUH
 #define TARTAN_CUDA_FUSED_CUH
 
+#include <utility>
+
 #include <Random123/philox.h>
 
 #include "kernels/points.cuh"
@@ -35,9 +37,9 @@ __device__ __forceinline__ double fraction_of_normal(uint32_t high, uint32_t low
 }
 
 /* Number `which` of the two of a counter. */
-template <typename S>
-__device__ __forceinline__ S number_of(const tartan_i_drawing &of, const philox4x32_ctr_t &words, int which) {
-    if (of.draw == TARTAN_I_DRAW_UNIFORM)
+template <tartan_i_draw DRAW, typename S>
+__device__ __forceinline__ S number_of(const philox4x32_ctr_t &words, int which) {
+    if constexpr (DRAW == TARTAN_I_DRAW_UNIFORM)
         return which == 0 ? fraction(words.v[0], words.v[1], S()) : fraction(words.v[2], words.v[3], S());
     const double radius = sqrt(-2 * log(1 - fraction_of_normal(words.v[0], words.v[1])));
     double sine, cosine;
@@ -45,41 +47,58 @@ __device__ __forceinline__ S number_of(const tartan_i_drawing &of, const philox4
     return (S)(radius * (which == 0 ? cosine : sine));
 }
 
-/* COUNT numbers, `first` and following or, with step 0, `first` each time, to out[0], out[1], ... A counter has 4 words, or 2 numbers. */
-template <typename S, int COUNT>
+/* The same of all that a counter has. */
+template <tartan_i_draw DRAW> constexpr int PER_COUNTER = DRAW == TARTAN_I_DRAW_KEPT ? 4 : 2;
+template <tartan_i_draw DRAW, typename S>
+__device__ __forceinline__ void numbers_of(const tartan_i_drawing &of, uint64_t counter,
+                                           S (&x)[PER_COUNTER<DRAW>]) {
+    const philox4x32_ctr_t words = words_of(of, counter);
+    EACH_OF(PER_COUNTER<DRAW>) {
+        if constexpr (DRAW == TARTAN_I_DRAW_KEPT)
+            x[i] = words.v[i] >= of.threshold ? (S)1 : (S)0;
+        else
+            x[i] = number_of<DRAW, S>(words, i);
+    }
+}
+
+/* x[begin + i], of two arrays one after the other. */
+template <int N, typename S>
+__device__ __forceinline__ S one_of(const S (&x)[N], const S (&after)[N], int begin, int i) {
+    S found = x[i];
+#pragma unroll
+    for (int k = 1; k < N; k++)
+        found = begin == k ? (i + k < N ? x[(i + k) % N] : after[(i + k) % N]) : found;
+    return found;
+}
+
+/* COUNT numbers, `first` and following or, with step 0, `first` each time, to out[0], out[1], ... A counter is computed once if
+ * `first` is the first of one. */
+template <tartan_i_draw DRAW, typename S, int COUNT>
 __device__ __forceinline__ void draw(const tartan_i_drawing &of, uint64_t first, int64_t step, S *out) {
-    const bool kept = of.draw == TARTAN_I_DRAW_KEPT;
-    if (kept) {
-#pragma unroll
-        for (int from = 0; from < COUNT; from += 4) {
-            const uint64_t number = step == 0 ? first : first + from;
-            const int begin = (int)(number % 4);
-            const philox4x32_ctr_t here = words_of(of, number / 4);
-            philox4x32_ctr_t after = here;
-            if (step != 0 && begin + (COUNT < 4 ? COUNT : 4) > 4) after = words_of(of, number / 4 + 1);
-#pragma unroll
-            for (int i = 0; i < (COUNT < 4 ? COUNT : 4); i++) {
-                const int k = begin + (step == 0 ? 0 : i);
-                const uint32_t word = k < 4 ? word_of(here, k) : word_of(after, k - 4);
-                out[from + i] = word >= of.threshold ? (S)1 : (S)0;
-            }
+    constexpr int N = PER_COUNTER<DRAW>;
+    const uint64_t counter = first / N;
+    const int begin = (int)(first % N);
+    S x[N], after[N];
+    numbers_of<DRAW>(of, counter, x);
+    if (COUNT == 1 || step == 0) {
+        const S one = one_of(x, x, begin, 0);
+        EACH_OF(COUNT) out[i] = one;
+        return;
+    }
+    if (begin == 0 && COUNT % N == 0) {
+        EACH_OF(COUNT) {
+            if (i % N == 0 && i > 0) numbers_of<DRAW>(of, counter + i / N, x);
+            out[i] = x[i % N];
         }
         return;
     }
 #pragma unroll
-    for (int from = 0; from < COUNT; from += 2) {
-        const uint64_t number = step == 0 ? first : first + from;
-        const int begin = (int)(number % 2);
-        const philox4x32_ctr_t here = words_of(of, number / 2);
-        out[from] = number_of<S>(of, here, begin);
-        if constexpr (COUNT > 1) {
-            if (step == 0)
-                out[from + 1] = out[from];
-            else if (begin == 0)
-                out[from + 1] = number_of<S>(of, here, 1);
-            else
-                out[from + 1] = number_of<S>(of, words_of(of, number / 2 + 1), 0);
+    for (int from = 0; from < COUNT; from += N) {
+        numbers_of<DRAW>(of, counter + from / N + 1, after);
+        EACH_OF(N) {
+            if (from + i < COUNT) out[from + i] = one_of(x, after, begin, i);
         }
+        EACH_OF(N) x[i] = after[i];
     }
 }
 
@@ -96,11 +115,25 @@ template <int N> constexpr int sum_of(const int (&all)[N], int count) {
     return sum;
 }
 
+template <int VALUE> struct Constant {
+    static constexpr int value = VALUE;
+    __device__ constexpr operator int() const { return VALUE; }
+};
+
+/* f(Constant<k>()) for k = 0 to COUNT - 1. */
+template <typename F, int... K>
+__device__ __forceinline__ void each_constant(std::integer_sequence<int, K...>, F f) {
+    (f(Constant<K>()), ...);
+}
+
 /* INPUTS operands have the parts x[0], x[1], ..., and OUTPUTS operands those of y; the sweep has the operands, and the places of random
- * numbers between the two if something is DRAWN. */
+ * numbers between the two if something is DRAWN. Numbers of operands and parts are constants wherever they are used, since arrays with
+ * other indices would not be kept in registers. */
 #define FUSED(name, in, drawn, out, ...)                                                                     \
     struct fused_##name {                                                                                    \
-        static constexpr int INPUTS = entries({LIST in}), DRAWN = drawn, OUTPUTS = entries({LIST out});      \
+        static constexpr tartan_i_draw DRAW = TARTAN_I_DRAW_##drawn;                                         \
+        static constexpr int DRAWN = DRAW != TARTAN_I_DRAW_NONE;                                             \
+        static constexpr int INPUTS = entries({LIST in}), OUTPUTS = entries({LIST out});                     \
         static constexpr int COUNT = INPUTS + DRAWN + OUTPUTS, IN = sum_of({LIST in}, INPUTS),               \
                              OUT = sum_of({LIST out}, OUTPUTS), ALL = IN + DRAWN + OUT,                      \
                              CTAS = ALL <= 4   ? 4                                                           \
@@ -140,6 +173,17 @@ __device__ __forceinline__ int64_t number_at(const tartan_cuda_swept &numbers, i
     return ((int64_t)numbers.data - TARTAN_CUDA_NUMBERS_AT) / bytes;
 }
 
+/* f(operand, part of all) for the parts of F's operands from FIRST on, COUNT operands, as constants: the number of the operand, of its
+ * part, and of this part among those of all. */
+template <class F, int FIRST, int COUNT, typename G> __device__ __forceinline__ void each_part(G f) {
+    each_constant(std::make_integer_sequence<int, COUNT>(), [&](auto operand) {
+        constexpr int k = FIRST + decltype(operand)::value;
+        each_constant(std::make_integer_sequence<int, F::parts(k)>(), [&](auto part) {
+            f(Constant<k>(), part, Constant<F::first(k) + decltype(part)::value>());
+        });
+    });
+}
+
 /* A CTA takes pieces of THREADS * SLOTS elements. */
 template <class F, typename S, bool WIDE>
 __global__ void __launch_bounds__(THREADS, F::CTAS)
@@ -153,40 +197,32 @@ __global__ void __launch_bounds__(THREADS, F::CTAS)
         Bits bits[IN > 0 ? IN : 1] = {};
         int64_t numbers[WIDE ? GROUPS : N] = {};
         each_place<S, WIDE, COUNT>(s, first, [&](int i, const int64_t(&at)[COUNT]) {
-#pragma unroll
-            for (int k = 0; k < F::INPUTS; k++) {
+            each_part<F, 0, F::INPUTS>([&](auto k, auto part, auto one) {
                 const tartan_cuda_swept &a = s.array[k];
-                if (a.data == nullptr) continue;
-#pragma unroll
-                for (int part = 0; part < F::parts(k); part++) {
-                    const int64_t place = at[k] + part * of.part[k];
-                    if constexpr (WIDE)
-                        load_group(a, bytes_of<S>(a.dtype), access, i, place, bits[F::first(k) + part]);
-                    else
-                        load_slot<S>(a, bytes_of<S>(a.dtype), i, place, bits[F::first(k) + part]);
-                }
-            }
+                if (a.data == nullptr) return;
+                const int64_t place = at[k] + part * of.part[k];
+                if constexpr (WIDE)
+                    load_group(a, bytes_of<S>(a.dtype), access, i, place, bits[one]);
+                else
+                    load_slot<S>(a, bytes_of<S>(a.dtype), i, place, bits[one]);
+            });
             if constexpr (F::DRAWN) numbers[i] = at[F::INPUTS];
         });
         S x[IN + F::DRAWN][N], y[F::OUT][N];
-#pragma unroll
-        for (int k = 0; k < F::INPUTS; k++)
-#pragma unroll
-            for (int part = 0; part < F::parts(k); part++)
-                convert<S>(bits[F::first(k) + part], s.array[k].dtype, access, x[F::first(k) + part]);
+        each_part<F, 0, F::INPUTS>(
+            [&](auto k, auto, auto one) { convert<S>(bits[one], s.array[k].dtype, access, x[one]); });
         if constexpr (F::DRAWN) {
             const tartan_cuda_swept &a = s.array[F::INPUTS];
             const uint64_t begin = (uint64_t)(of.offset + number_at(a, bytes_of<S>(a.dtype)));
             if constexpr (!WIDE) {
-#pragma unroll
-                for (int i = 0; i < N; i++)
-                    draw<S, 1>(of.drawing, begin + (uint64_t)numbers[i], 0, &x[IN][i]);
+                EACH_OF(N) draw<F::DRAW, S, 1>(of.drawing, begin + (uint64_t)numbers[i], 0, &x[IN][i]);
             } else if (access == AT_ONCE) {
-                draw<S, N>(of.drawing, begin + (uint64_t)numbers[0], a.next, x[IN]);
+                draw<F::DRAW, S, N>(of.drawing, begin + (uint64_t)numbers[0], a.next, x[IN]);
             } else {
 #pragma unroll
                 for (int g = 0; g < GROUPS; g++)
-                    draw<S, HALF<S>>(of.drawing, begin + (uint64_t)numbers[g], a.next, &x[IN][g * HALF<S>]);
+                    draw<F::DRAW, S, HALF<S>>(of.drawing, begin + (uint64_t)numbers[g], a.next,
+                                              &x[IN][g * HALF<S>]);
             }
         }
         EACH_OF(N) {
@@ -198,29 +234,20 @@ __global__ void __launch_bounds__(THREADS, F::CTAS)
             for (int k = 0; k < F::OUT; k++) y[k][i] = result[k];
         }
         Bits found[F::OUT];
-#pragma unroll
-        for (int k = 0; k < F::OUTPUTS; k++)
-#pragma unroll
-            for (int part = 0; part < F::parts(F::INPUTS + k); part++) {
-                const int number = F::first(F::INPUTS + k) + part;
-                convert_back<S>(y[number], s.array[F::INPUTS + F::DRAWN + k].dtype, access, found[number]);
-            }
+        each_part<F, F::INPUTS, F::OUTPUTS>([&](auto k, auto, auto one) {
+            convert_back<S>(y[one], s.array[k + F::DRAWN].dtype, access, found[one]);
+        });
         each_place<S, WIDE, COUNT>(s, first, [&](int i, const int64_t(&at)[COUNT]) {
-#pragma unroll
-            for (int k = 0; k < F::OUTPUTS; k++) {
-                constexpr int OPERANDS = F::INPUTS + F::DRAWN;
-                const tartan_cuda_swept &a = s.array[OPERANDS + k];
-                if (a.data == nullptr) continue;
-#pragma unroll
-                for (int part = 0; part < F::parts(F::INPUTS + k); part++) {
-                    const int number = F::first(F::INPUTS + k) + part;
-                    const int64_t place = at[OPERANDS + k] + part * of.part[OPERANDS + k];
-                    if constexpr (WIDE)
-                        store_group(a, bytes_of<S>(a.dtype), access, i, place, found[number]);
-                    else
-                        store_slot<S>(a, bytes_of<S>(a.dtype), i, place, found[number]);
-                }
-            }
+            each_part<F, F::INPUTS, F::OUTPUTS>([&](auto operand, auto part, auto one) {
+                constexpr int k = decltype(operand)::value + F::DRAWN;
+                const tartan_cuda_swept &a = s.array[k];
+                if (a.data == nullptr) return;
+                const int64_t place = at[k] + part * of.part[k];
+                if constexpr (WIDE)
+                    store_group(a, bytes_of<S>(a.dtype), access, i, place, found[one]);
+                else
+                    store_slot<S>(a, bytes_of<S>(a.dtype), i, place, found[one]);
+            });
         });
     }
 }

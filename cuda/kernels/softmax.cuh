@@ -5,6 +5,7 @@
 
 #include <cooperative_groups.h>
 
+#include "device/ptx_math.cuh"
 #include "kernels.h"
 #include "kernels/bits.cuh"
 
@@ -25,11 +26,12 @@ struct Team {
 
 template <typename S> constexpr S NONE = -(S)INFINITY;
 
-/* e^x; f32 by powers of 2, which the processor has. */
-__device__ __forceinline__ float exponential(float x) {
-    return exp2f(x * 1.4426950408889634074f);
+/* e^x; f32 by powers of 2, which the processor has. SHORT: for results of 16 bits, without the steps that keep numbers below 2^-126. */
+template <bool SHORT = false> __device__ __forceinline__ float exponential(float x) {
+    const float by_2 = x * 1.4426950408889634074f;
+    return SHORT ? power_of_2_fast(by_2) : exp2f(by_2);
 }
-__device__ __forceinline__ double exponential(double x) {
+template <bool SHORT = false> __device__ __forceinline__ double exponential(double x) {
     return exp(x);
 }
 
@@ -124,21 +126,19 @@ __device__ __forceinline__ double exponent(double x, double scale, double shift)
     return __dmul_rn(x, scale) - shift;
 }
 
-/* The result at a position. `other`: y_grad. */
-template <int KIND, typename S>
-__device__ __forceinline__ S value(const Line<S> &l, S x, S other, bool counts, int64_t position) {
+/* The result for a number; of a cross entropy, whose line is not constant, where the label is not. `other`: y_grad. */
+template <int KIND, bool SHORT, typename S>
+__device__ __forceinline__ S value(const Line<S> &l, S x, S other, bool counts) {
     if constexpr (KIND == TARTAN_CUDA_SOFTMAX) {
-        return counts ? exponential(exponent(x, l.scale, l.shift)) * l.first : 0;
+        return counts ? exponential<SHORT>(exponent(x, l.scale, l.shift)) * l.first : 0;
     } else if constexpr (KIND == TARTAN_CUDA_LOG_SOFTMAX) {
         return exponent(x, l.scale, l.shift) - l.rest;
     } else if constexpr (KIND == TARTAN_CUDA_SOFTMAX_GRADIENT) {
         return l.first * x * (other - l.rest);
     } else if constexpr (KIND == TARTAN_CUDA_LOG_SOFTMAX_GRADIENT) {
-        return l.first * fma(-exponential(x), l.rest, other);
+        return l.first * fma(-exponential<SHORT>(x), l.rest, other);
     } else {
-        if (l.is_constant) return l.rest;
-        const S slope = fma(exponential(exponent(x, l.scale, l.shift)), l.first, -l.rest);
-        return position == l.label ? slope - l.own : slope;
+        return fma(exponential<SHORT>(exponent(x, l.scale, l.shift)), l.first, -l.rest);
     }
 }
 
