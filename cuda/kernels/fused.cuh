@@ -5,8 +5,6 @@
 
 #include <utility>
 
-#include <Random123/philox.h>
-
 #include "kernels/points.cuh"
 
 namespace tartan_cuda {
@@ -14,14 +12,34 @@ namespace {
 
 /* ---- Random numbers: those that lib/kernels/fused.h describes ---- */
 
-__device__ __forceinline__ philox4x32_ctr_t words_of(const tartan_i_drawing &of, uint64_t index) {
-    const philox4x32_key_t seed = {{(uint32_t)of.seed, (uint32_t)(of.seed >> 32)}};
-    const philox4x32_ctr_t place = {{0, (uint32_t)index, (uint32_t)(index >> 32), of.stream}};
-    return philox4x32_R(10, place, seed);
+/* A stream, with the keys of all rounds of Philox4x32, which are the same for all numbers. */
+struct Drawing {
+    uint32_t key[10][2], stream, threshold;
+};
+struct Words {
+    uint32_t v[4];
+};
+
+inline Drawing drawing_of(const tartan_i_drawing &given) {
+    Drawing of = {{}, given.stream, given.threshold};
+    for (uint32_t round = 0; round < 10; round++) {
+        of.key[round][0] = (uint32_t)given.seed + round * 0x9E3779B9u;
+        of.key[round][1] = (uint32_t)(given.seed >> 32) + round * 0xBB67AE85u;
+    }
+    return of;
 }
 
-__device__ __forceinline__ uint32_t word_of(const philox4x32_ctr_t &words, int k) {
-    return k == 0 ? words.v[0] : k == 1 ? words.v[1] : k == 2 ? words.v[2] : words.v[3];
+__device__ __forceinline__ Words words_of(const Drawing &of, uint64_t index) {
+    uint32_t a = 0, b = (uint32_t)index, c = (uint32_t)(index >> 32), d = of.stream;
+#pragma unroll
+    for (int round = 0; round < 10; round++) {
+        const uint64_t first = (uint64_t)0xD2511F53u * a, second = (uint64_t)0xCD9E8D57u * c;
+        a = (uint32_t)(second >> 32) ^ b ^ of.key[round][0];
+        b = (uint32_t)second;
+        c = (uint32_t)(first >> 32) ^ d ^ of.key[round][1];
+        d = (uint32_t)first;
+    }
+    return {{a, b, c, d}};
 }
 
 __device__ __forceinline__ double fraction(uint32_t high, uint32_t low, double) {
@@ -38,7 +56,7 @@ __device__ __forceinline__ double fraction_of_normal(uint32_t high, uint32_t low
 
 /* Number `which` of the two of a counter. */
 template <tartan_i_draw DRAW, typename S>
-__device__ __forceinline__ S number_of(const philox4x32_ctr_t &words, int which) {
+__device__ __forceinline__ S number_of(const Words &words, int which) {
     if constexpr (DRAW == TARTAN_I_DRAW_UNIFORM)
         return which == 0 ? fraction(words.v[0], words.v[1], S()) : fraction(words.v[2], words.v[3], S());
     const double radius = sqrt(-2 * log(1 - fraction_of_normal(words.v[0], words.v[1])));
@@ -50,9 +68,8 @@ __device__ __forceinline__ S number_of(const philox4x32_ctr_t &words, int which)
 /* The same of all that a counter has. */
 template <tartan_i_draw DRAW> constexpr int PER_COUNTER = DRAW == TARTAN_I_DRAW_KEPT ? 4 : 2;
 template <tartan_i_draw DRAW, typename S>
-__device__ __forceinline__ void numbers_of(const tartan_i_drawing &of, uint64_t counter,
-                                           S (&x)[PER_COUNTER<DRAW>]) {
-    const philox4x32_ctr_t words = words_of(of, counter);
+__device__ __forceinline__ void numbers_of(const Drawing &of, uint64_t counter, S (&x)[PER_COUNTER<DRAW>]) {
+    const Words words = words_of(of, counter);
     EACH_OF(PER_COUNTER<DRAW>) {
         if constexpr (DRAW == TARTAN_I_DRAW_KEPT)
             x[i] = words.v[i] >= of.threshold ? (S)1 : (S)0;
@@ -74,7 +91,7 @@ __device__ __forceinline__ S one_of(const S (&x)[N], const S (&after)[N], int be
 /* COUNT numbers, `first` and following or, with step 0, `first` each time, to out[0], out[1], ... A counter is computed once if
  * `first` is the first of one. */
 template <tartan_i_draw DRAW, typename S, int COUNT>
-__device__ __forceinline__ void draw(const tartan_i_drawing &of, uint64_t first, int64_t step, S *out) {
+__device__ __forceinline__ void draw(const Drawing &of, uint64_t first, int64_t step, S *out) {
     constexpr int N = PER_COUNTER<DRAW>;
     const uint64_t counter = first / N;
     const int begin = (int)(first % N);
@@ -138,7 +155,7 @@ __device__ __forceinline__ void each_constant(std::integer_sequence<int, K...>, 
                              OUT = sum_of({LIST out}, OUTPUTS), ALL = IN + DRAWN + OUT,                      \
                              CTAS = ALL <= 4   ? 4                                                           \
                                     : ALL <= 6 ? 3                                                           \
-                                               : 1;                                                          \
+                                               : 2;                                                          \
         static __host__ __device__ constexpr int parts(int operand) {                                        \
             const int all[] = {LIST in, LIST out};                                                           \
             return all[operand];                                                                             \
@@ -163,7 +180,7 @@ __device__ __forceinline__ void each_constant(std::integer_sequence<int, K...>, 
 
 template <typename S> struct FusedOf {
     S p[4];
-    tartan_i_drawing drawing;
+    Drawing drawing;
     int64_t offset;
     int64_t part[TARTAN_CUDA_SWEPT]; /* from one part of an operand to the next, in elements */
 };
@@ -195,7 +212,7 @@ __global__ void __launch_bounds__(THREADS, F::CTAS)
     for (int64_t piece = blockIdx.x; piece < pieces; piece += gridDim.x) {
         const int64_t first = piece * THREADS * each + threadIdx.x;
         Bits bits[IN > 0 ? IN : 1] = {};
-        int64_t numbers[WIDE ? GROUPS : N] = {};
+        int64_t numbers[WIDE ? GROUPS : N] = {}, to[F::OUTPUTS][WIDE ? GROUPS : 1];
         each_place<S, WIDE, COUNT>(s, first, [&](int i, const int64_t(&at)[COUNT]) {
             each_part<F, 0, F::INPUTS>([&](auto k, auto part, auto one) {
                 const tartan_cuda_swept &a = s.array[k];
@@ -207,6 +224,10 @@ __global__ void __launch_bounds__(THREADS, F::CTAS)
                     load_slot<S>(a, bytes_of<S>(a.dtype), i, place, bits[one]);
             });
             if constexpr (F::DRAWN) numbers[i] = at[F::INPUTS];
+            if constexpr (WIDE) {
+#pragma unroll
+                for (int k = 0; k < F::OUTPUTS; k++) to[k][i] = at[F::INPUTS + F::DRAWN + k];
+            }
         });
         S x[IN + F::DRAWN][N], y[F::OUT][N];
         each_part<F, 0, F::INPUTS>(
@@ -237,25 +258,36 @@ __global__ void __launch_bounds__(THREADS, F::CTAS)
         each_part<F, F::INPUTS, F::OUTPUTS>([&](auto k, auto, auto one) {
             convert_back<S>(y[one], s.array[k + F::DRAWN].dtype, access, found[one]);
         });
-        each_place<S, WIDE, COUNT>(s, first, [&](int i, const int64_t(&at)[COUNT]) {
+        const auto store = [&](int i, const auto &place_of) {
             each_part<F, F::INPUTS, F::OUTPUTS>([&](auto operand, auto part, auto one) {
                 constexpr int k = decltype(operand)::value + F::DRAWN;
                 const tartan_cuda_swept &a = s.array[k];
                 if (a.data == nullptr) return;
-                const int64_t place = at[k] + part * of.part[k];
+                const int64_t place = place_of(k) + part * of.part[k];
                 if constexpr (WIDE)
                     store_group(a, bytes_of<S>(a.dtype), access, i, place, found[one]);
                 else
                     store_slot<S>(a, bytes_of<S>(a.dtype), i, place, found[one]);
             });
-        });
+        };
+        if constexpr (WIDE) {
+#pragma unroll
+            for (int i = 0; i < GROUPS; i++) {
+                if (first + i * THREADS >= s.axes[TARTAN_CUDA_KEPT].elements || (i > 0 && access == AT_ONCE))
+                    break;
+                store(i, [&](int k) { return to[k - F::INPUTS - F::DRAWN][i]; });
+            }
+        } else {
+            each_place<S, WIDE, COUNT>(
+                s, first, [&](int i, const int64_t(&at)[COUNT]) { store(i, [&](int k) { return at[k]; }); });
+        }
     }
 }
 
 template <class F, typename S>
 tartan_status launch_fused(const char *function, tartan_cuda_queue *queue, const tartan_cuda_fused *p) {
     const tartan_cuda_sweep &s = p->sweep;
-    FusedOf<S> of = {{}, p->drawing, p->offset, {}};
+    FusedOf<S> of = {{}, drawing_of(p->drawing), p->offset, {}};
     for (int i = 0; i < 4; i++) of.p[i] = (S)p->p[i];
     for (int i = 0; i < TARTAN_CUDA_SWEPT; i++) of.part[i] = p->part[i];
     const int64_t per = THREADS * (s.unit == 1 ? SLOTS<S> : s.unit == SLOTS<S> ? 1 : GROUPS);

@@ -302,15 +302,17 @@ tartan_status run_lines(const char *function, tartan_cuda_queue *queue, const ta
         is_long ? team_of(units, ACCESSES / 2, 1, p.lines, least, queue->chip.processors) : kept;
     const int64_t groups = (p.lines + team.at_once - 1) / team.at_once;
     const dim3 grid((unsigned)(groups * team.ctas)), threads((unsigned)(team.threads * team.at_once));
-    return tartan_cuda_check(
-        function,
-        is_long
-            ? tartan_cuda_launch_clusters(queue, false, 1, lines<KIND, MASKED, T, EACH, ACCESSES / 2, true>,
-                                          grid, threads, 0, p, team)
-            : tartan_cuda_launch_clusters(queue, false, (uint32_t)team.ctas,
-                                          lines<KIND, MASKED, T, EACH, ACCESSES, false>, grid, threads, 0, p,
-                                          team),
-        "launching a kernel");
+    const auto launch = [&](int32_t ctas, auto kernel) {
+        return tartan_cuda_check(
+            function,
+            tartan_cuda_launch_clusters(queue, false, (uint32_t)ctas, kernel, grid, threads, 0, p, team),
+            "launching a kernel");
+    };
+    if (is_long) return launch(1, lines<KIND, MASKED, T, EACH, ACCESSES / 2, true>);
+    if constexpr (EACH > 1) /* less code to fetch, which takes longer than short work */
+        if (team.ctas == 1 && 2 * team.threads >= units)
+            return launch(1, lines<KIND, MASKED, T, EACH, 2, false>);
+    return launch(team.ctas, lines<KIND, MASKED, T, EACH, ACCESSES, false>);
 }
 
 template <int KIND, typename S>
