@@ -75,7 +75,7 @@ def _run(
             products.x_grad(logits, x_grad[part])
         if want_w:
             products.add(logits, x[part])
-    return losses @ factors, x_grad, products.grad
+    return (losses * factors).sum(), x_grad, products.grad
 
 
 def _fake(
