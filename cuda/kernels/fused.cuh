@@ -284,12 +284,59 @@ __global__ void __launch_bounds__(THREADS, F::CTAS)
     }
 }
 
+/* The same on lines of one dtype, of rows that draw nothing. */
+template <class F, typename T> constexpr int LINES_OF_FUSED = F::ALL > 8 ? 1 : 2;
+
+template <class F, typename T>
+__global__ void __launch_bounds__(THREADS)
+    fused_lines(const __grid_constant__ tartan_cuda_sweep s,
+                const __grid_constant__ FusedOf<tartan_cuda_sum<T>> of, const LineGroups lines) {
+    using S = tartan_cuda_sum<T>;
+    constexpr int IN = F::IN, EACH = LINES_OF_FUSED<F, T>, N = EACH * PER<T>;
+    const LinePlace place(s, lines, EACH);
+    if (place.count == 0) return;
+    const auto step_of = [&](int k) { return s.array[k].step[TARTAN_CUDA_KEPT][1]; };
+    LineUnits<T, EACH> in[IN];
+    each_part<F, 0, F::INPUTS>([&](auto k, auto part, auto one) {
+        in[one].load(s.array[k], place.offset(s, s.array[k]) + part * of.part[k], step_of(k), place.count);
+    });
+    S x[IN][N], y[F::OUT][N];
+    each_part<F, 0, F::INPUTS>([&](auto k, auto, auto one) { in[one].get(s.array[k], x[one]); });
+    EACH_OF(N) {
+        S one[IN], result[F::OUT];
+#pragma unroll
+        for (int k = 0; k < IN; k++) one[k] = x[k][i];
+        F::body(one, of.p, result);
+#pragma unroll
+        for (int k = 0; k < F::OUT; k++) y[k][i] = result[k];
+    }
+    each_part<F, F::INPUTS, F::OUTPUTS>([&](auto k, auto part, auto one) {
+        store_lines<T, EACH>(s.array[k], place.offset(s, s.array[k]) + part * of.part[k], step_of(k),
+                             place.count, y[one]);
+    });
+}
+
 template <class F, typename S>
 tartan_status launch_fused(const char *function, tartan_cuda_queue *queue, const tartan_cuda_fused *p) {
     const tartan_cuda_sweep &s = p->sweep;
     FusedOf<S> of = {{}, drawing_of(p->drawing), p->offset, {}};
     for (int i = 0; i < 4; i++) of.p[i] = (S)p->p[i];
     for (int i = 0; i < TARTAN_CUDA_SWEPT; i++) of.part[i] = p->part[i];
+    if constexpr (!F::DRAWN && F::IN > 0) {
+        const int32_t dtype = s.array[0].dtype;
+        if (s.array[0].data != nullptr && are_lines(s, dtype))
+            return tartan_cuda_by_dtype(dtype, [&](auto tag) {
+                using T = typename decltype(tag)::type;
+                if constexpr (std::is_same_v<tartan_cuda_sum<T>, S>) {
+                    const LineGroups lines = lines_of(s, LINES_OF_FUSED<F, T>);
+                    return tartan_cuda_launch(function, queue, fused_lines<F, T>,
+                                              tartan_cuda_grid((lines.threads + THREADS - 1) / THREADS),
+                                              dim3(THREADS), s, of, lines);
+                } else {
+                    return TARTAN_OK; /* sums of S are of these dtypes alone */
+                }
+            });
+    }
     const int64_t per = THREADS * (s.unit == 1 ? SLOTS<S> : s.unit == SLOTS<S> ? 1 : GROUPS);
     const int64_t pieces = (s.axes[TARTAN_CUDA_KEPT].elements + per - 1) / per;
     PASS(tartan_cuda_launch(function, queue, s.unit > 1 ? fused<F, S, true> : fused<F, S, false>,
