@@ -289,7 +289,7 @@ tartan_status tartan_cuda_muon_plain(const char *function, tartan_cuda_queue *qu
                                   op->epsilon,
                                   1 - op->rate * op->weight_decay,
                                   op->iterations,
-                                  op->nesterov != 0,
+                                  op->heavy_ball == 0,
                                   {op->scale != nullptr ? op->scale->data : nullptr,
                                    op->scale != nullptr ? op->scale->dtype : TARTAN_F32},
                                   {op->zero_infs != 0, op->zero_nans != 0, op->saturate}};

@@ -47,7 +47,7 @@ struct numbers_of_call {
     double factor, rate, numbers[TARTAN_I_UPDATE_NUMBERS];
     device_number scale;
     gradient_filter filter;
-    tartan_i_drawing drawing;
+    Drawing drawing;
     float formats[2][TARTAN_I_FUSED_PARAMETERS]; /* of f16 and bf16 */
 };
 
@@ -55,9 +55,9 @@ struct numbers_of_call {
 __device__ __forceinline__ void round_at_random(const numbers_of_call &call, int32_t dtype, int32_t place,
                                                 int64_t i, float (&p)[QUAD]) {
     if (dtype != TARTAN_F16 && dtype != TARTAN_BF16) return;
-    tartan_i_drawing drawing = call.drawing;
+    Drawing drawing = call.drawing;
     drawing.place = (uint32_t)place;
-    const philox4x32_ctr_t words = words_of(drawing, (uint64_t)i / QUAD);
+    const Words words = words_of(drawing, (uint64_t)i / QUAD);
 #pragma unroll
     for (int k = 0; k < QUAD; k++) {
         const float x[] = {p[k], fraction_of_word(words.v[k], float())};
@@ -151,7 +151,7 @@ tartan_status run(const char *function, tartan_cuda_queue *queue, const tartan_o
                             {op->scale != nullptr ? op->scale->data : nullptr,
                              op->scale != nullptr ? op->scale->dtype : TARTAN_F32},
                             {op->filter.zero_infs, op->filter.zero_nans, op->filter.most},
-                            op->drawing,
+                            drawing_of(op->drawing),
                             {}};
     for (int i = 0; i < 2; i++) {
         double format[TARTAN_I_FUSED_PARAMETERS];

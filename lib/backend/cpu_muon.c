@@ -121,7 +121,7 @@ static void begin(const job *j, int64_t place, int64_t matrix, const rooms *r, c
         k->updates->filter(at->cols, &filter, gradient, gradient);
         k->updates->move(at->cols, op->momentum, -(1 - op->momentum) * j->factor, gradient, x);
         tartan_i_line_store(k, m.dtype, x, at->cols, m_data + i * m.row * m.bytes, m.col);
-        if (op->nesterov)
+        if (!op->heavy_ball)
             k->updates->move(at->cols, op->momentum, -(1 - op->momentum) * j->factor, gradient, x);
     }
 }

@@ -110,6 +110,10 @@ tartan_status tartan_i_check_cross_entropy_gradient(tartan_op *op, const tartan_
 tartan_status tartan_i_check_embedding(tartan_op *op, const tartan_context *context);
 tartan_status tartan_i_check_embedding_gradient(tartan_op *op, const tartan_context *context);
 
+/* A linear layer with the loss of its classes (heads.c). */
+tartan_status tartan_i_run_linear_cross_entropy(const tartan_op *op, tartan_context *context);
+tartan_status tartan_i_run_linear_cross_entropy_gradient(const tartan_op *op, tartan_context *context);
+
 /* The bottleneck unit of residual networks, checked and run step by step (residual.c). */
 tartan_status tartan_i_run_residual_forward(const tartan_op *op, tartan_context *context);
 

@@ -69,7 +69,7 @@ static tartan_status drop(tartan_op *any, const char *function, tartan_i_fused_o
     PASS(
         tartan_i_fused_draw(op, TARTAN_I_DRAW_KEPT, TARTAN_I_STREAM_ELEMENT_DROPOUT, seed, offset, &lengths));
     op->drawing.threshold = (uint32_t)(dropout * 0x1p32);
-    op->p[0] = 1 - dropout;
+    op->p[0] = 1 / (1 - dropout);
     op->in[0] = x;
     op->out[0] = y;
     return TARTAN_OK;
@@ -224,12 +224,12 @@ static tartan_status quantize(tartan_op *any, const char *function, tartan_i_fus
 tartan_status tartan_i_check_quantize(tartan_op *any, const tartan_context *context) {
     const tartan_op_quantize given = any->quantize;
     (void)context;
-    format f = {"", given.ebits, given.fbits, given.emax, given.emin, given.largest, given.denormals};
+    format f = {"", given.ebits, given.fbits, given.emax, given.emin, given.largest, !given.flush};
     format back = {"gradient_",         given.gradient_ebits,   given.gradient_fbits, given.gradient_emax,
-                   given.gradient_emin, given.gradient_largest, given.denormals};
+                   given.gradient_emin, given.gradient_largest, !given.flush};
     PASS(complete(given.function, given.x->dtype, &f));
     if (back.ebits > 0) PASS(complete(given.function, given.x->dtype, &back));
-    return quantize(any, given.function, OPERAND(x, 1), OPERAND(y, 1), &f, given.saturate, given.rounding,
+    return quantize(any, given.function, OPERAND(x, 1), OPERAND(y, 1), &f, !given.infinite, given.rounding,
                     TARTAN_I_STREAM_QUANTIZE, given.seed, given.offset);
 }
 
@@ -237,16 +237,16 @@ tartan_status tartan_i_check_quantize_gradient(tartan_op *any, const tartan_cont
     const tartan_op_quantize_gradient given = any->quantize_gradient;
     (void)context;
     format f = {"gradient_",         given.gradient_ebits,   given.gradient_fbits, given.gradient_emax,
-                given.gradient_emin, given.gradient_largest, given.denormals};
+                given.gradient_emin, given.gradient_largest, !given.flush};
     if (f.ebits > 0) PASS(complete(given.function, given.y_grad->dtype, &f));
-    return quantize(any, given.function, OPERAND(y_grad, 1), OPERAND(x_grad, 1), &f, given.saturate,
+    return quantize(any, given.function, OPERAND(y_grad, 1), OPERAND(x_grad, 1), &f, !given.infinite,
                     given.rounding, TARTAN_I_STREAM_QUANTIZE_GRADIENT, given.seed, given.offset);
 }
 
 tartan_status tartan_i_check_quantize_stats(tartan_op *any, const tartan_context *context) {
     tartan_op_quantize_stats *op = &any->quantize_stats;
     (void)context;
-    format f = {"", op->ebits, op->fbits, op->emax, op->emin, op->largest, op->denormals};
+    format f = {"", op->ebits, op->fbits, op->emax, op->emin, op->largest, !op->flush};
     PASS(complete(op->function, op->x->dtype, &f));
     op->largest = f.largest;
     op->smallest = smallest_of(&f);

@@ -109,7 +109,7 @@ TEST_P(BackendMuon, ComputesItsFormula) {
         Lists lists = random_lists(random, kMatrices, seed % 4 > 0);
         std::string options =
             "rate=0.25 momentum=0.75 weight_decay=0.125 iterations=" + std::to_string(iterations) +
-            (nesterov ? "" : " nesterov=0") + (match ? " match_rms=1" : "");
+            (nesterov ? "" : " heavy_ball=1") + (match ? " match_rms=1" : "");
         real factor = 1;
         if (seed % 5 > 2) {
             options += " grad_scale=2";

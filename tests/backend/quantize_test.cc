@@ -32,7 +32,7 @@ struct Format {
                 std::snprintf(number, sizeof number, "%s%s=%.17g", prefix.c_str(), name, value);
                 all += std::string(" ") + number;
             }
-        return all + (denormals ? "" : " denormals=0") + (saturate ? "" : " saturate=0");
+        return all + (denormals ? "" : " flush=1") + (saturate ? "" : " infinite=1");
     }
     int last() const { return std::isnan(emax) ? (1 << (ebits - 1)) - 1 : (int)emax; }
     int first() const { return std::isnan(emin) ? last() - (1 << ebits) + 2 : (int)emin; }
@@ -187,7 +187,7 @@ TEST_P(BackendQuantize, KnowsTheFormatsOfMoments) {
     for (const auto &[text, most] : formats) {
         Operand x(context.get(), in), y(context.get(), in);
         const tartan_status status = call(context.get(), "quantize", {x.array(), y.array()},
-                                          std::string("denormals=0 ebits=6 emax=3 emin=-60 ") + text);
+                                          std::string("flush=1 ebits=6 emax=3 emin=-60 ") + text);
         if (is_refused(status)) return;
         ASSERT_OK(status);
         const Dense got = y.got();
