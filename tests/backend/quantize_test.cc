@@ -288,20 +288,20 @@ TEST(Quantize, RefusesFormatsThatNumbersCannotHold) {
         return call(cpu(), "quantize", {&x.array, &y.array}, options);
     };
     EXPECT_FAILS(ARGUMENT,
-                 "quantize: options has emax=1023, expected a whole number from -149 to 127, for float32",
+                 "quantize: emax is 1023, expected a whole number from -149 to 127, for float32",
                  run("ebits=11"));
-    EXPECT_FAILS(ARGUMENT, "options has emax=1.5, expected a whole number", run("emax=1.5"));
-    EXPECT_FAILS(ARGUMENT, "options has emin=-148, expected a whole number from -146 to 7, for float32",
+    EXPECT_FAILS(ARGUMENT, "emax is 1.5, expected a whole number", run("emax=1.5"));
+    EXPECT_FAILS(ARGUMENT, "emin is -148, expected a whole number from -146 to 7, for float32",
                  run("emin=-148"));
-    EXPECT_FAILS(ARGUMENT, "options has emin=8, expected a whole number from -146 to 7", run("emin=8"));
-    EXPECT_FAILS(ARGUMENT, "options has largest=250, expected a number of the format, at most 240",
+    EXPECT_FAILS(ARGUMENT, "emin is 8, expected a whole number from -146 to 7", run("emin=8"));
+    EXPECT_FAILS(ARGUMENT, "largest is 250, expected a number of the format, at most 240",
                  run("largest=250"));
-    EXPECT_FAILS(ARGUMENT, "options has largest=500, expected a number of the format, at most 480",
+    EXPECT_FAILS(ARGUMENT, "largest is 500, expected a number of the format, at most 480",
                  run("emax=8 largest=500"));
-    EXPECT_FAILS(ARGUMENT, "options has gradient_emax=1023, expected", run("gradient_ebits=11"));
-    EXPECT_FAILS(ARGUMENT, "quantize_gradient: options has gradient_emax=1023, expected",
+    EXPECT_FAILS(ARGUMENT, "gradient_emax is 1023, expected", run("gradient_ebits=11"));
+    EXPECT_FAILS(ARGUMENT, "quantize_gradient: gradient_emax is 1023, expected",
                  call(cpu(), "quantize_gradient", {&x.array, &y.array}, "gradient_ebits=11"));
-    EXPECT_FAILS(ARGUMENT, "quantize_stats: options has emax=1023, expected",
+    EXPECT_FAILS(ARGUMENT, "quantize_stats: emax is 1023, expected",
                  call(cpu(), "quantize_stats", {&x.array, &stats.array}, "ebits=11"));
 }
 
