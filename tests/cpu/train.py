@@ -105,7 +105,6 @@ def other_rows(run):
     yield Row("global_norm", lambda: tartan.global_norm([g], **run), (g,))
     w = tartan.BlockMatrix.zeros(tartan.Layout.pattern("dense", SHAPE, 32), "float32").fill_normal(seed=1)
     yield Row("group_lasso", lambda: tartan.group_lasso([w], rate=1e-9, **run), (w.values, w.values))
-    yield Row("block_norms", lambda: w.block_norms(**run), (w.values,))
 
 
 def timed(call):

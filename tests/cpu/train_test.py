@@ -17,7 +17,7 @@ with tempfile.TemporaryDirectory() as scratch:
     assert found.returncode in (0, 1), found.stderr  # 1: below a floor, which a busy machine may be
     rows = [json.loads(line) for line in pathlib.Path(scratch, "build", "bench", "cpu_train.jsonl").read_text().splitlines()]
 assert [r["row"] for r in rows] == ["relu", "softmax", "adam"], rows
-assert [r["bound"] for r in rows] == ["memory", "exp", "memory"], rows
+assert rows[0]["bound"] == rows[2]["bound"] == "memory" and rows[1]["bound"] in ("memory", "exp"), rows
 for row in rows:
     assert row["ms"] > 0 and 0 < row["ratio"] < 100, row
     assert row["verdict"] == ("goal" if row["ratio"] >= 0.85 else "floor" if row["ratio"] >= 0.6 else "BELOW"), row
