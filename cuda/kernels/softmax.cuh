@@ -7,6 +7,8 @@
 
 #include "kernels.h"
 #include "kernels/bits.cuh"
+#include "kernels/exponent.cuh"
+#include "kernels/swept.cuh"
 
 namespace tartan_cuda {
 namespace {
@@ -24,14 +26,6 @@ struct Team {
 };
 
 template <typename S> constexpr S NONE = -(S)INFINITY;
-
-/* e^x; f32 by powers of 2, which the processor has. */
-__device__ __forceinline__ float exponential(float x) {
-    return exp2f(x * 1.4426950408889634074f);
-}
-__device__ __forceinline__ double exponential(double x) {
-    return exp(x);
-}
 
 /* ---- What the threads of a line know together ---- */
 
@@ -84,27 +78,6 @@ template <typename S> struct Meeting {
 
 /* ---- What a line needs ---- */
 
-__device__ __forceinline__ int64_t index_at(const tartan_cuda_swept &a, int64_t at) {
-    return a.dtype == TARTAN_I64   ? ((const int64_t *)a.data)[at]
-           : a.dtype == TARTAN_I32 ? ((const int32_t *)a.data)[at]
-                                   : ((const uint8_t *)a.data)[at];
-}
-
-template <typename S> __device__ __forceinline__ S number_at(const tartan_cuda_swept &a, int64_t at) {
-    return tartan_cuda_by_dtype(a.dtype, [&](auto tag) {
-        using T = typename decltype(tag)::type;
-        return (S)tartan_cuda_to<tartan_cuda_sum<T>>(((const T *)a.data)[at]);
-    });
-}
-
-template <typename S>
-__device__ __forceinline__ void set_number(const tartan_cuda_swept &a, int64_t at, S value) {
-    tartan_cuda_by_dtype(a.dtype, [&](auto tag) {
-        using T = typename decltype(tag)::type;
-        ((T *)a.data)[at] = tartan_cuda_to<T>(value);
-    });
-}
-
 /* Numbers of a line, of which `value` makes results. */
 template <typename S> struct Line {
     S scale; /* of x in exponents */
@@ -115,14 +88,6 @@ template <typename S> struct Line {
     int64_t label;
     bool is_constant; /* results are `rest` */
 };
-
-/* x scale - shift, exactly 0 where shift is x scale as it was rounded: the largest number of a line. */
-__device__ __forceinline__ float exponent(float x, float scale, float shift) {
-    return __fmul_rn(x, scale) - shift;
-}
-__device__ __forceinline__ double exponent(double x, double scale, double shift) {
-    return __dmul_rn(x, scale) - shift;
-}
 
 /* The result at a position. `other`: y_grad. */
 template <int KIND, typename S>
