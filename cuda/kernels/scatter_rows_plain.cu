@@ -68,10 +68,7 @@ struct Job {
 template <typename S, typename T, int EACH>
 __device__ __forceinline__ void load(const Rows &a, int64_t row, int64_t c, S (&x)[EACH]) {
     const int64_t at = row * a.row + c * a.col;
-    if (a.of.data == nullptr) {
-#pragma unroll
-        for (int i = 0; i < EACH; i++) x[i] = 0;
-    } else if constexpr (std::is_void_v<T>) {
+    if constexpr (std::is_void_v<T>) {
         x[0] = number_at<S>(a.of, at);
     } else {
         const auto pack = *(const tartan_cuda_pack<T, EACH> *)((const T *)a.of.data + at);
@@ -101,8 +98,7 @@ __global__ void __launch_bounds__(THREADS) combine(const __grid_constant__ Job j
         S x[EACH], other[EACH];
         if constexpr (RESULT == OF_Y) {
             const int64_t row = row_of(j.map, r);
-            const bool none = j.combine == MULTIPLY && j.other.of.data == nullptr;
-            if (row < 0 || none || j.map.sources[row] != r) {
+            if (row < 0 || j.map.sources[row] != r) {
 #pragma unroll
                 for (int i = 0; i < EACH; i++) x[i] = 0;
             } else {
@@ -122,8 +118,7 @@ __global__ void __launch_bounds__(THREADS) combine(const __grid_constant__ Job j
 #pragma unroll
                 for (int i = 0; i < EACH; i++) x[i] = 0;
             }
-            const bool changes = j.combine == MULTIPLY ? j.base.of.data != nullptr : RESULT == FORWARD;
-            if (source >= 0 && changes) {
+            if (source >= 0 && (j.combine == MULTIPLY || RESULT == FORWARD)) {
                 load<S, T, EACH>(j.other, source, c, other);
 #pragma unroll
                 for (int i = 0; i < EACH; i++)

@@ -20,37 +20,97 @@ typedef struct job {
     void (*line)(const struct job *j, const tartan_i_line_group *g, int64_t i);
 } job;
 
-/* Where index e of a line points to; -1: out of the line. */
-static int64_t place_of(const job *j, const void *indices, int64_t e) {
-    const int64_t place = tartan_i_index_at(indices, j->lines.grid.array[j->indices].dtype,
-                                            e * j->lines.steps[j->indices]) -
-                          j->base;
-    return place >= 0 && place < j->lines.n ? place : -1;
+/* Where the indices of a line point to; -1: out of the line. */
+#define PLACES(type)                                                                                         \
+    static void places_of_##type(const job *j, const type *indices, int64_t *places) {                       \
+        const int64_t step = j->lines.steps[j->indices];                                                     \
+        for (int64_t e = 0; e < j->k; e++) {                                                                 \
+            const int64_t place = (int64_t)indices[e * step] - j->base;                                      \
+            places[e] = place >= 0 && place < j->lines.n ? place : -1;                                       \
+        }                                                                                                    \
+    }
+PLACES(int64_t)
+PLACES(int32_t)
+PLACES(uint8_t)
+
+/* In scratch memory. */
+static const int64_t *places_of(const job *j, const tartan_i_line_group *g, int64_t i) {
+    const void *indices = tartan_i_line_at(g, j->indices, i);
+    int64_t *const places = (int64_t *)g->scratch;
+    switch (j->lines.grid.array[j->indices].dtype) {
+    case TARTAN_I64:
+        places_of_int64_t(j, indices, places);
+        break;
+    case TARTAN_I32:
+        places_of_int32_t(j, indices, places);
+        break;
+    default:
+        places_of_uint8_t(j, indices, places);
+    }
+    return places;
 }
+
+/* Elements of one size, whatever they are: NaN of that size where an index is out of the line. */
+#define TAKE(bytes, type)                                                                                    \
+    static void take_##bytes(const job *j, const void *x, const int64_t *places, type missing, void *y) {    \
+        const int64_t step = j->lines.steps[j->whole], to = j->lines.steps[j->of_index];                     \
+        for (int64_t e = 0; e < j->k; e++) {                                                                 \
+            ((type *)y)[e * to] = places[e] < 0 ? missing : ((const type *)x)[places[e] * step];             \
+        }                                                                                                    \
+    }
+TAKE(2, uint16_t)
+TAKE(4, uint32_t)
+TAKE(8, uint64_t)
 
 static void take_line(const job *j, const tartan_i_line_group *g, int64_t i) {
-    const void *x = tartan_i_line_at(g, j->whole, i), *indices = tartan_i_line_at(g, j->indices, i);
+    const void *x = tartan_i_line_at(g, j->whole, i);
+    const int64_t *places = places_of(j, g, i);
     void *y = tartan_i_line_at(g, j->of_index, i);
     const int32_t from = j->lines.grid.array[j->whole].dtype, to = j->lines.grid.array[j->of_index].dtype;
-    for (int64_t e = 0; e < j->k; e++) {
-        const int64_t place = place_of(j, indices, e);
-        const double value =
-            place < 0 ? (double)NAN : tartan_i_load(x, from, place * j->lines.steps[j->whole]);
-        tartan_i_store(y, to, e * j->lines.steps[j->of_index], value);
+    if (from != to) {
+        for (int64_t e = 0; e < j->k; e++) {
+            const double value =
+                places[e] < 0 ? (double)NAN : tartan_i_load(x, from, places[e] * j->lines.steps[j->whole]);
+            tartan_i_store(y, to, e * j->lines.steps[j->of_index], value);
+        }
+        return;
     }
+    uint64_t missing = 0;
+    tartan_i_store(&missing, to, 0, (double)NAN);
+    if (to == TARTAN_F64)
+        take_8(j, x, places, missing, y);
+    else if (to == TARTAN_F32)
+        take_4(j, x, places, (uint32_t)missing, y);
+    else
+        take_2(j, x, places, (uint16_t)missing, y);
 }
 
-static void put_line(const job *j, const tartan_i_line_group *g, int64_t i) {
-    const void *indices = tartan_i_line_at(g, j->indices, i), *values = tartan_i_line_at(g, j->of_index, i);
-    void *x_grad = tartan_i_line_at(g, j->whole, i);
-    const int32_t from = j->lines.grid.array[j->of_index].dtype, real = j->lines.kernels.dtype;
-    memset(x_grad, 0, (size_t)(j->lines.n * j->lines.kernels.bytes));
-    for (int64_t e = 0; e < j->k; e++) {
-        const int64_t place = place_of(j, indices, e);
-        if (place < 0) continue;
-        const double value = tartan_i_load(values, from, e * j->lines.steps[j->of_index]);
-        tartan_i_store(x_grad, real, place, tartan_i_load(x_grad, real, place) + value);
+#define PUT(real)                                                                                            \
+    static void put_##real(const job *j, const int64_t *places, const real *values, int64_t step,            \
+                           real *out) {                                                                      \
+        for (int64_t e = 0; e < j->k; e++)                                                                   \
+            if (places[e] >= 0) out[places[e]] += values[e * step];                                          \
     }
+PUT(float)
+PUT(double)
+
+static void put_line(const job *j, const tartan_i_line_group *g, int64_t i) {
+    const tartan_i_kernels *k = &j->lines.kernels;
+    const int64_t *places = places_of(j, g, i);
+    const void *values = tartan_i_line_at(g, j->of_index, i);
+    void *x_grad = tartan_i_line_at(g, j->whole, i);
+    const int32_t from = j->lines.grid.array[j->of_index].dtype;
+    int64_t step = j->lines.steps[j->of_index];
+    memset(x_grad, 0, (size_t)(j->lines.n * k->bytes));
+    if (from != k->dtype) {
+        void *const room = g->scratch + j->k * (int64_t)sizeof *places;
+        tartan_i_pack(k, from, values, 0, step, 1, j->k, room, j->k);
+        values = room, step = 1;
+    }
+    if (k->dtype == TARTAN_F64)
+        put_double(j, places, values, step, x_grad);
+    else
+        put_float(j, places, values, step, x_grad);
 }
 
 static void line_task(void *data, int32_t worker) {
@@ -65,6 +125,8 @@ static void line_task(void *data, int32_t worker) {
 }
 
 static tartan_status run(const tartan_context *context, job *j, int32_t lead, int64_t each) {
+    /* places, and values as reals */
+    j->lines.scratch_bytes = (j->k * ((int64_t)sizeof(int64_t) + j->lines.kernels.bytes) + 63) / 64 * 64;
     PASS(tartan_i_lines_start(context, &j->lines, lead));
     double work = WORK * (double)each;
     for (int32_t d = 0; d < j->lines.grid.ndim; d++) work *= (double)j->lines.grid.shape[d];
@@ -116,9 +178,8 @@ typedef struct rows_job {
     char *rooms; /* [workers][2][n] reals */
 } rows_job;
 
-/* Row r of an array as reals, where they are or in `room`; NULL if there is no array. */
+/* Row r of an array as reals, where they are or in `room`. */
 static const void *row_of(const rows_job *j, const tartan_array *a, int64_t r, void *room) {
-    if (a == NULL) return NULL;
     const char *from = tartan_i_at(a->data, a->dtype, r * a->strides[0]);
     if (a->dtype == j->kernels.dtype && (a->strides[1] == 1 || j->n == 1)) return from;
     tartan_i_pack(&j->kernels, a->dtype, from, 0, a->strides[1], 1, j->n, room, j->n);
@@ -130,7 +191,7 @@ static void store_row(const rows_job *j, const tartan_array *a, int64_t r, const
     copy(tartan_i_at(a->data, a->dtype, r * a->strides[0]), 0, a->strides[1], row, 0, 1, 1, j->n);
 }
 
-static void fill_row(const rows_job *j, const tartan_array *a, int64_t r) {
+static void clear_row(const rows_job *j, const tartan_array *a, int64_t r) {
     for (int64_t c = 0; c < j->n; c++)
         tartan_i_store(a->data, a->dtype, r * a->strides[0] + c * a->strides[1], 0);
 }
@@ -149,12 +210,9 @@ static void combine(const rows_job *j, bool multiply, const void *a, const void 
         combine_float(j->n, multiply, a, b, out);
 }
 
-/* Row `from` of an array becomes row r of another, or zeros. */
-static void copy_row(const rows_job *j, const tartan_array *a, int64_t from, const tartan_array *out, int64_t r) {
-    if (a == NULL) {
-        fill_row(j, out, r);
-        return;
-    }
+/* Row `from` of an array becomes row r of another. */
+static void copy_row(const rows_job *j, const tartan_array *a, int64_t from, const tartan_array *out,
+                     int64_t r) {
     const tartan_i_tile_copy copy = tartan_i_tile_copier(out->dtype, a->dtype);
     if (a->data == out->data && a->strides[0] == out->strides[0] && from == r) return;
     copy(tartan_i_at(out->data, out->dtype, r * out->strides[0]), 0, out->strides[1],
@@ -169,9 +227,9 @@ static void scatter_row(const rows_job *j, int64_t r, int32_t worker) {
     const int64_t source = j->sources[r];
     const bool add = j->combine == TARTAN_I_SCATTER_ROWS_COMBINE_ADD,
                multiply = j->combine == TARTAN_I_SCATTER_ROWS_COMBINE_MULTIPLY;
-    if (source < 0 || (multiply && j->x == NULL)) {
+    if (source < 0) {
         copy_row(j, j->x, r, j->out, r);
-    } else if (j->x == NULL || !(add || multiply)) {
+    } else if (!(add || multiply)) {
         copy_row(j, j->y, source, j->out, r);
     } else {
         void *const sum = room_of(j, worker, 0);
@@ -186,9 +244,7 @@ static void gradient_row(const rows_job *j, int64_t r, int32_t worker) {
                multiply = j->combine == TARTAN_I_SCATTER_ROWS_GRADIENT_COMBINE_MULTIPLY;
     void *const first = room_of(j, worker, 0), *const second = room_of(j, worker, 1);
     if (source >= 0 && j->other != NULL) {
-        if (multiply && j->x == NULL) {
-            fill_row(j, j->other, source);
-        } else if (multiply) {
+        if (multiply) {
             combine(j, true, row_of(j, j->z_grad, r, first), row_of(j, j->x, r, second), first);
             store_row(j, j->other, source, first);
         } else {
@@ -202,7 +258,7 @@ static void gradient_row(const rows_job *j, int64_t r, int32_t worker) {
         combine(j, true, row_of(j, j->z_grad, r, first), row_of(j, j->y, source, second), first);
         store_row(j, j->out, r, first);
     } else {
-        fill_row(j, j->out, r);
+        clear_row(j, j->out, r);
     }
 }
 

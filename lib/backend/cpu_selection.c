@@ -127,33 +127,33 @@ static void rectified_top_k_line(const job *j, const tartan_i_line_group *g, int
     set_raw(j, g, j->indices, i, 0, (double)(j->base - 1));
 }
 
-/* x_grad[i] = y_grad[i] where y[i] > 0, else 0; returns the sum. */
+/* x_grad[i] = y_grad[i] where y[i] is above a number, else 0. */
 #define KEEP(real)                                                                                           \
-    static double keep_##real(int64_t n, const real *y, const real *y_grad, real above, real *x_grad) {      \
-        enum { CHAINS = 8 };                                                                                 \
-        double sum[CHAINS] = {0};                                                                            \
-        int64_t i = 0;                                                                                       \
-        for (; i + CHAINS <= n; i += CHAINS)                                                                 \
-            for (int c = 0; c < CHAINS; c++) {                                                               \
-                const real g = y[i + c] > above ? y_grad[i + c] : 0;                                         \
-                x_grad[i + c] = g;                                                                           \
-                sum[c] += (double)g;                                                                         \
-            }                                                                                                \
-        for (; i < n; i++) {                                                                                 \
-            const real g = y[i] > above ? y_grad[i] : 0;                                                     \
-            x_grad[i] = g;                                                                                   \
-            sum[0] += (double)g;                                                                             \
+    static void keep_##real(int64_t n, const real *y, const real *y_grad, real above, real *x_grad) {        \
+        for (int64_t i = 0; i < n; i++) {                                                                    \
+            const real g = y_grad[i];                                                                        \
+            x_grad[i] = y[i] > above ? g : 0;                                                                \
         }                                                                                                    \
-        for (int half = CHAINS / 2; half > 0; half /= 2)                                                     \
-            for (int c = 0; c < half; c++) sum[c] += sum[c + half];                                          \
-        return sum[0];                                                                                       \
     }
 KEEP(float)
 KEEP(double)
 
+static double sum_of(const job *j, const void *x) {
+    double sum = 0;
+    for (int64_t begin = 0; begin < j->lines.n; begin += PART) {
+        const int64_t rest = j->lines.n - begin;
+        sum += j->lines.kernels.row_sum(rest < PART ? rest : PART, at(j, x, begin));
+    }
+    return sum;
+}
+
+/* The same, and the sum of x_grad. */
 static double keep(const job *j, const void *y, const void *y_grad, double above, void *x_grad) {
-    return j->lines.kernels.dtype == TARTAN_F64 ? keep_double(j->lines.n, y, y_grad, above, x_grad)
-                                                : keep_float(j->lines.n, y, y_grad, (float)above, x_grad);
+    if (j->lines.kernels.dtype == TARTAN_F64)
+        keep_double(j->lines.n, y, y_grad, above, x_grad);
+    else
+        keep_float(j->lines.n, y, y_grad, (float)above, x_grad);
+    return sum_of(j, x_grad);
 }
 
 static void rectified_top_k_gradient_line(const job *j, const tartan_i_line_group *g, int64_t i) {
@@ -177,11 +177,8 @@ static void sparse_relu_line(const job *j, const tartan_i_line_group *g, int64_t
     const int64_t n = j->lines.n;
     const void *x = tartan_i_line_at(g, j->x, i);
     double stats[2] = {0}, sum = 0;
-    for (int64_t begin = 0; begin < n; begin += PART)
-        sum += k->row_sum(n - begin < PART ? n - begin : PART, at(j, x, begin));
-    set_number(j, stats, 0, sum / (double)n);
+    set_number(j, stats, 0, sum_of(j, x) / (double)n);
     const double mean = number(j, stats, 0);
-    sum = 0;
     for (int64_t begin = 0; begin < n; begin += PART)
         sum += k->row_square_sum(n - begin < PART ? n - begin : PART, at(j, x, begin), mean);
     set_number(j, stats, 1, sqrt(sum / (double)n));
@@ -193,9 +190,8 @@ static void sparse_relu_line(const job *j, const tartan_i_line_group *g, int64_t
 
 /* x_grad[i] -= a + b (x[i] - mean) */
 #define TAKE_OFF(real)                                                                                       \
-    static void take_off_##real(int64_t n, double a, double b, const real *x, double mean, real *x_grad) {   \
-        for (int64_t i = 0; i < n; i++)                                                                      \
-            x_grad[i] = (real)((double)x_grad[i] - (a + b * ((double)x[i] - mean)));                         \
+    static void take_off_##real(int64_t n, real a, real b, const real *x, real mean, real *x_grad) {         \
+        for (int64_t i = 0; i < n; i++) x_grad[i] = x_grad[i] - (a + b * (x[i] - mean));                     \
     }
 TAKE_OFF(float)
 TAKE_OFF(double)
@@ -210,29 +206,42 @@ static void sparse_relu_gradient_line(const job *j, const tartan_i_line_group *g
     if (j->lines.kernels.dtype == TARTAN_F64)
         take_off_double(j->lines.n, part, slope, x, mean, x_grad);
     else
-        take_off_float(j->lines.n, part, slope, x, mean, x_grad);
+        take_off_float(j->lines.n, (float)part, (float)slope, x, (float)mean, x_grad);
 }
 
 /* ---- The largest ---- */
 
+/* The number before x. */
+static double below(const job *j, double x) {
+    return j->lines.kernels.dtype == TARTAN_F64 ? nextafter(x, -(double)INFINITY)
+                                                : (double)nextafterf((float)x, -INFINITY);
+}
+
+/* A part of the line at a time: its largest number, whether it has NaN, and in the end the place in the part that has the largest. */
 static void reduce_max_line(const job *j, const tartan_i_line_group *g, int64_t i) {
+    const tartan_i_kernels *k = &j->lines.kernels;
     const void *x = tartan_i_line_at(g, j->x, i);
     int32_t *const places = (int32_t *)(g->scratch + j->at_places);
-    double most = number(j, x, 0);
-    int64_t place = 0;
-    for (int64_t begin = 0; begin < j->lines.n && !isnan(most); begin += TARTAN_I_CHOOSE_AT_ONCE) {
-        const int64_t rest = j->lines.n - begin;
-        const int64_t found =
-            j->lines.kernels.row_above(rest < TARTAN_I_CHOOSE_AT_ONCE ? rest : TARTAN_I_CHOOSE_AT_ONCE,
-                                       at(j, x, begin), NULL, most, places);
-        for (int64_t e = 0; e < found && !isnan(most); e++) {
-            const double value = number(j, x, begin + places[e]);
-            if (value <= most) continue;
-            most = value;
-            place = begin + places[e];
-        }
+    const int64_t n = j->lines.n;
+    double most = -(double)INFINITY;
+    int64_t part = 0, length = 0;
+    bool is_nan = false;
+    for (int64_t begin = 0, next; begin < n && !is_nan; begin = next) {
+        next = n - begin < TARTAN_I_CHOOSE_AT_ONCE ? n : begin + TARTAN_I_CHOOSE_AT_ONCE;
+        const double largest = k->row_max(next - begin, at(j, x, begin), NULL);
+        if (k->row_above(next - begin, at(j, x, begin), NULL, largest, places) > 0)
+            is_nan = true; /* no number is above the largest */
+        else if (largest <= most && length > 0)
+            continue;
+        most = largest;
+        part = begin, length = next - begin;
     }
-    set_raw(j, g, j->values, i, 0, most);
+    if (!is_nan && most > -(double)INFINITY)
+        k->row_above(length, at(j, x, part), NULL, below(j, most), places);
+    else if (!is_nan)
+        places[0] = 0; /* all are -infinity */
+    const int64_t place = part + places[0];
+    set_raw(j, g, j->values, i, 0, number(j, x, place));
     set_raw(j, g, j->indices, i, 0, (double)(place + j->base));
 }
 

@@ -112,7 +112,6 @@ tartan_status tartan_i_check_take_along(tartan_op *op, const tartan_context *con
 tartan_status tartan_i_check_take_along_gradient(tartan_op *op, const tartan_context *context);
 
 /* Indices are rows, none twice, where they are in host memory. */
-tartan_status tartan_i_shapes_scatter_rows(const tartan_op *op, int32_t argument, tartan_array *shape);
 tartan_status tartan_i_check_scatter_rows(tartan_op *op, const tartan_context *context);
 tartan_status tartan_i_check_scatter_rows_gradient(tartan_op *op, const tartan_context *context);
 

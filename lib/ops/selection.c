@@ -100,16 +100,6 @@ PUT(take_along_gradient, y_grad, "y_grad", false)
 
 /* ---- Rows by a map ---- */
 
-tartan_status tartan_i_shapes_scatter_rows(const tartan_op *op, int32_t argument, tartan_array *shape) {
-    const tartan_op_scatter_rows *o = &op->scatter_rows;
-    const bool is_x = argument == TARTAN_I_SCATTER_ROWS_ARGUMENT_X;
-    const int64_t old = is_x ? (shape->ndim > 0 ? shape->shape[0] : 0) : o->x != NULL ? o->x->shape[0] : 0;
-    shape->ndim = 2;
-    shape->shape[0] = o->rows > 0 || (!is_x && o->x == NULL) ? o->rows : old;
-    shape->shape[1] = o->y->shape[1];
-    return TARTAN_OK;
-}
-
 /* Indices in host memory are rows, none of them twice. */
 static tartan_status check_map(const char *function, const tartan_array *indices, int64_t base, int64_t rows) {
     tartan_status status = TARTAN_OK;
@@ -143,8 +133,10 @@ tartan_status tartan_i_check_scatter_rows(tartan_op *op, const tartan_context *c
 tartan_status tartan_i_check_scatter_rows_gradient(tartan_op *op, const tartan_context *context) {
     const tartan_op_scatter_rows_gradient *o = &op->scatter_rows_gradient;
     (void)context;
-    CHECK_IN(o->function,
-             o->x_grad == NULL || o->y != NULL || o->combine != TARTAN_I_SCATTER_ROWS_GRADIENT_COMBINE_MULTIPLY,
-             ARGUMENT, "y is missing, expected the one of the operation, for x_grad with combine=multiply");
+    const bool multiply = o->combine == TARTAN_I_SCATTER_ROWS_GRADIENT_COMBINE_MULTIPLY;
+    CHECK_IN(o->function, o->x_grad == NULL || o->y != NULL || !multiply, ARGUMENT,
+             "y is missing, expected the one of the operation, for x_grad with combine=multiply");
+    CHECK_IN(o->function, o->y_grad == NULL || o->x != NULL || !multiply, ARGUMENT,
+             "x is missing, expected the one of the operation, for y_grad with combine=multiply");
     return check_map(o->function, o->indices, o->base, o->z_grad->shape[0]);
 }

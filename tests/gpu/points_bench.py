@@ -170,7 +170,7 @@ def selection_rows(context, dtype, shape):
     stats, largest = torch.empty((*shape[:-1], 2), dtype=torch.float32, device="cuda"), torch.empty(shape[:-1], dtype=dtype, device="cuda")
     place = torch.empty(shape[:-1], dtype=torch.int64, device="cuda")
     yield Row("sparse_relu", call(context, "sparse_relu", (x, y, stats)), [y],
-              lambda: [torch.relu(x - (x.float().mean(-1, True) + x.float().std(-1, True, correction=0)).to(dtype))], (x, y), FORWARD)
+              lambda: [torch.relu(x - (x.float().mean(-1, keepdim=True) + x.float().std(-1, correction=0, keepdim=True)).to(dtype))], (x, y), FORWARD)
     yield Row("sparse_relu_gradient", call(context, "sparse_relu_gradient", (x, stats, g, x_grad)), [], None, (x, g, x_grad), FORWARD)
     yield Row("reduce_max", call(context, "reduce_max", (x, largest, place)), [largest], lambda: [x.max(-1).values], (x,), FORWARD)
     across, place_across = torch.empty(shape[-1:], dtype=dtype, device="cuda"), torch.empty(shape[-1:], dtype=torch.int64, device="cuda")
@@ -189,7 +189,7 @@ def row_map_rows(context, dtype):
     peers = {"set": lambda: [x.index_copy(0, places, y)], "add": lambda: [x.index_add(0, places, y)],
              "multiply": lambda: [x.index_copy(0, places, x[places] * y)]}
     for word, peer in peers.items():
-        yield Row(f"scatter_rows, {word}", call(context, "scatter_rows", (y, places, x, z), f"combine={word}"), [z], peer, (x, y, z), FORWARD)
+        yield Row(f"scatter_rows, {word}", call(context, "scatter_rows", (x, places, y, z), f"combine={word}"), [z], peer, (x, y, z), FORWARD)
     yield Row("scatter_rows_gradient, multiply", call(context, "scatter_rows_gradient", (g, places, y, x, y_grad, z), "combine=multiply"),
               [y_grad], lambda: [g[places] * x[places]], (g, z, y, y, y, y), None)
 

@@ -258,20 +258,17 @@ inline void places_in_lines(Case &c) {
     c.set_distinct(indices, sure);
 }
 
-// Indices are rows, each once.
+// Indices are rows, each once; a gradient of products has both factors.
 inline void rows_by_a_map(Case &c) {
-    const int y = c.find("y"), x = c.find("x"), z = c.find("z"), indices = c.find("indices");
-    const int64_t ids = c.sizes(indices, 0)[0], rows = ids + (int64_t)(c.wish.seed % 3), n = c.sizes(y, 1)[0];
+    const int indices = c.find("indices");
+    const int64_t ids = c.sizes(indices, 0)[0], rows = ids + (int64_t)(c.wish.seed % 3);
     base_of(c);
     if (c.wish.random && !c.has_option("combine"))
         c.options += pick<const char *>(c.random(), {"", " combine=add", " combine=multiply"});
-    if (z >= 0) {
-        c.set_shape(x, {rows, n});
-        c.set_shape(z, {rows, n});
-        if (!c.is_given(x) && !c.has_option("rows")) c.options += " rows=" + std::to_string(rows);
-    } else {
-        c.set_sizes(0, 0, {rows});
-        if (c.has_option("combine") && c.is_given(c.find("x_grad"))) c.choose(y, true);
+    c.set_sizes(0, 0, {rows});
+    if (c.options.find("multiply") != std::string::npos) {
+        c.choose(c.find("y"), true);
+        c.choose(c.find("x"), true);
     }
     c.set_distinct(indices, rows);
 }
