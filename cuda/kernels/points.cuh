@@ -46,7 +46,7 @@ template <typename S> struct Parameters { S p, q, r, s; };
 /* F has IN inputs, OUT outputs, room for CTAS CTAs on an SM, and static void apply(int32_t row, const S (&in)[IN][N], const Parameters<S> &of, S (&out)[OUT][N])
  * for N elements. Inputs that are not there are 0. A CTA takes pieces of THREADS * SLOTS elements. */
 template <class F, typename S, bool WIDE>
-__global__ void __launch_bounds__(THREADS, F::CTAS)
+__global__ void __launch_bounds__(THREADS, WIDE && sizeof(S) == 4 ? F::CTAS + 1 : F::CTAS)
     points(const __grid_constant__ tartan_cuda_sweep s, const int32_t row, const Parameters<S> p,
            const int64_t pieces) {
     constexpr int IN = F::IN, OUT = F::OUT, COUNT = IN + OUT;

@@ -30,7 +30,7 @@
         __VA_ARGS__                                                                                          \
     }                                                                                                        \
     static void fused_##name(int64_t n, const double *given, const void *const *in, void *const *out) {      \
-        enum { IN = PARTS in_parts + (drawn), OUT = PARTS out_parts };                                       \
+        enum { IN = PARTS in_parts + (TARTAN_I_DRAW_##drawn != TARTAN_I_DRAW_NONE), OUT = PARTS out_parts }; \
         vec p[TARTAN_I_FUSED_PARAMETERS], x[IN], y[OUT];                                                     \
         for (int k = 0; k < TARTAN_I_FUSED_PARAMETERS; k++) p[k] = vec_fill((real)given[k]);                 \
         for (int64_t at = 0; at < n; at += LANES) {                                                          \

@@ -115,6 +115,10 @@ tartan_status tartan_i_check_take_along_gradient(tartan_op *op, const tartan_con
 tartan_status tartan_i_check_scatter_rows(tartan_op *op, const tartan_context *context);
 tartan_status tartan_i_check_scatter_rows_gradient(tartan_op *op, const tartan_context *context);
 
+/* A linear layer with the loss of its classes (heads.c). */
+tartan_status tartan_i_run_linear_cross_entropy(const tartan_op *op, tartan_context *context);
+tartan_status tartan_i_run_linear_cross_entropy_gradient(const tartan_op *op, tartan_context *context);
+
 /* The bottleneck unit of residual networks, checked and run step by step (residual.c). */
 tartan_status tartan_i_run_residual_forward(const tartan_op *op, tartan_context *context);
 

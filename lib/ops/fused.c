@@ -67,7 +67,7 @@ static tartan_status drop(tartan_op *any, const char *function, tartan_i_fused_o
     PASS(
         tartan_i_fused_draw(op, TARTAN_I_DRAW_KEPT, TARTAN_I_STREAM_ELEMENT_DROPOUT, seed, offset, &lengths));
     op->drawing.threshold = (uint32_t)(dropout * 0x1p32);
-    op->p[0] = 1 - dropout;
+    op->p[0] = 1 / (1 - dropout);
     op->in[0] = x;
     op->out[0] = y;
     return TARTAN_OK;

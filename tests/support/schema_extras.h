@@ -212,6 +212,24 @@ inline void labels_of_lines(Case &c) {
     if (n == 0) c.options += " ignore_index=" + std::to_string(base);
 }
 
+// The weights of a layer have one head, and their rows are classes.
+inline void layer_of_classes(Case &c) {
+    const int w = c.find("w");
+    tartan_shape shape = c.matrix(w)->layout->shape;
+    if (shape.heads > 1) {
+        shape.heads = 1;
+        Layout made = random_layout(shape, c.density(), c.wish.seed);
+        tartan_layout *const one = made.get();
+        c.give_layout(w, std::move(made));
+        for (const int i : {w, c.find("w_slope"), c.find("w_grad")})
+            if (i >= 0 && c.matrix(i) != nullptr)
+                c.give_matrix(i, c.new_matrix(one, c.matrix(i)->dtype, TARTAN_ROW_MAJOR));
+    }
+    if (c.wish.random && c.wish.seed % 3 == 1 && !c.has_option("base")) c.options += " base=1";
+    c.set_limit(c.find("labels"), std::max<int64_t>(shape.rows, 1));
+    if (shape.rows == 0) c.options += c.has_option("base") ? " ignore_index=1" : " ignore_index=0";
+}
+
 // Indices are rows, or padding where there are none.
 inline void rows_of_a_table(Case &c) {
     if (c.wish.random && c.wish.seed % 3 == 1 && !c.has_option("base")) c.options += " base=1";
@@ -289,6 +307,8 @@ inline const Extra extras[] = {
     {"embedding_gradient", true, rows_of_a_table},
     {"cross_entropy", true, labels_of_lines},
     {"cross_entropy_gradient", true, labels_of_lines},
+    {"linear_cross_entropy", true, layer_of_classes},
+    {"linear_cross_entropy_gradient", true, layer_of_classes},
     {"conv_forward", true, convolution},
     {"conv_input_gradient", true, convolution},
     {"conv_filter_gradient", true, convolution},
