@@ -202,7 +202,8 @@ class Function:
         if self.of(a) is not None:
             return f"{self.size}({self.name(self.of(a))})"
         if shape.like:
-            return f"{self.size}({self.name(shape.like)})"
+            name = self.name(shape.like)
+            return f'{self.size}(first_array({name}, "{name}"))' if self.op[shape.like].kind == "arrays" else f"{self.size}({name})"
         if len(shape.items) == 1 and "&" in shape.items[0]:
             names = [self.holder(item.strip()) for item in shape.items[0].split("&")]
             return f"broadcast_size({', '.join(f'{self.size}({name})' for name in names)})"
@@ -241,7 +242,8 @@ class Function:
             return f"room_for({self.name(matrix)})"
         if self.lists:
             first = f'first_array({self.name(self.lists[0])}, "{self.name(self.lists[0])}")'
-            return f"room_beside({first}, gate_type(eltype({first})), {self.size_of(a)})"
+            element = f"eltype({first})" if a.dtype == "O" else f"gate_type(eltype({first}))"
+            return f"room_beside({first}, {element}, {self.size_of(a)})"
         beside = next((x for x in self.needed if x.kind == "array"), None) or next(x for x in self.needed if x.kind == "matrix")
         return f"room_beside({self.name(beside)}, {self.element(a)}, {self.size_of(a)})"
 

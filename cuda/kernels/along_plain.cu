@@ -111,7 +111,8 @@ __global__ void __launch_bounds__(1024) find_largest_across(const __grid_constan
     }
 }
 
-template <typename T> tartan_status run_largest(const char *function, tartan_cuda_queue *queue, const Along &p) {
+template <typename T>
+tartan_status run_largest(const char *function, tartan_cuda_queue *queue, const Along &p) {
     if (lie_across(p.lines)) {
         const int parts = p.lines.n >= 256 ? 32 : p.lines.n >= 32 ? 8 : 4;
         return tartan_cuda_launch(function, queue, find_largest_across<T>,
@@ -127,7 +128,8 @@ template <typename T> tartan_status run_largest(const char *function, tartan_cud
 /* A thread has an element of y. ACROSS: neighbours are in other lines. */
 template <bool ACROSS> __global__ void __launch_bounds__(THREADS) take(const __grid_constant__ Along p) {
     const int64_t all = p.lines.count * p.k;
-    for (int64_t i = (int64_t)blockIdx.x * THREADS + threadIdx.x; i < all; i += (int64_t)gridDim.x * THREADS) {
+    for (int64_t i = (int64_t)blockIdx.x * THREADS + threadIdx.x; i < all;
+         i += (int64_t)gridDim.x * THREADS) {
         const int64_t line = ACROSS ? i % p.lines.count : i / p.k, e = ACROSS ? i / p.lines.count : i % p.k;
         int64_t at[LINE_ARRAYS];
         find_line(p.lines, line, at);
@@ -160,7 +162,8 @@ __device__ __forceinline__ bool sum_alike(const Along &p, const int64_t (&at)[LI
 }
 
 template <typename S, int OF_LINE>
-__global__ void __launch_bounds__(OF_LINE < THREADS ? THREADS : OF_LINE) put(const __grid_constant__ Along p) {
+__global__ void __launch_bounds__(OF_LINE < THREADS ? THREADS : OF_LINE)
+    put(const __grid_constant__ Along p) {
     const tartan_cuda_swept &whole = p.lines.sweep.array[WHOLE];
     each_line<OF_LINE>(p.lines, [&](int64_t line, int thread) {
         int64_t at[LINE_ARRAYS];
@@ -186,14 +189,16 @@ template <typename S> __global__ void __launch_bounds__(THREADS) put_across(cons
         if (p.k == 1) {
             const int64_t place = place_of(p, at, 0);
             const S value = value_at<S>(p, at, 0);
-            for (int64_t i = 0; i < p.lines.n; i++) set_number(whole, at[WHOLE] + i * step, i == place ? value : 0);
+            for (int64_t i = 0; i < p.lines.n; i++)
+                set_number(whole, at[WHOLE] + i * step, i == place ? value : 0);
             continue;
         }
         for (int64_t i = 0; i < p.lines.n; i++) set_number(whole, at[WHOLE] + i * step, (S)0);
         for (int64_t e = 0; e < p.k; e++) {
             const int64_t place = place_of(p, at, e);
             S sum;
-            if (place >= 0 && sum_alike<S>(p, at, e, place, &sum)) set_number(whole, at[WHOLE] + place * step, sum);
+            if (place >= 0 && sum_alike<S>(p, at, e, place, &sum))
+                set_number(whole, at[WHOLE] + place * step, sum);
         }
     }
 }
@@ -202,7 +207,8 @@ template <typename S> tartan_status run_put(const char *function, tartan_cuda_qu
     const int64_t enough = 1 << 15; /* threads */
     if (lie_across(p.lines) && p.lines.count >= enough)
         return tartan_cuda_launch(function, queue, put_across<S>,
-                                  tartan_cuda_grid((p.lines.count + THREADS - 1) / THREADS), dim3(THREADS), p);
+                                  tartan_cuda_grid((p.lines.count + THREADS - 1) / THREADS), dim3(THREADS),
+                                  p);
     return by_length(p.lines, [&](auto threads, dim3 grid, dim3 block) {
         return tartan_cuda_launch(function, queue, put<S, decltype(threads)::value>, grid, block, p);
     });
@@ -213,7 +219,8 @@ template <typename S> tartan_status run_put(const char *function, tartan_cuda_qu
 
 using namespace tartan_cuda;
 
-tartan_status tartan_cuda_reduce_max_plain(const char *function, tartan_cuda_queue *queue, const void *problem) {
+tartan_status tartan_cuda_reduce_max_plain(const char *function, tartan_cuda_queue *queue,
+                                           const void *problem) {
     const auto *op = (const tartan_op_reduce_max *)problem;
     Along p = {};
     p.lines = lines_of(op->x, {{op->x, ALONG}, {op->indices, PER_LINE}, {op->y, PER_LINE}});
@@ -224,7 +231,8 @@ tartan_status tartan_cuda_reduce_max_plain(const char *function, tartan_cuda_que
     });
 }
 
-tartan_status tartan_cuda_take_along_plain(const char *function, tartan_cuda_queue *queue, const void *problem) {
+tartan_status tartan_cuda_take_along_plain(const char *function, tartan_cuda_queue *queue,
+                                           const void *problem) {
     const auto *op = (const tartan_op_take_along *)problem;
     Along p = {};
     p.lines = lines_of(op->y, {{op->x, ALONG}, {op->indices, ALONG}, {op->y, ALONG}});
@@ -237,15 +245,18 @@ tartan_status tartan_cuda_take_along_plain(const char *function, tartan_cuda_que
                               tartan_cuda_grid((all + THREADS - 1) / THREADS), dim3(THREADS), p);
 }
 
-tartan_status tartan_cuda_put_along_plain(const char *function, tartan_cuda_queue *queue, const void *problem) {
+tartan_status tartan_cuda_put_along_plain(const char *function, tartan_cuda_queue *queue,
+                                          const void *problem) {
     const auto *op = (const tartan_op_put_along *)problem;
     const tartan_array *x_grad = op->x_grad;
     const int32_t last = x_grad->ndim - 1;
     const auto extent = [&](const tartan_array *a) { return a->ndim > last ? ALONG : PER_LINE; };
     Along p = {};
-    p.lines = lines_of(x_grad, {{x_grad, ALONG}, {op->indices, extent(op->indices)}, {op->values, extent(op->values)}});
+    p.lines = lines_of(
+        x_grad, {{x_grad, ALONG}, {op->indices, extent(op->indices)}, {op->values, extent(op->values)}});
     p.k = op->indices->ndim > last ? op->indices->shape[last] : 1;
     p.base = op->base, p.distinct = op->distinct;
     if (p.lines.count == 0 || p.lines.n == 0) return TARTAN_OK;
-    return x_grad->dtype == TARTAN_F64 ? run_put<double>(function, queue, p) : run_put<float>(function, queue, p);
+    return x_grad->dtype == TARTAN_F64 ? run_put<double>(function, queue, p)
+                                       : run_put<float>(function, queue, p);
 }

@@ -72,7 +72,8 @@ template <typename T> __device__ __forceinline__ int64_t before_units(const T *x
 
 /* f(i, x[i]) for the elements of a line that a thread has: those of some accesses of 16 bytes, where they lie side by side. */
 template <int THREADS_OF_LINE, typename T, typename F>
-__device__ __forceinline__ void each_element(const T *__restrict__ x, int64_t n, int64_t step, int thread, F f) {
+__device__ __forceinline__ void each_element(const T *__restrict__ x, int64_t n, int64_t step, int thread,
+                                             F f) {
     constexpr int AT_ONCE = 4;
     if (step == 1) {
         const int64_t first = before_units(x, n), units = (n - first) / PER<T>;
@@ -102,8 +103,8 @@ __device__ __forceinline__ void each_element(const T *__restrict__ x, int64_t n,
 /* y[i] = f(i, x[i]) */
 template <int THREADS_OF_LINE, typename T, typename F>
 __device__ __forceinline__ void transform(const T *__restrict__ x, int64_t n, int64_t step,
-                                          const tartan_cuda_swept &out, int64_t at, int64_t out_step, int thread,
-                                          bool same_dtype, F f) {
+                                          const tartan_cuda_swept &out, int64_t at, int64_t out_step,
+                                          int thread, bool same_dtype, F f) {
     T *const __restrict__ y = (T *)out.data + at;
     if (step == 1 && out_step == 1 && same_dtype && (uintptr_t)x % 16 == (uintptr_t)y % 16) {
         const int64_t first = before_units(x, n), units = (n - first) / PER<T>;
@@ -133,7 +134,8 @@ __device__ __forceinline__ void clear_line(const tartan_cuda_swept &out, int64_t
                                            int thread) {
     const int bytes = out.dtype == TARTAN_F64 ? 8 : out.dtype == TARTAN_F32 ? 4 : 2;
     if (step == 1) {
-        uint16_t *const y = (uint16_t *)((char *)out.data + at * bytes); /* zeros are the same in every dtype */
+        uint16_t *const y =
+            (uint16_t *)((char *)out.data + at * bytes); /* zeros are the same in every dtype */
         const int64_t parts = n * (bytes / 2), first = before_units(y, parts), units = (parts - first) / 8;
         if (thread < first) y[thread] = 0;
         auto *const to = (uint4 *)(y + first);

@@ -12,10 +12,10 @@ template <typename T> struct Order {
     static constexpr int BITS = 8 * (int)sizeof(T);
     using Key = std::conditional_t<BITS == 64, uint64_t, uint32_t>;
     static constexpr Key SIGN = (Key)1 << (BITS - 1), ALL = SIGN | (SIGN - 1);
-    static constexpr Key INFINITE = BITS == 64                               ? (Key)0x7ff0000000000000
-                                    : BITS == 32                             ? (Key)0x7f800000
+    static constexpr Key INFINITE = BITS == 64                         ? (Key)0x7ff0000000000000
+                                    : BITS == 32                       ? (Key)0x7f800000
                                     : std::is_same_v<T, __nv_bfloat16> ? (Key)0x7f80
-                                                                             : (Key)0x7c00;
+                                                                       : (Key)0x7c00;
 
     static __device__ __forceinline__ Key key(T x) {
         Key bits;

@@ -40,7 +40,8 @@ __device__ __forceinline__ int64_t row_of(const Map &m, int64_t i) {
 }
 
 __global__ void __launch_bounds__(THREADS) clear_sources(const __grid_constant__ Map m) {
-    for (int64_t r = (int64_t)blockIdx.x * THREADS + threadIdx.x; r < m.rows; r += (int64_t)gridDim.x * THREADS)
+    for (int64_t r = (int64_t)blockIdx.x * THREADS + threadIdx.x; r < m.rows;
+         r += (int64_t)gridDim.x * THREADS)
         m.sources[r] = -1;
 }
 __global__ void __launch_bounds__(THREADS) find_sources(const __grid_constant__ Map m) {
@@ -92,8 +93,10 @@ __device__ __forceinline__ void store(const Rows &a, int64_t row, int64_t c, con
 
 template <Result RESULT, typename S, typename T, int EACH>
 __global__ void __launch_bounds__(THREADS) combine(const __grid_constant__ Job j) {
-    const int64_t rows = RESULT == OF_Y ? j.map.count : j.map.rows, units = j.map.n / EACH, all = rows * units;
-    for (int64_t e = (int64_t)blockIdx.x * THREADS + threadIdx.x; e < all; e += (int64_t)gridDim.x * THREADS) {
+    const int64_t rows = RESULT == OF_Y ? j.map.count : j.map.rows, units = j.map.n / EACH,
+                  all = rows * units;
+    for (int64_t e = (int64_t)blockIdx.x * THREADS + threadIdx.x; e < all;
+         e += (int64_t)gridDim.x * THREADS) {
         const int64_t r = j.by_column ? e % rows : e / units, c = (j.by_column ? e / rows : e % units) * EACH;
         S x[EACH], other[EACH];
         if constexpr (RESULT == OF_Y) {
@@ -132,8 +135,8 @@ __global__ void __launch_bounds__(THREADS) combine(const __grid_constant__ Job j
 /* Whether all rows of an array are runs of 16 bytes of a dtype. */
 bool is_wide(const Rows &a, int32_t dtype, int64_t n, int64_t bytes) {
     return a.of.data == nullptr ||
-           (a.of.dtype == dtype && a.col == 1 && n * bytes % PER_ACCESS == 0 && a.row * bytes % PER_ACCESS == 0 &&
-            (uintptr_t)a.of.data % PER_ACCESS == 0);
+           (a.of.dtype == dtype && a.col == 1 && n * bytes % PER_ACCESS == 0 &&
+            a.row * bytes % PER_ACCESS == 0 && (uintptr_t)a.of.data % PER_ACCESS == 0);
 }
 
 template <Result RESULT> tartan_status run(const char *function, tartan_cuda_queue *queue, Job j) {
@@ -146,9 +149,10 @@ template <Result RESULT> tartan_status run(const char *function, tartan_cuda_que
     j.by_column = !wide && j.out.col != 1 && j.out.row == 1;
     const auto grid = [&](int64_t each) { return tartan_cuda_grid((all / each + THREADS - 1) / THREADS); };
     if (!wide)
-        return dtype == TARTAN_F64
-                   ? tartan_cuda_launch(function, queue, combine<RESULT, double, void, 1>, grid(1), dim3(THREADS), j)
-                   : tartan_cuda_launch(function, queue, combine<RESULT, float, void, 1>, grid(1), dim3(THREADS), j);
+        return dtype == TARTAN_F64 ? tartan_cuda_launch(function, queue, combine<RESULT, double, void, 1>,
+                                                        grid(1), dim3(THREADS), j)
+                                   : tartan_cuda_launch(function, queue, combine<RESULT, float, void, 1>,
+                                                        grid(1), dim3(THREADS), j);
     return tartan_cuda_by_dtype(dtype, [&](auto tag) {
         using T = typename decltype(tag)::type;
         constexpr int EACH = PER_ACCESS / (int)sizeof(T);
@@ -158,8 +162,8 @@ template <Result RESULT> tartan_status run(const char *function, tartan_cuda_que
 }
 
 /* Turns the map round in scratch memory. */
-tartan_status turn_round(const char *function, tartan_cuda_queue *queue, const tartan_array *indices, int64_t base,
-                         int64_t rows, int64_t n, Map *m) {
+tartan_status turn_round(const char *function, tartan_cuda_queue *queue, const tartan_array *indices,
+                         int64_t base, int64_t rows, int64_t n, Map *m) {
     const auto grid = [](int64_t of) { return tartan_cuda_grid((of + THREADS - 1) / THREADS); };
     void *memory = nullptr;
     *m = {};
@@ -181,9 +185,11 @@ tartan_status turn_round(const char *function, tartan_cuda_queue *queue, const t
 
 using namespace tartan_cuda;
 
-tartan_status tartan_cuda_scatter_rows_plain(const char *function, tartan_cuda_queue *queue, const void *problem) {
+tartan_status tartan_cuda_scatter_rows_plain(const char *function, tartan_cuda_queue *queue,
+                                             const void *problem) {
     const auto *op = (const tartan_op_scatter_rows *)problem;
-    static_assert((int)SET == TARTAN_I_SCATTER_ROWS_COMBINE_SET && (int)ADD == TARTAN_I_SCATTER_ROWS_COMBINE_ADD &&
+    static_assert((int)SET == TARTAN_I_SCATTER_ROWS_COMBINE_SET &&
+                  (int)ADD == TARTAN_I_SCATTER_ROWS_COMBINE_ADD &&
                   (int)MULTIPLY == TARTAN_I_SCATTER_ROWS_COMBINE_MULTIPLY);
     Job j = {};
     j.base = rows_of(op->x), j.other = rows_of(op->y), j.out = rows_of(op->z), j.combine = op->combine;
@@ -198,7 +204,8 @@ tartan_status tartan_cuda_scatter_rows_gradient_plain(const char *function, tart
     const auto *op = (const tartan_op_scatter_rows_gradient *)problem;
     Job j = {};
     j.base = rows_of(op->z_grad), j.combine = op->combine;
-    PASS(turn_round(function, queue, op->indices, op->base, op->z_grad->shape[0], op->z_grad->shape[1], &j.map));
+    PASS(turn_round(function, queue, op->indices, op->base, op->z_grad->shape[0], op->z_grad->shape[1],
+                    &j.map));
     tartan_status status = TARTAN_OK;
     if (op->y_grad != nullptr) { /* first, since x_grad may be z_grad */
         j.other = j.combine == MULTIPLY ? rows_of(op->x) : Rows();

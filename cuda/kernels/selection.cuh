@@ -81,7 +81,8 @@ template <typename S> __device__ __forceinline__ S below_zero_is_zero(S x) {
 
 /* A thread has numbers i = lane, lane + 32, ..., up to PER_LANE. */
 template <Made MADE, typename T, int PER_LANE>
-__device__ __forceinline__ void choose_by_warp(const Chosen<T> &c, int lane, Entry<typename Order<T>::Key> *entries) {
+__device__ __forceinline__ void choose_by_warp(const Chosen<T> &c, int lane,
+                                               Entry<typename Order<T>::Key> *entries) {
     using O = Order<T>;
     using K = typename O::Key;
     using S = tartan_cuda_sum<T>;
@@ -136,16 +137,17 @@ __device__ __forceinline__ void choose_by_warp(const Chosen<T> &c, int lane, Ent
         EACH_OF(PER_LANE) if ((chosen >> i & 1) != 0) sum += c.weight(i * 32 + lane, most);
         sum = warp_sum(sum);
         const S inverse = sum == 0 ? 0 : 1 / sum;
-        EACH_OF(PER_LANE) if (i * 32 + lane < n)
+        EACH_OF(PER_LANE)
+        if (i * 32 + lane < n)
             c.set(i * 32 + lane, (chosen >> i & 1) != 0 ? c.weight(i * 32 + lane, most) * inverse : 0);
     } else {
         const S least = tartan_cuda_to<S>(O::number(last));
         const bool rebased = p.rebase && least > 0;
         EACH_OF(PER_LANE) if (i * 32 + lane < n) {
             const S x = c.number(i * 32 + lane);
-            c.set(i * 32 + lane, rebased                     ? below_zero_is_zero(x - least)
+            c.set(i * 32 + lane, rebased                  ? below_zero_is_zero(x - least)
                                  : (chosen >> i & 1) != 0 ? below_zero_is_zero(x)
-                                                             : (S)0);
+                                                          : (S)0);
         }
         largest = __reduce_max_sync(~0u, largest);
         if (lane == 0) c.set_index(0, rebased ? largest : -1);
@@ -226,7 +228,8 @@ __device__ __forceinline__ void finish_sorted(const Chosen<T> &c, const Table<K>
 }
 
 /* How many of the threads before this one hold, and all of them in *all. */
-template <int OF_LINE> __device__ __forceinline__ uint32_t rank_of(bool holds, uint32_t (&room)[32], uint32_t *all) {
+template <int OF_LINE>
+__device__ __forceinline__ uint32_t rank_of(bool holds, uint32_t (&room)[32], uint32_t *all) {
     const uint32_t votes = __ballot_sync(~0u, holds);
     const int warp = (int)threadIdx.x / 32, lane = (int)threadIdx.x % 32;
     __syncthreads();
@@ -340,7 +343,9 @@ __device__ __forceinline__ void choose_by_digits(const Chosen<T> &c, int64_t lin
         __syncthreads();
         if (most == -(S)INFINITY) most = 0;
         double sum = 0;
-        each([&](int64_t, T x) { sum += (double)exponential(exponent(tartan_cuda_to<S>(x), (S)p.scale, most)); });
+        each([&](int64_t, T x) {
+            sum += (double)exponential(exponent(tartan_cuda_to<S>(x), (S)p.scale, most));
+        });
         sum = line_sum<OF_LINE>(sum, t.sums);
         inverse = sum == 0 ? 0 : (S)(1 / sum);
     }

@@ -59,7 +59,8 @@ template <typename T>
 __global__ void __launch_bounds__(THREADS)
     find_keys(const __grid_constant__ Selection p, const uint32_t *places, typename Order<T>::Key *keys) {
     const int64_t all = p.lines.count * p.k;
-    for (int64_t e = (int64_t)blockIdx.x * THREADS + threadIdx.x; e < all; e += (int64_t)gridDim.x * THREADS) {
+    for (int64_t e = (int64_t)blockIdx.x * THREADS + threadIdx.x; e < all;
+         e += (int64_t)gridDim.x * THREADS) {
         Chosen<T> c = {p, {}};
         find_line(p.lines, p.first + e / p.k, c.at);
         keys[e] = Order<T>::key(c.x()[places[e] * p.lines.step[X]]);
@@ -67,9 +68,11 @@ __global__ void __launch_bounds__(THREADS)
 }
 
 template <typename T>
-__global__ void __launch_bounds__(THREADS) set_sorted(const __grid_constant__ Selection p, const uint32_t *places) {
+__global__ void __launch_bounds__(THREADS)
+    set_sorted(const __grid_constant__ Selection p, const uint32_t *places) {
     const int64_t all = p.lines.count * p.k;
-    for (int64_t e = (int64_t)blockIdx.x * THREADS + threadIdx.x; e < all; e += (int64_t)gridDim.x * THREADS) {
+    for (int64_t e = (int64_t)blockIdx.x * THREADS + threadIdx.x; e < all;
+         e += (int64_t)gridDim.x * THREADS) {
         Chosen<T> c = {p, {}};
         find_line(p.lines, p.first + e / p.k, c.at);
         c.set(e % p.k, c.number(places[e]));
@@ -78,14 +81,15 @@ __global__ void __launch_bounds__(THREADS) set_sorted(const __grid_constant__ Se
 }
 
 __global__ void __launch_bounds__(THREADS) count_segments(int32_t *begins, int64_t lines, int64_t k) {
-    for (int64_t i = (int64_t)blockIdx.x * THREADS + threadIdx.x; i <= lines; i += (int64_t)gridDim.x * THREADS)
+    for (int64_t i = (int64_t)blockIdx.x * THREADS + threadIdx.x; i <= lines;
+         i += (int64_t)gridDim.x * THREADS)
         begins[i] = (int32_t)(i * k);
 }
 
 /* Lines p.first .. p.first + p.lines.count, in memory for their entries: lists, the begins of lines, and what sorting needs. */
 template <typename T>
-tartan_status sort_lines(const char *function, tartan_cuda_queue *queue, Selection p, char *memory, int64_t list,
-                         int64_t begin_bytes, size_t room_bytes) {
+tartan_status sort_lines(const char *function, tartan_cuda_queue *queue, Selection p, char *memory,
+                         int64_t list, int64_t begin_bytes, size_t room_bytes) {
     using K = typename Order<T>::Key;
     const int count = (int)(p.lines.count * p.k), lines = (int)p.lines.count;
     uint32_t *const places[2] = {(uint32_t *)memory, (uint32_t *)(memory + list)};
@@ -94,12 +98,12 @@ tartan_status sort_lines(const char *function, tartan_cuda_queue *queue, Selecti
     void *const room = memory + 6 * list + begin_bytes;
     const dim3 grid = tartan_cuda_grid(((int64_t)count + THREADS - 1) / THREADS), threads(THREADS);
     p.places = places[0];
-    PASS(tartan_cuda_launch(function, queue, count_segments, tartan_cuda_grid((lines + THREADS) / THREADS), threads,
-                            begins, (int64_t)lines, p.k));
+    PASS(tartan_cuda_launch(function, queue, count_segments, tartan_cuda_grid((lines + THREADS) / THREADS),
+                            threads, begins, (int64_t)lines, p.k));
     PASS((run_ctas<TOP_K, T>(function, queue, p)));
     PASS(tartan_cuda_check(function,
-                           cub::DeviceSegmentedRadixSort::SortKeys(room, room_bytes, places[0], places[1], count,
-                                                                   lines, begins, begins + 1, 0, 32,
+                           cub::DeviceSegmentedRadixSort::SortKeys(room, room_bytes, places[0], places[1],
+                                                                   count, lines, begins, begins + 1, 0, 32,
                                                                    queue->stream),
                            "sorting places"));
     PASS(tartan_cuda_launch(function, queue, find_keys<T>, grid, threads, p, places[1], keys[0]));
@@ -115,7 +119,8 @@ template <typename T>
 tartan_status run_sorted(const char *function, tartan_cuda_queue *queue, const Selection &p) {
     using K = typename Order<T>::Key;
     constexpr int64_t AT_ONCE = 1 << 26; /* entries that are sorted together, if lines have no more */
-    const int64_t group = p.k < AT_ONCE ? AT_ONCE / p.k : 1, lines = group < p.lines.count ? group : p.lines.count;
+    const int64_t group = p.k < AT_ONCE ? AT_ONCE / p.k : 1,
+                  lines = group < p.lines.count ? group : p.lines.count;
     const int count = (int)(lines * p.k);
     const int64_t list = ((int64_t)count * 4 + 255) / 256 * 256, begins = ((lines + 1) * 4 + 255) / 256 * 256;
     uint32_t *const none = nullptr;
@@ -124,13 +129,14 @@ tartan_status run_sorted(const char *function, tartan_cuda_queue *queue, const S
     size_t bytes[2] = {};
     void *memory = nullptr;
     PASS(tartan_cuda_check(function,
-                           cub::DeviceSegmentedRadixSort::SortKeys(nullptr, bytes[0], none, none, count, (int)lines,
-                                                                   no_begin, no_begin, 0, 32, queue->stream),
+                           cub::DeviceSegmentedRadixSort::SortKeys(nullptr, bytes[0], none, none, count,
+                                                                   (int)lines, no_begin, no_begin, 0, 32,
+                                                                   queue->stream),
                            "sorting places"));
     PASS(tartan_cuda_check(function,
                            cub::DeviceSegmentedRadixSort::SortPairsDescending(
-                               nullptr, bytes[1], no_key, no_key, none, none, count, (int)lines, no_begin, no_begin,
-                               0, Order<T>::BITS, queue->stream),
+                               nullptr, bytes[1], no_key, no_key, none, none, count, (int)lines, no_begin,
+                               no_begin, 0, Order<T>::BITS, queue->stream),
                            "sorting numbers"));
     const size_t room = bytes[0] > bytes[1] ? bytes[0] : bytes[1];
     PASS(tartan_cuda_scratch(function, queue, 6 * list + begins + (int64_t)room, &memory));
@@ -145,7 +151,8 @@ tartan_status run_sorted(const char *function, tartan_cuda_queue *queue, const S
     return status;
 }
 
-template <Made MADE> tartan_status run(const char *function, tartan_cuda_queue *queue, Selection p, int32_t dtype) {
+template <Made MADE>
+tartan_status run(const char *function, tartan_cuda_queue *queue, Selection p, int32_t dtype) {
     if (p.lines.count == 0 || p.lines.n == 0) return TARTAN_OK;
     const bool warps = p.lines.n <= LONG && (MADE != TOP_K || p.k <= MOST_OF_WARP);
     p.room = power_above(p.k);
@@ -171,7 +178,8 @@ tartan_status tartan_cuda_top_k_plain(const char *function, tartan_cuda_queue *q
     return run<TOP_K>(function, queue, p, op->x->dtype);
 }
 
-tartan_status tartan_cuda_top_k_softmax_plain(const char *function, tartan_cuda_queue *queue, const void *problem) {
+tartan_status tartan_cuda_top_k_softmax_plain(const char *function, tartan_cuda_queue *queue,
+                                              const void *problem) {
     const auto *op = (const tartan_op_top_k_softmax *)problem;
     const Extent extent = op->mask != nullptr && op->mask->ndim < op->x->ndim ? ONE_LINE : ALONG;
     Selection p = {};

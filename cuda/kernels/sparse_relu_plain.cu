@@ -8,7 +8,12 @@
 namespace tartan_cuda {
 namespace {
 
-enum { X, OUT, STATS, GRAD }; /* arrays; of the gradient of rectified_top_k, STATS is the index and X the result */
+enum {
+    X,
+    OUT,
+    STATS,
+    GRAD
+}; /* arrays; of the gradient of rectified_top_k, STATS is the index and X the result */
 
 struct Relu {
     Lines lines;
@@ -46,8 +51,9 @@ __global__ void __launch_bounds__(OF_LINE < THREADS ? THREADS : OF_LINE)
         });
         const S deviation = (S)sqrt(line_sum<OF_LINE>(squares, room) / (double)n);
         const S cut = cut_of(p, mean, deviation);
-        transform<OF_LINE>(x, n, step, w.array[OUT], at[OUT], p.lines.step[OUT], thread, p.same_dtype,
-                           [&](int64_t, T value) { return below_zero_is_zero(tartan_cuda_to<S>(value) - cut); });
+        transform<OF_LINE>(
+            x, n, step, w.array[OUT], at[OUT], p.lines.step[OUT], thread, p.same_dtype,
+            [&](int64_t, T value) { return below_zero_is_zero(tartan_cuda_to<S>(value) - cut); });
         if (thread > 0 || w.array[STATS].data == nullptr) return;
         S *const stats = (S *)w.array[STATS].data + at[STATS];
         stats[0] = mean;
@@ -101,7 +107,8 @@ __global__ void __launch_bounds__(OF_LINE < THREADS ? THREADS : OF_LINE)
 template <typename F> tartan_status by_type(const Relu &p, int32_t dtype, F f) {
     if (p.lines.count == 0 || p.lines.n == 0) return TARTAN_OK;
     return tartan_cuda_by_dtype(dtype, [&](auto tag) {
-        return by_length(p.lines, [&](auto threads, dim3 grid, dim3 block) { return f(tag, threads, grid, block); });
+        return by_length(p.lines,
+                         [&](auto threads, dim3 grid, dim3 block) { return f(tag, threads, grid, block); });
     });
 }
 
@@ -110,7 +117,8 @@ template <typename F> tartan_status by_type(const Relu &p, int32_t dtype, F f) {
 
 using namespace tartan_cuda;
 
-tartan_status tartan_cuda_sparse_relu_plain(const char *function, tartan_cuda_queue *queue, const void *problem) {
+tartan_status tartan_cuda_sparse_relu_plain(const char *function, tartan_cuda_queue *queue,
+                                            const void *problem) {
     const auto *op = (const tartan_op_sparse_relu *)problem;
     Relu p = {};
     p.lines = lines_of(op->x, {{op->x, ALONG}, {op->y, ALONG}, {op->stats, ALONG}});
@@ -130,7 +138,8 @@ tartan_status tartan_cuda_sparse_relu_gradient_plain(const char *function, tarta
     p.same_dtype = op->x->dtype == op->x_grad->dtype && op->x->dtype == op->y_grad->dtype;
     return by_type(p, op->x->dtype, [&](auto tag, auto threads, dim3 grid, dim3 block) {
         using T = typename decltype(tag)::type;
-        return tartan_cuda_launch(function, queue, relu_gradient<T, decltype(threads)::value, true>, grid, block, p);
+        return tartan_cuda_launch(function, queue, relu_gradient<T, decltype(threads)::value, true>, grid,
+                                  block, p);
     });
 }
 
@@ -138,11 +147,13 @@ tartan_status tartan_cuda_rectified_top_k_gradient_plain(const char *function, t
                                                          const void *problem) {
     const auto *op = (const tartan_op_rectified_top_k_gradient *)problem;
     Relu p = {};
-    p.lines = lines_of(op->y, {{op->y, ALONG}, {op->x_grad, ALONG}, {op->last, PER_LINE}, {op->y_grad, ALONG}});
+    p.lines =
+        lines_of(op->y, {{op->y, ALONG}, {op->x_grad, ALONG}, {op->last, PER_LINE}, {op->y_grad, ALONG}});
     p.base = op->base;
     p.same_dtype = op->y->dtype == op->x_grad->dtype && op->y->dtype == op->y_grad->dtype;
     return by_type(p, op->y->dtype, [&](auto tag, auto threads, dim3 grid, dim3 block) {
         using T = typename decltype(tag)::type;
-        return tartan_cuda_launch(function, queue, relu_gradient<T, decltype(threads)::value, false>, grid, block, p);
+        return tartan_cuda_launch(function, queue, relu_gradient<T, decltype(threads)::value, false>, grid,
+                                  block, p);
     });
 }

@@ -171,7 +171,7 @@ tartan_status tartan_i_cpu_put_along(const tartan_context *context, const tartan
 
 typedef struct rows_job {
     const tartan_array *x, *y, *z_grad, *out, *other; /* out: z or x_grad; other: y_grad; or NULL */
-    int64_t *sources; /* of each row: the row of y, or -1 */
+    int64_t *sources;                                 /* of each row: the row of y, or -1 */
     int32_t combine, workers;
     int64_t rows, n;
     tartan_i_kernels kernels;

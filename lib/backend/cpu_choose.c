@@ -140,12 +140,14 @@ int64_t tartan_i_choose(const tartan_i_kernels *kernels, int64_t n, int64_t k, c
     double limit = 0;
     bool limited = false;
     for (int64_t begin = 0; begin < n; begin = next) {
-        const int64_t more = begin < FIRST ? FIRST : begin < TARTAN_I_CHOOSE_AT_ONCE ? begin : TARTAN_I_CHOOSE_AT_ONCE;
+        const int64_t more = begin < FIRST                     ? FIRST
+                             : begin < TARTAN_I_CHOOSE_AT_ONCE ? begin
+                                                               : TARTAN_I_CHOOSE_AT_ONCE;
         const char *const from = (const char *)x + begin * kernels->bytes;
         next = n - begin < more ? n : begin + more;
         if (limited) {
-            const int64_t found = kernels->row_above(next - begin, from, mask == NULL ? NULL : mask + begin / 32,
-                                                     limit, places);
+            const int64_t found = kernels->row_above(next - begin, from,
+                                                     mask == NULL ? NULL : mask + begin / 32, limit, places);
             for (int64_t i = 0; i < found; i++)
                 choices[count++] = (tartan_i_choice){key_of(tartan_i_load(from, kernels->dtype, places[i])),
                                                      begin + places[i]};

@@ -2,6 +2,7 @@
  * The largest numbers of lines and what is made of them, and ReLU from a number of standard deviations on, on the CPU. Lines are
  * reals: f64, else f32. */
 #include "backend/cpu_choose.h"
+#include "backend/cpu_dense.h"
 #include "backend/cpu_lines.h"
 #include "core/array.h"
 #include "core/workspace.h"
@@ -200,8 +201,8 @@ static void sparse_relu_gradient_line(const job *j, const tartan_i_line_group *g
     const void *x = tartan_i_line_at(g, j->x, i);
     void *x_grad = tartan_i_line_at(g, j->y, i);
     const double mean = raw(j, g, j->stats, i, 0), deviation = raw(j, g, j->stats, i, 1);
-    const double part = keep(j, x, tartan_i_line_at(g, j->grad, i), cut_of(j, mean, deviation), x_grad) /
-                        (double)j->lines.n;
+    const double part =
+        keep(j, x, tartan_i_line_at(g, j->grad, i), cut_of(j, mean, deviation), x_grad) / (double)j->lines.n;
     const double slope = deviation == 0 ? 0 : part * j->alpha / deviation;
     if (j->lines.kernels.dtype == TARTAN_F64)
         take_off_double(j->lines.n, part, slope, x, mean, x_grad);
@@ -243,6 +244,58 @@ static void reduce_max_line(const job *j, const tartan_i_line_group *g, int64_t 
     const int64_t place = part + places[0];
     set_raw(j, g, j->values, i, 0, number(j, x, place));
     set_raw(j, g, j->indices, i, 0, (double)(place + j->base));
+}
+
+/* Of lines that lie side by side, some at a time: their largest numbers so far meet the next number of each. */
+enum { SIDE_BY_SIDE = 256 };
+#define MEET(real, whole)                                                                                    \
+    static void meet_##real(int64_t count, const real *x, whole i, real *most, whole *places) {              \
+        for (int64_t l = 0; l < count; l++) {                                                                \
+            const real value = x[l], old = most[l];                                                          \
+            const bool is_more = (value > old) | ((value != value) & (old == old));                          \
+            most[l] = is_more ? value : old;                                                                 \
+            places[l] = is_more ? i : places[l];                                                             \
+        }                                                                                                    \
+    }
+MEET(float, int32_t)
+MEET(double, int64_t)
+
+static void reduce_max_across(const job *j, const tartan_i_line_group *g) {
+    const tartan_i_kernels *k = &j->lines.kernels;
+    const int32_t dtype = j->lines.grid.array[j->x].dtype;
+    const int64_t count = g->tile.cols, across = j->lines.grid.array[j->x].strides[j->lines.grid.ndim - 1];
+    char *const most = g->scratch, *const places = most + SIDE_BY_SIDE * sizeof(double),
+                *const room = places + SIDE_BY_SIDE * sizeof(int64_t);
+    const bool wide = k->dtype == TARTAN_F64, in_place = dtype == k->dtype && (across == 1 || count == 1);
+    memset(places, 0, SIDE_BY_SIDE * sizeof(int64_t));
+    for (int64_t i = 0; i < j->lines.n; i++) {
+        const char *x = tartan_i_at(g->data[j->x], dtype, i * j->lines.steps[j->x]);
+        if (!in_place) {
+            tartan_i_pack(k, dtype, x, 0, across, 1, count, room, count);
+            x = room;
+        }
+        if (i == 0)
+            memcpy(most, x, (size_t)(count * k->bytes));
+        else if (wide)
+            meet_double(count, (const double *)x, i, (double *)most, (int64_t *)places);
+        else
+            meet_float(count, (const float *)x, (int32_t)i, (float *)most, (int32_t *)places);
+    }
+    for (int64_t l = 0; l < count; l++) {
+        const int64_t place = wide ? ((int64_t *)places)[l] : ((int32_t *)places)[l];
+        set_raw(j, g, j->values, l, 0, number(j, most, l));
+        set_raw(j, g, j->indices, l, 0, (double)(place + j->base));
+    }
+}
+
+static void task_across(void *data, int32_t worker) {
+    const job *j = data;
+    int64_t begin, end;
+    tartan_i_share(j->lines.grid.tiles, j->lines.workers, worker, &begin, &end);
+    for (int64_t tile = begin; tile < end; tile++) {
+        const tartan_i_line_group g = tartan_i_lines_take(&j->lines, tile, worker, 0);
+        reduce_max_across(j, &g);
+    }
 }
 
 /* ---- All of them ---- */
@@ -355,10 +408,18 @@ tartan_status tartan_i_cpu_sparse_relu_gradient(const tartan_context *context, c
 
 tartan_status tartan_i_cpu_reduce_max(const tartan_context *context, const tartan_op *any) {
     const tartan_op_reduce_max *op = &any->reduce_max;
+    const bool across = op->x->strides[op->x->ndim - 1] != 1 && op->x->shape[op->x->ndim - 1] <= INT32_MAX;
     job j = job_of(context, op->x);
     j.base = op->base;
-    j.x = tartan_i_lines_add(&j.lines, op->x);
+    j.x = across ? tartan_i_lines_add_raw(&j.lines, op->x) : tartan_i_lines_add(&j.lines, op->x);
     j.values = tartan_i_lines_add_numbers(&j.lines, op->y);
     j.indices = tartan_i_lines_add_numbers(&j.lines, op->indices);
-    return run(context, &j, reduce_max_line, bit(j.x), 0);
+    if (!across) return run(context, &j, reduce_max_line, bit(j.x), 0);
+    j.lines.scratch_bytes = 3 * SIDE_BY_SIDE * (int64_t)sizeof(double);
+    PASS(tartan_i_lines_start(context, &j.lines, j.x));
+    tartan_i_grid_cut_to(&j.lines.grid, 1, SIDE_BY_SIDE);
+    tartan_i_parallel(context, j.lines.workers, WORK * (double)tartan_i_array_elements(op->x), task_across,
+                      &j);
+    tartan_i_workspace_end(context);
+    return TARTAN_OK;
 }

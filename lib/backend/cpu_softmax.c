@@ -96,7 +96,8 @@ static void combine(const job *j, double a, const void *x, double b, const void 
 static void softmax_line(const job *j, const tartan_i_line_group *g, int64_t i) {
     void *y = tartan_i_line_at(g, j->y, i);
     double most;
-    const double sum = exp_of(j, tartan_i_line_at(g, j->x, i), tartan_i_line_mask(g, j->mask, i, (uint32_t *)g->scratch), j->scale, y, &most);
+    const double sum = exp_of(j, tartan_i_line_at(g, j->x, i),
+                              tartan_i_line_mask(g, j->mask, i, (uint32_t *)g->scratch), j->scale, y, &most);
     j->lines.kernels.scale(j->lines.n, sum == 0 ? 0 : 1 / sum, y, y);
 }
 

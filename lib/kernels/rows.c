@@ -174,8 +174,7 @@ static int64_t row_above(int64_t n, const void *x, const uint32_t *mask, double 
         const int64_t rest = n - i;
         uint64_t word = rest >= WORD ? above(from, WORD, limits) : above(from, rest, limits);
         if (rest < WORD) word &= (UINT64_C(1) << rest) - 1; /* the others were taken as 0 */
-        if (mask != NULL)
-            word &= (uint64_t)mask[i / 32] | (rest > 32 ? (uint64_t)mask[i / 32 + 1] << 32 : 0);
+        if (mask != NULL) word &= (uint64_t)mask[i / 32] | (rest > 32 ? (uint64_t)mask[i / 32 + 1] << 32 : 0);
         for (; word != 0; word &= word - 1) out[count++] = (int32_t)i + __builtin_ctzll(word);
     }
     return count;

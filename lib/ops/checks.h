@@ -115,6 +115,9 @@ tartan_status tartan_i_check_take_along_gradient(tartan_op *op, const tartan_con
 tartan_status tartan_i_check_scatter_rows(tartan_op *op, const tartan_context *context);
 tartan_status tartan_i_check_scatter_rows_gradient(tartan_op *op, const tartan_context *context);
 
+/* Arrays have one shape, and are summed in one type. */
+tartan_status tartan_i_run_add_n(const tartan_op *op, tartan_context *context);
+
 /* A linear layer with the loss of its classes (heads.c). */
 tartan_status tartan_i_run_linear_cross_entropy(const tartan_op *op, tartan_context *context);
 tartan_status tartan_i_run_linear_cross_entropy_gradient(const tartan_op *op, tartan_context *context);

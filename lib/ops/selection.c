@@ -9,8 +9,8 @@
 static tartan_status check_k(const char *function, int64_t k, const tartan_array *x) {
     char text[TARTAN_I_SHAPE_TEXT];
     const int64_t n = x->shape[x->ndim - 1];
-    CHECK_IN(function, k <= n, ARGUMENT, "k is %" PRId64 ", expected at most %" PRId64 ", for x of shape %s", k,
-             n, tartan_i_shape_text(x, text));
+    CHECK_IN(function, k <= n, ARGUMENT, "k is %" PRId64 ", expected at most %" PRId64 ", for x of shape %s",
+             k, n, tartan_i_shape_text(x, text));
     return TARTAN_OK;
 }
 
@@ -101,15 +101,15 @@ PUT(take_along_gradient, y_grad, "y_grad", false)
 /* ---- Rows by a map ---- */
 
 /* Indices in host memory are rows, none of them twice. */
-static tartan_status check_map(const char *function, const tartan_array *indices, int64_t base, int64_t rows) {
+static tartan_status check_map(const char *function, const tartan_array *indices, int64_t base,
+                               int64_t rows) {
     tartan_status status = TARTAN_OK;
     int64_t *place = NULL;
     PASS(tartan_i_check_indices(function, "indices", indices, base, rows, NULL, 0));
     if (indices->device_type != TARTAN_CPU) return TARTAN_OK;
     NEW_ZEROED(place, rows);
     for (int64_t i = 0; i < indices->shape[0]; i++) {
-        const int64_t row =
-            tartan_i_index_at(indices->data, indices->dtype, i * indices->strides[0]) - base;
+        const int64_t row = tartan_i_index_at(indices->data, indices->dtype, i * indices->strides[0]) - base;
         if (place[row] != 0) {
             status = tartan_i_fail(TARTAN_ERR_ARGUMENT, function,
                                    "indices[%" PRId64 "] is %" PRId64 ", as indices[%" PRId64

@@ -38,7 +38,8 @@ inline int32_t like_dtype(int32_t dtype, std::mt19937_64 &random) {
 }
 
 // The right number, rounded to the dtype, within what is allowed besides.
-inline void expect_near(long double want, double got, int32_t dtype, double allowed, const std::string &what) {
+inline void expect_near(long double want, double got, int32_t dtype, double allowed,
+                        const std::string &what) {
     if ((std::isinf(want) || std::isnan(want)) && (std::isnan(want) ? std::isnan(got) : want == got)) return;
     ASSERT_LE(std::fabs(want - (long double)got),
               epsilon(dtype) * std::fabs(want) + allowed + (dtype == TARTAN_F16 ? 0x1p-24 : 0))

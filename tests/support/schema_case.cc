@@ -193,8 +193,9 @@ std::vector<int64_t> Case::shape_of(int i) {
 }
 
 void Case::make_array(int i) {
-    const int styles =
-        is_output(i) || !wish.repeated || is_distinct(i) ? kRepeated : kStyles; // elements of outputs have memory of their own
+    const int styles = is_output(i) || !wish.repeated || is_distinct(i)
+                           ? kRepeated
+                           : kStyles; // elements of outputs have memory of their own
     const Style style = wish.random ? (Style)below(random_, (size_t)styles) : kRows;
     const int like = (size_t)i < dtypes_.size() ? dtypes_[(size_t)i] : -1;
     const int32_t picked = pick_dtype(rule(i).dtype), dtype = like >= 0 ? array(like).dtype : picked;

@@ -253,7 +253,8 @@ inline void some_of_lines(Case &c) {
     c.set_sizes(0, 1, {n});
     base_of(c);
     if (c.find("k") < 0 && !c.has_option("k") && std::string(c.schema.name) != "reduce_max")
-        c.options += " k=" + std::to_string(c.wish.random ? 1 + (int64_t)below(c.random(), (size_t)n) : std::min<int64_t>(n, 2));
+        c.options += " k=" + std::to_string(c.wish.random ? 1 + (int64_t)below(c.random(), (size_t)n)
+                                                          : std::min<int64_t>(n, 2));
 }
 
 inline void largest_of_lines(Case &c) {
@@ -267,7 +268,8 @@ inline void largest_of_lines(Case &c) {
 
 // Indices are places in lines.
 inline void places_in_lines(Case &c) {
-    const int64_t n = std::max<int64_t>(c.sizes(0, 1)[0], 1), sure = c.wish.random || n == 1 ? n : n - 1; // tests take one away
+    const int64_t n = std::max<int64_t>(c.sizes(0, 1)[0], 1),
+                  sure = c.wish.random || n == 1 ? n : n - 1; // tests take one away
     base_of(c);
     c.set_sizes(0, 1, {n});
     const int indices = c.find("indices") >= 0 ? c.find("indices") : c.find("last");
