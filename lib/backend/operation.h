@@ -136,6 +136,16 @@ typedef struct tartan_op_update {
     double numbers[TARTAN_I_UPDATE_NUMBERS];
 } tartan_op_update;
 
+/* x_grad[..., i] = sum of values[..., j] over the j whose indices[..., j] is i, in their order, in the type of sums. If `distinct`, no
+ * index of a line is there twice. Indices and values may lack the last axis: then there is one of a line. */
+typedef struct tartan_op_put_along {
+    const char *function, *values_name;
+    const tartan_array *indices, *values; /* [lines..., k] or [lines...] */
+    const tartan_array *x_grad;           /* [lines..., n] */
+    int64_t base;
+    bool distinct;
+} tartan_op_put_along;
+
 /* ---- Element-wise functions of dense arrays of any strides (kernels/points.def). `row` is the function's place in its table, p has its
  * parameters, as many as there are. Computed in f64 where an operand is of f64, else in f32, and rounded once. ---- */
 

@@ -177,7 +177,7 @@ def numbers(x):
 def like(x):
     if isinstance(x, tartan.BlockMatrix):
         return tartan.BlockMatrix.zeros(x.layout, x.dtype_name)
-    return np.full_like(x, np.nan)
+    return np.full_like(x, np.nan if x.dtype.kind == "f" else 77)
 
 
 @pytest.mark.parametrize("op", [op for op in OPS if op.optional and not op.is_tuple], ids=str)
