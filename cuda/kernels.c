@@ -142,6 +142,10 @@ static const tartan_cuda_kernels all[TARTAN_OP_COUNT] = {
     [TARTAN_OP_UPDATE] = {ROWS({.name = "update_plain", .launch = tartan_cuda_update_plain})},
     [TARTAN_OP_GLOBAL_NORM] = {ROWS({.name = "global_norm_plain", .launch = tartan_cuda_global_norm_plain})},
     [TARTAN_OP_GROUP_LASSO] = {ROWS({.name = "group_lasso_plain", .launch = tartan_cuda_group_lasso_plain})},
+    [TARTAN_OP_ADAFACTOR] = {ROWS({.name = "adafactor_plain", .launch = tartan_cuda_adafactor_plain})},
+    [TARTAN_OP_MUON] = {ROWS({.name = "muon_plain", .launch = tartan_cuda_muon_plain})},
+    [TARTAN_OP_QUANTIZE_STATS] = {ROWS(
+        {.name = "quantize_stats_plain", .launch = tartan_cuda_quantize_stats_plain})},
     [TARTAN_OP_SOFTMAX] = {.make = tartan_cuda_softmax_of,
                            ROWS({.name = "softmax_plain", .launch = tartan_cuda_softmax_plain})},
     [TARTAN_OP_SOFTMAX_GRADIENT] = {.make = tartan_cuda_softmax_gradient_of,

@@ -254,7 +254,7 @@ class Function:
             return ":" + option.default
         if option.kind == "flag":
             return "false"
-        if option.kind == "sizes":
+        if option.kind == "sizes" or option.computed:
             return "nothing"
         if option.kind == "whole":
             return str(int(option.default) + (option.name in POSITIONS))
@@ -446,7 +446,7 @@ def item_lines(f, names):
                 continue
             words = f": {', '.join('`:' + word + '`' for word in item.words)}" if item.words else ""
             limits = range_words(item) if item.name not in POSITIONS else ""
-            default = "" if item.kind == "sizes" else f" = {f.default(item)}"
+            default = "" if item.kind == "sizes" or item.computed else f" = {f.default(item)}"
             yield f"`{f.name(item)}{default}`: {in_julia(item.help, names)}{words}{', ' + limits if limits else ''}"
         elif item.use != "out" and not f.pointwise:
             shape = f.shapes[item.name].words(f.name)

@@ -1,46 +1,17 @@
 /* SPDX-License-Identifier: Apache-2.0
- * The rows of lib/kernels/fused.def on arrays of any strides, and random numbers. */
+ * The rows of lib/kernels/fused.def on arrays of any strides. */
 #ifndef TARTAN_CUDA_FUSED_CUH
 #define TARTAN_CUDA_FUSED_CUH
 
 #include <utility>
 
 #include "kernels/points.cuh"
+#include "kernels/random.cuh"
 
 namespace tartan_cuda {
 namespace {
 
 /* ---- Random numbers: those that lib/kernels/fused.h describes ---- */
-
-/* A stream, with the keys of all rounds of Philox4x32, which are the same for all numbers. */
-struct Drawing {
-    uint32_t key[10][2], stream, threshold;
-};
-struct Words {
-    uint32_t v[4];
-};
-
-inline Drawing drawing_of(const tartan_i_drawing &given) {
-    Drawing of = {{}, given.stream, given.threshold};
-    for (uint32_t round = 0; round < 10; round++) {
-        of.key[round][0] = (uint32_t)given.seed + round * 0x9E3779B9u;
-        of.key[round][1] = (uint32_t)(given.seed >> 32) + round * 0xBB67AE85u;
-    }
-    return of;
-}
-
-__device__ __forceinline__ Words words_of(const Drawing &of, uint64_t index) {
-    uint32_t a = 0, b = (uint32_t)index, c = (uint32_t)(index >> 32), d = of.stream;
-#pragma unroll
-    for (int round = 0; round < 10; round++) {
-        const uint64_t first = (uint64_t)0xD2511F53u * a, second = (uint64_t)0xCD9E8D57u * c;
-        a = (uint32_t)(second >> 32) ^ b ^ of.key[round][0];
-        b = (uint32_t)second;
-        c = (uint32_t)(first >> 32) ^ d ^ of.key[round][1];
-        d = (uint32_t)first;
-    }
-    return {{a, b, c, d}};
-}
 
 __device__ __forceinline__ double fraction(uint32_t high, uint32_t low, double) {
     return (double)(((uint64_t)high << 32 | low) >> 11) * 0x1p-53;
@@ -66,13 +37,16 @@ __device__ __forceinline__ S number_of(const Words &words, int which) {
 }
 
 /* The same of all that a counter has. */
-template <tartan_i_draw DRAW> constexpr int PER_COUNTER = DRAW == TARTAN_I_DRAW_KEPT ? 4 : 2;
+template <tartan_i_draw DRAW>
+constexpr int PER_COUNTER = DRAW == TARTAN_I_DRAW_KEPT || DRAW == TARTAN_I_DRAW_WORD ? 4 : 2;
 template <tartan_i_draw DRAW, typename S>
 __device__ __forceinline__ void numbers_of(const Drawing &of, uint64_t counter, S (&x)[PER_COUNTER<DRAW>]) {
     const Words words = words_of(of, counter);
     EACH_OF(PER_COUNTER<DRAW>) {
         if constexpr (DRAW == TARTAN_I_DRAW_KEPT)
             x[i] = words.v[i] >= of.threshold ? (S)1 : (S)0;
+        else if constexpr (DRAW == TARTAN_I_DRAW_WORD)
+            x[i] = fraction_of_word(words.v[i], S());
         else
             x[i] = number_of<DRAW, S>(words, i);
     }
@@ -166,8 +140,8 @@ __device__ __forceinline__ void each_constant(std::integer_sequence<int, K...>, 
             return sum;                                                                                      \
         }                                                                                                    \
         template <typename R>                                                                                \
-        static __device__ __forceinline__ void body(const R (&x)[IN + DRAWN], const R (&p)[4],               \
-                                                    R (&y)[OUT]) {                                           \
+        static __device__ __forceinline__ void body(const R (&x)[IN + DRAWN],                                \
+                                                    const R (&p)[TARTAN_I_FUSED_PARAMETERS], R (&y)[OUT]) {  \
             using S = R;                                                                                     \
             (void)p;                                                                                         \
             __VA_ARGS__                                                                                      \
@@ -179,7 +153,7 @@ __device__ __forceinline__ void each_constant(std::integer_sequence<int, K...>, 
 /* ---- The kernel ---- */
 
 template <typename S> struct FusedOf {
-    S p[4];
+    S p[TARTAN_I_FUSED_PARAMETERS];
     Drawing drawing;
     int64_t offset;
     int64_t part[TARTAN_CUDA_SWEPT]; /* from one part of an operand to the next, in elements */
@@ -284,12 +258,59 @@ __global__ void __launch_bounds__(THREADS, F::CTAS)
     }
 }
 
+/* The same on lines of one dtype, of rows that draw nothing. */
+template <class F, typename T> constexpr int LINES_OF_FUSED = F::ALL > 8 ? 1 : 2;
+
+template <class F, typename T>
+__global__ void __launch_bounds__(THREADS)
+    fused_lines(const __grid_constant__ tartan_cuda_sweep s,
+                const __grid_constant__ FusedOf<tartan_cuda_sum<T>> of, const LineGroups lines) {
+    using S = tartan_cuda_sum<T>;
+    constexpr int IN = F::IN, EACH = LINES_OF_FUSED<F, T>, N = EACH * PER<T>;
+    const LinePlace place(s, lines, EACH);
+    if (place.count == 0) return;
+    const auto step_of = [&](int k) { return s.array[k].step[TARTAN_CUDA_KEPT][1]; };
+    LineUnits<T, EACH> in[IN];
+    each_part<F, 0, F::INPUTS>([&](auto k, auto part, auto one) {
+        in[one].load(s.array[k], place.offset(s, s.array[k]) + part * of.part[k], step_of(k), place.count);
+    });
+    S x[IN][N], y[F::OUT][N];
+    each_part<F, 0, F::INPUTS>([&](auto k, auto, auto one) { in[one].get(s.array[k], x[one]); });
+    EACH_OF(N) {
+        S one[IN], result[F::OUT];
+#pragma unroll
+        for (int k = 0; k < IN; k++) one[k] = x[k][i];
+        F::body(one, of.p, result);
+#pragma unroll
+        for (int k = 0; k < F::OUT; k++) y[k][i] = result[k];
+    }
+    each_part<F, F::INPUTS, F::OUTPUTS>([&](auto k, auto part, auto one) {
+        store_lines<T, EACH>(s.array[k], place.offset(s, s.array[k]) + part * of.part[k], step_of(k),
+                             place.count, y[one]);
+    });
+}
+
 template <class F, typename S>
 tartan_status launch_fused(const char *function, tartan_cuda_queue *queue, const tartan_cuda_fused *p) {
     const tartan_cuda_sweep &s = p->sweep;
     FusedOf<S> of = {{}, drawing_of(p->drawing), p->offset, {}};
-    for (int i = 0; i < 4; i++) of.p[i] = (S)p->p[i];
+    for (int i = 0; i < TARTAN_I_FUSED_PARAMETERS; i++) of.p[i] = (S)p->p[i];
     for (int i = 0; i < TARTAN_CUDA_SWEPT; i++) of.part[i] = p->part[i];
+    if constexpr (!F::DRAWN && F::IN > 0) {
+        const int32_t dtype = s.array[0].dtype;
+        if (s.array[0].data != nullptr && are_lines(s, dtype))
+            return tartan_cuda_by_dtype(dtype, [&](auto tag) {
+                using T = typename decltype(tag)::type;
+                if constexpr (std::is_same_v<tartan_cuda_sum<T>, S>) {
+                    const LineGroups lines = lines_of(s, LINES_OF_FUSED<F, T>);
+                    return tartan_cuda_launch(function, queue, fused_lines<F, T>,
+                                              tartan_cuda_grid((lines.threads + THREADS - 1) / THREADS),
+                                              dim3(THREADS), s, of, lines);
+                } else {
+                    return TARTAN_OK; /* sums of S are of these dtypes alone */
+                }
+            });
+    }
     const int64_t per = THREADS * (s.unit == 1 ? SLOTS<S> : s.unit == SLOTS<S> ? 1 : GROUPS);
     const int64_t pieces = (s.axes[TARTAN_CUDA_KEPT].elements + per - 1) / per;
     PASS(tartan_cuda_launch(function, queue, s.unit > 1 ? fused<F, S, true> : fused<F, S, false>,

@@ -220,6 +220,35 @@ def optimiser_rows(context):
         yield Row(f"global_norm, {text}", norm_call, [norm], lambda g=g: [torch.stack(torch._foreach_norm(g)).norm().reshape(1)], g, None)
 
 
+def more_optimiser_rows(context):
+    """Those that PyTorch has no fused form of; bytes are counted as often as they have to be moved."""
+    whole, blocks = [(1 << 26,)], [(16384, 64, 64)]
+    p, g, m, v = ([torch.rand(s, device="cuda") for s in whole] for _ in range(4))
+    half = [t.bfloat16() for t in p]
+    yield Row("sgd with momentum, one tensor of 64 M", call_lists(context, "sgd", (p, g, None, None, None, m), "momentum=0.9 step=5"), [], None,
+              (*p, *p, *g, *m, *m), FORWARD)
+    yield Row("lion, one tensor of 64 M", call_lists(context, "lion", (p, g, m, None, None, None), ""), [], None, (*p, *p, *g, *m, *m), FORWARD)
+    for text, options in (("", ""), (", rounded at random", " stochastic=1 seed=1")):
+        yield Row(f"adam, one tensor of 64 M of bf16{text}", call_lists(context, "adam", (half, g, m, v, None, None, None), "step=5" + options), [],
+                  None, (*half, *half, *g, *m, *m, *v, *v), FORWARD)
+    for text, shapes in (("a matrix of 8192 x 8192", [(8192, 8192)]), ("16384 blocks of 64", blocks), ("262144 blocks of 16", [(262144, 16, 16)])):
+        p, g = ([torch.rand(s, device="cuda") for s in shapes] for _ in range(2))
+        rows, cols = [torch.rand(s[:-1], device="cuda") for s in shapes], [torch.rand((*s[:-2], s[-1]), device="cuda") for s in shapes]
+        yield Row(f"adafactor, {text}", call_lists(context, "adafactor", (p, g, rows, cols, None), "step=5"), [], None, (*p, *p, *g, *g, *g), FORWARD)
+    p, g, m = ([torch.rand(s, device="cuda") for s in blocks] for _ in range(3))
+    yield Row("muon, 16384 blocks of 64", call_lists(context, "muon", (p, g, m, None), ""), [], None, (*p, *p, *g, *m, *m), None)
+
+
+def quantize_rows(context, dtype, shape):
+    x, y = normal(shape, dtype), torch.empty(shape, dtype=dtype, device="cuda")
+    stats = torch.empty(5, dtype=torch.float64, device="cuda")
+    e4m3 = "emax=8 largest=448 rounding="
+    yield Row("quantize to float8_e4m3fn", call(context, "quantize", (x, y), e4m3 + "even"), [y],
+              lambda: [x.clamp(-448, 448).to(torch.float8_e4m3fn).to(dtype)], (x, y), FORWARD)
+    yield Row("quantize to float8_e4m3fn at random", call(context, "quantize", (x, y), e4m3 + "stochastic"), [], None, (x, y), FORWARD)
+    yield Row("quantize_stats", call(context, "quantize_stats", (x, stats)), [], None, (x,), FORWARD)
+
+
 def call_norm(context, gradients, norm):
     """global_norm, whose results are arrays beside a list."""
     library, op = context.library, c_int32()
@@ -238,6 +267,7 @@ def call_norm(context, gradients, norm):
 def rows_of(context, name):
     dtype = DTYPES[name]
     yield from (((16384, 4096), row) for row in fused_rows(context, dtype, (16384, 4096)))
+    yield from (((16384, 4096), row) for row in quantize_rows(context, dtype, (16384, 4096)))
     for shape in ((262144, 256), (65536, 1024), (8192, 8192), (512, 131072), (256, 262144), (4096, 32768), (1024, 131072), (140, 4096), (4096, 50257)):
         yield from ((shape, row) for row in class_rows(context, dtype, shape))
     for shape in ((262144, 64), (65536, 1024), (8192, 8192), (4096, 50257), (256, 262144)):
@@ -246,6 +276,7 @@ def rows_of(context, name):
     yield from (((), row) for row in embedding_rows(context, dtype))
     if name == "f32":
         yield from (((), row) for row in optimiser_rows(context))
+        yield from (((), row) for row in more_optimiser_rows(context))
     for shape in ((16384, 4096), (4096, 1024)):
         yield from ((shape, row) for row in point1_rows(context, dtype, shape))
         yield from ((shape, row) for row in point2_rows(context, dtype, shape))

@@ -204,6 +204,12 @@ inline void slices(Case &c) {
         if (c.find(name) >= 0) c.set_shape(c.find(name), {c.wish.random && c.wish.seed % 3 == 0 ? 0 : 2});
 }
 
+// Means of the rows and columns of parameters, whose shape is {2, 3}.
+inline void means_of_matrices(Case &c) {
+    c.set_shape(c.find("row_squares"), {2});
+    c.set_shape(c.find("col_squares"), {3});
+}
+
 // Labels are classes, or left out where there are none.
 inline void labels_of_lines(Case &c) {
     if (c.wish.random && c.wish.seed % 3 == 1 && !c.has_option("base")) c.options += " base=1";
@@ -327,6 +333,7 @@ inline const Extra extras[] = {
     {"adam", true, slices},
     {"sgd", true, slices},
     {"lion", true, slices},
+    {"adafactor", true, means_of_matrices},
     {"exponential_average", true, slices},
     {"group_lasso", true, slices},
     {"attention_forward", true, attention},

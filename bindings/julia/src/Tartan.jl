@@ -61,6 +61,7 @@ include("residual.jl")
 include("operations.jl")
 include("gradient.jl")
 include("operations_generated.jl")
+include("gradient_images.jl")
 include("explain.jl")
 include("files.jl")
 include("serialization.jl")
@@ -78,7 +79,7 @@ export BlockMask, kept, attention, attention!, attention_gradient, attention_gra
 export BlockConv, conv, conv!, conv_input_gradient, conv_input_gradient!, conv_filter_gradient, conv_filter_gradient!
 export residual_unit, residual_unit!
 export conv_filter, dense_filter, filter_list, conv_size, edge_classes
-export Windows, windows_text, windows_for_conv, active_windows, window_gather, window_gather!, window_scatter!
+export Windows, windows_text, windows_for_conv, active_windows, window_gather, window_gather!, window_scatter, window_scatter!
 export to_device, to_host, DeviceArray, DeviceBlockSparseMatrix, explain, update!, isdynamic
 export BlockFile, store!, layouts, matrices, gates, metadata, save, load
 export value_and_gradient, untracked
