@@ -17,8 +17,8 @@ static tartan_status check(const tartan_op_add_n *op) {
                  tartan_i_shape_text(x, text), tartan_i_shape_text(op->y, wanted));
         CHECK_IN(op->function, tartan_i_sum_dtype(x->dtype) == tartan_i_sum_dtype(dtype), DTYPE,
                  "array %" PRId64 " of x is of %s, expected %s (the first is of %s)", i + 1,
-                 tartan_dtype_name(x->dtype), dtype == TARTAN_F64 ? "f64" : "f32, f16 or bf16",
-                 tartan_dtype_name(dtype));
+                 tartan_dtype_name(x->dtype),
+                 dtype == TARTAN_F64 ? "float64" : "float32, float16 or bfloat16", tartan_dtype_name(dtype));
     }
     return TARTAN_OK;
 }
@@ -52,8 +52,8 @@ tartan_status tartan_i_run_add_n(const tartan_op *any, tartan_context *context) 
         const bool first = next == 0;
         *step = tartan_i_fused_of(op->function, TARTAN_I_FUSED_add_n, op->y, TARTAN_I_FUSED_INPUTS);
         if (!first) step->in[inputs++] = tartan_i_fused_operand_of("y", &sum, 1);
-        while (inputs < TARTAN_I_FUSED_INPUTS && next < op->count)
-            step->in[inputs++] = tartan_i_fused_operand_of("x", &op->x[next++], 1);
+        for (; inputs < TARTAN_I_FUSED_INPUTS; inputs++, next += next < op->count)
+            step->in[inputs] = tartan_i_fused_operand_of("x", next < op->count ? &op->x[next] : NULL, 1);
         step->out[0] = tartan_i_fused_operand_of("y", next < op->count ? &sum : op->y, 1);
         if (first) status = tartan_i_steps_rehearse(&steps);
         if (status == TARTAN_OK) status = tartan_i_steps_run_each(&steps);

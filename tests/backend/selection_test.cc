@@ -81,6 +81,8 @@ template <typename F> void each_selection(std::mt19937_64 &random, F f) {
     for (const int32_t dtype : kDtypes)
         for (const std::vector<int64_t> &shape : kShapes)
             for (const int64_t k : ks_of(shape.back())) {
+                if (shape.back() > 10000 && k > 1 && k != (shape.back() < 50000 ? 300 : 50))
+                    continue; // sorting takes long
                 SCOPED_TRACE(::testing::Message() << tartan_dtype_name(dtype) << ", " << shape.size()
                                                   << "-d, n " << shape.back() << ", k " << k);
                 const Kind kind = shape.back() > 100 && random() % 2 ? kAny : (Kind)below(random, kKinds);
@@ -487,9 +489,11 @@ TEST_P(BackendSelection, RefuseWhatDoesNotFit) {
                  call(cpu(), "add_n", {arrays, &y.array}, "count=2"));
     Dense wide(TARTAN_F64, {2, 300});
     arrays[1] = wide.array;
-    EXPECT_FAILS(DTYPE,
-                 "tartan_add_n: array 2 of x is of f64, expected f32, f16 or bf16 (the first is of f32)",
-                 call(cpu(), "add_n", {arrays, &y.array}, "count=2"));
+    EXPECT_FAILS(
+        DTYPE,
+        "tartan_add_n: array 2 of x is of float64, expected float32, float16 or bfloat16 (the first is of "
+        "float32)",
+        call(cpu(), "add_n", {arrays, &y.array}, "count=2"));
     Dense map(TARTAN_I64, {2}), z_grad(TARTAN_F32, {3, 300}), x_grad = z_grad;
     map.set(1, 1);
     EXPECT_FAILS(

@@ -85,7 +85,7 @@ test_that("the largest numbers, elements and rows by their indices have their va
   product <- x
   product[, map] <- product[, map] * y
   expect_identical(scatter_rows(x, map, y, combine = "multiply"), product)
-  expect_refused(scatter_rows(x, rep(1, length(map)), y), "argument", "indices[2] is 1, as indices[1]")
+  expect_refused(scatter_rows(x, c(1, 1), x[, 1:2]), "argument", "indices[2] is 1, as indices[1]")
   expect_refused(top_k(x, k = 13), "argument", "k is 13, expected at most 12")
   expect_gradient(function(p) sum(top_k(p$x, k = 3)$values^2), list(x = x))
   expect_gradient(function(p) sum(top_k_softmax(p$x, k = 4, scale = 0.5) * x), list(x = x))
