@@ -73,7 +73,7 @@ tartan_status tartan_cuda_fused_of(const tartan_host *host, const tartan_context
         int32_t inputs, drawn, outputs;
     } rows[] = {
 #define COUNT(...)                       (int32_t)(sizeof((int[]){__VA_ARGS__}) / sizeof(int))
-#define FUSED(name, in, drawn, out, ...) {COUNT in, drawn, COUNT out},
+#define FUSED(name, in, drawn, out, ...) {COUNT in, TARTAN_I_DRAW_##drawn != TARTAN_I_DRAW_NONE, COUNT out},
 #include "kernels/fused.def"
 #undef FUSED
 #undef COUNT

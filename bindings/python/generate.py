@@ -26,7 +26,7 @@ def default_of(option):
         return json.dumps(option.default)
     if option.kind == "flag":
         return "True" if option.default == "1" else "False"
-    if option.kind == "sizes":
+    if option.kind == "sizes" or option.computed:
         return "None"
     if option.kind == "whole":
         return option.default
@@ -47,7 +47,8 @@ def parameters(f):
         if isinstance(item, schema.Option):
             if item.base:
                 continue
-            yield f"{f.name(item)}: {OPTION_TYPES[item.kind]} = {default_of(item)}"
+            kind = f"Optional[{OPTION_TYPES[item.kind]}]" if item.computed else OPTION_TYPES[item.kind]
+            yield f"{f.name(item)}: {kind} = {default_of(item)}"
         elif item is not None and item.use != "out" and item.optional:
             kind = CLASSES[item.kind]
             yield f"{f.name(item)}: {kind if kind == 'Any' else f'Optional[{kind}]'} = None"
@@ -231,7 +232,7 @@ def quoted(text):
 def table(functions):
     recorded = recordings(functions)
     yield "/* SPDX-License-Identifier: Apache-2.0\n * Written by bindings/python/generate.py. */"
-    yield '#include "operation.h"\n'
+    yield '#include "operation.h"\n\n#include <math.h>\n'
     for f in functions:
         op = f.op
         pairs = [(f"tartan_{op.name}", f.called)] + [(own, name) for own, name in f.names.items() if own != name]
@@ -252,7 +253,7 @@ def table(functions):
             yield f"static const tartan_py_option {op.name}_options[] = {{"
             for o in op.asked:
                 value = o.words.index(o.default) if o.words else 0 if o.kind in ("sizes", "windows") else o.default
-                value = "3.14159265358979323846" if value == "pi" else value
+                value = "NAN" if o.computed else "3.14159265358979323846" if value == "pi" else value
                 words = f"{op.name}_{o.name}" if o.words else "NULL"
                 yield f"    {{{quoted(f.name(o))}, {quoted(o.name)}, TARTAN_PY_{o.kind.upper()}, {value}, {words}}},"
             yield "};"

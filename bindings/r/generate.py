@@ -140,7 +140,7 @@ def default_of(option):
     if option.kind == "word":
         words = sorted(option.words, key=lambda w: w != option.default)
         return "c(" + ", ".join(f'"{w}"' for w in words) + ")"
-    if option.kind == "sizes":
+    if option.kind == "sizes" or option.computed:
         return "NULL"
     value = option.default
     if option.name in POSITIONS:
@@ -222,7 +222,7 @@ def option_kind(op, option):
 def entry(op, gradient_names):
     """What .operations has of an operation. bindings/r/src/operation.c reads the elements by position."""
     a, o = op.arguments, op.asked
-    defaults = ", ".join("NULL" if x.kind == "sizes" else f'"{x.default}"' if x.kind == "word" else str(float_of(x)) for x in o)
+    defaults = ", ".join("NULL" if x.kind == "sizes" or x.computed else f'"{x.default}"' if x.kind == "word" else str(float_of(x)) for x in o)
     words = ", ".join(vector(sorted(x.words, key=lambda w: w != x.default)) if x.words else "NULL" for x in o)
     fields = [
         ("name", f'"{op.name}"'),

@@ -12,6 +12,13 @@ __device__ __forceinline__ float reciprocal_fast(float x) {
     return y;
 }
 
+/* 2^x with an error of at most two units; results below 2^-126 are 0. */
+__device__ __forceinline__ float power_of_2_fast(float x) {
+    float y;
+    asm("ex2.approx.ftz.f32 %0, %1;" : "=f"(y) : "f"(x));
+    return y;
+}
+
 } // namespace tartan_cuda
 
 #endif

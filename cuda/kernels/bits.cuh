@@ -63,24 +63,32 @@ template <typename T> using Unit = Neighbours<T, PER<T>>;
 
 /* ---- Where elements are ---- */
 
-__device__ __forceinline__ int64_t take_remainder(int64_t *number, int64_t length, tartan_cuda_divider by,
-                                                  bool small) {
-    const int64_t all = *number;
-    if (small)
-        *number = by.factor == 0 ? all : (int64_t)(__umulhi((uint32_t)all, by.factor) >> by.shift);
-    else
-        *number = all / length;
-    return all - *number * length;
-}
-
-/* Adds the offsets of element `number` of some axes. */
+/* Adds the offsets of element `number` of some axes. Numbers of small axes have 31 bits, which saves most of the instructions. */
 template <int COUNT>
 __device__ __forceinline__ void add_offsets(const tartan_cuda_sweep &s, int which, int64_t number,
                                             int64_t (&at)[COUNT]) {
     const tartan_cuda_axes &axes = s.axes[which];
+    if (axes.small) {
+        uint32_t rest = (uint32_t)number;
+        for (int32_t d = 0; d < axes.ndim; d++) {
+            uint32_t here = rest;
+            if (d + 1 < axes.ndim) {
+                const tartan_cuda_divider by = axes.by[d];
+                if (by.factor != 0) rest = __umulhi(rest, by.factor) >> by.shift;
+                here -= rest * (uint32_t)axes.length[d];
+            }
+#pragma unroll
+            for (int i = 0; i < COUNT; i++)
+                at[i] += (int64_t)((uint64_t)here * (uint64_t)s.array[i].step[which][d]);
+        }
+        return;
+    }
     for (int32_t d = 0; d < axes.ndim; d++) {
-        const int64_t here =
-            d + 1 < axes.ndim ? take_remainder(&number, axes.length[d], axes.by[d], axes.small) : number;
+        int64_t here = number;
+        if (d + 1 < axes.ndim) {
+            number /= axes.length[d];
+            here -= number * axes.length[d];
+        }
 #pragma unroll
         for (int i = 0; i < COUNT; i++) at[i] += here * s.array[i].step[which][d];
     }

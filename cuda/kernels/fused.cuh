@@ -1,26 +1,17 @@
 /* SPDX-License-Identifier: Apache-2.0
- * The rows of lib/kernels/fused.def on arrays of any strides, and random numbers. */
+ * The rows of lib/kernels/fused.def on arrays of any strides. */
 #ifndef TARTAN_CUDA_FUSED_CUH
 #define TARTAN_CUDA_FUSED_CUH
 
-#include <Random123/philox.h>
+#include <utility>
 
 #include "kernels/points.cuh"
+#include "kernels/random.cuh"
 
 namespace tartan_cuda {
 namespace {
 
 /* ---- Random numbers: those that lib/kernels/fused.h describes ---- */
-
-__device__ __forceinline__ philox4x32_ctr_t words_of(const tartan_i_drawing &of, uint64_t index) {
-    const philox4x32_key_t seed = {{(uint32_t)of.seed, (uint32_t)(of.seed >> 32)}};
-    const philox4x32_ctr_t place = {{0, (uint32_t)index, (uint32_t)(index >> 32), of.stream}};
-    return philox4x32_R(10, place, seed);
-}
-
-__device__ __forceinline__ uint32_t word_of(const philox4x32_ctr_t &words, int k) {
-    return k == 0 ? words.v[0] : k == 1 ? words.v[1] : k == 2 ? words.v[2] : words.v[3];
-}
 
 __device__ __forceinline__ double fraction(uint32_t high, uint32_t low, double) {
     return (double)(((uint64_t)high << 32 | low) >> 11) * 0x1p-53;
@@ -35,9 +26,9 @@ __device__ __forceinline__ double fraction_of_normal(uint32_t high, uint32_t low
 }
 
 /* Number `which` of the two of a counter. */
-template <typename S>
-__device__ __forceinline__ S number_of(const tartan_i_drawing &of, const philox4x32_ctr_t &words, int which) {
-    if (of.draw == TARTAN_I_DRAW_UNIFORM)
+template <tartan_i_draw DRAW, typename S>
+__device__ __forceinline__ S number_of(const Words &words, int which) {
+    if constexpr (DRAW == TARTAN_I_DRAW_UNIFORM)
         return which == 0 ? fraction(words.v[0], words.v[1], S()) : fraction(words.v[2], words.v[3], S());
     const double radius = sqrt(-2 * log(1 - fraction_of_normal(words.v[0], words.v[1])));
     double sine, cosine;
@@ -45,41 +36,60 @@ __device__ __forceinline__ S number_of(const tartan_i_drawing &of, const philox4
     return (S)(radius * (which == 0 ? cosine : sine));
 }
 
-/* COUNT numbers, `first` and following or, with step 0, `first` each time, to out[0], out[1], ... A counter has 4 words, or 2 numbers. */
-template <typename S, int COUNT>
-__device__ __forceinline__ void draw(const tartan_i_drawing &of, uint64_t first, int64_t step, S *out) {
-    const bool kept = of.draw == TARTAN_I_DRAW_KEPT;
-    if (kept) {
+/* The same of all that a counter has. */
+template <tartan_i_draw DRAW>
+constexpr int PER_COUNTER = DRAW == TARTAN_I_DRAW_KEPT || DRAW == TARTAN_I_DRAW_WORD ? 4 : 2;
+template <tartan_i_draw DRAW, typename S>
+__device__ __forceinline__ void numbers_of(const Drawing &of, uint64_t counter, S (&x)[PER_COUNTER<DRAW>]) {
+    const Words words = words_of(of, counter);
+    EACH_OF(PER_COUNTER<DRAW>) {
+        if constexpr (DRAW == TARTAN_I_DRAW_KEPT)
+            x[i] = words.v[i] >= of.threshold ? (S)1 : (S)0;
+        else if constexpr (DRAW == TARTAN_I_DRAW_WORD)
+            x[i] = fraction_of_word(words.v[i], S());
+        else
+            x[i] = number_of<DRAW, S>(words, i);
+    }
+}
+
+/* x[begin + i], of two arrays one after the other. */
+template <int N, typename S>
+__device__ __forceinline__ S one_of(const S (&x)[N], const S (&after)[N], int begin, int i) {
+    S found = x[i];
 #pragma unroll
-        for (int from = 0; from < COUNT; from += 4) {
-            const uint64_t number = step == 0 ? first : first + from;
-            const int begin = (int)(number % 4);
-            const philox4x32_ctr_t here = words_of(of, number / 4);
-            philox4x32_ctr_t after = here;
-            if (step != 0 && begin + (COUNT < 4 ? COUNT : 4) > 4) after = words_of(of, number / 4 + 1);
-#pragma unroll
-            for (int i = 0; i < (COUNT < 4 ? COUNT : 4); i++) {
-                const int k = begin + (step == 0 ? 0 : i);
-                const uint32_t word = k < 4 ? word_of(here, k) : word_of(after, k - 4);
-                out[from + i] = word >= of.threshold ? (S)1 : (S)0;
-            }
+    for (int k = 1; k < N; k++)
+        found = begin == k ? (i + k < N ? x[(i + k) % N] : after[(i + k) % N]) : found;
+    return found;
+}
+
+/* COUNT numbers, `first` and following or, with step 0, `first` each time, to out[0], out[1], ... A counter is computed once if
+ * `first` is the first of one. */
+template <tartan_i_draw DRAW, typename S, int COUNT>
+__device__ __forceinline__ void draw(const Drawing &of, uint64_t first, int64_t step, S *out) {
+    constexpr int N = PER_COUNTER<DRAW>;
+    const uint64_t counter = first / N;
+    const int begin = (int)(first % N);
+    S x[N], after[N];
+    numbers_of<DRAW>(of, counter, x);
+    if (COUNT == 1 || step == 0) {
+        const S one = one_of(x, x, begin, 0);
+        EACH_OF(COUNT) out[i] = one;
+        return;
+    }
+    if (begin == 0 && COUNT % N == 0) {
+        EACH_OF(COUNT) {
+            if (i % N == 0 && i > 0) numbers_of<DRAW>(of, counter + i / N, x);
+            out[i] = x[i % N];
         }
         return;
     }
 #pragma unroll
-    for (int from = 0; from < COUNT; from += 2) {
-        const uint64_t number = step == 0 ? first : first + from;
-        const int begin = (int)(number % 2);
-        const philox4x32_ctr_t here = words_of(of, number / 2);
-        out[from] = number_of<S>(of, here, begin);
-        if constexpr (COUNT > 1) {
-            if (step == 0)
-                out[from + 1] = out[from];
-            else if (begin == 0)
-                out[from + 1] = number_of<S>(of, here, 1);
-            else
-                out[from + 1] = number_of<S>(of, words_of(of, number / 2 + 1), 0);
+    for (int from = 0; from < COUNT; from += N) {
+        numbers_of<DRAW>(of, counter + from / N + 1, after);
+        EACH_OF(N) {
+            if (from + i < COUNT) out[from + i] = one_of(x, after, begin, i);
         }
+        EACH_OF(N) x[i] = after[i];
     }
 }
 
@@ -96,16 +106,30 @@ template <int N> constexpr int sum_of(const int (&all)[N], int count) {
     return sum;
 }
 
+template <int VALUE> struct Constant {
+    static constexpr int value = VALUE;
+    __device__ constexpr operator int() const { return VALUE; }
+};
+
+/* f(Constant<k>()) for k = 0 to COUNT - 1. */
+template <typename F, int... K>
+__device__ __forceinline__ void each_constant(std::integer_sequence<int, K...>, F f) {
+    (f(Constant<K>()), ...);
+}
+
 /* INPUTS operands have the parts x[0], x[1], ..., and OUTPUTS operands those of y; the sweep has the operands, and the places of random
- * numbers between the two if something is DRAWN. */
+ * numbers between the two if something is DRAWN. Numbers of operands and parts are constants wherever they are used, since arrays with
+ * other indices would not be kept in registers. */
 #define FUSED(name, in, drawn, out, ...)                                                                     \
     struct fused_##name {                                                                                    \
-        static constexpr int INPUTS = entries({LIST in}), DRAWN = drawn, OUTPUTS = entries({LIST out});      \
+        static constexpr tartan_i_draw DRAW = TARTAN_I_DRAW_##drawn;                                         \
+        static constexpr int DRAWN = DRAW != TARTAN_I_DRAW_NONE;                                             \
+        static constexpr int INPUTS = entries({LIST in}), OUTPUTS = entries({LIST out});                     \
         static constexpr int COUNT = INPUTS + DRAWN + OUTPUTS, IN = sum_of({LIST in}, INPUTS),               \
                              OUT = sum_of({LIST out}, OUTPUTS), ALL = IN + DRAWN + OUT,                      \
                              CTAS = ALL <= 4   ? 4                                                           \
                                     : ALL <= 6 ? 3                                                           \
-                                               : 1;                                                          \
+                                               : 2;                                                          \
         static __host__ __device__ constexpr int parts(int operand) {                                        \
             const int all[] = {LIST in, LIST out};                                                           \
             return all[operand];                                                                             \
@@ -116,8 +140,8 @@ template <int N> constexpr int sum_of(const int (&all)[N], int count) {
             return sum;                                                                                      \
         }                                                                                                    \
         template <typename R>                                                                                \
-        static __device__ __forceinline__ void body(const R (&x)[IN + DRAWN], const R (&p)[4],               \
-                                                    R (&y)[OUT]) {                                           \
+        static __device__ __forceinline__ void body(const R (&x)[IN + DRAWN],                                \
+                                                    const R (&p)[TARTAN_I_FUSED_PARAMETERS], R (&y)[OUT]) {  \
             using S = R;                                                                                     \
             (void)p;                                                                                         \
             __VA_ARGS__                                                                                      \
@@ -129,8 +153,8 @@ template <int N> constexpr int sum_of(const int (&all)[N], int count) {
 /* ---- The kernel ---- */
 
 template <typename S> struct FusedOf {
-    S p[4];
-    tartan_i_drawing drawing;
+    S p[TARTAN_I_FUSED_PARAMETERS];
+    Drawing drawing;
     int64_t offset;
     int64_t part[TARTAN_CUDA_SWEPT]; /* from one part of an operand to the next, in elements */
 };
@@ -138,6 +162,17 @@ template <typename S> struct FusedOf {
 /* The number of the first element of a sweep. */
 __device__ __forceinline__ int64_t number_at(const tartan_cuda_swept &numbers, int bytes) {
     return ((int64_t)numbers.data - TARTAN_CUDA_NUMBERS_AT) / bytes;
+}
+
+/* f(operand, part of all) for the parts of F's operands from FIRST on, COUNT operands, as constants: the number of the operand, of its
+ * part, and of this part among those of all. */
+template <class F, int FIRST, int COUNT, typename G> __device__ __forceinline__ void each_part(G f) {
+    each_constant(std::make_integer_sequence<int, COUNT>(), [&](auto operand) {
+        constexpr int k = FIRST + decltype(operand)::value;
+        each_constant(std::make_integer_sequence<int, F::parts(k)>(), [&](auto part) {
+            f(Constant<k>(), part, Constant<F::first(k) + decltype(part)::value>());
+        });
+    });
 }
 
 /* A CTA takes pieces of THREADS * SLOTS elements. */
@@ -151,42 +186,38 @@ __global__ void __launch_bounds__(THREADS, F::CTAS)
     for (int64_t piece = blockIdx.x; piece < pieces; piece += gridDim.x) {
         const int64_t first = piece * THREADS * each + threadIdx.x;
         Bits bits[IN > 0 ? IN : 1] = {};
-        int64_t numbers[WIDE ? GROUPS : N] = {};
+        int64_t numbers[WIDE ? GROUPS : N] = {}, to[F::OUTPUTS][WIDE ? GROUPS : 1];
         each_place<S, WIDE, COUNT>(s, first, [&](int i, const int64_t(&at)[COUNT]) {
-#pragma unroll
-            for (int k = 0; k < F::INPUTS; k++) {
+            each_part<F, 0, F::INPUTS>([&](auto k, auto part, auto one) {
                 const tartan_cuda_swept &a = s.array[k];
-                if (a.data == nullptr) continue;
-#pragma unroll
-                for (int part = 0; part < F::parts(k); part++) {
-                    const int64_t place = at[k] + part * of.part[k];
-                    if constexpr (WIDE)
-                        load_group(a, bytes_of<S>(a.dtype), access, i, place, bits[F::first(k) + part]);
-                    else
-                        load_slot<S>(a, bytes_of<S>(a.dtype), i, place, bits[F::first(k) + part]);
-                }
-            }
+                if (a.data == nullptr) return;
+                const int64_t place = at[k] + part * of.part[k];
+                if constexpr (WIDE)
+                    load_group(a, bytes_of<S>(a.dtype), access, i, place, bits[one]);
+                else
+                    load_slot<S>(a, bytes_of<S>(a.dtype), i, place, bits[one]);
+            });
             if constexpr (F::DRAWN) numbers[i] = at[F::INPUTS];
+            if constexpr (WIDE) {
+#pragma unroll
+                for (int k = 0; k < F::OUTPUTS; k++) to[k][i] = at[F::INPUTS + F::DRAWN + k];
+            }
         });
         S x[IN + F::DRAWN][N], y[F::OUT][N];
-#pragma unroll
-        for (int k = 0; k < F::INPUTS; k++)
-#pragma unroll
-            for (int part = 0; part < F::parts(k); part++)
-                convert<S>(bits[F::first(k) + part], s.array[k].dtype, access, x[F::first(k) + part]);
+        each_part<F, 0, F::INPUTS>(
+            [&](auto k, auto, auto one) { convert<S>(bits[one], s.array[k].dtype, access, x[one]); });
         if constexpr (F::DRAWN) {
             const tartan_cuda_swept &a = s.array[F::INPUTS];
             const uint64_t begin = (uint64_t)(of.offset + number_at(a, bytes_of<S>(a.dtype)));
             if constexpr (!WIDE) {
-#pragma unroll
-                for (int i = 0; i < N; i++)
-                    draw<S, 1>(of.drawing, begin + (uint64_t)numbers[i], 0, &x[IN][i]);
+                EACH_OF(N) draw<F::DRAW, S, 1>(of.drawing, begin + (uint64_t)numbers[i], 0, &x[IN][i]);
             } else if (access == AT_ONCE) {
-                draw<S, N>(of.drawing, begin + (uint64_t)numbers[0], a.next, x[IN]);
+                draw<F::DRAW, S, N>(of.drawing, begin + (uint64_t)numbers[0], a.next, x[IN]);
             } else {
 #pragma unroll
                 for (int g = 0; g < GROUPS; g++)
-                    draw<S, HALF<S>>(of.drawing, begin + (uint64_t)numbers[g], a.next, &x[IN][g * HALF<S>]);
+                    draw<F::DRAW, S, HALF<S>>(of.drawing, begin + (uint64_t)numbers[g], a.next,
+                                              &x[IN][g * HALF<S>]);
             }
         }
         EACH_OF(N) {
@@ -198,39 +229,88 @@ __global__ void __launch_bounds__(THREADS, F::CTAS)
             for (int k = 0; k < F::OUT; k++) y[k][i] = result[k];
         }
         Bits found[F::OUT];
-#pragma unroll
-        for (int k = 0; k < F::OUTPUTS; k++)
-#pragma unroll
-            for (int part = 0; part < F::parts(F::INPUTS + k); part++) {
-                const int number = F::first(F::INPUTS + k) + part;
-                convert_back<S>(y[number], s.array[F::INPUTS + F::DRAWN + k].dtype, access, found[number]);
-            }
-        each_place<S, WIDE, COUNT>(s, first, [&](int i, const int64_t(&at)[COUNT]) {
-#pragma unroll
-            for (int k = 0; k < F::OUTPUTS; k++) {
-                constexpr int OPERANDS = F::INPUTS + F::DRAWN;
-                const tartan_cuda_swept &a = s.array[OPERANDS + k];
-                if (a.data == nullptr) continue;
-#pragma unroll
-                for (int part = 0; part < F::parts(F::INPUTS + k); part++) {
-                    const int number = F::first(F::INPUTS + k) + part;
-                    const int64_t place = at[OPERANDS + k] + part * of.part[OPERANDS + k];
-                    if constexpr (WIDE)
-                        store_group(a, bytes_of<S>(a.dtype), access, i, place, found[number]);
-                    else
-                        store_slot<S>(a, bytes_of<S>(a.dtype), i, place, found[number]);
-                }
-            }
+        each_part<F, F::INPUTS, F::OUTPUTS>([&](auto k, auto, auto one) {
+            convert_back<S>(y[one], s.array[k + F::DRAWN].dtype, access, found[one]);
         });
+        const auto store = [&](int i, const auto &place_of) {
+            each_part<F, F::INPUTS, F::OUTPUTS>([&](auto operand, auto part, auto one) {
+                constexpr int k = decltype(operand)::value + F::DRAWN;
+                const tartan_cuda_swept &a = s.array[k];
+                if (a.data == nullptr) return;
+                const int64_t place = place_of(k) + part * of.part[k];
+                if constexpr (WIDE)
+                    store_group(a, bytes_of<S>(a.dtype), access, i, place, found[one]);
+                else
+                    store_slot<S>(a, bytes_of<S>(a.dtype), i, place, found[one]);
+            });
+        };
+        if constexpr (WIDE) {
+#pragma unroll
+            for (int i = 0; i < GROUPS; i++) {
+                if (first + i * THREADS >= s.axes[TARTAN_CUDA_KEPT].elements || (i > 0 && access == AT_ONCE))
+                    break;
+                store(i, [&](int k) { return to[k - F::INPUTS - F::DRAWN][i]; });
+            }
+        } else {
+            each_place<S, WIDE, COUNT>(
+                s, first, [&](int i, const int64_t(&at)[COUNT]) { store(i, [&](int k) { return at[k]; }); });
+        }
     }
+}
+
+/* The same on lines of one dtype, of rows that draw nothing. */
+template <class F, typename T> constexpr int LINES_OF_FUSED = F::ALL > 8 ? 1 : 2;
+
+template <class F, typename T>
+__global__ void __launch_bounds__(THREADS)
+    fused_lines(const __grid_constant__ tartan_cuda_sweep s,
+                const __grid_constant__ FusedOf<tartan_cuda_sum<T>> of, const LineGroups lines) {
+    using S = tartan_cuda_sum<T>;
+    constexpr int IN = F::IN, EACH = LINES_OF_FUSED<F, T>, N = EACH * PER<T>;
+    const LinePlace place(s, lines, EACH);
+    if (place.count == 0) return;
+    const auto step_of = [&](int k) { return s.array[k].step[TARTAN_CUDA_KEPT][1]; };
+    LineUnits<T, EACH> in[IN];
+    each_part<F, 0, F::INPUTS>([&](auto k, auto part, auto one) {
+        in[one].load(s.array[k], place.offset(s, s.array[k]) + part * of.part[k], step_of(k), place.count);
+    });
+    S x[IN][N], y[F::OUT][N];
+    each_part<F, 0, F::INPUTS>([&](auto k, auto, auto one) { in[one].get(s.array[k], x[one]); });
+    EACH_OF(N) {
+        S one[IN], result[F::OUT];
+#pragma unroll
+        for (int k = 0; k < IN; k++) one[k] = x[k][i];
+        F::body(one, of.p, result);
+#pragma unroll
+        for (int k = 0; k < F::OUT; k++) y[k][i] = result[k];
+    }
+    each_part<F, F::INPUTS, F::OUTPUTS>([&](auto k, auto part, auto one) {
+        store_lines<T, EACH>(s.array[k], place.offset(s, s.array[k]) + part * of.part[k], step_of(k),
+                             place.count, y[one]);
+    });
 }
 
 template <class F, typename S>
 tartan_status launch_fused(const char *function, tartan_cuda_queue *queue, const tartan_cuda_fused *p) {
     const tartan_cuda_sweep &s = p->sweep;
-    FusedOf<S> of = {{}, p->drawing, p->offset, {}};
-    for (int i = 0; i < 4; i++) of.p[i] = (S)p->p[i];
+    FusedOf<S> of = {{}, drawing_of(p->drawing), p->offset, {}};
+    for (int i = 0; i < TARTAN_I_FUSED_PARAMETERS; i++) of.p[i] = (S)p->p[i];
     for (int i = 0; i < TARTAN_CUDA_SWEPT; i++) of.part[i] = p->part[i];
+    if constexpr (!F::DRAWN && F::IN > 0) {
+        const int32_t dtype = s.array[0].dtype;
+        if (s.array[0].data != nullptr && are_lines(s, dtype))
+            return tartan_cuda_by_dtype(dtype, [&](auto tag) {
+                using T = typename decltype(tag)::type;
+                if constexpr (std::is_same_v<tartan_cuda_sum<T>, S>) {
+                    const LineGroups lines = lines_of(s, LINES_OF_FUSED<F, T>);
+                    return tartan_cuda_launch(function, queue, fused_lines<F, T>,
+                                              tartan_cuda_grid((lines.threads + THREADS - 1) / THREADS),
+                                              dim3(THREADS), s, of, lines);
+                } else {
+                    return TARTAN_OK; /* sums of S are of these dtypes alone */
+                }
+            });
+    }
     const int64_t per = THREADS * (s.unit == 1 ? SLOTS<S> : s.unit == SLOTS<S> ? 1 : GROUPS);
     const int64_t pieces = (s.axes[TARTAN_CUDA_KEPT].elements + per - 1) / per;
     PASS(tartan_cuda_launch(function, queue, s.unit > 1 ? fused<F, S, true> : fused<F, S, false>,

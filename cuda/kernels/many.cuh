@@ -17,7 +17,7 @@ enum { LISTS = 4 }; /* that a tensor may be in, element by element */
 struct flat_tensor {
     void *data[LISTS];
     int64_t elements;
-    int32_t first; /* its first chunk in the launch */
+    int32_t first, place; /* its first chunk in the launch; its number in the list */
     uint8_t dtypes[LISTS];
     __device__ __forceinline__ bool in_order() const { return true; }
     __device__ __forceinline__ int64_t offset(int, int64_t i) const { return i; }
@@ -52,7 +52,7 @@ template <typename Tensor, int ROOM_> struct batch {
     Tensor tensors[ROOM];
 };
 using few_tensors = batch<flat_tensor, 64>; /* a small launch costs the host less */
-using flat_tensors = batch<flat_tensor, 640>;
+using flat_tensors = batch<flat_tensor, 570>;
 using any_tensors = batch<any_tensor, 70>;
 static_assert(sizeof(flat_tensors) < 32400 && sizeof(any_tensors) < 32400,
               "parameters of kernels have 32764 bytes");

@@ -4,6 +4,7 @@
 #define TARTAN_CUDA_POINTS_CUH
 
 #include "kernels/bits.cuh"
+#include "kernels/line_units.cuh"
 #include "kernels/words.cuh"
 
 namespace tartan_cuda {
@@ -169,6 +170,29 @@ inline bool is_flat(const tartan_cuda_sweep &s, int32_t dtype) {
     return flat;
 }
 
+/* ---- LineGroups of one dtype, such as arrays with a bias ---- */
+
+template <class F, typename T>
+__global__ void __launch_bounds__(THREADS)
+    points_lines(const __grid_constant__ tartan_cuda_sweep s, const int32_t row,
+                 const Parameters<tartan_cuda_sum<T>> p, const LineGroups lines) {
+    using S = tartan_cuda_sum<T>;
+    constexpr int IN = F::IN, OUT = F::OUT, EACH = UNITS<F, T>, N = EACH * PER<T>;
+    const LinePlace place(s, lines, EACH);
+    if (place.count == 0) return;
+    const auto step_of = [&](int k) { return s.array[k].step[TARTAN_CUDA_KEPT][1]; };
+    LineUnits<T, EACH> in[IN];
+    S x[IN][N], y[OUT][N];
+#pragma unroll
+    for (int k = 0; k < IN; k++) in[k].load(s.array[k], place.offset(s, s.array[k]), step_of(k), place.count);
+#pragma unroll
+    for (int k = 0; k < IN; k++) in[k].get(s.array[k], x[k]);
+    F::apply(row, x, p, y);
+#pragma unroll
+    for (int k = IN; k < IN + OUT; k++)
+        store_lines<T, EACH>(s.array[k], place.offset(s, s.array[k]), step_of(k), place.count, y[k - IN]);
+}
+
 /* ---- The launch ---- */
 
 template <class F, typename S>
@@ -177,15 +201,20 @@ tartan_status launch_points(const char *function, tartan_cuda_queue *queue, cons
     const Parameters<S> p = {(S)given[0], (S)given[1], (S)given[2], (S)given[3]};
     const int32_t dtype =
         s.array[s.count - 1].data != nullptr ? s.array[s.count - 1].dtype : s.array[s.count - F::OUT].dtype;
-    if (is_flat(s, dtype))
+    const bool flat = is_flat(s, dtype);
+    if (flat || are_lines(s, dtype))
         return tartan_cuda_by_dtype(dtype, [&](auto tag) {
             using T = typename decltype(tag)::type;
-            const int64_t units = s.axes[TARTAN_CUDA_KEPT].elements, of_cta = THREADS * UNITS<F, T>;
-            return tartan_cuda_launch(
-                function, queue, points_flat<F, T>, tartan_cuda_grid((units + of_cta - 1) / of_cta),
-                dim3(THREADS), s, row,
-                Parameters<tartan_cuda_sum<T>>{(tartan_cuda_sum<T>)p.p, (tartan_cuda_sum<T>)p.q,
-                                               (tartan_cuda_sum<T>)p.r, (tartan_cuda_sum<T>)p.s});
+            using R = tartan_cuda_sum<T>;
+            const Parameters<R> of = {(R)p.p, (R)p.q, (R)p.r, (R)p.s};
+            const LineGroups lines = flat ? LineGroups() : lines_of(s, UNITS<F, T>);
+            const int64_t threads =
+                flat ? (s.axes[TARTAN_CUDA_KEPT].elements + UNITS<F, T> - 1) / UNITS<F, T> : lines.threads;
+            const dim3 grid = tartan_cuda_grid((threads + THREADS - 1) / THREADS);
+            return flat ? tartan_cuda_launch(function, queue, points_flat<F, T>, grid, dim3(THREADS), s, row,
+                                             of)
+                        : tartan_cuda_launch(function, queue, points_lines<F, T>, grid, dim3(THREADS), s, row,
+                                             of, lines);
         });
     const int64_t per = THREADS * (s.unit == 1 ? SLOTS<S> : s.unit == SLOTS<S> ? 1 : GROUPS);
     const int64_t pieces = (s.axes[TARTAN_CUDA_KEPT].elements + per - 1) / per;

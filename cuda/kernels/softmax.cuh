@@ -7,6 +7,8 @@
 
 #include "kernels.h"
 #include "kernels/bits.cuh"
+#include "kernels/exponent.cuh"
+#include "kernels/swept.cuh"
 
 namespace tartan_cuda {
 namespace {
@@ -25,14 +27,6 @@ struct Team {
 
 template <typename S> constexpr S NONE = -(S)INFINITY;
 
-/* e^x; f32 by powers of 2, which the processor has. */
-__device__ __forceinline__ float exponential(float x) {
-    return exp2f(x * 1.4426950408889634074f);
-}
-__device__ __forceinline__ double exponential(double x) {
-    return exp(x);
-}
-
 /* ---- What the threads of a line know together ---- */
 
 template <typename S> struct Room { S of_warp[2][3][MOST_WARPS], of_cta[2][3][MOST_CTAS]; };
@@ -42,6 +36,17 @@ template <typename S> struct Meeting {
     const Team &team;
     Room<S> &room;
     int turn = 0;
+
+    /* Each warp by itself; `parts` is a power of 2. */
+    template <int COUNT, typename J, typename G>
+    static __device__ __forceinline__ void put_together(S (&x)[COUNT], int32_t parts, J join, G of) {
+        const int32_t mine = (int32_t)threadIdx.x & (parts - 1);
+#pragma unroll
+        for (int k = 0; k < COUNT; k++) x[k] = of(k, mine);
+        for (int32_t step = 1; step < parts; step *= 2)
+#pragma unroll
+            for (int k = 0; k < COUNT; k++) x[k] = join(k, x[k], __shfl_xor_sync(~0u, x[k], step));
+    }
 
     template <int COUNT, bool FIRST_IS_MAX> __device__ __forceinline__ void operator()(S (&x)[COUNT]) {
         const auto join = [](int k, S a, S b) { return FIRST_IS_MAX && k == 0 ? (a > b ? a : b) : a + b; };
@@ -56,11 +61,8 @@ template <typename S> struct Meeting {
 #pragma unroll
                 for (int k = 0; k < COUNT; k++) room.of_warp[turn][k][warp] = x[k];
             __syncthreads();
-#pragma unroll
-            for (int k = 0; k < COUNT; k++) {
-                x[k] = room.of_warp[turn][k][first];
-                for (int32_t w = 1; w < warps; w++) x[k] = join(k, x[k], room.of_warp[turn][k][first + w]);
-            }
+            put_together<COUNT>(x, warps, join,
+                                [&](int k, int32_t i) { return room.of_warp[turn][k][first + i]; });
         }
 #if defined(__CUDA_ARCH__) && __CUDA_ARCH__ >= 900 /* others have no clusters, and lines a CTA each */
         if (team.ctas > 1) {
@@ -71,11 +73,8 @@ template <typename S> struct Meeting {
                 for (int k = 0; k < COUNT; k++) there->of_cta[turn][k][cluster.block_rank()] = x[k];
             }
             cluster.sync();
-#pragma unroll
-            for (int k = 0; k < COUNT; k++) {
-                x[k] = room.of_cta[turn][k][0];
-                for (int32_t c = 1; c < team.ctas; c++) x[k] = join(k, x[k], room.of_cta[turn][k][c]);
-            }
+            put_together<COUNT>(x, team.ctas, join,
+                                [&](int k, int32_t i) { return room.of_cta[turn][k][i]; });
         }
 #endif
         turn ^= 1;
@@ -83,27 +82,6 @@ template <typename S> struct Meeting {
 };
 
 /* ---- What a line needs ---- */
-
-__device__ __forceinline__ int64_t index_at(const tartan_cuda_swept &a, int64_t at) {
-    return a.dtype == TARTAN_I64   ? ((const int64_t *)a.data)[at]
-           : a.dtype == TARTAN_I32 ? ((const int32_t *)a.data)[at]
-                                   : ((const uint8_t *)a.data)[at];
-}
-
-template <typename S> __device__ __forceinline__ S number_at(const tartan_cuda_swept &a, int64_t at) {
-    return tartan_cuda_by_dtype(a.dtype, [&](auto tag) {
-        using T = typename decltype(tag)::type;
-        return (S)tartan_cuda_to<tartan_cuda_sum<T>>(((const T *)a.data)[at]);
-    });
-}
-
-template <typename S>
-__device__ __forceinline__ void set_number(const tartan_cuda_swept &a, int64_t at, S value) {
-    tartan_cuda_by_dtype(a.dtype, [&](auto tag) {
-        using T = typename decltype(tag)::type;
-        ((T *)a.data)[at] = tartan_cuda_to<T>(value);
-    });
-}
 
 /* Numbers of a line, of which `value` makes results. */
 template <typename S> struct Line {
@@ -116,29 +94,19 @@ template <typename S> struct Line {
     bool is_constant; /* results are `rest` */
 };
 
-/* x scale - shift, exactly 0 where shift is x scale as it was rounded: the largest number of a line. */
-__device__ __forceinline__ float exponent(float x, float scale, float shift) {
-    return __fmul_rn(x, scale) - shift;
-}
-__device__ __forceinline__ double exponent(double x, double scale, double shift) {
-    return __dmul_rn(x, scale) - shift;
-}
-
-/* The result at a position. `other`: y_grad. */
-template <int KIND, typename S>
-__device__ __forceinline__ S value(const Line<S> &l, S x, S other, bool counts, int64_t position) {
+/* The result for a number; of a cross entropy, whose line is not constant, where the label is not. `other`: y_grad. */
+template <int KIND, bool SHORT, typename S>
+__device__ __forceinline__ S value(const Line<S> &l, S x, S other, bool counts) {
     if constexpr (KIND == TARTAN_CUDA_SOFTMAX) {
-        return counts ? exponential(exponent(x, l.scale, l.shift)) * l.first : 0;
+        return counts ? exponential<SHORT>(exponent(x, l.scale, l.shift)) * l.first : 0;
     } else if constexpr (KIND == TARTAN_CUDA_LOG_SOFTMAX) {
         return exponent(x, l.scale, l.shift) - l.rest;
     } else if constexpr (KIND == TARTAN_CUDA_SOFTMAX_GRADIENT) {
         return l.first * x * (other - l.rest);
     } else if constexpr (KIND == TARTAN_CUDA_LOG_SOFTMAX_GRADIENT) {
-        return l.first * fma(-exponential(x), l.rest, other);
+        return l.first * fma(-exponential<SHORT>(x), l.rest, other);
     } else {
-        if (l.is_constant) return l.rest;
-        const S slope = fma(exponential(exponent(x, l.scale, l.shift)), l.first, -l.rest);
-        return position == l.label ? slope - l.own : slope;
+        return fma(exponential<SHORT>(exponent(x, l.scale, l.shift)), l.first, -l.rest);
     }
 }
 

@@ -13,15 +13,18 @@ namespace {
 
 template <int KIND>
 constexpr bool HAS_OTHER = KIND == TARTAN_CUDA_SOFTMAX_GRADIENT || KIND == TARTAN_CUDA_LOG_SOFTMAX_GRADIENT;
+template <int KIND>
+constexpr bool HAS_LABEL = KIND == TARTAN_CUDA_CROSS_ENTROPY || KIND == TARTAN_CUDA_CROSS_ENTROPY_GRADIENT;
 
-/* Elements of type T are moved EACH at a time, by ACCESSES of a thread in a round. MASKED: softmax has a mask. */
+/* Elements of type T are moved EACH at a time, by ACCESSES of a thread in a round; those before the first and after the last access
+ * that is aligned, by threads that have one of them besides. MASKED: softmax has a mask. */
 template <int KIND, bool MASKED, typename T, int EACH, int ACCESSES, bool LONG>
-__global__ void __launch_bounds__(MOST_THREADS)
+__global__ void __launch_bounds__(MOST_THREADS, EACH > 1 ? 2 : 1)
     lines(const __grid_constant__ tartan_cuda_classes p, const Team team) {
     using S = tartan_cuda_sum<T>;
     using Access = Neighbours<T, EACH>;
     using Number = std::conditional_t<LONG, int64_t, int32_t>;
-    constexpr bool BOTH = HAS_OTHER<KIND>;
+    constexpr bool BOTH = HAS_OTHER<KIND>, SHORT = sizeof(T) == 2;
     __shared__ Room<S> room;
     Meeting<S> meet = {team, room};
     const tartan_cuda_sweep &w = p.sweep;
@@ -32,13 +35,28 @@ __global__ void __launch_bounds__(MOST_THREADS)
     const bool exists = line < p.lines;
     int64_t at[ARRAYS];
     find_line(w, exists ? line : 0, at);
-    const auto *const from = (const Access *)((const T *)w.array[X].data + at[X]) + part;
-    const auto *const beside = (const Access *)((const T *)w.array[OTHER].data + at[OTHER]) + part;
-    auto *const to = (Access *)((T *)w.array[OUT].data + at[OUT]) + part;
+    const T *const x_line = (const T *)w.array[X].data + at[X], *const other_line =
+                                                                    (const T *)w.array[OTHER].data +
+                                                                    at[OTHER];
+    T *const out_line = (T *)w.array[OUT].data + at[OUT];
+
+    /* Elements before the accesses, accesses, and elements after them. */
+    const Number length = exists ? (Number)p.length : 0;
+    Number before = (Number)(-((uintptr_t)x_line / sizeof(T)) % EACH);
+    if (before > length) before = length;
+    const Number units = (length - before) / EACH, after = length - before - units * EACH;
+    Number edge = -1; /* the position of the element besides */
+    if (EACH > 1 && part < EACH)
+        edge = part < before ? part : -1;
+    else if (EACH > 1 && part < 2 * EACH)
+        edge = part - EACH < after ? length - after + part - EACH : -1;
+
+    const auto *const from = (const Access *)(x_line + before) + part;
+    const auto *const beside = (const Access *)(other_line + before) + part;
+    auto *const to = (Access *)(out_line + before) + part;
     const uint8_t *const mask = MASKED ? (const uint8_t *)w.array[OTHER].data + at[OTHER] : nullptr;
     const int64_t mask_step = w.array[OTHER].step[TARTAN_CUDA_SUMMED][0];
-    const Number end = exists ? (Number)(p.length / EACH) - part : 0;
-    const Number rounds = LONG ? (Number)team.rounds : 1;
+    const Number end = units - part, rounds = LONG ? (Number)team.rounds : 1;
     Access in[ACCESSES], other[BOTH ? ACCESSES : 1];
     const auto each_access = [&](Number round, auto f) {
 #pragma unroll
@@ -53,61 +71,83 @@ __global__ void __launch_bounds__(MOST_THREADS)
             if constexpr (BOTH) other[u] = beside[number];
         });
     };
-    const auto counts = [&](Number number, int i) {
-        if constexpr (MASKED) return mask[((int64_t)(number + part) * EACH + i) * mask_step] != 0;
+    const auto counts_at = [&](int64_t position) {
+        if constexpr (MASKED) return mask[position * mask_step] != 0;
         return true;
     };
-    S s[3] = {}, own = own_of<KIND, S>(p, at);
+    const auto counts = [&](Number number, int i) {
+        return counts_at((int64_t)(number + part) * EACH + before + i);
+    };
+
+    S s[3] = {}, own = own_of<KIND, S>(p, at), edge_x = 0, edge_other = 0;
     const S factor = KIND == TARTAN_CUDA_CROSS_ENTROPY ? 1 : (S)p.scale;
     if constexpr (!LONG) load(0);
+    if (edge >= 0) {
+        edge_x = tartan_cuda_to<S>(x_line[edge]);
+        if constexpr (BOTH) edge_other = tartan_cuda_to<S>(other_line[edge]);
+    }
+    const bool edge_counts = edge >= 0 && counts_at(edge);
     if constexpr (KIND == TARTAN_CUDA_SOFTMAX || KIND == TARTAN_CUDA_LOG_SOFTMAX ||
                   KIND == TARTAN_CUDA_CROSS_ENTROPY) {
         const bool with_sum = KIND == TARTAN_CUDA_CROSS_ENTROPY && p.smoothing != 0;
+        S most[1] = {edge_counts ? fmax(NONE<S>, edge_x * factor) : NONE<S>}, sums[2] = {0, edge_x};
+        const auto find_most = [&](int u, Number number, S from_here) {
+            EACH_OF(EACH) {
+                const S t = in[u].get(i) * factor;
+                if (counts(number, i)) from_here = fmax(t, from_here);
+            }
+            return from_here;
+        };
+        const auto add = [&](int u, Number number, S shift) {
+            S part_of_sum = 0;
+            EACH_OF(EACH) {
+                const S e = exponential<SHORT>(exponent(in[u].get(i), factor, shift));
+                if (counts(number, i)) part_of_sum += e;
+            }
+            sums[0] += part_of_sum;
+        };
+        const auto shift_of = [](S of) { return of == NONE<S> ? (S)0 : of; };
+        const auto add_edge = [&](S shift) {
+            if (edge_counts) sums[0] += exponential<SHORT>(exponent(edge_x, factor, shift));
+        };
+        const auto add_numbers = [&](Number round) {
+            each_access(round, [&](int u, Number) { EACH_OF(EACH) sums[1] += in[u].get(i); });
+        };
         if constexpr (LONG) {
-            s[0] = NONE<S>;
+            add_edge(shift_of(most[0]));
             for (Number round = 0; round < rounds; round++) {
                 load(round);
                 each_access(round, [&](int u, Number number) {
-                    EACH_OF(EACH) {
-                        const S x = in[u].get(i);
-                        if (counts(number, i)) add_running(x * factor, s[0], s[1]);
-                        if (with_sum) s[2] += x;
+                    const S more = find_most(u, number, most[0]);
+                    if (more > most[0]) {
+                        if (sums[0] != 0) sums[0] *= exponential(most[0] - more);
+                        most[0] = more;
                     }
+                    add(u, number, shift_of(most[0]));
                 });
+                if (with_sum) add_numbers(round);
             }
+            s[0] = most[0], s[1] = sums[0], s[2] = sums[1];
             meet_running(meet, s);
         } else {
-            S most[1] = {NONE<S>};
-            each_access(0, [&](int u, Number number) {
-                EACH_OF(EACH) {
-                    const S t = in[u].get(i) * factor;
-                    if (t > most[0] && counts(number, i)) most[0] = t;
-                }
-            });
+            each_access(0, [&](int u, Number number) { most[0] = find_most(u, number, most[0]); });
             meet.template operator()<1, true>(most);
-            s[0] = most[0];
-            const S shift = most[0] == NONE<S> ? 0 : most[0];
-            S sums[2] = {};
-            each_access(0, [&](int u, Number number) {
-                S part_of_sum = 0;
-                EACH_OF(EACH) {
-                    const S x = in[u].get(i), e = exponential(exponent(x, factor, shift));
-                    if (counts(number, i)) part_of_sum += e;
-                    if (with_sum) sums[1] += x;
-                }
-                sums[0] += part_of_sum;
-            });
+            const S shift = shift_of(most[0]);
+            each_access(0, [&](int u, Number number) { add(u, number, shift); });
+            add_edge(shift);
+            if (with_sum) add_numbers(0);
             meet.template operator()<2, false>(sums);
-            s[1] = sums[0], s[2] = sums[1];
+            s[0] = most[0], s[1] = sums[0], s[2] = sums[1];
         }
     } else if constexpr (BOTH) {
-        S sum[1] = {};
+        constexpr bool PRODUCTS = KIND == TARTAN_CUDA_SOFTMAX_GRADIENT;
+        S sum[1] = {PRODUCTS ? edge_x * edge_other : edge_other};
         for (Number round = 0; round < rounds; round++) {
             if constexpr (LONG) load(round);
             each_access(round, [&](int u, Number) {
                 EACH_OF(EACH) {
                     const S g = other[BOTH ? u : 0].get(i);
-                    sum[0] = KIND == TARTAN_CUDA_SOFTMAX_GRADIENT ? fma(in[u].get(i), g, sum[0]) : sum[0] + g;
+                    sum[0] = PRODUCTS ? fma(in[u].get(i), g, sum[0]) : sum[0] + g;
                 }
             });
         }
@@ -117,17 +157,35 @@ __global__ void __launch_bounds__(MOST_THREADS)
     if (!exists) return;
     const Line<S> l = line_of<KIND>(p, at, s, own, part == 0);
     if (w.array[OUT].data == nullptr) return;
-    for (Number round = 0; round < rounds; round++) {
-        if constexpr (LONG) load(round);
-        each_access(round, [&](int u, Number number) {
-            S y[EACH];
-            EACH_OF(EACH)
-            y[i] = value<KIND>(l, in[u].get(i), BOTH ? other[BOTH ? u : 0].get(i) : (S)0, counts(number, i),
-                               (int64_t)(number + part) * EACH + i);
-            Access out;
-            out.set(y);
-            to[number] = out;
-        });
+
+    const auto write = [&](auto f) {
+        for (Number round = 0; round < rounds; round++) {
+            if constexpr (LONG) load(round);
+            each_access(round, [&](int u, Number number) {
+                S y[EACH];
+                EACH_OF(EACH) {
+                    y[i] = f(in[u].get(i), BOTH ? other[BOTH ? u : 0].get(i) : (S)0, counts(number, i));
+                }
+                Access out;
+                out.set(y);
+                to[number] = out;
+            });
+        }
+        if (edge >= 0) out_line[edge] = tartan_cuda_to<T>(f(edge_x, edge_other, edge_counts));
+    };
+    if constexpr (HAS_LABEL<KIND>) {
+        if (l.is_constant) {
+            write([&](S, S, bool) { return l.rest; });
+            return;
+        }
+        /* The thread that writes the label's result writes it once more. */
+        const Number label = (Number)l.label, unit = (label - before) / EACH;
+        const bool mine = label < before || unit >= units ? label == edge : unit % all == part;
+        if (mine) own = tartan_cuda_to<S>(x_line[label]);
+        write([&](S x, S, bool) { return value<KIND, SHORT>(l, x, (S)0, true); });
+        if (mine) out_line[label] = tartan_cuda_to<T>(value<KIND, SHORT>(l, own, (S)0, true) - l.own);
+    } else {
+        write([&](S x, S beside_x, bool counted) { return value<KIND, SHORT>(l, x, beside_x, counted); });
     }
 }
 
@@ -182,66 +240,86 @@ __global__ void __launch_bounds__(MOST_THREADS)
         for (int64_t i = part; i < end; i += team.threads) {
             const S other =
                 HAS_OTHER<KIND> ? number_at<S>(w.array[OTHER], at[OTHER] + i * steps[OTHER]) : (S)0;
-            set_number(w.array[OUT], at[OUT] + i * steps[OUT], value<KIND>(l, x_at(i), other, counts(i), i));
+            S y =
+                HAS_LABEL<KIND> && l.is_constant ? l.rest : value<KIND, false>(l, x_at(i), other, counts(i));
+            if (HAS_LABEL<KIND> && !l.is_constant && i == l.label) y -= l.own;
+            set_number(w.array[OUT], at[OUT] + i * steps[OUT], y);
         }
     }
 }
 
 /* ---- The choice ---- */
 
-/* Who has lines of `length` units, `each` of a thread in a round. */
-Team team_of(int64_t length, int64_t each, int32_t most_ctas) {
-    Team t = {1, 1, 1, false, 1};
-    while (t.threads < MOST_THREADS && t.threads * each < length) t.threads *= 2;
+/* Who has `lines` lines of `length` units, `each` of a thread in a round; the threads of a CTA, at least `least`, have fewer units each
+ * where lines are so few that chips of `processors` would have nothing to do. */
+Team team_of(int64_t length, int64_t each, int32_t most_ctas, int64_t lines, int32_t least,
+             int64_t processors) {
+    Team t = {least, 1, 1, false, 1};
+    while (t.threads < MOST_THREADS && t.threads < length &&
+           (t.threads * each < length || lines * t.threads < processors * MOST_THREADS))
+        t.threads *= 2;
     while (t.ctas < most_ctas && (int64_t)t.threads * t.ctas * each < length) t.ctas *= 2;
     t.at_once = t.threads < THREADS ? THREADS / t.threads : 1;
     t.rounds = length == 0 ? 0 : (length - 1) / ((int64_t)t.threads * t.ctas * each) + 1;
     return t;
 }
 
-/* How many elements of lines one access can move: as many as 16 bytes have, or 1; 0 where they do not lie side by side, or have
- * several dtypes. */
-int32_t each_of(const tartan_cuda_classes &p, bool with_other) {
+/* How many elements of lines one access can move: as many as 16 bytes have where all lines are alike aligned, or 1; 0 where they do not
+ * lie side by side, or have several dtypes. `ragged`: lines have elements before or after accesses. */
+int32_t each_of(const tartan_cuda_classes &p, bool with_other, bool *ragged) {
     const tartan_cuda_sweep &w = p.sweep;
-    const int32_t dtype = w.array[X].dtype, bytes = tartan_cuda_bytes_of(dtype), per = 16 / bytes;
-    bool together = p.length % per == 0;
+    const tartan_cuda_swept &x = w.array[X];
+    const int32_t bytes = tartan_cuda_bytes_of(x.dtype), per = 16 / bytes;
+    bool together = true;
+    *ragged = p.length % per != 0 || (uintptr_t)x.data % 16 != 0;
     if (w.axes[TARTAN_CUDA_SUMMED].ndim != 1) return 0;
     for (int i = X; i <= OUT; i++) {
         const tartan_cuda_swept &a = w.array[i];
         if (a.data == nullptr || (i == OTHER && !with_other)) continue;
-        if (a.dtype != dtype || a.step[TARTAN_CUDA_SUMMED][0] != 1) return 0;
-        together = together && (uintptr_t)a.data % 16 == 0;
-        for (int32_t d = 0; d < w.axes[TARTAN_CUDA_KEPT].ndim; d++)
-            together = together && a.step[TARTAN_CUDA_KEPT][d] % per == 0;
+        if (a.dtype != x.dtype || a.step[TARTAN_CUDA_SUMMED][0] != 1) return 0;
+        together = together && (uintptr_t)a.data % 16 == (uintptr_t)x.data % 16;
+        for (int32_t d = 0; d < w.axes[TARTAN_CUDA_KEPT].ndim; d++) {
+            const int64_t step = a.step[TARTAN_CUDA_KEPT][d];
+            together = together && (step - x.step[TARTAN_CUDA_KEPT][d]) % per == 0;
+            *ragged = *ragged || step % per != 0;
+        }
     }
+    if (!together) *ragged = false;
     return together ? per : 1;
 }
 
 template <int KIND, bool MASKED, typename T, int EACH, int ACCESSES>
-tartan_status run_lines(const char *function, tartan_cuda_queue *queue, const tartan_cuda_classes &p) {
+tartan_status run_lines(const char *function, tartan_cuda_queue *queue, const tartan_cuda_classes &p,
+                        bool ragged) {
     const bool clusters =
         queue->chip.major == 9 && queue->chip.minor == 0; /* what the code for clusters is compiled for */
-    const Team kept = team_of(p.length / EACH, ACCESSES, clusters ? MOST_CTAS : 1);
+    const int64_t units = (p.length + EACH - 1) / EACH; /* there are fewer where lines begin between units */
+    const int32_t least = ragged ? 2 * EACH : 1;
+    const Team kept =
+        team_of(units, ACCESSES, clusters ? MOST_CTAS : 1, p.lines, least, queue->chip.processors);
     const bool is_long = kept.rounds > 1;
-    const Team team = is_long ? team_of(p.length / EACH, ACCESSES / 2, 1) : kept;
+    const Team team =
+        is_long ? team_of(units, ACCESSES / 2, 1, p.lines, least, queue->chip.processors) : kept;
     const int64_t groups = (p.lines + team.at_once - 1) / team.at_once;
     const dim3 grid((unsigned)(groups * team.ctas)), threads((unsigned)(team.threads * team.at_once));
-    return tartan_cuda_check(
-        function,
-        is_long
-            ? tartan_cuda_launch_clusters(queue, false, 1, lines<KIND, MASKED, T, EACH, ACCESSES / 2, true>,
-                                          grid, threads, 0, p, team)
-            : tartan_cuda_launch_clusters(queue, false, (uint32_t)team.ctas,
-                                          lines<KIND, MASKED, T, EACH, ACCESSES, false>, grid, threads, 0, p,
-                                          team),
-        "launching a kernel");
+    const auto launch = [&](int32_t ctas, auto kernel) {
+        return tartan_cuda_check(
+            function,
+            tartan_cuda_launch_clusters(queue, false, (uint32_t)ctas, kernel, grid, threads, 0, p, team),
+            "launching a kernel");
+    };
+    if (is_long) return launch(1, lines<KIND, MASKED, T, EACH, ACCESSES / 2, true>);
+    if constexpr (EACH > 1) /* less code to fetch, which takes longer than short work */
+        if (team.ctas == 1 && 2 * team.threads >= units)
+            return launch(1, lines<KIND, MASKED, T, EACH, 2, false>);
+    return launch(team.ctas, lines<KIND, MASKED, T, EACH, ACCESSES, false>);
 }
 
 template <int KIND, typename S>
 tartan_status run_any(const char *function, tartan_cuda_queue *queue, const tartan_cuda_classes &p) {
     /* Where lines lie side by side, a thread has a line, so that a warp reads what lies together. */
     const bool across = p.sweep.inner == TARTAN_CUDA_KEPT && p.lines > 1 && p.length > 1;
-    Team team = team_of(p.length, 4, 1);
+    Team team = team_of(p.length, 4, 1, p.lines, 1, queue->chip.processors);
     if (across) team.threads = 1, team.at_once = THREADS;
     const int64_t groups = (p.lines + team.at_once - 1) / team.at_once;
     return tartan_cuda_launch(function, queue, lines_any<KIND, S>, tartan_cuda_grid(groups),
@@ -252,14 +330,15 @@ template <int KIND> tartan_status run(const char *function, tartan_cuda_queue *q
     const tartan_cuda_classes &p = *(const tartan_cuda_classes *)problem;
     constexpr int ACCESSES = HAS_OTHER<KIND> ? 4 : 8;
     if (p.sum_dtype == TARTAN_F64) return run_any<KIND, double>(function, queue, p);
-    const int32_t each = p.length == 0 ? 0 : each_of(p, HAS_OTHER<KIND>);
+    bool ragged = false;
+    const int32_t each = p.length == 0 ? 0 : each_of(p, HAS_OTHER<KIND>, &ragged);
     if (each == 0 || p.lines > INT32_MAX / MOST_CTAS) return run_any<KIND, float>(function, queue, p);
     const auto with = [&](auto masked) {
         constexpr bool MASKED = decltype(masked)::value;
         const auto of = [&](auto tag) {
             using T = decltype(tag);
-            return each == 1 ? run_lines<KIND, MASKED, T, 1, 4 * ACCESSES>(function, queue, p)
-                             : run_lines<KIND, MASKED, T, PER<T>, ACCESSES>(function, queue, p);
+            return each == 1 ? run_lines<KIND, MASKED, T, 1, 4 * ACCESSES>(function, queue, p, false)
+                             : run_lines<KIND, MASKED, T, PER<T>, ACCESSES>(function, queue, p, ragged);
         };
         switch (p.sweep.array[X].dtype) {
         case TARTAN_F32:

@@ -2,6 +2,7 @@
  * Steps of optimisers: rows of updates.def, over all parameters of a model in one launch or a few. */
 #include "kernels.h"
 #include "kernels/many.cuh"
+#include "kernels/random.cuh"
 #include "kernels/words.cuh"
 
 namespace tartan_cuda {
@@ -27,6 +28,18 @@ enum { P, G, M, V };
 #include "kernels/updates.def"
 #undef RULE
 
+/* Rounding at random is a row of fused.def. */
+#define FUSED(name, in, drawn, out, ...)                                                                     \
+    struct row_##name {                                                                                      \
+        template <typename S> static __device__ __forceinline__ void apply(const S *x, const S *p, S *y) {   \
+            using R = S;                                                                                     \
+            (void)p;                                                                                         \
+            __VA_ARGS__                                                                                      \
+        }                                                                                                    \
+    };
+#include "kernels/fused.def"
+#undef FUSED
+
 /* ---- The kernel ---- */
 
 /* What all tensors share. */
@@ -34,7 +47,23 @@ struct numbers_of_call {
     double factor, rate, numbers[TARTAN_I_UPDATE_NUMBERS];
     device_number scale;
     gradient_filter filter;
+    Drawing drawing;
+    float formats[2][TARTAN_I_FUSED_PARAMETERS]; /* of f16 and bf16 */
 };
+
+/* Rounds QUAD neighbours from element i on, a multiple of QUAD, to numbers of a dtype of 16 bits. */
+__device__ __forceinline__ void round_at_random(const numbers_of_call &call, int32_t dtype, int32_t place,
+                                                int64_t i, float (&p)[QUAD]) {
+    if (dtype != TARTAN_F16 && dtype != TARTAN_BF16) return;
+    Drawing drawing = call.drawing;
+    drawing.place = (uint32_t)place;
+    const Words words = words_of(drawing, (uint64_t)i / QUAD);
+#pragma unroll
+    for (int k = 0; k < QUAD; k++) {
+        const float x[] = {p[k], fraction_of_word(words.v[k], float())};
+        row_quantize_stochastic::apply(x, call.formats[dtype == TARTAN_BF16], &p[k]);
+    }
+}
 
 /* A number of a slice; 1 where there is none. */
 template <typename S>
@@ -42,7 +71,7 @@ __device__ __forceinline__ S of_slice(const void *numbers, int64_t stride, int64
     return numbers == nullptr ? (S)1 : ((const S *)numbers)[slice * stride];
 }
 
-template <typename Rule, typename S, typename Tensor>
+template <typename Rule, bool ROUNDED, typename S, typename Tensor>
 __device__ __forceinline__ void update(const Tensor &t, int64_t begin, int64_t end,
                                        const numbers_of_call &call, S factor) {
     S numbers[TARTAN_I_UPDATE_NUMBERS];
@@ -67,13 +96,14 @@ __device__ __forceinline__ void update(const Tensor &t, int64_t begin, int64_t e
             }
             Rule::apply(p[k], call.filter(g[k]) * factor, m[k], v[k], rate, numbers);
         }
+        if constexpr (ROUNDED && std::is_same_v<S, float>) round_at_random(call, t.dtypes[P], t.place, i, p);
         store(t, P, i, end, p);
         if constexpr (Rule::STATES > 0) store(t, M, i, end, m);
         if constexpr (Rule::STATES > 1) store(t, V, i, end, v);
     }
 }
 
-template <typename Rule, typename Batch>
+template <typename Rule, bool ROUNDED, typename Batch>
 __global__ void __launch_bounds__(THREADS)
     update_all(const __grid_constant__ Batch all, const __grid_constant__ numbers_of_call call) {
     const double scale = call.scale.get();
@@ -82,9 +112,9 @@ __global__ void __launch_bounds__(THREADS)
     const int64_t begin = (int64_t)((int)blockIdx.x - t.first) * CHUNK,
                   end = begin + CHUNK < t.elements ? begin + CHUNK : t.elements;
     if (t.dtypes[P] == TARTAN_F64)
-        update<Rule, double>(t, begin, end, call, call.factor * scale);
+        update<Rule, ROUNDED, double>(t, begin, end, call, call.factor * scale);
     else
-        update<Rule, float>(t, begin, end, call, (float)(call.factor * scale));
+        update<Rule, ROUNDED, float>(t, begin, end, call, (float)(call.factor * scale));
 }
 
 /* ---- On the host ---- */
@@ -98,10 +128,11 @@ template <typename Collector> tartan_status collect(const tartan_op_update *op, 
         int64_t gate_stride = 0, rate_stride = 0, elements = tartan_i_array_elements(arrays[0]);
         const void *gates = slices_of(op->gates, i, &gate_stride),
                    *rates = slices_of(op->rates, i, &rate_stride);
-        const bool plain = gates == nullptr && rates == nullptr && is_flat(arrays, LISTS);
+        const bool plain = gates == nullptr && rates == nullptr && is_flat(arrays, LISTS, op->stochastic);
         if (elements == 0 || plain != flat) continue;
         auto *tensor = to.next();
         describe(arrays, LISTS, elements, tensor);
+        tensor->place = (int32_t)i;
         if constexpr (!flat) {
             describe_strides(arrays, LISTS, tensor);
             tensor->gates = gates, tensor->rates = rates;
@@ -112,23 +143,31 @@ template <typename Collector> tartan_status collect(const tartan_op_update *op, 
     return to.flush();
 }
 
-template <typename Rule>
+template <typename Rule, bool ROUNDED>
 tartan_status run(const char *function, tartan_cuda_queue *queue, const tartan_op_update *op) {
     numbers_of_call call = {op->factor,
                             op->rate,
                             {},
                             {op->scale != nullptr ? op->scale->data : nullptr,
                              op->scale != nullptr ? op->scale->dtype : TARTAN_F32},
-                            {op->filter.zero_infs, op->filter.zero_nans, op->filter.most}};
+                            {op->filter.zero_infs, op->filter.zero_nans, op->filter.most},
+                            drawing_of(op->drawing),
+                            {}};
+    for (int i = 0; i < 2; i++) {
+        double format[TARTAN_I_FUSED_PARAMETERS];
+        tartan_i_rounding_of(i == 0 ? TARTAN_F16 : TARTAN_BF16, format);
+        for (int k = 0; k < TARTAN_I_FUSED_PARAMETERS; k++) call.formats[i][k] = (float)format[k];
+    }
     memcpy(call.numbers, op->numbers, sizeof call.numbers);
     auto flat = collector_of<flat_tensors>([&](const flat_tensors &all) {
         few_tensors room;
         if (all.count > few_tensors::ROOM)
-            return launch_many(function, queue, update_all<Rule, flat_tensors>, THREADS, all, call);
-        return launch_many(function, queue, update_all<Rule, few_tensors>, THREADS, few_of(all, &room), call);
+            return launch_many(function, queue, update_all<Rule, ROUNDED, flat_tensors>, THREADS, all, call);
+        return launch_many(function, queue, update_all<Rule, ROUNDED, few_tensors>, THREADS,
+                           few_of(all, &room), call);
     });
     auto others = collector_of<any_tensors>([&](const any_tensors &all) {
-        return launch_many(function, queue, update_all<Rule, any_tensors>, THREADS, all, call);
+        return launch_many(function, queue, update_all<Rule, ROUNDED, any_tensors>, THREADS, all, call);
     });
     PASS(collect(op, flat));
     return collect(op, others);
@@ -144,7 +183,7 @@ tartan_status tartan_cuda_update_plain(const char *function, tartan_cuda_queue *
     switch (op->row) {
 #define RULE(name, states, ...)                                                                              \
     case TARTAN_I_UPDATE_##name:                                                                             \
-        return run<rule_##name>(function, queue, op);
+        return (op->stochastic ? run<rule_##name, true> : run<rule_##name, false>)(function, queue, op);
 #include "kernels/updates.def"
 #undef RULE
     default:

@@ -26,6 +26,7 @@
 #define SIGMOID(x)              sigmoid(x)
 #define NORMAL(x)               normal(x)
 #define RSQRT(x)                inverse_root(x)
+#define LEADING(x)              leading(x)
 
 namespace tartan_cuda {
 namespace {
@@ -54,6 +55,13 @@ template <typename S> __device__ __forceinline__ S smaller(S a, S b) {
 }
 [[maybe_unused]] __device__ __forceinline__ double equal(double a, double b) {
     return __longlong_as_double(__double_as_longlong(a) | __double_as_longlong(b));
+}
+
+[[maybe_unused]] __device__ __forceinline__ float leading(float x) {
+    return __uint_as_float(__float_as_uint(x) & 0x7F800000u);
+}
+[[maybe_unused]] __device__ __forceinline__ double leading(double x) {
+    return __longlong_as_double(__double_as_longlong(x) & 0x7FF0000000000000ll);
 }
 
 /* Of a power that does not overflow. */

@@ -4,8 +4,6 @@
 #include "backend/cpu_grid.h"
 #include "core/array.h"
 
-#include <string.h>
-
 /* About as many operations as an element of an array takes that comes from memory, and as a random number takes. */
 enum { WORK = 16, DRAW_WORK = 32 };
 
@@ -27,40 +25,6 @@ typedef struct job {
 
 static const room zeros;
 
-/* ---- Random numbers ---- */
-
-/* n numbers from place `first` on. */
-static void draw(const job *j, int64_t first, int64_t n, char *out) {
-    j->kernels.draw(&j->op->drawing, (uint64_t)(j->op->offset + first), n, out);
-}
-
-/* Those of a tile. */
-static const void *draw_tile(const job *j, const tartan_i_grid_tile *t, room *to) {
-    const int64_t *strides = j->grid.array[j->numbers].strides + j->grid.ndim - 2, bytes = j->kernels.bytes;
-    const int64_t first = t->at[j->numbers];
-    if (strides[1] == 1 && strides[0] == t->cols) {
-        draw(j, first, t->rows * t->cols, (char *)to);
-        return to;
-    }
-    for (int64_t i = 0; i < t->rows; i++) {
-        char *const line = (char *)to + i * t->cols * bytes;
-        if (i > 0 && strides[0] == 0) {
-            memcpy(line, to, (size_t)(t->cols * bytes));
-            continue;
-        }
-        if (strides[1] == 1) {
-            draw(j, first + i * strides[0], t->cols, line);
-            continue;
-        }
-        for (int64_t k = 0; k < t->cols; k++)
-            if (k > 0 && strides[1] == 0)
-                memcpy(line + k * bytes, line, (size_t)bytes);
-            else
-                draw(j, first + i * strides[0] + k * strides[1], 1, line + k * bytes);
-    }
-    return to;
-}
-
 /* ---- Tiles ---- */
 
 static void task(void *data, int32_t worker) {
@@ -74,7 +38,9 @@ static void task(void *data, int32_t worker) {
         const tartan_i_grid_tile t = tartan_i_grid_take(&j->grid, i);
         for (int32_t k = 0; k < j->nin; k++)
             in[k] = j->in[k] < 0 ? &zeros : tartan_i_grid_load(&j->grid, &t, j->in[k], &in_rooms[k]);
-        if (j->numbers >= 0) in[j->nin] = draw_tile(j, &t, &in_rooms[j->nin]);
+        if (j->numbers >= 0)
+            in[j->nin] = tartan_i_grid_draw(&j->grid, &t, j->numbers, &j->op->drawing, j->op->offset,
+                                            &in_rooms[j->nin]);
         for (int32_t k = 0; k < j->nout; k++)
             out[k] =
                 j->out[k] < 0 ? &out_rooms[k] : tartan_i_grid_place(&j->grid, &t, j->out[k], &out_rooms[k]);

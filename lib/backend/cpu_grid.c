@@ -207,3 +207,34 @@ void tartan_i_grid_store(const tartan_i_grid *g, const tartan_i_grid_tile *t, in
     tartan_i_rows_store(g->kernels, g->array[array].dtype, values, address(g, t, array), strides[0],
                         strides[1], t->rows, t->cols);
 }
+
+/* ---- Random numbers ---- */
+
+const void *tartan_i_grid_draw(const tartan_i_grid *g, const tartan_i_grid_tile *t, int32_t array,
+                               const tartan_i_drawing *drawing, int64_t offset, void *room) {
+    const tartan_i_kernels *k = g->kernels;
+    const int64_t *strides = g->array[array].strides + g->ndim - 2, bytes = k->bytes;
+    const int64_t first = offset + t->at[array];
+    if (strides[1] == 1 && strides[0] == t->cols) {
+        k->draw(drawing, (uint64_t)first, t->rows * t->cols, room);
+        return room;
+    }
+    for (int64_t i = 0; i < t->rows; i++) {
+        char *const line = (char *)room + i * t->cols * bytes;
+        const int64_t here = first + i * strides[0];
+        if (i > 0 && strides[0] == 0) {
+            memcpy(line, room, (size_t)(t->cols * bytes));
+            continue;
+        }
+        if (strides[1] == 1) {
+            k->draw(drawing, (uint64_t)here, t->cols, line);
+            continue;
+        }
+        for (int64_t c = 0; c < t->cols; c++)
+            if (c > 0 && strides[1] == 0)
+                memcpy(line + c * bytes, line, (size_t)bytes);
+            else
+                k->draw(drawing, (uint64_t)(here + c * strides[1]), 1, line + c * bytes);
+    }
+    return room;
+}

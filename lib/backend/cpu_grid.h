@@ -56,6 +56,10 @@ void *tartan_i_grid_place(const tartan_i_grid *g, const tartan_i_grid_tile *t, i
 void tartan_i_grid_store(const tartan_i_grid *g, const tartan_i_grid_tile *t, int32_t array,
                          const void *values);
 
+/* The random numbers of a tile in `room`. The strides of the array say which it has: offset + i for its element i. */
+const void *tartan_i_grid_draw(const tartan_i_grid *g, const tartan_i_grid_tile *t, int32_t array,
+                               const tartan_i_drawing *drawing, int64_t offset, void *room);
+
 /* The same for rows x cols elements with given strides from `in` on. */
 const void *tartan_i_rows_load(const tartan_i_kernels *k, int32_t dtype, const char *in, int64_t row,
                                int64_t col, int64_t rows, int64_t cols, void *room);

@@ -36,7 +36,7 @@ static const tartan_i_kernels *kernels_for(const job *j, const tartan_array *arr
 }
 
 /* Where the arrays stand in a grid; -1: there is none. */
-enum { P, G, M, V, GATES, RATES, NUMBERS };
+enum { P, G, M, V, GATES, RATES, DRAWN, NUMBERS };
 
 static void task(void *data, int32_t worker) {
     const job *j = data;
@@ -85,6 +85,11 @@ static bool has_numbers(const tartan_array *list, int64_t place) {
     return list != NULL && list[place].shape[0] > 0;
 }
 
+/* Whether a parameter is rounded at random. */
+static bool is_rounded(const tartan_op_update *op, const tartan_array *p) {
+    return op->stochastic && (p->dtype == TARTAN_F16 || p->dtype == TARTAN_BF16);
+}
+
 static void update_grid(const job *j, int64_t place, tartan_i_grid *g) {
     const tartan_op_update *op = j->op;
     const tartan_array *p = &op->p[place];
@@ -99,8 +104,27 @@ static void update_grid(const job *j, int64_t place, tartan_i_grid *g) {
             const tartan_array all = repeated(&lists[i][place], p);
             tartan_i_grid_add(g, &all);
         }
+    if (is_rounded(op, p)) { /* by the numbers of its elements */
+        tartan_array numbers = *p;
+        numbers.data = NULL;
+        int64_t step = 1;
+        for (int32_t d = p->ndim - 1; d >= 0; step *= p->shape[d--]) numbers.strides[d] = step;
+        tartan_i_grid_add(g, &numbers);
+    }
     tartan_i_grid_order(g, 0);
     tartan_i_grid_cut(g);
+}
+
+/* Rounds reals at random to numbers of the parameter's dtype. */
+static void round_at_random(const tartan_op_update *op, const tartan_i_grid *g, const tartan_i_grid_tile *t,
+                            int32_t numbers, int64_t place, int32_t dtype, void *p) {
+    room drawn;
+    double format[TARTAN_I_FUSED_PARAMETERS];
+    tartan_i_drawing drawing = op->drawing;
+    drawing.place = (uint32_t)place;
+    tartan_i_rounding_of(dtype, format);
+    const void *const in[] = {p, tartan_i_grid_draw(g, t, numbers, &drawing, 0, &drawn)};
+    g->kernels->fused[TARTAN_I_FUSED_quantize_stochastic](t->rows * t->cols, format, in, (void *[]){p});
 }
 
 /* The reals of a tile for writing: in place or in `to`. */
@@ -139,6 +163,7 @@ static void update_tile(const job *j, const tartan_i_grid *g, int64_t place, int
         u.rates = rated ? load(g, &t, at++, &rooms[RATES]) : ones(g->kernels, u.n, &rooms[RATES]);
     }
     g->kernels->updates->update[op->row](&u);
+    if (is_rounded(op, &op->p[place])) round_at_random(op, g, &t, at, place, op->p[place].dtype, (void *)u.p);
     tartan_i_grid_store(g, &t, P, u.p);
     if (op->m != NULL) tartan_i_grid_store(g, &t, 2, u.m);
     if (op->v != NULL) tartan_i_grid_store(g, &t, 3, u.v);

@@ -53,3 +53,14 @@ double tartan_i_growth_score_flops(const tartan_op_growth_score *op) {
     const double grid = (double)op->score->shape[0] * (double)op->score->shape[1];
     return 2 * tartan_i_terms(op->x, op->pairs, 1) * ((double)(op->shape.rows + op->shape.cols) + grid);
 }
+
+double tartan_i_muon_flops(const tartan_op_muon *op) {
+    double sum = 0;
+    for (int64_t i = 0; i < op->count; i++) {
+        const tartan_array *p = &op->parameters[i];
+        const int64_t rows = p->shape[p->ndim - 2], cols = p->shape[p->ndim - 1];
+        sum += (double)tartan_i_array_elements(p) *
+               (10 + 6.0 * (double)(rows < cols ? rows : cols) * (double)op->iterations);
+    }
+    return sum;
+}

@@ -9,6 +9,8 @@
 #include "backend/operation_parts.h"
 #include "kernels/points.h"
 
+#include <math.h>
+
 /* Every struct begins with the name of the public function, for messages. */
 
 /* Gather (no `targets`): block i of `to` becomes block sources[i] of `from` (NULL: block i; -1: zeros), transposed
@@ -134,7 +136,32 @@ typedef struct tartan_op_update {
     tartan_i_gradient_filter filter;
     double factor, rate;
     double numbers[TARTAN_I_UPDATE_NUMBERS];
+
+    /* Parameters of 16 bits are rounded at random: number i of a drawing whose place is the parameter's belongs to element i in row-major
+     * order. */
+    bool stochastic;
+    tartan_i_drawing drawing;
 } tartan_op_update;
+
+/* x_grad[..., i] = sum of values[..., j] over the j whose indices[..., j] is i, in their order, in the type of sums. If `distinct`, no
+ * index of a line is there twice. Indices and values may lack the last axis: then there is one of a line. */
+typedef struct tartan_op_put_along {
+    const char *function, *values_name;
+    const tartan_array *indices, *values; /* [lines..., k] or [lines...] */
+    const tartan_array *x_grad;           /* [lines..., n] */
+    int64_t base;
+    bool distinct;
+} tartan_op_put_along;
+
+/* The parameters of the row of kernels/fused.def that rounds to a dtype of 16 bits at random. */
+static inline void tartan_i_rounding_of(int32_t dtype, double p[TARTAN_I_FUSED_PARAMETERS]) {
+    const bool wide = dtype == TARTAN_BF16;
+    p[0] = wide ? 0x1p-7 : 0x1p-10;
+    p[1] = wide ? 0x1p-126 : 0x1p-14;
+    p[2] = wide ? 0x1p128 : 0x1p16;
+    p[3] = HUGE_VAL;
+    p[4] = 0;
+}
 
 /* ---- Element-wise functions of dense arrays of any strides (kernels/points.def). `row` is the function's place in its table, p has its
  * parameters, as many as there are. Computed in f64 where an operand is of f64, else in f32, and rounded once. ---- */
@@ -278,6 +305,8 @@ double tartan_i_terms(const tartan_array *x, int64_t pairs, int64_t heads);
 double tartan_i_growth_score_flops(const tartan_op_growth_score *op);
 double tartan_i_conv_flops(const tartan_layout *layout, const tartan_array *out, const tartan_array *windowed,
                            const tartan_layout *active, const tartan_i_windows *windows);
+
+double tartan_i_muon_flops(const tartan_op_muon *op);
 
 /* The useful floating-point operations: those on stored elements. */
 double tartan_i_op_flops(const tartan_op *op);

@@ -16,6 +16,9 @@ enum tartan_i_stream {
     TARTAN_I_STREAM_UNIFORM = 6,
     TARTAN_I_STREAM_ARRAY_NORMAL = 7,
     TARTAN_I_STREAM_GATE = 8,
+    TARTAN_I_STREAM_QUANTIZE = 9,
+    TARTAN_I_STREAM_QUANTIZE_GRADIENT = 10,
+    TARTAN_I_STREAM_UPDATE = 11, /* of parameters that are rounded */
     TARTAN_I_STREAM_GROWTH = 12,
 };
 

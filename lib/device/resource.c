@@ -286,6 +286,7 @@ tartan_status tartan_i_call_enter(const char *function, tartan_context *context,
     out->function = function;
     out->context = context;
     out->uses = out->ordered = 0;
+    out->room = TARTAN_I_MAX_USES;
     out->use = out->few;
     if (context->queue != NULL) {
         tartan_i_order_lock();
@@ -301,12 +302,15 @@ static void add(tartan_i_call *call, const void *address, tartan_i_resource *res
 }
 
 tartan_status tartan_i_call_expect_arrays(tartan_i_call *call, int64_t count) {
-    if (count <= TARTAN_I_MAX_OPERANDS) return TARTAN_OK;
+    const int64_t needed = call->uses + count + TARTAN_I_MAX_OPERANDS;
+    if (count <= TARTAN_I_MAX_OPERANDS && call->uses == 0) return TARTAN_OK;
+    if (needed <= call->room) return TARTAN_OK;
     tartan_i_use *more;
-    PASS(tartan_i_allocate(&more, call->uses + count + TARTAN_I_MAX_USES, sizeof *more));
+    PASS(tartan_i_allocate(&more, 2 * needed, sizeof *more));
     memcpy(more, call->use, (size_t)call->uses * sizeof *more);
     if (call->use != call->few) tartan_i_free(call->use);
     call->use = more;
+    call->room = 2 * needed;
     return TARTAN_OK;
 }
 
@@ -327,22 +331,38 @@ void tartan_i_call_uses_matrix(tartan_i_call *call, const tartan_matrix *matrix,
         add(call, matrix->values, NULL, written);
 }
 
+/* Whether an operation before this one, in the same call, uses the resource likewise. */
+static bool is_used(const tartan_i_call *call, const tartan_i_use *use) {
+    for (const tartan_i_use *u = call->use; u < call->use + call->ordered; u++)
+        if (u->resource == use->resource && u->written == use->written) return true;
+    return false;
+}
+
+/* Of what was named last, keeps what has a resource that the call does not use likewise already: calls of many operations name the same
+ * few again and again. */
+static void keep_new_locked(tartan_i_call *call) {
+    int64_t kept = call->ordered;
+    for (int64_t i = call->ordered; i < call->uses; i++) {
+        tartan_i_use u = call->use[i];
+        if (u.resource == NULL) u.resource = find(u.address);
+        if (u.resource != NULL && !is_used(call, &u)) call->use[kept++] = u;
+    }
+    call->uses = kept;
+}
+
 /* Holds what the call uses, makes the context's queue wait for the others, then records the call. */
 static tartan_status order_locked(tartan_i_call *call) {
     tartan_i_queue *queue = call->context->queue;
     const tartan_i_mark mark = tartan_i_queue_mark(call->context);
+    keep_new_locked(call);
     tartan_i_use *begin = call->use + call->ordered, *end = call->use + call->uses;
-    for (tartan_i_use *u = begin; u < end; u++) {
-        if (u->resource == NULL) u->resource = find(u->address);
-        if (u->resource != NULL) u->resource->calls++;
-    }
+    for (tartan_i_use *u = begin; u < end; u++) u->resource->calls++;
     call->ordered = call->uses;
     for (tartan_i_use *u = begin; queue != NULL && u < end; u++)
-        if (u->resource != NULL) PASS(wait_for(call->function, u->resource, queue, u->written));
+        PASS(wait_for(call->function, u->resource, queue, u->written));
     for (int32_t written = 0; queue != NULL && written < 2; written++) /* a call may read what it writes */
         for (tartan_i_use *u = begin; u < end; u++)
-            if (u->resource != NULL && u->written == (written == 1))
-                PASS(note(u->resource, mark, u->written));
+            if (u->written == (written == 1)) PASS(note(u->resource, mark, u->written));
     return TARTAN_OK;
 }
 
@@ -363,8 +383,7 @@ void tartan_i_call_leave(tartan_i_call *call) {
     if (call->ordered > 0 || context->queue != NULL) {
         tartan_i_order_lock();
         tartan_i_queue_end_locked(context);
-        for (int64_t i = 0; i < call->ordered; i++)
-            if (call->use[i].resource != NULL) let_go(call->use[i].resource);
+        for (int64_t i = 0; i < call->ordered; i++) let_go(call->use[i].resource);
         tartan_i_order_unlock();
     }
     if (call->use != call->few) tartan_i_free(call->use);

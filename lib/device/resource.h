@@ -60,16 +60,15 @@ typedef struct tartan_i_use {
 typedef struct tartan_i_call {
     const char *function;
     tartan_context *context;
-    int64_t uses, ordered;
-    tartan_i_use *use; /* `few`, or allocated */
+    int64_t uses, ordered, room; /* of `use` */
+    tartan_i_use *use;           /* `few`, or allocated */
     tartan_i_use few[TARTAN_I_MAX_USES];
 } tartan_i_call;
 
 /* Enters the context and numbers the call. Errors: ARGUMENT (another thread is inside). */
 tartan_status tartan_i_call_enter(const char *function, tartan_context *context, tartan_i_call *out);
 
-/* Before so many arrays are named, in lists of any length, makes room for them and for as many other operands as an operation has.
- * Errors: MEMORY. */
+/* Before the operands of an operation are named, so many arrays among them, makes room for all. Errors: MEMORY. */
 tartan_status tartan_i_call_expect_arrays(tartan_i_call *call, int64_t count);
 
 /* Name what the call uses. For a matrix these are its values and the index sets of a dynamic layout. */

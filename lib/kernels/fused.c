@@ -16,7 +16,17 @@
 #define LOG(x)     vec_log(x)
 #define TANH(x)    vec_tanh(x)
 #define SIGMOID(x) vec_sigmoid(x)
+#define LEADING(x) vec_of_bits(vec_bits_of(x) & EXPONENT)
+#define ROUND(x)   round_to_even(x)
 #define R          vec
+
+#define EXPONENT (~REAL_SIGN & ~(((real_bits)1 << REAL_FRACTION_BITS) - 1))
+
+/* Numbers from 2^23 to 2^24, or of f64 from 2^52 to 2^53, are integers. */
+INLINE vec round_to_even(vec x) {
+    const vec integers = vec_fill(sizeof(real) == sizeof(float) ? (real)0x1p23 : (real)0x1p52);
+    return (x + integers) - integers;
+}
 
 /* ---- Rows ---- */
 
@@ -30,7 +40,7 @@
         __VA_ARGS__                                                                                          \
     }                                                                                                        \
     static void fused_##name(int64_t n, const double *given, const void *const *in, void *const *out) {      \
-        enum { IN = PARTS in_parts + (drawn), OUT = PARTS out_parts };                                       \
+        enum { IN = PARTS in_parts + (TARTAN_I_DRAW_##drawn != TARTAN_I_DRAW_NONE), OUT = PARTS out_parts }; \
         vec p[TARTAN_I_FUSED_PARAMETERS], x[IN], y[OUT];                                                     \
         for (int k = 0; k < TARTAN_I_FUSED_PARAMETERS; k++) p[k] = vec_fill((real)given[k]);                 \
         for (int64_t at = 0; at < n; at += LANES) {                                                          \
@@ -55,12 +65,12 @@ static const tartan_i_fused_kernel rows[] = {
 enum { COUNTERS = 16 };
 
 /* Word k of the counters `index` and following is words[k][i]. The constants are those of Philox4x32. */
-static void philox(uint64_t seed, uint32_t stream, uint64_t index, uint32_t words[4][COUNTERS]) {
+static void philox(const tartan_i_drawing *of, uint64_t index, uint32_t words[4][COUNTERS]) {
     uint32_t *a = words[0], *b = words[1], *c = words[2], *d = words[3];
-    uint32_t low = (uint32_t)seed, high = (uint32_t)(seed >> 32);
+    uint32_t low = (uint32_t)of->seed, high = (uint32_t)(of->seed >> 32);
     for (int i = 0; i < COUNTERS; i++) {
         const uint64_t at = index + (uint64_t)i;
-        a[i] = 0, b[i] = (uint32_t)at, c[i] = (uint32_t)(at >> 32), d[i] = stream;
+        a[i] = of->place, b[i] = (uint32_t)at, c[i] = (uint32_t)(at >> 32), d[i] = of->stream;
     }
     for (int round = 0; round < 10; round++) {
         for (int i = 0; i < COUNTERS; i++) {
@@ -78,28 +88,39 @@ INLINE real fraction_of(uint32_t high, uint32_t low) {
     return (real)((double)(((uint64_t)high << 32 | low) >> 11) * 0x1p-53);
 }
 
-/* Numbers of 4 (KEPT) or 2 a counter: those of COUNTERS counters. */
+INLINE real fraction_of_word(uint32_t word) {
+    return sizeof(real) == sizeof(float) ? (real)(word >> 8) * (real)0x1p-24 : (real)word * (real)0x1p-32;
+}
+
+INLINE int64_t numbers_of_a_counter(const tartan_i_drawing *of) {
+    return of->draw == TARTAN_I_DRAW_KEPT || of->draw == TARTAN_I_DRAW_WORD ? 4 : 2;
+}
+
+/* Numbers of 4 (KEPT, WORD) or 2 a counter: those of COUNTERS counters. */
 static void draw_some(const tartan_i_drawing *of, uint64_t index, real *out) {
     uint32_t words[4][COUNTERS];
     double both[2];
     if (of->draw == TARTAN_I_DRAW_NORMAL) {
         for (int i = 0; i < COUNTERS; i++) {
-            tartan_i_normal_pair(of->seed, of->stream, index + (uint64_t)i, 0, both);
+            tartan_i_normal_pair(of->seed, of->stream, index + (uint64_t)i, of->place, both);
             out[2 * i] = (real)both[0], out[2 * i + 1] = (real)both[1];
         }
         return;
     }
-    philox(of->seed, of->stream, index, words);
+    philox(of, index, words);
     if (of->draw == TARTAN_I_DRAW_KEPT)
         for (int i = 0; i < COUNTERS; i++)
             for (int k = 0; k < 4; k++) out[4 * i + k] = words[k][i] >= of->threshold ? 1 : 0;
+    else if (of->draw == TARTAN_I_DRAW_WORD)
+        for (int i = 0; i < COUNTERS; i++)
+            for (int k = 0; k < 4; k++) out[4 * i + k] = fraction_of_word(words[k][i]);
     else
         for (int i = 0; i < COUNTERS; i++)
             for (int k = 0; k < 2; k++) out[2 * i + k] = fraction_of(words[2 * k][i], words[2 * k + 1][i]);
 }
 
 static void draw(const tartan_i_drawing *of, uint64_t first, int64_t n, void *to) {
-    const int64_t each = of->draw == TARTAN_I_DRAW_KEPT ? 4 : 2, some = COUNTERS * each;
+    const int64_t each = numbers_of_a_counter(of), some = COUNTERS * each;
     real room[4 * COUNTERS], *out = to;
     uint64_t index = first / (uint64_t)each;
     int64_t skipped = (int64_t)(first % (uint64_t)each);

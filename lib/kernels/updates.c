@@ -98,6 +98,66 @@ static void filter(int64_t n, const tartan_i_gradient_filter *f, const void *g, 
 #undef STEP
 }
 
+/* ---- Adafactor ---- */
+
+static void add_squares(int64_t n, const void *g, void *sums) {
+#define STEP(i, lanes)                                                                                       \
+    do {                                                                                                     \
+        const vec x = load_reals(g, i, lanes);                                                               \
+        store_reals(sums, i, lanes, vec_fma(x, x, load_reals(sums, i, lanes)));                              \
+    } while (0)
+    EACH_VECTOR(n, STEP);
+#undef STEP
+}
+
+static void average(int64_t n, double d, double part, double epsilon, const void *sums, void *means) {
+    const vec old = vec_fill((real)d), new = vec_fill((real)(1 - d)), all = vec_fill((real)part),
+              more = vec_fill((real)epsilon);
+#define STEP(i, lanes)                                                                                       \
+    store_reals(                                                                                             \
+        means, i, lanes,                                                                                     \
+        vec_fma(old, load_reals(means, i, lanes), new *vec_fma(load_reals(sums, i, lanes), all, more)))
+    EACH_VECTOR(n, STEP);
+#undef STEP
+}
+
+static void by_roots(int64_t n, double r, const void *g, const void *means, void *out) {
+    const vec factor = vec_fill((real)r);
+#define STEP(i, lanes)                                                                                       \
+    store_reals(out, i, lanes, load_reals(g, i, lanes) * factor / vec_sqrt(load_reals(means, i, lanes)))
+    EACH_VECTOR(n, STEP);
+#undef STEP
+}
+
+static void move(int64_t n, double decay, double step, const void *x, void *p) {
+    const vec kept = vec_fill((real)decay), back = vec_fill((real)-step);
+#define STEP(i, lanes)                                                                                       \
+    store_reals(p, i, lanes, vec_fma(back, load_reals(x, i, lanes), kept *load_reals(p, i, lanes)))
+    EACH_VECTOR(n, STEP);
+#undef STEP
+}
+
+/* ---- Formats ---- */
+
+static double measure(int64_t n, double most, double least, const void *x, void *out, double counts[2]) {
+    const vec one = vec_fill(1), above = vec_fill((real)most), below = vec_fill((real)least);
+    vec largest = vec_zero(), large = vec_zero(), small = vec_zero();
+#define STEP(i, lanes)                                                                                       \
+    do {                                                                                                     \
+        const vec size = vec_abs(load_reals(x, i, lanes));                                                   \
+        largest = vec_max(size, largest);                                                                    \
+        large = large + vec_select(vec_greater(size, above), one, vec_zero());                               \
+        small = small + vec_select(vec_greater(size, vec_zero()),                                            \
+                                   vec_select(vec_greater(below, size), one, vec_zero()), vec_zero());       \
+        store_reals(out, i, lanes, size);                                                                    \
+    } while (0)
+    EACH_VECTOR(n, STEP);
+#undef STEP
+    counts[0] = vec_sum(large);
+    counts[1] = vec_sum(small);
+    return vec_largest(largest);
+}
+
 static const tartan_i_update_kernels updates = {
     {
 #define RULE(name, states, ...) update_##name,
@@ -105,6 +165,11 @@ static const tartan_i_update_kernels updates = {
 #undef RULE
     },
     filter,
+    add_squares,
+    average,
+    by_roots,
+    move,
+    measure,
 };
 
 void UPDATES_FILL(tartan_i_kernels *kernels) {

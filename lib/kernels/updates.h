@@ -34,6 +34,17 @@ typedef struct tartan_i_gradient_filter {
 typedef struct tartan_i_update_kernels {
     void (*update[TARTAN_I_UPDATE_ROWS])(const tartan_i_update_line *line);
     void (*filter)(int64_t n, const tartan_i_gradient_filter *filter, const void *g, void *out);
+
+    /* Of Adafactor: sums[i] += g[i]^2; means[i] = d means[i] + (1 - d) (sums[i] part + epsilon); out[i] = g[i] r / sqrt(means[i]);
+     * p[i] = decay p[i] - step x[i]. */
+    void (*add_squares)(int64_t n, const void *g, void *sums);
+    void (*average)(int64_t n, double d, double part, double epsilon, const void *sums, void *means);
+    void (*by_roots)(int64_t n, double r, const void *g, const void *means, void *out);
+    void (*move)(int64_t n, double decay, double step, const void *x, void *p);
+
+    /* out[i] = |x[i]|. Returns the largest of these, and how many are above `most`, and how many between 0 and `least`; a NaN is none of
+     * them. n is at most 2^24. */
+    double (*measure)(int64_t n, double most, double least, const void *x, void *out, double counts[2]);
 } tartan_i_update_kernels;
 
 #endif

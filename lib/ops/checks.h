@@ -45,6 +45,11 @@ tartan_status tartan_i_check_concrete_gate_gradient(tartan_op *op, const tartan_
 tartan_status tartan_i_check_random_uniform(tartan_op *op, const tartan_context *context);
 tartan_status tartan_i_check_random_normal(tartan_op *op, const tartan_context *context);
 
+/* Formats are ones that the arrays can hold. Make tartan_op_fused, or fill `largest` and `smallest`. */
+tartan_status tartan_i_check_quantize(tartan_op *op, const tartan_context *context);
+tartan_status tartan_i_check_quantize_gradient(tartan_op *op, const tartan_context *context);
+tartan_status tartan_i_check_quantize_stats(tartan_op *op, const tartan_context *context);
+
 /* Run sums for each channel and tartan_op_fused. */
 tartan_status tartan_i_run_batch_norm(const tartan_op *op, tartan_context *context);
 tartan_status tartan_i_run_batch_norm_gradient(const tartan_op *op, tartan_context *context);
@@ -86,6 +91,11 @@ tartan_status tartan_i_shapes_lion(const tartan_op *op, int32_t argument, tartan
 tartan_status tartan_i_check_lion(tartan_op *op, const tartan_context *context);
 tartan_status tartan_i_shapes_exponential_average(const tartan_op *op, int32_t argument, tartan_array *shape);
 tartan_status tartan_i_check_exponential_average(tartan_op *op, const tartan_context *context);
+/* Fills `d`. */
+tartan_status tartan_i_check_adafactor(tartan_op *op, const tartan_context *context);
+tartan_status tartan_i_shapes_adafactor(const tartan_op *op, int32_t argument, tartan_array *shape);
+/* Parameters have two dimensions at least. */
+tartan_status tartan_i_check_muon(tartan_op *op, const tartan_context *context);
 tartan_status tartan_i_shapes_group_lasso(const tartan_op *op, int32_t argument, tartan_array *shape);
 /* Whole numbers in host memory are base .. base + limit - 1, or `other`, which the option `other_name` says; NULL: there is none. The
  * first that is not is named with its place. */
@@ -99,6 +109,28 @@ tartan_status tartan_i_check_cross_entropy_gradient(tartan_op *op, const tartan_
 /* Indices are rows of the table, where they are in host memory. */
 tartan_status tartan_i_check_embedding(tartan_op *op, const tartan_context *context);
 tartan_status tartan_i_check_embedding_gradient(tartan_op *op, const tartan_context *context);
+
+/* k is not more than the numbers of a line, indices in host memory are places in it; gradients that put become tartan_op_put_along. */
+tartan_status tartan_i_shapes_top_k(const tartan_op *op, int32_t argument, tartan_array *shape);
+tartan_status tartan_i_check_top_k_gradient(tartan_op *op, const tartan_context *context);
+tartan_status tartan_i_check_top_k_softmax(tartan_op *op, const tartan_context *context);
+tartan_status tartan_i_check_rectified_top_k(tartan_op *op, const tartan_context *context);
+tartan_status tartan_i_check_rectified_top_k_gradient(tartan_op *op, const tartan_context *context);
+tartan_status tartan_i_check_reduce_max(tartan_op *op, const tartan_context *context);
+tartan_status tartan_i_check_reduce_max_gradient(tartan_op *op, const tartan_context *context);
+tartan_status tartan_i_check_take_along(tartan_op *op, const tartan_context *context);
+tartan_status tartan_i_check_take_along_gradient(tartan_op *op, const tartan_context *context);
+
+/* Indices are rows, none twice, where they are in host memory. */
+tartan_status tartan_i_check_scatter_rows(tartan_op *op, const tartan_context *context);
+tartan_status tartan_i_check_scatter_rows_gradient(tartan_op *op, const tartan_context *context);
+
+/* Arrays have one shape, and are summed in one type. */
+tartan_status tartan_i_run_add_n(const tartan_op *op, tartan_context *context);
+
+/* A linear layer with the loss of its classes (heads.c). */
+tartan_status tartan_i_run_linear_cross_entropy(const tartan_op *op, tartan_context *context);
+tartan_status tartan_i_run_linear_cross_entropy_gradient(const tartan_op *op, tartan_context *context);
 
 /* The bottleneck unit of residual networks, checked and run step by step (residual.c). */
 tartan_status tartan_i_run_residual_forward(const tartan_op *op, tartan_context *context);

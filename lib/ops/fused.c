@@ -1,10 +1,12 @@
 /* SPDX-License-Identifier: Apache-2.0
- * Operations that become rows of kernels/fused.def: dropout, hard-concrete gates and random arrays. */
+ * Operations that become rows of kernels/fused.def: dropout, hard-concrete gates, random arrays and formats of few bits. */
 #include "ops/fused.h"
 
 #include "core/array.h"
 #include "core/random.h"
 #include "ops/checks.h"
+
+#include <math.h>
 
 /* ---- What they share ---- */
 
@@ -67,7 +69,7 @@ static tartan_status drop(tartan_op *any, const char *function, tartan_i_fused_o
     PASS(
         tartan_i_fused_draw(op, TARTAN_I_DRAW_KEPT, TARTAN_I_STREAM_ELEMENT_DROPOUT, seed, offset, &lengths));
     op->drawing.threshold = (uint32_t)(dropout * 0x1p32);
-    op->p[0] = 1 - dropout;
+    op->p[0] = 1 / (1 - dropout);
     op->in[0] = x;
     op->out[0] = y;
     return TARTAN_OK;
@@ -148,4 +150,104 @@ tartan_status tartan_i_check_random_normal(tartan_op *any, const tartan_context 
     op->out[0] = OPERAND(y, 1);
     return tartan_i_fused_draw(op, TARTAN_I_DRAW_NORMAL, TARTAN_I_STREAM_ARRAY_NORMAL, given.seed,
                                given.offset, &kAll);
+}
+
+/* ---- Formats of few bits ---- */
+
+/* A format as options describe it; `prefix` stands before their names. */
+typedef struct format {
+    const char *prefix;
+    int64_t ebits, fbits;
+    double emax, emin, largest;
+    bool denormals;
+} format;
+
+static bool is_whole(double x) {
+    return x == floor(x);
+}
+
+/* Fills in what is NaN, and checks that numbers of the sum type hold those of the format. */
+static tartan_status complete(const char *function, int32_t dtype, format *f) {
+    const bool wide = tartan_i_sum_dtype(dtype) == TARTAN_F64;
+    const double most = wide ? 1023 : 127, least = wide ? -1074 : -149;
+    const char *prefix = f->prefix;
+    if (isnan(f->emax)) f->emax = ldexp(1, (int)f->ebits - 1) - 1;
+    CHECK_IN(function, is_whole(f->emax) && f->emax <= most && f->emax >= least, ARGUMENT,
+             "%semax is %g, expected a whole number from %g to %g, for %s", prefix, f->emax, least, most,
+             tartan_dtype_name(tartan_i_sum_dtype(dtype)));
+    if (isnan(f->emin)) f->emin = f->emax - ldexp(1, (int)f->ebits) + 2;
+    CHECK_IN(function, is_whole(f->emin) && f->emin <= f->emax && f->emin - (double)f->fbits >= least,
+             ARGUMENT, "%semin is %g, expected a whole number from %g to %g, for %s", prefix, f->emin,
+             least + (double)f->fbits, f->emax, tartan_dtype_name(tartan_i_sum_dtype(dtype)));
+    const double unit = ldexp(1, (int)f->emax - (int)f->fbits), all = ldexp(2, (int)f->emax) - unit;
+    if (isnan(f->largest)) f->largest = all;
+    int exponent;
+    (void)frexp(f->largest, &exponent);
+    const double own = ldexp(1, (int)fmax(exponent - 1, f->emin) - (int)f->fbits);
+    CHECK_IN(function, f->largest <= all && is_whole(f->largest / own), ARGUMENT,
+             "%slargest is %.17g, expected a number of the format, at most %.17g", prefix, f->largest, all);
+    return TARTAN_OK;
+}
+
+/* The smallest positive number. */
+static double smallest_of(const format *f) {
+    return ldexp(1, (int)f->emin - (f->denormals ? (int)f->fbits : 0));
+}
+
+/* Makes it a row of kernels/fused.def. */
+static tartan_status quantize(tartan_op *any, const char *function, tartan_i_fused_operand x,
+                              tartan_i_fused_operand y, const format *f, bool saturate, int32_t rounding,
+                              uint32_t stream, int64_t seed, int64_t offset) {
+    static const tartan_i_fused_row rows[] = {
+        [TARTAN_I_QUANTIZE_ROUNDING_NEAREST] = TARTAN_I_FUSED_quantize_nearest,
+        [TARTAN_I_QUANTIZE_ROUNDING_EVEN] = TARTAN_I_FUSED_quantize_even,
+        [TARTAN_I_QUANTIZE_ROUNDING_STOCHASTIC] = TARTAN_I_FUSED_quantize_stochastic};
+    tartan_op_fused *op = &any->fused;
+    *op = tartan_i_fused_of(function, f->ebits == 0 ? TARTAN_I_FUSED_same : rows[rounding], x.array, 8);
+    op->in[0] = x;
+    op->out[0] = y;
+    if (f->ebits == 0) return TARTAN_OK;
+    /* Without denormals, numbers just below 2^emin have units of their own exponent. Vectors of f32 know no exponents below -127. */
+    const int first = tartan_i_sum_dtype(x.array->dtype) == TARTAN_F64 ? -1023 : -127;
+    int exponent;
+    (void)frexp(f->largest, &exponent);
+    op->p[0] = ldexp(1, -(int)f->fbits);
+    op->p[1] = ldexp(1, f->denormals ? (int)f->emin : (int)fmax(f->emin - 1, first));
+    op->p[2] = f->largest + ldexp(1, (int)fmax(exponent - 1, f->emin) - (int)f->fbits);
+    op->p[3] = saturate ? f->largest : HUGE_VAL;
+    op->p[4] = f->denormals ? 0 : ldexp(1, (int)f->emin);
+    if (rounding != TARTAN_I_QUANTIZE_ROUNDING_STOCHASTIC) return TARTAN_OK;
+    return tartan_i_fused_draw(op, TARTAN_I_DRAW_WORD, stream, seed, offset, &kAll);
+}
+
+tartan_status tartan_i_check_quantize(tartan_op *any, const tartan_context *context) {
+    const tartan_op_quantize given = any->quantize;
+    (void)context;
+    format f = {"", given.ebits, given.fbits, given.emax, given.emin, given.largest, !given.flush};
+    format back = {"gradient_",         given.gradient_ebits,   given.gradient_fbits, given.gradient_emax,
+                   given.gradient_emin, given.gradient_largest, !given.flush};
+    PASS(complete(given.function, given.x->dtype, &f));
+    if (back.ebits > 0) PASS(complete(given.function, given.x->dtype, &back));
+    return quantize(any, given.function, OPERAND(x, 1), OPERAND(y, 1), &f, !given.infinite, given.rounding,
+                    TARTAN_I_STREAM_QUANTIZE, given.seed, given.offset);
+}
+
+tartan_status tartan_i_check_quantize_gradient(tartan_op *any, const tartan_context *context) {
+    const tartan_op_quantize_gradient given = any->quantize_gradient;
+    (void)context;
+    format f = {"gradient_",         given.gradient_ebits,   given.gradient_fbits, given.gradient_emax,
+                given.gradient_emin, given.gradient_largest, !given.flush};
+    if (f.ebits > 0) PASS(complete(given.function, given.y_grad->dtype, &f));
+    return quantize(any, given.function, OPERAND(y_grad, 1), OPERAND(x_grad, 1), &f, !given.infinite,
+                    given.rounding, TARTAN_I_STREAM_QUANTIZE_GRADIENT, given.seed, given.offset);
+}
+
+tartan_status tartan_i_check_quantize_stats(tartan_op *any, const tartan_context *context) {
+    tartan_op_quantize_stats *op = &any->quantize_stats;
+    (void)context;
+    format f = {"", op->ebits, op->fbits, op->emax, op->emin, op->largest, !op->flush};
+    PASS(complete(op->function, op->x->dtype, &f));
+    op->largest = f.largest;
+    op->smallest = smallest_of(&f);
+    return TARTAN_OK;
 }

@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0
  * Optimisers: shapes of gates and rates, and the numbers of the rules of kernels/updates.def. */
 #include "core/array.h"
+#include "core/random.h"
 #include "ops/checks.h"
 
 #include <math.h>
@@ -27,7 +28,24 @@ SHAPES(lion, parameters)
 SHAPES(exponential_average, averages)
 SHAPES(group_lasso, parameters)
 
+/* Of the means of squares of rows and columns of the last two dimensions; of up to one dimension all squares are means of rows. */
+tartan_status tartan_i_shapes_adafactor(const tartan_op *op, int32_t argument, tartan_array *shape) {
+    const tartan_array *p = &op->adafactor.parameters[shape->strides[0]];
+    const bool rows = argument == TARTAN_I_ADAFACTOR_ARGUMENT_ROW_SQUARES;
+    shape->ndim = p->ndim > 1 ? p->ndim - 1 : rows ? p->ndim : 1;
+    for (int32_t d = 0; d < shape->ndim; d++) shape->shape[d] = p->ndim > 1 || rows ? p->shape[d] : 0;
+    if (p->ndim > 1 && !rows) shape->shape[p->ndim - 2] = p->shape[p->ndim - 1];
+    return TARTAN_OK;
+}
+
 /* ---- Rules ---- */
+
+/* Of the numbers by which parameters are rounded. */
+static tartan_i_drawing drawing_of(int64_t seed, int64_t step) {
+    return (tartan_i_drawing){.draw = TARTAN_I_DRAW_WORD,
+                              .stream = TARTAN_I_STREAM_UPDATE,
+                              .seed = (uint64_t)seed | (uint64_t)step << 32};
+}
 
 /* What the calls of optimisers share. */
 #define BEGIN(given, rule)                                                                                   \
@@ -35,11 +53,8 @@ SHAPES(group_lasso, parameters)
         .function = (given).function, .p_name = "parameters", .g_name = "gradients", .row = (rule),          \
         .count = (given).count, .p = (given).parameters, .g = (given).gradients, .gates = (given).gates,     \
         .rates = (given).rates, .scale = (given).scale, .factor = (given).grad_scale, .rate = (given).rate,  \
-        .filter = {                                                                                          \
-            (given).zero_infs,                                                                               \
-            (given).zero_nans,                                                                               \
-            (given).saturate                                                                                 \
-        }                                                                                                    \
+        .filter = {(given).zero_infs, (given).zero_nans, (given).saturate},                                  \
+        .stochastic = (given).stochastic, .drawing = drawing_of((given).seed, (given).step)                  \
     }
 
 tartan_status tartan_i_check_adam(tartan_op *any, const tartan_context *context) {
@@ -91,6 +106,27 @@ tartan_status tartan_i_check_lion(tartan_op *any, const tartan_context *context)
     op->numbers[0] = 1 - given.beta1;
     op->numbers[1] = 1 - given.beta2;
     op->numbers[2] = given.weight_decay;
+    return TARTAN_OK;
+}
+
+tartan_status tartan_i_check_adafactor(tartan_op *any, const tartan_context *context) {
+    tartan_op_adafactor *op = &any->adafactor;
+    const double steps = (double)op->step, beta2 = op->beta2;
+    (void)context;
+    op->d = op->power > 0 ? 1 - pow(steps, -op->power)
+                          : beta2 * (1 - pow(beta2, steps)) / (1 - pow(beta2, steps + 1));
+    return TARTAN_OK;
+}
+
+tartan_status tartan_i_check_muon(tartan_op *any, const tartan_context *context) {
+    const tartan_op_muon *op = &any->muon;
+    (void)context;
+    for (int64_t i = 0; i < op->count; i++) {
+        char text[TARTAN_I_SHAPE_TEXT];
+        CHECK_IN(op->function, op->parameters[i].ndim > 1, SHAPE,
+                 "array %" PRId64 " of parameters has shape %s, expected two dimensions or more", i + 1,
+                 tartan_i_shape_text(&op->parameters[i], text));
+    }
     return TARTAN_OK;
 }
 

@@ -31,24 +31,32 @@ fail:
     return status;
 }
 
-static tartan_status run_each(tartan_i_steps *steps) {
+tartan_status tartan_i_steps_run_each(tartan_i_steps *steps) {
     for (int32_t i = 0; i < steps->count; i++)
         PASS(tartan_i_explaining() ? tartan_i_explain(steps->call.context, &steps->ops[i])
                                    : tartan_i_call_run(&steps->call, &steps->ops[i]));
     return TARTAN_OK;
 }
 
-tartan_status tartan_i_steps_run(tartan_i_steps *steps) {
+tartan_status tartan_i_steps_rehearse(tartan_i_steps *steps) {
     tartan_context *context = steps->call.context;
-    tartan_status status = TARTAN_OK;
-    if (steps->count > 1 && on_host(context) && !tartan_i_explaining()) {
-        context->rehearses = true;
-        status = run_each(steps);
-        context->rehearses = false;
-    }
-    if (status == TARTAN_OK) status = run_each(steps);
+    if (steps->count <= 1 || !on_host(context) || tartan_i_explaining()) return TARTAN_OK;
+    context->rehearses = true;
+    const tartan_status status = tartan_i_steps_run_each(steps);
+    context->rehearses = false;
+    return status;
+}
+
+void tartan_i_steps_end(tartan_i_steps *steps) {
+    tartan_context *context = steps->call.context;
     if (steps->owner != NULL) context->backend->scratch_free(context->device, steps->owner);
     tartan_i_workspace_let_go(context);
     tartan_i_call_leave(&steps->call);
+}
+
+tartan_status tartan_i_steps_run(tartan_i_steps *steps) {
+    tartan_status status = tartan_i_steps_rehearse(steps);
+    if (status == TARTAN_OK) status = tartan_i_steps_run_each(steps);
+    tartan_i_steps_end(steps);
     return status;
 }

@@ -33,4 +33,10 @@ static inline tartan_op *tartan_i_steps_add(tartan_i_steps *steps, tartan_op_kin
  * Errors: MEMORY, those of the backend. */
 tartan_status tartan_i_steps_run(tartan_i_steps *steps);
 
+/* The same in parts, for steps that are followed by others: whoever sets `count` to 0 after steps have run adds the next ones. Of several
+ * lists of steps the one with the largest operands is rehearsed. The call ends, whatever failed. */
+tartan_status tartan_i_steps_rehearse(tartan_i_steps *steps);
+tartan_status tartan_i_steps_run_each(tartan_i_steps *steps);
+void tartan_i_steps_end(tartan_i_steps *steps);
+
 #endif

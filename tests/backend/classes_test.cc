@@ -26,13 +26,6 @@ struct Weights {
     long double lse() const { return sum == 0 ? -INFINITY : most + std::log(sum); }
 };
 
-void expect_near(long double want, double got, int32_t dtype, double allowed, const std::string &what) {
-    if ((std::isinf(want) || std::isnan(want)) && (std::isnan(want) ? std::isnan(got) : want == got)) return;
-    ASSERT_LE(std::fabs(want - (long double)got),
-              epsilon(dtype) * std::fabs(want) + allowed + (dtype == TARTAN_F16 ? 0x1p-24 : 0))
-        << what << ": " << got << ", not " << (double)want;
-}
-
 class BackendClasses : public OnBackend {
   protected:
     std::mt19937_64 random{5};
@@ -168,6 +161,108 @@ TEST_P(BackendClasses, CrossEntropy) {
                     if (HasFailure()) return;
                 }
             }
+}
+
+std::vector<double> dense_of(const Matrix &matrix) {
+    const tartan_shape &shape = matrix->layout->shape;
+    Dense dense(matrix->dtype, {shape.rows, shape.cols});
+    EXPECT_OK(tartan_matrix_to_dense(matrix.get(), &dense.array));
+    std::vector<double> all((size_t)dense.elements());
+    for (size_t i = 0; i < all.size(); i++) all[i] = dense.get((int64_t)i);
+    return all;
+}
+
+// Of more lines than logits are kept for at a time, on the CPU; with block-sparse and dense weights.
+TEST_P(BackendClasses, LinearCrossEntropyIsThatOfTheProduct) {
+    for (const int32_t dtype : kDtypes)
+        for (const auto &[lines, density] :
+             std::vector<std::pair<int64_t, double>>{{5, 1.0}, {1, 0.4}, {140, 0.7}, {0, 1.0}}) {
+            const bool many = lines == 140;
+            const int64_t rows = many ? 40000 : 11, cols = many ? 8 : 9;
+            if (many && dtype != TARTAN_F64) continue;
+            const tartan_shape shape = {rows, cols, many ? 32 : 4, many ? 8 : 3, 1};
+            const Layout layout = random_layout(shape, density, 3);
+            const int32_t sums = tartan_i_sum_dtype(dtype);
+            const Matrix w = random_matrix(layout, dtype, TARTAN_ROW_MAJOR, random);
+            const Matrix zeros = random_matrix(layout, sums, TARTAN_ROW_MAJOR, random);
+            Dense x = numbers(dtype, {lines, cols}, -1, 1, false),
+                  weights = numbers(sums, {lines}, 0, 2, true), labels(TARTAN_I64, {lines}),
+                  loss(sums, {lines}), lse(sums, {lines}), slope = numbers(dtype, {lines, cols}, 0, 1, true);
+            for (int64_t i = 0; i < lines; i++)
+                labels.set(i, i % 5 == 4 ? -100 : (double)below(random, (size_t)rows));
+            const Matrix at = placed(context.get(), w), to = placed(context.get(), zeros),
+                         later = placed(context.get(), zeros);
+            Operand in = {context.get(), x}, by = {context.get(), labels}, factors = {context.get(), weights},
+                    losses = {context.get(), loss}, kept = {context.get(), lse},
+                    back = {context.get(), slope}, again = {context.get(), slope};
+            RUN_OR_NEXT(call(context.get(), "linear_cross_entropy",
+                             {at.get(), in.array(), by.array(), factors.array(), losses.array(), kept.array(),
+                              back.array(), to.get()},
+                             "label_smoothing=0.25 scale=0.5"));
+            ASSERT_OK(call(
+                context.get(), "linear_cross_entropy_gradient",
+                {at.get(), in.array(), by.array(), kept.array(), factors.array(), again.array(), later.get()},
+                "label_smoothing=0.25"));
+            const std::vector<double> dense = dense_of(w);
+            Dense one(dtype, {1}); // rounds
+            std::vector<double> want_w((size_t)(rows * cols));
+            const Dense got = losses.got(), x_slope = back.got(), x_grad = again.got();
+            for (int64_t i = 0; i < lines; i++) {
+                std::vector<double> logits((size_t)rows);
+                double mean = 0;
+                for (int64_t r = 0; r < rows; r++) {
+                    double sum = 0;
+                    for (int64_t k = 0; k < cols; k++)
+                        sum += dense[(size_t)(r * cols + k)] * x.get(i * cols + k);
+                    one.set(0, sum);
+                    logits[(size_t)r] = one.get(0);
+                    mean += logits[(size_t)r] / (double)rows;
+                }
+                const Weights softmax(
+                    rows, [&](int64_t r) { return logits[(size_t)r]; }, [](int64_t) { return true; });
+                const int64_t label = (int64_t)labels.get(i);
+                const bool out = label == -100;
+                const double size = 2 * epsilon(dtype) * (double)cols;
+                expect_near(out ? 0 : softmax.lse() - 0.75 * logits[(size_t)label] - 0.25 * mean, got.get(i),
+                            sums, allowed(dtype, 20) + size, "loss");
+                std::vector<double> want_x((size_t)cols);
+                for (int64_t r = 0; r < rows && !out; r++) {
+                    const double target = 0.25 / (double)rows + (r == label ? 0.75 : 0),
+                                 g = weights.get(i) * ((double)softmax.of[(size_t)r] - target);
+                    for (int64_t k = 0; k < cols; k++) {
+                        want_x[(size_t)k] += g * dense[(size_t)(r * cols + k)];
+                        want_w[(size_t)(r * cols + k)] += g * x.get(i * cols + k);
+                    }
+                }
+                for (int64_t k = 0; k < cols; k++) {
+                    expect_near(want_x[(size_t)k] / 2, x_slope.get(i * cols + k), dtype, 8 * size, "x_slope");
+                    expect_near(want_x[(size_t)k], x_grad.get(i * cols + k), dtype, 16 * size, "x_grad");
+                }
+                if (HasFailure()) return;
+            }
+            const std::vector<double> w_slope = dense_of(fetched(context.get(), to)),
+                                      w_grad = dense_of(fetched(context.get(), later)),
+                                      stored = dense_of(
+                                          random_matrix(layout, TARTAN_F64, TARTAN_ROW_MAJOR, random, 1, 1));
+            for (size_t e = 0; e < want_w.size(); e++) {
+                const double want = want_w[e] * stored[e], bound = epsilon(dtype) * (double)(16 + lines);
+                expect_near(want / 2, w_slope[e], sums, bound, "w_slope");
+                expect_near(want, w_grad[e], sums, 2 * bound, "w_grad");
+            }
+            if (HasFailure()) return;
+        }
+}
+
+TEST_P(BackendClasses, LinearCrossEntropyHasOneHead) {
+    const Layout layout = random_layout({4, 4, 2, 2, 2}, 1, 1);
+    const Matrix w = random_matrix(layout, TARTAN_F32, TARTAN_ROW_MAJOR, random);
+    const Matrix at = placed(context.get(), w);
+    Operand x = {context.get(), Dense(TARTAN_F32, {3, 4})}, labels = {context.get(), Dense(TARTAN_I64, {3})},
+            loss = {context.get(), Dense(TARTAN_F32, {3})};
+    EXPECT_FAILS(
+        SHAPE, "tartan_linear_cross_entropy: w has 2 heads, expected 1",
+        call(context.get(), "linear_cross_entropy",
+             {at.get(), x.array(), labels.array(), nullptr, loss.array(), nullptr, nullptr, nullptr}));
 }
 
 // On the CPU they are refused, with their place; a device says NaN.

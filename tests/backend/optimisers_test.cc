@@ -1,75 +1,16 @@
 // SPDX-License-Identifier: Apache-2.0
 // Optimisers on every backend, against their formulas in long double.
-#include "../support/schema_placed.h"
+#include "optimisers.h"
+
+extern "C" {
+#include "core/random.h"
+}
 
 #include <cmath>
-#include <map>
 
 namespace {
 
 using namespace tartan_test;
-using real = long double;
-
-// The operands of a call by name: lists of arrays.
-using Lists = std::map<std::string, std::vector<Dense>>;
-
-// What the operation called `name` does to the lists, on a backend.
-tartan_status call(tartan_context *context, bool on_host, const std::string &name, const std::string &options,
-                   Lists &lists) {
-    int32_t op = -1;
-    EXPECT_OK(tartan_op_find(name.c_str(), &op));
-    const tartan_i_schema &schema = tartan_i_schemas[op];
-    std::vector<std::vector<Placed>> placed((size_t)schema.narguments);
-    std::vector<std::vector<tartan_array>> arrays((size_t)schema.narguments);
-    std::vector<void *> given((size_t)schema.narguments);
-    size_t count = 0;
-    for (size_t i = 0; i < given.size(); i++) {
-        const auto found = lists.find(schema.arguments[i].name);
-        if (found == lists.end()) continue;
-        if (schema.arguments[i].kind == TARTAN_OPERAND_ARRAYS) count = found->second.size();
-        for (const Dense &one : found->second) {
-            if (on_host)
-                arrays[i].push_back(one.array);
-            else
-                arrays[i].push_back(placed[i].emplace_back(context, one).array);
-        }
-        given[i] = arrays[i].data();
-    }
-    const std::string text = "count=" + std::to_string(count) + " " + options;
-    const tartan_status status =
-        tartan_op_run(context, op, given.data(), (int64_t)given.size(), text.c_str());
-    for (size_t i = 0; i < given.size(); i++)
-        for (size_t j = 0; j < placed[i].size(); j++)
-            if (schema.arguments[i].use != TARTAN_I_IN)
-                placed[i][j].fetch(lists[schema.arguments[i].name][j]);
-    return status;
-}
-
-// Shapes of parameters, some of them longer than what a thread takes at a time, and without elements.
-const std::vector<std::vector<int64_t>> kShapes = {
-    {5}, {}, {3, 4, 2}, {2, 1500}, {0}, {70, 33}, {4, 0, 3}, {1}, {6, 8, 8}, {9001}, {2, 3, 4, 5}};
-
-std::vector<Dense> list(std::mt19937_64 &random, const std::vector<int32_t> &dtypes, bool written, double low,
-                        double high, bool plain = false) {
-    std::vector<Dense> all;
-    for (size_t i = 0; i < kShapes.size(); i++) {
-        const int32_t dtype = dtypes[i];
-        const Style style =
-            plain || random() % 2 ? kRows : (Style)below(random, written ? kRepeated : kStyles);
-        all.emplace_back(dtype, kShapes[i], style);
-        all.back().fill(random, low, high);
-    }
-    return all;
-}
-
-// One for each parameter; those of f64 have gradients and moments of f64.
-std::vector<int32_t> dtypes_like(std::mt19937_64 &random, const std::vector<int32_t> &parameters) {
-    std::vector<int32_t> all;
-    for (const int32_t p : parameters)
-        all.push_back(p == TARTAN_F64 ? p : pick<int32_t>(random, {TARTAN_F32, TARTAN_F16, TARTAN_BF16}));
-    return all;
-}
-
 // A number for each slice, or none: 0 or others.
 std::vector<Dense> slices(std::mt19937_64 &random, const std::vector<Dense> &parameters, bool zeros) {
     std::vector<Dense> all;
@@ -155,25 +96,6 @@ class BackendOptimisers : public OnBackend {
     tartan_status run(const std::string &name, const std::string &options, Lists &lists) {
         return call(context.get(), on_host(), name, options, lists);
     }
-    void expect_list(const std::vector<Dense> &before, const std::vector<Dense> &after,
-                     const std::vector<std::vector<real>> &want, const std::vector<real> &slack,
-                     const char *what) {
-        for (size_t i = 0; i < after.size(); i++) {
-            const int32_t dtype = after[i].array.dtype;
-            ASSERT_TRUE(marks_intact(after[i])) << what << " of parameter " << i;
-            for (int64_t e = 0; e < after[i].elements(); e++) {
-                const real w = want[i][(size_t)e];
-                const double got = after[i].get(e);
-                ASSERT_LE(std::fabs((double)(w - got)),
-                          epsilon(dtype) * std::fabs((double)w) +
-                              64 * epsilon(tartan_i_sum_dtype(dtype)) * (double)slack[i] +
-                              (dtype == TARTAN_F16 ? 0x1p-24 : 0))
-                    << what << " of parameter " << i << ", element " << e << ": " << got << ", was "
-                    << before[i].get(e) << ", expected " << (double)w;
-            }
-        }
-    }
-
     // One step on random lists.
     void check(const Optimiser &o, uint64_t seed) {
         std::mt19937_64 random(seed);
@@ -371,6 +293,81 @@ TEST_P(BackendOptimisers, GroupLassoShrinksEachSlice) {
         expect_list(before.at("parameters"), lists["parameters"], want, std::vector<real>(kShapes.size(), 1),
                     "parameters");
     }
+}
+
+// ---- Parameters that are rounded at random ----
+
+// Parameters of 16 bits become one of the two numbers beside the exact result, as their random numbers say; others are as ever.
+TEST_P(BackendOptimisers, ParametersAreRoundedAtRandom) {
+    for (uint64_t seed = 0; seed < rounds(12u); seed++) {
+        SCOPED_TRACE(::testing::Message() << "seed " << seed);
+        std::mt19937_64 random(seed);
+        const int64_t step = 1 + (int64_t)seed;
+        std::vector<int32_t> dtypes, f32(kShapes.size(), TARTAN_F32);
+        for (size_t i = 0; i < kShapes.size(); i++)
+            dtypes.push_back(pick<int32_t>(random, {TARTAN_F32, TARTAN_F16, TARTAN_BF16, TARTAN_BF16}));
+        const char *const names[] = {"sgd", "adam", "lion"};
+        const std::string name = names[seed % 3];
+        Lists lists;
+        lists["parameters"] = list(random, dtypes, true, -2, 2, seed % 2 == 0);
+        lists["gradients"] = list(random, f32, false, -2, 2, seed % 2 == 0);
+        if (name != "sgd") lists["means"] = list(random, f32, true, -1, 2, seed % 2 == 0);
+        if (name == "adam") lists["squares"] = list(random, f32, true, 0.1, 2, seed % 2 == 0);
+        if (seed % 4 > 1) lists["gates"] = slices(random, lists["parameters"], true);
+        Lists exact = lists; // the same step of parameters in f32
+        for (Dense &p : exact["parameters"]) {
+            Dense wide(TARTAN_F32, std::vector<int64_t>(p.array.shape, p.array.shape + p.array.ndim), kRows);
+            for (int64_t e = 0; e < p.elements(); e++) wide.set(e, p.get(e));
+            p = wide;
+        }
+        const std::string options = "rate=0.01 step=" + std::to_string(step);
+        const tartan_status status = run(name, options + " stochastic=1 seed=4000000000", lists);
+        if (is_refused(status)) return;
+        ASSERT_OK(status);
+        ASSERT_OK(run(name, options, exact));
+        for (size_t i = 0; i < kShapes.size(); i++) {
+            const Dense &p = lists["parameters"][i], &want = exact["parameters"][i];
+            const bool f16 = p.array.dtype == TARTAN_F16;
+            ASSERT_TRUE(marks_intact(p));
+            for (int64_t e = 0; e < p.elements(); e++) {
+                const double x = want.get(e), size = std::fabs(x);
+                double rounded = x;
+                if (p.array.dtype != TARTAN_F32 && size > 0) {
+                    uint32_t words[4];
+                    tartan_i_philox(4000000000u | (uint64_t)step << 32, TARTAN_I_STREAM_UPDATE,
+                                    (uint64_t)e / 4, (uint32_t)i, words);
+                    const int exponent = std::max(std::ilogb(size), f16 ? -14 : -126);
+                    const double unit = std::ldexp(1, exponent - (f16 ? 10 : 7)),
+                                 down = std::floor(size / unit), u = (words[e % 4] >> 8) * 0x1p-24;
+                    rounded = std::copysign((u < size / unit - down ? down + 1 : down) * unit, x);
+                }
+                ASSERT_EQ(rounded, p.get(e))
+                    << name << ": element " << e << " of parameter " << i << " from " << x;
+            }
+        }
+    }
+}
+
+// A step that is too small for the nearest number moves the mean of many parameters all the same.
+TEST_P(BackendOptimisers, SmallStepsAreNotLost) {
+    const int64_t n = 100000;
+    Lists lists;
+    for (const char *name : {"parameters", "gradients"}) {
+        lists[name] = {Dense(TARTAN_BF16, {n}, kRows)};
+        for (int64_t i = 0; i < n; i++) lists[name][0].set(i, 1);
+    }
+    Lists nearest = lists;
+    const tartan_status status =
+        run("sgd", "rate=-0.0009765625 stochastic=1", lists); // an eighth of the way to the next number
+    if (is_refused(status)) return;
+    ASSERT_OK(status);
+    ASSERT_OK(run("sgd", "rate=-0.0009765625", nearest));
+    double sum = 0;
+    for (int64_t i = 0; i < n; i++) {
+        ASSERT_EQ(1, nearest["parameters"][0].get(i));
+        sum += lists["parameters"][0].get(i) - 1;
+    }
+    EXPECT_NEAR(0x1p-10, sum / (double)n, 4 * 0x1p-7 * std::sqrt(0.125 * 0.875 / (double)n));
 }
 
 // ---- State follows the layout ----

@@ -103,8 +103,8 @@ TEST_P(BackendRandom, DropoutKeepsWhatItsWordsSay) {
                 const bool kept =
                     word((uint64_t)d.seed, TARTAN_I_STREAM_ELEMENT_DROPOUT, number) >= (uint32_t)(p * 0x1p32);
                 const bool wide = dtype == TARTAN_F64;
-                const double keep = wide ? 1 - p : (double)(float)(1 - p), in = x.dense.get(i);
-                const double want = !kept ? 0 : wide ? in / keep : (double)((float)in / (float)keep);
+                const double scale = wide ? 1 / (1 - p) : (double)(float)(1 / (1 - p)), in = x.dense.get(i);
+                const double want = !kept ? 0 : wide ? in * scale : (double)((float)in * (float)scale);
                 ASSERT_EQ(rounded(got.array.dtype, want), got.get(i)) << i;
             }
             EXPECT_TRUE(marks_intact(got));

@@ -3,7 +3,8 @@
 """Steps of training a GPT whose linear layers are block-sparse, beside the same dense model; and of one linear layer.
 
 The dense model is compiled and has SDPA and fused AdamW. Beside it, with 90% of the blocks of each linear layer of its blocks
-gone: the model written by hand with `spmm`, what `patch_model` makes of the dense one, and that compiled. All train in bfloat16
+gone: the model written by hand with `spmm`, what `patch_model` makes of the dense one, that compiled, and that with
+`linear_cross_entropy` for its last layer and loss. All train in bfloat16
 by autocast on the same tokens, in turns in one process; times are medians of whole steps, by the clock of the host. Losses are
 compared before. Needs PyTorch and the package tartan (tests/gpu/python.sh build). Writes one JSON object per row to
 build/bench/gpu_train.jsonl (and to $OUT), then prints the table. Exit status 1: a row is wrong or below its floor.
@@ -24,9 +25,10 @@ from gpu_bench import gpt, timing
 
 ROOT = pathlib.Path(__file__).resolve().parents[2]
 # Floors and goals by row and block; how many times as fast as the dense peer.
-GOALS = {("by hand", 64): (1.8, 2.5), ("by hand", 32): (1.6, 2.1), ("patched, compiled", 64): (1.4, 1.7),
+GOALS = {("loss in one, compiled", 64): (1.8, 2.5), ("loss in one, compiled", 32): (1.6, 2.1), ("patched, compiled", 64): (1.4, 1.7),
          ("patched, compiled", 32): (1.25, 1.5), ("linear layer", 64): (4.0, 6.0), ("linear layer", 32): (2.7, 3.3)}  # fmt: skip
-COMPILED = "patched, compiled"
+COMPILED, IN_ONE, GRAPHS = "patched, compiled", "loss in one, compiled", "loss in one, graphs"
+LAST = 0.75, 0.95  # of the rate of the products of a last layer with its loss
 
 
 def parse(arguments):
@@ -86,14 +88,23 @@ def models(options):
     scale, device, compiler = options.scale, options.device, options.compiler
     print(f"# {sum(p.numel() for p in gpt.dense(scale, 'meta').parameters()) / 1e6:.1f} M parameters", flush=True)
     dense = gpt.Training(gpt.dense(scale, device), scale, device, compiler)
+    dense_graphs = gpt.Training(dense.model, scale, device, compiler, graphs=device == "cuda")
+    dense_graphs.optimizer = dense.optimizer
     for block in options.blocks:
         model, report = gpt.patched(scale, device, block)
         hand = gpt.Training(gpt.by_hand(model, scale, device), scale, device)
         eager = gpt.Training(model, scale, device)
-        arms = {"dense": dense, "by hand": hand, "patched": eager}
+        arms = {"dense": dense, "dense, graphs": dense_graphs, "by hand": hand, "patched": eager}
         if compiler:
             arms[COMPILED] = gpt.Training(model, scale, device, compiler)
+            other = gpt.patched(scale, device, block)[0]
+            other.load_state_dict(model.state_dict())
+            other.loss_in_one = True
+            arms[IN_ONE] = gpt.Training(other, scale, device, compiler)
             arms[COMPILED].optimizer = eager.optimizer  # of the same parameters
+            if device == "cuda":
+                arms[GRAPHS] = gpt.Training(other, scale, device, compiler, graphs=True)
+                arms[GRAPHS].optimizer = arms[IN_ONE].optimizer
         losses = {name: float(arm.loss().detach()) for name, arm in arms.items()}
         begin = time.monotonic()
         ms = in_turns(arms, device, options.samples)
@@ -106,6 +117,7 @@ def models(options):
                 right = abs(losses[name] - losses["by hand"]) < 2e-2 * abs(losses["by hand"])
                 yield row(name, block, found, ms["dense"], right, parameters=report.parameters_after)
         del model, hand, eager, arms
+        other = None
         gc.collect()
         if device == "cuda":
             torch.cuda.empty_cache()
@@ -126,13 +138,28 @@ def layers(options):
         yield row("linear layer", block, arms["ours"].ms, arms["dense"].ms, right)
 
 
+def last_layer(options):
+    device = options.device
+    timer = timing.CudaTimer(torch.cuda.current_stream()) if device == "cuda" else timing.CpuTimer()
+    theirs, ours, products, losses = gpt.last_layers(options.scale, device)
+    mine, expected = losses()
+    arms = {name: timing.Arm([call], capture=False) for name, call in (("theirs", theirs), ("ours", ours), ("products", products))}
+    for arm in arms.values():
+        timer.prepare(arm, options.samples)
+    timing.measure(timer, list(arms.values()), options.samples)
+    found = row("last layer and loss", 0, arms["ours"].ms, arms["theirs"].ms, abs(mine - expected) < 1e-2 * expected)
+    share = arms["products"].ms / arms["ours"].ms
+    verdict = "" if device != "cuda" else "goal" if share >= LAST[1] else "floor" if share >= LAST[0] else "below"
+    yield {**found, "of_products": round(share, 3), "verdict": found["verdict"] or verdict, "floor": LAST[0], "goal": LAST[1]}
+
+
 def main(arguments):
     options = parse(arguments)
     if options.device == "cuda":
         torch.cuda.set_stream(torch.cuda.Stream())
     places = [ROOT / "build" / "bench"] + ([pathlib.Path(os.environ["OUT"])] if os.environ.get("OUT") else [])
     name, results = torch.cuda.get_device_name() if options.device == "cuda" else "none: tried on the CPU", []
-    parts = ([] if options.no_linear else [layers]) + ([] if options.no_model else [models])
+    parts = ([] if options.no_linear else [layers, last_layer]) + ([] if options.no_model else [models])
     for part in parts:
         for found in part(options):
             results.append({"gpu": name, "torch": torch.__version__, **found})
@@ -141,10 +168,11 @@ def main(arguments):
                 with open(place / "gpu_train.jsonl", "w" if len(results) == 1 else "a", encoding="utf-8") as file:
                     file.write(json.dumps(results[-1]) + "\n")
     print(f"{name}, PyTorch {torch.__version__}")
-    print(f"{'row':20} {'block':>5} {'ms':>9} {'dense ms':>9} {'times':>6}  floor  goal  verdict")
+    print(f"{'row':22} {'block':>5} {'ms':>9} {'dense ms':>9} {'times':>6}  floor  goal  verdict")
     for x in results:
         floor, goal = ("" if x[key] is None else x[key] for key in ("floor", "goal"))
-        print(f"{x['row']:20} {x['block']:5} {x['ms']:9.3f} {x['dense_ms']:9.3f} {x['times_as_fast']:6.2f} {floor:>6} {goal:>5}  {x['verdict']}")
+        print(f"{x['row']:22} {x['block']:5} {x['ms']:9.3f} {x['dense_ms']:9.3f} {x['times_as_fast']:6.2f} {floor:>6} {goal:>5}  {x['verdict']}"
+              + (f", {x['of_products']:.2f} of the rate of its products" if "of_products" in x else ""))
     return 1 if any(x["verdict"] in ("wrong", "below") for x in results) else 0
 
 

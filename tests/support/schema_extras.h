@@ -204,12 +204,36 @@ inline void slices(Case &c) {
         if (c.find(name) >= 0) c.set_shape(c.find(name), {c.wish.random && c.wish.seed % 3 == 0 ? 0 : 2});
 }
 
+// Means of the rows and columns of parameters, whose shape is {2, 3}.
+inline void means_of_matrices(Case &c) {
+    c.set_shape(c.find("row_squares"), {2});
+    c.set_shape(c.find("col_squares"), {3});
+}
+
 // Labels are classes, or left out where there are none.
 inline void labels_of_lines(Case &c) {
     if (c.wish.random && c.wish.seed % 3 == 1 && !c.has_option("base")) c.options += " base=1";
     const int64_t n = c.sizes(0, 1)[0], base = c.has_option("base") ? 1 : 0;
     c.set_limit(c.find("labels"), n > 0 ? n : 1);
     if (n == 0) c.options += " ignore_index=" + std::to_string(base);
+}
+
+// The weights of a layer have one head, and their rows are classes.
+inline void layer_of_classes(Case &c) {
+    const int w = c.find("w");
+    tartan_shape shape = c.matrix(w)->layout->shape;
+    if (shape.heads > 1) {
+        shape.heads = 1;
+        Layout made = random_layout(shape, c.density(), c.wish.seed);
+        tartan_layout *const one = made.get();
+        c.give_layout(w, std::move(made));
+        for (const int i : {w, c.find("w_slope"), c.find("w_grad")})
+            if (i >= 0 && c.matrix(i) != nullptr)
+                c.give_matrix(i, c.new_matrix(one, c.matrix(i)->dtype, TARTAN_ROW_MAJOR));
+    }
+    if (c.wish.random && c.wish.seed % 3 == 1 && !c.has_option("base")) c.options += " base=1";
+    c.set_limit(c.find("labels"), std::max<int64_t>(shape.rows, 1));
+    if (shape.rows == 0) c.options += c.has_option("base") ? " ignore_index=1" : " ignore_index=0";
 }
 
 // Indices are rows, or padding where there are none.
@@ -221,11 +245,78 @@ inline void rows_of_a_table(Case &c) {
     if (rows == 0) c.options += " padding_index=" + std::to_string(base);
 }
 
+inline int64_t base_of(Case &c) {
+    bool has_base = false;
+    for (int32_t i = 0; i < c.schema.noptions; i++)
+        has_base = has_base || std::string(c.schema.options[i].name) == "base";
+    if (has_base && c.wish.random && c.wish.seed % 3 == 1 && !c.has_option("base")) c.options += " base=1";
+    return c.has_option("base") ? 1 : 0;
+}
+
+// Lines have numbers, and k is not more than these.
+inline void some_of_lines(Case &c) {
+    const int64_t n = std::max<int64_t>(c.sizes(0, 1)[0], 1);
+    c.set_sizes(0, 1, {n});
+    base_of(c);
+    if (c.find("k") < 0 && !c.has_option("k") && std::string(c.schema.name) != "reduce_max")
+        c.options += " k=" + std::to_string(c.wish.random ? 1 + (int64_t)below(c.random(), (size_t)n)
+                                                          : std::min<int64_t>(n, 2));
+}
+
+inline void largest_of_lines(Case &c) {
+    some_of_lines(c);
+    std::vector<int64_t> shape = c.sizes(0, 0);
+    const size_t at = c.options.find("k=");
+    shape.push_back(std::stoll(c.options.substr(at + 2)));
+    c.set_shape(c.find("values"), shape);
+    c.set_shape(c.find("indices"), shape);
+}
+
+// Indices are places in lines.
+inline void places_in_lines(Case &c) {
+    const int64_t n = std::max<int64_t>(c.sizes(0, 1)[0], 1),
+                  sure = c.wish.random || n == 1 ? n : n - 1; // tests take one away
+    base_of(c);
+    c.set_sizes(0, 1, {n});
+    const int indices = c.find("indices") >= 0 ? c.find("indices") : c.find("last");
+    if (std::string(c.schema.name) != "top_k_gradient") return c.set_limit(indices, sure);
+    c.set_sizes(indices, 1, {std::min(c.sizes(indices, 1)[0], sure)});
+    c.set_distinct(indices, sure);
+}
+
+// Indices are rows, each once; a gradient of products has both factors.
+inline void rows_by_a_map(Case &c) {
+    const int indices = c.find("indices");
+    const int64_t ids = c.sizes(indices, 0)[0], rows = ids + (int64_t)(c.wish.seed % 3);
+    base_of(c);
+    if (c.wish.random && !c.has_option("combine"))
+        c.options += pick<const char *>(c.random(), {"", " combine=add", " combine=multiply"});
+    c.set_sizes(0, 0, {rows});
+    if (c.options.find("multiply") != std::string::npos) {
+        c.choose(c.find("y"), true);
+        c.choose(c.find("x"), true);
+    }
+    c.set_distinct(indices, rows);
+}
+
 inline const Extra extras[] = {
+    {"top_k", true, largest_of_lines},
+    {"top_k_gradient", true, places_in_lines},
+    {"top_k_softmax", true, some_of_lines},
+    {"rectified_top_k", true, some_of_lines},
+    {"rectified_top_k_gradient", true, places_in_lines},
+    {"reduce_max", true, some_of_lines},
+    {"reduce_max_gradient", true, places_in_lines},
+    {"take_along", true, places_in_lines},
+    {"take_along_gradient", true, places_in_lines},
+    {"scatter_rows", true, rows_by_a_map},
+    {"scatter_rows_gradient", true, rows_by_a_map},
     {"embedding", true, rows_of_a_table},
     {"embedding_gradient", true, rows_of_a_table},
     {"cross_entropy", true, labels_of_lines},
     {"cross_entropy_gradient", true, labels_of_lines},
+    {"linear_cross_entropy", true, layer_of_classes},
+    {"linear_cross_entropy_gradient", true, layer_of_classes},
     {"conv_forward", true, convolution},
     {"conv_input_gradient", true, convolution},
     {"conv_filter_gradient", true, convolution},
@@ -242,6 +333,7 @@ inline const Extra extras[] = {
     {"adam", true, slices},
     {"sgd", true, slices},
     {"lion", true, slices},
+    {"adafactor", true, means_of_matrices},
     {"exponential_average", true, slices},
     {"group_lasso", true, slices},
     {"attention_forward", true, attention},

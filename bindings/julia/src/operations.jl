@@ -93,6 +93,7 @@ handle_of(::Nothing) = nothing
 
 # Each is "name=value " or, if it has its default, nothing: C reads the text of as few as possible.
 option_text(name, value) = string(name, "=", string(value), " ")
+real_option(name, ::Nothing, ::Nothing) = "" # C computes it
 real_option(name, value, default) = value == default ? "" : option_text(name, real_factor(value, name))
 whole_option(name, value, default) = value == default ? "" : option_text(name, whole(value, name))
 function position_option(name, value) # counted from 1

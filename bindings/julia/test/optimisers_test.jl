@@ -64,3 +64,28 @@ end
     group_lasso!(ones(4), rate = 0.25)
     @test a == [fill(0.75, 4, 4)]
 end
+
+@testset "adafactor! keeps means of rows and columns" begin
+    p, g = randn(6, 4, 5), randn(6, 4, 5) # five matrices, whose rows lie along the first dimension
+    old, rows, cols, d = copy(p), zeros(4, 5), zeros(6, 5), 0.999 / 1.999
+    adafactor!([p], [g], [rows], [cols]; rate = 0.1, clip_threshold = 0)
+    @test isapprox(rows, (1 - d) .* dropdims(sum(abs2, g; dims = 1); dims = 1) ./ 6; rtol = 1e-12)
+    @test isapprox(cols, (1 - d) .* dropdims(sum(abs2, g; dims = 2); dims = 2) ./ 4; rtol = 1e-12)
+    x = g ./ sqrt.(reshape(rows, 1, 4, 5) .* reshape(cols, 6, 1, 5) ./ (sum(reshape(rows, 1, 4, 5); dims = 2) ./ 4))
+    @test isapprox(p, old .- 0.1 .* x; rtol = 1e-12)
+end
+
+@testset "steps of muon! are about orthogonal" begin
+    g = [3.0 * (i == j) + rand() - 0.5 for i in 1:16, j in 1:16]
+    p, means = zeros(16, 16), zeros(16, 16)
+    muon!([p], [g], [means]; rate = 1, momentum = 0)
+    square = p * p'
+    @test all(i -> 0.4 < square[i, i] < 1.6, 1:16) && means == g
+end
+
+@testset "formats of few bits round numbers" begin
+    x = Float32[0.3, 1.03, 1.0625, -500, 1e-9, 464, NaN, Inf]
+    @test isequal(quantize(x; emax = 8, largest = 448, rounding = :even), Float32[0.3125, 1, 1, -448, 0, 448, NaN, 448])
+    stats = quantize_stats(x[1:4]; emax = 7)
+    @test stats[[1, 4, 5]] == [500, 0.25, 0]
+end

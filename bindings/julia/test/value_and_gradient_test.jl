@@ -62,11 +62,38 @@ end
     v = randn(4, 3, 2)
     check_gradient((v, g, b) -> sum(batch_norm(v; gain = g, bias = b) .^ 3), v, randn(3), randn(3))
     check_gradient((v, m, s, g) -> sum(abs2, batch_norm_inference(v, m, s, (gain = g,))), v, randn(3), rand(3) .+ 0.5, randn(3))
+    check_gradient(x -> sum(abs2, top_k(x; k = 3)[1]), x)
+    check_gradient(x -> sum(top_k_softmax(x; k = 4, mask = mask, scale = 0.5) .* x), x)
+    check_gradient(x -> sum(abs2, rectified_top_k(x; k = 3)), x)
+    check_gradient(x -> sum(abs2, sparse_relu(x; alpha = 0.5)), x)
+    check_gradient(x -> sum(abs2, reduce_max(x)), x)
+    check_gradient(x -> sum(take_along(x, [1 2 3; 12 2 1]) .^ 3), x)
+    for word in (:set, :add, :multiply)
+        check_gradient((x, y) -> sum(abs2, scatter_rows(x, [3, 1], y; combine = word)), x, randn(12, 2))
+    end
     # In the form that it has otherwise, and of the type of the parameter.
     names = ()
     value_and_gradient(x -> (names = keys(cross_entropy(x, labels; return_lse = true)); sum(x)), x)
     @test names == keys(cross_entropy(x, labels; return_lse = true))
     @test value_and_gradient(x -> sum(layer_norm(x) .* 2.0), Float32[1 2; 3 5]).grads[1] isa Matrix{Float32}
+end
+
+@testset "values of the largest numbers, of elements and rows by their indices" begin
+    x = randn(12, 3)
+    places = reduce(hcat, [partialsortperm(c, 1:4; rev = true) for c in eachcol(x)])
+    values = reduce(hcat, [c[p] for (c, p) in zip(eachcol(x), eachcol(places))])
+    found = top_k(x; k = 4)
+    @test found == (values, places)
+    @test reduce_max(x; return_indices = true) == (y = values[1, :], indices = places[1, :])
+    @test take_along(x, places) == values
+    @test rectified_top_k(x; k = 4) == max.(x .- max.(values[4:4, :], 0), 0)
+    @test count(!iszero, top_k_softmax(x; k = 4)) == 12
+    y, map = randn(12, 2), [3, 1]
+    product = copy(x)
+    product[:, map] .*= y
+    @test scatter_rows(x, map, y; combine = :multiply) == product
+    @test_throws TartanError scatter_rows(x, [1, 1], y)
+    @test_throws TartanError top_k(x; k = 13)
 end
 
 @testset "attention" begin

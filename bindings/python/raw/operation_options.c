@@ -2,6 +2,8 @@
  * The options of an operation: values of Python as the text that the library reads. No locale takes part. */
 #include "operation.h"
 
+#include <math.h>
+
 #include <string.h>
 
 static int add(tartan_py_text_of *out, const char *text) {
@@ -38,6 +40,7 @@ static int add_name(tartan_py_text_of *out, const tartan_py_option *option) {
 static int add_real(tartan_py_text_of *out, const tartan_py_option *option, const char *function,
                     PyObject *value) {
     double number = 0;
+    if (value == Py_None && isnan(option->value)) return 0; /* C computes it */
     if (tartan_py_double(value, function, option->name, &number)) return -1;
     if (number == option->value) return 0;
     char *text = PyOS_double_to_string(number, 'r', 0, 0, NULL);

@@ -119,3 +119,65 @@ def test_lists_are_given_back(rng):
         with pytest.raises(tartan.ShapeError):
             tartan.sgd([p, p.copy()], [g, np.ones(4)])
     assert (sys.getrefcount(p), sys.getrefcount(g)) == counts
+
+
+def test_adafactor_is_its_formula_for_each_block(rng):
+    p, g = rng.standard_normal((2, 5, 4, 6))
+    rows, cols = rng.uniform(0.5, 2, (5, 4)), rng.uniform(0.5, 2, (5, 6))
+    d = 0.9 * (1 - 0.9**3) / (1 - 0.9**4)
+    want_rows, want_cols = d * rows + (1 - d) * (g**2).mean(2), d * cols + (1 - d) * (g**2).mean(1)
+    x = g / np.sqrt(want_rows[:, :, None] * want_cols[:, None, :] / want_rows.mean(1)[:, None, None])
+    want = p - 0.1 * (0.2 * p + x / max(1, np.sqrt((x**2).mean()) / 0.5))
+    assert tartan.adafactor([p], [g], [rows], [cols], rate=0.1, beta2=0.9, clip_threshold=0.5, weight_decay=0.2, step=3) is None
+    np.testing.assert_allclose(rows, want_rows, rtol=1e-13)
+    np.testing.assert_allclose(cols, want_cols, rtol=1e-13)
+    np.testing.assert_allclose(p, want, rtol=1e-12)
+
+
+def test_means_of_adafactor_move_with_their_blocks(rng):
+    """Means of rows are a matrix with blocks of one column, and means of columns one with blocks of one row."""
+    layout = tartan.Layout.pattern("random", (32, 48), 8, density=0.5, seed=1)
+    w, g = matrix(rng, layout), matrix(rng, layout)
+    rows, cols = np.zeros((layout.blocks, 8), np.float32), np.zeros((layout.blocks, 8), np.float32)
+    tartan.adafactor([w], [g], [rows], [cols])
+    next_layout = layout.evolve(w.block_norms(), 1, density=0.25, begin=0, end=1, every=1)
+    assert 0 < next_layout.blocks < layout.blocks
+    moved = []
+    for means, block in ((rows, (8, 1)), (cols, (1, 8))):
+        thin = [tartan.Layout.from_mask(l.mask(), block) for l in (layout, next_layout)]
+        moved.append(tartan.BlockMatrix(thin[0], means.reshape(-1, *block)).project(thin[1]).values.reshape(-1, 8))
+    places = {place: i for i, place in enumerate(zip(*np.nonzero(layout.mask())))}
+    kept = [places[place] for place in zip(*np.nonzero(next_layout.mask()))]
+    np.testing.assert_array_equal(moved[0], rows[kept])
+    np.testing.assert_array_equal(moved[1], cols[kept])
+    tartan.adafactor([w.project(next_layout)], [g.project(next_layout)], [moved[0]], [moved[1]], step=2)
+
+
+def test_muon_steps_are_about_orthogonal(rng):
+    g = np.eye(16) * 3 + rng.uniform(-0.5, 0.5, (20, 16, 16))
+    p, means = np.zeros_like(g), np.zeros_like(g)
+    tartan.muon([p], [g], [means], rate=1, momentum=0)
+    values = np.linalg.svd(p, compute_uv=False)
+    assert values.min() > 0.65 and values.max() < 1.25
+    np.testing.assert_array_equal(means, g)
+    with pytest.raises(tartan.ShapeError, match=r"array 1 of parameters has shape \[3\], expected two dimensions or more"):
+        tartan.muon([np.ones(3)], [np.ones(3)], [np.ones(3)])
+
+
+def test_quantize_knows_formats():
+    x = np.array([0.3, 1.03, 1.0625, -500, 1e-9, 464, np.nan, np.inf], np.float32)
+    found = tartan.quantize(x, emax=8, largest=448, rounding="even")
+    np.testing.assert_array_equal(found, np.array([0.3125, 1, 1, -448, 0, 448, np.nan, 448], np.float32))
+    np.testing.assert_array_equal(tartan.quantize_gradient(x), x)
+    stats = tartan.quantize_stats(x[:4], emax=7)
+    np.testing.assert_allclose(stats[0], 500)
+    assert stats.shape == (5,) and stats[3] == 0.25 and stats[4] == 0
+    with pytest.raises(tartan.ArgumentError, match="emax"):
+        tartan.quantize(x, ebits=11)
+
+
+def test_stochastic_rounding_keeps_small_steps(rng):
+    torch = pytest.importorskip("torch")
+    p, g = torch.ones(100000, dtype=torch.bfloat16), torch.ones(100000)
+    tartan.sgd([p], [g], rate=-(2.0**-10), stochastic=True, seed=3)
+    assert (p.float() - 1).mean().item() == pytest.approx(2.0**-10, rel=0.05)

@@ -71,6 +71,37 @@ def test_adam_in_float64():
     compare(lambda p: torch.optim.AdamW(p, lr=0.01, weight_decay=0), ours, torch.float64, 1e-12)
 
 
+@pytest.mark.skipif(not hasattr(torch.optim, "Adafactor"), reason="PyTorch has no Adafactor")
+@pytest.mark.parametrize("decay", [0, 0.1])
+def test_adafactor(decay):
+    rows = [torch.zeros(p.shape[:-1] if p.ndim > 1 else p.shape) for p in model()]
+    cols = [torch.zeros((*p.shape[:-2], p.shape[-1]) if p.ndim > 1 else (0,)) for p in model()]
+
+    def ours(parameters, found, step):
+        rate = min(0.01, step**-0.5)
+        tartan.adafactor(parameters, found, rows, cols, rate=rate, power=0.8, relative=1e-3, weight_decay=decay * 0.01 / rate, step=step)
+
+    compare(lambda p: torch.optim.Adafactor(p, lr=0.01, weight_decay=decay), ours)
+
+
+@pytest.mark.skipif(not hasattr(torch.optim, "Muon"), reason="PyTorch has no Muon")
+@pytest.mark.parametrize("match_rms", [False, True])
+def test_muon(match_rms):
+    """PyTorch iterates in bf16, so a few steps are compared, by what they have in common."""
+    theirs, mine = ([torch.nn.Parameter(torch.zeros(shape)) for shape in ((16, 9), (8, 24))] for _ in range(2))
+    means = [torch.zeros_like(p) for p in mine]
+    optimiser = torch.optim.Muon(theirs, lr=0.1, weight_decay=0.1, adjust_lr_fn="match_rms_adamw" if match_rms else "original")
+    for step in range(1, 4):
+        torch.manual_seed(step)
+        found = [torch.randn_like(p) for p in mine]
+        for p, g in zip(theirs, found):
+            p.grad = g.clone()
+        optimiser.step()
+        tartan.muon(mine, found, means, rate=0.1, weight_decay=0.1, match_rms=match_rms)
+    for p, q in zip(theirs, mine):
+        assert torch.linalg.vector_norm(p - q) < 0.03 * torch.linalg.vector_norm(p)
+
+
 def test_clipping_is_that_of_torch():
     found = gradients(1)
     norm, scale = tartan.global_norm(found, clip=0.5, return_scale=True)

@@ -86,6 +86,7 @@ static void keep(call *c, int i, SEXP x) {
 static void add_option(const call *c, tartan_r_words *w, int k, SEXP x) {
     const char *name = text_of(c, OPTIONS, k), *c_name = text_of(c, C_OPTIONS, k);
     SEXP usual = VECTOR_ELT(VECTOR_ELT(c->op, DEFAULTS), k);
+    if (x == R_NilValue && usual == R_NilValue) return; /* C computes it */
     if (is(c, OPTION_KINDS, k, "flag")) {
         if (tartan_r_flag(x, name)) tartan_r_words_number(w, c_name, 1);
     } else if (is(c, OPTION_KINDS, k, "word")) {
@@ -99,7 +100,8 @@ static void add_option(const call *c, tartan_r_words *w, int k, SEXP x) {
             is(c, OPTION_KINDS, k, "whole") ? (double)tartan_r_count(x, name) : tartan_r_number(x, name);
         if (flag_of(c, FROM_ONE, k) && value < 1)
             tartan_r_refuse(TARTAN_ERR_ARGUMENT, x, name, "a whole number of 1 or more");
-        if (value != REAL(usual)[0]) tartan_r_words_number(w, c_name, value - flag_of(c, FROM_ONE, k));
+        if (usual == R_NilValue || value != REAL(usual)[0])
+            tartan_r_words_number(w, c_name, value - flag_of(c, FROM_ONE, k));
     }
 }
 

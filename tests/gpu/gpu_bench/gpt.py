@@ -1,11 +1,12 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The language model whose training is measured, dense, by hand with `spmm`, and from `patch_model`; and one linear layer."""
+"""The language model whose training is measured, dense, by hand with `spmm`, from `patch_model`, and that with the last layer and its
+loss in one; one linear layer; and a last layer alone."""
 
 import dataclasses
 
 import torch
 from tartan import Layout, spmm
-from tartan.torch import BlockSparseLinear, patch_model
+from tartan.torch import BlockSparseLinear, linear_cross_entropy, patch_model
 
 F = torch.nn.functional
 
@@ -21,9 +22,10 @@ class Scale:
     density: float = 0.1
     blocks: tuple = (64, 32)
     linear: int = 4096  # sides of the single layer, and rows of its input
+    classes: tuple = (8192, 4096, 131072)  # lines, features and classes of the last layer alone
 
 
-TINY = Scale(width=64, layers=2, tokens=32, batch=2, vocabulary=96, head=16, density=0.25, blocks=(16, 8), linear=128)
+TINY = Scale(width=64, layers=2, tokens=32, batch=2, vocabulary=96, head=16, density=0.25, blocks=(16, 8), linear=128, classes=(64, 32, 96))
 PATTERN = r"blocks\.\d+\.(qkv|proj|up|down)"
 
 
@@ -50,10 +52,14 @@ class Gpt(torch.nn.Module):
         self.norm = torch.nn.RMSNorm(scale.width)
         self.out = torch.nn.Linear(scale.width, scale.vocabulary, bias=False)
 
+        self.loss_in_one = False
+
     def forward(self, tokens, labels):
         x = self.embed(tokens)
         for block in self.blocks:
             x = block(x)
+        if self.loss_in_one:
+            return linear_cross_entropy(self.norm(x), self.out.weight, labels)
         return F.cross_entropy(self.out(self.norm(x)).flatten(0, 1), labels.flatten())
 
 
@@ -101,9 +107,10 @@ def by_hand(model, scale, device):
 class Training:
     """A step of training as a call: the loss under autocast, its gradients, AdamW."""
 
-    def __init__(self, model, scale, device, compiled=None):
-        self.model, self.device = model, device
-        self.run = model if compiled is None else torch.compile(model, backend=compiled)
+    def __init__(self, model, scale, device, compiled=None, graphs=False):
+        self.model, self.device, self.graphs = model, device, graphs
+        mode = {"mode": "reduce-overhead"} if graphs else {}
+        self.run = model if compiled is None else torch.compile(model, backend=compiled, **mode)
         options = {"fused": True} if device == "cuda" else {}
         self.optimizer = torch.optim.AdamW(model.parameters(), 1e-4, **options)
         generator = torch.Generator(device=device).manual_seed(2)
@@ -112,6 +119,8 @@ class Training:
         self.tokens, self.labels = tokens[:, :-1].contiguous(), tokens[:, 1:].contiguous()
 
     def loss(self):
+        if self.graphs:
+            torch.compiler.cudagraph_mark_step_begin()
         with torch.autocast(self.device, torch.bfloat16):
             return self.run(self.tokens, self.labels)
 
@@ -119,6 +128,28 @@ class Training:
         self.optimizer.zero_grad(set_to_none=True)
         self.loss().backward()
         self.optimizer.step()
+
+
+def last_layers(scale, device):
+    """A last layer with its loss in bfloat16, forward and backward: PyTorch's, ours, and the three products alone, as calls; and a call
+    that returns the losses of the first two."""
+    lines, features, classes = scale.classes
+    x = torch.randn(lines, features, device=device, dtype=torch.bfloat16, requires_grad=True)
+    weight = (torch.randn(classes, features, device=device, dtype=torch.bfloat16) * features**-0.5).requires_grad_()
+    labels = torch.randint(classes, (lines,), device=device)
+    slope = torch.randn(lines, classes, device=device, dtype=torch.bfloat16)
+    given, w = x.detach(), weight.detach()
+
+    def theirs():
+        return F.cross_entropy((x @ weight.t()).float(), labels)
+
+    def ours():
+        return linear_cross_entropy(x, weight, labels)
+
+    def products():
+        return given @ w.t(), slope @ w, slope.t() @ given
+    return (lambda: torch.autograd.grad(theirs(), (x, weight)), lambda: torch.autograd.grad(ours(), (x, weight)), products,
+            lambda: (float(ours().detach()), float(theirs().detach())))
 
 
 def linear_layers(scale, device, block):

@@ -11,10 +11,11 @@ torch.Size([2, 128])
 from tartan.torch._attention import BlockSparseAttention
 from tartan.torch._conv import BlockSparseConv2d
 from tartan.torch._linear import BlockSparseLinear
+from tartan.torch._losses import linear_cross_entropy
 from tartan.torch._patch import PatchedLayer, PatchReport, patch_model, unpatch_model
 from tartan.torch._sparsifier import Sparsifier, StructureChange
 
 __all__ = [
     "BlockSparseAttention", "BlockSparseConv2d", "BlockSparseLinear", "PatchReport", "PatchedLayer", "Sparsifier",
-    "StructureChange", "patch_model", "unpatch_model",
+    "StructureChange", "linear_cross_entropy", "patch_model", "unpatch_model",
 ]  # fmt: skip

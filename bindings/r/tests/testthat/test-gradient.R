@@ -70,6 +70,32 @@ test_that("operations with several results, indices and seeds have their gradien
   expect_gradient(function(p) sum(dropout(p$x, seed = 7, mask_shape = c(12, 1))^2), list(x = x))
   expect_gradient(function(p) sum(concrete_gate(p$loga, seed = 5) * x[, 1]), list(loga = rnorm(12)))
 })
+test_that("the largest numbers, elements and rows by their indices have their values and gradients", {
+  values <- apply(x, 2, sort, decreasing = TRUE)[1:3, ]
+  places <- apply(x, 2, order, decreasing = TRUE)[1:3, ]
+  found <- top_k(x, k = 3)
+  expect_identical(found, list(values = values, indices = places))
+  expect_type(found$indices, "integer")
+  expect_equal(colSums(top_k_softmax(x, k = 3) > 0), rep(3, ncol(x)))
+  expect_identical(reduce_max(x, return_indices = TRUE), list(y = values[1, ], indices = places[1, ]))
+  expect_identical(take_along(x, places), values)
+  expect_identical(rectified_top_k(x, k = 3), pmax(x - matrix(pmax(values[3, ], 0), 12, ncol(x), byrow = TRUE), 0))
+  map <- seq(1, ncol(x), 2)
+  y <- matrix(rnorm(12 * length(map)), 12)
+  product <- x
+  product[, map] <- product[, map] * y
+  expect_identical(scatter_rows(x, map, y, combine = "multiply"), product)
+  expect_refused(scatter_rows(x, c(1, 1), x[, 1:2]), "argument", "indices[2] is 1, as indices[1]")
+  expect_refused(top_k(x, k = 13), "argument", "k is 13, expected at most 12")
+  expect_gradient(function(p) sum(top_k(p$x, k = 3)$values^2), list(x = x))
+  expect_gradient(function(p) sum(top_k_softmax(p$x, k = 4, scale = 0.5) * x), list(x = x))
+  expect_gradient(function(p) sum(rectified_top_k(p$x, k = 3)^2), list(x = x))
+  expect_gradient(function(p) sum(sparse_relu(p$x, alpha = 0.5)^2), list(x = x))
+  expect_gradient(function(p) sum(reduce_max(p$x)^2), list(x = x))
+  expect_gradient(function(p) sum(take_along(p$x, places)^3), list(x = x))
+  for (word in c("set", "add", "multiply"))
+    expect_gradient(function(p) sum(scatter_rows(p$x, map, p$y, combine = word)^2), list(x = x, y = y))
+})
 test_that("spmm and sddmm record all of their operands", {
   gates <- c(0, runif(block_count(w) - 1, 0.5, 2))
   b <- matrix(rnorm(24), 12)

@@ -76,3 +76,32 @@ test_that("optimisers run where the parameters are", {
     expect_equal(lapply(found$parameters, to_host), lion(p, p, zeros(p), rate = 0.1)$parameters, ignore_attr = TRUE)
   }
 })
+
+test_that("adafactor keeps means of rows and columns", {
+  p <- array(rnorm(6 * 4 * 5), c(6, 4, 5)) # five matrices, whose rows lie along the first dimension
+  g <- array(rnorm(6 * 4 * 5), c(6, 4, 5))
+  found <- adafactor(list(p), list(g), list(matrix(0, 4, 5)), list(matrix(0, 6, 5)), rate = 0.1, clip_threshold = 0)
+  d <- 0.999 / 1.999
+  rows <- (1 - d) * apply(g^2, c(2, 3), mean)
+  cols <- (1 - d) * apply(g^2, c(1, 3), mean)
+  expect_equal(found$row_squares[[1]], rows, tolerance = 1e-12)
+  expect_equal(found$col_squares[[1]], cols, tolerance = 1e-12)
+  x <- g
+  for (i in 1:5) x[, , i] <- g[, , i] / sqrt(outer(cols[, i], rows[, i]) / mean(rows[, i]))
+  expect_equal(found$parameters[[1]], p - 0.1 * x, tolerance = 1e-12)
+})
+
+test_that("steps of muon are about orthogonal", {
+  g <- 3 * diag(16) + matrix(runif(256) - 0.5, 16)
+  found <- muon(list(0 * g), list(g), list(0 * g), rate = 1, momentum = 0)
+  values <- svd(found$parameters[[1]])$d
+  expect_gt(min(values), 0.65)
+  expect_lt(max(values), 1.25)
+})
+
+test_that("formats of few bits round numbers", {
+  x <- c(0.3, 1.03, 1.0625, -500, 1e-9, 464, NaN, Inf)
+  expect_equal(as.numeric(quantize(array(x), emax = 8, largest = 448, rounding = "even")), c(0.3125, 1, 1, -448, 0, 448, NaN, 448))
+  stats <- as.numeric(quantize_stats(array(x[1:4]), emax = 7))
+  expect_equal(stats[c(1, 4, 5)], c(500, 0.25, 0))
+})
