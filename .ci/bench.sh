@@ -4,16 +4,18 @@
 # build/bench/<operation>.jsonl. Options go to `tartan bench`.
 # bench.sh attention [-- option...]: attention beside PyTorch and NumPy, with verdicts (tests/cpu/attention.py).
 # bench.sh conv, bench.sh sbnet [-- option...]: convolutions beside the measured peak and PyTorch (tests/gpu/conv_bench.py).
+# bench.sh train [-- option...]: operations of training on one core and a transformer beside PyTorch, with verdicts (tests/cpu/train.py).
 # bench.sh calls: what a call costs from each language, with verdicts; rows in build/bench/calls.jsonl.
 set -euo pipefail
 cd "$(dirname "${BASH_SOURCE[0]}")/.."
 source .ci/env.sh
 tartan=$TARTAN_BUILD/bindings/cli/tartan
 [ "${1-}" != calls ] || exec bash tests/calls/run.sh build/bench/calls.jsonl
-if [ "${1-}" = attention ]; then
+if [ "${1-}" = attention ] || [ "${1-}" = train ]; then
+    what=$1
     shift
     [ "${1-}" != -- ] || shift
-    exec "$PYTHON" tests/cpu/attention.py "$@"
+    exec "$PYTHON" "tests/cpu/$what.py" "$@"
 fi
 if [ "${1-}" = conv ] || [ "${1-}" = sbnet ]; then
     what=$1

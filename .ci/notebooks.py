@@ -2,6 +2,7 @@
 """Executes notebooks so that executing them again changes nothing: no times, versions, addresses or local paths are kept."""
 
 import argparse
+import importlib.util
 import os
 import pathlib
 import re
@@ -55,6 +56,13 @@ def why_not(kernel):
     return None
 
 
+def missing_modules(notebook):
+    """Why the notebook cannot run here, or None: its metadata names modules of Python beyond requirements.txt, such as torch."""
+    wanted = notebook.metadata.get("tartan", {}).get("requires", [])
+    missing = [name for name in wanted if importlib.util.find_spec(name) is None]
+    return "no Python module %s" % ", ".join(missing) if missing else None
+
+
 def steady_text(text):
     text = text.replace(str(ROOT) + "/", "").replace(str(ROOT), ".")
     text = text.replace(tempfile.gettempdir() + "/ipykernel_", "ipykernel_")
@@ -94,7 +102,8 @@ def merge_streams(outputs):
 def tidy(notebook, language):
     """Keeps what a reader sees, and nothing that differs between machines and runs."""
     _, kernelspec, language_info = LANGUAGES[language]
-    notebook.metadata = nbformat.from_dict({"kernelspec": kernelspec, "language_info": language_info})
+    kept = {"tartan": notebook.metadata["tartan"]} if "tartan" in notebook.metadata else {}
+    notebook.metadata = nbformat.from_dict({"kernelspec": kernelspec, "language_info": language_info, **kept})
     for cell in notebook.cells:
         cell.metadata = nbformat.from_dict({"tags": cell.metadata.tags} if cell.metadata.get("tags") else {})
         if cell.cell_type != "code":
@@ -140,7 +149,7 @@ def execute(path, check, timeout):
         notebook = read(path)
         language = language_of(notebook)
         kernel = LANGUAGES[language][0]
-        reason = why_not(kernel)
+        reason = why_not(kernel) or missing_modules(notebook)
         if reason:
             return "skip", reason
         identify(notebook)

@@ -162,6 +162,23 @@ static const tartan_cuda_kernels all[TARTAN_OP_COUNT] = {
     [TARTAN_OP_CROSS_ENTROPY_GRADIENT] = {.make = tartan_cuda_cross_entropy_gradient_of,
                                           ROWS({.name = "cross_entropy_gradient_plain",
                                                 .launch = tartan_cuda_cross_entropy_gradient_plain})},
+    [TARTAN_OP_TOP_K] = {ROWS({.name = "top_k_plain", .launch = tartan_cuda_top_k_plain})},
+    [TARTAN_OP_TOP_K_SOFTMAX] = {ROWS(
+        {.name = "top_k_softmax_plain", .launch = tartan_cuda_top_k_softmax_plain})},
+    [TARTAN_OP_RECTIFIED_TOP_K] = {ROWS(
+        {.name = "rectified_top_k_plain", .launch = tartan_cuda_rectified_top_k_plain})},
+    [TARTAN_OP_RECTIFIED_TOP_K_GRADIENT] = {ROWS(
+        {.name = "rectified_top_k_gradient_plain", .launch = tartan_cuda_rectified_top_k_gradient_plain})},
+    [TARTAN_OP_SPARSE_RELU] = {ROWS({.name = "sparse_relu_plain", .launch = tartan_cuda_sparse_relu_plain})},
+    [TARTAN_OP_SPARSE_RELU_GRADIENT] = {ROWS(
+        {.name = "sparse_relu_gradient_plain", .launch = tartan_cuda_sparse_relu_gradient_plain})},
+    [TARTAN_OP_REDUCE_MAX] = {ROWS({.name = "reduce_max_plain", .launch = tartan_cuda_reduce_max_plain})},
+    [TARTAN_OP_TAKE_ALONG] = {ROWS({.name = "take_along_plain", .launch = tartan_cuda_take_along_plain})},
+    [TARTAN_OP_PUT_ALONG] = {ROWS({.name = "put_along_plain", .launch = tartan_cuda_put_along_plain})},
+    [TARTAN_OP_SCATTER_ROWS] = {ROWS(
+        {.name = "scatter_rows_plain", .launch = tartan_cuda_scatter_rows_plain})},
+    [TARTAN_OP_SCATTER_ROWS_GRADIENT] = {ROWS(
+        {.name = "scatter_rows_gradient_plain", .launch = tartan_cuda_scatter_rows_gradient_plain})},
     [TARTAN_OP_EMBEDDING] = {ROWS({.name = "embedding_plain", .launch = tartan_cuda_embedding_plain})},
     [TARTAN_OP_EMBEDDING_GRADIENT] = {ROWS(
         {.name = "embedding_gradient_plain", .launch = tartan_cuda_embedding_gradient_plain})},

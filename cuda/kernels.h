@@ -68,6 +68,11 @@ tartan_cuda_launching tartan_cuda_fused_plain, tartan_cuda_point1_plain, tartan_
 tartan_cuda_launching tartan_cuda_softmax_plain, tartan_cuda_softmax_gradient_plain,
     tartan_cuda_log_softmax_plain, tartan_cuda_log_softmax_gradient_plain, tartan_cuda_cross_entropy_plain,
     tartan_cuda_cross_entropy_gradient_plain;
+tartan_cuda_launching tartan_cuda_top_k_plain, tartan_cuda_top_k_softmax_plain,
+    tartan_cuda_rectified_top_k_plain, tartan_cuda_rectified_top_k_gradient_plain,
+    tartan_cuda_sparse_relu_plain, tartan_cuda_sparse_relu_gradient_plain, tartan_cuda_reduce_max_plain,
+    tartan_cuda_take_along_plain, tartan_cuda_put_along_plain, tartan_cuda_scatter_rows_plain,
+    tartan_cuda_scatter_rows_gradient_plain;
 tartan_cuda_launching tartan_cuda_embedding_plain, tartan_cuda_embedding_gradient_plain;
 
 /* Why the kernel cannot do the problem, or NULL; and its expected rate, 0 if it is not known. */

@@ -15,4 +15,6 @@ Rscript "$here/make_us_counties.R" "$scratch/us_counties.mtx"
 "$tool" new "$samples" --append --name small_world --pattern watts_strogatz --size 512 --block 16 --param m=3 --param rewire=0.2 --seed 1
 "$PYTHON" "$here/make_digits.py" "$here/digits.h5"
 "$PYTHON" "$here/make_characters.py" "$here/characters.h5"
+"$here/make_genesis.sh" "$here/genesis.txt" # needs Debian's packages bible-kjv and bible-kjv-text
+MPLBACKEND=agg "$PYTHON" "$here/make_transformer.py" "$here/transformer.h5"
 "$PYTHON" "$here/cases/make_cases.py"

@@ -102,6 +102,11 @@ class Shape:
             self.alternatives = [[rows, cols, batch] for cols, rows, batch in self.alternatives]
         self.items = self.alternatives[0] if parts and not computed else []
 
+    def know(self, names):
+        """Of a result that is computed, items that are sizes of inputs or options."""
+        if self.computed and not self.matrices and re.fullmatch(r"\[[^\]]*\]", self.text) and names.issuperset(self.alternatives[0]):
+            self.items = self.alternatives[0]
+
     @property
     def least(self):
         """The dimensions that there are at least."""
@@ -146,6 +151,9 @@ class Function:
         self.is_tuple = is_gradient and len(self.outputs) > 1
         self.first = next(a for a in op.arguments if a.dtype == "T")
         self.lists = [a for a in op.arguments if a.kind == "arrays"]
+        wholes = {o.name for o in op.options if o.kind == "whole"}
+        for shape in (self.shapes[a.name] for a in self.outputs):
+            shape.know({item for a in self.needed for item in self.shapes[a.name].items} | wholes)
         trained = {a.name[:-5] for a in gradient_op.outputs if a.name.endswith("_grad")} if gradient_op else set()
         self.terms = [a for a in self.optional if a.name in trained]
 
@@ -194,7 +202,8 @@ class Function:
         if self.of(a) is not None:
             return f"{self.size}({self.name(self.of(a))})"
         if shape.like:
-            return f"{self.size}({self.name(shape.like)})"
+            name = self.name(shape.like)
+            return f'{self.size}(first_array({name}, "{name}"))' if self.op[shape.like].kind == "arrays" else f"{self.size}({name})"
         if len(shape.items) == 1 and "&" in shape.items[0]:
             names = [self.holder(item.strip()) for item in shape.items[0].split("&")]
             return f"broadcast_size({', '.join(f'{self.size}({name})' for name in names)})"
@@ -211,7 +220,7 @@ class Function:
         return self.name(next(a for a in self.needed if item in self.shapes[a.name].items))
 
     def length(self, a, item):
-        if item.isdigit():
+        if item.isdigit() or any(item == o.name for o in self.op.options):
             return item
         if match := re.fullmatch(r"(\w+)\.(\w+)", item):
             matrix = self.name(match.group(1))
@@ -233,7 +242,8 @@ class Function:
             return f"room_for({self.name(matrix)})"
         if self.lists:
             first = f'first_array({self.name(self.lists[0])}, "{self.name(self.lists[0])}")'
-            return f"room_beside({first}, gate_type(eltype({first})), {self.size_of(a)})"
+            element = f"eltype({first})" if a.dtype == "O" else f"gate_type(eltype({first}))"
+            return f"room_beside({first}, {element}, {self.size_of(a)})"
         beside = next((x for x in self.needed if x.kind == "array"), None) or next(x for x in self.needed if x.kind == "matrix")
         return f"room_beside({self.name(beside)}, {self.element(a)}, {self.size_of(a)})"
 

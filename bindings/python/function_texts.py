@@ -155,7 +155,7 @@ def range_text(option):
 
 def lines_of_arguments(f):
     for item in f.op.items:
-        if item is None or item is f.op.count or (isinstance(item, schema.Argument) and item.use == "out"):
+        if item is None or item is f.op.count or (item.use == "out" if isinstance(item, schema.Argument) else item.base):
             continue
         if isinstance(item, schema.Argument):
             facts = ", ".join(x for x in facts_of(f, item) if x)

@@ -4,7 +4,7 @@
 #define TARTAN_CUDA_POINTS_CUH
 
 #include "kernels/bits.cuh"
-#include "kernels/lines.cuh"
+#include "kernels/line_units.cuh"
 #include "kernels/words.cuh"
 
 namespace tartan_cuda {

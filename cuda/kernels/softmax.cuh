@@ -5,9 +5,10 @@
 
 #include <cooperative_groups.h>
 
-#include "device/ptx_math.cuh"
 #include "kernels.h"
 #include "kernels/bits.cuh"
+#include "kernels/exponent.cuh"
+#include "kernels/swept.cuh"
 
 namespace tartan_cuda {
 namespace {
@@ -25,15 +26,6 @@ struct Team {
 };
 
 template <typename S> constexpr S NONE = -(S)INFINITY;
-
-/* e^x; f32 by powers of 2, which the processor has. SHORT: for results of 16 bits, without the steps that keep numbers below 2^-126. */
-template <bool SHORT = false> __device__ __forceinline__ float exponential(float x) {
-    const float by_2 = x * 1.4426950408889634074f;
-    return SHORT ? power_of_2_fast(by_2) : exp2f(by_2);
-}
-template <bool SHORT = false> __device__ __forceinline__ double exponential(double x) {
-    return exp(x);
-}
 
 /* ---- What the threads of a line know together ---- */
 
@@ -91,27 +83,6 @@ template <typename S> struct Meeting {
 
 /* ---- What a line needs ---- */
 
-__device__ __forceinline__ int64_t index_at(const tartan_cuda_swept &a, int64_t at) {
-    return a.dtype == TARTAN_I64   ? ((const int64_t *)a.data)[at]
-           : a.dtype == TARTAN_I32 ? ((const int32_t *)a.data)[at]
-                                   : ((const uint8_t *)a.data)[at];
-}
-
-template <typename S> __device__ __forceinline__ S number_at(const tartan_cuda_swept &a, int64_t at) {
-    return tartan_cuda_by_dtype(a.dtype, [&](auto tag) {
-        using T = typename decltype(tag)::type;
-        return (S)tartan_cuda_to<tartan_cuda_sum<T>>(((const T *)a.data)[at]);
-    });
-}
-
-template <typename S>
-__device__ __forceinline__ void set_number(const tartan_cuda_swept &a, int64_t at, S value) {
-    tartan_cuda_by_dtype(a.dtype, [&](auto tag) {
-        using T = typename decltype(tag)::type;
-        ((T *)a.data)[at] = tartan_cuda_to<T>(value);
-    });
-}
-
 /* Numbers of a line, of which `value` makes results. */
 template <typename S> struct Line {
     S scale; /* of x in exponents */
@@ -122,14 +93,6 @@ template <typename S> struct Line {
     int64_t label;
     bool is_constant; /* results are `rest` */
 };
-
-/* x scale - shift, exactly 0 where shift is x scale as it was rounded: the largest number of a line. */
-__device__ __forceinline__ float exponent(float x, float scale, float shift) {
-    return __fmul_rn(x, scale) - shift;
-}
-__device__ __forceinline__ double exponent(double x, double scale, double shift) {
-    return __dmul_rn(x, scale) - shift;
-}
 
 /* The result for a number; of a cross entropy, whose line is not constant, where the label is not. `other`: y_grad. */
 template <int KIND, bool SHORT, typename S>

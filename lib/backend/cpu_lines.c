@@ -94,3 +94,17 @@ void tartan_i_lines_end(const tartan_i_line_group *g, uint32_t written) {
             job->grid.array[a].strides[job->grid.ndim - 1], job->steps[a], g->tile.cols, job->n);
     }
 }
+
+const uint32_t *tartan_i_line_mask(const tartan_i_line_group *g, int32_t array, int64_t i, uint32_t *words) {
+    if (array < 0) return NULL;
+    const uint8_t *bytes = tartan_i_line_at(g, array, i);
+    if (i > 0 && g->step[array] == 0) return words; /* as the line before */
+    const int64_t step = g->job->steps[array], n = g->job->n;
+    for (int64_t begin = 0; begin < n; begin += 32) {
+        const int64_t end = n - begin < 32 ? n - begin : 32;
+        uint32_t word = 0;
+        for (int64_t e = 0; e < end; e++) word |= (uint32_t)(bytes[(begin + e) * step] != 0) << e;
+        words[begin / 32] = word;
+    }
+    return words;
+}

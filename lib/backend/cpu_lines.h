@@ -52,6 +52,9 @@ static inline void *tartan_i_line_at(const tartan_i_line_group *g, int32_t array
     return array < 0 ? NULL : g->data[array] + i * g->step[array];
 }
 
+/* The mask that an array of bytes is for line i, as bits in `words`, which hold that of the line before; NULL if there is no such array. */
+const uint32_t *tartan_i_line_mask(const tartan_i_line_group *g, int32_t array, int64_t i, uint32_t *words);
+
 /* The number that an array of [lines...] has for line i. */
 static inline double tartan_i_line_number(const tartan_i_line_group *g, int32_t array, int64_t i) {
     return tartan_i_load(tartan_i_line_at(g, array, i), g->job->grid.array[array].dtype, 0);

@@ -91,29 +91,13 @@ static void combine(const job *j, double a, const void *x, double b, const void 
         combine_float(j->lines.n, a, x, b, z, c, y);
 }
 
-/* ---- Masks: bytes become bits ---- */
-
-static const uint32_t *mask_of(const job *j, const tartan_i_line_group *g, int64_t i) {
-    if (j->mask < 0) return NULL;
-    const uint8_t *bytes = tartan_i_line_at(g, j->mask, i);
-    if (i > 0 && g->step[j->mask] == 0) return (const uint32_t *)g->scratch; /* as the line before */
-    const int64_t step = j->lines.steps[j->mask], n = j->lines.n;
-    uint32_t *words = (uint32_t *)g->scratch;
-    for (int64_t begin = 0; begin < n; begin += 32) {
-        const int64_t end = n - begin < 32 ? n - begin : 32;
-        uint32_t word = 0;
-        for (int64_t e = 0; e < end; e++) word |= (uint32_t)(bytes[(begin + e) * step] != 0) << e;
-        words[begin / 32] = word;
-    }
-    return words;
-}
-
 /* ---- Each line ---- */
 
 static void softmax_line(const job *j, const tartan_i_line_group *g, int64_t i) {
     void *y = tartan_i_line_at(g, j->y, i);
     double most;
-    const double sum = exp_of(j, tartan_i_line_at(g, j->x, i), mask_of(j, g, i), j->scale, y, &most);
+    const double sum = exp_of(j, tartan_i_line_at(g, j->x, i),
+                              tartan_i_line_mask(g, j->mask, i, (uint32_t *)g->scratch), j->scale, y, &most);
     j->lines.kernels.scale(j->lines.n, sum == 0 ? 0 : 1 / sum, y, y);
 }
 

@@ -143,6 +143,16 @@ typedef struct tartan_op_update {
     tartan_i_drawing drawing;
 } tartan_op_update;
 
+/* x_grad[..., i] = sum of values[..., j] over the j whose indices[..., j] is i, in their order, in the type of sums. If `distinct`, no
+ * index of a line is there twice. Indices and values may lack the last axis: then there is one of a line. */
+typedef struct tartan_op_put_along {
+    const char *function, *values_name;
+    const tartan_array *indices, *values; /* [lines..., k] or [lines...] */
+    const tartan_array *x_grad;           /* [lines..., n] */
+    int64_t base;
+    bool distinct;
+} tartan_op_put_along;
+
 /* The parameters of the row of kernels/fused.def that rounds to a dtype of 16 bits at random. */
 static inline void tartan_i_rounding_of(int32_t dtype, double p[TARTAN_I_FUSED_PARAMETERS]) {
     const bool wide = dtype == TARTAN_BF16;

@@ -290,6 +290,10 @@ typedef struct tartan_i_kernels {
     double (*row_sum)(int64_t n, const void *x);
     double (*row_square_sum)(int64_t n, const void *x, double shift);
 
+    /* Writes the places of the elements that are above `limit`, or NaN, to `out`, which has room for n, in ascending order; returns how
+     * many these are. */
+    int64_t (*row_above)(int64_t n, const void *x, const uint32_t *mask, double limit, int32_t *out);
+
     /* Element-wise functions; lines of norms and steps of matrices, which are computed in f64: NULL in tables of f32. */
     const tartan_i_point1_kernels *point1; /* [TARTAN_I_POINT1_ROWS] */
     const tartan_i_point2_kernels *point2; /* [TARTAN_I_POINT2_ROWS] */

@@ -150,6 +150,36 @@ static double row_square_sum(int64_t n, const void *x, double shift) {
     return vec_sum(each_vector(&all, n, vec_zero(), square_step, add));
 }
 
+enum { WORD = 64 }; /* elements whose bits are looked at together */
+
+/* Bit i: element i of the n < WORD from x on is above the limit, or NaN; or of WORD. */
+INLINE uint64_t above(const real *x, int64_t n, vec limit) {
+    uint64_t word = 0;
+#pragma GCC unroll 8
+    for (int j = 0; j < WORD / LANES; j++) {
+        const int64_t rest = n - j * LANES;
+        if (rest <= 0) break;
+        const vec v = load(x + j * LANES, rest < LANES ? rest : LANES);
+        const uint32_t bits = vec_bits_of_mask(vec_greater(v, limit)) | vec_bits_of_mask(vec_is_nan(v));
+        word |= (uint64_t)bits << (j * LANES);
+    }
+    return word;
+}
+
+static int64_t row_above(int64_t n, const void *x, const uint32_t *mask, double limit, int32_t *out) {
+    const vec limits = vec_fill((real)limit);
+    int64_t count = 0;
+    for (int64_t i = 0; i < n; i += WORD) {
+        const real *const from = (const real *)x + i;
+        const int64_t rest = n - i;
+        uint64_t word = rest >= WORD ? above(from, WORD, limits) : above(from, rest, limits);
+        if (rest < WORD) word &= (UINT64_C(1) << rest) - 1; /* the others were taken as 0 */
+        if (mask != NULL) word &= (uint64_t)mask[i / 32] | (rest > 32 ? (uint64_t)mask[i / 32 + 1] << 32 : 0);
+        for (; word != 0; word &= word - 1) out[count++] = (int32_t)i + __builtin_ctzll(word);
+    }
+    return count;
+}
+
 INLINE void products(int64_t at, int64_t n, const int vectors, const tartan_i_pair *pairs, int64_t npairs,
                      real *out) {
     vec sums[4];
@@ -180,6 +210,7 @@ void ROWS_FILL(tartan_i_kernels *kernels) {
     kernels->row_gradient = row_gradient;
     kernels->row_sum = row_sum;
     kernels->row_square_sum = row_square_sum;
+    kernels->row_above = row_above;
     kernels->row_products = row_products;
     kernels->add_lines = add_lines;
 }

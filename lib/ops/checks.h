@@ -110,6 +110,24 @@ tartan_status tartan_i_check_cross_entropy_gradient(tartan_op *op, const tartan_
 tartan_status tartan_i_check_embedding(tartan_op *op, const tartan_context *context);
 tartan_status tartan_i_check_embedding_gradient(tartan_op *op, const tartan_context *context);
 
+/* k is not more than the numbers of a line, indices in host memory are places in it; gradients that put become tartan_op_put_along. */
+tartan_status tartan_i_shapes_top_k(const tartan_op *op, int32_t argument, tartan_array *shape);
+tartan_status tartan_i_check_top_k_gradient(tartan_op *op, const tartan_context *context);
+tartan_status tartan_i_check_top_k_softmax(tartan_op *op, const tartan_context *context);
+tartan_status tartan_i_check_rectified_top_k(tartan_op *op, const tartan_context *context);
+tartan_status tartan_i_check_rectified_top_k_gradient(tartan_op *op, const tartan_context *context);
+tartan_status tartan_i_check_reduce_max(tartan_op *op, const tartan_context *context);
+tartan_status tartan_i_check_reduce_max_gradient(tartan_op *op, const tartan_context *context);
+tartan_status tartan_i_check_take_along(tartan_op *op, const tartan_context *context);
+tartan_status tartan_i_check_take_along_gradient(tartan_op *op, const tartan_context *context);
+
+/* Indices are rows, none twice, where they are in host memory. */
+tartan_status tartan_i_check_scatter_rows(tartan_op *op, const tartan_context *context);
+tartan_status tartan_i_check_scatter_rows_gradient(tartan_op *op, const tartan_context *context);
+
+/* Arrays have one shape, and are summed in one type. */
+tartan_status tartan_i_run_add_n(const tartan_op *op, tartan_context *context);
+
 /* A linear layer with the loss of its classes (heads.c). */
 tartan_status tartan_i_run_linear_cross_entropy(const tartan_op *op, tartan_context *context);
 tartan_status tartan_i_run_linear_cross_entropy_gradient(const tartan_op *op, tartan_context *context);

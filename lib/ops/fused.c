@@ -173,20 +173,19 @@ static tartan_status complete(const char *function, int32_t dtype, format *f) {
     const char *prefix = f->prefix;
     if (isnan(f->emax)) f->emax = ldexp(1, (int)f->ebits - 1) - 1;
     CHECK_IN(function, is_whole(f->emax) && f->emax <= most && f->emax >= least, ARGUMENT,
-             "%semax is %g, expected a whole number from %g to %g, for %s", prefix, f->emax, least,
-             most, tartan_dtype_name(tartan_i_sum_dtype(dtype)));
+             "%semax is %g, expected a whole number from %g to %g, for %s", prefix, f->emax, least, most,
+             tartan_dtype_name(tartan_i_sum_dtype(dtype)));
     if (isnan(f->emin)) f->emin = f->emax - ldexp(1, (int)f->ebits) + 2;
     CHECK_IN(function, is_whole(f->emin) && f->emin <= f->emax && f->emin - (double)f->fbits >= least,
-             ARGUMENT, "%semin is %g, expected a whole number from %g to %g, for %s", prefix,
-             f->emin, least + (double)f->fbits, f->emax, tartan_dtype_name(tartan_i_sum_dtype(dtype)));
+             ARGUMENT, "%semin is %g, expected a whole number from %g to %g, for %s", prefix, f->emin,
+             least + (double)f->fbits, f->emax, tartan_dtype_name(tartan_i_sum_dtype(dtype)));
     const double unit = ldexp(1, (int)f->emax - (int)f->fbits), all = ldexp(2, (int)f->emax) - unit;
     if (isnan(f->largest)) f->largest = all;
     int exponent;
     (void)frexp(f->largest, &exponent);
     const double own = ldexp(1, (int)fmax(exponent - 1, f->emin) - (int)f->fbits);
     CHECK_IN(function, f->largest <= all && is_whole(f->largest / own), ARGUMENT,
-             "%slargest is %.17g, expected a number of the format, at most %.17g", prefix,
-             f->largest, all);
+             "%slargest is %.17g, expected a number of the format, at most %.17g", prefix, f->largest, all);
     return TARTAN_OK;
 }
 

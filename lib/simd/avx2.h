@@ -29,6 +29,7 @@ enum { LANES = 8 };
 
 typedef __m256 vec_mask;
 #define vec_greater(a, b)   _mm256_cmp_ps(a, b, _CMP_GT_OQ)
+#define vec_bits_of_mask(m) ((uint32_t)_mm256_movemask_ps(m))
 #define vec_is_nan(a)       _mm256_cmp_ps(a, a, _CMP_UNORD_Q)
 #define vec_select(m, a, b) _mm256_blendv_ps(b, a, m)
 static inline vec_mask vec_mask_of(uint32_t bits) {
@@ -79,6 +80,7 @@ enum { LANES = 4 };
 
 typedef __m256d vec_mask;
 #define vec_greater(a, b)        _mm256_cmp_pd(a, b, _CMP_GT_OQ)
+#define vec_bits_of_mask(m)      ((uint32_t)_mm256_movemask_pd(m))
 #define vec_is_nan(a)            _mm256_cmp_pd(a, a, _CMP_UNORD_Q)
 #define vec_select(m, a, b)      _mm256_blendv_pd(b, a, m)
 static inline vec_mask vec_mask_of(uint32_t bits) {

@@ -32,6 +32,7 @@ static inline float vec_largest(vec v) {
 }
 
 typedef __mmask16 vec_mask;
+#define vec_bits_of_mask(m)      ((uint32_t)(m))
 #define vec_greater(a, b)        _mm512_cmp_ps_mask(a, b, _CMP_GT_OQ)
 #define vec_is_nan(a)            _mm512_cmp_ps_mask(a, a, _CMP_UNORD_Q)
 #define vec_select(m, a, b)      _mm512_mask_mov_ps(b, m, a)
@@ -83,6 +84,7 @@ static inline double vec_largest(vec v) {
 }
 
 typedef __mmask8 vec_mask;
+#define vec_bits_of_mask(m)      ((uint32_t)(m))
 #define vec_greater(a, b)        _mm512_cmp_pd_mask(a, b, _CMP_GT_OQ)
 #define vec_is_nan(a)            _mm512_cmp_pd_mask(a, a, _CMP_UNORD_Q)
 #define vec_select(m, a, b)      _mm512_mask_mov_pd(b, m, a)

@@ -39,6 +39,7 @@ static inline vec vec_min(vec a, vec b) {
 
 typedef bool vec_mask;
 #define vec_mask_of(bits)   (((bits)&1) != 0)
+#define vec_bits_of_mask(m) ((uint32_t)(m))
 #define vec_greater(a, b)   ((a) > (b))
 #define vec_is_nan(a)       ((a) != (a))
 #define vec_select(m, a, b) ((m) ? (a) : (b))

@@ -33,6 +33,10 @@ static inline vec_mask vec_mask_of(uint32_t bits) {
     const uint32_t lane[LANES] = {1, 2, 4, 8};
     return vtstq_u32(vdupq_n_u32(bits), vld1q_u32(lane));
 }
+static inline uint32_t vec_bits_of_mask(vec_mask m) {
+    const uint32_t lane[LANES] = {1, 2, 4, 8};
+    return vaddvq_u32(vandq_u32(m, vld1q_u32(lane)));
+}
 
 static inline float vec_sum(vec v) {
     const float32x2_t half = vadd_f32(vget_low_f32(v), vget_high_f32(v));
@@ -91,6 +95,10 @@ typedef uint64x2_t vec_mask;
 static inline vec_mask vec_mask_of(uint32_t bits) {
     const uint64_t lane[LANES] = {1, 2};
     return vtstq_u64(vdupq_n_u64(bits), vld1q_u64(lane));
+}
+static inline uint32_t vec_bits_of_mask(vec_mask m) {
+    const uint64_t lane[LANES] = {1, 2};
+    return (uint32_t)vaddvq_u64(vandq_u64(m, vld1q_u64(lane)));
 }
 
 static inline double vec_sum(vec v) {

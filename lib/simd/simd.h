@@ -13,6 +13,7 @@
  *   vec_sum(v) vec_largest(v)             of all lanes: lane i with lane i + LANES / 2, and so on by halves
  *   vec_mask                              one truth value for each lane
  *   vec_mask_of(bits)                     lane i is bit i of `bits`; higher bits do not matter
+ *   vec_bits_of_mask(m)                   and back
  *   vec_greater(a, b)                     false if either is NaN
  *   vec_is_nan(a)                         of a variable, which the macro names twice
  *   vec_select(m, a, b)                   m ? a : b

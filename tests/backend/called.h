@@ -5,6 +5,8 @@
 
 #include "placed.h"
 
+#include <cmath>
+
 namespace tartan_test {
 
 // A dense operand and its copy on the device.
@@ -33,6 +35,15 @@ inline tartan_status call(tartan_context *context, const std::string &name, std:
 // A dtype whose sums are of the type of those of `dtype`.
 inline int32_t like_dtype(int32_t dtype, std::mt19937_64 &random) {
     return dtype == TARTAN_F64 ? TARTAN_F64 : pick<int32_t>(random, {TARTAN_F32, TARTAN_F16, TARTAN_BF16});
+}
+
+// The right number, rounded to the dtype, within what is allowed besides.
+inline void expect_near(long double want, double got, int32_t dtype, double allowed,
+                        const std::string &what) {
+    if ((std::isinf(want) || std::isnan(want)) && (std::isnan(want) ? std::isnan(got) : want == got)) return;
+    ASSERT_LE(std::fabs(want - (long double)got),
+              epsilon(dtype) * std::fabs(want) + allowed + (dtype == TARTAN_F16 ? 0x1p-24 : 0))
+        << what << ": " << got << ", not " << (double)want;
 }
 
 // A shape of a few thousand elements at most.

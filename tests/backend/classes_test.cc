@@ -26,13 +26,6 @@ struct Weights {
     long double lse() const { return sum == 0 ? -INFINITY : most + std::log(sum); }
 };
 
-void expect_near(long double want, double got, int32_t dtype, double allowed, const std::string &what) {
-    if ((std::isinf(want) || std::isnan(want)) && (std::isnan(want) ? std::isnan(got) : want == got)) return;
-    ASSERT_LE(std::fabs(want - (long double)got),
-              epsilon(dtype) * std::fabs(want) + allowed + (dtype == TARTAN_F16 ? 0x1p-24 : 0))
-        << what << ": " << got << ", not " << (double)want;
-}
-
 class BackendClasses : public OnBackend {
   protected:
     std::mt19937_64 random{5};

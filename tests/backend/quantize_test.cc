@@ -287,8 +287,7 @@ TEST(Quantize, RefusesFormatsThatNumbersCannotHold) {
     const auto run = [&](const std::string &options) {
         return call(cpu(), "quantize", {&x.array, &y.array}, options);
     };
-    EXPECT_FAILS(ARGUMENT,
-                 "quantize: emax is 1023, expected a whole number from -149 to 127, for float32",
+    EXPECT_FAILS(ARGUMENT, "quantize: emax is 1023, expected a whole number from -149 to 127, for float32",
                  run("ebits=11"));
     EXPECT_FAILS(ARGUMENT, "emax is 1.5, expected a whole number", run("emax=1.5"));
     EXPECT_FAILS(ARGUMENT, "emin is -148, expected a whole number from -146 to 7, for float32",

@@ -1,6 +1,6 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: Apache-2.0
-"""Element-wise functions, norms, softmax, losses, embeddings and optimisers on the GPU, beside PyTorch and a copy of the same bytes.
+"""Element-wise functions, norms, softmax, losses, the largest numbers, elements by indices, embeddings and optimisers on the GPU, beside PyTorch and a copy of the same bytes.
 
 Arms of a row are timed in turns in one process, on one stream, from CUDA graphs. Results are compared with PyTorch's before. Needs
 PyTorch and libtartan ($TARTAN_LIBRARY). Prints one JSON object per row: ms, TB/s, the share of the copy's rate, and how many times as
@@ -150,6 +150,50 @@ def class_rows(context, dtype, shape):
               lambda: [torch.nn.functional.cross_entropy(x.float(), labels, reduction="none")], (x, slope), BACKWARD)
 
 
+def selection_rows(context, dtype, shape):
+    x, g, y, x_grad = normal(shape, dtype), normal(shape, dtype), torch.empty(shape, dtype=dtype, device="cuda"), torch.empty(shape, dtype=dtype, device="cuda")
+    for k in sorted({1, min(50, shape[-1] // 4), shape[-1] // 2}):
+        values, places = torch.empty((*shape[:-1], k), dtype=dtype, device="cuda"), torch.empty((*shape[:-1], k), dtype=torch.int64, device="cuda")
+        yield Row(f"top_k, k {k}", call(context, "top_k", (x, values, places), f"k={k}"), [values], lambda k=k: [torch.topk(x, k).values],
+                  (x, values, places), None)
+    k = min(50, shape[-1] // 4)
+    weights, places = torch.topk(x, k)
+
+    def softmax_of_largest():
+        largest, where = torch.topk(x, k)
+        return [torch.zeros_like(x).scatter_(-1, where, torch.softmax(largest.float(), -1).to(dtype))]
+    yield Row(f"top_k_softmax, k {k}", call(context, "top_k_softmax", (x, None, y), f"k={k}"), [y], softmax_of_largest, (x, y), None)
+    yield Row(f"rectified_top_k, k {k}", call(context, "rectified_top_k", (x, y, None), f"k={k}"), [y],
+              lambda: [torch.relu(x - torch.relu(torch.topk(x, k).values[..., -1:]))], (x, y), None)
+    yield Row(f"top_k_gradient, k {k}", call(context, "top_k_gradient", (x, places, weights, x_grad)), [x_grad],
+              lambda: [torch.zeros_like(x).scatter_(-1, places, weights)], (x_grad, weights, places), None)
+    stats, largest = torch.empty((*shape[:-1], 2), dtype=torch.float32, device="cuda"), torch.empty(shape[:-1], dtype=dtype, device="cuda")
+    place = torch.empty(shape[:-1], dtype=torch.int64, device="cuda")
+    yield Row("sparse_relu", call(context, "sparse_relu", (x, y, stats)), [y],
+              lambda: [torch.relu(x - (x.float().mean(-1, keepdim=True) + x.float().std(-1, correction=0, keepdim=True)).to(dtype))], (x, y), FORWARD)
+    yield Row("sparse_relu_gradient", call(context, "sparse_relu_gradient", (x, stats, g, x_grad)), [], None, (x, g, x_grad), FORWARD)
+    yield Row("reduce_max", call(context, "reduce_max", (x, largest, place)), [largest], lambda: [x.max(-1).values], (x,), FORWARD)
+    across, place_across = torch.empty(shape[-1:], dtype=dtype, device="cuda"), torch.empty(shape[-1:], dtype=torch.int64, device="cuda")
+    yield Row("reduce_max along the first axis", call(context, "reduce_max", (x.T, across, place_across)), [across],
+              lambda: [x.max(0).values], (x,), None)
+    yield Row("reduce_max_gradient", call(context, "reduce_max_gradient", (x, place, largest, x_grad)), [], None, (x_grad,), FORWARD)
+    yield Row("take_along, as many as there are", call(context, "take_along", (x, places, weights)), [weights],
+              lambda: [torch.gather(x, -1, places)], (places, weights, weights), None)
+
+
+def row_map_rows(context, dtype):
+    rows, ids, n = 65536, 16384, 1024
+    x, z, g, y = normal((rows, n), dtype), torch.empty((rows, n), dtype=dtype, device="cuda"), normal((rows, n), dtype), normal((ids, n), dtype)
+    places = torch.randperm(rows, device="cuda")[:ids].sort().values
+    y_grad = torch.empty_like(y)
+    peers = {"set": lambda: [x.index_copy(0, places, y)], "add": lambda: [x.index_add(0, places, y)],
+             "multiply": lambda: [x.index_copy(0, places, x[places] * y)]}
+    for word, peer in peers.items():
+        yield Row(f"scatter_rows, {word}", call(context, "scatter_rows", (x, places, y, z), f"combine={word}"), [z], peer, (x, y, z), FORWARD)
+    yield Row("scatter_rows_gradient, multiply", call(context, "scatter_rows_gradient", (g, places, y, x, y_grad, z), "combine=multiply"),
+              [y_grad], lambda: [g[places] * x[places]], (g, z, y, y, y, y), None)
+
+
 def embedding_rows(context, dtype):
     table, indices = normal((50257, 1024), dtype), torch.randint(0, 50257, (16384,), device="cuda")
     y, g, grad = torch.empty((16384, 1024), dtype=dtype, device="cuda"), normal((16384, 1024), dtype), torch.empty_like(table)
@@ -226,6 +270,9 @@ def rows_of(context, name):
     yield from (((16384, 4096), row) for row in quantize_rows(context, dtype, (16384, 4096)))
     for shape in ((262144, 256), (65536, 1024), (8192, 8192), (512, 131072), (256, 262144), (4096, 32768), (1024, 131072), (140, 4096), (4096, 50257)):
         yield from ((shape, row) for row in class_rows(context, dtype, shape))
+    for shape in ((262144, 64), (65536, 1024), (8192, 8192), (4096, 50257), (256, 262144)):
+        yield from ((shape, row) for row in selection_rows(context, dtype, shape))
+    yield from (((), row) for row in row_map_rows(context, dtype))
     yield from (((), row) for row in embedding_rows(context, dtype))
     if name == "f32":
         yield from (((), row) for row in optimiser_rows(context))

@@ -27,7 +27,7 @@ ROOT = pathlib.Path(__file__).resolve().parents[2]
 # Floors and goals by row and block; how many times as fast as the dense peer.
 GOALS = {("loss in one, compiled", 64): (1.8, 2.5), ("loss in one, compiled", 32): (1.6, 2.1), ("patched, compiled", 64): (1.4, 1.7),
          ("patched, compiled", 32): (1.25, 1.5), ("linear layer", 64): (4.0, 6.0), ("linear layer", 32): (2.7, 3.3)}  # fmt: skip
-COMPILED, IN_ONE = "patched, compiled", "loss in one, compiled"
+COMPILED, IN_ONE, GRAPHS = "patched, compiled", "loss in one, compiled", "loss in one, graphs"
 LAST = 0.75, 0.95  # of the rate of the products of a last layer with its loss
 
 
@@ -88,11 +88,13 @@ def models(options):
     scale, device, compiler = options.scale, options.device, options.compiler
     print(f"# {sum(p.numel() for p in gpt.dense(scale, 'meta').parameters()) / 1e6:.1f} M parameters", flush=True)
     dense = gpt.Training(gpt.dense(scale, device), scale, device, compiler)
+    dense_graphs = gpt.Training(dense.model, scale, device, compiler, graphs=device == "cuda")
+    dense_graphs.optimizer = dense.optimizer
     for block in options.blocks:
         model, report = gpt.patched(scale, device, block)
         hand = gpt.Training(gpt.by_hand(model, scale, device), scale, device)
         eager = gpt.Training(model, scale, device)
-        arms = {"dense": dense, "by hand": hand, "patched": eager}
+        arms = {"dense": dense, "dense, graphs": dense_graphs, "by hand": hand, "patched": eager}
         if compiler:
             arms[COMPILED] = gpt.Training(model, scale, device, compiler)
             other = gpt.patched(scale, device, block)[0]
@@ -100,6 +102,9 @@ def models(options):
             other.loss_in_one = True
             arms[IN_ONE] = gpt.Training(other, scale, device, compiler)
             arms[COMPILED].optimizer = eager.optimizer  # of the same parameters
+            if device == "cuda":
+                arms[GRAPHS] = gpt.Training(other, scale, device, compiler, graphs=True)
+                arms[GRAPHS].optimizer = arms[IN_ONE].optimizer
         losses = {name: float(arm.loss().detach()) for name, arm in arms.items()}
         begin = time.monotonic()
         ms = in_turns(arms, device, options.samples)

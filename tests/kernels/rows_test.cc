@@ -197,6 +197,32 @@ template <typename T> void check_gradient(const Tables<T> &tables) {
     }
 }
 
+template <typename T> void check_above(tartan_i_cpu_features set, uint64_t seed) {
+    std::mt19937_64 random(seed);
+    const Tables<T> tables(set);
+    const Row<T> row(seed, random);
+    const double limits[] = {0, kInfinity, -kInfinity, row.n > 0 ? (double)row.x[random() % row.n] : 1};
+    for (const double limit : limits) {
+        if (std::isnan(limit)) continue;
+        std::vector<int32_t> want, got(row.n + 1, -7);
+        for (size_t i = 0; i < row.n; i++)
+            if (counts(row.mask, i) && !(row.x[i] <= (T)limit)) want.push_back((int32_t)i);
+        const int64_t found = tables.best.row_above((int64_t)row.n, row.x, row.mask, limit, got.data());
+        ASSERT_EQ((int64_t)want.size(), found) << "of " << row.n << " above " << limit;
+        EXPECT_EQ(want, std::vector<int32_t>(got.begin(), got.begin() + found));
+        EXPECT_EQ(-7, got[row.n]);
+    }
+}
+
+TEST_P(Rows, PlacesAboveALimit) {
+    for (uint64_t seed = 0; seed < rounds(300u); seed++) {
+        SCOPED_TRACE(seed);
+        check_above<float>(GetParam(), seed);
+        check_above<double>(GetParam(), seed);
+        if (HasFailure()) return;
+    }
+}
+
 TEST_P(Rows, GradientOfSoftmax) {
     check_gradient(Tables<float>(GetParam()));
     check_gradient(Tables<double>(GetParam()));
@@ -231,6 +257,8 @@ template <typename T> void check_fence(const Tables<T> &tables) {
         }
         for (const uint32_t *m : {(const uint32_t *)nullptr, (const uint32_t *)mask})
             tables.best.row_gradient(count, x, x, 1, m, out.last<T>(n));
+        for (const uint32_t *m : {(const uint32_t *)nullptr, (const uint32_t *)mask})
+            EXPECT_EQ(count, tables.best.row_above(count, x, m, -1, out.last<int32_t>(n)));
         EXPECT_EQ(0, tables.best.row_sum(count, x));
         EXPECT_EQ((double)n, tables.best.row_square_sum(count, x, 1));
     }

@@ -193,8 +193,9 @@ std::vector<int64_t> Case::shape_of(int i) {
 }
 
 void Case::make_array(int i) {
-    const int styles =
-        is_output(i) || !wish.repeated ? kRepeated : kStyles; // elements of outputs have memory of their own
+    const int styles = is_output(i) || !wish.repeated || is_distinct(i)
+                           ? kRepeated
+                           : kStyles; // elements of outputs have memory of their own
     const Style style = wish.random ? (Style)below(random_, (size_t)styles) : kRows;
     const int like = (size_t)i < dtypes_.size() ? dtypes_[(size_t)i] : -1;
     const int32_t picked = pick_dtype(rule(i).dtype), dtype = like >= 0 ? array(like).dtype : picked;
@@ -211,8 +212,13 @@ void Case::make_array(int i) {
 void Case::fill_indices(int i) {
     const int64_t limit = (size_t)i < limits_.size() ? limits_[(size_t)i] : 1;
     const int64_t base = (" " + options + " ").find(" base=1 ") == std::string::npos ? 0 : 1;
-    for (int64_t e = 0; e < elements(i); e++)
-        set(i, e, (double)(base + (limit > 0 ? (int64_t)below(random_, (size_t)limit) : 0)));
+    const int64_t n = array(i).ndim > 0 ? array(i).shape[array(i).ndim - 1] : 1;
+    int64_t first = 0;
+    for (int64_t e = 0; e < elements(i); e++) {
+        const int64_t index = limit > 0 ? (int64_t)below(random_, (size_t)limit) : 0;
+        if (e % n == 0) first = index;
+        set(i, e, (double)(base + (is_distinct(i) ? (first + e % n) % std::max<int64_t>(limit, 1) : index)));
+    }
 }
 
 void Case::extra() {

@@ -235,6 +235,12 @@ class Case {
         limits_.resize((size_t)count(), 1);
         limits_[(size_t)argument] = limit;
     }
+    // The same, none twice in a line along the last axis.
+    void set_distinct(int argument, int64_t limit) {
+        set_limit(argument, limit);
+        distinct_.resize((size_t)count());
+        distinct_[(size_t)argument] = true;
+    }
     void choose(int argument, bool is) {
         (void)is_given(argument);
         if (!chosen_.empty()) chosen_[(size_t)argument] = is;
@@ -269,6 +275,7 @@ class Case {
     void make_handle(int i);
     void make_array(int i);
     void fill_indices(int i);
+    bool is_distinct(int i) const { return (size_t)i < distinct_.size() && distinct_[(size_t)i]; }
     void extra();
     int32_t pick_dtype(tartan_i_dtype_rule of);
     std::vector<int64_t> shape_of(int i);
@@ -286,6 +293,7 @@ class Case {
     std::vector<int> alternatives_, dtypes_;
     std::vector<std::vector<int64_t>> shapes_;
     std::vector<int64_t> limits_;
+    std::vector<bool> distinct_;
     std::vector<int64_t> sizes_[TARTAN_I_MAX_NAMES];
     std::vector<Dense> arrays_;
     std::vector<Matrix> matrices_;

@@ -245,7 +245,72 @@ inline void rows_of_a_table(Case &c) {
     if (rows == 0) c.options += " padding_index=" + std::to_string(base);
 }
 
+inline int64_t base_of(Case &c) {
+    bool has_base = false;
+    for (int32_t i = 0; i < c.schema.noptions; i++)
+        has_base = has_base || std::string(c.schema.options[i].name) == "base";
+    if (has_base && c.wish.random && c.wish.seed % 3 == 1 && !c.has_option("base")) c.options += " base=1";
+    return c.has_option("base") ? 1 : 0;
+}
+
+// Lines have numbers, and k is not more than these.
+inline void some_of_lines(Case &c) {
+    const int64_t n = std::max<int64_t>(c.sizes(0, 1)[0], 1);
+    c.set_sizes(0, 1, {n});
+    base_of(c);
+    if (c.find("k") < 0 && !c.has_option("k") && std::string(c.schema.name) != "reduce_max")
+        c.options += " k=" + std::to_string(c.wish.random ? 1 + (int64_t)below(c.random(), (size_t)n)
+                                                          : std::min<int64_t>(n, 2));
+}
+
+inline void largest_of_lines(Case &c) {
+    some_of_lines(c);
+    std::vector<int64_t> shape = c.sizes(0, 0);
+    const size_t at = c.options.find("k=");
+    shape.push_back(std::stoll(c.options.substr(at + 2)));
+    c.set_shape(c.find("values"), shape);
+    c.set_shape(c.find("indices"), shape);
+}
+
+// Indices are places in lines.
+inline void places_in_lines(Case &c) {
+    const int64_t n = std::max<int64_t>(c.sizes(0, 1)[0], 1),
+                  sure = c.wish.random || n == 1 ? n : n - 1; // tests take one away
+    base_of(c);
+    c.set_sizes(0, 1, {n});
+    const int indices = c.find("indices") >= 0 ? c.find("indices") : c.find("last");
+    if (std::string(c.schema.name) != "top_k_gradient") return c.set_limit(indices, sure);
+    c.set_sizes(indices, 1, {std::min(c.sizes(indices, 1)[0], sure)});
+    c.set_distinct(indices, sure);
+}
+
+// Indices are rows, each once; a gradient of products has both factors.
+inline void rows_by_a_map(Case &c) {
+    const int indices = c.find("indices");
+    const int64_t ids = c.sizes(indices, 0)[0], rows = ids + (int64_t)(c.wish.seed % 3);
+    base_of(c);
+    if (c.wish.random && !c.has_option("combine"))
+        c.options += pick<const char *>(c.random(), {"", " combine=add", " combine=multiply"});
+    c.set_sizes(0, 0, {rows});
+    if (c.options.find("multiply") != std::string::npos) {
+        c.choose(c.find("y"), true);
+        c.choose(c.find("x"), true);
+    }
+    c.set_distinct(indices, rows);
+}
+
 inline const Extra extras[] = {
+    {"top_k", true, largest_of_lines},
+    {"top_k_gradient", true, places_in_lines},
+    {"top_k_softmax", true, some_of_lines},
+    {"rectified_top_k", true, some_of_lines},
+    {"rectified_top_k_gradient", true, places_in_lines},
+    {"reduce_max", true, some_of_lines},
+    {"reduce_max_gradient", true, places_in_lines},
+    {"take_along", true, places_in_lines},
+    {"take_along_gradient", true, places_in_lines},
+    {"scatter_rows", true, rows_by_a_map},
+    {"scatter_rows_gradient", true, rows_by_a_map},
     {"embedding", true, rows_of_a_table},
     {"embedding_gradient", true, rows_of_a_table},
     {"cross_entropy", true, labels_of_lines},

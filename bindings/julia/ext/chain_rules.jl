@@ -144,20 +144,18 @@ function conv_rule(c, w, x, terms; relu::Bool = false, bias_first::Bool = false,
     factors = Tartan.with_terms(terms, NamedTuple(), (:gain, :bias))
     z = Tartan.conv(c, w, x; size = size, context = context)
     linear = relu || !all(isnothing, factors)
-    last_step = (factors..., relu = relu, bias_first = bias_first, conv = c, size = lengths_at(c, x, z), context = context)
+    last_step = (factors..., relu = relu, bias_first = bias_first, conv = c, size = Tartan.lengths_at(c, x, z), context = context)
     function conv_pullback(dy)
         given = dense(ChainRulesCore.unthunk(dy))
-        grads = linear ? Tartan.channel_linear_gradient(images(c, z), images(c, given); last_step...) : (x = given, gain = nothing, bias = nothing)
+        grads = linear ? Tartan.channel_linear_gradient(Tartan.images(c, z), Tartan.images(c, given); last_step...) : (x = given, gain = nothing, bias = nothing)
         dz = reshape(grads.x, Base.size(z))
         dw = ChainRulesCore.@thunk(Tartan.conv_filter_gradient(c, x, dz; context = context))
         dx = ChainRulesCore.@thunk(Tartan.conv_input_gradient(c, w, dz; size = Base.size(x)[1:ndims(c)], context = context))
         return NoGradient(), NoGradient(), dw, dx, tangent(terms, map(name -> grads[name], keys(terms)))
     end
-    y = linear ? reshape(Tartan.channel_linear(images(c, z); last_step...), Base.size(z)) : z
+    y = linear ? reshape(Tartan.channel_linear(Tartan.images(c, z); last_step...), Base.size(z)) : z
     return y, conv_pullback
 end
-images(c, x) = ndims(x) == ndims(c) + 1 ? reshape(x, size(x)..., 1) : x
-lengths_at(c, x, z) = c.transposed ? (size(x)[1:ndims(c)], size(z)[1:ndims(c)]) : size(x)[1:ndims(c)]
 
 dense(x::Array) = x
 dense(x) = collect(x)

@@ -61,6 +61,7 @@ include("residual.jl")
 include("operations.jl")
 include("gradient.jl")
 include("operations_generated.jl")
+include("gradient_images.jl")
 include("explain.jl")
 include("files.jl")
 include("serialization.jl")
@@ -71,14 +72,14 @@ export TartanError, Context
 export BlockLayout, pattern, patterns, pattern_help, largest_blocks
 export blocksize, gridsize, heads, nblocks, density, coordinates, block_mask, findblock, number_blocks, layout_identity,
        recipe, row_lengths, row_spread, bandwidth, reach, partition, svg
-export permute_blocks, slice, prune, keep_largest, evolve, grow, move_blocks, reblock, rcm_order
+export permute_blocks, slice, prune, keep_largest, evolve, grow, move_blocks, reblock, rcm_order, reorder_blocks
 export BlockSparseMatrix, block_norms, project, rearrange, scatter!, fill_zero!, fill_identity!, fill_orthogonal!, fill_normal!
 export spmm!, sddmm!, growth_score!, checksum
 export BlockMask, kept, attention, attention!, attention_gradient, attention_gradient!, attention_bias_gradient, packed, packed_layout, packed_mask
 export BlockConv, conv, conv!, conv_input_gradient, conv_input_gradient!, conv_filter_gradient, conv_filter_gradient!
 export residual_unit, residual_unit!
 export conv_filter, dense_filter, filter_list, conv_size, edge_classes
-export Windows, windows_text, windows_for_conv, active_windows, window_gather, window_gather!, window_scatter!
+export Windows, windows_text, windows_for_conv, active_windows, window_gather, window_gather!, window_scatter, window_scatter!
 export to_device, to_host, DeviceArray, DeviceBlockSparseMatrix, explain, update!, isdynamic
 export BlockFile, store!, layouts, matrices, gates, metadata, save, load
 export value_and_gradient, untracked

@@ -188,6 +188,7 @@ device of `q`. Query `i` sees key `j` if the layout stores its block, `mask` kee
 """
 function attention(q::Dense, k::Dense, v::Dense, layout::BlockLayout; return_lse::Bool = false, mask::Union{BlockMask, Nothing} = nothing,
                    sinks = nothing, context = nothing, options...)
+    any_tracked(sinks, values(options)...) && return record_attention(q, k, v, layout; return_lse, mask, sinks, context, options...)
     expect_type(q, "q", Wide)
     expect_tokens(q, k, v, layout)
     out = room_like(q, eltype(q), size(q))

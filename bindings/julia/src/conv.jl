@@ -312,6 +312,7 @@ that use ChainRulesCore give the gradients of `gain` and `bias`.
     vec(conv(c, w, reshape([0.0, 0, 1, 0, 0], 5, 1, 1))) == [0, 1, 2, 1, 0]
 """
 function conv(c::BlockConv{D}, w::Blocks, x::Dense; size = nothing, active = nothing, options...) where {D}
+    any_tracked(values(options)...) && return record_conv_steps(c, w, x; size, active, options...)
     expect_type(x, "x", Wide)
     expect_channels(x, "x", c, c.in_channels)
     n = size === nothing ? conv_size(c, spatial_size(x, Val(D))) : spatial(size, "size", 0, Val(D))

@@ -198,7 +198,7 @@ end
     window_gather(x, active, windows; context = nothing)
 
 The active windows of the image `x`, (spatial..., channels, n) with any strides: (size..., channels, windows), in the order of
-block ids. Positions outside of the image are 0. Its gradient is [`window_scatter!`](@ref) with `add = true` onto zeros.
+block ids. Positions outside of the image are 0. Its gradient is [`window_scatter`](@ref) with `add = true` onto zeros.
 
     x = reshape(1.0:16.0, 4, 4, 1)
     windows = Windows(2; count = (2, 2))
@@ -237,7 +237,7 @@ Writes blocks, as [`window_gather`](@ref) returns them, to their windows of the 
 dropped; other positions keep their values, or get those of `base`, an image of the size of `y`. `blocks` may be `nothing`:
 zeros. With `add`, blocks are added, in the order of block ids; only then may windows overlap.
 
-The gradient of `blocks` is [`window_gather`](@ref) of that of `y`.
+The gradient of `blocks` is [`window_gather`](@ref) of the gradient of `y`.
 
     x, windows = rand(6, 4, 2), Windows((3, 2); count = (2, 2))
     active = active_windows([1 0 0 0; 0 0 0 0; 0 0 0 0; 0 0 0 1; 0 0 0 0; 0 0 0 0], windows)
@@ -258,4 +258,19 @@ function window_scatter!(y::Dense, blocks::Union{Dense, Nothing}, active::BlockL
     run_operation(WINDOW_SCATTER, call_context(context, y, blocks, base), arguments,
                   options_text(windows_option(windows), add ? "add=1 " : ""))
     return y
+end
+
+"""
+    window_scatter(y, blocks, active, windows; add = false, context = nothing)
+
+[`window_scatter!`](@ref) onto a copy of `y`.
+
+    windows = Windows((3, 2); count = (2, 2))
+    active = active_windows([1 0 0 0; 0 0 0 0; 0 0 0 0; 0 0 0 0; 0 0 0 0; 0 0 0 0], windows)
+    y = window_scatter(zeros(6, 4, 1), ones(3, 2, 1, 1), active, windows)
+    sum(y) == sum(y[1:3, 1:2, 1]) == 6
+"""
+function window_scatter(y::Dense, blocks::Union{Dense, Nothing}, active::BlockLayout, windows::Windows; add::Bool = false, context = nothing)
+    expect_type(y, "y", Wide)
+    return window_scatter!(room_like(y, eltype(y), size(y)), blocks, active, windows; add, base = y, context)
 end

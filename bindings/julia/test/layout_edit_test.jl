@@ -65,3 +65,15 @@ end
     rows, cols, _ = findnz(shuffled[order, order])
     @test maximum(abs.(rows .- cols)) == 1
 end
+
+@testset "orders of rows and columns find a hidden structure" begin
+    blocks = rand(MersenneTwister(4), 6, 4) .< 0.3
+    dense = kron(blocks, ones(8, 8)) .* randn(MersenneTwister(5), 48, 32)
+    hidden = dense[randperm(MersenneTwister(6), 48), randperm(MersenneTwister(7), 32)]
+    count_of(x) = nblocks(BlockLayout(sparse(x), (8, 8)))
+    rows, cols = reorder_blocks(hidden, (8, 8), mean(blocks))
+    @test sort(rows) == 1:48 && sort(cols) == 1:32
+    @test count_of(hidden[rows, cols]) == sum(blocks) < count_of(hidden)
+    @test reorder_blocks(Float32.(hidden), (8, 8), mean(blocks)) == (rows, cols)
+    @test refuses(() -> reorder_blocks(hidden, (8, 8), 2), :argument, "density is 2, expected 0 .. 1")
+end

@@ -62,11 +62,87 @@ end
     v = randn(4, 3, 2)
     check_gradient((v, g, b) -> sum(batch_norm(v; gain = g, bias = b) .^ 3), v, randn(3), randn(3))
     check_gradient((v, m, s, g) -> sum(abs2, batch_norm_inference(v, m, s, (gain = g,))), v, randn(3), rand(3) .+ 0.5, randn(3))
+    check_gradient(x -> sum(abs2, top_k(x; k = 3)[1]), x)
+    check_gradient(x -> sum(top_k_softmax(x; k = 4, mask = mask, scale = 0.5) .* x), x)
+    check_gradient(x -> sum(abs2, rectified_top_k(x; k = 3)), x)
+    check_gradient(x -> sum(abs2, sparse_relu(x; alpha = 0.5)), x)
+    check_gradient(x -> sum(abs2, reduce_max(x)), x)
+    check_gradient(x -> sum(take_along(x, [1 2 3; 12 2 1]) .^ 3), x)
+    for word in (:set, :add, :multiply)
+        check_gradient((x, y) -> sum(abs2, scatter_rows(x, [3, 1], y; combine = word)), x, randn(12, 2))
+    end
     # In the form that it has otherwise, and of the type of the parameter.
     names = ()
     value_and_gradient(x -> (names = keys(cross_entropy(x, labels; return_lse = true)); sum(x)), x)
     @test names == keys(cross_entropy(x, labels; return_lse = true))
     @test value_and_gradient(x -> sum(layer_norm(x) .* 2.0), Float32[1 2; 3 5]).grads[1] isa Matrix{Float32}
+end
+
+@testset "values of the largest numbers, of elements and rows by their indices" begin
+    x = randn(12, 3)
+    places = reduce(hcat, [partialsortperm(c, 1:4; rev = true) for c in eachcol(x)])
+    values = reduce(hcat, [c[p] for (c, p) in zip(eachcol(x), eachcol(places))])
+    found = top_k(x; k = 4)
+    @test found == (values, places)
+    @test reduce_max(x; return_indices = true) == (y = values[1, :], indices = places[1, :])
+    @test take_along(x, places) == values
+    @test rectified_top_k(x; k = 4) == max.(x .- max.(values[4:4, :], 0), 0)
+    @test count(!iszero, top_k_softmax(x; k = 4)) == 12
+    y, map = randn(12, 2), [3, 1]
+    product = copy(x)
+    product[:, map] .*= y
+    @test scatter_rows(x, map, y; combine = :multiply) == product
+    @test_throws TartanError scatter_rows(x, [1, 1], y)
+    @test_throws TartanError top_k(x; k = 13)
+end
+
+@testset "attention" begin
+    layout = pattern(:banded, (6, 8), 2; lower = 1, upper = 1)
+    seen = BlockMask((q, k, head) -> (q + k) % 4 != 0, layout)
+    q, k, v = randn(3, 6, 2), randn(3, 8, 1), randn(3, 8, 1)
+    check_gradient((q, k, v) -> sum(attention(q, k, v, layout) .^ 3), q, k, v)
+    check_gradient((q, k, v, s, t) -> sum(attention(q, k, v, layout; scale = 0.7, causal = true, query_offset = 2, mask = seen, slopes = s,
+                                                    sinks = t) .^ 3), q, k, v, [0.1, -0.2], [0.3, -1.0])
+    check_gradient((q, b) -> sum(abs2, attention(q, k, v, layout, (distance_bias = b,))), q, randn(7, 2))
+    check_gradient((v, b) -> sum(abs2, attention(q, k, v, layout; block_bias = b, dropout = 0.3, seed = 5)), v, randn(nblocks(layout), 2))
+    # Only what is tracked has a gradient.
+    check_gradient(t -> sum(abs2, attention(q, k, v, layout; sinks = t)), [0.3, -1.0])
+    check_gradient(k -> sum(abs2, attention(q, k, v, layout; return_lse = true)[1]), k)
+    check_gradient(x -> sum(abs2, attention(x, x, x, pattern(:dense, (6, 6), 2))), randn(3, 6))
+end
+
+@testset "convolutions" begin
+    c = BlockConv(pattern(:banded, (4, 6), 2; lower = 1, upper = 1); kernel = (3, 2), stride = (2, 1), padding = :same)
+    w = fill_normal!(BlockSparseMatrix{Float64}(c.layout); seed = 3)
+    x, gain, bias = randn(5, 4, 6, 2), rand(4) .+ 0.5, randn(4)
+    check_gradient((w, x) -> sum(conv(c, w, x) .^ 3), w, x)
+    check_gradient((w, x, g, b) -> sum(abs2, conv(c, w, x; gain = g, bias = b, relu = true)), w, x, gain, bias)
+    edges = maximum(edge_classes(c, (5, 4)))
+    check_gradient((g, b) -> sum(abs2, conv(c, w, x, (gain = g, bias = b); bias_first = true)), rand(4, edges) .+ 0.5, randn(4, edges))
+    check_gradient((w, b) -> sum(conv(c, w, x[:, :, :, 1]; bias = b) .^ 3), w, bias) # one image
+    up = BlockConv(pattern(:dense, (4, 2), 2); kernel = 3, stride = 2, transposed = true)
+    wide = fill_normal!(BlockSparseMatrix{Float64}(up.layout); seed = 4)
+    check_gradient((w, x, b) -> sum(abs2, conv(up, w, x; bias = b, size = 10)), wide, randn(4, 4), randn(2))
+end
+
+@testset "windows" begin
+    inputs, outputs = windows_for_conv((6, 5); kernel = (3, 3), output = 2)
+    active = active_windows(reshape([1; zeros(28); 1], 6, 5), outputs)
+    y = randn(6, 5, 2)
+    check_gradient(x -> sum(window_gather(x, active, inputs) .^ 3), y)
+    blocks = randn(2, 2, 2, nblocks(active))
+    for add in (false, true)
+        check_gradient((y, b) -> sum(window_scatter(y, b, active, outputs; add = add) .^ 3), y, blocks)
+    end
+    check_gradient(y -> sum(window_scatter(y, nothing, active, outputs) .^ 3), y)
+    check_gradient(b -> sum(window_scatter(y, b, active, outputs) .^ 3), blocks)
+    c = BlockConv(pattern(:dense, (2, 2), 2); kernel = (3, 3), padding = :same)
+    w, bias = fill_normal!(BlockSparseMatrix{Float64}(c.layout); seed = 3), randn(2)
+    run(w, x, b) = conv(c, w, x; bias = b, relu = true, active = active, windows = outputs)
+    check_gradient((w, x, b) -> sum(abs2, run(w, x, b)), w, y, bias)
+    recorded = nothing
+    value_and_gradient(w -> (recorded = run(w, y, bias); sum(recorded)), w)
+    @test untracked(recorded) ≈ run(w, y, bias) rtol = 1e-14
 end
 
 @testset "arithmetic and broadcasting" begin
@@ -117,6 +193,9 @@ end
     refuses("a part of a block-sparse matrix has no gradient", w -> w[1, 1], W)
     refuses("softmax has no gradient with respect to scale", (p, s) -> sum(softmax(p; scale = s)), x, 0.5)
     refuses("layer_norm has no gradient of its result stats", p -> sum(layer_norm(p; return_stats = true).stats), x)
+    q, dense = randn(2, 4), pattern(:dense, (4, 4), 2)
+    refuses("attention has no gradient of its result lse", p -> sum(attention(p, p, p, dense; return_lse = true)[2]), q)
+    refuses("attention has no gradient with respect to scale", s -> sum(attention(q, q, q, dense; scale = s)), 0.5)
     refuses("two calls of value_and_gradient", p -> value_and_gradient(q -> sum(q .* p), 2.0).value, x)
     @test sprint(show, Tartan.Tracked(Tartan.Tape(), x)) == "Tracked(" * summary(x) * ")"
 end

@@ -18,8 +18,8 @@ static PyObject *fresh(tartan_py_call *call, const tartan_py_part *like, int ndi
                                  lengths, (int)dtype, column_major ? Py_True : Py_False, call->context);
 }
 
-/* Takes over the memory that was made for a result. */
-static tartan_py_part *take_result(tartan_py_call *call, PyObject *made) {
+/* Takes over the memory that was made for a result of numbers, or of indices. */
+static tartan_py_part *take_result(tartan_py_call *call, PyObject *made, int32_t dtype) {
     if (made == NULL) return NULL;
     call->making = true;
     tartan_py_part *part = tartan_py_call_add(call, made, "out");
@@ -31,7 +31,8 @@ static tartan_py_part *take_result(tartan_py_call *call, PyObject *made) {
     PyObject *lease = part->made; /* of a device array, which keeps it too */
     part->made = made;
     Py_XDECREF(lease);
-    return tartan_py_call_borrow(call, part, TARTAN_F64, true) ? NULL : part;
+    const int32_t sort = dtype == TARTAN_I64 ? TARTAN_I64 : TARTAN_F64;
+    return tartan_py_call_borrow(call, part, sort, true) ? NULL : part;
 }
 
 static bool by_numpy(const tartan_py_call *call, const tartan_py_part *like) {
@@ -43,9 +44,11 @@ tartan_py_part *tartan_py_call_result(tartan_py_call *call, const tartan_py_part
     int axes[TARTAN_MAX_NDIM];
     for (int i = 0; i < ndim; i++) axes[i] = column_major ? ndim - 1 - i : i;
     if (like != NULL && like->type.torch)
-        return take_result(call, tartan_py_torch_empty(like->object, NULL, ndim, shape, dtype, axes));
-    return take_result(call, by_numpy(call, like) ? tartan_py_numpy_empty(ndim, shape, dtype, column_major)
-                                                  : fresh(call, like, ndim, shape, dtype, column_major));
+        return take_result(call, tartan_py_torch_empty(like->object, NULL, ndim, shape, dtype, axes), dtype);
+    return take_result(call,
+                       by_numpy(call, like) ? tartan_py_numpy_empty(ndim, shape, dtype, column_major)
+                                            : fresh(call, like, ndim, shape, dtype, column_major),
+                       dtype);
 }
 
 /* The dimensions but the last from the largest stride to the smallest, and then the last. A stride of 0, of an array that was
@@ -82,10 +85,11 @@ tartan_py_part *tartan_py_call_result_in(tartan_py_call *call, const tartan_py_p
     if (like->type.torch)
         return take_result(call,
                            tartan_py_torch_empty(like->object, like->type.plain ? &like->borrow.array : NULL,
-                                                 ndim, shape, dtype, axes));
+                                                 ndim, shape, dtype, axes),
+                           dtype);
     if (row_major || !by_numpy(call, like))
         return tartan_py_call_result(call, like, ndim, shape, dtype, false);
-    return take_result(call, ordered_numpy(ndim, shape, dtype, axes));
+    return take_result(call, ordered_numpy(ndim, shape, dtype, axes), dtype);
 }
 
 tartan_py_part *tartan_py_call_result_as(tartan_py_call *call, const tartan_py_part *like,

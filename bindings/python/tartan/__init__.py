@@ -49,7 +49,7 @@ from tartan._layout import Layout
 from tartan._layout_facts import Bandwidth, RowSpread
 from tartan._linalg import checksum, explain, growth_score, sddmm, spmm
 from tartan._matrix import BlockMatrix
-from tartan._patterns import patterns, reverse_cuthill_mckee
+from tartan._patterns import patterns, reorder_blocks, reverse_cuthill_mckee
 from tartan._residual import residual_unit
 from tartan._sequences import packed
 from tartan._transposed import TransposedMatrix
@@ -84,7 +84,7 @@ __all__ = [
     "channel_linear", "channel_linear_gradient",
     "checksum", "cpu_kernels", "default_context", "explain", "from_flex_attention",
     "growth_score", "hstack", "info", "kron", "load", "load_all", "packed",
-    "patterns", "residual_unit", "reverse_cuthill_mckee", "save", "sddmm", "spmm", "to_device", "verify", "vstack", "window_gather",
+    "patterns", "reorder_blocks", "residual_unit", "reverse_cuthill_mckee", "save", "sddmm", "spmm", "to_device", "verify", "vstack", "window_gather",
     "window_scatter", "windows_for_conv",
 ]  # fmt: skip
 __all__ += _operations.__all__

@@ -1,12 +1,14 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The list of patterns, and the reverse Cuthill-McKee order."""
+"""The list of patterns, and orders of rows and columns."""
 
 from __future__ import annotations
 
 from typing import Any
 
 from tartan import _raw
-from tartan._arrays import Array, indices, new_indices
+from tartan._arrays import Array, array_of, indices, new_indices
+from tartan._errors import ShapeError
+from tartan._frame import Block, frame_of
 
 
 def patterns() -> dict[str, str]:
@@ -32,3 +34,23 @@ def reverse_cuthill_mckee(indptr: Any, cols: Any) -> Array:
     order = new_indices(indptr.size - 1)
     _raw.tartan_reorder_rcm((indptr, indices(cols, "cols"), False), order)
     return order
+
+
+def reorder_blocks(dense: Any, block: Block, density: float) -> tuple[Array, Array]:
+    """Orders of the rows and columns of a dense matrix that gather its large elements into few blocks, before blocks are
+    cut: the reordered matrix is ``dense[rows][:, cols]``. Looks for the largest sum of squares in a share of the blocks
+    of `density`, by exchanges of rows and of columns, and finds a local optimum, always the same. A layer that
+    computes ``dense @ x`` becomes ``(reordered @ x[cols])``, whose row i is row ``rows[i]`` of the result.
+
+    >>> import numpy as np, tartan
+    >>> dense = np.kron([[0, 1], [1, 0]], np.ones((2, 2)))[[0, 2, 1, 3]]
+    >>> rows, cols = tartan.reorder_blocks(dense, 2, density=0.5)
+    >>> tartan.Layout.from_dense(dense, 2).blocks, tartan.Layout.from_dense(dense[rows][:, cols], 2).blocks
+    (4, 2)
+    """
+    array = array_of(dense, "dense", _raw.TARTAN_F64)
+    if array.ndim != 2:
+        raise ShapeError(f"dense has {array.ndim} dimensions, expected 2")
+    rows, cols = new_indices(array.shape[0]), new_indices(array.shape[1])
+    _raw.tartan_reorder_blocks(frame_of(array.shape, block, 1), array, density, rows, cols)
+    return rows, cols

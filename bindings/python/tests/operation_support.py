@@ -13,6 +13,8 @@ from tartan import _operations
 # Arguments that the package calls otherwise.
 RENAMED = {"block_mask": "mask", "in_size": "size"}
 SIZES = (6, 5, 2, 3, 4, 7)
+# Whose indices may not be there twice: two of them.
+DISTINCT = {"scatter_rows": "ids", "scatter_rows_gradient": "ids", "top_k_gradient": "k"}
 
 
 def _described():
@@ -95,7 +97,7 @@ class Operands(dict):
         if op.has_conv:
             self.conv = tartan.BlockConv(tartan.Layout.pattern("dense", (5, 5), 5), (1, 1))
             self.layout = self.conv.layout
-        self.lengths = {}
+        self.lengths = {DISTINCT[op.name]: (2,)} if op.name in DISTINCT else {}
         for a in op.inputs:
             if not a["optional"] or (optional and a["kind"] in ("array", "arrays", "mask")):
                 self[a["name"]] = self.made(a)
@@ -137,7 +139,7 @@ class Operands(dict):
         if a["kind"] == "arrays":
             return [self.made({**a, "kind": "array"}) for _ in range(2)]
         if a["dtype"] == "I":  # what every array has: no length is below 2
-            return self.rng.integers(0, 2, self.shape(a))
+            return self.rng.permuted(np.broadcast_to([0, 1], self.shape(a)), axis=-1) if self.op.name in DISTINCT else self.rng.integers(0, 2, self.shape(a))
         if a["dtype"] == "U8":
             return self.rng.random(self.shape(a)) < 0.7
         if a["kind"] == "array":

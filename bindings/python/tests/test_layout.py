@@ -183,3 +183,19 @@ def test_equality_with_other_things():
         layout | 1
     with pytest.raises(TypeError):
         Layout()
+
+
+def test_orders_of_rows_and_columns_find_a_hidden_structure():
+    rng = np.random.default_rng(4)
+    blocks = rng.random((6, 4)) < 0.3
+    dense = np.kron(blocks, np.ones((8, 8))) * rng.standard_normal((48, 32))
+    hidden = dense[rng.permutation(48)][:, rng.permutation(32)]
+    rows, cols = tartan.reorder_blocks(hidden, 8, density=blocks.mean())
+    assert sorted(rows) == list(range(48)) and sorted(cols) == list(range(32))
+    assert tartan.Layout.from_dense(hidden[rows][:, cols], 8).blocks == blocks.sum() < tartan.Layout.from_dense(hidden, 8).blocks
+    again = tartan.reorder_blocks(hidden.astype(np.float32), 8, density=blocks.mean())
+    np.testing.assert_array_equal(again[0], rows)
+    with pytest.raises(tartan.ArgumentError, match=r"density is 2, expected 0 .. 1"):
+        tartan.reorder_blocks(hidden, 8, density=2)
+    with pytest.raises(tartan.ShapeError, match="dense has 1 dimensions, expected 2"):
+        tartan.reorder_blocks(hidden[0], 8, density=0.5)

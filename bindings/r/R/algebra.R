@@ -173,3 +173,10 @@ reorder_rcm <- function(x) {
   if (size[1L] != size[2L]) .fail("shape", "x is %.0f x %.0f, expected a square matrix", size[1L], size[2L])
   as.integer(tartan_reorder_rcm(list(p, j, FALSE), size[1L]) + 1)
 }
+
+reorder_blocks <- function(x, block, density) {
+  x <- .dense(x, "x")
+  if (length(dim(x)) != 2L) .fail("shape", "x has %d dimensions, expected 2", length(dim(x)))
+  orders <- tartan_reorder_blocks(.frame(dim(x), block, 1), x, density, nrow(x), ncol(x))
+  list(rows = as.integer(orders[[1L]] + 1), cols = as.integer(orders[[2L]] + 1))
+}

@@ -177,6 +177,12 @@ setMethod("show", "BlockMask", function(object) {
 attention <- function(q, k, v, layout, scale = NULL, causal = FALSE, query_offset = 0, causal_from = 1, mask = NULL,
                       slopes = NULL, distance_bias = NULL, block_bias = NULL, sinks = NULL, dropout = 0, seed = 0,
                       return_lse = FALSE) {
+  operands <- list(q = q, k = k, v = v, slopes = slopes, distance_bias = distance_bias, block_bias = block_bias, sinks = sinks)
+  if (tartan_r_any_tracked(operands)) {
+    options <- .given(scale = scale, causal = causal, query_offset = query_offset, causal_from = causal_from, mask = mask, dropout = dropout,
+                      seed = seed)
+    return(.record_attention(do.call(.given, operands), layout, options, .flag(return_lse, "return_lse")))
+  }
   bias <- .one_bias(slopes, distance_bias, block_bias)
   options <- .attention_options(scale, causal, query_offset, causal_from, bias, dropout, seed)
   if (!is.null(mask)) .expect(mask, "BlockMask", "mask")

@@ -205,6 +205,9 @@ conv_values <- function(conv, filter) {
 
 conv_forward <- function(conv, filter, x, gain = NULL, bias = NULL, relu = FALSE, bias_first = FALSE, active = NULL,
                          windows = NULL, size = NULL, y = NULL, add = FALSE) {
+  if (tartan_r_any_tracked(list(filter, x, gain, bias, y))) {
+    return(.record_conv_forward(conv, filter, x, gain, bias, relu, bias_first, active, windows, size, y, add))
+  }
   .expect_filter(filter, conv)
   dims <- length(conv@kernel)
   at <- seq_len(dims)

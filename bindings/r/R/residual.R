@@ -24,6 +24,9 @@
 
 residual_unit <- function(x, reduce, spatial, expand, active, windows, relu = TRUE, preactivate = FALSE, x_gain = NULL,
                           x_bias = NULL) {
+  if (tartan_r_any_tracked(c(list(x, x_gain, x_bias), unlist(lapply(list(reduce, spatial, expand), as.list))))) {
+    .fail("unsupported", "residual_unit has no gradient, expected window_gather, conv_forward and window_scatter, which have theirs")
+  }
   if (!is.list(spatial) || !methods::is(spatial$conv, "BlockConv")) {
     .fail("argument", "spatial is %s, expected list(conv = , filter = ), perhaps with gain and bias", .shown(spatial))
   }

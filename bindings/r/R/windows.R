@@ -157,6 +157,7 @@ block_update_windows <- function(x, mask, windows, pool = c("max", "average"), t
 # ---- Gather and scatter ----
 
 window_gather <- function(x, active, windows) {
+  if (.is_tracked(x)) return(.record_window_gather(x, active, windows))
   .expect_windows(windows)
   dims <- length(windows$size)
   place <- .place(x = x)
@@ -171,6 +172,7 @@ window_gather <- function(x, active, windows) {
 }
 
 window_scatter <- function(blocks, active, windows, y, add = FALSE) {
+  if (.is_tracked(blocks) || .is_tracked(y)) return(.record_window_scatter(blocks, active, windows, y, .flag(add, "add")))
   .expect_windows(windows)
   dims <- length(windows$size)
   place <- .place(y = y, blocks = blocks)

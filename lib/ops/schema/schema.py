@@ -30,7 +30,8 @@ Items, in the order of the arguments of the C function:
         shape   of an array, "[n, lines..., 2]": names stand for sizes, of which the first use decides; `lines...` is any number of
                 dimensions; `w.blocks w.rows w.cols w.heads` are those of a matrix or layout; `a... & b...` is what a... and b...
                 broadcast to; "=x" is the shape of x, of lists place by place; "[a] or [b, a]" are alternatives, told apart by their dimensions; "any";
-                "{[n, out...]}" is what SHAPES computes, told to people by the words within.
+                "{[n, out...]}" is what SHAPES computes, told to people by the words within; of a result these are sizes of inputs, and
+                options that are whole numbers, where that says it: Julia makes its memory by them.
                 Of a matrix or mask, "on w": it has the layout of w, a matrix or layout, or of the filters of w, a convolution, or an
                 equal one; "any".
         MAY_BE  the inputs whose memory the output may have, with the same dtype and strides

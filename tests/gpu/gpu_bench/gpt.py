@@ -107,9 +107,10 @@ def by_hand(model, scale, device):
 class Training:
     """A step of training as a call: the loss under autocast, its gradients, AdamW."""
 
-    def __init__(self, model, scale, device, compiled=None):
-        self.model, self.device = model, device
-        self.run = model if compiled is None else torch.compile(model, backend=compiled)
+    def __init__(self, model, scale, device, compiled=None, graphs=False):
+        self.model, self.device, self.graphs = model, device, graphs
+        mode = {"mode": "reduce-overhead"} if graphs else {}
+        self.run = model if compiled is None else torch.compile(model, backend=compiled, **mode)
         options = {"fused": True} if device == "cuda" else {}
         self.optimizer = torch.optim.AdamW(model.parameters(), 1e-4, **options)
         generator = torch.Generator(device=device).manual_seed(2)
@@ -118,6 +119,8 @@ class Training:
         self.tokens, self.labels = tokens[:, :-1].contiguous(), tokens[:, 1:].contiguous()
 
     def loss(self):
+        if self.graphs:
+            torch.compiler.cudagraph_mark_step_begin()
         with torch.autocast(self.device, torch.bfloat16):
             return self.run(self.tokens, self.labels)
 

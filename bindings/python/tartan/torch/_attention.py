@@ -9,7 +9,7 @@ import torch
 
 from tartan import BlockMask, Layout, attention, attention_gradient
 from tartan._errors import ArgumentError, ArgumentTypeError, ShapeError
-from tartan.torch._bilinear import library
+from tartan.torch._bilinear import library, plainly, recorded, transformed
 from tartan.torch._cells import Numbered, cell_at
 from tartan.torch._operators import in_autocast, is_plain, transforms
 from tartan.torch._stored import EXTRA, check_same_frame, decoded, encoded
@@ -270,4 +270,21 @@ for _name, _kernel, _fake, _one, _count in (
         library.impl(_name, _kernel, _key)
     torch.library.register_fake(f"tartan::{_name}", _fake, lib=library)
     torch.library.register_vmap(f"tartan::{_name}", _rule(_one, _count), lib=library)
-library.impl("attention", lambda *given: _Attention.apply(*given), "Autograd")
+
+
+def _record(ctx: Any, *given: Any) -> Any:
+    found = _Attention.forward(*given)
+    _Attention.setup_context(ctx, given, found)
+    return found
+
+
+_recorded = plainly(_record, _Attention.backward)
+
+
+def _run(q: Any, k: Any, v: Any, *given: Any) -> Any:
+    if transformed():
+        return _Attention.apply(q, k, v, *given)
+    return (_recorded if recorded(q, k, v) else _Attention.forward)(q, k, v, *given)
+
+
+library.impl("attention", _run, "Autograd")

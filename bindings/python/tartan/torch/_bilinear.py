@@ -42,18 +42,59 @@ class Bilinear:
             torch.library.register_vmap(f"tartan::{each}", partial(one, operator), lib=library)
 
 
+transforms: Any = torch._C._are_functorch_transforms_active  # type: ignore[attr-defined, unused-ignore]
+
+
+def transformed() -> bool:
+    """Whether torch.func or forward-mode differentiation is at work, which need functions with `setup_context`. To apply one of these
+    takes PyTorch 80 us, since it looks at the signature each time."""
+    return bool(transforms()) or torch.autograd.forward_ad._current_level >= 0
+
+
+def recorded(*tensors: Any) -> bool:
+    return torch.is_grad_enabled() and any(x.requires_grad for x in tensors)
+
+
+def plainly(forward: Any, backward: Any) -> Any:
+    """A function that autograd records, where nothing is transformed, as a call."""
+    plain = type("Recorded", (torch.autograd.Function,), {"forward": staticmethod(forward), "backward": staticmethod(backward)})
+    return super(torch.autograd.Function, plain).apply  # type: ignore[misc, unused-ignore]
+
+
 class _Operator(torch.autograd.Function):  # type: ignore[misc, unused-ignore]
     """An operator of two tensors, a layout and a size as a function of autograd and of torch.func."""
 
+    _below: Any
+    _record: Any
+
     @classmethod
     def _run(cls, first: Any, second: Any, layout: Any, size: Any) -> Any:
-        return cls.apply(first, second, layout, size)
+        if transformed():
+            return cls.apply(first, second, layout, size)
+        run = cls._record if recorded(first, second) else cls._below
+        return run(first, second, layout, size)
+
+    @classmethod
+    def _of(cls, operator: Any) -> Any:
+        """Makes a subclass that of an operator."""
+
+        def below(*given: Any) -> Any:
+            return _below(operator, *given)
+
+        def forward(ctx: Any, *given: Any) -> Any:
+            cls.setup_context(ctx, given, None)
+            return _below(operator, *given)
+
+        cls._below, cls.forward = staticmethod(below), staticmethod(below)  # type: ignore[attr-defined, unused-ignore]
+        cls._record = staticmethod(plainly(forward, cls.backward))
+        return cls
 
     @staticmethod
     def setup_context(ctx: Any, inputs: tuple[Any, ...], output: Any) -> None:
         first, second, ctx.layout, ctx.size = inputs
         ctx.save_for_backward(first, second)
-        ctx.save_for_forward(first, second)
+        if output is not None:
+            ctx.save_for_forward(first, second)
 
 
 def _tangent(run: Any, ctx: Any, first_tangent: Any, second_tangent: Any) -> Any:
@@ -93,10 +134,6 @@ def _functions(operators: Any, size_of: Any, rows: bool) -> tuple[Any, Any, Any]
 
     class Forward(_Operator):
         @staticmethod
-        def forward(x: Any, values: Any, layout: Any, size: Any) -> Any:
-            return _below(operators[0], x, values, layout, size)
-
-        @staticmethod
         def backward(ctx: Any, grad: Any) -> Any:
             (x, values), layout = ctx.saved_tensors, ctx.layout
             return grads(ctx, lambda: InputGradient._run(grad, values, layout, size_of(x)),
@@ -111,10 +148,6 @@ def _functions(operators: Any, size_of: Any, rows: bool) -> tuple[Any, Any, Any]
             return rule(Forward._run, info, in_dims, *given)
 
     class InputGradient(_Operator):
-        @staticmethod
-        def forward(grad: Any, values: Any, layout: Any, size: Any) -> Any:
-            return _below(operators[1], grad, values, layout, size)
-
         @staticmethod
         def backward(ctx: Any, grad: Any) -> Any:
             (y_grad, values), layout = ctx.saved_tensors, ctx.layout
@@ -131,10 +164,6 @@ def _functions(operators: Any, size_of: Any, rows: bool) -> tuple[Any, Any, Any]
 
     class ValuesGradient(_Operator):
         @staticmethod
-        def forward(x: Any, grad: Any, layout: Any, size: Any) -> Any:
-            return _below(operators[2], x, grad, layout, size)
-
-        @staticmethod
         def backward(ctx: Any, grad: Any) -> Any:
             (x, y_grad), layout = ctx.saved_tensors, ctx.layout
             return grads(ctx, lambda: InputGradient._run(y_grad, grad, layout, size_of(x)),
@@ -148,7 +177,7 @@ def _functions(operators: Any, size_of: Any, rows: bool) -> tuple[Any, Any, Any]
         def vmap(info: Any, in_dims: Any, *given: Any) -> Any:
             return _one_by_one(ValuesGradient._run, info, in_dims, *given)
 
-    return Forward, InputGradient, ValuesGradient
+    return Forward._of(operators[0]), InputGradient._of(operators[1]), ValuesGradient._of(operators[2])
 
 
 def check_size(found: Any, wanted: Any) -> None:

@@ -18,7 +18,7 @@ import torch
 
 from tartan import sddmm, spmm
 from tartan._errors import ArgumentTypeError, DTypeError, ShapeError
-from tartan.torch._bilinear import Bilinear, check_size, library
+from tartan.torch._bilinear import Bilinear, check_size, library, transforms
 from tartan.torch._cells import Cell, around, cell_at, matrix_of
 
 # ---- What is computed ----
@@ -166,7 +166,6 @@ class _Linear(torch.autograd.Function):  # type: ignore[misc, unused-ignore]
 # transforms of torch.func.
 _Linear._backward_cls.apply = _Linear.backward  # type: ignore[attr-defined, unused-ignore]
 _apply: Any = super(torch.autograd.Function, _Linear).apply
-transforms: Any = torch._C._are_functorch_transforms_active  # type: ignore[attr-defined, unused-ignore]
 _PLAIN = (torch.Tensor, torch.nn.Parameter)
 
 

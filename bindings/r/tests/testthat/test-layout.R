@@ -156,3 +156,17 @@ test_that("layouts print and summarise", {
   expect_output(show(small_layout()), ".#.", fixed = TRUE)
   expect_output(print(summary(small_layout())), block_identity(small_layout()))
 })
+
+test_that("orders of rows and columns find a hidden structure", {
+  set.seed(4)
+  blocks <- matrix(runif(24) < 0.3, 6)
+  x <- kronecker(blocks, matrix(1, 8, 8)) * rnorm(48 * 32)
+  hidden <- x[sample(48), sample(32)]
+  p <- reorder_blocks(hidden, 8, density = mean(blocks))
+  expect_identical(lapply(p, sort), list(rows = 1:48, cols = 1:32))
+  expect_identical(block_count(block_layout_from_dense(hidden[p$rows, p$cols], 8)), sum(blocks))
+  expect_gt(block_count(block_layout_from_dense(hidden, 8)), sum(blocks))
+  expect_identical(reorder_blocks(hidden, 8, density = mean(blocks)), p)
+  expect_refused(reorder_blocks(array(0, c(2, 2, 2)), 1, 0.5), "shape", "x has 3 dimensions, expected 2")
+  expect_refused(reorder_blocks(hidden, 8, 2), "argument", "density is 2, expected 0 .. 1")
+})

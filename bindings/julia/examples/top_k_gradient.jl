@@ -1,0 +1,3 @@
+x = rand(8, 5)
+values, indices = top_k(x; k = 2)
+top_k_gradient(x, indices, ones(2, 5))

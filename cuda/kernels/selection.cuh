@@ -1,0 +1,388 @@
+/* SPDX-License-Identifier: Apache-2.0
+ * The k largest numbers of a line and what is made of them, by the threads of a warp or of a CTA.
+ *
+ * A warp has the keys of its line in registers, and finds the k-th largest bit by bit. A CTA reads its line twice: once for the largest
+ * number of each thread, of which the k-th largest is a number that at least k of the line are not below; and again for these, which
+ * are then sorted. If they are too many, or k is, the k-th largest is found digit by digit instead. */
+#ifndef TARTAN_CUDA_SELECTION_CUH
+#define TARTAN_CUDA_SELECTION_CUH
+
+#include "kernels/exponent.cuh"
+#include "kernels/lines.cuh"
+#include "kernels/order.cuh"
+
+namespace tartan_cuda {
+namespace {
+
+enum Made { TOP_K, SOFTMAX, RECTIFIED };
+enum { X, OUT, MASK, INDICES }; /* arrays; OUT is values of TOP_K */
+constexpr int MOST = 2048;      /* entries of a CTA */
+constexpr int MOST_OF_WARP = 256;
+
+struct Selection {
+    Lines lines;
+    int64_t k, base;
+    double scale;
+    bool rebase, same_dtype;
+    int32_t room;     /* entries of a warp */
+    uint32_t *places; /* [lines][k], if k is more than MOST: those of TOP_K, in no order */
+    int64_t first;    /* line */
+};
+
+/* A line, and where its arrays have it. */
+template <typename T> struct Chosen {
+    const Selection &p;
+    int64_t at[LINE_ARRAYS];
+    using S = tartan_cuda_sum<T>;
+
+    __device__ __forceinline__ const T *x() const { return (const T *)p.lines.sweep.array[X].data + at[X]; }
+    __device__ __forceinline__ S number(int64_t i) const {
+        return tartan_cuda_to<S>(x()[i * p.lines.step[X]]);
+    }
+    __device__ __forceinline__ bool counts(int64_t i) const {
+        const tartan_cuda_swept &m = p.lines.sweep.array[MASK];
+        return m.data == nullptr || ((const uint8_t *)m.data)[at[MASK] + i * p.lines.step[MASK]] != 0;
+    }
+    __device__ __forceinline__ void set(int64_t i, S y) const {
+        set_number(p.lines.sweep.array[OUT], at[OUT] + i * p.lines.step[OUT], y);
+    }
+    __device__ __forceinline__ void set_index(int64_t i, int64_t place) const {
+        const tartan_cuda_swept &a = p.lines.sweep.array[INDICES];
+        const int64_t to = at[INDICES] + i * p.lines.step[INDICES];
+        if (a.data == nullptr) return;
+        if (a.dtype == TARTAN_I64)
+            ((int64_t *)a.data)[to] = place + p.base;
+        else if (a.dtype == TARTAN_I32)
+            ((int32_t *)a.data)[to] = (int32_t)(place + p.base);
+        else
+            ((uint8_t *)a.data)[to] = (uint8_t)(place + p.base);
+    }
+    __device__ __forceinline__ S weight(int64_t i, S most) const {
+        return exponential(exponent(number(i), (S)p.scale, most));
+    }
+};
+
+template <typename S> __device__ __forceinline__ S warp_max(S x) {
+    for (int step = 16; step > 0; step /= 2) {
+        const S other = __shfl_xor_sync(~0u, x, step);
+        x = other > x ? other : x;
+    }
+    return x;
+}
+template <typename S> __device__ __forceinline__ S warp_sum(S x) {
+    for (int step = 16; step > 0; step /= 2) x += __shfl_xor_sync(~0u, x, step);
+    return x;
+}
+template <typename S> __device__ __forceinline__ S below_zero_is_zero(S x) {
+    return x < 0 ? 0 : x;
+}
+
+/* ---- A warp for each line ---- */
+
+/* A thread has numbers i = lane, lane + 32, ..., up to PER_LANE. */
+template <Made MADE, typename T, int PER_LANE>
+__device__ __forceinline__ void choose_by_warp(const Chosen<T> &c, int lane,
+                                               Entry<typename Order<T>::Key> *entries) {
+    using O = Order<T>;
+    using K = typename O::Key;
+    using S = tartan_cuda_sum<T>;
+    const Selection &p = c.p;
+    const int n = (int)p.lines.n;
+    K key[PER_LANE];
+    EACH_OF(PER_LANE) {
+        const int place = i * 32 + lane;
+        key[i] = place < n && c.counts(place) ? O::key(c.x()[place * p.lines.step[X]]) : 0;
+    }
+    const auto count = [&](auto holds) {
+        int found = 0;
+        EACH_OF(PER_LANE) found += holds(key[i]);
+        return __reduce_add_sync(~0u, found);
+    };
+    const K last = kth_key<O::BITS, K>(p.k, [&](K least) { return count([&](K k) { return k >= least; }); });
+    const int ties = (int)p.k - count([&](K k) { return k > last; });
+    const uint32_t below = (1u << lane) - 1;
+    uint32_t chosen = 0;
+    int seen = 0, largest = -1;
+    EACH_OF(PER_LANE) {
+        const bool tie = key[i] == last && last != 0;
+        const uint32_t all = __ballot_sync(~0u, tie);
+        const bool taken = tie && seen + __popc(all & below) < ties;
+        if (key[i] > last || taken) chosen |= 1u << i;
+        if (taken) largest = i * 32 + lane;
+        seen += __popc(all);
+    }
+    if constexpr (MADE == TOP_K) {
+        int before = 0;
+        EACH_OF(PER_LANE) {
+            const bool is = (chosen >> i & 1) != 0;
+            const uint32_t all = __ballot_sync(~0u, is);
+            if (is) entries[before + __popc(all & below)] = {key[i], (uint32_t)(i * 32 + lane)};
+            before += __popc(all);
+        }
+        for (int e = before + lane; e < p.room; e += 32) entries[e] = {0, UINT32_MAX};
+        sort_entries(entries, p.room, lane, 32, [] { __syncwarp(); });
+        for (int e = lane; e < p.k; e += 32) {
+            c.set(e, c.number(entries[e].place));
+            c.set_index(e, entries[e].place);
+        }
+        __syncwarp();
+    } else if constexpr (MADE == SOFTMAX) {
+        S most = -(S)INFINITY, sum = 0;
+        EACH_OF(PER_LANE) if ((chosen >> i & 1) != 0) {
+            const S t = c.number(i * 32 + lane) * (S)p.scale;
+            most = t > most ? t : most;
+        }
+        most = warp_max(most);
+        if (most == -(S)INFINITY) most = 0;
+        EACH_OF(PER_LANE) if ((chosen >> i & 1) != 0) sum += c.weight(i * 32 + lane, most);
+        sum = warp_sum(sum);
+        const S inverse = sum == 0 ? 0 : 1 / sum;
+        EACH_OF(PER_LANE)
+        if (i * 32 + lane < n)
+            c.set(i * 32 + lane, (chosen >> i & 1) != 0 ? c.weight(i * 32 + lane, most) * inverse : 0);
+    } else {
+        const S least = tartan_cuda_to<S>(O::number(last));
+        const bool rebased = p.rebase && least > 0;
+        EACH_OF(PER_LANE) if (i * 32 + lane < n) {
+            const S x = c.number(i * 32 + lane);
+            c.set(i * 32 + lane, rebased                  ? below_zero_is_zero(x - least)
+                                 : (chosen >> i & 1) != 0 ? below_zero_is_zero(x)
+                                                          : (S)0);
+        }
+        largest = __reduce_max_sync(~0u, largest);
+        if (lane == 0) c.set_index(0, rebased ? largest : -1);
+    }
+}
+
+/* ---- A CTA for each line ---- */
+
+template <typename K> struct Table {
+    Entry<K> entries[MOST];
+    uint32_t found, histogram[256], above[32];
+    uint32_t digit, rest;
+    int64_t limit;
+    double sums[32];
+};
+
+/* Numbers that count and are `least` or more become entries; returns how many these are, which may be more than there is room for. */
+template <int OF_LINE, typename T, typename K>
+__device__ __forceinline__ uint32_t collect(const Chosen<T> &c, K least, uint32_t room, Table<K> &t) {
+    if (threadIdx.x == 0) t.found = 0;
+    __syncthreads();
+    each_element<OF_LINE>(c.x(), c.p.lines.n, c.p.lines.step[X], (int)threadIdx.x, [&](int64_t i, T x) {
+        const K key = Order<T>::key(x);
+        if (key < least || !c.counts(i)) return;
+        const uint32_t at = atomicAdd(&t.found, 1u);
+        if (at < room) t.entries[at] = {key, (uint32_t)i};
+    });
+    __syncthreads();
+    return t.found;
+}
+
+template <int OF_LINE, typename K> __device__ __forceinline__ void sort_found(Table<K> &t, uint32_t found) {
+    const int size = power_above(found);
+    for (int e = (int)(found + threadIdx.x); e < size; e += OF_LINE) t.entries[e] = {0, UINT32_MAX};
+    sort_entries(t.entries, size, (int)threadIdx.x, OF_LINE, [] { __syncthreads(); });
+}
+
+/* From the sorted entries. */
+template <Made MADE, int OF_LINE, typename T, typename K>
+__device__ __forceinline__ void finish_sorted(const Chosen<T> &c, const Table<K> &t, int count) {
+    using S = tartan_cuda_sum<T>;
+    const Selection &p = c.p;
+    const int thread = (int)threadIdx.x, lane = thread % 32;
+    if constexpr (MADE == TOP_K) {
+        for (int e = thread; e < p.k; e += OF_LINE) {
+            c.set(e, c.number(t.entries[e].place));
+            c.set_index(e, t.entries[e].place);
+        }
+        return;
+    }
+    const S least = MADE == RECTIFIED ? c.number(t.entries[count - 1].place) : (S)0;
+    const bool rebased = MADE == RECTIFIED && p.rebase && least > 0;
+    if (rebased) {
+        transform<OF_LINE>(c.x(), p.lines.n, p.lines.step[X], p.lines.sweep.array[OUT], c.at[OUT],
+                           p.lines.step[OUT], thread, p.same_dtype,
+                           [&](int64_t, T x) { return below_zero_is_zero(tartan_cuda_to<S>(x) - least); });
+    } else {
+        clear_line<OF_LINE>(p.lines.sweep.array[OUT], c.at[OUT], p.lines.n, p.lines.step[OUT], thread);
+        S most = -(S)INFINITY, sum = 0;
+        if constexpr (MADE == SOFTMAX) { /* every warp does the same */
+            for (int e = lane; e < count; e += 32) {
+                const S x = c.number(t.entries[e].place) * (S)p.scale;
+                most = x > most ? x : most;
+            }
+            most = warp_max(most);
+            if (most == -(S)INFINITY) most = 0;
+            for (int e = lane; e < count; e += 32) sum += c.weight(t.entries[e].place, most);
+            sum = warp_sum(sum);
+        }
+        __syncthreads();
+        for (int e = thread; e < count; e += OF_LINE) {
+            const int64_t place = t.entries[e].place;
+            c.set(place, MADE == SOFTMAX ? sum == 0 ? (S)0 : c.weight(place, most) * (1 / sum)
+                                         : below_zero_is_zero(c.number(place)));
+        }
+    }
+    if (MADE == RECTIFIED && thread == 0) c.set_index(0, rebased ? (int64_t)t.entries[count - 1].place : -1);
+}
+
+/* How many of the threads before this one hold, and all of them in *all. */
+template <int OF_LINE>
+__device__ __forceinline__ uint32_t rank_of(bool holds, uint32_t (&room)[32], uint32_t *all) {
+    const uint32_t votes = __ballot_sync(~0u, holds);
+    const int warp = (int)threadIdx.x / 32, lane = (int)threadIdx.x % 32;
+    __syncthreads();
+    if (lane == 0) room[warp] = (uint32_t)__popc(votes);
+    __syncthreads();
+    uint32_t before = 0, sum = 0;
+    for (int w = 0; w < OF_LINE / 32; w++) {
+        if (w == warp) before = sum;
+        sum += room[w];
+    }
+    *all = sum;
+    return before + (uint32_t)__popc(votes & ((1u << lane) - 1));
+}
+
+/* The k-th largest key, digit by digit, and the last place at which numbers that are equal to it are among the k largest. */
+template <int OF_LINE, typename T, typename K>
+__device__ __forceinline__ K find_last(const Chosen<T> &c, Table<K> &t, int64_t *limit) {
+    using O = Order<T>;
+    const Selection &p = c.p;
+    const int thread = (int)threadIdx.x;
+    K prefix = 0;
+    int64_t rest = p.k;
+    for (int shift = O::BITS - 8; shift >= 0; shift -= 8) {
+        for (int b = thread; b < 256; b += OF_LINE) t.histogram[b] = 0;
+        __syncthreads();
+        const bool first = shift == O::BITS - 8;
+        each_element<OF_LINE>(c.x(), p.lines.n, p.lines.step[X], thread, [&](int64_t i, T x) {
+            const K key = c.counts(i) ? O::key(x) : 0;
+            if (!first && (key ^ prefix) >> (shift + 8 < O::BITS ? shift + 8 : 0) != 0) return;
+            const uint32_t digit = (uint32_t)(key >> shift) & 255;
+            /* Few digits are frequent at first: those of a warp are counted together. */
+            const uint32_t active = __activemask(), alike = __match_any_sync(active, digit);
+            if ((int)(threadIdx.x % 32) == __ffs((int)alike) - 1)
+                atomicAdd(&t.histogram[digit], (uint32_t)__popc(alike));
+        });
+        __syncthreads();
+        if (thread == 0) {
+            int64_t above = 0;
+            int digit = 255;
+            for (; digit > 0 && above + t.histogram[digit] < rest; digit--) above += t.histogram[digit];
+            t.digit = (uint32_t)digit, t.limit = rest - above;
+        }
+        __syncthreads();
+        prefix |= (K)t.digit << shift;
+        rest = t.limit;
+        __syncthreads();
+    }
+    /* The place of number `rest` of those with this key. */
+    *limit = p.lines.n;
+    int64_t seen = 0;
+    for (int64_t begin = 0; begin < p.lines.n && prefix != 0; begin += OF_LINE) {
+        const int64_t i = begin + thread;
+        const bool tie = i < p.lines.n && c.counts(i) && O::key(c.x()[i * p.lines.step[X]]) == prefix;
+        uint32_t all;
+        const uint32_t rank = rank_of<OF_LINE>(tie, t.above, &all);
+        if (tie && seen + rank == rest - 1) t.limit = i;
+        seen += all;
+        if (seen < rest) continue;
+        __syncthreads();
+        *limit = t.limit;
+        break;
+    }
+    return prefix;
+}
+
+/* Where entries are too many, or k is. */
+template <Made MADE, int OF_LINE, typename T, typename K>
+__device__ __forceinline__ void choose_by_digits(const Chosen<T> &c, int64_t line, Table<K> &t) {
+    using O = Order<T>;
+    using S = tartan_cuda_sum<T>;
+    const Selection &p = c.p;
+    const int thread = (int)threadIdx.x;
+    int64_t limit;
+    const K last = find_last<OF_LINE>(c, t, &limit);
+    const auto is_chosen = [&](int64_t i, K key) {
+        return key != 0 && (key > last || (key == last && i <= limit)) && c.counts(i);
+    };
+    const auto each = [&](auto f) {
+        each_element<OF_LINE>(c.x(), p.lines.n, p.lines.step[X], thread, [&](int64_t i, T x) {
+            if (is_chosen(i, O::key(x))) f(i, x);
+        });
+    };
+    if constexpr (MADE == TOP_K) {
+        if (thread == 0) t.found = 0;
+        __syncthreads();
+        each([&](int64_t i, T x) {
+            const uint32_t at = atomicAdd(&t.found, 1u);
+            if (p.places != nullptr)
+                p.places[(line - p.first) * p.k + at] = (uint32_t)i;
+            else
+                t.entries[at] = {O::key(x), (uint32_t)i};
+        });
+        __syncthreads();
+        if (p.places != nullptr) return;
+        sort_found<OF_LINE>(t, (uint32_t)p.k);
+        finish_sorted<MADE, OF_LINE>(c, t, (int)p.k);
+        return;
+    }
+    const S least = last == 0 ? (S)0 : tartan_cuda_to<S>(O::number(last));
+    const bool rebased = MADE == RECTIFIED && p.rebase && least > 0;
+    S most = -(S)INFINITY, inverse = 0;
+    if constexpr (MADE == SOFTMAX) {
+        each([&](int64_t, T x) {
+            const S s = tartan_cuda_to<S>(x) * (S)p.scale;
+            most = s > most ? s : most;
+        });
+        most = warp_max(most);
+        if (thread % 32 == 0) t.sums[thread / 32] = (double)most;
+        __syncthreads();
+        for (int w = 0; w < OF_LINE / 32; w++) most = (S)t.sums[w] > most ? (S)t.sums[w] : most;
+        __syncthreads();
+        if (most == -(S)INFINITY) most = 0;
+        double sum = 0;
+        each([&](int64_t, T x) {
+            sum += (double)exponential(exponent(tartan_cuda_to<S>(x), (S)p.scale, most));
+        });
+        sum = line_sum<OF_LINE>(sum, t.sums);
+        inverse = sum == 0 ? 0 : (S)(1 / sum);
+    }
+    transform<OF_LINE>(c.x(), p.lines.n, p.lines.step[X], p.lines.sweep.array[OUT], c.at[OUT],
+                       p.lines.step[OUT], thread, p.same_dtype, [&](int64_t i, T x) {
+                           const S number = tartan_cuda_to<S>(x);
+                           if (rebased) return below_zero_is_zero(number - least);
+                           if (!is_chosen(i, O::key(x))) return (S)0;
+                           return MADE == SOFTMAX ? exponential(exponent(number, (S)p.scale, most)) * inverse
+                                                  : below_zero_is_zero(number);
+                       });
+    if (MADE == RECTIFIED && thread == 0) c.set_index(0, rebased ? limit : -1);
+}
+
+template <Made MADE, int OF_LINE, typename T, typename K>
+__device__ __forceinline__ void choose_by_cta(const Chosen<T> &c, int64_t line, Table<K> &t) {
+    using O = Order<T>;
+    const Selection &p = c.p;
+    if (p.k <= OF_LINE / 2) {
+        K most = 0;
+        each_element<OF_LINE>(c.x(), p.lines.n, p.lines.step[X], (int)threadIdx.x, [&](int64_t i, T x) {
+            const K key = O::key(x);
+            if (key > most && c.counts(i)) most = key;
+        });
+        const K least =
+            kth_key<O::BITS, K>(p.k, [&](K at_least) { return __syncthreads_count(most >= at_least); });
+        const uint32_t found = collect<OF_LINE>(c, least > 0 ? least : (K)1, MOST, t);
+        if (found <= MOST) {
+            sort_found<OF_LINE>(t, found);
+            finish_sorted<MADE, OF_LINE>(c, t, (int)(found < p.k ? found : (uint32_t)p.k));
+            return;
+        }
+    }
+    choose_by_digits<MADE, OF_LINE>(c, line, t);
+}
+
+} // namespace
+} // namespace tartan_cuda
+
+#endif
