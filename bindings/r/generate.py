@@ -398,7 +398,8 @@ def details_of(op, names):
 def page(op, ops_by_name, examples_dir):
     names = {o.name: name_of(o) for o in ops_by_name.values()}
     gradient = ops_by_name.get(op.gradient)
-    both = [op] + ([gradient] if gradient else [])
+    elsewhere = gradient and next(o for o in ops_by_name.values() if o.gradient == op.gradient) is not op  # has a page already
+    both = [op] + ([gradient] if gradient and not elsewhere else [])
     yield f"% Written by bindings/r/generate.py from the schema of operations.\n\\name{{{op.name}}}"
     yield from (f"\\alias{{{o.name}}}" for o in both)
     yield filled(f"\\title{{{prose(capital(op.help), names)}}}")
@@ -407,6 +408,7 @@ def page(op, ops_by_name, examples_dir):
     if gradient:
         many = sum(a.written for a in gradient.arguments) > 1
         text += f" \\code{{{gradient.name}}} computes its gradient{'s' if many else ''}."
+        gradient = None if elsewhere else gradient
     yield filled(text)
     yield "}\n\\usage{"
     for o in both:

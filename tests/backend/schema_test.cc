@@ -187,8 +187,9 @@ TEST_P(BackendOperations, GradientsAreThoseOfFiniteDifferences) {
     each([&](int op) {
         char *text = nullptr;
         ASSERT_OK(tartan_op_describe(op, 1, &text));
-        const std::string name = Json::read(text)["gradient"].text;
+        std::string name = Json::read(text)["gradient"].text;
         tartan_text_free(text);
+        if (name == "quantize_gradient") name = ""; // goes straight through steps
         for (uint64_t seed = 0; !name.empty() && seed < rounds(6u); seed++) {
             SCOPED_TRACE(::testing::Message() << "seed " << seed);
             Wish wish = random_wish(4 * seed);

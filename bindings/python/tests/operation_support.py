@@ -92,7 +92,8 @@ class Operands(dict):
         super().__init__()
         self.op, self.rng, self.dtype = op, rng, dtype
         self.array = array or (lambda values, dtype: values.astype(tartan._arrays.numpy_dtype(tartan._arrays.dtype_code(dtype))))
-        self.layout = random_layout(rng, (20, 28), block, 0.6, heads=2)
+        heads = 1 if op.name.startswith("linear_cross_entropy") else 2  # a layer has one
+        self.layout = random_layout(rng, (20, 28), block, 0.6, heads=heads)
         self.conv = None
         if op.has_conv:
             self.conv = tartan.BlockConv(tartan.Layout.pattern("dense", (5, 5), 5), (1, 1))

@@ -9,9 +9,9 @@ import torch
 
 from tartan import BlockMask, Layout, attention, attention_gradient
 from tartan._errors import ArgumentError, ArgumentTypeError, ShapeError
-from tartan.torch._bilinear import library, plainly, recorded, transformed
+from tartan.torch._bilinear import library, plainly, recorded, transformed, transforms
 from tartan.torch._cells import Numbered, cell_at
-from tartan.torch._operators import in_autocast, is_plain, transforms
+from tartan.torch._operators import in_autocast, is_plain
 from tartan.torch._stored import EXTRA, check_same_frame, decoded, encoded
 
 

@@ -51,7 +51,8 @@ operand <- function(op, i, made, sizes) {
            if (length(dim) == 1L) some_numbers(dim) else array(some_numbers(prod(dim)), dim)
          },
          matrix = {
-           layout <- if (is.null(on)) random_layout(c(10, 12), c(4, 3), 0.7, heads = 2)
+           heads <- if (startsWith(op$name, "linear_cross_entropy")) 1 else 2 # a layer has one
+           layout <- if (is.null(on)) random_layout(c(10, 12), c(4, 3), 0.7, heads = heads)
                      else if (is(on, "BlockConv")) conv_layout(on) else on@layout
            block_matrix(layout, init = "normal", seed = i)
          },
