@@ -53,10 +53,12 @@ TEST_P(Fused, HaveTheBitsOfPortableC) {
 double number(const tartan_i_drawing &of, uint64_t n, bool wide) {
     uint32_t words[4];
     double two[2];
-    tartan_i_philox(of.seed, of.stream, of.draw == TARTAN_I_DRAW_KEPT ? n / 4 : n / 2, 0, words);
+    const bool four = of.draw == TARTAN_I_DRAW_KEPT || of.draw == TARTAN_I_DRAW_WORD;
+    tartan_i_philox(of.seed, of.stream, four ? n / 4 : n / 2, of.place, words);
+    if (of.draw == TARTAN_I_DRAW_WORD) return wide ? words[n % 4] * 0x1p-32 : (words[n % 4] >> 8) * 0x1p-24;
     if (of.draw == TARTAN_I_DRAW_KEPT) return words[n % 4] >= of.threshold;
     if (of.draw == TARTAN_I_DRAW_NORMAL) {
-        tartan_i_normal_pair(of.seed, of.stream, n / 2, 0, two);
+        tartan_i_normal_pair(of.seed, of.stream, n / 2, of.place, two);
         return wide ? two[n % 2] : (double)(float)two[n % 2];
     }
     const uint64_t both = (uint64_t)words[n % 2 * 2] << 32 | words[n % 2 * 2 + 1];
@@ -67,8 +69,9 @@ template <typename T> void check_numbers(const Tables<T> &tables) {
     std::mt19937_64 random(22);
     for (int round = 0; round < rounds(120); round++) {
         tartan_i_drawing of = {};
-        of.draw = (tartan_i_draw)(TARTAN_I_DRAW_KEPT + (int)below(random, 3));
-        of.stream = (uint32_t)random(), of.seed = random(), of.threshold = (uint32_t)random();
+        of.draw = (tartan_i_draw)(TARTAN_I_DRAW_KEPT + (int)below(random, 4));
+        of.stream = (uint32_t)random(), of.seed = random(), of.threshold = (uint32_t)random(),
+        of.place = (uint32_t)random();
         const uint64_t first = random() % 3 == 0 ? random() >> 3 : below(random, 200);
         const size_t n = round < 40 ? (size_t)round : below(random, 300);
         Guarded<T> out(n, below(random, 16));

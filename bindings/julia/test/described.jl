@@ -37,12 +37,15 @@ function length_in(item, made, lengths)
     return (blocks = nblocks(A), heads = heads(A), rows = size(A, 1), cols = size(A, 2))[Symbol(part)]
 end
 
+# Sizes of lists that are not those of parameters: means of the rows and columns of matrices.
+const LISTS = Dict((:adafactor, :row_squares) => ((3,), (4,)), (:adafactor, :col_squares) => ((5,), (0,)))
+
 function operand(op, a, T, make, made, lengths)
     S = a.dtype in (:S, :R) ? Tartan.gate_type(T) : T
     a.dtype === :I && return rand(1:2, size_of(op, a.shape, made, lengths)...) # what every array has
     a.dtype === :U8 && return rand(size_of(op, a.shape, made, lengths)...) .< 0.7
     a.kind === :array && return make(S, size_of(op, a.shape, made, lengths)...)
-    a.kind === :arrays && return [make(S, 5, 3), make(S, 4)]
+    a.kind === :arrays && return [make(S, n...) for n in get(LISTS, (op.name, a.name), op.name === :muon ? ((5, 3), (4, 2)) : ((5, 3), (4,)))]
     a.kind === :layout && return random_layout(20, 20, (4, 4), 0.6)
     a.kind === :conv && return BlockConv(random_layout(8, 12, (4, 4), 0.6); kernel = (3, 2))
     a.kind === :matrix || return nothing

@@ -125,7 +125,7 @@ end
 include("described.jl")
 @testset "gradients of the operations that the library describes" begin
     for op in OPERATIONS
-        op.gradient === nothing && continue
+        (op.gradient === nothing || op.name === :quantize) && continue # whose gradient goes straight through its steps
         made, f = operands(op, Float64; make = fitting(op)), plain(op)
         gradient = [a.name for a in outputs(operation_named(op.gradient))]
         terms = (; (k => v for (k, v) in pairs(keywords(op, made)) if Symbol(k, "_grad") in gradient)...)

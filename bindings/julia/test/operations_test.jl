@@ -55,7 +55,7 @@ end
 
 @testset "gradients are slopes" begin
     for op in OPERATIONS
-        op.gradient === nothing && continue
+        (op.gradient === nothing || op.name === :quantize) && continue # whose gradient goes straight through its steps
         grad_op = operation_named(op.gradient)
         made = operands(op, Float64; make = fitting(op))
         given = results(op, made)

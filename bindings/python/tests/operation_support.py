@@ -81,6 +81,10 @@ def sum_dtype(dtype):
     return "float64" if dtype == "float64" else "float32"
 
 
+# Shapes of lists whose arrays are matrices.
+MATRICES = {"adafactor": {"parameters": (6, 5), "row_squares": (6,), "col_squares": (5,)}, "muon": {"parameters": (6, 5)}}
+
+
 class Operands(dict):
     """Random operands of an operation by their names, all of them or those that are required; arrays by `array`."""
 
@@ -106,6 +110,8 @@ class Operands(dict):
         return self.lengths[name]
 
     def shape(self, a):
+        if a["name"] in MATRICES.get(self.op.name, ()):
+            return MATRICES[self.op.name][a["name"]]
         if a["shape"].startswith("="):
             return self.shape(self.op.argument(a["shape"][1:]))
         found = ()

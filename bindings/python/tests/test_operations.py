@@ -18,7 +18,7 @@ from tartan._arrays import BFLOAT16
 
 DTYPES = ["float64", "float32", "float16"] + ([] if BFLOAT16 is None else ["bfloat16"])
 ARRAYS = [op for op in OPS if op.arrays_only]
-DIFFERENTIABLE = [op for op in OPS if op.row["gradient"]]
+DIFFERENTIABLE = [op for op in OPS if op.row["gradient"] and op.name != "quantize"]  # whose gradient goes straight through its steps
 
 
 def erf(x):
@@ -337,6 +337,8 @@ def values_of(option):
         return [None, ()], [object(), "1x2", 1.5, [1.5], ["a"], [2**70], range(40)]
     if kind == "whole":
         return [int(option["default"]), np.int32(option["default"])], [*bad, 1.5, "1", None, 2**70, -(2**70)]
+    if "^" in option["default"]:  # a formula of other options
+        return [None], [*bad, "1", math.nan, math.inf, 10**400, 1j, np.ones(2)]
     default = {"pi": math.pi}.get(option["default"]) or float(option["default"])
     right = [default, np.float32(default), default + 1e-9 if default else 0.0]
     return right, [*bad, "1", None, math.nan, math.inf, -math.inf, 10**400, 1j, np.ones(2)]

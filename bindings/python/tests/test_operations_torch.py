@@ -71,7 +71,8 @@ def test_expanded_and_permuted_tensors(rng, op):
         assert torch.allclose(x, wanted[name], rtol=1e-12, atol=1e-14)
 
 
-@pytest.mark.parametrize("op", RECORDED, ids=str)
+# The gradient of quantize goes straight through its steps.
+@pytest.mark.parametrize("op", [op for op in RECORDED if op.name != "quantize"], ids=str)
 def test_gradcheck(rng, op):
     given = tensors(op, rng)
     names = trained(op, given)

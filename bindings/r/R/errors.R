@@ -18,7 +18,7 @@
 # Shapes in texts about the operations of the schema, in R's order: "[2, 3]" is 3 x 2. Of images (order 1) the spatial
 # lengths keep their order, of matrices (2) rows and columns do.
 .in_r_order <- function(message, order) {
-  found <- gregexpr("\\[[^]]*\\]", message)
+  found <- gregexpr("(?<!\\w)\\[[^]]*\\]", message, perl = TRUE) # "labels[2]" is an element
   regmatches(message, found) <- lapply(regmatches(message, found), function(shapes) vapply(shapes, function(shape) {
     sizes <- strsplit(substr(shape, 2L, nchar(shape) - 1L), ", ", fixed = TRUE)[[1L]]
     n <- length(sizes)

@@ -38,7 +38,7 @@ Items, in the order of the arguments of the C function:
         OLD     of an output: the optional inputs, flags and numbers with which its old values count. What a language makes anew is 0
                 at first where one of them is given, or is not 0
     REAL(name, default, range, help)   an option: a number; range: "", "0 <", "0 <=", "<= 1", "0 <= < 1". A default in quotes says what CHECK
-                                       puts there: if the option is not given, it finds NaN
+                                       puts there: if the option is not given, it finds NaN. Languages call it None, NULL and nothing
     WHOLE(name, default, range, help)  an option: a whole number
     FLAG(name, default, help)          an option: 0 or 1; the default 0 may be left out
     WORD(name, default, (words), help) an option: one of the words; in C TARTAN_I_<OP>_<NAME>_<WORD>
