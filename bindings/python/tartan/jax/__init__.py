@@ -1,0 +1,134 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Block-sparse products and attention for JAX, with their derivatives, under `jit`, `grad` and `vmap`.
+
+A block-sparse matrix is a `tartan.Layout` and an array of its values, [blocks, rows of a block, columns of a block]: the layout is fixed when
+a function is traced, the values are a parameter like any other. The library is called on the host through `jax.pure_callback`:
+arrays of an accelerator are copied to the host and back.
+
+>>> import jax, jax.numpy as jnp, tartan
+>>> from tartan.jax import spmm
+>>> layout = tartan.Layout.pattern("banded", (8, 12), 4)
+>>> loss = jax.jit(lambda values, x: (spmm(layout, values, x) ** 2).sum())
+>>> jax.grad(loss)(jnp.ones((layout.blocks, 4, 4)), jnp.ones((12, 3))).shape
+(5, 4, 4)
+"""
+
+from __future__ import annotations
+
+import functools
+from collections.abc import Callable
+from typing import Any, Optional
+
+import jax
+import numpy as np
+
+import tartan
+from tartan._errors import ArgumentTypeError, ShapeError
+
+__all__ = ["attention", "sddmm", "spmm"]
+
+
+def _call(f: Callable[..., Any], results: Any, *arrays: Any) -> Any:
+    return jax.pure_callback(lambda *given: f(*map(np.asarray, given)), results, *arrays, vmap_method="sequential")
+
+
+def _like(array: Any, shape: Any = None) -> Any:
+    return jax.ShapeDtypeStruct(array.shape if shape is None else shape, array.dtype)
+
+
+def _one_head(layout: Any) -> tuple[int, int]:
+    """Rows and columns of the layout of a matrix."""
+    if not isinstance(layout, tartan.Layout):
+        raise ArgumentTypeError(f"layout is of type {type(layout).__name__}, expected a Layout")
+    if layout.heads != 1:
+        raise ShapeError(f"layout has {layout.heads} heads, expected 1")
+    return layout.shape[-2], layout.shape[-1]
+
+
+def _expect(name: str, array: Any, shape: tuple[Optional[int], ...]) -> None:
+    """Refuses another shape, None standing for any length, while a function is traced."""
+    if array.ndim != len(shape) or any(want is not None and n != want for n, want in zip(array.shape, shape)):
+        wanted = ", ".join("any" if n is None else str(n) for n in shape)
+        raise ShapeError(f"{name} has shape {list(array.shape)}, expected [{wanted}]")
+
+
+# ---- Products: the derivative of each is made of both, so that they have derivatives of any order ----
+
+
+def spmm(layout: tartan.Layout, values: Any, x: Any, *, transpose: bool = False) -> Any:
+    """``A @ x``, or ``A.T @ x`` with `transpose`, of the block-sparse matrix A of `layout` and `values` [blocks, block rows, block
+    columns], and a dense matrix `x` [n, k]. The result is [m, k] of the dtype of `x`, which is that of `values`."""
+    rows, cols = _one_head(layout)
+    _expect("values", values, (layout.blocks, *layout.block_shape))
+    _expect("x", x, (rows if transpose else cols, None))
+    return _spmm(layout, transpose, values, x)
+
+
+def sddmm(layout: tartan.Layout, x: Any, y: Any) -> Any:
+    """The values of ``x @ y`` at the stored blocks of `layout`, [blocks, block rows, block columns], of dense matrices `x` [rows, k] and
+    `y` [k, columns] of one dtype. Elements of blocks beyond the last row or column are 0."""
+    rows, cols = _one_head(layout)
+    _expect("x", x, (rows, None))
+    _expect("y", y, (x.shape[1], cols))
+    return _sddmm(layout, x, y)
+
+
+@functools.partial(jax.custom_vjp, nondiff_argnums=(0, 1))
+def _spmm(layout: tartan.Layout, transpose: bool, values: Any, x: Any) -> Any:
+    shape = (layout.shape[-1 if transpose else -2], x.shape[1])
+    return _call(lambda v, x: tartan.spmm(layout, x, values=v, transpose=transpose), _like(x, shape), values, x)
+
+
+def _spmm_gradients(layout: tartan.Layout, transpose: bool, kept: Any, dy: Any) -> Any:
+    values, x = kept
+    return _sddmm(layout, *((x, dy.T) if transpose else (dy, x.T))), _spmm(layout, not transpose, values, dy)
+
+
+_spmm.defvjp(lambda layout, transpose, values, x: (_spmm(layout, transpose, values, x), (values, x)), _spmm_gradients)
+
+
+@functools.partial(jax.custom_vjp, nondiff_argnums=(0,))
+def _sddmm(layout: tartan.Layout, x: Any, y: Any) -> Any:
+    return _call(lambda x, y: tartan.sddmm(layout, x, y).values, _like(x, (layout.blocks, *layout.block_shape)), x, y)
+
+
+def _sddmm_gradients(layout: tartan.Layout, kept: Any, dvalues: Any) -> Any:
+    x, y = kept
+    return _spmm(layout, False, dvalues, y.T), _spmm(layout, True, dvalues, x).T
+
+
+_sddmm.defvjp(lambda layout, x, y: (_sddmm(layout, x, y), (x, y)), _sddmm_gradients)
+
+
+# ---- Attention ----
+
+
+def attention(q: Any, k: Any, v: Any, layout: tartan.Layout, *, scale: Optional[float] = None, causal: bool = False) -> Any:
+    """``softmax(scale * q @ k.T) @ v`` over the keys in the stored blocks of `layout`, as `tartan.attention`: `q` is [batch, heads,
+    queries, d], `k` and `v` are [batch, kv_heads, keys, d]. Its derivatives have no derivatives."""
+    return _attention(layout, scale, causal, q, k, v)
+
+
+def _forward(layout: tartan.Layout, scale: Optional[float], causal: bool, q: Any, k: Any, v: Any) -> Any:
+    lse = jax.ShapeDtypeStruct(q.shape[:-1], np.float64 if q.dtype == np.float64 else np.float32)
+    return _call(lambda q, k, v: tartan.attention(q, k, v, layout, scale=scale, causal=causal, return_lse=True), (_like(q), lse), q, k, v)
+
+
+@functools.partial(jax.custom_vjp, nondiff_argnums=(0, 1, 2))
+def _attention(layout: tartan.Layout, scale: Optional[float], causal: bool, q: Any, k: Any, v: Any) -> Any:
+    return _forward(layout, scale, causal, q, k, v)[0]
+
+
+def _attention_forward(layout: tartan.Layout, scale: Optional[float], causal: bool, q: Any, k: Any, v: Any) -> Any:
+    out, lse = _forward(layout, scale, causal, q, k, v)
+    return out, (q, k, v, out, lse)
+
+
+def _attention_gradients(layout: tartan.Layout, scale: Optional[float], causal: bool, kept: Any, dout: Any) -> Any:
+    def gradients(q: Any, k: Any, v: Any, out: Any, lse: Any, dout: Any) -> Any:
+        return tartan.attention_gradient(q, k, v, layout, out, lse, dout, scale=scale, causal=causal)
+
+    return _call(gradients, tuple(map(_like, kept[:3])), *kept, dout)
+
+
+_attention.defvjp(_attention_forward, _attention_gradients)
