@@ -303,14 +303,12 @@ static void add(tartan_i_call *call, const void *address, tartan_i_resource *res
 
 tartan_status tartan_i_call_expect_arrays(tartan_i_call *call, int64_t count) {
     const int64_t needed = call->uses + count + TARTAN_I_MAX_OPERANDS;
-    if (count <= TARTAN_I_MAX_OPERANDS && call->uses == 0) return TARTAN_OK;
-    if (needed <= call->room) return TARTAN_OK;
+    if ((count <= TARTAN_I_MAX_OPERANDS && call->uses == 0) || needed <= call->room) return TARTAN_OK;
     tartan_i_use *more;
     PASS(tartan_i_allocate(&more, 2 * needed, sizeof *more));
     memcpy(more, call->use, (size_t)call->uses * sizeof *more);
     if (call->use != call->few) tartan_i_free(call->use);
-    call->use = more;
-    call->room = 2 * needed;
+    call->use = more, call->room = 2 * needed;
     return TARTAN_OK;
 }
 
@@ -331,23 +329,17 @@ void tartan_i_call_uses_matrix(tartan_i_call *call, const tartan_matrix *matrix,
         add(call, matrix->values, NULL, written);
 }
 
-/* Whether an operation before this one, in the same call, uses the resource likewise. */
-static bool is_used(const tartan_i_call *call, const tartan_i_use *use) {
-    for (const tartan_i_use *u = call->use; u < call->use + call->ordered; u++)
-        if (u->resource == use->resource && u->written == use->written) return true;
-    return false;
-}
-
-/* Of what was named last, keeps what has a resource that the call does not use likewise already: calls of many operations name the same
- * few again and again. */
+/* Of what was named last, keeps what has a resource that the call does not use likewise already. */
 static void keep_new_locked(tartan_i_call *call) {
-    int64_t kept = call->ordered;
-    for (int64_t i = call->ordered; i < call->uses; i++) {
-        tartan_i_use u = call->use[i];
-        if (u.resource == NULL) u.resource = find(u.address);
-        if (u.resource != NULL && !is_used(call, &u)) call->use[kept++] = u;
+    tartan_i_use *ordered = call->use + call->ordered, *end = ordered;
+    for (tartan_i_use *u = ordered; u < call->use + call->uses; u++) {
+        if (u->resource == NULL) u->resource = find(u->address);
+        bool is_new = u->resource != NULL;
+        for (const tartan_i_use *v = call->use; is_new && v < ordered; v++)
+            is_new = v->resource != u->resource || v->written != u->written;
+        if (is_new) *end++ = *u;
     }
-    call->uses = kept;
+    call->uses = end - call->use;
 }
 
 /* Holds what the call uses, makes the context's queue wait for the others, then records the call. */
