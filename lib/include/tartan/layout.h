@@ -374,8 +374,8 @@ TARTAN_API tartan_status tartan_reorder_rcm(const tartan_compressed *lists, int6
 /* Orders of the rows and columns of dense [rows, cols] that gather its large elements into few blocks, before blocks are cut: row i of
  * the reordered matrix is row out_row_order[i], column j column out_col_order[j]. Looks for the largest sum of squares in the
  * round(density * grid) blocks of largest norm: first puts rows together whose squares are alike, and columns by the rows, then exchanges
- * rows and columns of two groups while that sum grows. The result depends on the operands alone. It is a local optimum: no exchange
- * of two rows or two columns makes it better. Within a block row or column, orders ascend. Takes 16 rows cols bytes of memory or more.
+ * rows and columns of two groups while that sum grows, as far as it looks; another order may be better. The result depends on the operands
+ * alone. Within a block row or column, orders ascend. Takes 16 rows cols bytes of memory or more.
  * Errors: HANDLE, SHAPE, DTYPE, ARGUMENT (density; an element that is not finite), UNSUPPORTED (heads; memory of a device), MEMORY. */
 TARTAN_API tartan_status tartan_reorder_blocks(const tartan_shape *shape, const tartan_array *dense,
                                                double density, int64_t *out_row_order, int64_t nout_row_order,
