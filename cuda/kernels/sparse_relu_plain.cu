@@ -44,12 +44,12 @@ __global__ void __launch_bounds__(OF_LINE < THREADS ? THREADS : OF_LINE)
         double sum = 0, squares = 0;
         each_element<OF_LINE>(x, n, step, thread,
                               [&](int64_t, T value) { sum += (double)tartan_cuda_to<S>(value); });
-        const S mean = (S)(line_sum<OF_LINE>(sum, room) / (double)n);
+        const S mean = (S)(line_sum<OF_LINE>(sum, room) / (double)(n > 0 ? n : 1));
         each_element<OF_LINE>(x, n, step, thread, [&](int64_t, T value) {
             const double difference = (double)(tartan_cuda_to<S>(value) - mean);
             squares = fma(difference, difference, squares);
         });
-        const S deviation = (S)sqrt(line_sum<OF_LINE>(squares, room) / (double)n);
+        const S deviation = (S)sqrt(line_sum<OF_LINE>(squares, room) / (double)(n > 0 ? n : 1));
         const S cut = cut_of(p, mean, deviation);
         transform<OF_LINE>(
             x, n, step, w.array[OUT], at[OUT], p.lines.step[OUT], thread, p.same_dtype,
@@ -92,7 +92,8 @@ __global__ void __launch_bounds__(OF_LINE < THREADS ? THREADS : OF_LINE)
         each_element<OF_LINE>(x, n, step, thread,
                               [&](int64_t i, T value) { sum += (double)kept(i, tartan_cuda_to<S>(value)); });
         sum = line_sum<OF_LINE>(sum, room);
-        const double part = sum / (double)n, slope = deviation == 0 ? 0 : part * p.alpha / (double)deviation;
+        const double part = sum / (double)(n > 0 ? n : 1),
+                     slope = deviation == 0 ? 0 : part * p.alpha / (double)deviation;
         transform<OF_LINE>(x, n, step, w.array[OUT], at[OUT], p.lines.step[OUT], thread, p.same_dtype,
                            [&](int64_t i, T value) {
                                const S number = tartan_cuda_to<S>(value), g = kept(i, number);
@@ -105,7 +106,7 @@ __global__ void __launch_bounds__(OF_LINE < THREADS ? THREADS : OF_LINE)
 }
 
 template <typename F> tartan_status by_type(const Relu &p, int32_t dtype, F f) {
-    if (p.lines.count == 0 || p.lines.n == 0) return TARTAN_OK;
+    if (p.lines.count == 0) return TARTAN_OK; /* empty lines have stats */
     return tartan_cuda_by_dtype(dtype, [&](auto tag) {
         return by_length(p.lines,
                          [&](auto threads, dim3 grid, dim3 block) { return f(tag, threads, grid, block); });

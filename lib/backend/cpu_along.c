@@ -170,6 +170,7 @@ tartan_status tartan_i_cpu_put_along(const tartan_context *context, const tartan
 /* ---- Rows by a map ---- */
 
 typedef struct rows_job {
+    const char *function;
     const tartan_array *x, *y, *z_grad, *out, *other; /* out: z or x_grad; other: y_grad; or NULL */
     int64_t *sources;                                 /* of each row: the row of y, or -1 */
     int32_t combine, workers;
@@ -283,8 +284,19 @@ static tartan_status run_rows(const tartan_context *context, rows_job *j, const 
     PASS(tartan_i_workspace_get(context, TARTAN_I_ROOM_OWN, &j->rooms, 2 * j->workers * j->n,
                                 j->kernels.bytes));
     for (int64_t r = 0; r < j->rows; r++) j->sources[r] = -1;
-    for (int64_t i = 0; i < indices->shape[0]; i++)
-        j->sources[tartan_i_index_at(indices->data, indices->dtype, i * indices->strides[0]) - base] = i;
+    for (int64_t i = 0; i < indices->shape[0]; i++) {
+        const int64_t index = tartan_i_index_at(indices->data, indices->dtype, i * indices->strides[0]);
+        int64_t *const source = &j->sources[index - base];
+        if (*source >= 0) {
+            const int64_t first = *source;
+            tartan_i_workspace_end(context);
+            FAIL_IN(j->function, ARGUMENT,
+                    "indices[%" PRId64 "] is %" PRId64 ", as indices[%" PRId64
+                    "], expected a map that is one to one",
+                    i + base, index, first + base);
+        }
+        *source = i;
+    }
     tartan_i_parallel(context, j->workers, WORK * (double)j->rows * (double)j->n, task, j);
     tartan_i_workspace_end(context);
     return TARTAN_OK;
@@ -292,7 +304,8 @@ static tartan_status run_rows(const tartan_context *context, rows_job *j, const 
 
 tartan_status tartan_i_cpu_scatter_rows(const tartan_context *context, const tartan_op *any) {
     const tartan_op_scatter_rows *op = &any->scatter_rows;
-    rows_job j = {.x = op->x,
+    rows_job j = {.function = op->function,
+                  .x = op->x,
                   .y = op->y,
                   .out = op->z,
                   .combine = op->combine,
@@ -304,7 +317,8 @@ tartan_status tartan_i_cpu_scatter_rows(const tartan_context *context, const tar
 
 tartan_status tartan_i_cpu_scatter_rows_gradient(const tartan_context *context, const tartan_op *any) {
     const tartan_op_scatter_rows_gradient *op = &any->scatter_rows_gradient;
-    rows_job j = {.x = op->x,
+    rows_job j = {.function = op->function,
+                  .x = op->x,
                   .y = op->y,
                   .z_grad = op->z_grad,
                   .out = op->x_grad,

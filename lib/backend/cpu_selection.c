@@ -178,11 +178,11 @@ static void sparse_relu_line(const job *j, const tartan_i_line_group *g, int64_t
     const int64_t n = j->lines.n;
     const void *x = tartan_i_line_at(g, j->x, i);
     double stats[2] = {0}, sum = 0;
-    set_number(j, stats, 0, sum_of(j, x) / (double)n);
+    set_number(j, stats, 0, n == 0 ? 0 : sum_of(j, x) / (double)n);
     const double mean = number(j, stats, 0);
     for (int64_t begin = 0; begin < n; begin += PART)
         sum += k->row_square_sum(n - begin < PART ? n - begin : PART, at(j, x, begin), mean);
-    set_number(j, stats, 1, sqrt(sum / (double)n));
+    set_number(j, stats, 1, n == 0 ? 0 : sqrt(sum / (double)n));
     const double deviation = number(j, stats, 1);
     less(j, x, cut_of(j, mean, deviation), tartan_i_line_at(g, j->y, i));
     set_raw(j, g, j->stats, i, 0, mean);
