@@ -107,7 +107,7 @@ TEST(ReorderBlocks, FindsAHiddenStructureUnderNoise) {
 }
 
 // No exchange of two rows makes the sum in the largest blocks larger.
-TEST(ReorderBlocks, IsALocalOptimumOfRaggedMatrices) {
+TEST(ReorderBlocks, IsBetterThanNoChangeOfRaggedMatrices) {
     Hidden h(37, 29, 8, 4, 0.4, 0.5, 3);
     Orders found;
     ASSERT_EQ(reorder(h.shape(), view_of(h.dense.data(), 37, 29), h.density, found), TARTAN_OK);

@@ -173,7 +173,7 @@ end
 
 Orders `(rows, cols)` of the rows and columns of a matrix that gather its large elements into few blocks, before blocks are cut: the
 reordered matrix is `dense[rows, cols]`. Looks for the largest sum of squares in a share of the blocks of `density`, by exchanges of rows
-and of columns, and finds a local optimum, always the same.
+and of columns. What it finds is good, not always the best, and always the same.
 
     x = kron([1 0; 0 1], ones(4, 4))[[1, 5, 2, 6, 3, 7, 4, 8], :]
     rows, cols = reorder_blocks(x, (4, 4), 0.5)

@@ -39,8 +39,8 @@ def reverse_cuthill_mckee(indptr: Any, cols: Any) -> Array:
 def reorder_blocks(dense: Any, block: Block, density: float) -> tuple[Array, Array]:
     """Orders of the rows and columns of a dense matrix that gather its large elements into few blocks, before blocks are
     cut: the reordered matrix is ``dense[rows][:, cols]``. Looks for the largest sum of squares in a share of the blocks
-    of `density`, by exchanges of rows and of columns, and finds a local optimum, always the same. A layer that
-    computes ``dense @ x`` becomes ``(reordered @ x[cols])``, whose row i is row ``rows[i]`` of the result.
+    of `density`, by exchanges of rows and of columns. What it finds is good, not always the best, and always the same. A
+    layer that computes ``dense @ x`` becomes ``(reordered @ x[cols])``, whose row i is row ``rows[i]`` of the result.
 
     >>> import numpy as np, tartan
     >>> dense = np.kron([[0, 1], [1, 0]], np.ones((2, 2)))[[0, 2, 1, 3]]
