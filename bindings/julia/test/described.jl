@@ -20,7 +20,7 @@ gives_tuple(op) = endswith(string(op.name), "_gradient") && length(outputs(op)) 
 
 # A length for each name in a shape.
 length_of!(lengths, name, made) = get!(lengths, name) do
-    name == "k" && haskey(made, :conv) ? made[:conv].out_channels : name == "n" ? 9 : endswith(name, "...") ? (5, 3) : 4 + length(lengths)
+    name == "k" && haskey(made, :conv) ? made[:conv].out_channels : name == "n" ? 9 : name == "ids" ? 2 : endswith(name, "...") ? (5, 3) : 4 + length(lengths)
 end
 function size_of(op, shape, made, lengths)
     startswith(shape, "=") && return size(made[Symbol(shape[2:end])])
@@ -38,14 +38,16 @@ function length_in(item, made, lengths)
 end
 
 # Sizes of lists that are not those of parameters: means of the rows and columns of matrices.
+const OF_ONE_KIND = Dict(:muon => ((5, 3), (4, 2)), :add_n => ((5, 3), (5, 3)))
 const LISTS = Dict((:adafactor, :row_squares) => ((3,), (4,)), (:adafactor, :col_squares) => ((5,), (0,)))
 
 function operand(op, a, T, make, made, lengths)
     S = a.dtype in (:S, :R) ? Tartan.gate_type(T) : T
+    a.dtype === :I && startswith(string(op.name), "scatter_rows") && return [2, 1] # no row twice
     a.dtype === :I && return rand(1:2, size_of(op, a.shape, made, lengths)...) # what every array has
     a.dtype === :U8 && return rand(size_of(op, a.shape, made, lengths)...) .< 0.7
     a.kind === :array && return make(S, size_of(op, a.shape, made, lengths)...)
-    a.kind === :arrays && return [make(S, n...) for n in get(LISTS, (op.name, a.name), op.name === :muon ? ((5, 3), (4, 2)) : ((5, 3), (4,)))]
+    a.kind === :arrays && return [make(S, n...) for n in get(LISTS, (op.name, a.name), get(OF_ONE_KIND, op.name, ((5, 3), (4,))))]
     a.kind === :layout && return random_layout(20, 20, (4, 4), 0.6)
     a.kind === :conv && return BlockConv(random_layout(8, 12, (4, 4), 0.6); kernel = (3, 2))
     a.kind === :matrix || return nothing

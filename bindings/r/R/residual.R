@@ -24,7 +24,8 @@
 
 residual_unit <- function(x, reduce, spatial, expand, active, windows, relu = TRUE, preactivate = FALSE, x_gain = NULL,
                           x_bias = NULL) {
-  if (tartan_r_any_tracked(c(list(x, x_gain, x_bias), unlist(lapply(list(reduce, spatial, expand), as.list))))) {
+  parts <- unlist(Filter(is.list, list(reduce, spatial, expand)), recursive = FALSE)
+  if (tartan_r_any_tracked(c(list(x, x_gain, x_bias), parts))) {
     .fail("unsupported", "residual_unit has no gradient, expected window_gather, conv_forward and window_scatter, which have theirs")
   }
   if (!is.list(spatial) || !methods::is(spatial$conv, "BlockConv")) {
