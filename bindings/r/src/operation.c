@@ -277,7 +277,7 @@ static void make_matrix(call *c, int i, int32_t dtype) {
 static int32_t dim_of(const call *c, const tartan_op_result *result, int64_t *dim) {
     const int i = result->argument,
               like = number_of(c, LIKE, i) == NA_INTEGER ? result->like : number_of(c, LIKE, i) - 1;
-    if (like >= 0 && c->pointers[like] != NULL) {
+    if (like >= 0 && c->pointers[like] != NULL && !is(c, KINDS, like, "arrays")) {
         memcpy(dim, c->dense[like].dim, sizeof c->dense[like].dim);
         return c->dense[like].ndim;
     }
