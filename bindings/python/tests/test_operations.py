@@ -196,7 +196,9 @@ def test_optional_results_come_on_request(rng, op):
             room = np.full_like(second, np.nan if second.dtype.kind == "f" else 77)
         again = op.call(operands, **{name: room})
         assert again[1] is room
-        np.testing.assert_array_equal(numbers(room), numbers(second))
+        if isinstance(room, tartan.BlockMatrix):  # what pads ragged blocks is not written
+            room, second = room.toarray(), second.toarray()
+        np.testing.assert_array_equal(room, second)
 
 
 def test_numbers_and_lists_take_the_dtype_of_arrays():
