@@ -666,7 +666,8 @@ def rule(f, g):
         yield f"    given = {given}"
         given = "given"
     grads_of = {f"{a.name}_grad" for a in f.outputs}
-    options = [f.name(i) for i in g.op.items if (not i.base if isinstance(i, schema.Option) else i is not None and i.use == "in" and i.optional and i.name not in grads_of)]
+    own = {a.name for a in f.needed}  # some are optional inputs of the gradient
+    options = [f.name(i) for i in g.op.items if (not i.base if isinstance(i, schema.Option) else i is not None and i.use == "in" and i.optional and i.name not in grads_of | own)]
     yield from broken(f"    kept = picked({given}, (", [f"{o} = nothing" for o in [*options, "context"]], "))" if options else ",))")
     results = [f.name(a) for a in f.results]
     out, several = ", ".join(results), len(results) > 1
@@ -680,7 +681,7 @@ def rule(f, g):
     # Those of several results may be left out: the gradient of one that was not used is none.
     at = {f"{a.name}_grad": f"gradient_of_result({f.name(a)}, dy, {i + 1})" if several else f"gradient_at({out}, dy)" for i, a in enumerate(f.results)}
     passed = [at.get(a.name, g.name(a)) for a in g.needed]
-    kept = [f"{g.name(a)} = {at[a.name]}" for a in g.optional if a.name in at] + ["kept..."]
+    kept = [f"{g.name(a)} = {at.get(a.name, g.name(a))}" for a in g.optional if a.name in at or a.name in own] + ["kept..."]
     gradient = g.path if g.pointwise else "Tartan." + g.op.name
     yield from broken(f"        grads = {gradient}({', '.join(passed)}; ", kept, ")", 8 + len(f"grads = {gradient}("))
     fields = {g.field(a) for a in g.outputs}
