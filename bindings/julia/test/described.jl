@@ -37,7 +37,7 @@ function length_in(item, made, lengths)
     return (blocks = nblocks(A), heads = heads(A), rows = size(A, 1), cols = size(A, 2))[Symbol(part)]
 end
 
-# Sizes of lists that are not those of parameters: means of the rows and columns of matrices.
+# Sizes of parameters that can't be any; and of lists that are not those of parameters: means of the rows and columns of matrices.
 const OF_ONE_KIND = Dict(:muon => ((5, 3), (4, 2)), :add_n => ((5, 3), (5, 3)))
 const LISTS = Dict((:adafactor, :row_squares) => ((3,), (4,)), (:adafactor, :col_squares) => ((5,), (0,)))
 
