@@ -20,30 +20,6 @@ static int64_t bytes_like(const tartan_matrix *matrix) {
     return matrix->layout->blocks * tartan_i_block_elements(matrix) * tartan_dtype_bytes(matrix->dtype);
 }
 
-/* c = alpha op(a) b, or on the right alpha b op(a). */
-static void add_spmm(tartan_i_steps *steps, const tartan_matrix *a, const tartan_array *gates,
-                     const tartan_array *b, double alpha, bool right, bool transpose, const tartan_array *c) {
-    tartan_op_spmm *op = &tartan_i_steps_add(steps, TARTAN_OP_SPMM)->spmm;
-    op->a = a;
-    op->gates = gates;
-    op->b = b;
-    op->alpha = alpha;
-    op->side = right ? TARTAN_I_SPMM_SIDE_RIGHT : TARTAN_I_SPMM_SIDE_LEFT;
-    op->transpose = transpose;
-    op->c = c;
-}
-
-static void add_sddmm(tartan_i_steps *steps, const tartan_array *x, const tartan_array *y,
-                      const tartan_array *gates, double alpha, tartan_matrix *s) {
-    tartan_op_sddmm *op = &tartan_i_steps_add(steps, TARTAN_OP_SDDMM)->sddmm;
-    op->x = x;
-    op->y = y;
-    op->pairs = 1;
-    op->gates = gates;
-    op->alpha = alpha;
-    op->s = s;
-}
-
 static void add_gate_gradient(tartan_i_steps *steps, const tartan_matrix *w, const tartan_array *gates,
                               tartan_matrix *dw, const tartan_array *gate_grad) {
     tartan_op_gate_gradient *op = &tartan_i_steps_add(steps, TARTAN_OP_GATE_GRADIENT)->gate_gradient;
@@ -64,15 +40,16 @@ tartan_status tartan_i_run_spmm_gradient(const tartan_op *any, tartan_context *c
     PASS(tartan_i_steps_begin(op->function, context, own ? bytes_like(op->a) : 0, &steps));
     made.values = steps.memory;
     if (op->b_grad != NULL)
-        add_spmm(&steps, op->a, op->gates, op->c_grad, op->alpha, right, !op->transpose, op->b_grad);
+        tartan_i_steps_add_spmm(&steps, op->a, op->gates, op->c_grad, op->alpha, right, !op->transpose,
+                                op->b_grad);
     if (a_grad != NULL) {
         if (op->transpose) {
             c_grad = transposed(op->c_grad);
             b = *op->b;
         }
         const bool first = right != op->transpose;
-        add_sddmm(&steps, first ? &b : &c_grad, first ? &c_grad : &b, gates ? NULL : op->gates, op->alpha,
-                  a_grad);
+        tartan_i_steps_add_sddmm(&steps, first ? &b : &c_grad, first ? &c_grad : &b, gates ? NULL : op->gates,
+                                 op->alpha, 0, a_grad);
     }
     if (gates) add_gate_gradient(&steps, op->a, own ? NULL : op->gates, a_grad, op->gates_grad);
     return tartan_i_steps_run(&steps);
@@ -87,10 +64,12 @@ tartan_status tartan_i_run_sddmm_gradient(const tartan_op *any, tartan_context *
     if (gates) PASS(tartan_i_matrix_check_stays(op->function, "s_grad", op->s_grad));
     PASS(tartan_i_steps_begin(op->function, context, gates ? bytes_like(op->s_grad) : 0, &steps));
     product.values = steps.memory;
-    if (op->x_grad != NULL) add_spmm(&steps, op->s_grad, op->gates, &y, op->alpha, false, false, op->x_grad);
-    if (op->y_grad != NULL) add_spmm(&steps, op->s_grad, op->gates, &x, op->alpha, true, false, op->y_grad);
+    if (op->x_grad != NULL)
+        tartan_i_steps_add_spmm(&steps, op->s_grad, op->gates, &y, op->alpha, false, false, op->x_grad);
+    if (op->y_grad != NULL)
+        tartan_i_steps_add_spmm(&steps, op->s_grad, op->gates, &x, op->alpha, true, false, op->y_grad);
     if (gates) {
-        add_sddmm(&steps, op->x, op->y, NULL, op->alpha, &product);
+        tartan_i_steps_add_sddmm(&steps, op->x, op->y, NULL, op->alpha, 0, &product);
         add_gate_gradient(&steps, op->s_grad, NULL, &product, op->gates_grad);
     }
     return tartan_i_steps_run(&steps);

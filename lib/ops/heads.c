@@ -35,17 +35,6 @@ static const tartan_array *take(tartan_array *to, const tartan_array *array, int
     return to;
 }
 
-static void add_product(tartan_i_steps *steps, const tartan_matrix *w, bool transpose, const tartan_array *b,
-                        const tartan_array *c) {
-    tartan_op_spmm *op = &tartan_i_steps_add(steps, TARTAN_OP_SPMM)->spmm;
-    op->a = w;
-    op->b = b;
-    op->alpha = 1;
-    op->side = TARTAN_I_SPMM_SIDE_RIGHT;
-    op->transpose = transpose;
-    op->c = c;
-}
-
 /* Logits become slopes where they are. */
 static void add_loss(tartan_i_steps *steps, const head *h, part *p, int64_t first, int64_t count) {
     const tartan_array *labels = take(&p->labels, h->labels, first, count),
@@ -85,19 +74,13 @@ static void add_steps(tartan_i_steps *steps, const head *h, part *p, int64_t fir
     p->slopes_of_classes.shape[0] = p->slopes_of_classes.strides[1] = classes;
     p->slopes_of_classes.shape[1] = count;
     p->slopes_of_classes.strides[0] = 1;
-    add_product(steps, h->w, true, &p->x, &p->logits);
+    tartan_i_steps_add_spmm(steps, h->w, NULL, &p->x, 1, true, true, &p->logits);
     add_loss(steps, h, p, first, count);
     if (h->x_grad != NULL)
-        add_product(steps, h->w, false, &p->logits, take(&p->x_grad, h->x_grad, first, count));
-    if (h->w_grad != NULL) {
-        tartan_op_sddmm *op = &tartan_i_steps_add(steps, TARTAN_OP_SDDMM)->sddmm;
-        op->x = &p->slopes_of_classes;
-        op->y = &p->x;
-        op->pairs = 1;
-        op->alpha = 1;
-        op->beta = first > 0;
-        op->s = h->w_grad;
-    }
+        tartan_i_steps_add_spmm(steps, h->w, NULL, &p->logits, 1, true, false,
+                                take(&p->x_grad, h->x_grad, first, count));
+    if (h->w_grad != NULL)
+        tartan_i_steps_add_sddmm(steps, &p->slopes_of_classes, &p->x, NULL, 1, first > 0, h->w_grad);
 }
 
 static tartan_status run(const char *function, tartan_context *context, const head *h, int64_t base,

@@ -31,6 +31,31 @@ fail:
     return status;
 }
 
+void tartan_i_steps_add_spmm(tartan_i_steps *steps, const tartan_matrix *a, const tartan_array *gates,
+                             const tartan_array *b, double alpha, bool right, bool transpose,
+                             const tartan_array *c) {
+    tartan_op_spmm *op = &tartan_i_steps_add(steps, TARTAN_OP_SPMM)->spmm;
+    op->a = a;
+    op->gates = gates;
+    op->b = b;
+    op->alpha = alpha;
+    op->side = right ? TARTAN_I_SPMM_SIDE_RIGHT : TARTAN_I_SPMM_SIDE_LEFT;
+    op->transpose = transpose;
+    op->c = c;
+}
+
+void tartan_i_steps_add_sddmm(tartan_i_steps *steps, const tartan_array *x, const tartan_array *y,
+                              const tartan_array *gates, double alpha, double beta, tartan_matrix *s) {
+    tartan_op_sddmm *op = &tartan_i_steps_add(steps, TARTAN_OP_SDDMM)->sddmm;
+    op->x = x;
+    op->y = y;
+    op->pairs = 1;
+    op->gates = gates;
+    op->alpha = alpha;
+    op->beta = beta;
+    op->s = s;
+}
+
 tartan_status tartan_i_steps_run_each(tartan_i_steps *steps) {
     for (int32_t i = 0; i < steps->count; i++)
         PASS(tartan_i_explaining() ? tartan_i_explain(steps->call.context, &steps->ops[i])

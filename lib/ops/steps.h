@@ -29,6 +29,15 @@ static inline tartan_op *tartan_i_steps_add(tartan_i_steps *steps, tartan_op_kin
     return op;
 }
 
+/* One more step: c = alpha op(a) b, or on the right alpha b op(a). `gates` may be NULL. */
+void tartan_i_steps_add_spmm(tartan_i_steps *steps, const tartan_matrix *a, const tartan_array *gates,
+                             const tartan_array *b, double alpha, bool right, bool transpose,
+                             const tartan_array *c);
+
+/* One more step: s = gates alpha x y + beta s at its stored blocks. `gates` may be NULL. */
+void tartan_i_steps_add_sddmm(tartan_i_steps *steps, const tartan_array *x, const tartan_array *y,
+                              const tartan_array *gates, double alpha, double beta, tartan_matrix *s);
+
 /* Runs the steps and ends the call. On the CPU the steps are rehearsed first, so that none can fail after another has written.
  * Errors: MEMORY, those of the backend. */
 tartan_status tartan_i_steps_run(tartan_i_steps *steps);
