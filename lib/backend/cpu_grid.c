@@ -188,6 +188,13 @@ static char *address(const tartan_i_grid *g, const tartan_i_grid_tile *t, int32_
     return tartan_i_at(g->array[array].data, g->array[array].dtype, t->at[array]);
 }
 
+const char *tartan_i_grid_in_place(const tartan_i_grid *g, const tartan_i_grid_tile *t, int32_t array) {
+    const int64_t *strides = g->array[array].strides + g->ndim - 2;
+    return is_plain(g->kernels, g->array[array].dtype, strides[0], strides[1], t->rows, t->cols)
+               ? address(g, t, array)
+               : NULL;
+}
+
 const void *tartan_i_grid_load(const tartan_i_grid *g, const tartan_i_grid_tile *t, int32_t array,
                                void *room) {
     const int64_t *strides = g->array[array].strides + g->ndim - 2;
