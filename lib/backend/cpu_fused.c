@@ -5,7 +5,7 @@
 #include "core/array.h"
 
 /* About as many operations as an element of an array takes that comes from memory, and as a random number takes. */
-enum { WORK = 16, DRAW_WORK = 32, LINE = 64 /* bytes of a line of the cache */ };
+enum { WORK = 16, DRAW_WORK = 32 };
 
 /* One tile of reals in a buffer. */
 typedef union room {
@@ -27,14 +27,10 @@ static const room zeros;
 
 /* ---- Tiles ---- */
 
-/* Fetches what is used in place while numbers are drawn, which takes longer. */
+/* Asks for what is used in place while numbers are drawn, which takes longer. */
 static void fetch(const job *j, const tartan_i_grid_tile *t) {
-    const int64_t bytes = t->rows * t->cols * j->kernels.bytes;
-    for (int32_t k = 0; k < j->nin + j->nout; k++) {
-        const int32_t array = k < j->nin ? j->in[k] : j->out[k - j->nin];
-        const char *data = array < 0 ? NULL : tartan_i_grid_in_place(&j->grid, t, array);
-        for (int64_t at = 0; data != NULL && at < bytes; at += LINE) __builtin_prefetch(data + at);
-    }
+    for (int32_t k = 0; k < j->nin; k++) tartan_i_grid_fetch(&j->grid, t, j->in[k]);
+    for (int32_t k = 0; k < j->nout; k++) tartan_i_grid_fetch(&j->grid, t, j->out[k]);
 }
 
 static void task(void *data, int32_t worker) {
