@@ -236,7 +236,7 @@ enum {
 /* The factor of a line. */
 template <typename S> __device__ __forceinline__ S scale_of(int32_t row, S mean, S n, S p) {
     switch (row) {
-#define NORM(name, centered, epsilon, term, scale, value, gradient)                                          \
+#define NORM(name, centered, epsilon, scale, value, gradient)                                                \
     case ROW_##name:                                                                                         \
         return scale;
 #include "kernels/norms.def"
@@ -252,7 +252,7 @@ template <typename S> struct Gradient {
 
     template <int COUNT> __device__ __forceinline__ void operator()(const S *all_z, S *all_g) const {
         switch (row) {
-#define NORM(name, centered, epsilon, term, factor, value, gradient)                                         \
+#define NORM(name, centered, epsilon, factor, value, gradient)                                               \
     case ROW_##name:                                                                                         \
         EACH_OF(COUNT) {                                                                                     \
             const S z = all_z[i], g = all_g[i];                                                              \
