@@ -64,14 +64,20 @@ std::vector<double> dense_of(const tartan_shape &s, const Blocks &b, const Dense
 
 TEST(FromBlocks, AddsRepeatsAndStoresTheirBlocksAlone) {
     std::mt19937_64 random(1);
+    const Context one = open_context(1), five = open_context("cpu", "threads=5", &backwards_hooks);
     for (int n = 0; n < rounds(400); n++) {
         const tartan_shape s = random_shape(random, 3);
         const Blocks b = random_blocks(s, random() % 40, random);
         const int32_t from = all_dtypes[random() % 4], to = n % 3 ? 0 : all_dtypes[random() % 4];
         const Dense values = random_values(s, b, from, random);
-        const Matrix a = made([&](tartan_context *context, tartan_matrix **out) {
-            return tartan_matrix_from_blocks(context, &s, b.places(), &values.array, to, n % 2, out);
-        });
+        Matrix all[2];
+        for (int i = 0; i < 2; i++) {
+            tartan_matrix *out = nullptr;
+            ASSERT_OK(tartan_matrix_from_blocks(i == 0 ? one.get() : five.get(), &s, b.places(), &values.array, to, n % 2, &out));
+            all[i] = Matrix(out);
+        }
+        const Matrix &a = all[0];
+        expect_same_bits(a.get(), all[1].get());
         ASSERT_EQ(to != 0 ? to : from, a->dtype);
         ASSERT_EQ(n % 2, a->block_order);
         ASSERT_EQ(dense_of(s, b, values, a->dtype), elements_of(a.get()));
@@ -85,12 +91,13 @@ TEST(FromBlocks, AddsRepeatsAndStoresTheirBlocksAlone) {
 TEST(FromBlocks, Refusals) {
     const tartan_shape s = {4, 6, 2, 3, 1}, two_heads = {4, 6, 2, 3, 2};
     const int64_t rows[] = {1, 0, 1}, cols[] = {0, 1, 0}, outside[] = {1, 0, 2};
+    const Context own = open_context(1);
     Dense values(TARTAN_F64, {3, 2, 3}), wide(TARTAN_F64, {3, 3, 2}), bytes(TARTAN_F64, {3, 2, 3});
     tartan_matrix *out = nullptr;
     const auto from = [&](const tartan_shape &shape, const int64_t *i, const tartan_array &x, int32_t dtype,
                           int32_t order) {
         const tartan_status status =
-            tartan_matrix_from_blocks(cpu(), &shape, places_of(nullptr, i, cols, 3), &x, dtype, order, &out);
+            tartan_matrix_from_blocks(own.get(), &shape, places_of(nullptr, i, cols, 3), &x, dtype, order, &out);
         EXPECT_TRUE(status == TARTAN_OK || out == nullptr);
         return status;
     };
@@ -102,10 +109,12 @@ TEST(FromBlocks, Refusals) {
     EXPECT_FAILS(ARGUMENT, "block_order is 2, expected 0 (row-major) or 1 (column-major)",
                  from(s, rows, values.array, 0, 2));
     EXPECT_FAILS(HANDLE, "places is NULL",
-                 tartan_matrix_from_blocks(cpu(), &s, nullptr, &values.array, 0, 0, &out));
+                 tartan_matrix_from_blocks(own.get(), &s, nullptr, &values.array, 0, 0, &out));
     EXPECT_FAILS(
         HANDLE, "context is NULL",
         tartan_matrix_from_blocks(nullptr, &s, places_of(nullptr, rows, cols, 3), &values.array, 0, 0, &out));
+    ASSERT_OK(from(s, rows, values.array, 0, 0)); // the context gets its workspace
+    tartan_matrix_free(out);
     BRUTAL(from(s, rows, values.array, 0, 0), tartan_matrix_free(out));
 }
 
@@ -119,6 +128,7 @@ tartan_array lined(const std::vector<int64_t> &list) {
 // Again and again on one layout: the matrix becomes its old values and the blocks.
 TEST(Plans, BlocksAreAddedByOnePlan) {
     std::mt19937_64 random(2);
+    const Context own = open_context(1);
     for (int n = 0; n < rounds(200); n++) {
         const tartan_shape s = random_shape(random, 3);
         const Blocks b = random_blocks(s, random() % 40, random),
@@ -129,7 +139,7 @@ TEST(Plans, BlocksAreAddedByOnePlan) {
         all.cols.insert(all.cols.end(), more.cols.begin(), more.cols.end());
         const Dense first = random_values(s, all, TARTAN_F64, random);
         tartan_matrix *made = nullptr;
-        ASSERT_OK(tartan_matrix_from_blocks(cpu(), &s, all.places(), &first.array, 0, n % 2, &made));
+        ASSERT_OK(tartan_matrix_from_blocks(own.get(), &s, all.places(), &first.array, 0, n % 2, &made));
         const Matrix w(made);
         std::vector<int64_t> order((size_t)b.count()), ends((size_t)w->layout->blocks);
         ASSERT_OK(tartan_layout_block_plan(w->layout, b.places(), order.data(), b.count(), ends.data(),
@@ -140,7 +150,7 @@ TEST(Plans, BlocksAreAddedByOnePlan) {
         std::vector<double> want = elements_of(made);
         for (int again = 0; again < 2; again++) {
             const Dense added = random_values(s, b, TARTAN_F64, random);
-            ASSERT_OK(tartan_segment_sum(cpu(), &values, &added.array, &list, &last, nullptr, &values));
+            ASSERT_OK(tartan_segment_sum(own.get(), &values, &added.array, &list, &last, nullptr, &values));
             const std::vector<double> sum = dense_of(s, b, added, TARTAN_F64);
             for (size_t i = 0; i < want.size(); i++) want[i] += sum[i];
             ASSERT_EQ(want, elements_of(made));
@@ -150,6 +160,7 @@ TEST(Plans, BlocksAreAddedByOnePlan) {
 
 TEST(Plans, ElementsAreAddedByOnePlan) {
     std::mt19937_64 random(3);
+    const Context own = open_context(1);
     for (int n = 0; n < rounds(200); n++) {
         const tartan_shape s = random_shape(random, 3);
         const Matrix w = random_matrix(s, TARTAN_F64, n % 2, random);
@@ -177,7 +188,7 @@ TEST(Plans, ElementsAreAddedByOnePlan) {
             want[(size_t)((e.heads[(size_t)i] * s.rows + e.rows[(size_t)i]) * s.cols + e.cols[(size_t)i])] +=
                 added.get({i});
         }
-        ASSERT_OK(tartan_segment_sum(cpu(), &values, &added.array, &list, &last, nullptr, &values));
+        ASSERT_OK(tartan_segment_sum(own.get(), &values, &added.array, &list, &last, nullptr, &values));
         ASSERT_EQ(want, elements_of(w.get()));
     }
 }
