@@ -3,6 +3,7 @@
 
     _operations.py      a function for each operation, and how PyTorch records it
     _torch_points.py    gradients of element-wise functions in PyTorch's operations
+    _torch_schema.py    what operators of PyTorch are made of
     operation_table.c   the table that raw/operation.h declares
 
 Examples in docstrings are those in EXAMPLES_FOLDER/<operation>.txt; where there are none, they are made of the shapes of operands.
@@ -287,7 +288,34 @@ def torch_points(functions):
     yield from rows
 
 
-WRITERS = {"_operations.py": python, "_torch_points.py": torch_points, "operation_table.c": table}
+def torch_schema(functions):
+    yield "# SPDX-License-Identifier: Apache-2.0"
+    yield '"""The operations of the schema as operators of PyTorch. Written by bindings/python/generate.py."""'
+    yield ""
+    yield "from tartan._torch_shapes import Argument, Operator, Option"
+    yield ""
+    yield "OPERATORS = ("
+    for f in functions:
+        op = f.op
+        yield f"    Operator({f.number}, {op.name!r}, {f.called!r}, {op.gradient or None!r}, {f.has_images}, {f.is_tuple},"
+        for group in (f.inputs, f.outputs):
+            yield "        ("
+            for a in group:
+                shape = "" if a.computed else a.shape
+                yield (f"            Argument({a.name!r}, {a.kind!r}, {a.dtype!r}, {shape!r}, {a.optional}, {a.use == 'update'}, "
+                       f"{f.image(a) != 'NO_IMAGE'}),")  # fmt: skip
+            yield "        ),"
+        yield "        ("
+        for o in op.asked:
+            yield f"            Option({o.name!r}, {o.kind!r}, {o.computed}),"
+        yield "        ),"
+        yield "    ),"
+    yield ")  # fmt: skip"
+
+
+WRITERS = {
+    "_operations.py": python, "_torch_points.py": torch_points, "_torch_schema.py": torch_schema, "operation_table.c": table,
+}  # fmt: skip
 
 
 def main():

@@ -79,7 +79,7 @@ void tartan_py_call_open(tartan_py_call *call, const char *function) {
     call->queue = CPU;
     call->count = call->nothers = 0;
     call->parts = call->few;
-    call->making = call->asked = call->known = false;
+    call->making = call->asked = call->known = call->unseen = false;
 }
 
 /* ---- Operands ---- */
@@ -120,6 +120,11 @@ static int exchange(tartan_py_call *call, tartan_py_part *part) {
     if (status < 0 || (part->type.torch && !call->making && !call->known &&
                        tartan_py_torch_refuses(part->object, call->asked, call->function, part->name)))
         return -1;
+    if (status > 0 && part->type.torch) {
+        const int unseen = tartan_py_torch_unseen(part->object, call->function, part->name);
+        call->unseen = unseen > 0;
+        if (unseen != 0) return -1;
+    }
     if (status > 0) {
         part->type.look = TARTAN_PY_OTHER;
         return ask_queue(part->object, &part->home.queue);

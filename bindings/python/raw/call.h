@@ -65,6 +65,12 @@ tartan_py_type tartan_py_type_of(PyObject *object);
 int tartan_py_torch_records(PyObject *tensor);
 /* Whether it records anything in this thread now; -1 on failure. */
 int tartan_py_torch_is_recording(void);
+/* Whether PyTorch traces, intercepts, or differentiates forward what this thread calls, so that calls belong to its operators; -1 on
+ * failure. Kernels of operators begin and end with a step of 1 and -1. */
+int tartan_py_torch_intercepts(void);
+void tartan_py_torch_kernel(int step);
+/* Whether a tensor has no memory because PyTorch traces or transforms it; then an exception says so. */
+int tartan_py_torch_unseen(PyObject *tensor, const char *function, const char *name);
 /* Sets an exception and returns -1 if PyTorch would record this use of a tensor for a gradient (not asked if `asked`), or the
  * memory is not what the tensor shows. */
 int tartan_py_torch_refuses(PyObject *tensor, bool asked, const char *function, const char *name);
@@ -106,6 +112,7 @@ typedef struct tartan_py_call {
     bool making; /* looks at memory that was just made for a result */
     bool asked;  /* the caller knows whether PyTorch would record the use of operands */
     bool known;  /* operands are tensors that an earlier call has looked at */
+    bool unseen; /* an operand is a tensor without memory, which PyTorch traces or transforms: its operators do the call */
     tartan_py_part *parts; /* `few`, or allocated */
     tartan_py_part few[TARTAN_PY_PARTS];
     tartan_py_queue others[TARTAN_PY_PARTS + 2]; /* of other libraries, which also use the operands */

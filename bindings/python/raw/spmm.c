@@ -102,8 +102,8 @@ static PyObject *by_python(const spmm_arguments *given) {
         given->gates != NULL ? given->gates : Py_None, given->context != NULL ? given->context : Py_None);
 }
 
-/* Where an array was refused: the product if it is complex, else the exception that is set. */
-static PyObject *product_of_complex(const spmm_arguments *given) {
+/* Where an array was refused: the product if it is complex, or a tensor that torch.autocast casts, else the exception that is set. */
+static PyObject *product_of_other(const spmm_arguments *given) {
     PyObject *type, *value, *trace;
     PyErr_Fetch(&type, &value, &trace);
     PyObject *product = by_python(given);
@@ -118,15 +118,19 @@ static PyObject *product_of_complex(const spmm_arguments *given) {
     return NULL;
 }
 
-/* Whether PyTorch would record the product; -1 on failure. */
-static int records(const spmm_arguments *given) {
+/* Whether the product is PyTorch's, which records, traces or transforms it; -1 on failure. */
+static int belongs_to_torch(const spmm_arguments *given) {
     PyObject *const operands[] = {given->b, given->gates};
+    bool any = false;
     for (int i = 0; i < 2; i++) {
-        if (operands[i] == NULL || !tartan_py_type_of(operands[i]).torch) continue;
-        const int status = tartan_py_torch_records(operands[i]);
+        if (operands[i] == NULL) continue;
+        const tartan_py_type type = tartan_py_type_of(operands[i]);
+        if (!type.torch) continue;
+        const int status = type.plain ? tartan_py_torch_records(operands[i]) : 1;
         if (status != 0) return status;
+        any = true;
     }
-    return 0;
+    return any ? tartan_py_torch_intercepts() : 0;
 }
 
 static PyObject *spmm_in(tartan_py_call *call, const spmm_arguments *given, tartan_py_matrix *matrix) {
@@ -146,7 +150,7 @@ static PyObject *spmm_in(tartan_py_call *call, const spmm_arguments *given, tart
     if (tartan_py_call_choose(call, given->context, matrix, NULL) || tartan_py_call_matrix(call, matrix))
         return NULL;
     if (tartan_py_call_factor(call, b, a.dtype))
-        return b->type.look == TARTAN_PY_NDARRAY ? product_of_complex(given) : NULL;
+        return b->type.look == TARTAN_PY_NDARRAY || b->type.torch ? product_of_other(given) : NULL;
     if (gates != NULL && tartan_py_call_gates(call, gates)) return NULL;
     if (out != NULL && tartan_py_call_borrow(call, out, a.dtype, true)) return NULL;
 
@@ -207,14 +211,18 @@ PyObject *tartan_py_spmm(PyObject *module, PyObject *const *arguments, Py_ssize_
         tartan_py_double(argument(arguments, count, 5), "spmm", "beta", &given.beta))
         return NULL;
     if (given.out == NULL && tartan_py_refuse_beta(given.beta, "no out is given")) return NULL;
-    const int recorded = records(&given);
-    if (recorded < 0) return NULL;
-    if (recorded) return by_python(&given);
+    const int is_torch = belongs_to_torch(&given);
+    if (is_torch < 0) return NULL;
+    if (is_torch) return by_python(&given);
     tartan_py_call call;
     tartan_py_matrix matrix = {0};
     tartan_py_call_open(&call, "spmm");
     PyObject *result = spmm_in(&call, &given, &matrix);
     tartan_py_matrix_leave(&matrix);
     tartan_py_call_close(&call);
+    if (result == NULL && call.unseen) {
+        PyErr_Clear();
+        return by_python(&given);
+    }
     return result;
 }

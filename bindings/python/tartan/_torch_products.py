@@ -12,6 +12,7 @@ from tartan._errors import ArgumentError, ArgumentTypeError, UnsupportedError
 from tartan._layout import Layout
 from tartan._matrix import BlockMatrix, check_matrix
 from tartan._operations import spmm_gradient
+from tartan._torch import are_transforms_active, in_autocast, is_intercepted
 
 
 class _Product(torch.autograd.Function):  # type: ignore[misc, unused-ignore]
@@ -109,7 +110,9 @@ class _Sampled(torch.autograd.Function):  # type: ignore[misc, unused-ignore]
 def recorded(
     a: Any, b: Any, values: Any, side: str, transpose: bool, alpha: float, gates: Any, context: Any
 ) -> Any:
-    """`tartan.spmm`, recorded for gradients of b, gates and, if `a` is a layout, values."""
+    """`tartan.spmm`, recorded for gradients of b, gates and, if `a` is a layout, values; or as PyTorch traces or transforms it."""
+    if are_transforms_active() or not _raw.records(b, values, gates) or _raw.intercepts(b, values, gates):
+        return _intercepted(a, b, values, side, transpose, alpha, gates, context)
     for name, given in (("b", b), ("values", values)):
         if given is not None and not isinstance(given, torch.Tensor):
             raise ArgumentTypeError(
@@ -117,7 +120,55 @@ def recorded(
             )
     if values is None:
         check_matrix(a, "a")
+        b = _cast(b, getattr(torch, a.dtype_name))
+    else:
+        b, values = in_autocast(b, values)
     return _Product.apply(b, values, gates, (a, side, transpose, alpha, context))
+
+
+def _cast(b: Any, dtype: Any) -> Any:
+    """The other factor of a matrix, which keeps its dtype: under torch.autocast in that dtype."""
+    if b.dtype is dtype or b.device.type == "meta" or not torch.is_autocast_enabled(b.device.type):
+        return b
+    return b if torch.float64 in (dtype, b.dtype) else b.to(dtype)
+
+
+def refused(
+    a: Any, b: Any, side: str, transpose: bool, alpha: float, beta: float, out: Any, gates: Any, context: Any
+) -> Any:
+    """The product with a tensor that the library did not take: if PyTorch transforms it, or under torch.autocast; or NotImplemented."""
+    if is_intercepted(b) or (gates is not None and isinstance(gates, torch.Tensor) and is_intercepted(gates)):
+        if out is not None:
+            raise ArgumentError("spmm: out is given, expected none where PyTorch traces or transforms")
+        return _intercepted(a, b, None, side, transpose, alpha, gates, context)
+    cast = _cast(b, getattr(torch, a.dtype_name, b.dtype))
+    return NotImplemented if cast is b else _raw.spmm(a, cast, side, transpose, alpha, beta, out, gates, context)
+
+
+def _intercepted(
+    a: Any, b: Any, values: Any, side: str, transpose: bool, alpha: float, gates: Any, context: Any
+) -> Any:
+    """The product by the operators of a linear layer: x W^T, and x W."""
+    from tartan.torch._operators import either_product
+    from tartan.torch._schema import values_of
+
+    if context is not None:
+        raise ArgumentError("spmm: context is given, expected none where PyTorch traces or transforms")
+    if values is None:
+        check_matrix(a, "a")
+        values = values_of(a)
+        if not isinstance(b, torch.fx.Proxy):
+            b = _cast(b, values.dtype)
+    elif not isinstance(b, torch.fx.Proxy):
+        b, values = in_autocast(b, values)
+    if gates is not None:
+        values = values * torch.as_tensor(gates, dtype=values.dtype, device=values.device)[:, None, None]
+    left = side == "left"
+    vector = not isinstance(b, torch.fx.Proxy) and b.ndim == 1
+    x = b if vector else b.mT if left else b
+    y = either_product(x, values, _layout(a), left != transpose)
+    y = y if alpha == 1 else y * alpha
+    return y.mT if left and not vector else y
 
 
 def _layout(a: Any) -> Layout:

@@ -3,7 +3,7 @@
 computes and records.
 
     tartan::linear(x, values, layout, size)                    x W^T, [..., size]
-    tartan::linear_input_gradient(grad, values, layout, size)  grad W, [..., size]
+    tartan::linear_x_gradient(grad, values, layout, size)  grad W, [..., size]
     tartan::linear_values_gradient(x, grad, layout, size)      grad^T x at the stored blocks, an array of `size`
 
 x is [..., in], values [blocks, block rows, block columns], `layout` the number of a cell, which may be symbolic: the shape of a
@@ -16,8 +16,9 @@ from typing import Any, Optional
 
 import torch
 
-from tartan import sddmm, spmm
+from tartan import Layout, sddmm, spmm
 from tartan._errors import ArgumentTypeError, DTypeError, ShapeError
+from tartan._torch import in_autocast
 from tartan.torch._bilinear import Bilinear, check_size, library, transforms
 from tartan.torch._cells import Cell, around, cell_at, matrix_of
 
@@ -115,13 +116,17 @@ def _with_autocast(device: str) -> Any:
     return kernel
 
 
-def in_autocast(x: Any, *others: Any) -> Any:
-    """Under torch.autocast the operands in its dtype, as those of torch.nn.functional.linear are."""
-    device = x.device.type
-    if device == "meta" or not torch.is_autocast_enabled(device):
-        return (x, *others)
-    dtype = torch.get_autocast_dtype(device)
-    return tuple(y if y is None or y.dtype == torch.float64 else y.to(dtype) for y in (x, *others))
+_cells: dict[int, Cell] = {}  # of layouts, by their identity
+
+
+def either_product(x: Any, values: Any, layout: Layout, transpose: bool) -> Any:
+    """x W^T, or with `transpose` false x W, for W on a layout, as PyTorch traces or transforms it."""
+    cell = _cells.get(id(layout))
+    if cell is None or cell.layout is not layout:
+        cell = _cells[id(layout)] = Cell(layout)
+    place, size = (0, cell.rows) if transpose else (1, cell.cols)
+    run = BILINEAR.functions[place]._run if transforms() else BILINEAR.operators[place]
+    return run(x, values, cell.number, size)
 
 
 for _key in ("CPU", "CUDA"):
