@@ -116,7 +116,7 @@ int tartan_py_attention_intercepts(PyObject *const *given) {
     bool any = false;
     for (int i = Q; i <= V; i++) {
         const tartan_py_type type = tartan_py_type_of(given[i]);
-        if (type.torch && !type.plain) return 1;
+        if (type.dispatches) return 1;
         any = any || type.torch;
     }
     return any ? tartan_py_torch_intercepts() : 0;

@@ -341,9 +341,8 @@ static int cast(const tartan_py_call *call, tartan_py_part *part, int32_t dtype)
                         : tartan_py_operand_as(made, call->function, part->name, false, dtype, &part->borrow);
 }
 
-/* A tensor of other integers, or a mask of other numbers, as PyTorch converts it. */
-static int cast_tensor(const tartan_py_call *call, tartan_py_part *part, bool mask) {
-    const char *const method = mask ? "bool" : "long";
+/* A tensor as PyTorch converts it by a method. */
+static int cast_tensor(const tartan_py_call *call, tartan_py_part *part, const char *method) {
     PyObject *made = PyObject_CallMethod(part->object, method, NULL);
     if (made == NULL) return -1;
     tartan_py_return(&part->borrow);
@@ -363,8 +362,15 @@ static int type_of_tensor(const tartan_py_call *call, tartan_py_part *part, int3
     const bool is_integer = part->borrow.type == 'i' || part->borrow.type == 'u',
                is_cast = !tartan_py_is_whole(&part->borrow, mask) && !writes && part->type.torch &&
                          (is_integer || mask);
-    if (is_cast && cast_tensor(call, part, mask)) return -1;
+    if (is_cast && cast_tensor(call, part, mask ? "bool" : "long")) return -1;
     return tartan_py_whole_type(call->function, part->name, mask, &part->borrow);
+}
+
+int tartan_py_call_widen(tartan_py_call *call, tartan_py_part *part) {
+    const int32_t found = part->borrow.array.dtype;
+    const bool narrow = found == TARTAN_F16 || found == TARTAN_BF16;
+    if (!narrow || !part->type.torch || part->type.look != TARTAN_PY_EXCHANGE) return 0;
+    return cast_tensor(call, part, "float") || type_of_tensor(call, part, TARTAN_F32, false) ? -1 : 0;
 }
 
 int tartan_py_call_borrow(tartan_py_call *call, tartan_py_part *part, int32_t dtype, bool writes) {

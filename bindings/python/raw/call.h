@@ -57,6 +57,7 @@ typedef struct tartan_py_type {
     tartan_py_look look;
     bool torch; /* tensors of PyTorch, whatever the look */
     bool plain; /* torch.Tensor itself, or torch.nn.Parameter */
+    bool dispatches; /* PyTorch's operators do what is called with such tensors: those of __torch_dispatch__, and of torch.fx */
 } tartan_py_type;
 
 /* What is known of the type of `object`. */
@@ -134,6 +135,8 @@ int tartan_py_call_choose(tartan_py_call *call, PyObject *context, const tartan_
  * become. */
 int tartan_py_call_matrix(tartan_py_call *call, const tartan_py_matrix *matrix);
 int tartan_py_call_borrow(tartan_py_call *call, tartan_py_part *part, int32_t dtype, bool writes);
+/* A tensor of 16-bit numbers where sums are expected, such as the bias of a module in bfloat16, is converted to float32. */
+int tartan_py_call_widen(tartan_py_call *call, tartan_py_part *part);
 /* The same for a factor beside a matrix of `dtype`: arrays of NumPy are cast if that is safe. */
 int tartan_py_call_factor(tartan_py_call *call, tartan_py_part *part, int32_t dtype);
 /* The same for gates, which are float64 or float32. */

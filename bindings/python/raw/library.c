@@ -33,10 +33,25 @@ static bool is_torch(PyTypeObject *type) {
     return false;
 }
 
+/* Whether a type of tensors does operators itself. */
+static bool dispatches(PyTypeObject *type) {
+    if (is_named(type, "Proxy")) return true;
+    PyObject *own = PyObject_GetAttrString((PyObject *)type, "__torch_dispatch__");
+    PyObject *module = PyImport_ImportModule("torch._C");
+    PyObject *none = module == NULL ? NULL : PyObject_GetAttrString(module, "_disabled_torch_dispatch_impl");
+    const bool found = own != NULL && none != NULL && own != none;
+    PyErr_Clear();
+    Py_XDECREF(own);
+    Py_XDECREF(none);
+    Py_XDECREF(module);
+    return found;
+}
+
 static tartan_py_type find(PyTypeObject *type) {
     tartan_py_type found = {.type = type, .look = TARTAN_PY_OTHER, .torch = is_torch(type)};
     found.plain =
         found.torch && is_of(type, "torch") && (is_named(type, "Tensor") || is_named(type, "Parameter"));
+    found.dispatches = found.torch && !found.plain && dispatches(type);
     if (tartan_py_is_ndarray(type)) {
         found.look = TARTAN_PY_NDARRAY;
     } else if ((PyObject *)type == tartan_py_help.DeviceArray) {

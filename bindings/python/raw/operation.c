@@ -41,7 +41,7 @@ static int route_of(const tartan_py_op_call *self) {
         PyObject *const object = first_of(self->given[i]);
         const tartan_py_type type = tartan_py_type_of(object);
         if (!type.torch) continue;
-        if (!type.plain) return INTERCEPTED;
+        if (type.dispatches) return INTERCEPTED;
         any = true;
         if (self->of->recorded && records == 0 && object == self->given[i])
             records = tartan_py_torch_records(object);
@@ -188,6 +188,7 @@ int tartan_py_op_point(tartan_py_op_call *self, int32_t i) {
 static int borrow(tartan_py_op_call *self, int32_t i, int32_t dtype) {
     const tartan_py_argument *a = &self->of->arguments[i];
     if (tartan_py_call_borrow(&self->call, self->parts[i], dtype_for(a->dtype, dtype), a->written)) return -1;
+    if (a->dtype == 'S' && !a->written && tartan_py_call_widen(&self->call, self->parts[i])) return -1;
     return tartan_py_op_point(self, i);
 }
 
@@ -331,7 +332,7 @@ static int belongs_to_torch(PyObject *const *arguments, Py_ssize_t count, bool r
     for (Py_ssize_t i = 0; i < count; i++) {
         const tartan_py_type type = tartan_py_type_of(arguments[i]);
         if (!type.torch) continue;
-        const int is = !type.plain ? 1 : records ? tartan_py_torch_records(arguments[i]) : 0;
+        const int is = type.dispatches ? 1 : records ? tartan_py_torch_records(arguments[i]) : 0;
         if (is != 0) return is;
         any = true;
     }

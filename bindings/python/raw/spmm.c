@@ -102,8 +102,8 @@ static PyObject *by_python(const spmm_arguments *given) {
         given->gates != NULL ? given->gates : Py_None, given->context != NULL ? given->context : Py_None);
 }
 
-/* Where an array was refused: the product if it is complex, or a tensor that torch.autocast casts, else the exception that is set. */
-static PyObject *product_of_other(const spmm_arguments *given) {
+/* Where an array was refused: the product if it is complex, else the exception that is set. */
+static PyObject *product_of_complex(const spmm_arguments *given) {
     PyObject *type, *value, *trace;
     PyErr_Fetch(&type, &value, &trace);
     PyObject *product = by_python(given);
@@ -126,7 +126,7 @@ static int belongs_to_torch(const spmm_arguments *given) {
         if (operands[i] == NULL) continue;
         const tartan_py_type type = tartan_py_type_of(operands[i]);
         if (!type.torch) continue;
-        const int status = type.plain ? tartan_py_torch_records(operands[i]) : 1;
+        const int status = type.dispatches ? 1 : tartan_py_torch_records(operands[i]);
         if (status != 0) return status;
         any = true;
     }
@@ -150,7 +150,12 @@ static PyObject *spmm_in(tartan_py_call *call, const spmm_arguments *given, tart
     if (tartan_py_call_choose(call, given->context, matrix, NULL) || tartan_py_call_matrix(call, matrix))
         return NULL;
     if (tartan_py_call_factor(call, b, a.dtype))
-        return b->type.look == TARTAN_PY_NDARRAY || b->type.torch ? product_of_other(given) : NULL;
+        return b->type.look == TARTAN_PY_NDARRAY ? product_of_complex(given) : NULL;
+    if (b->type.torch && b->borrow.array.dtype != a.dtype) { /* under torch.autocast, perhaps */
+        PyObject *product = by_python(given);
+        if (product != Py_NotImplemented) return product;
+        Py_DECREF(product);
+    }
     if (gates != NULL && tartan_py_call_gates(call, gates)) return NULL;
     if (out != NULL && tartan_py_call_borrow(call, out, a.dtype, true)) return NULL;
 

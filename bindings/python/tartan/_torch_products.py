@@ -111,7 +111,7 @@ def recorded(
     a: Any, b: Any, values: Any, side: str, transpose: bool, alpha: float, gates: Any, context: Any
 ) -> Any:
     """`tartan.spmm`, recorded for gradients of b, gates and, if `a` is a layout, values; or as PyTorch traces or transforms it."""
-    if are_transforms_active() or not _raw.records(b, values, gates) or _raw.intercepts(b, values, gates):
+    if are_transforms_active() or _raw.intercepts(b, values, gates) or not _raw.records(b, values, gates):
         return _intercepted(a, b, values, side, transpose, alpha, gates, context)
     for name, given in (("b", b), ("values", values)):
         if given is not None and not isinstance(given, torch.Tensor):
@@ -137,7 +137,7 @@ def refused(
     a: Any, b: Any, side: str, transpose: bool, alpha: float, beta: float, out: Any, gates: Any, context: Any
 ) -> Any:
     """The product with a tensor that the library did not take: if PyTorch transforms it, or under torch.autocast; or NotImplemented."""
-    if is_intercepted(b) or (gates is not None and isinstance(gates, torch.Tensor) and is_intercepted(gates)):
+    if are_transforms_active() or is_intercepted(b):
         if out is not None:
             raise ArgumentError("spmm: out is given, expected none where PyTorch traces or transforms")
         return _intercepted(a, b, None, side, transpose, alpha, gates, context)

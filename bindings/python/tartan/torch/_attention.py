@@ -272,7 +272,8 @@ class _Attention(torch.autograd.Function):  # type: ignore[misc, unused-ignore]
     @staticmethod
     def backward(ctx: Any, grad: Any, _: Any) -> Any:
         q, k, v, out, lse, *seed = ctx.saved_tensors
-        found = _gradient_operator(q, k, v, out, lse, grad, *ctx.options, seed[0] if seed else None)
+        run = _AttentionGradient.apply if transforms() else _gradient_operator
+        found = run(q, k, v, out, lse, grad, *ctx.options, seed[0] if seed else None)
         return (*found, None, None, None, None, None)
 
     @staticmethod

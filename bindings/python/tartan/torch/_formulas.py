@@ -39,6 +39,12 @@ def _pulled(function: Any, operands: tuple[Any, ...], *grads: Any) -> tuple[Any,
     return tuple(found)
 
 
+def _call(name: str, *given: Any) -> Any:
+    from tartan.torch._schema import PLANS
+
+    return PLANS[name](*given)
+
+
 def _one(x: Any) -> Any:
     """A factor that is 1 where there is none."""
     return 1.0 if x is None else x
@@ -151,12 +157,11 @@ def rms_norm_gradient(x: Any, stats: Any, y_grad: Any, gain: Any = None) -> Any:
     return _normed(x, gain, g, 0, (squares + epsilon).rsqrt(), lambda z, h: h - z * (z * h).mean(-1, keepdim=True))[:2]
 
 
-def l2_norm_gradient(x: Any, stats: Any, y_grad: Any, gain: Any = None) -> Any:
+def l2_norm_gradient(x: Any, stats: Any, y_grad: Any, epsilon: float, gain: Any = None) -> Any:
     x, gain, stats, g = _wide(x, gain, stats, y_grad)
     squares = x.square().sum(-1, keepdim=True)
-    least = stats.unsqueeze(-1) ** -2
-    small = squares < least * (1 - 1e-6)  # the sum of squares is below epsilon, which the scale stands for
-    scale = torch.where(small, least.detach(), squares).rsqrt()
+    small = squares <= epsilon
+    scale = torch.where(small, epsilon, squares).rsqrt()
     return _normed(
         x, gain, g, 0, scale, lambda z, h: torch.where(small, h, h - z * (z * h).sum(-1, keepdim=True))
     )[:2]
@@ -232,20 +237,20 @@ def channel_linear_gradient(
 
 
 def dropout_gradient(y_grad: Any, dropout: float, seed: int, offset: int, mask_shape: Any) -> Any:
-    return torch.ops.tartan.dropout(y_grad, dropout, seed, offset, mask_shape, 0)
+    return _call("dropout", y_grad, dropout, seed, offset, mask_shape, 0)
 
 
 def window_gather_gradient(active: int, x: Any, blocks_grad: Any, windows: Any, dims: int, channels_last: bool) -> Any:
     nothing = torch.zeros_like(x)
-    return torch.ops.tartan.window_scatter(active, blocks_grad, None, nothing, windows, True, dims, channels_last, 0)
+    return _call("window_scatter", active, blocks_grad, None, nothing, windows, True, dims, channels_last, 0)
 
 
 def window_scatter_gradient(active: int, y_grad: Any, windows: Any, add: bool, dims: int, channels_last: bool) -> Any:
-    blocks = torch.ops.tartan.window_gather(active, y_grad, windows, dims, channels_last, 0)
+    blocks = _call("window_gather", active, y_grad, windows, dims, channels_last, 0)
     if add:
         return blocks, y_grad
     nothing = torch.zeros_like(blocks)
-    return blocks, torch.ops.tartan.window_scatter(active, nothing, y_grad, y_grad.detach(), windows, False, dims, channels_last, 0)
+    return blocks, _call("window_scatter", active, nothing, y_grad, y_grad.detach(), windows, False, dims, channels_last, 0)
 
 
 # ---- Element-wise functions ----

@@ -22,7 +22,7 @@ from tartan._errors import ArgumentError, UnsupportedError
 from tartan._torch_schema import OPERATORS
 from tartan._torch_shapes import Argument, Operator, dtype_of, items_of, read, shape_of
 from tartan.torch import _formulas
-from tartan.torch._bilinear import in_kernel, library, recorded, transformed
+from tartan.torch._bilinear import in_kernel, library, recorded, transformed, transforms
 from tartan.torch._cells import Cell, Numbered, around, cell_at
 
 _TAGS = (torch.Tag.pt2_compliant_tag, torch.Tag.needs_fixed_stride_order)
@@ -239,6 +239,10 @@ class Plan:
 
     # ---- Gradients ----
 
+    def __call__(self, *given: Any) -> Any:
+        """The operator; functions of autograd find transforms of torch.func only outside of operators."""
+        return self.autograd(*given) if transforms() else self.operator(*given)
+
     def below(self, *given: Any) -> Any:
         with torch._C._AutoDispatchBelowAutograd():  # type: ignore[attr-defined, unused-ignore]
             return self.operator(*given)
@@ -325,7 +329,7 @@ class Gradient:
         found: list[Any] = [None] * len(given)
         if not made:
             return found
-        output = self.plan.operator(*arguments, wanted)
+        output = self.plan(*arguments, wanted)
         for place, x in zip(made, [output] if self.plan.single else output):
             found[place] = x if needs[place] else None
         return found
@@ -374,6 +378,10 @@ class _Recorded(torch.autograd.Function):  # type: ignore[misc, unused-ignore]
         return (None, *_by_formula(plan, given, dict(zip(ctx.made, grads)), needs))
 
     @staticmethod
+    def jvp(ctx: Any, *_: Any) -> Any:
+        raise UnsupportedError("operations of the schema have no derivatives in forward mode, expected those in reverse mode")
+
+    @staticmethod
     def vmap(info: Any, in_dims: Any, plan: Plan, *given: Any) -> Any:
         return _batched(plan, info, in_dims[1:], *given)
 
@@ -418,17 +426,18 @@ def _batched(plan: Plan, info: Any, in_dims: Any, *given: Any) -> Any:
     made = plan.made(given)
     lines = {plan.places[a.name]: _lines(plan, a) for a in plan.op.inputs if a.kind == "array"}
     dims = {i: d for i, d in enumerate(in_dims) if d is not None}
-    if all(lines.get(i) for i in dims) and all(_lines(plan, a) for a in made):
+    either = any(" or " in a.shape and given[plan.places[a.name]] is not None for a in plan.op.inputs)
+    if not either and all(lines.get(i) for i in dims) and all(_lines(plan, a) for a in made):
         leading = [i for i, is_line in lines.items() if is_line and given[i] is not None]
         moved = list(given)
         for i in leading:
             moved[i] = given[i].movedim(dims[i], 0) if i in dims else given[i].expand(size, *given[i].shape)
-        found = plan.operator(*moved)
+        found = plan(*moved)
     else:
         each = []
         for entry in range(size):
             one = [x if i not in dims else x.select(dims[i], entry) for i, x in enumerate(given)]
-            each.append(plan.operator(*one))
+            each.append(plan(*one))
         found = torch.stack(each) if plan.single else [torch.stack(list(x)) for x in zip(*each)]
     if plan.single:
         return found, 0
@@ -460,7 +469,7 @@ def _vmap_rule(plan: Plan) -> Any:
     return rule
 
 
-def _made() -> dict[int, Plan]:
+def _made() -> dict[Any, Plan]:
     plans = {op.name: Plan(op) for op in OPERATORS}
     for plan in plans.values():
         if plan.op.gradient is not None:
@@ -472,10 +481,10 @@ def _made() -> dict[int, Plan]:
         library.impl(name, plan.autograd, "Autograd")
         torch.library.register_fake(f"tartan::{name}", plan.fake, lib=library)
         torch.library.register_vmap(f"tartan::{name}", _vmap_rule(plan), lib=library)
-    return {plan.op.number: plan for plan in plans.values()}
+    return {**plans, **{plan.op.number: plan for plan in plans.values()}}
 
 
-PLANS = _made()
+PLANS = _made()  # by the names and the numbers of operations
 
 
 # ---- Calls of functions that become calls of operators ----
@@ -522,7 +531,9 @@ def _intercepted(plan: Plan, context: Any, wanted: int, given: Any, images: tupl
         for i, a in enumerate(optional):
             if inputs[[b.name for b in op.inputs].index(a.name.removesuffix("_grad"))] is None if a.name.removesuffix("_grad") in plan.places else False:
                 wanted &= ~(1 << i)
-    found = plan.operator(*arguments, *options, *images, wanted)
+    if op.images and not images:  # as the library has them
+        images = (0, False)
+    found = plan(*arguments, *options, *images, wanted)
     if plan.clones:
         y = inputs[next(i for i, a in enumerate(op.inputs) if a.updated)]
         y.copy_(found)
@@ -531,7 +542,7 @@ def _intercepted(plan: Plan, context: Any, wanted: int, given: Any, images: tupl
     if not op.outputs:
         return updated[0]
     made = [a for a in op.outputs if not a.optional or wanted >> plan.optional[a.name] & 1]
-    tensors = [found] if plan.single else list(found)
+    tensors = [found] if plan.single else [found[i] for i in range(len(made))]
     results = {a.name: _matrix(plan, a, x, inputs) if a.kind == "matrix" else x for a, x in zip(made, tensors)}
     if op.places:
         return tuple(results.get(a.name) for a in op.outputs)
