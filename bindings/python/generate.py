@@ -48,8 +48,9 @@ def parameters(f):
         if isinstance(item, schema.Option):
             if item.base:
                 continue
-            kind = f"Optional[{OPTION_TYPES[item.kind]}]" if item.computed else OPTION_TYPES[item.kind]
-            yield f"{f.name(item)}: {kind} = {default_of(item)}"
+            drawn = item is f.drawn
+            kind = f"Optional[{OPTION_TYPES[item.kind]}]" if item.computed or drawn else OPTION_TYPES[item.kind]
+            yield f"{f.name(item)}: {kind} = {None if drawn else default_of(item)}"
         elif item is not None and item.use != "out" and item.optional:
             kind = CLASSES[item.kind]
             yield f"{f.name(item)}: {kind if kind == 'Any' else f'Optional[{kind}]'} = None"
@@ -101,7 +102,7 @@ def function(f, recording):
         yield from ("    " + part for part in (*most, last + ","))
         yield f") -> {result_type(f)}:  # fmt: skip"
     yield from (("    " + part).rstrip() for part in docstring(f, recording))
-    options = [f.name(o) for o in f.op.asked]
+    options = [f"seed_of(seed, {f.name(f.inputs[0])})" if o is f.drawn else f.name(o) for o in f.op.asked]
     arguments = [f.constant, "context", wanted_of(f), *(f.name(a) for a in f.inputs), *(f.name(a) for a in f.outputs), *options]
     call = f"operation({', '.join(arguments)})"
     returned = f"{f.tuple_name}(*{call})" if f.is_tuple else call
@@ -204,7 +205,7 @@ def python(functions):
         yield "from tartan._layout import Layout"
     if "matrix" in used:
         yield "from tartan._matrix import BlockMatrix"
-    yield "from tartan._operation import Recording, operation, wanted"
+    yield "from tartan._operation import Recording, operation, seed_of, wanted"
     yield ""
     yield "__all__ = ["
     names = sorted(f.op.name for f in written if f.op.name not in BY_HAND)

@@ -104,7 +104,7 @@ def _intercepted(x: Any, values: Any, gain: Any, bias: Any, constants: tuple[Any
     y = convolved(x.unsqueeze(0) if single else x, values, conv, size)
     y = y.squeeze(0) if single else y
     shape = (-1,) if conv.channels_last else (-1, *[1] * conv.dims)
-    gain, bias = (None if v is None else torch.as_tensor(v, device=x.device).to(y.dtype).view(shape) for v in (gain, bias))
+    gain, bias = (None if v is None else _tensor(v, x).to(y.dtype).view(shape) for v in (gain, bias))
     if bias is not None and bias_first:
         y = y + bias
     if gain is not None:
@@ -112,6 +112,10 @@ def _intercepted(x: Any, values: Any, gain: Any, bias: Any, constants: tuple[Any
     if bias is not None and not bias_first:
         y = y + bias
     return y.relu() if relu else y
+
+
+def _tensor(v: Any, like: Any) -> Any:
+    return v if isinstance(v, torch.Tensor) else torch.as_tensor(v, device=like.device)
 
 
 def _classes(x: Any) -> Any:

@@ -162,7 +162,9 @@ def _intercepted(
     elif not isinstance(b, torch.fx.Proxy):
         b, values = in_autocast(b, values)
     if gates is not None:
-        values = values * torch.as_tensor(gates, dtype=values.dtype, device=values.device)[:, None, None]
+        if not isinstance(gates, torch.Tensor):
+            gates = torch.as_tensor(gates, device=values.device)
+        values = values * gates.to(values.dtype)[:, None, None]
     left = side == "left"
     vector = not isinstance(b, torch.fx.Proxy) and b.ndim == 1
     x = b if vector else b.mT if left else b

@@ -227,3 +227,39 @@ def test_what_is_refused():
         layout = tartan.Layout.pattern("dense", (4, 4), 2)
         make_fx(lambda x: tartan.sddmm_gradient(tartan.BlockMatrix.zeros(layout), x, x.T).x)(torch.ones(4, 3).double()) and tartan.block_softmax
         make_fx(lambda x: tartan.spmm_gradient(tartan.BlockMatrix.zeros(layout), x, x).a)(torch.ones(4, 3).double())
+
+
+def test_compiled_products_and_attention(rng):
+    layout = tartan.Layout.from_mask(rng.random((3, 4)) < 0.7, 4)
+    other = tartan.Layout.from_mask(np.eye(3, 4), 4)
+    w, u = (tartan.BlockMatrix(one, torch.randn(one.blocks, 4, 4)) for one in (layout, other))
+    x, values = torch.randn(16, 3, requires_grad=True), torch.randn(layout.blocks, 4, 4, requires_grad=True)
+
+    def compiled(function, *given):
+        torch._dynamo.reset()
+        found = torch.compile(function, fullgraph=True, backend="aot_eager")
+        leaves = [x for x in given if isinstance(x, torch.Tensor) and x.requires_grad]
+        for _ in range(2):
+            ours, theirs = found(*given), function(*given)
+            assert torch.allclose(ours, theirs, rtol=1e-5, atol=1e-5)
+            for a, b in zip(torch.autograd.grad(ours.square().sum(), leaves), torch.autograd.grad(theirs.square().sum(), leaves)):
+                assert torch.allclose(a, b, rtol=1e-4, atol=1e-4)
+        return found
+
+    product = compiled(lambda w, x: tartan.spmm(w, x, alpha=2), w, x)
+    assert torch.allclose(product(u, x), 2 * (u @ x), atol=1e-5)  # another matrix is another constant
+    compiled(lambda x: tartan.spmm(w, x.mT, side="right", transpose=True), x)
+    compiled(lambda x: tartan.spmm(w.T, tartan.relu(tartan.spmm(w, x))), x)
+    compiled(lambda x, values: tartan.softmax(tartan.spmm(layout, x, values=values)), x, values)
+    square = tartan.Layout.pattern("local", (32, 32), 8, window=1)
+    mask = tartan.BlockMask.from_rule(square, lambda q, k: q >= k)
+    q = torch.randn(2, 3, 32, 8, requires_grad=True)
+    compiled(lambda q: tartan.attention(q, q, q, square), q)
+    compiled(lambda q: tartan.attention(q, q, q, square, mask=mask), q)
+
+    class Module(torch.nn.Module):
+        def forward(self, x):
+            return tartan.spmm(w, x)
+
+    program = torch.export.export(Module(), (x.detach(),))
+    assert torch.allclose(program.module()(x.detach()), w @ x.detach(), atol=1e-6)

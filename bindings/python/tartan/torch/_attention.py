@@ -195,6 +195,20 @@ def _options(layout: int, scale: float, causal: bool, dropout: float, seed: Any)
 _cells: dict[tuple[int, int], tuple[AttentionCell, Any, Any]] = {}  # by the identity of handles, which stay
 
 
+def cell_of(layout: Any, mask: Any) -> AttentionCell:
+    """A cell that holds a layout and a mask, by their handles, for the rest of the process."""
+    found = _cells.get((id(layout), id(mask)))
+    if found is None:
+        own = Layout._own(layout)
+        if own.dynamic:
+            raise UnsupportedError(
+                "attention: layout is dynamic, expected one whose blocks do not change by themselves where PyTorch traces or transforms"
+            )
+        cell = AttentionCell(own, None if mask is None else BlockMask._own(mask, own))
+        found = _cells[id(layout), id(mask)] = (cell, layout, mask)
+    return found[0]
+
+
 def intercepted(
     layout: Any, mask: Any, q: Any, k: Any, v: Any, bias: Any, kind: Any, scale: Any, causal: Any, query_offset: int,
     causal_from: int, dropout: float, seed: int, deterministic: Any, context: Any, out: Any, lse: Any, return_lse: Any, sinks: Any,
@@ -212,17 +226,10 @@ def intercepted(
             raise ArgumentTypeError(f"attention: {name} is of type {type(x).__name__}, expected a tensor where PyTorch traces or transforms")
     if not isinstance(q, torch.fx.Proxy):
         q, k, v = in_autocast(q, k, v)
-    found = _cells.get((id(layout), id(mask)))
-    if found is None:
-        own = Layout._own(layout)
-        if own.dynamic:
-            raise UnsupportedError("attention: layout is dynamic, expected one whose blocks do not change by themselves where PyTorch traces or transforms")
-        cell = AttentionCell(own, None if mask is None else BlockMask._own(mask, own))
-        found = _cells[id(layout), id(mask)] = (cell, layout, mask)
     seed_tensor = torch.tensor(seed) if dropout else None
     scale = q.shape[-1] ** -0.5 if scale is None else float(scale)
     run = _Attention.apply if transforms() else _operator
-    out, lse = run(q, k, v, found[0].number, scale, bool(causal), float(dropout), seed_tensor)[:2]
+    out, lse = run(q, k, v, cell_of(layout, mask).number, scale, bool(causal), float(dropout), seed_tensor)[:2]
     return (out, lse) if return_lse else out
 
 

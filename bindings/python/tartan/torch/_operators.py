@@ -119,11 +119,17 @@ def _with_autocast(device: str) -> Any:
 _cells: dict[int, Cell] = {}  # of layouts, by their identity
 
 
-def either_product(x: Any, values: Any, layout: Layout, transpose: bool) -> Any:
-    """x W^T, or with `transpose` false x W, for W on a layout, as PyTorch traces or transforms it."""
+def cell_of_layout(layout: Layout) -> Cell:
+    """A cell that holds a layout for the rest of the process."""
     cell = _cells.get(id(layout))
     if cell is None or cell.layout is not layout:
         cell = _cells[id(layout)] = Cell(layout)
+    return cell
+
+
+def either_product(x: Any, values: Any, layout: Layout, transpose: bool) -> Any:
+    """x W^T, or with `transpose` false x W, for W on a layout, as PyTorch traces or transforms it."""
+    cell = cell_of_layout(layout)
     place, size = (0, cell.rows) if transpose else (1, cell.cols)
     run = BILINEAR.functions[place]._run if transforms() else BILINEAR.operators[place]
     return run(x, values, cell.number, size)

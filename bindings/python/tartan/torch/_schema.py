@@ -11,13 +11,12 @@ of another operand, the number of a layout. One result is a tensor; of several t
 
 from __future__ import annotations
 
-import types
 from typing import Any, Optional
 
 import numpy as np
 import torch
 
-from tartan import BlockMask, BlockMatrix, Layout, _operations, _raw
+from tartan import BlockMatrix, Layout, _raw
 from tartan._errors import ArgumentError, UnsupportedError
 from tartan._torch_schema import OPERATORS
 from tartan._torch_shapes import Argument, Operator, dtype_of, items_of, read, shape_of
@@ -426,6 +425,8 @@ def _batched(plan: Plan, info: Any, in_dims: Any, *given: Any) -> Any:
     made = plan.made(given)
     lines = {plan.places[a.name]: _lines(plan, a) for a in plan.op.inputs if a.kind == "array"}
     dims = {i: d for i, d in enumerate(in_dims) if d is not None}
+    if any(o.name == "seed" for o in plan.op.options):
+        lines = {}  # random numbers belong to places, which a batch would shift
     either = any(" or " in a.shape and given[plan.places[a.name]] is not None for a in plan.op.inputs)
     if not either and all(lines.get(i) for i in dims) and all(_lines(plan, a) for a in made):
         leading = [i for i, is_line in lines.items() if is_line and given[i] is not None]
@@ -577,22 +578,3 @@ def _as_tensor(a: Argument, x: Any, like: Any) -> Any:
         wide = torch.float64 if dtype == torch.float64 else torch.float32
         tensor = tensor.to({"I": torch.int64, "U8": torch.bool, "S": wide, "R": torch.float64, "F64": torch.float64}.get(a.dtype, dtype))
     return tensor if isinstance(like, torch.fx.Proxy) else tensor.to(like.device)
-
-
-# ---- torch.compile ----
-
-
-def _inlined(module: types.ModuleType, replaced: dict[str, Any]) -> None:
-    """Has torch.compile look into copies of the functions of a module in which some names stand for others: the extension module is
-    closed to it."""
-    names = {**vars(module), **replaced}
-    for function in list(vars(module).values()):
-        if isinstance(function, types.FunctionType) and function.__module__ == module.__name__ and not hasattr(function, "_torchdynamo_inline"):
-            copy = types.FunctionType(function.__code__, names, function.__name__, function.__defaults__, function.__closure__)
-            copy.__kwdefaults__ = function.__kwdefaults__
-            function._torchdynamo_inline = copy  # type: ignore[attr-defined]
-
-
-_inlined(_operations, {"operation": intercepted})
-
-__all__ = ["BlockMask", "PLANS", "held_at", "intercepted", "intercepted_of_images", "number_of"]
