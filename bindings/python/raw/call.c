@@ -116,7 +116,7 @@ static int view_living(const tartan_py_call *call, tartan_py_part *part) {
 /* Borrows a tensor by the exchange interface; it becomes OTHER where that fails. */
 static int exchange(tartan_py_call *call, tartan_py_part *part) {
     int status = view(call, part);
-    if (status > 0 && part->type.torch && !call->asked) status = view_living(call, part);
+    if (status > 0 && part->type.torch) status = view_living(call, part);
     if (status < 0 || (part->type.torch && !call->making && !call->known &&
                        tartan_py_torch_refuses(part->object, call->asked, call->function, part->name)))
         return -1;

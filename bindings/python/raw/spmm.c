@@ -137,6 +137,7 @@ static PyObject *spmm_in(tartan_py_call *call, const spmm_arguments *given, tart
     tartan_py_facts a;
     if (tartan_py_matrix_use(call, given->a, "a", matrix) || tartan_py_facts_of(matrix->pointer, &a))
         return NULL;
+    call->asked = true; /* by belongs_to_torch() */
     tartan_py_part *b = tartan_py_call_add(call, given->b, "b"), *out = NULL, *gates = NULL;
     if (b == NULL) return NULL;
     if (b->type.look == TARTAN_PY_OTHER) { /* sparse, perhaps */
@@ -144,9 +145,10 @@ static PyObject *spmm_in(tartan_py_call *call, const spmm_arguments *given, tart
         if (product != Py_NotImplemented) return product;
         Py_DECREF(product);
     }
-    if (given->out != NULL && (out = tartan_py_call_add(call, given->out, "out")) == NULL) return NULL;
     if (given->gates != NULL && (gates = tartan_py_call_add(call, given->gates, "gates")) == NULL)
         return NULL;
+    call->asked = false;
+    if (given->out != NULL && (out = tartan_py_call_add(call, given->out, "out")) == NULL) return NULL;
     if (tartan_py_call_choose(call, given->context, matrix, NULL) || tartan_py_call_matrix(call, matrix))
         return NULL;
     if (tartan_py_call_factor(call, b, a.dtype))

@@ -13,6 +13,7 @@ from tartan._arrays import Array
 from tartan._block_mask import BlockMask, of_rule
 from tartan._errors import ArgumentError, ArgumentTypeError
 from tartan._layout import Layout
+from tartan._matrix import BlockMatrix
 
 _gradients: Any = _raw.attention_recorded_gradients
 
@@ -32,6 +33,20 @@ _Attention._backward_cls.apply = _raw.attention_recorded_apply  # type: ignore[a
 # half of its time.
 plain_apply: Any = super(torch.autograd.Function, _Attention).apply
 are_transforms_active: Any = torch._C._are_functorch_transforms_active  # type: ignore[attr-defined, unused-ignore]
+
+
+def matrix_of(layout: Layout, values: Any) -> BlockMatrix:
+    """A matrix around the memory of a tensor."""
+    return around(layout, values.detach().contiguous())
+
+
+def around(layout: Layout, values: Any) -> BlockMatrix:
+    """The same for a contiguous tensor that has no gradients. NumPy is a shorter way to host memory than DLPack."""
+    if values.device.type != "cpu" or layout._home is not None:
+        return BlockMatrix(layout, values)
+    if values.dtype is torch.bfloat16:
+        return BlockMatrix.from_bits(layout, values.view(torch.uint16).numpy())
+    return BlockMatrix._own(_raw.tartan_matrix_wrap(layout._handle, values.numpy()))
 
 
 is_any_autocast_enabled: Any = torch._C._is_any_autocast_enabled  # type: ignore[attr-defined, unused-ignore]

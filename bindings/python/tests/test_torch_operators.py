@@ -252,7 +252,7 @@ def test_compiled_products_and_attention(rng):
     compiled(lambda x: tartan.spmm(w.T, tartan.relu(tartan.spmm(w, x))), x)
     compiled(lambda x, values: tartan.softmax(tartan.spmm(layout, x, values=values)), x, values)
     square = tartan.Layout.pattern("local", (32, 32), 8, window=1)
-    mask = tartan.BlockMask.from_rule(square, lambda q, k: q >= k)
+    mask = tartan.BlockMask.from_rule(square, lambda q, k, head: q >= k)
     q = torch.randn(2, 3, 32, 8, requires_grad=True)
     compiled(lambda q: tartan.attention(q, q, q, square), q)
     compiled(lambda q: tartan.attention(q, q, q, square, mask=mask), q)

@@ -12,8 +12,9 @@ from torch._prims_common import suggest_memory_format
 
 from tartan import BlockConv, BlockMatrix, Layout
 from tartan._errors import ArgumentError, ArgumentTypeError, ShapeError, UnsupportedError
+from tartan._torch import matrix_of
 from tartan.torch._bilinear import Bilinear, check_size, transforms
-from tartan.torch._cells import Cell, Numbered, cell_at, matrix_of
+from tartan.torch._cells import Cell, Numbered, cell_at
 from tartan.torch._linear import Block, chosen_layout, kept_layout, stored_widths
 from tartan.torch._operators import check_tensor, in_autocast, is_plain
 from tartan.torch._stored import Stored, shape_of

@@ -15,8 +15,9 @@ import torch
 
 from tartan import cross_entropy, sddmm, spmm
 from tartan._errors import ArgumentError, ArgumentTypeError, ShapeError, UnsupportedError
-from tartan.torch._bilinear import in_kernel, library, transformed
-from tartan.torch._cells import around, cell_at, matrix_of
+from tartan._torch import around, matrix_of
+from tartan.torch._bilinear import in_kernel, library
+from tartan.torch._cells import cell_at
 from tartan.torch._linear import BlockSparseLinear
 from tartan.torch._operators import check_dtype, check_last, in_autocast
 
@@ -94,29 +95,8 @@ for _key in ("CPU", "CUDA"):
 torch.library.register_fake("tartan::sum_of_cross_entropy", _fake, lib=library)
 
 
-def _refuse() -> None:
-    raise UnsupportedError("linear_cross_entropy: its gradient is to be differentiated again (create_graph), which it does not record")
-
-
-class _Once(torch.autograd.Function):  # type: ignore[misc, unused-ignore]
-    """A slope, which depends on x and the weight, but cannot be differentiated. torch.func.grad always records, so that may not be
-    refused before."""
-
-    @staticmethod
-    def forward(slope: Any, x: Any, weight: Any) -> Any:
-        return slope.view_as(slope)
-
-    @staticmethod
-    def setup_context(ctx: Any, inputs: Any, output: Any) -> None:
-        pass
-
-    @staticmethod
-    def backward(ctx: Any, grad: Any) -> Any:
-        _refuse()
-
-
 def _keep(ctx: Any, inputs: Any, output: Any) -> None:
-    ctx.save_for_backward(output[1], output[2], inputs[0], inputs[1])
+    ctx.save_for_backward(output[1], output[2])
     ctx.wants = inputs[8:10]
     ctx.mark_non_differentiable(output[1], output[2])
     ctx.set_materialize_grads(False)
@@ -126,12 +106,9 @@ def _back(ctx: Any, grad: Any, *_: Any) -> Any:
     none = (None,) * 8
     if grad is None:
         return (None, None, *none)
-    *slopes, x, weight = ctx.saved_tensors
     if torch.is_grad_enabled():
-        if not transformed():
-            _refuse()
-        slopes = [_Once.apply(slope, x, weight) for slope in slopes]
-    slopes = [slope * grad.to(slope.dtype) if want else None for slope, want in zip(slopes, ctx.wants)]
+        raise UnsupportedError("linear_cross_entropy: its gradient is to be differentiated again (create_graph), which it does not record")
+    slopes = [slope * grad.to(slope.dtype) if want else None for slope, want in zip(ctx.saved_tensors, ctx.wants)]
     return (*slopes, *none)
 
 

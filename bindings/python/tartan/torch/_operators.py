@@ -16,24 +16,27 @@ from typing import Any, Optional
 
 import torch
 
-from tartan import Layout, sddmm, spmm
+from tartan import Layout, _raw
 from tartan._errors import ArgumentTypeError, DTypeError, ShapeError
-from tartan._torch import in_autocast
+from tartan._torch import around, in_autocast, matrix_of
 from tartan.torch._bilinear import Bilinear, check_size, library, transforms
-from tartan.torch._cells import Cell, around, cell_at, matrix_of
+from tartan.torch._cells import Cell, cell_at
 
 # ---- What is computed ----
+
+_spmm: Any = _raw.spmm
 
 
 def product(x: Any, cell: Cell, matrix: Any, transpose: bool) -> Any:
     """x W^T, or with `transpose` false x W, row-major."""
     size = cell.rows if transpose else cell.cols
-    if x.ndim == 2:
-        out = x.new_empty((x.shape[0], size))
-        return spmm(matrix, x, side="right", transpose=transpose, out=out) if out.numel() else out
-    out = x.new_empty((*x.shape[:-1], size))
+    shape = x.shape
+    if len(shape) == 2:
+        out = x.new_empty((shape[0], size))
+        return _spmm(matrix, x, "right", transpose, 1.0, 0.0, out) if out.numel() else out
+    out = x.new_empty((*shape[:-1], size))
     if out.numel():
-        spmm(matrix, x.reshape(-1, x.shape[-1]), side="right", transpose=transpose, out=out.view(-1, size))
+        _spmm(matrix, x.reshape(-1, shape[-1]), "right", transpose, 1.0, 0.0, out.view(-1, size))
     return out
 
 
@@ -47,7 +50,7 @@ def values_gradient(x: Any, grad: Any, cell: Cell) -> Any:
             return sums
     else:
         sums = x.new_empty(cell.shape)
-    sddmm(around(cell.layout, sums), grad.mT, x)
+    _raw.sddmm(around(cell.layout, sums), grad.mT, x, 1.0, 0.0, None, None, None)
     return sums
 
 
@@ -177,7 +180,6 @@ class _Linear(torch.autograd.Function):  # type: ignore[misc, unused-ignore]
 # transforms of torch.func.
 _Linear._backward_cls.apply = _Linear.backward  # type: ignore[attr-defined, unused-ignore]
 _apply: Any = super(torch.autograd.Function, _Linear).apply
-_PLAIN = (torch.Tensor, torch.nn.Parameter)
 
 
 def _with_bias(y: Any, bias: Any) -> Any:
@@ -199,12 +201,5 @@ def block_linear(x: Any, values: Any, bias: Optional[Any], cell: Cell) -> Any:
 
 def is_plain(x: Any, values: Any) -> bool:
     """Whether PyTorch just runs: it traces, transforms and intercepts nothing."""
-    return (
-        type(x) in _PLAIN
-        and type(values) in _PLAIN
-        and x.device.type in ("cpu", "cuda")
-        and not transforms()
-        and not torch._C._len_torch_dispatch_stack()  # type: ignore[attr-defined, unused-ignore]
-        and not torch._C._get_tracing_state()
-    )
+    return not (_raw.intercepts(x, values) or transforms() or x.is_meta)
 

@@ -21,8 +21,9 @@ from tartan._errors import ArgumentError, UnsupportedError
 from tartan._torch_schema import OPERATORS
 from tartan._torch_shapes import Argument, Operator, dtype_of, items_of, read, shape_of
 from tartan.torch import _formulas
+from tartan._torch import around
 from tartan.torch._bilinear import in_kernel, library, recorded, transformed, transforms
-from tartan.torch._cells import Cell, Numbered, around, cell_at
+from tartan.torch._cells import Cell, Numbered, cell_at
 
 _TAGS = (torch.Tag.pt2_compliant_tag, torch.Tag.needs_fixed_stride_order)
 _TYPES = {"real": "float", "whole": "int", "flag": "bool", "word": "str", "sizes": "int[]?", "windows": "str?"}
@@ -539,9 +540,8 @@ def _intercepted(plan: Plan, context: Any, wanted: int, given: Any, images: tupl
         y = inputs[next(i for i, a in enumerate(op.inputs) if a.updated)]
         y.copy_(found)
         return y
-    updated = [x for a, x in zip(op.inputs, inputs) if a.updated]
     if not op.outputs:
-        return updated[0]
+        return None
     made = [a for a in op.outputs if not a.optional or wanted >> plan.optional[a.name] & 1]
     tensors = [found] if plan.single else [found[i] for i in range(len(made))]
     results = {a.name: _matrix(plan, a, x, inputs) if a.kind == "matrix" else x for a, x in zip(made, tensors)}
