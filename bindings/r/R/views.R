@@ -70,8 +70,8 @@
 
 # For the C code: other kinds of numbers as a base matrix or vector; anything else unchanged.
 .as_numbers <- function(x) {
-  if (methods::is(x, "Matrix") || is.data.frame(x)) return(as.matrix(x))
-  if (methods::is(x, "sparseVector")) as.vector(x) else x
+  if (inherits(x, "Matrix") || is.data.frame(x)) return(as.matrix(x))
+  if (inherits(x, "sparseVector")) as.vector(x) else x
 }
 
 # The library's view of the memory of `data`: shape and strides in elements.
