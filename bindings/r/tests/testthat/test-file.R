@@ -141,7 +141,7 @@ test_that("names and objects are checked, files stay as they were", {
   expect_refused(block_save(path, "x\ny" = a), "argument", "name")
   expect_refused(block_save(path, a * 2), "argument", "no name")
   expect_refused(block_save(path), "argument", "nothing to save")
-  expect_refused(block_save(path, x = 1), "argument", "expected a BlockMatrix")
+  expect_refused(block_save(path, x = 1), "argument", "the object \"x\" is 1, expected a BlockLayout or a BlockMatrix")
   expect_refused(block_save(path, a, gates = list(a = 1)), "shape", "gates")
   expect_refused(block_save(path, a, metadata = list(a = NA)), "argument", "metadata")
   expect_refused(block_save(path, a, compress = NA), "argument", "compress is NA")
