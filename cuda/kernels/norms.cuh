@@ -155,9 +155,17 @@ __device__ __forceinline__ void add_up(const V (&mine)[COUNT], double (&sum)[COU
         sum[k] = 0;
     }
     wait_for_line(c, me);
-    for (int32_t w = me.first_warp; w < me.first_warp + me.warps; w++)
+    if (c.across) {
+        for (int32_t w = me.first_warp; w < me.first_warp + me.warps; w++)
 #pragma unroll
-        for (int k = 0; k < COUNT; k++) sum[k] += half[(k * WARPS + w) * columns];
+            for (int k = 0; k < COUNT; k++) sum[k] += half[(k * WARPS + w) * columns];
+    } else { /* a lane for each warp of the line, whose number is a power of two */
+#pragma unroll
+        for (int k = 0; k < COUNT; k++) sum[k] = half[k * WARPS + me.first_warp + (lane & (me.warps - 1))];
+        for (int32_t step = 1; step < me.warps; step *= 2)
+#pragma unroll
+            for (int k = 0; k < COUNT; k++) sum[k] += __shfl_xor_sync(~0u, sum[k], step);
+    }
     turn ^= 1;
 }
 
