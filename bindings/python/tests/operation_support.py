@@ -15,7 +15,7 @@ from tartan import _operations
 RENAMED = {"block_mask": "mask", "in_size": "size"}
 SIZES = (6, 5, 2, 3, 4, 7)
 # Whose indices may not be there twice: two of them.
-DISTINCT = {"scatter_rows": "ids", "scatter_rows_gradient": "ids", "top_k_gradient": "k"}
+DISTINCT = {"scatter_rows": "ids", "scatter_rows_gradient": "ids", "segment_sum": "entries", "segment_sum_gradient": "entries", "top_k_gradient": "k"}
 
 
 def _described():
@@ -144,6 +144,8 @@ class Operands(dict):
     def made(self, a):
         if a["kind"] == "arrays":
             return [self.made({**a, "kind": "array"}) for _ in range(2)]
+        if a["name"] == "ends":  # counts up to the two entries of an order
+            return np.minimum(np.arange(1, self.shape(a)[0] + 1), 2)
         if a["dtype"] == "I":  # what every array has: no length is below 2
             return self.rng.permuted(np.broadcast_to([0, 1], self.shape(a)), axis=-1) if self.op.name in DISTINCT else self.rng.integers(0, 2, self.shape(a))
         if a["dtype"] == "U8":
