@@ -65,8 +65,8 @@ def is_intercepted(tensor: Any) -> bool:
     """Whether a tensor without memory is one because PyTorch traces or transforms it. Those that outlived a transform are not."""
     functions: Any = torch._C._functorch  # type: ignore[attr-defined, unused-ignore]
     if functions.is_functorch_wrapped_tensor(tensor):
-        return functions.unwrap_if_dead(tensor) is tensor
-    return tensor.device.type == "meta" or torch._is_functional_tensor(tensor)
+        return bool(functions.unwrap_if_dead(tensor) is tensor)
+    return bool(tensor.device.type == "meta" or torch._is_functional_tensor(tensor))
 
 
 def intercepted_attention(*given: Any) -> Any:

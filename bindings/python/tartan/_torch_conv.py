@@ -77,7 +77,8 @@ class _Conv(torch.autograd.Function):  # type: ignore[misc, unused-ignore]
 def _differentiable(ctx: Any, grad: Any) -> Any:
     """The gradients, recorded themselves: those of the convolution done once more by operators."""
     given = [other if tensor is None else tensor for tensor, other in zip(ctx.saved_tensors[:4], ctx.others)]
-    y = _intercepted(*given, ctx.constants, "its gradient is to be differentiated again (create_graph)")
+    x, values, gain, bias = given
+    y = _intercepted(x, values, gain, bias, ctx.constants, "its gradient is to be differentiated again (create_graph)")
     places = [i for i in range(4) if ctx.needs_input_grad[i]]
     grads: list[Any] = [None] * 5
     for i, one in zip(places, torch.autograd.grad(y, [given[i] for i in places], grad, create_graph=True)):

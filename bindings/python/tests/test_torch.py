@@ -220,12 +220,11 @@ def test_what_is_refused(rng):
         (tartan.DTypeError, "b has 8-byte other elements", torch.ones(8, dtype=torch.complex64)),
         (tartan.DTypeError, "b is of float64, expected float32", torch.ones(8, dtype=torch.float64)),
         (tartan.ShapeError, "b has shape", torch.ones(7)),
-        (tartan.ArgumentError, "b cannot be used in place: .*meta", torch.ones(8, device="meta")),
     ):
         with pytest.raises(kind, match=words):
             a @ x
-    with pytest.raises(tartan.ArgumentError, match="b cannot be used in place"):
-        torch.func.vmap(lambda x: a @ x)(torch.ones(3, 8))
+    assert (a @ torch.ones(8, device="meta")).shape == (8,)
+    assert torch.equal(torch.func.vmap(lambda x: a @ x)(torch.ones(3, 8))[1], a @ torch.ones(8))
     with pytest.raises(tartan.ArgumentError, match="out overlaps b"):
         spmm(a, (x := torch.ones(8, 2)), out=x)
 

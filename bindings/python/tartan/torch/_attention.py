@@ -9,9 +9,10 @@ import torch
 
 from tartan import BlockMask, Layout, attention, attention_gradient
 from tartan._errors import ArgumentError, ArgumentTypeError, ShapeError, UnsupportedError
+from tartan._torch import in_autocast
 from tartan.torch._bilinear import in_kernel, library, plainly, recorded, transformed, transforms
 from tartan.torch._cells import Numbered, cell_at
-from tartan.torch._operators import in_autocast, is_plain
+from tartan.torch._operators import is_plain
 from tartan.torch._stored import EXTRA, check_same_frame, decoded, encoded
 
 

@@ -12,11 +12,11 @@ from torch._prims_common import suggest_memory_format
 
 from tartan import BlockConv, BlockMatrix, Layout
 from tartan._errors import ArgumentError, ArgumentTypeError, ShapeError, UnsupportedError
-from tartan._torch import matrix_of
+from tartan._torch import in_autocast, matrix_of
 from tartan.torch._bilinear import Bilinear, check_size, transforms
 from tartan.torch._cells import Cell, Numbered, cell_at
 from tartan.torch._linear import Block, chosen_layout, kept_layout, stored_widths
-from tartan.torch._operators import check_tensor, in_autocast, is_plain
+from tartan.torch._operators import check_tensor, is_plain
 from tartan.torch._stored import Stored, shape_of
 
 
@@ -263,8 +263,8 @@ def _traced(size: Any) -> Any:
 
 
 def _conv_at(number: int) -> BlockConv:
-    cell: Any = cell_at(number)
-    return cell.conv
+    conv: BlockConv = cell_at(number).conv
+    return conv
 
 
 def _forward(x: Any, values: Any, layout: int, size: Any) -> Any:

@@ -10,9 +10,9 @@ import torch
 
 from tartan import Layout
 from tartan._errors import ArgumentError, ArgumentTypeError, ShapeError
-from tartan._torch import is_any_autocast_enabled
+from tartan._torch import in_autocast, is_any_autocast_enabled
 from tartan.torch._cells import Cell, check_density, random_layout
-from tartan.torch._operators import block_linear, check_tensor, in_autocast, linear
+from tartan.torch._operators import block_linear, check_tensor, linear
 from tartan.torch._stored import Stored
 
 Block = Union[int, tuple[int, int]]

@@ -15,11 +15,11 @@ import torch
 
 from tartan import cross_entropy, sddmm, spmm
 from tartan._errors import ArgumentError, ArgumentTypeError, ShapeError, UnsupportedError
-from tartan._torch import around, matrix_of
+from tartan._torch import around, in_autocast, matrix_of
 from tartan.torch._bilinear import in_kernel, library
 from tartan.torch._cells import cell_at
 from tartan.torch._linear import BlockSparseLinear
-from tartan.torch._operators import check_dtype, check_last, in_autocast
+from tartan.torch._operators import check_dtype, check_last
 
 _BYTES = 512 << 20  # of the logits that exist at a time
 

@@ -97,7 +97,7 @@ class Plan:
         self.operator: Any = getattr(torch.ops.tartan, op.name).default
         self.optional = {a.name: i for i, a in enumerate(a for a in op.outputs if a.optional)}
         self.gradient: Optional[Gradient] = None
-        self.formula = getattr(_formulas, op.name, None)
+        self.formula: Any = getattr(_formulas, op.name, None)
 
     def _type(self, a: Argument) -> str:
         if a.kind in ("array", "matrix"):
@@ -118,12 +118,11 @@ class Plan:
     def layout(self, name: str, given: Any) -> Layout:
         """That of a matrix, of the operands or of the results."""
         a = next(a for a in (*self.op.inputs, *self.op.outputs) if a.name == name)
-        if a.kind in ("layout", "conv"):
-            held = held_at(given[self.places[name]])
-            return held if a.kind == "layout" else held.layout
         if a.shape.startswith("on "):
             return self.layout(a.shape[len("on ") :], given)
-        return held_at(given[self.places[name + ".layout"]])
+        held = held_at(given[self.places[name if a.kind in ("layout", "conv") else name + ".layout"]])
+        layout: Layout = held.layout if a.kind == "conv" else held
+        return layout
 
     def made(self, given: Any) -> list[Argument]:
         """The outputs that a call returns."""
@@ -142,7 +141,8 @@ class Plan:
 
     def run(self, *given: Any) -> Any:
         """The kernel."""
-        operands, written = [], []
+        operands: list[Any] = []
+        written: list[tuple[Any, Any]] = []
         for a in self.op.inputs:
             x = given[self.places[a.name]]
             if x is None:
