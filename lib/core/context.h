@@ -43,7 +43,6 @@ struct tartan_context {
     void *device;      /* the backend's own */
     int32_t last_kind; /* 1 + the kind of the last operation that was timed; 0: none */
     double last_rate;  /* its useful TFLOP/s */
-    uint64_t seeds;    /* how often its seed was asked for */
     tartan_i_scratch scratch[TARTAN_I_ROOMS];
     bool holds_scratch; /* between tartan_i_workspace_hold and tartan_i_workspace_let_go */
     bool rehearses;     /* operations of the CPU get their memory and compute nothing */
@@ -90,12 +89,9 @@ static inline void tartan_i_context_leave(tartan_context *context) {
         context->end(context);
 }
 
-/* A seed argument: itself if >= 0; for -1 the next of the context's: its own at first, then others that follow from it. */
-static inline uint64_t tartan_i_seed(tartan_context *context, int64_t seed) {
-    if (seed >= 0) return (uint64_t)seed;
-    const uint64_t before = __atomic_fetch_add(&context->seeds, 1, __ATOMIC_RELAXED);
-    return (uint64_t)context->options.seed +
-           before * UINT64_C(0x9e3779b97f4a7c15); /* 2^64 / golden ratio: all differ */
+/* A seed argument: itself if >= 0, the context's for -1. */
+static inline uint64_t tartan_i_seed(const tartan_context *context, int64_t seed) {
+    return (uint64_t)(seed >= 0 ? seed : context->options.seed);
 }
 
 #endif

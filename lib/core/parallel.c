@@ -3,6 +3,8 @@
 
 #include "core/interrupt.h"
 #include "core/quota.h"
+#include "core/status.h"
+#include "tartan/threads.h"
 
 #include <pthread.h>
 #include <sched.h>

@@ -107,6 +107,8 @@ class BlockConv(ConvFacts):
     def from_options(cls, channels: Layout, options: str, *, channels_last: bool = False) -> BlockConv:
         """From the text that `options` returns. To make a convolution again with a filter that was saved, save its
         `options` in the metadata of the filter, and its `channels` as a layout."""
+        if not isinstance(options, str):
+            raise ArgumentTypeError(f"options is {options!r}, expected a text")
         return _restored(channels, options, channels_last)
 
     # ---- Filters ----

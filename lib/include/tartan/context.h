@@ -37,9 +37,7 @@ typedef struct tartan_hooks {
  * `options` is NULL or a list of "name=value" separated by blanks or commas:
  *     threads=4        workers of a CPU context, up to 4096. 0, the default: TARTAN_NUM_THREADS, else OMP_NUM_THREADS,
  *                      else the number of available processors; at most OMP_THREAD_LIMIT
- *     seed=7           the seed for functions that are called with a seed of -1: the first such call takes it, each one
- *                      after it another that follows from it, so numbers differ from call to call and repeat in another
- *                      context of the same seed; 0 or more, default 0
+ *     seed=7           the seed for functions that are called with a seed of -1; 0 or more, default 0
  *     math=tf32        lets a device round f32 factors to the 11 bits of tf32. Default: math=exact, every product in
  *                      the precision of its operands
  *     allow_dense=1    lets a device multiply a dense copy of a matrix that has most of its blocks, with the vendor's
@@ -116,13 +114,6 @@ TARTAN_API tartan_status tartan_context_signal_stream(tartan_context *context, i
  * that products of `dtype` use, in 1e9 floating-point operations per second (two for each multiply-add). Takes
  * about 50 ms. `dtype` is F64, F32, F16 or BF16. Errors: DTYPE, HANDLE. */
 TARTAN_API tartan_status tartan_context_peak(tartan_context *context, int32_t dtype, double *out_gflops);
-
-/* The most threads that any call of this process uses from now on, whatever its context has; 0 for as many as contexts
- * have. Calls that run keep theirs. Loops of a host language are limited by 1 alone. No result depends on it.
- * Errors: ARGUMENT (not 0 .. 4096). */
-TARTAN_API tartan_status tartan_set_num_threads(int32_t threads);
-/* How many threads a call with a context of default options may use now. */
-TARTAN_API int32_t tartan_get_num_threads(void);
 
 /* The instruction sets whose kernels run, such as "avx512", or "c" for portable C: the best ones of this CPU that
  * the environment variable TARTAN_CPU allows. TARTAN_CPU=avx512 allows that set and the older ones,
