@@ -253,7 +253,7 @@ class Function:
         if option.kind == "word":
             return ":" + option.default
         if option.kind == "flag":
-            return "false"
+            return "true" if option.default == "1" else "false"
         if option.kind == "sizes" or option.computed:
             return "nothing"
         if option.kind == "whole":
@@ -296,7 +296,7 @@ def option_code(f, option):
     if option is f.op.count:
         return f'whole_option("{name}", length(items_of({f.name(f.lists[0])})), 1)'
     if option.kind == "flag":
-        return f'{name} ? "{option.name}=1 " : ""'
+        return f'{name} ? "" : "{option.name}=0 "' if option.default == "1" else f'{name} ? "{option.name}=1 " : ""'
     if option.kind == "sizes":
         return f'sizes_option("{option.name}", {name})'
     if option.kind == "word":

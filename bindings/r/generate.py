@@ -136,7 +136,7 @@ def like(op, argument):
 
 def default_of(option):
     if option.kind == "flag":
-        return "FALSE"
+        return "TRUE" if option.default == "1" else "FALSE"
     if option.kind == "word":
         words = sorted(option.words, key=lambda w: w != option.default)
         return "c(" + ", ".join(f'"{w}"' for w in words) + ")"
@@ -263,7 +263,7 @@ def shape_text(argument):
 
 def float_of(option):
     if option.kind == "flag":
-        return 0
+        return int(option.default)
     value = {"pi": "pi"}.get(option.default, option.default)
     return default_of(option) if option.name in POSITIONS else value
 

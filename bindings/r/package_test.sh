@@ -27,4 +27,10 @@ stopifnot(setequal(found, sub("^r_(.*)[.]ipynb$", "\\1", list.files(commandArgs(
 for (name in found) {
   page <- readLines(system.file("doc", vignette(name, package = "tartan")$PDF, package = "tartan"))
   stopifnot(any(grepl("library(tartan)", gsub("<[^>]*>", "", page), fixed = TRUE)), any(grepl("data:image/png", page)))
-}' "$notebooks"
+}
+# The code of a vignette runs from the installed package.
+pdf(NULL)
+code <- system.file("doc", vignette("gaussian_fields", package = "tartan")$R, package = "tartan")
+stopifnot(any(grepl("Cholesky", readLines(code))))
+source(code)
+' "$notebooks"

@@ -1,5 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
-"""vignette.py NOTEBOOK OUT: an executed notebook as one HTML file for R's vignettes, which needs nothing from the network."""
+"""vignette.py NOTEBOOK OUT: an executed notebook as one HTML file for R's vignettes, which needs nothing from the network. If its code
+reads no files of the source tree, the page holds the code, too, for what R calls the code of a vignette."""
 import pathlib
 import re
 import sys
@@ -14,6 +15,8 @@ img { max-width: 100%; } .output pre { background: none; } .anchor-link, .prompt
 notebook = nbformat.read(sys.argv[1], as_version=4)
 title = re.match(r"# (.*)", notebook.cells[0].source).group(1)
 notebook.cells = [c for c in notebook.cells if not (c.cell_type == "code" and not c.source.strip())]
+code = "\n\n".join(c.source for c in notebook.cells if c.cell_type == "code")
+script = "" if "../" in code else f'<script type="text/x-r">\n{code}\n</script>\n'
 body, _ = HTMLExporter(template_name="basic").from_notebook_node(notebook)
 pathlib.Path(sys.argv[2]).write_text(
     f"""<!DOCTYPE html>
@@ -25,7 +28,7 @@ pathlib.Path(sys.argv[2]).write_text(
 <html lang="en"><head><meta charset="utf-8"><title>{title}</title><style>{STYLE}</style></head>
 <body>
 {body}
-</body></html>
+{script}</body></html>
 """,
     encoding="utf-8",
 )

@@ -4,6 +4,7 @@
 #ifndef TARTAN_CUDA_NORMS_CUH
 #define TARTAN_CUDA_NORMS_CUH
 
+#include "device/ptx_mma.cuh"
 #include "kernels.h"
 #include "kernels/bits.cuh"
 #include "kernels/words.cuh"
@@ -114,13 +115,21 @@ __device__ __forceinline__ void find_line(const tartan_cuda_sweep &s, int64_t li
 
 /* ---- Sums over a line ---- */
 
+/* Waits for the threads of a line, whose warps are its own, or of a CTA. */
+__device__ __forceinline__ void wait_for_line(const Lines &c, const Share &me) {
+    if (c.across || c.at_once == 1)
+        __syncthreads();
+    else
+        asm volatile("bar.sync %0, %1;" ::"r"(me.line + 1), "r"(c.threads) : "memory");
+}
+
 /* Bytes of shared memory for `count` sums at a time. */
 inline size_t room_of(const Lines &c, int count) {
     return (size_t)count * 2 * WARPS * (c.across ? 32 : 1) * sizeof(double);
 }
 
-/* All threads of the line get the sums, V or, where several warps have a line, f64. `turn` is which half of the room is used: a CTA
- * that is done with a sum may begin the next one while some of its threads still read. */
+/* All threads of the line get the same sums, V or, where several warps have a line, f64. `turn` is which half of the room is used: a
+ * line that is done with a sum may begin the next one while some of its threads still read. */
 template <typename V, int COUNT>
 __device__ __forceinline__ void add_up(const V (&mine)[COUNT], double (&sum)[COUNT], const Lines &c,
                                        const Share &me, double *room, int &turn) {
@@ -145,10 +154,18 @@ __device__ __forceinline__ void add_up(const V (&mine)[COUNT], double (&sum)[COU
         if (c.across || lane == 0) half[(k * WARPS + threadIdx.x / 32) * columns] = sum[k];
         sum[k] = 0;
     }
-    __syncthreads();
-    for (int32_t w = me.first_warp; w < me.first_warp + me.warps; w++)
+    wait_for_line(c, me);
+    if (c.across) {
+        for (int32_t w = me.first_warp; w < me.first_warp + me.warps; w++)
 #pragma unroll
-        for (int k = 0; k < COUNT; k++) sum[k] += half[(k * WARPS + w) * columns];
+            for (int k = 0; k < COUNT; k++) sum[k] += half[(k * WARPS + w) * columns];
+    } else { /* a lane for each warp of the line, whose number is a power of two */
+#pragma unroll
+        for (int k = 0; k < COUNT; k++) sum[k] = half[k * WARPS + me.first_warp + (lane & (me.warps - 1))];
+        for (int32_t step = 1; step < me.warps; step *= 2)
+#pragma unroll
+            for (int k = 0; k < COUNT; k++) sum[k] += __shfl_xor_sync(~0u, sum[k], step);
+    }
     turn ^= 1;
 }
 
@@ -185,6 +202,37 @@ __device__ __forceinline__ void load_neighbours(const tartan_cuda_line_numbers &
     }
 }
 
+/* The units of 16 bytes of ARRAYS arrays, ACCESSES each, that a thread will need for its next STAGES lines are on their way into shared
+ * memory while one line is computed. A thread reads what it copied itself, so nobody waits for others. */
+template <typename T, int ARRAYS, int ACCESSES, int STAGES> struct Ring {
+    Unit<T> *mine;
+    int stage;
+
+    __device__ explicit Ring(void *memory) : mine((Unit<T> *)memory + threadIdx.x), stage(0) {}
+    static __host__ __device__ size_t bytes(int32_t threads) {
+        return (size_t)STAGES * ARRAYS * ACCESSES * threads * sizeof(Unit<T>);
+    }
+
+    __device__ __forceinline__ Unit<T> *slot(int of, int array, int u) const {
+        return mine + ((of * ARRAYS + array) * ACCESSES + u) * blockDim.x;
+    }
+    /* Begins to load the units that lie c.threads apart from `from` on, for the line that is `ahead` lines after the present one. */
+    __device__ __forceinline__ void load(const Unit<T> *from, int array, int ahead, const Lines &c,
+                                         int32_t end) const {
+        const int of = (stage + ahead) % STAGES;
+#pragma unroll
+        for (int u = 0; u < ACCESSES; u++)
+            if (u * c.threads < end) copy_async(shared_offset(slot(of, array, u)), from + u * c.threads);
+    }
+    __device__ __forceinline__ void take(Unit<T> (&in)[ACCESSES], int array) const {
+#pragma unroll
+        for (int u = 0; u < ACCESSES; u++) in[u] = *slot(stage, array, u);
+    }
+    __device__ __forceinline__ void next() {
+        stage = stage + 1 == STAGES ? 0 : stage + 1;
+    }
+};
+
 /* ---- The rows of norms.def ---- */
 
 enum {
@@ -196,7 +244,7 @@ enum {
 /* The factor of a line. */
 template <typename S> __device__ __forceinline__ S scale_of(int32_t row, S mean, S n, S p) {
     switch (row) {
-#define NORM(name, centered, epsilon, term, scale, value, gradient)                                          \
+#define NORM(name, centered, epsilon, scale, value, gradient)                                                \
     case ROW_##name:                                                                                         \
         return scale;
 #include "kernels/norms.def"
@@ -212,7 +260,7 @@ template <typename S> struct Gradient {
 
     template <int COUNT> __device__ __forceinline__ void operator()(const S *all_z, S *all_g) const {
         switch (row) {
-#define NORM(name, centered, epsilon, term, factor, value, gradient)                                         \
+#define NORM(name, centered, epsilon, factor, value, gradient)                                               \
     case ROW_##name:                                                                                         \
         EACH_OF(COUNT) {                                                                                     \
             const S z = all_z[i], g = all_g[i];                                                              \

@@ -51,29 +51,27 @@ template <typename T> struct Normal {
     __device__ S operator()(S x) const { return sizeof(T) == 2 ? fma(x, rstd, shift) : (x - mean) * rstd; }
 };
 
-/* ---- Lines whose elements lie one after the other, and that threads keep ---- */
+/* ---- Lines of single elements, which threads keep ---- */
 
-/* AHEAD: the next lines are loaded while one is computed. Elements of type T are moved EACH at a time, by ACCESSES of a thread to each
- * array. partial: sums of gain and bias, [CTAs][2][length], or NULL. */
-template <typename T, int EACH, int ACCESSES, bool AHEAD>
+/* The next lines are loaded while one is computed; a thread has N elements of a line. partial: sums of gain and bias,
+ * [CTAs][2][length], or NULL. */
+template <typename T, int N>
 __global__ void __launch_bounds__(MOST_OF_KEPT)
     gradient_lines(const __grid_constant__ tartan_cuda_norm p, const Lines c, tartan_cuda_sum<T> *partial) {
     using S = tartan_cuda_sum<T>;
-    using Access = Neighbours<T, EACH>;
-    constexpr int N = ACCESSES * EACH;
     extern __shared__ double totals[]; /* [2 * N][threads]; then, or in its place, room for sums over lines */
     double *const room = partial != nullptr ? totals + 2 * N * blockDim.x : totals;
     const tartan_cuda_sweep &s = p.sweep;
     const Share me = share_of(c);
     const bool writes = s.array[X_GRAD].data != nullptr;
-    const int32_t end = (int32_t)(p.length / EACH) - me.part;
+    const int32_t end = (int32_t)p.length - me.part;
     int turn = 0, lines = 0;
     S to_gain[N] = {}, to_bias[N] = {};
-    /* f(u, number) for the accesses of a line that exist: number c.threads apart, from 0 */
-    const auto each_access = [&](auto f) {
-#pragma unroll
-        for (int u = 0; u < ACCESSES; u++)
-            if (u * c.threads < end) f(u, u * c.threads);
+    /* f(i, position) for the elements of a line that exist: position c.threads apart, from 0 */
+    const auto each_element = [&](auto f) {
+        EACH_OF(N) {
+            if (i * c.threads < end) f(i, i * c.threads);
+        }
     };
     const auto flush = [&](bool first) {
         double *const mine = totals + threadIdx.x;
@@ -84,16 +82,16 @@ __global__ void __launch_bounds__(MOST_OF_KEPT)
             to_gain[i] = to_bias[i] = 0;
         }
     };
-    Access next_x[ACCESSES] = {}, next_g[ACCESSES] = {};
+    T next_x[N] = {}, next_g[N] = {};
     const auto begin = [&](int64_t line) {
         int64_t at[3];
         if (line >= p.lines) return;
         find_line(s, line, at);
-        const auto *const x = (const Access *)((const T *)s.array[X].data + at[X]) + me.part;
-        const auto *const g = (const Access *)((const T *)s.array[Y_GRAD].data + at[Y_GRAD]) + me.part;
-        each_access([&](int u, int32_t number) { next_x[u] = x[number], next_g[u] = g[number]; });
+        const T *const x = (const T *)s.array[X].data + at[X] + me.part;
+        const T *const g = (const T *)s.array[Y_GRAD].data + at[Y_GRAD] + me.part;
+        each_element([&](int i, int32_t position) { next_x[i] = x[position], next_g[i] = g[position]; });
     };
-    if (AHEAD) begin((int64_t)blockIdx.x * c.at_once + me.line);
+    begin((int64_t)blockIdx.x * c.at_once + me.line);
     for (int64_t group = blockIdx.x; group < c.groups; group += gridDim.x) {
         const int64_t line = group * c.at_once + me.line;
         const bool exists = line < p.lines;
@@ -101,81 +99,189 @@ __global__ void __launch_bounds__(MOST_OF_KEPT)
         find_line(s, exists ? line : 0, at);
         const Stats<S> stats = stats_of<S>(p, at[RSTD]);
         const Normal<T> normal(stats);
-        if (!AHEAD) begin(line);
         S z[N], g[N];
-        each_access([&](int u, int32_t) {
-            EACH_OF(EACH) {
-                z[u * EACH + i] = normal(next_x[u].get(i));
-                g[u * EACH + i] = next_g[u].get(i);
-            }
+        each_element([&](int i, int32_t) {
+            z[i] = normal(tartan_cuda_to<S>(next_x[i]));
+            g[i] = tartan_cuda_to<S>(next_g[i]);
         });
-        if (AHEAD) begin(line + (int64_t)gridDim.x * c.at_once);
+        begin(line + (int64_t)gridDim.x * c.at_once);
         if (partial != nullptr) {
             if (exists)
-                each_access([&](int u, int32_t) {
-                    EACH_OF(EACH) {
-                        const int k = u * EACH + i;
-                        to_gain[k] = fma(g[k], z[k], to_gain[k]);
-                        to_bias[k] += g[k];
-                    }
+                each_element([&](int i, int32_t) {
+                    to_gain[i] = fma(g[i], z[i], to_gain[i]);
+                    to_bias[i] += g[i];
                 });
             if (++lines % LINES_OF_RUN == 0) flush(lines == LINES_OF_RUN);
         }
         if (!writes) continue;
         Terms<S> terms;
-        each_access([&](int u, int32_t number) {
-            S gain[EACH];
-            load_neighbours(p.gain, (S)1, (number + me.part) * EACH, gain);
-            EACH_OF(EACH) {
-                const int k = u * EACH + i;
-                g[k] *= gain[i];
-                terms.add(i, z[k], g[k]);
-            }
+        each_element([&](int i, int32_t position) {
+            S gain[1];
+            load_neighbours(p.gain, (S)1, position + me.part, gain);
+            g[i] *= gain[0];
+            terms.add(i, z[i], g[i]);
         });
         S mine[2] = {};
         double sum[2];
         terms.end(mine);
         add_up(mine, sum, c, me, room, turn);
         const Gradient<S> gradient = gradient_of(p, c, sum, stats.rstd);
-        auto *const to = (Access *)((T *)s.array[X_GRAD].data + at[X_GRAD]) + me.part;
-        if (exists)
-            each_access([&](int u, int32_t number) {
-                gradient.template operator()<EACH>(z + u * EACH, g + u * EACH);
-                S y[EACH];
-                EACH_OF(EACH) y[i] = g[u * EACH + i];
-                Access out;
-                out.set(y);
-                to[number] = out;
-            });
+        T *const to = (T *)s.array[X_GRAD].data + at[X_GRAD] + me.part;
+        if (exists) {
+            gradient.template operator()<N>(z, g);
+            each_element([&](int i, int32_t position) { to[position] = tartan_cuda_to<T>(g[i]); });
+        }
     }
     if (partial == nullptr) return;
     flush(lines < LINES_OF_RUN);
     __syncthreads();
     if (me.line > 0) return;
-    S *const mine = partial + (int64_t)blockIdx.x * 2 * p.length;
-    each_access([&](int u, int32_t number) {
+    S *const mine = partial + (int64_t)blockIdx.x * 2 * p.length + me.part;
+    each_element([&](int i, int32_t position) {
 #pragma unroll
         for (int which = 0; which < 2; which++) {
-            S all[EACH];
-            EACH_OF(EACH) {
-                double sum = 0;
-                for (int32_t line = 0; line < c.at_once; line++)
-                    sum += totals[(which * N + u * EACH + i) * blockDim.x + line * c.threads + threadIdx.x];
-                all[i] = (S)sum;
-            }
-            S *const to = mine + which * p.length + (int64_t)(number + me.part) * EACH;
-            if constexpr (EACH % PER<S> == 0) {
-                EACH_OF(EACH / PER<S>) {
-                    Unit<S> unit;
-#pragma unroll
-                    for (int k = 0; k < PER<S>; k++) unit.element[k] = all[i * PER<S> + k];
-                    ((Unit<S> *)to)[i] = unit;
-                }
-            } else {
-                EACH_OF(EACH) to[i] = all[i];
-            }
+            double sum = 0;
+            for (int32_t line = 0; line < c.at_once; line++)
+                sum += totals[(which * N + i) * blockDim.x + line * c.threads + threadIdx.x];
+            mine[which * p.length + position] = (S)sum;
         }
     });
+}
+
+/* ---- Many lines of units of 16 bytes ---- */
+
+constexpr int LINES_OF_ROW =
+    32; /* of a thread, whose terms of gain and bias it adds up in the type of the sums */
+
+/* The lines ahead of the one that is computed: two where registers and shared memory allow it. */
+template <int ACCESSES> constexpr int LINES_AHEAD = ACCESSES == 2 ? 2 : 1;
+template <typename T, int ACCESSES> using GradientRing = Ring<T, 2, ACCESSES, LINES_AHEAD<ACCESSES> + 1>;
+
+/* The next lines are loaded while one is computed. A CTA takes `rows` times LINES_OF_ROW groups of lines, and what belongs to gain and bias
+ * in each of these is a row of partial, [CTAs][rows][2][length], or NULL. */
+template <typename T, int ACCESSES>
+__global__ void __launch_bounds__(MOST_OF_KEPT)
+    gradient_flow(const __grid_constant__ tartan_cuda_norm p, const Lines c, int64_t rows,
+                  tartan_cuda_sum<T> *partial) {
+    using S = tartan_cuda_sum<T>;
+    using Flow = GradientRing<T, ACCESSES>;
+    constexpr int EACH = PER<T>, N = ACCESSES * EACH;
+    extern __shared__ double room[];
+    const tartan_cuda_sweep &s = p.sweep;
+    const Share me = share_of(c);
+    const bool writes = s.array[X_GRAD].data != nullptr;
+    const int32_t end = (int32_t)(p.length / EACH) - me.part;
+    Flow ring(room + 4 * WARPS);
+    S *const of_lines = (S *)((char *)(room + 4 * WARPS) + Flow::bytes(blockDim.x)); /* [c.at_once][length] */
+    int turn = 0;
+    S to_gain[N] = {}, to_bias[N] = {};
+    Stats<S> next = {};
+    const auto load_stats = [&](int64_t group) {
+        const int64_t line = group * c.at_once + me.line;
+        int64_t at[2];
+        if (line >= p.lines) return;
+        find_line(s, line, at);
+        next = stats_of<S>(p, at[RSTD]);
+    };
+    const auto begin = [&](int ahead, int64_t group) {
+        const int64_t line = group * c.at_once + me.line;
+        if (line < p.lines) {
+            int64_t at[3];
+            find_line(s, line, at);
+            ring.load((const Unit<T> *)((const T *)s.array[X].data + at[X]) + me.part, 0, ahead, c, end);
+            ring.load((const Unit<T> *)((const T *)s.array[Y_GRAD].data + at[Y_GRAD]) + me.part, 1, ahead, c,
+                      end);
+        }
+        copies_commit();
+    };
+    const auto one_group = [&](int64_t group) {
+        const int64_t line = group * c.at_once + me.line;
+        const bool exists = line < p.lines;
+        const int32_t here = exists ? end : 0;
+        const Stats<S> stats = next;
+        const Normal<T> normal(stats);
+        load_stats(group + gridDim.x);
+        begin(LINES_AHEAD<ACCESSES>, group + LINES_AHEAD<ACCESSES> * (int64_t)gridDim.x);
+        copies_wait<LINES_AHEAD<ACCESSES>>();
+        Unit<T> x[ACCESSES], y_grad[ACCESSES];
+        ring.take(x, 0);
+        ring.take(y_grad, 1);
+        ring.next();
+        S g[N];
+        Terms<S> terms;
+        /* f(u) for the accesses of the line that exist */
+        const auto each_access = [&](auto f) {
+#pragma unroll
+            for (int u = 0; u < ACCESSES; u++)
+                if (u * c.threads < here) f(u);
+        };
+        each_access([&](int u) {
+            S gain[EACH];
+            load_neighbours(p.gain, (S)1, (u * c.threads + me.part) * EACH, gain);
+            EACH_OF(EACH) {
+                const int k = u * EACH + i;
+                const S z = normal(x[u].get(i)), slope = y_grad[u].get(i);
+                to_gain[k] = fma(slope, z, to_gain[k]);
+                to_bias[k] += slope;
+                g[k] = slope * gain[i];
+                terms.add(i, z, g[k]);
+            }
+        });
+        if (!writes) return;
+        S mine[2] = {};
+        double sum[2];
+        terms.end(mine);
+        add_up(mine, sum, c, me, room, turn);
+        const Gradient<S> gradient = gradient_of(p, c, sum, stats.rstd);
+        int64_t at[4];
+        find_line(s, exists ? line : 0, at);
+        auto *const to = (Unit<T> *)((T *)s.array[X_GRAD].data + at[X_GRAD]) + me.part;
+        each_access([&](int u) {
+            S z[EACH], y[EACH];
+            EACH_OF(EACH) z[i] = normal(x[u].get(i)), y[i] = g[u * EACH + i];
+            gradient.template operator()<EACH>(z, y);
+            Unit<T> out;
+            out.set(y);
+            to[u * c.threads] = out;
+        });
+    };
+    /* The terms of all lines of the CTA, added up in f64 in their order, go to a row. */
+    const auto write = [&](S(&terms)[N], S *row) {
+        S *const mine = (c.at_once > 1 ? of_lines + (int64_t)me.line * p.length : row) + me.part * EACH;
+        const int32_t step = c.threads * EACH;
+#pragma unroll
+        for (int u = 0; u < ACCESSES; u++) {
+            if (u * c.threads >= end) continue;
+            EACH_OF(EACH / PER<S>) {
+                Unit<S> unit;
+#pragma unroll
+                for (int k = 0; k < PER<S>; k++) unit.element[k] = terms[u * EACH + i * PER<S> + k];
+                ((Unit<S> *)(mine + u * step))[i] = unit;
+            }
+        }
+        EACH_OF(N) terms[i] = 0;
+        if (c.at_once == 1) return;
+        __syncthreads();
+        for (int32_t i = threadIdx.x; i < p.length; i += blockDim.x) {
+            double sum = 0;
+            for (int32_t line = 0; line < c.at_once; line++) sum += (double)of_lines[line * p.length + i];
+            row[i] = (S)sum;
+        }
+        __syncthreads();
+    };
+    int64_t group = blockIdx.x;
+    load_stats(group);
+#pragma unroll
+    for (int ahead = 0; ahead < LINES_AHEAD<ACCESSES>; ahead++)
+        begin(ahead, group + ahead * (int64_t)gridDim.x);
+    for (int64_t row = 0; row < rows; row++) {
+        for (int k = 0; k < LINES_OF_ROW && group < c.groups; k++, group += gridDim.x) one_group(group);
+        if (partial == nullptr) continue;
+        S *const to = partial + (blockIdx.x * rows + row) * 2 * p.length;
+        write(to_gain, to);
+        write(to_bias, to + p.length);
+    }
+    copies_wait<0>();
 }
 
 /* Longer lines, of the gradient of x alone: several rounds, which are read twice. */

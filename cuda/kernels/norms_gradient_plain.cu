@@ -1,9 +1,11 @@
 /* SPDX-License-Identifier: Apache-2.0
  * Gradients of normalisation along lines. Where threads keep lines whose elements lie one after the other, those that have a position
- * of all lines of a CTA add up what belongs to its gain and bias: in the type of the sums for LINES_OF_RUN lines, then in f64, in shared
- * memory. Elsewhere these gradients are sums of their own. */
+ * of all lines of a CTA add up what belongs to its gain and bias: in the type of the sums for a few lines, then in f64. Elsewhere these
+ * gradients are sums of their own. */
 #include "kernels/norms_gradient.cuh"
 #include "kernels/points_sum.cuh"
+
+#include <algorithm>
 
 namespace tartan_cuda {
 namespace {
@@ -56,10 +58,10 @@ __global__ void __launch_bounds__(MOST_OF_ANY)
     }
 }
 
-/* The gradients of gain and bias are the sums of all CTAs. */
+/* The gradients of gain and bias are the sums of all rows, [2][length] each. */
 template <typename S>
 __global__ void __launch_bounds__(COLUMNS *ROWS)
-    add_ctas(const S *partial, int64_t ctas, int64_t length, const tartan_cuda_line_numbers gain_grad,
+    add_rows(const S *partial, int64_t rows, int64_t length, const tartan_cuda_line_numbers gain_grad,
              const tartan_cuda_line_numbers bias_grad) {
     __shared__ double room[ROWS][COLUMNS + 1];
     for (int64_t first = (int64_t)blockIdx.x * COLUMNS; first < 2 * length;
@@ -68,8 +70,8 @@ __global__ void __launch_bounds__(COLUMNS *ROWS)
         double sum = 0;
         if (n < 2 * length) {
 #pragma unroll 8
-            for (int64_t cta = threadIdx.y; cta < ctas; cta += ROWS)
-                sum += (double)partial[cta * 2 * length + n];
+            for (int64_t row = threadIdx.y; row < rows; row += ROWS)
+                sum += (double)partial[row * 2 * length + n];
         }
         room[threadIdx.y][threadIdx.x] = sum;
         __syncthreads();
@@ -113,12 +115,21 @@ tartan_status launch_sums(const char *function, tartan_cuda_queue *queue,
     return TARTAN_OK;
 }
 
-/* All gradients of lines that threads keep. */
-template <typename T, int EACH, int ACCESSES, bool AHEAD>
-tartan_status launch_kept(const char *function, tartan_cuda_queue *queue, const tartan_cuda_norm_gradient *p,
-                          const tartan_cuda_norm &in, const Lines &c) {
+/* The gradients of gain and bias, from `rows` rows of partial sums. */
+template <typename S>
+tartan_status launch_rows(const char *function, tartan_cuda_queue *queue, const tartan_cuda_norm_gradient *p,
+                          const S *partial, int64_t rows) {
+    const int64_t length = p->in.length;
+    return tartan_cuda_launch(function, queue, add_rows<S>,
+                              tartan_cuda_grid((2 * length + COLUMNS - 1) / COLUMNS), dim3(COLUMNS, ROWS),
+                              partial, rows, length, p->gain_grad, p->bias_grad);
+}
+
+/* All gradients of lines of single elements. */
+template <typename T, int N>
+tartan_status launch_singles(const char *function, tartan_cuda_queue *queue,
+                             const tartan_cuda_norm_gradient *p, const tartan_cuda_norm &in, const Lines &c) {
     using S = tartan_cuda_sum<T>;
-    constexpr int N = EACH * ACCESSES;
     const bool sums = p->gain_grad.data != nullptr || p->bias_grad.data != nullptr;
     const int32_t threads = threads_of(c);
     const int64_t most = (int64_t)queue->chip.processors * (MOST_OF_KEPT / threads),
@@ -126,7 +137,7 @@ tartan_status launch_kept(const char *function, tartan_cuda_queue *queue, const 
     const auto shared_of = [&](int32_t count) {
         return room_of(c, 2) + (sums ? 2 * N * (size_t)count * sizeof(double) : 0);
     };
-    const auto kernel = gradient_lines<T, EACH, ACCESSES, AHEAD>;
+    const auto kernel = gradient_lines<T, N>;
     void *partial = nullptr;
     if (sums) {
         PASS(tartan_cuda_allow_shared(function, queue, (const void *)kernel, shared_of(MOST_OF_KEPT)));
@@ -137,10 +148,7 @@ tartan_status launch_kept(const char *function, tartan_cuda_queue *queue, const 
         tartan_cuda_launch_early(queue, false, kernel, tartan_cuda_grid(ctas), dim3((unsigned)threads),
                                  shared_of(threads), in, c, (S *)partial),
         "launching a kernel");
-    if (sums && status == TARTAN_OK)
-        status = tartan_cuda_launch(
-            function, queue, add_ctas<S>, tartan_cuda_grid((2 * in.length + COLUMNS - 1) / COLUMNS),
-            dim3(COLUMNS, ROWS), (const S *)partial, ctas, in.length, p->gain_grad, p->bias_grad);
+    if (sums && status == TARTAN_OK) status = launch_rows(function, queue, p, (const S *)partial, ctas);
     if (partial != nullptr) tartan_cuda_scratch_free(queue, partial);
     return status;
 }
@@ -176,20 +184,51 @@ tartan_status launch_long(const char *function, tartan_cuda_queue *queue,
     return launch_sums<tartan_cuda_sum<T>>(function, queue, p);
 }
 
-/* Lines are kept by threads that have few elements of them, so that there is room for the next line, or by such that have more. */
+/* All gradients of lines of units of 16 bytes; false where the chip has too little shared memory for them. */
+template <typename T, int ACCESSES>
+tartan_status launch_flow(const char *function, tartan_cuda_queue *queue, const tartan_cuda_norm_gradient *p,
+                          const Lines &c, bool *fits) {
+    using S = tartan_cuda_sum<T>;
+    const tartan_cuda_norm &in = p->in;
+    const bool sums = p->gain_grad.data != nullptr || p->bias_grad.data != nullptr;
+    const int32_t threads = threads_of(c);
+    const int64_t most = (int64_t)queue->chip.processors * (MOST_OF_KEPT / threads),
+                  ctas = c.groups < most ? c.groups : most, rows = (c.groups - 1) / (ctas * LINES_OF_ROW) + 1;
+    /* CTAs of several lines have THREADS threads at most, and room for a line of sums each. */
+    const auto shared_of = [&](int32_t count, bool several) {
+        return room_of(c, 2) + GradientRing<T, ACCESSES>::bytes(count) +
+               (several ? (size_t)count * ACCESSES * PER<T> * sizeof(S) : 0);
+    };
+    const size_t shared = shared_of(threads, c.at_once > 1),
+                 most_shared = std::min(std::max(shared_of(MOST_OF_KEPT, false), shared_of(THREADS, true)),
+                                        (size_t)queue->chip.shared_bytes);
+    const auto kernel = gradient_flow<T, ACCESSES>;
+    void *partial = nullptr;
+    *fits = shared <= most_shared;
+    if (!*fits) return TARTAN_OK;
+    PASS(tartan_cuda_allow_shared(function, queue, (const void *)kernel, most_shared));
+    if (sums)
+        PASS(
+            tartan_cuda_scratch(function, queue, ctas * rows * 2 * in.length * (int64_t)sizeof(S), &partial));
+    tartan_status status = tartan_cuda_check(
+        function,
+        tartan_cuda_launch_early(queue, false, kernel, tartan_cuda_grid(ctas), dim3((unsigned)threads),
+                                 shared, in, c, rows, (S *)partial),
+        "launching a kernel");
+    if (sums && status == TARTAN_OK)
+        status = launch_rows(function, queue, p, (const S *)partial, ctas * rows);
+    if (partial != nullptr) tartan_cuda_scratch_free(queue, partial);
+    return status;
+}
+
 template <typename T>
 tartan_status run_units(const char *function, tartan_cuda_queue *queue, const tartan_cuda_norm_gradient *p) {
-    constexpr int EACH = PER<T>, MANY = 64 / (int)sizeof(tartan_cuda_sum<T>),
-                  FEW = sizeof(T) == 2 ? MANY : MANY / 2;
-    const tartan_cuda_norm &in = p->in;
-    if (in.length <= (FEW < MANY ? MOST_OF_KEPT / 2 : MOST_OF_KEPT) * FEW)
-        return launch_kept<T, EACH, FEW / EACH, true>(function, queue, p, in,
-                                                      lines_of(in, FEW, MOST_OF_KEPT));
-    if constexpr (FEW < MANY)
-        if (in.length <= MOST_OF_KEPT * MANY)
-            return launch_kept<T, EACH, MANY / EACH, false>(function, queue, p, in,
-                                                            lines_of(in, MANY, MOST_OF_KEPT));
-    return launch_long<T>(function, queue, p);
+    constexpr int MOST = sizeof(T) == 2 ? 3 : 4;
+    const Lines c = lines_of(p->in, PER<T> * MOST, MOST_OF_KEPT);
+    const int64_t accesses = (p->in.length / PER<T> - 1) / c.threads + 1;
+    bool fits = c.rounds == 1;
+    if (fits) PASS((accesses <= 2 ? launch_flow<T, 2> : launch_flow<T, MOST>)(function, queue, p, c, &fits));
+    return fits ? TARTAN_OK : launch_long<T>(function, queue, p);
 }
 
 tartan_status run(const char *function, tartan_cuda_queue *queue, const tartan_cuda_norm_gradient *p) {
@@ -201,8 +240,7 @@ tartan_status run(const char *function, tartan_cuda_queue *queue, const tartan_c
         constexpr int FEW = 32 / (int)sizeof(tartan_cuda_sum<T>);
         if (each > 1 && p->in.lines > 0) return run_units<T>(function, queue, p);
         if (each == 1 && p->in.lines > 0 && single.length <= MOST_OF_KEPT * FEW)
-            return launch_kept<T, 1, FEW, true>(function, queue, p, single,
-                                                lines_of(single, FEW, MOST_OF_KEPT));
+            return launch_singles<T, FEW>(function, queue, p, single, lines_of(single, FEW, MOST_OF_KEPT));
         return p->in.sum_dtype == TARTAN_F64 ? run_any<double>(function, queue, p, single)
                                              : run_any<float>(function, queue, p, single);
     });

@@ -20,6 +20,7 @@
 #include "operation.h"
 #include "product.h"
 #include "record.h"
+#include "sparse.h"
 #define TARTAN_RAISE(status) tartan_r_raise(status)
 #define TARTAN_NOTHING R_NilValue
 %}
@@ -197,6 +198,7 @@ SEXP tartan_r_wrap_values(SEXP layout, SEXP values, SEXP dtype);
 SEXP tartan_r_wrap_buffer(SEXP layout, SEXP buffer);
 SEXP tartan_r_expect_open(SEXP x);
 SEXP tartan_r_is_closed(SEXP x);
+SEXP tartan_r_is_restored(SEXP x);
 SEXP tartan_r_place(SEXP operands);
 SEXP tartan_r_operand(SEXP x, SEXP name, SEXP dtype, SEXP turned);
 SEXP tartan_r_result(SEXP place, SEXP dim, SEXP dtype);
@@ -208,6 +210,11 @@ int32_t tartan_r_any_tracked(SEXP operands);
 SEXP tartan_r_run(SEXP op, SEXP inputs, SEXP options, SEXP returns);
 SEXP tartan_r_run_views(const char *name, SEXP place, SEXP options, SEXP operands);
 SEXP tartan_r_matrix_around(SEXP values, SEXP layout, SEXP dtype, SEXP names);
+SEXP tartan_r_take_layout(SEXP handle);
+SEXP tartan_r_take_matrix(SEXP handle, SEXP layout, SEXP names);
+SEXP tartan_r_to_sparse(SEXP matrix, SEXP drop, SEXP tolerance);
+SEXP tartan_r_is_symmetric(SEXP matrix, SEXP tolerance);
+SEXP tartan_r_factor_fits(SEXP factor, SEXP matrix);
 SEXP tartan_r_decimal(SEXP numbers);
 SEXP tartan_r_rounded(SEXP numbers, SEXP dtype);
 SEXP tartan_r_spmm(SEXP a, SEXP b, SEXP c, SEXP gates, double alpha, double beta, int32_t right, int32_t transpose);

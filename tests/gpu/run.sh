@@ -9,6 +9,7 @@
 #   run.sh bench conv|sbnet [option...]                  convolutions on the GPU (conv_bench.py)
 #   run.sh bench points [option...]                      element-wise functions and norms (points_bench.py)
 #   run.sh bench train [option...]                       steps of training with PyTorch (train_bench.py)
+#   run.sh bench quality FILE [option...]                losses of a GPT that trains with fewer blocks (quality_bench.py)
 #   run.sh bench conv-cpu|sbnet-cpu [option...]          and on this machine's CPU
 #   run.sh bench calls                                   what a call costs from Python beside torch.matmul, with verdicts
 #   run.sh carry                                         on the machine that built the tree: copies the shared libraries it
@@ -144,6 +145,10 @@ bench() {
         bash tests/gpu/python.sh build
         exec env PYTHONPATH=build/gpu-python "$python" tests/gpu/train_bench.py "${@:2}"
     fi
+    if [ "${1-}" = quality ]; then
+        bash tests/gpu/python.sh build
+        exec env PYTHONPATH=build/gpu-python "$python" tests/gpu/quality_bench.py "${@:2}"
+    fi
     if [ "${1-}" = calls ]; then
         calls "$python"
         return
@@ -159,5 +164,5 @@ case "$what" in
     test) tests "$@" ;;
     bench) bench "$@" ;;
     carry) carry ;;
-    *) sed -n '3,15s/^# \{0,1\}//p' "${BASH_SOURCE[0]}" >&2; exit 2 ;;
+    *) sed -n '3,17s/^# \{0,1\}//p' "${BASH_SOURCE[0]}" >&2; exit 2 ;;
 esac

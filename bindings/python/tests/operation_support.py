@@ -2,6 +2,7 @@
 """What tests of all operations share: the library's description of them, and operands made by it."""
 
 import ctypes
+import inspect
 import json
 
 import numpy as np
@@ -42,6 +43,8 @@ class Op:
         self.outputs = [a for a in self.arguments if a["use"] == "out"]
         self.optional = [a for a in self.outputs if a["optional"]]
         self.is_tuple = self.name in gradients and len(self.outputs) > 1
+        seed = inspect.signature(self.function).parameters.get("seed")
+        self.draws = seed is not None and seed.default is None  # of tensors by PyTorch's generator
         self.arrays_only = all(a["kind"] == "array" for a in self.arguments)
         self.has_conv = any(a["kind"] == "conv" for a in self.arguments)
         required = [a for a in self.outputs if not a["optional"]]
@@ -58,6 +61,8 @@ class Op:
     def call(self, operands, **keywords):
         """Calls the function with operands by their names in the schema."""
         given = [operands[a["name"]] for a in self.inputs if not a["optional"]]
+        if self.draws:
+            keywords.setdefault("seed", 0)
         named = {self.names[a["name"]]: operands[a["name"]] for a in self.inputs if a["optional"] and a["name"] in operands}
         return self.function(*given, **named, **keywords)
 

@@ -19,7 +19,7 @@ block_project <- function(x, layout) {
 
 # For operations that only run on the CPU.
 .expect_in_memory <- function(x) {
-  if (methods::is(x, "DeviceObject")) {
+  if (inherits(x, "DeviceObject")) {
     .fail("unsupported", "x is on %s, expected it in R's memory (to_host)", x@context@device)
   }
 }
@@ -100,7 +100,7 @@ block_evolve <- function(x, step, scores = block_norms(x), growth = NULL, densit
   number <- function(value, name) {
     if (is.null(value)) return(NULL)
     if (length(value) != 1L) .fail("argument", "%s is %s, expected one number", name, .shown(value))
-    sprintf("%s=%.17g", name, .numbers(value, name))
+    paste0(name, "=", tartan_r_decimal(.numbers(value, name)))
   }
   whole <- function(value, name) if (!is.null(value)) sprintf("%s=%.0f", name, .count(value, name))
   schedule <- paste(c(number(density, "density"), number(initial, "initial"), paste0("curve=", curve),
@@ -152,17 +152,17 @@ block_replace <- function(x, id, y) {
 block_reblock <- function(x, block) {
   .expect_in_memory(x)
   block <- .pair(block, "block", 1, 256)
-  if (methods::is(x, "BlockMatrix")) return(.made(x, tartan_matrix_reblock, block[1L], block[2L]))
+  if (inherits(x, "BlockMatrix")) return(.made(x, tartan_matrix_reblock, block[1L], block[2L]))
   .new_layout(tartan_layout_reblock(.layout_of(x), block[1L], block[2L]))
 }
 
 reorder_rcm <- function(x) {
-  if (methods::is(x, "BlockLayout") || methods::is(x, "BlockMatrix")) {
+  if (inherits(x, "BlockLayout") || inherits(x, "BlockMatrix")) {
     .expect_one_head(x, "reorder_rcm")
     size <- block_grid(x)
     p <- .layout_of(x)@pointers
     j <- .layout_of(x)@columns
-  } else if (methods::is(x, "sparseMatrix")) {
+  } else if (inherits(x, "sparseMatrix")) {
     size <- dim(x)
     x <- .general(x)
     p <- x@p # of the columns, which are as good as rows here: reverse Cuthill-McKee looks at A + t(A)

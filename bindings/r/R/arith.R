@@ -27,7 +27,7 @@
     storage.mode(dense) <- "logical"
     return(dense)
   }
-  x <- .to_sparse(x)
+  x <- .non_zeros(x)
   methods::new("lgCMatrix", i = x@i, p = x@p, x = as.logical(x@x), Dim = x@Dim, Dimnames = x@Dimnames)
 }
 
@@ -64,7 +64,7 @@
 }
 
 # 0 * NaN is NaN, also where only one of them has a block.
-.all_finite <- function(x) is.finite(if (methods::is(x, "BlockMatrix")) sum(block_values(x)) else sum(x))
+.all_finite <- function(x) is.finite(if (inherits(x, "BlockMatrix")) sum(block_values(x)) else sum(x))
 
 .combine_blocks <- function(generic, e1, e2) {
   .expect_same_size(e1, e2)
@@ -100,7 +100,7 @@
 
 # Numbers that one can compute with, from anything else than a block matrix or a sparse Matrix.
 .other_operand <- function(o, name) {
-  if (methods::is(o, "DeviceObject")) .fail("unsupported", "%s is on %s, expected it in R's memory (to_host)", name, o@context@device)
+  if (inherits(o, "DeviceObject")) .fail("unsupported", "%s is on %s, expected it in R's memory (to_host)", name, o@context@device)
   o <- .as_numbers(o)
   if (!(is.numeric(o) || is.logical(o)) || is.factor(o)) {
     .fail("argument", "%s is %s, expected numbers or a matrix", name, .shown(o))
@@ -154,8 +154,8 @@
   layout <- .new_layout(tartan_layout_from_entries(frame, list(NULL, entries$i, entries$j)))
   gib <- block_count(layout) * prod(block_dim(x)) / 2^27
   if (gib > 1) {
-    .fail("unsupported", "%s would take %.3g GiB in blocks of %.0f x %.0f: convert x to a dgCMatrix, or %s by block_matrix()",
-          name, gib, frame[3L], frame[4L], name)
+    .fail("unsupported", "%s would take %s GiB in blocks of %.0f x %.0f: convert x to a dgCMatrix, or %s by block_matrix()",
+          name, .digits(gib), frame[3L], frame[4L], name)
   }
   .take_matrix(tartan_matrix_from_coo(layout, list(NULL, entries$i, entries$j), entries$x, TARTAN_F64, TARTAN_COL_MAJOR), layout,
                .names_of(m))
@@ -170,18 +170,18 @@
         names = if (length(unlist(x@Dimnames))) x@Dimnames else .names_of(d))
 }
 .ops <- function(generic, e1, e2) {
-  first <- methods::is(e1, "BlockMatrix")
-  if (first && methods::is(e2, "BlockMatrix")) return(.combine_blocks(generic, e1, e2))
+  first <- inherits(e1, "BlockMatrix")
+  if (first && inherits(e2, "BlockMatrix")) return(.combine_blocks(generic, e1, e2))
   x <- if (first) e1 else e2
   o <- if (first) e2 else e1
   name <- if (first) "e2" else "e1"
   tartan_r_expect_open(x)
-  if (!methods::is(o, "sparseMatrix")) return(.combine_numbers(generic, x, o, first))
+  if (!inherits(o, "sparseMatrix")) return(.combine_numbers(generic, x, o, first))
   .expect_one_head(x, "an operation with a Matrix")
   if (any(dim(o) != dim(x))) {
     .fail("shape", "%s is %d x %d, expected %.0f x %.0f", name, nrow(o), ncol(o), dim(x)[1L], dim(x)[2L])
   }
-  if (generic %in% c("+", "-") && methods::is(o, "diagonalMatrix") && x@dtype == "float64") {
+  if (generic %in% c("+", "-") && inherits(o, "diagonalMatrix") && x@dtype == "float64") {
     return(.with_diagonal(generic, x, o, first))
   }
   o <- .as_blocks_of(o, x, name)
@@ -239,7 +239,7 @@ setMethod("Math2", signature("BlockMatrix"), function(x, digits) {
 setMethod("Summary", "BlockMatrix", function(x, ..., na.rm = FALSE) {
   f <- get(.Generic, baseenv())
   numbers <- function(y) {
-    if (!methods::is(y, "BlockMatrix")) return(y)
+    if (!inherits(y, "BlockMatrix")) return(y)
     y <- .elements(y)
     if (.Generic %in% c("any", "all")) y != 0 else y
   }

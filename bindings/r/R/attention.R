@@ -195,7 +195,19 @@ attention <- function(q, k, v, layout, scale = NULL, causal = FALSE, query_offse
                      c(list(layout = .any_layout_of(layout, "layout")), given$views,
                        list(block_mask = mask, bias = bias$view, sinks = sinks, out = .tokens(out),
                             lse = if (return_lse) .tokens(lse, 3L))))
-  if (return_lse) list(out = .value(out), lse = .value(lse)) else .value(out)
+  result <- .value(out)
+  if (is.null(place)) dimnames(result) <- .attention_names(q, v)
+  if (return_lse) list(out = result, lse = .value(lse)) else result
+}
+
+# Tokens, heads and batch are named as those of q, the numbers of a token as those of v.
+.attention_names <- function(q, v) {
+  names <- dimnames(q)
+  own <- dimnames(v)[1L]
+  if (is.null(names) && is.null(unlist(own))) return(NULL)
+  if (is.null(names)) names <- rep(list(NULL), length(dim(q)))
+  names[1L] <- if (is.null(own)) list(NULL) else own
+  names
 }
 
 # What gradients read beside the inputs: C's views of out, lse and out_grad.

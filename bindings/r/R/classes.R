@@ -46,19 +46,7 @@ setClassUnion("AnyBlockMatrix", c("BlockMatrix", "DeviceBlockMatrix"))
 
 # ---- Layouts ----
 
-.new_layout <- function(handle) {
-  frame <- c(tartan_layout_rows(handle), tartan_layout_cols(handle), tartan_layout_block_rows(handle),
-             tartan_layout_block_cols(handle), tartan_layout_heads(handle))
-  blocks <- tartan_layout_blocks(handle)
-  if (blocks > .Machine$integer.max) {
-    .fail("overflow", "the layout has %.0f blocks, R counts to %d", blocks, .Machine$integer.max)
-  }
-  lists <- tartan_layout_get_row_lists(handle, frame[5L] * .grid(frame)[1L] + 1, blocks)
-  cache <- tartan_r_new_cache()
-  tartan_r_hold(cache, handle)
-  methods::new("BlockLayout", frame = frame, pointers = lists[[1L]], columns = as.integer(lists[[2L]]),
-               recipe = tartan_layout_recipe(handle), identity = tartan_layout_identity(handle), handle = cache)
-}
+.new_layout <- function(handle) tartan_r_take_layout(handle)
 
 # The layout of either; a dynamic one too if only its frame is needed.
 .any_layout_of <- function(x, name = "x") {
@@ -69,7 +57,7 @@ setClassUnion("AnyBlockMatrix", c("BlockMatrix", "DeviceBlockMatrix"))
 # Functions that need the blocks refuse a dynamic layout.
 .layout_of <- function(x, name = "x") {
   layout <- .any_layout_of(x, name)
-  if (methods::is(layout, "DeviceBlockLayout")) {
+  if (inherits(layout, "DeviceBlockLayout")) {
     .fail("unsupported", "%s is dynamic, expected an ordinary layout (to_host() makes one)", name)
   }
   layout
@@ -84,28 +72,15 @@ setClassUnion("AnyBlockMatrix", c("BlockMatrix", "DeviceBlockMatrix"))
 
 .no_names <- list(NULL, NULL)
 
-.new_matrix <- function(layout, values, dtype, names = .no_names) {
-  methods::new("BlockMatrix", layout = layout, values = values, dtype = dtype, Dimnames = names,
-               handle = tartan_r_new_cache())
-}
+# The values fit the layout.
+.new_matrix <- function(layout, values, dtype, names = .no_names) tartan_r_matrix_around(values, layout, dtype, names)
 .new_device_matrix <- function(handle, layout, dtype, context, names = .no_names) {
   methods::new("DeviceBlockMatrix", layout = layout, dtype = dtype, context = context, Dimnames = names,
                handle = handle)
 }
 
 # Turns a matrix of the library into one of R: copies the values once and closes the handle.
-.take_matrix <- function(handle, layout = NULL, names = .no_names) {
-  if (tartan_matrix_block_order(handle) != TARTAN_COL_MAJOR) {
-    row_major <- handle
-    handle <- tartan_matrix_cast(NULL, row_major, 0L, TARTAN_COL_MAJOR)
-    tartan_r_close(row_major)
-  }
-  if (is.null(layout)) layout <- .new_layout(tartan_matrix_get_layout(handle))
-  result <- .new_matrix(layout, tartan_matrix_values(handle), tartan_dtype_name(tartan_matrix_dtype(handle)),
-                        names)
-  tartan_r_close(handle)
-  result
-}
+.take_matrix <- function(handle, layout = NULL, names = .no_names) tartan_r_take_matrix(handle, layout, names)
 
 # New zero values for a layout, to be written in place before anyone else sees them.
 .zero_values <- function(layout, dtype) {

@@ -60,7 +60,7 @@ block_conv_from_sets <- function(in_channels, out_channels, blocks, kernel, stri
 # `source`: the layout of channels, or the lists of columns and rows of the filter.
 .make_conv <- function(conv) {
   from <- conv@source
-  if (methods::is(from, "BlockLayout")) return(tartan_conv_create(from, conv@options))
+  if (inherits(from, "BlockLayout")) return(tartan_conv_create(from, conv@options))
   tartan_conv_from_sets(from[[1L]], from[[2L]], conv@options)
 }
 .new_conv <- function(source, geometry, weights) {
@@ -127,7 +127,7 @@ conv_filter <- function(conv, values, dtype = "float64") {
 .expect_filter <- function(filter, conv, name = "filter") {
   .expect(conv, "BlockConv", "conv")
   .expect_any_matrix(filter, name)
-  if (methods::is(filter@layout, "BlockLayout") && filter@layout@identity != conv@layout@identity) {
+  if (inherits(filter@layout, "BlockLayout") && filter@layout@identity != conv@layout@identity) {
     .fail("layout", "%s has another layout than the convolution, expected a matrix on conv_layout(conv)", name)
   }
 }

@@ -3,8 +3,8 @@
 
 # Any sparse Matrix as a dgCMatrix.
 .general <- function(x) {
-  if (methods::is(x, "dgCMatrix")) return(x)
-  if (methods::is(x, "indMatrix")) x <- methods::as(x, "nMatrix")
+  if (inherits(x, "dgCMatrix")) return(x)
+  if (inherits(x, "indMatrix")) x <- methods::as(x, "nMatrix")
   methods::as(methods::as(methods::as(x, "dMatrix"), "generalMatrix"), "CsparseMatrix")
 }
 
@@ -16,7 +16,7 @@
 
 # A double matrix or array, without a copy if it already is one.
 .dense <- function(x, name) {
-  if (methods::is(x, "Matrix")) x <- as.matrix(x)
+  if (inherits(x, "Matrix")) x <- as.matrix(x)
   if (is.data.frame(x)) x <- as.matrix(x)
   if (!(is.numeric(x) || is.logical(x)) || is.null(dim(x))) {
     .fail("argument", "%s is %s, expected a numeric matrix", name, .shown(x))
@@ -39,20 +39,21 @@
   list(i = at[[1L]], j = at[[2L]], x = values)
 }
 
-.to_sparse <- function(x) {
+# A dgCMatrix of every stored element or of those that are not 0. With a tolerance, a dsCMatrix if x is symmetric up to it.
+.to_sparse <- function(x, drop = FALSE, tolerance = NULL, names = x@Dimnames) {
   .expect_one_head(x, "a sparse Matrix")
   frame <- .frame_of(x)
   if (any(frame[1:2] > .Machine$integer.max)) .fail("overflow", "x has more rows or columns than a Matrix can")
-  n <- block_elements(x)
-  if (n > .Machine$integer.max) .fail("overflow", "x has %.0f elements, a Matrix has at most %d", n, .Machine$integer.max)
-  # The Matrix package stores columns, which are the rows of the transpose.
-  transposed <- tartan_matrix_transpose(NULL, .as_double(x))
-  values <- tartan_r_new_array(n)
-  at <- tartan_matrix_to_csr(transposed, frame[2L] + 1, n, values)
-  tartan_r_close(transposed)
-  stored <- methods::new("dgCMatrix", p = as.integer(at[[1L]]), i = as.integer(at[[2L]]), x = values,
-                         Dim = as.integer(frame[1:2]), Dimnames = x@Dimnames)
-  Matrix::drop0(stored)
+  sparse <- tartan_r_to_sparse(.as_double(x), drop, tolerance)
+  if (length(unlist(names))) sparse@Dimnames <- names
+  sparse
+}
+# For what looks at the elements that are not 0 alone: zeros inside of blocks are like those outside.
+.non_zeros <- function(x) .to_sparse(x, drop = TRUE)
+
+block_sparse <- function(x, drop0 = FALSE) {
+  .expect(x, "BlockMatrix", "x")
+  .to_sparse(x, .flag(drop0, "drop0"))
 }
 
 .to_dense <- function(x) {
@@ -67,7 +68,7 @@
 # as(x, "matrix").
 .expect_small <- function(x, ask = "as.matrix(x)") {
   gib <- length(x) * block_heads(x) / 2^27
-  if (gib > 1) .fail("unsupported", "x would become a dense matrix of %.3g GiB: call %s if you want that", gib, ask)
+  if (gib > 1) .fail("unsupported", "x would become a dense matrix of %s GiB: call %s if you want that", .digits(gib), ask)
 }
 # Some functions of base R call as.matrix internally (eigen, svd, apply): that is not the user's call.
 .expect_asked <- function(x, caller, ask) {
@@ -114,7 +115,7 @@ as.data.frame.BlockMatrix <- function(x, ...) {
 
 # Rows, columns (from 1) and numbers of the elements that are not 0, by column.
 .triplets <- function(x) {
-  entries <- .sparse_entries(.to_sparse(x))
+  entries <- .sparse_entries(.non_zeros(x))
   data.frame(i = entries$i + 1L, j = entries$j + 1L, x = entries$x)
 }
 
@@ -122,29 +123,56 @@ setMethod("writeMM", "BlockMatrix", function(obj, file, ...) Matrix::writeMM(.to
 
 # ---- as() ----
 
-# The classes of the Matrix package that a BlockMatrix can become, and how they are made of its dgCMatrix.
-.sparse_classes <- list(
-  Matrix = identity, sparseMatrix = identity, CsparseMatrix = identity, dMatrix = identity, generalMatrix = identity,
-  dsparseMatrix = identity, dgCMatrix = identity,
-  RsparseMatrix = "RsparseMatrix", dgRMatrix = "RsparseMatrix", TsparseMatrix = "TsparseMatrix",
-  dgTMatrix = "TsparseMatrix", symmetricMatrix = "symmetricMatrix", dsCMatrix = "symmetricMatrix",
-  triangularMatrix = "triangularMatrix", dtCMatrix = "triangularMatrix", diagonalMatrix = "diagonalMatrix",
-  ddiMatrix = "diagonalMatrix", lMatrix = "lMatrix", lgCMatrix = "lMatrix", nMatrix = "nMatrix", ngCMatrix = "nMatrix",
-  sparseVector = "sparseVector")
-for (.class in names(.sparse_classes)) local({
-  how <- .sparse_classes[[.class]]
-  setAs("BlockMatrix", .class, if (is.function(how)) function(from) .to_sparse(from)
-                               else function(from) methods::as(.to_sparse(from), how))
-})
-rm(.class, .sparse_classes)
-for (.class in c("denseMatrix", "unpackedMatrix", "dgeMatrix")) {
-  setAs("BlockMatrix", .class, function(from) {
+# The classes of the Matrix package that a BlockMatrix can become, and the steps from its dgCMatrix or, for dense classes, from its
+# dgeMatrix. Where Matrix's own coercions stop ("dsTMatrix"), these go on.
+.steps_to <- function() {
+  found <- list(Matrix = NULL, compMatrix = NULL, sparseMatrix = NULL, CsparseMatrix = NULL, dMatrix = NULL, generalMatrix = NULL,
+                dsparseMatrix = NULL, RsparseMatrix = "RsparseMatrix", TsparseMatrix = "TsparseMatrix", lMatrix = "lMatrix",
+                nMatrix = "nMatrix", lsparseMatrix = "lMatrix", nsparseMatrix = "nMatrix", symmetricMatrix = "symmetricMatrix",
+                triangularMatrix = "triangularMatrix", diagonalMatrix = "diagonalMatrix", ddiMatrix = "diagonalMatrix",
+                ldiMatrix = c("lMatrix", "diagonalMatrix"), indMatrix = "indMatrix", pMatrix = "pMatrix", sparseVector = "sparseVector",
+                dsparseVector = "sparseVector", denseMatrix = NULL, unpackedMatrix = NULL, packedMatrix = "packedMatrix",
+                ddenseMatrix = NULL, ldenseMatrix = "lMatrix", ndenseMatrix = "nMatrix", dpoMatrix = "dpoMatrix",
+                dppMatrix = "dppMatrix", corMatrix = "corMatrix")
+  kinds <- c(d = "dMatrix", l = "lMatrix", n = "nMatrix")
+  structures <- c(g = "generalMatrix", s = "symmetricMatrix", t = "triangularMatrix")
+  storages <- c(C = "CsparseMatrix", R = "RsparseMatrix", T = "TsparseMatrix")
+  dense <- list(ge = c("generalMatrix", "unpackedMatrix"), sy = c("symmetricMatrix", "unpackedMatrix"),
+                tr = c("triangularMatrix", "unpackedMatrix"), sp = c("symmetricMatrix", "packedMatrix"),
+                tp = c("triangularMatrix", "packedMatrix"))
+  for (kind in names(kinds)) {
+    for (structure in names(structures)) for (storage in names(storages)) {
+      found[[paste0(kind, structure, storage, "Matrix")]] <- c(kinds[[kind]], structures[[structure]], storages[[storage]])
+    }
+    for (form in names(dense)) found[[paste0(kind, form, "Matrix")]] <- c(kinds[[kind]], dense[[form]])
+  }
+  found
+}
+.is_dense_class <- function(class) {
+  class %in% c("denseMatrix", "unpackedMatrix", "packedMatrix", "ddenseMatrix", "ldenseMatrix", "ndenseMatrix", "dpoMatrix", "dppMatrix",
+               "corMatrix") || grepl("^[dln](ge|sy|tr|sp|tp)Matrix$", class)
+}
+# What has no place for a zero inside of a block.
+.without_zeros <- c("nMatrix", "triangularMatrix", "diagonalMatrix", "indMatrix", "pMatrix")
+
+.as_matrix_class <- function(from, steps, dense) {
+  if (dense) {
     .expect_one_head(from, "a Matrix")
     .expect_small(from)
-    methods::as(methods::as(.to_dense(from), "unpackedMatrix"), "generalMatrix")
-  })
+    x <- methods::as(methods::as(.to_dense(from), "unpackedMatrix"), "generalMatrix")
+  } else {
+    x <- .to_sparse(from, drop = any(steps %in% .without_zeros))
+  }
+  for (class in steps) x <- methods::as(x, class)
+  x
 }
-rm(.class)
+.steps <- .steps_to()
+for (.class in names(.steps)) local({
+  steps <- .steps[[.class]]
+  dense <- .is_dense_class(.class)
+  setAs("BlockMatrix", .class, function(from) .as_matrix_class(from, steps, dense))
+})
+rm(.class, .steps, .steps_to, .is_dense_class)
 setAs("BlockMatrix", "matrix", function(from) {
   .expect_one_head(from, "a matrix")
   .to_dense(from)

@@ -32,8 +32,8 @@
 }
 .arith_with_number <- function(generic, x, o, first) {
   name <- if (first) "e2" else "e1"
-  if (methods::is(o, "DeviceArray")) .place(x = x, o = o)
-  else if (methods::is(o, "diagonalMatrix") && generic %in% c("+", "-")) return(.diagonal_added(generic, x, o, first))
+  if (inherits(o, "DeviceArray")) .place(x = x, o = o)
+  else if (inherits(o, "diagonalMatrix") && generic %in% c("+", "-")) return(.diagonal_added(generic, x, o, first))
   else {
     if (isS4(o) || !is.null(dim(o))) {
       .fail("unsupported", "%s is in R's memory, but %s is on %s: move one of them with to_device() or to_host()", name,
@@ -45,9 +45,9 @@
 }
 .arith_with_numbers <- function(generic, x, o, first, name) {
   n <- length(o)
-  if (n != 1L || methods::is(o, "DeviceArray")) {
+  if (n != 1L || inherits(o, "DeviceArray")) {
     if (n != dim(x)[1L]) .fail("shape", "%s has length %.0f, expected 1 or %.0f (rows of x)", name, n, dim(x)[1L])
-    if (generic == "*" && (methods::is(o, "DeviceArray") || all(is.finite(o)))) return(.scaled(x, o, NULL))
+    if (generic == "*" && (inherits(o, "DeviceArray") || all(is.finite(o)))) return(.scaled(x, o, NULL))
   } else if (is.finite(o)) {
     if (generic == "*") return(.applied(x, TARTAN_APPLY_MULTIPLY, o))
     if (first && generic == "/" && o != 0) return(.applied(x, TARTAN_APPLY_DIVIDE, o))
@@ -82,7 +82,7 @@ setMethod("sweep", "DeviceBlockMatrix", function(x, MARGIN, STATS, FUN = "-", ch
   if (length(STATS) != dim(x)[MARGIN]) {
     .fail("shape", "STATS has length %.0f, expected %.0f (%s of x)", length(STATS), dim(x)[MARGIN], c("rows", "columns")[MARGIN])
   }
-  if (!methods::is(STATS, "DeviceArray")) STATS <- .numbers(STATS, "STATS")
+  if (!inherits(STATS, "DeviceArray")) STATS <- .numbers(STATS, "STATS")
   if (MARGIN == 1) .scaled(x, STATS, NULL) else .scaled(x, NULL, STATS)
 })
 
@@ -138,7 +138,7 @@ setMethod("Summary", "DeviceBlockMatrix", function(x, ..., na.rm = FALSE) {
   .expect_no_na_rm(x, na.rm)
   f <- get(.Generic, baseenv())
   numbers <- function(y) {
-    if (!methods::is(y, "DeviceBlockMatrix")) return(y)
+    if (!inherits(y, "DeviceBlockMatrix")) return(y)
     switch(.Generic,
            sum = .each_head(y, TARTAN_REDUCE_SUM),
            max = .each_head(y, TARTAN_REDUCE_MAXIMUM),
@@ -167,7 +167,7 @@ setMethod("nnzero", "DeviceBlockMatrix", function(x, na.counted = NA) {
 setMethod("diag<-", "DeviceBlockMatrix", function(x, value) .write_diagonal(x, value))
 
 all.equal.DeviceBlockMatrix <- function(target, current, ...) {
-  if (methods::is(current, "DeviceBlockMatrix")) current <- to_host(current)
+  if (inherits(current, "DeviceBlockMatrix")) current <- to_host(current)
   all.equal.BlockMatrix(to_host(target), current, ...)
 }
 

@@ -18,7 +18,7 @@ block_layout_from_device_mask <- function(mask, context, block = c(32, 32), dim 
 
 # Refuses layouts that do not change, and a mask or scores of another number of heads.
 .expect_dynamic <- function(x) {
-  if (methods::is(x, "BlockLayout")) {
+  if (inherits(x, "BlockLayout")) {
     .fail("argument", paste("x is not dynamic, expected a layout made by block_layout_from_device_mask() or",
                             "block_layout_from_device_scores()"))
   }
@@ -79,7 +79,7 @@ block_update_scores <- function(x, scores, k) {
 # A matrix on such a layout, of zeros or given values: numbers, or a device array, which is copied.
 .from_device_layout <- function(x, values = NULL, dtype = NULL) {
   tartan_layout_blocks(x) # refuses a closed layout
-  if (methods::is(values, "DeviceObject")) {
+  if (inherits(values, "DeviceObject")) {
     .expect(values, "DeviceArray", "values")
     .place(x = x, values = values)
     .expect_dim(values@size, c(x@frame[3:4], x@capacity), "values")

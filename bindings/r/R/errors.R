@@ -31,12 +31,28 @@
   gsub(" has shape ", " is ", message, fixed = TRUE)
 }
 
+# Places in texts about layouts and matrices, which C counts from 0.
+.zero_based <- c("\\b(?:block row|block column|block|head) \\K\\d+\\b(?! x| block)", "\\b(?:for|at) \\(\\K\\d+(?=, \\d+\\))",
+                 "\\b(?:for|at) \\(\\d+, \\K\\d+(?=\\))", "\\w\\[\\K\\d+(?=\\])", "\\b(?:id|j)\\[\\d+\\] is \\K\\d+",
+                 "\\bj\\[\\d+\\] is \\d+ after \\K\\d+")
+.from_one <- function(message) {
+  for (words in list(c("\\bids\\[", "id["), c("\\bblock_cols\\[", "j["), c("\\brow_pointers\\[", "p["))) {
+    message <- gsub(words[1L], words[2L], message, perl = TRUE)
+  }
+  for (pattern in .zero_based) {
+    found <- gregexpr(pattern, message, perl = TRUE)
+    regmatches(message, found) <- lapply(regmatches(message, found), function(n) sprintf("%.0f", as.double(n) + 1))
+  }
+  message
+}
+
 # The C code calls this as well, with the text of tartan_last_error(), which begins with the name of a function of C: the
 # condition's call is the user's.
 .tartan_stop <- function(code, message) {
   what <- tolower(sub("^ERR_", "", tartan_status_name(code)))
   if (grepl("^tartan_[a-z0-9_]+: ", message)) {
     of_file <- startsWith(message, "tartan_file_") # the names in it are the user's
+    if (grepl("^tartan_(layout|matrix)_", message)) message <- .from_one(message)
     op <- .operations[[sub("^tartan_([a-z0-9_]+): .*", "\\1", message)]]
     message <- sub("^tartan_[a-z0-9_]+: ", "", message)
     if (!of_file) for (words in .r_words) message <- sub(words[1L], words[2L], message, perl = TRUE)

@@ -13,7 +13,7 @@
     if (length(bad)) .fail("layout", "%s[%d] is %s, which names none of the %s", name, bad[1L], .shown(index[bad[1L]]), of)
     return(at - 1)
   }
-  if (methods::is(index, "sparseVector")) index <- as.vector(index)
+  if (inherits(index, "sparseVector")) index <- as.vector(index)
   if (is.logical(index)) {
     if (length(index) > n || anyNA(index)) {
       .fail("layout", "%s is %s, expected at most %.0f values, none NA", name, .shown(index), n)
@@ -22,8 +22,9 @@
   }
   if (is.numeric(index)) index <- trunc(index[is.na(index) | index != 0])
   if (is.numeric(index) && length(index) && isTRUE(all(index < 0))) {
+    index <- index[index >= -n] # base R leaves out those that are there
     .index(-index, n, name, of)
-    return(seq_len(n)[index] - 1) # base R leaves them out
+    return(if (length(index)) seq_len(n)[index] - 1 else seq_len(n) - 1)
   }
   .index(index, n, name, of)
 }
@@ -34,8 +35,8 @@
   size <- dim(x)
   heads <- block_heads(x)
   if (heads > 1 && isS4(i)) .fail("argument", "i is a %s, expected an array: x has %.0f heads", class(i)[1L], heads)
-  if (methods::is(i, "Matrix") || methods::is(i, "BlockMatrix")) {
-    if (!methods::is(i, "lMatrix") && !methods::is(i, "nMatrix")) .fail("argument", "i is a %s, expected a logical Matrix, as x > 0 is", class(i)[1L])
+  if (inherits(i, "Matrix") || inherits(i, "BlockMatrix")) {
+    if (!inherits(i, "lMatrix") && !inherits(i, "nMatrix")) .fail("argument", "i is a %s, expected a logical Matrix, as x > 0 is", class(i)[1L])
     if (any(dim(i) != size)) .fail("shape", "i is %d x %d, expected %.0f x %.0f", nrow(i), ncol(i), size[1L], size[2L])
     at <- .sparse_entries(i)
     if (anyNA(at$x)) .fail("argument", "i has NA, expected TRUE or FALSE")
@@ -56,7 +57,7 @@
 # One index of n elements does not select more than 1 GiB of numbers.
 .expect_few <- function(i, n) {
   count <- if (is.logical(i)) n * mean(i, na.rm = TRUE) else if (is.numeric(i) && isTRUE(i[1L] < 0)) n - length(i) else length(i)
-  if (isTRUE(count > 2^27)) .fail("unsupported", "i selects %.3g GiB of elements, expected at most 1 GiB: use x[i, j]", count / 2^27)
+  if (isTRUE(count > 2^27)) .fail("unsupported", "i selects %s GiB of elements, expected at most 1 GiB: use x[i, j]", .digits(count / 2^27))
 }
 .selected_pair <- function(index, n, names, name, of) {
   if (is.character(index)) .selected(index, n, names, name, of) else .index(index, n, name, of)
@@ -175,7 +176,7 @@ setMethod("diag", "AnyBlockMatrix", function(x = 1, nrow, ncol, names = TRUE) {
 # ---- Assignment: a new matrix, with the blocks that the new numbers need ----
 
 .new_numbers <- function(value) {
-  if (methods::is(value, "BlockMatrix")) return(as.vector(.small_dense(value)))
+  if (inherits(value, "BlockMatrix")) return(as.vector(.small_dense(value)))
   value <- .other_operand(value, "value")
   as.double(value)
 }
@@ -225,7 +226,7 @@ setMethod("diag", "AnyBlockMatrix", function(x = 1, nrow, ncol, names = TRUE) {
   if (any(dim(value) != count)) {
     .fail("shape", "value is %.0f x %.0f, expected %.0f x %.0f (elements to replace)", dim(value)[1L], dim(value)[2L], count[1L], count[2L])
   }
-  if (methods::is(value, "BlockMatrix")) value <- .to_sparse(value)
+  if (inherits(value, "BlockMatrix")) value <- .non_zeros(value)
   entries <- .sparse_entries(value)
   at <- function(index, place) if (is.null(index)) as.double(place) else index[place + 1]
   x <- .clear(x, rows, cols)
@@ -233,7 +234,7 @@ setMethod("diag", "AnyBlockMatrix", function(x = 1, nrow, ncol, names = TRUE) {
 }
 
 .write_part <- function(x, rows, cols, heads, value) {
-  sparse <- methods::is(value, "BlockMatrix") || methods::is(value, "sparseMatrix")
+  sparse <- inherits(value, "BlockMatrix") || inherits(value, "sparseMatrix")
   if (sparse && block_heads(x) == 1 && !anyDuplicated(rows) && !anyDuplicated(cols)) {
     return(.write_sparse(x, rows, cols, value))
   }
@@ -241,7 +242,7 @@ setMethod("diag", "AnyBlockMatrix", function(x = 1, nrow, ncol, names = TRUE) {
   n <- prod(.counts_of(x, rows, cols)) * if (is.null(heads)) block_heads(x) else length(heads)
   if (length(value) && !anyNA(value) && all(value == 0) && n %% length(value) == 0) return(.clear(x, rows, cols, heads))
   if (n > 2^27) {
-    .fail("unsupported", "%.3g GiB of numbers other than 0 would be written: build the matrix with block_matrix()", n / 2^27)
+    .fail("unsupported", "%s GiB of numbers other than 0 would be written: build the matrix with block_matrix()", .digits(n / 2^27))
   }
   value <- .recycled(value, n)
   if (is.null(rows)) rows <- seq_len(dim(x)[1L]) - 1

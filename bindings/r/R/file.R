@@ -15,7 +15,10 @@ block_file <- function(path = NULL) {
 
 block_list <- function(file) {
   file <- .opened(file)
-  i <- seq_len(tartan_file_count(file)) - 1
+  .listed(file, seq_len(tartan_file_count(file)) - 1)
+}
+# The objects at these places, counted from 0, in the order in which the file has them.
+.listed <- function(file, i) {
   kinds <- vapply(i, function(k) tartan_file_kind(file, k), 0L)
   data.frame(name = vapply(i, function(k) tartan_file_name(file, k), ""),
              kind = names(.kinds)[match(kinds, .kinds)],
@@ -54,12 +57,12 @@ block_put <- function(file, name, x, gates = NULL, metadata = NULL) {
   .expect(file, "BlockFile", "file")
   name <- .string(name, "name")
   metadata <- .metadata(metadata)
-  if (methods::is(x, "BlockLayout")) {
+  if (inherits(x, "BlockLayout")) {
     if (!is.null(gates)) .fail("argument", "gates are given for a layout, expected a matrix")
     tartan_file_put_layout(file, name, x, metadata)
     return(invisible(file))
   }
-  .expect(x, "BlockMatrix", "x")
+  if (!inherits(x, "BlockMatrix")) .expect(x, "BlockLayout or a BlockMatrix", "x")
   tartan_r_expect_open(x)
   # The file reads the values when it is saved, even if x has been closed by then, so it has its own handle.
   own <- tartan_r_wrap_values(x@layout, x@values, x@dtype)
@@ -160,6 +163,11 @@ block_save <- function(..., path, gates = list(), metadata = list(), compress = 
   if (!length(objects)) .fail("argument", "there is nothing to save, expected layouts or matrices")
   twice <- anyDuplicated(names(objects))
   if (twice) .fail("argument", "the name \"%s\" is given to two objects, expected each once", names(objects)[twice])
+  for (name in names(objects)) {
+    if (!inherits(objects[[name]], c("BlockLayout", "BlockMatrix"))) {
+      .fail("argument", "the object \"%s\" is %s, expected a BlockLayout or a BlockMatrix", name, .shown(objects[[name]]))
+    }
+  }
   .expect_objects(gates, "gates", names(objects))
   .expect_objects(metadata, "metadata", names(objects))
   file <- block_file()

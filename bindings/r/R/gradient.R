@@ -7,7 +7,7 @@
 
 setClass("Tracked", slots = c(value = "ANY", number = "integer", tape = "environment"))
 
-.is_tracked <- function(x) methods::is(x, "Tracked")
+.is_tracked <- function(x) inherits(x, "Tracked")
 
 untracked <- function(x) if (.is_tracked(x)) x@value else x
 
@@ -46,7 +46,7 @@ untracked <- function(x) if (.is_tracked(x)) x@value else x
 
 .sum_of_gradients <- function(a, b) {
   if (is.null(a)) return(b)
-  if (methods::is(a, "DeviceArray")) tartan_add(a, b) else a + b
+  if (inherits(a, "DeviceArray")) tartan_add(a, b) else a + b
 }
 
 # The gradients of the first `count` numbers of the tape.
@@ -69,7 +69,7 @@ untracked <- function(x) if (.is_tracked(x)) x@value else x
 
 # 0 in the form of a parameter that the function did not use.
 .zero_like <- function(x) {
-  if (methods::is(x, "DeviceArray")) return(.numbers_to_device(array(0, x@size), x@context, x@dtype))
+  if (inherits(x, "DeviceArray")) return(.numbers_to_device(array(0, x@size), x@context, x@dtype))
   if (.is_matrix(x)) return(.matrix_of_zeros(.place(x = x), x@layout, x@dtype, x@Dimnames))
   x[] <- 0
   x
@@ -77,7 +77,7 @@ untracked <- function(x) if (.is_tracked(x)) x@value else x
 
 .expect_parameter <- function(x, name) {
   if (is.list(x) && !is.data.frame(x)) return(invisible(Map(.expect_parameter, x, .names_within(x, name))))
-  if (!(is.numeric(x) && !is.factor(x)) && !.is_matrix(x) && !methods::is(x, "DeviceArray")) {
+  if (!(is.numeric(x) && !is.factor(x)) && !.is_matrix(x) && !inherits(x, "DeviceArray")) {
     .fail("argument", "%s is %s, expected numbers, a block matrix or a list of these", name, .shown(x))
   }
 }

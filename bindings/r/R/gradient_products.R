@@ -8,13 +8,13 @@
   if (.is_matrix(a)) return(block_cast(sddmm(a@layout, .dense_of(g), .dense_of(b_transposed)), a@dtype))
   .like(as.vector(as.matrix(g %*% b_transposed)), a)
 }
-.dense_of <- function(x) if (methods::is(x, "BlockMatrix")) as.matrix(x) else x
+.dense_of <- function(x) if (inherits(x, "BlockMatrix")) as.matrix(x) else x
 
 .record_product <- function(x, y) {
   a <- untracked(x)
   b <- untracked(y)
-  if (methods::is(a, "DeviceBlockMatrix")) return(spmm(x, y))
-  if (methods::is(b, "DeviceBlockMatrix")) return(spmm(y, x, side = "right"))
+  if (inherits(a, "DeviceBlockMatrix")) return(spmm(x, y))
+  if (inherits(b, "DeviceBlockMatrix")) return(spmm(y, x, side = "right"))
   value <- a %*% b
   # R takes a vector for a row or a column, whichever fits.
   as_left <- function(a) if (!is.null(dim(a)) || .is_matrix(a)) a else if (length(a) == nrow(value)) cbind(as.vector(a)) else rbind(as.vector(a))
@@ -46,7 +46,7 @@ setMethod("tcrossprod", signature("Tracked", "ANY"), function(x, y = NULL, ...) 
 
 .times_number <- function(x, number) {
   if (number == 1) return(x)
-  if (methods::is(x, "DeviceArray")) tartan_scale(x, number) else x * number
+  if (inherits(x, "DeviceArray")) tartan_scale(x, number) else x * number
 }
 
 # For the C code, when an operand of spmm is Tracked: `call` is list(operands, list(alpha, beta, right, transpose)).

@@ -63,7 +63,7 @@ block_layout_from_csr <- function(p, j, dim, block = c(32, 32), heads = 1) {
 }
 
 block_layout_from_entries <- function(i, j = NULL, dim = NULL, block = c(32, 32)) {
-  if (methods::is(i, "sparseMatrix")) {
+  if (inherits(i, "sparseMatrix")) {
     entries <- .sparse_entries(i)
     frame <- .frame(dim(i), block)
     return(.new_layout(tartan_layout_from_entries(frame, list(NULL, entries$i, entries$j))))

@@ -57,7 +57,7 @@ setGeneric("block_matrix", function(x, ...) standardGeneric("block_matrix"))
 setMethod("block_matrix", "matrix", function(x, ...) .from_dense(x, ...))
 setMethod("block_matrix", "array", function(x, ...) .from_dense(x, ...))
 setMethod("block_matrix", "Matrix", function(x, ...) {
-  if (methods::is(x, "sparseMatrix")) .from_sparse(x, ...) else .from_dense(as.matrix(x), ...)
+  if (inherits(x, "sparseMatrix")) .from_sparse(x, ...) else .from_dense(as.matrix(x), ...)
 })
 setMethod("block_matrix", "data.frame", function(x, ...) .from_dense(as.matrix(x), ...))
 setMethod("block_matrix", "BlockLayout", function(x, ...) .from_layout(x, ...))
@@ -68,7 +68,7 @@ setMethod("block_matrix", "ANY", function(x, ...) {
 })
 
 block_dtype <- function(x) {
-  if (!methods::is(x, "DeviceArray")) .expect_any_matrix(x, "x")
+  if (!inherits(x, "DeviceArray")) .expect_any_matrix(x, "x")
   x@dtype
 }
 

@@ -28,11 +28,11 @@ setMethod("t", "AnyBlockMatrix", function(x) .made(x, tartan_matrix_transpose, n
 # One of the two is a block matrix.
 .product <- function(x, y, verb) {
   if (isS4(x) && isS4(y)) {
-    if (methods::is(x, "BlockMatrix") && methods::is(y, "BlockMatrix")) return(.block_product(x, y, verb))
-    if (methods::is(x, "BlockMatrix") && methods::is(y, "diagonalMatrix")) return(.scaled_cols(x, y, verb))
-    if (methods::is(x, "diagonalMatrix") && methods::is(y, "BlockMatrix")) return(.scaled_rows(x, y, verb))
-    if (methods::is(x, "DeviceBlockMatrix") && methods::is(y, "diagonalMatrix")) return(.scaled_cols(x, y, verb))
-    if (methods::is(x, "diagonalMatrix") && methods::is(y, "DeviceBlockMatrix")) return(.scaled_rows(x, y, verb))
+    if (inherits(x, "BlockMatrix") && inherits(y, "BlockMatrix")) return(.block_product(x, y, verb))
+    if (inherits(x, "BlockMatrix") && inherits(y, "diagonalMatrix")) return(.scaled_cols(x, y, verb))
+    if (inherits(x, "diagonalMatrix") && inherits(y, "BlockMatrix")) return(.scaled_rows(x, y, verb))
+    if (inherits(x, "DeviceBlockMatrix") && inherits(y, "diagonalMatrix")) return(.scaled_cols(x, y, verb))
+    if (inherits(x, "diagonalMatrix") && inherits(y, "DeviceBlockMatrix")) return(.scaled_rows(x, y, verb))
     if (.is_sparse(x) && .is_sparse(y)) return(.sparse_verbs[[verb + 1L]](.as_sparse(x), .as_sparse(y)))
     if (!.may_be_dense(x) && !.may_be_dense(y)) .no_product(x, y)
   }
@@ -85,7 +85,7 @@ setMethod("t", "AnyBlockMatrix", function(x) .made(x, tartan_matrix_transpose, n
   names <- list(.names_of(d)[[if (verb == .crossprod) 2L else 1L]], y@Dimnames[[2L]])
   factors <- as.double(Matrix::diag(d))
   result <- .scaled(y, factors, NULL, names)
-  if (all(is.finite(factors)) || methods::is(y, "DeviceObject")) result else .spread_as_sparse(result, d, y)
+  if (all(is.finite(factors)) || inherits(y, "DeviceObject")) result else .spread_as_sparse(result, d, y)
 }
 .scaled_cols <- function(x, d, verb) {
   x <- .left_factor(x, verb)
@@ -93,15 +93,15 @@ setMethod("t", "AnyBlockMatrix", function(x) .made(x, tartan_matrix_transpose, n
   names <- list(x@Dimnames[[1L]], .names_of(d)[[if (verb == .tcrossprod) 1L else 2L]])
   factors <- as.double(Matrix::diag(d))
   result <- .scaled(x, NULL, factors, names)
-  if (all(is.finite(factors)) || methods::is(x, "DeviceObject")) result else .spread_as_sparse(result, x, d)
+  if (all(is.finite(factors)) || inherits(x, "DeviceObject")) result else .spread_as_sparse(result, x, d)
 }
 
-.is_sparse <- function(x) methods::is(x, "BlockMatrix") || methods::is(x, "sparseMatrix")
+.is_sparse <- function(x) inherits(x, "BlockMatrix") || inherits(x, "sparseMatrix")
 # Matrix 1.5-3 returns a wrong tcrossprod of a dgCMatrix and a permutation, so every factor becomes a
 # dgCMatrix.
-.as_sparse <- function(x) if (methods::is(x, "BlockMatrix")) .to_sparse(x) else .general(x)
+.as_sparse <- function(x) if (inherits(x, "BlockMatrix")) .non_zeros(x) else .general(x)
 .may_be_dense <- function(x) {
-  methods::is(x, "DeviceArray") || methods::is(x, "Matrix") || methods::is(x, "sparseVector")
+  inherits(x, "DeviceArray") || inherits(x, "Matrix") || inherits(x, "sparseVector")
 }
 
 # Nothing moves between devices unasked. On a device, one factor must be a block matrix and the other dense.

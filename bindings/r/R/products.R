@@ -26,13 +26,24 @@ sddmm <- function(s, x, y, alpha = 1, beta = 0, gates = NULL, transpose_x = FALS
     .expect_any_matrix(s, "s")
     dtype <- s@dtype
   }
+  given <- list(x = if (length(x)) x[[1L]], y = if (length(y)) y[[1L]])
   x <- .operands(x, "x", dtype, .flag(transpose_x, "transpose_x"))
   y <- .operands(y, "y", dtype, .flag(transpose_y, "transpose_y"))
+  names <- if (.is_matrix(s)) s@Dimnames else .no_names
+  of_product <- list(.names_of_operand(given$x, if (transpose_x) 2L else 1L), .names_of_operand(given$y, if (transpose_y) 1L else 2L))
+  for (side in which(vapply(names, is.null, NA))) names[side] <- of_product[side]
   # If beta is 0, s is not read, but on a dynamic layout the values past the current blocks are kept.
   result <- if (.is_matrix(s) && (accumulates || block_is_dynamic(s))) .matrix_copy(s, "s")
-            else .matrix_of_zeros(place, .any_layout_of(s), dtype, if (.is_matrix(s)) s@Dimnames else .no_names)
+            else .matrix_of_zeros(place, .any_layout_of(s), dtype)
   tartan_r_sddmm(place, x, y, gates, alpha, beta, result)
+  result@Dimnames <- names
   result
+}
+
+# The names of the rows (side 1) or columns of a dense operand, NULL where it has none.
+.names_of_operand <- function(x, side) {
+  names <- if (!inherits(x, "DeviceObject")) dimnames(x)
+  if (length(names) == 2L && length(names[[side]])) as.character(names[[side]])
 }
 
 growth_score <- function(x, y, block = c(32, 32), norm = c("max", "l2", "gradient"), scale = 1, score = NULL,

@@ -6,7 +6,7 @@ block_grid <- function(x) .grid(.frame_of(x))
 block_heads <- function(x) .frame_of(x)[5L]
 block_count <- function(x) {
   layout <- .any_layout_of(x)
-  if (methods::is(layout, "DeviceBlockLayout")) layout@capacity else length(layout@columns)
+  if (inherits(layout, "DeviceBlockLayout")) layout@capacity else length(layout@columns)
 }
 block_is_dynamic <- function(x) inherits(.any_layout_of(x), "DeviceBlockLayout")
 block_density <- function(x) tartan_layout_density(.layout_of(x))

@@ -28,7 +28,7 @@ residual_unit <- function(x, reduce, spatial, expand, active, windows, relu = TR
   if (tartan_r_any_tracked(c(list(x, x_gain, x_bias), parts))) {
     .fail("unsupported", "residual_unit has no gradient, expected window_gather, conv_forward and window_scatter, which have theirs")
   }
-  if (!is.list(spatial) || !methods::is(spatial$conv, "BlockConv")) {
+  if (!is.list(spatial) || !inherits(spatial$conv, "BlockConv")) {
     .fail("argument", "spatial is %s, expected list(conv = , filter = ), perhaps with gain and bias", .shown(spatial))
   }
   dims <- length(spatial$conv@kernel)

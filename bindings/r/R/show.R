@@ -1,12 +1,15 @@
 # SPDX-License-Identifier: Apache-2.0
 
+# A number with a few digits and a decimal point whatever the locale.
+.digits <- function(x, digits = 3L) tartan_r_decimal(signif(x, digits))
+
 .describe <- function(x) {
   frame <- .frame_of(x)
   if (length(frame) != 5L) return("that was not made by this package")
   all <- prod(.grid(frame)) * frame[5L]
   count <- block_count(x)
   blocks <- if (block_is_dynamic(x)) sprintf("dynamic, capacity %.0f of %.0f", count, all)
-            else sprintf("%d of %.0f stored (%.3g %%)", count, all, if (all > 0) 100 * count / all else 0)
+            else sprintf("%d of %.0f stored (%s %%)", count, all, .digits(if (all > 0) 100 * count / all else 0))
   sprintf("%.0f x %.0f%s, blocks %.0f x %.0f: %s", frame[1L], frame[2L],
           if (frame[5L] > 1) sprintf(", %.0f heads", frame[5L]) else "", frame[3L], frame[4L], blocks)
 }
@@ -25,21 +28,51 @@ setMethod("show", "BlockLayout", function(object) {
   cat("BlockLayout ", .describe(object), .closed(object), "\n", sep = "")
   .picture(object)
 })
-setMethod("show", "BlockMatrix", function(object) {
-  cat("BlockMatrix ", object@dtype, " ", .describe(object), .closed(object), "\n", sep = "")
-  .picture(object@layout)
-})
+# Small matrices are shown with their numbers, as Matrix shows sparse ones; larger ones as a picture of their layout.
+.shows_numbers <- function(x) {
+  frame <- x@layout@frame
+  length(frame) == 5L && frame[5L] == 1 && all(frame[1:2] > 0 & frame[1:2] <= 16) && !tartan_r_is_closed(x) && !tartan_r_is_closed(x@layout)
+}
+.show_matrix <- function(x, digits = NULL) {
+  cat("BlockMatrix ", x@dtype, " ", .describe(x), .closed(x), "\n", sep = "")
+  if (.shows_numbers(x)) Matrix::printSpMatrix(.to_sparse(x), digits = digits, note.dropping.colnames = FALSE, col.names = TRUE)
+  else .picture(x@layout)
+}
+setMethod("show", "BlockMatrix", function(object) .show_matrix(object))
+
+.most_listed <- 20L
 setMethod("show", "BlockFile", function(object) {
   if (tartan_r_is_closed(object)) return(cat("BlockFile, closed\n"))
-  objects <- block_list(object)
-  cat("BlockFile of ", nrow(objects), " objects\n", sep = "")
-  if (nrow(objects)) print(objects[c("kind", "name")], row.names = FALSE)
+  if (tartan_r_is_restored(object)) return(cat("BlockFile of a saved session: block_file() opens files\n"))
+  count <- tartan_file_count(object)
+  cat("BlockFile of ", .digits(count, 15L), " objects\n", sep = "")
+  if (count == 0) return(invisible())
+  print(.listed(object, seq_len(min(count, .most_listed)) - 1)[c("kind", "name")], row.names = FALSE)
+  if (count > .most_listed) cat("... and ", .digits(count - .most_listed, 15L), " more: block_list() has all\n", sep = "")
 })
+
+# print(x, digits = 3) would show the slots.
+print.BlockMatrix <- function(x, digits = NULL, ...) {
+  .show_matrix(x, digits)
+  invisible(x)
+}
+print.BlockLayout <- function(x, ...) {
+  methods::show(x)
+  invisible(x)
+}
+print.BlockMask <- print.BlockLayout
+print.BlockConv <- print.BlockLayout
+print.BlockFile <- print.BlockLayout
+print.TartanContext <- print.BlockLayout
+print.DeviceArray <- print.BlockLayout
+print.DeviceBlockMatrix <- print.BlockLayout
+print.DeviceBlockLayout <- print.BlockLayout
+print.Tracked <- print.BlockLayout
 
 .summarise <- function(object) {
   facts <- c(list(what = class(object)[1L], description = .describe(object)), block_statistics(object),
              list(identity = block_identity(object), recipe = block_recipe(object)))
-  if (methods::is(object, "BlockMatrix")) facts$dtype <- object@dtype
+  if (inherits(object, "BlockMatrix")) facts$dtype <- object@dtype
   structure(facts, class = "summary.BlockLayout")
 }
 setMethod("summary", "BlockLayout", function(object, ...) .summarise(object))
@@ -74,7 +107,7 @@ print.summary.BlockLayout <- function(x, ...) {
 
 # Draws a grid of numbers with row 1 on top.
 .draw <- function(m, block, xlab = "", ylab = "", asp = 1,
-                  col = hcl.colors(64L, "Blues 3", rev = TRUE), axes = TRUE, ...) {
+                  col = hcl.colors(64L, "Blues 3", rev = TRUE), axes = TRUE, main = NULL, ...) {
   size <- dim(m) * block
   m <- .shrink(m)
   range <- if (length(m) && max(m) > 0) c(0, max(m)) else c(0, 1)
@@ -90,6 +123,7 @@ print.summary.BlockLayout <- function(x, ...) {
     graphics::axis(3L, at = columns, pos = size[1L])
     graphics::axis(2L, at = size[1L] - rows, labels = rows, pos = 0, las = 1L)
   }
+  if (!is.null(main)) graphics::title(main, line = if (axes) 2.75 else NA) # above the labels of the columns
 }
 
 .image <- function(x, weights, ...) {

@@ -2,53 +2,61 @@
 # Systems of equations and factorisations, by the sparse methods of the Matrix package (CHOLMOD, CSparse). The operands of
 # Matrix's functions are made before the call: R would report an error in an argument as one of choosing a method.
 
-# A symmetric matrix as a dsCMatrix, for which Matrix tries Cholesky first; any other as a dgCMatrix.
+# Matrix's own tolerance of isSymmetric().
+.symmetric_tolerance <- 100 * .Machine$double.eps
+
+# A symmetric matrix as a dsCMatrix, for which Matrix tries Cholesky first; any other as a dgCMatrix. Neither has names: the results
+# get those of x.
 .to_factor <- function(x, name) {
   .expect_square(x, name)
-  m <- .to_sparse(x)
-  if (Matrix::isSymmetric(m, tol = 0)) Matrix::forceSymmetric(m) else m
+  .to_sparse(x, drop = TRUE, tolerance = .symmetric_tolerance, names = .no_names)
 }
 .expect_square <- function(x, name) {
   size <- dim(x)
   if (size[1L] != size[2L]) .fail("shape", "%s is %.0f x %.0f, expected a square matrix", name, size[1L], size[2L])
 }
-.expect_symmetric <- function(x, name) {
+.expect_symmetric <- function(x, name, drop = TRUE) {
   .expect_square(x, name)
-  m <- .to_sparse(x)
-  if (!Matrix::isSymmetric(m)) .fail("argument", "%s is not symmetric, expected a symmetric matrix", name)
-  Matrix::forceSymmetric(m)
+  m <- if (.same_names(x@Dimnames)) .to_sparse(x, drop, .symmetric_tolerance, .square_names(x))
+  if (!inherits(m, "dsCMatrix")) .fail("argument", "%s is not symmetric, expected a symmetric matrix", name)
+  m
 }
+# Whether rows and columns have the same names, or one of them none.
+.same_names <- function(names) is.null(names[[1L]]) || is.null(names[[2L]]) || identical(names[[1L]], names[[2L]])
 
 .solve <- function(a, b, ...) {
-  if (methods::is(a, "BlockMatrix")) a <- .to_factor(a, "a")
-  if (methods::is(b, "BlockMatrix")) b <- .to_sparse(b)
-  if (NROW(b) != dim(a)[1L]) .fail("shape", "b has %d rows, expected %d (rows of a)", NROW(b), dim(a)[1L])
-  if (methods::is(b, "sparseMatrix")) .solve_sparse(a, b, ...) else Matrix::solve(a, b, ...)
+  rows <- dim(a)[1L]
+  if (NROW(b) != rows) .fail("shape", "b has %d rows, expected %d (rows of a)", NROW(b), rows)
+  names <- if (.is_matrix(a) || inherits(a, "dsCMatrix")) list(colnames(a), if (!is.null(dim(b))) colnames(b))
+  if (inherits(a, "BlockMatrix")) a <- .to_factor(a, "a")
+  if (inherits(b, "BlockMatrix")) b <- .non_zeros(b)
+  x <- if (inherits(b, "sparseMatrix")) .solve_sparse(a, b, ...) else Matrix::solve(a, b, ...)
+  if (!is.null(names)) dimnames(x) <- names
+  x
 }
 # Matrix may make a dense result for sparse right-hand sides.
 .solve_sparse <- function(a, b, ...) {
-  if (methods::is(a, "dsCMatrix")) {
+  if (inherits(a, "dsCMatrix")) {
     none <- function(condition) NULL
     factor <- tryCatch(Matrix::Cholesky(a, LDL = FALSE), error = none, warning = none)
-    if (!is.null(factor)) {
-      x <- Matrix::solve(factor, b, system = "A")
-      dimnames(x) <- list(colnames(a), colnames(b))
-      return(x)
-    }
+    if (!is.null(factor)) return(Matrix::solve(factor, b, system = "A"))
     a <- methods::as(a, "generalMatrix") # not positive definite
   }
-  if (methods::is(a, "dgCMatrix") && !("sparse" %in% names(list(...)))) Matrix::solve(a, b, sparse = TRUE, ...)
+  if (inherits(a, "dgCMatrix") && !("sparse" %in% names(list(...)))) Matrix::solve(a, b, sparse = TRUE, ...)
   else Matrix::solve(a, b, ...)
 }
 
+# As Matrix: the inverse of a symmetric matrix is sparse, that of another one dense, unless it would have more than 1 GiB.
 setMethod("solve", signature("BlockMatrix", "missing"), function(a, b, ...) {
-  a <- .to_factor(a, "a")
-  x <- .solve_sparse(a, Matrix::.sparseDiagonal(nrow(a), shape = "g"), ...)
-  dimnames(x) <- dimnames(a)[2:1]
+  factors <- .to_factor(a, "a")
+  n <- nrow(factors)
+  dense <- inherits(factors, "dgCMatrix") && n < 2^13.5 && !("sparse" %in% names(list(...)))
+  x <- if (dense) Matrix::solve(factors, diag(n), ...) else .solve_sparse(factors, Matrix::.sparseDiagonal(n, shape = "g"), ...)
+  dimnames(x) <- a@Dimnames[2:1]
   x
 })
 setMethod("solve", signature("BlockMatrix", "ANY"), function(a, b, ...) { # dense: a base vector or matrix
-  if (methods::is(b, "sparseVector")) b <- as.vector(b)
+  if (inherits(b, "sparseVector")) b <- as.vector(b)
   vector <- is.null(dim(b))
   x <- .solve(a, if (vector) .numbers(b, "b") else .dense(b, "b"), ...)
   if (!vector) return(as.matrix(x))
@@ -80,8 +88,8 @@ setMethod("rcond", signature("BlockMatrix", "character"), function(x, norm, ...)
   base::rcond(.small_dense(x), norm, ...)
 }
 
-setMethod("Cholesky", "BlockMatrix", function(A, perm = TRUE, LDL = !super, super = FALSE, Imult = 0, ...) {
-  A <- .expect_symmetric(A, "A")
+setMethod("Cholesky", "BlockMatrix", function(A, perm = TRUE, LDL = !super, super = FALSE, Imult = 0, drop0 = TRUE, ...) {
+  A <- .expect_symmetric(A, "A", .flag(drop0, "drop0"))
   Matrix::Cholesky(A, perm = perm, LDL = LDL, super = super, Imult = Imult, ...)
 })
 setMethod("chol", "BlockMatrix", function(x, ...) {
@@ -90,13 +98,37 @@ setMethod("chol", "BlockMatrix", function(x, ...) {
 })
 setMethod("lu", "BlockMatrix", function(x, ...) {
   .expect_square(x, "x")
-  x <- .to_sparse(x)
+  x <- .non_zeros(x)
   Matrix::lu(x, ...)
 })
 setMethod("qr", "BlockMatrix", function(x, ...) {
-  x <- .to_sparse(x)
+  x <- .non_zeros(x)
   Matrix::qr(x, ...)
 })
+
+# A factor of Matrix with the numbers of another matrix. CHOLMOD does not check that these lie in the pattern which was analysed, so
+# we do, and analyse anew where they don't. As with Matrix, a matrix that is not symmetric stands for its tcrossprod().
+.update_factor <- function(object, parent, mult) {
+  square <- dim(parent)[1L] == dim(parent)[2L]
+  m <- .to_sparse(parent, drop = TRUE, tolerance = if (square) .symmetric_tolerance, names = .no_names)
+  if (!inherits(m, "dsCMatrix")) m <- Matrix::tcrossprod(m)
+  n <- dim(object)[1L]
+  if (nrow(m) != n) .fail("shape", "parent has %d rows, expected %d (rows of the factored matrix)", nrow(m), n)
+  if (tartan_r_factor_fits(object, m)) return(Matrix::update(object, m, mult = mult))
+  Matrix::Cholesky(m, perm = is.unsorted(object@perm), LDL = Matrix::isLDL(object), super = inherits(object, "CHMsuper"), Imult = mult)
+}
+# Methods for the classes that have instances: that for CHMfactor is Matrix's own.
+for (.factor in c("dCHMsimpl", "dCHMsuper")) {
+  setMethod("update", .factor, function(object, parent, mult = 0, ...) {
+    if (missing(parent) || !inherits(parent, "BlockMatrix")) return(callNextMethod())
+    .update_factor(object, parent, mult)
+  })
+}
+rm(.factor)
+for (.update in c("logical", "character")) {
+  setMethod("updown", signature(.update, "BlockMatrix", "CHMfactor"), function(update, C, L) Matrix::updown(update, .non_zeros(C), L))
+}
+rm(.update)
 
 # Dense results: those of Matrix, whose methods take dense copies.
 .dense_square <- function(x) {

@@ -7,7 +7,7 @@
 # to several heads has as many.
 .to_bind <- function(y, x, side, name) {
   heads <- block_heads(x)
-  if (methods::is(y, "BlockMatrix")) {
+  if (inherits(y, "BlockMatrix")) {
     if (block_heads(y) != heads) .fail("shape", "%s has %.0f heads, expected %.0f", name, block_heads(y), heads)
     return(y)
   }
@@ -17,7 +17,7 @@
     }
     return(.from_dense(y, block = block_dim(x)))
   }
-  if (methods::is(y, "sparseMatrix")) return(.as_blocks_of(y, x, name))
+  if (inherits(y, "sparseMatrix")) return(.as_blocks_of(y, x, name))
   y <- .other_operand(y, name)
   if (is.null(dim(y))) {
     n <- dim(x)[3L - side]
@@ -32,7 +32,7 @@
 .shown_size <- function(x) if (is.null(dim(x))) .shown(x) else paste(dim(x), collapse = " x ")
 
 .bind <- function(x, y, side) {
-  model <- if (methods::is(x, "BlockMatrix")) x else y
+  model <- if (inherits(x, "BlockMatrix")) x else y
   if (is.null(x) || is.null(y)) return(model)
   x <- .to_bind(x, model, side, "x")
   y <- .to_bind(y, model, side, "y")
@@ -63,6 +63,27 @@ setMethod("cbind2", signature("BlockMatrix", "BlockMatrix"), function(x, y, ...)
 setMethod("rbind2", signature("BlockMatrix", "missing"), function(x, y, ...) x)
 setMethod("cbind2", signature("BlockMatrix", "missing"), function(x, y, ...) x)
 
+block_diag <- function(...) {
+  parts <- list(...)
+  if (length(parts) == 1L && is.list(parts[[1L]]) && !is.data.frame(parts[[1L]])) parts <- parts[[1L]]
+  model <- Find(function(x) inherits(x, "BlockMatrix"), parts)
+  if (is.null(model)) .fail("argument", "there is no BlockMatrix among the %d arguments, expected at least one", length(parts))
+  part <- function(k) {
+    y <- parts[[k]]
+    if (is.null(dim(y)) && length(y) != 1L) .fail("shape", "argument %d is %s, expected a matrix", k, .shown(y))
+    .to_bind(if (is.null(dim(y))) matrix(y) else y, model, 1L, sprintf("argument %d", k))
+  }
+  join <- function(x, y) {
+    end <- function(side) {
+      names <- list(x@Dimnames[[side]], y@Dimnames[[side]])
+      if (is.null(unlist(names))) return(NULL)
+      unlist(Map(function(n, m) if (is.null(n)) character(dim(m)[side]) else n, names, list(x, y)))
+    }
+    .take_matrix(tartan_matrix_concatenate(NULL, TARTAN_DIAGONAL, x, y), names = list(end(1L), end(2L)))
+  }
+  Reduce(join, lapply(seq_along(parts), part))
+}
+
 # ---- Kronecker products ----
 
 .kronecker_names <- function(X, Y) {
@@ -78,7 +99,7 @@ setMethod("cbind2", signature("BlockMatrix", "missing"), function(x, y, ...) x)
 }
 
 .kronecker <- function(X, Y, FUN = "*", make.dimnames = FALSE, ...) {
-  first <- methods::is(X, "BlockMatrix")
+  first <- inherits(X, "BlockMatrix")
   x <- if (first) X else Y
   o <- if (first) Y else X
   .expect_one_head(x, "kronecker")
@@ -88,16 +109,16 @@ setMethod("cbind2", signature("BlockMatrix", "missing"), function(x, y, ...) x)
     dense <- function(m) if (isS4(m)) as.matrix(m) else m
     return(base::kronecker(dense(X), dense(Y), FUN, make.dimnames, ...))
   }
-  if (!methods::is(o, "BlockMatrix") && !methods::is(o, "Matrix")) {
+  if (!inherits(o, "BlockMatrix") && !inherits(o, "Matrix")) {
     o <- .other_operand(o, if (first) "Y" else "X")
     if (is.null(dim(o))) o <- matrix(o, ncol = 1L)
   }
   names <- if (make.dimnames) .kronecker_names(if (first) X else o, if (first) o else Y) else .no_names
   if (length(o) <= 2^16) {
-    o <- if (methods::is(o, "BlockMatrix")) .to_dense(o) else .dense(o, "Y")
+    o <- if (inherits(o, "BlockMatrix")) .to_dense(o) else .dense(o, "Y")
     return(.take_matrix(tartan_matrix_kronecker(NULL, x, unname(o), as.integer(!first), .dtype_code(x@dtype)), names = names))
   }
-  sparse <- function(m) if (methods::is(m, "BlockMatrix")) .to_sparse(m) else if (isS4(m)) .general(m) else methods::as(m, "CsparseMatrix")
+  sparse <- function(m) if (inherits(m, "BlockMatrix")) .non_zeros(m) else if (isS4(m)) .general(m) else methods::as(m, "CsparseMatrix")
   product <- methods::kronecker(sparse(X), sparse(Y))
   dimnames(product) <- names
   block_cast(.as_blocks_of(product, x, "the result"), x@dtype)
@@ -130,7 +151,7 @@ setReplaceMethod("dim", "BlockMatrix", function(x, value) {
     .fail("shape", "value is %.0f x %.0f, expected %.0f elements in all", value[1L], value[2L], length(x))
   }
   if (all(value == dim(x))) return(x)
-  sparse <- .to_sparse(x)
+  sparse <- .non_zeros(x)
   dim(sparse) <- value
   block_cast(.as_blocks_of(sparse, x, "the result"), x@dtype)
 })
@@ -194,21 +215,21 @@ setMethod("skewpart", "BlockMatrix", function(x) .with_transpose(x, function(x) 
 setMethod("forceSymmetric", signature("BlockMatrix", "missing"), function(x, uplo) .force_symmetric(x))
 setMethod("forceSymmetric", signature("BlockMatrix", "character"), function(x, uplo) .force_symmetric(x, uplo))
 
-setMethod("isDiagonal", "BlockMatrix", function(object) Matrix::isDiagonal(.to_sparse(object)))
+setMethod("isDiagonal", "BlockMatrix", function(object) Matrix::isDiagonal(.non_zeros(object)))
 setMethod("isTriangular", "BlockMatrix", function(object, upper = NA, ...) {
-  Matrix::isTriangular(.to_sparse(object), upper = upper, ...)
+  Matrix::isTriangular(.non_zeros(object), upper = upper, ...)
 })
 
 # ---- Comparison: by values and names, whatever the blocks ----
 
 # A matrix of numbers in blocks of the size of x's; anything else as it is.
 .comparable <- function(y, x) {
-  if (methods::is(y, "Matrix") || is.matrix(y) && (is.numeric(y) || is.logical(y))) block_matrix(y, block = block_dim(x)) else y
+  if (inherits(y, "Matrix") || is.matrix(y) && (is.numeric(y) || is.logical(y))) block_matrix(y, block = block_dim(x)) else y
 }
 
 all.equal.BlockMatrix <- function(target, current, ..., check.attributes = TRUE) {
   current <- .comparable(current, target)
-  if (!methods::is(current, "BlockMatrix")) return(paste0("target is BlockMatrix, current is ", class(current)[1L]))
+  if (!inherits(current, "BlockMatrix")) return(paste0("target is BlockMatrix, current is ", class(current)[1L]))
   size <- function(x) c(dim(x), block_heads(x))
   if (any(size(target) != size(current))) {
     return(sprintf("Dimensions: target (%s), current (%s)", paste(size(target), collapse = ", "), paste(size(current), collapse = ", ")))
@@ -228,7 +249,7 @@ setMethod("all.equal", signature("BlockMatrix", "Matrix"), function(target, curr
 for (.peer in c("Matrix", "matrix")) {
   setMethod("all.equal", signature(.peer, "BlockMatrix"), function(target, current, ...) {
     target <- .comparable(target, current)
-    if (methods::is(target, "BlockMatrix")) all.equal.BlockMatrix(target, current, ...)
+    if (inherits(target, "BlockMatrix")) all.equal.BlockMatrix(target, current, ...)
     else paste0("target is ", class(target)[1L], ", current is BlockMatrix")
   })
 }
@@ -239,7 +260,8 @@ setMethod("isSymmetric", "BlockMatrix", function(object, tol = 100 * .Machine$do
   if (size[1L] != size[2L]) return(FALSE)
   names <- object@Dimnames
   if (checkDN && !is.null(names[[1L]]) && !is.null(names[[2L]]) && !identical(names[[1L]], names[[2L]])) return(FALSE)
-  isTRUE(all.equal.BlockMatrix(object, t(object), tolerance = tol, check.attributes = FALSE))
+  if (block_heads(object) == 1) tartan_r_is_symmetric(.as_double(object), tol)
+  else isTRUE(all.equal.BlockMatrix(object, t(object), tolerance = tol, check.attributes = FALSE))
 })
 
 # ---- sweep and scale ----

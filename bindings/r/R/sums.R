@@ -57,7 +57,7 @@ mean.BlockMatrix <- function(x, trim = 0, na.rm = FALSE, ...) {
   .expect_one_head(x, "norm")
   type <- toupper(.string(type, "type"))
   if (type == "2") {
-    if (methods::is(x, "DeviceObject")) .expect_here(x, "norm(x, \"2\")")
+    if (inherits(x, "DeviceObject")) .expect_here(x, "norm(x, \"2\")")
     return(base::norm(.small_dense(x), "2"))
   }
   tartan_matrix_norm(.place(x = x), x, .constant(type, .norm_kinds, "type"), 1)

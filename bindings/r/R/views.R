@@ -42,8 +42,8 @@
 .made <- function(x, make, ..., layout = NULL, names = x@Dimnames) {
   .expect_any_matrix(x, "x")
   place <- .place(x = x)
+  if (is.null(place)) return(.take_matrix(make(NULL, x, ...), layout, names))
   handle <- .with_memory(function() make(place, x, ...))
-  if (is.null(place)) return(.take_matrix(handle, layout, names))
   if (is.null(layout)) layout <- .new_layout(tartan_matrix_get_layout(handle))
   .new_device_matrix(handle, layout, tartan_dtype_name(tartan_matrix_dtype(handle)), place, names)
 }
@@ -70,8 +70,8 @@
 
 # For the C code: other kinds of numbers as a base matrix or vector; anything else unchanged.
 .as_numbers <- function(x) {
-  if (methods::is(x, "Matrix") || is.data.frame(x)) return(as.matrix(x))
-  if (methods::is(x, "sparseVector")) as.vector(x) else x
+  if (inherits(x, "Matrix") || is.data.frame(x)) return(as.matrix(x))
+  if (inherits(x, "sparseVector")) as.vector(x) else x
 }
 
 # The library's view of the memory of `data`: shape and strides in elements.

@@ -120,7 +120,7 @@ windows_for_conv <- function(image, kernel, stride = 1, size = NULL, output = NU
   else if (!(length(size) %in% (dims + 0:1))) {
     .fail("shape", "mask is %s, expected %d spatial dimensions, or those and the number of images", .by(size), dims)
   }
-  view <- .operand(mask, "mask", if (methods::is(mask, "DeviceArray")) mask@dtype else "float64")
+  view <- .operand(mask, "mask", if (inherits(mask, "DeviceArray")) mask@dtype else "float64")
   view[[5L]] <- size
   .image_view(view, dims, FALSE)
 }

@@ -9,6 +9,11 @@
  * slots, which takes ten times as long as a small product. */
 SEXP tartan_r_matrix_around(SEXP values, SEXP layout, SEXP dtype, SEXP names);
 
+/* The BlockLayout of a handle of the library, which the object keeps; the BlockMatrix of a handle, whose values are copied once and
+ * which is closed. Without a layout (NULL) the result has its own. */
+SEXP tartan_r_take_layout(SEXP handle);
+SEXP tartan_r_take_matrix(SEXP handle, SEXP layout, SEXP names);
+
 /* A matrix of zeros at a place; a NULL place is R's memory. */
 SEXP tartan_r_new_matrix(SEXP place, SEXP layout, int32_t dtype, SEXP names);
 

@@ -66,6 +66,11 @@ SEXP tartan_r_is_closed(SEXP x) {
     return Rf_ScalarLogical(tartan_r_state_of(slot(x, "handle"), kinds[class].tag) == TARTAN_R_CLOSED);
 }
 
+SEXP tartan_r_is_restored(SEXP x) {
+    tartan_r_class class = tartan_r_class_of(x);
+    return Rf_ScalarLogical(tartan_r_state_of(slot(x, "handle"), kinds[class].tag) == TARTAN_R_RESTORED);
+}
+
 /* The content of the cache if it is an open handle of the library. */
 static SEXP cached(SEXP cache, const char *tag) {
     SEXP handle = tartan_r_held(cache);

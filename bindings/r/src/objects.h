@@ -38,9 +38,10 @@ const double *tartan_r_frame(SEXP x, const char *name);
 /* The dtype of a matrix or a DeviceArray. */
 int32_t tartan_r_dtype_of(SEXP x, const char *name);
 
-/* For R code: refuses an object that is closed, restored or foreign; whether an object is closed. */
+/* For R code: refuses an object that is closed, restored or foreign; whether an object is closed, or restored. */
 SEXP tartan_r_expect_open(SEXP x);
 SEXP tartan_r_is_closed(SEXP x);
+SEXP tartan_r_is_restored(SEXP x);
 
 /* The place of operands: the TartanContext of the first one on a device, or NULL if all are in R's memory. Operands on a
  * device may belong to several contexts. `operands` is a named list, or has the names beside it; NULL, masks, convolutions and layouts

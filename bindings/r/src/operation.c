@@ -88,7 +88,8 @@ static void add_option(const call *c, tartan_r_words *w, int k, SEXP x) {
     SEXP usual = VECTOR_ELT(VECTOR_ELT(c->op, DEFAULTS), k);
     if (x == R_NilValue && usual == R_NilValue) return; /* C computes it */
     if (is(c, OPTION_KINDS, k, "flag")) {
-        if (tartan_r_flag(x, name)) tartan_r_words_number(w, c_name, 1);
+        const int value = tartan_r_flag(x, name);
+        if (value != (REAL(usual)[0] != 0)) tartan_r_words_number(w, c_name, value);
     } else if (is(c, OPTION_KINDS, k, "word")) {
         const char *word = tartan_r_word_of(x, name, VECTOR_ELT(VECTOR_ELT(c->op, WORDS), k));
         tartan_r_words_name(w, c_name);

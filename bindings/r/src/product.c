@@ -178,7 +178,7 @@ static SEXP multiply(product p, int verb) {
     static const char *const options[2][2] = {{NULL, "transpose=1"}, {"side=right", "side=right transpose=1"}};
     tartan_r_check(tartan_spmm(o.context, o.a, o.gates, &o.b, p.alpha, p.beta, options[p.right][p.transpose], &o.c));
     SEXP result = PROTECT(tartan_r_finish(&c));
-    if (verb && place == R_NilValue) keep_names(&p, numbers, result);
+    if (place == R_NilValue) keep_names(&p, numbers, result);
     UNPROTECT(6);
     return result;
 }

@@ -79,6 +79,18 @@ test_that("nothing large becomes dense unasked", {
   expect_equal(svd(b)$d, svd(as.matrix(b))$d)
 })
 
+test_that("negative indices that are not there are ignored, as in base R", {
+  a <- random_matrix(c(12, 9), c(4, 3))
+  m <- as.matrix(a)
+  for (i in list(-13, c(-13, -2), c(-1, -1, -99), -(1:12), c(0, -3), c(-3, -99999))) {
+    expect_identical(unname(as.matrix(a[i, , drop = FALSE])), m[i, , drop = FALSE])
+    expect_identical(unname(as.matrix(a[, i, drop = FALSE])), m[, i, drop = FALSE])
+  }
+  expect_identical(a[-c(1:3, 1000)], m[-c(1:3, 1000)])
+  expect_refused(a[c(-1, 2), ], "layout", "i[1] is -1")
+  expect_refused(a[-1.5e300, 13], "layout", "j[1] is 13")
+})
+
 test_that("selections stay sparse", {
   a <- block_matrix(block_pattern("banded", c(1500, 1300), 16), init = "normal", seed = 1)
   m <- as.matrix(a)
@@ -150,6 +162,40 @@ test_that("empty prototypes print", {
   expect_identical(dim(new("BlockMatrix")), c(0L, 0L))
 })
 
+test_that("print() shows what show() does, and small matrices with their numbers", {
+  m <- matrix(c(1.23456, 0, 0, 2), 2)
+  a <- block_matrix(rbind(cbind(m, 0 * m), cbind(0 * m, 0 * m)), block = 2)
+  text <- capture.output(print(a, digits = 3))
+  expect_identical(text[1], "BlockMatrix float64 4 x 4, blocks 2 x 2: 1 of 4 stored (25 %)")
+  expect_match(text[3], "^\\[1,\\] +1.23 +0 +[.] +[.]")
+  expect_match(text[4], "^\\[2,\\] +0(.00)? +2(.00)? +[.] +[.]")
+  expect_match(text[5], "^\\[3,\\] +[.] +[.] +[.] +[.]")
+  expect_length(text, 6)
+  expect_identical(capture.output(print(a)), capture.output(show(a)))
+  dimnames(a) <- list(letters[1:4], LETTERS[1:4])
+  expect_match(capture.output(a)[2], "A +B +C +D")
+  wide <- block_matrix(block_pattern("banded", c(40, 40), 4))
+  expect_identical(capture.output(print(wide, digits = 3)), capture.output(show(wide)))
+  expect_length(capture.output(wide), 11)
+  close(a)
+  expect_identical(capture.output(print(a, digits = 3)), c("BlockMatrix float64 4 x 4, blocks 2 x 2: 1 of 4 stored (25 %), closed", "  #.", "  .."))
+  h <- random_matrix(c(6, 8), c(2, 4), heads = 3)
+  for (x in list(h, h@layout, wide@layout, tartan_context("cpu"), to_device(1:3, tartan_context("cpu")))) {
+    expect_identical(capture.output(shown <- print(x, digits = 3)), capture.output(show(x)))
+    expect_identical(shown, x)
+  }
+})
+
+test_that("refusals count from 1", {
+  expect_refused(block_move(block_layout(1:2, 1:2, c(8, 8), 4), 1, 2, 2), "layout", "block row 2, block column 2 of head 1 is there twice")
+  expect_refused(block_layout(c(1, 2, 2), c(1, 3, 3), c(8, 12), 4), "layout", "block (2, 3) is given twice: entries 2 and 3")
+  expect_refused(block_move(block_layout(1:2, 1:2, c(8, 8), 4), c(2, 2), c(1, 2), c(2, 1)), "layout", "id[2] is 2 again")
+  bad <- block_matrix(matrix(c(1, 2, NaN, 4), 2), block = c(1, 2))
+  expect_refused(block_check(bad, finite = TRUE), "argument", "in block 1 (head 1, block row 1, block column 1) at (1, 2)")
+  expect_refused(block_prune(block_layout(1:2, 1:2, c(8, 8), 4), c(1, NaN)), "argument", "[2] is NaN")
+  expect_refused(block_layout_from_csr(c(0, 2, 2), c(2, 2), c(8, 8), 4), "layout", "block row 1, block column 2 of head 1 is there twice")
+})
+
 test_that("the package can be cited and has its help", {
   expect_match(format(citation("tartan"), style = "text"), "2026")
   expect_length(as.character(help("BlockMatrix", package = "tartan")), 1L)
@@ -166,4 +212,19 @@ test_that("pictures have axes that count rows downwards", {
     expect_silent(image(block_pattern("banded", c(40, 60), 4), axes = FALSE))
   })
   expect_gte(drawn[2], 60)
+})
+
+test_that("titles of pictures stand above the labels of the columns", {
+  file <- tempfile(fileext = ".pdf")
+  for (shape in list(c(40, 60), c(60, 40), c(50, 50))) {
+    local({
+      pdf(file, compress = FALSE, useKerning = FALSE)
+      on.exit(dev.off())
+      image(block_pattern("banded", shape, 4), main = "weights")
+    })
+    page <- grep(" Tm ", readLines(file, warn = FALSE), value = TRUE, useBytes = TRUE)
+    height <- as.numeric(sub(".* ([0-9.]+) Tm .*", "\\1", page))
+    expect_identical(sum(grepl("(weights)", page, fixed = TRUE)), 1L)
+    expect_gt(height[grepl("(weights)", page, fixed = TRUE)], max(height[!grepl("(weights)", page, fixed = TRUE)]) + 10)
+  }
 })

@@ -30,6 +30,61 @@ test_that("as() makes every class of Matrix that fits", {
   expect_true(as(a, "BlockLayout") == a@layout)
 })
 
+test_that("stored zeros stay, unless one asks otherwise", {
+  m <- matrix(c(0, 0, 5, 0, 1, 0, 0, 0, 0, 0, 2, 7, 0, 0, 0, 3), 4)
+  for (dtype in c("float64", "float32")) {
+    a <- block_matrix(m[, 1:3], block = c(2, 2), dtype = dtype) # ragged: no padding comes out
+    s <- as(a, "CsparseMatrix")
+    expect_true(validObject(s))
+    expect_identical(as.matrix(s), m[, 1:3])
+    expect_identical(as.double(length(s@x)), block_elements(a))
+    expect_identical(block_sparse(a), s)
+    for (x in list(block_sparse(a, drop0 = TRUE), drop0(a), drop0(s))) expect_identical(x, as(m[, 1:3], "CsparseMatrix"))
+    for (class in c("TsparseMatrix", "RsparseMatrix")) expect_identical(as.double(length(as(a, class)@x)), block_elements(a))
+    expect_identical(sum(as(a, "nMatrix")), sum(m[, 1:3] != 0))
+    expect_identical(as.data.frame(summary(a))$x, m[, 1:3][m[, 1:3] != 0])
+  }
+  file <- tempfile()
+  writeMM(a, file)
+  expect_identical(as.double(length(readMM(file)@x)), block_elements(a))
+  expect_refused(block_sparse(a, drop0 = NA), "argument", "drop0 is NA")
+  expect_refused(block_sparse(m), "argument", "expected a BlockMatrix")
+  expect_refused(block_sparse(random_matrix(c(6, 8), c(2, 4), heads = 3)), "shape", "3 heads")
+})
+
+test_that("every class is reached that Matrix reaches, and those that it names", {
+  a <- random_matrix(c(8, 8), c(4, 4), 0.9)
+  forms <- list(general = a, symmetric = crossprod(a) + Diagonal(8), triangular = block_matrix(triu(as.matrix(a)), block = 4),
+                diagonal = block_matrix(diag(1:8 + 0), block = 4), permutation = block_matrix(diag(8)[c(2, 1, 3:8), ], block = 4))
+  quiet <- function(call) tryCatch(suppressMessages(suppressWarnings(call)), error = function(e) NULL)
+  classes <- setdiff(names(getClass("Matrix")@subclasses), c("iMatrix", "zMatrix"))
+  for (class in classes) for (form in names(forms)) {
+    x <- forms[[form]]
+    expected <- quiet(as(block_sparse(x, drop0 = TRUE), class))
+    found <- quiet(as(x, class))
+    if (is.null(expected)) next
+    expect_s4_class(found, class)
+    expect_equal(unname(as.matrix(found)), unname(as.matrix(expected)), label = paste(form, class))
+  }
+  for (class in c("dsTMatrix", "dsRMatrix", "dpoMatrix", "dppMatrix", "dsyMatrix", "dspMatrix")) {
+    x <- as(forms$symmetric, class)
+    expect_s4_class(x, class)
+    expect_identical(unname(as.matrix(x)), as.matrix(forms$symmetric))
+    expect_error(as(a, class))
+  }
+  for (class in c("dtTMatrix", "dtRMatrix", "dtrMatrix", "dtpMatrix")) {
+    x <- as(forms$triangular, class)
+    expect_s4_class(x, class)
+    expect_identical(unname(as.matrix(x)), as.matrix(forms$triangular))
+  }
+  for (class in c("lgTMatrix", "ngRMatrix", "ltCMatrix", "nsCMatrix")) {
+    x <- as(forms[[c(g = "general", t = "triangular", s = "symmetric")[[substr(class, 2, 2)]]]], class)
+    expect_s4_class(x, class)
+  }
+  huge <- block_matrix(block_layout(1, 1, dim = c(2e5, 2e5)))
+  for (class in c("dpoMatrix", "dsyMatrix", "ngeMatrix", "packedMatrix")) expect_refused(as(huge, class), "unsupported", "298 GiB")
+})
+
 test_that("symmetric, triangular and diagonal matrices become those classes", {
   a <- random_matrix(c(20, 20), c(4, 4), 0.5)
   symmetric <- a + t(a)

@@ -2,6 +2,32 @@
 
 file_path <- function() tempfile(fileext = ".h5")
 
+test_that("objects stay in order, and a bad one is named", {
+  w <- random_matrix()
+  f <- tempfile(fileext = ".h5")
+  block_save(f, list(layer1 = w, layer2 = w * 2, layer10 = w * 3))
+  # R keeps the order in which the library has the objects.
+  expect_identical(names(block_load(f)), block_list(f)$name)
+  expect_refused(block_save(f, list(weights = w, bias = c(1, 2))), "argument",
+                 "the object \"bias\" is c(1, 2), expected a BlockLayout or a BlockMatrix")
+  expect_refused(block_save(f, a = w, b = NULL), "argument", "the object \"b\" is NULL")
+  expect_length(block_load(f), 3L) # as it was
+})
+
+test_that("a file of many objects is shown in part, and one of a saved session says so", {
+  file <- block_file()
+  layout <- small_layout()
+  for (i in 1:45) block_put(file, sprintf("layout%02d", i), layout)
+  text <- capture.output(file)
+  expect_identical(text[1], "BlockFile of 45 objects")
+  expect_identical(text[length(text)], "... and 25 more: block_list() has all")
+  expect_length(text, 23)
+  restored <- unserialize(serialize(file, NULL))
+  expect_identical(capture.output(restored), "BlockFile of a saved session: block_file() opens files")
+  expect_output(print(restored, digits = 3), "saved session")
+  expect_refused(block_list(restored), "handle", "saved session")
+})
+
 test_that("layouts and matrices come back as they were", {
   path <- file_path()
   a <- random_matrix()
@@ -115,7 +141,7 @@ test_that("names and objects are checked, files stay as they were", {
   expect_refused(block_save(path, "x\ny" = a), "argument", "name")
   expect_refused(block_save(path, a * 2), "argument", "no name")
   expect_refused(block_save(path), "argument", "nothing to save")
-  expect_refused(block_save(path, x = 1), "argument", "expected a BlockMatrix")
+  expect_refused(block_save(path, x = 1), "argument", "the object \"x\" is 1, expected a BlockLayout or a BlockMatrix")
   expect_refused(block_save(path, a, gates = list(a = 1)), "shape", "gates")
   expect_refused(block_save(path, a, metadata = list(a = NA)), "argument", "metadata")
   expect_refused(block_save(path, a, compress = NA), "argument", "compress is NA")

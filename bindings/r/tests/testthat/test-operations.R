@@ -282,11 +282,24 @@ test_that("numbers become the same text in every locale", {
                "y <- block_softmax(x, scale = .37)",
                "q <- matrix(cos(1:256), 4)",
                "invisible(attention(q, q, q, w, scale = .37))",
+               "stopifnot(block_count(block_evolve(x, 5, density = .25, end = 10, swap = .125)) > 0)",
+               "stopifnot(any(grepl('[0-9][.][0-9]+ %', capture.output(block_pattern('banded', c(64, 64), 7)))))",
+               "huge <- block_matrix(block_layout(1, 1, dim = c(2e4, 2e4)))",
+               "stopifnot(grepl('2.98 GiB', tryCatch(as.vector(huge), error = conditionMessage)))",
                "invisible(tartan_elu(q, alpha = .37))",
                "stopifnot(grepl('epsilon is -0.5', tryCatch(layer_norm(q, epsilon = -.5), error = conditionMessage)))"), code)
   output <- suppressWarnings(system2(file.path(R.home("bin"), "Rscript"), code, stdout = TRUE, stderr = TRUE,
                                      env = c(paste0("LOCPATH=", locales), "LC_ALL=")))
   expect_null(attr(output, "status"), info = paste(output, collapse = "\n"))
+})
+
+test_that("flags whose default is 1 can be switched off", {
+  x <- matrix(c(4, -1, 3, 2, 8, 7, -5, 6), 4)
+  largest <- function(v, k) v * (rank(-v) <= k)
+  expect_identical(formals(rectified_top_k)$rebase, TRUE)
+  expect_identical(rectified_top_k(x, k = 2, rebase = FALSE), apply(pmax(x, 0), 2, largest, 2))
+  expect_identical(rectified_top_k(x, k = 2), rectified_top_k(x, k = 2, rebase = TRUE))
+  expect_identical(rectified_top_k(x, k = 2)[1:4], pmax(x[, 1] - 3, 0))
 })
 
 test_that("random numbers are those of other languages", {
