@@ -56,6 +56,7 @@
 %include "tartan/matrix.h"
 %include "tartan/arithmetic.h"
 %include "tartan/structure.h"
+%include "tartan/threads.h"
 %include "tartan/explain.h"
 %include "tartan/conv.h"
 %include "tartan/device.h"

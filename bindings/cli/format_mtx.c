@@ -19,12 +19,15 @@ typedef struct reader {
     const char *path;
     char *line;
     size_t room;
+    long long number; /* of the line */
 } reader;
 
 /* The next line that is neither blank nor a comment. */
 static bool next_line(reader *r) {
-    while (getline(&r->line, &r->room, r->in) >= 0)
+    while (getline(&r->line, &r->room, r->in) >= 0) {
+        r->number++;
         if (r->line[0] != '%' && r->line[strspn(r->line, " \t\r\n")] != '\0') return true;
+    }
     return false;
 }
 
@@ -69,14 +72,17 @@ static bool read_sizes(char *line, header *h) {
     return true;
 }
 
-/* The next entry, 0-based. Arrays are listed by columns, symmetric ones only with the lower triangle. */
-static bool read_entry(char *line, const header *h, int64_t *row, int64_t *col, double *value) {
+/* The next entry, 0-based, or what is wrong with its line. Arrays are listed by columns, symmetric ones only with the lower
+ * triangle. Of a pattern, numbers after the place are ignored, as in SciPy. */
+static const char *read_entry(char *line, const header *h, int64_t *row, int64_t *col, double *value) {
     char *rest = line;
     *value = 1;
     if (h->coordinate) {
-        if (!take_integer(&rest, row) || !take_integer(&rest, col) || *row < 1 || *col < 1) return false;
+        if (!take_integer(&rest, row) || !take_integer(&rest, col)) return "expected a row and a column";
+        if (*row < 1 || *col < 1 || *row > h->rows || *col > h->cols)
+            return "the entry is outside of the matrix";
         --*row, --*col;
-        if (h->skew && *row == *col) return false;
+        if (h->skew && *row == *col) return "a skew-symmetric matrix has no entries on its diagonal";
     } else if (++*row == h->rows) {
         ++*col;
         *row = h->symmetric ? *col + h->skew : 0;
@@ -84,10 +90,12 @@ static bool read_entry(char *line, const header *h, int64_t *row, int64_t *col, 
     if (!h->pattern) {
         char *end;
         *value = strtod(rest, &end);
-        if (end == rest) return false;
+        if (end == rest)
+            return h->coordinate ? "expected a number after row and column" : "expected a number";
         rest = end;
+        if (!at_end(rest)) return "expected nothing after the number";
     }
-    return at_end(rest) && *row < h->rows && *col < h->cols;
+    return *row < h->rows && *col < h->cols ? NULL : "the entry is outside of the matrix";
 }
 
 static int read_entries(reader *r, const header *h, content *out) {
@@ -95,9 +103,13 @@ static int read_entries(reader *r, const header *h, content *out) {
     int64_t row = h->skew && !h->coordinate ? 0 : -1, col = 0;
     for (int64_t i = 0; i < h->lines; i++) {
         double value;
-        if (!next_line(r) || !read_entry(r->line, h, &row, &col, &value))
-            return complain("%s: entry %lld of %lld is missing, not readable or outside the matrix", r->path,
-                            (long long)(i + 1), (long long)h->lines);
+        if (!next_line(r))
+            return complain("%s: entry %lld of %lld is missing", r->path, (long long)(i + 1),
+                            (long long)h->lines);
+        const char *fault = read_entry(r->line, h, &row, &col, &value);
+        if (fault != NULL)
+            return complain("%s: line %lld, entry %lld of %lld: %s", r->path, r->number, (long long)(i + 1),
+                            (long long)h->lines, fault);
         int copies = h->symmetric && row != col ? 2 : 1;
         for (int copy = 0; copy < copies; copy++) {
             out->rows_of[out->entries] = copy ? col : row;
@@ -118,6 +130,7 @@ static bool can_hold(const reader *r, int64_t lines) {
 
 static int read_all(reader *r, content *out) {
     header h = {0};
+    r->number = 1;
     if (getline(&r->line, &r->room, r->in) < 0 || !read_banner(r->line, &h))
         return complain("%s: not a real, integer or pattern Matrix Market matrix", r->path);
     if (!next_line(r) || !read_sizes(r->line, &h))

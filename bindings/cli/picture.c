@@ -96,13 +96,14 @@ static panels place_panels(const tartan_layout *layout, int64_t pixels) {
     return p;
 }
 
-/* White background in a grey frame; stored blocks are dark blue, cells with fewer blocks lighter, but visible. */
+/* White background in a grey frame; stored blocks are dark blue, cells with fewer blocks lighter, but a single cell with one block
+ * can be seen. */
 static void paint(const float *raster, const panels *p, int64_t pixels, int64_t head, unsigned char *image) {
     static const int ink[CHANNELS] = {0x1f, 0x4e, 0x79};
     for (int64_t y = 0; y < p->height; y++)
         for (int64_t x = 0; x < p->width; x++) {
             float share = raster[y * p->width + x];
-            if (share > 0 && share < 0.125F) share = 0.125F;
+            if (share > 0 && share < 0.5F) share = 0.4F + share / 5;
             bool frame = y == 0 || y == p->height - 1 || x == 0 || x == p->width - 1;
             unsigned char *pixel = image + (y * pixels + head * (p->width + GAP) + x) * CHANNELS;
             for (int c = 0; c < CHANNELS; c++)

@@ -1,6 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0
  * The growth score: reduces X and Y to norms over the rows and columns of each block, in f64 and in order, then
- * multiplies these densely: one chain for each score over pairs and k, as on the CPU. */
+ * multiplies these densely: one chain for each score over pairs and k, as on the CPU. For norms of the gradient itself, X and Y are
+ * copied as they are, and a CTA adds up the squares of a block of their product, in f64. */
+#include "backend/operation.h"
 #include "device/launch.cuh"
 #include "device/tile.cuh"
 #include "device_memory.h"
@@ -32,7 +34,9 @@ __global__ void __launch_bounds__(THREADS)
 #pragma unroll 4
         for (int i = 0; i < lines; i++) {
             const double value = tartan_cuda_to<double>(from[i * p.line_stride]);
-            if (p.norm == TARTAN_NORM_L2)
+            if (p.norm == TARTAN_I_NORM_OF_GRADIENT)
+                norm = value; /* of one line */
+            else if (p.norm == TARTAN_NORM_L2)
                 norm = __dadd_rn(norm, __dmul_rn(value, value));
             else if (!(fabs(value) <= norm) && !isnan(norm)) /* keep a NaN */
                 norm = fabs(value);
@@ -43,10 +47,39 @@ __global__ void __launch_bounds__(THREADS)
 }
 
 struct product {
-    int64_t rows, cols, products; /* x [rows][products], y [cols][products] */
+    int64_t rows, cols, products;   /* x [rows][products], y [cols][products] */
+    int64_t block_rows, block_cols; /* for norms of the gradient */
     double scale, beta;
     int64_t row_stride, col_stride; /* of the score */
 };
+
+/* One element of the product: that of thread (i, j) of a tile at (row, col). Rows and columns from the ends on count as 0. */
+template <typename S>
+__device__ __forceinline__ S multiply_tile(int64_t products, const S *x, const S *y, int64_t row,
+                                           int64_t rows, int64_t col, int64_t cols, S *tile_x, S *tile_y) {
+    constexpr int x_pitch = tartan_cuda_left_pitch<SIDE>, y_pitch = tartan_cuda_right_pitch<SIDE>;
+    const int thread = threadIdx.x, i = thread / SIDE, j = thread % SIDE;
+    S sums[1] = {0};
+    for (int64_t done = 0; done < products; done += DEPTH) {
+        const int64_t left = products - done;
+        __syncthreads(); /* the last factors have been read */
+        tartan_cuda_tile<DEPTH, SIDE, THREADS>(true, thread, [&](int k, int n) {
+            const bool in_x = k < left && row + n < rows, in_y = k < left && col + n < cols;
+            tile_x[k * x_pitch + n] = in_x ? x[(row + n) * products + done + k] : (S)0;
+            tile_y[k * y_pitch + n] = in_y ? y[(col + n) * products + done + k] : (S)0;
+        });
+        __syncthreads();
+        tartan_cuda_tile_multiply(tile_x + i, x_pitch, tile_y + j, y_pitch,
+                                  (int)(left < DEPTH ? left : DEPTH), sums);
+    }
+    return sums[0];
+}
+
+template <typename S> __device__ __forceinline__ void commit(const product &p, S sum, S *to) {
+    const S scaled = (S)p.scale * sum, beta = (S)p.beta;
+    const S value = beta == 0 ? scaled : fma(beta, *to, scaled);
+    *to = isfinite(value) ? value : (S)0;
+}
 
 template <typename S>
 __global__ void __launch_bounds__(THREADS)
@@ -56,24 +89,38 @@ __global__ void __launch_bounds__(THREADS)
     const int thread = threadIdx.x, i = thread / SIDE, j = thread % SIDE;
     for (int64_t number = blockIdx.x; number < pieces; number += gridDim.x) {
         const int64_t row = number / col_pieces * SIDE, col = number % col_pieces * SIDE;
-        S sums[1] = {0};
-        for (int64_t done = 0; done < p.products; done += DEPTH) {
-            const int64_t left = p.products - done;
-            __syncthreads(); /* the last factors have been read */
-            tartan_cuda_tile<DEPTH, SIDE, THREADS>(true, thread, [&](int k, int n) {
-                const bool in_x = k < left && row + n < p.rows, in_y = k < left && col + n < p.cols;
-                tile_x[k * x_pitch + n] = in_x ? x[(row + n) * p.products + done + k] : (S)0;
-                tile_y[k * y_pitch + n] = in_y ? y[(col + n) * p.products + done + k] : (S)0;
-            });
-            __syncthreads();
-            tartan_cuda_tile_multiply(tile_x + i, x_pitch, tile_y + j, y_pitch,
-                                      (int)(left < DEPTH ? left : DEPTH), sums);
-        }
+        const S sum = multiply_tile(p.products, x, y, row, p.rows, col, p.cols, tile_x, tile_y);
         if (row + i >= p.rows || col + j >= p.cols) continue;
-        S *to = score + (row + i) * p.row_stride + (col + j) * p.col_stride;
-        const S scaled = (S)p.scale * sums[0], beta = (S)p.beta;
-        const S value = beta == 0 ? scaled : fma(beta, *to, scaled);
-        *to = isfinite(value) ? value : (S)0;
+        commit(p, sum, score + (row + i) * p.row_stride + (col + j) * p.col_stride);
+    }
+}
+
+/* A block of the product at a time. Threads have sums of their own, which are added in a fixed order. */
+template <typename S>
+__global__ void __launch_bounds__(THREADS)
+    gradient(const product p, const S *x, const S *y, S *score, int64_t grid_cols, int64_t blocks) {
+    constexpr int x_pitch = tartan_cuda_left_pitch<SIDE>, y_pitch = tartan_cuda_right_pitch<SIDE>;
+    __shared__ S tile_x[DEPTH * x_pitch], tile_y[DEPTH * y_pitch];
+    __shared__ double squares[THREADS];
+    for (int64_t number = blockIdx.x; number < blocks; number += gridDim.x) {
+        const int64_t first_row = number / grid_cols * p.block_rows,
+                      first_col = number % grid_cols * p.block_cols,
+                      rows = min(first_row + p.block_rows, p.rows),
+                      cols = min(first_col + p.block_cols, p.cols);
+        double sum = 0;
+        for (int64_t row = first_row; row < rows; row += SIDE)
+            for (int64_t col = first_col; col < cols; col += SIDE) {
+                const double value = multiply_tile(p.products, x, y, row, rows, col, cols, tile_x, tile_y);
+                sum = __dadd_rn(sum, __dmul_rn(value, value));
+            }
+        squares[threadIdx.x] = sum;
+        for (int half = THREADS / 2; half > 0; half /= 2) {
+            __syncthreads();
+            if (threadIdx.x < half) squares[threadIdx.x] += squares[threadIdx.x + half];
+        }
+        if (threadIdx.x == 0)
+            commit(p, (S)sqrt(squares[0]),
+                   score + number / grid_cols * p.row_stride + number % grid_cols * p.col_stride);
     }
 }
 
@@ -83,7 +130,7 @@ tartan_status reduce_side(const char *function, tartan_cuda_queue *queue, const 
                           int64_t products, tartan_cuda_sum<T> *norms) {
     reduction r = {};
     r.lines = is_y ? p->cols : p->rows;
-    r.group = is_y ? p->block_cols : p->block_rows;
+    r.group = p->norm == TARTAN_I_NORM_OF_GRADIENT ? 1 : is_y ? p->block_cols : p->block_rows;
     r.products = products;
     r.norm = p->norm;
     for (int32_t i = 0; i < p->pairs; i++, r.first += r.k) {
@@ -103,8 +150,10 @@ tartan_status reduce_side(const char *function, tartan_cuda_queue *queue, const 
 template <typename T> tartan_status run(const char *function, tartan_cuda_queue *queue, const problem *g) {
     using S = tartan_cuda_sum<T>;
     product p = {};
-    p.rows = g->grid_rows;
-    p.cols = g->grid_cols;
+    const bool of_gradient = g->norm == TARTAN_I_NORM_OF_GRADIENT;
+    p.rows = of_gradient ? g->rows : g->grid_rows;
+    p.cols = of_gradient ? g->cols : g->grid_cols;
+    p.block_rows = g->block_rows, p.block_cols = g->block_cols;
     for (int32_t i = 0; i < g->pairs; i++) p.products += g->pair[i].k;
     p.scale = g->scale;
     p.beta = g->beta;
@@ -116,7 +165,11 @@ template <typename T> tartan_status run(const char *function, tartan_cuda_queue 
     S *x = (S *)room, *y = x + x_norms;
     tartan_status status = reduce_side<T>(function, queue, g, false, p.products, x);
     if (status == TARTAN_OK) status = reduce_side<T>(function, queue, g, true, p.products, y);
-    if (status == TARTAN_OK) {
+    if (status == TARTAN_OK && of_gradient) {
+        const int64_t blocks = g->grid_rows * g->grid_cols;
+        status = tartan_cuda_launch(function, queue, gradient<S>, tartan_cuda_grid(blocks), dim3(THREADS), p,
+                                    x, y, (S *)g->score, g->grid_cols, blocks);
+    } else if (status == TARTAN_OK) {
         const int64_t col_pieces = (p.cols - 1) / SIDE + 1, pieces = ((p.rows - 1) / SIDE + 1) * col_pieces;
         status = tartan_cuda_launch(function, queue, multiply<S>, tartan_cuda_grid(pieces), dim3(THREADS), p,
                                     x, y, (S *)g->score, col_pieces, pieces);

@@ -51,6 +51,9 @@ double tartan_i_spmm_flops(const tartan_op_spmm *op) {
 
 double tartan_i_growth_score_flops(const tartan_op_growth_score *op) {
     const double grid = (double)op->score->shape[0] * (double)op->score->shape[1];
+    if (op->norm == TARTAN_I_NORM_OF_GRADIENT)
+        return 2 * (tartan_i_terms(op->x, op->pairs, 1) + 1) * (double)op->shape.rows *
+               (double)op->shape.cols;
     return 2 * tartan_i_terms(op->x, op->pairs, 1) * ((double)(op->shape.rows + op->shape.cols) + grid);
 }
 

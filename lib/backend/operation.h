@@ -303,6 +303,7 @@ double tartan_i_stored_elements(const tartan_matrix *matrix);
  * windows of `windowed` if `active` is not NULL. */
 double tartan_i_spmm_flops(const tartan_op_spmm *op);
 double tartan_i_terms(const tartan_array *x, int64_t pairs, int64_t heads);
+enum { TARTAN_I_NORM_OF_GRADIENT = 0 }; /* of a growth score, beside tartan_norm */
 double tartan_i_growth_score_flops(const tartan_op_growth_score *op);
 double tartan_i_conv_flops(const tartan_layout *layout, const tartan_array *out, const tartan_array *windowed,
                            const tartan_layout *active, const tartan_i_windows *windows);

@@ -64,7 +64,7 @@ typedef struct sizes {
 
 typedef struct parsed {
     sizes kernel, stride, dilation, padding;
-    bool same;
+    bool same, half;
 } parsed;
 
 static tartan_status set_sizes(const char *function, const tartan_i_option *option, const char *name,
@@ -73,7 +73,7 @@ static tartan_status set_sizes(const char *function, const tartan_i_option *opti
     CHECK_IN(function, out->count > 0, ARGUMENT,
              "options has '%.*s', expected %s to be 1 to 3 numbers %" PRId64 " .. %d such as 3x3%s",
              option->shown, option->word, name, least, TARTAN_I_CONV_MOST,
-             pairs ? " or 0:1x2:0, or valid, same or tf" : "");
+             pairs ? " or 0:1x2:0, or valid, same, tf or half" : "");
     return TARTAN_OK;
 }
 
@@ -88,10 +88,10 @@ static tartan_status set_flag(const char *function, const tartan_i_option *optio
 
 static tartan_status set_padding(const char *function, const tartan_i_option *option,
                                  tartan_i_conv_options *out, parsed *p) {
-    p->same = tartan_i_option_value_is(option, "same");
-    out->tf = tartan_i_option_value_is(option, "tf");
+    p->same = tartan_i_option_value_is(option, "same") || tartan_i_option_value_is(option, "tf");
+    p->half = tartan_i_option_value_is(option, "half");
     p->padding.count = 0;
-    if (p->same || out->tf || tartan_i_option_value_is(option, "valid")) return TARTAN_OK;
+    if (p->same || p->half || tartan_i_option_value_is(option, "valid")) return TARTAN_OK;
     return set_sizes(function, option, "padding", 0, &p->padding, true);
 }
 
@@ -119,7 +119,7 @@ static int64_t span(const tartan_i_conv_options *o, int32_t d) {
 
 tartan_status tartan_i_conv_options_parse(const char *function, const char *text,
                                           tartan_i_conv_options *out) {
-    parsed p = {.same = false};
+    parsed p = {.same = false, .half = false};
     tartan_i_option option;
     bool more = true;
     *out = (tartan_i_conv_options){.taps = 1};
@@ -138,7 +138,11 @@ tartan_status tartan_i_conv_options_parse(const char *function, const char *text
     PASS(spread(function, "padding", p.padding.first, p.padding.count, out->dims, 0, out->before));
     PASS(spread(function, "padding", p.padding.second, p.padding.count, out->dims, 0, out->after));
     for (int32_t d = 0; d < TARTAN_I_DIMS; d++) {
-        if (p.same) out->before[d] = out->after[d] = span(out, d) / 2;
+        const int64_t lacking = span(out, d) - 1;
+        if (p.half) out->before[d] = out->after[d] = span(out, d) / 2;
+        if (p.same) out->before[d] = lacking / 2, out->after[d] = lacking - lacking / 2;
+        /* Only with a stride it depends on the size. */
+        out->tf = out->tf || (p.same && out->stride[d] > 1);
         out->taps *= out->kernel[d]; /* below 2^60 */
     }
     CHECK_IN(function, out->taps <= INT32_MAX, OVERFLOW,

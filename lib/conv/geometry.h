@@ -19,7 +19,7 @@ typedef struct tartan_i_conv_options {
     int64_t kernel[TARTAN_I_DIMS], stride[TARTAN_I_DIMS], dilation[TARTAN_I_DIMS];
     int64_t before[TARTAN_I_DIMS], after[TARTAN_I_DIMS]; /* padding, unless `tf` */
     int64_t taps;
-    bool tf; /* TensorFlow's "SAME", which depends on the size */
+    bool tf; /* "SAME" with a stride, which depends on the size */
     bool transposed, per_tap;
 } tartan_i_conv_options;
 

@@ -89,7 +89,7 @@ static inline void tartan_i_context_leave(tartan_context *context) {
         context->end(context);
 }
 
-/* A seed argument: itself if >= 0, the context's for -1. */
+/* A seed argument: itself if >= 0, the context's next one for -1. */
 static inline uint64_t tartan_i_seed(const tartan_context *context, int64_t seed) {
     return (uint64_t)(seed >= 0 ? seed : context->options.seed);
 }

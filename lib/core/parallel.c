@@ -3,6 +3,8 @@
 
 #include "core/interrupt.h"
 #include "core/quota.h"
+#include "core/status.h"
+#include "tartan/threads.h"
 
 #include <pthread.h>
 #include <sched.h>
@@ -17,6 +19,21 @@ static _Atomic double little_work = 1 << 20;
 
 void tartan_i_parallel_from(double work) {
     atomic_store(&little_work, work);
+}
+
+/* Of all calls of the process; 0: none. */
+static _Atomic int32_t limit;
+
+tartan_status tartan_set_num_threads(int32_t threads) {
+    CHECK(threads >= 0 && threads <= MAX_THREADS, ARGUMENT, "threads is %d, expected 0 (no limit) .. %d",
+          threads, MAX_THREADS);
+    atomic_store(&limit, threads);
+    return TARTAN_OK;
+}
+
+int32_t tartan_get_num_threads(void) {
+    const int32_t most = atomic_load(&limit), threads = tartan_i_default_threads();
+    return most > 0 && most < threads ? most : threads;
 }
 
 static void run_serially(int32_t workers, tartan_task task, void *data) {
@@ -52,9 +69,9 @@ static void *run_fresh(void *argument) {
     return NULL;
 }
 
-static void run_by_fresh_threads(int32_t workers, tartan_task task, void *data) {
+static void run_by_fresh_threads(int32_t workers, int32_t most, tartan_task task, void *data) {
     fresh_thread threads[MAX_FRESH];
-    const int32_t count = workers < MAX_FRESH ? workers : MAX_FRESH;
+    const int32_t count = most < MAX_FRESH ? most : MAX_FRESH;
     for (int32_t i = 0; i < count; i++)
         threads[i] =
             (fresh_thread){.task = task, .data = data, .first = i, .step = count, .workers = workers};
@@ -67,26 +84,29 @@ static void run_by_fresh_threads(int32_t workers, tartan_task task, void *data) 
         if (threads[i].started) pthread_join(threads[i].thread, NULL);
 }
 
-static void run_by_team(int32_t workers, tartan_task task, void *data) {
+/* At most `most` threads. */
+static void run_by_team(int32_t workers, int32_t most, tartan_task task, void *data) {
     if (atomic_load(&forked)) {
-        run_by_fresh_threads(workers, task, data);
+        run_by_fresh_threads(workers, most, task, data);
         return;
     }
     /* The runtime may start fewer threads than requested, so workers are iterations of a loop, not members of the
      * team. Without OpenMP the loop is serial. */
-#pragma omp parallel for schedule(static, 1) num_threads(workers)
+#pragma omp parallel for schedule(static, 1) num_threads(most)
     for (int32_t w = 0; w < workers; w++) task(data, w);
 }
 
 void tartan_i_parallel(const tartan_context *context, int32_t workers, double work, tartan_task task,
                        void *data) {
     if (tartan_i_stopped(context) || context->rehearses) return;
-    if (workers <= 1 || work < atomic_load_explicit(&little_work, memory_order_relaxed))
+    int32_t most = atomic_load_explicit(&limit, memory_order_relaxed);
+    if (most == 0 || most > workers) most = workers;
+    if (most <= 1 || work < atomic_load_explicit(&little_work, memory_order_relaxed))
         run_serially(workers, task, data);
     else if (context->options.hooks.parallel_for != NULL)
         context->options.hooks.parallel_for(context->options.hooks.parallel_user, workers, task, data);
     else
-        run_by_team(workers, task, data);
+        run_by_team(workers, most, task, data);
 }
 
 static int32_t threads_from(const char *name) {

@@ -17,6 +17,7 @@
 #include "tartan/operation.h"
 #include "tartan/operations.h"
 #include "tartan/structure.h"
+#include "tartan/threads.h"
 #include "tartan/windows.h"
 
 #endif

@@ -139,6 +139,8 @@ static int64_t larger(int64_t a, int64_t b) {
 
 /* ---- The layout ---- */
 
+enum { LITTLE = 1 << 16 }; /* block rows: less is no work that is worth a look ahead */
+
 /* Lists the blocks of one head in ascending order, or only counts them if `pointers` and `cols` are NULL. */
 static int64_t list_blocks(const sequences *p, const tartan_shape *s, int64_t *pointers, int32_t *cols) {
     int64_t blocks = 0, first = 0;
@@ -161,8 +163,47 @@ static int64_t list_blocks(const sequences *p, const tartan_shape *s, int64_t *p
     return blocks;
 }
 
+/* No more blocks of one head than there are, from a few queries of each sequence. */
+static int64_t least_blocks(const sequences *p, const tartan_shape *s) {
+    enum { RANGES = 16 };
+    int64_t blocks = 0;
+    for (int64_t n = 0; n < p->count; n++) {
+        const sequence *x = &p->list[n];
+        for (int64_t i = 0, q = x->q; i < RANGES; i++) {
+            const int64_t end = x->q + (x->q_end - x->q) / RANGES * (i + 1),
+                          rows = (end - q) / s->block_rows - 1; /* block rows inside of the range, or fewer */
+            if (rows > 0) {
+                /* How many keys a query sees first grows and then falls, so least at an end of the range. */
+                const run first = keys_of(p, x, q), last = keys_of(p, x, end - 1);
+                const int64_t keys = smaller(first.end - first.begin, last.end - last.begin);
+                int64_t more;
+                if (!tartan_i_multiply(rows, tartan_i_ceil_div(larger(keys, 0), s->block_cols), &more) ||
+                    __builtin_add_overflow(blocks, more, &blocks))
+                    return INT64_MAX;
+            }
+            q = end;
+        }
+    }
+    return blocks;
+}
+
+/* What is too large is refused before any work: room for fewer blocks than there are must be there. */
+static tartan_status check_room(const sequences *p, const tartan_shape *s) {
+    tartan_layout *room = NULL;
+    int64_t blocks;
+    CHECK_IN(p->function,
+             tartan_i_multiply(least_blocks(p, s), s->heads, &blocks) &&
+                 blocks <= INT64_MAX / (s->block_rows * s->block_cols * 8),
+             OVERFLOW, "more than %" PRId64 " blocks exceed what can be addressed",
+             INT64_MAX / (s->block_rows * s->block_cols * 8 * s->heads));
+    PASS(tartan_i_layout_begin(s, blocks, &room));
+    tartan_layout_free(room);
+    return TARTAN_OK;
+}
+
 static tartan_status make_layout(const sequences *p, const tartan_shape *s, tartan_layout **out) {
     tartan_layout *l = NULL;
+    if (s->rows / s->block_rows > LITTLE) PASS(check_room(p, s));
     const int64_t blocks = list_blocks(p, s, NULL, NULL);
     PASS(tartan_i_layout_begin(s, s->heads * blocks, &l));
     list_blocks(p, s, l->row_pointers, l->block_cols);

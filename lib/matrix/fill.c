@@ -57,6 +57,14 @@ static tartan_status check_random(const char *function, const tartan_context *co
     return TARTAN_OK;
 }
 
+// The given seed, or for -1 the next of the context's: its own at first, then others that follow from it.
+static uint64_t take_seed(tartan_context *context, int64_t given) {
+    const uint64_t seed = tartan_i_seed(context, given);
+    /* 2^64 over the golden ratio: no number comes again */
+    if (given < 0) context->options.seed = (int64_t)((seed + UINT64_C(0x9e3779b97f4a7c15)) & INT64_MAX);
+    return seed;
+}
+
 // Allocates scratch memory and runs `task` over `shares` independent shares.
 static tartan_status run(const char *function, tartan_context *context, job *j, int64_t shares,
                          tartan_task task) {
@@ -118,7 +126,7 @@ tartan_status tartan_matrix_fill_normal(tartan_context *context, tartan_matrix *
     HOLD_MATRIX(matrix);
     PASS(check_random(__func__, context, matrix, scale, seed));
     const tartan_layout *l = matrix->layout;
-    job j = {.matrix = matrix, .scale = scale, .seed = tartan_i_seed(context, seed)};
+    job j = {.matrix = matrix, .scale = scale, .seed = take_seed(context, seed)};
     j.room = tartan_i_block_elements(matrix) + 1;
     return run(__func__, context, &j, l->shape.heads * l->grid_rows, fill_normal_rows);
 }
@@ -175,7 +183,7 @@ tartan_status tartan_matrix_fill_orthogonal(tartan_context *context, tartan_matr
         stack_size(l, c, &rows, &cols);
         if (rows * cols > largest) largest = rows * cols;
     }
-    job j = {.matrix = matrix, .scale = scale, .seed = tartan_i_seed(context, seed)};
+    job j = {.matrix = matrix, .scale = scale, .seed = take_seed(context, seed)};
     j.room = tartan_i_block_elements(matrix) + 1 + largest + 2 * l->shape.block_cols;
     return run(__func__, context, &j, columns, fill_orthogonal_columns);
 }

@@ -274,6 +274,63 @@ fail:
     return status;
 }
 
+/* ---- Few elements in many rows: nothing is as long as there are rows but the layout itself ---- */
+
+static bool are_few(const tartan_shape *shape, int64_t count) {
+    return count < shape->rows / 16;
+}
+
+static void put_at(tartan_matrix *m, int64_t at, const void *values, int64_t source) {
+    static void (*const puts[TARTAN_I_LAST_DTYPE])(void *, int64_t, const void *, int64_t) = {
+        put_f64, put_f32, put_f16, put_bf16, put_e4m3, put_e5m2};
+    puts[m->dtype - TARTAN_F64](m->values, at, values, source);
+}
+
+/* Puts the elements one by one in the order of the list, as the other way does within a row. `seen`: a bit for each stored
+ * element if duplicates are refused, else NULL. */
+static tartan_status put_few(const char *function, tartan_matrix *m, const tartan_places *places,
+                             const void *values, uint8_t *seen) {
+    const tartan_layout *l = m->layout;
+    const int64_t elements = tartan_i_block_elements(m);
+    for (int64_t n = 0; n < places->count; n++) {
+        const int64_t i = places->rows[n] / l->shape.block_rows, j = places->cols[n] / l->shape.block_cols;
+        const int64_t at = tartan_i_layout_find(l, 0, i, j) * elements +
+                           (places->rows[n] - i * l->shape.block_rows) * tartan_i_block_row_stride(m) +
+                           (places->cols[n] - j * l->shape.block_cols) * tartan_i_block_col_stride(m);
+        if (seen != NULL) {
+            CHECK_IN(function, (seen[at / 8] >> (at % 8) & 1) == 0, LAYOUT,
+                     "element (%" PRId64 ", %" PRId64 ") is there twice, expected once", places->rows[n],
+                     places->cols[n]);
+            seen[at / 8] |= (uint8_t)(1 << (at % 8));
+        }
+        put_at(m, at, values, n);
+    }
+    return TARTAN_OK;
+}
+
+static tartan_status make_few(tartan_context *context, tartan_i_element_rows *e, const tartan_places *places,
+                              bool refuse, int32_t dtype, int32_t block_order, tartan_matrix **out) {
+    tartan_status status;
+    tartan_layout *layout = NULL;
+    tartan_matrix *matrix = NULL;
+    uint8_t *seen = NULL;
+    PASS(tartan_i_context_enter(e->function, context));
+    TRY(tartan_layout_from_entries(e->shape, places, &layout));
+    TRY(tartan_i_matrix_new(layout, dtype, block_order, &matrix));
+    const int64_t stored = layout->blocks * tartan_i_block_elements(matrix);
+    if (stored > 0) memset(matrix->values, 0, (size_t)(stored * tartan_dtype_bytes(dtype)));
+    if (refuse) NEW_ZEROED(seen, stored / 8 + 1);
+    TRY(put_few(e->function, matrix, places, e->values, seen));
+    *out = matrix;
+    matrix = NULL;
+fail:
+    tartan_i_context_leave(context);
+    tartan_matrix_free(matrix);
+    tartan_layout_free(layout); /* the matrix has its own reference */
+    tartan_i_free(seen);
+    return status;
+}
+
 static tartan_status check_making(const char *function, const tartan_context *context,
                                   const tartan_shape *shape, int64_t count, const tartan_array *values,
                                   int32_t duplicates, int32_t dtype, int32_t block_order) {
@@ -306,10 +363,13 @@ tartan_status tartan_matrix_from_elements(tartan_context *context, const tartan_
     tartan_status status;
     if (dtype == 0) dtype = values->dtype;
     tartan_i_element_rows e = {.function = __func__, .shape = shape, .count = places->count};
-    TRY(tartan_i_element_rows_of_coordinates(&e, places->rows, places->cols));
+    const bool few = are_few(shape, places->count), refuse = duplicates == TARTAN_DUPLICATES_REFUSED;
+    if (!few) TRY(tartan_i_element_rows_of_coordinates(&e, places->rows, places->cols));
     TRY(tartan_i_element_rows_take_values(&e, values, dtype));
-    TRY(make(context, &e, grid_rows, grid_cols, duplicates == TARTAN_DUPLICATES_REFUSED, dtype, block_order,
-             out));
+    if (few)
+        TRY(make_few(context, &e, places, refuse, dtype, block_order, out));
+    else
+        TRY(make(context, &e, grid_rows, grid_cols, refuse, dtype, block_order, out));
 fail:
     tartan_i_element_rows_end(&e);
     return status;

@@ -130,6 +130,8 @@ tartan_status tartan_i_check_growth_score(tartan_op *any, const tartan_context *
     tartan_op_growth_score *op = &any->growth_score;
     (void)context;
     op->shape = frame_of(op);
-    op->norm = op->norm == TARTAN_I_GROWTH_SCORE_NORM_L2 ? TARTAN_NORM_L2 : TARTAN_NORM_MAX;
+    op->norm = op->norm == TARTAN_I_GROWTH_SCORE_NORM_GRADIENT ? TARTAN_I_NORM_OF_GRADIENT
+               : op->norm == TARTAN_I_GROWTH_SCORE_NORM_L2     ? TARTAN_NORM_L2
+                                                               : TARTAN_NORM_MAX;
     return TARTAN_OK;
 }

@@ -268,6 +268,54 @@ TEST_P(Backend, GrowthScore) {
     }
 }
 
+// Norms of the blocks of the product of two pairs themselves. A block whose terms cancel has the norm 0.
+TEST_P(Backend, GrowthScoreOfTheGradient) {
+    for (uint64_t seed = 0; seed < rounds(200u); seed++) {
+        SCOPED_TRACE(::testing::Message() << "seed " << seed);
+        std::mt19937_64 random(seed);
+        tartan_shape shape = some_shape(random);
+        const int32_t dtype = kDtypes[seed % 4];
+        const int64_t k = (int64_t)below(random, 40), grid_rows = grid(shape.rows, shape.block_rows),
+                      grid_cols = grid(shape.cols, shape.block_cols);
+        Dense x(dtype, {shape.rows, k}, (Style)below(random, kStyles)),
+            y(dtype, {k, shape.cols}, (Style)below(random, kStyles)),
+            score(tartan_i_sum_dtype(dtype), {grid_rows, grid_cols}, (Style)below(random, kRepeated));
+        x.fill(random);
+        y.fill(random);
+        score.fill(random);
+        Dense minus = x; // cancels a half of the first product
+        for (int64_t e = 0; e < minus.elements(); e++) minus.set(e, -x.get(e) / 2);
+        const Placed x_there(context.get(), x), y_there(context.get(), y), minus_there(context.get(), minus);
+        Placed score_there(context.get(), score);
+        const int64_t block[] = {shape.block_rows, shape.block_cols};
+        const tartan_array xs[] = {x_there.array, minus_there.array}, ys[] = {y_there.array, y_there.array};
+        RUN_OR_NEXT(tartan_growth_score(context.get(), xs, ys, 2, block, 2, "norm=gradient scale=2 beta=0.25",
+                                        &score_there.array));
+        Dense got = score;
+        score_there.fetch(got);
+        ASSERT_TRUE(marks_intact(got));
+        for (int64_t at = 0; at < score.elements(); at++) {
+            const int64_t i = at / grid_cols * shape.block_rows, j = at % grid_cols * shape.block_cols;
+            long double squares = 0, sizes = 0;
+            for (int64_t r = i; r < std::min(i + shape.block_rows, shape.rows); r++)
+                for (int64_t c = j; c < std::min(j + shape.block_cols, shape.cols); c++) {
+                    long double sum = 0, size = 0;
+                    for (int64_t t = 0; t < k; t++) {
+                        const long double xt = x.get(r * k + t), mt = minus.get(r * k + t),
+                                          yt = y.get(t * shape.cols + c);
+                        sum += (xt + mt) * yt, size += (std::fabs(xt) + std::fabs(mt)) * std::fabs(yt);
+                    }
+                    squares += sum * sum, sizes += size * size;
+                }
+            const long double want = 2 * std::sqrt(squares) + 0.25L * score.get(at);
+            ASSERT_LE(std::fabs(want - got.get(at)),
+                      epsilon(score.array.dtype) *
+                          ((double)std::sqrt(sizes) * (8 + 2 * std::sqrt(2.0 * (double)k)) +
+                           std::fabs((double)want)));
+        }
+    }
+}
+
 // NaN and infinity in B reach the results of the stored blocks and no others: an absent block is not a block of
 // zeros, and neither is one whose gate is 0. With beta = 0 what the output held does not matter.
 TEST_P(Backend, SpecialValuesStayWithTheirBlocks) {

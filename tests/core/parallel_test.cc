@@ -9,6 +9,8 @@
 #include <cstdlib>
 #include <cstring>
 #include <filesystem>
+#include <mutex>
+#include <set>
 #include <thread>
 
 extern "C" {
@@ -78,6 +80,46 @@ void wait_for_ending_threads(long left) {
     };
     for (int ms = 0; ms < 300000 && threads() > left; ms++) usleep(1000);
     ASSERT_LE(threads(), left);
+}
+
+// The limit of the process counts whatever a context has; each worker still runs once.
+TEST(Parallel, TheProcessHasALimit) {
+    tartan_context five = {};
+    five.threads = 5;
+    std::mutex lock;
+    std::set<std::thread::id> threads;
+    std::vector<int> runs;
+    struct Seen {
+        std::mutex &lock;
+        std::set<std::thread::id> &threads;
+        std::vector<int> &runs;
+    } seen = {lock, threads, runs};
+    const auto run = [&](int32_t limit) {
+        EXPECT_OK(tartan_set_num_threads(limit));
+        threads.clear();
+        runs.assign(5, 0);
+        tartan_i_parallel(
+            &five, 5, 1e9,
+            [](void *data, int32_t worker) {
+                Seen *s = (Seen *)data;
+                const std::lock_guard<std::mutex> guard(s->lock);
+                s->threads.insert(std::this_thread::get_id());
+                s->runs[(size_t)worker]++;
+            },
+            &seen);
+        EXPECT_EQ(std::vector<int>(5, 1), runs);
+        return threads.size();
+    };
+    EXPECT_EQ(1u, run(1));
+    EXPECT_EQ(1, tartan_get_num_threads());
+    EXPECT_GE(2u, run(2));
+    EXPECT_GE(2, tartan_get_num_threads());
+    EXPECT_GE(5u, run(4096));
+    EXPECT_EQ(tartan_i_default_threads(), tartan_get_num_threads());
+    EXPECT_FAILS(ARGUMENT, "threads is -1, expected 0 (no limit) .. 4096", tartan_set_num_threads(-1));
+    EXPECT_FAILS(ARGUMENT, "threads is 4097", tartan_set_num_threads(4097));
+    run(0);
+    EXPECT_EQ(tartan_i_default_threads(), tartan_get_num_threads());
 }
 
 TEST(Parallel, WorksInAForkedChild) {

@@ -73,7 +73,8 @@ TEST(FromBlocks, AddsRepeatsAndStoresTheirBlocksAlone) {
         Matrix all[2];
         for (int i = 0; i < 2; i++) {
             tartan_matrix *out = nullptr;
-            ASSERT_OK(tartan_matrix_from_blocks(i == 0 ? one.get() : five.get(), &s, b.places(), &values.array, to, n % 2, &out));
+            ASSERT_OK(tartan_matrix_from_blocks(i == 0 ? one.get() : five.get(), &s, b.places(),
+                                                &values.array, to, n % 2, &out));
             all[i] = Matrix(out);
         }
         const Matrix &a = all[0];
@@ -96,8 +97,8 @@ TEST(FromBlocks, Refusals) {
     tartan_matrix *out = nullptr;
     const auto from = [&](const tartan_shape &shape, const int64_t *i, const tartan_array &x, int32_t dtype,
                           int32_t order) {
-        const tartan_status status =
-            tartan_matrix_from_blocks(own.get(), &shape, places_of(nullptr, i, cols, 3), &x, dtype, order, &out);
+        const tartan_status status = tartan_matrix_from_blocks(
+            own.get(), &shape, places_of(nullptr, i, cols, 3), &x, dtype, order, &out);
         EXPECT_TRUE(status == TARTAN_OK || out == nullptr);
         return status;
     };

@@ -122,6 +122,31 @@ TEST(FromElements, WideMatricesAndEveryBlockWidth) {
     }
 }
 
+TEST(FromElements, FewElementsInManyRows) {
+    std::mt19937_64 random(3);
+    for (int n = 0; n < rounds(200); n++) {
+        const tartan_shape s = {500 + (int64_t)(random() % 500), 40, 1 + (int64_t)(random() % 9),
+                                1 + (int64_t)(random() % 9), 1};
+        const Elements e = random_elements(s, random() % 30, true, random);
+        const int32_t dtype = all_dtypes[random() % 6];
+        const Dense list = list_of(e.values, TARTAN_F64, &random);
+        const Matrix a = made([&](tartan_context *context, tartan_matrix **out) {
+            return from_elements(context, s, e, list.array, TARTAN_DUPLICATES_ADDED, dtype, n % 2, out);
+        });
+        ASSERT_EQ(dense_of(s, e, dtype), elements_of(a.get()));
+    }
+    const tartan_shape s = {1000, 10, 3, 3, 1};
+    Elements twice;
+    twice.rows = {999, 4, 999}, twice.cols = {9, 0, 9}, twice.values = {1, 2, 3};
+    const Dense list = list_of(twice.values, TARTAN_F64);
+    tartan_matrix *out = nullptr;
+    EXPECT_FAILS(LAYOUT, "tartan_matrix_from_elements: element (999, 9) is there twice",
+                 from_elements(cpu(), s, twice, list.array, TARTAN_DUPLICATES_REFUSED, 0, 0, &out));
+    twice.cols[2] = 8;
+    BRUTAL(from_elements(cpu(), s, twice, list.array, TARTAN_DUPLICATES_REFUSED, TARTAN_F32, 0, &out),
+           tartan_matrix_free(out));
+}
+
 TEST(FromElements, KeepsTheBitsOfWhatComesAlone) {
     const uint64_t bits[] = {0x7ff00000000007a2, 0x8000000000000000, 0x7ff8000000000001};
     const tartan_shape s = {4, 4, 2, 2, 1};

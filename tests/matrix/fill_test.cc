@@ -144,6 +144,12 @@ TEST(FillNormal, SeedsDiffer) {
     };
     EXPECT_EQ(fill(zero.get(), 7), fill(seven.get(), -1));
     EXPECT_EQ(fill(zero.get(), 0), fill(zero.get(), -1));
+    const Context again = open_context("cpu", "threads=1 seed=7");
+    EXPECT_EQ(fill(zero.get(), 7), fill(again.get(), -1));
+    const auto second = fill(again.get(), -1), third = fill(again.get(), -1);
+    EXPECT_NE(fill(zero.get(), 7), second) << "a seed of -1 is another one each time";
+    EXPECT_NE(second, third);
+    EXPECT_EQ(second, fill(seven.get(), -1)) << "and repeats in a context of the same seed";
     EXPECT_NE(fill(zero.get(), 0), fill(zero.get(), 1));
     EXPECT_NE(fill(zero.get(), 0), fill(zero.get(), 0x7fffffffffffffff));
 }

@@ -38,7 +38,13 @@ TEST(Conv, OutputSizes) {
         {"kernel=3", {32}, {30}},
         {"kernel=3 padding=same stride=2", {32}, {16}},
         {"kernel=5 padding=same stride=2", {32}, {16}},
-        {"kernel=4 padding=same", {8}, {9}},
+        {"kernel=4 padding=same", {8}, {8}},
+        {"kernel=2 padding=same", {5}, {5}},
+        {"kernel=2x2 padding=same stride=2x1", {5, 5}, {3, 5}},
+        {"kernel=2 dilation=3 padding=same", {5}, {5}},
+        {"kernel=3 padding=same stride=2", {31}, {16}},
+        {"kernel=4 padding=half", {8}, {9}},
+        {"kernel=3 padding=half stride=2", {32}, {16}},
         {"kernel=4 padding=tf", {8}, {8}},
         {"kernel=3x3 padding=tf stride=2", {5, 6}, {3, 3}},
         {"kernel=3x1 padding=2x0 dilation=2x1", {7, 3}, {7, 3}},
@@ -64,7 +70,7 @@ TEST(Conv, OutputSizes) {
 
 TEST(Conv, OptionsSayAllValues) {
     const ConvHandle conv =
-        make_conv(random_layout({4, 4, 2, 2, 1}, 1, 1), "kernel=3x2, padding=same stride=2");
+        make_conv(random_layout({4, 4, 2, 2, 1}, 1, 1), "kernel=3x2, padding=half stride=2");
     EXPECT_STREQ("kernel=3x2 stride=2x2 dilation=1x1 padding=1:1x1:1 transposed=0 per_tap=0",
                  tartan_conv_options(conv.get()));
     const ConvHandle again = make_conv(random_layout({4, 4, 2, 2, 1}, 1, 1), tartan_conv_options(conv.get()));

@@ -162,14 +162,14 @@ TEST(ConvSets, TheNineConfigurations) {
         std::vector<int64_t> size;
     } cases[] = {
         {diagonal(), "kernel=1 padding=valid", {32}},
-        {diagonal(), "kernel=3 stride=2 padding=same", {32}},
-        {diagonal(), "kernel=5 stride=2 padding=same", {32}},
+        {diagonal(), "kernel=3 stride=2 padding=half", {32}},
+        {diagonal(), "kernel=5 stride=2 padding=half", {32}},
         {overlap(), "kernel=3 dilation=2 padding=same", {32}},
-        {diagonal(), "kernel=1x1x3 stride=1x1x2 padding=same", {1, 1, 32}},
+        {diagonal(), "kernel=1x1x3 stride=1x1x2 padding=half", {1, 1, 32}},
         {diagonal(), "kernel=3x3 padding=same", {8, 8}},
         {overlap(), "kernel=3x3 padding=valid", {8, 8}},
         {diagonal(), "kernel=3x3x3 padding=same", {4, 4, 4}},
-        {diagonal(), "kernel=3 stride=2 padding=same transposed=1", {32}},
+        {diagonal(), "kernel=3 stride=2 padding=half transposed=1", {32}},
     };
     for (size_t i = 0; i < 9; i++)
         for (int64_t n : {1, 2, 28}) {
@@ -188,7 +188,7 @@ TEST(ConvSets, RandomSetsEqualTheOracle) {
         SCOPED_TRACE(::testing::Message() << "seed " << seed);
         std::mt19937_64 random(seed);
         const Sets sets = random_sets(random);
-        const char *options[] = {"kernel=3x2 padding=same stride=2",
+        const char *options[] = {"kernel=3x2 padding=half stride=2",
                                  "kernel=2x3 dilation=2x1 padding=2 transposed=1", "kernel=1x1"};
         SetsProblem p(sets, options[seed % 3], seed % 4 == 0 ? TARTAN_F32 : TARTAN_F64, 2, {5, 6}, random);
         p.run(own.get());

@@ -300,10 +300,10 @@ inline std::string random_options(std::mt19937_64 &random, int64_t dims, bool tr
         dilation.push_back(pick<int64_t>(random, {1, 1, 2, 3}));
         pad.push_back((int64_t)below(random, 4));
     }
-    const std::string padding[] = {"valid", "same", "tf", numbers(pad),
-                                   numbers(pad) + ":" + std::to_string(below(random, 3))};
+    const std::string padding[] = {
+        "valid", "same", "tf", "half", numbers(pad), numbers(pad) + ":" + std::to_string(below(random, 3))};
     return "kernel=" + numbers(kernel) + ",stride=" + numbers(stride) + " dilation=" + numbers(dilation) +
-           " padding=" + padding[below(random, dims == 1 ? 5 : 4)] + (transposed ? " transposed=1" : "");
+           " padding=" + padding[below(random, dims == 1 ? 6 : 5)] + (transposed ? " transposed=1" : "");
 }
 
 // Blocks of 1 x 1 on the diagonal: those of a depthwise convolution.

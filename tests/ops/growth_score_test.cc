@@ -104,6 +104,35 @@ TEST(GrowthScore, SameBitsForKernelsAndThreads) {
     }
 }
 
+// The same bits for any threads and instruction sets, and zero where all terms cancel or a number is not finite.
+TEST(GrowthScore, NormsOfTheGradient) {
+    std::mt19937_64 random(9);
+    Dense x(TARTAN_F32, {70, 50}), y(TARTAN_F32, {50, 150}), first(TARTAN_F32, {9, 10});
+    x.fill(random), y.fill(random);
+    const int64_t block[] = {8, 15};
+    const auto run = [&](tartan_context *context, Dense &score) {
+        return tartan_growth_score(context, &x.array, &y.array, 1, block, 2, "norm=gradient", &score.array);
+    };
+    ASSERT_OK(run(open_context(1).get(), first));
+    for (const auto set : feature_sets()) {
+        const WithFeatures with(set);
+        for (int32_t threads : {1, 2, 3, 7}) {
+            Dense got(TARTAN_F32, {9, 10});
+            ASSERT_OK(run(open_context(threads).get(), got));
+            ASSERT_EQ(first.memory(), got.memory());
+        }
+    }
+    for (int64_t r = 0; r < 8; r++)
+        for (int64_t k = 0; k < 50; k++) x.set(r * 50 + k, k % 2 == 0 ? 1 : -1);
+    for (int64_t k = 0; k < 50; k++)
+        for (int64_t c = 0; c < 15; c++) y.set(k * 150 + c, 1);
+    x.set(8 * 50, NAN);
+    ASSERT_OK(run(open_context(2).get(), first));
+    EXPECT_EQ(0, first.get(0));
+    for (int64_t j = 0; j < 10; j++) EXPECT_EQ(0, first.get(10 + j));
+    EXPECT_LT(0, first.get(25));
+}
+
 // openai/blocksparse's test of the reduced gradient: blocks of 32, a grid of 2 x 4, 8 time steps, N = 64, f16.
 TEST(GrowthScore, ReducedGradientOfEightSteps) {
     Context context = open_context(1);

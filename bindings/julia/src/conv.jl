@@ -15,7 +15,8 @@ input channels with these output channels. Such blocks may have any sizes and ov
 without a block are 0.
 
 * `kernel`, `stride`, `dilation`: `(3, 3)`, or one number for all dimensions; `kernel` says how many there are
-* `padding`: `:valid` (none), `:same` (half of the kernel on both sides), `:tf` (TensorFlow's SAME), or numbers: one, one
+* `padding`: `:valid` (none), `:same` (as in PyTorch, TensorFlow and JAX: `cld(size, stride)` positions; `:tf` is another name), `:half` (half of the
+  kernel on both sides, the rule of openai/blocksparse), or numbers: one, one
   for each dimension, or those before and after each, `(left, right, top, bottom)`
 * `transposed`: the convolution that Flux calls `ConvTranspose`. The layout's rows are then the input channels. (The pairs of
   the second form are always input => output.)
@@ -103,7 +104,7 @@ function geometry(kernel, stride, dilation, padding, transposed)
 end
 
 function padding_text(padding::Union{Symbol, AbstractString}, ::Val)
-    code_of((valid = 0, same = 1, tf = 2), padding, "padding")
+    code_of((valid = 0, same = 1, tf = 2, half = 3), padding, "padding")
     return string(padding)
 end
 function padding_text(padding, ::Val{D}) where {D}

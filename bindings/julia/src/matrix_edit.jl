@@ -96,22 +96,22 @@ fill_zero!(A::BlockSparseMatrix) = (Raw.tartan_matrix_fill_zero(A); A)
 fill_identity!(A::BlockSparseMatrix; scale::Real = 1) = (Raw.tartan_matrix_fill_identity(A, scale); A)
 
 """
-    fill_orthogonal!(A; scale = 1, seed = 0, context = nothing)
+    fill_orthogonal!(A; scale = 1, seed = rand(UInt32), context = nothing)
 
 Fills each block column (all its stored blocks together) with orthonormal columns (or rows) times `scale`.
 """
-function fill_orthogonal!(A::BlockSparseMatrix; scale::Real = 1, seed::Real = 0, context = nothing)
+function fill_orthogonal!(A::BlockSparseMatrix; scale::Real = 1, seed::Real = rand(UInt32), context = nothing)
     Raw.tartan_matrix_fill_orthogonal(context, A, scale, whole(seed, "seed"))
     return A
 end
 
 """
-    fill_normal!(A; scale = 1, seed = 0, context = nothing)
+    fill_normal!(A; scale = 1, seed = rand(UInt32), context = nothing)
 
 Normal random numbers with standard deviation `scale / sqrt(fan-in)`. The fan-in of a block row is the number
 of its stored columns, so `A * x` keeps the variance of `x`. The numbers are the same in every language.
 """
-function fill_normal!(A::BlockSparseMatrix; scale::Real = 1, seed::Real = 0, context = nothing)
+function fill_normal!(A::BlockSparseMatrix; scale::Real = 1, seed::Real = rand(UInt32), context = nothing)
     Raw.tartan_matrix_fill_normal(context, A, scale, whole(seed, "seed"))
     return A
 end

@@ -82,14 +82,15 @@ end
 
 A score of every block of the grid, stored or not, that estimates its part of the gradient `X * Y`: for block
 row `i` and block column `j`, `score[i, j] = beta * score[i, j] + scale * sum(norm(X_ik) * norm(Y_kj))`, with
-norms (`:max` or `:l2`) over the block's rows of `X` and columns of `Y`. `score` holds `Float64` if `X` does,
+norms (`:max` or `:l2`) over the block's rows of `X` and columns of `Y`: bounds that cost little, but miss what cancels in the sum. `:gradient` is
+the true norm of each block of `X * Y`, and costs the whole product. `score` holds `Float64` if `X` does,
 else `Float32`.
 """
 function growth_score!(score::Dense, X, Y, block::Sizes; norm = :max, scale = 1, beta = 0, context = nothing)
     x, y = as_pairs(X, Y)
     T = eltype(first(x))
     options = options_text(whole_option("pairs", length(x), 1), option_text("block", join(pair(block, "block"), 'x')),
-                           word_option("norm", norm, :max, (:max, :l2)), real_option("scale", scale, 1),
+                           word_option("norm", norm, :max, (:max, :l2, :gradient)), real_option("scale", scale, 1),
                            real_option("beta", beta, 0))
     arguments = (inputs(x, "X", T), inputs(y, "Y", T), output(as_matrix, score, "score", gate_type(T)))
     run_operation(GROWTH_SCORE, call_context(context, score, x..., y...), arguments, options)

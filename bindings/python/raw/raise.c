@@ -36,6 +36,7 @@ static void rename_words(const char *text, const char *const (*names)[2], char *
         const char *word = at;
         while (in_word(*at)) at++;
         size_t length = (size_t)(at - word);
+        if (length == 4 && strncmp(word, "NULL", 4) == 0) word = "None";
         for (int i = 0; length > 0 && names[i][0] != NULL; i++) {
             if (strlen(names[i][0]) == length && strncmp(names[i][0], word, length) == 0) {
                 word = names[i][1];

@@ -187,6 +187,28 @@ static int from_buffer(const char *function, const char *name, tartan_py_borrow 
 
 /* ---- Any of them ---- */
 
+/* Whether an array of NumPy is of times, texts or objects. */
+static bool is_no_number(PyObject *object) {
+    PyObject *dtype = PyObject_GetAttr(object, dtype_name), *kind = NULL;
+    if (dtype != NULL) kind = PyObject_GetAttrString(dtype, "kind");
+    const char *const letter = kind == NULL ? NULL : PyUnicode_AsUTF8(kind);
+    const bool is = letter != NULL && strchr("MmOSU", letter[0]) != NULL;
+    Py_XDECREF(kind);
+    Py_XDECREF(dtype);
+    if (!is) PyErr_Clear();
+    return is;
+}
+
+static int fail_dtype(PyObject *object, const char *function, const char *name) {
+    PyObject *dtype = PyObject_GetAttr(object, dtype_name), *text = dtype == NULL ? NULL : PyObject_Str(dtype);
+    const char *const words = text == NULL ? NULL : PyUnicode_AsUTF8(text);
+    if (words != NULL)
+        tartan_py_fail(TARTAN_ERR_DTYPE, "%s: %s is of %s, expected real numbers", function, name, words);
+    Py_XDECREF(text);
+    Py_XDECREF(dtype);
+    return -1;
+}
+
 static int look(PyObject *object, PyObject *stream, const char *function, const char *name,
                 tartan_py_borrow *borrow) {
     if (tartan_py_lease_borrow(object, borrow)) return 0;
@@ -194,6 +216,8 @@ static int look(PyObject *object, PyObject *stream, const char *function, const 
         const int status = from_numpy(object, function, name, borrow);
         if (status != 1) return status;
     }
+    if (ndarray != NULL && PyObject_TypeCheck(object, ndarray) && is_no_number(object))
+        return fail_dtype(object, function, name);
     if (PyObject_CheckBuffer(object) &&
         PyObject_GetBuffer(object, &borrow->buffer, PyBUF_FORMAT | PyBUF_STRIDES) == 0)
         return from_buffer(function, name, borrow);

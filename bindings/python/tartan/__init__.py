@@ -14,13 +14,13 @@ True
 
 from typing import TYPE_CHECKING as _TYPE_CHECKING
 
-from tartan import _operations, _raw
+from tartan import _operations, _raw, _threads
 from tartan._operations import *  # noqa: F403  # isort: split
 from tartan._assembly import Assembly
 from tartan._attention import attention, attention_bias_gradient, attention_gradient, from_flex_attention
 from tartan._block_mask import BlockMask
 from tartan._call import to_device
-from tartan._context import Context, cpu_kernels, default_context, info
+from tartan._context import Context, cpu_kernels, default_context, get_num_threads, info, set_num_threads
 from tartan._channel_linear import channel_linear, channel_linear_gradient
 from tartan._conv import BlockConv
 from tartan._device import DeviceArray
@@ -83,9 +83,9 @@ __all__ = [
     "SizeOverflowError", "TartanError", "TransposedMatrix", "UnsupportedError", "VersionError", "attention",
     "attention_bias_gradient", "attention_gradient", "block_array", "block_diag",
     "channel_linear", "channel_linear_gradient",
-    "checksum", "cpu_kernels", "default_context", "explain", "from_flex_attention",
+    "checksum", "cpu_kernels", "default_context", "explain", "from_flex_attention", "get_num_threads",
     "growth_score", "hstack", "info", "kron", "load", "load_all", "packed",
-    "patterns", "reorder_blocks", "residual_unit", "reverse_cuthill_mckee", "save", "sddmm", "spmm", "to_device", "verify", "vstack", "window_gather",
+    "patterns", "reorder_blocks", "residual_unit", "reverse_cuthill_mckee", "save", "sddmm", "set_num_threads", "spmm", "to_device", "verify", "vstack", "window_gather",
     "window_scatter", "windows_for_conv",
 ]  # fmt: skip
 __all__ += _operations.__all__

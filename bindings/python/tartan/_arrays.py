@@ -335,7 +335,10 @@ def code_of(array: Array, name: str) -> int:
 
 def indices(x: Any, name: str) -> Array:
     """Index arrays as contiguous int64; the library copies them anyway."""
-    array = np.asarray(x)
+    try:
+        array = np.asarray(x)
+    except ValueError:
+        raise ArgumentTypeError(f"{name} is no list of integers: its items have different shapes") from None
     if array.size == 0 and array.dtype.kind == "f" and not isinstance(x, np.ndarray):
         array = array.astype(np.int64)  # [] has no dtype of its own
     if array.dtype.kind not in "iu":

@@ -208,5 +208,5 @@ def of_rule(layout: Layout, rule: Rule, ids: Optional[Array]) -> BlockMask:
 
 def handle_of(mask: Any) -> _raw.Handle:
     if not isinstance(mask, BlockMask):
-        raise HandleTypeError(f"mask is of type {type(mask).__name__}, expected an open BlockMask or None")
+        raise HandleTypeError(f"mask is of type {type(mask).__name__}, expected an open BlockMask or None: BlockMask.from_dense makes one of an array")
     return mask._handle

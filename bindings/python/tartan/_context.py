@@ -44,7 +44,7 @@ class Context(Closing):
         math_mode: str = "exact", allow_dense: bool = False,
     ) -> None:  # fmt: skip
         """`device` is "cpu", "cuda" or "cuda:1". `threads` 0: TARTAN_NUM_THREADS, else OMP_NUM_THREADS, else
-        all processors. `seed` is the seed of functions that are called with a seed of -1. `stream` is the
+        all processors. `seed` begins the sequence of seeds of functions that are called without one. `stream` is the
         CUDA stream to work on: an address, a torch.cuda.Stream, a cupy.cuda.Stream, or any object with
         __cuda_stream__; None is the device's default stream, which PyTorch and CuPy also use by default.
         `math_mode` "tf32" lets a GPU round factors of float32 to tf32. `allow_dense` True lets it multiply a
@@ -161,6 +161,25 @@ def context_of(context: ContextLike) -> Context:
 def handle_of(context: ContextLike) -> _raw.Handle:
     context = context_of(context)
     return context._handle if isinstance(context, Context) else context
+
+
+def set_num_threads(threads: int) -> None:
+    """The most threads that any call uses from now on, ``A @ x`` included, whatever its context has; 0 for as many as
+    contexts have. No result depends on it. threadpoolctl's `threadpool_limits` sets it as well.
+
+    >>> import tartan
+    >>> tartan.set_num_threads(1)
+    >>> tartan.get_num_threads()
+    1
+    >>> tartan.set_num_threads(0)
+    """
+    _raw.tartan_set_num_threads(_whole(threads, "threads"))
+
+
+def get_num_threads() -> int:
+    """How many threads a call may use now: TARTAN_NUM_THREADS, else OMP_NUM_THREADS, else all processors, unless
+    `set_num_threads` allows fewer."""
+    return _raw.tartan_get_num_threads()
 
 
 def info() -> dict[str, Any]:

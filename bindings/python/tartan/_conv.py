@@ -35,8 +35,9 @@ class BlockConv(ConvFacts):
 
     `channels` is a layout of output channels x input channels; a filter stores its blocks at each tap. `kernel`,
     `stride` and `dilation` are (3, 3), say; `stride` and `dilation` may be one number for all dimensions, and as many
-    numbers as `kernel` has there are spatial dimensions. `padding` is "valid" (none), "same" (half of the kernel on
-    both sides), "tf" (TensorFlow's SAME), or numbers: 1, (1, 0), or pairs of those before and after, ((0, 1), (2, 2)).
+    numbers as `kernel` has there are spatial dimensions. `padding` is "valid" (none), "same" (as in PyTorch,
+    TensorFlow and JAX: ceil(size / stride) positions, and of an odd sum the larger part comes after), "half" (half of the
+    kernel on both sides, openai/blocksparse's rule), or numbers: 1, (1, 0), or pairs of those before and after, ((0, 1), (2, 2)).
     With `transposed` it is PyTorch's ConvTranspose: images have the channels of the layout's rows, results those of its
     columns. With `per_tap`, `channels` is the layout of the filter itself, in which each tap has blocks of its own.
 
@@ -106,6 +107,8 @@ class BlockConv(ConvFacts):
     def from_options(cls, channels: Layout, options: str, *, channels_last: bool = False) -> BlockConv:
         """From the text that `options` returns. To make a convolution again with a filter that was saved, save its
         `options` in the metadata of the filter, and its `channels` as a layout."""
+        if not isinstance(options, str):
+            raise ArgumentTypeError(f"options is {options!r}, expected a text")
         return _restored(channels, options, channels_last)
 
     # ---- Filters ----

@@ -126,35 +126,55 @@ class Formats(Comparisons[M]):
 
     # ---- SciPy's arrays ----
 
-    def to_scipy(self, format: str = "bsr") -> Any:
+    # Zeros inside of stored blocks are stored elements, in every format, so nothing depends on values. What takes stored
+    # elements for something, as scipy.sparse.csgraph takes them for edges, needs `drop_zeros`.
+
+    def to_scipy(self, format: str = "bsr", *, drop_zeros: bool = False) -> Any:
         """A SciPy sparse array."""
         raise NotImplementedError
 
-    def asformat(self, format: Optional[str], copy: bool = False) -> Any:
-        """A SciPy sparse array in a format ("csr", "coo", ...); the matrix itself for None."""
-        return self if format is None else self.to_scipy(format)
+    def asformat(self, format: Optional[str], copy: bool = False, *, drop_zeros: bool = False) -> Any:
+        """A SciPy sparse array in a format ("csr", "coo", ...); the matrix itself for None. `drop_zeros` as for
+        `to_scipy`."""
+        return self if format is None else self.to_scipy(format, drop_zeros=drop_zeros)
 
-    def tocsr(self, copy: bool = False) -> Any:
-        return self.to_scipy("csr")
+    def tocsr(self, copy: bool = False, *, drop_zeros: bool = False) -> Any:
+        """The stored elements as a SciPy array, those that are 0 as well unless `drop_zeros`: scipy.sparse.csgraph takes
+        every stored element for an edge.
 
-    def tocsc(self, copy: bool = False) -> Any:
-        return self.to_scipy("csc")
+        >>> import numpy as np, tartan
+        >>> A = tartan.BlockMatrix.from_dense([[0, 0], [0, 1.0]], block=2)
+        >>> A.tocsr().nnz, A.tocsr(drop_zeros=True).nnz
+        (4, 1)
+        """
+        return self.to_scipy("csr", drop_zeros=drop_zeros)
 
-    def tocoo(self, copy: bool = False) -> Any:
-        return self.to_scipy("coo")
+    def tocsc(self, copy: bool = False, *, drop_zeros: bool = False) -> Any:
+        """As `tocsr`, by columns."""
+        return self.to_scipy("csc", drop_zeros=drop_zeros)
 
-    def tolil(self, copy: bool = False) -> Any:
-        return self.to_scipy("lil")
+    def tocoo(self, copy: bool = False, *, drop_zeros: bool = False) -> Any:
+        """As `tocsr`, with the places of elements."""
+        return self.to_scipy("coo", drop_zeros=drop_zeros)
 
-    def todia(self, copy: bool = False) -> Any:
-        return self.to_scipy("dia")
+    def tolil(self, copy: bool = False, *, drop_zeros: bool = False) -> Any:
+        """As `tocsr`, with lists of rows."""
+        return self.to_scipy("lil", drop_zeros=drop_zeros)
 
-    def todok(self, copy: bool = False) -> Any:
-        return self.to_scipy("dok")
+    def todia(self, copy: bool = False, *, drop_zeros: bool = False) -> Any:
+        """As `tocsr`, by diagonals."""
+        return self.to_scipy("dia", drop_zeros=drop_zeros)
 
-    def tobsr(self, blocksize: Optional[tuple[int, int]] = None, copy: bool = False) -> Any:
+    def todok(self, copy: bool = False, *, drop_zeros: bool = False) -> Any:
+        """As `tocsr`, a dictionary of places."""
+        return self.to_scipy("dok", drop_zeros=drop_zeros)
+
+    def tobsr(
+        self, blocksize: Optional[tuple[int, int]] = None, copy: bool = False, *, drop_zeros: bool = False
+    ) -> Any:
+        """Blocks as a SciPy array; with `drop_zeros` without blocks that hold only zeros."""
         matrix: Any = self if blocksize is None else self.reblock(blocksize)
-        return matrix.to_scipy("bsr")
+        return matrix.to_scipy("bsr", drop_zeros=drop_zeros)
 
     def nonzero(self) -> tuple[Array, Array]:
         """Rows and columns of the elements that are not 0, row by row.

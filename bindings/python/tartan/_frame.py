@@ -43,6 +43,16 @@ def frame_beside(shape: Any, block: Any) -> Frame:
     return frame_of(shape, block)
 
 
+def number_of(value: Any, name: str) -> float:
+    """A number that an option may be."""
+    try:
+        return float(value)
+    except (TypeError, ValueError):
+        raise ArgumentTypeError(f"{name} is {value!r}, expected a number") from None
+    except OverflowError:
+        raise ArgumentError(f"{name} is above the largest number of float64, expected a smaller one") from None
+
+
 def refuse_block(block: Any) -> None:
     if block is not None:
         raise ArgumentError("block is given together with a layout, expected one of them")
@@ -52,7 +62,11 @@ def block_ranges(key: Any, grid: tuple[int, int]) -> tuple[int, int, int, int]:
     """Begin and end of two slices of a grid of blocks; unlike in NumPy, out of range is an error."""
     pair = key if isinstance(key, tuple) else (key, slice(None))
     if len(pair) != 2 or not all(isinstance(s, slice) for s in pair):
-        raise ArgumentTypeError(f"index is {key!r}, expected two slices of blocks")
+        raise ArgumentTypeError(f"index is {key!r}, expected a block row and a block column, or slices of both: 3:4 is row 3")
+    for part in pair:
+        for end in (part.start, part.stop, part.step):
+            if end is not None and not hasattr(end, "__index__"):
+                raise ArgumentTypeError(f"index is {part!r}, expected slices of integers")
     bounds: list[int] = []
     for part, length in zip(pair, grid):
         if part.step not in (None, 1):

@@ -11,7 +11,7 @@ from tartan import _raw
 from tartan._arithmetic import Arithmetic, is_sparse, matrix_of
 from tartan._arrays import array_of
 from tartan._call import Call
-from tartan._errors import ArgumentError, HandleTypeError, ShapeError, UnsupportedError
+from tartan._errors import ArgumentError, ArgumentTypeError, HandleTypeError, ShapeError, UnsupportedError
 
 M = TypeVar("M")
 LARGEST_FACTOR = 65536  # elements
@@ -23,9 +23,16 @@ def check_arithmetic(matrix: Arithmetic[M]) -> Arithmetic[M]:
     return matrix
 
 
+def list_of(given: Any, name: str, expected: str) -> list[Any]:
+    try:
+        return list(given)
+    except TypeError:
+        raise ArgumentTypeError(f"{name} is of type {type(given).__name__}, expected a list of {expected}") from None
+
+
 def _parts(matrices: Iterable[Any]) -> list[Any]:
     """Matrices of Tartan, and SciPy's in blocks of the size of the first of these."""
-    given = list(matrices)
+    given = list_of(matrices, "matrices", "matrices")
     if not given:
         raise ArgumentError("matrices is empty, expected one or more")
     like = next((m for m in given if isinstance(m, Arithmetic)), given[0])
@@ -88,7 +95,7 @@ def block_array(grid: Sequence[Sequence[Any]]) -> Any:
     >>> tartan.block_array([[A, None], [2 * A, A]]).sum(axis=1)
     array([1., 1., 1., 1., 3., 3., 3., 3.])
     """
-    lines = [list(line) for line in grid]
+    lines = [list_of(line, "a row of the grid", "matrices") for line in list_of(grid, "grid", "lists of matrices")]
     if not lines or any(len(line) != len(lines[0]) for line in lines):
         raise ArgumentError("the grid is empty or its rows differ in length, expected a rectangle of matrices")
     given = [m for line in lines for m in line if m is not None]

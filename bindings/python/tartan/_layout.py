@@ -129,9 +129,14 @@ class Layout(ChangingLayouts):
 
     @classmethod
     def from_csr(cls, shape: Any, block: Block, indptr: Any, cols: Any, *, n_heads: int = 1) -> Layout:
-        """From CSR of blocks: indptr [heads * grid_rows + 1], block columns in any order within a row."""
+        """From CSR of blocks: indptr [heads * grid_rows + 1], block columns in any order within a row. Block ids ascend
+        within a row, whatever the order of the list."""
         frame = frame_of(shape, block, n_heads)
-        return cls._own(_raw.tartan_layout_from_csr(frame, (indices(indptr, "indptr"), indices(cols, "cols"), False)))
+        pointers, columns = indices(indptr, "indptr"), indices(cols, "cols")
+        made = cls._own(_raw.tartan_layout_from_csr(frame, (pointers, columns, False)))
+        falls = np.flatnonzero(columns[1:] <= columns[:-1]) + 1  # only where rows begin, if they are in order
+        made._unordered = not bool(np.isin(falls, pointers).all())
+        return made
 
     @classmethod
     def from_sequences(

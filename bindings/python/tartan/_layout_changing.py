@@ -11,7 +11,7 @@ from tartan import _raw
 from tartan._call import Call, raw_dense
 from tartan._context import ContextLike
 from tartan._errors import ShapeError
-from tartan._frame import Block, Frame, block_shape, frame_of
+from tartan._frame import Block, Frame, block_shape, frame_of, number_of
 from tartan._layout_facts import LayoutFacts
 from tartan._queue import Queue, queue_of
 
@@ -113,7 +113,7 @@ class ChangingLayouts(LayoutFacts):
                [1, 1, 0, 0],
                [0, 0, 0, 0]])
         """
-        text = f"pool={pool} tolerance={float(tolerance)!r}"
+        text = f"pool={pool} tolerance={number_of(tolerance, 'tolerance')!r}"
         if capacity is not None:
             text += f" capacity={capacity}"
         with Call(context, mask) as call:
@@ -128,7 +128,7 @@ class ChangingLayouts(LayoutFacts):
         `update`. Returns the layout."""
         with Call(context, mask, self) as call:
             given = _mask_of_windows(call, mask, windows)
-            text = f"pool={pool} tolerance={float(tolerance)!r}"
+            text = f"pool={pool} tolerance={number_of(tolerance, 'tolerance')!r}"
             _raw.tartan_layout_update_windows(call.handle, self._handle, given, windows, text)
         self._changes = (self._changes or 0) + 1
         return self

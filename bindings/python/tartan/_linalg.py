@@ -117,9 +117,20 @@ def growth_score(
 ) -> Any:  # fmt: skip
     """A score of every block of the grid of ``x @ y``, stored or not, that shows where new blocks are useful:
     ``beta * out + scale * sum_k |x[rows, k]| * |y[k, cols]|``, where |.| is the `norm` ("max" or "l2"). The scores of a
-    batch (`x` [batch..., rows, k] and `y` [batch..., k, cols]) are added."""
-    if norm not in ("max", "l2"):
-        raise ArgumentError(f"norm is {norm!r}, expected 'max' or 'l2'")
+    batch (`x` [batch..., rows, k] and `y` [batch..., k, cols]) are added.
+
+    Both are bounds that cost little: "l2" is never below the norm of the block of ``x @ y``, "max" never below its largest
+    element, but what cancels in the sum over k is missed, so a block with correlated rows and columns looks like noise.
+    "gradient" is the true norm (the root of the sum of squares) of each block of ``x @ y``, as RigL takes it, and costs the
+    whole product; a batch is summed before the norm is taken.
+
+    >>> import numpy as np, tartan
+    >>> x, y = np.array([[1.0, 1], [1, -1]]), np.ones((2, 2))
+    >>> tartan.growth_score(x, y, 1).tolist(), tartan.growth_score(x, y, 1, norm="gradient").tolist()
+    ([[2.0, 2.0], [2.0, 2.0]], [[2.0, 2.0], [0.0, 0.0]])
+    """
+    if norm not in ("max", "l2", "gradient"):
+        raise ArgumentError(f"norm is {norm!r}, expected 'max', 'l2' or 'gradient'")
     rows, cols = block_shape(block)
     batch = tuple(getattr(x, "shape", ()))[:-2]
     if batch:
@@ -127,6 +138,10 @@ def growth_score(
             raise ShapeError(f"y has shape {tuple(getattr(y, 'shape', ()))}, expected the batch dimensions of x, {batch}")
         if math.prod(batch) == 0:
             raise ShapeError(f"x has shape {tuple(x.shape)}, expected a batch of one or more")
+        if norm == "gradient":  # of the sum over the batch, which is one product over the batch and k
+            order = len(batch), *range(len(batch)), len(batch) + 1
+            x = (x.permute(order) if hasattr(x, "permute") else x.transpose(order)).reshape(x.shape[-2], -1)
+            return _raw.growth_score(x, y.reshape(-1, y.shape[-1]), rows, cols, norm, scale, beta, out, context)
         for i in np.ndindex(*batch):
             out = growth_score(x[i], y[i], (rows, cols), norm=norm, scale=scale, beta=beta, out=out, context=context)
             beta = 1.0

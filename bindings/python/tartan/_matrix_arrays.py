@@ -55,10 +55,11 @@ class MatrixArrays(MatrixFacts):
         _raw.tartan_matrix_to_csr(self._handle, indptr, cols, values)
         return indptr, cols, values
 
-    def to_scipy(self, format: str = "bsr") -> scipy.sparse.sparray:
+    def to_scipy(self, format: str = "bsr", *, drop_zeros: bool = False) -> scipy.sparse.sparray:
         """A SciPy sparse array of float32 or float64. "bsr" shares the memory of row-major values, and needs
-        sizes that are multiples of the block's; any other format is made from the stored elements."""
-        result: scipy.sparse.sparray = to_scipy(self, format)
+        sizes that are multiples of the block's; any other format is made from the stored elements, those that are 0 as
+        well. With `drop_zeros` zeros are left out (of "bsr" blocks of nothing else)."""
+        result: scipy.sparse.sparray = to_scipy(self, format, drop_zeros)
         return result
 
     def to_torch(self) -> torch.Tensor:

@@ -62,7 +62,7 @@ def _from_bsr(matrix: Any, dtype: Any, copy: bool) -> tuple[Layout, tuple[Any, .
     return Layout.from_csr(matrix.shape, matrix.blocksize, matrix.indptr, matrix.indices), (values,)
 
 
-def to_scipy(matrix: Any, format: str) -> Any:
+def to_scipy(matrix: Any, format: str, drop_zeros: bool = False) -> Any:
     """Converts a BlockMatrix to a SciPy array."""
     if format not in FORMATS:
         raise ArgumentError(f"format is {format!r}, expected one of {', '.join(map(repr, FORMATS))}")
@@ -75,7 +75,13 @@ def to_scipy(matrix: Any, format: str) -> Any:
         indptr, cols, values = matrix.to_csr()
         if max(matrix.nnz, *matrix.shape) <= np.iinfo(np.int32).max:  # as SciPy does: some of its solvers take nothing else
             indptr, cols = indptr.astype(np.int32), cols.astype(np.int32)
-        return _sparse().csr_array((values, cols, indptr), shape=matrix.shape).asformat(format)
+        made = _sparse().csr_array((values, cols, indptr), shape=matrix.shape)
+        if drop_zeros:
+            made.eliminate_zeros()
+        return made.asformat(format)
+    if drop_zeros:
+        matrix = matrix.drop_zeros()
+        layout = matrix.layout
     if any(n % b for n, b in zip(layout.shape, layout.block_shape)):
         raise ShapeError(
             f"shape {layout.shape} is no multiple of the block {layout.block_shape}, which BSR needs: "

@@ -67,13 +67,14 @@ def _from_blocks(torch: Any, tensor: Any, block: tuple[int, int], dtype: Any, co
     pointers, indices = _lists(tensor, by_column)
     if tensor.ndim not in (2, 3):
         raise ShapeError(f"tensor has {tensor.ndim} dimensions, expected 2, or 3 with one layout for each head")
-    pointers, indices = (x.reshape(-1, x.shape[-1]) for x in (pointers, indices))
-    heads, count = indices.shape
+    heads, count = 1 if tensor.ndim == 2 else tensor.shape[0], indices.shape[-1]
+    pointers, indices = (x.reshape(heads, x.shape[-1]) for x in (pointers, indices))  # there may be no blocks
     lines = np.concatenate([np.repeat(np.arange(p.size - 1), np.diff(p)) for p in pointers])
     rows, cols = (indices.ravel(), lines) if by_column else (lines, indices.ravel())
     head = np.repeat(np.arange(heads), count)
     layout = Layout.from_coordinates(tensor.shape[-2:], block, rows, cols, heads=head, n_heads=heads)
-    values = tensor.values().reshape(-1, *block)
+    layout._unordered = False  # values are brought into the order of block ids here
+    values = tensor.values().reshape(heads * count, *block)
     order = np.lexsort((cols, rows, head))
     if (order != np.arange(order.size)).any():
         values = values[torch.from_numpy(order).to(values.device)]

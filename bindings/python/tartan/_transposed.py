@@ -204,8 +204,8 @@ class TransposedMatrix(Formats[M], Sparse, Generic[M]):
         """indptr [rows + 1], columns and values of every stored element."""
         return self.copy().to_csr()  # type: ignore[attr-defined, no-any-return]
 
-    def to_scipy(self, format: str = "bsr") -> scipy.sparse.sparray:
-        return to_scipy(self.copy(), format)
+    def to_scipy(self, format: str = "bsr", *, drop_zeros: bool = False) -> scipy.sparse.sparray:
+        return to_scipy(self.copy(), format, drop_zeros)
 
     def to_torch(self) -> torch.Tensor:
         """Like `BlockMatrix.to_torch`, of a copy."""

@@ -13,7 +13,7 @@ from tartan import _raw
 from tartan._arrays import array_of
 from tartan._context import ContextLike
 from tartan._device import DeviceArray
-from tartan._errors import ArgumentError, ArgumentTypeError
+from tartan._errors import ArgumentError, ArgumentTypeError, SizeOverflowError
 from tartan._layout import Layout
 from tartan._operations import _WINDOW_GATHER, _WINDOW_SCATTER
 
@@ -46,7 +46,10 @@ def windows_for_conv(
     for name, value in (("stride", stride), ("size", size), ("output", output)):
         if value is not None:
             text += f" {name}={numbers_text(value, name)}"
-    lengths = np.array(sizes_of(image, "image"), np.int64)
+    try:
+        lengths = np.array(sizes_of(image, "image"), np.int64)
+    except OverflowError:
+        raise SizeOverflowError(f"image is {image!r}, expected lengths below 2^63") from None
     return _raw.tartan_windows_for_conv(lengths, f"{text} padding={padding}")
 
 

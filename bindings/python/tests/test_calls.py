@@ -8,6 +8,8 @@ import sys
 
 import pytest
 
+import tartan
+
 CALLS = pathlib.Path(__file__).resolve().parents[3] / "tests/calls"
 
 
@@ -38,3 +40,26 @@ def test_rows_are_measured():
     assert len(rows) >= 3
     for row in rows:
         assert row["language"] == "python" and 0 < row["us"] <= row["median_us"] and row["goal_us"] < row["floor_us"]
+
+
+def test_threads_of_the_process():
+    most = tartan.get_num_threads()
+    try:
+        tartan.set_num_threads(1)
+        assert tartan.get_num_threads() == 1
+        with pytest.raises(tartan.ArgumentError, match="threads is -1, expected 0"):
+            tartan.set_num_threads(-1)
+        with pytest.raises(tartan.ArgumentTypeError, match="threads is of type str"):
+            tartan.set_num_threads("2")
+    finally:
+        tartan.set_num_threads(0)
+    assert tartan.get_num_threads() == most
+
+
+def test_threadpoolctl_sees_and_limits_them():
+    threadpoolctl = pytest.importorskip("threadpoolctl", "3.2")
+    (found,) = [pool for pool in threadpoolctl.threadpool_info() if pool["user_api"] == "tartan"]
+    assert found["num_threads"] == tartan.get_num_threads() and found["version"] == tartan.__version__
+    with threadpoolctl.threadpool_limits(1):
+        assert tartan.get_num_threads() == 1
+    assert tartan.get_num_threads() == found["num_threads"]

@@ -273,3 +273,23 @@ def test_warnings_are_scipys(w):
     with warnings.catch_warnings():
         warnings.simplefilter("error")
         w != w.copy(), w > 0.5, 2 * w, w @ w.T, w[0], w.sum()
+
+
+@pytest.mark.parametrize("format", ["csr", "csc", "coo", "lil", "dok", "dia", "bsr"])
+def test_zeros_inside_of_blocks_are_kept_unless_dropped(format):
+    """Stored elements, whatever their value; csgraph would take them for edges."""
+    dense = np.zeros((4, 4))
+    dense[1, 1], dense[2, 1] = 3, -1
+    for w in (BlockMatrix.from_dense(dense, block=2), BlockMatrix.from_dense(dense.T.copy(), block=2).T):
+        w = w + BlockMatrix.zeros(tartan.Layout.pattern("dense", (4, 4), 2))
+        kept, dropped = w.to_scipy(format), w.to_scipy(format, drop_zeros=True)
+        np.testing.assert_array_equal(dropped.toarray(), dense)
+        if format not in ("lil", "dok", "dia"):  # SciPy's conversions to these drop zeros by themselves, or store lines
+            assert kept.nnz == 16
+        if format != "dia":
+            assert dropped.nnz == (8 if format == "bsr" else 2)
+        assert getattr(w, "to" + format)(drop_zeros=True).nnz == dropped.nnz
+        assert w.asformat(format, drop_zeros=True).nnz == dropped.nnz
+    graph = BlockMatrix.from_dense([[0, 0], [0, 1.0]], block=2)
+    csgraph = pytest.importorskip("scipy.sparse.csgraph")
+    assert csgraph.connected_components(graph.tocsr(drop_zeros=True), directed=False)[0] == 2

@@ -155,6 +155,22 @@ def test_growth_score(rng, norm):
     np.testing.assert_allclose(again, 2 * wanted, rtol=1e-13)
 
 
+def test_growth_score_of_the_true_gradient(rng):
+    """Noise, and one correlated block, which bounds by norms do not tell from noise."""
+    x, y = rng.standard_normal((64, 256)), rng.standard_normal((256, 64))
+    x[16:32] += 0.5 * y[:, 32:48].T
+    gradient = (x @ y).reshape(4, 16, 4, 16)
+    score = tartan.growth_score(x, y, 16, norm="gradient")
+    np.testing.assert_allclose(score, np.sqrt((gradient**2).sum((1, 3))), rtol=1e-12)
+    assert score.argmax() == 6 and score[1, 2] > 2 * np.median(score)
+    bound = tartan.growth_score(x, y, 16, norm="l2")
+    assert (bound >= score).all()
+    halves = tartan.growth_score([x[:, :100], x[:, 100:]], [y[:100], y[100:]], 16, norm="gradient")
+    np.testing.assert_allclose(halves, score, rtol=1e-12)
+    batch = x.reshape(64, 16, 16).transpose(1, 0, 2), y.reshape(16, 16, 64)
+    np.testing.assert_allclose(tartan.growth_score(*batch, 16, norm="gradient"), score, rtol=1e-12)
+
+
 def test_lists_and_other_libraries(rng):
     a = random_matrix(rng, (4, 4), 2)
     np.testing.assert_array_equal(a @ [1, 2, 3, 4], a @ np.array([1.0, 2, 3, 4]))

@@ -279,3 +279,25 @@ def test_looks(rng):
     matrix.close()
     matrix.close()
     assert matrix.closed and repr(matrix) == "<BlockMatrix, closed>"
+
+
+@pytest.mark.parametrize("fill", ["fill_normal", "fill_orthogonal"])
+def test_random_numbers_differ_without_a_seed(fill):
+    """From call to call; NumPy's seed, or a context of the same seed, repeats them."""
+    layout = Layout.pattern("dense", (8, 8), 4)
+
+    def drawn(**given):
+        return getattr(BlockMatrix.zeros(layout), fill)(**given).toarray()
+
+    assert not np.array_equal(drawn(), drawn())
+    np.random.seed(5)
+    first, second = drawn(), drawn()
+    np.random.seed(5)
+    np.testing.assert_array_equal(first, drawn())
+    np.testing.assert_array_equal(second, drawn())
+    with tartan.Context(seed=7) as one, tartan.Context(seed=7) as other:
+        sequence = [drawn(context=one) for _ in range(3)]
+        np.testing.assert_array_equal(sequence[0], drawn(seed=7))
+        assert not np.array_equal(sequence[0], sequence[1]) and not np.array_equal(sequence[1], sequence[2])
+        for x in sequence:
+            np.testing.assert_array_equal(x, drawn(context=other))

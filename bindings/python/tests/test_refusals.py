@@ -215,7 +215,7 @@ def test_scalars(a):
     refused(tartan.ArgumentError, "beta", lambda: spmm(a, np.ones((8, 3)), beta=1.0))
     refused(tartan.ArgumentError, "", lambda: tartan.sddmm(a, [np.ones((12, 2))] * 9, [np.ones((2, 8))] * 9))
     refused(tartan.ArgumentError, "norm", lambda: a.block_norms("l7"))
-    refused(tartan.ArgumentError, "norm is 'l1', expected 'max' or 'l2'",
+    refused(tartan.ArgumentError, "norm is 'l1', expected 'max', 'l2' or 'gradient'",
             lambda: tartan.growth_score(np.ones((4, 2)), np.ones((2, 4)), 2, norm="l1"))  # fmt: skip
     for call in (lambda k: a.tril(k), lambda k: a.add_diagonal(1, k), lambda k: a.setdiag(1, k)):
         refused(TypeError, "k is of type str", lambda c=call: c("1"))

@@ -181,6 +181,13 @@ def test_other_sparse_tensors(rng):
 
 
 @pytest.mark.filterwarnings("ignore:Sparse")
+def test_bsr_without_blocks():
+    for shape, heads in (((4, 6), ()), ((4, 6), (2,))):
+        empty = torch.zeros(*heads, *shape).to_sparse_bsr((2, 3))
+        w = BlockMatrix.from_torch(empty)
+        assert w.blocks == 0 and w.shape == (*heads, *shape) and w.block_shape == (2, 3)
+
+
 def test_bsr_of_heads(rng):
     layout = tartan.Layout.from_mask([[[1, 0], [1, 1]], [[0, 1], [1, 1]]], 2)
     a = BlockMatrix(layout, rng.standard_normal((6, 2, 2)))

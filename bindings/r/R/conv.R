@@ -48,7 +48,7 @@ block_conv_from_sets <- function(in_channels, out_channels, blocks, kernel, stri
 }
 
 .padding <- function(padding, dims) {
-  if (is.character(padding)) return(.choose(padding, c("valid", "same", "tf"), "padding"))
+  if (is.character(padding)) return(.choose(padding, c("valid", "same", "tf", "half"), "padding"))
   if (!is.matrix(padding)) return(.by_x(.spatial(padding, dims, "padding", 0)))
   if (!identical(dim(padding), c(2L, dims)) || !.is_whole(padding) || any(padding < 0)) {
     .fail("argument", "padding is a matrix of %s, expected 2 x %d whole numbers from 0: before and after each dimension",

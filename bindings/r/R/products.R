@@ -46,9 +46,9 @@ sddmm <- function(s, x, y, alpha = 1, beta = 0, gates = NULL, transpose_x = FALS
   if (length(names) == 2L && length(names[[side]])) as.character(names[[side]])
 }
 
-growth_score <- function(x, y, block = c(32, 32), norm = c("max", "l2"), scale = 1, score = NULL,
+growth_score <- function(x, y, block = c(32, 32), norm = c("max", "l2", "gradient"), scale = 1, score = NULL,
                          beta = if (is.null(score)) 0 else 1) {
-  norm <- .choose(norm, c("max", "l2"), "norm")
+  norm <- .choose(norm, c("max", "l2", "gradient"), "norm")
   if (is.null(score) && !identical(as.double(beta), 0)) {
     .fail("argument", "beta is %s, expected 0 where there is no score", .shown(beta))
   }

@@ -37,7 +37,9 @@ typedef struct tartan_hooks {
  * `options` is NULL or a list of "name=value" separated by blanks or commas:
  *     threads=4        workers of a CPU context, up to 4096. 0, the default: TARTAN_NUM_THREADS, else OMP_NUM_THREADS,
  *                      else the number of available processors; at most OMP_THREAD_LIMIT
- *     seed=7           the seed for functions that are called with a seed of -1; 0 or more, default 0
+ *     seed=7           the seed for functions that are called with a seed of -1: the first such call takes it, each one
+ *                      after it another that follows from it, so numbers differ from call to call and repeat in another
+ *                      context of the same seed; 0 or more, default 0
  *     math=tf32        lets a device round f32 factors to the 11 bits of tf32. Default: math=exact, every product in
  *                      the precision of its operands
  *     allow_dense=1    lets a device multiply a dense copy of a matrix that has most of its blocks, with the vendor's

@@ -50,9 +50,10 @@ typedef struct tartan_conv tartan_conv;
  *     stride=1       default 1
  *     dilation=1     default 1
  *     padding=valid  no padding (default);
- *             =same  half of dilation * (kernel - 1) + 1, rounded down, before and after (openai/blocksparse);
- *             =tf    TensorFlow's "SAME": y has ceil(size / stride) positions, and of an odd sum of padding the larger part
- *                    comes after;
+ *             =same  as in TensorFlow and JAX, and in PyTorch, which has it for stride 1: y has ceil(size / stride) positions,
+ *                    and of an odd sum of padding the larger part comes after; =tf is another name for it;
+ *             =half  half of dilation * (kernel - 1) + 1, rounded down, before and after (the "SAME" of openai/blocksparse): y has a
+ *                    position more than x where that number is even and the stride is 1;
  *             =1x0   these numbers before and after;  =0:1x2:0  before:after
  *     transposed=1   the forward pass is the input gradient of this convolution and the other way round: x has K channels
  *                    and y has C (ConvTranspose of PyTorch). Default 0

@@ -151,7 +151,7 @@ TARTAN_API tartan_status tartan_matrix_scatter(tartan_context *context, const ta
  * to another layout), UNSUPPORTED (values on a device). */
 TARTAN_API tartan_status tartan_matrix_apply_mask(tartan_matrix *matrix, const tartan_block_mask *block_mask);
 
-/* ---- Initialising, in place. Padding of ragged blocks becomes zero. A seed of -1 means the context's. Random
+/* ---- Initialising, in place. Padding of ragged blocks becomes zero. A seed of -1 means the next of the context's. Random
  * numbers come from Philox4x32-10, keyed by the seed and counted by block and element. They are the same on every
  * machine, up to the last bit of the C library's log, cos and sin.
  * Errors: HANDLE, ARGUMENT (seed, scale not finite), UNSUPPORTED (values on a device), MEMORY. ---- */
