@@ -133,7 +133,7 @@ setMethod("kronecker", signature("BlockMatrix", "BlockMatrix"), .kronecker)
 # ---- Elements in another order: as with a dgCMatrix, rep() gives a sparse vector, down the columns ----
 
 setMethod("rep", "BlockMatrix", function(x, times = 1, length.out = NULL, each = 1, ...) {
-  v <- methods::as(x, "sparseVector")
+  v <- methods::as(.non_zeros(x), "sparseVector")
   each <- .count(each, "each")
   if (each != 1) { # Matrix 1.5-3 fails here
     at <- rep((v@i - 1) * each, each = each) + seq_len(each)
