@@ -179,6 +179,9 @@ static const tartan_cuda_kernels all[TARTAN_OP_COUNT] = {
         {.name = "scatter_rows_plain", .launch = tartan_cuda_scatter_rows_plain})},
     [TARTAN_OP_SCATTER_ROWS_GRADIENT] = {ROWS(
         {.name = "scatter_rows_gradient_plain", .launch = tartan_cuda_scatter_rows_gradient_plain})},
+    [TARTAN_OP_SEGMENT_SUM] = {ROWS({.name = "segment_sum_plain", .launch = tartan_cuda_segment_sum_plain})},
+    [TARTAN_OP_SEGMENT_SUM_GRADIENT] = {ROWS(
+        {.name = "segment_sum_gradient_plain", .launch = tartan_cuda_segment_sum_gradient_plain})},
     [TARTAN_OP_EMBEDDING] = {ROWS({.name = "embedding_plain", .launch = tartan_cuda_embedding_plain})},
     [TARTAN_OP_EMBEDDING_GRADIENT] = {ROWS(
         {.name = "embedding_gradient_plain", .launch = tartan_cuda_embedding_gradient_plain})},

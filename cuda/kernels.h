@@ -72,7 +72,8 @@ tartan_cuda_launching tartan_cuda_top_k_plain, tartan_cuda_top_k_softmax_plain,
     tartan_cuda_rectified_top_k_plain, tartan_cuda_rectified_top_k_gradient_plain,
     tartan_cuda_sparse_relu_plain, tartan_cuda_sparse_relu_gradient_plain, tartan_cuda_reduce_max_plain,
     tartan_cuda_take_along_plain, tartan_cuda_put_along_plain, tartan_cuda_scatter_rows_plain,
-    tartan_cuda_scatter_rows_gradient_plain;
+    tartan_cuda_scatter_rows_gradient_plain, tartan_cuda_segment_sum_plain,
+    tartan_cuda_segment_sum_gradient_plain;
 tartan_cuda_launching tartan_cuda_embedding_plain, tartan_cuda_embedding_gradient_plain;
 
 /* Why the kernel cannot do the problem, or NULL; and its expected rate, 0 if it is not known. */

@@ -77,6 +77,7 @@
     (int64_t *out_bounds, int64_t nout_bounds),
     (int64_t *out_sources, int64_t nout_sources),
     (int64_t *out_order, int64_t nout_order),
+    (int64_t *out_ends, int64_t nout_ends),
     (int64_t *out_row_order, int64_t nout_row_order),
     (int64_t *out_col_order, int64_t nout_col_order),
     (int64_t *out_size, int64_t nout_size),

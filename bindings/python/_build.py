@@ -60,6 +60,21 @@ def get_requires_for_build_sdist(config_settings=None):
     return get_requires_for_build_wheel(config_settings)
 
 
+def _configured(config_settings, build):
+    return mesonpy.Project(os.curdir, build, {"setup": _with_python(config_settings)["setup-args"]})
+
+
+def prepare_metadata_for_build_wheel(metadata_directory, config_settings=None):
+    """Without this hook pip would build the whole wheel, for minutes, to read its name."""
+    with _project(), tempfile.TemporaryDirectory() as build:
+        metadata = _configured(config_settings, build)._metadata
+        folder = pathlib.Path(metadata_directory) / f"{metadata.distribution_name}-{metadata.version}.dist-info"
+        folder.mkdir(parents=True)
+        (folder / "METADATA").write_bytes(bytes(metadata.as_rfc822()))
+        (folder / "WHEEL").write_text("Wheel-Version: 1.0\nGenerator: tartan\nRoot-Is-Purelib: false\n")
+    return folder.name
+
+
 def build_wheel(wheel_directory, config_settings=None, metadata_directory=None):
     wheel_directory = os.path.abspath(wheel_directory)
     with _project():
@@ -69,7 +84,7 @@ def build_wheel(wheel_directory, config_settings=None, metadata_directory=None):
 def build_sdist(sdist_directory, config_settings=None):
     """The sources that a wheel needs, with pyproject.toml and this file at the top."""
     with _project(), tempfile.TemporaryDirectory() as build:
-        project = mesonpy.Project(os.curdir, build, {"setup": _with_python(config_settings)["setup-args"]})
+        project = _configured(config_settings, build)
         metadata = bytes(project._metadata.as_rfc822())
         stem = f"{project._metadata.distribution_name}-{project._metadata.version}"
     target = pathlib.Path(sdist_directory) / f"{stem}.tar.gz"

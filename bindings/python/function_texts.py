@@ -82,6 +82,15 @@ class Function:
         return of if any(a.name == of for a in self.inputs) else None
 
     @property
+    def drawn(self):
+        """The seed of an operation whose results are always random; None if it has none. Without it PyTorch's generator gives one for
+        tensors."""
+        words = {o.name for o in self.op.options}
+        if self.is_gradient or words & {"rounding", "stochastic"}:
+            return None
+        return next((o for o in self.op.options if o.name == "seed"), None)
+
+    @property
     def called(self):
         return CALLED.get(self.op.name, self.op.name)
 
@@ -163,6 +172,8 @@ def lines_of_arguments(f):
         else:
             facts = ", ".join(map(repr, item.words)) if item.words else range_text(item)
             changed = ""
+        if item is f.drawn:
+            changed = "; if it is not given, 0, or for tensors of PyTorch a number of its generator"
         yield f"`{f.name(item)}`{f' ({facts})' if facts else ''}: {in_python(item.help)}{changed}."
     for a in f.outputs:
         facts = ", ".join(x for x in facts_of(f, a) if x)

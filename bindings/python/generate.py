@@ -3,6 +3,7 @@
 
     _operations.py      a function for each operation, and how PyTorch records it
     _torch_points.py    gradients of element-wise functions in PyTorch's operations
+    _torch_schema.py    what operators of PyTorch are made of
     operation_table.c   the table that raw/operation.h declares
 
 Examples in docstrings are those in EXAMPLES_FOLDER/<operation>.txt; where there are none, they are made of the shapes of operands.
@@ -47,8 +48,9 @@ def parameters(f):
         if isinstance(item, schema.Option):
             if item.base:
                 continue
-            kind = f"Optional[{OPTION_TYPES[item.kind]}]" if item.computed else OPTION_TYPES[item.kind]
-            yield f"{f.name(item)}: {kind} = {default_of(item)}"
+            drawn = item is f.drawn
+            kind = f"Optional[{OPTION_TYPES[item.kind]}]" if item.computed or drawn else OPTION_TYPES[item.kind]
+            yield f"{f.name(item)}: {kind} = {None if drawn else default_of(item)}"
         elif item is not None and item.use != "out" and item.optional:
             kind = CLASSES[item.kind]
             yield f"{f.name(item)}: {kind if kind == 'Any' else f'Optional[{kind}]'} = None"
@@ -100,7 +102,7 @@ def function(f, recording):
         yield from ("    " + part for part in (*most, last + ","))
         yield f") -> {result_type(f)}:  # fmt: skip"
     yield from (("    " + part).rstrip() for part in docstring(f, recording))
-    options = [f.name(o) for o in f.op.asked]
+    options = [f"seed_of(seed, {f.name(f.inputs[0])})" if o is f.drawn else f.name(o) for o in f.op.asked]
     arguments = [f.constant, "context", wanted_of(f), *(f.name(a) for a in f.inputs), *(f.name(a) for a in f.outputs), *options]
     call = f"operation({', '.join(arguments)})"
     returned = f"{f.tuple_name}(*{call})" if f.is_tuple else call
@@ -203,7 +205,7 @@ def python(functions):
         yield "from tartan._layout import Layout"
     if "matrix" in used:
         yield "from tartan._matrix import BlockMatrix"
-    yield "from tartan._operation import Recording, operation, wanted"
+    yield "from tartan._operation import Recording, operation, seed_of, wanted"
     yield ""
     yield "__all__ = ["
     names = sorted(f.op.name for f in written if f.op.name not in BY_HAND)
@@ -287,7 +289,34 @@ def torch_points(functions):
     yield from rows
 
 
-WRITERS = {"_operations.py": python, "_torch_points.py": torch_points, "operation_table.c": table}
+def torch_schema(functions):
+    yield "# SPDX-License-Identifier: Apache-2.0"
+    yield '"""The operations of the schema as operators of PyTorch. Written by bindings/python/generate.py."""'
+    yield ""
+    yield "from tartan._torch_shapes import Argument, Operator, Option"
+    yield ""
+    yield "OPERATORS = ("
+    for f in functions:
+        op = f.op
+        yield f"    Operator({f.number}, {op.name!r}, {f.called!r}, {op.gradient or None!r}, {f.has_images}, {f.is_tuple},"
+        for group in (f.inputs, f.outputs):
+            yield "        ("
+            for a in group:
+                shape = "" if a.computed else a.shape
+                yield (f"            Argument({a.name!r}, {a.kind!r}, {a.dtype!r}, {shape!r}, {a.optional}, {a.use == 'update'}, "
+                       f"{f.image(a) != 'NO_IMAGE'}),")  # fmt: skip
+            yield "        ),"
+        yield "        ("
+        for o in op.asked:
+            yield f"            Option({o.name!r}, {o.kind!r}, {o.computed}),"
+        yield "        ),"
+        yield "    ),"
+    yield ")  # fmt: skip"
+
+
+WRITERS = {
+    "_operations.py": python, "_torch_points.py": torch_points, "_torch_schema.py": torch_schema, "operation_table.c": table,
+}  # fmt: skip
 
 
 def main():

@@ -155,9 +155,17 @@ __device__ __forceinline__ void add_up(const V (&mine)[COUNT], double (&sum)[COU
         sum[k] = 0;
     }
     wait_for_line(c, me);
-    for (int32_t w = me.first_warp; w < me.first_warp + me.warps; w++)
+    if (c.across) {
+        for (int32_t w = me.first_warp; w < me.first_warp + me.warps; w++)
 #pragma unroll
-        for (int k = 0; k < COUNT; k++) sum[k] += half[(k * WARPS + w) * columns];
+            for (int k = 0; k < COUNT; k++) sum[k] += half[(k * WARPS + w) * columns];
+    } else { /* a lane for each warp of the line, whose number is a power of two */
+#pragma unroll
+        for (int k = 0; k < COUNT; k++) sum[k] = half[k * WARPS + me.first_warp + (lane & (me.warps - 1))];
+        for (int32_t step = 1; step < me.warps; step *= 2)
+#pragma unroll
+            for (int k = 0; k < COUNT; k++) sum[k] += __shfl_xor_sync(~0u, sum[k], step);
+    }
     turn ^= 1;
 }
 
@@ -236,7 +244,7 @@ enum {
 /* The factor of a line. */
 template <typename S> __device__ __forceinline__ S scale_of(int32_t row, S mean, S n, S p) {
     switch (row) {
-#define NORM(name, centered, epsilon, term, scale, value, gradient)                                          \
+#define NORM(name, centered, epsilon, scale, value, gradient)                                                \
     case ROW_##name:                                                                                         \
         return scale;
 #include "kernels/norms.def"
@@ -252,7 +260,7 @@ template <typename S> struct Gradient {
 
     template <int COUNT> __device__ __forceinline__ void operator()(const S *all_z, S *all_g) const {
         switch (row) {
-#define NORM(name, centered, epsilon, term, factor, value, gradient)                                         \
+#define NORM(name, centered, epsilon, factor, value, gradient)                                               \
     case ROW_##name:                                                                                         \
         EACH_OF(COUNT) {                                                                                     \
             const S z = all_z[i], g = all_g[i];                                                              \

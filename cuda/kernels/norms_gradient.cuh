@@ -247,11 +247,18 @@ __global__ void __launch_bounds__(MOST_OF_KEPT)
     };
     /* The terms of all lines of the CTA, added up in f64 in their order, go to a row. */
     const auto write = [&](S(&terms)[N], S *row) {
-        S *const mine = c.at_once > 1 ? of_lines + (int64_t)me.line * p.length : row;
+        S *const mine = (c.at_once > 1 ? of_lines + (int64_t)me.line * p.length : row) + me.part * EACH;
+        const int32_t step = c.threads * EACH;
 #pragma unroll
-        for (int u = 0; u < ACCESSES; u++)
-            if (u * c.threads < end)
-                EACH_OF(EACH) mine[(u * c.threads + me.part) * EACH + i] = terms[u * EACH + i];
+        for (int u = 0; u < ACCESSES; u++) {
+            if (u * c.threads >= end) continue;
+            EACH_OF(EACH / PER<S>) {
+                Unit<S> unit;
+#pragma unroll
+                for (int k = 0; k < PER<S>; k++) unit.element[k] = terms[u * EACH + i * PER<S> + k];
+                ((Unit<S> *)(mine + u * step))[i] = unit;
+            }
+        }
         EACH_OF(N) terms[i] = 0;
         if (c.at_once == 1) return;
         __syncthreads();

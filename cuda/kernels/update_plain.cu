@@ -45,6 +45,7 @@ enum { P, G, M, V };
 /* What all tensors share. */
 struct numbers_of_call {
     double factor, rate, numbers[TARTAN_I_UPDATE_NUMBERS];
+    bool lazy;
     device_number scale;
     gradient_filter filter;
     Drawing drawing;
@@ -71,9 +72,44 @@ __device__ __forceinline__ S of_slice(const void *numbers, int64_t stride, int64
     return numbers == nullptr ? (S)1 : ((const S *)numbers)[slice * stride];
 }
 
+/* ---- Slices that are lazy ---- */
+
+/* Of the slices of a CTA's chunk: whether each has a gradient that is not 0. */
+struct live_slices {
+    bool found[CHUNK];
+};
+
+template <typename Tensor> __device__ __forceinline__ bool is_zero(const Tensor &t, int64_t i) {
+    bool zero = true;
+    tartan_cuda_by_dtype(t.dtypes[G], [&](auto tag) {
+        using T = typename decltype(tag)::type;
+        zero = tartan_cuda_to<double>(((const T *)t.data[G])[t.offset(G, i)]) == 0;
+    });
+    return zero;
+}
+
+/* Slices of a few elements have a thread each, others a warp, which stops where it finds a gradient: slices that go beyond the chunk are
+ * looked through by several CTAs. */
+template <typename Tensor>
+__device__ void find_live(const Tensor &t, int64_t begin, int64_t end, live_slices *live) {
+    constexpr int WARP = 32;
+    const int64_t first = begin / t.slice, count = (end - 1) / t.slice - first + 1;
+    const int lanes = t.slice < WARP ? 1 : WARP, lane = (int)threadIdx.x % lanes;
+    for (int64_t s = threadIdx.x / lanes; s < count; s += THREADS / lanes) {
+        const int64_t from = (first + s) * t.slice;
+        bool found = false;
+        for (int64_t i = 0; i < t.slice && !found; i += lanes) {
+            found = i + lane < t.slice && !is_zero(t, from + i + lane);
+            if (lanes > 1) found = __any_sync(~0u, found);
+        }
+        if (lane == 0) live->found[s] = found;
+    }
+    __syncthreads();
+}
+
 template <typename Rule, bool ROUNDED, typename S, typename Tensor>
 __device__ __forceinline__ void update(const Tensor &t, int64_t begin, int64_t end,
-                                       const numbers_of_call &call, S factor) {
+                                       const numbers_of_call &call, S factor, const live_slices *live) {
     S numbers[TARTAN_I_UPDATE_NUMBERS];
 #pragma unroll
     for (int i = 0; i < TARTAN_I_UPDATE_NUMBERS; i++) numbers[i] = (S)call.numbers[i];
@@ -92,6 +128,7 @@ __device__ __forceinline__ void update(const Tensor &t, int64_t begin, int64_t e
                 const int64_t slice = first + (rest + k < t.slice ? 0 : (rest + k) / t.slice);
                 if (i + k >= end) break;
                 if (of_slice<S>(t.gates, t.gate_stride, slice) == 0) continue;
+                if (call.lazy && !live->found[slice - begin / t.slice]) continue;
                 rate *= of_slice<S>(t.rates, t.rate_stride, slice);
             }
             Rule::apply(p[k], call.filter(g[k]) * factor, m[k], v[k], rate, numbers);
@@ -111,10 +148,16 @@ __global__ void __launch_bounds__(THREADS)
     const auto &t = all.tensors[place_of(all, (int)blockIdx.x)];
     const int64_t begin = (int64_t)((int)blockIdx.x - t.first) * CHUNK,
                   end = begin + CHUNK < t.elements ? begin + CHUNK : t.elements;
+    const live_slices *live = nullptr;
+    if constexpr (std::is_same_v<Batch, any_tensors>) {
+        __shared__ live_slices found;
+        if (call.lazy) find_live(t, begin, end, &found);
+        live = &found;
+    }
     if (t.dtypes[P] == TARTAN_F64)
-        update<Rule, ROUNDED, double>(t, begin, end, call, call.factor * scale);
+        update<Rule, ROUNDED, double>(t, begin, end, call, call.factor * scale, live);
     else
-        update<Rule, ROUNDED, float>(t, begin, end, call, (float)(call.factor * scale));
+        update<Rule, ROUNDED, float>(t, begin, end, call, (float)(call.factor * scale), live);
 }
 
 /* ---- On the host ---- */
@@ -128,7 +171,8 @@ template <typename Collector> tartan_status collect(const tartan_op_update *op, 
         int64_t gate_stride = 0, rate_stride = 0, elements = tartan_i_array_elements(arrays[0]);
         const void *gates = slices_of(op->gates, i, &gate_stride),
                    *rates = slices_of(op->rates, i, &rate_stride);
-        const bool plain = gates == nullptr && rates == nullptr && is_flat(arrays, LISTS, op->stochastic);
+        const bool plain =
+            gates == nullptr && rates == nullptr && !op->lazy && is_flat(arrays, LISTS, op->stochastic);
         if (elements == 0 || plain != flat) continue;
         auto *tensor = to.next();
         describe(arrays, LISTS, elements, tensor);
@@ -148,6 +192,7 @@ tartan_status run(const char *function, tartan_cuda_queue *queue, const tartan_o
     numbers_of_call call = {op->factor,
                             op->rate,
                             {},
+                            op->lazy,
                             {op->scale != nullptr ? op->scale->data : nullptr,
                              op->scale != nullptr ? op->scale->dtype : TARTAN_F32},
                             {op->filter.zero_infs, op->filter.zero_nans, op->filter.most},

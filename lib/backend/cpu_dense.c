@@ -4,7 +4,7 @@
 #include <string.h>
 
 /* Lines are copied through the stack in pieces of this many elements, tiles in pieces of TILE_LONG x TILE_SHORT. */
-enum { PIECE = 256, TILE_LONG = 64, TILE_SHORT = 16, LINE = 64, FAR = 2048 };
+enum { PIECE = 256, TILE_LONG = 64, TILE_SHORT = 16, LINE = 64, FAR = 1024, ROWS_AHEAD = 16 };
 
 static int64_t smaller(int64_t a, int64_t b) {
     return a < b ? a : b;
@@ -160,8 +160,11 @@ void tartan_i_pack(const tartan_i_kernels *k, int32_t dtype, const char *in, int
         return;
     }
     const int64_t step = in_row * tartan_dtype_bytes(dtype);
-    for (int64_t i = 0; i < rows; i++)
+    const int64_t bytes = cols * tartan_dtype_bytes(dtype);
+    for (int64_t i = 0; i < rows; i++) {
+        if (in_col == 1) foresee(in + (i + ROWS_AHEAD) * step, step, 1, bytes);
         tartan_i_line_load(k, dtype, in + i * step, in_col, cols, out + i * out_row * k->bytes);
+    }
 }
 
 /* Stores one line of sums, `stride` elements apart. */

@@ -91,6 +91,21 @@ static void list_places(const job *j) {
     j->pointers[0] = 0;
 }
 
+/* Zeros in the rows from `begin` on whose index is nowhere; returns the first row after them. */
+static int64_t clear_rows(const job *j, int64_t begin, int64_t end) {
+    const tartan_array *to = j->table_grad;
+    int64_t r = begin;
+    while (r < end && j->pointers[r] == j->pointers[r + 1]) r++;
+    const bool lines = to->strides[1] == 1 || j->n == 1, all = lines && to->strides[0] == j->n;
+    const int64_t at_once = all ? r - begin : 1, bytes = tartan_dtype_bytes(to->dtype);
+    for (int64_t i = begin; i < r; i += at_once)
+        if (lines)
+            memset(tartan_i_at(to->data, to->dtype, i * to->strides[0]), 0, (size_t)(at_once * j->n * bytes));
+        else
+            fill(to, i * to->strides[0], to->strides[1], j->n, 0);
+    return r;
+}
+
 static void add_row(const job *j, int64_t r, double *sums, char *room) {
     const int64_t step = j->y->strides[j->y->ndim - 1];
     const bool in_place = j->y->dtype == j->kernels.dtype && (step == 1 || j->n == 1);
@@ -111,14 +126,9 @@ static void gradient_task(void *data, int32_t worker) {
     char *room = j->rooms + worker * j->n * j->kernels.bytes;
     int64_t begin, end;
     tartan_i_share(j->rows, j->workers, worker, &begin, &end);
-    for (int64_t r = begin; r < end; r++) {
-        const int64_t at = r * to->strides[0];
-        if (j->pointers[r] == j->pointers[r + 1]) {
-            fill(to, at, to->strides[1], j->n, 0);
-            continue;
-        }
+    for (int64_t r = clear_rows(j, begin, end); r < end; r = clear_rows(j, r + 1, end)) {
         add_row(j, r, sums, room);
-        copy(tartan_i_at(to->data, to->dtype, at), 0, to->strides[1], sums, 0, 1, 1, j->n);
+        copy(tartan_i_at(to->data, to->dtype, r * to->strides[0]), 0, to->strides[1], sums, 0, 1, 1, j->n);
     }
 }
 

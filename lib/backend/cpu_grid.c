@@ -8,7 +8,7 @@
 #include <string.h>
 
 /* Rows and columns of a tile where arrays are contiguous along different dimensions. */
-enum { SQUARE = 32 };
+enum { SQUARE = 32, CACHE_LINE = 64 /* bytes */ };
 
 static int64_t smaller(int64_t a, int64_t b) {
     return a < b ? a : b;
@@ -186,6 +186,14 @@ void tartan_i_rows_store(const tartan_i_kernels *k, int32_t dtype, const void *v
 
 static char *address(const tartan_i_grid *g, const tartan_i_grid_tile *t, int32_t array) {
     return tartan_i_at(g->array[array].data, g->array[array].dtype, t->at[array]);
+}
+
+void tartan_i_grid_fetch(const tartan_i_grid *g, const tartan_i_grid_tile *t, int32_t array) {
+    if (array < 0) return;
+    const int64_t *strides = g->array[array].strides + g->ndim - 2,
+                  bytes = t->rows * t->cols * g->kernels->bytes;
+    if (!is_plain(g->kernels, g->array[array].dtype, strides[0], strides[1], t->rows, t->cols)) return;
+    for (int64_t at = 0; at < bytes; at += CACHE_LINE) __builtin_prefetch(address(g, t, array) + at);
 }
 
 const void *tartan_i_grid_load(const tartan_i_grid *g, const tartan_i_grid_tile *t, int32_t array,

@@ -51,6 +51,10 @@ tartan_i_grid_tile tartan_i_grid_take(const tartan_i_grid *g, int64_t i);
 const void *tartan_i_grid_load(const tartan_i_grid *g, const tartan_i_grid_tile *t, int32_t array,
                                void *room);
 
+/* Asks the caches for these elements if they are where they are used. Processors do that by themselves, but stop at the end of a page, and
+ * while much is computed. -1: there is no such array. */
+void tartan_i_grid_fetch(const tartan_i_grid *g, const tartan_i_grid_tile *t, int32_t array);
+
 /* Where to write the reals of a tile: in place or in `room`. Stores them if they are not in place. */
 void *tartan_i_grid_place(const tartan_i_grid *g, const tartan_i_grid_tile *t, int32_t array, void *room);
 void tartan_i_grid_store(const tartan_i_grid *g, const tartan_i_grid_tile *t, int32_t array,

@@ -90,6 +90,7 @@ static tartan_status start(const tartan_context *context, job *j, const tartan_a
         along = along && (j->steps[a] == 1 || j->n == 1);
     }
     int64_t group = along ? SHORT / (j->n > 0 ? j->n : 1) : GROUP;
+    if (group < TARTAN_I_NORM_LINES) group = TARTAN_I_NORM_LINES;
     if (group > COPIED / (j->n > 0 ? j->n : 1)) group = COPIED / (j->n > 0 ? j->n : 1);
     j->group = group < 1 ? 1 : group;
     tartan_i_grid_order(&j->grid, j->x);
@@ -115,11 +116,7 @@ static tartan_status start(const tartan_context *context, job *j, const tartan_a
 
 /* ---- Groups of lines ---- */
 
-/* The lines of a group of an array: where the first is, and the step to the next. */
-typedef struct lines {
-    char *data;
-    int64_t step; /* in bytes */
-} lines;
+typedef tartan_i_norm_memory lines;
 
 static char *address(const job *j, const tartan_i_grid_tile *t, int32_t array) {
     return tartan_i_at(j->grid.array[array].data, j->grid.array[array].dtype, t->at[array]);
@@ -159,20 +156,33 @@ static int64_t stats_at(const job *j, const tartan_i_grid_tile *t, int64_t i, bo
 
 /* ---- Norms ---- */
 
+/* The lines from line i on, and how many the kernels take at a time. */
+static lines after(const lines *all, int64_t i) {
+    return (lines){all->data == NULL ? NULL : all->data + i * all->step, all->step};
+}
+
+static int64_t at_once(const tartan_i_grid_tile *t, int64_t i) {
+    return t->cols - i < TARTAN_I_NORM_LINES ? t->cols - i : TARTAN_I_NORM_LINES;
+}
+
+static void keep_stats(const job *j, const tartan_i_grid_tile *t, int64_t i, const tartan_i_norm_group *g) {
+    char *stats = j->grid.array[j->stats].data;
+    const int32_t dtype = j->grid.array[j->stats].dtype;
+    for (int64_t l = 0; l < g->lines; l++) {
+        if (j->centered) tartan_i_store(stats, dtype, stats_at(j, t, i + l, false), g->center[l]);
+        tartan_i_store(stats, dtype, stats_at(j, t, i + l, true), g->scale[l]);
+    }
+}
+
 static void norm_group(const job *j, const tartan_i_grid_tile *t, int32_t worker) {
     const lines x = lines_of(j, t, j->x, room_of(j, worker, 0), true);
     const lines y = lines_of(j, t, j->y, room_of(j, worker, 1), false);
-    for (int64_t i = 0; i < t->cols; i++) {
-        tartan_i_norm_line line = {.n = j->n, .p = j->p, .gain = j->gain, .bias = j->bias};
-        line.x = x.data + i * x.step;
-        line.y = y.data + i * y.step;
-        line.next = line.x == NULL ? NULL : x.data + (i + 1) * x.step;
-        j->lines->norms[j->norm].value(&line);
-        if (j->stats < 0) continue;
-        char *stats = j->grid.array[j->stats].data;
-        const int32_t dtype = j->grid.array[j->stats].dtype;
-        if (j->centered) tartan_i_store(stats, dtype, stats_at(j, t, i, false), line.center);
-        tartan_i_store(stats, dtype, stats_at(j, t, i, true), line.scale);
+    tartan_i_norm_group g = {.n = j->n, .p = j->p, .gain = j->gain, .bias = j->bias};
+    for (int64_t i = 0; i < t->cols; i += g.lines) {
+        g.lines = at_once(t, i);
+        g.x = after(&x, i), g.y = after(&y, i);
+        j->lines->norms[j->norm].value(&g);
+        if (j->stats >= 0) keep_stats(j, t, i, &g);
     }
     put_back(j, t, j->y, &y);
 }
@@ -207,15 +217,16 @@ static void gradient_group(const job *j, const tartan_i_grid_tile *t, int32_t wo
     const lines x_grad = lines_of(j, t, j->x_grad, room_of(j, worker, 2), false);
     const char *stats = j->grid.array[j->stats].data;
     const int32_t dtype = j->grid.array[j->stats].dtype;
-    for (int64_t i = 0; i < t->cols; i++) {
-        tartan_i_norm_gradient_line line = {.n = j->n, .p = j->p, .gain = j->gain};
-        if (j->centered) line.center = tartan_i_load(stats, dtype, stats_at(j, t, i, false));
-        line.scale = tartan_i_load(stats, dtype, stats_at(j, t, i, true));
-        line.x = x.data + i * x.step;
-        line.y_grad = y_grad.data + i * y_grad.step;
-        line.x_grad = j->x_grad < 0 ? NULL : x_grad.data + i * x_grad.step;
-        if (sums != NULL) line.gain_sums = sums, line.bias_sums = sums + j->n;
-        j->lines->norms[j->norm].gradient(&line);
+    tartan_i_norm_gradient_group g = {.n = j->n, .p = j->p, .gain = j->gain};
+    if (sums != NULL) g.gain_sums = sums, g.bias_sums = sums + j->n;
+    for (int64_t i = 0; i < t->cols; i += g.lines) {
+        g.lines = at_once(t, i);
+        for (int64_t l = 0; l < g.lines; l++) {
+            if (j->centered) g.center[l] = tartan_i_load(stats, dtype, stats_at(j, t, i + l, false));
+            g.scale[l] = tartan_i_load(stats, dtype, stats_at(j, t, i + l, true));
+        }
+        g.x = after(&x, i), g.y_grad = after(&y_grad, i), g.x_grad = after(&x_grad, i);
+        j->lines->norms[j->norm].gradient(&g);
     }
     put_back(j, t, j->x_grad, &x_grad);
 }

@@ -9,13 +9,22 @@
 #include <math.h>
 #include <string.h>
 
-enum { WORK = 32 }; /* about as many operations as an element takes that comes from memory */
+enum {
+    WORK = 32,     /* about as many operations as an element takes that comes from memory */
+    AT_ONCE = 256, /* gradients that are looked at before it is asked whether one was not 0 */
+};
 
 /* One tile of reals in a buffer. */
 typedef union room {
     float f32[TARTAN_I_GRID_TILE];
     double f64[TARTAN_I_GRID_TILE];
 } room;
+
+/* In the type of the sums of its parameter. */
+typedef union gate {
+    float f32;
+    double f64;
+} gate;
 
 /* The tiles of array i of a list are first[i] .. first[i + 1] - 1. */
 typedef struct job {
@@ -26,6 +35,9 @@ typedef struct job {
     const void *op;
     double factor;
     double *sums; /* [tiles] */
+    int64_t
+        *slices; /* [count + 1]: the first slice of each array, of those that may be lazy; NULL: none may */
+    gate *live;  /* their gates */
     void (*grid)(const struct job *j, int64_t place,
                  tartan_i_grid *); /* of an array and what belongs to it */
     void (*tile)(const struct job *j, const tartan_i_grid *g, int64_t place, int64_t tile);
@@ -85,6 +97,88 @@ static bool has_numbers(const tartan_array *list, int64_t place) {
     return list != NULL && list[place].shape[0] > 0;
 }
 
+/* ---- Slices that are lazy ---- */
+
+/* Whether n elements of so many bytes are zeros of either sign. */
+#define ZEROS(bits)                                                                                          \
+    static bool zeros_##bits(const void *from, int64_t n, int64_t step) {                                    \
+        const uint##bits##_t *const x = from;                                                                \
+        uint##bits##_t any = 0;                                                                              \
+        for (int64_t begin = 0, end; begin < n && any == 0; begin = end) {                                   \
+            end = n - begin < AT_ONCE ? n : begin + AT_ONCE;                                                 \
+            if (step == 1)                                                                                   \
+                for (int64_t i = begin; i < end; i++) any |= (uint##bits##_t)(x[i] << 1);                    \
+            else                                                                                             \
+                for (int64_t i = begin; i < end; i++) any |= (uint##bits##_t)(x[i * step] << 1);             \
+        }                                                                                                    \
+        return any == 0;                                                                                     \
+    }
+ZEROS(16)
+ZEROS(32)
+ZEROS(64)
+
+/* The same of slice `slice` of an array along its first axis, line by line. */
+static bool is_zero(const tartan_array *a, int64_t slice) {
+    const int32_t last = a->ndim - 1;
+    const int64_t n = last > 0 ? a->shape[last] : 1, step = last > 0 ? a->strides[last] : 1;
+    int64_t lines = 1;
+    for (int32_t d = 1; d < last; d++) lines *= a->shape[d];
+    for (int64_t line = 0; line < lines; line++) {
+        int64_t at = last >= 0 ? slice * a->strides[0] : 0, rest = line;
+        for (int32_t d = last - 1; d > 0; rest /= a->shape[d--]) at += rest % a->shape[d] * a->strides[d];
+        const void *from = tartan_i_at(a->data, a->dtype, at);
+        const int64_t bytes = tartan_dtype_bytes(a->dtype);
+        if (!(bytes == 2 ? zeros_16 : bytes == 4 ? zeros_32 : zeros_64)(from, n, step)) return false;
+    }
+    return true;
+}
+
+/* The gates of the slices of parameter `place`, as an array. */
+static tartan_array live_of(const job *j, const tartan_op_update *op, int64_t place) {
+    const int64_t slices = j->slices[place + 1] - j->slices[place];
+    const int32_t dtype = tartan_i_sum_dtype(op->p[place].dtype);
+    return (tartan_array){.data = j->live + j->slices[place],
+                          .dtype = dtype,
+                          .device_type = TARTAN_CPU,
+                          .ndim = 1,
+                          .shape = {slices},
+                          .strides = {(int64_t)sizeof(gate) / tartan_dtype_bytes(dtype)}};
+}
+
+static void live_task(void *data, int32_t worker) {
+    const job *j = data;
+    const tartan_op_update *op = j->op;
+    int64_t begin, end, place = 0;
+    tartan_i_share(j->slices[j->count], j->context->threads, worker, &begin, &end);
+    for (int64_t i = begin; i < end; i++) {
+        while (i >= j->slices[place + 1]) place++;
+        const tartan_array live = live_of(j, op, place);
+        const int64_t slice = i - j->slices[place];
+        double number = 1;
+        if (has_numbers(op->gates, place))
+            number = tartan_i_load(op->gates[place].data, op->gates[place].dtype,
+                                   slice * op->gates[place].strides[0]);
+        if (number != 0 && is_zero(&op->g[place], slice)) number = 0;
+        tartan_i_store(live.data, live.dtype, slice * live.strides[0], number);
+    }
+}
+
+/* Gates of all slices: those of the call, or 0 where all gradients are. */
+static tartan_status find_live(job *j, const tartan_op_update *op) {
+    double elements = 0;
+    if (!op->lazy) return TARTAN_OK;
+    PASS(tartan_i_workspace_get(j->context, TARTAN_I_ROOM_OWN, &j->slices, j->count + 1, sizeof *j->slices));
+    j->slices[0] = 0;
+    for (int64_t i = 0; i < j->count; i++) {
+        j->slices[i + 1] = j->slices[i] + (op->p[i].ndim > 0 ? op->p[i].shape[0] : 1);
+        elements += (double)tartan_i_array_elements(&op->p[i]);
+    }
+    PASS(tartan_i_workspace_get(j->context, TARTAN_I_ROOM_PANEL, &j->live, j->slices[j->count],
+                                sizeof *j->live));
+    tartan_i_parallel(j->context, j->context->threads, elements, live_task, j);
+    return TARTAN_OK;
+}
+
 /* Whether a parameter is rounded at random. */
 static bool is_rounded(const tartan_op_update *op, const tartan_array *p) {
     return op->stochastic && (p->dtype == TARTAN_F16 || p->dtype == TARTAN_BF16);
@@ -98,12 +192,15 @@ static void update_grid(const job *j, int64_t place, tartan_i_grid *g) {
     tartan_i_grid_add(g, &op->g[place]);
     if (op->m != NULL) tartan_i_grid_add(g, &op->m[place]);
     if (op->v != NULL) tartan_i_grid_add(g, &op->v[place]);
-    const tartan_array *const lists[] = {op->gates, op->rates};
-    for (int i = 0; i < 2; i++)
-        if (has_numbers(lists[i], place)) {
-            const tartan_array all = repeated(&lists[i][place], p);
-            tartan_i_grid_add(g, &all);
-        }
+    if (op->lazy || has_numbers(op->gates, place)) {
+        const tartan_array gates = op->lazy ? live_of(j, op, place) : op->gates[place],
+                           all = repeated(&gates, p);
+        tartan_i_grid_add(g, &all);
+    }
+    if (has_numbers(op->rates, place)) {
+        const tartan_array all = repeated(&op->rates[place], p);
+        tartan_i_grid_add(g, &all);
+    }
     if (is_rounded(op, p)) { /* by the numbers of its elements */
         tartan_array numbers = *p;
         numbers.data = NULL;
@@ -149,7 +246,7 @@ static const void *gradient(const tartan_i_grid *g, const tartan_i_grid_tile *t,
 static void update_tile(const job *j, const tartan_i_grid *g, int64_t place, int64_t tile) {
     const tartan_op_update *op = j->op;
     const tartan_i_grid_tile t = tartan_i_grid_take(g, tile);
-    const bool gated = has_numbers(op->gates, place), rated = has_numbers(op->rates, place);
+    const bool gated = op->lazy || has_numbers(op->gates, place), rated = has_numbers(op->rates, place);
     int32_t at = 2;
     room rooms[NUMBERS];
     tartan_i_update_line u = {
@@ -176,6 +273,7 @@ tartan_status tartan_i_cpu_update(const tartan_context *context, const tartan_op
     if (scale == 0 || !isfinite(scale)) return TARTAN_OK;
     j.grid = update_grid;
     j.tile = update_tile;
+    PASS(find_live(&j, op));
     PASS(cut(&j, op->p, false));
     tartan_i_workspace_end(context);
     return TARTAN_OK;

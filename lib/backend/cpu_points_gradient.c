@@ -178,6 +178,10 @@ static void run_unit(const job *j, int64_t unit) {
     }
     for (int64_t i = begin; i < end; i++) {
         const tartan_i_grid_tile t = tartan_i_grid_take(&g, i);
+        if (i + 1 < end) {
+            const tartan_i_grid_tile next = tartan_i_grid_take(&g, i + 1);
+            for (int k = 0; k < 4; k++) tartan_i_grid_fetch(&g, &next, j->in[k]);
+        }
         load(j, &g, &t, rooms, in);
         j->row->gradient[j->which](t.rows * t.cols, in[0], in[1], in[2], in[3], &rooms[4]);
         add_tile(j, &g, &t, &rooms[4]);
@@ -223,7 +227,7 @@ static void run_sums(const tartan_context *context, job *j, double *sums) {
     j->grid.kernels = &j->kernels;
     j->grid.array[j->sums].data = (char *)sums;
     j->grid.array[j->sums].dtype = TARTAN_F64;
-    if (j->kept == 0) return;
+    if (j->kept == 0 || context->rehearses) return;
     if (j->split >= 0) memset(sums, 0, (size_t)j->kept * sizeof *sums);
     tartan_i_parallel(context, j->workers, WORK * (double)j->elements, sum_task, j);
     if (j->split >= 0) return;

@@ -218,30 +218,28 @@ static double below(const job *j, double x) {
                                                 : (double)nextafterf((float)x, -INFINITY);
 }
 
-/* A part of the line at a time: its largest number, whether it has NaN, and in the end the place in the part that has the largest. */
+/* A part of the line at a time, of which two loops go through each: for its largest number, then for where that is, if it is more than
+ * before, and for the first NaN. */
 static void reduce_max_line(const job *j, const tartan_i_line_group *g, int64_t i) {
     const tartan_i_kernels *k = &j->lines.kernels;
     const void *x = tartan_i_line_at(g, j->x, i);
     int32_t *const places = (int32_t *)(g->scratch + j->at_places);
     const int64_t n = j->lines.n;
     double most = -(double)INFINITY;
-    int64_t part = 0, length = 0;
+    int64_t place = 0; /* of a line that is -infinity throughout */
     bool is_nan = false;
-    for (int64_t begin = 0, next; begin < n && !is_nan; begin = next) {
-        next = n - begin < TARTAN_I_CHOOSE_AT_ONCE ? n : begin + TARTAN_I_CHOOSE_AT_ONCE;
-        const double largest = k->row_max(next - begin, at(j, x, begin), NULL);
-        if (k->row_above(next - begin, at(j, x, begin), NULL, largest, places) > 0)
-            is_nan = true; /* no number is above the largest */
-        else if (largest <= most && length > 0)
-            continue;
-        most = largest;
-        part = begin, length = next - begin;
+    for (int64_t begin = 0, length; begin < n && !is_nan; begin += length) {
+        length = n - begin < TARTAN_I_CHOOSE_AT_ONCE ? n - begin : TARTAN_I_CHOOSE_AT_ONCE;
+        const void *part = at(j, x, begin);
+        const double largest = k->row_max(length, part, NULL);
+        const bool is_more = largest > most;
+        const int64_t count = k->row_above(length, part, NULL, is_more ? below(j, largest) : most, places);
+        if (is_more) most = largest, place = begin + places[0];
+        for (int64_t e = 0; e < count && !is_nan; e++) {
+            is_nan = isnan(number(j, part, places[e]));
+            if (is_nan) place = begin + places[e];
+        }
     }
-    if (!is_nan && most > -(double)INFINITY)
-        k->row_above(length, at(j, x, part), NULL, below(j, most), places);
-    else if (!is_nan)
-        places[0] = 0; /* all are -infinity */
-    const int64_t place = part + places[0];
     set_raw(j, g, j->values, i, 0, number(j, x, place));
     set_raw(j, g, j->indices, i, 0, (double)(place + j->base));
 }

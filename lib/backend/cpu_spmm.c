@@ -10,8 +10,11 @@
  * Where a product has tiles, the results of one sliver are stored while the next is computed, a few lines after each
  * block: the stores of a whole sliver at once would fill the store buffer and stop the products. */
 #include "backend/cpu_spmm.h"
+#include "core/memory.h"
 #include "core/workspace.h"
 
+enum { LINE = 64, MOST_FORESEEN = 16 };
+enum { HUGE_FROM = 1 << 19 }; /* a smaller panel makes do with small pages */
 enum { PAGE = 4096 }; /* a worker's own memory begins at a page, which is placed by who writes it first */
 
 /* A worker, and the results that it has computed and not stored yet. */
@@ -42,34 +45,81 @@ static void convert_block(const tartan_i_spmm *p, int64_t id, double gate, int64
     if (gate != 1 || from != to) p->k.scale(p->form.block_elements, gate, from, to);
 }
 
+/* The terms of one block of A with `cols` columns at `a`, and of the rows of B at `b`. Returns how many they are. */
+static int64_t cut_block(const tartan_i_spmm *p, const char *a, int64_t b, int64_t cols,
+                         tartan_i_term *terms) {
+    int64_t first = 0;
+    for (int64_t i = 0; i < p->pieces; i++) {
+        const int64_t end = (i + 1) * cols / p->pieces;
+        terms[i].a = a + first * p->form.a_col * p->k.product.bytes;
+        terms[i].b = b + first;
+        terms[i].k = end - first;
+        first = end;
+    }
+    return p->pieces;
+}
+
+/* The term of the block at a position, which is read as it is. */
+static inline void plain_term(const tartan_i_spmm *p, int64_t position, tartan_i_term *t) {
+    const int64_t id = p->form.ids != NULL ? p->form.ids[position] : position;
+    t->a = p->values + id * p->block_bytes;
+    t->b = p->slots[p->form.others[position]] * p->fit.units;
+    t->k = p->form.in_block;
+}
+
+/* While a call works, the factors of later terms come into cache: of strips of reals, those that are used a few terms
+ * later. `more` terms after the list are those of the next row of blocks; without any, the next strip of rows follows, or the next sliver. */
+static void ask_ahead(const tartan_i_spmm *p, tartan_i_term *terms, int64_t count, int64_t more) {
+    const bool pairs = p->k.product.group > 1;
+    const int64_t ahead_a = pairs ? p->call : p->ahead_a, ahead_b = pairs ? p->call : p->ahead_b;
+    const int64_t most = p->k.product.rows[p->k.product.vectors - 1];
+    const bool strips = !pairs && p->form.out_block > most;
+    const int64_t down = strips ? most * p->form.a_row * p->k.product.bytes : 0;
+    const int64_t right = strips || p->direct ? 0 : p->used;
+    for (int64_t i = 0; i < count; i++) {
+        const int64_t a = i + ahead_a, b = i + ahead_b;
+        terms[i].next_a = a < count + more ? terms[a].a : (const char *)terms[a % count].a + down;
+        terms[i].next_b = b < count + more ? terms[b].b : terms[b % count].b + right;
+    }
+}
+
+/* The same as make_terms where no block is changed, cut or left out. */
+static int64_t list_terms(const tartan_i_spmm *p, int64_t *at, int64_t end, tartan_i_term *terms) {
+    const int64_t all = p->form.pointers[p->form.grid_out], begin = *at;
+    const int64_t count = end - begin < p->batch ? end - begin : p->batch;
+    const bool follows = p->most == 1 && p->form.out_block <= p->k.product.rows[p->k.product.vectors - 1];
+    const int64_t after = all - begin - count, wanted = follows ? p->ahead_a : 0;
+    const int64_t more = after < wanted ? after : wanted;
+    for (int64_t i = 0; i < count + more; i++) plain_term(p, begin + i, &terms[i]);
+    const int64_t last = p->form.in_size - (p->form.grid_in - 1) * p->form.in_block;
+    *at = begin + count;
+    if (count > 0 && p->form.others[*at - 1] == p->form.grid_in - 1) terms[count - 1].k = last;
+    ask_ahead(p, terms, count, more);
+    return count;
+}
+
 /* Terms of the blocks at positions *at, *at + 1, ... before `end`, as many as there is room for. `rows`: of C. */
 static int64_t make_terms(const tartan_i_spmm *p, int64_t *at, int64_t end, int64_t rows,
                           tartan_i_term *terms, char *converted) {
     const bool pairs = p->k.product.group > 1;
-    int64_t count = 0, converted_count = 0;
-    for (; *at < end && count < p->batch; ++*at) {
+    int64_t count = 0, blocks = 0, converted_count = 0;
+    if (!pairs && !p->convert && p->pieces == 1) return list_terms(p, at, end, terms);
+    for (; *at < end && blocks < p->batch; ++*at) {
         const int64_t id = p->form.ids != NULL ? p->form.ids[*at] : *at, block = p->form.others[*at];
         const double gate = tartan_i_cpu_gate(&p->k, p->op->gates, id);
         if (gate == 0) continue;
         const int64_t left = p->form.in_size - block * p->form.in_block;
         const int64_t cols = left < p->form.in_block ? left : p->form.in_block;
-        tartan_i_term *t = &terms[count];
-        t->a = tartan_i_block_at(p->op->a, id);
-        t->b = p->slots[block] * p->fit.units;
-        t->k = pairs ? p->fit.units : cols;
+        const char *a = tartan_i_block_at(p->op->a, id);
         if (p->convert || (pairs && cols < p->form.in_block)) {
             char *to = converted + converted_count++ * p->block_bytes;
             convert_block(p, id, gate, rows, cols, to);
-            t->a = to;
+            a = to;
         }
-        count++;
+        count += cut_block(p, a, p->slots[block] * p->fit.units, pairs ? p->fit.units : cols, terms + count);
+        blocks++;
     }
-    /* While a call works, the factors of the next come into cache; after the last that is the next sliver's first. */
-    for (int64_t i = 0; i < count; i++) {
-        const int64_t next = i + p->call;
-        terms[i].next_a = terms[next % count].a;
-        terms[i].next_b = next < count ? terms[next].b : terms[next % count].b + (p->direct ? 0 : p->used);
-    }
+    ask_ahead(p, terms, count, 0);
     return count;
 }
 
@@ -111,7 +161,7 @@ static void spread_left(work *w, int64_t count) {
 
 /* A sliver times a batch of terms, a few at a time so that the strips share them in L1. */
 static void compute_sliver(work *w, const tartan_i_sliver *s, const tartan_i_term *terms, int64_t count,
-                           int64_t rows, char *sums, bool start) {
+                           int64_t rows, char *sums, int64_t sums_row, bool start) {
     const tartan_i_spmm *p = w->p;
     const bool pairs = p->k.product.group > 1, tiles = p->fit.tile_rows > 0;
     tartan_i_strip strip = {.width = s->width,
@@ -120,7 +170,7 @@ static void compute_sliver(work *w, const tartan_i_sliver *s, const tartan_i_ter
                             .b = s->b,
                             .b_row = s->b_row,
                             .sums = sums,
-                            .sums_row = s->width,
+                            .sums_row = sums_row,
                             .first = start,
                             .tile_rows = p->fit.tile_rows,
                             .tile_units = p->fit.tile_units,
@@ -141,12 +191,31 @@ static void compute_in_turns(work *w, const tartan_i_sliver *slivers, int64_t sl
     for (int64_t i = 0; i < slivers_here; i++) {
         char *sums = w->sums + w->turn * tartan_i_spmm_sums_bytes(w->p);
         spread_left(w, count);
-        compute_sliver(w, &slivers[i], terms, count, rows, sums, true);
+        compute_sliver(w, &slivers[i], terms, count, rows, sums, slivers[i].width, true);
         commit_left(w);
         w->left.s = &slivers[i], w->left.sums = sums;
         w->left.row = row, w->left.rows = rows, w->left.done = 0;
         w->turn = 1 - w->turn;
     }
+}
+
+/* Where the results of a sliver go in a row of C, if they are neighbours there. */
+static char *place_of(const tartan_i_spmm *p, const tartan_i_sliver *s, int64_t row) {
+    const int64_t entry = s->first / p->form.n, col = s->first % p->form.n;
+    if (p->form.c.col != 1 || col + s->valid > p->form.n) return NULL;
+    return tartan_i_dense_entry(&p->form.c, entry) + (row * p->form.c.row + col) * p->form.c.bytes;
+}
+
+/* Asks for rows of C that are written soon. */
+static void foresee_rows(const tartan_i_spmm *p, const tartan_i_sliver *s, const char *place, int64_t rows) {
+    const int64_t bytes = s->valid * p->form.c.bytes, step = p->form.c.row * p->form.c.bytes;
+    for (int64_t i = 0; place != NULL && i < rows && i < MOST_FORESEEN; i++)
+        for (int64_t b = 0; b < bytes; b += LINE) __builtin_prefetch(place + i * step + b, 1);
+}
+
+/* Whether the sums themselves are the results. */
+static bool sums_are_results(const tartan_i_spmm *p, const tartan_i_sliver *s) {
+    return p->op->alpha == 1 && p->op->beta == 0 && p->form.c.dtype == p->k.dtype && s->valid == s->width;
 }
 
 /* One row of blocks times the slivers of a panel. */
@@ -158,7 +227,7 @@ static void compute_row(work *w, int64_t block, const tartan_i_sliver *slivers, 
     int64_t at = p->form.pointers[block];
     /* Unless there is one batch, the sums of all slivers wait for the next. */
     const int64_t step = end - at <= p->batch ? 0 : tartan_i_spmm_sums_bytes(p);
-    tartan_i_term terms[TARTAN_I_SPMM_TERMS];
+    tartan_i_term terms[TARTAN_I_SPMM_TERMS + TARTAN_I_SPMM_AHEAD];
     if (step == 0 && p->fit.tile_rows > 0) {
         const int64_t count = make_terms(p, &at, end, rows, terms, w->converted);
         compute_in_turns(w, slivers, slivers_here, row, rows, terms, count);
@@ -169,9 +238,15 @@ static void compute_row(work *w, int64_t block, const tartan_i_sliver *slivers, 
     do {
         const int64_t count = make_terms(p, &at, end, rows, terms, w->converted);
         for (int64_t i = 0; i < slivers_here; i++) {
-            char *to = w->sums + i * step;
-            compute_sliver(w, &slivers[i], terms, count, rows, to, start);
-            if (at == end) commit_rows(p, &slivers[i], row, rows, to);
+            const tartan_i_sliver *s = &slivers[i];
+            char *sums = w->sums + i * step, *place = place_of(p, s, row);
+            foresee_rows(p, s, place, rows);
+            if (place != NULL && p->k.product.group == 1 && sums_are_results(p, s)) {
+                compute_sliver(w, s, terms, count, rows, place, p->form.c.row, start);
+                continue;
+            }
+            compute_sliver(w, s, terms, count, rows, sums, s->width, start);
+            if (at == end) commit_rows(p, s, row, rows, sums);
         }
         start = false;
     } while (at < end);
@@ -214,6 +289,7 @@ static tartan_status get_memory(tartan_i_spmm *p) {
         if (p->most > most) most = p->most;
         if (p->team.cols > ranges) ranges = p->team.cols;
     }
+    if (packed >= HUGE_FROM && packed < TARTAN_I_HUGE_BYTES) packed = TARTAN_I_HUGE_BYTES;
     const int64_t waiting = most > 2 ? most : 2;
     /* Where not all blocks are converted, only the last of a row may be. */
     const int64_t converted = p->convert ? p->batch : p->k.product.group > 1;

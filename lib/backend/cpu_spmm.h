@@ -6,7 +6,8 @@
 #include "backend/cpu.h"
 
 enum {
-    TARTAN_I_SPMM_TERMS = 512, /* most blocks of a list of terms */
+    TARTAN_I_SPMM_TERMS = 512, /* most terms of a list, each a block or a piece of one */
+    TARTAN_I_SPMM_AHEAD = 128, /* most terms before its use that a factor is asked for */
     TARTAN_I_SPMM_CONVERT_BYTES =
         256 << 10, /* converted blocks kept at a time, unless one block has more: a share of L2 */
 };
@@ -27,11 +28,15 @@ typedef struct tartan_i_spmm {
 
     tartan_i_cpu_form form;
     tartan_i_fit fit;    /* of a block */
+    const char *values;
     int64_t block_bytes; /* of a block as the product reads it */
     bool convert;        /* all blocks are scaled or changed first; else ragged ones may be */
-    int64_t batch, call; /* blocks of a list of terms, and of a kernel call */
+    int64_t pieces;      /* terms of a block, which is cut along the contracted index */
+    int64_t batch, call; /* blocks of a list of terms, and terms of a kernel call */
+    int64_t ahead_a, ahead_b; /* how many terms before their use the factors are asked for */
 
     int64_t columns, vectors; /* of all batch entries */
+    bool resident;            /* a panel of B stays in L2 */
     bool direct;              /* B is read in place where that is possible */
     int64_t used;             /* rows of a packed sliver, in units */
     double work;              /* of a head, in operations of f32 */

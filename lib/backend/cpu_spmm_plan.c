@@ -3,10 +3,11 @@
 #include "backend/cpu_spmm.h"
 
 enum { MOST_VECTORS = 3 };     /* with more, fewer rows share what is fetched of B */
+enum { PIECE = 32 };           /* most steps of a term */
+enum { AHEAD_A = 128, AHEAD_B = 32 }; /* steps before its use that a factor is asked for: A comes from L3, B from L2 */
 enum { PANEL_COLUMNS = 1024 }; /* a panel has no more, so that its sums stay in cache */
 
-/* Says how blocks are read, and sets the number of them in a kernel call and in a batch: where a row of blocks takes
- * several strips, a call has those that stay in L1 with their rows of B from the first strip to the last. */
+/* Says how blocks are read and cut, and sets the number of them in a batch. */
 static void size_blocks(tartan_i_spmm *p) {
     const tartan_i_product *product = &p->k.product;
     const tartan_i_cpu_form *f = &p->form;
@@ -19,17 +20,35 @@ static void size_blocks(tartan_i_spmm *p) {
             f->a_col != 1 || p->fit.rows != f->out_block || p->fit.units * product->group != f->in_block;
         p->block_bytes = p->fit.rows * p->fit.units * product->bytes;
     }
-    const int64_t width = product->vectors * product->lanes,
-                  rows_of_b = p->fit.units * width * product->bytes;
+    p->pieces = product->group > 1 ? 1 : tartan_i_ceil_div(f->in_block, PIECE);
+    if (p->pieces > TARTAN_I_SPMM_TERMS) p->pieces = TARTAN_I_SPMM_TERMS;
+    if (p->pieces < 1) p->pieces = 1;
+    const int64_t steps = f->in_block > 0 ? tartan_i_ceil_div(f->in_block, p->pieces) : 1;
+    p->ahead_a = tartan_i_ceil_div(AHEAD_A, steps);
+    p->ahead_b = tartan_i_ceil_div(AHEAD_B, steps);
     p->batch = TARTAN_I_SPMM_CONVERT_BYTES / p->block_bytes;
-    if (!p->convert || p->batch > TARTAN_I_SPMM_TERMS) p->batch = TARTAN_I_SPMM_TERMS;
+    if (!p->convert || p->batch > TARTAN_I_SPMM_TERMS / p->pieces) p->batch = TARTAN_I_SPMM_TERMS / p->pieces;
     if (p->batch < 1) p->batch = 1;
-    p->call = p->batch;
-    const int64_t shared = product->tuning.strip_bytes / (p->block_bytes + rows_of_b);
-    if (product->tuning.strip_bytes > 0 && f->out_block > product->rows[product->vectors - 1] &&
-        p->call > shared)
+}
+
+/* Sets the number of terms in a kernel call: where a row of blocks takes several strips and B comes from further away than L2,
+ * those that stay in L1 with their rows of B from the first strip to the last. */
+static void size_calls(tartan_i_spmm *p) {
+    const tartan_i_product *product = &p->k.product;
+    const int64_t sliver = p->used * product->vectors * product->lanes * product->bytes;
+    const int64_t rows_of_b = p->fit.units * product->vectors * product->lanes * product->bytes;
+    p->resident = product->group == 1 && !p->direct && sliver <= tartan_i_cpu_l2_bytes() / 4 * 3;
+    p->call = p->batch * p->pieces;
+    const int64_t shared = product->tuning.strip_bytes * p->pieces / (p->block_bytes + rows_of_b);
+    if (!p->resident && product->tuning.strip_bytes > 0 &&
+        p->form.out_block > product->rows[product->vectors - 1] && p->call > shared)
         p->call = shared;
     if (p->call < 1) p->call = 1;
+}
+
+/* Most bytes of a panel. Where a sliver fits in L2, so does the panel: A comes from L3 once for each, but B only once at all. */
+static int64_t panel_bytes(const tartan_i_spmm *p) {
+    return p->resident ? tartan_i_cpu_l2_bytes() / 2 : p->k.product.tuning.panel_bytes;
 }
 
 /* Cuts the work among the workers, and their columns into panels. */
@@ -46,8 +65,9 @@ static void split(tartan_i_spmm *p) {
                                     .packed = p->direct ? 0 : (double)p->used * columns * unit_bytes,
                                     .most_ranges = tartan_i_ceil_div(p->vectors, product->vectors)};
     int64_t vectors = PANEL_COLUMNS / product->lanes;
-    if (p->used > 0 && vectors > product->tuning.panel_bytes / tartan_i_spmm_vector_bytes(p))
-        vectors = product->tuning.panel_bytes / tartan_i_spmm_vector_bytes(p);
+    if (p->used > 0 && vectors > panel_bytes(p) / tartan_i_spmm_vector_bytes(p))
+        vectors = panel_bytes(p) / tartan_i_spmm_vector_bytes(p);
+    vectors -= vectors % product->vectors; /* narrower slivers load more for each product */
     if (vectors < product->vectors) vectors = product->vectors;
     traffic.panel = (double)(vectors * (p->used > 0 ? tartan_i_spmm_vector_bytes(p) : 1));
     tartan_i_cpu_team_plan(&p->team, p->context, &traffic, p->form.grid_out, p->work);
@@ -71,6 +91,7 @@ void tartan_i_spmm_plan_head(tartan_i_spmm *p, int64_t head) {
     p->direct = product->group == 1 && p->form.b.dtype == product->factor && p->form.b.col == 1 && used > 0 &&
                 reads <= product->tuning.direct_reuse * used;
     p->used = (p->direct ? p->form.grid_in : used) * p->fit.units;
+    size_calls(p);
     split(p);
 }
 
@@ -80,6 +101,7 @@ tartan_i_spmm tartan_i_spmm_plan(const tartan_context *context, const tartan_op_
     if (p.k.product.vectors > MOST_VECTORS) p.k.product.vectors = MOST_VECTORS;
     tartan_i_cpu_form_of(op, &p.form);
     size_blocks(&p);
+    p.values = tartan_i_block_at(op->a, 0);
     tartan_i_spmm_plan_head(&p, 0);
     return p;
 }

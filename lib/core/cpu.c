@@ -7,11 +7,11 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <unistd.h>
 
 #if defined(__x86_64__) && defined(__linux__)
 #include <cpuid.h>
 #include <sys/syscall.h>
-#include <unistd.h>
 #elif defined(__aarch64__) && defined(__linux__)
 #include <sys/auxv.h>
 #endif
@@ -109,6 +109,19 @@ tartan_i_cpu_features tartan_i_cpu_detect(void) {
 }
 #endif
 #endif
+
+int64_t tartan_i_cpu_l2_bytes(void) {
+    enum { COMMON = 1 << 20 };
+    static _Atomic int64_t kept;
+    int64_t bytes = atomic_load_explicit(&kept, memory_order_relaxed);
+    if (bytes != 0) return bytes;
+#ifdef _SC_LEVEL2_CACHE_SIZE
+    bytes = sysconf(_SC_LEVEL2_CACHE_SIZE);
+#endif
+    if (bytes <= 0) bytes = COMMON;
+    atomic_store_explicit(&kept, bytes, memory_order_relaxed);
+    return bytes;
+}
 
 const char *tartan_i_cpu_name(int i) {
     return features[i].name;

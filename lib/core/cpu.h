@@ -33,6 +33,9 @@ tartan_i_cpu_features tartan_i_cpu_in_use(void);
  * larger, so call it only where kernels with tiles would be chosen: to run them, or to say which kernels run. */
 bool tartan_i_cpu_tiles(void);
 
+/* Bytes of a processor's second cache, as the system says, or a common size. */
+int64_t tartan_i_cpu_l2_bytes(void);
+
 /* For tests: from now on use only those of these features that the CPU has. Returns the set in use. */
 tartan_i_cpu_features tartan_i_cpu_use(tartan_i_cpu_features features);
 

@@ -8,7 +8,7 @@
 #include <string.h>
 #include <sys/mman.h>
 
-enum { ALIGNMENT = 64, HUGE_BYTES = 2 << 20, FROM_BYTES = 4 << 20 };
+enum { ALIGNMENT = 64, HUGE_PAGE = 2 << 20 };
 
 static atomic_llong live;
 static atomic_llong asked;
@@ -22,11 +22,11 @@ static tartan_status allocate(void **out, int64_t count, int64_t size) {
     long long index = atomic_fetch_add_explicit(&asked, 1, memory_order_relaxed);
     long long doomed = atomic_load_explicit(&fail_at, memory_order_relaxed);
     /* Large memory gets huge pages where the system gives them on request: fewer misses when looking up addresses. */
-    const size_t alignment = bytes >= FROM_BYTES ? HUGE_BYTES : ALIGNMENT;
+    const size_t alignment = bytes >= TARTAN_I_HUGE_BYTES ? HUGE_PAGE : ALIGNMENT;
     const size_t rounded = ((size_t)bytes + alignment) / alignment * alignment;
     if (index != doomed) *out = aligned_alloc(alignment, rounded);
 #ifdef MADV_HUGEPAGE
-    if (alignment == HUGE_BYTES && *out != NULL) (void)madvise(*out, rounded, MADV_HUGEPAGE);
+    if (alignment == HUGE_PAGE && *out != NULL) (void)madvise(*out, rounded, MADV_HUGEPAGE);
 #endif
     CHECK(*out != NULL, MEMORY, "could not get %" PRId64 " bytes", bytes);
     atomic_fetch_add_explicit(&live, 1, memory_order_relaxed);

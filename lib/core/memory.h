@@ -11,6 +11,9 @@ tartan_status tartan_i_allocate(void *out_pointer, int64_t count, int64_t size);
 tartan_status tartan_i_allocate_zeroed(void *out_pointer, int64_t count, int64_t size);
 void tartan_i_free(void *pointer);
 
+/* Memory of so many bytes or more is asked for in huge pages. */
+enum { TARTAN_I_HUGE_BYTES = 4 << 20 };
+
 /* NEW(p, n) allocates n objects of p's type, in functions that have `status` and `fail`. */
 #define NEW(pointer, count)        TRY(tartan_i_allocate(&(pointer), (count), sizeof *(pointer)))
 #define NEW_ZEROED(pointer, count) TRY(tartan_i_allocate_zeroed(&(pointer), (count), sizeof *(pointer)))

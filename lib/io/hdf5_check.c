@@ -12,8 +12,14 @@ const char *tartan_i_group_of(int32_t kind) {
     return kind == TARTAN_KIND_LAYOUT ? "layouts" : "tensors";
 }
 
+static const char *noun_of(int32_t kind) {
+    return kind == TARTAN_KIND_LAYOUT ? "layout" : kind == TARTAN_KIND_MATRIX ? "matrix" : "array";
+}
+
+/* Each call begins without the failures of the last one. */
 tartan_i_call tartan_i_call_for(const char *function, const tartan_i_reader *reader, int32_t kind,
                                 const char *name) {
+    reader->disk->error = 0;
     tartan_i_call call = {.function = function,
                           .disk = reader->disk,
                           .most_columns = reader->most_columns,
@@ -22,7 +28,7 @@ tartan_i_call tartan_i_call_for(const char *function, const tartan_i_reader *rea
         snprintf(call.where, sizeof call.where, "%.512s", reader->path);
     else
         snprintf(call.where, sizeof call.where, "%.512s: %s \"%.255s\"", reader->path,
-                 kind == TARTAN_KIND_LAYOUT ? "layout" : "matrix", name);
+                 noun_of(kind), name);
     return call;
 }
 
@@ -33,9 +39,7 @@ tartan_status tartan_i_fail_format(const tartan_i_call *call, const char *format
     vsnprintf(text, sizeof text, format, arguments);
     va_end(arguments);
     /* Some calls of HDF5 return 0 if the disk failed; then the file itself need not be damaged. */
-    if (call->disk->error != 0)
-        return tartan_i_fail(TARTAN_ERR_FILE, call->function, "%s: cannot be read: %s", call->where,
-                             strerror(call->disk->error));
+    if (call->disk->error != 0) return tartan_i_hdf5_fail(call->function, call->disk, TARTAN_ERR_FILE, call->where, "cannot be read");
     return tartan_i_fail(TARTAN_ERR_FORMAT, call->function, "%s: %s", call->where, text);
 }
 
@@ -45,7 +49,7 @@ tartan_status tartan_i_fail_hdf5(const tartan_i_call *call, const char *what) {
 
 tartan_status tartan_i_open_child(const tartan_i_call *call, hid_t group, const char *name, H5I_type_t type,
                                   hid_t *out) {
-    const char *noun = type == H5I_GROUP ? "group" : "dataset";
+    const char *noun = type == H5I_DATASET ? "dataset" : "group";
     H5L_info_t link;
     *out = -1;
     htri_t there = H5Lexists(group, name, H5P_DEFAULT);
@@ -55,7 +59,8 @@ tartan_status tartan_i_open_child(const tartan_i_call *call, hid_t group, const 
     if (link.type != H5L_TYPE_HARD) return tartan_i_fail_format(call, "\"%s\" is not a hard link", name);
     hid_t child = H5Oopen(group, name, H5P_DEFAULT);
     if (child < 0) return tartan_i_fail_hdf5(call, name);
-    if (H5Iget_type(child) != type) {
+    const H5I_type_t found = H5Iget_type(child);
+    if (type == H5I_BADID ? found != H5I_GROUP && found != H5I_DATASET : found != type) {
         tartan_i_hdf5_close(child);
         return tartan_i_fail_format(call, "\"%s\" is not a %s", name, noun);
     }
@@ -148,7 +153,7 @@ tartan_status tartan_i_read_text(const tartan_i_call *call, hid_t object, const 
     } else {
         tartan_i_dataset dataset;
         if (H5Lexists(object, name, H5P_DEFAULT) <= 0) return TARTAN_OK;
-        PASS(tartan_i_open_dataset(call, object, name, 0, &dataset));
+        PASS(tartan_i_open_dataset(call, object, name, TARTAN_I_TEXT, &dataset));
         source = (text_source){.id = dataset.id, .space = H5Dget_space(dataset.id), .type = dataset.type};
     }
     tartan_status status = read_open_text(call, &source, name, out);
@@ -225,7 +230,7 @@ static tartan_status check_filters(const tartan_i_call *call, const char *name, 
 static tartan_status check_chunks(const tartan_i_call *call, hid_t space, hid_t plist, int rank,
                                   const tartan_i_dataset *dataset) {
 #if H5_VERSION_GE(1, 10, 5)
-    hsize_t dims[3], chunk[3], chunks, expected = 1;
+    hsize_t dims[TARTAN_MAX_NDIM], chunk[TARTAN_MAX_NDIM], chunks, expected = 1;
     H5Sget_simple_extent_dims(space, dims, NULL);
     if (H5Pget_chunk(plist, rank, chunk) != rank || H5Dget_num_chunks(dataset->id, space, &chunks) < 0)
         return tartan_i_fail_hdf5(call, dataset->name);
@@ -239,9 +244,8 @@ static tartan_status check_chunks(const tartan_i_call *call, hid_t space, hid_t 
     return TARTAN_OK;
 }
 
-/* Checks that the data are in this file and large enough for the shape. rank 0 means texts, whose bytes are checked
- * elsewhere. */
-static tartan_status check_storage(const tartan_i_call *call, hid_t space, hid_t plist, int rank,
+/* Checks that the data are in this file and, but for texts, large enough for the shape. */
+static tartan_status check_storage(const tartan_i_call *call, hid_t space, hid_t plist, bool text,
                                    tartan_i_dataset *dataset) {
     H5D_layout_t layout = H5Pget_layout(plist);
     if (layout != H5D_CONTIGUOUS && layout != H5D_CHUNKED && layout != H5D_COMPACT)
@@ -249,7 +253,7 @@ static tartan_status check_storage(const tartan_i_call *call, hid_t space, hid_t
     if (H5Pget_external_count(plist) != 0)
         return tartan_i_fail_format(call, "%s lies in another file", dataset->name);
     PASS(check_filters(call, dataset->name, plist));
-    if (rank == 0) return TARTAN_OK;
+    if (text) return TARTAN_OK;
     int64_t stored = (int64_t)H5Dget_storage_size(dataset->id), most;
     int64_t factor = H5Pget_nfilters(plist) > 0 ? MOST_EXPANSION : 1;
     if (stored >= 0 && tartan_i_multiply(stored, factor, &most) && dataset->bytes > most)
@@ -258,18 +262,23 @@ static tartan_status check_storage(const tartan_i_call *call, hid_t space, hid_t
     if (stored > call->file_bytes)
         return tartan_i_fail_format(call, "%s should have %" PRId64 " bytes in the file, which has %" PRId64,
                                     dataset->name, stored, call->file_bytes);
-    return layout == H5D_CHUNKED ? check_chunks(call, space, plist, rank, dataset) : TARTAN_OK;
+    return layout == H5D_CHUNKED ? check_chunks(call, space, plist, dataset->rank, dataset) : TARTAN_OK;
 }
 
 static tartan_status read_extent(const tartan_i_call *call, hid_t space, int rank,
                                  tartan_i_dataset *dataset) {
-    hsize_t dims[3];
-    if (H5Sget_simple_extent_type(space) != H5S_SIMPLE || H5Sget_simple_extent_ndims(space) != rank)
+    hsize_t dims[TARTAN_MAX_NDIM];
+    const H5S_class_t class = H5Sget_simple_extent_type(space);
+    const int found = class == H5S_SIMPLE || class == H5S_SCALAR ? H5Sget_simple_extent_ndims(space) : -1;
+    if (rank == TARTAN_I_ANY_RANK && (found < 0 || found > TARTAN_MAX_NDIM))
+        return tartan_i_fail_format(call, "%s has not 0 to %d dimensions", dataset->name, TARTAN_MAX_NDIM);
+    if (rank != TARTAN_I_ANY_RANK && found != rank)
         return tartan_i_fail_format(call, "%s has not %d dimension%s", dataset->name, rank,
                                     rank == 1 ? "" : "s");
     H5Sget_simple_extent_dims(space, dims, NULL);
+    dataset->rank = found;
     int64_t elements = (int64_t)H5Tget_size(dataset->type);
-    for (int i = 0; i < rank; i++) {
+    for (int i = 0; i < found; i++) {
         if (dims[i] > INT64_MAX || !tartan_i_multiply(elements, (int64_t)dims[i], &elements))
             return tartan_i_fail_format(call, "the shape of %s exceeds what can be addressed", dataset->name);
         dataset->dims[i] = (int64_t)dims[i];
@@ -278,16 +287,16 @@ static tartan_status read_extent(const tartan_i_call *call, hid_t space, int ran
     return TARTAN_OK;
 }
 
-tartan_status tartan_i_open_dataset(const tartan_i_call *call, hid_t group, const char *name, int rank,
+tartan_status tartan_i_take_dataset(const tartan_i_call *call, hid_t id, const char *name, int rank,
                                     tartan_i_dataset *out) {
-    tartan_i_dataset dataset = {.id = -1, .type = -1, .name = name};
-    PASS(tartan_i_open_child(call, group, name, H5I_DATASET, &dataset.id));
+    tartan_i_dataset dataset = {.id = id, .type = -1, .name = name};
     tartan_status status = TARTAN_OK;
+    const bool text = rank == TARTAN_I_TEXT;
     hid_t space = H5Dget_space(dataset.id), plist = H5Dget_create_plist(dataset.id);
     dataset.type = H5Dget_type(dataset.id);
     if (space < 0 || plist < 0 || dataset.type < 0) status = tartan_i_fail_hdf5(call, name);
-    if (status == TARTAN_OK && rank > 0) status = read_extent(call, space, rank, &dataset);
-    if (status == TARTAN_OK) status = check_storage(call, space, plist, rank, &dataset);
+    if (status == TARTAN_OK && !text) status = read_extent(call, space, rank, &dataset);
+    if (status == TARTAN_OK) status = check_storage(call, space, plist, text, &dataset);
     tartan_i_hdf5_close(space);
     tartan_i_hdf5_close(plist);
     if (status != TARTAN_OK)
@@ -297,17 +306,46 @@ tartan_status tartan_i_open_dataset(const tartan_i_call *call, hid_t group, cons
     return status;
 }
 
+tartan_status tartan_i_open_dataset(const tartan_i_call *call, hid_t group, const char *name, int rank,
+                                    tartan_i_dataset *out) {
+    hid_t id;
+    PASS(tartan_i_open_child(call, group, name, H5I_DATASET, &id));
+    return tartan_i_take_dataset(call, id, name, rank, out);
+}
+
 void tartan_i_close_dataset(tartan_i_dataset *dataset) {
     tartan_i_hdf5_close(dataset->type);
     tartan_i_hdf5_close(dataset->id);
     dataset->id = dataset->type = -1;
 }
 
-tartan_status tartan_i_read_dataset(const tartan_i_call *call, const tartan_i_dataset *dataset, void *out) {
-    if (dataset->bytes == 0) return TARTAN_OK;
+/* What HDF5 reads by itself. */
+static tartan_status read_slab(const tartan_i_call *call, const tartan_i_dataset *dataset, int64_t first,
+                               int64_t count, void *out) {
+    hsize_t start[TARTAN_MAX_NDIM] = {(hsize_t)first}, size[TARTAN_MAX_NDIM];
+    for (int i = 0; i < dataset->rank; i++) size[i] = (hsize_t)dataset->dims[i];
+    size[0] = (hsize_t)count;
+    hid_t file = H5Dget_space(dataset->id), memory = H5Screate_simple(dataset->rank, size, NULL);
+    tartan_status status = TARTAN_OK;
+    if (file < 0 || memory < 0 || H5Sselect_hyperslab(file, H5S_SELECT_SET, start, NULL, size, NULL) < 0 ||
+        H5Dread(dataset->id, dataset->type, memory, file, H5P_DEFAULT, out) < 0)
+        status = tartan_i_fail_hdf5(call, dataset->name);
+    tartan_i_hdf5_close(memory);
+    tartan_i_hdf5_close(file);
+    return status;
+}
+
+tartan_status tartan_i_read_items(const tartan_i_call *call, const tartan_i_dataset *dataset, int64_t first,
+                                  int64_t count, void *out) {
+    if (dataset->bytes == 0 || count == 0) return TARTAN_OK;
     bool done;
-    PASS(tartan_i_hdf5_read_chunks(call, dataset, out, &done));
-    if (!done && H5Dread(dataset->id, dataset->type, H5S_ALL, H5S_ALL, H5P_DEFAULT, out) < 0)
+    PASS(tartan_i_hdf5_read_chunks(call, dataset, first, count, out, &done));
+    return done ? TARTAN_OK : read_slab(call, dataset, first, count, out);
+}
+
+tartan_status tartan_i_read_dataset(const tartan_i_call *call, const tartan_i_dataset *dataset, void *out) {
+    if (dataset->rank > 0) return tartan_i_read_items(call, dataset, 0, dataset->dims[0], out);
+    if (H5Dread(dataset->id, dataset->type, H5S_ALL, H5S_ALL, H5P_DEFAULT, out) < 0)
         return tartan_i_fail_hdf5(call, dataset->name);
     return TARTAN_OK;
 }
@@ -350,6 +388,19 @@ static tartan_status check_dtype(const tartan_i_call *call, const tartan_i_datas
         }
     }
     return tartan_i_fail_format(call, "blocks does not hold little-endian %s", said == NULL ? ours : said);
+}
+
+tartan_status tartan_i_check_array(const tartan_i_call *call, const tartan_i_dataset *dataset,
+                                   int32_t *out_dtype) {
+    for (int32_t dtype = TARTAN_F64; dtype <= TARTAN_I64; dtype++) {
+        hid_t type = tartan_i_hdf5_type(dtype);
+        htri_t equal = type < 0 ? -1 : H5Tequal(type, dataset->type);
+        tartan_i_hdf5_close(type);
+        if (equal < 0) return tartan_i_fail_hdf5(call, "the type of its elements");
+        *out_dtype = dtype;
+        if (equal > 0) return TARTAN_OK;
+    }
+    return tartan_i_fail_format(call, "its elements are of no type that arrays have in Tartan");
 }
 
 tartan_status tartan_i_check_values(const tartan_i_call *call, hid_t object, const tartan_i_dataset *blocks,

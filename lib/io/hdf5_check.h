@@ -20,6 +20,7 @@ typedef struct tartan_i_call {
 
 struct tartan_i_reader {
     int fd;
+    tartan_i_paged *paged; /* NULL: the file is verified already, or has no seal */
     tartan_i_disk *disk;
     hid_t file;
     int64_t most_columns;
@@ -36,7 +37,7 @@ tartan_status tartan_i_fail_format(const tartan_i_call *call, const char *format
     __attribute__((format(printf, 2, 3)));
 tartan_status tartan_i_fail_hdf5(const tartan_i_call *call, const char *what);
 
-/* Opens the object of the hard link `name` in a group and checks its type. */
+/* Opens the object of the hard link `name` in a group and checks its type; H5I_BADID allows groups and datasets. */
 tartan_status tartan_i_open_child(const tartan_i_call *call, hid_t group, const char *name, H5I_type_t type,
                                   hid_t *out);
 
@@ -52,25 +53,36 @@ tartan_status tartan_i_read_identity(const tartan_i_call *call, hid_t object,
 tartan_status tartan_i_read_integers(const tartan_i_call *call, hid_t object, const char *name, int64_t count,
                                      bool optional, int64_t *out);
 
-/* A dataset of 1 to 3 dimensions whose storage is in this file, has only the filters shuffle, gzip and fletcher32,
- * and holds all elements of its shape. */
+/* A dataset whose storage is in this file, has only the filters shuffle, gzip and fletcher32, and holds all elements of
+ * its shape. */
+enum { TARTAN_I_TEXT = -2, TARTAN_I_ANY_RANK = -1 };
 typedef struct tartan_i_dataset {
     hid_t id, type;
     const char *name;
-    int64_t dims[3];
+    int rank;
+    int64_t dims[TARTAN_MAX_NDIM];
     int64_t bytes; /* of all elements */
 } tartan_i_dataset;
+
+/* Opens the dataset `name` of a group; or takes one that is open, which it then owns. `rank`: what it must have, or
+ * TARTAN_I_ANY_RANK up to TARTAN_MAX_NDIM, or TARTAN_I_TEXT: its bytes are checked elsewhere. */
 tartan_status tartan_i_open_dataset(const tartan_i_call *call, hid_t group, const char *name, int rank,
+                                    tartan_i_dataset *out);
+tartan_status tartan_i_take_dataset(const tartan_i_call *call, hid_t id, const char *name, int rank,
                                     tartan_i_dataset *out);
 void tartan_i_close_dataset(tartan_i_dataset *dataset);
 
 /* Reads the whole dataset, as it is stored, into a buffer of dataset->bytes. */
 tartan_status tartan_i_read_dataset(const tartan_i_call *call, const tartan_i_dataset *dataset, void *out);
 
+/* Reads `count` of its items (the first dimension) from `first` on. */
+tartan_status tartan_i_read_items(const tartan_i_call *call, const tartan_i_dataset *dataset, int64_t first,
+                                  int64_t count, void *out);
+
 /* The same for chunks of whole items whose only filter is Fletcher-32. Not done for other datasets, and where anything
  * is unusual, which HDF5's own reading tells. hdf5_chunks.c */
-tartan_status tartan_i_hdf5_read_chunks(const tartan_i_call *call, const tartan_i_dataset *dataset, void *out,
-                                        bool *out_done);
+tartan_status tartan_i_hdf5_read_chunks(const tartan_i_call *call, const tartan_i_dataset *dataset, int64_t first,
+                                        int64_t count, void *out, bool *out_done);
 
 /* Check that the dataset holds little-endian integers of 4 or 8 bytes (*out says which), or binary64. */
 tartan_status tartan_i_check_integers(const tartan_i_call *call, const tartan_i_dataset *dataset,
@@ -80,6 +92,9 @@ tartan_status tartan_i_check_f64(const tartan_i_call *call, const tartan_i_datas
 /* Reads the dtype and block order from the attributes of a matrix, and checks that `blocks` has this dtype. */
 tartan_status tartan_i_check_values(const tartan_i_call *call, hid_t object, const tartan_i_dataset *blocks,
                                     int32_t *out_dtype, int32_t *out_order);
+
+/* Finds the dtype of an array from the type of its dataset. */
+tartan_status tartan_i_check_array(const tartan_i_call *call, const tartan_i_dataset *dataset, int32_t *out_dtype);
 
 /* Checks that the index lists of a matrix, if it has any, are those of its layout: a reader that uses them must see
  * the same matrix. */

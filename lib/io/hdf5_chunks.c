@@ -20,7 +20,7 @@ static bool checksum_holds(const unsigned char *chunk, int64_t bytes) {
 
 bool tartan_i_hdf5_write_chunk(hid_t dataset, int64_t first, unsigned char *chunk, int64_t bytes) {
 #if DIRECT
-    const hsize_t start[3] = {(hsize_t)first, 0, 0};
+    const hsize_t start[TARTAN_MAX_NDIM] = {(hsize_t)first};
     store_checksum(chunk, bytes);
     return H5Dwrite_chunk(dataset, H5P_DEFAULT, 0, start, (size_t)(bytes + TARTAN_I_FLETCHER_BYTES), chunk) >=
            0;
@@ -35,8 +35,9 @@ bool tartan_i_hdf5_writes_chunks(void) {
 }
 
 /* The items of a chunk, if Fletcher-32 is the dataset's only filter and a chunk is as wide as the dataset; else 0. */
-static int64_t chunk_items(const tartan_i_dataset *dataset, int rank, hid_t plist) {
-    hsize_t chunk[3];
+static int64_t chunk_items(const tartan_i_dataset *dataset, hid_t plist) {
+    const int rank = dataset->rank;
+    hsize_t chunk[TARTAN_MAX_NDIM];
     unsigned flags, info;
     size_t entries = 0;
     if (H5Pget_layout(plist) != H5D_CHUNKED || H5Pget_nfilters(plist) != 1 ||
@@ -52,7 +53,7 @@ static int64_t chunk_items(const tartan_i_dataset *dataset, int rank, hid_t plis
 /* *out_good is false where anything is unusual; then HDF5 may say what it is. */
 static tartan_status read_one(const tartan_i_call *call, const tartan_i_dataset *dataset, int64_t first,
                               unsigned char *chunk, int64_t bytes, bool *out_good) {
-    const hsize_t start[3] = {(hsize_t)first, 0, 0};
+    const hsize_t start[TARTAN_MAX_NDIM] = {(hsize_t)first};
     hsize_t stored = 0;
     uint32_t skipped = 0;
     *out_good = false;
@@ -66,29 +67,33 @@ static tartan_status read_one(const tartan_i_call *call, const tartan_i_dataset 
 }
 #endif
 
-tartan_status tartan_i_hdf5_read_chunks(const tartan_i_call *call, const tartan_i_dataset *dataset, void *out,
-                                        bool *out_done) {
+static int64_t smaller(int64_t a, int64_t b) {
+    return a < b ? a : b;
+}
+
+tartan_status tartan_i_hdf5_read_chunks(const tartan_i_call *call, const tartan_i_dataset *dataset, int64_t first,
+                                        int64_t count, void *out, bool *out_done) {
     tartan_status status = TARTAN_OK;
     *out_done = false;
 #if DIRECT
-    const int rank = dataset->dims[1] != 0 ? 3 : 1;
     hid_t plist = H5Dget_create_plist(dataset->id);
-    const int64_t items = plist < 0 ? 0 : chunk_items(dataset, rank, plist);
+    const int64_t items = plist < 0 ? 0 : chunk_items(dataset, plist);
     tartan_i_hdf5_close(plist);
     if (items == 0) return TARTAN_OK;
-    const int64_t item_bytes = dataset->bytes / dataset->dims[0], bytes = items * item_bytes;
-    unsigned char *chunk;
+    const int64_t item_bytes = dataset->bytes / dataset->dims[0], bytes = items * item_bytes, end = first + count;
+    unsigned char *chunk, *to = out;
     PASS(tartan_i_allocate(&chunk, bytes + TARTAN_I_FLETCHER_BYTES, 1));
     bool good = true;
-    for (int64_t first = 0; good && first < dataset->dims[0]; first += items) {
-        const int64_t left = dataset->dims[0] - first, count = left < items ? left : items;
-        status = read_one(call, dataset, first, chunk, bytes, &good);
-        if (good) memcpy((char *)out + first * item_bytes, chunk, (size_t)(count * item_bytes));
+    for (int64_t at = first / items * items; good && at < end; at += items) {
+        const int64_t begin = at > first ? at : first, some = smaller(at + items, end) - begin;
+        status = read_one(call, dataset, at, chunk, bytes, &good);
+        if (good) memcpy(to, chunk + (begin - at) * item_bytes, (size_t)(some * item_bytes));
+        to += some * item_bytes;
     }
     tartan_i_free(chunk);
     *out_done = good;
 #else
-    (void)call, (void)dataset, (void)out;
+    (void)call, (void)dataset, (void)first, (void)count, (void)out;
 #endif
     return status;
 }

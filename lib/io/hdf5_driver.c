@@ -42,6 +42,8 @@ tartan_status tartan_i_hdf5_fail(const char *function, const tartan_i_disk *disk
                                  const char *where, const char *what) {
     innermost found = {.text = "HDF5 gives no reason"};
     H5Ewalk2(H5E_DEFAULT, H5E_WALK_UPWARD, keep_first, &found);
+    if (disk != NULL && (disk->error == EBADMSG || disk->error == ESTALE || disk->error == ENOMEM))
+        return tartan_i_paged_fail(function, where, disk->error);
     if (disk != NULL && disk->error != 0)
         return tartan_i_fail(TARTAN_ERR_FILE, function, "%s: %s: %s", where, what, strerror(disk->error));
     return tartan_i_fail(found.memory ? TARTAN_ERR_MEMORY : otherwise, function, "%s: %s: %s", where, what,
@@ -72,6 +74,12 @@ hid_t tartan_i_hdf5_type(int32_t dtype) {
         return small_float(4, 3, 7);
     case TARTAN_F8E5M2:
         return small_float(5, 2, 15);
+    case TARTAN_U8:
+        return H5Tcopy(H5T_STD_U8LE);
+    case TARTAN_I32:
+        return H5Tcopy(H5T_STD_I32LE);
+    case TARTAN_I64:
+        return H5Tcopy(H5T_STD_I64LE);
     default:
         return -1;
     }
@@ -101,6 +109,10 @@ static H5FD_t *driver_open(const char *name, unsigned flags, hid_t fapl, haddr_t
     disk->hdf5 = (H5FD_t){0};
     disk->end_allocated = 0;
     disk->end_written = (haddr_t)about.st_size;
+    if (disk->paged != NULL) {
+        const tartan_i_seal *seal = tartan_i_paged_seal(disk->paged);
+        disk->end_written = (haddr_t)(disk->access == TARTAN_I_ADD ? seal->length : seal->end);
+    }
     return &disk->hdf5;
 }
 
@@ -134,6 +146,16 @@ static haddr_t driver_get_eof(const H5FD_t *base, H5FD_mem_t type) {
     return ((const tartan_i_disk *)base)->end_written;
 }
 
+static bool read_bytes(tartan_i_disk *disk, void *bytes, int64_t size, int64_t at) {
+    return disk->paged != NULL ? tartan_i_paged_read(disk->paged, bytes, size, at)
+                               : tartan_i_disk_read(disk->fd, bytes, size, at);
+}
+
+static bool write_bytes(tartan_i_disk *disk, const void *bytes, int64_t size, int64_t at) {
+    return disk->paged != NULL ? tartan_i_paged_write(disk->paged, bytes, size, at)
+                               : tartan_i_disk_write(disk->fd, bytes, size, at);
+}
+
 /* Bytes past the end of the file read as zeros: HDF5 may read space that it has not written yet. */
 static herr_t driver_read(H5FD_t *base, H5FD_mem_t type, hid_t dxpl, haddr_t at, size_t size, void *bytes) {
     (void)type, (void)dxpl;
@@ -142,8 +164,8 @@ static herr_t driver_read(H5FD_t *base, H5FD_mem_t type, hid_t dxpl, haddr_t at,
     size_t have = at >= disk->end_written ? 0 : (size_t)(disk->end_written - at);
     if (have > size) have = size;
     memset((char *)bytes + have, 0, size - have);
-    if (have == 0 || tartan_i_disk_read(disk->fd, bytes, (int64_t)have, (int64_t)at)) return 0;
-    if (disk->pages != NULL && disk->error != 0) {
+    if (have == 0 || read_bytes(disk, bytes, (int64_t)have, (int64_t)at)) return 0;
+    if (disk->access != TARTAN_I_READ && disk->error != 0) {
         memset(bytes, 0, have); /* it was never written; the file is lost already */
         return 0;
     }
@@ -155,10 +177,10 @@ static herr_t driver_write(H5FD_t *base, H5FD_mem_t type, hid_t dxpl, haddr_t at
                            const void *bytes) {
     (void)type, (void)dxpl;
     tartan_i_disk *disk = (tartan_i_disk *)base;
-    if (disk->pages == NULL || at > INT64_MAX || size > INT64_MAX - at) return -1;
-    if (disk->error == 0 && !tartan_i_disk_write(disk->fd, bytes, (int64_t)size, (int64_t)at))
+    if (disk->access == TARTAN_I_READ || at > INT64_MAX || size > INT64_MAX - at) return -1;
+    if (disk->error == 0 && !write_bytes(disk, bytes, (int64_t)size, (int64_t)at))
         disk->error = errno != 0 ? errno : EIO;
-    tartan_i_pages_wrote(disk->pages, bytes, (int64_t)size, (int64_t)at);
+    if (disk->pages != NULL) tartan_i_pages_wrote(disk->pages, bytes, (int64_t)size, (int64_t)at);
     if (at + size > disk->end_written) disk->end_written = at + size;
     return 0;
 }
@@ -166,10 +188,10 @@ static herr_t driver_write(H5FD_t *base, H5FD_mem_t type, hid_t dxpl, haddr_t at
 static herr_t driver_truncate(H5FD_t *base, hid_t dxpl, hbool_t closing) {
     (void)dxpl, (void)closing;
     tartan_i_disk *disk = (tartan_i_disk *)base;
-    if (disk->pages == NULL || disk->end_allocated == disk->end_written) return 0;
+    if (disk->access == TARTAN_I_READ || disk->end_allocated == disk->end_written) return 0;
     if (disk->error == 0 && !tartan_i_disk_truncate(disk->fd, (int64_t)disk->end_allocated))
         disk->error = errno != 0 ? errno : EIO;
-    tartan_i_pages_cut(disk->pages, (int64_t)disk->end_allocated);
+    if (disk->pages != NULL) tartan_i_pages_cut(disk->pages, (int64_t)disk->end_allocated);
     disk->end_written = disk->end_allocated;
     return 0;
 }
@@ -195,37 +217,57 @@ static const H5FD_class_t driver = {
     .fl_map = H5FD_FLMAP_DICHOTOMY,
 };
 
-static hid_t open_or_create(hid_t access, bool writable) {
+static hid_t open_or_create(hid_t plist, tartan_i_access access) {
     static const char name[] = "tartan"; /* the driver has the open file, so this name is not used */
-    if (!writable) return H5Fopen(name, H5F_ACC_RDONLY, access);
+    if (access == TARTAN_I_READ) return H5Fopen(name, H5F_ACC_RDONLY, plist);
+    if (access == TARTAN_I_ADD) return H5Fopen(name, H5F_ACC_RDWR, plist);
     hid_t create = H5Pcreate(H5P_FILE_CREATE), file = -1;
     if (create >= 0 && H5Pset_userblock(create, TARTAN_I_SEAL_BYTES) >= 0)
-        file = H5Fcreate(name, H5F_ACC_TRUNC, create, access);
+        file = H5Fcreate(name, H5F_ACC_TRUNC, create, plist);
     tartan_i_hdf5_close(create);
     return file;
 }
 
-tartan_status tartan_i_disk_open(const char *function, const char *path, int fd, tartan_i_pages *pages,
-                                 tartan_i_disk **out_disk, hid_t *out_file) {
+/* The formats of 1.10 take the least room, and views need them anyway. */
+static hid_t make_access(hid_t driver_id, tartan_i_disk *disk) {
+    hid_t plist = H5Pcreate(H5P_FILE_ACCESS);
+    if (plist >= 0 && driver_id >= 0 && H5Pset_driver(plist, driver_id, &disk) >= 0 &&
+        H5Pset_fclose_degree(plist, H5F_CLOSE_STRONG) >= 0 &&
+        H5Pset_libver_bounds(plist, H5F_LIBVER_V110, H5F_LIBVER_V110) >= 0)
+        return plist;
+    tartan_i_hdf5_close(plist);
+    return -1;
+}
+
+/* A file ends with its HDF5 part. A copy of one of ours without the seal may still have the list of the pages behind. */
+static bool ends_well(const tartan_i_disk *disk) {
+    if (disk->end_allocated == disk->end_written) return true;
+    const int64_t end = (int64_t)disk->end_allocated, extra = (int64_t)(disk->end_written - disk->end_allocated);
+    return disk->paged == NULL && disk->end_written > disk->end_allocated &&
+           extra == TARTAN_I_HASH_BYTES * tartan_i_pages_count(end + TARTAN_I_SEAL_BYTES, TARTAN_I_PAGE_BYTES);
+}
+
+tartan_status tartan_i_disk_open(const char *function, const char *path, int fd, tartan_i_access access,
+                                 tartan_i_pages *pages, tartan_i_paged *paged, tartan_i_disk **out_disk,
+                                 hid_t *out_file) {
     tartan_i_disk *disk;
-    const bool writable = pages != NULL;
+    const bool writable = access != TARTAN_I_READ;
     PASS(tartan_i_allocate(&disk, 1, sizeof *disk));
-    *disk = (tartan_i_disk){.fd = fd, .pages = pages, .references = 1};
+    *disk = (tartan_i_disk){.fd = fd, .access = access, .pages = pages, .paged = paged, .references = 1};
     /* The file keeps the driver registered, so the driver does not outlive the last file. */
-    hid_t id = H5FDregister(&driver), access = H5Pcreate(H5P_FILE_ACCESS), file = -1;
-    if (id >= 0 && access >= 0 && H5Pset_driver(access, id, &disk) >= 0 &&
-        H5Pset_fclose_degree(access, H5F_CLOSE_STRONG) >= 0 &&
-        H5Pset_libver_bounds(access, H5F_LIBVER_EARLIEST, H5F_LIBVER_V110) >= 0)
-        file = open_or_create(access, writable);
+    hid_t id = H5FDregister(&driver), plist = make_access(id, disk), file = -1;
+    if (plist >= 0) file = open_or_create(plist, access);
     tartan_status status = TARTAN_OK;
     if (file < 0)
         status = tartan_i_hdf5_fail(function, disk, writable ? TARTAN_ERR_FILE : TARTAN_ERR_FORMAT, path,
                                     writable ? "cannot be written" : "cannot be read as HDF5");
-    else if (!writable && disk->end_allocated != disk->end_written)
+    else if (!writable && !ends_well(disk))
         status = tartan_i_fail(TARTAN_ERR_FORMAT, function,
                                "%s: damaged: it has %" PRIu64 " bytes, its HDF5 part should end at %" PRIu64,
                                path, (uint64_t)disk->end_written, (uint64_t)disk->end_allocated);
-    tartan_i_hdf5_close(access);
+    /* What is added comes behind all that is in the file, the list of its pages included. */
+    if (access == TARTAN_I_ADD && disk->end_allocated < disk->end_written) disk->end_allocated = disk->end_written;
+    tartan_i_hdf5_close(plist);
     disk->driver = id;
     if (status != TARTAN_OK) {
         if (file > 0) H5Fclose(file);

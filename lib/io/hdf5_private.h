@@ -10,6 +10,7 @@
 #endif
 
 #include "core/memory.h"
+#include "io/paged.h"
 #include "io/schema.h"
 #include "io/seal.h"
 #include "io/store.h"
@@ -21,25 +22,34 @@
 /* HDF5 converts slowly and rounds 16-bit types badly, so values are never converted: the type in memory is the type
  * in the file. Attributes are small and may be converted. */
 
+typedef enum tartan_i_access {
+    TARTAN_I_READ,
+    TARTAN_I_MAKE, /* a new file on an empty descriptor */
+    TARTAN_I_ADD,  /* objects to a file; a paged one, after tartan_i_paged_begin */
+} tartan_i_access;
+
 /* The descriptor under an HDF5 file, and the state of its driver. It outlives a file that HDF5 fails to close. */
 typedef struct tartan_i_disk {
     H5FD_t hdf5; /* HDF5's part; must come first */
     haddr_t end_allocated, end_written;
     int fd;                /* -1 once the owner has released it */
     int error;             /* errno of the first failure, 0: none */
-    tartan_i_pages *pages; /* of a file being written: the owner's */
+    tartan_i_access access;
+    tartan_i_pages *pages; /* of a new file: the owner's */
+    tartan_i_paged *paged; /* of a sealed file: the owner's; NULL: bytes are not verified */
     int references;        /* changed under the lock */
     hid_t driver; /* registered as long as the file may use it: HDF5 1.10's H5FD_close reads it last */
 } tartan_i_disk;
 
-/* Opens an HDF5 file on a descriptor, through a driver of our own; creates it if there are `pages`, which are told of
- * every change:
+/* Opens an HDF5 file on a descriptor, through a driver of our own. `pages` are told of every change of a new file, `paged`
+ * verifies what is read of a sealed one:
  *  - HDF5 parses the very file that was verified or made, whatever happens to its name;
  *  - a failed write is recorded and reported to HDF5 as success, because HDF5 can close a file cleanly only if it can
  *    write. Callers that write check disk->error at the end.
  * Release *out_disk with tartan_i_disk_release. */
-tartan_status tartan_i_disk_open(const char *function, const char *path, int fd, tartan_i_pages *pages,
-                                 tartan_i_disk **out_disk, hid_t *out_file);
+tartan_status tartan_i_disk_open(const char *function, const char *path, int fd, tartan_i_access access,
+                                 tartan_i_pages *pages, tartan_i_paged *paged, tartan_i_disk **out_disk,
+                                 hid_t *out_file);
 void tartan_i_disk_release(tartan_i_disk *disk);
 
 /* One thread at a time, and no text on stderr; leave undoes enter. */

@@ -25,18 +25,30 @@ struct tartan_i_pages {
     int64_t count, capacity; /* pages from `count` on are unknown */
 };
 
+int64_t tartan_i_pages_count(int64_t end, int64_t page_bytes) {
+    return (end - TARTAN_I_SEAL_BYTES + page_bytes - 1) / page_bytes;
+}
+
+int64_t tartan_i_pages_begin(int64_t i, int64_t page_bytes) {
+    return TARTAN_I_SEAL_BYTES + i * page_bytes;
+}
+
 static int64_t page_of(int64_t offset) {
     return (offset - TARTAN_I_SEAL_BYTES) / TARTAN_I_PAGE_BYTES;
 }
 
 static int64_t begin_of(int64_t index) {
-    return TARTAN_I_SEAL_BYTES + index * TARTAN_I_PAGE_BYTES;
+    return tartan_i_pages_begin(index, TARTAN_I_PAGE_BYTES);
 }
 
 static void put_hash(unsigned char out[TARTAN_I_HASH_BYTES], XXH128_hash_t hash) {
     XXH128_canonical_t canonical;
     XXH128_canonicalFromHash(&canonical, hash);
     memcpy(out, canonical.digest, TARTAN_I_HASH_BYTES);
+}
+
+void tartan_i_hash(const void *bytes, int64_t size, unsigned char out_hash[TARTAN_I_HASH_BYTES]) {
+    put_hash(out_hash, XXH3_128bits(bytes, (size_t)size));
 }
 
 tartan_status tartan_i_pages_new(tartan_i_pages **out) {
@@ -104,36 +116,38 @@ void tartan_i_pages_cut(tartan_i_pages *pages, int64_t length) {
     forget(pages, page_of(length), INT64_MAX);
 }
 
-/* Hashes the `size` bytes of a page that are in the file. */
-static tartan_status read_page(const char *function, const char *path, int fd, int64_t index, int64_t size,
-                               unsigned char *buffer, unsigned char out_hash[TARTAN_I_HASH_BYTES]) {
-    if (!tartan_i_disk_read(fd, buffer, size, begin_of(index)))
-        FAIL_IN(function, FILE, "%s: cannot be read: %s", path,
-                errno ? strerror(errno) : "it became shorter while it was read");
-    put_hash(out_hash, XXH3_128bits(buffer, (size_t)size));
-    return TARTAN_OK;
+bool tartan_i_pages_known(const tartan_i_pages *pages, int64_t i, unsigned char out_hash[TARTAN_I_HASH_BYTES]) {
+    if (pages == NULL || i >= pages->count || !pages->list[i].known) return false;
+    memcpy(out_hash, pages->list[i].hash, TARTAN_I_HASH_BYTES);
+    return true;
 }
 
-tartan_status tartan_i_pages_hash(const char *function, const char *path, int fd, int64_t length,
-                                  const tartan_i_pages *pages, unsigned char out_hash[TARTAN_I_HASH_BYTES]) {
-    unsigned char *buffer, hash[TARTAN_I_HASH_BYTES];
-    PASS(tartan_i_allocate(&buffer, TARTAN_I_PAGE_BYTES, 1));
-    tartan_status status = TARTAN_OK;
-    XXH3_state_t all;
-    XXH3_INITSTATE(&all);
-    XXH3_128bits_reset(&all);
-    for (int64_t i = 0; begin_of(i) < length; i++) {
-        const int64_t left = length - begin_of(i);
-        const bool known = pages != NULL && i < pages->count && pages->list[i].known;
-        if (known)
-            memcpy(hash, pages->list[i].hash, sizeof hash);
-        else
-            TRY(read_page(function, path, fd, i, left < TARTAN_I_PAGE_BYTES ? left : TARTAN_I_PAGE_BYTES,
-                          buffer, hash));
-        XXH3_128bits_update(&all, hash, sizeof hash);
+tartan_status tartan_i_pages_list(const char *function, const char *path, int fd, int64_t end,
+                                  int64_t page_bytes, const tartan_i_pages *pages, unsigned char **out_list,
+                                  int64_t *out_bytes) {
+    const int64_t count = tartan_i_pages_count(end, page_bytes);
+    unsigned char *list = NULL, *buffer = NULL;
+    tartan_status status;
+    NEW(list, count * TARTAN_I_HASH_BYTES);
+    NEW(buffer, page_bytes);
+    for (int64_t i = 0; i < count; i++) {
+        unsigned char *hash = list + i * TARTAN_I_HASH_BYTES;
+        if (tartan_i_pages_known(pages, i, hash)) continue;
+        const int64_t begin = tartan_i_pages_begin(i, page_bytes), left = end - begin;
+        const int64_t size = left < page_bytes ? left : page_bytes;
+        if (!tartan_i_disk_read(fd, buffer, size, begin)) {
+            status = tartan_i_fail(TARTAN_ERR_FILE, function, "%s: cannot be read: %s", path,
+                                   errno ? strerror(errno) : "it became shorter while it was read");
+            goto fail;
+        }
+        tartan_i_hash(buffer, size, hash);
     }
-    put_hash(out_hash, XXH3_128bits_digest(&all));
+    tartan_i_free(buffer);
+    *out_list = list;
+    *out_bytes = count * TARTAN_I_HASH_BYTES;
+    return TARTAN_OK;
 fail:
     tartan_i_free(buffer);
+    tartan_i_free(list);
     return status;
 }

@@ -1,16 +1,21 @@
 /* SPDX-License-Identifier: Apache-2.0
- * Saving a collection, and verifying a file. */
+ * Saving a collection, adding one to a file, and verifying a file. */
+#include "core/array.h"
 #include "io/file.h"
 #include "io/schema.h"
 #include "io/seal.h"
 
+#include <errno.h>
 #include <stdio.h>
 #include <string.h>
+#include <unistd.h>
 
 /* ---- The outline: the layouts to write, and the layout of each matrix ---- */
 
 typedef struct listed {
     const tartan_i_item *item; /* NULL: implicit, stored only for matrices */
+    int64_t order;             /* matrices and arrays that stand before it; -1: implicit */
+    bool there;                /* already in the file that is added to */
     char *name;
     tartan_layout *layout; /* borrowed from the collection */
     int64_t equal;         /* an earlier layout with the same blocks, whose lists it shares, or -1 */
@@ -28,6 +33,13 @@ typedef struct outline {
     int64_t *of_matrix; /* [items]: the layout of each matrix */
     table by_name, by_identity;
 } outline;
+
+static tartan_status copy_name(const char *name, char **out) {
+    int64_t size = (int64_t)strlen(name) + 1;
+    PASS(tartan_i_allocate(out, size, 1));
+    memcpy(*out, name, (size_t)size);
+    return TARTAN_OK;
+}
 
 static void outline_clear(outline *p) {
     for (int64_t i = 0; p->layouts != NULL && i < p->count; i++) tartan_i_free(p->layouts[i].name);
@@ -80,45 +92,52 @@ static bool name_taken(const outline *p, const char *name) {
     return *look_up(p, &p->by_name, name_of, name) != 0;
 }
 
-/* An implicit layout gets the name of its matrix; if a different layout has that name, its identity; if that is
- * taken too, its identity and a number. */
-static tartan_status name_implicit(const outline *p, const char *matrix, const tartan_layout *layout,
+/* An implicit layout is named by its identity; if a different layout has that name, by its identity and a number. */
+static tartan_status name_implicit(const outline *p, tartan_i_writer *added, const tartan_layout *layout,
                                    char **out) {
-    char name[TARTAN_I_NAME_BYTES + 1];
-    snprintf(name, sizeof name, "%s", matrix);
-    for (int64_t n = 1; name_taken(p, name); n++)
+    char name[TARTAN_I_IDENTITY_CHARS + 32];
+    for (int64_t n = 1;; n++) {
         snprintf(name, sizeof name, n == 1 ? "%s" : "%s-%" PRId64, layout->identity, n);
-    int64_t size = (int64_t)strlen(name) + 1;
-    PASS(tartan_i_allocate(out, size, 1));
-    memcpy(*out, name, (size_t)size);
-    return TARTAN_OK;
+        if (!name_taken(p, name) && (added == NULL || !tartan_i_writer_has_layout(added, name))) break;
+    }
+    return copy_name(name, out);
 }
 
-/* Items are sorted, so all explicit layouts are listed before the first matrix. */
-static tartan_status make_outline(const char *function, tartan_file *file, outline *p) {
+/* The layout that a matrix needs, if the outline has no equal one yet: one of the file that is added to, or implicit. */
+static tartan_status find_or_name(const outline *p, tartan_i_writer *added, listed *one) {
+    char found[TARTAN_I_LINK_BYTES + 1] = "";
+    if (added != NULL) PASS(tartan_i_writer_equal(added, one->layout->identity, found));
+    one->there = found[0] != '\0';
+    return one->there ? copy_name(found, &one->name) : name_implicit(p, added, one->layout, &one->name);
+}
+
+/* All explicit layouts are listed before the first matrix. `added` is the file that is added to, or NULL. */
+static tartan_status make_outline(const char *function, tartan_file *file, tartan_i_writer *added, outline *p) {
     tartan_status status;
+    int64_t order = added == NULL ? 0 : tartan_i_writer_count(added);
     NEW_ZEROED(p->layouts, file->nitems);
     NEW_ZEROED(p->of_matrix, file->nitems);
     TRY(make_table(file->nitems, &p->by_name));
     TRY(make_table(file->nitems, &p->by_identity));
     for (int64_t i = 0; i < file->nitems; i++) {
         const tartan_i_item *item = &file->items[i];
-        listed one = {.equal = -1};
+        listed one = {.item = item, .equal = -1, .order = order};
+        order += item->kind != TARTAN_KIND_LAYOUT;
+        if (item->kind != TARTAN_KIND_LAYOUT) continue;
         TRY(tartan_i_item_layout(function, file, item, &one.layout));
-        int64_t equal = find_equal(p, one.layout);
-        if (item->kind == TARTAN_KIND_LAYOUT) {
-            one.item = item;
-            one.equal = equal;
-            int64_t size = (int64_t)strlen(item->name) + 1;
-            TRY(tartan_i_allocate(&one.name, size, 1));
-            memcpy(one.name, item->name, (size_t)size);
-        } else if (equal >= 0) {
-            p->of_matrix[i] = equal;
-            continue;
-        } else {
-            TRY(name_implicit(p, item->name, one.layout, &one.name));
-            p->of_matrix[i] = p->count;
-        }
+        one.equal = find_equal(p, one.layout);
+        TRY(copy_name(item->name, &one.name));
+        add(p, &one);
+    }
+    for (int64_t i = 0; i < file->nitems; i++) {
+        const tartan_i_item *item = &file->items[i];
+        listed one = {.equal = -1, .order = -1};
+        if (item->kind != TARTAN_KIND_MATRIX) continue;
+        TRY(tartan_i_item_layout(function, file, item, &one.layout));
+        p->of_matrix[i] = find_equal(p, one.layout);
+        if (p->of_matrix[i] >= 0) continue;
+        TRY(find_or_name(p, added, &one));
+        p->of_matrix[i] = p->count;
         add(p, &one);
     }
     return TARTAN_OK;
@@ -135,7 +154,7 @@ static tartan_status write_layout(const char *function, tartan_file *file, tarta
     const char *equal = one->equal >= 0 ? p->layouts[one->equal].name : NULL;
     if (one->item != NULL) PASS(tartan_i_item_metadata(function, file, one->item, &metadata, &owned));
     tartan_status status =
-        tartan_i_writer_layout(writer, one->name, one->layout, one->item == NULL, equal, metadata);
+        tartan_i_writer_layout(writer, one->name, one->layout, one->order, equal, metadata);
     if (owned) tartan_i_free(metadata);
     return status;
 }
@@ -164,32 +183,46 @@ fail:
     return status;
 }
 
+static tartan_status write_array(const char *function, tartan_file *file, tartan_i_writer *writer,
+                                 const tartan_i_item *item) {
+    tartan_array array;
+    char *metadata = NULL;
+    bool own_array, own_metadata = false;
+    PASS(tartan_i_item_array(function, file, item, &array, &own_array));
+    tartan_status status = tartan_i_item_metadata(function, file, item, &metadata, &own_metadata);
+    if (status == TARTAN_OK) status = tartan_i_writer_array(writer, item->name, &array, metadata);
+    if (own_array) tartan_i_free(array.data);
+    if (own_metadata) tartan_i_free(metadata);
+    return status;
+}
+
 static tartan_status write_all(const char *function, tartan_file *file, tartan_i_writer *writer,
                                const outline *p) {
-    for (int64_t i = 0; i < p->count; i++) PASS(write_layout(function, file, writer, p, &p->layouts[i]));
-    for (int64_t i = 0; i < file->nitems; i++)
-        if (file->items[i].kind == TARTAN_KIND_MATRIX)
-            PASS(write_matrix(function, file, writer, &file->items[i], p->layouts[p->of_matrix[i]].name));
+    for (int64_t i = 0; i < p->count; i++)
+        if (!p->layouts[i].there) PASS(write_layout(function, file, writer, p, &p->layouts[i]));
+    for (int64_t i = 0; i < file->nitems; i++) {
+        const tartan_i_item *item = &file->items[i];
+        if (item->kind == TARTAN_KIND_MATRIX)
+            PASS(write_matrix(function, file, writer, item, p->layouts[p->of_matrix[i]].name));
+        if (item->kind == TARTAN_KIND_ARRAY) PASS(write_array(function, file, writer, item));
+    }
     return TARTAN_OK;
 }
 
-tartan_status tartan_file_save(tartan_file *file, const char *path, int32_t compression) {
-    CHECK_HANDLE(file, FILE, "collection");
-    CHECK(path != NULL, HANDLE, "path is NULL, expected the name of a file");
-    CHECK(compression == TARTAN_KEEP_PLAIN || compression == TARTAN_KEEP_COMPRESSED, ARGUMENT,
-          "compression is %" PRId32 ", expected TARTAN_KEEP_PLAIN (0) or TARTAN_KEEP_COMPRESSED (1)",
-          compression);
+static tartan_status save(const char *function, tartan_file *file, const char *path, int32_t compression) {
     tartan_status status;
     outline p = {0};
+    int64_t end, freed;
     tartan_i_target target = {.fd = -1, .directory_fd = -1};
     tartan_i_writer *writer = NULL;
-    TRY(make_outline(__func__, file, &p));
-    TRY(tartan_i_target_open(__func__, path, &target));
-    TRY(tartan_i_writer_open(__func__, path, target.fd, target.pages, compression, &writer));
-    TRY(write_all(__func__, file, writer, &p));
+    TRY(tartan_i_file_list(function, file));
+    TRY(make_outline(function, file, NULL, &p));
+    TRY(tartan_i_target_open(function, path, &target));
+    TRY(tartan_i_writer_open(function, path, target.fd, target.pages, compression, &writer));
+    TRY(write_all(function, file, writer, &p));
     tartan_i_writer *finished = writer;
     writer = NULL;
-    TRY(tartan_i_writer_finish(finished));
+    TRY(tartan_i_writer_finish(finished, &end, &freed));
     TRY(tartan_i_target_commit(&target));
     outline_clear(&p);
     return TARTAN_OK;
@@ -198,6 +231,97 @@ fail:
     tartan_i_target_discard(&target);
     outline_clear(&p);
     return status;
+}
+
+static tartan_status check_writing(const char *function, const tartan_file *file, const char *path,
+                                   int32_t compression) {
+    if (!tartan_i_is(file, TARTAN_I_FILE)) return tartan_i_fail_handle(function, "file", file, "collection");
+    if (path == NULL) FAIL_IN(function, HANDLE, "path is NULL, expected the name of a file");
+    if (compression != TARTAN_KEEP_PLAIN && compression != TARTAN_KEEP_COMPRESSED)
+        FAIL_IN(function, ARGUMENT,
+                "compression is %" PRId32 ", expected TARTAN_KEEP_PLAIN (0) or TARTAN_KEEP_COMPRESSED (1)",
+                compression);
+    return TARTAN_OK;
+}
+
+tartan_status tartan_file_save(tartan_file *file, const char *path, int32_t compression) {
+    PASS(check_writing(__func__, file, path, compression));
+    return save(__func__, file, path, compression);
+}
+
+/* ---- Adding to a file ---- */
+
+/* Writes a new file with what the old one has and what is added. */
+static tartan_status rewrite(const char *function, tartan_file *file, const char *path, int32_t compression) {
+    tartan_file *all;
+    tartan_status status;
+    PASS(tartan_i_file_open(function, path, &all));
+    TRY(tartan_i_file_list(function, all));
+    for (int64_t i = 0; i < file->nitems; i++) {
+        tartan_i_item copy;
+        TRY(tartan_i_item_take(function, file, &file->items[i], &copy));
+        TRY(tartan_i_file_commit(all, &copy));
+    }
+    status = save(function, all, path, compression);
+fail:
+    tartan_file_free(all);
+    return status;
+}
+
+/* Whether a layout that is added replaces one, which matrices of the file may use. */
+static bool replaces_layout(const tartan_file *file, tartan_i_writer *writer) {
+    for (int64_t i = 0; i < file->nitems; i++)
+        if (file->items[i].kind == TARTAN_KIND_LAYOUT && tartan_i_writer_has_layout(writer, file->items[i].name))
+            return true;
+    return false;
+}
+
+/* Adds to a file with a seal of this version; or does nothing but say in *out_rewrite that it must be written anew. */
+static tartan_status add_to(const char *function, tartan_file *file, const char *path, int fd,
+                            const tartan_i_seal *seal, int32_t compression, bool *out_rewrite) {
+    tartan_status status;
+    outline p = {0};
+    int64_t end, freed;
+    tartan_i_paged *paged = NULL;
+    tartan_i_writer *writer = NULL;
+    TRY(tartan_i_paged_open(function, path, fd, seal, &paged));
+    TRY(tartan_i_paged_begin(function, path, paged));
+    TRY(tartan_i_writer_add(function, path, fd, paged, compression, &writer));
+    *out_rewrite = replaces_layout(file, writer);
+    if (*out_rewrite) goto fail;
+    TRY(make_outline(function, file, writer, &p));
+    TRY(write_all(function, file, writer, &p));
+    tartan_i_writer *finished = writer;
+    writer = NULL;
+    TRY(tartan_i_writer_finish(finished, &end, &freed));
+    status = tartan_i_paged_commit(function, path, paged, end, freed);
+fail:
+    tartan_i_writer_drop(writer);
+    if (paged != NULL) tartan_i_paged_rollback(paged);
+    tartan_i_paged_free(paged);
+    outline_clear(&p);
+    return status;
+}
+
+tartan_status tartan_file_append(tartan_file *file, const char *path, int32_t compression) {
+    PASS(check_writing(__func__, file, path, compression));
+    PASS(tartan_i_file_list(__func__, file));
+    int fd;
+    tartan_i_seal seal;
+    if (access(path, F_OK) != 0 && errno == ENOENT) return save(__func__, file, path, compression);
+    PASS(tartan_i_seal_open(__func__, path, true, &fd, &seal));
+    tartan_status status = TARTAN_OK;
+    /* Replacing leaves room that nothing uses. A file that is mostly that is written anew, which costs as much as what was
+     * added since the last time. */
+    bool again = seal.version == TARTAN_I_OLD_SEAL_VERSION ||
+                 (seal.unused > TARTAN_I_CHUNK_BYTES && seal.unused > seal.length / 2);
+    if (seal.version == 0)
+        status = tartan_i_fail(TARTAN_ERR_UNSUPPORTED, __func__,
+                               "%s: has no seal, as it is of another program: save it as a new file", path);
+    else if (!again && file->nitems > 0)
+        status = add_to(__func__, file, path, fd, &seal, compression, &again);
+    close(fd);
+    return status == TARTAN_OK && again ? rewrite(__func__, file, path, compression) : status;
 }
 
 /* ---- Verifying ---- */
@@ -233,8 +357,22 @@ fail:
     return status;
 }
 
+static tartan_status verify_array(const char *function, tartan_file *file, const tartan_i_item *item,
+                                  tartan_i_text *text) {
+    tartan_array array;
+    bool owned;
+    char shape[TARTAN_I_SHAPE_TEXT];
+    PASS(tartan_i_item_array(function, file, item, &array, &owned));
+    tartan_i_text_add(text, "array \"%s\": %s, shape %s: ok\n", item->name, tartan_dtype_name(array.dtype),
+                      tartan_i_shape_text(&array, shape));
+    if (owned) tartan_i_free(array.data);
+    return text->status;
+}
+
 /* Layouts stored only for matrices are read with the first matrix that uses them; metadata is read and discarded. */
 static tartan_status verify_all(const char *function, tartan_file *file, tartan_i_text *text) {
+    PASS(tartan_i_reader_verify(function, file->reader));
+    PASS(tartan_i_file_list(function, file));
     tartan_i_text_add(text, file->sealed ? "seal: ok\n" : "seal: none, written by another program\n");
     PASS(text->status);
     for (int64_t i = 0; i < file->nitems; i++) {
@@ -243,6 +381,8 @@ static tartan_status verify_all(const char *function, tartan_file *file, tartan_
         bool owned;
         if (item->kind == TARTAN_KIND_LAYOUT)
             PASS(verify_layout(function, file, item, text));
+        else if (item->kind == TARTAN_KIND_ARRAY)
+            PASS(verify_array(function, file, item, text));
         else
             PASS(verify_matrix(function, file, item, text));
         PASS(tartan_i_item_metadata(function, file, item, &metadata, &owned));

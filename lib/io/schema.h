@@ -7,11 +7,12 @@
 #include "matrix/matrix.h"
 
 #define TARTAN_I_SCHEMA         "block-sparse"
-#define TARTAN_I_SCHEMA_VERSION "1.1"
+#define TARTAN_I_SCHEMA_VERSION "1.2"
 enum {
     TARTAN_I_SCHEMA_MAJOR = 1,
     TARTAN_I_CHUNK_BYTES = 1 << 20,
     TARTAN_I_COMPACT_BYTES = 4 << 10,
+    TARTAN_I_SMALL_BYTES = 1 << 10, /* values of a matrix that is one dataset instead of a group */
     TARTAN_I_ATTRIBUTE_BYTES =
         32 << 10, /* longer texts go to a dataset, since HDF5 allows only 64 KiB in an attribute */
     TARTAN_I_NAME_BYTES = 255,

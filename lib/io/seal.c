@@ -20,7 +20,8 @@
 
 enum {
     MAGIC_BYTES = 16,
-    HASH_AT = 32,
+    HASH_AT = 32, /* of the seal of version 2 */
+    OWN_HASH_AT = TARTAN_I_SEAL_BYTES - TARTAN_I_HASH_BYTES,
     READ_BYTES = 1 << 20,
     WRITE_BYTES = 1 << 30, /* Linux writes at most 2 GiB at once */
     LARGE_BYTES = 1 << 18,
@@ -93,7 +94,7 @@ bool tartan_i_disk_truncate(int fd, int64_t size) {
     return !doomed(ENOSPC) && ftruncate(fd, (off_t)size) == 0;
 }
 
-static bool synchronise(int fd) {
+bool tartan_i_disk_synchronise(int fd) {
     return !doomed(EIO) && fsync(fd) == 0;
 }
 
@@ -109,53 +110,95 @@ static void store_little(unsigned char *bytes, int count, uint64_t value) {
     for (int i = 0; i < count; i++) bytes[i] = (unsigned char)(value >> 8 * i);
 }
 
-static void make_seal(unsigned char seal[TARTAN_I_SEAL_BYTES], int64_t length,
-                      const unsigned char hash[TARTAN_I_HASH_BYTES]) {
-    memset(seal, 0, TARTAN_I_SEAL_BYTES);
-    memcpy(seal, magic, MAGIC_BYTES);
-    store_little(seal + 16, 4, TARTAN_I_SEAL_VERSION);
-    store_little(seal + 20, 4, TARTAN_I_SEAL_BYTES);
-    store_little(seal + 24, 8, (uint64_t)length);
-    memcpy(seal + HASH_AT, hash, TARTAN_I_HASH_BYTES);
+void tartan_i_seal_make(const tartan_i_seal *seal, unsigned char out[TARTAN_I_SEAL_BYTES]) {
+    memset(out, 0, TARTAN_I_SEAL_BYTES);
+    memcpy(out, magic, MAGIC_BYTES);
+    store_little(out + 16, 4, TARTAN_I_SEAL_VERSION);
+    store_little(out + 20, 4, TARTAN_I_SEAL_BYTES);
+    store_little(out + 24, 8, (uint64_t)seal->length);
+    memcpy(out + 32, seal->list_hash, TARTAN_I_HASH_BYTES);
+    store_little(out + 48, 8, (uint64_t)seal->end);
+    store_little(out + 56, 8, (uint64_t)seal->journal_bytes);
+    memcpy(out + 64, seal->journal_hash, TARTAN_I_HASH_BYTES);
+    store_little(out + 80, 8, (uint64_t)seal->unused);
+    store_little(out + 88, 8, seal->generation);
+    store_little(out + 96, 4, seal->growing);
+    tartan_i_hash(out, OWN_HASH_AT, out + OWN_HASH_AT);
 }
 
-static tartan_status verify_seal(const char *function, const char *path, int fd, int64_t length,
-                                 const unsigned char seal[TARTAN_I_SEAL_BYTES]) {
-    uint64_t version = load_little(seal + 16, 4), sealed_length = load_little(seal + 24, 8);
+static tartan_status fail_length(const char *function, const char *path, int64_t length, uint64_t sealed) {
+    FAIL_IN(function, FORMAT, "%s: %s: it has %" PRId64 " bytes, its seal says %" PRIu64, path,
+            (uint64_t)length < sealed ? "truncated" : "damaged", length, sealed);
+}
+
+/* Version 2: the whole file is read. */
+static tartan_status verify_old_seal(const char *function, const char *path, int fd, int64_t length,
+                                     const unsigned char bytes[TARTAN_I_SEAL_BYTES]) {
+    const uint64_t sealed_length = load_little(bytes + 24, 8);
+    if (sealed_length != (uint64_t)length) return fail_length(function, path, length, sealed_length);
+    unsigned char hash[TARTAN_I_HASH_BYTES], *list;
+    int64_t list_bytes;
+    PASS(tartan_i_pages_list(function, path, fd, length, TARTAN_I_OLD_PAGE_BYTES, NULL, &list, &list_bytes));
+    tartan_i_hash(list, list_bytes, hash);
+    tartan_i_free(list);
+    if (memcmp(bytes + HASH_AT, hash, sizeof hash) != 0)
+        FAIL_IN(function, FORMAT, "%s: damaged: its bytes do not match its seal", path);
+    bool clean = load_little(bytes + 20, 4) == TARTAN_I_SEAL_BYTES;
+    for (int i = HASH_AT + TARTAN_I_HASH_BYTES; i < TARTAN_I_SEAL_BYTES; i++) clean &= bytes[i] == 0;
+    if (!clean)
+        FAIL_IN(function, FORMAT, "%s: damaged: its seal has bytes that do not belong there", path);
+    return TARTAN_OK;
+}
+
+static tartan_status read_seal(const char *function, const char *path, int fd, int64_t length,
+                               const unsigned char bytes[TARTAN_I_SEAL_BYTES], tartan_i_seal *out) {
+    const uint64_t version = load_little(bytes + 16, 4);
     if (version > TARTAN_I_SEAL_VERSION)
         FAIL_IN(function, VERSION, "%s: its seal is of version %" PRIu64 ", this library knows version %d",
                 path, version, TARTAN_I_SEAL_VERSION);
-    if (version < TARTAN_I_SEAL_VERSION)
+    if (version < TARTAN_I_OLD_SEAL_VERSION)
         FAIL_IN(function, FORMAT, "%s: damaged: its seal is of version %" PRIu64, path, version);
-    if (sealed_length != (uint64_t)length)
-        FAIL_IN(function, FORMAT, "%s: %s: it has %" PRId64 " bytes, its seal says %" PRIu64, path,
-                (uint64_t)length < sealed_length ? "truncated" : "damaged", length, sealed_length);
-    unsigned char hash[TARTAN_I_HASH_BYTES], expected[TARTAN_I_SEAL_BYTES];
-    PASS(tartan_i_pages_hash(function, path, fd, length, NULL, hash));
-    if (memcmp(seal + HASH_AT, hash, sizeof hash) != 0)
-        FAIL_IN(function, FORMAT, "%s: damaged: its bytes do not match its seal", path);
-    make_seal(expected, length, hash);
-    if (memcmp(seal, expected, TARTAN_I_SEAL_BYTES) != 0)
-        FAIL_IN(function, FORMAT, "%s: damaged: its seal has bytes that do not belong there", path);
+    out->version = (int32_t)version;
+    if (version == TARTAN_I_OLD_SEAL_VERSION) {
+        out->length = out->end = length;
+        return verify_old_seal(function, path, fd, length, bytes);
+    }
+    unsigned char again[TARTAN_I_SEAL_BYTES];
+    out->length = (int64_t)load_little(bytes + 24, 8);
+    memcpy(out->list_hash, bytes + 32, TARTAN_I_HASH_BYTES);
+    out->end = (int64_t)load_little(bytes + 48, 8);
+    out->journal_bytes = (int64_t)load_little(bytes + 56, 8);
+    memcpy(out->journal_hash, bytes + 64, TARTAN_I_HASH_BYTES);
+    out->unused = (int64_t)load_little(bytes + 80, 8);
+    out->generation = load_little(bytes + 88, 8);
+    out->growing = load_little(bytes + 96, 4) != 0;
+    tartan_i_seal_make(out, again);
+    if (memcmp(bytes, again, sizeof again) != 0)
+        FAIL_IN(function, FORMAT, "%s: damaged: its seal does not match itself", path);
+    if (length < out->length || (length > out->length && !out->growing))
+        return fail_length(function, path, length, (uint64_t)out->length);
+    const bool inside = out->end >= TARTAN_I_SEAL_BYTES && out->end <= out->length && out->journal_bytes >= 0 &&
+                        out->length - out->end - TARTAN_I_HASH_BYTES *
+                                tartan_i_pages_count(out->end, TARTAN_I_PAGE_BYTES) == out->journal_bytes;
+    if (!inside) FAIL_IN(function, FORMAT, "%s: damaged: the parts of its seal do not agree", path);
     return TARTAN_OK;
 }
 
 /* Checks the first bytes of an open regular file. */
 static tartan_status inspect(const char *function, const char *path, int fd, int64_t length,
-                             bool *out_sealed) {
+                             tartan_i_seal *out) {
     unsigned char head[TARTAN_I_SEAL_BYTES + sizeof hdf5_signature] = {0};
     int64_t have = length < (int64_t)sizeof head ? length : (int64_t)sizeof head;
     if (!tartan_i_disk_read(fd, head, have, 0))
         FAIL_IN(function, FILE, "%s: cannot be read: %s", path,
                 errno ? strerror(errno) : "it became shorter while it was read");
     if (length == 0) FAIL_IN(function, FORMAT, "%s: is empty (0 bytes)", path);
-    *out_sealed = false;
+    *out = (tartan_i_seal){.length = length, .end = length};
     if (memcmp(head, hdf5_signature, sizeof hdf5_signature) == 0) return TARTAN_OK;
     if (memcmp(head, magic, MAGIC_BYTES) == 0) {
         if (have < (int64_t)sizeof head)
             FAIL_IN(function, FORMAT, "%s: truncated: %" PRId64 " bytes are left", path, length);
-        *out_sealed = true;
-        return verify_seal(function, path, fd, length, head);
+        return read_seal(function, path, fd, length, head, out);
     }
     /* If such a file were accepted, one damaged byte in the magic would disable the seal. */
     if (memcmp(head + TARTAN_I_SEAL_BYTES, hdf5_signature, sizeof hdf5_signature) == 0)
@@ -163,9 +206,10 @@ static tartan_status inspect(const char *function, const char *path, int fd, int
     FAIL_IN(function, FORMAT, "%s: is not an HDF5 file", path);
 }
 
-tartan_status tartan_i_seal_open(const char *function, const char *path, int *out_fd, bool *out_sealed) {
+tartan_status tartan_i_seal_open(const char *function, const char *path, bool writable, int *out_fd,
+                                 tartan_i_seal *out_seal) {
     /* O_NONBLOCK: do not wait for a FIFO, which is refused below. */
-    int fd = open(path, O_RDONLY | O_CLOEXEC | O_NONBLOCK);
+    int fd = open(path, (writable ? O_RDWR : O_RDONLY) | O_CLOEXEC | O_NONBLOCK);
     struct stat about;
     if (fd < 0) FAIL_IN(function, FILE, "%s: cannot be opened: %s", path, strerror(errno));
     tartan_status status = TARTAN_OK;
@@ -175,7 +219,7 @@ tartan_status tartan_i_seal_open(const char *function, const char *path, int *ou
         status = tartan_i_fail(TARTAN_ERR_FILE, function, "%s: is %s, expected a file", path,
                                S_ISDIR(about.st_mode) ? "a directory" : "a device or a pipe");
     else
-        status = inspect(function, path, fd, about.st_size, out_sealed);
+        status = inspect(function, path, fd, about.st_size, out_seal);
     if (status != TARTAN_OK)
         close(fd);
     else
@@ -284,23 +328,30 @@ fail:
 
 tartan_status tartan_i_target_commit(tartan_i_target *target) {
     tartan_status status;
-    unsigned char hash[TARTAN_I_HASH_BYTES], seal[TARTAN_I_SEAL_BYTES];
+    unsigned char bytes[TARTAN_I_SEAL_BYTES], *list = NULL;
+    int64_t list_bytes = 0;
     struct stat about;
     if (fstat(target->fd, &about) != 0) goto system_fail;
-    TRY(tartan_i_pages_hash(target->function, target->path, target->fd, about.st_size, target->pages, hash));
-    make_seal(seal, about.st_size, hash);
-    if (!tartan_i_disk_write(target->fd, seal, sizeof seal, 0)) goto system_fail;
-    if (!synchronise(target->fd)) goto system_fail;
+    TRY(tartan_i_pages_list(target->function, target->path, target->fd, about.st_size, TARTAN_I_PAGE_BYTES,
+                            target->pages, &list, &list_bytes));
+    tartan_i_seal seal = {.length = about.st_size + list_bytes, .end = about.st_size, .generation = 1};
+    tartan_i_hash(list, list_bytes, seal.list_hash);
+    tartan_i_seal_make(&seal, bytes);
+    if (!tartan_i_disk_write(target->fd, list, list_bytes, seal.end)) goto system_fail;
+    if (!tartan_i_disk_write(target->fd, bytes, sizeof bytes, 0)) goto system_fail;
+    if (!tartan_i_disk_synchronise(target->fd)) goto system_fail;
     if (doomed(EIO) || rename(target->temporary, target->path) != 0) goto system_fail;
     /* The new file is in place. This makes the rename itself survive a power failure; on file systems that do not
      * support it, either complete file may be found afterwards. */
     if (target->directory_fd >= 0) (void)!fsync(target->directory_fd);
+    tartan_i_free(list);
     release(target);
     return TARTAN_OK;
 system_fail:
     status = tartan_i_fail(TARTAN_ERR_FILE, target->function, "%s: cannot be written: %s", target->path,
                            strerror(errno));
 fail:
+    tartan_i_free(list);
     tartan_i_target_discard(target);
     return status;
 }

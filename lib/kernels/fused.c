@@ -5,12 +5,13 @@
 #include "kernels/rows.h"
 #include "kernels/words.h"
 
-#include "core/random.h"
-
 #include "simd/erf.h"
 #include "simd/exp.h"
 #include "simd/expm1.h"
 #include "simd/log.h"
+#if TARTAN_I_REAL == 64
+#include "simd/turn.h"
+#endif
 
 #define EXP(x)     vec_exp(x)
 #define LOG(x)     vec_log(x)
@@ -34,6 +35,20 @@ INLINE vec round_to_even(vec x) {
 #define PARTS(...)                         PARTS_OF(__VA_ARGS__, 0, 0, 0, 0, 0, 0, 0)
 #define PARTS_OF(a, b, c, d, e, f, g, ...) ((a) + (b) + (c) + (d) + (e) + (f) + (g))
 
+typedef void (*body)(const vec *x, const vec *p, vec *y);
+
+/* The counts and the body are constants of the caller. */
+INLINE void step(const void *const *in, int nin, void *const *out, int nout, const vec *p, body f, int64_t at,
+                 int64_t lanes) {
+    vec x[TARTAN_I_FUSED_IN], y[TARTAN_I_FUSED_OUT];
+#pragma GCC unroll 16
+    for (int k = 0; k < nin; k++) x[k] = load_reals(in[k], at, lanes);
+    f(x, p, y);
+#pragma GCC unroll 8
+    for (int k = 0; k < nout; k++) store_reals(out[k], at, lanes, y[k]);
+}
+
+#define STEP(at, lanes) step(in, IN, out, OUT, p, f, at, lanes)
 #define FUSED(name, in_parts, drawn, out_parts, ...)                                                         \
     INLINE void body_of_##name(const vec *x, const vec *p, vec *y) {                                         \
         (void)p;                                                                                             \
@@ -41,17 +56,14 @@ INLINE vec round_to_even(vec x) {
     }                                                                                                        \
     static void fused_##name(int64_t n, const double *given, const void *const *in, void *const *out) {      \
         enum { IN = PARTS in_parts + (TARTAN_I_DRAW_##drawn != TARTAN_I_DRAW_NONE), OUT = PARTS out_parts }; \
-        vec p[TARTAN_I_FUSED_PARAMETERS], x[IN], y[OUT];                                                     \
+        const body f = body_of_##name;                                                                       \
+        vec p[TARTAN_I_FUSED_PARAMETERS];                                                                    \
         for (int k = 0; k < TARTAN_I_FUSED_PARAMETERS; k++) p[k] = vec_fill((real)given[k]);                 \
-        for (int64_t at = 0; at < n; at += LANES) {                                                          \
-            const int64_t lanes = n - at < LANES ? n - at : LANES;                                           \
-            for (int k = 0; k < IN; k++) x[k] = load_reals(in[k], at, lanes);                                \
-            body_of_##name(x, p, y);                                                                         \
-            for (int k = 0; k < OUT; k++) store_reals(out[k], at, lanes, y[k]);                              \
-        }                                                                                                    \
+        EACH_VECTOR(n, STEP);                                                                                \
     }
 #include "kernels/fused.def"
 #undef FUSED
+#undef STEP
 
 static const tartan_i_fused_kernel rows[] = {
 #define FUSED(name, ...) fused_##name,
@@ -61,62 +73,109 @@ static const tartan_i_fused_kernel rows[] = {
 
 /* ---- Random numbers ---- */
 
-/* Counters at a time: loops over them become vectors of 32-bit words. */
-enum { COUNTERS = 16 };
+/* Counters at a time. */
+enum { COUNTERS = 16, ROUNDS = 10 };
 
-/* Word k of the counters `index` and following is words[k][i]. The constants are those of Philox4x32. */
-static void philox(const tartan_i_drawing *of, uint64_t index, uint32_t words[4][COUNTERS]) {
-    uint32_t *a = words[0], *b = words[1], *c = words[2], *d = words[3];
-    uint32_t low = (uint32_t)of->seed, high = (uint32_t)(of->seed >> 32);
-    for (int i = 0; i < COUNTERS; i++) {
-        const uint64_t at = index + (uint64_t)i;
-        a[i] = of->place, b[i] = (uint32_t)at, c[i] = (uint32_t)(at >> 32), d[i] = of->stream;
-    }
-    for (int round = 0; round < 10; round++) {
-        for (int i = 0; i < COUNTERS; i++) {
-            const uint64_t first = (uint64_t)0xD2511F53 * a[i], second = (uint64_t)0xCD9E8D57 * c[i];
-            const uint32_t new_a = (uint32_t)(second >> 32) ^ b[i] ^ low,
-                           new_c = (uint32_t)(first >> 32) ^ d[i] ^ high;
-            a[i] = new_a, b[i] = (uint32_t)second, c[i] = new_c, d[i] = (uint32_t)first;
-        }
+/* A vector has the lower halves of its integers for words of as many counters; whatever is in the upper halves changes nothing. */
+typedef struct keys {
+    vec_u64 low[ROUNDS], high[ROUNDS];
+} keys;
+
+INLINE vec_u64 all_of(uint64_t x) {
+    const vec_u64 zero = {0};
+    return zero + x;
+}
+
+static void expand(uint64_t seed, keys *out) {
+    uint32_t low = (uint32_t)seed, high = (uint32_t)(seed >> 32);
+    for (int round = 0; round < ROUNDS; round++) {
+        out->low[round] = all_of(low), out->high[round] = all_of(high);
         low += 0x9E3779B9, high += 0xBB67AE85;
     }
 }
 
+/* The words of COUNTERS counters from `index` on, those of one counter after the other. The constants are those of Philox4x32. */
+INLINE void philox(const tartan_i_drawing *of, const keys *k, uint64_t index, uint32_t words[4 * COUNTERS]) {
+    static const uint64_t numbers[] = {0, 1, 2, 3, 4, 5, 6, 7};
+    const vec_u64 first = all_of(0xD2511F53), second = all_of(0xCD9E8D57), lower = all_of(UINT32_MAX);
+    vec_u64 each;
+    memcpy(&each, numbers, sizeof each);
+    for (int i = 0; i < COUNTERS; i += U64_LANES) {
+        vec_u64 a = all_of(of->place), b = all_of(index + (uint64_t)i) + each, c = b >> 32,
+                d = all_of(of->stream);
+#pragma GCC unroll 10
+        for (int round = 0; round < ROUNDS; round++) {
+            const vec_u64 of_a = vec_u64_product(a, first), of_c = vec_u64_product(c, second);
+            a = vec_u64_upper(of_c) ^ b ^ k->low[round];
+            c = vec_u64_upper(of_a) ^ d ^ k->high[round];
+            b = of_c, d = of_a;
+        }
+        uint64_t pairs[2 * U64_LANES];
+        vec_u64_store_pairs(pairs, (a & lower) | b << 32, (c & lower) | d << 32);
+        memcpy(words + 4 * i, pairs, sizeof pairs);
+    }
+}
+
+/* 24 bits of a word, or 53 of two, as a fraction. */
 INLINE real fraction_of(uint32_t high, uint32_t low) {
-    if (sizeof(real) == sizeof(float)) return (real)(high >> 8) * (real)0x1p-24;
-    return (real)((double)(((uint64_t)high << 32 | low) >> 11) * 0x1p-53);
+    if (sizeof(real) == sizeof(float)) return (real)(int32_t)(high >> 8) * (real)0x1p-24;
+    return (real)((double)(int64_t)(((uint64_t)high << 32 | low) >> 11) * 0x1p-53);
 }
 
 INLINE real fraction_of_word(uint32_t word) {
-    return sizeof(real) == sizeof(float) ? (real)(word >> 8) * (real)0x1p-24 : (real)word * (real)0x1p-32;
+    return sizeof(real) == sizeof(float) ? (real)(int32_t)(word >> 8) * (real)0x1p-24
+                                         : (real)word * (real)0x1p-32;
 }
+
+/* The pairs of normal numbers of COUNTERS counters, as tartan_i_normal_pair makes them, but with vec_log and vec_turn: with the same
+ * bits everywhere. */
+void NORMALS(const uint32_t words[4 * COUNTERS], double out[2 * COUNTERS]);
+
+#if TARTAN_I_REAL == 64
+INLINE double fraction_of_normal(uint32_t high, uint32_t low) {
+    return (double)(int64_t)((uint64_t)(high >> 5) << 26 | low >> 6) * 0x1p-53;
+}
+
+void NORMALS(const uint32_t words[4 * COUNTERS], double out[2 * COUNTERS]) {
+    real radius[COUNTERS], angle[COUNTERS], pair[2][COUNTERS];
+    for (int i = 0; i < COUNTERS; i++) {
+        radius[i] = 1 - fraction_of_normal(words[4 * i], words[4 * i + 1]); /* never 0 */
+        angle[i] = fraction_of_normal(words[4 * i + 2], words[4 * i + 3]);
+    }
+    for (int i = 0; i < COUNTERS; i += LANES) {
+        const vec size = vec_sqrt(vec_fill(-2) * vec_log(vec_load(radius + i)));
+        vec sine, cosine;
+        vec_turn(vec_load(angle + i), &sine, &cosine);
+        vec_store(pair[0] + i, size * cosine);
+        vec_store(pair[1] + i, size * sine);
+    }
+    for (int i = 0; i < COUNTERS; i++) out[2 * i] = pair[0][i], out[2 * i + 1] = pair[1][i];
+}
+#endif
 
 INLINE int64_t numbers_of_a_counter(const tartan_i_drawing *of) {
     return of->draw == TARTAN_I_DRAW_KEPT || of->draw == TARTAN_I_DRAW_WORD ? 4 : 2;
 }
 
 /* Numbers of 4 (KEPT, WORD) or 2 a counter: those of COUNTERS counters. */
-static void draw_some(const tartan_i_drawing *of, uint64_t index, real *out) {
-    uint32_t words[4][COUNTERS];
-    double both[2];
-    if (of->draw == TARTAN_I_DRAW_NORMAL) {
-        for (int i = 0; i < COUNTERS; i++) {
-            tartan_i_normal_pair(of->seed, of->stream, index + (uint64_t)i, of->place, both);
-            out[2 * i] = (real)both[0], out[2 * i + 1] = (real)both[1];
-        }
-        return;
+INLINE void draw_some(const tartan_i_drawing *of, const keys *k, uint64_t index, real *out) {
+    uint32_t words[4 * COUNTERS];
+    double normals[2 * COUNTERS];
+    philox(of, k, index, words);
+    switch (of->draw) {
+    case TARTAN_I_DRAW_KEPT:
+        for (int i = 0; i < 4 * COUNTERS; i++) out[i] = words[i] >= of->threshold ? 1 : 0;
+        break;
+    case TARTAN_I_DRAW_WORD:
+        for (int i = 0; i < 4 * COUNTERS; i++) out[i] = fraction_of_word(words[i]);
+        break;
+    case TARTAN_I_DRAW_NORMAL:
+        NORMALS(words, normals);
+        for (int i = 0; i < 2 * COUNTERS; i++) out[i] = (real)normals[i];
+        break;
+    default:
+        for (int i = 0; i < 2 * COUNTERS; i++) out[i] = fraction_of(words[2 * i], words[2 * i + 1]);
     }
-    philox(of, index, words);
-    if (of->draw == TARTAN_I_DRAW_KEPT)
-        for (int i = 0; i < COUNTERS; i++)
-            for (int k = 0; k < 4; k++) out[4 * i + k] = words[k][i] >= of->threshold ? 1 : 0;
-    else if (of->draw == TARTAN_I_DRAW_WORD)
-        for (int i = 0; i < COUNTERS; i++)
-            for (int k = 0; k < 4; k++) out[4 * i + k] = fraction_of_word(words[k][i]);
-    else
-        for (int i = 0; i < COUNTERS; i++)
-            for (int k = 0; k < 2; k++) out[2 * i + k] = fraction_of(words[2 * k][i], words[2 * k + 1][i]);
 }
 
 static void draw(const tartan_i_drawing *of, uint64_t first, int64_t n, void *to) {
@@ -124,10 +183,12 @@ static void draw(const tartan_i_drawing *of, uint64_t first, int64_t n, void *to
     real room[4 * COUNTERS], *out = to;
     uint64_t index = first / (uint64_t)each;
     int64_t skipped = (int64_t)(first % (uint64_t)each);
+    keys k;
+    expand(of->seed, &k);
     while (n > 0) {
         const int64_t here = some - skipped < n ? some - skipped : n;
         real *const from = here == some ? out : room;
-        draw_some(of, index, from);
+        draw_some(of, &k, index, from);
         if (from == room) memcpy(out, room + skipped, (size_t)here * sizeof(real));
         out += here, n -= here, index += COUNTERS, skipped = 0;
     }

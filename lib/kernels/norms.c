@@ -12,7 +12,7 @@
 
 #include <math.h>
 
-enum { CHAINS = 16, VECTORS = CHAINS / LANES, UNROLL = VECTORS <= 16 ? VECTORS : 1, PART = 16 * CHAINS };
+enum { CHAINS = 16, VECTORS = CHAINS / LANES, UNROLL = LANES > 1 ? VECTORS : 1, PART = 16 * CHAINS };
 
 #define RSQRT(x) (vec_fill(1) / vec_sqrt(x))
 
@@ -44,7 +44,7 @@ typedef struct operands {
     bool narrow;   /* elements are of f32 */
     bool centered; /* high + low is subtracted from them */
     int64_t n;
-    const void *x, *gain, *bias, *y_grad;
+    const void *x, *gain, *y_grad;
     vec high, low, scale;
 } operands;
 
@@ -56,52 +56,58 @@ INLINE vec number_at(const operands *o, int64_t at, int64_t n) {
     return x - o->low;
 }
 
-INLINE vec square_at(const operands *o, int64_t at, int64_t n) {
-    const vec x = number_at(o, at, n);
-    return x * x;
-}
-
-INLINE vec normal_at(const operands *o, int64_t at, int64_t n) {
-    return number_at(o, at, n) * o->scale;
-}
-
-INLINE vec g_at(const operands *o, int64_t at, int64_t n) {
-    return load(o->narrow, o->y_grad, at, n) * load(false, o->gain, at, n);
-}
-
 /* ---- Sums ---- */
 
-typedef vec (*line_term)(const operands *o, int64_t at, int64_t n);
+/* Two sums at a time; of one, the second stays 0. */
+typedef struct pair {
+    vec first, second;
+} pair;
+typedef struct two {
+    double first, second;
+} two;
 
-INLINE vec term_at(const operands *o, int64_t at, int64_t n, line_term term) {
-    const vec v = term(o, at, n);
-    return n == LANES ? v : vec_select(vec_mask_of((1u << n) - 1), v, vec_zero());
+/* Adds what the elements at a place give. */
+typedef void (*adding)(const operands *o, int64_t at, int64_t n, pair *sums);
+
+INLINE void add_numbers(const operands *o, int64_t at, int64_t n, pair *sums) {
+    sums->first = sums->first + number_at(o, at, n);
 }
 
-INLINE double sum_of(const operands *o, line_term term) {
-    vec total[VECTORS], low[VECTORS];
-    for (int j = 0; j < VECTORS; j++) total[j] = low[j] = vec_zero();
-    for (int64_t begin = 0; begin < o->n; begin += PART) {
-        const int64_t end = o->n - begin < PART ? o->n : begin + PART;
-        int64_t i = begin;
-        vec chain[VECTORS];
-#pragma GCC unroll UNROLL
-        for (int j = 0; j < VECTORS; j++) chain[j] = vec_zero();
-        for (; i + CHAINS <= end; i += CHAINS)
-#pragma GCC unroll UNROLL
-            for (int j = 0; j < VECTORS; j++) chain[j] = chain[j] + term_at(o, i + j * LANES, LANES, term);
-#pragma GCC unroll UNROLL
-        for (int j = 0; j < VECTORS; j++) {
-            const int64_t rest = end - i - j * LANES;
-            if (rest > 0) chain[j] = chain[j] + term_at(o, i + j * LANES, rest < LANES ? rest : LANES, term);
-        }
-#pragma GCC unroll UNROLL
-        for (int j = 0; j < VECTORS; j++) { /* Knuth's exact sum: total + low */
-            const vec sum = total[j] + chain[j], part = sum - total[j];
-            low[j] = low[j] + ((total[j] - (sum - part)) + (chain[j] - part));
-            total[j] = sum;
-        }
-    }
+INLINE void add_squares(const operands *o, int64_t at, int64_t n, pair *sums) {
+    const vec x = number_at(o, at, n);
+    sums->first = vec_fma(x, x, sums->first);
+}
+
+INLINE void add_both(const operands *o, int64_t at, int64_t n, pair *sums) {
+    const vec x = number_at(o, at, n);
+    sums->first = sums->first + x;
+    sums->second = vec_fma(x, x, sums->second);
+}
+
+/* g = y_grad gain, and g x. */
+INLINE void add_slopes(const operands *o, int64_t at, int64_t n, pair *sums) {
+    const vec g = load(o->narrow, o->y_grad, at, n) * load(false, o->gain, at, n);
+    sums->first = sums->first + g;
+    sums->second = vec_fma(g, number_at(o, at, n), sums->second);
+}
+
+INLINE void add_at(const operands *o, int64_t at, int64_t n, adding add, pair *chain) {
+    const pair old = *chain;
+    add(o, at, n, chain);
+    if (n == LANES) return;
+    const vec_mask given = vec_mask_of((1u << n) - 1);
+    chain->first = vec_select(given, chain->first, old.first);
+    chain->second = vec_select(given, chain->second, old.second);
+}
+
+/* Knuth's exact sum: total + low. */
+INLINE void add_chain(vec chain, vec *total, vec *low) {
+    const vec sum = *total + chain, part = sum - *total;
+    *low = *low + ((*total - (sum - part)) + (chain - part));
+    *total = sum;
+}
+
+INLINE double all_of(vec total[VECTORS], const vec low[VECTORS]) {
 #pragma GCC unroll UNROLL
     for (int j = 0; j < VECTORS; j++) { /* beside an infinity, `low` is no number */
         const vec_mask finite = vec_greater(vec_fill((real)INFINITY), vec_abs(total[j]));
@@ -114,14 +120,39 @@ INLINE double sum_of(const operands *o, line_term term) {
     return vec_sum(total[0]);
 }
 
-INLINE vec mean_of(const operands *o, line_term term) {
-    return vec_fill(sum_of(o, term) / (double)(o->n > 0 ? o->n : 1));
+/* With `both`, both sums. */
+INLINE two sums_of(const operands *o, adding add, bool both) {
+    vec total[VECTORS], low[VECTORS], other_total[VECTORS], other_low[VECTORS];
+    for (int j = 0; j < VECTORS; j++) total[j] = low[j] = other_total[j] = other_low[j] = vec_zero();
+    for (int64_t begin = 0; begin < o->n; begin += PART) {
+        const int64_t end = o->n - begin < PART ? o->n : begin + PART;
+        int64_t i = begin;
+        pair chain[VECTORS];
+#pragma GCC unroll UNROLL
+        for (int j = 0; j < VECTORS; j++) chain[j].first = chain[j].second = vec_zero();
+        for (; i + CHAINS <= end; i += CHAINS)
+#pragma GCC unroll UNROLL
+            for (int j = 0; j < VECTORS; j++) add(o, i + j * LANES, LANES, &chain[j]);
+#pragma GCC unroll UNROLL
+        for (int j = 0; j < VECTORS; j++) {
+            const int64_t rest = end - i - j * LANES;
+            if (rest > 0) add_at(o, i + j * LANES, rest < LANES ? rest : LANES, add, &chain[j]);
+        }
+#pragma GCC unroll UNROLL
+        for (int j = 0; j < VECTORS; j++) {
+            add_chain(chain[j].first, &total[j], &low[j]);
+            if (both) add_chain(chain[j].second, &other_total[j], &other_low[j]);
+        }
+    }
+    return (two){all_of(total, low), both ? all_of(other_total, other_low) : 0};
 }
 
-INLINE double first_lane(vec v) {
-    real lanes[LANES];
-    vec_store(lanes, v);
-    return lanes[0];
+INLINE double length_of(const operands *o) {
+    return (double)(o->n > 0 ? o->n : 1);
+}
+
+INLINE double mean_of(const operands *o, adding add) {
+    return sums_of(o, add, false).first / length_of(o);
 }
 
 /* ---- What the rows say ---- */
@@ -130,68 +161,143 @@ typedef vec (*line_scale)(vec mean, vec n, vec p);
 typedef vec (*line_value)(vec x, vec scale, vec gain, vec bias);
 typedef vec (*line_gradient)(vec z, vec g, vec mean_g, vec mean_gz, vec scale, vec n, vec p);
 
-INLINE void value_step(const operands *o, int64_t at, int64_t n, void *y, line_value value,
-                       const char *next) {
-    if (next != NULL) vec_prefetch(next + at * (o->narrow ? 4 : 8));
-    const vec gain = load(false, o->gain, at, n), bias = load(false, o->bias, at, n);
-    store(o->narrow, y, at, n, value(number_at(o, at, n), o->scale, gain, bias));
+INLINE double first_lane(vec v) {
+    real lanes[LANES];
+    vec_store(lanes, v);
+    return lanes[0];
 }
 
-INLINE void value_line(bool narrow, bool centered, line_term term, line_scale scale, line_value value,
-                       tartan_i_norm_line *line) {
-    operands o = {.narrow = narrow, .n = line->n, .x = line->x, .gain = line->gain, .bias = line->bias};
-    o.high = o.low = vec_zero();
-    if (centered) {
-        o.high = mean_of(&o, number_at);
-        o.centered = true;
-        if (!narrow) o.low = mean_of(&o, number_at);
+/* The mean of squares, after the mean if numbers are centered. One loop gives both where that costs no precision: f32 numbers whose mean
+ * is not above their deviation. Otherwise squares are those of differences to the mean. */
+INLINE double squares_of(operands *o, bool centered) {
+    o->high = o->low = vec_zero();
+    if (!centered) return mean_of(o, add_squares);
+    if (o->narrow) {
+        const two sums = sums_of(o, add_both, true);
+        const double mean = sums.first / length_of(o), squares = sums.second / length_of(o);
+        const double variance = squares - mean * mean;
+        o->high = vec_fill(mean);
+        o->centered = true;
+        return squares <= 2 * variance ? variance : mean_of(o, add_squares);
     }
-    o.scale = scale(mean_of(&o, term), vec_fill((real)o.n), vec_fill(line->p));
-#define STEP(at, n) value_step(&o, at, n, line->y, value, line->next)
-    EACH_VECTOR(line->n, STEP);
+    o->high = vec_fill(mean_of(o, add_numbers));
+    o->centered = true;
+    o->low = vec_fill(mean_of(o, add_numbers));
+    return mean_of(o, add_squares);
+}
+
+/* Calls step(at, lanes) for whole vectors, CHAINS elements at a time with begin(at) before them, and for the rest. */
+#define EACH_PLACE(length, begin, step)                                                                      \
+    int64_t at = 0;                                                                                          \
+    for (; at + CHAINS <= (length); at += CHAINS) {                                                          \
+        begin(at);                                                                                           \
+        _Pragma("GCC unroll UNROLL") for (int j = 0; j < VECTORS; j++) step(at + j * LANES, LANES);          \
+    }                                                                                                        \
+    for (; at < (length); at += LANES) step(at, (length)-at < LANES ? (length)-at : LANES)
+
+/* Asks for the lines after those of a group. */
+INLINE void fetch(const tartan_i_norm_memory *m, int count, int64_t bytes, int64_t at) {
+#pragma GCC unroll 4
+    for (int l = 0; l < count; l++) vec_prefetch_far(m->data + (count + l) * m->step + at * bytes);
+}
+
+INLINE void value_lines(bool narrow, bool centered, int count, line_scale scale, line_value value,
+                        tartan_i_norm_group *g) {
+    operands o[TARTAN_I_NORM_LINES];
+    const int64_t bytes = narrow ? sizeof(float) : sizeof(double);
+#pragma GCC unroll 1
+    for (int l = 0; l < count; l++) {
+        o[l] = (operands){.narrow = narrow, .n = g->n, .x = g->x.data + l * g->x.step};
+        const vec squares = vec_fill(squares_of(&o[l], centered));
+        o[l].scale = scale(squares, vec_fill((real)g->n), vec_fill(g->p));
+        g->center[l] = first_lane(o[l].high + o[l].low);
+        g->scale[l] = first_lane(o[l].scale);
+    }
+#define BEGIN(at) fetch(&g->x, count, bytes, at)
+#define STEP(at, lanes)                                                                                      \
+    do {                                                                                                     \
+        const vec gain = load(false, g->gain, at, lanes), bias = load(false, g->bias, at, lanes);            \
+        _Pragma("GCC unroll 4") for (int l = 0; l < count; l++)                                              \
+            store(narrow, g->y.data + l * g->y.step, at, lanes,                                              \
+                  value(number_at(&o[l], at, lanes), o[l].scale, gain, bias));                               \
+    } while (0)
+    EACH_PLACE(g->n, BEGIN, STEP);
 #undef STEP
-    line->center = first_lane(o.high + o.low);
-    line->scale = first_lane(o.scale);
+#undef BEGIN
 }
 
-INLINE vec gz_at(const operands *o, int64_t at, int64_t n) {
-    return g_at(o, at, n) * normal_at(o, at, n);
-}
-
-INLINE void add_step(double *sums, int64_t at, int64_t n, vec v) {
-    if (sums != NULL) store(false, sums, at, n, load(false, sums, at, n) + v);
-}
-
-INLINE void gradient_step(const operands *o, int64_t at, int64_t n, vec mean_g, vec mean_gz,
-                          const tartan_i_norm_gradient_line *line, line_gradient gradient) {
-    const vec z = normal_at(o, at, n), y_grad = load(o->narrow, o->y_grad, at, n);
-    const vec g = y_grad * load(false, o->gain, at, n);
-    add_step(line->gain_sums, at, n, y_grad * z);
-    add_step(line->bias_sums, at, n, y_grad);
-    if (line->x_grad != NULL)
-        store(o->narrow, line->x_grad, at, n,
-              gradient(z, g, mean_g, mean_gz, o->scale, vec_fill((real)o->n), vec_fill(line->p)));
-}
-
-INLINE void gradient_line(bool narrow, bool centered, line_gradient gradient,
-                          const tartan_i_norm_gradient_line *line) {
-    operands o = {.narrow = narrow, .centered = centered, .n = line->n, .x = line->x, .gain = line->gain};
-    o.y_grad = line->y_grad;
-    o.high = vec_fill(line->center), o.low = vec_zero();
-    o.scale = vec_fill(line->scale);
-    const vec mean_g = mean_of(&o, g_at), mean_gz = mean_of(&o, gz_at);
-#define STEP(at, n) gradient_step(&o, at, n, mean_g, mean_gz, line, gradient)
-    EACH_VECTOR(line->n, STEP);
+INLINE void gradient_lines(bool narrow, bool centered, int count, line_gradient gradient,
+                           const tartan_i_norm_gradient_group *g) {
+    operands o[TARTAN_I_NORM_LINES];
+    vec mean_g[TARTAN_I_NORM_LINES], mean_gz[TARTAN_I_NORM_LINES];
+    const int64_t bytes = narrow ? sizeof(float) : sizeof(double);
+    const vec length = vec_fill((real)g->n), p = vec_fill(g->p);
+#pragma GCC unroll 1
+    for (int l = 0; l < count; l++) {
+        o[l] = (operands){.narrow = narrow, .centered = centered, .n = g->n, .gain = g->gain};
+        o[l].x = g->x.data + l * g->x.step, o[l].y_grad = g->y_grad.data + l * g->y_grad.step;
+        o[l].high = vec_fill(g->center[l]), o[l].low = vec_zero(), o[l].scale = vec_fill(g->scale[l]);
+        if (g->x_grad.data == NULL) continue;
+        const two sums = sums_of(&o[l], add_slopes, true);
+        mean_g[l] = vec_fill(sums.first / length_of(&o[l]));
+        mean_gz[l] = vec_fill(sums.second * g->scale[l] / length_of(&o[l]));
+    }
+#define BEGIN(at) fetch(&g->x, count, bytes, at), fetch(&g->y_grad, count, bytes, at)
+#define STEP(at, lanes)                                                                                      \
+    do {                                                                                                     \
+        const vec gain = load(false, g->gain, at, lanes);                                                    \
+        vec of_gain = g->gain_sums != NULL ? load(false, g->gain_sums, at, lanes) : gain,                    \
+            of_bias = g->bias_sums != NULL ? load(false, g->bias_sums, at, lanes) : gain;                    \
+        _Pragma("GCC unroll 4") for (int l = 0; l < count; l++) {                                            \
+            const vec z = number_at(&o[l], at, lanes) * o[l].scale,                                          \
+                      y_grad = load(narrow, o[l].y_grad, at, lanes);                                         \
+            of_gain = vec_fma(y_grad, z, of_gain);                                                           \
+            of_bias = of_bias + y_grad;                                                                      \
+            if (g->x_grad.data == NULL) continue;                                                            \
+            store(narrow, g->x_grad.data + l * g->x_grad.step, at, lanes,                                    \
+                  gradient(z, y_grad * gain, mean_g[l], mean_gz[l], o[l].scale, length, p));                 \
+        }                                                                                                    \
+        if (g->gain_sums != NULL) store(false, g->gain_sums, at, lanes, of_gain);                            \
+        if (g->bias_sums != NULL) store(false, g->bias_sums, at, lanes, of_bias);                            \
+    } while (0)
+    EACH_PLACE(g->n, BEGIN, STEP);
 #undef STEP
+#undef BEGIN
+}
+
+/* The lines of a group: together if it is whole, else one by one. */
+INLINE void value_group(bool narrow, bool centered, line_scale scale, line_value value,
+                        tartan_i_norm_group *g) {
+    if (g->lines == TARTAN_I_NORM_LINES) {
+        value_lines(narrow, centered, TARTAN_I_NORM_LINES, scale, value, g);
+        return;
+    }
+    for (int64_t l = 0; l < g->lines; l++) {
+        tartan_i_norm_group one = *g;
+        one.x.data += l * g->x.step, one.y.data += l * g->y.step;
+        value_lines(narrow, centered, 1, scale, value, &one);
+        g->center[l] = one.center[0], g->scale[l] = one.scale[0];
+    }
+}
+
+INLINE void gradient_group(bool narrow, bool centered, line_gradient gradient,
+                           const tartan_i_norm_gradient_group *g) {
+    if (g->lines == TARTAN_I_NORM_LINES) {
+        gradient_lines(narrow, centered, TARTAN_I_NORM_LINES, gradient, g);
+        return;
+    }
+    for (int64_t l = 0; l < g->lines; l++) {
+        tartan_i_norm_gradient_group one = *g;
+        one.x.data += l * g->x.step, one.y_grad.data += l * g->y_grad.step;
+        if (one.x_grad.data != NULL) one.x_grad.data += l * g->x_grad.step;
+        one.center[0] = g->center[l], one.scale[0] = g->scale[l];
+        gradient_lines(narrow, centered, 1, gradient, &one);
+    }
 }
 
 #define CENTERED true
 #define PLAIN    false
-#define NORM(name, centered, epsilon, term, factor, result, slope)                                           \
-    INLINE vec term_of_##name(const operands *o, int64_t at, int64_t lanes) {                                \
-        const vec x = number_at(o, at, lanes);                                                               \
-        return term;                                                                                         \
-    }                                                                                                        \
+#define NORM(name, centered, epsilon, factor, result, slope)                                                 \
     INLINE vec scale_of_##name(vec mean, vec n, vec p) {                                                     \
         (void)n, (void)p;                                                                                    \
         return factor;                                                                                       \
@@ -204,17 +310,17 @@ INLINE void gradient_line(bool narrow, bool centered, line_gradient gradient,
         (void)z, (void)g, (void)mean_g, (void)mean_gz, (void)scale, (void)n, (void)p;                        \
         return slope;                                                                                        \
     }                                                                                                        \
-    static void name##_f32(tartan_i_norm_line *line) {                                                       \
-        value_line(true, centered, term_of_##name, scale_of_##name, value_of_##name, line);                  \
+    static void name##_f32(tartan_i_norm_group *group) {                                                     \
+        value_group(true, centered, scale_of_##name, value_of_##name, group);                                \
     }                                                                                                        \
-    static void name##_f64(tartan_i_norm_line *line) {                                                       \
-        value_line(false, centered, term_of_##name, scale_of_##name, value_of_##name, line);                 \
+    static void name##_f64(tartan_i_norm_group *group) {                                                     \
+        value_group(false, centered, scale_of_##name, value_of_##name, group);                               \
     }                                                                                                        \
-    static void name##_gradient_f32(const tartan_i_norm_gradient_line *line) {                               \
-        gradient_line(true, centered, gradient_of_##name, line);                                             \
+    static void name##_gradient_f32(const tartan_i_norm_gradient_group *group) {                             \
+        gradient_group(true, centered, gradient_of_##name, group);                                           \
     }                                                                                                        \
-    static void name##_gradient_f64(const tartan_i_norm_gradient_line *line) {                               \
-        gradient_line(false, centered, gradient_of_##name, line);                                            \
+    static void name##_gradient_f64(const tartan_i_norm_gradient_group *group) {                             \
+        gradient_group(false, centered, gradient_of_##name, group);                                          \
     }
 #include "kernels/norms.def"
 #undef NORM
@@ -224,17 +330,19 @@ INLINE void gradient_line(bool narrow, bool centered, line_gradient gradient,
 #define SUMS(kind, is_f32)                                                                                   \
     static double sum_##kind(int64_t n, const void *x) {                                                     \
         const operands o = {.narrow = (is_f32), .n = n, .x = x};                                             \
-        return sum_of(&o, number_at);                                                                        \
+        return sums_of(&o, add_numbers, false).first;                                                        \
     }                                                                                                        \
     static double squares_##kind(int64_t n, const void *x) {                                                 \
         const operands o = {.narrow = (is_f32), .n = n, .x = x};                                             \
-        return sum_of(&o, square_at);                                                                        \
+        return sums_of(&o, add_squares, false).first;                                                        \
     }                                                                                                        \
     static void add_##kind(int64_t n, const void *x, double *sums) {                                         \
         EACH_VECTOR(n, ADD_##kind);                                                                          \
     }
-#define ADD_f32(at, lanes) add_step(sums, at, lanes, load(true, x, at, lanes))
-#define ADD_f64(at, lanes) add_step(sums, at, lanes, load(false, x, at, lanes))
+#define ADD_f32(at, lanes)                                                                                   \
+    store(false, sums, at, lanes, load(false, sums, at, lanes) + load(true, x, at, lanes))
+#define ADD_f64(at, lanes)                                                                                   \
+    store(false, sums, at, lanes, load(false, sums, at, lanes) + load(false, x, at, lanes))
 SUMS(f32, true)
 SUMS(f64, false)
 

@@ -15,30 +15,40 @@ typedef enum tartan_i_norm_row {
     TARTAN_I_NORM_ROWS
 } tartan_i_norm_row;
 
-typedef struct tartan_i_norm_line {
-    int64_t n;
-    double p;
-    const void *x;
-    void *y; /* may be x */
-    const double *gain, *bias;
-    const char *next;     /* memory to fetch meanwhile, such as the next line; or NULL */
-    double center, scale; /* results: the mean, or 0 where nothing is subtracted; the factor of the line */
-} tartan_i_norm_line;
+/* Lines at a time: what belongs to a position of each is loaded once for all of them. */
+enum { TARTAN_I_NORM_LINES = 4 };
 
-typedef struct tartan_i_norm_gradient_line {
-    int64_t n;
-    double p;             /* used by rows for BOTH alone */
-    double center, scale; /* of the line, from the norm */
-    const void *x, *y_grad;
+/* Lines of numbers in memory: the first, and the step from one to the next in bytes. */
+typedef struct tartan_i_norm_memory {
+    char *data;
+    int64_t step;
+} tartan_i_norm_memory;
+
+typedef struct tartan_i_norm_group {
+    int64_t n, lines; /* 1 .. TARTAN_I_NORM_LINES */
+    double p;
+    tartan_i_norm_memory x, y; /* y may be x */
+    const double *gain, *bias;
+    double center[TARTAN_I_NORM_LINES],
+        scale[TARTAN_I_NORM_LINES]; /* results: the mean of each line, or 0 where nothing is subtracted;
+                                                                       its factor */
+} tartan_i_norm_group;
+
+/* The same with what the norm said of each line. */
+typedef struct tartan_i_norm_gradient_group {
+    int64_t n, lines;
+    double p;                               /* used by rows for BOTH alone */
+    tartan_i_norm_memory x, y_grad, x_grad; /* x_grad may be x or y_grad, or have no data */
     const double *gain;
-    void *x_grad;                  /* may be x or y_grad, or NULL */
-    double *gain_sums, *bias_sums; /* [n] each, to which those of this line are added; or NULL */
-} tartan_i_norm_gradient_line;
+    double center[TARTAN_I_NORM_LINES], scale[TARTAN_I_NORM_LINES];
+    double *gain_sums,
+        *bias_sums; /* [n] each, to which those of these lines are added in their order; or NULL */
+} tartan_i_norm_gradient_group;
 
 typedef struct tartan_i_line_kernels {
     struct {
-        void (*value)(tartan_i_norm_line *line);
-        void (*gradient)(const tartan_i_norm_gradient_line *line);
+        void (*value)(tartan_i_norm_group *group);
+        void (*gradient)(const tartan_i_norm_gradient_group *group);
     } norms[TARTAN_I_NORM_ROWS];
 
     /* The sum of x, and that of its squares; and sums[i] += x[i]. */

@@ -9,6 +9,8 @@
  * row once and spreads each unit of the left factor's column over a vector. Lanes are output columns. */
 #include "kernels/kernels.h"
 
+enum { STRIP_LINE = 64 }; /* bytes that are asked for at once */
+
 #define STRIP_INLINE static inline __attribute__((always_inline))
 
 /* Adds the products of one term to the sums. */
@@ -16,8 +18,10 @@ STRIP_INLINE void strip_term(const int rows, const int vectors, const bool hints
                              const tartan_i_term *t, vec sums[TARTAN_I_STRIP_ROWS][TARTAN_I_MAX_VECTORS]) {
     strip_factor right[TARTAN_I_MAX_VECTORS];
     const int64_t a_row = s->a_row, a_col = s->a_col, b_row = s->b_row, a_begin = s->row * a_row;
-    /* The strip's units of a term are rows * k in a row, or a column at a time. */
-    const int64_t next_a_step = a_row == 1 ? a_col : rows;
+    /* A line of each row in turn, or, where rows are neighbours, a column at a time. */
+    const int64_t next_a_step = a_row == 1 ? a_col : a_row;
+    const int64_t turn = a_row == 1 ? 0 : STRIP_LINE / (int64_t)sizeof(strip_unit) - rows * a_row;
+    int64_t next_row = 0;
     const strip_unit *a = (const strip_unit *)t->a + a_begin;
     const strip_unit *b = (const strip_unit *)s->b + t->b * b_row;
     const strip_unit *next_a = hints ? (const strip_unit *)t->next_a + a_begin : a;
@@ -27,7 +31,7 @@ STRIP_INLINE void strip_term(const int rows, const int vectors, const bool hints
 #pragma GCC unroll 4
         for (int j = 0; j < vectors; j++) {
             right[j] = factor_load(b + j * LANES);
-            if (hints) vec_prefetch(next_b + j * LANES);
+            if (hints && j * LANES * sizeof(strip_unit) % STRIP_LINE == 0) vec_prefetch(next_b + j * LANES);
         }
 #pragma GCC unroll 8
         for (int i = 0; i < rows; i++) {
@@ -40,6 +44,7 @@ STRIP_INLINE void strip_term(const int rows, const int vectors, const bool hints
         if (!hints) continue;
         vec_prefetch(next_a);
         next_a += next_a_step;
+        if (++next_row == rows) next_row = 0, next_a += turn;
         next_b += b_row;
     }
 }

@@ -124,6 +124,8 @@ tartan_status tartan_i_check_take_along_gradient(tartan_op *op, const tartan_con
 /* Indices are rows, none twice, where they are in host memory. */
 tartan_status tartan_i_check_scatter_rows(tartan_op *op, const tartan_context *context);
 tartan_status tartan_i_check_scatter_rows_gradient(tartan_op *op, const tartan_context *context);
+tartan_status tartan_i_check_segment_sum(tartan_op *op, const tartan_context *context);
+tartan_status tartan_i_check_segment_sum_gradient(tartan_op *op, const tartan_context *context);
 
 /* Arrays have one shape, and are summed in one type. */
 tartan_status tartan_i_run_add_n(const tartan_op *op, tartan_context *context);

@@ -6,10 +6,15 @@
 #include "ops/steps.h"
 
 /* Logits that exist at a time, and the fewest lines: fewer would read the weights too often. */
-enum { HOST_BYTES = 32 << 20, DEVICE_BYTES = 256 << 20, FEWEST = 128 };
+enum {
+    HOST_BYTES = 32 << 20,
+    DEVICE_BYTES = 256 << 20,
+    FEWEST = 128,
+    SPACING = 256 /* bytes from which memory for sums may start */
+};
 
 typedef struct head {
-    const tartan_array *x, *labels, *loss, *lse, *x_grad;
+    const tartan_array *x, *labels, *bias, *loss, *lse, *x_grad, *bias_grad;
     const tartan_matrix *w;
     tartan_matrix *w_grad;
     tartan_op_cross_entropy forward; /* what the step takes besides, if there is a loss to compute */
@@ -19,7 +24,7 @@ typedef struct head {
 
 /* Operands of one part. */
 typedef struct part {
-    tartan_array x, labels, loss, lse, factors, x_grad, logits, slopes_of_classes;
+    tartan_array x, labels, loss, lse, factors, x_grad, logits, slopes_of_classes, sums;
 } part;
 
 static tartan_array lines_of(const tartan_array *array, int64_t first, int64_t count) {
@@ -49,7 +54,7 @@ static void add_loss(tartan_i_steps *steps, const head *h, part *p, int64_t firs
         op->weights = factors;
         op->loss = take(&p->loss, h->loss, first, count);
         op->lse = lse;
-        op->slope = h->x_grad != NULL || h->w_grad != NULL ? &p->logits : NULL;
+        op->slope = h->x_grad != NULL || h->w_grad != NULL || h->bias_grad != NULL ? &p->logits : NULL;
     } else {
         tartan_op_cross_entropy_gradient *op =
             &tartan_i_steps_add(steps, TARTAN_OP_CROSS_ENTROPY_GRADIENT)->cross_entropy_gradient;
@@ -61,6 +66,23 @@ static void add_loss(tartan_i_steps *steps, const head *h, part *p, int64_t firs
         op->loss_grad = factors;
         op->logits_grad = &p->logits;
     }
+}
+
+static void add_sum(tartan_i_steps *steps, const tartan_array *a, const tartan_array *b,
+                    const tartan_array *y) {
+    tartan_op_point2 *op = &tartan_i_steps_add(steps, TARTAN_OP_POINT2)->point2;
+    op->row = TARTAN_I_POINT2_add;
+    op->a = a, op->b = b, op->y = y;
+}
+
+/* The sums of the slopes of a part; those of the first are the gradient so far. */
+static void add_bias_grad(tartan_i_steps *steps, const head *h, part *p, bool is_first) {
+    const tartan_array *to = is_first ? h->bias_grad : &p->sums;
+    tartan_op_point2_gradient *op = &tartan_i_steps_add(steps, TARTAN_OP_POINT2_GRADIENT)->point2_gradient;
+    op->row = TARTAN_I_POINT2_add;
+    op->a = op->y_grad = &p->logits;
+    op->b = op->b_grad = to;
+    if (!is_first) add_sum(steps, h->bias_grad, to, h->bias_grad);
 }
 
 static void add_steps(tartan_i_steps *steps, const head *h, part *p, int64_t first, int64_t count) {
@@ -75,7 +97,9 @@ static void add_steps(tartan_i_steps *steps, const head *h, part *p, int64_t fir
     p->slopes_of_classes.shape[1] = count;
     p->slopes_of_classes.strides[0] = 1;
     tartan_i_steps_add_spmm(steps, h->w, NULL, &p->x, 1, true, true, &p->logits);
+    if (h->bias != NULL) add_sum(steps, &p->logits, h->bias, &p->logits);
     add_loss(steps, h, p, first, count);
+    if (h->bias_grad != NULL) add_bias_grad(steps, h, p, first == 0);
     if (h->x_grad != NULL)
         tartan_i_steps_add_spmm(steps, h->w, NULL, &p->logits, 1, true, false,
                                 take(&p->x_grad, h->x_grad, first, count));
@@ -96,7 +120,13 @@ static tartan_status run(const char *function, tartan_context *context, const he
     if (each > lines) each = lines;
     tartan_i_steps steps;
     part p;
-    PASS(tartan_i_steps_begin(function, context, each * shape->rows * bytes, &steps));
+    const int64_t of_logits = (each * shape->rows * bytes + SPACING - 1) / SPACING * SPACING;
+    if (h->bias_grad != NULL) p.sums = *h->bias_grad, p.sums.strides[0] = 1;
+    PASS(tartan_i_steps_begin(
+        function, context,
+        of_logits + (h->bias_grad != NULL ? shape->rows * tartan_dtype_bytes(h->bias_grad->dtype) : 0),
+        &steps));
+    if (steps.memory != NULL) p.sums.data = (char *)steps.memory + of_logits;
     tartan_status status = TARTAN_OK;
     int64_t first = 0;
     do { /* once if there are no lines, since w_grad is 0 then */
@@ -114,11 +144,13 @@ tartan_status tartan_i_run_linear_cross_entropy(const tartan_op *any, tartan_con
     const tartan_op_linear_cross_entropy *op = &any->linear_cross_entropy;
     const head h = {.x = op->x,
                     .labels = op->labels,
+                    .bias = op->bias,
                     .loss = op->loss,
                     .lse = op->lse,
                     .x_grad = op->x_slope,
                     .w = op->w,
                     .w_grad = op->w_slope,
+                    .bias_grad = op->bias_slope,
                     .factors = op->weights,
                     .forward = {.label_smoothing = op->label_smoothing,
                                 .scale = op->scale,
@@ -131,10 +163,12 @@ tartan_status tartan_i_run_linear_cross_entropy_gradient(const tartan_op *any, t
     const tartan_op_linear_cross_entropy_gradient *op = &any->linear_cross_entropy_gradient;
     const head h = {.x = op->x,
                     .labels = op->labels,
+                    .bias = op->bias,
                     .lse = op->lse,
                     .x_grad = op->x_grad,
                     .w = op->w,
                     .w_grad = op->w_grad,
+                    .bias_grad = op->bias_grad,
                     .factors = op->loss_grad,
                     .backward = {.label_smoothing = op->label_smoothing,
                                  .ignore_index = op->ignore_index,

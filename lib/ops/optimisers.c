@@ -66,6 +66,7 @@ tartan_status tartan_i_check_adam(tartan_op *any, const tartan_context *context)
     op->m_name = "means";
     op->m = given.means;
     op->v = given.squares;
+    op->lazy = given.lazy;
     const double numbers[] = {1 - given.beta1,
                               given.beta2,
                               1 - given.beta2,

@@ -121,3 +121,37 @@ tartan_status tartan_i_check_scatter_rows_gradient(tartan_op *op, const tartan_c
              "x is missing, expected the one of the operation, for y_grad with combine=multiply");
     return check_map(o->function, o->indices, o->base, o->z_grad->shape[0]);
 }
+
+/* ---- Sums of segments ---- */
+
+/* In host memory, `ends` counts up to all of `order`, whose entries are items of `values`. */
+static tartan_status check_segments(const char *function, const tartan_array *order, const tartan_array *ends,
+                                    int64_t base, int64_t count) {
+    const int64_t entries = order->shape[0], segments = ends->shape[0];
+    PASS(tartan_i_check_indices(function, "order", order, base, count, NULL, 0));
+    if (ends->device_type != TARTAN_CPU) return TARTAN_OK;
+    int64_t before = 0;
+    for (int64_t s = 0; s < segments; s++) {
+        const int64_t end = tartan_i_index_at(ends->data, ends->dtype, s * ends->strides[0]);
+        CHECK_IN(function, end >= before && end <= entries, ARGUMENT,
+                 "ends[%" PRId64 "] is %" PRId64 ", expected %" PRId64 " .. %" PRId64
+                 ": not less than the one before, and not more than the length of order",
+                 s + base, end, before, entries);
+        before = end;
+    }
+    CHECK_IN(function, before == entries, ARGUMENT,
+             "ends goes up to %" PRId64 ", expected %" PRId64 ", the length of order", before, entries);
+    return TARTAN_OK;
+}
+
+tartan_status tartan_i_check_segment_sum(tartan_op *op, const tartan_context *context) {
+    const tartan_op_segment_sum *o = &op->segment_sum;
+    (void)context;
+    return check_segments(o->function, o->order, o->ends, o->base, o->values->shape[0]);
+}
+
+tartan_status tartan_i_check_segment_sum_gradient(tartan_op *op, const tartan_context *context) {
+    const tartan_op_segment_sum_gradient *o = &op->segment_sum_gradient;
+    (void)context;
+    return check_segments(o->function, o->order, o->ends, o->base, o->values->shape[0]);
+}

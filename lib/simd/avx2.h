@@ -95,6 +95,18 @@ static inline vec_mask vec_mask_of(uint32_t bits) {
 #define vec_store_f32(p, v) _mm_storeu_ps(p, _mm256_cvtpd_ps(v))
 #endif
 
-#define vec_prefetch(p) _mm_prefetch((const char *)(p), _MM_HINT_T0)
+#define vec_prefetch(p)     _mm_prefetch((const char *)(p), _MM_HINT_T0)
+#define vec_prefetch_far(p) _mm_prefetch((const char *)(p), _MM_HINT_T1)
+
+typedef uint64_t vec_u64 __attribute__((vector_size(32)));
+enum { U64_LANES = 4 };
+#define vec_u64_product(a, b) ((vec_u64)_mm256_mul_epu32((__m256i)(a), (__m256i)(b)))
+#define vec_u64_upper(a)      ((vec_u64)_mm256_shuffle_epi32((__m256i)(a), 0xf5))
+static inline void vec_u64_store_pairs(uint64_t *p, vec_u64 a, vec_u64 b) {
+    const __m256i even = _mm256_unpacklo_epi64((__m256i)a, (__m256i)b),
+                  odd = _mm256_unpackhi_epi64((__m256i)a, (__m256i)b);
+    _mm256_storeu_si256((__m256i *)p, _mm256_permute2x128_si256(even, odd, 0x20));
+    _mm256_storeu_si256((__m256i *)(p + 4), _mm256_permute2x128_si256(even, odd, 0x31));
+}
 
 #endif

@@ -98,6 +98,18 @@ typedef __mmask8 vec_mask;
 #define vec_store_f32(p, v) _mm256_storeu_ps(p, _mm512_cvtpd_ps(v))
 #endif
 
-#define vec_prefetch(p) _mm_prefetch((const char *)(p), _MM_HINT_T0)
+#define vec_prefetch(p)     _mm_prefetch((const char *)(p), _MM_HINT_T0)
+#define vec_prefetch_far(p) _mm_prefetch((const char *)(p), _MM_HINT_T1)
+
+typedef uint64_t vec_u64 __attribute__((vector_size(64)));
+enum { U64_LANES = 8 };
+#define vec_u64_product(a, b) ((vec_u64)_mm512_mul_epu32((__m512i)(a), (__m512i)(b)))
+#define vec_u64_upper(a)      ((vec_u64)_mm512_shuffle_epi32((__m512i)(a), (_MM_PERM_ENUM)0xf5))
+static inline void vec_u64_store_pairs(uint64_t *p, vec_u64 a, vec_u64 b) {
+    const __m512i first = _mm512_set_epi64(11, 3, 10, 2, 9, 1, 8, 0),
+                  last = _mm512_set_epi64(15, 7, 14, 6, 13, 5, 12, 4);
+    _mm512_storeu_si512(p, _mm512_permutex2var_epi64((__m512i)a, first, (__m512i)b));
+    _mm512_storeu_si512(p + 8, _mm512_permutex2var_epi64((__m512i)a, last, (__m512i)b));
+}
 
 #endif

@@ -8,18 +8,19 @@
 
 typedef real vec;
 enum { LANES = 1, VEC_REGISTERS = 16 };
-#define vec_zero()       ((real)0)
-#define vec_fill(x)      ((real)(x))
-#define vec_load(p)      (*(p))
-#define vec_store(p, v)  (*(p) = (v))
-#define vec_add(a, b)    ((a) + (b))
-#define vec_sub(a, b)    ((a) - (b))
-#define vec_mul(a, b)    ((a) * (b))
-#define vec_div(a, b)    ((a) / (b))
-#define vec_fma(a, b, c) REAL_FMA(a, b, c)
-#define vec_sum(v)       (v)
-#define vec_largest(v)   (v)
-#define vec_prefetch(p)  __builtin_prefetch(p)
+#define vec_zero()          ((real)0)
+#define vec_fill(x)         ((real)(x))
+#define vec_load(p)         (*(p))
+#define vec_store(p, v)     (*(p) = (v))
+#define vec_add(a, b)       ((a) + (b))
+#define vec_sub(a, b)       ((a) - (b))
+#define vec_mul(a, b)       ((a) * (b))
+#define vec_div(a, b)       ((a) / (b))
+#define vec_fma(a, b, c)    REAL_FMA(a, b, c)
+#define vec_sum(v)          (v)
+#define vec_largest(v)      (v)
+#define vec_prefetch(p)     __builtin_prefetch(p)
+#define vec_prefetch_far(p) __builtin_prefetch(p, 0, 2)
 
 /* Fewer than one element are none. */
 static inline vec vec_load_first(const real *p, int64_t n) {
@@ -54,5 +55,13 @@ typedef real_bits vec_bits;
 #define vec_load_f32(p)     ((double)*(p))
 #define vec_store_f32(p, v) (*(p) = (float)(v))
 #endif
+
+typedef uint64_t vec_u64;
+enum { U64_LANES = 1 };
+#define vec_u64_product(a, b) ((uint64_t)(uint32_t)(a) * (uint32_t)(b))
+#define vec_u64_upper(a)      ((a) >> 32)
+static inline void vec_u64_store_pairs(uint64_t *p, vec_u64 a, vec_u64 b) {
+    p[0] = a, p[1] = b;
+}
 
 #endif

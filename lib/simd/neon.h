@@ -145,6 +145,15 @@ static inline void vec_store_first(real *p, int64_t n, vec v) {
     memcpy(p, lanes, (size_t)n * sizeof *p);
 }
 
-#define vec_prefetch(p) __builtin_prefetch(p)
+#define vec_prefetch(p)     __builtin_prefetch(p)
+#define vec_prefetch_far(p) __builtin_prefetch(p, 0, 2)
+
+typedef uint64x2_t vec_u64;
+enum { U64_LANES = 2 };
+#define vec_u64_product(a, b) vmull_u32(vmovn_u64(a), vmovn_u64(b))
+#define vec_u64_upper(a)      vshrq_n_u64(a, 32)
+static inline void vec_u64_store_pairs(uint64_t *p, vec_u64 a, vec_u64 b) {
+    vst2q_u64(p, ((uint64x2x2_t){{a, b}}));
+}
 
 #endif

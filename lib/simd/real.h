@@ -29,6 +29,7 @@ enum { REAL_FRACTION_BITS = 52, REAL_EXPONENT_BIAS = 1023 };
 #define LISTS_FILL                    KERNELS_NAME(lists, TARTAN_I_ISA, TARTAN_I_REAL)
 #define POINTS_FILL                   KERNELS_NAME(points, TARTAN_I_ISA, TARTAN_I_REAL)
 #define FUSED_FILL                    KERNELS_NAME(fused, TARTAN_I_ISA, TARTAN_I_REAL)
+#define NORMALS                       KERNELS_NAME(normals, TARTAN_I_ISA, 64)
 #define UPDATES_FILL                  KERNELS_NAME(updates, TARTAN_I_ISA, TARTAN_I_REAL)
 #define NORMS_FILL                    KERNELS_NAME(norms, TARTAN_I_ISA, TARTAN_I_REAL)
 #define STEPS_FILL                    KERNELS_NAME(steps, TARTAN_I_ISA, TARTAN_I_REAL)

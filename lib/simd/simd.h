@@ -18,6 +18,11 @@
  *   vec_is_nan(a)                         of a variable, which the macro names twice
  *   vec_select(m, a, b)                   m ? a : b
  *   vec_prefetch(p)                       asks for the cache line of p, which need not be readable
+ *   vec_prefetch_far(p)                   the same, for a larger cache than the first
+ *   vec_u64, U64_LANES                    as many integers of 64 bits as a register has; + - & | ^ << >> work on them
+ *   vec_u64_product(a, b)                 of the lower halves of each
+ *   vec_u64_upper(a)                      the upper half in place of the lower; the upper one then does not matter
+ *   vec_u64_store_pairs(p, a, b)          p[2 i] = a[i], p[2 i + 1] = b[i]
  *   vec_scale(v, k)                       for vec_exp; see simd/exp.h. May be left out
  *   vec_load_f32(p) vec_store_f32(p, v)   LANES f32 numbers (f64 only); rounded to nearest even
  *

@@ -187,26 +187,33 @@ TEST_P(BackendClasses, LinearCrossEntropyIsThatOfTheProduct) {
             const Matrix zeros = random_matrix(layout, sums, TARTAN_ROW_MAJOR, random);
             Dense x = numbers(dtype, {lines, cols}, -1, 1, false),
                   weights = numbers(sums, {lines}, 0, 2, true), labels(TARTAN_I64, {lines}),
-                  loss(sums, {lines}), lse(sums, {lines}), slope = numbers(dtype, {lines, cols}, 0, 1, true);
+                  loss(sums, {lines}), lse(sums, {lines}), slope = numbers(dtype, {lines, cols}, 0, 1, true),
+                  bias = numbers(sums, {rows}, -1, 1, false), bias_slope = numbers(sums, {rows}, 0, 1, true);
+            const bool has_bias = random() % 4 != 0;
             for (int64_t i = 0; i < lines; i++)
                 labels.set(i, i % 5 == 4 ? -100 : (double)below(random, (size_t)rows));
             const Matrix at = placed(context.get(), w), to = placed(context.get(), zeros),
                          later = placed(context.get(), zeros);
             Operand in = {context.get(), x}, by = {context.get(), labels}, factors = {context.get(), weights},
                     losses = {context.get(), loss}, kept = {context.get(), lse},
-                    back = {context.get(), slope}, again = {context.get(), slope};
+                    back = {context.get(), slope}, again = {context.get(), slope},
+                    added = {context.get(), bias}, of_bias = {context.get(), bias_slope},
+                    of_bias_again = {context.get(), bias_slope};
+            void *const adds = has_bias ? added.array() : nullptr;
             RUN_OR_NEXT(call(context.get(), "linear_cross_entropy",
-                             {at.get(), in.array(), by.array(), factors.array(), losses.array(), kept.array(),
-                              back.array(), to.get()},
+                             {at.get(), in.array(), by.array(), adds, factors.array(), losses.array(),
+                              kept.array(), back.array(), to.get(), of_bias.array()},
                              "label_smoothing=0.25 scale=0.5"));
-            ASSERT_OK(call(
-                context.get(), "linear_cross_entropy_gradient",
-                {at.get(), in.array(), by.array(), kept.array(), factors.array(), again.array(), later.get()},
-                "label_smoothing=0.25"));
+            ASSERT_OK(call(context.get(), "linear_cross_entropy_gradient",
+                           {at.get(), in.array(), by.array(), adds, kept.array(), factors.array(),
+                            again.array(), later.get(), of_bias_again.array()},
+                           "label_smoothing=0.25"));
             const std::vector<double> dense = dense_of(w);
             Dense one(dtype, {1}); // rounds
-            std::vector<double> want_w((size_t)(rows * cols));
-            const Dense got = losses.got(), x_slope = back.got(), x_grad = again.got();
+            std::vector<double> want_w((size_t)(rows * cols)), want_bias((size_t)rows),
+                bias_sizes((size_t)rows);
+            const Dense got = losses.got(), x_slope = back.got(), x_grad = again.got(),
+                        to_bias = of_bias.got(), to_bias_again = of_bias_again.got();
             for (int64_t i = 0; i < lines; i++) {
                 std::vector<double> logits((size_t)rows);
                 double mean = 0;
@@ -215,6 +222,7 @@ TEST_P(BackendClasses, LinearCrossEntropyIsThatOfTheProduct) {
                     for (int64_t k = 0; k < cols; k++)
                         sum += dense[(size_t)(r * cols + k)] * x.get(i * cols + k);
                     one.set(0, sum);
+                    if (has_bias) one.set(0, one.get(0) + bias.get(r));
                     logits[(size_t)r] = one.get(0);
                     mean += logits[(size_t)r] / (double)rows;
                 }
@@ -229,6 +237,8 @@ TEST_P(BackendClasses, LinearCrossEntropyIsThatOfTheProduct) {
                 for (int64_t r = 0; r < rows && !out; r++) {
                     const double target = 0.25 / (double)rows + (r == label ? 0.75 : 0),
                                  g = weights.get(i) * ((double)softmax.of[(size_t)r] - target);
+                    want_bias[(size_t)r] += g,
+                        bias_sizes[(size_t)r] += std::fabs(g) + weights.get(i) / (double)rows;
                     for (int64_t k = 0; k < cols; k++) {
                         want_x[(size_t)k] += g * dense[(size_t)(r * cols + k)];
                         want_w[(size_t)(r * cols + k)] += g * x.get(i * cols + k);
@@ -239,6 +249,11 @@ TEST_P(BackendClasses, LinearCrossEntropyIsThatOfTheProduct) {
                     expect_near(want_x[(size_t)k], x_grad.get(i * cols + k), dtype, 16 * size, "x_grad");
                 }
                 if (HasFailure()) return;
+            }
+            for (int64_t r = 0; r < rows; r++) {
+                const double room = 16 * epsilon(dtype) * (double)cols * bias_sizes[(size_t)r];
+                expect_near(want_bias[(size_t)r] / 2, to_bias.get(r), sums, room, "bias_slope");
+                expect_near(want_bias[(size_t)r], to_bias_again.get(r), sums, room, "bias_grad");
             }
             const std::vector<double> w_slope = dense_of(fetched(context.get(), to)),
                                       w_grad = dense_of(fetched(context.get(), later)),
@@ -259,10 +274,10 @@ TEST_P(BackendClasses, LinearCrossEntropyHasOneHead) {
     const Matrix at = placed(context.get(), w);
     Operand x = {context.get(), Dense(TARTAN_F32, {3, 4})}, labels = {context.get(), Dense(TARTAN_I64, {3})},
             loss = {context.get(), Dense(TARTAN_F32, {3})};
-    EXPECT_FAILS(
-        SHAPE, "tartan_linear_cross_entropy: w has 2 heads, expected 1",
-        call(context.get(), "linear_cross_entropy",
-             {at.get(), x.array(), labels.array(), nullptr, loss.array(), nullptr, nullptr, nullptr}));
+    EXPECT_FAILS(SHAPE, "tartan_linear_cross_entropy: w has 2 heads, expected 1",
+                 call(context.get(), "linear_cross_entropy",
+                      {at.get(), x.array(), labels.array(), nullptr, nullptr, loss.array(), nullptr, nullptr,
+                       nullptr, nullptr}));
 }
 
 // On the CPU they are refused, with their place; a device says NaN.

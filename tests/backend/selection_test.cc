@@ -395,6 +395,118 @@ TEST_P(BackendSelection, ScatterRows) {
             }
 }
 
+// Items of segments of any length, in any order, added to x or alone: against a plain loop, and in the order of the list.
+TEST_P(BackendSelection, SegmentSum) {
+    struct Size {
+        int64_t segments, count;
+        std::vector<int64_t> item;
+    };
+    for (const int32_t dtype : kDtypes)
+        for (const Size &size :
+             {Size{40, 300, {}}, Size{9, 30, {4, 3}}, Size{1, 1, {70}}, Size{5, 0, {2}}, Size{0, 0, {2}},
+              Size{70, 90, {16, 16}}, Size{6, 20, {2, 3, 2, 2}}, Size{4, 8, {0}}, Size{300, 200, {8}}})
+            for (const double beta : {1.0, 0.0, -0.5}) {
+                const int64_t base = (int64_t)below(random, 2),
+                              entries = size.segments == 0 ? 0 : size.count - size.count / 5;
+                std::vector<int64_t> x_shape = {size.segments}, shape = {size.count}, cuts,
+                                     all((size_t)size.count);
+                x_shape.insert(x_shape.end(), size.item.begin(), size.item.end());
+                shape.insert(shape.end(), size.item.begin(), size.item.end());
+                std::iota(all.begin(), all.end(), 0);
+                std::shuffle(all.begin(), all.end(), random);
+                for (int64_t s = 1; s < size.segments; s++)
+                    cuts.push_back((int64_t)below(random, (size_t)entries + 1));
+                std::sort(cuts.begin(), cuts.end());
+                if (size.segments > 0) cuts.push_back(entries);
+                const bool inside = below(random, 2) == 0;
+                Dense x = numbers(dtype, x_shape, inside), z = x,
+                      values = numbers(like_dtype(dtype, random), shape, false), order = indices({entries}),
+                      ends = indices({size.segments}), z_grad = numbers(dtype, x_shape, false),
+                      of_values = numbers(dtype, shape, true), of_x = numbers(dtype, x_shape, true);
+                if (!inside) z = numbers(dtype, x_shape, true);
+                for (int64_t i = 0; i < entries; i++) order.set(i, (double)(all[(size_t)i] + base));
+                for (int64_t s = 0; s < size.segments; s++) ends.set(s, (double)cuts[(size_t)s]);
+                Operand to = {context.get(), z}, old = {context.get(), x}, in = {context.get(), values},
+                        list = {context.get(), order}, last = {context.get(), ends},
+                        g = {context.get(), z_grad}, v_grad = {context.get(), of_values},
+                        x_grad = {context.get(), of_x};
+                const std::string options = "beta=" + std::to_string(beta) + " base=" + std::to_string(base);
+                const tartan_status status = call(
+                    context.get(), "segment_sum",
+                    {inside ? to.array() : old.array(), in.array(), list.array(), last.array(), to.array()},
+                    options);
+                if (is_refused(status)) continue;
+                ASSERT_OK(status);
+                ASSERT_OK(
+                    call(context.get(), "segment_sum_gradient",
+                         {in.array(), list.array(), last.array(), g.array(), v_grad.array(), x_grad.array()},
+                         options));
+                const Dense got = to.got(), got_values = v_grad.got(), got_x = x_grad.got();
+                ASSERT_TRUE(marks_intact(got) && marks_intact(got_values) && marks_intact(got_x));
+                int64_t n = 1;
+                for (const int64_t length : size.item) n *= length;
+                std::vector<int64_t> segment((size_t)size.count, -1);
+                for (int64_t s = 0, i = 0; s < size.segments; s++) {
+                    const int64_t begin = i, end = cuts[(size_t)s];
+                    for (; i < end; i++) segment[(size_t)all[(size_t)i]] = s;
+                    for (int64_t c = 0; c < n; c++) {
+                        long double want = beta * (long double)x.get(s * n + c), sizes = std::fabs(want);
+                        for (int64_t k = begin; k < end; k++) {
+                            const long double term = values.get(all[(size_t)k] * n + c);
+                            want += term, sizes += std::fabs(term);
+                        }
+                        expect_near(want, got.get(s * n + c), dtype,
+                                    (double)(sizes * (end - begin + 2)) * epsilon(tartan_i_sum_dtype(dtype)),
+                                    "sum");
+                        const bool alone = beta == 0 && end - begin == 1 && dtype == values.array.dtype;
+                        if (alone) {
+                            ASSERT_EQ(values.get(all[(size_t)begin] * n + c), got.get(s * n + c))
+                                << "it is alone";
+                        }
+                        expect_near(beta * (long double)z_grad.get(s * n + c), got_x.get(s * n + c), dtype,
+                                    1e-30, "x_grad");
+                    }
+                }
+                for (int64_t v = 0; v < size.count; v++)
+                    for (int64_t c = 0; c < n; c++)
+                        ASSERT_EQ(segment[(size_t)v] < 0 ? 0 : z_grad.get(segment[(size_t)v] * n + c),
+                                  got_values.get(v * n + c));
+                if (HasFailure()) return;
+            }
+}
+
+// What is wrong in a plan is refused before anything is written; nothing is added where a segment has no items.
+TEST_P(BackendSelection, SegmentSumRefusals) {
+    if (!on_host()) return;
+    Dense x(TARTAN_F64, {2, 2}), values(TARTAN_F64, {3, 2}), order(TARTAN_I32, {3}), ends(TARTAN_I64, {2}),
+        z(TARTAN_F64, {2, 2});
+    z.fill(random, 5, 6);
+    const std::vector<char> before = z.memory();
+    const auto refused = [&](std::vector<int> list, std::vector<int> last, const std::string &text) {
+        for (int64_t i = 0; i < 3; i++) order.set(i, list[(size_t)i]);
+        for (int64_t i = 0; i < 2; i++) ends.set(i, last[(size_t)i]);
+        EXPECT_FAILS(ARGUMENT, text,
+                     call(context.get(), "segment_sum",
+                          {&x.array, &values.array, &order.array, &ends.array, &z.array}));
+        EXPECT_EQ(before, z.memory());
+    };
+    refused({0, 3, 1}, {1, 3}, "tartan_segment_sum: order[1] is 3, expected 0 .. 2");
+    refused({0, -1, 1}, {1, 3}, "tartan_segment_sum: order[1] is -1, expected 0 .. 2");
+    refused({0, 2, 1}, {2, 1},
+            "tartan_segment_sum: ends[1] is 1, expected 2 .. 3: not less than the one before");
+    refused({0, 2, 1}, {-1, 3}, "tartan_segment_sum: ends[0] is -1, expected 0 .. 3");
+    refused({0, 2, 1}, {2, 4}, "tartan_segment_sum: ends[1] is 4, expected 2 .. 3");
+    refused({0, 2, 1}, {0, 2}, "tartan_segment_sum: ends goes up to 2, expected 3, the length of order");
+    for (int64_t i = 0; i < 3; i++) order.set(i, i == 2 ? 0 : i);
+    ends.set(1, 3);
+    Dense grad(TARTAN_F64, {3, 2});
+    EXPECT_FAILS(
+        ARGUMENT,
+        "tartan_segment_sum_gradient: order[2] is 0, which was there before, expected each item once",
+        call(context.get(), "segment_sum_gradient",
+             {&values.array, &order.array, &ends.array, &z.array, &grad.array, nullptr}));
+}
+
 // Sums of more arrays than are read in one pass, of any strides and 16-bit dtypes, are rounded once.
 TEST_P(BackendSelection, AddN) {
     for (const int32_t dtype : kDtypes)

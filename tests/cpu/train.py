@@ -62,6 +62,8 @@ def point_rows(run):
     bias = draw(2048)
     yield Row("add_gelu", lambda: tartan.add_gelu(x, bias, out=y, **run), (x, y), 1)
     yield Row("dropout", lambda: tartan.dropout(x, dropout=0.1, seed=1, out=y, **run), (x, y))
+    yield Row("random_uniform", lambda: tartan.random_uniform(y, seed=1, **run), (y,))
+    yield Row("random_normal", lambda: tartan.random_normal(y, seed=1, **run), (y,), 1.5)  # a logarithm, a root, a sine and a cosine make two
 
 
 def line_rows(run):
@@ -75,6 +77,14 @@ def line_rows(run):
     _, scales = tartan.rms_norm(x, return_stats=True)
     yield Row("rms_norm", lambda: tartan.rms_norm(x, gain=gain, out=y, **run), (x, y))
     yield Row("rms_norm_gradient", lambda: tartan.rms_norm_gradient(x, scales, g, gain=gain, x_grad=dx, gain_grad=dgain, **run), (x, g, dx))
+    images, image_grads = (a.reshape(64, 64, 32, 32) for a in (x, g))  # 64 channels
+    channel_gain, channel_bias, channel_grads = draw(64), draw(64), (np.empty(64, np.float32), np.empty(64, np.float32))
+    image_out = y.reshape(images.shape)
+    _, moments = tartan.batch_norm(images, return_stats=True)
+    yield Row("batch_norm", lambda: tartan.batch_norm(images, gain=channel_gain, bias=channel_bias, out=image_out, **run), (x, x, y))
+    yield Row("batch_norm_gradient", lambda: tartan.batch_norm_gradient(
+        images, moments, image_grads, gain=channel_gain, x_grad=image_out, gain_grad=channel_grads[0], bias_grad=channel_grads[1], **run), (x, g, x, g, y))
+    yield Row("reduce_max", lambda: tartan.reduce_max(x, **run), (x,))
     p, logs = tartan.softmax(x), tartan.log_softmax(x)
     yield Row("softmax", lambda: tartan.softmax(x, out=y, **run), (x, y), 1)
     yield Row("softmax_gradient", lambda: tartan.softmax_gradient(p, g, out=dx, **run), (p, g, dx))
@@ -107,13 +117,13 @@ def other_rows(run):
     yield Row("group_lasso", lambda: tartan.group_lasso([w], rate=1e-9, **run), (w.values, w.values))
 
 
-def timed(call):
-    """The mean of as many calls as fill a sample."""
+def timed(call, clock=time.thread_time):
+    """The mean of as many calls as fill a sample. Calls of one thread take its own time, so others who use the core count less."""
     def arm():
-        begin, count, seconds = time.perf_counter(), 0, 0.0
+        begin, count, seconds = clock(), 0, 0.0
         while seconds < SAMPLE:
             call()
-            count, seconds = count + 1, time.perf_counter() - begin
+            count, seconds = count + 1, clock() - begin
         return seconds / count
     arm()
     return arm
@@ -190,7 +200,7 @@ def transformer(torch, threads, rounds):
             optimizer.step()
         return step
 
-    arms = [timed(step_of(model)) for model in (sparse, dense)]
+    arms = [timed(step_of(model), time.perf_counter) for model in (sparse, dense)]
     samples = [[arm() for arm in arms] for _ in range(rounds)]
     ours, theirs = (statistics.median(column) for column in zip(*samples))
     tokens = batch * context

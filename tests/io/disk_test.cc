@@ -91,7 +91,7 @@ TEST_F(DiskTest, ReadErrorsAreReportedAndLeaveNothing) {
             ASSERT_EQ(descriptors, open_descriptors()) << n;
             if (over) {
                 EXPECT_OK(status);
-                EXPECT_GT(n, 5);
+                EXPECT_GT(n, 3);
                 break;
             }
             ASSERT_EQ(TARTAN_ERR_FILE, status) << n << ": " << tartan_last_error();
@@ -133,7 +133,7 @@ TEST_F(DiskTest, ReadErrorsWhileSavingLeaveTheOldFile) {
         EXPECT_EQ(descriptors, open_descriptors()) << n;
         if (over) {
             EXPECT_OK(status);
-            EXPECT_GT(n, 1);
+            EXPECT_GT(n, 0);
             break;
         }
         ASSERT_EQ(TARTAN_ERR_FILE, status) << n << ": " << tartan_last_error();

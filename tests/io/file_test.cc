@@ -14,21 +14,46 @@ class FileTest : public testing::Test {
     File file = new_file();
 };
 
-TEST_F(FileTest, KeepsOrderOfNameLayoutsFirst) {
-    for (const char *name : {"b", "a", "c"}) {
-        ASSERT_OK(tartan_file_put_matrix(file.get(), name, matrix.get(), nullptr, nullptr));
-        ASSERT_OK(tartan_file_put_layout(file.get(), name, layout.get(), nullptr));
-    }
-    ASSERT_EQ(tartan_file_count(file.get()), 6);
-    for (int i = 0; i < 6; i++) {
-        EXPECT_EQ(tartan_file_kind(file.get(), i), i < 3 ? TARTAN_KIND_LAYOUT : TARTAN_KIND_MATRIX);
-        EXPECT_EQ(tartan_file_name(file.get(), i), std::string(1, (char)('a' + i % 3)));
-        EXPECT_STREQ(tartan_file_layout_identity(file.get(), i), tartan_layout_identity(layout.get()));
-    }
-    for (int64_t i : {-1, 6}) {
-        EXPECT_EQ(tartan_file_name(file.get(), i), nullptr);
-        EXPECT_EQ(tartan_file_kind(file.get(), i), 0);
-        EXPECT_EQ(tartan_file_layout_identity(file.get(), i), nullptr);
+// The order of the first put stays, whatever is replaced, saved and read.
+TEST_F(FileTest, KeepsTheOrderOfPutting) {
+    const float bias[2] = {1, 2};
+    const int64_t n = 2;
+    tartan_array array;
+    ASSERT_OK(tartan_array_init((void *)bias, TARTAN_F32, 1, &n, nullptr, &array));
+    const std::vector<std::pair<int32_t, std::string>> wanted = {
+        {TARTAN_KIND_MATRIX, "layer1"}, {TARTAN_KIND_LAYOUT, "z"},  {TARTAN_KIND_LAYOUT, "y"},
+        {TARTAN_KIND_MATRIX, "layer2"}, {TARTAN_KIND_ARRAY, "b/2"}, {TARTAN_KIND_LAYOUT, "layer1"},
+        {TARTAN_KIND_MATRIX, "layer10"}, {TARTAN_KIND_ARRAY, "b1"}, {TARTAN_KIND_LAYOUT, "a"}};
+    for (int round = 0; round < 2; round++) // the second one replaces
+        for (const auto &[kind, name] : wanted) {
+            if (kind == TARTAN_KIND_MATRIX)
+                ASSERT_OK(tartan_file_put_matrix(file.get(), name.c_str(), matrix.get(), nullptr, nullptr));
+            else if (kind == TARTAN_KIND_LAYOUT)
+                ASSERT_OK(tartan_file_put_layout(file.get(), name.c_str(), layout.get(), nullptr));
+            else
+                ASSERT_OK(tartan_file_put_array(file.get(), name.c_str(), &array, nullptr));
+        }
+    ASSERT_OK(tartan_file_save(file.get(), (folder / "o.h5").c_str(), 0));
+    File back = open_file(folder / "o.h5");
+    ASSERT_OK(tartan_file_save(back.get(), (folder / "again.h5").c_str(), 0));
+    File again = open_file(folder / "again.h5");
+    for (tartan_file *f : {file.get(), back.get(), again.get()}) {
+        ASSERT_EQ(tartan_file_count(f), (int64_t)wanted.size());
+        for (size_t i = 0; i < wanted.size(); i++) {
+            EXPECT_EQ(tartan_file_kind(f, (int64_t)i), wanted[i].first) << i;
+            EXPECT_EQ(tartan_file_name(f, (int64_t)i), wanted[i].second) << i;
+            EXPECT_EQ(tartan_file_find(f, wanted[i].first, wanted[i].second.c_str()), (int64_t)i);
+            const char *identity = tartan_file_layout_identity(f, (int64_t)i);
+            if (wanted[i].first == TARTAN_KIND_ARRAY)
+                EXPECT_EQ(identity, nullptr);
+            else
+                EXPECT_STREQ(identity, tartan_layout_identity(layout.get()));
+        }
+        for (int64_t i : {(int64_t)-1, (int64_t)wanted.size()}) {
+            EXPECT_EQ(tartan_file_name(f, i), nullptr);
+            EXPECT_EQ(tartan_file_kind(f, i), 0);
+            EXPECT_EQ(tartan_file_layout_identity(f, i), nullptr);
+        }
     }
     EXPECT_EQ(tartan_file_sealed(file.get()), 0);
 }
@@ -37,13 +62,37 @@ TEST_F(FileTest, FindsObjectsByKindAndName) {
     for (const char *name : {"b", "a/x", "c"})
         ASSERT_OK(tartan_file_put_matrix(file.get(), name, matrix.get(), nullptr, nullptr));
     ASSERT_OK(tartan_file_put_layout(file.get(), "c", layout.get(), nullptr));
-    EXPECT_EQ(tartan_file_find(file.get(), TARTAN_KIND_LAYOUT, "c"), 0);
+    EXPECT_EQ(tartan_file_find(file.get(), TARTAN_KIND_LAYOUT, "c"), 3);
     EXPECT_EQ(tartan_file_find(file.get(), TARTAN_KIND_MATRIX, "a/x"), 1);
-    EXPECT_EQ(tartan_file_find(file.get(), TARTAN_KIND_MATRIX, "c"), 3);
+    EXPECT_EQ(tartan_file_find(file.get(), TARTAN_KIND_MATRIX, "c"), 2);
     EXPECT_EQ(tartan_file_find(file.get(), TARTAN_KIND_LAYOUT, "b"), -1);
-    EXPECT_EQ(tartan_file_find(file.get(), 3, "b"), -1);
+    EXPECT_EQ(tartan_file_find(file.get(), TARTAN_KIND_ARRAY, "b"), -1);
+    EXPECT_EQ(tartan_file_find(file.get(), 4, "b"), -1);
     EXPECT_EQ(tartan_file_find(file.get(), TARTAN_KIND_MATRIX, nullptr), -1);
     EXPECT_EQ(tartan_file_find(nullptr, TARTAN_KIND_MATRIX, "b"), -1);
+    ASSERT_OK(tartan_file_save(file.get(), (folder / "f.h5").c_str(), 0));
+    File back = open_file(folder / "f.h5"); // before and after its list is read
+    for (int round = 0; round < 2; round++) {
+        int32_t kind = -1;
+        for (tartan_file *f : {file.get(), back.get()}) {
+            EXPECT_EQ(tartan_file_has(f, TARTAN_KIND_LAYOUT, "c"), 1);
+            EXPECT_EQ(tartan_file_has(f, TARTAN_KIND_MATRIX, "a/x"), 1);
+            EXPECT_EQ(tartan_file_has(f, TARTAN_KIND_LAYOUT, "a/x"), 0);
+            EXPECT_EQ(tartan_file_has(f, TARTAN_KIND_MATRIX, "."), 0);
+            EXPECT_EQ(tartan_file_has(f, TARTAN_KIND_MATRIX, nullptr), 0);
+            ASSERT_OK(tartan_file_kind_of(f, "c", &kind));
+            EXPECT_EQ(kind, TARTAN_KIND_MATRIX);
+            ASSERT_OK(tartan_file_kind_of(f, "nobody", &kind));
+            EXPECT_EQ(kind, 0);
+        }
+        ASSERT_OK(tartan_file_list(back.get()));
+    }
+    int32_t kind = 0;
+    EXPECT_EQ(tartan_file_has(nullptr, TARTAN_KIND_MATRIX, "b"), 0);
+    EXPECT_FAILS(HANDLE, "file is NULL", tartan_file_kind_of(nullptr, "b", &kind));
+    EXPECT_FAILS(HANDLE, "name is NULL", tartan_file_kind_of(file.get(), nullptr, &kind));
+    EXPECT_FAILS(HANDLE, "out_kind is NULL", tartan_file_kind_of(file.get(), "b", nullptr));
+    EXPECT_FAILS(HANDLE, "file is NULL", tartan_file_list(nullptr));
 }
 
 TEST_F(FileTest, ReplacesAndRemoves) {
@@ -222,9 +271,9 @@ TEST_F(FileTest, MatricesOfOneLayoutShareIt) {
     EXPECT_EQ(layout_of(b.get()).get(), pattern.get());
     EXPECT_NE(layout_of(c.get()).get(), pattern.get());
     const std::string identity = tartan_layout_identity(pattern.get());
-    for (int64_t i = 0; i < 3; i++) EXPECT_EQ(tartan_file_layout_identity(opened.get(), i), identity);
+    for (int64_t i = 0; i < 3; i++) EXPECT_STREQ(tartan_file_layout_identity(opened.get(), i), identity.c_str());
     opened.reset(); // what was got lives on
-    EXPECT_EQ(tartan_layout_rows(pattern.get()), 20);
+    EXPECT_EQ(tartan_layout_rows(pattern.get()), 40);
     EXPECT_OK(tartan_matrix_check(a.get(), 1));
 }
 
@@ -275,7 +324,7 @@ TEST_F(FileTest, OpeningAndGettingSurviveEveryFailedAllocation) {
         tartan_layout *l = nullptr;
         tartan_matrix *m = nullptr;
         char *text = nullptr;
-        double gates[64];
+        double gates[200];
         const int64_t n = tartan_layout_blocks(get_layout(open_file(path).get(), "pattern").get());
         BRUTAL(tartan_file_open(path.c_str(), &opened), tartan_file_free(opened));
         BRUTAL(from_file(path, [&](tartan_file *f) { return tartan_file_get_layout(f, "pattern", &l); }),

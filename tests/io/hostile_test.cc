@@ -55,6 +55,10 @@ std::map<std::string, Bytes> content(const std::string &path) {
             add(&all["layout " + name], tartan_layout_identity(get_layout(file.get(), name).get()), 32);
             continue;
         }
+        if (tartan_file_kind(file.get(), i) == TARTAN_KIND_ARRAY) {
+            all["array " + name] = get_array(file.get(), name);
+            continue;
+        }
         Bytes *bytes = &all["matrix " + name];
         Matrix matrix = get_matrix(file.get(), name);
         add(bytes, tartan_layout_identity(layout_of(matrix.get()).get()), 32);

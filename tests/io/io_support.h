@@ -75,6 +75,21 @@ inline Matrix get_matrix(tartan_file *file, const std::string &name) {
     return Matrix(matrix);
 }
 
+// The elements of an array as they are in row-major order.
+inline Bytes get_array(tartan_file *file, const std::string &name) {
+    int32_t dtype = 0, ndim = 0;
+    int64_t shape[TARTAN_MAX_NDIM] = {}, count = 1;
+    EXPECT_OK(tartan_file_array_type(file, name.c_str(), &dtype, &ndim));
+    EXPECT_OK(tartan_file_array_shape(file, name.c_str(), shape, ndim));
+    for (int32_t d = 0; d < ndim; d++) count *= shape[d];
+    std::vector<int64_t> room((size_t)(count + 1)); // aligned for any dtype
+    tartan_array out;
+    EXPECT_OK(tartan_array_init(room.data(), dtype, ndim, shape, nullptr, &out));
+    EXPECT_OK(tartan_file_get_array(file, name.c_str(), 0, &out));
+    const auto *bytes = reinterpret_cast<const unsigned char *>(room.data());
+    return Bytes(bytes, bytes + count * tartan_dtype_bytes(dtype));
+}
+
 inline Layout layout_of(const tartan_matrix *matrix) {
     tartan_layout *layout = nullptr;
     EXPECT_OK(tartan_matrix_get_layout(matrix, &layout));
@@ -135,11 +150,12 @@ inline void strip_seal(const std::string &from, const std::string &to) {
 // A small file with a bit of everything; fills `layout` and `matrix` where wanted.
 inline void write_sample(const std::string &path, uint64_t seed, int32_t compression = TARTAN_KEEP_PLAIN) {
     File file = new_file();
-    Layout layout = random_layout({20, 13, 4, 4, 1}, 0.5, seed),
-           heads = random_layout({8, 8, 4, 2, 3}, 0.4, seed + 1);
+    Layout layout = random_layout({40, 39, 4, 4, 1}, 0.5, seed),
+           heads = random_layout({24, 24, 4, 2, 3}, 0.4, seed + 1), few = random_layout({7, 9, 4, 4, 1}, 0.8, seed + 6);
     Matrix a = random_matrix(layout.get(), TARTAN_F32, TARTAN_ROW_MAJOR, seed + 2);
     Matrix b = random_matrix(layout.get(), TARTAN_BF16, TARTAN_COL_MAJOR, seed + 3);
     Matrix c = random_matrix(heads.get(), TARTAN_F64, TARTAN_ROW_MAJOR, seed + 4);
+    Matrix d = random_matrix(few.get(), TARTAN_F32, TARTAN_COL_MAJOR, seed + 7); // small: a dataset of its own
     std::vector<double> gates = random_values((size_t)tartan_layout_blocks(layout.get()), seed + 5);
     const int64_t n = (int64_t)gates.size();
     tartan_array gate_array;
@@ -148,6 +164,8 @@ inline void write_sample(const std::string &path, uint64_t seed, int32_t compres
     ASSERT_OK(tartan_file_put_matrix(file.get(), "a", a.get(), &gate_array, nullptr));
     ASSERT_OK(tartan_file_put_matrix(file.get(), "b", b.get(), nullptr, "{\"step\":1}"));
     ASSERT_OK(tartan_file_put_matrix(file.get(), "c", c.get(), nullptr, nullptr));
+    ASSERT_OK(tartan_file_put_matrix(file.get(), "d", d.get(), nullptr, "[1]"));
+    ASSERT_OK(tartan_file_put_array(file.get(), "e", &gate_array, "[2]"));
     ASSERT_OK(tartan_file_save(file.get(), path.c_str(), compression));
 }
 

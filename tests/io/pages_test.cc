@@ -1,10 +1,11 @@
 // SPDX-License-Identifier: Apache-2.0
-// The hash in the seal: its definition, and that what was hashed while it was written is what a reader hashes.
+// The hash of the pages in the seal: its definition, and that what was hashed while it was written is what a reader hashes.
 #include <fcntl.h>
 #include <unistd.h>
 
 #include "io_support.h"
 extern "C" {
+#include "core/memory.h"
 #include "io/pages.h"
 }
 #define XXH_INLINE_ALL
@@ -33,14 +34,18 @@ Bytes hash_of(const Bytes &file) {
 
 TEST(Pages, SealHasTheHashOfTheHashesOfPages) {
     Folder folder;
-    for (int64_t size : {20, 700, 1400}) { // one page, some, and more
+    for (int64_t size : {20, 400, 1400}) { // one page, some, and more
         Layout layout = random_layout({size, size, 50, 50, 1}, 1, 1);
         Matrix matrix = random_matrix(layout.get(), TARTAN_F32, 0, 1);
         File file = new_file();
         ASSERT_OK(tartan_file_put_matrix(file.get(), "m", matrix.get(), nullptr, nullptr));
         ASSERT_OK(tartan_file_save(file.get(), (folder / "m.h5").c_str(), 0));
         const Bytes bytes = read_bytes(folder / "m.h5");
-        EXPECT_EQ(hash_of(bytes), Bytes(bytes.begin() + 32, bytes.begin() + 48)) << size;
+        int64_t end = 0;
+        std::memcpy(&end, bytes.data() + 48, sizeof end);
+        ASSERT_LT(end, (int64_t)bytes.size());
+        EXPECT_EQ(hash_of(Bytes(bytes.begin(), bytes.begin() + end)), Bytes(bytes.begin() + 32, bytes.begin() + 48))
+            << size;
     }
 }
 
@@ -65,8 +70,12 @@ class PagesTest : public testing::Test {
         length = size;
     }
     Bytes hash(const tartan_i_pages *known) {
+        unsigned char *list = nullptr;
+        int64_t bytes = 0;
         Bytes out(TARTAN_I_HASH_BYTES);
-        EXPECT_OK(tartan_i_pages_hash("f", "p", fd, length, known, out.data()));
+        EXPECT_OK(tartan_i_pages_list("f", "p", fd, length, PAGE, known, &list, &bytes));
+        tartan_i_hash(list, bytes, out.data());
+        tartan_i_free(list);
         return out;
     }
     void expect_right(const char *what) {
@@ -131,8 +140,9 @@ TEST_F(PagesTest, LackOfMemoryForTheListIsNoError) {
     expect_right("without a list");
     write(HEAD + 5 * PAGE, 100 * PAGE); // the list grows
     expect_right("with one");
-    Bytes out(TARTAN_I_HASH_BYTES);
-    BRUTAL(tartan_i_pages_hash("f", "p", fd, length, nullptr, out.data()), );
+    unsigned char *list = nullptr;
+    int64_t bytes = 0;
+    BRUTAL(tartan_i_pages_list("f", "p", fd, length, PAGE, nullptr, &list, &bytes), tartan_i_free(list));
 }
 
 } // namespace

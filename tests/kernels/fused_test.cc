@@ -50,7 +50,8 @@ TEST_P(Fused, HaveTheBitsOfPortableC) {
     check_rows(Tables<double>(GetParam()));
 }
 
-double number(const tartan_i_drawing &of, uint64_t n, bool wide) {
+// `size` is what normal numbers of a pair are made of.
+double number(const tartan_i_drawing &of, uint64_t n, bool wide, double *size) {
     uint32_t words[4];
     double two[2];
     const bool four = of.draw == TARTAN_I_DRAW_KEPT || of.draw == TARTAN_I_DRAW_WORD;
@@ -59,7 +60,8 @@ double number(const tartan_i_drawing &of, uint64_t n, bool wide) {
     if (of.draw == TARTAN_I_DRAW_KEPT) return words[n % 4] >= of.threshold;
     if (of.draw == TARTAN_I_DRAW_NORMAL) {
         tartan_i_normal_pair(of.seed, of.stream, n / 2, of.place, two);
-        return wide ? two[n % 2] : (double)(float)two[n % 2];
+        *size = std::hypot(two[0], two[1]);
+        return two[n % 2];
     }
     const uint64_t both = (uint64_t)words[n % 2 * 2] << 32 | words[n % 2 * 2 + 1];
     return wide ? (double)(both >> 11) * 0x1p-53 : (double)(both >> 40) * 0x1p-24;
@@ -75,9 +77,18 @@ template <typename T> void check_numbers(const Tables<T> &tables) {
         const uint64_t first = random() % 3 == 0 ? random() >> 3 : below(random, 200);
         const size_t n = round < 40 ? (size_t)round : below(random, 300);
         Guarded<T> out(n, below(random, 16));
+        std::vector<T> portable(n);
         tables.best.draw(&of, first, (int64_t)n, out.data());
-        for (size_t i = 0; i < n; i++)
-            ASSERT_EQ(number(of, first + i, sizeof(T) == 8), (double)out.data()[i]) << i;
+        tables.c.draw(&of, first, (int64_t)n, portable.data());
+        for (size_t i = 0; i < n; i++) {
+            double size = 0;
+            const double want = number(of, first + i, sizeof(T) == 8, &size), got = (double)out.data()[i];
+            const double eps =
+                of.draw == TARTAN_I_DRAW_NORMAL ? (double)std::numeric_limits<T>::epsilon() : 0;
+            ASSERT_NEAR(want, got, eps / 2 * std::fabs(want) + 0x1p-50 * size)
+                << i; // angles in radians are rounded
+            ASSERT_EQ((double)portable[i], got) << i;
+        }
         EXPECT_TRUE(out.intact());
     }
 }

@@ -42,66 +42,115 @@ size_t length_of(size_t round, std::mt19937_64 &random) {
 
 // ---- The same bits ----
 
+// Lines of a group in memory, one after the other with a gap between them.
+template <typename T> struct Lines {
+    size_t n, count;
+    std::vector<T> values;
+    Lines(size_t n_, size_t count_) : n(n_), count(count_), values((n_ + 3) * count_, (T)7) {}
+    T *line(size_t l) { return values.data() + l * (n + 3); }
+    tartan_i_norm_memory memory() { return {(char *)values.data(), (int64_t)((n + 3) * sizeof(T))}; }
+    void fill(double center, std::mt19937_64 &random) {
+        for (size_t l = 0; l < count; l++) {
+            const std::vector<T> one = line_of<T>(n, center, 1, random);
+            std::copy(one.begin(), one.end(), line(l));
+        }
+    }
+};
+
+template <typename T> void expect_same(const Lines<T> &want, const Lines<T> &got, const std::string &what) {
+    expect_same(want.values, got.values.data(), what);
+}
+
 template <typename T>
 void check_value(const Tables<double> &tables, int row, size_t n, std::mt19937_64 &random) {
-    std::vector<T> x = line_of<T>(n, random() % 2 ? 0 : 1000, 1, random);
-    if (random() % 8 == 0 && n > 0) x[below(random, n)] = random() % 2 ? (T)INFINITY : (T)NAN;
+    const size_t count = 1 + below(random, TARTAN_I_NORM_LINES);
+    Lines<T> x(n, count), want(n, count), got(n, count);
+    x.fill(random() % 2 ? 0 : 1000, random);
+    if (random() % 8 == 0 && n > 0)
+        x.line(below(random, count))[below(random, n)] = random() % 2 ? (T)INFINITY : (T)NAN;
+    Lines<T> same_place = x;
     const std::vector<double> gain = line_of<double>(n, 1, 1, random),
                               bias = line_of<double>(n, 0, 1, random);
-    std::vector<T> want(n);
-    Guarded<T> got(n, below(random, 16)), same_place(n, below(random, 16));
-    std::copy(x.begin(), x.end(), same_place.data());
-    tartan_i_norm_line line = {};
-    line.n = (int64_t)n, line.p = 1e-5, line.gain = gain.data(), line.bias = bias.data();
-    line.x = x.data(), line.y = want.data();
-    lines_of<T>(tables.c).norms[row].value(&line);
-    const double stats[] = {line.center, line.scale};
-    line.y = got.data();
-    lines_of<T>(tables.best).norms[row].value(&line);
-    expect_same(std::vector<double>(stats, stats + 1), &line.center, "center");
-    expect_same(std::vector<double>(stats + 1, stats + 2), &line.scale, "scale");
-    line.x = line.y = same_place.data();
-    lines_of<T>(tables.best).norms[row].value(&line);
-    expect_same(want, got.data(), kNames[row]);
-    expect_same(want, same_place.data(), std::string(kNames[row]) + " in place");
-    EXPECT_TRUE(got.intact() && same_place.intact());
+    tartan_i_norm_group group = {};
+    group.n = (int64_t)n, group.lines = (int64_t)count, group.p = 1e-5, group.gain = gain.data(),
+    group.bias = bias.data();
+    group.x = x.memory(), group.y = want.memory();
+    lines_of<T>(tables.c).norms[row].value(&group);
+    const tartan_i_norm_group portable = group;
+    group.y = got.memory();
+    lines_of<T>(tables.best).norms[row].value(&group);
+    expect_same(std::vector<double>(portable.center, portable.center + count), group.center, "center");
+    expect_same(std::vector<double>(portable.scale, portable.scale + count), group.scale, "scale");
+    group.x = group.y = same_place.memory();
+    lines_of<T>(tables.best).norms[row].value(&group);
+    expect_same(want, got, kNames[row]);
+    for (size_t l = 0; l < count; l++)
+        expect_same(std::vector<T>(want.line(l), want.line(l) + n), same_place.line(l),
+                    std::string(kNames[row]) + " in place");
+    // Lines do not know of each other.
+    for (size_t l = 0; l < count; l++) {
+        Lines<T> alone(n, 1);
+        group.lines = 1, group.x = {(char *)x.line(l), 0}, group.y = alone.memory();
+        lines_of<T>(tables.best).norms[row].value(&group);
+        expect_same(std::vector<T>(want.line(l), want.line(l) + n), alone.line(0), "a line alone");
+    }
 }
 
 template <typename T>
 void check_gradient(const Tables<double> &tables, int row, size_t n, std::mt19937_64 &random) {
-    const std::vector<T> x = line_of<T>(n, 1, 1, random), y_grad = line_of<T>(n, 0, 1, random);
+    const size_t count = 1 + below(random, TARTAN_I_NORM_LINES);
+    Lines<T> x(n, count), y_grad(n, count), want(n, count);
+    x.fill(1, random), y_grad.fill(0, random);
     const std::vector<double> gain = line_of<double>(n, 1, 1, random),
                               start = line_of<double>(n, 0, 1, random);
-    std::vector<T> want(n);
     std::vector<double> want_gain = start, want_bias = start;
-    Guarded<T> got(n, below(random, 16));
+    Lines<T> got = y_grad;
     Guarded<double> gain_sums(n, 3), bias_sums(n, 5);
-    std::copy(start.begin(), start.end(), gain_sums.data());
-    std::copy(start.begin(), start.end(), bias_sums.data());
-    tartan_i_norm_gradient_line line = {};
-    line.n = (int64_t)n, line.p = random() % 2 ? 1e-5 : 4;
-    line.center = 1.125, line.scale = 0.75, line.gain = gain.data();
-    line.x = x.data(), line.y_grad = y_grad.data(), line.x_grad = want.data();
-    line.gain_sums = want_gain.data(), line.bias_sums = want_bias.data();
-    lines_of<T>(tables.c).norms[row].gradient(&line);
-    std::copy(y_grad.begin(), y_grad.end(), got.data());
-    line.y_grad = got.data(), line.x_grad = got.data(); // in place
-    line.gain_sums = gain_sums.data(), line.bias_sums = bias_sums.data();
-    lines_of<T>(tables.best).norms[row].gradient(&line);
-    expect_same(want, got.data(), std::string(kNames[row]) + " gradient");
+    const auto restart = [&] {
+        std::copy(start.begin(), start.end(), gain_sums.data());
+        std::copy(start.begin(), start.end(), bias_sums.data());
+    };
+    restart();
+    tartan_i_norm_gradient_group group = {};
+    group.n = (int64_t)n, group.lines = (int64_t)count, group.p = random() % 2 ? 1e-5 : 4,
+    group.gain = gain.data();
+    for (size_t l = 0; l < count; l++) group.center[l] = 1.125 + (double)l, group.scale[l] = 0.75 + (double)l;
+    group.x = x.memory(), group.y_grad = y_grad.memory(), group.x_grad = want.memory();
+    group.gain_sums = want_gain.data(), group.bias_sums = want_bias.data();
+    lines_of<T>(tables.c).norms[row].gradient(&group);
+    group.y_grad = group.x_grad = got.memory(); // in place
+    group.gain_sums = gain_sums.data(), group.bias_sums = bias_sums.data();
+    lines_of<T>(tables.best).norms[row].gradient(&group);
+    for (size_t l = 0; l < count; l++)
+        expect_same(std::vector<T>(want.line(l), want.line(l) + n), got.line(l),
+                    std::string(kNames[row]) + " gradient");
     expect_same(want_gain, gain_sums.data(), std::string(kNames[row]) + " gradient of gain");
     expect_same(want_bias, bias_sums.data(), std::string(kNames[row]) + " gradient of bias");
-    EXPECT_TRUE(got.intact() && gain_sums.intact() && bias_sums.intact());
+    EXPECT_TRUE(gain_sums.intact() && bias_sums.intact());
+
+    // Line after line.
+    restart();
+    for (size_t l = 0; l < count; l++) {
+        tartan_i_norm_gradient_group one = group;
+        Lines<T> alone(n, 1);
+        one.lines = 1, one.center[0] = group.center[l], one.scale[0] = group.scale[l];
+        one.x = {(char *)x.line(l), 0}, one.y_grad = {(char *)y_grad.line(l), 0}, one.x_grad = alone.memory();
+        lines_of<T>(tables.best).norms[row].gradient(&one);
+        expect_same(std::vector<T>(want.line(l), want.line(l) + n), alone.line(0), "a line alone");
+    }
+    expect_same(want_gain, gain_sums.data(), "gain, line after line");
+    expect_same(want_bias, bias_sums.data(), "bias, line after line");
 
     // Each of the results alone.
-    line.y_grad = y_grad.data(), line.x_grad = nullptr;
-    std::copy(start.begin(), start.end(), gain_sums.data());
-    line.bias_sums = nullptr;
-    lines_of<T>(tables.best).norms[row].gradient(&line);
+    group.y_grad = y_grad.memory(), group.x_grad = {nullptr, 0};
+    restart();
+    group.bias_sums = nullptr;
+    lines_of<T>(tables.best).norms[row].gradient(&group);
     expect_same(want_gain, gain_sums.data(), "gain alone");
-    line.gain_sums = nullptr, line.x_grad = got.data();
-    lines_of<T>(tables.best).norms[row].gradient(&line);
-    expect_same(want, got.data(), "x_grad alone");
+    Lines<T> alone(n, count);
+    group.gain_sums = nullptr, group.x_grad = alone.memory();
+    lines_of<T>(tables.best).norms[row].gradient(&group);
+    expect_same(want, alone, "x_grad alone");
 }
 
 template <typename T> void check_bits(const Tables<double> &tables) {
@@ -146,7 +195,7 @@ Wide wide_norm(int row, const std::vector<T> &x_of, const std::vector<double> &g
     const long double n = (long double)x_of.size();
     int at = 0;
     Wide w;
-#define NORM(name, centered, epsilon, term, factor, value, gradient)                                         \
+#define NORM(name, centered, epsilon, factor, value, gradient)                                               \
     if (at++ == row) {                                                                                       \
         long double mean = 0, mean_g = 0, mean_gz = 0;                                                       \
         long double rest = 0; /* of the mean */                                                              \
@@ -154,7 +203,7 @@ Wide wide_norm(int row, const std::vector<T> &x_of, const std::vector<double> &g
         for (size_t i = 0; (centered) && i < x_of.size(); i++) rest += (x_of[i] - w.center) / n;             \
         for (size_t i = 0; i < x_of.size(); i++) {                                                           \
             const long double x = (x_of[i] - w.center) - rest;                                               \
-            mean += (term) / n;                                                                              \
+            mean += x * x / n;                                                                               \
         }                                                                                                    \
         const long double scale = w.scale = factor;                                                          \
         for (size_t i = 0; i < x_of.size(); i++) {                                                           \
@@ -190,13 +239,14 @@ template <typename T> void check_accuracy(double center, double size) {
             SCOPED_TRACE(::testing::Message() << kNames[row] << " of " << n << " about " << center);
             const Wide want = wide_norm<T>(row, x, gain, bias, y_grad, (long double)1e-5);
             std::vector<T> y(n), x_grad(n);
-            tartan_i_norm_line line = {};
-            line.n = (int64_t)n, line.p = 1e-5, line.x = x.data(), line.y = y.data();
+            tartan_i_norm_group line = {};
+            line.n = (int64_t)n, line.lines = 1, line.p = 1e-5, line.x = {(char *)x.data(), 0},
+            line.y = {(char *)y.data(), 0};
             line.gain = gain.data(), line.bias = bias.data();
             lines_of<T>(tables.best).norms[row].value(&line);
             const long double part = allowed * eps;
-            ASSERT_NEAR((double)want.scale, line.scale, (double)(64 * 0x1p-52L * want.scale));
-            ASSERT_NEAR((double)want.center, line.center, 32 * 0x1p-52 * (std::fabs(center) + size));
+            ASSERT_NEAR((double)want.scale, line.scale[0], (double)(64 * 0x1p-52L * want.scale));
+            ASSERT_NEAR((double)want.center, line.center[0], 32 * 0x1p-52 * (std::fabs(center) + size));
             for (size_t i = 0; i < n; i++)
                 ASSERT_LE(std::fabs(y[i] - want.y[i]),
                           part * (std::fabs(want.y[i]) / 2 +
@@ -206,10 +256,12 @@ template <typename T> void check_accuracy(double center, double size) {
                                   std::fabs(gain[i]))
                     << i;
             if (center != 0) continue; // the mean as the gradient takes it is rounded
-            tartan_i_norm_gradient_line back = {};
-            back.n = (int64_t)n, back.p = line.p, back.center = line.center, back.scale = line.scale;
+            tartan_i_norm_gradient_group back = {};
+            back.n = (int64_t)n, back.lines = 1, back.p = line.p, back.center[0] = line.center[0],
+            back.scale[0] = line.scale[0];
             back.gain = gain.data();
-            back.x = x.data(), back.y_grad = y_grad.data(), back.x_grad = x_grad.data();
+            back.x = line.x, back.y_grad = {(char *)y_grad.data(), 0},
+            back.x_grad = {(char *)x_grad.data(), 0};
             lines_of<T>(tables.best).norms[row].gradient(&back);
             for (size_t i = 0; i < n; i++)
                 ASSERT_LE(std::fabs(x_grad[i] - want.x_grad[i]),
@@ -222,7 +274,7 @@ template <typename T> void check_accuracy(double center, double size) {
 }
 
 TEST(NormsAccuracy, OfF32) {
-    for (double center : {0., 1., 1e4, -1e6}) check_accuracy<float>(center, 1);
+    for (double center : {0., 0.9, 1.1, 3., 1e4, -1e6}) check_accuracy<float>(center, 1);
     check_accuracy<float>(0, 1e-3);
     check_accuracy<float>(1e20, 1e19);
 }

@@ -213,6 +213,10 @@ void Case::fill_indices(int i) {
     const int64_t limit = (size_t)i < limits_.size() ? limits_[(size_t)i] : 1;
     const int64_t base = (" " + options + " ").find(" base=1 ") == std::string::npos ? 0 : 1;
     const int64_t n = array(i).ndim > 0 ? array(i).shape[array(i).ndim - 1] : 1;
+    const int64_t total = (size_t)i < totals_.size() ? totals_[(size_t)i] : -1;
+    for (int64_t e = 0; total >= 0 && e < elements(i); e++)
+        set(i, e, (double)(e + 1 < n ? e * e * total / (n * n) : total));
+    if (total >= 0) return;
     int64_t first = 0;
     for (int64_t e = 0; e < elements(i); e++) {
         const int64_t index = limit > 0 ? (int64_t)below(random_, (size_t)limit) : 0;

@@ -241,6 +241,11 @@ class Case {
         distinct_.resize((size_t)count());
         distinct_[(size_t)argument] = true;
     }
+    // Of whole numbers: they count up to a total, the last one.
+    void set_counts(int argument, int64_t total) {
+        totals_.resize((size_t)count(), -1);
+        totals_[(size_t)argument] = total;
+    }
     void choose(int argument, bool is) {
         (void)is_given(argument);
         if (!chosen_.empty()) chosen_[(size_t)argument] = is;
@@ -293,6 +298,7 @@ class Case {
     std::vector<int> alternatives_, dtypes_;
     std::vector<std::vector<int64_t>> shapes_;
     std::vector<int64_t> limits_;
+    std::vector<int64_t> totals_;
     std::vector<bool> distinct_;
     std::vector<int64_t> sizes_[TARTAN_I_MAX_NAMES];
     std::vector<Dense> arrays_;

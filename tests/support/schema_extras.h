@@ -299,6 +299,18 @@ inline void rows_by_a_map(Case &c) {
     c.set_distinct(indices, rows);
 }
 
+// Segments share all entries, which are different items.
+inline void segments_of_items(Case &c) {
+    const int order = c.find("order"), ends = c.find("ends");
+    const int64_t entries = c.sizes(order, 0)[0], count = entries + (int64_t)(c.wish.seed % 3),
+                  segments = std::max<int64_t>(c.sizes(ends, 0)[0], entries > 0 ? 1 : 0);
+    base_of(c);
+    c.set_sizes(c.find("values"), 0, {count});
+    c.set_sizes(ends, 0, {segments});
+    c.set_distinct(order, count);
+    c.set_counts(ends, entries);
+}
+
 inline const Extra extras[] = {
     {"top_k", true, largest_of_lines},
     {"top_k_gradient", true, places_in_lines},
@@ -311,6 +323,8 @@ inline const Extra extras[] = {
     {"take_along_gradient", true, places_in_lines},
     {"scatter_rows", true, rows_by_a_map},
     {"scatter_rows_gradient", true, rows_by_a_map},
+    {"segment_sum", true, segments_of_items},
+    {"segment_sum_gradient", true, segments_of_items},
     {"embedding", true, rows_of_a_table},
     {"embedding_gradient", true, rows_of_a_table},
     {"cross_entropy", true, labels_of_lines},

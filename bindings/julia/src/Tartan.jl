@@ -61,6 +61,7 @@ include("residual.jl")
 include("operations.jl")
 include("gradient.jl")
 include("operations_generated.jl")
+include("assembly.jl")
 include("gradient_images.jl")
 include("explain.jl")
 include("files.jl")
@@ -73,6 +74,7 @@ export BlockLayout, pattern, patterns, pattern_help, largest_blocks
 export blocksize, gridsize, heads, nblocks, density, coordinates, block_mask, findblock, number_blocks, layout_identity,
        recipe, row_lengths, row_spread, bandwidth, reach, partition, svg
 export permute_blocks, slice, prune, keep_largest, evolve, grow, move_blocks, reblock, rcm_order, reorder_blocks
+export Assembly, add!
 export BlockSparseMatrix, block_norms, project, rearrange, scatter!, fill_zero!, fill_identity!, fill_orthogonal!, fill_normal!
 export spmm!, sddmm!, growth_score!, checksum
 export BlockMask, kept, attention, attention!, attention_gradient, attention_gradient!, attention_bias_gradient, packed, packed_layout, packed_mask

@@ -44,6 +44,8 @@ const LISTS = Dict((:adafactor, :row_squares) => ((3,), (4,)), (:adafactor, :col
 function operand(op, a, T, make, made, lengths)
     S = a.dtype in (:S, :R) ? Tartan.gate_type(T) : T
     a.dtype === :I && startswith(string(op.name), "scatter_rows") && return [2, 1] # no row twice
+    a.name === :order && return [2, 1] # no item twice
+    a.name === :ends && return min.(1:only(size_of(op, a.shape, made, lengths)), 2) # of both
     a.dtype === :I && return rand(1:2, size_of(op, a.shape, made, lengths)...) # what every array has
     of = Symbol(replace(string(a.name), r"_grad$" => "")) # the result that it is the gradient of
     a.kind === :array && of !== a.name && haskey(made, of) && made[of] isa Array && return make(S, size(made[of])...)

@@ -232,6 +232,10 @@ static PyObject *run(PyObject *const *given, bool recorded, const char *function
     self.recorded = recorded;
     PyObject *result = pass(&self, given);
     leave(&self);
+    if (result == NULL && self.call.unseen && pass == forward_in) {
+        PyErr_Clear();
+        return tartan_py_attention_intercepted(given);
+    }
     return result;
 }
 
@@ -250,13 +254,8 @@ static PyObject *forward_once(PyObject *const *given, int records) {
     return records ? tartan_py_attention_recorded(given) : tartan_py_attention(given, false);
 }
 
-/* attention(layout, mask, q, k, v, bias, kind, scale, causal, query_offset, causal_from, dropout, seed, deterministic,
- * context, out, lse, return_lse, sinks): out, or (out, lse). PyTorch records it if it records the use of an input. Tensors
- * that outlived torch.func.grad say that they require gradients, whatever the tensor inside says. */
-static PyObject *forward(PyObject *module, PyObject *const *arguments, Py_ssize_t count) {
-    (void)module;
+static PyObject *forward_of(PyObject *const *arguments) {
     PyObject *result = NULL, *given[FORWARD], *owned[5];
-    if (check_count(count, FORWARD, "attention")) return NULL;
     const int records = tartan_py_attention_records(arguments);
     if (records <= 0 && (result = forward_once(arguments, records)) != NULL) return result;
     memcpy(given, arguments, sizeof given);
@@ -264,6 +263,24 @@ static PyObject *forward(PyObject *module, PyObject *const *arguments, Py_ssize_
         return records > 0 ? forward_once(arguments, records) : NULL;
     result = forward_once(given, tartan_py_attention_records(given));
     for (int i = 0; i < 5; i++) Py_XDECREF(owned[i]);
+    return result;
+}
+
+/* attention(layout, mask, q, k, v, bias, kind, scale, causal, query_offset, causal_from, dropout, seed, deterministic,
+ * context, out, lse, return_lse, sinks): out, or (out, lse). PyTorch records it if it records the use of an input. Tensors
+ * that outlived torch.func.grad say that they require gradients, whatever the tensor inside says. */
+static PyObject *forward(PyObject *module, PyObject *const *arguments, Py_ssize_t count) {
+    (void)module;
+    if (check_count(count, FORWARD, "attention")) return NULL;
+    const int intercepts = tartan_py_attention_intercepts(arguments);
+    if (intercepts != 0) return intercepts < 0 ? NULL : tartan_py_attention_intercepted(arguments);
+    PyObject *given[FORWARD], *cast = NULL;
+    if (tartan_py_attention_casts(arguments, &cast)) return NULL;
+    if (cast == NULL) return forward_of(arguments);
+    memcpy(given, arguments, sizeof given);
+    for (int i = 0; i < 3; i++) given[Q + i] = PyTuple_GET_ITEM(cast, i);
+    PyObject *result = forward_of(given);
+    Py_DECREF(cast);
     return result;
 }
 

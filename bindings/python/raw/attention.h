@@ -43,6 +43,12 @@ PyObject *tartan_py_attention_gradient(PyObject *const *given, bool recorded);
 PyObject *tartan_py_attention_bias_gradient(PyObject *const *given, bool recorded);
 /* Whether PyTorch would record the use of the inputs of a forward pass; -1 on failure. */
 int tartan_py_attention_records(PyObject *const *given);
+/* Whether PyTorch traces or transforms a forward pass, which then is an operator's; -1 on failure. */
+int tartan_py_attention_intercepts(PyObject *const *given);
+/* Under torch.autocast a tuple of q, k and v in its dtype, which the caller owns. */
+int tartan_py_attention_casts(PyObject *const *given, PyObject **out);
+/* The forward pass by the operator. */
+PyObject *tartan_py_attention_intercepted(PyObject *const *given);
 /* The forward pass as a function that PyTorch records. */
 PyObject *tartan_py_attention_recorded(PyObject *const *given);
 /* Replaces the inputs that outlived a transform of torch.func, which have no memory, by the tensors that they wrap. True if

@@ -15,10 +15,11 @@ static struct { PyObject *save, *saved, *constants, *needs, *mark; } names;
 
 /* What tartan._torch supplies. */
 static struct {
-    PyObject *apply;       /* applies the function */
-    PyObject *plain_apply; /* the same where no transform of torch.func is active */
+    PyObject *plain_apply; /* applies the function where no transform of torch.func is active */
     PyObject *transforms;  /* whether one is */
-    PyObject *once;        /* the backward pass where gradients are recorded again */
+    PyObject *intercepted; /* the call as one of an operator */
+    PyObject *casts;       /* whether torch.autocast is active anywhere */
+    PyObject *cast;        /* tensors as it casts them */
 } torch;
 
 static int know_names(void) {
@@ -72,13 +73,14 @@ int tartan_py_attention_records(PyObject *const *given) {
 }
 
 static bool know_torch(void) {
-    if (torch.once != NULL) return true;
+    if (torch.intercepted != NULL) return true;
     PyObject *module = PyImport_ImportModule("tartan._torch");
     if (module == NULL) return false;
-    torch.apply = PyObject_GetAttrString(module, "apply");
     torch.plain_apply = PyObject_GetAttrString(module, "plain_apply");
     torch.transforms = PyObject_GetAttrString(module, "are_transforms_active");
-    torch.once = PyObject_GetAttrString(module, "gradients_once");
+    torch.casts = PyObject_GetAttrString(module, "is_any_autocast_enabled");
+    torch.cast = PyObject_GetAttrString(module, "in_autocast");
+    torch.intercepted = PyObject_GetAttrString(module, "intercepted_attention");
     Py_DECREF(module);
     return !PyErr_Occurred();
 }
@@ -110,16 +112,45 @@ static PyObject *constants_of(PyObject *const *given) {
     return constants;
 }
 
+int tartan_py_attention_intercepts(PyObject *const *given) {
+    bool any = false;
+    for (int i = Q; i <= V; i++) {
+        const tartan_py_type type = tartan_py_type_of(given[i]);
+        if (type.dispatches) return 1;
+        any = any || type.torch;
+    }
+    return any ? tartan_py_torch_intercepts() : 0;
+}
+
+int tartan_py_attention_casts(PyObject *const *given, PyObject **out) {
+    if (!is_tensor(given[Q]) || !is_tensor(given[K]) || !is_tensor(given[V])) return 0;
+    if (!know_torch()) return -1;
+    PyObject *active = PyObject_CallNoArgs(torch.casts);
+    Py_XDECREF(active);
+    if (active != Py_True) return active == NULL ? -1 : 0;
+    *out = PyObject_Vectorcall(torch.cast, given + Q, 3, NULL);
+    return *out == NULL ? -1 : 0;
+}
+
+PyObject *tartan_py_attention_intercepted(PyObject *const *given) {
+    return know_torch() ? PyObject_Vectorcall(torch.intercepted, given, FORWARD, NULL) : NULL;
+}
+
 PyObject *tartan_py_attention_recorded(PyObject *const *given) {
-    if (!know_torch() || check_recorded(given)) return NULL;
+    if (!know_torch()) return NULL;
     PyObject *active = PyObject_CallNoArgs(torch.transforms);
-    PyObject *constants = active == NULL ? NULL : constants_of(given), *result = NULL;
+    if (active == NULL) return NULL;
+    if (active != Py_False) {
+        Py_DECREF(active);
+        return tartan_py_attention_intercepted(given);
+    }
+    Py_DECREF(active);
+    if (check_recorded(given)) return NULL;
+    PyObject *constants = constants_of(given), *result = NULL;
     if (constants != NULL) {
         PyObject *const arguments[] = {given[Q], given[K], given[V], given[BIAS], given[SINKS], constants};
-        PyObject *apply = active == Py_False ? torch.plain_apply : torch.apply;
-        result = PyObject_Vectorcall(apply, arguments, INPUTS + 1, NULL);
+        result = PyObject_Vectorcall(torch.plain_apply, arguments, INPUTS + 1, NULL);
     }
-    Py_XDECREF(active);
     Py_XDECREF(constants);
     return result;
 }
@@ -266,11 +297,11 @@ static PyObject *backward(PyObject *module, PyObject *const *arguments, Py_ssize
                      count);
         return NULL;
     }
-    /* Gradients are recorded here only if they may be differentiated again, which is then refused. */
     const int again = tartan_py_torch_is_recording();
-    if (again != 0)
-        return again < 0 || !know_torch() ? NULL
-                                          : PyObject_Vectorcall(torch.once, arguments, (size_t)count, NULL);
+    if (again > 0)
+        tartan_py_fail(TARTAN_ERR_UNSUPPORTED, "attention: its gradient is to be differentiated again (create_graph), "
+                                               "which it does not record");
+    if (again != 0) return NULL;
     kept from = {NULL, NULL, NULL};
     PyObject *grads[INPUTS + 1] = {NULL}, *result = NULL;
     if (know_names() == 0 && read_kept(arguments[0], &from) == 0 &&

@@ -79,7 +79,7 @@ void tartan_py_call_open(tartan_py_call *call, const char *function) {
     call->queue = CPU;
     call->count = call->nothers = 0;
     call->parts = call->few;
-    call->making = call->asked = call->known = false;
+    call->making = call->asked = call->known = call->unseen = false;
 }
 
 /* ---- Operands ---- */
@@ -116,10 +116,15 @@ static int view_living(const tartan_py_call *call, tartan_py_part *part) {
 /* Borrows a tensor by the exchange interface; it becomes OTHER where that fails. */
 static int exchange(tartan_py_call *call, tartan_py_part *part) {
     int status = view(call, part);
-    if (status > 0 && part->type.torch && !call->asked) status = view_living(call, part);
+    if (status > 0 && part->type.torch) status = view_living(call, part);
     if (status < 0 || (part->type.torch && !call->making && !call->known &&
                        tartan_py_torch_refuses(part->object, call->asked, call->function, part->name)))
         return -1;
+    if (status > 0 && part->type.torch) {
+        const int unseen = tartan_py_torch_unseen(part->object, call->function, part->name);
+        call->unseen = unseen > 0;
+        if (unseen != 0) return -1;
+    }
     if (status > 0) {
         part->type.look = TARTAN_PY_OTHER;
         return ask_queue(part->object, &part->home.queue);
@@ -336,9 +341,8 @@ static int cast(const tartan_py_call *call, tartan_py_part *part, int32_t dtype)
                         : tartan_py_operand_as(made, call->function, part->name, false, dtype, &part->borrow);
 }
 
-/* A tensor of other integers, or a mask of other numbers, as PyTorch converts it. */
-static int cast_tensor(const tartan_py_call *call, tartan_py_part *part, bool mask) {
-    const char *const method = mask ? "bool" : "long";
+/* A tensor as PyTorch converts it by a method. */
+static int cast_tensor(const tartan_py_call *call, tartan_py_part *part, const char *method) {
     PyObject *made = PyObject_CallMethod(part->object, method, NULL);
     if (made == NULL) return -1;
     tartan_py_return(&part->borrow);
@@ -358,8 +362,15 @@ static int type_of_tensor(const tartan_py_call *call, tartan_py_part *part, int3
     const bool is_integer = part->borrow.type == 'i' || part->borrow.type == 'u',
                is_cast = !tartan_py_is_whole(&part->borrow, mask) && !writes && part->type.torch &&
                          (is_integer || mask);
-    if (is_cast && cast_tensor(call, part, mask)) return -1;
+    if (is_cast && cast_tensor(call, part, mask ? "bool" : "long")) return -1;
     return tartan_py_whole_type(call->function, part->name, mask, &part->borrow);
+}
+
+int tartan_py_call_widen(tartan_py_call *call, tartan_py_part *part) {
+    const int32_t found = part->borrow.array.dtype;
+    const bool narrow = found == TARTAN_F16 || found == TARTAN_BF16;
+    if (!narrow || !part->type.torch || part->type.look != TARTAN_PY_EXCHANGE) return 0;
+    return cast_tensor(call, part, "float") || type_of_tensor(call, part, TARTAN_F32, false) ? -1 : 0;
 }
 
 int tartan_py_call_borrow(tartan_py_call *call, tartan_py_part *part, int32_t dtype, bool writes) {

@@ -57,6 +57,7 @@ typedef struct tartan_py_type {
     tartan_py_look look;
     bool torch; /* tensors of PyTorch, whatever the look */
     bool plain; /* torch.Tensor itself, or torch.nn.Parameter */
+    bool dispatches; /* PyTorch's operators do what is called with such tensors: those of __torch_dispatch__, and of torch.fx */
 } tartan_py_type;
 
 /* What is known of the type of `object`. */
@@ -65,6 +66,12 @@ tartan_py_type tartan_py_type_of(PyObject *object);
 int tartan_py_torch_records(PyObject *tensor);
 /* Whether it records anything in this thread now; -1 on failure. */
 int tartan_py_torch_is_recording(void);
+/* Whether PyTorch traces, intercepts, or differentiates forward what this thread calls, so that calls belong to its operators; -1 on
+ * failure. Kernels of operators begin and end with a step of 1 and -1. */
+int tartan_py_torch_intercepts(void);
+void tartan_py_torch_kernel(int step);
+/* Whether a tensor has no memory because PyTorch traces or transforms it; then an exception says so. */
+int tartan_py_torch_unseen(PyObject *tensor, const char *function, const char *name);
 /* Sets an exception and returns -1 if PyTorch would record this use of a tensor for a gradient (not asked if `asked`), or the
  * memory is not what the tensor shows. */
 int tartan_py_torch_refuses(PyObject *tensor, bool asked, const char *function, const char *name);
@@ -106,6 +113,7 @@ typedef struct tartan_py_call {
     bool making; /* looks at memory that was just made for a result */
     bool asked;  /* the caller knows whether PyTorch would record the use of operands */
     bool known;  /* operands are tensors that an earlier call has looked at */
+    bool unseen; /* an operand is a tensor without memory, which PyTorch traces or transforms: its operators do the call */
     tartan_py_part *parts; /* `few`, or allocated */
     tartan_py_part few[TARTAN_PY_PARTS];
     tartan_py_queue others[TARTAN_PY_PARTS + 2]; /* of other libraries, which also use the operands */
@@ -127,6 +135,8 @@ int tartan_py_call_choose(tartan_py_call *call, PyObject *context, const tartan_
  * become. */
 int tartan_py_call_matrix(tartan_py_call *call, const tartan_py_matrix *matrix);
 int tartan_py_call_borrow(tartan_py_call *call, tartan_py_part *part, int32_t dtype, bool writes);
+/* A tensor of 16-bit numbers where sums are expected, such as the bias of a module in bfloat16, is converted to float32. */
+int tartan_py_call_widen(tartan_py_call *call, tartan_py_part *part);
 /* The same for a factor beside a matrix of `dtype`: arrays of NumPy are cast if that is safe. */
 int tartan_py_call_factor(tartan_py_call *call, tartan_py_part *part, int32_t dtype);
 /* The same for gates, which are float64 or float32. */

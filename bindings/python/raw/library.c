@@ -25,17 +25,33 @@ static bool is_named(const PyTypeObject *type, const char *name) {
     return strcmp(type->tp_name, name) == 0;
 }
 
-/* Also of types derived from torch.Tensor. */
+/* Also of types derived from torch.Tensor, and what torch.fx.symbolic_trace puts in the place of tensors. */
 static bool is_torch(PyTypeObject *type) {
+    if (is_named(type, "Proxy") && is_of(type, "torch")) return true;
     for (; type != NULL; type = type->tp_base)
         if (is_named(type, "Tensor") && is_of(type, "torch")) return true;
     return false;
+}
+
+/* Whether a type of tensors does operators itself. */
+static bool dispatches(PyTypeObject *type) {
+    if (is_named(type, "Proxy")) return true;
+    PyObject *own = PyObject_GetAttrString((PyObject *)type, "__torch_dispatch__");
+    PyObject *module = PyImport_ImportModule("torch._C");
+    PyObject *none = module == NULL ? NULL : PyObject_GetAttrString(module, "_disabled_torch_dispatch_impl");
+    const bool found = own != NULL && none != NULL && own != none;
+    PyErr_Clear();
+    Py_XDECREF(own);
+    Py_XDECREF(none);
+    Py_XDECREF(module);
+    return found;
 }
 
 static tartan_py_type find(PyTypeObject *type) {
     tartan_py_type found = {.type = type, .look = TARTAN_PY_OTHER, .torch = is_torch(type)};
     found.plain =
         found.torch && is_of(type, "torch") && (is_named(type, "Tensor") || is_named(type, "Parameter"));
+    found.dispatches = found.torch && !found.plain && dispatches(type);
     if (tartan_py_is_ndarray(type)) {
         found.look = TARTAN_PY_NDARRAY;
     } else if ((PyObject *)type == tartan_py_help.DeviceArray) {
@@ -98,9 +114,25 @@ PyObject *tartan_py_numpy_empty(int ndim, const int64_t *shape, int32_t dtype, b
 
 static struct {
     PyObject *empty_strided, *empty_like, *is_grad_enabled, *keywords; /* torch's, and ("dtype", "device") */
+    PyObject *count_modes, *tracing, *forward; /* torch._C's, and what the module torch.autograd.forward_ad has */
     PyObject *dtypes[TARTAN_I64 + 1];
 } torch;
-static PyObject *requires_grad, *is_neg, *device;
+static PyObject *requires_grad, *is_neg, *device, *current_level;
+
+/* The names of torch._C, and of a module whose state is asked. */
+static bool know_modes(void) {
+    PyObject *base = PyImport_ImportModule("torch._C"), *module = PyImport_ImportModule("torch.autograd.forward_ad");
+    if (base != NULL && module != NULL) {
+        torch.count_modes = PyObject_GetAttrString(base, "_len_torch_dispatch_stack");
+        torch.tracing = PyObject_GetAttrString(base, "_get_tracing_state");
+        torch.forward = PyModule_GetDict(module); /* borrowed: modules stay */
+        Py_INCREF(torch.forward);
+        current_level = PyUnicode_InternFromString("_current_level");
+    }
+    Py_XDECREF(base);
+    Py_XDECREF(module);
+    return torch.count_modes != NULL && torch.tracing != NULL && torch.forward != NULL && current_level != NULL;
+}
 
 static bool know_torch(void) {
     if (torch.keywords != NULL) return true;
@@ -120,7 +152,7 @@ static bool know_torch(void) {
     requires_grad = PyUnicode_InternFromString("requires_grad");
     is_neg = PyUnicode_InternFromString("is_neg");
     device = PyUnicode_InternFromString("device");
-    if (torch.empty_strided == NULL || torch.empty_like == NULL || torch.is_grad_enabled == NULL ||
+    if (!know_modes() || torch.empty_strided == NULL || torch.empty_like == NULL || torch.is_grad_enabled == NULL ||
         requires_grad == NULL || is_neg == NULL || device == NULL)
         return false;
     torch.keywords = Py_BuildValue("(ss)", "dtype", "device");
@@ -134,11 +166,59 @@ static int truth(PyObject *object) {
     return value;
 }
 
+/* How many kernels of PyTorch's operators this thread is in. What they call is run. */
+static _Thread_local int kernels;
+
+void tartan_py_torch_kernel(int step) {
+    kernels += step;
+}
+
+int tartan_py_torch_intercepts(void) {
+    if (kernels > 0) return 0;
+    if (!know_torch()) return -1;
+    PyObject *found = PyObject_CallNoArgs(torch.count_modes);
+    const long modes = found == NULL ? -1 : PyLong_AsLong(found);
+    Py_XDECREF(found);
+    if (modes != 0) return modes < 0 ? -1 : 1;
+    found = PyObject_CallNoArgs(torch.tracing);
+    if (found == NULL) return -1;
+    Py_DECREF(found);
+    if (found != Py_None) return 1;
+    PyObject *level = PyDict_GetItemWithError(torch.forward, current_level);
+    if (level == NULL) return PyErr_Occurred() ? -1 : 0;
+    const long depth = PyLong_AsLong(level);
+    return depth == -1 && PyErr_Occurred() ? -1 : depth >= 0;
+}
+
+/* Whether a tensor has no memory because PyTorch traces or transforms it. */
+static int is_intercepted(PyObject *tensor) {
+    static PyObject *function;
+    if (kernels > 0) return 0;
+    if (function == NULL) {
+        PyObject *module = PyImport_ImportModule("tartan._torch");
+        function = module == NULL ? NULL : PyObject_GetAttrString(module, "is_intercepted");
+        Py_XDECREF(module);
+        if (function == NULL) return -1;
+    }
+    return truth(PyObject_CallOneArg(function, tensor));
+}
+
+int tartan_py_torch_unseen(PyObject *tensor, const char *function, const char *name) {
+    const int is = is_intercepted(tensor);
+    if (is > 0)
+        tartan_py_fail(TARTAN_ERR_UNSUPPORTED,
+                       "%s: %s is a tensor without memory, since PyTorch traces or transforms what is called here, "
+                       "expected one with memory",
+                       function, name);
+    return is;
+}
+
 int tartan_py_torch_is_recording(void) {
     return know_torch() ? truth(PyObject_CallNoArgs(torch.is_grad_enabled)) : -1;
 }
 
 int tartan_py_torch_records(PyObject *tensor) {
+    if (kernels > 0) return 0;
     if (!know_torch()) return -1;
     const int is = truth(PyObject_GetAttr(tensor, requires_grad));
     return is > 0 ? tartan_py_torch_is_recording() : is;

@@ -23,26 +23,44 @@ static int32_t library_number(int64_t i) {
 
 /* ---- What PyTorch records ---- */
 
-/* Whether PyTorch would record the use of an input. */
-static int records(const tartan_py_op_call *self) {
-    for (int32_t i = 0; i < self->of->narguments; i++) {
-        PyObject *object = self->given[i];
-        if (object == NULL || self->of->arguments[i].output || !tartan_py_type_of(object).torch) continue;
-        const int is = tartan_py_torch_records(object);
-        if (is != 0) return is;
-    }
-    return 0;
+typedef enum route { RUN, RECORDED, INTERCEPTED } route;
+
+/* The first item of a list, or the object itself. */
+static PyObject *first_of(PyObject *object) {
+    if (PyList_CheckExact(object) && PyList_GET_SIZE(object) > 0) return PyList_GET_ITEM(object, 0);
+    if (PyTuple_CheckExact(object) && PyTuple_GET_SIZE(object) > 0) return PyTuple_GET_ITEM(object, 0);
+    return object;
 }
 
-/* The same call by Python, which records it. */
-static PyObject *recorded(PyObject *const *arguments, Py_ssize_t count, bool of_images) {
-    static PyObject *functions[2];
-    PyObject **function = &functions[of_images];
+/* Who does a call, by its inputs: PyTorch records the use of one, or traces or transforms it. -1 on failure. */
+static int route_of(const tartan_py_op_call *self) {
+    bool any = false;
+    int records = 0;
+    for (int32_t i = 0; i < self->of->narguments; i++) {
+        if (self->given[i] == NULL || self->of->arguments[i].output) continue;
+        PyObject *const object = first_of(self->given[i]);
+        const tartan_py_type type = tartan_py_type_of(object);
+        if (!type.torch) continue;
+        if (type.dispatches) return INTERCEPTED;
+        any = true;
+        if (self->of->recorded && records == 0 && object == self->given[i])
+            records = tartan_py_torch_records(object);
+        if (records < 0) return -1;
+    }
+    const int is = any ? tartan_py_torch_intercepts() : 0;
+    return is < 0 ? -1 : is > 0 ? INTERCEPTED : records > 0 ? RECORDED : RUN;
+}
+
+/* The same call by Python, which records it or leaves it to PyTorch's operators. */
+static PyObject *by_python(PyObject *const *arguments, Py_ssize_t count, route by, bool of_images) {
+    static const char *const names[][2] = {{"recorded", "recorded_of_images"},
+                                           {"intercepted", "intercepted_of_images"}};
+    static PyObject *functions[2][2];
+    PyObject **function = &functions[by == INTERCEPTED][of_images];
     if (*function == NULL) {
         PyObject *module = PyImport_ImportModule("tartan._torch_operations");
-        *function = module == NULL
-                        ? NULL
-                        : PyObject_GetAttrString(module, of_images ? "recorded_of_images" : "recorded");
+        *function =
+            module == NULL ? NULL : PyObject_GetAttrString(module, names[by == INTERCEPTED][of_images]);
         Py_XDECREF(module);
         if (*function == NULL) return NULL;
     }
@@ -170,6 +188,7 @@ int tartan_py_op_point(tartan_py_op_call *self, int32_t i) {
 static int borrow(tartan_py_op_call *self, int32_t i, int32_t dtype) {
     const tartan_py_argument *a = &self->of->arguments[i];
     if (tartan_py_call_borrow(&self->call, self->parts[i], dtype_for(a->dtype, dtype), a->written)) return -1;
+    if (a->dtype == 'S' && !a->written && tartan_py_call_widen(&self->call, self->parts[i])) return -1;
     return tartan_py_op_point(self, i);
 }
 
@@ -262,13 +281,15 @@ static PyObject *call(PyObject *const *arguments, Py_ssize_t count, Py_ssize_t f
     self.dims = dims;
     self.channels_last = channels_last;
     tartan_py_call_open(&self.call, self.of->name);
-    if (self.of->recorded) {
-        const int is = records(&self);
-        if (is != 0) return is < 0 ? NULL : recorded(arguments, count, first == FIRST_OF_IMAGES);
-        self.call.asked = true;
-    }
+    const int by = route_of(&self);
+    if (by != RUN) return by < 0 ? NULL : by_python(arguments, count, by, first == FIRST_OF_IMAGES);
+    self.call.asked = self.of->recorded;
     PyObject *result = run(&self, arguments[CONTEXT]);
     end(&self);
+    if (result == NULL && self.call.unseen) {
+        PyErr_Clear();
+        return by_python(arguments, count, INTERCEPTED, first == FIRST_OF_IMAGES);
+    }
     return result;
 }
 
@@ -296,7 +317,48 @@ static PyObject *operation_of_images(PyObject *module, PyObject *const *argument
     return call(arguments, count, FIRST_OF_IMAGES, (int)dims, last);
 }
 
+/* kernel(step): 1 where this thread enters the kernel of an operator of PyTorch, -1 where it leaves it. */
+static PyObject *kernel(PyObject *module, PyObject *step) {
+    (void)module;
+    const long by = PyLong_AsLong(step);
+    if (by == -1 && PyErr_Occurred()) return NULL;
+    tartan_py_torch_kernel((int)by);
+    Py_RETURN_NONE;
+}
+
+/* Whether PyTorch does a call with one of these objects: it traces or transforms it, or with `records` records it; -1 on failure. */
+static int belongs_to_torch(PyObject *const *arguments, Py_ssize_t count, bool records) {
+    bool any = false;
+    for (Py_ssize_t i = 0; i < count; i++) {
+        const tartan_py_type type = tartan_py_type_of(arguments[i]);
+        if (!type.torch) continue;
+        const int is = type.dispatches ? 1 : records ? tartan_py_torch_records(arguments[i]) : 0;
+        if (is != 0) return is;
+        any = true;
+    }
+    return any ? tartan_py_torch_intercepts() : 0;
+}
+
+/* intercepts(x...): whether PyTorch traces or transforms a call with one of these objects, so that it belongs to an operator. */
+static PyObject *intercepts(PyObject *module, PyObject *const *arguments, Py_ssize_t count) {
+    (void)module;
+    const int is = belongs_to_torch(arguments, count, false);
+    return is < 0 ? NULL : PyBool_FromLong(is);
+}
+
+/* is_torchs(x...): the same, or whether it records the call. */
+static PyObject *is_torchs(PyObject *module, PyObject *const *arguments, Py_ssize_t count) {
+    (void)module;
+    const int is = belongs_to_torch(arguments, count, true);
+    return is < 0 ? NULL : PyBool_FromLong(is);
+}
+
 static PyMethodDef functions[] = {
+    {"kernel", kernel, METH_O, "Enters (1) or leaves (-1) the kernel of an operator of PyTorch."},
+    {"intercepts", (PyCFunction)(void (*)(void))intercepts, METH_FASTCALL,
+     "Whether PyTorch traces or transforms a call with one of these objects."},
+    {"is_torchs", (PyCFunction)(void (*)(void))is_torchs, METH_FASTCALL,
+     "Whether PyTorch records, traces or transforms a call with one of these objects."},
     {"operation", (PyCFunction)(void (*)(void))operation, METH_FASTCALL, "Runs an operation of the schema."},
     {"operation_of_images", (PyCFunction)(void (*)(void))operation_of_images, METH_FASTCALL,
      "Runs an operation on images."},

@@ -4,14 +4,15 @@
 
 /* The operand whose library results belong to: the first array that is none of Python's own; NULL where there is none. */
 static const tartan_py_part *library_of(const tartan_py_op_call *self) {
-    const tartan_py_part *found = NULL;
+    const tartan_py_part *found = NULL, *strong = NULL;
     for (int32_t i = 0; i < self->of->narguments; i++) {
         if (self->lists[i].items != NULL && self->lists[i].parts[0] != NULL) return self->lists[i].parts[0];
         if (self->parts[i] == NULL || self->of->arguments[i].output) continue;
-        if (!tartan_py_is_weak(self->given[i])) return self->parts[i];
+        if (self->parts[i]->type.torch) return self->parts[i];
+        if (strong == NULL && !tartan_py_is_weak(self->given[i])) strong = self->parts[i];
         if (found == NULL) found = self->parts[i];
     }
-    return found;
+    return strong != NULL ? strong : found;
 }
 
 /* Dimensions from the largest stride to the smallest. A stride of 0, of an array that was expanded, says nothing. */

@@ -118,21 +118,26 @@ static PyObject *product_of_complex(const spmm_arguments *given) {
     return NULL;
 }
 
-/* Whether PyTorch would record the product; -1 on failure. */
-static int records(const spmm_arguments *given) {
+/* Whether the product is PyTorch's, which records, traces or transforms it; -1 on failure. */
+static int belongs_to_torch(const spmm_arguments *given) {
     PyObject *const operands[] = {given->b, given->gates};
+    bool any = false;
     for (int i = 0; i < 2; i++) {
-        if (operands[i] == NULL || !tartan_py_type_of(operands[i]).torch) continue;
-        const int status = tartan_py_torch_records(operands[i]);
+        if (operands[i] == NULL) continue;
+        const tartan_py_type type = tartan_py_type_of(operands[i]);
+        if (!type.torch) continue;
+        const int status = type.dispatches ? 1 : tartan_py_torch_records(operands[i]);
         if (status != 0) return status;
+        any = true;
     }
-    return 0;
+    return any ? tartan_py_torch_intercepts() : 0;
 }
 
 static PyObject *spmm_in(tartan_py_call *call, const spmm_arguments *given, tartan_py_matrix *matrix) {
     tartan_py_facts a;
     if (tartan_py_matrix_use(call, given->a, "a", matrix) || tartan_py_facts_of(matrix->pointer, &a))
         return NULL;
+    call->asked = true; /* by belongs_to_torch() */
     tartan_py_part *b = tartan_py_call_add(call, given->b, "b"), *out = NULL, *gates = NULL;
     if (b == NULL) return NULL;
     if (b->type.look == TARTAN_PY_OTHER) { /* sparse, perhaps */
@@ -140,13 +145,19 @@ static PyObject *spmm_in(tartan_py_call *call, const spmm_arguments *given, tart
         if (product != Py_NotImplemented) return product;
         Py_DECREF(product);
     }
-    if (given->out != NULL && (out = tartan_py_call_add(call, given->out, "out")) == NULL) return NULL;
     if (given->gates != NULL && (gates = tartan_py_call_add(call, given->gates, "gates")) == NULL)
         return NULL;
+    call->asked = false;
+    if (given->out != NULL && (out = tartan_py_call_add(call, given->out, "out")) == NULL) return NULL;
     if (tartan_py_call_choose(call, given->context, matrix, NULL) || tartan_py_call_matrix(call, matrix))
         return NULL;
     if (tartan_py_call_factor(call, b, a.dtype))
         return b->type.look == TARTAN_PY_NDARRAY ? product_of_complex(given) : NULL;
+    if (b->type.torch && b->borrow.array.dtype != a.dtype) { /* under torch.autocast, perhaps */
+        PyObject *product = by_python(given);
+        if (product != Py_NotImplemented) return product;
+        Py_DECREF(product);
+    }
     if (gates != NULL && tartan_py_call_gates(call, gates)) return NULL;
     if (out != NULL && tartan_py_call_borrow(call, out, a.dtype, true)) return NULL;
 
@@ -207,14 +218,18 @@ PyObject *tartan_py_spmm(PyObject *module, PyObject *const *arguments, Py_ssize_
         tartan_py_double(argument(arguments, count, 5), "spmm", "beta", &given.beta))
         return NULL;
     if (given.out == NULL && tartan_py_refuse_beta(given.beta, "no out is given")) return NULL;
-    const int recorded = records(&given);
-    if (recorded < 0) return NULL;
-    if (recorded) return by_python(&given);
+    const int is_torch = belongs_to_torch(&given);
+    if (is_torch < 0) return NULL;
+    if (is_torch) return by_python(&given);
     tartan_py_call call;
     tartan_py_matrix matrix = {0};
     tartan_py_call_open(&call, "spmm");
     PyObject *result = spmm_in(&call, &given, &matrix);
     tartan_py_matrix_leave(&matrix);
     tartan_py_call_close(&call);
+    if (result == NULL && call.unseen) {
+        PyErr_Clear();
+        return by_python(&given);
+    }
     return result;
 }

@@ -16,6 +16,7 @@ from typing import TYPE_CHECKING as _TYPE_CHECKING
 
 from tartan import _operations, _raw
 from tartan._operations import *  # noqa: F403  # isort: split
+from tartan._assembly import Assembly
 from tartan._attention import attention, attention_bias_gradient, attention_gradient, from_flex_attention
 from tartan._block_mask import BlockMask
 from tartan._call import to_device
@@ -76,7 +77,7 @@ if _raw.tartan_abi_version() != _raw.TARTAN_ABI_VERSION:
     )
 
 __all__ = [
-    "ArgumentError", "ArgumentIndexError", "ArgumentTypeError", "Bandwidth", "BlockConv", "BlockMask", "BlockMatrix", "Collection", "Context",
+    "ArgumentError", "ArgumentIndexError", "ArgumentTypeError", "Assembly", "Bandwidth", "BlockConv", "BlockMask", "BlockMatrix", "Collection", "Context",
     "DTypeError", "DeviceArray", "DeviceError", "File", "FileError", "FormatError", "HandleError", "HandleTypeError",
     "InternalError", "Layout", "LayoutError", "NotFoundError", "OutOfMemoryError", "RowSpread", "ShapeError",
     "SizeOverflowError", "TartanError", "TransposedMatrix", "UnsupportedError", "VersionError", "attention",

@@ -12,12 +12,13 @@ from tartan._context import ContextLike
 from tartan._errors import ArgumentError
 from tartan._layout import Layout
 from tartan._layout import handle_of as layout_handle
+from tartan._operation import seed_of
 
 
 def attention(
     q: Any, k: Any, v: Any, layout: Layout, *, scale: Optional[float] = None, causal: bool = False,
     query_offset: int = 0, causal_from: int = 0, mask: Optional[BlockMask] = None, slopes: Any = None,
-    distance_bias: Any = None, block_bias: Any = None, sinks: Any = None, dropout: float = 0.0, seed: int = 0,
+    distance_bias: Any = None, block_bias: Any = None, sinks: Any = None, dropout: float = 0.0, seed: Optional[int] = None,
     deterministic: bool = True, out: Any = None, lse: Any = None, return_lse: bool = False, context: ContextLike = None,
 ) -> Any:  # fmt: skip
     """``softmax(scale * q @ k.T + bias) @ v`` over the keys that each query sees. Scores are never stored, so memory
@@ -40,7 +41,8 @@ def attention(
     `sinks` [heads], of the dtype of a bias, are logits that take a share of each softmax of their head and have no
     value: the weights of a query then add up to less than 1.
 
-    `dropout` drops weights with this probability; equal `seed`s drop the same ones on every device. The log-sum-exp of
+    `dropout` drops weights with this probability; equal `seed`s drop the same ones on every device. Without a seed it is 0, or
+    for tensors of PyTorch a number of its generator. The log-sum-exp of
     the scores, which `attention_gradient` needs, is written to `lse`, or returned as ``(out, lse)`` if `return_lse`.
     Without `deterministic` a GPU may add up the gradient of `q` in an order that depends on the run, which is faster.
     `out` is written in place and returned. Arrays may be in host memory or all on one GPU, as for `spmm`. If PyTorch
@@ -56,6 +58,8 @@ def attention(
     if slopes is not None or distance_bias is not None or block_bias is not None:
         bias, kind = _one_bias(slopes, distance_bias, block_bias)
     handle, hidden = layout_handle(layout, "layout"), None if mask is None else mask_handle(mask)
+    if seed is None:
+        seed = seed_of(None, q) if dropout else 0
     result = _raw.attention(
         handle, hidden, q, k, v, bias, kind, scale, causal, query_offset, causal_from, dropout, seed, deterministic,
         context, out, lse, return_lse, sinks,

@@ -213,9 +213,17 @@ _raw.use_python(
 )  # fmt: skip
 
 
+def _current_gpu() -> str:
+    """PyTorch's current device where it uses GPUs, so that each process of a program on several has its own; else the first."""
+    torch = sys.modules.get("torch")
+    if torch is None or not torch.cuda.is_initialized():
+        return "cuda"
+    return f"cuda:{torch.cuda.current_device()}"
+
+
 def to_device(x: Any, context: ContextLike = None) -> DeviceArray:
-    """Copies an array in host memory or on a device of the same kind to the context's device ("cuda" unless
-    `x` is on a device). Integers of 32 and 64 bits are indices, bytes and booleans masks. A column-major array gives a column-major copy, any other a row-major one."""
+    """Copies an array in host memory or on a device of the same kind to the context's device (PyTorch's current GPU if
+    it uses one, else the first, unless `x` is on a device). Integers of 32 and 64 bits are indices, bytes and booleans masks. A column-major array gives a column-major copy, any other a row-major one."""
     home = queue_of(x)
     if isinstance(x, np.ndarray) and x.dtype == np.bool_:
         x = x.view(np.uint8)
@@ -223,7 +231,7 @@ def to_device(x: Any, context: ContextLike = None) -> DeviceArray:
     if isinstance(x, np.ndarray) and not is_whole:
         code_of(x, "x")
     if context is None:
-        context = default_context("cuda") if home is None else context_on(home)
+        context = default_context(_current_gpu()) if home is None else context_on(home)
     context = context_of(context)
     with Call(context, x) as call:
         source = x if is_whole else call.read(x, "x", _raw.TARTAN_F64)

@@ -9,7 +9,7 @@ from typing import Any, Optional
 import numpy as np
 
 from tartan import _raw
-from tartan._arrays import Array, code_of, dtype_name, host_of, indices
+from tartan._arrays import Array, code_of, dtype_name, host_of, indices, unrecorded
 from tartan._context import ContextLike
 from tartan._conv_facts import ConvFacts, options_text
 from tartan._device import DeviceArray
@@ -190,7 +190,7 @@ class BlockConv(ConvFacts):
         """
         global _torch
         if not isinstance(filter, BlockMatrix) or not isinstance(x, np.ndarray):
-            if _raw.records(x, filter, gain, bias):
+            if _raw.is_torchs(x, filter, gain, bias):
                 if out is not None:
                     raise ArgumentError(
                         "conv: out is given, expected none where PyTorch records gradients: use detach(), or torch.no_grad()"
@@ -270,7 +270,7 @@ class BlockConv(ConvFacts):
             )
         if isinstance(filter, (np.ndarray, DeviceArray)) or not str(getattr(filter, "device", "")).startswith("cpu"):
             return BlockMatrix(self._layout, filter)
-        return BlockMatrix._own(_raw.tartan_matrix_wrap(layout_handle(self._layout, "layout"), filter))
+        return BlockMatrix._own(_raw.tartan_matrix_wrap(layout_handle(self._layout, "layout"), unrecorded(filter, "filter")))
 
 
 def _text(windows: Any) -> Optional[str]:

@@ -54,7 +54,7 @@ class Layout(ChangingLayouts):
     True
     """
 
-    __slots__ = ("_handle", "_home", "_changes", "__weakref__")
+    __slots__ = ("_handle", "_home", "_changes", "_unordered", "__weakref__")
     __iter__: ClassVar[None] = None
     _handle: _raw.Handle
     _home: Optional[Queue]  # that the index sets came from, if they change
@@ -68,6 +68,7 @@ class Layout(ChangingLayouts):
         self._handle = handle
         self._home = home
         self._changes = changes
+        self._unordered = False  # whether it was made from coordinates in another order than that of block ids
         return self
 
     # ---- Making ----
@@ -119,13 +120,12 @@ class Layout(ChangingLayouts):
         cls, shape: Any, block: Block, rows: Any, cols: Any, *, heads: Any = None, n_heads: int = 1
     ) -> Layout:
         """From block rows and block columns (and heads) of the blocks, in any order, each block once.
-        Without `heads`, every head has all the blocks."""
-        return cls._own(
-            _raw.tartan_layout_from_coordinates(
-                frame_of(shape, block, n_heads),
-                (optional_indices(heads, "heads"), indices(rows, "rows"), indices(cols, "cols")),
-            )
-        )
+        Without `heads`, every head has all the blocks. Block ids go row by row, whatever the order of the list: values
+        in the order of the list are for `BlockMatrix.from_blocks`."""
+        places = (optional_indices(heads, "heads"), indices(rows, "rows"), indices(cols, "cols"))
+        made = cls._own(_raw.tartan_layout_from_coordinates(frame_of(shape, block, n_heads), places))
+        made._unordered = not is_ordered(*places)
+        return made
 
     @classmethod
     def from_csr(cls, shape: Any, block: Block, indptr: Any, cols: Any, *, n_heads: int = 1) -> Layout:
@@ -366,3 +366,12 @@ def handle_of(layout: Any, name: str) -> _raw.Handle:
     if not isinstance(layout, Layout):
         raise HandleTypeError(f"{name} is of type {type(layout).__name__}, expected an open Layout")
     return layout._handle
+
+
+def is_ordered(heads: Any, rows: Any, cols: Any) -> bool:
+    """Whether places are in the order of block ids."""
+    later = cols[1:] > cols[:-1]
+    for x in (rows, heads):
+        if x is not None:
+            later = (x[1:] > x[:-1]) | ((x[1:] == x[:-1]) & later)
+    return bool(later.all())

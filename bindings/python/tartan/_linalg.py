@@ -16,7 +16,7 @@ from tartan._frame import Block, block_shape
 from tartan._layout import Layout
 from tartan._errors import ArgumentError, ArgumentTypeError, ShapeError
 from tartan._matrix import BlockMatrix, check_matrix
-from tartan._product import product, recorded
+from tartan._product import is_intercepted, product, recorded
 from tartan._transposed import TransposedMatrix
 
 _raw.use_product(product)
@@ -58,11 +58,16 @@ def spmm(
     if values is not None:
         if not isinstance(a, Layout):
             raise ArgumentTypeError(f"spmm: a is of type {type(a).__name__}, expected a Layout, since values are given")
-        if _raw.records(b, values, gates):
+        if _raw.is_torchs(b, values, gates):
             if out is None and beta != 0:
                 raise ArgumentError(f"spmm: beta is {beta}, expected 0 where no out is given")
             return recorded(a, b, values, side, transpose, alpha, out, gates, context)
-        a = BlockMatrix(a, values)
+        try:
+            a = BlockMatrix(a, values)
+        except ArgumentError:
+            if not is_intercepted(values):
+                raise
+            return recorded(a, b, values, side, transpose, alpha, out, gates, context)
     check_matrix(a, "a")
     if casting != "safe":
         assert isinstance(a, BlockMatrix)

@@ -3,6 +3,7 @@
 
 from __future__ import annotations
 
+import warnings
 from typing import Any, Callable, Optional
 
 import numpy as np
@@ -65,6 +66,12 @@ class BlockMatrix(MatrixArrays, MatrixFills, MatrixMaking, Formats["BlockMatrix"
 
     def __init__(self, layout: Layout, values: Any, *, copy: bool = False) -> None:
         lent = layout_handle(layout, "layout")
+        if layout._unordered:
+            warnings.warn(
+                "values are taken in the order of block ids, row by row, which is not the order of the coordinates that the "
+                "layout was made from; BlockMatrix.from_blocks takes blocks in the order of their coordinates",
+                stacklevel=2,
+            )
         if _raw.records(values):
             raise ArgumentError(
                 "values requires gradients, which a matrix does not record: spmm(layout, b, values=values) does; or use "
@@ -216,6 +223,33 @@ class BlockMatrix(MatrixArrays, MatrixFills, MatrixMaking, Formats["BlockMatrix"
         result = self.project(layout)
         _raw.tartan_matrix_set_elements(result._handle, (None, i, j), numbers, 0)
         return result
+
+    def add_blocks(self, rows: Any, cols: Any, values: Any, *, heads: Any = None) -> BlockMatrix:
+        """Adds values[i] to the block at (rows[i], cols[i]) in the grid of blocks, in place, and returns the matrix. A block
+        may be listed any number of times; all must be stored. For one list of places and many lists of values make the
+        plan once: `Assembly`.
+
+        >>> import numpy as np, tartan
+        >>> A = tartan.BlockMatrix.from_dense(np.eye(4), block=2)
+        >>> A.add_blocks([1, 1], [1, 1], np.ones((2, 2, 2))).toarray()[3].tolist()
+        [0.0, 0.0, 2.0, 3.0]
+        """
+        from tartan._assembly import Assembly
+
+        return Assembly(self.layout, rows, cols, heads=heads).add(self, values)
+
+    def add_elements(self, rows: Any, cols: Any, values: Any, *, heads: Any = None) -> BlockMatrix:
+        """Adds values[i] to the element at (rows[i], cols[i]), in place, and returns the matrix. An element may be listed
+        any number of times; all must be in stored blocks. See `Assembly.of_elements`.
+
+        >>> import numpy as np, tartan
+        >>> A = tartan.BlockMatrix.from_dense(np.eye(4), block=2)
+        >>> A.add_elements([2, 2], [3, 3], [0.5, 2.0])[2, 3]
+        2.5
+        """
+        from tartan._assembly import Assembly
+
+        return Assembly.of_elements(self.layout, rows, cols, heads=heads, order=self.order).add(self, values)
 
     @property
     def block(self) -> BlockIndex:

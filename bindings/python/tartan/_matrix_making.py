@@ -8,12 +8,12 @@ from typing import TYPE_CHECKING, Any, Optional, TypeVar
 import numpy as np
 
 from tartan import _raw
-from tartan._arrays import BITS, array_of, dtype_code, indices, order_code
+from tartan._arrays import BITS, array_of, dtype_code, indices, optional_indices, order_code
 from tartan._call import Call
 from tartan._context import Context, ContextLike, context_of
 from tartan._device import DeviceArray
-from tartan._errors import ArgumentError, DTypeError
-from tartan._frame import Block, frame_beside, refuse_block
+from tartan._errors import ArgumentError, DTypeError, ShapeError
+from tartan._frame import Block, frame_beside, frame_of, refuse_block
 from tartan._layout import Layout
 from tartan._layout import handle_of as layout_handle
 from tartan._scipy import from_scipy
@@ -125,6 +125,29 @@ class MatrixMaking:
                     call.handle, frame, places, array, _raw.TARTAN_DUPLICATES_ADDED, code, order_code(order)
                 )
             )
+
+    @classmethod
+    def from_blocks(
+        cls: type[M], shape: Any, rows: Any, cols: Any, values: Any, *, heads: Any = None, dtype: Any = None,
+        order: str = "C",
+    ) -> M:  # fmt: skip
+        """From blocks in any order: values[i], of values [count, block rows, block columns], is at block row rows[i] and
+        block column cols[i] (and head heads[i]). Those at one place are added, in their order. `shape` is (rows, cols) or
+        (heads, rows, cols) in elements. To add into a matrix that exists, and again and again: `add_blocks`, `Assembly`.
+
+        >>> import numpy as np, tartan
+        >>> blocks = np.full((3, 2, 2), [[[1.0]], [[2.0]], [[4.0]]])
+        >>> tartan.BlockMatrix.from_blocks((4, 4), [1, 0, 1], [0, 1, 0], blocks).sum(axis=1)
+        array([ 4.,  4., 10., 10.])
+        """
+        array = array_of(values, "values", _raw.TARTAN_F64)
+        if array.ndim != 3:
+            raise ShapeError(f"values has {array.ndim} dimensions, expected [count, block rows, block columns]")
+        frame = frame_of(shape, array.shape[1:])
+        places = (optional_indices(heads, "heads"), indices(rows, "rows"), indices(cols, "cols"))
+        code = 0 if dtype is None else dtype_code(dtype)
+        with Call(None) as call:
+            return cls._own(_raw.tartan_matrix_from_blocks(call.handle, frame, places, array, code, order_code(order)))
 
     @classmethod
     def from_csr(

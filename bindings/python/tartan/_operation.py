@@ -3,6 +3,7 @@
 
 from __future__ import annotations
 
+import sys
 from collections.abc import Sequence
 from typing import Any, NamedTuple, Optional, Union
 
@@ -49,6 +50,20 @@ def wanted(wrt: Union[str, Sequence[str], None], names: tuple[str, ...], bits: t
         expected = ", ".join(map(repr, names))
         raise ArgumentError(f"{function}: wrt has {name!r}, expected some of {expected}") from None
     return found
+
+
+def seed_of(seed: Optional[int], x: Any) -> int:
+    """The seed that is given, or 0; or for a tensor of PyTorch, also one that it traces, a number of its generator, so that calls
+    differ and torch.manual_seed makes programs repeat."""
+    if seed is not None:
+        return seed
+    torch = sys.modules.get("torch")
+    if torch is None or not isinstance(x, (torch.Tensor, torch.fx.Proxy)):
+        return 0
+    if not torch._C._len_torch_dispatch_stack():
+        return int(torch.randint(2**62, (), device="cpu"))
+    with torch.utils._python_dispatch._disable_current_modes():
+        return int(torch.randint(2**62, (), device="cpu"))
 
 
 def matrix_like(like: Any, code: int, context: Context) -> BlockMatrix:

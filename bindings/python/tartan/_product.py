@@ -4,6 +4,7 @@ PyTorch records. The extension module calls `product` for them."""
 
 from __future__ import annotations
 
+import sys
 from typing import Any, Optional
 
 import numpy as np
@@ -21,8 +22,13 @@ def product(
     out: Any = None, gates: Any = None, context: Any = None,
 ) -> Any:  # fmt: skip
     """`tartan.spmm` of such an operand `b`; NotImplemented if it is none of them."""
-    if _raw.records(b, gates):
+    if _raw.is_torchs(b, gates):
         return recorded(a, b, None, side, transpose, alpha, out, gates, context)
+    torch = sys.modules.get("torch")
+    if torch is not None and isinstance(b, torch.Tensor) and not is_sparse(b):
+        from tartan import _torch_products
+
+        return _torch_products.refused(a, b, side, transpose, alpha, beta, out, gates, context)
     if isinstance(b, np.ndarray) and b.dtype.kind == "c":
         return _complex(a, b, side, transpose, alpha, beta, out, gates, context)
     if not is_sparse(b):
@@ -51,6 +57,16 @@ def recorded(
     if _torch is None:
         from tartan import _torch_products as _torch
     return _torch.recorded(a, b, values, side, transpose, alpha, gates, context)
+
+
+def is_intercepted(x: Any) -> bool:
+    """Whether something that has no memory is a tensor that PyTorch traces or transforms."""
+    torch = sys.modules.get("torch")
+    if torch is None or not isinstance(x, torch.Tensor):
+        return False
+    from tartan._torch import is_intercepted
+
+    return is_intercepted(x)
 
 
 def _by_operand(a: Any, b: Any, side: str) -> Any:

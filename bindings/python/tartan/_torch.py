@@ -13,6 +13,7 @@ from tartan._arrays import Array
 from tartan._block_mask import BlockMask, of_rule
 from tartan._errors import ArgumentError, ArgumentTypeError
 from tartan._layout import Layout
+from tartan._matrix import BlockMatrix
 
 _gradients: Any = _raw.attention_recorded_gradients
 
@@ -30,10 +31,49 @@ _Attention._backward_cls.apply = _raw.attention_recorded_apply  # type: ignore[a
 
 # What the glue calls. The public `apply` first looks for transforms of torch.func, and unwraps tensors that outlived one:
 # half of its time.
-apply: Any = _Attention.apply
 plain_apply: Any = super(torch.autograd.Function, _Attention).apply
-are_transforms_active: Any = getattr(torch._C, "_are_functorch_transforms_active", lambda: True)
-gradients_once: Any = torch.autograd.function.once_differentiable(_gradients)  # type: ignore[no-untyped-call, unused-ignore]
+are_transforms_active: Any = torch._C._are_functorch_transforms_active  # type: ignore[attr-defined, unused-ignore]
+
+
+def matrix_of(layout: Layout, values: Any) -> BlockMatrix:
+    """A matrix around the memory of a tensor."""
+    return around(layout, values.detach().contiguous())
+
+
+def around(layout: Layout, values: Any) -> BlockMatrix:
+    """The same for a contiguous tensor that has no gradients. NumPy is a shorter way to host memory than DLPack."""
+    if values.device.type != "cpu" or layout._home is not None:
+        return BlockMatrix(layout, values)
+    if values.dtype is torch.bfloat16:
+        return BlockMatrix.from_bits(layout, values.view(torch.uint16).numpy())
+    return BlockMatrix._own(_raw.tartan_matrix_wrap(layout._handle, values.numpy()))
+
+
+is_any_autocast_enabled: Any = torch._C._is_any_autocast_enabled  # type: ignore[attr-defined, unused-ignore]
+
+
+def in_autocast(x: Any, *others: Any) -> Any:
+    """Under torch.autocast the operands in its dtype, as those of torch.nn.functional.linear are."""
+    device = x.device.type
+    if device == "meta" or not torch.is_autocast_enabled(device):
+        return (x, *others)
+    dtype = torch.get_autocast_dtype(device)
+    return tuple(y if y is None or y.dtype == torch.float64 else y.to(dtype) for y in (x, *others))
+
+
+def is_intercepted(tensor: Any) -> bool:
+    """Whether a tensor without memory is one because PyTorch traces or transforms it. Those that outlived a transform are not."""
+    functions: Any = torch._C._functorch  # type: ignore[attr-defined, unused-ignore]
+    if functions.is_functorch_wrapped_tensor(tensor):
+        return functions.unwrap_if_dead(tensor) is tensor
+    return tensor.device.type == "meta" or torch._is_functional_tensor(tensor)
+
+
+def intercepted_attention(*given: Any) -> Any:
+    """A call of attention by its operator."""
+    from tartan.torch._attention import intercepted
+
+    return intercepted(*given)
 
 
 def guarded(result: Any, layout: Layout) -> Any:

@@ -7,9 +7,11 @@ from typing import Any
 
 import torch
 
+from tartan import _raw
 from tartan._channel_linear import channel_linear_gradient
 from tartan._errors import ArgumentError, ArgumentTypeError, UnsupportedError
 from tartan._matrix import BlockMatrix
+from tartan._torch import are_transforms_active, in_autocast
 from tartan._windows import window_gather, window_scatter
 
 
@@ -34,7 +36,7 @@ class _Conv(torch.autograd.Function):  # type: ignore[misc, unused-ignore]
     @staticmethod
     def backward(ctx: Any, grad: Any) -> Any:
         if torch.is_grad_enabled():
-            raise UnsupportedError("conv: its gradient is to be differentiated again (create_graph), which it does not record")
+            return _differentiable(ctx, grad)
         conv, _, bias_first, active, windows, _, context = ctx.constants
         if active is not None and active._changes != ctx.changes:
             raise ArgumentError(
@@ -72,8 +74,62 @@ class _Conv(torch.autograd.Function):  # type: ignore[misc, unused-ignore]
         return tuple(grads)
 
 
+def _differentiable(ctx: Any, grad: Any) -> Any:
+    """The gradients, recorded themselves: those of the convolution done once more by operators."""
+    given = [other if tensor is None else tensor for tensor, other in zip(ctx.saved_tensors[:4], ctx.others)]
+    y = _intercepted(*given, ctx.constants, "its gradient is to be differentiated again (create_graph)")
+    places = [i for i in range(4) if ctx.needs_input_grad[i]]
+    grads: list[Any] = [None] * 5
+    for i, one in zip(places, torch.autograd.grad(y, [given[i] for i in places], grad, create_graph=True)):
+        grads[i] = one
+    return tuple(grads)
+
+
+def _intercepted(x: Any, values: Any, gain: Any, bias: Any, constants: tuple[Any, ...], why: str) -> Any:
+    """The convolution by the operator of tartan.torch, whose gradients are operators, too."""
+    from tartan.torch._conv import convolved
+    from tartan.torch._schema import values_of
+
+    conv, relu, bias_first, active, windows, size, context = constants
+    refused = {
+        "active": active, "windows": windows, "context": context, "gain of classes of edges": _classes(gain),
+        "bias of classes of edges": _classes(bias),
+    }  # fmt: skip
+    for name, given in refused.items():
+        if given is not None:
+            raise UnsupportedError(f"conv: {why}, which it does not record with {name}")
+    if isinstance(values, BlockMatrix):
+        values = values_of(values)
+    single = x.ndim == conv.dims + 1
+    y = convolved(x.unsqueeze(0) if single else x, values, conv, size)
+    y = y.squeeze(0) if single else y
+    shape = (-1,) if conv.channels_last else (-1, *[1] * conv.dims)
+    gain, bias = (None if v is None else _tensor(v, x).to(y.dtype).view(shape) for v in (gain, bias))
+    if bias is not None and bias_first:
+        y = y + bias
+    if gain is not None:
+        y = y * gain
+    if bias is not None and not bias_first:
+        y = y + bias
+    return y.relu() if relu else y
+
+
+def _tensor(v: Any, like: Any) -> Any:
+    return v if isinstance(v, torch.Tensor) else torch.as_tensor(v, device=like.device)
+
+
+def _classes(x: Any) -> Any:
+    """What has a row for each class of edges."""
+    return x if getattr(x, "ndim", 1) == 2 else None
+
+
 def recorded(x: Any, values: Any, gain: Any, bias: Any, constants: tuple[Any, ...]) -> Any:
-    """The call of a convolution, recorded for gradients."""
+    """The call of a convolution, recorded for gradients, or as PyTorch traces or transforms it."""
+    is_tensors = isinstance(x, torch.Tensor) and isinstance(values, torch.Tensor)
+    if is_tensors:
+        x, values = in_autocast(x, values)
+    if are_transforms_active() or _raw.intercepts(x, values, gain, bias):
+        return _intercepted(x, values, gain, bias, constants, "PyTorch traces or transforms it")
     for name, tensor in (("x", x), ("gain", gain), ("bias", bias)):
         if tensor is not None and not isinstance(tensor, torch.Tensor):
             raise ArgumentTypeError(

@@ -8,7 +8,7 @@ from typing import Any, Optional
 
 import torch
 
-from tartan import _raw, _torch_points
+from tartan import _raw
 from tartan._errors import ArgumentError, UnsupportedError
 from tartan._layout import Layout
 from tartan._operations import RECORDED
@@ -23,6 +23,7 @@ class _Plan:
 
     def __init__(self, number: int, wanted: int, images: Optional[tuple[int, bool]]) -> None:
         self.number, self.rule = number, RECORDED[number]
+        self.images = images
         self.call: Any = _operation if images is None else partial(_of_images, *images)
         rule, outputs = self.rule, len(self.rule.outputs)
         self.inputs, self.outputs = len(rule.inputs), outputs
@@ -95,12 +96,13 @@ class _Recorded(torch.autograd.Function):  # type: ignore[misc, unused-ignore]
         arguments = [saved[i] if is_saved else grads[i] for is_saved, i in plan.sources]
         needs = ctx.needs_input_grad
         found: list[Any] = [None] * len(needs)
-        if torch.is_grad_enabled() and plan.rule.gradient not in RECORDED:
-            return _differentiable(plan, dict(zip(plan.rule.sources, arguments)), ctx.options, found)
         wanted = 0
         for i, place in enumerate(plan.results):
             wanted |= needs[place] << i
-        results = plan.call(plan.rule.gradient, ctx.context, wanted, *arguments, *plan.none, *ctx.options)
+        if torch.is_grad_enabled() and plan.rule.gradient not in RECORDED:
+            results = _recorded_again(plan, wanted, arguments, ctx.options)
+        else:
+            results = plan.call(plan.rule.gradient, ctx.context, wanted, *arguments, *plan.none, *ctx.options)
         for place, result in zip(plan.results, results if plan.rule.several else (results,)):
             if needs[place]:
                 found[place] = result
@@ -112,33 +114,28 @@ def _changes(kept: list[Any]) -> list[Optional[int]]:
     return [x._changes for x in kept if isinstance(x, Layout)]
 
 
-def _differentiable(plan: _Plan, given: dict[int, Any], options: list[Any], found: list[Any]) -> tuple[Any, ...]:
-    """The gradients of an element-wise function in PyTorch's own operations, in float64, so that they can be differentiated."""
-    rule = plan.rule
-    function = getattr(_torch_points, rule.name, None)
-    if function is None:
+def _operators() -> Any:
+    """The operators, which are made with tartan.torch."""
+    from tartan.torch import _schema
+
+    return _schema
+
+
+def _recorded_again(plan: _Plan, wanted: int, arguments: list[Any], options: list[Any]) -> Any:
+    """The gradients, recorded themselves, so that they can be differentiated."""
+    operators = _operators()
+    if operators.PLANS[plan.rule.gradient].formula is None:
         raise UnsupportedError(
-            f"{rule.name}: its gradient is to be differentiated again (create_graph), which it does not record"
+            f"{plan.rule.name}: its gradient is to be differentiated again (create_graph), which it does not record"
         )
-    grad = given[plan.first_option]
-    wide = [_wide(given.get(place), grad) for place in range(plan.first_option + 1)]
-    slopes = function(*wide, *(torch.tensor(float(o), dtype=torch.float64) for o in options))
-    for place, slope in zip(rule.results, slopes):
-        x = given.get(place, grad)
-        slope = slope if isinstance(slope, _Tensor) else torch.as_tensor(slope)
-        if isinstance(x, _Tensor):
-            found[2 + place] = slope.expand(grad.shape).sum_to_size(x.shape).to(x.dtype)
-    return tuple(found)
-
-
-def _wide(x: Any, like: Any) -> Any:
-    return None if x is None else torch.as_tensor(x, dtype=torch.float64, device=like.device)
+    if plan.call is _operation:
+        return operators.intercepted(plan.rule.gradient, None, wanted, *arguments, *plan.none, *options)
+    return operators.intercepted_of_images(plan.rule.gradient, None, wanted, *plan.images, *arguments, *plan.none, *options)
 
 
 # PyTorch's engine calls this method, by default a function that looks for `backward`.
 _Recorded._backward_cls.apply = _Recorded.backward  # type: ignore[attr-defined, unused-ignore]
 # The public `apply` first looks for transforms of torch.func, and unwraps tensors that outlived one.
-_apply: Any = _Recorded.apply
 _plain_apply: Any = super(torch.autograd.Function, _Recorded).apply
 _plans: dict[tuple[int, int, Optional[tuple[int, bool]]], _Plan] = {}
 
@@ -149,12 +146,26 @@ def _of_images(dims: int, channels_last: bool, number: int, context: Any, wanted
 
 def recorded_of_images(number: int, context: Any, wanted: int, dims: int, channels_last: bool, *given: Any) -> Any:
     """The call of an operation on images, recorded for gradients; called by the extension module."""
+    if are_transforms_active():
+        return intercepted_of_images(number, context, wanted, dims, channels_last, *given)
     return _recorded(number, context, wanted, (dims, bool(channels_last)), given)
 
 
 def recorded(number: int, context: Any, wanted: int, *given: Any) -> Any:
     """The call of an operation, recorded for gradients; called by the extension module."""
+    if are_transforms_active():
+        return intercepted(number, context, wanted, *given)
     return _recorded(number, context, wanted, None, given)
+
+
+def intercepted(*given: Any) -> Any:
+    """The call of an operation that PyTorch traces or transforms, by its operator; called by the extension module."""
+    return _operators().intercepted(*given)
+
+
+def intercepted_of_images(*given: Any) -> Any:
+    """The same for an operation on images."""
+    return _operators().intercepted_of_images(*given)
 
 
 def _recorded(
@@ -169,4 +180,4 @@ def _recorded(
                 f"{plan.rule.name}: {plan.rule.outputs[i - plan.inputs]} is given, expected none where PyTorch records "
                 "gradients: use detach(), or torch.no_grad()"
             )
-    return (_apply if are_transforms_active() else _plain_apply)(plan, context, *given)
+    return _plain_apply(plan, context, *given)

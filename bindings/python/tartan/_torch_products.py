@@ -12,6 +12,7 @@ from tartan._errors import ArgumentError, ArgumentTypeError, UnsupportedError
 from tartan._layout import Layout
 from tartan._matrix import BlockMatrix, check_matrix
 from tartan._operations import spmm_gradient
+from tartan._torch import are_transforms_active, around, in_autocast, is_intercepted
 
 
 class _Product(torch.autograd.Function):  # type: ignore[misc, unused-ignore]
@@ -24,7 +25,8 @@ class _Product(torch.autograd.Function):  # type: ignore[misc, unused-ignore]
         ctx.constants, ctx.changes = constants, _layout(a)._changes
         ctx.gates = None if isinstance(gates, torch.Tensor) else gates
         ctx.save_for_backward(b, values, gates if ctx.gates is None else None)
-        return _raw.spmm(_matrix(a, values), b.detach(), side, transpose, alpha, 0.0, None, _detached(gates), context)
+        ctx.matrix = _matrix(a, values)
+        return _raw.spmm(ctx.matrix, b, side, transpose, alpha, 0.0, None, gates, context)
 
     @staticmethod
     def backward(ctx: Any, grad: Any) -> Any:
@@ -44,8 +46,10 @@ class _Product(torch.autograd.Function):  # type: ignore[misc, unused-ignore]
         shared = layout.heads > 1 and b.ndim == 2  # by all heads
         if shared:
             b = b.expand(layout.heads, *b.shape)
-        find = _differentiable if torch.is_grad_enabled() else _gradients
-        of_b, of_values, of_gates = find(b, values, gates, grad, ctx.constants, ctx.needs_input_grad)
+        if torch.is_grad_enabled():
+            of_b, of_values, of_gates = _differentiable(b, values, gates, grad, ctx.constants, ctx.needs_input_grad)
+        else:
+            of_b, of_values, of_gates = _gradients(ctx.matrix, b, values, gates, grad, ctx.constants, ctx.needs_input_grad)
         if of_b is not None and shared:
             of_b = of_b.sum(0)
         if of_b is not None and vector:
@@ -53,16 +57,34 @@ class _Product(torch.autograd.Function):  # type: ignore[misc, unused-ignore]
         return of_b, of_values, of_gates, None
 
 
-def _gradients(b: Any, values: Any, gates: Any, grad: Any, constants: tuple[Any, ...], needs: tuple[bool, ...]) -> Any:
+# PyTorch's engine calls this method, by default a function that looks for `backward`; and the public `apply` first looks for
+# transforms of torch.func.
+_Product._backward_cls.apply = _Product.backward  # type: ignore[attr-defined, unused-ignore]
+_apply: Any = super(torch.autograd.Function, _Product).apply  # type: ignore[misc, unused-ignore]
+
+
+def _gradients(
+    matrix: BlockMatrix, b: Any, values: Any, gates: Any, grad: Any, constants: tuple[Any, ...], needs: tuple[bool, ...]
+) -> Any:
     """The gradients of b, values and gates, as far as they are needed."""
     a, side, transpose, alpha, context = constants
-    of_values = torch.zeros_like(values) if needs[1] else None  # also the padding of ragged blocks
-    found = spmm_gradient(
-        _matrix(a, values), b.detach(), grad, gates=_detached(gates), alpha=alpha, side=side, transpose=transpose,
-        a_grad=None if of_values is None else BlockMatrix(_layout(a), of_values), context=context,
-        wrt=[name for name, needed in zip(("b", "a", "gates"), needs) if needed],
-    )  # fmt: skip
-    return found.b, of_values, found.gates if found.gates is None else torch.as_tensor(found.gates).to(gates)
+    layout = _layout(a)
+    if gates is not None and (needs[1] or needs[2]):
+        of_values = torch.zeros_like(values) if needs[1] else None  # also the padding of ragged blocks
+        found = spmm_gradient(
+            matrix, b, grad, gates=gates, alpha=alpha, side=side, transpose=transpose,
+            a_grad=None if of_values is None else BlockMatrix(layout, of_values), context=context,
+            wrt=[name for name, needed in zip(("b", "a", "gates"), needs) if needed],
+        )  # fmt: skip
+        return found.b, of_values, None if found.gates is None else torch.as_tensor(found.gates).to(gates)
+    of_b = _raw.spmm(matrix, grad, side, not transpose, alpha, 0.0, None, gates, context) if needs[0] else None
+    if not needs[1]:
+        return of_b, None, None
+    of_values = torch.zeros_like(values, memory_format=torch.contiguous_format)
+    x, y = (grad, b.mT) if side == "left" else (b.mT, grad)
+    x, y = (y.mT, x.mT) if transpose else (x, y)
+    _raw.sddmm(around(layout, of_values), x, y, alpha, 0.0, None, context, None)
+    return of_b, of_values, None
 
 
 def _differentiable(
@@ -109,7 +131,9 @@ class _Sampled(torch.autograd.Function):  # type: ignore[misc, unused-ignore]
 def recorded(
     a: Any, b: Any, values: Any, side: str, transpose: bool, alpha: float, gates: Any, context: Any
 ) -> Any:
-    """`tartan.spmm`, recorded for gradients of b, gates and, if `a` is a layout, values."""
+    """`tartan.spmm`, recorded for gradients of b, gates and, if `a` is a layout, values; or as PyTorch traces or transforms it."""
+    if are_transforms_active() or _raw.intercepts(b, values, gates) or not _raw.records(b, values, gates):
+        return _intercepted(a, b, values, side, transpose, alpha, gates, context)
     for name, given in (("b", b), ("values", values)):
         if given is not None and not isinstance(given, torch.Tensor):
             raise ArgumentTypeError(
@@ -117,7 +141,57 @@ def recorded(
             )
     if values is None:
         check_matrix(a, "a")
-    return _Product.apply(b, values, gates, (a, side, transpose, alpha, context))
+        b = _cast(b, getattr(torch, a.dtype_name))
+    else:
+        b, values = in_autocast(b, values)
+    return _apply(b, values, gates, (a, side, transpose, alpha, context))
+
+
+def _cast(b: Any, dtype: Any) -> Any:
+    """The other factor of a matrix, which keeps its dtype: under torch.autocast in that dtype."""
+    if b.dtype is dtype or b.device.type == "meta" or not torch.is_autocast_enabled(b.device.type):
+        return b
+    return b if torch.float64 in (dtype, b.dtype) else b.to(dtype)
+
+
+def refused(
+    a: Any, b: Any, side: str, transpose: bool, alpha: float, beta: float, out: Any, gates: Any, context: Any
+) -> Any:
+    """The product with a tensor that the library did not take: if PyTorch transforms it, or under torch.autocast; or NotImplemented."""
+    if are_transforms_active() or is_intercepted(b):
+        if out is not None:
+            raise ArgumentError("spmm: out is given, expected none where PyTorch traces or transforms")
+        return _intercepted(a, b, None, side, transpose, alpha, gates, context)
+    cast = _cast(b, getattr(torch, a.dtype_name, b.dtype))
+    return NotImplemented if cast is b else _raw.spmm(a, cast, side, transpose, alpha, beta, out, gates, context)
+
+
+def _intercepted(
+    a: Any, b: Any, values: Any, side: str, transpose: bool, alpha: float, gates: Any, context: Any
+) -> Any:
+    """The product by the operators of a linear layer: x W^T, and x W."""
+    from tartan.torch._operators import either_product
+    from tartan.torch._schema import values_of
+
+    if context is not None:
+        raise ArgumentError("spmm: context is given, expected none where PyTorch traces or transforms")
+    if values is None:
+        check_matrix(a, "a")
+        values = values_of(a)
+        if not isinstance(b, torch.fx.Proxy):
+            b = _cast(b, values.dtype)
+    elif not isinstance(b, torch.fx.Proxy):
+        b, values = in_autocast(b, values)
+    if gates is not None:
+        if not isinstance(gates, torch.Tensor):
+            gates = torch.as_tensor(gates, device=values.device)
+        values = values * gates.to(values.dtype)[:, None, None]
+    left = side == "left"
+    vector = not isinstance(b, torch.fx.Proxy) and b.ndim == 1
+    x = b if vector else b.mT if left else b
+    y = either_product(x, values, _layout(a), left != transpose)
+    y = y if alpha == 1 else y * alpha
+    return y.mT if left and not vector else y
 
 
 def _layout(a: Any) -> Layout:
@@ -126,8 +200,7 @@ def _layout(a: Any) -> Layout:
 
 
 def _matrix(a: Any, values: Any) -> BlockMatrix:
-    return a if values is None else BlockMatrix(a, values.detach())
-
-
-def _detached(x: Any) -> Any:
-    return x.detach() if isinstance(x, torch.Tensor) else x
+    if values is None:
+        return a  # type: ignore[no-any-return, unused-ignore]
+    values = values.detach()
+    return around(a, values) if values.is_contiguous() else BlockMatrix(a, values)

@@ -2,6 +2,7 @@
 """What tests of all operations share: the library's description of them, and operands made by it."""
 
 import ctypes
+import inspect
 import json
 
 import numpy as np
@@ -14,7 +15,7 @@ from tartan import _operations
 RENAMED = {"block_mask": "mask", "in_size": "size"}
 SIZES = (6, 5, 2, 3, 4, 7)
 # Whose indices may not be there twice: two of them.
-DISTINCT = {"scatter_rows": "ids", "scatter_rows_gradient": "ids", "top_k_gradient": "k"}
+DISTINCT = {"scatter_rows": "ids", "scatter_rows_gradient": "ids", "segment_sum": "entries", "segment_sum_gradient": "entries", "top_k_gradient": "k"}
 
 
 def _described():
@@ -42,6 +43,8 @@ class Op:
         self.outputs = [a for a in self.arguments if a["use"] == "out"]
         self.optional = [a for a in self.outputs if a["optional"]]
         self.is_tuple = self.name in gradients and len(self.outputs) > 1
+        seed = inspect.signature(self.function).parameters.get("seed")
+        self.draws = seed is not None and seed.default is None  # of tensors by PyTorch's generator
         self.arrays_only = all(a["kind"] == "array" for a in self.arguments)
         self.has_conv = any(a["kind"] == "conv" for a in self.arguments)
         required = [a for a in self.outputs if not a["optional"]]
@@ -58,6 +61,8 @@ class Op:
     def call(self, operands, **keywords):
         """Calls the function with operands by their names in the schema."""
         given = [operands[a["name"]] for a in self.inputs if not a["optional"]]
+        if self.draws:
+            keywords.setdefault("seed", 0)
         named = {self.names[a["name"]]: operands[a["name"]] for a in self.inputs if a["optional"] and a["name"] in operands}
         return self.function(*given, **named, **keywords)
 
@@ -139,6 +144,8 @@ class Operands(dict):
     def made(self, a):
         if a["kind"] == "arrays":
             return [self.made({**a, "kind": "array"}) for _ in range(2)]
+        if a["name"] == "ends":  # counts up to the two entries of an order
+            return np.minimum(np.arange(1, self.shape(a)[0] + 1), 2)
         if a["dtype"] == "I":  # what every array has: no length is below 2
             return self.rng.permuted(np.broadcast_to([0, 1], self.shape(a)), axis=-1) if self.op.name in DISTINCT else self.rng.integers(0, 2, self.shape(a))
         if a["dtype"] == "U8":

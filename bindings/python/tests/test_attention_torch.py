@@ -230,9 +230,10 @@ def test_what_is_refused(rng):
     out = attention(q, k, v, layout)
     with pytest.raises(tartan.ArgumentError, match="out_grad has its negative bit set"):
         torch.autograd.grad(out, q, torch._neg_view(torch.ones_like(out)), retain_graph=True)
-    (first,) = torch.autograd.grad(out.square().sum(), q, create_graph=True)
-    with pytest.raises(RuntimeError, match="once_differentiable"):
-        first.sum().backward()
+    with pytest.raises(tartan.UnsupportedError, match="attention: its gradient is to be differentiated again"):
+        torch.autograd.grad(out.square().sum(), q, create_graph=True)
+    with torch.no_grad(), pytest.raises(tartan.UnsupportedError, match="attention: a bias is given, expected none where PyTorch traces"):
+        torch.func.vmap(lambda x: attention(x, k, v, layout, slopes=torch.ones(4)))(torch.stack([q, q]))
 
 
 def test_passes_refuse_what_autograd_does_not_give(rng):
@@ -241,6 +242,11 @@ def test_passes_refuse_what_autograd_does_not_give(rng):
     class Context:
         saved_tensors, constants, needs_input_grad = (), (), ()
 
+    with torch.no_grad():
+        _passes_refuse(raw, Context, q, k, v)
+
+
+def _passes_refuse(raw, Context, q, k, v):
     for words, call in (
         ("takes 7 arguments, 2 were given", lambda: raw.attention_recorded(Context(), q)),
         ("the constants are no tuple", lambda: raw.attention_recorded(Context(), q, k, v, None, None, (None,))),
@@ -251,11 +257,21 @@ def test_passes_refuse_what_autograd_does_not_give(rng):
             call()
 
 
-def test_transforms_of_torch_func_are_refused(rng):
+def test_transforms_of_torch_func(rng):
     layout = random_layout(rng, (40, 52), 8, 0.6)
-    q, k, v = tensors(records=False)
-    with pytest.raises(RuntimeError, match="setup_context"):
-        torch.func.grad(lambda x: attention(x, k, v, layout).sum())(q)
+    q, k, v = tensors()
+
+    def loss(x):
+        return attention(x, k, v, layout, causal=True).square().sum()
+
+    (wanted,) = torch.autograd.grad(loss(q), q)
+    assert torch.allclose(torch.func.grad(loss)(q.detach()), wanted)
+    x = torch.stack([q, 2 * q]).detach()
+    with torch.no_grad():
+        each = torch.stack([attention(y, k, v, layout) for y in x])
+        assert torch.allclose(torch.func.vmap(lambda y: attention(y, k, v, layout))(x), each)
+    with pytest.raises(tartan.UnsupportedError, match="attention: its gradient is differentiated again"):
+        torch.func.grad(lambda y: torch.func.grad(loss)(y).square().sum())(q.detach())
 
 
 def outlived(x, transform):

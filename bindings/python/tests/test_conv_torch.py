@@ -130,8 +130,10 @@ def test_refusals(rng):
         conv(x, values.detach().numpy())
     with pytest.raises(tartan.ArgumentError, match="requires gradients"):
         conv.input_gradient(torch.zeros(2, 8, 3, 5, dtype=torch.float64, requires_grad=True), values.detach())
-    with pytest.raises(tartan.UnsupportedError, match="conv: its gradient is to be differentiated again"):
-        torch.autograd.grad(conv(x, values).square().sum(), x, create_graph=True)
+    for options in ({"active": Layout.from_windows(np.ones((3, 5)), "size=2x3 count=2x2"), "windows": (2, 3)}, {"bias": torch.zeros(1, 8, dtype=torch.float64)}):
+        y = conv(x[:1], values, **options)
+        with pytest.raises(tartan.UnsupportedError, match="conv: its gradient is to be differentiated again.*with (active|bias of classes)"):
+            torch.autograd.grad(y.square().sum(), x, create_graph=True)
     dynamic = Layout.from_device_mask(np.ones((2, 2)), 1)
     y = conv(x[:1], values, active=dynamic, windows=(2, 3))
     dynamic.update(np.eye(2))

@@ -77,7 +77,7 @@ def test_the_operator_passes_pytorchs_own_checks_and_compiles():
     x, weight, labels = problem(torch.float32)
     factors = torch.full((7,), 0.5)
     arguments = (x, weight, labels, factors, 3, 0.1, -100, -1, True, True)
-    torch.library.opcheck(torch.ops.tartan.linear_cross_entropy.default, arguments)
+    torch.library.opcheck(torch.ops.tartan.sum_of_cross_entropy.default, arguments)
     compiled = torch.compile(lambda *given: modules.linear_cross_entropy(*given, lines=3), fullgraph=True, backend="aot_eager")
     close(compiled(x, weight, labels), theirs(x, weight, labels), torch.float32)
 

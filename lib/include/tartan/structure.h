@@ -41,6 +41,29 @@ TARTAN_API tartan_status tartan_matrix_from_compressed(tartan_context *context, 
                                                        int32_t dtype, int32_t block_order,
                                                        tartan_matrix **out);
 
+/* From blocks in any order: values [count, block_rows, block_cols] of any strides, at `places` in the grid of blocks. Blocks at one place
+ * are added in the order given, in f32, or f64 if either dtype is f64, and rounded once. heads of the places may be NULL if
+ * shape->heads is 1. */
+TARTAN_API tartan_status tartan_matrix_from_blocks(tartan_context *context, const tartan_shape *shape,
+                                                   const tartan_places *places, const tartan_array *values,
+                                                   int32_t dtype, int32_t block_order, tartan_matrix **out);
+
+/* ---- Plans of assembly: blocks or elements are added into matrices of one layout again and again. A plan says which items are
+ * added up at each place: those of place p are out_order[out_ends[p - 1]] .. out_order[out_ends[p] - 1], in the order of the
+ * list. tartan_segment_sum adds by a plan. out_order [places->count], items counted from 0. The time is proportional to the
+ * numbers of items and places. heads may be NULL: head 0. Errors: also LAYOUT (an item whose block is not stored). ---- */
+
+/* Of blocks at `places` in the grid; out_ends [blocks]. tartan_segment_sum's x and z are then the values of the matrix. */
+TARTAN_API tartan_status tartan_layout_block_plan(const tartan_layout *layout, const tartan_places *places,
+                                                  int64_t *out_order, int64_t nout_order, int64_t *out_ends,
+                                                  int64_t nout_ends);
+
+/* Of elements; out_ends [blocks * block_rows * block_cols], in the order of memory of a matrix of that block order: x and z are its
+ * values as one line. */
+TARTAN_API tartan_status tartan_layout_element_plan(const tartan_layout *layout, const tartan_places *places,
+                                                    int32_t block_order, int64_t *out_order,
+                                                    int64_t nout_order, int64_t *out_ends, int64_t nout_ends);
+
 /* ---- Elements ---- */
 
 /* Reads the elements at `places` into values [count] of any dtype. Elements that are not stored are 0. */

@@ -8,6 +8,7 @@
 torch.Size([2, 128])
 """
 
+from tartan.torch import _compiled
 from tartan.torch._attention import BlockSparseAttention
 from tartan.torch._conv import BlockSparseConv2d
 from tartan.torch._linear import BlockSparseLinear

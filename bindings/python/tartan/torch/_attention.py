@@ -8,8 +8,8 @@ from typing import Any, Optional
 import torch
 
 from tartan import BlockMask, Layout, attention, attention_gradient
-from tartan._errors import ArgumentError, ArgumentTypeError, ShapeError
-from tartan.torch._bilinear import library, plainly, recorded, transformed, transforms
+from tartan._errors import ArgumentError, ArgumentTypeError, ShapeError, UnsupportedError
+from tartan.torch._bilinear import in_kernel, library, plainly, recorded, transformed, transforms
 from tartan.torch._cells import Numbered, cell_at
 from tartan.torch._operators import in_autocast, is_plain
 from tartan.torch._stored import EXTRA, check_same_frame, decoded, encoded
@@ -192,6 +192,47 @@ def _options(layout: int, scale: float, causal: bool, dropout: float, seed: Any)
     }  # fmt: skip
 
 
+_cells: dict[tuple[int, int], tuple[AttentionCell, Any, Any]] = {}  # by the identity of handles, which stay
+
+
+def cell_of(layout: Any, mask: Any) -> AttentionCell:
+    """A cell that holds a layout and a mask, by their handles, for the rest of the process."""
+    found = _cells.get((id(layout), id(mask)))
+    if found is None:
+        own = Layout._own(layout)
+        if own.dynamic:
+            raise UnsupportedError(
+                "attention: layout is dynamic, expected one whose blocks do not change by themselves where PyTorch traces or transforms"
+            )
+        cell = AttentionCell(own, None if mask is None else BlockMask._own(mask, own))
+        found = _cells[id(layout), id(mask)] = (cell, layout, mask)
+    return found[0]
+
+
+def intercepted(
+    layout: Any, mask: Any, q: Any, k: Any, v: Any, bias: Any, kind: Any, scale: Any, causal: Any, query_offset: int,
+    causal_from: int, dropout: float, seed: int, deterministic: Any, context: Any, out: Any, lse: Any, return_lse: Any, sinks: Any,
+) -> Any:  # fmt: skip
+    """`tartan.attention`, with handles, by the operator."""
+    given = {
+        "a bias": bias, "query_offset": query_offset or None, "causal_from": causal_from or None, "context": context, "out": out,
+        "lse": lse, "sinks": sinks,
+    }  # fmt: skip
+    for name, x in given.items():
+        if x is not None:
+            raise UnsupportedError(f"attention: {name} is given, expected none where PyTorch traces or transforms")
+    for name, x in (("q", q), ("k", k), ("v", v)):
+        if not isinstance(x, (torch.Tensor, torch.fx.Proxy)):
+            raise ArgumentTypeError(f"attention: {name} is of type {type(x).__name__}, expected a tensor where PyTorch traces or transforms")
+    if not isinstance(q, torch.fx.Proxy):
+        q, k, v = in_autocast(q, k, v)
+    seed_tensor = torch.tensor(seed) if dropout else None
+    scale = q.shape[-1] ** -0.5 if scale is None else float(scale)
+    run = _Attention.apply if transforms() else _operator
+    out, lse = run(q, k, v, cell_of(layout, mask).number, scale, bool(causal), float(dropout), seed_tensor)[:2]
+    return (out, lse) if return_lse else out
+
+
 def _lse_dtype(q: Any) -> Any:
     return torch.float64 if q.dtype == torch.float64 else torch.float32
 
@@ -236,15 +277,44 @@ class _Attention(torch.autograd.Function):  # type: ignore[misc, unused-ignore]
         ctx.save_for_backward(q, k, v, *output, *([] if seed is None else [seed]))
 
     @staticmethod
-    @torch.autograd.function.once_differentiable  # type: ignore[misc, no-untyped-call, unused-ignore]
     def backward(ctx: Any, grad: Any, _: Any) -> Any:
         q, k, v, out, lse, *seed = ctx.saved_tensors
-        found = _gradient_operator(q, k, v, out, lse, grad, *ctx.options, seed[0] if seed else None)
+        run = _AttentionGradient.apply if transforms() else _gradient_operator
+        found = run(q, k, v, out, lse, grad, *ctx.options, seed[0] if seed else None)
         return (*found, None, None, None, None, None)
 
     @staticmethod
     def vmap(info: Any, in_dims: Any, *given: Any) -> Any:
         return _over_batch(_Attention.apply, 3, info, in_dims, *given)
+
+
+class _AttentionGradient(torch.autograd.Function):  # type: ignore[misc, unused-ignore]
+    """The gradients as a function that cannot be differentiated: torch.func.grad always records, so only that may be refused."""
+
+    @staticmethod
+    def forward(*given: Any) -> Any:
+        with torch._C._AutoDispatchBelowAutograd():  # type: ignore[attr-defined, unused-ignore]
+            return _gradient_operator(*given)
+
+    @staticmethod
+    def setup_context(ctx: Any, inputs: Any, output: Any) -> None:
+        pass
+
+    @staticmethod
+    def backward(ctx: Any, *_: Any) -> Any:
+        raise UnsupportedError("attention: its gradient is differentiated again, which it does not record")
+
+    @staticmethod
+    def vmap(info: Any, in_dims: Any, *given: Any) -> Any:
+        return _over_batch(_AttentionGradient.apply, 6, info, in_dims, *given)
+
+
+def _run_gradient(*given: Any) -> Any:
+    if transformed():
+        return _AttentionGradient.apply(*given)
+    if recorded(*given[:6]):
+        raise UnsupportedError("attention: its gradient is to be differentiated again (create_graph), which it does not record")
+    return _AttentionGradient.forward(*given)
 
 
 def _over_batch(run: Any, tensors: int, info: Any, in_dims: Any, *given: Any) -> Any:
@@ -267,7 +337,7 @@ for _name, _kernel, _fake, _one, _count in (
     ("attention", _forward, _fake_forward, _operator, 3), ("attention_gradient", _gradient, _fake_gradient, _gradient_operator, 6),
 ):  # fmt: skip
     for _key in ("CPU", "CUDA"):
-        library.impl(_name, _kernel, _key)
+        library.impl(_name, in_kernel(_kernel), _key)
     torch.library.register_fake(f"tartan::{_name}", _fake, lib=library)
     torch.library.register_vmap(f"tartan::{_name}", _rule(_one, _count), lib=library)
 
@@ -288,3 +358,4 @@ def _run(q: Any, k: Any, v: Any, *given: Any) -> Any:
 
 
 library.impl("attention", _run, "Autograd")
+library.impl("attention_gradient", _run_gradient, "Autograd")

@@ -6,19 +6,35 @@ w_grad = h(x, y_grad). The gradients of any of the three are the other two, so a
 
 from __future__ import annotations
 
-from functools import partial
+from functools import partial, wraps
 from typing import Any, Callable
 
 import torch
 
+from tartan import _raw
 from tartan._errors import ShapeError
 
 library = torch.library.Library("tartan", "FRAGMENT")  # type: ignore[no-untyped-call, unused-ignore]
 _TAGS = (torch.Tag.pt2_compliant_tag, torch.Tag.needs_fixed_stride_order)
 
 
+def in_kernel(kernel: Any) -> Any:
+    """A kernel whose calls of Tartan run, whatever PyTorch traces or transforms meanwhile."""
+    step = _raw.kernel
+
+    @wraps(kernel)
+    def run(*given: Any) -> Any:
+        step(1)
+        try:
+            return kernel(*given)
+        finally:
+            step(-1)
+
+    return run
+
+
 class Bilinear:
-    """Three operators: `name`, `name`_input_gradient and `name`_values_gradient. The last arguments of each are the number of a
+    """Three operators: `name`, `name`_x_gradient and `name`_values_gradient. The last arguments of each are the number of a
     layout and the size of the result, so that its shape follows without the layout. `size_of` gives the size that stands for a
     tensor like x, y or their gradients; values have their shape. With `rows`, x may have any leading dimensions."""
 
@@ -26,7 +42,7 @@ class Bilinear:
         self, name: str, forward: str, input_gradient: str, values_gradient: str, kernels: tuple[Any, Any, Any], *,
         fakes: tuple[Any, Any, Any], size_of: Callable[[Any], Any], rows: bool,
     ) -> None:  # fmt: skip
-        names = (name, f"{name}_input_gradient", f"{name}_values_gradient")
+        names = (name, f"{name}_x_gradient", f"{name}_values_gradient")
         for each, arguments in zip(names, (forward, input_gradient, values_gradient)):
             library.define(f"{each}({arguments}) -> Tensor", tags=_TAGS)
         self.operators = tuple(getattr(torch.ops.tartan, each).default for each in names)
@@ -36,7 +52,7 @@ class Bilinear:
         rules = (rule, rule, _one_by_one)
         for each, kernel, fake, function, operator, one in zip(names, kernels, fakes, self.functions, self.operators, rules):
             for key in ("CPU", "CUDA"):
-                library.impl(each, kernel, key)
+                library.impl(each, in_kernel(kernel), key)
             library.impl(each, function._run, "Autograd")
             torch.library.register_fake(f"tartan::{each}", fake, lib=library)
             torch.library.register_vmap(f"tartan::{each}", partial(one, operator), lib=library)

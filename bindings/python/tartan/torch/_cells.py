@@ -13,8 +13,9 @@ from typing import Any, Optional
 import numpy as np
 import torch
 
-from tartan import BlockMatrix, Layout, _raw
+from tartan import BlockMatrix, Layout
 from tartan._errors import ArgumentError, ArgumentTypeError, HandleError, UnsupportedError
+from tartan._torch import matrix_of
 
 _numbers = itertools.count(2)  # 0 and 1 are special as lengths of tensors
 _living: weakref.WeakValueDictionary[int, Numbered] = weakref.WeakValueDictionary()
@@ -71,20 +72,6 @@ class Cell(Numbered):
 
     def __reduce__(self) -> tuple[Any, ...]:
         return Cell, (self.layout,)
-
-
-def matrix_of(layout: Layout, values: Any) -> BlockMatrix:
-    """A matrix around the memory of a tensor."""
-    return around(layout, values.detach().contiguous())
-
-
-def around(layout: Layout, values: Any) -> BlockMatrix:
-    """The same for a contiguous tensor that has no gradients. NumPy is a shorter way to host memory than DLPack."""
-    if values.device.type != "cpu":
-        return BlockMatrix(layout, values)
-    if values.dtype is torch.bfloat16:
-        return BlockMatrix.from_bits(layout, values.view(torch.uint16).numpy())
-    return BlockMatrix._own(_raw.tartan_matrix_wrap(layout._handle, values.numpy()))
 
 
 def cell_at(number: int) -> Any:

@@ -3,6 +3,7 @@
 
 from __future__ import annotations
 
+import warnings
 from typing import Any, Optional
 
 import numpy as np
@@ -11,8 +12,9 @@ from torch._prims_common import suggest_memory_format
 
 from tartan import BlockConv, BlockMatrix, Layout
 from tartan._errors import ArgumentError, ArgumentTypeError, ShapeError, UnsupportedError
+from tartan._torch import matrix_of
 from tartan.torch._bilinear import Bilinear, check_size, transforms
-from tartan.torch._cells import Cell, cell_at, matrix_of
+from tartan.torch._cells import Cell, Numbered, cell_at
 from tartan.torch._linear import Block, chosen_layout, kept_layout, stored_widths
 from tartan.torch._operators import check_tensor, in_autocast, is_plain
 from tartan.torch._stored import Stored, shape_of
@@ -146,7 +148,7 @@ class BlockSparseConv2d(Stored):
         if not compiles and is_plain(x, values) and not (recorded and self._cell.ragged):
             wide = None if bias is None else bias.to(torch.promote_types(bias.dtype, torch.float32))
             return self.conv(x, values if recorded else values.detach(), bias=wide if recorded or wide is None else wide.detach())
-        size = (x.shape[0], self.out_channels, *_output_size(x.shape[2:], **self._geometry))
+        size = _traced((x.shape[0], self.out_channels, *_output_size(x.shape[2:], **self._geometry)))
         run = conv_forward if compiles or not transforms() else BILINEAR.run
         y = run(x, values, self._tag.shape[0] if compiles else self._cell.number, size)
         return y if bias is None else y + bias.view(-1, 1, 1)
@@ -224,14 +226,52 @@ def _empty(like: Any, size: Any) -> Any:
     return torch.empty(size, dtype=like.dtype, device=like.device, memory_format=suggest_memory_format(like))
 
 
+class HeldConv(Numbered):
+    """A convolution that no module has."""
+
+    __slots__ = ("conv",)
+
+    def __init__(self, conv: BlockConv) -> None:
+        super().__init__()
+        self.conv = conv
+
+
+_held: dict[int, HeldConv] = {}  # by the identity of convolutions
+
+
+def convolved(x: Any, values: Any, conv: BlockConv, lengths: Any) -> Any:
+    """The convolution of a batch as PyTorch traces or transforms it; `lengths` of the result are needed where there is a choice."""
+    held = _held.get(id(conv))
+    if held is None or held.conv is not conv:
+        held = _held[id(conv)] = HeldConv(conv)
+    spatial = slice(1, -1) if conv.channels_last else slice(2, None)
+    if lengths is None:
+        lengths = conv.output_size(tuple(x.shape[spatial]))
+    inside = (*lengths, conv.out_channels) if conv.channels_last else (conv.out_channels, *lengths)
+    run = BILINEAR.run if transforms() else conv_forward
+    return run(x, values, held.number, _traced((x.shape[0], *inside)))
+
+
+def _traced(size: Any) -> Any:
+    """Under torch.jit.trace sizes are tensors, of which an operator takes no list: they become constants of the graph. With images of
+    another size it is refused."""
+    if torch.jit.is_tracing():
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore", torch.jit.TracerWarning)
+            return tuple(int(n) for n in size)
+    return size
+
+
 def _conv_at(number: int) -> BlockConv:
-    cell: ConvCell = cell_at(number)
+    cell: Any = cell_at(number)
     return cell.conv
 
 
 def _forward(x: Any, values: Any, layout: int, size: Any) -> Any:
     conv, out = _conv_at(layout), _empty(x, size)
-    check_size(list(size[2:]), list(conv.output_size(tuple(x.shape[2:]))))
+    spatial = slice(1, -1) if conv.channels_last else slice(2, None)
+    if conv._option("transposed") != "1":
+        check_size(list(size[spatial]), list(conv.output_size(tuple(x.shape[spatial]))))
     if out.numel():
         conv(x.detach(), matrix_of(conv.layout, values), out=out)
     return out

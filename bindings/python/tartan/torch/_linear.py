@@ -10,6 +10,7 @@ import torch
 
 from tartan import Layout
 from tartan._errors import ArgumentError, ArgumentTypeError, ShapeError
+from tartan._torch import is_any_autocast_enabled
 from tartan.torch._cells import Cell, check_density, random_layout
 from tartan.torch._operators import block_linear, check_tensor, in_autocast, linear
 from tartan.torch._stored import Stored
@@ -121,11 +122,17 @@ class BlockSparseLinear(Stored):
         if isinstance(x, torch.fx.Proxy):  # of torch.fx.symbolic_trace, which knows no dtypes
             y = linear(x, self.values, self._cell.number, self.out_features)
             return y if self.bias is None else y + self.bias
-        check_tensor(x)
-        x, values, bias = in_autocast(x, self.values, self.bias)
         if torch.compiler.is_compiling():
+            x, values, bias = in_autocast(x, self.values, self.bias)
             y = linear(x, values, self._tag.shape[0], self.out_features)
             return y if bias is None else y + bias
+        check_tensor(x)
+        own = self._parameters  # nn.Module looks there last
+        values, bias = own.get("values"), own.get("bias")
+        if values is None or (bias is None and "bias" not in own):
+            values, bias = self.values, self.bias
+        if is_any_autocast_enabled():
+            x, values, bias = in_autocast(x, values, bias)
         return block_linear(x, values, bias, self._cell)
 
     def to_dense(self) -> Any:

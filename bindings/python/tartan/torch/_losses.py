@@ -2,7 +2,7 @@
 """The last linear layer of a network and the cross entropy of its classes in one, as an operator of PyTorch, so the logits of all lines
 never exist at once.
 
-    tartan::linear_cross_entropy(x, weight, labels, factors, lines, smoothing, ignored, layout, want_x, want_w)
+    tartan::sum_of_cross_entropy(x, weight, labels, factors, lines, smoothing, ignored, layout, want_x, want_w)
 
 returns the sum of the losses, each times its factor, and the derivatives of that sum with respect to x and weight, or tensors without
 elements where they are not wanted. `weight` is [classes, features], or the values of a layout, whose number is not -1 then."""
@@ -14,9 +14,10 @@ from typing import Any, Optional
 import torch
 
 from tartan import cross_entropy, sddmm, spmm
-from tartan._errors import ArgumentError, ArgumentTypeError, ShapeError
-from tartan.torch._bilinear import library
-from tartan.torch._cells import around, cell_at, matrix_of
+from tartan._errors import ArgumentError, ArgumentTypeError, ShapeError, UnsupportedError
+from tartan._torch import around, matrix_of
+from tartan.torch._bilinear import in_kernel, library
+from tartan.torch._cells import cell_at
 from tartan.torch._linear import BlockSparseLinear
 from tartan.torch._operators import check_dtype, check_last, in_autocast
 
@@ -85,13 +86,13 @@ def _fake(
 
 
 library.define(
-    "linear_cross_entropy(Tensor x, Tensor weight, Tensor labels, Tensor factors, int lines, float smoothing, int ignored, SymInt layout,"
+    "sum_of_cross_entropy(Tensor x, Tensor weight, Tensor labels, Tensor factors, int lines, float smoothing, int ignored, SymInt layout,"
     " bool want_x, bool want_w) -> (Tensor, Tensor, Tensor)",
     tags=(torch.Tag.pt2_compliant_tag, torch.Tag.needs_fixed_stride_order),
 )  # fmt: skip
 for _key in ("CPU", "CUDA"):
-    library.impl("linear_cross_entropy", _run, _key)
-torch.library.register_fake("tartan::linear_cross_entropy", _fake, lib=library)
+    library.impl("sum_of_cross_entropy", in_kernel(_run), _key)
+torch.library.register_fake("tartan::sum_of_cross_entropy", _fake, lib=library)
 
 
 def _keep(ctx: Any, inputs: Any, output: Any) -> None:
@@ -105,11 +106,13 @@ def _back(ctx: Any, grad: Any, *_: Any) -> Any:
     none = (None,) * 8
     if grad is None:
         return (None, None, *none)
+    if torch.is_grad_enabled():
+        raise UnsupportedError("linear_cross_entropy: its gradient is to be differentiated again (create_graph), which it does not record")
     slopes = [slope * grad.to(slope.dtype) if want else None for slope, want in zip(ctx.saved_tensors, ctx.wants)]
     return (*slopes, *none)
 
 
-torch.library.register_autograd("tartan::linear_cross_entropy", _back, setup_context=_keep, lib=library)
+torch.library.register_autograd("tartan::sum_of_cross_entropy", _back, setup_context=_keep, lib=library)
 
 
 def linear_cross_entropy(
@@ -160,7 +163,7 @@ def linear_cross_entropy(
     count = (classes != ignore_index).sum() if reduction == "mean" else torch.ones((), device=x.device)
     factors = (1 / count.to(sums)).expand(flat.shape[0]).contiguous()
     recorded = torch.is_grad_enabled()
-    return torch.ops.tartan.linear_cross_entropy(
+    return torch.ops.tartan.sum_of_cross_entropy(
         flat, weight, classes, factors, lines, label_smoothing, ignore_index, layout, recorded and x.requires_grad,
         recorded and weight.requires_grad,
     )[0]  # fmt: skip

@@ -3,7 +3,7 @@
 computes and records.
 
     tartan::linear(x, values, layout, size)                    x W^T, [..., size]
-    tartan::linear_input_gradient(grad, values, layout, size)  grad W, [..., size]
+    tartan::linear_x_gradient(grad, values, layout, size)  grad W, [..., size]
     tartan::linear_values_gradient(x, grad, layout, size)      grad^T x at the stored blocks, an array of `size`
 
 x is [..., in], values [blocks, block rows, block columns], `layout` the number of a cell, which may be symbolic: the shape of a
@@ -16,23 +16,27 @@ from typing import Any, Optional
 
 import torch
 
-from tartan import sddmm, spmm
+from tartan import Layout, _raw
 from tartan._errors import ArgumentTypeError, DTypeError, ShapeError
+from tartan._torch import around, in_autocast, matrix_of
 from tartan.torch._bilinear import Bilinear, check_size, library, transforms
-from tartan.torch._cells import Cell, around, cell_at, matrix_of
+from tartan.torch._cells import Cell, cell_at
 
 # ---- What is computed ----
+
+_spmm: Any = _raw.spmm
 
 
 def product(x: Any, cell: Cell, matrix: Any, transpose: bool) -> Any:
     """x W^T, or with `transpose` false x W, row-major."""
     size = cell.rows if transpose else cell.cols
-    if x.ndim == 2:
-        out = x.new_empty((x.shape[0], size))
-        return spmm(matrix, x, side="right", transpose=transpose, out=out) if out.numel() else out
-    out = x.new_empty((*x.shape[:-1], size))
+    shape = x.shape
+    if len(shape) == 2:
+        out = x.new_empty((shape[0], size))
+        return _spmm(matrix, x, "right", transpose, 1.0, 0.0, out) if out.numel() else out
+    out = x.new_empty((*shape[:-1], size))
     if out.numel():
-        spmm(matrix, x.reshape(-1, x.shape[-1]), side="right", transpose=transpose, out=out.view(-1, size))
+        _spmm(matrix, x.reshape(-1, shape[-1]), "right", transpose, 1.0, 0.0, out.view(-1, size))
     return out
 
 
@@ -46,7 +50,7 @@ def values_gradient(x: Any, grad: Any, cell: Cell) -> Any:
             return sums
     else:
         sums = x.new_empty(cell.shape)
-    sddmm(around(cell.layout, sums), grad.mT, x)
+    _raw.sddmm(around(cell.layout, sums), grad.mT, x, 1.0, 0.0, None, None, None)
     return sums
 
 
@@ -115,13 +119,23 @@ def _with_autocast(device: str) -> Any:
     return kernel
 
 
-def in_autocast(x: Any, *others: Any) -> Any:
-    """Under torch.autocast the operands in its dtype, as those of torch.nn.functional.linear are."""
-    device = x.device.type
-    if device == "meta" or not torch.is_autocast_enabled(device):
-        return (x, *others)
-    dtype = torch.get_autocast_dtype(device)
-    return tuple(y if y is None or y.dtype == torch.float64 else y.to(dtype) for y in (x, *others))
+_cells: dict[int, Cell] = {}  # of layouts, by their identity
+
+
+def cell_of_layout(layout: Layout) -> Cell:
+    """A cell that holds a layout for the rest of the process."""
+    cell = _cells.get(id(layout))
+    if cell is None or cell.layout is not layout:
+        cell = _cells[id(layout)] = Cell(layout)
+    return cell
+
+
+def either_product(x: Any, values: Any, layout: Layout, transpose: bool) -> Any:
+    """x W^T, or with `transpose` false x W, for W on a layout, as PyTorch traces or transforms it."""
+    cell = cell_of_layout(layout)
+    place, size = (0, cell.rows) if transpose else (1, cell.cols)
+    run = BILINEAR.functions[place]._run if transforms() else BILINEAR.operators[place]
+    return run(x, values, cell.number, size)
 
 
 for _key in ("CPU", "CUDA"):
@@ -166,7 +180,6 @@ class _Linear(torch.autograd.Function):  # type: ignore[misc, unused-ignore]
 # transforms of torch.func.
 _Linear._backward_cls.apply = _Linear.backward  # type: ignore[attr-defined, unused-ignore]
 _apply: Any = super(torch.autograd.Function, _Linear).apply
-_PLAIN = (torch.Tensor, torch.nn.Parameter)
 
 
 def _with_bias(y: Any, bias: Any) -> Any:
@@ -188,12 +201,5 @@ def block_linear(x: Any, values: Any, bias: Optional[Any], cell: Cell) -> Any:
 
 def is_plain(x: Any, values: Any) -> bool:
     """Whether PyTorch just runs: it traces, transforms and intercepts nothing."""
-    return (
-        type(x) in _PLAIN
-        and type(values) in _PLAIN
-        and x.device.type in ("cpu", "cuda")
-        and not transforms()
-        and not torch._C._len_torch_dispatch_stack()  # type: ignore[attr-defined, unused-ignore]
-        and not torch._C._get_tracing_state()
-    )
+    return not (_raw.intercepts(x, values) or transforms() or x.is_meta)
 

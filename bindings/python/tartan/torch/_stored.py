@@ -10,7 +10,8 @@ import torch
 
 from tartan import BlockMatrix, Layout
 from tartan._errors import ArgumentError, ShapeError
-from tartan.torch._cells import Cell, matrix_of
+from tartan._torch import matrix_of
+from tartan.torch._cells import Cell
 
 EXTRA = "_extra_state"
 

@@ -1,0 +1,114 @@
+# SPDX-License-Identifier: Apache-2.0
+"""What users of PyTorch expect of calls on tensors: autocast, modules in bfloat16, random numbers, the current device."""
+
+import types
+
+import numpy as np
+import pytest
+
+import tartan
+from tartan import BlockConv, BlockMatrix, Layout, attention, spmm
+
+torch = pytest.importorskip("torch")
+LAYOUT = Layout.pattern("dense", (8, 8), 4)
+
+
+def test_autocast_of_products():
+    values, x = torch.randn(4, 4, 4, requires_grad=True), torch.randn(8, 3, requires_grad=True)
+    w = BlockMatrix(LAYOUT, values.detach())
+    with torch.autocast("cpu", torch.bfloat16):
+        assert torch.nn.functional.linear(x.mT, torch.ones(8, 8)).dtype == torch.bfloat16
+        for v in (values, values.bfloat16()):
+            for b in (x, x.bfloat16()):
+                y = spmm(LAYOUT, b, values=v)
+                assert y.dtype == torch.bfloat16
+        y.float().square().sum().backward()
+        assert values.grad.dtype == x.grad.dtype == torch.float32
+        assert spmm(LAYOUT, x.double(), values=values.double()).dtype == torch.float64
+        assert (w @ x.bfloat16()).dtype == (w @ x.detach().bfloat16()).dtype == torch.float32  # a matrix keeps its dtype
+        assert (w.astype("float16") @ x.detach()).dtype == torch.float16
+    with pytest.raises(tartan.DTypeError, match="b is of bfloat16, expected float32"):
+        w @ x.detach().bfloat16()
+
+
+def test_autocast_of_attention_and_convolutions():
+    layout = Layout.pattern("local", (32, 32), 8, window=1)
+    q = torch.randn(1, 2, 32, 8, requires_grad=True)
+    conv = BlockConv(LAYOUT, (3, 3), padding=1)
+    x = torch.randn(1, 8, 5, 5, requires_grad=True)
+    values = torch.randn(conv.layout.blocks, 4, 4, requires_grad=True)
+    with torch.autocast("cpu", torch.bfloat16):
+        for out in (attention(q, q.bfloat16(), q, layout), attention(q.detach(), q.detach(), q.detach(), layout)):
+            assert out.dtype == torch.bfloat16
+        y = conv(x, values, bias=torch.zeros(8))
+        assert y.dtype == torch.bfloat16 == torch.nn.functional.conv2d(x, torch.ones(8, 8, 3, 3)).dtype
+        (y.float().sum() + attention(q, q, q, layout).float().sum()).backward()
+    assert x.grad.dtype == values.grad.dtype == q.grad.dtype == torch.float32
+
+
+@pytest.mark.parametrize("records", [False, True])
+def test_modules_in_16_bits(records):
+    """Gains and biases of sums are converted, as module.bfloat16() makes them."""
+    conv = BlockConv(LAYOUT, (3, 3), padding=1)
+    module = torch.nn.ParameterDict({
+        "filter": torch.randn(conv.layout.blocks, 4, 4), "bias": torch.randn(8), "gain": torch.randn(8)
+    }).bfloat16().requires_grad_(records)  # fmt: skip
+    x = torch.randn(1, 8, 5, 5).bfloat16()
+    y = conv(x, module["filter"], gain=module["gain"], bias=module["bias"])
+    wide = conv(x.float(), module["filter"].detach().float(), gain=module["gain"].detach().float(), bias=module["bias"].detach().float())
+    assert y.dtype == torch.bfloat16 and torch.allclose(y.float(), wide, rtol=0.02, atol=0.02)
+    z = tartan.layer_norm(x, gain=torch.ones(5).bfloat16().requires_grad_(records), bias=module["bias"][:5])
+    assert z.dtype == torch.bfloat16
+    if records:
+        (y.float().sum() + z.float().square().sum()).backward()
+        assert all(p.grad.dtype == torch.bfloat16 for p in module.values())
+
+
+def test_random_numbers_of_pytorchs_generator():
+    layout = Layout.pattern("dense", (16, 16), 8)
+    q, x = torch.randn(1, 1, 16, 8), torch.ones(64)
+    calls = (lambda: attention(q, q, q, layout, dropout=0.5), lambda: tartan.dropout(x), lambda: tartan.concrete_gate(x))
+    for call in calls:
+        torch.manual_seed(1)
+        first, second = call(), call()
+        assert not torch.equal(first, second)
+        torch.manual_seed(1)
+        assert torch.equal(first, call())
+    for function in (tartan.dropout, tartan.concrete_gate):  # of NumPy, and with a seed, as ever
+        assert np.array_equal(function(x.numpy()), function(x.numpy(), seed=0))
+        assert torch.equal(function(x, seed=3), function(x, seed=3))
+    y, z = torch.empty(2, 8)
+    tartan.random_normal(y)
+    tartan.random_normal(z)
+    assert not torch.equal(y, z)
+    leaf = x.clone().requires_grad_()
+    out = tartan.dropout(leaf)
+    out.sum().backward()
+    assert torch.equal(leaf.grad, out.detach())  # the same numbers backward
+
+
+def test_the_current_gpu(monkeypatch):
+    """Arrays go to the device of a process of torchrun, which torch.cuda.set_device names."""
+    from tartan import _call
+
+    asked = []
+
+    def default_context(device):
+        asked.append(device)
+        raise tartan.UnsupportedError("no GPU")
+
+    monkeypatch.setattr(_call, "default_context", default_context)
+    for initialized in (True, False):
+        cuda = types.SimpleNamespace(is_initialized=lambda: initialized, current_device=lambda: 3)  # noqa: B023
+        monkeypatch.setitem(__import__("sys").modules, "torch", types.SimpleNamespace(cuda=cuda))
+        with pytest.raises(tartan.UnsupportedError, match="no GPU"):
+            tartan.to_device(np.ones(3))
+    assert asked == ["cuda:3", "cuda"]
+
+
+def test_second_derivatives_of_the_last_layer_are_refused():
+    from tartan.torch import linear_cross_entropy
+
+    x, weight, labels = torch.randn(6, 8, requires_grad=True), torch.randn(5, 8, requires_grad=True), torch.arange(6) % 5
+    with pytest.raises(tartan.UnsupportedError, match="linear_cross_entropy: its gradient is to be differentiated again"):
+        torch.autograd.grad(linear_cross_entropy(x, weight, labels), x, create_graph=True)
