@@ -32,6 +32,7 @@ WORDS = [
     (r"with causal=1:", "with `causal = TRUE`:"),
     (r"\bcausal=1\b", "`causal = TRUE`"),
     (r"\b([a-z_]+)=1\b", r"`\1 = TRUE`"),
+    (r"\brebase=0\b", "`rebase = FALSE`"),
     (r" \(UNSUPPORTED\)", ""),
     (r"\(tartan_(\w+)\)", r"(`\1`)"),
     (r"\bin_size\b", "`size`"),

@@ -65,6 +65,7 @@ end
     check_gradient(x -> sum(abs2, top_k(x; k = 3)[1]), x)
     check_gradient(x -> sum(top_k_softmax(x; k = 4, mask = mask, scale = 0.5) .* x), x)
     check_gradient(x -> sum(abs2, rectified_top_k(x; k = 3)), x)
+    check_gradient(x -> sum(abs2, rectified_top_k(x; k = 3, rebase = false)), x)
     check_gradient(x -> sum(abs2, sparse_relu(x; alpha = 0.5)), x)
     check_gradient(x -> sum(abs2, reduce_max(x)), x)
     check_gradient(x -> sum(take_along(x, [1 2 3; 12 2 1]) .^ 3), x)
@@ -87,6 +88,7 @@ end
     @test reduce_max(x; return_indices = true) == (y = values[1, :], indices = places[1, :])
     @test take_along(x, places) == values
     @test rectified_top_k(x; k = 4) == max.(x .- max.(values[4:4, :], 0), 0)
+    @test rectified_top_k(x; k = 4, rebase = false) == x .* (x .>= max.(values[4:4, :], 0)) # a flag whose default is true
     @test count(!iszero, top_k_softmax(x; k = 4)) == 12
     y, map = randn(12, 2), [3, 1]
     product = copy(x)

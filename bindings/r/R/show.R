@@ -44,11 +44,10 @@ setMethod("show", "BlockMatrix", function(object) .show_matrix(object))
 setMethod("show", "BlockFile", function(object) {
   if (tartan_r_is_closed(object)) return(cat("BlockFile, closed\n"))
   if (tartan_r_is_restored(object)) return(cat("BlockFile of a saved session: block_file() opens files\n"))
-  count <- tartan_file_count(object)
-  cat("BlockFile of ", .digits(count, 15L), " objects\n", sep = "")
-  if (count == 0) return(invisible())
-  print(.listed(object, seq_len(min(count, .most_listed)) - 1)[c("kind", "name")], row.names = FALSE)
-  if (count > .most_listed) cat("... and ", .digits(count - .most_listed, 15L), " more: block_list() has all\n", sep = "")
+  objects <- block_list(object)
+  cat("BlockFile of ", nrow(objects), " objects\n", sep = "")
+  if (nrow(objects)) print(utils::head(objects[c("kind", "name")], .most_listed), row.names = FALSE)
+  if (nrow(objects) > .most_listed) cat("... and ", nrow(objects) - .most_listed, " more: block_list() has all\n", sep = "")
 })
 
 # print(x, digits = 3) would show the slots.

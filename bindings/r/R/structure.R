@@ -133,14 +133,22 @@ setMethod("kronecker", signature("BlockMatrix", "BlockMatrix"), .kronecker)
 # ---- Elements in another order: as with a dgCMatrix, rep() gives a sparse vector, down the columns ----
 
 setMethod("rep", "BlockMatrix", function(x, times = 1, length.out = NULL, each = 1, ...) {
-  v <- methods::as(x, "sparseVector")
+  v <- methods::as(.non_zeros(x), "sparseVector")
   each <- .count(each, "each")
   if (each != 1) { # Matrix 1.5-3 fails here
     at <- rep((v@i - 1) * each, each = each) + seq_len(each)
     v <- methods::new("dsparseVector", x = rep(v@x, each = each), i = at, length = v@length * each)
   }
-  if (is.null(length.out)) rep(v, .count(times, "times")) else rep(v, length.out = .count(length.out, "length.out"))
+  if (is.null(length.out)) rep(v, .count(times, "times")) else .rep_length(v, .count(length.out, "length.out"))
 })
+# Matrix 1.5-3 gives zeros for some lengths.
+.rep_length <- function(v, n) {
+  size <- as.double(v@length)
+  if (size == 0) return(methods::as(rep(NA_real_, n), "sparseVector"))
+  times <- ceiling(n / size)
+  i <- rep(as.double(v@i), times) + rep((seq_len(times) - 1) * size, each = length(v@i))
+  methods::new("dsparseVector", x = rep(v@x, times)[i <= n], i = i[i <= n], length = n)
+}
 
 setReplaceMethod("dim", "BlockMatrix", function(x, value) {
   .expect_one_head(x, "dim(x) <- value")

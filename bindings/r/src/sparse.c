@@ -25,7 +25,8 @@ static int add_up(int *ends, int n) {
     for (int j = 0; j < n; j++) {
         all += ends[j + 1];
         if (all > INT32_MAX)
-            tartan_r_fail(TARTAN_ERR_OVERFLOW, "x has more than %d elements, the most of a Matrix", INT32_MAX);
+            tartan_r_fail(TARTAN_ERR_OVERFLOW, "x has more than %d elements, the most of a Matrix",
+                          INT32_MAX);
         ends[j + 1] = (int)all;
     }
     return (int)all;
@@ -46,8 +47,8 @@ static blocks blocks_of(SEXP x, int drop) {
     tartan_r_as_matrix(x, "x"); /* refuses values that don't fit the layout */
     SEXP values = R_do_slot(x, Rf_install("values"));
     if (TYPEOF(values) != REALSXP || tartan_layout_heads(layout) != 1)
-        tartan_r_fail(TARTAN_ERR_INTERNAL, "x is of type %s with %lld heads, expected doubles with one", tartan_r_type(values),
-                      (long long)tartan_layout_heads(layout));
+        tartan_r_fail(TARTAN_ERR_INTERNAL, "x is of type %s with %lld heads, expected doubles with one",
+                      tartan_r_type(values), (long long)tartan_layout_heads(layout));
     blocks b = {{tartan_layout_rows(layout), tartan_layout_cols(layout)},
                 {tartan_layout_block_rows(layout), tartan_layout_block_cols(layout)},
                 0,
@@ -68,7 +69,8 @@ static void visit(const blocks *b, int *ends, const columns *out) {
     for (int64_t i = 0; i < b->grid_rows; i++) {
         const int64_t row = i * height, rows = b->size[0] - row < height ? b->size[0] - row : height;
         for (int64_t k = b->pointers[i]; k < b->pointers[i + 1]; k++) {
-            const int64_t col = b->block_cols[k] * width, cols = b->size[1] - col < width ? b->size[1] - col : width;
+            const int64_t col = b->block_cols[k] * width,
+                          cols = b->size[1] - col < width ? b->size[1] - col : width;
             for (int64_t c = 0; c < cols; c++) {
                 const double *values = b->values + (k * width + c) * height;
                 for (int64_t r = 0; r < rows; r++) {
@@ -147,7 +149,8 @@ static void compare(double a, double b, difference *d) {
 static void compare_columns(const columns *a, const columns *t, int j, difference *d) {
     int k = a->ends[j], l = t->ends[j];
     while (k < a->ends[j + 1] || l < t->ends[j + 1]) {
-        const int row = k < a->ends[j + 1] ? a->rows[k] : INT32_MAX, other = l < t->ends[j + 1] ? t->rows[l] : INT32_MAX;
+        const int row = k < a->ends[j + 1] ? a->rows[k] : INT32_MAX,
+                  other = l < t->ends[j + 1] ? t->rows[l] : INT32_MAX;
         compare(row <= other ? a->values[k] : 0, other <= row ? t->values[l] : 0, d);
         k += row <= other;
         l += other <= row;
@@ -171,8 +174,10 @@ static int is_symmetric(const columns *a, double tolerance) {
 
 /* A matrix of the class with room for its entries, which are described in `out`. */
 static SEXP new_sparse(const char *class, const int64_t *size, int count, columns *out) {
-    SEXP matrix = PROTECT(R_do_new_object(PROTECT(R_do_MAKE_CLASS(class)))), dim = PROTECT(Rf_allocVector(INTSXP, 2));
-    SEXP p = PROTECT(Rf_allocVector(INTSXP, (R_xlen_t)size[1] + 1)), i = PROTECT(Rf_allocVector(INTSXP, count));
+    SEXP matrix = PROTECT(R_do_new_object(PROTECT(R_do_MAKE_CLASS(class)))),
+         dim = PROTECT(Rf_allocVector(INTSXP, 2));
+    SEXP p = PROTECT(Rf_allocVector(INTSXP, (R_xlen_t)size[1] + 1)),
+         i = PROTECT(Rf_allocVector(INTSXP, count));
     SEXP x = PROTECT(Rf_allocVector(REALSXP, count));
     INTEGER(dim)[0] = (int)size[0];
     INTEGER(dim)[1] = (int)size[1];
@@ -258,10 +263,14 @@ static int64_t length_of(SEXP x, const char *name) {
 static pattern pattern_of(SEXP factor, int n) {
     if (R_has_slot(factor, Rf_install("super"))) {
         const int64_t lists = length_of(factor, "super") - 1;
-        return (pattern){(int)lists, ints_of(factor, "super", -1), ints_of(factor, "pi", lists + 1), NULL,
-                         ints_of(factor, "s", -1), length_of(factor, "s")};
+        return (pattern){(int)lists, ints_of(factor, "super", -1), ints_of(factor, "pi", lists + 1),
+                         NULL,       ints_of(factor, "s", -1),     length_of(factor, "s")};
     }
-    return (pattern){n, NULL, ints_of(factor, "p", n + 1), ints_of(factor, "nz", n), ints_of(factor, "i", -1),
+    return (pattern){n,
+                     NULL,
+                     ints_of(factor, "p", n + 1),
+                     ints_of(factor, "nz", n),
+                     ints_of(factor, "i", -1),
                      length_of(factor, "i")};
 }
 
@@ -301,7 +310,8 @@ SEXP tartan_r_factor_fits(SEXP factor, SEXP matrix) {
         list[j] = f.begins == NULL ? j : 0;
     }
     for (int j = 0; j < n; j++) {
-        if (perm[j] < 0 || perm[j] >= n) tartan_r_fail(TARTAN_ERR_ARGUMENT, "object has a slot \"perm\" that does not fit");
+        if (perm[j] < 0 || perm[j] >= n)
+            tartan_r_fail(TARTAN_ERR_ARGUMENT, "object has a slot \"perm\" that does not fit");
         place[perm[j]] = j;
     }
     for (int l = 0; f.begins != NULL && l < f.lists; l++)

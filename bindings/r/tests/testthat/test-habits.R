@@ -47,6 +47,8 @@ test_that("elements in another order", {
     expect_s4_class(found[[1]], "dsparseVector")
     expect_identical(as.vector(found[[1]]), found[[2]])
   }
+  w <- block_matrix(matrix(c(0, 0.9, 1.56, 0), 2), block = 2)
+  for (n in 0:13) expect_identical(as.vector(rep(w, length.out = n)), rep(c(0, 0.9, 1.56, 0), length.out = n))
   expect_refused(rep(a, 1:2), "argument", "times is c(1, 2)")
   expect_refused(rep(a, each = -1), "argument", "each is -1")
   expect_refused(rep(random_matrix(c(6, 8), c(2, 4), heads = 3), 2), "shape", "3 heads")
