@@ -126,17 +126,20 @@ element_type(bc::Broadcasted) = Broadcast.combine_eltypes(bc.f, bc.args)
 
 Base.copy(bc::Broadcasted{BlockSparseStyle}) = computed(bc, leaves(bc))
 
+# Each case is compiled when it is first met: SparseArrays alone takes seconds.
+met(f) = Ref{Any}(f)[]
+
 function computed(bc, operands)
-    any(is_foreign, operands) && return sparse_result(bc, element_type(bc))
-    return any(is_dense, operands) ? with_dense(bc, operands, element_type(bc)) : without_dense(bc, operands, element_type(bc))
+    any(is_foreign, operands) && return met(sparse_result)(bc, element_type(bc))
+    return any(is_dense, operands) ? met(with_dense)(bc, operands, element_type(bc)) : without_dense(bc, operands, element_type(bc))
 end
 to_sparse(x) = x isa Union{BlockSparse, Sparselike} ? compressed(x) : x
 
 function without_dense(bc, operands, ::Type{T}) where {T}
-    can_hold(T) || return sparse_result(bc, T)
+    can_hold(T) || return met(sparse_result)(bc, T)
     matrices = filter(x -> x isa BlockSparse, operands)
     all(x -> size(x) == length.(axes(bc)), matrices) ||
-        return BlockSparseMatrix{T}(Broadcast.materialize(replace_leaves(to_sparse, bc)), blocksize(first(matrices)))
+        return BlockSparseMatrix{T}(met(Broadcast.materialize)(replace_leaves(to_sparse, bc)), blocksize(first(matrices)))
     expect_equal_heads(matrices)
     expression = expression_of(bc)
     value, layout = outside(expression)
@@ -146,10 +149,10 @@ end
 function with_dense(bc, operands, ::Type{T}) where {T}
     matrices = filter(x -> x isa BlockSparse, operands)
     foreach(x -> expect_one_head(x, "broadcasting with a dense array"), matrices)
-    all(x -> size(x) == length.(axes(bc)), matrices) || return dense_result(bc, T)
+    all(x -> size(x) == length.(axes(bc)), matrices) || return met(dense_result)(bc, T)
     expression = expression_of(bc)
     value, layout = outside(expression)
-    return is_zero(value) && can_hold(T) ? at_layout(expression, layout, T) : dense_result(bc, T)
+    return is_zero(value) && can_hold(T) ? at_layout(expression, layout, T) : met(dense_result)(bc, T)
 end
 # A SparseMatrixCSC stores all elements if what zeros give is not zero.
 function sparse_result(bc, ::Type{T}) where {T}
