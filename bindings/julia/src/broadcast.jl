@@ -126,20 +126,39 @@ element_type(bc::Broadcasted) = Broadcast.combine_eltypes(bc.f, bc.args)
 
 Base.copy(bc::Broadcasted{BlockSparseStyle}) = computed(bc, leaves(bc))
 
-# Each case is compiled when it is first met: SparseArrays alone takes seconds.
-met(f) = Ref{Any}(f)[]
+# W .* X and X .* W, which are written most, without what the general case compiles.
+const Masked{T, S} = Union{Broadcasted{BlockSparseStyle, <:Any, typeof(*), Tuple{BlockSparseMatrix{T}, Matrix{S}}},
+                           Broadcasted{BlockSparseStyle, <:Any, typeof(*), Tuple{Matrix{S}, BlockSparseMatrix{T}}}}
+function Base.copy(bc::Masked{T, S}) where {T<:Union{Float64, Float32}, S<:Union{Float64, Float32}}
+    (A, X) = bc.args[1] isa Matrix ? (bc.args[2], bc.args[1]) : bc.args
+    size(A) == size(X) && heads(A) == 1 && return times_elements(A, X, promote_type(T, S))
+    general = Ref{Any}(computed)[] # compiled when it is called
+    return general(bc, bc.args)::Union{BlockSparseMatrix{promote_type(T, S)}, Matrix{promote_type(T, S)}}
+end
+function times_elements(A, X, ::Type{P}) where {P}
+    br, bc = blocksize(A)
+    values = zeros(P, size(A.values))
+    rows, cols, _ = coordinates(A.layout)
+    for k in eachindex(rows)
+        row, col = (rows[k] - 1) * br, (cols[k] - 1) * bc
+        @inbounds for j in 1:min(bc, size(A, 2) - col), i in 1:min(br, size(A, 1) - row)
+            values[i, j, k] = A.values[i, j, k] * X[row + i, col + j]
+        end
+    end
+    return BlockSparseMatrix(A.layout, values)
+end
 
 function computed(bc, operands)
-    any(is_foreign, operands) && return met(sparse_result)(bc, element_type(bc))
-    return any(is_dense, operands) ? met(with_dense)(bc, operands, element_type(bc)) : without_dense(bc, operands, element_type(bc))
+    any(is_foreign, operands) && return sparse_result(bc, element_type(bc))
+    return any(is_dense, operands) ? with_dense(bc, operands, element_type(bc)) : without_dense(bc, operands, element_type(bc))
 end
 to_sparse(x) = x isa Union{BlockSparse, Sparselike} ? compressed(x) : x
 
 function without_dense(bc, operands, ::Type{T}) where {T}
-    can_hold(T) || return met(sparse_result)(bc, T)
+    can_hold(T) || return sparse_result(bc, T)
     matrices = filter(x -> x isa BlockSparse, operands)
     all(x -> size(x) == length.(axes(bc)), matrices) ||
-        return BlockSparseMatrix{T}(met(Broadcast.materialize)(replace_leaves(to_sparse, bc)), blocksize(first(matrices)))
+        return BlockSparseMatrix{T}(Broadcast.materialize(replace_leaves(to_sparse, bc)), blocksize(first(matrices)))
     expect_equal_heads(matrices)
     expression = expression_of(bc)
     value, layout = outside(expression)
@@ -149,10 +168,10 @@ end
 function with_dense(bc, operands, ::Type{T}) where {T}
     matrices = filter(x -> x isa BlockSparse, operands)
     foreach(x -> expect_one_head(x, "broadcasting with a dense array"), matrices)
-    all(x -> size(x) == length.(axes(bc)), matrices) || return met(dense_result)(bc, T)
+    all(x -> size(x) == length.(axes(bc)), matrices) || return dense_result(bc, T)
     expression = expression_of(bc)
     value, layout = outside(expression)
-    return is_zero(value) && can_hold(T) ? at_layout(expression, layout, T) : met(dense_result)(bc, T)
+    return is_zero(value) && can_hold(T) ? at_layout(expression, layout, T) : dense_result(bc, T)
 end
 # A SparseMatrixCSC stores all elements if what zeros give is not zero.
 function sparse_result(bc, ::Type{T}) where {T}
@@ -206,6 +225,7 @@ end
 Copies the elements of a matrix of the same size. Zeros of `B` that `A` does not store are ignored; if another number
 has no place in `A`, the call is refused and `A` is left as it was. `A .= B` and `A .= f.(...)` do the same.
 
+    A = fill_normal!(BlockSparseMatrix{Float64}(pattern(:dense, (64, 64), 16)); seed = 1)
     copyto!(similar(A), 2A)
 """
 Base.copyto!(A::BlockSparse, B::BlockSparse) = write_all!(A, B)

@@ -16,8 +16,9 @@ cuBLAS multiply a dense copy of a matrix that has most of its blocks, if that is
 the other factor then reach every row, and results may differ in the last bits between versions of cuBLAS. `stream` is the
 address of your CUDA stream; by default the context makes its own.
 
+    A = fill_normal!(BlockSparseMatrix{Float64}(pattern(:dense, (64, 64), 16)); seed = 1)
     context = Context(threads = 1)
-    spmm!(C, A, X; context = context)
+    spmm!(zeros(64, 3), A, ones(64, 3); context = context)
     close(context)
 """
 struct Context

@@ -69,6 +69,7 @@ the array back. Its elements cannot be read one by one, so it is not an `Abstrac
 `close(x)` frees the memory early.
 
     context = Context("cpu")                   # or "cuda"
+    A = fill_normal!(BlockSparseMatrix{Float64}(pattern(:dense, (64, 64), 16)); seed = 1)
     Y = DeviceArray{Float64}(context, 64, 2)
     mul!(Y, to_device(A, context), to_device(ones(64, 2), context))
 """
@@ -213,6 +214,7 @@ back. The products, `size`, `eltype`, `copy`, `transpose`, `A'`, the properties 
 [`permute_blocks`](@ref), [`slice`](@ref), [`project`](@ref), [`rearrange`](@ref) and [`scatter!`](@ref) make
 new matrices from its blocks on the same device. `close(A)` frees its memory early.
 
+    A = fill_normal!(BlockSparseMatrix{Float64}(pattern(:dense, (64, 64), 16)); seed = 1)
     D = to_device(A, Context("cpu"))           # or "cuda"
     nblocks(D), density(D), size(D'), block_norms(D)
     project(DeviceBlockSparseMatrix{Float32}(D), keep_largest(D.layout, block_norms(D), 3))
@@ -271,6 +273,7 @@ order of the context's queue, and the results stay there. Nothing moves between 
 devices are an error, operands in several contexts of one device are not. `x` may be changed as soon as the call returns.
 
     context = Context("cpu")                   # or "cuda"
+    A = fill_normal!(BlockSparseMatrix{Float64}(pattern(:dense, (64, 64), 16)); seed = 1)
     D, X = to_device(A, context), to_device(ones(64, 3), context)
     to_host(D * X) == A * ones(64, 3)
 """

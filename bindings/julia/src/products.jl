@@ -33,7 +33,8 @@ is multiplied by `gates[k]`, and skipped if that is 0.
 used in place. If `beta = 0`, `C` is not read. `C` may not overlap `B` or the values of `A`. All operands must
 be in Julia's memory, or all on one device (see [`to_device`](@ref)).
 
-    spmm!(C, A, X; gates = ones(Float32, nblocks(A)))
+    A = fill_normal!(BlockSparseMatrix{Float64}(pattern(:dense, (64, 64), 16)); seed = 1)
+    spmm!(zeros(64, 3), A, ones(64, 3); gates = ones(nblocks(A)))
 """
 spmm!(C::Dense, A::Sparse, B::Dense; side = :left, transpose::Bool = false, alpha = 1, beta = 0, gates = nothing, context = nothing) =
     product!(C, stored(A), B, is_right(side), transpose != is_flipped(A), alpha, beta, gates, context)

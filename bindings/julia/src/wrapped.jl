@@ -401,6 +401,9 @@ Base.copyto!(C::StridedMatrix, W::WrappedReal) = copyto!(C, plain(W))
 
 # ---- What needs entries, or all elements ----
 
+for f in (:eigvals, :eigmax, :eigmin, :eigen, :svd, :svdvals, :pinv, :exp, :log, :sqrt, :sin, :cos) # which are refused
+    @eval $(f in (:exp, :log, :sqrt, :sin, :cos) ? :Base : :LinearAlgebra).$f(W::WrappedReal; options...) = $f(plain(W); options...)
+end
 # As SuiteSparse takes a symmetric matrix: one triangle, of Float64.
 with_symmetric_entries(W::SymmetricBlocks) = Symmetric(SparseMatrixCSC{Float64, Int}(without_zeros(parent(W))), Symbol(W.uplo))
 for f in (:lu, :qr, :logdet, :logabsdet, :inv)
