@@ -19,6 +19,8 @@ function on_layout(p, dA::Sparse)
 end
 on_layout(p, dA::Flipped) = on_layout(p, copy(dA))
 on_layout(p, dA) = Sparse(convert(Array{p.element}, dA), p.layout)
+on_layout(p, dA::Tartan.Compressed) =
+    on_layout(p, Sparse(Tartan.SparseMatrixCSC{p.element, Int}(Tartan.compressed(dA)), Tartan.blocksize(p.layout)))
 (p::ChainRulesCore.ProjectTo{Sparse})(dA::AbstractArray) = (B = on_layout(p, dA); eltype(B) === p.element ? B : Sparse{p.element}(B))
 (p::ChainRulesCore.ProjectTo{Flipped})(dA::AbstractArray) = transpose(p.parent(transpose(dA)))
 # Of A.values: the values are those of the matrix.
@@ -84,6 +86,73 @@ function ChainRulesCore.rrule(::Type{Sparse}, layout::Tartan.BlockLayout, values
 end
 values_of(dA::Sparse) = dA.values
 values_of(dA) = dA
+
+# ---- Functions of a matrix ----
+
+function ChainRulesCore.rrule(::typeof(sum), A::Either; dims = :)
+    sum_pullback(dy) = (NoGradient(), Tartan.spread(A, ChainRulesCore.unthunk(dy)))
+    return sum(A; dims = dims), sum_pullback
+end
+function ChainRulesCore.rrule(::typeof(Tartan.project), A::Sparse, layout::Tartan.BlockLayout)
+    back = ChainRulesCore.ProjectTo(A)
+    B = Tartan.project(A, layout)
+    project_pullback(dB) = (NoGradient(), back(ChainRulesCore.ProjectTo(B)(ChainRulesCore.unthunk(dB))), NoGradient())
+    return B, project_pullback
+end
+function ChainRulesCore.rrule(::typeof(Tartan.slice), A::Sparse, rows::AbstractUnitRange, cols::AbstractUnitRange)
+    B = Tartan.slice(A, rows, cols)
+    slice_pullback(dB) = (NoGradient(), Tartan.unsliced(A, rows, cols, gradient_at(B, dB)), NoGradient(), NoGradient())
+    return B, slice_pullback
+end
+function ChainRulesCore.rrule(::typeof(Tartan.block_norms), A::Sparse; norm = :l2)
+    norms = Tartan.block_norms(A; norm = norm)
+    norms_pullback(dy) = (NoGradient(), Tartan.of_norms(A, norm, norms, ChainRulesCore.unthunk(dy)))
+    return norms, norms_pullback
+end
+function ChainRulesCore.rrule(::typeof(Tartan.opnorm), A::Either, p::Real)
+    opnorm_pullback(dy) = (NoGradient(), Tartan.of_opnorm(A, p, ChainRulesCore.unthunk(dy)), NoGradient())
+    return Tartan.opnorm(A, p), opnorm_pullback
+end
+# `sparse` and `SparseMatrixCSC` are the same.
+for f in (typeof(Tartan.sparse), Type{Tartan.SparseMatrixCSC})
+    @eval function ChainRulesCore.rrule(f::$f, A::Either)
+        project = ChainRulesCore.ProjectTo(A)
+        sparse_pullback(dS) = (NoGradient(), project(ChainRulesCore.unthunk(dS)))
+        return f(A), sparse_pullback
+    end
+end
+# Element by element. Zygote asks for broadcasting like this.
+function elementwise_rule(f, A)
+    y, derivatives = Tartan.mapped(f, A)
+    project = ChainRulesCore.ProjectTo(A)
+    elementwise_pullback(dy) = (NoGradient(), NoGradient(), project(ChainRulesCore.unthunk(dy) .* derivatives))
+    return y, elementwise_pullback
+end
+ChainRulesCore.rrule(::typeof(map), f::Function, A::Either) = elementwise_rule(f, A)
+ChainRulesCore.rrule(::typeof(Base.broadcasted), f::Function, A::Either) = elementwise_rule(f, A)
+function ChainRulesCore.rrule(::typeof(Base.broadcasted), ::Type{T}, A::Either) where {T<:Real}
+    project = ChainRulesCore.ProjectTo(A)
+    cast_pullback(dy) = (NoGradient(), NoGradient(), project(ChainRulesCore.unthunk(dy)))
+    return T.(A), cast_pullback
+end
+# What S held before does not count where beta is 0.
+function ChainRulesCore.rrule(::typeof(Tartan.sddmm!), S::Sparse, X::AbstractArray, Y::AbstractArray; alpha = 1, options...)
+    for option in keys(options)
+        throw(ArgumentError("sddmm! with the option $option has no rule, expected alpha alone"))
+    end
+    Tartan.sddmm!(S, X, Y; alpha = alpha)
+    function sddmm_pullback(dS)
+        grads = Tartan.sddmm_gradient(gradient_at(S, dS), X, Y; alpha = alpha)
+        return NoGradient(), NoGradient(), grads.x, grads.y
+    end
+    return S, sddmm_pullback
+end
+function ChainRulesCore.rrule(::typeof(Tartan.conv_filter), c::Tartan.BlockConv, dense::AbstractArray)
+    w = Tartan.conv_filter(c, dense)
+    project = ChainRulesCore.ProjectTo(dense)
+    filter_pullback(dw) = (NoGradient(), NoGradient(), project(Tartan.dense_filter(c, gradient_at(w, dw))))
+    return w, filter_pullback
+end
 
 # ---- Attention, convolution ----
 

@@ -3,20 +3,6 @@
 # and multiples of I are block-sparse, in blocks of the first one's size; with a SparseMatrixCSC, or with elements that
 # Tartan does not have (Complex, BigFloat, ...), they are a SparseMatrixCSC.
 
-# ---- Symmetric and triangular matrices: new block-sparse ones, with which everything works, not lazy views ----
-
-LinearAlgebra.Symmetric(A::BlockSparse, uplo::Symbol = :U) = symmetric_of(plain(A), uplo)
-LinearAlgebra.Hermitian(A::BlockSparse, uplo::Symbol = :U) = symmetric_of(plain(A), uplo)
-function symmetric_of(A, uplo)
-    uplo in (:U, :L) || throw(ArgumentError("uplo is $(repr(uplo)), expected :U or :L"))
-    LinearAlgebra.checksquare(A)
-    return uplo === :U ? triu(A) + transpose(triu(A, 1)) : tril(A) + transpose(tril(A, -1))
-end
-LinearAlgebra.UpperTriangular(A::BlockSparse) = (LinearAlgebra.checksquare(A); triu(A))
-LinearAlgebra.LowerTriangular(A::BlockSparse) = (LinearAlgebra.checksquare(A); tril(A))
-LinearAlgebra.UnitUpperTriangular(A::BlockSparse) = triu(A, 1) + I
-LinearAlgebra.UnitLowerTriangular(A::BlockSparse) = tril(A, -1) + I
-
 # ---- Sums ----
 
 for op in (:+, :-)

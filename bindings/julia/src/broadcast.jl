@@ -126,6 +126,28 @@ element_type(bc::Broadcasted) = Broadcast.combine_eltypes(bc.f, bc.args)
 
 Base.copy(bc::Broadcasted{BlockSparseStyle}) = computed(bc, leaves(bc))
 
+# W .* X and X .* W, which are written most, without what the general case compiles.
+const Masked{T, S} = Union{Broadcasted{BlockSparseStyle, <:Any, typeof(*), Tuple{BlockSparseMatrix{T}, Matrix{S}}},
+                           Broadcasted{BlockSparseStyle, <:Any, typeof(*), Tuple{Matrix{S}, BlockSparseMatrix{T}}}}
+function Base.copy(bc::Masked{T, S}) where {T<:Union{Float64, Float32}, S<:Union{Float64, Float32}}
+    (A, X) = bc.args[1] isa Matrix ? (bc.args[2], bc.args[1]) : bc.args
+    size(A) == size(X) && heads(A) == 1 && return times_elements(A, X, promote_type(T, S))
+    general = Ref{Any}(computed)[] # compiled when it is called
+    return general(bc, bc.args)::Union{BlockSparseMatrix{promote_type(T, S)}, Matrix{promote_type(T, S)}}
+end
+function times_elements(A, X, ::Type{P}) where {P}
+    br, bc = blocksize(A)
+    values = zeros(P, size(A.values))
+    rows, cols, _ = coordinates(A.layout)
+    for k in eachindex(rows)
+        row, col = (rows[k] - 1) * br, (cols[k] - 1) * bc
+        @inbounds for j in 1:min(bc, size(A, 2) - col), i in 1:min(br, size(A, 1) - row)
+            values[i, j, k] = A.values[i, j, k] * X[row + i, col + j]
+        end
+    end
+    return BlockSparseMatrix(A.layout, values)
+end
+
 function computed(bc, operands)
     any(is_foreign, operands) && return sparse_result(bc, element_type(bc))
     return any(is_dense, operands) ? with_dense(bc, operands, element_type(bc)) : without_dense(bc, operands, element_type(bc))
@@ -203,6 +225,7 @@ end
 Copies the elements of a matrix of the same size. Zeros of `B` that `A` does not store are ignored; if another number
 has no place in `A`, the call is refused and `A` is left as it was. `A .= B` and `A .= f.(...)` do the same.
 
+    A = fill_normal!(BlockSparseMatrix{Float64}(pattern(:dense, (64, 64), 16)); seed = 1)
     copyto!(similar(A), 2A)
 """
 Base.copyto!(A::BlockSparse, B::BlockSparse) = write_all!(A, B)

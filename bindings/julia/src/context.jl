@@ -4,8 +4,8 @@
     Context(device = "cpu"; threads = 0, seed = 0, math = :exact, allow_dense = false, stream = C_NULL,
             parallel = :openmp)
 
-A queue of work on a device (`"cpu"`, `"cuda"`, `"cuda:1"`). `threads = 0` means `TARTAN_NUM_THREADS`, else
-`OMP_NUM_THREADS`, else all processors. `parallel = :julia` runs the work on Julia's own threads (`julia -t 4`). Results
+A queue of work on a device (`"cpu"`, `"cuda"`, `"cuda:1"`). `threads = 0` means what [`Tartan.set_num_threads`](@ref) was given,
+else `TARTAN_NUM_THREADS`, else `OMP_NUM_THREADS`, else all processors. `parallel = :julia` runs the work on Julia's own threads (`julia -t 4`). Results
 depend on neither. Ctrl-C (`InterruptException`) ends long calls on the CPU; what they were writing then holds any numbers.
 Only one task at a time may use a context. Without a context, operations use a CPU context of the calling
 thread or, for operands on a device, the context of the first one (see [`to_device`](@ref)). Operands may belong to several
@@ -16,8 +16,9 @@ cuBLAS multiply a dense copy of a matrix that has most of its blocks, if that is
 the other factor then reach every row, and results may differ in the last bits between versions of cuBLAS. `stream` is the
 address of your CUDA stream; by default the context makes its own.
 
+    A = fill_normal!(BlockSparseMatrix{Float64}(pattern(:dense, (64, 64), 16)); seed = 1)
     context = Context(threads = 1)
-    spmm!(C, A, X; context = context)
+    spmm!(zeros(64, 3), A, ones(64, 3); context = context)
     close(context)
 """
 struct Context
@@ -27,7 +28,7 @@ struct Context
                      allow_dense::Bool = false, stream = C_NULL, parallel = :openmp)
         loop = code_of((openmp = 0, julia = 1), parallel, "parallel")
         code_of((exact = 0, tf32 = 1), math, "math")
-        workers, address = whole(threads, "threads"), reinterpret(Int64, UInt64(stream))
+        workers, address = threads == 0 && loop == 0 ? DEFAULT_THREADS[] : whole(threads, "threads"), reinterpret(Int64, UInt64(stream))
         loop == 0 || (device == "cpu" && address == 0) || throw(TartanError(:argument,
             "device is '$device' and stream $stream, expected 'cpu' and none with parallel = :julia"))
         loop == 0 || workers != 0 || (workers = Threads.nthreads())
@@ -59,6 +60,39 @@ Waits for all work of the context, and throws the errors of that work.
     wait(Context())
 """
 Base.wait(context::Context) = (Raw.tartan_context_sync(context); nothing)
+
+# 0: as the environment says.
+const DEFAULT_THREADS = Threads.Atomic{Int}(0)
+
+"""
+    Tartan.set_num_threads(n)
+
+Operations without a context, and contexts that are made later without `threads`, use `n` threads; `n = 0` is what the environment says
+(see [`Context`](@ref)). Results do not depend on it. [`Tartan.get_num_threads`](@ref) is the number in use.
+
+    Tartan.set_num_threads(1)
+    Tartan.get_num_threads() == 1
+    Tartan.set_num_threads(0)
+"""
+function set_num_threads(n::Integer)
+    close(Context(threads = n)) # refuses what is no number of threads
+    DEFAULT_THREADS[] = n
+    return nothing
+end
+
+"""
+    Tartan.get_num_threads()
+
+The number of threads of an operation without a context.
+
+    Tartan.get_num_threads()
+"""
+function get_num_threads()
+    context = Context()
+    n = threads(context)
+    close(context)
+    return n
+end
 
 """
     Tartan.threads(context)
@@ -105,7 +139,8 @@ mutable struct Spare
     busy::Threads.Atomic{Int}
     address::Ptr{Raw.tartan_context}
     handle::Any
-    Spare(busy) = new(Threads.Atomic{Int}(busy), C_NULL, nothing)
+    threads::Int # as they were asked for when it was opened
+    Spare(busy) = new(Threads.Atomic{Int}(busy), C_NULL, nothing, 0)
 end
 const SPARES = Spare[]
 
@@ -125,20 +160,23 @@ Raw.c_address(spare::Spare) = spare.address
     i <= length(SPARES) || return another_spare()
     spare = @inbounds SPARES[i]
     take(spare) || return another_spare()
-    return spare.address == C_NULL ? opened(spare) : spare
+    return is_ready(spare) ? spare : opened(spare)
 end
+@inline is_ready(spare) = spare.address != C_NULL && spare.threads == DEFAULT_THREADS[]
 
 # A spare context of another thread, else one made for this call.
 @noinline function another_spare()
     i = findfirst(take, SPARES)
     spare = i === nothing ? Spare(1) : SPARES[i]
-    return spare.address == C_NULL ? opened(spare) : spare
+    return is_ready(spare) ? spare : opened(spare)
 end
 
 @noinline function opened(spare)
     try
-        spare.handle = Context().handle
-        spare.address = spare.handle.address
+        threads = DEFAULT_THREADS[]
+        handle = Context(threads = threads).handle
+        spare.handle === nothing || close(spare.handle)
+        spare.handle, spare.threads, spare.address = handle, threads, handle.address
     catch
         Raw.c_leave(spare)
         rethrow()

@@ -129,16 +129,6 @@ function Base.show(io::IO, c::BlockConv)
     end
 end
 
-function Serialization.serialize(s::AbstractSerializer, c::BlockConv)
-    Serialization.serialize_type(s, typeof(c))
-    serialize(s, c.recipe)
-    return nothing
-end
-function Serialization.deserialize(s::AbstractSerializer, ::Type{BlockConv{D}}) where {D}
-    arguments, options = deserialize(s)
-    return BlockConv(arguments...; options...)
-end
-
 # ---- Sizes ----
 
 """

@@ -62,11 +62,14 @@ end
     DeviceArray{T}(context, n...)
 
 An array in the memory of a context's device, in Julia's order (columns first); zeros, or a copy made by
-[`to_device`](@ref). `size`, `eltype`, `ndims`, `length`, `strides`, `copy`, `transpose`, `x'` (these two
-share its memory) and the products work on it. Its elements cannot be read one by one, so it is not an
-`AbstractArray`; `to_host(x)` or `Array(x)` copies it back. `close(x)` frees the memory early.
+[`to_device`](@ref). `size`, `eltype`, `ndims`, `length`, `strides`, `copy`, `similar`, `zero`, `transpose`, `x'`, `view`, `reshape`,
+`vec` (these five share its memory), `copyto!`, `fill!` and the products work on it; so do `+`, `-`, multiples, broadcasting of
+`+ - * / max min abs2 inv sqrt exp log tanh` and squares, also in place (`x .-= 0.1 .* g`), `sum`, `dot` and `norm`, which copy
+the array back. Its elements cannot be read one by one, so it is not an `AbstractArray`; `to_host(x)` or `Array(x)` copies it back.
+`close(x)` frees the memory early.
 
     context = Context("cpu")                   # or "cuda"
+    A = fill_normal!(BlockSparseMatrix{Float64}(pattern(:dense, (64, 64), 16)); seed = 1)
     Y = DeviceArray{Float64}(context, 64, 2)
     mul!(Y, to_device(A, context), to_device(ones(64, 2), context))
 """
@@ -75,6 +78,8 @@ struct DeviceArray{T, N}
     context::Context
     size::NTuple{N, Int}
     strides::NTuple{N, Int}
+    offset::Int # of the first element, in elements
+    DeviceArray{T, N}(handle, context, size, strides, offset = 0) where {T, N} = new{T, N}(handle, context, size, strides, offset)
 end
 
 column_strides(n::Tuple) = ntuple(i -> prod(n[1:i - 1]), length(n))
@@ -107,16 +112,53 @@ Base.stride(x::DeviceArray, i::Integer) = x.strides[i]
 
 function device_operand(x::DeviceArray{T}) where {T}
     view = Raw.tartan_buffer_view(x)
-    return DeviceMemory(x, Ptr{T}(view.data), x.size, x.strides, (view.device_type, view.device_id))
+    return DeviceMemory(x, Ptr{T}(view.data) + x.offset * sizeof(T), x.size, x.strides, (view.device_type, view.device_id))
 end
 
-LinearAlgebra.transpose(x::DeviceArray{T, 2}) where {T} =
-    DeviceArray{T, 2}(x.handle, x.context, reverse(x.size), reverse(x.strides))
-LinearAlgebra.transpose(x::DeviceArray{T, 1}) where {T} =
-    DeviceArray{T, 2}(x.handle, x.context, (1, x.size[1]), (max(1, x.size[1]), 1))
+# The same memory, seen in another way.
+seen_as(x::DeviceArray{T}, n::NTuple{N}, strides, offset = x.offset) where {T, N} = DeviceArray{T, N}(x.handle, x.context, n, strides, offset)
+LinearAlgebra.transpose(x::DeviceArray{T, 2}) where {T} = seen_as(x, reverse(x.size), reverse(x.strides))
+LinearAlgebra.transpose(x::DeviceArray{T, 1}) where {T} = seen_as(x, (1, x.size[1]), (max(1, x.size[1] * x.strides[1]), x.strides[1]))
 LinearAlgebra.adjoint(x::DeviceArray) = transpose(x) # elements are real
 
 is_transposed(x::DeviceArray) = x.strides != column_strides(x.size)
+
+Base.axes(x::DeviceArray) = map(Base.OneTo, x.size)
+Base.axes(x::DeviceArray, i::Integer) = Base.OneTo(size(x, i))
+Base.lastindex(x::DeviceArray, i::Integer) = size(x, i)
+Base.lastindex(x::DeviceArray) = length(x)
+Base.checkbounds(::Type{Bool}, x::DeviceArray, places...) = Base.checkbounds_indices(Bool, axes(x), places)
+Base.similar(x::DeviceArray{T}, ::Type{S} = T, n::Dims = x.size) where {T, S} = DeviceArray{S}(x.context, n)
+Base.similar(x::DeviceArray{T}, n::Dims) where {T} = DeviceArray{T}(x.context, n)
+Base.similar(x::DeviceArray{T}, n::Integer...) where {T} = DeviceArray{T}(x.context, map(Int, n))
+Base.zero(x::DeviceArray) = similar(x)
+
+"""
+    view(x::DeviceArray, places...)
+
+A part of an array on a device, which shares its memory: a range, a number or `:` for each dimension.
+
+    x = to_device(reshape(collect(1.0:12.0), 3, 4), Context("cpu"))
+    to_host(view(x, 2, 1:2:4)) == [2.0, 8.0]
+"""
+function Base.view(x::DeviceArray{T, N}, places::Vararg{Union{Colon, Integer, OrdinalRange{<:Integer}}, N}) where {T, N}
+    at = map((i, place) -> place isa Colon ? axes(x, i) : place, Tuple(1:N), places)
+    checkbounds(Bool, x, at...) || throw(BoundsError(x, places))
+    offset = x.offset + sum(Int[(Int(first(i)) - 1) * s for (i, s) in zip(at, x.strides) if !isempty(i)])
+    kept = filter(i -> !(at[i] isa Integer), Tuple(1:N))
+    return seen_as(x, map(i -> length(at[i]), kept), map(i -> Int(step(at[i])) * x.strides[i], kept), offset)
+end
+Base.view(x::DeviceArray, places...) = throw(ArgumentError(
+    "a view of a $(ndims(x))-dimensional array on a device got $(length(places)) places, expected a range, a number or : for each dimension"))
+
+function Base.reshape(x::DeviceArray, n::Dims)
+    prod(n) == length(x) || throw(DimensionMismatch("an array of size $(x.size) has $(length(x)) elements, expected as many for size $n"))
+    is_transposed(x) && return reshape(copy(x), n)
+    return seen_as(x, n, column_strides(n))
+end
+Base.reshape(x::DeviceArray, n::Tuple{Vararg{Union{Int, Colon}}}) = reshape(x, Base._reshape_uncolon(x, n))
+Base.reshape(x::DeviceArray, n::Union{Int, Colon}...) = reshape(x, n)
+Base.vec(x::DeviceArray) = reshape(x, (length(x),))
 
 # The whole memory as an operand.
 function whole_buffer(x::DeviceArray{T}) where {T}
@@ -125,11 +167,39 @@ function whole_buffer(x::DeviceArray{T}) where {T}
     return Operand(x, array_of(Ptr{T}(view.data), n, column_strides(n), (view.device_type, view.device_id))), n
 end
 
+# Whether it shows all of its buffer in some order of the dimensions.
+is_whole_buffer(x::DeviceArray) = x.offset == 0 && length(x) == prod(whole_buffer(x)[2]) &&
+    (!is_transposed(x) || reverse(x.strides) == column_strides(reverse(x.size)))
+
 function Base.copy(x::DeviceArray{T, N}) where {T, N}
+    is_whole_buffer(x) || return copyto!(similar(x), x)
     array, n = whole_buffer(x)
     y = buffer_array(T, Raw.tartan_buffer_from_array(x.context, array), x.context, n)
     return DeviceArray{T, N}(y.handle, x.context, x.size, x.strides)
 end
+
+"""
+    copyto!(y, x)
+
+Copies an array to one on a device, from there, or between two there, of as many elements in one order. `y .= x` does so for equal sizes.
+
+    y = DeviceArray{Float64}(Context("cpu"), 3)
+    copyto!(y, [1.0, 2.0, 3.0])
+    copyto!(zeros(3), y) == [1, 2, 3]
+"""
+function Base.copyto!(y::DeviceArray{T}, x::DeviceArray) where {T}
+    length(x) == length(y) || throw(DimensionMismatch("an array of size $(size(x)) for one of size $(size(y)) on a device, expected as many elements"))
+    size(x) == size(y) || return copyto!(y, reshape(x, size(y)))
+    eltype(x) === T || return copyto!(y, convert(Array{T}, to_host(x)))
+    Pointwise.scale!(y, x)
+    return y
+end
+function Base.copyto!(y::DeviceArray{T}, x::AbstractArray) where {T}
+    length(x) == length(y) || throw(DimensionMismatch("an array of size $(size(x)) for one of size $(size(y)) on a device, expected as many elements"))
+    return copyto!(y, to_device(reshape(convert(Array{T}, x), size(y)), y.context))
+end
+Base.copyto!(y::AbstractArray, x::DeviceArray) = copyto!(y, to_host(x))
+Base.fill!(x::DeviceArray{T}, value) where {T} = copyto!(x, fill(convert(T, value), size(x)))
 
 # A block-sparse matrix on a device, or the transpose of one.
 abstract type DeviceSparse{T} end
@@ -144,6 +214,7 @@ back. The products, `size`, `eltype`, `copy`, `transpose`, `A'`, the properties 
 [`permute_blocks`](@ref), [`slice`](@ref), [`project`](@ref), [`rearrange`](@ref) and [`scatter!`](@ref) make
 new matrices from its blocks on the same device. `close(A)` frees its memory early.
 
+    A = fill_normal!(BlockSparseMatrix{Float64}(pattern(:dense, (64, 64), 16)); seed = 1)
     D = to_device(A, Context("cpu"))           # or "cuda"
     nblocks(D), density(D), size(D'), block_norms(D)
     project(DeviceBlockSparseMatrix{Float32}(D), keep_largest(D.layout, block_norms(D), 3))
@@ -202,6 +273,7 @@ order of the context's queue, and the results stay there. Nothing moves between 
 devices are an error, operands in several contexts of one device are not. `x` may be changed as soon as the call returns.
 
     context = Context("cpu")                   # or "cuda"
+    A = fill_normal!(BlockSparseMatrix{Float64}(pattern(:dense, (64, 64), 16)); seed = 1)
     D, X = to_device(A, context), to_device(ones(64, 3), context)
     to_host(D * X) == A * ones(64, 3)
 """
@@ -226,6 +298,7 @@ Copies a [`DeviceArray`](@ref) to an `Array`, or a [`DeviceBlockSparseMatrix`](@
     to_host(to_device([1.0, 2.0], Context("cpu")))
 """
 function to_host(x::DeviceArray{T}) where {T}
+    is_whole_buffer(x) || return to_host(copy(x))
     n = whole_buffer(x)[2]
     result = Array{T}(undef, n)
     Raw.tartan_buffer_to_array(x.context, x, described(as_it_is, result))

@@ -116,7 +116,7 @@ function factors_of(A, x)
 end
 line_of(x::AbstractMatrix, d) = device_operand(x) === nothing ? vec(x) : throw(TartanError(:unsupported,
     "a matrix on a device is multiplied by a $(typeof(x)), expected a vector: A * Diagonal(x) multiplies columns"))
-line_of(x::DeviceArray{T}, d) where {T} = DeviceArray{T, 1}(x.handle, x.context, (size(x, d),), (stride(x, d),))
+line_of(x::DeviceArray{T}, d) where {T} = seen_as(x, (size(x, d),), (stride(x, d),))
 
 for (f, combination) in ((:max, :TARTAN_COMBINE_MAXIMUM), (:min, :TARTAN_COMBINE_MINIMUM))
     @eval begin
@@ -282,3 +282,51 @@ function Base.isapprox(A::DeviceSparse, B::DeviceSparse; atol::Real = 0, rtol::R
     isfinite(distance) && return distance <= max(atol, rtol * max(norm(A), norm(B)))
     return count_different(A, B, rtol, atol, nans) == 0
 end
+
+# ---- Dense arrays: each function makes an array at once ----
+
+# A number as an array beside another one.
+there(x::Real, like::DeviceArray{T}) where {T} = to_device(fill(convert(T, x), ntuple(_ -> 1, ndims(like))), like.context)
+
+elementwise(::typeof(*), x::DeviceArray, y::DeviceArray) = Pointwise.multiply(x, y)
+for (f, g) in ((:+, :add), (:-, :subtract), (:/, :divide), (:max, :maximum), (:min, :minimum))
+    @eval begin
+        elementwise(::typeof($f), x::DeviceArray, y::DeviceArray) = Pointwise.$g(x, y)
+        elementwise(::typeof($f), x::DeviceArray, y::Real) = Pointwise.$g(x, there(y, x))
+        elementwise(::typeof($f), x::Real, y::DeviceArray) = Pointwise.$g(there(x, y), y)
+    end
+end
+elementwise(::typeof(*), x::DeviceArray, y::Real) = Pointwise.scale(x; factor = y)
+elementwise(::typeof(*), x::Real, y::DeviceArray) = Pointwise.scale(y; factor = x)
+elementwise(::typeof(identity), x::DeviceArray) = x
+elementwise(::typeof(+), x::DeviceArray) = x
+for (f, g) in ((:-, :negative), (:inv, :reciprocal), (:abs2, :square), (:sqrt, :sqrt), (:exp, :exp), (:log, :log), (:tanh, :tanh))
+    @eval elementwise(::typeof($f), x::DeviceArray) = Pointwise.$g(x)
+end
+elementwise(::typeof(Base.literal_pow), ::typeof(^), x::DeviceArray, ::Val{p}) where {p} =
+    p == 2 ? Pointwise.square(x) : p == 1 ? x : throw(TartanError(:unsupported, "there is no x .^ $p of an array on a device, expected x .^ 2: use to_host"))
+for op in (:+, :-)
+    @eval Base.$op(x::DeviceArray, y::DeviceArray) = (expect_same_size(x, y); elementwise($op, x, y))
+end
+Base.:-(x::DeviceArray) = elementwise(-, x)
+Base.:*(x::DeviceArray, a::Real) = elementwise(*, x, a)
+Base.:*(a::Real, x::DeviceArray) = elementwise(*, a, x)
+Base.:/(x::DeviceArray, a::Real) = elementwise(/, x, a)
+
+# In place, with an array made for each function but the last.
+Broadcast.materialize!(y::DeviceArray, x::Union{DeviceArray, AbstractArray}) =
+    size(x) == size(y) ? copyto!(y, x) : copyto!(y, elementwise(+, zero(y), x isa DeviceArray ? x : to_device(Array(x), y.context)))
+Broadcast.materialize!(y::DeviceArray, x::Real) = fill!(y, x)
+Broadcast.materialize!(y::DeviceArray, x::Broadcasted{S}) where {S} = Broadcast.materialize!(y, Broadcast.materialize(x))
+LinearAlgebra.rmul!(x::DeviceArray, a::Real) = Pointwise.scale!(x, x; factor = a)
+LinearAlgebra.lmul!(a::Real, x::DeviceArray) = rmul!(x, a)
+LinearAlgebra.axpy!(a::Real, x::DeviceArray, y::DeviceArray) = (expect_same_size(y, x); Pointwise.add!(y, y, a * x); y)
+LinearAlgebra.axpby!(a::Real, x::DeviceArray, b::Real, y::DeviceArray) = axpy!(a, x, rmul!(y, b))
+
+for f in (:sum, :maximum, :minimum)
+    @eval Base.$f(x::DeviceArray; options...) = $f(to_host(x); options...)
+    @eval Base.$f(g, x::DeviceArray; options...) = $f(g, to_host(x); options...)
+end
+LinearAlgebra.norm(x::DeviceArray, p::Real = 2) = norm(to_host(x), p)
+LinearAlgebra.dot(x::DeviceArray, y::DeviceArray) = dot(to_host(x), to_host(y))
+Statistics.mean(x::DeviceArray; options...) = mean(to_host(x); options...)

@@ -9,7 +9,7 @@ A call that the C library or this package refused. `status` is one of `:argument
 value and what was expected.
 
     try
-        load("weights.h5")
+        load("weights.h5") # which is not there
     catch error
         error isa TartanError && error.status == :file || rethrow()
     end

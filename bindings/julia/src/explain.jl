@@ -9,8 +9,10 @@ hold no results. Each object has the operation, backend, device, operands, the k
 the refused kernels and why, the useful floating-point operations, the bytes that must move, and the expected
 rate if it is known.
 
+    A = fill_normal!(BlockSparseMatrix{Float64}(pattern(:dense, (64, 64), 16)); seed = 1)
+    X = ones(64, 8)
     println(explain(*, A, X))
-    println(explain(() -> mul!(C, A', X)))
+    println(explain(() -> mul!(zeros(64, 8), A', X)))
 """
 function explain(f, args...; options...)
     # C explains the calls of one thread, so the task stays on it.

@@ -5,6 +5,9 @@
 const EXTENSIONS = (
     (Base.PkgId(Base.UUID("d360d2e6-b24c-11e9-a2a3-2a2ae2dbcce4"), "ChainRulesCore"), :TartanChainRulesCoreExt, "chain_rules.jl"),
     (Base.PkgId(Base.UUID("052768ef-5323-5732-b1bb-66c8b64840ba"), "CUDA"), :TartanCUDAExt, "cuda.jl"),
+    (Base.PkgId(Base.UUID("fbb218c0-5317-5bc6-957e-2ee96dd4b1f0"), "BSON"), :TartanBSONExt, "bson.jl"),
+    (Base.PkgId(Base.UUID("033835bb-8acc-5ee8-8aae-3f567f8a3819"), "JLD2"), :TartanJLD2Ext, "jld2.jl"),
+    (Base.PkgId(Base.UUID("42fd0dbc-a981-5370-80f2-aaf504508153"), "IterativeSolvers"), :TartanIterativeSolversExt, "iterative_solvers.jl"),
 )
 const has_extensions = isdefined(Base, :get_extension)
 

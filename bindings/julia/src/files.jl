@@ -7,6 +7,8 @@
 A collection of named layouts and matrices, empty or from an HDF5 file. The file is verified when it is
 opened; objects are read on demand.
 
+    A = fill_normal!(BlockSparseMatrix{Float64}(pattern(:dense, (64, 64), 16)); seed = 1)
+    B, g = 2A, ones(nblocks(A))
     file = BlockFile()
     file["encoder"] = A                     # a matrix; layouts are stored once for all matrices that share them
     store!(file, "decoder", B; gates = g, metadata = "{\\"epoch\\": 3}")
@@ -14,7 +16,7 @@ opened; objects are read on demand.
 
     file = BlockFile("weights.h5")
     keys(file)                              # names
-    file["encoder"] * x
+    file["encoder"] * ones(64)
     file["decoder"].layout == B.layout
 
 `file[name]` is the matrix of that name, else the layout; a BlockFile is a dictionary of them. Only one task
@@ -163,6 +165,7 @@ metadata(file::BlockFile, name::AbstractString) =
 
 Writes a file atomically: a reader sees the complete old or new file.
 
+    A = fill_normal!(BlockSparseMatrix{Float64}(pattern(:dense, (64, 64), 16)); seed = 1)
     save("weights.h5", "pattern" => A.layout, "first layer" => A)
 """
 save(path::AbstractString, file::BlockFile; compress::Bool = false) =
@@ -192,8 +195,9 @@ save(path::AbstractString, objects::AbstractDict; compress::Bool = false) = save
 Without a name, a [`BlockFile`](@ref) with the whole file in memory, gates and metadata included; with a name,
 that matrix or layout.
 
+    save("weights.h5", "first layer" => BlockSparseMatrix(ones(4, 4), 2))
     all = load("weights.h5")
-    all["first layer"] * x
+    all["first layer"] * ones(4)
     save("copy.h5", all)
 """
 function load(path::AbstractString)

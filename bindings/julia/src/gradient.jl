@@ -106,7 +106,8 @@ derivatives of stored blocks are computed. Parameters that `f` does not use have
 
 `f` runs once, with objects of type [`Tartan.Tracked`](@ref) in place of the parameters. These know `+ - * / ^`, broadcasting of
 functions that are made of arithmetic and the usual mathematical functions, `dot`, `sum`, `mean`, `maximum`, `minimum`, `transpose`,
-`reshape`, `vec`, `vcat`, `hcat`, indices, and all operations of this package that have a gradient. Others refuse them. Comparisons
+`reshape`, `vec`, `vcat`, `hcat`, indices, of block-sparse matrices `map`, `sparse`, `opnorm`, [`project`](@ref), [`slice`](@ref) and
+[`block_norms`](@ref), and all operations of this package that have a gradient. Others refuse them. Comparisons
 look at the values. Gradients are sums in a fixed order, so they have the same bits in each run. Gradients of gradients are not computed.
 
     layout = pattern(:banded, (16, 12), 4; lower = 1, upper = 1)
@@ -201,6 +202,8 @@ shaped(g, x) = g
 
 on_layout(A::BlockSparseMatrix{T}, g::BlockSparseMatrix{T}) where {T} = A.layout == g.layout ? g : project(g, A.layout)
 on_layout(A::BlockSparseMatrix{T}, g) where {T} = BlockSparseMatrix(convert(Matrix{T}, g), A.layout)
+on_layout(A::BlockSparseMatrix{T}, g::Compressed) where {T} =
+    project(BlockSparseMatrix(SparseMatrixCSC{T, Int}(compressed(g)), blocksize(A)), A.layout)
 on_layout(A::TransposedBlocks, g) = transpose(on_layout(parent(A), transpose(g)))
 
 const Constant = Union{Number, AbstractArray, DeviceArray, DeviceBlockSparseMatrix}
@@ -384,6 +387,7 @@ everywhere(g, x::Number) = g
 everywhere(g, x::AbstractArray) = fill!(similar(x), g)
 everywhere(g, A::BlockSparseMatrix) = BlockSparseMatrix(A.layout, clear_padding!(fill!(similar(A.values), g), A.layout))
 
+Base.sum(x::Tracked{<:BlockSparse}; dims = :) = record(g -> (spread(x.value, g),), sum(x.value; dims = dims), x)
 Base.sum(x::Tracked; dims = :) = dims === (:) ? record(g -> (everywhere(g, x.value),), sum(x.value), x) :
     record(g -> (g .* fill!(similar(x.value), 1),), sum(x.value; dims = dims), x)
 Base.sum(f, x::Tracked; dims = :) = sum(f.(x); dims = dims)
@@ -394,6 +398,83 @@ LinearAlgebra.dot(a::Tracked, b::AbstractArray) = sum(a .* b)
 # The first of equal numbers has the gradient.
 Base.maximum(x::Tracked) = x[argmax(x.value)]
 Base.minimum(x::Tracked) = x[argmin(x.value)]
+
+# ---- Functions of block-sparse matrices: gradients stay on the layout ----
+
+# The gradient of sum(A; dims), given the one of the result.
+spread(A::BlockSparseMatrix{T}, g::Number) where {T} = everywhere(convert(T, g), A)
+spread(A::BlockSparseMatrix{T}, g) where {T} = BlockSparseMatrix(A.layout, convert(Array{T, 3}, sampled(g, A.layout)))
+spread(A::TransposedBlocks, g::Number) = transpose(spread(parent(A), g))
+spread(A::TransposedBlocks, g) = transpose(spread(parent(A), permutedims(g)))
+
+# Of the blocks that slice takes, which keep their order.
+function unsliced(A::BlockSparseMatrix, rows, cols, g)
+    block_rows, block_cols, _ = coordinates(A.layout)
+    result = similar(A)
+    result.values[:, :, [k for k in eachindex(block_rows) if block_rows[k] in rows && block_cols[k] in cols]] .= g.values
+    return result
+end
+
+# Of block_norms; a block of zeros has none.
+function of_norms(A::BlockSparseMatrix{T}, norm, norms, g) where {T}
+    result = similar(A)
+    for k in eachindex(norms)
+        iszero(norms[k]) && continue
+        block, out = view(A.values, :, :, k), view(result.values, :, :, k)
+        if Symbol(norm) === :l2
+            out .= (g[k] / norms[k]) .* block
+        elseif Symbol(norm) === :l1
+            out .= g[k] .* sign.(block)
+        else
+            i = argmax(abs.(block))
+            out[i] = g[k] * sign(block[i])
+        end
+    end
+    return result
+end
+
+# Of opnorm: the signs of the first column, or row, whose sum is the largest.
+function of_opnorm(A, p, g)
+    sums = sum(abs, A; dims = p == 1 ? 1 : 2)
+    weights = zeros(eltype(A), size(sums))
+    isempty(weights) || (weights[argmax(sums)] = g)
+    return sign.(A) .* spread(A, weights)
+end
+
+# f of the elements, which has to be 0 for 0, and its derivatives there.
+function mapped(f, A::BlockSparse)
+    fieldcount(typeof(f)) == 0 || throw(ArgumentError("a function that holds values of its own would get no gradient of them, " *
+                                                      "expected one without: write it as broadcasting"))
+    found = map(x -> f(Dual(x, one(x))), plain(A).values)
+    y = broadcast(f, A)
+    y isa BlockSparseMatrix && y.layout == plain(A).layout ||
+        throw(ArgumentError("the function is not 0 for 0, expected one that keeps the zeros of a block-sparse matrix"))
+    derivatives = BlockSparseMatrix(y.layout, clear_padding!(map(x -> partial(x, 1), found), y.layout))
+    return y, A isa TransposedBlocks ? copy(derivatives) : derivatives
+end
+
+function project(x::Tracked{<:BlockSparseMatrix}, layout::BlockLayout)
+    y = project(x.value, layout)
+    return record(g -> (project(on_layout(y, g), x.value.layout),), y, x)
+end
+function slice(x::Tracked{<:BlockSparseMatrix}, rows::AbstractUnitRange, cols::AbstractUnitRange)
+    y = slice(x.value, rows, cols)
+    return record(g -> (unsliced(x.value, rows, cols, on_layout(y, g)),), y, x)
+end
+function block_norms(x::Tracked{<:BlockSparseMatrix}; norm = :l2)
+    norms = block_norms(x.value; norm = norm)
+    return record(g -> (of_norms(x.value, norm, norms, g),), norms, x)
+end
+LinearAlgebra.opnorm(x::Tracked{<:BlockSparse}, p::Real = 2) = record(g -> (of_opnorm(x.value, p, g),), opnorm(x.value, p), x)
+SparseArrays.sparse(x::Tracked{<:BlockSparseMatrix}) = record(g -> (on_layout(x.value, g),), sparse(x.value), x)
+function Base.map(f, x::Tracked{<:BlockSparseMatrix})
+    y, derivatives = mapped(f, x.value)
+    return record(g -> (g .* derivatives,), y, x)
+end
+function conv_filter(c::BlockConv, dense::Tracked)
+    w = conv_filter(c, dense.value)
+    return record(g -> (dense_filter(c, on_layout(w, g)),), w, dense)
+end
 
 # ---- Dimensions ----
 

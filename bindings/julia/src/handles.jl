@@ -3,19 +3,27 @@
 # The owner of a C object, which is freed once: by `close`, when Julia collects the owner, or, if it is closed
 # while calls use it, when the last of them returns. `users` is 2 for each such call, plus 1 once it is
 # closed; it does not grow after that. `keep` is Julia memory that C reads as long as the object lives.
-# `bytes` is the C memory of the object, as far as known.
+# `bytes` is the C memory of the object, as far as known. `token` marks the one owner, in this process: packages that store objects
+# field by field (BSON, JLD2, ...) make others, whose addresses mean nothing.
 mutable struct Handle{S}
     address::Ptr{S}
     users::Threads.Atomic{Int}
     keep::Any
     bytes::Int
+    token::UInt
     function Handle(address::Ptr{S}, keep = nothing, bytes = 0) where {S}
-        handle = new{S}(address, Threads.Atomic{Int}(0), keep, bytes)
+        handle = new{S}(address, Threads.Atomic{Int}(0), keep, bytes, UInt(0))
+        handle.token = token_of(handle)
         finalizer(close, handle)
         bytes == 0 || count_memory(bytes)
         return handle
     end
 end
+
+# Julia moves no objects, so the place of the owner is its own. PROCESS is another number in each process.
+const PROCESS = Ref{UInt}(0)
+@inline token_of(handle::Handle) = PROCESS[] ⊻ reinterpret(UInt, pointer_from_objref(handle))
+@inline is_owner(handle::Handle) = handle.token == token_of(handle)
 
 free(x::Ptr{Raw.tartan_context}) = Raw.tartan_context_free(x)
 free(x::Ptr{Raw.tartan_layout}) = Raw.tartan_layout_free(x)
@@ -33,14 +41,16 @@ free(x::Ptr{Raw.tartan_conv}) = Raw.tartan_conv_free(x)
 end
 
 function Base.close(handle::Handle)
+    is_owner(handle) || return nothing
     Threads.atomic_or!(handle.users, 1) == 0 && release(handle)
     return nothing
 end
 
-Base.isopen(handle::Handle) = iseven(handle.users[])
+Base.isopen(handle::Handle) = is_owner(handle) && iseven(handle.users[])
 
 # A call holds the objects that it uses. One that is closed cannot be held, so the last user to leave is known.
 @inline function Raw.c_enter(handle::Handle)
+    is_owner(handle) || return false
     users = handle.users[]
     while iseven(users)
         seen = Threads.atomic_cas!(handle.users, users, users + 2)
@@ -64,7 +74,9 @@ Raw.c_address(handle::Handle) = handle.address
     return closed_error(nothing)
 end
 closed_error(held::Tuple) = Raw.c_closed(held...)
-closed_error(::Handle{S}) where {S} = TartanError(:handle, "the $(name_of(S)) is closed")
+closed_error(handle::Handle{S}) where {S} = TartanError(:handle, is_owner(handle) ? "the $(name_of(S)) is closed" :
+    "the $(name_of(S)) is a copy of the fields of one that was made elsewhere, and its address means nothing: expected one that was " *
+    "made, or stored by `save`, Serialization, BSON or JLD2, in this version of the package")
 
 name_of(::Type{Raw.tartan_context}) = "Context"
 name_of(::Type{Raw.tartan_layout}) = "BlockLayout"
@@ -89,5 +101,3 @@ end
 
 # A copy would be freed twice.
 Base.deepcopy_internal(::Handle{S}, ::IdDict) where {S} = throw(ArgumentError("a $(name_of(S)) cannot be copied"))
-Serialization.serialize(::AbstractSerializer, ::Handle{S}) where {S} =
-    throw(ArgumentError("a $(name_of(S)) cannot be serialized"))

@@ -221,6 +221,7 @@ Base.hash(layout::BlockLayout, h::UInt) = hash(layout_identity(layout), hash(:Bl
 
 Block row, block column and head of every block, in the order of block ids: row by row.
 
+    layout = pattern(:banded, (64, 64), 16; lower = 1)
     rows, cols, heads = coordinates(layout)
 """
 function coordinates(layout::BlockLayout)
@@ -256,8 +257,12 @@ function findblock(layout::BlockLayout, rows::AbstractVector, cols::AbstractVect
                                     from_zero(cols, "cols", grid[2])), ids)
     return from_one!(ids)
 end
-findblock(layout::BlockLayout, row::Real, col::Real; head::Real = 1) =
-    findblock(layout, [row], [col]; head = [head])[1]
+function findblock(layout::BlockLayout, row::Real, col::Real; head::Real = 1)
+    inside(i, n) = isinteger(i) && 1 <= i <= n
+    (rows, cols), count = gridsize(layout), heads(layout)
+    inside(row, rows) && inside(col, cols) && inside(head, count) && return stored_block(layout, Int(row), Int(col), Int(head))
+    return findblock(layout, [row], [col]; head = [head])[1] # which says what is wrong
+end
 
 # The same for indices that are known to be valid.
 function stored_block(layout::BlockLayout, row::Int, col::Int, head::Int)

@@ -38,6 +38,7 @@ end
 
 The given ranges of block rows and block columns as a new layout or matrix.
 
+    layout = pattern(:dense, (64, 64), 8)
     slice(layout, 1:4, 3:8)
 """
 slice(layout::BlockLayout, rows::AbstractUnitRange, cols::AbstractUnitRange) =

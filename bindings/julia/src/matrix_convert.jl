@@ -82,7 +82,11 @@ function Base.Matrix(A::BlockSparseMatrix{T}) where {T}
     return to_dense(A)::Matrix{T}
 end
 Base.Array(A::BlockSparseMatrix) = to_dense(A)
-Base.collect(A::BlockSparseMatrix) = to_dense(A)
+# As many elements as length(A) says.
+function Base.collect(A::BlockSparseMatrix{T}) where {T}
+    heads(A) == 1 || throw(ArgumentError("collect(A) needs one head, and the matrix has $(heads(A)): Array(A) has them as a third dimension"))
+    return to_dense(A)::Matrix{T}
+end
 Base.Matrix{T}(A::BlockSparseMatrix) where {T} = convert(Matrix{T}, Matrix(A))
 Base.Matrix{T}(A::BlockSparseMatrix{T}) where {T} = Matrix(A)
 Base.Array{T}(A::BlockSparseMatrix) where {T} = convert(Array{T}, Array(A))
@@ -104,31 +108,49 @@ end
 
 A `SparseMatrixCSC`. Every stored element becomes an entry; `dropzeros!` drops the zeros.
 """
-function SparseArrays.sparse(A::BlockSparseMatrix{T}) where {T}
-    expect_one_head(A, "sparse(A)")
-    (m, n), (br, bc) = size(A), blocksize(A)
-    block_rows, block_cols, _ = coordinates(A.layout)
-    order = number_blocks(A.layout, :column)
-    pointers, rows, values = Vector{Int}(undef, n + 1), Vector{Int}(undef, nnz(A)), Vector{T}(undef, nnz(A))
-    at, first_of_column, j = 0, 1, 0
-    for J in 1:gridsize(A)[2] # the blocks of a column follow each other in `order`, from the top
-        last_of_column = first_of_column
-        while last_of_column <= length(order) && block_cols[order[last_of_column]] == J
-            last_of_column += 1
-        end
-        for c in 1:min(bc, n - (J - 1) * bc)
-            pointers[j += 1] = at + 1
-            for k in view(order, first_of_column:last_of_column - 1)
-                row = (block_rows[k] - 1) * br
-                for r in 1:min(br, m - row)
-                    at += 1
-                    rows[at], values[at] = row + r, A.values[r, c, k]
+SparseArrays.sparse(A::BlockSparseMatrix) =
+    (expect_one_head(A, "sparse(A)"); compressed_columns(A.layout, A.values, A.values, Val(true)))
+# Without the zeros that blocks hold.
+without_zeros(A::BlockSparse) = (expect_one_head(A, "sparse(A)"); without_zeros(plain(A)))
+without_zeros(A::BlockSparseMatrix) =
+    (expect_one_head(A, "sparse(A)"); compressed_columns(A.layout, A.values, A.values, Val(false)))
+
+# The elements of `contents`, an array like the values of a matrix, by columns: all of them, or those where `numbers` is not 0. Blocks
+# are numbered from the top, so the rows of each column come in order.
+function compressed_columns(layout, contents::AbstractArray{T, 3}, numbers, ::Val{All}) where {T, All}
+    (m, n), (br, bc) = size(layout), blocksize(layout)
+    block_rows, block_cols, _ = coordinates(layout)
+    pointers = zeros(Int, n + 1)
+    for k in eachindex(block_rows)
+        height, col = min(br, m - (block_rows[k] - 1) * br), (block_cols[k] - 1) * bc
+        for c in 1:min(bc, n - col)
+            count = height
+            if !All
+                count = 0
+                @inbounds for r in 1:height
+                    count += !iszero(numbers[r, c, k])
                 end
             end
+            pointers[col + c + 1] += count
         end
-        first_of_column = last_of_column
     end
-    pointers[n + 1] = at + 1
+    pointers[1] = 1
+    cumsum!(pointers, pointers)
+    next = pointers[1:n]
+    rows, values = Vector{Int}(undef, pointers[n + 1] - 1), Vector{T}(undef, pointers[n + 1] - 1)
+    for k in eachindex(block_rows)
+        row, col = (block_rows[k] - 1) * br, (block_cols[k] - 1) * bc
+        height = min(br, m - row)
+        @inbounds for c in 1:min(bc, n - col)
+            at = next[col + c]
+            for r in 1:height
+                All || !iszero(numbers[r, c, k]) || continue
+                rows[at], values[at] = row + r, contents[r, c, k]
+                at += 1
+            end
+            next[col + c] = at
+        end
+    end
     return SparseMatrixCSC(m, n, pointers, rows, values)
 end
 SparseArrays.sparse(A::TransposedBlocks) = sparse(copy(A))
@@ -149,7 +171,7 @@ function Base.permutedims(A::BlockSparse, order)
 end
 Base.Matrix(A::TransposedBlocks) = permutedims(Matrix(A.parent))
 Base.Array(A::TransposedBlocks) = Array(copy(A))
-Base.collect(A::TransposedBlocks) = Array(A)
+Base.collect(A::TransposedBlocks) = permutedims(collect(A.parent))
 Base.Matrix{T}(A::TransposedBlocks) where {T} = convert(Matrix{T}, Matrix(A))
 Base.Array{T}(A::TransposedBlocks) where {T} = convert(Array{T}, Array(A))
 SparseArrays.findnz(A::TransposedBlocks) = findnz(copy(A))

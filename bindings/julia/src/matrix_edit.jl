@@ -54,6 +54,7 @@ slice(A::Blocks, rows::AbstractUnitRange, cols::AbstractUnitRange) =
 
 The values of `A` at the blocks of another layout of the same frame; blocks that `A` does not store are zero.
 
+    A = fill_normal!(BlockSparseMatrix{Float64}(pattern(:dense, (64, 64), 16)); seed = 1)
     project(A, prune(A.layout, block_norms(A) .> 0.1))
 """
 project(A::Blocks, layout::BlockLayout) = made(A, Raw.tartan_matrix_project(context_of(A), A, layout))
@@ -77,7 +78,8 @@ rearrange(A::Blocks, layout::BlockLayout, sources::AbstractVector) =
 Copies block `i` of `B` to block `targets[i]` of `A`, rounded to the type of `A`; skips it if `targets[i]` is
 0. Other blocks keep their values. Both matrices are in Julia's memory, or on a device in one context.
 
-    scatter!(A, slice(B, 1:1, 1:2), [3, 8])
+    A = fill_normal!(BlockSparseMatrix{Float64}(pattern(:dense, (64, 64), 16)); seed = 1)
+    scatter!(A, slice(2A, 1:1, 1:2), [3, 8])
 """
 function scatter!(A::Blocks, B::Blocks, targets::AbstractVector)
     to = expect_once(from_zero(targets, "targets", nblocks(A), 0), "targets", nblocks(A))

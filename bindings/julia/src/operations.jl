@@ -47,7 +47,7 @@ in_order_of_c(n, s) = (reverse(n), reverse(s))
 struct AtLeast{M} end
 @inline (::AtLeast{M})(n::NTuple{N}, s) where {M, N} = N >= M ? in_order_of_c(n, s) : backwards(n, s, Val(M))
 
-const Undense = Union{Sparse, AbstractSparseArray, Sparselike}
+const Undense = Union{Sparse, AbstractSparseArray, Sparselike, WrappedReal}
 @noinline not_dense(x, name) = throw(ArgumentError("$name is a $(typeof(x)), expected a dense array"))
 
 # Arrays that are read; numbers of the type of sums, which are few, are converted. `dims` is an AtLeast.

@@ -33,7 +33,8 @@ is multiplied by `gates[k]`, and skipped if that is 0.
 used in place. If `beta = 0`, `C` is not read. `C` may not overlap `B` or the values of `A`. All operands must
 be in Julia's memory, or all on one device (see [`to_device`](@ref)).
 
-    spmm!(C, A, X; gates = ones(Float32, nblocks(A)))
+    A = fill_normal!(BlockSparseMatrix{Float64}(pattern(:dense, (64, 64), 16)); seed = 1)
+    spmm!(zeros(64, 3), A, ones(64, 3); gates = ones(nblocks(A)))
 """
 spmm!(C::Dense, A::Sparse, B::Dense; side = :left, transpose::Bool = false, alpha = 1, beta = 0, gates = nothing, context = nothing) =
     product!(C, stored(A), B, is_right(side), transpose != is_flipped(A), alpha, beta, gates, context)
@@ -194,7 +195,7 @@ right_product(B::AbstractMatrix{S}, A::BlockSparse{T}) where {T, S} =
     promote_type(T, S) === T ? invoke(right_product, Tuple{Any, Sparse{T}}, B, A) :
     permutedims(left_product(transpose(A), permutedims(B)))
 
-in_type(::Type{P}, A::BlockSparseMatrix) where {P} = BlockSparseMatrix{P}(A)
+in_type(::Type{P}, A::BlockSparseMatrix) where {P} = convert(BlockSparseMatrix{P}, A)
 in_type(::Type{P}, A::TransposedBlocks) where {P} = transpose(BlockSparseMatrix{P}(parent(A)))
 
 function generic_product(A, B, ::Type{P}) where {P}
@@ -231,6 +232,29 @@ end
 Base.:*(x::Adjoint{<:Any, <:AbstractVector}, A::BlockSparse) = adjoint(left_product(transpose(A), adjoint(x)))
 Base.:*(x::Transpose{<:Any, <:AbstractVector}, A::BlockSparse) = transpose(left_product(transpose(A), transpose(x)))
 Base.:*(A::BlockSparse, R::Adjoint{<:Any, <:LinearAlgebra.AbstractRotation}) = rmul!(Matrix(A), R)
+
+# Slice by slice: those of a matrix with several heads are multiplied by one head each.
+Base.:*(A::BlockSparse, X::AbstractArray{<:Any, 3}) = slices_product(A, X, false)
+Base.:*(X::AbstractArray{<:Any, 3}, A::BlockSparse) = slices_product(A, X, true)
+function slices_product(A::BlockSparse{T}, X, right) where {T}
+    P = promote_type(T, eltype(X))
+    can_hold(P) || throw(ArgumentError("the array has element type $(eltype(X)), the matrix $T, expected types that Tartan's matrices can have"))
+    n = right ? (size(X, 1), size(A, 2), size(X, 3)) : (size(A, 1), size(X, 2), size(X, 3))
+    return slices_product!(Array{product_type(P)}(undef, n), in_type(P, A), eltype(X) === P ? X : convert(Array{P}, X), right, true, false)
+end
+function slices_product!(C, A, X, right, alpha, beta)
+    heads(A) == 1 || heads(A) == size(X, 3) ||
+        throw(DimensionMismatch("the matrix has $(heads(A)) heads, the array size $(size(X)): expected as many slices along its third dimension"))
+    inner, outer = right ? (size(X, 2), size(A, 1)) : (size(X, 1), size(A, 2))
+    inner == outer || throw(DimensionMismatch("the matrix has size $(size(A)), the array $(size(X)): expected $outer $(right ? "columns" : "rows") in it"))
+    n = right ? (size(X, 1), size(A, 2), size(X, 3)) : (size(A, 1), size(X, 2), size(X, 3))
+    size(C) == n || throw(DimensionMismatch("C has size $(size(C)), expected $n"))
+    return product!(C, stored(A), X, right, is_flipped(A), alpha, beta, nothing, nothing)
+end
+for (arguments, right) in ((:((A::BlockSparse, X::AbstractArray{<:Any, 3})), false), (:((X::AbstractArray{<:Any, 3}, A::BlockSparse)), true))
+    @eval LinearAlgebra.mul!(C::AbstractArray{<:Any, 3}, $(arguments.args...), α::Number, β::Number) = slices_product!(C, A, X, $right, α, β)
+    @eval LinearAlgebra.mul!(C::AbstractArray{<:Any, 3}, $(arguments.args...)) = slices_product!(C, A, X, $right, true, false)
+end
 
 # A diagonal matrix scales rows or columns, and no block is added.
 left_product(A::BlockSparse, D::Diagonal) = scaled(A, nothing, D.diag)

@@ -81,12 +81,9 @@ function reduced_lines(f, op, A::BlockSparseMatrix{T}, by_row, init) where {T}
         return fill(empty, by_row ? (1, n) : (m, 1))
     end
     counts, result = zeros(Int, lines), Vector{R}(undef, lines)
-    foreach_element(A) do i, j, head, x, k
-        line = by_row ? j : i
-        y = f(x)
-        result[line] = counts[line] == 0 ? Base.reduce_first(op, y) : op(result[line], y)
-        counts[line] += 1
-    end
+    block_rows, block_cols, _ = coordinates(A.layout)
+    by_row ? reduce_columns!(result, counts, f, op, A.values, block_rows, block_cols, size(A)) :
+             reduce_rows!(result, counts, f, op, A.values, block_rows, block_cols, size(A))
     for line in 1:lines
         zeros = length_of_line - counts[line]
         counts[line] == 0 ? (result[line] = only_zeros(op, x0, zeros)) :
@@ -94,6 +91,33 @@ function reduced_lines(f, op, A::BlockSparseMatrix{T}, by_row, init) where {T}
         init === nothing || (result[line] = op(init.value, result[line]))
     end
     return by_row ? reshape(result, 1, n) : reshape(result, m, 1)
+end
+
+# In the order of the blocks, and of the elements in each.
+function reduce_columns!(result, counts, f, op, values, block_rows, block_cols, (m, n))
+    br, bc = size(values)
+    for k in eachindex(block_rows)
+        col, height = (block_cols[k] - 1) * bc, min(br, m - (block_rows[k] - 1) * br)
+        @inbounds for j in 1:min(bc, n - col)
+            y = counts[col + j] == 0 ? Base.reduce_first(op, f(values[1, j, k])) : op(result[col + j], f(values[1, j, k]))
+            for i in 2:height
+                y = op(y, f(values[i, j, k]))
+            end
+            result[col + j] = y
+            counts[col + j] += height
+        end
+    end
+end
+function reduce_rows!(result, counts, f, op, values, block_rows, block_cols, (m, n))
+    br, bc = size(values)
+    for k in eachindex(block_rows)
+        row, col = (block_rows[k] - 1) * br, (block_cols[k] - 1) * bc
+        @inbounds for j in 1:min(bc, n - col), i in 1:min(br, m - row)
+            y = f(values[i, j, k])
+            result[row + i] = counts[row + i] == 0 ? Base.reduce_first(op, y) : op(result[row + i], y)
+            counts[row + i] += 1
+        end
+    end
 end
 
 function Base.any(f::Function, A::BlockSparse; dims = :)
@@ -108,8 +132,16 @@ Base.extrema(A::BlockSparse; dims = :) =
 for f in (:findmax, :findmin, :argmax, :argmin)
     @eval Base.$f(A::BlockSparse) = $f(sparse(A))
 end
-Base.findall(f::Function, A::BlockSparse) = findall(f, sparse(A))
-Base.findall(f::Base.Fix2{typeof(in)}, A::BlockSparse) = findall(f, sparse(A))
+Base.findall(f::Function, A::BlockSparse) = places_where(f, A)
+Base.findall(f::Base.Fix2{typeof(in)}, A::BlockSparse) = places_where(f, A)
+function places_where(f, A::BlockSparse)
+    f(zero(eltype(A))) && return findall(f, sparse(A))
+    expect_one_head(A, "findall")
+    X = plain(A)
+    found = compressed_columns(X.layout, X.values, map(x -> f(x)::Bool, X.values), Val(false))
+    return [CartesianIndex(rowvals(found)[k], j) for j in 1:size(found, 2) for k in nzrange(found, j)]
+end
+Base.mapslices(f, A::BlockSparse; dims) = mapslices(f, sparse(A); dims = dims)
 
 # ---- Statistics ----
 
@@ -131,14 +163,26 @@ function Statistics.var(A::BlockSparse; corrected::Bool = true, mean = nothing, 
     return line_variances(plain(A), m, by_row, size(A, by_row ? 1 : 2) - corrected)
 end
 function line_variances(A::BlockSparseMatrix, means, by_row, n)
-    squares, zeros = fill!(float.(means), 0), fill(size(A, by_row ? 1 : 2), size(means))
-    foreach_element(A) do i, j, head, x, k
-        line = by_row ? j : i
-        squares[line] += abs2(x - means[line])
-        zeros[line] -= 1
-    end
-    return (squares .+ zeros .* abs2.(means)) ./ n
+    centers = float.(means)
+    squares, zeros = fill!(similar(centers), 0), fill(size(A, by_row ? 1 : 2), size(means))
+    block_rows, block_cols, _ = coordinates(A.layout)
+    add_squares!(squares, zeros, A.values, centers, by_row, block_rows, block_cols, size(A))
+    return (squares .+ zeros .* abs2.(centers)) ./ n
 end
+function add_squares!(squares, zeros, values, means, by_row, block_rows, block_cols, (m, n))
+    br, bc = size(values)
+    for k in eachindex(block_rows)
+        row, col = (block_rows[k] - 1) * br, (block_cols[k] - 1) * bc
+        @inbounds for j in 1:min(bc, n - col), i in 1:min(br, m - row)
+            line = by_row ? col + j : row + i
+            squares[line] += abs2(values[i, j, k] - means[line])
+            zeros[line] -= 1
+        end
+    end
+end
+# Statistics takes roots of what var returns in place where it can, so this is the same for all dims.
+Statistics.std(A::BlockSparse; corrected::Bool = true, mean = nothing, dims = :) =
+    sqrt.(var(A; corrected = corrected, mean = mean, dims = dims))
 
 # ---- Norms ----
 
@@ -205,6 +249,11 @@ function Base.isapprox(A::BlockSparse, B::BlockSparse; atol::Real = 0, rtol::Rea
     return Raw.tartan_matrix_count_different(nothing, X, Y, rtol, atol, nans) == 0
 end
 
+function Base.isone(A::BlockSparse)
+    size(A, 1) == size(A, 2) || return false
+    heads(A) == 1 || return A == one(A)
+    return count(!iszero, A) == size(A, 1) && all(isone, diag(A))
+end
 same_values(A, B) = size(A) == size(B) && A == B
 LinearAlgebra.issymmetric(A::BlockSparse) = same_values(A, transpose(A))
 LinearAlgebra.ishermitian(A::BlockSparse) = issymmetric(A)

@@ -399,3 +399,38 @@ end
     out, lse = attention(far, far, far, layout; context = context, return_lse = true)
     @test out isa ForeignArray && lse isa ForeignArray && to_host(out.memory) ≈ attention(x, x, x, layout)
 end
+
+@testset "dense arrays on $device: parts, copies, element by element" for device in DEVICES
+    context = Context(device)
+    X, Y = exact(Float64, 6, 4) .+ 5, exact(Float64, 6, 4)
+    x, y = to_device(X, context), to_device(Y, context)
+    for places in ((2:4, :), (:, 3), (2, 1:2:4), (6:-1:1, 2:3), (3, 2), (1:0, :))
+        v = view(x, places...)
+        @test to_host(v) == X[places...] || v.size == () && only(to_host(v)) == X[places...]
+    end
+    @test to_host(view(x', 2:3, :)) == X'[2:3, :] && to_host(reshape(x, 4, 6)) == reshape(X, 4, 6) && to_host(vec(x')) == vec(X') && to_host(reshape(x, :, 2)) == reshape(X, :, 2)
+    @test refusal(() -> view(x, 7, 1)) isa BoundsError && refusal(() -> view(x, 1:3)) isa ArgumentError && refusal(() -> reshape(x, 5, 5)) isa DimensionMismatch
+    z = copy(x)
+    copyto!(view(z, 2:3, :), Y[1:2, :])
+    @test to_host(z)[2:3, :] == Y[1:2, :] && to_host(z)[4:6, :] == X[4:6, :] && to_host(x) == X
+    @test copyto!(zeros(6, 4), x) == X && to_host(fill!(similar(x), 3)) == fill(3.0, 6, 4) && iszero(to_host(zero(x)))
+    @test to_host(copyto!(DeviceArray{Float32}(context, 6, 4), x)) == X && refusal(() -> copyto!(z, ones(3))) isa DimensionMismatch
+    for f in (+, -, *, /, max, min)
+        @test to_host(f.(x, y .+ 9)) ≈ f.(X, Y .+ 9) && to_host(f.(x, 2)) ≈ f.(X, 2) && to_host(f.(2, x)) ≈ f.(2, X)
+    end
+    for f in (-, inv, abs2, sqrt, exp, log, tanh)
+        @test to_host(f.(x)) ≈ f.(X)
+    end
+    @test to_host(x .^ 2) == X .^ 2 && to_host(x + y) == X + Y && to_host(-x) == -X && to_host(2x / 4) == X / 2 && to_host(x .* view(y, :, 1)) == X .* Y[:, 1]
+    @test sum(x) == sum(X) && sum(abs2, y) == sum(abs2, Y) && sum(x; dims = 1) == sum(X; dims = 1) && norm(x) ≈ norm(X) && dot(x, y) ≈ dot(X, Y) && maximum(x) == maximum(X)
+    z .= x .- 0.5 .* y
+    @test to_host(z) == X .- 0.5 .* Y
+    z .-= 2
+    @test to_host(z) == X .- 0.5 .* Y .- 2 && to_host(z .= 0) == zeros(6, 4) && to_host(axpy!(2, x, copy(y))) == Y + 2X && to_host(axpby!(2, x, 3, copy(y))) == 3Y + 2X
+    @test refusal(() -> sin.(x)) isa TartanError
+    # A step of gradient descent with momentum, as optimisers write it.
+    w, velocity = copy(x), zero(x)
+    velocity .= 0.9 .* velocity .+ y
+    w .-= 0.1 .* velocity
+    @test to_host(w) ≈ X .- 0.1 .* Y
+end

@@ -14,14 +14,10 @@ documented(name) = haskey(Docs.meta(Tartan), Docs.Binding(Tartan, name)) ||
     end
 end
 
-# Indented lines of the docstrings are code: each docstring is run in a module of its own.
+# Indented lines of the docstrings are code: each docstring is run in a module of its own, as a reader would type it.
 const SETUP = """
 using Tartan, SparseArrays, LinearAlgebra
 cd(mktempdir())
-layout = pattern(:dense, (64, 64), 8)
-A = fill_normal!(BlockSparseMatrix{Float64}(layout)); x = ones(64); g = ones(nblocks(A)); C = zeros(64)
-B = copy(A); X = ones(64)
-save("weights.h5", "first layer" => A)
 """
 
 function examples()
@@ -36,15 +32,40 @@ function examples()
     return sort(found)
 end
 
+function runs(name, code)
+    place = Module()
+    Core.eval(place, :(using Tartan))
+    result = refusal(() -> include_string(place, SETUP * code))
+    result === nothing || println(name, ": ", sprint(showerror, result))
+    return result === nothing
+end
+
 @testset "examples" begin
     @test length(examples()) >= 10
     for (name, code) in examples()
-        @testset "$name" begin
-            place = Module()
-            Core.eval(place, :(using Tartan))
-            result = refusal(() -> include_string(place, SETUP * code))
-            result === nothing || println(name, ": ", sprint(showerror, result))
-            @test result === nothing
+        @test runs(name, code)
+    end
+end
+
+# Lines that compare are true. The page is not part of the package.
+const PAGE = joinpath(@__DIR__, "..", "..", "..", "docs", "julia.md")
+isfile(PAGE) && @testset "the page on Julia" begin
+    parts = [m[1] for m in eachmatch(r"```julia\n(.*?)```"s, read(PAGE, String))]
+    @test length(parts) > 5
+    place = Module()
+    checked = 0
+    here = pwd()
+    for part in parts
+        at = 1
+        while at <= ncodeunits(part)
+            line, at = Meta.parse(part, at; depwarn = false)
+            value = Core.eval(place, line)
+            value isa Bool || continue
+            value || println("false: ", line)
+            @test value
+            checked += 1
         end
     end
+    cd(here)
+    @test checked > 8
 end

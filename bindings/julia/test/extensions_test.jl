@@ -3,6 +3,7 @@
 
 push!(LOAD_PATH, joinpath(@__DIR__, "stand_ins"))
 using ChainRulesCore, CUDA
+import BSON, IterativeSolvers, JLD2
 pop!(LOAD_PATH)
 # Where Julia loads extensions, it may not do so for packages that no project lists.
 for (id, name, _) in Tartan.EXTENSIONS
@@ -146,6 +147,97 @@ include("described.jl")
     x = rand(Float32, 8, 5)
     grads = rrule(layer_norm, x, (gain = ones(8), bias = nothing))[2](ones(8, 5)) # of other types than C takes
     @test eltype(grads[2]) === Float32 && size(grads[2]) == size(x) && grads[3].bias isa NoTangent
+end
+
+@testset "gradients of functions of a matrix" begin
+    A = random_matrix(Float64, 21, 17, (4, 3), 0.6; make = normal)
+    for B in (A, copy(A')), dims in (1, 2, (1, 2))
+        check_rule(sum, B; dims = dims)
+        check_rule(sum, B'; dims = dims)
+    end
+    y, pullback = rrule(sum, A)
+    @test y == sum(A) && pullback(2.0)[2] == BlockSparseMatrix(fill(2.0, size(A)), A.layout)
+    check_rule(project, A, random_layout(21, 17, (4, 3)))
+    check_rule(slice, A, 2:4, 1:3)
+    for norm in (:l1, :l2, :max)
+        check_rule(block_norms, A; norm = norm)
+    end
+    for p in (1, Inf)
+        y, pullback = rrule(opnorm, A, p)
+        step = direction(A)
+        @test y == opnorm(A, p) && along(pullback(1.0)[2], step) ≈ (opnorm(A + 1e-6 * step, p) - opnorm(A - 1e-6 * step, p)) / 2e-6 rtol = 1e-6
+    end
+    for f in (sparse, SparseMatrixCSC), B in (A, A')
+        y, pullback = rrule(f, B)
+        R = sparse(randn(size(B)...))
+        @test y == f(B) && pullback(R)[2] == ProjectTo(B)(Matrix(R)) && pullback(Matrix(R))[2] == ProjectTo(B)(Matrix(R))
+    end
+    for (f, rule) in ((map, sin), (Base.broadcasted, tanh))
+        y, pullback = rrule(f, rule, A)
+        R = direction(A)
+        @test y == rule.(A) && pullback(R)[3] ≈ R .* (rule === sin ? cos.(Matrix(A)) : 1 .- tanh.(Matrix(A)) .^ 2)
+    end
+    scale = 2.0
+    @test refusal(() -> rrule(map, x -> scale * x, A)) isa ArgumentError && refusal(() -> rrule(map, cos, A)) isa ArgumentError
+    y, pullback = rrule(Base.broadcasted, Float32, A)
+    @test y == Float32.(A) && pullback(y)[3] isa BlockSparseMatrix{Float64}
+    X, Y = randn(21, 5), randn(5, 17)
+    S, pullback = rrule(sddmm!, similar(A), X, Y; alpha = 2)
+    dS = direction(A)
+    @test S == sddmm!(similar(A), X, Y; alpha = 2) && pullback(dS)[3] ≈ 2 * (dS * Y') && pullback(dS)[4] ≈ 2 * (X' * dS)
+    @test refusal(() -> rrule(sddmm!, similar(A), X, Y; beta = 1)) isa ArgumentError
+    c = BlockConv(BlockLayout(Bool[1 0 1; 1 1 0], (4, 2)); kernel = (3, 2))
+    w, pullback = rrule(conv_filter, c, randn(3, 2, 6, 8))
+    R = direction(w)
+    @test pullback(R)[3] == dense_filter(c, R)
+end
+
+@testset "objects in files of BSON and JLD2" begin
+    layout = random_layout(21, 17, (4, 3))
+    A, mask, c = BlockSparseMatrix(randn(21, 17), layout), BlockMask((q, k, head) -> k <= q, layout), BlockConv(random_layout(8, 4, (4, 4), 1.0); kernel = (3, 2))
+    file = BlockFile()
+    store!(file, "A", A; gates = ones(nblocks(A)), metadata = "{}")
+    for package in (BSON, JLD2)
+        for x in (A, layout, c, transpose(A))
+            x isa Tartan.TransposedBlocks && package === JLD2 && continue # the package goes through its field
+            y = package.roundtrip(x)
+            @test typeof(y) == typeof(x) && y == x && isopen(y)
+        end
+        back = package.roundtrip(A)
+        @test back * ones(17) == A * ones(17) && back.values !== A.values
+        @test kept(package.roundtrip(mask)) == kept(mask)
+        again = package.roundtrip(file)
+        @test again["A"] == A && gates(again, "A") == ones(nblocks(A)) && metadata(again, "A") == "{}"
+        for x in (Context("cpu"), to_device(ones(3), Context("cpu")), to_device(A, Context("cpu")))
+            @test refusal(() -> package.roundtrip(x)) isa ArgumentError
+        end
+        closed = copy(A)
+        close(closed)
+        @test refuses(() -> package.roundtrip(closed), :handle, "closed")
+    end
+end
+
+# What a package makes that knows nothing of Tartan.
+@testset "copies of addresses are no objects" begin
+    fields(x) = Any[getfield(x, name) for name in fieldnames(typeof(x))]
+    handle(h) = BSON.made(typeof(h), fields(h))
+    A = random_matrix(Float64, 8, 8, (4, 4), 1.0)
+    B = BSON.made(typeof(A), Any[handle(A.handle), A.layout, A.values])
+    layout = BSON.made(BlockLayout, Any[handle(A.layout.handle), A.layout.frame])
+    for f in (() -> B * ones(8), () -> B[1, 1], () -> copy(B'), () -> block_norms(B), () -> nblocks(layout), () -> isdynamic(layout), () -> svg(layout))
+        @test refuses(f, :handle, "address means nothing", "BSON")
+    end
+    @test !isopen(B) && !isopen(layout) && occursin("closed", sprint(show, B))
+    close(B)
+    @test isopen(A) && A * ones(8) == Matrix(A) * ones(8)
+end
+
+@testset "stationary methods of IterativeSolvers" begin
+    A, b = random_matrix(Float64, 12, 12, (4, 4)), ones(12)
+    for B in (A, A')
+        @test IterativeSolvers.jacobi!(zeros(12), B, b; maxiter = 3) == IterativeSolvers.gauss_seidel!(zeros(12), B, b; maxiter = 3) == sum(A) .* b .+ 3
+        @test IterativeSolvers.sor!(zeros(12), B, b, 1.5) == IterativeSolvers.ssor!(zeros(12), B, b, 1.5) == sum(A) .* b .+ 11.5
+    end
 end
 
 @testset "arrays of CUDA.jl" begin

@@ -93,7 +93,16 @@ end
     seekstart(io)
     @test deserialize(io) == H
     @test_throws ArgumentError serialize(IOBuffer(), Context(threads = 1))
-    @test_throws ArgumentError serialize(IOBuffer(), BlockFile())
+    layout = random_layout(12, 8, (4, 4))
+    A, mask, file = BlockSparseMatrix(randn(12, 8), layout), BlockMask((q, k, head) -> k <= q, layout), BlockFile()
+    file["A"] = A
+    io = IOBuffer()
+    serialize(io, ([A, A], A.layout, mask, file, A'))
+    seekstart(io)
+    (a, b), l, m, f, t = deserialize(io)
+    @test a === b && a == A && l === a.layout && m.layout === l && kept(m) == kept(mask) && f["A"] == A && t == A'
+    sizes = map(x -> (io = IOBuffer(); serialize(io, x); position(io)), ([A], [A, A]))
+    @test sizes[2] - sizes[1] < 16
     @test_throws ArgumentError deepcopy(Context(threads = 1))
 end
 
@@ -103,6 +112,44 @@ end
     serialize(path, A)
     code = "using Tartan, Serialization; A = deserialize(ARGS[1]); print(sum(A * ones(13)))"
     @test parse(Float64, read(`$(Base.julia_cmd()) --startup-file=no -e $code $path`, String)) == sum(A * ones(13))
+end
+
+# A worker that is sent half of a message waits for the rest, and with it all that is sent later.
+@testset "objects sent to a worker" begin
+    code = """
+    using Distributed
+    addprocs(1; exeflags = "--startup-file=no")
+    @everywhere using Tartan
+    layout = pattern(:dense, (8, 8), 4)
+    mask = BlockMask((q, k, head) -> k <= q, layout)
+    ok = remotecall_fetch(kept, 2, mask) == kept(mask)
+    closed = BlockSparseMatrix{Float64}(layout)
+    close(closed)
+    for x in (Context("cpu"), to_device(ones(3), Context("cpu")), closed)
+        refused = try remotecall_fetch(identity, 2, x); false catch; true end
+        ok &= refused && remotecall_fetch(+, 2, 1, 1) == 2
+    end
+    print(ok)
+    """
+    child = open(`$(Base.julia_cmd()) --startup-file=no -e $code`)
+    timer = Timer(_ -> kill(child), 240)
+    @test read(child, String) == "true"
+    close(timer)
+end
+
+@testset "the number of threads" begin
+    default = Tartan.get_num_threads()
+    Tartan.set_num_threads(1)
+    @test Tartan.get_num_threads() == 1 && Tartan.threads(Context()) == 1 && Tartan.threads(Context(threads = 2)) == 2
+    A = random_matrix(Float64, 20, 20, (4, 4))
+    @test A * ones(20) == Matrix(A) * ones(20)
+    spare = Tartan.SPARES[Threads.threadid()]
+    @test Raw.tartan_context_threads(spare.handle) == 1
+    Tartan.set_num_threads(3)
+    @test A * ones(20) == Matrix(A) * ones(20) && Raw.tartan_context_threads(spare.handle) == 3
+    @test refusal(() -> Tartan.set_num_threads(-1)) isa TartanError && Tartan.get_num_threads() == 3
+    Tartan.set_num_threads(0)
+    @test Tartan.get_num_threads() == default
 end
 
 @testset "the sources alone are no package" begin

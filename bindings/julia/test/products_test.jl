@@ -193,3 +193,16 @@ end
         close(context)
     end
 end
+
+@testset "slices of a three-dimensional array" begin
+    H, X, Y = random_matrix(Float32, 20, 12, (4, 4); heads = 3), exact(Float32, 12, 5, 3), exact(Float32, 2, 20, 3)
+    heads_of(f) = cat((f(h) for h in 1:3)...; dims = 3)
+    D = Array(H)
+    @test H * X == heads_of(h -> D[:, :, h] * X[:, :, h]) && Y * H == heads_of(h -> Y[:, :, h] * D[:, :, h])
+    @test H' * permutedims(Y, (2, 1, 3)) == heads_of(h -> D[:, :, h]' * Y[:, :, h]') && H * Float64.(X) isa Array{Float64, 3}
+    @test mul!(ones(Float32, 20, 5, 3), H, X, 2, 3) == 2 .* (H * X) .+ 3 && mul!(zeros(Float32, 2, 12, 3), Y, H) == Y * H
+    A = H[:, :, 1]
+    @test A * X == heads_of(h -> A * X[:, :, h])
+    @test refusal(() -> H * X[:, :, 1:2]) isa DimensionMismatch && refusal(() -> H * Y) isa DimensionMismatch && refusal(() -> H * (X .* im)) isa ArgumentError
+    @test refusal(() -> collect(H)) isa ArgumentError && length(collect(A)) == length(A)
+end

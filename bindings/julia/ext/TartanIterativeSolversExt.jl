@@ -1,0 +1,7 @@
+# SPDX-License-Identifier: Apache-2.0
+module TartanIterativeSolversExt
+
+using IterativeSolvers, Tartan
+include("iterative_solvers.jl")
+
+end
