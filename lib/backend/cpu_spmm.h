@@ -27,12 +27,12 @@ typedef struct tartan_i_spmm {
     tartan_i_kernels k;
 
     tartan_i_cpu_form form;
-    tartan_i_fit fit;    /* of a block */
+    tartan_i_fit fit; /* of a block */
     const char *values;
-    int64_t block_bytes; /* of a block as the product reads it */
-    bool convert;        /* all blocks are scaled or changed first; else ragged ones may be */
-    int64_t pieces;      /* terms of a block, which is cut along the contracted index */
-    int64_t batch, call; /* blocks of a list of terms, and terms of a kernel call */
+    int64_t block_bytes;      /* of a block as the product reads it */
+    bool convert;             /* all blocks are scaled or changed first; else ragged ones may be */
+    int64_t pieces;           /* terms of a block, which is cut along the contracted index */
+    int64_t batch, call;      /* blocks of a list of terms, and terms of a kernel call */
     int64_t ahead_a, ahead_b; /* how many terms before their use the factors are asked for */
 
     int64_t columns, vectors; /* of all batch entries */

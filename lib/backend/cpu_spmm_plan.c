@@ -2,9 +2,12 @@
  * Planning of a product on the CPU: what is packed or converted, and how the work is cut. */
 #include "backend/cpu_spmm.h"
 
-enum { MOST_VECTORS = 3 };     /* with more, fewer rows share what is fetched of B */
-enum { PIECE = 32 };           /* most steps of a term */
-enum { AHEAD_A = 128, AHEAD_B = 32 }; /* steps before its use that a factor is asked for: A comes from L3, B from L2 */
+enum { MOST_VECTORS = 3 }; /* with more, fewer rows share what is fetched of B */
+enum { PIECE = 32 };       /* most steps of a term */
+enum {
+    AHEAD_A = 128,
+    AHEAD_B = 32
+}; /* steps before its use that a factor is asked for: A comes from L3, B from L2 */
 enum { PANEL_COLUMNS = 1024 }; /* a panel has no more, so that its sums stay in cache */
 
 /* Says how blocks are read and cut, and sets the number of them in a batch. */

@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "core/parallel.h"
 
+#include "core/clock.h"
 #include "core/interrupt.h"
 #include "core/quota.h"
 #include "core/status.h"
@@ -8,14 +9,18 @@
 
 #include <pthread.h>
 #include <sched.h>
+#include <signal.h>
 #include <stdatomic.h>
 #include <stdlib.h>
 #include <unistd.h>
 
 enum { MAX_THREADS = 4096 };
 
-/* About 20 us of one thread; a team takes from 2 us (idle, spinning) to far more (a busy machine) to start. */
-static _Atomic double little_work = 1 << 20;
+static const int faults[] = {SIGSEGV, SIGBUS, SIGFPE, SIGILL, SIGTRAP, SIGABRT};
+
+/* Operations of f32: about 40 us of one thread. Other threads take from 2 us (they still look for work) to 50 us (they sleep) to
+ * start, and far longer on a busy machine. */
+static _Atomic double little_work = 4 << 20;
 
 void tartan_i_parallel_from(double work) {
     atomic_store(&little_work, work);
@@ -40,73 +45,199 @@ static void run_serially(int32_t workers, tartan_task task, void *data) {
     for (int32_t w = 0; w < workers; w++) task(data, w);
 }
 
-/* ---- In a forked child: libgomp's threads do not survive fork, and libgomp would wait for them forever. So a
- * child starts new threads for each loop. ---- */
+/* ---- Threads of the library. A loop is offered to them, and its caller begins at once: whoever is free takes the next worker.
+ * So nobody waits for a thread that the system does not let run, except for one that has begun. Who has nothing to do
+ * looks for work for some microseconds, which covers the time between two loops of an operation, and then sleeps. ---- */
 
-static atomic_bool forked;
+static const double PATIENCE = 20e-6; /* seconds */
 
-static void after_fork_in_child(void) {
-    atomic_store(&forked, true);
-}
-
-__attribute__((constructor)) static void watch_forks(void) {
-    pthread_atfork(NULL, NULL, after_fork_in_child);
-}
-
-enum { MAX_FRESH = 64 };
-
-typedef struct fresh_thread {
-    pthread_t thread;
-    bool started;
+typedef struct loop {
     tartan_task task;
     void *data;
-    int32_t first, step, workers; /* runs first, first + step, ... */
-} fresh_thread;
+    int32_t workers;
+    atomic_int next;    /* the first worker that nobody has taken */
+    atomic_int helpers; /* threads at work on it besides the caller's */
+    int32_t room;       /* for more of them */
+    struct loop *after;
+} loop;
 
-static void *run_fresh(void *argument) {
-    const fresh_thread *f = argument;
-    for (int32_t w = f->first; w < f->workers; w += f->step) f->task(f->data, w);
+static pthread_mutex_t lock = PTHREAD_MUTEX_INITIALIZER;
+static pthread_cond_t offered = PTHREAD_COND_INITIALIZER, finished = PTHREAD_COND_INITIALIZER;
+static loop *loops;          /* those that have room */
+static int32_t started;      /* threads */
+static int32_t free_threads; /* of them, without a loop */
+static atomic_uint offers;   /* loops offered so far */
+static pthread_once_t watching = PTHREAD_ONCE_INIT;
+
+static void before_fork(void) {
+    pthread_mutex_lock(&lock);
+}
+
+static void after_fork(void) {
+    pthread_mutex_unlock(&lock);
+}
+
+/* A child has none of the threads, and starts its own. */
+static void after_fork_in_child(void) {
+    lock = (pthread_mutex_t)PTHREAD_MUTEX_INITIALIZER;
+    offered = finished = (pthread_cond_t)PTHREAD_COND_INITIALIZER;
+    loops = NULL;
+    started = free_threads = 0;
+}
+
+static void watch_forks(void) {
+    pthread_atfork(before_fork, after_fork, after_fork_in_child);
+}
+
+static void relax(void) {
+#if defined(__x86_64__)
+    __builtin_ia32_pause();
+#endif
+}
+
+static void work_on(loop *l) {
+    for (int32_t w; (w = atomic_fetch_add(&l->next, 1)) < l->workers;) l->task(l->data, w);
+}
+
+/* Waits a little for another loop than the first `seen` ones. */
+static void look_for_work(unsigned seen) {
+    const double end = tartan_i_seconds() + PATIENCE;
+    while (atomic_load_explicit(&offers, memory_order_relaxed) == seen && tartan_i_seconds() < end) relax();
+}
+
+/* Takes a place in a loop; the lock is held. */
+static loop *join_loop(void) {
+    loop *l = loops;
+    if (l == NULL) return NULL;
+    atomic_fetch_add(&l->helpers, 1);
+    if (--l->room == 0) loops = l->after;
+    free_threads--;
+    return l;
+}
+
+static void leave_loop(loop *l) {
+    free_threads++;
+    if (atomic_fetch_sub(&l->helpers, 1) == 1) pthread_cond_broadcast(&finished);
+}
+
+static void *run_thread(void *unused) {
+    (void)unused;
+    pthread_mutex_lock(&lock);
+    for (;;) {
+        loop *l = join_loop();
+        if (l == NULL) {
+            pthread_cond_wait(&offered, &lock);
+            continue;
+        }
+        pthread_mutex_unlock(&lock);
+        work_on(l);
+        pthread_mutex_lock(&lock);
+        leave_loop(l);
+        if (loops != NULL) continue;
+        const unsigned seen = atomic_load(&offers);
+        pthread_mutex_unlock(&lock);
+        look_for_work(seen);
+        pthread_mutex_lock(&lock);
+    }
     return NULL;
 }
 
-static void run_by_fresh_threads(int32_t workers, int32_t most, tartan_task task, void *data) {
-    fresh_thread threads[MAX_FRESH];
-    const int32_t count = most < MAX_FRESH ? most : MAX_FRESH;
-    for (int32_t i = 0; i < count; i++)
-        threads[i] =
-            (fresh_thread){.task = task, .data = data, .first = i, .step = count, .workers = workers};
-    for (int32_t i = 1; i < count; i++)
-        threads[i].started = pthread_create(&threads[i].thread, NULL, run_fresh, &threads[i]) == 0;
-    for (int32_t i = 0; i < count; i++)
-        if (!threads[i].started)
-            run_fresh(&threads[i]); /* the caller's own share, and those without a thread */
-    for (int32_t i = 1; i < count; i++)
-        if (threads[i].started) pthread_join(threads[i].thread, NULL);
+/* The host language's signals stay on its own threads. */
+static bool start_thread(void) {
+    pthread_t thread;
+    sigset_t blocked, before;
+    sigfillset(&blocked);
+    for (size_t i = 0; i < sizeof faults / sizeof faults[0]; i++) sigdelset(&blocked, faults[i]);
+    pthread_sigmask(SIG_SETMASK, &blocked, &before);
+    const bool runs = pthread_create(&thread, NULL, run_thread, NULL) == 0;
+    pthread_sigmask(SIG_SETMASK, &before, NULL);
+    if (runs) pthread_detach(thread);
+    return runs;
 }
 
-/* At most `most` threads. */
-static void run_by_team(int32_t workers, int32_t most, tartan_task task, void *data) {
-    if (atomic_load(&forked)) {
-        run_by_fresh_threads(workers, most, task, data);
-        return;
-    }
-    /* The runtime may start fewer threads than requested, so workers are iterations of a loop, not members of the
-     * team. Without OpenMP the loop is serial. */
-#pragma omp parallel for schedule(static, 1) num_threads(most)
-    for (int32_t w = 0; w < workers; w++) task(data, w);
+static void offer(loop *l) {
+    pthread_mutex_lock(&lock);
+    l->after = loops;
+    loops = l;
+    for (; free_threads < l->room && started < MAX_THREADS && start_thread(); started++) free_threads++;
+    const int32_t room = l->room;
+    atomic_fetch_add(&offers, 1);
+    pthread_mutex_unlock(&lock);
+    for (int32_t i = 0; i < room; i++) pthread_cond_signal(&offered);
+}
+
+static void withdraw(loop *l) {
+    loop **at = &loops;
+    while (*at != NULL && *at != l) at = &(*at)->after;
+    if (*at != NULL) *at = l->after;
+}
+
+/* On a busy machine a second thread takes time from the first, or makes it wait while it is not let run itself. Where a loop's
+ * caller lost a good part of the time so, loops that would take less than what was lost are left to their callers for a
+ * while, so that all such losses stay a small part of the time. */
+static _Atomic double lost, busy_until; /* seconds */
+static const double PAUSES = 32;        /* of the time that was lost */
+static const double WORK_RATE = 1e11;   /* operations a second, about */
+
+static bool machine_is_busy(double work) {
+    return work < WORK_RATE * atomic_load_explicit(&lost, memory_order_relaxed) &&
+           tartan_i_seconds() < atomic_load_explicit(&busy_until, memory_order_relaxed);
+}
+
+/* `took`: seconds of a loop, of which its caller ran for `ran`. */
+static void note_time(double took, double ran) {
+    const double away = took - ran;
+    if (away < 2 * PATIENCE || away < took / 4) return;
+    atomic_store_explicit(&lost, away, memory_order_relaxed);
+    atomic_store_explicit(&busy_until, tartan_i_seconds() + PAUSES * away, memory_order_relaxed);
+}
+
+static double seconds_run(void) {
+    struct timespec ran;
+    clock_gettime(CLOCK_THREAD_CPUTIME_ID, &ran);
+    return (double)ran.tv_sec + 1e-9 * (double)ran.tv_nsec;
+}
+
+static void wait_for_helpers(loop *l) {
+    const double end = tartan_i_seconds() + PATIENCE;
+    while (atomic_load(&l->helpers) > 0 && tartan_i_seconds() < end) relax();
+    pthread_mutex_lock(&lock);
+    while (atomic_load(&l->helpers) > 0) pthread_cond_wait(&finished, &lock);
+    pthread_mutex_unlock(&lock);
+}
+
+/* At most `helpers` other threads take part. */
+static void run_with_others(int32_t workers, int32_t helpers, tartan_task task, void *data) {
+    loop l = {.task = task, .data = data, .workers = workers, .room = helpers};
+    const double begin = tartan_i_seconds(), ran = seconds_run();
+    pthread_once(&watching, watch_forks);
+    offer(&l);
+    work_on(&l);
+    pthread_mutex_lock(&lock);
+    withdraw(&l);
+    pthread_mutex_unlock(&lock);
+    wait_for_helpers(&l);
+    note_time(tartan_i_seconds() - begin, seconds_run() - ran);
+}
+
+/* Of at most `threads`, as many as get enough to do, half of the work that is worth a thread at all. */
+static int32_t helpers_for(int32_t threads, double work, double little) {
+    const double shares = little > 0 ? 2 * work / little : threads;
+    return shares < threads ? (int32_t)shares - 1 : threads - 1;
 }
 
 void tartan_i_parallel(const tartan_context *context, int32_t workers, double work, tartan_task task,
                        void *data) {
     if (tartan_i_stopped(context) || context->rehearses) return;
-    int32_t most = atomic_load_explicit(&limit, memory_order_relaxed);
-    if (most == 0 || most > workers) most = workers;
-    if (most <= 1 || work < atomic_load_explicit(&little_work, memory_order_relaxed))
+    const double little = atomic_load_explicit(&little_work, memory_order_relaxed);
+    const int32_t most = atomic_load_explicit(&limit, memory_order_relaxed);
+    if (workers <= 1 || most == 1 || work < little || (little > 0 && machine_is_busy(work)))
         run_serially(workers, task, data);
     else if (context->options.hooks.parallel_for != NULL)
         context->options.hooks.parallel_for(context->options.hooks.parallel_user, workers, task, data);
     else
-        run_by_team(workers, most, task, data);
+        run_with_others(workers, helpers_for(most > 0 && most < workers ? most : workers, work, little), task,
+                        data);
 }
 
 static int32_t threads_from(const char *name) {

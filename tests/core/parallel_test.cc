@@ -8,7 +8,6 @@
 #include <cerrno>
 #include <cstdlib>
 #include <cstring>
-#include <filesystem>
 #include <mutex>
 #include <set>
 #include <thread>
@@ -71,15 +70,52 @@ TEST(Parallel, LittleWorkStaysOnTheCallingThread) {
     tartan_i_parallel_from(0);
 }
 
-// Threads of an earlier, larger team may still be ending. Meanwhile they hold locks of AddressSanitizer, which gives a
-// forked child copies of them that nobody releases.
-void wait_for_ending_threads(long left) {
-    const auto threads = [] {
-        const std::filesystem::directory_iterator all("/proc/self/task");
-        return std::distance(begin(all), end(all));
+// Where the threads that there are have other work, and no more can be started, a caller does all of its own.
+TEST(Parallel, NobodyWaitsForAThreadThatHasNotBegun) {
+    struct Gate {
+        std::atomic<int> inside = 0;
+        std::atomic<bool> open = false;
+    } gate;
+    tartan_context context = {};
+    std::thread other([&] {
+        tartan_i_parallel(
+            &context, 2, 1e9,
+            [](void *data, int32_t) {
+                Gate *g = (Gate *)data;
+                g->inside++;
+                while (!g->open) usleep(100);
+            },
+            &gate);
+    });
+    while (gate.inside < 2) usleep(100);
+    threads_left = 0;
+    expect_each_once(&context, 4);
+    threads_left = -1;
+    EXPECT_EQ(2, gate.inside);
+    gate.open = true;
+    other.join();
+}
+
+// A loop whose caller was not let run for most of the time tells that the machine is busy.
+TEST(Parallel, SmallLoopsStayWithTheirCallersWhileTheMachineIsBusy) {
+    struct Seen {
+        std::thread::id caller = std::this_thread::get_id();
+        std::atomic<int> elsewhere = 0;
     };
-    for (int ms = 0; ms < 300000 && threads() > left; ms++) usleep(1000);
-    ASSERT_LE(threads(), left);
+    const tartan_task sleeps = [](void *, int32_t) { usleep(20000); };
+    const tartan_task look = [](void *data, int32_t) {
+        usleep(100);
+        ((Seen *)data)->elsewhere += std::this_thread::get_id() != ((Seen *)data)->caller;
+    };
+    tartan_context context = {};
+    tartan_i_parallel_from(1);
+    tartan_i_parallel(&context, 2, 1e9, sleeps, nullptr);
+    Seen small, large;
+    for (int i = 0; i < 20; i++) tartan_i_parallel(&context, 4, 1e5, look, &small);
+    EXPECT_EQ(0, small.elsewhere);
+    for (int i = 0; i < 3000 && large.elsewhere == 0; i++) tartan_i_parallel(&context, 4, 1e12, look, &large);
+    EXPECT_LT(0, large.elsewhere);
+    tartan_i_parallel_from(0);
 }
 
 // The limit of the process counts whatever a context has; each worker still runs once.
@@ -124,10 +160,7 @@ TEST(Parallel, TheProcessHasALimit) {
 
 TEST(Parallel, WorksInAForkedChild) {
     tartan_context context = {};
-#pragma omp parallel num_threads(3) // a team that is not even ours
-    {}
-    expect_each_once(&context, 4); /* the team exists now */
-    wait_for_ending_threads(4);
+    expect_each_once(&context, 4); /* there are threads now, which the child has not */
     const pid_t child = fork();
     if (child == 0) {
         alarm(300); /* a hang would be the failure */
