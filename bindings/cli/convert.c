@@ -13,7 +13,7 @@ static format format_of(const char *path) {
         const char *suffix;
         format format;
     } known[] = {{".h5", HDF5}, {".hdf5", HDF5}, {".mtx", MTX},
-                 {".npz", NPZ}, {".npy", NPY},   {".safetensors", SAFETENSORS}};
+                 {".npz", NPZ}, {".npy", NPY},   {".safetensors", SAFETENSORS}, {".mtx.gz", MTX}};
     size_t length = strlen(path);
     for (size_t i = 0; i < sizeof known / sizeof known[0]; i++) {
         size_t end = strlen(known[i].suffix);
@@ -31,6 +31,7 @@ typedef struct wish {
     double density;                 /* -1: all blocks with non-zeros */
     int32_t dtype;                  /* 0: the file's */
     bool reorder;
+    mtx_part part;
     const char *name, *tensor;
 } wish;
 
@@ -54,6 +55,13 @@ static int parse_wish(const arguments *a, wish *out) {
     if (order != NULL && strcmp(order, "rcm") != 0)
         return complain_usage("--reorder is \"%s\", expected rcm", order);
     out->reorder = order != NULL;
+    const char *part = option_value(a, "part", NULL);
+    if (part != NULL && strcmp(part, "real") != 0 && strcmp(part, "imaginary") != 0)
+        return complain_usage("--part is \"%s\", expected real or imaginary", part);
+    if (part != NULL && out->from != MTX) return complain_usage("--part is for .mtx input");
+    out->part = part == NULL ? MTX_WHOLE : part[0] == 'r' ? MTX_REAL : MTX_IMAGINARY;
+    if (out->to == MTX && strlen(out->output) > 3 && strcmp(out->output + strlen(out->output) - 3, ".gz") == 0)
+        return complain_usage("%s: .mtx.gz is for input", out->output);
     out->name = option_value(a, "name", NULL), out->tensor = option_value(a, "tensor", NULL);
     if (out->from == HDF5 && (block != NULL || order != NULL || option_given(a, "density")))
         return complain_usage(
@@ -126,7 +134,7 @@ static int make_matrix(const wish *w, content *c, tartan_matrix **out) {
 static int read_foreign(const wish *w, item *out) {
     content c = {0};
     int result = EXIT_FAILED;
-    if (w->from == MTX) result = read_mtx(w->input, &c);
+    if (w->from == MTX) result = read_mtx(w->input, w->part, &c);
     if (w->from == NPZ) result = read_npz(w->input, &c);
     if (w->from == NPY) result = read_npy(w->input, &c);
     if (w->from == SAFETENSORS) result = read_safetensors(w->input, w->tensor, &c);
@@ -236,7 +244,8 @@ static int convert(const wish *w) {
 static int run(int argc, char **argv) {
     static const option_spec specs[] = {
         {"block", false, false},  {"density", false, false}, {"dtype", false, false}, {"name", false, false},
-        {"tensor", false, false}, {"reorder", false, false}, {NULL, false, false}};
+        {"tensor", false, false}, {"reorder", false, false}, {"part", false, false},
+        {NULL, false, false}};
     arguments a;
     int code;
     if (!parse_arguments(&command_convert, specs, argc, argv, &a, &code)) return code;
@@ -251,7 +260,7 @@ const command command_convert = {
     "Usage: tartan convert INPUT OUTPUT [OPTIONS]\n\n"
     "Reads a matrix and writes it in another format. The file name extensions determine the formats:\n"
     "  .h5            Tartan's HDF5\n"
-    "  .mtx           Matrix Market\n"
+    "  .mtx           Matrix Market; .mtx.gz as input, too\n"
     "  .npz           scipy.sparse.save_npz: csr, csc, coo, bsr or dia; written as bsr (csr where an edge is "
     "ragged),\n"
     "                 16-bit values as float32\n"
@@ -262,6 +271,7 @@ const command command_convert = {
     "                     (default: all blocks with non-zeros)\n"
     "  --dtype TYPE       dtype of the values: f64, f32, f16, bf16 (default: as in the input)\n"
     "  --reorder rcm      renumber a square sparse matrix to bring its entries near the diagonal\n"
+    "  --part PART        the part of a complex .mtx matrix to read: real or imaginary\n"
     "  --name NAME        the matrix in an .h5 input (required if there are several), or in the output\n"
     "                     (default: matrix)\n"
     "  --tensor NAME      the tensor or sparse matrix in a safetensors input, required if there are "

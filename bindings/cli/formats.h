@@ -37,7 +37,9 @@ int content_reorder(content *c);
 int content_use_dense(content *c, const char *path, const unsigned char *data, int32_t dtype, int ndim,
                       const int64_t *shape, const int64_t *strides);
 
-int read_mtx(const char *path, content *out);
+/* `part`: of a complex matrix; MTX_WHOLE for others. */
+typedef enum mtx_part { MTX_WHOLE, MTX_REAL, MTX_IMAGINARY } mtx_part;
+int read_mtx(const char *path, mtx_part part, content *out);
 int read_npy(const char *path, content *out);
 int read_npz(const char *path, content *out);
 int read_safetensors(const char *path, const char *tensor, content *out);

@@ -230,9 +230,8 @@ fail:
     return status;
 }
 
-/* The object of a kind and name without the others; *out is NULL if there is none. */
-static tartan_status find(const char *function, tartan_file *file, int32_t kind, const char *name,
-                          tartan_i_item **out) {
+tartan_status tartan_i_file_find(const char *function, tartan_file *file, int32_t kind, const char *name,
+                                 tartan_i_item **out) {
     *out = NULL;
     if (kind < TARTAN_KIND_LAYOUT || kind > TARTAN_KIND_ARRAY) return TARTAN_OK;
     PASS(reserve(file, file->nitems + 1));
@@ -316,25 +315,14 @@ int32_t tartan_file_kind(const tartan_file *file, int64_t i) {
 int64_t tartan_file_find(const tartan_file *file, int32_t kind, const char *name) {
     tartan_i_item *item;
     tartan_file *all = listed(__func__, file);
-    if (all == NULL || name == NULL || find(__func__, all, kind, name, &item) != TARTAN_OK) return -1;
+    if (all == NULL || name == NULL || tartan_i_file_find(__func__, all, kind, name, &item) != TARTAN_OK) return -1;
     return item == NULL ? -1 : item - all->items;
-}
-
-tartan_status tartan_file_kind_of(tartan_file *file, const char *name, int32_t *out_kind) {
-    CHECK_HANDLE(file, FILE, "collection");
-    CHECK(name != NULL, HANDLE, "name is NULL, expected the name of an object");
-    CHECK(out_kind != NULL, HANDLE, "out_kind is NULL, expected a place for the kind");
-    static const int32_t kinds[3] = {TARTAN_KIND_MATRIX, TARTAN_KIND_ARRAY, TARTAN_KIND_LAYOUT};
-    tartan_i_item *item = NULL;
-    for (int i = 0; item == NULL && i < 3; i++) PASS(find(__func__, file, kinds[i], name, &item));
-    *out_kind = item == NULL ? 0 : item->kind;
-    return TARTAN_OK;
 }
 
 int32_t tartan_file_has(tartan_file *file, int32_t kind, const char *name) {
     tartan_i_item *item;
     return tartan_i_is(file, TARTAN_I_FILE) && name != NULL &&
-           find(__func__, file, kind, name, &item) == TARTAN_OK && item != NULL;
+           tartan_i_file_find(__func__, file, kind, name, &item) == TARTAN_OK && item != NULL;
 }
 
 int32_t tartan_file_sealed(const tartan_file *file) {
@@ -350,7 +338,7 @@ const char *tartan_file_layout_identity(const tartan_file *file, int64_t i) {
 int32_t tartan_file_has_gates(tartan_file *file, const char *name) {
     tartan_i_item *item;
     if (!tartan_i_is(file, TARTAN_I_FILE) || name == NULL) return 0;
-    return find(__func__, file, TARTAN_KIND_MATRIX, name, &item) == TARTAN_OK && item != NULL && item->has_gates;
+    return tartan_i_file_find(__func__, file, TARTAN_KIND_MATRIX, name, &item) == TARTAN_OK && item != NULL && item->has_gates;
 }
 
 /* ---- Putting and removing ---- */
@@ -444,7 +432,7 @@ tartan_status tartan_i_file_look_up(const char *function, tartan_file *file, int
                              file == NULL ? "NULL" : "closed or not one of Tartan's");
     if (name == NULL)
         return tartan_i_fail(TARTAN_ERR_HANDLE, function, "name is NULL, expected the name of an object");
-    PASS(find(function, file, kind, name, out));
+    PASS(tartan_i_file_find(function, file, kind, name, out));
     if (*out != NULL) return TARTAN_OK;
     return tartan_i_fail(TARTAN_ERR_NOT_FOUND, function, "there is no %s \"%.255s\" in the collection",
                          kind == TARTAN_KIND_LAYOUT   ? "layout"
@@ -474,6 +462,16 @@ tartan_status tartan_file_get_layout(tartan_file *file, const char *name, tartan
     tartan_i_item *item;
     tartan_layout *layout;
     PASS(tartan_i_file_look_up(__func__, file, TARTAN_KIND_LAYOUT, name, &item));
+    PASS(tartan_i_item_layout(__func__, file, item, &layout));
+    *out = tartan_layout_retain(layout);
+    return TARTAN_OK;
+}
+
+tartan_status tartan_file_get_matrix_layout(tartan_file *file, const char *name, tartan_layout **out) {
+    CHECK_OUT(out);
+    tartan_i_item *item;
+    tartan_layout *layout;
+    PASS(tartan_i_file_look_up(__func__, file, TARTAN_KIND_MATRIX, name, &item));
     PASS(tartan_i_item_layout(__func__, file, item, &layout));
     *out = tartan_layout_retain(layout);
     return TARTAN_OK;

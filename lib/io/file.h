@@ -52,6 +52,10 @@ tartan_status tartan_i_file_open(const char *function, const char *path, tartan_
 /* Reads the list of a file, if it was not read yet. */
 tartan_status tartan_i_file_list(const char *function, tartan_file *file);
 
+/* The object of a kind and name, found without the others; *out is NULL if there is none. */
+tartan_status tartan_i_file_find(const char *function, tartan_file *file, int32_t kind, const char *name,
+                                 tartan_i_item **out);
+
 /* The object of this kind and name. Errors: NOT_FOUND, and those of reading. */
 tartan_status tartan_i_file_look_up(const char *function, tartan_file *file, int32_t kind, const char *name,
                                     tartan_i_item **out);

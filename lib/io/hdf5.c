@@ -188,18 +188,26 @@ fail:
     return status;
 }
 
-/* The blocks of a matrix, with its dtype and block order: a dataset of its group, or the matrix itself. */
-static tartan_status open_blocks(tartan_i_call *call, hid_t object, const tartan_layout *layout,
-                                 tartan_i_dataset *out, int32_t *out_dtype, int32_t *out_order) {
-    tartan_status status;
-    int64_t rows = layout->shape.block_rows, cols = layout->shape.block_cols;
+/* The values of a matrix, with their dtype and block order: a dataset of its group, or the matrix itself. */
+static tartan_status open_values(tartan_i_call *call, hid_t object, tartan_i_dataset *out, int32_t *out_dtype,
+                                 int32_t *out_order) {
     if (H5Iget_type(object) == H5I_DATASET) {
         H5Iinc_ref(object);
         PASS(tartan_i_take_dataset(call, object, "blocks", 3, out));
     } else {
         PASS(tartan_i_open_dataset(call, object, "blocks", 3, out));
     }
-    TRY(tartan_i_check_values(call, object, out, out_dtype, out_order));
+    tartan_status status = tartan_i_check_values(call, object, out, out_dtype, out_order);
+    if (status != TARTAN_OK) tartan_i_close_dataset(out);
+    return status;
+}
+
+/* The same, if they are as many as the layout has blocks. */
+static tartan_status open_blocks(tartan_i_call *call, hid_t object, const tartan_layout *layout,
+                                 tartan_i_dataset *out, int32_t *out_dtype, int32_t *out_order) {
+    tartan_status status;
+    int64_t rows = layout->shape.block_rows, cols = layout->shape.block_cols;
+    PASS(open_values(call, object, out, out_dtype, out_order));
     const bool by_row = *out_order == TARTAN_ROW_MAJOR;
     const int64_t dims[3] = {layout->blocks, by_row ? rows : cols, by_row ? cols : rows};
     if (memcmp(dims, out->dims, sizeof dims) != 0) {
@@ -274,6 +282,21 @@ tartan_status tartan_i_reader_blocks(const char *function, tartan_i_reader *read
     tartan_i_quiet quiet = tartan_i_hdf5_enter();
     tartan_status status = open_object(&call, reader, TARTAN_KIND_MATRIX, name, &object);
     if (status == TARTAN_OK) status = read_matrix(&call, object, layout, first, part, out);
+    tartan_i_hdf5_close(object);
+    tartan_i_hdf5_leave(quiet);
+    return status;
+}
+
+tartan_status tartan_i_reader_dtype(const char *function, tartan_i_reader *reader, const char *name,
+                                    int32_t *out_dtype) {
+    tartan_i_call call = tartan_i_call_for(function, reader, TARTAN_KIND_MATRIX, name);
+    hid_t object;
+    int32_t order;
+    tartan_i_dataset blocks;
+    tartan_i_quiet quiet = tartan_i_hdf5_enter();
+    tartan_status status = open_object(&call, reader, TARTAN_KIND_MATRIX, name, &object);
+    if (status == TARTAN_OK) status = open_values(&call, object, &blocks, out_dtype, &order);
+    if (status == TARTAN_OK) tartan_i_close_dataset(&blocks);
     tartan_i_hdf5_close(object);
     tartan_i_hdf5_leave(quiet);
     return status;

@@ -7,53 +7,96 @@
 
 /* ---- Arrays ---- */
 
-/* Copies all elements between two arrays of one dtype and shape. The innermost dimension goes at once where both have
- * its elements side by side. */
+/* One line of elements; strides in elements. */
+static void copy_line(void *to, int32_t to_dtype, int64_t to_stride, const void *from, int32_t from_dtype,
+                      int64_t from_stride, int64_t count) {
+    const int64_t bytes = tartan_dtype_bytes(from_dtype);
+    if (to_dtype != from_dtype) {
+        for (int64_t i = 0; i < count; i++) {
+            const double value = tartan_i_load(from, from_dtype, i * from_stride);
+            tartan_i_store(to, to_dtype, i * to_stride, value);
+        }
+    } else if (to_stride == 1 && from_stride == 1) {
+        memcpy(to, from, (size_t)(count * bytes));
+    } else {
+        for (int64_t i = 0; i < count; i++)
+            memcpy((char *)to + i * to_stride * bytes, (const char *)from + i * from_stride * bytes, (size_t)bytes);
+    }
+}
+
+/* Copies all elements between two arrays of one shape, and converts them. */
 static void copy_elements(const tartan_array *to, const tartan_array *from) {
-    const int64_t bytes = tartan_dtype_bytes(from->dtype);
+    const int64_t to_bytes = tartan_dtype_bytes(to->dtype), bytes = tartan_dtype_bytes(from->dtype);
     const int32_t last = from->ndim - 1;
     const int64_t inner = from->ndim == 0 ? 1 : from->shape[last];
-    const bool together = from->ndim == 0 || (from->strides[last] == 1 && to->strides[last] == 1);
+    const int64_t to_step = from->ndim == 0 ? 1 : to->strides[last], step = from->ndim == 0 ? 1 : from->strides[last];
     int64_t index[TARTAN_MAX_NDIM] = {0};
     if (tartan_i_array_is_empty(from)) return;
     for (;;) {
         char *t = to->data;
         const char *f = from->data;
         for (int32_t d = 0; d < last; d++) {
-            t += index[d] * to->strides[d] * bytes;
+            t += index[d] * to->strides[d] * to_bytes;
             f += index[d] * from->strides[d] * bytes;
         }
-        if (together)
-            memcpy(t, f, (size_t)(inner * bytes));
-        else
-            for (int64_t i = 0; i < inner; i++)
-                memcpy(t + i * to->strides[last] * bytes, f + i * from->strides[last] * bytes, (size_t)bytes);
+        copy_line(t, to->dtype, to_step, f, from->dtype, step, inner);
         int32_t d = last - 1;
         while (d >= 0 && ++index[d] == from->shape[d]) index[d--] = 0;
         if (d < 0) return;
     }
 }
 
-/* `shape` as a contiguous row-major array of its own memory. */
-static tartan_status make_contiguous(const tartan_array *shape, tartan_array *out) {
+/* Whether elements of one dtype may become those of another: numbers other numbers and i32 a f64, for languages that
+ * have no other numbers, and a f64 an i32 again. */
+static bool converts(int32_t from, int32_t to) {
+    return from == to || (tartan_i_is_number(from) && (tartan_i_is_number(to) || (from == TARTAN_F64 && to == TARTAN_I32))) ||
+           (tartan_i_is_index(from) && to == TARTAN_F64);
+}
+
+/* `shape` as a contiguous row-major array of the dtype, with memory of its own. */
+static tartan_status make_contiguous(const tartan_array *shape, int32_t dtype, tartan_array *out) {
     *out = *shape;
+    out->dtype = dtype;
     int64_t stride = 1;
     for (int32_t d = shape->ndim - 1; d >= 0; d--) {
         out->strides[d] = stride;
         stride *= shape->shape[d] > 1 ? shape->shape[d] : 1;
     }
-    return tartan_i_allocate(&out->data, tartan_i_array_elements(shape), tartan_dtype_bytes(shape->dtype));
+    return tartan_i_allocate(&out->data, tartan_i_array_elements(shape), tartan_dtype_bytes(dtype));
 }
 
-tartan_status tartan_file_put_array(tartan_file *file, const char *name, const tartan_array *array,
+/* Whether all elements are whole numbers of 32 bits. */
+static bool is_whole(const tartan_array *contiguous) {
+    const double *x = contiguous->data;
+    for (int64_t i = 0; i < tartan_i_array_elements(contiguous); i++)
+        if (!(x[i] >= INT32_MIN && x[i] <= INT32_MAX && x[i] == (double)(int32_t)x[i])) return false;
+    return true;
+}
+
+tartan_status tartan_file_put_array(tartan_file *file, const char *name, const tartan_array *array, int32_t dtype,
                                     const char *metadata) {
     CHECK_HANDLE(file, FILE, "collection");
     PASS(tartan_i_array_check_either(__func__, "array", array, false));
     PASS(tartan_i_array_check_host(__func__, "array", array));
     PASS(tartan_i_file_check_put(__func__, name, metadata));
     tartan_i_item item = {.kind = TARTAN_KIND_ARRAY, .source = -1};
-    PASS(make_contiguous(array, &item.array));
-    copy_elements(&item.array, array);
+    if (dtype == 0) dtype = array->dtype;
+    CHECK(converts(array->dtype, dtype), DTYPE, "array is of %s, which cannot be stored as %s",
+          tartan_dtype_name(array->dtype), tartan_dtype_name(dtype) == NULL ? "an unknown dtype" : tartan_dtype_name(dtype));
+    tartan_array copy;
+    PASS(make_contiguous(array, array->dtype, &copy));
+    copy_elements(&copy, array);
+    item.array = copy;
+    if (dtype != array->dtype) {
+        tartan_status status = TARTAN_OK;
+        if (dtype == TARTAN_I32 && !is_whole(&copy))
+            status = tartan_i_fail(TARTAN_ERR_ARGUMENT, __func__,
+                                   "array has an element that is no whole number of 32 bits, expected int32");
+        if (status == TARTAN_OK) status = make_contiguous(&copy, dtype, &item.array);
+        if (status == TARTAN_OK) copy_elements(&item.array, &copy);
+        tartan_i_free(copy.data);
+        if (status != TARTAN_OK) return status;
+    }
     return tartan_i_file_put(__func__, file, &item, name, metadata);
 }
 
@@ -64,62 +107,69 @@ static tartan_status describe(const char *function, tartan_file *file, const cha
     return (*out_item)->stored ? tartan_i_reader_array(function, file->reader, name, out) : TARTAN_OK;
 }
 
-tartan_status tartan_file_array_type(tartan_file *file, const char *name, int32_t *out_dtype, int32_t *out_ndim) {
-    tartan_i_item *item;
-    tartan_array array;
-    CHECK(out_dtype != NULL && out_ndim != NULL, HANDLE, "out_dtype or out_ndim is NULL, expected places for both");
-    PASS(describe(__func__, file, name, &item, &array));
-    *out_dtype = array.dtype;
-    *out_ndim = array.ndim;
+tartan_status tartan_file_describe(tartan_file *file, const char *name, int64_t *out_index, int64_t nout_index) {
+    static const int32_t kinds[3] = {TARTAN_KIND_MATRIX, TARTAN_KIND_ARRAY, TARTAN_KIND_LAYOUT};
+    tartan_i_item *item = NULL;
+    tartan_array array = {0};
+    CHECK_HANDLE(file, FILE, "collection");
+    CHECK(name != NULL, HANDLE, "name is NULL, expected the name of an object");
+    CHECK_LIST(out_index, 3 + TARTAN_MAX_NDIM, "kind, dtype, dimensions, shape");
+    for (int i = 0; item == NULL && i < 3; i++) PASS(tartan_i_file_find(__func__, file, kinds[i], name, &item));
+    const int32_t kind = item == NULL ? 0 : item->kind;
+    if (kind == TARTAN_KIND_ARRAY) PASS(describe(__func__, file, name, &item, &array));
+    if (kind == TARTAN_KIND_MATRIX && item->stored)
+        PASS(tartan_i_reader_dtype(__func__, file->reader, name, &array.dtype));
+    else if (kind == TARTAN_KIND_MATRIX)
+        array.dtype = item->matrix->dtype;
+    memset(out_index, 0, (size_t)nout_index * sizeof *out_index);
+    out_index[0] = kind;
+    out_index[1] = array.dtype;
+    out_index[2] = array.ndim;
+    for (int32_t d = 0; d < array.ndim; d++) out_index[3 + d] = array.shape[d];
     return TARTAN_OK;
 }
 
-tartan_status tartan_file_array_shape(tartan_file *file, const char *name, int64_t *out_shape,
-                                      int64_t nout_shape) {
-    tartan_i_item *item;
-    tartan_array array;
-    PASS(describe(__func__, file, name, &item, &array));
-    CHECK_LIST(out_shape, array.ndim, "dimensions");
-    for (int32_t d = 0; d < array.ndim; d++) out_shape[d] = array.shape[d];
-    return TARTAN_OK;
-}
-
-/* Checks that `out` can take the elements from `first` on. */
+/* Checks that `array` can take the elements from `first` on. */
 static tartan_status check_part(const char *function, const char *name, const tartan_array *whole, int64_t first,
-                                const tartan_array *out) {
+                                const tartan_array *array) {
     char has[TARTAN_I_SHAPE_TEXT], wants[TARTAN_I_SHAPE_TEXT];
-    if (out->dtype != whole->dtype)
-        FAIL_IN(function, DTYPE, "out is of %s, but array \"%.255s\" is of %s", tartan_dtype_name(out->dtype), name,
+    if (!converts(whole->dtype, array->dtype) || (whole->dtype == TARTAN_F64 && array->dtype == TARTAN_I32))
+        FAIL_IN(function, DTYPE, "array is of %s, but array \"%.255s\" is of %s", tartan_dtype_name(array->dtype), name,
                 tartan_dtype_name(whole->dtype));
-    bool fits = out->ndim == whole->ndim;
-    for (int32_t d = 1; fits && d < out->ndim; d++) fits = out->shape[d] == whole->shape[d];
+    bool fits = array->ndim == whole->ndim;
+    for (int32_t d = 1; fits && d < array->ndim; d++) fits = array->shape[d] == whole->shape[d];
     if (!fits)
-        FAIL_IN(function, SHAPE, "out has shape %s, but array \"%.255s\" has %s",
-                tartan_i_shape_text(out, has), name, tartan_i_shape_text(whole, wants));
-    const int64_t most = whole->ndim == 0 ? 0 : whole->shape[0], count = whole->ndim == 0 ? 0 : out->shape[0];
+        FAIL_IN(function, SHAPE, "array has shape %s, but array \"%.255s\" has %s",
+                tartan_i_shape_text(array, has), name, tartan_i_shape_text(whole, wants));
+    const int64_t most = whole->ndim == 0 ? 0 : whole->shape[0], count = whole->ndim == 0 ? 0 : array->shape[0];
     if (first < 0 || first > most || count > most - first)
         FAIL_IN(function, SHAPE, "the part begins at %" PRId64 " and has %" PRId64 ", but there are %" PRId64, first,
                 count, most);
     return TARTAN_OK;
 }
 
-tartan_status tartan_file_get_array(tartan_file *file, const char *name, int64_t first, tartan_array *out) {
+tartan_status tartan_file_get_array(tartan_file *file, const char *name, int64_t first, tartan_array *array) {
     tartan_i_item *item;
     tartan_array whole, read;
-    PASS(tartan_i_array_check_either(__func__, "out", out, true));
-    PASS(tartan_i_array_check_host(__func__, "out", out));
+    PASS(tartan_i_array_check_either(__func__, "array", array, true));
+    PASS(tartan_i_array_check_host(__func__, "array", array));
     PASS(describe(__func__, file, name, &item, &whole));
-    PASS(check_part(__func__, name, &whole, first, out));
+    tartan_array single = *array; /* languages without arrays of no dimensions take a vector of one */
+    if (whole.ndim == 0 && array->ndim == 1 && array->shape[0] == 1) {
+        single.ndim = 0;
+        array = &single;
+    }
+    PASS(check_part(__func__, name, &whole, first, array));
     if (!item->stored) {
         read = whole;
-        tartan_i_copy_shape(&read, out);
+        tartan_i_copy_shape(&read, array);
         if (read.ndim > 0) read.data = (char *)whole.data + first * whole.strides[0] * tartan_dtype_bytes(whole.dtype);
-        copy_elements(out, &read);
+        copy_elements(array, &read);
         return TARTAN_OK;
     }
-    PASS(make_contiguous(out, &read));
-    tartan_status status = tartan_i_reader_elements(__func__, file->reader, name, first, out, read.data);
-    if (status == TARTAN_OK) copy_elements(out, &read);
+    PASS(make_contiguous(array, whole.dtype, &read));
+    tartan_status status = tartan_i_reader_elements(__func__, file->reader, name, first, array, read.data);
+    if (status == TARTAN_OK) copy_elements(array, &read);
     tartan_i_free(read.data);
     return status;
 }
@@ -169,29 +219,29 @@ static tartan_status get_blocks(const char *function, tartan_file *file, const t
     return TARTAN_OK;
 }
 
-tartan_status tartan_file_get_blocks(tartan_file *file, const char *name, int64_t first, tartan_array *out) {
+tartan_status tartan_file_get_blocks(tartan_file *file, const char *name, int64_t first, tartan_array *array) {
     tartan_i_item *item;
     tartan_layout *layout;
     tartan_array blocks;
     bool owned;
-    PASS(tartan_i_array_check(__func__, "out", out, true));
-    PASS(tartan_i_array_check_host(__func__, "out", out));
+    PASS(tartan_i_array_check(__func__, "array", array, true));
+    PASS(tartan_i_array_check_host(__func__, "array", array));
     PASS(tartan_i_file_look_up(__func__, file, TARTAN_KIND_MATRIX, name, &item));
     PASS(tartan_i_item_layout(__func__, file, item, &layout));
     char shape[TARTAN_I_SHAPE_TEXT];
-    CHECK(out->ndim == 3 && out->shape[1] == layout->shape.block_rows && out->shape[2] == layout->shape.block_cols,
-          SHAPE, "out has shape %s, expected [count, %" PRId64 ", %" PRId64 "]", tartan_i_shape_text(out, shape),
+    CHECK(array->ndim == 3 && array->shape[1] == layout->shape.block_rows && array->shape[2] == layout->shape.block_cols,
+          SHAPE, "array has shape %s, expected [count, %" PRId64 ", %" PRId64 "]", tartan_i_shape_text(array, shape),
           layout->shape.block_rows, layout->shape.block_cols);
-    CHECK(first >= 0 && first <= layout->blocks && out->shape[0] <= layout->blocks - first, SHAPE,
-          "the part begins at %" PRId64 " and has %" PRId64 ", but there are %" PRId64, first, out->shape[0],
+    CHECK(first >= 0 && first <= layout->blocks && array->shape[0] <= layout->blocks - first, SHAPE,
+          "the part begins at %" PRId64 " and has %" PRId64 ", but there are %" PRId64, first, array->shape[0],
           layout->blocks);
-    PASS(get_blocks(__func__, file, item, layout, first, out->shape[0], &blocks, &owned));
+    PASS(get_blocks(__func__, file, item, layout, first, array->shape[0], &blocks, &owned));
     tartan_status status = TARTAN_OK;
-    if (blocks.dtype != out->dtype)
-        status = tartan_i_fail(TARTAN_ERR_DTYPE, __func__, "out is of %s, but matrix \"%.255s\" is of %s",
-                               tartan_dtype_name(out->dtype), name, tartan_dtype_name(blocks.dtype));
+    if (blocks.dtype != array->dtype)
+        status = tartan_i_fail(TARTAN_ERR_DTYPE, __func__, "array is of %s, but matrix \"%.255s\" is of %s",
+                               tartan_dtype_name(array->dtype), name, tartan_dtype_name(blocks.dtype));
     else
-        copy_elements(out, &blocks);
+        copy_elements(array, &blocks);
     if (owned) tartan_i_free(blocks.data);
     return status;
 }

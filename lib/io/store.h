@@ -56,6 +56,10 @@ tartan_status tartan_i_reader_blocks(const char *function, tartan_i_reader *read
                                      const tartan_layout *layout, int64_t first, tartan_layout *part,
                                      tartan_matrix **out);
 
+/* The dtype of its values. */
+tartan_status tartan_i_reader_dtype(const char *function, tartan_i_reader *reader, const char *name,
+                                    int32_t *out_dtype);
+
 /* `count` blocks from block `first` on, [count, block_rows, block_cols]; the caller frees out->data. */
 tartan_status tartan_i_reader_part(const char *function, tartan_i_reader *reader, const char *name,
                                    const tartan_layout *layout, int64_t first, int64_t count, tartan_array *out);

@@ -31,7 +31,7 @@ TEST_F(FileTest, KeepsTheOrderOfPutting) {
             else if (kind == TARTAN_KIND_LAYOUT)
                 ASSERT_OK(tartan_file_put_layout(file.get(), name.c_str(), layout.get(), nullptr));
             else
-                ASSERT_OK(tartan_file_put_array(file.get(), name.c_str(), &array, nullptr));
+                ASSERT_OK(tartan_file_put_array(file.get(), name.c_str(), &array, 0, nullptr));
         }
     ASSERT_OK(tartan_file_save(file.get(), (folder / "o.h5").c_str(), 0));
     File back = open_file(folder / "o.h5");
@@ -73,25 +73,26 @@ TEST_F(FileTest, FindsObjectsByKindAndName) {
     ASSERT_OK(tartan_file_save(file.get(), (folder / "f.h5").c_str(), 0));
     File back = open_file(folder / "f.h5"); // before and after its list is read
     for (int round = 0; round < 2; round++) {
-        int32_t kind = -1;
+        int64_t about[11];
         for (tartan_file *f : {file.get(), back.get()}) {
             EXPECT_EQ(tartan_file_has(f, TARTAN_KIND_LAYOUT, "c"), 1);
             EXPECT_EQ(tartan_file_has(f, TARTAN_KIND_MATRIX, "a/x"), 1);
             EXPECT_EQ(tartan_file_has(f, TARTAN_KIND_LAYOUT, "a/x"), 0);
             EXPECT_EQ(tartan_file_has(f, TARTAN_KIND_MATRIX, "."), 0);
             EXPECT_EQ(tartan_file_has(f, TARTAN_KIND_MATRIX, nullptr), 0);
-            ASSERT_OK(tartan_file_kind_of(f, "c", &kind));
-            EXPECT_EQ(kind, TARTAN_KIND_MATRIX);
-            ASSERT_OK(tartan_file_kind_of(f, "nobody", &kind));
-            EXPECT_EQ(kind, 0);
+            ASSERT_OK(tartan_file_describe(f, "c", about, 11));
+            EXPECT_EQ(about[0], TARTAN_KIND_MATRIX);
+            ASSERT_OK(tartan_file_describe(f, "nobody", about, 11));
+            EXPECT_EQ(about[0], 0);
         }
         ASSERT_OK(tartan_file_list(back.get()));
     }
-    int32_t kind = 0;
+    int64_t about[11];
     EXPECT_EQ(tartan_file_has(nullptr, TARTAN_KIND_MATRIX, "b"), 0);
-    EXPECT_FAILS(HANDLE, "file is NULL", tartan_file_kind_of(nullptr, "b", &kind));
-    EXPECT_FAILS(HANDLE, "name is NULL", tartan_file_kind_of(file.get(), nullptr, &kind));
-    EXPECT_FAILS(HANDLE, "out_kind is NULL", tartan_file_kind_of(file.get(), "b", nullptr));
+    EXPECT_FAILS(HANDLE, "file is NULL", tartan_file_describe(nullptr, "b", about, 11));
+    EXPECT_FAILS(HANDLE, "name is NULL", tartan_file_describe(file.get(), nullptr, about, 11));
+    EXPECT_FAILS(HANDLE, "out_index is NULL", tartan_file_describe(file.get(), "b", nullptr, 11));
+    EXPECT_FAILS(SHAPE, "out_index has 3", tartan_file_describe(file.get(), "b", about, 3));
     EXPECT_FAILS(HANDLE, "file is NULL", tartan_file_list(nullptr));
 }
 

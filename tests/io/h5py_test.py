@@ -108,7 +108,7 @@ def samples(rows, cols, block, heads=1, seed=0):
 @pytest.mark.parametrize("dtype", DTYPES)
 @pytest.mark.parametrize("order", ORDERS)
 @pytest.mark.parametrize("compression", [0, 1])
-@pytest.mark.parametrize("rows,cols,block", [(12, 20, (4, 5)), (13, 18, (4, 5)), (3, 3, (1, 1)), (40, 30, (32, 16))])
+@pytest.mark.parametrize("rows,cols,block", [(48, 60, (4, 5)), (53, 58, (4, 5)), (60, 60, (1, 1)), (80, 60, (32, 16))])
 def test_ours_reads_alone(tmp_path, dtype, order, compression, rows, cols, block):
     mask, values = samples(rows, cols, block)
     path = tmp_path / "ours.h5"
@@ -134,7 +134,7 @@ def test_ours_reads_alone(tmp_path, dtype, order, compression, rows, cols, block
 @pytest.mark.parametrize("heads", [1, 3])
 def test_binsparse_descriptor_is_the_matrix(tmp_path, order, heads):
     """Follows the descriptor literally: levels, then the transpose, then a reshape."""
-    rows, cols, block = 12, 20, (4, 5)
+    rows, cols, block = 48, 60, (4, 5)
     mask, values = samples(rows, cols, block, heads)
     path = tmp_path / "binsparse.h5"
     save(path, "w", mask, values, block, "float32", order)
@@ -181,8 +181,26 @@ def test_gates_and_metadata(tmp_path):
     save(tmp_path / "g.h5", "w", mask, values, (4, 5), gates=gates)
     with h5py.File(tmp_path / "g.h5") as file:
         assert numpy.array_equal(file["tensors/w/gates"][()], gates)
-        assert file["tensors/w"].attrs["metadata"] == '{"made by": "test"}'
-        assert file["tensors/w"].attrs["dtype"] == "float64"
+        assert file["tensors/w"].attrs["metadata"].decode() == '{"made by": "test"}'
+        assert file["tensors/w"].attrs["dtype"].decode() == "float64"
+
+
+@pytest.mark.parametrize("dtype", DTYPES)
+@pytest.mark.parametrize("order", ORDERS)
+def test_small_matrices_are_datasets(tmp_path, dtype, order):
+    mask, values = samples(13, 9, (4, 3), seed=8)
+    save(tmp_path / "s.h5", "w", mask, values, (4, 3), dtype, order)
+    with h5py.File(tmp_path / "s.h5") as file:
+        blocks, layout = file["tensors/w"], file[file["tensors/w"].attrs["layout"].decode()]
+        read = blocks[()].astype(float)
+        if blocks.attrs.get("block_order") == b"F":
+            read = read.transpose(0, 2, 1)
+        read = sparse.bsr_matrix((read, layout["indices_1"][()], layout["pointers_to_1"][()])).toarray()
+    wanted = masked(mask, values, (4, 3))
+    padded = numpy.zeros((16, 9))
+    padded[:13] = wanted
+    assert numpy.array_equal(read, padded[:read.shape[0], :read.shape[1]])
+    assert numpy.array_equal(load(tmp_path / "s.h5", "w", (13, 9)), wanted)
 
 
 def write_by_h5py(path, matrix, shape, dtype, order="C", **options):

@@ -8,8 +8,6 @@
 #include <sys/wait.h>
 #include <unistd.h>
 
-#include <map>
-
 #include "io_support.h"
 
 using namespace tartan_test;
@@ -42,38 +40,8 @@ void blame(int number) {
     _exit(DIED_IN_OURS);
 }
 
-// The numbers of each object of a file, by kind and name.
-std::map<std::string, Bytes> content(const std::string &path) {
-    std::map<std::string, Bytes> all;
-    File file = open_file(path);
-    for (int64_t i = 0; i < tartan_file_count(file.get()); i++) {
-        const std::string name = tartan_file_name(file.get(), i);
-        const auto add = [](Bytes *to, const void *bytes, size_t size) {
-            to->insert(to->end(), (const unsigned char *)bytes, (const unsigned char *)bytes + size);
-        };
-        if (tartan_file_kind(file.get(), i) == TARTAN_KIND_LAYOUT) {
-            add(&all["layout " + name], tartan_layout_identity(get_layout(file.get(), name).get()), 32);
-            continue;
-        }
-        if (tartan_file_kind(file.get(), i) == TARTAN_KIND_ARRAY) {
-            all["array " + name] = get_array(file.get(), name);
-            continue;
-        }
-        Bytes *bytes = &all["matrix " + name];
-        Matrix matrix = get_matrix(file.get(), name);
-        add(bytes, tartan_layout_identity(layout_of(matrix.get()).get()), 32);
-        const tartan_array v = values_of(matrix.get());
-        add(bytes, v.data, (size_t)(v.shape[0] * v.shape[1] * v.shape[2] * tartan_dtype_bytes(v.dtype)));
-        if (!tartan_file_has_gates(file.get(), name.c_str())) continue;
-        std::vector<double> gates((size_t)v.shape[0]);
-        EXPECT_OK(tartan_file_get_gates(file.get(), name.c_str(), gates.data(), v.shape[0]));
-        add(bytes, gates.data(), gates.size() * sizeof(double));
-    }
-    return all;
-}
-
 // Reads all of it in a child that may die.
-int read_in_child(const std::string &path, const std::map<std::string, Bytes> &expected) {
+int read_in_child(const std::string &path, const Contents &expected) {
     const pid_t child = fork();
     if (child == 0) {
         for (int number : {SIGSEGV, SIGBUS, SIGABRT, SIGFPE, SIGILL, SIGXCPU}) signal(number, blame);

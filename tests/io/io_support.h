@@ -9,6 +9,7 @@
 #include <fstream>
 #include <functional>
 #include <iterator>
+#include <map>
 
 #include "support.h"
 extern "C" {
@@ -77,10 +78,11 @@ inline Matrix get_matrix(tartan_file *file, const std::string &name) {
 
 // The elements of an array as they are in row-major order.
 inline Bytes get_array(tartan_file *file, const std::string &name) {
-    int32_t dtype = 0, ndim = 0;
-    int64_t shape[TARTAN_MAX_NDIM] = {}, count = 1;
-    EXPECT_OK(tartan_file_array_type(file, name.c_str(), &dtype, &ndim));
-    EXPECT_OK(tartan_file_array_shape(file, name.c_str(), shape, ndim));
+    int64_t about[11] = {}, count = 1;
+    EXPECT_OK(tartan_file_describe(file, name.c_str(), about, 11));
+    EXPECT_EQ(about[0], TARTAN_KIND_ARRAY);
+    const int32_t dtype = (int32_t)about[1], ndim = (int32_t)about[2];
+    const int64_t *shape = about + 3;
     for (int32_t d = 0; d < ndim; d++) count *= shape[d];
     std::vector<int64_t> room((size_t)(count + 1)); // aligned for any dtype
     tartan_array out;
@@ -140,6 +142,37 @@ inline void expect_same(tartan_matrix *a, tartan_matrix *b) {
     ASSERT_EQ(bytes == 0 ? 0 : std::memcmp(x.data, y.data, bytes), 0);
 }
 
+// The numbers of each object of a file, by kind and name.
+using Contents = std::map<std::string, Bytes>;
+inline Contents content(const std::string &path) {
+    Contents all;
+    File file = open_file(path);
+    for (int64_t i = 0; i < tartan_file_count(file.get()); i++) {
+        const std::string name = tartan_file_name(file.get(), i);
+        const auto add = [](Bytes *to, const void *bytes, size_t size) {
+            to->insert(to->end(), (const unsigned char *)bytes, (const unsigned char *)bytes + size);
+        };
+        if (tartan_file_kind(file.get(), i) == TARTAN_KIND_LAYOUT) {
+            add(&all["layout " + name], tartan_layout_identity(get_layout(file.get(), name).get()), 32);
+            continue;
+        }
+        if (tartan_file_kind(file.get(), i) == TARTAN_KIND_ARRAY) {
+            all["array " + name] = get_array(file.get(), name);
+            continue;
+        }
+        Bytes *bytes = &all["matrix " + name];
+        Matrix matrix = get_matrix(file.get(), name);
+        add(bytes, tartan_layout_identity(layout_of(matrix.get()).get()), 32);
+        const tartan_array v = values_of(matrix.get());
+        add(bytes, v.data, (size_t)(v.shape[0] * v.shape[1] * v.shape[2] * tartan_dtype_bytes(v.dtype)));
+        if (!tartan_file_has_gates(file.get(), name.c_str())) continue;
+        std::vector<double> gates((size_t)v.shape[0]);
+        EXPECT_OK(tartan_file_get_gates(file.get(), name.c_str(), gates.data(), v.shape[0]));
+        add(bytes, gates.data(), gates.size() * sizeof(double));
+    }
+    return all;
+}
+
 // The HDF5 part of a sealed file, which is a file without a seal.
 inline void strip_seal(const std::string &from, const std::string &to) {
     Bytes bytes = read_bytes(from);
@@ -165,7 +198,7 @@ inline void write_sample(const std::string &path, uint64_t seed, int32_t compres
     ASSERT_OK(tartan_file_put_matrix(file.get(), "b", b.get(), nullptr, "{\"step\":1}"));
     ASSERT_OK(tartan_file_put_matrix(file.get(), "c", c.get(), nullptr, nullptr));
     ASSERT_OK(tartan_file_put_matrix(file.get(), "d", d.get(), nullptr, "[1]"));
-    ASSERT_OK(tartan_file_put_array(file.get(), "e", &gate_array, "[2]"));
+    ASSERT_OK(tartan_file_put_array(file.get(), "e", &gate_array, 0, "[2]"));
     ASSERT_OK(tartan_file_save(file.get(), path.c_str(), compression));
 }
 

@@ -177,6 +177,7 @@ TEST(Seal, PartsMustFitTheFile) {
     for (int64_t tartan_i_seal::*part : {&tartan_i_seal::end, &tartan_i_seal::journal_bytes, &tartan_i_seal::length})
         for (int64_t value : {most, least, (int64_t)-1, (int64_t)0, (int64_t)511, seal.*part + 16, seal.*part - 16})
             for (bool growing : {false, true}) {
+                if (value == seal.*part) continue;
                 tartan_i_seal other = seal;
                 other.*part = value;
                 other.growing = growing;

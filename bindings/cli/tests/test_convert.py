@@ -1,6 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """`tartan convert`: the same numbers in every format, and its options."""
 
+import gzip
 import json
 import pathlib
 import re
@@ -316,3 +317,29 @@ def test_convert_refuses_what_is_not_a_file(here, source):
     (here / source).write_bytes(b"")
     run("convert", source, "b.npy", code=1, text=source)
     assert files_in(here) == [source]
+
+
+def test_compressed_complex_and_numbered_patterns(here):
+    random = np.random.default_rng(1)
+    z = random.normal(size=(9, 9)) + 1j * random.normal(size=(9, 9))
+    h = z + z.conj().T
+    for matrix, symmetry in ((z, "general"), (h, "hermitian"), (z + z.T, "symmetric"), (z - z.T, "skew-symmetric")):
+        for stored in (scipy.sparse.coo_array(matrix), matrix):
+            scipy.io.mmwrite("z.mtx", stored, symmetry=symmetry, precision=17)
+            for part, wanted in (("real", matrix.real), ("imaginary", matrix.imag)):
+                run("convert", "z.mtx", "p.npy", "--part", part)
+                assert np.array_equal(np.load("p.npy"), wanted), (symmetry, part)
+    run("convert", "z.mtx", "p.npy", code=1, text="is complex: choose one part with --part real or --part imaginary")
+    run("convert", "z.mtx", "p.npy", "--part", "abs", code=2, text="expected real or imaginary")
+    (here / "p.mtx").write_text("%%MatrixMarket matrix coordinate pattern general\n2 2 2\n1 2 7\n2 1\n")
+    run("convert", "p.mtx", "p.npy")
+    assert np.array_equal(np.load("p.npy"), [[0, 1], [1, 0]])
+    run("convert", "p.mtx", "p.npy", "--part", "real", code=1, text="is not complex")
+    with gzip.open("g.mtx.gz", "wb") as file:
+        file.write((here / "p.mtx").read_bytes())
+    run("convert", "g.mtx.gz", "g.npy")
+    assert np.array_equal(np.load("g.npy"), np.load("p.npy"))
+    data = (here / "g.mtx.gz").read_bytes()
+    (here / "g.mtx.gz").write_bytes(data[:-12])
+    run("convert", "g.mtx.gz", "g.npy", code=1, text="g.mtx.gz")
+    run("convert", "p.npy", "p.mtx.gz", code=2, text="is for input")

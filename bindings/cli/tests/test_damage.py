@@ -40,6 +40,7 @@ BAD_MTX = {
     "huge row": COORDINATE + "3 3 1\n99999999999999999999 1 1\n",
     "no value": COORDINATE + "3 3 1\n1 1\n",
     "two values": COORDINATE + "3 3 1\n1 1 1 1\n",
+    "no imaginary part": COORDINATE.replace("real", "complex") + "3 3 1\n1 1 1\n",
     "words": COORDINATE + "3 3 1\n1 1 one\n",
     "too few": COORDINATE + "3 3 2\n1 1 1\n",
     "too many": COORDINATE + "3 3 1\n1 1 1\n2 2 2\n",
@@ -54,6 +55,14 @@ def test_bad_mtx(here, name):
     run("convert", "a.mtx", "b.h5", code=1, text="a.mtx")
     run("convert", "a.mtx", "b.h5", "--reorder", "rcm", code=1)
     assert files_in(here) == ["a.mtx"]
+
+
+def test_bad_mtx_entries_are_named(here):
+    for text, why in ((COORDINATE + "3 3 2\n1 1 1\n\n% no entry\n4 1 1\n", "line 6, entry 2 of 2, is outside the matrix"),
+                      (COORDINATE + "3 3 1\n1 1 1 1\n", "line 3, entry 1 of 1, has something behind its value"),
+                      (COORDINATE.replace("real", "pattern") + "3 3 1\n1 1 1 1\n", "line 3, entry 1 of 1, has something behind")):
+        (here / "a.mtx").write_text(text)
+        run("convert", "a.mtx", "b.h5", code=1, text=why)
 
 
 def test_odd_but_good_mtx(here):

@@ -4,8 +4,8 @@
     BlockFile()
     BlockFile(path)
 
-A collection of named layouts and matrices, empty or from an HDF5 file. The file is verified when it is
-opened; objects are read on demand.
+A collection of named layouts, matrices and arrays, empty or from an HDF5 file, in the order in which they were stored
+first. Objects are read on demand, and what is read is verified; opening costs the same however many there are.
 
     A = fill_normal!(BlockSparseMatrix{Float64}(pattern(:dense, (64, 64), 16)); seed = 1)
     B, g = 2A, ones(nblocks(A))
@@ -19,7 +19,7 @@ opened; objects are read on demand.
     file["encoder"] * ones(64)
     file["decoder"].layout == B.layout
 
-`file[name]` is the matrix of that name, else the layout; a BlockFile is a dictionary of them. Only one task
+`file[name]` is the matrix or array of that name, else the layout; a BlockFile is a dictionary of them. Only one task
 at a time may use it. `close(file)` frees memory early; objects read from the file remain valid.
 """
 struct BlockFile <: AbstractDict{String, Any}
@@ -40,16 +40,17 @@ function kept(file::BlockFile)
     return found === nothing ? Dict{String, BlockSparseMatrix}() : found::Dict{String, BlockSparseMatrix}
 end
 
-const KINDS = (layout = Raw.TARTAN_KIND_LAYOUT, matrix = Raw.TARTAN_KIND_MATRIX)
-
-names_of(file, kind) = String[Raw.tartan_file_name(file, i) for i in 0:Raw.tartan_file_count(file) - 1
-                              if Raw.tartan_file_kind(file, i) == kind]
+function names_of(file, wanted)
+    Raw.tartan_file_list(file)
+    return String[Raw.tartan_file_name(file, i) for i in 0:Raw.tartan_file_count(file) - 1
+                  if wanted(Raw.tartan_file_kind(file, i))]
+end
 
 "`layouts(file)`: the names of the layouts of a [`BlockFile`](@ref)."
-layouts(file::BlockFile) = names_of(file, Raw.TARTAN_KIND_LAYOUT)
+layouts(file::BlockFile) = names_of(file, isequal(Raw.TARTAN_KIND_LAYOUT))
 
 "`matrices(file)`: the names of the matrices of a [`BlockFile`](@ref)."
-matrices(file::BlockFile) = names_of(file, Raw.TARTAN_KIND_MATRIX)
+matrices(file::BlockFile) = names_of(file, isequal(Raw.TARTAN_KIND_MATRIX))
 
 """
     matrices(file, layout)
@@ -58,24 +59,30 @@ The names of the matrices on this layout.
 """
 function matrices(file::BlockFile, layout::BlockLayout)
     same = layout_identity(layout)
+    Raw.tartan_file_list(file)
     return String[Raw.tartan_file_name(file, i) for i in 0:Raw.tartan_file_count(file) - 1
                   if Raw.tartan_file_kind(file, i) == Raw.TARTAN_KIND_MATRIX &&
                      Raw.tartan_file_layout_identity(file, i) == same]
 end
 
-Base.keys(file::BlockFile) = union(layouts(file), matrices(file))
+Base.keys(file::BlockFile) = unique(names_of(file, kind -> true))
 Base.length(file::BlockFile) = length(keys(file))
 Base.haskey(file::BlockFile, name::AbstractString) = kind_of(file, name) !== nothing
 Base.get(file::BlockFile, name::AbstractString, default) = haskey(file, name) ? file[name] : default
 Base.iterate(file::BlockFile, (names, i) = (keys(file), 1)) =
     i > length(names) ? nothing : (names[i] => file[names[i]], (names, i + 1))
 
-# A matrix takes precedence over a layout of the same name; nothing if there is neither.
+# Kind, dtype, number of dimensions and shape of an object; the kind is 0 if there is none.
+function about(file, name)
+    x = Vector{Int64}(undef, 11)
+    Raw.tartan_file_describe(file, name, x)
+    return x
+end
+
+# A matrix or an array takes precedence over a layout of the same name; nothing if there is none.
 function kind_of(file, name)
-    for kind in (Raw.TARTAN_KIND_MATRIX, Raw.TARTAN_KIND_LAYOUT)
-        Raw.tartan_file_find(file, kind, name) >= 0 && return kind
-    end
-    return nothing
+    kind = about(file, name)[1]
+    return kind == 0 ? nothing : kind
 end
 
 function expect_kind(file, name)
@@ -83,13 +90,50 @@ function expect_kind(file, name)
     kind === nothing || return kind
     names = keys(file)
     list = isempty(names) ? "it is empty" : "it has $(join(map(repr, names[1:min(end, 8)]), ", "))$(length(names) > 8 ? ", ..." : "")"
-    throw(TartanError(:not_found, "the file has no matrix or layout $(repr(name)): $list"))
+    throw(TartanError(:not_found, "the file has no matrix, array or layout $(repr(name)): $list"))
 end
 
 function Base.getindex(file::BlockFile, name::AbstractString)
-    expect_kind(file, name) == Raw.TARTAN_KIND_MATRIX || return BlockLayout(Raw.tartan_file_get_layout(file, name))
+    kind = expect_kind(file, name)
+    kind == Raw.TARTAN_KIND_ARRAY && return get_array(file, name)
+    kind == Raw.TARTAN_KIND_MATRIX || return BlockLayout(Raw.tartan_file_get_layout(file, name))
     A = get(kept(file), name, nothing)
     return A !== nothing && isopen(A) ? A : adopt(Raw.tartan_file_get_matrix(file, name))
+end
+
+stored_type(code) = code == Raw.TARTAN_U8 ? UInt8 : code == Raw.TARTAN_I32 ? Int32 : code == Raw.TARTAN_I64 ? Int64 : TYPES_BY_CODE[code]
+
+function get_array(file, name, rows = nothing)
+    shape = about(file, name)
+    shape[1] == Raw.TARTAN_KIND_ARRAY || throw(TartanError(:not_found, "the file has no array $(repr(name))"))
+    dims = shape[4:3 + shape[3]]
+    first = 0
+    if rows !== nothing
+        isempty(dims) && throw(ArgumentError("rows are given, but $(repr(name)) is a single number"))
+        expect_rows(rows, dims[1])
+        first, dims[1] = Base.first(rows) - 1, length(rows)
+    end
+    x = Array{stored_type(Int32(shape[2]))}(undef, dims...)
+    Raw.tartan_file_get_array(file, name, first, described(as_it_is, x))
+    return x
+end
+
+expect_rows(rows, n) = rows isa AbstractUnitRange{<:Integer} && (isempty(rows) || 1 <= first(rows) && last(rows) <= n) ||
+    throw(ArgumentError("rows is $rows, expected a range in 1:$n"))
+
+"""
+    read_rows(file, name, rows)
+
+The rows of a matrix (a range of whole block rows) or of the first dimension of an array, read without the rest.
+
+    Tartan.read_rows(file, "encoder", 1:64)
+"""
+function read_rows(file::BlockFile, name::AbstractString, rows)
+    kind = expect_kind(file, name)
+    kind == Raw.TARTAN_KIND_ARRAY && return get_array(file, name, rows)
+    kind == Raw.TARTAN_KIND_MATRIX || throw(ArgumentError("$(repr(name)) is a layout, expected a matrix or an array"))
+    expect_rows(rows, size(BlockLayout(Raw.tartan_file_get_matrix_layout(file, name)), 1))
+    return adopt(Raw.tartan_file_get_rows(file, name, first(rows) - 1, last(rows)))
 end
 
 Base.setindex!(file::BlockFile, object, name) = (store!(file, name, object); object)
@@ -109,6 +153,13 @@ function store!(file::BlockFile, name::AbstractString, A::BlockSparseMatrix;
     return file
 end
 store!(file::BlockFile, name::AbstractString, A::TransposedBlocks; options...) = store!(file, name, copy(A); options...)
+const Stored = Union{Float64, Float32, Float16, BFloat16, Float8E4M3, Float8E5M2, UInt8, Int32, Int64}
+function store!(file::BlockFile, name::AbstractString, x::AbstractArray{<:Stored}; metadata = kept_metadata(file, name, Raw.TARTAN_KIND_ARRAY))
+    y = x isa Described ? x : collect(x)
+    Raw.tartan_file_put_array(file, name, described(as_it_is, y), 0, json_text(metadata))
+    delete!(kept(file), name)
+    return file
+end
 store!(file::BlockFile, name, object; options...) = throw(ArgumentError(name isa AbstractString ?
     "the object for $(repr(name)) is a $(typeof(object)), expected a BlockSparseMatrix or a BlockLayout: BlockSparseMatrix(x, block) makes one" :
     "the name is $(repr(name)), expected a text: \"$name\""))
@@ -133,7 +184,7 @@ end
 function Base.delete!(file::BlockFile, name::AbstractString)
     kind = expect_kind(file, name)
     Raw.tartan_file_remove(file, kind, name)
-    kind == Raw.TARTAN_KIND_MATRIX && delete!(kept(file), name)
+    kind == Raw.TARTAN_KIND_LAYOUT || delete!(kept(file), name)
     return file
 end
 
@@ -161,23 +212,25 @@ metadata(file::BlockFile, name::AbstractString) =
 """
     save(path, file::BlockFile; compress = false)
     save(path, objects::AbstractDict; compress = false)
-    save(path, name => object, ...; compress = false)
+    save(path, name => object, ...; compress = false, append = false)
 
-Writes a file atomically: a reader sees the complete old or new file.
+Writes a file atomically: a reader sees the complete old or new file. With `append = true` the objects are added to what the
+file has, where they replace those of their names, without writing the others; a process that is killed leaves the old file
+or the new one.
 
     A = fill_normal!(BlockSparseMatrix{Float64}(pattern(:dense, (64, 64), 16)); seed = 1)
     save("weights.h5", "pattern" => A.layout, "first layer" => A)
 """
-save(path::AbstractString, file::BlockFile; compress::Bool = false) =
-    Raw.tartan_file_save(file, path, compress ? Raw.TARTAN_KEEP_COMPRESSED : Raw.TARTAN_KEEP_PLAIN)
+save(path::AbstractString, file::BlockFile; compress::Bool = false, append::Bool = false) =
+    (append ? Raw.tartan_file_append : Raw.tartan_file_save)(file, path, compress ? Raw.TARTAN_KEEP_COMPRESSED : Raw.TARTAN_KEEP_PLAIN)
 
-function save(path::AbstractString, objects::Pair...; compress::Bool = false)
+function save(path::AbstractString, objects::Pair...; compress::Bool = false, append::Bool = false)
     allunique(map(first, objects)) ||
         throw(TartanError(:argument, "a name is given to two objects, expected each name once"))
     file = BlockFile()
     try
         foreach(((name, object),) -> store!(file, name, object), objects)
-        save(path, file; compress = compress)
+        save(path, file; compress = compress, append = append)
     finally
         close(file)
     end
@@ -186,7 +239,7 @@ end
 
 save(path::AbstractString, object; options...) =
     throw(ArgumentError("save(path, x) has no name for x, a $(typeof(object)): expected save(path, \"name\" => x)"))
-save(path::AbstractString, objects::AbstractDict; compress::Bool = false) = save(path, objects...; compress = compress)
+save(path::AbstractString, objects::AbstractDict; options...) = save(path, objects...; options...)
 
 """
     load(path)
@@ -204,13 +257,17 @@ function load(path::AbstractString)
     source, result = BlockFile(path), BlockFile()
     text(kind, name) = (found = Raw.tartan_file_get_metadata(source, kind, name); isempty(found) ? nothing : found)
     try
-        for name in layouts(source)
-            layout = BlockLayout(Raw.tartan_file_get_layout(source, name))
-            store!(result, name, layout; metadata = text(Raw.TARTAN_KIND_LAYOUT, name))
-        end
-        for name in matrices(source)
-            A = adopt(Raw.tartan_file_get_matrix(source, name))
-            store!(result, name, A; gates = gates_of(source, name, nblocks(A)), metadata = text(Raw.TARTAN_KIND_MATRIX, name))
+        Raw.tartan_file_list(source)
+        for i in 0:Raw.tartan_file_count(source) - 1
+            name, kind = Raw.tartan_file_name(source, i), Raw.tartan_file_kind(source, i)
+            if kind == Raw.TARTAN_KIND_LAYOUT
+                store!(result, name, BlockLayout(Raw.tartan_file_get_layout(source, name)); metadata = text(kind, name))
+            elseif kind == Raw.TARTAN_KIND_ARRAY
+                store!(result, name, get_array(source, name); metadata = text(kind, name))
+            else
+                A = adopt(Raw.tartan_file_get_matrix(source, name))
+                store!(result, name, A; gates = gates_of(source, name, nblocks(A)), metadata = text(kind, name))
+            end
         end
     finally
         close(source)

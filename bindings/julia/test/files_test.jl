@@ -200,3 +200,29 @@ end
         @test read(path) == before && readdir(folder) == ["full.h5"]
     end
 end
+
+@testset "files: order, arrays, appending, rows" begin
+    path = tempname() * ".h5"
+    A = BlockSparseMatrix(rand(32, 24), 8)
+    objects = ["layer1" => A, "layer2" => A, "p" => A.layout, "layer10" => A, "bias" => [1.0, 2.0], "a" => A]
+    save(path, objects...)
+    @test collect(keys(BlockFile(path))) == collect(keys(load(path))) == first.(objects)
+    for x in (rand(3), rand(Float32, 2, 3, 4), fill(7), Int32[1 2; 3 4], UInt8[1], zeros(0), transpose(rand(2, 3)), view(rand(6, 6), 1:2:5, :))
+        save(path, "x" => x)
+        back = load(path, "x")
+        @test back == x && eltype(back) == eltype(x) && size(back) == size(x) && load(path)["x"] == x
+        @test (file = BlockFile(); file["x"] = x; file["x"] == x)
+    end
+    save(path, "w" => A, "step" => [1])
+    save(path, "v" => 2A, "step" => [2]; append = true)
+    @test collect(keys(load(path))) == ["w", "step", "v"] && load(path, "step") == [2] && load(path, "v") == 2A
+    file = BlockFile(path)
+    @test Tartan.read_rows(file, "w", 9:24) == Matrix(A)[9:24, :]
+    @test Tartan.read_rows(file, "step", 1:1) == [2]
+    @test_throws TartanError Tartan.read_rows(file, "w", 2:8)
+    @test_throws ArgumentError Tartan.read_rows(file, "w", 9:40)
+    @test_throws ArgumentError Tartan.read_rows(file, "w", 9)
+    close(file)
+    rm(path)
+end
+

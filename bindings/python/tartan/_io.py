@@ -1,32 +1,37 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Files: named layouts and matrices in one HDF5 file."""
+"""Files: named layouts, matrices and arrays in one HDF5 file."""
 
 from __future__ import annotations
 
 import itertools
 import json
+import operator
 from collections.abc import Iterator, Mapping, MutableMapping
 from typing import Any, NamedTuple, Optional, Union
 
 import numpy as np
 
 from tartan import _raw
-from tartan._arrays import Array, doubles, optional_gates
+from tartan._arrays import Array, doubles, numpy_dtype, optional_gates
 from tartan._closing import Closing
-from tartan._errors import ArgumentError, ArgumentTypeError, FormatError, NotFoundError, about_file
+from tartan._errors import ArgumentError, ArgumentIndexError, ArgumentTypeError, FormatError, NotFoundError, about_file
 from tartan._layout import Layout
 from tartan._matrix import BlockMatrix
-from tartan._store import compression, encode_path, json_text
+from tartan._store import compression, encode_path, json_text, readable, writable
 from tartan._transposed import TransposedMatrix
 
-Thing = Union[Layout, BlockMatrix]
-_KINDS = {"layout": _raw.TARTAN_KIND_LAYOUT, "matrix": _raw.TARTAN_KIND_MATRIX}
+Thing = Union[Layout, BlockMatrix, Array]
+_KINDS = {"layout": _raw.TARTAN_KIND_LAYOUT, "matrix": _raw.TARTAN_KIND_MATRIX, "array": _raw.TARTAN_KIND_ARRAY}
+_NAMES = {code: kind for kind, code in _KINDS.items()}
+Range = Union[slice, range, tuple[int, int]]
 
 
 class File(Closing, Mapping[str, Thing]):
-    """A collection of named layouts and matrices: ``File()`` is empty, ``File(path)`` reads one.
+    """A collection of named layouts, matrices and NumPy arrays: ``File()`` is empty, ``File(path)`` reads one.
 
-    Objects are read on demand. `put` does not copy matrices: their values are read when the file is saved.
+    Objects are read on demand, and opening costs the same however many there are. They have the order in which they were put
+    first. `path` may be a binary file object, such as io.BytesIO; it is read to its end. `put` does not copy matrices: their
+    values are read when the file is saved.
     Only one thread at a time may use a file. Files of other programs have no seal (`sealed`), so damage in them can go
     unnoticed: `verify` those that you do not trust first.
 
@@ -46,18 +51,30 @@ class File(Closing, Mapping[str, Thing]):
 
     def __init__(self, path: Any = None) -> None:
         self._path = path
-        with about_file(path):
-            self._handle = _raw.tartan_file_create() if path is None else _raw.tartan_file_open(encode_path(path))
+        if path is None:
+            self._handle = _raw.tartan_file_create()
+            return
+        with about_file(path), readable(path) as name:
+            self._handle = _raw.tartan_file_open(name)
 
     # ---- Asking ----
 
-    def _names(self, kind: int) -> list[str]:
+    def _all(self) -> list[tuple[str, int]]:
+        """Names and kinds, in order."""
         handle = self._handle
+        with about_file(self._path):
+            _raw.tartan_file_list(handle)
         return [
-            _raw.tartan_file_name(handle, i) or ""
+            (_raw.tartan_file_name(handle, i) or "", _raw.tartan_file_kind(handle, i))
             for i in range(_raw.tartan_file_count(handle))
-            if _raw.tartan_file_kind(handle, i) == kind
         ]
+
+    def _names(self, kind: int) -> list[str]:
+        return [name for name, found in self._all() if found == kind]
+
+    def arrays(self) -> list[str]:
+        """Names of the arrays."""
+        return self._names(_raw.TARTAN_KIND_ARRAY)
 
     def layouts(self) -> list[str]:
         """Names of the layouts."""
@@ -70,12 +87,10 @@ class File(Closing, Mapping[str, Thing]):
     def sharing(self, layout: Union[Layout, str]) -> list[str]:
         """Names of the matrices that use a layout, given as an object or by its identity."""
         identity = layout.identity if isinstance(layout, Layout) else layout
-        handle = self._handle
         return [
-            _raw.tartan_file_name(handle, i) or ""
-            for i in range(_raw.tartan_file_count(handle))
-            if _raw.tartan_file_kind(handle, i) == _raw.TARTAN_KIND_MATRIX
-            and _raw.tartan_file_layout_identity(handle, i) == identity
+            name
+            for i, (name, kind) in enumerate(self._all())
+            if kind == _raw.TARTAN_KIND_MATRIX and _raw.tartan_file_layout_identity(self._handle, i) == identity
         ]
 
     @property
@@ -87,9 +102,48 @@ class File(Closing, Mapping[str, Thing]):
         with about_file(self._path):
             return Layout._own(_raw.tartan_file_get_layout(self._handle, name))
 
-    def matrix(self, name: str) -> BlockMatrix:
+    def matrix(self, name: str, rows: Optional[Range] = None) -> BlockMatrix:
+        """A matrix; with `rows`, a pair of numbers or a slice of whole block rows, only these are read."""
         with about_file(self._path):
-            return BlockMatrix._own(_raw.tartan_file_get_matrix(self._handle, name))
+            if rows is None:
+                return BlockMatrix._own(_raw.tartan_file_get_matrix(self._handle, name))
+            begin, end = _bounds(rows, "rows", self._layout_of(name).shape[0])
+            return BlockMatrix._own(_raw.tartan_file_get_rows(self._handle, name, begin, end))
+
+    def blocks(self, name: str, ids: Range) -> Array:
+        """The values [count, block rows, block columns] of the blocks of a matrix with ids `ids`, a pair of numbers or a
+        slice, without the rest."""
+        with about_file(self._path):
+            layout = self._layout_of(name)
+            begin, end = _bounds(ids, "ids", layout.blocks)
+            result = np.empty((end - begin, *layout.block_shape), numpy_dtype(self._describe(name)[1]))
+            _raw.tartan_file_get_blocks(self._handle, name, begin, result)
+        return result
+
+    def array(self, name: str, rows: Optional[Range] = None) -> Array:
+        """An array; with `rows`, a pair of numbers or a slice, only these of its first dimension are read."""
+        with about_file(self._path):
+            kind, code, ndim, *shape = self._describe(name)
+            if kind != _raw.TARTAN_KIND_ARRAY:
+                raise _not_found(name, self) if kind == 0 else NotFoundError(f"{name!r} is a {_NAMES[kind]}, expected an array")
+            shape, begin = shape[:ndim], 0
+            if rows is not None:
+                if ndim == 0:
+                    raise ArgumentError(f"rows are given, but {name!r} is a single number")
+                begin, end = _bounds(rows, "rows", shape[0])
+                shape[0] = end - begin
+            result = np.empty(shape, numpy_dtype(code))
+            _raw.tartan_file_get_array(self._handle, name, begin, result)
+        return result
+
+    def _describe(self, name: str) -> list[int]:
+        about = np.empty(11, np.int64)
+        _raw.tartan_file_describe(self._handle, name, about)
+        return [int(x) for x in about]
+
+    def _layout_of(self, name: str) -> Layout:
+        """That of a matrix."""
+        return Layout._own(_raw.tartan_file_get_matrix_layout(self._handle, name))
 
     def gates(self, name: str) -> Optional[Array]:
         """The gates stored with a matrix, in float64, or None."""
@@ -104,28 +158,32 @@ class File(Closing, Mapping[str, Thing]):
         return result
 
     def metadata(self, name: str, kind: Optional[str] = None) -> Any:
-        """The metadata of an object, or None. A matrix takes precedence over a layout of the same name,
-        unless `kind`, "matrix" or "layout", is given."""
+        """The metadata of an object, or None. A matrix or an array takes precedence over a layout of the same name,
+        unless `kind`, "matrix", "array" or "layout", is given."""
         return _parsed(self._metadata_text(name, kind), name)
 
     def _metadata_text(self, name: str, kind: Optional[str]) -> Optional[str]:
         if kind is not None and kind not in _KINDS:
-            raise ArgumentError(f"kind is {kind!r}, expected 'matrix' or 'layout'")
+            raise ArgumentError(f"kind is {kind!r}, expected 'matrix', 'array' or 'layout'")
         code = self._kind(name) if kind is None else _KINDS[kind]
         with about_file(self._path):
             return _raw.tartan_file_get_metadata(self._handle, code, name) or None
 
     def _kind(self, name: str) -> int:
-        """A matrix takes precedence over a layout of the same name."""
-        for kind in (_raw.TARTAN_KIND_MATRIX, _raw.TARTAN_KIND_LAYOUT):
-            if _raw.tartan_file_find(self._handle, kind, name) >= 0:
-                return kind
-        raise _not_found(name, self)
+        """A matrix or an array takes precedence over a layout of the same name."""
+        with about_file(self._path):
+            kind = self._describe(name)[0] if isinstance(name, str) else 0
+        if kind == 0:
+            raise _not_found(name, self)
+        return kind
 
     # ---- Mapping ----
 
     def __getitem__(self, name: str) -> Thing:
-        return self.matrix(name) if self._kind(name) == _raw.TARTAN_KIND_MATRIX else self.layout(name)
+        kind = self._kind(name)
+        if kind == _raw.TARTAN_KIND_ARRAY:
+            return self.array(name)
+        return self.matrix(name) if kind == _raw.TARTAN_KIND_MATRIX else self.layout(name)
 
     def __setitem__(self, name: str, thing: Thing) -> None:
         self.put(name, thing)
@@ -134,21 +192,19 @@ class File(Closing, Mapping[str, Thing]):
         self.remove(name)
 
     def __iter__(self) -> Iterator[str]:
-        return iter(dict.fromkeys(self.layouts() + self.matrices()))
+        return iter(dict.fromkeys(name for name, _ in self._all()))
 
     def __len__(self) -> int:
-        return len(set(self.layouts() + self.matrices()))
+        return len({name for name, _ in self._all()})
 
     def __contains__(self, name: object) -> bool:
-        return isinstance(name, str) and any(
-            _raw.tartan_file_find(self._handle, kind, name) >= 0 for kind in _KINDS.values()
-        )
+        return isinstance(name, str) and any(_raw.tartan_file_has(self._handle, kind, name) for kind in _KINDS.values())
 
     # ---- Changing and saving ----
 
     def put(self, name: str, thing: Thing, *, gates: Any = None, metadata: Any = None) -> None:
-        """Stores a layout or a matrix under a name, replacing one of the same kind; of a transpose, a copy.
-        `metadata` is anything that JSON can express."""
+        """Stores a layout, a matrix or a copy of an array under a name, at the place of an object that has it; of a
+        transpose, a copy. Layouts have names of their own. `metadata` is anything that JSON can express."""
         self._put(name, thing, gates, json_text(metadata))
 
     def _put(self, name: str, thing: Thing, gates: Any, text: Optional[str]) -> None:
@@ -156,17 +212,31 @@ class File(Closing, Mapping[str, Thing]):
         if isinstance(thing, BlockMatrix):
             _raw.tartan_file_put_matrix(self._handle, name, thing._handle, optional_gates(gates), text)
             self._handle.hold(thing._handle)
+        elif not isinstance(thing, Layout):
+            _raw.tartan_file_put_array(self._handle, name, thing, 0, text)
         else:
             _raw.tartan_file_put_layout(self._handle, name, thing._handle, text)
 
     def remove(self, name: str) -> None:
-        """Removes the matrix or, if there is none, the layout of that name."""
+        """Removes the matrix or the array or, if there is none, the layout of that name."""
         _raw.tartan_file_remove(self._handle, self._kind(name), name)
 
     def save(self, path: Any, *, compress: bool = False) -> None:
-        """Writes the collection atomically: readers see the complete old or new file."""
+        """Writes the collection atomically: readers see the complete old or new file. `path` may be a binary file object."""
+        with about_file(path), writable(path) as name:
+            _raw.tartan_file_save(self._handle, name, compression(compress))
+
+    def append(self, path: Any, *, compress: bool = False) -> None:
+        """Adds the objects to a file, where they replace those of their names, without writing its others; where there is no
+        file, saves them. A process that is killed leaves the old file or the new one."""
         with about_file(path):
-            _raw.tartan_file_save(self._handle, encode_path(path), compression(compress))
+            _raw.tartan_file_append(self._handle, encode_path(path), compression(compress))
+
+    def _write_to(self, path: Any, compress: bool, append: bool) -> None:
+        if append:
+            self.append(path, compress=compress)
+        else:
+            self.save(path, compress=compress)
 
     def close(self) -> None:
         """Frees the collection; may be called again. Objects read from it stay valid."""
@@ -180,6 +250,25 @@ class File(Closing, Mapping[str, Thing]):
         return "<File, closed>" if self.closed else f"<File of {', '.join(map(repr, self)) or 'nothing'}>"
 
 
+def _bounds(rows: Any, name: str, size: int) -> tuple[int, int]:
+    """Where a range of rows begins and ends. Slices are Python's, a pair of numbers must lie inside."""
+    if isinstance(rows, (slice, range)):
+        if rows.step not in (None, 1):
+            raise ArgumentError(f"{name} has the step {rows.step}, expected 1")
+        try:
+            begin, end, _ = slice(rows.start, rows.stop).indices(size)
+        except TypeError:
+            raise ArgumentTypeError(f"{name} is {rows!r}, expected whole numbers") from None
+        return begin, max(begin, end)
+    try:
+        begin, end = (operator.index(x) for x in rows)
+    except (TypeError, ValueError):
+        raise ArgumentTypeError(f"{name} is {rows!r}, expected a slice or a pair of whole numbers") from None
+    if not 0 <= begin <= end <= size:
+        raise ArgumentIndexError(f"{name} is {rows!r}, expected a range of 0 to {size}")
+    return begin, end
+
+
 class _Entry(NamedTuple):
     thing: Thing
     gates: Any
@@ -187,43 +276,52 @@ class _Entry(NamedTuple):
 
 
 class Collection(MutableMapping[str, Thing]):
-    """Named layouts and matrices in memory with gates and metadata: a dict that `save` writes as completely
-    as `load_all` reads it. If a matrix and a layout have the same name, ``[name]`` is the matrix. A copy has the same
-    objects."""
+    """Named layouts, matrices and arrays in memory with gates and metadata: a dict that `save` writes as completely, and in
+    the same order, as `load_all` reads it. If a layout and another object have the same name, ``[name]`` is the other. A copy
+    has the same objects."""
 
-    __slots__ = ("_layouts", "_matrices")
+    __slots__ = ("_entries",)
 
     def __init__(self) -> None:
-        self._layouts: dict[str, _Entry] = {}
-        self._matrices: dict[str, _Entry] = {}
+        self._entries: dict[tuple[bool, str], _Entry] = {}  # by whether it is a layout, and name
 
     def _read(self, file: File) -> None:
         """Matrices that share a layout share it in memory."""
-        for name in file.layouts():
-            text = file._metadata_text(name, "layout")
-            self._layouts[name] = _Entry(file.layout(name), None, text)
-        for name in file.matrices():
-            matrix, text = file.matrix(name), file._metadata_text(name, "matrix")
-            self._matrices[name] = _Entry(matrix, file._gates(name, matrix.blocks), text)
+        for name, kind in file._all():
+            text = file._metadata_text(name, _NAMES[kind])
+            if kind == _raw.TARTAN_KIND_LAYOUT:
+                self._entries[True, name] = _Entry(file.layout(name), None, text)
+            elif kind == _raw.TARTAN_KIND_ARRAY:
+                self._entries[False, name] = _Entry(file.array(name), None, text)
+            else:
+                matrix = file.matrix(name)
+                self._entries[False, name] = _Entry(matrix, file._gates(name, matrix.blocks), text)
 
     def _write(self, file: File) -> None:
-        for entries in (self._layouts, self._matrices):
-            for name, entry in entries.items():
-                file._put(name, *entry)
+        for (_, name), entry in self._entries.items():
+            file._put(name, *entry)
 
     def _entry(self, name: str, kind: Optional[str] = None) -> _Entry:
-        for which, entries in (("matrix", self._matrices), ("layout", self._layouts)):
-            if kind in (None, which) and name in entries:
-                return entries[name]
+        for layout in (False, True):
+            entry = self._entries.get((layout, name))
+            if entry is not None and kind in (None, _kind_of(entry.thing)):
+                return entry
         raise _not_found(name, self)
+
+    def _of_kind(self, kind: str) -> list[str]:
+        return [name for (_, name), entry in self._entries.items() if _kind_of(entry.thing) == kind]
 
     def layouts(self) -> list[str]:
         """Names of the layouts."""
-        return list(self._layouts)
+        return self._of_kind("layout")
 
     def matrices(self) -> list[str]:
         """Names of the matrices."""
-        return list(self._matrices)
+        return self._of_kind("matrix")
+
+    def arrays(self) -> list[str]:
+        """Names of the arrays."""
+        return self._of_kind("array")
 
     def layout(self, name: str) -> Layout:
         thing = self._entry(name, "layout").thing
@@ -233,6 +331,11 @@ class Collection(MutableMapping[str, Thing]):
     def matrix(self, name: str) -> BlockMatrix:
         thing = self._entry(name, "matrix").thing
         assert isinstance(thing, BlockMatrix)
+        return thing
+
+    def array(self, name: str) -> Array:
+        thing = self._entry(name, "array").thing
+        assert not isinstance(thing, (Layout, BlockMatrix))
         return thing
 
     def gates(self, name: str) -> Optional[Array]:
@@ -247,8 +350,7 @@ class Collection(MutableMapping[str, Thing]):
     def put(self, name: str, thing: Thing, *, gates: Any = None, metadata: Any = None) -> None:
         """Like `File.put`; ``collection[name] = thing`` is the same without gates and metadata."""
         thing = _checked(name, thing, gates)
-        entries = self._matrices if isinstance(thing, BlockMatrix) else self._layouts
-        entries[name] = _Entry(thing, gates, json_text(metadata))
+        self._entries[isinstance(thing, Layout), name] = _Entry(thing, gates, json_text(metadata))
 
     def save(self, path: Any, *, compress: bool = False) -> None:
         """Like `File.save`."""
@@ -256,8 +358,7 @@ class Collection(MutableMapping[str, Thing]):
 
     def copy(self) -> Collection:
         result = Collection()
-        result._layouts.update(self._layouts)
-        result._matrices.update(self._matrices)
+        result._entries.update(self._entries)
         return result
 
     __copy__ = copy
@@ -270,26 +371,32 @@ class Collection(MutableMapping[str, Thing]):
 
     def __delitem__(self, name: str) -> None:
         self._entry(name)
-        (self._matrices if name in self._matrices else self._layouts).pop(name)
+        del self._entries[(False, name) not in self._entries, name]
 
     def __iter__(self) -> Iterator[str]:
-        return iter(dict.fromkeys([*self._layouts, *self._matrices]))
+        return iter(dict.fromkeys(name for _, name in self._entries))
 
     def __len__(self) -> int:
-        return len({*self._layouts, *self._matrices})
+        return len({name for _, name in self._entries})
 
     def __repr__(self) -> str:
         return f"<Collection of {', '.join(map(repr, self)) or 'nothing'}>"
 
 
+def _kind_of(thing: Thing) -> str:
+    return "layout" if isinstance(thing, Layout) else "matrix" if isinstance(thing, BlockMatrix) else "array"
+
+
 def _checked(name: str, thing: Any, gates: Any) -> Thing:
     if isinstance(thing, TransposedMatrix):
         thing = thing.copy()
-    if not isinstance(thing, (Layout, BlockMatrix)):
-        raise ArgumentTypeError(f"{name!r} is of type {type(thing).__name__}, expected a Layout or BlockMatrix")
-    if isinstance(thing, Layout) and gates is not None:
-        raise ArgumentError("gates are given with a layout, expected them with a matrix")
-    return thing
+    if isinstance(thing, np.generic):
+        thing = np.asarray(thing)
+    if not isinstance(thing, (Layout, BlockMatrix, np.ndarray)) and not hasattr(thing, "__dlpack__"):
+        raise ArgumentTypeError(f"{name!r} is of type {type(thing).__name__}, expected a Layout, a BlockMatrix or an array")
+    if not isinstance(thing, BlockMatrix) and gates is not None:
+        raise ArgumentError(f"gates are given with {'a layout' if isinstance(thing, Layout) else 'an array'}, expected them with a matrix")
+    return thing  # type: ignore[no-any-return]
 
 
 def _parsed(text: Optional[str], name: str) -> Any:
@@ -309,9 +416,18 @@ def _listed(names: Any) -> str:
     return "none" if not few else ", ".join(few[:8] + ["..."] * (len(few) > 8))
 
 
-def save(path: Any, things: Union[Thing, Mapping[str, Thing]], *, compress: bool = False) -> None:
-    """Writes a layout, a matrix, or a dict of several by name, to one file. Collections from `load_all` or
-    ``File(path)`` are written with all their gates and metadata."""
+def save(path: Any, things: Union[Thing, Mapping[str, Thing]], *, compress: bool = False, append: bool = False) -> None:
+    """Writes a layout, a matrix, or a dict of several and of arrays by name, to one file, which may be a binary file object.
+    Collections from `load_all` or ``File(path)`` are written with all their gates and metadata. With ``append=True`` they are
+    added to what the file has, where they replace objects of their names, without writing the others.
+
+    >>> import numpy as np, os, tartan, tempfile
+    >>> path = os.path.join(tempfile.mkdtemp(), "model.h5")
+    >>> tartan.save(path, {"w": tartan.BlockMatrix.from_dense(np.eye(4), block=2), "bias": np.zeros(4)})
+    >>> tartan.save(path, {"step": np.array(7)}, append=True)
+    >>> list(tartan.File(path)), tartan.load(path, "step")
+    (['w', 'bias', 'step'], array(7))
+    """
     if isinstance(things, (Layout, BlockMatrix, TransposedMatrix)):
         things = {"layout" if isinstance(things, Layout) else "matrix": things}
     if not isinstance(things, Mapping):
@@ -319,7 +435,7 @@ def save(path: Any, things: Union[Thing, Mapping[str, Thing]], *, compress: bool
             f"things is of type {type(things).__name__}, expected a Layout, BlockMatrix or dict"
         )
     if isinstance(things, File):
-        things.save(path, compress=compress)
+        things._write_to(path, compress, append)
         return
     with File() as file:
         if isinstance(things, Collection):
@@ -327,34 +443,42 @@ def save(path: Any, things: Union[Thing, Mapping[str, Thing]], *, compress: bool
         else:
             for name, thing in things.items():
                 file.put(name, thing)
-        file.save(path, compress=compress)
+        file._write_to(path, compress, append)
 
 
 def _opened(path: Any) -> File:
     """A file that exists; ``File(None)`` is an empty one."""
-    encode_path(path)
+    if not hasattr(path, "read"):
+        encode_path(path)
     return File(path)
 
 
-def load(path: Any, name: Optional[str] = None) -> Thing:
-    """Reads one object of a file. The name may be omitted if there is only one matrix, or no matrix and only
-    one layout.
+def load(path: Any, name: Optional[str] = None, *, rows: Optional[Range] = None) -> Thing:
+    """Reads one object of a file, or of a binary file object. The name may be omitted if there is only one matrix, or no matrix
+    and only one layout. `rows`, a pair of numbers or a slice, reads only these of a matrix (whole block rows) or array.
 
     >>> import numpy as np, os, tartan, tempfile
     >>> path = os.path.join(tempfile.mkdtemp(), "one.h5")
     >>> tartan.save(path, tartan.BlockMatrix.from_dense(np.eye(4), block=2))
     >>> tartan.load(path)
     <BlockMatrix 4x4 float64, 2 of 4 blocks of 2x2, density 0.5>
+    >>> tartan.load(path, rows=(2, 4)).toarray()
+    array([[0., 0., 1., 0.],
+           [0., 0., 0., 1.]])
     """
     with _opened(path) as file:
-        if name is not None:
+        if name is None:
+            names = file.matrices() or file.layouts()
+            if not names:
+                raise NotFoundError("the file has no matrix and no layout, expected one")
+            if len(names) != 1:
+                raise ArgumentError(f"name is not given, expected one of {_listed(file)}")
+            name = names[0]
+        if rows is None:
             return file[name]
-        names = file.matrices() or file.layouts()
-        if not names:
-            raise NotFoundError("the file has no matrix and no layout, expected one")
-        if len(names) != 1:
-            raise ArgumentError(f"name is not given, expected one of {_listed(file)}")
-        return file[names[0]]
+        if file._kind(name) == _raw.TARTAN_KIND_LAYOUT:
+            raise ArgumentError(f"rows are given, but {name!r} is a layout")
+        return file.array(name, rows) if file._kind(name) == _raw.TARTAN_KIND_ARRAY else file.matrix(name, rows)
 
 
 def load_all(path: Any) -> Collection:
@@ -369,7 +493,7 @@ def load_all(path: Any) -> Collection:
     >>> tartan.save(path, things)
     >>> things = tartan.load_all(path)
     >>> things, things.gates("w")
-    (<Collection of 'v', 'w'>, array([1. , 0.5]))
+    (<Collection of 'w', 'v'>, array([1. , 0.5]))
     """
     things = Collection()
     with _opened(path) as file:

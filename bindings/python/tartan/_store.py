@@ -3,8 +3,11 @@
 
 from __future__ import annotations
 
+import contextlib
 import json
 import os
+import tempfile
+from collections.abc import Iterator
 from typing import Any, Optional
 
 import numpy as np
@@ -18,7 +21,36 @@ def encode_path(path: Any) -> bytes:
     try:
         return os.fsencode(path)
     except TypeError:
-        raise ArgumentTypeError(f"path is of type {type(path).__name__}, expected a file name") from None
+        raise ArgumentTypeError(f"path is of type {type(path).__name__}, expected a file name or a binary file object") from None
+
+
+@contextlib.contextmanager
+def readable(path: Any) -> Iterator[bytes]:
+    """The name of a file with the bytes of `path`: its own, or for an object with ``read`` (from where it stands to its end)
+    that of a copy, which may go once it is open."""
+    if not hasattr(path, "read"):
+        yield encode_path(path)
+        return
+    data = path.read()
+    if not isinstance(data, (bytes, bytearray, memoryview)):
+        raise ArgumentTypeError(f"path reads {type(data).__name__}, expected a file that is open in binary mode")
+    with tempfile.NamedTemporaryFile(prefix="tartan-") as copy:
+        copy.write(data)
+        copy.flush()
+        yield os.fsencode(copy.name)
+
+
+@contextlib.contextmanager
+def writable(path: Any) -> Iterator[bytes]:
+    """The name of a file to write: `path`, or for an object with ``write`` that of a file whose bytes it then gets."""
+    if not hasattr(path, "write"):
+        yield encode_path(path)
+        return
+    with tempfile.TemporaryDirectory(prefix="tartan-") as folder:
+        name = os.path.join(folder, "file.h5")
+        yield os.fsencode(name)
+        with open(name, "rb") as made:
+            path.write(made.read())
 
 
 def _of_numpy(x: Any) -> Any:
@@ -51,7 +83,7 @@ def save_one(
             file.hold(thing)
         else:
             _raw.tartan_file_put_layout(file, name, thing, metadata)
-        with about_file(path):
-            _raw.tartan_file_save(file, encode_path(path), compression(compress))
+        with about_file(path), writable(path) as name_of_file:
+            _raw.tartan_file_save(file, name_of_file, compression(compress))
     finally:
         file.close()

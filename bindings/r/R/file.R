@@ -1,11 +1,11 @@
 # SPDX-License-Identifier: Apache-2.0
-# HDF5 files of named layouts and matrices.
+# HDF5 files of named layouts, matrices and arrays.
 
 # A path for C. `file` arguments may be paths or open files.
 .path <- function(path) path.expand(.string(path, "path"))
 .opened <- function(file) if (is.character(file)) block_file(file) else file
 
-.kinds <- c(layout = TARTAN_KIND_LAYOUT, matrix = TARTAN_KIND_MATRIX)
+.kinds <- c(layout = TARTAN_KIND_LAYOUT, matrix = TARTAN_KIND_MATRIX, array = TARTAN_KIND_ARRAY)
 .metadata <- function(metadata) if (!is.null(metadata)) .string(metadata, "metadata")
 
 block_file <- function(path = NULL) {
@@ -15,34 +15,72 @@ block_file <- function(path = NULL) {
 
 block_list <- function(file) {
   file <- .opened(file)
+  tartan_file_list(file)
   .listed(file, seq_len(tartan_file_count(file)) - 1)
 }
+
 # The objects at these places, counted from 0, in the order in which the file has them.
 .listed <- function(file, i) {
   kinds <- vapply(i, function(k) tartan_file_kind(file, k), 0L)
+  identity <- function(k, kind) if (kind == TARTAN_KIND_ARRAY) NA_character_ else tartan_file_layout_identity(file, k)
   data.frame(name = vapply(i, function(k) tartan_file_name(file, k), ""),
              kind = names(.kinds)[match(kinds, .kinds)],
-             layout = vapply(i, function(k) tartan_file_layout_identity(file, k), ""))
+             layout = as.character(mapply(identity, i, kinds)))
 }
 
-# The kind of an object: as given, else a matrix if there is one of that name.
+# Kind, dtype, number of dimensions and shape of an object; the kind is 0 if there is none.
+.about <- function(file, name) tartan_file_describe(file, name, 11)
+
+# The kind of an object: as given, else a matrix or an array if there is one of that name.
 .kind_of <- function(file, name, kind) {
   if (!is.null(kind)) return(.choose(kind, names(.kinds), "kind"))
-  if (tartan_file_find(file, TARTAN_KIND_MATRIX, name) >= 0) return("matrix")
-  if (tartan_file_find(file, TARTAN_KIND_LAYOUT, name) < 0) {
-    .fail("not_found", "the file has no matrix or layout %s: block_list() tells what it has", .shown(name))
+  kind <- .about(file, name)[1L]
+  if (kind == 0) {
+    .fail("not_found", "the file has no matrix, array or layout %s: block_list() tells what it has", .shown(name))
   }
-  "layout"
+  names(.kinds)[match(kind, .kinds)]
 }
 
-block_get <- function(file, name, kind = NULL) {
+# `rows`: the first and the last one, or NULL for all of `n`; as C counts them.
+.row_range <- function(rows, n) {
+  if (is.null(rows)) return(c(0, n))
+  if (!is.numeric(rows) || length(rows) != 2L || anyNA(rows) || any(rows != round(rows)) || rows[1L] < 1 ||
+      rows[2L] < rows[1L] || rows[2L] > n) {
+    .fail("argument", "rows is %s, expected the first and the last row, of 1 to %.0f", .shown(rows), n)
+  }
+  c(rows[1L] - 1, rows[2L])
+}
+
+.get_array <- function(file, name, rows) {
+  about <- .about(file, name)
+  if (about[1L] != TARTAN_KIND_ARRAY) .fail("not_found", "the file has no array %s", .shown(name))
+  dims <- about[seq_len(about[3L]) + 3L]
+  if (!length(dims) && !is.null(rows)) .fail("argument", "rows are given, but %s is a single number", .shown(name))
+  range <- if (length(dims)) .row_range(rows, dims[1L]) else c(0, 1)
+  dims[1L] <- range[2L] - range[1L]
+  x <- if (length(dims) == 1L) numeric(dims) else array(0, dims)
+  tartan_file_get_array(file, name, range[1L], x)
+  if (about[2L] %in% c(TARTAN_I32, TARTAN_U8)) storage.mode(x) <- "integer"
+  x
+}
+
+block_get <- function(file, name, kind = NULL, rows = NULL) {
   file <- .opened(file)
-  if (.kind_of(file, .string(name, "name"), kind) == "layout") {
+  kind <- .kind_of(file, .string(name, "name"), kind)
+  if (kind == "array") return(.get_array(file, name, rows))
+  if (kind == "layout") {
+    if (!is.null(rows)) .fail("argument", "rows are given, but %s is a layout", .shown(name))
     return(.new_layout(tartan_file_get_layout(file, name)))
   }
-  matrix <- .take_matrix(tartan_file_get_matrix(file, name))
-  names <- .without_names(tartan_file_get_metadata(file, TARTAN_KIND_MATRIX, name), dim(matrix))$names
-  if (!is.null(names)) matrix@Dimnames <- names
+  whole <- if (is.null(rows)) .take_matrix(tartan_file_get_matrix(file, name))
+  frame <- if (is.null(rows)) dim(whole) else dim(.new_layout(tartan_file_get_matrix_layout(file, name)))
+  range <- .row_range(rows, frame[1L])
+  matrix <- if (is.null(rows)) whole else .take_matrix(tartan_file_get_rows(file, name, range[1L], range[2L]))
+  names <- .without_names(tartan_file_get_metadata(file, TARTAN_KIND_MATRIX, name), frame)$names
+  if (!is.null(names)) {
+    if (!is.null(rows) && !is.null(names[[1L]])) names[[1L]] <- names[[1L]][rows[1L]:rows[2L]]
+    matrix@Dimnames <- names
+  }
   matrix
 }
 
@@ -62,7 +100,18 @@ block_put <- function(file, name, x, gates = NULL, metadata = NULL) {
     tartan_file_put_layout(file, name, x, metadata)
     return(invisible(file))
   }
-  if (!inherits(x, "BlockMatrix")) .expect(x, "BlockLayout or a BlockMatrix", "x")
+  if (is.numeric(x) && !is.object(x)) {
+    if (!is.null(gates)) .fail("argument", "gates are given for an array, expected a matrix")
+    # Integers go as doubles, of which R has arrays for C, and are stored as integers.
+    dtype <- if (is.integer(x)) TARTAN_I32 else TARTAN_F64
+    storage.mode(x) <- "double"
+    tartan_file_put_array(file, name, x, dtype, metadata)
+    .keep(file, name, NULL)
+    return(invisible(file))
+  }
+  if (!methods::is(x, "BlockMatrix")) {
+    .fail("argument", "the object %s is %s, expected a BlockMatrix, a BlockLayout or numbers", .shown(name), .shown(x))
+  }
   tartan_r_expect_open(x)
   # The file reads the values when it is saved, even if x has been closed by then, so it has its own handle.
   own <- tartan_r_wrap_values(x@layout, x@values, x@dtype)
@@ -75,7 +124,7 @@ block_remove <- function(file, name, kind = NULL) {
   .expect(file, "BlockFile", "file")
   kind <- .kind_of(file, .string(name, "name"), kind)
   tartan_file_remove(file, .kinds[[kind]], name)
-  if (kind == "matrix") .keep(file, name, NULL)
+  if (kind != "layout") .keep(file, name, NULL)
   invisible(file)
 }
 
@@ -94,13 +143,14 @@ block_metadata <- function(file, name, kind = NULL) {
   file <- .opened(file)
   kind <- .kind_of(file, .string(name, "name"), kind)
   text <- tartan_file_get_metadata(file, .kinds[[kind]], name)
-  if (kind == "layout" || !grepl("\"dimnames\"", text, fixed = TRUE)) return(text)
+  if (kind != "matrix" || !grepl("\"dimnames\"", text, fixed = TRUE)) return(text)
   .without_names(text, dim(block_get(file, name, kind)))$metadata
 }
 
-block_write <- function(file, path, compress = FALSE) {
+block_write <- function(file, path, compress = FALSE, append = FALSE) {
   .expect(file, "BlockFile", "file")
-  tartan_file_save(file, .path(path), if (.flag(compress, "compress")) TARTAN_KEEP_COMPRESSED else TARTAN_KEEP_PLAIN)
+  write <- if (.flag(append, "append")) tartan_file_append else tartan_file_save
+  write(file, .path(path), if (.flag(compress, "compress")) TARTAN_KEEP_COMPRESSED else TARTAN_KEEP_PLAIN)
   invisible(path)
 }
 
@@ -137,7 +187,7 @@ block_write <- function(file, path, compress = FALSE) {
 }
 
 # `...` comes first, so that `p = a` names an object and is not taken for `path = a`.
-block_save <- function(..., path, gates = list(), metadata = list(), compress = FALSE) {
+block_save <- function(..., path, gates = list(), metadata = list(), compress = FALSE, append = FALSE) {
   objects <- list(...)
   expressions <- as.list(substitute(list(...)))[-1L]
   if (missing(path)) {
@@ -176,21 +226,22 @@ block_save <- function(..., path, gates = list(), metadata = list(), compress = 
     block_put(file, name, objects[[name]], gates = gates[[name]], metadata = metadata[[name]])
   }
   for (name in names(layouts)) block_put(file, name, layouts[[name]], metadata = attr(layouts, "metadata")[[name]])
-  block_write(file, path, compress)
+  block_write(file, path, compress, append)
 }
 
-block_load <- function(path, name = NULL, kind = NULL) {
+block_load <- function(path, name = NULL, kind = NULL, rows = NULL) {
   file <- block_file(path)
   on.exit(close(file))
-  if (!is.null(name)) return(block_get(file, name, kind))
+  if (!is.null(name)) return(block_get(file, name, kind, rows))
+  if (!is.null(rows)) .fail("argument", "rows are given without the name of an object")
   all <- block_list(file)
   if (!is.null(kind)) all <- all[all$kind == .choose(kind, names(.kinds), "kind"), ]
-  hidden <- all$kind == "layout" & all$name %in% all$name[all$kind == "matrix"]
+  hidden <- all$kind == "layout" & all$name %in% all$name[all$kind != "layout"]
   each <- function(which, get) Filter(function(x) length(x) && !identical(x, ""),
                                       Map(get, all$name[which], all$kind[which]))
   get <- function(n, k) block_get(file, n, k)
   get_metadata <- function(n, k) block_metadata(file, n, k)
-  found <- each(!hidden, get)
+  found <- Map(get, all$name[!hidden], all$kind[!hidden])
   kept <- list(gates = each(all$kind == "matrix", function(n, k) block_gates(file, n)),
                metadata = each(!hidden, get_metadata), layouts = each(hidden, get))
   if (length(kept$layouts)) attr(kept$layouts, "metadata") <- each(hidden, get_metadata)

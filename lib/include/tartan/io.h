@@ -55,11 +55,15 @@ TARTAN_API int32_t tartan_file_sealed(const tartan_file *file);
 /* The i of the object of a tartan_kind and name, -1 if there is none. */
 TARTAN_API int64_t tartan_file_find(const tartan_file *file, int32_t kind, const char *name);
 
-/* Without a look at the other objects: whether there is an object of a tartan_kind and name, 1 or 0; and the kind of the
- * object of a name, 0 if there is none. A matrix or an array takes precedence over a layout.
- * Errors: as tartan_file_get_matrix, but not NOT_FOUND. */
+/* Whether there is an object of a tartan_kind and name, 1 or 0, without a look at the other objects. */
 TARTAN_API int32_t tartan_file_has(tartan_file *file, int32_t kind, const char *name);
-TARTAN_API tartan_status tartan_file_kind_of(tartan_file *file, const char *name, int32_t *out_kind);
+
+/* The same for any kind, and what the object is: its kind (0: there is no such object; a matrix or an array takes precedence
+ * over a layout), its dtype, and of an array its number of dimensions and its shape, 11 numbers in all; 0 where there is
+ * nothing to tell.
+ * Errors: SHAPE (nout_index), FORMAT, FILE, MEMORY, HANDLE. */
+TARTAN_API tartan_status tartan_file_describe(tartan_file *file, const char *name, int64_t *out_index,
+                                              int64_t nout_index);
 
 /* The identity of the i-th object's layout (see tartan_layout_identity), to find the matrices that share it; NULL
  * out of range and for an array. */
@@ -72,6 +76,8 @@ TARTAN_API const char *tartan_file_layout_identity(const tartan_file *file, int6
  * copied but read when the file is saved, so a matrix must live until its object is replaced or removed or the
  * collection is freed. Layouts are reference-counted and may be freed at once. Arrays are copied; they may be of any dtype,
  * integers included, and of any shape and strides, and come back with the same indices.
+ *   dtype     in which an array is stored; 0: in its own. Numbers are converted to other ones, f64 also to i32 if all are
+ *             whole
  *   gates     NULL, or [blocks] of f32 or f64; copied
  *   metadata  NULL or "" for none, or any JSON text in UTF-8, which is kept as it is
  * Names: 1 to 255 bytes of UTF-8, no control character, not "." or "..".
@@ -82,40 +88,34 @@ TARTAN_API tartan_status tartan_file_put_layout(tartan_file *file, const char *n
 TARTAN_API tartan_status tartan_file_put_matrix(tartan_file *file, const char *name, tartan_matrix *matrix,
                                                 const tartan_array *gates, const char *metadata);
 TARTAN_API tartan_status tartan_file_put_array(tartan_file *file, const char *name, const tartan_array *array,
-                                               const char *metadata);
+                                               int32_t dtype, const char *metadata);
 
 /* Removes the object. If a matrix uses a removed layout, the layout is saved under its identity. Errors:
  * NOT_FOUND, HANDLE. */
 TARTAN_API tartan_status tartan_file_remove(tartan_file *file, int32_t kind, const char *name);
 
-/* Reads one object; the caller frees it. Everything is checked before it is used; a file never yields an invalid
+/* Reads one object, or the layout of a matrix without its values; the caller frees it. Everything is checked before it is used; a file never yields an invalid
  * layout. Matrices that share a layout in the file share it in memory.
  * Errors: NOT_FOUND, FORMAT, FILE, MEMORY, OVERFLOW, HANDLE. */
 TARTAN_API tartan_status tartan_file_get_layout(tartan_file *file, const char *name, tartan_layout **out);
 TARTAN_API tartan_status tartan_file_get_matrix(tartan_file *file, const char *name, tartan_matrix **out);
-
-/* The dtype, the number of dimensions and the shape [ndim] of an array. Errors: NOT_FOUND, FORMAT, FILE, MEMORY, SHAPE
- * (nout_shape), HANDLE. */
-TARTAN_API tartan_status tartan_file_array_type(tartan_file *file, const char *name, int32_t *out_dtype,
-                                                int32_t *out_ndim);
-TARTAN_API tartan_status tartan_file_array_shape(tartan_file *file, const char *name, int64_t *out_shape,
-                                                 int64_t nout_shape);
+TARTAN_API tartan_status tartan_file_get_matrix_layout(tartan_file *file, const char *name, tartan_layout **out);
 
 /* Reads the elements of an array from index `first` of its first dimension on, as many as `out` has there, without the
  * rest. `out` has the dtype and, but for the first dimension, the shape of the array, in CPU memory with any strides. An
  * array without dimensions is read with first = 0. Errors: DTYPE, SHAPE, and those of tartan_file_get_matrix. */
 TARTAN_API tartan_status tartan_file_get_array(tartan_file *file, const char *name, int64_t first,
-                                               tartan_array *out);
+                                               tartan_array *array);
 
 /* Reads rows row_begin .. row_end - 1 of a matrix of one head, whole block rows, without the other values: the result has
  * row_end - row_begin rows. Errors: SHAPE, UNSUPPORTED (more heads), and those of tartan_file_get_matrix. */
 TARTAN_API tartan_status tartan_file_get_rows(tartan_file *file, const char *name, int64_t row_begin,
                                               int64_t row_end, tartan_matrix **out);
 
-/* Reads the blocks of a matrix from block id `first` on, as many as `out` has, without the rest. `out`: [count,
+/* Reads the blocks of a matrix from block id `first` on, as many as `array` has, without the rest. `array`: [count,
  * block_rows, block_cols] of the dtype of the matrix. Errors: DTYPE, SHAPE, and those of tartan_file_get_matrix. */
 TARTAN_API tartan_status tartan_file_get_blocks(tartan_file *file, const char *name, int64_t first,
-                                                tartan_array *out);
+                                                tartan_array *array);
 
 /* tartan_file_has_gates: whether gates are stored with the matrix, 1 or 0.
  * tartan_file_get_gates: writes them as f64 into out_gates [blocks]. Errors: NOT_FOUND (also if there are none),
