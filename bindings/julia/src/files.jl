@@ -153,8 +153,8 @@ function store!(file::BlockFile, name::AbstractString, A::BlockSparseMatrix;
     return file
 end
 store!(file::BlockFile, name::AbstractString, A::TransposedBlocks; options...) = store!(file, name, copy(A); options...)
-const Stored = Union{Float64, Float32, Float16, BFloat16, Float8E4M3, Float8E5M2, UInt8, Int32, Int64}
-function store!(file::BlockFile, name::AbstractString, x::AbstractArray{<:Stored}; metadata = kept_metadata(file, name, Raw.TARTAN_KIND_ARRAY))
+const FileElement = Union{Float64, Float32, Float16, BFloat16, Float8E4M3, Float8E5M2, UInt8, Int32, Int64}
+function store!(file::BlockFile, name::AbstractString, x::AbstractArray{<:FileElement}; metadata = kept_metadata(file, name, Raw.TARTAN_KIND_ARRAY))
     y = x isa Described ? x : collect(x)
     Raw.tartan_file_put_array(file, name, described(as_it_is, y), 0, json_text(metadata))
     delete!(kept(file), name)
