@@ -92,6 +92,7 @@ class BlockMask(Closing):
 
     @property
     def layout(self) -> Layout:
+        """The layout whose blocks the mask is about."""
         return self._layout
 
     @property
@@ -158,6 +159,7 @@ class BlockMask(Closing):
 
     @property
     def closed(self) -> bool:
+        """Whether `close` has been called."""
         return self._handle.closed
 
 

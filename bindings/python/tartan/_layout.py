@@ -58,6 +58,7 @@ class Layout(ChangingLayouts):
     __iter__: ClassVar[None] = None
     _handle: _raw.Handle
     _home: Optional[Queue]  # that the index sets came from, if they change
+    _unordered: bool  # whether it was made from coordinates in another order than that of block ids
 
     def __init__(self) -> None:
         raise TypeError("make layouts by Layout.pattern, from_mask, from_coordinates, from_csr or from_dense")
@@ -68,7 +69,7 @@ class Layout(ChangingLayouts):
         self._handle = handle
         self._home = home
         self._changes = changes
-        self._unordered = False  # whether it was made from coordinates in another order than that of block ids
+        self._unordered = False
         return self
 
     # ---- Making ----
@@ -227,6 +228,7 @@ class Layout(ChangingLayouts):
         return Layout._own(_raw.tartan_layout_transpose(self._handle))
 
     def transpose(self) -> Layout:
+        """The layout of the transpose, like `T`."""
         return self.T
 
     def permute(self, rows: Any = None, cols: Any = None) -> Layout:
@@ -342,6 +344,7 @@ class Layout(ChangingLayouts):
 
     @property
     def closed(self) -> bool:
+        """Whether `close` has been called."""
         return self._handle.closed
 
 

@@ -36,6 +36,7 @@ from tartan._formats import Formats, check_axes
 from tartan._index import BlockIndex, listed, parse, places, range_of, write
 from tartan._layout import Layout
 from tartan._layout import handle_of as layout_handle
+from tartan._matrix_adding import MatrixAdding
 from tartan._matrix_arrays import MatrixArrays
 from tartan._matrix_fill import MatrixFills
 from tartan._matrix_making import MatrixMaking, freeze_as
@@ -45,7 +46,7 @@ from tartan._store import json_text, save_one
 from tartan._transposed import TransposedMatrix
 
 
-class BlockMatrix(MatrixArrays, MatrixFills, MatrixMaking, Formats["BlockMatrix"], Sparse):
+class BlockMatrix(MatrixAdding, MatrixArrays, MatrixFills, MatrixMaking, Formats["BlockMatrix"], Sparse):
     """A block-sparse matrix: a `Layout` and an array of values [blocks, block rows, block columns].
 
     ``BlockMatrix(layout, values)`` uses the memory of `values`, which the caller may still change; with
@@ -223,33 +224,6 @@ class BlockMatrix(MatrixArrays, MatrixFills, MatrixMaking, Formats["BlockMatrix"
         result = self.project(layout)
         _raw.tartan_matrix_set_elements(result._handle, (None, i, j), numbers, 0)
         return result
-
-    def add_blocks(self, rows: Any, cols: Any, values: Any, *, heads: Any = None) -> BlockMatrix:
-        """Adds values[i] to the block at (rows[i], cols[i]) in the grid of blocks, in place, and returns the matrix. A block
-        may be listed any number of times; all must be stored. For one list of places and many lists of values make the
-        plan once: `Assembly`.
-
-        >>> import numpy as np, tartan
-        >>> A = tartan.BlockMatrix.from_dense(np.eye(4), block=2)
-        >>> A.add_blocks([1, 1], [1, 1], np.ones((2, 2, 2))).toarray()[3].tolist()
-        [0.0, 0.0, 2.0, 3.0]
-        """
-        from tartan._assembly import Assembly
-
-        return Assembly(self.layout, rows, cols, heads=heads).add(self, values)
-
-    def add_elements(self, rows: Any, cols: Any, values: Any, *, heads: Any = None) -> BlockMatrix:
-        """Adds values[i] to the element at (rows[i], cols[i]), in place, and returns the matrix. An element may be listed
-        any number of times; all must be in stored blocks. See `Assembly.of_elements`.
-
-        >>> import numpy as np, tartan
-        >>> A = tartan.BlockMatrix.from_dense(np.eye(4), block=2)
-        >>> A.add_elements([2, 2], [3, 3], [0.5, 2.0])[2, 3]
-        2.5
-        """
-        from tartan._assembly import Assembly
-
-        return Assembly.of_elements(self.layout, rows, cols, heads=heads, order=self.order).add(self, values)
 
     @property
     def block(self) -> BlockIndex:
@@ -430,6 +404,7 @@ class BlockMatrix(MatrixArrays, MatrixFills, MatrixMaking, Formats["BlockMatrix"
 
     @property
     def closed(self) -> bool:
+        """Whether `close` has been called."""
         return self._handle.closed
 
 
