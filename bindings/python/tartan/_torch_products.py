@@ -171,7 +171,7 @@ def _intercepted(
 ) -> Any:
     """The product by the operators of a linear layer: x W^T, and x W."""
     from tartan.torch._operators import either_product
-    from tartan.torch._schema import values_of
+    from tartan.torch._held import values_of
 
     if context is not None:
         raise ArgumentError("spmm: context is given, expected none where PyTorch traces or transforms")

@@ -16,7 +16,8 @@ from tartan._transposed import TransposedMatrix
 from tartan.torch._attention import cell_of
 from tartan.torch._bilinear import in_kernel, library
 from tartan.torch._operators import cell_of_layout
-from tartan.torch._schema import held_at, intercepted, number_of
+from tartan.torch._held import held_at, number_of
+from tartan.torch._schema import intercepted
 
 # ---- Constants ----
 
