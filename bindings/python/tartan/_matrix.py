@@ -19,7 +19,9 @@ from tartan._arrays import (
     of_bits,
     optional_gates,
     order_code,
+    pickled,
     refuse_device,
+    unpickled,
 )
 from tartan._call import Call, Dense, dense_of, raw_dense
 from tartan._context import ContextLike, context_of
@@ -384,12 +386,12 @@ class BlockMatrix(MatrixAdding, MatrixArrays, MatrixFills, MatrixMaking, Formats
         """Writes a file with only this matrix."""
         save_one(path, name, self._handle, optional_gates(gates), json_text(metadata), compress, matrix=True)
 
-    def __reduce__(self) -> tuple[Any, ...]:
+    def __reduce_ex__(self, protocol: Any) -> tuple[Any, ...]:
         refuse_device(self, "the matrix")
         values = self.bits if self.dtype_name in BITS else self.values
         if self.order == "F":
             values = values.transpose(0, 2, 1)
-        return _restore, (self.layout, values, self.dtype_name, self.order)
+        return _restore, (self.layout, pickled(values, protocol), self.dtype_name, self.order)
 
     def __copy__(self) -> BlockMatrix:
         return self.copy()
@@ -415,8 +417,9 @@ def matrix_dtype_code(dtype: Any) -> int:
         raise DTypeError(f"{error}: to_scipy().astype() makes a SciPy array of other numbers") from None
 
 
-def _restore(layout: Layout, values: Array, dtype: str, order: str) -> BlockMatrix:
-    values = values.transpose(0, 2, 1) if order == "F" else values
+def _restore(layout: Layout, values: Any, dtype: str, order: str) -> BlockMatrix:
+    array = unpickled(values)
+    values = array.transpose(0, 2, 1) if order == "F" else array
     return BlockMatrix.from_bits(layout, values, dtype) if dtype in BITS else BlockMatrix(layout, values)
 
 
