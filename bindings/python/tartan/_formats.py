@@ -215,6 +215,7 @@ class Formats(Comparisons[M]):
 
     @property
     def real(self) -> Any:
+        """The matrix itself, which is real."""
         return self
 
     # ---- Shapes ----

@@ -21,8 +21,10 @@ from tartan._arrays import (
     new_indices,
     norm_code,
     optional_indices,
+    pickled,
     refuse_device,
     refuse_masked,
+    unpickled,
 )
 from tartan._call import Call
 from tartan._context import ContextLike
@@ -58,6 +60,7 @@ class Layout(ChangingLayouts):
     __iter__: ClassVar[None] = None
     _handle: _raw.Handle
     _home: Optional[Queue]  # that the index sets came from, if they change
+    _unordered: bool  # whether it was made from coordinates in another order than that of block ids
 
     def __init__(self) -> None:
         raise TypeError("make layouts by Layout.pattern, from_mask, from_coordinates, from_csr or from_dense")
@@ -68,7 +71,7 @@ class Layout(ChangingLayouts):
         self._handle = handle
         self._home = home
         self._changes = changes
-        self._unordered = False  # whether it was made from coordinates in another order than that of block ids
+        self._unordered = False
         return self
 
     # ---- Making ----
@@ -227,6 +230,7 @@ class Layout(ChangingLayouts):
         return Layout._own(_raw.tartan_layout_transpose(self._handle))
 
     def transpose(self) -> Layout:
+        """The layout of the transpose, like `T`."""
         return self.T
 
     def permute(self, rows: Any = None, cols: Any = None) -> Layout:
@@ -326,9 +330,10 @@ class Layout(ChangingLayouts):
         """Writes a file with only this layout."""
         save_one(path, name, self._handle, None, None, compress, matrix=False)
 
-    def __reduce__(self) -> tuple[Any, ...]:
+    def __reduce_ex__(self, protocol: Any) -> tuple[Any, ...]:
         frame = (self.rows, self.cols, *self.block_shape, self.heads)
-        return _restore, (frame, *self.row_lists(), _raw.tartan_layout_recipe(self._handle))
+        lists = (pickled(x, protocol) for x in self.row_lists())
+        return _restore, (frame, *lists, _raw.tartan_layout_recipe(self._handle))
 
     def __copy__(self) -> Layout:
         return self
@@ -342,12 +347,13 @@ class Layout(ChangingLayouts):
 
     @property
     def closed(self) -> bool:
+        """Whether `close` has been called."""
         return self._handle.closed
 
 
-def _restore(frame: Frame, indptr: Array, cols: Array, recipe: Optional[str]) -> Layout:
+def _restore(frame: Frame, indptr: Any, cols: Any, recipe: Optional[str]) -> Layout:
     """Unpickles. The recipe is kept if it reproduces the layout."""
-    layout = Layout._own(_raw.tartan_layout_from_csr(frame, (indptr, cols, False)))
+    layout = Layout._own(_raw.tartan_layout_from_csr(frame, (unpickled(indptr), unpickled(cols), False)))
     made = _follow(frame, recipe) if recipe else None
     return made if made is not None and made == layout else layout
 

@@ -42,14 +42,17 @@ class LayoutFacts:
 
     @property
     def rows(self) -> int:
+        """Rows of one head."""
         return _raw.tartan_layout_rows(self._handle)
 
     @property
     def cols(self) -> int:
+        """Columns of one head."""
         return _raw.tartan_layout_cols(self._handle)
 
     @property
     def heads(self) -> int:
+        """The number of heads."""
         return _raw.tartan_layout_heads(self._handle)
 
     @property
@@ -59,6 +62,7 @@ class LayoutFacts:
 
     @property
     def block_shape(self) -> tuple[int, int]:
+        """Rows and columns of a block."""
         return _raw.tartan_layout_block_rows(self._handle), _raw.tartan_layout_block_cols(self._handle)
 
     @property
@@ -173,11 +177,13 @@ class LayoutFacts:
         return lengths
 
     def row_spread(self) -> RowSpread:
+        """How unequally blocks are spread over block rows."""
         spread = np.empty(4)
         _raw.tartan_layout_row_spread(self._handle, spread)
         return RowSpread(*spread.tolist())
 
     def bandwidth(self) -> Bandwidth:
+        """How far blocks are from the diagonal."""
         width = new_indices(2)
         _raw.tartan_layout_bandwidth(self._handle, width)
         return Bandwidth(*width.tolist())

@@ -9,7 +9,7 @@ from typing import Any, Optional
 import numpy as np
 
 from tartan import _raw
-from tartan._arrays import BITS, Array, dtype_code, numpy_dtype
+from tartan._arrays import BITS, Array, dtype_code
 from tartan._errors import ArgumentError, ArgumentTypeError, DTypeError, ShapeError
 from tartan._frame import Block, block_shape, frame_of
 from tartan._layout import Layout
@@ -46,10 +46,10 @@ def from_torch(tensor: Any, block: Optional[Block], dtype: Any, copy: bool) -> t
     pointers, indices = _lists(tensor, by_column)
     code = dtype_code(tensor.dtype if dtype is None else dtype)
     given = tensor.values().cpu()
-    values = given.double().numpy() if given.dtype == torch.bfloat16 else given.numpy()
+    values = given if given.dtype in (torch.float64, torch.float32, torch.float16) else given.double()
     return None, (
-        frame_of(tensor.shape, block), (pointers, indices, by_column), values.astype(numpy_dtype(code), copy=False),
-        _raw.TARTAN_DUPLICATES_ADDED, 0, _raw.TARTAN_ROW_MAJOR,
+        frame_of(tensor.shape, block), (pointers, indices, by_column), values.numpy(), _raw.TARTAN_DUPLICATES_ADDED, code,
+        _raw.TARTAN_ROW_MAJOR,
     )  # fmt: skip
 
 
