@@ -6,6 +6,7 @@ and runs the test programs of that part of lib/ until one fails.
 Exit status 1: fewer than 0.95 of the changes are noticed, or a line of the list of changes without effect is gone.
 """
 import argparse
+import json
 import os
 import pathlib
 import platform
@@ -30,7 +31,7 @@ PROGRAMS = {
     "kernels": ("kernels", "ops", "backend"),
     "simd": ("kernels", "ops"),
     "ops": ("ops/schema", "ops", "matrix", "backend"),
-    "backend": ("ops", "backend", "matrix"),
+    "backend": ("backend", "ops", "matrix"),
     "device": ("backend",),
     "io": ("io",),
 }
@@ -38,10 +39,16 @@ PROGRAMS = {
 # Changes that were looked at and change no result: file, a part of the line, kinds of change, why.
 WITHOUT_EFFECT = ()
 
+# What programs want beside them.
+PLUGINS = {"backend": ("tests/backend/libtest_plugin.so",)}
+
+# How long the tests of one program may take for a change. There are slower ones, of long products and many threads.
+SECONDS = 60
+
 # A share of the random cases must do. Threads that wait for work sleep, as there are others.
 ENVIRONMENT = os.environ | {"TARTAN_TEST_SHARE": "7", "OMP_WAIT_POLICY": "passive"}
 # What takes long and whose ways through the code other tests take, too.
-LONG = "*OpenAiMatmul*:PytorchBlockSparse.*:*Large*:Hostile.*"
+LONG = "*OpenAiMatmul*:PytorchBlockSparse.*:*Large*:Hostile.*:*/dummy"
 
 
 def run(*command, timeout=1800):
@@ -73,39 +80,45 @@ def copy_if_newer(source, target):
 
 
 class Program:
-    """A test program of the build folder. It is built and runs once as the code is: it must pass then, and the time is the measure of
-    how long a changed one may take."""
+    """A test program of the build folder. It runs once as the code is: it must pass then, and it tells how long each test takes."""
 
     def __init__(self, build, name):
         folder, _, last = name.rpartition("/")
-        self.build, self.target, self.seconds = build, f"tests/{folder or last}/{last}_test", {}
+        folder = folder or last
+        self.build, self.program = build, build / f"tests/{folder}/{last}_test"
+        self.targets = [f"tests/{folder}/{last}_test", *PLUGINS.get(folder, ())]
         if not self.compiles():
             sys.exit(self.text)
+        report = build / f"mutations-{last}.json"
+        if not self.start("*-" + LONG, 7200, f"--gtest_output=json:{report}"):
+            sys.exit(f"{self.text}\nmutations: {self.program} fails as it is")
+        suites = json.loads(report.read_text())["testsuites"]
+        self.seconds = {f"{s['name']}.{t['name']}": float(t["time"].rstrip("s")) for s in suites for t in s["testsuite"]}
 
     def compiles(self):
-        code, self.text = run("ninja", "-C", str(self.build), self.target)
+        code, self.text = run("ninja", "-C", str(self.build), *self.targets)
         return code == 0
 
-    def start(self, only, timeout):
-        arguments = ("--gtest_brief=1", "--gtest_fail_fast", f"--gtest_filter={only}-{LONG}")
-        code, self.text = run(str(self.build / self.target), *arguments, timeout=timeout)
+    def start(self, only, timeout, *more):
+        code, self.text = run(str(self.program), "--gtest_brief=1", "--gtest_fail_fast", f"--gtest_filter={only}", *more, timeout=timeout)
         return code == 0
 
-    def measure(self, only):
-        if only not in self.seconds:
-            begin = time.monotonic()
-            if not self.start(only, 3600):
-                sys.exit(f"{self.text}\nmutations: {self.target} fails as it is")
-            self.seconds[only] = time.monotonic() - begin
+    def tests(self, file, seconds):
+        """Tests for a file, those that are named like it first, and of all others the quick ones, which take so many seconds together."""
+        words = [w for w in pathlib.PurePath(file).stem.split("_") if w not in ("cpu", "hdf5", "of", "from")]
+        ordered = sorted(self.seconds, key=lambda t: (-sum(w in t.lower() for w in words), self.seconds[t]))
+        limit, taken = seconds, []
+        for name in ordered:
+            limit -= self.seconds[name]
+            if limit >= 0:
+                taken.append(name)
+            else:
+                limit += self.seconds[name]
+        near = [t for t in taken if any(w in t.lower() for w in words)]
+        return [part for part in (near, [t for t in taken if t not in set(near)]) if part]
 
-    def passes(self, only):
-        return self.start(only, 20 + 4 * self.seconds[only])
-
-
-def near(file):
-    """A filter for the tests that are named like a file."""
-    words = [w for w in pathlib.PurePath(file).stem.split("_") if w not in ("cpu", "hdf5", "of", "from")]
-    return ":".join(f"*{w.capitalize()}*" for w in words) or "*"
+    def passes(self, tests):
+        return self.start(":".join(tests), 30 + 5 * sum(self.seconds[t] for t in tests))
 
 
 class Runner:
@@ -121,10 +134,6 @@ class Runner:
                 sys.exit(text)
         folders = {file.split("/")[1] for file in files}
         self.programs = {name: Program(build, name) for name in sorted({x for f in folders for x in PROGRAMS[f]})}
-        for program in self.programs.values():
-            program.measure("*")
-        for file in files:
-            self.of(file)[0].measure(near(file))
 
     def of(self, file):
         return [self.programs[name] for name in PROGRAMS[file.split("/")[1]]]
@@ -135,11 +144,10 @@ class Runner:
         good = path.read_text()
         path.write_text(mutant.apply(good))
         try:
-            # Tests of the file's name in the nearest program, then each program whole.
-            for program, only in [(programs[0], near(mutant.file))] + [(program, "*") for program in programs]:
+            for program in programs:
                 if not program.compiles():
                     return None
-                if not program.passes(only):
+                if not all(program.passes(tests) for tests in program.tests(mutant.file, SECONDS)):
                     return "noticed"
             return "UNNOTICED"
         finally:
