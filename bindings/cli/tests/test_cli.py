@@ -16,7 +16,7 @@ COMMANDS = {
     "new": ["--list", "--pattern", "--size", "--block", "--heads", "--param", "--seed", "--name", "--values", "--dtype",
             "--append"],
     "show": ["--svg", "--png", "--pixels"],
-    "convert": ["--block", "--density", "--dtype", "--reorder", "--name", "--tensor"],
+    "convert": ["--block", "--density", "--dtype", "--reorder", "--part", "--name", "--tensor"],
     "verify": ["--limit"],
     "bench": ["--dtype", "--block", "--size", "--n", "--density", "--threads", "--rounds", "--no-peers", "--json",
               "--device", "--allow-dense", "--list"],
