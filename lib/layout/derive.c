@@ -52,7 +52,8 @@ static tartan_status take_parts(const tartan_layout *l, const tartan_shape *shap
         for (int64_t i = 0; i < grid_rows; i++) {
             const int64_t from = p->of[head] * l->grid_rows + i, end = end_of(l, from, p->cols[head]);
             result->row_pointers[line++] = id;
-            for (int64_t at = l->row_pointers[from]; at < end; at++) result->block_cols[id++] = l->block_cols[at];
+            for (int64_t at = l->row_pointers[from]; at < end; at++)
+                result->block_cols[id++] = l->block_cols[at];
         }
     result->row_pointers[line] = id;
     TRY(tartan_i_layout_finish(result));
@@ -91,7 +92,8 @@ tartan_status tartan_layout_take_heads(const tartan_layout *layout, const int64_
     int64_t grid_rows, grid_cols;
     CHECK_OUT(out);
     CHECK_HANDLE(layout, LAYOUT, "layout");
-    CHECK_LIST(heads, nheads > 0 ? nheads : 1, "1 or more");
+    CHECK(nheads > 0, SHAPE, "heads has %" PRId64 " entries, expected 1 or more", nheads);
+    CHECK(heads != NULL, HANDLE, "heads is NULL, expected %" PRId64 " entries", nheads);
     tartan_shape shape = layout->shape;
     for (int64_t i = 0; i < nheads; i++)
         CHECK(heads[i] >= 0 && heads[i] < shape.heads, LAYOUT,
@@ -112,11 +114,12 @@ tartan_status tartan_layout_take_heads(const tartan_layout *layout, const int64_
 
 static tartan_status check_lengths(const char *function, const tartan_shape *s, const int64_t *lengths,
                                    int64_t count) {
-    PASS(tartan_i_list_check(function, "lengths", lengths, count, count > 0 ? count : 1, "1 or more"));
+    CHECK_IN(function, count > 0, SHAPE, "lengths has %" PRId64 " entries, expected 1 or more", count);
+    CHECK_IN(function, lengths != NULL, HANDLE, "lengths is NULL, expected %" PRId64 " entries", count);
     for (int64_t i = 0; i < count; i++)
         CHECK_IN(function, lengths[i] >= 0 && lengths[i] <= s->cols, ARGUMENT,
-                 "lengths[%" PRId64 "] is %" PRId64 ", expected 0 .. %" PRId64 ", the columns of the layout", i,
-                 lengths[i], s->cols);
+                 "lengths[%" PRId64 "] is %" PRId64 ", expected 0 .. %" PRId64 ", the columns of the layout",
+                 i, lengths[i], s->cols);
     return TARTAN_OK;
 }
 
@@ -144,8 +147,8 @@ tartan_status tartan_layout_from_lengths(const tartan_layout *layout, const int6
 static tartan_status add_columns(tartan_i_mask_builder *builder, int64_t id, int64_t length) {
     const tartan_block_mask *mask = builder->mask;
     const tartan_layout *l = mask->layout;
-    const int64_t col = l->block_cols[id] * l->shape.block_cols, cols = tartan_i_cols_of(l, l->block_cols[id]),
-                  left = length - col < 0 ? 0 : length - col;
+    const int64_t col = l->block_cols[id] * l->shape.block_cols,
+                  cols = tartan_i_cols_of(l, l->block_cols[id]), left = length - col < 0 ? 0 : length - col;
     if (left >= cols) {
         tartan_i_mask_builder_add_full(builder, id);
         return TARTAN_OK;
