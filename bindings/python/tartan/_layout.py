@@ -38,6 +38,7 @@ from tartan._errors import (
 from tartan._frame import Block, Frame, block_ranges, block_shape, frame_of, parameter_text, sequence_text
 from tartan._layout_changing import ChangingLayouts
 from tartan._queue import Queue
+from tartan._rules import Rule, places_of_rule
 from tartan._store import save_one
 
 
@@ -129,6 +130,26 @@ class Layout(ChangingLayouts):
         made = cls._own(_raw.tartan_layout_from_coordinates(frame_of(shape, block, n_heads), places))
         made._unordered = not is_ordered(*places)
         return made
+
+    @classmethod
+    def from_rule(cls, shape: Any, block: Block, rule: Rule, *, heads: int = 1) -> Layout:
+        """The blocks with an element that ``rule(q, k, head)`` keeps: `BlockMask.from_rule`, which takes the same rule, then
+        hides the others in them. A rule of comparisons and arithmetic is asked about ranges of rows and columns, so the time
+        goes with the blocks that are kept; one that looks something up (``documents[q] == documents[k]``) is asked
+        about all elements of the matrix.
+
+        >>> import tartan
+        >>> window = lambda q, k, head: (k <= q) & (q - k < 20)
+        >>> layout = tartan.Layout.from_rule((64, 64), 16, window)
+        >>> layout
+        <Layout 64x64, 9 of 16 blocks of 16x16, density 0.562>
+        >>> tartan.BlockMask.from_rule(layout, window)
+        <BlockMask of 1090 elements in 9 blocks of 16x16>
+        """
+        given = frame_of(shape, block, heads)
+        empty = cls._own(_raw.tartan_layout_from_coordinates(given, (None, new_indices(0), new_indices(0))))  # checks it
+        frame = (*empty.shape[-2:], *empty.block_shape, empty.heads)
+        return cls._own(_raw.tartan_layout_from_coordinates(frame, places_of_rule(rule, frame)))
 
     @classmethod
     def from_csr(cls, shape: Any, block: Block, indptr: Any, cols: Any, *, n_heads: int = 1) -> Layout:
