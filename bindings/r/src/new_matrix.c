@@ -25,6 +25,8 @@ SEXP tartan_r_take_layout(SEXP handle) {
     static SEXP class = NULL;
     if (class == NULL) R_PreserveObject(class = R_do_MAKE_CLASS("BlockLayout"));
     const tartan_layout *layout = tartan_r_address(handle, "tartan_layout");
+    if (tartan_layout_is_variable(layout) == 1)
+        tartan_r_fail(TARTAN_ERR_UNSUPPORTED, "the layout has blocks of different sizes, which R objects cannot hold");
     const int64_t blocks = tartan_layout_blocks(layout), heads = tartan_layout_heads(layout);
     const int64_t rows = tartan_layout_rows(layout), height = tartan_layout_block_rows(layout);
     const int64_t lists = heads * (rows / height + (rows % height != 0));
