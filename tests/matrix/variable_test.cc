@@ -299,6 +299,32 @@ TEST(Variable, BlocksMoveWithTheirSizes) {
     }
 }
 
+// Cuts at any element and other block sizes have blocks of one size.
+TEST(Variable, CutsAndOtherBlockSizes) {
+    std::mt19937_64 random(10);
+    for (int round = 0; round < rounds(200); round++) {
+        const Case k = any_case(random);
+        tartan_matrix *out = nullptr;
+        const Matrix even = take(tartan_matrix_reblock(cpu(), k.m.get(), 4, 3, &out), out);
+        ASSERT_EQ(0, tartan_layout_is_variable(even->layout));
+        ASSERT_EQ(dense_of(even.get()), k.x);
+        tartan_layout *layout = nullptr;
+        ASSERT_OK(tartan_layout_reblock(k.layout.get(), 4, 3, &layout));
+        const Layout wanted(layout);
+        ASSERT_EQ(1, tartan_layout_equal(layout, even->layout));
+        const int64_t row = (int64_t)(random() % (uint64_t)(k.s.rows + 1)), col = (int64_t)(random() % (uint64_t)(k.s.cols + 1));
+        const int64_t row_end = row + (int64_t)(random() % (uint64_t)(k.s.rows - row + 1)),
+                      col_end = col + (int64_t)(random() % (uint64_t)(k.s.cols - col + 1));
+        const Matrix part = take(tartan_matrix_cut(cpu(), k.m.get(), row, row_end, col, col_end, &out), out);
+        ASSERT_EQ(part->layout->shape.block_rows, k.s.block_rows);
+        const Numbers cut = dense_of(part.get());
+        for (int64_t h = 0; h < k.s.heads; h++)
+            for (int64_t r = row; r < row_end; r++)
+                for (int64_t c = col; c < col_end; c++)
+                    ASSERT_EQ(cut[(size_t)((h * (row_end - row) + r - row) * (col_end - col) + c - col)], k.at(h, r, c));
+    }
+}
+
 TEST(Variable, RandomValuesFillBlocksAndNothingElse) {
     std::mt19937_64 random(7);
     const Case k = make_case(random_variable_layout({60, 50, 9, 7, 2}, 0.6, 3), TARTAN_F64, TARTAN_ROW_MAJOR, random);
@@ -334,9 +360,7 @@ TEST(Variable, OtherFunctionsRefuseThem) {
     EXPECT_FAILS(UNSUPPORTED, text("layout"), tartan_matrix_rearrange(cpu(), e.m.get(), layout.get(), ids, 3, &out));
     EXPECT_FAILS(UNSUPPORTED, text("matrix"), tartan_matrix_scatter(cpu(), e.m.get(), ids, 3, m));
     EXPECT_FAILS(UNSUPPORTED, text("from"), tartan_matrix_scatter(cpu(), m, ids, 3, e.m.get()));
-    EXPECT_FAILS(UNSUPPORTED, text("matrix"), tartan_matrix_cut(cpu(), m, 0, 1, 0, 1, &out));
     EXPECT_FAILS(UNSUPPORTED, text("matrix"), tartan_matrix_select(cpu(), m, ids, 3, ids, 3, &out));
-    EXPECT_FAILS(UNSUPPORTED, text("matrix"), tartan_matrix_reblock(cpu(), m, 2, 2, &out));
     EXPECT_FAILS(UNSUPPORTED, text("a"), tartan_matrix_concatenate(cpu(), TARTAN_DOWN, m, e.m.get(), &out));
     EXPECT_FAILS(UNSUPPORTED, text("b"), tartan_matrix_concatenate(cpu(), TARTAN_DOWN, e.m.get(), m, &out));
     EXPECT_FAILS(UNSUPPORTED, text("matrix"), tartan_matrix_triangle(cpu(), m, TARTAN_LOWER, 0, &out));
