@@ -193,7 +193,7 @@ static SEXP general(const blocks *b) {
     const void *top = vmaxget();
     int *ends = new_ints(b->bounds.size[1] + 1);
     columns out;
-    SEXP matrix = PROTECT(new_sparse("dgCMatrix", b->size, count_columns(b, ends), &out));
+    SEXP matrix = PROTECT(new_sparse("dgCMatrix", b->bounds.size, count_columns(b, ends), &out));
     memcpy(out.ends, ends, ((size_t)out.n + 1) * sizeof *ends);
     fill_columns(b, &out);
     vmaxset(top);
@@ -206,7 +206,7 @@ static SEXP upper_triangle(const blocks *b, const columns *a) {
     for (int j = 0; j < a->n; j++)
         for (int k = a->ends[j]; k < a->ends[j + 1]; k++) count += a->rows[k] <= j;
     columns out;
-    SEXP matrix = PROTECT(new_sparse("dsCMatrix", b->size, count, &out));
+    SEXP matrix = PROTECT(new_sparse("dsCMatrix", b->bounds.size, count, &out));
     int at = 0;
     for (int j = 0; j < a->n; j++) {
         out.ends[j] = at;
