@@ -181,6 +181,11 @@ class BlockMatrix(MatrixAdding, MatrixArrays, MatrixFills, MatrixMaking, Formats
     def _range(self, rows: tuple[int, int], cols: tuple[int, int]) -> BlockMatrix:
         """A range of rows and columns: moves whole blocks if it begins and ends on blocks."""
         sizes = self.shape[-2:]
+        if self.layout.variable:
+            places = [[np.searchsorted(b, end) for end in part] for part, b in zip((rows, cols), self.layout.boundaries)]
+            if all(b[i] == end for part, ends, b in zip(places, (rows, cols), self.layout.boundaries) for i, end in zip(part, ends)):
+                return self._made(_raw.tartan_matrix_slice, *(int(i) for part in places for i in part))
+            return self._made(_raw.tartan_matrix_cut, *rows, *cols)
         whole = all(
             begin % b == 0 and (end % b == 0 or end == n)
             for (begin, end), b, n in zip((rows, cols), self.block_shape, sizes)

@@ -10,7 +10,7 @@ import numpy as np
 
 from tartan import _raw
 from tartan._arrays import BITS, Array, dtype_code
-from tartan._errors import ArgumentError, ArgumentTypeError, DTypeError, ShapeError
+from tartan._errors import ArgumentError, ArgumentTypeError, DTypeError, ShapeError, UnsupportedError
 from tartan._frame import Block, block_shape, frame_of
 from tartan._layout import Layout
 
@@ -91,6 +91,8 @@ def _from_blocks(torch: Any, tensor: Any, block: tuple[int, int], dtype: Any, co
 def to_torch(matrix: Any) -> Any:
     """Converts a BlockMatrix to a BSR tensor."""
     torch, layout = _torch(), matrix.layout
+    if layout.variable:
+        raise UnsupportedError("the blocks differ in size, which BSR cannot hold: use matrix.toarray()")
     if any(n % b for n, b in zip((layout.rows, layout.cols), layout.block_shape)):
         raise ShapeError(
             f"shape {layout.shape} is no multiple of the block {layout.block_shape}, which BSR needs: "

@@ -191,7 +191,7 @@ def rearranged(values: Any, sources: Any) -> Any:
 
 # What torch.load calls for objects of Tartan, with weights_only, too.
 torch.serialization.add_safe_globals(
-    [_block_mask._from_index, _conv._restored, _layout._restore, _matrix._restore, TransposedMatrix]
+    [_block_mask._from_index, _conv._restored, _layout._restore, _layout._restore_variable, _matrix._restore, TransposedMatrix]
 )
 
 # As tensors, for state dicts:
