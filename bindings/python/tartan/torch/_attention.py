@@ -10,7 +10,7 @@ import torch
 from tartan import BlockMask, Layout, attention, attention_gradient
 from tartan._errors import ArgumentError, ArgumentTypeError, ShapeError, UnsupportedError
 from tartan._torch import in_autocast
-from tartan.torch._bilinear import in_kernel, library, plainly, recorded, transformed, transforms
+from tartan.torch._bilinear import in_kernel, library, numbers, plainly, recorded, transformed, transforms
 from tartan.torch._cells import Numbered, cell_at
 from tartan.torch._operators import is_plain
 from tartan.torch._stored import EXTRA, check_same_frame, decoded, encoded
@@ -124,7 +124,7 @@ class BlockSparseAttention(torch.nn.Module):  # type: ignore[misc, unused-ignore
 
     def _attend(self, q: Any, k: Any, v: Any) -> Any:
         q, k, v = in_autocast(q, k, v)
-        scale = q.shape[-1] ** -0.5 if self.scale is None else float(self.scale)
+        scale = numbers(q.shape)[-1] ** -0.5 if self.scale is None else float(self.scale)
         dropout = self.dropout if self.training else 0.0
         compiles = torch.compiler.is_compiling()
         if not compiles and is_plain(q, k) and is_plain(v, v):
@@ -228,7 +228,7 @@ def intercepted(
     if not isinstance(q, torch.fx.Proxy):
         q, k, v = in_autocast(q, k, v)
     seed_tensor = torch.tensor(seed) if dropout else None
-    scale = q.shape[-1] ** -0.5 if scale is None else float(scale)
+    scale = numbers(q.shape)[-1] ** -0.5 if scale is None else float(scale)
     run = _Attention.apply if transforms() else _operator
     out, lse = run(q, k, v, cell_of(layout, mask).number, scale, bool(causal), float(dropout), seed_tensor)[:2]
     return (out, lse) if return_lse else out

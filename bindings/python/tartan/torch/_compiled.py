@@ -10,10 +10,12 @@ from typing import Any, Optional
 
 import torch
 
-from tartan import BlockMask, BlockMatrix, Layout, _attention, _linalg, _operations
+from tartan import BlockConv, BlockMask, BlockMatrix, Layout, _attention, _linalg, _operations
 from tartan._errors import ArgumentError, UnsupportedError
+from tartan._torch import in_autocast
 from tartan._transposed import TransposedMatrix
 from tartan.torch._attention import cell_of
+from tartan.torch._conv import convolved, facts_of
 from tartan.torch._held import number_of
 from tartan.torch._operators import cell_of_layout, input_gradient, linear, spmm_of
 from tartan.torch._products import product
@@ -32,6 +34,7 @@ def _constant(owner: type, name: str, function: Any) -> None:
 _constant(Layout, "_torch_layout", lambda layout: (cell_of_layout(layout).number, layout.heads, layout.rows, layout.cols))
 _constant(Layout, "_torch_attention", lambda layout: cell_of(layout._handle, None).number)
 _constant(BlockMask, "_torch_attention", lambda mask: cell_of(mask.layout._handle, mask._handle).number)
+_constant(BlockConv, "_torch_facts", lambda conv: facts_of(conv))
 _constant(BlockMatrix, "_torch_number", lambda matrix: number_of(matrix))
 
 
@@ -77,6 +80,22 @@ def _attend(
     return (found[0], found[1]) if return_lse else found[0]
 
 
+def _convolve(
+    self: Any, x: Any, filter: Any, *, gain: Any = None, bias: Any = None, relu: bool = False, bias_first: bool = False,
+    add: bool = False, active: Any = None, windows: Any = None, size: Any = None, out: Any = None, context: Any = None,
+) -> Any:  # fmt: skip
+    for given in (active, windows, out, context):
+        if given is not None:
+            raise UnsupportedError("conv: active, windows, out or context is given, expected none where PyTorch compiles")
+    if not isinstance(filter, torch.Tensor):
+        raise UnsupportedError("conv: filter is a matrix, expected a tensor of values where PyTorch compiles")
+    id(self)
+    x, filter = in_autocast(x, filter)
+    facts = self._torch_facts()
+    lengths = (size,) * facts[1] if isinstance(size, int) else size
+    return convolved(facts, x, filter, gain, bias, relu, bias_first, lengths)
+
+
 def _seed_of(seed: Optional[int], x: Any) -> int:
     if seed is None:
         raise ArgumentError("seed is None, expected a number where PyTorch compiles: it is a constant of the compiled code")
@@ -95,4 +114,5 @@ def _inlined(module: types.ModuleType, replaced: dict[str, Any]) -> None:
 
 _inlined(_operations, {"operation": intercepted, "seed_of": _seed_of})
 _linalg.spmm._torchdynamo_inline = _spmm  # type: ignore[attr-defined]
+BlockConv.__call__._torchdynamo_inline = _convolve  # type: ignore[attr-defined]
 _attention.attention._torchdynamo_inline = _attend  # type: ignore[attr-defined]
