@@ -184,6 +184,7 @@ tartan_status tartan_file_get_rows(tartan_file *file, const char *name, int64_t 
     PASS(tartan_i_file_look_up(__func__, file, TARTAN_KIND_MATRIX, name, &item));
     PASS(tartan_i_item_layout(__func__, file, item, &layout));
     const int64_t rows = layout->shape.rows, step = layout->shape.block_rows;
+    PASS(tartan_i_matrix_check_even(__func__, "the matrix", layout));
     CHECK(layout->shape.heads == 1, UNSUPPORTED, "matrix \"%.255s\" has %" PRId64 " heads, expected 1", name,
           layout->shape.heads);
     CHECK(row_begin >= 0 && row_begin <= row_end && row_end <= rows && row_begin % step == 0 &&

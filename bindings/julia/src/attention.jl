@@ -183,8 +183,10 @@ device of `q`. Query `i` sees key `j` if the layout stores its block, `mask` kee
 * `dropout = 0`, `seed = 0`: drops weights with this probability; equal seeds drop the same ones everywhere
 * `context`
 
-    q, k, v = randn(8, 64, 2), randn(8, 64, 2), randn(8, 64, 2)    # two heads
-    attention(q, k, v, pattern(:local, (64, 64), 16); causal = true)
+```julia
+q, k, v = randn(8, 64, 2), randn(8, 64, 2), randn(8, 64, 2)    # two heads
+attention(q, k, v, pattern(:local, (64, 64), 16); causal = true)
+```
 """
 function attention(q::Dense, k::Dense, v::Dense, layout::BlockLayout; return_lse::Bool = false, mask::Union{BlockMask, Nothing} = nothing,
                    sinks = nothing, context = nothing, options...)

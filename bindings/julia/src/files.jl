@@ -127,7 +127,8 @@ expect_part(range, name, n) = range isa AbstractUnitRange{<:Integer} && (isempty
 The rows of a matrix (a range of whole block rows) or of the first dimension of an array, read without the rest. `file` is a
 [`BlockFile`](@ref) or a path.
 
-    Tartan.read_rows(file, "encoder", 1:64)
+    save("w.h5", "encoder" => BlockSparseMatrix(ones(128, 96), 16))
+    Tartan.read_rows(BlockFile("w.h5"), "encoder", 1:64)
 """
 function read_rows(file::BlockFile, name::AbstractString, rows)
     kind = expect_kind(file, name)

@@ -191,7 +191,7 @@ def test_masks(rng, block, heads):
 
 
 def test_rules_are_asked_about_stored_elements_in_parts(monkeypatch):
-    monkeypatch.setattr("tartan._block_mask._CHUNK", 200)
+    monkeypatch.setattr("tartan._rules._ELEMENTS", 200)
     layout = Layout.pattern("causal", (50, 50), 8)
     documents, seen = np.arange(50) // 13, []
 
