@@ -5,14 +5,33 @@
 #include <sys/ioctl.h>
 #include <unistd.h>
 
+/* Dtype and shape, as in "float32, 3 x 4". */
+static void print_array(tartan_file *file, const char *name) {
+    int64_t about[11] = {0};
+    if (tartan_file_describe(file, name, about, 11) != TARTAN_OK) {
+        printf("%s\n", tartan_last_error());
+        return;
+    }
+    printf("%s, ", tartan_dtype_name((int32_t)about[1]));
+    for (int64_t d = 0; d < about[2]; d++) printf("%s%lld", d == 0 ? "" : " x ", (long long)about[3 + d]);
+    printf("%s\n", about[2] == 0 ? "a single number" : "");
+}
+
 static void list_objects(tartan_file *file, const char *path) {
     int64_t count = tartan_file_count(file);
     printf("%s: %lld object%s, %s\n", path, (long long)count, count == 1 ? "" : "s",
            tartan_file_sealed(file) ? "sealed" : "not sealed (written by another program)");
-    for (int64_t i = 0; i < count; i++)
-        printf("  %-6s  %-32s  layout %.8s\n",
-               tartan_file_kind(file, i) == TARTAN_KIND_LAYOUT ? "layout" : "matrix",
-               tartan_file_name(file, i), tartan_file_layout_identity(file, i));
+    for (int64_t i = 0; i < count; i++) {
+        const char *name = tartan_file_name(file, i);
+        const int32_t kind = tartan_file_kind(file, i);
+        if (kind == TARTAN_KIND_ARRAY) {
+            printf("  array   %-32s  ", name);
+            print_array(file, name);
+        } else {
+            printf("  %-6s  %-32s  layout %.8s\n", kind == TARTAN_KIND_LAYOUT ? "layout" : "matrix", name,
+                   tartan_file_layout_identity(file, i));
+        }
+    }
 }
 
 const char *only_name(tartan_file *file) {
@@ -23,13 +42,8 @@ const char *only_name(tartan_file *file) {
 }
 
 tartan_status find_layout(tartan_file *file, const char *name, tartan_layout **out) {
-    tartan_status status = tartan_file_get_layout(file, name, out);
-    if (status != TARTAN_ERR_NOT_FOUND) return status;
-    tartan_matrix *matrix = NULL;
-    status = tartan_file_get_matrix(file, name, &matrix);
-    if (status == TARTAN_OK) status = tartan_matrix_get_layout(matrix, out);
-    tartan_matrix_free(matrix);
-    return status;
+    const tartan_status status = tartan_file_get_layout(file, name, out);
+    return status == TARTAN_ERR_NOT_FOUND ? tartan_file_get_matrix_layout(file, name, out) : status;
 }
 
 static void print_facts(const tartan_layout *layout, const char *name) {
@@ -71,6 +85,26 @@ static int draw(const arguments *a, int64_t pixels, const tartan_layout *layout,
     return print_layout(layout, columns < 100 ? columns : 100, stdout);
 }
 
+/* One object by its name: an array has no layout to draw. */
+static int show_object(const arguments *a, int64_t pixels, tartan_file *file, const char *name) {
+    if (tartan_file_has(file, TARTAN_KIND_ARRAY, name) == 1 &&
+        tartan_file_has(file, TARTAN_KIND_LAYOUT, name) != 1) {
+        if (option_given(a, "svg") || option_given(a, "png"))
+            return complain("%s: is an array, which has no layout to draw", name);
+        printf("%s: array, ", name);
+        print_array(file, name);
+        return EXIT_FINE;
+    }
+    tartan_layout *layout = NULL;
+    int result = EXIT_FAILED;
+    if (find_layout(file, name, &layout) == TARTAN_OK)
+        result = draw(a, pixels, layout, name);
+    else
+        complain_status("cannot show");
+    tartan_layout_free(layout);
+    return result;
+}
+
 static int run(int argc, char **argv) {
     static const option_spec specs[] = {
         {"svg", false, false}, {"png", false, false}, {"pixels", false, false}, {NULL, false, false}};
@@ -93,12 +127,7 @@ static int run(int argc, char **argv) {
         list_objects(file, a.positional[0]);
         result = EXIT_FINE;
     } else {
-        tartan_layout *layout = NULL;
-        if (find_layout(file, name, &layout) == TARTAN_OK)
-            result = draw(&a, pixels, layout, name);
-        else
-            complain_status("cannot show");
-        tartan_layout_free(layout);
+        result = show_object(&a, pixels, file, name);
     }
     tartan_file_free(file);
     return result;
@@ -108,7 +137,7 @@ const command command_show = {
     "show", "list a file, or draw one of its layouts",
     "Usage: tartan show FILE [NAME] [--svg FILE] [--png FILE] [--pixels N]\n\n"
     "Without NAME, lists the objects of the file (or shows its only one). With the NAME of a layout or a\n"
-    "matrix, prints properties and a picture of the layout in the terminal.\n\n"
+    "matrix, prints properties and a picture of the layout in the terminal; of an array, dtype and shape.\n\n"
     "  --svg FILE   write the picture as SVG instead\n"
     "  --png FILE   write the picture as PNG instead\n"
     "  --pixels N   width of the picture, 16 to 4096 (default 800)\n",

@@ -64,7 +64,10 @@ def escaped(text):
 
 
 def wrapped(text, first="", rest=""):
-    return textwrap.wrap(text, WIDTH, initial_indent=first, subsequent_indent=rest, break_long_words=False, break_on_hyphens=False)
+    # A sign at the beginning of a line would make it an item of a list, so it stays with the word before.
+    held = re.sub(r" (?=[-+*] )", "\xa0", text)
+    lines = textwrap.wrap(held, WIDTH, initial_indent=first, subsequent_indent=rest, break_long_words=False, break_on_hyphens=False)
+    return [line.replace("\xa0", " ") for line in lines]
 
 
 def broken(before, parts, after, indent=None):
@@ -481,7 +484,8 @@ def docstring(f, signatures, paragraphs, items, example):
         lines.append("")
         for item in items:
             lines += wrapped(item, "* ", "  ")
-    lines += ["", *("    " + line for line in example)]
+    # Fences, as lines that are only indented would belong to the item above them.
+    lines += ["", "```julia", *example, "```"]
     return ['"""', *map(escaped, lines), '"""']
 
 

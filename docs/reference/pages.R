@@ -15,4 +15,4 @@ for (path in sort(list.files(file.path(package, "man"), pattern = "[.]Rd$", full
 }
 writeLines(c('<!DOCTYPE html><html><head><meta charset="utf-8"><title>Tartan in R</title><link rel="stylesheet" href="R.css"></head><body>',
              "<h1>Tartan in R</h1>", "<table>", rows, "</table>", "</body></html>"), file.path(folder, "index.html"))
-file.copy(file.path(R.home("doc"), "html", "R.css"), folder)
+invisible(file.copy(file.path(R.home("doc"), "html", "R.css"), folder))

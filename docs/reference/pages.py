@@ -18,7 +18,7 @@ LANGUAGES = {
 }
 GUIDES = (
     "conventions", "training", "attention", "convolution", "pytorch", "python_gpu", "julia", "r", "file_format", "numerics", "manners",
-    "performance", "building", "architecture",
+    "performance", "performance_attention", "performance_published", "building", "architecture",
 )  # fmt: skip
 
 
@@ -58,7 +58,7 @@ def write(folder):
     classes = [name for name, x in members.items() if inspect.isclass(x) and name not in errors]
     functions = [name for name, x in members.items() if inspect.isroutine(x)]
     for name in classes:
-        (python / f"{name}.md").write_text(page(name, [f".. autoclass:: tartan.{name}\n   :members:\n   :undoc-members:"]))
+        (python / f"{name}.md").write_text(page(name, [f".. autoclass:: tartan.{name}\n   :members:\n   :undoc-members:\n   :inherited-members: Mapping, MutableMapping, tuple"]))
     (python / "errors.md").write_text(page("Errors", [f".. autoexception:: tartan.{name}\n   :members:" for name in errors]))
     (python / "functions.md").write_text(page("Functions", [f".. autofunction:: tartan.{name}" for name in functions]))
     (python / "torch.md").write_text(page("tartan.torch", list(of_torch())))

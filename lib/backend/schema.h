@@ -60,7 +60,7 @@ typedef struct tartan_i_argument {
     const char *name;
     int32_t kind; /* tartan_operand_kind */
     tartan_i_usage use;
-    bool optional, stays; /* stays: not of a dynamic layout */
+    bool optional, stays, variable; /* stays: not of a dynamic layout; variable: blocks may differ in size */
     tartan_i_dtype_rule dtype;
     int32_t gradient_of; /* the place, from 1, of the input whose gradient an output is; 0: none */
     uint32_t may_be;     /* bit i: may have the memory of argument i */

@@ -193,7 +193,9 @@ tartan_status tartan_i_geometry_of(const char *function, const tartan_i_conv_opt
             continue;
         }
         const int64_t padded = length + o->before[d] + o->after[d];
-        CHECK_IN(function, padded >= span(o, d), SHAPE,
+        /* Where the padding keeps sizes, it keeps that of an image without pixels. */
+        const bool keeps_none = length == 0 && padded == span(o, d) - 1 && o->stride[d] == 1;
+        CHECK_IN(function, padded >= span(o, d) || keeps_none, SHAPE,
                  "%s has length %" PRId64 " in dimension %d, %" PRId64
                  " with its padding, expected at least %" PRId64 ", which the kernel spans",
                  name, length, own, padded, span(o, d));

@@ -12,6 +12,7 @@
 #include <signal.h>
 #include <stdatomic.h>
 #include <stdlib.h>
+#include <time.h>
 #include <unistd.h>
 
 enum { MAX_THREADS = 4096 };
@@ -45,11 +46,13 @@ static void run_serially(int32_t workers, tartan_task task, void *data) {
     for (int32_t w = 0; w < workers; w++) task(data, w);
 }
 
-/* ---- Threads of the library. A loop is offered to them, and its caller begins at once: whoever is free takes the next worker.
- * So nobody waits for a thread that the system does not let run, except for one that has begun. Who has nothing to do
- * looks for work for some microseconds, which covers the time between two loops of an operation, and then sleeps. ---- */
+/* ---- Threads of the library. A loop is offered to them, and its caller begins at once, with the first worker, since only the caller
+ * asks whether the call is to stop; whoever is free takes the next one. So nobody waits for a thread that the system does not let
+ * run, except for one that has begun. Who has nothing to do looks for work for some microseconds, which covers the time
+ * between two loops of an operation, and then sleeps. ---- */
 
 static const double PATIENCE = 20e-6; /* seconds */
+static const double QUESTIONS = 0.05; /* between two of them, while helpers are waited for */
 
 typedef struct loop {
     tartan_task task;
@@ -198,25 +201,47 @@ static double seconds_run(void) {
     return (double)ran.tv_sec + 1e-9 * (double)ran.tv_nsec;
 }
 
-static void wait_for_helpers(loop *l) {
+/* The time in `seconds` from now. */
+static struct timespec time_after(double seconds) {
+    struct timespec at;
+    clock_gettime(CLOCK_REALTIME, &at);
+    const double end = (double)at.tv_nsec + 1e9 * seconds;
+    at.tv_sec += (time_t)(end / 1e9), at.tv_nsec = (long)end % 1000000000;
+    return at;
+}
+
+/* Also asks whether the call is to stop, which ends the helpers' work. */
+static void wait_for_helpers(const tartan_context *context, loop *l) {
     const double end = tartan_i_seconds() + PATIENCE;
     while (atomic_load(&l->helpers) > 0 && tartan_i_seconds() < end) relax();
     pthread_mutex_lock(&lock);
-    while (atomic_load(&l->helpers) > 0) pthread_cond_wait(&finished, &lock);
+    while (atomic_load(&l->helpers) > 0) {
+        if (context->interrupt == NULL) {
+            pthread_cond_wait(&finished, &lock);
+            continue;
+        }
+        const struct timespec at = time_after(QUESTIONS);
+        if (pthread_cond_timedwait(&finished, &lock, &at) == 0) continue;
+        pthread_mutex_unlock(&lock); /* the question may take long, and call this library */
+        (void)tartan_i_stop(context);
+        pthread_mutex_lock(&lock);
+    }
     pthread_mutex_unlock(&lock);
 }
 
 /* At most `helpers` other threads take part. */
-static void run_with_others(int32_t workers, int32_t helpers, tartan_task task, void *data) {
-    loop l = {.task = task, .data = data, .workers = workers, .room = helpers};
+static void run_with_others(const tartan_context *context, int32_t workers, int32_t helpers, tartan_task task,
+                            void *data) {
+    loop l = {.task = task, .data = data, .workers = workers, .next = 1, .room = helpers};
     const double begin = tartan_i_seconds(), ran = seconds_run();
     pthread_once(&watching, watch_forks);
     offer(&l);
+    task(data, 0);
     work_on(&l);
     pthread_mutex_lock(&lock);
     withdraw(&l);
     pthread_mutex_unlock(&lock);
-    wait_for_helpers(&l);
+    wait_for_helpers(context, &l);
     note_time(tartan_i_seconds() - begin, seconds_run() - ran);
 }
 
@@ -236,8 +261,8 @@ void tartan_i_parallel(const tartan_context *context, int32_t workers, double wo
     else if (context->options.hooks.parallel_for != NULL)
         context->options.hooks.parallel_for(context->options.hooks.parallel_user, workers, task, data);
     else
-        run_with_others(workers, helpers_for(most > 0 && most < workers ? most : workers, work, little), task,
-                        data);
+        run_with_others(context, workers, helpers_for(most > 0 && most < workers ? most : workers, work, little),
+                        task, data);
 }
 
 static int32_t threads_from(const char *name) {

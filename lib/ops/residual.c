@@ -49,7 +49,7 @@ static tartan_status check_spatial(unit *u) {
     for (int32_t d = 0; d < TARTAN_I_DIMS; d++)
         CHECK_IN(u->function, o->stride[d] == 1 && u->image.out[d] == u->image.in[d], ARGUMENT,
                  "spatial has the options '%s', expected stride 1 and a padding that keeps the size of x, as "
-                 "padding=same does for odd kernels",
+                 "padding=same does",
                  u->spatial.conv->text);
     return TARTAN_OK;
 }

@@ -13,6 +13,7 @@
 #include <thread>
 
 extern "C" {
+#include "core/interrupt.h"
 #include "core/parallel.h"
 }
 
@@ -97,6 +98,23 @@ TEST(Parallel, NobodyWaitsForAThreadThatHasNotBegun) {
 }
 
 // A loop whose caller was not let run for most of the time tells that the machine is busy.
+// Whoever works on a long call may be a helper alone: its caller asks all the same, while it waits.
+TEST(Parallel, CallersAskWhileTheyWait) {
+    int asked = 0;
+    tartan_interrupt ask = [](void *user) -> int32_t { return ++*(int *)user >= 3; };
+    struct tartan_i_interrupt interrupt = {};
+    interrupt.ask = ask, interrupt.user = &asked;
+    tartan_context context = {};
+    context.interrupt = &interrupt;
+    tartan_i_interrupt_begin(&interrupt);
+    const auto task = [](void *of, int32_t worker) {
+        while (worker == 1 && !tartan_i_stop((const tartan_context *)of)) std::this_thread::yield();
+    };
+    tartan_i_parallel(&context, 2, 1e9, task, &context);
+    EXPECT_EQ(3, asked);
+    EXPECT_TRUE(tartan_i_stopped(&context));
+}
+
 TEST(Parallel, SmallLoopsStayWithTheirCallersWhileTheMachineIsBusy) {
     struct Seen {
         std::thread::id caller = std::this_thread::get_id();

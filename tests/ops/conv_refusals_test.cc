@@ -54,7 +54,7 @@ TEST(ConvRefusals, Layouts) {
 TEST(ConvRefusals, Sizes) {
     const Layout channels = random_layout({4, 4, 2, 2, 1}, 1, 1);
     const ConvHandle conv = make_conv(channels, "kernel=3x5 padding=0x1"),
-                     turned = make_conv(channels, "kernel=3 stride=2 padding=same transposed=1"),
+                     turned = make_conv(channels, "kernel=3 stride=2 padding=half transposed=1"),
                      tight = make_conv(channels, "kernel=2 padding=3 transposed=1");
     int64_t size[] = {3, 3}, out[4];
     const auto size_of = [&](const ConvHandle &c, int64_t n) {

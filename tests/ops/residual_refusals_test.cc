@@ -88,7 +88,7 @@ TEST_F(ResidualRefusals, Kinds) {
     replace(0, 8, 4, "kernel=1x1 transposed=1");
     EXPECT_FAILS(ARGUMENT, "reduce is transposed", run());
     replace(0, 4, 8, "kernel=1x1");
-    for (const char *bad : {"kernel=3x3", "kernel=3x3 padding=same stride=2", "kernel=4x4 padding=same"}) {
+    for (const char *bad : {"kernel=3x3", "kernel=3x3 padding=same stride=2", "kernel=4x4 padding=half"}) {
         replace(1, 6, 4, bad);
         EXPECT_FAILS(ARGUMENT, "spatial has the options", run());
     }

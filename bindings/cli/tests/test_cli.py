@@ -16,7 +16,7 @@ COMMANDS = {
     "new": ["--list", "--pattern", "--size", "--block", "--heads", "--param", "--seed", "--name", "--values", "--dtype",
             "--append"],
     "show": ["--svg", "--png", "--pixels"],
-    "convert": ["--block", "--density", "--dtype", "--reorder", "--name", "--tensor"],
+    "convert": ["--block", "--density", "--dtype", "--reorder", "--part", "--name", "--tensor"],
     "verify": ["--limit"],
     "bench": ["--dtype", "--block", "--size", "--n", "--density", "--threads", "--rounds", "--no-peers", "--json",
               "--device", "--allow-dense", "--list"],
@@ -218,7 +218,7 @@ def test_new_appends(here):
     run("new", "a.h5", "--pattern", "dense", "--size", 64)
     run("new", "a.h5", "--pattern", "banded", "--size", 64, "--append", "--values", "zeros")
     assert re.findall(r"^  (\w+)\s+(\w+)", run("show", "a.h5"), re.MULTILINE) == [
-        ("layout", "banded"), ("layout", "dense"), ("matrix", "banded")]
+        ("layout", "dense"), ("layout", "banded"), ("matrix", "banded")]
     run("new", "a.h5", "--pattern", "causal", "--size", 64)
     assert "causal: 64 x 64" in run("show", "a.h5")
 

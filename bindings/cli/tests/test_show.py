@@ -2,11 +2,13 @@
 """`tartan show`: text, SVG and PNG."""
 
 import os
+import re
+import shutil
 import xml.etree.ElementTree as ElementTree
 
 import numpy as np
 import pytest
-from tool import braille, files_in, read_png, run
+from tool import HERE, braille, files_in, read_png, run
 
 
 def test_show_text(here):
@@ -45,6 +47,17 @@ def test_show_lists(here):
     # A layout and a matrix of one name count as one.
     run("new", "b.h5", "--pattern", "banded", "--size", 64, "--values", "zeros")
     assert "banded: 64 x 64" in run("show", "b.h5")
+
+
+def test_show_arrays(here):
+    shutil.copy(HERE.parents[2] / "data/golden/v1.2/plain.h5", "a.h5")
+    text = run("show", "a.h5")
+    assert re.search(r"^  array +a bias +float32, 2 x 3$", text, re.MULTILINE)
+    assert re.search(r"^  array +a/steps +int64, a single number$", text, re.MULTILINE)
+    assert run("show", "a.h5", "a bias") == "a bias: array, float32, 2 x 3\n"
+    run("show", "a.h5", "a bias", "--svg", "a.svg", code=1, text="a bias: is an array, which has no layout to draw")
+    run("show", "a.h5", "a bias", "--png", "a.png", code=1, text="a bias: is an array, which has no layout to draw")
+    assert files_in(here) == ["a.h5"]
 
 
 def test_show_svg(here):

@@ -233,8 +233,10 @@ batch entry, shared by its heads; it may be a dynamic one on the device of `q`. 
 * `dropout = 0`, `seed = 0`: drops weights with this probability; equal seeds drop the same ones everywhere
 * `context`
 
-    q, k, v = randn(8, 64, 2), randn(8, 64, 2), randn(8, 64, 2)    # two heads
-    attention(q, k, v, pattern(:local, (64, 64), 16); causal = true)
+```julia
+q, k, v = randn(8, 64, 2), randn(8, 64, 2), randn(8, 64, 2)    # two heads
+attention(q, k, v, pattern(:local, (64, 64), 16); causal = true)
+```
 """
 function attention(q::Dense, k::Dense, v::Dense, layout::BlockLayout; return_lse::Bool = false, mask = nothing,
                    sinks = nothing, context = nothing, key_lengths = nothing, options...)

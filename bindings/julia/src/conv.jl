@@ -298,9 +298,11 @@ that use ChainRulesCore give the gradients of `gain` and `bias`.
   [`active_windows`](@ref), `windows` the [`Windows`](@ref) that it was made with. They may not overlap
 * `size`: the spatial lengths of the result of a transposed convolution with strides
 
-    c = BlockConv(pattern(:dense, (1, 1), 1); kernel = 3, padding = 1)
-    w = conv_filter(c, reshape([1.0, 2.0, 1.0], 3, 1, 1))
-    vec(conv(c, w, reshape([0.0, 0, 1, 0, 0], 5, 1, 1))) == [0, 1, 2, 1, 0]
+```julia
+c = BlockConv(pattern(:dense, (1, 1), 1); kernel = 3, padding = 1)
+w = conv_filter(c, reshape([1.0, 2.0, 1.0], 3, 1, 1))
+vec(conv(c, w, reshape([0.0, 0, 1, 0, 0], 5, 1, 1))) == [0, 1, 2, 1, 0]
+```
 """
 function conv(c::BlockConv{D}, w::Blocks, x::Dense; size = nothing, active = nothing, options...) where {D}
     any_tracked(values(options)...) && return record_conv_steps(c, w, x; size, active, options...)

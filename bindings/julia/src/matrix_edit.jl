@@ -75,8 +75,8 @@ rearrange(A::Blocks, layout::BlockLayout, sources::AbstractVector) =
 """
     scatter!(A, B, targets)
 
-Copies block `i` of `B` to block `targets[i]` of `A`, rounded to the type of `A`; skips it if `targets[i]` is
-0. Other blocks keep their values. Both matrices are in Julia's memory, or on a device in one context.
+Copies block `i` of `B` to block `targets[i]` of `A`, rounded to the type of `A`, and skips it if `targets[i] == 0`.
+Other blocks keep their values. Both matrices are in Julia's memory, or on a device in one context.
 
     A = fill_normal!(BlockSparseMatrix{Float64}(pattern(:dense, (64, 64), 16)); seed = 1)
     scatter!(A, slice(2A, 1:1, 1:2), [3, 8])

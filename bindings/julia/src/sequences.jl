@@ -12,9 +12,11 @@ sequence alone. The mask is `nothing` where the layout says it all. Make both on
   the position of its last key, with `:start` the first query at that of the first key. `window` limits this to the last so
   many keys.
 
-    layout, mask = packed([30, 100, 62], 32)
-    q, k, v = (randn(8, 192, 2) for _ in 1:3)       # two heads
-    out = attention(q, k, v, layout; mask = mask)
+```julia
+layout, mask = packed([30, 100, 62], 32)
+q, k, v = (randn(8, 192, 2) for _ in 1:3)       # two heads
+out = attention(q, k, v, layout; mask = mask)
+```
 
 See also [`packed_layout`](@ref) and [`packed_mask`](@ref), which make one of the two.
 """

@@ -1,6 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
 # Every exported name is documented, and the examples run.
 
+using Markdown
+
 documented(name) = haskey(Docs.meta(Tartan), Docs.Binding(Tartan, name)) ||
     any(binding -> binding.var == name, keys(Docs.meta(Tartan)))
 
@@ -14,23 +16,19 @@ documented(name) = haskey(Docs.meta(Tartan), Docs.Binding(Tartan, name)) ||
     end
 end
 
-# Indented lines of the docstrings are code: each docstring is run in a module of its own, as a reader would type it.
+# The code of a docstring is run in a module of its own, as a reader would type it.
 const SETUP = """
 using Tartan, SparseArrays, LinearAlgebra
 cd(mktempdir())
 """
 
-function examples()
-    found = Pair{String, String}[]
-    for place in (Tartan, Tartan.Pointwise), (binding, multi) in Docs.meta(place), (_, text) in multi.docs
-        body = join(text.text, "")
-        paragraphs = split(body, "\n\n")
-        # The first indented paragraph is the signature.
-        code = [p for (i, p) in enumerate(paragraphs) if i > 1 && startswith(p, "    ")]
-        isempty(code) || push!(found, string(binding.var) => join(replace.(code, r"^    "m => ""), "\n"))
-    end
-    return sort(found)
-end
+docstrings() = sort!([string(binding.var) => join(text.text, "") for place in (Tartan, Tartan.Pointwise)
+                      for (binding, multi) in Docs.meta(place) for (_, text) in multi.docs], by = first)
+
+# The first piece is the signature.
+code_of(body) = [part.code for part in Markdown.parse(body).content if part isa Markdown.Code && part.language != "jldoctest"]
+
+examples() = [name => join(code_of(body)[2:end], "\n") for (name, body) in docstrings() if length(code_of(body)) > 1]
 
 function runs(name, code)
     place = Module()
@@ -38,6 +36,15 @@ function runs(name, code)
     result = refusal(() -> include_string(place, SETUP * code))
     result === nothing || println(name, ": ", sprint(showerror, result))
     return result === nothing
+end
+
+# What is indented behind a list belongs to its last item, and a line that begins with a sign makes a list.
+@testset "code is code" begin
+    for (name, body) in docstrings()
+        indented = startswith.(split(body, "\n\n"), "    ")
+        @test length(code_of(body)) >= count(indented .& .![false; indented[1:end - 1]])
+    end
+    @test all(all(line -> !startswith(line, r"[-+] |[0-9]+[.)] "), split(body, "\n")) for (_, body) in docstrings())
 end
 
 @testset "examples" begin
@@ -52,7 +59,7 @@ const PAGE = joinpath(@__DIR__, "..", "..", "..", "docs", "julia.md")
 isfile(PAGE) && @testset "the page on Julia" begin
     parts = [m[1] for m in eachmatch(r"```julia\n(.*?)```"s, read(PAGE, String))]
     @test length(parts) > 5
-    place = Module()
+    place = Core.eval(Main, :(module PageOnJulia end)) # by its name, deserialize finds the types of the page
     checked = 0
     here = pwd()
     for part in parts

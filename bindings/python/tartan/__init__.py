@@ -18,6 +18,7 @@ from tartan import _operations, _raw, _threads
 from tartan._operations import *  # noqa: F403  # isort: split
 from tartan._assembly import Assembly
 from tartan._attention import attention, attention_bias_gradient, attention_gradient, from_flex_attention
+from tartan._binsparse import read_binsparse, write_binsparse
 from tartan._block_mask import BlockMask
 from tartan._call import to_device
 from tartan._context import Context, cpu_kernels, default_context, get_num_threads, info, set_num_threads
@@ -44,6 +45,7 @@ from tartan._errors import (
     UnsupportedError,
     VersionError,
 )
+from tartan._h5ad import read_h5ad, write_h5ad
 from tartan._io import Collection, File, load, load_all, save
 from tartan._join import block_array, block_diag, hstack, kron, vstack
 from tartan._layout import Layout
@@ -85,8 +87,8 @@ __all__ = [
     "channel_linear", "channel_linear_gradient",
     "checksum", "cpu_kernels", "default_context", "explain", "from_flex_attention", "get_num_threads",
     "growth_score", "hstack", "info", "kron", "load", "load_all", "packed",
-    "patterns", "reorder_blocks", "residual_unit", "reverse_cuthill_mckee", "save", "sddmm", "set_num_threads", "spmm", "to_device", "verify", "vstack", "window_gather",
-    "window_scatter", "windows_for_conv",
+    "patterns", "read_binsparse", "read_h5ad", "reorder_blocks", "residual_unit", "reverse_cuthill_mckee", "save", "sddmm", "set_num_threads", "spmm", "to_device", "verify", "vstack", "window_gather",
+    "window_scatter", "windows_for_conv", "write_binsparse", "write_h5ad",
 ]  # fmt: skip
 __all__ += _operations.__all__
 __all__.sort()

@@ -8,7 +8,7 @@ from typing import Any, Optional
 import numpy as np
 
 from tartan import _raw
-from tartan._arrays import Array, indices, new_indices, optional_indices
+from tartan._arrays import Array, indices, new_indices, optional_indices, pickled, unpickled
 from tartan._closing import Closing
 from tartan._errors import ArgumentTypeError, DTypeError, HandleTypeError
 from tartan._frame import sequence_text
@@ -122,6 +122,7 @@ class BlockMask(Closing):
 
     @property
     def layout(self) -> Layout:
+        """The layout whose blocks the mask is about."""
         return self._layout
 
     @property
@@ -161,12 +162,12 @@ class BlockMask(Closing):
         dense = dense[:, : layout.rows, : layout.cols]
         return dense[0] if layout.heads == 1 else dense
 
-    def __reduce__(self) -> tuple[Any, ...]:
+    def __reduce_ex__(self, protocol: Any) -> tuple[Any, ...]:
         rows, cols = self._layout.block_shape
         index = new_indices(self._layout.blocks)
         bits = np.empty((self.stored, rows, _row_bytes(cols)), np.uint8)
         _raw.tartan_block_mask_get_index(self._handle, index, bits)
-        return _from_index, (self._layout, index, bits)
+        return _from_index, (self._layout, pickled(index, protocol), pickled(bits, protocol))
 
     def __copy__(self) -> BlockMask:
         return self
@@ -188,6 +189,7 @@ class BlockMask(Closing):
 
     @property
     def closed(self) -> bool:
+        """Whether `close` has been called."""
         return self._handle.closed
 
 
@@ -195,9 +197,9 @@ def _row_bytes(cols: int) -> int:
     return (cols + 31) // 32 * 4
 
 
-def _from_index(layout: Layout, index: Array, bits: Array) -> BlockMask:
+def _from_index(layout: Layout, index: Any, bits: Any) -> BlockMask:
     handle = layout_handle(layout, "layout")
-    return BlockMask._own(_raw.tartan_block_mask_from_index(handle, index, bits), layout)
+    return BlockMask._own(_raw.tartan_block_mask_from_index(handle, unpickled(index), unpickled(bits)), layout)
 
 
 def of_rule(layout: Layout, rule: Rule, ids: Optional[Array]) -> BlockMask:

@@ -89,7 +89,7 @@ def _differentiable(ctx: Any, grad: Any) -> Any:
 def _intercepted(x: Any, values: Any, gain: Any, bias: Any, constants: tuple[Any, ...], why: str) -> Any:
     """The convolution by the operator of tartan.torch, whose gradients are operators, too."""
     from tartan.torch._conv import convolved
-    from tartan.torch._schema import values_of
+    from tartan.torch._held import values_of
 
     conv, relu, bias_first, active, windows, size, context = constants
     refused = {

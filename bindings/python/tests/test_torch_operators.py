@@ -162,11 +162,50 @@ def test_products(rng):
             assert torch.autograd.forward_ad.unpack_dual(function(dual)).tangent is not None
     graph = torch.fx.symbolic_trace(lambda x: w @ x)
     assert torch.allclose(graph(x), w @ x)
-    heads = tartan.BlockMatrix.zeros(tartan.Layout.pattern("dense", (8, 8), 4, heads=2))
-    with pytest.raises(tartan.UnsupportedError, match="single head"):
-        torch.func.vmap(lambda x: heads @ x)(torch.randn(2, 2, 8, 3).double())
     with pytest.raises(tartan.ArgumentError, match="out is given, expected none where PyTorch"):
         make_fx(lambda x: tartan.spmm(w, x, out=torch.empty(12, 3).double()))(x)
+
+
+@pytest.mark.parametrize("side", ["left", "right"])
+@pytest.mark.parametrize("kind", ["vector", "matrix", "batch"])
+@pytest.mark.parametrize("given", ["matrix", "values"])
+def test_products_of_heads(rng, side, kind, given):
+    """Traced, transformed and compiled, of factors that heads share, too. A trace is checked by another, which is the same."""
+    layout = tartan.Layout.from_mask(rng.random((3, 2, 3)) < 0.7, 4)
+    values = torch.from_numpy(rng.standard_normal((layout.blocks, 4, 4)))
+    w = tartan.BlockMatrix(layout, values)
+    lead = {"vector": (), "matrix": (5,), "batch": (2, 3, 5)}[kind]
+    shape = (*lead, 8) if side == "right" else (*lead[:-1], 12, *lead[-1:])
+    x, values = torch.randn(shape).double(), values.clone().requires_grad_()
+
+    def function(x):
+        if given == "matrix":
+            return tartan.spmm(w, x, side=side, alpha=2)
+        return tartan.spmm(layout, x, values=values, side=side, alpha=2)
+
+    wanted = function(x)
+    dense = torch.from_numpy(w.toarray())
+    assert torch.allclose(wanted, 2 * (dense @ x if side == "left" else x @ dense))
+    with torch.no_grad():
+        constant = values.detach()  # of a trace
+        traced = torch.jit.trace(lambda x: function(x) if given == "matrix" else tartan.spmm(layout, x, values=constant, side=side, alpha=2), (x,))
+        assert torch.allclose(traced(x), wanted)
+    assert torch.allclose(make_fx(function)(x)(x), wanted)
+    assert torch.allclose(torch.fx.symbolic_trace(function)(x), wanted)
+    assert function(x.to("meta")).shape == wanted.shape if given == "matrix" else True
+    assert torch.allclose(torch.func.vmap(function)(torch.stack([0 * x, x]))[1], wanted)
+    leaf = x.clone().requires_grad_()
+    (slope,) = torch.autograd.grad(function(leaf).square().sum(), leaf)
+    assert torch.allclose(torch.func.grad(lambda x: function(x).square().sum())(x), slope)
+    torch._dynamo.reset()
+    compiled = torch.compile(function, fullgraph=True, backend="aot_eager")(leaf)
+    assert torch.allclose(compiled, wanted)
+    assert torch.allclose(torch.autograd.grad(compiled.square().sum(), leaf)[0], slope)
+    if given == "matrix":
+        operator, number = torch.ops.tartan.product.default, tartan.torch._held.number_of(w)
+        torch.library.opcheck(operator, (leaf, number, side == "right", False, 2.0))
+        batched = torch.func.vmap(lambda x: operator(x, number, side == "right", False, 2.0))(torch.stack([0 * x, x]))
+        assert torch.allclose(batched[1], wanted)
 
 
 def test_convolutions(rng):

@@ -7,6 +7,12 @@
  * UNSUPPORTED, or the value for a bad handle if they return no status. tartan_layout_to_host makes an ordinary
  * layout from one.
  *
+ * Variable layouts, whose blocks differ in size (tartan_layout_with_boundaries), are another: lists say where block rows and
+ * block columns begin, and block_rows and block_cols are the largest sizes. Values are [blocks, block_rows, block_cols] all
+ * the same, with the elements of a block in its first rows and columns; the rest is padding, as at a ragged edge: zero
+ * in what Tartan makes and never read as data. They work on the CPU. Functions that do not say more about such layouts and
+ * have no rule for them return UNSUPPORTED.
+ *
  * Terms: the matrix has rows x cols elements in blocks of block_rows x block_cols. The grid has grid_rows =
  * ceil(rows / block_rows) times grid_cols = ceil(cols / block_cols) block positions; its last row and column may be
  * ragged. Block rows and block columns are numbered from 0. A block id is the position of a stored block in
@@ -118,6 +124,16 @@ typedef int32_t (*tartan_keep)(void *user, int64_t head, int64_t row, int64_t co
 TARTAN_API tartan_status tartan_layout_from_rule(const tartan_shape *shape, tartan_keep keep, void *user,
                                                  tartan_layout **out);
 
+/* The same blocks of the grid with other boundaries: block row i has the rows row_bounds[i] .. row_bounds[i + 1] - 1, and
+ * block column j the columns col_bounds[j] .. col_bounds[j + 1] - 1. The lists begin with 0 and have blocks of 1 .. 256;
+ * NULL with length 0 leaves a side as it is. So every way to make a layout, a pattern for instance, makes one of blocks of
+ * different sizes: in a frame of grid_rows x grid_cols with blocks of 1 x 1, and then with boundaries. Where all blocks have
+ * one size, of which the last may be less, the layout is an ordinary one. It has no recipe. Errors: also LAYOUT (the
+ * boundaries), SHAPE (a length), UNSUPPORTED (a dynamic layout). */
+TARTAN_API tartan_status tartan_layout_with_boundaries(const tartan_layout *layout, const int64_t *row_bounds,
+                                                       int64_t nrow_bounds, const int64_t *col_bounds,
+                                                       int64_t ncol_bounds, tartan_layout **out);
+
 /* From a named pattern. `parameters` is "name=value" pairs, separated by spaces or commas; omitted ones take
  * their defaults, and "" or NULL means all defaults. Random patterns take their numbers from Philox4x32-10
  * keyed by `seed` (>= 0), so a seed gives the same layout on every machine and in every language.
@@ -154,7 +170,16 @@ TARTAN_API int64_t tartan_layout_blocks(const tartan_layout *layout); /* stored 
 /* 1 for a dynamic layout, whose tartan_layout_blocks is its capacity; 0 for an ordinary one, -1 for a bad handle. */
 TARTAN_API int32_t tartan_layout_is_dynamic(const tartan_layout *layout);
 
-/* Stored elements: the stored blocks less the padding of ragged edges. */
+/* 1 for a layout whose blocks differ in size, 0 for another, -1 for a bad handle. */
+TARTAN_API int32_t tartan_layout_is_variable(const tartan_layout *layout);
+
+/* Where block rows and block columns begin, and where the last ends: [grid_rows + 1] and [grid_cols + 1], of layouts of one
+ * block size, too. Errors: HANDLE, SHAPE (a length), UNSUPPORTED (a dynamic layout). */
+TARTAN_API tartan_status tartan_layout_get_boundaries(const tartan_layout *layout, int64_t *out_row_bounds,
+                                                      int64_t nout_row_bounds, int64_t *out_col_bounds,
+                                                      int64_t nout_col_bounds);
+
+/* Stored elements: the stored blocks less the padding of ragged edges and of smaller blocks. */
 TARTAN_API int64_t tartan_layout_elements(const tartan_layout *layout);
 
 /* Stored blocks / all blocks of the grid, 0 .. 1 (0 for an empty grid); -1 for a bad handle. */

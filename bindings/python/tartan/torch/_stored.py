@@ -8,9 +8,10 @@ from typing import Any, Optional
 import numpy as np
 import torch
 
-from tartan import BlockMatrix, Layout
+from tartan import BlockMatrix, Layout, _block_mask, _conv, _layout, _matrix
 from tartan._errors import ArgumentError, ShapeError
 from tartan._torch import matrix_of
+from tartan._transposed import TransposedMatrix
 from tartan.torch._cells import Cell
 
 EXTRA = "_extra_state"
@@ -186,7 +187,14 @@ def rearranged(values: Any, sources: Any) -> Any:
     return result
 
 
-# ---- Layouts as tensors ----
+# ---- Layouts in checkpoints ----
+
+# What torch.load calls for objects of Tartan, with weights_only, too.
+torch.serialization.add_safe_globals(
+    [_block_mask._from_index, _conv._restored, _layout._restore, _layout._restore_variable, _matrix._restore, TransposedMatrix]
+)
+
+# As tensors, for state dicts:
 
 _FORMAT, _HEAD = 1, 6
 

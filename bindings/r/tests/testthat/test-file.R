@@ -298,7 +298,7 @@ test_that("what was loaded can be saved with all that belongs to it", {
   expect_refused(block_save(path, list(a)), "argument", "no name")
   expect_refused(block_save(path, list()), "argument")
   for (read in list(block_gates, block_metadata, block_load)) {
-    expect_refused(read(path, "none"), "not_found", "no matrix or layout \"none\"")
+    expect_refused(read(path, "none"), "not_found", "no matrix, array or layout \"none\"")
   }
 })
 
@@ -345,4 +345,25 @@ test_that("objects are added to a file and rows of a matrix are read", {
   expect_error(block_load(path, "a", rows = c(2, 8)), "whole block rows")
   expect_error(block_load(path, rows = c(1, 8)), "without the name")
   expect_match(block_verify(path)[1], "seal: ok")
+})
+
+test_that("the values of some blocks are read without the rest", {
+  path <- file_path()
+  on.exit(unlink(path))
+  a <- random_matrix(c(21, 14), c(4, 3))
+  half <- block_cast(a, "bfloat16")
+  block_save(path, a, half, bias = 1:3)
+  all <- block_count(a)
+  expect_identical(block_load(path, "a", blocks = c(3, 5)), block_values(a)[, , 3:5])
+  expect_identical(block_load(path, "a", blocks = c(all, all)), block_values(a)[, , all, drop = FALSE])
+  expect_identical(block_load(path, "half", blocks = c(1, all)), block_values(half))
+  file <- block_file()
+  block_put(file, "b", half)
+  expect_identical(block_get(file, "b", blocks = c(2, 3)), block_values(half)[, , 2:3])
+  for (range in list(c(0, 1), c(2, 1), c(1, all + 1), 1, c(1, 1.5), c(1, NA), "a")) {
+    expect_refused(block_load(path, "a", blocks = range), "argument", paste("the first and the last block, of 1 to", all))
+  }
+  expect_refused(block_load(path, "bias", blocks = c(1, 2)), "argument", "\"bias\" is no matrix")
+  expect_refused(block_load(path, "a", rows = c(1, 4), blocks = c(1, 2)), "argument", "expected one of them")
+  expect_refused(block_load(path, blocks = c(1, 2)), "argument", "without the name")
 })

@@ -1,0 +1,338 @@
+#!/usr/bin/env python3
+# SPDX-License-Identifier: Apache-2.0
+"""What products cost on the CPU, against their goals.
+
+Sparse products, attention and convolutions on one thread are held against the peak rate of multiply-adds that the same thread
+reaches in registers, and what is bound by memory against the rate at which it reads. 4096 x 4096, N = 512 and density 10% unless a row says otherwise;
+only operations on stored blocks count. Then two threads beside one, and peers: a dense product of NumPy's BLAS and of MKL
+(where TARTAN_MKL names libmkl_rt), SciPy's BSR and CSR. The arms of a row take turns with the measurement of the peak, and medians count. Calls
+of one thread take its own time, so that others who use the core count less; two threads take the clock on the wall. Needs
+NumPy, SciPy and the package tartan. Writes one JSON object per row to build/bench/cpu.jsonl, then prints the table. Exit status 1: a row is
+below its floor.
+"""
+
+import argparse
+import ctypes
+import json
+import math
+import os
+import pathlib
+import platform
+import re
+import statistics
+import sys
+import time
+
+import numpy as np
+import tartan
+from tartan import BlockConv, BlockMatrix, Layout
+
+ROOT = pathlib.Path(__file__).resolve().parents[2]
+SAMPLE = 0.01  # seconds that a sample takes at least
+BLOCKS = (8, 16, 32, 64, 128)
+DTYPES = {"f32": "float32", "f64": "float64", "bf16": "bfloat16", "f16": "float16"}
+
+
+class Row:
+    """A call, and what it is held against: useful operations at the rate of the peak, bytes that must be read or written once at the
+    rate of reading, or another call."""
+
+    def __init__(self, name, dtype, call, floor, goal, *, flops=0.0, moved=0.0, other=None, threads=1):
+        self.name, self.dtype, self.call, self.floor, self.goal = name, dtype, call, floor, goal
+        self.flops, self.moved, self.other, self.threads = flops, moved, other, threads
+
+
+# ---- Operands ----
+
+
+def draw(*shape, dtype="f32"):
+    x = np.random.default_rng(len(shape) + shape[0]).standard_normal(shape)
+    if dtype == "bf16":
+        import ml_dtypes
+
+        return x.astype(ml_dtypes.bfloat16)
+    return x.astype(DTYPES[dtype])
+
+
+def matrix(size, block, density, dtype):
+    rows, cols = size if isinstance(size, tuple) else (size, size)
+    shape = block if isinstance(block, tuple) else (block, block)
+    layout = Layout.pattern("random", (rows, cols), shape, density=density, seed=1)
+    w = BlockMatrix.zeros(layout, DTYPES[dtype]).fill_normal(seed=1)
+    return w
+
+
+def elements(w):
+    return w.layout.blocks * math.prod(w.layout.block_shape)
+
+
+def ordered(x, order):
+    """The array with its columns or its rows contiguous."""
+    return x if order == "rows" else np.ascontiguousarray(x.T).T
+
+
+# ---- Rows ----
+
+
+def spmm_rows(one):
+    """Each transpose and each order of the operands."""
+    for dtype in ("f32", "f64"):
+        for block in BLOCKS:
+            w = matrix(4096, block, 0.1, dtype)
+            floor, goal = (0.60, 0.85) if block == 8 else (0.75, 0.90)
+            for side in ("left", "right"):
+                for transpose in (False, True):
+                    for order in ("rows", "columns"):
+                        shape = (4096, 512) if side == "left" else (512, 4096)
+                        x, y = ordered(draw(*shape, dtype=dtype), order), ordered(draw(*shape, dtype=dtype), order)
+                        text = ("A'" if transpose else "A") + " B" if side == "left" else "B " + ("A'" if transpose else "A")
+                        yield Row(f"spmm {text}, {order}, b {block}", dtype,
+                                  lambda w=w, x=x, y=y, s=side, t=transpose: tartan.spmm(w, x, side=s, transpose=t, out=y, context=one),
+                                  floor, goal, flops=2.0 * elements(w) * 512)
+
+
+def half_rows(one):
+    has = tartan.info()["cpu"]["kernels"]
+    for dtype in ("bf16", "f16"):
+        for block in BLOCKS:
+            w, x = matrix(4096, block, 0.1, dtype), draw(4096, 512, dtype=dtype)
+            y = np.empty_like(x)
+            call = lambda w=w, x=x, y=y: tartan.spmm(w, x, out=y, context=one)  # noqa: E731
+            flops = 2.0 * elements(w) * 512
+            if dtype == "f16":
+                w32, x32 = matrix(4096, block, 0.1, "f32"), draw(4096, 512)
+                y32 = np.empty_like(x32)
+                yield Row(f"spmm, b {block}, of f32's rate", dtype, call, 0.75, 0.95,
+                          other=lambda w=w32, x=x32, y=y32: tartan.spmm(w, x, out=y, context=one))
+            elif "amx" in has and block >= 32:
+                yield Row(f"spmm by AMX, b {block}", dtype, call, 0.30, 0.50, flops=flops)
+            elif "avx512bf16" in has and "amx" not in has:
+                yield Row(f"spmm by AVX512-BF16, b {block}", dtype, call, *((0.45, 0.70) if block == 8 else (0.65, 0.85)), flops=flops)
+
+
+def sddmm_rows(one):
+    for dtype in ("f32", "f64"):
+        for block in BLOCKS:
+            w, x, y = matrix(4096, block, 0.1, dtype), draw(4096, 512, dtype=dtype), draw(512, 4096, dtype=dtype)
+            yield Row(f"sddmm, b {block}", dtype, lambda w=w, x=x, y=y: tartan.sddmm(w, x, y, beta=0.0, context=one), 0.65, 0.85,
+                      flops=2.0 * elements(w) * 512)
+
+
+def shape_rows(one):
+    for dtype in ("f32", "f64"):
+        for size, n, density in ((4096, 512, 0.01), (4096, 512, 0.5), (4096, 64, 0.1), (1024, 512, 0.1), (16384, 512, 0.1)):
+            w, x = matrix(size, 32, density, dtype), draw(size, n, dtype=dtype)
+            y = np.empty_like(x)
+            yield Row(f"spmm {size}, N {n}, density {density:g}, b 32", dtype, lambda w=w, x=x, y=y: tartan.spmm(w, x, out=y, context=one),
+                      0.6, 0.8, flops=2.0 * elements(w) * n)
+        for block in BLOCKS:
+            w = matrix(4096, block, 0.1, dtype)
+            for n in (1, 8):
+                x = draw(4096, n, dtype=dtype)
+                y = np.empty_like(x)
+                yield Row(f"spmm, N {n}, b {block}, of the rate of reading", dtype,
+                          lambda w=w, x=x, y=y: tartan.spmm(w, x, out=y, context=one), 0.7, 0.9, moved=w.values.nbytes + x.nbytes + y.nbytes)
+        for block in (4, 12, 24, 48, 96, (5, 7)):
+            w, x = matrix((4096, 4096), block, 0.1, dtype), draw(4096, 512, dtype=dtype)
+            y = np.empty_like(x)
+            text = block if isinstance(block, int) else "5x7"
+            yield Row(f"spmm, b {text}", dtype, lambda w=w, x=x, y=y: tartan.spmm(w, x, out=y, context=one), 0.35, 0.6,
+                      flops=2.0 * elements(w) * 512)
+        for block in (16, 32):
+            w, x, x1 = matrix(4096, block, 0.1, dtype), draw(4096, 512, dtype=dtype), draw(4096, 511, dtype=dtype)
+            y, y1 = np.empty_like(x), np.empty_like(x1)
+            yield Row(f"spmm, N 511 beside 512, b {block}", dtype, lambda w=w, x=x1, y=y1: tartan.spmm(w, x, out=y, context=one), 0.90, 1.0,
+                      other=lambda w=w, x=x, y=y: tartan.spmm(w, x, out=y, context=one))
+
+
+def attention_rows(one):
+    for d in (64, 128):
+        layout = Layout.pattern("random", (2048, 2048), 64, density=0.25, seed=1)
+        q, k, v, g = (draw(1, 2048, d) for _ in range(4))
+        pairs = layout.blocks * 64 * 64
+        out, lse = tartan.attention(q, k, v, layout, return_lse=True, context=one)
+        yield Row(f"attention, d {d}, b 64", "f32", lambda q=q, k=k, v=v, o=out: tartan.attention(q, k, v, layout, out=o, context=one), 0.65, 0.80,
+                  flops=4.0 * pairs * d)
+        yield Row(f"attention backward, d {d}, b 64", "f32",
+                  lambda q=q, k=k, v=v, o=out, l=lse, g=g: tartan.attention_gradient(q, k, v, layout, o, l, g, context=one), 0.60, 0.75,
+                  flops=10.0 * pairs * d)
+
+
+def conv_rows(one):
+    for block in (16, 32, 64):
+        layout = Layout.pattern("random", (256, 256), block, density=0.25, seed=1)
+        conv = BlockConv(layout, (3, 3), padding="same", channels_last=True)
+        w, x = BlockMatrix.zeros(conv.layout, "float32").fill_normal(seed=1), draw(4, 28, 28, 256)
+        y = conv(x, w, context=one)
+        g = np.ascontiguousarray(y)
+        flops = 2.0 * w.values.size * 4 * 28 * 28
+        yield Row(f"conv, b {block}", "f32", lambda c=conv, x=x, w=w, y=y: c(x, w, out=y, context=one), 0.65, 0.85, flops=flops)
+        dx = np.empty_like(x)
+        yield Row(f"conv, gradient of the input, b {block}", "f32",
+                  lambda c=conv, g=g, w=w, dx=dx: c.input_gradient(g, w, size=(28, 28), out=dx, context=one), 0.65, 0.85, flops=flops)
+        yield Row(f"conv, gradient of the filter, b {block}", "f32", lambda c=conv, x=x, g=g: c.filter_gradient(x, g, context=one), 0.65, 0.85,
+                  flops=flops)
+
+
+def thread_rows(one):
+    if len(os.sched_getaffinity(0)) < 2:
+        return
+    two = tartan.Context(threads=2)
+    for dtype in ("f32", "f64"):
+        w, x, z = matrix(4096, 32, 0.1, dtype), draw(4096, 512, dtype=dtype), draw(512, 4096, dtype=dtype)
+        y = np.empty_like(x)
+        for name, call in (("spmm", lambda c, w=w, x=x, y=y: tartan.spmm(w, x, out=y, context=c)),
+                           ("spmm A'", lambda c, w=w, x=x, y=y: tartan.spmm(w, x, transpose=True, out=y, context=c)),
+                           ("sddmm", lambda c, w=w, x=x, z=z: tartan.sddmm(w, x, z, context=c))):
+            yield Row(f"{name}, two threads beside one, b 32", dtype, lambda f=call: f(two), 1.8, 1.95, other=lambda f=call: f(one), threads=2)
+    layout = Layout.pattern("random", (2048, 2048), 64, density=0.25, seed=1)
+    q, k, v = (draw(4, 2048, 64) for _ in range(3))
+    yield Row("attention, two threads beside one, b 64", "f32", lambda: tartan.attention(q, k, v, layout, context=two), 1.8, 1.95,
+              other=lambda: tartan.attention(q, k, v, layout, context=one), threads=2)
+    big, out = draw(2048, 2048), np.empty((2048, 2048), np.float32)
+    yield Row("gelu, two threads beside one", "f32", lambda: tartan.gelu(big, out=out, context=two), 1.8, 1.95,
+              other=lambda: tartan.gelu(big, out=out, context=one), threads=2)
+
+
+def mkl():
+    """MKL's dense product of row-major matrices, or None."""
+    path = os.environ.get("TARTAN_MKL")
+    if not path:
+        return None
+    library = ctypes.CDLL(path)
+    library.MKL_Set_Num_Threads(1)
+    pointer, integer = ctypes.c_void_p, ctypes.c_int
+
+    def product(a, b, c):
+        kind, function = (ctypes.c_float, library.cblas_sgemm) if a.dtype == np.float32 else (ctypes.c_double, library.cblas_dgemm)
+        m, k, n = a.shape[0], a.shape[1], b.shape[1]
+        function(101, 111, 111, integer(m), integer(n), integer(k), kind(1), pointer(a.ctypes.data), integer(k), pointer(b.ctypes.data), integer(n),
+                 kind(0), pointer(c.ctypes.data), integer(n))
+    return product
+
+
+def peer_rows(one):
+    """Per useful operation: at a density of 0.8 a dense product does 1.25 times the work."""
+    dense_product = mkl()
+    for dtype in ("f32", "f64"):
+        for block in (8, 16, 32, 64):
+            w, x = matrix(2048, block, 0.8, dtype), draw(2048, 512, dtype=dtype)
+            y, dense, z = np.empty_like(x), np.ascontiguousarray(w.to_dense()), np.empty_like(x)
+            call = lambda w=w, x=x, y=y: tartan.spmm(w, x, out=y, context=one)  # noqa: E731
+            yield Row(f"spmm, density 0.8, b {block}, times as fast as NumPy's dense product", dtype, call, 1.0, 1.2,
+                      other=lambda a=dense, x=x, z=z: np.matmul(a, x, out=z))
+            if dense_product:
+                yield Row(f"spmm, density 0.8, b {block}, times as fast as MKL's dense product", dtype, call, 1.0, 1.2,
+                          other=lambda a=dense, x=x, z=z: dense_product(a, x, z))
+        for block, n, kind, floor, goal in ((32, 512, "bsr", 30, 40), (1, 1, "csr", 1, 1.2), (1, 64, "csr", 3, 4)):
+            size, density = (4096, 0.1) if block > 1 else (4096, 0.01)
+            w, x = matrix(size, block, density, dtype), draw(size, n, dtype=dtype)
+            y, other = np.empty_like(x), w.to_scipy(kind) if kind != "csr" else w.to_scipy().tocsr()
+            yield Row(f"spmm, b {block}, N {n}, times as fast as SciPy's {kind.upper()}", dtype,
+                      lambda w=w, x=x, y=y: tartan.spmm(w, x, out=y, context=one), floor, goal, other=lambda a=other, x=x: a @ x)
+
+
+GROUPS = (spmm_rows, half_rows, sddmm_rows, shape_rows, attention_rows, conv_rows, thread_rows, peer_rows)
+
+
+# ---- Measuring ----
+
+
+def arm(call, threads=1):
+    """Seconds of a call: the mean of as many as fill a sample."""
+    clock = time.thread_time if threads == 1 else time.perf_counter
+
+    def sample():
+        begin, count, seconds = clock(), 0, 0.0
+        while seconds < SAMPLE:
+            call()
+            count, seconds = count + 1, clock() - begin
+        return seconds / count
+
+    call()
+    return sample
+
+
+def reader():
+    """Bytes a second that one thread reads, from 64 MiB."""
+    x = np.ones(1 << 23)
+    seconds = arm(lambda: np.max(x))
+
+    return lambda: x.nbytes / seconds()
+
+
+def measured(row, rounds, context, read):
+    ours, other = arm(row.call, row.threads), row.other and arm(row.other, row.threads)
+    samples, bounds = [], []
+    for _ in range(rounds):
+        samples.append(ours())
+        if other:
+            bounds.append(other())
+        elif row.flops:
+            bounds.append(row.flops / (1e9 * context.peak(DTYPES[row.dtype])))
+        else:
+            bounds.append(row.moved / read())
+    seconds, bound = statistics.median(samples), statistics.median(bounds)
+    return {"row": row.name, "dtype": row.dtype, "ms": 1e3 * seconds, "bound": "peer" if other else "peak" if row.flops else "memory",
+            "bound_ms": 1e3 * bound, "ratio": bound / seconds, "floor": row.floor, "goal": row.goal, "gflops": 1e-9 * row.flops / seconds or None,
+            "spread": (max(samples) - min(samples)) / seconds,
+            "verdict": "goal" if bound / seconds >= row.goal else "floor" if bound / seconds >= row.floor else "BELOW"}
+
+
+# ---- The table ----
+
+
+def lines(results):
+    table = [("row", "dtype", "ms", "bound", "ms", "ratio", "floor", "goal", "verdict")]
+    for r in results:
+        table.append((r["row"], r["dtype"], f"{r['ms']:.3f}", r["bound"], f"{r['bound_ms']:.3f}", f"{r['ratio']:.2f}", f"{r['floor']:g}",
+                      f"{r['goal']:g}", r["verdict"]))
+    widths = [max(map(len, column)) for column in zip(*table)]
+    return ["  ".join(text.ljust(width) for text, width in zip(line, widths)).rstrip() for line in table]
+
+
+def processor():
+    try:
+        text = pathlib.Path("/proc/cpuinfo").read_text()
+    except OSError:
+        return platform.processor()
+    field = dict(re.findall(r"^(model name|cpu family|model)\s*: (.*)$", text, re.MULTILINE))
+    return f"{field.get('model name', '?')} (family {field.get('cpu family', '?')}, model {field.get('model', '?')})"
+
+
+def main(arguments):
+    parser = argparse.ArgumentParser(description=__doc__.split("\n\n")[1])
+    parser.add_argument("--only", metavar="REGEX", default="", help="rows whose name and dtype match, such as 'sddmm.* f64'")
+    parser.add_argument("--rounds", type=int, default=7, help="samples of each arm (default 7)")
+    parser.add_argument("--list", action="store_true", help="only print the names")
+    options = parser.parse_args(arguments)
+    for name in ("OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS", "MKL_NUM_THREADS"):
+        if os.environ.get(name) != "1" and not options.list:  # NumPy's BLAS has read it already
+            os.execve(sys.executable, [sys.executable, *sys.argv], os.environ | {"OMP_NUM_THREADS": "1", "OPENBLAS_NUM_THREADS": "1", "MKL_NUM_THREADS": "1",
+                                                                                 "TARTAN_NUM_THREADS": str(len(os.sched_getaffinity(0)))})
+    one = tartan.Context(threads=1)
+    place = ROOT / "build" / "bench"
+    place.mkdir(parents=True, exist_ok=True)
+    results, read = [], reader()
+    kernels = tartan.info()["cpu"]["kernels"]
+    with open(place / "cpu.jsonl", "w", encoding="utf-8") as file:
+        for group in GROUPS:
+            for row in group(one):
+                if not re.search(options.only, f"{row.name} {row.dtype}"):
+                    continue
+                if options.list:
+                    print(row.name, row.dtype)
+                    continue
+                results.append(measured(row, options.rounds, one, read) | {"processor": processor(), "kernels": kernels})
+                file.write(json.dumps(results[-1]) + "\n")
+                file.flush()
+    if options.list:
+        return 0
+    print("\n".join(lines(results)))
+    count = {verdict: sum(r["verdict"] == verdict for r in results) for verdict in ("goal", "floor", "BELOW")}
+    print(f"{processor()}, {kernels}: {count['goal']} rows reach their goal, {count['floor']} their floor, {count['BELOW']} neither")
+    return int(count["BELOW"] > 0)
+
+
+if __name__ == "__main__":
+    sys.exit(main(sys.argv[1:]))
