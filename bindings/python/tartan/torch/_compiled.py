@@ -63,12 +63,15 @@ def _spmm(
 def _attend(
     q: Any, k: Any, v: Any, layout: Any, *, scale: Optional[float] = None, causal: bool = False, query_offset: int = 0,
     causal_from: int = 0, mask: Any = None, slopes: Any = None, distance_bias: Any = None, block_bias: Any = None,
-    sinks: Any = None, dropout: float = 0.0, seed: Optional[int] = None, deterministic: bool = True, out: Any = None,
-    lse: Any = None, return_lse: bool = False, context: Any = None,
+    sinks: Any = None, dropout: float = 0.0, seed: Optional[int] = None, deterministic: bool = True, softcap: float = 0.0,
+    by_batch: bool = False, key_lengths: Any = None, out: Any = None, lse: Any = None, return_lse: bool = False,
+    context: Any = None,
 ) -> Any:  # fmt: skip
     for given in (slopes, distance_bias, block_bias, sinks, out, lse, context, query_offset or None, causal_from or None):
         if given is not None:
             raise UnsupportedError("attention: a bias, sinks, an offset, out, lse or context is given, expected none where PyTorch compiles")
+    if key_lengths is not None or isinstance(mask, (torch.Tensor, list)):
+        raise UnsupportedError("attention: a mask that is an array or key_lengths is given, expected a BlockMask where PyTorch compiles")
     id(layout)
     id(mask)
     number = layout._torch_attention() if mask is None else mask._torch_attention()
@@ -76,7 +79,7 @@ def _attend(
     if dropout:
         drawn = torch.randint(2**62, (), device="cpu") if seed is None else torch.full((), seed, dtype=torch.int64, device="cpu")
     wide = q.shape[-1] ** -0.5 if scale is None else scale
-    found = torch.ops.tartan.attention.default(q, k, v, number, wide, causal, float(dropout), drawn)
+    found = torch.ops.tartan.attention.default(q, k, v, number, wide, causal, float(softcap), by_batch, float(dropout), drawn)
     return (found[0], found[1]) if return_lse else found[0]
 
 
