@@ -172,3 +172,14 @@ def test_refusals():
     other = a.layout.with_boundaries([0, 2, 4])
     with pytest.raises(tartan.ShapeError, match="other boundaries"):
         a + tartan.BlockMatrix.zeros(other)
+
+
+def test_other_formats():
+    pytest.importorskip("h5py")
+    a, x = any_matrix(np.random.default_rng(8))
+    file = io.BytesIO()
+    tartan.write_h5ad(file, a)
+    file.seek(0)
+    assert np.array_equal(tartan.read_h5ad(file, block=2).toarray(), x)
+    with pytest.raises(tartan.UnsupportedError, match="blocks differ in size, which BSR cannot hold"):
+        tartan.write_binsparse(io.BytesIO(), a)
