@@ -36,8 +36,8 @@ def test_gradients_are_those_of_differences(transpose):
 def test_modules_refuse_them():
     layout, _, _ = operands()
     with pytest.raises(tartan.UnsupportedError, match="blocks of different sizes, which modules do not take"):
-        tartan.torch.Linear(12, 5, layout=layout)
-    layer = tartan.torch.Linear(12, 5, layout=tartan.Layout.pattern("dense", (5, 12), (3, 7)))
+        tartan.torch.BlockSparseLinear(12, 5, layout=layout)
+    layer = tartan.torch.BlockSparseLinear(12, 5, layout=tartan.Layout.pattern("dense", (5, 12), (3, 7)))
     with pytest.raises(tartan.UnsupportedError, match="blocks of different sizes, which modules do not take"):
         layer.set_layout(layout)
 
