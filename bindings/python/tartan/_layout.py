@@ -29,6 +29,7 @@ from tartan._arrays import (
 from tartan._call import Call
 from tartan._context import ContextLike
 from tartan._errors import (
+    ArgumentError,
     ArgumentTypeError,
     DTypeError,
     HandleTypeError,
