@@ -58,6 +58,7 @@ class Layout(ChangingLayouts):
     __iter__: ClassVar[None] = None
     _handle: _raw.Handle
     _home: Optional[Queue]  # that the index sets came from, if they change
+    _unordered: bool
 
     def __init__(self) -> None:
         raise TypeError("make layouts by Layout.pattern, from_mask, from_coordinates, from_csr or from_dense")
