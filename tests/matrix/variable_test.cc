@@ -299,6 +299,42 @@ TEST(Variable, BlocksMoveWithTheirSizes) {
     }
 }
 
+// Sparse times sparse: the blocks of the result have the rows of A's and the columns of B's, of which one side or all may have
+// one size.
+TEST(Variable, ProductsOfTwoAreThoseOfDenseMatrices) {
+    std::mt19937_64 random(11);
+    for (int round = 0; round < rounds(200); round++) {
+        const int64_t m = (int64_t)(random() % 6), k = (int64_t)(random() % 6), n = (int64_t)(random() % 6), heads = 1 + (int64_t)(random() % 2);
+        const auto sizes = [&](int64_t blocks) {
+            if (random() % 3 != 0) return random_bounds(random, blocks, round % 4 == 0 ? 20 : 5);
+            std::vector<int64_t> even;
+            for (int64_t i = 0; i <= blocks; i++) even.push_back(3 * i);
+            return even;
+        };
+        const auto rows = sizes(m), inner = sizes(k), cols = sizes(n);
+        const auto make = [&](int64_t down, int64_t across, const std::vector<int64_t> &r, const std::vector<int64_t> &c) {
+            return make_case(with_boundaries(random_layout({down, across, 1, 1, heads}, 0.6, random()), r, c),
+                             random() % 2 ? TARTAN_F64 : TARTAN_F32, (int32_t)(random() % 2), random);
+        };
+        const Case a = make(m, k, rows, inner), b = make(k, n, inner, cols);
+        tartan_matrix *out = nullptr;
+        const Matrix c = take(tartan_matrix_multiply(round % 2 ? one_worker.get() : five_workers.get(), a.m.get(), b.m.get(), TARTAN_F64, &out), out);
+        ASSERT_TRUE(padding_is_zero(c.get()));
+        std::vector<int64_t> got_rows((size_t)m + 1), got_cols((size_t)n + 1);
+        ASSERT_OK(tartan_layout_get_boundaries(c->layout, got_rows.data(), m + 1, got_cols.data(), n + 1));
+        ASSERT_EQ(got_rows, rows);
+        ASSERT_EQ(got_cols, cols);
+        const Numbers x = dense_of(c.get());
+        for (int64_t h = 0; h < heads; h++)
+            for (int64_t i = 0; i < a.s.rows; i++)
+                for (int64_t j = 0; j < b.s.cols; j++) {
+                    double sum = 0;
+                    for (int64_t l = 0; l < a.s.cols; l++) sum += a.at(h, i, l) * b.at(h, l, j);
+                    ASSERT_NEAR(x[(size_t)((h * a.s.rows + i) * b.s.cols + j)], sum, 1e-10);
+                }
+    }
+}
+
 // Cuts at any element and other block sizes have blocks of one size.
 TEST(Variable, CutsAndOtherBlockSizes) {
     std::mt19937_64 random(10);
@@ -348,8 +384,8 @@ TEST(Variable, OtherFunctionsRefuseThem) {
     tartan_matrix *m = k.m.get(), *out = nullptr;
     const auto text = [](const char *name) { return std::string(name) + " has blocks of different sizes, which are not supported here"; };
     EXPECT_FAILS(UNSUPPORTED, text("matrix"), tartan_matrix_fill_identity(m, 1));
-    EXPECT_FAILS(UNSUPPORTED, text("a"), tartan_matrix_multiply(cpu(), m, e.m.get(), 0, &out));
-    EXPECT_FAILS(UNSUPPORTED, text("b"), tartan_matrix_multiply(cpu(), e.m.get(), m, 0, &out));
+    EXPECT_FAILS(SHAPE, "b has other boundaries of its block rows", tartan_matrix_multiply(cpu(), m, e.m.get(), 0, &out));
+    EXPECT_FAILS(SHAPE, "b has other boundaries of its block rows", tartan_matrix_multiply(cpu(), e.m.get(), m, 0, &out));
     EXPECT_FAILS(UNSUPPORTED, text("matrix"), tartan_matrix_add_diagonal(cpu(), 1, m, 0, nullptr, 0, 0, &out));
     double numbers[4];
     EXPECT_FAILS(UNSUPPORTED, text("matrix"), tartan_matrix_get_diagonal(cpu(), m, 0, numbers, 4));
@@ -381,6 +417,8 @@ TEST(Variable, SurviveEveryFailedAllocation) {
     { BRUTAL(tartan_matrix_transpose(cpu(), k.m.get(), &out), tartan_matrix_free(out)); }
     { BRUTAL(tartan_matrix_slice(cpu(), k.m.get(), 0, 2, 0, 2, &out), tartan_matrix_free(out)); }
     { BRUTAL(tartan_matrix_drop_zeros(cpu(), k.m.get(), 1, &out), tartan_matrix_free(out)); }
+    const Matrix t = take(tartan_matrix_transpose(cpu(), k.m.get(), &out), out);
+    { BRUTAL(tartan_matrix_multiply(cpu(), k.m.get(), t.get(), 0, &out), tartan_matrix_free(out)); }
     tartan_layout *grown = nullptr;
     const int64_t zero = 0, three = 3;
     { BRUTAL(tartan_layout_add_elements(layout.get(), places_of(nullptr, &three, &zero, 1), &grown), tartan_layout_free(grown)); }
