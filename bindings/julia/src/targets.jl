@@ -74,6 +74,11 @@ for f in (:sum!, :prod!, :maximum!, :minimum!)
 end
 Base.clamp!(C::Target, low, high) = (C .= clamp.(C, low, high); C)
 Base.replace!(C::Target, pairs::Pair...; options...) = aside!(D -> replace!(D, pairs...; options...), C)
+# Numbers in the place of zeros fill the matrix, as those of a function do.
+function Base.replace(A::BlockSparse, pairs::Pair...; count::Union{Integer, Nothing} = nothing)
+    count === nothing || return replace!(copy(A), pairs...; count = count)
+    return map(x -> first(replace([x], pairs...)), A)
+end
 for G in (Function, Type)
     @eval Base.replace!(g::$G, C::Target; options...) = aside!(D -> replace!(g, D; options...), C)
 end

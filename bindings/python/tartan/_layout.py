@@ -310,6 +310,40 @@ class Layout(ChangingLayouts):
         """
         return Layout._own(_raw.tartan_layout_slice(self._handle, *block_ranges(key, self.grid)))
 
+    def cut(self, rows: int, cols: int) -> Layout:
+        """The first `rows` rows and `cols` columns, which may end inside blocks: for sequences that are shorter.
+        `BlockMask.cut` does the same to a mask.
+
+        >>> import tartan
+        >>> tartan.Layout.pattern("causal", (64, 64), 16).cut(40, 40)
+        <Layout 40x40, 6 of 9 blocks of 16x16, density 0.667>
+        """
+        return Layout._own(_raw.tartan_layout_cut(self._handle, rows, cols))
+
+    def take_heads(self, heads: Any) -> Layout:
+        """Head i of the result is head ``heads[i]``; a head may be taken any number of times.
+
+        >>> import tartan
+        >>> tartan.Layout.pattern("causal", (64, 64), 16).take_heads([0, 0, 0]).heads
+        3
+        """
+        return Layout._own(_raw.tartan_layout_take_heads(self._handle, indices(heads, "heads")))
+
+    def for_lengths(self, lengths: Any) -> Layout:
+        """The layout of a batch of sequences that are padded to the columns (keys) of this one, of which entry b has
+        ``lengths[b]``: the blocks of all heads for the first entry, then for the second, and so on, without those that have
+        padding alone. `BlockMask.from_lengths` hides the rest. From a layout of one head it is one for `attention` with
+        `by_batch`.
+
+        >>> import numpy as np, tartan
+        >>> lengths = [40, 64, 9]
+        >>> layout = tartan.Layout.pattern("causal", (64, 64), 16).for_lengths(lengths)
+        >>> mask = tartan.BlockMask.from_lengths(layout, lengths)
+        >>> q, k, v = np.random.default_rng(1).standard_normal((3, 3, 2, 64, 8))   # a batch of 3, two heads
+        >>> out = tartan.attention(q, k, v, layout, mask=mask, by_batch=True, causal=True)
+        """
+        return Layout._own(_raw.tartan_layout_from_lengths(self._handle, indices(lengths, "lengths")))
+
     def prune(self, gates: Any) -> Layout:
         """The blocks whose gate is not 0."""
         return Layout._own(_raw.tartan_layout_prune(self._handle, doubles(gates, "gates")))

@@ -50,6 +50,12 @@ block_list <- function(file) {
   c(range[1L] - 1, range[2L])
 }
 
+# The library's view of an array with R's order of dimensions, as all languages have it in files.
+.array_view <- function(x) {
+  size <- if (is.null(dim(x))) length(x) else dim(x)
+  .view(x, size, .column_strides(size))
+}
+
 .get_array <- function(file, name, rows) {
   about <- .about(file, name)
   if (about[1L] != TARTAN_KIND_ARRAY) .fail("not_found", "the file has no array %s", .shown(name))
@@ -57,8 +63,9 @@ block_list <- function(file) {
   if (!length(dims) && !is.null(rows)) .fail("argument", "rows are given, but %s is a single number", .shown(name))
   range <- if (length(dims)) .part(rows, dims[1L], "rows", "row") else c(0, 1)
   dims[1L] <- range[2L] - range[1L]
-  x <- if (length(dims) == 1L) numeric(dims) else array(0, dims)
-  tartan_file_get_array(file, name, range[1L], x)
+  x <- if (length(dims)) array(0, dims) else 0
+  tartan_file_get_array(file, name, range[1L], .array_view(x))
+  if (length(dims) == 1L) dim(x) <- NULL
   if (about[2L] %in% c(TARTAN_I32, TARTAN_U8)) storage.mode(x) <- "integer"
   x
 }
@@ -119,7 +126,7 @@ block_put <- function(file, name, x, gates = NULL, metadata = NULL) {
     # Integers go as doubles, of which R has arrays for C, and are stored as integers.
     dtype <- if (is.integer(x)) TARTAN_I32 else TARTAN_F64
     storage.mode(x) <- "double"
-    tartan_file_put_array(file, name, x, dtype, metadata)
+    tartan_file_put_array(file, name, .array_view(x), dtype, metadata)
     .keep(file, name, NULL)
     return(invisible(file))
   }
