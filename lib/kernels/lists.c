@@ -32,18 +32,6 @@ INLINE real *sums_of(const bool even, const tartan_i_list_product *p, int64_t li
     return (real *)p->sums + (line - p->begin) * p->out_block;
 }
 
-/* Asks for the part of a later block that `rows` rows of `cols` columns are: where blocks are smaller than the place that
- * they have, hardware does not fetch ahead. */
-INLINE void ask_ahead(const int rows, const int64_t cols, const int64_t a_row, const int64_t a_col,
-                      const tartan_i_list_product *p, int64_t at, int64_t first) {
-    enum { AHEAD = 4, LINE = 64 };
-    const int64_t last = p->pointers[p->end] - 1, later = at + AHEAD < last ? at + AHEAD : last;
-    const char *a = (const char *)((const real *)p->values + (p->ids != NULL ? p->ids[later] : later) * p->block_elements +
-                                   first * a_row);
-    const int64_t bytes = ((rows - 1) * a_row + (cols - 1) * a_col + 1) * (int64_t)sizeof(real);
-    for (int64_t i = 0; i < bytes; i += LINE) __builtin_prefetch(a + i);
-}
-
 /* `rows` rows from `first` on of each block row, where blocks, but for the last ones, have `cols` columns. All of it is
  * inlined, so that what callers know is known here. */
 INLINE void chains(const bool even, const int rows, const int64_t cols, const int64_t a_row, const int64_t a_col,
@@ -55,7 +43,6 @@ INLINE void chains(const bool even, const int rows, const int64_t cols, const in
                       there = columns_of(even, cols, p, p->others[at], &from);
         const real *a = (const real *)p->values + id * p->block_elements + first * a_row;
         const real *x = (const real *)p->x + from * x_step;
-        if (!even && p->in_bounds != NULL) ask_ahead(rows, there, a_row, a_col, p, at, first);
         if (there == cols) {
             for (int64_t k = 0; k < cols; k++)
 #pragma GCC unroll 8
