@@ -366,6 +366,40 @@ TEST(Variable, ProductsOfTwoAreThoseOfDenseMatrices) {
     }
 }
 
+TEST(Variable, DiagonalsAreThoseOfElements) {
+    std::mt19937_64 random(12);
+    for (int round = 0; round < rounds(200); round++) {
+        const Case k = any_case(random);
+        const int64_t offset = (int64_t)(random() % (uint64_t)(k.s.rows + k.s.cols + 1)) - k.s.rows;
+        const int64_t row = offset < 0 ? -offset : 0, col = offset > 0 ? offset : 0;
+        const int64_t length = std::min(k.s.rows - row, k.s.cols - col);
+        Numbers got((size_t)(k.s.heads * length)), trace((size_t)k.s.heads);
+        ASSERT_OK(tartan_matrix_get_diagonal(cpu(), k.m.get(), offset, got.data(), (int64_t)got.size()));
+        ASSERT_OK(tartan_matrix_trace(cpu(), k.m.get(), trace.data(), k.s.heads));
+        for (int64_t h = 0; h < k.s.heads; h++) {
+            double sum = 0;
+            for (int64_t i = 0; i < length; i++)
+                ASSERT_EQ(got[(size_t)(h * length + i)], k.at(h, row + i, col + i));
+            for (int64_t i = 0; i < std::min(k.s.rows, k.s.cols); i++) sum += k.at(h, i, i);
+            ASSERT_NEAR(trace[(size_t)h], sum, 1e-12);
+        }
+        tartan_matrix *out = nullptr;
+        const double two = 2;
+        const Matrix more =
+            take(tartan_matrix_add_diagonal(cpu(), 1, k.m.get(), offset, &two, 1, 0, &out), out);
+        ASSERT_TRUE(padding_is_zero(more.get()));
+        Numbers wanted = k.x;
+        for (int64_t h = 0; h < k.s.heads; h++)
+            for (int64_t i = 0; i < length; i++)
+                wanted[(size_t)((h * k.s.rows + row + i) * k.s.cols + col + i)] += 2;
+        const Numbers x = dense_of(more.get());
+        for (size_t i = 0; i < x.size(); i++) ASSERT_NEAR(x[i], wanted[i], 1e-6);
+        ASSERT_OK(tartan_matrix_set_diagonal(cpu(), more.get(), offset, &two, 1));
+        ASSERT_OK(tartan_matrix_get_diagonal(cpu(), more.get(), offset, got.data(), (int64_t)got.size()));
+        ASSERT_EQ(got, Numbers(got.size(), 2));
+    }
+}
+
 // Cuts at any element and other block sizes have blocks of one size.
 TEST(Variable, CutsAndOtherBlockSizes) {
     std::mt19937_64 random(10);
@@ -424,12 +458,6 @@ TEST(Variable, OtherFunctionsRefuseThem) {
                  tartan_matrix_multiply(cpu(), m, e.m.get(), 0, &out));
     EXPECT_FAILS(SHAPE, "b has other boundaries of its block rows",
                  tartan_matrix_multiply(cpu(), e.m.get(), m, 0, &out));
-    EXPECT_FAILS(UNSUPPORTED, text("matrix"),
-                 tartan_matrix_add_diagonal(cpu(), 1, m, 0, nullptr, 0, 0, &out));
-    double numbers[4];
-    EXPECT_FAILS(UNSUPPORTED, text("matrix"), tartan_matrix_get_diagonal(cpu(), m, 0, numbers, 4));
-    EXPECT_FAILS(UNSUPPORTED, text("matrix"), tartan_matrix_set_diagonal(cpu(), m, 0, numbers, 4));
-    EXPECT_FAILS(UNSUPPORTED, text("matrix"), tartan_matrix_trace(cpu(), m, numbers, 1));
     const int64_t ids[] = {0, 1, 2};
     EXPECT_FAILS(UNSUPPORTED, text("matrix"), tartan_matrix_rearrange(cpu(), m, even.get(), ids, 3, &out));
     EXPECT_FAILS(UNSUPPORTED, text("layout"),
