@@ -134,6 +134,16 @@ TARTAN_API tartan_status tartan_layout_with_boundaries(const tartan_layout *layo
                                                        int64_t nrow_bounds, const int64_t *col_bounds,
                                                        int64_t ncol_bounds, tartan_layout **out);
 
+/* The blocks that scores choose in each block row of each head, such as products of means of queries and of keys: the largest ones, of
+ * equal ones those of smaller block columns. NaN counts as infinity, and a block of score -infinity is never chosen.
+ *     counts  at most so many, one number for all block rows or one for each, [heads * grid_rows]; or NULL with ncounts = 0
+ *     top_p   the fewest that have this share of the softmax of the block row, above 0; 1: all
+ *     scores  [heads, grid_rows, grid_cols], or [grid_rows, grid_cols] if heads is 1, of f64, f32, f16 or bf16, in host memory
+ * tartan_layout_from_device_scores chooses on a device. Errors also: DTYPE, UNSUPPORTED (memory of a device). */
+TARTAN_API tartan_status tartan_layout_from_scores(const tartan_shape *shape, const tartan_array *scores,
+                                                   const int64_t *counts, int64_t ncounts, double top_p,
+                                                   tartan_layout **out);
+
 /* From a named pattern. `parameters` is "name=value" pairs, separated by spaces or commas; omitted ones take
  * their defaults, and "" or NULL means all defaults. Random patterns take their numbers from Philox4x32-10
  * keyed by `seed` (>= 0), so a seed gives the same layout on every machine and in every language.
