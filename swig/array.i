@@ -46,9 +46,12 @@
     (const int64_t *k_offsets, int64_t nk_offsets),
     (const int64_t *row_order, int64_t nrow_order),
     (const int64_t *col_order, int64_t ncol_order),
+    (const int64_t *row_bounds, int64_t nrow_bounds),
+    (const int64_t *col_bounds, int64_t ncol_bounds),
     (const int64_t *sources, int64_t nsources),
     (const int64_t *targets, int64_t ntargets),
     (const int64_t *lengths, int64_t nlengths),
+    (const int64_t *heads, int64_t nheads),
     (const int64_t *image, int64_t nimage),
     (const int64_t *in_size, int64_t nin_size)
 };
@@ -75,6 +78,8 @@
     (int64_t *out_lengths, int64_t nout_lengths),
     (int64_t *out_bandwidth, int64_t nout_bandwidth),
     (int64_t *out_bounds, int64_t nout_bounds),
+    (int64_t *out_row_bounds, int64_t nout_row_bounds),
+    (int64_t *out_col_bounds, int64_t nout_col_bounds),
     (int64_t *out_sources, int64_t nout_sources),
     (int64_t *out_order, int64_t nout_order),
     (int64_t *out_ends, int64_t nout_ends),

@@ -47,6 +47,7 @@
 /* Languages evaluate rules themselves, many elements at once, and give the bits. */
 %ignore tartan_keep;
 %ignore tartan_block_mask_from_rule;
+%ignore tartan_layout_from_rule;
 %ignore TARTAN_API;
 
 %include "tartan/status.h"

@@ -166,7 +166,9 @@ tartan_i_kernels tartan_i_cpu_product_kernels(int32_t dtype, const tartan_array 
 typedef struct tartan_i_cpu_form {
     bool transposed;                                                   /* op(A) is A transposed */
     int64_t out_block, in_block, out_size, in_size, grid_out, grid_in; /* rows and columns of op(A) */
-    int64_t a_row, a_col, block_elements;                              /* of a block, as op(A) has it */
+    const int64_t *out_bounds, *in_bounds; /* where blocks of different sizes begin, the largest of which are out_block and
+                                            * in_block; NULL: blocks are of these sizes, but for the last */
+    int64_t a_row, a_col, block_elements; /* of a block, as op(A) has it */
 
     /* Of the head at work: op(A) as row lists, `others` and `ids` (NULL: the position itself) by position; how many
      * blocks each column has; and B and C, whose rows are the contracted index and rows of op(A). */
@@ -175,6 +177,18 @@ typedef struct tartan_i_cpu_form {
     tartan_i_dense b, c;
     int64_t n; /* columns of one batch entry */
 } tartan_i_cpu_form;
+
+/* Rows of block row i of op(A), and the first of them; columns of block column j. */
+static inline int64_t tartan_i_cpu_form_out(const tartan_i_cpu_form *f, int64_t i, int64_t *row) {
+    *row = f->out_bounds != NULL ? f->out_bounds[i] : i * f->out_block;
+    if (f->out_bounds != NULL) return f->out_bounds[i + 1] - *row;
+    return f->out_size - *row < f->out_block ? f->out_size - *row : f->out_block;
+}
+static inline int64_t tartan_i_cpu_form_in(const tartan_i_cpu_form *f, int64_t j, int64_t *col) {
+    *col = f->in_bounds != NULL ? f->in_bounds[j] : j * f->in_block;
+    if (f->in_bounds != NULL) return f->in_bounds[j + 1] - *col;
+    return f->in_size - *col < f->in_block ? f->in_size - *col : f->in_block;
+}
 
 /* The form of a product, with its first head; and another head of it. */
 void tartan_i_cpu_form_of(const tartan_op_spmm *op, tartan_i_cpu_form *out);

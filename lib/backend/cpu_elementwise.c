@@ -122,9 +122,9 @@ static void scale_task(void *data, int32_t worker) {
     int64_t head = begin < end ? tartan_i_layout_head(l, begin) : 0;
     for (int64_t id = begin; id < end; id++) {
         while (id >= l->row_pointers[(head + 1) * l->grid_rows]) head++;
-        const double *rows = load_factors(j->op->row_factors, head, l->block_rows[id] * l->shape.block_rows,
+        const double *rows = load_factors(j->op->row_factors, head, tartan_i_row_begin(l, l->block_rows[id]),
                                           tartan_i_rows_of(l, l->block_rows[id]), row_room);
-        const double *cols = load_factors(j->op->col_factors, head, l->block_cols[id] * l->shape.block_cols,
+        const double *cols = load_factors(j->op->col_factors, head, tartan_i_col_begin(l, l->block_cols[id]),
                                           tartan_i_cols_of(l, l->block_cols[id]), col_room);
         tartan_i_piece p = tartan_i_piece_begin(j->op->to, id);
         for (; p.runs > 0; tartan_i_piece_next(j->op->to, id, &p)) {

@@ -52,10 +52,10 @@ static void fetch(const narrow *p, int64_t at, int64_t count) {
 static void make_terms(const narrow *p, int64_t at, int64_t count, tartan_i_term *terms, char *copied) {
     for (int64_t i = 0; i < count; i++) {
         const int64_t id = p->form.ids != NULL ? p->form.ids[at + i] : at + i, block = p->form.others[at + i];
-        const int64_t left = p->form.in_size - block * p->form.in_block;
-        terms[i].a = p->form.b.data + block * p->form.in_block * p->form.b.row * p->k->bytes;
+        int64_t first;
+        terms[i].k = tartan_i_cpu_form_in(&p->form, block, &first);
+        terms[i].a = p->form.b.data + first * p->form.b.row * p->k->bytes;
         terms[i].b = (p->in_place ? id : i) * p->form.in_block;
-        terms[i].k = left < p->form.in_block ? left : p->form.in_block;
         terms[i].next_a = terms[i].a;
         terms[i].next_b = terms[i].b + p->form.in_block;
         if (!p->in_place)
@@ -66,9 +66,9 @@ static void make_terms(const narrow *p, int64_t at, int64_t count, tartan_i_term
 }
 
 static void compute_row(const narrow *p, int64_t block_row, char *sums, char *copied) {
-    const int64_t row = block_row * p->form.out_block, left = p->form.out_size - row,
+    int64_t row;
+    const int64_t rows = tartan_i_cpu_form_out(&p->form, block_row, &row),
                   end = p->form.pointers[block_row + 1];
-    const int64_t rows = left < p->form.out_block ? left : p->form.out_block;
     const tartan_i_product *product = &p->k->product;
     const int64_t vectors = p->pitch / product->lanes, strips = tartan_i_cpu_strips(product, vectors);
     const int64_t last = p->form.pointers[p->form.grid_out];

@@ -48,6 +48,8 @@ void tartan_i_cpu_form_of(const tartan_op_spmm *op, tartan_i_cpu_form *f) {
     f->in_size = transposed ? l->shape.rows : l->shape.cols;
     f->grid_out = transposed ? l->grid_cols : l->grid_rows;
     f->grid_in = transposed ? l->grid_rows : l->grid_cols;
+    f->out_bounds = transposed ? l->col_bounds : l->row_bounds;
+    f->in_bounds = transposed ? l->row_bounds : l->col_bounds;
     f->a_row = transposed ? tartan_i_block_col_stride(a) : tartan_i_block_row_stride(a);
     f->a_col = transposed ? tartan_i_block_row_stride(a) : tartan_i_block_col_stride(a);
     f->block_elements = tartan_i_block_elements(a);

@@ -41,13 +41,14 @@ static void lines_task(void *data, int32_t worker) {
     const tartan_shape *s = &l->shape;
     const bool by_column = j->op->each == TARTAN_EACH_COLUMN;
     const int64_t grid = by_column ? l->grid_cols : l->grid_rows, size = by_column ? s->cols : s->rows;
-    const int64_t block = by_column ? s->block_cols : s->block_rows;
     const int64_t *pointers = by_column ? l->col_pointers : l->row_pointers;
     int64_t begin, end;
     tartan_i_share(s->heads * grid, j->workers, worker, &begin, &end);
     for (int64_t i = begin; i < end; i++) {
-        const int64_t at = i / grid * size + i % grid * block, left = size - i % grid * block;
-        const int64_t lines = left < block ? left : block;
+        const int64_t line = i % grid,
+                      first = by_column ? tartan_i_col_begin(l, line) : tartan_i_row_begin(l, line),
+                      lines = by_column ? tartan_i_cols_of(l, line) : tartan_i_rows_of(l, line);
+        const int64_t at = i / grid * size + first;
         double *chains = j->out + at;
         for (int64_t k = 0; k < lines; k++) chains[k] = tartan_i_chain_first(j->op->chain);
         for (int64_t n = pointers[i]; n < pointers[i + 1]; n++) {

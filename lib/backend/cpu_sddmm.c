@@ -99,7 +99,7 @@ static void compute_strip(const tartan_i_sddmm *p, const row_work *w, const tart
     const tartan_i_product *product = &p->k.product;
     const tartan_i_dense *x = &s->pair->x;
     const bool in_place = tartan_i_sddmm_is_in_place(p, s, w->rows), pairs = product->group > 1;
-    const char *a = in_place ? s->x + w->block_row * p->layout->shape.block_rows * x->row * x->bytes
+    const char *a = in_place ? s->x + tartan_i_row_begin(p->layout, w->block_row) * x->row * x->bytes
                              : w->packed_x + s->at * p->rows * product->bytes;
     const tartan_i_term term = {.a = a, .k = pairs ? s->fit.units : s->k, .next_a = a, .next_b = next_b};
     const tartan_i_strip strip = {
@@ -122,11 +122,13 @@ static void compute_strip(const tartan_i_sddmm *p, const row_work *w, const tart
 /* `next_col`: the block column that comes after this one, to be fetched into cache meanwhile. */
 static void compute_block(const tartan_i_sddmm *p, const row_work *w, int64_t block_col, int64_t next_col,
                           char *sums) {
+    const int64_t vectors = tartan_i_sddmm_vectors(p, block_col);
+    const int64_t strips = tartan_i_cpu_strips(&p->k.product, vectors);
     for (const tartan_i_sddmm_segment *s = p->segments; s < p->segments + p->nsegments; s++) {
         const bool last = s == p->segments + p->nsegments - 1;
-        for (int64_t i = 0; i < p->strips; i++) {
+        for (int64_t i = 0; i < strips; i++) {
             int64_t first, width;
-            tartan_i_cpu_strip(&p->k.product, p->vectors, i, &first, &width);
+            tartan_i_cpu_strip(&p->k.product, vectors, i, &first, &width);
             const int64_t row_bytes = width * p->k.product.bytes;
             const char *b =
                 tartan_i_sddmm_packed_at(p, w->range, block_col - w->first_col, first) + s->at * row_bytes;
@@ -240,7 +242,6 @@ tartan_i_sddmm tartan_i_sddmm_plan(const tartan_context *context, const tartan_o
     p.k = tartan_i_cpu_product_kernels(op->x[0].dtype, NULL);
     p.vectors = tartan_i_ceil_div(p.layout->shape.block_cols, p.k.product.lanes);
     p.width = p.vectors * p.k.product.lanes;
-    p.strips = tartan_i_cpu_strips(&p.k.product, p.vectors);
     p.rows = fit_of(&p, 1).rows;
     start_head(&p, 0);
     count_units(&p);

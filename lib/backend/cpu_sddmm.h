@@ -38,13 +38,19 @@ typedef struct tartan_i_sddmm {
     int64_t panel_cols, panel; /* most block columns of a panel, and the panel at work */
 
     int64_t rows;                      /* of a block, as tiles need them */
-    int64_t width, vectors, strips;    /* of a packed block column */
+    int64_t width, vectors;            /* of a packed block column */
     int64_t all_segments;              /* at most */
     int64_t all_units, round_units;    /* of the contracted index, and most of a round */
     double work;                       /* of a head, in operations of f32 */
     char *packed, *scratch, *all_sums; /* all_sums: NULL where one round does */
     int64_t scratch_bytes, sums_bytes; /* of one worker; of one block */
 } tartan_i_sddmm;
+
+/* Vectors of a packed block column: of the largest one, or as few as one of another size takes. */
+static inline int64_t tartan_i_sddmm_vectors(const tartan_i_sddmm *p, int64_t block_col) {
+    if (!tartan_i_is_variable(p->layout)) return p->vectors;
+    return tartan_i_ceil_div(tartan_i_cols_of(p->layout, block_col), p->k.product.lanes);
+}
 
 /* Plans a product; the layout has blocks. Memory and the first round are still missing. */
 tartan_i_sddmm tartan_i_sddmm_plan(const tartan_context *context, const tartan_op_sddmm *op);

@@ -36,10 +36,11 @@ static void pack_segment(const tartan_i_sddmm *p, const tartan_i_sddmm_segment *
 
 static void pack_column(const tartan_i_sddmm *p, int32_t range, int64_t block_col, int64_t index) {
     const int64_t cols = tartan_i_cols_of(p->layout, block_col);
-    const int64_t col = block_col * p->layout->shape.block_cols;
-    for (int64_t i = 0; i < p->strips; i++) {
+    const int64_t col = tartan_i_col_begin(p->layout, block_col),
+                  vectors = tartan_i_sddmm_vectors(p, block_col);
+    for (int64_t i = 0; i < tartan_i_cpu_strips(&p->k.product, vectors); i++) {
         int64_t first, width;
-        tartan_i_cpu_strip(&p->k.product, p->vectors, i, &first, &width);
+        tartan_i_cpu_strip(&p->k.product, vectors, i, &first, &width);
         const int64_t left = cols - first < 0 ? 0 : cols - first;
         char *strip = tartan_i_sddmm_packed_at(p, range, index, first);
         for (const tartan_i_sddmm_segment *s = p->segments; s < p->segments + p->nsegments; s++)
@@ -64,7 +65,7 @@ bool tartan_i_sddmm_is_in_place(const tartan_i_sddmm *p, const tartan_i_sddmm_se
 }
 
 void tartan_i_sddmm_pack_x(const tartan_i_sddmm *p, int64_t block_row, char *to) {
-    const int64_t row = block_row * p->layout->shape.block_rows,
+    const int64_t row = tartan_i_row_begin(p->layout, block_row),
                   rows = tartan_i_rows_of(p->layout, block_row);
     for (const tartan_i_sddmm_segment *s = p->segments; s < p->segments + p->nsegments; s++) {
         const tartan_i_dense *x = &s->pair->x;

@@ -63,7 +63,7 @@ static int64_t cut_block(const tartan_i_spmm *p, const char *a, int64_t b, int64
 static inline void plain_term(const tartan_i_spmm *p, int64_t position, tartan_i_term *t) {
     const int64_t id = p->form.ids != NULL ? p->form.ids[position] : position;
     t->a = p->values + id * p->block_bytes;
-    t->b = p->slots[p->form.others[position]] * p->fit.units;
+    t->b = p->slots[p->form.others[position]];
     t->k = p->form.in_block;
 }
 
@@ -91,9 +91,14 @@ static int64_t list_terms(const tartan_i_spmm *p, int64_t *at, int64_t end, tart
     const int64_t after = all - begin - count, wanted = follows ? p->ahead_a : 0;
     const int64_t more = after < wanted ? after : wanted;
     for (int64_t i = 0; i < count + more; i++) plain_term(p, begin + i, &terms[i]);
-    const int64_t last = p->form.in_size - (p->form.grid_in - 1) * p->form.in_block;
+    const int64_t last = p->form.in_size - (p->form.grid_in - 1) * p->form.in_block, *bounds = p->form.in_bounds;
     *at = begin + count;
-    if (count > 0 && p->form.others[*at - 1] == p->form.grid_in - 1) terms[count - 1].k = last;
+    if (bounds != NULL) {
+        const int32_t *others = p->form.others + begin;
+        for (int64_t i = 0; i < count; i++) terms[i].k = bounds[others[i] + 1] - bounds[others[i]];
+    } else if (count > 0 && p->form.others[*at - 1] == p->form.grid_in - 1) {
+        terms[count - 1].k = last;
+    }
     ask_ahead(p, terms, count, more);
     return count;
 }
@@ -108,15 +113,15 @@ static int64_t make_terms(const tartan_i_spmm *p, int64_t *at, int64_t end, int6
         const int64_t id = p->form.ids != NULL ? p->form.ids[*at] : *at, block = p->form.others[*at];
         const double gate = tartan_i_cpu_gate(&p->k, p->op->gates, id);
         if (gate == 0) continue;
-        const int64_t left = p->form.in_size - block * p->form.in_block;
-        const int64_t cols = left < p->form.in_block ? left : p->form.in_block;
+        int64_t col;
+        const int64_t cols = tartan_i_cpu_form_in(&p->form, block, &col);
         const char *a = tartan_i_block_at(p->op->a, id);
         if (p->convert || (pairs && cols < p->form.in_block)) {
             char *to = converted + converted_count++ * p->block_bytes;
             convert_block(p, id, gate, rows, cols, to);
             a = to;
         }
-        count += cut_block(p, a, p->slots[block] * p->fit.units, pairs ? p->fit.units : cols, terms + count);
+        count += cut_block(p, a, p->slots[block], pairs ? p->fit.units : cols, terms + count);
         blocks++;
     }
     ask_ahead(p, terms, count, 0);
@@ -221,9 +226,8 @@ static bool sums_are_results(const tartan_i_spmm *p, const tartan_i_sliver *s) {
 /* One row of blocks times the slivers of a panel. */
 static void compute_row(work *w, int64_t block, const tartan_i_sliver *slivers, int64_t slivers_here) {
     const tartan_i_spmm *p = w->p;
-    const int64_t row = block * p->form.out_block, left = p->form.out_size - row,
-                  end = p->form.pointers[block + 1];
-    const int64_t rows = left < p->form.out_block ? left : p->form.out_block;
+    int64_t row;
+    const int64_t rows = tartan_i_cpu_form_out(&p->form, block, &row), end = p->form.pointers[block + 1];
     int64_t at = p->form.pointers[block];
     /* Unless there is one batch, the sums of all slivers wait for the next. */
     const int64_t step = end - at <= p->batch ? 0 : tartan_i_spmm_sums_bytes(p);
@@ -268,10 +272,13 @@ static void compute_task(void *data, int32_t worker) {
 
 /* Says where the rows of B go. */
 static void place_rows(tartan_i_spmm *p) {
-    int32_t slot = 0;
+    int64_t slot = 0;
     for (int64_t j = 0; j < p->form.grid_in; j++) {
-        p->slots[j] = p->direct ? (int32_t)j : slot;
-        slot += p->form.in_pointers[j] < p->form.in_pointers[j + 1];
+        p->slots[j] = slot;
+        if (p->direct)
+            tartan_i_cpu_form_in(&p->form, j, &p->slots[j]);
+        else if (p->form.in_pointers[j] < p->form.in_pointers[j + 1])
+            slot += tartan_i_spmm_units(p, j);
     }
 }
 

@@ -45,7 +45,7 @@ typedef struct tartan_i_spmm {
     int64_t panel_vectors, most; /* most vectors and slivers of a panel */
 
     /* Memory, which planning alone does without. */
-    int32_t *slots;           /* [grid_in] where block row j of B is in a packed sliver */
+    int64_t *slots;           /* [grid_in] where block row j of B begins in a packed sliver, in units */
     tartan_i_sliver *slivers; /* [team.cols][most] of the panels at work */
     int64_t *counts;          /* [team.cols] how many there are */
     char *packed, *scratch;
@@ -56,6 +56,13 @@ typedef struct tartan_i_spmm {
 /* Plans a product with its first head, or with another one. */
 tartan_i_spmm tartan_i_spmm_plan(const tartan_context *context, const tartan_op_spmm *op);
 void tartan_i_spmm_plan_head(tartan_i_spmm *p, int64_t head);
+
+/* Units of block row j of B in a packed sliver. Where products are of pairs, and in whole tiles, all blocks have as many. */
+static inline int64_t tartan_i_spmm_units(const tartan_i_spmm *p, int64_t j) {
+    int64_t row;
+    if (p->form.in_bounds == NULL || p->k.product.group > 1) return p->fit.units;
+    return tartan_i_cpu_form_in(&p->form, j, &row);
+}
 
 /* Bytes of a vector of packed columns, and of a sliver's sums. */
 static inline int64_t tartan_i_spmm_vector_bytes(const tartan_i_spmm *p) {

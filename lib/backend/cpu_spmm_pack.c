@@ -31,10 +31,10 @@ void tartan_i_spmm_cut_panel(const tartan_i_spmm *p, int64_t panel, int32_t rang
 
 static void pack_sliver(const tartan_i_spmm *p, const tartan_i_sliver *s, int64_t block) {
     const tartan_i_product *product = &p->k.product;
-    const int64_t row = block * p->form.in_block, left = p->form.in_size - row;
-    const int64_t rows = left < p->form.in_block ? left : p->form.in_block;
+    int64_t row;
+    const int64_t rows = tartan_i_cpu_form_in(&p->form, block, &row);
     const int64_t units = tartan_i_ceil_div(rows, product->group), row_bytes = s->width * product->bytes;
-    char *to = s->packed + p->slots[block] * p->fit.units * row_bytes;
+    char *to = s->packed + p->slots[block] * row_bytes;
     for (int64_t done = 0, run; done < s->valid; done += run) {
         const int64_t entry = (s->first + done) / p->form.n, col = (s->first + done) % p->form.n;
         run = p->form.n - col < s->valid - done ? p->form.n - col : s->valid - done;

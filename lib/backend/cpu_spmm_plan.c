@@ -20,7 +20,7 @@ static void size_blocks(tartan_i_spmm *p) {
         p->block_bytes = f->block_elements * product->bytes;
     } else {
         p->convert =
-            f->a_col != 1 || p->fit.rows != f->out_block || p->fit.units * product->group != f->in_block;
+            f->in_bounds != NULL || f->a_col != 1 || p->fit.rows != f->out_block || p->fit.units * product->group != f->in_block;
         p->block_bytes = p->fit.rows * p->fit.units * product->bytes;
     }
     p->pieces = product->group > 1 ? 1 : tartan_i_ceil_div(f->in_block, PIECE);
@@ -87,13 +87,19 @@ void tartan_i_spmm_plan_head(tartan_i_spmm *p, int64_t head) {
     p->columns = p->form.n * tartan_i_dense_entries(&p->form.b);
     p->vectors = tartan_i_ceil_div(p->columns, product->lanes);
 
-    int64_t used = 0;
-    for (int64_t j = 0; j < p->form.grid_in; j++) used += p->form.in_pointers[j] < p->form.in_pointers[j + 1];
+    int64_t used = 0, units = 0;
+    for (int64_t j = 0; j < p->form.grid_in; j++) {
+        if (p->form.in_pointers[j] == p->form.in_pointers[j + 1]) continue;
+        used++;
+        units += tartan_i_spmm_units(p, j);
+    }
     const int64_t blocks = p->form.pointers[p->form.grid_out] - p->form.pointers[0];
     const int64_t reads = blocks * tartan_i_ceil_div(p->form.out_block, product->rows[product->vectors - 1]);
     p->direct = product->group == 1 && p->form.b.dtype == product->factor && p->form.b.col == 1 && used > 0 &&
                 reads <= product->tuning.direct_reuse * used;
-    p->used = (p->direct ? p->form.grid_in : used) * p->fit.units;
+    p->used = !p->direct                  ? units
+              : p->form.in_bounds != NULL ? p->form.in_size
+                                          : p->form.grid_in * p->fit.units;
     size_calls(p);
     split(p);
 }

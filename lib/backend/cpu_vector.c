@@ -38,6 +38,8 @@ static void compute_task(void *data, int32_t worker) {
                                   .in_block = f->in_block,
                                   .out_size = f->out_size,
                                   .in_size = f->in_size,
+                                  .out_bounds = f->out_bounds,
+                                  .in_bounds = f->in_bounds,
                                   .a_row = f->a_row,
                                   .a_col = f->a_col,
                                   .block_elements = f->block_elements,
@@ -47,8 +49,9 @@ static void compute_task(void *data, int32_t worker) {
     for (int64_t line = begin; line < end && !tartan_i_stop(p->context); line = list.end) {
         list.begin = line;
         list.end = end - line < p->piece ? end : line + p->piece;
-        const int64_t row = line * f->out_block, last = list.end * f->out_block,
-                      rows = (last < f->out_size ? last : f->out_size) - row;
+        int64_t row, last;
+        tartan_i_cpu_form_out(f, line, &row);
+        const int64_t rows = tartan_i_cpu_form_out(f, list.end - 1, &last) + last - row;
         for (int64_t j = 0; j < f->n; j++) {
             list.x = f->b.data + j * f->b.col * p->k->bytes;
             p->k->list_products(&list);

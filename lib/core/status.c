@@ -63,6 +63,9 @@ tartan_status tartan_i_fail_handle(const char *function, const char *name, const
         return tartan_i_fail(TARTAN_ERR_UNSUPPORTED, function,
                              "%s is dynamic, expected an ordinary layout (tartan_layout_to_host makes one)",
                              name);
+    if (tartan_i_is(handle, TARTAN_I_VARIABLE) && strcmp(noun, "layout") == 0)
+        return tartan_i_fail(TARTAN_ERR_UNSUPPORTED, function,
+                             "%s has blocks of different sizes, which are not supported here", name);
     return tartan_i_fail(TARTAN_ERR_HANDLE, function, "%s is %s, expected an open %s", name,
                          handle == NULL ? "NULL" : "closed or not one of Tartan's", noun);
 }

@@ -49,6 +49,7 @@ tartan_status tartan_i_fail(tartan_status status, const char *function, const ch
 enum tartan_i_magic {
     TARTAN_I_LAYOUT = 0x544c4159,     /* "TLAY" */
     TARTAN_I_DYNAMIC = 0x5444594e,    /* "TDYN": a dynamic layout, which most functions refuse */
+    TARTAN_I_VARIABLE = 0x54564152,   /* "TVAR": a layout of blocks of different sizes, likewise */
     TARTAN_I_MATRIX = 0x544d4154,     /* "TMAT" */
     TARTAN_I_CONTEXT = 0x54435458,    /* "TCTX" */
     TARTAN_I_FILE = 0x5446494c,       /* "TFIL" */
@@ -65,8 +66,8 @@ static inline bool tartan_i_is(const void *handle, uint32_t magic) {
             return tartan_i_fail_handle(__func__, #handle, (handle), noun);                                  \
     } while (0)
 
-/* Fails because handle `name` is not an open `noun`: HANDLE, or UNSUPPORTED for a dynamic layout where an ordinary
- * one is expected. */
+/* Fails because handle `name` is not an open `noun`: HANDLE, or UNSUPPORTED for a dynamic or variable layout where an
+ * ordinary one is expected. */
 tartan_status tartan_i_fail_handle(const char *function, const char *name, const void *handle,
                                    const char *noun);
 

@@ -385,7 +385,7 @@ fail:
 tartan_status tartan_file_put_layout(tartan_file *file, const char *name, const tartan_layout *layout,
                                      const char *metadata) {
     CHECK_HANDLE(file, FILE, "collection");
-    CHECK_HANDLE(layout, LAYOUT, "layout");
+    CHECK_HOST_LAYOUT(layout);
     PASS(tartan_i_file_check_put(__func__, name, metadata));
     tartan_i_item item = {.kind = TARTAN_KIND_LAYOUT, .source = -1};
     item.layout = tartan_layout_retain((tartan_layout *)layout); /* only its reference count changes */

@@ -106,88 +106,6 @@ static tartan_status open_object(tartan_i_call *call, tartan_i_reader *reader, i
 
 /* ---- One object ---- */
 
-/* Reads a list of integers; the caller frees out->data. */
-static tartan_status read_list(tartan_i_call *call, hid_t object, const char *name, int64_t count,
-                               tartan_i_integers *out) {
-    void *data = NULL;
-    *out = (tartan_i_integers){0};
-    tartan_i_dataset list = {.id = -1};
-    tartan_status status;
-    TRY(tartan_i_open_dataset(call, object, name, 1, &list));
-    TRY(tartan_i_check_integers(call, &list, out));
-    if (count >= 0 && list.dims[0] != count) {
-        status = tartan_i_fail_format(call, "%s has %" PRId64 " entries, expected %" PRId64, name,
-                                      list.dims[0], count);
-        goto fail;
-    }
-    TRY(tartan_i_allocate(&data, list.dims[0], out->bytes));
-    TRY(tartan_i_read_dataset(call, &list, data));
-    out->data = data;
-    out->count = list.dims[0];
-    data = NULL;
-fail:
-    tartan_i_close_dataset(&list);
-    tartan_i_free(data);
-    return status;
-}
-
-static tartan_status read_frame(tartan_i_call *call, hid_t object, tartan_shape *shape, int64_t grid[2]) {
-    int64_t size[2], block[2], said[2], heads = 1;
-    PASS(tartan_i_read_integers(call, object, "shape", 2, false, size));
-    PASS(tartan_i_read_integers(call, object, "block_shape", 2, false, block));
-    PASS(tartan_i_read_integers(call, object, "heads", 1, true, &heads));
-    *shape = (tartan_shape){size[0], size[1], block[0], block[1], heads};
-    if (tartan_i_shape_check(call->function, shape, &grid[0], &grid[1]) != TARTAN_OK)
-        return tartan_i_fail_format(call,
-                                    "its frame is not allowed: shape [%" PRId64 ", %" PRId64
-                                    "], block_shape [%" PRId64 ", %" PRId64 "], heads %" PRId64,
-                                    size[0], size[1], block[0], block[1], heads);
-    memcpy(said, grid, sizeof said);
-    PASS(tartan_i_read_integers(call, object, "grid", 2, true, said));
-    if (said[0] != grid[0] || said[1] != grid[1])
-        return tartan_i_fail_format(call,
-                                    "grid is [%" PRId64 ", %" PRId64
-                                    "], but shape and block_shape make [%" PRId64 ", %" PRId64 "]",
-                                    said[0], said[1], grid[0], grid[1]);
-    if (heads * grid[1] > call->most_columns)
-        return tartan_i_fail_format(call,
-                                    "%" PRId64 " block columns in %" PRId64 " heads exceed the %" PRId64
-                                    " allowed in a file without a seal",
-                                    grid[1], heads, call->most_columns);
-    return TARTAN_OK;
-}
-
-static tartan_status read_layout(tartan_i_call *call, hid_t object, tartan_layout **out) {
-    tartan_status status;
-    tartan_layout *layout = NULL;
-    tartan_i_integers pointers = {0}, indices = {0};
-    char *recipe = NULL, said[TARTAN_I_IDENTITY_CHARS + 1] = "";
-    tartan_shape shape;
-    int64_t grid[2];
-    TRY(read_frame(call, object, &shape, grid));
-    TRY(tartan_i_read_text(call, object, "recipe", &recipe));
-    TRY(tartan_i_read_identity(call, object, said));
-    TRY(read_list(call, object, tartan_i_pointers_name(shape.heads), shape.heads * grid[0] + 1, &pointers));
-    TRY(read_list(call, object, tartan_i_indices_name(shape.heads), -1, &indices));
-    TRY(tartan_i_layout_begin(&shape, indices.count, &layout));
-    TRY(tartan_i_schema_take_lists(call->function, call->where, &pointers, &indices, layout));
-    TRY(tartan_i_layout_finish(layout));
-    if (said[0] != '\0' && strcmp(said, layout->identity) != 0) {
-        status = tartan_i_fail_format(call, "its index sets have the identity %s, the file says %s",
-                                      layout->identity, said);
-        goto fail;
-    }
-    if (recipe != NULL && recipe[0] != '\0') TRY(tartan_i_layout_set_recipe(layout, recipe));
-    *out = layout;
-    layout = NULL;
-fail:
-    tartan_layout_free(layout);
-    tartan_i_free((void *)pointers.data);
-    tartan_i_free((void *)indices.data);
-    tartan_i_free(recipe);
-    return status;
-}
-
 /* The values of a matrix, with their dtype and block order: a dataset of its group, or the matrix itself. */
 static tartan_status open_values(tartan_i_call *call, hid_t object, tartan_i_dataset *out, int32_t *out_dtype,
                                  int32_t *out_order) {
@@ -250,7 +168,7 @@ tartan_status tartan_i_reader_layout(const char *function, tartan_i_reader *read
     hid_t object;
     tartan_i_quiet quiet = tartan_i_hdf5_enter();
     tartan_status status = open_object(&call, reader, TARTAN_KIND_LAYOUT, name, &object);
-    if (status == TARTAN_OK) status = read_layout(&call, object, out);
+    if (status == TARTAN_OK) status = tartan_i_read_layout(&call, object, out);
     tartan_i_hdf5_close(object);
     tartan_i_hdf5_leave(quiet);
     return status;

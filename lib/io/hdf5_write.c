@@ -338,6 +338,10 @@ static tartan_status write_layout(const object *o, const tartan_layout *layout, 
         TRY(put_indices(o, tartan_i_indices_name(shape->heads), H5T_STD_I32LE, layout->blocks,
                         layout->block_cols));
     }
+    if (tartan_i_is_variable(layout)) {
+        TRY(put_indices(o, "row_bounds", H5T_STD_I64LE, layout->grid_rows + 1, layout->row_bounds));
+        TRY(put_indices(o, "col_bounds", H5T_STD_I64LE, layout->grid_cols + 1, layout->col_bounds));
+    }
     TRY(put_list(o, "values", H5T_STD_U8LE, 1, one, true));
 fail:
     tartan_i_free(descriptor.data);
@@ -362,7 +366,7 @@ static tartan_status write_matrix(const object *o, const tartan_matrix *m, const
                                   const double *gates, const char *metadata) {
     tartan_i_text descriptor = {0};
     tartan_status status;
-    if (m->dtype == TARTAN_F64 || m->dtype == TARTAN_F32)
+    if ((m->dtype == TARTAN_F64 || m->dtype == TARTAN_F32) && !tartan_i_is_variable(m->layout))
         tartan_i_schema_describe_matrix(&descriptor, m->layout, m->dtype, m->block_order);
     TRY(descriptor.status);
     TRY(put_text(o, "kind", "bsr"));

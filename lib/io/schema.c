@@ -190,6 +190,35 @@ tartan_status tartan_i_schema_take_lists(const char *function, const char *where
     return TARTAN_OK;
 }
 
+tartan_status tartan_i_schema_take_bounds(const char *function, const char *where, const char *name,
+                                          const tartan_i_integers *list, int64_t size, int64_t block,
+                                          int64_t **out) {
+    tartan_status status;
+    int64_t *bounds = NULL, largest = 1;
+    const int64_t grid = list->count - 1;
+    if (grid < 0 || integer_at(list, 0) != 0 || integer_at(list, grid) != size)
+        FAIL_IN(function, FORMAT, "%s: %s does not go from 0 to %" PRId64, where, name, size);
+    NEW(bounds, grid + 1);
+    bounds[0] = 0;
+    for (int64_t i = 1; i <= grid; i++) {
+        bounds[i] = integer_at(list, i);
+        if (bounds[i] <= bounds[i - 1] || bounds[i] - bounds[i - 1] > TARTAN_I_MAX_BLOCK)
+            TRY(tartan_i_fail(TARTAN_ERR_FORMAT, function,
+                              "%s: %s[%" PRId64 "] is %" PRId64 " after %" PRId64 ", expected blocks of 1 to %d",
+                              where, name, i, bounds[i], bounds[i - 1], TARTAN_I_MAX_BLOCK));
+        if (bounds[i] - bounds[i - 1] > largest) largest = bounds[i] - bounds[i - 1];
+    }
+    if (largest != block)
+        TRY(tartan_i_fail(TARTAN_ERR_FORMAT, function,
+                          "%s: the largest block of %s is %" PRId64 ", block_shape says %" PRId64, where, name,
+                          largest, block));
+    *out = bounds;
+    return TARTAN_OK;
+fail:
+    tartan_i_free(bounds);
+    return status;
+}
+
 /* ---- Padding ---- */
 
 void tartan_i_padding_clear(const tartan_layout *layout, int32_t dtype, int32_t block_order, int64_t first,

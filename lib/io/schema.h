@@ -7,7 +7,7 @@
 #include "matrix/matrix.h"
 
 #define TARTAN_I_SCHEMA         "block-sparse"
-#define TARTAN_I_SCHEMA_VERSION "1.2"
+#define TARTAN_I_SCHEMA_VERSION "1.3"
 enum {
     TARTAN_I_SCHEMA_MAJOR = 1,
     TARTAN_I_CHUNK_BYTES = 1 << 20,
@@ -60,7 +60,8 @@ static inline const char *tartan_i_indices_name(int64_t heads) {
     return heads == 1 ? "indices_1" : "indices_2";
 }
 
-/* Binsparse descriptors. Only matrices of f64 and f32 have one; Binsparse has no 16-bit types. */
+/* Binsparse descriptors. Only matrices of f64 and f32 have one, since Binsparse has no 16-bit types; and only those of
+ * blocks of one size. */
 void tartan_i_schema_describe_layout(tartan_i_text *text, const tartan_layout *layout);
 void tartan_i_schema_describe_matrix(tartan_i_text *text, const tartan_layout *layout, int32_t dtype,
                                      int32_t block_order);
@@ -79,6 +80,12 @@ typedef struct tartan_i_integers {
 tartan_status tartan_i_schema_take_lists(const char *function, const char *where,
                                          const tartan_i_integers *pointers, const tartan_i_integers *indices,
                                          tartan_layout *layout);
+
+/* Checks the boundaries of the blocks of one side, which ascend from 0 to `size` and have `block` as the largest block,
+ * and copies them to *out, which the caller frees. Errors: FORMAT, MEMORY. */
+tartan_status tartan_i_schema_take_bounds(const char *function, const char *where, const char *name,
+                                          const tartan_i_integers *list, int64_t size, int64_t block,
+                                          int64_t **out);
 
 /* Zeroes the padding of blocks [first, first + count); `values` is the address of block `first`. */
 void tartan_i_padding_clear(const tartan_layout *layout, int32_t dtype, int32_t block_order, int64_t first,

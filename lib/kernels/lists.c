@@ -15,17 +15,47 @@
 
 enum { ROWS = 8 }; /* chains at once */
 
+/* The columns of block column j of op(A), and the first of them; `cols` of the largest. */
+INLINE int64_t columns_of(const bool even, const int64_t cols, const tartan_i_list_product *p, int64_t j,
+                          int64_t *first) {
+    if (!even && p->in_bounds != NULL) {
+        *first = p->in_bounds[j];
+        return p->in_bounds[j + 1] - *first;
+    }
+    *first = j * cols;
+    return p->in_size - *first < cols ? p->in_size - *first : cols;
+}
+
+/* Where the sums of a block row are. */
+INLINE real *sums_of(const bool even, const tartan_i_list_product *p, int64_t line) {
+    if (!even && p->out_bounds != NULL) return (real *)p->sums + (p->out_bounds[line] - p->out_bounds[p->begin]);
+    return (real *)p->sums + (line - p->begin) * p->out_block;
+}
+
+/* Asks for the part of a later block that `rows` rows of `cols` columns are: where blocks are smaller than the place that
+ * they have, hardware does not fetch ahead. */
+INLINE void ask_ahead(const int rows, const int64_t cols, const int64_t a_row, const int64_t a_col,
+                      const tartan_i_list_product *p, int64_t at, int64_t first) {
+    enum { AHEAD = 4, LINE = 64 };
+    const int64_t last = p->pointers[p->end] - 1, later = at + AHEAD < last ? at + AHEAD : last;
+    const char *a = (const char *)((const real *)p->values + (p->ids != NULL ? p->ids[later] : later) * p->block_elements +
+                                   first * a_row);
+    const int64_t bytes = ((rows - 1) * a_row + (cols - 1) * a_col + 1) * (int64_t)sizeof(real);
+    for (int64_t i = 0; i < bytes; i += LINE) __builtin_prefetch(a + i);
+}
+
 /* `rows` rows from `first` on of each block row, where blocks, but for the last ones, have `cols` columns. All of it is
  * inlined, so that what callers know is known here. */
-INLINE void chains(const int rows, const int64_t cols, const int64_t a_row, const int64_t a_col,
+INLINE void chains(const bool even, const int rows, const int64_t cols, const int64_t a_row, const int64_t a_col,
                    const int64_t x_step, const tartan_i_list_product *p, int64_t line, int64_t first) {
     real sums[ROWS] = {0};
     for (int64_t at = p->pointers[line]; at < p->pointers[line + 1]; at++) {
-        const int64_t id = p->ids != NULL ? p->ids[at] : at, from = p->others[at] * cols,
-                      left = p->in_size - from;
+        int64_t from;
+        const int64_t id = p->ids != NULL ? p->ids[at] : at,
+                      there = columns_of(even, cols, p, p->others[at], &from);
         const real *a = (const real *)p->values + id * p->block_elements + first * a_row;
         const real *x = (const real *)p->x + from * x_step;
-        const int64_t there = left < cols ? left : cols;
+        if (!even && p->in_bounds != NULL) ask_ahead(rows, there, a_row, a_col, p, at, first);
         if (there == cols) {
             for (int64_t k = 0; k < cols; k++)
 #pragma GCC unroll 8
@@ -38,7 +68,7 @@ INLINE void chains(const int rows, const int64_t cols, const int64_t a_row, cons
                     sums[i] = REAL_FMA(a[i * a_row + k * a_col], x[k * x_step], sums[i]);
         }
     }
-    real *out = (real *)p->sums + (line - p->begin) * p->out_block + first;
+    real *out = sums_of(even, p, line) + first;
 #pragma GCC unroll 8
     for (int i = 0; i < rows; i++) out[i] = sums[i];
 }
@@ -47,7 +77,7 @@ typedef void (*lines)(const tartan_i_list_product *p, int64_t line, int64_t firs
 
 #define ANY(rows)                                                                                            \
     static void any_##rows(const tartan_i_list_product *p, int64_t line, int64_t first) {                    \
-        chains(rows, p->in_block, p->a_row, p->a_col, p->x_step, p, line, first);                            \
+        chains(false, rows, p->in_block, p->a_row, p->a_col, p->x_step, p, line, first);                            \
     }
 ANY(1)
 ANY(2)
@@ -61,10 +91,10 @@ ANY(8)
 /* Square blocks: the whole loop over one is unrolled. */
 #define SQUARE(edge)                                                                                         \
     static void square_##edge(const tartan_i_list_product *p, int64_t line, int64_t first) {                 \
-        chains(edge, edge, edge, 1, p->x_step, p, line, first);                                              \
+        chains(true, edge, edge, edge, 1, p->x_step, p, line, first);                                              \
     }                                                                                                        \
     static void turned_##edge(const tartan_i_list_product *p, int64_t line, int64_t first) {                 \
-        chains(edge, edge, 1, edge, p->x_step, p, line, first);                                              \
+        chains(true, edge, edge, 1, edge, p->x_step, p, line, first);                                              \
     }
 SQUARE(1)
 SQUARE(2)
@@ -109,10 +139,10 @@ static void tiles(const tartan_i_list_product *p, int64_t line, int64_t first) {
 #pragma GCC unroll 8
     for (int t = 0; t < TILES; t++) sums[t] = part_zero();
     for (int64_t at = p->pointers[line]; at < p->pointers[line + 1]; at++) {
-        const int64_t from = p->others[at] * p->in_block, left = p->in_size - from;
-        const real *a = values_of(p, at, first), *x = (const real *)p->x + from * step;
-        const int64_t there = left < p->in_block ? left : p->in_block,
+        int64_t from;
+        const int64_t there = columns_of(false, p->in_block, p, p->others[at], &from),
                       whole = step == 1 ? there - there % TILE : 0;
+        const real *a = values_of(p, at, first), *x = (const real *)p->x + from * step;
         const char *next =
             at + 1 < p->pointers[line + 1] ? (const char *)values_of(p, at + 1, first) : (const char *)a;
         for (int64_t k = 0; k < whole; k += TILE, next += BYTES) {
@@ -134,7 +164,7 @@ static void tiles(const tartan_i_list_product *p, int64_t line, int64_t first) {
             add_tiles(rest, TILE, x_rest, sums);
         }
     }
-    real *out = (real *)p->sums + (line - p->begin) * p->out_block + first;
+    real *out = sums_of(false, p, line) + first;
 #pragma GCC unroll 8
     for (int t = 0; t < TILES; t++) part_store(out + t * TILE, sums[t]);
 }
@@ -147,8 +177,8 @@ INLINE void vectors(const int count, const tartan_i_list_product *p, int64_t lin
 #pragma GCC unroll 4
     for (int v = 0; v < count; v++) sums[v] = vec_zero();
     for (int64_t at = p->pointers[line]; at < p->pointers[line + 1]; at++) {
-        const int64_t from = p->others[at] * p->in_block, left = p->in_size - from;
-        const int64_t there = left < p->in_block ? left : p->in_block;
+        int64_t from;
+        const int64_t there = columns_of(false, p->in_block, p, p->others[at], &from);
         const real *a = values_of(p, at, first), *x = (const real *)p->x + from * p->x_step;
         const real *next = at + 1 < p->pointers[line + 1] ? values_of(p, at + 1, first) : a;
         for (int64_t k = 0; k < there; k++) {
@@ -160,7 +190,7 @@ INLINE void vectors(const int count, const tartan_i_list_product *p, int64_t lin
             }
         }
     }
-    real *out = (real *)p->sums + (line - p->begin) * p->out_block + first;
+    real *out = sums_of(false, p, line) + first;
 #pragma GCC unroll 4
     for (int v = 0; v < count; v++) vec_store(out + v * LANES, sums[v]);
 }
@@ -195,12 +225,13 @@ INLINE int64_t some_rows(const tartan_i_list_product *p, int64_t line, int64_t f
 
 static void list_products(const tartan_i_list_product *p) {
     const int64_t edge = p->out_block;
-    const bool whole = edge <= ROWS && p->in_block == edge;
+    const bool whole = edge <= ROWS && p->in_block == edge && p->in_bounds == NULL;
     lines best = whole && p->a_col == 1 && p->a_row == edge   ? square[edge]
                  : whole && p->a_row == 1 && p->a_col == edge ? turned[edge]
                                                               : NULL;
     for (int64_t line = p->begin; line < p->end; line++) {
-        const int64_t left = p->out_size - line * edge, rows = left < edge ? left : edge;
+        const int64_t *bounds = p->out_bounds, left = p->out_size - line * edge;
+        const int64_t rows = bounds != NULL ? bounds[line + 1] - bounds[line] : left < edge ? left : edge;
         if (best != NULL && rows == edge) {
             best(p, line, 0);
             continue;

@@ -7,12 +7,13 @@
 #include <string.h>
 
 /* The blocks with keep[id] != 0. */
-static tartan_status keep_blocks(const tartan_layout *l, const uint8_t *keep, tartan_layout **out) {
+static tartan_status keep_blocks(const char *function, const tartan_layout *l, const uint8_t *keep, tartan_layout **out) {
     tartan_status status;
     tartan_layout *kept = NULL;
     int64_t blocks = 0, new_id = 0, lines = l->shape.heads * l->grid_rows;
     for (int64_t id = 0; id < l->blocks; id++) blocks += keep[id] != 0;
-    TRY(tartan_i_layout_begin(&l->shape, blocks, &kept));
+    const tartan_shape frame = tartan_i_layout_frame(l);
+    TRY(tartan_i_layout_begin(&frame, blocks, &kept));
     for (int64_t line = 0; line < lines; line++) {
         kept->row_pointers[line] = new_id;
         for (int64_t id = l->row_pointers[line]; id < l->row_pointers[line + 1]; id++)
@@ -20,6 +21,7 @@ static tartan_status keep_blocks(const tartan_layout *l, const uint8_t *keep, ta
     }
     kept->row_pointers[lines] = new_id;
     TRY(tartan_i_layout_finish(kept));
+    TRY(tartan_i_layout_take_bounds_of(function, kept, l));
     *out = kept;
     return TARTAN_OK;
 fail:
@@ -40,12 +42,12 @@ tartan_status tartan_layout_prune(const tartan_layout *layout, const double *gat
     tartan_status status;
     uint8_t *keep = NULL;
     CHECK_OUT(out);
-    CHECK_HANDLE(layout, LAYOUT, "layout");
+    CHECK_HOST_LAYOUT(layout);
     CHECK_LIST(gates, layout->blocks, "blocks");
     PASS(tartan_i_numbers_check(__func__, "gates", gates, ngates));
     NEW(keep, ngates);
     for (int64_t id = 0; id < ngates; id++) keep[id] = gates[id] != 0;
-    status = keep_blocks(layout, keep, out);
+    status = keep_blocks(__func__, layout, keep, out);
 fail:
     tartan_i_free(keep);
     return status;
@@ -56,14 +58,14 @@ tartan_status tartan_layout_keep_largest(const tartan_layout *layout, const doub
     tartan_status status;
     uint8_t *keep = NULL;
     CHECK_OUT(out);
-    CHECK_HANDLE(layout, LAYOUT, "layout");
+    CHECK_HOST_LAYOUT(layout);
     CHECK_LIST(scores, layout->blocks, "blocks");
     CHECK(count >= 0 && count <= layout->blocks, ARGUMENT,
           "count is %" PRId64 ", expected 0 .. %" PRId64 " (blocks)", count, layout->blocks);
     PASS(tartan_i_numbers_check(__func__, "scores", scores, nscores));
     NEW(keep, nscores);
     tartan_i_select_largest(scores, nscores, count, keep);
-    status = keep_blocks(layout, keep, out);
+    status = keep_blocks(__func__, layout, keep, out);
 fail:
     tartan_i_free(keep);
     return status;
@@ -71,13 +73,20 @@ fail:
 
 tartan_status tartan_layout_grow(const tartan_layout *layout, const tartan_places *places,
                                  tartan_layout **out) {
+    tartan_status status;
     int64_t *positions, count;
+    tartan_layout *grown = NULL;
     CHECK_OUT(out);
-    CHECK_HANDLE(layout, LAYOUT, "layout");
-    PASS(tartan_i_positions_of_places(__func__, &layout->shape, layout->blocks, places, &positions, &count));
+    CHECK_HOST_LAYOUT(layout);
+    const tartan_shape frame = tartan_i_layout_frame(layout);
+    PASS(tartan_i_positions_of_places(__func__, &frame, layout->blocks, places, &positions, &count));
     tartan_i_layout_positions(layout, positions);
-    tartan_status status =
-        tartan_i_layout_from_positions(__func__, &layout->shape, positions, count, true, NULL, out);
+    TRY(tartan_i_layout_from_positions(__func__, &frame, positions, count, true, NULL, &grown));
+    TRY(tartan_i_layout_take_bounds_of(__func__, grown, layout));
+    *out = grown;
+    grown = NULL;
+fail:
+    tartan_layout_free(grown);
     tartan_i_free(positions);
     return status;
 }
@@ -132,9 +141,14 @@ typedef struct span {
     int64_t begin, end;
 } span;
 
-static span covered(int64_t size, int64_t old_block, int64_t i, int64_t new_block) {
-    int64_t first = i * old_block, end = size - first < old_block ? size : first + old_block;
-    return (span){first / new_block, (end - 1) / new_block + 1};
+static span covered(int64_t first, int64_t size, int64_t new_block) {
+    return (span){first / new_block, (first + size - 1) / new_block + 1};
+}
+static span covered_rows(const tartan_layout *l, int64_t i, int64_t block) {
+    return covered(tartan_i_row_begin(l, i), tartan_i_rows_of(l, i), block);
+}
+static span covered_cols(const tartan_layout *l, int64_t j, int64_t block) {
+    return covered(tartan_i_col_begin(l, j), tartan_i_cols_of(l, j), block);
 }
 
 tartan_status tartan_layout_reblock(const tartan_layout *layout, int64_t block_rows, int64_t block_cols,
@@ -142,14 +156,14 @@ tartan_status tartan_layout_reblock(const tartan_layout *layout, int64_t block_r
     tartan_status status;
     int64_t *positions = NULL, grid_rows, grid_cols, count = 0;
     CHECK_OUT(out);
-    CHECK_HANDLE(layout, LAYOUT, "layout");
+    CHECK_HOST_LAYOUT(layout);
     tartan_shape shape = layout->shape;
     shape.block_rows = block_rows;
     shape.block_cols = block_cols;
     PASS(tartan_i_shape_check(__func__, &shape, &grid_rows, &grid_cols));
     for (int64_t id = 0; id < layout->blocks; id++) {
-        span r = covered(shape.rows, layout->shape.block_rows, layout->block_rows[id], block_rows);
-        span c = covered(shape.cols, layout->shape.block_cols, layout->block_cols[id], block_cols);
+        span r = covered_rows(layout, layout->block_rows[id], block_rows);
+        span c = covered_cols(layout, layout->block_cols[id], block_cols);
         count += (r.end - r.begin) * (c.end - c.begin);
     }
 
@@ -157,8 +171,8 @@ tartan_status tartan_layout_reblock(const tartan_layout *layout, int64_t block_r
     int64_t *next = positions;
     for (int64_t id = 0; id < layout->blocks; id++) {
         int64_t head_line = tartan_i_layout_head(layout, id) * grid_rows;
-        span r = covered(shape.rows, layout->shape.block_rows, layout->block_rows[id], block_rows);
-        span c = covered(shape.cols, layout->shape.block_cols, layout->block_cols[id], block_cols);
+        span r = covered_rows(layout, layout->block_rows[id], block_rows);
+        span c = covered_cols(layout, layout->block_cols[id], block_cols);
         for (int64_t i = r.begin; i < r.end; i++)
             for (int64_t j = c.begin; j < c.end; j++) *next++ = (head_line + i) * grid_cols + j;
     }

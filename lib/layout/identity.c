@@ -6,6 +6,10 @@
  *     rows, cols, block_rows, block_cols, heads                 5 x int64, little-endian
  *     row_pointers[0 .. heads * grid_rows]                      int64 each, little-endian
  *     block_cols[0 .. blocks - 1]                               int64 each, little-endian
+ *
+ * Those of a variable layout, whose block_rows and block_cols are the largest, say "tartan layout 2\0" and go on:
+ *
+ *     row_bounds[0 .. grid_rows], col_bounds[0 .. grid_cols]    int64 each, little-endian
  */
 #include "layout/identity.h"
 
@@ -48,22 +52,29 @@ static void put_columns(stream *s, const int32_t *cols, int64_t count) {
     }
 }
 
+static void put_list(stream *s, const int64_t *list, int64_t count) {
+    for (int64_t i = 0; i < count; i++) put(s, list[i]);
+}
+
 void tartan_i_layout_identify(tartan_layout *layout) {
-    static const char tag[16] = "tartan layout 1";
+    static const char tags[2][16] = {"tartan layout 1", "tartan layout 2"};
     const tartan_shape *shape = &layout->shape;
     stream s;
     s.filled = 0;
     XXH3_INITSTATE(&s.state);
     XXH3_128bits_reset(&s.state);
-    XXH3_128bits_update(&s.state, tag, sizeof tag);
+    XXH3_128bits_update(&s.state, tags[tartan_i_is_variable(layout)], sizeof tags[0]);
     put(&s, shape->rows);
     put(&s, shape->cols);
     put(&s, shape->block_rows);
     put(&s, shape->block_cols);
     put(&s, shape->heads);
-    for (int64_t line = 0; line <= shape->heads * layout->grid_rows; line++)
-        put(&s, layout->row_pointers[line]);
+    put_list(&s, layout->row_pointers, shape->heads * layout->grid_rows + 1);
     put_columns(&s, layout->block_cols, layout->blocks);
+    if (tartan_i_is_variable(layout)) {
+        put_list(&s, layout->row_bounds, layout->grid_rows + 1);
+        put_list(&s, layout->col_bounds, layout->grid_cols + 1);
+    }
     flush(&s);
 
     XXH128_canonical_t digest;

@@ -255,6 +255,8 @@ void tartan_layout_free(tartan_layout *layout) {
     free_derived(layout);
     tartan_i_free(layout->row_pointers);
     tartan_i_free(layout->block_cols);
+    tartan_i_free(layout->row_bounds);
+    tartan_i_free(layout->col_bounds);
     tartan_i_free(layout->recipe);
     tartan_i_free(layout);
 }

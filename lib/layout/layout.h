@@ -19,7 +19,7 @@ typedef struct tartan_i_plans {
 } tartan_i_plans;
 
 struct tartan_layout {
-    uint32_t magic;     /* TARTAN_I_LAYOUT */
+    uint32_t magic;     /* TARTAN_I_LAYOUT, TARTAN_I_VARIABLE or TARTAN_I_DYNAMIC */
     int32_t references; /* by the __atomic builtins: C++ tests include this header */
     tartan_shape shape;
     int64_t grid_rows, grid_cols;
@@ -30,6 +30,9 @@ struct tartan_layout {
     int64_t *col_pointers; /* [heads * grid_cols + 1]: column lists */
     int32_t *col_rows;     /* [blocks]: block rows, ascending within a column */
     int64_t *col_ids;      /* [blocks]: their block ids */
+    /* Of a variable layout, whose blocks differ in size (shape has the largest): where block rows and columns begin,
+     * [grid_rows + 1] and [grid_cols + 1]. NULL in others. */
+    int64_t *row_bounds, *col_bounds;
     char identity[TARTAN_I_IDENTITY_CHARS + 1];
     char *recipe; /* JSON or NULL */
     tartan_i_plans plans;
@@ -42,13 +45,26 @@ struct tartan_layout {
     int32_t device_type, device_id;
 };
 
-/* Whether it is an open layout of either kind; whether a layout is dynamic. */
+/* Whether it is an open layout whose blocks the host knows, or one of any kind; whether a layout is dynamic, or variable. */
+static inline bool tartan_i_is_host_layout(const void *handle) {
+    return tartan_i_is(handle, TARTAN_I_LAYOUT) || tartan_i_is(handle, TARTAN_I_VARIABLE);
+}
 static inline bool tartan_i_is_layout(const void *handle) {
-    return tartan_i_is(handle, TARTAN_I_LAYOUT) || tartan_i_is(handle, TARTAN_I_DYNAMIC);
+    return tartan_i_is_host_layout(handle) || tartan_i_is(handle, TARTAN_I_DYNAMIC);
 }
 static inline bool tartan_i_is_dynamic(const tartan_layout *layout) {
     return layout->magic == TARTAN_I_DYNAMIC;
 }
+static inline bool tartan_i_is_variable(const tartan_layout *layout) {
+    return layout->row_bounds != NULL;
+}
+
+/* CHECK_HANDLE for functions that take variable layouts as well as ordinary ones. */
+#define CHECK_HOST_LAYOUT(layout)                                                                            \
+    do {                                                                                                     \
+        if (!tartan_i_is_host_layout(layout))                                                                \
+            return tartan_i_fail_handle(__func__, #layout, (layout), "layout");                              \
+    } while (0)
 
 /* Checks the frame and computes the grid. Errors name the public function `function`. */
 tartan_status tartan_i_shape_check(const char *function, const tartan_shape *shape, int64_t *out_grid_rows,
@@ -74,20 +90,63 @@ int64_t tartan_i_layout_find(const tartan_layout *layout, int64_t head, int64_t 
 /* Head of a block id, by bisection of row_pointers. */
 int64_t tartan_i_layout_head(const tartan_layout *layout, int64_t id);
 
-/* Whether the last block row or column is not full. */
+/* Whether blocks have padding: those at the edge, or any of a variable layout. */
 static inline bool tartan_i_is_ragged(const tartan_layout *l) {
-    return l->shape.rows % l->shape.block_rows != 0 || l->shape.cols % l->shape.block_cols != 0;
+    return tartan_i_is_variable(l) || l->shape.rows % l->shape.block_rows != 0 ||
+           l->shape.cols % l->shape.block_cols != 0;
+}
+
+/* The first row (column) of block row i (block column j). */
+static inline int64_t tartan_i_row_begin(const tartan_layout *l, int64_t i) {
+    return tartan_i_is_variable(l) ? l->row_bounds[i] : i * l->shape.block_rows;
+}
+static inline int64_t tartan_i_col_begin(const tartan_layout *l, int64_t j) {
+    return tartan_i_is_variable(l) ? l->col_bounds[j] : j * l->shape.block_cols;
 }
 
 /* Rows (columns) of block row i (block column j) that are inside the matrix. */
 static inline int64_t tartan_i_rows_of(const tartan_layout *l, int64_t i) {
+    if (tartan_i_is_variable(l)) return l->row_bounds[i + 1] - l->row_bounds[i];
     int64_t left = l->shape.rows - i * l->shape.block_rows;
     return left < l->shape.block_rows ? left : l->shape.block_rows;
 }
 static inline int64_t tartan_i_cols_of(const tartan_layout *l, int64_t j) {
+    if (tartan_i_is_variable(l)) return l->col_bounds[j + 1] - l->col_bounds[j];
     int64_t left = l->shape.cols - j * l->shape.block_cols;
     return left < l->shape.block_cols ? left : l->shape.block_cols;
 }
+
+/* The block row (column) of a row (column) inside the matrix. */
+int64_t tartan_i_bounds_find(const int64_t *bounds, int64_t grid, int64_t line);
+static inline int64_t tartan_i_block_row_at(const tartan_layout *l, int64_t row) {
+    return tartan_i_is_variable(l) ? tartan_i_bounds_find(l->row_bounds, l->grid_rows, row)
+                                   : row / l->shape.block_rows;
+}
+static inline int64_t tartan_i_block_col_at(const tartan_layout *l, int64_t col) {
+    return tartan_i_is_variable(l) ? tartan_i_bounds_find(l->col_bounds, l->grid_cols, col)
+                                   : col / l->shape.block_cols;
+}
+
+/* ---- Layouts made of other layouts: begin one on tartan_i_layout_frame, whose grid is that of the other, finish it, and
+ * then give it the boundaries (lib/layout/boundaries.c). ---- */
+
+/* The frame of a layout or, if it is variable, a frame of the same grid with blocks of 1 x 1. */
+tartan_shape tartan_i_layout_frame(const tartan_layout *layout);
+
+/* Gives a finished layout that nobody shares yet these boundaries, [grid_rows + 1] and [grid_cols + 1], which are copied.
+ * Where they are those of blocks of one size it becomes, or stays, an ordinary layout. Errors: OVERFLOW, MEMORY. */
+tartan_status tartan_i_layout_take_bounds(const char *function, tartan_layout *layout,
+                                          const int64_t *row_bounds, const int64_t *col_bounds);
+
+/* The same with the boundaries of `like`, if that is variable. */
+static inline tartan_status tartan_i_layout_take_bounds_of(const char *function, tartan_layout *layout,
+                                                           const tartan_layout *like) {
+    if (!tartan_i_is_variable(like)) return TARTAN_OK;
+    return tartan_i_layout_take_bounds(function, layout, like->row_bounds, like->col_bounds);
+}
+
+/* Whether two layouts have the same boundaries of blocks and as many heads. */
+bool tartan_i_layout_same_frame(const tartan_layout *a, const tartan_layout *b);
 
 /* The public operations, which also return the old block id of each block of the result in *out_sources (NULL: not
  * wanted; else the caller frees it with tartan_i_free). */

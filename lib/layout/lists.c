@@ -9,7 +9,7 @@
     type tartan_layout_##name(const tartan_layout *layout) {                                                 \
         return is(layout) ? layout->value : bad;                                                             \
     }
-#define STAYS(layout) tartan_i_is(layout, TARTAN_I_LAYOUT)
+#define STAYS(layout) tartan_i_is_host_layout(layout)
 GETTER(rows, int64_t, tartan_i_is_layout, shape.rows, -1)
 GETTER(cols, int64_t, tartan_i_is_layout, shape.cols, -1)
 GETTER(block_rows, int64_t, tartan_i_is_layout, shape.block_rows, -1)
@@ -33,6 +33,10 @@ int32_t tartan_layout_is_dynamic(const tartan_layout *layout) {
     return tartan_i_is_layout(layout) ? tartan_i_is_dynamic(layout) : -1;
 }
 
+int32_t tartan_layout_is_variable(const tartan_layout *layout) {
+    return tartan_i_is_layout(layout) ? tartan_i_is_variable(layout) : -1;
+}
+
 int32_t tartan_layout_equal(const tartan_layout *a, const tartan_layout *b) {
     if (!tartan_i_is_layout(a) || !tartan_i_is_layout(b)) return -1;
     if (a == b) return 1;
@@ -40,7 +44,7 @@ int32_t tartan_layout_equal(const tartan_layout *a, const tartan_layout *b) {
     if (memcmp(a->identity, b->identity, TARTAN_I_IDENTITY_CHARS) != 0) return 0;
     /* Equal hashes: compare the lists too, so that even a forged collision is found. */
     size_t pointers = (size_t)(a->shape.heads * a->grid_rows + 1);
-    return memcmp(&a->shape, &b->shape, sizeof a->shape) == 0 && a->blocks == b->blocks &&
+    return tartan_i_layout_same_frame(a, b) && a->blocks == b->blocks &&
            memcmp(a->row_pointers, b->row_pointers, pointers * sizeof *a->row_pointers) == 0 &&
            memcmp(a->block_cols, b->block_cols, (size_t)a->blocks * sizeof *a->block_cols) == 0;
 }
@@ -56,7 +60,7 @@ static void widen(int64_t *to, const int32_t *from, int64_t count) {
 tartan_status tartan_layout_get_row_lists(const tartan_layout *layout, int64_t *out_row_pointers,
                                           int64_t nout_row_pointers, int64_t *out_block_cols,
                                           int64_t nout_block_cols) {
-    CHECK_HANDLE(layout, LAYOUT, "layout");
+    CHECK_HOST_LAYOUT(layout);
     int64_t pointers = layout->shape.heads * layout->grid_rows + 1;
     CHECK_LIST(out_row_pointers, pointers, "heads * grid_rows + 1");
     CHECK_LIST(out_block_cols, layout->blocks, "blocks");
@@ -68,7 +72,7 @@ tartan_status tartan_layout_get_row_lists(const tartan_layout *layout, int64_t *
 tartan_status tartan_layout_get_col_lists(const tartan_layout *layout, int64_t *out_col_pointers,
                                           int64_t nout_col_pointers, int64_t *out_block_rows,
                                           int64_t nout_block_rows, int64_t *out_ids, int64_t nout_ids) {
-    CHECK_HANDLE(layout, LAYOUT, "layout");
+    CHECK_HOST_LAYOUT(layout);
     int64_t pointers = layout->shape.heads * layout->grid_cols + 1;
     CHECK_LIST(out_col_pointers, pointers, "heads * grid_cols + 1");
     CHECK_LIST(out_block_rows, layout->blocks, "blocks");
@@ -83,7 +87,7 @@ tartan_status tartan_layout_get_coordinates(const tartan_layout *layout, int64_t
                                             int64_t nout_heads, int64_t *out_block_rows,
                                             int64_t nout_block_rows, int64_t *out_block_cols,
                                             int64_t nout_block_cols) {
-    CHECK_HANDLE(layout, LAYOUT, "layout");
+    CHECK_HOST_LAYOUT(layout);
     CHECK_LIST(out_heads, layout->blocks, "blocks");
     CHECK_LIST(out_block_rows, layout->blocks, "blocks");
     CHECK_LIST(out_block_cols, layout->blocks, "blocks");
@@ -98,7 +102,7 @@ tartan_status tartan_layout_get_coordinates(const tartan_layout *layout, int64_t
 }
 
 tartan_status tartan_layout_get_mask(const tartan_layout *layout, uint8_t *out_mask, int64_t nout_mask) {
-    CHECK_HANDLE(layout, LAYOUT, "layout");
+    CHECK_HOST_LAYOUT(layout);
     int64_t lines = layout->shape.heads * layout->grid_rows;
     CHECK_LIST(out_mask, lines * layout->grid_cols, "heads * grid_rows * grid_cols");
     if (nout_mask == 0) return TARTAN_OK;
@@ -111,7 +115,7 @@ tartan_status tartan_layout_get_mask(const tartan_layout *layout, uint8_t *out_m
 
 tartan_status tartan_layout_find(const tartan_layout *layout, const tartan_places *places, int64_t *out_ids,
                                  int64_t nout_ids) {
-    CHECK_HANDLE(layout, LAYOUT, "layout");
+    CHECK_HOST_LAYOUT(layout);
     PASS(tartan_i_places_check(__func__, places, layout->shape.heads, layout->grid_rows, layout->grid_cols));
     CHECK_LIST(out_ids, places->count, "places");
     for (int64_t i = 0; i < nout_ids; i++)
@@ -121,7 +125,7 @@ tartan_status tartan_layout_find(const tartan_layout *layout, const tartan_place
 }
 
 int64_t tartan_layout_block(const tartan_layout *layout, int64_t head, int64_t block_row, int64_t block_col) {
-    if (!tartan_i_is(layout, TARTAN_I_LAYOUT) || head < 0 || head >= layout->shape.heads || block_row < 0 ||
+    if (!tartan_i_is_host_layout(layout) || head < 0 || head >= layout->shape.heads || block_row < 0 ||
         block_row >= layout->grid_rows || block_col < 0 || block_col >= layout->grid_cols)
         return -1;
     return tartan_i_layout_find(layout, head, block_row, block_col);
@@ -162,7 +166,7 @@ fail:
 
 tartan_status tartan_layout_number(const tartan_layout *layout, int32_t numbering, int64_t *out_ids,
                                    int64_t nout_ids) {
-    CHECK_HANDLE(layout, LAYOUT, "layout");
+    CHECK_HOST_LAYOUT(layout);
     CHECK(numbering >= TARTAN_BY_ROW && numbering <= TARTAN_BY_MORTON, ARGUMENT,
           "numbering is %" PRId32 ", expected 0 (by row), 1 (by column) or 2 (by Morton code)", numbering);
     CHECK_LIST(out_ids, layout->blocks, "blocks");

@@ -54,6 +54,18 @@ static void shade_cells(const drawing *p, int64_t head, int64_t *cells) {
         }
 }
 
+/* Where cell i begins in the drawing, whose unit is a cell or, with blocks of different sizes, an element. */
+static int64_t cell_begin(const int64_t *bounds, int64_t grid, int64_t step, int64_t i) {
+    if (bounds == NULL) return i;
+    return bounds[at_most(i * step, grid)];
+}
+static int64_t across(const drawing *p, int64_t j) {
+    return cell_begin(p->layout->col_bounds, p->layout->grid_cols, p->step_cols, j);
+}
+static int64_t down(const drawing *p, int64_t i) {
+    return cell_begin(p->layout->row_bounds, p->layout->grid_rows, p->step_rows, i);
+}
+
 /* One path for all cells of a shade, made of runs along rows. */
 static void draw_shade(const drawing *p, const int64_t *cells, int64_t shade, tartan_i_text *text) {
     bool begun = false;
@@ -67,8 +79,9 @@ static void draw_shade(const drawing *p, const int64_t *cells, int64_t shade, ta
             else if (!begun)
                 tartan_i_text_add(text, "<path d=\"");
             begun = true;
-            tartan_i_text_add(text, "M%" PRId64 " %" PRId64 "h%" PRId64 "v1h-%" PRId64 "z", j, i, end - j,
-                              end - j);
+            const int64_t x = across(p, j), y = down(p, i), width = across(p, end) - x;
+            tartan_i_text_add(text, "M%" PRId64 " %" PRId64 "h%" PRId64 "v%" PRId64 "h-%" PRId64 "z", x, y,
+                              width, down(p, i + 1) - y, width);
         }
     if (begun) tartan_i_text_add(text, "\"/>\n");
 }
@@ -78,7 +91,8 @@ static void draw_head(const drawing *p, int64_t head, int64_t *cells, tartan_i_t
     tartan_i_text_add(text, "<svg x=\"%" PRId64 "\" y=\"0\" width=\"%" PRId64 "\" height=\"%" PRId64 "\"", x,
                       p->width, p->height);
     tartan_i_text_add(text, " viewBox=\"0 0 %" PRId64 " %" PRId64 "\" preserveAspectRatio=\"none\">\n",
-                      p->cells_across + (p->cells_across == 0), p->cells_down + (p->cells_down == 0));
+                      across(p, p->cells_across) + (p->cells_across == 0),
+                      down(p, p->cells_down) + (p->cells_down == 0));
     shade_cells(p, head, cells);
     for (int64_t shade = 1; shade <= SHADES; shade++) draw_shade(p, cells, shade, text);
     tartan_i_text_add(text, "</svg>\n");
@@ -92,9 +106,9 @@ static void draw_title(const drawing *p, tartan_i_text *text) {
     const tartan_layout *l = p->layout;
     int64_t permille = (int64_t)(tartan_layout_density(l) * 1000 + 0.5);
     tartan_i_text_add(text,
-                      "<title>%" PRId64 " x %" PRId64 ", blocks %" PRId64 " x %" PRId64 ": %" PRId64
+                      "<title>%" PRId64 " x %" PRId64 ", blocks %s%" PRId64 " x %" PRId64 ": %" PRId64
                       " blocks stored, %" PRId64 ".%" PRId64 "%%",
-                      l->shape.rows, l->shape.cols, l->shape.block_rows, l->shape.block_cols, l->blocks,
+                      l->shape.rows, l->shape.cols, tartan_i_is_variable(l) ? "up to " : "", l->shape.block_rows, l->shape.block_cols, l->blocks,
                       permille / 10, permille % 10);
     if (l->shape.heads > 1) tartan_i_text_add(text, ", %" PRId64 " heads", l->shape.heads);
     if (p->heads < l->shape.heads) tartan_i_text_add(text, ", the first %" PRId64 " drawn", p->heads);
@@ -106,7 +120,7 @@ tartan_status tartan_layout_svg(const tartan_layout *layout, int32_t pixels, cha
     int64_t *cells = NULL;
     tartan_i_text text = {0};
     CHECK_OUT(out_text);
-    CHECK_HANDLE(layout, LAYOUT, "layout");
+    CHECK_HOST_LAYOUT(layout);
     CHECK(pixels >= 16 && pixels <= 4096, ARGUMENT, "pixels is %" PRId32 ", expected 16 .. 4096", pixels);
     drawing p = measure(layout, pixels);
     NEW(cells, p.cells_down * p.cells_across);

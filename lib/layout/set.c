@@ -41,16 +41,20 @@ static tartan_status combine(const char *function, const tartan_layout *a, const
              ", heads %" PRId64,
              t->rows, t->cols, t->block_rows, t->block_cols, t->heads, s->rows, s->cols, s->block_rows,
              s->block_cols, s->heads);
+    CHECK_IN(function, tartan_i_layout_same_frame(a, b), SHAPE,
+             "b has other boundaries of blocks than a, expected the same");
+    const tartan_shape frame = tartan_i_layout_frame(a);
     int64_t lines = s->heads * a->grid_rows, blocks = 0;
     for (int64_t line = 0; line < lines; line++) blocks += merge_line(a, b, line, keep, NULL);
 
-    TRY(tartan_i_layout_begin(s, blocks, &c));
+    TRY(tartan_i_layout_begin(&frame, blocks, &c));
     c->row_pointers[0] = 0;
     for (int64_t line = 0; line < lines; line++) {
         int64_t id = c->row_pointers[line];
         c->row_pointers[line + 1] = id + merge_line(a, b, line, keep, c->block_cols + id);
     }
     TRY(tartan_i_layout_finish(c));
+    TRY(tartan_i_layout_take_bounds_of(function, c, a));
     *out = c;
     return TARTAN_OK;
 fail:
@@ -60,23 +64,23 @@ fail:
 
 tartan_status tartan_layout_union(const tartan_layout *a, const tartan_layout *b, tartan_layout **out) {
     CHECK_OUT(out);
-    CHECK_HANDLE(a, LAYOUT, "layout");
-    CHECK_HANDLE(b, LAYOUT, "layout");
+    CHECK_HOST_LAYOUT(a);
+    CHECK_HOST_LAYOUT(b);
     return combine(__func__, a, b, ONLY_A | ONLY_B | BOTH, out);
 }
 
 tartan_status tartan_layout_intersection(const tartan_layout *a, const tartan_layout *b,
                                          tartan_layout **out) {
     CHECK_OUT(out);
-    CHECK_HANDLE(a, LAYOUT, "layout");
-    CHECK_HANDLE(b, LAYOUT, "layout");
+    CHECK_HOST_LAYOUT(a);
+    CHECK_HOST_LAYOUT(b);
     return combine(__func__, a, b, BOTH, out);
 }
 
 tartan_status tartan_layout_difference(const tartan_layout *a, const tartan_layout *b, tartan_layout **out) {
     CHECK_OUT(out);
-    CHECK_HANDLE(a, LAYOUT, "layout");
-    CHECK_HANDLE(b, LAYOUT, "layout");
+    CHECK_HOST_LAYOUT(a);
+    CHECK_HOST_LAYOUT(b);
     return combine(__func__, a, b, ONLY_A, out);
 }
 
@@ -85,11 +89,12 @@ static tartan_status transpose(const tartan_layout *l, int64_t **out_sources, ta
     tartan_status status;
     tartan_layout *t = NULL;
     int64_t *sources = NULL;
-    tartan_shape shape = {.rows = l->shape.cols,
-                          .cols = l->shape.rows,
-                          .block_rows = l->shape.block_cols,
-                          .block_cols = l->shape.block_rows,
-                          .heads = l->shape.heads};
+    const tartan_shape frame = tartan_i_layout_frame(l);
+    const tartan_shape shape = {.rows = frame.cols,
+                                .cols = frame.rows,
+                                .block_rows = frame.block_cols,
+                                .block_cols = frame.block_rows,
+                                .heads = frame.heads};
     TRY(tartan_i_layout_begin(&shape, l->blocks, &t));
     if (out_sources != NULL) {
         NEW(sources, l->blocks);
@@ -99,6 +104,8 @@ static tartan_status transpose(const tartan_layout *l, int64_t **out_sources, ta
            (size_t)(shape.heads * t->grid_rows + 1) * sizeof *t->row_pointers);
     memcpy(t->block_cols, l->col_rows, (size_t)l->blocks * sizeof *t->block_cols);
     TRY(tartan_i_layout_finish(t));
+    if (tartan_i_is_variable(l))
+        TRY(tartan_i_layout_take_bounds("tartan_layout_transpose", t, l->col_bounds, l->row_bounds));
     *out = t;
     if (out_sources != NULL) *out_sources = sources;
     return TARTAN_OK;
@@ -137,12 +144,36 @@ fail:
     return status;
 }
 
+/* Boundaries whose blocks move to the places `moved`. */
+static void move_sizes(const int64_t *bounds, const int64_t *moved, int64_t grid, int64_t *out) {
+    for (int64_t i = 0; i < grid; i++) out[moved[i] + 1] = bounds[i + 1] - bounds[i];
+    out[0] = 0;
+    for (int64_t i = 0; i < grid; i++) out[i + 1] += out[i];
+}
+
+static tartan_status permute_bounds(const char *function, const tartan_layout *l, const int64_t *rows,
+                                    const int64_t *cols, tartan_layout *permuted) {
+    tartan_status status;
+    int64_t *row_bounds = NULL, *col_bounds = NULL;
+    NEW(row_bounds, l->grid_rows + 1);
+    NEW(col_bounds, l->grid_cols + 1);
+    move_sizes(l->row_bounds, rows, l->grid_rows, row_bounds);
+    move_sizes(l->col_bounds, cols, l->grid_cols, col_bounds);
+    status = tartan_i_layout_take_bounds(function, permuted, row_bounds, col_bounds);
+fail:
+    tartan_i_free(row_bounds);
+    tartan_i_free(col_bounds);
+    return status;
+}
+
 static tartan_status permute(const char *function, const tartan_layout *l, const int64_t *row_order,
                              int64_t nrow_order, const int64_t *col_order, int64_t ncol_order,
                              int64_t **out_sources, tartan_layout **out) {
     tartan_status status;
     int64_t *rows = NULL, *cols = NULL, *positions = NULL;
-    const tartan_shape *s = &l->shape;
+    const tartan_shape frame = tartan_i_layout_frame(l), *s = &frame;
+    tartan_layout *made = NULL;
+    if (out_sources != NULL) *out_sources = NULL;
     TRY(invert(function, "row_order", row_order, nrow_order, l->grid_rows, s->rows % s->block_rows != 0,
                &rows));
     TRY(invert(function, "col_order", col_order, ncol_order, l->grid_cols, s->cols % s->block_cols != 0,
@@ -154,8 +185,13 @@ static tartan_status permute(const char *function, const tartan_layout *l, const
             positions[id] =
                 (head * l->grid_rows + rows[l->block_rows[id]]) * l->grid_cols + cols[l->block_cols[id]];
     }
-    status = tartan_i_layout_from_positions(function, s, positions, l->blocks, false, out_sources, out);
+    TRY(tartan_i_layout_from_positions(function, s, positions, l->blocks, false, out_sources, &made));
+    if (tartan_i_is_variable(l)) TRY(permute_bounds(function, l, rows, cols, made));
+    *out = made;
+    made = NULL;
 fail:
+    if (status != TARTAN_OK && out_sources != NULL) tartan_i_free(*out_sources);
+    tartan_layout_free(made);
     tartan_i_free(rows);
     tartan_i_free(cols);
     tartan_i_free(positions);
@@ -186,6 +222,23 @@ static int64_t extent(int64_t size, int64_t block, int64_t begin, int64_t end) {
     return end == begin ? 0 : last - begin * block;
 }
 
+static tartan_status slice_bounds(const char *function, const tartan_layout *l, int64_t row_begin,
+                                  int64_t col_begin, tartan_layout *part) {
+    tartan_status status;
+    int64_t *row_bounds = NULL, *col_bounds = NULL;
+    NEW(row_bounds, part->grid_rows + 1);
+    NEW(col_bounds, part->grid_cols + 1);
+    for (int64_t i = 0; i <= part->grid_rows; i++)
+        row_bounds[i] = l->row_bounds[row_begin + i] - l->row_bounds[row_begin];
+    for (int64_t j = 0; j <= part->grid_cols; j++)
+        col_bounds[j] = l->col_bounds[col_begin + j] - l->col_bounds[col_begin];
+    status = tartan_i_layout_take_bounds(function, part, row_bounds, col_bounds);
+fail:
+    tartan_i_free(row_bounds);
+    tartan_i_free(col_bounds);
+    return status;
+}
+
 static tartan_status slice(const char *function, const tartan_layout *l, int64_t row_begin, int64_t row_end,
                            int64_t col_begin, int64_t col_end, int64_t **out_sources, tartan_layout **out) {
     tartan_status status;
@@ -197,9 +250,10 @@ static tartan_status slice(const char *function, const tartan_layout *l, int64_t
     CHECK_IN(function, col_begin >= 0 && col_begin <= col_end && col_end <= l->grid_cols, ARGUMENT,
              "col_begin .. col_end is %" PRId64 " .. %" PRId64 ", expected a range within 0 .. %" PRId64,
              col_begin, col_end, l->grid_cols);
-    tartan_shape shape = l->shape;
-    shape.rows = extent(l->shape.rows, shape.block_rows, row_begin, row_end);
-    shape.cols = extent(l->shape.cols, shape.block_cols, col_begin, col_end);
+    const tartan_shape frame = tartan_i_layout_frame(l);
+    tartan_shape shape = frame;
+    shape.rows = extent(frame.rows, shape.block_rows, row_begin, row_end);
+    shape.cols = extent(frame.cols, shape.block_cols, col_begin, col_end);
     for (int64_t head = 0; head < shape.heads; head++)
         for (int64_t i = row_begin; i < row_end; i++) {
             cut_line(l, head * l->grid_rows + i, col_begin, col_end, &begin, &end);
@@ -219,6 +273,7 @@ static tartan_status slice(const char *function, const tartan_layout *l, int64_t
         }
     part->row_pointers[new_line] = id;
     TRY(tartan_i_layout_finish(part));
+    if (tartan_i_is_variable(l)) TRY(slice_bounds(function, l, row_begin, col_begin, part));
     *out = part;
     if (out_sources != NULL) *out_sources = sources;
     return TARTAN_OK;
@@ -232,20 +287,20 @@ fail:
 
 tartan_status tartan_i_layout_transpose(const tartan_layout *layout, int64_t **out_sources,
                                         tartan_layout **out) {
-    CHECK_HANDLE(layout, LAYOUT, "layout");
+    CHECK_HOST_LAYOUT(layout);
     return transpose(layout, out_sources, out);
 }
 
 tartan_status tartan_layout_transpose(const tartan_layout *layout, tartan_layout **out) {
     CHECK_OUT(out);
-    CHECK_HANDLE(layout, LAYOUT, "layout");
+    CHECK_HOST_LAYOUT(layout);
     return transpose(layout, NULL, out);
 }
 
 tartan_status tartan_i_layout_permute(const tartan_layout *layout, const int64_t *row_order,
                                       int64_t nrow_order, const int64_t *col_order, int64_t ncol_order,
                                       int64_t **out_sources, tartan_layout **out) {
-    CHECK_HANDLE(layout, LAYOUT, "layout");
+    CHECK_HOST_LAYOUT(layout);
     return permute("tartan_matrix_permute", layout, row_order, nrow_order, col_order, ncol_order, out_sources,
                    out);
 }
@@ -253,20 +308,20 @@ tartan_status tartan_i_layout_permute(const tartan_layout *layout, const int64_t
 tartan_status tartan_layout_permute(const tartan_layout *layout, const int64_t *row_order, int64_t nrow_order,
                                     const int64_t *col_order, int64_t ncol_order, tartan_layout **out) {
     CHECK_OUT(out);
-    CHECK_HANDLE(layout, LAYOUT, "layout");
+    CHECK_HOST_LAYOUT(layout);
     return permute(__func__, layout, row_order, nrow_order, col_order, ncol_order, NULL, out);
 }
 
 tartan_status tartan_i_layout_slice(const tartan_layout *layout, int64_t row_begin, int64_t row_end,
                                     int64_t col_begin, int64_t col_end, int64_t **out_sources,
                                     tartan_layout **out) {
-    CHECK_HANDLE(layout, LAYOUT, "layout");
+    CHECK_HOST_LAYOUT(layout);
     return slice("tartan_matrix_slice", layout, row_begin, row_end, col_begin, col_end, out_sources, out);
 }
 
 tartan_status tartan_layout_slice(const tartan_layout *layout, int64_t row_begin, int64_t row_end,
                                   int64_t col_begin, int64_t col_end, tartan_layout **out) {
     CHECK_OUT(out);
-    CHECK_HANDLE(layout, LAYOUT, "layout");
+    CHECK_HOST_LAYOUT(layout);
     return slice(__func__, layout, row_begin, row_end, col_begin, col_end, NULL, out);
 }

@@ -5,9 +5,17 @@
 #include <math.h>
 #include <string.h>
 
+static int64_t variable_elements(const tartan_layout *l) {
+    int64_t elements = 0;
+    for (int64_t id = 0; id < l->blocks; id++)
+        elements += tartan_i_rows_of(l, l->block_rows[id]) * tartan_i_cols_of(l, l->block_cols[id]);
+    return elements;
+}
+
 int64_t tartan_layout_elements(const tartan_layout *l) {
-    if (!tartan_i_is(l, TARTAN_I_LAYOUT)) return -1;
+    if (!tartan_i_is_host_layout(l)) return -1;
     if (l->blocks == 0) return 0;
+    if (tartan_i_is_variable(l)) return variable_elements(l);
     const tartan_shape *s = &l->shape;
     int64_t missing_rows = s->block_rows - tartan_i_rows_of(l, l->grid_rows - 1);
     int64_t missing_cols = s->block_cols - tartan_i_cols_of(l, l->grid_cols - 1);
@@ -26,14 +34,14 @@ int64_t tartan_layout_elements(const tartan_layout *l) {
 }
 
 double tartan_layout_density(const tartan_layout *layout) {
-    if (!tartan_i_is(layout, TARTAN_I_LAYOUT)) return -1;
+    if (!tartan_i_is_host_layout(layout)) return -1;
     int64_t all = layout->shape.heads * layout->grid_rows * layout->grid_cols;
     return all == 0 ? 0 : (double)layout->blocks / (double)all;
 }
 
 tartan_status tartan_layout_row_lengths(const tartan_layout *layout, int64_t *out_lengths,
                                         int64_t nout_lengths) {
-    CHECK_HANDLE(layout, LAYOUT, "layout");
+    CHECK_HOST_LAYOUT(layout);
     CHECK_LIST(out_lengths, layout->shape.heads * layout->grid_rows, "heads * grid_rows");
     for (int64_t line = 0; line < nout_lengths; line++)
         out_lengths[line] = layout->row_pointers[line + 1] - layout->row_pointers[line];
@@ -41,7 +49,7 @@ tartan_status tartan_layout_row_lengths(const tartan_layout *layout, int64_t *ou
 }
 
 tartan_status tartan_layout_row_spread(const tartan_layout *layout, double *out_spread, int64_t nout_spread) {
-    CHECK_HANDLE(layout, LAYOUT, "layout");
+    CHECK_HOST_LAYOUT(layout);
     CHECK_LIST(out_spread, 4, "smallest, mean, largest, standard deviation");
     int64_t lines = layout->shape.heads * layout->grid_rows, smallest = INT64_MAX, largest = 0;
     double mean = lines == 0 ? 0 : (double)layout->blocks / (double)lines, squares = 0;
@@ -60,7 +68,7 @@ tartan_status tartan_layout_row_spread(const tartan_layout *layout, double *out_
 
 tartan_status tartan_layout_bandwidth(const tartan_layout *layout, int64_t *out_bandwidth,
                                       int64_t nout_bandwidth) {
-    CHECK_HANDLE(layout, LAYOUT, "layout");
+    CHECK_HOST_LAYOUT(layout);
     CHECK_LIST(out_bandwidth, 2, "lower, upper");
     int64_t lower = 0, upper = 0;
     for (int64_t line = 0; line < layout->shape.heads * layout->grid_rows; line++) {
@@ -115,7 +123,7 @@ tartan_status tartan_layout_reach(const tartan_layout *layout, int64_t head, dou
                                   int64_t nout_reach) {
     tartan_status status;
     strip *reached = NULL, *next = NULL;
-    CHECK_HANDLE(layout, LAYOUT, "layout");
+    CHECK_HOST_LAYOUT(layout);
     int64_t n = layout->grid_rows;
     CHECK(n == layout->grid_cols, SHAPE,
           "layout has a grid of %" PRId64 " x %" PRId64 ", expected a square one", n, layout->grid_cols);
@@ -163,7 +171,7 @@ static int64_t nearest_line(const int64_t *row_pointers, int64_t lines, int64_t 
 }
 
 tartan_status tartan_layout_partition(const tartan_layout *layout, int64_t *out_bounds, int64_t nout_bounds) {
-    CHECK_HANDLE(layout, LAYOUT, "layout");
+    CHECK_HOST_LAYOUT(layout);
     CHECK(nout_bounds >= 2, SHAPE, "nout_bounds is %" PRId64 ", expected at least 2", nout_bounds);
     CHECK_LIST(out_bounds, nout_bounds, "runs + 1");
     int64_t lines = layout->shape.heads * layout->grid_rows, runs = nout_bounds - 1;

@@ -20,7 +20,7 @@ typedef struct area {
 // What block `id` of a part becomes in the result; empty if the part has nothing of the block.
 static area area_of(const tartan_i_part *p, int64_t id) {
     const tartan_layout *l = p->from->layout;
-    const int64_t i = l->block_rows[id] * l->shape.block_rows, j = l->block_cols[id] * l->shape.block_cols;
+    const int64_t i = tartan_i_row_begin(l, l->block_rows[id]), j = tartan_i_col_begin(l, l->block_cols[id]);
     area a = {i, i + tartan_i_rows_of(l, l->block_rows[id]), j, j + tartan_i_cols_of(l, l->block_cols[id])};
     if (a.row < p->row_begin) a.row = p->row_begin;
     if (a.row_end > p->row_end) a.row_end = p->row_end;
@@ -117,8 +117,8 @@ static void multiply(const job *j, const area *a, int64_t to_id, int64_t top, in
 static void fill_block(const job *j, int64_t head, int64_t id) {
     const tartan_layout *from = j->part->from->layout, *l = j->to->layout;
     const tartan_shape *s = &l->shape;
-    const int64_t from_top = from->block_rows[id] * from->shape.block_rows;
-    const int64_t from_left = from->block_cols[id] * from->shape.block_cols;
+    const int64_t from_top = tartan_i_row_begin(from, from->block_rows[id]);
+    const int64_t from_left = tartan_i_col_begin(from, from->block_cols[id]);
     const area all = area_of(j->part, id);
     if (all.row == all.row_end) return;
     for (int64_t i = all.row / s->block_rows; i * s->block_rows < all.row_end; i++)
@@ -186,7 +186,7 @@ fail:
 static tartan_status check_one(const char *function, const tartan_context *context,
                                const tartan_matrix *matrix) {
     PASS(tartan_i_work_check(function, context));
-    return tartan_i_matrix_check_host(function, "matrix", matrix);
+    return tartan_i_matrix_check_readable(function, "matrix", matrix);
 }
 
 static tartan_i_part whole(const tartan_matrix *matrix) {
@@ -285,6 +285,7 @@ tartan_status tartan_matrix_kronecker(tartan_context *context, const tartan_matr
     char text[TARTAN_I_SHAPE_TEXT];
     int64_t grid_rows, grid_cols, count = 1;
     PASS(check_one(__func__, context, matrix));
+    PASS(tartan_i_matrix_check_even(__func__, "matrix", matrix->layout));
     PASS(tartan_i_array_check(__func__, "dense", dense, false));
     CHECK(dense->ndim == 2, SHAPE, "dense has shape %s, expected [p, q]", tartan_i_shape_text(dense, text));
     if (dtype == 0) dtype = tartan_i_common_dtype(matrix->dtype, dense->dtype);

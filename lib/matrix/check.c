@@ -59,8 +59,19 @@ static tartan_status check_columns(const tartan_layout *l) {
     return TARTAN_OK;
 }
 
+// The boundaries of a variable layout: blocks of 1 .. `block` that add up to `size`.
+static tartan_status check_bounds(const char *side, const int64_t *bounds, int64_t grid, int64_t size,
+                                  int64_t block) {
+    CHECK_INSIDE(bounds != NULL && bounds[0] == 0 && bounds[grid] == size,
+                 "the layout has no %s boundaries from 0 to %" PRId64, side, size);
+    for (int64_t i = 0; i < grid; i++)
+        CHECK_INSIDE(bounds[i] < bounds[i + 1] && bounds[i + 1] - bounds[i] <= block,
+                     "the layout has %s boundary %" PRId64 " after %" PRId64, side, bounds[i + 1], bounds[i]);
+    return TARTAN_OK;
+}
+
 static tartan_status check_layout(const tartan_layout *l) {
-    CHECK_INSIDE(tartan_i_is(l, TARTAN_I_LAYOUT), "the matrix has no open layout");
+    CHECK_INSIDE(tartan_i_is_host_layout(l), "the matrix has no open layout");
     const tartan_shape *s = &l->shape;
     CHECK_INSIDE(s->rows >= 0 && s->cols >= 0 && s->block_rows >= 1 && s->block_rows <= TARTAN_I_MAX_BLOCK &&
                      s->block_cols >= 1 && s->block_cols <= TARTAN_I_MAX_BLOCK && s->heads >= 1 &&
@@ -68,10 +79,16 @@ static tartan_status check_layout(const tartan_layout *l) {
                  "the layout has a frame of %" PRId64 " x %" PRId64 " in blocks of %" PRId64 " x %" PRId64
                  ", %" PRId64 " heads",
                  s->rows, s->cols, s->block_rows, s->block_cols, s->heads);
-    CHECK_INSIDE(l->grid_rows == tartan_i_ceil_div(s->rows, s->block_rows) &&
-                     l->grid_cols == tartan_i_ceil_div(s->cols, s->block_cols) && l->blocks >= 0,
+    const bool fits = tartan_i_is_variable(l) ||
+                      (l->grid_rows == tartan_i_ceil_div(s->rows, s->block_rows) &&
+                       l->grid_cols == tartan_i_ceil_div(s->cols, s->block_cols));
+    CHECK_INSIDE(fits && l->blocks >= 0,
                  "the layout has a grid of %" PRId64 " x %" PRId64 " and %" PRId64 " blocks", l->grid_rows,
                  l->grid_cols, l->blocks);
+    if (tartan_i_is_variable(l)) {
+        PASS(check_bounds("row", l->row_bounds, l->grid_rows, s->rows, s->block_rows));
+        PASS(check_bounds("column", l->col_bounds, l->grid_cols, s->cols, s->block_cols));
+    }
     PASS(check_rows(l));
     return check_columns(l);
 }
@@ -111,6 +128,6 @@ tartan_status tartan_matrix_check(const tartan_matrix *matrix, int32_t finite) {
                      (matrix->values != NULL && (uintptr_t)matrix->values % (uintptr_t)bytes == 0),
                  "the matrix has its values at %p", matrix->values);
     if (!finite) return TARTAN_OK;
-    PASS(tartan_i_matrix_check_cpu(__func__, matrix));
+    PASS(tartan_i_matrix_check_readable(__func__, "matrix", matrix));
     return check_finite(matrix);
 }

@@ -40,7 +40,7 @@ static tartan_status check_dense(const char *function, const tartan_layout *layo
 tartan_status tartan_matrix_from_dense(tartan_layout *layout, const tartan_array *dense, int32_t dtype,
                                        int32_t block_order, tartan_matrix **out) {
     CHECK_OUT(out);
-    CHECK_HANDLE(layout, LAYOUT, "layout");
+    CHECK_HOST_LAYOUT(layout);
     PASS(check_dense(__func__, layout, dense, false));
     if (dtype == 0) dtype = dense->dtype;
     PASS(tartan_i_matrix_check_new(__func__, layout, dtype, block_order));
@@ -56,7 +56,7 @@ tartan_status tartan_matrix_from_dense(tartan_layout *layout, const tartan_array
         for (int64_t id = pointers[0]; id < pointers[layout->grid_rows]; id++) {
             int64_t i = layout->block_rows[id], j = layout->block_cols[id];
             copy(tartan_i_block_at(m, id), row_stride, col_stride,
-                 element(&p, i * s->block_rows, j * s->block_cols), p.row_stride, p.col_stride,
+                 element(&p, tartan_i_row_begin(layout, i), tartan_i_col_begin(layout, j)), p.row_stride, p.col_stride,
                  tartan_i_rows_of(layout, i), tartan_i_cols_of(layout, j));
         }
     }
@@ -82,7 +82,7 @@ static void zero_tile(const plane *p, int64_t row, int64_t col, int64_t rows, in
 
 tartan_status tartan_matrix_to_dense(const tartan_matrix *matrix, tartan_array *dense) {
     HOLD_MATRIX(matrix);
-    PASS(tartan_i_matrix_check_cpu(__func__, matrix));
+    PASS(tartan_i_matrix_check_readable(__func__, "matrix", matrix));
     PASS(check_dense(__func__, matrix->layout, dense, true));
     const char *begin, *end;
     tartan_i_array_extent(dense, &begin, &end);
@@ -96,9 +96,9 @@ tartan_status tartan_matrix_to_dense(const tartan_matrix *matrix, tartan_array *
         plane p = plane_of(dense, h);
         for (int64_t i = 0; i < l->grid_rows; i++) {
             const int64_t *pointers = l->row_pointers + h * l->grid_rows + i;
-            int64_t row = i * s->block_rows, rows = tartan_i_rows_of(l, i), done = 0;
+            int64_t row = tartan_i_row_begin(l, i), rows = tartan_i_rows_of(l, i), done = 0;
             for (int64_t id = pointers[0]; id < pointers[1]; id++) {
-                int64_t col = l->block_cols[id] * s->block_cols,
+                int64_t col = tartan_i_col_begin(l, l->block_cols[id]),
                         cols = tartan_i_cols_of(l, l->block_cols[id]);
                 zero_tile(&p, row, done, rows, col - done);
                 copy(element(&p, row, col), p.row_stride, p.col_stride, tartan_i_block_at(matrix, id),

@@ -58,11 +58,11 @@ fail:
 
 static tartan_status put(filling *f, int64_t n, int64_t row, int64_t col) {
     const tartan_matrix *m = f->matrix;
-    const tartan_shape *s = &m->layout->shape;
-    int64_t i = row / s->block_rows, j = col / s->block_cols;
+    const tartan_layout *l = m->layout;
+    int64_t i = tartan_i_block_row_at(l, row), j = tartan_i_block_col_at(l, col);
     if (i != f->block_row || j != f->block_col) {
         f->block_row = i, f->block_col = j;
-        f->id = tartan_i_layout_find(m->layout, 0, i, j);
+        f->id = tartan_i_layout_find(l, 0, i, j);
     }
     int64_t id = f->id;
     CHECK_IN(f->function, id >= 0, LAYOUT,
@@ -70,8 +70,8 @@ static tartan_status put(filling *f, int64_t n, int64_t row, int64_t col) {
              "), expected a stored block",
              n, row, col, i, j);
     int64_t elements = tartan_i_block_elements(m);
-    int64_t offset = row % s->block_rows * tartan_i_block_row_stride(m) +
-                     col % s->block_cols * tartan_i_block_col_stride(m);
+    int64_t offset = (row - tartan_i_row_begin(l, i)) * tartan_i_block_row_stride(m) +
+                     (col - tartan_i_col_begin(l, j)) * tartan_i_block_col_stride(m);
     uint8_t *seen = f->seen + id * ((elements + 7) / 8) + offset / 8;
     CHECK_IN(f->function, (*seen >> (offset % 8) & 1) == 0, LAYOUT,
              "entry %" PRId64 " is at (%" PRId64 ", %" PRId64
@@ -87,7 +87,7 @@ tartan_status tartan_matrix_from_coo(tartan_layout *layout, const tartan_places 
                                      const tartan_array *values, int32_t dtype, int32_t block_order,
                                      tartan_matrix **out) {
     CHECK_OUT(out);
-    CHECK_HANDLE(layout, LAYOUT, "layout");
+    CHECK_HOST_LAYOUT(layout);
     PASS(
         tartan_i_places_check(__func__, places, layout->shape.heads, layout->shape.rows, layout->shape.cols));
     tartan_status status;
@@ -106,7 +106,7 @@ tartan_status tartan_matrix_from_csr(tartan_layout *layout, const tartan_compres
                                      const tartan_array *values, int32_t dtype, int32_t block_order,
                                      tartan_matrix **out) {
     CHECK_OUT(out);
-    CHECK_HANDLE(layout, LAYOUT, "layout");
+    CHECK_HOST_LAYOUT(layout);
     const int64_t rows = layout->shape.rows;
     PASS(tartan_i_row_lists_check(__func__, lists, rows, "rows + 1", layout->shape.cols));
     tartan_status status;
@@ -159,12 +159,12 @@ static void write_entries(const tartan_matrix *m, int64_t *pointers, int64_t *ro
     tartan_i_tile_copy copy = tartan_i_tile_copier(values->dtype, m->dtype);
     int64_t row_stride = tartan_i_block_row_stride(m), col_stride = tartan_i_block_col_stride(m), n = 0;
     for (int64_t row = 0; row < s->rows; row++) {
-        int64_t i = row / s->block_rows;
+        int64_t i = tartan_i_block_row_at(l, row);
+        const int64_t within = row - tartan_i_row_begin(l, i);
         if (pointers != NULL) pointers[row] = n;
         for (int64_t id = l->row_pointers[i]; id < l->row_pointers[i + 1]; id++) {
-            int64_t col = l->block_cols[id] * s->block_cols, count = tartan_i_cols_of(l, l->block_cols[id]);
-            const void *run =
-                tartan_i_at(tartan_i_block_at(m, id), m->dtype, row % s->block_rows * row_stride);
+            int64_t col = tartan_i_col_begin(l, l->block_cols[id]), count = tartan_i_cols_of(l, l->block_cols[id]);
+            const void *run = tartan_i_at(tartan_i_block_at(m, id), m->dtype, within * row_stride);
             copy(tartan_i_at(values->data, values->dtype, n * values->strides[0]), 0, values->strides[0], run,
                  0, col_stride, 1, count);
             for (int64_t c = 0; c < count; c++) cols[n + c] = col + c;
@@ -179,7 +179,7 @@ tartan_status tartan_matrix_to_coo(const tartan_matrix *matrix, int64_t *out_ent
                                    int64_t nout_entry_rows, int64_t *out_entry_cols, int64_t nout_entry_cols,
                                    tartan_array *values) {
     HOLD_MATRIX(matrix);
-    PASS(tartan_i_matrix_check_cpu(__func__, matrix));
+    PASS(tartan_i_matrix_check_readable(__func__, "matrix", matrix));
     PASS(check_output(__func__, matrix, values));
     int64_t n = values->shape[0];
     PASS(check_index_output(__func__, matrix, values, "out_entry_rows", out_entry_rows, nout_entry_rows, n,
@@ -196,7 +196,7 @@ tartan_status tartan_matrix_to_csr(const tartan_matrix *matrix, int64_t *out_row
                                    int64_t nout_row_pointers, int64_t *out_cols, int64_t nout_cols,
                                    tartan_array *values) {
     HOLD_MATRIX(matrix);
-    PASS(tartan_i_matrix_check_cpu(__func__, matrix));
+    PASS(tartan_i_matrix_check_readable(__func__, "matrix", matrix));
     PASS(check_output(__func__, matrix, values));
     int64_t n = values->shape[0], rows = matrix->layout->shape.rows;
     PASS(check_index_output(__func__, matrix, values, "out_row_pointers", out_row_pointers, nout_row_pointers,

@@ -27,18 +27,17 @@ typedef struct finder {
 } finder;
 
 static int64_t find(finder *f, const tartan_places *p, int64_t n) {
-    const tartan_shape *s = &f->layout->shape;
     const int64_t head = tartan_i_head_at(p, n);
-    const int64_t i = p->rows[n] / s->block_rows, j = p->cols[n] / s->block_cols;
+    const int64_t i = tartan_i_block_row_at(f->layout, p->rows[n]),
+                  j = tartan_i_block_col_at(f->layout, p->cols[n]);
     if (head != f->head || i != f->block_row || j != f->block_col)
         *f = (finder){f->layout, head, i, j, tartan_i_layout_find(f->layout, head, i, j)};
     return f->id;
 }
 
 static void *element_at(const tartan_matrix *m, const finder *f, const tartan_places *p, int64_t n) {
-    const tartan_shape *s = &f->layout->shape;
-    const int64_t row = p->rows[n] - f->block_row * s->block_rows,
-                  col = p->cols[n] - f->block_col * s->block_cols;
+    const int64_t row = p->rows[n] - tartan_i_row_begin(f->layout, f->block_row),
+                  col = p->cols[n] - tartan_i_col_begin(f->layout, f->block_col);
     return tartan_i_at(tartan_i_block_at(m, f->id), m->dtype,
                        row * tartan_i_block_row_stride(m) + col * tartan_i_block_col_stride(m));
 }
@@ -50,7 +49,7 @@ static finder begin(const tartan_layout *layout) {
 tartan_status tartan_matrix_get_elements(const tartan_matrix *matrix, const tartan_places *places,
                                          tartan_array *values) {
     HOLD_MATRIX(matrix);
-    PASS(tartan_i_matrix_check_host(__func__, "matrix", matrix));
+    PASS(tartan_i_matrix_check_readable(__func__, "matrix", matrix));
     PASS(check_places(__func__, places, matrix->layout));
     PASS(check_values(__func__, values, places->count, true));
     const tartan_array own = tartan_i_matrix_view(matrix);
@@ -71,7 +70,7 @@ tartan_status tartan_matrix_get_elements(const tartan_matrix *matrix, const tart
 tartan_status tartan_matrix_set_elements(tartan_matrix *matrix, const tartan_places *places,
                                          const tartan_array *values, int32_t add) {
     HOLD_MATRIX(matrix);
-    PASS(tartan_i_matrix_check_host(__func__, "matrix", matrix));
+    PASS(tartan_i_matrix_check_readable(__func__, "matrix", matrix));
     PASS(check_places(__func__, places, matrix->layout));
     PASS(check_values(__func__, values, places->count, false));
     const tartan_array own = tartan_i_matrix_view(matrix);
@@ -100,9 +99,11 @@ tartan_status tartan_matrix_set_elements(tartan_matrix *matrix, const tartan_pla
 tartan_status tartan_layout_add_elements(tartan_layout *layout, const tartan_places *places,
                                          tartan_layout **out) {
     CHECK_OUT(out);
-    CHECK_HANDLE(layout, LAYOUT, "layout");
+    CHECK_HOST_LAYOUT(layout);
     tartan_status status;
     PASS(check_places(__func__, places, layout));
+    const tartan_shape frame = tartan_i_layout_frame(layout);
+    tartan_layout *made = NULL;
     int64_t *positions = NULL, missing = 0, last = -1;
     finder f = begin(layout);
     NEW(positions, layout->blocks + places->count);
@@ -113,13 +114,18 @@ tartan_status tartan_layout_add_elements(tartan_layout *layout, const tartan_pla
         if (position != last) positions[layout->blocks + missing++] = position;
         last = position;
     }
-    if (missing == 0)
-        *out = tartan_layout_retain(layout);
-    else
-        TRY(tartan_i_layout_from_positions(__func__, &layout->shape, positions, layout->blocks + missing,
-                                           true, NULL, out));
+    if (missing == 0) {
+        made = tartan_layout_retain(layout);
+    } else {
+        TRY(tartan_i_layout_from_positions(__func__, &frame, positions, layout->blocks + missing, true, NULL,
+                                           &made));
+        TRY(tartan_i_layout_take_bounds_of(__func__, made, layout));
+    }
+    *out = made;
+    made = NULL;
     status = TARTAN_OK;
 fail:
+    tartan_layout_free(made);
     tartan_i_free(positions);
     return status;
 }

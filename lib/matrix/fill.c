@@ -11,7 +11,7 @@
 
 tartan_status tartan_matrix_fill_zero(tartan_matrix *matrix) {
     HOLD_MATRIX(matrix);
-    PASS(tartan_i_matrix_check_cpu(__func__, matrix));
+    PASS(tartan_i_matrix_check_readable(__func__, "matrix", matrix));
     int64_t bytes = tartan_i_block_elements(matrix) * tartan_dtype_bytes(matrix->dtype);
     if (matrix->layout->blocks > 0) memset(matrix->values, 0, (size_t)(matrix->layout->blocks * bytes));
     return TARTAN_OK;
@@ -50,7 +50,7 @@ static tartan_status check_random(const char *function, const tartan_context *co
                                   const tartan_matrix *matrix, double scale, int64_t seed) {
     if (!tartan_i_is(context, TARTAN_I_CONTEXT))
         return tartan_i_fail_handle(function, "context", context, "context");
-    PASS(tartan_i_matrix_check_cpu(function, matrix));
+    PASS(tartan_i_matrix_check_readable(function, "matrix", matrix));
     CHECK_IN(function, isfinite(scale), ARGUMENT, "scale is %g, expected a finite number", scale);
     CHECK_IN(function, seed >= -1, ARGUMENT, "seed is %" PRId64 ", expected -1 (the context's) or more",
              seed);

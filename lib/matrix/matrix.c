@@ -8,7 +8,7 @@
 
 tartan_status tartan_i_matrix_check_new(const char *function, const tartan_layout *layout, int32_t dtype,
                                         int32_t block_order) {
-    if (!tartan_i_is(layout, TARTAN_I_LAYOUT))
+    if (!tartan_i_is_host_layout(layout))
         return tartan_i_fail_handle(function, "layout", layout, "layout");
     CHECK_IN(function, tartan_i_is_number(dtype), DTYPE, "dtype is %d, expected %d .. %d (a tartan_dtype)",
              dtype, TARTAN_F64, TARTAN_I_LAST_DTYPE);
@@ -18,12 +18,25 @@ tartan_status tartan_i_matrix_check_new(const char *function, const tartan_layou
     return TARTAN_OK;
 }
 
-tartan_status tartan_i_matrix_check_cpu(const char *function, const tartan_matrix *matrix) {
-    CHECK_IN(function, tartan_i_is(matrix, TARTAN_I_MATRIX), HANDLE, "matrix is %s, expected an open matrix",
-             matrix == NULL ? "NULL" : "closed or not one of Tartan's");
+tartan_status tartan_i_matrix_check_readable(const char *function, const char *name,
+                                             const tartan_matrix *matrix) {
+    CHECK_IN(function, tartan_i_is(matrix, TARTAN_I_MATRIX), HANDLE, "%s is %s, expected an open matrix",
+             name, matrix == NULL ? "NULL" : "closed or not one of Tartan's");
     CHECK_IN(function, matrix->device_type == TARTAN_CPU, UNSUPPORTED,
-             "matrix has its values on CUDA device %d, expected CPU memory here", matrix->device_id);
-    return tartan_i_matrix_check_stays(function, "matrix", matrix);
+             "%s has its values on CUDA device %d, expected CPU memory here", name, matrix->device_id);
+    return tartan_i_matrix_check_stays(function, name, matrix);
+}
+
+tartan_status tartan_i_matrix_check_even(const char *function, const char *name,
+                                         const tartan_layout *layout) {
+    CHECK_IN(function, !tartan_i_is_variable(layout), UNSUPPORTED,
+             "%s has blocks of different sizes, which are not supported here", name);
+    return TARTAN_OK;
+}
+
+tartan_status tartan_i_matrix_check_cpu(const char *function, const tartan_matrix *matrix) {
+    PASS(tartan_i_matrix_check_readable(function, "matrix", matrix));
+    return tartan_i_matrix_check_even(function, "matrix", matrix->layout);
 }
 
 tartan_status tartan_i_matrix_check_stays(const char *function, const char *name,
@@ -134,6 +147,7 @@ tartan_status tartan_matrix_wrap(tartan_layout *layout, const tartan_array *valu
               (values->device_type == layout->device_type && values->device_id == layout->device_id),
           UNSUPPORTED, "values is on device %d:%d, expected %d:%d (that of the layout)", values->device_type,
           values->device_id, layout->device_type, layout->device_id);
+    if (values->device_type != TARTAN_CPU) PASS(tartan_i_matrix_check_even(__func__, "layout", layout));
     char text[TARTAN_I_SHAPE_TEXT];
     const tartan_shape *s = &layout->shape;
     CHECK(values->ndim == 3 && values->shape[0] == layout->blocks && values->shape[1] == s->block_rows &&
@@ -199,7 +213,8 @@ void tartan_i_block_copy(tartan_matrix *to, int64_t to_id, const tartan_matrix *
     if (rows * cols == 0) return;
     const tartan_i_tile_copy copy = tartan_i_tile_copier(to->dtype, from->dtype);
     const void *old = tartan_i_block_at(from, from_id);
-    if (!transposed && to->block_order == from->block_order && rows * cols == elements) {
+    if (!transposed && to->block_order == from->block_order && rows * cols == elements &&
+        elements == tartan_i_block_elements(from)) {
         copy(block, 0, 1, old, 0, 1, 1, elements);
         return;
     }
@@ -262,17 +277,19 @@ tartan_status tartan_matrix_entry(const tartan_matrix *matrix, int64_t head, int
                                   double *out_value) {
     HOLD_MATRIX(matrix);
     CHECK(out_value != NULL, HANDLE, "out_value is NULL, expected a place for the result");
-    PASS(tartan_i_matrix_check_cpu(__func__, matrix));
-    const tartan_shape *s = &matrix->layout->shape;
+    PASS(tartan_i_matrix_check_readable(__func__, "matrix", matrix));
+    const tartan_layout *l = matrix->layout;
+    const tartan_shape *s = &l->shape;
     CHECK(head >= 0 && head < s->heads, ARGUMENT, "head is %" PRId64 ", expected 0 .. %" PRId64, head,
           s->heads - 1);
     CHECK(row >= 0 && row < s->rows, ARGUMENT, "row is %" PRId64 ", expected 0 .. %" PRId64, row,
           s->rows - 1);
     CHECK(col >= 0 && col < s->cols, ARGUMENT, "col is %" PRId64 ", expected 0 .. %" PRId64, col,
           s->cols - 1);
-    int64_t id = tartan_i_layout_find(matrix->layout, head, row / s->block_rows, col / s->block_cols);
-    int64_t offset = row % s->block_rows * tartan_i_block_row_stride(matrix) +
-                     col % s->block_cols * tartan_i_block_col_stride(matrix);
+    const int64_t i = tartan_i_block_row_at(l, row), j = tartan_i_block_col_at(l, col);
+    int64_t id = tartan_i_layout_find(l, head, i, j);
+    int64_t offset = (row - tartan_i_row_begin(l, i)) * tartan_i_block_row_stride(matrix) +
+                     (col - tartan_i_col_begin(l, j)) * tartan_i_block_col_stride(matrix);
     *out_value = id < 0 ? 0 : tartan_i_load(tartan_i_block_at(matrix, id), matrix->dtype, offset);
     return TARTAN_OK;
 }

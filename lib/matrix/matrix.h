@@ -73,7 +73,15 @@ void tartan_i_block_clear_padding(tartan_matrix *matrix, int64_t id);
 tartan_status tartan_i_matrix_check_new(const char *function, const tartan_layout *layout, int32_t dtype,
                                         int32_t block_order);
 
-/* Errors: HANDLE, UNSUPPORTED (values not in CPU memory, or a dynamic layout). */
+/* An open matrix `name` with values in host memory, on an ordinary or variable layout. Errors: HANDLE, UNSUPPORTED. */
+tartan_status tartan_i_matrix_check_readable(const char *function, const char *name,
+                                             const tartan_matrix *matrix);
+
+/* UNSUPPORTED if the layout of the argument `name` has blocks of different sizes. Functions that take such layouts leave
+ * this check out, or those that contain it: tartan_i_matrix_check_cpu, tartan_i_matrix_check_host. */
+tartan_status tartan_i_matrix_check_even(const char *function, const char *name, const tartan_layout *layout);
+
+/* Errors: HANDLE, UNSUPPORTED (values not in CPU memory, a dynamic layout, blocks of different sizes). */
 tartan_status tartan_i_matrix_check_cpu(const char *function, const tartan_matrix *matrix);
 
 /* UNSUPPORTED if the matrix `name` has a dynamic layout. */

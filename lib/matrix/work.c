@@ -6,11 +6,8 @@
 
 tartan_status tartan_i_matrix_check_host(const char *function, const char *name,
                                          const tartan_matrix *matrix) {
-    CHECK_IN(function, tartan_i_is(matrix, TARTAN_I_MATRIX), HANDLE, "%s is %s, expected an open matrix",
-             name, matrix == NULL ? "NULL" : "closed or not one of Tartan's");
-    CHECK_IN(function, matrix->device_type == TARTAN_CPU, UNSUPPORTED,
-             "%s has its values on CUDA device %d, expected CPU memory here", name, matrix->device_id);
-    return tartan_i_matrix_check_stays(function, name, matrix);
+    PASS(tartan_i_matrix_check_readable(function, name, matrix));
+    return tartan_i_matrix_check_even(function, name, matrix->layout);
 }
 
 tartan_status tartan_i_matrix_check_frame(const char *function, const char *name, const tartan_matrix *matrix,
@@ -23,6 +20,8 @@ tartan_status tartan_i_matrix_check_frame(const char *function, const char *name
     CHECK_IN(function, s->block_rows == o->block_rows && s->block_cols == o->block_cols, SHAPE,
              "%s has blocks of %" PRId64 " x %" PRId64 ", expected %" PRId64 " x %" PRId64 " (as %s)", name,
              s->block_rows, s->block_cols, o->block_rows, o->block_cols, other_name);
+    CHECK_IN(function, tartan_i_layout_same_frame(matrix->layout, other->layout), SHAPE,
+             "%s has other boundaries of blocks than %s, expected the same", name, other_name);
     return TARTAN_OK;
 }
 

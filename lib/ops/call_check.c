@@ -373,14 +373,16 @@ static tartan_status check_matrix(tartan_i_bound *bound, const void *const *argu
     else if (!tartan_i_is(matrix, TARTAN_I_MATRIX))
         return tartan_i_fail_handle(function, a->name, matrix, "matrix");
     if (a->stays) PASS(tartan_i_matrix_check_stays(function, a->name, matrix));
+    if (!a->variable) PASS(tartan_i_matrix_check_even(function, a->name, matrix->layout));
     PASS(tartan_i_op_check_dtype(bound, a, matrix->dtype));
     return check_on(bound, arguments, a, matrix->layout);
 }
 
-static tartan_status check_layout(const tartan_i_bound *bound, const char *name,
+static tartan_status check_layout(const tartan_i_bound *bound, const tartan_i_argument *a,
                                   const tartan_layout *layout) {
     const char *function = bound->schema->function;
-    if (!tartan_i_is_layout(layout)) return tartan_i_fail_handle(function, name, layout, "layout");
+    if (!tartan_i_is_layout(layout)) return tartan_i_fail_handle(function, a->name, layout, "layout");
+    if (!a->variable) PASS(tartan_i_matrix_check_even(function, a->name, layout));
     return bound->context != NULL ? tartan_i_operand_layout(function, bound->context, layout) : TARTAN_OK;
 }
 
@@ -398,7 +400,7 @@ tartan_status tartan_i_op_check(tartan_i_bound *bound, const void *const *argume
     case TARTAN_OPERAND_MATRIX:
         return check_matrix(bound, arguments, a, given);
     case TARTAN_OPERAND_LAYOUT:
-        return check_layout(bound, a->name, given);
+        return check_layout(bound, a, given);
     case TARTAN_OPERAND_MASK:
         if (!tartan_i_is(given, TARTAN_I_BLOCK_MASK))
             return tartan_i_fail_handle(function, a->name, given, "block mask");

@@ -231,6 +231,7 @@ tartan_status tartan_matrix_add_diagonal(tartan_context *context, double alpha, 
     tartan_layout *layout = NULL;
     PASS(tartan_i_work_check(__func__, context));
     PASS(tartan_i_arithmetic_check(__func__, context, "matrix", matrix));
+    PASS(tartan_i_matrix_check_even(__func__, "matrix", matrix->layout));
     if (dtype == 0) dtype = matrix->dtype;
     PASS(tartan_i_matrix_check_new(__func__, matrix->layout, dtype, matrix->block_order));
     PASS(tartan_i_scalar_check(__func__, "alpha", alpha, dtype));
@@ -262,6 +263,7 @@ tartan_status tartan_matrix_get_diagonal(tartan_context *context, const tartan_m
     HOLD_MATRIX(matrix);
     PASS(tartan_i_work_check(__func__, context));
     PASS(tartan_i_arithmetic_check(__func__, context, "matrix", matrix));
+    PASS(tartan_i_matrix_check_even(__func__, "matrix", matrix->layout));
     PASS(check_offset(__func__, matrix->layout, offset));
     const int64_t count = matrix->layout->shape.heads * walk_begin(matrix->layout, offset).length;
     CHECK_LIST(out_diagonal, count, "heads times the length of the diagonal");
@@ -303,6 +305,7 @@ tartan_status tartan_matrix_set_diagonal(tartan_context *context, tartan_matrix 
     numbers n;
     PASS(tartan_i_work_check(__func__, context));
     PASS(tartan_i_arithmetic_check(__func__, context, "matrix", matrix));
+    PASS(tartan_i_matrix_check_even(__func__, "matrix", matrix->layout));
     PASS(check_numbers(__func__, matrix->layout, offset, diagonal, ndiagonal, &n));
     PASS(tartan_i_matrix_check_apart(__func__, matrix, "diagonal", diagonal,
                                      ndiagonal * (int64_t)sizeof *diagonal));
@@ -315,6 +318,7 @@ tartan_status tartan_matrix_trace(tartan_context *context, const tartan_matrix *
     tartan_status status;
     PASS(tartan_i_work_check(__func__, context));
     PASS(tartan_i_arithmetic_check(__func__, context, "matrix", matrix));
+    PASS(tartan_i_matrix_check_even(__func__, "matrix", matrix->layout));
     const int64_t heads = matrix->layout->shape.heads, length = walk_begin(matrix->layout, 0).length;
     CHECK_LIST(out_results, heads, "heads");
     PASS(tartan_i_matrix_check_apart(__func__, matrix, "out_results", out_results,

@@ -68,13 +68,15 @@ tartan_status tartan_matrix_project(tartan_context *context, const tartan_matrix
     HOLD_MATRIX(matrix);
     CHECK_OUT(out);
     PASS(tartan_i_blocks_check(__func__, context, matrix));
-    CHECK_HANDLE(layout, LAYOUT, "layout");
+    CHECK_HOST_LAYOUT(layout);
     const tartan_shape *a = &layout->shape, *b = &matrix->layout->shape;
     CHECK(a->rows == b->rows && a->cols == b->cols && a->heads == b->heads, SHAPE,
           "layout is %" PRId64 " x %" PRId64 " with %" PRId64 " heads, expected %" PRId64 " x %" PRId64
           " with %" PRId64 " (as the matrix)",
           a->rows, a->cols, a->heads, b->rows, b->cols, b->heads);
     PASS(check_blocks(__func__, "layout", a, b));
+    CHECK(tartan_i_layout_same_frame(layout, matrix->layout), SHAPE,
+          "layout has other boundaries of blocks than the matrix, expected the same");
     int64_t *sources;
     PASS(tartan_i_allocate(&sources, layout->blocks, sizeof *sources));
     tartan_i_layout_match(layout, matrix->layout, sources);
@@ -95,6 +97,7 @@ tartan_status tartan_matrix_rearrange(tartan_context *context, const tartan_matr
     HOLD_MATRIX(matrix);
     CHECK_OUT(out);
     PASS(tartan_i_blocks_check(__func__, context, matrix));
+    PASS(tartan_i_matrix_check_even(__func__, "matrix", matrix->layout));
     CHECK_HANDLE(layout, LAYOUT, "layout");
     PASS(check_blocks(__func__, "layout", &layout->shape, &matrix->layout->shape));
     CHECK_LIST(sources, layout->blocks, "blocks of the layout");
@@ -133,6 +136,8 @@ tartan_status tartan_matrix_scatter(tartan_context *context, const tartan_matrix
     PASS(tartan_i_blocks_check(__func__, context, matrix));
     PASS(tartan_i_operand_matrix(__func__, context, "from", from));
     PASS(tartan_i_matrix_check_stays(__func__, "from", from));
+    PASS(tartan_i_matrix_check_even(__func__, "matrix", matrix->layout));
+    PASS(tartan_i_matrix_check_even(__func__, "from", from->layout));
     const int64_t blocks = matrix->layout->blocks;
     PASS(check_blocks(__func__, "from", &from->layout->shape, &matrix->layout->shape));
     CHECK_LIST(targets, from->layout->blocks, "blocks of from");
@@ -149,6 +154,7 @@ static tartan_status keep_large(const char *function, tartan_context *context, c
                                 const double *largest, double tolerance, tartan_matrix **out) {
     tartan_status status;
     tartan_layout *old = matrix->layout, *layout = NULL;
+    const tartan_shape frame = tartan_i_layout_frame(old);
     int64_t *positions = NULL, *sources = NULL, count = 0;
     NEW(positions, old->blocks);
     NEW(sources, old->blocks);
@@ -158,10 +164,12 @@ static tartan_status keep_large(const char *function, tartan_context *context, c
         positions[count] = positions[id];
         sources[count++] = id;
     }
-    if (count == old->blocks)
+    if (count == old->blocks) {
         layout = tartan_layout_retain(old);
-    else
-        TRY(tartan_i_layout_from_positions(function, &old->shape, positions, count, false, NULL, &layout));
+    } else {
+        TRY(tartan_i_layout_from_positions(function, &frame, positions, count, false, NULL, &layout));
+        TRY(tartan_i_layout_take_bounds_of(function, layout, old));
+    }
     const tartan_i_blocks_form form = {.from = matrix,
                                        .layout = layout,
                                        .dtype = matrix->dtype,

@@ -10,13 +10,14 @@ static void include_zeros(const tartan_layout *l, tartan_i_chain chain, int32_t 
     const bool by_column = each == TARTAN_EACH_COLUMN;
     const int64_t grid = by_column ? l->grid_cols : l->grid_rows,
                   across = by_column ? l->grid_rows : l->grid_cols;
-    const int64_t size = by_column ? s->cols : s->rows, block = by_column ? s->block_cols : s->block_rows;
+    const int64_t size = by_column ? s->cols : s->rows;
     const int64_t *pointers = by_column ? l->col_pointers : l->row_pointers;
     const bool least = chain == TARTAN_I_CHAIN_minimum;
     if (each == TARTAN_EACH_BLOCK || (!least && chain != TARTAN_I_CHAIN_maximum)) return;
     for (int64_t i = 0; i < s->heads * grid; i++) {
         if (pointers[i + 1] - pointers[i] == across) continue;
-        const int64_t first = i % grid * block, end = first + block < size ? first + block : size;
+        const int64_t at = i % grid, first = by_column ? tartan_i_col_begin(l, at) : tartan_i_row_begin(l, at),
+                      end = first + (by_column ? tartan_i_cols_of(l, at) : tartan_i_rows_of(l, at));
         double *line = out + i / grid * size;
         for (int64_t k = first; k < end; k++)
             if (least ? line[k] > 0 : line[k] < 0) line[k] = 0;

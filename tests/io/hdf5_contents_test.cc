@@ -117,6 +117,45 @@ TEST_F(Hdf5, RefusesObjectsWithoutAKind) {
     });
 }
 
+void put_bounds(Foreign &f, const std::vector<int64_t> &rows, const std::vector<int64_t> &cols) {
+    put_list(f.layout, "row_bounds", rows, H5T_STD_I64LE);
+    put_list(f.layout, "col_bounds", cols);
+}
+
+// The blocks of the file on a grid of 3 x 4 whose boundaries it says.
+TEST_F(Hdf5, ReadsAndRefusesBoundaries) {
+    make([](Foreign &f) {
+        put_numbers(f.layout, "shape", {7, 6});
+        put_bounds(f, {0, 3, 4, 7}, {0, 1, 3, 5, 6});
+    });
+    ASSERT_OK(verify());
+    const File file = open_file(path);
+    const Matrix w = get_matrix(file.get(), "w");
+    const double *values = (const double *)values_of(w.get()).data;
+    EXPECT_EQ(values[0], 0 + 1); // block 0 is in column 1, which is whole
+    EXPECT_EQ(values[6], 7);     // block 1 is in the last column, which has one of two
+    EXPECT_EQ(values[6 + 1], 0);
+    EXPECT_EQ(tartan_layout_is_variable(get_layout(file.get(), "p").get()), 1);
+    using List = std::vector<int64_t>;
+    const auto refuse = [&](const char *why, const List &rows, const List &cols) {
+        expect_refused(why, [&](Foreign &f) {
+            put_numbers(f.layout, "shape", {7, 6});
+            put_bounds(f, rows, cols);
+        });
+    };
+    const List rows = {0, 3, 4, 7}, cols = {0, 1, 3, 5, 6};
+    refuse("row_bounds does not go from 0 to 7", {0, 3, 4, 6}, cols);
+    refuse("row_bounds does not go from 0 to 7", {1, 3, 4, 7}, cols);
+    refuse("row_bounds does not go from 0 to 7", {}, cols);
+    refuse("row_bounds[2] is 3 after 3, expected blocks of 1 to 256", {0, 3, 3, 7}, cols);
+    refuse("row_bounds[2] is 2 after 3", {0, 3, 2, 7}, cols);
+    refuse("the largest block of row_bounds is 4, block_shape says 3", {0, 4, 5, 7}, cols);
+    refuse("the largest block of col_bounds is 1, block_shape says 2", rows, {0, 1, 2, 3, 4, 5, 6});
+    refuse("pointers_to_1 has 4 entries, expected 5", {0, 3, 4, 6, 7}, cols);
+    expect_refused("has no dataset \"row_bounds\"", [&](Foreign &f) { put_list(f.layout, "col_bounds", cols); });
+    expect_refused("has no dataset \"col_bounds\"", [&](Foreign &f) { put_list(f.layout, "row_bounds", {0, 3, 6, 9}); });
+}
+
 TEST_F(Hdf5, RefusesFrames) {
     expect_refused("has no attribute shape", [](Foreign &f) { H5Adelete(f.layout, "shape"); });
     expect_refused("has no attribute block_shape", [](Foreign &f) { H5Adelete(f.layout, "block_shape"); });

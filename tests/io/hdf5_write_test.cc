@@ -50,7 +50,7 @@ TEST_F(Hdf5Write, AttributesAreThoseOfTheSchema) {
     write_sample(path, 1);
     open();
     EXPECT_EQ(text("/", "tartan_schema"), "block-sparse");
-    EXPECT_EQ(text("/", "tartan_schema_version"), "1.2");
+    EXPECT_EQ(text("/", "tartan_schema_version"), "1.3");
     EXPECT_EQ(text("/", "creator"), std::string("tartan ") + tartan_version());
     EXPECT_EQ(text("/layouts/pattern", "kind"), "layout");
     EXPECT_EQ(text("/layouts/pattern", "metadata"), "{\"by\":\"test\"}");

@@ -49,6 +49,33 @@ TEST(Save, EveryDtypeOrderFrameAndCompressionComesBackBitForBit) {
                 }
 }
 
+TEST(Save, BlocksOfDifferentSizesComeBack) {
+    Folder folder;
+    const std::string path = folder / "sizes.h5";
+    for (uint64_t seed = 0; seed < rounds(100u); seed++) {
+        std::mt19937_64 random(seed);
+        const Layout layout = random_variable_layout({(int64_t)(random() % 60), (int64_t)(random() % 60), 9, 7, 1 + (int64_t)(seed % 3)},
+                                                     0.5, seed);
+        const Matrix matrix = random_matrix(layout.get(), seed % 2 ? TARTAN_F32 : TARTAN_BF16, (int32_t)(seed / 2 % 2), seed);
+        const File file = new_file();
+        ASSERT_OK(tartan_file_put_layout(file.get(), "l", layout.get(), nullptr));
+        ASSERT_OK(tartan_file_put_layout(file.get(), "the same", layout.get(), nullptr));
+        ASSERT_OK(tartan_file_put_matrix(file.get(), "m", matrix.get(), nullptr, nullptr));
+        ASSERT_OK(tartan_file_save(file.get(), path.c_str(), (int32_t)(seed % 2)));
+        ASSERT_OK(tartan_file_verify(path.c_str(), nullptr));
+        const File back = open_file(path);
+        const Matrix read = get_matrix(back.get(), "m");
+        expect_same(matrix.get(), read.get());
+        for (const char *name : {"l", "the same"})
+            ASSERT_EQ(tartan_layout_equal(get_layout(back.get(), name).get(), layout.get()), 1);
+        tartan_matrix *part = nullptr;
+        if (seed % 3 == 0 && tartan_layout_is_variable(layout.get()))
+            EXPECT_FAILS(UNSUPPORTED, "the matrix has blocks of different sizes",
+                         tartan_file_get_rows(back.get(), "m", 0, 0, &part));
+        if (HasFailure()) GTEST_FAIL() << "seed " << seed;
+    }
+}
+
 TEST(Save, RandomFilesComeBack) {
     Folder folder;
     const std::string path = folder / "law.h5";

@@ -7,7 +7,7 @@ namespace {
 using namespace tartan_test;
 
 const tartan_i_bias kKinds[] = {TARTAN_I_BIAS_NONE, TARTAN_I_BIAS_SLOPES, TARTAN_I_BIAS_DISTANCE,
-                                TARTAN_I_BIAS_BLOCK};
+                                TARTAN_I_BIAS_BLOCK, TARTAN_I_BIAS_DENSE};
 
 // A problem with a bias of this kind, and with sinks.
 Attention problem(const tartan_shape &shape, tartan_i_bias kind, int32_t dtype, int64_t heads = 4,
@@ -39,7 +39,7 @@ void check_bias_gradient(Attention &p, tartan_context *context) {
 Attention any_problem(uint64_t seed) {
     std::mt19937_64 random(seed);
     Attention p = make_attention(seed);
-    if (p.bias_kind == TARTAN_I_BIAS_NONE) p.add_bias(kKinds[1 + below(random, 3)], random);
+    if (p.bias_kind == TARTAN_I_BIAS_NONE) p.add_bias(kKinds[1 + below(random, 4)], random);
     return p;
 }
 

@@ -76,6 +76,22 @@ TEST_P(Refusals, ArgumentsThatAreNull) {
     }
 }
 
+// Operations whose entry does not say VARIABLE refuse them, whatever their kernels would make of such blocks.
+TEST_P(Refusals, BlocksOfDifferentSizes) {
+    const Layout layout = with_boundaries(from_mask({2, 2, 1, 1, 1}, {1, 1, 0, 1}), {0, 1, 4}, {0, 1, 4});
+    tartan_matrix *raw = nullptr;
+    ASSERT_OK(tartan_matrix_create(layout.get(), TARTAN_F32, TARTAN_ROW_MAJOR, &raw));
+    const Matrix matrix(raw);
+    for (int i = 0; i < schema.narguments; i++) {
+        const tartan_i_argument &a = schema.arguments[i];
+        if (a.variable || (a.kind != TARTAN_OPERAND_MATRIX && a.kind != TARTAN_OPERAND_LAYOUT)) continue;
+        SCOPED_TRACE(a.name);
+        Case c = plain();
+        c.given[(size_t)i] = a.kind == TARTAN_OPERAND_MATRIX ? (void *)matrix.get() : layout.get();
+        expect_refused(c, TARTAN_ERR_UNSUPPORTED, std::string(a.name) + " has blocks of different sizes", a.use != TARTAN_I_OUT);
+    }
+}
+
 TEST_P(Refusals, HandlesThatAreClosedOrOfAnotherKind) {
     const Layout layout = random_layout({4, 4, 2, 2, 1}, 1, 1);
     Case matrix = plain();

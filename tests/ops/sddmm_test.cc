@@ -38,8 +38,8 @@ struct Sddmm {
                 rounded(tartan_i_sum_dtype(dtype()), gate * rounded(tartan_i_sum_dtype(dtype()), alpha));
             for (int64_t i = 0; i < tartan_i_rows_of(l, l->block_rows[id]); i++) {
                 for (int64_t j = 0; j < tartan_i_cols_of(l, l->block_cols[id]); j++) {
-                    const int64_t row = l->block_rows[id] * l->shape.block_rows + i;
-                    const int64_t col = l->block_cols[id] * l->shape.block_cols + j;
+                    const int64_t row = tartan_i_row_begin(l, l->block_rows[id]) + i;
+                    const int64_t col = tartan_i_col_begin(l, l->block_cols[id]) + j;
                     Chain chain(dtype());
                     for (size_t p = 0; gate != 0 && p < x.size(); p++) {
                         const int64_t k = x[p].array.shape[x[p].array.ndim - 1];
@@ -86,7 +86,8 @@ Sddmm make_sddmm(uint64_t seed) {
     const int64_t heads = pick(random, {1, 1, 1, 2, 3}), limit = heads > 1 ? 30 : 70;
     const tartan_shape shape = {(int64_t)below(random, (size_t)limit), (int64_t)below(random, (size_t)limit),
                                 block.first, block.second, heads};
-    p.layout = random_layout(shape, pick(random, {0.0, 0.1, 0.4, 1.0}), seed);
+    const double density = pick(random, {0.0, 0.1, 0.4, 1.0}); // every fourth has blocks of different sizes
+    p.layout = (seed % 4 == 3 ? random_variable_layout : random_layout)(shape, density, seed);
     const int32_t dtype = kDtypes[below(random, 4)];
     const bool wide = (dtype == TARTAN_F16 || dtype == TARTAN_BF16) && random() % 2;
     p.s = random_matrix(p.layout, wide ? TARTAN_F32 : dtype, (int32_t)below(random, 2), random);

@@ -37,9 +37,10 @@ struct Spmm {
     bool factor(int64_t head, int64_t i, int64_t k, double *out) const {
         const tartan_layout *l = layout.get();
         if (op) std::swap(i, k);
-        const int64_t id = tartan_i_layout_find(l, head, i / l->shape.block_rows, k / l->shape.block_cols);
+        const int64_t block_row = tartan_i_block_row_at(l, i), block_col = tartan_i_block_col_at(l, k);
+        const int64_t id = tartan_i_layout_find(l, head, block_row, block_col);
         if (id < 0) return false;
-        *out = entry(a.get(), id, i % l->shape.block_rows, k % l->shape.block_cols);
+        *out = entry(a.get(), id, i - tartan_i_row_begin(l, block_row), k - tartan_i_col_begin(l, block_col));
         if (!gated) return true;
         const int32_t sums = tartan_i_sum_dtype(a->dtype);
         const double gate = rounded(sums, gates.get(id));
@@ -88,7 +89,7 @@ struct Spmm {
     }
 };
 
-// Any product: block shapes, dtypes, sides, transposes, batches, strides, gates.
+// Any product: block shapes, dtypes, sides, transposes, batches, strides, gates. Every fourth has blocks of different sizes.
 inline Spmm make_spmm(uint64_t seed) {
     std::mt19937_64 random(seed);
     Spmm p;
@@ -99,7 +100,8 @@ inline Spmm make_spmm(uint64_t seed) {
     const int64_t limit = heads > 1 ? 30 : 70;
     const tartan_shape shape = {(int64_t)below(random, (size_t)limit), (int64_t)below(random, (size_t)limit),
                                 block.first, block.second, heads};
-    p.layout = random_layout(shape, pick(random, {0.0, 0.1, 0.4, 1.0}), seed);
+    const double density = pick(random, {0.0, 0.1, 0.4, 1.0});
+    p.layout = (seed % 4 == 3 ? random_variable_layout : random_layout)(shape, density, seed);
     const int32_t dtype =
         pick(random, {TARTAN_F64, TARTAN_F32, TARTAN_F16, TARTAN_BF16, TARTAN_F8E4M3, TARTAN_F8E5M2});
     p.a = random_matrix(p.layout, dtype, (int32_t)below(random, 2), random);

@@ -177,7 +177,9 @@ end
 function sparse_result(bc, ::Type{T}) where {T}
     value, _ = outside(replace_leaves(x -> x isa BlockSparse || is_foreign(x) ? zero(eltype(x)) : x, bc))
     is_zero(value) || value isa Unknown || expect_fits(length.(axes(bc)), size_of(T))
-    return Broadcast.materialize(replace_leaves(to_sparse, bc))
+    S = Broadcast.materialize(replace_leaves(to_sparse, bc))
+    # Of types as functions, as in Int.(round.(A)), SparseArrays may not know what they make.
+    return S isa SparseMatrixCSC{Any} && isconcretetype(T) ? SparseMatrixCSC{T, Int}(S) : S
 end
 size_of(::Type{T}) where {T} = isbitstype(T) ? sizeof(T) : sizeof(Int)
 

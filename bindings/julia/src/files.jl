@@ -110,7 +110,7 @@ function get_array(file, name, rows = nothing)
     first = 0
     if rows !== nothing
         isempty(dims) && throw(ArgumentError("rows are given, but $(repr(name)) is a single number"))
-        expect_rows(rows, dims[1])
+        expect_part(rows, "rows", dims[1])
         first, dims[1] = Base.first(rows) - 1, length(rows)
     end
     x = Array{stored_type(Int32(shape[2]))}(undef, dims...)
@@ -118,13 +118,14 @@ function get_array(file, name, rows = nothing)
     return x
 end
 
-expect_rows(rows, n) = rows isa AbstractUnitRange{<:Integer} && (isempty(rows) || 1 <= first(rows) && last(rows) <= n) ||
-    throw(ArgumentError("rows is $rows, expected a range in 1:$n"))
+expect_part(range, name, n) = range isa AbstractUnitRange{<:Integer} && (isempty(range) || 1 <= first(range) && last(range) <= n) ||
+    throw(ArgumentError("$name is $range, expected a range in 1:$n"))
 
 """
-    read_rows(file, name, rows)
+    Tartan.read_rows(file, name, rows)
 
-The rows of a matrix (a range of whole block rows) or of the first dimension of an array, read without the rest.
+The rows of a matrix (a range of whole block rows) or of the first dimension of an array, read without the rest. `file` is a
+[`BlockFile`](@ref) or a path.
 
     save("w.h5", "encoder" => BlockSparseMatrix(ones(128, 96), 16))
     Tartan.read_rows(BlockFile("w.h5"), "encoder", 1:64)
@@ -133,8 +134,37 @@ function read_rows(file::BlockFile, name::AbstractString, rows)
     kind = expect_kind(file, name)
     kind == Raw.TARTAN_KIND_ARRAY && return get_array(file, name, rows)
     kind == Raw.TARTAN_KIND_MATRIX || throw(ArgumentError("$(repr(name)) is a layout, expected a matrix or an array"))
-    expect_rows(rows, size(BlockLayout(Raw.tartan_file_get_matrix_layout(file, name)), 1))
+    expect_part(rows, "rows", size(BlockLayout(Raw.tartan_file_get_matrix_layout(file, name)), 1))
     return adopt(Raw.tartan_file_get_rows(file, name, first(rows) - 1, last(rows)))
+end
+
+"""
+    Tartan.read_blocks(file, name, ids)
+
+The values of the blocks of a matrix with ids in a range, `A.values[:, :, ids]`, read without the rest. `file` is a
+[`BlockFile`](@ref) or a path.
+
+    Tartan.read_blocks(file, "encoder", 1:8)
+"""
+function read_blocks(file::BlockFile, name::AbstractString, ids)
+    kind = expect_kind(file, name)
+    kind == Raw.TARTAN_KIND_MATRIX || throw(ArgumentError("$(repr(name)) is no matrix, expected one: arrays and layouts have no blocks of values"))
+    layout = BlockLayout(Raw.tartan_file_get_matrix_layout(file, name))
+    expect_part(ids, "ids", nblocks(layout))
+    x = Array{stored_type(Int32(about(file, name)[2]))}(undef, blocksize(layout)..., length(ids))
+    Raw.tartan_file_get_blocks(file, name, first(ids) - 1, described(as_matrix, x))
+    return x
+end
+
+for read_part in (:read_rows, :read_blocks)
+    @eval function $read_part(path::AbstractString, name::AbstractString, range)
+        file = BlockFile(path)
+        try
+            return $read_part(file, name, range)
+        finally
+            close(file)
+        end
+    end
 end
 
 Base.setindex!(file::BlockFile, object, name) = (store!(file, name, object); object)
@@ -143,8 +173,8 @@ Base.setindex!(file::BlockFile, object, name) = (store!(file, name, object); obj
     store!(file, name, object; gates, metadata)
     file[name] = object
 
-Stores a layout or matrix under a name, with gates (one for each block of a matrix) and your own metadata as
-JSON text. Those that are not given stay as they are where an object of the same kind has the name, gates only if its layout
+Stores a layout, a matrix or an array of numbers under a name, with gates (one for each block of a matrix) and your own
+metadata as JSON text. A number is read again as an array without dimensions, `fill(x)`. Those that are not given stay as they are where an object of the same kind has the name, gates only if its layout
 is the same; `nothing` removes them.
 """
 function store!(file::BlockFile, name::AbstractString, A::BlockSparseMatrix;
@@ -161,8 +191,9 @@ function store!(file::BlockFile, name::AbstractString, x::AbstractArray{<:FileEl
     delete!(kept(file), name)
     return file
 end
+store!(file::BlockFile, name::AbstractString, x::FileElement; options...) = store!(file, name, fill(x); options...)
 store!(file::BlockFile, name, object; options...) = throw(ArgumentError(name isa AbstractString ?
-    "the object for $(repr(name)) is a $(typeof(object)), expected a BlockSparseMatrix or a BlockLayout: BlockSparseMatrix(x, block) makes one" :
+    "the object for $(repr(name)) is a $(typeof(object)), expected a BlockSparseMatrix, a BlockLayout or an array of numbers" :
     "the name is $(repr(name)), expected a text: \"$name\""))
 json_text(x::Union{AbstractString, Nothing}) = x
 json_text(x) = throw(ArgumentError("metadata is a $(typeof(x)), expected JSON text or nothing, for instance \"{\\\"epoch\\\": 3}\""))

@@ -2,7 +2,8 @@
 
 # The owner of a C object, which is freed once: by `close`, when Julia collects the owner, or, if it is closed
 # while calls use it, when the last of them returns. `users` is 2 for each such call, plus 1 once it is
-# closed; it does not grow after that. `keep` is Julia memory that C reads as long as the object lives.
+# closed; it does not grow after that. `keep` is Julia memory that C reads as long as the object lives, or what is
+# computed once for a layout.
 # `bytes` is the C memory of the object, as far as known. `token` marks the one owner, in this process: packages that store objects
 # field by field (BSON, JLD2, ...) make others, whose addresses mean nothing.
 mutable struct Handle{S}

@@ -25,6 +25,10 @@ struct BlockLayout
     handle::Handle{Raw.tartan_layout}
     frame::Raw.tartan_shape
     function BlockLayout(address::Ptr{Raw.tartan_layout})
+        if Raw.tartan_layout_is_variable(address) == 1
+            Raw.tartan_layout_free(address)
+            throw(TartanError(:unsupported, "the layout has blocks of different sizes, which a BlockLayout cannot hold"))
+        end
         frame = Raw.tartan_shape(Raw.tartan_layout_rows(address), Raw.tartan_layout_cols(address),
                                  Raw.tartan_layout_block_rows(address), Raw.tartan_layout_block_cols(address),
                                  Raw.tartan_layout_heads(address))

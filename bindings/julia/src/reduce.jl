@@ -139,7 +139,11 @@ function places_where(f, A::BlockSparse)
     expect_one_head(A, "findall")
     X = plain(A)
     found = compressed_columns(X.layout, X.values, map(x -> f(x)::Bool, X.values), Val(false))
-    return [CartesianIndex(rowvals(found)[k], j) for j in 1:size(found, 2) for k in nzrange(found, j)]
+    places = Vector{CartesianIndex{2}}(undef, nnz(found))
+    for j in 1:size(found, 2), k in nzrange(found, j)
+        places[k] = CartesianIndex(rowvals(found)[k], j)
+    end
+    return places
 end
 Base.mapslices(f, A::BlockSparse; dims) = mapslices(f, sparse(A); dims = dims)
 

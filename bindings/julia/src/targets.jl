@@ -74,6 +74,11 @@ for f in (:sum!, :prod!, :maximum!, :minimum!)
 end
 Base.clamp!(C::Target, low, high) = (C .= clamp.(C, low, high); C)
 Base.replace!(C::Target, pairs::Pair...; options...) = aside!(D -> replace!(D, pairs...; options...), C)
+# Numbers in the place of zeros fill the matrix, as those of a function do.
+function Base.replace(A::BlockSparse, pairs::Pair...; count::Union{Integer, Nothing} = nothing)
+    count === nothing || return replace!(copy(A), pairs...; count = count)
+    return map(x -> first(replace([x], pairs...)), A)
+end
 for G in (Function, Type)
     @eval Base.replace!(g::$G, C::Target; options...) = aside!(D -> replace!(g, D; options...), C)
 end
@@ -98,7 +103,7 @@ Random.shuffle!(rng::AbstractRNG, C::Target) = aside!(D -> shuffle!(rng, D), C)
 Base.reverse!(C::VectorTarget) = aside!(reverse!, C)
 Base.reverse!(C::VectorTarget, from::Integer) = aside!(D -> reverse!(D, from), C)
 Base.reverse!(C::VectorTarget, from::Integer, to::Integer) = aside!(D -> reverse!(D, from, to), C)
-Base.permute!(C::VectorTarget, order::AbstractVector) = aside!(D -> permute!(D, order), C)
-Base.invpermute!(C::VectorTarget, order::AbstractVector) = aside!(D -> invpermute!(D, order), C)
+Base.permute!(C::Target, order::AbstractVector) = aside!(D -> permute!(D, order), C)
+Base.invpermute!(C::Target, order::AbstractVector) = aside!(D -> invpermute!(D, order), C)
 Base.sort!(C::VectorTarget; options...) = aside!(D -> sort!(D; options...), C)
 Base.sort!(C::MatrixTarget; dims::Integer, options...) = aside!(D -> sort!(D; dims = dims, options...), C)

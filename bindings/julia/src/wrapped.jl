@@ -156,36 +156,58 @@ Base.:\(x::Number, W::WrappedReal) = multiplied(A -> x \ A, W)
 
 # ---- Products with dense arrays ----
 
-# What the triangle has of A: a gate for each block, open for those that lie in it as a whole, and a matrix of those that the diagonal
-# crosses, without what lies beyond.
-function parts_of_triangle(A::BlockSparseMatrix{T}, upper, strict) where {T}
-    br, bc = blocksize(A)
-    rows, cols, _ = coordinates(A.layout)
-    gates, crossed = zeros(gate_type(T), length(rows)), Int[]
+# What a triangle has of the blocks of a layout: a gate for each block, open for those that lie in it as a whole, and the blocks that
+# the diagonal crosses, with a layout of their own. The layout keeps it, and so what is planned for products.
+struct Triangle{G}
+    gates::Vector{G}
+    crossed::Vector{Int}
+    layout::BlockLayout
+end
+
+function Triangle{G}(layout::BlockLayout, upper) where {G}
+    br, bc = blocksize(layout)
+    rows, cols, _ = coordinates(layout)
+    gates, crossed = zeros(G, length(rows)), Int[]
     for k in eachindex(rows, cols)
         above, below = rows[k] * br <= (cols[k] - 1) * bc, cols[k] * bc <= (rows[k] - 1) * br
         above || below ? (gates[k] = above == upper) : push!(crossed, k)
     end
-    values = A.values[:, :, crossed]
-    for (n, k) in enumerate(crossed), j in 1:bc, i in 1:br
-        distance = (cols[k] - 1) * bc + j - (rows[k] - 1) * br - i
+    return Triangle{G}(gates, crossed, BlockLayout(size(layout)[1:2], (br, bc), rows[crossed], cols[crossed]))
+end
+
+# Two tasks may make one at once; either will do.
+function triangle(layout::BlockLayout, upper::Bool, ::Type{G}) where {G}
+    handle = layout.handle
+    handle.keep === nothing && (handle.keep = Vector{Any}(nothing, 4))
+    found, place = handle.keep::Vector{Any}, 1 + upper + 2 * (G === Float32)
+    found[place] === nothing && (found[place] = Triangle{G}(layout, upper))
+    return found[place]::Triangle{G}
+end
+
+# The blocks of A that the diagonal crosses, without what lies beyond it, and without the diagonal if `strict` is 1.
+function crossed_blocks(A::BlockSparseMatrix, of::Triangle, upper, strict)
+    br, bc = blocksize(A)
+    rows, cols, _ = coordinates(of.layout)
+    values = A.values[:, :, of.crossed]
+    for n in eachindex(rows), j in 1:bc, i in 1:br
+        distance = (cols[n] - 1) * bc + j - (rows[n] - 1) * br - i
         (upper ? distance : -distance) >= strict || (values[i, j, n] = 0)
     end
-    return gates, BlockSparseMatrix(BlockLayout(size(A), (br, bc), rows[crossed], cols[crossed]), values)
+    return BlockSparseMatrix(of.layout, values)
 end
 
 # C = alpha * W * B + beta * C, or C = alpha * B * W + beta * C with `right`.
-function wrapped_product!(C, W::WrappedReal, B, right, alpha, beta)
+function wrapped_product!(C, W::Wrapped{T}, B, right, alpha, beta) where {T<:Real}
     A, flipped = stored(parent(W)), is_flipped(parent(W))
     upper = shows_upper(W) != flipped
-    gates, crossed = parts_of_triangle(A, upper, Int(is_unit(W)))
-    product!(C, A, B, right, flipped, alpha, beta, gates, nothing)
-    product!(C, crossed, B, right, flipped, alpha, 1, nothing, nothing)
+    of = triangle(A.layout, upper, gate_type(T))
+    product!(C, A, B, right, flipped, alpha, beta, of.gates, nothing)
+    product!(C, crossed_blocks(A, of, upper, Int(is_unit(W))), B, right, flipped, alpha, 1, nothing, nothing)
     if is_unit(W)
         C .+= alpha .* B
     elseif W isa SymmetricBlocks # the other triangle
-        product!(C, A, B, right, !flipped, alpha, 1, gates, nothing)
-        product!(C, parts_of_triangle(A, upper, 1)[2], B, right, !flipped, alpha, 1, nothing, nothing)
+        product!(C, A, B, right, !flipped, alpha, 1, of.gates, nothing)
+        product!(C, crossed_blocks(A, of, upper, 1), B, right, !flipped, alpha, 1, nothing, nothing)
     end
     return C
 end

@@ -32,6 +32,7 @@ end
     @test similar(A, ComplexF64) isa SparseMatrixCSC{ComplexF64} && AbstractMatrix{ComplexF64}(A) == A && convert(SparseMatrixCSC, A) == A
     @test eltype(A * Diagonal(big.(1:8))) == BigFloat && eltype(Diagonal(big.(1:8)) * A) == BigFloat && eltype(A * Diagonal(1:8)) == Float32
     @test (A .* big(2)) isa SparseMatrixCSC{BigFloat} && (A .> 0) isa SparseMatrixCSC{Bool} && big.(A) * big.(A) == A * A
+    @test Int.(round.(A)) isa SparseMatrixCSC{Int} && Int.(round.(A)) == Int.(round.(Matrix(A))) && replace(A, 0 => 1, 2 => 5) isa BlockSparseMatrix{Float32}
     @test A + im * I isa SparseMatrixCSC{ComplexF32} && A * Diagonal(fill(im, 8)) == Matrix(A) * im
 end
 

@@ -100,7 +100,7 @@ end
     file = BlockFile(in_folder("has.h5"))
     for f in (() -> file["wieghts"], () -> load(in_folder("has.h5"), "wieghts"), () -> delete!(file, "wieghts"),
               () -> metadata(file, "wieghts"))
-        @test refuses(f, :not_found, "no matrix or layout \"wieghts\"", "\"weights\"")
+        @test refuses(f, :not_found, "no matrix, array or layout \"wieghts\"", "\"weights\"")
     end
     @test refuses(() -> BlockFile()["a"], :not_found, "it is empty")
 end
@@ -134,8 +134,8 @@ end
     @test refuses(() -> save(in_folder("no/such/folder.h5"), "A" => A), :file)
     @test refusal(() -> save(good, "" => A)) isa TartanError
     @test_throws ArgumentError save(in_folder("nul\0.h5"), "A" => A)
-    for (f, part) in ((() -> save(good, "A" => ones(3, 3)), "BlockSparseMatrix(x, block)"), (() -> save(good, :A => A), "expected a text: \"A\""),
-                      (() -> save(good, A), "\"name\" => x"), (() -> store!(BlockFile(), "A", ones(3, 3)), "BlockSparseMatrix(x, block)"),
+    for (f, part) in ((() -> save(good, "A" => [1im]), "expected a BlockSparseMatrix, a BlockLayout or an array of numbers"), (() -> save(good, :A => A), "expected a text: \"A\""),
+                      (() -> save(good, A), "\"name\" => x"), (() -> store!(BlockFile(), "A", "text"), "object for \"A\" is a String"),
                       (() -> BlockFile()[:A] = A, "expected a text: \"A\""), (() -> store!(BlockFile(), "A", A; metadata = Dict("e" => 3)), "expected JSON text"))
         @test refusal(f) isa ArgumentError && occursin(part, refusal(f).msg)
     end
@@ -223,6 +223,29 @@ end
     @test_throws ArgumentError Tartan.read_rows(file, "w", 9:40)
     @test_throws ArgumentError Tartan.read_rows(file, "w", 9)
     close(file)
+    @test Tartan.read_rows(path, "w", 9:24) == A[9:24, :]
+    save(path, "step" => 3)
+    @test load(path, "step") == fill(3)
     rm(path)
 end
 
+@testset "files: values of some blocks" begin
+    path = in_folder("parts.h5")
+    for T in (Float64, Float32, Float16, BFloat16)
+        A = random_matrix(T, 21, 14, (4, 3), 0.7; make = normal)
+        n = nblocks(A)
+        save(path, "A" => A, "b" => [1.0], "l" => A.layout)
+        file = BlockFile()
+        file["A"] = A
+        for ids in (2:n - 1, n:n, 1:n, 3:2, Base.OneTo(2)), from in (path, BlockFile(path), file)
+            @test Tartan.read_blocks(from, "A", ids) == A.values[:, :, ids]
+            @test eltype(Tartan.read_blocks(from, "A", ids)) == T
+        end
+        for ids in (0:1, 1:n + 1, 2, [1, 2], 1.0:2.0)
+            @test refusal(() -> Tartan.read_blocks(path, "A", ids)) isa ArgumentError
+        end
+        @test refusal(() -> Tartan.read_blocks(path, "b", 1:1)) isa ArgumentError
+        @test refusal(() -> Tartan.read_blocks(path, "l", 1:1)) isa ArgumentError
+        @test refuses(() -> Tartan.read_blocks(path, "none", 1:1), :not_found)
+    end
+end

@@ -26,6 +26,7 @@ const LAWS = (
     (:blocks, (A, B) -> abs.(A)), (:blocks, (A, B) -> sign.(A)), (:blocks, (A, B) -> sqrt.(abs.(A))), (:blocks, (A, B) -> round.(A)),
     (:blocks, (A, B) -> sin.(A)), (:blocks, (A, B) -> map(abs, A)), (:blocks, (A, B) -> map(+, A, B)), (:blocks, (A, B) -> broadcast(x -> 2x, A)),
     (:blocks, (A, B) -> Float32.(A)), (:blocks, (A, B) -> A .+ 1), (:blocks, (A, B) -> cos.(A)), (:blocks, (A, B) -> ifelse.(A .> 1, 0.0, 1.0) .* A),
+    (:blocks, (A, B) -> replace(A, 0 => 1, 2 => 5)), (:blocks, (A, B) -> replace(A, 2 => 5)), (:sparse, (A, B) -> Int.(round.(A))),
     (:sparse, (A, B) -> A .> 1), (:sparse, (A, B) -> A .== B), (:sparse, (A, B) -> A .!= 0), (:sparse, (A, B) -> isnan.(A)), (:sparse, (A, B) -> A .* im),
     (:sparse, (A, B) -> A * (1 + 2im)), (:sparse, (A, B) -> A / 2im), (:sparse, (A, B) -> complex(A)), (:sparse, (A, B) -> big.(A)), (:sparse, (A, B) -> A * big(2)),
     (:blocks, (A, B) -> real(A)), (:blocks, (A, B) -> imag(A)), (:blocks, (A, B) -> conj(A)), (:blocks, (A, B) -> float(A)), (:blocks, (A, B) -> zero(A)),

@@ -93,3 +93,15 @@ end
     end
     @test refusal(() -> UpperTriangular(A) \ ones(4)) isa DimensionMismatch
 end
+
+@testset "a layout keeps what products with views of its matrices need" begin
+    A, D = square_matrix(Float64, 12, (4, 4), false)
+    x = exact(Float64, 12)
+    Symmetric(A) * x
+    kept = Tartan.triangle(A.layout, true, Float64)
+    @test kept === Tartan.triangle(A.layout, true, Float64) && kept !== Tartan.triangle(A.layout, false, Float64)
+    A .*= 3 # the numbers are those of the moment
+    @test Symmetric(A) * x == Symmetric(3D) * x && Tartan.triangle(A.layout, true, Float64) === kept
+    B = BlockSparseMatrix{Float32}(A)
+    @test Symmetric(B) * Float32.(x) ≈ Symmetric(3D) * x && Symmetric(A) * x == Symmetric(3D) * x
+end

@@ -33,7 +33,7 @@ keep(A) = Matrix(BlockSparseMatrix(ones(size(A)), A.layout)) .!= 0
             B -> circshift!(B, X, (12, 10)), B -> circshift!(view(B, 1:4, 1), 1:4, 1), B -> cumsum!(view(B, 1:4, 1:4), X[1:4, 1:4]; dims = 1),
             B -> cumprod!(view(B, 1:4, 1), [1, 2, 3, 4]), B -> accumulate!(max, view(B, 1:4, 1), [1, 3, 2, 4]), B -> sum!(B, X), B -> sum!(abs, view(B, :, 9:9), ones(12, 3) .* X[:, 9]),
             B -> maximum!(view(B, 1:4, 1), X[1:4, :]), B -> clamp!(B, 0, 3), B -> replace!(B, 3 => 5, 4 => 1), B -> replace!(x -> 2x, B), B -> reverse!(view(B, 1:4, 1)),
-            B -> sort!(view(B, 1:4, 1)), B -> sort!(view(B, 1:4, 1:4); dims = 1), B -> permute!(view(B, 1:4, 1), [2, 1, 4, 3]), B -> invpermute!(view(B, 1:4, 1), [2, 3, 1, 4]))
+            B -> sort!(view(B, 1:4, 1)), B -> sort!(view(B, 1:4, 1:4); dims = 1), B -> permute!(view(B, 1:4, 1), [2, 1, 4, 3]), B -> invpermute!(view(B, 1:4, 1), [2, 3, 1, 4]), B -> permute!(B, [4:-1:1; 5:120]))
         for write in writes
             B, E = make(), Matrix(make())
             write(B)
@@ -60,7 +60,7 @@ end
         B -> transpose!(B, ones(10, 12)), B -> adjoint!(B, ones(10, 12)), B -> permutedims!(B, ones(10, 12), (2, 1)), B -> circshift!(B, X, (1, 1)), B -> cumsum!(B, X; dims = 1),
         B -> cumprod!(B, X; dims = 2), B -> accumulate!(+, B, X; dims = 1), B -> sum!(B, X), B -> prod!(B, X), B -> maximum!(B, X), B -> minimum!(B, X), B -> clamp!(B, 1, 2),
         B -> replace!(B, 1 => 2, 0 => 3), B -> replace!(x -> x + 1, B), B -> rand!(B), B -> rand!(B, 1:3), B -> rand!(B, Float32), B -> rand!(B'), B -> randn!(B), B -> randexp!(B),
-        B -> randn!(view(B, :, 5)), B -> shuffle!(B), B -> reverse!(view(B, :, 5)), B -> sort!(view(B, :, 5); rev = true), B -> permute!(view(B, :, 5), 12:-1:1), B -> rmul!(B, NaN), B -> rdiv!(B, 0), B -> B ./= 0,
+        B -> randn!(view(B, :, 5)), B -> shuffle!(B), B -> reverse!(view(B, :, 5)), B -> sort!(view(B, :, 5); rev = true), B -> permute!(view(B, :, 5), 12:-1:1), B -> permute!(B, 120:-1:1), B -> invpermute!(B, 120:-1:1), B -> rmul!(B, NaN), B -> rdiv!(B, 0), B -> B ./= 0,
         B -> view(view(B, :, 5:6), 1:12) .= 1, B -> B[:] .+= 1, B -> B[:] .= 1, B -> view(B, :) .= 3, B -> vec(B) .= 2, B -> reshape(B, 120) .+= 1, B -> copyto!(view(B, :), X), B -> B[1:60] .= 1,
         B -> B[1:2, 1:2] = 5, B -> B[1:2, 1:2] = ones(3, 3), B -> B[13, 1] = 1, B -> B .= ones(3, 3), B -> map!(identity, B, ones(3)))
     for write in refused

@@ -79,7 +79,7 @@ void tartan_py_call_open(tartan_py_call *call, const char *function) {
     call->queue = CPU;
     call->count = call->nothers = 0;
     call->parts = call->few;
-    call->making = call->asked = call->known = call->unseen = false;
+    call->making = call->asked = call->known = call->unseen = call->inside = false;
 }
 
 /* ---- Operands ---- */
@@ -98,15 +98,21 @@ static int view(const tartan_py_call *call, tartan_py_part *part) {
                                    &part->borrow);
 }
 
-/* A tensor that outlived a transform of torch.func has no memory: borrows the tensor that it wraps. */
-static int view_living(const tartan_py_call *call, tartan_py_part *part) {
+/* A tensor that outlived a transform of torch.func has no memory: borrows the tensor that it wraps. One of forward mode does not
+ * say that PyTorch records the use of that tensor: then the call is one for an operator. */
+static int view_living(tartan_py_call *call, tartan_py_part *part) {
     PyObject *const wrapper = part->object, *const living = tartan_py_torch_living(wrapper);
     if (living == NULL) return -1;
     part->object = living;
     const int status = living == wrapper ? 1 : view(call, part);
     if (status == 0) {
         part->made = living;
-        return 0;
+        const int records = call->asked && !call->making && !call->known ? tartan_py_torch_records(living) : 0;
+        call->inside = records > 0;
+        if (records <= 0) return records;
+        return tartan_py_fail(TARTAN_ERR_ARGUMENT,
+                              "%s: %s requires gradients, which a tensor around it does not say, expected detach()",
+                              call->function, part->name);
     }
     part->object = wrapper;
     Py_DECREF(living);

@@ -114,6 +114,7 @@ typedef struct tartan_py_call {
     bool asked;  /* the caller knows whether PyTorch would record the use of operands */
     bool known;  /* operands are tensors that an earlier call has looked at */
     bool unseen; /* an operand is a tensor without memory, which PyTorch traces or transforms: its operators do the call */
+    bool inside; /* the use of an operand is recorded, as the tensor inside it says: operators or functions of autograd do the call */
     tartan_py_part *parts; /* `few`, or allocated */
     tartan_py_part few[TARTAN_PY_PARTS];
     tartan_py_queue others[TARTAN_PY_PARTS + 2]; /* of other libraries, which also use the operands */

@@ -286,7 +286,7 @@ static PyObject *call(PyObject *const *arguments, Py_ssize_t count, Py_ssize_t f
     self.call.asked = self.of->recorded;
     PyObject *result = run(&self, arguments[CONTEXT]);
     end(&self);
-    if (result == NULL && self.call.unseen) {
+    if (result == NULL && (self.call.unseen || self.call.inside)) {
         PyErr_Clear();
         return by_python(arguments, count, INTERCEPTED, first == FIRST_OF_IMAGES);
     }

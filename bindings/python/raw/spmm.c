@@ -227,7 +227,7 @@ PyObject *tartan_py_spmm(PyObject *module, PyObject *const *arguments, Py_ssize_
     PyObject *result = spmm_in(&call, &given, &matrix);
     tartan_py_matrix_leave(&matrix);
     tartan_py_call_close(&call);
-    if (result == NULL && call.unseen) {
+    if (result == NULL && (call.unseen || call.inside)) {
         PyErr_Clear();
         return by_python(&given);
     }

@@ -338,6 +338,7 @@ class Arithmetic(Reductions[M], Generic[M]):
     rmatmat = rmatvec
 
     def adjoint(self) -> Any:
+        """The transpose, since elements are real."""
         return self.T
 
     # ---- Comparison ----

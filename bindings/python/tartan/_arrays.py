@@ -318,6 +318,16 @@ def of_bits(view: Array, code: int) -> Array:
     return view if view.dtype == numpy_dtype(code) else view.view(numpy_dtype(code))
 
 
+def pickled(array: Array, protocol: Any) -> Any:
+    """An array as part of a pickle; in protocol 2, which torch.save has, of what torch.load takes with `weights_only`."""
+    return array if protocol > 2 else (array.dtype.str, array.shape, array.tobytes())
+
+
+def unpickled(x: Any) -> Array:
+    """The array that `pickled` was given."""
+    return x if isinstance(x, np.ndarray) else np.frombuffer(x[2], x[0]).reshape(x[1]).copy()
+
+
 def optional_gates(gates: Any) -> Optional[Array]:
     return None if gates is None else array_of(gates, "gates", _raw.TARTAN_F64)
 

@@ -16,6 +16,7 @@ from tartan._errors import ArgumentError, LayoutError
 from tartan._layout import Layout
 from tartan._layout import handle_of as layout_handle
 from tartan._matrix import BlockMatrix, check_matrix
+from tartan._matrix_adding import MatrixAdding
 
 
 def _list(array: Array) -> Array:
@@ -45,7 +46,11 @@ class Assembly:
     True
     """
 
-    __slots__ = ("layout", "count", "_order", "_ends", "_block_order", "_copies")
+    __slots__ = {
+        "layout": "The layout of the matrices that the plan is for.",
+        "count": "How many blocks or elements are listed.",
+        **dict.fromkeys(("_order", "_ends", "_block_order", "_copies"), ""),
+    }
 
     def __init__(self, layout: Layout, rows: Any, cols: Any, *, heads: Any = None) -> None:
         places = places_of(layout, heads, rows, cols)
@@ -120,3 +125,6 @@ class Assembly:
 def _flat(values: Any, order: str) -> Any:
     """The memory of values as one line."""
     return (values if order == "C" else values.swapaxes(1, 2)).reshape(-1)
+
+
+MatrixAdding._assembly = Assembly

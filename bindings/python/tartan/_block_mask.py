@@ -3,22 +3,18 @@
 
 from __future__ import annotations
 
-from typing import Any, Callable, Optional
+from typing import Any, Optional
 
 import numpy as np
 
 from tartan import _raw
-from tartan._arrays import Array, indices, new_indices, optional_indices
+from tartan._arrays import Array, indices, new_indices, optional_indices, pickled, unpickled
 from tartan._closing import Closing
-from tartan._errors import ArgumentTypeError, DTypeError, HandleTypeError, ShapeError
+from tartan._errors import ArgumentTypeError, DTypeError, HandleTypeError
 from tartan._frame import sequence_text
 from tartan._layout import Layout
 from tartan._layout import handle_of as layout_handle
-
-# Rules are evaluated for about this many elements at a time.
-_CHUNK = 1 << 20
-
-Rule = Callable[[Any, Any, Any], Any]
+from tartan._rules import Rule, ask, check, decide
 
 
 class BlockMask(Closing):
@@ -62,7 +58,11 @@ class BlockMask(Closing):
     def from_rule(cls, layout: Layout, rule: Rule) -> BlockMask:
         """From ``rule(q, k, head)``, which returns whether key `k` (the column) counts for query `q` (the row) in
         `head`. It gets arrays of int64 that broadcast to [blocks, block rows, block columns], for many blocks at a
-        time, and is asked about stored blocks alone; so write ``&`` and ``|`` instead of ``and`` and ``or``."""
+        time, and is asked about stored blocks alone; so write ``&`` and ``|`` instead of ``and`` and ``or``.
+
+        A rule of comparisons and arithmetic is asked about ranges of queries and keys first, and then about the elements
+        of those blocks alone that it keeps in part. One that looks something up (``documents[q] == documents[k]``) is
+        asked about all elements."""
         return of_rule(layout, rule, None)
 
     @classmethod
@@ -84,6 +84,36 @@ class BlockMask(Closing):
         text = sequence_text(causal, window, align)
         return cls._own(_raw.tartan_block_mask_from_sequences(handle, queries, keys, text), layout)
 
+    @classmethod
+    def from_lengths(cls, layout: Layout, lengths: Any) -> BlockMask:
+        """Keeps the keys (columns) before ``lengths[b]`` in the heads of batch entry b, for a layout that has those of each
+        entry in turn, as `Layout.for_lengths` makes it."""
+        handle = layout_handle(layout, "layout")
+        return cls._own(_raw.tartan_block_mask_from_lengths(handle, indices(lengths, "lengths")), layout)
+
+    def project(self, layout: Layout) -> BlockMask:
+        """The mask on another layout of equal blocks, for instance an intersection with a pattern. What this layout does not
+        store is hidden. Head h has head ``h % heads`` of the mask.
+
+        >>> import tartan
+        >>> layout = tartan.Layout.pattern("causal", (64, 64), 16)
+        >>> mask = tartan.BlockMask.from_rule(layout, lambda q, k, head: k <= q)
+        >>> mask.project(layout & tartan.Layout.pattern("local", (64, 64), 16, window=1))
+        <BlockMask of 1312 elements in 7 blocks of 16x16>
+        """
+        handle = layout_handle(layout, "layout")
+        return self._own(_raw.tartan_block_mask_project(self._handle, handle), layout)
+
+    def cut(self, rows: int, cols: int) -> BlockMask:
+        """The first `rows` queries and `cols` keys, on the `Layout.cut` of its layout.
+
+        >>> import tartan
+        >>> layout = tartan.Layout.pattern("causal", (64, 64), 16)
+        >>> tartan.BlockMask.from_rule(layout, lambda q, k, head: k <= q).cut(20, 20)
+        <BlockMask of 210 elements in 3 blocks of 16x16>
+        """
+        return self.project(self._layout.cut(rows, cols))
+
     def __and__(self, other: BlockMask) -> BlockMask:
         """The elements that both masks keep; they are of one layout, or of equal ones."""
         if not isinstance(other, BlockMask):
@@ -92,6 +122,7 @@ class BlockMask(Closing):
 
     @property
     def layout(self) -> Layout:
+        """The layout whose blocks the mask is about."""
         return self._layout
 
     @property
@@ -131,12 +162,12 @@ class BlockMask(Closing):
         dense = dense[:, : layout.rows, : layout.cols]
         return dense[0] if layout.heads == 1 else dense
 
-    def __reduce__(self) -> tuple[Any, ...]:
+    def __reduce_ex__(self, protocol: Any) -> tuple[Any, ...]:
         rows, cols = self._layout.block_shape
         index = new_indices(self._layout.blocks)
         bits = np.empty((self.stored, rows, _row_bytes(cols)), np.uint8)
         _raw.tartan_block_mask_get_index(self._handle, index, bits)
-        return _from_index, (self._layout, index, bits)
+        return _from_index, (self._layout, pickled(index, protocol), pickled(bits, protocol))
 
     def __copy__(self) -> BlockMask:
         return self
@@ -158,6 +189,7 @@ class BlockMask(Closing):
 
     @property
     def closed(self) -> bool:
+        """Whether `close` has been called."""
         return self._handle.closed
 
 
@@ -165,42 +197,36 @@ def _row_bytes(cols: int) -> int:
     return (cols + 31) // 32 * 4
 
 
-def _from_index(layout: Layout, index: Array, bits: Array) -> BlockMask:
+def _from_index(layout: Layout, index: Any, bits: Any) -> BlockMask:
     handle = layout_handle(layout, "layout")
-    return BlockMask._own(_raw.tartan_block_mask_from_index(handle, index, bits), layout)
+    return BlockMask._own(_raw.tartan_block_mask_from_index(handle, unpickled(index), unpickled(bits)), layout)
 
 
 def of_rule(layout: Layout, rule: Rule, ids: Optional[Array]) -> BlockMask:
     """A mask by a rule that is asked about the blocks `ids` (None: all); in the others everything counts."""
     layout_handle(layout, "layout")
-    if not callable(rule):
-        raise ArgumentTypeError(f"rule is of type {type(rule).__name__}, expected a function of q, k and head")
-    height, width = layout.block_shape
-    heads, rows, cols = layout.coordinates()
+    check(rule)
+    rows, cols = layout.block_shape
+    frame = (layout.rows, layout.cols, rows, cols, layout.heads)
+    places = layout.coordinates()
+    if ids is None:
+        ids = np.arange(layout.blocks)
+    else:
+        places = places[0][ids], places[1][ids], places[2][ids]
     index = np.full(layout.blocks, -1, np.int64)
-    parts, stored = [np.empty((0, height, _row_bytes(width)), np.uint8)], 0  # of blocks kept in part
-    ids = np.arange(layout.blocks) if ids is None else ids
-    step = max(1, _CHUNK // (height * width))
-    for begin in range(0, ids.size, step):
-        part = ids[begin : begin + step]
-        # For elements outside the matrix, the rule is asked about the nearest inside; their bits are ignored.
-        q = np.minimum(rows[part][:, None, None] * height + np.arange(height)[None, :, None], layout.rows - 1)
-        k = np.minimum(cols[part][:, None, None] * width + np.arange(width)[None, None, :], layout.cols - 1)
-        keeps = np.asarray(rule(q, k, heads[part][:, None, None]))
-        wanted = (part.size, height, width)
-        if keeps.dtype.kind not in "biu":
-            raise DTypeError(f"rule returned elements of {keeps.dtype}, expected booleans")
-        try:
-            keeps = np.broadcast_to(keeps, wanted)
-        except ValueError:
-            raise ShapeError(
-                f"rule returned shape {keeps.shape}, expected {wanted}, that of q, k and head together"
-            ) from None
+    hidden = np.zeros((1, rows, _row_bytes(cols)), np.uint8)
+    found, parts, stored = decide(rule, frame, places), [hidden], 1  # of blocks kept in part
+    if found is not None:
+        may, must = found
+        index[ids[~may]] = 0
+        asked = may & ~must
+        ids, places = ids[asked], (places[0][asked], places[1][asked], places[2][asked])
+    for part, keeps in ask(rule, frame, places):
         partial = ~keeps.all(axis=(1, 2))
-        packed = np.packbits(keeps[partial] != 0, axis=-1, bitorder="little")
-        bits = np.zeros((packed.shape[0], height, _row_bytes(width)), np.uint8)
+        packed = np.packbits(keeps[partial], axis=-1, bitorder="little")
+        bits = np.zeros((packed.shape[0], rows, _row_bytes(cols)), np.uint8)
         bits[..., : packed.shape[-1]] = packed
-        index[part[partial]] = np.arange(stored, stored + bits.shape[0])
+        index[ids[part][partial]] = np.arange(stored, stored + bits.shape[0])
         parts.append(bits)
         stored += bits.shape[0]
     return _from_index(layout, index, np.concatenate(parts))

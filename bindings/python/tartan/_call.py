@@ -21,6 +21,7 @@ from tartan._arrays import (
     code_of,
     dtype_name,
     host_of,
+    of_bits,
     refuse_copied,
     unrecorded,
 )
@@ -54,8 +55,13 @@ def dense_of(x: Any, name: str, copy: bool) -> Dense:
         return borrow(x, name, home, None)
     if isinstance(x, np.ndarray):
         code_of(x, name)  # a cast would be a copy
-    array = array_of(x, name, _raw.TARTAN_F64)
-    return array.copy(order="K") if copy else array
+    host = host_of(x, name, _raw.TARTAN_F64)
+    if isinstance(host, _raw.Lease):
+        if host.dtype not in NUMPY:  # without the package ml_dtypes
+            array = DeviceArray._of(host, x)
+            return to_device(array, "cpu") if copy else array
+        host = of_bits(np.asarray(host), host.dtype)
+    return host.copy(order="K") if copy else host
 
 
 def borrow(x: Any, name: str, home: Queue, queue: Optional[Queue]) -> DeviceArray:

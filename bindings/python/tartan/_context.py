@@ -115,6 +115,7 @@ class Context(Closing):
 
     @property
     def closed(self) -> bool:
+        """Whether `close` has been called."""
         return self._handle.closed
 
     def __repr__(self) -> str:

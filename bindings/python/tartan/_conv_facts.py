@@ -45,10 +45,12 @@ class ConvFacts(Closing):
 
     @property
     def in_channels(self) -> int:
+        """The number of channels of an image."""
         return _raw.tartan_conv_in_channels(self._handle)
 
     @property
     def out_channels(self) -> int:
+        """The number of channels of a result."""
         return _raw.tartan_conv_out_channels(self._handle)
 
     @property
@@ -60,6 +62,7 @@ class ConvFacts(Closing):
 
     @property
     def channels_last(self) -> bool:
+        """Whether images are [n, lengths..., channels] rather than [n, channels, lengths...]."""
         return self._last
 
     def output_size(self, size: Sizes) -> tuple[int, ...]:
@@ -97,6 +100,7 @@ class ConvFacts(Closing):
 
     @property
     def closed(self) -> bool:
+        """Whether `close` has been called."""
         return self._handle.closed
 
     def _option(self, name: str) -> str:

@@ -75,14 +75,17 @@ class DeviceArray(Closing):
 
     @property
     def shape(self) -> tuple[int, ...]:
+        """The length of each dimension."""
         return self._open.shape
 
     @property
     def ndim(self) -> int:
+        """The number of dimensions."""
         return len(self._open.shape)
 
     @property
     def size(self) -> int:
+        """The number of elements."""
         return int(np.prod(self.shape, dtype=np.int64))
 
     @property
@@ -102,10 +105,12 @@ class DeviceArray(Closing):
 
     @property
     def itemsize(self) -> int:
+        """Bytes of an element."""
         return _raw.tartan_dtype_bytes(self._code)
 
     @property
     def nbytes(self) -> int:
+        """Bytes of all elements."""
         return self.size * self.itemsize
 
     @property
@@ -159,6 +164,7 @@ class DeviceArray(Closing):
 
     @property
     def T(self) -> DeviceArray:
+        """The transpose, in the same memory."""
         return self.transpose()
 
     @property
@@ -261,4 +267,5 @@ class DeviceArray(Closing):
 
     @property
     def closed(self) -> bool:
+        """Whether `close` has been called."""
         return self._lease is None

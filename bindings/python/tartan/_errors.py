@@ -22,6 +22,7 @@ class TartanError(Exception):
 
     @property
     def text(self) -> str:
+        """The message, as str() gives it."""
         return str(self.args[0]) if self.args else ""
 
     def __str__(self) -> str:

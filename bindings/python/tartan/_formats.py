@@ -91,7 +91,7 @@ class Formats(Comparisons[M]):
         of the block's, several heads, and dtypes that SciPy has not."""
         plain: Any = self._plain()
         layout = plain.layout
-        whole = layout.heads == 1 and all(n % b == 0 for n, b in zip(layout.shape, layout.block_shape))
+        whole = layout.heads == 1 and not layout.variable and all(n % b == 0 for n, b in zip(layout.shape, layout.block_shape))
         return "bsr" if whole and plain.dtype_name in ("float64", "float32") else "blocks"
 
     @property
@@ -215,6 +215,7 @@ class Formats(Comparisons[M]):
 
     @property
     def real(self) -> Any:
+        """The matrix itself, which is real."""
         return self
 
     # ---- Shapes ----

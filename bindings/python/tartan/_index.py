@@ -234,9 +234,11 @@ class BlockIndex:
             ranges = block_ranges(key, matrix.layout.grid)
             return matrix._made(_raw.tartan_matrix_slice, *ranges)
         place = self._find(key)
+        rows, cols = self._size(key)
         if place >= 0:
-            return matrix.values[place]
-        zeros = np.zeros(matrix.block_shape, matrix.dtype)
+            block = matrix.values[place]
+            return block[:rows, :cols] if matrix.layout.variable else block
+        zeros = np.zeros((rows, cols), matrix.dtype)
         zeros.flags.writeable = False
         return zeros
 
@@ -244,7 +246,17 @@ class BlockIndex:
         place = self._find(key)
         if place < 0:
             raise LayoutError(f"block {key!r} is not stored: `project` makes a matrix on another layout")
-        self._matrix.values[place] = value
+        rows, cols = self._size(key)
+        self._matrix.values[place][:rows, :cols] = value
+
+    def _size(self, key: tuple[Any, ...]) -> tuple[int, int]:
+        """Rows and columns of the block of an index that was found."""
+        layout = self._matrix.layout
+        if not layout.variable:
+            size: tuple[int, int] = layout.block_shape
+            return size
+        height, width = (int(b[1:][int(k)] - b[:-1][int(k)]) for b, k in zip(layout.boundaries, key[-2:]))
+        return height, width
 
     def _find(self, key: Any) -> int:
         layout = self._matrix.layout

@@ -99,6 +99,7 @@ class File(Closing, Mapping[str, Thing]):
         return _raw.tartan_file_sealed(self._handle) == 1
 
     def layout(self, name: str) -> Layout:
+        """The layout of that name, read from the file."""
         with about_file(self._path):
             return Layout._own(_raw.tartan_file_get_layout(self._handle, name))
 
@@ -244,6 +245,7 @@ class File(Closing, Mapping[str, Thing]):
 
     @property
     def closed(self) -> bool:
+        """Whether `close` has been called."""
         return self._handle.closed
 
     def __repr__(self) -> str:
@@ -324,16 +326,19 @@ class Collection(MutableMapping[str, Thing]):
         return self._of_kind("array")
 
     def layout(self, name: str) -> Layout:
+        """The layout of that name."""
         thing = self._entry(name, "layout").thing
         assert isinstance(thing, Layout)
         return thing
 
     def matrix(self, name: str) -> BlockMatrix:
+        """The matrix of that name."""
         thing = self._entry(name, "matrix").thing
         assert isinstance(thing, BlockMatrix)
         return thing
 
     def array(self, name: str) -> Array:
+        """The array of that name."""
         thing = self._entry(name, "array").thing
         assert not isinstance(thing, (Layout, BlockMatrix))
         return thing
@@ -357,6 +362,7 @@ class Collection(MutableMapping[str, Thing]):
         save(path, self, compress=compress)
 
     def copy(self) -> Collection:
+        """Another collection of the same objects."""
         result = Collection()
         result._entries.update(self._entries)
         return result

@@ -21,12 +21,15 @@ from tartan._arrays import (
     new_indices,
     norm_code,
     optional_indices,
+    pickled,
     refuse_device,
     refuse_masked,
+    unpickled,
 )
 from tartan._call import Call
 from tartan._context import ContextLike
 from tartan._errors import (
+    ArgumentError,
     ArgumentTypeError,
     DTypeError,
     HandleTypeError,
@@ -36,6 +39,7 @@ from tartan._errors import (
 from tartan._frame import Block, Frame, block_ranges, block_shape, frame_of, parameter_text, sequence_text
 from tartan._layout_changing import ChangingLayouts
 from tartan._queue import Queue
+from tartan._rules import Rule, places_of_rule
 from tartan._store import save_one
 
 
@@ -58,7 +62,7 @@ class Layout(ChangingLayouts):
     __iter__: ClassVar[None] = None
     _handle: _raw.Handle
     _home: Optional[Queue]  # that the index sets came from, if they change
-    _unordered: bool
+    _unordered: bool  # whether it was made from coordinates in another order than that of block ids
 
     def __init__(self) -> None:
         raise TypeError("make layouts by Layout.pattern, from_mask, from_coordinates, from_csr or from_dense")
@@ -69,7 +73,7 @@ class Layout(ChangingLayouts):
         self._handle = handle
         self._home = home
         self._changes = changes
-        self._unordered = False  # whether it was made from coordinates in another order than that of block ids
+        self._unordered = False
         return self
 
     # ---- Making ----
@@ -89,9 +93,24 @@ class Layout(ChangingLayouts):
         return cls._own(_raw.tartan_layout_from_pattern(frame_of(shape, block, heads), name, text, seed))
 
     @classmethod
-    def from_mask(cls, mask: Any, block: Block, *, shape: Any = None) -> Layout:
+    def from_mask(
+        cls, mask: Any, block: Optional[Block] = None, *, shape: Any = None, rows: Any = None, cols: Any = None
+    ) -> Layout:
         """From a 0/1 mask [grid_rows, grid_cols] or [heads, grid_rows, grid_cols]. `shape` in elements is by
-        default that of whole blocks; give it for ragged edges."""
+        default that of whole blocks; give it for ragged edges. Blocks of different sizes have boundaries, `rows` and
+        `cols`, instead of a `block`: see `with_boundaries`.
+
+        >>> import tartan
+        >>> tartan.Layout.from_mask([[1, 0, 0], [1, 1, 0]], rows=[0, 3, 5], cols=[0, 4, 5, 9])
+        <Layout 5x9, 3 of 6 blocks up to 3x4, density 0.5>
+        """
+        bounded = rows is not None and cols is not None
+        if bounded and (block is not None or shape is not None):
+            raise ArgumentError("rows and cols are given together with block or shape, expected them alone")
+        if block is None and not bounded:
+            raise ArgumentError("block is None, expected a size, or the boundaries rows and cols")
+        if not bounded and (rows is not None or cols is not None):
+            raise ArgumentError("rows or cols is given alone, expected both")
         refuse_device(mask, "mask")
         refuse_masked(mask, "mask")
         array = np.asarray(mask != 0 if is_tensor(mask) else mask)  # of tensors, NumPy does not know every dtype
@@ -101,14 +120,36 @@ class Layout(ChangingLayouts):
             raise ShapeError(
                 f"mask has {array.ndim} dimensions, expected [grid_rows, grid_cols] or [heads, grid_rows, grid_cols]"
             )
-        rows, cols = block_shape(block)
+        height, width = (1, 1) if block is None else block_shape(block)
         heads = array.shape[0] if array.ndim == 3 else 1
         if shape is None:
-            frame = frame_of((array.shape[-2] * rows, array.shape[-1] * cols), block, heads)
+            frame = frame_of((array.shape[-2] * height, array.shape[-1] * width), (height, width), heads)
         else:
-            frame = frame_of(shape, block, heads if np.ndim(shape) == 1 and len(shape) == 2 else 1)
+            frame = frame_of(shape, (height, width), heads if np.ndim(shape) == 1 and len(shape) == 2 else 1)
         data = np.ascontiguousarray(array != 0).view(np.uint8)
-        return cls._own(_raw.tartan_layout_from_mask(frame, data))
+        made = cls._own(_raw.tartan_layout_from_mask(frame, data))
+        return made.with_boundaries(rows, cols) if bounded else made
+
+    def with_boundaries(self, rows: Any = None, cols: Any = None) -> Layout:
+        """The same blocks of the grid with other sizes: block row i has the rows ``rows[i] : rows[i + 1]``, block column j
+        the columns ``cols[j] : cols[j + 1]``, each 1 to 256. None leaves a side as it is. So every way to make a layout makes
+        one of blocks of different sizes: with blocks of 1 on its grid, and then with boundaries.
+
+        Values are [blocks, rows, columns of the largest block]: the elements of a block are in its first rows and columns, the
+        rest is zero and never read. Products, their gradients, arithmetic, conversion, reductions and files take such
+        layouts, on the CPU; what does not says so.
+
+        >>> import numpy as np, tartan
+        >>> layout = tartan.Layout.pattern("banded", (3, 3), 1, lower=1, upper=0).with_boundaries([0, 3, 5, 12], [0, 1, 6, 8])
+        >>> A = tartan.BlockMatrix.from_dense(np.ones((12, 8)), layout=layout)
+        >>> A.values.shape, A.nnz, A.sum(axis=1).tolist()
+        ((5, 7, 5), 64, [1.0, 1.0, 1.0, 6.0, 6.0, 7.0, 7.0, 7.0, 7.0, 7.0, 7.0, 7.0])
+        """
+        return Layout._own(
+            _raw.tartan_layout_with_boundaries(
+                self._known(), optional_indices(rows, "rows"), optional_indices(cols, "cols")
+            )
+        )
 
     def to_host(self, context: ContextLike = None) -> Layout:
         """Waits for earlier work on the layout and returns an ordinary layout of its current blocks; an
@@ -127,6 +168,26 @@ class Layout(ChangingLayouts):
         made = cls._own(_raw.tartan_layout_from_coordinates(frame_of(shape, block, n_heads), places))
         made._unordered = not is_ordered(*places)
         return made
+
+    @classmethod
+    def from_rule(cls, shape: Any, block: Block, rule: Rule, *, heads: int = 1) -> Layout:
+        """The blocks with an element that ``rule(q, k, head)`` keeps: `BlockMask.from_rule`, which takes the same rule, then
+        hides the others in them. A rule of comparisons and arithmetic is asked about ranges of rows and columns, so the time
+        goes with the blocks that are kept; one that looks something up (``documents[q] == documents[k]``) is asked
+        about all elements of the matrix.
+
+        >>> import tartan
+        >>> window = lambda q, k, head: (k <= q) & (q - k < 20)
+        >>> layout = tartan.Layout.from_rule((64, 64), 16, window)
+        >>> layout
+        <Layout 64x64, 9 of 16 blocks of 16x16, density 0.562>
+        >>> tartan.BlockMask.from_rule(layout, window)
+        <BlockMask of 1090 elements in 9 blocks of 16x16>
+        """
+        given = frame_of(shape, block, heads)
+        empty = cls._own(_raw.tartan_layout_from_coordinates(given, (None, new_indices(0), new_indices(0))))  # checks it
+        frame = (*empty.shape[-2:], *empty.block_shape, empty.heads)
+        return cls._own(_raw.tartan_layout_from_coordinates(frame, places_of_rule(rule, frame)))
 
     @classmethod
     def from_csr(cls, shape: Any, block: Block, indptr: Any, cols: Any, *, n_heads: int = 1) -> Layout:
@@ -204,7 +265,8 @@ class Layout(ChangingLayouts):
             place = "" if self._home is None or self._home.device == "cpu" else self._home.device
             room = f"dynamic, capacity {self.blocks} of {positions} blocks of {block}"
             return f"<Layout {shape}, {room}{place and ', on ' + place}>"
-        return f"<Layout {shape}, {self.blocks} of {positions} blocks of {block}, density {self.density:.3g}>"
+        size = "up to" if self.variable else "of"
+        return f"<Layout {shape}, {self.blocks} of {positions} blocks {size} {block}, density {self.density:.3g}>"
 
     # ---- Layouts from layouts ----
 
@@ -228,6 +290,7 @@ class Layout(ChangingLayouts):
         return Layout._own(_raw.tartan_layout_transpose(self._handle))
 
     def transpose(self) -> Layout:
+        """The layout of the transpose, like `T`."""
         return self.T
 
     def permute(self, rows: Any = None, cols: Any = None) -> Layout:
@@ -246,6 +309,40 @@ class Layout(ChangingLayouts):
         (16, 32)
         """
         return Layout._own(_raw.tartan_layout_slice(self._handle, *block_ranges(key, self.grid)))
+
+    def cut(self, rows: int, cols: int) -> Layout:
+        """The first `rows` rows and `cols` columns, which may end inside blocks: for sequences that are shorter.
+        `BlockMask.cut` does the same to a mask.
+
+        >>> import tartan
+        >>> tartan.Layout.pattern("causal", (64, 64), 16).cut(40, 40)
+        <Layout 40x40, 6 of 9 blocks of 16x16, density 0.667>
+        """
+        return Layout._own(_raw.tartan_layout_cut(self._handle, rows, cols))
+
+    def take_heads(self, heads: Any) -> Layout:
+        """Head i of the result is head ``heads[i]``; a head may be taken any number of times.
+
+        >>> import tartan
+        >>> tartan.Layout.pattern("causal", (64, 64), 16).take_heads([0, 0, 0]).heads
+        3
+        """
+        return Layout._own(_raw.tartan_layout_take_heads(self._handle, indices(heads, "heads")))
+
+    def for_lengths(self, lengths: Any) -> Layout:
+        """The layout of a batch of sequences that are padded to the columns (keys) of this one, of which entry b has
+        ``lengths[b]``: the blocks of all heads for the first entry, then for the second, and so on, without those that have
+        padding alone. `BlockMask.from_lengths` hides the rest. From a layout of one head it is one for `attention` with
+        `by_batch`.
+
+        >>> import numpy as np, tartan
+        >>> lengths = [40, 64, 9]
+        >>> layout = tartan.Layout.pattern("causal", (64, 64), 16).for_lengths(lengths)
+        >>> mask = tartan.BlockMask.from_lengths(layout, lengths)
+        >>> q, k, v = np.random.default_rng(1).standard_normal((3, 3, 2, 64, 8))   # a batch of 3, two heads
+        >>> out = tartan.attention(q, k, v, layout, mask=mask, by_batch=True, causal=True)
+        """
+        return Layout._own(_raw.tartan_layout_from_lengths(self._handle, indices(lengths, "lengths")))
 
     def prune(self, gates: Any) -> Layout:
         """The blocks whose gate is not 0."""
@@ -327,9 +424,12 @@ class Layout(ChangingLayouts):
         """Writes a file with only this layout."""
         save_one(path, name, self._handle, None, None, compress, matrix=False)
 
-    def __reduce__(self) -> tuple[Any, ...]:
+    def __reduce_ex__(self, protocol: Any) -> tuple[Any, ...]:
+        if self.variable:
+            return _restore_variable, (self.heads, *(pickled(x, protocol) for x in (*self.boundaries, *self.row_lists())))
         frame = (self.rows, self.cols, *self.block_shape, self.heads)
-        return _restore, (frame, *self.row_lists(), _raw.tartan_layout_recipe(self._handle))
+        lists = (pickled(x, protocol) for x in self.row_lists())
+        return _restore, (frame, *lists, _raw.tartan_layout_recipe(self._handle))
 
     def __copy__(self) -> Layout:
         return self
@@ -343,14 +443,23 @@ class Layout(ChangingLayouts):
 
     @property
     def closed(self) -> bool:
+        """Whether `close` has been called."""
         return self._handle.closed
 
 
-def _restore(frame: Frame, indptr: Array, cols: Array, recipe: Optional[str]) -> Layout:
+def _restore(frame: Frame, indptr: Any, cols: Any, recipe: Optional[str]) -> Layout:
     """Unpickles. The recipe is kept if it reproduces the layout."""
-    layout = Layout._own(_raw.tartan_layout_from_csr(frame, (indptr, cols, False)))
+    layout = Layout._own(_raw.tartan_layout_from_csr(frame, (unpickled(indptr), unpickled(cols), False)))
     made = _follow(frame, recipe) if recipe else None
     return made if made is not None and made == layout else layout
+
+
+def _restore_variable(heads: int, *lists: Any) -> Layout:
+    """Unpickles a layout whose blocks differ in size, from its boundaries and row lists."""
+    rows, cols, indptr, block_cols = (unpickled(x) for x in lists)
+    frame = (rows.size - 1, cols.size - 1, 1, 1, heads)
+    grid = Layout._own(_raw.tartan_layout_from_csr(frame, (indptr, block_cols, False)))
+    return grid.with_boundaries(rows, cols)
 
 
 def _follow(frame: Frame, text: str) -> Optional[Layout]:

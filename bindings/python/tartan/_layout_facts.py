@@ -42,14 +42,17 @@ class LayoutFacts:
 
     @property
     def rows(self) -> int:
+        """Rows of one head."""
         return _raw.tartan_layout_rows(self._handle)
 
     @property
     def cols(self) -> int:
+        """Columns of one head."""
         return _raw.tartan_layout_cols(self._handle)
 
     @property
     def heads(self) -> int:
+        """The number of heads."""
         return _raw.tartan_layout_heads(self._handle)
 
     @property
@@ -59,12 +62,32 @@ class LayoutFacts:
 
     @property
     def block_shape(self) -> tuple[int, int]:
+        """Rows and columns of a block; of the largest, if they differ."""
         return _raw.tartan_layout_block_rows(self._handle), _raw.tartan_layout_block_cols(self._handle)
 
     @property
     def grid(self) -> tuple[int, int]:
         """Block rows and block columns of one head."""
         return _raw.tartan_layout_grid_rows(self._handle), _raw.tartan_layout_grid_cols(self._handle)
+
+    @property
+    def variable(self) -> bool:
+        """Whether blocks differ in size (`with_boundaries`)."""
+        return _raw.tartan_layout_is_variable(self._handle) == 1
+
+    @property
+    def boundaries(self) -> tuple[Array, Array]:
+        """Where block rows and block columns begin, and where the last ends: [grid_rows + 1] and [grid_cols + 1].
+
+        >>> import tartan
+        >>> rows, cols = tartan.Layout.from_mask([[1, 0], [1, 1]], rows=[0, 3, 5], cols=[0, 2, 3]).boundaries
+        >>> rows.tolist(), cols.tolist()
+        ([0, 3, 5], [0, 2, 3])
+        """
+        self._known()
+        rows, cols = (new_indices(n + 1) for n in self.grid)
+        _raw.tartan_layout_get_boundaries(self._handle, rows, cols)
+        return rows, cols
 
     @property
     def dynamic(self) -> bool:
@@ -173,11 +196,13 @@ class LayoutFacts:
         return lengths
 
     def row_spread(self) -> RowSpread:
+        """How unequally blocks are spread over block rows."""
         spread = np.empty(4)
         _raw.tartan_layout_row_spread(self._handle, spread)
         return RowSpread(*spread.tolist())
 
     def bandwidth(self) -> Bandwidth:
+        """How far blocks are from the diagonal."""
         width = new_indices(2)
         _raw.tartan_layout_bandwidth(self._handle, width)
         return Bandwidth(*width.tolist())

@@ -19,7 +19,9 @@ from tartan._arrays import (
     of_bits,
     optional_gates,
     order_code,
+    pickled,
     refuse_device,
+    unpickled,
 )
 from tartan._call import Call, Dense, dense_of, raw_dense
 from tartan._context import ContextLike, context_of
@@ -36,6 +38,7 @@ from tartan._formats import Formats, check_axes
 from tartan._index import BlockIndex, listed, parse, places, range_of, write
 from tartan._layout import Layout
 from tartan._layout import handle_of as layout_handle
+from tartan._matrix_adding import MatrixAdding
 from tartan._matrix_arrays import MatrixArrays
 from tartan._matrix_fill import MatrixFills
 from tartan._matrix_making import MatrixMaking, freeze_as
@@ -45,7 +48,7 @@ from tartan._store import json_text, save_one
 from tartan._transposed import TransposedMatrix
 
 
-class BlockMatrix(MatrixArrays, MatrixFills, MatrixMaking, Formats["BlockMatrix"], Sparse):
+class BlockMatrix(MatrixAdding, MatrixArrays, MatrixFills, MatrixMaking, Formats["BlockMatrix"], Sparse):
     """A block-sparse matrix: a `Layout` and an array of values [blocks, block rows, block columns].
 
     ``BlockMatrix(layout, values)`` uses the memory of `values`, which the caller may still change; with
@@ -178,6 +181,11 @@ class BlockMatrix(MatrixArrays, MatrixFills, MatrixMaking, Formats["BlockMatrix"
     def _range(self, rows: tuple[int, int], cols: tuple[int, int]) -> BlockMatrix:
         """A range of rows and columns: moves whole blocks if it begins and ends on blocks."""
         sizes = self.shape[-2:]
+        if self.layout.variable:
+            places = [[np.searchsorted(b, end) for end in part] for part, b in zip((rows, cols), self.layout.boundaries)]
+            if all(b[i] == end for part, ends, b in zip(places, (rows, cols), self.layout.boundaries) for i, end in zip(part, ends)):
+                return self._made(_raw.tartan_matrix_slice, *(int(i) for part in places for i in part))
+            return self._made(_raw.tartan_matrix_cut, *rows, *cols)
         whole = all(
             begin % b == 0 and (end % b == 0 or end == n)
             for (begin, end), b, n in zip((rows, cols), self.block_shape, sizes)
@@ -223,33 +231,6 @@ class BlockMatrix(MatrixArrays, MatrixFills, MatrixMaking, Formats["BlockMatrix"
         result = self.project(layout)
         _raw.tartan_matrix_set_elements(result._handle, (None, i, j), numbers, 0)
         return result
-
-    def add_blocks(self, rows: Any, cols: Any, values: Any, *, heads: Any = None) -> BlockMatrix:
-        """Adds values[i] to the block at (rows[i], cols[i]) in the grid of blocks, in place, and returns the matrix. A block
-        may be listed any number of times; all must be stored. For one list of places and many lists of values make the
-        plan once: `Assembly`.
-
-        >>> import numpy as np, tartan
-        >>> A = tartan.BlockMatrix.from_dense(np.eye(4), block=2)
-        >>> A.add_blocks([1, 1], [1, 1], np.ones((2, 2, 2))).toarray()[3].tolist()
-        [0.0, 0.0, 2.0, 3.0]
-        """
-        from tartan._assembly import Assembly
-
-        return Assembly(self.layout, rows, cols, heads=heads).add(self, values)
-
-    def add_elements(self, rows: Any, cols: Any, values: Any, *, heads: Any = None) -> BlockMatrix:
-        """Adds values[i] to the element at (rows[i], cols[i]), in place, and returns the matrix. An element may be listed
-        any number of times; all must be in stored blocks. See `Assembly.of_elements`.
-
-        >>> import numpy as np, tartan
-        >>> A = tartan.BlockMatrix.from_dense(np.eye(4), block=2)
-        >>> A.add_elements([2, 2], [3, 3], [0.5, 2.0])[2, 3]
-        2.5
-        """
-        from tartan._assembly import Assembly
-
-        return Assembly.of_elements(self.layout, rows, cols, heads=heads, order=self.order).add(self, values)
 
     @property
     def block(self) -> BlockIndex:
@@ -410,12 +391,12 @@ class BlockMatrix(MatrixArrays, MatrixFills, MatrixMaking, Formats["BlockMatrix"
         """Writes a file with only this matrix."""
         save_one(path, name, self._handle, optional_gates(gates), json_text(metadata), compress, matrix=True)
 
-    def __reduce__(self) -> tuple[Any, ...]:
+    def __reduce_ex__(self, protocol: Any) -> tuple[Any, ...]:
         refuse_device(self, "the matrix")
         values = self.bits if self.dtype_name in BITS else self.values
         if self.order == "F":
             values = values.transpose(0, 2, 1)
-        return _restore, (self.layout, values, self.dtype_name, self.order)
+        return _restore, (self.layout, pickled(values, protocol), self.dtype_name, self.order)
 
     def __copy__(self) -> BlockMatrix:
         return self.copy()
@@ -430,6 +411,7 @@ class BlockMatrix(MatrixArrays, MatrixFills, MatrixMaking, Formats["BlockMatrix"
 
     @property
     def closed(self) -> bool:
+        """Whether `close` has been called."""
         return self._handle.closed
 
 
@@ -440,8 +422,9 @@ def matrix_dtype_code(dtype: Any) -> int:
         raise DTypeError(f"{error}: to_scipy().astype() makes a SciPy array of other numbers") from None
 
 
-def _restore(layout: Layout, values: Array, dtype: str, order: str) -> BlockMatrix:
-    values = values.transpose(0, 2, 1) if order == "F" else values
+def _restore(layout: Layout, values: Any, dtype: str, order: str) -> BlockMatrix:
+    array = unpickled(values)
+    values = array.transpose(0, 2, 1) if order == "F" else array
     return BlockMatrix.from_bits(layout, values, dtype) if dtype in BITS else BlockMatrix(layout, values)
 
 

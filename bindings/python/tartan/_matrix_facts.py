@@ -25,6 +25,7 @@ class MatrixFacts:
 
     @property
     def layout(self) -> Layout:
+        """Which blocks are stored."""
         return Layout._own(_raw.tartan_matrix_get_layout(self._handle), self._layout_home)
 
     @property
@@ -59,14 +60,17 @@ class MatrixFacts:
 
     @property
     def ndim(self) -> int:
+        """2, or 3 if there is more than one head."""
         return len(self.shape)
 
     @property
     def heads(self) -> int:
+        """The number of heads."""
         return self.layout.heads
 
     @property
     def block_shape(self) -> tuple[int, int]:
+        """Rows and columns of a block."""
         return self.layout.block_shape
 
     @property
@@ -81,6 +85,7 @@ class MatrixFacts:
 
     @property
     def density(self) -> float:
+        """Stored blocks / all blocks."""
         return self.layout.density
 
     def toarray(self, order: Optional[str] = None, out: Any = None) -> Array:

@@ -21,6 +21,7 @@ class MatrixFills:
     _handle: _raw.Handle
 
     def fill_zero(self: M) -> M:
+        """Sets every stored element to 0, and returns the matrix, as the other fills do."""
         _raw.tartan_matrix_fill_zero(self._handle)
         return self
 

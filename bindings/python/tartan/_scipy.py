@@ -10,7 +10,7 @@ import numpy as np
 
 from tartan import _raw
 from tartan._arrays import code_of, dtype_code, numpy_dtype
-from tartan._errors import ArgumentError, ArgumentTypeError, DTypeError, ShapeError
+from tartan._errors import ArgumentError, ArgumentTypeError, DTypeError, ShapeError, UnsupportedError
 from tartan._frame import Block, block_shape, frame_of
 from tartan._layout import Layout
 
@@ -82,6 +82,8 @@ def to_scipy(matrix: Any, format: str, drop_zeros: bool = False) -> Any:
     if drop_zeros:
         matrix = matrix.drop_zeros()
         layout = matrix.layout
+    if layout.variable:
+        raise UnsupportedError("the blocks differ in size, which BSR cannot hold: use to_scipy('csr')")
     if any(n % b for n, b in zip(layout.shape, layout.block_shape)):
         raise ShapeError(
             f"shape {layout.shape} is no multiple of the block {layout.block_shape}, which BSR needs: "

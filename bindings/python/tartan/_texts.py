@@ -43,6 +43,7 @@ _ARGUMENTS: dict[str, Mapping[str, str]] = {
     "tartan_layout_permute": _ORDERS,
     "tartan_layout_reblock": {"block_rows": "block", "block_cols": "block"},
     "tartan_layout_slice": _RANGES,
+    "tartan_layout_with_boundaries": {"row_bounds": "rows", "col_bounds": "cols"},
     "tartan_matrix_add_diagonal": _DIAGONALS,
     "tartan_matrix_apply": {"parameter": "the number"},
     "tartan_matrix_concatenate": {"a": "the first matrix", "b": "another matrix"},

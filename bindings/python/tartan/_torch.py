@@ -62,10 +62,12 @@ def in_autocast(x: Any, *others: Any) -> Any:
 
 
 def is_intercepted(tensor: Any) -> bool:
-    """Whether a tensor without memory is one because PyTorch traces or transforms it. Those that outlived a transform are not."""
+    """Whether a tensor without memory is one because PyTorch traces or transforms it. Those that outlived a transform are not,
+    unless PyTorch records the use of what is inside, which those of forward mode do not say."""
     functions: Any = torch._C._functorch  # type: ignore[attr-defined, unused-ignore]
     if functions.is_functorch_wrapped_tensor(tensor):
-        return bool(functions.unwrap_if_dead(tensor) is tensor)
+        inner = functions.unwrap_if_dead(tensor)
+        return bool(inner is tensor or (torch.is_grad_enabled() and inner.requires_grad and not tensor.requires_grad))
     return bool(tensor.device.type == "meta" or torch._is_functional_tensor(tensor))
 
 

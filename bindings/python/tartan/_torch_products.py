@@ -169,29 +169,28 @@ def refused(
 def _intercepted(
     a: Any, b: Any, values: Any, side: str, transpose: bool, alpha: float, gates: Any, context: Any
 ) -> Any:
-    """The product by the operators of a linear layer: x W^T, and x W."""
-    from tartan.torch._operators import either_product
-    from tartan.torch._schema import values_of
+    """The product by operators."""
+    from tartan.torch._bilinear import transformed
+    from tartan.torch._held import number_of, values_of
+    from tartan.torch._operators import intercepted
+    from tartan.torch._products import product
 
     if context is not None:
         raise ArgumentError("spmm: context is given, expected none where PyTorch traces or transforms")
     if values is None:
         check_matrix(a, "a")
-        values = values_of(a)
         if not isinstance(b, torch.fx.Proxy):
-            b = _cast(b, values.dtype)
+            b = _cast(b, getattr(torch, a.dtype_name))
+        if gates is None and not transformed():
+            return product(b, number_of(a), side == "right", transpose, alpha)
+        values = values_of(a)
     elif not isinstance(b, torch.fx.Proxy):
         b, values = in_autocast(b, values)
     if gates is not None:
         if not isinstance(gates, torch.Tensor):
             gates = torch.as_tensor(gates, device=values.device)
         values = values * gates.to(values.dtype)[:, None, None]
-    left = side == "left"
-    vector = not isinstance(b, torch.fx.Proxy) and b.ndim == 1
-    x = b if vector else b.mT if left else b
-    y = either_product(x, values, _layout(a), left != transpose)
-    y = y if alpha == 1 else y * alpha
-    return y.mT if left and not vector else y
+    return intercepted(b, values, _layout(a), side == "right", transpose, alpha)
 
 
 def _layout(a: Any) -> Layout:

@@ -9,8 +9,8 @@ from typing import Any, Optional
 import numpy as np
 
 from tartan import _raw
-from tartan._arrays import BITS, Array, dtype_code, numpy_dtype
-from tartan._errors import ArgumentError, ArgumentTypeError, DTypeError, ShapeError
+from tartan._arrays import BITS, Array, dtype_code
+from tartan._errors import ArgumentError, ArgumentTypeError, DTypeError, ShapeError, UnsupportedError
 from tartan._frame import Block, block_shape, frame_of
 from tartan._layout import Layout
 
@@ -46,10 +46,10 @@ def from_torch(tensor: Any, block: Optional[Block], dtype: Any, copy: bool) -> t
     pointers, indices = _lists(tensor, by_column)
     code = dtype_code(tensor.dtype if dtype is None else dtype)
     given = tensor.values().cpu()
-    values = given.double().numpy() if given.dtype == torch.bfloat16 else given.numpy()
+    values = given if given.dtype in (torch.float64, torch.float32, torch.float16) else given.double()
     return None, (
-        frame_of(tensor.shape, block), (pointers, indices, by_column), values.astype(numpy_dtype(code), copy=False),
-        _raw.TARTAN_DUPLICATES_ADDED, 0, _raw.TARTAN_ROW_MAJOR,
+        frame_of(tensor.shape, block), (pointers, indices, by_column), values.numpy(), _raw.TARTAN_DUPLICATES_ADDED, code,
+        _raw.TARTAN_ROW_MAJOR,
     )  # fmt: skip
 
 
@@ -91,6 +91,8 @@ def _from_blocks(torch: Any, tensor: Any, block: tuple[int, int], dtype: Any, co
 def to_torch(matrix: Any) -> Any:
     """Converts a BlockMatrix to a BSR tensor."""
     torch, layout = _torch(), matrix.layout
+    if layout.variable:
+        raise UnsupportedError("the blocks differ in size, which BSR cannot hold: use matrix.toarray()")
     if any(n % b for n, b in zip((layout.rows, layout.cols), layout.block_shape)):
         raise ShapeError(
             f"shape {layout.shape} is no multiple of the block {layout.block_shape}, which BSR needs: "

@@ -30,7 +30,7 @@ class TransposedMatrix(Formats[M], Sparse, Generic[M]):
     """The transpose of a `BlockMatrix`, sharing its memory: what is written into one is in the other. `copy()` makes a
     new matrix; so do operations that give one."""
 
-    __slots__ = ("T",)
+    __slots__ = {"T": "The matrix itself."}
 
     def __init__(self, matrix: M) -> None:
         self.T: M = matrix
@@ -39,23 +39,28 @@ class TransposedMatrix(Formats[M], Sparse, Generic[M]):
 
     @property
     def shape(self) -> tuple[int, ...]:
+        """(rows, cols), or (heads, rows, cols) if there is more than one head."""
         *heads, rows, cols = self.T.shape
         return (*heads, cols, rows)
 
     @property
     def ndim(self) -> int:
+        """2, or 3 if there is more than one head."""
         return self.T.ndim
 
     @property
     def heads(self) -> int:
+        """The number of heads."""
         return self.T.heads
 
     @property
     def dtype(self) -> np.dtype[Any]:
+        """See `BlockMatrix.dtype`."""
         return self.T.dtype
 
     @property
     def dtype_name(self) -> str:
+        """See `BlockMatrix.dtype_name`."""
         return self.T.dtype_name
 
     @property
@@ -69,27 +74,33 @@ class TransposedMatrix(Formats[M], Sparse, Generic[M]):
 
     @property
     def layout(self) -> Layout:
+        """The transpose of the layout."""
         return self.T.layout.T
 
     @property
     def block_shape(self) -> tuple[int, int]:
+        """Rows and columns of a block."""
         rows, cols = self.T.block_shape
         return cols, rows
 
     @property
     def nnz(self) -> int:
+        """The number of stored elements, zeros included."""
         return self.T.nnz
 
     @property
     def blocks(self) -> int:
+        """The number of stored blocks."""
         return self.T.blocks
 
     @property
     def density(self) -> float:
+        """Stored blocks / all blocks."""
         return self.T.density
 
     @property
     def device(self) -> str:
+        """Where the values are: "cpu", "cuda:0", ..."""
         return self.T.device
 
     @property
@@ -109,6 +120,7 @@ class TransposedMatrix(Formats[M], Sparse, Generic[M]):
         self.T.check(finite=finite)
 
     def transpose(self, axes: Any = None, copy: bool = False) -> Any:
+        """The matrix itself, or a copy of it."""
         check_axes(axes, self)
         return +self.T if copy else self.T  # type: ignore[operator]
 
@@ -161,6 +173,7 @@ class TransposedMatrix(Formats[M], Sparse, Generic[M]):
     # ---- Copies ----
 
     def copy(self) -> M:
+        """The transpose as a new matrix with memory of its own."""
         return self.T._transposed()
 
     def __reduce__(self) -> tuple[Any, ...]:
@@ -205,6 +218,7 @@ class TransposedMatrix(Formats[M], Sparse, Generic[M]):
         return self.copy().to_csr()  # type: ignore[attr-defined, no-any-return]
 
     def to_scipy(self, format: str = "bsr", *, drop_zeros: bool = False) -> scipy.sparse.sparray:
+        """Like `BlockMatrix.to_scipy`, of a copy."""
         return to_scipy(self.copy(), format, drop_zeros)
 
     def to_torch(self) -> torch.Tensor:

@@ -191,7 +191,7 @@ def test_masks(rng, block, heads):
 
 
 def test_rules_are_asked_about_stored_elements_in_parts(monkeypatch):
-    monkeypatch.setattr("tartan._block_mask._CHUNK", 200)
+    monkeypatch.setattr("tartan._rules._ELEMENTS", 200)
     layout = Layout.pattern("causal", (50, 50), 8)
     documents, seen = np.arange(50) // 13, []
 
@@ -254,8 +254,8 @@ def test_refusals(rng):
         (tartan.ArgumentTypeError, r"scale is of type str", lambda: attention(q, k, v, layout, scale="1")),
         (tartan.ArgumentTypeError, r"seed is of type float", lambda: attention(q, k, v, layout, seed=1.5)),
         (tartan.LayoutError, r"mask has another layout than layout", lambda: attention(q, k, v, layout, mask=other)),
-        (tartan.HandleTypeError, r"mask is of type ndarray, expected an open BlockMask",
-         lambda: attention(q, k, v, layout, mask=np.ones((40, 52)))),
+        (tartan.HandleTypeError, r"mask is of type Layout, expected a BlockMask, or an array",
+         lambda: attention(q, k, v, layout, mask=layout)),
         (tartan.HandleTypeError, r"layout is of type ndarray", lambda: attention(q, k, v, np.ones((5, 7)))),
         (tartan.ShapeError, r"attention_gradient: lse has shape",
          lambda: attention_gradient(q, k, v, layout, out, lse[:, :, :9], out)),

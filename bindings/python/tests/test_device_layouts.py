@@ -126,7 +126,7 @@ def test_what_needs_the_blocks_refuses(mask, what):
 def test_refusals(rng, mask):
     layout = Layout.from_device_mask(Mask(mask), 8)
     for call in (
-        layout.row_lists, layout.mask, lambda: layout | layout, layout.__reduce__, layout.svg,
+        layout.row_lists, layout.mask, lambda: layout | layout, lambda: layout.__reduce_ex__(4), layout.svg,
         lambda: BlockMatrix.from_dense(np.ones((2, 40, 32)), layout=layout),
     ):  # fmt: skip
         with pytest.raises(tartan.UnsupportedError, match="expected an ordinary"):

@@ -101,9 +101,10 @@ def replayed(torch, stream, step, change):
     for number in range(3):
         change(number)
         torch.cuda.synchronize()
-        graph.replay()
-        stream.synchronize()
+        graph.replay()  # on the current stream: nothing else of the context that was captured may run beside it
+        torch.cuda.synchronize()
         found = [array.clone() for array in captured]
+        torch.cuda.synchronize()
         with torch.cuda.stream(stream):
             wanted = step()
         stream.synchronize()

@@ -20,5 +20,7 @@ def test_training(tmp_path):
     )  # fmt: skip
     assert done.returncode == 0, done.stdout + done.stderr
     rows = [json.loads(line) for line in (tmp_path / "gpu_train.jsonl").read_text().splitlines()]
-    assert [x["row"] for x in rows] == ["linear layer", "last layer and loss", "by hand", "patched", "patched, compiled", "loss in one, compiled"]
+    assert [x["row"] for x in rows] == [
+        "linear layer", "last layer and loss", "dense, graphs", "by hand", "patched", "patched, compiled", "loss in one, compiled",
+    ]  # fmt: skip
     assert all(x["verdict"] == "" and x["ms"] > 0 and x["dense_ms"] > 0 for x in rows)

@@ -112,3 +112,26 @@ def test_second_derivatives_of_the_last_layer_are_refused():
     x, weight, labels = torch.randn(6, 8, requires_grad=True), torch.randn(5, 8, requires_grad=True), torch.arange(6) % 5
     with pytest.raises(tartan.UnsupportedError, match="linear_cross_entropy: its gradient is to be differentiated again"):
         torch.autograd.grad(linear_cross_entropy(x, weight, labels), x, create_graph=True)
+
+
+def test_checkpoints_with_objects(tmp_path):
+    """torch.load reads them as it reads tensors, without running code of the file."""
+    import tartan.torch
+
+    layout = Layout.from_mask([[1, 0], [1, 1]], 4)
+    ragged = Layout.from_coordinates((5, 9), (4, 3), [0, 1], [2, 1])
+    objects = {
+        "layout": layout, "ragged": ragged, "pattern": Layout.pattern("banded", (64, 64), 8, lower=1, upper=0),
+        "mask": tartan.BlockMask.from_rule(layout, lambda q, k, head: q >= k), "conv": BlockConv(LAYOUT, (3, 3), padding=1),
+        **{kind: BlockMatrix.zeros(layout, kind, order="F").fill_normal(seed=1) for kind in ("float64", "float16", "bfloat16")},
+    }  # fmt: skip
+    objects["turned"] = objects["float64"].T
+    torch.save({**objects, "weight": torch.ones(2)}, tmp_path / "objects.pt")
+    found = torch.load(tmp_path / "objects.pt", weights_only=True)
+    assert all(found[name] == objects[name] for name in ("layout", "ragged", "pattern"))
+    assert found["pattern"].recipe == objects["pattern"].recipe and found["conv"].options == objects["conv"].options
+    assert np.array_equal(found["mask"].bits(), objects["mask"].bits())
+    for name in ("float64", "float16", "bfloat16", "turned"):
+        assert found[name].order == objects[name].order and found[name].dtype_name == objects[name].dtype_name
+        assert np.array_equal(found[name].toarray().astype(float), objects[name].toarray().astype(float))
+    found["float64"].fill_zero()  # what is read can be written

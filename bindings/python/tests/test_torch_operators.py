@@ -162,11 +162,50 @@ def test_products(rng):
             assert torch.autograd.forward_ad.unpack_dual(function(dual)).tangent is not None
     graph = torch.fx.symbolic_trace(lambda x: w @ x)
     assert torch.allclose(graph(x), w @ x)
-    heads = tartan.BlockMatrix.zeros(tartan.Layout.pattern("dense", (8, 8), 4, heads=2))
-    with pytest.raises(tartan.UnsupportedError, match="single head"):
-        torch.func.vmap(lambda x: heads @ x)(torch.randn(2, 2, 8, 3).double())
     with pytest.raises(tartan.ArgumentError, match="out is given, expected none where PyTorch"):
         make_fx(lambda x: tartan.spmm(w, x, out=torch.empty(12, 3).double()))(x)
+
+
+@pytest.mark.parametrize("side", ["left", "right"])
+@pytest.mark.parametrize("kind", ["vector", "matrix", "batch"])
+@pytest.mark.parametrize("given", ["matrix", "values"])
+def test_products_of_heads(rng, side, kind, given):
+    """Traced, transformed and compiled, of factors that heads share, too. A trace is checked by another, which is the same."""
+    layout = tartan.Layout.from_mask(rng.random((3, 2, 3)) < 0.7, 4)
+    values = torch.from_numpy(rng.standard_normal((layout.blocks, 4, 4)))
+    w = tartan.BlockMatrix(layout, values)
+    lead = {"vector": (), "matrix": (5,), "batch": (2, 3, 5)}[kind]
+    shape = (*lead, 8) if side == "right" else (*lead[:-1], 12, *lead[-1:])
+    x, values = torch.randn(shape).double(), values.clone().requires_grad_()
+
+    def function(x):
+        if given == "matrix":
+            return tartan.spmm(w, x, side=side, alpha=2)
+        return tartan.spmm(layout, x, values=values, side=side, alpha=2)
+
+    wanted = function(x)
+    dense = torch.from_numpy(w.toarray())
+    assert torch.allclose(wanted, 2 * (dense @ x if side == "left" else x @ dense))
+    with torch.no_grad():
+        constant = values.detach()  # of a trace
+        traced = torch.jit.trace(lambda x: function(x) if given == "matrix" else tartan.spmm(layout, x, values=constant, side=side, alpha=2), (x,))
+        assert torch.allclose(traced(x), wanted)
+    assert torch.allclose(make_fx(function)(x)(x), wanted)
+    assert torch.allclose(torch.fx.symbolic_trace(function)(x), wanted)
+    assert function(x.to("meta")).shape == wanted.shape if given == "matrix" else True
+    assert torch.allclose(torch.func.vmap(function)(torch.stack([0 * x, x]))[1], wanted)
+    leaf = x.clone().requires_grad_()
+    (slope,) = torch.autograd.grad(function(leaf).square().sum(), leaf)
+    assert torch.allclose(torch.func.grad(lambda x: function(x).square().sum())(x), slope)
+    torch._dynamo.reset()
+    compiled = torch.compile(function, fullgraph=True, backend="aot_eager")(leaf)
+    assert torch.allclose(compiled, wanted)
+    assert torch.allclose(torch.autograd.grad(compiled.square().sum(), leaf)[0], slope)
+    if given == "matrix":
+        operator, number = torch.ops.tartan.product.default, tartan.torch._held.number_of(w)
+        torch.library.opcheck(operator, (leaf, number, side == "right", False, 2.0))
+        batched = torch.func.vmap(lambda x: operator(x, number, side == "right", False, 2.0))(torch.stack([0 * x, x]))
+        assert torch.allclose(batched[1], wanted)
 
 
 def test_convolutions(rng):
@@ -263,3 +302,53 @@ def test_compiled_products_and_attention(rng):
 
     program = torch.export.export(Module(), (x.detach(),))
     assert torch.allclose(program.module()(x.detach()), w @ x.detach(), atol=1e-6)
+
+
+@pytest.mark.parametrize("last", [False, True])
+@pytest.mark.parametrize("transposed", [False, True])
+def test_compiled_convolutions(rng, last, transposed):
+    """Also exported, and traced for images of any size."""
+    conv = tartan.BlockConv(
+        tartan.Layout.from_mask([[1, 1], [0, 1]], (2, 3)), (3, 2), padding=((1, 0), (1, 2)), stride=2, transposed=transposed, channels_last=last
+    )
+    shape = (5, 7, conv.in_channels) if last else (conv.in_channels, 5, 7)
+    x = torch.from_numpy(rng.standard_normal((2, *shape)))
+    values = torch.from_numpy(rng.standard_normal((conv.layout.blocks, *conv.layout.block_shape)))
+    gain, bias = torch.from_numpy(rng.standard_normal((2, conv.out_channels)))
+    given = [y.requires_grad_() for y in (x, values, gain, bias)]
+
+    def function(x, values, gain, bias):
+        return conv(x, values, gain=gain, bias=bias, relu=True)
+
+    wanted = function(*given)
+    torch._dynamo.reset()
+    compiled = torch.compile(function, fullgraph=True, backend="aot_eager")
+    assert torch.allclose(compiled(*given), wanted) and torch.allclose(compiled(x[0], *given[1:]), wanted[0])
+    for a, b in zip(torch.autograd.grad(compiled(*given).square().sum(), given), torch.autograd.grad(wanted.square().sum(), given)):
+        assert torch.allclose(a, b)
+
+    class Module(torch.nn.Module):
+        def forward(self, *given):
+            return function(*given)
+
+    program = torch.export.export(Module(), tuple(given))
+    assert torch.allclose(program.module()(*given), wanted)
+    graph = make_fx(function, tracing_mode="symbolic")(*given)
+    longer = torch.cat([x, x], 2)
+    assert torch.allclose(graph(longer, *given[1:]), function(longer, *given[1:]))
+    size = tuple(n + 1 for n in conv.output_size((5, 7))) if transposed else None
+    assert torch.allclose(torch.compile(lambda x: conv(x, values, size=size), fullgraph=True, backend="aot_eager")(x), conv(x, values, size=size))
+    words = "active, windows, out or context is given, expected none where PyTorch compiles"
+    with pytest.raises(Exception, match=words):
+        torch.compile(lambda x: conv(x, values, context=tartan.default_context()), fullgraph=True, backend="aot_eager")(x)
+
+
+def test_traces_compute_the_scale_of_attention_in_full(rng):
+    """Sizes are tensors under torch.jit.trace, whose roots are of float32."""
+    layout = tartan.Layout.pattern("dense", (6, 6), 2)
+    q, k, v = (torch.from_numpy(rng.standard_normal((1, 2, 6, 9))) for _ in range(3))
+    with torch.no_grad():
+        traced = torch.jit.trace(lambda q, k, v: tartan.attention(q, k, v, layout), (q, k, v))
+        assert torch.equal(traced(q, k, v), tartan.attention(q, k, v, layout))
+        module = tartan.torch.BlockSparseAttention(layout)
+        assert torch.equal(torch.jit.trace(module, (q, k, v))(q, k, v), module(q, k, v))

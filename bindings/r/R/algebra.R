@@ -88,7 +88,7 @@ block_evolve <- function(x, step, scores = block_norms(x), growth = NULL, densit
   decay <- if (missing(decay)) "cosine" else .choose(decay, ways, "decay")
   layout <- .layout_of(x)
   if (!is.null(growth)) {
-    size <- c(.grid(layout@frame), layout@frame[5L])
+    size <- c(.grid_of(layout), layout@frame[5L])
     expected <- if (size[3L] > 1) size else size[1:2]
     growth <- array(.numbers(growth, "growth"), dim(growth))
     if (!identical(as.double(dim(growth)), as.double(expected))) {
@@ -113,7 +113,7 @@ block_evolve <- function(x, step, scores = block_norms(x), growth = NULL, densit
 
 block_grow <- function(x, i, j, head = NULL) {
   layout <- .layout_of(x)
-  grid <- .grid(layout@frame)
+  grid <- .grid_of(layout)
   i <- .index(i, grid[1L], "i", "block rows")
   j <- .index(j, grid[2L], "j", "block columns")
   .same_length(i, j, "i", "j")
@@ -123,7 +123,7 @@ block_grow <- function(x, i, j, head = NULL) {
 
 block_move <- function(x, id, i, j) {
   layout <- .layout_of(x)
-  grid <- .grid(layout@frame)
+  grid <- .grid_of(layout)
   n <- block_count(x)
   id <- .index(id, n, "id", "blocks")
   i <- .index(i, grid[1L], "i", "block rows")

@@ -2,7 +2,7 @@
 # Blocks and elements from triplets, and added into matrices by plans.
 
 # Places in a grid of the given size, for C.
-.places <- function(i, j, head, grid, heads, of) {
+.grid_places <- function(i, j, head, grid, heads, of) {
   i <- .index(i, grid[1L], "i", of[1L])
   j <- .index(j, grid[2L], "j", of[2L])
   .same_length(i, j, "i", "j")
@@ -19,7 +19,7 @@ block_matrix_from_blocks <- function(i, j, values, dim, head = NULL, heads = 1, 
     .fail("shape", "values has %d dimensions, expected block rows, block columns and blocks", length(dim(values)))
   }
   frame <- .frame(dim, dim(values)[1:2], heads)
-  places <- .places(i, j, head, .grid(frame), frame[5L], c("block rows", "block columns"))
+  places <- .grid_places(i, j, head, .grid(frame), frame[5L], c("block rows", "block columns"))
   if (length(i) != dim(values)[3L]) .fail("shape", "values has %d blocks, expected %d (the length of i)", dim(values)[3L], length(i))
   storage.mode(values) <- "double"
   .take_matrix(tartan_matrix_from_blocks(NULL, frame, places, values, .dtype_code(dtype), TARTAN_COL_MAJOR))
@@ -31,10 +31,10 @@ block_assembly <- function(layout, i, j, head = NULL, of = c("blocks", "elements
   frame <- .frame_of(layout)
   blocks <- block_count(layout)
   if (of == "blocks") {
-    places <- .places(i, j, head, .grid(frame), frame[5L], c("block rows", "block columns"))
+    places <- .grid_places(i, j, head, .grid(frame), frame[5L], c("block rows", "block columns"))
     lists <- tartan_layout_block_plan(layout, places, length(i), blocks)
   } else {
-    places <- .places(i, j, head, frame[1:2], frame[5L], c("rows", "columns"))
+    places <- .grid_places(i, j, head, frame[1:2], frame[5L], c("rows", "columns"))
     lists <- tartan_layout_element_plan(layout, places, TARTAN_COL_MAJOR, length(i), blocks * prod(frame[3:4]))
   }
   structure(list(layout = layout, of = of, order = lists[[1L]] + 1, ends = lists[[2L]]), class = "BlockAssembly")

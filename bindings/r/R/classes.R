@@ -7,7 +7,10 @@
 
 setClass("BlockLayout",
          slots = c(frame = "numeric", pointers = "numeric", columns = "integer", recipe = "character",
-                   identity = "character", handle = "externalptr"))
+                   identity = "character", bounds = "list", handle = "externalptr"))
+
+# `bounds` are, of blocks of different sizes, where block rows and block columns begin, from 0, and where the last ends; else
+# the list is empty. Objects that older versions saved have none.
 
 # `Dimnames` is as in the Matrix package: the names of the rows and of the columns of every head, each NULL or a
 # character vector.
@@ -67,6 +70,13 @@ setClassUnion("AnyBlockMatrix", c("BlockMatrix", "DeviceBlockMatrix"))
   .layout_of(x, name)
 }
 .frame_of <- function(x) .any_layout_of(x)@frame
+.bounds_of <- function(layout) attr(layout, "bounds")
+# Block rows and block columns.
+.grid_of <- function(x) {
+  layout <- .any_layout_of(x)
+  bounds <- .bounds_of(layout)
+  if (length(bounds)) lengths(bounds, use.names = FALSE) - 1 else .grid(layout@frame)
+}
 
 # ---- Matrices ----
 

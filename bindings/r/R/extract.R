@@ -110,12 +110,14 @@
 .select_heads <- function(x, heads) {
   if (is.null(heads)) return(x)
   layout <- x@layout
-  rows <- .grid(layout@frame)[1L]
+  rows <- .grid_of(layout)[1L]
   ends <- layout@pointers
   blocks <- unlist(Map(function(begin, end) begin + seq_len(end - begin), ends[heads * rows + 1], ends[(heads + 1) * rows + 1]))
   lengths <- diff(ends)[as.vector(outer(seq_len(rows), heads * rows, `+`))]
-  frame <- replace(layout@frame, 5L, length(heads))
-  part <- .new_layout(tartan_layout_from_csr(frame, list(c(0, cumsum(lengths)), layout@columns[blocks], FALSE)))
+  bounds <- .bounds_of(layout)
+  frame <- replace(if (length(bounds)) c(.grid_of(layout), 1, 1, 1) else layout@frame, 5L, length(heads))
+  handle <- tartan_layout_from_csr(frame, list(c(0, cumsum(lengths)), layout@columns[blocks], FALSE))
+  part <- .new_layout(if (length(bounds)) tartan_layout_with_boundaries(handle, bounds[[1L]], bounds[[2L]]) else handle)
   if (x@dtype == "float64") return(.new_matrix(part, x@values[, , blocks, drop = FALSE], x@dtype, x@Dimnames))
   bytes <- matrix(x@values, ncol = block_count(x))
   .new_matrix(part, as.vector(bytes[, blocks]), x@dtype, x@Dimnames)

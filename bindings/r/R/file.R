@@ -41,14 +41,19 @@ block_list <- function(file) {
   names(.kinds)[match(kind, .kinds)]
 }
 
-# `rows`: the first and the last one, or NULL for all of `n`; as C counts them.
-.row_range <- function(rows, n) {
-  if (is.null(rows)) return(c(0, n))
-  if (!is.numeric(rows) || length(rows) != 2L || anyNA(rows) || any(rows != round(rows)) || rows[1L] < 1 ||
-      rows[2L] < rows[1L] || rows[2L] > n) {
-    .fail("argument", "rows is %s, expected the first and the last row, of 1 to %.0f", .shown(rows), n)
+# `range`: the first and the last of `n` rows or blocks, or NULL for all of them; as C counts them.
+.part <- function(range, n, name, of) {
+  if (is.null(range)) return(c(0, n))
+  if (length(range) != 2L || !.is_whole(range) || range[1L] < 1 || range[2L] < range[1L] || range[2L] > n) {
+    .fail("argument", "%s is %s, expected the first and the last %s, of 1 to %.0f", name, .shown(range), of, n)
   }
-  c(rows[1L] - 1, rows[2L])
+  c(range[1L] - 1, range[2L])
+}
+
+# The library's view of an array with R's order of dimensions, as all languages have it in files.
+.array_view <- function(x) {
+  size <- if (is.null(dim(x))) length(x) else dim(x)
+  .view(x, size, .column_strides(size))
 }
 
 .get_array <- function(file, name, rows) {
@@ -56,17 +61,33 @@ block_list <- function(file) {
   if (about[1L] != TARTAN_KIND_ARRAY) .fail("not_found", "the file has no array %s", .shown(name))
   dims <- about[seq_len(about[3L]) + 3L]
   if (!length(dims) && !is.null(rows)) .fail("argument", "rows are given, but %s is a single number", .shown(name))
-  range <- if (length(dims)) .row_range(rows, dims[1L]) else c(0, 1)
+  range <- if (length(dims)) .part(rows, dims[1L], "rows", "row") else c(0, 1)
   dims[1L] <- range[2L] - range[1L]
-  x <- if (length(dims) == 1L) numeric(dims) else array(0, dims)
-  tartan_file_get_array(file, name, range[1L], x)
+  x <- if (length(dims)) array(0, dims) else 0
+  tartan_file_get_array(file, name, range[1L], .array_view(x))
+  if (length(dims) == 1L) dim(x) <- NULL
   if (about[2L] %in% c(TARTAN_I32, TARTAN_U8)) storage.mode(x) <- "integer"
   x
 }
 
-block_get <- function(file, name, kind = NULL, rows = NULL) {
+# The values of some blocks, as block_values() gives those of all.
+.get_blocks <- function(file, name, blocks) {
+  layout <- .new_layout(tartan_file_get_matrix_layout(file, name))
+  range <- .part(blocks, block_count(layout), "blocks", "block")
+  dims <- c(layout@frame[3:4], range[2L] - range[1L])
+  values <- array(0, dims)
+  tartan_file_get_blocks(file, name, range[1L], .view(values, dims[c(3L, 1L, 2L)], .column_strides(dims)[c(3L, 1L, 2L)]))
+  values
+}
+
+block_get <- function(file, name, kind = NULL, rows = NULL, blocks = NULL) {
   file <- .opened(file)
   kind <- .kind_of(file, .string(name, "name"), kind)
+  if (!is.null(blocks)) {
+    if (kind != "matrix") .fail("argument", "blocks are given, but %s is no matrix", .shown(name))
+    if (!is.null(rows)) .fail("argument", "rows and blocks are given, expected one of them")
+    return(.get_blocks(file, name, blocks))
+  }
   if (kind == "array") return(.get_array(file, name, rows))
   if (kind == "layout") {
     if (!is.null(rows)) .fail("argument", "rows are given, but %s is a layout", .shown(name))
@@ -74,7 +95,7 @@ block_get <- function(file, name, kind = NULL, rows = NULL) {
   }
   whole <- if (is.null(rows)) .take_matrix(tartan_file_get_matrix(file, name))
   frame <- if (is.null(rows)) dim(whole) else dim(.new_layout(tartan_file_get_matrix_layout(file, name)))
-  range <- .row_range(rows, frame[1L])
+  range <- .part(rows, frame[1L], "rows", "row")
   matrix <- if (is.null(rows)) whole else .take_matrix(tartan_file_get_rows(file, name, range[1L], range[2L]))
   names <- .without_names(tartan_file_get_metadata(file, TARTAN_KIND_MATRIX, name), frame)$names
   if (!is.null(names)) {
@@ -105,7 +126,7 @@ block_put <- function(file, name, x, gates = NULL, metadata = NULL) {
     # Integers go as doubles, of which R has arrays for C, and are stored as integers.
     dtype <- if (is.integer(x)) TARTAN_I32 else TARTAN_F64
     storage.mode(x) <- "double"
-    tartan_file_put_array(file, name, x, dtype, metadata)
+    tartan_file_put_array(file, name, .array_view(x), dtype, metadata)
     .keep(file, name, NULL)
     return(invisible(file))
   }
@@ -210,14 +231,9 @@ block_save <- function(..., path, gates = list(), metadata = list(), compress = 
   } else {
     names(objects) <- .object_names(expressions)
   }
-  if (!length(objects)) .fail("argument", "there is nothing to save, expected layouts or matrices")
+  if (!length(objects)) .fail("argument", "there is nothing to save, expected layouts, matrices or numbers")
   twice <- anyDuplicated(names(objects))
   if (twice) .fail("argument", "the name \"%s\" is given to two objects, expected each once", names(objects)[twice])
-  for (name in names(objects)) {
-    if (!inherits(objects[[name]], c("BlockLayout", "BlockMatrix"))) {
-      .fail("argument", "the object \"%s\" is %s, expected a BlockLayout or a BlockMatrix", name, .shown(objects[[name]]))
-    }
-  }
   .expect_objects(gates, "gates", names(objects))
   .expect_objects(metadata, "metadata", names(objects))
   file <- block_file()
@@ -229,11 +245,12 @@ block_save <- function(..., path, gates = list(), metadata = list(), compress = 
   block_write(file, path, compress, append)
 }
 
-block_load <- function(path, name = NULL, kind = NULL, rows = NULL) {
+block_load <- function(path, name = NULL, kind = NULL, rows = NULL, blocks = NULL) {
   file <- block_file(path)
   on.exit(close(file))
-  if (!is.null(name)) return(block_get(file, name, kind, rows))
+  if (!is.null(name)) return(block_get(file, name, kind, rows, blocks))
   if (!is.null(rows)) .fail("argument", "rows are given without the name of an object")
+  if (!is.null(blocks)) .fail("argument", "blocks are given without the name of a matrix")
   all <- block_list(file)
   if (!is.null(kind)) all <- all[all$kind == .choose(kind, names(.kinds), "kind"), ]
   hidden <- all$kind == "layout" & all$name %in% all$name[all$kind != "layout"]

@@ -51,10 +51,27 @@ block_layout <- function(i, j, dim, block = c(32, 32), head = NULL, heads = 1) {
   list(frame = frame, bytes = as.raw(rows_first))
 }
 
-block_layout_from_mask <- function(mask, block = c(32, 32), dim = NULL) {
-  given <- .mask(mask, block, dim)
-  .new_layout(tartan_layout_from_mask(given$frame, given$bytes))
+block_layout_from_mask <- function(mask, block = c(32, 32), dim = NULL, rows = NULL, cols = NULL) {
+  if (is.null(rows) && is.null(cols)) {
+    given <- .mask(mask, block, dim)
+    return(.new_layout(tartan_layout_from_mask(given$frame, given$bytes)))
+  }
+  if (is.null(rows) || is.null(cols)) .fail("argument", "rows or cols is given alone, expected both")
+  if (!missing(block) || !is.null(dim)) .fail("argument", "rows and cols are given together with block or dim, expected them alone")
+  given <- .mask(mask, 1)
+  .with_bounds(tartan_layout_from_mask(given$frame, given$bytes), rows, cols)
 }
+
+# Boundaries of one side, NULL to leave it as it is.
+.bounds <- function(x, name) {
+  if (is.null(x)) return(NULL)
+  if (!.is_whole(x)) .fail("argument", "%s is %s, expected whole numbers", name, .shown(x))
+  as.double(x)
+}
+.with_bounds <- function(layout, rows, cols) {
+  .new_layout(tartan_layout_with_boundaries(layout, .bounds(rows, "rows"), .bounds(cols, "cols")))
+}
+block_with_boundaries <- function(x, rows = NULL, cols = NULL) .with_bounds(.expect_layout(x, "x"), rows, cols)
 
 block_layout_from_csr <- function(p, j, dim, block = c(32, 32), heads = 1) {
   frame <- .frame(dim, block, heads)

@@ -35,11 +35,11 @@ setMethod("dimnames<-", "AnyBlockMatrix", function(x, value) {
 .names_of_blocks <- function(x, rows, cols) {
   names <- x@Dimnames
   orders <- list(rows, cols)
-  frame <- .frame_of(x)
+  bounds <- block_boundaries(x)
   for (i in which(!vapply(names, is.null, NA))) {
     if (is.null(orders[[i]])) next
-    at <- rep(orders[[i]] * frame[i + 2L], each = frame[i + 2L]) + seq_len(frame[i + 2L])
-    names[i] <- list(.some(names[[i]], at[at <= frame[i]]))
+    first <- bounds[[i]][orders[[i]] + 1]
+    names[i] <- list(.some(names[[i]], sequence(bounds[[i]][orders[[i]] + 2] - first, first + 1)))
   }
   names
 }

@@ -2,7 +2,13 @@
 # Properties of layouts, and of matrices through their layouts.
 
 block_dim <- function(x) .frame_of(x)[3:4]
-block_grid <- function(x) .grid(.frame_of(x))
+block_grid <- function(x) .grid_of(x)
+block_is_variable <- function(x) length(.bounds_of(.any_layout_of(x))) > 0L
+block_boundaries <- function(x) {
+  layout <- .layout_of(x)
+  grid <- .grid_of(layout)
+  stats::setNames(tartan_layout_get_boundaries(layout, grid[1L] + 1, grid[2L] + 1), c("rows", "cols"))
+}
 block_heads <- function(x) .frame_of(x)[5L]
 block_count <- function(x) {
   layout <- .any_layout_of(x)
@@ -22,7 +28,7 @@ block_coordinates <- function(x) {
 
 block_mask <- function(x) {
   frame <- .frame_of(x)
-  grid <- .grid(frame)
+  grid <- .grid_of(x)
   bytes <- tartan_layout_get_mask(.layout_of(x), prod(grid) * frame[5L])
   mask <- aperm(array(bytes != 0, c(grid[2:1], frame[5L])), c(2L, 1L, 3L))
   if (frame[5L] == 1) dim(mask) <- grid
@@ -31,7 +37,7 @@ block_mask <- function(x) {
 
 block_id <- function(x, i, j, head = 1) {
   layout <- .layout_of(x)
-  grid <- .grid(layout@frame)
+  grid <- .grid_of(layout)
   i <- .index(i, grid[1L], "i", "block rows")
   j <- .index(j, grid[2L], "j", "block columns")
   .same_length(i, j, "i", "j")

@@ -6,19 +6,20 @@
 .describe <- function(x) {
   frame <- .frame_of(x)
   if (length(frame) != 5L) return("that was not made by this package")
-  all <- prod(.grid(frame)) * frame[5L]
+  all <- prod(.grid_of(x)) * frame[5L]
   count <- block_count(x)
   blocks <- if (block_is_dynamic(x)) sprintf("dynamic, capacity %.0f of %.0f", count, all)
             else sprintf("%d of %.0f stored (%s %%)", count, all, .digits(if (all > 0) 100 * count / all else 0))
-  sprintf("%.0f x %.0f%s, blocks %.0f x %.0f: %s", frame[1L], frame[2L],
-          if (frame[5L] > 1) sprintf(", %.0f heads", frame[5L]) else "", frame[3L], frame[4L], blocks)
+  sprintf("%.0f x %.0f%s, blocks %s%.0f x %.0f: %s", frame[1L], frame[2L],
+          if (frame[5L] > 1) sprintf(", %.0f heads", frame[5L]) else "", if (block_is_variable(x)) "up to " else "",
+          frame[3L], frame[4L], blocks)
 }
 
 .closed <- function(x) if (tartan_r_is_closed(x)) ", closed"
 
 # Small layouts as text: one character per block.
 .picture <- function(layout) {
-  grid <- .grid(layout@frame)
+  grid <- .grid_of(layout)
   if (length(layout@frame) != 5L || layout@frame[5L] > 1 || grid[1L] > 24 || grid[2L] > 60 || tartan_r_is_closed(layout)) return(invisible())
   mask <- block_mask(layout)
   for (i in seq_len(nrow(mask))) cat("  ", ifelse(mask[i, ], "#", "."), "\n", sep = "")
@@ -127,6 +128,7 @@ print.summary.BlockLayout <- function(x, ...) {
 
 .image <- function(x, weights, ...) {
   frame <- .frame_of(x)
+  if (block_is_variable(x)) .fail("unsupported", "x has blocks of different sizes, which image() does not draw: see block_svg()")
   grid <- .grid(frame)
   if (prod(grid) > 5e7) {
     .fail("unsupported", "the grid has %.0f x %.0f blocks, expected at most 5e7 in all to draw", grid[1L], grid[2L])

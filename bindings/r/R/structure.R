@@ -313,3 +313,6 @@ scale.BlockMatrix <- function(x, center = TRUE, scale = TRUE) {
   }
   sweep(x, 2, .numbers(scale, "scale"), "/")
 }
+
+# As of a base matrix or a Matrix, rows and columns without names get their numbers.
+tail.BlockMatrix <- function(x, n = 6L, keepnums = TRUE, ...) utils::tail.matrix(x, n, keepnums, ...)

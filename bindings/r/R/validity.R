@@ -6,7 +6,7 @@ setValidity("BlockLayout", function(object) {
   if (length(frame) != 5L || !.is_whole(frame) || any(frame < c(0, 0, 1, 1, 1))) {
     return("slot \"frame\" is not rows, columns, block rows, block columns, heads")
   }
-  if (length(object@pointers) != frame[5L] * .grid(frame)[1L] + 1) {
+  if (length(object@pointers) != frame[5L] * .grid_of(object)[1L] + 1) {
     return("slot \"pointers\" does not have one number more than there are block rows")
   }
   if (length(object@columns) != object@pointers[length(object@pointers)]) {

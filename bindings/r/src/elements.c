@@ -21,25 +21,22 @@ static void spread_block(const source *s, int64_t head, int64_t row, int64_t col
             *out = i < inside[0] && j < inside[1] ? number_at(s, head, row + i, col + j) : s->padding;
 }
 
-static int64_t least(int64_t a, int64_t b) {
-    return a < b ? a : b;
-}
-
 /* The places of the stored blocks: the library has checked them. */
 typedef struct places {
-    int64_t size[2], block[2], heads, grid_rows;
+    tartan_r_bounds bounds;
+    int64_t heads, grid_rows;
     const int64_t *pointers;
     const int32_t *columns;
 } places;
 
 static void spread(const places *p, const source *s, double *out) {
-    int64_t elements = p->block[0] * p->block[1];
+    int64_t elements = p->bounds.block[0] * p->bounds.block[1], inside[2];
     for (int64_t list = 0; list < p->heads * p->grid_rows; list++) {
-        int64_t head = list / p->grid_rows, row = list % p->grid_rows * p->block[0];
+        const int64_t head = list / p->grid_rows;
+        const int64_t row = tartan_r_block_begin(&p->bounds, 0, list % p->grid_rows, &inside[0]);
         for (int64_t k = p->pointers[list]; k < p->pointers[list + 1]; k++) {
-            int64_t col = p->columns[k] * p->block[1];
-            int64_t inside[2] = {least(p->block[0], p->size[0] - row), least(p->block[1], p->size[1] - col)};
-            spread_block(s, head, row, col, p->block, inside, out + k * elements);
+            const int64_t col = tartan_r_block_begin(&p->bounds, 1, p->columns[k], &inside[1]);
+            spread_block(s, head, row, col, p->bounds.block, inside, out + k * elements);
         }
     }
 }
@@ -49,22 +46,20 @@ SEXP tartan_r_spread(SEXP x, SEXP numbers, int32_t along, double padding) {
     if (TYPEOF(numbers) != REALSXP || XLENGTH(numbers) == 0)
         tartan_r_fail(TARTAN_ERR_ARGUMENT, "the numbers are of type %s and length %lld, expected doubles",
                       tartan_r_type(numbers), (long long)Rf_xlength(numbers));
-    places p = {{tartan_layout_rows(layout), tartan_layout_cols(layout)},
-                {tartan_layout_block_rows(layout), tartan_layout_block_cols(layout)},
+    places p = {tartan_r_bounds_of(layout),
                 tartan_layout_heads(layout),
-                0,
+                tartan_layout_grid_rows(layout),
                 tartan_layout_row_pointers(layout),
                 tartan_layout_col_indices(layout)};
-    p.grid_rows = (p.size[0] + p.block[0] - 1) / p.block[0];
-    source s = {REAL(numbers), XLENGTH(numbers), 1, p.size[0], p.size[0] * p.size[1], padding};
+    source s = {REAL(numbers), XLENGTH(numbers), 1, p.bounds.size[0], p.bounds.size[0] * p.bounds.size[1], padding};
     if (along == TARTAN_R_ROWS) s.col_step = s.head_step = 0;
     if (along == TARTAN_R_COLS) s.col_step = 1, s.row_step = s.head_step = 0;
     int64_t blocks = tartan_layout_blocks(layout);
     SEXP dim = PROTECT(Rf_allocVector(INTSXP, 3));
-    SEXP result = PROTECT(Rf_allocVector(REALSXP, (R_xlen_t)(p.block[0] * p.block[1] * blocks)));
+    SEXP result = PROTECT(Rf_allocVector(REALSXP, (R_xlen_t)(p.bounds.block[0] * p.bounds.block[1] * blocks)));
     spread(&p, &s, REAL(result));
-    INTEGER(dim)[0] = (int)p.block[0];
-    INTEGER(dim)[1] = (int)p.block[1];
+    INTEGER(dim)[0] = (int)p.bounds.block[0];
+    INTEGER(dim)[1] = (int)p.bounds.block[1];
     INTEGER(dim)[2] = (int)blocks;
     Rf_setAttrib(result, R_DimSymbol, dim);
     UNPROTECT(2);

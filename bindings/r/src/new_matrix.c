@@ -21,13 +21,28 @@ static SEXP string_of(const char *text) {
     return Rf_ScalarString(Rf_mkCharCE(text, CE_UTF8));
 }
 
+/* Where the blocks of a layout begin, as a list of two vectors; an empty list if all have one size. */
+static SEXP bounds_of(const tartan_layout *layout) {
+    if (tartan_layout_is_variable(layout) != 1) return Rf_allocVector(VECSXP, 0);
+    const tartan_r_bounds bounds = tartan_r_bounds_of(layout);
+    const int64_t counts[2] = {tartan_layout_grid_rows(layout) + 1, tartan_layout_grid_cols(layout) + 1};
+    SEXP list = PROTECT(Rf_allocVector(VECSXP, 2));
+    for (int side = 0; side < 2; side++) {
+        SEXP numbers = Rf_allocVector(REALSXP, counts[side]);
+        SET_VECTOR_ELT(list, side, numbers);
+        for (int64_t i = 0; i < counts[side]; i++) REAL(numbers)[i] = (double)bounds.begins[side][i];
+    }
+    UNPROTECT(1);
+    return list;
+}
+
 SEXP tartan_r_take_layout(SEXP handle) {
     static SEXP class = NULL;
     if (class == NULL) R_PreserveObject(class = R_do_MAKE_CLASS("BlockLayout"));
     const tartan_layout *layout = tartan_r_address(handle, "tartan_layout");
     const int64_t blocks = tartan_layout_blocks(layout), heads = tartan_layout_heads(layout);
     const int64_t rows = tartan_layout_rows(layout), height = tartan_layout_block_rows(layout);
-    const int64_t lists = heads * (rows / height + (rows % height != 0));
+    const int64_t lists = heads * tartan_layout_grid_rows(layout);
     if (blocks > INT32_MAX)
         tartan_r_fail(TARTAN_ERR_OVERFLOW, "the layout has %lld blocks, R counts to %d", (long long)blocks, INT32_MAX);
     const int64_t *ends = tartan_layout_row_pointers(layout);
@@ -47,10 +62,11 @@ SEXP tartan_r_take_layout(SEXP handle) {
     R_do_slot_assign(object, Rf_install("frame"), frame);
     R_do_slot_assign(object, Rf_install("pointers"), pointers);
     R_do_slot_assign(object, Rf_install("columns"), columns);
+    R_do_slot_assign(object, Rf_install("bounds"), PROTECT(bounds_of(layout)));
     R_do_slot_assign(object, Rf_install("recipe"), PROTECT(string_of(tartan_layout_recipe(layout))));
     R_do_slot_assign(object, Rf_install("identity"), PROTECT(string_of(tartan_layout_identity(layout))));
     R_do_slot_assign(object, Rf_install("handle"), cache);
-    UNPROTECT(7);
+    UNPROTECT(8);
     return object;
 }
 

@@ -128,17 +128,56 @@ tartan_buffer *tartan_r_as_buffer(SEXP x, const char *name) {
 
 /* ---- Layouts ---- */
 
+tartan_r_bounds tartan_r_bounds_of(const tartan_layout *layout) {
+    tartan_r_bounds bounds = {{tartan_layout_block_rows(layout), tartan_layout_block_cols(layout)},
+                              {tartan_layout_rows(layout), tartan_layout_cols(layout)},
+                              {NULL, NULL}};
+    if (tartan_layout_is_variable(layout) != 1) return bounds;
+    const int64_t rows = tartan_layout_grid_rows(layout) + 1, cols = tartan_layout_grid_cols(layout) + 1;
+    bounds.begins[0] = (int64_t *)R_alloc((size_t)rows, sizeof(int64_t));
+    bounds.begins[1] = (int64_t *)R_alloc((size_t)cols, sizeof(int64_t));
+    tartan_r_check(tartan_layout_get_boundaries(layout, bounds.begins[0], rows, bounds.begins[1], cols));
+    return bounds;
+}
+
+int64_t tartan_r_block_begin(const tartan_r_bounds *b, int side, int64_t i, int64_t *out_size) {
+    const int64_t begin = b->begins[side] != NULL ? b->begins[side][i] : i * b->block[side];
+    const int64_t left = (b->begins[side] != NULL ? b->begins[side][i + 1] : b->size[side]) - begin;
+    *out_size = left < b->block[side] ? left : b->block[side];
+    return begin;
+}
+
+/* Lists of the boundaries of an R object, or NULL: its blocks have one size. */
+static SEXP bounds_in(SEXP x) {
+    SEXP bounds = Rf_getAttrib(x, Rf_install("bounds")); /* objects that older versions saved have none */
+    return TYPEOF(bounds) == VECSXP && XLENGTH(bounds) == 2 ? bounds : NULL;
+}
+
 /* A layout of the library from the lists of the R object. */
 static SEXP make_layout(SEXP x) {
     tartan_shape shape;
+    SEXP bounds = bounds_in(x);
+    const int64_t *rows = NULL, *cols = NULL;
+    int64_t nrows = 0, ncols = 0;
     int64_t npointers, ncolumns;
     const int64_t *pointers = tartan_r_counts(slot(x, "pointers"), "pointers", &npointers);
     const int64_t *columns = tartan_r_counts(slot(x, "columns"), "columns", &ncolumns);
     SEXP handle = PROTECT(tartan_r_new_handle("tartan_layout"));
     tartan_layout *layout = NULL;
+    tartan_r_shape(slot(x, "frame"), &shape);
+    if (bounds != NULL) { /* the blocks of the grid first */
+        rows = tartan_r_counts(VECTOR_ELT(bounds, 0), "bounds", &nrows);
+        cols = tartan_r_counts(VECTOR_ELT(bounds, 1), "bounds", &ncols);
+        shape = (tartan_shape){nrows - 1, ncols - 1, 1, 1, shape.heads};
+    }
     tartan_r_check(tartan_layout_from_csr(
-        tartan_r_shape(slot(x, "frame"), &shape),
-        &(const tartan_compressed){pointers, npointers, columns, ncolumns, 0}, &layout));
+        &shape, &(const tartan_compressed){pointers, npointers, columns, ncolumns, 0}, &layout));
+    if (bounds != NULL) {
+        tartan_layout *grid = layout;
+        const tartan_status status = tartan_layout_with_boundaries(grid, rows, nrows, cols, ncols, &layout);
+        tartan_layout_free(grid);
+        tartan_r_check(status);
+    }
     R_SetExternalPtrAddr(handle, layout);
     SEXP identity = slot(x, "identity");
     if (TYPEOF(identity) != STRSXP || XLENGTH(identity) != 1 ||

@@ -32,6 +32,16 @@ tartan_file *tartan_r_as_file(SEXP x, const char *name);
 tartan_buffer *tartan_r_as_buffer(SEXP x, const char *name);
 tartan_conv *tartan_r_as_conv(SEXP x, const char *name);
 
+/* Where the block rows and the block columns of a layout are. */
+typedef struct tartan_r_bounds {
+    int64_t block[2], size[2];
+    int64_t *begins[2]; /* of blocks of different sizes, of which block[] is the largest; else NULL */
+} tartan_r_bounds;
+tartan_r_bounds tartan_r_bounds_of(const tartan_layout *layout);
+
+/* The first row of block row i (side 0), or the first column of block column i (side 1), and how many it has. */
+int64_t tartan_r_block_begin(const tartan_r_bounds *bounds, int side, int64_t i, int64_t *out_size);
+
 /* rows, columns, block rows, block columns, heads of a layout, or of a matrix's. */
 const double *tartan_r_frame(SEXP x, const char *name);
 

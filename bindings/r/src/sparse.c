@@ -35,7 +35,8 @@ static int add_up(int *ends, int n) {
 /* ---- Block matrices ---- */
 
 typedef struct blocks {
-    int64_t size[2], block[2], grid_rows;
+    tartan_r_bounds bounds;
+    int64_t grid_rows;
     const int64_t *pointers;
     const int32_t *block_cols;
     const double *values;
@@ -49,15 +50,13 @@ static blocks blocks_of(SEXP x, int drop) {
     if (TYPEOF(values) != REALSXP || tartan_layout_heads(layout) != 1)
         tartan_r_fail(TARTAN_ERR_INTERNAL, "x is of type %s with %lld heads, expected doubles with one",
                       tartan_r_type(values), (long long)tartan_layout_heads(layout));
-    blocks b = {{tartan_layout_rows(layout), tartan_layout_cols(layout)},
-                {tartan_layout_block_rows(layout), tartan_layout_block_cols(layout)},
-                0,
+    blocks b = {tartan_r_bounds_of(layout),
+                tartan_layout_grid_rows(layout),
                 tartan_layout_row_pointers(layout),
                 tartan_layout_col_indices(layout),
                 REAL(values),
                 drop};
-    b.grid_rows = b.size[0] / b.block[0] + (b.size[0] % b.block[0] != 0);
-    if (b.size[0] > INT32_MAX || b.size[1] > INT32_MAX)
+    if (b.bounds.size[0] > INT32_MAX || b.bounds.size[1] > INT32_MAX)
         tartan_r_fail(TARTAN_ERR_OVERFLOW, "x has more rows or columns than a Matrix can");
     return b;
 }
@@ -65,12 +64,12 @@ static blocks blocks_of(SEXP x, int drop) {
 /* Visits the elements block by block, so that the rows of a column ascend. Without `out` it counts each column in ends[j + 1], else
  * ends[j] is where the next element of column j goes. */
 static void visit(const blocks *b, int *ends, const columns *out) {
-    const int64_t height = b->block[0], width = b->block[1];
+    const int64_t height = b->bounds.block[0], width = b->bounds.block[1];
     for (int64_t i = 0; i < b->grid_rows; i++) {
-        const int64_t row = i * height, rows = b->size[0] - row < height ? b->size[0] - row : height;
+        int64_t rows, cols;
+        const int64_t row = tartan_r_block_begin(&b->bounds, 0, i, &rows);
         for (int64_t k = b->pointers[i]; k < b->pointers[i + 1]; k++) {
-            const int64_t col = b->block_cols[k] * width,
-                          cols = b->size[1] - col < width ? b->size[1] - col : width;
+            const int64_t col = tartan_r_block_begin(&b->bounds, 1, b->block_cols[k], &cols);
             for (int64_t c = 0; c < cols; c++) {
                 const double *values = b->values + (k * width + c) * height;
                 for (int64_t r = 0; r < rows; r++) {
@@ -90,7 +89,7 @@ static void visit(const blocks *b, int *ends, const columns *out) {
 
 /* Fills ends[0 .. n]; returns the number of elements. */
 static int count_columns(const blocks *b, int *ends) {
-    const int n = (int)b->size[1];
+    const int n = (int)b->bounds.size[1];
     memset(ends, 0, ((size_t)n + 1) * sizeof *ends);
     visit(b, ends, NULL);
     return add_up(ends, n);
@@ -103,7 +102,7 @@ static void fill_columns(const blocks *b, const columns *out) {
 }
 
 static columns columns_of(const blocks *b) {
-    columns found = {.n = (int)b->size[1], .ends = new_ints(b->size[1] + 1)};
+    columns found = {.n = (int)b->bounds.size[1], .ends = new_ints(b->bounds.size[1] + 1)};
     const int count = count_columns(b, found.ends);
     found.rows = new_ints(count);
     found.values = new_doubles(count);
@@ -192,9 +191,9 @@ static SEXP new_sparse(const char *class, const int64_t *size, int count, column
 
 static SEXP general(const blocks *b) {
     const void *top = vmaxget();
-    int *ends = new_ints(b->size[1] + 1);
+    int *ends = new_ints(b->bounds.size[1] + 1);
     columns out;
-    SEXP matrix = PROTECT(new_sparse("dgCMatrix", b->size, count_columns(b, ends), &out));
+    SEXP matrix = PROTECT(new_sparse("dgCMatrix", b->bounds.size, count_columns(b, ends), &out));
     memcpy(out.ends, ends, ((size_t)out.n + 1) * sizeof *ends);
     fill_columns(b, &out);
     vmaxset(top);
@@ -207,7 +206,7 @@ static SEXP upper_triangle(const blocks *b, const columns *a) {
     for (int j = 0; j < a->n; j++)
         for (int k = a->ends[j]; k < a->ends[j + 1]; k++) count += a->rows[k] <= j;
     columns out;
-    SEXP matrix = PROTECT(new_sparse("dsCMatrix", b->size, count, &out));
+    SEXP matrix = PROTECT(new_sparse("dsCMatrix", b->bounds.size, count, &out));
     int at = 0;
     for (int j = 0; j < a->n; j++) {
         out.ends[j] = at;
@@ -223,7 +222,7 @@ static SEXP upper_triangle(const blocks *b, const columns *a) {
 
 SEXP tartan_r_to_sparse(SEXP matrix, SEXP drop, SEXP tolerance) {
     const blocks b = blocks_of(matrix, Rf_asLogical(drop) == TRUE);
-    if (tolerance == R_NilValue || b.size[0] != b.size[1]) return general(&b);
+    if (tolerance == R_NilValue || b.bounds.size[0] != b.bounds.size[1]) return general(&b);
     const void *top = vmaxget();
     const columns a = columns_of(&b);
     SEXP result = is_symmetric(&a, tartan_r_number(tolerance, "tol")) ? upper_triangle(&b, &a) : general(&b);

@@ -113,7 +113,7 @@ TARTAN_API tartan_status tartan_file_get_rows(tartan_file *file, const char *nam
                                               int64_t row_end, tartan_matrix **out);
 
 /* Reads the blocks of a matrix from block id `first` on, as many as `array` has, without the rest. `array`: [count,
- * block_rows, block_cols] of the dtype of the matrix. Errors: DTYPE, SHAPE, and those of tartan_file_get_matrix. */
+ * block_rows, block_cols], to whose dtype of numbers they are converted. Errors: DTYPE, SHAPE, and those of tartan_file_get_matrix. */
 TARTAN_API tartan_status tartan_file_get_blocks(tartan_file *file, const char *name, int64_t first,
                                                 tartan_array *array);
 

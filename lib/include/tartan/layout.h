@@ -7,6 +7,12 @@
  * UNSUPPORTED, or the value for a bad handle if they return no status. tartan_layout_to_host makes an ordinary
  * layout from one.
  *
+ * Variable layouts, whose blocks differ in size (tartan_layout_with_boundaries), are another: lists say where block rows and
+ * block columns begin, and block_rows and block_cols are the largest sizes. Values are [blocks, block_rows, block_cols] all
+ * the same, with the elements of a block in its first rows and columns; the rest is padding, as at a ragged edge: zero
+ * in what Tartan makes and never read as data. They work on the CPU. Functions that do not say more about such layouts and
+ * have no rule for them return UNSUPPORTED.
+ *
  * Terms: the matrix has rows x cols elements in blocks of block_rows x block_cols. The grid has grid_rows =
  * ceil(rows / block_rows) times grid_cols = ceil(cols / block_cols) block positions; its last row and column may be
  * ragged. Block rows and block columns are numbered from 0. A block id is the position of a stored block in
@@ -110,6 +116,24 @@ TARTAN_API tartan_status tartan_layout_from_dense_largest(const tartan_shape *sh
                                                           const tartan_array *dense, double density,
                                                           int32_t norm, tartan_layout **out);
 
+/* Returns whether the element (head, row, col) of the matrix counts: non-zero if so. */
+typedef int32_t (*tartan_keep)(void *user, int64_t head, int64_t row, int64_t col);
+
+/* The blocks with an element for which a function returns non-zero: tartan_block_mask_from_rule then hides the others in them.
+ * It is called by the calling thread, for the elements of each block in turn until one counts. */
+TARTAN_API tartan_status tartan_layout_from_rule(const tartan_shape *shape, tartan_keep keep, void *user,
+                                                 tartan_layout **out);
+
+/* The same blocks of the grid with other boundaries: block row i has the rows row_bounds[i] .. row_bounds[i + 1] - 1, and
+ * block column j the columns col_bounds[j] .. col_bounds[j + 1] - 1. The lists begin with 0 and have blocks of 1 .. 256;
+ * NULL with length 0 leaves a side as it is. So every way to make a layout, a pattern for instance, makes one of blocks of
+ * different sizes: in a frame of grid_rows x grid_cols with blocks of 1 x 1, and then with boundaries. Where all blocks have
+ * one size, of which the last may be less, the layout is an ordinary one. It has no recipe. Errors: also LAYOUT (the
+ * boundaries), SHAPE (a length), UNSUPPORTED (a dynamic layout). */
+TARTAN_API tartan_status tartan_layout_with_boundaries(const tartan_layout *layout, const int64_t *row_bounds,
+                                                       int64_t nrow_bounds, const int64_t *col_bounds,
+                                                       int64_t ncol_bounds, tartan_layout **out);
+
 /* From a named pattern. `parameters` is "name=value" pairs, separated by spaces or commas; omitted ones take
  * their defaults, and "" or NULL means all defaults. Random patterns take their numbers from Philox4x32-10
  * keyed by `seed` (>= 0), so a seed gives the same layout on every machine and in every language.
@@ -146,7 +170,16 @@ TARTAN_API int64_t tartan_layout_blocks(const tartan_layout *layout); /* stored 
 /* 1 for a dynamic layout, whose tartan_layout_blocks is its capacity; 0 for an ordinary one, -1 for a bad handle. */
 TARTAN_API int32_t tartan_layout_is_dynamic(const tartan_layout *layout);
 
-/* Stored elements: the stored blocks less the padding of ragged edges. */
+/* 1 for a layout whose blocks differ in size, 0 for another, -1 for a bad handle. */
+TARTAN_API int32_t tartan_layout_is_variable(const tartan_layout *layout);
+
+/* Where block rows and block columns begin, and where the last ends: [grid_rows + 1] and [grid_cols + 1], of layouts of one
+ * block size, too. Errors: HANDLE, SHAPE (a length), UNSUPPORTED (a dynamic layout). */
+TARTAN_API tartan_status tartan_layout_get_boundaries(const tartan_layout *layout, int64_t *out_row_bounds,
+                                                      int64_t nout_row_bounds, int64_t *out_col_bounds,
+                                                      int64_t nout_col_bounds);
+
+/* Stored elements: the stored blocks less the padding of ragged edges and of smaller blocks. */
 TARTAN_API int64_t tartan_layout_elements(const tartan_layout *layout);
 
 /* Stored blocks / all blocks of the grid, 0 .. 1 (0 for an empty grid); -1 for a bad handle. */
@@ -255,6 +288,20 @@ TARTAN_API tartan_status tartan_layout_permute(const tartan_layout *layout, cons
 TARTAN_API tartan_status tartan_layout_slice(const tartan_layout *layout, int64_t row_begin, int64_t row_end,
                                              int64_t col_begin, int64_t col_end, tartan_layout **out);
 
+/* The first `rows` rows and `cols` columns (at most those of the layout), which may end inside blocks: sequences that are shorter. */
+TARTAN_API tartan_status tartan_layout_cut(const tartan_layout *layout, int64_t rows, int64_t cols,
+                                           tartan_layout **out);
+
+/* Head i of the result is head heads[i] of the layout; a head may be there any number of times. */
+TARTAN_API tartan_status tartan_layout_take_heads(const tartan_layout *layout, const int64_t *heads,
+                                                  int64_t nheads, tartan_layout **out);
+
+/* The layout of a batch of sequences that are padded to the columns (keys) of `layout`, of which entry b has the first lengths[b]: all heads of
+ * the first entry, then those of the second, and so on, without the blocks that have padding alone. tartan_block_mask_from_lengths
+ * hides the rest of it. */
+TARTAN_API tartan_status tartan_layout_from_lengths(const tartan_layout *layout, const int64_t *lengths,
+                                                    int64_t nlengths, tartan_layout **out);
+
 /* The blocks whose gate is not 0; gates [blocks], none NaN. */
 TARTAN_API tartan_status tartan_layout_prune(const tartan_layout *layout, const double *gates, int64_t ngates,
                                              tartan_layout **out);
@@ -310,9 +357,6 @@ TARTAN_API tartan_status tartan_layout_reblock(const tartan_layout *layout, int6
  * (2^31 blocks), MEMORY. ---- */
 typedef struct tartan_block_mask tartan_block_mask;
 
-/* Returns whether the element (head, row, col) of the matrix counts: non-zero if so. */
-typedef int32_t (*tartan_keep)(void *user, int64_t head, int64_t row, int64_t col);
-
 /* From bytes (TARTAN_U8) with any strides, [rows, cols] for all heads or [heads, rows, cols]; non-zero counts. */
 TARTAN_API tartan_status tartan_block_mask_from_dense(tartan_layout *layout, const tartan_array *mask,
                                                       tartan_block_mask **out);
@@ -333,6 +377,16 @@ TARTAN_API tartan_status tartan_block_mask_from_sequences(tartan_layout *layout,
                                                           int64_t nq_offsets, const int64_t *k_offsets,
                                                           int64_t nk_offsets, const char *options,
                                                           tartan_block_mask **out);
+
+/* Keeps the columns before lengths[b] in the heads of batch entry b of a layout that has those of each entry in turn, as
+ * tartan_layout_from_lengths makes it: nlengths divides its heads. Errors also: ARGUMENT (a length). */
+TARTAN_API tartan_status tartan_block_mask_from_lengths(tartan_layout *layout, const int64_t *lengths,
+                                                        int64_t nlengths, tartan_block_mask **out);
+
+/* The mask on another layout of equal blocks, for instance one that tartan_layout_cut, _intersection or _take_heads made. What the mask's own
+ * layout does not store is hidden. Head h has head h % (heads of the mask), whose number divides that of the layout. */
+TARTAN_API tartan_status tartan_block_mask_project(const tartan_block_mask *block_mask, tartan_layout *layout,
+                                                   tartan_block_mask **out);
 
 /* Keeps the elements that both masks keep. The masks must be of one layout or of equal ones. Errors also: LAYOUT. */
 TARTAN_API tartan_status tartan_block_mask_intersection(const tartan_block_mask *a,

@@ -262,7 +262,7 @@ def argument_row(op, a, names):
     old_options = sum(1 << i for i, o in enumerate(op.options) if o.name in a.old)
     return (
         f"    {{.name = {quoted(a.name)}, .kind = TARTAN_OPERAND_{a.kind.upper()}, .use = TARTAN_I_{a.use.upper()},"
-        f" .optional = {str(a.optional).lower()}, .stays = {str(a.stays).lower()}, .dtype = TARTAN_I_DTYPE_{a.dtype},"
+        f" .optional = {str(a.optional).lower()}, .stays = {str(a.stays).lower()}, .variable = {str(a.variable).lower()}, .dtype = TARTAN_I_DTYPE_{a.dtype},"
         f" .gradient_of = {gradient_of}, .may_be = {may_be:#x}, .old_arguments = {old_arguments:#x}, .old_options = {old_options:#x},"
         f" .member = offsetof(tartan_op, {op.struct}.{a.name}), .shape = {quoted(a.shape)},\n"
         f"     .rule = {shape_rule(op, a, names)}}},"

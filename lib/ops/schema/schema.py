@@ -68,6 +68,7 @@ Items, in the order of the arguments of the C function:
     RUNS(function)                     the operation is made of others, and no backend has it: tartan_status function(const tartan_op *,
                                        tartan_context *) checks what rows can't say and runs them. Without FLOPS, CHECK and KEEPS
     STAYS(w)                           matrix w may not be of a dynamic layout
+    VARIABLE(w, ...)                   blocks of these matrices and layouts may differ in size, on the CPU; those of all others may not
     AS(operation)                      CHECK makes the struct of this one, which is by hand, from that of the entry, and backends run it
     WRAPPED()                          languages have functions of their own around it, where a generated one would not be in their manner
     BENCH("lines... M, n K")           sizes in `tartan bench`, of which M, K and N are options; "blocks" if operands are matrices of M x K
@@ -220,6 +221,7 @@ class Argument:
     help: str
     may_be: list = dataclasses.field(default_factory=list)
     stays: bool = False
+    variable: bool = False
     computed: bool = False  # the shape, by SHAPES; `shape` are words for people
     old: list = dataclasses.field(default_factory=list)
 
@@ -415,6 +417,9 @@ def operation_of(call):
         elif item.name == "STAYS":
             for one in item.arguments:
                 op[one].stays = True
+        elif item.name == "VARIABLE":
+            for one in item.arguments:
+                op[one].variable = True
         elif item.name in TEXTS:
             setattr(op, TEXTS[item.name], str(item.arguments[0]))
         else:

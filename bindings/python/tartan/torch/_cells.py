@@ -34,10 +34,10 @@ class Numbered:
 
 
 class Cell(Numbered):
-    """A layout of one head whose blocks are known, and what products need to know of it. `stored` is the layout of values,
-    `shape` their shape on a layout of weights."""
+    """A layout whose blocks are known, of one head in modules, and what products need to know of it. `stored` is the layout of
+    values, `shape` their shape on a layout of weights."""
 
-    __slots__ = ("layout", "stored", "shape", "rows", "cols", "ragged", "_values", "_matrix")
+    __slots__ = ("layout", "stored", "shape", "heads", "rows", "cols", "ragged", "_values", "_matrix")
 
     def __init__(self, layout: Layout) -> None:
         super().__init__()
@@ -47,13 +47,14 @@ class Cell(Numbered):
         """Holds another layout of the same shape and block from now on."""
         if not isinstance(layout, Layout):
             raise ArgumentTypeError(f"layout is of type {type(layout).__name__}, expected a Layout")
-        if layout.heads != 1 or layout.dynamic:
-            raise UnsupportedError(f"layout is {layout!r}, expected one of a single head whose blocks do not change by themselves")
+        if layout.dynamic:
+            raise UnsupportedError(f"layout is {layout!r}, expected one whose blocks do not change by themselves")
         self.layout = self.stored = layout
+        self.heads = layout.heads
         self.rows, self.cols = layout.rows, layout.cols
         block = layout.block_shape
         self.shape = (layout.blocks, *block)
-        self.ragged = self.rows % block[0] != 0 or self.cols % block[1] != 0
+        self.ragged = layout.variable or self.rows % block[0] != 0 or self.cols % block[1] != 0
         self.forget()
 
     def forget(self) -> None:

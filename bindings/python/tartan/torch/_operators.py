@@ -31,6 +31,10 @@ def product(x: Any, cell: Cell, matrix: Any, transpose: bool) -> Any:
     """x W^T, or with `transpose` false x W, row-major."""
     size = cell.rows if transpose else cell.cols
     shape = x.shape
+    if cell.heads > 1:
+        check_heads(x, cell)
+        out = x.new_empty((*shape[:-1], size))
+        return _spmm(matrix, x, "right", transpose, 1.0, 0.0, out) if out.numel() else out
     if len(shape) == 2:
         out = x.new_empty((shape[0], size))
         return _spmm(matrix, x, "right", transpose, 1.0, 0.0, out) if out.numel() else out
@@ -42,16 +46,23 @@ def product(x: Any, cell: Cell, matrix: Any, transpose: bool) -> Any:
 
 def values_gradient(x: Any, grad: Any, cell: Cell) -> Any:
     """The gradient of the values: grad^T x at the stored blocks, zero in the padding of ragged ones."""
-    if x.ndim != 2:
+    if cell.heads > 1:
+        check_heads(x, cell)
+    elif x.ndim != 2:
         x, grad = x.reshape(-1, x.shape[-1]), grad.reshape(-1, grad.shape[-1])
-    if cell.ragged or x.shape[0] == 0 or cell.shape[0] == 0:
+    if cell.ragged or x.numel() == 0 or cell.shape[0] == 0:
         sums = x.new_zeros(cell.shape)
-        if x.shape[0] == 0 or cell.shape[0] == 0:
+        if x.numel() == 0 or cell.shape[0] == 0:
             return sums
     else:
         sums = x.new_empty(cell.shape)
     _raw.sddmm(around(cell.layout, sums), grad.mT, x, 1.0, 0.0, None, None, None)
     return sums
+
+
+def check_heads(x: Any, cell: Cell) -> None:
+    if x.ndim < 3 or x.shape[-3] != cell.heads:
+        raise ShapeError(f"x has shape {tuple(x.shape)}, expected [..., {cell.heads} heads, n, {x.shape[-1]}]")
 
 
 def check_tensor(x: Any) -> None:
@@ -130,14 +141,40 @@ def cell_of_layout(layout: Layout) -> Cell:
     return cell
 
 
-def either_product(x: Any, values: Any, layout: Layout, transpose: bool) -> Any:
-    """x W^T, or with `transpose` false x W, for W on a layout, as PyTorch traces or transforms it."""
+def spmm_of(
+    products: tuple[Any, Any], layout: tuple[int, int, int, int], b: Any, values: Any, right: bool, transpose: bool, alpha: float
+) -> Any:
+    """As `tartan.spmm` with values, by operators or functions for x W^T and x W; `layout` is a cell's number, heads, rows and
+    columns."""
+    number, heads, rows, cols = layout
+    run, size = (products[0], rows) if right == transpose else (products[1], cols)
+    x = b if right or b.ndim == 1 else b.mT
+    if heads == 1 or x.ndim > 2:
+        y = run(x, values, number, size)
+    elif x.ndim == 2:  # all heads have the same
+        y = run(x.expand(heads, -1, -1), values, number, size)
+    else:
+        y = run(x.expand(heads, 1, -1), values, number, size).squeeze(-2)
+    y = y if alpha == 1 else y * alpha
+    return y if right or b.ndim == 1 else y.mT
+
+
+def intercepted(b: Any, values: Any, layout: Layout, right: bool, transpose: bool, alpha: float) -> Any:
+    """`tartan.spmm` of a layout and values, as PyTorch traces or transforms it."""
     cell = cell_of_layout(layout)
-    place, size = (0, cell.rows) if transpose else (1, cell.cols)
-    run = BILINEAR.functions[place]._run if transforms() else BILINEAR.operators[place]
-    return run(x, values, cell.number, size)
+    if isinstance(b, torch.fx.Proxy) or isinstance(values, torch.fx.Proxy):  # which know no dimensions
+        return torch.ops.tartan.spmm.default(b, values, cell.number, right, transpose, alpha)
+    run = tuple(function._run for function in BILINEAR.functions[:2]) if transforms() else BILINEAR.operators[:2]
+    return spmm_of(run, (cell.number, cell.heads, cell.rows, cell.cols), b, values, right, transpose, alpha)
 
 
+def _spmm_by_operators(b: Any, values: Any, layout: int, right: bool, transpose: bool, alpha: float) -> Any:
+    cell = cell_at(layout)
+    return spmm_of(BILINEAR.operators[:2], (layout, cell.heads, cell.rows, cell.cols), b, values, right, transpose, alpha)
+
+
+library.define("spmm(Tensor b, Tensor values, int layout, bool right, bool transpose, float alpha) -> Tensor")
+library.impl("spmm", _spmm_by_operators, "CompositeImplicitAutograd")
 for _key in ("CPU", "CUDA"):
     library.impl("linear", _with_autocast(_key), f"Autocast{_key}")
 

@@ -163,7 +163,7 @@ test_that("convolutions have the gradients of filter, images, gain and bias", {
   expect_gradient(function(q) sum(conv_forward(conv, filter, p$x, gain = q$gain, bias = q$bias, bias_first = TRUE)^2),
                   list(gain = matrix(runif(4 * edges, 0.5, 2), 4), bias = matrix(rnorm(4 * edges), 4)))
   one <- p$x[, , , 1] # one image, of three dimensions
-  y <- array(rnorm(3 * 5 * 4), c(3, 5, 4))
+  y <- array(rnorm(3 * 4 * 4), c(3, 4, 4))
   expect_gradient(function(q) sum(conv_forward(conv, q$filter, one, y = q$y, add = TRUE, bias = p$bias)^3), list(filter = filter, y = y))
 
   up <- block_conv(block_pattern("dense", c(4, 2), 2), 3, 2, transposed = TRUE)

@@ -40,6 +40,7 @@ quietly <- function(call, values) {
 }
 plain <- function(x) {
   if (methods::is(x, "BlockMatrix")) methods::validObject(x)
+  if (methods::is(x, "sparseVector")) x <- as.vector(x)
   if (isS4(x)) x <- as.matrix(x)
   if (is.array(x) && is.null(unlist(dimnames(x)))) dimnames(x) <- NULL
   x

@@ -133,6 +133,19 @@ test_that("spmm, sddmm and attention name what %*% names", {
   expect_null(dimnames(attention(unname(q), q, unname(q), layout)))
 })
 
+test_that("the last rows and columns have their numbers for names, as of a base matrix", {
+  m <- matrix(1:12 + 0, 4)
+  for (dense in list(m, `rownames<-`(m, letters[1:4]), `colnames<-`(m, LETTERS[1:3]))) {
+    a <- block_matrix(dense, block = 2)
+    for (n in list(1, -1, c(2, 2), c(NA, 1), 9, 0)) {
+      last <- tail(a, n)
+      expect_s4_class(last, "BlockMatrix")
+      expect_identical(as.matrix(last), tail(dense, n))
+    }
+    expect_identical(as.matrix(tail(a, 2, keepnums = FALSE)), tail(dense, 2, keepnums = FALSE))
+  }
+})
+
 test_that("block_diag() puts matrices along the diagonal", {
   a <- random_matrix()
   b <- random_matrix(c(6, 8), c(2, 4))

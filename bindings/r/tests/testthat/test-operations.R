@@ -47,8 +47,8 @@ operand <- function(op, i, made, sizes) {
          array = {
            dim <- dims_of(shape, made, sizes)
            if (startsWith(op$name, "scatter_rows") && op$dtypes[i] == "I") return(sample(prod(dim))) # no row twice
-           if (startsWith(op$name, "segment_sum") && op$arguments[i] == "order") return(c(2, 1)) # no item twice
-           if (startsWith(op$name, "segment_sum") && op$arguments[i] == "ends") return(pmin(seq_len(dim), 2)) # of both
+           if (startsWith(op$name, "segment_sum") && op$arguments[i] == "order") return(c(2L, 1L)) # no item twice
+           if (startsWith(op$name, "segment_sum") && op$arguments[i] == "ends") return(pmin(seq_len(dim), 2L)) # of both
            if (op$dtypes[i] == "I") return(whole_array(sample(1:2, prod(dim), TRUE), dim)) # what every array has
            if (op$dtypes[i] == "U8") return(whole_array(runif(prod(dim)) < 0.7, dim))
            if (length(dim) == 1L) some_numbers(dim) else array(some_numbers(prod(dim)), dim)

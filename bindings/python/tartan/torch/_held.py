@@ -1,0 +1,45 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The numbers by which operators of PyTorch know layouts, masks, convolutions and matrices, which are no tensors."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import torch
+
+from tartan import BlockMatrix
+from tartan.torch._cells import Cell, Numbered, cell_at
+
+
+class Holder(Numbered):
+    """A layout, a mask or a convolution."""
+
+    __slots__ = ("object",)
+
+    def __init__(self, held: Any) -> None:
+        super().__init__()
+        self.object = held
+
+
+_holders: dict[int, Holder] = {}  # by the identity of what they hold
+
+
+def number_of(held: Any) -> int:
+    """The number by which operators know a Layout, BlockMask or BlockConv. It is kept for the rest of the process."""
+    holder = _holders.get(id(held))
+    if holder is None or holder.object is not held:
+        holder = _holders[id(held)] = Holder(held)
+    return holder.number
+
+
+def held_at(number: int) -> Any:
+    """What has the number; of the cell of a module its layout."""
+    found = cell_at(int(number))
+    return found.layout if isinstance(found, Cell) else found.object
+
+
+def values_of(matrix: BlockMatrix) -> Any:
+    """The values of a matrix as a tensor in the same memory."""
+    from tartan._torch_sparse import _tensor
+
+    return _tensor(torch, matrix)

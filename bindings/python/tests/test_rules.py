@@ -1,0 +1,107 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Layouts and masks from rules: interval arithmetic and elements agree, whatever the rule does."""
+
+from __future__ import annotations
+
+import time
+from typing import Any
+
+import numpy as np
+import pytest
+import tartan
+from tartan import BlockMask, Layout
+
+DOCUMENTS = np.sort(np.random.default_rng(3).integers(0, 7, 300))
+
+RULES = {
+    "causal": lambda q, k, h: k <= q,
+    "window": lambda q, k, h: (k <= q) & (q - k < 20),
+    "reversed": lambda q, k, h: (5 > k - q) & (-3 + q >= k),
+    "strided": lambda q, k, h: (q - k) % 7 == 0,
+    "chunks": lambda q, k, h: q // 32 == k // 32,
+    "chunks or sinks": lambda q, k, h: (k < 4) | (q // 16 == (k + 3) // 16),
+    "not": lambda q, k, h: ~(abs(q - k) > 9),
+    "numpy": lambda q, k, h: np.logical_and(np.abs(q - k) < 11, np.less_equal(k, q)),
+    "xor": lambda q, k, h: (k <= q) ^ (q + k < 100),
+    "constant": lambda q, k, h: (k <= q) & True,
+    "product": lambda q, k, h: q * k < 900,
+    "fraction": lambda q, k, h: k < 0.5 * q + 3,
+    "scalar first": lambda q, k, h: np.int64(40) - q + k > 0,
+    "heads": lambda q, k, h: (k <= q) & (q - k < 10 * (h + 1)),
+    "different": lambda q, k, h: (q != k) & (q % 5 != k % 5),
+    "wrapped": lambda q, k, h: (q << 60) * 8 + k <= q,
+    "overflow": lambda q, k, h: (q + (1 << 62)) * 4 <= k,
+    "documents": lambda q, k, h: (DOCUMENTS[q] == DOCUMENTS[k]) & (k <= q),
+    "where": lambda q, k, h: np.where(h == 0, k <= q, k >= q),
+    "numbers": lambda q, k, h: (q + k) % 3,
+    "everything": lambda q, k, h: True,
+    "nothing": lambda q, k, h: q < 0,
+}  # fmt: skip
+
+
+def dense(rule: Any, rows: int, cols: int, heads: int) -> Any:
+    q, k = np.arange(rows)[None, :, None], np.arange(cols)[None, None, :]
+    return np.broadcast_to(np.asarray(rule(q, k, np.arange(heads)[:, None, None])) != 0, (heads, rows, cols))
+
+
+@pytest.mark.parametrize("name", RULES)
+@pytest.mark.parametrize("shape, block", [((120, 120), 8), ((100, 300), (16, 32)), ((77, 30), (5, 9)), ((3, 2), 8)])
+@pytest.mark.parametrize("heads", [1, 3])
+def test_elements(name: str, shape: Any, block: Any, heads: int) -> None:
+    rule = RULES[name]
+    kept = dense(rule, *shape, heads)
+    layout = Layout.from_rule(shape, block, rule, heads=heads)
+    assert layout == Layout.from_dense(kept.astype(float), block)
+    for of in (layout, Layout.pattern("dense", shape, block, heads=heads)):
+        mask = BlockMask.from_rule(of, rule)
+        assert mask.kept == kept.sum()
+        assert (mask.toarray().reshape(kept.shape) == kept).all()
+
+
+@pytest.mark.parametrize("shape", [(0, 40), (40, 0), (0, 0)])
+def test_empty(shape: Any) -> None:
+    assert Layout.from_rule(shape, 8, lambda q, k, h: k <= q).blocks == 0
+
+
+def test_elements_are_asked_about_only_where_it_matters() -> None:
+    asked = []
+
+    def rule(q: Any, k: Any, h: Any) -> Any:
+        if isinstance(q, np.ndarray):
+            asked.append(np.broadcast(q, k).size)
+        return k <= q
+
+    layout = Layout.from_rule((1 << 16, 1 << 16), 64, rule)
+    assert layout == Layout.pattern("causal", (1 << 16, 1 << 16), 64)
+    assert sum(asked) == 65536 * 64  # the diagonal blocks
+    asked.clear()
+    assert BlockMask.from_rule(layout, rule).kept == (1 << 15) * 65537
+    assert sum(asked) == 65536 * 64
+
+
+def test_time() -> None:
+    """A causal mask of 16384 tokens takes a small part of what comparing all of its elements does."""
+    layout = Layout.pattern("causal", (16384, 16384), 64)
+    q, k = np.arange(16384)[:, None], np.arange(16384)[None, :]
+    begin = time.perf_counter()
+    BlockMask.from_rule(layout, RULES["causal"])
+    middle = time.perf_counter()
+    (k <= q).sum()
+    assert middle - begin < time.perf_counter() - middle
+
+
+REFUSALS = [
+    (tartan.ArgumentTypeError, "rule is of type int", lambda: Layout.from_rule((8, 8), 4, 3)),
+    (tartan.ShapeError, r"rule returned shape \(3,\)", lambda: Layout.from_rule((8, 8), 4, lambda *x: np.ones(3, bool))),
+    (tartan.DTypeError, "rule returned elements of float64", lambda: Layout.from_rule((8, 8), 4, lambda *x: 1.0)),
+    (ValueError, "truth value", lambda: Layout.from_rule((8, 8), 4, lambda q, k, h: k <= q and q < 4)),
+    (ZeroDivisionError, "zero", lambda: Layout.from_rule((8, 8), 4, lambda q, k, h: k <= 1 // 0)),
+    (tartan.ArgumentError, "block is 0 x 0", lambda: Layout.from_rule((8, 8), 0, lambda q, k, h: k <= q)),
+    (tartan.ArgumentTypeError, "shape is 8", lambda: Layout.from_rule(8, 4, lambda q, k, h: k <= q)),
+]
+
+
+@pytest.mark.parametrize("error, text, call", REFUSALS)
+def test_refusals(error: Any, text: str, call: Any) -> None:
+    with pytest.raises(error, match=text):
+        call()
