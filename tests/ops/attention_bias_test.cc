@@ -155,6 +155,22 @@ TEST(AttentionBias, SpecialSinks) {
     }
 }
 
+// Where every bias is minus infinity, a query has no weights, and its log-sum-exp is minus infinity, too.
+TEST(AttentionBias, QueriesWithoutWeights) {
+    const Context context = open_context(2);
+    for (int32_t dtype : kDtypes)
+        for (tartan_i_bias kind : {TARTAN_I_BIAS_DISTANCE, TARTAN_I_BIAS_BLOCK}) {
+            SCOPED_TRACE(::testing::Message() << dtype << " kind " << kind);
+            Attention p = problem({40, 48, 16, 16, 1}, kind, dtype);
+            p.has_sinks = false;
+            for (int64_t i = 0; i < p.bias.elements(); i++) p.bias.set(i, -INFINITY);
+            ASSERT_OK(p.forward(context.get()));
+            EXPECT_EQ(-INFINITY, p.lse.get(0));
+            ASSERT_OK(p.bias_gradient(context.get()));
+            for (int64_t i = 0; i < p.bias_grad.elements(); i++) ASSERT_EQ(0, p.bias_grad.get(i)) << i;
+        }
+}
+
 TEST(AttentionBias, NoGradientThatIsAskedFor) {
     Context context = open_context(1);
     Attention p = problem({32, 48, 16, 16, 1}, TARTAN_I_BIAS_SLOPES, TARTAN_F32);
