@@ -303,8 +303,9 @@ static PyObject *backward(PyObject *module, PyObject *const *arguments, Py_ssize
     }
     const int again = tartan_py_torch_is_recording();
     if (again > 0)
-        tartan_py_fail(TARTAN_ERR_UNSUPPORTED, "attention: its gradient is to be differentiated again (create_graph), "
-                                               "which it does not record");
+        tartan_py_fail(TARTAN_ERR_UNSUPPORTED,
+                       "attention: its gradient is to be differentiated again (create_graph), "
+                       "which it does not record");
     if (again != 0) return NULL;
     kept from = {NULL, NULL, NULL};
     PyObject *grads[INPUTS + 1] = {NULL}, *result = NULL;
