@@ -17,8 +17,9 @@ tartan_prepend() { # value list: the list with value in front, once
     esac
 }
 
-# build/bin holds julia and, where the system's are too old, meson and swig.
+# build/bin holds julia and, where the system's are too old, meson and swig. The tool `tartan` is with the bindings.
 PATH=$(tartan_prepend "$TARTAN_ROOT/build/bin" "$PATH")
+PATH=$(tartan_prepend "$TARTAN_BUILD/bindings/cli" "$PATH")
 export PATH
 MESON=$(command -v meson || echo meson)
 export MESON

@@ -136,15 +136,15 @@ typedef struct tartan_cuda_tensor {
 
 /* What both passes of attention share (tartan/operations.h). */
 typedef struct tartan_cuda_attention {
-    int32_t dtype;     /* of q, k and v */
-    int32_t sum_dtype; /* of lse and bias */
-    int64_t batch, heads, kv_heads, tq, tk, d;
+    int32_t dtype;                                 /* of q, k and v */
+    int32_t sum_dtype;                             /* of lse and bias */
+    int64_t batch, heads, kv_heads, tq, tk, d, dv; /* dv: elements of a value; d: of a query and a key */
     tartan_cuda_tensor q, k, v;
     int64_t layout_heads, blocks, grid_q, grid_k;
     int64_t layout_entry,
         layout_head; /* heads of the layout from a batch entry, and from a head, to the next */
     int32_t block_q, block_k;
-    double scale;
+    double scale, softcap; /* softcap: 0 if there is none */
     bool causal;
     int64_t query_offset, causal_from;
     const tartan_block_mask *block_mask; /* in host memory; or NULL */
@@ -152,6 +152,7 @@ typedef struct tartan_cuda_attention {
     const void *bias;                    /* of sum_dtype */
     int64_t bias_head, bias_element;     /* strides; bias_head is 0 where all heads share a row */
     int64_t bias_reach;                  /* r of the kind DISTANCE */
+    int64_t bias_batch, bias_query;      /* strides of the kind DENSE, whose keys are bias_element apart */
     double dropout;
     int64_t seed;
     bool any_order; /* of sums: results may depend on the run */
@@ -180,12 +181,14 @@ typedef struct tartan_cuda_attention_bias_gradient {
     const void *sinks; /* as in the forward pass */
     int64_t sinks_element;
     tartan_cuda_tensor out, lse, out_grad;
-    void *bias_grad, *sinks_grad;        /* of in.sum_dtype; or NULL */
-    int64_t planes, width;               /* of the bias, which is [planes][width] */
-    int64_t plane_stride, number_stride; /* of bias_grad */
+    void *bias_grad, *sinks_grad; /* of in.sum_dtype; or NULL */
+    int64_t planes, width;        /* of the bias, which is [planes][width] */
+    /* Of bias_grad: plane p is at p / plane_heads and p % plane_heads, number n at n / columns and n % columns. */
+    int64_t plane_heads, columns;
+    int64_t plane_batch_stride, plane_stride, row_stride, number_stride;
     int64_t sinks_grad_element;
-    int64_t
-        groups; /* of batch entries and heads, which share a plane: group g has the entries g, g + groups, ... */
+    /* Groups of batch entries and heads, which share a plane: group g has the entries g * member_first + n * member_step. */
+    int64_t groups, member_first, member_step;
 } tartan_cuda_attention_bias_gradient;
 
 /* out = exp(lse_a - lse) out_a + exp(lse_b - lse) out_b; the data of lse may be NULL. */

@@ -20,6 +20,13 @@ static void take_bias(const tartan_i_attention *in, tartan_cuda_attention *out) 
     const bool slopes = in->bias_kind == TARTAN_I_BIAS_SLOPES;
     out->bias_kind = (int32_t)in->bias_kind;
     out->bias = bias->data;
+    if (in->bias_kind == TARTAN_I_BIAS_DENSE) {
+        out->bias_batch = bias->shape[0] > 1 ? bias->strides[0] : 0;
+        out->bias_head = bias->shape[1] > 1 ? bias->strides[1] : 0;
+        out->bias_query = bias->strides[2];
+        out->bias_element = bias->strides[3];
+        return;
+    }
     out->bias_head = slopes || bias->shape[0] > 1 ? bias->strides[0] : 0;
     out->bias_element = slopes ? 0 : bias->strides[1];
     out->bias_reach = in->bias_kind == TARTAN_I_BIAS_DISTANCE ? bias->shape[1] / 2 : 0;
@@ -37,18 +44,23 @@ static tartan_status attention_of(const tartan_host *host, const tartan_i_attent
         .tq = in->q->shape[2],
         .tk = in->k->shape[2],
         .d = in->q->shape[3],
+        .dv = in->v->shape[3],
         .q = tensor_of(in->q),
         .k = tensor_of(in->k),
         .v = tensor_of(in->v),
         .layout_heads = s->heads,
-        .layout_entry = s->heads == 1 || s->heads == in->q->shape[1] ? 0 : in->q->shape[1],
-        .layout_head = s->heads > 1,
+        .layout_entry = s->heads == 1                 ? 0
+                        : in->by_batch                ? 1
+                        : s->heads == in->q->shape[1] ? 0
+                                                      : in->q->shape[1],
+        .layout_head = s->heads > 1 && !in->by_batch,
         .blocks = in->layout->blocks,
         .grid_q = in->layout->grid_rows,
         .grid_k = in->layout->grid_cols,
         .block_q = (int32_t)s->block_rows,
         .block_k = (int32_t)s->block_cols,
         .scale = in->scale,
+        .softcap = in->softcap,
         .causal = in->causal,
         .query_offset = in->query_offset,
         .causal_from = in->causal_from,
@@ -81,12 +93,27 @@ static void take_bias_gradient(const tartan_op_attention_bias_gradient *op,
     const tartan_array *grad = op->bias_grad;
     if (grad == NULL) return;
     const int64_t layout_heads = out->in.layout_heads;
+    const bool by_block = op->in.bias_kind == TARTAN_I_BIAS_BLOCK && layout_heads > 1;
+    bool by_entry = by_block && op->in.by_batch; /* a group has the heads of a batch entry */
     out->bias_grad = grad->data;
-    out->planes = grad->shape[0];
-    out->width = grad->ndim > 1 ? grad->shape[1] : 1;
+    out->plane_heads = out->planes = grad->shape[0];
+    out->columns = out->width = grad->ndim > 1 ? grad->shape[1] : 1;
     out->plane_stride = grad->strides[0];
     out->number_stride = grad->ndim > 1 ? grad->strides[1] : 0;
-    out->groups = op->in.bias_kind == TARTAN_I_BIAS_BLOCK && layout_heads > 1 ? layout_heads : out->planes;
+    if (op->in.bias_kind == TARTAN_I_BIAS_DENSE) {
+        out->plane_heads = grad->shape[1];
+        out->planes = grad->shape[0] * grad->shape[1];
+        out->columns = grad->shape[3];
+        out->width = grad->shape[2] * grad->shape[3];
+        out->plane_batch_stride = grad->strides[0];
+        out->plane_stride = grad->strides[1];
+        out->row_stride = grad->strides[2];
+        out->number_stride = grad->strides[3];
+        by_entry = grad->shape[0] > 1 && grad->shape[1] == 1;
+    }
+    out->groups = by_block ? layout_heads : out->planes;
+    out->member_first = by_entry ? out->in.heads : 1;
+    out->member_step = by_entry ? 1 : out->groups;
 }
 
 tartan_status tartan_cuda_attention_bias_gradient_of(const tartan_host *host, const tartan_context *context,

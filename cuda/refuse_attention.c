@@ -26,6 +26,9 @@ static const char *refuse_inputs(const tartan_cuda_chip *chip, const tartan_cuda
     if (p->d < 16 || p->d > 256 || p->d % 8 != 0) return "only for 16 to 256 elements a head, in eights";
     if (!is_tuned(p->block_q) || !is_tuned(p->block_k))
         return "only for blocks of 8, 16, 32, 64 or 128 queries and keys";
+    if (p->dv != p->d) return "only for values with as many elements as keys";
+    if (p->softcap > 0) return "has no softcap";
+    if (p->bias_kind == TARTAN_I_BIAS_DENSE) return "has no dense bias";
     if (p->blocks == 0) return "the layout has no blocks";
     if (p->heads == 0) return "q has no heads";
     if (p->tq > INT32_MAX - 256 || p->tk > INT32_MAX - 256)

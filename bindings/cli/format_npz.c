@@ -147,7 +147,8 @@ int write_npz(const tartan_matrix *matrix, const char *path) {
         return EXIT_FAILED;
     }
     const int64_t shape[] = {tartan_layout_rows(b.layout), tartan_layout_cols(b.layout)};
-    bool ragged = shape[0] % b.values.shape[1] != 0 || shape[1] % b.values.shape[2] != 0;
+    bool ragged = tartan_layout_is_variable(b.layout) == 1 || shape[0] % b.values.shape[1] != 0 ||
+                  shape[1] % b.values.shape[2] != 0;
     int code, result = EXIT_FAILED;
     /* On closing, libzip replaces the temporary file with its own. */
     zip_t *archive = out.temporary != NULL ? zip_open(out.temporary, ZIP_TRUNCATE, &code) : NULL;

@@ -237,6 +237,11 @@ int write_safetensors(const tartan_matrix *matrix, const char *name, const char 
     output out;
     if (!bsr_of(matrix, tartan_matrix_dtype(matrix), &b)) return EXIT_FAILED;
     int result = EXIT_FAILED;
+    if (tartan_layout_is_variable(b.layout) == 1) {
+        bsr_free(&b);
+        complain("%s: the blocks of the matrix differ in size, which such files cannot hold", path);
+        return EXIT_FAILED;
+    }
     char *header = make_header(&b, name);
     if (header == NULL) {
         complain("%s: the name \"%s\" is not UTF-8, or is longer than 500 bytes", path, name);

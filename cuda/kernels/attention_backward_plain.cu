@@ -32,7 +32,7 @@ __global__ void __launch_bounds__(kDeltaThreads) delta(const __grid_constant__ G
         const int64_t i = n % p.tq, head = n / p.tq % p.heads, entry = n / p.tq / p.heads;
         const Tokens<S> out(a.out, entry, head), grad(a.out_grad, entry, head);
         S sum = 0;
-        for (int64_t e = threadIdx.x % 32; e < p.d; e += 32)
+        for (int64_t e = threadIdx.x % 32; e < p.dv; e += 32)
             sum =
                 fma(out.at(i * out.token + e * out.element), grad.at(i * grad.token + e * grad.element), sum);
 #pragma unroll
@@ -43,7 +43,7 @@ __global__ void __launch_bounds__(kDeltaThreads) delta(const __grid_constant__ G
 
 template <typename S, int kCols>
 __device__ __forceinline__ void store(const Args &a, const Piece &x, int64_t head,
-                                      const tartan_cuda_tensor &to, S scale,
+                                      const tartan_cuda_tensor &to, int64_t d, S scale,
                                       const S (&sums)[kEach][kCols / kAcross]) {
 #pragma unroll
     for (int r = 0; r < kEach; r++) {
@@ -55,7 +55,7 @@ __device__ __forceinline__ void store(const Args &a, const Piece &x, int64_t hea
 #pragma unroll
             for (int n = 0; n < kCols / kAcross; n++) {
                 const int64_t e = x.first + n / kEach * kStrip + threadIdx.x % kAcross * kEach + n % kEach;
-                if (e < a.c.p.d) ((T *)to.data)[at + e * to.element] = tartan_cuda_to<T>(scale * sums[r][n]);
+                if (e < d) ((T *)to.data)[at + e * to.element] = tartan_cuda_to<T>(scale * sums[r][n]);
             }
         });
     }
@@ -91,13 +91,13 @@ __global__ void __launch_bounds__(threads_of<kRows>(), at_once<kRows>(sizeof(S) 
             S scores[kEach][kEach], grads[kEach][kEach];
             multiply<kThreads>(Tokens<S>(p.q, x.entry, x.head), Tokens<S>(p.k, x.entry, x.kv), x, p.d, s,
                                scores);
-            multiply<kThreads>(Tokens<S>(a.out_grad, x.entry, x.head), Tokens<S>(p.v, x.entry, x.kv), x, p.d,
+            multiply<kThreads>(Tokens<S>(a.out_grad, x.entry, x.head), Tokens<S>(p.v, x.entry, x.kv), x, p.dv,
                                s, grads);
-            differentiate(pairs, seen, scores, grads);
+            differentiate<true>(pairs, seen, scores, grads);
             put_weights(grads, s);
             accumulate<kThreads, kCols>(Tokens<S>(p.k, x.entry, x.kv), x.first, p.d, done, !whole, s, sums);
         }
-        store<S, kCols>(a, x, x.head, a.q_grad, (S)p.scale, sums);
+        store<S, kCols>(a, x, x.head, a.q_grad, p.d, (S)p.scale, sums);
     }
 }
 
@@ -152,10 +152,10 @@ __global__ void __launch_bounds__(threads_of<kRows>(),
                 multiply<kThreads>(Tokens<S>(p.k, x.entry, x.kv), Tokens<S>(p.q, x.entry, x.head), x, p.d, s,
                                    scores);
                 multiply<kThreads>(Tokens<S>(p.v, x.entry, x.kv), Tokens<S>(a.out_grad, x.entry, x.head), x,
-                                   p.d, s, grads);
-                differentiate(pairs, seen, scores, grads);
+                                   p.dv, s, grads);
+                differentiate<true>(pairs, seen, scores, grads);
                 put_weights(scores, s);
-                accumulate<kThreads, kCols>(Tokens<S>(a.out_grad, x.entry, x.head), x.first, p.d, done,
+                accumulate<kThreads, kCols>(Tokens<S>(a.out_grad, x.entry, x.head), x.first, p.dv, done,
                                             !whole, s, v_sums);
                 __syncthreads(); /* the weights have been read */
                 put_weights(grads, s);
@@ -163,12 +163,17 @@ __global__ void __launch_bounds__(threads_of<kRows>(),
                                             k_sums);
             }
         }
-        store<S, kCols>(a, x, x.kv, a.k_grad, (S)p.scale, k_sums);
-        store<S, kCols>(a, x, x.kv, a.v_grad, (S)1, v_sums);
+        store<S, kCols>(a, x, x.kv, a.k_grad, p.d, (S)p.scale, k_sums);
+        store<S, kCols>(a, x, x.kv, a.v_grad, p.dv, (S)1, v_sums);
     }
 }
 
 /* ---- On the host ---- */
+
+/* Elements of a key or a value, whichever has more: the gradients of both are divided alike. */
+int64_t most_of(const tartan_cuda_attention &p) {
+    return p.d > p.dv ? p.d : p.dv;
+}
 
 template <typename S, int kRows, int kCols>
 tartan_status start_query_grad(const char *function, tartan_cuda_queue *queue, Args *a) {
@@ -182,7 +187,7 @@ tartan_status start_query_grad(const char *function, tartan_cuda_queue *queue, A
 template <typename S, int kRows, int kCols>
 tartan_status start_key_grads(const char *function, tartan_cuda_queue *queue, Args *a) {
     const tartan_cuda_attention *p = &a->c.p;
-    a->cut = cut_of(kRows, p->block_k, p->grid_k, p->kv_heads, p->batch, p->d, kCols);
+    a->cut = cut_of(kRows, p->block_k, p->grid_k, p->kv_heads, p->batch, most_of(*p), kCols);
     if (a->cut.pieces == 0) return TARTAN_OK;
     return tartan_cuda_launch(function, queue, key_grads<S, kRows, kCols>, tartan_cuda_grid(a->cut.pieces),
                               dim3(threads_of<kRows>()), *a);
@@ -197,7 +202,7 @@ tartan_status start_query_grad(const char *function, tartan_cuda_queue *queue, A
 template <typename S, int kRows>
 tartan_status start_key_grads(const char *function, tartan_cuda_queue *queue, Args *a) {
     if constexpr (sizeof(S) < 8)
-        if (a->c.p.d > 64) return start_key_grads<S, kRows, 128>(function, queue, a);
+        if (most_of(a->c.p) > 64) return start_key_grads<S, kRows, 128>(function, queue, a);
     return start_key_grads<S, kRows, 64>(function, queue, a);
 }
 
@@ -234,7 +239,7 @@ tartan_status tartan_cuda_attention_backward_plain(const char *function, tartan_
                                                    const void *problem) {
     using namespace tartan_cuda::attention;
     const tartan_cuda_attention_backward *p = (const tartan_cuda_attention_backward *)problem;
-    if (p->in.d == 0) return TARTAN_OK;
+    if (p->in.d + p->in.dv == 0) return TARTAN_OK;
     tartan_cuda_row_index by_rows = {}, by_cols = {};
     Args a = {};
     a.out = p->out, a.lse = p->lse, a.out_grad = p->out_grad;

@@ -4,8 +4,8 @@
  *
  * Batch entries and heads that share a plane of the bias are a group. Its pieces of block rows, entry after entry, are dealt
  * to slots in turn; a CTA takes a slot and adds all of it up in that order, in f64. How many slots there are depends on the
- * problem alone, so results do not depend on the run. With a number for each block a slot has one piece of a block row, of
- * all entries, and the slots of a piece share sums, as no two have the same blocks; else each slot has sums of its own. A
+ * problem alone, so results do not depend on the run. With a number for each block or each score a slot has one piece of a
+ * block row, of all entries, and slots share sums, as no two add to the same number; else each slot has sums of its own. A
  * second kernel adds up the sums of a plane. */
 #include "device_memory.h"
 #include "index_cache.h"
@@ -21,6 +21,7 @@ const int64_t kMostSums = (int64_t)64 << 20; /* bytes of the sums of slots, but 
 
 struct Args : Given {
     int64_t groups, slots;
+    int64_t member_first, member_step; /* see tartan_cuda_attention_bias_gradient */
     int64_t planes, width;
     int64_t parts; /* sums of a plane: slots, or pieces of a block row */
     double *sums;  /* [planes][parts][width] */
@@ -56,6 +57,18 @@ __device__ __forceinline__ S add_distances(const Pairs<S, kRows, false> &pairs, 
         for (int o = 0; o < kEach; o++)
             sum = fma(ds[r][o], (S)(pairs.key(r, o) - pairs.query(r, o) - pairs.c.p.query_offset), sum);
     return sum;
+}
+
+/* Adds ds of the thread's pairs to the numbers of their scores, of which no other thread has any. */
+template <typename S, int kRows>
+__device__ __forceinline__ void add_each(const Pairs<S, kRows, false> &pairs, uint32_t seen, int64_t keys,
+                                         const S (&ds)[kEach][kEach], double *sums) {
+#pragma unroll
+    for (int r = 0; r < kEach; r++)
+#pragma unroll
+        for (int o = 0; o < kEach; o++)
+            if (pairs.own(r) < pairs.x.rows && (seen >> (r * kEach + o) & 1))
+                sums[pairs.query(r, o) * keys + pairs.key(r, o)] += (double)ds[r][o];
 }
 
 /* The first token of a tile that belongs to another block than token i, or the number of tokens. */
@@ -138,9 +151,9 @@ __device__ __forceinline__ void add_piece(const Args &a, Shared<S, kRows> &s, Ro
         if (!__syncthreads_or(any)) continue;
         S scores[kEach][kEach], ds[kEach][kEach];
         multiply<kThreads>(Tokens<S>(p.q, x.entry, x.head), Tokens<S>(p.k, x.entry, x.kv), x, p.d, s, scores);
-        multiply<kThreads>(Tokens<S>(a.out_grad, x.entry, x.head), Tokens<S>(p.v, x.entry, x.kv), x, p.d, s,
+        multiply<kThreads>(Tokens<S>(a.out_grad, x.entry, x.head), Tokens<S>(p.v, x.entry, x.kv), x, p.dv, s,
                            ds);
-        differentiate(pairs, seen, scores, ds);
+        differentiate<false>(pairs, seen, scores, ds);
 #pragma unroll
         for (int r = 0; r < kEach; r++)
 #pragma unroll
@@ -148,6 +161,10 @@ __device__ __forceinline__ void add_piece(const Args &a, Shared<S, kRows> &s, Ro
                 if (pairs.own(r) >= x.rows) ds[r][o] = 0; /* there is no such query */
         if (p.bias_kind == TARTAN_I_BIAS_SLOPES) {
             own.slope += (double)add_distances(pairs, ds);
+            continue;
+        }
+        if (p.bias_kind == TARTAN_I_BIAS_DENSE) {
+            add_each(pairs, seen, p.tk, ds, sums);
             continue;
         }
         put_weights(ds, s);
@@ -166,14 +183,14 @@ __global__ void __launch_bounds__(threads_of<kRows>(), at_once<kRows>(sizeof(S) 
     __shared__ Shared<S, kRows> s;
     __shared__ Room<S, kRows> room;
     const tartan_cuda_attention &p = a.c.p;
-    const bool by_block = p.bias_kind == TARTAN_I_BIAS_BLOCK;
+    const bool by_block = p.bias_kind == TARTAN_I_BIAS_BLOCK, dense = p.bias_kind == TARTAN_I_BIAS_DENSE;
     for (int64_t task = blockIdx.x; task < a.groups * a.slots; task += gridDim.x) {
         const int64_t group = task % a.groups, slot = task / a.groups;
         const int64_t pieces = p.batch * p.heads / a.groups * a.cut.of_head;
         Own own;
-        double *sums = a.sums + (group * a.slots + slot) * a.width;
+        double *sums = a.sums + (dense ? group : group * a.slots + slot) * a.width;
         for (int64_t n = slot; n < pieces; n += a.slots) {
-            const int64_t entry = group + n / a.cut.of_head * a.groups;
+            const int64_t entry = group * a.member_first + n / a.cut.of_head * a.member_step;
             __syncthreads(); /* the last piece has been read */
             if (threadIdx.x == 0)
                 s.piece = queries_of(a.c, a.cut, a.lists, entry * a.cut.of_head + n % a.cut.of_head, 1);
@@ -182,7 +199,7 @@ __global__ void __launch_bounds__(threads_of<kRows>(), at_once<kRows>(sizeof(S) 
                 sums = a.sums + (group % a.planes * a.parts + s.piece.skipped / a.cut.rows) * a.width;
             if (s.piece.rows > 0) add_piece<S, kRows>(a, s, room, sums, own);
         }
-        if (by_block) continue;
+        if (by_block || dense) continue;
         const double slope = add_threads<kThreads>(own.slope, room.of_thread),
                      low = add_threads<kThreads>(own.low, room.of_thread),
                      high = add_threads<kThreads>(own.high, room.of_thread);
@@ -200,7 +217,8 @@ struct Stored {
     const double *sums; /* [planes][parts][width] */
     int64_t planes, parts, width;
     void *to;
-    int64_t plane_stride, number_stride;
+    int64_t plane_heads, columns; /* see tartan_cuda_attention_bias_gradient */
+    int64_t plane_batch_stride, plane_stride, row_stride, number_stride;
 };
 
 template <typename S>
@@ -210,7 +228,8 @@ __global__ void __launch_bounds__(kStoreThreads) store_sums(const __grid_constan
         const int64_t plane = i / a.width, n = i % a.width;
         double sum = 0;
         for (int64_t part = 0; part < a.parts; part++) sum += a.sums[(plane * a.parts + part) * a.width + n];
-        ((S *)a.to)[plane * a.plane_stride + n * a.number_stride] = (S)sum;
+        ((S *)a.to)[plane / a.plane_heads * a.plane_batch_stride + plane % a.plane_heads * a.plane_stride +
+                    n / a.columns * a.row_stride + n % a.columns * a.number_stride] = (S)sum;
     }
 }
 
@@ -254,17 +273,19 @@ tartan_status start_bias(const char *function, tartan_cuda_queue *queue, const A
 
 /* How the sums are divided. */
 void divide(const tartan_cuda_attention_bias_gradient *p, Args *a) {
-    const bool by_block = p->in.bias_kind == TARTAN_I_BIAS_BLOCK;
+    const bool by_block = p->in.bias_kind == TARTAN_I_BIAS_BLOCK,
+               dense = p->in.bias_kind == TARTAN_I_BIAS_DENSE;
     a->planes = p->planes, a->width = p->width, a->groups = p->groups;
+    a->member_first = p->member_first, a->member_step = p->member_step;
     a->cut =
         cut_of(p->in.block_q <= 16 ? 16 : 32, p->in.block_q, p->in.grid_q, p->in.heads, p->in.batch, 1, 1);
     const int64_t pieces = p->in.batch * p->in.heads / p->groups * a->cut.of_head;
     const int64_t room = kMostSums / 8 / (p->groups * p->width);
-    a->slots = by_block ? a->cut.of_head : (kMostSlots - 1) / p->groups + 1;
-    if (!by_block && a->slots > room) a->slots = room;
+    a->slots = by_block || dense ? a->cut.of_head : (kMostSlots - 1) / p->groups + 1;
+    if (!by_block && !dense && a->slots > room) a->slots = room;
     if (a->slots > pieces) a->slots = pieces;
     if (a->slots < 1) a->slots = 1;
-    a->parts = by_block ? a->cut.chunks : a->slots;
+    a->parts = by_block ? a->cut.chunks : dense ? 1 : a->slots;
 }
 
 template <typename S>
@@ -277,8 +298,9 @@ tartan_status start(const char *function, tartan_cuda_queue *queue,
         const tartan_status status = p->in.block_q <= 16 ? start_bias<S, 16>(function, queue, *a)
                                                          : start_bias<S, 32>(function, queue, *a);
         PASS(status);
-        const Stored stored = {a->sums,      a->planes,       a->parts,        a->width,
-                               p->bias_grad, p->plane_stride, p->number_stride};
+        const Stored stored = {a->sums,         a->planes,      a->parts,        a->width,
+                               p->bias_grad,    p->plane_heads, p->columns,      p->plane_batch_stride,
+                               p->plane_stride, p->row_stride,  p->number_stride};
         PASS(tartan_cuda_launch(function, queue, store_sums<S>,
                                 tartan_cuda_grid((a->planes * a->width - 1) / kStoreThreads + 1),
                                 dim3(kStoreThreads), stored));

@@ -110,7 +110,7 @@ __device__ __forceinline__ void store(const Args &a, const Piece &x, const Rows<
 #pragma unroll
             for (int n = 0; n < kCols / kAcross; n++) {
                 const int64_t e = x.first + n / kEach * kStrip + threadIdx.x % kAcross * kEach + n % kEach;
-                if (e < a.c.p.d)
+                if (e < a.c.p.dv)
                     ((T *)a.out.data)[at + e * a.out.element] =
                         tartan_cuda_to<T>(none ? (S)0 : (empty ? (S)0 : rows.out[r][n]) * factor);
             }
@@ -152,7 +152,7 @@ __global__ void __launch_bounds__(threads_of<kRows>(), at_once<kRows>(sizeof(S) 
             for (int r = 0; r < kEach; r++)
                 rows.weigh(r, scores[r], seen >> (r * kEach), dropped >> (r * kEach));
             put_weights(scores, s);
-            accumulate<kThreads, kCols>(Tokens<S>(p.v, x.entry, x.kv), x.first, p.d, done, !whole, s,
+            accumulate<kThreads, kCols>(Tokens<S>(p.v, x.entry, x.kv), x.first, p.dv, done, !whole, s,
                                         rows.out);
         }
         rows.add_totals();
@@ -163,14 +163,14 @@ __global__ void __launch_bounds__(threads_of<kRows>(), at_once<kRows>(sizeof(S) 
 template <typename S, int kRows, int kCols>
 tartan_status launch(const char *function, tartan_cuda_queue *queue, Args *a) {
     const tartan_cuda_attention *p = &a->c.p;
-    a->cut = cut_of(kRows, p->block_q, p->grid_q, p->heads, p->batch, p->d, kCols);
+    a->cut = cut_of(kRows, p->block_q, p->grid_q, p->heads, p->batch, p->dv, kCols);
     return tartan_cuda_launch(function, queue, forward<S, kRows, kCols>, tartan_cuda_grid(a->cut.pieces),
                               dim3(threads_of<kRows>()), *a);
 }
 
 template <typename S, int kRows>
 tartan_status launch(const char *function, tartan_cuda_queue *queue, Args *a) {
-    if (a->c.p.d <= 64) return launch<S, kRows, 64>(function, queue, a);
+    if (a->c.p.dv <= 64) return launch<S, kRows, 64>(function, queue, a);
     return launch<S, kRows, 128>(function, queue, a);
 }
 

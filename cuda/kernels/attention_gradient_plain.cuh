@@ -30,14 +30,14 @@ __device__ __forceinline__ void fetch_query(const Given &a, const Piece &x, int6
     s.delta[i] = token >= 0 ? ((const S *)a.delta)[in_delta] : (S)0;
 }
 
-/* Scores become weights, after dropout, and products of out_grad and v the gradients of scores, without `scale`. */
-template <typename S, int kRows, bool kOwnKeys>
+/* Products of queries and keys become weights, after dropout, and those of out_grad and v the gradients of scores, or, of
+ * products, those of scaled products. */
+template <bool kOfProducts, typename S, int kRows, bool kOwnKeys>
 __device__ __forceinline__ void differentiate(const Pairs<S, kRows, kOwnKeys> &pairs, uint32_t seen,
                                               S (&scores)[kEach][kEach], S (&grads)[kEach][kEach]) {
     const tartan_cuda_attention &p = pairs.c.p;
     const uint32_t dropped = p.dropout > 0 ? pairs.dropped() : 0;
     const S kept = (S)(1 / (1 - p.dropout));
-    pairs.score(scores);
 #pragma unroll
     for (int r = 0; r < kEach; r++)
 #pragma unroll
@@ -46,10 +46,13 @@ __device__ __forceinline__ void differentiate(const Pairs<S, kRows, kOwnKeys> &p
             const S lse = pairs.s.lse[query], delta = pairs.s.delta[query];
             const bool counts = seen >> (r * kEach + o) & 1, drops = dropped >> (r * kEach + o) & 1;
             /* A query all of whose scores are -infinity has no weights. */
-            const S weight = lse == -(S)INFINITY ? (S)0 : exp(scores[r][o] - lse);
+            S slope;
+            const S score = pairs.score(scores[r][o], r, o, &slope);
+            const S weight = lse == -(S)INFINITY ? (S)0 : exp(score - lse);
             const S grad = drops ? (S)0 : grads[r][o] * kept;
             scores[r][o] = !counts ? hidden<S>() : drops ? (S)0 : weight * kept;
-            grads[r][o] = counts ? shown(weight * (grad - delta)) : hidden<S>();
+            const S ds = weight * (grad - delta);
+            grads[r][o] = counts ? shown(kOfProducts ? ds * slope : ds) : hidden<S>();
         }
 }
 

@@ -88,6 +88,11 @@ template <typename S, int kRows, bool kOwnKeys> struct Pairs {
     /* What is added to the score of a pair; the other token exists, or is -1. */
     __device__ __forceinline__ S bias(int r, int o) const {
         const S *all = (const S *)c.p.bias + x.head * c.p.bias_head;
+        if (c.p.bias_kind == TARTAN_I_BIAS_DENSE) {
+            if (own(r) >= x.rows || s.token[other(o)] < 0) return 0;
+            return all[x.entry * c.p.bias_batch + query(r, o) * c.p.bias_query +
+                       key(r, o) * c.p.bias_element];
+        }
         if (c.p.bias_kind == TARTAN_I_BIAS_BLOCK) return all[s.id[other(o)] * c.p.bias_element];
         int64_t distance = key(r, o) - query(r, o) - c.p.query_offset;
         if (c.p.bias_kind == TARTAN_I_BIAS_SLOPES) return *all * (S)distance;
@@ -96,14 +101,25 @@ template <typename S, int kRows, bool kOwnKeys> struct Pairs {
         return all[(distance + reach) * c.p.bias_element];
     }
 
+    /* The score of a product; *slope: its derivative with respect to the scaled product. */
+    __device__ __forceinline__ S score(S product, int r, int o, S *slope) const {
+        S scale = (S)c.p.scale;
+        *slope = 1;
+        if (c.p.softcap > 0) {
+            product = tanh((S)(c.p.scale / c.p.softcap) * product);
+            *slope = fma(-product, product, (S)1);
+            scale = (S)c.p.softcap;
+        }
+        return c.p.bias == nullptr ? scale * product : fma(scale, product, bias(r, o));
+    }
+
     /* The products of a tile become its scores. */
     __device__ __forceinline__ void score(S (&sums)[kEach][kEach]) const {
-        const S scale = (S)c.p.scale;
+        S slope;
 #pragma unroll
         for (int r = 0; r < kEach; r++)
 #pragma unroll
-            for (int o = 0; o < kEach; o++)
-                sums[r][o] = c.p.bias == nullptr ? scale * sums[r][o] : fma(scale, sums[r][o], bias(r, o));
+            for (int o = 0; o < kEach; o++) sums[r][o] = score(sums[r][o], r, o, &slope);
     }
 };
 

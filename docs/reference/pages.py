@@ -17,7 +17,7 @@ LANGUAGES = {
     "Julia": "the docstrings: [Julia](julia/index.html)",
 }
 GUIDES = (
-    "conventions", "training", "attention", "convolution", "pytorch", "python_gpu", "julia", "r", "file_format", "numerics", "manners",
+    "conventions", "training", "attention", "convolution", "pytorch", "python_gpu", "julia", "r", "file_format", "binsparse_bsr", "numerics", "manners",
     "performance", "performance_attention", "performance_published", "building", "architecture",
 )  # fmt: skip
 

@@ -15,11 +15,14 @@ static inline int64_t tartan_i_attention_limit(const tartan_i_attention *in, int
     return limit < 0 ? 0 : limit < keys ? limit : keys;
 }
 
-/* The head of a layout whose blocks an entry has, which is batch * heads + head: layouts have one head for all, one for
- * each head, or one for each entry. */
-static inline int64_t tartan_i_attention_layout_head(const tartan_layout *layout, int64_t heads,
-                                                     int64_t entry) {
-    return layout->shape.heads == 1 ? 0 : layout->shape.heads == heads ? entry % heads : entry;
+/* The head of a layout whose blocks an entry has, which is batch * heads + head: layouts have one head for all, one for each
+ * batch entry, one for each head, or one for each entry. */
+static inline int64_t tartan_i_attention_layout_head(const tartan_i_attention *in,
+                                                     const tartan_layout *layout, int64_t entry) {
+    const int64_t heads = in->q->shape[1];
+    if (layout->shape.heads == 1) return 0;
+    if (in->by_batch) return entry / heads;
+    return layout->shape.heads == heads ? entry % heads : entry;
 }
 
 /* The random word of a query and a key, by which dropout decides: the weight is dropped if the word is less than

@@ -51,11 +51,6 @@ static int64_t lay_out(const forward *f, char *base, work *w) {
     return at;
 }
 
-/* What is left to scale by once find_most has seen the scores. */
-static double scale_of(const tartan_i_cpu_attention *p) {
-    return p->in->bias != NULL || p->in->scale < 0 ? 1 : p->in->scale;
-}
-
 static double rounded(const tartan_i_kernels *k, double x) {
     return k->dtype == TARTAN_F64 ? x : (double)(float)x;
 }
@@ -69,7 +64,7 @@ static void raise_most(work *w, int64_t row, double most) {
     if (before == -(double)INFINITY) return;
     const double factor = tartan_i_cpu_attention_exp(k, before - most);
     char *sums = w->sums + row * w->f->p.sums_row * k->bytes;
-    k->scale(w->f->p.d, factor, sums, sums);
+    k->scale(w->f->p.dv, factor, sums, sums);
     w->total[row] *= factor;
 }
 
@@ -81,14 +76,11 @@ static void find_most(work *w) {
     for (int64_t row = 0; row < w->rows; row++) {
         const int64_t query = w->block_row * p->block_rows + row;
         char *x = w->scores + row * p->scores_row * k->bytes;
-        if (p->in->bias != NULL)
-            tartan_i_cpu_attention_bias(p, c, w->head, query, x, w->biases);
-        else if (p->in->scale < 0) /* the largest score must come from the largest element */
-            k->scale(c->keys, p->in->scale, x, x);
+        const double scale = tartan_i_cpu_attention_score(p, c, w->entry, query, x, w->biases, NULL);
         const uint32_t *mask =
             tartan_i_cpu_attention_words(p, c, query, w->masks + row * TARTAN_I_ATTENTION_WORDS);
         const double most = k->row_max(c->keys, x, mask);
-        raise_most(w, row, most > -(double)INFINITY ? rounded(k, scale_of(p) * most) : most);
+        raise_most(w, row, most > -(double)INFINITY ? rounded(k, scale * most) : most);
     }
 }
 
@@ -96,7 +88,7 @@ static void find_most(work *w) {
 static void weigh(work *w) {
     const tartan_i_cpu_attention *p = &w->f->p;
     const tartan_i_chunk *c = &w->chunk;
-    const double scale = scale_of(p);
+    const double scale = tartan_i_cpu_attention_scale(p);
     for (int64_t row = 0; row < w->rows; row++) {
         char *x = w->scores + row * p->scores_row * p->k.bytes;
         const uint32_t *mask = c->partial ? w->masks + row * TARTAN_I_ATTENTION_WORDS : NULL;
@@ -136,18 +128,18 @@ static void finish(work *w) {
     const double kept = 1 - p->in->dropout;
     for (int64_t i = 0; i < w->rows; i++) {
         char *sums = w->sums + i * p->sums_row * p->k.bytes;
-        if (w->total[i] == 0) memset(sums, 0, (size_t)(p->d * p->k.bytes));
+        if (w->total[i] == 0) memset(sums, 0, (size_t)(p->dv * p->k.bytes));
         const double factor =
             tartan_i_cpu_attention_sink(&p->k, w->f->op->sinks, w->head, &w->most[i], &w->total[i]);
         const bool none = w->total[i] == 0;
-        if (!none) p->k.scale(p->d, factor / (w->total[i] * kept), sums, sums);
+        if (!none) p->k.scale(p->dv, factor / (w->total[i] * kept), sums, sums);
         if (lse == NULL) continue;
         const int64_t at =
             w->entry / p->heads * lse->strides[0] + w->head * lse->strides[1] + (query + i) * lse->strides[2];
         tartan_i_store(lse->data, lse->dtype, at, none ? -(double)INFINITY : w->most[i] + log(w->total[i]));
     }
-    if (p->d > 0)
-        tartan_i_commit(&p->k, w->sums, p->sums_row, w->rows, p->d, 1, 0, out->dtype,
+    if (p->dv > 0)
+        tartan_i_commit(&p->k, w->sums, p->sums_row, w->rows, p->dv, 1, 0, out->dtype,
                         tartan_i_cpu_attention_at(out, w->entry, query), out->strides[2], out->strides[3]);
 }
 
@@ -196,6 +188,7 @@ tartan_status tartan_i_cpu_attention_forward(const tartan_context *context, cons
     const tartan_op_attention_forward *op = &any->attention_forward;
     forward f = {.p = tartan_i_cpu_attention_plan(context, &op->in), .op = op};
     tartan_i_cpu_attention *p = &f.p;
+    if (p->pairs) tartan_i_cpu_attention_use(p, tartan_i_cpu_kernels(op->in.q->dtype));
     if (p->entries == 0 || p->layout->grid_rows == 0) return TARTAN_OK;
     f.factors[KEYS] = tartan_i_cpu_factor_of(p, op->in.k, p->block_cols, TARTAN_I_ACROSS);
     f.factors[VALUES] = tartan_i_cpu_factor_of(p, op->in.v, p->block_cols, TARTAN_I_ALONG);

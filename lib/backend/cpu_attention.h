@@ -51,9 +51,9 @@ typedef struct tartan_i_cpu_attention {
     const tartan_i_attention *in;
     const tartan_layout *layout; /* of the last mask, if it is dynamic */
     tartan_i_kernels k;
-    bool pairs; /* products read pairs of 16-bit numbers */
-    int64_t heads, kv_heads, group, d;
-    int64_t entries; /* batch entries times kv heads */
+    bool pairs;                            /* products read pairs of 16-bit numbers */
+    int64_t heads, kv_heads, group, d, dv; /* dv: elements of a value; d: of a query and a key */
+    int64_t entries;                       /* batch entries times kv heads */
     int64_t block_rows, block_cols;
     tartan_i_fit fit;             /* of a row of blocks as left factor, with d contracted */
     int64_t scores_row, sums_row; /* strides of rows of scores, and of sums over d, in reals */
@@ -152,7 +152,7 @@ typedef struct tartan_i_chunk {
 
 /* The row pointers of an entry, which is batch * heads + head. */
 static inline const int64_t *tartan_i_cpu_attention_rows(const tartan_i_cpu_attention *p, int64_t entry) {
-    const int64_t head = tartan_i_attention_layout_head(p->layout, p->heads, entry);
+    const int64_t head = tartan_i_attention_layout_head(p->in, p->layout, entry);
     return p->layout->row_pointers + head * p->layout->grid_rows;
 }
 
@@ -172,13 +172,24 @@ const uint32_t *tartan_i_cpu_attention_words(const tartan_i_cpu_attention *p, co
 /* The first query of a row of blocks, counted from its start, that sees a key if it is not masked in its block. */
 int64_t tartan_i_cpu_attention_first(const tartan_i_cpu_attention *p, int64_t block_row, int64_t key);
 
-/* What bias adds to a score. */
-double tartan_i_cpu_attention_bias_of(const tartan_i_cpu_attention *p, int64_t head, int64_t id,
+/* The offset of an entry in a dense bias. */
+static inline int64_t tartan_i_cpu_attention_plane(const tartan_i_cpu_attention *p, const tartan_array *bias,
+                                                   int64_t entry) {
+    return (bias->shape[0] > 1 ? entry / p->heads * bias->strides[0] : 0) +
+           (bias->shape[1] > 1 ? entry % p->heads * bias->strides[1] : 0);
+}
+
+/* What bias adds to a score of an entry, which is batch * heads + head. */
+double tartan_i_cpu_attention_bias_of(const tartan_i_cpu_attention *p, int64_t entry, int64_t id,
                                       int64_t query, int64_t key);
 
-/* Adds the bias to scaled products: row = scale * row + bias. `room`: for a row. */
-void tartan_i_cpu_attention_bias(const tartan_i_cpu_attention *p, const tartan_i_chunk *chunk, int64_t head,
-                                 int64_t query, void *row, void *room);
+/* A row of products becomes scores / the scale that is returned: softcap and bias. `room`: for a row. `caps`, also for a row: takes what
+ * the softcap makes of scores, / softcap, if there is one; or NULL. */
+double tartan_i_cpu_attention_score(const tartan_i_cpu_attention *p, const tartan_i_chunk *chunk,
+                                    int64_t entry, int64_t query, void *row, void *room, void *caps);
+
+/* The scale that it returns. */
+double tartan_i_cpu_attention_scale(const tartan_i_cpu_attention *p);
 
 /* exp by the table's kernel, so that it has the same bits everywhere, of x in its dtype. */
 double tartan_i_cpu_attention_exp(const tartan_i_kernels *k, double x);

@@ -123,7 +123,7 @@ static void add_block(work *w, int64_t i, int64_t place) {
 
 static void store(const tartan_i_cpu_attention *p, const char *sums, int64_t rows, double alpha,
                   const tartan_array *out, int64_t entry, int64_t token) {
-    tartan_i_commit(&p->k, sums, p->sums_row, rows, p->d, alpha, 0, out->dtype,
+    tartan_i_commit(&p->k, sums, p->sums_row, rows, out->shape[3], alpha, 0, out->dtype,
                     tartan_i_cpu_attention_at(out, entry, token), out->strides[2], out->strides[3]);
 }
 
@@ -182,8 +182,7 @@ static void compute_column(work *w, int64_t kv_entry, int64_t block_col) {
     memset(w->v_sums, 0, (size_t)block_sums(b));
     w->kv_entry = kv_entry;
     for (int64_t g = 0; g < p->group; g++) {
-        const int64_t entry = kv_entry * p->group + g,
-                      head = tartan_i_attention_layout_head(l, p->heads, entry);
+        const int64_t entry = kv_entry * p->group + g, head = tartan_i_attention_layout_head(p->in, l, entry);
         const int64_t *pointers = l->col_pointers + head * l->grid_cols;
         for (int64_t at = pointers[block_col]; at < pointers[block_col + 1]; at++) {
             if (!tartan_i_cpu_attention_single(p, l->col_rows[at], l->col_ids[at], &w->s.chunk)) continue;
@@ -245,7 +244,7 @@ static tartan_status get_memory(backward *b) {
     const tartan_context *context = p->context;
     work w;
     PASS(tartan_i_cpu_attention_memory(p, b->factors, FACTORS));
-    const int64_t bytes = lay_out(b, NULL, &w), lines = 2 * p->d * p->k.bytes;
+    const int64_t bytes = lay_out(b, NULL, &w), lines = 2 * p->dv * p->k.bytes;
     b->scratch_bytes = tartan_i_ceil_div(bytes > lines ? bytes : lines, 4096) * 4096;
     PASS(tartan_i_workspace_get(context, TARTAN_I_ROOM_OWN, &b->scratch, b->scratch_bytes, context->threads));
     return tartan_i_workspace_get(context, TARTAN_I_ROOM_SUMS, &b->delta,
@@ -254,12 +253,15 @@ static tartan_status get_memory(backward *b) {
 
 static tartan_status run(const tartan_context *context, const tartan_op_attention_backward *op, bool pairs,
                          bool fused) {
-    if (tartan_i_array_elements(op->q_grad) + tartan_i_array_elements(op->k_grad) == 0) return TARTAN_OK;
+    if (tartan_i_array_elements(op->q_grad) + tartan_i_array_elements(op->k_grad) +
+            tartan_i_array_elements(op->v_grad) ==
+        0)
+        return TARTAN_OK;
     backward b = plan(context, op, pairs, fused);
     tartan_i_cpu_attention *p = &b.s.p;
     const tartan_status status = get_memory(&b);
     b.grading = (tartan_i_grading){
-        p, &b.factors[KEYS_ACROSS], &b.factors[VALUES_ACROSS], op->lse, op->out_grad, b.delta};
+        p, &b.factors[KEYS_ACROSS], &b.factors[VALUES_ACROSS], op->lse, op->out_grad, b.delta, true};
     if (status == TARTAN_OK)
         tartan_i_cpu_attention_delta(p, op->out, op->out_grad, b.scratch, b.scratch_bytes, b.delta);
     for (int64_t first = 0; status == TARTAN_OK && first < p->entries; first += p->round) {
@@ -285,12 +287,13 @@ static const char *pairs_refuse(const tartan_op_attention_backward *op) {
 static const char *fused_refuses(const tartan_context *context, const tartan_i_attention *in, bool pairs) {
     const tartan_shape *shape = &in->layout->shape;
     const int32_t dtype = in->q->dtype;
+    const int64_t d = in->q->shape[3], dv = in->v->shape[3];
     const tartan_i_kernels *k = tartan_i_cpu_table_of(pairs ? dtype : tartan_i_sum_dtype(dtype));
     if (in->q->shape[0] * in->k->shape[1] < context->threads)
         return "fewer kv heads in the batch than threads";
     const int64_t rows = tartan_i_cpu_fit(&k->product, shape->block_cols, shape->block_rows).rows;
     const double own = 2 * (double)in->layout->grid_cols * (double)(rows * k->bytes) *
-                       (double)tartan_i_cpu_attention_row_of(in->q->shape[3]) * context->threads;
+                       (double)tartan_i_cpu_attention_row_of(d > dv ? d : dv) * context->threads;
     return own > (double)most_own ? "the gradients of a kv head for each thread take too much memory" : NULL;
 }
 

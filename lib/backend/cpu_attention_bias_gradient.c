@@ -4,8 +4,8 @@
  *
  * Batch entries and heads that share a plane of the bias are a group. Its rows of blocks, entry after entry, are dealt to
  * slots in turn, and each slot adds its own up in that order, in f64. How many slots there are depends on the problem
- * alone, and so do the bits of the results. With a number for each block a slot has a row of blocks of all entries, so
- * that no two slots add to the same number; else each has sums of its own, which are then added in the order of slots. */
+ * alone, and so do the bits of the results. With a number for each block or each score a slot has a row of blocks of all entries,
+ * so that no two slots add to the same number; else each has sums of its own, which are then added in the order of slots. */
 #include "backend/cpu_attention_grade.h"
 #include "core/workspace.h"
 
@@ -20,12 +20,13 @@ typedef struct bias_gradient {
     const tartan_op_attention_bias_gradient *op;
     tartan_i_cpu_factor factors[FACTORS]; /* K^T and V^T */
     tartan_i_grading grading;
-    int64_t groups; /* group g has the entries g, g + groups, ... */
-    int64_t slots;  /* of a group */
+    int64_t groups;
+    bool by_entry; /* group g has the heads of batch entry g; else it has the entries g, g + groups, ... */
+    int64_t slots; /* of a group */
     int64_t planes, width;
-    bool by_block;
+    bool by_row;   /* slots are rows of blocks */
     double *delta; /* [batch * heads][tq] */
-    double *sums;  /* by_block: [planes][width], else [groups][slots][width] */
+    double *sums;  /* by_row: [planes][width], else [groups][slots][width] */
     int64_t nsums;
     char *scratch;
     int64_t scratch_bytes; /* of a worker */
@@ -79,6 +80,10 @@ static void add_by_distance(const void *row, int32_t dtype, int64_t n, int64_t f
     sums[2 * reach] += add_up(row, dtype, end, n);
 }
 
+static void add_each(const void *row, int32_t dtype, int64_t n, double *sums) {
+    for (int64_t i = 0; i < n; i++) sums[i] += number_at(row, dtype, i);
+}
+
 /* ---- Tasks ---- */
 
 /* Adds ds of the chunk at work to the sums of a slot. */
@@ -93,8 +98,10 @@ static void add_chunk(work *w, double *sums) {
             const char *ds = w->grader.ds + (row * p->scores_row + c->at[i]) * p->k.bytes;
             const int64_t n = c->at[i + 1] - c->at[i],
                           first = c->cols[i] * p->block_cols - query - p->in->query_offset;
-            if (b->by_block)
+            if (p->in->bias_kind == TARTAN_I_BIAS_BLOCK)
                 sums[c->ids[i]] += add_up(ds, dtype, 0, n);
+            else if (p->in->bias_kind == TARTAN_I_BIAS_DENSE)
+                add_each(ds, dtype, n, sums + query * p->layout->shape.cols + c->cols[i] * p->block_cols);
             else if (p->in->bias_kind == TARTAN_I_BIAS_SLOPES)
                 sums[0] += add_up_distances(ds, dtype, n, first);
             else
@@ -121,7 +128,14 @@ static void compute_slot(work *w, int64_t group, int64_t slot) {
     const tartan_i_cpu_attention *p = &b->p;
     const int64_t rows = p->layout->grid_rows, from = p->first * p->group,
                   to = (p->first + p->count) * p->group;
-    const int64_t plane = b->by_block ? group % b->planes : group * b->slots + slot;
+    const int64_t plane = b->by_row ? group % b->planes : group * b->slots + slot;
+    if (b->by_entry) {
+        for (int64_t head = 0; head < p->heads; head++) {
+            const int64_t entry = group * p->heads + head;
+            if (entry >= from && entry < to) compute_row(w, entry, slot, b->sums + plane * b->width);
+        }
+        return;
+    }
     int64_t entry = group + limited(from - group + b->groups - 1, INT64_MAX) / b->groups * b->groups;
     for (; entry < to; entry += b->groups) {
         const int64_t done = entry / b->groups * rows % b->slots; /* rows of blocks of earlier entries */
@@ -145,18 +159,25 @@ static void compute_task(void *data, int32_t worker) {
 
 /* ---- Results ---- */
 
+/* The offset of number `n` of a plane. */
+static int64_t place_of(const tartan_array *grad, int64_t plane, int64_t n) {
+    const int64_t *s = grad->strides;
+    if (grad->ndim < 4) return plane * s[0] + (grad->ndim > 1 ? n * s[1] : 0);
+    const int64_t heads = grad->shape[1], cols = grad->shape[3];
+    return plane / heads * s[0] + plane % heads * s[1] + n / cols * s[2] + n % cols * s[3];
+}
+
 static void store_task(void *data, int32_t worker) {
     const bias_gradient *b = data;
     const tartan_array *grad = b->op->bias_grad;
-    const int64_t slots = b->by_block ? 1 : b->slots;
+    const int64_t slots = b->by_row ? 1 : b->slots;
     int64_t begin, end;
     tartan_i_share(b->planes * b->width, b->p.context->threads, worker, &begin, &end);
     for (int64_t i = begin; i < end; i++) {
         const int64_t plane = i / b->width, n = i % b->width;
         double sum = 0;
         for (int64_t s = 0; s < slots; s++) sum += b->sums[(plane * slots + s) * b->width + n];
-        tartan_i_store(grad->data, grad->dtype,
-                       plane * grad->strides[0] + (grad->ndim > 1 ? n * grad->strides[1] : 0), sum);
+        tartan_i_store(grad->data, grad->dtype, place_of(grad, plane, n), sum);
     }
 }
 
@@ -203,18 +224,22 @@ static void divide(bias_gradient *b) {
     const tartan_array *grad = b->op->bias_grad;
     if (grad == NULL) return;
     const int64_t layout_heads = p->layout->shape.heads, rows = p->layout->grid_rows;
-    b->planes = grad->shape[0];
-    b->width = grad->ndim > 1 ? grad->shape[1] : 1;
-    b->by_block = p->in->bias_kind == TARTAN_I_BIAS_BLOCK;
-    b->groups = b->by_block && layout_heads > 1 ? layout_heads : b->planes;
+    const bool dense = p->in->bias_kind == TARTAN_I_BIAS_DENSE,
+               by_block = p->in->bias_kind == TARTAN_I_BIAS_BLOCK;
+    b->planes = dense ? grad->shape[0] * grad->shape[1] : grad->shape[0];
+    b->width = dense ? grad->shape[2] * grad->shape[3] : grad->ndim > 1 ? grad->shape[1] : 1;
+    b->by_row = dense || by_block;
+    b->groups = by_block && layout_heads > 1 ? layout_heads : b->planes;
+    b->by_entry = (by_block && layout_heads > 1 && p->in->by_batch) ||
+                  (dense && grad->shape[0] > 1 && grad->shape[1] == 1);
     if (b->groups < 1) b->groups = 1;                             /* there are no heads */
     const int64_t all = p->entries * p->group / b->groups * rows; /* of a group */
-    b->slots = b->by_block ? rows : tartan_i_ceil_div(MOST_SLOTS, b->groups);
-    if (!b->by_block && b->groups * b->slots * b->width > MOST_SUMS)
+    b->slots = b->by_row ? rows : tartan_i_ceil_div(MOST_SLOTS, b->groups);
+    if (!b->by_row && b->groups * b->slots * b->width > MOST_SUMS)
         b->slots = MOST_SUMS / (b->groups * b->width);
     if (b->slots > all) b->slots = all;
     if (b->slots < 1) b->slots = 1;
-    b->nsums = (b->by_block ? b->planes : b->groups * b->slots) * b->width;
+    b->nsums = (b->by_row ? b->planes : b->groups * b->slots) * b->width;
 }
 
 static tartan_status get_memory(bias_gradient *b) {
@@ -222,7 +247,7 @@ static tartan_status get_memory(bias_gradient *b) {
     const tartan_context *context = p->context;
     work w;
     PASS(tartan_i_cpu_attention_memory(p, b->factors, b->op->bias_grad != NULL ? FACTORS : 0));
-    const int64_t bytes = lay_out(b, NULL, &w), lines = 2 * p->d * p->k.bytes;
+    const int64_t bytes = lay_out(b, NULL, &w), lines = 2 * p->dv * p->k.bytes;
     b->scratch_bytes = tartan_i_ceil_div(bytes > lines ? bytes : lines, 4096) * 4096;
     PASS(tartan_i_workspace_get(context, TARTAN_I_ROOM_OWN, &b->scratch, b->scratch_bytes, context->threads));
     const int64_t queries = p->entries * p->group * p->in->q->shape[2];
@@ -236,7 +261,7 @@ static void compute_bias(bias_gradient *b) {
     tartan_i_cpu_attention *p = &b->p;
     const int64_t threads = p->context->threads;
     memset(b->sums, 0, (size_t)b->nsums * sizeof *b->sums);
-    for (int64_t first = 0; p->d > 0 && p->layout->blocks > 0 && first < p->entries; first += p->round) {
+    for (int64_t first = 0; p->layout->blocks > 0 && first < p->entries; first += p->round) {
         tartan_i_cpu_attention_pack(p, b->factors, FACTORS, first);
         tartan_i_cpu_attention_share(p, b->groups * b->slots, p->work * (double)p->count / (double)p->entries,
                                      compute_task, b);
@@ -255,7 +280,7 @@ tartan_status tartan_i_cpu_attention_bias_gradient(const tartan_context *context
     const tartan_status status = get_memory(&b);
     if (status == TARTAN_OK) {
         b.grading = (tartan_i_grading){
-            p, &b.factors[KEYS_ACROSS], &b.factors[VALUES_ACROSS], op->lse, op->out_grad, b.delta};
+            p, &b.factors[KEYS_ACROSS], &b.factors[VALUES_ACROSS], op->lse, op->out_grad, b.delta, false};
         tartan_i_cpu_attention_delta(p, op->out, op->out_grad, b.scratch, b.scratch_bytes, b.delta);
         if (op->bias_grad != NULL) compute_bias(&b);
         if (op->sinks_grad != NULL)

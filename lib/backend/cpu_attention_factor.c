@@ -26,20 +26,20 @@ static bool is_left(tartan_i_cpu_side side) {
 tartan_i_cpu_factor tartan_i_cpu_factor_of(const tartan_i_cpu_attention *p, const tartan_array *array,
                                            int64_t block, tartan_i_cpu_side side) {
     const tartan_i_product *product = &p->k.product;
-    const int64_t tokens = array->shape[2];
+    const int64_t tokens = array->shape[2], d = array->shape[3];
     tartan_i_cpu_factor f = {.array = array, .side = side, .block = block};
     f.blocks = tartan_i_ceil_div(tokens, block);
     if (is_left(side)) {
         const bool turned = side == TARTAN_I_LEFT_TURNED || side == TARTAN_I_SPAN_VALUES;
-        f.fit = tartan_i_cpu_fit(product, turned ? p->d : block, turned ? block : p->d);
+        f.fit = tartan_i_cpu_fit(product, turned ? d : block, turned ? block : d);
         f.bytes = f.blocks * f.fit.rows * f.fit.units * product->bytes;
         return f;
     }
     const bool across = side == TARTAN_I_ACROSS;
-    f.vectors = tartan_i_ceil_div(across ? block : p->d, product->lanes);
-    f.units = tartan_i_cpu_fit(product, 1, across ? p->d : block).units;
+    f.vectors = tartan_i_ceil_div(across ? block : d, product->lanes);
+    f.units = tartan_i_cpu_fit(product, 1, across ? d : block).units;
     f.in_place = !across && array->dtype == product->factor && product->group == 1 &&
-                 array->strides[3] == 1 && p->d % product->lanes == 0;
+                 array->strides[3] == 1 && d % product->lanes == 0;
     if (!f.in_place) f.bytes = f.blocks * f.units * f.vectors * product->lanes * product->bytes;
     return f;
 }
@@ -63,9 +63,10 @@ static void pack_strip(const tartan_i_cpu_attention *p, const tartan_i_cpu_facto
                        int64_t block, int64_t first, int64_t width) {
     const tartan_i_product *product = &p->k.product;
     const tartan_array *a = f->array;
+    const int64_t d = a->shape[3];
     const int64_t token = block * f->block, tokens = smaller(f->block, a->shape[2] - token);
-    const int64_t rows = f->side == TARTAN_I_ACROSS ? p->d : tokens;
-    const int64_t cols = smaller(width, (f->side == TARTAN_I_ACROSS ? tokens : p->d) - first);
+    const int64_t rows = f->side == TARTAN_I_ACROSS ? d : tokens;
+    const int64_t cols = smaller(width, (f->side == TARTAN_I_ACROSS ? tokens : d) - first);
     const int64_t in_row = a->strides[f->side == TARTAN_I_ACROSS ? 3 : 2],
                   in_col = a->strides[f->side == TARTAN_I_ACROSS ? 2 : 3];
     int64_t row;
@@ -86,34 +87,35 @@ const char *tartan_i_cpu_factor_left(const tartan_i_cpu_factor *f, int64_t entry
 
 static void pack_tiles(const tartan_i_cpu_attention *p, const tartan_i_cpu_factor *f, const char *from,
                        int64_t tokens, char *to) {
-    const int64_t *strides = f->array->strides, rows = f->fit.tile_rows, units = f->fit.tile_units;
+    const int64_t *strides = f->array->strides, rows = f->fit.tile_rows, units = f->fit.tile_units,
+                  width = f->array->shape[3];
     const tartan_i_fit tile = {rows, units, rows, units};
-    for (int64_t d = 0; d < p->d; d += 2 * units)
+    for (int64_t d = 0; d < width; d += 2 * units)
         for (int64_t i = 0; i < f->fit.rows; i += rows) {
             const int64_t some = tokens - i < 0 ? 0 : smaller(rows, tokens - i);
             tartan_i_pack_left(&p->k, &tile, from + 2 * (i * strides[2] + d * strides[3]), strides[2],
-                               strides[3], some, smaller(2 * units, p->d - d), to);
+                               strides[3], some, smaller(2 * units, width - d), to);
             to += rows * units * p->k.product.bytes;
         }
 }
 
 static void pack_left(const tartan_i_cpu_attention *p, const tartan_i_cpu_factor *f, int64_t entry,
                       int64_t block) {
-    const int64_t *strides = f->array->strides;
+    const int64_t *strides = f->array->strides, d = f->array->shape[3];
     const int64_t token = block * f->block, rest = f->array->shape[2] - token;
     const int64_t tokens = rest < 0 ? 0 : smaller(f->block, rest);
     const char *from = tartan_i_cpu_attention_at(f->array, entry, token);
     char *to = (char *)tartan_i_cpu_factor_left(f, entry, block, &p->k);
     if (f->side == TARTAN_I_SPAN_KEYS && strides[3] == 1)
-        p->k.product.span_keys(tokens, p->d, (const uint16_t *)(const void *)from, strides[2], to);
+        p->k.product.span_keys(tokens, d, (const uint16_t *)(const void *)from, strides[2], to);
     else if (f->side == TARTAN_I_SPAN_KEYS)
         pack_tiles(p, f, from, tokens, to);
     else if (f->side == TARTAN_I_SPAN_VALUES && strides[3] == 1)
-        p->k.product.span_values(tokens, p->d, (const uint16_t *)(const void *)from, strides[2], to);
+        p->k.product.span_values(tokens, d, (const uint16_t *)(const void *)from, strides[2], to);
     else if (f->side == TARTAN_I_LEFT)
-        tartan_i_pack_left(&p->k, &f->fit, from, strides[2], strides[3], tokens, p->d, to);
+        tartan_i_pack_left(&p->k, &f->fit, from, strides[2], strides[3], tokens, d, to);
     else
-        tartan_i_pack_left(&p->k, &f->fit, from, strides[3], strides[2], p->d, tokens, to);
+        tartan_i_pack_left(&p->k, &f->fit, from, strides[3], strides[2], d, tokens, to);
 }
 
 /* Whether the layout has a block with these tokens; blocks of a factor may be shorter. */
@@ -124,7 +126,7 @@ static bool is_used(const tartan_i_cpu_attention *p, const tartan_i_cpu_factor *
     const int64_t *pointers = keys ? l->col_pointers : l->row_pointers;
     const int64_t group = keys ? p->group : 1;
     for (int64_t i = 0; i < group; i++) {
-        const int64_t head = tartan_i_attention_layout_head(l, p->heads, entry * group + i);
+        const int64_t head = tartan_i_attention_layout_head(p->in, l, entry * group + i);
         const int64_t at = head * (keys ? l->grid_cols : l->grid_rows) +
                            block * f->block / (keys ? p->block_cols : p->block_rows);
         if (pointers[at] < pointers[at + 1]) return true;
@@ -190,10 +192,10 @@ int64_t tartan_i_cpu_attention_left_bytes(const tartan_i_cpu_attention *p, const
 tartan_i_left tartan_i_cpu_attention_left(const tartan_i_cpu_attention *p, const tartan_array *array,
                                           int64_t entry, int64_t token, int64_t rows, char *room) {
     const char *from = tartan_i_cpu_attention_at(array, entry, token);
-    const int64_t row = array->strides[2], col = array->strides[3];
+    const int64_t row = array->strides[2], col = array->strides[3], d = array->shape[3];
     if (array->dtype == p->k.dtype) return (tartan_i_left){from, row, col};
-    tartan_i_pack(&p->k, array->dtype, from, row, col, rows, p->d, room, p->d);
-    return (tartan_i_left){room, p->d, 1};
+    tartan_i_pack(&p->k, array->dtype, from, row, col, rows, d, room, d);
+    return (tartan_i_left){room, d, 1};
 }
 
 /* ---- Products ---- */

@@ -18,15 +18,15 @@ static void delta_task(void *data, int32_t worker) {
     const tartan_i_cpu_attention *p = w->p;
     const tartan_array *out = w->out, *grad = w->grad;
     const int64_t tokens = out->shape[2];
-    char *x = w->scratch + worker * w->scratch_bytes, *y = x + p->d * p->k.bytes;
+    char *x = w->scratch + worker * w->scratch_bytes, *y = x + p->dv * p->k.bytes;
     int64_t begin, end;
     tartan_i_share(p->entries * p->group * tokens, p->context->threads, worker, &begin, &end);
     for (int64_t i = begin; i < end; i++) {
         tartan_i_line_load(&p->k, out->dtype, tartan_i_cpu_attention_at(out, i / tokens, i % tokens),
-                           out->strides[3], p->d, x);
+                           out->strides[3], p->dv, x);
         tartan_i_line_load(&p->k, grad->dtype, tartan_i_cpu_attention_at(grad, i / tokens, i % tokens),
-                           grad->strides[3], p->d, y);
-        w->delta[i] = p->k.dot(p->d, x, y);
+                           grad->strides[3], p->dv, y);
+        w->delta[i] = p->k.dot(p->dv, x, y);
     }
 }
 
@@ -50,6 +50,7 @@ void tartan_i_grader_lay_out(const tartan_i_cpu_attention *p, const tartan_array
     g->queries = tartan_i_cpu_attention_take(base, at, left);
     g->out_grads = tartan_i_cpu_attention_take(base, at, left);
     g->biases = tartan_i_cpu_attention_take(base, at, p->scores_row * p->k.bytes);
+    g->caps = tartan_i_cpu_attention_take(base, at, p->in->softcap > 0 ? p->scores_row * p->k.bytes : 0);
 }
 
 void tartan_i_grader_take(const tartan_i_grading *f, tartan_i_grader *g, int64_t entry, int64_t block_row) {
@@ -86,10 +87,11 @@ static void grade_row(const tartan_i_grading *f, tartan_i_grader *g, const tarta
         k->scale(c->keys, 1 / kept, ds, ds);
         tartan_i_cpu_attention_clear(p, keep, c->keys, ds);
     }
-    if (p->in->bias != NULL)
-        tartan_i_cpu_attention_bias(p, c, g->entry % p->heads, query, weights, g->biases);
-    k->row_exp_sum(c->keys, p->in->bias != NULL ? 1 : p->in->scale, weights, lse, mask, weights);
+    const double scale = tartan_i_cpu_attention_score(p, c, g->entry, query, weights, g->biases, g->caps);
+    k->row_exp_sum(c->keys, scale, weights, lse, mask, weights);
     k->row_gradient(c->keys, weights, ds, f->delta[g->entry * p->in->q->shape[2] + query], mask, ds);
+    if (p->in->softcap > 0 && f->of_products)
+        k->point1[TARTAN_I_POINT1_tanh].gradient(c->keys, NULL, g->caps, g->caps, ds, ds);
     if (p->drop > 0) {
         tartan_i_cpu_attention_kept(p, c, g->entry, query, words);
         tartan_i_cpu_attention_clear(p, words, c->keys, weights);

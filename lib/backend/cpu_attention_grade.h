@@ -13,18 +13,19 @@ typedef struct tartan_i_grading {
     const tartan_i_cpu_factor *keys, *values; /* K^T and V^T: across factors */
     const tartan_array *lse, *out_grad;
     const double *delta; /* [batch * heads][tq] */
+    bool of_products;    /* ds is that of softcap's argument, not of the score that it makes */
 } tartan_i_grading;
 
 /* A worker's memory, and the row of blocks at work. */
 typedef struct tartan_i_grader {
     char *weights, *ds;        /* [rows][scores_row] */
     char *queries, *out_grads; /* left factors, if they are not read in place */
-    char *biases;              /* of a row of scores */
+    char *biases, *caps;       /* of a row of scores: what is added, and tanh of the softcap */
     tartan_i_left left_queries, left_out_grads;
     int64_t entry, block_row, count; /* entry: batch * heads + head; count: of queries */
 } tartan_i_grader;
 
-/* delta[i] = sum_d out[i,d] out_grad[i,d]. A worker has `scratch_bytes` of `scratch`, which hold two rows of d reals. */
+/* delta[i] = sum_d out[i,d] out_grad[i,d]. A worker has `scratch_bytes` of `scratch`, which hold two rows of dv reals. */
 void tartan_i_cpu_attention_delta(const tartan_i_cpu_attention *p, const tartan_array *out,
                                   const tartan_array *out_grad, char *scratch, int64_t scratch_bytes,
                                   double *delta);

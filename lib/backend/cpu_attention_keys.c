@@ -93,13 +93,17 @@ void tartan_i_cpu_attention_clear(const tartan_i_cpu_attention *p, const uint32_
     }
 }
 
-/* ---- Bias ---- */
+/* ---- Scores ---- */
 
-double tartan_i_cpu_attention_bias_of(const tartan_i_cpu_attention *p, int64_t head, int64_t id,
+double tartan_i_cpu_attention_bias_of(const tartan_i_cpu_attention *p, int64_t entry, int64_t id,
                                       int64_t query, int64_t key) {
     const tartan_i_attention *in = p->in;
     const tartan_array *b = in->bias;
-    const int64_t distance = key - query - in->query_offset;
+    const int64_t distance = key - query - in->query_offset, head = entry % p->heads;
+    if (in->bias_kind == TARTAN_I_BIAS_DENSE)
+        return tartan_i_load(b->data, b->dtype,
+                             tartan_i_cpu_attention_plane(p, b, entry) + query * b->strides[2] +
+                                 key * b->strides[3]);
     if (in->bias_kind == TARTAN_I_BIAS_SLOPES)
         return (double)distance * tartan_i_load(b->data, b->dtype, head * b->strides[0]);
     const int64_t plane = b->shape[0] > 1 ? head * b->strides[0] : 0;
@@ -111,18 +115,51 @@ double tartan_i_cpu_attention_bias_of(const tartan_i_cpu_attention *p, int64_t h
     return tartan_i_load(b->data, b->dtype, plane + at * b->strides[1]);
 }
 
-void tartan_i_cpu_attention_bias(const tartan_i_cpu_attention *p, const tartan_i_chunk *c, int64_t head,
-                                 int64_t query, void *row, void *room) {
-    for (int64_t i = 0; i < c->blocks; i++)
-        for (int64_t j = c->at[i]; j < c->at[i + 1]; j++) {
-            const int64_t key = c->cols[i] * p->block_cols + j - c->at[i];
-            const double bias = tartan_i_cpu_attention_bias_of(p, head, c->ids[i], query, key);
-            if (p->k.dtype == TARTAN_F64)
-                ((double *)room)[j] = bias;
-            else
-                ((float *)room)[j] = (float)bias;
+/* What is added to scores of a chunk. */
+static void load_biases(const tartan_i_cpu_attention *p, const tartan_i_chunk *c, int64_t entry,
+                        int64_t query, void *room) {
+    const tartan_array *b = p->in->bias;
+    for (int64_t i = 0; i < c->blocks; i++) {
+        const int64_t key = c->cols[i] * p->block_cols, keys = c->at[i + 1] - c->at[i];
+        if (p->in->bias_kind == TARTAN_I_BIAS_DENSE) {
+            const int64_t at = tartan_i_cpu_attention_plane(p, b, entry) + query * b->strides[2];
+            tartan_i_line_load(&p->k, b->dtype, tartan_i_at(b->data, b->dtype, at + key * b->strides[3]),
+                               b->strides[3], keys, (char *)room + c->at[i] * p->k.bytes);
+            continue;
         }
-    p->k.commit[p->k.dtype](1, c->keys, 1, room, 0, p->in->scale, row, 0);
+        for (int64_t j = 0; j < keys; j++) {
+            const double bias = tartan_i_cpu_attention_bias_of(p, entry, c->ids[i], query, key + j);
+            if (p->k.dtype == TARTAN_F64)
+                ((double *)room)[c->at[i] + j] = bias;
+            else
+                ((float *)room)[c->at[i] + j] = (float)bias;
+        }
+    }
+}
+
+double tartan_i_cpu_attention_scale(const tartan_i_cpu_attention *p) {
+    const tartan_i_attention *in = p->in;
+    /* With a negative scale the largest score must come from the largest element. */
+    return in->bias != NULL || in->scale < 0 || in->softcap > 0 ? 1 : in->scale;
+}
+
+double tartan_i_cpu_attention_score(const tartan_i_cpu_attention *p, const tartan_i_chunk *c, int64_t entry,
+                                    int64_t query, void *row, void *room, void *caps) {
+    const tartan_i_attention *in = p->in;
+    double scale = in->scale;
+    if (in->softcap > 0) {
+        p->k.scale(c->keys, scale / in->softcap, row, row);
+        p->k.point1[TARTAN_I_POINT1_tanh].value(c->keys, NULL, row, row);
+        if (caps != NULL) memcpy(caps, row, (size_t)(c->keys * p->k.bytes));
+        scale = in->softcap;
+    }
+    if (in->bias != NULL) {
+        load_biases(p, c, entry, query, room);
+        p->k.commit[p->k.dtype](1, c->keys, 1, room, 0, scale, row, 0);
+    } else if (in->softcap > 0 || in->scale < 0) {
+        p->k.scale(c->keys, scale, row, row);
+    }
+    return tartan_i_cpu_attention_scale(p);
 }
 
 /* ---- Sinks ---- */

@@ -9,6 +9,8 @@ static const char *refuses(const tartan_i_attention *in, bool stages) {
     const tartan_shape *shape = &in->layout->shape;
     if (product->group == 1) return "no instruction set in use multiplies pairs of this dtype";
     if (in->q->shape[3] == 0) return "d is 0";
+    if (in->v->shape[3] != in->q->shape[3]) return "v has another d than q and k";
+    if (in->softcap > 0) return "it has no softcap";
     if (!stages) return NULL;
     if (product->stage == NULL) return "no instruction set in use multiplies tiles of this dtype";
     if (shape->block_rows % TARTAN_I_SPAN != 0 || shape->block_cols % TARTAN_I_SPAN != 0)
@@ -215,7 +217,7 @@ double tartan_i_pairs_prepare(tartan_i_pairs_work *w, float *scores) {
                 continue;
             }
             for (int64_t q = 0; q < w->count; q++)
-                w->biases[q] = (float)tartan_i_cpu_attention_bias_of(p, w->head, c->ids[i], w->query + q,
+                w->biases[q] = (float)tartan_i_cpu_attention_bias_of(p, w->entry, c->ids[i], w->query + q,
                                                                      c->cols[i] * p->block_cols + j);
             p->k.commit[TARTAN_F32](1, w->count, 1, w->biases, 0, p->in->scale, row, 0);
         }

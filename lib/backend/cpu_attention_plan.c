@@ -7,7 +7,7 @@ void tartan_i_cpu_attention_use(tartan_i_cpu_attention *p, tartan_i_kernels kern
     const tartan_i_product *product = &p->k.product;
     p->k = kernels;
     p->pairs = product->group > 1;
-    p->fit = tartan_i_cpu_fit(product, p->block_rows, p->d);
+    p->fit = tartan_i_cpu_fit(product, p->block_rows, p->d > p->dv ? p->d : p->dv);
 }
 
 tartan_i_cpu_attention tartan_i_cpu_attention_plan(const tartan_context *context,
@@ -19,14 +19,15 @@ tartan_i_cpu_attention tartan_i_cpu_attention_plan(const tartan_context *context
     p.group = p.kv_heads > 0 ? p.heads / p.kv_heads : 0;
     p.entries = in->q->shape[0] * p.kv_heads;
     p.d = in->q->shape[3];
+    p.dv = in->v->shape[3];
     p.block_rows = l->shape.block_rows;
     p.block_cols = l->shape.block_cols;
     p.least_round = 1;
     p.scores_row = tartan_i_cpu_attention_row_of(TARTAN_I_ATTENTION_KEYS);
-    p.sums_row = tartan_i_cpu_attention_row_of(p.d);
+    p.sums_row = tartan_i_cpu_attention_row_of(p.d > p.dv ? p.d : p.dv);
     p.drop = tartan_i_cpu_attention_drop(in);
     p.work = (double)(in->q->shape[0] * p.heads / l->shape.heads) * (double)l->blocks *
-             (double)(p.block_rows * p.block_cols) * (double)(4 * p.d + 16);
+             (double)(p.block_rows * p.block_cols) * (double)(2 * (p.d + p.dv) + 16);
     tartan_i_cpu_attention_use(&p, p.d > 0 ? tartan_i_cpu_product_kernels(in->q->dtype, NULL)
                                            : tartan_i_cpu_kernels(in->q->dtype));
     return p;

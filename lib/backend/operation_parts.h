@@ -25,16 +25,18 @@ typedef enum tartan_i_bias {
     TARTAN_I_BIAS_SLOPES,   /* [heads], times j - i - query_offset */
     TARTAN_I_BIAS_DISTANCE, /* [heads or 1, 2r + 1], by j - i - query_offset */
     TARTAN_I_BIAS_BLOCK,    /* [heads or 1, blocks] */
+    TARTAN_I_BIAS_DENSE,    /* [batch or 1, heads or 1, tq, tk] */
 } tartan_i_bias;
 
 /* What the operations of attention share: inputs and options. */
 typedef struct tartan_i_attention {
     const tartan_layout *layout;
-    const tartan_array *q, *k, *v;       /* [batch, heads or kv_heads, tq or tk, d] */
+    const tartan_array *q, *k, *v; /* [batch, heads or kv_heads, tq or tk, d], that of v may be another */
     const tartan_block_mask *block_mask; /* or NULL */
     const tartan_array *bias;            /* or NULL */
     tartan_i_bias bias_kind;
-    double scale;
+    double scale, softcap; /* softcap: 0 if there is none */
+    bool by_batch;         /* the heads of the layout are those of batch entries */
     bool causal;
     int64_t query_offset, causal_from;
     double dropout; /* 0 <= dropout < 1 */

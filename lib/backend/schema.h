@@ -46,12 +46,14 @@ typedef struct tartan_i_alternative {
     tartan_i_dim dims[TARTAN_I_MAX_DIM_ITEMS];
 } tartan_i_alternative;
 
-/* A shape: up to two alternatives. */
+enum { TARTAN_I_MAX_ALTERNATIVES = 3 };
+
+/* A shape: one of several. */
 typedef struct tartan_i_shape_rule {
     int32_t like;         /* the argument whose shape (array) or layout (matrix) it has; -1: none */
     bool computed;        /* by the function of the entry */
     int32_t alternatives; /* 0: any shape */
-    tartan_i_alternative alternative[2];
+    tartan_i_alternative alternative[TARTAN_I_MAX_ALTERNATIVES];
 } tartan_i_shape_rule;
 
 typedef struct tartan_i_argument {

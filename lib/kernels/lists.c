@@ -28,14 +28,16 @@ INLINE int64_t columns_of(const bool even, const int64_t cols, const tartan_i_li
 
 /* Where the sums of a block row are. */
 INLINE real *sums_of(const bool even, const tartan_i_list_product *p, int64_t line) {
-    if (!even && p->out_bounds != NULL) return (real *)p->sums + (p->out_bounds[line] - p->out_bounds[p->begin]);
+    if (!even && p->out_bounds != NULL)
+        return (real *)p->sums + (p->out_bounds[line] - p->out_bounds[p->begin]);
     return (real *)p->sums + (line - p->begin) * p->out_block;
 }
 
 /* `rows` rows from `first` on of each block row, where blocks, but for the last ones, have `cols` columns. All of it is
  * inlined, so that what callers know is known here. */
-INLINE void chains(const bool even, const int rows, const int64_t cols, const int64_t a_row, const int64_t a_col,
-                   const int64_t x_step, const tartan_i_list_product *p, int64_t line, int64_t first) {
+INLINE void chains(const bool even, const int rows, const int64_t cols, const int64_t a_row,
+                   const int64_t a_col, const int64_t x_step, const tartan_i_list_product *p, int64_t line,
+                   int64_t first) {
     real sums[ROWS] = {0};
     for (int64_t at = p->pointers[line]; at < p->pointers[line + 1]; at++) {
         int64_t from;
@@ -64,7 +66,7 @@ typedef void (*lines)(const tartan_i_list_product *p, int64_t line, int64_t firs
 
 #define ANY(rows)                                                                                            \
     static void any_##rows(const tartan_i_list_product *p, int64_t line, int64_t first) {                    \
-        chains(false, rows, p->in_block, p->a_row, p->a_col, p->x_step, p, line, first);                            \
+        chains(false, rows, p->in_block, p->a_row, p->a_col, p->x_step, p, line, first);                     \
     }
 ANY(1)
 ANY(2)
@@ -78,10 +80,10 @@ ANY(8)
 /* Square blocks: the whole loop over one is unrolled. */
 #define SQUARE(edge)                                                                                         \
     static void square_##edge(const tartan_i_list_product *p, int64_t line, int64_t first) {                 \
-        chains(true, edge, edge, edge, 1, p->x_step, p, line, first);                                              \
+        chains(true, edge, edge, edge, 1, p->x_step, p, line, first);                                        \
     }                                                                                                        \
     static void turned_##edge(const tartan_i_list_product *p, int64_t line, int64_t first) {                 \
-        chains(true, edge, edge, 1, edge, p->x_step, p, line, first);                                              \
+        chains(true, edge, edge, 1, edge, p->x_step, p, line, first);                                        \
     }
 SQUARE(1)
 SQUARE(2)

@@ -10,14 +10,22 @@
     (tartan_i_attention) {                                                                                   \
         .layout = (op)->layout, .q = (op)->q, .k = (op)->k, .v = (op)->v, .block_mask = (op)->block_mask,    \
         .bias = (op)->bias, .bias_kind = (tartan_i_bias)(op)->bias_kind, .scale = (op)->scale,               \
-        .causal = (op)->causal, .query_offset = (op)->query_offset, .causal_from = (op)->causal_from,        \
-        .dropout = (op)->dropout, .seed = (op)->seed, .any_order = !(op)->deterministic                      \
+        .softcap = (op)->softcap, .by_batch = (op)->by_batch, .causal = (op)->causal,                        \
+        .query_offset = (op)->query_offset, .causal_from = (op)->causal_from, .dropout = (op)->dropout,      \
+        .seed = (op)->seed, .any_order = !(op)->deterministic                                                \
     }
 
 static tartan_status check_heads(const char *function, const tartan_i_attention *in) {
     const int64_t heads = in->q->shape[1], kv_heads = in->k->shape[1], of_layout = in->layout->shape.heads;
     CHECK_IN(function, kv_heads > 0 ? heads % kv_heads == 0 : heads == 0, SHAPE,
              "k has %" PRId64 " heads, expected a divisor of the %" PRId64 " of q", kv_heads, heads);
+    if (in->by_batch) {
+        CHECK_IN(function, of_layout == in->q->shape[0] || of_layout == 1, SHAPE,
+                 "layout has %" PRId64 " heads, expected %" PRId64
+                 ", one for each batch entry, since options has by_batch",
+                 of_layout, in->q->shape[0]);
+        return TARTAN_OK;
+    }
     int64_t entries = 0;
     const bool counted = tartan_i_multiply(in->q->shape[0], heads, &entries);
     CHECK_IN(function, of_layout == 1 || of_layout == heads || (counted && of_layout == entries), SHAPE,
@@ -32,7 +40,7 @@ static tartan_status check_bias(const char *function, const tartan_i_attention *
     CHECK_IN(function, (in->bias_kind != TARTAN_I_BIAS_NONE) == (bias != NULL), ARGUMENT, "%s",
              bias != NULL
                  ? "bias is given, but options does not say what it holds, expected bias_kind=slopes, "
-                   "bias_kind=distance or bias_kind=block"
+                   "bias_kind=distance, bias_kind=block or bias_kind=dense"
                  : "options has bias_kind, but the array bias is NULL");
     if (bias == NULL) return TARTAN_OK;
     const int64_t heads = in->q->shape[1], blocks = in->layout->blocks;
@@ -42,6 +50,16 @@ static tartan_status check_bias(const char *function, const tartan_i_attention *
         CHECK_IN(function, bias->ndim == 1, SHAPE,
                  "bias has shape %s, expected [%" PRId64 "] (one slope for each head)",
                  tartan_i_shape_text(bias, text), heads);
+        return TARTAN_OK;
+    }
+    if (in->bias_kind == TARTAN_I_BIAS_DENSE) {
+        const int64_t batch = in->q->shape[0];
+        const bool fits = bias->ndim == 4 && (bias->shape[0] == batch || bias->shape[0] == 1) &&
+                          (bias->shape[1] == heads || bias->shape[1] == 1);
+        CHECK_IN(function, fits, SHAPE,
+                 "bias has shape %s, expected [%" PRId64 " or 1, %" PRId64 " or 1, %" PRId64 ", %" PRId64
+                 "], a number for each score",
+                 tartan_i_shape_text(bias, text), batch, heads, in->q->shape[2], in->k->shape[2]);
         return TARTAN_OK;
     }
     const bool plane = bias->ndim == 2 && (bias->shape[0] == heads || bias->shape[0] == 1);

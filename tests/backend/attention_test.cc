@@ -137,7 +137,7 @@ TEST_P(BackendAttention, BiasDropoutSinksAndMasksOfTunedSizes) {
     int number = 0;
     for (const auto &[block_q, block_k] : std::vector<std::pair<int64_t, int64_t>>{
              {128, 128}, {64, 64}, {32, 16}, {8, 8}, {16, 128}, {128, 32}})
-        for (int kind = TARTAN_I_BIAS_NONE; kind <= TARTAN_I_BIAS_BLOCK; kind++)
+        for (int kind = TARTAN_I_BIAS_NONE; kind <= TARTAN_I_BIAS_DENSE; kind++)
             for (int32_t dtype : {TARTAN_F16, TARTAN_BF16}) {
                 if (!is_of_the_share(number++)) continue;
                 SCOPED_TRACE(::testing::Message()
@@ -309,7 +309,7 @@ TEST_P(BackendAttention, BiasGradientsOfLayoutsOfAllHeads) {
     for (int32_t dtype : {TARTAN_F64, TARTAN_F32, TARTAN_BF16})
         for (int64_t heads : {1, 4})
             for (int64_t layout_heads : {(int64_t)1, heads, 3 * heads})
-                for (int kind = TARTAN_I_BIAS_SLOPES; kind <= TARTAN_I_BIAS_BLOCK; kind++) {
+                for (int kind = TARTAN_I_BIAS_SLOPES; kind <= TARTAN_I_BIAS_DENSE; kind++) {
                     SCOPED_TRACE(::testing::Message()
                                  << layout_heads << " heads of blocks, " << heads << " of q, kind " << kind
                                  << " " << tartan_dtype_name(dtype));
@@ -331,7 +331,7 @@ TEST_P(BackendAttention, BiasGradientsOnDynamicLayouts) {
     int number = 0;
     for (int32_t dtype : {TARTAN_F32, TARTAN_BF16})
         for (int64_t layout_heads : {1, 2, 4})
-            for (int kind = TARTAN_I_BIAS_SLOPES; kind <= TARTAN_I_BIAS_BLOCK; kind++) {
+            for (int kind = TARTAN_I_BIAS_SLOPES; kind <= TARTAN_I_BIAS_DENSE; kind++) {
                 SCOPED_TRACE(::testing::Message() << layout_heads << " heads of blocks, kind " << kind << " "
                                                   << tartan_dtype_name(dtype));
                 std::mt19937_64 random((uint64_t)++number);

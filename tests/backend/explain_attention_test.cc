@@ -10,14 +10,15 @@ using namespace tartan_test;
 
 struct AttentionQuestion {
     int32_t dtype = TARTAN_F32, out_dtype = TARTAN_F32, threads = 1;
-    int64_t block = 32, d = 64;
-    double dropout = 0;
+    int64_t block = 32, d = 64, dv = 0;
+    double dropout = 0, softcap = 0;
 
     Attention problem() const {
         Attention p;
         std::mt19937_64 random(1);
         p.layout = random_layout({2 * block, 2 * block, block, block, 1}, 1, 1);
         p.dtype = dtype, p.out_dtype = out_dtype, p.d = d, p.dropout = dropout;
+        p.dv = dv, p.softcap = softcap;
         p.make(random);
         return p;
     }
@@ -104,6 +105,23 @@ TEST(ExplainAttention, ForwardOnPairs) {
     q.d = 0;
     q.forward("attention_forward",
               {{"attention_forward_pipelined", "d is 0"}, {"attention_forward_pairs", "d is 0"}});
+}
+
+TEST(ExplainAttention, PairsHaveNoSoftcapAndOneD) {
+    const WithFeatures set(tartan_i_cpu_detect());
+    if (!has_pairs()) GTEST_SKIP() << "no products of pairs";
+    AttentionQuestion q;
+    q.dtype = q.out_dtype = TARTAN_BF16;
+    const auto refused = [&](const char *why) {
+        q.forward("attention_forward", {{"attention_forward_pipelined", why}, {"attention_forward_pairs", why}});
+        q.backward("attention_backward_fused", {{"attention_backward_pairs_fused", why},
+                                                {"attention_backward_pairs", why},
+                                                {"attention_backward", kTwice}});
+    };
+    q.dv = 32;
+    refused("v has another d than q and k");
+    q.dv = 0, q.softcap = 30;
+    refused("it has no softcap");
 }
 
 TEST(ExplainAttention, ForwardPipelined) {

@@ -262,6 +262,9 @@ TEST(WindowsForConv, Refusals) {
     }
     EXPECT_FAILS(ARGUMENT, "expected fewer than 2^31",
                  refused({2147483647}, "kernel=2147483647 output=2147483647"));
+    // A window that is not too long, but begins too far from the one before.
+    EXPECT_FAILS(ARGUMENT, "expected fewer than 2^31",
+                 refused({2147483647}, "kernel=1 stride=2 size=2147483647"));
     EXPECT_FAILS(ARGUMENT, "expected at most", refused({0}, "kernel=3 size=3"));
     EXPECT_FAILS(SHAPE, "image[1] is -1, expected 0 .. 2147483647", refused({10, -1}, "kernel=3 size=3"));
     EXPECT_FAILS(SHAPE, "image[0] is 2147483648", refused({INT64_C(1) << 31}, "kernel=3 size=3"));

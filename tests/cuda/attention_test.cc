@@ -220,6 +220,65 @@ TEST(CudaAttention, ProblemsOfBiasGradientsHaveWhatTheOperandsHave) {
     EXPECT_FALSE(sinks.nothing);
 }
 
+TEST(CudaAttention, ProblemsWithADenseBias) {
+    Operands x;
+    x.in.bias = &x.bias;
+    x.in.bias_kind = TARTAN_I_BIAS_DENSE;
+    for (const int64_t batch : {1, 2})
+        for (const int64_t heads : {1, 6}) {
+            SCOPED_TRACE(::testing::Message() << batch << " " << heads);
+            x.bias = array(TARTAN_F32, {batch, heads, 50, 70}, {0, 1, 3, 2});
+            const tartan_cuda_attention in = x.forward().in;
+            EXPECT_EQ(batch > 1 ? x.bias.strides[0] : 0, in.bias_batch);
+            EXPECT_EQ(heads > 1 ? x.bias.strides[1] : 0, in.bias_head);
+            EXPECT_EQ(1, in.bias_query);
+            EXPECT_EQ(50, in.bias_element);
+            tartan_array grad = x.bias;
+            const tartan_cuda_attention_bias_gradient p = x.bias_gradient(&grad, nullptr);
+            EXPECT_EQ(batch * heads, p.planes);
+            EXPECT_EQ(heads, p.plane_heads);
+            EXPECT_EQ(50 * 70, p.width);
+            EXPECT_EQ(70, p.columns);
+            EXPECT_EQ(grad.strides[0], p.plane_batch_stride);
+            EXPECT_EQ(grad.strides[1], p.plane_stride);
+            EXPECT_EQ(1, p.row_stride);
+            EXPECT_EQ(50, p.number_stride);
+            // The entries of each group are those of its plane, and each is in one group.
+            std::vector<int> seen(12);
+            const int64_t entries = 12 / p.groups;
+            for (int64_t g = 0; g < p.groups; g++)
+                for (int64_t n = 0; n < entries; n++) {
+                    const int64_t entry = g * p.member_first + n * p.member_step;
+                    seen[(size_t)entry]++;
+                    EXPECT_EQ((batch > 1 ? entry / 6 : 0) * heads + (heads > 1 ? entry % 6 : 0), g);
+                }
+            for (int count : seen) EXPECT_EQ(1, count);
+        }
+}
+
+TEST(CudaAttention, ProblemsWithLayoutsOfBatchEntries) {
+    Operands x;
+    x.layout = random_layout({50, 70, 16, 32, 2}, 0.5, 1);
+    x.in.layout = x.layout.get();
+    x.in.by_batch = true;
+    x.in.softcap = 30;
+    x.v = array(TARTAN_BF16, {2, 3, 70, 40}, {3, 2, 1, 0});
+    x.in.bias = &x.bias;
+    x.in.bias_kind = TARTAN_I_BIAS_BLOCK;
+    x.bias = array(TARTAN_F32, {1, x.layout->blocks}, {0, 1});
+    const tartan_cuda_attention in = x.forward().in;
+    EXPECT_EQ(1, in.layout_entry);
+    EXPECT_EQ(0, in.layout_head);
+    EXPECT_EQ(30, in.softcap);
+    EXPECT_EQ(24, in.d);
+    EXPECT_EQ(40, in.dv);
+    tartan_array grad = x.bias;
+    const tartan_cuda_attention_bias_gradient p = x.bias_gradient(&grad, nullptr);
+    EXPECT_EQ(2, p.groups); // of the heads of an entry
+    EXPECT_EQ(6, p.member_first);
+    EXPECT_EQ(1, p.member_step);
+}
+
 // Groups are by planes of the bias; with a number for each block, by the heads of the layout.
 TEST(CudaAttention, BiasGradientsAreOfGroups) {
     Operands x;

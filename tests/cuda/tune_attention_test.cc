@@ -130,6 +130,9 @@ TEST(CudaAttention, RefusalsOfWgmma) {
         EXPECT_REFUSES(half, kWgmma, kHopper, "only for blocks of", p.in.block_q = block);
         EXPECT_REFUSES(half, kWgmma, kHopper, "only for blocks of", p.in.block_k = block);
     }
+    EXPECT_REFUSES(half, kWgmma, kHopper, "values with as many elements as keys", p.in.dv = 64);
+    EXPECT_REFUSES(half, kWgmma, kHopper, "has no softcap", p.in.softcap = 30);
+    EXPECT_REFUSES(half, kWgmma, kHopper, "has no dense bias", p.in.bias_kind = TARTAN_I_BIAS_DENSE);
     EXPECT_REFUSES(half, kWgmma, kHopper, "no blocks", p.in.blocks = 0);
     EXPECT_REFUSES(half, kWgmma, kHopper, "no heads", p.in.heads = 0);
     EXPECT_REFUSES(half, kWgmma, kHopper, "2^31 queries", p.in.tq = INT32_MAX);

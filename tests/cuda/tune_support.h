@@ -108,7 +108,7 @@ template <typename Problem> struct Attention : Asked<Problem> {
         in.sum_dtype = dtype == TARTAN_F64 ? TARTAN_F64 : TARTAN_F32;
         in.batch = 2, in.heads = in.kv_heads = in.layout_heads = 16;
         in.tq = in.tk = 8192;
-        in.d = d;
+        in.d = in.dv = d;
         in.block_q = block_q, in.block_k = block_k;
         in.grid_q = 8192 / block_q, in.grid_k = 8192 / block_k;
         in.blocks = 16 * in.grid_q * in.grid_k / 10;

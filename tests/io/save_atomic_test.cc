@@ -16,7 +16,7 @@ TEST(Save, KeepsPermissionsAndFollowsLinks) {
     Folder folder;
     File file = new_file();
     ASSERT_OK(tartan_file_save(file.get(), (folder / "real.h5").c_str(), 0));
-    ASSERT_EQ(chmod((folder / "real.h5").c_str(), 0640), 0);
+    ASSERT_EQ(chmod((folder / "real.h5").c_str(), 03640), 0); // setgid and sticky, too
     ASSERT_EQ(symlink("real.h5", (folder / "link.h5").c_str()), 0);
     Layout layout = random_layout({8, 8, 4, 4, 1}, 0.7, 1);
     ASSERT_OK(tartan_file_put_layout(file.get(), "l", layout.get(), nullptr));
@@ -25,7 +25,7 @@ TEST(Save, KeepsPermissionsAndFollowsLinks) {
     ASSERT_EQ(lstat((folder / "link.h5").c_str(), &about), 0);
     EXPECT_TRUE(S_ISLNK(about.st_mode));
     ASSERT_EQ(stat((folder / "real.h5").c_str(), &about), 0);
-    EXPECT_EQ(about.st_mode & 07777, 0640u);
+    EXPECT_EQ(about.st_mode & 07777, 03640u);
     EXPECT_EQ(tartan_file_count(open_file(folder / "real.h5").get()), 1);
 }
 

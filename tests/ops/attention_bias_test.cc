@@ -7,7 +7,7 @@ namespace {
 using namespace tartan_test;
 
 const tartan_i_bias kKinds[] = {TARTAN_I_BIAS_NONE, TARTAN_I_BIAS_SLOPES, TARTAN_I_BIAS_DISTANCE,
-                                TARTAN_I_BIAS_BLOCK};
+                                TARTAN_I_BIAS_BLOCK, TARTAN_I_BIAS_DENSE};
 
 // A problem with a bias of this kind, and with sinks.
 Attention problem(const tartan_shape &shape, tartan_i_bias kind, int32_t dtype, int64_t heads = 4,
@@ -39,7 +39,7 @@ void check_bias_gradient(Attention &p, tartan_context *context) {
 Attention any_problem(uint64_t seed) {
     std::mt19937_64 random(seed);
     Attention p = make_attention(seed);
-    if (p.bias_kind == TARTAN_I_BIAS_NONE) p.add_bias(kKinds[1 + below(random, 3)], random);
+    if (p.bias_kind == TARTAN_I_BIAS_NONE) p.add_bias(kKinds[1 + below(random, 4)], random);
     return p;
 }
 
@@ -153,6 +153,22 @@ TEST(AttentionBias, SpecialSinks) {
         for (int64_t h : {0, 3}) EXPECT_TRUE(std::isfinite(p.bias_grad.get(h)) && p.bias_grad.get(h) != 0);
         EXPECT_TRUE(std::isfinite(p.sinks_grad.get(3)) && p.sinks_grad.get(3) != 0);
     }
+}
+
+// Where every bias is minus infinity, a query has no weights, and its log-sum-exp is minus infinity, too.
+TEST(AttentionBias, QueriesWithoutWeights) {
+    const Context context = open_context(2);
+    for (int32_t dtype : kDtypes)
+        for (tartan_i_bias kind : {TARTAN_I_BIAS_DISTANCE, TARTAN_I_BIAS_BLOCK}) {
+            SCOPED_TRACE(::testing::Message() << dtype << " kind " << kind);
+            Attention p = problem({40, 48, 16, 16, 1}, kind, dtype);
+            p.has_sinks = false;
+            for (int64_t i = 0; i < p.bias.elements(); i++) p.bias.set(i, -INFINITY);
+            ASSERT_OK(p.forward(context.get()));
+            EXPECT_EQ(-INFINITY, p.lse.get(0));
+            ASSERT_OK(p.bias_gradient(context.get()));
+            for (int64_t i = 0; i < p.bias_grad.elements(); i++) ASSERT_EQ(0, p.bias_grad.get(i)) << i;
+        }
 }
 
 TEST(AttentionBias, NoGradientThatIsAskedFor) {

@@ -35,6 +35,13 @@ TEST(AttentionMerge, PartsWithoutKeysAreNotRead) {
         ASSERT_OK(p.run(own.get()));
         EXPECT_TRUE(std::isnan(p.lse.get(0)));
         EXPECT_TRUE(std::isnan(p.out.get(0)));
+        p.lse_b.set(0, none); // of the other part nothing is left
+        for (int swapped = 0; swapped < 2; swapped++) {
+            ASSERT_OK(p.run(own.get()));
+            EXPECT_TRUE(std::isnan(p.lse.get(0))) << swapped;
+            std::swap(p.out_a, p.out_b);
+            std::swap(p.lse_a, p.lse_b);
+        }
         EXPECT_OK(tartan_attention_merge(own.get(), &p.out_a.array, &p.lse_a.array, &p.out_b.array,
                                          &p.lse_b.array, &p.out.array, nullptr));
     }

@@ -60,9 +60,11 @@ TEST_F(AttentionRefusals, ShapesInNumbers) {
                  forward());
     p.k = Dense(TARTAN_F32, {2, 2, 48, 8});
     Dense slopes(TARTAN_F32, {3});
-    EXPECT_FAILS(SHAPE,
-                 "bias has shape [3], expected [4] or [bias_heads, n], which is [heads] or [bias_heads, n]",
-                 forward("bias_kind=slopes", &slopes.array));
+    EXPECT_FAILS(
+        SHAPE,
+        "bias has shape [3], expected [4] or [bias_heads, n] or [bias_batch, bias_heads, 32, 48], which is "
+        "[heads] or [bias_heads, n] or [bias_batch, bias_heads, layout.rows, layout.cols]",
+        forward("bias_kind=slopes", &slopes.array));
 }
 
 TEST_F(AttentionRefusals, DtypeOfTheGradient) {
@@ -100,7 +102,16 @@ TEST_F(AttentionRefusals, Bias) {
                  forward("bias_kind=distance", &even.array));
     EXPECT_FAILS(SHAPE, "bias has shape [1, 5], expected [heads or 1, 6], a number for each block",
                  forward("bias_kind=block", &blocks.array));
+    Dense dense(TARTAN_F32, {2, 3, 32, 48});
+    EXPECT_FAILS(SHAPE,
+                 "bias has shape [2, 3, 32, 48], expected [2 or 1, 4 or 1, 32, 48], a number for each score",
+                 forward("bias_kind=dense", &dense.array));
+    EXPECT_FAILS(SHAPE, "bias has shape [4], expected [2 or 1, 4 or 1, 32, 48]",
+                 forward("bias_kind=dense", &slopes.array));
     p.layout = random_layout({32, 48, 16, 16, 4}, 1, 1);
+    EXPECT_FAILS(SHAPE,
+                 "layout has 4 heads, expected 2, one for each batch entry, since options has by_batch",
+                 forward("by_batch=1"));
     Dense planes(TARTAN_F32, {4, 24});
     EXPECT_FAILS(SHAPE, "bias has shape [4, 24], expected [1, 24], a number for each block",
                  forward("bias_kind=block", &planes.array));

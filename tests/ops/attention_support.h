@@ -57,11 +57,14 @@ struct Attention {
     Layout layout;
     BlockMask mask;
     int32_t dtype = TARTAN_F32, out_dtype = TARTAN_F32;
-    int64_t batch = 1, heads = 1, kv_heads = 1, d = 16;
+    int64_t batch = 1, heads = 1, kv_heads = 1, d = 16,
+            dv = 0; // dv: 0 as long as values have d elements, too
     Dense q, k, v, bias, sinks, out, lse, out_grad, q_grad, k_grad, v_grad, bias_grad, sinks_grad;
     tartan_i_bias bias_kind = TARTAN_I_BIAS_NONE;
     bool has_sinks = false;
     double scale = NAN; // NAN: the default
+    double softcap = 0;
+    bool by_batch = false;
     bool causal = false;
     int64_t query_offset = 0, causal_from = 0;
     double dropout = 0;
@@ -70,6 +73,7 @@ struct Attention {
 
     int64_t tq() const { return layout->shape.rows; }
     int64_t tk() const { return layout->shape.cols; }
+    int64_t value_size() const { return dv > 0 ? dv : d; }
     int32_t sum_dtype() const { return tartan_i_sum_dtype(dtype); }
     double scale_used() const { return std::isnan(scale) ? d > 0 ? 1 / std::sqrt((double)d) : 1 : scale; }
 
@@ -77,13 +81,13 @@ struct Attention {
     void make(std::mt19937_64 &random, TokenStyle style = kHeads, double size = 1) {
         q = token_array(dtype, batch, heads, tq(), d, style);
         k = token_array(dtype, batch, kv_heads, tk(), d, style);
-        v = token_array(dtype, batch, kv_heads, tk(), d, style);
-        out = token_array(out_dtype, batch, heads, tq(), d, style);
-        out_grad = token_array(out_dtype, batch, heads, tq(), d, style);
+        v = token_array(dtype, batch, kv_heads, tk(), value_size(), style);
+        out = token_array(out_dtype, batch, heads, tq(), value_size(), style);
+        out_grad = token_array(out_dtype, batch, heads, tq(), value_size(), style);
         lse = Dense(sum_dtype(), {batch, heads, tq()}, style == kTokenGaps ? kGaps : kRows);
         q_grad = token_array(dtype, batch, heads, tq(), d, style);
         k_grad = token_array(dtype, batch, kv_heads, tk(), d, style);
-        v_grad = token_array(dtype, batch, kv_heads, tk(), d, style);
+        v_grad = token_array(dtype, batch, kv_heads, tk(), value_size(), style);
         for (Dense *a : {&q, &k, &v}) a->fill(random, -size, size);
         out_grad.fill(random);
         if (dtype != out_dtype) // as the gradient of a result in f32 that is rounded
@@ -93,10 +97,15 @@ struct Attention {
     void add_bias(tartan_i_bias kind, std::mt19937_64 &random, int64_t reach = 5) {
         bias_kind = kind;
         const int64_t planes = random() % 2 && layout->shape.heads == 1 ? heads : 1;
-        bias = kind == TARTAN_I_BIAS_SLOPES     ? Dense(sum_dtype(), {heads}, kReversed)
+        const auto some = [&](int64_t n) { return random() % 2 ? n : 1; };
+        bias = kind == TARTAN_I_BIAS_SLOPES ? Dense(sum_dtype(), {heads}, kReversed)
+               : kind == TARTAN_I_BIAS_DENSE
+                   ? Dense(sum_dtype(), {some(batch), some(heads), tq(), tk()}, kGaps)
                : kind == TARTAN_I_BIAS_DISTANCE ? Dense(sum_dtype(), {planes, 2 * reach + 1}, kGaps)
                                                 : Dense(sum_dtype(), {planes, layout->blocks}, kColumns);
         bias.fill(random, -0.3, 0.3);
+        for (int64_t i = 0; kind == TARTAN_I_BIAS_DENSE && i < bias.elements(); i++)
+            if (random() % 7 == 0) bias.set(i, -INFINITY);
         bias_grad = bias;
         bias_grad.fill(random);
     }
@@ -125,7 +134,7 @@ struct Attention {
     }
 
     std::string options() const {
-        static const char *const kinds[] = {"", "slopes", "distance", "block"};
+        static const char *const kinds[] = {"", "slopes", "distance", "block", "dense"};
         char text[256];
         std::string all;
         const auto add = [&](const char *format, auto value) {
@@ -133,6 +142,8 @@ struct Attention {
             all += text;
         };
         if (!std::isnan(scale)) add("scale=%.17g ", scale);
+        if (softcap > 0) add("softcap=%.17g ", softcap);
+        if (by_batch) all += "by_batch=1 ";
         if (causal) all += "causal=1 ";
         if (causal && causal_from > 0) add("causal_from=%lld ", (long long)causal_from);
         if (query_offset != 0) add("query_offset=%lld ", (long long)query_offset);
@@ -168,7 +179,7 @@ struct Attention {
 
     bool sees(int64_t b, int64_t h, int64_t i, int64_t j, int64_t *out_id) const {
         const tartan_shape &s = layout->shape;
-        const int64_t of = s.heads == 1 ? 0 : s.heads == heads ? h : b * heads + h;
+        const int64_t of = s.heads == 1 ? 0 : by_batch ? b : s.heads == heads ? h : b * heads + h;
         const int64_t id = tartan_i_layout_find(layout.get(), of, i / s.block_rows, j / s.block_cols);
         *out_id = id;
         if (id < 0 || (causal && j > i + query_offset && j >= causal_from)) return false;
@@ -176,8 +187,12 @@ struct Attention {
                tartan_i_block_mask_keeps(mask.get(), id, i % s.block_rows, j % s.block_cols);
     }
     // The element of the bias that a pair has.
-    int64_t bias_element(int64_t h, int64_t i, int64_t j, int64_t id) const {
+    int64_t bias_element(int64_t b, int64_t h, int64_t i, int64_t j, int64_t id) const {
         if (bias_kind == TARTAN_I_BIAS_SLOPES) return h;
+        if (bias_kind == TARTAN_I_BIAS_DENSE) {
+            const int64_t *n = bias.array.shape;
+            return (((n[0] > 1 ? b : 0) * n[1] + (n[1] > 1 ? h : 0)) * tq() + i) * tk() + j;
+        }
         const int64_t n = bias.array.shape[1], plane = bias.array.shape[0] > 1 ? h : 0, r = n / 2;
         return plane * n +
                (bias_kind == TARTAN_I_BIAS_BLOCK ? id : std::clamp(j - i - query_offset, -r, r) + r);
@@ -185,9 +200,9 @@ struct Attention {
     double bias_factor(int64_t i, int64_t j) const {
         return bias_kind == TARTAN_I_BIAS_SLOPES ? (double)(j - i - query_offset) : 1;
     }
-    double bias_of(int64_t h, int64_t i, int64_t j, int64_t id) const {
+    double bias_of(int64_t b, int64_t h, int64_t i, int64_t j, int64_t id) const {
         if (bias_kind == TARTAN_I_BIAS_NONE) return 0;
-        return bias_factor(i, j) * bias.get(bias_element(h, i, j, id));
+        return bias_factor(i, j) * bias.get(bias_element(b, h, i, j, id));
     }
     bool dropped(int64_t b, int64_t h, int64_t i, int64_t j) const {
         uint32_t words[4];
@@ -206,7 +221,7 @@ struct Attention {
     // The keys that a query sees, and their scores.
     struct Row {
         std::vector<int64_t> keys, ids;
-        Numbers scores, weights;
+        Numbers scores, weights, slopes; // slopes: of the softcap
         long double lse = -INFINITY;
     };
     // The inputs in row-major order of their indices.
@@ -220,9 +235,9 @@ struct Attention {
             return all;
         }
     };
-    long double dot(const double *x, const double *y) const {
+    static long double dot(const double *x, const double *y, int64_t n) {
         long double sum = 0;
-        for (int64_t t = 0; t < d; t++) sum += (long double)x[t] * y[t];
+        for (int64_t t = 0; t < n; t++) sum += (long double)x[t] * y[t];
         return sum;
     }
     Row row_of(const Inputs &in, int64_t b, int64_t h, int64_t i, Round round) const {
@@ -232,13 +247,21 @@ struct Attention {
             if (!sees(b, h, i, j, &id)) continue;
             r.keys.push_back(j);
             r.ids.push_back(id);
-            const long double s =
+            long double s =
                 (long double)scale_used() * dot(in.q.data() + ((b * heads + h) * tq() + i) * d,
-                                                in.k.data() + ((b * kv_heads + g) * tk() + j) * d);
-            r.scores.push_back(round(*this, s + bias_of(h, i, j, id)));
+                                                in.k.data() + ((b * kv_heads + g) * tk() + j) * d, d);
+            const long double t = softcap > 0 ? std::tanh(s / softcap) : 0;
+            if (softcap > 0) s = softcap * t;
+            r.slopes.push_back(1 - t * t);
+            r.scores.push_back(round(*this, s + bias_of(b, h, i, j, id)));
         }
         if (has_sinks) r.lse = sinks.get(h);
-        if (r.keys.empty()) return r;
+        bool none = true;
+        for (long double s : r.scores) none &= s == -INFINITY;
+        if (none) { // the sink alone, or nothing
+            r.weights.assign(r.scores.size(), 0);
+            return r;
+        }
         const long double most = std::max(r.lse, *std::max_element(r.scores.begin(), r.scores.end()));
         long double sum = std::exp(r.lse - most); // the sink, or 0
         for (long double s : r.scores) sum += std::exp(s - most);
@@ -250,8 +273,10 @@ struct Attention {
     AttentionResults results(Round round = exact) const {
         AttentionResults all;
         const Inputs in(*this);
-        all.out = all.q_grad = Sums(batch * heads * tq() * d);
-        all.k_grad = all.v_grad = Sums(batch * kv_heads * tk() * d);
+        all.out = Sums(batch * heads * tq() * value_size());
+        all.q_grad = Sums(batch * heads * tq() * d);
+        all.k_grad = Sums(batch * kv_heads * tk() * d);
+        all.v_grad = Sums(batch * kv_heads * tk() * value_size());
         if (bias_kind != TARTAN_I_BIAS_NONE) all.bias_grad = Sums(bias.elements());
         if (has_sinks) all.sinks_grad = Sums(heads);
         for (int64_t b = 0; b < batch; b++)
@@ -267,19 +292,21 @@ struct Attention {
                  AttentionResults *all) const {
         const Row r = row_of(in, b, h, i, round);
         const int64_t at = (b * heads + h) * tq() + i, kv = (b * kv_heads + h / (heads / kv_heads)) * tk();
+        const int64_t n_v = value_size();
         const long double kept = 1 - (long double)dropout, factor = scale_used();
         all->lse.push_back(r.lse);
         for (size_t n = 0; n < r.keys.size(); n++)
-            for (int64_t t = 0; t < d && !dropped(b, h, i, r.keys[n]); t++) {
-                const long double x = r.weights[n] / kept * in.v[(size_t)((kv + r.keys[n]) * d + t)];
-                all->out.add(at * d + t, x, x);
+            for (int64_t t = 0; t < n_v && !dropped(b, h, i, r.keys[n]); t++) {
+                const long double x = r.weights[n] / kept * in.v[(size_t)((kv + r.keys[n]) * n_v + t)];
+                all->out.add(at * n_v + t, x, x);
             }
         long double delta = 0, delta_size = 0;
-        for (int64_t t = 0; t < d; t++) {
-            long double &x = all->out.values[(size_t)(at * d + t)];
+        for (int64_t t = 0; t < n_v; t++) {
+            long double &x = all->out.values[(size_t)(at * n_v + t)];
             x = round(*this, x);
-            delta += x * in.out_grad[(size_t)(at * d + t)];
-            delta_size += all->out.sizes[(size_t)(at * d + t)] * std::fabs(in.out_grad[(size_t)(at * d + t)]);
+            delta += x * in.out_grad[(size_t)(at * n_v + t)];
+            delta_size +=
+                all->out.sizes[(size_t)(at * n_v + t)] * std::fabs(in.out_grad[(size_t)(at * n_v + t)]);
         }
         if (has_sinks && !std::isinf(sinks.get(h))) {
             const long double weight = std::exp(sinks.get(h) - r.lse);
@@ -289,21 +316,24 @@ struct Attention {
             const bool drop = dropped(b, h, i, r.keys[n]);
             const int64_t key = kv + r.keys[n];
             const long double dp =
-                drop ? 0 : round(*this, dot(in.out_grad.data() + at * d, in.v.data() + key * d) / kept);
+                drop ? 0
+                     : round(*this, dot(in.out_grad.data() + at * n_v, in.v.data() + key * n_v, n_v) / kept);
             const long double plain = round(*this, r.weights[n] * (dp - delta)),
                               plain_size = r.weights[n] * (std::fabs(dp) + delta_size);
-            const long double ds = factor * plain, size = factor * plain_size;
+            const long double slope = factor * r.slopes[n], ds = slope * plain, size = slope * plain_size;
             if (bias_kind != TARTAN_I_BIAS_NONE) {
                 const double times = bias_factor(i, r.keys[n]);
-                all->bias_grad.add(bias_element(h, i, r.keys[n], r.ids[n]), plain * times,
+                all->bias_grad.add(bias_element(b, h, i, r.keys[n], r.ids[n]), plain * times,
                                    plain_size * times);
             }
             for (int64_t t = 0; t < d; t++) {
-                const double x = in.q[(size_t)(at * d + t)], y = in.k[(size_t)(key * d + t)],
-                             g = in.out_grad[(size_t)(at * d + t)];
+                const double x = in.q[(size_t)(at * d + t)], y = in.k[(size_t)(key * d + t)];
                 all->q_grad.add(at * d + t, ds * y, size * y);
                 all->k_grad.add(key * d + t, ds * x, size * x);
-                if (!drop) all->v_grad.add(key * d + t, r.weights[n] / kept * g, r.weights[n] / kept * g);
+            }
+            for (int64_t t = 0; t < n_v && !drop; t++) {
+                const long double x = r.weights[n] / kept * in.out_grad[(size_t)(at * n_v + t)];
+                all->v_grad.add(key * n_v + t, x, x);
             }
         }
     }
@@ -344,19 +374,23 @@ inline Attention make_attention(uint64_t seed) {
     p.heads = p.kv_heads * pick<int64_t>(random, {1, 1, 2, 3});
     p.batch = pick<int64_t>(random, {1, 1, 2});
     p.d = pick<int64_t>(random, {1, 7, 16, 16, 32, 33, 64, 80});
+    if (random() % 5 == 0) p.dv = pick<int64_t>(random, {1, 8, 24, 64, 100});
     const int64_t block_rows = pick<int64_t>(random, {1, 8, 16, 16, 32, 64, 5, 24}),
                   block_cols = pick<int64_t>(random, {1, 8, 16, 16, 32, 64, 128, 3, 24});
-    const tartan_shape shape = {(int64_t)below(random, 70), (int64_t)below(random, 90), block_rows,
-                                block_cols, pick<int64_t>(random, {1, p.heads, p.batch * p.heads})};
+    tartan_shape shape = {(int64_t)below(random, 70), (int64_t)below(random, 90), block_rows, block_cols,
+                          pick<int64_t>(random, {1, p.heads, p.batch * p.heads, p.batch})};
+    p.by_batch = shape.heads == p.batch && random() % 2;
+    if (!p.by_batch && shape.heads == p.batch) shape.heads = p.batch * p.heads;
     p.layout = random_layout(shape, pick(random, {0.2, 0.6, 1.0}), seed);
     if (random() % 3 == 0) p.add_mask(pick(random, {0.1, 0.5, 0.95}), seed);
     p.causal = random() % 2;
     if (p.causal && random() % 2) p.causal_from = (int64_t)below(random, 40);
     if (random() % 3 == 0) p.scale = pick(random, {0.3, -0.2, 0.0, 1.0});
     p.make(random, (TokenStyle)below(random, kTokenStyles));
-    if (random() % 3 == 0) p.add_bias((tartan_i_bias)(1 + below(random, 3)), random);
+    if (random() % 3 == 0) p.add_bias((tartan_i_bias)(1 + below(random, 4)), random);
     if ((p.causal || p.bias_kind != TARTAN_I_BIAS_NONE) && random() % 2)
         p.query_offset = (int64_t)below(random, 40) - 10;
+    if (random() % 5 == 0) p.softcap = pick(random, {0.5, 2.0, 30.0});
     if (random() % 4 == 0) p.dropout = 0.25, p.seed = (int64_t)seed;
     if (random() % 3 == 0) p.add_sinks(random);
     return p;

@@ -67,6 +67,102 @@ TEST(Attention, HeadDimensions) {
         }
 }
 
+TEST(Attention, ValuesOfAnotherSize) {
+    Context context = open_context(2);
+    for (const auto &[d, dv] :
+         std::vector<std::pair<int64_t, int64_t>>{{192, 128}, {64, 1}, {8, 72}, {33, 64}, {32, 256}})
+        for (int32_t dtype : kDtypes)
+            for (TokenStyle style : {kHeads, kTokenColumns, kTokens}) {
+                SCOPED_TRACE(::testing::Message() << "d " << d << " and " << dv << " dtype " << dtype);
+                Attention p = plain({40, 50, 16, 32, 2}, 0.8, dtype, d);
+                std::mt19937_64 random(4);
+                p.dv = dv;
+                p.make(random, style);
+                run_and_check(p, context.get());
+            }
+}
+
+TEST(Attention, Softcap) {
+    Context context = open_context(2);
+    for (double softcap : {0.3, 5.0, 50.0})
+        for (double scale : {0.4, -0.4, 3.0})
+            for (int32_t dtype : kDtypes) {
+                SCOPED_TRACE(::testing::Message() << softcap << " scale " << scale << " dtype " << dtype);
+                Attention p = plain({40, 50, 16, 32, 2}, 0.8, dtype, 16);
+                p.softcap = softcap;
+                p.scale = scale;
+                p.causal = true, p.query_offset = 10;
+                run_and_check(p, context.get(), scale > 1 ? 4 : 1);
+            }
+}
+
+// Gradients are the differences of values.
+TEST(Attention, GradientsAreDifferences) {
+    Context context = open_context(1);
+    std::mt19937_64 random(5);
+    Attention p;
+    p.dtype = p.out_dtype = TARTAN_F64;
+    p.batch = 2, p.heads = 2, p.d = 5, p.dv = 3, p.softcap = 0.7, p.by_batch = true;
+    p.layout = random_layout({9, 11, 4, 4, 2}, 0.8, 3);
+    p.make(random);
+    p.add_bias(TARTAN_I_BIAS_DENSE, random);
+    ASSERT_OK(p.forward(context.get()));
+    ASSERT_OK(p.backward(context.get()));
+    ASSERT_OK(p.bias_gradient(context.get()));
+    const auto loss = [&] {
+        EXPECT_OK(p.forward(context.get()));
+        double sum = 0;
+        for (int64_t i = 0; i < p.out.elements(); i++) sum += p.out.get(i) * p.out_grad.get(i);
+        return sum;
+    };
+    const struct {
+        Dense *x, *grad;
+    } pairs[] = {{&p.q, &p.q_grad}, {&p.k, &p.k_grad}, {&p.v, &p.v_grad}, {&p.bias, &p.bias_grad}};
+    for (const auto &[x, grad] : pairs)
+        for (int64_t i = 0; i < x->elements(); i += 3) {
+            const double at = x->get(i), step = 1e-6;
+            if (std::isinf(at)) continue;
+            x->set(i, at + step);
+            const double above = loss();
+            x->set(i, at - step);
+            const double below = loss();
+            x->set(i, at);
+            EXPECT_NEAR((above - below) / (2 * step), grad->get(i), 1e-7);
+        }
+}
+
+// A layout for each batch entry, shared by its heads, is that with the blocks once for each of them.
+TEST(Attention, LayoutsOfBatchEntries) {
+    Context context = open_context(2);
+    for (int64_t kv_heads : {1, 3})
+        for (int32_t dtype : kDtypes) {
+            SCOPED_TRACE(::testing::Message() << "dtype " << dtype << " kv heads " << kv_heads);
+            std::mt19937_64 random(6);
+            Attention p;
+            p.dtype = p.out_dtype = dtype;
+            p.batch = 3, p.heads = 3, p.kv_heads = kv_heads, p.by_batch = true; // as many heads as entries
+            p.layout = random_layout({40, 50, 16, 8, 3}, 0.6, 3);
+            p.add_mask(0.8, 4);
+            p.make(random);
+            p.add_bias(TARTAN_I_BIAS_BLOCK, random);
+            run_and_check(p, context.get());
+            ASSERT_OK(p.bias_gradient(context.get()));
+            EXPECT_LE(error_of(p.bias_grad, p.results().bias_grad), allowed(p));
+            const int64_t heads[] = {0, 0, 0, 1, 1, 1, 2, 2, 2};
+            tartan_layout *each = nullptr;
+            ASSERT_OK(tartan_layout_take_heads(p.layout.get(), heads, 9, &each));
+            const Layout layout(each);
+            const auto call = [&](const tartan_layout *of, const char *options) {
+                return attention_forward(context.get(), of, &p.q.array, &p.k.array, &p.v.array, options,
+                                         nullptr, nullptr, nullptr, &p.out.array, &p.lse.array);
+            };
+            ASSERT_OK(call(p.layout.get(), "by_batch=1"));
+            const Dense by_batch = p.out;
+            ASSERT_OK(call(each, ""));
+            EXPECT_EQ(by_batch.memory(), p.out.memory());
+        }
+}
+
 // Blocks of whole spans of keys and queries, which AMX computes in stages: full chunks, chunks that a mask or the diagonal
 // cuts, ragged ends, several rounds of chunks.
 TEST(Attention, WholeSpans) {

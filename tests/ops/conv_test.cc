@@ -285,6 +285,36 @@ TEST(Conv, FilterGradientEqualsTheOracle) {
     }
 }
 
+// What another call left in the context's memory, here NaN, reaches no result.
+TEST(Conv, FilterGradientForgetsTheCallBefore) {
+    Context used = open_context(2);
+    for (uint64_t seed = 0; seed < rounds(200u); seed++) {
+        SCOPED_TRACE(::testing::Message() << "seed " << seed);
+        for (const bool poisons : {true, false}) {
+            std::mt19937_64 random(poisons ? 2 * seed : seed);
+            Problem p = random_problem(poisons ? 2 * seed : seed);
+            Dense x = make_image(p.dtype, p.n, p.x_channels(), p.x_size(), kChannelsLast);
+            Dense dy = make_image(p.dtype, p.n, p.y_channels(), p.y_size(), kChannelsLast);
+            x.fill(random), dy.fill(random);
+            for (int64_t i = 0; poisons && i < x.elements(); i++) x.set(i, NAN);
+            for (int64_t i = 0; poisons && i < dy.elements(); i++) dy.set(i, NAN);
+            Context fresh = open_context(2);
+            std::vector<double> found[2];
+            for (int which = 0; which < 2; which++) {
+                const Matrix grad = random_matrix(p.layout, p.dtype, TARTAN_ROW_MAJOR, random);
+                ASSERT_OK(tartan_conv_filter_gradient((which == 0 ? used : fresh).get(), p.conv.get(),
+                                                      &x.array, &dy.array, nullptr, nullptr, 0, grad.get()));
+                const tartan_layout *l = p.layout.get();
+                for (int64_t id = 0; id < l->blocks; id++)
+                    for (int64_t i = 0; i < tartan_i_rows_of(l, l->block_rows[id]); i++)
+                        for (int64_t j = 0; j < l->shape.block_cols; j++)
+                            found[which].push_back(entry(grad.get(), id, i, j));
+            }
+            if (!poisons) ASSERT_EQ(found[0], found[1]);
+        }
+    }
+}
+
 // ---- Bits ----
 
 // The bytes of all three results.

@@ -44,6 +44,14 @@ def test_first_try_of_the_help_works(here):
         run(*example.split())
 
 
+def test_a_shell_set_up_by_env_has_the_tool():
+    build = os.path.dirname(os.path.dirname(os.path.dirname(os.path.abspath(CLI))))
+    script = HERE.parents[2] / ".ci" / "env.sh"
+    found = subprocess.run(["bash", "-c", f'source "{script}" && source "{script}" && command -v tartan && tartan --version'],
+                           env={**os.environ, "TARTAN_BUILD": build}, capture_output=True, text=True, check=True)
+    assert found.stdout.splitlines()[0] == os.path.join(build, "bindings/cli/tartan") and run("--version") in found.stdout
+
+
 @pytest.mark.parametrize("name", COMMANDS)
 def test_help_of_a_command(name):
     text = run(name, "--help")
@@ -60,8 +68,8 @@ WRONG = [
     (["info", "--json=1"], "takes no value"),
     (["info", "--json", "--json"], "given twice"),
     (["new"], "Usage: tartan new"),
-    (["new", "a.h5", "--pattern", "dense"], "Usage: tartan new"),
-    (["new", "a.h5", "--size", "8"], "Usage: tartan new"),
+    (["new", "a.h5", "--pattern", "dense"], "--size is missing"),
+    (["new", "a.h5", "--size", "8"], "--pattern is missing"),
     (["new", "a.h5", "b.h5", "--pattern", "dense", "--size", "8"], "Usage: tartan new"),
     (["new", "a.h5", "--pattern", "dense", "--size"], "needs a value"),
     (["new", "a.h5", "--pattern", "dense", "--size", "8x"], '--size is "8x"'),

@@ -343,3 +343,24 @@ def test_compressed_complex_and_numbered_patterns(here):
     (here / "g.mtx.gz").write_bytes(data[:-12])
     run("convert", "g.mtx.gz", "g.npy", code=1, text="g.mtx.gz")
     run("convert", "p.npy", "p.mtx.gz", code=2, text="is for input")
+
+
+def test_blocks_of_different_sizes(here):
+    h5py = pytest.importorskip("h5py")
+    dense = np.zeros((4, 5))
+    dense[:1, :2], dense[1:, 2:] = [[1, 2]], np.arange(3, 12).reshape(3, 3)
+    with h5py.File("a.h5", "w") as file:
+        file.attrs["tartan_schema"], file.attrs["tartan_schema_version"] = "block-sparse", "1.3"
+        layout, tensor = file.create_group("layouts/p"), file.create_group("tensors/w")
+        layout.attrs["kind"], layout.attrs["shape"], layout.attrs["block_shape"] = "layout", [4, 5], [3, 3]
+        tensor.attrs["kind"], tensor.attrs["layout"] = "bsr", "/layouts/p"
+        for name, numbers in (("pointers_to_1", [0, 1, 2]), ("indices_1", [0, 1]), ("row_bounds", [0, 1, 4]), ("col_bounds", [0, 2, 5])):
+            layout[name] = np.array(numbers, np.int64)
+        blocks = np.zeros((2, 3, 3))
+        blocks[0, :1, :2], blocks[1] = dense[:1, :2], dense[1:, 2:]
+        tensor["blocks"] = blocks
+    assert "w: 4 x 5, blocks up to 3 x 3, 1 head" in run("show", "a.h5", "w")
+    for target in ("b.npz", "b.mtx", "b.npy"):
+        run("convert", "a.h5", target)
+        np.testing.assert_array_equal(load(target), dense)
+    run("convert", "a.h5", "b.safetensors", code=1, text="the blocks of the matrix differ in size, which such files cannot hold")

@@ -71,14 +71,15 @@ include("show.jl")
 include("extensions.jl")
 
 export TartanError, Context
-export BlockLayout, pattern, patterns, pattern_help, largest_blocks
+export BlockLayout, pattern, patterns, pattern_help, largest_blocks, chosen_blocks
 export blocksize, gridsize, heads, nblocks, density, coordinates, block_mask, findblock, number_blocks, layout_identity,
        recipe, row_lengths, row_spread, bandwidth, reach, partition, svg
 export permute_blocks, slice, prune, keep_largest, evolve, grow, move_blocks, reblock, rcm_order, reorder_blocks
 export Assembly, add!
 export BlockSparseMatrix, block_norms, project, rearrange, scatter!, fill_zero!, fill_identity!, fill_orthogonal!, fill_normal!
 export spmm!, sddmm!, growth_score!, checksum
-export BlockMask, kept, attention, attention!, attention_gradient, attention_gradient!, attention_bias_gradient, packed, packed_layout, packed_mask
+export BlockMask, kept, attention, attention!, attention_gradient, attention_gradient!, attention_bias_gradient, packed, packed_layout, packed_mask,
+       padded_layout, padded_mask, cut, take_heads
 export BlockConv, conv, conv!, conv_input_gradient, conv_input_gradient!, conv_filter_gradient, conv_filter_gradient!
 export residual_unit, residual_unit!
 export conv_filter, dense_filter, filter_list, conv_size, edge_classes

@@ -26,6 +26,36 @@ struct BlockMask
     end
 end
 
+"""
+    BlockLayout(keep, shape, block; heads = 1)
+
+The layout of the blocks with an element for which `keep(q, k, head)` is true: `BlockMask(keep, layout)` then hides the others in
+them. It is called for the elements of each block in turn until one counts.
+
+    window(q, k, head) = k <= q && q - k < 20
+    layout = BlockLayout(window, (64, 64), 16)
+    kept(BlockMask(window, layout))
+"""
+function BlockLayout(keep, shape::Sizes, block::Sizes; heads::Real = 1)
+    applicable(keep, 1, 1, 1) || throw(TartanError(:argument, "keep is $keep, expected a function of q, k and head"))
+    frame = frame_of(shape, block, heads)
+    empty = BlockLayout(Raw.tartan_layout_from_coordinates(frame, (nothing, Int64[], Int64[]))) # checks the frame
+    rows, cols = grid_of(frame)
+    mask = falses(rows, cols, frame.heads)
+    for head in 1:frame.heads, col in 1:cols, row in 1:rows
+        q, k = (row - 1) * frame.block_rows, (col - 1) * frame.block_cols
+        mask[row, col, head] = keeps_any(keep, q, k, min(frame.block_rows, frame.rows - q), min(frame.block_cols, frame.cols - k), head)
+    end
+    close(empty)
+    return BlockLayout(mask, block; shape = (frame.rows, frame.cols))
+end
+function keeps_any(keep, q, k, height, width, head)
+    for i in 1:height, j in 1:width
+        kept_or_not(keep(q + i, k + j, head)) && return true
+    end
+    return false
+end
+
 BlockMask(keep, layout::BlockLayout) =
     BlockMask(Raw.tartan_block_mask_from_index(layout, index_of_rule(keep, layout)...), layout)
 
@@ -106,7 +136,8 @@ function expect_tokens(q, k, v, layout)
         throw(TartanError(:shape, "k has size $(size(k)), expected $n tokens, the columns of the layout"))
     (size(k, 1) == size(q, 1) && size(k, 4) == size(q, 4)) || throw(TartanError(:shape,
         "k has size $(size(k)), expected d = $(size(q, 1)) and a batch of $(size(q, 4)), as q"))
-    size(v) == size(k) || throw(TartanError(:shape, "v has size $(size(v)), expected $(size(k)), as k"))
+    (ndims(v) == ndims(k) && Base.tail(size(v)) == Base.tail(size(k))) ||
+        throw(TartanError(:shape, "v has size $(size(v)), expected $(size(k)), as k but for d"))
     return nothing
 end
 expect_size(x, n, name) =
@@ -114,10 +145,22 @@ expect_size(x, n, name) =
 
 const Wide = Union{Float64, Float32, Float16, BFloat16}
 
+# C's view [batch, heads, queries, keys] of (queries, keys, heads, batch).
+function as_scores(n::NTuple{N}, s) where {N}
+    2 <= N <= 4 || return n, s
+    m, t = backwards(n, s, Val(4))
+    return (m[1], m[2], m[4], m[3]), (t[1], t[2], t[4], t[3])
+end
+
+# The size of the output: that of q with the numbers of v.
+out_size(q, v) = (size(v, 1), Base.tail(size(q))...)
+
 # What `bias` holds, for C, and the array.
-function one_bias(slopes, distance_bias, block_bias)
-    (slopes !== nothing) + (distance_bias !== nothing) + (block_bias !== nothing) <= 1 || throw(TartanError(:argument,
-        "more than one of slopes, distance_bias and block_bias is given, expected at most one"))
+function one_bias(slopes, distance_bias, block_bias, scores)
+    (slopes !== nothing) + (distance_bias !== nothing) + (block_bias !== nothing) + (scores !== nothing) <= 1 ||
+        throw(TartanError(:argument,
+            "more than one of slopes, distance_bias, block_bias and a mask of numbers is given, expected at most one"))
+    scores === nothing || return " bias_kind=dense", scores, as_scores
     slopes === nothing || return " bias_kind=slopes", slopes, as_it_is
     distance_bias === nothing || return " bias_kind=distance", distance_bias, as_heads
     block_bias === nothing || return " bias_kind=block", block_bias, as_heads
@@ -137,9 +180,9 @@ struct AttentionOptions{B, A}
 end
 function AttentionOptions(; scale = nothing, causal = false, query_offset = 0, causal_from = 1, slopes = nothing,
                           distance_bias = nothing, block_bias = nothing, dropout = 0, seed = 0, deterministic = true,
-                          unknown...)
+                          softcap = 0, by_batch = false, scores = nothing, unknown...)
     isempty(unknown) || throw(TartanError(:argument, "there is no option $(first(keys(unknown))), see ?attention"))
-    kind, bias, arrange = one_bias(slopes, distance_bias, block_bias)
+    kind, bias, arrange = one_bias(slopes, distance_bias, block_bias, scores)
     causal_from >= 1 || throw(TartanError(:argument, "causal_from is $causal_from, expected 1 or more"))
     text = true_or_false(causal, "causal") ? "causal=1" * kind : kind
     scale === nothing || (text *= " scale=$(real_factor(scale, "scale"))")
@@ -147,6 +190,8 @@ function AttentionOptions(; scale = nothing, causal = false, query_offset = 0, c
                           (" causal_from=", whole(causal_from, "causal_from") - 1), (" seed=", whole(seed, "seed")))
         value == 0 || (text *= name * string(value))
     end
+    true_or_false(by_batch, "by_batch") && (text *= " by_batch=1")
+    softcap == 0 || (text *= " softcap=$(real_factor(softcap, "softcap"))")
     true_or_false(deterministic, "deterministic") || (text *= " deterministic=0")
     dropout == 0 || (text *= " dropout=$(real_factor(dropout, "dropout"))")
     return AttentionOptions(text, bias, arrange)
@@ -163,18 +208,23 @@ room_like(x::DeviceArray, ::Type{T}, n) where {T} = DeviceArray{T}(x.context, n)
 
 `softmax(scale * q' * k + bias)` times `v`, over the keys that each query sees. Scores are never stored, so memory grows
 with the number of tokens alone. The second form returns the output and the log-sum-exp of the scores, which
-[`attention_gradient`](@ref) needs. The third form takes `sinks` and the bias in a named tuple, so that Zygote and others that use
+[`attention_gradient`](@ref) needs. The third form takes `sinks` and the bias, or a mask of numbers, in a named tuple, so that Zygote and others that use
 ChainRulesCore give their gradients.
 
-`q` is (d, queries, heads, batch), `k` and `v` are (d, keys, kv_heads, batch), with any strides; heads and batch may be
-left out. `kv_heads` divides `heads`; neighbouring heads of `q` share one of `k` and `v`. `layout` has a row for each
-query, a column for each key, and one head for all, as many as `q`, or heads times batch; it may be a dynamic one on the
-device of `q`. Query `i` sees key `j` if the layout stores its block, `mask` keeps the element and, with `causal = true`,
+`q` is (d, queries, heads, batch), `k` and `v` are (d, keys, kv_heads, batch), with any strides; `v` and the result may have
+another d. Heads and batch may be left out. `kv_heads` divides `heads`; neighbouring heads of `q` share one of `k` and `v`. `layout` has a row for each
+query, a column for each key, and one head for all, as many as `q`, heads times batch or, with `by_batch = true`, one for each
+batch entry, shared by its heads; it may be a dynamic one on the device of `q`. Query `i` sees key `j` if the layout stores its block, `mask` keeps the element and, with `causal = true`,
 `j <= i + query_offset` or `j < causal_from`. A query that sees nothing gets zeros.
 
 * `scale`: `1 / sqrt(d)` by default
 * `causal = false`, `query_offset = 0`, `causal_from = 1`
-* `mask`: a [`BlockMask`](@ref) of the layout
+* `mask`: a [`BlockMask`](@ref) of the layout, or an array of queries x keys x heads x batch, of which heads and batch may be 1
+  or left out: of `Bool`, which keys count, or of numbers that are added to the scores, as a bias
+* `key_lengths` (batch): the numbers of keys of sequences that are padded at their ends. These and an array of `Bool` become a
+  layout and a mask at every call: make them once, by [`padded_layout`](@ref) and [`padded_mask`](@ref), where several calls use them
+* `softcap = 0`: if it is not 0, scores s become `softcap * tanh(s / softcap)`, before a bias is added
+* `by_batch = false`
 * one of `slopes` (heads): adds `slope * (j - i - query_offset)`; `distance_bias` (2r + 1, heads or 1): the number at
   `clamp(j - i - query_offset, -r, r) + r + 1`; `block_bias` (blocks, heads or 1): a number for each stored block,
   (blocks, 1) if the layout has heads
@@ -188,20 +238,22 @@ q, k, v = randn(8, 64, 2), randn(8, 64, 2), randn(8, 64, 2)    # two heads
 attention(q, k, v, pattern(:local, (64, 64), 16); causal = true)
 ```
 """
-function attention(q::Dense, k::Dense, v::Dense, layout::BlockLayout; return_lse::Bool = false, mask::Union{BlockMask, Nothing} = nothing,
-                   sinks = nothing, context = nothing, options...)
-    any_tracked(sinks, values(options)...) && return record_attention(q, k, v, layout; return_lse, mask, sinks, context, options...)
+function attention(q::Dense, k::Dense, v::Dense, layout::BlockLayout; return_lse::Bool = false, mask = nothing,
+                   sinks = nothing, context = nothing, key_lengths = nothing, options...)
+    any_tracked(sinks, mask, values(options)...) &&
+        return record_attention(q, k, v, layout; return_lse, mask, sinks, context, key_lengths, options...)
     expect_type(q, "q", Wide)
     expect_tokens(q, k, v, layout)
-    out = room_like(q, eltype(q), size(q))
+    out = room_like(q, eltype(q), out_size(q, v))
     lse = return_lse ? room_like(q, gate_type(eltype(q)), Base.tail(size(q))) : nothing
+    layout, mask, options = masked(q, layout, mask, key_lengths, options)
     forward!(out, lse, q, k, v, layout, mask, sinks, context, AttentionOptions(; options...))
     return return_lse ? (out, lse) : out
 end
 
 const ATTENTION_TERMS = (:sinks, :slopes, :distance_bias, :block_bias)
 attention(q::Dense, k::Dense, v::Dense, layout::BlockLayout, terms::NamedTuple; options...) =
-    attention(q, k, v, layout; with_terms(terms, options, ATTENTION_TERMS)...)
+    attention(q, k, v, layout; with_terms(terms, options, (ATTENTION_TERMS..., :mask))...)
 
 # Options, and with them what is given in a named tuple.
 function with_terms(terms, options, names)
@@ -220,15 +272,16 @@ end
     q = randn(8, 64)
     attention!(similar(q), q, q, q, pattern(:causal, (64, 64), 16); causal = true, lse = zeros(64))
 """
-function attention!(out::Dense, q::Dense, k::Dense, v::Dense, layout::BlockLayout; lse = nothing, mask::Union{BlockMask, Nothing} = nothing,
-                    sinks = nothing, context = nothing, options...)
+function attention!(out::Dense, q::Dense, k::Dense, v::Dense, layout::BlockLayout; lse = nothing, mask = nothing,
+                    sinks = nothing, context = nothing, key_lengths = nothing, options...)
+    layout, mask, options = masked(q, layout, mask, key_lengths, options)
     return forward!(out, lse, q, k, v, layout, mask, sinks, context, AttentionOptions(; options...))
 end
 
 function forward!(out, lse, q, k, v, layout, mask, sinks, context, options)
     T = eltype(q)
     expect_tokens(q, k, v, layout)
-    expect_size(out, size(q), "out")
+    expect_size(out, out_size(q, v), "out")
     lse === nothing || expect_size(lse, Base.tail(size(q)), "lse")
     arguments = (handle_of(layout), input(as_tokens, q, "q", Wide), input(as_tokens, k, "k", T), input(as_tokens, v, "v", T),
                  handle_of(mask), bias_of(options, gate_type(T)), real_input(as_it_is, sinks, "sinks", gate_type(T)),
@@ -265,14 +318,15 @@ end
     attention_gradient!((similar(q), similar(q), similar(q)), q, q, q, layout, out, lse, out)
 """
 function attention_gradient!(grads::Tuple{Dense, Dense, Dense}, q::Dense, k::Dense, v::Dense, layout::BlockLayout, out,
-                             lse, out_grad; mask::Union{BlockMask, Nothing} = nothing, sinks = nothing, context = nothing,
+                             lse, out_grad; mask = nothing, sinks = nothing, context = nothing, key_lengths = nothing,
                              options...)
+    layout, mask, options = masked(q, layout, mask, key_lengths, options)
     T, given = eltype(q), AttentionOptions(; options...)
     expect_tokens(q, k, v, layout)
     expect_size(lse, Base.tail(size(q)), "lse")
-    for (x, like, name) in ((out, q, "out"), (out_grad, q, "out_grad"), (grads[1], q, "q_grad"), (grads[2], k, "k_grad"),
-                            (grads[3], v, "v_grad"))
-        expect_size(x, size(like), name)
+    for (x, n, name) in ((out, out_size(q, v), "out"), (out_grad, out_size(q, v), "out_grad"), (grads[1], size(q), "q_grad"),
+                         (grads[2], size(k), "k_grad"), (grads[3], size(v), "v_grad"))
+        expect_size(x, n, name)
     end
     arguments = (handle_of(layout), input(as_tokens, q, "q", Wide), input(as_tokens, k, "k", T), input(as_tokens, v, "v", T),
                  handle_of(mask), bias_of(given, gate_type(T)), input(as_tokens, out, "out", output_type(T)),
@@ -286,7 +340,7 @@ end
 """
     attention_bias_gradient(q, k, v, layout, out, lse, out_grad; options...)
 
-The gradients of the bias and of `sinks`, given that of `out`, or `nothing` for one that is not among the options. `out` and
+The gradients of the bias, or of a mask of numbers, and of `sinks`, given that of `out`, or `nothing` for one that is not among the options. `out` and
 `lse` are the results of [`attention`](@ref) with the same options. Scores are computed again for that of the bias.
 
     q, k, v, table = randn(8, 64, 2), randn(8, 64, 2), randn(8, 64, 2), zeros(33, 2)
@@ -296,14 +350,15 @@ The gradients of the bias and of `sinks`, given that of `out`, or `nothing` for 
     all(grad[18:end, :] .== 0)    # no query sees a later key
 """
 function attention_bias_gradient(q::Dense, k::Dense, v::Dense, layout::BlockLayout, out, lse, out_grad;
-                                 mask::Union{BlockMask, Nothing} = nothing, sinks = nothing, context = nothing, options...)
+                                 mask = nothing, sinks = nothing, context = nothing, key_lengths = nothing, options...)
+    layout, mask, options = masked(q, layout, mask, key_lengths, options)
     T, S, given = eltype(q), gate_type(eltype(q)), AttentionOptions(; options...)
     given.bias === nothing && sinks === nothing &&
         throw(TartanError(:argument, "no bias and no sinks are given, expected at least one of them"))
     expect_tokens(q, k, v, layout)
     expect_size(lse, Base.tail(size(q)), "lse")
-    expect_size(out, size(q), "out")
-    expect_size(out_grad, size(q), "out_grad")
+    expect_size(out, out_size(q, v), "out")
+    expect_size(out_grad, out_size(q, v), "out_grad")
     grads = map(x -> x === nothing ? nothing : room_like(x, S, size(x)), (given.bias, sinks))
     arguments = (handle_of(layout), input(as_tokens, q, "q", Wide), input(as_tokens, k, "k", T), input(as_tokens, v, "v", T),
                  handle_of(mask), bias_of(given, S), real_input(as_it_is, sinks, "sinks", S),

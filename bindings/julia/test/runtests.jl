@@ -7,7 +7,7 @@ include("report.jl")
 include("support.jl")
 
 const GROUPS = ["raw", "bfloat16", "float8", "layout", "layout_edit", "matrix", "assembly", "writing", "laws", "arithmetic", "convert", "products", "allocations", "views", "wrapped", "solvers", "gradients", "value_and_gradient",
-                "refusals", "device", "device_arithmetic", "device_layout", "attention", "softmax", "packed", "conv", "channel_linear", "residual", "operations", "optimisers", "windows", "files", "cases", "extensions", "language", "closing", "interrupt",
+                "refusals", "device", "device_arithmetic", "device_layout", "attention", "attention_masks", "softmax", "packed", "conv", "channel_linear", "residual", "operations", "optimisers", "windows", "files", "cases", "extensions", "language", "closing", "interrupt",
                 "documentation"]
 
 # The build says where the program is that "raw" needs; with less than -O2 objects are allocated that need not be.

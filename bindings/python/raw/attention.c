@@ -7,7 +7,7 @@
 
 /* ---- Arguments ---- */
 
-enum { TEXT = 320 };
+enum { TEXT = 400 };
 
 typedef struct options {
     char text[TEXT];
@@ -50,12 +50,15 @@ static int read_options(PyObject *const *given, const char *function, options *o
     out->kind = NULL;
     const int causal = PyObject_IsTrue(given[CAUSAL]);
     const int deterministic = PyObject_IsTrue(given[DETERMINISTIC]);
-    if (causal < 0 || deterministic < 0 || tartan_py_text(given[KIND], function, "kind", true, &out->kind))
+    const int by_batch = PyObject_IsTrue(given[BY_BATCH]);
+    if (causal < 0 || deterministic < 0 || by_batch < 0 || tartan_py_text(given[KIND], function, "kind", true, &out->kind))
         return -1;
     if (causal) add_text(out, "causal", "1");
     if (!deterministic) add_text(out, "deterministic", "0");
+    if (by_batch) add_text(out, "by_batch", "1");
     if (out->kind != NULL) add_text(out, "bias_kind", out->kind);
     if ((given[SCALE] != Py_None && add_number(out, given[SCALE], function, "scale")) ||
+        (!is_zero(given[SOFTCAP]) && add_number(out, given[SOFTCAP], function, "softcap")) ||
         (!is_zero(given[DROPOUT]) && add_number(out, given[DROPOUT], function, "dropout")))
         return -1;
     return add_whole(out, given[QUERY_OFFSET], function, "query_offset") ||
@@ -94,6 +97,7 @@ static int use_handle(attention *self, int i, PyObject *object, tartan_py_kind k
 static const char *bias_name(const options *given) {
     if (given->kind == NULL) return "bias";
     if (strcmp(given->kind, "slopes") == 0) return "slopes";
+    if (strcmp(given->kind, "dense") == 0) return "mask";
     return strcmp(given->kind, "block") == 0 ? "block_bias" : "distance_bias";
 }
 
@@ -175,6 +179,13 @@ static tartan_py_part *new_like(attention *self, const tartan_py_part *like) {
     return tartan_py_call_result_as(&self->call, like, array, array->dtype);
 }
 
+/* Memory for the output: as q, with the elements of v. */
+static tartan_py_part *new_out(attention *self) {
+    tartan_array array = self->q->borrow.array;
+    array.shape[array.ndim - 1] = self->views[2].shape[3];
+    return tartan_py_call_result_as(&self->call, self->q, &array, array.dtype);
+}
+
 static tartan_py_part *new_lse(attention *self) {
     const tartan_array *q = &self->q->borrow.array;
     return tartan_py_call_result(&self->call, self->q, q->ndim - 1, q->shape, sum_dtype(self), false);
@@ -195,7 +206,7 @@ static PyObject *forward_in(attention *self, PyObject *const *given) {
         (out != NULL && tartan_py_call_borrow(&self->call, out, TARTAN_F64, true)) ||
         (lse != NULL && tartan_py_call_borrow(&self->call, lse, TARTAN_F64, true)))
         return NULL;
-    if (out == NULL && (out = new_like(self, self->q)) == NULL) return NULL;
+    if (out == NULL && (out = new_out(self)) == NULL) return NULL;
     if (wants_lse && lse == NULL && (lse = new_lse(self)) == NULL) return NULL;
     tartan_array out_view, lse_view;
     if (widen(self, out, 0, &out_view) || (lse != NULL && widen(self, lse, 1, &lse_view)) ||
@@ -267,7 +278,7 @@ static PyObject *forward_of(PyObject *const *arguments) {
 }
 
 /* attention(layout, mask, q, k, v, bias, kind, scale, causal, query_offset, causal_from, dropout, seed, deterministic,
- * context, out, lse, return_lse, sinks): out, or (out, lse). PyTorch records it if it records the use of an input. Tensors
+ * softcap, by_batch, context, out, lse, return_lse, sinks): out, or (out, lse). PyTorch records it if it records the use of an input. Tensors
  * that outlived torch.func.grad say that they require gradients, whatever the tensor inside says. */
 static PyObject *forward(PyObject *module, PyObject *const *arguments, Py_ssize_t count) {
     (void)module;

@@ -21,6 +21,8 @@ typedef enum tartan_py_argument {
     DROPOUT,
     SEED,
     DETERMINISTIC,
+    SOFTCAP,
+    BY_BATCH,
     CONTEXT,
     OUT,
     LSE,

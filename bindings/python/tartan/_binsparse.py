@@ -9,7 +9,7 @@ from typing import Any, Optional
 import numpy as np
 
 from tartan._arrays import Array
-from tartan._errors import ArgumentError, DTypeError, FormatError
+from tartan._errors import ArgumentError, DTypeError, FormatError, UnsupportedError
 from tartan._foreign_hdf5 import contents, found, from_compressed, one_head, reading, text_of, writing
 from tartan._frame import Block
 from tartan._layout import Layout
@@ -88,6 +88,8 @@ def write_binsparse(path: Any, matrix: Any, key: str = "/", *, append: bool = Fa
     if matrix.dtype_name not in ("float32", "float64"):
         raise DTypeError(f"Binsparse has no {matrix.dtype_name}: use astype('float32') first")
     layout = matrix.layout
+    if layout.variable:
+        raise UnsupportedError("the blocks differ in size, which BSR cannot hold: use to_scipy('csr'), or save")
     pointers, cols = layout.row_lists()
     about = {
         "version": _VERSION, "format": "BSR", "shape": list(layout.shape), "block_shape": list(layout.block_shape), "block_order": "row_major",

@@ -84,6 +84,36 @@ class BlockMask(Closing):
         text = sequence_text(causal, window, align)
         return cls._own(_raw.tartan_block_mask_from_sequences(handle, queries, keys, text), layout)
 
+    @classmethod
+    def from_lengths(cls, layout: Layout, lengths: Any) -> BlockMask:
+        """Keeps the keys (columns) before ``lengths[b]`` in the heads of batch entry b, for a layout that has those of each
+        entry in turn, as `Layout.for_lengths` makes it."""
+        handle = layout_handle(layout, "layout")
+        return cls._own(_raw.tartan_block_mask_from_lengths(handle, indices(lengths, "lengths")), layout)
+
+    def project(self, layout: Layout) -> BlockMask:
+        """The mask on another layout of equal blocks, for instance an intersection with a pattern. What this layout does not
+        store is hidden. Head h has head ``h % heads`` of the mask.
+
+        >>> import tartan
+        >>> layout = tartan.Layout.pattern("causal", (64, 64), 16)
+        >>> mask = tartan.BlockMask.from_rule(layout, lambda q, k, head: k <= q)
+        >>> mask.project(layout & tartan.Layout.pattern("local", (64, 64), 16, window=1))
+        <BlockMask of 1312 elements in 7 blocks of 16x16>
+        """
+        handle = layout_handle(layout, "layout")
+        return self._own(_raw.tartan_block_mask_project(self._handle, handle), layout)
+
+    def cut(self, rows: int, cols: int) -> BlockMask:
+        """The first `rows` queries and `cols` keys, on the `Layout.cut` of its layout.
+
+        >>> import tartan
+        >>> layout = tartan.Layout.pattern("causal", (64, 64), 16)
+        >>> tartan.BlockMask.from_rule(layout, lambda q, k, head: k <= q).cut(20, 20)
+        <BlockMask of 210 elements in 3 blocks of 16x16>
+        """
+        return self.project(self._layout.cut(rows, cols))
+
     def __and__(self, other: BlockMask) -> BlockMask:
         """The elements that both masks keep; they are of one layout, or of equal ones."""
         if not isinstance(other, BlockMask):

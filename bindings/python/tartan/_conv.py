@@ -283,6 +283,10 @@ def _text(windows: Any) -> Optional[str]:
 def _sets_of(blocks: Any, in_channels: int, out_channels: int) -> tuple[Any, ...]:
     """Pairs of input and output channels."""
     result = []
+    try:
+        blocks = list(blocks)
+    except TypeError:
+        raise ArgumentTypeError(f"blocks is of type {type(blocks).__name__}, expected a list of pairs") from None
     for b, pair in enumerate(blocks):
         try:
             ins, outs = (tuple(index(c) for c in side) for side in pair)

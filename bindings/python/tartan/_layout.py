@@ -29,13 +29,14 @@ from tartan._arrays import (
 from tartan._call import Call
 from tartan._context import ContextLike
 from tartan._errors import (
+    ArgumentError,
     ArgumentTypeError,
     DTypeError,
     HandleTypeError,
     ShapeError,
     TartanError,
 )
-from tartan._frame import Block, Frame, block_ranges, block_shape, frame_of, parameter_text, sequence_text
+from tartan._frame import Block, Frame, block_ranges, block_shape, frame_of, number_of, parameter_text, sequence_text
 from tartan._layout_changing import ChangingLayouts
 from tartan._queue import Queue
 from tartan._rules import Rule, places_of_rule
@@ -245,6 +246,34 @@ class Layout(ChangingLayouts):
             return cls._own(_raw.tartan_layout_from_dense(frame, raw))
         return cls._own(_raw.tartan_layout_from_dense_largest(frame, raw, density, norm_code(norm)))
 
+    @classmethod
+    def from_scores(
+        cls, scores: Any, block: Block, counts: Any = None, *, top_p: float = 1.0, shape: Any = None
+    ) -> Layout:  # fmt: skip
+        """The blocks that scores [grid_rows, grid_cols] or [heads, grid_rows, grid_cols] choose in each block row: at most
+        `counts` of them, one number for all or one for each block row, [grid_rows] or [heads, grid_rows]; and the fewest
+        that have `top_p` of the softmax of the row. Of equal scores the first win, NaN counts as infinity, and blocks of
+        score -infinity are never chosen. Scores are in host memory; `from_device_scores` chooses on a device.
+
+        >>> import numpy as np, tartan
+        >>> scores = np.log([[0.5, 0.3, 0.15, 0.05], [0.05, 0.9, 0.02, 0.03]])
+        >>> tartan.Layout.from_scores(scores, 8, top_p=0.75).mask().astype(int)
+        array([[1, 1, 0, 0],
+               [0, 1, 0, 0]])
+        >>> tartan.Layout.from_scores(scores, 8, [1, 3]).mask().astype(int)
+        array([[1, 0, 0, 0],
+               [1, 1, 0, 1]])
+        """
+        array = array_of(scores, "scores", _raw.TARTAN_F64)
+        if array.ndim not in (2, 3):
+            raise ShapeError(f"scores has {array.ndim} dimensions, expected [grid_rows, grid_cols], or 3 with heads")
+        rows, cols = block_shape(block)
+        heads = array.shape[0] if array.ndim == 3 else 1
+        whole = (array.shape[-2] * rows, array.shape[-1] * cols)
+        numbers = new_indices(0) if counts is None else indices(np.ravel(counts), "counts")
+        frame = frame_of(whole if shape is None else shape, block, heads)
+        return cls._own(_raw.tartan_layout_from_scores(frame, array, numbers, number_of(top_p, "top_p")))
+
     # ---- Asking ----
 
     def __eq__(self, other: object) -> bool:
@@ -308,6 +337,40 @@ class Layout(ChangingLayouts):
         (16, 32)
         """
         return Layout._own(_raw.tartan_layout_slice(self._handle, *block_ranges(key, self.grid)))
+
+    def cut(self, rows: int, cols: int) -> Layout:
+        """The first `rows` rows and `cols` columns, which may end inside blocks: for sequences that are shorter.
+        `BlockMask.cut` does the same to a mask.
+
+        >>> import tartan
+        >>> tartan.Layout.pattern("causal", (64, 64), 16).cut(40, 40)
+        <Layout 40x40, 6 of 9 blocks of 16x16, density 0.667>
+        """
+        return Layout._own(_raw.tartan_layout_cut(self._handle, rows, cols))
+
+    def take_heads(self, heads: Any) -> Layout:
+        """Head i of the result is head ``heads[i]``; a head may be taken any number of times.
+
+        >>> import tartan
+        >>> tartan.Layout.pattern("causal", (64, 64), 16).take_heads([0, 0, 0]).heads
+        3
+        """
+        return Layout._own(_raw.tartan_layout_take_heads(self._handle, indices(heads, "heads")))
+
+    def for_lengths(self, lengths: Any) -> Layout:
+        """The layout of a batch of sequences that are padded to the columns (keys) of this one, of which entry b has
+        ``lengths[b]``: the blocks of all heads for the first entry, then for the second, and so on, without those that have
+        padding alone. `BlockMask.from_lengths` hides the rest. From a layout of one head it is one for `attention` with
+        `by_batch`.
+
+        >>> import numpy as np, tartan
+        >>> lengths = [40, 64, 9]
+        >>> layout = tartan.Layout.pattern("causal", (64, 64), 16).for_lengths(lengths)
+        >>> mask = tartan.BlockMask.from_lengths(layout, lengths)
+        >>> q, k, v = np.random.default_rng(1).standard_normal((3, 3, 2, 64, 8))   # a batch of 3, two heads
+        >>> out = tartan.attention(q, k, v, layout, mask=mask, by_batch=True, causal=True)
+        """
+        return Layout._own(_raw.tartan_layout_from_lengths(self._handle, indices(lengths, "lengths")))
 
     def prune(self, gates: Any) -> Layout:
         """The blocks whose gate is not 0."""

@@ -88,7 +88,7 @@ def _differentiable(ctx: Any, grad: Any) -> Any:
 
 def _intercepted(x: Any, values: Any, gain: Any, bias: Any, constants: tuple[Any, ...], why: str) -> Any:
     """The convolution by the operator of tartan.torch, whose gradients are operators, too."""
-    from tartan.torch._conv import convolved
+    from tartan.torch._conv import convolved, facts_of
     from tartan.torch._held import values_of
 
     conv, relu, bias_first, active, windows, size, context = constants
@@ -101,22 +101,8 @@ def _intercepted(x: Any, values: Any, gain: Any, bias: Any, constants: tuple[Any
             raise UnsupportedError(f"conv: {why}, which it does not record with {name}")
     if isinstance(values, BlockMatrix):
         values = values_of(values)
-    single = x.ndim == conv.dims + 1
-    y = convolved(x.unsqueeze(0) if single else x, values, conv, size)
-    y = y.squeeze(0) if single else y
-    shape = (-1,) if conv.channels_last else (-1, *[1] * conv.dims)
-    gain, bias = (None if v is None else _tensor(v, x).to(y.dtype).view(shape) for v in (gain, bias))
-    if bias is not None and bias_first:
-        y = y + bias
-    if gain is not None:
-        y = y * gain
-    if bias is not None and not bias_first:
-        y = y + bias
-    return y.relu() if relu else y
-
-
-def _tensor(v: Any, like: Any) -> Any:
-    return v if isinstance(v, torch.Tensor) else torch.as_tensor(v, device=like.device)
+    lengths = None if size is None else conv._lengths(size, "size")
+    return convolved(facts_of(conv), x, values, gain, bias, relu, bias_first, lengths)
 
 
 def _classes(x: Any) -> Any:

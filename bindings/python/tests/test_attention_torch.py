@@ -399,3 +399,41 @@ def test_decoding_with_room_for_more_keys(queries):
         seen = torch.from_numpy(visible(fixed, causal=True, query_offset=at)).unflatten(0, (batch, heads))
         out = attention(q, k, v, layout, causal=True, query_offset=at)
         torch.testing.assert_close(out, dense(q, k, v, attn_mask=seen, enable_gqa=True), atol=1e-5, rtol=1e-5)
+
+
+@pytest.mark.parametrize("shape", [(40, 52), (4, 40, 52), (2, 1, 1, 52), (2, 4, 40, 52)])
+def test_masks_of_scaled_dot_product_attention(shape):
+    layout = Layout.pattern("dense", (40, 52), (8, 16))
+    q, k, v = tensors()
+    keep = torch.rand(shape) < 0.7
+    assert torch.allclose(attention(q, k, v, layout, mask=keep), dense(q, k, v, attn_mask=keep))
+    mask = torch.randn(shape, dtype=torch.float64, requires_grad=True)
+    weight = torch.randn(2, 4, 40, 8, dtype=torch.float64)
+    found = torch.autograd.grad((attention(q, k, v, layout, mask=mask) * weight).sum(), (q, k, v, mask))
+    wanted = torch.autograd.grad((dense(q, k, v, attn_mask=mask) * weight).sum(), (q, k, v, mask))
+    for ours, theirs in zip(found, wanted):
+        assert ours.shape == theirs.shape and torch.allclose(ours, theirs)
+
+
+def test_lengths_softcap_and_values_of_another_size():
+    layout = Layout.pattern("dense", (40, 52), (8, 16))
+    q, k, v = tensors()
+    v = torch.randn(2, 4, 52, 3, dtype=torch.float64, requires_grad=True)
+    lengths = torch.tensor([52, 9])
+    keep = torch.arange(52) < lengths[:, None, None, None]
+
+    def ours(q, k, v):
+        return attention(q, k, v, layout, softcap=0.5, key_lengths=lengths)
+
+    def theirs(q, k, v):
+        scores = (0.5 * torch.tanh(q @ k.mT * 8**-0.5 / 0.5)).masked_fill(~keep, -torch.inf)
+        return scores.softmax(-1) @ v
+
+    assert torch.allclose(ours(q, k, v), theirs(q, k, v))
+    weight = torch.randn(2, 4, 40, 3, dtype=torch.float64)
+    found, wanted = (torch.autograd.grad((f(q, k, v) * weight).sum(), (q, k, v)) for f in (ours, theirs))
+    assert all(torch.allclose(a, b) for a, b in zip(found, wanted))
+    one = tuple(x[:1] for x in (q, k, v))
+    assert torch.allclose(torch.func.vmap(lambda q, k, v: attention(q, k, v, layout, softcap=0.5))(q, k, v),
+                          attention(q, k, v, layout, softcap=0.5))
+    assert torch.func.grad(lambda v: attention(*one[:2], v, layout, softcap=0.5).sum())(one[2].detach()).shape == one[2].shape

@@ -301,6 +301,7 @@ def refused(rng):
                      lambda: BlockConv.from_sets(2, 2, [([0.5], [1])], (3, 3))),
         "no lists": (tartan.ArgumentTypeError, r"blocks\[0\] is \(0, 1\), expected a pair of lists",
                      lambda: BlockConv.from_sets(2, 2, [(0, 1)], (3, 3))),
+        "no sets": (tartan.ArgumentTypeError, "blocks is of type int", lambda: BlockConv.from_sets(2, 2, 3, (3, 3))),
         "one list": (tartan.ArgumentTypeError, r"blocks\[0\] is", lambda: BlockConv.from_sets(2, 2, [([0],)], (3, 3))),
         "size, too few": (tartan.ShapeError, "size is 9, expected 2 lengths", lambda: conv(x, filter, size=9)),
         "size, negative": (tartan.ShapeError, r"size is \(-1, 3\), expected 2 lengths from 0 on",

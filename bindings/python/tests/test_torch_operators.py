@@ -302,3 +302,77 @@ def test_compiled_products_and_attention(rng):
 
     program = torch.export.export(Module(), (x.detach(),))
     assert torch.allclose(program.module()(x.detach()), w @ x.detach(), atol=1e-6)
+
+
+@pytest.mark.parametrize("last", [False, True])
+@pytest.mark.parametrize("transposed", [False, True])
+def test_compiled_convolutions(rng, last, transposed):
+    """Also exported, and traced for images of any size."""
+    conv = tartan.BlockConv(
+        tartan.Layout.from_mask([[1, 1], [0, 1]], (2, 3)), (3, 2), padding=((1, 0), (1, 2)), stride=2, transposed=transposed, channels_last=last
+    )
+    shape = (5, 7, conv.in_channels) if last else (conv.in_channels, 5, 7)
+    x = torch.from_numpy(rng.standard_normal((2, *shape)))
+    values = torch.from_numpy(rng.standard_normal((conv.layout.blocks, *conv.layout.block_shape)))
+    gain, bias = torch.from_numpy(rng.standard_normal((2, conv.out_channels)))
+    given = [y.requires_grad_() for y in (x, values, gain, bias)]
+
+    def function(x, values, gain, bias):
+        return conv(x, values, gain=gain, bias=bias, relu=True)
+
+    wanted = function(*given)
+    torch._dynamo.reset()
+    compiled = torch.compile(function, fullgraph=True, backend="aot_eager")
+    assert torch.allclose(compiled(*given), wanted) and torch.allclose(compiled(x[0], *given[1:]), wanted[0])
+    for a, b in zip(torch.autograd.grad(compiled(*given).square().sum(), given), torch.autograd.grad(wanted.square().sum(), given)):
+        assert torch.allclose(a, b)
+
+    class Module(torch.nn.Module):
+        def forward(self, *given):
+            return function(*given)
+
+    program = torch.export.export(Module(), tuple(given))
+    assert torch.allclose(program.module()(*given), wanted)
+    graph = make_fx(function, tracing_mode="symbolic")(*given)
+    longer = torch.cat([x, x], 2)
+    assert torch.allclose(graph(longer, *given[1:]), function(longer, *given[1:]))
+    size = tuple(n + 1 for n in conv.output_size((5, 7))) if transposed else None
+    assert torch.allclose(torch.compile(lambda x: conv(x, values, size=size), fullgraph=True, backend="aot_eager")(x), conv(x, values, size=size))
+    words = "active, windows, out or context is given, expected none where PyTorch compiles"
+    context = tartan.default_context()
+    with pytest.raises(Exception, match=words):
+        torch.compile(lambda x: conv(x, values, context=context), fullgraph=True, backend="aot_eager")(x)
+
+
+def test_traces_compute_the_scale_of_attention_in_full(rng):
+    """Sizes are tensors under torch.jit.trace, whose roots are of float32."""
+    layout = tartan.Layout.pattern("dense", (6, 6), 2)
+    q, k, v = (torch.from_numpy(rng.standard_normal((1, 2, 6, 9))) for _ in range(3))
+    with torch.no_grad():
+        traced = torch.jit.trace(lambda q, k, v: tartan.attention(q, k, v, layout), (q, k, v))
+        assert torch.equal(traced(q, k, v), tartan.attention(q, k, v, layout))
+        module = tartan.torch.BlockSparseAttention(layout)
+        assert torch.equal(torch.jit.trace(module, (q, k, v))(q, k, v), module(q, k, v))
+
+
+def test_products_of_blocks_of_different_sizes(rng):
+    """As of equal ones; the gradient is 0 in what values have beyond a block."""
+    layout = tartan.Layout.from_mask(np.ones((3, 2)), rows=[0, 2, 4, 8], cols=[0, 4, 8])
+    values = torch.from_numpy(rng.standard_normal((layout.blocks, 4, 4)))
+    w = tartan.BlockMatrix(layout, values)
+    dense, x = torch.from_numpy(w.toarray()), torch.from_numpy(rng.standard_normal((8, 3)))
+    for function in (lambda x, v: tartan.spmm(layout, x, values=v), lambda x, v: tartan.spmm(w, x)):
+        torch._dynamo.reset()
+        compiled = torch.compile(function, fullgraph=True, backend="aot_eager")
+        for call in (function, compiled, torch.func.vmap(function, (None, 0))):
+            found = call(x, values[None] if call is not function and call is not compiled else values)
+            assert torch.allclose(found, dense @ x)
+    leaf = values.clone().requires_grad_()
+    wanted = torch.from_numpy(tartan.sddmm(layout, np.ones((8, 3)), x.numpy().T.copy()).values)
+
+    def loss(v):
+        return tartan.spmm(layout, x, values=v).sum()
+
+    for call in (loss, torch.compile(loss, backend="aot_eager")):
+        (found,) = torch.autograd.grad(call(leaf), leaf)
+        assert torch.allclose(found, wanted) and found[0, 2:].abs().max() == 0

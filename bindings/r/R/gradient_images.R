@@ -20,7 +20,7 @@
     own <- if (any(c("q", "k", "v") %in% wanted)) do.call(attention_gradient, c(given, values[bias]))
     rest <- intersect(names(operands), c(bias, "sinks"))
     terms <- if (any(rest %in% wanted)) do.call(attention_bias_gradient, c(given, values[rest]))
-    names(terms)[names(terms) == "bias"] <- bias
+    if (length(bias)) names(terms)[names(terms) == "bias"] <- bias
     all <- c(own, terms)
     Map(function(name, value) if (name %in% wanted) .like(all[[name]], value), names(values), values)
   }

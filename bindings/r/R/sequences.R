@@ -43,3 +43,38 @@ packed_mask <- function(layout, lengths, key_lengths = lengths, causal = TRUE, w
 setMethod("&", signature("BlockMask", "BlockMask"), function(e1, e2) {
   .new_mask(tartan_block_mask_intersection(e1, e2), e1@layout)
 })
+
+# ---- Sequences that are padded to one length ----
+
+padded_layout <- function(layout, lengths) {
+  layout <- .expect_layout(layout, "layout")
+  .new_layout(tartan_layout_from_lengths(layout, .lengths_of_keys(lengths, layout)))
+}
+
+padded_mask <- function(layout, lengths) {
+  layout <- .expect_layout(layout, "layout")
+  .new_mask(tartan_block_mask_from_lengths(layout, .lengths_of_keys(lengths, layout)), layout)
+}
+
+.lengths_of_keys <- function(lengths, layout) {
+  if (!.is_whole(lengths)) .fail("argument", "lengths is %s, expected whole numbers of 0 to %.0f", .shown(lengths), layout@frame[2L])
+  as.double(lengths)
+}
+
+# ---- Shorter lengths, other heads ----
+
+block_cut <- function(x, rows, cols) {
+  if (methods::is(x, "BlockMask")) return(mask_project(x, block_cut(x@layout, rows, cols)))
+  .new_layout(tartan_layout_cut(.expect_layout(x, "x"), rows, cols))
+}
+
+block_take_heads <- function(x, heads) {
+  x <- .expect_layout(x, "x")
+  .new_layout(tartan_layout_take_heads(x, .index(heads, x@frame[5L], "heads", "heads")))
+}
+
+mask_project <- function(mask, layout) {
+  .expect(mask, "BlockMask", "mask")
+  layout <- .expect_layout(layout, "layout")
+  .new_mask(tartan_block_mask_project(mask, layout), layout)
+}

@@ -10,7 +10,7 @@ import torch
 from tartan import BlockMask, Layout, attention, attention_gradient
 from tartan._errors import ArgumentError, ArgumentTypeError, ShapeError, UnsupportedError
 from tartan._torch import in_autocast
-from tartan.torch._bilinear import in_kernel, library, plainly, recorded, transformed, transforms
+from tartan.torch._bilinear import in_kernel, library, numbers, plainly, recorded, transformed, transforms
 from tartan.torch._cells import Numbered, cell_at
 from tartan.torch._operators import is_plain
 from tartan.torch._stored import EXTRA, check_same_frame, decoded, encoded
@@ -124,7 +124,7 @@ class BlockSparseAttention(torch.nn.Module):  # type: ignore[misc, unused-ignore
 
     def _attend(self, q: Any, k: Any, v: Any) -> Any:
         q, k, v = in_autocast(q, k, v)
-        scale = q.shape[-1] ** -0.5 if self.scale is None else float(self.scale)
+        scale = numbers(q.shape)[-1] ** -0.5 if self.scale is None else float(self.scale)
         dropout = self.dropout if self.training else 0.0
         compiles = torch.compiler.is_compiling()
         if not compiles and is_plain(q, k) and is_plain(v, v):
@@ -134,7 +134,7 @@ class BlockSparseAttention(torch.nn.Module):  # type: ignore[misc, unused-ignore
         seed_tensor = torch.randint(_SEEDS, (), device="cpu") if dropout else None
         number = self._tag.shape[0] if compiles else self._cell.number
         run = _operator if compiles or not transforms() else _Attention.apply
-        return run(q, k, v, number, scale, self.causal, dropout, seed_tensor)[0]
+        return run(q, k, v, number, scale, self.causal, 0.0, False, dropout, seed_tensor)[0]
 
     # ---- Copies, devices, state dicts ----
 
@@ -177,7 +177,7 @@ class BlockSparseAttention(torch.nn.Module):  # type: ignore[misc, unused-ignore
 # ---- Operators ----
 
 _SEEDS = 2**62
-_OPTIONS = "SymInt layout, float scale, bool causal, float dropout, Tensor? seed"
+_OPTIONS = "SymInt layout, float scale, bool causal, float softcap, bool by_batch, float dropout, Tensor? seed"
 library.define(f"attention(Tensor q, Tensor k, Tensor v, {_OPTIONS}) -> (Tensor, Tensor)")
 library.define(
     f"attention_gradient(Tensor q, Tensor k, Tensor v, Tensor out, Tensor lse, Tensor grad, {_OPTIONS}) -> (Tensor, Tensor, Tensor)"
@@ -186,10 +186,13 @@ _operator = torch.ops.tartan.attention.default
 _gradient_operator = torch.ops.tartan.attention_gradient.default
 
 
-def _options(layout: int, scale: float, causal: bool, dropout: float, seed: Any) -> tuple[Layout, dict[str, Any]]:
+def _options(
+    layout: int, scale: float, causal: bool, softcap: float, by_batch: bool, dropout: float, seed: Any
+) -> tuple[Layout, dict[str, Any]]:
     cell: AttentionCell = cell_at(layout)
     return cell.layout, {
-        "scale": scale, "causal": causal, "mask": cell.mask, "dropout": dropout, "seed": 0 if seed is None else int(seed)
+        "scale": scale, "causal": causal, "softcap": softcap, "by_batch": by_batch, "mask": cell.mask, "dropout": dropout,
+        "seed": 0 if seed is None else int(seed),
     }  # fmt: skip
 
 
@@ -212,7 +215,8 @@ def cell_of(layout: Any, mask: Any) -> AttentionCell:
 
 def intercepted(
     layout: Any, mask: Any, q: Any, k: Any, v: Any, bias: Any, kind: Any, scale: Any, causal: Any, query_offset: int,
-    causal_from: int, dropout: float, seed: int, deterministic: Any, context: Any, out: Any, lse: Any, return_lse: Any, sinks: Any,
+    causal_from: int, dropout: float, seed: int, deterministic: Any, softcap: float, by_batch: Any, context: Any, out: Any, lse: Any,
+    return_lse: Any, sinks: Any,
 ) -> Any:  # fmt: skip
     """`tartan.attention`, with handles, by the operator."""
     given = {
@@ -228,9 +232,10 @@ def intercepted(
     if not isinstance(q, torch.fx.Proxy):
         q, k, v = in_autocast(q, k, v)
     seed_tensor = torch.tensor(seed) if dropout else None
-    scale = q.shape[-1] ** -0.5 if scale is None else float(scale)
+    scale = numbers(q.shape)[-1] ** -0.5 if scale is None else float(scale)
     run = _Attention.apply if transforms() else _operator
-    out, lse = run(q, k, v, cell_of(layout, mask).number, scale, bool(causal), float(dropout), seed_tensor)[:2]
+    number = cell_of(layout, mask).number
+    out, lse = run(q, k, v, number, scale, bool(causal), float(softcap), bool(by_batch), float(dropout), seed_tensor)[:2]
     return (out, lse) if return_lse else out
 
 
@@ -240,7 +245,7 @@ def _lse_dtype(q: Any) -> Any:
 
 def _forward(q: Any, k: Any, v: Any, *given: Any) -> Any:
     layout, options = _options(*given)
-    out, lse = torch.empty_like(q), q.new_empty(q.shape[:-1], dtype=_lse_dtype(q))
+    out, lse = _fake_forward(q, k, v)
     attention(q.detach(), k.detach(), v.detach(), layout, out=out, lse=lse, **options)
     return out, lse
 
@@ -258,7 +263,8 @@ def _in_order(x: Any, like: Any) -> Any:
 
 
 def _fake_forward(q: Any, k: Any, v: Any, *given: Any) -> Any:
-    return torch.empty_like(q), q.new_empty(q.shape[:-1], dtype=_lse_dtype(q))
+    out = torch.empty_like(q) if q.shape[-1] == v.shape[-1] else q.new_empty((*q.shape[:-1], v.shape[-1]))
+    return out, q.new_empty(q.shape[:-1], dtype=_lse_dtype(q))
 
 
 def _fake_gradient(q: Any, k: Any, v: Any, *given: Any) -> Any:
@@ -282,7 +288,7 @@ class _Attention(torch.autograd.Function):  # type: ignore[misc, unused-ignore]
         q, k, v, out, lse, *seed = ctx.saved_tensors
         run = _AttentionGradient.apply if transforms() else _gradient_operator
         found = run(q, k, v, out, lse, grad, *ctx.options, seed[0] if seed else None)
-        return (*found, None, None, None, None, None)
+        return (*found, None, None, None, None, None, None, None)
 
     @staticmethod
     def vmap(info: Any, in_dims: Any, *given: Any) -> Any:

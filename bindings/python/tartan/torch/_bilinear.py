@@ -6,6 +6,7 @@ w_grad = h(x, y_grad). The gradients of any of the three are the other two, so a
 
 from __future__ import annotations
 
+import warnings
 from functools import partial, wraps
 from typing import Any, Callable
 
@@ -194,6 +195,16 @@ def _functions(operators: Any, size_of: Any, rows: bool) -> tuple[Any, Any, Any]
             return _one_by_one(ValuesGradient._run, info, in_dims, *given)
 
     return Forward._of(operators[0]), InputGradient._of(operators[1]), ValuesGradient._of(operators[2])
+
+
+def numbers(size: Any) -> Any:
+    """Under torch.jit.trace sizes are tensors, which operators don't take as numbers, and which compute in float32: they become
+    constants of the graph. Of another size of images it is refused."""
+    if torch.jit.is_tracing():
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore", torch.jit.TracerWarning)
+            return tuple(int(n) for n in size)
+    return size
 
 
 def check_size(found: Any, wanted: Any) -> None:

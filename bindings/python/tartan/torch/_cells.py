@@ -54,7 +54,7 @@ class Cell(Numbered):
         self.rows, self.cols = layout.rows, layout.cols
         block = layout.block_shape
         self.shape = (layout.blocks, *block)
-        self.ragged = self.rows % block[0] != 0 or self.cols % block[1] != 0
+        self.ragged = layout.variable or self.rows % block[0] != 0 or self.cols % block[1] != 0
         self.forget()
 
     def forget(self) -> None:

@@ -10,10 +10,12 @@ from typing import Any, Optional
 
 import torch
 
-from tartan import BlockMask, BlockMatrix, Layout, _attention, _linalg, _operations
+from tartan import BlockConv, BlockMask, BlockMatrix, Layout, _attention, _linalg, _operations
 from tartan._errors import ArgumentError, UnsupportedError
+from tartan._torch import in_autocast
 from tartan._transposed import TransposedMatrix
 from tartan.torch._attention import cell_of
+from tartan.torch._conv import convolved, facts_of
 from tartan.torch._held import number_of
 from tartan.torch._operators import cell_of_layout, input_gradient, linear, spmm_of
 from tartan.torch._products import product
@@ -32,6 +34,7 @@ def _constant(owner: type, name: str, function: Any) -> None:
 _constant(Layout, "_torch_layout", lambda layout: (cell_of_layout(layout).number, layout.heads, layout.rows, layout.cols))
 _constant(Layout, "_torch_attention", lambda layout: cell_of(layout._handle, None).number)
 _constant(BlockMask, "_torch_attention", lambda mask: cell_of(mask.layout._handle, mask._handle).number)
+_constant(BlockConv, "_torch_facts", lambda conv: facts_of(conv))
 _constant(BlockMatrix, "_torch_number", lambda matrix: number_of(matrix))
 
 
@@ -60,12 +63,15 @@ def _spmm(
 def _attend(
     q: Any, k: Any, v: Any, layout: Any, *, scale: Optional[float] = None, causal: bool = False, query_offset: int = 0,
     causal_from: int = 0, mask: Any = None, slopes: Any = None, distance_bias: Any = None, block_bias: Any = None,
-    sinks: Any = None, dropout: float = 0.0, seed: Optional[int] = None, deterministic: bool = True, out: Any = None,
-    lse: Any = None, return_lse: bool = False, context: Any = None,
+    sinks: Any = None, dropout: float = 0.0, seed: Optional[int] = None, deterministic: bool = True, softcap: float = 0.0,
+    by_batch: bool = False, key_lengths: Any = None, out: Any = None, lse: Any = None, return_lse: bool = False,
+    context: Any = None,
 ) -> Any:  # fmt: skip
     for given in (slopes, distance_bias, block_bias, sinks, out, lse, context, query_offset or None, causal_from or None):
         if given is not None:
             raise UnsupportedError("attention: a bias, sinks, an offset, out, lse or context is given, expected none where PyTorch compiles")
+    if key_lengths is not None or isinstance(mask, (torch.Tensor, list)):
+        raise UnsupportedError("attention: a mask that is an array or key_lengths is given, expected a BlockMask where PyTorch compiles")
     id(layout)
     id(mask)
     number = layout._torch_attention() if mask is None else mask._torch_attention()
@@ -73,8 +79,24 @@ def _attend(
     if dropout:
         drawn = torch.randint(2**62, (), device="cpu") if seed is None else torch.full((), seed, dtype=torch.int64, device="cpu")
     wide = q.shape[-1] ** -0.5 if scale is None else scale
-    found = torch.ops.tartan.attention.default(q, k, v, number, wide, causal, float(dropout), drawn)
+    found = torch.ops.tartan.attention.default(q, k, v, number, wide, causal, float(softcap), by_batch, float(dropout), drawn)
     return (found[0], found[1]) if return_lse else found[0]
+
+
+def _convolve(
+    self: Any, x: Any, filter: Any, *, gain: Any = None, bias: Any = None, relu: bool = False, bias_first: bool = False,
+    add: bool = False, active: Any = None, windows: Any = None, size: Any = None, out: Any = None, context: Any = None,
+) -> Any:  # fmt: skip
+    for given in (active, windows, out, context):
+        if given is not None:
+            raise UnsupportedError("conv: active, windows, out or context is given, expected none where PyTorch compiles")
+    if not isinstance(filter, torch.Tensor):
+        raise UnsupportedError("conv: filter is a matrix, expected a tensor of values where PyTorch compiles")
+    id(self)
+    x, filter = in_autocast(x, filter)
+    facts = self._torch_facts()
+    lengths = (size,) * facts[1] if isinstance(size, int) else size
+    return convolved(facts, x, filter, gain, bias, relu, bias_first, lengths)
 
 
 def _seed_of(seed: Optional[int], x: Any) -> int:
@@ -95,4 +117,5 @@ def _inlined(module: types.ModuleType, replaced: dict[str, Any]) -> None:
 
 _inlined(_operations, {"operation": intercepted, "seed_of": _seed_of})
 _linalg.spmm._torchdynamo_inline = _spmm  # type: ignore[attr-defined]
+BlockConv.__call__._torchdynamo_inline = _convolve  # type: ignore[attr-defined]
 _attention.attention._torchdynamo_inline = _attend  # type: ignore[attr-defined]

@@ -3,7 +3,6 @@
 
 from __future__ import annotations
 
-import warnings
 from typing import Any, Optional
 
 import numpy as np
@@ -13,7 +12,7 @@ from torch._prims_common import suggest_memory_format
 from tartan import BlockConv, BlockMatrix, Layout
 from tartan._errors import ArgumentError, ArgumentTypeError, ShapeError, UnsupportedError
 from tartan._torch import in_autocast, matrix_of
-from tartan.torch._bilinear import Bilinear, check_size, transforms
+from tartan.torch._bilinear import Bilinear, check_size, numbers, transforms
 from tartan.torch._cells import Cell, Numbered, cell_at
 from tartan.torch._linear import Block, chosen_layout, kept_layout, stored_widths
 from tartan.torch._operators import check_tensor, is_plain
@@ -148,7 +147,7 @@ class BlockSparseConv2d(Stored):
         if not compiles and is_plain(x, values) and not (recorded and self._cell.ragged):
             wide = None if bias is None else bias.to(torch.promote_types(bias.dtype, torch.float32))
             return self.conv(x, values if recorded else values.detach(), bias=wide if recorded or wide is None else wide.detach())
-        size = _traced((x.shape[0], self.out_channels, *_output_size(x.shape[2:], **self._geometry)))
+        size = numbers((x.shape[0], self.out_channels, *_output_size(x.shape[2:], **self._geometry)))
         run = conv_forward if compiles or not transforms() else BILINEAR.run
         y = run(x, values, self._tag.shape[0] if compiles else self._cell.number, size)
         return y if bias is None else y + bias.view(-1, 1, 1)
@@ -207,10 +206,13 @@ def _geometry(kernel: Any, stride: Any, padding: Any, dilation: Any) -> dict[str
     return {"kernel": kernel, "stride": stride, "dilation": dilation, "padding": pairs}
 
 
-def _output_size(lengths: Any, kernel: Any, stride: Any, dilation: Any, padding: Any) -> list[Any]:
-    return [
-        (n + sum(p) - d * (k - 1) - 1) // s + 1 for n, k, s, d, p in zip(lengths, kernel, stride, dilation, padding)
-    ]
+def _output_size(
+    lengths: Any, kernel: Any, stride: Any, dilation: Any, padding: Any, transposed: bool = False
+) -> list[Any]:
+    spans = zip(lengths, kernel, stride, dilation, padding)
+    if transposed:
+        return [(n - 1) * s - sum(p) + d * (k - 1) + 1 for n, k, s, d, p in spans]
+    return [(n + sum(p) - d * (k - 1) - 1) // s + 1 for n, k, s, d, p in spans]
 
 
 def _filter_values(conv: BlockConv, weight: Any) -> Any:
@@ -227,39 +229,57 @@ def _empty(like: Any, size: Any) -> Any:
 
 
 class HeldConv(Numbered):
-    """A convolution that no module has."""
+    """A convolution that no module has. `facts`, of numbers, are what a call needs to know of it."""
 
-    __slots__ = ("conv",)
+    __slots__ = ("conv", "facts")
 
     def __init__(self, conv: BlockConv) -> None:
         super().__init__()
         self.conv = conv
+        kernel, stride, dilation = (_whole(conv._option(name)) for name in ("kernel", "stride", "dilation"))
+        padding = tuple(_whole(pair, ":") for pair in conv._option("padding").split("x"))
+        geometry = (kernel, stride, dilation, padding)
+        self.facts = (self.number, conv.dims, conv.channels_last, conv.out_channels, conv._option("transposed") == "1", geometry)
+
+
+def _whole(text: str, by: str = "x") -> tuple[int, ...]:
+    return tuple(map(int, text.split(by)))
 
 
 _held: dict[int, HeldConv] = {}  # by the identity of convolutions
 
 
-def convolved(x: Any, values: Any, conv: BlockConv, lengths: Any) -> Any:
-    """The convolution of a batch as PyTorch traces or transforms it; `lengths` of the result are needed where there is a choice."""
+def facts_of(conv: BlockConv) -> tuple[Any, ...]:
+    """Those of a convolution, which is kept for the rest of the process."""
     held = _held.get(id(conv))
     if held is None or held.conv is not conv:
         held = _held[id(conv)] = HeldConv(conv)
-    spatial = slice(1, -1) if conv.channels_last else slice(2, None)
+    return held.facts
+
+
+def convolved(
+    facts: tuple[Any, ...], x: Any, values: Any, gain: Any, bias: Any, relu: bool, bias_first: bool, lengths: Any
+) -> Any:
+    """A call of a BlockConv as PyTorch traces, transforms or compiles it; `lengths` of the result are needed where there is a
+    choice."""
+    number, dims, last, channels, transposed, geometry = facts
+    single = x.ndim == dims + 1
+    x = x.unsqueeze(0) if single else x
     if lengths is None:
-        lengths = conv.output_size(tuple(x.shape[spatial]))
-    inside = (*lengths, conv.out_channels) if conv.channels_last else (conv.out_channels, *lengths)
-    run = BILINEAR.run if transforms() else conv_forward
-    return run(x, values, held.number, _traced((x.shape[0], *inside)))
-
-
-def _traced(size: Any) -> Any:
-    """Under torch.jit.trace sizes are tensors, of which an operator takes no list: they become constants of the graph. With images of
-    another size it is refused."""
-    if torch.jit.is_tracing():
-        with warnings.catch_warnings():
-            warnings.simplefilter("ignore", torch.jit.TracerWarning)
-            return tuple(int(n) for n in size)
-    return size
+        lengths = _output_size(x.shape[1:-1] if last else x.shape[2:], *geometry, transposed)
+    size = (x.shape[0], *lengths, channels) if last else (x.shape[0], channels, *lengths)
+    run = BILINEAR.run if not torch.compiler.is_compiling() and transforms() else conv_forward
+    y = run(x, values, number, numbers(size))
+    y = y.squeeze(0) if single else y
+    shape = (-1,) if last else (-1, *[1] * dims)
+    gain, bias = (None if v is None else torch.as_tensor(v, device=x.device).to(y.dtype).view(shape) for v in (gain, bias))
+    if bias is not None and bias_first:
+        y = y + bias
+    if gain is not None:
+        y = y * gain
+    if bias is not None and not bias_first:
+        y = y + bias
+    return y.relu() if relu else y
 
 
 def _conv_at(number: int) -> BlockConv:

@@ -9,7 +9,7 @@ import numpy as np
 import torch
 
 from tartan import BlockMatrix, Layout, _block_mask, _conv, _layout, _matrix
-from tartan._errors import ArgumentError, ShapeError
+from tartan._errors import ArgumentError, ShapeError, UnsupportedError
 from tartan._torch import matrix_of
 from tartan._transposed import TransposedMatrix
 from tartan.torch._cells import Cell
@@ -27,6 +27,7 @@ class Stored(torch.nn.Module):  # type: ignore[misc, unused-ignore]
     _tag: Any
 
     def _store(self, cell: Cell, device: Any, dtype: Any) -> None:
+        _refuse_variable(cell.layout)
         self._cell = cell
         self._mark(device)
         self.values = torch.nn.Parameter(torch.empty(shape_of(cell.stored), device=device, dtype=dtype))
@@ -140,7 +141,13 @@ class Stored(torch.nn.Module):  # type: ignore[misc, unused-ignore]
         super()._load_from_state_dict(state_dict, prefix, local_metadata, strict, missing, unexpected, errors)
 
 
+def _refuse_variable(layout: Layout) -> None:
+    if layout.variable:
+        raise UnsupportedError("layout has blocks of different sizes, which modules do not take: spmm(layout, x, values=values) does")
+
+
 def check_same_frame(layout: Layout, old: Layout) -> None:
+    _refuse_variable(layout)
     if (layout.shape, layout.block_shape) != (old.shape, old.block_shape):
         raise ArgumentError(
             f"layout is {layout.shape} in blocks of {layout.block_shape}, expected {old.shape} in blocks of {old.block_shape}"
