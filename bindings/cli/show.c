@@ -51,7 +51,8 @@ static void print_facts(const tartan_layout *layout, const char *name) {
     int64_t band[2] = {0};
     printf("%s: %lld x %lld, blocks %s %lld x %lld, %lld head%s\n", name,
            (long long)tartan_layout_rows(layout), (long long)tartan_layout_cols(layout),
-           tartan_layout_is_variable(layout) == 1 ? "up to" : "of", (long long)tartan_layout_block_rows(layout), (long long)tartan_layout_block_cols(layout),
+           tartan_layout_is_variable(layout) == 1 ? "up to" : "of",
+           (long long)tartan_layout_block_rows(layout), (long long)tartan_layout_block_cols(layout),
            (long long)tartan_layout_heads(layout), tartan_layout_heads(layout) == 1 ? "" : "s");
     printf("%lld blocks, density %.4f", (long long)tartan_layout_blocks(layout),
            tartan_layout_density(layout));
