@@ -52,6 +52,7 @@
     (const int64_t *targets, int64_t ntargets),
     (const int64_t *lengths, int64_t nlengths),
     (const int64_t *heads, int64_t nheads),
+    (const int64_t *counts, int64_t ncounts),
     (const int64_t *image, int64_t nimage),
     (const int64_t *in_size, int64_t nin_size)
 };

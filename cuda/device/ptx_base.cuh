@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0
- * Instructions that CUDA C++ has no name for, for kernels of all chips: special registers, dependent launches, timing.
- * Source: PTX ISA 9.0, sections "special registers", "griddepcontrol". */
+ * Instructions that CUDA C++ has no name for, for kernels of all chips: special registers, dependent launches, barriers, timing.
+ * Source: PTX ISA 9.0, sections "special registers", "griddepcontrol", "bar". */
 #ifndef TARTAN_CUDA_PTX_BASE_CUH
 #define TARTAN_CUDA_PTX_BASE_CUH
 
@@ -22,6 +22,13 @@ __device__ __forceinline__ void wait_for_kernels_before() {
 #if __CUDA_ARCH__ >= 900
     asm volatile("griddepcontrol.wait;" ::: "memory");
 #endif
+}
+
+/* ---- Barriers of some warps of a CTA ---- */
+
+/* Waits until `threads` threads have come to barrier `number`; number 0 is that of __syncthreads. */
+__device__ __forceinline__ void wait_at_barrier(uint32_t number, uint32_t threads) {
+    asm volatile("bar.sync %0, %1;" ::"r"(number), "r"(threads) : "memory");
 }
 
 /* ---- The SM that runs the thread ---- */

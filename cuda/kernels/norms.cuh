@@ -4,6 +4,7 @@
 #ifndef TARTAN_CUDA_NORMS_CUH
 #define TARTAN_CUDA_NORMS_CUH
 
+#include "device/ptx_base.cuh"
 #include "device/ptx_mma.cuh"
 #include "kernels.h"
 #include "kernels/bits.cuh"
@@ -120,7 +121,7 @@ __device__ __forceinline__ void wait_for_line(const Lines &c, const Share &me) {
     if (c.across || c.at_once == 1)
         __syncthreads();
     else
-        asm volatile("bar.sync %0, %1;" ::"r"(me.line + 1), "r"(c.threads) : "memory");
+        wait_at_barrier((uint32_t)me.line + 1, (uint32_t)c.threads);
 }
 
 /* Bytes of shared memory for `count` sums at a time. */

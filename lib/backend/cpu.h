@@ -166,8 +166,8 @@ tartan_i_kernels tartan_i_cpu_product_kernels(int32_t dtype, const tartan_array 
 typedef struct tartan_i_cpu_form {
     bool transposed;                                                   /* op(A) is A transposed */
     int64_t out_block, in_block, out_size, in_size, grid_out, grid_in; /* rows and columns of op(A) */
-    const int64_t *out_bounds, *in_bounds; /* where blocks of different sizes begin, the largest of which are out_block and
-                                            * in_block; NULL: blocks are of these sizes, but for the last */
+    /* Where blocks of different sizes begin, of which out_block and in_block are the largest; NULL: all have these sizes. */
+    const int64_t *out_bounds, *in_bounds;
     int64_t a_row, a_col, block_elements; /* of a block, as op(A) has it */
 
     /* Of the head at work: op(A) as row lists, `others` and `ids` (NULL: the position itself) by position; how many

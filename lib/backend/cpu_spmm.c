@@ -91,7 +91,8 @@ static int64_t list_terms(const tartan_i_spmm *p, int64_t *at, int64_t end, tart
     const int64_t after = all - begin - count, wanted = follows ? p->ahead_a : 0;
     const int64_t more = after < wanted ? after : wanted;
     for (int64_t i = 0; i < count + more; i++) plain_term(p, begin + i, &terms[i]);
-    const int64_t last = p->form.in_size - (p->form.grid_in - 1) * p->form.in_block, *bounds = p->form.in_bounds;
+    const int64_t last = p->form.in_size - (p->form.grid_in - 1) * p->form.in_block,
+                  *bounds = p->form.in_bounds;
     *at = begin + count;
     if (bounds != NULL) {
         const int32_t *others = p->form.others + begin;

@@ -19,8 +19,8 @@ static void size_blocks(tartan_i_spmm *p) {
         p->convert = p->op->a->dtype != product->factor || p->op->gates != NULL;
         p->block_bytes = f->block_elements * product->bytes;
     } else {
-        p->convert =
-            f->in_bounds != NULL || f->a_col != 1 || p->fit.rows != f->out_block || p->fit.units * product->group != f->in_block;
+        p->convert = f->in_bounds != NULL || f->a_col != 1 || p->fit.rows != f->out_block ||
+                     p->fit.units * product->group != f->in_block;
         p->block_bytes = p->fit.rows * p->fit.units * product->bytes;
     }
     p->pieces = product->group > 1 ? 1 : tartan_i_ceil_div(f->in_block, PIECE);

@@ -86,8 +86,7 @@ static tartan_status set_flag(const char *function, const tartan_i_option *optio
     return TARTAN_OK;
 }
 
-static tartan_status set_padding(const char *function, const tartan_i_option *option,
-                                 tartan_i_conv_options *out, parsed *p) {
+static tartan_status set_padding(const char *function, const tartan_i_option *option, parsed *p) {
     p->same = tartan_i_option_value_is(option, "same") || tartan_i_option_value_is(option, "tf");
     p->half = tartan_i_option_value_is(option, "half");
     p->padding.count = 0;
@@ -103,7 +102,7 @@ static tartan_status set_option(const char *function, const tartan_i_option *opt
         return set_sizes(function, option, "stride", 1, &p->stride, false);
     if (tartan_i_option_is(option, "dilation"))
         return set_sizes(function, option, "dilation", 1, &p->dilation, false);
-    if (tartan_i_option_is(option, "padding")) return set_padding(function, option, out, p);
+    if (tartan_i_option_is(option, "padding")) return set_padding(function, option, p);
     if (tartan_i_option_is(option, "transposed"))
         return set_flag(function, option, "transposed", &out->transposed);
     if (tartan_i_option_is(option, "per_tap")) return set_flag(function, option, "per_tap", &out->per_tap);

@@ -105,3 +105,12 @@ void tartan_i_text_add_json(tartan_i_text *text, const char *string) {
 void tartan_text_free(char *text) {
     tartan_i_free(text);
 }
+
+tartan_status tartan_i_copy_text(const char *text, char **out) {
+    *out = NULL;
+    if (text == NULL) return TARTAN_OK;
+    int64_t size = (int64_t)strlen(text) + 1;
+    PASS(tartan_i_allocate(out, size, 1));
+    memcpy(*out, text, (size_t)size);
+    return TARTAN_OK;
+}

@@ -14,6 +14,9 @@ void tartan_i_free(void *pointer);
 /* Memory of so many bytes or more is asked for in huge pages. */
 enum { TARTAN_I_HUGE_BYTES = 4 << 20 };
 
+/* A copy of a text, which the caller frees; NULL of NULL. */
+tartan_status tartan_i_copy_text(const char *text, char **out);
+
 /* NEW(p, n) allocates n objects of p's type, in functions that have `status` and `fail`. */
 #define NEW(pointer, count)        TRY(tartan_i_allocate(&(pointer), (count), sizeof *(pointer)))
 #define NEW_ZEROED(pointer, count) TRY(tartan_i_allocate_zeroed(&(pointer), (count), sizeof *(pointer)))

@@ -12,15 +12,6 @@
 
 /* ---- Parts ---- */
 
-static tartan_status copy_text(const char *text, char **out) {
-    *out = NULL;
-    if (text == NULL) return TARTAN_OK;
-    int64_t size = (int64_t)strlen(text) + 1;
-    PASS(tartan_i_allocate(out, size, 1));
-    memcpy(*out, text, (size_t)size);
-    return TARTAN_OK;
-}
-
 /* Layouts have names of their own; all other kinds share theirs. */
 static bool same_space(int32_t a, int32_t b) {
     return (a == TARTAN_KIND_LAYOUT) == (b == TARTAN_KIND_LAYOUT);
@@ -73,7 +64,8 @@ static tartan_status make_table(int64_t count, tartan_i_table *out) {
 }
 
 static void fill_names(tartan_file *file) {
-    for (int64_t i = 0; i < file->nitems; i++) *item_slot(file, file->items[i].kind, file->items[i].name) = i + 1;
+    for (int64_t i = 0; i < file->nitems; i++)
+        *item_slot(file, file->items[i].kind, file->items[i].name) = i + 1;
 }
 
 static tartan_status reserve(tartan_file *file, int64_t count) {
@@ -150,7 +142,7 @@ static tartan_status get_source(tartan_file *file, const char *name, int64_t *ou
     int64_t *slot = source_slot(file, name);
     if (*slot == 0) {
         tartan_i_source source = {0};
-        PASS(copy_text(name, &source.name));
+        PASS(tartan_i_copy_text(name, &source.name));
         file->sources[file->nsources++] = source;
         *slot = file->nsources;
     }
@@ -182,8 +174,8 @@ static tartan_status take_listing(const char *function, tartan_file *file, tarta
 static tartan_status check_source(const char *function, const tartan_file *file, const tartan_i_item *item) {
     const tartan_i_source *source = &file->sources[item->source];
     if (source->identity[0] == '\0')
-        FAIL_IN(function, FORMAT, "%s: matrix \"%s\": its layout \"%s\" is not in the file", file->path, item->name,
-                source->name);
+        FAIL_IN(function, FORMAT, "%s: matrix \"%s\": its layout \"%s\" is not in the file", file->path,
+                item->name, source->name);
     if (item->identity[0] != '\0' && strcmp(item->identity, source->identity) != 0)
         FAIL_IN(function, FORMAT, "%s: matrix \"%s\" belongs to a layout of identity %s, but \"%s\" has %s",
                 file->path, item->name, item->identity, source->name, source->identity);
@@ -240,7 +232,7 @@ tartan_status tartan_i_file_find(const char *function, tartan_file *file, int32_
         tartan_i_listing one;
         tartan_i_item item = {0};
         PASS(tartan_i_reader_find(function, file->reader, kind == TARTAN_KIND_LAYOUT, name, &one));
-        tartan_status status = one.kind == 0 ? TARTAN_OK : copy_text(name, &one.name);
+        tartan_status status = one.kind == 0 ? TARTAN_OK : tartan_i_copy_text(name, &one.name);
         if (status == TARTAN_OK && one.kind != 0) status = take_listing(function, file, &one, &item);
         tartan_i_free(one.name);
         tartan_i_free(one.layout);
@@ -260,7 +252,7 @@ tartan_status tartan_i_file_open(const char *function, const char *path, tartan_
     tartan_file *file = NULL;
     NEW_ZEROED(file, 1);
     file->magic = TARTAN_I_FILE;
-    TRY(copy_text(path, &file->path));
+    TRY(tartan_i_copy_text(path, &file->path));
     TRY(tartan_i_seal_open(function, path, false, &fd, &seal));
     file->sealed = seal.version != 0;
     TRY(tartan_i_reader_open(function, path, fd, &seal, &file->reader));
@@ -315,7 +307,8 @@ int32_t tartan_file_kind(const tartan_file *file, int64_t i) {
 int64_t tartan_file_find(const tartan_file *file, int32_t kind, const char *name) {
     tartan_i_item *item;
     tartan_file *all = listed(__func__, file);
-    if (all == NULL || name == NULL || tartan_i_file_find(__func__, all, kind, name, &item) != TARTAN_OK) return -1;
+    if (all == NULL || name == NULL || tartan_i_file_find(__func__, all, kind, name, &item) != TARTAN_OK)
+        return -1;
     return item == NULL ? -1 : item - all->items;
 }
 
@@ -333,12 +326,6 @@ const char *tartan_file_layout_identity(const tartan_file *file, int64_t i) {
     const tartan_i_item *item = item_at(__func__, file, i);
     if (item == NULL || item->kind == TARTAN_KIND_ARRAY) return NULL;
     return item->stored ? file->sources[item->source].identity : item->layout->identity;
-}
-
-int32_t tartan_file_has_gates(tartan_file *file, const char *name) {
-    tartan_i_item *item;
-    if (!tartan_i_is(file, TARTAN_I_FILE) || name == NULL) return 0;
-    return tartan_i_file_find(__func__, file, TARTAN_KIND_MATRIX, name, &item) == TARTAN_OK && item != NULL && item->has_gates;
 }
 
 /* ---- Putting and removing ---- */
@@ -368,13 +355,13 @@ tartan_status tartan_i_file_check_put(const char *function, const char *name, co
     return TARTAN_OK;
 }
 
-tartan_status tartan_i_file_put(const char *function, tartan_file *file, tartan_i_item *item, const char *name,
-                                const char *metadata) {
+tartan_status tartan_i_file_put(const char *function, tartan_file *file, tartan_i_item *item,
+                                const char *name, const char *metadata) {
     tartan_status status;
     TRY(tartan_i_file_list(function, file));
     TRY(reserve(file, file->nitems + 1));
-    TRY(copy_text(name, &item->name));
-    if (metadata != NULL && metadata[0] != '\0') TRY(copy_text(metadata, &item->metadata));
+    TRY(tartan_i_copy_text(name, &item->name));
+    if (metadata != NULL && metadata[0] != '\0') TRY(tartan_i_copy_text(metadata, &item->metadata));
     commit(file, item);
     return TARTAN_OK;
 fail:
@@ -425,23 +412,6 @@ tartan_status tartan_file_put_matrix(tartan_file *file, const char *name, tartan
     return tartan_i_file_put(__func__, file, &item, name, metadata);
 }
 
-tartan_status tartan_i_file_look_up(const char *function, tartan_file *file, int32_t kind, const char *name,
-                                    tartan_i_item **out) {
-    if (!tartan_i_is(file, TARTAN_I_FILE))
-        return tartan_i_fail(TARTAN_ERR_HANDLE, function, "file is %s, expected an open collection",
-                             file == NULL ? "NULL" : "closed or not one of Tartan's");
-    if (name == NULL)
-        return tartan_i_fail(TARTAN_ERR_HANDLE, function, "name is NULL, expected the name of an object");
-    PASS(tartan_i_file_find(function, file, kind, name, out));
-    if (*out != NULL) return TARTAN_OK;
-    return tartan_i_fail(TARTAN_ERR_NOT_FOUND, function, "there is no %s \"%.255s\" in the collection",
-                         kind == TARTAN_KIND_LAYOUT   ? "layout"
-                         : kind == TARTAN_KIND_MATRIX ? "matrix"
-                         : kind == TARTAN_KIND_ARRAY  ? "array"
-                                                      : "object of this kind named",
-                         name);
-}
-
 tartan_status tartan_file_remove(tartan_file *file, int32_t kind, const char *name) {
     tartan_i_item *item;
     if (tartan_i_is(file, TARTAN_I_FILE)) PASS(tartan_i_file_list(__func__, file));
@@ -453,74 +423,4 @@ tartan_status tartan_file_remove(tartan_file *file, int32_t kind, const char *na
     memset(file->by_name.slots, 0, ((size_t)file->by_name.mask + 1) * sizeof *file->by_name.slots);
     fill_names(file);
     return TARTAN_OK;
-}
-
-/* ---- Getting ---- */
-
-tartan_status tartan_file_get_layout(tartan_file *file, const char *name, tartan_layout **out) {
-    CHECK_OUT(out);
-    tartan_i_item *item;
-    tartan_layout *layout;
-    PASS(tartan_i_file_look_up(__func__, file, TARTAN_KIND_LAYOUT, name, &item));
-    PASS(tartan_i_item_layout(__func__, file, item, &layout));
-    *out = tartan_layout_retain(layout);
-    return TARTAN_OK;
-}
-
-tartan_status tartan_file_get_matrix_layout(tartan_file *file, const char *name, tartan_layout **out) {
-    CHECK_OUT(out);
-    tartan_i_item *item;
-    tartan_layout *layout;
-    PASS(tartan_i_file_look_up(__func__, file, TARTAN_KIND_MATRIX, name, &item));
-    PASS(tartan_i_item_layout(__func__, file, item, &layout));
-    *out = tartan_layout_retain(layout);
-    return TARTAN_OK;
-}
-
-tartan_status tartan_file_get_matrix(tartan_file *file, const char *name, tartan_matrix **out) {
-    CHECK_OUT(out);
-    tartan_i_item *item;
-    tartan_matrix *matrix;
-    bool owned;
-    PASS(tartan_i_file_look_up(__func__, file, TARTAN_KIND_MATRIX, name, &item));
-    PASS(tartan_i_item_matrix(__func__, file, item, &matrix, &owned));
-    if (owned) {
-        *out = matrix;
-        return TARTAN_OK;
-    }
-    PASS(tartan_i_matrix_new(matrix->layout, matrix->dtype, matrix->block_order, out));
-    tartan_i_blocks_copy(*out, matrix, 0, matrix->layout->blocks);
-    return TARTAN_OK;
-}
-
-tartan_status tartan_file_get_gates(tartan_file *file, const char *name, double *out_gates,
-                                    int64_t nout_gates) {
-    tartan_i_item *item;
-    tartan_layout *layout;
-    double *gates;
-    bool owned;
-    PASS(tartan_i_file_look_up(__func__, file, TARTAN_KIND_MATRIX, name, &item));
-    CHECK(item->has_gates, NOT_FOUND, "matrix \"%.255s\" has no gates", name);
-    PASS(tartan_i_item_layout(__func__, file, item, &layout));
-    CHECK(nout_gates == layout->blocks, SHAPE,
-          "out_gates has %" PRId64 " entries, expected %" PRId64 " (blocks)", nout_gates, layout->blocks);
-    CHECK(out_gates != NULL || nout_gates == 0, HANDLE, "out_gates is NULL, expected room for the gates");
-    PASS(tartan_i_item_gates(__func__, file, item, &gates, &owned));
-    if (nout_gates > 0) memcpy(out_gates, gates, (size_t)nout_gates * sizeof *out_gates);
-    if (owned) tartan_i_free(gates);
-    return TARTAN_OK;
-}
-
-tartan_status tartan_file_get_metadata(tartan_file *file, int32_t kind, const char *name, char **out_text) {
-    CHECK_OUT(out_text);
-    tartan_i_item *item;
-    char *text;
-    bool owned;
-    PASS(tartan_i_file_look_up(__func__, file, kind, name, &item));
-    PASS(tartan_i_item_metadata(__func__, file, item, &text, &owned));
-    if (text != NULL && owned) {
-        *out_text = text;
-        return TARTAN_OK;
-    }
-    return copy_text(text == NULL ? "" : text, out_text);
 }

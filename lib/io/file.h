@@ -17,14 +17,14 @@ typedef struct tartan_i_item {
     int32_t kind;
     bool stored, has_gates;
     char *name;
-    int64_t source;        /* stored: index of its layout in file->sources; -1 for an array */
+    int64_t source; /* stored: index of its layout in file->sources; -1 for an array */
     char identity[TARTAN_I_IDENTITY_CHARS + 1]; /* stored, of a matrix: what it says its layout's is, or "" */
-    tartan_layout *layout; /* put: a reference */
-    tartan_matrix *matrix; /* put, of a matrix: the caller's, unless owned */
+    tartan_layout *layout;                      /* put: a reference */
+    tartan_matrix *matrix;                      /* put, of a matrix: the caller's, unless owned */
     bool owned;
-    double *gates;         /* put, of a matrix: [blocks] or NULL */
-    tartan_array array;    /* put, of an array: row-major and contiguous, a copy */
-    char *metadata;        /* put: the text or NULL */
+    double *gates;      /* put, of a matrix: [blocks] or NULL */
+    tartan_array array; /* put, of an array: row-major and contiguous, a copy */
+    char *metadata;     /* put: the text or NULL */
 } tartan_i_item;
 
 /* Objects by name: 1 + their index at the hash of the name or behind it, 0 where there is none. */
@@ -36,7 +36,7 @@ typedef struct tartan_i_table {
 struct tartan_file {
     uint32_t magic; /* TARTAN_I_FILE */
     bool sealed;
-    bool listed; /* items are all of the file's, in order; else those that were asked for */
+    bool listed;              /* items are all of the file's, in order; else those that were asked for */
     tartan_i_reader *reader;  /* NULL: not opened from a file */
     char *path;               /* of the opened file, for error texts */
     tartan_i_source *sources; /* layouts of the file, including those stored only for matrices */
@@ -62,8 +62,8 @@ tartan_status tartan_i_file_look_up(const char *function, tartan_file *file, int
 
 /* Checks of what is put under a name, then its commitment. */
 tartan_status tartan_i_file_check_put(const char *function, const char *name, const char *metadata);
-tartan_status tartan_i_file_put(const char *function, tartan_file *file, tartan_i_item *item, const char *name,
-                                const char *metadata);
+tartan_status tartan_i_file_put(const char *function, tartan_file *file, tartan_i_item *item,
+                                const char *name, const char *metadata);
 
 /* Puts the item at the place of the one of its name, or behind the others, and takes ownership of it. */
 tartan_status tartan_i_file_commit(tartan_file *file, tartan_i_item *item);

@@ -44,8 +44,8 @@ static void close_reader(tartan_i_reader *reader) {
 }
 
 static tartan_status open_reader(const char *function, tartan_i_reader *reader, bool sealed) {
-    PASS(tartan_i_disk_open(function, reader->path, reader->fd, TARTAN_I_READ, NULL, reader->paged, &reader->disk,
-                            &reader->file));
+    PASS(tartan_i_disk_open(function, reader->path, reader->fd, TARTAN_I_READ, NULL, reader->paged,
+                            &reader->disk, &reader->file));
     const int64_t size = (int64_t)reader->disk->end_written;
     reader->most_columns = sealed ? INT64_MAX : size > FEW_COLUMNS ? size : FEW_COLUMNS;
     return check_root(function, reader);
@@ -143,8 +143,8 @@ fail:
     return status;
 }
 
-static tartan_status read_matrix(tartan_i_call *call, hid_t object, const tartan_layout *layout, int64_t first,
-                                 tartan_layout *part, tartan_matrix **out) {
+static tartan_status read_matrix(tartan_i_call *call, hid_t object, const tartan_layout *layout,
+                                 int64_t first, tartan_layout *part, tartan_matrix **out) {
     tartan_status status;
     tartan_matrix *matrix = NULL;
     tartan_i_dataset blocks = {.id = -1};
@@ -152,8 +152,7 @@ static tartan_status read_matrix(tartan_i_call *call, hid_t object, const tartan
     TRY(open_blocks(call, object, layout, &blocks, &dtype, &order));
     TRY(tartan_i_matrix_new(part, dtype, order, &matrix));
     TRY(tartan_i_read_items(call, &blocks, first, part->blocks, matrix->values));
-    if (tartan_i_is_ragged(part))
-        tartan_i_padding_clear(part, dtype, order, 0, part->blocks, matrix->values);
+    if (tartan_i_is_ragged(part)) tartan_i_padding_clear(part, dtype, order, 0, part->blocks, matrix->values);
     *out = matrix;
     matrix = NULL;
 fail:
@@ -245,7 +244,8 @@ fail:
 }
 
 tartan_status tartan_i_reader_part(const char *function, tartan_i_reader *reader, const char *name,
-                                   const tartan_layout *layout, int64_t first, int64_t count, tartan_array *out) {
+                                   const tartan_layout *layout, int64_t first, int64_t count,
+                                   tartan_array *out) {
     tartan_i_call call = tartan_i_call_for(function, reader, TARTAN_KIND_MATRIX, name);
     hid_t object;
     tartan_i_quiet quiet = tartan_i_hdf5_enter();

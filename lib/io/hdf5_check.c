@@ -27,8 +27,7 @@ tartan_i_call tartan_i_call_for(const char *function, const tartan_i_reader *rea
     if (name == NULL)
         snprintf(call.where, sizeof call.where, "%.512s", reader->path);
     else
-        snprintf(call.where, sizeof call.where, "%.512s: %s \"%.255s\"", reader->path,
-                 noun_of(kind), name);
+        snprintf(call.where, sizeof call.where, "%.512s: %s \"%.255s\"", reader->path, noun_of(kind), name);
     return call;
 }
 
@@ -39,7 +38,8 @@ tartan_status tartan_i_fail_format(const tartan_i_call *call, const char *format
     vsnprintf(text, sizeof text, format, arguments);
     va_end(arguments);
     /* Some calls of HDF5 return 0 if the disk failed; then the file itself need not be damaged. */
-    if (call->disk->error != 0) return tartan_i_hdf5_fail(call->function, call->disk, TARTAN_ERR_FILE, call->where, "cannot be read");
+    if (call->disk->error != 0)
+        return tartan_i_hdf5_fail(call->function, call->disk, TARTAN_ERR_FILE, call->where, "cannot be read");
     return tartan_i_fail(TARTAN_ERR_FORMAT, call->function, "%s: %s", call->where, text);
 }
 

@@ -81,8 +81,8 @@ tartan_status tartan_i_read_items(const tartan_i_call *call, const tartan_i_data
 
 /* The same for chunks of whole items whose only filter is Fletcher-32. Not done for other datasets, and where anything
  * is unusual, which HDF5's own reading tells. hdf5_chunks.c */
-tartan_status tartan_i_hdf5_read_chunks(const tartan_i_call *call, const tartan_i_dataset *dataset, int64_t first,
-                                        int64_t count, void *out, bool *out_done);
+tartan_status tartan_i_hdf5_read_chunks(const tartan_i_call *call, const tartan_i_dataset *dataset,
+                                        int64_t first, int64_t count, void *out, bool *out_done);
 
 /* Check that the dataset holds little-endian integers of 4 or 8 bytes (*out says which), or binary64. */
 tartan_status tartan_i_check_integers(const tartan_i_call *call, const tartan_i_dataset *dataset,
@@ -94,7 +94,8 @@ tartan_status tartan_i_check_values(const tartan_i_call *call, hid_t object, con
                                     int32_t *out_dtype, int32_t *out_order);
 
 /* Finds the dtype of an array from the type of its dataset. */
-tartan_status tartan_i_check_array(const tartan_i_call *call, const tartan_i_dataset *dataset, int32_t *out_dtype);
+tartan_status tartan_i_check_array(const tartan_i_call *call, const tartan_i_dataset *dataset,
+                                   int32_t *out_dtype);
 
 /* Reads the layout in a group. hdf5_layout.c */
 tartan_status tartan_i_read_layout(tartan_i_call *call, hid_t object, tartan_layout **out);

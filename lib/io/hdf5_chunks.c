@@ -71,8 +71,8 @@ static int64_t smaller(int64_t a, int64_t b) {
     return a < b ? a : b;
 }
 
-tartan_status tartan_i_hdf5_read_chunks(const tartan_i_call *call, const tartan_i_dataset *dataset, int64_t first,
-                                        int64_t count, void *out, bool *out_done) {
+tartan_status tartan_i_hdf5_read_chunks(const tartan_i_call *call, const tartan_i_dataset *dataset,
+                                        int64_t first, int64_t count, void *out, bool *out_done) {
     tartan_status status = TARTAN_OK;
     *out_done = false;
 #if DIRECT
@@ -80,7 +80,8 @@ tartan_status tartan_i_hdf5_read_chunks(const tartan_i_call *call, const tartan_
     const int64_t items = plist < 0 ? 0 : chunk_items(dataset, plist);
     tartan_i_hdf5_close(plist);
     if (items == 0) return TARTAN_OK;
-    const int64_t item_bytes = dataset->bytes / dataset->dims[0], bytes = items * item_bytes, end = first + count;
+    const int64_t item_bytes = dataset->bytes / dataset->dims[0], bytes = items * item_bytes,
+                  end = first + count;
     unsigned char *chunk, *to = out;
     PASS(tartan_i_allocate(&chunk, bytes + TARTAN_I_FLETCHER_BYTES, 1));
     bool good = true;

@@ -242,9 +242,11 @@ static hid_t make_access(hid_t driver_id, tartan_i_disk *disk) {
 /* A file ends with its HDF5 part. A copy of one of ours without the seal may still have the list of the pages behind. */
 static bool ends_well(const tartan_i_disk *disk) {
     if (disk->end_allocated == disk->end_written) return true;
-    const int64_t end = (int64_t)disk->end_allocated, extra = (int64_t)(disk->end_written - disk->end_allocated);
+    const int64_t end = (int64_t)disk->end_allocated,
+                  extra = (int64_t)(disk->end_written - disk->end_allocated);
     return disk->paged == NULL && disk->end_written > disk->end_allocated &&
-           extra == TARTAN_I_HASH_BYTES * tartan_i_pages_count(end + TARTAN_I_SEAL_BYTES, TARTAN_I_PAGE_BYTES);
+           extra ==
+               TARTAN_I_HASH_BYTES * tartan_i_pages_count(end + TARTAN_I_SEAL_BYTES, TARTAN_I_PAGE_BYTES);
 }
 
 tartan_status tartan_i_disk_open(const char *function, const char *path, int fd, tartan_i_access access,
@@ -266,7 +268,8 @@ tartan_status tartan_i_disk_open(const char *function, const char *path, int fd,
                                "%s: damaged: it has %" PRIu64 " bytes, its HDF5 part should end at %" PRIu64,
                                path, (uint64_t)disk->end_written, (uint64_t)disk->end_allocated);
     /* What is added comes behind all that is in the file, the list of its pages included. */
-    if (access == TARTAN_I_ADD && disk->end_allocated < disk->end_written) disk->end_allocated = disk->end_written;
+    if (access == TARTAN_I_ADD && disk->end_allocated < disk->end_written)
+        disk->end_allocated = disk->end_written;
     tartan_i_hdf5_close(plist);
     disk->driver = id;
     if (status != TARTAN_OK) {

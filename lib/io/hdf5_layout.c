@@ -101,7 +101,8 @@ tartan_status tartan_i_read_layout(tartan_i_call *call, hid_t object, tartan_lay
     TRY(read_frame(call, object, &f));
     TRY(tartan_i_read_text(call, object, "recipe", &recipe));
     TRY(tartan_i_read_identity(call, object, said));
-    TRY(read_list(call, object, tartan_i_pointers_name(f.begun.heads), f.begun.heads * f.grid[0] + 1, &pointers));
+    TRY(read_list(call, object, tartan_i_pointers_name(f.begun.heads), f.begun.heads * f.grid[0] + 1,
+                  &pointers));
     TRY(read_list(call, object, tartan_i_indices_name(f.begun.heads), -1, &indices));
     TRY(tartan_i_layout_begin(&f.begun, indices.count, &layout));
     TRY(tartan_i_schema_take_lists(call->function, call->where, &pointers, &indices, layout));

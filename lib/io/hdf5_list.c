@@ -69,8 +69,7 @@ static tartan_status describe(tartan_i_call *call, hid_t object, bool layouts, b
         listing->implicit = implicit != 0;
         return TARTAN_OK;
     }
-    listing->gates =
-        H5Iget_type(object) == H5I_GROUP && H5Lexists(object, "gates", H5P_DEFAULT) > 0;
+    listing->gates = H5Iget_type(object) == H5I_GROUP && H5Lexists(object, "gates", H5P_DEFAULT) > 0;
     return describe_place(call, object, escaped, &listing->layout);
 }
 
@@ -135,7 +134,8 @@ static tartan_status open_listed(tartan_i_call *call, bool escaped, hid_t group,
 static tartan_status describe_object(tartan_i_call *call, hid_t object, bool layouts, bool escaped,
                                      tartan_i_listing *one) {
     const H5I_type_t type = H5Iget_type(object);
-    return type == H5I_GROUP || type == H5I_DATASET ? describe(call, object, layouts, escaped, one) : TARTAN_OK;
+    return type == H5I_GROUP || type == H5I_DATASET ? describe(call, object, layouts, escaped, one)
+                                                    : TARTAN_OK;
 }
 
 /* Keeps the names of objects of a kind that this version knows. */
@@ -171,7 +171,8 @@ static void sort(hid_t group, bool layouts, names *found) {
     const bool ordered = plist >= 0 && H5Pget_link_creation_order(plist, &tracked) >= 0 && tracked != 0;
     tartan_i_hdf5_close(plist);
     if (found->count > 1)
-        qsort(found->list, (size_t)found->count, sizeof *found->list, ordered ? compare_orders : compare_names);
+        qsort(found->list, (size_t)found->count, sizeof *found->list,
+              ordered ? compare_orders : compare_names);
     for (int64_t i = 0; !ordered && i < found->count; i++) found->list[i].order = layouts ? 0 : i;
 }
 
@@ -225,14 +226,13 @@ static tartan_status open_named(tartan_i_call *call, tartan_i_reader *reader, in
     tartan_status status = TARTAN_OK;
     there = H5Lexists(group, child, H5P_DEFAULT);
     if (there < 0) status = tartan_i_fail_hdf5(call, "its links cannot be read");
-    if (there > 0)
-        status = tartan_i_open_child(call, group, child, H5I_BADID, out);
+    if (there > 0) status = tartan_i_open_child(call, group, child, H5I_BADID, out);
     tartan_i_hdf5_close(group);
     return status;
 }
 
-tartan_status tartan_i_reader_find(const char *function, tartan_i_reader *reader, bool layouts, const char *name,
-                                   tartan_i_listing *out) {
+tartan_status tartan_i_reader_find(const char *function, tartan_i_reader *reader, bool layouts,
+                                   const char *name, tartan_i_listing *out) {
     const int32_t kind = layouts ? TARTAN_KIND_LAYOUT : TARTAN_KIND_MATRIX;
     tartan_i_call call = tartan_i_call_for(function, reader, kind, name);
     hid_t object = -1;

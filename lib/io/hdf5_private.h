@@ -32,8 +32,8 @@ typedef enum tartan_i_access {
 typedef struct tartan_i_disk {
     H5FD_t hdf5; /* HDF5's part; must come first */
     haddr_t end_allocated, end_written;
-    int fd;                /* -1 once the owner has released it */
-    int error;             /* errno of the first failure, 0: none */
+    int fd;    /* -1 once the owner has released it */
+    int error; /* errno of the first failure, 0: none */
     tartan_i_access access;
     tartan_i_pages *pages; /* of a new file: the owner's */
     tartan_i_paged *paged; /* of a sealed file: the owner's; NULL: bytes are not verified */

@@ -116,7 +116,8 @@ tartan_status tartan_i_item_take(const char *function, tartan_file *file, const 
     tartan_status status;
     tartan_layout *layout;
     bool owned;
-    *out = (tartan_i_item){.kind = item->kind, .has_gates = item->has_gates, .source = -1, .name = item->name};
+    *out =
+        (tartan_i_item){.kind = item->kind, .has_gates = item->has_gates, .source = -1, .name = item->name};
     TRY(take_bytes(&out->name, false, (int64_t)strlen(item->name) + 1));
     if (item->kind != TARTAN_KIND_ARRAY) {
         TRY(tartan_i_item_layout(function, file, item, &layout));

@@ -9,7 +9,7 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
-enum { PIECE_BYTES = 4 << 10, CACHED = 8, NUMBER_BYTES = 8 };
+enum { PIECE_BYTES = 4 << 10, CACHED = 8, WORD = 8 };
 
 /* A piece of the file that differs from what is on the disk. It ends where the old file does, if that comes first. */
 typedef struct piece {
@@ -54,10 +54,8 @@ static int64_t page_end(const tartan_i_paged *paged, int64_t page) {
 }
 
 tartan_status tartan_i_paged_fail(const char *function, const char *path, int error) {
-    if (error == EBADMSG)
-        FAIL_IN(function, FORMAT, "%s: damaged: its bytes do not match its seal", path);
-    if (error == ESTALE)
-        FAIL_IN(function, FILE, "%s: was changed since it was opened: open it again", path);
+    if (error == EBADMSG) FAIL_IN(function, FORMAT, "%s: damaged: its bytes do not match its seal", path);
+    if (error == ESTALE) FAIL_IN(function, FILE, "%s: was changed since it was opened: open it again", path);
     if (error == ENOMEM) FAIL_IN(function, MEMORY, "%s: %s", path, strerror(error));
     FAIL_IN(function, FILE, "%s: cannot be read or written: %s", path,
             error != 0 ? strerror(error) : "it became shorter while it was read");
@@ -80,7 +78,8 @@ static int64_t first_piece(const tartan_i_paged *paged, int64_t offset) {
 
 /* Puts the pieces over `size` bytes that were read at `offset`. */
 static void put_over(const tartan_i_paged *paged, unsigned char *bytes, int64_t size, int64_t offset) {
-    for (int64_t i = first_piece(paged, offset); i < paged->npieces && paged->pieces[i].at < offset + size; i++) {
+    for (int64_t i = first_piece(paged, offset); i < paged->npieces && paged->pieces[i].at < offset + size;
+         i++) {
         const piece *p = &paged->pieces[i];
         const int64_t begin = larger(p->at, offset);
         const int64_t end = smaller(smaller(p->at + PIECE_BYTES, paged->limit), offset + size);
@@ -186,7 +185,8 @@ bool tartan_i_paged_read(tartan_i_paged *paged, void *bytes, int64_t size, int64
     }
     const int64_t known = larger(0, smaller(size, paged->seal.end - offset));
     if (known > 0 && !read_pages(paged, to, known, offset)) return false;
-    if (size > known && !tartan_i_disk_read(paged->fd, to + known, size - known, offset + known)) return false;
+    if (size > known && !tartan_i_disk_read(paged->fd, to + known, size - known, offset + known))
+        return false;
     if (paged->adding) put_over(paged, bytes, all, begin);
     return true;
 }
@@ -203,31 +203,21 @@ tartan_status tartan_i_paged_verify(const char *function, const char *path, tart
 
 /* ---- Opening ---- */
 
-static uint64_t load_number(const unsigned char *bytes) {
-    uint64_t value = 0;
-    for (int i = 0; i < NUMBER_BYTES; i++) value |= (uint64_t)bytes[i] << 8 * i;
-    return value;
-}
-
-static void store_number(unsigned char *bytes, uint64_t value) {
-    for (int i = 0; i < NUMBER_BYTES; i++) bytes[i] = (unsigned char)(value >> 8 * i);
-}
-
 /* The journal: the number of pieces, the limit, the place of each piece; then the pieces. */
 static int64_t journal_bytes(int64_t pieces) {
-    return NUMBER_BYTES * (2 + pieces) + PIECE_BYTES * pieces;
+    return WORD * (2 + pieces) + PIECE_BYTES * pieces;
 }
 
 static tartan_status take_journal(const char *function, const char *path, tartan_i_paged *paged,
                                   const unsigned char *journal) {
     const int64_t size = paged->seal.journal_bytes;
-    const int64_t count = size >= 2 * NUMBER_BYTES ? (int64_t)load_number(journal) : -1;
+    const int64_t count = size >= 2 * WORD ? (int64_t)tartan_i_little(journal, WORD) : -1;
     if (count < 0 || count > size / PIECE_BYTES || journal_bytes(count) != size)
         FAIL_IN(function, FORMAT, "%s: damaged: its journal has a wrong length", path);
-    paged->limit = (int64_t)load_number(journal + NUMBER_BYTES);
-    const unsigned char *places = journal + 2 * NUMBER_BYTES, *bytes = places + NUMBER_BYTES * count;
+    paged->limit = (int64_t)tartan_i_little(journal + WORD, WORD);
+    const unsigned char *places = journal + 2 * WORD, *bytes = places + WORD * count;
     for (int64_t i = 0; i < count; i++) {
-        const int64_t at = (int64_t)load_number(places + NUMBER_BYTES * i);
+        const int64_t at = (int64_t)tartan_i_little(places + WORD * i, WORD);
         if (at < 0 || at % PIECE_BYTES != 0 || at >= paged->limit || paged->limit > paged->seal.end ||
             (i > 0 && at <= paged->pieces[i - 1].at))
             FAIL_IN(function, FORMAT, "%s: damaged: its journal has a wrong place", path);
@@ -306,7 +296,8 @@ static bool write_seal(tartan_i_paged *paged, const tartan_i_seal *seal) {
 static bool settle(tartan_i_paged *paged) {
     for (int64_t i = 0; i < paged->npieces; i++) {
         const piece *p = &paged->pieces[i];
-        const int64_t begin = larger(p->at, TARTAN_I_SEAL_BYTES), end = smaller(p->at + PIECE_BYTES, paged->limit);
+        const int64_t begin = larger(p->at, TARTAN_I_SEAL_BYTES),
+                      end = smaller(p->at + PIECE_BYTES, paged->limit);
         if (end > begin && !tartan_i_disk_write(paged->fd, p->bytes + (begin - p->at), end - begin, begin))
             return false;
     }
@@ -401,13 +392,13 @@ static tartan_status prepare(const char *function, const char *path, tartan_i_pa
             goto fail;
         }
     unsigned char *to = bytes + list;
-    store_number(to, (uint64_t)paged->npieces);
-    store_number(to + NUMBER_BYTES, (uint64_t)paged->limit);
-    to += 2 * NUMBER_BYTES;
-    for (int64_t i = 0; i < paged->npieces; i++) store_number(to + NUMBER_BYTES * i, (uint64_t)paged->pieces[i].at);
-    to += NUMBER_BYTES * paged->npieces;
-    for (int64_t i = 0; i < paged->npieces; i++)
-        memcpy(to + PIECE_BYTES * i, paged->pieces[i].bytes, PIECE_BYTES);
+    tartan_i_put_little(to, WORD, (uint64_t)paged->npieces);
+    tartan_i_put_little(to + WORD, WORD, (uint64_t)paged->limit);
+    to += 2 * WORD;
+    for (int64_t i = 0; i < paged->npieces; i++) {
+        tartan_i_put_little(to + WORD * i, WORD, (uint64_t)paged->pieces[i].at);
+        memcpy(to + WORD * paged->npieces + PIECE_BYTES * i, paged->pieces[i].bytes, PIECE_BYTES);
+    }
     const int64_t old_list = paged->seal.length - paged->seal.end;
     *out_seal = (tartan_i_seal){.version = TARTAN_I_SEAL_VERSION,
                                 .growing = true,
@@ -427,14 +418,14 @@ fail:
     return status;
 }
 
-tartan_status tartan_i_paged_commit(const char *function, const char *path, tartan_i_paged *paged, int64_t end,
-                                    int64_t unused) {
+tartan_status tartan_i_paged_commit(const char *function, const char *path, tartan_i_paged *paged,
+                                    int64_t end, int64_t unused) {
     unsigned char *bytes = NULL;
     tartan_i_seal seal;
     struct stat mine, theirs;
     PASS(prepare(function, path, paged, end, unused, &bytes, &seal));
-    bool done = tartan_i_disk_write(paged->fd, bytes, seal.length - end, end) &&
-                tartan_i_disk_synchronise(paged->fd);
+    bool done =
+        tartan_i_disk_write(paged->fd, bytes, seal.length - end, end) && tartan_i_disk_synchronise(paged->fd);
     tartan_i_free(bytes);
     if (!done) return tartan_i_paged_fail(function, path, errno);
     if (fstat(paged->fd, &mine) != 0 || stat(path, &theirs) != 0 || mine.st_ino != theirs.st_ino ||

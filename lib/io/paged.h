@@ -46,8 +46,8 @@ bool tartan_i_paged_write(tartan_i_paged *paged, const void *bytes, int64_t size
 
 /* Steps 3 to 6. `end` is where the new pages end, `unused` how many more of their bytes nothing uses. If it fails before
  * the switch, the file is the old one. Errors: FILE, FORMAT, MEMORY. */
-tartan_status tartan_i_paged_commit(const char *function, const char *path, tartan_i_paged *paged, int64_t end,
-                                    int64_t unused);
+tartan_status tartan_i_paged_commit(const char *function, const char *path, tartan_i_paged *paged,
+                                    int64_t end, int64_t unused);
 
 /* Takes back what was written behind the end, as far as the disk lets it. */
 void tartan_i_paged_rollback(tartan_i_paged *paged);

@@ -116,7 +116,8 @@ void tartan_i_pages_cut(tartan_i_pages *pages, int64_t length) {
     forget(pages, page_of(length), INT64_MAX);
 }
 
-bool tartan_i_pages_known(const tartan_i_pages *pages, int64_t i, unsigned char out_hash[TARTAN_I_HASH_BYTES]) {
+bool tartan_i_pages_known(const tartan_i_pages *pages, int64_t i,
+                          unsigned char out_hash[TARTAN_I_HASH_BYTES]) {
     if (pages == NULL || i >= pages->count || !pages->list[i].known) return false;
     memcpy(out_hash, pages->list[i].hash, TARTAN_I_HASH_BYTES);
     return true;

@@ -27,7 +27,8 @@ void tartan_i_pages_wrote(tartan_i_pages *pages, const void *bytes, int64_t size
 void tartan_i_pages_cut(tartan_i_pages *pages, int64_t length);
 
 /* The hash of the i-th page, if it was written from end to end. */
-bool tartan_i_pages_known(const tartan_i_pages *pages, int64_t i, unsigned char out_hash[TARTAN_I_HASH_BYTES]);
+bool tartan_i_pages_known(const tartan_i_pages *pages, int64_t i,
+                          unsigned char out_hash[TARTAN_I_HASH_BYTES]);
 
 /* The hashes of all pages up to `end`, one after another, which the caller frees. Reads the pages that `pages` does
  * not know (NULL: all). Errors: FILE, MEMORY. */

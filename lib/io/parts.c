@@ -20,7 +20,8 @@ static void copy_line(void *to, int32_t to_dtype, int64_t to_stride, const void 
         memcpy(to, from, (size_t)(count * bytes));
     } else {
         for (int64_t i = 0; i < count; i++)
-            memcpy((char *)to + i * to_stride * bytes, (const char *)from + i * from_stride * bytes, (size_t)bytes);
+            memcpy((char *)to + i * to_stride * bytes, (const char *)from + i * from_stride * bytes,
+                   (size_t)bytes);
     }
 }
 
@@ -29,7 +30,8 @@ static void copy_elements(const tartan_array *to, const tartan_array *from) {
     const int64_t to_bytes = tartan_dtype_bytes(to->dtype), bytes = tartan_dtype_bytes(from->dtype);
     const int32_t last = from->ndim - 1;
     const int64_t inner = from->ndim == 0 ? 1 : from->shape[last];
-    const int64_t to_step = from->ndim == 0 ? 1 : to->strides[last], step = from->ndim == 0 ? 1 : from->strides[last];
+    const int64_t to_step = from->ndim == 0 ? 1 : to->strides[last],
+                  step = from->ndim == 0 ? 1 : from->strides[last];
     int64_t index[TARTAN_MAX_NDIM] = {0};
     if (tartan_i_array_is_empty(from)) return;
     for (;;) {
@@ -49,7 +51,9 @@ static void copy_elements(const tartan_array *to, const tartan_array *from) {
 /* Whether elements of one dtype may become those of another: numbers other numbers and i32 a f64, for languages that
  * have no other numbers, and a f64 an i32 again. */
 static bool converts(int32_t from, int32_t to) {
-    return from == to || (tartan_i_is_number(from) && (tartan_i_is_number(to) || (from == TARTAN_F64 && to == TARTAN_I32))) ||
+    return from == to ||
+           (tartan_i_is_number(from) &&
+            (tartan_i_is_number(to) || (from == TARTAN_F64 && to == TARTAN_I32))) ||
            (tartan_i_is_index(from) && to == TARTAN_F64);
 }
 
@@ -73,8 +77,8 @@ static bool is_whole(const tartan_array *contiguous) {
     return true;
 }
 
-tartan_status tartan_file_put_array(tartan_file *file, const char *name, const tartan_array *array, int32_t dtype,
-                                    const char *metadata) {
+tartan_status tartan_file_put_array(tartan_file *file, const char *name, const tartan_array *array,
+                                    int32_t dtype, const char *metadata) {
     CHECK_HANDLE(file, FILE, "collection");
     PASS(tartan_i_array_check_either(__func__, "array", array, false));
     PASS(tartan_i_array_check_host(__func__, "array", array));
@@ -82,7 +86,8 @@ tartan_status tartan_file_put_array(tartan_file *file, const char *name, const t
     tartan_i_item item = {.kind = TARTAN_KIND_ARRAY, .source = -1};
     if (dtype == 0) dtype = array->dtype;
     CHECK(converts(array->dtype, dtype), DTYPE, "array is of %s, which cannot be stored as %s",
-          tartan_dtype_name(array->dtype), tartan_dtype_name(dtype) == NULL ? "an unknown dtype" : tartan_dtype_name(dtype));
+          tartan_dtype_name(array->dtype),
+          tartan_dtype_name(dtype) == NULL ? "an unknown dtype" : tartan_dtype_name(dtype));
     tartan_array copy;
     PASS(make_contiguous(array, array->dtype, &copy));
     copy_elements(&copy, array);
@@ -100,21 +105,23 @@ tartan_status tartan_file_put_array(tartan_file *file, const char *name, const t
     return tartan_i_file_put(__func__, file, &item, name, metadata);
 }
 
-static tartan_status describe(const char *function, tartan_file *file, const char *name, tartan_i_item **out_item,
-                              tartan_array *out) {
+static tartan_status describe(const char *function, tartan_file *file, const char *name,
+                              tartan_i_item **out_item, tartan_array *out) {
     PASS(tartan_i_file_look_up(function, file, TARTAN_KIND_ARRAY, name, out_item));
     *out = (*out_item)->array;
     return (*out_item)->stored ? tartan_i_reader_array(function, file->reader, name, out) : TARTAN_OK;
 }
 
-tartan_status tartan_file_describe(tartan_file *file, const char *name, int64_t *out_index, int64_t nout_index) {
+tartan_status tartan_file_describe(tartan_file *file, const char *name, int64_t *out_index,
+                                   int64_t nout_index) {
     static const int32_t kinds[3] = {TARTAN_KIND_MATRIX, TARTAN_KIND_ARRAY, TARTAN_KIND_LAYOUT};
     tartan_i_item *item = NULL;
     tartan_array array = {0};
     CHECK_HANDLE(file, FILE, "collection");
     CHECK(name != NULL, HANDLE, "name is NULL, expected the name of an object");
     CHECK_LIST(out_index, 3 + TARTAN_MAX_NDIM, "kind, dtype, dimensions, shape");
-    for (int i = 0; item == NULL && i < 3; i++) PASS(tartan_i_file_find(__func__, file, kinds[i], name, &item));
+    for (int i = 0; item == NULL && i < 3; i++)
+        PASS(tartan_i_file_find(__func__, file, kinds[i], name, &item));
     const int32_t kind = item == NULL ? 0 : item->kind;
     if (kind == TARTAN_KIND_ARRAY) PASS(describe(__func__, file, name, &item, &array));
     if (kind == TARTAN_KIND_MATRIX && item->stored)
@@ -130,21 +137,22 @@ tartan_status tartan_file_describe(tartan_file *file, const char *name, int64_t 
 }
 
 /* Checks that `array` can take the elements from `first` on. */
-static tartan_status check_part(const char *function, const char *name, const tartan_array *whole, int64_t first,
-                                const tartan_array *array) {
+static tartan_status check_part(const char *function, const char *name, const tartan_array *whole,
+                                int64_t first, const tartan_array *array) {
     char has[TARTAN_I_SHAPE_TEXT], wants[TARTAN_I_SHAPE_TEXT];
     if (!converts(whole->dtype, array->dtype) || (whole->dtype == TARTAN_F64 && array->dtype == TARTAN_I32))
-        FAIL_IN(function, DTYPE, "array is of %s, but array \"%.255s\" is of %s", tartan_dtype_name(array->dtype), name,
-                tartan_dtype_name(whole->dtype));
+        FAIL_IN(function, DTYPE, "array is of %s, but array \"%.255s\" is of %s",
+                tartan_dtype_name(array->dtype), name, tartan_dtype_name(whole->dtype));
     bool fits = array->ndim == whole->ndim;
     for (int32_t d = 1; fits && d < array->ndim; d++) fits = array->shape[d] == whole->shape[d];
     if (!fits)
         FAIL_IN(function, SHAPE, "array has shape %s, but array \"%.255s\" has %s",
                 tartan_i_shape_text(array, has), name, tartan_i_shape_text(whole, wants));
-    const int64_t most = whole->ndim == 0 ? 0 : whole->shape[0], count = whole->ndim == 0 ? 0 : array->shape[0];
+    const int64_t most = whole->ndim == 0 ? 0 : whole->shape[0],
+                  count = whole->ndim == 0 ? 0 : array->shape[0];
     if (first < 0 || first > most || count > most - first)
-        FAIL_IN(function, SHAPE, "the part begins at %" PRId64 " and has %" PRId64 ", but there are %" PRId64, first,
-                count, most);
+        FAIL_IN(function, SHAPE, "the part begins at %" PRId64 " and has %" PRId64 ", but there are %" PRId64,
+                first, count, most);
     return TARTAN_OK;
 }
 
@@ -163,7 +171,8 @@ tartan_status tartan_file_get_array(tartan_file *file, const char *name, int64_t
     if (!item->stored) {
         read = whole;
         tartan_i_copy_shape(&read, array);
-        if (read.ndim > 0) read.data = (char *)whole.data + first * whole.strides[0] * tartan_dtype_bytes(whole.dtype);
+        if (read.ndim > 0)
+            read.data = (char *)whole.data + first * whole.strides[0] * tartan_dtype_bytes(whole.dtype);
         copy_elements(array, &read);
         return TARTAN_OK;
     }
@@ -213,14 +222,16 @@ static tartan_status get_blocks(const char *function, tartan_file *file, const t
                                 const tartan_layout *layout, int64_t first, int64_t count, tartan_array *out,
                                 bool *out_owned) {
     *out_owned = item->stored;
-    if (item->stored) return tartan_i_reader_part(function, file->reader, item->name, layout, first, count, out);
+    if (item->stored)
+        return tartan_i_reader_part(function, file->reader, item->name, layout, first, count, out);
     PASS(tartan_matrix_values(item->matrix, out));
     out->shape[0] = count;
     out->data = (char *)out->data + first * out->strides[0] * tartan_dtype_bytes(out->dtype);
     return TARTAN_OK;
 }
 
-tartan_status tartan_file_get_blocks(tartan_file *file, const char *name, int64_t first, tartan_array *array) {
+tartan_status tartan_file_get_blocks(tartan_file *file, const char *name, int64_t first,
+                                     tartan_array *array) {
     tartan_i_item *item;
     tartan_layout *layout;
     tartan_array blocks;
@@ -230,12 +241,13 @@ tartan_status tartan_file_get_blocks(tartan_file *file, const char *name, int64_
     PASS(tartan_i_file_look_up(__func__, file, TARTAN_KIND_MATRIX, name, &item));
     PASS(tartan_i_item_layout(__func__, file, item, &layout));
     char shape[TARTAN_I_SHAPE_TEXT];
-    CHECK(array->ndim == 3 && array->shape[1] == layout->shape.block_rows && array->shape[2] == layout->shape.block_cols,
-          SHAPE, "array has shape %s, expected [count, %" PRId64 ", %" PRId64 "]", tartan_i_shape_text(array, shape),
-          layout->shape.block_rows, layout->shape.block_cols);
+    CHECK(array->ndim == 3 && array->shape[1] == layout->shape.block_rows &&
+              array->shape[2] == layout->shape.block_cols,
+          SHAPE, "array has shape %s, expected [count, %" PRId64 ", %" PRId64 "]",
+          tartan_i_shape_text(array, shape), layout->shape.block_rows, layout->shape.block_cols);
     CHECK(first >= 0 && first <= layout->blocks && array->shape[0] <= layout->blocks - first, SHAPE,
-          "the part begins at %" PRId64 " and has %" PRId64 ", but there are %" PRId64, first, array->shape[0],
-          layout->blocks);
+          "the part begins at %" PRId64 " and has %" PRId64 ", but there are %" PRId64, first,
+          array->shape[0], layout->blocks);
     PASS(get_blocks(__func__, file, item, layout, first, array->shape[0], &blocks, &owned));
     copy_elements(array, &blocks);
     if (owned) tartan_i_free(blocks.data);

@@ -112,7 +112,8 @@ static tartan_status find_or_name(const outline *p, tartan_i_writer *added, list
 }
 
 /* All explicit layouts are listed before the first matrix. `added` is the file that is added to, or NULL. */
-static tartan_status make_outline(const char *function, tartan_file *file, tartan_i_writer *added, outline *p) {
+static tartan_status make_outline(const char *function, tartan_file *file, tartan_i_writer *added,
+                                  outline *p) {
     tartan_status status;
     int64_t order = added == NULL ? 0 : tartan_i_writer_count(added);
     NEW_ZEROED(p->layouts, file->nitems);
@@ -271,7 +272,8 @@ fail:
 /* Whether a layout that is added replaces one, which matrices of the file may use. */
 static bool replaces_layout(const tartan_file *file, tartan_i_writer *writer) {
     for (int64_t i = 0; i < file->nitems; i++)
-        if (file->items[i].kind == TARTAN_KIND_LAYOUT && tartan_i_writer_has_layout(writer, file->items[i].name))
+        if (file->items[i].kind == TARTAN_KIND_LAYOUT &&
+            tartan_i_writer_has_layout(writer, file->items[i].name))
             return true;
     return false;
 }

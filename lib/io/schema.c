@@ -204,14 +204,15 @@ tartan_status tartan_i_schema_take_bounds(const char *function, const char *wher
         bounds[i] = integer_at(list, i);
         if (bounds[i] <= bounds[i - 1] || bounds[i] - bounds[i - 1] > TARTAN_I_MAX_BLOCK)
             TRY(tartan_i_fail(TARTAN_ERR_FORMAT, function,
-                              "%s: %s[%" PRId64 "] is %" PRId64 " after %" PRId64 ", expected blocks of 1 to %d",
+                              "%s: %s[%" PRId64 "] is %" PRId64 " after %" PRId64
+                              ", expected blocks of 1 to %d",
                               where, name, i, bounds[i], bounds[i - 1], TARTAN_I_MAX_BLOCK));
         if (bounds[i] - bounds[i - 1] > largest) largest = bounds[i] - bounds[i - 1];
     }
     if (largest != block)
         TRY(tartan_i_fail(TARTAN_ERR_FORMAT, function,
-                          "%s: the largest block of %s is %" PRId64 ", block_shape says %" PRId64, where, name,
-                          largest, block));
+                          "%s: the largest block of %s is %" PRId64 ", block_shape says %" PRId64, where,
+                          name, largest, block));
     *out = bounds;
     return TARTAN_OK;
 fail:

@@ -100,29 +100,29 @@ bool tartan_i_disk_synchronise(int fd) {
 
 /* ---- The seal ---- */
 
-static uint64_t load_little(const unsigned char *bytes, int count) {
+uint64_t tartan_i_little(const unsigned char *bytes, int count) {
     uint64_t value = 0;
     for (int i = 0; i < count; i++) value |= (uint64_t)bytes[i] << 8 * i;
     return value;
 }
 
-static void store_little(unsigned char *bytes, int count, uint64_t value) {
+void tartan_i_put_little(unsigned char *bytes, int count, uint64_t value) {
     for (int i = 0; i < count; i++) bytes[i] = (unsigned char)(value >> 8 * i);
 }
 
 void tartan_i_seal_make(const tartan_i_seal *seal, unsigned char out[TARTAN_I_SEAL_BYTES]) {
     memset(out, 0, TARTAN_I_SEAL_BYTES);
     memcpy(out, magic, MAGIC_BYTES);
-    store_little(out + 16, 4, TARTAN_I_SEAL_VERSION);
-    store_little(out + 20, 4, TARTAN_I_SEAL_BYTES);
-    store_little(out + 24, 8, (uint64_t)seal->length);
+    tartan_i_put_little(out + 16, 4, TARTAN_I_SEAL_VERSION);
+    tartan_i_put_little(out + 20, 4, TARTAN_I_SEAL_BYTES);
+    tartan_i_put_little(out + 24, 8, (uint64_t)seal->length);
     memcpy(out + 32, seal->list_hash, TARTAN_I_HASH_BYTES);
-    store_little(out + 48, 8, (uint64_t)seal->end);
-    store_little(out + 56, 8, (uint64_t)seal->journal_bytes);
+    tartan_i_put_little(out + 48, 8, (uint64_t)seal->end);
+    tartan_i_put_little(out + 56, 8, (uint64_t)seal->journal_bytes);
     memcpy(out + 64, seal->journal_hash, TARTAN_I_HASH_BYTES);
-    store_little(out + 80, 8, (uint64_t)seal->unused);
-    store_little(out + 88, 8, seal->generation);
-    store_little(out + 96, 4, seal->growing);
+    tartan_i_put_little(out + 80, 8, (uint64_t)seal->unused);
+    tartan_i_put_little(out + 88, 8, seal->generation);
+    tartan_i_put_little(out + 96, 4, seal->growing);
     tartan_i_hash(out, OWN_HASH_AT, out + OWN_HASH_AT);
 }
 
@@ -134,7 +134,7 @@ static tartan_status fail_length(const char *function, const char *path, int64_t
 /* Version 2: the whole file is read. */
 static tartan_status verify_old_seal(const char *function, const char *path, int fd, int64_t length,
                                      const unsigned char bytes[TARTAN_I_SEAL_BYTES]) {
-    const uint64_t sealed_length = load_little(bytes + 24, 8);
+    const uint64_t sealed_length = tartan_i_little(bytes + 24, 8);
     if (sealed_length != (uint64_t)length) return fail_length(function, path, length, sealed_length);
     unsigned char hash[TARTAN_I_HASH_BYTES], *list;
     int64_t list_bytes;
@@ -143,16 +143,15 @@ static tartan_status verify_old_seal(const char *function, const char *path, int
     tartan_i_free(list);
     if (memcmp(bytes + HASH_AT, hash, sizeof hash) != 0)
         FAIL_IN(function, FORMAT, "%s: damaged: its bytes do not match its seal", path);
-    bool clean = load_little(bytes + 20, 4) == TARTAN_I_SEAL_BYTES;
+    bool clean = tartan_i_little(bytes + 20, 4) == TARTAN_I_SEAL_BYTES;
     for (int i = HASH_AT + TARTAN_I_HASH_BYTES; i < TARTAN_I_SEAL_BYTES; i++) clean &= bytes[i] == 0;
-    if (!clean)
-        FAIL_IN(function, FORMAT, "%s: damaged: its seal has bytes that do not belong there", path);
+    if (!clean) FAIL_IN(function, FORMAT, "%s: damaged: its seal has bytes that do not belong there", path);
     return TARTAN_OK;
 }
 
 static tartan_status read_seal(const char *function, const char *path, int fd, int64_t length,
                                const unsigned char bytes[TARTAN_I_SEAL_BYTES], tartan_i_seal *out) {
-    const uint64_t version = load_little(bytes + 16, 4);
+    const uint64_t version = tartan_i_little(bytes + 16, 4);
     if (version > TARTAN_I_SEAL_VERSION)
         FAIL_IN(function, VERSION, "%s: its seal is of version %" PRIu64 ", this library knows version %d",
                 path, version, TARTAN_I_SEAL_VERSION);
@@ -164,22 +163,23 @@ static tartan_status read_seal(const char *function, const char *path, int fd, i
         return verify_old_seal(function, path, fd, length, bytes);
     }
     unsigned char again[TARTAN_I_SEAL_BYTES];
-    out->length = (int64_t)load_little(bytes + 24, 8);
+    out->length = (int64_t)tartan_i_little(bytes + 24, 8);
     memcpy(out->list_hash, bytes + 32, TARTAN_I_HASH_BYTES);
-    out->end = (int64_t)load_little(bytes + 48, 8);
-    out->journal_bytes = (int64_t)load_little(bytes + 56, 8);
+    out->end = (int64_t)tartan_i_little(bytes + 48, 8);
+    out->journal_bytes = (int64_t)tartan_i_little(bytes + 56, 8);
     memcpy(out->journal_hash, bytes + 64, TARTAN_I_HASH_BYTES);
-    out->unused = (int64_t)load_little(bytes + 80, 8);
-    out->generation = load_little(bytes + 88, 8);
-    out->growing = load_little(bytes + 96, 4) != 0;
+    out->unused = (int64_t)tartan_i_little(bytes + 80, 8);
+    out->generation = tartan_i_little(bytes + 88, 8);
+    out->growing = tartan_i_little(bytes + 96, 4) != 0;
     tartan_i_seal_make(out, again);
     if (memcmp(bytes, again, sizeof again) != 0)
         FAIL_IN(function, FORMAT, "%s: damaged: its seal does not match itself", path);
     if (length < out->length || (length > out->length && !out->growing))
         return fail_length(function, path, length, (uint64_t)out->length);
-    const bool inside = out->end >= TARTAN_I_SEAL_BYTES && out->end <= out->length && out->journal_bytes >= 0 &&
-                        out->length - out->end - TARTAN_I_HASH_BYTES *
-                                tartan_i_pages_count(out->end, TARTAN_I_PAGE_BYTES) == out->journal_bytes;
+    const bool inside =
+        out->end >= TARTAN_I_SEAL_BYTES && out->end <= out->length && out->journal_bytes >= 0 &&
+        out->length - out->end - TARTAN_I_HASH_BYTES * tartan_i_pages_count(out->end, TARTAN_I_PAGE_BYTES) ==
+            out->journal_bytes;
     if (!inside) FAIL_IN(function, FORMAT, "%s: damaged: the parts of its seal do not agree", path);
     return TARTAN_OK;
 }
@@ -228,13 +228,6 @@ tartan_status tartan_i_seal_open(const char *function, const char *path, bool wr
 }
 
 /* ---- The temporary file ---- */
-
-static tartan_status copy_text(const char *text, char **out) {
-    int64_t size = (int64_t)strlen(text) + 1;
-    PASS(tartan_i_allocate(out, size, 1));
-    memcpy(*out, text, (size_t)size);
-    return TARTAN_OK;
-}
 
 /* A random name of constant length; O_EXCL fails if it exists. */
 static tartan_status open_temporary(tartan_i_target *target, int64_t directory_length, mode_t mode) {
@@ -311,7 +304,7 @@ tartan_status tartan_i_target_open(const char *function, const char *path, tarta
         FAIL_IN(function, FILE, "%s: %s", path, strerror(errno));
     }
     tartan_status status;
-    TRY(copy_text(path, &target.path));
+    TRY(tartan_i_copy_text(path, &target.path));
     TRY(tartan_i_pages_new(&target.pages));
     const char *slash = strrchr(target.path, '/');
     int64_t directory_length = slash == NULL ? 0 : slash - target.path + 1;

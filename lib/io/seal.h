@@ -34,6 +34,10 @@ typedef struct tartan_i_seal {
 /* The bytes of a seal of this version. */
 void tartan_i_seal_make(const tartan_i_seal *seal, unsigned char out[TARTAN_I_SEAL_BYTES]);
 
+/* Little-endian numbers of `count` bytes. */
+uint64_t tartan_i_little(const unsigned char *bytes, int count);
+void tartan_i_put_little(unsigned char *bytes, int count, uint64_t value);
+
 /* Opens a file for reading. The seal itself is verified, and of version 2 all of the file; with version 3, pages are
  * verified as they are read. A file with HDF5's signature at byte 0 is accepted as unsealed; anything else is refused.
  * The caller closes *out_fd. With `writable` the file is opened for reading and writing.

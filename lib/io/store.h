@@ -21,8 +21,8 @@ typedef struct tartan_i_listing {
     char *name;
     char *layout;                               /* of a matrix: the name of its layout */
     char identity[TARTAN_I_IDENTITY_CHARS + 1]; /* of the layout; "" if the file does not have it */
-    bool implicit; /* of a layout: stored for its matrices, not put by the user */
-    bool gates;    /* of a matrix */
+    bool implicit;   /* of a layout: stored for its matrices, not put by the user */
+    bool gates;      /* of a matrix */
     int64_t order;   /* how many matrices and arrays stand before it */
     int64_t created; /* decides among those of one order */
 } tartan_i_listing;
@@ -41,8 +41,8 @@ tartan_status tartan_i_reader_list(const char *function, tartan_i_reader *reader
 void tartan_i_listing_free(tartan_i_listing *listing, int64_t count);
 
 /* One of them, without a look at the others. out->kind is 0 if there is none of that name, or of an unknown kind. */
-tartan_status tartan_i_reader_find(const char *function, tartan_i_reader *reader, bool layouts, const char *name,
-                                   tartan_i_listing *out);
+tartan_status tartan_i_reader_find(const char *function, tartan_i_reader *reader, bool layouts,
+                                   const char *name, tartan_i_listing *out);
 
 tartan_status tartan_i_reader_layout(const char *function, tartan_i_reader *reader, const char *name,
                                      tartan_layout **out);
@@ -62,7 +62,8 @@ tartan_status tartan_i_reader_dtype(const char *function, tartan_i_reader *reade
 
 /* `count` blocks from block `first` on, [count, block_rows, block_cols]; the caller frees out->data. */
 tartan_status tartan_i_reader_part(const char *function, tartan_i_reader *reader, const char *name,
-                                   const tartan_layout *layout, int64_t first, int64_t count, tartan_array *out);
+                                   const tartan_layout *layout, int64_t first, int64_t count,
+                                   tartan_array *out);
 
 /* The dtype and shape of an array; `out` has no data. */
 tartan_status tartan_i_reader_array(const char *function, tartan_i_reader *reader, const char *name,

@@ -107,9 +107,9 @@ typedef struct tartan_i_list_product {
     const int32_t *others; /* block columns */
     int64_t begin, end;    /* block rows */
     int64_t out_block, in_block, out_size,
-        in_size; /* rows and columns of op(A), whose last blocks may have fewer */
+        in_size;                           /* rows and columns of op(A), whose last blocks may have fewer */
     const int64_t *out_bounds, *in_bounds; /* where blocks of different sizes begin; NULL: all are of one */
-    int64_t a_row, a_col, block_elements; /* of a block, as op(A) has it */
+    int64_t a_row, a_col, block_elements;  /* of a block, as op(A) has it */
     const void *values, *x;
     int64_t x_step;
     void *sums; /* of the rows of blocks from `begin` on */

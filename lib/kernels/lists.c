@@ -28,26 +28,16 @@ INLINE int64_t columns_of(const bool even, const int64_t cols, const tartan_i_li
 
 /* Where the sums of a block row are. */
 INLINE real *sums_of(const bool even, const tartan_i_list_product *p, int64_t line) {
-    if (!even && p->out_bounds != NULL) return (real *)p->sums + (p->out_bounds[line] - p->out_bounds[p->begin]);
+    if (!even && p->out_bounds != NULL)
+        return (real *)p->sums + (p->out_bounds[line] - p->out_bounds[p->begin]);
     return (real *)p->sums + (line - p->begin) * p->out_block;
-}
-
-/* Asks for the part of a later block that `rows` rows of `cols` columns are: where blocks are smaller than the place that
- * they have, hardware does not fetch ahead. */
-INLINE void ask_ahead(const int rows, const int64_t cols, const int64_t a_row, const int64_t a_col,
-                      const tartan_i_list_product *p, int64_t at, int64_t first) {
-    enum { AHEAD = 4, LINE = 64 };
-    const int64_t last = p->pointers[p->end] - 1, later = at + AHEAD < last ? at + AHEAD : last;
-    const char *a = (const char *)((const real *)p->values + (p->ids != NULL ? p->ids[later] : later) * p->block_elements +
-                                   first * a_row);
-    const int64_t bytes = ((rows - 1) * a_row + (cols - 1) * a_col + 1) * (int64_t)sizeof(real);
-    for (int64_t i = 0; i < bytes; i += LINE) __builtin_prefetch(a + i);
 }
 
 /* `rows` rows from `first` on of each block row, where blocks, but for the last ones, have `cols` columns. All of it is
  * inlined, so that what callers know is known here. */
-INLINE void chains(const bool even, const int rows, const int64_t cols, const int64_t a_row, const int64_t a_col,
-                   const int64_t x_step, const tartan_i_list_product *p, int64_t line, int64_t first) {
+INLINE void chains(const bool even, const int rows, const int64_t cols, const int64_t a_row,
+                   const int64_t a_col, const int64_t x_step, const tartan_i_list_product *p, int64_t line,
+                   int64_t first) {
     real sums[ROWS] = {0};
     for (int64_t at = p->pointers[line]; at < p->pointers[line + 1]; at++) {
         int64_t from;
@@ -55,7 +45,6 @@ INLINE void chains(const bool even, const int rows, const int64_t cols, const in
                       there = columns_of(even, cols, p, p->others[at], &from);
         const real *a = (const real *)p->values + id * p->block_elements + first * a_row;
         const real *x = (const real *)p->x + from * x_step;
-        if (!even && p->in_bounds != NULL) ask_ahead(rows, there, a_row, a_col, p, at, first);
         if (there == cols) {
             for (int64_t k = 0; k < cols; k++)
 #pragma GCC unroll 8
@@ -77,7 +66,7 @@ typedef void (*lines)(const tartan_i_list_product *p, int64_t line, int64_t firs
 
 #define ANY(rows)                                                                                            \
     static void any_##rows(const tartan_i_list_product *p, int64_t line, int64_t first) {                    \
-        chains(false, rows, p->in_block, p->a_row, p->a_col, p->x_step, p, line, first);                            \
+        chains(false, rows, p->in_block, p->a_row, p->a_col, p->x_step, p, line, first);                     \
     }
 ANY(1)
 ANY(2)
@@ -91,10 +80,10 @@ ANY(8)
 /* Square blocks: the whole loop over one is unrolled. */
 #define SQUARE(edge)                                                                                         \
     static void square_##edge(const tartan_i_list_product *p, int64_t line, int64_t first) {                 \
-        chains(true, edge, edge, edge, 1, p->x_step, p, line, first);                                              \
+        chains(true, edge, edge, edge, 1, p->x_step, p, line, first);                                        \
     }                                                                                                        \
     static void turned_##edge(const tartan_i_list_product *p, int64_t line, int64_t first) {                 \
-        chains(true, edge, edge, 1, edge, p->x_step, p, line, first);                                              \
+        chains(true, edge, edge, 1, edge, p->x_step, p, line, first);                                        \
     }
 SQUARE(1)
 SQUARE(2)

@@ -18,8 +18,11 @@ int64_t tartan_i_bounds_find(const int64_t *bounds, int64_t grid, int64_t line) 
 
 tartan_shape tartan_i_layout_frame(const tartan_layout *l) {
     if (!tartan_i_is_variable(l)) return l->shape;
-    return (tartan_shape){
-        .rows = l->grid_rows, .cols = l->grid_cols, .block_rows = 1, .block_cols = 1, .heads = l->shape.heads};
+    return (tartan_shape){.rows = l->grid_rows,
+                          .cols = l->grid_cols,
+                          .block_rows = 1,
+                          .block_cols = 1,
+                          .heads = l->shape.heads};
 }
 
 static bool same_bounds(const int64_t *a, const int64_t *b, int64_t grid) {
@@ -81,8 +84,8 @@ fail:
 
 /* ---- Public ---- */
 
-static tartan_status check_bounds(const char *function, const char *name, const int64_t *bounds, int64_t nbounds,
-                                  int64_t grid) {
+static tartan_status check_bounds(const char *function, const char *name, const int64_t *bounds,
+                                  int64_t nbounds, int64_t grid) {
     PASS(tartan_i_list_check(function, name, bounds, nbounds, grid + 1, "blocks of this side + 1"));
     CHECK_IN(function, bounds[0] == 0, LAYOUT, "%s begins with %" PRId64 ", expected 0", name, bounds[0]);
     for (int64_t i = 0; i < grid; i++) {
@@ -118,8 +121,11 @@ tartan_status tartan_layout_get_boundaries(const tartan_layout *layout, int64_t 
 static tartan_status copy_grid(const tartan_layout *l, tartan_layout **out) {
     tartan_status status;
     tartan_layout *copy = NULL;
-    const tartan_shape frame = {
-        .rows = l->grid_rows, .cols = l->grid_cols, .block_rows = 1, .block_cols = 1, .heads = l->shape.heads};
+    const tartan_shape frame = {.rows = l->grid_rows,
+                                .cols = l->grid_cols,
+                                .block_rows = 1,
+                                .block_cols = 1,
+                                .heads = l->shape.heads};
     const size_t pointers = (size_t)(l->shape.heads * l->grid_rows + 1);
     TRY(tartan_i_layout_begin(&frame, l->blocks, &copy));
     memcpy(copy->row_pointers, l->row_pointers, pointers * sizeof *copy->row_pointers);

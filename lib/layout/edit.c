@@ -7,7 +7,8 @@
 #include <string.h>
 
 /* The blocks with keep[id] != 0. */
-static tartan_status keep_blocks(const char *function, const tartan_layout *l, const uint8_t *keep, tartan_layout **out) {
+static tartan_status keep_blocks(const char *function, const tartan_layout *l, const uint8_t *keep,
+                                 tartan_layout **out) {
     tartan_status status;
     tartan_layout *kept = NULL;
     int64_t blocks = 0, new_id = 0, lines = l->shape.heads * l->grid_rows;

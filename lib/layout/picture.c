@@ -108,8 +108,8 @@ static void draw_title(const drawing *p, tartan_i_text *text) {
     tartan_i_text_add(text,
                       "<title>%" PRId64 " x %" PRId64 ", blocks %s%" PRId64 " x %" PRId64 ": %" PRId64
                       " blocks stored, %" PRId64 ".%" PRId64 "%%",
-                      l->shape.rows, l->shape.cols, tartan_i_is_variable(l) ? "up to " : "", l->shape.block_rows, l->shape.block_cols, l->blocks,
-                      permille / 10, permille % 10);
+                      l->shape.rows, l->shape.cols, tartan_i_is_variable(l) ? "up to " : "",
+                      l->shape.block_rows, l->shape.block_cols, l->blocks, permille / 10, permille % 10);
     if (l->shape.heads > 1) tartan_i_text_add(text, ", %" PRId64 " heads", l->shape.heads);
     if (p->heads < l->shape.heads) tartan_i_text_add(text, ", the first %" PRId64 " drawn", p->heads);
     tartan_i_text_add(text, "</title>\n");

@@ -79,9 +79,8 @@ static tartan_status check_layout(const tartan_layout *l) {
                  "the layout has a frame of %" PRId64 " x %" PRId64 " in blocks of %" PRId64 " x %" PRId64
                  ", %" PRId64 " heads",
                  s->rows, s->cols, s->block_rows, s->block_cols, s->heads);
-    const bool fits = tartan_i_is_variable(l) ||
-                      (l->grid_rows == tartan_i_ceil_div(s->rows, s->block_rows) &&
-                       l->grid_cols == tartan_i_ceil_div(s->cols, s->block_cols));
+    const bool fits = tartan_i_is_variable(l) || (l->grid_rows == tartan_i_ceil_div(s->rows, s->block_rows) &&
+                                                  l->grid_cols == tartan_i_ceil_div(s->cols, s->block_cols));
     CHECK_INSIDE(fits && l->blocks >= 0,
                  "the layout has a grid of %" PRId64 " x %" PRId64 " and %" PRId64 " blocks", l->grid_rows,
                  l->grid_cols, l->blocks);

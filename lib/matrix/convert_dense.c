@@ -56,8 +56,8 @@ tartan_status tartan_matrix_from_dense(tartan_layout *layout, const tartan_array
         for (int64_t id = pointers[0]; id < pointers[layout->grid_rows]; id++) {
             int64_t i = layout->block_rows[id], j = layout->block_cols[id];
             copy(tartan_i_block_at(m, id), row_stride, col_stride,
-                 element(&p, tartan_i_row_begin(layout, i), tartan_i_col_begin(layout, j)), p.row_stride, p.col_stride,
-                 tartan_i_rows_of(layout, i), tartan_i_cols_of(layout, j));
+                 element(&p, tartan_i_row_begin(layout, i), tartan_i_col_begin(layout, j)), p.row_stride,
+                 p.col_stride, tartan_i_rows_of(layout, i), tartan_i_cols_of(layout, j));
         }
     }
     *out = m;

@@ -163,7 +163,8 @@ static void write_entries(const tartan_matrix *m, int64_t *pointers, int64_t *ro
         const int64_t within = row - tartan_i_row_begin(l, i);
         if (pointers != NULL) pointers[row] = n;
         for (int64_t id = l->row_pointers[i]; id < l->row_pointers[i + 1]; id++) {
-            int64_t col = tartan_i_col_begin(l, l->block_cols[id]), count = tartan_i_cols_of(l, l->block_cols[id]);
+            int64_t col = tartan_i_col_begin(l, l->block_cols[id]),
+                    count = tartan_i_cols_of(l, l->block_cols[id]);
             const void *run = tartan_i_at(tartan_i_block_at(m, id), m->dtype, within * row_stride);
             copy(tartan_i_at(values->data, values->dtype, n * values->strides[0]), 0, values->strides[0], run,
                  0, col_stride, 1, count);

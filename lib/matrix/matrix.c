@@ -8,8 +8,7 @@
 
 tartan_status tartan_i_matrix_check_new(const char *function, const tartan_layout *layout, int32_t dtype,
                                         int32_t block_order) {
-    if (!tartan_i_is_host_layout(layout))
-        return tartan_i_fail_handle(function, "layout", layout, "layout");
+    if (!tartan_i_is_host_layout(layout)) return tartan_i_fail_handle(function, "layout", layout, "layout");
     CHECK_IN(function, tartan_i_is_number(dtype), DTYPE, "dtype is %d, expected %d .. %d (a tartan_dtype)",
              dtype, TARTAN_F64, TARTAN_I_LAST_DTYPE);
     CHECK_IN(function, block_order == TARTAN_ROW_MAJOR || block_order == TARTAN_COL_MAJOR, ARGUMENT,

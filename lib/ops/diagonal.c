@@ -9,12 +9,15 @@ typedef struct walk {
     int64_t offset, length;
     int64_t at, count; /* the first element in this block, counted along the diagonal */
     int64_t row, col;  /* where it is */
+    int64_t i, j;      /* the block row and block column of this block */
 } walk;
 
 static void walk_block(walk *w) {
-    const tartan_shape *s = &w->layout->shape;
-    const int64_t down = s->block_rows - w->row % s->block_rows,
-                  right = s->block_cols - w->col % s->block_cols;
+    const tartan_layout *l = w->layout;
+    w->i = tartan_i_block_row_at(l, w->row);
+    w->j = tartan_i_block_col_at(l, w->col);
+    const int64_t down = tartan_i_row_begin(l, w->i) + tartan_i_rows_of(l, w->i) - w->row;
+    const int64_t right = tartan_i_col_begin(l, w->j) + tartan_i_cols_of(l, w->j) - w->col;
     const int64_t left = w->length - w->at;
     w->count = down < right ? down : right;
     if (left < w->count) w->count = left;
@@ -39,16 +42,14 @@ static bool walk_next(walk *w) {
 }
 
 static int64_t walk_id(const walk *w, int64_t head) {
-    const tartan_shape *s = &w->layout->shape;
-    return tartan_i_layout_find(w->layout, head, w->row / s->block_rows, w->col / s->block_cols);
+    return tartan_i_layout_find(w->layout, head, w->i, w->j);
 }
 
 // The positions among the values of m, in either block order, of this block's part of the diagonal.
 static void walk_positions(const walk *w, const tartan_matrix *m, int64_t id, int64_t *to) {
-    const tartan_shape *s = &w->layout->shape;
     const int64_t row = tartan_i_block_row_stride(m), col = tartan_i_block_col_stride(m);
-    int64_t at =
-        id * tartan_i_block_elements(m) + w->row % s->block_rows * row + w->col % s->block_cols * col;
+    int64_t at = id * tartan_i_block_elements(m) + (w->row - tartan_i_row_begin(w->layout, w->i)) * row +
+                 (w->col - tartan_i_col_begin(w->layout, w->j)) * col;
     for (int64_t i = 0; i < w->count; i++, at += row + col) to[i] = id < 0 ? -1 : at;
 }
 
@@ -75,7 +76,8 @@ static tartan_status check_offset(const char *function, const tartan_layout *lay
 static tartan_status add_blocks(const char *function, tartan_layout *layout, int64_t offset,
                                 tartan_layout **out) {
     tartan_status status;
-    const tartan_shape *s = &layout->shape;
+    const tartan_shape frame = tartan_i_layout_frame(layout), *s = &frame;
+    tartan_layout *made = NULL;
     int64_t *positions = NULL, missing = 0, crossed = 0;
     walk w = walk_begin(layout, offset);
     if (w.length > 0) do {
@@ -95,20 +97,22 @@ static tartan_status add_blocks(const char *function, tartan_layout *layout, int
     for (int64_t head = 0; head < s->heads; head++) {
         w = walk_begin(layout, offset);
         do {
-            if (walk_id(&w, head) < 0)
-                *next++ = (head * layout->grid_rows + w.row / s->block_rows) * layout->grid_cols +
-                          w.col / s->block_cols;
+            if (walk_id(&w, head) < 0) *next++ = (head * layout->grid_rows + w.i) * layout->grid_cols + w.j;
         } while (walk_next(&w));
     }
-    TRY(tartan_i_layout_from_positions(function, s, positions, layout->blocks + missing, false, NULL, out));
+    TRY(tartan_i_layout_from_positions(function, s, positions, layout->blocks + missing, false, NULL, &made));
+    TRY(tartan_i_layout_take_bounds_of(function, made, layout));
+    *out = made;
+    made = NULL;
 fail:
+    tartan_layout_free(made);
     tartan_i_free(positions);
     return status;
 }
 
 tartan_status tartan_layout_add_diagonal(tartan_layout *layout, int64_t offset, tartan_layout **out) {
     CHECK_OUT(out);
-    CHECK_HANDLE(layout, LAYOUT, "layout");
+    CHECK_HOST_LAYOUT(layout);
     PASS(check_offset(__func__, layout, offset));
     return add_blocks(__func__, layout, offset, out);
 }
@@ -231,7 +235,6 @@ tartan_status tartan_matrix_add_diagonal(tartan_context *context, double alpha, 
     tartan_layout *layout = NULL;
     PASS(tartan_i_work_check(__func__, context));
     PASS(tartan_i_arithmetic_check(__func__, context, "matrix", matrix));
-    PASS(tartan_i_matrix_check_even(__func__, "matrix", matrix->layout));
     if (dtype == 0) dtype = matrix->dtype;
     PASS(tartan_i_matrix_check_new(__func__, matrix->layout, dtype, matrix->block_order));
     PASS(tartan_i_scalar_check(__func__, "alpha", alpha, dtype));
@@ -263,7 +266,6 @@ tartan_status tartan_matrix_get_diagonal(tartan_context *context, const tartan_m
     HOLD_MATRIX(matrix);
     PASS(tartan_i_work_check(__func__, context));
     PASS(tartan_i_arithmetic_check(__func__, context, "matrix", matrix));
-    PASS(tartan_i_matrix_check_even(__func__, "matrix", matrix->layout));
     PASS(check_offset(__func__, matrix->layout, offset));
     const int64_t count = matrix->layout->shape.heads * walk_begin(matrix->layout, offset).length;
     CHECK_LIST(out_diagonal, count, "heads times the length of the diagonal");
@@ -305,7 +307,6 @@ tartan_status tartan_matrix_set_diagonal(tartan_context *context, tartan_matrix 
     numbers n;
     PASS(tartan_i_work_check(__func__, context));
     PASS(tartan_i_arithmetic_check(__func__, context, "matrix", matrix));
-    PASS(tartan_i_matrix_check_even(__func__, "matrix", matrix->layout));
     PASS(check_numbers(__func__, matrix->layout, offset, diagonal, ndiagonal, &n));
     PASS(tartan_i_matrix_check_apart(__func__, matrix, "diagonal", diagonal,
                                      ndiagonal * (int64_t)sizeof *diagonal));
@@ -318,7 +319,6 @@ tartan_status tartan_matrix_trace(tartan_context *context, const tartan_matrix *
     tartan_status status;
     PASS(tartan_i_work_check(__func__, context));
     PASS(tartan_i_arithmetic_check(__func__, context, "matrix", matrix));
-    PASS(tartan_i_matrix_check_even(__func__, "matrix", matrix->layout));
     const int64_t heads = matrix->layout->shape.heads, length = walk_begin(matrix->layout, 0).length;
     CHECK_LIST(out_results, heads, "heads");
     PASS(tartan_i_matrix_check_apart(__func__, matrix, "out_results", out_results,

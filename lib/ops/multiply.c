@@ -66,13 +66,35 @@ fail:
     return status;
 }
 
+// Where a factor has blocks of different sizes, the result has the rows of A's blocks and the columns of B's.
+static tartan_status take_bounds(const char *function, const tartan_layout *a, const tartan_layout *b,
+                                 tartan_layout *c) {
+    tartan_status status;
+    int64_t *rows = NULL, *cols = NULL;
+    if (!tartan_i_is_variable(a) && !tartan_i_is_variable(b)) return TARTAN_OK;
+    NEW(rows, a->grid_rows + 1);
+    NEW(cols, b->grid_cols + 1);
+    for (int64_t i = 0; i < a->grid_rows; i++) rows[i] = tartan_i_row_begin(a, i);
+    for (int64_t j = 0; j < b->grid_cols; j++) cols[j] = tartan_i_col_begin(b, j);
+    rows[a->grid_rows] = a->shape.rows;
+    cols[b->grid_cols] = b->shape.cols;
+    status = tartan_i_layout_take_bounds(function, c, rows, cols);
+fail:
+    tartan_i_free(rows);
+    tartan_i_free(cols);
+    return status;
+}
+
 static tartan_status make_layout(const char *function, const tartan_layout *a, const tartan_layout *b,
                                  tartan_layout **out) {
     tartan_status status;
     columns found = {0};
     int64_t *positions = NULL, room = 0, count = 0, rows, cols;
-    const tartan_shape shape = {a->shape.rows, b->shape.cols, a->shape.block_rows, b->shape.block_cols,
-                                a->shape.heads};
+    const bool variable = tartan_i_is_variable(a) || tartan_i_is_variable(b);
+    tartan_shape shape = {a->shape.rows, b->shape.cols, a->shape.block_rows, b->shape.block_cols,
+                          a->shape.heads};
+    if (variable) shape = (tartan_shape){a->grid_rows, b->grid_cols, 1, 1, a->shape.heads};
+    tartan_layout *made = NULL;
     PASS(tartan_i_shape_check(function, &shape, &rows, &cols));
     NEW_ZEROED(found.bits, cols / 64 + 1);
     NEW_ZEROED(found.words, cols / 64 / 64 + 1);
@@ -82,8 +104,12 @@ static tartan_status make_layout(const char *function, const tartan_layout *a, c
         add_columns(a, b, line, &found);
         count += take_columns(&found, cols, line * cols, positions + count);
     }
-    TRY(tartan_i_layout_from_positions(function, &shape, positions, count, false, NULL, out));
+    TRY(tartan_i_layout_from_positions(function, &shape, positions, count, false, NULL, &made));
+    TRY(take_bounds(function, a, b, made));
+    *out = made;
+    made = NULL;
 fail:
+    tartan_layout_free(made);
     tartan_i_free(found.bits);
     tartan_i_free(found.words);
     tartan_i_free(positions);
@@ -325,6 +351,15 @@ fail:
     return status;
 }
 
+// Whether the block columns of A are the block rows of B.
+static bool meet(const tartan_layout *a, const tartan_layout *b) {
+    bool same = a->grid_cols == b->grid_rows;
+    if (!tartan_i_is_variable(a) && !tartan_i_is_variable(b)) return true; /* their sizes are checked */
+    for (int64_t k = 0; same && k < a->grid_cols; k++)
+        same = tartan_i_col_begin(a, k) == tartan_i_row_begin(b, k);
+    return same;
+}
+
 tartan_status tartan_matrix_multiply(tartan_context *context, const tartan_matrix *a, const tartan_matrix *b,
                                      int32_t dtype, tartan_matrix **out) {
     HOLD_MATRIX(a);
@@ -333,8 +368,8 @@ tartan_status tartan_matrix_multiply(tartan_context *context, const tartan_matri
     tartan_status status;
     tartan_layout *layout = NULL;
     PASS(tartan_i_work_check(__func__, context));
-    PASS(tartan_i_matrix_check_host(__func__, "a", a));
-    PASS(tartan_i_matrix_check_host(__func__, "b", b));
+    PASS(tartan_i_matrix_check_readable(__func__, "a", a));
+    PASS(tartan_i_matrix_check_readable(__func__, "b", b));
     const tartan_shape *s = &a->layout->shape, *t = &b->layout->shape;
     CHECK(t->rows == s->cols && t->heads == s->heads, SHAPE,
           "b has %" PRId64 " rows and %" PRId64 " heads, expected %" PRId64
@@ -343,6 +378,8 @@ tartan_status tartan_matrix_multiply(tartan_context *context, const tartan_matri
     CHECK(t->block_rows == s->block_cols, SHAPE,
           "b has blocks of %" PRId64 " rows, expected %" PRId64 " (columns of the blocks of a)",
           t->block_rows, s->block_cols);
+    CHECK(meet(a->layout, b->layout), SHAPE,
+          "b has other boundaries of its block rows than a of its block columns, expected the same");
     if (dtype == 0) dtype = tartan_i_common_dtype(a->dtype, b->dtype);
     PASS(tartan_i_matrix_check_new(__func__, a->layout, dtype, a->block_order));
     job j = {.a = a, .b = b};

@@ -27,7 +27,8 @@ typedef struct job {
 
 bool tartan_i_multiply_is_small(const tartan_matrix *a, const tartan_matrix *b) {
     const int64_t of_a = tartan_i_block_elements(a), of_b = tartan_i_block_elements(b);
-    return of_a * b->layout->shape.block_cols <= SMALL && a->block_order == b->block_order &&
+    return !tartan_i_is_variable(a->layout) && !tartan_i_is_variable(b->layout) &&
+           of_a * b->layout->shape.block_cols <= SMALL && a->block_order == b->block_order &&
            a->layout->blocks <= TARTAN_I_COPIED_ELEMENTS / of_a &&
            b->layout->blocks <= TARTAN_I_COPIED_ELEMENTS / of_b;
 }

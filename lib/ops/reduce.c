@@ -16,7 +16,8 @@ static void include_zeros(const tartan_layout *l, tartan_i_chain chain, int32_t 
     if (each == TARTAN_EACH_BLOCK || (!least && chain != TARTAN_I_CHAIN_maximum)) return;
     for (int64_t i = 0; i < s->heads * grid; i++) {
         if (pointers[i + 1] - pointers[i] == across) continue;
-        const int64_t at = i % grid, first = by_column ? tartan_i_col_begin(l, at) : tartan_i_row_begin(l, at),
+        const int64_t at = i % grid,
+                      first = by_column ? tartan_i_col_begin(l, at) : tartan_i_row_begin(l, at),
                       end = first + (by_column ? tartan_i_cols_of(l, at) : tartan_i_rows_of(l, at));
         double *line = out + i / grid * size;
         for (int64_t k = first; k < end; k++)

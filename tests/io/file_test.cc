@@ -317,6 +317,22 @@ tartan_status from_file(const std::string &path, const std::function<tartan_stat
     return status;
 }
 
+TEST_F(FileTest, LayoutsOfMatricesAreReadWithoutTheirBlocks) {
+    write_sample(folder / "sample.h5", 1);
+    const File file = open_file(folder / "sample.h5");
+    tartan_matrix *matrix = nullptr;
+    tartan_layout *layout = nullptr;
+    ASSERT_OK(tartan_file_get_matrix(file.get(), "b", &matrix));
+    const Matrix whole(matrix);
+    ASSERT_OK(tartan_file_get_matrix_layout(file.get(), "b", &layout));
+    const Layout alone(layout);
+    tartan_layout *of_whole = nullptr;
+    ASSERT_OK(tartan_matrix_get_layout(whole.get(), &of_whole));
+    EXPECT_EQ(Layout(of_whole).get(), alone.get());
+    EXPECT_FAILS(NOT_FOUND, "no matrix \"pattern\"", tartan_file_get_matrix_layout(file.get(), "pattern", &layout));
+    EXPECT_FAILS(HANDLE, "out is NULL", tartan_file_get_matrix_layout(file.get(), "b", nullptr));
+}
+
 TEST_F(FileTest, OpeningAndGettingSurviveEveryFailedAllocation) {
     write_sample(folder / "sealed.h5", 1);
     strip_seal(folder / "sealed.h5", folder / "foreign.h5");
@@ -329,6 +345,8 @@ TEST_F(FileTest, OpeningAndGettingSurviveEveryFailedAllocation) {
         const int64_t n = tartan_layout_blocks(get_layout(open_file(path).get(), "pattern").get());
         BRUTAL(tartan_file_open(path.c_str(), &opened), tartan_file_free(opened));
         BRUTAL(from_file(path, [&](tartan_file *f) { return tartan_file_get_layout(f, "pattern", &l); }),
+               tartan_layout_free(l));
+        BRUTAL(from_file(path, [&](tartan_file *f) { return tartan_file_get_matrix_layout(f, "b", &l); }),
                tartan_layout_free(l));
         BRUTAL(from_file(path, [&](tartan_file *f) { return tartan_file_get_matrix(f, "b", &m); }),
                tartan_matrix_free(m));

@@ -152,8 +152,11 @@ TEST_F(Hdf5, ReadsAndRefusesBoundaries) {
     refuse("the largest block of row_bounds is 4, block_shape says 3", {0, 4, 5, 7}, cols);
     refuse("the largest block of col_bounds is 1, block_shape says 2", rows, {0, 1, 2, 3, 4, 5, 6});
     refuse("pointers_to_1 has 4 entries, expected 5", {0, 3, 4, 6, 7}, cols);
-    expect_refused("has no dataset \"row_bounds\"", [&](Foreign &f) { put_list(f.layout, "col_bounds", cols); });
-    expect_refused("has no dataset \"col_bounds\"", [&](Foreign &f) { put_list(f.layout, "row_bounds", {0, 3, 6, 9}); });
+    expect_refused("has no dataset \"row_bounds\"",
+                   [&](Foreign &f) { put_list(f.layout, "col_bounds", cols); });
+    expect_refused("has no dataset \"col_bounds\"", [&](Foreign &f) {
+        put_list(f.layout, "row_bounds", {0, 3, 6, 9});
+    });
 }
 
 TEST_F(Hdf5, RefusesFrames) {

@@ -17,7 +17,8 @@ struct Bounds {
     Indices rows, cols;
 };
 Bounds bounds_of(const Layout &l) {
-    Bounds b{Indices((size_t)tartan_layout_grid_rows(l.get()) + 1), Indices((size_t)tartan_layout_grid_cols(l.get()) + 1)};
+    Bounds b{Indices((size_t)tartan_layout_grid_rows(l.get()) + 1),
+             Indices((size_t)tartan_layout_grid_cols(l.get()) + 1)};
     EXPECT_OK(tartan_layout_get_boundaries(l.get(), b.rows.data(), (int64_t)b.rows.size(), b.cols.data(),
                                            (int64_t)b.cols.size()));
     return b;
@@ -59,7 +60,8 @@ std::string identity(const Layout &l) {
 TEST(Boundaries, AreKeptAndSayTheSizes) {
     std::mt19937_64 random(1);
     for (int round = 0; round < rounds(300); round++) {
-        const int64_t rows = (int64_t)(random() % 12), cols = (int64_t)(random() % 12), heads = 1 + (int64_t)(random() % 3);
+        const int64_t rows = (int64_t)(random() % 12), cols = (int64_t)(random() % 12),
+                      heads = 1 + (int64_t)(random() % 3);
         const Layout plain = random_layout({rows, cols, 1, 1, heads}, 0.5, random());
         const Indices r = random_bounds(random, rows, 9), c = random_bounds(random, cols, 9);
         const Layout l = with_boundaries(plain, r, c);
@@ -103,7 +105,8 @@ TEST(Boundaries, AreInTheIdentity) {
     const Layout l = with_boundaries(plain, {0, 1, 5, 7}, {0, 3, 4});
     EXPECT_EQ("fdb5f26bed1343923be38056be5d682f", identity(l));
     EXPECT_EQ(identity(l), identity(with_boundaries(plain, {0, 1, 5, 7}, {0, 3, 4})));
-    for (const Bounds &b : {Bounds{{0, 2, 5, 7}, {0, 3, 4}}, Bounds{{0, 1, 5, 7}, {0, 3, 5}}, Bounds{{0, 1, 5, 8}, {0, 3, 4}}}) {
+    for (const Bounds &b : {Bounds{{0, 2, 5, 7}, {0, 3, 4}}, Bounds{{0, 1, 5, 7}, {0, 3, 5}},
+                            Bounds{{0, 1, 5, 8}, {0, 3, 4}}}) {
         EXPECT_NE(identity(l), identity(with_boundaries(plain, b.rows, b.cols)));
         EXPECT_FALSE(same(l, with_boundaries(plain, b.rows, b.cols)));
     }
@@ -121,19 +124,23 @@ TEST(Boundaries, SetAlgebraIsThatOfElements) {
     for (int round = 0; round < rounds(200); round++) {
         const Layout a = any_variable(random);
         const Bounds bounds = bounds_of(a);
-        const tartan_shape frame = {(int64_t)bounds.rows.size() - 1, (int64_t)bounds.cols.size() - 1, 1, 1, shape_of(a.get()).heads};
+        const tartan_shape frame = {(int64_t)bounds.rows.size() - 1, (int64_t)bounds.cols.size() - 1, 1, 1,
+                                    shape_of(a.get()).heads};
         const Layout b = with_boundaries(random_layout(frame, 0.5, random()), bounds.rows, bounds.cols);
         const Mask x = elements_of(a), y = elements_of(b);
         Mask both(x.size()), any(x.size()), minus(x.size());
-        for (size_t k = 0; k < x.size(); k++) both[k] = x[k] & y[k], any[k] = x[k] | y[k], minus[k] = x[k] & !y[k];
+        for (size_t k = 0; k < x.size(); k++)
+            both[k] = x[k] & y[k], any[k] = x[k] | y[k], minus[k] = x[k] & !y[k];
         ASSERT_EQ(elements_of(apply(tartan_layout_union, a, b)), any);
         ASSERT_EQ(elements_of(apply(tartan_layout_intersection, a, b)), both);
         ASSERT_EQ(elements_of(apply(tartan_layout_difference, a, b)), minus);
         ASSERT_TRUE(same(apply(tartan_layout_union, a, a), a));
     }
     const Layout plain = from_mask({2, 2, 1, 1, 1}, {1, 0, 0, 1});
-    const Layout a = with_boundaries(plain, {0, 1, 4}, {0, 2, 3}), b = with_boundaries(plain, {0, 1, 4}, {0, 1, 3});
-    EXPECT_NO_LAYOUT(SHAPE, "b has other boundaries of blocks than a", tartan_layout_union(a.get(), b.get(), &out));
+    const Layout a = with_boundaries(plain, {0, 1, 4}, {0, 2, 3}),
+                 b = with_boundaries(plain, {0, 1, 4}, {0, 1, 3});
+    EXPECT_NO_LAYOUT(SHAPE, "b has other boundaries of blocks than a",
+                     tartan_layout_union(a.get(), b.get(), &out));
 }
 
 TEST(Boundaries, MoveWithTransposePermutationAndSlice) {
@@ -150,7 +157,8 @@ TEST(Boundaries, MoveWithTransposePermutationAndSlice) {
         for (int64_t h = 0; h < s.heads; h++)
             for (int64_t r = 0; r < s.rows; r++)
                 for (int64_t c = 0; c < s.cols; c++)
-                    ASSERT_EQ(x[(size_t)((h * s.rows + r) * s.cols + c)], turned[(size_t)((h * s.cols + c) * s.rows + r)]);
+                    ASSERT_EQ(x[(size_t)((h * s.rows + r) * s.cols + c)],
+                              turned[(size_t)((h * s.cols + c) * s.rows + r)]);
         ASSERT_OK(tartan_layout_transpose(t.get(), &out));
         ASSERT_TRUE(same(Layout(out), a));
 
@@ -166,9 +174,11 @@ TEST(Boundaries, MoveWithTransposePermutationAndSlice) {
             for (int64_t r = bounds.rows[(size_t)i]; r < bounds.rows[(size_t)i + 1]; r++, row++)
                 for (int64_t h = 0; h < s.heads; h++)
                     for (int64_t c = 0; c < s.cols; c++)
-                        ASSERT_EQ(x[(size_t)((h * s.rows + r) * s.cols + c)], moved[(size_t)((h * s.rows + row) * s.cols + c)]);
+                        ASSERT_EQ(x[(size_t)((h * s.rows + r) * s.cols + c)],
+                                  moved[(size_t)((h * s.rows + row) * s.cols + c)]);
 
-        const int64_t first = (int64_t)(random() % bounds.rows.size()), left = (int64_t)(random() % bounds.cols.size());
+        const int64_t first = (int64_t)(random() % bounds.rows.size()),
+                      left = (int64_t)(random() % bounds.cols.size());
         const int64_t end = first + (int64_t)(random() % (bounds.rows.size() - (size_t)first)),
                       right = left + (int64_t)(random() % (bounds.cols.size() - (size_t)left));
         ASSERT_OK(tartan_layout_slice(a.get(), first, end, left, right, &out));
@@ -180,7 +190,8 @@ TEST(Boundaries, MoveWithTransposePermutationAndSlice) {
         for (int64_t h = 0; h < s.heads; h++)
             for (int64_t r = 0; r < ps.rows; r++)
                 for (int64_t c = 0; c < ps.cols; c++)
-                    ASSERT_EQ(x[(size_t)((h * s.rows + r + bounds.rows[(size_t)first]) * s.cols + c + bounds.cols[(size_t)left])],
+                    ASSERT_EQ(x[(size_t)((h * s.rows + r + bounds.rows[(size_t)first]) * s.cols + c +
+                                         bounds.cols[(size_t)left])],
                               cut[(size_t)((h * ps.rows + r) * ps.cols + c)]);
     }
 }
@@ -204,7 +215,8 @@ TEST(Boundaries, StayWhenBlocksComeAndGo) {
         const Layout pruned(out);
         ASSERT_TRUE(same(apply(tartan_layout_intersection, a, pruned), pruned));
         const Coordinates at = coordinates(a.get());
-        ASSERT_OK(tartan_layout_grow(pruned.get(), places_of(at.heads.data(), at.rows.data(), at.cols.data(), blocks), &out));
+        ASSERT_OK(tartan_layout_grow(
+            pruned.get(), places_of(at.heads.data(), at.rows.data(), at.cols.data(), blocks), &out));
         ASSERT_TRUE(same(Layout(out), a));
         // blocks of one size that cover them
         ASSERT_OK(tartan_layout_reblock(a.get(), 3, 4, &out));
@@ -215,8 +227,10 @@ TEST(Boundaries, StayWhenBlocksComeAndGo) {
         Mask wanted((size_t)tartan_layout_blocks(even.get()));
         for (size_t k = 0; k < x.size(); k++) {
             ASSERT_LE(x[k], y[k]);
-            const int64_t c = (int64_t)k % s.cols, r = (int64_t)k / s.cols % s.rows, h = (int64_t)k / s.cols / s.rows;
-            if (x[k]) wanted[(size_t)tartan_layout_block(even.get(), h, r / g.block_rows, c / g.block_cols)] = 1;
+            const int64_t c = (int64_t)k % s.cols, r = (int64_t)k / s.cols % s.rows,
+                          h = (int64_t)k / s.cols / s.rows;
+            if (x[k])
+                wanted[(size_t)tartan_layout_block(even.get(), h, r / g.block_rows, c / g.block_cols)] = 1;
         }
         ASSERT_EQ(wanted, Mask(wanted.size(), 1));
     }
@@ -225,21 +239,28 @@ TEST(Boundaries, StayWhenBlocksComeAndGo) {
 TEST(Boundaries, BadListsAreRefused) {
     const Layout plain = from_mask({2, 3, 1, 1, 1}, {1, 0, 0, 1, 1, 1});
     const auto rows = [&](const Indices &bounds, tartan_layout **out) {
-        return tartan_layout_with_boundaries(plain.get(), bounds.data(), (int64_t)bounds.size(), nullptr, 0, out);
+        return tartan_layout_with_boundaries(plain.get(), bounds.data(), (int64_t)bounds.size(), nullptr, 0,
+                                             out);
     };
     const auto cols = [&](const Indices &bounds, tartan_layout **out) {
-        return tartan_layout_with_boundaries(plain.get(), nullptr, 0, bounds.data(), (int64_t)bounds.size(), out);
+        return tartan_layout_with_boundaries(plain.get(), nullptr, 0, bounds.data(), (int64_t)bounds.size(),
+                                             out);
     };
-    EXPECT_NO_LAYOUT(SHAPE, "row_bounds has 2 entries, expected 3 (blocks of this side + 1)", rows({0, 2}, &out));
+    EXPECT_NO_LAYOUT(SHAPE, "row_bounds has 2 entries, expected 3 (blocks of this side + 1)",
+                     rows({0, 2}, &out));
     EXPECT_NO_LAYOUT(SHAPE, "col_bounds has 3 entries, expected 4", cols({0, 2, 3}, &out));
     EXPECT_NO_LAYOUT(LAYOUT, "row_bounds begins with 1, expected 0", rows({1, 2, 3}, &out));
-    EXPECT_NO_LAYOUT(LAYOUT, "row_bounds[2] is 2 after 2, expected blocks of 1 .. 256", rows({0, 2, 2}, &out));
+    EXPECT_NO_LAYOUT(LAYOUT, "row_bounds[2] is 2 after 2, expected blocks of 1 .. 256",
+                     rows({0, 2, 2}, &out));
     EXPECT_NO_LAYOUT(LAYOUT, "col_bounds[3] is 3 after 5", cols({0, 2, 5, 3}, &out));
     EXPECT_NO_LAYOUT(LAYOUT, "row_bounds[1] is 257 after 0", rows({0, 257, 258}, &out));
     EXPECT_NO_LAYOUT(LAYOUT, "expected blocks of 1 .. 256", rows({0, INT64_MIN, INT64_MAX}, &out));
-    EXPECT_NO_LAYOUT(HANDLE, "row_bounds is NULL", tartan_layout_with_boundaries(plain.get(), nullptr, 3, nullptr, 0, &out));
-    EXPECT_NO_LAYOUT(HANDLE, "layout is NULL", tartan_layout_with_boundaries(nullptr, nullptr, 0, nullptr, 0, &out));
-    EXPECT_FAILS(HANDLE, "out is NULL", tartan_layout_with_boundaries(plain.get(), nullptr, 0, nullptr, 0, nullptr));
+    EXPECT_NO_LAYOUT(HANDLE, "row_bounds is NULL",
+                     tartan_layout_with_boundaries(plain.get(), nullptr, 3, nullptr, 0, &out));
+    EXPECT_NO_LAYOUT(HANDLE, "layout is NULL",
+                     tartan_layout_with_boundaries(nullptr, nullptr, 0, nullptr, 0, &out));
+    EXPECT_FAILS(HANDLE, "out is NULL",
+                 tartan_layout_with_boundaries(plain.get(), nullptr, 0, nullptr, 0, nullptr));
     int64_t numbers[4];
     EXPECT_FAILS(SHAPE, "out_row_bounds has 4 entries, expected 3 (block rows + 1)",
                  tartan_layout_get_boundaries(plain.get(), numbers, 4, numbers, 4));
@@ -255,14 +276,19 @@ TEST(Boundaries, OtherFunctionsRefuseThem) {
     const int64_t ids[] = {0}, rows[] = {0}, cols[] = {0};
     int64_t sources[4], order[2];
     const double scores[4] = {1, 2, 3, 4};
-    EXPECT_NO_LAYOUT(UNSUPPORTED, text, tartan_layout_move(l.get(), ids, 1, places_of(nullptr, rows, cols, 1), sources, 4, &out));
-    EXPECT_NO_LAYOUT(UNSUPPORTED, text, tartan_layout_evolve(l.get(), scores, 4, nullptr, 0, 0, nullptr, &out));
+    EXPECT_NO_LAYOUT(
+        UNSUPPORTED, text,
+        tartan_layout_move(l.get(), ids, 1, places_of(nullptr, rows, cols, 1), sources, 4, &out));
+    EXPECT_NO_LAYOUT(UNSUPPORTED, text,
+                     tartan_layout_evolve(l.get(), scores, 4, nullptr, 0, 0, nullptr, &out));
     tartan_block_mask *mask = nullptr;
     const int64_t offsets[] = {0, 4};
-    EXPECT_FAILS(UNSUPPORTED, text, tartan_block_mask_from_sequences(l.get(), offsets, 2, nullptr, 0, nullptr, &mask));
+    EXPECT_FAILS(UNSUPPORTED, text,
+                 tartan_block_mask_from_sequences(l.get(), offsets, 2, nullptr, 0, nullptr, &mask));
     EXPECT_FAILS(UNSUPPORTED, text, tartan_block_mask_from_bits(l.get(), nullptr, 0, &mask));
     EXPECT_FAILS(UNSUPPORTED, text,
-                 tartan_block_mask_from_rule(l.get(), [](void *, int64_t, int64_t, int64_t) { return 1; }, nullptr, &mask));
+                 tartan_block_mask_from_rule(
+                     l.get(), [](void *, int64_t, int64_t, int64_t) { return 1; }, nullptr, &mask));
     (void)order;
 }
 
@@ -282,7 +308,10 @@ TEST(Boundaries, SurviveEveryFailedAllocation) {
     const Indices rows = {0, 1, 5, 7}, cols = {0, 3, 4}, order = {2, 0, 1};
     const Layout l = with_boundaries(plain, rows, cols);
     tartan_layout *out = nullptr;
-    { BRUTAL(tartan_layout_with_boundaries(plain.get(), rows.data(), 4, cols.data(), 3, &out), tartan_layout_free(out)); }
+    {
+        BRUTAL(tartan_layout_with_boundaries(plain.get(), rows.data(), 4, cols.data(), 3, &out),
+               tartan_layout_free(out));
+    }
     { BRUTAL(tartan_layout_union(l.get(), l.get(), &out), tartan_layout_free(out)); }
     { BRUTAL(tartan_layout_transpose(l.get(), &out), tartan_layout_free(out)); }
     { BRUTAL(tartan_layout_permute(l.get(), order.data(), 3, nullptr, 0, &out), tartan_layout_free(out)); }

@@ -102,7 +102,7 @@ lines <- list(
   iterate = "sapply(1:6, function(i) sum(W[i, ]))",
   vstack = "rbind(W, V)",
   hstack = "cbind(W, V)",
-  block_diag = c("bdiag(W, V)", "rbind(cbind(W, 0 * V), cbind(0 * W, V))"),
+  block_diag = c("bdiag(W, V)", "block_diag(W, V)"),
   block_grid = "rbind(cbind(W, V), cbind(V, W))",
   kron = "W %x% X[1:2, 1:3]",
   kron_first = "X[1:2, 1:3] %x% W",

@@ -88,7 +88,8 @@ TEST_P(Refusals, BlocksOfDifferentSizes) {
         SCOPED_TRACE(a.name);
         Case c = plain();
         c.given[(size_t)i] = a.kind == TARTAN_OPERAND_MATRIX ? (void *)matrix.get() : layout.get();
-        expect_refused(c, TARTAN_ERR_UNSUPPORTED, std::string(a.name) + " has blocks of different sizes", a.use != TARTAN_I_OUT);
+        expect_refused(c, TARTAN_ERR_UNSUPPORTED, std::string(a.name) + " has blocks of different sizes",
+                       a.use != TARTAN_I_OUT);
     }
 }
 

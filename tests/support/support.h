@@ -179,7 +179,8 @@ inline Layout random_layout(const tartan_shape &shape, double density, uint64_t 
 // Boundaries of `blocks` blocks of 1 .. `most`.
 inline std::vector<int64_t> random_bounds(std::mt19937_64 &random, int64_t blocks, int64_t most) {
     std::vector<int64_t> bounds(1, 0);
-    for (int64_t i = 0; i < blocks; i++) bounds.push_back(bounds.back() + 1 + (int64_t)(random() % (uint64_t)most));
+    for (int64_t i = 0; i < blocks; i++)
+        bounds.push_back(bounds.back() + 1 + (int64_t)(random() % (uint64_t)most));
     return bounds;
 }
 
@@ -187,15 +188,17 @@ inline std::vector<int64_t> random_bounds(std::mt19937_64 &random, int64_t block
 inline Layout with_boundaries(const Layout &layout, const std::vector<int64_t> &rows,
                               const std::vector<int64_t> &cols) {
     tartan_layout *out = nullptr;
-    EXPECT_OK(tartan_layout_with_boundaries(layout.get(), rows.empty() ? nullptr : rows.data(), (int64_t)rows.size(),
-                                            cols.empty() ? nullptr : cols.data(), (int64_t)cols.size(), &out));
+    EXPECT_OK(tartan_layout_with_boundaries(layout.get(), rows.empty() ? nullptr : rows.data(),
+                                            (int64_t)rows.size(), cols.empty() ? nullptr : cols.data(),
+                                            (int64_t)cols.size(), &out));
     return Layout(out);
 }
 
 // A random layout of blocks of different sizes, up to block_rows x block_cols and about as many elements as the frame.
 inline Layout random_variable_layout(const tartan_shape &shape, double density, uint64_t seed) {
     std::mt19937_64 random(seed);
-    const int64_t rows = 2 * shape.rows / (shape.block_rows + 1), cols = 2 * shape.cols / (shape.block_cols + 1);
+    const int64_t rows = 2 * shape.rows / (shape.block_rows + 1),
+                  cols = 2 * shape.cols / (shape.block_cols + 1);
     return with_boundaries(random_layout({rows, cols, 1, 1, shape.heads}, density, seed),
                            random_bounds(random, rows, shape.block_rows),
                            random_bounds(random, cols, shape.block_cols));

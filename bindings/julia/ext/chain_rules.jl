@@ -167,7 +167,10 @@ chosen(options, names...) = (; (k => v for (k, v) in pairs(options) if k in name
 
 function ChainRulesCore.rrule(::typeof(Tartan.attention), q::AbstractArray, k::AbstractArray, v::AbstractArray,
                               layout::Tartan.BlockLayout; options...)
-    refuse_options("attention", "attention(q, k, v, layout, (sinks = ..., slopes = ...))", chosen(options, Tartan.ATTENTION_TERMS...))
+    trained = chosen(options, Tartan.ATTENTION_TERMS...)
+    mask = get(options, :mask, nothing)
+    mask isa AbstractArray && !(mask isa AbstractArray{Bool}) && (trained = (; trained..., mask))
+    refuse_options("attention", "attention(q, k, v, layout, (sinks = ..., slopes = ...))", trained)
     out, pullback = attention_rule(q, k, v, layout, NamedTuple(); options...)
     return out, dout -> pullback(dout)[1:5]
 end
@@ -176,7 +179,7 @@ ChainRulesCore.rrule(::typeof(Tartan.attention), q::AbstractArray, k::AbstractAr
 
 function attention_rule(q, k, v, layout, terms; return_lse::Bool = false, options...)
     return_lse && throw(ArgumentError("attention with return_lse = true has no rule, expected return_lse = false"))
-    all_options = Tartan.with_terms(terms, options, Tartan.ATTENTION_TERMS)
+    all_options = Tartan.with_terms(terms, options, (Tartan.ATTENTION_TERMS..., :mask))
     out, lse = Tartan.attention(q, k, v, layout; all_options..., return_lse = true)
     bias = Base.structdiff(all_options, NamedTuple{(:sinks,)})
     function attention_pullback(dy)

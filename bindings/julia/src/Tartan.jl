@@ -71,7 +71,7 @@ include("show.jl")
 include("extensions.jl")
 
 export TartanError, Context
-export BlockLayout, pattern, patterns, pattern_help, largest_blocks
+export BlockLayout, pattern, patterns, pattern_help, largest_blocks, chosen_blocks
 export blocksize, gridsize, heads, nblocks, density, coordinates, block_mask, findblock, number_blocks, layout_identity,
        recipe, row_lengths, row_spread, bandwidth, reach, partition, svg
 export permute_blocks, slice, prune, keep_largest, evolve, grow, move_blocks, reblock, rcm_order, reorder_blocks

@@ -208,7 +208,7 @@ room_like(x::DeviceArray, ::Type{T}, n) where {T} = DeviceArray{T}(x.context, n)
 
 `softmax(scale * q' * k + bias)` times `v`, over the keys that each query sees. Scores are never stored, so memory grows
 with the number of tokens alone. The second form returns the output and the log-sum-exp of the scores, which
-[`attention_gradient`](@ref) needs. The third form takes `sinks` and the bias in a named tuple, so that Zygote and others that use
+[`attention_gradient`](@ref) needs. The third form takes `sinks` and the bias, or a mask of numbers, in a named tuple, so that Zygote and others that use
 ChainRulesCore give their gradients.
 
 `q` is (d, queries, heads, batch), `k` and `v` are (d, keys, kv_heads, batch), with any strides; `v` and the result may have
@@ -240,7 +240,7 @@ attention(q, k, v, pattern(:local, (64, 64), 16); causal = true)
 """
 function attention(q::Dense, k::Dense, v::Dense, layout::BlockLayout; return_lse::Bool = false, mask = nothing,
                    sinks = nothing, context = nothing, key_lengths = nothing, options...)
-    any_tracked(sinks, values(options)...) &&
+    any_tracked(sinks, mask, values(options)...) &&
         return record_attention(q, k, v, layout; return_lse, mask, sinks, context, key_lengths, options...)
     expect_type(q, "q", Wide)
     expect_tokens(q, k, v, layout)
@@ -253,7 +253,7 @@ end
 
 const ATTENTION_TERMS = (:sinks, :slopes, :distance_bias, :block_bias)
 attention(q::Dense, k::Dense, v::Dense, layout::BlockLayout, terms::NamedTuple; options...) =
-    attention(q, k, v, layout; with_terms(terms, options, ATTENTION_TERMS)...)
+    attention(q, k, v, layout; with_terms(terms, options, (ATTENTION_TERMS..., :mask))...)
 
 # Options, and with them what is given in a named tuple.
 function with_terms(terms, options, names)

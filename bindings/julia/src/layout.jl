@@ -136,6 +136,26 @@ function largest_blocks(dense::AbstractArray{<:Real}, block::Sizes, density::Rea
 end
 
 """
+    chosen_blocks(scores, block; counts = nothing, top_p = 1, shape = nothing)
+
+The layout of the blocks that `scores`, block rows x block columns (x heads), choose in each block row: at most `counts` of them, one
+number for all or one for each, block rows (x heads), and the fewest that have `top_p` of the softmax of the row. Of equal scores the
+first win, NaN counts as infinity, and blocks of score -Inf are never chosen.
+
+    scores = log.([0.5 0.3 0.15 0.05; 0.05 0.9 0.02 0.03])
+    chosen_blocks(scores, 8; top_p = 0.75)
+    chosen_blocks(scores, 8; counts = [1, 3])
+"""
+function chosen_blocks(scores::Union{AbstractMatrix{<:Real}, AbstractArray{<:Real, 3}}, block::Sizes; counts = nothing, top_p::Real = 1,
+                       shape = nothing)
+    x = dense_input(scores)
+    sizes = pair(block, "block")
+    frame = frame_of(shape === nothing ? (size(x, 1) * sizes[1], size(x, 2) * sizes[2]) : shape, block, size(x, 3))
+    numbers = counts === nothing ? Int64[] : Int64[whole(n, "counts") for n in vec(collect(counts))]
+    return BlockLayout(Raw.tartan_layout_from_scores(frame, input(as_matrix, x, "scores", eltype(x)), numbers, Float64(top_p)))
+end
+
+"""
     pattern(name, shape, block; heads = 1, seed = 0, parameters...)
 
 A layout from a named pattern; `patterns()` lists the names and `pattern_help(name)` the parameters. The same seed gives

@@ -152,6 +152,7 @@ Base.:*(x::Number, W::WrappedReal) = multiplied(A -> x * A, W)
 Base.:*(W::Hermitian{<:Real, <:BlockSparse}, x::Real) = multiplied(A -> A * x, W)
 Base.:*(x::Real, W::Hermitian{<:Real, <:BlockSparse}) = multiplied(A -> x * A, W)
 Base.:/(W::WrappedReal, x::Number) = multiplied(A -> A / x, W)
+Base.:/(W::Hermitian{<:Real, <:BlockSparse}, x::Real) = multiplied(A -> A / x, W)
 Base.:\(x::Number, W::WrappedReal) = multiplied(A -> x \ A, W)
 
 # ---- Products with dense arrays ----

@@ -118,6 +118,19 @@ end
     @test kept(padded_mask(batch, [20, 64, 1])) == sum(count(k <= n for q in 1:64, k in 1:64 if cld(k, 16) <= cld(q, 16)) for n in (20, 64, 1))
 end
 
+@testset "scores choose blocks" begin
+    scores = randn(5, 12, 3)
+    counts = rand(0:12, 5, 3)
+    place = mapslices(x -> invperm(sortperm(x; rev = true)), scores; dims = 2)
+    @test block_mask(chosen_blocks(scores, 4; counts)) == (place .<= reshape(counts, 5, 1, 3))
+    @test block_mask(chosen_blocks(scores, 4; counts = 3, shape = (20, 47))) == (place .<= 3)
+    shares = exp.(scores) ./ sum(exp.(scores); dims = 2)
+    larger = [sum(shares[i, scores[i, :, h] .> scores[i, j, h], h]) for i in 1:5, j in 1:12, h in 1:3]
+    @test block_mask(chosen_blocks(scores, 4; top_p = 0.8)) == (larger .< 0.8)
+    @test_throws "counts has 2 entries" chosen_blocks(scores, 4; counts = [1, 2])
+    @test_throws "top_p is 0" chosen_blocks(scores, 4; top_p = 0)
+end
+
 @testset "what does not fit" begin
     x = masked_inputs()
     layout = random_layout(21, 30, (4, 8), 0.7)

@@ -97,7 +97,7 @@ end
 @testset "gradients of sinks, biases and gains" begin
     layout = pattern(:causal, (16, 16), 4)
     q, k, v = (randn(4, 16, 2) for _ in 1:3)
-    for terms in ((distance_bias = randn(5, 2), sinks = randn(2)), (block_bias = randn(nblocks(layout), 2),), (slopes = rand(2),))
+    for terms in ((distance_bias = randn(5, 2), sinks = randn(2)), (block_bias = randn(nblocks(layout), 2),), (slopes = rand(2),), (mask = randn(16, 16, 2),))
         check_rule(attention, q, k, v, layout, terms; causal = true, scale = 0.5)
     end
     # Zeros, as nothing of it is asked for; `nothing` is an option that is left out.
@@ -115,6 +115,7 @@ end
     check_rule(conv_normalize, c, w, (gain = gain,))
     # As options they would get no gradient, without a word.
     for (call, name) in ((() -> rrule(attention, q, k, v, layout; sinks = zeros(2)), "sinks"), (() -> rrule(attention, q, k, v, layout; slopes = zeros(2)), "slopes"),
+                         (() -> rrule(attention, q, k, v, layout; mask = zeros(16, 16)), "mask"),
                          (() -> rrule(conv, c, w, x; bias = bias), "bias"), (() -> rrule(conv_normalize, c, w; gain = gain), "gain"), (() -> rrule(channel_linear, x; gain = gain), "gain"),
                          (() -> attention(q, k, v, layout, (slope = 1,)), "slopes"), (() -> conv(c, w, x, (bias = bias,); bias = bias), "once"))
         @test refusal(call) isa ArgumentError && occursin(name, refusal(call).msg)

@@ -29,8 +29,8 @@ end
     file["encoder"] = A
     store!(file, "decoder", B; gates = g, metadata = "{\"epoch\": 3}")
     store!(file, "mask", transpose(A.layout); metadata = "{}")
-    @test matrices(file) == ["decoder", "encoder"] && "mask" in layouts(file)
-    @test matrices(file, A.layout) == ["decoder", "encoder"]
+    @test matrices(file) == ["encoder", "decoder"] && "mask" in layouts(file)
+    @test matrices(file, A.layout) == ["encoder", "decoder"]
     @test haskey(file, "mask") && !haskey(file, "other")
     path = in_folder("collection.h5")
     save(path, file)
@@ -39,7 +39,7 @@ end
     @test Tartan.issealed(again)
     @test again["encoder"] == A && again["decoder"] == B && again["mask"] == transpose(A.layout)
     @test gates(again, "decoder") == g && gates(again, "encoder") === nothing
-    @test refuses(() -> gates(again, "nobody"), :not_found, "no matrix or layout \"nobody\"", "decoder")
+    @test refuses(() -> gates(again, "nobody"), :not_found, "no matrix, array or layout \"nobody\"", "decoder")
     @test replace(metadata(again, "decoder"), " " => "") == "{\"epoch\":3}" && metadata(again, "encoder") == ""
     @test occursin("2 matrices", sprint(show, again))
     store!(again, "encoder", A; metadata = metadata(again, "encoder"))

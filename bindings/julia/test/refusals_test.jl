@@ -254,3 +254,9 @@ end
     @test Tartan.in_julia("tartan_attention_forward: lse has shape [1, 2, 3], expected [4, 5, 6]") == "lse has size (3, 2, 1), expected (6, 5, 4)"
     @test Tartan.in_julia("tartan_file_open: a b c: [1, 2]") == "a b c: [1, 2]"
 end
+
+@testset "arguments have the names that they have here" begin
+    @test refuses(() -> pattern(:random, (8, 8), 4; density = 2), :argument, "density is 2, expected a number 0 .. 1")
+    @test refuses(() -> pattern(:local, (8, 8), 4; windw = 1), :argument, "windw is given, which pattern 'local' does not have")
+    @test refuses(() -> BlockSparseMatrix(ones(3, 3), -1), :argument, "block is (-1, -1), expected")
+end

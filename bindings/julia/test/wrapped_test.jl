@@ -57,8 +57,11 @@ end
         done = outcome(write!, view(B))
         if done isa Exception
             @test B == A
+        elseif outcome(write!, view(E)) isa Exception # some versions of LinearAlgebra refuse broadcasts into views of dense matrices
+            M = Matrix(view(D))
+            write!(M)
+            @test Matrix(view(B)) == M
         else
-            write!(view(E))
             @test B == E
         end
     end

@@ -36,7 +36,7 @@ from tartan._errors import (
     ShapeError,
     TartanError,
 )
-from tartan._frame import Block, Frame, block_ranges, block_shape, frame_of, parameter_text, sequence_text
+from tartan._frame import Block, Frame, block_ranges, block_shape, frame_of, number_of, parameter_text, sequence_text
 from tartan._layout_changing import ChangingLayouts
 from tartan._queue import Queue
 from tartan._rules import Rule, places_of_rule
@@ -245,6 +245,34 @@ class Layout(ChangingLayouts):
         if density is None:
             return cls._own(_raw.tartan_layout_from_dense(frame, raw))
         return cls._own(_raw.tartan_layout_from_dense_largest(frame, raw, density, norm_code(norm)))
+
+    @classmethod
+    def from_scores(
+        cls, scores: Any, block: Block, counts: Any = None, *, top_p: float = 1.0, shape: Any = None
+    ) -> Layout:  # fmt: skip
+        """The blocks that scores [grid_rows, grid_cols] or [heads, grid_rows, grid_cols] choose in each block row: at most
+        `counts` of them, one number for all or one for each block row, [grid_rows] or [heads, grid_rows]; and the fewest
+        that have `top_p` of the softmax of the row. Of equal scores the first win, NaN counts as infinity, and blocks of
+        score -infinity are never chosen. Scores are in host memory; `from_device_scores` chooses on a device.
+
+        >>> import numpy as np, tartan
+        >>> scores = np.log([[0.5, 0.3, 0.15, 0.05], [0.05, 0.9, 0.02, 0.03]])
+        >>> tartan.Layout.from_scores(scores, 8, top_p=0.75).mask().astype(int)
+        array([[1, 1, 0, 0],
+               [0, 1, 0, 0]])
+        >>> tartan.Layout.from_scores(scores, 8, [1, 3]).mask().astype(int)
+        array([[1, 0, 0, 0],
+               [1, 1, 0, 1]])
+        """
+        array = array_of(scores, "scores", _raw.TARTAN_F64)
+        if array.ndim not in (2, 3):
+            raise ShapeError(f"scores has {array.ndim} dimensions, expected [grid_rows, grid_cols], or 3 with heads")
+        rows, cols = block_shape(block)
+        heads = array.shape[0] if array.ndim == 3 else 1
+        whole = (array.shape[-2] * rows, array.shape[-1] * cols)
+        numbers = new_indices(0) if counts is None else indices(np.ravel(counts), "counts")
+        frame = frame_of(whole if shape is None else shape, block, heads)
+        return cls._own(_raw.tartan_layout_from_scores(frame, array, numbers, number_of(top_p, "top_p")))
 
     # ---- Asking ----
 

@@ -90,10 +90,28 @@ def test_time() -> None:
     assert middle - begin < time.perf_counter() - middle
 
 
+def test_scores() -> None:
+    rng = np.random.default_rng(2)
+    scores = rng.standard_normal((3, 5, 12)).astype(np.float32)
+    counts = rng.integers(0, 13, (3, 5))
+    order = np.argsort(np.argsort(-scores, axis=-1), axis=-1)  # place of each score in its row
+    assert np.array_equal(Layout.from_scores(scores, 4, counts).mask(), order < counts[..., None])
+    assert np.array_equal(Layout.from_scores(scores, 4, 3, shape=(20, 47)).mask(), order < 3)
+    shares = np.exp(scores.astype(float))
+    shares /= shares.sum(-1, keepdims=True)
+    before = np.where(scores[..., None, :] > scores[..., :, None], shares[..., None, :], 0).sum(-1)  # what larger ones have
+    assert np.array_equal(Layout.from_scores(scores, 4, top_p=0.8).mask(), before < 0.8)
+    assert np.array_equal(Layout.from_scores(scores[0], 4, 2, top_p=0.8).mask(), (before < 0.8)[0] & (order < 2)[0])
+
+
 REFUSALS = [
     (tartan.ArgumentTypeError, "rule is of type int", lambda: Layout.from_rule((8, 8), 4, 3)),
     (tartan.ShapeError, r"rule returned shape \(3,\)", lambda: Layout.from_rule((8, 8), 4, lambda *x: np.ones(3, bool))),
     (tartan.DTypeError, "rule returned elements of float64", lambda: Layout.from_rule((8, 8), 4, lambda *x: 1.0)),
+    (tartan.ShapeError, "counts has 2 entries", lambda: Layout.from_scores(np.ones((3, 4)), 8, [1, 2])),
+    (tartan.ArgumentError, "top_p is 0, expected", lambda: Layout.from_scores(np.ones((3, 4)), 8, top_p=0)),
+    (tartan.DTypeError, "counts is of float64", lambda: Layout.from_scores(np.ones((3, 4)), 8, 1.5)),
+    (tartan.ShapeError, "scores has 1 dimensions", lambda: Layout.from_scores(np.ones(3), 8)),
     (ValueError, "truth value", lambda: Layout.from_rule((8, 8), 4, lambda q, k, h: k <= q and q < 4)),
     (ZeroDivisionError, "zero", lambda: Layout.from_rule((8, 8), 4, lambda q, k, h: k <= 1 // 0)),
     (tartan.ArgumentError, "block is 0 x 0", lambda: Layout.from_rule((8, 8), 0, lambda q, k, h: k <= q)),

@@ -339,8 +339,9 @@ def test_compiled_convolutions(rng, last, transposed):
     size = tuple(n + 1 for n in conv.output_size((5, 7))) if transposed else None
     assert torch.allclose(torch.compile(lambda x: conv(x, values, size=size), fullgraph=True, backend="aot_eager")(x), conv(x, values, size=size))
     words = "active, windows, out or context is given, expected none where PyTorch compiles"
+    context = tartan.default_context()
     with pytest.raises(Exception, match=words):
-        torch.compile(lambda x: conv(x, values, context=tartan.default_context()), fullgraph=True, backend="aot_eager")(x)
+        torch.compile(lambda x: conv(x, values, context=context), fullgraph=True, backend="aot_eager")(x)
 
 
 def test_traces_compute_the_scale_of_attention_in_full(rng):
@@ -352,3 +353,26 @@ def test_traces_compute_the_scale_of_attention_in_full(rng):
         assert torch.equal(traced(q, k, v), tartan.attention(q, k, v, layout))
         module = tartan.torch.BlockSparseAttention(layout)
         assert torch.equal(torch.jit.trace(module, (q, k, v))(q, k, v), module(q, k, v))
+
+
+def test_products_of_blocks_of_different_sizes(rng):
+    """As of equal ones; the gradient is 0 in what values have beyond a block."""
+    layout = tartan.Layout.from_mask(np.ones((3, 2)), rows=[0, 2, 4, 8], cols=[0, 4, 8])
+    values = torch.from_numpy(rng.standard_normal((layout.blocks, 4, 4)))
+    w = tartan.BlockMatrix(layout, values)
+    dense, x = torch.from_numpy(w.toarray()), torch.from_numpy(rng.standard_normal((8, 3)))
+    for function in (lambda x, v: tartan.spmm(layout, x, values=v), lambda x, v: tartan.spmm(w, x)):
+        torch._dynamo.reset()
+        compiled = torch.compile(function, fullgraph=True, backend="aot_eager")
+        for call in (function, compiled, torch.func.vmap(function, (None, 0))):
+            found = call(x, values[None] if call is not function and call is not compiled else values)
+            assert torch.allclose(found, dense @ x)
+    leaf = values.clone().requires_grad_()
+    wanted = torch.from_numpy(tartan.sddmm(layout, np.ones((8, 3)), x.numpy().T.copy()).values)
+
+    def loss(v):
+        return tartan.spmm(layout, x, values=v).sum()
+
+    for call in (loss, torch.compile(loss, backend="aot_eager")):
+        (found,) = torch.autograd.grad(call(leaf), leaf)
+        assert torch.allclose(found, wanted) and found[0, 2:].abs().max() == 0

@@ -73,6 +73,18 @@ block_layout_from_mask <- function(mask, block = c(32, 32), dim = NULL, rows = N
 }
 block_with_boundaries <- function(x, rows = NULL, cols = NULL) .with_bounds(.expect_layout(x, "x"), rows, cols)
 
+block_layout_from_scores <- function(scores, block = c(32, 32), counts = NULL, top_p = 1, dim = NULL) {
+  size <- .size_of(scores)
+  if (!is.numeric(scores) || !(length(size) %in% 2:3)) {
+    .fail("argument", "scores is %s, expected numbers, block rows x block columns (x heads)", .shown(scores))
+  }
+  if (is.null(dim)) dim <- size[1:2] * .pair(block, "block", 1, 256)
+  if (!is.null(counts) && !.is_whole(counts)) .fail("argument", "counts is %s, expected whole numbers", .shown(counts))
+  if (!is.numeric(top_p) || length(top_p) != 1L || is.na(top_p)) .fail("argument", "top_p is %s, expected a number", .shown(top_p))
+  frame <- .frame(dim, block, if (length(size) == 3L) size[3L] else 1)
+  .new_layout(tartan_layout_from_scores(frame, .operand(scores, "scores"), as.double(counts), as.double(top_p)))
+}
+
 block_layout_from_csr <- function(p, j, dim, block = c(32, 32), heads = 1) {
   frame <- .frame(dim, block, heads)
   if (!.is_whole(p)) .fail("argument", "p is %s, expected whole numbers", .shown(p))

@@ -46,17 +46,16 @@ SEXP tartan_r_spread(SEXP x, SEXP numbers, int32_t along, double padding) {
     if (TYPEOF(numbers) != REALSXP || XLENGTH(numbers) == 0)
         tartan_r_fail(TARTAN_ERR_ARGUMENT, "the numbers are of type %s and length %lld, expected doubles",
                       tartan_r_type(numbers), (long long)Rf_xlength(numbers));
-    places p = {tartan_r_bounds_of(layout),
-                tartan_layout_heads(layout),
-                tartan_layout_grid_rows(layout),
-                tartan_layout_row_pointers(layout),
-                tartan_layout_col_indices(layout)};
-    source s = {REAL(numbers), XLENGTH(numbers), 1, p.bounds.size[0], p.bounds.size[0] * p.bounds.size[1], padding};
+    places p = {tartan_r_bounds_of(layout), tartan_layout_heads(layout), tartan_layout_grid_rows(layout),
+                tartan_layout_row_pointers(layout), tartan_layout_col_indices(layout)};
+    source s = {REAL(numbers), XLENGTH(numbers), 1, p.bounds.size[0], p.bounds.size[0] * p.bounds.size[1],
+                padding};
     if (along == TARTAN_R_ROWS) s.col_step = s.head_step = 0;
     if (along == TARTAN_R_COLS) s.col_step = 1, s.row_step = s.head_step = 0;
     int64_t blocks = tartan_layout_blocks(layout);
     SEXP dim = PROTECT(Rf_allocVector(INTSXP, 3));
-    SEXP result = PROTECT(Rf_allocVector(REALSXP, (R_xlen_t)(p.bounds.block[0] * p.bounds.block[1] * blocks)));
+    SEXP result =
+        PROTECT(Rf_allocVector(REALSXP, (R_xlen_t)(p.bounds.block[0] * p.bounds.block[1] * blocks)));
     spread(&p, &s, REAL(result));
     INTEGER(dim)[0] = (int)p.bounds.block[0];
     INTEGER(dim)[1] = (int)p.bounds.block[1];

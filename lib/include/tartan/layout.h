@@ -119,8 +119,7 @@ TARTAN_API tartan_status tartan_layout_from_dense_largest(const tartan_shape *sh
 /* Returns whether the element (head, row, col) of the matrix counts: non-zero if so. */
 typedef int32_t (*tartan_keep)(void *user, int64_t head, int64_t row, int64_t col);
 
-/* The blocks with an element for which a function returns non-zero: tartan_block_mask_from_rule then hides the others in them.
- * It is called by the calling thread, for the elements of each block in turn until one counts. */
+/* The blocks with an element for which a function returns non-zero. The calling thread calls it for those of each block until one counts. */
 TARTAN_API tartan_status tartan_layout_from_rule(const tartan_shape *shape, tartan_keep keep, void *user,
                                                  tartan_layout **out);
 
@@ -133,6 +132,16 @@ TARTAN_API tartan_status tartan_layout_from_rule(const tartan_shape *shape, tart
 TARTAN_API tartan_status tartan_layout_with_boundaries(const tartan_layout *layout, const int64_t *row_bounds,
                                                        int64_t nrow_bounds, const int64_t *col_bounds,
                                                        int64_t ncol_bounds, tartan_layout **out);
+
+/* The blocks of largest score in each block row of each head; of equal ones those of smaller block columns win, NaN counts as infinity,
+ * and a block of score -infinity is never chosen.
+ *     counts  at most so many, one number for all block rows or one for each, [heads * grid_rows]; or NULL with ncounts = 0
+ *     top_p   the fewest that have this share of the softmax of the block row, above 0; 1: all
+ *     scores  [heads, grid_rows, grid_cols], or [grid_rows, grid_cols] if heads is 1, of f64, f32, f16 or bf16, in host memory
+ * tartan_layout_from_device_scores chooses on a device. Errors also: DTYPE, UNSUPPORTED (memory of a device). */
+TARTAN_API tartan_status tartan_layout_from_scores(const tartan_shape *shape, const tartan_array *scores,
+                                                   const int64_t *counts, int64_t ncounts, double top_p,
+                                                   tartan_layout **out);
 
 /* From a named pattern. `parameters` is "name=value" pairs, separated by spaces or commas; omitted ones take
  * their defaults, and "" or NULL means all defaults. Random patterns take their numbers from Philox4x32-10
@@ -296,9 +305,8 @@ TARTAN_API tartan_status tartan_layout_cut(const tartan_layout *layout, int64_t 
 TARTAN_API tartan_status tartan_layout_take_heads(const tartan_layout *layout, const int64_t *heads,
                                                   int64_t nheads, tartan_layout **out);
 
-/* The layout of a batch of sequences that are padded to the columns (keys) of `layout`, of which entry b has the first lengths[b]: all heads of
- * the first entry, then those of the second, and so on, without the blocks that have padding alone. tartan_block_mask_from_lengths
- * hides the rest of it. */
+/* The layout of a batch of sequences padded to the columns (keys) of `layout`, of which entry b has the first lengths[b]: the heads of the
+ * first entry, then those of the second, ..., without blocks of padding alone. tartan_block_mask_from_lengths hides the rest of it. */
 TARTAN_API tartan_status tartan_layout_from_lengths(const tartan_layout *layout, const int64_t *lengths,
                                                     int64_t nlengths, tartan_layout **out);
 

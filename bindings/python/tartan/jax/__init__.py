@@ -111,7 +111,8 @@ def attention(q: Any, k: Any, v: Any, layout: tartan.Layout, *, scale: Optional[
 
 def _forward(layout: tartan.Layout, scale: Optional[float], causal: bool, q: Any, k: Any, v: Any) -> Any:
     lse = jax.ShapeDtypeStruct(q.shape[:-1], np.float64 if q.dtype == np.float64 else np.float32)
-    return _call(lambda q, k, v: tartan.attention(q, k, v, layout, scale=scale, causal=causal, return_lse=True), (_like(q), lse), q, k, v)
+    out = _like(q, (*q.shape[:-1], v.shape[-1]))
+    return _call(lambda q, k, v: tartan.attention(q, k, v, layout, scale=scale, causal=causal, return_lse=True), (out, lse), q, k, v)
 
 
 @functools.partial(jax.custom_vjp, nondiff_argnums=(0, 1, 2))

@@ -146,6 +146,28 @@ test_that("layouts and masks are cut to shorter lengths", {
   expect_true(all(kept[64, , 2]))
 })
 
+test_that("scores choose blocks", {
+  set.seed(2)
+  scores <- array(rnorm(5 * 12 * 3), c(5, 12, 3))
+  counts <- matrix(sample(0:12, 15, TRUE), 5, 3)
+  wanted <- array(FALSE, dim(scores))
+  share <- wanted
+  for (h in 1:3) for (i in 1:5) {
+    x <- scores[i, , h]
+    wanted[i, , h] <- rank(-x) <= counts[i, h]
+    p <- exp(x) / sum(exp(x))
+    share[i, , h] <- vapply(seq_along(x), function(j) sum(p[x > x[j]]) < 0.8, NA)
+  }
+  expect_identical(array(block_mask(block_layout_from_scores(scores, 4, counts)), dim(scores)), wanted)
+  expect_identical(array(block_mask(block_layout_from_scores(scores, 4, top_p = 0.8)), dim(scores)), share)
+  expect_equal(dim(block_layout_from_scores(scores[, , 1], 4, 2, dim = c(18, 47))), c(18, 47))
+  expect_error(block_layout_from_scores(scores, 4, 1:2), "counts has 2 entries", class = "tartan_error_shape")
+  expect_error(block_layout_from_scores(scores, 4, top_p = 0), "top_p is 0", class = "tartan_error_argument")
+  expect_error(block_layout_from_scores(scores, 4, 1.5), "counts is 1.5", class = "tartan_error_argument")
+  expect_error(block_layout_from_scores("x", 4), "scores is", class = "tartan_error_argument")
+  expect_error(block_layout_from_scores(scores, 4, top_p = "x"), "top_p is", class = "tartan_error_argument")
+})
+
 test_that("what does not fit is refused", {
   x <- make_inputs()
   layout <- random_layout(c(queries, keys), c(4, 8), 0.7)

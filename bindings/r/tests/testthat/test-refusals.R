@@ -154,3 +154,8 @@ test_that("refusals of the library do not name functions of C", {
   expect_s3_class(error, "tartan_error_argument")
   expect_match(conditionMessage(error), "^metadata is \"no json\", expected JSON")
 })
+
+test_that("parameters of patterns are named as they are given", {
+  expect_refused(block_pattern("random", c(64, 64), 8, density = 2), "argument", "density is 2, expected a number 0 .. 1")
+  expect_refused(block_pattern("local", c(8, 8), 4, windw = 1), "argument", "windw is given, which pattern 'local' does not have")
+})
