@@ -170,6 +170,9 @@ setMethod("show", "BlockMask", function(object) {
 .attention_masks <- function(q, layout, mask, key_lengths, block_bias, by_batch) {
   by_batch <- .flag(by_batch, "by_batch")
   array <- if (is.logical(mask)) mask
+  if (!is.null(array) && length(dim(array)) < 2L) {
+    .fail("argument", "mask is %s, expected a BlockMask, or an array of queries x keys (x heads (x batch))", .shown(mask))
+  }
   numbers <- is.numeric(mask) || inherits(mask, "DeviceArray")
   if (!is.null(array) || numbers) mask <- NULL else if (!is.null(mask)) .expect(mask, "BlockMask", "mask")
   if (is.null(array) && is.null(key_lengths)) return(list(layout = layout, mask = mask, by_batch = by_batch))
