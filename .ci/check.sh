@@ -82,18 +82,22 @@ memory() {
 }
 
 # Tests of kernels run every instruction set that the processor has. This is for what takes for granted that it has them: the
-# same programs with fewer sets allowed, then under an emulator without AVX and with AVX2 alone.
+# same programs with fewer sets allowed, one after the other, then under an emulator without AVX and with AVX2 alone; it knows no
+# AVX-512, so that set alone is for machines that have it.
 processors() {
     if [ "$(uname -m)" != x86_64 ]; then
         echo 'these are processors of x86-64, and this machine has another'
         return 0
     fi
-    local set model
-    local run=("$MESON" test -C "$TARTAN_BUILD" --no-rebuild --print-errorlogs --suite core --suite kernels --suite ops --suite cases)
+    local set model suite
+    local sets=(c:Nehalem avx2:Haswell) # and the BLAS of NumPy and R, as far as it is OpenBLAS
+    if grep -qw avx512bw /proc/cpuinfo; then sets+=(avx512:SkylakeX); fi
+    local run=("$MESON" test -C "$TARTAN_BUILD" --no-rebuild --print-errorlogs)
+    for suite in core layout matrix conv kernels ops cases; do run+=(--suite "$suite"); done
     share
     # Long products, whose ways through the code shorter tests take too, and the dummy, for which the CPU works.
     export GTEST_FILTER='-*OpenAiMatmul*:PytorchBlockSparse.*:*Large*:*/dummy'
-    for set in c:Nehalem avx2:Haswell; do # and the BLAS of NumPy and R, as far as it is OpenBLAS
+    for set in "${sets[@]}"; do
         TARTAN_CPU=${set%:*} OPENBLAS_CORETYPE=${set#*:} "${run[@]}" --suite backend --suite python --logbase "processors-${set%:*}"
     done
     # In qemu a forked child starts no threads, and masked loads read what is masked out. The others are long.

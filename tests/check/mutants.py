@@ -2,6 +2,7 @@
 """Chooses small changes of lib/ that a test ought to notice. What is chosen depends on the seed and on the text of each file alone, so
 a change of one file leaves the choice in the others as it was."""
 
+import bisect
 import dataclasses
 import random
 import re
@@ -17,9 +18,9 @@ NEEDS = {
 # expectations.
 PASSED_OVER = ("lib/ops/schema/", "lib/include/")
 
-# What changes no result: advice to the processor and the compiler, texts that only people read, and how much memory is asked for,
-# which a checker of memory must see (./run check).
-NO_RESULT = re.compile(r"prefetch|assert\(|__builtin|_Static|\balignas\b|\bsizeof\b|alloc|NOLINT|\bexplain|_text_|\(void\)")
+# What changes no result: advice to the processor and the compiler, texts that only people read, how fast something is, and how much memory
+# is asked for, which a checker of memory must see (./run check).
+NO_RESULT = re.compile(r"prefetch|PEAK|assert\(|__builtin|_Static|\balignas\b|\bsizeof\b|alloc|NOLINT|\bexplain|_text_|\(void\)")
 
 COMPARISONS = {"<": "<=", "<=": "<", ">": ">=", ">=": ">", "==": "!=", "!=": "=="}
 
@@ -67,6 +68,21 @@ def end_of(code, at, end):
     return None
 
 
+def messages(text, code, begin, end):
+    """Where the arguments of error messages are, and what loops are told of their cost."""
+    for m in re.compile(r"\btartan_i_parallel\(").finditer(code, begin, end):
+        yield m.end(), end_of(code, m.end() - 1, end) or m.end()
+    for m in re.compile(r"\b(?:CHECK\w*|FAIL\w*|tartan_i_fail)\(").finditer(code, begin, end):
+        close = end_of(code, m.end() - 1, end)
+        quote = text.find('"', m.end(), close or m.end())
+        if quote >= 0:
+            yield quote, close
+
+
+# The larger or the smaller of two numbers is the same, whichever comes first.
+EXTREME = re.compile(r"([\w.>\[\]-]+) [<>]=? ([\w.>\[\]-]+)\)? \? (?:\1 : \2|\2 : \1)\b")
+
+
 def of_body(code, begin, end):
     """(kind, at, length, what comes instead) of every change of a body."""
     heads = []  # of loops: one pass too many is out of bounds, which is not seen as a rule, so the last pass is dropped instead
@@ -102,11 +118,14 @@ def of_file(file, text):
     """Every change of a file that may be chosen."""
     code = blank(text)
     spans = [(code.find("\n", text.find("*/")) + 1, len(code))] if file.endswith(".def") else bodies(code)
-    lines = text.splitlines()
+    lines, ends = text.splitlines(), [m.start() for m in re.finditer("\n", text)]
     for begin, end in spans:
+        quiet = list(messages(text, code, begin, end)) + [m.span() for m in EXTREME.finditer(code, begin, end)]
         for kind, at, length, after in of_body(code, begin, end):
-            number = text.count("\n", 0, at) + 1
+            number = bisect.bisect_left(ends, at) + 1
             statement = text[at : at + length] if kind in ("statement", "condition") else lines[number - 1]
+            if any(a <= at < b for a, b in quiet):
+                continue
             if not NO_RESULT.search(statement) and not lines[number - 1].rstrip().endswith("\\"):
                 # The blanks of strings go back where a condition is written anew.
                 new = f"(!{text[at : at + length]})" if kind == "condition" else after
@@ -116,9 +135,9 @@ def of_file(file, text):
 def in_order(file, text, seed, equal):
     """The changes of a file in the order in which they are chosen: kinds in turn, so that the frequent ones leave room."""
     chance = random.Random(f"{seed} {file}")
-    kinds = {}
+    kinds, lines = {}, text.splitlines()
     for m in of_file(file, text):
-        if not any(e[0] == file and e[1] in text.splitlines()[m.line - 1] and m.kind in e[2].split() for e in equal):
+        if not any(e[0] == file and e[1] in lines[m.line - 1] and m.kind in e[2].split() for e in equal):
             kinds.setdefault(m.kind, []).append(m)
     for group in kinds.values():
         chance.shuffle(group)

@@ -89,8 +89,7 @@ struct Golden {
     }
     void expect_all(tartan_file *file) {
         EXPECT_EQ(tartan_file_sealed(file), 1);
-        for (const auto &[name, matrix] : matrices)
-            expect_same(matrix.get(), get_matrix(file, name).get());
+        for (const auto &[name, matrix] : matrices) expect_same(matrix.get(), get_matrix(file, name).get());
         std::vector<double> found(gates.size());
         ASSERT_OK(tartan_file_get_gates(file, "float64-C", found.data(), (int64_t)found.size()));
         EXPECT_EQ(found, gates);
@@ -106,7 +105,8 @@ struct Golden {
 TEST(Golden, FilesOfOldVersionsKeepTheirValues) {
     Golden golden;
     if (const char *folder = std::getenv("TARTAN_WRITE_GOLDEN")) golden.write(folder);
-    for (const std::string &name : {"v1/plain", "v1/compressed", "v1.2/plain", "v1.2/compressed", "v1.2/grown"}) {
+    for (const std::string &name :
+         {"v1/plain", "v1/compressed", "v1.2/plain", "v1.2/compressed", "v1.2/grown"}) {
         SCOPED_TRACE(name);
         const bool has_news = name.compare(0, 3, "v1/") != 0;
         const std::string path = std::string(TARTAN_DATA "/golden/") + name + ".h5";

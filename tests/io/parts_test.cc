@@ -27,9 +27,8 @@ tartan_array describe(void *data, int32_t dtype, const std::vector<int64_t> &sha
 }
 
 TEST_F(Parts, ArraysOfEveryDtypeAndShapeComeBack) {
-    const std::vector<std::vector<int64_t>> shapes = {{},      {0},       {5},          {3, 4},
-                                                      {2, 0, 3}, {700, 300}, {2, 3, 4, 5}, {1, 2, 1, 2, 1, 2, 1, 2},
-                                                      {3, 1500000}};
+    const std::vector<std::vector<int64_t>> shapes = {
+        {}, {0}, {5}, {3, 4}, {2, 0, 3}, {700, 300}, {2, 3, 4, 5}, {1, 2, 1, 2, 1, 2, 1, 2}, {3, 1500000}};
     std::mt19937 random(1);
     std::vector<std::pair<std::string, Bytes>> wanted;
     std::vector<int64_t> room(4500000);
@@ -41,7 +40,8 @@ TEST_F(Parts, ArraysOfEveryDtypeAndShapeComeBack) {
             if (count > 9000000) continue;
             tartan_array array = describe(room.data() + dtype, dtype, shapes[i]);
             const std::string name = std::string(tartan_dtype_name(dtype)) + "-" + std::to_string(i);
-            ASSERT_OK(tartan_file_put_array(file.get(), name.c_str(), &array, 0, i % 2 == 0 ? "{}" : nullptr));
+            ASSERT_OK(
+                tartan_file_put_array(file.get(), name.c_str(), &array, 0, i % 2 == 0 ? "{}" : nullptr));
             const auto *bytes = reinterpret_cast<const unsigned char *>(room.data() + dtype);
             wanted.emplace_back(name, Bytes(bytes, bytes + count));
         }
@@ -67,14 +67,16 @@ TEST_F(Parts, StridesOfArraysDoNotMatter) {
         for (int64_t i = 0; i < 4; i++)
             for (int64_t j = 0; j < 5; j++)
                 for (int64_t k = 0; k < 3; k++)
-                    ASSERT_EQ(out[(size_t)(12 + i * 15 - j * 3 + k)], data[(size_t)((i + 2) * 2 + j * 14 + k * 70)]);
+                    ASSERT_EQ(out[(size_t)(12 + i * 15 - j * 3 + k)],
+                              data[(size_t)((i + 2) * 2 + j * 14 + k * 70)]);
     }
 }
 
 // R has no numbers but doubles and integers of 32 bits.
 TEST_F(Parts, ArraysAreConverted) {
     std::vector<double> data = {-3, 0, 70000, 2, 1.5, 7}, out(6);
-    tartan_array whole = describe(data.data(), TARTAN_F64, {2, 2}), all = describe(data.data(), TARTAN_F64, {6});
+    tartan_array whole = describe(data.data(), TARTAN_F64, {2, 2}),
+                 all = describe(data.data(), TARTAN_F64, {6});
     ASSERT_OK(tartan_file_put_array(file.get(), "i32", &whole, TARTAN_I32, nullptr));
     ASSERT_OK(tartan_file_put_array(file.get(), "bf16", &all, TARTAN_BF16, nullptr));
     File back = save(TARTAN_KEEP_PLAIN);
@@ -137,12 +139,14 @@ TEST_F(Parts, ArrayRefusals) {
     EXPECT_FAILS(DTYPE, "an unknown dtype", tartan_file_put_array(file.get(), "y", &array, 99, nullptr));
     for (double value : {0.5, 3e9, -3e9, std::nan("")}) {
         data[11] = value;
-        EXPECT_FAILS(ARGUMENT, "no whole number", tartan_file_put_array(file.get(), "y", &array, TARTAN_I32, nullptr));
+        EXPECT_FAILS(ARGUMENT, "no whole number",
+                     tartan_file_put_array(file.get(), "y", &array, TARTAN_I32, nullptr));
     }
     File back = save(TARTAN_KEEP_PLAIN);
     for (tartan_file *f : {file.get(), back.get()}) {
         EXPECT_FAILS(NOT_FOUND, "no array \"y\"", tartan_file_get_array(f, "y", 0, &array));
-        EXPECT_FAILS(SHAPE, "the part begins at 1 and has 3, but there are 3", tartan_file_get_array(f, "x", 1, &array));
+        EXPECT_FAILS(SHAPE, "the part begins at 1 and has 3, but there are 3",
+                     tartan_file_get_array(f, "x", 1, &array));
         EXPECT_FAILS(SHAPE, "the part begins at -1", tartan_file_get_array(f, "x", -1, &array));
         tartan_array narrow = describe(data.data(), TARTAN_F64, {3, 3}),
                      single = describe(data.data(), TARTAN_I32, {3, 4});
@@ -192,14 +196,16 @@ TEST_F(Parts, RangesOfMatrices) {
                             for (int64_t r = 0; r < step; r++)
                                 for (int64_t c = 0; c <= step; c++)
                                     ASSERT_EQ(read[(size_t)((i * step + r) * (step + 1) + c)],
-                                              x[(first + i) * all.strides[0] + r * all.strides[1] + c * all.strides[2]]);
+                                              x[(first + i) * all.strides[0] + r * all.strides[1] +
+                                                c * all.strides[2]]);
                     }
             }
 }
 
 TEST_F(Parts, RangeRefusals) {
     Layout layout = random_layout({30, 30, 4, 4, 1}, 0.7, 3), heads = random_layout({8, 8, 4, 4, 2}, 1, 3);
-    Matrix matrix = random_matrix(layout.get(), TARTAN_F32, 0, 4), two = random_matrix(heads.get(), TARTAN_F32, 0, 4);
+    Matrix matrix = random_matrix(layout.get(), TARTAN_F32, 0, 4),
+           two = random_matrix(heads.get(), TARTAN_F32, 0, 4);
     ASSERT_OK(tartan_file_put_matrix(file.get(), "m", matrix.get(), nullptr, nullptr));
     ASSERT_OK(tartan_file_put_matrix(file.get(), "heads", two.get(), nullptr, nullptr));
     File back = save(TARTAN_KEEP_PLAIN);
@@ -212,9 +218,11 @@ TEST_F(Parts, RangeRefusals) {
         EXPECT_FAILS(UNSUPPORTED, "has 2 heads", tartan_file_get_rows(f, "heads", 0, 4, &out));
         EXPECT_FAILS(NOT_FOUND, "no matrix \"x\"", tartan_file_get_rows(f, "x", 0, 4, &out));
         EXPECT_FAILS(HANDLE, "out is NULL", tartan_file_get_rows(f, "m", 0, 4, nullptr));
-        tartan_array few = describe(room.data(), TARTAN_F32, {2, 4, 4}), flat = describe(room.data(), TARTAN_F32, {2, 16});
+        tartan_array few = describe(room.data(), TARTAN_F32, {2, 4, 4}),
+                     flat = describe(room.data(), TARTAN_F32, {2, 16});
         const int64_t blocks = tartan_layout_blocks(layout.get());
-        EXPECT_FAILS(SHAPE, "array has shape [2, 16], expected [count, 4, 4]", tartan_file_get_blocks(f, "m", 0, &flat));
+        EXPECT_FAILS(SHAPE, "array has shape [2, 16], expected [count, 4, 4]",
+                     tartan_file_get_blocks(f, "m", 0, &flat));
         EXPECT_FAILS(SHAPE, "the part begins at", tartan_file_get_blocks(f, "m", blocks - 1, &few));
         EXPECT_FAILS(SHAPE, "the part begins at -1", tartan_file_get_blocks(f, "m", -1, &few));
         few.dtype = TARTAN_I32;
@@ -229,7 +237,8 @@ TEST_F(Parts, SurviveEveryFailedAllocation) {
     std::vector<float> room(64);
     std::vector<double> numbers(200);
     const int64_t n = tartan_layout_blocks(layout.get());
-    tartan_array some = describe(room.data(), TARTAN_F32, {2, 4, 4}), all = describe(numbers.data(), TARTAN_F64, {n});
+    tartan_array some = describe(room.data(), TARTAN_F32, {2, 4, 4}),
+                 all = describe(numbers.data(), TARTAN_F64, {n});
     auto run = [&] {
         tartan_file *f = nullptr;
         tartan_matrix *rows = nullptr;
@@ -244,6 +253,38 @@ TEST_F(Parts, SurviveEveryFailedAllocation) {
         return status;
     };
     BRUTAL(run(), );
+}
+
+// Of a matrix in memory and in a file, and shared with what else has it.
+TEST_F(Parts, LayoutsOfMatricesAlone) {
+    write_sample(path, 1);
+    File back = open_file(path);
+    tartan_layout *alone = nullptr;
+    ASSERT_OK(tartan_file_get_matrix_layout(back.get(), "a", &alone));
+    const Layout owner(alone);
+    EXPECT_STREQ(tartan_layout_identity(alone),
+                 tartan_layout_identity(layout_of(get_matrix(back.get(), "a").get()).get()));
+    Layout layout = random_layout({30, 20, 4, 5, 2}, 0.5, 3);
+    Matrix matrix = random_matrix(layout.get(), TARTAN_F32, TARTAN_ROW_MAJOR, 4);
+    ASSERT_OK(tartan_file_put_matrix(file.get(), "m", matrix.get(), nullptr, nullptr));
+    ASSERT_OK(tartan_file_get_matrix_layout(file.get(), "m", &alone));
+    EXPECT_EQ(alone, layout.get());
+    tartan_layout_free(alone);
+    for (tartan_file *f : {file.get(), back.get()}) {
+        EXPECT_FAILS(NOT_FOUND, "none", tartan_file_get_matrix_layout(f, "none", &alone));
+        EXPECT_EQ(alone, nullptr);
+        EXPECT_FAILS(HANDLE, "out is NULL", tartan_file_get_matrix_layout(f, "a", nullptr));
+    }
+    EXPECT_FAILS(NOT_FOUND, "pattern", tartan_file_get_matrix_layout(back.get(), "pattern", &alone));
+    EXPECT_FAILS(HANDLE, "file is NULL", tartan_file_get_matrix_layout(nullptr, "a", &alone));
+    auto read = [&] {
+        tartan_file *f = nullptr;
+        tartan_status status = tartan_file_open(path.c_str(), &f);
+        if (status == TARTAN_OK) status = tartan_file_get_matrix_layout(f, "a", &alone);
+        tartan_file_free(f);
+        return status;
+    };
+    BRUTAL(read(), tartan_layout_free(alone));
 }
 
 } // namespace
