@@ -113,7 +113,8 @@ static int run(int argc, char **argv) {
     }
     if (a.positional_count != 1) return show_usage(&command_new);
     if (!option_given(&a, "pattern"))
-        return complain_usage("--pattern is missing, expected the name of a pattern; `tartan new --list` lists them");
+        return complain_usage(
+            "--pattern is missing, expected the name of a pattern; `tartan new --list` lists them");
     if (!option_given(&a, "size"))
         return complain_usage("--size is missing, expected rows and columns in elements as in --size 64x32");
     wish w;

@@ -222,7 +222,8 @@ static hid_t open_or_create(hid_t plist, tartan_i_access access) {
     if (access == TARTAN_I_READ) return H5Fopen(name, H5F_ACC_RDONLY, plist);
     if (access == TARTAN_I_ADD) return H5Fopen(name, H5F_ACC_RDWR, plist);
     hid_t create = H5Pcreate(H5P_FILE_CREATE), file = -1;
-    if (create >= 0 && H5Pset_userblock(create, TARTAN_I_SEAL_BYTES) >= 0)
+    if (create >= 0 && H5Pset_userblock(create, TARTAN_I_SEAL_BYTES) >= 0 &&
+        H5Pset_obj_track_times(create, false) >= 0) /* of the root group: equal content gives equal files */
         file = H5Fcreate(name, H5F_ACC_TRUNC, create, plist);
     tartan_i_hdf5_close(create);
     return file;

@@ -237,6 +237,7 @@ INLINE void gradient_lines(bool narrow, bool centered, int count, line_gradient 
         o[l] = (operands){.narrow = narrow, .centered = centered, .n = g->n, .gain = g->gain};
         o[l].x = g->x.data + l * g->x.step, o[l].y_grad = g->y_grad.data + l * g->y_grad.step;
         o[l].high = vec_fill(g->center[l]), o[l].low = vec_zero(), o[l].scale = vec_fill(g->scale[l]);
+        mean_g[l] = mean_gz[l] = vec_zero();
         if (g->x_grad.data == NULL) continue;
         const two sums = sums_of(&o[l], add_slopes, true);
         mean_g[l] = vec_fill(sums.first / length_of(&o[l]));

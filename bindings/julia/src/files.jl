@@ -144,7 +144,8 @@ end
 The values of the blocks of a matrix with ids in a range, `A.values[:, :, ids]`, read without the rest. `file` is a
 [`BlockFile`](@ref) or a path.
 
-    Tartan.read_blocks(file, "encoder", 1:8)
+    save("w.h5", "encoder" => BlockSparseMatrix(ones(128, 96), 16))
+    Tartan.read_blocks("w.h5", "encoder", 1:8)
 """
 function read_blocks(file::BlockFile, name::AbstractString, ids)
     kind = expect_kind(file, name)

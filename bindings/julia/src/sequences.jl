@@ -159,7 +159,7 @@ function masked(q, layout, mask, key_lengths, options)
     wants = (has[1], has[2] || key_lengths !== nothing)
     if boolean !== nothing
         n = (size(boolean, 3), size(boolean, 4))
-        (size(boolean)[1:2] == size(layout) && ndims(boolean) <= 4 && all(n .== 1 .|| n .== counts)) ||
+        (size(boolean)[1:2] == size(layout) && ndims(boolean) <= 4 && all((n .== 1) .| (n .== counts))) ||
             throw(TartanError(:shape, "mask has size $(size(boolean)), expected $((size(layout)..., counts...)), of which heads and batch may be 1"))
         wants = wants .| (n .> 1)
     end

@@ -11,7 +11,7 @@ enum {
     SAVED = 7
 };
 
-static struct { PyObject *save, *saved, *constants, *needs, *mark; } names;
+static struct { PyObject *save, *saved, *constants, *needs, *mark, *meta; } names;
 
 /* What tartan._torch supplies. */
 static struct {
@@ -28,6 +28,7 @@ static int know_names(void) {
     names.saved = PyUnicode_InternFromString("saved_tensors");
     names.constants = PyUnicode_InternFromString("constants");
     names.needs = PyUnicode_InternFromString("needs_input_grad");
+    names.meta = PyUnicode_InternFromString("is_meta");
     names.mark = PyUnicode_InternFromString("mark_non_differentiable");
     return PyErr_Occurred() ? -1 : 0;
 }
@@ -145,7 +146,10 @@ PyObject *tartan_py_attention_recorded(PyObject *const *given) {
         return tartan_py_attention_intercepted(given);
     }
     Py_DECREF(active);
-    if (check_recorded(given)) return NULL;
+    if (check_recorded(given) || know_names()) return NULL;
+    PyObject *meta = PyObject_GetAttr(given[Q], names.meta); /* of shapes alone, which operators know */
+    Py_XDECREF(meta);
+    if (meta != Py_False) return meta == NULL ? NULL : tartan_py_attention_intercepted(given);
     PyObject *constants = constants_of(given), *result = NULL;
     if (constants != NULL) {
         PyObject *const arguments[] = {given[Q], given[K], given[V], given[BIAS], given[SINKS], constants};
@@ -299,8 +303,9 @@ static PyObject *backward(PyObject *module, PyObject *const *arguments, Py_ssize
     }
     const int again = tartan_py_torch_is_recording();
     if (again > 0)
-        tartan_py_fail(TARTAN_ERR_UNSUPPORTED, "attention: its gradient is to be differentiated again (create_graph), "
-                                               "which it does not record");
+        tartan_py_fail(TARTAN_ERR_UNSUPPORTED,
+                       "attention: its gradient is to be differentiated again (create_graph), "
+                       "which it does not record");
     if (again != 0) return NULL;
     kept from = {NULL, NULL, NULL};
     PyObject *grads[INPUTS + 1] = {NULL}, *result = NULL;

@@ -107,12 +107,14 @@ static int view_living(tartan_py_call *call, tartan_py_part *part) {
     const int status = living == wrapper ? 1 : view(call, part);
     if (status == 0) {
         part->made = living;
-        const int records = call->asked && !call->making && !call->known ? tartan_py_torch_records(living) : 0;
+        const int records =
+            call->asked && !call->making && !call->known ? tartan_py_torch_records(living) : 0;
         call->inside = records > 0;
         if (records <= 0) return records;
-        return tartan_py_fail(TARTAN_ERR_ARGUMENT,
-                              "%s: %s requires gradients, which a tensor around it does not say, expected detach()",
-                              call->function, part->name);
+        return tartan_py_fail(
+            TARTAN_ERR_ARGUMENT,
+            "%s: %s requires gradients, which a tensor around it does not say, expected detach()",
+            call->function, part->name);
     }
     part->object = wrapper;
     Py_DECREF(living);

@@ -57,7 +57,8 @@ typedef struct tartan_py_type {
     tartan_py_look look;
     bool torch; /* tensors of PyTorch, whatever the look */
     bool plain; /* torch.Tensor itself, or torch.nn.Parameter */
-    bool dispatches; /* PyTorch's operators do what is called with such tensors: those of __torch_dispatch__, and of torch.fx */
+    bool
+        dispatches; /* PyTorch's operators do what is called with such tensors: those of __torch_dispatch__, and of torch.fx */
 } tartan_py_type;
 
 /* What is known of the type of `object`. */
@@ -113,8 +114,10 @@ typedef struct tartan_py_call {
     bool making; /* looks at memory that was just made for a result */
     bool asked;  /* the caller knows whether PyTorch would record the use of operands */
     bool known;  /* operands are tensors that an earlier call has looked at */
-    bool unseen; /* an operand is a tensor without memory, which PyTorch traces or transforms: its operators do the call */
-    bool inside; /* the use of an operand is recorded, as the tensor inside it says: operators or functions of autograd do the call */
+    bool
+        unseen; /* an operand is a tensor without memory, which PyTorch traces or transforms: its operators do the call */
+    bool
+        inside; /* the use of an operand is recorded, as the tensor inside it says: operators or functions of autograd do the call */
     tartan_py_part *parts; /* `few`, or allocated */
     tartan_py_part few[TARTAN_PY_PARTS];
     tartan_py_queue others[TARTAN_PY_PARTS + 2]; /* of other libraries, which also use the operands */

@@ -83,17 +83,20 @@ def growth_score(
 ) -> Any: ...
 def attention(
     layout: Handle, mask: Optional[Handle], q: Any, k: Any, v: Any, bias: Any, kind: Optional[str], scale: Optional[float],
-    causal: bool, query_offset: int, causal_from: int, dropout: float, seed: int, deterministic: bool, context: Any,
+    causal: bool, query_offset: int, causal_from: int, dropout: float, seed: int, deterministic: bool,
+    softcap: float, by_batch: Any, context: Any,
     out: Any, lse: Any, return_lse: bool, sinks: Any, /
 ) -> Any: ...
 def attention_gradient(
     layout: Handle, mask: Optional[Handle], q: Any, k: Any, v: Any, bias: Any, kind: Optional[str], scale: Optional[float],
-    causal: bool, query_offset: int, causal_from: int, dropout: float, seed: int, deterministic: bool, context: Any,
+    causal: bool, query_offset: int, causal_from: int, dropout: float, seed: int, deterministic: bool,
+    softcap: float, by_batch: Any, context: Any,
     out: Any, lse: Any, out_grad: Any, /
 ) -> tuple[Any, Any, Any]: ...
 def attention_bias_gradient(
     layout: Handle, mask: Optional[Handle], q: Any, k: Any, v: Any, bias: Any, kind: Optional[str], scale: Optional[float],
-    causal: bool, query_offset: int, causal_from: int, dropout: float, seed: int, deterministic: bool, context: Any,
+    causal: bool, query_offset: int, causal_from: int, dropout: float, seed: int, deterministic: bool,
+    softcap: float, by_batch: Any, context: Any,
     out: Any, lse: Any, out_grad: Any, sinks: Any, wants_bias: bool, wants_sinks: bool, /
 ) -> tuple[Any, Any]: ...
 def operation(number: int, context: Any, wanted: int, /, *operands: Any) -> Any: ...

@@ -219,7 +219,8 @@ static int borrow_operands(tartan_py_op_call *self) {
 static PyObject *run(tartan_py_op_call *self, PyObject *context) {
     if (tartan_py_write_options(self->of, self->options, &self->text) || tartan_py_op_open_lists(self) ||
         (self->count > 0 && tartan_py_write_count(&self->text, self->of->count, self->count)) ||
-        add_operands(self, context) || borrow_operands(self) || tartan_py_op_make_results(self) || tartan_py_call_enter(&self->call))
+        add_operands(self, context) || borrow_operands(self) || tartan_py_op_make_results(self) ||
+        tartan_py_call_enter(&self->call))
         return NULL;
     tartan_status status;
     Py_BEGIN_ALLOW_THREADS;

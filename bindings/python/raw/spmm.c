@@ -95,11 +95,11 @@ static const char *const spmm_names[][2] = {{"tartan_spmm", "spmm"}, {"c", "out"
 /* What tartan._product makes of the arguments. */
 static PyObject *by_python(const spmm_arguments *given) {
     if (tartan_py_help.product == NULL) Py_RETURN_NOTIMPLEMENTED; /* tartan is not imported yet */
-    return PyObject_CallFunction(
-        tartan_py_help.product, "OOsOddOOO", given->a, given->b,
-        given->right ? "right" : "left", given->transpose ? Py_True : Py_False,
-        given->alpha, given->beta, given->out != NULL ? given->out : Py_None,
-        given->gates != NULL ? given->gates : Py_None, given->context != NULL ? given->context : Py_None);
+    return PyObject_CallFunction(tartan_py_help.product, "OOsOddOOO", given->a, given->b,
+                                 given->right ? "right" : "left", given->transpose ? Py_True : Py_False,
+                                 given->alpha, given->beta, given->out != NULL ? given->out : Py_None,
+                                 given->gates != NULL ? given->gates : Py_None,
+                                 given->context != NULL ? given->context : Py_None);
 }
 
 /* Where an array was refused: the product if it is complex, else the exception that is set. */
@@ -185,12 +185,12 @@ static PyObject *spmm_in(tartan_py_call *call, const spmm_arguments *given, tart
     }
 
     if (tartan_py_call_enter(call)) return NULL;
-    static const char *const options[2][2] = {{NULL, "transpose=1"}, {"side=right", "side=right transpose=1"}};
+    static const char *const options[2][2] = {{NULL, "transpose=1"},
+                                              {"side=right", "side=right transpose=1"}};
     tartan_status status;
     Py_BEGIN_ALLOW_THREADS;
-    status =
-        tartan_spmm(call->pointer, matrix->pointer, gates == NULL ? NULL : &gates->borrow.array, &dense,
-                    given->alpha, given->beta, options[given->right][given->transpose], &target);
+    status = tartan_spmm(call->pointer, matrix->pointer, gates == NULL ? NULL : &gates->borrow.array, &dense,
+                         given->alpha, given->beta, options[given->right][given->transpose], &target);
     Py_END_ALLOW_THREADS;
     if (tartan_py_call_leave(call, status, spmm_names)) return NULL;
     if (given->out == NULL) return tartan_py_call_give(out, b);

@@ -193,7 +193,7 @@ class BlockConv(ConvFacts):
         """
         global _torch
         if not isinstance(filter, BlockMatrix) or not isinstance(x, np.ndarray):
-            if _raw.is_torchs(x, filter, gain, bias):
+            if _raw.is_torchs(x, filter, gain, bias) or getattr(x, "is_meta", False):
                 if out is not None:
                     raise ArgumentError(
                         "conv: out is given, expected none where PyTorch records gradients: use detach(), or torch.no_grad()"

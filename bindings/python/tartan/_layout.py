@@ -186,7 +186,7 @@ class Layout(ChangingLayouts):
         """
         given = frame_of(shape, block, heads)
         empty = cls._own(_raw.tartan_layout_from_coordinates(given, (None, new_indices(0), new_indices(0))))  # checks it
-        frame = (*empty.shape[-2:], *empty.block_shape, empty.heads)
+        frame = (empty.rows, empty.cols, *empty.block_shape, empty.heads)
         return cls._own(_raw.tartan_layout_from_coordinates(frame, places_of_rule(rule, frame)))
 
     @classmethod

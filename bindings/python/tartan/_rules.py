@@ -45,7 +45,8 @@ class Truth:
         return Truth(self.may | x.may, self.must | x.must)
 
     def __xor__(self, other: Any) -> Truth:
-        return (self & ~_truth(other)) | (~self & other)
+        x = _truth(other)
+        return (self & ~x) | (~self & x)
 
     def __invert__(self) -> Truth:
         return Truth(np.logical_not(self.must), np.logical_not(self.may))
@@ -268,7 +269,7 @@ def places_of_rule(rule: Rule, frame: Frame) -> Places:
         cells = _split(cells, grid, parts, size)
     kept += [_some(_some(cells, part), keeps.any(axis=(1, 2))) for part, keeps in ask(rule, frame, cells)]
     kept.append(_some(cells, slice(0)))  # one at least
-    return tuple(np.concatenate(x) for x in zip(*kept))  # type: ignore[return-value]
+    return tuple(np.concatenate(x) for x in zip(*kept))
 
 
 def _some(places: Places, which: Any) -> Places:

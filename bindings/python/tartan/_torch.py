@@ -71,6 +71,11 @@ def is_intercepted(tensor: Any) -> bool:
     return bool(tensor.device.type == "meta" or torch._is_functional_tensor(tensor))
 
 
+def is_meta(x: Any) -> bool:
+    """Whether a tensor has a shape and no memory, by itself."""
+    return isinstance(x, torch.Tensor) and x.is_meta
+
+
 def intercepted_attention(*given: Any) -> Any:
     """A call of attention by its operator."""
     from tartan.torch._attention import intercepted

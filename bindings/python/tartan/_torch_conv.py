@@ -11,7 +11,7 @@ from tartan import _raw
 from tartan._channel_linear import channel_linear_gradient
 from tartan._errors import ArgumentError, ArgumentTypeError, UnsupportedError
 from tartan._matrix import BlockMatrix
-from tartan._torch import are_transforms_active, in_autocast
+from tartan._torch import are_transforms_active, in_autocast, is_meta
 from tartan._windows import window_gather, window_scatter
 
 
@@ -115,7 +115,7 @@ def recorded(x: Any, values: Any, gain: Any, bias: Any, constants: tuple[Any, ..
     is_tensors = isinstance(x, torch.Tensor) and isinstance(values, torch.Tensor)
     if is_tensors:
         x, values = in_autocast(x, values)
-    if are_transforms_active() or _raw.intercepts(x, values, gain, bias):
+    if are_transforms_active() or _raw.intercepts(x, values, gain, bias) or is_meta(x):
         return _intercepted(x, values, gain, bias, constants, "PyTorch traces or transforms it")
     for name, tensor in (("x", x), ("gain", gain), ("bias", bias)):
         if tensor is not None and not isinstance(tensor, torch.Tensor):

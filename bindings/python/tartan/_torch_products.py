@@ -12,7 +12,7 @@ from tartan._errors import ArgumentError, ArgumentTypeError, UnsupportedError
 from tartan._layout import Layout
 from tartan._matrix import BlockMatrix, check_matrix
 from tartan._operations import spmm_gradient
-from tartan._torch import are_transforms_active, around, in_autocast, is_intercepted
+from tartan._torch import are_transforms_active, around, in_autocast, is_intercepted, is_meta
 
 
 class _Product(torch.autograd.Function):  # type: ignore[misc, unused-ignore]
@@ -132,7 +132,7 @@ def recorded(
     a: Any, b: Any, values: Any, side: str, transpose: bool, alpha: float, gates: Any, context: Any
 ) -> Any:
     """`tartan.spmm`, recorded for gradients of b, gates and, if `a` is a layout, values; or as PyTorch traces or transforms it."""
-    if are_transforms_active() or _raw.intercepts(b, values, gates) or not _raw.records(b, values, gates):
+    if are_transforms_active() or _raw.intercepts(b, values, gates) or not _raw.records(b, values, gates) or is_meta(b):
         return _intercepted(a, b, values, side, transpose, alpha, gates, context)
     for name, given in (("b", b), ("values", values)):
         if given is not None and not isinstance(given, torch.Tensor):

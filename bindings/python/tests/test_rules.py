@@ -110,7 +110,7 @@ REFUSALS = [
     (tartan.DTypeError, "rule returned elements of float64", lambda: Layout.from_rule((8, 8), 4, lambda *x: 1.0)),
     (tartan.ShapeError, "counts has 2 entries", lambda: Layout.from_scores(np.ones((3, 4)), 8, [1, 2])),
     (tartan.ArgumentError, "top_p is 0, expected", lambda: Layout.from_scores(np.ones((3, 4)), 8, top_p=0)),
-    (tartan.DTypeError, "counts is of float64", lambda: Layout.from_scores(np.ones((3, 4)), 8, 1.5)),
+    (tartan.DTypeError, "counts has dtype float64", lambda: Layout.from_scores(np.ones((3, 4)), 8, 1.5)),
     (tartan.ShapeError, "scores has 1 dimensions", lambda: Layout.from_scores(np.ones(3), 8)),
     (ValueError, "truth value", lambda: Layout.from_rule((8, 8), 4, lambda q, k, h: k <= q and q < 4)),
     (ZeroDivisionError, "zero", lambda: Layout.from_rule((8, 8), 4, lambda q, k, h: k <= 1 // 0)),

@@ -135,3 +135,24 @@ def test_checkpoints_with_objects(tmp_path):
         assert found[name].order == objects[name].order and found[name].dtype_name == objects[name].dtype_name
         assert np.array_equal(found[name].toarray().astype(float), objects[name].toarray().astype(float))
     found["float64"].fill_zero()  # what is read can be written
+
+
+@pytest.mark.parametrize("records", [False, True])
+def test_meta_tensors(records):
+    """Shapes of results and of gradients, without memory."""
+    conv, square = BlockConv(LAYOUT, (3, 3), padding=1), Layout.pattern("dense", (8, 8), 4)
+    w = BlockMatrix.zeros(LAYOUT, "float32")
+    calls = {
+        "values": (lambda x, v: spmm(LAYOUT, x, values=v), (8, 3), (4, 4, 4)),
+        "matrix": (lambda x: w @ x, (8, 3)),
+        "conv": (lambda x, v, b: conv(x, v, bias=b), (2, 8, 5, 5), (conv.layout.blocks, 4, 4), (8,)),
+        "attention": (lambda q: attention(q, q, q, square), (1, 1, 8, 4)),
+        "norm": (lambda x, gain: tartan.layer_norm(x, gain=gain), (3, 4), (4,)),
+    }
+    for function, *shapes in calls.values():
+        given = [torch.empty(shape, requires_grad=records) for shape in shapes]
+        meta = [x.to("meta").detach().requires_grad_(records) for x in given]
+        out = function(*meta)
+        assert out.is_meta and out.shape == function(*given).shape
+        if records:
+            assert all(x.is_meta and x.shape == y.shape for x, y in zip(torch.autograd.grad(out.sum(), meta), meta))

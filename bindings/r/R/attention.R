@@ -156,9 +156,12 @@ setMethod("show", "BlockMask", function(object) {
 .scores_view <- function(x) {
   n <- length(.size_of(x))
   if (n < 2L || n > 4L) .fail("shape", "mask is %s, expected queries x keys x heads x batch", .by(.size_of(x)))
-  view <- .operand(x, "mask")
-  view[[3L]] <- c(rep(1, 4L - n), view[[3L]])
-  view[[4L]] <- c(rep(1, 4L - n), view[[4L]])
+  .four(.operand(x, "mask"))
+}
+.four <- function(view) {
+  added <- rep(1, 4L - length(view[[3L]]))
+  view[[3L]] <- c(added, view[[3L]])
+  view[[4L]] <- c(added, view[[4L]])
   view
 }
 
@@ -319,7 +322,7 @@ attention_bias_gradient <- function(q, k, v, layout, out, lse, out_grad, scale =
   if (length(bias)) grads$bias <- .result(place, .size_of(bias$array), dtype)
   if (!is.null(sinks)) grads$sinks <- .result(place, .size_of(sinks), dtype)
   bias_view <- if (!length(bias) || bias$kind == "slopes") grads$bias
-               else if (bias$kind == "dense") .scores_view(grads$bias) else .tokens(grads$bias, 2L)
+               else if (bias$kind == "dense") .four(grads$bias) else .tokens(grads$bias, 2L)
   tartan_r_run_views("attention_bias_gradient", place, options,
                      c(list(layout = .any_layout_of(layout, "layout")), given$views, list(block_mask = seen$mask, bias = bias$view, sinks = sinks), read,
                        list(bias_grad = bias_view, sinks_grad = grads$sinks)))

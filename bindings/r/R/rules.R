@@ -103,8 +103,8 @@ Ops.tartan_truth <- function(e1, e2) {
   }
   step <- max(1, floor(.rule_elements / (frame[3L] * frame[4L])))
   for (ids in split(seq_len(nrow(at)), (seq_len(nrow(at)) - 1) %/% step)) {
-    any <- colSums(.ask(keep, frame, at[ids, ])$kept) > 0
-    kept <- c(kept, list(at[ids[any], ]))
+    found <- .ask(keep, frame, at[ids, ])
+    kept <- c(kept, list(at[ids[colSums(found$kept) > 0], ]))
   }
   do.call(rbind, c(kept, list(at[0L, ])))
 }

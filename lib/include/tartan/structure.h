@@ -84,7 +84,7 @@ TARTAN_API tartan_status tartan_layout_add_elements(tartan_layout *layout, const
 /* ---- Cutting and joining at any element. The result has every block that holds an element of a stored block. ---- */
 
 /* Rows row_begin .. row_end - 1 and columns col_begin .. col_end - 1, in blocks of the same size, counted from the first
- * element of the cut. (tartan_matrix_slice cuts between blocks.) Errors: also ARGUMENT (a range). */
+ * element of the cut; of the largest where they differ. (tartan_matrix_slice cuts between blocks.) Errors: ARGUMENT (a range). */
 TARTAN_API tartan_status tartan_matrix_cut(tartan_context *context, const tartan_matrix *matrix,
                                            int64_t row_begin, int64_t row_end, int64_t col_begin,
                                            int64_t col_end, tartan_matrix **out);

@@ -262,11 +262,11 @@ def convolved(
 ) -> Any:
     """A call of a BlockConv as PyTorch traces, transforms or compiles it; `lengths` of the result are needed where there is a
     choice."""
-    number, dims, last, channels, transposed, geometry = facts
+    number, dims, last, channels, transposed, (kernel, stride, dilation, padding) = facts
     single = x.ndim == dims + 1
     x = x.unsqueeze(0) if single else x
     if lengths is None:
-        lengths = _output_size(x.shape[1:-1] if last else x.shape[2:], *geometry, transposed)
+        lengths = _output_size(x.shape[1:-1] if last else x.shape[2:], kernel, stride, dilation, padding, transposed)
     size = (x.shape[0], *lengths, channels) if last else (x.shape[0], channels, *lengths)
     run = BILINEAR.run if not torch.compiler.is_compiling() and transforms() else conv_forward
     y = run(x, values, number, numbers(size))

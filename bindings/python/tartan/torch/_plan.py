@@ -112,7 +112,8 @@ class Plan:
             else:
                 operands.append(held_at(x))
         wanted = given[self.wanted] if self.optional else 0
-        found = self.call(wanted, [*operands, *[None] * len(self.op.outputs), *given[self.first_option : self.first_option + len(self.op.options)]], given)
+        options = given[self.first_option : self.first_option + len(self.op.options)]
+        found = self.call(wanted, [*operands, *[None] * len(self.op.outputs), *options], given)
         for x, own in written:
             if x is not None:
                 x.copy_(own)
@@ -135,7 +136,8 @@ class Plan:
     def fake(self, *given: Any) -> Any:
         """Results without memory."""
         if self.clones:
-            return torch.empty_like(given[self.places[next(a.name for a in self.op.inputs if a.updated)]], memory_format=torch.contiguous_format)
+            updated = next(a.name for a in self.op.inputs if a.updated)
+            return torch.empty_like(given[self.places[updated]], memory_format=torch.contiguous_format)
         if not self.op.outputs:
             return None
         operands, sizes = self.named(given), self.sizes(given)

@@ -22,7 +22,7 @@ def _product(b: Any, matrix: int, right: bool, transpose: bool, alpha: float) ->
 
 def _is_shared(b: Any, matrix: int) -> bool:
     """Whether all heads have the same factor."""
-    return b.ndim <= 2 and held_at(matrix).heads > 1
+    return bool(b.ndim <= 2 and held_at(matrix).heads > 1)
 
 
 def _fake(b: Any, matrix: int, right: bool, transpose: bool, alpha: float) -> Any:

@@ -64,7 +64,8 @@ def _intercepted(plan: Plan, context: Any, wanted: int, given: Any, images: tupl
     inputs, rest = given[: len(op.inputs)], given[len(op.inputs) :]
     for a, x in zip(op.outputs, rest):
         if x is not None:
-            raise ArgumentError(f"{op.called}: {a.name if len(op.outputs) > 1 else 'out'} is given, expected none where PyTorch traces or transforms")
+            name = a.name if len(op.outputs) > 1 else "out"
+            raise ArgumentError(f"{op.called}: {name} is given, expected none where PyTorch traces or transforms")
     options = [_option(o, x) for o, x in zip(op.options, rest[len(op.outputs) :])]
     like = next((x for x in inputs if _is_tensor(x)), None)
     arguments: list[Any] = []
@@ -85,8 +86,9 @@ def _intercepted(plan: Plan, context: Any, wanted: int, given: Any, images: tupl
     optional = [a for a in op.outputs if a.optional]
     wanted &= (1 << len(optional)) - 1
     if op.places:  # gradients of operands that are there
+        missing = {a.name + "_grad" for a, x in zip(op.inputs, inputs) if x is None}
         for i, a in enumerate(optional):
-            if inputs[[b.name for b in op.inputs].index(a.name.removesuffix("_grad"))] is None if a.name.removesuffix("_grad") in plan.places else False:
+            if a.name in missing:
                 wanted &= ~(1 << i)
     if op.images and not images:  # as the library has them
         images = (0, False)
@@ -102,12 +104,13 @@ def _intercepted(plan: Plan, context: Any, wanted: int, given: Any, images: tupl
     results = {a.name: _matrix(plan, a, x, inputs) if a.kind == "matrix" else x for a, x in zip(made, tensors)}
     if op.places:
         return tuple(results.get(a.name) for a in op.outputs)
-    return tensors[0] if len(made) == 1 and made[0].kind != "matrix" else results[made[0].name] if len(made) == 1 else tuple(results[a.name] for a in made)
+    return results[made[0].name] if len(made) == 1 else tuple(results[a.name] for a in made)
 
 
 def _matrix(plan: Plan, a: Argument, values: Any, inputs: Any) -> BlockMatrix:
     raise UnsupportedError(
-        f"{plan.op.called}: its result is a matrix, which PyTorch does not trace or transform: torch.ops.tartan.{plan.op.name} returns its values"
+        f"{plan.op.called}: its result is a matrix, which PyTorch does not trace or transform: "
+        f"torch.ops.tartan.{plan.op.name} returns its values"
     )
 
 

@@ -72,7 +72,7 @@ test_that("heads, names, copies and files keep the sizes", {
   expect_equal(as.matrix(back), as.matrix(k$x))
   expect_true(validObject(back@layout))
   path <- tempfile(fileext = ".h5")
-  block_save(list(a = k$x, l = k$layout), path)
+  block_save(a = k$x, l = k$layout, path = path)
   expect_equal(as.matrix(block_load(path, "a")), as.matrix(k$x))
   expect_identical(block_identity(block_load(path, "l")), block_identity(k$layout))
 })
