@@ -68,7 +68,7 @@ def test_opcheck():
     layer = BlockSparseAttention(local(), causal=True)
     for view in (lambda x: x, lambda x: x.detach().transpose(1, 2).contiguous().transpose(1, 2).requires_grad_()):
         q, k, v = map(view, operands(torch.float32))
-        options = (layer._cell.number, 0.25, True, 0.0, None)
+        options = (layer._cell.number, 0.25, True, 0.0, False, 0.0, None)
         assert set(torch.library.opcheck(module._operator, (q, k, v, *options)).values()) == {"SUCCESS"}
         out, lse = (x.detach() for x in module._operator(q, k, v, *options))
         given = (*(x.detach() for x in (q, k, v)), out, lse, torch.randn_like(out), *options)
