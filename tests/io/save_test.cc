@@ -55,9 +55,10 @@ TEST(Save, BlocksOfDifferentSizesComeBack) {
     const std::string path = folder / "sizes.h5";
     for (uint64_t seed = 0; seed < rounds(100u); seed++) {
         std::mt19937_64 random(seed);
-        const Layout layout = random_variable_layout({(int64_t)(random() % 60), (int64_t)(random() % 60), 9, 7, 1 + (int64_t)(seed % 3)},
-                                                     0.5, seed);
-        const Matrix full = random_matrix(layout.get(), seed % 2 ? TARTAN_F32 : TARTAN_BF16, (int32_t)(seed / 2 % 2), seed);
+        const Layout layout = random_variable_layout(
+            {(int64_t)(random() % 60), (int64_t)(random() % 60), 9, 7, 1 + (int64_t)(seed % 3)}, 0.5, seed);
+        const Matrix full =
+            random_matrix(layout.get(), seed % 2 ? TARTAN_F32 : TARTAN_BF16, (int32_t)(seed / 2 % 2), seed);
         tartan_matrix *copy = nullptr; // whose padding is zero, as that of what is read
         ASSERT_OK(tartan_matrix_copy(cpu(), full.get(), &copy));
         const Matrix matrix(copy);
@@ -72,6 +73,16 @@ TEST(Save, BlocksOfDifferentSizesComeBack) {
         expect_same(matrix.get(), read.get());
         for (const char *name : {"l", "the same"})
             ASSERT_EQ(tartan_layout_equal(get_layout(back.get(), name).get(), layout.get()), 1);
+        if (seed < 3) {
+            tartan_layout *again = nullptr;
+            const auto read_again = [&](tartan_layout **out) {
+                tartan_file *opened = nullptr;
+                const tartan_status status = tartan_file_open(path.c_str(), &opened);
+                const File held(opened);
+                return status == TARTAN_OK ? tartan_file_get_layout(opened, "l", out) : status;
+            };
+            BRUTAL(read_again(&again), tartan_layout_free(again));
+        }
         tartan_matrix *part = nullptr;
         if (seed % 3 == 0 && tartan_layout_is_variable(layout.get()))
             EXPECT_FAILS(UNSUPPORTED, "the matrix has blocks of different sizes",
@@ -240,7 +251,8 @@ TEST(Save, AwkwardNamesAndLongTextsComeBack) {
     ASSERT_OK(tartan_file_put_layout(file.get(), "l", layout.get(), longer.c_str()));
     ASSERT_OK(tartan_file_save(file.get(), (folder / "names.h5").c_str(), 0));
     File back = open_file(folder / "names.h5");
-    for (size_t i = 0; i < std::size(names); i++) EXPECT_EQ(tartan_file_name(back.get(), (int64_t)i), names[i]);
+    for (size_t i = 0; i < std::size(names); i++)
+        EXPECT_EQ(tartan_file_name(back.get(), (int64_t)i), names[i]);
     for (const std::string &name : names) {
         char *text = nullptr;
         expect_same(matrix.get(), get_matrix(back.get(), name).get());
@@ -301,8 +313,8 @@ TEST(Save, SmallMatricesAreSmall) {
     Layout layout = random_layout({4, 4, 2, 2, 1}, 1, 1);
     for (int i = 0; i < 500; i++) {
         matrices.push_back(random_matrix(layout.get(), TARTAN_F64, i % 2, i));
-        ASSERT_OK(tartan_file_put_matrix(file.get(), ("m" + std::to_string(i)).c_str(), matrices.back().get(), nullptr,
-                                         nullptr));
+        ASSERT_OK(tartan_file_put_matrix(file.get(), ("m" + std::to_string(i)).c_str(), matrices.back().get(),
+                                         nullptr, nullptr));
     }
     ASSERT_OK(tartan_file_save(file.get(), (folder / "small.h5").c_str(), 0));
     EXPECT_LT(std::filesystem::file_size(folder / "small.h5"), 300000u);

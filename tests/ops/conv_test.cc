@@ -285,7 +285,7 @@ TEST(Conv, FilterGradientEqualsTheOracle) {
     }
 }
 
-// What another call left in the context's memory, here NaN, reaches no result.
+// What another call left in the context's memory, here NaN, reaches no result. NaN in x reaches no weight without channels.
 TEST(Conv, FilterGradientForgetsTheCallBefore) {
     Context used = open_context(2);
     for (uint64_t seed = 0; seed < rounds(200u); seed++) {
@@ -307,8 +307,15 @@ TEST(Conv, FilterGradientForgetsTheCallBefore) {
                 const tartan_layout *l = p.layout.get();
                 for (int64_t id = 0; id < l->blocks; id++)
                     for (int64_t i = 0; i < tartan_i_rows_of(l, l->block_rows[id]); i++)
-                        for (int64_t j = 0; j < l->shape.block_cols; j++)
+                        for (int64_t j = 0; j < l->shape.block_cols; j++) {
                             found[which].push_back(entry(grad.get(), id, i, j));
+                            const int64_t br = l->shape.block_rows, bc = l->shape.block_cols,
+                                          row = l->block_rows[id] * br,
+                                          col = l->block_cols[id] % tartan_i_conv_grid(p.conv.get()) * bc;
+                            if (i >= tartan_i_channels_in(&p.conv->rows, row, br) ||
+                                j >= tartan_i_channels_in(&p.conv->cols, col, bc))
+                                ASSERT_EQ(0, found[which].back());
+                        }
             }
             if (!poisons) ASSERT_EQ(found[0], found[1]);
         }

@@ -7,6 +7,7 @@ const VIEWS = (A -> Symmetric(A), A -> Symmetric(A, :L), A -> Hermitian(A), A ->
 # A matrix with a diagonal that can be divided by, and the dense one.
 function square_matrix(T, n, block, flipped)
     D = exact(T, n, n) .* kron(rand(cld(n, 4), cld(n, 4)) .< 0.6, trues(4, 4))[1:n, 1:n] + T(9) * I
+    D[1:2, 1:2] .= T[9 1; 2 9] # stored whatever the blocks
     A = BlockSparseMatrix(D, block)
     return flipped ? (A', copy(D')) : (A, D)
 end

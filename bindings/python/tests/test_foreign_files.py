@@ -188,6 +188,9 @@ def test_binsparse_refusals(rng, tmp_path):
     path, matrix = tmp_path / "a.h5", random_matrix(rng, (8, 6), (2, 3))
     with pytest.raises(DTypeError, match="bfloat16"):
         tartan.write_binsparse(path, matrix.astype("bfloat16"))
+    uneven = tartan.Layout.pattern("dense", (2, 2), 1).with_boundaries([0, 3, 8], [0, 2, 6])
+    with pytest.raises(tartan.UnsupportedError, match="differ in size"):
+        tartan.write_binsparse(path, BlockMatrix.zeros(uneven))
     assert not path.exists()
     tartan.write_binsparse(path, matrix)
     for key in ("/", "values"):
