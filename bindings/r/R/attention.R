@@ -283,7 +283,7 @@ attention <- function(q, k, v, layout, scale = NULL, causal = FALSE, query_offse
 # What gradients read beside the inputs: C's views of out, lse and out_grad.
 .attention_results <- function(out, lse, out_grad, given) {
   .expect_like(out, given$out, "out", "as q, with the numbers of v")
-  .expect_like(out_grad, given$out, "out_grad", "as out")
+  .expect_like(out_grad, given$out, "out_grad", "as q, with the numbers of v")
   .expect_like(lse, given$sizes$q[-1L], "lse", "tokens, heads and batch of q")
   list(out = .tensor(out, "out"), lse = .log_sums(lse), out_grad = .tensor(out_grad, "out_grad"))
 }
