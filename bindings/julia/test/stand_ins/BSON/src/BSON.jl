@@ -3,7 +3,7 @@
 module BSON
 
 structdata(x) = Any[getfield(x, name) for name in fieldnames(typeof(x))]
-newstruct(T, data...) = made(T, map((i, x) -> convert(fieldtype(T, i), x), 1:length(data), collect(Any, data)))
+newstruct(T, data...) = made(T, Any[convert(fieldtype(T, i), x) for (i, x) in enumerate(data)])
 made(T, data) = ismutable_type(T) ? filled(ccall(:jl_new_struct_uninit, Any, (Any,), T), data) :
     ccall(:jl_new_structv, Any, (Any, Ptr{Cvoid}, UInt32), T, data, length(data))
 function filled(x, data)
@@ -15,7 +15,7 @@ end
 ismutable_type(T) = VERSION < v"1.7" ? T.mutable : ismutabletype(T)
 
 is_leaf(x) = x isa Union{Number, AbstractString, Symbol, Type, Ptr, Nothing}
-lower(x) = is_leaf(x) ? x : x isa Array ? (size(x), eltype(x), Any[lower(y) for y in x]) :
+lower(x) = is_leaf(x) ? x : x isa Array ? (size(x), eltype(x), Any[lower(y) for y in vec(x)]) :
     x isa Union{Tuple, NamedTuple} ? map(lower, x) : typeof(x) => Any[lower(y) for y in structdata(x)]
 raise(x) = is_leaf(x) ? x : map(raise, x)
 raise(x::Tuple{Tuple, Type, Vector{Any}}) = reshape(Array{x[2]}(map(raise, x[3])), x[1])

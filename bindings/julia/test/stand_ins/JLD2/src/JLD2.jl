@@ -7,7 +7,10 @@ writeas(::Type{Ptr{T}}) where {T} = Nothing
 wconvert(T, x) = convert(T, x)
 rconvert(T, x) = convert(T, x)
 
-roundtrip(x) = (T = writeas(typeof(x)); T === typeof(x) ? fields_of(x) : rconvert(typeof(x), wconvert(T, x)))
+roundtrip(x) = (T = writeas(typeof(x)); T === typeof(x) ? fields_of(x) : rconvert(typeof(x), read_again(wconvert(T, x))))
+# What a file gives back has arrays of its own.
+read_again(x::T) where {T} = T((again(getfield(x, i)) for i in 1:fieldcount(T))...)
+again(x) = x isa Array ? copy(x) : x isa Tuple ? map(again, x) : x
 fields_of(x) = (foreach(i -> writeas(fieldtype(typeof(x), i)), 1:fieldcount(typeof(x))); x)
 
 end
