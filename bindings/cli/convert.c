@@ -12,8 +12,9 @@ static format format_of(const char *path) {
     static const struct {
         const char *suffix;
         format format;
-    } known[] = {{".h5", HDF5}, {".hdf5", HDF5}, {".mtx", MTX},
-                 {".npz", NPZ}, {".npy", NPY},   {".safetensors", SAFETENSORS}, {".mtx.gz", MTX}};
+    } known[] = {{".h5", HDF5},   {".hdf5", HDF5}, {".mtx", MTX},
+                 {".npz", NPZ},   {".npy", NPY},   {".safetensors", SAFETENSORS},
+                 {".mtx.gz", MTX}};
     size_t length = strlen(path);
     for (size_t i = 0; i < sizeof known / sizeof known[0]; i++) {
         size_t end = strlen(known[i].suffix);
@@ -60,7 +61,8 @@ static int parse_wish(const arguments *a, wish *out) {
         return complain_usage("--part is \"%s\", expected real or imaginary", part);
     if (part != NULL && out->from != MTX) return complain_usage("--part is for .mtx input");
     out->part = part == NULL ? MTX_WHOLE : part[0] == 'r' ? MTX_REAL : MTX_IMAGINARY;
-    if (out->to == MTX && strlen(out->output) > 3 && strcmp(out->output + strlen(out->output) - 3, ".gz") == 0)
+    if (out->to == MTX && strlen(out->output) > 3 &&
+        strcmp(out->output + strlen(out->output) - 3, ".gz") == 0)
         return complain_usage("%s: .mtx.gz is for input", out->output);
     out->name = option_value(a, "name", NULL), out->tensor = option_value(a, "tensor", NULL);
     if (out->from == HDF5 && (block != NULL || order != NULL || option_given(a, "density")))
@@ -244,8 +246,7 @@ static int convert(const wish *w) {
 static int run(int argc, char **argv) {
     static const option_spec specs[] = {
         {"block", false, false},  {"density", false, false}, {"dtype", false, false}, {"name", false, false},
-        {"tensor", false, false}, {"reorder", false, false}, {"part", false, false},
-        {NULL, false, false}};
+        {"tensor", false, false}, {"reorder", false, false}, {"part", false, false},  {NULL, false, false}};
     arguments a;
     int code;
     if (!parse_arguments(&command_convert, specs, argc, argv, &a, &code)) return code;

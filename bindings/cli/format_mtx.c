@@ -64,7 +64,8 @@ static bool read_banner(const char *line, mtx_part part, header *h) {
     h->skew = strcasecmp(symmetry, "skew-symmetric") == 0;
     h->symmetric = h->skew || hermitian || strcasecmp(symmetry, "symmetric") == 0;
     h->mirrored_minus = h->skew || (hermitian && part == MTX_IMAGINARY);
-    bool known_field = h->pattern || h->complex || strcasecmp(field, "real") == 0 || strcasecmp(field, "integer") == 0;
+    bool known_field =
+        h->pattern || h->complex || strcasecmp(field, "real") == 0 || strcasecmp(field, "integer") == 0;
     bool known_format = h->coordinate || (strcasecmp(format, "array") == 0 && !h->pattern);
     return strcasecmp(object, "matrix") == 0 && known_format && known_field &&
            (h->symmetric || strcasecmp(symmetry, "general") == 0);
@@ -108,12 +109,14 @@ static bool take_number(char **rest, double *out) {
 
 /* What is wrong with an entry, or NULL; the entry is 0-based. Arrays are listed by columns, symmetric ones only with
  * the lower triangle. A number after the place of an entry of a pattern is ignored, as SciPy does. */
-static const char *read_entry(char *line, const header *h, mtx_part part, int64_t *row, int64_t *col, double *value) {
+static const char *read_entry(char *line, const header *h, mtx_part part, int64_t *row, int64_t *col,
+                              double *value) {
     double imaginary;
     char *rest = line;
     *value = 1;
     if (h->coordinate) {
-        if (!take_integer(&rest, row) || !take_integer(&rest, col)) return "does not begin with a row and a column";
+        if (!take_integer(&rest, row) || !take_integer(&rest, col))
+            return "does not begin with a row and a column";
         if (*row < 1 || *col < 1) return "is outside the matrix";
         --*row, --*col;
         if (h->skew && *row == *col) return "is on the diagonal of a skew-symmetric matrix";
@@ -139,11 +142,12 @@ static int read_entries(reader *r, const header *h, mtx_part part, content *out)
     for (int64_t i = 0; i < h->lines; i++) {
         double value;
         if (!next_line(r))
-            return complain("%s: entry %lld of %lld is missing", r->path, (long long)(i + 1), (long long)h->lines);
+            return complain("%s: entry %lld of %lld is missing", r->path, (long long)(i + 1),
+                            (long long)h->lines);
         const char *fault = read_entry(r->line, h, part, &row, &col, &value);
         if (fault != NULL)
-            return complain("%s: line %lld, entry %lld of %lld, %s", r->path, (long long)r->number, (long long)(i + 1),
-                            (long long)h->lines, fault);
+            return complain("%s: line %lld, entry %lld of %lld, %s", r->path, (long long)r->number,
+                            (long long)(i + 1), (long long)h->lines, fault);
         int copies = h->symmetric && row != col ? 2 : 1;
         for (int copy = 0; copy < copies; copy++) {
             out->rows_of[out->entries] = copy ? col : row;
@@ -161,7 +165,8 @@ static int read_entries(reader *r, const header *h, mtx_part part, content *out)
 static bool can_hold(const reader *r, int64_t lines) {
     struct stat about;
     const int64_t expansion = gzdirect(r->in) ? 1 : 1032;
-    return stat(r->path, &about) != 0 || !S_ISREG(about.st_mode) || lines / expansion <= about.st_size / 2 + 1;
+    return stat(r->path, &about) != 0 || !S_ISREG(about.st_mode) ||
+           lines / expansion <= about.st_size / 2 + 1;
 }
 
 static int read_all(reader *r, mtx_part part, content *out) {
@@ -170,7 +175,8 @@ static int read_all(reader *r, mtx_part part, content *out) {
         return complain("%s: not a real, complex, integer or pattern Matrix Market matrix", r->path);
     if (h.complex && part == MTX_WHOLE)
         return complain("%s: is complex: choose one part with --part real or --part imaginary", r->path);
-    if (!h.complex && part != MTX_WHOLE) return complain("%s: is not complex: --part is for complex matrices", r->path);
+    if (!h.complex && part != MTX_WHOLE)
+        return complain("%s: is not complex: --part is for complex matrices", r->path);
     if (!next_line(r) || !read_sizes(r->line, &h))
         return complain("%s: the line with the sizes is invalid or missing", r->path);
     if (!can_hold(r, h.lines))

@@ -136,7 +136,8 @@ typedef struct tartan_op_update {
     tartan_i_gradient_filter filter;
     double factor, rate;
     double numbers[TARTAN_I_UPDATE_NUMBERS];
-    bool lazy; /* slices along the first axis whose gradients are all 0, before the filter, stay as with a gate of 0 */
+    bool
+        lazy; /* slices along the first axis whose gradients are all 0, before the filter, stay as with a gate of 0 */
 
     /* Parameters of 16 bits are rounded at random: number i of a drawing whose place is the parameter's belongs to element i in row-major
      * order. */

@@ -261,8 +261,8 @@ void tartan_i_parallel(const tartan_context *context, int32_t workers, double wo
     else if (context->options.hooks.parallel_for != NULL)
         context->options.hooks.parallel_for(context->options.hooks.parallel_user, workers, task, data);
     else
-        run_with_others(context, workers, helpers_for(most > 0 && most < workers ? most : workers, work, little),
-                        task, data);
+        run_with_others(context, workers,
+                        helpers_for(most > 0 && most < workers ? most : workers, work, little), task, data);
 }
 
 static int32_t threads_from(const char *name) {

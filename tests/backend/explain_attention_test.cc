@@ -113,7 +113,8 @@ TEST(ExplainAttention, PairsHaveNoSoftcapAndOneD) {
     AttentionQuestion q;
     q.dtype = q.out_dtype = TARTAN_BF16;
     const auto refused = [&](const char *why) {
-        q.forward("attention_forward", {{"attention_forward_pipelined", why}, {"attention_forward_pairs", why}});
+        q.forward("attention_forward",
+                  {{"attention_forward_pipelined", why}, {"attention_forward_pairs", why}});
         q.backward("attention_backward_fused", {{"attention_backward_pairs_fused", why},
                                                 {"attention_backward_pairs", why},
                                                 {"attention_backward", kTwice}});

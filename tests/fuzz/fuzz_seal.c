@@ -31,12 +31,14 @@ static uint8_t *list_pages(const uint8_t *data, size_t end, size_t page_bytes, s
     uint8_t *list = malloc((end / page_bytes + 1) * TARTAN_I_HASH_BYTES);
     demand(list != NULL, "no memory");
     for (size_t at = TARTAN_I_SEAL_BYTES; at < end; at += page_bytes, pages++)
-        hash_bytes(data + at, end - at < page_bytes ? end - at : page_bytes, list + pages * TARTAN_I_HASH_BYTES);
+        hash_bytes(data + at, end - at < page_bytes ? end - at : page_bytes,
+                   list + pages * TARTAN_I_HASH_BYTES);
     *out_size = pages * TARTAN_I_HASH_BYTES;
     return list;
 }
 
-static void hash_list(const uint8_t *data, size_t end, size_t page_bytes, unsigned char out[TARTAN_I_HASH_BYTES]) {
+static void hash_list(const uint8_t *data, size_t end, size_t page_bytes,
+                      unsigned char out[TARTAN_I_HASH_BYTES]) {
     size_t size;
     uint8_t *list = list_pages(data, end, page_bytes, &size);
     hash_bytes(list, size, out);
@@ -70,7 +72,8 @@ static bool is_refusal(tartan_status status) {
 }
 
 /* Reads a file with a seal of version 3, by pages and by unaligned ranges. */
-static void inspect_pages(const uint8_t *data, size_t size, const char *path, int fd, const tartan_i_seal *seal) {
+static void inspect_pages(const uint8_t *data, size_t size, const char *path, int fd,
+                          const tartan_i_seal *seal) {
     tartan_i_paged *paged = NULL;
     demand(seal->end >= TARTAN_I_SEAL_BYTES && (size_t)seal->end <= size, "pages beyond the file");
     const tartan_status status = tartan_i_paged_open("fuzz", path, fd, seal, &paged);

@@ -16,13 +16,15 @@ class Append : public testing::Test {
     Folder folder;
     std::string path = folder / "a.h5";
 
-    static tartan_status append(tartan_file *file, const std::string &where, int32_t keep = TARTAN_KEEP_PLAIN) {
+    static tartan_status append(tartan_file *file, const std::string &where,
+                                int32_t keep = TARTAN_KEEP_PLAIN) {
         return tartan_file_append(file, where.c_str(), keep);
     }
     static std::vector<std::string> names(const std::string &where) {
         std::vector<std::string> all;
         File file = open_file(where);
-        for (int64_t i = 0; i < tartan_file_count(file.get()); i++) all.push_back(tartan_file_name(file.get(), i));
+        for (int64_t i = 0; i < tartan_file_count(file.get()); i++)
+            all.push_back(tartan_file_name(file.get(), i));
         return all;
     }
     // One matrix of some blocks.
@@ -163,7 +165,8 @@ TEST_F(Append, AddsWhatWasOpened) {
 // Of an older seal: written anew, the objects in the order that they had.
 TEST_F(Append, OldFilesAreWrittenAnew) {
     std::filesystem::copy_file(TARTAN_DATA "/golden/v1/plain.h5", path);
-    std::filesystem::permissions(path, std::filesystem::perms::owner_write, std::filesystem::perm_options::add);
+    std::filesystem::permissions(path, std::filesystem::perms::owner_write,
+                                 std::filesystem::perm_options::add);
     std::vector<std::string> wanted = names(path);
     Contents all = content(path);
     Matrix m = matrix(1);
@@ -227,7 +230,8 @@ TEST_F(Append, OpenCollectionsNeverMix) {
         expect_same(a.get(), out);
     } else {
         EXPECT_EQ(status, TARTAN_ERR_FILE);
-        EXPECT_NE(std::string(tartan_last_error()).find("was changed since it was opened"), std::string::npos);
+        EXPECT_NE(std::string(tartan_last_error()).find("was changed since it was opened"),
+                  std::string::npos);
     }
 }
 
@@ -253,7 +257,8 @@ TEST_F(Append, RandomAdditionsLaw) {
         ASSERT_OK(append(file.get(), path, (int32_t)(random() % 2)));
         ASSERT_EQ(names(path), order) << i;
         File back = open_file(path);
-        for (const auto &[name, bytes] : model) ASSERT_EQ(get_array(back.get(), name), bytes) << i << " " << name;
+        for (const auto &[name, bytes] : model)
+            ASSERT_EQ(get_array(back.get(), name), bytes) << i << " " << name;
     }
     EXPECT_OK(tartan_file_verify(path.c_str(), nullptr));
 }

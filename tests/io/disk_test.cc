@@ -18,15 +18,15 @@ namespace {
 
 // What the wrapped calls do.
 struct Disk {
-    bool reluctant = false;            // every other transfer is interrupted, the others move few bytes
-    int64_t bad_read = -1;             // this read, counted from 0, fails
-    int read_error = EIO;              // with this errno; 0: as at the end of the file
-    int folder_error = 0;              // errno of synchronising a folder
+    bool reluctant = false; // every other transfer is interrupted, the others move few bytes
+    int64_t bad_read = -1;  // this read, counted from 0, fails
+    int read_error = EIO;   // with this errno; 0: as at the end of the file
+    int folder_error = 0;   // errno of synchronising a folder
     uint64_t read_bytes = 0, written_bytes = 0;
-    int64_t die_at = -1;               // the process is killed at this change
+    int64_t die_at = -1;                           // the process is killed at this change
     int64_t reads = 0, transfers = 0, changes = 0; // so far
-    bool all_closed_on_exec = true;    // each descriptor that was used
-    std::vector<std::string> log = {}; // "write", "sync file", "sync folder", "rename"
+    bool all_closed_on_exec = true;                // each descriptor that was used
+    std::vector<std::string> log = {};             // "write", "sync file", "sync folder", "rename"
 };
 Disk disk;
 bool watching = false; // only in the tests of this file
@@ -277,8 +277,10 @@ TEST_F(DiskTest, AppendingToAFailingDiskLeavesTheOldFileOrTheNew) {
 
 // What is added to a large file costs what is added.
 TEST_F(DiskTest, AppendingReadsAndWritesLittle) {
-    Layout layout = random_layout({2048, 2048, 64, 64, 1}, 1, 1), small = random_layout({64, 64, 8, 8, 1}, 1, 1);
-    Matrix matrix = random_matrix(layout.get(), TARTAN_F64, 0, 1), few = random_matrix(small.get(), TARTAN_F64, 0, 1);
+    Layout layout = random_layout({2048, 2048, 64, 64, 1}, 1, 1),
+           small = random_layout({64, 64, 8, 8, 1}, 1, 1);
+    Matrix matrix = random_matrix(layout.get(), TARTAN_F64, 0, 1),
+           few = random_matrix(small.get(), TARTAN_F64, 0, 1);
     File large = new_file(), file = new_file();
     ASSERT_OK(tartan_file_put_matrix(large.get(), "large", matrix.get(), nullptr, nullptr));
     ASSERT_OK(tartan_file_save(large.get(), path.c_str(), TARTAN_KEEP_PLAIN)); // 32 MiB

@@ -21,9 +21,9 @@ TEST_F(FileTest, KeepsTheOrderOfPutting) {
     tartan_array array;
     ASSERT_OK(tartan_array_init((void *)bias, TARTAN_F32, 1, &n, nullptr, &array));
     const std::vector<std::pair<int32_t, std::string>> wanted = {
-        {TARTAN_KIND_MATRIX, "layer1"}, {TARTAN_KIND_LAYOUT, "z"},  {TARTAN_KIND_LAYOUT, "y"},
-        {TARTAN_KIND_MATRIX, "layer2"}, {TARTAN_KIND_ARRAY, "b/2"}, {TARTAN_KIND_LAYOUT, "layer1"},
-        {TARTAN_KIND_MATRIX, "layer10"}, {TARTAN_KIND_ARRAY, "b1"}, {TARTAN_KIND_LAYOUT, "a"}};
+        {TARTAN_KIND_MATRIX, "layer1"},  {TARTAN_KIND_LAYOUT, "z"},  {TARTAN_KIND_LAYOUT, "y"},
+        {TARTAN_KIND_MATRIX, "layer2"},  {TARTAN_KIND_ARRAY, "b/2"}, {TARTAN_KIND_LAYOUT, "layer1"},
+        {TARTAN_KIND_MATRIX, "layer10"}, {TARTAN_KIND_ARRAY, "b1"},  {TARTAN_KIND_LAYOUT, "a"}};
     for (int round = 0; round < 2; round++) // the second one replaces
         for (const auto &[kind, name] : wanted) {
             if (kind == TARTAN_KIND_MATRIX)
@@ -272,7 +272,8 @@ TEST_F(FileTest, MatricesOfOneLayoutShareIt) {
     EXPECT_EQ(layout_of(b.get()).get(), pattern.get());
     EXPECT_NE(layout_of(c.get()).get(), pattern.get());
     const std::string identity = tartan_layout_identity(pattern.get());
-    for (int64_t i = 0; i < 3; i++) EXPECT_STREQ(tartan_file_layout_identity(opened.get(), i), identity.c_str());
+    for (int64_t i = 0; i < 3; i++)
+        EXPECT_STREQ(tartan_file_layout_identity(opened.get(), i), identity.c_str());
     opened.reset(); // what was got lives on
     EXPECT_EQ(tartan_layout_rows(pattern.get()), 40);
     EXPECT_OK(tartan_matrix_check(a.get(), 1));
@@ -329,7 +330,8 @@ TEST_F(FileTest, LayoutsOfMatricesAreReadWithoutTheirBlocks) {
     tartan_layout *of_whole = nullptr;
     ASSERT_OK(tartan_matrix_get_layout(whole.get(), &of_whole));
     EXPECT_EQ(Layout(of_whole).get(), alone.get());
-    EXPECT_FAILS(NOT_FOUND, "no matrix \"pattern\"", tartan_file_get_matrix_layout(file.get(), "pattern", &layout));
+    EXPECT_FAILS(NOT_FOUND, "no matrix \"pattern\"",
+                 tartan_file_get_matrix_layout(file.get(), "pattern", &layout));
     EXPECT_FAILS(HANDLE, "out is NULL", tartan_file_get_matrix_layout(file.get(), "b", nullptr));
 }
 

@@ -128,7 +128,8 @@ TEST_F(Hdf5Write, SmallMatricesAndArraysAreDatasets) {
     EXPECT_EQ(data<double>("/tensors/d", H5T_NATIVE_DOUBLE).size() % 16, 0u);
     EXPECT_EQ(text("/tensors/e", "kind"), "array");
     EXPECT_EQ(text("/tensors/e", "metadata"), "[2]");
-    EXPECT_EQ(data<double>("/tensors/e", H5T_NATIVE_DOUBLE), data<double>("/tensors/a/gates", H5T_NATIVE_DOUBLE));
+    EXPECT_EQ(data<double>("/tensors/e", H5T_NATIVE_DOUBLE),
+              data<double>("/tensors/a/gates", H5T_NATIVE_DOUBLE));
 }
 
 TEST_F(Hdf5Write, EmptyMatrixHasDatasetsOfNoElements) {

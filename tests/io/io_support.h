@@ -184,11 +184,13 @@ inline void strip_seal(const std::string &from, const std::string &to) {
 inline void write_sample(const std::string &path, uint64_t seed, int32_t compression = TARTAN_KEEP_PLAIN) {
     File file = new_file();
     Layout layout = random_layout({40, 39, 4, 4, 1}, 0.5, seed),
-           heads = random_layout({24, 24, 4, 2, 3}, 0.4, seed + 1), few = random_layout({7, 9, 4, 4, 1}, 0.8, seed + 6);
+           heads = random_layout({24, 24, 4, 2, 3}, 0.4, seed + 1),
+           few = random_layout({7, 9, 4, 4, 1}, 0.8, seed + 6);
     Matrix a = random_matrix(layout.get(), TARTAN_F32, TARTAN_ROW_MAJOR, seed + 2);
     Matrix b = random_matrix(layout.get(), TARTAN_BF16, TARTAN_COL_MAJOR, seed + 3);
     Matrix c = random_matrix(heads.get(), TARTAN_F64, TARTAN_ROW_MAJOR, seed + 4);
-    Matrix d = random_matrix(few.get(), TARTAN_F32, TARTAN_COL_MAJOR, seed + 7); // small: a dataset of its own
+    Matrix d =
+        random_matrix(few.get(), TARTAN_F32, TARTAN_COL_MAJOR, seed + 7); // small: a dataset of its own
     std::vector<double> gates = random_values((size_t)tartan_layout_blocks(layout.get()), seed + 5);
     const int64_t n = (int64_t)gates.size();
     tartan_array gate_array;

@@ -44,7 +44,8 @@ TEST(Pages, SealHasTheHashOfTheHashesOfPages) {
         int64_t end = 0;
         std::memcpy(&end, bytes.data() + 48, sizeof end);
         ASSERT_LT(end, (int64_t)bytes.size());
-        EXPECT_EQ(hash_of(Bytes(bytes.begin(), bytes.begin() + end)), Bytes(bytes.begin() + 32, bytes.begin() + 48))
+        EXPECT_EQ(hash_of(Bytes(bytes.begin(), bytes.begin() + end)),
+                  Bytes(bytes.begin() + 32, bytes.begin() + 48))
             << size;
     }
 }

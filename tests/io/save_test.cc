@@ -162,7 +162,8 @@ TEST(Save, ManyChunksComeBack) {
 TEST(Save, EqualCollectionsMakeEqualFiles) {
     Folder folder;
     write_sample(folder / "1.h5", 7);
-    std::this_thread::sleep_for(std::chrono::milliseconds(1100)); // HDF5 counts the times of objects in seconds
+    std::this_thread::sleep_for(
+        std::chrono::milliseconds(1100)); // HDF5 counts the times of objects in seconds
     write_sample(folder / "2.h5", 7);
     EXPECT_EQ(read_bytes(folder / "1.h5"), read_bytes(folder / "2.h5"));
 }

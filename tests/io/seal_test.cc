@@ -84,7 +84,8 @@ TEST(Seal, DamageIsFoundWhereItIsRead) {
     Folder folder;
     const std::string path = folder / "two.h5";
     Layout layout = random_layout({1000, 1000, 50, 50, 1}, 1, 1); // 4 MB each
-    Matrix a = random_matrix(layout.get(), TARTAN_F32, 0, 1), b = random_matrix(layout.get(), TARTAN_F32, 0, 2);
+    Matrix a = random_matrix(layout.get(), TARTAN_F32, 0, 1),
+           b = random_matrix(layout.get(), TARTAN_F32, 0, 2);
     File file = new_file();
     ASSERT_OK(tartan_file_put_matrix(file.get(), "a", a.get(), nullptr, nullptr));
     ASSERT_OK(tartan_file_put_matrix(file.get(), "b", b.get(), nullptr, nullptr));
@@ -100,7 +101,8 @@ TEST(Seal, DamageIsFoundWhereItIsRead) {
     tartan_matrix *out = nullptr;
     for (int i = 0; i < 2; i++) {
         expect_same(a.get(), get_matrix(back.get(), "a").get());
-        EXPECT_FAILS(FORMAT, "its bytes do not match its seal", tartan_file_get_matrix(back.get(), "b", &out));
+        EXPECT_FAILS(FORMAT, "its bytes do not match its seal",
+                     tartan_file_get_matrix(back.get(), "b", &out));
     }
 }
 
@@ -174,8 +176,10 @@ TEST(Seal, PartsMustFitTheFile) {
     ASSERT_OK(tartan_i_seal_open("f", path.c_str(), false, &fd, &seal));
     close(fd);
     const int64_t most = INT64_MAX, least = INT64_MIN;
-    for (int64_t tartan_i_seal::*part : {&tartan_i_seal::end, &tartan_i_seal::journal_bytes, &tartan_i_seal::length})
-        for (int64_t value : {most, least, (int64_t)-1, (int64_t)0, (int64_t)511, seal.*part + 16, seal.*part - 16})
+    for (int64_t tartan_i_seal::*part :
+         {&tartan_i_seal::end, &tartan_i_seal::journal_bytes, &tartan_i_seal::length})
+        for (int64_t value :
+             {most, least, (int64_t)-1, (int64_t)0, (int64_t)511, seal.*part + 16, seal.*part - 16})
             for (bool growing : {false, true}) {
                 if (value == seal.*part) continue;
                 tartan_i_seal other = seal;

@@ -216,7 +216,8 @@ TEST_P(Options, Count) {
         const bool filters = std::string(o.name).rfind("zero_", 0) == 0;
         const bool skips = std::string(o.name) == "lazy";
         const auto special =
-            [&](Case &run) { // an infinity and NaN in each list of inputs, or what is filtered; or gradients of 0
+            [&](Case &
+                    run) { // an infinity and NaN in each list of inputs, or what is filtered; or gradients of 0
                 for (int64_t e = 0; skips && e < run.elements(run.find("gradients")); e++)
                     run.set(run.find("gradients"), e, 0);
                 for (int a = 0; !skips && a < run.count(); a++) {

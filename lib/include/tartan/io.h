@@ -99,7 +99,8 @@ TARTAN_API tartan_status tartan_file_remove(tartan_file *file, int32_t kind, con
  * Errors: NOT_FOUND, FORMAT, FILE, MEMORY, OVERFLOW, HANDLE. */
 TARTAN_API tartan_status tartan_file_get_layout(tartan_file *file, const char *name, tartan_layout **out);
 TARTAN_API tartan_status tartan_file_get_matrix(tartan_file *file, const char *name, tartan_matrix **out);
-TARTAN_API tartan_status tartan_file_get_matrix_layout(tartan_file *file, const char *name, tartan_layout **out);
+TARTAN_API tartan_status tartan_file_get_matrix_layout(tartan_file *file, const char *name,
+                                                       tartan_layout **out);
 
 /* Reads the elements of an array from index `first` of its first dimension on, as many as `out` has there, without the
  * rest. `out` has the dtype and, but for the first dimension, the shape of the array, in CPU memory with any strides. An
