@@ -49,9 +49,13 @@ inline void attention(Case &c) {
               bias_grad = c.find("bias_grad"), sinks_grad = c.find("sinks_grad"),
               out_grad = c.find("out_grad");
     const tartan_layout *l = c.layout.get();
-    const int64_t batch = std::min<int64_t>(c.sizes(c.find("q"), 0)[0], 3);
+    int64_t batch = std::min<int64_t>(c.sizes(c.find("q"), 0)[0], 3);
     int64_t heads = std::min<int64_t>(c.sizes(c.find("q"), 1)[0], 4);
-    if (l->shape.heads > 1 || heads == 0) heads = l->shape.heads;
+    const bool by_batch = (" " + c.options + " ").find(" by_batch=1 ") != std::string::npos;
+    if (by_batch && l->shape.heads > 1)
+        batch = l->shape.heads;
+    else if (l->shape.heads > 1 || heads == 0)
+        heads = l->shape.heads;
     const bool grouped = heads % 2 == 0 && (!c.wish.random || c.random()() % 2 == 0);
     c.set_sizes(c.find("q"), 0, {batch});
     c.set_sizes(c.find("q"), 1, {heads});
