@@ -287,8 +287,8 @@ int32_t tartan_i_default_threads(void) {
     int32_t threads = threads_from("TARTAN_NUM_THREADS");
     if (threads == 0) threads = threads_from("OMP_NUM_THREADS");
     if (threads == 0) threads = processors();
-    int32_t limit = threads_from("OMP_THREAD_LIMIT");
-    return limit != 0 && threads > limit ? limit : threads;
+    const int32_t most = threads_from("OMP_THREAD_LIMIT");
+    return most != 0 && threads > most ? most : threads;
 }
 
 uint64_t tartan_i_thread_number(void) {

@@ -105,7 +105,7 @@ struct Golden {
 TEST(Golden, FilesOfOldVersionsKeepTheirValues) {
     Golden golden;
     if (const char *folder = std::getenv("TARTAN_WRITE_GOLDEN")) golden.write(folder);
-    for (const std::string &name :
+    for (const std::string name :
          {"v1/plain", "v1/compressed", "v1.2/plain", "v1.2/compressed", "v1.2/grown"}) {
         SCOPED_TRACE(name);
         const bool has_news = name.compare(0, 3, "v1/") != 0;

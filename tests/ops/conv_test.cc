@@ -313,11 +313,14 @@ TEST(Conv, FilterGradientForgetsTheCallBefore) {
                                           row = l->block_rows[id] * br,
                                           col = l->block_cols[id] % tartan_i_conv_grid(p.conv.get()) * bc;
                             if (i >= tartan_i_channels_in(&p.conv->rows, row, br) ||
-                                j >= tartan_i_channels_in(&p.conv->cols, col, bc))
+                                j >= tartan_i_channels_in(&p.conv->cols, col, bc)) {
                                 ASSERT_EQ(0, found[which].back());
+                            }
                         }
             }
-            if (!poisons) ASSERT_EQ(found[0], found[1]);
+            if (!poisons) {
+                ASSERT_EQ(found[0], found[1]);
+            }
         }
     }
 }
