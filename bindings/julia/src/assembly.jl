@@ -72,7 +72,7 @@ multiplied by `beta`; with `beta = 0` they do not count.
 """
 function add!(A::BlockSparseMatrix, plan::Assembly, values::AbstractArray{<:Number}; beta::Real = 1)
     A.layout == plan.layout || throw(TartanError(:layout, "A has another layout than the plan, expected that of the plan"))
-    to = plan.elements ? vec(nonzeros(A)) : nonzeros(A)
+    to = plan.elements ? vec(A.values) : A.values
     segment_sum!(to, to, dense_input(values), plan.order, plan.ends; beta)
     return A
 end

@@ -153,7 +153,7 @@ Base.view(x::DeviceArray, places...) = throw(ArgumentError(
 
 function Base.reshape(x::DeviceArray, n::Dims)
     prod(n) == length(x) || throw(DimensionMismatch("an array of size $(x.size) has $(length(x)) elements, expected as many for size $n"))
-    is_transposed(x) && return reshape(copy(x), n)
+    is_transposed(x) && return reshape(copyto!(similar(x), x), n) # column-major
     return seen_as(x, n, column_strides(n))
 end
 Base.reshape(x::DeviceArray, n::Tuple{Vararg{Union{Int, Colon}}}) = reshape(x, Base._reshape_uncolon(x, n))

@@ -401,7 +401,7 @@ end
 plain_blocks(X::Union{BlockSparse, WrappedReal}, W) = plain(X)
 plain_blocks(X::AbstractMatrix, W) = BlockSparseMatrix(sparse_of(X, eltype(W)), blocksize(W))
 
-for X in (StridedMatrix, BlockSparse, SparseMatrixCSC)
+for X in (Matrix, SubArray{<:Any, 2}, BlockSparse, SparseMatrixCSC) # not of CHOLMOD, which has a method for them
     @eval Base.copyto!(W::WrappedReal, X::$X) = write_shown!(W, X)
 end
 for B in (Broadcasted, Broadcasted{Nothing}, Broadcasted{BlockSparseStyle}, Broadcasted{<:LinearAlgebra.StructuredMatrixStyle})
@@ -427,6 +427,11 @@ Base.copyto!(C::StridedMatrix, W::WrappedReal) = copyto!(C, plain(W))
 for f in (:eigvals, :eigmax, :eigmin, :eigen, :svd, :svdvals, :pinv, :exp, :log, :sqrt, :sin, :cos) # which are refused
     @eval $(f in (:exp, :log, :sqrt, :sin, :cos) ? :Base : :LinearAlgebra).$f(W::WrappedReal; options...) = $f(plain(W); options...)
 end
+# Between methods of LinearAlgebra and these, neither of which is the more specific one.
+Base.log(W::UpperTriangular{T, <:BlockSparse}) where {T<:Union{Float32, Float64}} = log(plain(W))
+Base.:+(W::Hermitian{<:Real, <:BlockSparse}, J::UniformScaling{<:Complex}) = multiplied(A -> A + J, W)
+Base.:-(J::UniformScaling{<:Complex}, W::Hermitian{<:Real, <:BlockSparse}) = multiplied(A -> J - A, W)
+
 # As SuiteSparse takes a symmetric matrix: one triangle, of Float64.
 with_symmetric_entries(W::SymmetricBlocks) = Symmetric(SparseMatrixCSC{Float64, Int}(without_zeros(parent(W))), Symbol(W.uplo))
 for f in (:lu, :qr, :logdet, :logabsdet, :inv)

@@ -127,7 +127,7 @@ end
     close(closed)
     for x in (Context("cpu"), to_device(ones(3), Context("cpu")), closed)
         refused = try remotecall_fetch(identity, 2, x); false catch; true end
-        ok &= refused && remotecall_fetch(+, 2, 1, 1) == 2
+        global ok &= refused && remotecall_fetch(+, 2, 1, 1) == 2
     end
     print(ok)
     """

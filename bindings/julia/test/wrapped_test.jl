@@ -19,9 +19,9 @@ alike(a, b) = a == b
 alike(a::Number, b::Number) = a ≈ b
 alike(a::AbstractArray, b::AbstractArray) = size(a) == size(b) && isapprox(Array(a), Array(b); rtol = 1e-3, atol = 1e-3)
 
-const CASES = ((12, (4, 4), false, Float64), (11, (4, 4), true, Float32), (11, (3, 4), false, Float64), (9, (1, 1), true, Float64))
+const SQUARE_CASES = ((12, (4, 4), false, Float64), (11, (4, 4), true, Float32), (11, (3, 4), false, Float64), (9, (1, 1), true, Float64))
 
-@testset "as the views of a dense matrix: $n, blocks $block, $T" for (n, block, flipped, T) in CASES
+@testset "as the views of a dense matrix: $n, blocks $block, $T" for (n, block, flipped, T) in SQUARE_CASES
     A, D = square_matrix(T, n, block, flipped)
     x, X, Y = exact(T, n), exact(T, n, 3), exact(T, 2, n)
     B, E = random_matrix(T, n, n, (2, 3)), UpperTriangular(exact(T, n, n) + T(9) * I)
@@ -50,7 +50,7 @@ const CASES = ((12, (4, 4), false, Float64), (11, (4, 4), true, Float32), (11, (
     end
 end
 
-@testset "writes reach the matrix, all or nothing: $n, blocks $block" for (n, block, flipped, T) in CASES
+@testset "writes reach the matrix, all or nothing: $n, blocks $block" for (n, block, flipped, T) in SQUARE_CASES
     A, D = square_matrix(T, n, block, flipped)
     for view in VIEWS, write! in (W -> (W[1, 1] = 5), W -> (W[1, 2] = 5), W -> (W[2, 1] = 5), W -> (W[2, 1] = 0), W -> (W .= W .* 2), W -> rmul!(W, 3), W -> fill!(W, 0),
                                   W -> (W[1:2, 1:2] = [5 6; 0 5]), W -> copyto!(W, Matrix(W)))
