@@ -93,8 +93,8 @@ end
     seekstart(io)
     @test deserialize(io) == H
     @test_throws ArgumentError serialize(IOBuffer(), Context(threads = 1))
-    layout = random_layout(12, 8, (4, 4))
-    A, mask, file = BlockSparseMatrix(randn(12, 8), layout), BlockMask((q, k, head) -> k <= q, layout), BlockFile()
+    A, file = BlockSparseMatrix(randn(12, 8), random_layout(12, 8, (4, 4))), BlockFile()
+    mask = BlockMask((q, k, head) -> k <= q, A.layout)
     file["A"] = A
     io = IOBuffer()
     serialize(io, ([A, A], A.layout, mask, file, A'))
