@@ -97,11 +97,11 @@ tartan_status tartan_cuda_conv_of(const tartan_host *host, const tartan_context 
                                   void *to) {
     const tartan_op_conv *op = of;
     tartan_cuda_conv *out = to;
-    (void)context;
     const tartan_cuda_slots rows = rows_of(op->conv, op->filter), cols = cols_of(op->conv, op->filter);
     tartan_cuda_conv p = {.dtype = op->filter->dtype,
                           .entries = op->to->shape[0],
                           .taps = taps_of(&op->geometry),
+                          .tf32 = context->options.tf32,
                           .adjoint = op->adjoint,
                           .per_tap = op->conv->options.per_tap,
                           .from = image_of(op->from),
@@ -122,6 +122,7 @@ tartan_status tartan_cuda_conv_of(const tartan_host *host, const tartan_context 
     p.nothing = tartan_i_array_is_empty(op->to) ||
                 (op->active != NULL && !op->active_from && op->active->blocks == 0);
     if (!p.nothing) fold_positions(&p);
+    PASS(tartan_cuda_is_depthwise(host, p.layout, &p.depthwise));
     PASS(tartan_cuda_figures_get(host, p.layout, &p.figures));
     *out = p;
     return TARTAN_OK;
@@ -133,9 +134,8 @@ tartan_status tartan_cuda_conv_filter_gradient_of(const tartan_host *host, const
     tartan_cuda_conv_filter_gradient *out = to;
     /* x of 16 bits may have a y_grad of f32. */
     const int32_t dtype = op->in->dtype == TARTAN_F32 ? op->out->dtype : op->in->dtype;
-    (void)host;
-    (void)context;
     *out = (tartan_cuda_conv_filter_gradient){.dtype = dtype,
+                                              .tf32 = context->options.tf32,
                                               .s_dtype = op->filter_grad->dtype,
                                               .entries = op->in->shape[0],
                                               .taps = taps_of(&op->geometry),
@@ -149,5 +149,6 @@ tartan_status tartan_cuda_conv_filter_gradient_of(const tartan_host *host, const
                                               .active_in = op->active != NULL && op->active_in,
                                               .nothing = op->conv->layout->blocks == 0};
     out->active = active_of(op->active, &op->windows, out->active_in ? &out->in : &out->out);
-    return TARTAN_OK;
+    PASS(tartan_cuda_is_depthwise(host, out->layout, &out->depthwise));
+    return tartan_cuda_figures_get(host, out->layout, &out->figures);
 }
