@@ -62,7 +62,7 @@ static void size_calls(tartan_i_spmm *p) {
 
 /* Most bytes of a panel. Where a sliver fits in L2, so does the panel: A comes from L3 once for each, but B only once at all. */
 static int64_t panel_bytes(const tartan_i_spmm *p) {
-    return p->resident ? tartan_i_cpu_l2_bytes() / 2 : p->k.product.tuning.panel_bytes;
+    return p->resident ? sliver_bytes() : p->k.product.tuning.panel_bytes;
 }
 
 /* A panel that stays in L2 would have A read from memory for each panel, so several are packed at a time, a band, and

@@ -56,7 +56,7 @@ STRIP_INLINE void strip_term(const int rows, const int vectors, const bool hints
 /* Asks for the next `count` pieces of what is written soon. */
 STRIP_INLINE const char *strip_ask(const tartan_i_soon *soon, const char *at, int64_t count) {
     for (int64_t i = 0; i < count; i++, at += soon->step)
-        for (int64_t b = 0; b < soon->bytes; b += STRIP_LINE) vec_prefetch(at + b);
+        for (int64_t b = 0; b < soon->bytes; b += STRIP_LINE) vec_prefetch_far(at + b);
     return at;
 }
 
