@@ -17,6 +17,7 @@
 
 #include <string.h>
 
+enum { LINE = 64 };
 enum { HUGE_FROM = 1 << 19 }; /* a smaller panel makes do with small pages */
 enum { PAGE = 4096 }; /* a worker's own memory begins at a page, which is placed by who writes it first */
 
@@ -270,6 +271,8 @@ static tartan_i_soon results_of(const tartan_i_spmm *p, const tartan_i_sliver *s
     if (!by_row && p->form.c.row != 1) return (tartan_i_soon){0};
     soon.at = tartan_i_dense_entry(&p->form.c, s->first / p->form.n) +
               (row * p->form.c.row + col * p->form.c.col) * bytes;
+    const int64_t before = (int64_t)((uintptr_t)soon.at % LINE); /* of the first line */
+    soon.at -= before, soon.bytes += before;
     return soon;
 }
 
