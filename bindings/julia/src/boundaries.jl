@@ -28,7 +28,7 @@ const Cutting = Tuple{Cuts, Cuts}
 cutting(x) = cuts(x, 1), cuts(x, 2)
 
 "`isvariable(x)`: whether the blocks of a layout or matrix differ in size, see [`with_boundaries`](@ref)."
-isvariable(layout::BlockLayout) = layout.bounds !== ONE_SIZE
+isvariable(layout::BlockLayout) = !isempty(layout.bounds[1])
 
 """
     boundaries(x)
