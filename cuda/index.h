@@ -20,6 +20,13 @@ typedef struct tartan_cuda_row_index {
     const int32_t *ids; /* [blocks] block ids, or NULL: entry i is block i */
 } tartan_cuda_row_index;
 
+/* Where the blocks of a variable layout begin: the lines, and the positions in a line; all NULL if their sizes do not differ. */
+typedef struct tartan_cuda_bounds {
+    const int32_t *lines;  /* [lines + 1] the first element of each line, and how many there are */
+    const int32_t *cols;   /* [positions + 1] */
+    const int32_t *before; /* [blocks] elements of the blocks before an entry in the list of its line */
+} tartan_cuda_bounds;
+
 /* Groups of `group` neighbouring lines of one head (the last group of a head may be short), each with the merged
  * list of the positions where any of its lines has a block. Entry e of group g (pointers[g] <= e < pointers[g + 1])
  * is position cols[e]; line r of the group has block ids[e * group + r] there, or -1 if it has none. `order` lists
@@ -68,6 +75,11 @@ typedef struct tartan_cuda_host_rows {
     int32_t *values;
 } tartan_cuda_host_rows;
 
+typedef struct tartan_cuda_host_bounds {
+    int64_t lines, cols, before, size; /* one list after another, without gaps */
+    int32_t *values;
+} tartan_cuda_host_bounds;
+
 typedef struct tartan_cuda_host_groups {
     int32_t group, groups_per_head;
     int64_t entries, longest;
@@ -89,6 +101,10 @@ typedef struct tartan_cuda_host_tiles {
 /* The layout has fewer than 2^31 blocks. Errors: MEMORY. */
 tartan_status tartan_cuda_index_rows(const tartan_host *host, const tartan_layout *layout, bool by_columns,
                                      tartan_cuda_host_rows *out);
+
+/* Of a variable layout of fewer than 2^31 rows and columns. Errors: MEMORY. */
+tartan_status tartan_cuda_index_bounds(const tartan_host *host, const tartan_layout *layout, bool by_columns,
+                                       tartan_cuda_host_bounds *out);
 
 /* The merged lists of groups of `group` (at least 1) neighbouring lines. Errors: MEMORY. */
 tartan_status tartan_cuda_index_groups(const tartan_host *host, const tartan_layout *layout, bool by_columns,

@@ -125,6 +125,7 @@ tartan_status tartan_cuda_spmm_of(const tartan_host *host, const tartan_context 
     p.allow_dense = context->options.allow_dense;
     p.nothing = tartan_i_array_is_empty(op->c);
     p.dynamic = tartan_i_is_dynamic(l);
+    p.variable = tartan_i_is_variable(l);
     PASS(tartan_cuda_figures_get(host, l, &p.figures));
     *out = p;
     return TARTAN_OK;
@@ -163,6 +164,7 @@ tartan_status tartan_cuda_sddmm_of(const tartan_host *host, const tartan_context
     p.tf32 = may_use_tf32(context, p.dtype);
     p.nothing = p.blocks == 0;
     p.dynamic = tartan_i_is_dynamic(l);
+    p.variable = tartan_i_is_variable(l);
     PASS(tartan_cuda_figures_get(host, l, &p.figures));
     *out = p;
     return TARTAN_OK;

@@ -59,6 +59,7 @@ typedef struct tartan_cuda_spmm {
     bool tf32;               /* f32 factors may be rounded to tf32 */
     bool allow_dense;        /* a dense copy of A may be multiplied by cuBLAS */
     bool dynamic;            /* the layout is dynamic */
+    bool variable;           /* blocks differ in size; block_m and block_k are the largest */
     const tartan_layout *layout;
     tartan_cuda_figures figures;
 } tartan_cuda_spmm;
@@ -86,7 +87,8 @@ typedef struct tartan_cuda_sddmm {
         tartan_cuda_dense x, y;  /* rows of x are m, of y are k */
     } pair[TARTAN_I_MAX_PAIRS];
     bool tf32;
-    bool dynamic; /* the layout is dynamic */
+    bool dynamic;  /* the layout is dynamic */
+    bool variable; /* blocks differ in size */
     const tartan_layout *layout;
     tartan_cuda_figures figures;
 } tartan_cuda_sddmm;

@@ -5,6 +5,8 @@
 #include "gemm.h"
 #include "tune.h"
 
+static const char ONE_SIZE[] = "only for blocks of one size";
+
 static bool is_tuned_block(int32_t rows, int32_t cols) {
     return rows == cols && (rows == 8 || rows == 16 || rows == 32 || rows == 64 || rows == 128);
 }
@@ -37,6 +39,7 @@ static const char *refuse_sub_blocks(const tartan_cuda_spmm *p, int32_t edge) {
 
 const char *tartan_cuda_spmm_simt_refuses(const tartan_cuda_chip *chip, const void *problem) {
     const tartan_cuda_spmm *p = problem;
+    if (p->variable) return ONE_SIZE;
     (void)chip;
     if (p->dtype != TARTAN_F32) return "only for float32";
     if (p->block_m % 8 != 0 || p->block_k % 8 != 0) return "only for blocks whose edges are multiples of 8";
@@ -46,6 +49,7 @@ const char *tartan_cuda_spmm_simt_refuses(const tartan_cuda_chip *chip, const vo
 
 const char *tartan_cuda_spmm_mma_refuses(const tartan_cuda_chip *chip, const void *problem) {
     const tartan_cuda_spmm *p = problem;
+    if (p->variable) return ONE_SIZE;
     if (chip->major < 8) return "needs compute capability 8.0 or more";
     if (tartan_cuda_is_8_bits(p->dtype)) return "only for types of 16 bits or more";
     if (p->dtype == TARTAN_F32 && !p->tf32) return "rounds float32 to tf32, which the context does not allow";
@@ -82,6 +86,7 @@ static const char *refuse_tiles(const tartan_cuda_spmm *p, double lines) {
 
 const char *tartan_cuda_spmm_wgmma_refuses(const tartan_cuda_chip *chip, const void *problem) {
     const tartan_cuda_spmm *p = problem;
+    if (p->variable) return ONE_SIZE;
     if (chip->major != 9 || chip->minor != 0) return "needs compute capability 9.0";
     if (!tartan_cuda_is_half(p->dtype) && !tartan_cuda_is_8_bits(p->dtype) && !p->tf32)
         return "only for float16, bfloat16, 8-bit types and tf32";
@@ -112,6 +117,7 @@ static bool begins_anywhere(const tartan_cuda_spmm *p) {
 
 const char *tartan_cuda_spmm_swapped_refuses(const tartan_cuda_chip *chip, const void *problem) {
     const tartan_cuda_spmm *p = problem;
+    if (p->variable) return ONE_SIZE;
     if (chip->major != 9 || chip->minor != 0) return "needs compute capability 9.0";
     if (!tartan_cuda_is_half(p->dtype) && !p->tf32) return "only for float16, bfloat16 and tf32";
     if (p->block_m % 8 != 0 || p->block_k % 8 != 0) return "only for blocks whose edges are multiples of 8";
@@ -125,6 +131,7 @@ const char *tartan_cuda_spmm_swapped_refuses(const tartan_cuda_chip *chip, const
 
 const char *tartan_cuda_spmm_narrow_refuses(const tartan_cuda_chip *chip, const void *problem) {
     const tartan_cuda_spmm *p = problem;
+    if (p->variable) return ONE_SIZE;
     if (chip->major < 8) return "needs compute capability 8.0 or more";
     if (!tartan_cuda_is_half(p->dtype)) return "only for float16 and bfloat16";
     if (p->block_m % 8 != 0 || p->block_k % 8 != 0) return "only for blocks whose edges are multiples of 8";
@@ -141,6 +148,7 @@ const char *tartan_cuda_spmm_narrow_refuses(const tartan_cuda_chip *chip, const 
 
 const char *tartan_cuda_spmm_dense_refuses(const tartan_cuda_chip *chip, const void *problem) {
     const tartan_cuda_spmm *p = problem;
+    if (p->variable) return ONE_SIZE;
     tartan_cuda_gemm gemm;
     if (!p->allow_dense) return "uses cuBLAS with a dense copy of a, which the context does not allow";
     if (chip->no_cublas != NULL) return chip->no_cublas;
@@ -165,6 +173,7 @@ static const char *refuse_parts(const tartan_cuda_sddmm *p, int32_t edge) {
 
 const char *tartan_cuda_sddmm_mma_refuses(const tartan_cuda_chip *chip, const void *problem) {
     const tartan_cuda_sddmm *p = problem;
+    if (p->variable) return ONE_SIZE;
     if (chip->major < 8) return "needs compute capability 8.0 or more";
     if (p->dtype == TARTAN_F32 && !p->tf32) return "rounds float32 to tf32, which the context does not allow";
     const char *blocks = refuse_parts(p, tartan_cuda_sub_edge(p->block_m, p->block_n));
@@ -186,6 +195,7 @@ const char *tartan_cuda_sddmm_mma_refuses(const tartan_cuda_chip *chip, const vo
 
 const char *tartan_cuda_sddmm_wgmma_refuses(const tartan_cuda_chip *chip, const void *problem) {
     const tartan_cuda_sddmm *p = problem;
+    if (p->variable) return ONE_SIZE;
     if (chip->major != 9 || chip->minor != 0) return "needs compute capability 9.0";
     if (!tartan_cuda_is_half(p->dtype)) return "only for float16 and bfloat16";
     const char *blocks = refuse_parts(p, tartan_cuda_sub_edge(p->block_m, p->block_n));

@@ -24,6 +24,11 @@ std::vector<int64_t> some_batch(std::mt19937_64 &random, int64_t heads) {
     return batch;
 }
 
+// Of blocks of one size or, sometimes, different ones.
+Layout some_layout(const tartan_shape &shape, uint64_t seed) {
+    return (seed % 5 == 3 ? random_variable_layout : random_layout)(shape, 0.5, seed);
+}
+
 // A random product and its check.
 struct SpmmCase {
     tartan_shape shape;
@@ -37,8 +42,8 @@ struct SpmmCase {
 
     explicit SpmmCase(uint64_t seed) {
         std::mt19937_64 random(seed);
-        shape = some_shape(random);
-        layout = random_layout(shape, 0.5, seed);
+        layout = some_layout(some_shape(random), seed);
+        shape = layout->shape;
         dtype = kDtypes[below(random, 4)];
         out_dtype = tartan_dtype_bytes(dtype) == 2 && random() % 3 == 0 ? (int32_t)TARTAN_F32 : dtype;
         side = (int32_t)(seed % 2), op = (int32_t)(seed / 2 % 2);
@@ -73,12 +78,14 @@ struct SpmmCase {
     Chain chain(int64_t e, int64_t i, int64_t j) const {
         Chain chain(dtype);
         for (int64_t k = 0; k < in; k++) {
-            const int64_t row = transposed ? k : i, col = transposed ? i : k;
-            const int64_t id = tartan_i_layout_find(layout.get(), e % shape.heads, row / shape.block_rows,
-                                                    col / shape.block_cols);
+            const tartan_layout *l = layout.get();
+            const int64_t row = transposed ? k : i, col = transposed ? i : k,
+                          block_row = tartan_i_block_row_at(l, row),
+                          block_col = tartan_i_block_col_at(l, col);
+            const int64_t id = tartan_i_layout_find(l, e % shape.heads, block_row, block_col);
             if (id < 0 || (gated && gates.get(id) == 0)) continue;
-            chain.add((gated ? gates.get(id) : 1) *
-                          entry(a.get(), id, row % shape.block_rows, col % shape.block_cols),
+            chain.add((gated ? gates.get(id) : 1) * entry(a.get(), id, row - tartan_i_row_begin(l, block_row),
+                                                          col - tartan_i_col_begin(l, block_col)),
                       b.get(side ? (e * n + j) * in + k : (e * in + k) * n + j));
         }
         return chain;
@@ -111,8 +118,11 @@ Chain sampled(const Layout &layout, int64_t id, int64_t i, int64_t j, const Dens
     Chain chain(x.array.dtype);
     for (int64_t e = head; e < entries; e += shape.heads)
         for (int64_t t = 0; t < k; t++)
-            chain.add(x.get((e * shape.rows + layout->block_rows[id] * shape.block_rows + i) * k + t),
-                      y.get((e * k + t) * shape.cols + layout->block_cols[id] * shape.block_cols + j));
+            chain.add(
+                x.get((e * shape.rows + tartan_i_row_begin(layout.get(), layout->block_rows[id]) + i) * k +
+                      t),
+                y.get((e * k + t) * shape.cols + tartan_i_col_begin(layout.get(), layout->block_cols[id]) +
+                      j));
     return chain;
 }
 
@@ -120,8 +130,8 @@ TEST_P(Backend, Sddmm) {
     for (uint64_t seed = 0; seed < rounds(300u); seed++) {
         SCOPED_TRACE(::testing::Message() << "seed " << seed);
         std::mt19937_64 random(seed);
-        const tartan_shape shape = some_shape(random);
-        const Layout layout = random_layout(shape, 0.5, seed);
+        const Layout layout = some_layout(some_shape(random), seed);
+        const tartan_shape shape = layout->shape;
         const int32_t dtype = kDtypes[below(random, 4)];
         const int32_t s_dtype =
             tartan_dtype_bytes(dtype) == 2 && random() % 3 == 0 ? (int32_t)TARTAN_F32 : dtype;
@@ -192,7 +202,7 @@ TEST_P(Backend, GateGradient) {
     for (uint64_t seed = 0; seed < rounds(300u); seed++) {
         SCOPED_TRACE(::testing::Message() << "seed " << seed);
         std::mt19937_64 random(seed);
-        const Layout layout = random_layout(some_shape(random), 0.5, seed);
+        const Layout layout = some_layout(some_shape(random), seed);
         const int32_t dtype = kDtypes[below(random, 4)], real = tartan_i_sum_dtype(dtype);
         const bool gated = seed % 3 != 0;
         const Matrix w = random_matrix(layout, dtype, (int32_t)below(random, 2), random),

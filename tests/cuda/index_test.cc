@@ -71,6 +71,47 @@ void check_rows(const tartan_layout *l, bool by_columns) {
     tartan_i_host.free(index.values);
 }
 
+// Where blocks of different sizes begin: each term of a line's sum is found by the blocks before it.
+void check_bounds(const tartan_layout *l, bool by_columns) {
+    tartan_cuda_host_bounds index;
+    tartan_cuda_host_rows rows;
+    ASSERT_OK(tartan_cuda_index_bounds(&tartan_i_host, l, by_columns, &index));
+    ASSERT_OK(tartan_cuda_index_rows(&tartan_i_host, l, by_columns, &rows));
+    const int64_t grid = by_columns ? l->grid_cols : l->grid_rows,
+                  across = by_columns ? l->grid_rows : l->grid_cols;
+    const int64_t *lines = by_columns ? l->col_bounds : l->row_bounds,
+                  *cols = by_columns ? l->row_bounds : l->col_bounds;
+    ASSERT_EQ(index.size, grid + 1 + across + 1 + l->blocks);
+    for (int64_t i = 0; i <= grid; i++) ASSERT_EQ(lines[i], index.values[index.lines + i]);
+    for (int64_t j = 0; j <= across; j++) ASSERT_EQ(cols[j], index.values[index.cols + j]);
+    for (int64_t line = 0; line < l->shape.heads * grid; line++) {
+        int64_t before = 0;
+        for (int32_t e = rows.values[rows.pointers + line]; e < rows.values[rows.pointers + line + 1]; e++) {
+            ASSERT_EQ(before, index.values[index.before + e]);
+            const int32_t col = rows.values[rows.cols + e];
+            before += cols[col + 1] - cols[col];
+        }
+    }
+    tartan_i_host.free(index.values);
+    tartan_i_host.free(rows.values);
+}
+
+TEST(CudaIndex, BoundariesOfBlocksOfDifferentSizes) {
+    std::mt19937_64 random(5);
+    for (int n = 0; n < rounds(100); n++) {
+        const tartan_shape shape = {(int64_t)(random() % 60), (int64_t)(random() % 60), 7, 5,
+                                    1 + (int64_t)(random() % 3)};
+        const Layout layout = random_variable_layout(shape, 0.4, random());
+        if (!tartan_i_is_variable(layout.get())) continue;
+        check_bounds(layout.get(), false);
+        check_bounds(layout.get(), true);
+    }
+    const Layout small = with_boundaries(from_mask({2, 2, 1, 1, 1}, {1, 1, 0, 1}), {0, 1, 4}, {0, 1, 4});
+    tartan_cuda_host_bounds index;
+    BRUTAL(tartan_cuda_index_bounds(&tartan_i_host, small.get(), false, &index),
+           tartan_i_host.free(index.values));
+}
+
 void check_order(const tartan_cuda_host_groups &index, int64_t heads) {
     const int32_t *pointers = index.values + index.pointers, *order = index.values + index.order;
     std::vector<int32_t> expected((size_t)(heads * index.groups_per_head));

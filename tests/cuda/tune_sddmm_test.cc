@@ -57,6 +57,20 @@ TEST(CudaTune, SddmmRefusals) {
     EXPECT_NE("", f32.refusal(mma, kHopper));
 }
 
+TEST(CudaTune, BlocksOfDifferentSizesAreForThePlainKernels) {
+    Spmm spmm(TARTAN_F16, 64);
+    Sddmm sddmm(TARTAN_F16, 64);
+    EXPECT_NE("spmm_plain", spmm.chosen(kHopper));
+    EXPECT_NE("sddmm_plain", sddmm.chosen(kHopper));
+    spmm.p.variable = sddmm.p.variable = true;
+    EXPECT_EQ("spmm_plain", spmm.chosen(kHopper));
+    EXPECT_EQ("sddmm_plain", sddmm.chosen(kHopper));
+    for (int32_t i = 1; i < spmm.kernels->count; i++)
+        EXPECT_STREQ("only for blocks of one size", spmm.kernels->rows[i].refuses(&kHopper, &spmm.p));
+    for (int32_t i = 1; i < sddmm.kernels->count; i++)
+        EXPECT_STREQ("only for blocks of one size", sddmm.kernels->rows[i].refuses(&kHopper, &sddmm.p));
+}
+
 TEST(CudaTune, SddmmTilesAreWideWhereThatIsFaster) {
     const auto is_wide = [](const Sddmm &x) { return tartan_cuda_sddmm_tiling(&x.p).rows == 128; };
     const Sddmm large(TARTAN_BF16, 128);

@@ -531,11 +531,6 @@ TEST(Variable, OtherFunctionsRefuseThem) {
     const Dense one(TARTAN_F32, {1, 1});
     EXPECT_FAILS(UNSUPPORTED, text("matrix"), tartan_matrix_kronecker(cpu(), m, &one.array, 0, 0, &out));
     ASSERT_EQ(dense_of(m), k.x);
-    tartan_array values;
-    ASSERT_OK(tartan_matrix_values(m, &values));
-    values.device_type = TARTAN_CUDA;
-    EXPECT_FAILS(UNSUPPORTED, text("layout"),
-                 tartan_matrix_wrap(layout.get(), &values, nullptr, nullptr, &out));
 }
 
 TEST(Variable, SurviveEveryFailedAllocation) {

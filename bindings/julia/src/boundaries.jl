@@ -49,7 +49,7 @@ layout makes one of blocks of different sizes: with blocks of 1 on its grid, and
 
 `A.values[:, :, k]` has the rows and columns of the largest block: the elements of block `k` are in its first rows and columns
 ([`block_view`](@ref) shows them), the rest is zero and never read. Products, their gradients, arithmetic, conversion, reductions and files take
-such layouts, in Julia's memory; what does not says so.
+such layouts; what does not says so.
 
     layout = with_boundaries(pattern(:banded, (3, 3), 1; lower = 1, upper = 0); rows = [0, 3, 5, 12], cols = [0, 1, 6, 8])
     A = BlockSparseMatrix(ones(12, 8), layout)

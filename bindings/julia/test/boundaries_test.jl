@@ -181,3 +181,17 @@ end
     @test refuses(() -> kron(A, ones(2, 2)), :unsupported, different)
     @test refuses(() -> BlockMask((q, k, head) -> q <= 3 && k <= 3 || error("asked about padding"), A.layout), :unsupported, different)
 end
+
+@testset "on devices" begin
+    for device in DEVICES
+        context = Context(device)
+        A, D = sized_matrix([0, 3, 4, 9], [0, 1, 6, 8])
+        B, E = sized_matrix([0, 3, 4, 9], [0, 1, 6, 8])
+        there, other = to_device(A, context), to_device(B, context)
+        @test isvariable(there) && to_host(there) == D && to_host(there + other) == D + E && to_host(2there) == 2D
+        x, y = exact(Float64, 8, 3), exact(Float64, 9, 3)
+        @test to_host(there * to_device(x, context)) ≈ D * x && to_host(there' * to_device(y, context)) ≈ D' * y
+        @test to_host(zero(there)) == zero(D) && to_host(copy(there')) == D' && sum(there) ≈ sum(D)
+        @test block_norms(there) ≈ block_norms(A)
+    end
+end
