@@ -8,7 +8,8 @@
 static bool takes_sizes(int32_t kind) {
     return kind == TARTAN_OP_SPMM || kind == TARTAN_OP_SDDMM || kind == TARTAN_OP_GATE_GRADIENT ||
            kind == TARTAN_OP_BLOCK_COPY || kind == TARTAN_OP_BLOCK_NORMS || kind == TARTAN_OP_ELEMENTWISE ||
-           kind == TARTAN_OP_ELEMENTS || kind == TARTAN_OP_REDUCE || kind == TARTAN_OP_COMPARE;
+           kind == TARTAN_OP_ELEMENTS || kind == TARTAN_OP_REDUCE || kind == TARTAN_OP_COMPARE ||
+           kind == TARTAN_OP_BLOCK_SOFTMAX || kind == TARTAN_OP_BLOCK_SOFTMAX_GRADIENT;
 }
 
 /* Kernels count blocks in 32 bits, and so rows and columns where boundaries are listed. */

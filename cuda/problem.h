@@ -64,6 +64,9 @@ typedef struct tartan_cuda_spmm {
     tartan_cuda_figures figures;
 } tartan_cuda_spmm;
 
+/* The edge of the squares that blocks are taken as by kernels for squares (tartan_cuda_sub_edge); 0: none fits. */
+int32_t tartan_cuda_spmm_edge(const tartan_cuda_spmm *p);
+
 /* The same product, its blocks taken as square sub-blocks of `edge`, which divides both edges of a block: their number, the
  * grid, and the figures, estimated. Strides inside a block, values and gates stay. */
 tartan_cuda_spmm tartan_cuda_spmm_in_sub_blocks(const tartan_cuda_spmm *p, int32_t edge);
@@ -92,6 +95,11 @@ typedef struct tartan_cuda_sddmm {
     const tartan_layout *layout;
     tartan_cuda_figures figures;
 } tartan_cuda_sddmm;
+
+int32_t tartan_cuda_sddmm_edge(const tartan_cuda_sddmm *p);
+
+/* The same with its blocks taken as square sub-blocks, as for spmm. */
+tartan_cuda_sddmm tartan_cuda_sddmm_in_sub_blocks(const tartan_cuda_sddmm *p, int32_t edge);
 
 /* out[w] = sum of dW_w * W_w over the elements of block w; then dW_w = gate_w * dW_w if there are gates. */
 typedef struct tartan_cuda_gate_gradient {
