@@ -427,26 +427,3 @@ tartan_status tartan_cuda_figures_get(const tartan_host *host, const tartan_layo
     *out = *(const tartan_cuda_figures *)plan;
     return TARTAN_OK;
 }
-
-static tartan_status make_depthwise(const tartan_layout *l, void *user, void **out) {
-    const tartan_host *host = user;
-    bool *depthwise = NULL;
-    PASS(host->allocate(&depthwise, 1, sizeof *depthwise));
-    *depthwise = l->blocks > 0;
-    for (int64_t id = 0; *depthwise && id < l->blocks; id++)
-        *depthwise = l->block_rows[id] % 8 == l->block_cols[id] % 8;
-    *out = depthwise;
-    return TARTAN_OK;
-}
-
-tartan_status tartan_cuda_is_depthwise(const tartan_host *host, const tartan_layout *layout, bool *out) {
-    static const char maker = 0; /* names this function among the makers of plans */
-    const tartan_i_plan_key key = {&maker, -1, 0};
-    void *plan = NULL;
-    *out = false;
-    if (layout->shape.block_rows != 1 || layout->shape.block_cols != 1 || tartan_i_is_dynamic(layout))
-        return TARTAN_OK;
-    PASS(host->plan(layout, &key, make_depthwise, (void *)host, host->free, &plan));
-    *out = *(const bool *)plan;
-    return TARTAN_OK;
-}

@@ -170,10 +170,6 @@ tartan_status tartan_cuda_figures_of(const tartan_host *host, const tartan_layou
 tartan_status tartan_cuda_figures_get(const tartan_host *host, const tartan_layout *layout,
                                       tartan_cuda_figures *out);
 
-/* Whether blocks are single elements whose rows and columns have equal remainders by 8, as those of depthwise filters; kept in the
- * layout as well. */
-tartan_status tartan_cuda_is_depthwise(const tartan_host *host, const tartan_layout *layout, bool *out);
-
 #ifdef __cplusplus
 }
 #endif

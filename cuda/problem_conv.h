@@ -84,7 +84,7 @@ typedef struct tartan_cuda_conv {
     bool tf32;      /* f32 factors may be rounded to tf32 */
     bool adjoint;   /* from `out` positions to `in` positions */
     bool per_tap;   /* taps may have different blocks */
-    bool depthwise; /* tartan_cuda_is_depthwise */
+    bool depthwise; /* of single elements that join channels alike by 8 */
     tartan_cuda_image from, to;
     tartan_cuda_slots from_slots, to_slots;
     const void *values;
@@ -103,7 +103,7 @@ typedef struct tartan_cuda_conv_filter_gradient {
     bool nothing;
     int32_t dtype, s_dtype; /* of x (y_grad may be of f32 where it is of 16 bits); of the gradient */
     bool tf32;              /* f32 factors may be rounded to tf32 */
-    bool depthwise;         /* tartan_cuda_is_depthwise */
+    bool depthwise;         /* of single elements that join channels alike by 8 */
     int64_t entries;
     tartan_cuda_taps taps;
     tartan_cuda_image in, out;
