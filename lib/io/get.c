@@ -30,24 +30,24 @@ int32_t tartan_file_has_gates(tartan_file *file, const char *name) {
            item->has_gates;
 }
 
-tartan_status tartan_file_get_layout(tartan_file *file, const char *name, tartan_layout **out) {
-    CHECK_OUT(out);
+static tartan_status get_layout(const char *function, tartan_file *file, int32_t kind, const char *name,
+                                tartan_layout **out) {
     tartan_i_item *item;
     tartan_layout *layout;
-    PASS(tartan_i_file_look_up(__func__, file, TARTAN_KIND_LAYOUT, name, &item));
-    PASS(tartan_i_item_layout(__func__, file, item, &layout));
+    PASS(tartan_i_file_look_up(function, file, kind, name, &item));
+    PASS(tartan_i_item_layout(function, file, item, &layout));
     *out = tartan_layout_retain(layout);
     return TARTAN_OK;
 }
 
+tartan_status tartan_file_get_layout(tartan_file *file, const char *name, tartan_layout **out) {
+    CHECK_OUT(out);
+    return get_layout(__func__, file, TARTAN_KIND_LAYOUT, name, out);
+}
+
 tartan_status tartan_file_get_matrix_layout(tartan_file *file, const char *name, tartan_layout **out) {
     CHECK_OUT(out);
-    tartan_i_item *item;
-    tartan_layout *layout;
-    PASS(tartan_i_file_look_up(__func__, file, TARTAN_KIND_MATRIX, name, &item));
-    PASS(tartan_i_item_layout(__func__, file, item, &layout));
-    *out = tartan_layout_retain(layout);
-    return TARTAN_OK;
+    return get_layout(__func__, file, TARTAN_KIND_MATRIX, name, out);
 }
 
 tartan_status tartan_file_get_matrix(tartan_file *file, const char *name, tartan_matrix **out) {
