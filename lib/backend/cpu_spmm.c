@@ -121,11 +121,20 @@ static void fill_list(const tartan_i_spmm *p, int64_t begin, int64_t end, int64_
          i++, count += p->pieces)
         plain_terms(p, i, l->terms + count);
     l->whole = l->end == all || p->depths > 1;
-    for (int64_t i = 0; i < l->known; i++) {
+    /* The farthest is the longest way ahead. */
+    const int64_t sure = count - p->ahead_far < l->known ? count - p->ahead_far : l->known;
+    int64_t i = 0;
+    for (; i < sure; i++) {
+        tartan_i_term *t = &l->terms[i];
+        t->next_a = t[p->ahead_a].a;
+        t->next_b = t[p->ahead_b].b;
+        t->far_a = t[p->ahead_far].a;
+    }
+    for (; i < l->known; i++) {
         tartan_i_term *t = &l->terms[i];
         t->next_a = t[i + p->ahead_a < count ? p->ahead_a : 0].a;
         t->next_b = t[i + p->ahead_b < count ? p->ahead_b : 0].b;
-        t->far_a = i + p->ahead_far < count ? t[p->ahead_far].a : NULL;
+        t->far_a = NULL;
     }
 }
 
