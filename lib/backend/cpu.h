@@ -193,6 +193,15 @@ static inline int64_t tartan_i_cpu_form_in(const tartan_i_cpu_form *f, int64_t j
     return f->in_size - *col < f->in_block ? f->in_size - *col : f->in_block;
 }
 
+/* The mean size of blocks, rounded up. */
+static inline int64_t tartan_i_cpu_form_out_mean(const tartan_i_cpu_form *f) {
+    return f->out_bounds != NULL && f->grid_out > 0 ? tartan_i_ceil_div(f->out_size, f->grid_out)
+                                                    : f->out_block;
+}
+static inline int64_t tartan_i_cpu_form_in_mean(const tartan_i_cpu_form *f) {
+    return f->in_bounds != NULL && f->grid_in > 0 ? tartan_i_ceil_div(f->in_size, f->grid_in) : f->in_block;
+}
+
 /* The form of a product, with its first head; and another head of it. */
 void tartan_i_cpu_form_of(const tartan_op_spmm *op, tartan_i_cpu_form *out);
 void tartan_i_cpu_form_take(tartan_i_cpu_form *f, const tartan_op_spmm *op, int64_t head);
