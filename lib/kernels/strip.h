@@ -88,7 +88,7 @@ STRIP_INLINE void strip_of(const int rows, const int vectors, const tartan_i_str
         }
         if (t->next_a == NULL)
             strip_term(rows, vectors, false, false, s, t, sums);
-        else if (vectors == 1 || t->far_a == NULL)
+        else if (t->far_a == NULL)
             strip_term(rows, vectors, true, false, s, t, sums);
         else
             strip_term(rows, vectors, true, true, s, t, sums);
