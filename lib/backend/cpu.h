@@ -156,6 +156,9 @@ tartan_op_spmm tartan_i_cpu_spmm_now(const tartan_op_spmm *op, tartan_matrix *a,
 /* The calling thread's table of kernels in use, with the best product for factors of `dtype`. */
 const tartan_i_kernels *tartan_i_cpu_table_of(int32_t dtype);
 
+/* The same with vectors of half the length, for products that would leave half of each vector empty. The same bits. */
+const tartan_i_kernels *tartan_i_cpu_short_table_of(int32_t dtype);
+
 /* The kernels in use for sums over `dtype`, with products of reals. */
 tartan_i_kernels tartan_i_cpu_kernels(int32_t dtype);
 

@@ -2,20 +2,30 @@
  * What the products of the CPU backend share. */
 #include "backend/cpu.h"
 
+typedef struct kept {
+    bool filled;
+    tartan_i_cpu_features features;
+    tartan_i_kernels kernels;
+} kept;
+
 /* Each thread keeps the tables that it filled: filling one takes longer than the smallest products. */
-const tartan_i_kernels *tartan_i_cpu_table_of(int32_t dtype) {
-    static _Thread_local struct {
-        bool filled;
-        tartan_i_cpu_features features;
-        tartan_i_kernels kernels;
-    } kept[TARTAN_I_DTYPE_SLOTS];
-    const tartan_i_cpu_features features = tartan_i_cpu_in_use();
-    if (!kept[dtype].filled || kept[dtype].features != features) {
-        tartan_i_kernels_fill(features, dtype, &kept[dtype].kernels);
-        kept[dtype].features = features;
-        kept[dtype].filled = true;
+static const tartan_i_kernels *keep(kept *t, tartan_i_cpu_features features, int32_t dtype) {
+    if (!t->filled || t->features != features) {
+        tartan_i_kernels_fill(features, dtype, &t->kernels);
+        t->features = features;
+        t->filled = true;
     }
-    return &kept[dtype].kernels;
+    return &t->kernels;
+}
+
+const tartan_i_kernels *tartan_i_cpu_table_of(int32_t dtype) {
+    static _Thread_local kept tables[TARTAN_I_DTYPE_SLOTS];
+    return keep(&tables[dtype], tartan_i_cpu_in_use(), dtype);
+}
+
+const tartan_i_kernels *tartan_i_cpu_short_table_of(int32_t dtype) {
+    static _Thread_local kept tables[TARTAN_I_DTYPE_SLOTS];
+    return keep(&tables[dtype], tartan_i_cpu_in_use() & TARTAN_I_CPU_AVX2, dtype);
 }
 
 tartan_i_kernels tartan_i_cpu_kernels(int32_t dtype) {

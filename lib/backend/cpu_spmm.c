@@ -17,8 +17,7 @@
 
 #include <string.h>
 
-enum { LINE = 64 };
-enum { HUGE_FROM = 1 << 19 }; /* a smaller panel makes do with small pages */
+enum { LINE = 64, HUGE_FROM = 1 << 19 }; /* a smaller panel makes do with small pages */
 enum { PAGE = 4096 }; /* a worker's own memory begins at a page, which is placed by who writes it first */
 
 /* Terms with what to fetch meanwhile: of rows of blocks that follow each other, or of one that is to be changed or done in parts. */
@@ -121,11 +120,19 @@ static void fill_list(const tartan_i_spmm *p, int64_t begin, int64_t end, int64_
          i++, count += p->pieces)
         plain_terms(p, i, l->terms + count);
     l->whole = l->end == all || p->depths > 1;
-    for (int64_t i = 0; i < l->known; i++) {
-        tartan_i_term *t = &l->terms[i];
-        t->next_a = t[i + p->ahead_a < count ? p->ahead_a : 0].a;
-        t->next_b = t[i + p->ahead_b < count ? p->ahead_b : 0].b;
-        t->far_a = i + p->ahead_far < count ? t[p->ahead_far].a : NULL;
+    int64_t sure = count > p->ahead_far ? count - p->ahead_far : 0; /* all that is asked for is there */
+    if (sure > l->known) sure = l->known;
+    tartan_i_term *t = l->terms;
+    for (; t < l->terms + sure; t++) {
+        t->next_a = t[p->ahead_a].a;
+        t->next_b = t[p->ahead_b].b;
+        t->far_a = t[p->ahead_far].a;
+    }
+    for (; t < l->terms + l->known; t++) {
+        const int64_t left = l->terms + count - t;
+        t->next_a = t[p->ahead_a < left ? p->ahead_a : 0].a;
+        t->next_b = t[p->ahead_b < left ? p->ahead_b : 0].b;
+        t->far_a = NULL;
     }
 }
 
@@ -137,8 +144,7 @@ static int64_t list_terms(const tartan_i_spmm *p, int64_t *at, int64_t end, int6
     if (p->depths > 1 || begin < l->begin || begin > l->end ||
         (!l->whole && (begin - l->begin) * p->pieces + count + ahead > l->known))
         fill_list(p, begin, end, next, l);
-    l->last = l->terms + (begin - l->begin) * p->pieces;
-    l->first = l->last;
+    l->first = l->last = l->terms + (begin - l->begin) * p->pieces;
     if (count == 0 || p->form.out_block <= p->k.product.rows[p->k.product.vectors - 1]) return count;
     l->first = l->again;
     memcpy(l->again, l->last, (size_t)count * sizeof *l->again);

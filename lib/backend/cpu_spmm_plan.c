@@ -152,8 +152,11 @@ void tartan_i_spmm_plan_head(tartan_i_spmm *p, int64_t head) {
 tartan_i_spmm tartan_i_spmm_plan(const tartan_context *context, const tartan_op_spmm *op) {
     tartan_i_spmm p = {.context = context, .op = op};
     p.k = tartan_i_cpu_product_kernels(op->a->dtype, op->gates);
-    if (p.k.product.vectors > MOST_VECTORS) p.k.product.vectors = MOST_VECTORS;
     tartan_i_cpu_form_of(op, &p.form);
+    if ((p.k.product.uses & TARTAN_I_CPU_AVX512) && (tartan_i_cpu_in_use() & TARTAN_I_CPU_AVX2) &&
+        2 * p.form.n * tartan_i_dense_entries(&p.form.b) <= p.k.product.lanes)
+        p.k = *tartan_i_cpu_short_table_of(op->a->dtype);
+    if (p.k.product.vectors > MOST_VECTORS) p.k.product.vectors = MOST_VECTORS;
     size_blocks(&p);
     p.values = tartan_i_block_at(op->a, 0);
     tartan_i_spmm_plan_head(&p, 0);

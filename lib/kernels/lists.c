@@ -13,7 +13,8 @@
 
 #define INLINE static inline __attribute__((always_inline))
 
-enum { ROWS = 8 }; /* chains at once */
+enum { ROWS = 8 };                /* chains at once */
+enum { LINE = 64, AHEAD = 2048 }; /* bytes that are asked for at once, and how long before their use */
 
 /* The columns of block column j of op(A), and the first of them; `cols` of the largest. */
 INLINE int64_t columns_of(const bool even, const int64_t cols, const tartan_i_list_product *p, int64_t j,
@@ -39,8 +40,16 @@ INLINE void chains(const bool even, const int rows, const int64_t cols, const in
                    const int64_t a_col, const int64_t x_step, const tartan_i_list_product *p, int64_t line,
                    int64_t first) {
     real sums[ROWS] = {0};
+    const int64_t bytes = rows * cols * (int64_t)sizeof(real), last = p->pointers[p->end] - 1;
     for (int64_t at = p->pointers[line]; at < p->pointers[line + 1]; at++) {
         int64_t from;
+        if (even && bytes >= 8 * LINE) { /* else the hardware keeps up */
+            const int64_t then = at + AHEAD / bytes < last ? at + AHEAD / bytes : last;
+            const char *next = (const char *)((const real *)p->values +
+                                              (p->ids != NULL ? p->ids[then] : then) * p->block_elements);
+#pragma GCC unroll 8
+            for (int64_t i = 0; i < bytes; i += LINE) vec_prefetch(next + i);
+        }
         const int64_t id = p->ids != NULL ? p->ids[at] : at,
                       there = columns_of(even, cols, p, p->others[at], &from);
         const real *a = (const real *)p->values + id * p->block_elements + first * a_row;

@@ -19,9 +19,14 @@ STRIP_INLINE void strip_term(const int rows, const int vectors, const bool hints
                              vec sums[TARTAN_I_STRIP_ROWS][TARTAN_I_MAX_VECTORS]) {
     strip_factor right[TARTAN_I_MAX_VECTORS];
     const int64_t a_row = s->a_row, a_col = s->a_col, b_row = s->b_row, a_begin = s->row * a_row;
-    /* A line of each row in turn, or, where rows are neighbours, a column at a time. */
-    const int64_t next_a_step = a_row == 1 ? a_col : a_row;
-    const int64_t turn = a_row == 1 ? 0 : STRIP_LINE / (int64_t)sizeof(strip_unit) - rows * a_row;
+    /* A line of each row in turn; where rows are shorter or neighbours, a line or a column at a time. A line has the units of
+     * several steps, which need no request of their own. */
+    const int64_t line = STRIP_LINE / (int64_t)sizeof(strip_unit);
+    const bool apart = a_row >= line;
+    const int64_t next_a_step = apart ? a_row : a_row == 1 ? a_col : line;
+    const int64_t turn = apart ? line - rows * a_row : 0;
+    const int64_t each = a_row == 1 || rows > line ? 1 : line / rows;
+    int64_t wait = 1;
     int64_t next_row = 0;
     const strip_unit *a = (const strip_unit *)t->a + a_begin;
     const strip_unit *b = (const strip_unit *)s->b + t->b * b_row;
@@ -44,12 +49,14 @@ STRIP_INLINE void strip_term(const int rows, const int vectors, const bool hints
         a += a_col;
         b += b_row;
         if (!hints) continue;
+        next_b += b_row;
+        if (--wait > 0) continue;
+        wait = each;
         int64_t step = next_a_step;
         if (++next_row == rows) next_row = 0, step += turn;
         vec_prefetch(next_a);
         next_a += step;
         if (far) vec_prefetch_far(far_a), far_a += step;
-        next_b += b_row;
     }
 }
 

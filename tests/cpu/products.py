@@ -7,7 +7,8 @@ reaches in registers, and what is bound by memory against the rate at which it r
 only operations on stored blocks count. Then two threads beside one, and peers: a dense product of NumPy's BLAS and of MKL
 (where TARTAN_MKL names libmkl_rt), SciPy's BSR and CSR. The arms of a row take turns with the measurement of the peak, and medians count. Calls
 of one thread take its own time, so that others who use the core count less; two threads take the clock on the wall. Needs
-NumPy, SciPy and the package tartan. Writes one JSON object per row to build/bench/cpu.jsonl, then prints the table. Exit status 1: a row is
+NumPy, SciPy and the package tartan. Writes one JSON object per row to build/bench/cpu.jsonl, then prints the table and, if all rows
+were measured, draws the roofline that README shows. Exit status 1: a row is
 below its floor.
 """
 
@@ -19,7 +20,9 @@ import os
 import pathlib
 import platform
 import re
+import shutil
 import statistics
+import subprocess
 import sys
 import time
 
@@ -35,11 +38,12 @@ DTYPES = {"f32": "float32", "f64": "float64", "bf16": "bfloat16", "f16": "float1
 
 class Row:
     """A call, and what it is held against: useful operations at the rate of the peak, bytes that must be read or written once at the
-    rate of reading, or another call."""
+    rate of reading, or another call. Those with operations and bytes (`moved`, or `touched` where they are not the bound) are points of the
+    roofline."""
 
-    def __init__(self, name, dtype, call, floor, goal, *, flops=0.0, moved=0.0, other=None, threads=1):
+    def __init__(self, name, dtype, call, floor, goal, *, flops=0.0, moved=0.0, touched=0.0, other=None, threads=1):
         self.name, self.dtype, self.call, self.floor, self.goal = name, dtype, call, floor, goal
-        self.flops, self.moved, self.other, self.threads = flops, moved, other, threads
+        self.flops, self.moved, self.touched, self.other, self.threads = flops, moved, moved or touched, other, threads
 
 
 # ---- Operands ----
@@ -88,7 +92,8 @@ def spmm_rows(one):
                         text = ("A'" if transpose else "A") + " B" if side == "left" else "B " + ("A'" if transpose else "A")
                         yield Row(f"spmm {text}, {order}, b {block}", dtype,
                                   lambda w=w, x=x, y=y, s=side, t=transpose: tartan.spmm(w, x, side=s, transpose=t, out=y, context=one),
-                                  floor, goal, flops=2.0 * elements(w) * 512)
+                                  floor, goal, flops=2.0 * elements(w) * 512,
+                                  touched=w.values.nbytes + x.nbytes + y.nbytes if (side, transpose, order) == ("left", False, "rows") else 0)
 
 
 def half_rows(one):
@@ -115,7 +120,7 @@ def sddmm_rows(one):
         for block in BLOCKS:
             w, x, y = matrix(4096, block, 0.1, dtype), draw(4096, 512, dtype=dtype), draw(512, 4096, dtype=dtype)
             yield Row(f"sddmm, b {block}", dtype, lambda w=w, x=x, y=y: tartan.sddmm(w, x, y, beta=0.0, context=one), 0.65, 0.85,
-                      flops=2.0 * elements(w) * 512)
+                      flops=2.0 * elements(w) * 512, touched=w.values.nbytes + x.nbytes + y.nbytes)
 
 
 def shape_rows(one):
@@ -124,14 +129,15 @@ def shape_rows(one):
             w, x = matrix(size, 32, density, dtype), draw(size, n, dtype=dtype)
             y = np.empty_like(x)
             yield Row(f"spmm {size}, N {n}, density {density:g}, b 32", dtype, lambda w=w, x=x, y=y: tartan.spmm(w, x, out=y, context=one),
-                      0.6, 0.8, flops=2.0 * elements(w) * n)
+                      0.6, 0.8, flops=2.0 * elements(w) * n, touched=w.values.nbytes + x.nbytes + y.nbytes)
         for block in BLOCKS:
             w = matrix(4096, block, 0.1, dtype)
             for n in (1, 8):
                 x = draw(4096, n, dtype=dtype)
                 y = np.empty_like(x)
                 yield Row(f"spmm, N {n}, b {block}, of the rate of reading", dtype,
-                          lambda w=w, x=x, y=y: tartan.spmm(w, x, out=y, context=one), 0.7, 0.9, moved=w.values.nbytes + x.nbytes + y.nbytes)
+                          lambda w=w, x=x, y=y: tartan.spmm(w, x, out=y, context=one), 0.7, 0.9, flops=2.0 * elements(w) * n,
+                          moved=w.values.nbytes + x.nbytes + y.nbytes)
         for block in (4, 12, 24, 48, 96, (5, 7)):
             w, x = matrix((4096, 4096), block, 0.1, dtype), draw(4096, 512, dtype=dtype)
             y = np.empty_like(x)
@@ -152,7 +158,7 @@ def attention_rows(one):
         pairs = layout.blocks * 64 * 64
         out, lse = tartan.attention(q, k, v, layout, return_lse=True, context=one)
         yield Row(f"attention, d {d}, b 64", "f32", lambda q=q, k=k, v=v, o=out: tartan.attention(q, k, v, layout, out=o, context=one), 0.65, 0.80,
-                  flops=4.0 * pairs * d)
+                  flops=4.0 * pairs * d, touched=4 * q.nbytes)
         yield Row(f"attention backward, d {d}, b 64", "f32",
                   lambda q=q, k=k, v=v, o=out, l=lse, g=g: tartan.attention_gradient(q, k, v, layout, o, l, g, context=one), 0.60, 0.75,
                   flops=10.0 * pairs * d)
@@ -166,7 +172,8 @@ def conv_rows(one):
         y = conv(x, w, context=one)
         g = np.ascontiguousarray(y)
         flops = 2.0 * w.values.size * 4 * 28 * 28
-        yield Row(f"conv, b {block}", "f32", lambda c=conv, x=x, w=w, y=y: c(x, w, out=y, context=one), 0.65, 0.85, flops=flops)
+        yield Row(f"conv, b {block}", "f32", lambda c=conv, x=x, w=w, y=y: c(x, w, out=y, context=one), 0.65, 0.85, flops=flops,
+                  touched=w.values.nbytes + x.nbytes + y.nbytes)
         dx = np.empty_like(x)
         yield Row(f"conv, gradient of the input, b {block}", "f32",
                   lambda c=conv, g=g, w=w, dx=dx: c.input_gradient(g, w, size=(28, 28), out=dx, context=one), 0.65, 0.85, flops=flops)
@@ -268,13 +275,14 @@ def measured(row, rounds, context, read):
         samples.append(ours())
         if other:
             bounds.append(other())
-        elif row.flops:
+        elif not row.moved:
             bounds.append(row.flops / (1e9 * context.peak(DTYPES[row.dtype])))
         else:
             bounds.append(row.moved / read())
     seconds, bound = statistics.median(samples), statistics.median(bounds)
-    return {"row": row.name, "dtype": row.dtype, "ms": 1e3 * seconds, "bound": "peer" if other else "peak" if row.flops else "memory",
+    return {"row": row.name, "dtype": row.dtype, "ms": 1e3 * seconds, "bound": "peer" if other else "memory" if row.moved else "peak",
             "bound_ms": 1e3 * bound, "ratio": bound / seconds, "floor": row.floor, "goal": row.goal, "gflops": 1e-9 * row.flops / seconds or None,
+            "flops_per_byte": row.flops / row.touched if row.touched else None,
             "spread": (max(samples) - min(samples)) / seconds,
             "verdict": "goal" if bound / seconds >= row.goal else "floor" if bound / seconds >= row.floor else "BELOW"}
 
@@ -298,6 +306,18 @@ def processor():
         return platform.processor()
     field = dict(re.findall(r"^(model name|cpu family|model)\s*: (.*)$", text, re.MULTILINE))
     return f"{field.get('model name', '?')} (family {field.get('cpu family', '?')}, model {field.get('model', '?')})"
+
+
+def picture(rows):
+    """The roofline of this machine, where `tartan` is installed."""
+    import roofline
+
+    tool = shutil.which("tartan")
+    if tool is None:
+        return "no roofline: the program tartan is not on PATH"
+    found = subprocess.run([tool, "bench", "peak", "--json", "--threads", "1"], capture_output=True, text=True, check=True)
+    (ROOT / "docs" / "roofline.svg").write_text(roofline.draw(rows, [json.loads(line) for line in found.stdout.splitlines()]), encoding="utf-8")
+    return "roofline: docs/roofline.svg"
 
 
 def main(arguments):
@@ -329,6 +349,8 @@ def main(arguments):
     if options.list:
         return 0
     print("\n".join(lines(results)))
+    if not options.only:
+        print(picture(results))
     count = {verdict: sum(r["verdict"] == verdict for r in results) for verdict in ("goal", "floor", "BELOW")}
     print(f"{processor()}, {kernels}: {count['goal']} rows reach their goal, {count['floor']} their floor, {count['BELOW']} neither")
     return int(count["BELOW"] > 0)
