@@ -4,7 +4,15 @@
 #include "device.h"
 #include "explain.h"
 
-/* Kernels count blocks in 32 bits. */
+/* Whether the kernels of an operation take blocks of different sizes. */
+static bool takes_sizes(int32_t kind) {
+    return kind == TARTAN_OP_SPMM || kind == TARTAN_OP_SDDMM || kind == TARTAN_OP_GATE_GRADIENT ||
+           kind == TARTAN_OP_BLOCK_COPY || kind == TARTAN_OP_BLOCK_NORMS || kind == TARTAN_OP_ELEMENTWISE ||
+           kind == TARTAN_OP_ELEMENTS || kind == TARTAN_OP_REDUCE || kind == TARTAN_OP_COMPARE ||
+           kind == TARTAN_OP_BLOCK_SOFTMAX || kind == TARTAN_OP_BLOCK_SOFTMAX_GRADIENT;
+}
+
+/* Kernels count blocks in 32 bits, and so rows and columns where boundaries are listed. */
 static bool supports(void *device, const tartan_op *op, const char **out_reason) {
     (void)device;
     *out_reason = "it does not have this operation";
@@ -14,6 +22,15 @@ static bool supports(void *device, const tartan_op *op, const char **out_reason)
         const tartan_layout *layout = one->matrix != NULL ? one->matrix->layout : one->layout;
         if (layout != NULL && layout->blocks > INT32_MAX) {
             *out_reason = "the layout has 2^31 blocks or more";
+            return false;
+        }
+        if (layout == NULL || !tartan_i_is_variable(layout)) continue;
+        if (!takes_sizes(op->kind)) {
+            *out_reason = "the layout has blocks of different sizes";
+            return false;
+        }
+        if (layout->shape.rows > INT32_MAX || layout->shape.cols > INT32_MAX) {
+            *out_reason = "the layout has blocks of different sizes and 2^31 rows or columns or more";
             return false;
         }
     }

@@ -228,18 +228,32 @@ int32_t tartan_cuda_sub_edge(int32_t rows, int32_t cols) {
 typedef struct refinement {
     int64_t lines, positions, units; /* of a block */
     int32_t line_stride, col_stride;
+    int64_t edge;
+    const int64_t *line_bounds,
+        *col_bounds; /* of blocks of different sizes, multiples of `edge`; else NULL */
 } refinement;
+
+/* The first line or position of sub-blocks of block `i`, where blocks of one size have `each`. */
+static int64_t first_of(const refinement *r, const int64_t *bounds, int64_t i, int64_t each) {
+    return bounds != NULL ? tartan_i_ceil_div(bounds[i], r->edge) : i * each;
+}
 
 /* The sub-blocks of a head: its pointers and, unless they are NULL, its lists, from entry `e` on. Returns the entry after
  * the last. */
 static int64_t refine_head(const direction *d, const refinement *r, int64_t head, int64_t e,
                            const direction *to, int64_t *pointers, int32_t *cols, int64_t *ids) {
+    int64_t block = 0, begin = 0, after = first_of(r, r->line_bounds, 1, r->lines);
     for (int64_t line = 0; line < to->grid; line++) {
-        const int64_t from = head * d->grid + line / r->lines, row = line % r->lines;
+        for (; line >= after;
+             block++, begin = after, after = first_of(r, r->line_bounds, block + 1, r->lines))
+            ;
+        const int64_t from = head * d->grid + block, row = line - begin;
         pointers[head * to->grid + line] = e;
         for (int64_t i = d->pointers[from]; i < d->pointers[from + 1]; i++) {
-            const int64_t first = d->cols[i] * r->positions, id = d->ids != NULL ? d->ids[i] : i;
-            for (int64_t c = 0; c < r->positions && first + c < to->across; c++, e++) {
+            const int64_t first = first_of(r, r->col_bounds, d->cols[i], r->positions),
+                          end = first_of(r, r->col_bounds, d->cols[i] + 1, r->positions),
+                          id = d->ids != NULL ? d->ids[i] : i;
+            for (int64_t c = 0; first + c < end && first + c < to->across; c++, e++) {
                 if (cols == NULL) continue;
                 cols[e] = (int32_t)(first + c);
                 ids[e] = id * r->units + row * r->line_stride + c * r->col_stride;
@@ -257,10 +271,16 @@ tartan_status tartan_cuda_index_sub_groups(const tartan_host *host, const tartan
     const tartan_shape *s = &layout->shape;
     const int64_t edge = sub->edge, lines = (by_columns ? s->block_cols : s->block_rows) / edge;
     const int64_t squares = (by_columns ? s->block_rows : s->block_cols) / edge;
-    const refinement r = {lines, sub->kind == TARTAN_CUDA_SLICES ? 1 : squares,
-                          s->block_rows * s->block_cols / edge, sub->line_stride, sub->col_stride};
+    const refinement r = {lines,
+                          sub->kind == TARTAN_CUDA_SLICES ? 1 : squares,
+                          s->block_rows * s->block_cols / edge,
+                          sub->line_stride,
+                          sub->col_stride,
+                          edge,
+                          by_columns ? layout->col_bounds : layout->row_bounds,
+                          by_columns ? layout->row_bounds : layout->col_bounds};
     direction to = {.heads = d.heads, .grid = d.grid * lines, .across = d.across * r.positions};
-    if (sub->kind == TARTAN_CUDA_INSIDE) {
+    if (sub->kind == TARTAN_CUDA_INSIDE || r.line_bounds != NULL) {
         to.grid = tartan_i_ceil_div(by_columns ? s->cols : s->rows, edge);
         to.across = tartan_i_ceil_div(by_columns ? s->rows : s->cols, edge);
     }
@@ -367,6 +387,7 @@ static void expect_figures(const tartan_layout *l, tartan_cuda_figures *out) {
 
 tartan_status tartan_cuda_figures_of(const tartan_host *host, const tartan_layout *layout,
                                      tartan_cuda_figures *out) {
+    tartan_cuda_bounds_figures(layout, out);
     if (tartan_i_is_dynamic(layout)) {
         expect_figures(layout, out);
         return TARTAN_OK;

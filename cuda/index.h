@@ -20,6 +20,13 @@ typedef struct tartan_cuda_row_index {
     const int32_t *ids; /* [blocks] block ids, or NULL: entry i is block i */
 } tartan_cuda_row_index;
 
+/* Where the blocks of a variable layout begin: the lines, and the positions in a line; all NULL if their sizes do not differ. */
+typedef struct tartan_cuda_bounds {
+    const int32_t *lines;  /* [lines + 1] the first element of each line, and how many there are */
+    const int32_t *cols;   /* [positions + 1] */
+    const int32_t *before; /* [blocks] elements of the blocks before an entry in the list of its line */
+} tartan_cuda_bounds;
+
 /* Groups of `group` neighbouring lines of one head (the last group of a head may be short), each with the merged
  * list of the positions where any of its lines has a block. Entry e of group g (pointers[g] <= e < pointers[g + 1])
  * is position cols[e]; line r of the group has block ids[e * group + r] there, or -1 if it has none. `order` lists
@@ -68,6 +75,11 @@ typedef struct tartan_cuda_host_rows {
     int32_t *values;
 } tartan_cuda_host_rows;
 
+typedef struct tartan_cuda_host_bounds {
+    int64_t lines, cols, before, size; /* one list after another, without gaps */
+    int32_t *values;
+} tartan_cuda_host_bounds;
+
 typedef struct tartan_cuda_host_groups {
     int32_t group, groups_per_head;
     int64_t entries, longest;
@@ -90,13 +102,18 @@ typedef struct tartan_cuda_host_tiles {
 tartan_status tartan_cuda_index_rows(const tartan_host *host, const tartan_layout *layout, bool by_columns,
                                      tartan_cuda_host_rows *out);
 
+/* Of a variable layout of fewer than 2^31 rows and columns. Errors: MEMORY. */
+tartan_status tartan_cuda_index_bounds(const tartan_host *host, const tartan_layout *layout, bool by_columns,
+                                       tartan_cuda_host_bounds *out);
+
 /* The merged lists of groups of `group` (at least 1) neighbouring lines. Errors: MEMORY. */
 tartan_status tartan_cuda_index_groups(const tartan_host *host, const tartan_layout *layout, bool by_columns,
                                        int32_t group, tartan_cuda_host_groups *out);
 
 /* Sub-blocks of larger blocks, so that kernels for them serve any block whose edges are multiples of 8. `edge`, a power of
  * two, divides the edges of a block. The id of a sub-block is its address in the values, in units of `edge` elements; a
- * block has (its elements / edge) units. */
+ * block has (its elements / edge) units. Blocks of different sizes, whose boundaries but the last are multiples of `edge`, have
+ * the sub-blocks inside of each, whatever the kind. */
 typedef enum tartan_cuda_sub_kind {
     TARTAN_CUDA_INSIDE,  /* squares of `edge`, without those outside of the matrix */
     TARTAN_CUDA_SQUARES, /* all squares */
@@ -135,7 +152,14 @@ enum { TARTAN_CUDA_SHARES = 5 }; /* groups of 1, 2, 4, 8, 16 lines */
 typedef struct tartan_cuda_figures {
     /* [by_columns][i]: blocks per entry of the merged lists of 2^i lines; 1 without blocks */
     double share[2][TARTAN_CUDA_SHARES];
+    /* Of a variable layout: the largest edge of square sub-blocks, up to 64, that boundaries are multiples of, 0 if that is less
+     * than 8; and the elements of blocks / those of as many largest ones. */
+    int32_t edge;
+    double filled;
 } tartan_cuda_figures;
+
+/* Sets `edge` and `filled`; of other layouts 0 and 1. */
+void tartan_cuda_bounds_figures(const tartan_layout *layout, tartan_cuda_figures *out);
 
 /* Samples up to 1024 groups. For a dynamic layout: what a mask that fills its capacity is expected to have.
  * Errors: MEMORY (*out may be written in part). */

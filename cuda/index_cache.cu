@@ -180,6 +180,14 @@ tartan_status get(const char *function, tartan_cuda_queue *queue, const tartan_l
     return TARTAN_OK;
 }
 
+tartan_status make_bounds(const tartan_host *host, const tartan_layout *layout, const void *by_columns,
+                          tartan_cuda_made *out) {
+    tartan_cuda_host_bounds made = {};
+    PASS(tartan_cuda_index_bounds(host, layout, *(const bool *)by_columns, &made));
+    *out = {made.values, made.size, nullptr};
+    return TARTAN_OK;
+}
+
 } // namespace
 
 tartan_status tartan_cuda_index_get_rows(const char *function, tartan_cuda_queue *queue,
@@ -190,6 +198,20 @@ tartan_status tartan_cuda_index_get_rows(const char *function, tartan_cuda_queue
         return tartan_cuda_dynamic_index_rows(function, queue, layout->index, by_columns, out);
     PASS(get(function, queue, layout, by_columns, 0, &set));
     *out = set->rows;
+    return TARTAN_OK;
+}
+
+tartan_status tartan_cuda_index_get_bounds(const char *function, tartan_cuda_queue *queue,
+                                           const tartan_layout *layout, bool by_columns,
+                                           tartan_cuda_bounds *out) {
+    *out = {};
+    if (!tartan_i_is_variable(layout)) return TARTAN_OK;
+    const int32_t *values = nullptr;
+    PASS(tartan_cuda_index_get_tables(function, queue, layout, by_columns, make_bounds, &by_columns, &values,
+                                      nullptr));
+    const int64_t grid = by_columns ? layout->grid_cols : layout->grid_rows,
+                  across = by_columns ? layout->grid_rows : layout->grid_cols;
+    *out = {values, values + grid + 1, values + grid + 1 + across + 1};
     return TARTAN_OK;
 }
 

@@ -11,6 +11,10 @@
 tartan_status tartan_cuda_index_get_rows(const char *function, tartan_cuda_queue *queue,
                                          const tartan_layout *layout, bool by_columns,
                                          tartan_cuda_row_index *out);
+/* Of any layout. */
+tartan_status tartan_cuda_index_get_bounds(const char *function, tartan_cuda_queue *queue,
+                                           const tartan_layout *layout, bool by_columns,
+                                           tartan_cuda_bounds *out);
 tartan_status tartan_cuda_index_get_groups(const char *function, tartan_cuda_queue *queue,
                                            const tartan_layout *layout, bool by_columns, int32_t group,
                                            tartan_cuda_group_index *out);

@@ -125,6 +125,7 @@ tartan_status tartan_cuda_spmm_of(const tartan_host *host, const tartan_context 
     p.allow_dense = context->options.allow_dense;
     p.nothing = tartan_i_array_is_empty(op->c);
     p.dynamic = tartan_i_is_dynamic(l);
+    p.variable = tartan_i_is_variable(l);
     PASS(tartan_cuda_figures_get(host, l, &p.figures));
     *out = p;
     return TARTAN_OK;
@@ -163,6 +164,7 @@ tartan_status tartan_cuda_sddmm_of(const tartan_host *host, const tartan_context
     p.tf32 = may_use_tf32(context, p.dtype);
     p.nothing = p.blocks == 0;
     p.dynamic = tartan_i_is_dynamic(l);
+    p.variable = tartan_i_is_variable(l);
     PASS(tartan_cuda_figures_get(host, l, &p.figures));
     *out = p;
     return TARTAN_OK;
@@ -178,6 +180,23 @@ static double share_of_rows(const double *share, double rows) {
     return share[i] + (share[i + 1] - share[i]) * (part < 1 ? part : 1);
 }
 
+int32_t tartan_cuda_spmm_edge(const tartan_cuda_spmm *p) {
+    return p->variable ? p->figures.edge : tartan_cuda_sub_edge(p->block_m, p->block_k);
+}
+
+int32_t tartan_cuda_sddmm_edge(const tartan_cuda_sddmm *p) {
+    return p->variable ? p->figures.edge : tartan_cuda_sub_edge(p->block_m, p->block_n);
+}
+
+tartan_cuda_sddmm tartan_cuda_sddmm_in_sub_blocks(const tartan_cuda_sddmm *p, int32_t edge) {
+    tartan_cuda_sddmm q = *p;
+    const double of_block = (double)(p->block_m / edge) * (p->block_n / edge);
+    q.blocks = p->variable ? (int64_t)((double)p->blocks * of_block * p->figures.filled)
+                           : p->blocks * (int64_t)of_block;
+    q.block_m = q.block_n = edge;
+    return q;
+}
+
 /* Lines of sub-blocks of a block row have the same columns. A group of them covers (1 + (group - g) / lines) block rows on
  * average, g being the greatest common divisor of group and lines. */
 tartan_cuda_spmm tartan_cuda_spmm_in_sub_blocks(const tartan_cuda_spmm *p, int32_t edge) {
@@ -188,6 +207,11 @@ tartan_cuda_spmm tartan_cuda_spmm_in_sub_blocks(const tartan_cuda_spmm *p, int32
     q.blocks = p->blocks * lines * (p->block_k / edge);
     q.grid_m = p->grid_m * lines;
     q.grid_k = p->grid_k * (p->block_k / edge);
+    if (p->variable) {
+        q.blocks = (int64_t)((double)q.blocks * p->figures.filled);
+        q.grid_m = tartan_i_ceil_div(p->m, edge);
+        q.grid_k = tartan_i_ceil_div(p->k, edge);
+    }
     for (int32_t i = 0; i < TARTAN_CUDA_SHARES; i++) {
         const int32_t group = 1 << i, power = lines & -lines, common = power < group ? power : group;
         const double rows = 1 + (double)(group - common) / lines;

@@ -59,9 +59,13 @@ typedef struct tartan_cuda_spmm {
     bool tf32;               /* f32 factors may be rounded to tf32 */
     bool allow_dense;        /* a dense copy of A may be multiplied by cuBLAS */
     bool dynamic;            /* the layout is dynamic */
+    bool variable;           /* blocks differ in size; block_m and block_k are the largest */
     const tartan_layout *layout;
     tartan_cuda_figures figures;
 } tartan_cuda_spmm;
+
+/* The edge of the squares that blocks are taken as by kernels for squares (tartan_cuda_sub_edge); 0: none fits. */
+int32_t tartan_cuda_spmm_edge(const tartan_cuda_spmm *p);
 
 /* The same product, its blocks taken as square sub-blocks of `edge`, which divides both edges of a block: their number, the
  * grid, and the figures, estimated. Strides inside a block, values and gates stay. */
@@ -86,10 +90,16 @@ typedef struct tartan_cuda_sddmm {
         tartan_cuda_dense x, y;  /* rows of x are m, of y are k */
     } pair[TARTAN_I_MAX_PAIRS];
     bool tf32;
-    bool dynamic; /* the layout is dynamic */
+    bool dynamic;  /* the layout is dynamic */
+    bool variable; /* blocks differ in size */
     const tartan_layout *layout;
     tartan_cuda_figures figures;
 } tartan_cuda_sddmm;
+
+int32_t tartan_cuda_sddmm_edge(const tartan_cuda_sddmm *p);
+
+/* The same with its blocks taken as square sub-blocks, as for spmm. */
+tartan_cuda_sddmm tartan_cuda_sddmm_in_sub_blocks(const tartan_cuda_sddmm *p, int32_t edge);
 
 /* out[w] = sum of dW_w * W_w over the elements of block w; then dW_w = gate_w * dW_w if there are gates. */
 typedef struct tartan_cuda_gate_gradient {

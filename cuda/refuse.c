@@ -5,6 +5,9 @@
 #include "gemm.h"
 #include "tune.h"
 
+static const char ONE_SIZE[] = "only for blocks of one size",
+                  MULTIPLES[] = "only for boundaries that are multiples of 8 where blocks differ in size";
+
 static bool is_tuned_block(int32_t rows, int32_t cols) {
     return rows == cols && (rows == 8 || rows == 16 || rows == 32 || rows == 64 || rows == 128);
 }
@@ -27,7 +30,7 @@ static bool is_aligned(const void *pointer, int64_t bytes) {
 
 /* Why blocks cannot be taken as sub-blocks of `edge`, or NULL. */
 static const char *refuse_sub_blocks(const tartan_cuda_spmm *p, int32_t edge) {
-    if (edge == 0) return "only for blocks whose edges are multiples of 8";
+    if (edge == 0) return p->variable ? MULTIPLES : "only for blocks whose edges are multiples of 8";
     if (edge == p->block_m && edge == p->block_k) return NULL;
     if (p->dynamic) return "only for square blocks of 8, 16, 32, 64 or 128 if the layout is dynamic";
     if ((double)p->blocks * p->block_m * p->block_k / edge > INT32_MAX)
@@ -37,6 +40,7 @@ static const char *refuse_sub_blocks(const tartan_cuda_spmm *p, int32_t edge) {
 
 const char *tartan_cuda_spmm_simt_refuses(const tartan_cuda_chip *chip, const void *problem) {
     const tartan_cuda_spmm *p = problem;
+    if (p->variable) return ONE_SIZE;
     (void)chip;
     if (p->dtype != TARTAN_F32) return "only for float32";
     if (p->block_m % 8 != 0 || p->block_k % 8 != 0) return "only for blocks whose edges are multiples of 8";
@@ -49,7 +53,7 @@ const char *tartan_cuda_spmm_mma_refuses(const tartan_cuda_chip *chip, const voi
     if (chip->major < 8) return "needs compute capability 8.0 or more";
     if (tartan_cuda_is_8_bits(p->dtype)) return "only for types of 16 bits or more";
     if (p->dtype == TARTAN_F32 && !p->tf32) return "rounds float32 to tf32, which the context does not allow";
-    const char *blocks = refuse_sub_blocks(p, tartan_cuda_sub_edge(p->block_m, p->block_k));
+    const char *blocks = refuse_sub_blocks(p, tartan_cuda_spmm_edge(p));
     if (blocks != NULL) return blocks;
     if (p->blocks == 0) return "the matrix has no blocks";
     if (!has_unit_stride(&p->b)) return "neither the rows nor the columns of b are contiguous";
@@ -112,6 +116,7 @@ static bool begins_anywhere(const tartan_cuda_spmm *p) {
 
 const char *tartan_cuda_spmm_swapped_refuses(const tartan_cuda_chip *chip, const void *problem) {
     const tartan_cuda_spmm *p = problem;
+    if (p->variable) return ONE_SIZE;
     if (chip->major != 9 || chip->minor != 0) return "needs compute capability 9.0";
     if (!tartan_cuda_is_half(p->dtype) && !p->tf32) return "only for float16, bfloat16 and tf32";
     if (p->block_m % 8 != 0 || p->block_k % 8 != 0) return "only for blocks whose edges are multiples of 8";
@@ -125,6 +130,7 @@ const char *tartan_cuda_spmm_swapped_refuses(const tartan_cuda_chip *chip, const
 
 const char *tartan_cuda_spmm_narrow_refuses(const tartan_cuda_chip *chip, const void *problem) {
     const tartan_cuda_spmm *p = problem;
+    if (p->variable) return ONE_SIZE;
     if (chip->major < 8) return "needs compute capability 8.0 or more";
     if (!tartan_cuda_is_half(p->dtype)) return "only for float16 and bfloat16";
     if (p->block_m % 8 != 0 || p->block_k % 8 != 0) return "only for blocks whose edges are multiples of 8";
@@ -141,6 +147,7 @@ const char *tartan_cuda_spmm_narrow_refuses(const tartan_cuda_chip *chip, const 
 
 const char *tartan_cuda_spmm_dense_refuses(const tartan_cuda_chip *chip, const void *problem) {
     const tartan_cuda_spmm *p = problem;
+    if (p->variable) return ONE_SIZE;
     tartan_cuda_gemm gemm;
     if (!p->allow_dense) return "uses cuBLAS with a dense copy of a, which the context does not allow";
     if (chip->no_cublas != NULL) return chip->no_cublas;
@@ -155,8 +162,8 @@ const char *tartan_cuda_spmm_dense_refuses(const tartan_cuda_chip *chip, const v
 
 /* Why blocks cannot be taken as sub-blocks of `edge` rows, or NULL. */
 static const char *refuse_parts(const tartan_cuda_sddmm *p, int32_t edge) {
-    if (edge == 0) return "only for blocks whose edges are multiples of 8";
-    if (is_tuned_block(p->block_m, p->block_n)) return NULL;
+    if (edge == 0) return p->variable ? MULTIPLES : "only for blocks whose edges are multiples of 8";
+    if (is_tuned_block(p->block_m, p->block_n) && !p->variable) return NULL;
     if (p->dynamic) return "only for square blocks of 8, 16, 32, 64 or 128 if the layout is dynamic";
     if ((double)p->blocks * p->block_m * p->block_n / edge > INT32_MAX)
         return "only for fewer than 2^31 rows of sub-blocks";
@@ -167,7 +174,7 @@ const char *tartan_cuda_sddmm_mma_refuses(const tartan_cuda_chip *chip, const vo
     const tartan_cuda_sddmm *p = problem;
     if (chip->major < 8) return "needs compute capability 8.0 or more";
     if (p->dtype == TARTAN_F32 && !p->tf32) return "rounds float32 to tf32, which the context does not allow";
-    const char *blocks = refuse_parts(p, tartan_cuda_sub_edge(p->block_m, p->block_n));
+    const char *blocks = refuse_parts(p, tartan_cuda_sddmm_edge(p));
     if (blocks != NULL) return blocks;
     if (p->blocks == 0) return "the matrix has no blocks";
     for (int32_t i = 0; i < p->pairs; i++) {
@@ -186,6 +193,7 @@ const char *tartan_cuda_sddmm_mma_refuses(const tartan_cuda_chip *chip, const vo
 
 const char *tartan_cuda_sddmm_wgmma_refuses(const tartan_cuda_chip *chip, const void *problem) {
     const tartan_cuda_sddmm *p = problem;
+    if (p->variable) return ONE_SIZE;
     if (chip->major != 9 || chip->minor != 0) return "needs compute capability 9.0";
     if (!tartan_cuda_is_half(p->dtype)) return "only for float16 and bfloat16";
     const char *blocks = refuse_parts(p, tartan_cuda_sub_edge(p->block_m, p->block_n));

@@ -61,18 +61,16 @@ static double align_us(const tartan_cuda_sddmm *p, double *operations) {
               tartan_cuda_align_us(&p->pair[i].y, p->heads, b->entries, b->second[0], terms * (double)p->n);
         k += terms * (double)b->entries;
     }
-    *operations = 2 * (double)p->blocks * p->block_m * p->block_n * k;
+    *operations = 2 * (p->variable ? p->figures.filled : 1) * (double)p->blocks * p->block_m * p->block_n * k;
     return us;
 }
 
 /* Blocks that are taken as sub-blocks have the rate of these. */
 static double mma_rate(const tartan_cuda_sddmm *p, bool *copies) {
     *copies = false;
-    const int32_t edge = tartan_cuda_sub_edge(p->block_m, p->block_n);
+    const int32_t edge = tartan_cuda_sddmm_edge(p);
     if (edge == 0) return 0;
-    tartan_cuda_sddmm q = *p;
-    q.blocks *= (int64_t)(p->block_m / edge) * (p->block_n / edge);
-    q.block_m = q.block_n = edge;
+    const tartan_cuda_sddmm q = tartan_cuda_sddmm_in_sub_blocks(p, edge);
     const double rate = sddmm_rate(&sddmm_mma, &q);
     for (int32_t i = 0; i < p->pairs; i++)
         if (p->pair[i].batch.ndim > 1) return rate;

@@ -117,7 +117,8 @@ static double with_few_columns(const design *d, const tartan_cuda_spmm *p, int32
 }
 
 static double operations_of(const tartan_cuda_spmm *p) {
-    return 2 * (double)p->blocks * p->block_m * p->block_k * (double)p->n * (double)p->batch.entries;
+    const double filled = p->variable ? p->figures.filled : 1;
+    return 2 * filled * (double)p->blocks * p->block_m * p->block_k * (double)p->n * (double)p->batch.entries;
 }
 
 /* The rate with `us` more than its start. */
@@ -132,7 +133,7 @@ double tartan_cuda_spmm_plain_rate(const void *problem) {
 
 double tartan_cuda_spmm_simt_rate(const void *problem) {
     const tartan_cuda_spmm *p = problem;
-    const int32_t edge = tartan_cuda_sub_edge(p->block_m, p->block_k);
+    const int32_t edge = tartan_cuda_spmm_edge(p);
     if (edge == 0) return 0;
     const tartan_cuda_spmm q = tartan_cuda_spmm_in_sub_blocks(p, edge);
     return with_start(p, spmm_rate(&spmm_simt, &q, 1), 0);
@@ -147,7 +148,7 @@ bool tartan_cuda_spmm_simt_copies(const tartan_cuda_spmm *p) {
 
 static double mma_rate(const tartan_cuda_spmm *p, bool *copies) {
     *copies = false;
-    const int32_t edge = tartan_cuda_sub_edge(p->block_m, p->block_k);
+    const int32_t edge = tartan_cuda_spmm_edge(p);
     if (edge == 0) return 0;
     const tartan_cuda_spmm q = tartan_cuda_spmm_in_sub_blocks(p, edge);
     const double steady = spmm_rate(&spmm_mma, &q, 1);
@@ -172,7 +173,7 @@ double tartan_cuda_spmm_mma_rate(const void *problem) {
 }
 
 int32_t tartan_cuda_spmm_wgmma_edge(const tartan_cuda_spmm *p) {
-    const int32_t edge = tartan_cuda_sub_edge(p->block_m, p->block_k);
+    const int32_t edge = tartan_cuda_spmm_edge(p);
     if (edge == 0 || (edge == p->block_m && edge == p->block_k)) return edge;
     const int32_t most = GATHERED_BYTES / tartan_cuda_bytes_of(p->dtype);
     return edge < most ? edge : most;
@@ -201,7 +202,8 @@ static double best_form(const tartan_cuda_spmm *p, tartan_cuda_tiling *out) {
     *out = (tartan_cuda_tiling){edge, 64, 1};
     if (edge == 0) return 0;
     const tartan_cuda_spmm q = tartan_cuda_spmm_in_sub_blocks(p, edge);
-    const bool whole = edge == p->block_m && edge == p->block_k;
+    const bool whole = p->variable || (edge == p->block_m &&
+                                       edge == p->block_k); /* tiles need not begin where block rows do */
     double best = 0;
     for (int32_t rows = 64; rows <= 128; rows *= 2) {
         const double rate = spmm_rate(wgmma_design(rows), &q, 1);

@@ -5,6 +5,7 @@
 #ifndef TARTAN_CUDA_BLOCK_SOFTMAX_CUH
 #define TARTAN_CUDA_BLOCK_SOFTMAX_CUH
 
+#include "device/bounds.cuh"
 #include "device/units.cuh"
 #include "dtype.h"
 #include "index_cache.h"
@@ -17,7 +18,8 @@ enum { kThreads = 256 };
 
 /* How rows are divided among CTAs and threads. */
 struct Lines {
-    tartan_cuda_row_index lists; /* of no pointers: there are no blocks */
+    tartan_cuda_row_index lists;            /* of no pointers: there are no blocks */
+    const int32_t *row_bounds, *col_bounds; /* NULL: blocks have one size */
     int64_t grid_rows, rows, cols;
     int32_t block_rows, block_cols;
     bool by_row;                         /* neighbouring threads have neighbouring columns, else rows */
@@ -53,8 +55,9 @@ __device__ __forceinline__ Place place_of(const Lines &l, int64_t piece) {
     x.number = l.by_row ? t / (l.units * l.chunk) * l.units + t % l.units : t / l.chunk;
     x.head = line / l.grid_rows;
     x.inside = (int32_t)(piece % l.chunks) * l.chunk + x.here;
-    x.row = line % l.grid_rows * l.block_rows + x.inside;
-    x.exists = x.inside < l.block_rows && x.row < l.rows;
+    const int64_t block_row = line % l.grid_rows;
+    x.row = tartan_cuda_begin(l.row_bounds, block_row, l.block_rows) + x.inside;
+    x.exists = x.inside < tartan_cuda_size(l.row_bounds, block_row, l.block_rows, l.rows);
     x.begin = x.count = 0;
     if (!x.exists || x.number >= l.across || l.lists.pointers == nullptr) return x;
     x.begin = l.lists.pointers[line];
@@ -83,10 +86,12 @@ __device__ __forceinline__ int64_t offset_of(const Values &v, const Place &x, co
     return (x.begin + w.block) * v.elements + (int64_t)x.inside * v.row + (int64_t)w.unit * V * v.col;
 }
 
-/* The columns of a unit that are before `limit`, as V bits. */
+/* The columns of a unit that exist and are before `limit`, at most the columns of the matrix, as V bits. */
 template <int V>
 __device__ __forceinline__ uint32_t before(const Lines &l, const Place &x, const Walk &w, int64_t limit) {
-    const int64_t left = limit - ((int64_t)l.lists.cols[x.begin + w.block] * l.block_cols + w.unit * V);
+    const int32_t col = l.lists.cols[x.begin + w.block];
+    if (l.col_bounds != nullptr && limit > l.col_bounds[col + 1]) limit = l.col_bounds[col + 1];
+    const int64_t left = limit - (tartan_cuda_begin(l.col_bounds, col, l.block_cols) + w.unit * V);
     return left >= V ? (1u << V) - 1 : left > 0 ? (1u << left) - 1 : 0;
 }
 
@@ -130,7 +135,11 @@ inline tartan_status lines_of(const char *function, tartan_cuda_queue *queue, co
                               const Values &first, int32_t width, int32_t kept, Lines *out) {
     const tartan_shape *s = &layout->shape;
     Lines l = {};
+    tartan_cuda_bounds bounds;
     if (layout->blocks > 0) PASS(tartan_cuda_index_get_rows(function, queue, layout, false, &l.lists));
+    PASS(tartan_cuda_index_get_bounds(function, queue, layout, false, &bounds));
+    l.row_bounds = bounds.lines;
+    l.col_bounds = bounds.cols;
     l.grid_rows = layout->grid_rows;
     l.rows = s->rows;
     l.cols = s->cols;

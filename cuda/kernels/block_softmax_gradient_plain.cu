@@ -101,7 +101,7 @@ template <typename S, int V>
 tartan_status launch(const char *function, tartan_cuda_queue *queue, const problem *p, Args *a) {
     const tartan_layout *layout = p->y->layout;
     PASS(lines_of(function, queue, layout, a->y, V, (sizeof(S) == 8 ? 8 : 16) / V, &a->l));
-    const bool ragged = layout->shape.cols % layout->shape.block_cols != 0;
+    const bool ragged = tartan_i_is_variable(layout) || layout->shape.cols % layout->shape.block_cols != 0;
     return tartan_cuda_launch(function, queue, ragged ? gradient<S, V, true> : gradient<S, V, false>,
                               tartan_cuda_grid(a->l.pieces), dim3(kThreads), *a);
 }

@@ -174,8 +174,8 @@ template <typename S, int V>
 tartan_status launch(const char *function, tartan_cuda_queue *queue, const problem *p, Args *a) {
     const tartan_layout *layout = p->x->layout;
     PASS(lines_of(function, queue, layout, a->x, V, (sizeof(S) == 8 ? 16 : 32) / V, &a->l));
-    const bool checked =
-        a->causal || a->mask.words_of != nullptr || layout->shape.cols % layout->shape.block_cols != 0;
+    const bool checked = a->causal || a->mask.words_of != nullptr || tartan_i_is_variable(layout) ||
+                         layout->shape.cols % layout->shape.block_cols != 0;
     return tartan_cuda_launch(function, queue, checked ? softmax<S, V, true> : softmax<S, V, false>,
                               tartan_cuda_grid(a->l.pieces), dim3(kThreads), *a);
 }

@@ -3,6 +3,7 @@
 #ifndef TARTAN_CUDA_BLOCKS_CUH
 #define TARTAN_CUDA_BLOCKS_CUH
 
+#include "device/bounds.cuh"
 #include "device/launch.cuh"
 #include "index_cache.h"
 #include "matrix/matrix.h"
@@ -17,6 +18,7 @@ struct side {
     bool ragged; /* what follows is set then, and by side_places */
     int64_t rows, cols, grid_rows, lists;
     const int32_t *pointers, *block_cols_of;
+    const int32_t *row_bounds, *col_bounds; /* NULL: blocks have one size */
 };
 
 /* Where a block is, in blocks. */
@@ -47,22 +49,25 @@ __device__ inline block_place find_block(const side &s, int64_t id) {
 __device__ inline int2 extent(const side &s, int64_t id) {
     if (!s.ragged) return make_int2(s.block_rows, s.block_cols);
     const block_place at = find_block(s, id);
-    const int64_t rows = s.rows - at.row * s.block_rows, cols = s.cols - at.col * s.block_cols;
-    return make_int2((int)(rows < s.block_rows ? rows : s.block_rows),
-                     (int)(cols < s.block_cols ? cols : s.block_cols));
+    return make_int2(tartan_cuda_size(s.row_bounds, at.row, s.block_rows, s.rows),
+                     tartan_cuda_size(s.col_bounds, at.col, s.block_cols, s.cols));
 }
 
 /* Sets the index sets by which kernels find where a block is. */
 inline tartan_status side_places(const char *function, tartan_cuda_queue *queue, const tartan_layout *l,
                                  side *out) {
     tartan_cuda_row_index lists;
+    tartan_cuda_bounds bounds;
     PASS(tartan_cuda_index_get_rows(function, queue, l, false, &lists));
+    PASS(tartan_cuda_index_get_bounds(function, queue, l, false, &bounds));
     out->rows = l->shape.rows;
     out->cols = l->shape.cols;
     out->grid_rows = l->grid_rows;
     out->lists = l->shape.heads * l->grid_rows;
     out->pointers = lists.pointers;
     out->block_cols_of = lists.cols;
+    out->row_bounds = bounds.lines;
+    out->col_bounds = bounds.cols;
     return TARTAN_OK;
 }
 
@@ -78,7 +83,7 @@ inline tartan_status side_of(const char *function, tartan_cuda_queue *queue, con
     const bool by_row = m->block_order == TARTAN_ROW_MAJOR || out->block_rows == 1 || out->block_cols == 1;
     out->row_stride = by_row ? out->block_cols : 1;
     out->col_stride = by_row ? 1 : out->block_rows;
-    out->ragged = shape->rows % shape->block_rows != 0 || shape->cols % shape->block_cols != 0;
+    out->ragged = tartan_i_is_ragged(l);
     return out->ragged && l->blocks > 0 ? side_places(function, queue, l, out) : TARTAN_OK;
 }
 

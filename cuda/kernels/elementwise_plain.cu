@@ -42,7 +42,8 @@ template <int COUNT>
 __device__ __forceinline__ void scale(const work &p, int64_t id, const place &at, int count,
                                       double (&x)[COUNT]) {
     const block_place block = find_block(p.to, id);
-    const int64_t row = block.row * p.to.block_rows + at.row, col = block.col * p.to.block_cols + at.col;
+    const int64_t row = tartan_cuda_begin(p.to.row_bounds, block.row, p.to.block_rows) + at.row,
+                  col = tartan_cuda_begin(p.to.col_bounds, block.col, p.to.block_cols) + at.col;
     const bool by_row = p.to.col_stride == 1;
 #pragma unroll
     for (int c = 0; c < COUNT; c++) {

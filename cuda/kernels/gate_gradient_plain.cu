@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0
  * The gradient of gates: one dot product a block, over its elements in the order of W's memory, in 16 chains that are
  * added pairwise, as on the CPU. The padding of ragged blocks counts as zeros. */
+#include "device/bounds.cuh"
 #include "device/element.cuh"
 #include "device/launch.cuh"
 #include "index_cache.h"
@@ -13,13 +14,18 @@ constexpr int STEPS = 8; /* elements of a chain that are loaded together */
 
 using problem = tartan_cuda_gate_gradient;
 
+/* Where ragged blocks are. */
+struct places {
+    tartan_cuda_row_index rows;
+    tartan_cuda_bounds bounds;
+};
+
 /* Rows and columns of a block that exist. */
-__device__ int2 extent(const problem &p, const tartan_cuda_row_index &lists, int64_t id) {
+__device__ int2 extent(const problem &p, const places &lists, int64_t id) {
     if (!p.ragged) return make_int2(p.block_rows, p.block_cols);
-    const int64_t row = tartan_cuda_row_of(lists.pointers, p.heads * p.grid_rows, id) % p.grid_rows;
-    const int64_t rows = p.rows - row * p.block_rows, cols = p.cols - (int64_t)lists.cols[id] * p.block_cols;
-    return make_int2((int)(rows < p.block_rows ? rows : p.block_rows),
-                     (int)(cols < p.block_cols ? cols : p.block_cols));
+    const int64_t row = tartan_cuda_row_of(lists.rows.pointers, p.heads * p.grid_rows, id) % p.grid_rows;
+    return make_int2(tartan_cuda_size(lists.bounds.lines, row, p.block_rows, p.rows),
+                     tartan_cuda_size(lists.bounds.cols, lists.rows.cols[id], p.block_cols, p.cols));
 }
 
 /* Where element n of W's block is in dW's; -1 in the padding. */
@@ -39,7 +45,7 @@ template <typename T> struct block {
     int2 e;
     bool simple; /* both have the same order and no padding */
 
-    __device__ block(const problem &p, const tartan_cuda_row_index &lists, int64_t id) {
+    __device__ block(const problem &p, const places &lists, int64_t id) {
         const int64_t first = id * p.block_rows * p.block_cols;
         w = (const T *)p.w + first;
         dw = (T *)p.dw + first;
@@ -75,7 +81,7 @@ template <typename S> __device__ __forceinline__ S join_chains(unsigned threads,
 
 /* Half a warp for each block, a chain for each thread. */
 template <typename T>
-__global__ void __launch_bounds__(THREADS) gate_gradient(const problem p, const tartan_cuda_row_index lists) {
+__global__ void __launch_bounds__(THREADS) gate_gradient(const problem p, const places lists) {
     using S = tartan_cuda_sum<T>;
     constexpr int halves = THREADS / CHAINS;
     const unsigned half = 0xffffu << (threadIdx.x % 32 / CHAINS * CHAINS);
@@ -95,8 +101,7 @@ __global__ void __launch_bounds__(THREADS) gate_gradient(const problem p, const 
 
 /* A CTA for each block that is too large for half a warp to load: all threads load, half a warp adds. */
 template <typename T>
-__global__ void __launch_bounds__(THREADS)
-    gate_gradient_large(const problem p, const tartan_cuda_row_index lists) {
+__global__ void __launch_bounds__(THREADS) gate_gradient_large(const problem p, const places lists) {
     using S = tartan_cuda_sum<T>;
     constexpr int part = THREADS * STEPS;
     __shared__ S all_a[part], all_b[part];
@@ -128,8 +133,11 @@ __global__ void __launch_bounds__(THREADS)
 tartan_status tartan_cuda_gate_gradient_plain(const char *function, tartan_cuda_queue *queue,
                                               const void *of) {
     const problem *p = (const problem *)of;
-    tartan_cuda_row_index lists = {};
-    if (p->ragged) PASS(tartan_cuda_index_get_rows(function, queue, p->layout, false, &lists));
+    places lists = {};
+    if (p->ragged) {
+        PASS(tartan_cuda_index_get_rows(function, queue, p->layout, false, &lists.rows));
+        PASS(tartan_cuda_index_get_bounds(function, queue, p->layout, false, &lists.bounds));
+    }
     return tartan_cuda_by_dtype(p->dtype, [&](auto tag) {
         using T = typename decltype(tag)::type;
         const bool large = p->block_rows * p->block_cols > STEPS * THREADS / 2;

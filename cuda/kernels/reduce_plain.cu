@@ -33,8 +33,9 @@ __device__ double unit_of(const lines &p, int64_t id, int32_t line) {
     if (p.units_of == UNITS_NONE) return 1;
     if (p.units_of == UNITS_BLOCKS) return p.units[id];
     const block_place at = find_block(p.s, id);
-    return p.by_column ? p.units[at.head * p.s.cols + at.col * p.count + line]
-                       : p.units[at.head * p.s.rows + at.row * p.count + line];
+    return p.by_column
+               ? p.units[at.head * p.s.cols + tartan_cuda_begin(p.s.col_bounds, at.col, p.count) + line]
+               : p.units[at.head * p.s.rows + tartan_cuda_begin(p.s.row_bounds, at.row, p.count) + line];
 }
 
 /* The block of a line. */
@@ -104,6 +105,7 @@ struct line_lists {
     int32_t chain, count;
     int64_t lists, grid, size; /* lines of a head, in blocks and in elements */
     const int32_t *pointers, *ids;
+    const int32_t *bounds; /* NULL: blocks have `count` lines */
     const double *partial;
     double *out; /* [heads][size] */
 };
@@ -125,8 +127,9 @@ __global__ void __launch_bounds__(THREADS) fold_lists(const line_lists p) {
             if ((int32_t)threadIdx.y < step)
                 chains[at] = chain = join(p.chain, chains[at + step * wide], chain);
         }
-        const int64_t k = i % p.grid * p.count + line;
-        if (threadIdx.y == 0 && line < p.count && k < p.size) p.out[i / p.grid * p.size + k] = chain;
+        const int64_t block = i % p.grid;
+        if (threadIdx.y == 0 && line < tartan_cuda_size(p.bounds, block, p.count, p.size))
+            p.out[i / p.grid * p.size + tartan_cuda_begin(p.bounds, block, p.count) + line] = chain;
         __syncthreads(); /* all were read */
     }
 }
@@ -183,11 +186,13 @@ tartan_status launch_fold(const char *function, tartan_cuda_queue *queue, const 
                                   tartan_cuda_grid((l->blocks - 1) / (THREADS / 32) + 1), dim3(THREADS),
                                   p.chain, p.count, l->blocks, p.partial, out);
     tartan_cuda_row_index index;
+    tartan_cuda_bounds bounds;
     PASS(tartan_cuda_index_get_rows(function, queue, l, p.by_column, &index));
+    PASS(tartan_cuda_index_get_bounds(function, queue, l, p.by_column, &bounds));
     const int64_t grid = p.by_column ? l->grid_cols : l->grid_rows,
                   size = p.by_column ? l->shape.cols : l->shape.rows;
-    const line_lists f = {p.chain,   p.count, l->shape.heads * grid, grid, size, index.pointers, index.ids,
-                          p.partial, out};
+    const line_lists f = {p.chain,        p.count,   l->shape.heads * grid, grid,      size,
+                          index.pointers, index.ids, bounds.lines,          p.partial, out};
     const int32_t wide = power_of_two(p.count, 32);
     dim3 ctas = tartan_cuda_grid(f.lists);
     ctas.y = (unsigned)((p.count + wide - 1) / wide);

@@ -3,6 +3,7 @@
 #include "kernels/sddmm_mma.cuh"
 
 #include "device_memory.h"
+#include "dtype.h"
 #include "index_cache.h"
 #include "kernels.h"
 #include "kernels/align.h"
@@ -45,9 +46,9 @@ template <typename F> void describe_pairs(const tartan_cuda_sddmm *p, SddmmMma *
 template <typename F>
 tartan_status describe(const char *function, tartan_cuda_queue *queue, const tartan_cuda_sddmm *p,
                        SddmmMma *g) {
-    const int32_t edge = tartan_cuda_sub_edge(p->block_m, p->block_n), elements = p->block_m * p->block_n;
+    const int32_t edge = tartan_cuda_sddmm_edge(p), elements = p->block_m * p->block_n;
     const int32_t group = edge < kMmaRows ? kMmaRows / edge : 1;
-    const bool whole = edge == p->block_m && edge == p->block_n;
+    const bool whole = edge == p->block_m && edge == p->block_n; /* never where blocks differ in size */
     const tartan_cuda_sub_blocks sub = {edge, p->s_m, p->s_n, TARTAN_CUDA_SQUARES};
     tartan_cuda_group_index u;
     const tartan_status status =
@@ -67,7 +68,8 @@ tartan_status describe(const char *function, tartan_cuda_queue *queue, const tar
     g->groups = (uint32_t)u.groups_per_head;
     g->places = (uint32_t)(u.groups_per_head * p->heads) << g->half_shift;
     /* No merged list is longer than the grid is wide, nor than all lists together. */
-    const int64_t across = p->grid_n * (p->block_n / edge), columns = F::kCols / edge;
+    const int64_t across = p->variable ? tartan_i_ceil_div(p->n, edge) : p->grid_n * (p->block_n / edge),
+                  columns = F::kCols / edge;
     const int64_t most = u.entries < across ? u.entries : across;
     g->tiles = (uint32_t)(g->places * ((most + columns - 1) / columns));
     g->m = p->m, g->n = p->n;
@@ -119,8 +121,20 @@ static tartan_status multiply(const char *function, tartan_cuda_queue *queue, co
     }
 }
 
+/* Between blocks of different sizes the kernel writes nothing. */
+static tartan_status clear_padding(const char *function, tartan_cuda_queue *queue,
+                                   const tartan_cuda_sddmm *p) {
+    if (!p->variable || p->beta != 0) return TARTAN_OK;
+    const size_t elements = (size_t)p->blocks * (size_t)(p->block_m * p->block_n);
+    return tartan_cuda_check(
+        function,
+        cudaMemsetAsync(p->values, 0, elements * (size_t)tartan_cuda_bytes_of(p->s_dtype), queue->stream),
+        "clearing padding");
+}
+
 tartan_status tartan_cuda_sddmm_mma(const char *function, tartan_cuda_queue *queue, const void *problem) {
     tartan_cuda_sddmm p = *(const tartan_cuda_sddmm *)problem;
+    PASS(clear_padding(function, queue, &p));
     if (!tartan_cuda_sddmm_mma_copies(&p)) return multiply(function, queue, &p);
     void *copies[2 * TARTAN_I_MAX_PAIRS];
     tartan_status status = tartan_cuda_align_pairs(function, queue, &p, copies);

@@ -3,6 +3,7 @@
  * multiply-adds, over pairs, batch entries and k, all ascending.
  *
  * A CTA computes a tile of one block, or several small blocks, each by a group of its threads. */
+#include "device/bounds.cuh"
 #include "device/launch.cuh"
 #include "device/tile.cuh"
 #include "index_cache.h"
@@ -22,8 +23,8 @@ struct piece {
 };
 
 template <int ROWS, int COLS>
-__device__ piece piece_of(const tartan_cuda_sddmm &p, const tartan_cuda_row_index &lists, int64_t id,
-                          int64_t blocks, int32_t part) {
+__device__ piece piece_of(const tartan_cuda_sddmm &p, const tartan_cuda_row_index &lists,
+                          const tartan_cuda_bounds &bounds, int64_t id, int64_t blocks, int32_t part) {
     piece x = {};
     x.exists = id < blocks;
     if (!x.exists) return x;
@@ -33,12 +34,13 @@ __device__ piece piece_of(const tartan_cuda_sddmm &p, const tartan_cuda_row_inde
     x.head = list / p.grid_m;
     x.i = part % row_parts * ROWS;
     x.j = part / row_parts * COLS;
-    x.row = list % p.grid_m * p.block_m + x.i;
-    x.col = (int64_t)lists.cols[id] * p.block_n + x.j;
-    const int64_t rows = p.block_m - x.i < ROWS ? p.block_m - x.i : ROWS;
-    const int64_t cols = p.block_n - x.j < COLS ? p.block_n - x.j : COLS;
-    x.rows = (int32_t)(p.m - x.row < rows ? p.m - x.row : rows); /* may be negative: none */
-    x.cols = (int32_t)(p.n - x.col < cols ? p.n - x.col : cols);
+    const int64_t block_row = list % p.grid_m, block_col = lists.cols[id];
+    x.row = tartan_cuda_begin(bounds.lines, block_row, p.block_m) + x.i;
+    x.col = tartan_cuda_begin(bounds.cols, block_col, p.block_n) + x.j;
+    const int32_t rows = tartan_cuda_size(bounds.lines, block_row, p.block_m, p.m) - x.i,
+                  cols = tartan_cuda_size(bounds.cols, block_col, p.block_n, p.n) - x.j;
+    x.rows = rows < ROWS ? rows : ROWS; /* may be negative: none */
+    x.cols = cols < COLS ? cols : COLS;
     return x;
 }
 
@@ -81,8 +83,9 @@ __device__ void multiply(const tartan_cuda_sddmm &p, const piece &part, bool cou
                 t.load(block, thread, part, counts, pair.x, pair.y, x_at + k * pair.x.col_stride,
                        y_at + k * pair.y.row_stride, left);
                 __syncthreads();
-                tartan_cuda_tile_multiply(t.x[block] + row, t.x_pitch, t.y[block] + col, t.y_pitch,
-                                          (int)(left < DEPTH ? left : DEPTH), sums);
+                if (row < part.rows)
+                    tartan_cuda_tile_multiply(t.x[block] + row, t.x_pitch, t.y[block] + col, t.y_pitch,
+                                              (int)(left < DEPTH ? left : DEPTH), sums);
             }
         }
     }
@@ -96,8 +99,8 @@ template <int ROWS, int COLS, int EACH, int BLOCKS> constexpr int threads_of() {
 template <typename T, int ROWS, int COLS, int EACH, int BLOCKS>
 __global__ void __launch_bounds__((threads_of<ROWS, COLS, EACH, BLOCKS>()),
                                   (512 / threads_of<ROWS, COLS, EACH, BLOCKS>()))
-    sddmm_plain(const __grid_constant__ tartan_cuda_sddmm p, const tartan_cuda_row_index lists, int32_t parts,
-                int64_t pieces) {
+    sddmm_plain(const __grid_constant__ tartan_cuda_sddmm p, const tartan_cuda_row_index lists,
+                const tartan_cuda_bounds bounds, int32_t parts, int64_t pieces) {
     using S = tartan_cuda_sum<T>;
     __shared__ tile<T, ROWS, COLS, EACH, BLOCKS> t;
     const S beta = (S)p.beta;
@@ -107,11 +110,12 @@ __global__ void __launch_bounds__((threads_of<ROWS, COLS, EACH, BLOCKS>()),
         const int64_t first = number / parts * BLOCKS;
         if (first >= blocks) break;
         const piece part =
-            piece_of<ROWS, COLS>(p, lists, first + threadIdx.z, blocks, (int32_t)(number % parts));
+            piece_of<ROWS, COLS>(p, lists, bounds, first + threadIdx.z, blocks, (int32_t)(number % parts));
         const S gate = part.exists ? tartan_cuda_gate<S>(p.gates, part.id) : (S)0;
         const S alpha = gate * (S)p.alpha;
         S sums[EACH] = {};
-        multiply(p, part, gate != 0, t, sums);
+        /* A CTA of one block may have nothing but padding to do. */
+        if (BLOCKS > 1 || (part.rows > 0 && part.cols > 0)) multiply(p, part, gate != 0, t, sums);
         if (!part.exists) continue;
         const int col = threadIdx.x;
 #pragma unroll
@@ -129,12 +133,12 @@ __global__ void __launch_bounds__((threads_of<ROWS, COLS, EACH, BLOCKS>()),
 
 template <typename T, int ROWS, int COLS, int EACH, int BLOCKS>
 tartan_status launch(const char *function, tartan_cuda_queue *queue, const tartan_cuda_sddmm *p,
-                     const tartan_cuda_row_index &lists) {
+                     const tartan_cuda_row_index &lists, const tartan_cuda_bounds &bounds) {
     const int32_t parts = ((p->block_m + ROWS - 1) / ROWS) * ((p->block_n + COLS - 1) / COLS);
     const int64_t pieces = ((p->blocks - 1) / BLOCKS + 1) * parts;
     return tartan_cuda_launch(function, queue, sddmm_plain<T, ROWS, COLS, EACH, BLOCKS>,
-                              tartan_cuda_grid(pieces), dim3(COLS, ROWS / EACH, BLOCKS), *p, lists, parts,
-                              pieces);
+                              tartan_cuda_grid(pieces), dim3(COLS, ROWS / EACH, BLOCKS), *p, lists, bounds,
+                              parts, pieces);
 }
 
 } // namespace
@@ -142,14 +146,16 @@ tartan_status launch(const char *function, tartan_cuda_queue *queue, const tarta
 tartan_status tartan_cuda_sddmm_plain(const char *function, tartan_cuda_queue *queue, const void *problem) {
     const tartan_cuda_sddmm *p = (const tartan_cuda_sddmm *)problem;
     tartan_cuda_row_index lists;
+    tartan_cuda_bounds bounds;
     PASS(tartan_cuda_index_get_rows(function, queue, p->layout, false, &lists));
+    PASS(tartan_cuda_index_get_bounds(function, queue, p->layout, false, &bounds));
     const int32_t side = p->block_m > p->block_n ? p->block_m : p->block_n;
     return tartan_cuda_by_dtype(p->dtype, [&](auto tag) {
         using T = typename decltype(tag)::type;
-        if (side <= 2) return launch<T, 2, 2, 1, 32>(function, queue, p, lists);
-        if (side <= 8) return launch<T, 8, 8, 2, 4>(function, queue, p, lists);
-        if (side <= 16) return launch<T, 16, 16, 4, 2>(function, queue, p, lists);
-        if (side <= 32) return launch<T, 32, 32, 8, 1>(function, queue, p, lists);
-        return launch<T, 32, 64, 8, 1>(function, queue, p, lists);
+        if (side <= 2) return launch<T, 2, 2, 1, 32>(function, queue, p, lists, bounds);
+        if (side <= 8) return launch<T, 8, 8, 2, 4>(function, queue, p, lists, bounds);
+        if (side <= 16) return launch<T, 16, 16, 4, 2>(function, queue, p, lists, bounds);
+        if (side <= 32) return launch<T, 32, 32, 8, 1>(function, queue, p, lists, bounds);
+        return launch<T, 32, 64, 8, 1>(function, queue, p, lists, bounds);
     });
 }

@@ -25,7 +25,7 @@ template <typename F>
 tartan_status describe(const char *function, tartan_cuda_queue *queue, const tartan_cuda_spmm *p, SpmmMma *g,
                        void **out_gated) {
     const int32_t bytes = MmaForm<F>::kBytes, stage_k = MmaForm<F>::kStageK;
-    const int32_t edge = tartan_cuda_sub_edge(p->block_m, p->block_k);
+    const int32_t edge = tartan_cuda_spmm_edge(p);
     const bool whole = edge == p->block_m && edge == p->block_k; /* else blocks are taken as sub-blocks */
     const int32_t group = edge < kMmaRows ? kMmaRows / edge : 1, elements = p->block_m * p->block_k;
     const tartan_cuda_sub_blocks sub = {edge, p->a_m, p->a_k, TARTAN_CUDA_INSIDE};

@@ -5,7 +5,8 @@
  * A CTA computes up to 32 rows of a block row times 64 columns. The products of a block row are numbered through, block
  * after block, and computed 32 at a time, so that small blocks fill a step, too: a table says where each product has its
  * column of A and its row of B. Products that do not count (gate 0, past the last row of B) become fma(-0, 0, sum), which
- * changes no sum. */
+ * changes no sum. Blocks of different sizes have the products and rows of their own size. */
+#include "device/bounds.cuh"
 #include "device/launch.cuh"
 #include "device/tile.cuh"
 #include "index_cache.h"
@@ -49,8 +50,8 @@ template <typename T, int ROWS> struct shared_memory {
 };
 
 template <typename T>
-__device__ piece<T> piece_of(const tartan_cuda_spmm &p, const int32_t *pointers, const cut &w,
-                             int64_t number) {
+__device__ piece<T> piece_of(const tartan_cuda_spmm &p, const int32_t *pointers, const int32_t *bounds,
+                             const cut &w, int64_t number) {
     piece<T> x;
     const int64_t row_piece = number % w.row_pieces, rest = number / w.row_pieces;
     const int64_t col = rest % w.col_pieces * COLS;
@@ -58,9 +59,9 @@ __device__ piece<T> piece_of(const tartan_cuda_spmm &p, const int32_t *pointers,
     x.entry = rest / w.col_pieces / p.heads;
     const int64_t block_row = row_piece / w.chunks;
     const int32_t skipped = (int32_t)(row_piece % w.chunks) * w.chunk;
-    x.row = block_row * p.block_m + skipped;
-    const int64_t in_block = p.block_m - skipped < w.chunk ? p.block_m - skipped : w.chunk;
-    x.rows = (int32_t)(p.m - x.row < in_block ? (p.m - x.row > 0 ? p.m - x.row : 0) : in_block);
+    x.row = tartan_cuda_begin(bounds, block_row, p.block_m) + skipped;
+    const int32_t left = tartan_cuda_size(bounds, block_row, p.block_m, p.m) - skipped;
+    x.rows = left < w.chunk ? (left > 0 ? left : 0) : w.chunk;
     x.cols = (int32_t)(p.n - col < COLS ? p.n - col : COLS);
     x.first = x.last = 0;
     if (pointers != nullptr) {
@@ -75,16 +76,46 @@ __device__ piece<T> piece_of(const tartan_cuda_spmm &p, const int32_t *pointers,
     return x;
 }
 
+/* The products of a block row. */
+template <typename T>
+__device__ int64_t products_of(const tartan_cuda_spmm &p, const tartan_cuda_row_index &lists,
+                               const tartan_cuda_bounds &bounds, const piece<T> &x) {
+    if (bounds.before == nullptr || x.first == x.last) return (x.last - x.first) * p.block_k;
+    const int32_t col = lists.cols[x.last - 1];
+    return bounds.before[x.last - 1] + bounds.cols[col + 1] - bounds.cols[col];
+}
+
+/* Brings `inner` into the block at list entry `at`, or a later one. */
+template <typename T>
+__device__ void settle(const tartan_cuda_spmm &p, const tartan_cuda_bounds &bounds, const piece<T> &x,
+                       int64_t products, int64_t &at, int32_t &inner) {
+    if (bounds.before == nullptr) {
+        at += inner / p.block_k;
+        inner %= p.block_k;
+        return;
+    }
+    if (at >= x.last) return;
+    const int64_t number = bounds.before[at] + inner;
+    int64_t begin = number - inner, end = at + 1 < x.last ? bounds.before[at + 1] : products;
+    while (number >= end) {
+        if (++at == x.last) return;
+        begin = end;
+        end = at + 1 < x.last ? bounds.before[at + 1] : products;
+    }
+    inner = (int32_t)(number - begin);
+}
+
 /* Enters product `inner` of list entry `at` into line `k` of a table. */
 template <typename T, int ROWS>
-__device__ void look_up(const tartan_cuda_spmm &p, const tartan_cuda_row_index &lists, const piece<T> &x,
-                        int64_t at, int32_t inner, int k, int table, shared_memory<T, ROWS> &s) {
+__device__ void look_up(const tartan_cuda_spmm &p, const tartan_cuda_row_index &lists,
+                        const tartan_cuda_bounds &bounds, const piece<T> &x, int64_t at, int32_t inner, int k,
+                        int table, shared_memory<T, ROWS> &s) {
     using S = tartan_cuda_sum<T>;
     const T *a = nullptr, *b = nullptr;
     S gate = 1;
     if (at < x.last) {
         const int64_t id = lists.ids != nullptr ? lists.ids[at] : at;
-        const int64_t row_of_b = (int64_t)lists.cols[at] * p.block_k + inner;
+        const int64_t row_of_b = tartan_cuda_begin(bounds.cols, lists.cols[at], p.block_k) + inner;
         gate = tartan_cuda_gate<S>(p.gates, id);
         if (row_of_b < p.k && gate != 0) {
             a = (const T *)p.values + id * p.block_m * p.block_k + (int64_t)inner * p.a_k + x.a;
@@ -142,32 +173,37 @@ template <typename T, int ROWS> __host__ __device__ constexpr int at_once() {
 
 template <typename T, int ROWS>
 __global__ void __launch_bounds__(threads_of<ROWS>(), (at_once<T, ROWS>()))
-    spmm_plain(const __grid_constant__ tartan_cuda_spmm p, const tartan_cuda_row_index lists, const cut w) {
+    spmm_plain(const __grid_constant__ tartan_cuda_spmm p, const tartan_cuda_row_index lists,
+               const tartan_cuda_bounds bounds, const cut w) {
     using S = tartan_cuda_sum<T>;
     constexpr int each = ROWS < 8 ? ROWS : 8, threads = threads_of<ROWS>();
     __shared__ shared_memory<T, ROWS> s;
     const int thread = threadIdx.x, col = thread % COLS, row = thread / COLS * each;
     for (int64_t number = blockIdx.x; number < w.pieces; number += gridDim.x) {
-        const piece<T> x = piece_of<T>(p, lists.pointers, w, number);
+        const piece<T> x = piece_of<T>(p, lists.pointers, bounds.lines, w, number);
         if (x.rows == 0) continue;
-        const int64_t products = (x.last - x.first) * p.block_k;
-        int64_t at = x.first + thread / p.block_k; /* used by the threads that write the table */
-        int32_t inner = thread % p.block_k;
+        const int64_t products = products_of(p, lists, bounds, x);
+        int64_t at = x.first; /* used by the threads that write the table */
+        int32_t inner = thread;
         S sums[each] = {};
         __syncthreads(); /* the last piece's sums have been read */
-        if (thread < DEPTH) look_up(p, lists, x, at, inner, thread, 0, s);
+        if (thread < DEPTH) {
+            settle(p, bounds, x, products, at, inner);
+            look_up(p, lists, bounds, x, at, inner, thread, 0, s);
+        }
         int table = 0;
         for (int64_t done = 0; done < products; done += DEPTH, table ^= 1) {
             __syncthreads(); /* the table is written, the last step's factors have been read */
             load<T, ROWS, threads>(p, x, table, thread, s);
             if (thread < DEPTH) {
-                at += (inner + DEPTH) / p.block_k;
-                inner = (inner + DEPTH) % p.block_k;
-                look_up(p, lists, x, at, inner, thread, table ^ 1, s);
+                inner += DEPTH;
+                settle(p, bounds, x, products, at, inner);
+                look_up(p, lists, bounds, x, at, inner, thread, table ^ 1, s);
             }
             __syncthreads();
             const int depth = (int)(products - done < DEPTH ? products - done : DEPTH);
-            tartan_cuda_tile_multiply(s.a + row, s.a_pitch, s.b + col, s.b_pitch, depth, sums);
+            if (row < x.rows)
+                tartan_cuda_tile_multiply(s.a + row, s.a_pitch, s.b + col, s.b_pitch, depth, sums);
         }
         __syncthreads();
 #pragma unroll
@@ -179,7 +215,7 @@ __global__ void __launch_bounds__(threads_of<ROWS>(), (at_once<T, ROWS>()))
 
 template <typename T, int ROWS>
 tartan_status launch(const char *function, tartan_cuda_queue *queue, const tartan_cuda_spmm *p,
-                     const tartan_cuda_row_index &lists) {
+                     const tartan_cuda_row_index &lists, const tartan_cuda_bounds &bounds) {
     cut w;
     w.chunks = (p->block_m + ROWS - 1) / ROWS;
     w.chunk = (p->block_m + w.chunks - 1) / w.chunks;
@@ -187,7 +223,7 @@ tartan_status launch(const char *function, tartan_cuda_queue *queue, const tarta
     w.col_pieces = (p->n - 1) / COLS + 1;
     w.pieces = w.row_pieces * w.col_pieces * p->heads * p->batch.entries;
     return tartan_cuda_launch(function, queue, spmm_plain<T, ROWS>, tartan_cuda_grid(w.pieces),
-                              dim3(threads_of<ROWS>()), *p, lists, w);
+                              dim3(threads_of<ROWS>()), *p, lists, bounds, w);
 }
 
 } // namespace
@@ -195,13 +231,15 @@ tartan_status launch(const char *function, tartan_cuda_queue *queue, const tarta
 tartan_status tartan_cuda_spmm_plain(const char *function, tartan_cuda_queue *queue, const void *problem) {
     const tartan_cuda_spmm *p = (const tartan_cuda_spmm *)problem;
     tartan_cuda_row_index lists = {};
+    tartan_cuda_bounds bounds;
     if (p->blocks > 0) PASS(tartan_cuda_index_get_rows(function, queue, p->layout, p->by_columns, &lists));
+    PASS(tartan_cuda_index_get_bounds(function, queue, p->layout, p->by_columns, &bounds));
     return tartan_cuda_by_any_dtype(p->dtype, [&](auto tag) {
         using T = typename decltype(tag)::type;
-        if (p->block_m == 1) return launch<T, 1>(function, queue, p, lists);
-        if (p->block_m <= 4) return launch<T, 4>(function, queue, p, lists);
-        if (p->block_m <= 8) return launch<T, 8>(function, queue, p, lists);
-        if (p->block_m <= 16) return launch<T, 16>(function, queue, p, lists);
-        return launch<T, 32>(function, queue, p, lists);
+        if (p->block_m == 1) return launch<T, 1>(function, queue, p, lists, bounds);
+        if (p->block_m <= 4) return launch<T, 4>(function, queue, p, lists, bounds);
+        if (p->block_m <= 8) return launch<T, 8>(function, queue, p, lists, bounds);
+        if (p->block_m <= 16) return launch<T, 16>(function, queue, p, lists, bounds);
+        return launch<T, 32>(function, queue, p, lists, bounds);
     });
 }

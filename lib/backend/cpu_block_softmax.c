@@ -49,10 +49,18 @@ static void copy_rows(int64_t rows, int64_t bytes, const char *from, int64_t fro
     }
 }
 
+static int64_t width_of(const plan *p, int64_t id) {
+    return tartan_i_cols_of(p->layout, p->layout->block_cols[id]);
+}
+
+/* The first column of block `id`. */
+static int64_t column_of(const plan *p, int64_t id) {
+    return tartan_i_col_begin(p->layout, p->layout->block_cols[id]);
+}
+
 /* Whether rows of block `id` follow each other without gaps: they are converted many at a time then. */
 static bool is_dense(const plan *p, const tartan_matrix *m, int64_t id) {
-    const tartan_layout *l = p->layout;
-    return tartan_i_block_col_stride(m) == 1 && tartan_i_cols_of(l, l->block_cols[id]) == l->shape.block_cols;
+    return tartan_i_block_col_stride(m) == 1 && width_of(p, id) == p->layout->shape.block_cols;
 }
 
 static void gather(const plan *p, const strip *s, const tartan_matrix *m, char *room) {
@@ -60,11 +68,11 @@ static void gather(const plan *p, const strip *s, const tartan_matrix *m, char *
     const tartan_i_kernels *k = &p->k;
     const int64_t cols = l->shape.block_cols, line = cols * k->bytes, most = TILE / cols;
     double tile[TILE];
-    for (int64_t id = s->begin; id < s->end; id++, room += line) {
+    for (int64_t id = s->begin; id < s->end; room += width_of(p, id++) * k->bytes) {
         const char *block = block_of(s, m, id);
         if (!is_dense(p, m, id)) {
             tartan_i_pack(k, m->dtype, block, tartan_i_block_row_stride(m), tartan_i_block_col_stride(m),
-                          s->rows, tartan_i_cols_of(l, l->block_cols[id]), room, p->pitch);
+                          s->rows, width_of(p, id), room, p->pitch);
         } else if (m->dtype == k->dtype) {
             copy_rows(s->rows, line, block, line, room, p->pitch * k->bytes);
         } else {
@@ -78,18 +86,17 @@ static void gather(const plan *p, const strip *s, const tartan_matrix *m, char *
     }
 }
 
-/* Stores rows in blocks. `room_row`: the stride between rows; `room_block`: between blocks. */
-static void scatter(const plan *p, const strip *s, const char *room, int64_t room_row, int64_t room_block,
-                    tartan_matrix *m) {
+/* Stores rows in blocks. `room_row`: the stride between rows; 0: all rows of all blocks are the same. */
+static void scatter(const plan *p, const strip *s, const char *room, int64_t room_row, tartan_matrix *m) {
     const tartan_layout *l = p->layout;
     const tartan_i_kernels *k = &p->k;
     const int64_t cols = l->shape.block_cols, line = cols * k->bytes, most = TILE / cols;
     double tile[TILE];
-    for (int64_t id = s->begin; id < s->end; id++, room += room_block * k->bytes) {
+    for (int64_t id = s->begin; id < s->end; room += room_row == 0 ? 0 : width_of(p, id) * k->bytes, id++) {
         char *block = block_of(s, m, id);
         if (!is_dense(p, m, id)) {
-            tartan_i_commit(k, room, room_row, s->rows, tartan_i_cols_of(l, l->block_cols[id]), 1, 0,
-                            m->dtype, block, tartan_i_block_row_stride(m), tartan_i_block_col_stride(m));
+            tartan_i_commit(k, room, room_row, s->rows, width_of(p, id), 1, 0, m->dtype, block,
+                            tartan_i_block_row_stride(m), tartan_i_block_col_stride(m));
         } else if (m->dtype == k->dtype) {
             copy_rows(s->rows, line, room, room_row * k->bytes, block, line);
         } else {
@@ -103,13 +110,12 @@ static void scatter(const plan *p, const strip *s, const char *room, int64_t roo
     }
 }
 
-/* The strip's blocks become begin .. end - 1. Only the last block of a row of blocks may be ragged. */
+/* The strip's blocks become begin .. end - 1. */
 static void take_blocks(const plan *p, strip *s, int64_t begin, int64_t end) {
     s->begin = begin;
     s->end = end;
-    s->keys = end > begin ? (end - begin - 1) * p->layout->shape.block_cols +
-                                tartan_i_cols_of(p->layout, p->layout->block_cols[end - 1])
-                          : 0;
+    s->keys = 0;
+    for (int64_t id = begin; id < end; id++) s->keys += width_of(p, id);
 }
 
 /* Plans with `gatherings` of rows for each worker, and `more` bytes for it; gets the memory. */
@@ -164,25 +170,23 @@ static double rounded(const tartan_i_kernels *k, double x) {
 
 /* Whether a row of the strip, of which the first sees keys before `limit`, does not see some key of its blocks. */
 static bool is_partial(const softmax *f, const strip *s, int64_t limit) {
-    const tartan_layout *l = f->p.layout;
     const tartan_block_mask *mask = f->in.block_mask;
     for (int64_t id = s->begin; id < s->end; id++)
         if ((mask != NULL && !tartan_i_block_mask_is_full(mask, id)) ||
-            limit < l->block_cols[id] * l->shape.block_cols + tartan_i_cols_of(l, l->block_cols[id]))
+            limit < column_of(&f->p, id) + width_of(&f->p, id))
             return true;
     return false;
 }
 
 /* Which keys a row sees, as bits. */
 static void set_words(const softmax *f, const strip *s, int64_t row, uint32_t *words) {
-    const tartan_layout *l = f->p.layout;
-    const int64_t block = l->shape.block_cols,
-                  limit = tartan_i_attention_limit(&f->in, s->block_row * l->shape.block_rows + row);
+    const plan *p = &f->p;
+    const int64_t limit = tartan_i_attention_limit(&f->in, tartan_i_row_begin(p->layout, s->block_row) + row);
     memset(words, 0, (size_t)tartan_i_ceil_div(s->keys, 32) * sizeof *words);
-    for (int64_t id = s->begin; id < s->end; id++) {
-        const int64_t left = limit - l->block_cols[id] * block, cols = tartan_i_cols_of(l, l->block_cols[id]);
+    for (int64_t id = s->begin, at = 0; id < s->end; at += width_of(p, id++)) {
+        const int64_t left = limit - column_of(p, id), cols = width_of(p, id);
         if (left <= 0) break;
-        tartan_i_cpu_set_bits(words, (id - s->begin) * block, left < cols ? left : cols,
+        tartan_i_cpu_set_bits(words, at, left < cols ? left : cols,
                               f->in.block_mask != NULL ? tartan_i_block_mask_row(f->in.block_mask, id, row)
                                                        : NULL);
     }
@@ -216,12 +220,12 @@ static void softmax_strip(const void *data, strip *s, char *scratch) {
     const plan *p = &f->p;
     const tartan_layout *l = p->layout;
     const tartan_array *lse = f->op->lse;
-    const int64_t block = l->shape.block_cols, first = s->block_row * l->shape.block_rows + s->first;
+    const int64_t first = tartan_i_row_begin(l, s->block_row) + s->first;
     const int64_t begin = s->begin, end = s->end,
                   limit = tartan_i_attention_limit(&f->in, first + s->rows - 1);
     uint32_t *words = (uint32_t *)(void *)(scratch + p->room);
     int64_t seen = begin; /* blocks beyond this are seen by none of the rows */
-    while (seen < end && l->block_cols[seen] * block < limit) seen++;
+    while (seen < end && column_of(p, seen) < limit) seen++;
     take_blocks(p, s, begin, seen);
     const bool partial = is_partial(f, s, tartan_i_attention_limit(&f->in, first));
     gather(p, s, f->x, scratch);
@@ -232,11 +236,11 @@ static void softmax_strip(const void *data, strip *s, char *scratch) {
             tartan_i_store(lse->data, lse->dtype, s->head * lse->strides[0] + (first + i) * lse->strides[1],
                            sum);
     }
-    scatter(p, s, scratch, p->pitch, block, f->y);
+    scatter(p, s, scratch, p->pitch, f->y);
     if (seen == end) return;
     take_blocks(p, s, seen, end);
-    memset(scratch, 0, (size_t)(block * p->k.bytes));
-    scatter(p, s, scratch, 0, 0, f->y);
+    memset(scratch, 0, (size_t)(l->shape.block_cols * p->k.bytes));
+    scatter(p, s, scratch, 0, f->y);
 }
 
 static void softmax_task(void *data, int32_t worker) {
@@ -266,7 +270,7 @@ static void gradient_strip(const void *data, strip *s, char *scratch) {
         k->row_gradient(s->keys, y, dy, sum, NULL, y);
         k->scale(s->keys, g->scale, y, y);
     }
-    scatter(p, s, scratch, p->pitch, p->layout->shape.block_cols, g->dx);
+    scatter(p, s, scratch, p->pitch, g->dx);
 }
 
 static void gradient_task(void *data, int32_t worker) {

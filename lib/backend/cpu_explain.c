@@ -181,7 +181,7 @@ static void explain_wide(const tartan_context *context, const tartan_op *any, co
     const tartan_i_spmm s = tartan_i_spmm_plan(context, op);
     const tartan_i_product *product = &s.k.product;
     const bool few = tartan_i_dense_entries(&s.form.b) == 1 &&
-                     tartan_i_cpu_few_columns(product, s.form.out_block, s.form.n);
+                     tartan_i_cpu_few_columns(product, tartan_i_cpu_form_out_mean(&s.form), s.form.n);
     const int32_t dtype = op->a->dtype;
     p->dtype = dtype;
     p->k = s.k;

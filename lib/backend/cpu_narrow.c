@@ -24,32 +24,36 @@ typedef struct narrow {
     const tartan_op_spmm *op;
     const tartan_i_kernels *k;
     tartan_i_cpu_form form;
-    int64_t pitch; /* form.out_block in whole vectors */
+    int64_t most_pitch; /* form.out_block in whole vectors */
     bool in_place;
     int64_t piece; /* blocks at a time */
     char *scratch;
     int64_t scratch_bytes, sums_bytes; /* of a worker: sums, then blocks */
 } narrow;
 
-/* A block with `pitch` reals for each column. */
-static void copy_block(const narrow *p, const char *from, char *to) {
-    for (int64_t j = 0; j < p->form.in_block; j++)
-        memcpy(to + j * p->pitch * p->k->bytes, from + j * p->form.a_col * p->k->bytes,
-               (size_t)(p->form.out_block * p->k->bytes));
+/* A block of rows x cols elements with `pitch` reals for each column. */
+static void copy_block(const narrow *p, const char *from, int64_t rows, int64_t cols, int64_t pitch,
+                       char *to) {
+    for (int64_t j = 0; j < cols; j++)
+        memcpy(to + j * pitch * p->k->bytes, from + j * p->form.a_col * p->k->bytes,
+               (size_t)(rows * p->k->bytes));
 }
 
 /* Prefetches the values of the blocks at positions at .. at + count - 1. Values are read once, so fetching them
  * takes all of the time, and hardware prefetchers stop at page boundaries. */
 static void fetch(const narrow *p, int64_t at, int64_t count) {
-    const int64_t bytes = p->form.block_elements * p->k->bytes;
     for (int64_t i = at; i < at + count; i++) {
         const char *from = tartan_i_block_at(p->op->a, p->form.ids != NULL ? p->form.ids[i] : i);
+        int64_t first;
+        const int64_t bytes =
+            tartan_i_cpu_form_in(&p->form, p->form.others[i], &first) * p->form.a_col * p->k->bytes;
         for (int64_t line = 0; line < bytes; line += LINE_BYTES) __builtin_prefetch(from + line);
     }
 }
 
-/* Terms of the blocks at positions at .. at + count - 1. */
-static void make_terms(const narrow *p, int64_t at, int64_t count, tartan_i_term *terms, char *copied) {
+/* Terms of the blocks at positions at .. at + count - 1, of `rows` rows. */
+static void make_terms(const narrow *p, int64_t at, int64_t count, int64_t rows, int64_t pitch,
+                       tartan_i_term *terms, char *copied) {
     for (int64_t i = 0; i < count; i++) {
         const int64_t id = p->form.ids != NULL ? p->form.ids[at + i] : at + i, block = p->form.others[at + i];
         int64_t first;
@@ -57,10 +61,11 @@ static void make_terms(const narrow *p, int64_t at, int64_t count, tartan_i_term
         terms[i].a = p->form.b.data + first * p->form.b.row * p->k->bytes;
         terms[i].b = (p->in_place ? id : i) * p->form.in_block;
         terms[i].next_a = terms[i].a;
+        terms[i].far_a = NULL;
         terms[i].next_b = terms[i].b + p->form.in_block;
         if (!p->in_place)
-            copy_block(p, tartan_i_block_at(p->op->a, id),
-                       copied + i * p->form.in_block * p->pitch * p->k->bytes);
+            copy_block(p, tartan_i_block_at(p->op->a, id), rows, terms[i].k, pitch,
+                       copied + i * p->form.in_block * pitch * p->k->bytes);
     }
     if (count > 0) terms[count - 1].next_b = terms[0].b; /* not past the values */
 }
@@ -70,22 +75,24 @@ static void compute_row(const narrow *p, int64_t block_row, char *sums, char *co
     const int64_t rows = tartan_i_cpu_form_out(&p->form, block_row, &row),
                   end = p->form.pointers[block_row + 1];
     const tartan_i_product *product = &p->k->product;
-    const int64_t vectors = p->pitch / product->lanes, strips = tartan_i_cpu_strips(product, vectors);
+    const int64_t vectors = tartan_i_ceil_div(rows, product->lanes),
+                  strips = tartan_i_cpu_strips(product, vectors),
+                  pitch = p->in_place ? p->most_pitch : vectors * product->lanes;
     const int64_t last = p->form.pointers[p->form.grid_out];
     tartan_i_term terms[TERMS];
-    tartan_i_strip s = {.a_row = p->form.b.col, .a_col = p->form.b.row, .b_row = p->pitch, .first = true};
+    tartan_i_strip s = {.a_row = p->form.b.col, .a_col = p->form.b.row, .b_row = pitch, .first = true};
     int64_t at = p->form.pointers[block_row], first, count;
     do {
         count = end - at < p->piece ? end - at : p->piece;
         const int64_t more = last - at - count;
         fetch(p, at + count, more < p->piece ? more : p->piece);
-        make_terms(p, at, count, terms, copied);
+        make_terms(p, at, count, rows, pitch, terms, copied);
         for (int64_t i = 0; i < strips; i++) {
             tartan_i_cpu_strip(product, vectors, i, &first, &s.width);
             s.b = (p->in_place ? (const char *)p->op->a->values : copied) + first * p->k->bytes;
             s.sums = sums + p->form.n * first * p->k->bytes;
             s.sums_row = s.width;
-            tartan_i_cpu_strip_rows(p->k, &s, p->form.n, terms, count);
+            tartan_i_cpu_strip_rows(p->k, &s, p->form.n, terms, terms, count);
         }
         s.first = false;
         at += count;
@@ -105,7 +112,7 @@ static void compute_task(void *data, int32_t worker) {
     const narrow *p = data;
     char *sums = p->scratch + worker * p->scratch_bytes;
     int64_t begin, end;
-    /* The lanes beyond a block stay 0. */
+    /* Lanes beyond a block are computed, too, and not stored. */
     if (!p->in_place) memset(sums + p->sums_bytes, 0, (size_t)(p->scratch_bytes - p->sums_bytes));
     tartan_i_cpu_share_rows(p->form.pointers, p->form.grid_out, p->context->threads, worker, &begin, &end);
     for (int64_t i = begin; i < end; i++) {
@@ -119,9 +126,9 @@ static void start(const tartan_context *context, const tartan_op_spmm *op, narro
     p->op = op;
     p->k = tartan_i_cpu_table_of(op->a->dtype);
     tartan_i_cpu_form_of(op, &p->form); /* heads differ only in their blocks and addresses */
-    p->pitch = tartan_i_ceil_div(p->form.out_block, p->k->product.lanes) * p->k->product.lanes;
-    p->in_place = p->pitch == p->form.out_block;
-    p->piece = PIECE_BYTES / (p->form.in_block * p->pitch * p->k->bytes);
+    p->most_pitch = tartan_i_ceil_div(p->form.out_block, p->k->product.lanes) * p->k->product.lanes;
+    p->in_place = p->most_pitch == p->form.out_block;
+    p->piece = PIECE_BYTES / (p->form.in_block * p->most_pitch * p->k->bytes);
     p->piece = p->piece < 1 ? 1 : p->piece < TERMS ? p->piece : TERMS;
 }
 
@@ -142,15 +149,16 @@ const char *tartan_i_cpu_spmm_narrow_refuses(const tartan_context *context, cons
     narrow p;
     start(context, op, &p);
     if (tartan_i_dense_entries(&p.form.b) != 1) return "b has batch entries";
-    return tartan_i_cpu_few_columns(&p.k->product, p.form.out_block, p.form.n) ? NULL
-                                                                               : "b has too many columns";
+    return tartan_i_cpu_few_columns(&p.k->product, tartan_i_cpu_form_out_mean(&p.form), p.form.n)
+               ? NULL
+               : "b has too many columns";
 }
 
 tartan_status tartan_i_cpu_spmm_narrow(const tartan_context *context, const tartan_op_spmm *op) {
     narrow p;
     start(context, op, &p);
-    const int64_t copied = p.in_place ? 0 : p.piece * p.form.in_block * p.pitch * p.k->bytes;
-    p.sums_bytes = tartan_i_ceil_div(p.form.n * p.pitch * p.k->bytes, 64) * 64;
+    const int64_t copied = p.in_place ? 0 : p.piece * p.form.in_block * p.most_pitch * p.k->bytes;
+    p.sums_bytes = tartan_i_ceil_div(p.form.n * p.most_pitch * p.k->bytes, 64) * 64;
     p.scratch_bytes = p.sums_bytes + tartan_i_ceil_div(copied, 64) * 64;
     PASS(tartan_i_workspace_get(context, TARTAN_I_ROOM_OWN, &p.scratch, p.scratch_bytes, context->threads));
     for (int64_t head = 0; head < op->a->layout->shape.heads; head++) {

@@ -69,7 +69,7 @@ const char *tartan_i_cpu_spmm_vector_refuses(const tartan_context *context, cons
     tartan_i_cpu_form_of(op, &form);
     if (tartan_i_dense_entries(&form.b) != 1) return "b has batch entries";
     /* Cycles of a block, measured with small ones: for each column of B, and of the kernel of cpu_spmm.c. */
-    const double steps = (double)form.block_elements;
+    const double steps = (double)tartan_i_cpu_form_out_mean(&form) * (double)tartan_i_cpu_form_in_mean(&form);
     return (double)form.n * (0.75 * steps + 4) <= steps + 24 ? NULL : "b has too many columns";
 }
 

@@ -88,9 +88,6 @@ static tartan_status check(const char *function, const tartan_context *context, 
         return tartan_i_fail_handle(function, "context", context, "context");
     CHECK_IN(function, tartan_i_is(matrix, TARTAN_I_MATRIX), HANDLE, "matrix is %s, expected an open matrix",
              matrix == NULL ? "NULL" : "closed or not one of Tartan's");
-    if (context->options.device_type != TARTAN_CPU && tartan_i_is_variable(matrix->layout))
-        return tartan_i_fail(TARTAN_ERR_UNSUPPORTED, function,
-                             "matrix has blocks of different sizes, for which CUDA has no kernels yet");
     if (tartan_i_is_dynamic(matrix->layout))
         return tartan_i_operand_layout(function, context, matrix->layout);
     return TARTAN_OK;

@@ -28,8 +28,6 @@ tartan_status tartan_i_operand_near(const char *function, const tartan_context *
 tartan_status tartan_i_operand_layout(const char *function, const tartan_context *context,
                                       const tartan_layout *layout) {
     if (!tartan_i_is_layout(layout)) return tartan_i_fail_handle(function, "layout", layout, "layout");
-    CHECK_IN(function, context->options.device_type == TARTAN_CPU || !tartan_i_is_variable(layout),
-             UNSUPPORTED, "layout has blocks of different sizes, for which CUDA has no kernels yet");
     if (!tartan_i_is_dynamic(layout)) return TARTAN_OK;
     return check_device(function, context, "layout", layout->device_type, layout->device_id);
 }

@@ -36,7 +36,7 @@ tartan_status tartan_layout_block_plan(const tartan_layout *layout, const tartan
                                        int64_t nout_ends) {
     tartan_status status;
     int64_t *to = NULL;
-    CHECK_HANDLE(layout, LAYOUT, "layout");
+    CHECK_HOST_LAYOUT(layout);
     PASS(tartan_i_places_check(__func__, places, layout->shape.heads, layout->grid_rows, layout->grid_cols));
     PASS(check_lists(__func__, places->count, layout->blocks, "blocks of layout", out_order, nout_order,
                      out_ends, nout_ends));
@@ -62,7 +62,7 @@ tartan_status tartan_layout_element_plan(const tartan_layout *layout, const tart
                                          int64_t *out_ends, int64_t nout_ends) {
     tartan_status status;
     int64_t *to = NULL;
-    CHECK_HANDLE(layout, LAYOUT, "layout");
+    CHECK_HOST_LAYOUT(layout);
     const tartan_shape *s = &layout->shape;
     const int64_t elements = s->block_rows * s->block_cols;
     PASS(tartan_i_places_check(__func__, places, s->heads, s->rows, s->cols));
@@ -79,7 +79,8 @@ tartan_status tartan_layout_element_plan(const tartan_layout *layout, const tart
     int64_t head = -1, row = -1, col = -1, id = -1; /* neighbours often share a block */
     for (int64_t i = 0; i < places->count; i++) {
         const int64_t h = tartan_i_head_at(places, i), r = places->rows[i], c = places->cols[i],
-                      block_row = r / s->block_rows, block_col = c / s->block_cols;
+                      block_row = tartan_i_block_row_at(layout, r),
+                      block_col = tartan_i_block_col_at(layout, c);
         if (h != head || block_row != row || block_col != col) {
             head = h, row = block_row, col = block_col;
             id = tartan_i_layout_find(layout, h, block_row, block_col);
@@ -91,7 +92,8 @@ tartan_status tartan_layout_element_plan(const tartan_layout *layout, const tart
                  "), expected one of a stored block",
                  i, r, c);
         }
-        const int64_t in_row = r - row * s->block_rows, in_col = c - col * s->block_cols;
+        const int64_t in_row = r - tartan_i_row_begin(layout, row),
+                      in_col = c - tartan_i_col_begin(layout, col);
         to[i] = id * elements + (block_order == TARTAN_ROW_MAJOR ? in_row * s->block_cols + in_col
                                                                  : in_col * s->block_rows + in_row);
     }

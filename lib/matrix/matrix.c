@@ -146,7 +146,6 @@ tartan_status tartan_matrix_wrap(tartan_layout *layout, const tartan_array *valu
               (values->device_type == layout->device_type && values->device_id == layout->device_id),
           UNSUPPORTED, "values is on device %d:%d, expected %d:%d (that of the layout)", values->device_type,
           values->device_id, layout->device_type, layout->device_id);
-    if (values->device_type != TARTAN_CPU) PASS(tartan_i_matrix_check_even(__func__, "layout", layout));
     char text[TARTAN_I_SHAPE_TEXT];
     const tartan_shape *s = &layout->shape;
     CHECK(values->ndim == 3 && values->shape[0] == layout->blocks && values->shape[1] == s->block_rows &&

@@ -19,8 +19,8 @@ static void clear_outside(const job *j, int64_t id) {
     const tartan_layout *l = m->layout;
     const int64_t rows = tartan_i_rows_of(l, l->block_rows[id]),
                   cols = tartan_i_cols_of(l, l->block_cols[id]);
-    const int64_t row = l->block_rows[id] * l->shape.block_rows,
-                  col = l->block_cols[id] * l->shape.block_cols;
+    const int64_t row = tartan_i_row_begin(l, l->block_rows[id]),
+                  col = tartan_i_col_begin(l, l->block_cols[id]);
     const int64_t row_stride = tartan_i_block_row_stride(m), col_stride = tartan_i_block_col_stride(m);
     for (int64_t r = 0; r < rows; r++) {
         int64_t edge =
@@ -55,7 +55,9 @@ static tartan_status keep(const char *function, tartan_context *context, job *j,
         NEW(positions, old->blocks);
         tartan_i_layout_positions(old, positions);
         for (int64_t n = 0; n < count; n++) positions[n] = positions[j->sources[n]];
-        TRY(tartan_i_layout_from_positions(function, &old->shape, positions, count, false, NULL, &layout));
+        const tartan_shape frame = tartan_i_layout_frame(old);
+        TRY(tartan_i_layout_from_positions(function, &frame, positions, count, false, NULL, &layout));
+        TRY(tartan_i_layout_take_bounds_of(function, layout, old));
     }
     TRY(tartan_i_matrix_new(layout, j->from->dtype, j->from->block_order, &j->to));
     j->workers = context->threads;
@@ -76,7 +78,7 @@ tartan_status tartan_matrix_triangle(tartan_context *context, const tartan_matri
     CHECK_OUT(out);
     tartan_status status;
     PASS(tartan_i_work_check(__func__, context));
-    PASS(tartan_i_matrix_check_host(__func__, "matrix", matrix));
+    PASS(tartan_i_matrix_check_readable(__func__, "matrix", matrix));
     CHECK(triangle == TARTAN_LOWER || triangle == TARTAN_UPPER, ARGUMENT,
           "triangle is %d, expected %d (lower) or %d (upper)", triangle, TARTAN_LOWER, TARTAN_UPPER);
     const tartan_layout *l = matrix->layout;
@@ -86,7 +88,8 @@ tartan_status tartan_matrix_triangle(tartan_context *context, const tartan_matri
     int64_t *sources = NULL, count = 0;
     NEW(sources, l->blocks);
     for (int64_t id = 0; id < l->blocks; id++) {
-        const int64_t row = l->block_rows[id] * s->block_rows, col = l->block_cols[id] * s->block_cols;
+        const int64_t row = tartan_i_row_begin(l, l->block_rows[id]),
+                      col = tartan_i_col_begin(l, l->block_cols[id]);
         const int64_t last_row = row + tartan_i_rows_of(l, l->block_rows[id]) - 1;
         const int64_t last_col = col + tartan_i_cols_of(l, l->block_cols[id]) - 1;
         if (triangle == TARTAN_LOWER ? col - last_row <= offset : last_col - row >= offset)

@@ -131,10 +131,11 @@ TEST_P(Blocks, AreProjectedAndRearranged) {
         SCOPED_TRACE(::testing::Message() << "case " << n);
         const tartan_shape s = shape_of(n);
         const Matrix a = some_matrix(n / 10, s);
-        const Layout other = random_layout(s, 0.5, random());
+        const Layout other = some_layout(s, 0.5);
         compare(a, [&](tartan_context *c, const tartan_matrix *m, tartan_matrix **out) {
             return tartan_matrix_project(c, m, other.get(), out);
         });
+        if (tartan_i_is_variable(other.get())) continue; // blocks go nowhere else
         std::vector<int64_t> sources;
         for (int64_t id = 0; id < other->blocks; id++)
             sources.push_back((int64_t)below(random, (size_t)a->layout->blocks + 1) - 1);
@@ -148,7 +149,7 @@ TEST_P(Blocks, AreProjectedAndRearranged) {
 TEST_P(Blocks, AreScattered) {
     for (int n = 0; n < rounds(120); n++) {
         SCOPED_TRACE(::testing::Message() << "case " << n);
-        const tartan_shape s = shape_of(n);
+        const tartan_shape s = shape_of(n, false);
         const Matrix into = some_matrix(n / 10, s), from = some_matrix(n / 60, s),
                      from_there = placed(context.get(), from);
         std::vector<int64_t> targets = order(into->layout->blocks, false);

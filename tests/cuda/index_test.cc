@@ -71,6 +71,47 @@ void check_rows(const tartan_layout *l, bool by_columns) {
     tartan_i_host.free(index.values);
 }
 
+// Where blocks of different sizes begin: each term of a line's sum is found by the blocks before it.
+void check_bounds(const tartan_layout *l, bool by_columns) {
+    tartan_cuda_host_bounds index;
+    tartan_cuda_host_rows rows;
+    ASSERT_OK(tartan_cuda_index_bounds(&tartan_i_host, l, by_columns, &index));
+    ASSERT_OK(tartan_cuda_index_rows(&tartan_i_host, l, by_columns, &rows));
+    const int64_t grid = by_columns ? l->grid_cols : l->grid_rows,
+                  across = by_columns ? l->grid_rows : l->grid_cols;
+    const int64_t *lines = by_columns ? l->col_bounds : l->row_bounds,
+                  *cols = by_columns ? l->row_bounds : l->col_bounds;
+    ASSERT_EQ(index.size, grid + 1 + across + 1 + l->blocks);
+    for (int64_t i = 0; i <= grid; i++) ASSERT_EQ(lines[i], index.values[index.lines + i]);
+    for (int64_t j = 0; j <= across; j++) ASSERT_EQ(cols[j], index.values[index.cols + j]);
+    for (int64_t line = 0; line < l->shape.heads * grid; line++) {
+        int64_t before = 0;
+        for (int32_t e = rows.values[rows.pointers + line]; e < rows.values[rows.pointers + line + 1]; e++) {
+            ASSERT_EQ(before, index.values[index.before + e]);
+            const int32_t col = rows.values[rows.cols + e];
+            before += cols[col + 1] - cols[col];
+        }
+    }
+    tartan_i_host.free(index.values);
+    tartan_i_host.free(rows.values);
+}
+
+TEST(CudaIndex, BoundariesOfBlocksOfDifferentSizes) {
+    std::mt19937_64 random(5);
+    for (int n = 0; n < rounds(100); n++) {
+        const tartan_shape shape = {(int64_t)(random() % 60), (int64_t)(random() % 60), 7, 5,
+                                    1 + (int64_t)(random() % 3)};
+        const Layout layout = random_variable_layout(shape, 0.4, random());
+        if (!tartan_i_is_variable(layout.get())) continue;
+        check_bounds(layout.get(), false);
+        check_bounds(layout.get(), true);
+    }
+    const Layout small = with_boundaries(from_mask({2, 2, 1, 1, 1}, {1, 1, 0, 1}), {0, 1, 4}, {0, 1, 4});
+    tartan_cuda_host_bounds index;
+    BRUTAL(tartan_cuda_index_bounds(&tartan_i_host, small.get(), false, &index),
+           tartan_i_host.free(index.values));
+}
+
 void check_order(const tartan_cuda_host_groups &index, int64_t heads) {
     const int32_t *pointers = index.values + index.pointers, *order = index.values + index.order;
     std::vector<int32_t> expected((size_t)(heads * index.groups_per_head));
@@ -212,6 +253,80 @@ TEST(CudaIndex, SubGroupsOfAnyLayout) {
 }
 
 // What is expected of lists of sub-blocks, from what was counted of the blocks, beside the real lists.
+// Boundaries that are multiples of 8, but for the end of the matrix.
+TEST(CudaIndex, SubGroupsOfBlocksOfDifferentSizes) {
+    std::mt19937_64 random(13);
+    for (int i = 0; i < rounds(100) && !HasFatalFailure(); i++) {
+        const int64_t step = 8 << random() % 3;
+        std::vector<int64_t> bounds[2];
+        for (auto &side : bounds) {
+            side = random_bounds(random, 1 + (int64_t)(random() % 12), 4);
+            for (auto &b : side) b *= step;
+            if (random() % 2) side.back() -= (int64_t)(random() % (uint64_t)step);
+        }
+        const int64_t heads = 1 + (int64_t)(random() % 2);
+        const Layout layout = with_boundaries(
+            random_layout({(int64_t)bounds[0].size() - 1, (int64_t)bounds[1].size() - 1, 1, 1, heads}, 0.4,
+                          random()),
+            bounds[0], bounds[1]);
+        const tartan_layout *l = layout.get();
+        const tartan_shape &s = l->shape;
+        tartan_cuda_figures figures;
+        ASSERT_OK(tartan_cuda_figures_of(&tartan_i_host, l, &figures));
+        if (!tartan_i_is_variable(l)) {
+            ASSERT_EQ(0, figures.edge);
+            continue;
+        }
+        if (figures.edge == 0) { // the last block is the largest and ends anywhere
+            ASSERT_TRUE(s.block_rows % 8 != 0 || s.block_cols % 8 != 0);
+            continue;
+        }
+        const bool columns = i % 2 != 0;
+        const int32_t edge = figures.edge, group = 1 << random() % 4;
+        const tartan_cuda_sub_blocks sub = {edge, (int32_t)(columns ? 1 : s.block_cols),
+                                            (int32_t)(columns ? s.block_cols : 1),
+                                            random() % 2 ? TARTAN_CUDA_INSIDE : TARTAN_CUDA_SQUARES};
+        tartan_cuda_host_groups h = {};
+        ASSERT_OK(tartan_cuda_index_sub_groups(&tartan_i_host, l, columns, &sub, group, &h));
+        const int64_t lines = grid(columns ? s.cols : s.rows, edge),
+                      across = grid(columns ? s.rows : s.cols, edge);
+        ASSERT_EQ(grid(lines, group), h.groups_per_head);
+        int64_t e = 0;
+        for (int64_t g = 0; g < heads * h.groups_per_head; g++) {
+            ASSERT_EQ(e, h.values[h.pointers + g]);
+            const int64_t head = g / h.groups_per_head, first = g % h.groups_per_head * group;
+            for (int64_t position = 0; position < across; position++) {
+                std::vector<int64_t> here((size_t)group, -1);
+                for (int64_t r = 0; r < group && first + r < lines; r++) {
+                    const int64_t row = (columns ? position : first + r) * edge,
+                                  col = (columns ? first + r : position) * edge;
+                    const int64_t i_block = tartan_i_block_row_at(l, row),
+                                  j_block = tartan_i_block_col_at(l, col);
+                    const int64_t id = tartan_i_layout_find(l, head, i_block, j_block);
+                    if (id < 0) continue;
+                    here[(size_t)r] =
+                        ((id * s.block_rows + row - tartan_i_row_begin(l, i_block)) * s.block_cols + col -
+                         tartan_i_col_begin(l, j_block)) /
+                        edge;
+                }
+                if (*std::max_element(here.begin(), here.end()) < 0) continue;
+                ASSERT_EQ(position, h.values[h.cols + e]);
+                for (int32_t r = 0; r < group; r++)
+                    ASSERT_EQ(here[(size_t)r], h.values[h.ids + e * group + r]);
+                e++;
+            }
+        }
+        ASSERT_EQ(e, h.entries);
+        tartan_i_host.free(h.values);
+    }
+    // Squares of a quarter of the blocks, on average.
+    const Layout mixed = with_boundaries(from_mask({2, 2, 1, 1, 1}, {1, 0, 0, 1}), {0, 16, 80}, {0, 16, 80});
+    tartan_cuda_figures figures;
+    ASSERT_OK(tartan_cuda_figures_of(&tartan_i_host, mixed.get(), &figures));
+    EXPECT_EQ(16, figures.edge);
+    EXPECT_EQ((16 * 16 + 64 * 64) / (2 * 64.0 * 64), figures.filled);
+}
+
 TEST(CudaIndex, FiguresOfSubBlocks) {
     for (const int64_t block : {24, 40, 48, 72, 96, 256})
         for (const double density : {0.05, 0.3})

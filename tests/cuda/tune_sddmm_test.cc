@@ -57,6 +57,43 @@ TEST(CudaTune, SddmmRefusals) {
     EXPECT_NE("", f32.refusal(mma, kHopper));
 }
 
+TEST(CudaTune, BlocksOfDifferentSizesAreForThePlainKernels) {
+    Spmm spmm(TARTAN_F16, 64);
+    Sddmm sddmm(TARTAN_F16, 64);
+    EXPECT_NE("spmm_plain", spmm.chosen(kHopper));
+    EXPECT_NE("sddmm_plain", sddmm.chosen(kHopper));
+    spmm.p.variable = sddmm.p.variable = true;
+    EXPECT_EQ("spmm_plain", spmm.chosen(kHopper));
+    EXPECT_EQ("sddmm_plain", sddmm.chosen(kHopper));
+    const std::string multiples = "only for boundaries that are multiples of 8 where blocks differ in size";
+    for (const char *kernel : {"spmm_simt", "spmm_swapped", "spmm_narrow", "spmm_dense"})
+        EXPECT_EQ("only for blocks of one size", spmm.refusal(kernel, kHopper));
+    EXPECT_EQ("only for blocks of one size", sddmm.refusal("sddmm_wgmma", kHopper));
+    EXPECT_EQ(multiples, spmm.refusal("spmm_mma", kHopper));
+    EXPECT_EQ(multiples, spmm.refusal("spmm_wgmma", kHopper));
+    EXPECT_EQ(multiples, sddmm.refusal("sddmm_mma", kHopper));
+}
+
+// Boundaries that are multiples of 16, the largest block having 64 rows: squares of 16, a quarter of all.
+TEST(CudaTune, BlocksOfDifferentSizesAreSquares) {
+    Spmm spmm(TARTAN_F16, 64);
+    Sddmm sddmm(TARTAN_F16, 64);
+    spmm.p.variable = sddmm.p.variable = true;
+    spmm.p.figures.edge = sddmm.p.figures.edge = 16;
+    spmm.p.figures.filled = sddmm.p.figures.filled = 0.25;
+    spmm.p.m = spmm.p.k = 1600;
+    EXPECT_EQ("spmm_wgmma", spmm.chosen(kHopper));
+    EXPECT_EQ("spmm_mma", spmm.chosen(kAmpere));
+    EXPECT_EQ("sddmm_mma", sddmm.chosen(kHopper));
+    EXPECT_EQ(16, tartan_cuda_spmm_edge(&spmm.p));
+    EXPECT_EQ(16, tartan_cuda_spmm_wgmma_edge(&spmm.p));
+    const tartan_cuda_spmm squares = tartan_cuda_spmm_in_sub_blocks(&spmm.p, 16);
+    EXPECT_EQ(spmm.p.blocks * 4, squares.blocks);
+    EXPECT_EQ(100, squares.grid_m);
+    EXPECT_EQ(100, squares.grid_k);
+    EXPECT_EQ(sddmm.p.blocks * 4, tartan_cuda_sddmm_in_sub_blocks(&sddmm.p, 16).blocks);
+}
+
 TEST(CudaTune, SddmmTilesAreWideWhereThatIsFaster) {
     const auto is_wide = [](const Sddmm &x) { return tartan_cuda_sddmm_tiling(&x.p).rows == 128; };
     const Sddmm large(TARTAN_BF16, 128);

@@ -428,6 +428,67 @@ TEST(Variable, CutsAndOtherBlockSizes) {
     }
 }
 
+TEST(Variable, Triangles) {
+    std::mt19937_64 random(11);
+    for (int round = 0; round < rounds(200); round++) {
+        const Case k = any_case(random);
+        const int64_t offset = (int64_t)(random() % (uint64_t)(k.s.rows + k.s.cols + 1)) - k.s.rows;
+        for (const int32_t side : {TARTAN_LOWER, TARTAN_UPPER}) {
+            tartan_matrix *out = nullptr;
+            const Matrix part = take(tartan_matrix_triangle(cpu(), k.m.get(), side, offset, &out), out);
+            Numbers wanted = k.x;
+            for (int64_t h = 0; h < k.s.heads; h++)
+                for (int64_t r = 0; r < k.s.rows; r++)
+                    for (int64_t c = 0; c < k.s.cols; c++)
+                        if (side == TARTAN_LOWER ? c - r > offset : c - r < offset)
+                            wanted[(size_t)((h * k.s.rows + r) * k.s.cols + c)] = 0;
+            ASSERT_EQ(dense_of(part.get()), wanted);
+            ASSERT_TRUE(padding_is_zero(part.get()));
+            ASSERT_LE(part->layout->blocks, k.layout->blocks);
+        }
+    }
+}
+
+// Elements that are added by a plan of their places, in any order and again.
+TEST(Variable, PlansOfAssembly) {
+    std::mt19937_64 random(12);
+    for (int round = 0; round < rounds(200); round++) {
+        const Case k = any_case(random);
+        std::vector<int64_t> heads, rows, cols;
+        Numbers wanted = k.x, added;
+        for (int n = 0; n < 60 && k.layout->blocks > 0; n++) {
+            const int64_t h = (int64_t)(random() % (uint64_t)k.s.heads),
+                          r = (int64_t)(random() % (uint64_t)k.s.rows),
+                          c = (int64_t)(random() % (uint64_t)k.s.cols);
+            if (!k.stored(h, r, c)) continue;
+            heads.push_back(h), rows.push_back(r), cols.push_back(c);
+            added.push_back((double)(n % 7));
+            wanted[(size_t)((h * k.s.rows + r) * k.s.cols + c)] += added.back();
+        }
+        const auto places = places_of(heads.data(), rows.data(), cols.data(), (int64_t)rows.size());
+        const int64_t stored = k.layout->blocks * k.s.block_rows * k.s.block_cols;
+        std::vector<int64_t> order(rows.size()), ends((size_t)stored);
+        ASSERT_OK(tartan_layout_element_plan(k.layout.get(), places, k.m->block_order, order.data(),
+                                             (int64_t)order.size(), ends.data(), stored));
+        tartan_matrix *out = nullptr;
+        const Matrix sum = take(tartan_matrix_copy(cpu(), k.m.get(), &out), out);
+        for (int64_t p = 0, n = 0; p < stored; p++)
+            for (; n < ends[(size_t)p]; n++)
+                tartan_i_store(sum->values, sum->dtype, p,
+                               tartan_i_load(sum->values, sum->dtype, p) + added[(size_t)order[(size_t)n]]);
+        const Numbers got = dense_of(sum.get());
+        for (size_t i = 0; i < got.size(); i++) ASSERT_NEAR(got[i], wanted[i], 1e-5);
+        // Blocks are known by their places in the grid.
+        std::vector<int64_t> head(1), row(1), col(1), one(1), blocks((size_t)k.layout->blocks);
+        if (k.layout->blocks == 0) continue;
+        row[0] = k.layout->block_rows[0], col[0] = k.layout->block_cols[0];
+        head[0] = tartan_i_layout_head(k.layout.get(), 0);
+        ASSERT_OK(tartan_layout_block_plan(k.layout.get(), places_of(head.data(), row.data(), col.data(), 1),
+                                           one.data(), 1, blocks.data(), k.layout->blocks));
+        ASSERT_EQ(blocks[0], 1);
+    }
+}
+
 TEST(Variable, RandomValuesFillBlocksAndNothingElse) {
     std::mt19937_64 random(7);
     const Case k =
@@ -467,15 +528,9 @@ TEST(Variable, OtherFunctionsRefuseThem) {
     EXPECT_FAILS(UNSUPPORTED, text("matrix"), tartan_matrix_select(cpu(), m, ids, 3, ids, 3, &out));
     EXPECT_FAILS(UNSUPPORTED, text("a"), tartan_matrix_concatenate(cpu(), TARTAN_DOWN, m, e.m.get(), &out));
     EXPECT_FAILS(UNSUPPORTED, text("b"), tartan_matrix_concatenate(cpu(), TARTAN_DOWN, e.m.get(), m, &out));
-    EXPECT_FAILS(UNSUPPORTED, text("matrix"), tartan_matrix_triangle(cpu(), m, TARTAN_LOWER, 0, &out));
     const Dense one(TARTAN_F32, {1, 1});
     EXPECT_FAILS(UNSUPPORTED, text("matrix"), tartan_matrix_kronecker(cpu(), m, &one.array, 0, 0, &out));
     ASSERT_EQ(dense_of(m), k.x);
-    tartan_array values;
-    ASSERT_OK(tartan_matrix_values(m, &values));
-    values.device_type = TARTAN_CUDA;
-    EXPECT_FAILS(UNSUPPORTED, text("layout"),
-                 tartan_matrix_wrap(layout.get(), &values, nullptr, nullptr, &out));
 }
 
 TEST(Variable, SurviveEveryFailedAllocation) {
@@ -487,6 +542,7 @@ TEST(Variable, SurviveEveryFailedAllocation) {
     { BRUTAL(tartan_matrix_transpose(cpu(), k.m.get(), &out), tartan_matrix_free(out)); }
     { BRUTAL(tartan_matrix_slice(cpu(), k.m.get(), 0, 2, 0, 2, &out), tartan_matrix_free(out)); }
     { BRUTAL(tartan_matrix_drop_zeros(cpu(), k.m.get(), 1, &out), tartan_matrix_free(out)); }
+    { BRUTAL(tartan_matrix_triangle(cpu(), k.m.get(), TARTAN_UPPER, 2, &out), tartan_matrix_free(out)); }
     const Matrix t = take(tartan_matrix_transpose(cpu(), k.m.get(), &out), out);
     { BRUTAL(tartan_matrix_multiply(cpu(), k.m.get(), t.get(), 0, &out), tartan_matrix_free(out)); }
     tartan_layout *grown = nullptr;

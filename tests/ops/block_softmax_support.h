@@ -66,16 +66,15 @@ struct Softmax {
     // ---- The oracle ----
 
     bool sees(int64_t id, int64_t i, int64_t j) const { // in block `id`
-        const tartan_shape &s = layout->shape;
-        const int64_t row = layout->block_rows[id] * s.block_rows + i,
-                      col = layout->block_cols[id] * s.block_cols + j;
+        const int64_t row = tartan_i_row_begin(layout.get(), layout->block_rows[id]) + i,
+                      col = tartan_i_col_begin(layout.get(), layout->block_cols[id]) + j;
         if (causal && col > row + query_offset && col >= causal_from) return false;
         return mask == nullptr || tartan_i_block_mask_keeps(mask.get(), id, i, j);
     }
     // f(id, i, j) for the stored elements of a row.
     template <typename F> void each(int64_t head, int64_t row, F f) const {
         const tartan_layout *l = layout.get();
-        const int64_t line = row / l->shape.block_rows, i = row % l->shape.block_rows;
+        const int64_t line = tartan_i_block_row_at(l, row), i = row - tartan_i_row_begin(l, line);
         const int64_t *at = l->row_pointers + head * l->grid_rows + line;
         for (int64_t id = at[0]; id < at[1]; id++)
             for (int64_t j = 0; j < tartan_i_cols_of(l, l->block_cols[id]); j++) f(id, i, j);
@@ -149,16 +148,19 @@ inline std::vector<char> bytes_of(const Matrix &m) {
             begin + m->layout->blocks * tartan_i_block_elements(m.get()) * tartan_dtype_bytes(m->dtype)};
 }
 
-// Any problem: dtypes, orders, blocks, heads, masks, options.
+// Any problem: dtypes, orders, blocks, heads, masks, options. Every fourth has blocks of different sizes, and no mask.
 inline Softmax make_softmax(uint64_t seed) {
     std::mt19937_64 random(seed);
     Softmax p;
     const int64_t block_rows = pick<int64_t>(random, {1, 8, 16, 16, 32, 64, 5, 24}),
                   block_cols = pick<int64_t>(random, {1, 8, 16, 16, 32, 64, 128, 3, 24});
-    p.layout = random_layout({(int64_t)below(random, 90), (int64_t)below(random, 200), block_rows, block_cols,
-                              pick<int64_t>(random, {1, 1, 2, 3})},
-                             pick(random, {0.2, 0.6, 1.0}), seed);
-    if (random() % 3 == 0) p.take_mask(pick(random, {0.1, 0.5, 0.95}), seed);
+    const bool variable = random() % 4 == 0;
+    p.layout = (variable ? random_variable_layout
+                         : random_layout)({(int64_t)below(random, 90), (int64_t)below(random, 200),
+                                           block_rows, block_cols, pick<int64_t>(random, {1, 1, 2, 3})},
+                                          pick(random, {0.2, 0.6, 1.0}), seed);
+    if (random() % 3 == 0 && !tartan_i_is_variable(p.layout.get()))
+        p.take_mask(pick(random, {0.1, 0.5, 0.95}), seed);
     p.causal = random() % 2;
     if (p.causal && random() % 2) p.causal_from = (int64_t)below(random, 40);
     if (p.causal && random() % 2) p.query_offset = (int64_t)below(random, 80) - 40;

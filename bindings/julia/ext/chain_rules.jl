@@ -13,14 +13,13 @@ ChainRulesCore.ProjectTo(A::Sparse{T}) where {T} = ChainRulesCore.ProjectTo{Spar
 ChainRulesCore.ProjectTo(A::Flipped) = ChainRulesCore.ProjectTo{Flipped}(; parent = ChainRulesCore.ProjectTo(parent(A)))
 
 function on_layout(p, dA::Sparse)
-    block = Tartan.blocksize(p.layout)
-    same = Tartan.blocksize(dA) == block ? dA : Tartan.adopt(eltype(dA), Tartan.Raw.tartan_matrix_reblock(nothing, dA, block...))
+    same = Tartan.in_blocks(dA, Tartan.cutting(p.layout))
     return same.layout == p.layout ? same : Tartan.project(same, p.layout)
 end
 on_layout(p, dA::Flipped) = on_layout(p, copy(dA))
 on_layout(p, dA) = Sparse(convert(Array{p.element}, dA), p.layout)
 on_layout(p, dA::Tartan.Compressed) =
-    on_layout(p, Sparse(Tartan.SparseMatrixCSC{p.element, Int}(Tartan.compressed(dA)), Tartan.blocksize(p.layout)))
+    on_layout(p, Sparse(Tartan.SparseMatrixCSC{p.element, Int}(Tartan.compressed(dA)), Tartan.cutting(p.layout)))
 (p::ChainRulesCore.ProjectTo{Sparse})(dA::AbstractArray) = (B = on_layout(p, dA); eltype(B) === p.element ? B : Sparse{p.element}(B))
 (p::ChainRulesCore.ProjectTo{Flipped})(dA::AbstractArray) = transpose(p.parent(transpose(dA)))
 # Of A.values: the values are those of the matrix.

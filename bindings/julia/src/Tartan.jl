@@ -36,6 +36,7 @@ include("arrays.jl")
 include("indices.jl")
 include("context.jl")
 include("layout.jl")
+include("boundaries.jl")
 include("layout_edit.jl")
 include("matrix.jl")
 include("sparselike.jl")
@@ -75,6 +76,7 @@ export BlockLayout, pattern, patterns, pattern_help, largest_blocks, chosen_bloc
 export blocksize, gridsize, heads, nblocks, density, coordinates, block_mask, findblock, number_blocks, layout_identity,
        recipe, row_lengths, row_spread, bandwidth, reach, partition, svg
 export permute_blocks, slice, prune, keep_largest, evolve, grow, move_blocks, reblock, rcm_order, reorder_blocks
+export with_boundaries, boundaries, isvariable, block_view
 export Assembly, add!
 export BlockSparseMatrix, block_norms, project, rearrange, scatter!, fill_zero!, fill_identity!, fill_orthogonal!, fill_normal!
 export spmm!, sddmm!, growth_score!, checksum

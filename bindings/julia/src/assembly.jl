@@ -23,6 +23,42 @@ function BlockSparseMatrix(block_rows::AbstractVector{<:Integer}, block_cols::Ab
     return adopt(eltype(values), Raw.tartan_matrix_from_blocks(nothing, frame, places, array, 0, Raw.TARTAN_COL_MAJOR))
 end
 
+"""
+    BlockSparseMatrix(block_rows, block_cols, blocks; rows, cols)
+
+The matrix of blocks of different sizes whose block at block row `block_rows[k]` and block column `block_cols[k]` is the matrix
+`blocks[k]`, in any order; blocks at one place are added. `rows` and `cols` are the boundaries, see [`with_boundaries`](@ref).
+
+```jldoctest
+julia> A = BlockSparseMatrix([1, 2, 2], [1, 1, 1], [ones(3, 2), ones(1, 2), ones(1, 2)]; rows = [0, 3, 4], cols = [0, 2]);
+
+julia> Matrix(A)
+4×2 Array{Float64,2}:
+ 1.0  1.0
+ 1.0  1.0
+ 1.0  1.0
+ 2.0  2.0
+```
+"""
+function BlockSparseMatrix(block_rows::AbstractVector{<:Integer}, block_cols::AbstractVector{<:Integer},
+                           blocks::AbstractVector{<:AbstractMatrix{<:Number}}; rows, cols)
+    n, (p, q) = length(blocks), (bounds_from(rows, "rows"), bounds_from(cols, "cols"))
+    length(block_rows) == length(block_cols) == n || throw(DimensionMismatch(
+        "there are $(length(block_rows)) block rows, $(length(block_cols)) block columns and $n blocks, expected as many of each"))
+    frame = frame_of((length(p) - 1, length(q) - 1), 1)
+    _, i, j = places_in(frame, nothing, block_rows, block_cols)
+    layout = with_bounds(BlockLayout(Raw.tartan_layout_from_entries(frame, (nothing, i, j))), p, q)
+    for (k, x) in enumerate(blocks)
+        expected = length.((cuts(layout, 1)[i[k] + 1], cuts(layout, 2)[j[k] + 1]))
+        size(x) == expected || throw(DimensionMismatch("blocks[$k] has size $(size(x)), expected $expected"))
+    end
+    A = BlockSparseMatrix{n == 0 ? Float64 : eltype(dense_input(first(blocks)))}(layout)
+    for (id, x) in zip(findblock(layout, block_rows, block_cols), blocks)
+        A.values[axes(x, 1), axes(x, 2), id] .+= x
+    end
+    return A
+end
+
 function places_in(frame, heads, rows, cols)
     grid = grid_of(frame)
     return (from_zero(heads, "block_heads", frame.heads), from_zero(rows, "block_rows", grid[1]), from_zero(cols, "block_cols", grid[2]))

@@ -74,7 +74,7 @@ bytes_of_block(layout) = bytes_of_line(layout) * blocksize(layout)[1]
 # What C takes: for each block -1, if all its elements count, or the position of its bits; and those, rows of bytes with the
 # first column in the lowest bit.
 function index_of_rule(keep, layout)
-    rows, cols, at_head = coordinates(layout)
+    rows, cols, at_head = coordinates(one_size(layout))
     height, width = blocksize(layout)
     m, n = size(layout)
     index, bits, block = fill(Int64(-1), length(rows)), UInt8[], zeros(UInt8, bytes_of_block(layout))

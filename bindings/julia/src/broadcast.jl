@@ -89,27 +89,26 @@ at_blocks(x, layout) = x
 function sampled(x::AbstractArray{T}, layout) where {T}
     br, bc = blocksize(layout)
     result = zeros_of(T, br, bc, nblocks(layout))
+    row_cuts, col_cuts = cutting(layout)
     rows, cols, _ = coordinates(layout)
     for k in eachindex(rows)
-        i, j = stored_part(layout, rows[k], cols[k])
-        copy_part!(result, k, x, i, j, (rows[k] - 1) * br, (cols[k] - 1) * bc)
+        copy_part!(result, k, x, row_cuts[rows[k]], col_cuts[cols[k]])
     end
     return result
 end
 zeros_of(::Type{T}, n...) where {T<:Number} = zeros(T, n...)
 zeros_of(::Type{T}, n...) where {T} = Array{T}(undef, n...)
-function copy_part!(result, k, x, rows, cols, row, col)
+function copy_part!(result, k, x, rows, cols)
     tall, wide = size(x, 1) > 1, size(x, 2) > 1
     first_row, first_col = first(axes(x, 1)) - 1, first(axes(x, 2)) - 1
-    for j in cols, i in rows
-        result[i, j, k] = x[first_row + (tall ? row + i : 1), first_col + (wide ? col + j : 1)]
+    for (c, j) in enumerate(cols), (r, i) in enumerate(rows)
+        result[r, c, k] = x[first_row + (tall ? i : 1), first_col + (wide ? j : 1)]
     end
 end
 
-# Blocks of one size: those of the first matrix, unless another one is asked for.
-expression_of(bc::Broadcasted, block = blocksize(first(filter(x -> x isa BlockSparse, leaves(bc))))) =
-    replace_leaves(x -> x isa BlockSparse ? in_blocks(x, block) : x, bc)
-in_blocks(x::BlockSparse, block) = blocksize(x) == block ? plain(x) : BlockSparseMatrix(x, block)
+# All matrices are cut as the first one is, unless another way is asked for.
+expression_of(bc::Broadcasted, at = cutting(first(filter(x -> x isa BlockSparse, leaves(bc))))) =
+    replace_leaves(x -> x isa BlockSparse ? in_blocks(x, at) : x, bc)
 
 # The matrix itself; that of a view is a copy.
 plain(A::BlockSparseMatrix) = A
@@ -136,13 +135,13 @@ function Base.copy(bc::Masked{T, S}) where {T<:Union{Float64, Float32}, S<:Union
     return general(bc, bc.args)::Union{BlockSparseMatrix{promote_type(T, S)}, Matrix{promote_type(T, S)}}
 end
 function times_elements(A, X, ::Type{P}) where {P}
-    br, bc = blocksize(A)
+    row_cuts, col_cuts = cutting(A)
     values = zeros(P, size(A.values))
-    rows, cols, _ = coordinates(A.layout)
-    for k in eachindex(rows)
-        row, col = (rows[k] - 1) * br, (cols[k] - 1) * bc
-        @inbounds for j in 1:min(bc, size(A, 2) - col), i in 1:min(br, size(A, 1) - row)
-            values[i, j, k] = A.values[i, j, k] * X[row + i, col + j]
+    block_rows, block_cols, _ = coordinates(A.layout)
+    for k in eachindex(block_rows)
+        rows, cols = row_cuts[block_rows[k]], col_cuts[block_cols[k]]
+        @inbounds for (j, col) in enumerate(cols), (i, row) in enumerate(rows)
+            values[i, j, k] = A.values[i, j, k] * X[row, col]
         end
     end
     return BlockSparseMatrix(A.layout, values)
@@ -194,14 +193,15 @@ function at_layout(expression, layout, ::Type{T}) where {T}
     return BlockSparseMatrix(layout, clear_padding!(values, layout))
 end
 
-# Elements of ragged blocks that lie outside of the matrix.
+# What the values have beside the elements of smaller blocks.
 function clear_padding!(values, layout)
     isragged(layout) || return values
-    (m, n), (br, bc), grid = size(layout), blocksize(layout), gridsize(layout)
+    (br, bc), (row_cuts, col_cuts) = blocksize(layout), cutting(layout)
     rows, cols, _ = coordinates(layout)
     for k in eachindex(rows)
-        rows[k] == grid[1] && (values[m - (grid[1] - 1) * br + 1:br, :, k] .= zero(eltype(values)))
-        cols[k] == grid[2] && (values[:, n - (grid[2] - 1) * bc + 1:bc, k] .= zero(eltype(values)))
+        height, width = length(row_cuts[rows[k]]), length(col_cuts[cols[k]])
+        height < br && (values[height + 1:br, :, k] .= zero(eltype(values)))
+        width < bc && (values[:, width + 1:bc, k] .= zero(eltype(values)))
     end
     return values
 end
@@ -216,7 +216,7 @@ end
 
 function full_layout(layout::BlockLayout, ::Type{T}) where {T}
     expect_fits(size(layout), heads(layout) * sizeof(T))
-    return BlockLayout(trues(gridsize(layout)..., heads(layout)), blocksize(layout); shape = size(layout))
+    return on_grid(layout, trues(gridsize(layout)..., heads(layout)))
 end
 
 # ---- Into a matrix ----
@@ -236,7 +236,7 @@ function write_all!(A::BlockSparseMatrix, B::BlockSparse)
     expect_same_size(A, B)
     expect_equal_heads((A, B))
     isopen(A) || throw(closed_error(A.handle))
-    X = in_blocks(B, blocksize(A))
+    X = in_blocks(B, cutting(A))
     if A.layout != X.layout
         expect_stored(A, setdiff(X.layout, A.layout), X)
         X = project(X, A.layout)
@@ -259,8 +259,8 @@ Base.copyto!(C::PermutedDimsArray{T, 2}, A::BlockSparse{T}) where {T} = write_de
 write_dense!(C, A) = (expect_one_head(A, "copyto!"); copyto!(C, Matrix(A)))
 write_dense!(C::SparseMatrixCSC{T}, A) where {T} = copyto!(C, SparseMatrixCSC{T, Int}(A))
 
-# A matrix with the non-zeros of B, in blocks of the size of A's.
-blocks_for(A, B::AbstractMatrix) = BlockSparseMatrix(sparse_of(B, eltype(A)), blocksize(A))
+# A matrix with the non-zeros of B, cut as A is.
+blocks_for(A, B::AbstractMatrix) = BlockSparseMatrix(sparse_of(B, eltype(A)), cutting(A))
 sparse_of(B, ::Type{T}) where {T} = is_foreign(B) ? SparseMatrixCSC{T, Int}(compressed(B)) : sparse(Matrix{T}(B))
 
 expect_same_size(A, B) =
@@ -308,7 +308,7 @@ function Base.copyto!(A::BlockSparse, bc::Broadcasted{BlockSparseStyle})
     A isa TransposedBlocks && return write_all!(A, copy(bc))
     isopen(A) || throw(closed_error(A.handle))
     any(x -> is_foreign(x) || size(x) != size(A), filter(x -> x isa BlockSparse || is_foreign(x), leaves(bc))) && return write_all!(A, copy(bc))
-    value, _ = outside(expression_of(bc, blocksize(A)))
+    value, _ = outside(expression_of(bc, cutting(A)))
     expect_zero_outside(A, value)
     if cannot_fail(bc) && in_place(A, bc) && is_zero(value)
         Broadcast.materialize!(A.values, replace_leaves(x -> at_blocks(x, A.layout), bc))

@@ -239,7 +239,7 @@ Base.size(A::DeviceSparse, i::Integer) = i <= 2 ? size(A)[i] : 1
 Base.eltype(::Type{<:DeviceSparse{T}}) where {T} = T
 Base.ndims(::DeviceSparse) = 2
 Base.parent(A::DeviceTransposed) = A.parent
-for f in (:blocksize, :gridsize, :heads, :nblocks, :density)
+for f in (:blocksize, :gridsize, :heads, :nblocks, :density, :isvariable)
     @eval $f(A::DeviceBlockSparseMatrix) = $f(A.layout)
 end
 SparseArrays.nnz(A::DeviceBlockSparseMatrix) = nnz(A.layout)

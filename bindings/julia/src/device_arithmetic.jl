@@ -17,7 +17,7 @@ function beside(@nospecialize(A::DeviceSparse), @nospecialize(B::DeviceSparse))
     expect_same_size(A, B)
     heads(A) == heads(B) || throw(DimensionMismatch("the matrices have $(heads(A)) and $(heads(B)) heads, expected equal numbers"))
     X, Y = plain(A), plain(B)
-    blocksize(X) == blocksize(Y) || throw(DimensionMismatch("the blocks have sizes $(blocksize(X)) and $(blocksize(Y)), " *
+    cutting(X) == cutting(Y) || throw(DimensionMismatch("the blocks have sizes $(blocksize(X)) and $(blocksize(Y)), " *
         "expected equal ones on a device: BlockSparseMatrix(A, $(blocksize(X))) before to_device makes them equal"))
     return X, Y
 end
@@ -147,7 +147,7 @@ elementwise(::Type{P}, A::DeviceSparse) where {P<:Number} = DeviceBlockSparseMat
 
 # A matrix like A without blocks.
 nothing_stored(A::DeviceBlockSparseMatrix{T}) where {T} =
-    DeviceBlockSparseMatrix{T}(BlockLayout(falses(gridsize(A)..., heads(A)), blocksize(A); shape = size(A)), A.context)
+    DeviceBlockSparseMatrix{T}(on_grid(A.layout, falses(gridsize(A)..., heads(A))), A.context)
 nothing_stored(A::DeviceTransposed) = transpose(nothing_stored(parent(A)))
 
 """

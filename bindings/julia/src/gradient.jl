@@ -203,7 +203,7 @@ shaped(g, x) = g
 on_layout(A::BlockSparseMatrix{T}, g::BlockSparseMatrix{T}) where {T} = A.layout == g.layout ? g : project(g, A.layout)
 on_layout(A::BlockSparseMatrix{T}, g) where {T} = BlockSparseMatrix(convert(Matrix{T}, g), A.layout)
 on_layout(A::BlockSparseMatrix{T}, g::Compressed) where {T} =
-    project(BlockSparseMatrix(SparseMatrixCSC{T, Int}(compressed(g)), blocksize(A)), A.layout)
+    project(BlockSparseMatrix(SparseMatrixCSC{T, Int}(compressed(g)), cutting(A)), A.layout)
 on_layout(A::TransposedBlocks, g) = transpose(on_layout(parent(A), transpose(g)))
 
 const Constant = Union{Number, AbstractArray, DeviceArray, DeviceBlockSparseMatrix}

@@ -5,6 +5,9 @@
     BlockLayout(dense, block)
     BlockLayout(S::SparseMatrixCSC, block)
     BlockLayout(shape, block, block_rows, block_cols; heads = 1, block_heads = nothing)
+    BlockLayout(mask; rows, cols)
+    BlockLayout(dense; rows, cols)
+    BlockLayout(S::SparseMatrixCSC; rows, cols)
 
 A layout says which blocks of a matrix exist. It is immutable; any number of matrices, tasks and files may
 share it.
@@ -14,26 +17,28 @@ share it.
 * `dense` (rows x columns, x heads) or `S`: the blocks with a non-zero in them; for `S`, the blocks with a stored entry.
 * `block_rows`, `block_cols`: the blocks in any order, each once; with several heads they are the same in every head,
   unless `block_heads` gives the head of each.
+* `rows`, `cols`: boundaries of blocks of different sizes, see [`with_boundaries`](@ref).
 
 `block` is the block size, `(16, 16)` or `16`; `shape` is the size of the matrix, `(rows, columns)`. See also
 [`pattern`](@ref).
 
     BlockLayout([true false; true true], (8, 8))          # 16 x 16, three blocks
     BlockLayout((100, 50), 8, [1, 13], [1, 7])            # ragged: 13 x 7 block positions
+    BlockLayout([true false; true true]; rows = [0, 3, 5], cols = [0, 4, 5])
 """
 struct BlockLayout
     handle::Handle{Raw.tartan_layout}
     frame::Raw.tartan_shape
+    bounds::NTuple{2, Vector{Int64}} # the boundaries of blocks of different sizes; else empty
     function BlockLayout(address::Ptr{Raw.tartan_layout})
-        if Raw.tartan_layout_is_variable(address) == 1
-            Raw.tartan_layout_free(address)
-            throw(TartanError(:unsupported, "the layout has blocks of different sizes, which a BlockLayout cannot hold"))
-        end
         frame = Raw.tartan_shape(Raw.tartan_layout_rows(address), Raw.tartan_layout_cols(address),
                                  Raw.tartan_layout_block_rows(address), Raw.tartan_layout_block_cols(address),
                                  Raw.tartan_layout_heads(address))
-        lines = frame.heads * (Raw.tartan_layout_grid_rows(address) + Raw.tartan_layout_grid_cols(address))
-        return new(Handle(address, nothing, 8 * lines + 20 * Raw.tartan_layout_blocks(address)), frame)
+        grid = Raw.tartan_layout_grid_rows(address), Raw.tartan_layout_grid_cols(address)
+        bounds = Raw.tartan_layout_is_variable(address) == 1 ? map(n -> Vector{Int64}(undef, n + 1), grid) : ONE_SIZE
+        bounds === ONE_SIZE || Raw.tartan_layout_get_boundaries(address, bounds...)
+        bytes = 8 * frame.heads * sum(grid) + 20 * Raw.tartan_layout_blocks(address)
+        return new(Handle(address, nothing, bytes), frame, bounds)
     end
 end
 
@@ -203,11 +208,11 @@ Rows and columns, in elements.
 Base.size(layout::BlockLayout) = (Int(layout.frame.rows), Int(layout.frame.cols))
 Base.size(layout::BlockLayout, dimension::Integer) = dimension <= 2 ? size(layout)[dimension] : 1
 
-"`blocksize(x)`: rows and columns of a block of a layout or matrix."
+"`blocksize(x)`: rows and columns of a block of a layout or matrix; of the largest one if they differ ([`boundaries`](@ref))."
 blocksize(layout::BlockLayout) = (Int(layout.frame.block_rows), Int(layout.frame.block_cols))
 
 "`gridsize(x)`: the numbers of block rows and block columns of a layout or matrix."
-gridsize(layout::BlockLayout) = cld.(size(layout), blocksize(layout))
+gridsize(layout::BlockLayout) = length(cuts(layout, 1)), length(cuts(layout, 2))
 
 "`heads(x)`: the number of patterns side by side in one frame, 1 for an ordinary matrix."
 heads(layout::BlockLayout) = Int(layout.frame.heads)

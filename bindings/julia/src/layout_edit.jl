@@ -29,7 +29,7 @@ permute_blocks(layout::BlockLayout; rows = nothing, cols = nothing) =
 
 # New orders of block rows and block columns, counted from 0 for C.
 function orders(layout, rows, cols)
-    grid, ragged = gridsize(layout), size(layout) .% blocksize(layout) .!= 0
+    grid, ragged = gridsize(layout), isvariable(layout) ? (false, false) : size(layout) .% blocksize(layout) .!= 0
     return order_from_zero(rows, "rows", grid[1], ragged[1]), order_from_zero(cols, "cols", grid[2], ragged[2])
 end
 

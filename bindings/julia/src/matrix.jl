@@ -10,6 +10,8 @@ abstract type BlockSparse{T} <: AbstractMatrix{T} end
     BlockSparseMatrix(dense, layout)
     BlockSparseMatrix(S::SparseMatrixCSC, block)
     BlockSparseMatrix(S::SparseMatrixCSC, layout)
+    BlockSparseMatrix(dense; rows, cols)
+    BlockSparseMatrix(S::SparseMatrixCSC; rows, cols)
     BlockSparseMatrix{T}(A::BlockSparseMatrix)
 
 A layout and its values in Julia's memory. `A.values[:, :, k]` is block `k` and may be changed in place.
@@ -18,7 +20,8 @@ A layout and its values in Julia's memory. `A.values[:, :, k]` is block `k` and 
 [`Tartan.BFloat16`](@ref), [`Tartan.Float8E4M3`](@ref) or [`Tartan.Float8E5M2`](@ref).
 
 A dense matrix is stored as the blocks that hold a non-zero, or the blocks of the layout, which drops all
-other elements. All entries of a sparse matrix must lie in blocks of the layout.
+other elements. All entries of a sparse matrix must lie in blocks of the layout. `rows` and `cols` are the boundaries of blocks of
+different sizes, see [`with_boundaries`](@ref).
 
     A = BlockSparseMatrix(sparse([1, 20], [3, 9], [1.0, 2.0], 24, 16), (8, 8))
     A[20, 9] == 2.0
@@ -94,7 +97,8 @@ Base.isopen(A::TransposedBlocks) = isopen(A.parent)
 Base.size(A::TransposedBlocks) = reverse(size(A.parent))
 blocksize(A::TransposedBlocks) = reverse(blocksize(A.parent))
 gridsize(A::TransposedBlocks) = reverse(gridsize(A.parent))
-for f in (:heads, :nblocks, :density)
+cuts(A::TransposedBlocks, side) = cuts(A.parent, 3 - side)
+for f in (:heads, :nblocks, :density, :isvariable)
     @eval $f(A::TransposedBlocks) = $f(A.parent)
 end
 SparseArrays.nnz(A::TransposedBlocks) = nnz(A.parent)
@@ -111,6 +115,7 @@ gridsize(A::BlockSparseMatrix) = gridsize(A.layout)
 heads(A::BlockSparseMatrix) = heads(A.layout)
 nblocks(A::BlockSparseMatrix) = size(A.values, 3)
 density(A::BlockSparseMatrix) = density(A.layout)
+isvariable(A::BlockSparseMatrix) = isvariable(A.layout)
 SparseArrays.nnz(A::BlockSparseMatrix) = nnz(A.layout)
 svg(A::BlockSparseMatrix; options...) = svg(A.layout; options...)
 svg(A::TransposedBlocks; options...) = svg(transpose(A.parent.layout); options...)
@@ -119,12 +124,12 @@ svg(A::TransposedBlocks; options...) = svg(transpose(A.parent.layout); options..
     nonzeros(A::BlockSparseMatrix)
 
 The stored values as a vector that shares their memory: block after block, each column-major. It includes the
-padding of ragged blocks, so it may be longer than `nnz(A)`.
+padding of blocks that are smaller than others, so it may be longer than `nnz(A)`.
 """
 SparseArrays.nonzeros(A::BlockSparseMatrix) = vec(A.values)
 
-# Whether the edge of the matrix cuts the last block row or column.
-isragged(x) = any(size(x) .% blocksize(x) .!= 0)
+# Whether some block is smaller than others, so that its values have padding.
+isragged(x) = isvariable(x) || any(size(x) .% blocksize(x) .!= 0)
 
 function expect_one_head(A, what)
     heads(A) == 1 || throw(ArgumentError("$what needs one head, and the matrix has $(heads(A))"))
@@ -164,9 +169,10 @@ end
 # The index in the values of an element, 0 if its block is not stored.
 function slot(A::BlockSparseMatrix, i, j, head = 1)
     br, bc = blocksize(A)
-    (block_row, row), (block_col, col) = divrem(i - 1, br), divrem(j - 1, bc)
-    id = stored_block(A.layout, block_row + 1, block_col + 1, head)
-    return id == 0 ? 0 : row + 1 + col * br + (id - 1) * br * bc
+    rows, cols = cutting(A)
+    block_row, block_col = block_at(rows, i), block_at(cols, j)
+    id = stored_block(A.layout, block_row, block_col, head)
+    return id == 0 ? 0 : i - first(rows[block_row]) + 1 + (j - first(cols[block_col])) * br + (id - 1) * br * bc
 end
 @noinline not_stored(i, j) = throw(ArgumentError(
     "A[$i, $j] lies in no stored block, expected 0 there: use grow and project, or Matrix(A), or sparse(A)"))
@@ -182,8 +188,20 @@ Base.similar(A::TransposedBlocks, ::Type{T}) where {T} = can_hold(T) ? BlockSpar
 Base.similar(::BlockSparse, ::Type{T}, n::Dims{2}) where {T<:Number} = spzeros(T, n...)
 Base.similar(::BlockSparse, ::Type{T}, n::Dims) where {T} = Array{T}(undef, n)
 
-# Rows and columns of a block that lie inside the matrix.
-function stored_part(A, block_row, block_col)
-    (m, n), (br, bc) = size(A), blocksize(A)
-    return 1:min(br, m - (block_row - 1) * br), 1:min(bc, n - (block_col - 1) * bc)
+"""
+    block_view(A, block_row, block_col; head = 1)
+
+A view of the elements of a stored block of a matrix, without padding.
+
+    A = BlockSparseMatrix(ones(5, 3); rows = [0, 3, 5], cols = [0, 3])
+    block_view(A, 2, 1) .*= 4
+    A[4, 1] == 4
+"""
+function block_view(A::BlockSparseMatrix, block_row::Integer, block_col::Integer; head::Integer = 1)
+    k = findblock(A.layout, block_row, block_col; head = head)
+    k == 0 && throw(ArgumentError("the block at block row $block_row, block column $block_col is not stored, expected one that is"))
+    return view(A.values, stored_part(cutting(A), block_row, block_col)..., k)
 end
+
+# The rows and columns of the values of a block that hold its elements.
+stored_part((rows, cols)::Cutting, block_row, block_col) = 1:length(rows[block_row]), 1:length(cols[block_col])

@@ -37,16 +37,28 @@ function BlockSparseMatrix(S::SparseMatrixCSC, layout::BlockLayout)
 end
 
 @noinline function name_entry_outside(layout, rows, cols)
-    br, bc = blocksize(layout)
-    k = findfirst(==(0), findblock(layout, cld.(rows, br), cld.(cols, bc)))
-    throw(TartanError(:layout, "S has an entry at [$(rows[k]), $(cols[k])], in block row $(cld(rows[k], br)), block column " *
-                               "$(cld(cols[k], bc)), expected all entries in stored blocks of the layout"))
+    block_rows, block_cols = blocks_at(layout, rows, cols)
+    k = findfirst(==(0), findblock(layout, block_rows, block_cols))
+    throw(TartanError(:layout, "S has an entry at [$(rows[k]), $(cols[k])], in block row $(block_rows[k]), block column " *
+                               "$(block_cols[k]), expected all entries in stored blocks of the layout"))
 end
 
 BlockSparseMatrix(A::BlockSparse, layout::BlockLayout) = project(plain(A), layout)
 BlockSparseMatrix(A::BlockSparse{T}, block::Sizes) where {T} =
     adopt(T, Raw.tartan_matrix_reblock(nothing, plain(A), pair(block, "block")...))
-BlockSparseMatrix(A::BlockSparseMatrix) = copy(A)
+BlockSparseMatrix(A::BlockSparseMatrix; boundaries...) = isempty(boundaries) ? copy(A) : BlockSparseMatrix(sparse(A); boundaries...)
+
+# Blocks of different sizes: those that hold a number, or an entry.
+BlockSparseMatrix(x::AbstractArray{<:Number}; rows, cols) = with_numbers(x, rows, cols)
+BlockSparseMatrix(S::Compressed; rows, cols) = (X = compressed(S); BlockSparseMatrix(X, BlockLayout(X; rows = rows, cols = cols)))
+with_numbers(x, rows, cols) = BlockSparseMatrix(x, BlockLayout(x; rows = rows, cols = cols))
+with_numbers(x::AbstractArray{Bool}, rows, cols) = with_numbers(Array{Float64}(x), rows, cols) # no mask of blocks
+
+# A matrix cut as another one is.
+BlockSparseMatrix(S::SparseMatrixCSC, (rows, cols)::Cutting) = is_even(rows) && is_even(cols) ?
+    BlockSparseMatrix(S, (rows.block, cols.block)) : BlockSparseMatrix(S; rows = bounds_of(rows), cols = bounds_of(cols))
+in_blocks(x::BlockSparse, (rows, cols)::Cutting) = cutting(x) == (rows, cols) ? plain(x) :
+    is_even(rows) && is_even(cols) ? BlockSparseMatrix(x, (rows.block, cols.block)) : BlockSparseMatrix(sparse(x), (rows, cols))
 BlockSparseMatrix{T}(A::BlockSparseMatrix{T}) where {T} = copy(A)
 BlockSparseMatrix{T}(A::BlockSparseMatrix) where {T} =
     adopt(T, Raw.tartan_matrix_cast(nothing, A, dtype_code(T), Raw.TARTAN_COL_MAJOR))
@@ -118,12 +130,12 @@ without_zeros(A::BlockSparseMatrix) =
 # The elements of `contents`, an array like the values of a matrix, by columns: all of them, or those where `numbers` is not 0. Blocks
 # are numbered from the top, so the rows of each column come in order.
 function compressed_columns(layout, contents::AbstractArray{T, 3}, numbers, ::Val{All}) where {T, All}
-    (m, n), (br, bc) = size(layout), blocksize(layout)
+    (m, n), (row_cuts, col_cuts) = size(layout), cutting(layout)
     block_rows, block_cols, _ = coordinates(layout)
     pointers = zeros(Int, n + 1)
     for k in eachindex(block_rows)
-        height, col = min(br, m - (block_rows[k] - 1) * br), (block_cols[k] - 1) * bc
-        for c in 1:min(bc, n - col)
+        height, cols = length(row_cuts[block_rows[k]]), col_cuts[block_cols[k]]
+        for (c, col) in enumerate(cols)
             count = height
             if !All
                 count = 0
@@ -131,7 +143,7 @@ function compressed_columns(layout, contents::AbstractArray{T, 3}, numbers, ::Va
                     count += !iszero(numbers[r, c, k])
                 end
             end
-            pointers[col + c + 1] += count
+            pointers[col + 1] += count
         end
     end
     pointers[1] = 1
@@ -139,16 +151,15 @@ function compressed_columns(layout, contents::AbstractArray{T, 3}, numbers, ::Va
     next = pointers[1:n]
     rows, values = Vector{Int}(undef, pointers[n + 1] - 1), Vector{T}(undef, pointers[n + 1] - 1)
     for k in eachindex(block_rows)
-        row, col = (block_rows[k] - 1) * br, (block_cols[k] - 1) * bc
-        height = min(br, m - row)
-        @inbounds for c in 1:min(bc, n - col)
-            at = next[col + c]
-            for r in 1:height
+        lines, cols = row_cuts[block_rows[k]], col_cuts[block_cols[k]]
+        @inbounds for (c, col) in enumerate(cols)
+            at = next[col]
+            for (r, row) in enumerate(lines)
                 All || !iszero(numbers[r, c, k]) || continue
-                rows[at], values[at] = row + r, contents[r, c, k]
+                rows[at], values[at] = row, contents[r, c, k]
                 at += 1
             end
-            next[col + c] = at
+            next[col] = at
         end
     end
     return SparseMatrixCSC(m, n, pointers, rows, values)
@@ -160,7 +171,7 @@ SparseArrays.SparseMatrixCSC{T, I}(A::BlockSparse) where {T, I<:Integer} = Spars
 
 # Materialises a lazy transpose.
 Base.copy(A::TransposedBlocks{T}) where {T} = adopt(T, Raw.tartan_matrix_transpose(nothing, A.parent))
-BlockSparseMatrix(A::TransposedBlocks) = copy(A)
+BlockSparseMatrix(A::TransposedBlocks; boundaries...) = BlockSparseMatrix(copy(A); boundaries...)
 BlockSparseMatrix{T}(A::TransposedBlocks) where {T} = BlockSparseMatrix{T}(copy(A))
 Base.permutedims(A::BlockSparseMatrix) = copy(transpose(A))
 Base.permutedims(A::TransposedBlocks) = copy(A.parent)

@@ -34,11 +34,10 @@ function check(A::BlockSparseMatrix; finite::Bool = true)
 end
 
 function foreach_element(f, A::BlockSparseMatrix)
-    br, bc = blocksize(A)
-    for (k, (row, col, head)) in enumerate(zip(coordinates(A.layout)...))
-        rows, cols = stored_part(A, row, col)
-        for j in cols, i in rows
-            f(i + (row - 1) * br, j + (col - 1) * bc, head, A.values[i, j, k], k)
+    row_cuts, col_cuts = cutting(A)
+    for (k, (block_row, block_col, head)) in enumerate(zip(coordinates(A.layout)...))
+        for (c, j) in enumerate(col_cuts[block_col]), (r, i) in enumerate(row_cuts[block_row])
+            f(i, j, head, A.values[r, c, k], k)
         end
     end
 end

@@ -1,14 +1,14 @@
 # SPDX-License-Identifier: Apache-2.0
 # Reductions, norms, comparison. The elements that are not stored count as zeros.
 
-# The stored elements in some order, without the padding of ragged blocks.
+# The stored elements in some order, without padding.
 function elements(A::BlockSparseMatrix)
     isragged(A) || return vec(A.values)
     result = Vector{eltype(A)}(undef, nnz(A))
-    n = 0
+    n, at = 0, cutting(A)
     rows, cols, _ = coordinates(A.layout)
     for k in eachindex(rows)
-        i, j = stored_part(A.layout, rows[k], cols[k])
+        i, j = stored_part(at, rows[k], cols[k])
         for c in j, r in i
             result[n += 1] = A.values[r, c, k]
         end
@@ -82,8 +82,8 @@ function reduced_lines(f, op, A::BlockSparseMatrix{T}, by_row, init) where {T}
     end
     counts, result = zeros(Int, lines), Vector{R}(undef, lines)
     block_rows, block_cols, _ = coordinates(A.layout)
-    by_row ? reduce_columns!(result, counts, f, op, A.values, block_rows, block_cols, size(A)) :
-             reduce_rows!(result, counts, f, op, A.values, block_rows, block_cols, size(A))
+    by_row ? reduce_columns!(result, counts, f, op, A.values, block_rows, block_cols, cutting(A)) :
+             reduce_rows!(result, counts, f, op, A.values, block_rows, block_cols, cutting(A))
     for line in 1:lines
         zeros = length_of_line - counts[line]
         counts[line] == 0 ? (result[line] = only_zeros(op, x0, zeros)) :
@@ -94,28 +94,26 @@ function reduced_lines(f, op, A::BlockSparseMatrix{T}, by_row, init) where {T}
 end
 
 # In the order of the blocks, and of the elements in each.
-function reduce_columns!(result, counts, f, op, values, block_rows, block_cols, (m, n))
-    br, bc = size(values)
+function reduce_columns!(result, counts, f, op, values, block_rows, block_cols, (row_cuts, col_cuts))
     for k in eachindex(block_rows)
-        col, height = (block_cols[k] - 1) * bc, min(br, m - (block_rows[k] - 1) * br)
-        @inbounds for j in 1:min(bc, n - col)
-            y = counts[col + j] == 0 ? Base.reduce_first(op, f(values[1, j, k])) : op(result[col + j], f(values[1, j, k]))
+        height = length(row_cuts[block_rows[k]])
+        @inbounds for (j, col) in enumerate(col_cuts[block_cols[k]])
+            y = counts[col] == 0 ? Base.reduce_first(op, f(values[1, j, k])) : op(result[col], f(values[1, j, k]))
             for i in 2:height
                 y = op(y, f(values[i, j, k]))
             end
-            result[col + j] = y
-            counts[col + j] += height
+            result[col] = y
+            counts[col] += height
         end
     end
 end
-function reduce_rows!(result, counts, f, op, values, block_rows, block_cols, (m, n))
-    br, bc = size(values)
+function reduce_rows!(result, counts, f, op, values, block_rows, block_cols, (row_cuts, col_cuts))
     for k in eachindex(block_rows)
-        row, col = (block_rows[k] - 1) * br, (block_cols[k] - 1) * bc
-        @inbounds for j in 1:min(bc, n - col), i in 1:min(br, m - row)
+        rows, width = row_cuts[block_rows[k]], length(col_cuts[block_cols[k]])
+        @inbounds for j in 1:width, (i, row) in enumerate(rows)
             y = f(values[i, j, k])
-            result[row + i] = counts[row + i] == 0 ? Base.reduce_first(op, y) : op(result[row + i], y)
-            counts[row + i] += 1
+            result[row] = counts[row] == 0 ? Base.reduce_first(op, y) : op(result[row], y)
+            counts[row] += 1
         end
     end
 end
@@ -170,15 +168,14 @@ function line_variances(A::BlockSparseMatrix, means, by_row, n)
     centers = float.(means)
     squares, zeros = fill!(similar(centers), 0), fill(size(A, by_row ? 1 : 2), size(means))
     block_rows, block_cols, _ = coordinates(A.layout)
-    add_squares!(squares, zeros, A.values, centers, by_row, block_rows, block_cols, size(A))
+    add_squares!(squares, zeros, A.values, centers, by_row, block_rows, block_cols, cutting(A))
     return (squares .+ zeros .* abs2.(centers)) ./ n
 end
-function add_squares!(squares, zeros, values, means, by_row, block_rows, block_cols, (m, n))
-    br, bc = size(values)
+function add_squares!(squares, zeros, values, means, by_row, block_rows, block_cols, (row_cuts, col_cuts))
     for k in eachindex(block_rows)
-        row, col = (block_rows[k] - 1) * br, (block_cols[k] - 1) * bc
-        @inbounds for j in 1:min(bc, n - col), i in 1:min(br, m - row)
-            line = by_row ? col + j : row + i
+        rows, cols = row_cuts[block_rows[k]], col_cuts[block_cols[k]]
+        @inbounds for (j, col) in enumerate(cols), (i, row) in enumerate(rows)
+            line = by_row ? col : row
             squares[line] += abs2(values[i, j, k] - means[line])
             zeros[line] -= 1
         end
@@ -215,12 +212,12 @@ function Base.:(==)(A::BlockSparse, B::BlockSparse)
     X, Y = A isa TransposedBlocks && B isa TransposedBlocks ? (parent(A), parent(B)) : (plain(A), plain(B))
     X.layout == Y.layout && !isragged(X) && return X.values == Y.values
     count = Ref(0.0)
-    return Raw.tartan_matrix_count_different(nothing, X, in_blocks(Y, blocksize(X)), 0, 0, false) == 0
+    return Raw.tartan_matrix_count_different(nothing, X, in_blocks(Y, cutting(X)), 0, 0, false) == 0
 end
 # NaN is equal to NaN, and 0.0 is not to -0.0.
 function Base.isequal(A::BlockSparse, B::BlockSparse)
     (size(A) == size(B) && heads(A) == heads(B)) || return false
-    X, Y = plain(A), in_blocks(B, blocksize(A))
+    X, Y = plain(A), in_blocks(B, cutting(A))
     X.layout == Y.layout && return isequal(elements(X), elements(Y))
     all_places = union(X.layout, Y.layout)
     return isequal(elements(project(X, all_places)), elements(project(Y, all_places)))
@@ -249,7 +246,7 @@ function Base.isapprox(A::BlockSparse, B::BlockSparse; atol::Real = 0, rtol::Rea
     (size(A) == size(B) && heads(A) == heads(B)) || return false
     distance = norm(A - B)
     isfinite(distance) && return distance <= max(atol, rtol * max(norm(A), norm(B)))
-    X, Y = plain(A), in_blocks(B, blocksize(A))
+    X, Y = plain(A), in_blocks(B, cutting(A))
     return Raw.tartan_matrix_count_different(nothing, X, Y, rtol, atol, nans) == 0
 end
 

@@ -7,10 +7,12 @@
 function stored_form(layout::BlockLayout)
     isopen(layout) || throw(closed_error(layout.handle))
     layout = known(layout)
-    return (size(layout), blocksize(layout), heads(layout), coordinates(layout), layout_identity(layout))
+    return (size(layout), isvariable(layout) ? layout.bounds : blocksize(layout), heads(layout), coordinates(layout), layout_identity(layout))
 end
 function restored(::Type{BlockLayout}, (shape, block, count, (rows, cols, of_head), identity))
-    layout = BlockLayout(shape, block, rows, cols; heads = count, block_heads = of_head)
+    layout = block isa Tuple{Vector, Vector} ?
+        with_bounds(BlockLayout(length.(block) .- 1, 1, rows, cols; heads = count, block_heads = of_head), block...) :
+        BlockLayout(shape, block, rows, cols; heads = count, block_heads = of_head)
     layout_identity(layout) == identity ||
         throw(TartanError(:format, "a stored layout has identity $(layout_identity(layout)), expected $identity"))
     return layout

@@ -8,7 +8,7 @@ function describe(io::IO, layout::BlockLayout)
     isdynamic(layout) && return print(io, ": dynamic, capacity ", nblocks(layout), " of ", all, " blocks of ",
                                       times(blocksize(layout)))
     percent = round(100 * density(layout); sigdigits = 3)
-    print(io, ": ", nblocks(layout), " of ", all, " blocks of ", times(blocksize(layout)), " (", percent, "%)")
+    print(io, ": ", nblocks(layout), " of ", all, isvariable(layout) ? " blocks up to " : " blocks of ", times(blocksize(layout)), " (", percent, "%)")
     heads(layout) > 1 && print(io, " in ", heads(layout), " heads")
 end
 

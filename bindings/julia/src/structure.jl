@@ -65,7 +65,7 @@ function Base.getindex(A::BlockSparseMatrix, ::Colon, ::Colon, head::Integer)
     1 <= head <= heads(A) || throw(BoundsError(A, (:, :, head)))
     rows, cols, of_head = coordinates(A.layout)
     ids = findall(==(head), of_head)
-    return BlockSparseMatrix(BlockLayout(size(A), blocksize(A), rows[ids], cols[ids]), A.values[:, :, ids])
+    return BlockSparseMatrix(on_grid(A.layout, rows[ids], cols[ids]), A.values[:, :, ids])
 end
 
 for (f, code) in ((:tril, :TARTAN_LOWER), (:triu, :TARTAN_UPPER))
@@ -171,7 +171,7 @@ function joined(direction, A::BlockSparseMatrix{P}, B::BlockSparseMatrix{P}) whe
 end
 
 # Whether the blocks of both stay as they are.
-fits(A, B, direction) = heads(A) == 1 == heads(B) && blocksize(A) == blocksize(B) &&
+fits(A, B, direction) = heads(A) == 1 == heads(B) && !isvariable(A) && !isvariable(B) && blocksize(A) == blocksize(B) &&
     (direction == Raw.TARTAN_RIGHTWARD || size(A, 1) % blocksize(A)[1] == 0) && (direction == Raw.TARTAN_DOWN || size(A, 2) % blocksize(A)[2] == 0)
 
 function join_whole_blocks(A::BlockSparseMatrix{P}, B, direction) where {P}

@@ -110,8 +110,7 @@ shown_as(triangle) = triangle == 'N' ? "a matrix itself" : "Symmetric(A, :$trian
     known = falses(size(A.values))
     known[nonzeros(places)] .= true
     foreach_element(A) do i, j, head, x, k
-        br, bc = blocksize(A)
-        iszero(x) || known[mod1(i, br), mod1(j, bc), k] || throw(ArgumentError(
+        iszero(x) || known[slot(A, i, j)] || throw(ArgumentError(
             "A[$i, $j] is $x where the matrix of the factor had 0, expected 0 there: $name(A) makes a new factor"))
     end
 end

@@ -20,6 +20,7 @@ for f in (:heads, :isopen)
     @eval $(f === :isopen ? :(Base.isopen) : f)(W::WrappedReal) = $f(parent(W))
 end
 blocksize(W::WrappedReal) = blocksize(parent(W))
+cuts(W::WrappedReal, side) = cuts(parent(W), side)
 
 for f in (:transpose, :adjoint)
     for (X, Y) in ((:UpperTriangular, :LowerTriangular), (:UnitUpperTriangular, :UnitLowerTriangular))
@@ -41,7 +42,7 @@ plain(W::UpperTriangular{<:Real, <:BlockSparse}) = triu(parent(W))
 plain(W::LowerTriangular{<:Real, <:BlockSparse}) = tril(parent(W))
 plain(W::UnitUpperTriangular{<:Real, <:BlockSparse}) = triu(parent(W), 1) + I
 plain(W::UnitLowerTriangular{<:Real, <:BlockSparse}) = tril(parent(W), -1) + I
-in_blocks(W::WrappedReal, block) = in_blocks(plain(W), block)
+in_blocks(W::WrappedReal, at::Cutting) = in_blocks(plain(W), at)
 compressed(W::WrappedReal) = sparse(plain(W))
 for W in WRAPPERS # beside those for any parent
     @eval compressed(x::$W{<:Real, <:BlockSparse}) = sparse(plain(x))
@@ -166,14 +167,15 @@ struct Triangle{G}
 end
 
 function Triangle{G}(layout::BlockLayout, upper) where {G}
-    br, bc = blocksize(layout)
+    row_cuts, col_cuts = cutting(layout)
     rows, cols, _ = coordinates(layout)
     gates, crossed = zeros(G, length(rows)), Int[]
     for k in eachindex(rows, cols)
-        above, below = rows[k] * br <= (cols[k] - 1) * bc, cols[k] * bc <= (rows[k] - 1) * br
+        i, j = row_cuts[rows[k]], col_cuts[cols[k]]
+        above, below = last(i) < first(j), last(j) < first(i)
         above || below ? (gates[k] = above == upper) : push!(crossed, k)
     end
-    return Triangle{G}(gates, crossed, BlockLayout(size(layout)[1:2], (br, bc), rows[crossed], cols[crossed]))
+    return Triangle{G}(gates, crossed, on_grid(layout, rows[crossed], cols[crossed]))
 end
 
 # Two tasks may make one at once; either will do.
@@ -187,12 +189,11 @@ end
 
 # The blocks of A that the diagonal crosses, without what lies beyond it, and without the diagonal if `strict` is 1.
 function crossed_blocks(A::BlockSparseMatrix, of::Triangle, upper, strict)
-    br, bc = blocksize(A)
+    row_cuts, col_cuts = cutting(A)
     rows, cols, _ = coordinates(of.layout)
     values = A.values[:, :, of.crossed]
-    for n in eachindex(rows), j in 1:bc, i in 1:br
-        distance = (cols[n] - 1) * bc + j - (rows[n] - 1) * br - i
-        (upper ? distance : -distance) >= strict || (values[i, j, n] = 0)
+    for n in eachindex(rows), (c, j) in enumerate(col_cuts[cols[n]]), (r, i) in enumerate(row_cuts[rows[n]])
+        (upper ? j - i : i - j) >= strict || (values[r, c, n] = 0)
     end
     return BlockSparseMatrix(of.layout, values)
 end
@@ -275,18 +276,18 @@ Base.:^(W::WrappedReal, p::Integer) = plain(W)^p
 
 # Solves op(triangle of A) * x = x in place, where op is the transpose if `flipped`; `upper` is the triangle of A itself.
 function solve_triangle!(x::AbstractVecOrMat, A::BlockSparseMatrix{T}, upper, unit, flipped) where {T}
-    n, b = size(A, 1), blocksize(A)[1]
+    at = cuts(A, 1)
     expect_no_zero(A, unit)
     _, cols, _ = coordinates(A.layout)
     ends = cumsum(row_lengths(A.layout))
     lines = upper != flipped ? (length(ends):-1:1) : (1:length(ends))
     for I in lines
         blocks = (I == 1 ? 1 : ends[I - 1] + 1):ends[I]
-        row, height = (I - 1) * b, min(b, n - (I - 1) * b)
-        flipped || update_line!(x, A.values, blocks, cols, I, upper, row, height, b, n)
+        row, height = first(at[I]) - 1, length(at[I])
+        flipped || update_line!(x, A.values, blocks, cols, I, upper, row, height, at)
         diagonal = findfirst(k -> cols[k] == I, blocks)
         solve_block!(x, A.values, diagonal === nothing ? 0 : blocks[diagonal], row, height, upper, unit, flipped)
-        flipped && update_others!(x, A.values, blocks, cols, I, upper, row, height, b, n)
+        flipped && update_others!(x, A.values, blocks, cols, I, upper, row, height, at)
     end
     return x
 end
@@ -296,28 +297,26 @@ function expect_no_zero(A, unit)
     i === nothing || throw(SingularException(i))
     return nothing
 end
-function update_line!(x, values, blocks, cols, I, upper, row, height, b, n)
+function update_line!(x, values, blocks, cols, I, upper, row, height, at)
     @inbounds for k in blocks
         (upper ? cols[k] > I : cols[k] < I) || continue
-        col = (cols[k] - 1) * b
-        for c in axes(x, 2), j in 1:min(b, n - col)
-            factor = x[col + j, c]
+        for c in axes(x, 2), (j, col) in enumerate(at[cols[k]])
+            factor = x[col, c]
             @simd for i in 1:height
                 x[row + i, c] -= values[i, j, k] * factor
             end
         end
     end
 end
-function update_others!(x, values, blocks, cols, I, upper, row, height, b, n)
+function update_others!(x, values, blocks, cols, I, upper, row, height, at)
     @inbounds for k in blocks
         (upper ? cols[k] > I : cols[k] < I) || continue
-        col = (cols[k] - 1) * b
-        for c in axes(x, 2), j in 1:min(b, n - col)
-            total = x[col + j, c]
+        for c in axes(x, 2), (j, col) in enumerate(at[cols[k]])
+            total = x[col, c]
             for i in 1:height
                 total -= values[i, j, k] * x[row + i, c]
             end
-            x[col + j, c] = total
+            x[col, c] = total
         end
     end
 end
@@ -344,7 +343,7 @@ function solve_block!(x, values, k, row, height, upper, unit, flipped)
 end
 
 # Whether the blocks are square, so that each diagonal block is a triangle.
-has_square_blocks(W) = blocksize(W)[1] == blocksize(W)[2]
+has_square_blocks(W) = cuts(W, 1) == cuts(W, 2)
 function solve_in!(x, W::TriangularBlocks{<:Real})
     size(W, 1) == size(x, 1) ||
         throw(DimensionMismatch("the matrix has size $(size(W)), the right-hand side $(size(x)): expected $(size(W, 1)) rows in it"))
@@ -399,7 +398,7 @@ function write_shown!(W::WrappedReal, X)
     return W
 end
 plain_blocks(X::Union{BlockSparse, WrappedReal}, W) = plain(X)
-plain_blocks(X::AbstractMatrix, W) = BlockSparseMatrix(sparse_of(X, eltype(W)), blocksize(W))
+plain_blocks(X::AbstractMatrix, W) = BlockSparseMatrix(sparse_of(X, eltype(W)), cutting(W))
 
 for X in (Matrix, SubArray{<:Any, 2}, BlockSparse, SparseMatrixCSC) # not of CHOLMOD, which has a method for them
     @eval Base.copyto!(W::WrappedReal, X::$X) = write_shown!(W, X)

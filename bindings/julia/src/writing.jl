@@ -140,8 +140,7 @@ end
 
 function expect_places(A, i, j)
     isempty(i) && return nothing
-    br, bc = blocksize(A)
-    k = findfirst(==(0), findblock(A.layout, cld.(i, br), cld.(j, bc)))
+    k = findfirst(==(0), findblock(A.layout, blocks_at(A, i, j)...))
     k === nothing || not_stored(i[k], j[k])
     return nothing
 end
@@ -151,8 +150,7 @@ write_elements!(A, i, j, x) = (isempty(i) || Raw.tartan_matrix_set_elements(A, (
 # Zeroes the stored elements in these rows and columns.
 function clear_elements!(A, rows, cols)
     (isempty(rows) || isempty(cols)) && return nothing
-    br, bc = blocksize(A)
-    by_block_row, by_block_col = grouped(rows, br), grouped(cols, bc)
+    by_block_row, by_block_col = map(grouped, (rows, cols), cutting(A))
     few = length(by_block_row) * length(by_block_col) < nblocks(A)
     if few
         at = [(I, J) for I in keys(by_block_row) for J in keys(by_block_col)]
@@ -167,10 +165,11 @@ function clear_elements!(A, rows, cols)
 end
 
 # Positions inside their block, by block.
-function grouped(indices, size)
+function grouped(lines, cuts)
     groups = Dict{Int, Vector{Int}}()
-    for i in indices
-        push!(get!(groups, cld(i, size), Int[]), mod1(i, size))
+    for i in lines
+        k = block_at(cuts, i)
+        push!(get!(groups, k, Int[]), i - first(cuts[k]) + 1)
     end
     return groups
 end

@@ -227,7 +227,7 @@ end
     handle(h) = BSON.made(typeof(h), fields(h))
     A = random_matrix(Float64, 8, 8, (4, 4), 1.0)
     B = BSON.made(typeof(A), Any[handle(A.handle), A.layout, A.values])
-    layout = BSON.made(BlockLayout, Any[handle(A.layout.handle), A.layout.frame])
+    layout = BSON.made(BlockLayout, Any[handle(A.layout.handle), A.layout.frame, A.layout.bounds])
     for f in (() -> B * ones(8), () -> B[1, 1], () -> copy(B'), () -> block_norms(B), () -> nblocks(layout), () -> isdynamic(layout), () -> svg(layout))
         @test refuses(f, :handle, "address means nothing", "BSON")
     end

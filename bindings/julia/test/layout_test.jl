@@ -110,12 +110,3 @@ end
     @test sprint(show, MIME"image/svg+xml"(), layout) == svg(layout)
     @test occursin("0 of 0", sprint(show, MIME"text/plain"(), BlockLayout((0, 5), 8, Int[], Int[])))
 end
-
-# Many functions here compute with the places of blocks of one size.
-@testset "blocks of different sizes are refused" begin
-    layout = BlockLayout([true false; true true], 4)
-    @test refuses(() -> BlockLayout(Tartan.Raw.tartan_layout_with_boundaries(layout, [0, 1, 4], [0, 2, 4])), :unsupported,
-                  "blocks of different sizes, which a BlockLayout cannot hold")
-    @test BlockLayout(Tartan.Raw.tartan_layout_with_boundaries(layout, [0, 3, 4], [0, 2, 4])) ==
-          BlockLayout([true false; true true], (3, 2); shape = (4, 4))
-end

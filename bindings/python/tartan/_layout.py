@@ -137,7 +137,7 @@ class Layout(ChangingLayouts):
 
         Values are [blocks, rows, columns of the largest block]: the elements of a block are in its first rows and columns, the
         rest is zero and never read. Products, their gradients, arithmetic, conversion, reductions and files take such
-        layouts, on the CPU; what does not says so.
+        layouts; what does not says so.
 
         >>> import numpy as np, tartan
         >>> layout = tartan.Layout.pattern("banded", (3, 3), 1, lower=1, upper=0).with_boundaries([0, 3, 5, 12], [0, 1, 6, 8])

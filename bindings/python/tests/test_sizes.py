@@ -183,3 +183,19 @@ def test_other_formats(tmp_path):
     assert np.array_equal(tartan.read_h5ad(tmp_path / "a.h5ad", block=2).toarray(), x)
     with pytest.raises(tartan.UnsupportedError, match="blocks differ in size, which BSR cannot hold"):
         tartan.write_binsparse(tmp_path / "b.h5", a)
+
+
+def test_triangles_and_plans_of_assembly():
+    rng = np.random.default_rng(7)
+    for order in ("C", "F"):
+        a, dense = any_matrix(rng, order=order)
+        assert (a.tril(1).toarray() == np.tril(dense, 1)).all() and (a.triu(-1).toarray() == np.triu(dense, -1)).all()
+        rows, cols = np.nonzero(dense)
+        places = rng.integers(0, rows.size, 3 * rows.size)
+        added = rng.standard_normal(places.size)
+        expected = np.zeros_like(dense)
+        np.add.at(expected, (rows[places], cols[places]), added)
+        plan = tartan.Assembly.of_elements(a.layout, rows[places], cols[places], order=order)
+        np.testing.assert_allclose(plan.matrix(added).toarray(), expected)
+        block_rows, block_cols = a.layout.coordinates()[-2:]
+        np.testing.assert_allclose(tartan.Assembly(a.layout, block_rows, block_cols).add(a, a.values.copy()).toarray(), 2 * dense)

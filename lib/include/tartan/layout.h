@@ -10,8 +10,8 @@
  * Variable layouts, whose blocks differ in size (tartan_layout_with_boundaries), are another: lists say where block rows and
  * block columns begin, and block_rows and block_cols are the largest sizes. Values are [blocks, block_rows, block_cols] all
  * the same, with the elements of a block in its first rows and columns; the rest is padding, as at a ragged edge: zero
- * in what Tartan makes and never read as data. They work on the CPU. Functions that do not say more about such layouts and
- * have no rule for them return UNSUPPORTED.
+ * in what Tartan makes and never read as data. CUDA has their products and arithmetic. Functions that do not say more
+ * about such layouts and have no rule for them return UNSUPPORTED.
  *
  * Terms: the matrix has rows x cols elements in blocks of block_rows x block_cols. The grid has grid_rows =
  * ceil(rows / block_rows) times grid_cols = ceil(cols / block_cols) block positions; its last row and column may be

@@ -68,7 +68,7 @@ Items, in the order of the arguments of the C function:
     RUNS(function)                     the operation is made of others, and no backend has it: tartan_status function(const tartan_op *,
                                        tartan_context *) checks what rows can't say and runs them. Without FLOPS, CHECK and KEEPS
     STAYS(w)                           matrix w may not be of a dynamic layout
-    VARIABLE(w, ...)                   blocks of these matrices and layouts may differ in size, on the CPU; those of all others may not
+    VARIABLE(w, ...)                   blocks of these matrices and layouts may differ in size; those of all others may not
     AS(operation)                      CHECK makes the struct of this one, which is by hand, from that of the entry, and backends run it
     WRAPPED()                          languages have functions of their own around it, where a generated one would not be in their manner
     BENCH("lines... M, n K")           sizes in `tartan bench`, of which M, K and N are options; "blocks" if operands are matrices of M x K
