@@ -122,7 +122,7 @@ def attention(
     queries, d], `k` is [batch, kv_heads, keys, d], and `v` and the result have another d if they like. `mask` is a `BlockMask`, which is
     fixed when a function is traced, or an array that broadcasts to [batch, heads, queries, keys]: of booleans, or of numbers that are added
     to the scores. `key_lengths` is [batch]. There are derivatives by `q`, `k` and `v`, which have none; that by `mask` is refused."""
-    options = {"scale": scale, "causal": causal, "query_offset": query_offset, "causal_from": causal_from, "softcap": softcap, "by_batch": by_batch}
+    options: dict[str, Any] = {"scale": scale, "causal": causal, "query_offset": query_offset, "causal_from": causal_from, "softcap": softcap, "by_batch": by_batch}
     if isinstance(mask, tartan.BlockMask):
         options["mask"], mask = mask, None
     mask = None if mask is None else _without_derivative(jax.numpy.asarray(mask))
@@ -130,15 +130,11 @@ def attention(
     return _attention(layout, tuple(options.items()), q, k, v, mask, key_lengths)
 
 
-@jax.custom_vjp
-def _without_derivative(mask: Any) -> Any:
-    return mask
-
-
 def _refuse_derivative(kept: Any, dmask: Any) -> Any:
     raise UnsupportedError("attention has no derivative by mask in JAX, expected derivatives by q, k and v: see jax.lax.stop_gradient")
 
 
+_without_derivative = jax.custom_vjp(lambda mask: mask)
 _without_derivative.defvjp(lambda mask: (mask, None), _refuse_derivative)
 
 
