@@ -19,7 +19,7 @@ function BlockSparseMatrix(block_rows::AbstractVector{<:Integer}, block_cols::Ab
     values = dense_input(blocks)
     frame = frame_of(shape, (size(values, 1), size(values, 2)), heads)
     places = places_in(frame, block_heads, block_rows, block_cols)
-    array = described(as_matrix, values)
+    array = input(as_matrix, values, "blocks", eltype(values))
     return adopt(eltype(values), Raw.tartan_matrix_from_blocks(nothing, frame, places, array, 0, Raw.TARTAN_COL_MAJOR))
 end
 

@@ -56,6 +56,27 @@ end
     end
 end
 
+# A session: what follows `julia> ` is typed, and the lines up to an empty one are what Julia shows then.
+sessions() = [name => part.code for (name, body) in docstrings() for part in Markdown.parse(body).content
+              if part isa Markdown.Code && part.language == "jldoctest"]
+
+@testset "sessions show what they say" begin
+    @test length(sessions()) >= 2
+    for (name, code) in sessions()
+        place = Module()
+        Core.eval(place, :(using Tartan))
+        include_string(place, SETUP)
+        for step in split(code, "julia> "; keepempty = false)
+            line, at = Meta.parse(step, 1)
+            value, shown = Core.eval(place, line), strip(SubString(step, at))
+            found = value === nothing || endswith(strip(step), ';') ? "" : sprint(show, MIME"text/plain"(), value; context = :module => place)
+            rows(text) = join(rstrip.(split(strip(text), '\n')), '\n')
+            rows(found) == rows(shown) || println(name, " shows\n", found)
+            @test rows(found) == rows(shown)
+        end
+    end
+end
+
 # Lines that compare are true. The page is not part of the package.
 const PAGE = joinpath(@__DIR__, "..", "..", "..", "docs", "julia.md")
 isfile(PAGE) && @testset "the page on Julia" begin

@@ -134,5 +134,13 @@ def kron(a: Any, b: Any) -> Any:
                 f"the smaller matrix has shape {dense.shape}, expected at most {LARGEST_FACTOR} elements, since it becomes dense"
             )
         dense = dense.toarray()
-    small = array_of(dense, "a" if first else "b", _raw.TARTAN_F64)
+    name = "a" if first else "b"
+    try:
+        small = array_of(dense, name, _raw.TARTAN_F64)
+    except ArgumentTypeError:
+        if hasattr(dense, "__array__") or hasattr(dense, "__dlpack__"):
+            raise
+        raise ArgumentTypeError(f"{name} is of type {type(dense).__name__}, expected a matrix, sparse or dense") from None
+    if small.ndim != 2:
+        raise ShapeError(f"{name} has {small.ndim} dimensions, expected a matrix")
     return matrix._computed(lambda context, handle: _raw.tartan_matrix_kronecker(context, handle, small, int(first), 0))

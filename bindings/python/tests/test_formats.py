@@ -235,6 +235,14 @@ def test_joining_with_scipy(rng, w):
     large = BlockMatrix.zeros(tartan.Layout.from_coordinates((300, 300), 4, [], []))
     with pytest.raises(tartan.UnsupportedError, match="becomes dense"):
         tartan.kron(large, large)
+    for nothing in (None, "x"):
+        with pytest.raises(tartan.ArgumentTypeError, match="b is of type .*, expected a matrix, sparse or dense"):
+            tartan.kron(w, nothing)
+        with pytest.raises(tartan.ArgumentTypeError, match="a is of type .*, expected a matrix"):
+            tartan.kron(nothing, w)
+    for number in (3, np.ones(2)):
+        with pytest.raises(tartan.ShapeError, match="b has . dimensions, expected a matrix"):
+            tartan.kron(w, number)
 
 
 def test_from_lists_without_a_layout(rng):

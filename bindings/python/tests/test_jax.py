@@ -77,6 +77,34 @@ def test_attention_has_values_and_derivatives_of_a_dense_one(causal):
         close(a, b)
 
 
+@pytest.mark.parametrize("numbers", [False, True])
+def test_attention_with_masks_lengths_softcap_and_other_values(numbers):
+    layout = tartan.Layout.pattern("local", (12, 12), 4, window=2)
+    stored = np.kron(layout.mask(), np.ones((4, 4))) > 0
+    q, k, v = (normal(2, 2, 12, d, seed=s) for s, d in enumerate((8, 8, 5)))
+    lengths = jnp.asarray([12, 9])
+    mask = normal(2, 1, 12, 12, seed=9)
+    mask = mask if numbers else mask > -0.5
+
+    def dense(q, k, v):
+        scores = 0.7 * jnp.tanh(0.3 * q @ k.swapaxes(-1, -2) / 0.7)
+        seen = stored & (jnp.arange(12) < lengths[:, None])[:, None, None]
+        scores, seen = (scores + mask, seen) if numbers else (scores, seen & mask)
+        return jnp.where(seen.any(-1, keepdims=True), jax.nn.softmax(jnp.where(seen, scores, -1e300), axis=-1), 0) @ v
+
+    ours = lambda *a: attention(*a, layout, scale=0.3, softcap=0.7, mask=mask, key_lengths=lengths)  # noqa: E731
+    close(jax.jit(ours)(q, k, v), dense(q, k, v))
+    found, wanted = (jax.jit(jax.grad(lambda *a: (f(*a) ** 3).sum(), (0, 1, 2)))(q, k, v) for f in (ours, dense))
+    for a, b in zip(found, wanted):
+        close(a, b)
+    if numbers:
+        with pytest.raises(tartan.UnsupportedError, match="no derivative by mask"):
+            jax.grad(lambda m: attention(q, k, v, layout, mask=m).sum())(mask)
+    else:
+        kept = tartan.BlockMask.from_dense(layout, np.asarray(mask[0, 0]) & stored)
+        close(attention(q, k, v, layout, mask=kept), attention(q, k, v, layout, mask=mask[0, 0]))
+
+
 def test_bad_operands_are_refused_when_a_function_is_traced():
     x = normal(15, 3)
     with pytest.raises(tartan.ShapeError, match=r"values has shape \[1, 4, 4\], expected \[\d+, 4, 4\]"):

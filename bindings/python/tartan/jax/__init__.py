@@ -23,7 +23,7 @@ import jax
 import numpy as np
 
 import tartan
-from tartan._errors import ArgumentTypeError, ShapeError
+from tartan._errors import ArgumentTypeError, ShapeError, UnsupportedError
 
 __all__ = ["attention", "sddmm", "spmm"]
 
@@ -103,33 +103,79 @@ _sddmm.defvjp(lambda layout, x, y: (_sddmm(layout, x, y), (x, y)), _sddmm_gradie
 # ---- Attention ----
 
 
-def attention(q: Any, k: Any, v: Any, layout: tartan.Layout, *, scale: Optional[float] = None, causal: bool = False) -> Any:
+def attention(
+    q: Any,
+    k: Any,
+    v: Any,
+    layout: tartan.Layout,
+    *,
+    scale: Optional[float] = None,
+    causal: bool = False,
+    query_offset: int = 0,
+    causal_from: int = 0,
+    softcap: float = 0.0,
+    by_batch: bool = False,
+    mask: Any = None,
+    key_lengths: Any = None,
+) -> Any:
     """``softmax(scale * q @ k.T) @ v`` over the keys in the stored blocks of `layout`, as `tartan.attention`: `q` is [batch, heads,
-    queries, d], `k` and `v` are [batch, kv_heads, keys, d]. Its derivatives have no derivatives."""
-    return _attention(layout, scale, causal, q, k, v)
+    queries, d], `k` is [batch, kv_heads, keys, d], and `v` and the result have another d if they like. `mask` is a `BlockMask`, which is
+    fixed when a function is traced, or an array that broadcasts to [batch, heads, queries, keys]: of booleans, or of numbers that are added
+    to the scores. `key_lengths` is [batch]. There are derivatives by `q`, `k` and `v`, which have none; that by `mask` is refused."""
+    options: dict[str, Any] = {"scale": scale, "causal": causal, "query_offset": query_offset, "causal_from": causal_from, "softcap": softcap, "by_batch": by_batch}
+    if isinstance(mask, tartan.BlockMask):
+        options["mask"], mask = mask, None
+    mask = None if mask is None else _without_derivative(jax.numpy.asarray(mask))
+    key_lengths = None if key_lengths is None else jax.numpy.asarray(key_lengths)
+    return _attention(layout, tuple(options.items()), q, k, v, mask, key_lengths)
 
 
-def _forward(layout: tartan.Layout, scale: Optional[float], causal: bool, q: Any, k: Any, v: Any) -> Any:
+def _refuse_derivative(kept: Any, dmask: Any) -> Any:
+    raise UnsupportedError("attention has no derivative by mask in JAX, expected derivatives by q, k and v: see jax.lax.stop_gradient")
+
+
+_without_derivative = jax.custom_vjp(lambda mask: mask)
+_without_derivative.defvjp(lambda mask: (mask, None), _refuse_derivative)
+
+
+# Options, and the arrays that have no derivatives, as keywords of the library.
+def _keywords(options: tuple[tuple[str, Any], ...], arrays: tuple[Any, ...], names: tuple[str, ...]) -> dict[str, Any]:
+    return {**dict(options), **dict(zip(names, arrays))}
+
+
+def _given(mask: Any, key_lengths: Any) -> tuple[tuple[str, ...], tuple[Any, ...]]:
+    found = {name: x for name, x in (("mask", mask), ("key_lengths", key_lengths)) if x is not None}
+    return tuple(found), tuple(found.values())
+
+
+def _forward(layout: tartan.Layout, options: Any, q: Any, k: Any, v: Any, mask: Any, key_lengths: Any) -> Any:
+    names, arrays = _given(mask, key_lengths)
+
+    def forward(q: Any, k: Any, v: Any, *more: Any) -> Any:
+        return tartan.attention(q, k, v, layout, return_lse=True, **_keywords(options, more, names))
+
     lse = jax.ShapeDtypeStruct(q.shape[:-1], np.float64 if q.dtype == np.float64 else np.float32)
-    out = _like(q, (*q.shape[:-1], v.shape[-1]))
-    return _call(lambda q, k, v: tartan.attention(q, k, v, layout, scale=scale, causal=causal, return_lse=True), (out, lse), q, k, v)
+    return _call(forward, (_like(q, (*q.shape[:-1], v.shape[-1])), lse), q, k, v, *arrays)
 
 
-@functools.partial(jax.custom_vjp, nondiff_argnums=(0, 1, 2))
-def _attention(layout: tartan.Layout, scale: Optional[float], causal: bool, q: Any, k: Any, v: Any) -> Any:
-    return _forward(layout, scale, causal, q, k, v)[0]
+@functools.partial(jax.custom_vjp, nondiff_argnums=(0, 1))
+def _attention(layout: tartan.Layout, options: Any, q: Any, k: Any, v: Any, mask: Any, key_lengths: Any) -> Any:
+    return _forward(layout, options, q, k, v, mask, key_lengths)[0]
 
 
-def _attention_forward(layout: tartan.Layout, scale: Optional[float], causal: bool, q: Any, k: Any, v: Any) -> Any:
-    out, lse = _forward(layout, scale, causal, q, k, v)
-    return out, (q, k, v, out, lse)
+def _attention_forward(layout: tartan.Layout, options: Any, q: Any, k: Any, v: Any, mask: Any, key_lengths: Any) -> Any:
+    out, lse = _forward(layout, options, q, k, v, mask, key_lengths)
+    return out, (q, k, v, out, lse, mask, key_lengths)
 
 
-def _attention_gradients(layout: tartan.Layout, scale: Optional[float], causal: bool, kept: Any, dout: Any) -> Any:
-    def gradients(q: Any, k: Any, v: Any, out: Any, lse: Any, dout: Any) -> Any:
-        return tartan.attention_gradient(q, k, v, layout, out, lse, dout, scale=scale, causal=causal)
+def _attention_gradients(layout: tartan.Layout, options: Any, kept: Any, dout: Any) -> Any:
+    *operands, mask, key_lengths = kept
+    names, arrays = _given(mask, key_lengths)
 
-    return _call(gradients, tuple(map(_like, kept[:3])), *kept, dout)
+    def gradients(q: Any, k: Any, v: Any, out: Any, lse: Any, dout: Any, *more: Any) -> Any:
+        return tartan.attention_gradient(q, k, v, layout, out, lse, dout, **_keywords(options, more, names))
+
+    return (*_call(gradients, tuple(map(_like, operands[:3])), *operands, dout, *arrays), None, None)
 
 
 _attention.defvjp(_attention_forward, _attention_gradients)
