@@ -187,7 +187,7 @@ end
     stored = Matrix(BlockSparseMatrix(ones(9, 8), A.layout)) .!= 0
     weights = exp.(Matrix(A) ./ 2) .* stored
     @test block_softmax(A; scale = 0.5) ≈ weights ./ max.(sum(weights; dims = 2), eps())
-    q, k = ones(4, 1, 9, 1), ones(4, 1, 8, 1)
+    q, k = ones(4, 9, 1, 1), ones(4, 8, 1, 1)
     @test refuses(() -> attention(q, k, k, A.layout), :unsupported, "sddmm, block_softmax and spmm take them")
 end
 
