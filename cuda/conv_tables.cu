@@ -166,6 +166,28 @@ tartan_status make_jobs(const tartan_host *host, const tartan_layout *, const vo
     return TARTAN_OK;
 }
 
+/* Behind the facts: the form, pieces, and where the tables of lists and of first pieces begin. */
+tartan_status make_pieces(const tartan_host *host, const tartan_layout *, const void *user,
+                          tartan_cuda_made *out) {
+    const wanted *w = (const wanted *)user;
+    tartan_cuda_conv_piece_lists made;
+    PASS(keep_facts(host, w, 14, out));
+    const tartan_status status =
+        tartan_cuda_conv_pieces_make(host, (const tartan_cuda_conv_lines *)w->p, &made);
+    if (status != TARTAN_OK) {
+        host->free(out->facts);
+        return status;
+    }
+    out->values = made.values;
+    out->size = made.size;
+    const tartan_cuda_conv_piece_form &f = made.form;
+    const int64_t more[14] = {f.piece,   f.step,      f.group,         f.lines,         f.width,
+                              f.chunks,  f.groups,    f.phases,        f.each,          f.empty,
+                              f.longest, made.pieces, made.list_table, made.block_table};
+    memcpy(out->facts + w->known.count, more, sizeof more);
+    return TARTAN_OK;
+}
+
 /* Behind the fact, the number of items, where the other tables begin. */
 tartan_status make_sets(const tartan_host *host, const tartan_layout *, const void *user,
                         tartan_cuda_made *out) {
@@ -268,6 +290,28 @@ tartan_status tartan_cuda_conv_jobs_get(const char *function, tartan_cuda_queue 
     PASS(find(function, queue, make_jobs, &w, &values, &known));
     known += w.known.count;
     *out = {known[0], values, values + known[1], values + known[2]};
+    return TARTAN_OK;
+}
+
+tartan_status tartan_cuda_conv_pieces_get(const char *function, tartan_cuda_queue *queue,
+                                          const tartan_cuda_conv_lines *lines,
+                                          tartan_cuda_conv_piece_tables *out) {
+    wanted w = {lines->layout, lines, nullptr, {}};
+    add_taps(*lines->taps, lines->adjoint, &w.known);
+    const int64_t more[] = {lines->piece, lines->step, lines->together,
+                            lines->costs != nullptr ? lines->costs->kind : -lines->group};
+    for (int64_t one : more) w.known.add(one);
+    const int32_t *values;
+    const int64_t *known;
+    PASS(find(function, queue, make_pieces, &w, &values, &known));
+    known += w.known.count;
+    const auto fact = [&](int i) { return (int32_t)known[i]; };
+    *out = {
+        {fact(0), fact(1), fact(2), fact(3), fact(4), fact(5), fact(6), fact(7), fact(8), fact(9), fact(10)},
+        known[11],
+        values,
+        values + known[12],
+        values + known[13]};
     return TARTAN_OK;
 }
 

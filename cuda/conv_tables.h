@@ -4,6 +4,7 @@
 #define TARTAN_CUDA_CONV_TABLES_H
 
 #include "conv_jobs.h"
+#include "conv_pieces.h"
 #include "conv_sets.h"
 #include "conv_steps.h"
 #include "index_cache.h"
@@ -55,6 +56,16 @@ tartan_status tartan_cuda_conv_jobs_get(const char *function, tartan_cuda_queue 
                                         const tartan_cuda_conv_filter_gradient *p,
                                         const tartan_cuda_conv_job_form *form,
                                         tartan_cuda_conv_job_tables *out);
+
+/* The tables of conv_pieces.h in device memory. */
+typedef struct tartan_cuda_conv_piece_tables {
+    tartan_cuda_conv_piece_form form;
+    int64_t count; /* pieces */
+    const int32_t *pieces, *lists, *of_block;
+} tartan_cuda_conv_piece_tables;
+tartan_status tartan_cuda_conv_pieces_get(const char *function, tartan_cuda_queue *queue,
+                                          const tartan_cuda_conv_lines *lines,
+                                          tartan_cuda_conv_piece_tables *out);
 
 /* The tables of conv_sets.h in device memory. */
 typedef struct tartan_cuda_conv_set_tables {

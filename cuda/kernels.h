@@ -56,8 +56,10 @@ tartan_cuda_launching tartan_cuda_attention_merge_plain, tartan_cuda_block_softm
     tartan_cuda_block_softmax_gradient_plain;
 tartan_cuda_launching tartan_cuda_window_pool_plain, tartan_cuda_window_gather_plain,
     tartan_cuda_window_scatter_plain;
-tartan_cuda_launching tartan_cuda_conv_plain, tartan_cuda_conv_wgmma, tartan_cuda_conv_filter_gradient_plain,
-    tartan_cuda_conv_filter_gradient_mma;
+tartan_cuda_launching tartan_cuda_conv_plain, tartan_cuda_conv_depthwise, tartan_cuda_conv_pieces,
+    tartan_cuda_conv_pieces_f32, tartan_cuda_conv_wgmma, tartan_cuda_conv_filter_gradient_plain,
+    tartan_cuda_conv_filter_gradient_depthwise, tartan_cuda_conv_filter_gradient_pieces,
+    tartan_cuda_conv_filter_gradient_pieces_f32, tartan_cuda_conv_filter_gradient_mma;
 tartan_cuda_launching tartan_cuda_channel_linear_plain, tartan_cuda_channel_linear_gradient_plain,
     tartan_cuda_conv_normalize_plain, tartan_cuda_conv_normalize_gradient_plain;
 #define NORM(name, ...) tartan_cuda_launching tartan_cuda_##name##_plain, tartan_cuda_##name##_gradient_plain;

@@ -93,15 +93,40 @@ static void fold_positions(tartan_cuda_conv *p) {
     }
 }
 
+static tartan_status make_depthwise(const tartan_layout *l, void *user, void **out) {
+    const tartan_host *host = user;
+    bool *depthwise = NULL;
+    PASS(host->allocate(&depthwise, 1, sizeof *depthwise));
+    *depthwise = l->blocks > 0;
+    for (int64_t id = 0; *depthwise && id < l->blocks; id++)
+        *depthwise = l->block_rows[id] % 8 == l->block_cols[id] % 8;
+    *out = depthwise;
+    return TARTAN_OK;
+}
+
+/* Whether blocks are single elements whose rows and columns have equal remainders by 8, as those of depthwise filters; found on
+ * first use and kept in the layout as a plan. */
+static tartan_status find_depthwise(const tartan_host *host, const tartan_layout *layout, bool *out) {
+    static const char maker = 0; /* names this function among the makers of plans */
+    const tartan_i_plan_key key = {&maker, -1, 0};
+    void *plan = NULL;
+    *out = false;
+    if (layout->shape.block_rows != 1 || layout->shape.block_cols != 1 || tartan_i_is_dynamic(layout))
+        return TARTAN_OK;
+    PASS(host->plan(layout, &key, make_depthwise, (void *)host, host->free, &plan));
+    *out = *(const bool *)plan;
+    return TARTAN_OK;
+}
+
 tartan_status tartan_cuda_conv_of(const tartan_host *host, const tartan_context *context, const void *of,
                                   void *to) {
     const tartan_op_conv *op = of;
     tartan_cuda_conv *out = to;
-    (void)context;
     const tartan_cuda_slots rows = rows_of(op->conv, op->filter), cols = cols_of(op->conv, op->filter);
     tartan_cuda_conv p = {.dtype = op->filter->dtype,
                           .entries = op->to->shape[0],
                           .taps = taps_of(&op->geometry),
+                          .tf32 = context->options.tf32,
                           .adjoint = op->adjoint,
                           .per_tap = op->conv->options.per_tap,
                           .from = image_of(op->from),
@@ -122,6 +147,7 @@ tartan_status tartan_cuda_conv_of(const tartan_host *host, const tartan_context 
     p.nothing = tartan_i_array_is_empty(op->to) ||
                 (op->active != NULL && !op->active_from && op->active->blocks == 0);
     if (!p.nothing) fold_positions(&p);
+    PASS(find_depthwise(host, p.layout, &p.depthwise));
     PASS(tartan_cuda_figures_get(host, p.layout, &p.figures));
     *out = p;
     return TARTAN_OK;
@@ -133,9 +159,8 @@ tartan_status tartan_cuda_conv_filter_gradient_of(const tartan_host *host, const
     tartan_cuda_conv_filter_gradient *out = to;
     /* x of 16 bits may have a y_grad of f32. */
     const int32_t dtype = op->in->dtype == TARTAN_F32 ? op->out->dtype : op->in->dtype;
-    (void)host;
-    (void)context;
     *out = (tartan_cuda_conv_filter_gradient){.dtype = dtype,
+                                              .tf32 = context->options.tf32,
                                               .s_dtype = op->filter_grad->dtype,
                                               .entries = op->in->shape[0],
                                               .taps = taps_of(&op->geometry),
@@ -149,5 +174,6 @@ tartan_status tartan_cuda_conv_filter_gradient_of(const tartan_host *host, const
                                               .active_in = op->active != NULL && op->active_in,
                                               .nothing = op->conv->layout->blocks == 0};
     out->active = active_of(op->active, &op->windows, out->active_in ? &out->in : &out->out);
-    return TARTAN_OK;
+    PASS(find_depthwise(host, out->layout, &out->depthwise));
+    return tartan_cuda_figures_get(host, out->layout, &out->figures);
 }

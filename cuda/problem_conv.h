@@ -81,8 +81,10 @@ typedef struct tartan_cuda_conv {
     int32_t dtype; /* of the filter; `from` may be of f32 where it is of 16 bits */
     int64_t entries;
     tartan_cuda_taps taps;
-    bool adjoint; /* from `out` positions to `in` positions */
-    bool per_tap; /* taps may have different blocks */
+    bool tf32;      /* f32 factors may be rounded to tf32 */
+    bool adjoint;   /* from `out` positions to `in` positions */
+    bool per_tap;   /* taps may have different blocks */
+    bool depthwise; /* of single elements that join channels alike by 8 */
     tartan_cuda_image from, to;
     tartan_cuda_slots from_slots, to_slots;
     const void *values;
@@ -100,6 +102,8 @@ typedef struct tartan_cuda_conv {
 typedef struct tartan_cuda_conv_filter_gradient {
     bool nothing;
     int32_t dtype, s_dtype; /* of x (y_grad may be of f32 where it is of 16 bits); of the gradient */
+    bool tf32;              /* f32 factors may be rounded to tf32 */
+    bool depthwise;         /* of single elements that join channels alike by 8 */
     int64_t entries;
     tartan_cuda_taps taps;
     tartan_cuda_image in, out;
@@ -109,6 +113,7 @@ typedef struct tartan_cuda_conv_filter_gradient {
     double beta;
     tartan_cuda_active active;
     bool active_in;
+    tartan_cuda_figures figures;
 } tartan_cuda_conv_filter_gradient;
 
 /* One array of a walk; data is NULL if there is none. */

@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0
  * What the kernels of convolution cannot do. */
 #include "conv_jobs.h"
+#include "conv_pieces.h"
 #include "conv_steps.h"
 #include "dtype.h"
 #include "refuse.h"
@@ -43,6 +44,85 @@ const char *tartan_cuda_conv_wgmma_refuses(const tartan_cuda_chip *chip, const v
         2e9)
         return "only for fewer than 2e9 tiles";
     return NULL;
+}
+
+/* What both kernels count in 32 bits; `phases`: of positions of `to`. */
+static const char *refuses_pieces(const tartan_cuda_chip *chip, const tartan_layout *layout,
+                                  const tartan_cuda_taps *taps, const tartan_cuda_image *from,
+                                  const tartan_cuda_image *to, int64_t entries,
+                                  const tartan_cuda_active *active, double slots, double phases) {
+    const tartan_shape *s = &layout->shape;
+    double positions = (double)entries;
+    if (chip->shared_bytes < TARTAN_CUDA_PIECES_SHARED) return "needs more shared memory than a CTA may have";
+    if (layout->blocks == 0) return "the layout has no blocks";
+    if (from->size[0] * from->size[1] * from->size[2] == 0) return "x has no elements";
+    if (!is_small(from) || !is_small(to) || entries > INT32_MAX)
+        return "only for images of fewer than 2^30 pixels a side";
+    for (int32_t d = 0; d < TARTAN_I_DIMS; d++) {
+        positions *= (double)to->size[d];
+        if ((double)taps->kernel[d] * (double)taps->dilation[d] + (double)taps->before[d] > 1 << 30)
+            return "only for filters of fewer than 2^30 pixels a side";
+    }
+    if (active != NULL && active->layout != NULL)
+        positions = (double)active->layout->blocks * (double)active->size[0] * (double)active->size[1] *
+                    (double)active->size[2];
+    if (positions > INT32_MAX) return "only for fewer than 2^31 positions";
+    if ((double)layout->blocks * (double)s->block_rows * (double)s->block_cols > 1 << 30 ||
+        (double)layout->grid_cols * (double)s->block_cols > 1 << 28)
+        return "only for filters of up to 2^30 weights and 2^28 columns";
+    if ((positions / TARTAN_CUDA_PIECES_POSITIONS + phases) * (slots / 16 + 1) > 2e9)
+        return "only for fewer than 2e9 tiles";
+    return NULL;
+}
+
+const char *tartan_cuda_conv_pieces_refuses(const tartan_cuda_chip *chip, const void *problem) {
+    const tartan_cuda_conv *p = problem;
+    const tartan_cuda_active *active = p->active_from ? NULL : &p->active;
+    double phases = 1;
+    for (int32_t d = 0; d < TARTAN_I_DIMS; d++)
+        if (p->adjoint) phases *= (double)p->taps.stride[d];
+    if (phases > TARTAN_CUDA_PIECES_PHASES) return "only for strides with a product up to 512";
+    if (phases > 1 && active != NULL && active->layout != NULL)
+        return "input gradients with strides only of whole images";
+    return refuses_pieces(chip, p->layout, &p->taps, &p->from, &p->to, p->entries, active,
+                          (double)p->to_slots.grid * p->to_slots.edge, phases);
+}
+
+/* Slots in pieces, 16 bytes of them. */
+static const char *refuses_depthwise(bool depthwise, int32_t dtype, const tartan_cuda_slots *from,
+                                     const tartan_cuda_slots *to, int64_t from_channels,
+                                     int64_t to_channels) {
+    if (tartan_cuda_is_half(dtype)) return "only for float32 and float64";
+    if (!depthwise) return "only for depthwise filters of 8, 16, ... channels";
+    if (from->channels->of != NULL || to->channels->of != NULL) return "only for channels without sets";
+    if (from_channels % 8 != 0 || to_channels % 8 != 0) return "only for multiples of 8 channels";
+    return NULL;
+}
+
+const char *tartan_cuda_conv_depthwise_refuses(const tartan_cuda_chip *chip, const void *problem) {
+    const tartan_cuda_conv *p = problem;
+    const char *why = refuses_depthwise(p->depthwise, p->dtype, &p->from_slots, &p->to_slots,
+                                        p->from.channels, p->to.channels);
+    if (why != NULL) return why;
+    if (p->from.dtype != p->dtype) return "only for images of the filter's dtype";
+    return tartan_cuda_conv_pieces_refuses(chip, problem);
+}
+
+const char *tartan_cuda_conv_filter_gradient_depthwise_refuses(const tartan_cuda_chip *chip,
+                                                               const void *problem) {
+    const tartan_cuda_conv_filter_gradient *p = problem;
+    const char *why =
+        refuses_depthwise(p->depthwise, p->dtype, &p->cols, &p->rows, p->in.channels, p->out.channels);
+    if (why != NULL) return why;
+    if (p->in.dtype != p->dtype || p->out.dtype != p->dtype) return "only for images of one dtype";
+    return tartan_cuda_conv_filter_gradient_pieces_refuses(chip, problem);
+}
+
+const char *tartan_cuda_conv_filter_gradient_pieces_refuses(const tartan_cuda_chip *chip,
+                                                            const void *problem) {
+    const tartan_cuda_conv_filter_gradient *p = problem;
+    return refuses_pieces(chip, p->layout, &p->taps, &p->in, &p->out, p->entries, NULL,
+                          (double)p->rows.grid * p->rows.edge, 1);
 }
 
 const char *tartan_cuda_conv_filter_gradient_mma_refuses(const tartan_cuda_chip *chip, const void *problem) {

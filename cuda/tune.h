@@ -24,10 +24,12 @@ tartan_cuda_rating tartan_cuda_attention_forward_plain_rate, tartan_cuda_attenti
 /* problem: tartan_cuda_attention_backward */
 tartan_cuda_rating tartan_cuda_attention_backward_plain_rate, tartan_cuda_attention_backward_wgmma_rate,
     tartan_cuda_attention_backward_fused_rate;
-/* problem: tartan_cuda_conv */
-tartan_cuda_rating tartan_cuda_conv_plain_rate, tartan_cuda_conv_wgmma_rate;
+/* problem: tartan_cuda_conv; that of depthwise filters needs none */
+tartan_cuda_rating tartan_cuda_conv_plain_rate, tartan_cuda_conv_depthwise_rate, tartan_cuda_conv_pieces_rate,
+    tartan_cuda_conv_wgmma_rate;
 /* problem: tartan_cuda_conv_filter_gradient */
-tartan_cuda_rating tartan_cuda_conv_filter_gradient_plain_rate, tartan_cuda_conv_filter_gradient_mma_rate;
+tartan_cuda_rating tartan_cuda_conv_filter_gradient_plain_rate, tartan_cuda_conv_filter_gradient_pieces_rate,
+    tartan_cuda_conv_filter_gradient_mma_rate;
 
 /* ---- Inside both kernels that use wgmma ---- */
 

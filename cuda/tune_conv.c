@@ -2,6 +2,7 @@
  * Tuning of convolution. */
 #include "conv_jobs.h"
 #include "conv_steps.h"
+#include "dtype.h"
 #include "tune.h"
 
 double tartan_cuda_conv_plain_rate(const void *problem) {
@@ -18,6 +19,32 @@ double tartan_cuda_conv_wgmma_rate(const void *problem) {
     return 500 * tartan_cuda_conv_form_share(p, &form) * p->figures.share[p->adjoint][lines] / (1 << lines);
 }
 
+/* Of products by factor, times the share of a list's weights that a line of the filter has. */
+static double pieces_rate(int32_t dtype, bool tf32, const tartan_cuda_figures *figures, bool adjoint,
+                          int32_t edge) {
+    int32_t lines = 0;
+    while (lines + 1 < TARTAN_CUDA_SHARES && edge << lines < 64) lines++;
+    const double rate = tartan_cuda_is_half(dtype) ? 200 : dtype == TARTAN_F64 ? 20 : tf32 ? 100 : 60;
+    return rate * figures->share[adjoint][lines] / (1 << lines);
+}
+
+/* Products of numbers that are loaded for each: bound by instructions. */
+double tartan_cuda_conv_depthwise_rate(const void *problem) {
+    (void)problem;
+    return 24;
+}
+
+double tartan_cuda_conv_pieces_rate(const void *problem) {
+    const tartan_cuda_conv *p = problem;
+    return pieces_rate(p->from.dtype, p->tf32, &p->figures, p->adjoint, p->to_slots.edge);
+}
+
+double tartan_cuda_conv_filter_gradient_pieces_rate(const void *problem) {
+    const tartan_cuda_conv_filter_gradient *p = problem;
+    const int32_t dtype = p->in.dtype == p->out.dtype ? p->in.dtype : TARTAN_F32;
+    return pieces_rate(dtype, p->tf32, &p->figures, false, p->rows.edge);
+}
+
 double tartan_cuda_conv_filter_gradient_plain_rate(const void *problem) {
     const tartan_cuda_conv_filter_gradient *p = problem;
     return p->dtype == TARTAN_F64 ? 0.5 : 1;
@@ -29,5 +56,8 @@ double tartan_cuda_conv_filter_gradient_mma_rate(const void *problem) {
     const tartan_cuda_conv_filter_gradient *p = problem;
     const tartan_cuda_conv_job_form form = tartan_cuda_conv_job_form_of(p);
     const int32_t high = 16 * form.high, padded = (p->rows.edge + high - 1) / high * high;
-    return (form.high == 2 ? 190 : 110) * tartan_cuda_conv_job_share(p, &form) * p->rows.edge / padded;
+    /* Few taps share the pixels that are loaded. */
+    const double shared = p->taps.taps < 4 ? 0.4 : 1;
+    return shared * (form.high == 2 ? 190 : 110) * tartan_cuda_conv_job_share(p, &form) * p->rows.edge /
+           padded;
 }

@@ -5,6 +5,7 @@
 #include <signal.h>
 #include <stdlib.h>
 #include <string.h>
+#include <unistd.h>
 
 /* ---- Lines ---- */
 
@@ -106,14 +107,19 @@ static int parse_integers(const arguments *a, const char *option, const char *fa
     return code;
 }
 
-static int parse_lists(const arguments *a, wish *w) {
-    const char *dtypes = option_value(a, "dtype", "f32,f64");
-    int64_t threads[MAX_LIST];
+static int parse_dtypes(const arguments *a, const char *fallback, wish *w) {
+    const char *dtypes = option_value(a, "dtype", fallback);
     char item[32];
     int code = EXIT_FINE;
     while (next_of("dtype", &dtypes, w->dtypes, item, sizeof item, &code))
         if ((w->dtype[w->dtypes++] = parse_dtype(item)) == 0)
             return complain_usage("--dtype has \"%s\", expected f64, f32, f16 or bf16", item);
+    return code;
+}
+
+static int parse_lists(const arguments *a, wish *w) {
+    int64_t threads[MAX_LIST];
+    int code = parse_dtypes(a, "f32,f64", w);
     if (code == EXIT_FINE)
         code = parse_integers(a, "block", "8,16,32,64", "edges of square blocks", MAX_BLOCK, w->block,
                               &w->blocks);
@@ -129,6 +135,26 @@ static bool take(const arguments *a, const char *name, int64_t fallback, int64_t
     if (*out >= 1 && *out <= most) return true;
     complain("--%s is %lld, expected 1 to %lld", name, (long long)*out, (long long)most);
     return false;
+}
+
+/* What the machine can do at most has no operands. */
+static int run_peak(const arguments *a, wish *w) {
+    static const char *const unused[] = {"block",  "size",   "n",           "density",
+                                         "rounds", "device", "allow-dense", "no-peers"};
+    char fallback[16];
+    int64_t threads[MAX_LIST];
+    for (size_t i = 0; i < sizeof unused / sizeof *unused; i++)
+        if (option_given(a, unused[i]))
+            return complain_usage("--%s is not for peak, which takes --dtype, --threads and --json",
+                                  unused[i]);
+    int code = parse_dtypes(a, "f32,f64,bf16", w);
+    snprintf(fallback, sizeof fallback, "1,%ld", sysconf(_SC_NPROCESSORS_ONLN));
+    if (code == EXIT_FINE)
+        code = parse_integers(a, "threads", strcmp(fallback, "1,1") == 0 ? "1" : fallback,
+                              "numbers of threads", MAX_THREADS, threads, &w->threads);
+    for (int i = 0; i < w->threads; i++) w->thread[i] = (int32_t)threads[i];
+    if (code != EXIT_FINE) return code;
+    return bench_peak(option_given(a, "json"), w->dtype, w->dtypes, w->thread, w->threads);
 }
 
 static int parse_wish(const arguments *a, wish *w) {
@@ -205,6 +231,10 @@ static int run(int argc, char **argv) {
         return EXIT_FINE;
     }
     if (option_given(&a, "list")) return show_usage(&command_bench);
+    if (a.positional_count == 1 && strcmp(a.positional[0], "peak") == 0) {
+        memset(&w, 0, sizeof w);
+        return run_peak(&a, &w);
+    }
     const int result = parse_wish(&a, &w);
     if (result != EXIT_FINE) return result;
     signal(SIGPIPE, SIG_IGN); /* a peer that ends early is a peer that is not there */
@@ -215,6 +245,7 @@ static int run(int argc, char **argv) {
 const command command_bench = {
     "bench", "measure an operation beside its peers",
     "Usage: tartan bench OPERATION [OPTIONS]\n"
+    "       tartan bench peak [--dtype LIST] [--threads LIST] [--json]\n"
     "       tartan bench --list\n\n"
     "Times an operation on random block-sparse matrices. Each round times ours, then each peer, then the "
     "peak\n"
@@ -246,6 +277,13 @@ const command command_bench = {
     "  and what --list has besides, as the library describes it (tartan_op_describe): element-wise functions "
     "and\n"
     "                   norms of arrays of M x K, and others\n\n"
+    "`tartan bench peak` measures what this machine can do at most: multiply-adds held in registers, and "
+    "reading "
+    "from\n"
+    "each cache and from memory; for f32, f64 and bf16, with one thread and with one on each processor at "
+    "once, "
+    "or as\n"
+    "--dtype and --threads say.\n\n"
     "  --dtype LIST     of f64, f32, f16, bf16 (default f32,f64)\n"
     "  --block LIST     edges of square blocks (default 8,16,32,64)\n"
     "  --size MxK       of the sparse matrix (default 4096)\n"

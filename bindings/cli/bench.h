@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0
  * The benchmark, from the top: bench.c is the command, bench_measure.c measures one case, bench_ops.c is the table of
  * operations, with those of attention, windows and convolutions in bench_attention.c, bench_windows.c and bench_conv.c and those that
- * follow from the schema in bench_schema.c, bench_peers.c what they are compared with, with bench_blas.c and bench_scipy.c. Each uses
+ * follow from the schema in bench_schema.c, bench_peak.c the machine alone, bench_peers.c what they are compared with, with bench_blas.c and bench_scipy.c. Each uses
  * only those after it, but for these four, which add arrays by functions of bench_ops.c. */
 #ifndef TARTAN_CLI_BENCH_H
 #define TARTAN_CLI_BENCH_H
@@ -137,6 +137,11 @@ extern const bench_op bench_attention_ops[BENCH_ATTENTION_OPS];
 
 /* The row at a position of those that follow from the library's descriptions, NULL after the last. */
 const bench_op *bench_schema_op(int i);
+
+/* ---- bench_peak.c ---- */
+
+/* Prints what the machine can do at most, for each number of threads: multiply-adds of each dtype, then reading. */
+int bench_peak(bool as_json, const int32_t *dtype, int dtypes, const int32_t *threads, int counts);
 
 /* ---- bench_peers.c ---- */
 

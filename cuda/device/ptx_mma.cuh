@@ -14,15 +14,21 @@ __device__ __forceinline__ uint32_t shared_offset(const void *pointer) {
 
 /* ---- Copies into shared memory: the first `bytes` of kBytes come from memory, the others become zeros ---- */
 
+/* Kept in L1 for other copies of it. */
+template <int kBytes>
+__device__ __forceinline__ void copy_async_kept(uint32_t to, const void *from, int32_t bytes) {
+    asm volatile("cp.async.ca.shared.global [%0], [%1], %2, %3;" ::"r"(to), "l"(from), "n"(kBytes), "r"(bytes)
+                 : "memory");
+}
+
+/* Of 16 bytes: past L1. */
 template <int kBytes>
 __device__ __forceinline__ void copy_async(uint32_t to, const void *from, int32_t bytes) {
     if constexpr (kBytes == 16)
         asm volatile("cp.async.cg.shared.global [%0], [%1], 16, %2;" ::"r"(to), "l"(from), "r"(bytes)
                      : "memory");
     else
-        asm volatile("cp.async.ca.shared.global [%0], [%1], %2, %3;" ::"r"(to), "l"(from), "n"(kBytes),
-                     "r"(bytes)
-                     : "memory");
+        copy_async_kept<kBytes>(to, from, bytes);
 }
 
 /* All 16 bytes. */
@@ -107,6 +113,14 @@ __device__ __forceinline__ void shared_load_pair(double &first, double &second, 
 }
 __device__ __forceinline__ void shared_load_pair(uint32_t &first, uint32_t &second, uint32_t from) {
     asm volatile("ld.shared.v2.b32 {%0, %1}, [%2];" : "=r"(first), "=r"(second) : "r"(from) : "memory");
+}
+__device__ __forceinline__ int4 shared_load_int4(uint32_t from) {
+    int4 value;
+    asm volatile("ld.shared.v4.s32 {%0, %1, %2, %3}, [%4];"
+                 : "=r"(value.x), "=r"(value.y), "=r"(value.z), "=r"(value.w)
+                 : "r"(from)
+                 : "memory");
+    return value;
 }
 __device__ __forceinline__ int32_t shared_load_int(uint32_t from) {
     int32_t value;

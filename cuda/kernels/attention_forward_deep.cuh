@@ -57,8 +57,9 @@ template <Factor kFactor, class Form, bool kExtras> struct DeepConsumer : Consum
         multiply_values(weights, step > 0 ? values_at(before) : keys_at(at), step > 1);
         stage.next();
         if (!last && !__all_sync(~0u, w.keys_came)) barrier_wait(ring.keys_full(stage.at), stage.parity);
-        multiply_keys(next, w.queries, keys_at(last ? at : stage.at));
-        w.glance = tartan_cuda::glance(p, ring.step(stage.at), row_of(t), t.row);
+        const uint32_t ahead = last ? at : stage.at; /* a stage that nobody writes now */
+        multiply_keys(next, w.queries, keys_at(ahead));
+        w.glance = tartan_cuda::glance(p, ring.step(ahead), row_of(t), t.row);
         const Sight sight = find_seen<false>(p, ring.step(at), glance, row_of(t), t.row, seen);
         if constexpr (kExtras) find_kept<false>(p, ring.step(at), row_of(t), t.entry, kept);
         this->complete(t, at, sight, seen, scores);

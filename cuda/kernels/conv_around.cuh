@@ -5,6 +5,7 @@
 
 #include "device/ptx_base.cuh"
 #include "kernels/conv_epilogue.cuh"
+#include "kernels/conv_turn.cuh"
 
 namespace tartan_cuda {
 
@@ -59,28 +60,6 @@ __global__ void __launch_bounds__(kConvPackThreads)
     if (first < count) packed[8 * first + at] = *(const uint4 *)row;
 }
 
-/* ---- Pixels ---- */
-
-/* Copies an image of any strides to [images][d][h][w][channels], of which pixels outside of the active windows become 0. A
- * thread has 8 channels. */
-__global__ void __launch_bounds__(256)
-    conv_turn(const __grid_constant__ tartan_cuda_image from, const __grid_constant__ Windows windows,
-              int64_t positions, uint4 *to) {
-    const int64_t pieces = from.channels / 8, all = positions * pieces;
-    const bool along = from.channel == 1;
-    for (int64_t e = (int64_t)blockIdx.x * 256 + threadIdx.x; e < all; e += (int64_t)gridDim.x * 256) {
-        const int64_t number = along ? e / pieces : e % positions, piece = along ? e % pieces : e / positions;
-        const Position x = position_of(number, from.size);
-        alignas(16) uint16_t values[8] = {};
-        if (is_active(windows, x)) {
-            const uint16_t *at = (const uint16_t *)from.data + element_of(from, x) + 8 * piece * from.channel;
-#pragma unroll
-            for (int i = 0; i < 8; i++) values[i] = at[i * from.channel];
-        }
-        to[number * pieces + piece] = *(const uint4 *)values;
-    }
-}
-
 /* ---- Results that the kernel leaves as sums ---- */
 
 /* [images][d][h][w][channels] of f32 to `to`. */
@@ -90,8 +69,10 @@ __global__ void __launch_bounds__(256)
               const __grid_constant__ Windows windows, bool restricted, const float *sums,
               int64_t positions) {
     const int64_t all = positions * p.to.channels;
+    const bool along = tartan_cuda_is_along(p.to.channel, p.to.step[TARTAN_I_DIMS - 1]);
     for (int64_t e = (int64_t)blockIdx.x * 256 + threadIdx.x; e < all; e += (int64_t)gridDim.x * 256) {
-        const int64_t number = e / p.to.channels, channel = e % p.to.channels;
+        const int64_t number = along ? e / p.to.channels : e % positions,
+                      channel = along ? e % p.to.channels : e / positions;
         const Position x =
             restricted ? window_position(windows, number, p.to.size) : position_of(number, p.to.size);
         if (x.image < 0) continue;

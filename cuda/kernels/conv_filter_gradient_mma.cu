@@ -20,22 +20,6 @@ bool is_loadable(const tartan_cuda_image &x) {
     return good;
 }
 
-/* Copies an image with contiguous channels, and 0 outside of the windows. */
-tartan_status turn(const char *function, tartan_cuda_queue *queue, int64_t entries, const Windows &windows,
-                   void *copy, tartan_cuda_image *x) {
-    const int64_t positions = entries * x->size[0] * x->size[1] * x->size[2];
-    PASS(tartan_cuda_launch(function, queue, conv_turn,
-                            tartan_cuda_grid((positions * x->channels / 8 + 255) / 256), dim3(256), *x,
-                            windows, positions, (uint4 *)copy));
-    x->data = copy;
-    x->channel = 1;
-    x->step[2] = x->channels;
-    x->step[1] = x->step[2] * x->size[2];
-    x->step[0] = x->step[1] * x->size[1];
-    x->entry = x->step[0] * x->size[0];
-    return TARTAN_OK;
-}
-
 int64_t bytes_of(const tartan_cuda_image &x, int64_t entries) {
     return (2 * entries * x.size[0] * x.size[1] * x.size[2] * x.channels + 127) / 128 * 128;
 }
@@ -112,9 +96,10 @@ tartan_status tartan_cuda_conv_filter_gradient_mma(const char *function, tartan_
     if (status == TARTAN_OK && listed) status = list_active(function, queue, at, &g);
     const Windows all = {};
     if (status == TARTAN_OK && turns_in)
-        status = turn(function, queue, p.entries, p.active_in ? g.windows : all, at + list_bytes, &p.in);
+        status = turn_channels(function, queue, p.entries, p.dtype, p.active_in ? g.windows : all,
+                               at + list_bytes, &p.in);
     if (status == TARTAN_OK && turns_out)
-        status = turn(function, queue, p.entries, all, at + list_bytes + in_bytes, &p.out);
+        status = turn_channels(function, queue, p.entries, p.dtype, all, at + list_bytes + in_bytes, &p.out);
     g.sums = (float *)(at + list_bytes + in_bytes + out_bytes);
     if (status == TARTAN_OK)
         status = p.dtype == TARTAN_F16 ? compute<__half>(function, queue, g)

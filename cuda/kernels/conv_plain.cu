@@ -5,10 +5,7 @@
  * A CTA computes up to 32 output slots of a block line at 64 positions. The products of a line are numbered through and
  * computed 32 at a time: a table says which column of the filter, which channel and which tap each has. Where a channel may
  * have several slots or none, sums go to scratch memory first, and a second kernel adds up the slots of each channel. */
-#include "device/by_sum.cuh"
-#include "device/tile.cuh"
-#include "kernels.h"
-#include "kernels/conv_epilogue.cuh"
+#include "kernels/conv_results.cuh"
 
 namespace tartan_cuda {
 namespace conv_plain {
@@ -16,15 +13,7 @@ namespace {
 
 constexpr int DEPTH = 32, COLS = 64;
 
-struct Args {
-    tartan_cuda_conv p;
-    tartan_cuda_row_index lists; /* of the filter */
-    tartan_cuda_channel_lists from, to;
-    ConvEpilogue last;
-    Windows windows;
-    bool restricted;       /* to the windows of `to` */
-    void *sums;            /* [positions][slots] or NULL */
-    int64_t positions;     /* to compute, at most */
+struct Args : ConvResults {
     int32_t chunk, chunks; /* rows of a piece, pieces of a block line */
     int64_t row_pieces, col_pieces;
 };
@@ -42,11 +31,6 @@ template <typename S, int ROWS> struct Shared {
     int64_t a_at[DEPTH], channel[DEPTH], tap[DEPTH][TARTAN_I_DIMS];
     Position at[COLS];
 };
-
-__device__ __forceinline__ Position place(const Args &a, int64_t number) {
-    if (number >= a.positions) return {-1, {}};
-    return a.restricted ? window_position(a.windows, number, a.p.to.size) : position_of(number, a.p.to.size);
-}
 
 /* Enters product `inner` of list entry `at` into line `k` of the table. */
 template <typename S, int ROWS>
@@ -68,10 +52,7 @@ __device__ void look_up(const Args &a, int64_t at, int64_t last, int64_t tap, in
     s.a_at[k] = id * from.edge * a.p.to_slots.edge + (int64_t)inner * from.stride +
                 (int64_t)skipped * a.p.to_slots.stride;
     s.channel[k] = channel;
-    for (int d = TARTAN_I_DIMS - 1; d >= 0; d--) {
-        s.tap[k][d] = tap % a.p.taps.kernel[d];
-        tap /= a.p.taps.kernel[d];
-    }
+    tap_places(a.p.taps, tap, s.tap[k]);
 }
 
 template <typename S, int ROWS, int THREADS>
@@ -97,13 +78,6 @@ __device__ void load(const Args &a, int32_t rows, int thread, Shared<S, ROWS> &s
 }
 
 /* Writes the sums, through shared memory, so that neighbouring threads write neighbours. */
-/* Stores a result. */
-template <typename S> __device__ __forceinline__ void put(const Args &a, int64_t at, S y) {
-    tartan_cuda_by_sum<S>(a.p.to.dtype, [&](auto tag) {
-        conv_put<typename decltype(tag)::type>(a.last, a.p.to.data, a.p.to.dtype, at, y);
-    });
-}
-
 template <typename S, int ROWS, int THREADS>
 __device__ void commit(const Args &a, int64_t row, int32_t rows, int64_t col, int thread,
                        const Shared<S, ROWS> &s) {
@@ -168,21 +142,6 @@ __global__ void __launch_bounds__(threads_of<ROWS>()) conv(const __grid_constant
     }
 }
 
-/* The results of channels with any number of slots. */
-template <typename S> __global__ void __launch_bounds__(256) gather(const __grid_constant__ Args a) {
-    const int64_t slots = a.p.to_slots.grid * a.p.to_slots.edge, all = a.positions * a.p.to.channels;
-    for (int64_t e = (int64_t)blockIdx.x * 256 + threadIdx.x; e < all; e += (int64_t)gridDim.x * 256) {
-        const int64_t number = e / a.p.to.channels, channel = e % a.p.to.channels;
-        const Position x = place(a, number);
-        if (x.image < 0) continue;
-        S sum = 0;
-        for (int32_t i = a.to.first[channel]; i < a.to.first[channel + 1]; i++)
-            sum += ((const S *)a.sums)[number * slots + a.to.slot[i]];
-        const S y = conv_finish<S>(a.last, edge_class_of(a.last.edges, x), channel, sum);
-        put(a, element_of(a.p.to, x) + channel * a.p.to.channel, y);
-    }
-}
-
 template <typename S, int ROWS>
 tartan_status launch(const char *function, tartan_cuda_queue *queue, Args *a) {
     const int32_t edge = a->p.to_slots.edge;
@@ -194,10 +153,7 @@ tartan_status launch(const char *function, tartan_cuda_queue *queue, Args *a) {
         PASS(tartan_cuda_launch(function, queue, conv<S, ROWS>,
                                 tartan_cuda_grid(a->row_pieces * a->col_pieces), dim3(threads_of<ROWS>()),
                                 *a));
-    if (a->sums == nullptr) return TARTAN_OK;
-    const int64_t all = a->positions * a->p.to.channels;
-    return tartan_cuda_launch(function, queue, gather<S>, tartan_cuda_grid((all - 1) / 256 + 1), dim3(256),
-                              *a);
+    return a->sums == nullptr ? TARTAN_OK : launch_gather<S>(function, queue, *a);
 }
 
 template <typename S> tartan_status compute(const char *function, tartan_cuda_queue *queue, Args *a) {
@@ -223,19 +179,8 @@ tartan_status tartan_cuda_conv_plain(const char *function, tartan_cuda_queue *qu
     using namespace tartan_cuda;
     const tartan_cuda_conv *p = (const tartan_cuda_conv *)problem;
     conv_plain::Args a = {};
-    a.p = *p;
-    if (p->layout->blocks > 0)
-        PASS(tartan_cuda_index_get_rows(function, queue, p->layout, p->adjoint, &a.lists));
-    PASS(tartan_cuda_channel_lists_get(function, queue, p->layout, !p->adjoint, &p->to_slots, &a.to));
-    PASS(tartan_cuda_channel_lists_get(function, queue, p->layout, p->adjoint, &p->from_slots, &a.from));
-    tartan_cuda_edge_lists edges;
-    PASS(tartan_cuda_edge_lists_get(function, queue, p, &edges));
-    a.last = epilogue_of(p, edges);
-    void *map = nullptr;
-    a.restricted = p->active.layout != nullptr && !p->active_from;
-    tartan_status status = windows_of(function, queue, p->active, p->active_from, &a.windows, &map);
-    a.positions = a.restricted ? p->active.layout->blocks * a.windows.positions
-                               : p->entries * p->to.size[0] * p->to.size[1] * p->to.size[2];
+    void *map;
+    tartan_status status = results_of(function, queue, p, &a, &map);
     if (status == TARTAN_OK)
         status = tartan_cuda_by_sum_dtype(p->dtype, [&](auto tag) {
             return conv_plain::compute<typename decltype(tag)::type>(function, queue, &a);

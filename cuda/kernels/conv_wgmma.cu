@@ -80,23 +80,6 @@ bool is_boxed(const tartan_cuda_image &x, int64_t entries) {
     return true;
 }
 
-/* Makes p read a copy of its image. */
-tartan_status turn_pixels(const char *function, tartan_cuda_queue *queue, tartan_cuda_conv *p,
-                          const Windows &windows, char *copy) {
-    tartan_cuda_image &x = p->from;
-    const int64_t positions = p->entries * x.size[0] * x.size[1] * x.size[2];
-    PASS(tartan_cuda_launch(function, queue, conv_turn,
-                            tartan_cuda_grid((positions * x.channels / 8 + 255) / 256), dim3(256), x, windows,
-                            positions, (uint4 *)copy));
-    x.data = copy;
-    x.channel = 1;
-    x.step[2] = x.channels;
-    x.step[1] = x.step[2] * x.size[2];
-    x.step[0] = x.step[1] * x.size[1];
-    x.entry = x.step[0] * x.size[0];
-    return TARTAN_OK;
-}
-
 /* Whether the kernel itself can write the results. */
 bool writes_directly(const tartan_cuda_conv *p) {
     if (p->add || p->edges != nullptr) return false;
@@ -228,7 +211,7 @@ tartan_status run_in(const char *function, tartan_cuda_queue *queue, tartan_cuda
     g->packed = scratch + windows;
     PASS(pack_weights(function, queue, p, *g));
     if (copy >= 0) {
-        PASS(turn_pixels(function, queue, p, g->windows, scratch + copy));
+        PASS(turn_channels(function, queue, p->entries, p->dtype, g->windows, scratch + copy, &p->from));
         describe_work(p, g);
         g->alone = false;
     }

@@ -219,13 +219,26 @@ typedef struct tartan_i_fit {
 } tartan_i_fit;
 tartan_i_fit tartan_i_cpu_fit(const tartan_i_product *p, int64_t rows, int64_t k);
 
-/* Runs the strip kernel over all `rows` rows of `s`, in groups of nearly equal size that suit its width. */
+/* Runs the strip kernel over all `rows` rows of `s`, in groups of nearly equal size that suit its width. The last group takes
+ * its terms from `last`, which may differ in what is fetched meanwhile. */
 void tartan_i_cpu_strip_rows(const tartan_i_kernels *k, const tartan_i_strip *s, int64_t rows,
-                             const tartan_i_term *terms, int64_t nterms);
+                             const tartan_i_term *terms, const tartan_i_term *last, int64_t nterms);
 
 /* Before and after strips of this shape on a thread. */
 void tartan_i_cpu_begin(const tartan_i_product *p, const tartan_i_fit *fit);
 void tartan_i_cpu_end(const tartan_i_product *p);
+
+/* The first block of a row, from `begin` on, that is at block column `col` or after. */
+static inline int64_t tartan_i_find_col(const int32_t *cols, int64_t begin, int64_t end, int64_t col) {
+    while (begin < end) {
+        const int64_t middle = begin + (end - begin) / 2;
+        if (cols[middle] < col)
+            begin = middle + 1;
+        else
+            end = middle;
+    }
+    return begin;
+}
 
 /* Worker `w`'s share of the rows of a list, by entries + rows. */
 void tartan_i_cpu_share_rows(const int64_t *pointers, int64_t rows, int32_t workers, int32_t w,

@@ -229,7 +229,7 @@ void tartan_i_cpu_factor_product(const tartan_i_cpu_attention *p, tartan_i_tilin
         tartan_i_cpu_strip(product, right->vectors, i, &column, &s.width);
         s.b = strip_at(p, right, entry, block, column, s.width, &s.b_row);
         s.sums = sums + column * p->k.bytes;
-        tartan_i_cpu_strip_rows(&p->k, &s, fit->tile_rows > 0 ? fit->rows : rows, terms, nterms);
+        tartan_i_cpu_strip_rows(&p->k, &s, fit->tile_rows > 0 ? fit->rows : rows, terms, terms, nterms);
     }
 }
 

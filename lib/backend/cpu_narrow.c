@@ -61,6 +61,7 @@ static void make_terms(const narrow *p, int64_t at, int64_t count, int64_t rows,
         terms[i].a = p->form.b.data + first * p->form.b.row * p->k->bytes;
         terms[i].b = (p->in_place ? id : i) * p->form.in_block;
         terms[i].next_a = terms[i].a;
+        terms[i].far_a = NULL;
         terms[i].next_b = terms[i].b + p->form.in_block;
         if (!p->in_place)
             copy_block(p, tartan_i_block_at(p->op->a, id), rows, terms[i].k, pitch,
@@ -91,7 +92,7 @@ static void compute_row(const narrow *p, int64_t block_row, char *sums, char *co
             s.b = (p->in_place ? (const char *)p->op->a->values : copied) + first * p->k->bytes;
             s.sums = sums + p->form.n * first * p->k->bytes;
             s.sums_row = s.width;
-            tartan_i_cpu_strip_rows(p->k, &s, p->form.n, terms, count);
+            tartan_i_cpu_strip_rows(p->k, &s, p->form.n, terms, terms, count);
         }
         s.first = false;
         at += count;

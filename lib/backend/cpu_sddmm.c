@@ -116,7 +116,7 @@ static void compute_strip(const tartan_i_sddmm *p, const row_work *w, const tart
         .tile_rows = s->fit.tile_rows,
         .tile_units = s->fit.tile_units,
     };
-    tartan_i_cpu_strip_rows(&p->k, &strip, s->fit.tile_rows > 0 ? p->rows : w->rows, &term, 1);
+    tartan_i_cpu_strip_rows(&p->k, &strip, s->fit.tile_rows > 0 ? p->rows : w->rows, &term, &term, 1);
 }
 
 /* `next_col`: the block column that comes after this one, to be fetched into cache meanwhile. */
@@ -149,24 +149,12 @@ static void commit_block(const tartan_i_sddmm *p, int64_t id, double gate, char 
                     tartan_i_block_at(s, id), tartan_i_block_row_stride(s), tartan_i_block_col_stride(s));
 }
 
-/* The first block of a row, from `begin` on, that is at block column `col` or after. */
-static int64_t find_col(const int32_t *cols, int64_t begin, int64_t end, int64_t col) {
-    while (begin < end) {
-        const int64_t middle = begin + (end - begin) / 2;
-        if (cols[middle] < col)
-            begin = middle + 1;
-        else
-            end = middle;
-    }
-    return begin;
-}
-
 static void compute_row(const tartan_i_sddmm *p, row_work *w, int64_t last_col, char *own) {
     const int64_t *pointers = p->layout->row_pointers + p->pointer;
     const int32_t *cols = p->layout->block_cols;
     const int64_t row_end = pointers[w->block_row + 1];
-    const int64_t begin = find_col(cols, pointers[w->block_row], row_end, w->first_col);
-    const int64_t end = find_col(cols, begin, row_end, last_col);
+    const int64_t begin = tartan_i_find_col(cols, pointers[w->block_row], row_end, w->first_col);
+    const int64_t end = tartan_i_find_col(cols, begin, row_end, last_col);
     char *packed_x = own + p->sums_bytes;
     bool is_packed = false;
     w->rows = tartan_i_rows_of(p->layout, w->block_row);

@@ -1,11 +1,13 @@
 /* SPDX-License-Identifier: Apache-2.0
  * Sparse times dense on the CPU. Both sides are one problem, C = op(A) B: on the right it is transposed.
  *
- * The columns of B (of all batch entries together) are cut into ranges, each with a few workers; a range into panels, and
- * a panel into slivers as wide as the strip kernel. The workers of a range pack its panel together, [k][width] for each
- * sliver, for the rows of B that op(A) refers to. A sliver is used in place where its rows are contiguous and read too
- * seldom to pay for packing. Then workers take block rows, and go for each of them through the slivers of the panel. So a
- * value comes from memory once a panel, and the rows of B come from the packed panel, a share of L2 or L3.
+ * The columns of B (of all batch entries together) are cut into ranges, each with a few workers; a range into bands, a band
+ * into panels, and a panel into slivers as wide as the strip kernel. The workers of a range pack the panels of a band together,
+ * [k][width] for each sliver, for the rows of B that op(A) refers to. A sliver is used in place where its rows are contiguous
+ * and read too seldom to pay for packing. Then workers take block rows of a panel, and go for each of them through its slivers;
+ * a group of block rows goes through all panels of the band. So a value comes from memory once a band and from L3 once a panel,
+ * and the rows of B come from the packed panel, a share of L2. Where L2 has no room for a sliver of all rows of B, the
+ * contracted index is cut as well, and sums continue in C.
  *
  * Where a product has tiles, the results of one sliver are stored while the next is computed, a few lines after each
  * block: the stores of a whole sliver at once would fill the store buffer and stop the products. */
@@ -13,15 +15,28 @@
 #include "core/memory.h"
 #include "core/workspace.h"
 
-enum { LINE = 64, MOST_FORESEEN = 16 };
+#include <string.h>
+
+enum { LINE = 64 };
 enum { HUGE_FROM = 1 << 19 }; /* a smaller panel makes do with small pages */
 enum { PAGE = 4096 }; /* a worker's own memory begins at a page, which is placed by who writes it first */
+
+/* Terms with what to fetch meanwhile: of rows of blocks that follow each other, or of one that is to be changed or done in parts. */
+typedef struct list {
+    int64_t begin, end; /* positions of their blocks */
+    int64_t known;      /* how many terms they are; more may follow that are only asked for */
+    bool whole;         /* nothing comes after them */
+    tartan_i_term terms[TARTAN_I_SPMM_TERMS + TARTAN_I_SPMM_AHEAD], again[TARTAN_I_SPMM_TERMS];
+    const tartan_i_term *first, *last; /* those at work: of all strips of rows but the last, and of that */
+} list;
 
 /* A worker, and the results that it has computed and not stored yet. */
 typedef struct work {
     const tartan_i_spmm *p;
     char *sums, *converted;
-    int64_t turn; /* of the two places for sums */
+    list list;
+    tartan_i_soon soon; /* results of the next sliver or row */
+    int64_t turn;       /* of the two places for sums */
     struct {
         const tartan_i_sliver *s;
         const char *sums;
@@ -59,57 +74,86 @@ static int64_t cut_block(const tartan_i_spmm *p, const char *a, int64_t b, int64
     return p->pieces;
 }
 
-/* The term of the block at a position, which is read as it is. */
-static inline void plain_term(const tartan_i_spmm *p, int64_t position, tartan_i_term *t) {
+/* The terms of the block at a position, which is read as it is. */
+static inline void plain_terms(const tartan_i_spmm *p, int64_t position, tartan_i_term *terms) {
     const int64_t id = p->form.ids != NULL ? p->form.ids[position] : position;
-    t->a = p->values + id * p->block_bytes;
-    t->b = p->slots[p->form.others[position]];
-    t->k = p->form.in_block;
+    const int64_t block = p->form.others[position], b = p->slots[block];
+    const char *a = p->values + id * p->block_bytes;
+    int64_t col;
+    if (p->pieces > 1) {
+        cut_block(p, a, b, tartan_i_cpu_form_in(&p->form, block, &col), terms);
+        return;
+    }
+    terms->a = a;
+    terms->b = b;
+    terms->k = p->form.in_bounds == NULL && block + 1 < p->form.grid_in
+                   ? p->form.in_block
+                   : tartan_i_cpu_form_in(&p->form, block, &col);
 }
 
-/* While a call works, the factors of later terms come into cache: of strips of reals, those that are used a few terms
- * later. `more` terms after the list are those of the next row of blocks; without any, the next strip of rows follows, or the next sliver. */
-static void ask_ahead(const tartan_i_spmm *p, tartan_i_term *terms, int64_t count, int64_t more) {
+/* While a call works, the factors of later terms come into cache. After the terms of a list, other strips of rows begin with it
+ * again, or the next sliver: from term `from` on, what would be asked for is in that. */
+static void ask_again(const tartan_i_spmm *p, tartan_i_term *terms, int64_t from, int64_t count) {
     const bool pairs = p->k.product.group > 1;
     const int64_t ahead_a = pairs ? p->call : p->ahead_a, ahead_b = pairs ? p->call : p->ahead_b;
     const int64_t most = p->k.product.rows[p->k.product.vectors - 1];
     const bool strips = !pairs && p->form.out_block > most;
     const int64_t down = strips ? most * p->form.a_row * p->k.product.bytes : 0;
     const int64_t right = strips || p->direct ? 0 : p->used;
-    for (int64_t i = 0; i < count; i++) {
+    for (int64_t i = from > 0 ? from : 0; i < count; i++) {
         const int64_t a = i + ahead_a, b = i + ahead_b;
-        terms[i].next_a = a < count + more ? terms[a].a : (const char *)terms[a % count].a + down;
-        terms[i].next_b = b < count + more ? terms[b].b : terms[b % count].b + right;
+        terms[i].next_a = a < count ? terms[a].a : (const char *)terms[a % count].a + down;
+        terms[i].next_b = b < count ? terms[b].b : terms[b % count].b + right;
+        terms[i].far_a = NULL;
     }
 }
 
-/* The same as make_terms where no block is changed, cut or left out. */
-static int64_t list_terms(const tartan_i_spmm *p, int64_t *at, int64_t end, tartan_i_term *terms) {
-    const int64_t all = p->form.pointers[p->form.grid_out], begin = *at;
-    const int64_t count = end - begin < p->batch ? end - begin : p->batch;
-    const bool follows = p->most == 1 && p->form.out_block <= p->k.product.rows[p->k.product.vectors - 1];
-    const int64_t after = all - begin - count, wanted = follows ? p->ahead_a : 0;
-    const int64_t more = after < wanted ? after : wanted;
-    for (int64_t i = 0; i < count + more; i++) plain_term(p, begin + i, &terms[i]);
-    const int64_t last = p->form.in_size - (p->form.grid_in - 1) * p->form.in_block,
-                  *bounds = p->form.in_bounds;
-    *at = begin + count;
-    if (bounds != NULL) {
-        const int32_t *others = p->form.others + begin;
-        for (int64_t i = 0; i < count; i++) terms[i].k = bounds[others[i] + 1] - bounds[others[i]];
-    } else if (count > 0 && p->form.others[*at - 1] == p->form.grid_in - 1) {
-        terms[count - 1].k = last;
+/* Fills the list with terms from a position on: those of a row of blocks, then others that are used next. */
+static void fill_list(const tartan_i_spmm *p, int64_t begin, int64_t end, int64_t next, list *l) {
+    const int64_t all = p->form.pointers[p->form.grid_out], room = TARTAN_I_SPMM_TERMS + TARTAN_I_SPMM_AHEAD;
+    if (p->depths == 1) end = all, next = all;
+    int64_t count = 0;
+    l->begin = l->end = begin;
+    for (; l->end < end && count + p->pieces <= room; l->end++, count += p->pieces)
+        plain_terms(p, l->end, l->terms + count);
+    l->known = count;
+    for (int64_t i = next; i < all && count < l->known + p->ahead_far && count + p->pieces <= room;
+         i++, count += p->pieces)
+        plain_terms(p, i, l->terms + count);
+    l->whole = l->end == all || p->depths > 1;
+    for (int64_t i = 0; i < l->known; i++) {
+        tartan_i_term *t = &l->terms[i];
+        t->next_a = t[i + p->ahead_a < count ? p->ahead_a : 0].a;
+        t->next_b = t[i + p->ahead_b < count ? p->ahead_b : 0].b;
+        t->far_a = i + p->ahead_far < count ? t[p->ahead_far].a : NULL;
     }
-    ask_ahead(p, terms, count, more);
+}
+
+/* The same as make_terms where no block is changed or left out. The list is filled for several rows at once. */
+static int64_t list_terms(const tartan_i_spmm *p, int64_t *at, int64_t end, int64_t next, list *l) {
+    const int64_t begin = *at, blocks = end - begin < p->batch ? end - begin : p->batch;
+    const int64_t count = blocks * p->pieces, ahead = p->ahead_far;
+    *at = begin + blocks;
+    if (p->depths > 1 || begin < l->begin || begin > l->end ||
+        (!l->whole && (begin - l->begin) * p->pieces + count + ahead > l->known))
+        fill_list(p, begin, end, next, l);
+    l->last = l->terms + (begin - l->begin) * p->pieces;
+    l->first = l->last;
+    if (count == 0 || p->form.out_block <= p->k.product.rows[p->k.product.vectors - 1]) return count;
+    l->first = l->again;
+    memcpy(l->again, l->last, (size_t)count * sizeof *l->again);
+    ask_again(p, l->again, count - ahead, count);
     return count;
 }
 
 /* Terms of the blocks at positions *at, *at + 1, ... before `end`, as many as there is room for. `rows`: of C. */
-static int64_t make_terms(const tartan_i_spmm *p, int64_t *at, int64_t end, int64_t rows,
-                          tartan_i_term *terms, char *converted) {
+static int64_t make_terms(const tartan_i_spmm *p, int64_t *at, int64_t end, int64_t next, int64_t rows,
+                          list *l, char *converted) {
     const bool pairs = p->k.product.group > 1;
     int64_t count = 0, blocks = 0, converted_count = 0;
-    if (!pairs && !p->convert && p->pieces == 1) return list_terms(p, at, end, terms);
+    tartan_i_term *terms = l->again;
+    if (!pairs && !p->convert) return list_terms(p, at, end, next, l);
+    l->first = l->last = terms;
     for (; *at < end && blocks < p->batch; ++*at) {
         const int64_t id = p->form.ids != NULL ? p->form.ids[*at] : *at, block = p->form.others[*at];
         const double gate = tartan_i_cpu_gate(&p->k, p->op->gates, id);
@@ -125,7 +169,7 @@ static int64_t make_terms(const tartan_i_spmm *p, int64_t *at, int64_t end, int6
         count += cut_block(p, a, p->slots[block], pairs ? p->fit.units : cols, terms + count);
         blocks++;
     }
-    ask_ahead(p, terms, count, 0);
+    ask_again(p, terms, 0, count);
     return count;
 }
 
@@ -166,8 +210,8 @@ static void spread_left(work *w, int64_t count) {
 }
 
 /* A sliver times a batch of terms, a few at a time so that the strips share them in L1. */
-static void compute_sliver(work *w, const tartan_i_sliver *s, const tartan_i_term *terms, int64_t count,
-                           int64_t rows, char *sums, int64_t sums_row, bool start) {
+static void compute_sliver(work *w, const tartan_i_sliver *s, const list *l, int64_t count, int64_t rows,
+                           char *sums, int64_t sums_row, bool start) {
     const tartan_i_spmm *p = w->p;
     const bool pairs = p->k.product.group > 1, tiles = p->fit.tile_rows > 0;
     tartan_i_strip strip = {.width = s->width,
@@ -178,6 +222,7 @@ static void compute_sliver(work *w, const tartan_i_sliver *s, const tartan_i_ter
                             .sums = sums,
                             .sums_row = sums_row,
                             .first = start,
+                            .soon = w->soon,
                             .tile_rows = p->fit.tile_rows,
                             .tile_units = p->fit.tile_units,
                             .meanwhile = w->left.done < w->left.rows ? commit_some : NULL,
@@ -185,19 +230,21 @@ static void compute_sliver(work *w, const tartan_i_sliver *s, const tartan_i_ter
     int64_t done = 0;
     do {
         const int64_t here = count - done < p->call ? count - done : p->call;
-        tartan_i_cpu_strip_rows(&p->k, &strip, tiles ? p->fit.rows : rows, terms + done, here);
+        tartan_i_cpu_strip_rows(&p->k, &strip, tiles ? p->fit.rows : rows, l->first + done, l->last + done,
+                                here);
         strip.first = false;
+        strip.soon.count = 0;
         done += here;
     } while (done < count);
 }
 
 /* One row of blocks, whose terms are all in one list, times the slivers of a panel, with tiles. */
 static void compute_in_turns(work *w, const tartan_i_sliver *slivers, int64_t slivers_here, int64_t row,
-                             int64_t rows, const tartan_i_term *terms, int64_t count) {
+                             int64_t rows, const list *l, int64_t count) {
     for (int64_t i = 0; i < slivers_here; i++) {
         char *sums = w->sums + w->turn * tartan_i_spmm_sums_bytes(w->p);
         spread_left(w, count);
-        compute_sliver(w, &slivers[i], terms, count, rows, sums, slivers[i].width, true);
+        compute_sliver(w, &slivers[i], l, count, rows, sums, slivers[i].width, true);
         commit_left(w);
         w->left.s = &slivers[i], w->left.sums = sums;
         w->left.row = row, w->left.rows = rows, w->left.done = 0;
@@ -212,11 +259,21 @@ static char *place_of(const tartan_i_spmm *p, const tartan_i_sliver *s, int64_t 
     return tartan_i_dense_entry(&p->form.c, entry) + (row * p->form.c.row + col) * p->form.c.bytes;
 }
 
-/* Asks for rows of C that are written soon. */
-static void foresee_rows(const tartan_i_spmm *p, const tartan_i_sliver *s, const char *place, int64_t rows) {
-    const int64_t bytes = s->valid * p->form.c.bytes, step = p->form.c.row * p->form.c.bytes;
-    for (int64_t i = 0; place != NULL && i < rows && i < MOST_FORESEEN; i++)
-        for (int64_t b = 0; b < bytes; b += LINE) __builtin_prefetch(place + i * step + b, 1);
+/* The results of a row of blocks and a sliver, which are written soon. */
+static tartan_i_soon results_of(const tartan_i_spmm *p, const tartan_i_sliver *s, int64_t block) {
+    int64_t row;
+    const int64_t rows = tartan_i_cpu_form_out(&p->form, block, &row), col = s->first % p->form.n;
+    const int64_t valid = p->form.n - col < s->valid ? p->form.n - col : s->valid, bytes = p->form.c.bytes;
+    const bool by_row = p->form.c.col == 1;
+    tartan_i_soon soon = {.step = (by_row ? p->form.c.row : p->form.c.col) * bytes,
+                          .count = by_row ? rows : valid,
+                          .bytes = (by_row ? valid : rows) * bytes};
+    if (!by_row && p->form.c.row != 1) return (tartan_i_soon){0};
+    soon.at = tartan_i_dense_entry(&p->form.c, s->first / p->form.n) +
+              (row * p->form.c.row + col * p->form.c.col) * bytes;
+    const int64_t before = (int64_t)((uintptr_t)soon.at % LINE); /* of the first line */
+    soon.at -= before, soon.bytes += before;
+    return soon;
 }
 
 /* Whether the sums themselves are the results. */
@@ -224,57 +281,89 @@ static bool sums_are_results(const tartan_i_spmm *p, const tartan_i_sliver *s) {
     return p->op->alpha == 1 && p->op->beta == 0 && p->form.c.dtype == p->k.dtype && s->valid == s->width;
 }
 
+/* Where the blocks of a row begin whose columns are in the part at work. */
+static int64_t part_begin(const tartan_i_spmm *p, int64_t block, int64_t *end) {
+    const int64_t begin = p->form.pointers[block];
+    *end = p->form.pointers[block + 1];
+    if (p->depths == 1) return begin;
+    const int64_t first = tartan_i_find_col(p->form.others, begin, *end, p->in_begin);
+    *end = tartan_i_find_col(p->form.others, first, *end, p->in_end);
+    return first;
+}
+
 /* One row of blocks times the slivers of a panel. */
-static void compute_row(work *w, int64_t block, const tartan_i_sliver *slivers, int64_t slivers_here) {
+static void compute_row(work *w, int64_t block, int64_t then, const tartan_i_sliver *slivers,
+                        int64_t slivers_here) {
     const tartan_i_spmm *p = w->p;
-    int64_t row;
-    const int64_t rows = tartan_i_cpu_form_out(&p->form, block, &row), end = p->form.pointers[block + 1];
-    int64_t at = p->form.pointers[block];
+    int64_t row, end, unused;
+    const int64_t rows = tartan_i_cpu_form_out(&p->form, block, &row);
+    int64_t at = part_begin(p, block, &end);
+    const int64_t next = then < p->form.grid_out ? part_begin(p, then, &unused) : p->form.pointers[then];
+    if (p->depth > 0 && at == end) return;
     /* Unless there is one batch, the sums of all slivers wait for the next. */
     const int64_t step = end - at <= p->batch ? 0 : tartan_i_spmm_sums_bytes(p);
-    tartan_i_term terms[TARTAN_I_SPMM_TERMS + TARTAN_I_SPMM_AHEAD];
     if (step == 0 && p->fit.tile_rows > 0) {
-        const int64_t count = make_terms(p, &at, end, rows, terms, w->converted);
-        compute_in_turns(w, slivers, slivers_here, row, rows, terms, count);
+        const int64_t count = make_terms(p, &at, end, next, rows, &w->list, w->converted);
+        compute_in_turns(w, slivers, slivers_here, row, rows, &w->list, count);
         return;
     }
     commit_left(w);
-    bool start = true;
+    bool start = p->depth == 0;
     do {
-        const int64_t count = make_terms(p, &at, end, rows, terms, w->converted);
+        const int64_t count = make_terms(p, &at, end, next, rows, &w->list, w->converted);
         for (int64_t i = 0; i < slivers_here; i++) {
             const tartan_i_sliver *s = &slivers[i];
             char *sums = w->sums + i * step, *place = place_of(p, s, row);
-            foresee_rows(p, s, place, rows);
+            w->soon = i + 1 < slivers_here      ? results_of(p, s + 1, block)
+                      : then < p->form.grid_out ? results_of(p, slivers, then)
+                                                : (tartan_i_soon){0};
             if (place != NULL && p->k.product.group == 1 && sums_are_results(p, s)) {
-                compute_sliver(w, s, terms, count, rows, place, p->form.c.row, start);
+                compute_sliver(w, s, &w->list, count, rows, place, p->form.c.row, start);
                 continue;
             }
-            compute_sliver(w, s, terms, count, rows, sums, s->width, start);
+            compute_sliver(w, s, &w->list, count, rows, sums, s->width, start);
             if (at == end) commit_rows(p, s, row, rows, sums);
         }
         start = false;
     } while (at < end);
 }
 
+/* Task i of a range: a row of blocks and a panel of the band. The rows of a group take all panels in turn. */
+static int64_t place_of_task(const tartan_i_spmm *p, int64_t i, int64_t *panel) {
+    const int64_t first = i / (p->group * p->panels) * p->group, rest = p->form.grid_out - first;
+    const int64_t rows = rest < p->group ? rest : p->group;
+    i -= first * p->panels;
+    *panel = i / rows;
+    return first + i % rows;
+}
+
 static void compute_task(void *data, int32_t worker) {
     const tartan_i_spmm *p = data;
     char *own = p->scratch + worker * p->scratch_bytes;
-    work w = {.p = p, .sums = own, .converted = own + p->sums_bytes};
+    work w;
+    w.p = p, w.sums = own, w.converted = own + p->sums_bytes;
+    w.soon.count = w.left.rows = w.left.done = w.turn = 0;
+    w.list.begin = w.list.end = w.list.known = 0, w.list.whole = false;
     int32_t finished = 0, range;
     int64_t begin, end;
     tartan_i_cpu_begin(&p->k.product, &p->fit);
     while (tartan_i_cpu_team_take(&p->team, worker, &finished, &range, &begin, &end))
-        for (int64_t block = begin; block < end; block++)
-            compute_row(&w, block, p->slivers + range * p->most, p->counts[range]);
+        for (int64_t i = begin; i < end; i++) {
+            int64_t panel, unused;
+            const int64_t block = place_of_task(p, i, &panel);
+            const int64_t then =
+                i + 1 < p->team.block_rows ? place_of_task(p, i + 1, &unused) : p->form.grid_out;
+            panel += range * p->band;
+            compute_row(&w, block, then, p->slivers + panel * p->most, p->counts[panel]);
+        }
     commit_left(&w);
     tartan_i_cpu_end(&p->k.product);
 }
 
-/* Says where the rows of B go. */
+/* Says where the rows of B of the part at work go. */
 static void place_rows(tartan_i_spmm *p) {
     int64_t slot = 0;
-    for (int64_t j = 0; j < p->form.grid_in; j++) {
+    for (int64_t j = p->in_begin; j < p->in_end; j++) {
         p->slots[j] = slot;
         if (p->direct)
             tartan_i_cpu_form_in(&p->form, j, &p->slots[j]);
@@ -286,15 +375,18 @@ static void place_rows(tartan_i_spmm *p) {
 /* Gets room for the greediest head. */
 static tartan_status get_memory(tartan_i_spmm *p) {
     const tartan_context *context = p->context;
-    int64_t packed = 0, most = 0;
+    int64_t packed = 0, most = 0, slivers = 0, counts = 0;
     int32_t ranges = 0;
     for (int64_t head = 0; head < p->op->a->layout->shape.heads; head++) {
         if (head > 0) tartan_i_spmm_plan_head(p, head);
         int64_t bytes;
-        if (!tartan_i_multiply(tartan_i_spmm_vector_bytes(p), p->panel_vectors * p->team.cols, &bytes))
+        const int64_t panels = p->band * p->team.cols;
+        if (!tartan_i_multiply(tartan_i_spmm_vector_bytes(p), p->panel_vectors * panels, &bytes))
             bytes = INT64_MAX;
         if (bytes > packed) packed = bytes;
         if (p->most > most) most = p->most;
+        if (panels * p->most > slivers) slivers = panels * p->most;
+        if (panels > counts) counts = panels;
         if (p->team.cols > ranges) ranges = p->team.cols;
     }
     if (packed >= HUGE_FROM && packed < TARTAN_I_HUGE_BYTES) packed = TARTAN_I_HUGE_BYTES;
@@ -306,9 +398,10 @@ static tartan_status get_memory(tartan_i_spmm *p) {
     PASS(tartan_i_workspace_get(context, TARTAN_I_ROOM_LISTS, &p->slots, p->form.grid_in, sizeof *p->slots));
     PASS(tartan_i_workspace_get(context, TARTAN_I_ROOM_TEAM, &p->team.taken, tartan_i_cpu_team_bytes(ranges),
                                 1));
-    PASS(tartan_i_workspace_get(context, TARTAN_I_ROOM_PIECES, &p->slivers, ranges,
-                                most * (int64_t)sizeof *p->slivers + (int64_t)sizeof *p->counts));
-    p->counts = (int64_t *)(void *)(p->slivers + ranges * most);
+    PASS(tartan_i_workspace_get(context, TARTAN_I_ROOM_PIECES, &p->slivers,
+                                slivers * (int64_t)sizeof *p->slivers + counts * (int64_t)sizeof *p->counts,
+                                1));
+    p->counts = (int64_t *)(void *)(p->slivers + slivers);
     PASS(tartan_i_workspace_get(context, TARTAN_I_ROOM_PANEL, &p->packed, packed, 1));
     return tartan_i_workspace_get(context, TARTAN_I_ROOM_OWN, &p->scratch, p->scratch_bytes,
                                   context->threads);
@@ -318,17 +411,22 @@ static void run_head(tartan_i_spmm *p) {
     const int32_t workers = p->team.rows * p->team.cols;
     const double elements =
         (double)p->used * (double)(p->panel_vectors * p->team.cols * p->k.product.lanes * p->k.product.group);
-    place_rows(p);
-    for (int64_t panel = 0; panel < p->team.panels; panel++) {
+    for (p->first_panel = 0; p->first_panel < p->team.panels; p->first_panel += p->band) {
+        const int64_t rest = p->team.panels - p->first_panel;
+        p->panels = rest < p->band ? rest : p->band;
         bool pack = false;
-        for (int32_t c = 0; c < p->team.cols; c++) {
-            tartan_i_spmm_cut_panel(p, panel, c);
-            for (int64_t i = 0; i < p->counts[c]; i++) pack = pack || !p->slivers[c * p->most + i].in_place;
+        for (int32_t c = 0; c < p->team.cols; c++) pack = tartan_i_spmm_cut_band(p, c) || pack;
+        for (p->depth = 0; p->depth < p->depths; p->depth++) {
+            tartan_i_share(p->form.grid_in, (int32_t)p->depths, (int32_t)p->depth, &p->in_begin, &p->in_end);
+            place_rows(p);
+            if (pack && p->used > 0)
+                tartan_i_parallel(p->context, workers, elements * (double)p->panels * TARTAN_I_CPU_MOVE,
+                                  tartan_i_spmm_pack_task, p);
+            p->team.block_rows = p->form.grid_out * p->panels;
+            tartan_i_cpu_team_start(&p->team);
+            tartan_i_parallel(p->context, workers, p->work * (double)p->panels / (double)p->team.panels,
+                              compute_task, p);
         }
-        if (pack && p->used > 0)
-            tartan_i_parallel(p->context, workers, elements * TARTAN_I_CPU_MOVE, tartan_i_spmm_pack_task, p);
-        tartan_i_cpu_team_start(&p->team);
-        tartan_i_parallel(p->context, workers, p->work / (double)p->team.panels, compute_task, p);
     }
 }
 

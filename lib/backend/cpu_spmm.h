@@ -29,11 +29,12 @@ typedef struct tartan_i_spmm {
     tartan_i_cpu_form form;
     tartan_i_fit fit; /* of a block */
     const char *values;
-    int64_t block_bytes;      /* of a block as the product reads it */
-    bool convert;             /* all blocks are scaled or changed first; else ragged ones may be */
-    int64_t pieces;           /* terms of a block, which is cut along the contracted index */
-    int64_t batch, call;      /* blocks of a list of terms, and terms of a kernel call */
-    int64_t ahead_a, ahead_b; /* how many terms before their use the factors are asked for */
+    int64_t block_bytes; /* of a block as the product reads it */
+    bool convert;        /* all blocks are scaled or changed first; else ragged ones may be */
+    int64_t pieces;      /* terms of a block, which is cut along the contracted index */
+    int64_t batch, call; /* blocks of a list of terms, and terms of a kernel call */
+    int64_t ahead_a, ahead_b,
+        ahead_far; /* how many terms before their use the factors are asked for, and A for L2 */
 
     int64_t columns, vectors; /* of all batch entries */
     bool resident;            /* a panel of B stays in L2 */
@@ -41,13 +42,19 @@ typedef struct tartan_i_spmm {
     int64_t used;             /* rows of a packed sliver, in units */
     double work;              /* of a head, in operations of f32 */
 
-    tartan_i_cpu_team team;
+    tartan_i_cpu_team team;      /* its "rows" are pairs of a row of blocks and a panel of a band */
     int64_t panel_vectors, most; /* most vectors and slivers of a panel */
+    int64_t band;                /* most panels that are packed at a time, a band, in each range of columns */
+    int64_t group; /* rows of blocks that go through all panels of a band before the next rows */
+    int64_t first_panel, panels; /* the band at work */
+    int64_t
+        depths; /* parts of the contracted index, one after the other, whose rows of B are packed at a time */
+    int64_t depth, in_begin, in_end; /* the part at work, and its rows of blocks of B */
 
     /* Memory, which planning alone does without. */
     int64_t *slots;           /* [grid_in] where block row j of B begins in a packed sliver, in units */
-    tartan_i_sliver *slivers; /* [team.cols][most] of the panels at work */
-    int64_t *counts;          /* [team.cols] how many there are */
+    tartan_i_sliver *slivers; /* [team.cols][band][most] of the panels at work */
+    int64_t *counts;          /* [team.cols][band] how many there are */
     char *packed, *scratch;
     int64_t scratch_bytes; /* of one worker */
     int64_t sums_bytes;    /* the first part of it; converted blocks follow */
@@ -72,8 +79,9 @@ static inline int64_t tartan_i_spmm_sums_bytes(const tartan_i_spmm *p) {
     return p->fit.rows * p->k.product.vectors * p->k.product.lanes * p->k.bytes;
 }
 
-/* The slivers of panel `panel` of a range of columns; and a worker's part of packing those of its own range. */
-void tartan_i_spmm_cut_panel(const tartan_i_spmm *p, int64_t panel, int32_t range);
+/* The slivers of the panels at work in a range of columns; and a worker's part of packing those of its own range. Returns whether
+ * any has to be packed. */
+bool tartan_i_spmm_cut_band(const tartan_i_spmm *p, int32_t range);
 void tartan_i_spmm_pack_task(void *plan, int32_t worker);
 
 #endif

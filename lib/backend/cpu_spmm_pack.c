@@ -4,22 +4,26 @@
 
 #include <string.h>
 
-void tartan_i_spmm_cut_panel(const tartan_i_spmm *p, int64_t panel, int32_t range) {
+/* The slivers of panel i of the band at work. */
+static bool cut_panel(const tartan_i_spmm *p, int32_t range, int64_t i) {
     const tartan_i_product *product = &p->k.product;
-    const int64_t n = p->form.n;
-    tartan_i_sliver *s = p->slivers + range * p->most;
+    const int64_t n = p->form.n, place = range * p->band + i;
+    tartan_i_sliver *s = p->slivers + place * p->most;
     int64_t begin, end, first, last;
     tartan_i_share(p->vectors, p->team.cols, range, &begin, &end);
-    tartan_i_share(end - begin, (int32_t)p->team.panels, (int32_t)panel, &first, &last);
-    char *packed = p->packed + range * p->panel_vectors * tartan_i_spmm_vector_bytes(p);
+    tartan_i_share(end - begin, (int32_t)p->team.panels, (int32_t)(p->first_panel + i), &first, &last);
+    char *packed = p->packed + place * p->panel_vectors * tartan_i_spmm_vector_bytes(p);
     const int64_t vectors = last - first, base = (begin + first) * product->lanes;
-    p->counts[range] = vectors == 0 ? 0 : tartan_i_cpu_strips(product, vectors);
-    for (int64_t i = 0; i < p->counts[range]; i++, s++) {
-        tartan_i_cpu_strip(product, vectors, i, &s->first, &s->width);
+    const int64_t count = vectors == 0 ? 0 : tartan_i_cpu_strips(product, vectors);
+    bool pack = false;
+    p->counts[place] = count;
+    for (int64_t j = 0; j < count; j++, s++) {
+        tartan_i_cpu_strip(product, vectors, j, &s->first, &s->width);
         s->packed = packed + s->first / product->lanes * tartan_i_spmm_vector_bytes(p);
         s->first += base;
         s->valid = p->columns - s->first < s->width ? p->columns - s->first : s->width;
         s->in_place = p->direct && s->valid == s->width && s->first / n == (s->first + s->width - 1) / n;
+        pack = pack || !s->in_place;
         s->b = s->packed;
         s->b_row = s->width;
         if (s->in_place) {
@@ -27,6 +31,13 @@ void tartan_i_spmm_cut_panel(const tartan_i_spmm *p, int64_t panel, int32_t rang
             s->b_row = p->form.b.row;
         }
     }
+    return pack;
+}
+
+bool tartan_i_spmm_cut_band(const tartan_i_spmm *p, int32_t range) {
+    bool pack = false;
+    for (int64_t i = 0; i < p->panels; i++) pack = cut_panel(p, range, i) || pack;
+    return pack;
 }
 
 static void pack_sliver(const tartan_i_spmm *p, const tartan_i_sliver *s, int64_t block) {
@@ -35,6 +46,14 @@ static void pack_sliver(const tartan_i_spmm *p, const tartan_i_sliver *s, int64_
     const int64_t rows = tartan_i_cpu_form_in(&p->form, block, &row);
     const int64_t units = tartan_i_ceil_div(rows, product->group), row_bytes = s->width * product->bytes;
     char *to = s->packed + p->slots[block] * row_bytes;
+    const int64_t n = p->form.n, first = s->first % n;
+    if (product->group == 1 && p->form.b.dtype == product->factor && p->form.b.col == 1 &&
+        s->valid == s->width && first + s->width <= n) { /* whole vectors of contiguous rows */
+        const char *from =
+            tartan_i_dense_entry(&p->form.b, s->first / n) + (row * p->form.b.row + first) * p->form.b.bytes;
+        p->k.copy_rows(rows, s->width / product->lanes, from, p->form.b.row, to, s->width, product->lanes);
+        return;
+    }
     for (int64_t done = 0, run; done < s->valid; done += run) {
         const int64_t entry = (s->first + done) / p->form.n, col = (s->first + done) % p->form.n;
         run = p->form.n - col < s->valid - done ? p->form.n - col : s->valid - done;
@@ -55,12 +74,14 @@ static void pack_sliver(const tartan_i_spmm *p, const tartan_i_sliver *s, int64_
 void tartan_i_spmm_pack_task(void *plan, int32_t worker) {
     const tartan_i_spmm *p = plan;
     const int32_t range = worker / p->team.rows;
-    const tartan_i_sliver *slivers = p->slivers + range * p->most;
     int64_t begin, end;
-    tartan_i_share(p->form.grid_in, p->team.rows, worker % p->team.rows, &begin, &end);
-    for (int64_t block = begin; block < end; block++) {
+    tartan_i_share(p->in_end - p->in_begin, p->team.rows, worker % p->team.rows, &begin, &end);
+    for (int64_t block = p->in_begin + begin; block < p->in_begin + end; block++) {
         if (p->form.in_pointers[block] == p->form.in_pointers[block + 1]) continue;
-        for (int64_t i = 0; i < p->counts[range]; i++)
-            if (!slivers[i].in_place) pack_sliver(p, &slivers[i], block);
+        for (int64_t panel = range * p->band; panel < range * p->band + p->panels; panel++)
+            for (int64_t i = 0; i < p->counts[panel]; i++) {
+                const tartan_i_sliver *s = &p->slivers[panel * p->most + i];
+                if (!s->in_place) pack_sliver(p, s, block);
+            }
     }
 }

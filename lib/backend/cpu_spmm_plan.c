@@ -5,10 +5,15 @@
 enum { MOST_VECTORS = 3 }; /* with more, fewer rows share what is fetched of B */
 enum { PIECE = 32 };       /* most steps of a term */
 enum {
-    AHEAD_A = 128,
-    AHEAD_B = 32
-}; /* steps before its use that a factor is asked for: A comes from L3, B from L2 */
+    AHEAD_A = 64,
+    AHEAD_B = 32,   /* steps before its use that a factor is asked for: B comes from L2 */
+    AHEAD_FAR = 128 /* and A for L2: the first cache can wait for too few lines of memory at a time */
+};
 enum { PANEL_COLUMNS = 1024 }; /* a panel has no more, so that its sums stay in cache */
+enum {
+    BAND_BYTES = 3 << 20,
+    GROUP_BYTES = 2 << 20
+}; /* of packed B and of A that a worker goes through before the next: shares of L3 */
 
 /* Says how blocks are read and cut, and sets the number of them in a batch. */
 static void size_blocks(tartan_i_spmm *p) {
@@ -29,9 +34,15 @@ static void size_blocks(tartan_i_spmm *p) {
     const int64_t steps = f->in_block > 0 ? tartan_i_ceil_div(f->in_block, p->pieces) : 1;
     p->ahead_a = tartan_i_ceil_div(AHEAD_A, steps);
     p->ahead_b = tartan_i_ceil_div(AHEAD_B, steps);
+    p->ahead_far = tartan_i_ceil_div(AHEAD_FAR, steps);
     p->batch = TARTAN_I_SPMM_CONVERT_BYTES / p->block_bytes;
     if (!p->convert || p->batch > TARTAN_I_SPMM_TERMS / p->pieces) p->batch = TARTAN_I_SPMM_TERMS / p->pieces;
     if (p->batch < 1) p->batch = 1;
+}
+
+/* Most bytes of a sliver that stays in L2. */
+static int64_t sliver_bytes(void) {
+    return tartan_i_cpu_l2_bytes() / 4 * 3;
 }
 
 /* Sets the number of terms in a kernel call: where a row of blocks takes several strips and B comes from further away than L2,
@@ -40,7 +51,7 @@ static void size_calls(tartan_i_spmm *p) {
     const tartan_i_product *product = &p->k.product;
     const int64_t sliver = p->used * product->vectors * product->lanes * product->bytes;
     const int64_t rows_of_b = p->fit.units * product->vectors * product->lanes * product->bytes;
-    p->resident = product->group == 1 && !p->direct && sliver <= tartan_i_cpu_l2_bytes() / 4 * 3;
+    p->resident = product->group == 1 && !p->direct && sliver <= sliver_bytes();
     p->call = p->batch * p->pieces;
     const int64_t shared = product->tuning.strip_bytes * p->pieces / (p->block_bytes + rows_of_b);
     if (!p->resident && product->tuning.strip_bytes > 0 &&
@@ -51,7 +62,23 @@ static void size_calls(tartan_i_spmm *p) {
 
 /* Most bytes of a panel. Where a sliver fits in L2, so does the panel: A comes from L3 once for each, but B only once at all. */
 static int64_t panel_bytes(const tartan_i_spmm *p) {
-    return p->resident ? tartan_i_cpu_l2_bytes() / 2 : p->k.product.tuning.panel_bytes;
+    return p->resident ? sliver_bytes() : p->k.product.tuning.panel_bytes;
+}
+
+/* A panel that stays in L2 would have A read from memory for each panel, so several are packed at a time, a band, and
+ * a group of rows of blocks goes through all of them while its values are in L3. */
+static void cut_band(tartan_i_spmm *p, double blocks) {
+    const double panel = (double)(p->panel_vectors * tartan_i_spmm_vector_bytes(p));
+    const double row = blocks * (double)p->block_bytes / (double)p->form.grid_out;
+    p->band = 1;
+    p->group = p->form.grid_out;
+    if (p->resident) {
+        const double band = (double)BAND_BYTES * p->team.rows / panel,
+                     group = (double)GROUP_BYTES * p->team.rows / row;
+        if (band > 1) p->band = band < (double)p->team.panels ? (int64_t)band : p->team.panels;
+        if (group < (double)p->group) p->group = group > 1 ? (int64_t)group : 1;
+    }
+    if (p->team.chunk == p->form.grid_out) p->team.chunk *= p->band;
 }
 
 /* Cuts the work among the workers, and their columns into panels. */
@@ -79,6 +106,23 @@ static void split(tartan_i_spmm *p) {
     p->team.panels = tartan_i_ceil_div(own, vectors);
     p->panel_vectors = tartan_i_ceil_div(own, p->team.panels);
     p->most = tartan_i_cpu_strips(product, p->panel_vectors);
+    cut_band(p, blocks);
+}
+
+/* Where not even one sliver of all rows of B fits in L2, but results can be continued in their place, so many rows are done
+ * at a time. Chains continue in the same order, so they have the same bits. */
+static void cut_depth(tartan_i_spmm *p, int64_t units) {
+    const tartan_i_product *product = &p->k.product;
+    const int64_t row = product->vectors * product->lanes * product->bytes;
+    p->depths = 1;
+    if (p->direct || product->group > 1 || p->form.c.col != 1 || p->op->alpha != 1 || p->op->beta != 0 ||
+        p->form.c.dtype != p->k.dtype || p->form.n % product->lanes != 0 ||
+        tartan_i_dense_entries(&p->form.b) > 1)
+        return;
+    const int64_t fit = sliver_bytes() / row / p->fit.units; /* rows of blocks, all of which may be used */
+    if (units * row <= sliver_bytes() || fit < 1) return;
+    p->depths = tartan_i_ceil_div(p->form.grid_in, fit);
+    p->used = tartan_i_ceil_div(p->form.grid_in, p->depths) * p->fit.units;
 }
 
 void tartan_i_spmm_plan_head(tartan_i_spmm *p, int64_t head) {
@@ -100,6 +144,7 @@ void tartan_i_spmm_plan_head(tartan_i_spmm *p, int64_t head) {
     p->used = !p->direct                  ? units
               : p->form.in_bounds != NULL ? p->form.in_size
                                           : p->form.grid_in * p->fit.units;
+    cut_depth(p, units);
     size_calls(p);
     split(p);
 }

@@ -37,7 +37,15 @@ typedef struct tartan_i_term {
     const void
         *next_a; /* the same of a later term, to fetch into cache meanwhile: any numbers; NULL: no hints */
     int64_t next_b;
+    const void *
+        far_a; /* the same of a term that is later still, for a larger cache than the first; NULL: next_a alone */
 } tartan_i_term;
+
+/* Memory that is written soon, to fetch into cache meanwhile: `count` pieces of some bytes. */
+typedef struct tartan_i_soon {
+    const char *at;
+    int64_t step, count, bytes;
+} tartan_i_soon;
 
 typedef struct tartan_i_strip {
     int64_t row;          /* first row of the left factors */
@@ -48,7 +56,8 @@ typedef struct tartan_i_strip {
     int64_t b_row;        /* stride between them, in units */
     void *sums;           /* rows x width reals */
     int64_t sums_row;
-    bool first; /* start at zero; else continue the chains that are in sums */
+    bool first;         /* start at zero; else continue the chains that are in sums */
+    tartan_i_soon soon; /* may be ignored */
     int64_t tile_rows,
         tile_units; /* where the product has tiles: `rows` and every `k` are multiples of them */
     void (*meanwhile)(

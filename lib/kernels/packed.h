@@ -64,15 +64,18 @@ static void packed_run(const tartan_i_packed *s, const tartan_i_pair *pairs, int
     table[s->vectors - 1][s->rows - 1](s, pairs, npairs);
 }
 
-/* What is this many bytes ahead is asked for, since the hardware does so within a page alone. */
-enum { COPY_AHEAD = 4096 };
+/* What is this many bytes ahead is asked for, since the hardware does so within a page alone; of rows far apart, the row that is
+ * so many ahead. */
+enum { COPY_AHEAD = 4096, COPY_FAR = 2048, COPY_ROWS_AHEAD = 32 };
 
 static void copy_rows(int64_t rows, int64_t vectors, const void *in, int64_t in_row, void *out,
                       int64_t out_row, int64_t out_vector) {
+    const int64_t step = in_row * (int64_t)sizeof(real);
+    const int64_t ahead = step < COPY_FAR ? COPY_AHEAD : COPY_ROWS_AHEAD * step;
     for (int64_t i = 0; i < rows; i++)
         for (int64_t v = 0; v < vectors; v++) {
             const real *from = (const real *)in + i * in_row + v * LANES;
-            vec_prefetch((const char *)from + COPY_AHEAD);
+            vec_prefetch_far((const char *)from + ahead);
             vec_store((real *)out + i * out_row + v * out_vector, vec_load(from));
         }
 }

@@ -14,8 +14,9 @@ enum { STRIP_LINE = 64 }; /* bytes that are asked for at once */
 #define STRIP_INLINE static inline __attribute__((always_inline))
 
 /* Adds the products of one term to the sums. */
-STRIP_INLINE void strip_term(const int rows, const int vectors, const bool hints, const tartan_i_strip *s,
-                             const tartan_i_term *t, vec sums[TARTAN_I_STRIP_ROWS][TARTAN_I_MAX_VECTORS]) {
+STRIP_INLINE void strip_term(const int rows, const int vectors, const bool hints, const bool far,
+                             const tartan_i_strip *s, const tartan_i_term *t,
+                             vec sums[TARTAN_I_STRIP_ROWS][TARTAN_I_MAX_VECTORS]) {
     strip_factor right[TARTAN_I_MAX_VECTORS];
     const int64_t a_row = s->a_row, a_col = s->a_col, b_row = s->b_row, a_begin = s->row * a_row;
     /* A line of each row in turn, or, where rows are neighbours, a column at a time. */
@@ -25,6 +26,7 @@ STRIP_INLINE void strip_term(const int rows, const int vectors, const bool hints
     const strip_unit *a = (const strip_unit *)t->a + a_begin;
     const strip_unit *b = (const strip_unit *)s->b + t->b * b_row;
     const strip_unit *next_a = hints ? (const strip_unit *)t->next_a + a_begin : a;
+    const strip_unit *far_a = far ? (const strip_unit *)t->far_a + a_begin : a;
     const strip_unit *next_b = hints ? (const strip_unit *)s->b + t->next_b * b_row : b;
 #pragma GCC unroll 2
     for (int64_t k = 0; k < t->k; k++) {
@@ -42,11 +44,20 @@ STRIP_INLINE void strip_term(const int rows, const int vectors, const bool hints
         a += a_col;
         b += b_row;
         if (!hints) continue;
+        int64_t step = next_a_step;
+        if (++next_row == rows) next_row = 0, step += turn;
         vec_prefetch(next_a);
-        next_a += next_a_step;
-        if (++next_row == rows) next_row = 0, next_a += turn;
+        next_a += step;
+        if (far) vec_prefetch_far(far_a), far_a += step;
         next_b += b_row;
     }
+}
+
+/* Asks for the next `count` pieces of what is written soon. */
+STRIP_INLINE const char *strip_ask(const tartan_i_soon *soon, const char *at, int64_t count) {
+    for (int64_t i = 0; i < count; i++, at += soon->step)
+        for (int64_t b = 0; b < soon->bytes; b += STRIP_LINE) vec_prefetch_far(at + b);
+    return at;
 }
 
 STRIP_INLINE void strip_of(const int rows, const int vectors, const tartan_i_strip *s,
@@ -60,11 +71,20 @@ STRIP_INLINE void strip_of(const int rows, const int vectors, const tartan_i_str
 #pragma GCC unroll 4
         for (int j = 0; j < vectors; j++)
             sums[i][j] = s->first ? vec_zero() : vec_load(out + i * out_row + j * LANES);
+    int64_t asked = 0;
+    const char *ask = s->soon.at;
     for (const tartan_i_term *t = terms; t < terms + nterms; t++) {
-        if (t->next_a != NULL)
-            strip_term(rows, vectors, true, s, t, sums);
+        if (asked < s->soon.count) { /* a few pieces with each term */
+            const int64_t until = (s->soon.count * (t - terms + 1) + nterms - 1) / nterms;
+            ask = strip_ask(&s->soon, ask, until - asked);
+            asked = until;
+        }
+        if (t->next_a == NULL)
+            strip_term(rows, vectors, false, false, s, t, sums);
+        else if (t->far_a == NULL)
+            strip_term(rows, vectors, true, false, s, t, sums);
         else
-            strip_term(rows, vectors, false, s, t, sums);
+            strip_term(rows, vectors, true, true, s, t, sums);
     }
 #pragma GCC unroll 8
     for (int i = 0; i < rows; i++)

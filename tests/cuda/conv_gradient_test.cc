@@ -259,7 +259,7 @@ TEST(CudaConvGradient, SplitsFillTheProcessors) {
 
 // ---- The choice ----
 
-TEST(CudaConvGradient, HalvesTakeTheTensorCores) {
+TEST(CudaConvGradient, TensorCoresTakeAllDtypes) {
     const Operands x;
     tartan_cuda_conv_filter_gradient p = x.problem();
     EXPECT_EQ(kMma, chosen(p));
@@ -271,7 +271,7 @@ TEST(CudaConvGradient, HalvesTakeTheTensorCores) {
     p.s_dtype = TARTAN_F32;
     EXPECT_EQ(kMma, chosen(p));
     p.dtype = TARTAN_F32;
-    EXPECT_EQ(kPlain, chosen(p));
+    EXPECT_EQ("conv_filter_gradient_pieces", chosen(p));
 }
 
 TEST(CudaConvGradient, MmaRefuses) {

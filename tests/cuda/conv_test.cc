@@ -283,8 +283,8 @@ TEST(CudaConv, HopperTakesTheTensorCores) {
     const Operands x;
     const Asked<tartan_cuda_conv> a = x.asked();
     EXPECT_EQ(kWgmma, a.chosen(kHopper));
-    EXPECT_EQ(kPlain, a.chosen(kAmpere));
-    EXPECT_EQ(kPlain, a.chosen(kBlackwell));
+    EXPECT_EQ("conv_pieces", a.chosen(kAmpere));
+    EXPECT_EQ("conv_pieces", a.chosen(kBlackwell));
 }
 
 // The kinds of convolutions whose results conv_halves_test.cc compares on a device.
@@ -301,7 +301,8 @@ TEST(CudaConv, TensorCoresTakeAllKernelsAndStrides) {
             EXPECT_EQ(kWgmma, x.asked().chosen(kHopper));
         }
         x.turn();
-        EXPECT_EQ(std::strstr(options, "stride") != nullptr ? kPlain : kWgmma, x.asked().chosen(kHopper));
+        EXPECT_EQ(std::strstr(options, "stride") != nullptr ? "conv_pieces" : kWgmma,
+                  x.asked().chosen(kHopper));
     }
 }
 

@@ -7,6 +7,7 @@
 #   run.sh bench attention [option...]                   its rows of attention
 #   run.sh bench attention-cpu [option...]               attention on this machine's CPU (tests/cpu/attention.py)
 #   run.sh bench conv|sbnet [option...]                  convolutions on the GPU (conv_bench.py)
+#   run.sh bench cliffs [option...]                      convolutions with strides, few channels, depthwise, f32 (cliffs_bench.py)
 #   run.sh bench points [option...]                      element-wise functions and norms (points_bench.py)
 #   run.sh bench train [option...]                       steps of training with PyTorch (train_bench.py)
 #   run.sh bench quality FILE [option...]                losses of a GPT that trains with fewer blocks (quality_bench.py)
@@ -138,6 +139,9 @@ bench() {
     if [ "${1-}" = conv ] || [ "${1-}" = sbnet ]; then
         exec env -u PYTHONPATH "$python" tests/gpu/conv_bench.py "$@" --device cuda
     fi
+    if [ "${1-}" = cliffs ]; then
+        exec env -u PYTHONPATH "$python" tests/gpu/cliffs_bench.py "${@:2}"
+    fi
     if [ "${1-}" = points ]; then
         exec env -u PYTHONPATH "$python" tests/gpu/points_bench.py "${@:2}"
     fi
@@ -164,5 +168,5 @@ case "$what" in
     test) tests "$@" ;;
     bench) bench "$@" ;;
     carry) carry ;;
-    *) sed -n '3,17s/^# \{0,1\}//p' "${BASH_SOURCE[0]}" >&2; exit 2 ;;
+    *) sed -n '3,18s/^# \{0,1\}//p' "${BASH_SOURCE[0]}" >&2; exit 2 ;;
 esac

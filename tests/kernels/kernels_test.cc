@@ -46,6 +46,7 @@ template <typename T> void check_strip(const Tables<T> &tables, uint64_t seed) {
         t.k = (int64_t)below(random, (size_t)depth + 1);
         t.next_a = random() % 2 ? a.data() + below(random, a.size()) : nullptr;
         t.next_b = -(int64_t)below(random, 100000);
+        t.far_a = random() % 2 ? a.data() + below(random, a.size()) : nullptr;
     }
     const T *b_base = b.data() + below(random, 8);
     tartan_i_strip strip = {};

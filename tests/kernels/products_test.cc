@@ -79,7 +79,8 @@ struct Strip {
             t.a = a.data() + 1 + below(random, 4) * (a.size() / 4);
             t.b = (int64_t)below(random, 4) * depth;
             t.k = tiles ? depth : (int64_t)below(random, (size_t)depth + 1);
-            t.next_a = random() % 2 ? a.data() : nullptr, t.next_b = -(int64_t)below(random, 100000);
+            t.next_a = random() % 2 ? a.data() : nullptr, t.next_b = -(int64_t)below(random, 100000),
+            t.far_a = random() % 2 ? a.data() : nullptr;
             terms.push_back(t);
         }
         sums.assign((size_t)(strip.rows * strip.sums_row) + 32, kMark);

@@ -126,6 +126,27 @@ TEST(Spmm, RowsOfManyBlocks) {
     }
 }
 
+// More rows of B than fit in L2 as a sliver, so that sums go on in C: the last parts are ragged, and some rows of blocks have no block
+// in a part. Several panels and several groups of rows of blocks.
+TEST(Spmm, SumsLongerThanL2) {
+    const int64_t rows = tartan_i_cpu_l2_bytes() / 4 * 3 / 192;
+    for (int32_t threads : {1, 3}) {
+        Context context = open_context(threads);
+        for (int32_t dtype : {TARTAN_F64, TARTAN_F32}) {
+            const int64_t n = dtype == TARTAN_F64 ? 112 : 224;
+            for (bool columns : {false, true}) {
+                SCOPED_TRACE(::testing::Message() << "dtype " << dtype << " columns " << columns);
+                plain({163, rows * 5 / 2 + 5, 9, 65, 1}, 0.9, dtype, {}, n, 1, columns ? kColumns : kRows)
+                    .run_and_check(context.get());
+                plain({rows * 5 / 2 + 5, 650, 128, 5, 1}, 0.15, dtype, {}, n / 2, 2,
+                      columns ? kColumns : kRows, kTransposed)
+                    .run_and_check(context.get());
+                if (HasFailure()) return;
+            }
+        }
+    }
+}
+
 TEST(Spmm, WidePanelsAndManyBatchEntries) {
     Context context = open_context(3);
     plain({24, 24, 8, 8, 1}, 0.5, TARTAN_F32, {}, 3000, 1).run_and_check(context.get());

@@ -45,6 +45,31 @@ def test_bench_has_every_operation():
     run("bench", "gemm", code=2, text='no benchmark "gemm", expected ' + ", ".join(names[:-1]) + " or " + names[-1])
 
 
+def test_peak():
+    """One line for each dtype and each level of memory that the system knows, for each number of threads."""
+    lines = [json.loads(line) for line in run("bench", "peak", "--json", "--threads", "1,2", "--dtype", "f32,bf16").splitlines()]
+    for threads in (1, 2):
+        mine = [line for line in lines if line["threads"] == threads]
+        assert all(line["op"] == "peak" for line in mine)
+        products = [line for line in mine if line["what"] == "multiply_adds"]
+        assert [line["dtype"] for line in products] == ["float32", "bfloat16"]
+        assert all(line["gflops"] > 0 and line["kernels"] in run("info") for line in products)
+        reading = [line for line in mine if line["what"] == "reading"]
+        assert [line["level"] for line in reading if line["level"] not in ("L2", "L3")] == ["L1", "memory"]
+        sizes = [line["bytes"] for line in reading]
+        assert sizes == sorted(sizes) and all(line["gbytes_per_s"] > 0 for line in reading)
+    assert len(lines) == len([line for line in lines if line["threads"] in (1, 2)])
+    text = run("bench", "peak", "--threads", "1", "--dtype", "f64")
+    assert re.match(r"multiply-adds  float64  threads   1 +[\d.]+ GFLOP/s", text) and re.search(r"^reading +memory", text, re.MULTILINE)
+    for option in ("block", "size", "n", "density", "rounds", "device"):
+        run("bench", "peak", f"--{option}", "8", code=2, text=f"--{option} is not for peak, which takes --dtype, --threads and --json")
+    for option in ("no-peers", "allow-dense"):
+        run("bench", "peak", f"--{option}", code=2, text=f"--{option} is not for peak")
+    run("bench", "peak", "--threads", "0", code=2, text='--threads has "0"')
+    run("bench", "peak", "--dtype", "i8", code=2, text='--dtype has "i8"')
+    assert re.search(r"bench peak", run("bench", "--help"))
+
+
 @pytest.mark.parametrize("operation", PRODUCTS)
 def test_bench(operation):
     lines = bench(operation, "--size", "256x128", "--n", 32, "--block", "8,32", "--dtype", "f32,f64", "--rounds", 3,

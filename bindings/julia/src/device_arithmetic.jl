@@ -5,14 +5,15 @@ plain(A::DeviceBlockSparseMatrix) = A
 plain(A::DeviceTransposed) = copy(A)
 
 # The matrix that the library makes of A where A is; make(context, A) gives its address, P is its element type.
-function computed(make, A::DeviceSparse, P = eltype(A))
+# Like all that a device does, it is not compiled for each element type.
+function computed(@nospecialize(make), @nospecialize(A::DeviceSparse), @nospecialize(P) = eltype(A))
     can_hold(P) || throw(ArgumentError("the result has element type $P, which a matrix on a device cannot hold: use to_host"))
     X = plain(A)
-    return device_matrix(P, make(X.context, X), X.context)
+    return device_matrix(P, make(X.context, X.handle), X.context)
 end
 
 # The second operand, as the library wants it beside the first.
-function beside(A::DeviceSparse, B::DeviceSparse)
+function beside(@nospecialize(A::DeviceSparse), @nospecialize(B::DeviceSparse))
     expect_same_size(A, B)
     heads(A) == heads(B) || throw(DimensionMismatch("the matrices have $(heads(A)) and $(heads(B)) heads, expected equal numbers"))
     X, Y = plain(A), plain(B)
@@ -21,20 +22,24 @@ function beside(A::DeviceSparse, B::DeviceSparse)
     return X, Y
 end
 
-function added(A::DeviceSparse{T}, beta, B::DeviceSparse{S}) where {T, S}
+added(A::DeviceSparse{T}, beta, B::DeviceSparse{S}) where {T, S} = any_added(A, beta, B)::DeviceBlockSparseMatrix{promote_type(T, S)}
+function any_added(@nospecialize(A), beta, @nospecialize(B))
     X, Y = beside(A, B)
-    P = promote_type(T, S)
-    return computed((context, X) -> Raw.tartan_matrix_add(context, 1, X, beta, Y, dtype_code(P)), X, P)
+    P = promote_type(eltype(A), eltype(B))
+    return computed((context, X) -> Raw.tartan_matrix_add(context, 1, X, beta, Y.handle, dtype_code(P)), X, P)
 end
 
-function combined(A::DeviceSparse{T}, combination, B::DeviceSparse{S}) where {T, S}
+combined(A::DeviceSparse{T}, combination, B::DeviceSparse{S}) where {T, S} =
+    any_combined(A, combination, B)::DeviceBlockSparseMatrix{promote_type(T, S)}
+function any_combined(@nospecialize(A), combination, @nospecialize(B))
     X, Y = beside(A, B)
-    P = promote_type(T, S)
-    return computed((context, X) -> Raw.tartan_matrix_combine(context, combination, X, Y, dtype_code(P)), X, P)
+    P = promote_type(eltype(A), eltype(B))
+    return computed((context, X) -> Raw.tartan_matrix_combine(context, combination, X, Y.handle, dtype_code(P)), X, P)
 end
 
-applied(A::DeviceSparse, kind, x = 0, P = eltype(A)) =
-    computed((context, X) -> Raw.tartan_matrix_apply(context, kind, Float64(x), X, dtype_code(P)), A, P)
+applied(A::DeviceSparse, kind, x = 0, ::Type{P} = eltype(A)) where {P} = any_applied(A, kind, Float64(x), P)::DeviceBlockSparseMatrix{P}
+any_applied(@nospecialize(A), kind, x, @nospecialize(P)) =
+    computed((context, X) -> Raw.tartan_matrix_apply(context, kind, x, X, dtype_code(P)), A, P)
 
 # A number with a result of the type that Julia's numbers have.
 function with_number(f, A::DeviceSparse{T}, kind, x) where {T}

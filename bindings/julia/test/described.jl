@@ -72,7 +72,7 @@ function operands(op, T; make = apart_from_zero, all_of_it = true)
     if is_gradient(op)
         source = OPERATIONS[findfirst(other -> other.gradient === op.name, OPERATIONS)]
         add(source)
-        merge!(made, Dict(pairs(results(source, made))))
+        merge!(made, results(source, made))
     end
     add(op)
     return made
@@ -83,35 +83,51 @@ positive(T, n...) = T.(0.5 .+ rand(n...))
 function fitting(op)
     source = is_gradient(op) ? OPERATIONS[findfirst(other -> other.gradient === op.name, OPERATIONS)] : op
     has_plain(source) || return apart_from_zero
-    fails() = (y = first(results(source, operands(source, Float64))); y isa Array && any(isnan, y))
+    fails() = (y = results(source, operands(source, Float64))[first_output(source)]; y isa Array && any(isnan, y))
     return any(_ -> fails(), 1:12) ? positive : apart_from_zero # few numbers may happen to be positive
 end
 
-positional(op, made) = [made[a.name] for a in needed(op)]
+positional(op, made) = Any[made[a.name] for a in needed(op)]
 keywords(op, made) = (; (a.name => made[a.name] for a in optional(op) if haskey(made, a.name))...)
 
-# All results in a named tuple.
-function results(op, made; options...)
-    requests = gives_tuple(op) ? NamedTuple() : (; (Symbol("return_", name) => true for name in asked_for(op))...)
-    y = plain(op)(positional(op, made)...; keywords(op, made)..., requests..., options...)
-    gives_tuple(op) && return (; (Symbol(k, "_grad") => v for (k, v) in pairs(y) if v !== nothing)...)
-    y isa NamedTuple && return y
-    return NamedTuple{Tuple(a.name for a in outputs(op) if !a.optional)}(y isa Tuple ? y : (y,))
-end
+# Calls with keywords in a Dict, and results in one: a named tuple would have a type of its own in each case, and all would be compiled for it.
+call(@nospecialize(f), arguments, options) = f(arguments...; options...)
+given(op, made, more) = merge(Dict{Symbol, Any}(a.name => made[a.name] for a in optional(op) if haskey(made, a.name)), more)
 
-# The same by f!, written to the arrays of a named tuple.
-function write_results!(op, rooms, made; options...)
-    if gives_tuple(op)
-        grads = (; (Symbol(chop(string(k); tail = 5)) => v for (k, v) in pairs(rooms))...)
-        writing(op)(grads, positional(op, made)...; keywords(op, made)..., options...)
+# All results by name.
+function results(op, made, options = Dict{Symbol, Any}())
+    requests = Dict{Symbol, Any}(Symbol("return_", name) => true for name in (gives_tuple(op) ? Symbol[] : asked_for(op)))
+    return by_name(op, call(plain(op), positional(op, made), given(op, made, merge(requests, options))))
+end
+function by_name(op, @nospecialize(y))
+    found = Dict{Symbol, Any}()
+    if y isa NamedTuple
+        for k in keys(y)
+            v = getfield(y, k)
+            v === nothing || (found[gives_tuple(op) ? Symbol(k, "_grad") : k] = v)
+        end
     else
-        first_ones = [rooms[a.name] for a in outputs(op) if !a.optional]
-        more = (; (name => rooms[name] for name in asked_for(op) if haskey(rooms, name))...)
-        writing(op)(first_ones..., positional(op, made)...; keywords(op, made)..., more..., options...)
+        for (i, a) in enumerate(a for a in outputs(op) if !a.optional)
+            found[a.name] = y isa Tuple ? y[i] : y
+        end
+    end
+    return found
+end
+first_output(op) = outputs(op)[1].name
+
+# The same by f!, written to arrays by name.
+function write_results!(op, rooms, made, options = Dict{Symbol, Any}())
+    if gives_tuple(op)
+        grads = (; (Symbol(chop(string(k); tail = 5)) => v for (k, v) in rooms)...)
+        call(writing(op), Any[grads; positional(op, made)], given(op, made, options))
+    else
+        first_ones = Any[rooms[a.name] for a in outputs(op) if !a.optional]
+        more = Dict{Symbol, Any}(name => rooms[name] for name in asked_for(op) if haskey(rooms, name))
+        call(writing(op), Any[first_ones; positional(op, made)], given(op, made, merge(more, options)))
     end
     return rooms
 end
 
-numbers(x) = x isa BlockSparseMatrix ? nonzeros(x) : x
-same(a, b) = all(isequal(numbers(a[k]), numbers(b[k])) for k in keys(a)) && keys(a) == keys(b)
+numbers(@nospecialize(x)) = x isa BlockSparseMatrix ? nonzeros(x) : x
+same(@nospecialize(a), @nospecialize(b)) = all(isequal(numbers(a[k]), numbers(b[k])) for k in keys(a)) && keys(a) == keys(b)
 CALLED = filter(has_plain, OPERATIONS)

@@ -360,7 +360,7 @@ if DUMMY
         GC.gc()
         withenv("TARTAN_DUMMY_BYTES" => "100000") do
             x = nothing
-            for _ in 1:50
+            for _ in 1:12
                 x = to_device(ones(5000), context) # 40 kB each, all but one forgotten
             end
             @test to_host(x) == ones(5000)
@@ -386,7 +386,7 @@ if DUMMY
         context = Context("cuda:1")
         churn(n) = for _ in 1:n to_device(ones(1000), context) end
         withenv("TARTAN_DUMMY_BYTES" => "2000000") do
-            churn(2000)
+            churn(800)
             @test true
         end
     end

@@ -114,15 +114,6 @@ end
     @test A * G' ≈ D * G'
 end
 
-@testset "no call of * and mul! is ambiguous" begin
-    for f in (*, mul!)
-        all = collect(methods(f))
-        ours = filter(m -> m.module === Tartan, all)
-        @test length(ours) > 10
-        @test isempty([(a.sig, b.sig) for a in ours for b in all if a !== b && Base.isambiguous(a, b)])
-    end
-end
-
 @testset "OpenAI's cases: feature axes are strides" begin
     for block in (32, 16, 8), n in (256, 64, 8)
         layout = pattern(:barabasi_albert, (160, 160), block; m = min(5, 160 ÷ block - 1), seed = 1)

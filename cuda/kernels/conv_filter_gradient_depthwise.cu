@@ -1,0 +1,157 @@
+/* SPDX-License-Identifier: Apache-2.0
+ * The gradient of a depthwise filter (conv_depthwise.cu says which filters these are). A thread has a piece of slots, up to 8 of the
+ * pieces that its list joins it with, and every so many positions of a share; threads with the same pieces add up their
+ * sums in shared memory, and a second kernel adds up the shares, all in a fixed order. */
+#include "kernels/conv_pieces_gradient.cuh"
+
+namespace tartan_cuda {
+namespace conv_filter_gradient_depthwise {
+namespace {
+
+using conv_filter_gradient_pieces::Args;
+using conv_filter_gradient_pieces::kNowhere;
+using conv_filter_gradient_pieces::Spots;
+
+constexpr int kThreads = 256, kJoined = 8;
+
+template <typename T>
+__global__ void __launch_bounds__(kThreads)
+    gradient(const __grid_constant__ Args a, int32_t lanes, int32_t chunks) {
+    using S = tartan_cuda_sum<T>;
+    constexpr int kSlots = 16 / (int)sizeof(T);
+    __shared__ S room[kThreads][kSlots + 1];
+    const tartan_cuda_conv_piece_form &f = a.list.form;
+    const int32_t parts = (f.groups + lanes - 1) / lanes, apart = kThreads / lanes;
+    const int32_t lane = (int32_t)threadIdx.x % lanes, line = (int32_t)threadIdx.x / lanes;
+    int64_t number = blockIdx.x;
+    const int32_t group = (int32_t)(number % parts) * lanes + lane;
+    number /= parts;
+    const int32_t chunk = (int32_t)(number % chunks), split = (int32_t)(number / chunks);
+    const int32_t first = group < f.groups ? a.list.lists[group] + chunk * kJoined : 0;
+    const int32_t joined = group < f.groups ? min(kJoined, a.list.lists[group + 1] - first) : 0;
+    const int64_t from = split * a.share, end = min(from + a.share, a.positions);
+    int4 pieces[kJoined];
+    int32_t offsets[kJoined];
+#pragma unroll
+    for (int e = 0; e < kJoined; e++) {
+        pieces[e] = e < joined ? a.list.pieces[first + e] : make_int4(INT32_MIN / 2, 0, 0, 0);
+        offsets[e] = a.in.offset(pieces[e]) + pieces[e].w;
+    }
+    S sums[kJoined][kSlots] = {};
+    for (int64_t i = from + line; i < end && joined > 0; i += apart) {
+        Spots<1> spot;
+        conv_filter_gradient_pieces::find_spot(a, i, end, spot, 0);
+        if (spot.out[0] == kNowhere) continue;
+        alignas(16) T y[kSlots], x[kSlots];
+        *(uint4 *)y = *(const uint4 *)(a.out.data + (int64_t)(spot.out[0] + group) * 16);
+#pragma unroll
+        for (int e = 0; e < kJoined; e++) {
+            if (!a.in.has(spot.in[0], pieces[e])) continue;
+            *(uint4 *)x = *(const uint4 *)(a.in.data + (int64_t)(spot.in[0].w + offsets[e]) * 16);
+#pragma unroll
+            for (int s = 0; s < kSlots; s++)
+                sums[e][s] = fma(tartan_cuda_to<S>(y[s]), tartan_cuda_to<S>(x[s]), sums[e][s]);
+        }
+    }
+    S *const to = (S *)a.sums + (int64_t)split * a.list.count * kSlots;
+#pragma unroll
+    for (int e = 0; e < kJoined; e++) {
+        __syncthreads(); /* the sums of the last piece have been read */
+#pragma unroll
+        for (int s = 0; s < kSlots; s++) room[threadIdx.x][s] = sums[e][s];
+        __syncthreads();
+        for (int i = threadIdx.x; i < lanes * kSlots; i += kThreads) {
+            const int32_t owner = i / kSlots, of = (int32_t)(group - lane) + owner;
+            if (of >= f.groups) continue;
+            const int32_t at = a.list.lists[of] + chunk * kJoined + e;
+            if (at >= a.list.lists[of + 1]) continue;
+            S sum = 0;
+            for (int32_t t = 0; t < apart; t++) sum += room[t * lanes + owner][i % kSlots];
+            to[(int64_t)at * kSlots + i % kSlots] = sum;
+        }
+    }
+}
+
+/* Adds up the shares of each weight, in their order, and writes it. */
+template <typename T> __global__ void __launch_bounds__(256) add_shares(const __grid_constant__ Args a) {
+    using S = tartan_cuda_sum<T>;
+    const int32_t id = (int32_t)(blockIdx.x * 256 + threadIdx.x), piece = a.list.form.piece;
+    if (id >= a.weights) return;
+    const int32_t row = (int32_t)tartan_cuda_row_of(a.rows.pointers, a.p.rows.grid, id);
+    const int64_t at = (int64_t)a.list.of_block[(int64_t)id * a.list.form.each] * piece + row % piece;
+    S sum = 0;
+    for (int32_t s = 0; s < a.splits; s++) sum += ((const S *)a.sums)[(int64_t)s * a.list.count * piece + at];
+    tartan_cuda_by_sum<S>(a.p.s_dtype, [&](auto tag) {
+        tartan_cuda_combine_at<typename decltype(tag)::type>(a.p.values, a.p.s_dtype, id, (S)1, sum,
+                                                             (S)a.p.beta);
+    });
+}
+
+template <typename T>
+tartan_status compute(const char *function, tartan_cuda_queue *queue, Args *a, void **scratch) {
+    using S = tartan_cuda_sum<T>;
+    constexpr int32_t kElement = (int32_t)sizeof(T), kSlots = 16 / kElement;
+    const tartan_cuda_conv_filter_gradient &p = a->p;
+    const tartan_cuda_conv_lines lines = {p.layout, &p.taps, &p.cols, &p.rows, false,
+                                          kSlots,   1,       1,       nullptr, kSlots};
+    PASS(piece_lists_of(function, queue, lines, &a->list));
+    const int64_t pieces_in = p.in.channels / kSlots, pieces_out = p.out.channels / kSlots;
+    const Windows none = {};
+    const bool is_masked = p.active.layout != nullptr && !p.active_in && !a->restricted;
+    const bool turns_in = (p.active_in && a->windows.map != nullptr) ||
+                          !has_pieces(p.in, a->col_channels, p.entries, kElement, 16, 1 << 20),
+               turns_out = is_masked || !has_pieces(p.out, a->row_channels, p.entries, kElement, 16, 1 << 20);
+    const TurnedSlots in = {a->col_channels,        p.in.channels, (int32_t)p.in.channels,
+                            (int32_t)p.in.channels, kSlots,        pieces_in},
+                      out = {a->row_channels,         p.out.channels, (int32_t)p.out.channels,
+                             (int32_t)p.out.channels, kSlots,         pieces_out};
+    const int32_t lanes = lanes_for(a->list.form.groups), apart = kThreads / lanes;
+    const int32_t chunks = (a->list.form.longest + kJoined - 1) / kJoined;
+    const int64_t parts = (a->list.form.groups + lanes - 1) / lanes,
+                  of_share = a->list.count * 16 / kElement * (int64_t)sizeof(S);
+    a->splits =
+        conv_filter_gradient_pieces::splits_of(*a, parts * chunks, queue->chip.processors, apart, of_share);
+    a->share = (a->positions + a->splits - 1) / a->splits;
+    const int64_t in_bytes = turns_in ? turned_bytes(p.in, in, p.entries, kElement) : 0,
+                  out_bytes = turns_out ? turned_bytes(p.out, out, p.entries, kElement) : 0;
+    PASS(tartan_cuda_scratch(function, queue, in_bytes + out_bytes + of_share * a->splits + 1, scratch));
+    char *const at = (char *)*scratch;
+    tartan_cuda_image x = p.in, y = p.out;
+    a->sums = at + in_bytes + out_bytes;
+    for (int d = 0; d < TARTAN_I_DIMS; d++) a->stride[d] = (int32_t)p.taps.stride[d];
+    if (turns_in)
+        PASS(turn_slots<T>(function, queue, p.entries, in, p.active_in ? a->windows : none, at, &x));
+    if (turns_out)
+        PASS(
+            turn_slots<T>(function, queue, p.entries, out, is_masked ? a->windows : none, at + in_bytes, &y));
+    a->in = piece_image_of(x, kSlots);
+    a->out = piece_image_of(y, kSlots);
+    if (a->positions > 0)
+        PASS(tartan_cuda_launch(function, queue, gradient<T>, dim3((unsigned)(parts * chunks * a->splits)),
+                                dim3(kThreads), *a, lanes, chunks));
+    else
+        a->splits = 0;
+    return tartan_cuda_launch(function, queue, add_shares<T>,
+                              tartan_cuda_grid(((int64_t)a->weights + 255) / 256), dim3(256), *a);
+}
+
+} // namespace
+} // namespace conv_filter_gradient_depthwise
+} // namespace tartan_cuda
+
+tartan_status tartan_cuda_conv_filter_gradient_depthwise(const char *function, tartan_cuda_queue *queue,
+                                                         const void *problem) {
+    using namespace tartan_cuda;
+    const auto *p = (const tartan_cuda_conv_filter_gradient *)problem;
+    conv_filter_gradient_pieces::Args a;
+    void *map, *scratch = nullptr;
+    tartan_status status = conv_filter_gradient_pieces::begin(function, queue, p, &a, &map);
+    if (status == TARTAN_OK)
+        status = tartan_cuda_by_sum_dtype(p->dtype, [&](auto tag) {
+            return conv_filter_gradient_depthwise::compute<typename decltype(tag)::type>(function, queue, &a,
+                                                                                         &scratch);
+        });
+    if (scratch != nullptr) tartan_cuda_scratch_free(queue, scratch);
+    if (map != nullptr) tartan_cuda_scratch_free(queue, map);
+    return status;
+}

@@ -1,0 +1,325 @@
+/* SPDX-License-Identifier: Apache-2.0
+ * Convolution and its gradient with respect to the image on tensor cores, for blocks, strides, dilations, channels and dtypes of
+ * every kind (conv_pieces.h): a product of positions by slots of `to`. A step of 128 bytes of inner elements is a step of the
+ * pipeline; cp.async gathers pixels, and the weights of a list, which a kernel before has packed, lie as the tile has them. */
+#ifndef TARTAN_CUDA_CONV_PIECES_FORWARD_CUH
+#define TARTAN_CUDA_CONV_PIECES_FORWARD_CUH
+
+#include "kernels/conv_pieces_multiply.cuh"
+
+namespace tartan_cuda {
+namespace conv_pieces {
+namespace {
+
+/* What a CTA stores. */
+struct Tile {
+    int64_t number; /* of its first position */
+    int32_t phase;
+    int64_t first_slot;
+    int32_t slots;
+};
+
+/* Stores results [position][pitch] in shared memory, neighbours by neighbouring threads. */
+template <typename T, typename S, int kGroup, int kPitch>
+__device__ __forceinline__ void store(const Args &a, const Places &s, const S *results, const Tile &t) {
+    constexpr int kUnit = 16 / (int)sizeof(T), kUnits = kGroup / kUnit;
+    if (a.wide) {
+        const int col = (int)threadIdx.x % kUnits * kUnit, count = min(kUnit, t.slots - col);
+        for (int row = threadIdx.x / kUnits; count > 0 && row < kPositions; row += kThreads / kUnits) {
+            if (s.to[row] == kNowhere) continue;
+            alignas(16) S sums[kUnit];
+            S probe = 0; /* NaN as soon as one sum is not finite */
+#pragma unroll
+            for (int i = 0; i < kUnit; i++) sums[i] = results[row * kPitch + col + i];
+#pragma unroll
+            for (int i = 0; i < kUnit; i++) probe = fma(sums[i], (S)0, probe);
+            if (probe != 0)
+                for (int i = 0; i < count; i++)
+                    if (!isfinite(sums[i]))
+                        sums[i] = exact_sum<S>(a, t.number + row, t.phase, t.first_slot + col + i);
+            alignas(16) T values[kUnit];
+#pragma unroll
+            for (int i = 0; i < kUnit; i++)
+                values[i] = tartan_cuda_to<T>(
+                    a.plain || i >= count
+                        ? sums[i]
+                        : conv_finish<S>(a.last, s.edge_class[row], t.first_slot + col + i, sums[i]));
+            T *const to = (T *)a.p.to.data + s.to[row] + t.first_slot + col;
+            if (count == kUnit)
+                *(uint4 *)to = *(const uint4 *)values;
+            else
+                for (int i = 0; i < count; i++) to[i] = values[i];
+        }
+        return;
+    }
+    const bool along_slots =
+        a.sums != nullptr || tartan_cuda_is_along(a.p.to.channel, a.p.to.step[TARTAN_I_DIMS - 1]);
+    for (int32_t e = threadIdx.x; e < kPositions * kGroup; e += kThreads) {
+        const int32_t row = along_slots ? e / kGroup : e % kPositions,
+                      col = along_slots ? e % kGroup : e / kPositions;
+        if (col >= t.slots || s.to[row] == kNowhere) continue;
+        const int64_t slot = t.first_slot + col;
+        S sum = results[row * kPitch + col];
+        if (!isfinite(sum)) sum = exact_sum<S>(a, t.number + row, t.phase, slot);
+        if (a.sums != nullptr)
+            ((S *)a.sums)[s.to[row] + slot] = sum;
+        else
+            conv_put<T>(a.last, a.p.to.data, a.p.to.dtype, s.to[row] + slot * a.p.to.channel,
+                        conv_finish<S>(a.last, s.edge_class[row], slot, sum));
+    }
+}
+
+template <class Products, int kGroup>
+__global__ void __launch_bounds__(kThreads, Form<Products, kGroup>::kCtas)
+    multiply(const __grid_constant__ Args a) {
+    using F = Form<Products, kGroup>;
+    using W = Warps<Products, kGroup>;
+    using S = typename Products::Sum;
+    extern __shared__ __align__(1024) uint8_t stages[];
+    __shared__ Places s;
+    constexpr int32_t kElement = (int32_t)sizeof(typename Products::Element);
+    const tartan_cuda_conv_piece_form &f = a.list.form;
+    const int warp = threadIdx.x / 32, lane = threadIdx.x % 32;
+    const int row = warp / W::kWide * W::kRows * 16, col = warp % W::kWide * W::kCols * 8;
+    const int32_t piece_bytes = f.piece * kElement, own = threadIdx.x % (kRow / piece_bytes);
+    const uint32_t base = shared_offset(stages);
+
+    int64_t number = blockIdx.x;
+    const int32_t chunk = (int32_t)(number % f.chunks);
+    number /= f.chunks;
+    const int32_t group = (int32_t)(number % f.groups);
+    number /= f.groups;
+    const int32_t phase = (int32_t)(number / a.tiles);
+    number = number % a.tiles * kPositions;
+    const int64_t list = (int64_t)phase * f.groups + group;
+    const int32_t first = a.list.lists[list] / f.step, steps = a.list.lists[list + 1] / f.step - first;
+    if (steps == 0 && a.cleared) return;
+    const int4 *next = a.list.pieces + (int64_t)first * f.step + own;
+    int4 piece = steps > 0 ? *next : make_int4(0, 0, 0, 0);
+    if (threadIdx.x < kPositions) find_place(a, number + threadIdx.x, phase, s, threadIdx.x);
+    __syncthreads();
+
+    S sums[W::kSums] = {};
+    WeightCopies<kGroup, F::kParts> weights(a, first, chunk);
+    uint32_t to = base, at = base; /* stages to load and to multiply */
+    const auto step_stage = [&](uint32_t &stage) {
+        stage = stage + F::kStage == base + F::kStages * F::kStage ? base : stage + F::kStage;
+    };
+    const auto load = [&](int32_t step) {
+        if (step < steps) {
+            const int4 here = piece;
+            next += f.step;
+            if (step + 1 < steps) piece = *next;
+            if (piece_bytes == 16)
+                load_pixels<16>(a.from_pieces, s, here, to);
+            else if (piece_bytes == 8)
+                load_pixels<8>(a.from_pieces, s, here, to);
+            else if constexpr (kElement <= 4)
+                load_pixels<4>(a.from_pieces, s, here, to);
+            weights.load(to + F::kWeights);
+            step_stage(to);
+        }
+        copies_commit();
+    };
+#pragma unroll
+    for (int step = 0; step < F::kStages - 1; step++) load(step);
+    S part[Products::kByParts ? W::kSums : 1]; /* sums of a step */
+    const auto add_part = [&] {
+        if constexpr (Products::kByParts) {
+#pragma unroll
+            for (int i = 0; i < W::kSums; i++) sums[i] += part[i];
+        }
+    };
+    if constexpr (W::kByWarpgroups) {
+#pragma unroll 1
+        for (int32_t step = 0; step < steps; step++) {
+            copies_wait<F::kStages - 2>();
+            if constexpr (!Products::kByParts) wgmma_wait_for<0>(sums);
+            shared_fence_async();
+            __syncthreads();
+            if constexpr (Products::kByParts)
+                begin_by_warpgroup<Products, kGroup>(at, at + F::kWeights, row, part);
+            else
+                begin_by_warpgroup<Products, kGroup>(at, at + F::kWeights, row, sums);
+            load(step + F::kStages - 1); /* where the products of the step before read */
+            if constexpr (Products::kByParts) {
+                wgmma_wait_for<0>(part);
+                add_part();
+            }
+            step_stage(at);
+        }
+        if constexpr (!Products::kByParts) wgmma_wait_for<0>(sums);
+    } else {
+#pragma unroll 1
+        for (int32_t step = 0; step < steps; step++) {
+            copies_wait<F::kStages - 2>();
+            __syncthreads();
+            load(step + F::kStages - 1);
+            if constexpr (Products::kByParts) {
+#pragma unroll
+                for (int i = 0; i < W::kSums; i++) part[i] = 0;
+                multiply_by_warps<Products, kGroup>(at, at + F::kWeights, row, col, part);
+                add_part();
+            } else {
+                multiply_by_warps<Products, kGroup>(at, at + F::kWeights, row, col, sums);
+            }
+            step_stage(at);
+        }
+    }
+    copies_wait<0>();
+    __syncthreads();
+
+    S *const results = (S *)stages;
+#pragma unroll
+    for (int i = 0; i < W::kSums; i++) {
+        const int high = i / 4 / W::kCols, wide = i / 4 % W::kCols, w = i % 4;
+        results[(row + 16 * high + lane / 4 + w / 2 * 8) * F::kPitch + col + 8 * wide + lane % 4 * 2 +
+                w % 2] = sums[i];
+    }
+    __syncthreads();
+    const int64_t all_slots = a.to.of != nullptr ? a.p.to_slots.grid * a.p.to_slots.edge : a.p.to.channels;
+    const int64_t first_slot = (int64_t)group * f.width + (int64_t)chunk * kGroup;
+    const int64_t left = min(all_slots - first_slot, (int64_t)min(kGroup, f.width - chunk * kGroup));
+    const Tile tile = {number, phase, first_slot, (int32_t)left};
+    tartan_cuda_by_sum<S>(a.p.to.dtype, [&](auto tag) {
+        store<typename decltype(tag)::type, S, kGroup, F::kPitch>(a, s, results, tile);
+    });
+}
+
+/* Packs the weights into rows that are zeros before: row n of a step has the inner elements of slot n of its list, or what is left of
+ * them. */
+template <class Products>
+__global__ void __launch_bounds__(256)
+    pack(const __grid_constant__ Args a, const __grid_constant__ tartan_cuda_row_index rows,
+         typename Products::Element *to) {
+    using T = typename Products::Element;
+    const tartan_cuda_slots &from = a.p.from_slots, &out = a.p.to_slots;
+    const tartan_cuda_conv_piece_form &f = a.list.form;
+    constexpr uint32_t kInner = kRow / (uint32_t)sizeof(T);
+    const bool from_last = from.stride == 1 && out.stride == from.edge;
+    const int32_t block = from.edge * out.edge, all = a.weights;
+    const int32_t grid = (int32_t)(a.p.adjoint ? out.grid : from.grid);
+    for (int32_t e = (int32_t)(blockIdx.x * 256 + threadIdx.x); e < all; e += (int32_t)gridDim.x * 256) {
+        const int32_t id = e / block, inside = e % block;
+        const int32_t to_slot = from_last ? inside / from.edge : inside % out.edge,
+                      from_slot = from_last ? inside % from.edge : inside / out.edge;
+        const int32_t row = (int32_t)tartan_cuda_row_of(rows.pointers, a.rows_of_filter, id),
+                      col = rows.cols[id] % grid;
+        const int32_t line = a.p.adjoint ? col : row, other = a.p.adjoint ? row : col;
+        const int32_t begin = other * from.edge, slot = begin + from_slot;
+        const int64_t channel =
+            a.from.of != nullptr ? a.from.of[slot] : (slot < a.p.from.channels ? slot : -1);
+        if (channel < 0) continue;
+        const int32_t piece = a.list.of_block[(int64_t)id * f.each + slot / f.piece - begin / f.piece];
+        constexpr int kParts = Products::kByParts ? 2 : 1;
+        const int64_t step = (int64_t)(piece / f.step) * kParts, n = line % f.lines * out.edge + to_slot;
+        const T weight =
+            tartan_cuda_to<T>(tartan_cuda_element<typename Products::Sum>(a.p.values, a.p.dtype, e));
+        T *const place = to + (step * f.width + n) * kInner + piece % f.step * f.piece + slot % f.piece;
+        *place = weight;
+        if constexpr (Products::kByParts)
+            place[(int64_t)f.width * kInner] = __uint_as_float(Products::low(__float_as_uint(weight)));
+    }
+}
+
+template <class Products, int kGroup>
+tartan_status launch(const char *function, tartan_cuda_queue *queue, const Args &a) {
+    using F = Form<Products, kGroup>;
+    const auto kernel = multiply<Products, kGroup>;
+    PASS(share_with_l1(function, (const void *)kernel, F::kCtas, F::kShared, (int)sizeof(Places)));
+    const int64_t ctas = a.tiles * a.list.form.phases * a.list.form.groups * a.list.form.chunks;
+    const cudaError_t error = tartan_cuda_launch_early(queue, false, kernel, dim3((unsigned)ctas),
+                                                       dim3(kThreads), (size_t)F::kShared, a);
+    return tartan_cuda_check(function, error, "starting the kernel conv_pieces");
+}
+
+template <class Products> struct Costs {
+    static constexpr tartan_cuda_conv_piece_costs kOf = {1, {50, 44, 56, 80}, 300};
+};
+template <> struct Costs<Tf32Products> {
+    static constexpr tartan_cuda_conv_piece_costs kOf = {2, {50, 68, 56, 80}, 300};
+};
+template <> struct Costs<F32Products> {
+    static constexpr tartan_cuda_conv_piece_costs kOf = {3, {70, 95, 100, 0}, 300};
+};
+template <> struct Costs<F64Products> {
+    static constexpr tartan_cuda_conv_piece_costs kOf = {4, {60, 90, 160, 0}, 300};
+};
+
+/* Those of the groups whose stages a CTA of the chip can have. */
+template <class Products, int kGroup>
+void leave_out_large(const tartan_cuda_chip &chip, tartan_cuda_conv_piece_costs *costs, int at) {
+    if (Form<Products, kGroup>::kShared + (int64_t)sizeof(Places) <= chip.shared_bytes) return;
+    costs->step[at] = 0;
+    costs->kind += 16 << at;
+}
+template <class Products> tartan_cuda_conv_piece_costs costs_of(const tartan_cuda_chip &chip) {
+    tartan_cuda_conv_piece_costs costs = Costs<Products>::kOf;
+    leave_out_large<Products, 64>(chip, &costs, 2);
+    leave_out_large<Products, 128>(chip, &costs, 3);
+    return costs;
+}
+
+/* Lists, pieces of the image and packed weights. */
+template <class Products>
+tartan_status prepare(const char *function, tartan_cuda_queue *queue, Args *a, void **scratch) {
+    using T = typename Products::Element;
+    constexpr int32_t kInner = kRow / (int32_t)sizeof(T);
+    const tartan_cuda_conv &p = a->p;
+    const Pieces x = pieces_of<T>(*a);
+    const tartan_cuda_conv_piece_costs costs = costs_of<Products>(queue->chip);
+    const tartan_cuda_conv_lines lines = {p.layout,  &p.taps, &p.from_slots,    &p.to_slots,
+                                          p.adjoint, x.piece, kInner / x.piece, kInner / x.piece,
+                                          &costs,    0};
+    PASS(piece_lists_of(function, queue, lines, &a->list));
+    const tartan_cuda_conv_piece_form &f = a->list.form;
+    describe(a, kPositions);
+    const int64_t packed = aligned(a->list.count / f.step * f.width * kRow * (Products::kByParts ? 2 : 1)),
+                  sums = bytes_of_sums(*a, sizeof(typename Products::Sum));
+    PASS(tartan_cuda_scratch(function, queue, x.bytes + packed + sums + 1, scratch));
+    char *const at = (char *)*scratch;
+    tartan_cuda_image pixels = p.from;
+    a->packed = at + x.bytes;
+    if (sums > 0) a->sums = at + x.bytes + packed;
+    if (a->cleared) PASS(clear(function, queue, p.to, p.entries));
+    if (x.turns) PASS(turn_slots<T>(function, queue, p.entries, x.turned, a->windows, at, &pixels));
+    a->from_pieces = piece_image_of(pixels, x.piece);
+    if (packed == 0) return TARTAN_OK;
+    PASS(tartan_cuda_check(function, cudaMemsetAsync(at + x.bytes, 0, (size_t)packed, queue->stream),
+                           "clearing packed weights"));
+    tartan_cuda_row_index rows;
+    PASS(tartan_cuda_index_get_rows(function, queue, p.layout, false, &rows));
+    return tartan_cuda_launch(function, queue, pack<Products>,
+                              tartan_cuda_grid(((int64_t)a->weights + 255) / 256), dim3(256), *a, rows,
+                              (T *)(at + x.bytes));
+}
+
+template <class Products>
+tartan_status launch_any(const char *function, tartan_cuda_queue *queue, const Args &a) {
+    const int32_t group = a.list.form.group;
+    if (group == 16) return launch<Products, 16>(function, queue, a);
+    if (group == 32) return launch<Products, 32>(function, queue, a);
+    if constexpr (sizeof(typename Products::Element) <= 4 && !Products::kByParts)
+        if (group == 128) return launch<Products, 128>(function, queue, a);
+    return launch<Products, 64>(function, queue, a);
+}
+
+template <class Products>
+tartan_status run(const char *function, tartan_cuda_queue *queue, const tartan_cuda_conv *p) {
+    Args a = {};
+    void *map, *scratch = nullptr;
+    tartan_status status = results_of(function, queue, p, &a, &map);
+    if (status == TARTAN_OK) status = prepare<Products>(function, queue, &a, &scratch);
+    if (status == TARTAN_OK) status = launch_any<Products>(function, queue, a);
+    if (status == TARTAN_OK && a.sums != nullptr)
+        status = launch_gather<typename Products::Sum>(function, queue, a);
+    if (scratch != nullptr) tartan_cuda_scratch_free(queue, scratch);
+    if (map != nullptr) tartan_cuda_scratch_free(queue, map);
+    return status;
+}
+
+} // namespace
+} // namespace conv_pieces
+} // namespace tartan_cuda
+
+#endif
