@@ -378,10 +378,20 @@ static tartan_status check_matrix(tartan_i_bound *bound, const void *const *argu
     return check_on(bound, arguments, a, matrix->layout);
 }
 
+static bool is_attention(const char *function) {
+    static const char begin[] = "tartan_attention_";
+    return strncmp(function, begin, sizeof begin - 1) == 0;
+}
+
 static tartan_status check_layout(const tartan_i_bound *bound, const tartan_i_argument *a,
                                   const tartan_layout *layout) {
     const char *function = bound->schema->function;
     if (!tartan_i_is_layout(layout)) return tartan_i_fail_handle(function, a->name, layout, "layout");
+    if (!a->variable && tartan_i_is_variable(layout) && is_attention(function))
+        return tartan_i_fail(TARTAN_ERR_UNSUPPORTED, function,
+                             "%s has blocks of different sizes, which are not supported here: sddmm, "
+                             "block_softmax and spmm take them",
+                             a->name);
     if (!a->variable) PASS(tartan_i_matrix_check_even(function, a->name, layout));
     return bound->context != NULL ? tartan_i_operand_layout(function, bound->context, layout) : TARTAN_OK;
 }

@@ -51,6 +51,14 @@ TEST_F(AttentionRefusals, Heads) {
                  forward());
 }
 
+TEST_F(AttentionRefusals, BlocksOfDifferentSizes) {
+    p.layout = with_boundaries(from_mask({2, 2, 1, 1, 1}, {1, 1, 0, 1}), {0, 12, 32}, {0, 16, 48});
+    const char *text = "layout has blocks of different sizes, which are not supported here: sddmm, "
+                       "block_softmax and spmm take them";
+    EXPECT_FAILS(UNSUPPORTED, text, forward());
+    EXPECT_FAILS(UNSUPPORTED, text, backward());
+}
+
 // A message has the sizes that are known.
 TEST_F(AttentionRefusals, ShapesInNumbers) {
     p.k = Dense(TARTAN_F32, {2, 2, 48, 9});

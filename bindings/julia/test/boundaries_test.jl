@@ -182,6 +182,15 @@ end
     @test refuses(() -> BlockMask((q, k, head) -> q <= 3 && k <= 3 || error("asked about padding"), A.layout), :unsupported, different)
 end
 
+@testset "softmax of rows" begin
+    A, _ = sized_matrix([0, 3, 4, 9], [0, 1, 6, 8])
+    stored = Matrix(BlockSparseMatrix(ones(9, 8), A.layout)) .!= 0
+    weights = exp.(Matrix(A) ./ 2) .* stored
+    @test block_softmax(A; scale = 0.5) ≈ weights ./ max.(sum(weights; dims = 2), eps())
+    q, k = ones(4, 9, 1, 1), ones(4, 8, 1, 1)
+    @test refuses(() -> attention(q, k, k, A.layout), :unsupported, "sddmm, block_softmax and spmm take them")
+end
+
 @testset "on devices" begin
     for device in DEVICES
         context = Context(device)

@@ -199,3 +199,20 @@ def test_triangles_and_plans_of_assembly():
         np.testing.assert_allclose(plan.matrix(added).toarray(), expected)
         block_rows, block_cols = a.layout.coordinates()[-2:]
         np.testing.assert_allclose(tartan.Assembly(a.layout, block_rows, block_cols).add(a, a.values.copy()).toarray(), 2 * dense)
+
+
+def test_attention_of_products_and_softmax():
+    rng = np.random.default_rng(8)
+    rows = cols = np.array([0, 3, 4, 11, 16])
+    layout = tartan.Layout.pattern("banded", (4, 4), 1, lower=1, upper=1).with_boundaries(rows, cols)
+    q, k, v = (rng.standard_normal((16, 8)) for _ in range(3))
+    scores = tartan.sddmm(layout, q, k.T)
+    weights, lse = tartan.block_softmax(scores, scale=8**-0.5, return_lse=True)
+    out = tartan.spmm(weights, v)
+    stored = tartan.BlockMatrix.from_dense(np.ones((16, 16)), layout=layout).toarray() != 0
+    dense = np.where(stored, q @ k.T * 8**-0.5, -np.inf)
+    expected = np.exp(dense - np.logaddexp.reduce(dense, 1, keepdims=True))
+    np.testing.assert_allclose(out, expected @ v)
+    np.testing.assert_allclose(np.asarray(lse).ravel(), np.logaddexp.reduce(dense, 1))
+    with pytest.raises(tartan.UnsupportedError, match="sddmm, block_softmax and spmm take them"):
+        tartan.attention(q[None, None], k[None, None], v[None, None], layout)

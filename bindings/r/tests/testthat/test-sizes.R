@@ -55,6 +55,8 @@ test_that("products, elements and arithmetic are those of dense matrices", {
     expect_equal(as.matrix(block_slice(a, 2:4, 1:2)), d[(k$rows[2] + 1):k$rows[5], 1:k$cols[3], drop = FALSE])
     expect_equal(as.matrix(block_reblock(a, 4)), d)
     expect_equal(as.matrix(a > 0.5), d > 0.5, ignore_attr = TRUE)
+    expect_equal(as.matrix(tril(a)), d * (row(d) >= col(d)))
+    expect_equal(as.matrix(triu(a, 1)), d * (col(d) > row(d)))
   }
 })
 
