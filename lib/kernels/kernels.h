@@ -34,11 +34,11 @@ typedef struct tartan_i_term {
     const void *a; /* element (0, 0) of the left factor */
     int64_t b;     /* row of the right factor */
     int64_t k;     /* units in the chain, >= 0 */
-    const void
-        *next_a; /* the same of a later term, to fetch into cache meanwhile: any numbers; NULL: no hints */
+    /* The same of a later term, to fetch into cache meanwhile: any numbers. NULL: no hints. */
+    const void *next_a;
     int64_t next_b;
-    const void *
-        far_a; /* the same of a term that is later still, for a larger cache than the first; NULL: next_a alone */
+    /* The same of a term that is later still, for a larger cache than the first. NULL: next_a alone. */
+    const void *far_a;
 } tartan_i_term;
 
 /* Memory that is written soon, to fetch into cache meanwhile: `count` pieces of some bytes. */
