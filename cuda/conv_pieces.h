@@ -41,8 +41,8 @@ typedef struct tartan_cuda_conv_piece_form {
 
 /* One array of int32 with the tables one after another:
  *   pieces   [pieces][4]: shift along d, h, w in positions of `from`; number of the piece at its tap. A list has all taps of some
- *            pieces, then those of the next ones, so that pixels that neighbouring taps share are in L1. Lists are padded to
- *            whole steps by pieces whose shifts lead out of every image
+ *            pieces, then those of the next ones, so that taps load the pixels that they share soon after each other. Lists
+ *            are padded to whole steps by pieces whose shifts lead out of every image
  *   lists    [phases * groups + 1]: the first piece of each list
  *   of_block [blocks][each]: the pieces of a block, in the order of its slots */
 typedef struct tartan_cuda_conv_piece_lists {
@@ -70,18 +70,19 @@ typedef struct tartan_cuda_conv_lines {
     bool adjoint;
     int32_t piece, step;                       /* as in the form */
     int32_t together;                          /* neighbouring pieces of a tap */
-    const tartan_cuda_conv_piece_costs *costs; /* or NULL: */
-    int32_t group;                             /* slots of a CTA */
+    const tartan_cuda_conv_piece_costs *costs; /* choose the group; or NULL, */
+    int32_t group;                             /* and the group is this one */
 } tartan_cuda_conv_lines;
 
 /* Phases of the positions of `to`. */
 int64_t tartan_cuda_conv_phases(const tartan_cuda_taps *taps, bool adjoint);
 
-/* With the group whose expected time is the shortest. Errors: MEMORY. */
+/* Makes the tables; costs choose the group whose expected time is the shortest. Errors: MEMORY. */
 tartan_status tartan_cuda_conv_pieces_make(const tartan_host *host, const tartan_cuda_conv_lines *lines,
                                            tartan_cuda_conv_piece_lists *out);
 
-/* The slots of a piece of `slots` slots of elements of `bytes`, so that it has at most 16 bytes, and at least 4. */
+/* How many slots a piece has, of an image with `slots` slots of elements of `bytes`: as many as fit in 16 bytes, or the next
+ * power of 2 from `slots` on, and at least 4 bytes. */
 int32_t tartan_cuda_conv_piece(int64_t slots, int32_t bytes);
 
 #ifdef __cplusplus

@@ -46,6 +46,13 @@ const char *tartan_cuda_conv_wgmma_refuses(const tartan_cuda_chip *chip, const v
     return NULL;
 }
 
+/* Whether pieces of 16 bytes, or smaller ones where a position has less, can be counted in 32 bits. */
+static bool has_few_pieces(const tartan_cuda_image *x, int64_t entries, const tartan_cuda_slots *slots) {
+    const double bytes = (double)slots->grid * slots->edge * tartan_cuda_bytes_of(x->dtype);
+    return (double)entries * (double)x->size[0] * (double)x->size[1] * (double)x->size[2] * (bytes / 16 + 1) <
+           INT32_MAX;
+}
+
 /* What both kernels count in 32 bits; `phases`: of positions of `to`. */
 static const char *refuses_pieces(const tartan_cuda_chip *chip, const tartan_layout *layout,
                                   const tartan_cuda_taps *taps, const tartan_cuda_image *from,
@@ -84,11 +91,13 @@ const char *tartan_cuda_conv_pieces_refuses(const tartan_cuda_chip *chip, const 
     if (phases > TARTAN_CUDA_PIECES_PHASES) return "only for strides with a product up to 512";
     if (phases > 1 && active != NULL && active->layout != NULL)
         return "input gradients with strides only of whole images";
+    if (!has_few_pieces(&p->from, p->entries, &p->from_slots))
+        return "only for images of fewer than 2^31 pieces of 16 bytes";
     return refuses_pieces(chip, p->layout, &p->taps, &p->from, &p->to, p->entries, active,
                           (double)p->to_slots.grid * p->to_slots.edge, phases);
 }
 
-/* Slots in pieces, 16 bytes of them. */
+/* What both depthwise kernels need: pieces of 16 bytes, and slots that are channels. */
 static const char *refuses_depthwise(bool depthwise, int32_t dtype, const tartan_cuda_slots *from,
                                      const tartan_cuda_slots *to, int64_t from_channels,
                                      int64_t to_channels) {
@@ -121,6 +130,8 @@ const char *tartan_cuda_conv_filter_gradient_depthwise_refuses(const tartan_cuda
 const char *tartan_cuda_conv_filter_gradient_pieces_refuses(const tartan_cuda_chip *chip,
                                                             const void *problem) {
     const tartan_cuda_conv_filter_gradient *p = problem;
+    if (!has_few_pieces(&p->in, p->entries, &p->cols) || !has_few_pieces(&p->out, p->entries, &p->rows))
+        return "only for images of fewer than 2^31 pieces of 16 bytes";
     return refuses_pieces(chip, p->layout, &p->taps, &p->in, &p->out, p->entries, NULL,
                           (double)p->rows.grid * p->rows.edge, 1);
 }

@@ -46,9 +46,10 @@ struct Tf32Products {
     }
 };
 
-/* A factor of f32 is the sum of two of tf32, but for 2^-22 of it; of the four products the smallest is left out. The first has the
- * upper bits, which are all that tensor cores read; of the second they cut off what is rounded before. They cut sums off, too, so
- * that errors of many would add up: kernels have sums of few products, and add these up themselves. */
+/* A factor of f32 is split into two of tf32, whose sum differs from it by 2^-22 of it at most; the product of the two smaller parts
+ * is left out. The first part is the number itself, since tensor cores read its upper bits alone; the second is rounded so that
+ * what they cut off of it does no harm. They cut off sums as well, and these errors would add up: kernels keep sums of a few
+ * products apart and add them up themselves. */
 struct F32Products {
     using Element = float;
     using Sum = float;
@@ -129,8 +130,8 @@ inline tartan_status piece_lists_of(const char *function, tartan_cuda_queue *que
     return TARTAN_OK;
 }
 
-/* Lets a kernel have its shared memory, and leaves the rest of what `ctas` of them may have on an SM to L1, from which taps
- * reload pixels. `fixed`: static shared memory. */
+/* Lets a kernel have its shared memory, and leaves what `ctas` of them do not need on an SM to L1, through which pieces of less than
+ * 16 bytes come. `fixed`: static shared memory. */
 inline tartan_status share_with_l1(const char *function, const void *kernel, int ctas, int dynamic,
                                    int fixed) {
     constexpr int kOwn = 1024,

@@ -33,8 +33,8 @@ typedef struct tartan_i_spmm {
     bool convert;        /* all blocks are scaled or changed first; else ragged ones may be */
     int64_t pieces;      /* terms of a block, which is cut along the contracted index */
     int64_t batch, call; /* blocks of a list of terms, and terms of a kernel call */
-    int64_t ahead_a, ahead_b,
-        ahead_far; /* how many terms before their use the factors are asked for, and A for L2 */
+    /* How many terms before their use the factors are asked for, and those of A for L2. */
+    int64_t ahead_a, ahead_b, ahead_far;
 
     int64_t columns, vectors; /* of all batch entries */
     bool resident;            /* a panel of B stays in L2 */
@@ -47,8 +47,8 @@ typedef struct tartan_i_spmm {
     int64_t band;                /* most panels that are packed at a time, a band, in each range of columns */
     int64_t group; /* rows of blocks that go through all panels of a band before the next rows */
     int64_t first_panel, panels; /* the band at work */
-    int64_t
-        depths; /* parts of the contracted index, one after the other, whose rows of B are packed at a time */
+    /* The contracted index is done in so many parts, one after the other; the rows of B of a part are packed at a time. */
+    int64_t depths;
     int64_t depth, in_begin, in_end; /* the part at work, and its rows of blocks of B */
 
     /* Memory, which planning alone does without. */

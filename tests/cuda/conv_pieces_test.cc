@@ -158,12 +158,25 @@ TEST(CudaConvPieces, Refuses) {
     const tartan_cuda_chip tiny = {8, 9, 128, 49152, nullptr};
     EXPECT_STREQ("needs more shared memory than a CTA may have", refusal(x, refuses, nullptr, tiny));
     EXPECT_STREQ("x has no elements", refusal(x, refuses, [](tartan_cuda_conv *p) { p->from.size[1] = 0; }));
+    EXPECT_STREQ("only for images of fewer than 2^31 pieces of 16 bytes",
+                 refusal(x, refuses, [](tartan_cuda_conv *p) { p->from.size[0] = 1 << 22; }));
+    EXPECT_STREQ("only for filters of up to 2^30 weights and 2^28 columns",
+                 refusal(x, refuses, [](tartan_cuda_conv *p) {
+                     static tartan_layout large;
+                     large = *p->layout;
+                     large.blocks = 1 << 22;
+                     p->layout = &large;
+                 }));
+    EXPECT_STREQ("only for fewer than 2e9 tiles", refusal(x, refuses, [](tartan_cuda_conv *p) {
+                     p->to.size[0] = 1 << 17;
+                     p->to_slots.grid = 1 << 16;
+                 }));
     EXPECT_STREQ("only for images of fewer than 2^30 pixels a side",
                  refusal(x, refuses, [](tartan_cuda_conv *p) { p->to.size[1] = 1ll << 31; }));
     EXPECT_STREQ("only for filters of fewer than 2^30 pixels a side",
                  refusal(x, refuses, [](tartan_cuda_conv *p) { p->taps.dilation[2] = 1 << 30; }));
     EXPECT_STREQ("only for fewer than 2^31 positions",
-                 refusal(x, refuses, [](tartan_cuda_conv *p) { p->entries = 1 << 30; }));
+                 refusal(x, refuses, [](tartan_cuda_conv *p) { p->to.size[0] = 1 << 22; }));
     EXPECT_STREQ("only for strides with a product up to 512", refusal(x, refuses, [](tartan_cuda_conv *p) {
                      p->adjoint = true;
                      p->taps.stride[1] = p->taps.stride[2] = 30;
@@ -202,6 +215,47 @@ TEST(CudaConvPieces, DepthwiseFiltersHaveAKernel) {
                  refusal(x, refuses, [](tartan_cuda_conv *p) { p->from.channels = 60; }));
     EXPECT_STREQ("only for images of the filter's dtype",
                  refusal(x, refuses, [](tartan_cuda_conv *p) { p->from.dtype = TARTAN_F64; }));
+}
+
+TEST(CudaConvPieces, GradientsRefuse) {
+    const Operands x;
+    const tartan_cuda_conv forward = x.problem();
+    const auto refusal_of = [&](tartan_cuda_refusal *refuses,
+                                void (*change)(tartan_cuda_conv_filter_gradient *)) {
+        tartan_cuda_conv_filter_gradient p = {};
+        p.dtype = TARTAN_F32;
+        p.entries = forward.entries, p.taps = forward.taps, p.layout = forward.layout;
+        p.in = forward.from, p.out = forward.to;
+        p.in.dtype = p.out.dtype = TARTAN_F32;
+        p.cols = forward.from_slots, p.rows = forward.to_slots;
+        p.depthwise = true;
+        change(&p);
+        const char *why = refuses(&kHopper, &p);
+        return std::string(why != nullptr ? why : "");
+    };
+    const auto pieces = tartan_cuda_conv_filter_gradient_pieces_refuses;
+    const auto depthwise = tartan_cuda_conv_filter_gradient_depthwise_refuses;
+    EXPECT_EQ("", refusal_of(pieces, [](tartan_cuda_conv_filter_gradient *) {}));
+    EXPECT_EQ("", refusal_of(depthwise, [](tartan_cuda_conv_filter_gradient *) {}));
+    EXPECT_EQ("only for images of fewer than 2^31 pieces of 16 bytes",
+              refusal_of(pieces, [](tartan_cuda_conv_filter_gradient *p) { p->out.size[0] = 1 << 22; }));
+    EXPECT_EQ("x has no elements",
+              refusal_of(pieces, [](tartan_cuda_conv_filter_gradient *p) { p->in.size[1] = 0; }));
+    EXPECT_EQ("only for float32 and float64",
+              refusal_of(depthwise, [](tartan_cuda_conv_filter_gradient *p) { p->dtype = TARTAN_F16; }));
+    EXPECT_EQ("only for depthwise filters of 8, 16, ... channels",
+              refusal_of(depthwise, [](tartan_cuda_conv_filter_gradient *p) { p->depthwise = false; }));
+    EXPECT_EQ("only for multiples of 8 channels",
+              refusal_of(depthwise, [](tartan_cuda_conv_filter_gradient *p) { p->out.channels = 60; }));
+    EXPECT_EQ("only for images of one dtype",
+              refusal_of(depthwise, [](tartan_cuda_conv_filter_gradient *p) { p->out.dtype = TARTAN_F64; }));
+    EXPECT_EQ("only for channels without sets",
+              refusal_of(depthwise, [](tartan_cuda_conv_filter_gradient *p) {
+                  static int32_t of[1];
+                  static tartan_i_channels sets;
+                  sets.of = of;
+                  p->cols.channels = &sets;
+              }));
 }
 
 } // namespace
