@@ -14,6 +14,7 @@ typedef vec strip_factor;
 #include "kernels/strip.h"
 
 #include "kernels/packed.h"
+#include "kernels/sampled.h"
 #include "kernels/spread.h"
 
 static inline void transpose_tile(const real *in, int64_t in_row, real *out, int64_t out_row) {
@@ -155,6 +156,7 @@ void KERNELS_FILL(tartan_i_kernels *kernels) {
     kernels->spread_rows = VEC_SPREAD_ROWS;
     kernels->spread = spread_run;
     kernels->packed = packed_run;
+    kernels->sampled = sampled_run;
     kernels->copy_rows = copy_rows;
     kernels->transpose = transpose;
     kernels->commit[REAL_DTYPE] = commit_real;

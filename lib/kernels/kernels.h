@@ -96,6 +96,26 @@ typedef struct tartan_i_packed {
     bool first;
 } tartan_i_packed;
 
+/* A strip of a sampled product: rows of the left factor meet pieces of the right one, vectors or halves of them, that lie anywhere.
+ * The rows of a piece follow each other. */
+enum {
+    TARTAN_I_SAMPLED_VECTORS = 3,
+    TARTAN_I_SAMPLED_AHEAD = 32 /* steps before their use that rows are asked for, which need not exist */
+};
+typedef struct tartan_i_sampled {
+    int64_t rows,
+        vectors; /* 1 to what product.rows says of so many vectors, which are 1 to TARTAN_I_SAMPLED_VECTORS */
+    bool halves; /* a piece is half a vector, and there are two for each vector; else it is one */
+    const void *a;
+    int64_t a_row, a_col, k; /* strides of the left factor; steps in the chain, >= 0 */
+    struct {
+        const void *b;
+        void *sums;
+    } pieces[2 * TARTAN_I_SAMPLED_VECTORS];
+    int64_t sums_row;
+    bool first; /* start at zero; else continue the chains that are in sums */
+} tartan_i_sampled;
+
 /* Gradients of depthwise filters: lines of n channels at `count` positions, of the left factor and, for each tap, of the right
  * one and of sums. */
 typedef struct tartan_i_line {
@@ -260,6 +280,7 @@ typedef struct tartan_i_kernels {
     int64_t spread_rows;
     void (*spread)(const tartan_i_spread *strip, const tartan_i_pair *pairs, int64_t npairs);
     void (*packed)(const tartan_i_packed *strip, const tartan_i_pair *pairs, int64_t npairs);
+    void (*sampled)(const tartan_i_sampled *strip);
 
     /* Copies rows of whole vectors from memory: out[i * out_row + v * out_vector + lane] = in[i * in_row + v * lanes + lane]. */
     void (*copy_rows)(int64_t rows, int64_t vectors, const void *in, int64_t in_row, void *out,
