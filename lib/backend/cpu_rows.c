@@ -18,6 +18,13 @@ static const char *narrow_refuses(const tartan_context *context, const tartan_op
     return tartan_i_cpu_spmm_narrow_refuses(context, &now);
 }
 
+static const char *few_refuses(const tartan_context *context, const tartan_op *op) {
+    tartan_matrix a;
+    tartan_array gates;
+    const tartan_op_spmm now = tartan_i_cpu_spmm_now(&op->spmm, &a, &gates);
+    return tartan_i_cpu_spmm_few_refuses(context, &now);
+}
+
 #define RUN_SPMM(name, function)                                                                             \
     static tartan_status name(const tartan_context *context, const tartan_op *op) {                          \
         tartan_matrix a;                                                                                     \
@@ -27,6 +34,7 @@ static const char *narrow_refuses(const tartan_context *context, const tartan_op
     }
 RUN_SPMM(run_vector, tartan_i_cpu_spmm_vector)
 RUN_SPMM(run_narrow, tartan_i_cpu_spmm_narrow)
+RUN_SPMM(run_few, tartan_i_cpu_spmm_few)
 RUN_SPMM(run_spmm, tartan_i_cpu_spmm)
 
 static tartan_status run_sddmm(const tartan_context *context, const tartan_op *op) {
@@ -57,11 +65,15 @@ const tartan_i_cpu_rows tartan_i_cpu_table[TARTAN_OP_COUNT] = {
     [TARTAN_OP_SPMM] = ROWS({.name = "spmm_vector",
                              .refuses = vector_refuses,
                              .run = run_vector,
-                             .why = "one column, or few and small blocks"},
+                             .why = "one column"},
                             {.name = "spmm_narrow",
                              .refuses = narrow_refuses,
                              .run = run_narrow,
                              .why = "few columns, and blocks whose columns are contiguous in op(a)"},
+                            {.name = "spmm_few",
+                             .refuses = few_refuses,
+                             .run = run_few,
+                             .why = "few columns, and values read once, in their order"},
                             {.name = "spmm",
                              .run = run_spmm,
                              .why = "its lanes are columns of b",

@@ -149,6 +149,7 @@ static int64_t list_terms(const tartan_i_spmm *p, int64_t *at, int64_t end, int6
     l->first = l->again;
     memcpy(l->again, l->last, (size_t)count * sizeof *l->again);
     ask_again(p, l->again, count - ahead, count);
+    for (int64_t i = 0; p->direct && i < count; i++) l->again[i].next_b = l->last[i].next_b;
     return count;
 }
 
@@ -229,6 +230,7 @@ static void compute_sliver(work *w, const tartan_i_sliver *s, const list *l, int
                             .sums_row = sums_row,
                             .first = start,
                             .soon = w->soon,
+                            .b_every = p->direct && !p->convert,
                             .tile_rows = p->fit.tile_rows,
                             .tile_units = p->fit.tile_units,
                             .meanwhile = w->left.done < w->left.rows ? commit_some : NULL,

@@ -58,6 +58,9 @@ typedef struct tartan_i_strip {
     int64_t sums_row;
     bool first;         /* start at zero; else continue the chains that are in sums */
     tartan_i_soon soon; /* may be ignored */
+    /* Where the terms' next rows of the right factor are not used before other strips of these: the strip asks for every
+     * b_every-th of them, from number b_begin on, for a larger cache than the first. 0: for all, for the first. */
+    int64_t b_every, b_begin;
     int64_t tile_rows,
         tile_units; /* where the product has tiles: `rows` and every `k` are multiples of them */
     void (*meanwhile)(
@@ -142,6 +145,9 @@ typedef struct tartan_i_list_product {
     const void *values, *x;
     int64_t x_step;
     void *sums; /* of the rows of blocks from `begin` on */
+    int64_t
+        vectors; /* for list_columns: columns of x and of sums, which are contiguous there, in vectors of `lanes` */
+    int64_t sums_row; /* and the stride between rows of sums */
 } tartan_i_list_product;
 
 /* A line of blocks of A times the blocks of B that they meet, for small blocks. Blocks are contiguous; all of them are row-major,
@@ -341,6 +347,9 @@ typedef struct tartan_i_kernels {
 
     /* Each sum is one chain of fused multiply-adds, in the order of the list and of the columns of a block. */
     void (*list_products)(const tartan_i_list_product *p);
+
+    /* The same times several columns. */
+    void (*list_columns)(const tartan_i_list_product *p);
 
     /* The same: each sum goes on with the blocks of A in their order, and with the columns of a block. */
     void (*line_products)(const tartan_i_line_product *p);
