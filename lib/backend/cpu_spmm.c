@@ -46,14 +46,13 @@ typedef struct work {
 /* Changes a block into what the product reads, times its gate. */
 static void convert_block(const tartan_i_spmm *p, int64_t id, double gate, int64_t rows, int64_t cols,
                           char *to) {
-    const tartan_matrix *a = p->op->a;
-    const char *from = tartan_i_block_at(a, id);
+    const char *from = tartan_i_block_at(p->op->a, id);
     if (p->k.product.group > 1) {
         tartan_i_pack_left(&p->k, &p->fit, from, p->form.a_row, p->form.a_col, rows, cols, to);
         return;
     }
-    if (a->dtype != p->k.dtype) {
-        p->k.load[a->dtype](p->form.block_elements, from, to);
+    if (p->op->a->dtype != p->k.dtype) {
+        p->k.load[p->op->a->dtype](p->form.block_elements, from, to);
         from = to;
     }
     if (gate != 1 || from != to) p->k.scale(p->form.block_elements, gate, from, to);
@@ -91,18 +90,19 @@ static inline void plain_terms(const tartan_i_spmm *p, int64_t position, tartan_
 }
 
 /* While a call works, the factors of later terms come into cache. After the terms of a list, other strips of rows begin with it
- * again, or the next sliver: from term `from` on, what would be asked for is in that. */
+ * again, or the next sliver: from term `from` on, what would be asked for is in that. B in place is asked for by all strips in turn. */
 static void ask_again(const tartan_i_spmm *p, tartan_i_term *terms, int64_t from, int64_t count) {
     const bool pairs = p->k.product.group > 1;
     const int64_t ahead_a = pairs ? p->call : p->ahead_a, ahead_b = pairs ? p->call : p->ahead_b;
     const int64_t most = p->k.product.rows[p->k.product.vectors - 1];
     const bool strips = !pairs && p->form.out_block > most;
     const int64_t down = strips ? most * p->form.a_row * p->k.product.bytes : 0;
+    const bool kept = strips && p->direct && !p->convert;
     const int64_t right = strips || p->direct ? 0 : p->used;
     for (int64_t i = from > 0 ? from : 0; i < count; i++) {
         const int64_t a = i + ahead_a, b = i + ahead_b;
         terms[i].next_a = a < count ? terms[a].a : (const char *)terms[a % count].a + down;
-        terms[i].next_b = b < count ? terms[b].b : terms[b % count].b + right;
+        if (!kept) terms[i].next_b = b < count ? terms[b].b : terms[b % count].b + right;
         terms[i].far_a = NULL;
     }
 }
@@ -149,7 +149,6 @@ static int64_t list_terms(const tartan_i_spmm *p, int64_t *at, int64_t end, int6
     l->first = l->again;
     memcpy(l->again, l->last, (size_t)count * sizeof *l->again);
     ask_again(p, l->again, count - ahead, count);
-    for (int64_t i = 0; p->direct && i < count; i++) l->again[i].next_b = l->last[i].next_b;
     return count;
 }
 

@@ -238,7 +238,7 @@ TEST(ExplainCpu, NamesTheKernelsAndWhyNoBetterOnes) {
     const Context context = open_context();
     const Layout layout = from_mask({8, 8, 4, 4, 2}, std::vector<uint8_t>(8, 1));
     const WithFeatures none(0);
-    const std::string text = explain_spmm(context.get(), layout.get(), TARTAN_F32, 9);
+    const std::string text = explain_spmm(context.get(), layout.get(), TARTAN_F32, 200);
     EXPECT_HAS(text, "\"kernel\": \"spmm\", \"instruction_set\": \"c\"");
     for (int i = 0; i < TARTAN_I_CPU_FEATURES; i++) {
         const std::string kernel =
