@@ -34,7 +34,7 @@ static void start(const tartan_context *context, const tartan_op_spmm *op, few *
     p->width = tartan_i_ceil_div(p->form.n, p->k->lanes) * p->k->lanes;
     p->in_place = whole && p->form.b.col == 1;
     p->results = whole && p->form.c.col == 1 && op->alpha == 1 && op->beta == 0;
-    p->piece = tartan_i_ceil_div(ELEMENTS, p->form.out_block * p->width);
+    p->piece = p->width > 0 ? tartan_i_ceil_div(ELEMENTS, p->form.out_block * p->width) : 1;
     p->sums_bytes = tartan_i_ceil_div(p->piece * p->form.out_block * p->width * p->k->bytes, 64) * 64;
 }
 

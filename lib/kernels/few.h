@@ -5,7 +5,7 @@
 
 enum {
     FEW_VECTORS = 8, /* of a row of x, at once */
-    FEW_AHEAD = 4096 /* bytes before their use that values are asked for */
+    FEW_AHEAD = 8192 /* bytes before their use that values are asked for */
 };
 typedef vec few_sums[ROWS][FEW_VECTORS];
 
