@@ -24,8 +24,8 @@ static void size_blocks(tartan_i_spmm *p) {
         p->convert = p->op->a->dtype != product->factor || p->op->gates != NULL;
         p->block_bytes = f->block_elements * product->bytes;
     } else {
-        p->convert = f->in_bounds != NULL || f->a_col != 1 || p->fit.rows != f->out_block ||
-                     p->fit.units * product->group != f->in_block;
+        p->convert = product->parts > 1 || f->in_bounds != NULL || f->a_col != 1 ||
+                     p->fit.rows != f->out_block || p->fit.units * product->group != f->in_block;
         p->block_bytes = p->fit.rows * p->fit.units * product->bytes;
     }
     p->pieces = product->group > 1 ? 1 : tartan_i_ceil_div(f->in_block, PIECE);
@@ -149,9 +149,10 @@ void tartan_i_spmm_plan_head(tartan_i_spmm *p, int64_t head) {
     split(p);
 }
 
-tartan_i_spmm tartan_i_spmm_plan(const tartan_context *context, const tartan_op_spmm *op) {
+tartan_i_spmm tartan_i_spmm_plan(const tartan_context *context, const tartan_op_spmm *op, int32_t parts) {
     tartan_i_spmm p = {.context = context, .op = op};
-    p.k = tartan_i_cpu_product_kernels(op->a->dtype, op->gates);
+    p.k = parts > 1 ? *tartan_i_cpu_table_of(tartan_i_cpu_factor_of_parts(parts))
+                    : tartan_i_cpu_product_kernels(op->a->dtype, op->gates);
     tartan_i_cpu_form_of(op, &p.form);
     if ((p.k.product.uses & TARTAN_I_CPU_AVX512) && (tartan_i_cpu_in_use() & TARTAN_I_CPU_AVX2) &&
         2 * p.form.n * tartan_i_dense_entries(&p.form.b) <= p.k.product.lanes)
