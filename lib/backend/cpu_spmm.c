@@ -32,6 +32,10 @@ typedef struct work {
         const char *sums;
         int64_t row, rows, done, step; /* rows of C */
     } left;
+    tartan_i_spmm_ahead
+        ahead[2]; /* where factors are split: the row of blocks at work and the next one, in turns */
+    int64_t ahead_turn, ahead_rows,
+        follows; /* follows: the row of blocks that this worker does next, or none */
 } work;
 
 /* Stores `rows` rows of results, those of C from `row` on. */
@@ -54,6 +58,21 @@ static void commit_some(void *other) {
     commit_rows(w->p, w->left.s, w->left.row + w->left.done, rows,
                 w->left.sums + w->left.done * w->left.s->width * w->p->k.bytes);
     w->left.done += rows;
+}
+
+/* The row of blocks after the one at work. */
+static tartan_i_spmm_ahead *next_row(work *w) {
+    return &w->ahead[1 - w->ahead_turn];
+}
+
+static bool is_ahead(work *w) {
+    return w->p->k.product.parts > 1 && next_row(w)->at < next_row(w)->end;
+}
+
+static void do_meanwhile(void *other) {
+    work *w = other;
+    commit_some(w);
+    if (is_ahead(w)) tartan_i_spmm_ahead_split(w->p, next_row(w), w->ahead_rows);
 }
 
 static void commit_left(work *w) {
@@ -86,7 +105,7 @@ static void compute_sliver(work *w, const tartan_i_sliver *s, const tartan_i_spm
                             .soon = w->soon,
                             .tile_rows = p->fit.tile_rows,
                             .tile_units = p->fit.tile_units,
-                            .meanwhile = w->left.done < w->left.rows ? commit_some : NULL,
+                            .meanwhile = w->left.done < w->left.rows || is_ahead(w) ? do_meanwhile : NULL,
                             .other = w};
     int64_t done = 0;
     do {
@@ -122,6 +141,31 @@ static void compute_in_turns(work *w, const tartan_i_sliver *slivers, int64_t sl
         w->left.row = row, w->left.rows = rows, w->left.done = 0;
         w->turn = 1 - w->turn;
     }
+}
+
+static bool fits_list(const tartan_i_spmm *p, int64_t block) {
+    return block < p->form.grid_out && p->form.pointers[block + 1] - p->form.pointers[block] <= p->batch;
+}
+
+/* The same where factors are split. Blocks of the row that follows are split between the products of this one: tiles multiply
+ * while vectors work. */
+static void compute_split(work *w, const tartan_i_sliver *slivers, int64_t slivers_here, int64_t block) {
+    enum { LEAST = 8, TURNED = 32 }; /* rows at a time; where they are transposed, those of a tile */
+    const tartan_i_spmm *p = w->p;
+    tartan_i_spmm_ahead *own = next_row(w);
+    w->ahead_turn = 1 - w->ahead_turn;
+    if (own->block != block) tartan_i_spmm_ahead_start(p, block, own);
+    tartan_i_spmm_ahead_split(p, own, INT64_MAX);
+    own->block = -1;
+    tartan_i_spmm_ahead *next = next_row(w);
+    next->block = -1, next->at = next->end = 0;
+    if (fits_list(p, w->follows)) tartan_i_spmm_ahead_start(p, w->follows, next);
+    const int64_t calls = slivers_here * own->count * tartan_i_ceil_div(p->fit.rows, 2 * p->fit.tile_rows);
+    const int64_t rows = (next->end - next->at) * next->rows, least = p->form.a_col == 1 ? LEAST : TURNED;
+    w->ahead_rows = tartan_i_ceil_div(rows, calls > 0 ? calls : 1);
+    w->ahead_rows = tartan_i_ceil_div(w->ahead_rows, least) * least;
+    w->list.first = w->list.last = own->terms;
+    compute_in_turns(w, slivers, slivers_here, block, &w->list, own->count);
 }
 
 /* Where the results of a sliver go in a row of C, if they are neighbours there. */
@@ -167,6 +211,12 @@ static int64_t part_begin(const tartan_i_spmm *p, int64_t block, int64_t *end) {
 static void compute_row(work *w, int64_t block, int64_t then, const tartan_i_sliver *slivers,
                         int64_t slivers_here) {
     const tartan_i_spmm *p = w->p;
+    if (p->k.product.parts > 1 && p->fit.tile_rows > 0 && fits_list(p, block)) {
+        compute_split(w, slivers, slivers_here, block);
+        return;
+    }
+    for (int i = 0; i < 2; i++)
+        w->ahead[i].block = -1, w->ahead[i].at = w->ahead[i].end = 0; /* their memory is used */
     int64_t row, end, unused;
     const int64_t rows = tartan_i_cpu_form_out(&p->form, block, &row);
     int64_t at = part_begin(p, block, &end);
@@ -218,6 +268,11 @@ static void compute_task(void *data, int32_t worker) {
     w.p = p, w.sums = own, w.converted = own + p->sums_bytes;
     w.soon.count = w.left.rows = w.left.done = w.turn = 0;
     w.list.begin = w.list.end = w.list.known = 0, w.list.whole = false;
+    for (int i = 0; i < 2; i++)
+        w.ahead[i] = (tartan_i_spmm_ahead){.block = -1,
+                                           .terms = i == 0 ? w.list.terms : w.list.again,
+                                           .split = w.converted + i * p->batch * p->block_bytes};
+    w.ahead_turn = 0;
     int32_t finished = 0, range;
     int64_t begin, end;
     tartan_i_cpu_begin(&p->k.product, &p->fit);
@@ -228,6 +283,7 @@ static void compute_task(void *data, int32_t worker) {
             const int64_t then =
                 i + 1 < p->team.block_rows ? place_of_task(p, i + 1, &unused) : p->form.grid_out;
             panel += range * p->band;
+            w.follows = i + 1 < end || p->team.rows == 1 ? then : p->form.grid_out;
             compute_row(&w, block, then, p->slivers + panel * p->most, p->counts[panel]);
         }
     commit_left(&w);
@@ -266,7 +322,8 @@ static tartan_status get_memory(tartan_i_spmm *p) {
     if (packed >= HUGE_FROM && packed < TARTAN_I_HUGE_BYTES) packed = TARTAN_I_HUGE_BYTES;
     const int64_t waiting = most > 2 ? most : 2;
     /* Where not all blocks are converted, only the last of a row may be. */
-    const int64_t converted = p->convert ? p->batch : p->k.product.group > 1;
+    const int64_t rows = p->k.product.parts > 1 ? 2 : 1; /* of blocks, at a time */
+    const int64_t converted = p->convert ? rows * p->batch : p->k.product.group > 1;
     p->sums_bytes = tartan_i_ceil_div(waiting * tartan_i_spmm_sums_bytes(p), 64) * 64;
     p->scratch_bytes = tartan_i_ceil_div(p->sums_bytes + converted * p->block_bytes, PAGE) * PAGE;
     PASS(tartan_i_workspace_get(context, TARTAN_I_ROOM_LISTS, &p->slots, p->form.grid_in, sizeof *p->slots));

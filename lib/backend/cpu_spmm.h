@@ -93,6 +93,20 @@ static inline int64_t tartan_i_spmm_sums_bytes(const tartan_i_spmm *p) {
 bool tartan_i_spmm_cut_band(const tartan_i_spmm *p, int32_t range);
 void tartan_i_spmm_pack_task(void *plan, int32_t worker);
 
+/* The terms of a row of blocks that are split into parts while the products of another row are computed. */
+typedef struct tartan_i_spmm_ahead {
+    int64_t block;      /* row of blocks; -1: none */
+    int64_t at, end;    /* positions of the blocks that are left */
+    int64_t rows, done; /* of a block, and those of the one at work that are split */
+    int64_t count;      /* terms, and their blocks */
+    tartan_i_term *terms;
+    char *split;
+} tartan_i_spmm_ahead;
+
+/* Begins with a row of blocks, whose terms fit in one list; and goes on with at most so many rows of blocks. */
+void tartan_i_spmm_ahead_start(const tartan_i_spmm *p, int64_t block, tartan_i_spmm_ahead *a);
+void tartan_i_spmm_ahead_split(const tartan_i_spmm *p, tartan_i_spmm_ahead *a, int64_t rows);
+
 /* Sums of a row of blocks and a sliver, again, from the factors themselves. */
 void tartan_i_spmm_add_reals(const tartan_i_spmm *p, int64_t block, const tartan_i_sliver *s, char *sums);
 

@@ -9,6 +9,7 @@ enum {
     AHEAD_B = 32,   /* steps before its use that a factor is asked for: B comes from L2 */
     AHEAD_FAR = 128 /* and A for L2: the first cache can wait for too few lines of memory at a time */
 };
+enum { FOLLOWING = 4 };        /* rows of blocks that a worker takes at a time, where there are many */
 enum { PANEL_COLUMNS = 1024 }; /* a panel has no more, so that its sums stay in cache */
 enum {
     BAND_BYTES = 3 << 20,
@@ -107,6 +108,10 @@ static void split(tartan_i_spmm *p) {
     p->panel_vectors = tartan_i_ceil_div(own, p->team.panels);
     p->most = tartan_i_cpu_strips(product, p->panel_vectors);
     cut_band(p, blocks);
+    /* Factors of the next row of blocks are split ahead, so a worker should have it. */
+    const int64_t some = p->form.grid_out / (FOLLOWING * p->team.rows);
+    if (product->parts > 1 && p->team.chunk < FOLLOWING && some > p->team.chunk)
+        p->team.chunk = some < FOLLOWING ? some : FOLLOWING;
 }
 
 /* Where not even one sliver of all rows of B fits in L2, but results can be continued in their place, so many rows are done

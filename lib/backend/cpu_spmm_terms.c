@@ -141,6 +141,40 @@ int64_t tartan_i_spmm_terms(const tartan_i_spmm *p, int64_t *at, int64_t end, in
     return count;
 }
 
+void tartan_i_spmm_ahead_start(const tartan_i_spmm *p, int64_t block, tartan_i_spmm_ahead *a) {
+    int64_t row;
+    a->block = block;
+    a->at = p->form.pointers[block], a->end = p->form.pointers[block + 1];
+    a->rows = tartan_i_cpu_form_out(&p->form, block, &row);
+    a->done = a->count = 0;
+}
+
+void tartan_i_spmm_ahead_split(const tartan_i_spmm *p, tartan_i_spmm_ahead *a, int64_t rows) {
+    while (rows > 0 && a->at < a->end) {
+        const int64_t id = p->form.ids != NULL ? p->form.ids[a->at] : a->at, block = p->form.others[a->at];
+        int64_t col;
+        if (tartan_i_cpu_gate(&p->k, p->op->gates, id) == 0) {
+            a->at++;
+            continue;
+        }
+        const int64_t left = a->rows - a->done, n = rows < left ? rows : left;
+        char *to = a->split + a->count * p->block_bytes;
+        tartan_i_fit fit = p->fit;
+        fit.rows =
+            n < left ? n : fit.rows - a->done; /* the last ones are followed by those that a tile lacks */
+        tartan_i_pack_left(&p->k, &fit,
+                           tartan_i_block_at(p->op->a, id) + a->done * p->form.a_row * (int64_t)sizeof(float),
+                           p->form.a_row, p->form.a_col, n, tartan_i_cpu_form_in(&p->form, block, &col),
+                           to + a->done * fit.units * p->k.product.bytes);
+        rows -= n;
+        a->done += n;
+        if (n < left) return;
+        a->terms[a->count++] = (tartan_i_term){.a = to, .b = p->slots[block], .k = p->fit.units};
+        a->done = 0;
+        a->at++;
+    }
+}
+
 void tartan_i_spmm_add_reals(const tartan_i_spmm *p, int64_t block, const tartan_i_sliver *s, char *sums) {
     const tartan_i_dense *b = &p->form.b;
     int64_t row;

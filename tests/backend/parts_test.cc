@@ -45,6 +45,20 @@ TEST_P(MathParts, ProductsAreWithinTheBound) {
         }
 }
 
+// Some rows have more blocks than are split at a time, others fewer.
+TEST_P(MathParts, RowsOfManyLargeBlocks) {
+    for (const Mode &mode : kModes)
+        for (const int threads : {1, 2}) {
+            context = open_insisting(mode.name, threads);
+            std::mt19937_64 random((uint64_t)threads);
+            Setting s = {};
+            s.block = 128, s.dtype = s.out_dtype = TARTAN_F32, s.heads = 1, s.alpha = 1;
+            s.block_order = threads - 1, s.n = 33;
+            s.rows = 128 * 5 - 7, s.cols = 128 * 7, s.density = 0.6;
+            forms<double>(s, {threads - 1}, random, mode.lost);
+        }
+}
+
 // A product of a matrix by a matrix in a context.
 Dense product(tartan_context *context, const Matrix &a, const Dense &b, int64_t rows, int64_t n) {
     Dense c(TARTAN_F32, {rows, n});
