@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0
- * Products of f32 as sums of bf16 (kernels/parts.h): when they are the way, how factors are packed as parts, and sums that are
+ * Products of f32 as sums of bf16 (simd/parts.h): when they are the way, how factors are packed as parts, and sums that are
  * computed again from the factors themselves because they are not finite. */
 #include "backend/cpu_parts.h"
 

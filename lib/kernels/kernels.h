@@ -23,7 +23,7 @@ enum {
     TARTAN_I_MAX_LANES = 16,  /* of any instruction set */
     TARTAN_I_DTYPE_SLOTS = 7, /* slots indexed by tartan_dtype */
     /* Factors of products beside the dtypes: f32 as the sum of two or three bf16, whose products are added up but for the
-     * smallest ones. See kernels/parts.h. */
+     * smallest ones. See simd/parts.h. */
     TARTAN_I_BF16X3 = TARTAN_I_DTYPE_SLOTS,
     TARTAN_I_BF16X6,
     TARTAN_I_FACTOR_SLOTS,

@@ -2,7 +2,7 @@
  * Products of f32 as sums of bf16 in plain C: the reference for the kernel on tiles, which it follows step by step, as Intel
  * describes TDPBF16PS: one chain of fused multiply-adds for the even and one for the odd numbers of a tile's rows, whose sum is
  * added to what was there; everything rounded to nearest even, and numbers below 2^-126 are zeros. */
-#include "kernels/parts.h"
+#include "simd/parts.h"
 #include "core/dtype.h"
 #include "kernels/kernels.h"
 

@@ -3,71 +3,11 @@
  * twice and multiplies them three or six times. */
 #include "core/dtype.h"
 #include "kernels/kernels.h"
-#include "kernels/parts.h"
+#include "simd/parts.h"
+#include "simd/parts512.h"
 #include "simd/simd.h"
 
 #define INLINE static inline __attribute__((always_inline))
-
-/* ---- Parts ---- */
-
-INLINE __m512i heads_of(__m512 x) {
-    enum { QUIET = 0x01, SIGNALING = 0x80 };
-    const __m512i up = _mm512_add_epi32(_mm512_castps_si512(x), _mm512_set1_epi32(PARTS_HALF));
-    return _mm512_mask_mov_epi32(_mm512_and_si512(up, _mm512_set1_epi32((int)PARTS_HEAD)),
-                                 _mm512_fpclass_ps_mask(x, QUIET | SIGNALING), _mm512_set1_epi32(PARTS_NAN));
-}
-
-/* The parts of the pairs of `valid`. */
-INLINE void split_pairs(const int parts, __m512 even, __m512 odd, __mmask16 valid, uint32_t *out,
-                        int64_t step) {
-#pragma GCC unroll 3
-    for (int p = 0; p < parts; p++) {
-        const __m512i low = heads_of(even), high = heads_of(odd);
-        _mm512_mask_storeu_epi32(out + p * step, valid, _mm512_or_si512(_mm512_srli_epi32(low, 16), high));
-        even = _mm512_sub_ps(even, _mm512_castsi512_ps(low));
-        odd = _mm512_sub_ps(odd, _mm512_castsi512_ps(high));
-    }
-}
-
-/* The first n of 16 lanes; n may be any number. */
-INLINE __mmask16 first_lanes(int64_t n) {
-    return (__mmask16)(n >= LANES ? 0xffff : n <= 0 ? 0 : (1u << n) - 1);
-}
-
-INLINE void split_rows(const int parts, int64_t n, const float *even, const float *odd, uint32_t *out,
-                       int64_t step) {
-    for (int64_t i = 0; i < n; i += LANES) {
-        const __mmask16 valid = first_lanes(n - i);
-        split_pairs(parts, _mm512_maskz_loadu_ps(valid, even + i), _mm512_maskz_loadu_ps(valid, odd + i),
-                    valid, out + i, step);
-    }
-}
-
-INLINE void split_row(const int parts, int64_t n, const float *in, uint32_t *out, int64_t step) {
-    const __m512i evens = _mm512_set_epi32(30, 28, 26, 24, 22, 20, 18, 16, 14, 12, 10, 8, 6, 4, 2, 0);
-    const __m512i odds = _mm512_add_epi32(evens, _mm512_set1_epi32(1));
-    for (int64_t i = 0; i < n; i += 2 * LANES) {
-        const __m512 first = _mm512_maskz_loadu_ps(first_lanes(n - i), in + i),
-                     second = _mm512_maskz_loadu_ps(first_lanes(n - i - LANES), in + i + LANES);
-        split_pairs(parts, _mm512_permutex2var_ps(first, evens, second),
-                    _mm512_permutex2var_ps(first, odds, second), first_lanes((n - i + 1) / 2), out + i / 2,
-                    step);
-    }
-}
-
-static bool all_finite(int64_t rows, int64_t n, const float *sums, int64_t sums_row) {
-    const __m512i no_sign = _mm512_set1_epi32(0x7fffffff);
-    __m512i most = _mm512_setzero_si512();
-    for (int64_t i = 0; i < rows; i++)
-        for (int64_t j = 0; j < n; j += LANES) {
-            const __m512i bits =
-                _mm512_castps_si512(_mm512_maskz_loadu_ps(first_lanes(n - j), sums + i * sums_row + j));
-            most = _mm512_max_epu32(most, _mm512_and_si512(bits, no_sign));
-        }
-    return _mm512_cmpge_epu32_mask(most, _mm512_set1_epi32(0x7f800000)) == 0;
-}
-
-/* ---- Products ---- */
 
 #define EACH_SUM(X)                                                                                          \
     X(0, 0, 0);                                                                                              \
@@ -178,10 +118,10 @@ INLINE int64_t peak(const int parts, int64_t rounds, void *sink) {
 #define FILL(name, count)                                                                                    \
     static void split_rows_##name(int64_t n, const float *even, const float *odd, uint32_t *out,             \
                                   int64_t step) {                                                            \
-        split_rows(count, n, even, odd, out, step);                                                          \
+        parts_of_rows(count, n, even, odd, out, step);                                                       \
     }                                                                                                        \
     static void split_row_##name(int64_t n, const float *in, uint32_t *out, int64_t step) {                  \
-        split_row(count, n, in, out, step);                                                                  \
+        parts_of_row(count, n, in, out, step);                                                               \
     }                                                                                                        \
     static void strip_##name(const tartan_i_strip *s, const tartan_i_term *terms, int64_t nterms) {          \
         strip_run(count, s, terms, nterms);                                                                  \
@@ -204,7 +144,7 @@ INLINE int64_t peak(const int parts, int64_t rounds, void *sink) {
                                               .end = end,                                                    \
                                               .split_rows = split_rows_##name,                               \
                                               .split_row = split_row_##name,                                 \
-                                              .finite = all_finite,                                          \
+                                              .finite = parts_finite,                                        \
                                               .peak = peak_##name};                                          \
     }
 FILL(bf16x3, 2)
