@@ -47,7 +47,7 @@ bool tartan_i_cpu_few_columns(const tartan_i_product *product, int64_t out_block
 /* With one column, or few and small blocks. */
 const char *tartan_i_cpu_spmm_vector_refuses(const tartan_context *context, const tartan_op_spmm *op);
 tartan_status tartan_i_cpu_spmm_vector(const tartan_context *context, const tartan_op_spmm *op);
-tartan_status tartan_i_cpu_sddmm(const tartan_context *context, const tartan_op_sddmm *op);
+tartan_status tartan_i_cpu_sddmm(const tartan_context *context, const tartan_op_sddmm *op, int32_t parts);
 
 /* ---- Functions of rows ---- */
 

@@ -141,6 +141,10 @@ static void advise_product(advice *a, const plan *p, int32_t dtype, int64_t rows
 
 /* ---- Operations ---- */
 
+static int32_t parts_of(const plan *p) {
+    return p->row->parts > 1 ? p->row->parts : 1;
+}
+
 static void add_plan(const plan *p, tartan_i_text *text) {
     const tartan_i_cpu_features set = p->k.product.uses;
     char name[64];
@@ -179,7 +183,7 @@ static void explain_few(const tartan_context *context, const tartan_op *any, con
 
 static void explain_wide(const tartan_context *context, const tartan_op *any, const tartan_op_spmm *op,
                          plan *p, tartan_i_text *text) {
-    const tartan_i_spmm s = tartan_i_spmm_plan(context, op, p->row->parts > 1 ? p->row->parts : 1);
+    const tartan_i_spmm s = tartan_i_spmm_plan(context, op, parts_of(p));
     const tartan_i_product *product = &s.k.product;
     const bool few = tartan_i_dense_entries(&s.form.b) == 1 &&
                      tartan_i_cpu_few_columns(product, tartan_i_cpu_form_out_mean(&s.form), s.form.n);
@@ -217,7 +221,7 @@ static void explain_wide(const tartan_context *context, const tartan_op *any, co
 
 static void explain_sddmm(const tartan_context *context, const tartan_op *any, const tartan_op_sddmm *op,
                           plan *p, tartan_i_text *text) {
-    const tartan_i_sddmm s = tartan_i_sddmm_plan(context, op);
+    const tartan_i_sddmm s = tartan_i_sddmm_plan(context, op, parts_of(p));
     p->dtype = op->x[0].dtype;
     p->k = s.k;
     p->team = s.team;
