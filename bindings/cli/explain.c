@@ -253,7 +253,8 @@ static int run(int argc, char **argv) {
         {"transpose", true, false},   {"device", false, false}, {"json", true, false},
         {"size", false, false},       {"block", false, false},  {"pattern", false, false},
         {"heads", false, false},      {"param", false, true},   {"seed", false, false},
-        {"allow-dense", true, false}, {"order", false, false},  {"math", false, false}, {NULL, false, false}};
+        {"allow-dense", true, false}, {"order", false, false},  {"math", false, false},
+        {NULL, false, false}};
     arguments a;
     int code;
     if (!parse_arguments(&command_explain, specs, argc, argv, &a, &code)) return code;

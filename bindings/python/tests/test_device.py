@@ -216,6 +216,15 @@ def test_contexts():
         x = to_device(np.ones((3, 4)), context)
         np.testing.assert_array_equal(x.to_host(context), 1)
         context.sync()
+    w = tartan.BlockMatrix.zeros(tartan.Layout.pattern("dense", (64, 64), 32), "float32").fill_normal(seed=1)
+    x = np.linspace(-1, 1, 64 * 40, dtype=np.float32).reshape(64, 40)
+    for mode in ("bf16x3", "bf16x6"):
+        with tartan.Context(math_mode=mode) as context:
+            (plan,) = tartan.explain(tartan.spmm, w, x, context=context)
+            refused = {one["kernel"]: one["why"] for one in plan["refused"]}
+            assert plan["kernel"] == f"spmm_{mode}" or "amx" in refused[f"spmm_{mode}"]
+            bound = 2 ** -14 * (np.abs(w.to_dense()) @ np.abs(x))
+            assert (np.abs(tartan.spmm(w, x, context=context) - w.to_dense().astype(float) @ x) <= bound).all()
     w = tartan.BlockMatrix.zeros(tartan.Layout.pattern("dense", (64, 64), 32), "float32", context="cuda")
     for allowed in (False, True):
         with tartan.Context("cuda", allow_dense=allowed) as context:
