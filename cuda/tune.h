@@ -58,6 +58,19 @@ typedef struct tartan_cuda_attention_tiles {
     double head_bytes; /* that stream past the tiles of a head, and of their sums in memory */
 } tartan_cuda_attention_tiles;
 
+/* Gradients of keys and values, which are sums over the heads of queries that see a head of keys. */
+typedef struct tartan_cuda_attention_keys {
+    int32_t heads;       /* of queries that see a head of keys */
+    int32_t slots;       /* tiles that are in work at a time */
+    int32_t tile, teams; /* keys of a tile; tiles that an SM has in work */
+    bool causal;
+    double matrices; /* heads of keys, of all batch entries */
+    double keys, queries, d;
+} tartan_cuda_attention_keys;
+
+/* In how many parts, a divisor of `heads`, the heads that see a head of keys are best dealt out. */
+int32_t tartan_cuda_attention_key_parts(const tartan_cuda_attention_keys *t);
+
 /* Of how many heads tiles are handed out together, the longest of all of them first. */
 int32_t tartan_cuda_attention_panel(const tartan_cuda_attention_tiles *t);
 

@@ -15,6 +15,7 @@ namespace {
 /* What lies in scratch memory: for each of the two lists of rows that are computed again a counter (8 bytes) and the
  * rows; lse and delta; the sums of dq. */
 struct FusedScratch {
+    KeyParts parts; /* sums of dk and dv */
     int64_t *wrong; /* counters of queries and keys, then the lists */
     int64_t queries, keys;
     float *lse, *delta, *sums;
@@ -33,8 +34,8 @@ tartan_status start_fused(const char *function, tartan_cuda_queue *queue,
     BackwardProblem keys = describe(b, scratch.lse, scratch.delta, padded), queries = keys;
     keys.wrong_count = (int32_t *)(scratch.wrong + 1), keys.wrong_rows = scratch.wrong + 2 + scratch.queries;
     queries.wrong_count = (int32_t *)scratch.wrong, queries.wrong_rows = scratch.wrong + 2;
-    PASS(describe_side<Form>(function, queue, b, true, &keys));
-    PASS(describe_side<Form>(function, queue, b, false, &queries));
+    PASS(describe_side<Form>(function, queue, b, true, scratch.parts, &keys));
+    PASS(describe_side<Form>(function, queue, b, false, scratch.parts, &queries));
     BackwardMaps m = {};
     PASS(make_maps(function, b, keys, &m));
     if (in.tk > 0)
@@ -47,7 +48,8 @@ tartan_status start_fused(const char *function, tartan_cuda_queue *queue,
                                                     tartan_cuda_grid((pieces + 7) / 8), dim3(256), 0, queries,
                                                     scratch.sums, pieces),
                            "starting the kernel that rounds the gradient of queries"));
-    return repair<T>(function, queue, b, queries, keys);
+    PASS(repair<T>(function, queue, b, queries, keys));
+    return add_parts(function, queue, b, scratch.parts);
 }
 
 template <class Form>
@@ -56,15 +58,17 @@ tartan_status start_form(const char *function, tartan_cuda_queue *queue,
     const tartan_cuda_attention &in = b->in;
     const int64_t rows = in.batch * in.heads * padded_queries(in);
     FusedScratch s = {};
-    s.queries = in.batch * in.heads * in.tq, s.keys = in.batch * in.kv_heads * in.tk;
+    s.parts = count_key_parts<Form>(queue, in);
+    s.queries = in.batch * in.heads * in.tq, s.keys = in.batch * in.kv_heads * s.parts.count * in.tk;
     s.sum_bytes = rows * Form::kWidth * (int64_t)sizeof(float);
     /* Rows of keys are listed twice: for dk and for dv. */
     const int64_t lists = (8 * (2 + s.queries + 2 * s.keys) + 255) / 256 * 256,
                   vectors = rows * 2 * (int64_t)sizeof(float);
     void *memory = nullptr;
-    PASS(tartan_cuda_scratch(function, queue, lists + vectors + s.sum_bytes, &memory));
-    s.wrong = (int64_t *)memory;
-    s.lse = (float *)((char *)memory + lists), s.delta = s.lse + rows, s.sums = s.delta + rows;
+    PASS(tartan_cuda_scratch(function, queue, s.parts.bytes + lists + vectors + s.sum_bytes, &memory));
+    s.parts.sums = (float *)memory;
+    s.wrong = (int64_t *)((char *)memory + s.parts.bytes);
+    s.lse = (float *)((char *)s.wrong + lists), s.delta = s.lse + rows, s.sums = s.delta + rows;
     const tartan_status status = in.dtype == TARTAN_F16
                                      ? start_fused<Factor::f16, Form>(function, queue, b, s)
                                      : start_fused<Factor::bf16, Form>(function, queue, b, s);

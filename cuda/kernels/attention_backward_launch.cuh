@@ -11,8 +11,8 @@ namespace {
 
 template <class Form, bool kExtras>
 tartan_status start(const char *function, tartan_cuda_queue *queue, const tartan_cuda_attention_backward *b,
-                    bool by_keys, BackwardProblem *problem, BackwardMaps *maps) {
-    PASS(describe_side<Form>(function, queue, b, by_keys, problem));
+                    bool by_keys, const KeyParts &parts, BackwardProblem *problem, BackwardMaps *maps) {
+    PASS(describe_side<Form>(function, queue, b, by_keys, parts, problem));
     const BackwardProblem &p = *problem;
     const BackwardMaps &m = *maps;
     PASS(make_maps(function, b, p, maps));
@@ -28,24 +28,28 @@ tartan_status start(const char *function, tartan_cuda_queue *queue, const tartan
                                        m.out0, m.out1);
 }
 
+/* Calls f with the form of tiles that keep queries or keys. */
+template <class F> auto with_form(const tartan_cuda_attention &in, bool by_keys, F &&f) {
+    if (in.d > 128) return f(BackwardForm<256, 1, 2, 1, true>());
+    if ((by_keys ? in.block_k : in.block_q) == 128)
+        return in.d > 64 ? f(BackwardForm<128, 1, 3, 2>()) : f(BackwardForm<64, 1, 6, 2>());
+    return in.d > 64 ? f(BackwardForm<128, 2, 2>()) : f(BackwardForm<64, 2, 4, 2>());
+}
+
 template <bool kExtras>
 tartan_status start_side(const char *function, tartan_cuda_queue *queue,
-                         const tartan_cuda_attention_backward *b, bool by_keys, BackwardProblem *p,
-                         BackwardMaps *m) {
-    const int32_t kept = by_keys ? b->in.block_k : b->in.block_q;
+                         const tartan_cuda_attention_backward *b, bool by_keys, const KeyParts &parts,
+                         BackwardProblem *p, BackwardMaps *m) {
     if ((by_keys ? b->in.tk : b->in.tq) == 0) return TARTAN_OK;
-    if (b->in.d > 128)
-        return start<BackwardForm<256, 1, 2, 1, true>, kExtras>(function, queue, b, by_keys, p, m);
-    if (kept == 128)
-        return b->in.d > 64 ? start<BackwardForm<128, 1, 3, 2>, kExtras>(function, queue, b, by_keys, p, m)
-                            : start<BackwardForm<64, 1, 6, 2>, kExtras>(function, queue, b, by_keys, p, m);
-    return b->in.d > 64 ? start<BackwardForm<128, 2, 2>, kExtras>(function, queue, b, by_keys, p, m)
-                        : start<BackwardForm<64, 2, 4, 2>, kExtras>(function, queue, b, by_keys, p, m);
+    return with_form(b->in, by_keys, [&](auto form) {
+        return start<decltype(form), kExtras>(function, queue, b, by_keys, parts, p, m);
+    });
 }
 
 template <typename T, bool kExtras>
 tartan_status start_sides(const char *function, tartan_cuda_queue *queue,
-                          const tartan_cuda_attention_backward *b, int64_t *wrong, float *lse, float *delta) {
+                          const tartan_cuda_attention_backward *b, const KeyParts &parts, int64_t *wrong,
+                          float *lse, float *delta) {
     const int64_t listed = b->in.batch * b->in.heads * b->in.tq;
     BackwardProblem queries = describe(b, lse, delta, padded_queries(b->in)), keys = queries;
     if (b->in.tq > 0 && is_boxed(b->out, b->in.heads, b->in.batch)) {
@@ -58,9 +62,10 @@ tartan_status start_sides(const char *function, tartan_cuda_queue *queue,
     queries.wrong_count = (int32_t *)wrong, queries.wrong_rows = wrong + 2;
     keys.wrong_count = (int32_t *)(wrong + 1), keys.wrong_rows = wrong + 2 + listed;
     BackwardMaps maps = {};
-    PASS(start_side<kExtras>(function, queue, b, false, &queries, &maps));
-    PASS(start_side<kExtras>(function, queue, b, true, &keys, &maps));
-    return repair<T>(function, queue, b, queries, keys);
+    PASS(start_side<kExtras>(function, queue, b, false, parts, &queries, &maps));
+    PASS(start_side<kExtras>(function, queue, b, true, parts, &keys, &maps));
+    PASS(repair<T>(function, queue, b, queries, keys));
+    return add_parts(function, queue, b, parts);
 }
 
 template <bool kExtras>
@@ -69,16 +74,21 @@ tartan_status start_backward(const char *function, tartan_cuda_queue *queue,
     const tartan_cuda_attention &in = b->in;
     const int64_t rows = in.batch * in.heads * padded_queries(in);
     void *scratch = nullptr;
-    /* lse and delta, then for each kernel a counter (8 bytes) and a list of rows, twice as long for dk and dv. */
-    const int64_t queries = in.batch * in.heads * in.tq, keys = in.batch * in.kv_heads * in.tk;
+    KeyParts parts =
+        with_form(in, true, [&](auto form) { return count_key_parts<decltype(form)>(queue, in); });
+    /* Sums of parts, lse and delta, then for each kernel a counter (8 bytes) and a list of rows, twice as long for dk and dv. */
+    const int64_t queries = in.batch * in.heads * in.tq, keys = in.batch * in.kv_heads * parts.count * in.tk;
     const int64_t lists =
         (8 * (2 + queries + 2 * keys) + 127) / 128 * 128; /* bulk copies read what follows */
-    PASS(tartan_cuda_scratch(function, queue, lists + rows * 2 * (int64_t)sizeof(float), &scratch));
-    int64_t *wrong = (int64_t *)scratch;
+    PASS(tartan_cuda_scratch(function, queue, parts.bytes + lists + rows * 2 * (int64_t)sizeof(float),
+                             &scratch));
+    parts.sums = (float *)scratch; /* their bytes are a multiple of 64 */
+    int64_t *wrong = (int64_t *)((char *)scratch + parts.bytes);
     float *lse = (float *)(wrong + lists / 8), *delta = lse + rows;
     const tartan_status status =
-        in.dtype == TARTAN_F16 ? start_sides<__half, kExtras>(function, queue, b, wrong, lse, delta)
-                               : start_sides<__nv_bfloat16, kExtras>(function, queue, b, wrong, lse, delta);
+        in.dtype == TARTAN_F16
+            ? start_sides<__half, kExtras>(function, queue, b, parts, wrong, lse, delta)
+            : start_sides<__nv_bfloat16, kExtras>(function, queue, b, parts, wrong, lse, delta);
     tartan_cuda_scratch_free(queue, scratch);
     return status;
 }

@@ -82,20 +82,21 @@ template <class Form> struct KeptBox {
     }
     __device__ __forceinline__ void load(const BackwardRing<Form> &ring, uint32_t buffer,
                                          const CUtensorMap *map0, const CUtensorMap *map1,
-                                         const typename Form::Board &t) const {
+                                         const typename Form::Board &t, int32_t share) const {
         const uint32_t full = ring.kept_full(buffer);
         if (threadIdx.x % 32 == 0) barrier_expect(full, 2 * Form::kKeptTiles * Form::kTile);
         __syncwarp();
         if (wanted)
             tensor_load_5d(ring.kept((uint32_t)tensor, (uint32_t)tile, buffer) + panel * Form::kPanel,
-                           tensor == 0 ? map0 : map1, full, 64 * panel, t.row + 64 * tile, 0, t.head,
+                           tensor == 0 ? map0 : map1, full, 64 * panel, t.row + 64 * tile, 0, t.head / share,
                            t.entry);
     }
     /* To L2, with `out`, which consumers read themselves. */
     __device__ __forceinline__ void prefetch(const BackwardProblem &p, const CUtensorMap *map0,
                                              const CUtensorMap *map1, const typename Form::Board &t) const {
         if (wanted)
-            tensor_prefetch_5d(tensor == 0 ? map0 : map1, 64 * panel, t.row + 64 * tile, 0, t.head, t.entry);
+            tensor_prefetch_5d(tensor == 0 ? map0 : map1, 64 * panel, t.row + 64 * tile, 0,
+                               t.head / p.kept_share, t.entry);
         if (p.by_keys || p.out.data == nullptr) return;
         const char *from = (const char *)p.out.data +
                            2 * (t.entry * p.out.batch + t.head * p.out.head + t.row * p.out.token);
@@ -123,7 +124,7 @@ __device__ __forceinline__ void produce_tiles(const BackwardProblem &p, const Ba
         __syncwarp();
         if (t.row < 0) break;
         barrier_wait(ring.kept_empty(buffer.at), buffer.parity ^ 1);
-        box.load(ring, buffer.at, map0, map1, t);
+        box.load(ring, buffer.at, map0, map1, t, p.kept_share);
         buffer.next();
         /* Drawn when consumers have begun, tiles of long lists end at about the same time in all CTAs. */
         if (!p.draws_early) barrier_wait(ring.read(), parity);

@@ -58,7 +58,8 @@ __device__ __forceinline__ void repair_row(const BackwardProblem &p, const Token
                                            const Tokens<T> (&streamed)[2], int32_t row, int32_t head,
                                            int32_t entry, float (&first)[8], float (&second)[8]) {
     const int32_t lane = threadIdx.x % 32, rows = p.group_rows;
-    const T *a0 = kept[0].at(entry, head, row), *a1 = kept[1].at(entry, head, row);
+    const T *a0 = kept[0].at(entry, head / p.kept_share, row),
+            *a1 = kept[1].at(entry, head / p.kept_share, row);
     for (int32_t h = 0; h < p.streamed_heads; h++) {
         const int32_t other = p.by_keys ? head * p.heads_per_kv + h : head / p.heads_per_kv;
         const int32_t list = first_line(p, entry, head, h) + row / rows;

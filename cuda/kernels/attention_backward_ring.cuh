@@ -122,7 +122,10 @@ struct BackwardProblem : AttentionLists {
     int32_t kept_heads, heads_per_kv;
     int32_t
         streamed_heads; /* that a kept head sees one after the other: heads_per_kv for dk and dv, else 1 */
-    int32_t tiles, d, dtype;
+    /* Kept heads that have k and v in common, and of the heads that see them a part each: their gradients are sums in memory, in
+     * f32, which another kernel adds up. Else 1. */
+    int32_t kept_share;
+    int32_t tiles, d, dtype; /* dtype: of the gradients */
     bool draws_early; /* a tile is looked for while the one before waits: lists are short, and so are equal */
     int32_t group_rows, kept_parts; /* rows of a group, and tiles of rows in it */
     float scale;

@@ -103,7 +103,7 @@ inline BackwardProblem describe(const tartan_cuda_attention_backward *b, float *
                                 int32_t padded) {
     const tartan_cuda_attention &in = b->in;
     BackwardProblem p = {};
-    p.heads_per_kv = (int32_t)(in.heads / in.kv_heads);
+    p.heads_per_kv = (int32_t)(in.heads / in.kv_heads), p.kept_share = 1;
     p.d = (int32_t)in.d, p.dtype = in.dtype;
     p.scale = (float)in.scale;
     p.lse = lse, p.delta = delta;
@@ -127,21 +127,85 @@ tartan_status repair(const char *function, tartan_cuda_queue *queue, const tarta
         "starting the kernel that computes rows again");
 }
 
+/* ---- dk and dv of grouped heads ----
+ * Where few heads of keys are seen by many heads of queries, there are fewer tiles of keys than CTAs, or a tile takes long: then
+ * each part of the heads that see the same keys has tiles of its own. Their sums are added up in the order of the parts, so
+ * that results do not depend on the run. */
+
+struct KeyParts {
+    int32_t count; /* of each head of keys */
+    int64_t bytes; /* of the sums */
+    float *sums;   /* [2][batch][kv_heads][count][tk][d] */
+};
+
+/* In how many parts the kernel with tiles of that form computes dk and dv: by shapes alone, since the blocks of a dynamic layout are
+ * not known, and its results have the bits of an ordinary one. */
+template <class Form>
+KeyParts count_key_parts(const tartan_cuda_queue *queue, const tartan_cuda_attention &in) {
+    tartan_cuda_attention_keys t = {};
+    t.heads = (int32_t)(in.heads / in.kv_heads), t.slots = queue->chip.processors * Form::kTeams;
+    t.causal = in.causal;
+    t.matrices = (double)(in.batch * in.kv_heads), t.keys = (double)in.tk, t.queries = (double)in.tq;
+    t.tile = Form::kRows, t.teams = Form::kTeams, t.d = (double)in.d;
+    const int32_t count = tartan_cuda_attention_key_parts(&t);
+    return {count, count > 1 ? 8 * in.batch * in.kv_heads * count * in.tk * in.d : 0, nullptr};
+}
+
+/* One thread for four elements of a token of dk (blockIdx.y 0) or dv (1). */
+inline __global__ void add_key_parts(const KeyParts parts, Gradient k_grad, Gradient v_grad, int32_t dtype,
+                                     int32_t kv_heads, int64_t matrices, int32_t tk, int32_t d) {
+    const Gradient &out = blockIdx.y == 0 ? k_grad : v_grad;
+    const int64_t of_part = (int64_t)tk * d / 4;
+    const float4 *sums = (const float4 *)parts.sums + blockIdx.y * matrices * parts.count * of_part;
+    for (int64_t i = (int64_t)blockIdx.x * blockDim.x + threadIdx.x; i < matrices * of_part;
+         i += (int64_t)gridDim.x * blockDim.x) {
+        const int64_t matrix = i / of_part, rest = i - matrix * of_part;
+        const float4 *from = sums + matrix * parts.count * of_part + rest;
+        float4 sum = from[0];
+        for (int32_t part = 1; part < parts.count; part++) {
+            const float4 x = __ldcs(from + part * of_part);
+            sum.x += x.x, sum.y += x.y, sum.z += x.z, sum.w += x.w;
+        }
+        const int32_t token = (int32_t)(4 * rest / d), col = (int32_t)(4 * rest - (int64_t)token * d);
+        const int64_t entry = matrix / kv_heads, head = matrix - entry * kv_heads;
+        const int64_t to = entry * out.batch + head * out.head + token * out.token + col * out.element;
+        combine(out.data, dtype, to, sum.x, 0);
+        combine(out.data, dtype, to + out.element, sum.y, 0);
+        combine(out.data, dtype, to + 2 * out.element, sum.z, 0);
+        combine(out.data, dtype, to + 3 * out.element, sum.w, 0);
+    }
+}
+
+/* After rows that are computed again, which are parts of sums, too. */
+inline tartan_status add_parts(const char *function, tartan_cuda_queue *queue,
+                               const tartan_cuda_attention_backward *b, const KeyParts &parts) {
+    const tartan_cuda_attention &in = b->in;
+    const int64_t matrices = in.batch * in.kv_heads;
+    if (parts.count == 1) return TARTAN_OK;
+    dim3 grid = tartan_cuda_grid((matrices * in.tk * in.d / 4 + 255) / 256);
+    grid.y = 2;
+    return tartan_cuda_launch(function, queue, add_key_parts, grid, dim3(256), parts, gradient_of(b->k_grad),
+                              gradient_of(b->v_grad), in.dtype, (int32_t)in.kv_heads, matrices,
+                              (int32_t)in.tk, (int32_t)in.d);
+}
+
 /* What depends on the side that is kept. `sum_bytes`: of what is added up in memory for a streamed token. */
 template <class Form>
 tartan_status describe_side(const char *function, tartan_cuda_queue *queue,
-                            const tartan_cuda_attention_backward *b, bool by_keys, BackwardProblem *out,
-                            int64_t sum_bytes = 0) {
+                            const tartan_cuda_attention_backward *b, bool by_keys, const KeyParts &parts,
+                            BackwardProblem *out, int64_t sum_bytes = 0) {
     const tartan_cuda_attention &in = b->in;
     BackwardProblem &p = *out;
     const int32_t kept = by_keys ? in.block_k : in.block_q;
+    if (by_keys) p.kept_share = parts.count;
     tartan_cuda_group_index u;
     PASS(tartan_cuda_index_get_groups(function, queue, in.layout, by_keys,
                                       kept < Form::kRows ? Form::kRows / kept : 1, &u));
     static_cast<AttentionLists &>(p) = lists_of(in, u, by_keys, Form::kStreamed);
     if (in.block_mask != nullptr)
         PASS(tartan_cuda_index_get_block_mask(function, queue, in.block_mask, by_keys, &p.mask));
-    p.kept_heads = (int32_t)(by_keys ? in.kv_heads : in.heads);
+    if (by_keys) p.heads_per_kv /= p.kept_share;
+    p.kept_heads = (int32_t)(by_keys ? in.kv_heads * p.kept_share : in.heads);
     p.streamed_heads = by_keys ? p.heads_per_kv : 1;
     p.group_rows = kept < Form::kRows ? Form::kRows : kept;
     p.kept_parts = p.group_rows / Form::kRows;
@@ -150,6 +214,13 @@ tartan_status describe_side(const char *function, tartan_cuda_queue *queue,
     choose_panel(&p, in, u, Form::kRows, queue->chip.processors * Form::kTeams, in.batch * p.kept_heads,
                  p.heads_per_kv, sum_bytes);
     p.counters = queue->counters + TARTAN_CUDA_SIDED_SETS * TARTAN_CUDA_SIDED_COUNTERS;
+    if (by_keys && p.kept_share > 1) {
+        const int64_t head = in.tk * in.d, all = in.batch * p.kept_heads * head;
+        for (int g = 0; g < 2; g++)
+            p.gradients[g] = {parts.sums + g * all, p.kept_heads * head, head, in.d, 1};
+        p.dtype = TARTAN_F32, p.boxes = false;
+        return TARTAN_OK;
+    }
     if (by_keys) {
         p.gradients[0] = gradient_of(b->k_grad), p.gradients[1] = gradient_of(b->v_grad);
     } else {

@@ -36,6 +36,15 @@ __device__ __forceinline__ void store_gradient(const BackwardProblem &p, const G
                                                int32_t head, int32_t entry) {
     const int64_t first = entry * g.batch + head * g.head;
     const int32_t lane = threadIdx.x % 32;
+    if (p.kept_share > 1) { /* sums in memory, in rows of an even number of elements */
+#pragma unroll
+        for (int i = 0; i < kCount; i += 2) {
+            const int32_t at = row + i / 2 % 2 * 8, col = first_col + i / 4 * 8 + lane % 4 * 2;
+            if (at < p.rows && col < p.d)
+                *(float2 *)((float *)g.data + first + at * g.token + col) = make_float2(x[i], x[i + 1]);
+        }
+        return;
+    }
 #pragma unroll
     for (int i = 0; i < kCount; i++) {
         const int32_t at = row + i / 2 % 2 * 8, col = first_col + i / 4 * 8 + lane % 4 * 2 + i % 2;

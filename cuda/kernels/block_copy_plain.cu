@@ -15,6 +15,8 @@ constexpr int THREADS = 256, STEPS = 4, SIDE = 32, LINES = THREADS / SIDE;
 struct move {
     side to, from;
     bool transposed;
+    /* Of a stored block of `from`: blocks of different sizes take the room of the largest, which a slice may lack. */
+    int32_t from_elements;
     const int64_t *to_ids, *from_ids;
     int64_t count; /* of the lists */
 };
@@ -46,7 +48,7 @@ template <typename To, typename From> __global__ void __launch_bounds__(THREADS)
         To value = tartan_cuda_to<To>(0.0f);
         if (row < e.x && col < e.y)
             value = tartan_cuda_to<To>(
-                ((const From *)p.from.values)[from * elements + row * from_row + col * from_col]);
+                ((const From *)p.from.values)[from * p.from_elements + row * from_row + col * from_col]);
         ((To *)p.to.values)[to * elements + at] = value;
     }
 }
@@ -101,7 +103,7 @@ __global__ void __launch_bounds__(THREADS) move_tiles(const move p, int32_t tile
                           col = first_col + (by_row ? u : threadIdx.x);
             if (row < e.x && col < e.y)
                 tile[u][threadIdx.x] =
-                    ((const From *)p.from.values)[from * elements + row * from_row + col * from_col];
+                    ((const From *)p.from.values)[from * p.from_elements + row * from_row + col * from_col];
         }
         __syncthreads();
 #pragma unroll
@@ -156,6 +158,7 @@ tartan_status tartan_cuda_block_copy_plain(const char *function, tartan_cuda_que
     if (p.count == 0) return TARTAN_OK;
     PASS(side_of(function, queue, c->to, &p.to));
     PASS(side_of(function, queue, c->from, &p.from));
+    p.from_elements = p.from.block_rows * p.from.block_cols;
     return tartan_cuda_by_any_dtype(c->to->dtype, [&](auto to_tag) {
         return tartan_cuda_by_any_dtype(c->from->dtype, [&](auto from_tag) {
             return launch_move<typename decltype(to_tag)::type, typename decltype(from_tag)::type>(function,

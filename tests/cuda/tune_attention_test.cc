@@ -100,6 +100,25 @@ TEST(CudaAttention, HeadsOfAPanel) {
     EXPECT_EQ(1, panel(t));
 }
 
+// ---- Parts of dk and dv of grouped heads ----
+
+TEST(CudaAttention, PartsOfKeys) {
+    const auto parts = [](int32_t heads, double matrices, double tokens = 4096, bool causal = false) {
+        tartan_cuda_attention_keys t = {};
+        t.heads = heads, t.slots = 132, t.tile = 128, t.teams = 1, t.matrices = matrices, t.causal = causal;
+        t.keys = t.queries = tokens, t.d = 128;
+        return tartan_cuda_attention_key_parts(&t);
+    };
+    EXPECT_EQ(1, parts(1, 32));  // nothing to deal out
+    EXPECT_EQ(1, parts(4, 256)); // enough tiles
+    EXPECT_EQ(16, parts(32, 1)); // 32 tiles for 132 SMs
+    EXPECT_EQ(2, parts(4, 4));   // one tile for each SM, of unlike lists
+    EXPECT_EQ(4, parts(4, 4, 4096, true));
+    EXPECT_EQ(32, parts(32, 1, 128)); // one tile
+    EXPECT_EQ(0, 12 % parts(12, 1));
+    EXPECT_EQ(1, parts(4, 4, 0)); // no tokens
+}
+
 // ---- Refusals ----
 
 TEST(CudaAttention, RefusalsOfFused) {

@@ -8,6 +8,7 @@
 #   run.sh bench attention-cpu [option...]               attention on this machine's CPU (tests/cpu/attention.py)
 #   run.sh bench conv|sbnet [option...]                  convolutions on the GPU (conv_bench.py)
 #   run.sh bench cliffs [option...]                      convolutions with strides, few channels, depthwise, f32 (cliffs_bench.py)
+#   run.sh bench attention-cliffs [option...]            attention of few tokens, and of grouped heads (attention_cliffs_bench.py)
 #   run.sh bench points [option...]                      element-wise functions and norms (points_bench.py)
 #   run.sh bench train [option...]                       steps of training with PyTorch (train_bench.py)
 #   run.sh bench quality FILE [option...]                losses of a GPT that trains with fewer blocks (quality_bench.py)
@@ -142,6 +143,10 @@ bench() {
     if [ "${1-}" = cliffs ]; then
         exec env -u PYTHONPATH "$python" tests/gpu/cliffs_bench.py "${@:2}"
     fi
+    if [ "${1-}" = attention-cliffs ]; then
+        bash tests/gpu/python.sh build
+        exec env PYTHONPATH=build/gpu-python "$python" tests/gpu/attention_cliffs_bench.py "${@:2}"
+    fi
     if [ "${1-}" = points ]; then
         exec env -u PYTHONPATH "$python" tests/gpu/points_bench.py "${@:2}"
     fi
@@ -168,5 +173,5 @@ case "$what" in
     test) tests "$@" ;;
     bench) bench "$@" ;;
     carry) carry ;;
-    *) sed -n '3,18s/^# \{0,1\}//p' "${BASH_SOURCE[0]}" >&2; exit 2 ;;
+    *) sed -n '3,21s/^# \{0,1\}//p' "${BASH_SOURCE[0]}" >&2; exit 2 ;;
 esac
