@@ -43,9 +43,13 @@ INLINE void strip_of(const int parts, const int rows, const int cols, const tart
                     tile_load(4, a + of.a * a_bytes, a_stride);
                     if (rows > 1) tile_load(5, a + of.a * a_bytes + second_rows, a_stride);
                 }
-                if (of.b != right) {
-                    tile_load(6, b + of.b * b_bytes, b_stride);
-                    if (cols > 1) tile_load(7, b + of.b * b_bytes + 4 * TILE_COLS, b_stride);
+                const char *const from = b + of.b * b_bytes;
+                if (of.b != right && parts == 3 && of.b == 0) { /* twice in a step */
+                    tile_load(6, from, b_stride);
+                    if (cols > 1) tile_load(7, from + 4 * TILE_COLS, b_stride);
+                } else if (of.b != right) {
+                    tile_load_once(6, from, b_stride);
+                    if (cols > 1) tile_load_once(7, from + 4 * TILE_COLS, b_stride);
                 }
                 left = of.a, right = of.b;
                 tile_fma(0, 4, 6);
