@@ -13,7 +13,7 @@ contexts of one device: the device starts a call after the work of other context
 
 `math` says what may be done to factors of `Float32`: `:tf32` lets a GPU round them to the 11 bits of tf32; `:bf16x3` and `:bf16x6`
 let a CPU with AMX multiply matrices in three or six products of bfloat16, within 2^-15 of the products or about as precisely as
-`Float32` ([`Tartan.explain`](@ref) says what is done). On a GPU, `allow_dense = true` lets
+`Float32` ([`explain`](@ref) says what is done). On a GPU, `allow_dense = true` lets
 cuBLAS multiply a dense copy of a matrix that has most of its blocks, if that is expected to be faster; `NaN` and `Inf` in
 the other factor then reach every row, and results may differ in the last bits between versions of cuBLAS. `stream` is the
 address of your CUDA stream; by default the context makes its own.
