@@ -190,6 +190,13 @@ test_that("values are those of plain R", {
     },
     rms_norm = function(x, gain = 1) apply(x, seq_along(dim(x))[-1], function(z) z / sqrt(mean(z^2) + 1e-5)) * gain,
     l2_norm = function(x, gain = 1) apply(x, seq_along(dim(x))[-1], function(z) z / sqrt(max(sum(z^2), 1e-12))) * gain,
+    add_layer_norm = function(x, residual = 0, gain = 1, bias = 0) {
+      apply(x + residual, seq_along(dim(x))[-1], function(z) (z - mean(z)) / sqrt(mean((z - mean(z))^2) + 1e-5)) * gain + bias
+    },
+    add_rms_norm = function(x, residual = 0, gain = 1) {
+      apply(x + residual, seq_along(dim(x))[-1], function(z) z / sqrt(mean(z^2) + 1e-5)) * gain
+    },
+    float_cast = function(x) x,
     add = function(a, b) a + b, subtract = function(a, b) a - b, multiply = function(a, b) a * b,
     divide = function(a, b) a / b, maximum = function(a, b) pmax(a, b), minimum = function(a, b) pmin(a, b),
     negative = function(x) -x, reciprocal = function(x) 1 / x, square = function(x) x^2, sqrt = base::sqrt,
