@@ -628,7 +628,9 @@ def writing_example(f, names, gradient_of):
     made = Example(f, names, gradient_of)
     made.operands()
     if f.is_tuple:
-        targets = [f"({f.field(f.outputs[0])} = similar({f.name(f.of(f.outputs[0]))}),)"]
+        first = f.outputs[0]
+        like = f.of(first) or f.shapes[first.name].like
+        targets = [f"({f.field(first)} = similar({f.name(like)}),)"]
     else:
         first = f.results[0] if f.results else f.updated[0]
         needed = [x for x in f.needed if x.name in first.may_be]

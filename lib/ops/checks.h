@@ -94,6 +94,13 @@ tartan_status tartan_i_run_sddmm_gradient(const tartan_op *op, tartan_context *c
 tartan_status tartan_i_run_window_gather_gradient(const tartan_op *op, tartan_context *context);
 tartan_status tartan_i_run_window_scatter_gradient(const tartan_op *op, tartan_context *context);
 
+/* Gains have a number for each row or column. Run sums and scaling of matrices (weight_normalize.c). */
+tartan_status tartan_i_shapes_weight_normalize(const tartan_op *op, int32_t argument, tartan_array *shape);
+tartan_status tartan_i_run_weight_normalize(const tartan_op *op, tartan_context *context);
+tartan_status tartan_i_shapes_weight_normalize_gradient(const tartan_op *op, int32_t argument,
+                                                        tartan_array *shape);
+tartan_status tartan_i_run_weight_normalize_gradient(const tartan_op *op, tartan_context *context);
+
 /* Gates and rates have a number for each slice of their parameter, or none; optimisers become tartan_op_update. */
 tartan_status tartan_i_shapes_adam(const tartan_op *op, int32_t argument, tartan_array *shape);
 tartan_status tartan_i_check_adam(tartan_op *op, const tartan_context *context);

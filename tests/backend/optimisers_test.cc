@@ -531,8 +531,8 @@ TEST(Optimisers, RefuseWhatIsWrongWithOneOfManyArrays) {
            "adam: array 42 of gradients has shape [2], expected [7] (that of array 42 of parameters)");
     all.g[41].shape[0] = 7;
     all.m[3].dtype = TARTAN_F64;
-    expect(TARTAN_ERR_DTYPE, "adam: array 4 of means is of float64, expected float32, float16 or bfloat16 "
-                             "(array 4 of parameters is of float32)");
+    expect(TARTAN_ERR_DTYPE, "adam: array 4 of means is of float64, expected float32, float16, bfloat16 or "
+                             "float8_e4m3fn (array 4 of parameters is of float32)");
     all.m[3].dtype = TARTAN_F32;
     all.p[99].data = nullptr;
     expect(TARTAN_ERR_HANDLE, "adam: array 100 of parameters of shape [2] has data NULL");
