@@ -26,7 +26,7 @@ typedef struct run {
 static tartan_status check_segments(const run *r, const char *name, const tartan_array *x) {
     const int64_t n = x->shape[x->ndim - 1];
     CHECK_IN(r->function, r->segments > 0 && n % r->segments == 0, SHAPE,
-             "%s has lines of %" PRId64 " numbers, expected a multiple of the %" PRId64 " segments", name, n,
+             "%s has lines of %" PRId64 " numbers, expected a multiple of segments, %" PRId64, name, n,
              r->segments);
     return TARTAN_OK;
 }
@@ -214,10 +214,9 @@ static tartan_status norm(const run *r, tartan_context *context) {
 }
 
 /* Where no gradient of numbers is wanted, those with respect to the arguments of activations are in scratch memory. */
-static tartan_status gradient(run *r, tartan_context *context) {
+static tartan_status gradient(const run *r, tartan_context *context) {
     const tartan_array *total = r->total;
     views v;
-    r->segments = r->stats->shape[r->stats->ndim - (r->centred ? 2 : 1)];
     PASS(check_segments(r, "total", total));
     const bool keeps = r->activation != 0 && r->x_grad == NULL && r->residual_grad == NULL;
     int64_t all = 1;
@@ -228,22 +227,28 @@ static tartan_status gradient(run *r, tartan_context *context) {
 }
 
 /* The shape of stats: lines, segments and, of a centred norm, 2. */
-static tartan_status shape_of_stats(const tartan_array *x, int64_t segments, bool centred,
-                                    tartan_array *shape) {
+static tartan_status shape_of_stats(const char *function, const char *name, const tartan_array *x,
+                                    int64_t segments, bool centred, tartan_array *shape) {
+    const int32_t most = TARTAN_MAX_NDIM - (centred ? 1 : 0);
+    CHECK_IN(function, x->ndim <= most, SHAPE, "%s has %d dimensions, expected at most %d", name, x->ndim,
+             most);
     tartan_i_copy_shape(shape, x);
     shape->shape[x->ndim - 1] = segments;
-    shape->ndim = x->ndim + (centred ? 1 : 0);
-    if (centred && x->ndim < TARTAN_MAX_NDIM) shape->shape[x->ndim] = 2;
+    if (centred) shape->shape[shape->ndim++] = 2;
     return TARTAN_OK;
 }
 
 #define NORM(name, is_centred, bias_of, bias_grad_of)                                                        \
     tartan_status tartan_i_shapes_##name(const tartan_op *any, int32_t argument, tartan_array *shape) {      \
+        const tartan_op_##name *op = &any->name;                                                             \
         (void)argument;                                                                                      \
-        CHECK_IN(any->name.function, any->name.x->ndim + (is_centred) <= TARTAN_MAX_NDIM, SHAPE,             \
-                 "x has %d dimensions, expected at most %d", any->name.x->ndim,                              \
-                 TARTAN_MAX_NDIM - (is_centred));                                                            \
-        return shape_of_stats(any->name.x, any->name.segments, is_centred, shape);                           \
+        return shape_of_stats(op->function, "x", op->x, op->segments, is_centred, shape);                    \
+    }                                                                                                        \
+    tartan_status tartan_i_shapes_##name##_gradient(const tartan_op *any, int32_t argument,                  \
+                                                    tartan_array *shape) {                                   \
+        const tartan_op_##name##_gradient *op = &any->name##_gradient;                                       \
+        (void)argument;                                                                                      \
+        return shape_of_stats(op->function, "total", op->total, op->segments, is_centred, shape);            \
     }                                                                                                        \
     tartan_status tartan_i_run_##name(const tartan_op *any, tartan_context *context) {                       \
         const tartan_op_##name *op = &any->name;                                                             \
@@ -263,19 +268,20 @@ static tartan_status shape_of_stats(const tartan_array *x, int64_t segments, boo
     }                                                                                                        \
     tartan_status tartan_i_run_##name##_gradient(const tartan_op *any, tartan_context *context) {            \
         const tartan_op_##name##_gradient *op = &any->name##_gradient;                                       \
-        run r = {.function = op->function,                                                                   \
-                 .centred = (is_centred),                                                                    \
-                 .activation = op->activation,                                                               \
-                 .gain = op->gain,                                                                           \
-                 .bias = bias_of,                                                                            \
-                 .total = op->total,                                                                         \
-                 .stats = op->stats,                                                                         \
-                 .y_grad = op->y_grad,                                                                       \
-                 .total_grad = op->total_grad,                                                               \
-                 .x_grad = op->x_grad,                                                                       \
-                 .residual_grad = op->residual_grad,                                                         \
-                 .gain_grad = op->gain_grad,                                                                 \
-                 .bias_grad = bias_grad_of};                                                                 \
+        const run r = {.function = op->function,                                                             \
+                       .centred = (is_centred),                                                              \
+                       .segments = op->segments,                                                             \
+                       .activation = op->activation,                                                         \
+                       .gain = op->gain,                                                                     \
+                       .bias = bias_of,                                                                      \
+                       .total = op->total,                                                                   \
+                       .stats = op->stats,                                                                   \
+                       .y_grad = op->y_grad,                                                                 \
+                       .total_grad = op->total_grad,                                                         \
+                       .x_grad = op->x_grad,                                                                 \
+                       .residual_grad = op->residual_grad,                                                   \
+                       .gain_grad = op->gain_grad,                                                           \
+                       .bias_grad = bias_grad_of};                                                           \
         return gradient(&r, context);                                                                        \
     }
 NORM(add_layer_norm, true, op->bias, op->bias_grad)

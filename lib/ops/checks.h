@@ -62,9 +62,13 @@ tartan_status tartan_i_run_batch_norm_inference_gradient(const tartan_op *op, ta
 
 /* Lines have equal segments. Run sums, norms and activations (add_norm.c). */
 tartan_status tartan_i_shapes_add_layer_norm(const tartan_op *op, int32_t argument, tartan_array *shape);
+tartan_status tartan_i_shapes_add_layer_norm_gradient(const tartan_op *op, int32_t argument,
+                                                      tartan_array *shape);
 tartan_status tartan_i_run_add_layer_norm(const tartan_op *op, tartan_context *context);
 tartan_status tartan_i_run_add_layer_norm_gradient(const tartan_op *op, tartan_context *context);
 tartan_status tartan_i_shapes_add_rms_norm(const tartan_op *op, int32_t argument, tartan_array *shape);
+tartan_status tartan_i_shapes_add_rms_norm_gradient(const tartan_op *op, int32_t argument,
+                                                    tartan_array *shape);
 tartan_status tartan_i_run_add_rms_norm(const tartan_op *op, tartan_context *context);
 tartan_status tartan_i_run_add_rms_norm_gradient(const tartan_op *op, tartan_context *context);
 

@@ -8,7 +8,7 @@
 #include "ops/fused.h"
 #include "ops/steps.h"
 
-/* Numbers of each line in scratch memory, in f64: sums of squares and of products, gain, the factors of weights and of gradients. */
+/* Numbers of each line of each head in scratch memory, in f64: sums of squares and of products, gain, the factors of weights and of gradients. */
 enum { SQUARES, PRODUCTS, GAIN, OF_WEIGHTS, OF_GRADIENTS, GAIN_GRAD, NUMBERS };
 
 typedef struct run {
@@ -17,8 +17,8 @@ typedef struct run {
     const tartan_array *gain;
     bool by_column;
     double epsilon;
-    int64_t lines;
-    tartan_array number[NUMBERS], factors[NUMBERS]; /* [lines]; the same as [1, lines] */
+    int64_t heads, lines;
+    tartan_array number[NUMBERS], factors[NUMBERS]; /* [heads * lines]; the same as [heads, lines] */
 } run;
 
 static run run_of(const char *function, const tartan_matrix *w, const tartan_array *gain, bool by_column,
@@ -29,23 +29,34 @@ static run run_of(const char *function, const tartan_matrix *w, const tartan_arr
                  .gain = gain,
                  .by_column = by_column,
                  .epsilon = epsilon,
+                 .heads = s->heads,
                  .lines = by_column ? s->cols : s->rows};
 }
 
+static int64_t bytes_of_numbers(const run *r) {
+    return NUMBERS * r->heads * r->lines * (int64_t)sizeof(double);
+}
+
 static void place(run *r, void *memory) {
+    const int64_t all = r->heads * r->lines;
     for (int i = 0; i < NUMBERS; i++) {
-        r->number[i] = (tartan_array){.data = memory != NULL ? (double *)memory + i * r->lines : NULL,
+        r->number[i] = (tartan_array){.data = memory != NULL ? (double *)memory + i * all : NULL,
                                       .dtype = TARTAN_F64,
                                       .device_type = r->w->device_type,
                                       .device_id = r->w->device_id,
                                       .ndim = 1,
-                                      .shape = {r->lines},
+                                      .shape = {all},
                                       .strides = {1}};
         r->factors[i] = r->number[i];
         r->factors[i].ndim = 2;
-        r->factors[i].shape[0] = 1, r->factors[i].strides[0] = r->lines;
+        r->factors[i].shape[0] = r->heads, r->factors[i].strides[0] = r->lines;
         r->factors[i].shape[1] = r->lines, r->factors[i].strides[1] = 1;
     }
+}
+
+/* A number as an array of as many dimensions as one of the caller's. */
+static const tartan_array *like(const run *r, int number, const tartan_array *array) {
+    return array->ndim == 2 ? &r->factors[number] : &r->number[number];
 }
 
 /* ---- Steps ---- */
@@ -97,22 +108,15 @@ static void add_scaling(tartan_i_steps *steps, const run *r, const tartan_matrix
 
 /* ---- The calls ---- */
 
-static tartan_status check_heads(const char *function, const tartan_matrix *w) {
-    CHECK_IN(function, w->layout->shape.heads == 1, SHAPE, "w has %" PRId64 " heads, expected 1",
-             w->layout->shape.heads);
-    return TARTAN_OK;
-}
-
 tartan_status tartan_i_run_weight_normalize(const tartan_op *any, tartan_context *context) {
     const tartan_op_weight_normalize *op = &any->weight_normalize;
     run r =
         run_of(op->function, op->w, op->gain, op->each == TARTAN_I_WEIGHT_NORMALIZE_EACH_COLUMN, op->epsilon);
     tartan_i_steps steps;
-    PASS(check_heads(op->function, op->w));
-    PASS(tartan_i_steps_begin(op->function, context, NUMBERS * r.lines * (int64_t)sizeof(double), &steps));
+    PASS(tartan_i_steps_begin(op->function, context, bytes_of_numbers(&r), &steps));
     place(&r, steps.memory);
     add_reduction(&steps, &r, op->w, TARTAN_I_CHAIN_squares, SQUARES);
-    if (op->gain != NULL) add_cast(&steps, "gain", op->gain, "numbers", &r.number[GAIN]);
+    if (op->gain != NULL) add_cast(&steps, "gain", op->gain, "numbers", like(&r, GAIN, op->gain));
     add_factors(&steps, &r, TARTAN_I_FUSED_by_length, op->gain != NULL ? GAIN : -1, OF_WEIGHTS);
     add_scaling(&steps, &r, op->w, OF_WEIGHTS, op->out);
     return tartan_i_steps_run(&steps);
@@ -134,18 +138,17 @@ tartan_status tartan_i_run_weight_normalize_gradient(const tartan_op *any, tarta
     const tartan_matrix *w = op->w;
     run r = run_of(op->function, w, op->gain, op->each == TARTAN_I_WEIGHT_NORMALIZE_GRADIENT_EACH_COLUMN,
                    op->epsilon);
-    const int64_t of_numbers = NUMBERS * r.lines * (int64_t)sizeof(double),
+    const int64_t of_numbers = bytes_of_numbers(&r),
                   of_matrix = w->layout->blocks * tartan_i_block_elements(w) *
                               tartan_dtype_bytes(tartan_i_sum_dtype(w->dtype));
     tartan_i_steps steps;
-    PASS(check_heads(op->function, w));
     PASS(tartan_i_steps_begin(op->function, context, of_numbers + of_matrix, &steps));
     place(&r, steps.memory);
     tartan_matrix products = matrix_in(w, steps.memory != NULL ? (char *)steps.memory + of_numbers : NULL);
     add_reduction(&steps, &r, w, TARTAN_I_CHAIN_squares, SQUARES);
     add_elementwise(&steps, TARTAN_I_STEP_multiply, op->out_grad, w, &products);
     add_reduction(&steps, &r, &products, TARTAN_I_CHAIN_sum, PRODUCTS);
-    if (op->gain != NULL) add_cast(&steps, "gain", op->gain, "numbers", &r.number[GAIN]);
+    if (op->gain != NULL) add_cast(&steps, "gain", op->gain, "numbers", like(&r, GAIN, op->gain));
     tartan_op_fused *factors = add_factors(&steps, &r, TARTAN_I_FUSED_by_length_gradient,
                                            op->gain != NULL ? GAIN : -1, OF_GRADIENTS);
     factors->in[2] = tartan_i_fused_operand_of("products", &r.number[PRODUCTS], 1);
@@ -155,18 +158,28 @@ tartan_status tartan_i_run_weight_normalize_gradient(const tartan_op *any, tarta
     add_elementwise(&steps, TARTAN_I_STEP_sum, op->w_grad, &products, op->w_grad);
     if (op->gain_grad != NULL) {
         add_factors(&steps, &r, TARTAN_I_FUSED_by_length, PRODUCTS, GAIN_GRAD);
-        add_cast(&steps, "numbers", &r.number[GAIN_GRAD], "gain_grad", op->gain_grad);
+        add_cast(&steps, "numbers", like(&r, GAIN_GRAD, op->gain_grad), "gain_grad", op->gain_grad);
     }
     return tartan_i_steps_run(&steps);
 }
 
-#define SHAPES(name, column)                                                                                 \
-    tartan_status tartan_i_shapes_##name(const tartan_op *any, int32_t argument, tartan_array *shape) {      \
-        const tartan_shape *s = &any->name.w->layout->shape;                                                 \
-        (void)argument;                                                                                      \
-        shape->ndim = 1;                                                                                     \
-        shape->shape[0] = any->name.each == (column) ? s->cols : s->rows;                                    \
-        return TARTAN_OK;                                                                                    \
-    }
-SHAPES(weight_normalize, TARTAN_I_WEIGHT_NORMALIZE_EACH_COLUMN)
-SHAPES(weight_normalize_gradient, TARTAN_I_WEIGHT_NORMALIZE_GRADIENT_EACH_COLUMN)
+static tartan_status shape_of_gain(const tartan_matrix *w, bool by_column, tartan_array *shape) {
+    const tartan_shape *s = &w->layout->shape;
+    shape->ndim = s->heads > 1 ? 2 : 1;
+    shape->shape[0] = s->heads;
+    shape->shape[shape->ndim - 1] = by_column ? s->cols : s->rows;
+    return TARTAN_OK;
+}
+
+tartan_status tartan_i_shapes_weight_normalize(const tartan_op *any, int32_t argument, tartan_array *shape) {
+    const tartan_op_weight_normalize *op = &any->weight_normalize;
+    (void)argument;
+    return shape_of_gain(op->w, op->each == TARTAN_I_WEIGHT_NORMALIZE_EACH_COLUMN, shape);
+}
+
+tartan_status tartan_i_shapes_weight_normalize_gradient(const tartan_op *any, int32_t argument,
+                                                        tartan_array *shape) {
+    const tartan_op_weight_normalize_gradient *op = &any->weight_normalize_gradient;
+    (void)argument;
+    return shape_of_gain(op->w, op->each == TARTAN_I_WEIGHT_NORMALIZE_GRADIENT_EACH_COLUMN, shape);
+}

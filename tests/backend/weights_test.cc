@@ -14,13 +14,20 @@ class BackendWeights : public OnBackend {};
 INSTANTIATE_TEST_SUITE_P(Each, BackendWeights, ::testing::ValuesIn(backends()),
                          [](const auto &backend) { return backend.param; });
 
-// Calls f(line, id, row, column) for the elements of a matrix.
+int64_t head_of(const tartan_layout *l, int64_t id) {
+    int64_t head = 0;
+    while (id >= l->row_pointers[(head + 1) * l->grid_rows]) head++;
+    return head;
+}
+
+// Calls f(line, id, row, column) for the elements of a matrix; lines are those of all heads.
 template <typename F> void each_element(const tartan_layout *l, bool by_column, F f) {
+    const int64_t size = by_column ? l->shape.cols : l->shape.rows;
     for (int64_t id = 0; id < l->blocks; id++)
         for (int64_t r = 0; r < tartan_i_rows_of(l, l->block_rows[id]); r++)
             for (int64_t c = 0; c < tartan_i_cols_of(l, l->block_cols[id]); c++)
-                f(by_column ? l->block_cols[id] * l->shape.block_cols + c
-                            : l->block_rows[id] * l->shape.block_rows + r,
+                f(head_of(l, id) * size + (by_column ? l->block_cols[id] * l->shape.block_cols + c
+                                                     : l->block_rows[id] * l->shape.block_rows + r),
                   id, r, c);
 }
 
@@ -31,15 +38,19 @@ TEST_P(BackendWeights, AreDividedByTheirLengths) {
         const int32_t dtype = kDtypes[seed % 4], sums = tartan_i_sum_dtype(dtype);
         const bool by_column = random() % 2, has_gain = random() % 3 != 0;
         const tartan_shape shape = pick<tartan_shape>(
-            random, {{40, 24, 8, 8, 1}, {21, 34, 4, 16, 1}, {7, 5, 1, 1, 1}, {64, 96, 32, 32, 1}});
+            random,
+            {{40, 24, 8, 8, 1}, {21, 34, 4, 16, 1}, {7, 5, 1, 1, 1}, {64, 96, 32, 32, 1}, {18, 12, 4, 4, 3}});
         const Layout layout = random_layout(shape, 0.5, seed);
         const tartan_layout *l = layout.get();
-        const int64_t lines = by_column ? shape.cols : shape.rows;
+        const int64_t lines = shape.heads * (by_column ? shape.cols : shape.rows);
+        const std::vector<int64_t> of_gain = shape.heads > 1
+                                                 ? std::vector<int64_t>{shape.heads, lines / shape.heads}
+                                                 : std::vector<int64_t>{lines};
         const Matrix w = random_matrix(layout, dtype, random() % 2 ? TARTAN_ROW_MAJOR : TARTAN_COL_MAJOR,
                                        random, -2, 2),
                      u = random_matrix(layout, dtype, random() % 2 ? TARTAN_ROW_MAJOR : TARTAN_COL_MAJOR,
                                        random, -2, 2);
-        Dense gain(sums, {lines}, kRows), none(sums, {lines}, kRows);
+        Dense gain(sums, of_gain, kRows), none(sums, of_gain, kRows);
         gain.fill(random, -2, 2);
         // Some lines are shorter than epsilon says.
         const double epsilon_of = pick(random, {1e-12, 12.0});
@@ -82,15 +93,6 @@ TEST_P(BackendWeights, AreDividedByTheirLengths) {
                         (double)(8 * slack * (size[(size_t)i] + 1e-30L) / root));
         }
     }
-}
-
-TEST_P(BackendWeights, OfSeveralHeadsAreRefused) {
-    const Layout layout = random_layout({16, 16, 8, 8, 2}, 1, 1);
-    std::mt19937_64 random(1);
-    const Matrix w =
-        placed(context.get(), random_matrix(layout, TARTAN_F32, TARTAN_ROW_MAJOR, random, -1, 1));
-    EXPECT_FAILS(SHAPE, "tartan_weight_normalize: w has 2 heads, expected 1",
-                 call(context.get(), "weight_normalize", {w.get(), nullptr, w.get()}));
 }
 
 } // namespace
