@@ -133,7 +133,7 @@ class Operands(dict):
                 found += (getattr(self.layout, item.partition(".")[2]),)
             elif item == "k" and self.conv is not None:
                 found += (self.conv.out_channels,)
-            elif item == "segments":
+            elif item == "segments" and a["name"] == "stats":
                 found += (1,)
             elif item == "lines":  # of a matrix
                 found += (self.layout.rows,)

@@ -21,7 +21,7 @@ dims_of <- function(shape, made, sizes) {
       matrix <- made[[part[1]]]
       return(switch(part[2], blocks = block_count(matrix), rows = nrow(matrix), cols = ncol(matrix), heads = block_heads(matrix)))
     }
-    switch(item, segments = 1, lines = 10, # of a matrix
+    switch(item, segments = if (grepl("lines", shape)) 1 else sizes(item), lines = 10, # of a matrix
            "s... & t..." = c(4, 3), "s..." = c(4, 3), "t..." = 4, # each column
            "batch..." = 2, # the heads
            if (endsWith(item, "...")) c(3, 2) else if (grepl("^[0-9]+$", item)) as.numeric(item) else sizes(item))

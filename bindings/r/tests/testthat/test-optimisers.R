@@ -122,7 +122,7 @@ test_that("moments of 8 bits have a scale for each block", {
   roots <- sweep(block_values(found$squares[[1]]), 3, found$square_scales[[1]], "*")
   expect_lt(max(abs(roots^2 / (0.001 * block_values(g)^2) - 1)), 0.3)
   path <- tempfile(fileext = ".h5")
-  block_save(list(w = w, m = found$means[[1]], scales = scales), path)
+  block_save(path, list(w = w, m = found$means[[1]], scales = scales))
   expect_identical(block_values(block_load(path)$m), block_values(found$means[[1]]))
   expect_error(lion(list(w), list(g), list(zero)), "array 1 of means is of float8_e4m3fn, expected its scales as array 1 of mean_scales",
                class = "tartan_error_argument")
@@ -130,7 +130,7 @@ test_that("moments of 8 bits have a scale for each block", {
 
 test_that("casts round to the numbers of another dtype", {
   x <- array(c(0.3, 1e-9, 500, -1.03))
-  expect_equal(as.numeric(float_cast(x, dtype = "bfloat16")), c(0.30078125, 1.0011717677116394e-9, 500, -1.03125), tolerance = 1e-12)
+  expect_equal(as.numeric(float_cast(x, dtype = "bfloat16")), c(0.30078125, 1.0703125 * 2^-30, 500, -1.03125), tolerance = 1e-12)
   expect_equal(as.numeric(float_cast(x, dtype = "float8_e5m2")), c(0.3125, 0, 512, -1), tolerance = 1e-12)
   expect_identical(as.numeric(float_cast(x)), as.numeric(x))
   expect_equal(as.numeric(float_cast_gradient(x, gradient_dtype = "float16"))[3:4], c(500, -1.0302734375), tolerance = 1e-12)
