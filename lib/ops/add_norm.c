@@ -19,7 +19,14 @@ typedef struct run {
     int32_t activation;
     const tartan_array *x, *residual, *gain, *bias, *y, *total, *stats;
     const tartan_array *y_grad, *total_grad, *x_grad, *residual_grad, *gain_grad, *bias_grad;
+
+    /* The steps take these of the lines: some along a dimension, or with count 0 all. */
+    int32_t dim;
+    int64_t first, count;
 } run;
+
+/* On the CPU, steps follow each other while the numbers of lines are in the caches. */
+enum { CACHED = 128 << 10 /* bytes of x, for each thread */ };
 
 /* ---- Segments ---- */
 
@@ -31,7 +38,14 @@ static tartan_status check_segments(const run *r, const char *name, const tartan
     return TARTAN_OK;
 }
 
-/* Segment `segment` of lines [..., n] in `view`; NULL: not there. */
+static void take_lines(const run *r, tartan_array *view) {
+    if (r->count == 0) return;
+    if (view->data != NULL)
+        view->data = tartan_i_at(view->data, view->dtype, r->first * view->strides[r->dim]);
+    view->shape[r->dim] = r->count;
+}
+
+/* Segment `segment` of lines [..., n], or of a gain or bias [n], in `view`; NULL: not there. */
 static const tartan_array *part_of(const run *r, const tartan_array *array, int64_t segment,
                                    tartan_array *view) {
     if (array == NULL) return NULL;
@@ -40,6 +54,7 @@ static const tartan_array *part_of(const run *r, const tartan_array *array, int6
     view->shape[last] /= r->segments;
     if (view->data != NULL)
         view->data = tartan_i_at(view->data, view->dtype, segment * view->shape[last] * view->strides[last]);
+    if (last > 0) take_lines(r, view);
     return view;
 }
 
@@ -54,6 +69,7 @@ static const tartan_array *stats_of(const run *r, int64_t segment, tartan_array 
         view->shape[at] = r->stats->shape[at + 1];
         view->strides[at] = r->stats->strides[at + 1];
     }
+    take_lines(r, view);
     return view;
 }
 
@@ -191,30 +207,48 @@ static void gradient_segment(tartan_i_steps *steps, const run *r, int64_t segmen
 
 /* ---- The call ---- */
 
-static tartan_status run_all(const run *r, tartan_context *context, int64_t bytes, views *v,
-                             void (*add)(tartan_i_steps *, const run *, int64_t, views *)) {
+/* Runs the steps of each segment of the lines that are taken at a time. */
+static tartan_status run_all(run *r, tartan_context *context, int64_t bytes, const tartan_array *lines,
+                             views *v, void (*add)(tartan_i_steps *, const run *, int64_t, views *)) {
+    const int64_t each = r->count, all = each > 0 ? lines->shape[r->dim] : 1;
     tartan_i_steps steps;
     PASS(tartan_i_steps_begin(r->function, context, bytes, &steps));
     tartan_status status = TARTAN_OK;
-    for (int64_t segment = 0; segment < r->segments && status == TARTAN_OK; segment++) {
-        steps.count = 0;
-        add(&steps, r, segment, v);
-        if (segment == 0) status = tartan_i_steps_rehearse(&steps);
-        if (status == TARTAN_OK) status = tartan_i_steps_run_each(&steps);
-        if (tartan_i_explaining()) break;
+    for (r->first = 0; r->first<all; r->first += each> 0 ? each : 1) {
+        if (each > all - r->first) r->count = all - r->first;
+        for (int64_t segment = 0; segment < r->segments; segment++) {
+            steps.count = 0;
+            add(&steps, r, segment, v);
+            if (segment == 0 && r->first == 0) status = tartan_i_steps_rehearse(&steps);
+            if (status == TARTAN_OK) status = tartan_i_steps_run_each(&steps);
+            if (status != TARTAN_OK || tartan_i_explaining()) goto end;
+        }
     }
+end:
     tartan_i_steps_end(&steps);
     return status;
 }
 
-static tartan_status norm(const run *r, tartan_context *context) {
+/* As many lines at a time as stay in the caches, along the first dimension that has several. */
+static void cut_lines(run *r, const tartan_context *context, const tartan_array *x) {
+    const int64_t room = (int64_t)CACHED * context->threads;
+    int64_t bytes = tartan_dtype_bytes(x->dtype);
+    while (r->dim < x->ndim - 1 && x->shape[r->dim] == 1) r->dim++;
+    for (int32_t d = r->dim + 1; d < x->ndim; d++) bytes *= x->shape[d];
+    if (r->dim == x->ndim - 1 || bytes == 0 || x->shape[r->dim] * bytes <= room) return;
+    r->count = bytes < room ? room / bytes : 1;
+}
+
+static tartan_status norm(run *r, tartan_context *context) {
     views v;
     PASS(check_segments(r, "x", r->x));
-    return run_all(r, context, 0, &v, norm_segment);
+    if (context->options.device_type == TARTAN_CPU && (r->residual != NULL || r->activation != 0))
+        cut_lines(r, context, r->x);
+    return run_all(r, context, 0, r->x, &v, norm_segment);
 }
 
 /* Where no gradient of numbers is wanted, those with respect to the arguments of activations are in scratch memory. */
-static tartan_status gradient(const run *r, tartan_context *context) {
+static tartan_status gradient(run *r, tartan_context *context) {
     const tartan_array *total = r->total;
     views v;
     PASS(check_segments(r, "total", total));
@@ -223,7 +257,8 @@ static tartan_status gradient(const run *r, tartan_context *context) {
     part_of(r, total, 0, &v.slope);
     v.slope.dtype = tartan_i_sum_dtype(total->dtype);
     for (int32_t d = total->ndim; d-- > 0; all *= v.slope.shape[d]) v.slope.strides[d] = all;
-    return run_all(r, context, keeps ? all * tartan_dtype_bytes(v.slope.dtype) : 0, &v, gradient_segment);
+    return run_all(r, context, keeps ? all * tartan_dtype_bytes(v.slope.dtype) : 0, total, &v,
+                   gradient_segment);
 }
 
 /* The shape of stats: lines, segments and, of a centred norm, 2. */
@@ -252,36 +287,36 @@ static tartan_status shape_of_stats(const char *function, const char *name, cons
     }                                                                                                        \
     tartan_status tartan_i_run_##name(const tartan_op *any, tartan_context *context) {                       \
         const tartan_op_##name *op = &any->name;                                                             \
-        const run r = {.function = op->function,                                                             \
-                       .centred = (is_centred),                                                              \
-                       .epsilon = op->epsilon,                                                               \
-                       .segments = op->segments,                                                             \
-                       .activation = op->activation,                                                         \
-                       .x = op->x,                                                                           \
-                       .residual = op->residual,                                                             \
-                       .gain = op->gain,                                                                     \
-                       .bias = bias_of,                                                                      \
-                       .y = op->y,                                                                           \
-                       .total = op->total,                                                                   \
-                       .stats = op->stats};                                                                  \
+        run r = {.function = op->function,                                                                   \
+                 .centred = (is_centred),                                                                    \
+                 .epsilon = op->epsilon,                                                                     \
+                 .segments = op->segments,                                                                   \
+                 .activation = op->activation,                                                               \
+                 .x = op->x,                                                                                 \
+                 .residual = op->residual,                                                                   \
+                 .gain = op->gain,                                                                           \
+                 .bias = bias_of,                                                                            \
+                 .y = op->y,                                                                                 \
+                 .total = op->total,                                                                         \
+                 .stats = op->stats};                                                                        \
         return norm(&r, context);                                                                            \
     }                                                                                                        \
     tartan_status tartan_i_run_##name##_gradient(const tartan_op *any, tartan_context *context) {            \
         const tartan_op_##name##_gradient *op = &any->name##_gradient;                                       \
-        const run r = {.function = op->function,                                                             \
-                       .centred = (is_centred),                                                              \
-                       .segments = op->segments,                                                             \
-                       .activation = op->activation,                                                         \
-                       .gain = op->gain,                                                                     \
-                       .bias = bias_of,                                                                      \
-                       .total = op->total,                                                                   \
-                       .stats = op->stats,                                                                   \
-                       .y_grad = op->y_grad,                                                                 \
-                       .total_grad = op->total_grad,                                                         \
-                       .x_grad = op->x_grad,                                                                 \
-                       .residual_grad = op->residual_grad,                                                   \
-                       .gain_grad = op->gain_grad,                                                           \
-                       .bias_grad = bias_grad_of};                                                           \
+        run r = {.function = op->function,                                                                   \
+                 .centred = (is_centred),                                                                    \
+                 .segments = op->segments,                                                                   \
+                 .activation = op->activation,                                                               \
+                 .gain = op->gain,                                                                           \
+                 .bias = bias_of,                                                                            \
+                 .total = op->total,                                                                         \
+                 .stats = op->stats,                                                                         \
+                 .y_grad = op->y_grad,                                                                       \
+                 .total_grad = op->total_grad,                                                               \
+                 .x_grad = op->x_grad,                                                                       \
+                 .residual_grad = op->residual_grad,                                                         \
+                 .gain_grad = op->gain_grad,                                                                 \
+                 .bias_grad = bias_grad_of};                                                                 \
         return gradient(&r, context);                                                                        \
     }
 NORM(add_layer_norm, true, op->bias, op->bias_grad)

@@ -35,7 +35,8 @@ class BackendAddNorm : public OnBackend {
         std::mt19937_64 random(seed);
         const int64_t segments = pick<int64_t>(random, {1, 2, 4}),
                       n = segments * pick<int64_t>(random, {1, 5, 8, 33, 64}),
-                      lines = pick<int64_t>(random, {0, 1, 6, 40}), each = n / segments;
+                      /* 700 are more than the CPU takes at a time */
+            lines = seed % 10 == 9 ? 700 : pick<int64_t>(random, {0, 1, 6, 40}), each = n / segments;
         const int activation = (int)below(random, 4);
         const int32_t dtype = kDtypes[below(random, 4)], sums = tartan_i_sum_dtype(dtype);
         const bool residual = random() % 4 != 0, gain = random() % 4 != 0,

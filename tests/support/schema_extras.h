@@ -207,7 +207,7 @@ inline void slices(Case &c) {
     for (const char *name : {"gates", "rates"})
         if (c.find(name) >= 0) c.set_shape(c.find(name), {c.wish.random && c.wish.seed % 3 == 0 ? 0 : 2});
     for (const char *name : {"mean_scales", "square_scales", "velocity_scales"}) // of moments of 8 bits
-        if (c.find(name) >= 0) c.set_shape(c.find(name), {0});
+        if (c.find(name) >= 0) c.set_shape(c.find(name), {2});
 }
 
 // Lines have whole segments, and each of these its statistics.
