@@ -98,10 +98,9 @@ const char *tartan_cuda_conv_pieces_refuses(const tartan_cuda_chip *chip, const 
 }
 
 /* What both depthwise kernels need: pieces of 16 bytes, and slots that are channels. */
-static const char *refuses_depthwise(bool depthwise, int32_t dtype, const tartan_cuda_slots *from,
+static const char *refuses_depthwise(bool depthwise, const tartan_cuda_slots *from,
                                      const tartan_cuda_slots *to, int64_t from_channels,
                                      int64_t to_channels) {
-    if (tartan_cuda_is_half(dtype)) return "only for float32 and float64";
     if (!depthwise) return "only for depthwise filters of 8, 16, ... channels";
     if (from->channels->of != NULL || to->channels->of != NULL) return "only for channels without sets";
     if (from_channels % 8 != 0 || to_channels % 8 != 0) return "only for multiples of 8 channels";
@@ -110,8 +109,8 @@ static const char *refuses_depthwise(bool depthwise, int32_t dtype, const tartan
 
 const char *tartan_cuda_conv_depthwise_refuses(const tartan_cuda_chip *chip, const void *problem) {
     const tartan_cuda_conv *p = problem;
-    const char *why = refuses_depthwise(p->depthwise, p->dtype, &p->from_slots, &p->to_slots,
-                                        p->from.channels, p->to.channels);
+    const char *why =
+        refuses_depthwise(p->depthwise, &p->from_slots, &p->to_slots, p->from.channels, p->to.channels);
     if (why != NULL) return why;
     if (p->from.dtype != p->dtype) return "only for images of the filter's dtype";
     return tartan_cuda_conv_pieces_refuses(chip, problem);
@@ -120,8 +119,7 @@ const char *tartan_cuda_conv_depthwise_refuses(const tartan_cuda_chip *chip, con
 const char *tartan_cuda_conv_filter_gradient_depthwise_refuses(const tartan_cuda_chip *chip,
                                                                const void *problem) {
     const tartan_cuda_conv_filter_gradient *p = problem;
-    const char *why =
-        refuses_depthwise(p->depthwise, p->dtype, &p->cols, &p->rows, p->in.channels, p->out.channels);
+    const char *why = refuses_depthwise(p->depthwise, &p->cols, &p->rows, p->in.channels, p->out.channels);
     if (why != NULL) return why;
     if (p->in.dtype != p->dtype || p->out.dtype != p->dtype) return "only for images of one dtype";
     return tartan_cuda_conv_filter_gradient_pieces_refuses(chip, problem);

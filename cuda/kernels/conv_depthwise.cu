@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0
  * Depthwise convolution and its gradient with respect to the image: filters of single elements that join each slot of a piece with
- * the same slot of another one. A thread has a piece of the result at a few positions; every product is one fma of what it
- * loads, 16 bytes at a time. Lists are those of conv_pieces.h, for groups of one piece. Of 16 bits, tensor cores are faster even
- * though most of what they multiply are zeros (docs/lab/convolution_gpu.md). */
+ * the same slot of another one. A thread has a piece of the result at a few neighbouring positions; every product is one fma of what
+ * it loads, 16 bytes at a time. Lists are those of conv_pieces.h, for groups of one piece. */
+#include "kernels/conv_depthwise.cuh"
 #include "kernels/conv_pieces_places.cuh"
 
 namespace tartan_cuda {
@@ -10,24 +10,154 @@ namespace conv_depthwise {
 namespace {
 
 using conv_pieces::Args;
-using conv_pieces::kNowhere;
 
 constexpr int kThreads = 256, kEach = 4; /* positions of a thread */
 
-/* The weights [pieces][slots of a piece] as sums; zeros where a list has a piece that a slot lacks. */
+/* The weights [pieces][slots of a piece] as sums, and of each piece which slots have one. */
 template <typename S>
 __global__ void __launch_bounds__(256)
-    pack(const __grid_constant__ Args a, const __grid_constant__ tartan_cuda_row_index rows, S *to) {
+    pack(const __grid_constant__ Args a, const __grid_constant__ tartan_cuda_row_index rows, S *to,
+         uint32_t *stored) {
     const int32_t id = (int32_t)(blockIdx.x * 256 + threadIdx.x), piece = a.list.form.piece;
     if (id >= a.weights) return;
     const int32_t row = (int32_t)tartan_cuda_row_of(rows.pointers, a.rows_of_filter, id);
-    to[(int64_t)a.list.of_block[(int64_t)id * a.list.form.each] * piece + row % piece] =
-        tartan_cuda_element<S>(a.p.values, a.p.dtype, id);
+    const int32_t at = a.list.of_block[(int64_t)id * a.list.form.each], slot = row % piece;
+    to[(int64_t)at * piece + slot] = tartan_cuda_element<S>(a.p.values, a.p.dtype, id);
+    if (stored != nullptr) atomicOr(&stored[at], 1u << slot);
 }
 
-template <typename T>
-__global__ void __launch_bounds__(kThreads) multiply(const __grid_constant__ Args a, int32_t lanes) {
+/* A piece of slots and up to kEach neighbouring positions, in one row of the image unless windows restrict them. */
+template <typename T> struct Sums {
     using S = tartan_cuda_sum<T>;
+    static constexpr int kSlots = 16 / (int)sizeof(T);
+    S of[kEach][kSlots];
+    __device__ __forceinline__ static void load_weights(const Args &a, int32_t e, S (&weights)[kSlots]) {
+        constexpr int kLoads = kSlots * (int)sizeof(S) / 16;
+#pragma unroll
+        for (int i = 0; i < kLoads; i++)
+            ((uint4 *)weights)[i] = ((const uint4 *)a.packed)[(int64_t)e * kLoads + i];
+    }
+    /* has: the slots that have a weight */
+    template <bool kFull>
+    __device__ __forceinline__ void add(int j, const S (&weights)[kSlots], const S (&pixel)[kSlots],
+                                        uint32_t has) {
+#pragma unroll
+        for (int i = 0; i < kSlots; i++)
+            if (kFull || has >> i & 1) of[j][i] = fma(weights[i], pixel[i], of[j][i]);
+    }
+};
+
+template <typename T>
+__device__ __forceinline__ void load_pixel(const char *at, tartan_cuda_sum<T> (&pixel)[16 / sizeof(T)]) {
+    alignas(16) T x[16 / sizeof(T)];
+    *(uint4 *)x = *(const uint4 *)at;
+#pragma unroll
+    for (int i = 0; i < 16 / (int)sizeof(T); i++) pixel[i] = tartan_cuda_to<tartan_cuda_sum<T>>(x[i]);
+}
+
+/* Pieces [first, end), each at all positions, of which `spots` are those of `from` that pieces shift. */
+template <typename T, bool kFull>
+__device__ __forceinline__ void add_pieces(const Args &a, const int4 (&spots)[kEach], const uint32_t *stored,
+                                           int32_t first, int32_t end, Sums<T> &sums) {
+    using S = tartan_cuda_sum<T>;
+    constexpr int kSlots = Sums<T>::kSlots;
+#pragma unroll 3
+    for (int32_t e = first; e < end; e++) {
+        const int4 piece = a.list.pieces[e];
+        const int32_t offset = a.from_pieces.offset(piece) + piece.w;
+        const uint32_t has = kFull ? ~0u : stored[e];
+        S pixels[kEach][kSlots];
+        bool there[kEach];
+#pragma unroll
+        for (int j = 0; j < kEach; j++) {
+            there[j] = a.from_pieces.has(spots[j], piece);
+            if (there[j]) load_pixel<T>(a.from_pieces.data + (int64_t)(spots[j].w + offset) * 16, pixels[j]);
+        }
+        alignas(16) S weights[kSlots];
+        Sums<T>::load_weights(a, e, weights);
+#pragma unroll
+        for (int j = 0; j < kEach; j++)
+            if (there[j]) sums.template add<kFull>(j, weights, pixels[j], has);
+    }
+}
+
+/* The same where neighbouring positions see neighbouring pixels: taps that follow each other along a row share all pixels but one,
+ * which stay in registers. Position 0 is at `spot`, the next ones are `step` (1 or -1) further along the row, as taps are. */
+template <typename T, bool kFull>
+__device__ __forceinline__ void add_rows(const Args &a, int4 spot, int32_t step, const uint32_t *stored,
+                                         int32_t first, int32_t end, Sums<T> &sums) {
+    using S = tartan_cuda_sum<T>;
+    constexpr int kSlots = Sums<T>::kSlots;
+    const uint32_t width = a.from_pieces.size[2];
+    const int32_t pitch = step * a.from_pieces.step[2];
+    int32_t e = first;
+    while (e < end) {
+        int4 piece = a.list.pieces[e];
+        int4 begin = spot;
+        begin.z = 0;
+        int4 shift = piece;
+        shift.z = 0;
+        const bool row = a.from_pieces.has(begin, shift); /* the row is in the image */
+        int32_t at = spot.z + piece.z;                    /* the next pixel, */
+        int32_t offset = spot.w + a.from_pieces.offset(piece) + piece.w;
+        S pixels[kEach][kSlots];
+        bool there[kEach];
+        const auto load = [&](int place) {
+            there[place] = row && (uint32_t)at < width;
+            if (there[place]) load_pixel<T>(a.from_pieces.data + (int64_t)offset * 16, pixels[place]);
+            at += step, offset += pitch;
+        };
+#pragma unroll
+        for (int place = 0; place < kEach - 1; place++) load(place);
+        bool follows = true;
+        while (follows) {
+#pragma unroll
+            for (int turn = 0; turn < kEach; turn++) { /* pixel `turn` + j is that of position j */
+                load((turn + kEach - 1) % kEach);
+                const uint32_t has = kFull ? ~0u : stored[e];
+                alignas(16) S weights[kSlots];
+                Sums<T>::load_weights(a, e, weights);
+#pragma unroll
+                for (int j = 0; j < kEach; j++)
+                    if (there[(turn + j) % kEach])
+                        sums.template add<kFull>(j, weights, pixels[(turn + j) % kEach], has);
+                follows = ++e < end;
+                if (!follows) break;
+                const int4 next = a.list.pieces[e];
+                piece.z += step;
+                follows = next.x == piece.x && next.y == piece.y && next.z == piece.z && next.w == piece.w;
+                if (!follows) break;
+            }
+        }
+    }
+}
+
+/* The results of a piece at a position, element `to` of the image. */
+template <typename T, typename S, int kSlots>
+__device__ __forceinline__ void store_sums(const Args &a, int64_t to, const Position &x, int64_t first_slot,
+                                           int32_t slots, S (&sums)[kSlots]) {
+    if (!a.plain) {
+        const int32_t edge_class = edge_class_of(a.last.edges, x);
+#pragma unroll
+        for (int i = 0; i < kSlots; i++)
+            if (i < slots) sums[i] = conv_finish<S>(a.last, edge_class, first_slot + i, sums[i]);
+    }
+    if (a.wide && a.p.to.dtype == a.p.from.dtype && slots == kSlots) {
+        alignas(16) T values[kSlots];
+#pragma unroll
+        for (int i = 0; i < kSlots; i++) values[i] = tartan_cuda_to<T>(sums[i]);
+        *(uint4 *)((T *)a.p.to.data + to) = *(const uint4 *)values;
+        return;
+    }
+#pragma unroll
+    for (int i = 0; i < kSlots; i++)
+        if (i < slots) conv_put<T>(a.last, a.p.to.data, a.p.to.dtype, to + i * a.p.to.channel, sums[i]);
+}
+
+/* kFull: all slots of all pieces have a weight, else `stored` says which. kRows: add_rows is right. */
+template <typename T, bool kFull, bool kRows>
+__global__ void __launch_bounds__(kThreads, 2)
+    multiply(const __grid_constant__ Args a, int32_t lanes, const uint32_t *stored) {
     constexpr int kSlots = 16 / (int)sizeof(T);
     const tartan_cuda_conv_piece_form &f = a.list.form;
     const int32_t parts = (f.groups + lanes - 1) / lanes, apart = kThreads / lanes;
@@ -35,71 +165,72 @@ __global__ void __launch_bounds__(kThreads) multiply(const __grid_constant__ Arg
     const int32_t group = (int32_t)(number % parts) * lanes + (int32_t)threadIdx.x % lanes;
     number /= parts;
     const int32_t phase = (int32_t)(number / a.tiles);
-    number = number % a.tiles * (apart * kEach) + threadIdx.x / lanes;
+    number = number % a.tiles * apart + threadIdx.x / lanes;
     if (group >= f.groups) return;
     const int64_t list = (int64_t)phase * f.groups + group;
     const int32_t first = a.list.lists[list], end = a.list.lists[list + 1];
     if (first == end && a.cleared) return;
-    int4 spots[kEach];
-    Position at[kEach];
-#pragma unroll
-    for (int j = 0; j < kEach; j++) {
-        int32_t steps[TARTAN_I_DIMS];
-        at[j] = conv_pieces::find_position(a, number + j * apart, (uint32_t)phase, steps);
-        spots[j] = make_int4(INT32_MIN, INT32_MIN, INT32_MIN, 0);
-        if (at[j].image < 0) continue;
-        spots[j] = make_int4(steps[0] * (int32_t)a.from_stride[0], steps[1] * (int32_t)a.from_stride[1],
-                             steps[2] * (int32_t)a.from_stride[2], 0);
-        spots[j].w = (int32_t)at[j].image * a.from_pieces.entry + a.from_pieces.offset(spots[j]);
-    }
-    S sums[kEach][kSlots] = {};
-    for (int32_t e = first; e < end; e++) {
-        const int4 piece = a.list.pieces[e];
-        const int32_t offset = a.from_pieces.offset(piece) + piece.w;
-        alignas(16) S weights[kSlots];
-#pragma unroll
-        for (int i = 0; i < kSlots; i++) weights[i] = ((const S *)a.packed)[(int64_t)e * kSlots + i];
-        alignas(16) T pixels[kEach][kSlots];
+    Lattice lattice = lattice_of(a, (uint32_t)phase);
+    const int32_t width = lattice.size[2];
+    lattice.size[2] = (width + kEach - 1) / kEach;
+    Walk base = begin_walk(lattice, a.restricted ? 0 : (uint32_t)number);
+    base.at[2] *= kEach;
+    /* Taps of a gradient go the other way, so do its positions. */
+    const int32_t step = kRows && a.p.adjoint ? -1 : 1;
+    if (step < 0) base.at[2] += kEach - 1;
+    const auto stand = [&](Walk &w, int j) { /* at position j */
+                                             w = base;
+                                             if (!kRows && a.restricted)
+                                                 w = walk_of(place(a, number * kEach + j));
+                                             else
+                                                 w.at[2] += step * j;
+                                             return w.image >= 0 && w.image < a.p.entries &&
+                                                    (a.restricted || w.at[2] < width);
+    };
+    const auto spot_of = [&](const Walk &w) {
+        int4 spot = make_int4(w.at[0] * (int32_t)a.from_stride[0], w.at[1] * (int32_t)a.from_stride[1],
+                              w.at[2] * (int32_t)a.from_stride[2], 0);
+        spot.w = w.image * a.from_pieces.entry + a.from_pieces.offset(spot);
+        return spot;
+    };
+    Sums<T> sums = {};
+    if constexpr (kRows) {
+        if (base.image < 0 || base.image >= a.p.entries) return;
+        add_rows<T, kFull>(a, spot_of(base), step, stored, first, end, sums);
+    } else {
+        int4 spots[kEach];
 #pragma unroll
         for (int j = 0; j < kEach; j++) {
-            uint4 x = make_uint4(0, 0, 0, 0);
-            if (a.from_pieces.has(spots[j], piece))
-                x = *(const uint4 *)(a.from_pieces.data + (int64_t)(spots[j].w + offset) * 16);
-            *(uint4 *)pixels[j] = x;
+            Walk w;
+            const bool there = stand(w, j);
+            spots[j] = spot_of(w);
+            if (!there) spots[j].x = INT32_MIN;
         }
-#pragma unroll
-        for (int j = 0; j < kEach; j++)
-#pragma unroll
-            for (int i = 0; i < kSlots; i++)
-                sums[j][i] = fma(weights[i], tartan_cuda_to<S>(pixels[j][i]), sums[j][i]);
+        add_pieces<T, kFull>(a, spots, stored, first, end, sums);
     }
     const int64_t first_slot = (int64_t)group * kSlots;
     const int32_t slots = (int32_t)min(a.p.to.channels - first_slot, (int64_t)kSlots);
 #pragma unroll
     for (int j = 0; j < kEach; j++) {
-        if (at[j].image < 0) continue;
-        const int32_t edge_class = edge_class_of(a.last.edges, at[j]);
-        const int64_t to = element_of(a.p.to, at[j]) + first_slot * a.p.to.channel;
+        Walk w;
+        if (!stand(w, j)) continue;
+        Position x = {w.image, {}};
 #pragma unroll
-        for (int i = 0; i < kSlots; i++) {
-            if (i >= slots) break;
-            if (!isfinite(sums[j][i]))
-                sums[j][i] = conv_pieces::exact_sum<S>(a, number + j * apart, phase, first_slot + i);
-            if (!a.plain) sums[j][i] = conv_finish<S>(a.last, edge_class, first_slot + i, sums[j][i]);
-        }
-        if (a.wide && a.p.to.dtype == a.p.from.dtype && slots == kSlots) {
-            alignas(16) T values[kSlots];
-#pragma unroll
-            for (int i = 0; i < kSlots; i++) values[i] = tartan_cuda_to<T>(sums[j][i]);
-            *(uint4 *)((T *)a.p.to.data + to) = *(const uint4 *)values;
-        } else {
-            tartan_cuda_by_sum<S>(a.p.to.dtype, [&](auto tag) {
-                for (int i = 0; i < slots; i++)
-                    conv_put<typename decltype(tag)::type>(a.last, a.p.to.data, a.p.to.dtype,
-                                                           to + i * a.p.to.channel, sums[j][i]);
-            });
-        }
+        for (int d = 0; d < TARTAN_I_DIMS; d++)
+            x.at[d] = a.restricted ? w.at[d] : w.at[d] * (int32_t)a.to_stride[d] + lattice.first[d];
+        store_sums<T>(a, element_of(a.p.to, x) + first_slot * a.p.to.channel, x, first_slot, slots,
+                      sums.of[j]);
     }
+}
+
+/* Rows of a phase in runs of kEach positions. */
+int64_t runs_of(const Args &a) {
+    int64_t runs = a.p.entries;
+    for (int d = 0; d < TARTAN_I_DIMS; d++) {
+        const int64_t size = (a.p.to.size[d] + a.to_stride[d] - 1) / a.to_stride[d];
+        runs *= d == TARTAN_I_DIMS - 1 ? (size + kEach - 1) / kEach : size;
+    }
+    return runs;
 }
 
 template <typename T>
@@ -113,24 +244,33 @@ tartan_status compute(const char *function, tartan_cuda_queue *queue, Args *a, v
     PASS(piece_lists_of(function, queue, lines, &a->list));
     const int32_t lanes = lanes_for(a->list.form.groups), apart = kThreads / lanes;
     conv_pieces::describe(a, apart * kEach);
-    const int64_t packed = a->list.count * kSlots * (int64_t)sizeof(S);
-    PASS(tartan_cuda_scratch(function, queue, x.bytes + packed + 1, scratch));
+    if (!a->restricted) a->tiles = (runs_of(*a) + apart - 1) / apart;
+    const bool full = a->list.count * kSlots == a->weights;
+    const int64_t packed = a->list.count * kSlots * (int64_t)sizeof(S),
+                  masks = full ? 0 : a->list.count * (int64_t)sizeof(uint32_t);
+    PASS(tartan_cuda_scratch(function, queue, x.bytes + packed + masks + 1, scratch));
     char *const at = (char *)*scratch;
     tartan_cuda_image pixels = p.from;
     a->packed = at + x.bytes;
+    uint32_t *const stored = full ? nullptr : (uint32_t *)(at + x.bytes + packed);
     if (a->cleared) PASS(conv_pieces::clear(function, queue, p.to, p.entries));
     if (x.turns) PASS(turn_slots<T>(function, queue, p.entries, x.turned, a->windows, at, &pixels));
     a->from_pieces = piece_image_of(pixels, kSlots);
-    PASS(tartan_cuda_check(function, cudaMemsetAsync(at + x.bytes, 0, (size_t)packed, queue->stream),
-                           "clearing packed weights"));
+    if (!full)
+        PASS(tartan_cuda_check(function, cudaMemsetAsync(stored, 0, (size_t)masks, queue->stream),
+                               "clearing masks of weights"));
     tartan_cuda_row_index rows;
     PASS(tartan_cuda_index_get_rows(function, queue, p.layout, false, &rows));
     PASS(tartan_cuda_launch(function, queue, pack<S>, tartan_cuda_grid(((int64_t)a->weights + 255) / 256),
-                            dim3(256), *a, rows, (S *)(at + x.bytes)));
+                            dim3(256), *a, rows, (S *)(at + x.bytes), stored));
     const int64_t parts = (a->list.form.groups + lanes - 1) / lanes;
-    return tartan_cuda_launch(function, queue, multiply<T>,
+    const bool rows_shared = !a->restricted && a->from_stride[2] == 1;
+    const auto kernel = rows_shared ? full ? multiply<T, true, true> : multiply<T, false, true>
+                        : full ? multiply<T, true, false>
+                                    : multiply<T, false, false>;
+    return tartan_cuda_launch(function, queue, kernel,
                               dim3((unsigned)(parts * a->tiles * a->list.form.phases)), dim3(kThreads), *a,
-                              lanes);
+                              lanes, (const uint32_t *)stored);
 }
 
 } // namespace
@@ -145,7 +285,7 @@ tartan_status tartan_cuda_conv_depthwise(const char *function, tartan_cuda_queue
     void *map, *scratch = nullptr;
     tartan_status status = results_of(function, queue, p, &a, &map);
     if (status == TARTAN_OK)
-        status = tartan_cuda_by_sum_dtype(p->dtype, [&](auto tag) {
+        status = tartan_cuda_by_dtype(p->dtype, [&](auto tag) {
             return conv_depthwise::compute<typename decltype(tag)::type>(function, queue, &a, &scratch);
         });
     if (scratch != nullptr) tartan_cuda_scratch_free(queue, scratch);

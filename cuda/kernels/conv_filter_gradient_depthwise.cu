@@ -1,53 +1,76 @@
 /* SPDX-License-Identifier: Apache-2.0
- * The gradient of a depthwise filter (conv_depthwise.cu says which filters these are). A thread has a piece of slots, up to 8 of the
- * pieces that its list joins it with, and every so many positions of a share; threads with the same pieces add up their
- * sums in shared memory, and a second kernel adds up the shares, all in a fixed order. */
+ * The gradient of a depthwise filter (conv_depthwise.cu says which filters these are). A thread has a piece of slots, up to 9 of the
+ * pieces that its list joins it with (a filter of 3 x 3), and neighbouring positions of a share; threads with the same pieces add
+ * up their sums in shared memory, and a second kernel adds up the shares, all in a fixed order. */
+#include "kernels/conv_depthwise.cuh"
 #include "kernels/conv_pieces_gradient.cuh"
 
 namespace tartan_cuda {
 namespace conv_filter_gradient_depthwise {
 namespace {
 
+using conv_depthwise::Lattice;
+using conv_depthwise::Walk;
 using conv_filter_gradient_pieces::Args;
 using conv_filter_gradient_pieces::kNowhere;
 using conv_filter_gradient_pieces::Spots;
 
-constexpr int kThreads = 256, kJoined = 8;
+constexpr int kThreads = 256, kJoined = 9, kMostLanes = 32;
 
 template <typename T>
-__global__ void __launch_bounds__(kThreads)
+__global__ void __launch_bounds__(kThreads, 2)
     gradient(const __grid_constant__ Args a, int32_t lanes, int32_t chunks) {
     using S = tartan_cuda_sum<T>;
     constexpr int kSlots = 16 / (int)sizeof(T);
     __shared__ S room[kThreads][kSlots + 1];
+    __shared__ int4 shifts[kMostLanes][kJoined]; /* of the pieces, and in w their offsets; far away: none */
     const tartan_cuda_conv_piece_form &f = a.list.form;
     const int32_t parts = (f.groups + lanes - 1) / lanes, apart = kThreads / lanes;
     const int32_t lane = (int32_t)threadIdx.x % lanes, line = (int32_t)threadIdx.x / lanes;
     int64_t number = blockIdx.x;
-    const int32_t group = (int32_t)(number % parts) * lanes + lane;
+    const int32_t first_group = (int32_t)(number % parts) * lanes, group = first_group + lane;
     number /= parts;
     const int32_t chunk = (int32_t)(number % chunks), split = (int32_t)(number / chunks);
-    const int32_t first = group < f.groups ? a.list.lists[group] + chunk * kJoined : 0;
-    const int32_t joined = group < f.groups ? min(kJoined, a.list.lists[group + 1] - first) : 0;
-    const int64_t from = split * a.share, end = min(from + a.share, a.positions);
-    int4 pieces[kJoined];
-    int32_t offsets[kJoined];
-#pragma unroll
-    for (int e = 0; e < kJoined; e++) {
-        pieces[e] = e < joined ? a.list.pieces[first + e] : make_int4(INT32_MIN / 2, 0, 0, 0);
-        offsets[e] = a.in.offset(pieces[e]) + pieces[e].w;
+    for (int32_t i = threadIdx.x; i < lanes * kJoined; i += kThreads) {
+        const int32_t of = first_group + i / kJoined;
+        int4 shift = make_int4(INT32_MIN / 2, 0, 0, 0);
+        if (of < f.groups) {
+            const int32_t at = a.list.lists[of] + chunk * kJoined + i % kJoined;
+            if (at < a.list.lists[of + 1]) {
+                shift = a.list.pieces[at];
+                shift.w += a.in.offset(shift);
+            }
+        }
+        shifts[i / kJoined][i % kJoined] = shift;
     }
+    __syncthreads();
+    const int64_t each = (a.share + apart - 1) / apart, from = split * a.share + line * each,
+                  end = min(min(from + each, (split + 1) * a.share), a.positions);
+    const Lattice lattice = {{(int32_t)a.out.size[0], (int32_t)a.out.size[1], (int32_t)a.out.size[2]}, {}};
+    Walk w = conv_depthwise::begin_walk(lattice, a.restricted ? 0 : (uint32_t)from);
     S sums[kJoined][kSlots] = {};
-    for (int64_t i = from + line; i < end && joined > 0; i += apart) {
-        Spots<1> spot;
-        conv_filter_gradient_pieces::find_spot(a, i, end, spot, 0);
-        if (spot.out[0] == kNowhere) continue;
-        alignas(16) T y[kSlots], x[kSlots];
-        *(uint4 *)y = *(const uint4 *)(a.out.data + (int64_t)(spot.out[0] + group) * 16);
+    for (int64_t i = from; i < end && group < f.groups; i++) {
+        int4 spot;
+        int32_t out;
+        if (a.restricted) {
+            Spots<1> found;
+            conv_filter_gradient_pieces::find_spot(a, i, end, found, 0);
+            if (found.out[0] == kNowhere) continue;
+            spot = found.in[0], out = found.out[0];
+        } else {
+            out = w.image * a.out.entry + a.out.offset(make_int4(w.at[0], w.at[1], w.at[2], 0));
+            spot = make_int4(w.at[0] * a.stride[0], w.at[1] * a.stride[1], w.at[2] * a.stride[2], 0);
+            spot.w = w.image * a.in.entry + a.in.offset(spot);
+            conv_depthwise::step_walk(lattice, w);
+        }
+        alignas(16) T y[kSlots];
+        *(uint4 *)y = *(const uint4 *)(a.out.data + (int64_t)(out + group) * 16);
 #pragma unroll
         for (int e = 0; e < kJoined; e++) {
-            if (!a.in.has(spot.in[0], pieces[e])) continue;
-            *(uint4 *)x = *(const uint4 *)(a.in.data + (int64_t)(spot.in[0].w + offsets[e]) * 16);
+            const int4 shift = shifts[lane][e];
+            if (!a.in.has(spot, shift)) continue;
+            alignas(16) T x[kSlots];
+            *(uint4 *)x = *(const uint4 *)(a.in.data + (int64_t)(spot.w + shift.w) * 16);
 #pragma unroll
             for (int s = 0; s < kSlots; s++)
                 sums[e][s] = fma(tartan_cuda_to<S>(y[s]), tartan_cuda_to<S>(x[s]), sums[e][s]);
@@ -61,7 +84,7 @@ __global__ void __launch_bounds__(kThreads)
         for (int s = 0; s < kSlots; s++) room[threadIdx.x][s] = sums[e][s];
         __syncthreads();
         for (int i = threadIdx.x; i < lanes * kSlots; i += kThreads) {
-            const int32_t owner = i / kSlots, of = (int32_t)(group - lane) + owner;
+            const int32_t owner = i / kSlots, of = first_group + owner;
             if (of >= f.groups) continue;
             const int32_t at = a.list.lists[of] + chunk * kJoined + e;
             if (at >= a.list.lists[of + 1]) continue;
@@ -72,19 +95,34 @@ __global__ void __launch_bounds__(kThreads)
     }
 }
 
-/* Adds up the shares of each weight, in their order, and writes it. */
-template <typename T> __global__ void __launch_bounds__(256) add_shares(const __grid_constant__ Args a) {
+constexpr int kWeights = 8, kAdders = kThreads / kWeights; /* of a CTA; of a weight */
+
+/* Adds up the shares of each weight, every kAdders-th by one thread, and these sums in their order, and writes it. */
+template <typename T> __global__ void __launch_bounds__(kThreads) add_shares(const __grid_constant__ Args a) {
     using S = tartan_cuda_sum<T>;
-    const int32_t id = (int32_t)(blockIdx.x * 256 + threadIdx.x), piece = a.list.form.piece;
-    if (id >= a.weights) return;
-    const int32_t row = (int32_t)tartan_cuda_row_of(a.rows.pointers, a.p.rows.grid, id);
-    const int64_t at = (int64_t)a.list.of_block[(int64_t)id * a.list.form.each] * piece + row % piece;
+    __shared__ S room[kAdders][kWeights];
+    const int32_t piece = a.list.form.piece, weight = (int32_t)threadIdx.x % kWeights,
+                  adder = (int32_t)threadIdx.x / kWeights, id = (int32_t)blockIdx.x * kWeights + weight;
     S sum = 0;
-    for (int32_t s = 0; s < a.splits; s++) sum += ((const S *)a.sums)[(int64_t)s * a.list.count * piece + at];
-    tartan_cuda_by_sum<S>(a.p.s_dtype, [&](auto tag) {
-        tartan_cuda_combine_at<typename decltype(tag)::type>(a.p.values, a.p.s_dtype, id, (S)1, sum,
-                                                             (S)a.p.beta);
-    });
+    if (id < a.weights) {
+        const int32_t row = (int32_t)tartan_cuda_row_of(a.rows.pointers, a.p.rows.grid, id);
+        const int64_t at = (int64_t)a.list.of_block[(int64_t)id * a.list.form.each] * piece + row % piece;
+#pragma unroll 4
+        for (int32_t s = adder; s < a.splits; s += kAdders)
+            sum += ((const S *)a.sums)[(int64_t)s * a.list.count * piece + at];
+    }
+    room[adder][weight] = sum;
+    __syncthreads();
+    if (adder > 0 || id >= a.weights) return;
+    for (int32_t other = 1; other < kAdders; other++) sum += room[other][weight];
+    tartan_cuda_combine_at<T>(a.p.values, a.p.s_dtype, id, (S)1, sum, (S)a.p.beta);
+}
+
+/* As many shares as fill the SMs once, none so short that its end takes as long as its positions. */
+int32_t splits_of(const Args &a, int64_t jobs, int32_t processors, int32_t apart) {
+    const int64_t fill = 2ll * processors / jobs, most = a.positions / (4 * apart) + 1;
+    const int64_t splits = fill < most ? fill : most;
+    return (int32_t)(splits > 1 ? splits : 1);
 }
 
 template <typename T>
@@ -109,8 +147,7 @@ tartan_status compute(const char *function, tartan_cuda_queue *queue, Args *a, v
     const int32_t chunks = (a->list.form.longest + kJoined - 1) / kJoined;
     const int64_t parts = (a->list.form.groups + lanes - 1) / lanes,
                   of_share = a->list.count * 16 / kElement * (int64_t)sizeof(S);
-    a->splits =
-        conv_filter_gradient_pieces::splits_of(*a, parts * chunks, queue->chip.processors, apart, of_share);
+    a->splits = splits_of(*a, parts * chunks, queue->chip.processors, apart);
     a->share = (a->positions + a->splits - 1) / a->splits;
     const int64_t in_bytes = turns_in ? turned_bytes(p.in, in, p.entries, kElement) : 0,
                   out_bytes = turns_out ? turned_bytes(p.out, out, p.entries, kElement) : 0;
@@ -132,7 +169,7 @@ tartan_status compute(const char *function, tartan_cuda_queue *queue, Args *a, v
     else
         a->splits = 0;
     return tartan_cuda_launch(function, queue, add_shares<T>,
-                              tartan_cuda_grid(((int64_t)a->weights + 255) / 256), dim3(256), *a);
+                              dim3((unsigned)((a->weights + kWeights - 1) / kWeights)), dim3(kThreads), *a);
 }
 
 } // namespace
@@ -147,7 +184,7 @@ tartan_status tartan_cuda_conv_filter_gradient_depthwise(const char *function, t
     void *map, *scratch = nullptr;
     tartan_status status = conv_filter_gradient_pieces::begin(function, queue, p, &a, &map);
     if (status == TARTAN_OK)
-        status = tartan_cuda_by_sum_dtype(p->dtype, [&](auto tag) {
+        status = tartan_cuda_by_dtype(p->dtype, [&](auto tag) {
             return conv_filter_gradient_depthwise::compute<typename decltype(tag)::type>(function, queue, &a,
                                                                                          &scratch);
         });

@@ -94,6 +94,30 @@ TEST_P(BackendConv, DepthwiseFilters) {
             }
 }
 
+// Each channel lacks taps of its own, and some lack all.
+TEST_P(BackendConv, DepthwiseFiltersThatLackTaps) {
+    const Context host = open_context(2);
+    uint64_t style = 0;
+    for (const char *options : {"kernel=3x3 padding=1 per_tap=1", "kernel=3x3 padding=1 stride=2 per_tap=1"})
+        for (int32_t dtype : kDtypes) {
+            SCOPED_TRACE(::testing::Message() << options << " dtype " << dtype);
+            std::mt19937_64 random(++style);
+            const int64_t channels = 24, taps = 9;
+            std::vector<uint8_t> mask((size_t)(channels * taps * channels));
+            for (int64_t c = 0; c < channels; c++)
+                for (int64_t tap = 0; tap < taps; tap++)
+                    mask[(size_t)(c * taps * channels + tap * channels + c)] = c % 5 > 0 && random() % 3 > 0;
+            Problem p;
+            p.conv = make_conv(from_mask({channels, taps * channels, 1, 1, 1}, mask), options);
+            p.layout = layout_of(p.conv);
+            p.dtype = dtype;
+            p.filter = random_matrix(p.layout, dtype, TARTAN_ROW_MAJOR, random);
+            ASSERT_TRUE(p.set_size(2, {11, 9}));
+            expect_passes_like(host, p, style, Active(), 40, random);
+            if (HasFailure()) return;
+        }
+}
+
 // First layers, blocks that divide neither channels nor groups, and more output channels than a CTA has.
 TEST_P(BackendConv, FewAndOddChannels) {
     const Context host = open_context(2);

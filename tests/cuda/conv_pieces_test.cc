@@ -206,8 +206,8 @@ TEST(CudaConvPieces, DepthwiseFiltersHaveAKernel) {
     x.conv.reset(made);
     x.op.conv = made;
     x.filter.layout = made->layout;
-    EXPECT_STREQ("only for float32 and float64", refusal(x, refuses));
-    EXPECT_EQ("conv_pieces", x.asked().chosen(kHopper));
+    EXPECT_STREQ("", refusal(x, refuses));
+    EXPECT_EQ("conv_depthwise", x.asked().chosen(kHopper));
     x.filter.dtype = x.from.dtype = x.to.dtype = TARTAN_F32;
     EXPECT_STREQ("", refusal(x, refuses));
     EXPECT_EQ("conv_depthwise", x.asked().chosen(kHopper));
@@ -241,8 +241,6 @@ TEST(CudaConvPieces, GradientsRefuse) {
               refusal_of(pieces, [](tartan_cuda_conv_filter_gradient *p) { p->out.size[0] = 1 << 22; }));
     EXPECT_EQ("x has no elements",
               refusal_of(pieces, [](tartan_cuda_conv_filter_gradient *p) { p->in.size[1] = 0; }));
-    EXPECT_EQ("only for float32 and float64",
-              refusal_of(depthwise, [](tartan_cuda_conv_filter_gradient *p) { p->dtype = TARTAN_F16; }));
     EXPECT_EQ("only for depthwise filters of 8, 16, ... channels",
               refusal_of(depthwise, [](tartan_cuda_conv_filter_gradient *p) { p->depthwise = false; }));
     EXPECT_EQ("only for multiples of 8 channels",

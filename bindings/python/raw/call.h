@@ -16,9 +16,10 @@ typedef struct tartan_py_helpers {
     PyObject *export;   /* (object, stream): has the owner order its work before that of the stream */
     PyObject *fresh;    /* (like, shape, dtype, column_major, context): memory for a result */
     PyObject *given_as; /* (result, like): a result in device memory as an array of the operand's library */
-    PyObject *make_context; /* (device_type, device_id, stream, queue or None) */
-    PyObject *context_of;   /* (text): the context that a text stands for */
-    PyObject *cast;         /* (array, name, dtype): an array of NumPy in another dtype, or an exception */
+    PyObject *make_context;   /* (device_type, device_id, stream, queue or None, whether to round to tf32) */
+    PyObject *rounds_to_tf32; /* (): whether the contexts of GPUs that make_context makes do so now */
+    PyObject *context_of;     /* (text): the context that a text stands for */
+    PyObject *cast;           /* (array, name, dtype): an array of NumPy in another dtype, or an exception */
     PyObject *product; /* (arguments of spmm): by Python, or NotImplemented; NULL until tartan is imported */
 } tartan_py_helpers;
 extern tartan_py_helpers tartan_py_help;

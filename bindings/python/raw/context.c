@@ -10,6 +10,7 @@ enum { KEPT = 32 };
 
 typedef struct item {
     tartan_py_queue queue;
+    bool tf32;                  /* its math mode */
     PyObject *context, *handle; /* Python's Context, and its handle */
 } item;
 
@@ -51,20 +52,33 @@ static contexts *mine(void) {
 }
 
 /* The place of a queue's context, or `count`. */
-static int find(const contexts *self, const tartan_py_queue *queue) {
+static int find(const contexts *self, const tartan_py_queue *queue, bool tf32) {
     int i = 0;
-    while (i < self->count && memcmp(&self->items[i].queue, queue, sizeof *queue) != 0) i++;
+    while (i < self->count &&
+           (memcmp(&self->items[i].queue, queue, sizeof *queue) != 0 || self->items[i].tf32 != tf32))
+        i++;
     return i;
 }
 
+/* Whether contexts of GPUs round factors of f32 to tf32 now; -1 with an exception on failure. */
+static int rounds_to_tf32(const tartan_py_queue *queue) {
+    if (queue->type == TARTAN_CPU) return 0;
+    PyObject *found = PyObject_CallNoArgs(tartan_py_help.rounds_to_tf32);
+    const int is = found == NULL ? -1 : PyObject_IsTrue(found);
+    Py_XDECREF(found);
+    return is;
+}
+
 /* Puts a new context, with its handle, in the place of an old one; returns where. Takes both over. */
-static int keep(contexts *self, const tartan_py_queue *queue, PyObject *context, PyObject *handle) {
-    int at = find(self, queue); /* Python ran since it was looked for */
+static int keep(contexts *self, const tartan_py_queue *queue, bool tf32, PyObject *context,
+                PyObject *handle) {
+    int at = find(self, queue, tf32); /* Python ran since it was looked for */
     if (at == KEPT) at--;
     PyObject *const gone[] = {at < self->count ? self->items[at].context : NULL,
                               at < self->count ? self->items[at].handle : NULL};
     if (at == self->count) self->count++;
     self->items[at].queue = *queue;
+    self->items[at].tf32 = tf32;
     self->items[at].context = context;
     self->items[at].handle = handle;
     Py_XDECREF(gone[0]); /* frees the context, and runs no code that could come back here */
@@ -74,17 +88,18 @@ static int keep(contexts *self, const tartan_py_queue *queue, PyObject *context,
 
 PyObject *tartan_py_context_on(tartan_py_queue queue, PyObject *owner, PyObject **out_handle) {
     contexts *self = mine();
-    if (self == NULL) return NULL;
-    int at = find(self, &queue);
+    const int tf32 = self == NULL ? -1 : rounds_to_tf32(&queue);
+    if (tf32 < 0) return NULL;
+    int at = find(self, &queue, tf32);
     if (at == self->count || tartan_py_handle_closed(self->items[at].handle)) {
-        PyObject *context = PyObject_CallFunction(tartan_py_help.make_context, "iiLO", (int)queue.type,
-                                                  (int)queue.id, (long long)queue.stream, owner);
+        PyObject *context = PyObject_CallFunction(tartan_py_help.make_context, "iiLOi", (int)queue.type,
+                                                  (int)queue.id, (long long)queue.stream, owner, tf32);
         PyObject *handle = context == NULL ? NULL : PyObject_GetAttrString(context, "_handle");
         if (handle == NULL) {
             Py_XDECREF(context);
             return NULL;
         }
-        at = keep(self, &queue, context, handle);
+        at = keep(self, &queue, tf32, context, handle);
     }
     const item found = self->items[at];
     memmove(&self->items[1], &self->items[0], (size_t)at * sizeof self->items[0]);

@@ -64,6 +64,7 @@ def use_python(
     fresh: Callable[..., Any],
     given_as: Callable[..., Any],
     make_context: Callable[..., Any],
+    rounds_to_tf32: Callable[[], bool],
     context_of: Callable[..., Any],
     cast: Callable[..., Any],
 ) -> None: ...

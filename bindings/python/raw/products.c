@@ -134,9 +134,9 @@ static PyObject *sddmm_in(tartan_py_call *call, const sddmm_arguments *given, ta
     }
     tartan_status status;
     Py_BEGIN_ALLOW_THREADS;
-    status = tartan_sddmm(call->pointer, x.arrays, y.arrays, x.count,
-                          gates == NULL ? NULL : &gates->borrow.array, given->alpha, given->beta,
-                          matrix->pointer);
+    status =
+        tartan_sddmm(call->pointer, x.arrays, y.arrays, x.count, gates == NULL ? NULL : &gates->borrow.array,
+                     given->alpha, given->beta, matrix->pointer);
     Py_END_ALLOW_THREADS;
     if (tartan_py_call_leave(call, status, sddmm_names)) Py_CLEAR(target);
     return target;
@@ -260,18 +260,20 @@ static PyObject *growth_score(PyObject *module, PyObject *const *arguments, Py_s
 
 static PyObject *use_python(PyObject *module, PyObject *arguments, PyObject *options) {
     (void)module;
-    static char *names[] = {"DeviceArray", "Queue",  "empty", "dtypes",   "queue_of",
-                            "look",        "export", "fresh", "given_as", "make_context",
-                            "context_of",  "cast",   NULL};
+    static char *names[] = {"DeviceArray",    "Queue",      "empty", "dtypes",   "queue_of",
+                            "look",           "export",     "fresh", "given_as", "make_context",
+                            "rounds_to_tf32", "context_of", "cast",  NULL};
     tartan_py_helpers found = {.product = NULL};
-    if (!PyArg_ParseTupleAndKeywords(arguments, options, "OOOO!OOOOOOOO:use_python", names,
+    if (!PyArg_ParseTupleAndKeywords(arguments, options, "OOOO!OOOOOOOOO:use_python", names,
                                      &found.DeviceArray, &found.Queue, &found.empty, &PyDict_Type,
                                      &found.dtypes, &found.queue_of, &found.look, &found.export, &found.fresh,
-                                     &found.given_as, &found.make_context, &found.context_of, &found.cast))
+                                     &found.given_as, &found.make_context, &found.rounds_to_tf32,
+                                     &found.context_of, &found.cast))
         return NULL;
-    PyObject *const all[] = {found.DeviceArray, found.Queue,        found.empty,      found.dtypes,
-                             found.queue_of,    found.look,         found.export,     found.fresh,
-                             found.given_as,    found.make_context, found.context_of, found.cast};
+    PyObject *const all[] = {found.DeviceArray, found.Queue,        found.empty,          found.dtypes,
+                             found.queue_of,    found.look,         found.export,         found.fresh,
+                             found.given_as,    found.make_context, found.rounds_to_tf32, found.context_of,
+                             found.cast};
     for (size_t i = 0; i < sizeof all / sizeof *all; i++) Py_INCREF(all[i]);
     tartan_py_help = found; /* once, when tartan is imported */
     Py_RETURN_NONE;

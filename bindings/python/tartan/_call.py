@@ -32,6 +32,7 @@ from tartan._context import (
     context_on,
     default_context,
     make_context,
+    rounds_to_tf32,
 )
 from tartan._device import DeviceArray
 from tartan._errors import DTypeError
@@ -215,7 +216,8 @@ def given_as(result: Any, like: Any) -> Any:
 
 _raw.use_python(
     DeviceArray=DeviceArray, Queue=Queue, empty=np.empty, dtypes=NUMPY, queue_of=queue_of, look=look,
-    export=export, fresh=fresh, given_as=given_as, make_context=make_context, context_of=context_of, cast=cast,
+    export=export, fresh=fresh, given_as=given_as, make_context=make_context, rounds_to_tf32=rounds_to_tf32,
+    context_of=context_of, cast=cast,
 )  # fmt: skip
 
 

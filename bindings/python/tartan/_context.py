@@ -6,6 +6,7 @@ from __future__ import annotations
 import json
 import operator
 import re
+import sys
 from typing import Any, Optional, Union
 
 from tartan import _raw
@@ -37,7 +38,7 @@ class Context(Closing):
     2
     """
 
-    __slots__ = ("_handle", "_queue", "__weakref__")
+    __slots__ = ("_handle", "_math_mode", "_queue", "__weakref__")
 
     def __init__(
         self, device: str = "cpu", threads: int = 0, seed: int = 0, *, stream: Any = None,
@@ -60,6 +61,7 @@ class Context(Closing):
             f"threads={_whole(threads, 'threads')} seed={_whole(seed, 'seed')} math={math_mode} "
             f"allow_dense={int(bool(allow_dense))} stream={address}",
         )
+        self._math_mode = math_mode
         self._queue = Queue(device_name(device), address, stream) if on_gpu else CPU
 
     @property
@@ -71,6 +73,11 @@ class Context(Closing):
     def stream(self) -> Optional[int]:
         """The address of the CUDA stream (1: the device's default one); None on the CPU."""
         return self._queue.stream or None
+
+    @property
+    def math_mode(self) -> str:
+        """ "exact", or what may be done to factors of float32."""
+        return self._math_mode
 
     @property
     def threads(self) -> int:
@@ -129,7 +136,7 @@ ContextLike = Union[Context, str, None]
 
 def default_context(device: str = "cpu") -> Context:
     """The context of the calling thread on a device ("cpu", "cuda", "cuda:1"); on a GPU, for its default
-    stream."""
+    stream. Where PyTorch multiplies float32 by tf32 (`torch.set_float32_matmul_precision`), so do default contexts of GPUs."""
     if not isinstance(device, str) or not re.fullmatch(r"cpu|cuda(:[0-9]+)?", device):
         return Context(device)  # the library says what is wrong
     return context_on(CPU if device == "cpu" else Queue(device_name(device), LEGACY))
@@ -142,11 +149,24 @@ def context_on(queue: Queue) -> Context:
     return context
 
 
-def make_context(device_type: int, device_id: int, stream: int, queue: Optional[Queue]) -> Context:
+def rounds_to_tf32() -> bool:
+    """Whether PyTorch is in use and multiplies float32 by tf32, as `torch.set_float32_matmul_precision("high")` and
+    `torch.backends.cuda.matmul.allow_tf32` ask it to. Default contexts of GPUs do the same then."""
+    try:
+        matmul = sys.modules["torch"].backends.cuda.matmul
+    except (KeyError, AttributeError):  # not there, or only in part, while it is imported
+        return False
+    try:
+        return bool(matmul.fp32_precision == "tf32")
+    except (AttributeError, AssertionError):  # before PyTorch 2.9
+        return bool(matmul.allow_tf32)
+
+
+def make_context(device_type: int, device_id: int, stream: int, queue: Optional[Queue], tf32: bool) -> Context:
     """A default context, which the extension module keeps for the calling thread."""
     if device_type == _raw.TARTAN_CPU:
         return Context()
-    context = Context(f"cuda:{device_id}", stream=stream)
+    context = Context(f"cuda:{device_id}", stream=stream, math_mode="tf32" if tf32 else "exact")
     if queue is not None and queue.stream == stream:
         context._queue = queue  # keeps the owner of the stream
     return context

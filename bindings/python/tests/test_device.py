@@ -3,6 +3,8 @@
 Memory of the latter is out of the processor's reach, so that whoever looks at it by mistake dies of it."""
 
 import pickle
+import sys
+import types
 
 import numpy as np
 import pytest
@@ -205,6 +207,21 @@ def test_two_devices(rng):
 # ---- Contexts ----
 
 
+@pytest.mark.parametrize("asks", [lambda matmul: setattr(matmul, "fp32_precision", "tf32"), lambda matmul: setattr(matmul, "allow_tf32", True)])
+def test_default_contexts_round_as_pytorch_does(monkeypatch, asks):
+    matmul = types.SimpleNamespace(allow_tf32=False)  # of PyTorch before 2.9
+    exact = tartan.default_context("cuda")
+    torch = types.SimpleNamespace(backends=types.SimpleNamespace(cuda=types.SimpleNamespace(matmul=matmul)))
+    monkeypatch.setitem(sys.modules, "torch", torch)
+    assert tartan.default_context("cuda") is exact and exact.math_mode == "exact"
+    asks(matmul)
+    rounded = tartan.default_context("cuda")
+    assert rounded is not exact and rounded.math_mode == "tf32" and rounded is tartan.default_context("cuda")
+    assert tartan.default_context().math_mode == tartan.Context("cuda").math_mode == "exact"
+    monkeypatch.setitem(sys.modules, "torch", types.SimpleNamespace())  # while it is imported
+    assert tartan.default_context("cuda") is exact
+
+
 def test_contexts():
     context = tartan.default_context("cuda")
     assert context is tartan.default_context("cuda:0") and context.device == "cuda:0" and context.stream == 1
@@ -216,6 +233,7 @@ def test_contexts():
         x = to_device(np.ones((3, 4)), context)
         np.testing.assert_array_equal(x.to_host(context), 1)
         context.sync()
+    assert [tartan.Context(math_mode=m).math_mode for m in ("exact", "tf32")] == ["exact", "tf32"]
     w = tartan.BlockMatrix.zeros(tartan.Layout.pattern("dense", (64, 64), 32), "float32", context="cuda")
     for allowed in (False, True):
         with tartan.Context("cuda", allow_dense=allowed) as context:

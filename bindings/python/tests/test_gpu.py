@@ -235,6 +235,21 @@ def test_tf32_is_asked_for(torch, rng):
         assert (low - wanted).abs().max() > (high - wanted).abs().max()
 
 
+def test_tf32_as_pytorch_is_asked_for_it(torch, rng):
+    w, _, _ = weights(torch, rng, (512, 512), 64, "float32", density=0.5)
+    x = torch.randn(512, 256, device="cuda")
+    with tartan.Context("cuda", math_mode="tf32") as rounded, tartan.Context("cuda") as exact:
+        low, high = (spmm(w, x, context=c) for c in (rounded, exact))
+    before = torch.get_float32_matmul_precision()
+    try:
+        torch.set_float32_matmul_precision("high")
+        assert torch.equal(w @ x, low)
+        torch.set_float32_matmul_precision("highest")
+        assert torch.equal(w @ x, high)
+    finally:
+        torch.set_float32_matmul_precision(before)
+
+
 def test_explain_knows_the_orders(torch):
     """8 bits have a fast kernel on Hopper where the summed index is contiguous in both factors."""
     layout = tartan.Layout.pattern("dense", (512, 512), 64)
