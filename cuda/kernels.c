@@ -15,6 +15,10 @@ static const tartan_cuda_kernels all[TARTAN_OP_COUNT] = {
     [TARTAN_OP_SPMM] =
         {.make = tartan_cuda_spmm_of,
          ROWS({.name = "spmm_plain", .rate = tartan_cuda_spmm_plain_rate, .launch = tartan_cuda_spmm_plain},
+              {.name = "spmm_gather",
+               .refuses = tartan_cuda_spmm_gather_refuses,
+               .rate = tartan_cuda_spmm_gather_rate,
+               .launch = tartan_cuda_spmm_gather},
               {.name = "spmm_simt",
                .refuses = tartan_cuda_spmm_simt_refuses,
                .rate = tartan_cuda_spmm_simt_rate,

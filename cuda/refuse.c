@@ -38,6 +38,18 @@ static const char *refuse_sub_blocks(const tartan_cuda_spmm *p, int32_t edge) {
     return NULL;
 }
 
+const char *tartan_cuda_spmm_gather_refuses(const tartan_cuda_chip *chip, const void *problem) {
+    const tartan_cuda_spmm *p = problem;
+    if (chip->major < 8) return "needs compute capability 8.0 or more";
+    if (tartan_cuda_is_8_bits(p->dtype)) return "only for types of 16 bits or more";
+    if (p->blocks == 0) return "the matrix has no blocks";
+    if (tartan_cuda_spmm_edge(p) > 0 && !(p->variable && p->dtype == TARTAN_F32 && !p->tf32))
+        return "only for blocks whose edges are no multiples of 8";
+    if (tartan_cuda_is_half(p->dtype) && p->gates.data != NULL && p->c.dtype == TARTAN_F32)
+        return "would round gated values to 16 bits, and c is float32";
+    return NULL;
+}
+
 const char *tartan_cuda_spmm_simt_refuses(const tartan_cuda_chip *chip, const void *problem) {
     const tartan_cuda_spmm *p = problem;
     if (p->variable) return ONE_SIZE;

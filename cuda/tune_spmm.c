@@ -18,6 +18,12 @@ static const design spmm_plain = {.peak = {[F64] = {3, 5, 6, 6, 5},
                                            [HALF] = {4.5, 7, 9, 9, 8},
                                            [F8] = {4.5, 7, 9, 9, 8}},
                                   .columns = {32, 32, 32, 32, 32}};
+/* H200, 4096 x 4096 by 512, a tenth of the blocks; tf32 was not measured. */
+static const design spmm_gather = {.peak = {[F64] = {4, 9, 9, 10, 8},
+                                            [F32] = {5.5, 12, 13, 15, 12},
+                                            [TF32] = {7, 15, 17, 19, 17},
+                                            [HALF] = {10, 19, 24, 25, 25}},
+                                   .columns = {128, 128, 128, 128, 128}};
 static const design spmm_simt = {.peak = {[F32] = {31, 44, 45, 45, 45}, [TF32] = {31, 44, 45, 45, 45}},
                                  .log2_lines = {2, 1, 0, 0, 0},
                                  .columns = {256, 256, 256, 256, 256}};
@@ -129,6 +135,10 @@ static double with_start(const tartan_cuda_spmm *p, double rate, double us) {
 
 double tartan_cuda_spmm_plain_rate(const void *problem) {
     return with_start(problem, spmm_rate(&spmm_plain, problem, 1), 0);
+}
+
+double tartan_cuda_spmm_gather_rate(const void *problem) {
+    return with_start(problem, spmm_rate(&spmm_gather, problem, 1), 0);
 }
 
 double tartan_cuda_spmm_simt_rate(const void *problem) {

@@ -1,117 +1,18 @@
 /* SPDX-License-Identifier: Apache-2.0
- * What the kernels conv_pieces and conv_filter_gradient_pieces share (conv_pieces.h says how they divide a filter): factors,
- * products, and images as they load them. */
+ * What the kernels conv_pieces and conv_filter_gradient_pieces share (conv_pieces.h says how they divide a filter): lists, and
+ * images as they load them. */
 #ifndef TARTAN_CUDA_CONV_PIECES_CUH
 #define TARTAN_CUDA_CONV_PIECES_CUH
 
 #include <cmath>
 
 #include "conv_pieces.h"
-#include "device/ptx_mma.cuh"
+#include "device/mma_factors.cuh"
 #include "dtype.h"
 #include "kernels/conv_results.cuh"
 #include "kernels/conv_turn.cuh"
 
 namespace tartan_cuda {
-
-/* ---- Factors. A step of a product has 8 words of one element of 32 or 64 bits, or two of 16 ---- */
-
-struct F16Products {
-    using Element = __half;
-    using Sum = float;
-    using Word = uint32_t;
-    static constexpr bool kByParts = false;
-    static __device__ __forceinline__ void multiply(Sum (&d)[4], const Word (&a)[4], const Word (&b)[2]) {
-        multiply_f16(d, a, b);
-    }
-};
-
-struct Bf16Products {
-    using Element = __nv_bfloat16;
-    using Sum = float;
-    using Word = uint32_t;
-    static constexpr bool kByParts = false;
-    static __device__ __forceinline__ void multiply(Sum (&d)[4], const Word (&a)[4], const Word (&b)[2]) {
-        multiply_bf16(d, a, b);
-    }
-};
-
-struct Tf32Products {
-    using Element = float;
-    using Sum = float;
-    using Word = uint32_t;
-    static constexpr bool kByParts = false;
-    static __device__ __forceinline__ void multiply(Sum (&d)[4], const Word (&a)[4], const Word (&b)[2]) {
-        multiply_tf32(d, a, b);
-    }
-};
-
-/* A factor of f32 is split into two of tf32, whose sum differs from it by 2^-22 of it at most; the product of the two smaller parts
- * is left out. The first part is the number itself, since tensor cores read its upper bits alone; the second is rounded so that
- * what they cut off of it does no harm. They cut off sums as well, and these errors would add up: kernels keep sums of a few
- * products apart and add them up themselves. */
-struct F32Products {
-    using Element = float;
-    using Sum = float;
-    using Word = uint32_t;
-    static constexpr bool kByParts = true;
-    static __device__ __forceinline__ Word low(Word x) {
-        const float rest = __uint_as_float(x) - __uint_as_float(x & 0xffffe000u);
-        return __float_as_uint(rest) +
-               0x1000u; /* a NaN may become a number here; the first factor keeps it */
-    }
-};
-
-struct F64Products {
-    using Element = double;
-    using Sum = double;
-    using Word = double;
-    static constexpr bool kByParts = false;
-    static __device__ __forceinline__ void multiply(Sum (&d)[4], const Word (&a)[4], const Word (&b)[2]) {
-        multiply_f64(d, a, b);
-    }
-};
-
-/* sums[i][j] += a[i] b[j] of factors of f32, of which the right ones are given with what is left of them. */
-template <int kHigh, int kWide>
-__device__ __forceinline__ void multiply_parts(float (&sums)[kHigh][kWide][4], const uint32_t (&a)[kHigh][4],
-                                               const uint32_t (&b)[kWide][2],
-                                               const uint32_t (&b_low)[kWide][2]) {
-    uint32_t a_low[kHigh][4];
-#pragma unroll
-    for (int i = 0; i < kHigh; i++)
-#pragma unroll
-        for (int w = 0; w < 4; w++) a_low[i][w] = F32Products::low(a[i][w]);
-#pragma unroll
-    for (int j = 0; j < kWide; j++) {
-#pragma unroll
-        for (int i = 0; i < kHigh; i++) multiply_tf32(sums[i][j], a_low[i], b[j]);
-#pragma unroll
-        for (int i = 0; i < kHigh; i++) multiply_tf32(sums[i][j], a[i], b_low[j]);
-#pragma unroll
-        for (int i = 0; i < kHigh; i++) multiply_tf32(sums[i][j], a[i], b[j]);
-    }
-}
-
-/* sums[i][j] += a[i] b[j]. */
-template <class Products, int kHigh, int kWide>
-__device__ __forceinline__ void multiply_fragments(typename Products::Sum (&sums)[kHigh][kWide][4],
-                                                   const typename Products::Word (&a)[kHigh][4],
-                                                   const typename Products::Word (&b)[kWide][2]) {
-    if constexpr (Products::kByParts) {
-        uint32_t b_low[kWide][2];
-#pragma unroll
-        for (int j = 0; j < kWide; j++)
-#pragma unroll
-            for (int w = 0; w < 2; w++) b_low[j][w] = Products::low(b[j][w]);
-        multiply_parts(sums, a, b, b_low);
-    } else {
-#pragma unroll
-        for (int i = 0; i < kHigh; i++)
-#pragma unroll
-            for (int j = 0; j < kWide; j++) Products::multiply(sums[i][j], a[i], b[j]);
-    }
-}
 
 /* ---- Lists of pieces in device memory ---- */
 

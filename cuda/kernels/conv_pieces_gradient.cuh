@@ -90,7 +90,7 @@ __global__ void __launch_bounds__(kThreads, Form<Products, kGroup>::kCtas)
         const uint32_t x = base + (uint32_t)(at * F::kStage);
         if constexpr (Products::kByParts) {
             S part[F::kRows][F::kCols][4] = {};
-            multiply_stage<Products, F>(x, x + F::kDepth * F::kPitchX, row, col, part);
+            multiply_inner<Products, F>(x, x + F::kDepth * F::kPitchX, row, col, part);
 #pragma unroll
             for (int i = 0; i < F::kRows; i++)
 #pragma unroll
@@ -98,7 +98,7 @@ __global__ void __launch_bounds__(kThreads, Form<Products, kGroup>::kCtas)
 #pragma unroll
                     for (int w = 0; w < 4; w++) sums[i][j][w] += part[i][j][w];
         } else {
-            multiply_stage<Products, F>(x, x + F::kDepth * F::kPitchX, row, col, sums);
+            multiply_inner<Products, F>(x, x + F::kDepth * F::kPitchX, row, col, sums);
         }
         find_spots(round + F::kStages, at); /* those of this round have been used */
         step_stage(at);

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0
- * The stages of conv_filter_gradient_pieces: positions, copies of x and y into shared memory, and their products. */
+ * The stages of conv_filter_gradient_pieces: positions, and copies of x and y into shared memory. */
 #ifndef TARTAN_CUDA_CONV_PIECES_GRADIENT_TILE_CUH
 #define TARTAN_CUDA_CONV_PIECES_GRADIENT_TILE_CUH
 
@@ -123,58 +123,6 @@ __device__ __forceinline__ void load_y(const PieceImage &y, const Spots<F::kDept
             copy_async<kBytes>(to + row * F::kPitchY + c * kBytes,
                                y.data + (int64_t)(there ? at + first + c : 0) * kBytes, there ? kBytes : 0);
         }
-    }
-}
-
-/* Of [inner][outer] elements: 16 outer elements from `at` on by the inner elements of a step, as a left factor. */
-template <class Products, int kPitch>
-__device__ __forceinline__ void load_left(uint32_t from, int at, int step, typename Products::Word (&a)[4]) {
-    constexpr int kElement = (int)sizeof(typename Products::Element);
-    const int lane = threadIdx.x % 32;
-    if constexpr (kElement == 2) {
-        const int k = 16 * step + lane % 8 + 8 * (lane / 16);
-        load_pieces<true>(a, from + k * kPitch + (at + 8 * (lane / 8 % 2)) * 2);
-    } else {
-#pragma unroll
-        for (int w = 0; w < 4; w++)
-            shared_load(a[w], from + (8 * step + lane % 4 + 4 * (w / 2)) * kPitch +
-                                  (at + lane / 4 + 8 * (w % 2)) * kElement);
-    }
-}
-
-/* The same as two right factors of 8. */
-template <class Products, int kPitch>
-__device__ __forceinline__ void load_right(uint32_t from, int at, int step,
-                                           typename Products::Word (&b)[2][2]) {
-    constexpr int kElement = (int)sizeof(typename Products::Element);
-    const int lane = threadIdx.x % 32;
-    if constexpr (kElement == 2) {
-        uint32_t words[4];
-        const int k = 16 * step + lane % 8 + 8 * (lane / 8 % 2);
-        load_pieces<true>(words, from + k * kPitch + (at + 8 * (lane / 16)) * 2);
-        b[0][0] = words[0], b[0][1] = words[1], b[1][0] = words[2], b[1][1] = words[3];
-    } else {
-#pragma unroll
-        for (int w = 0; w < 4; w++)
-            shared_load(b[w / 2][w % 2], from + (8 * step + lane % 4 + 4 * (w % 2)) * kPitch +
-                                             (at + lane / 4 + 8 * (w / 2)) * kElement);
-    }
-}
-
-template <class Products, class F>
-__device__ __forceinline__ void multiply_stage(uint32_t x, uint32_t y, int row, int col,
-                                               typename Products::Sum (&sums)[F::kRows][F::kCols][4]) {
-    using Word = typename Products::Word;
-    constexpr int kSteps = F::kDepth / (F::kElement == 2 ? 16 : 8);
-#pragma unroll
-    for (int step = 0; step < kSteps; step++) {
-        Word a[F::kRows][4], b[F::kCols][2];
-#pragma unroll
-        for (int i = 0; i < F::kRows; i++) load_left<Products, F::kPitchY>(y, row + 16 * i, step, a[i]);
-#pragma unroll
-        for (int j = 0; j < F::kCols; j += 2)
-            load_right<Products, F::kPitchX>(x, col + 8 * j, step, *(Word(*)[2][2]) & b[j]);
-        multiply_fragments<Products>(sums, a, b);
     }
 }
 

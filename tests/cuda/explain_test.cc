@@ -127,7 +127,7 @@ TEST(CudaExplain, AnswersForTheOrdersAskedAbout) {
 }
 
 TEST(CudaExplain, SaysThatNothingElseCan) {
-    tartan_cuda_spmm odd = square_spmm(TARTAN_F64);
+    tartan_cuda_spmm odd = square_spmm(TARTAN_F8E4M3);
     odd.block_k = 20;
     const std::string text = spmm_text(kHopper, odd);
     EXPECT_TRUE(has(text, "\"kernel\": \"spmm_plain\", \"why\": \"no other kernel can do it\"")) << text;

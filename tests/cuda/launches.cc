@@ -17,6 +17,7 @@ std::string tartan_test::last_launch() {
         return TARTAN_OK;                                                                                    \
     }
 LAUNCH(spmm_plain)
+LAUNCH(spmm_gather)
 LAUNCH(spmm_simt)
 LAUNCH(spmm_mma)
 LAUNCH(spmm_wgmma)

@@ -57,13 +57,13 @@ TEST(CudaTune, SddmmRefusals) {
     EXPECT_NE("", f32.refusal(mma, kHopper));
 }
 
-TEST(CudaTune, BlocksOfDifferentSizesAreForThePlainKernels) {
+TEST(CudaTune, BlocksOfDifferentSizesAreForGeneralKernels) {
     Spmm spmm(TARTAN_F16, 64);
     Sddmm sddmm(TARTAN_F16, 64);
-    EXPECT_NE("spmm_plain", spmm.chosen(kHopper));
+    EXPECT_NE("spmm_gather", spmm.chosen(kHopper));
     EXPECT_NE("sddmm_plain", sddmm.chosen(kHopper));
     spmm.p.variable = sddmm.p.variable = true;
-    EXPECT_EQ("spmm_plain", spmm.chosen(kHopper));
+    EXPECT_EQ("spmm_gather", spmm.chosen(kHopper));
     EXPECT_EQ("sddmm_plain", sddmm.chosen(kHopper));
     const std::string multiples = "only for boundaries that are multiples of 8 where blocks differ in size";
     for (const char *kernel : {"spmm_simt", "spmm_swapped", "spmm_narrow", "spmm_dense"})

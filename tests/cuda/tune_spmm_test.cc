@@ -87,8 +87,10 @@ TEST(CudaTune, SpmmElsewhere) {
             EXPECT_EQ("spmm_mma", Spmm(TARTAN_F64, block).chosen(chip));
             EXPECT_EQ("spmm_simt", Spmm(TARTAN_F32, block).chosen(chip));
         }
-    EXPECT_EQ("spmm_plain", Spmm(TARTAN_F32, 20).chosen(kHopper));
-    EXPECT_EQ("spmm_plain", Spmm(TARTAN_F64, 20).chosen(kAmpere));
+    for (const int32_t dtype : {TARTAN_F64, TARTAN_F32, TARTAN_F16, TARTAN_BF16})
+        for (const int32_t block : {1, 5, 20, 36, 100})
+            EXPECT_EQ("spmm_gather", Spmm(dtype, block).chosen(kAmpere)) << block;
+    EXPECT_EQ("spmm_plain", Spmm(TARTAN_F8E4M3, 20).chosen(kAmpere));
 }
 
 TEST(CudaTune, SpmmOfNothingIsPlain) {
@@ -132,6 +134,16 @@ TEST(CudaTune, SpmmRefusals) {
     EXPECT_REFUSES(f64, mma, kAmpere, "fewer than 2^31", p.k = (int64_t)1 << 31);
     EXPECT_REFUSES(half, mma, kAmpere, "gated values", (p.gates.data = &p, p.c.dtype = TARTAN_F32));
     EXPECT_NE("", f32.refusal(mma, kHopper));
+    Spmm odd(TARTAN_BF16, 20);
+    const char *const gather = "spmm_gather";
+    EXPECT_EQ("", odd.refusal(gather, kAmpere));
+    tartan_cuda_chip turing = kAmpere;
+    turing.major = 7;
+    EXPECT_EQ("needs compute capability 8.0 or more", odd.refusal(gather, turing));
+    EXPECT_REFUSES(odd, gather, kAmpere, "16 bits", p.dtype = TARTAN_F8E4M3);
+    EXPECT_REFUSES(odd, gather, kAmpere, "no blocks", p.blocks = 0);
+    EXPECT_REFUSES(odd, gather, kAmpere, "no multiples of 8", p.block_m = p.block_k = 24);
+    EXPECT_REFUSES(odd, gather, kAmpere, "round gated values", (p.gates.data = &p, p.c.dtype = TARTAN_F32));
     EXPECT_REFUSES(f32, simt, kAmpere, "float32", p.dtype = TARTAN_F64);
     EXPECT_REFUSES(f32, simt, kAmpere, "multiples of 8", p.block_m = 4);
     EXPECT_REFUSES(f32, simt, kAmpere, "multiples of 8", p.block_k = 36);
@@ -162,7 +174,7 @@ TEST(CudaTune, SpmmOfDenseMatrices) {
     }
     // Blocks that have no fast kernel, the better part of them absent; few columns, which memory limits.
     EXPECT_EQ("spmm_dense", dense(TARTAN_BF16, 20, 0.1).chosen(kHopper));
-    EXPECT_EQ("spmm_plain", dense(TARTAN_BF16, 20, 0.001).chosen(kHopper));
+    EXPECT_EQ("spmm_gather", dense(TARTAN_BF16, 20, 0.001).chosen(kHopper));
     EXPECT_EQ("spmm_narrow", dense(TARTAN_BF16, 128, 0.8, 16).chosen(kHopper));
     // The copy counts: 2 * 4096^3 operations at 770e12 a second, and 2 * 2 * 4096^2 bytes at 3e12.
     const Spmm full = dense(TARTAN_BF16, 64, 1);
