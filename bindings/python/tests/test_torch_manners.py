@@ -82,9 +82,18 @@ def test_random_numbers_of_pytorchs_generator():
     tartan.random_normal(z)
     assert not torch.equal(y, z)
     leaf = x.clone().requires_grad_()
-    out = tartan.dropout(leaf)
-    out.sum().backward()
-    assert torch.equal(leaf.grad, out.detach())  # the same numbers backward
+    compiled = [torch.compile(f, fullgraph=True, backend="aot_eager") for f in (tartan.dropout, tartan.concrete_gate)]
+    for call in (tartan.dropout, *compiled):
+        torch.manual_seed(1)
+        first, second = call(leaf), call(leaf)
+        assert not torch.equal(first, second)
+        torch.manual_seed(1)
+        assert torch.equal(first, call(leaf))
+    for call in (tartan.dropout, compiled[0]):
+        out = call(leaf)
+        assert torch.equal(torch.autograd.grad(out.sum(), leaf)[0], out.detach())  # the same numbers backward
+    fixed = torch.compile(lambda x: tartan.dropout(x, seed=3), fullgraph=True, backend="aot_eager")
+    assert torch.equal(fixed(x), tartan.dropout(x, seed=3))
 
 
 def test_the_current_gpu(monkeypatch):

@@ -305,21 +305,21 @@ def test_transforms_keep_nothing(rng):
     bank = torch.randn(conv.layout.blocks, 4, 4)
     x, q, image = torch.randn(16, 3), torch.randn(1, 2, 16, 4), torch.randn(1, 4, 5, 5)
     cases = [
-        (lambda x: w @ x, x, True), (lambda x: tartan.spmm(layout, x, values=values), x, True),
-        (lambda x: tartan.spmm_gradient(w, x, torch.ones(12, 3), wrt="b").b, x, False),
-        (lambda q: tartan.attention(q, q, q, square), q, False), (lambda y: conv(y, bank), image, True),
-        (BlockSparseLinear(3, 8, density=0.5, block=1), x, True), (BlockSparseConv2d(4, 4, 1, density=1, block=2), image, True),
-        (BlockSparseAttention(square), q, False),
+        (lambda x: w @ x, x, "grad jvp"), (lambda x: tartan.spmm(layout, x, values=values), x, "grad jvp"),
+        (lambda x: tartan.spmm_gradient(w, x, torch.ones(12, 3), wrt="b").b, x, ""),
+        (lambda q: tartan.attention(q, q, q, square), q, "grad"), (lambda y: conv(y, bank), image, "grad jvp"),
+        (BlockSparseLinear(3, 8, density=0.5, block=1), x, "grad jvp"),
+        (BlockSparseConv2d(4, 4, 1, density=1, block=2), image, "grad jvp"),
+        (lambda q, layer=BlockSparseAttention(square): layer(q, q, q), q, "grad"),
     ]  # fmt: skip
-    for function, x, forward in cases:
-        run = (lambda x, f=function: f(x, x, x)) if isinstance(function, BlockSparseAttention) else function
+    for run, x, transforms in cases:
         gc.collect()
         before = len(_cells._living), len(_cells._kept)
         wanted = run(x)
-        if "gradient" not in str(getattr(function, "__code__", "")):
+        if "grad" in transforms:
             torch.func.grad(lambda x: run(x).square().sum())(x)
         assert torch.allclose(torch.func.vmap(run)(torch.stack([x, x]))[1], wanted, atol=1e-5)
-        if forward:
+        if "jvp" in transforms:
             torch.func.jvp(run, (x,), (x,))
         gc.collect()
         assert (len(_cells._living), len(_cells._kept)) == before
@@ -345,6 +345,19 @@ def test_what_is_refused():
             torch.func.jvp(function, (given,), (given,))
         with forward_ad.dual_level(), pytest.raises(tartan.UnsupportedError, match="no derivatives in forward mode"):
             function(forward_ad.make_dual(given, given))
+    w = tartan.BlockMatrix.from_dense(torch.ones(2, 2), 1)
+    weight = torch.ones(4, 3)
+    calls = (
+        lambda x: tartan.BlockMatrix.from_dense(x, 1), lambda x: tartan.BlockMatrix(w.layout, x.view(4, 1, 1)), lambda x: w * x,
+        lambda x: tartan.sddmm(w, x, x), lambda x: tartan.growth_score(x, x, 1),
+        lambda x: tartan.torch.linear_cross_entropy(x, weight[:, :2], torch.tensor([0, 1])),
+    )  # fmt: skip
+    for call in calls:
+        with forward_ad.dual_level():
+            dual = forward_ad.make_dual(torch.ones(2, 2), torch.ones(2, 2))
+            with pytest.raises(tartan.UnsupportedError, match="has no derivatives in forward mode"):
+                call(dual)
+            call(dual.detach())
     with pytest.raises(tartan.UnsupportedError, match="result is a matrix"):
         layout = tartan.Layout.pattern("dense", (4, 4), 2)
         make_fx(lambda x: tartan.sddmm_gradient(tartan.BlockMatrix.zeros(layout), x, x.T).x)(torch.ones(4, 3).double()) and tartan.block_softmax

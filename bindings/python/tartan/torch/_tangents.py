@@ -12,15 +12,13 @@ from typing import Any
 import torch
 
 from tartan._errors import UnsupportedError
+from tartan._arrays import has_tangent
 from tartan.torch._plan import Plan
 
 
 def have_tangents(*tensors: Any) -> bool:
     """Whether forward-mode differentiation follows one of them."""
-    forward = torch.autograd.forward_ad
-    return forward._current_level >= 0 and any(
-        isinstance(x, torch.Tensor) and forward.unpack_dual(x).tangent is not None for x in tensors
-    )
+    return any(map(has_tangent, tensors))
 
 
 def refusal(called: str) -> UnsupportedError:
