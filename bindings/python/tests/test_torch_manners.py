@@ -82,7 +82,8 @@ def test_random_numbers_of_pytorchs_generator():
     tartan.random_normal(z)
     assert not torch.equal(y, z)
     leaf = x.clone().requires_grad_()
-    compiled = [torch.compile(f, fullgraph=True, backend="aot_eager") for f in (tartan.dropout, tartan.concrete_gate)]
+    drawing = (lambda x: tartan.dropout(x), lambda x: tartan.concrete_gate(x))
+    compiled = [torch.compile(f, fullgraph=True, backend="aot_eager") for f in drawing]
     for call in (tartan.dropout, *compiled):
         torch.manual_seed(1)
         first, second = call(leaf), call(leaf)
