@@ -10,6 +10,7 @@ import tartan
 from tartan import BlockConv, BlockMatrix, Layout, attention, spmm
 
 torch = pytest.importorskip("torch")
+import tartan.torch  # noqa: E402
 LAYOUT = Layout.pattern("dense", (8, 8), 4)
 
 
@@ -126,7 +127,6 @@ def test_second_derivatives_of_the_last_layer_are_refused():
 
 def test_checkpoints_with_objects(tmp_path):
     """torch.load reads them as it reads tensors, without running code of the file."""
-    import tartan.torch
 
     layout = Layout.from_mask([[1, 0], [1, 1]], 4)
     ragged = Layout.from_coordinates((5, 9), (4, 3), [0, 1], [2, 1])

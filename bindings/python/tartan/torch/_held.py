@@ -28,8 +28,9 @@ def number_of(held: Any, holders: Optional[list[Any]] = None) -> int:
     """The number by which operators know a Layout, BlockMask, BlockConv or BlockMatrix. It stays for the rest of the process, or, if
     there is a list of holders, as long as the one that is added to it."""
     if holders is not None:
-        holders.append(Holder(held, lasting=False))
-        return holders[-1].number
+        own = Holder(held, lasting=False)
+        holders.append(own)
+        return own.number
     holder = _holders.get(id(held))
     if holder is None or holder.object is not held:
         holder = _holders[id(held)] = Holder(held)
