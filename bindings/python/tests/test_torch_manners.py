@@ -127,7 +127,6 @@ def test_second_derivatives_of_the_last_layer_are_refused():
 
 def test_checkpoints_with_objects(tmp_path):
     """torch.load reads them as it reads tensors, without running code of the file."""
-
     layout = Layout.from_mask([[1, 0], [1, 1]], 4)
     ragged = Layout.from_coordinates((5, 9), (4, 3), [0, 1], [2, 1])
     objects = {
