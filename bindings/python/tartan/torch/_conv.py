@@ -108,7 +108,7 @@ class BlockSparseConv2d(Stored):
         assert isinstance(cell, ConvCell)
         return cell.conv
 
-    @torch.no_grad()  # type: ignore[misc, unused-ignore]
+    @torch.no_grad()  # type: ignore[misc, untyped-decorator, unused-ignore]
     def reset_parameters(self) -> None:
         """Draws values and bias anew."""
         if self.values.device.type == "meta":
@@ -153,7 +153,7 @@ class BlockSparseConv2d(Stored):
         y = run(x, values, self._tag.shape[0] if compiles else cell.number, size)
         return y if bias is None else y + bias.view(-1, 1, 1)
 
-    @torch.no_grad()  # type: ignore[misc, unused-ignore]
+    @torch.no_grad()  # type: ignore[misc, untyped-decorator, unused-ignore]
     def to_dense(self) -> Any:
         """The dense filter [out_channels, in_channels, kernel...], a copy without gradients."""
         matrix = BlockMatrix(self._cell.stored, self.values.detach().cpu().double().numpy())
