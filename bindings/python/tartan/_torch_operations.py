@@ -108,7 +108,8 @@ class _Recorded(torch.autograd.Function):  # type: ignore[misc, unused-ignore]
             results = _recorded_again(plan, wanted, arguments, ctx.options)
         else:
             results = plan.call(plan.rule.gradient, ctx.context, wanted, *arguments, *plan.none, *ctx.options)
-        for place, result in zip(plan.results, results if plan.rule.several else (results,)):
+        each: Any = results if plan.rule.several else (results,)
+        for place, result in zip(plan.results, each):
             if needs[place]:
                 found[place] = result
         return tuple(found)
@@ -133,7 +134,7 @@ def _recorded_again(plan: _Plan, wanted: int, arguments: list[Any], options: lis
         raise UnsupportedError(
             f"{plan.rule.name}: its gradient is to be differentiated again (create_graph), which it does not record"
         )
-    if plan.call is _operation:
+    if plan.images is None:
         return operators.intercepted(plan.rule.gradient, None, wanted, *arguments, *plan.none, *options)
     return operators.intercepted_of_images(plan.rule.gradient, None, wanted, *plan.images, *arguments, *plan.none, *options)
 
