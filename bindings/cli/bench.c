@@ -139,8 +139,8 @@ static bool take(const arguments *a, const char *name, int64_t fallback, int64_t
 
 /* What the machine can do at most has no operands. */
 static int run_peak(const arguments *a, wish *w) {
-    static const char *const unused[] = {"block",  "size",   "n",           "density",
-                                         "rounds", "device", "allow-dense", "no-peers"};
+    static const char *const unused[] = {"block",  "size",        "n",        "density", "rounds",
+                                         "device", "allow-dense", "no-peers", "math"};
     char fallback[16];
     int64_t threads[MAX_LIST];
     for (size_t i = 0; i < sizeof unused / sizeof *unused; i++)
@@ -175,6 +175,7 @@ static int parse_wish(const arguments *a, wish *w) {
         return complain_usage("--density is %g, expected more than 0, at most 1", c->density);
     c->device = option_value(a, "device", "cpu");
     c->on_host = strncmp(c->device, "cuda", 4) != 0;
+    c->math = option_value(a, "math", "exact");
     c->allow_dense = option_given(a, "allow-dense");
     if (!c->on_host && option_given(a, "threads")) return complain_usage("--threads is for the CPU alone");
     if (c->on_host && c->allow_dense) return complain_usage("--allow-dense is for GPUs alone");
@@ -221,7 +222,7 @@ static int run(int argc, char **argv) {
         {"block", false, false},   {"size", false, false},       {"n", false, false},
         {"density", false, false}, {"threads", false, false},    {"rounds", false, false},
         {"device", false, false},  {"allow-dense", true, false}, {"list", true, false},
-        {NULL, false, false}};
+        {"math", false, false},    {NULL, false, false}};
     arguments a;
     wish w;
     int code;
@@ -297,6 +298,8 @@ const command command_bench = {
     "  --rounds R       (default 9)\n"
     "  --device DEVICE  cpu (default), cuda, cuda:1: there ours alone, in samples of a millisecond or more\n"
     "  --allow-dense    a GPU may multiply a dense copy by cuBLAS\n"
+    "  --math MODE      of the context: exact (default), tf32, bf16x3 or bf16x6. The peak stays that of "
+    "--dtype\n"
     "  --no-peers       ours and the peak alone\n"
     "  --json           one JSON object a line\n"
     "  --list           the operations, one a line\n\n"

@@ -23,6 +23,7 @@ typedef struct bench_case {
     int32_t threads;
     int rounds;
     const char *device;
+    const char *math; /* mode of the context */
     bool on_host, allow_dense;
     bool with_peers, with_openblas;
 } bench_case;

@@ -155,11 +155,12 @@ static json_t *describe(run *r) {
 
 static tartan_status prepare(run *r) {
     const bench_case *c = r->c;
-    char options[40] = "";
+    char options[160];
+    const int used = snprintf(options, sizeof options, "math=%.100s ", c->math);
     if (c->on_host)
-        snprintf(options, sizeof options, "threads=%d", c->threads);
+        snprintf(options + used, sizeof options - (size_t)used, "threads=%d", c->threads);
     else if (c->allow_dense)
-        snprintf(options, sizeof options, "allow_dense=1");
+        snprintf(options + used, sizeof options - (size_t)used, "allow_dense=1");
     tartan_status status = tartan_context_create(c->device, options, NULL, &r->context);
     if (status == TARTAN_OK) status = bench_make_operands(r->context, c, &r->operands);
     if (status != TARTAN_OK || !c->on_host) return status;

@@ -115,7 +115,7 @@ static void print_answer(const json_t *answer) {
 /* ---- The question: a product of zeros that describes itself ---- */
 
 typedef struct question {
-    const char *operation, *device;
+    const char *operation, *device, *math; /* math: mode of the context */
     bool allow_dense;
     int32_t dtype; /* 0: that of the matrix; float32 for a layout */
     bool right, transpose;
@@ -128,6 +128,7 @@ static int parse_question(const arguments *a, const char *operation, question *o
     const char *order = option_value(a, "order", "row");
     const bool right = strcmp(side, "right") == 0;
     *out = (question){.operation = operation, .device = option_value(a, "device", "cpu"), .right = right};
+    out->math = option_value(a, "math", "exact");
     out->allow_dense = option_given(a, "allow-dense");
     out->transpose = option_given(a, "transpose");
     if (strcmp(operation, "spmm") != 0 && strcmp(operation, "sddmm") != 0)
@@ -224,8 +225,9 @@ static tartan_status ask(tartan_context *context, const question *q, tartan_layo
 static int answer_question(const question *q, tartan_layout *layout, tartan_matrix *matrix, bool as_json) {
     tartan_context *context = NULL;
     char *text = NULL;
-    if (tartan_context_create(q->device, q->allow_dense ? "allow_dense=1" : NULL, NULL, &context) !=
-        TARTAN_OK)
+    char options[160];
+    snprintf(options, sizeof options, "math=%.100s allow_dense=%d", q->math, q->allow_dense);
+    if (tartan_context_create(q->device, options, NULL, &context) != TARTAN_OK)
         return complain_status("cannot open the device");
     const tartan_status status = ask(context, q, layout, matrix, &text);
     tartan_context_free(context);
@@ -251,7 +253,8 @@ static int run(int argc, char **argv) {
         {"transpose", true, false},   {"device", false, false}, {"json", true, false},
         {"size", false, false},       {"block", false, false},  {"pattern", false, false},
         {"heads", false, false},      {"param", false, true},   {"seed", false, false},
-        {"allow-dense", true, false}, {"order", false, false},  {NULL, false, false}};
+        {"allow-dense", true, false}, {"order", false, false},  {"math", false, false},
+        {NULL, false, false}};
     arguments a;
     int code;
     if (!parse_arguments(&command_explain, specs, argc, argv, &a, &code)) return code;
@@ -288,6 +291,7 @@ const command command_explain = {
     "(column-major)\n"
     "  --device DEVICE   cpu (default), cuda, cuda:1\n"
     "  --allow-dense     let a GPU multiply a dense copy with cuBLAS\n"
+    "  --math MODE       of the context: exact (default), tf32, bf16x3 or bf16x6\n"
     "  --json            print one JSON object\n\n"
     "With --pattern the layout is made as by `tartan new`: --size (default 4096), --block, --heads, "
     "--param,\n"

@@ -20,6 +20,7 @@ typedef struct tartan_i_cpu_row {
     double (*rate)(const tartan_context *context, const tartan_op *op);
     tartan_status (*run)(const tartan_context *context, const tartan_op *op);
     bool pairs;         /* it multiplies pairs of 16-bit numbers where an instruction set does */
+    int32_t parts;      /* of bf16 that it splits factors of f32 into; 0: none */
     const char *why;    /* what makes it the choice among rows that take the operands */
     const char *slower; /* why it is not the choice where a row before it takes them too; NULL: just slower */
 } tartan_i_cpu_row;
@@ -36,7 +37,8 @@ tartan_status tartan_i_cpu_run(const tartan_context *context, const tartan_op *o
 
 /* ---- Products ---- */
 
-tartan_status tartan_i_cpu_spmm(const tartan_context *context, const tartan_op_spmm *op);
+/* `parts` that f32 factors are split into; 1: none are. */
+tartan_status tartan_i_cpu_spmm(const tartan_context *context, const tartan_op_spmm *op, int32_t parts);
 /* With few columns; why it is not the way of this product, or NULL. */
 const char *tartan_i_cpu_spmm_narrow_refuses(const tartan_context *context, const tartan_op_spmm *op);
 tartan_status tartan_i_cpu_spmm_narrow(const tartan_context *context, const tartan_op_spmm *op);
@@ -45,7 +47,7 @@ bool tartan_i_cpu_few_columns(const tartan_i_product *product, int64_t out_block
 /* With one column, or few and small blocks. */
 const char *tartan_i_cpu_spmm_vector_refuses(const tartan_context *context, const tartan_op_spmm *op);
 tartan_status tartan_i_cpu_spmm_vector(const tartan_context *context, const tartan_op_spmm *op);
-tartan_status tartan_i_cpu_sddmm(const tartan_context *context, const tartan_op_sddmm *op);
+tartan_status tartan_i_cpu_sddmm(const tartan_context *context, const tartan_op_sddmm *op, int32_t parts);
 
 /* ---- Functions of rows ---- */
 
@@ -93,6 +95,7 @@ TARTAN_I_CPU_FUNCTION(channel_linear_gradient)
 TARTAN_I_CPU_FUNCTION(conv_normalize)
 TARTAN_I_CPU_FUNCTION(conv_normalize_gradient)
 TARTAN_I_CPU_FUNCTION(update)
+TARTAN_I_CPU_FUNCTION(cast)
 TARTAN_I_CPU_FUNCTION(global_norm)
 TARTAN_I_CPU_FUNCTION(group_lasso)
 TARTAN_I_CPU_FUNCTION(adafactor)
@@ -164,6 +167,9 @@ tartan_i_kernels tartan_i_cpu_kernels(int32_t dtype);
 
 /* The same with the best product for factors of `dtype`. Gates that scale blocks make reals of them first. */
 tartan_i_kernels tartan_i_cpu_product_kernels(int32_t dtype, const tartan_array *gates);
+
+/* Whether no gate is other than 0 and 1; NULL: all are 1. */
+bool tartan_i_cpu_gates_only_switch(const tartan_array *gates);
 
 /* A product of tartan_spmm as C = op(A) B: on the right it is transposed. */
 typedef struct tartan_i_cpu_form {
@@ -288,7 +294,7 @@ bool tartan_i_cpu_team_take(const tartan_i_cpu_team *team, int32_t worker, int32
                             int64_t *begin, int64_t *end);
 
 /* A right factor, rows x cols elements of `dtype` at `in`, as a product reads it: out[i * out_row + j] is unit i of
- * column j. Rows that a last unit lacks are zeros. */
+ * column j, or line i * parts + p has part p of unit i. Rows that a last unit lacks are zeros. */
 void tartan_i_pack_right(const tartan_i_kernels *k, int32_t dtype, const char *in, int64_t in_row,
                          int64_t in_col, int64_t rows, int64_t cols, char *out, int64_t out_row);
 

@@ -8,10 +8,10 @@ static const char *refuses(const tartan_i_attention *in, bool stages) {
     const tartan_i_product *product = &tartan_i_cpu_table_of(in->q->dtype)->product;
     const tartan_shape *shape = &in->layout->shape;
     if (product->group == 1) return "no instruction set in use multiplies pairs of this dtype";
-    if (in->q->shape[3] == 0) return "d is 0";
+    if (in->q->shape[3] == 0 || in->v->shape[3] == 0) return "d is 0";
+    if (!stages) return NULL;
     if (in->v->shape[3] != in->q->shape[3]) return "v has another d than q and k";
     if (in->softcap > 0) return "it has no softcap";
-    if (!stages) return NULL;
     if (product->stage == NULL) return "no instruction set in use multiplies tiles of this dtype";
     if (shape->block_rows % TARTAN_I_SPAN != 0 || shape->block_cols % TARTAN_I_SPAN != 0)
         return "the sizes of blocks are not multiples of 32";
@@ -33,7 +33,8 @@ tartan_i_pairs tartan_i_pairs_plan(const tartan_context *context, const tartan_i
     const tartan_i_cpu_attention *p = &f.p;
     const tartan_i_product *product = &p->k.product;
     f.keys = tartan_i_cpu_fit(product, p->block_cols, p->d);
-    f.values = tartan_i_cpu_fit(product, p->d, p->block_cols);
+    f.values = tartan_i_cpu_fit(product, p->dv, p->block_cols);
+    f.sums = tartan_i_cpu_fit(product, p->d > p->dv ? p->d : p->dv, p->block_cols).rows;
     f.rows = f.keys.rows > 2 * f.values.units ? f.keys.rows : 2 * f.values.units;
     f.rows += f.rows % 2;
     f.queries = tartan_i_ceil_div(p->block_rows, product->lanes) * product->lanes;
@@ -77,7 +78,7 @@ void tartan_i_pairs_take(tartan_i_pairs_work *w, int64_t entry, int64_t block_ro
 void tartan_i_pairs_store(const tartan_i_pairs_work *w, const float *sums, double alpha,
                           const tartan_array *out) {
     const tartan_i_cpu_attention *p = &w->f->p;
-    tartan_i_commit(&p->k, (const char *)sums, w->f->queries, p->d, w->count, alpha, 0, out->dtype,
+    tartan_i_commit(&p->k, (const char *)sums, w->f->queries, out->shape[3], w->count, alpha, 0, out->dtype,
                     tartan_i_cpu_attention_at(out, w->entry, w->query), out->strides[3], out->strides[2]);
 }
 
@@ -111,15 +112,19 @@ void tartan_i_pairs_multiply(tartan_i_pairs_work *w, const tartan_i_fit *fit, co
     }
 }
 
-int64_t tartan_i_pairs_panel_bytes(const tartan_i_pairs *f) {
-    return f->keys.units * f->queries * f->p.k.product.bytes;
+static int64_t panel_units(const tartan_i_pairs *f, int64_t d) {
+    return tartan_i_cpu_fit(&f->p.k.product, f->p.block_cols, d).units;
+}
+
+int64_t tartan_i_pairs_panel_bytes(const tartan_i_pairs *f, const tartan_array *array) {
+    return panel_units(f, array->shape[3]) * f->queries * f->p.k.product.bytes;
 }
 
 void tartan_i_pairs_panels(const tartan_i_pairs_work *w, const tartan_array *a, char *panels) {
     const tartan_i_pairs *f = w->f;
     const tartan_i_cpu_attention *p = &f->p;
     const tartan_i_product *product = &p->k.product;
-    const int64_t units = f->keys.units, vectors = f->queries / product->lanes;
+    const int64_t units = panel_units(f, a->shape[3]), vectors = f->queries / product->lanes;
     const char *from = tartan_i_cpu_attention_at(a, w->entry, w->query);
     memset(panels, 0, (size_t)(units * f->queries * product->bytes));
     for (int64_t i = 0; i < tartan_i_cpu_strips(product, vectors); i++) {
@@ -128,7 +133,8 @@ void tartan_i_pairs_panels(const tartan_i_pairs_work *w, const tartan_array *a, 
         const int64_t count = w->count - first < width ? w->count - first : width;
         if (count > 0)
             tartan_i_pack_right(&p->k, a->dtype, from + first * a->strides[2] * 2, a->strides[3],
-                                a->strides[2], p->d, count, panels + first * units * product->bytes, width);
+                                a->strides[2], a->shape[3], count, panels + first * units * product->bytes,
+                                width);
     }
 }
 
@@ -137,8 +143,9 @@ void tartan_i_pairs_scores(tartan_i_pairs_work *w, const tartan_i_cpu_factor *le
     const tartan_i_pairs *f = w->f;
     for (int64_t i = 0; i < w->chunk.blocks; i++) {
         const tartan_i_term term = {.a = tartan_i_cpu_factor_left(left, kv_entry, w->chunk.cols[i], &f->p.k),
-                                    .k = f->keys.units};
-        tartan_i_pairs_multiply(w, &f->keys, &term, 1, panels, true, scores + i * f->rows * f->queries, true);
+                                    .k = left->fit.units};
+        tartan_i_pairs_multiply(w, &left->fit, &term, 1, panels, true, scores + i * f->rows * f->queries,
+                                true);
     }
 }
 
@@ -149,8 +156,8 @@ void tartan_i_pairs_add(tartan_i_pairs_work *w, const tartan_i_cpu_factor *left,
     for (int64_t i = 0; i < w->chunk.blocks; i++)
         terms[i] = (tartan_i_term){.a = tartan_i_cpu_factor_left(left, kv_entry, w->chunk.cols[i], &f->p.k),
                                    .b = i * (f->rows / 2),
-                                   .k = f->values.units};
-    tartan_i_pairs_multiply(w, &f->values, terms, w->chunk.blocks, pairs, false, sums, first);
+                                   .k = left->fit.units};
+    tartan_i_pairs_multiply(w, &left->fit, terms, w->chunk.blocks, pairs, false, sums, first);
 }
 
 /* ---- Masks: a row for each key, a bit for each query ---- */
@@ -204,22 +211,37 @@ void tartan_i_pairs_mask(tartan_i_pairs_work *w) {
 
 /* ---- Scores ---- */
 
-double tartan_i_pairs_prepare(tartan_i_pairs_work *w, float *scores) {
+/* Softcap of a row of scores, whose scale is returned. A gradient of scores becomes that of what softcap takes: what exp's
+ * gradient takes away, delta, stays as it is. */
+static double cap(const tartan_i_pairs_work *w, float *row, const float *delta, float *dp) {
+    const tartan_i_kernels *k = &w->f->p.k;
+    const tartan_i_attention *in = w->f->p.in;
+    k->scale(w->count, in->scale / in->softcap, row, row);
+    k->point1[TARTAN_I_POINT1_tanh].value(w->count, NULL, row, row);
+    for (int64_t q = 0; dp != NULL && q < w->count; q++)
+        dp[q] = (dp[q] - delta[q]) * (1 - row[q] * row[q]) + delta[q];
+    return in->softcap;
+}
+
+double tartan_i_pairs_prepare(tartan_i_pairs_work *w, float *scores, const float *delta, float *dp) {
     const tartan_i_pairs *f = w->f;
     const tartan_i_cpu_attention *p = &f->p;
     const tartan_i_chunk *c = &w->chunk;
-    if (p->in->bias == NULL && p->in->scale >= 0) return p->in->scale;
+    if (p->in->bias == NULL && p->in->scale >= 0 && p->in->softcap == 0) return p->in->scale;
     for (int64_t i = 0; i < c->blocks; i++)
         for (int64_t j = 0; j < c->at[i + 1] - c->at[i]; j++) {
-            float *row = scores + (i * f->rows + j) * f->queries;
+            const int64_t at = (i * f->rows + j) * f->queries;
+            float *row = scores + at;
+            const double scale =
+                p->in->softcap > 0 ? cap(w, row, delta, dp == NULL ? NULL : dp + at) : p->in->scale;
             if (p->in->bias == NULL) {
-                p->k.scale(w->count, p->in->scale, row, row);
+                p->k.scale(w->count, scale, row, row);
                 continue;
             }
             for (int64_t q = 0; q < w->count; q++)
                 w->biases[q] = (float)tartan_i_cpu_attention_bias_of(p, w->entry, c->ids[i], w->query + q,
                                                                      c->cols[i] * p->block_cols + j);
-            p->k.commit[TARTAN_F32](1, w->count, 1, w->biases, 0, p->in->scale, row, 0);
+            p->k.commit[TARTAN_F32](1, w->count, 1, w->biases, 0, scale, row, 0);
         }
     return 1;
 }

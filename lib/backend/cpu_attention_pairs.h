@@ -9,8 +9,9 @@
 
 typedef struct tartan_i_pairs {
     tartan_i_cpu_attention p;
-    tartan_i_fit keys;   /* of a block of K or V on the left: d is contracted */
-    tartan_i_fit values; /* of a transposed block on the left: its keys are contracted */
+    tartan_i_fit keys;   /* of a block of K on the left: d is contracted */
+    tartan_i_fit values; /* of a transposed block of V on the left: its keys are contracted */
+    int64_t sums;        /* rows of transposed sums, of which Q or V may have more */
     int64_t rows;        /* of scores for each block: keys, and what fills tiles */
     int64_t queries; /* of a strip, in whole vectors; a row of blocks is one strip, if it is not shared out */
     int64_t words;   /* of a row of masks */
@@ -54,7 +55,7 @@ void tartan_i_pairs_take(tartan_i_pairs_work *w, int64_t entry, int64_t block_ro
 
 /* The queries' rows of an array, transposed, as a right factor: strip after strip, [units of d][width]. */
 void tartan_i_pairs_panels(const tartan_i_pairs_work *w, const tartan_array *array, char *panels);
-int64_t tartan_i_pairs_panel_bytes(const tartan_i_pairs *f);
+int64_t tartan_i_pairs_panel_bytes(const tartan_i_pairs *f, const tartan_array *array);
 
 /* sums (+)= the left blocks of the terms times `right`, which is [units][queries], or panels. */
 void tartan_i_pairs_multiply(tartan_i_pairs_work *w, const tartan_i_fit *fit, const tartan_i_term *terms,
@@ -68,10 +69,10 @@ void tartan_i_pairs_scores(tartan_i_pairs_work *w, const tartan_i_cpu_factor *le
 void tartan_i_pairs_add(tartan_i_pairs_work *w, const tartan_i_cpu_factor *left, int64_t kv_entry,
                         const uint32_t *pairs, float *sums, bool first);
 
-/* Sets the masks of the chunk; and adds biases to scores, or scales them by a negative number. Returns the scale that is
- * left. */
+/* Sets the masks of the chunk; and caps scores, adds biases to them, or scales them by a negative number. Returns the scale that
+ * is left. `dp`, or NULL: the gradients of weights, of which ds = weights * (dp - delta) is to be that of products, not of scores. */
 void tartan_i_pairs_mask(tartan_i_pairs_work *w);
-double tartan_i_pairs_prepare(tartan_i_pairs_work *w, float *scores);
+double tartan_i_pairs_prepare(tartan_i_pairs_work *w, float *scores, const float *delta, float *dp);
 
 /* Stores sums^T of the strip, times alpha. */
 void tartan_i_pairs_store(const tartan_i_pairs_work *w, const float *sums, double alpha,

@@ -7,17 +7,16 @@
 
 void tartan_i_pairs_grad_lay_out(const tartan_i_pairs *f, const tartan_i_fit *fit, char *base, int64_t *at,
                                  tartan_i_pairs_grad *g) {
-    const int64_t rows = tartan_i_pairs_rows(f), line = f->queries * 4,
-                  panels = tartan_i_pairs_panel_bytes(f);
+    const int64_t rows = tartan_i_pairs_rows(f), line = f->queries * 4;
     g->half_row = 2 * fit->units > f->queries ? 2 * fit->units : f->queries;
-    g->queries = tartan_i_cpu_attention_take(base, at, panels);
-    g->out_grads = tartan_i_cpu_attention_take(base, at, panels);
+    g->queries = tartan_i_cpu_attention_take(base, at, tartan_i_pairs_panel_bytes(f, f->p.in->q));
+    g->out_grads = tartan_i_cpu_attention_take(base, at, tartan_i_pairs_panel_bytes(f, f->p.in->v));
     g->scores = tartan_i_cpu_attention_take(base, at, rows * line);
     g->dp = tartan_i_cpu_attention_take(base, at, rows * line);
     g->weights = tartan_i_cpu_attention_take(base, at, rows * g->half_row * 2);
     g->ds = tartan_i_cpu_attention_take(base, at, rows * g->half_row * 2);
     g->ds_pairs = tartan_i_cpu_attention_take(base, at, rows / 2 * line);
-    g->q_sums = tartan_i_cpu_attention_take(base, at, f->values.rows * line);
+    g->q_sums = tartan_i_cpu_attention_take(base, at, f->sums * line);
     g->lse = tartan_i_cpu_attention_take(base, at, line);
     g->delta = tartan_i_cpu_attention_take(base, at, line);
 }
@@ -52,7 +51,7 @@ void tartan_i_pairs_grade(tartan_i_pairs_work *w, tartan_i_pairs_grad *g, const 
     tartan_i_pairs_mask(w);
     const tartan_i_grade grade = {.rows = w->chunk.blocks * f->rows,
                                   .cols = f->queries,
-                                  .scale = tartan_i_pairs_prepare(w, g->scores),
+                                  .scale = tartan_i_pairs_prepare(w, g->scores, g->delta, g->dp),
                                   .x = g->scores,
                                   .dp = g->dp,
                                   .x_row = f->queries,

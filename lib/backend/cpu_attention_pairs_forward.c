@@ -59,7 +59,7 @@ static int64_t lay_out(const forward *f, char *base, work *w) {
     int64_t at = 0;
     w->f = f;
     tartan_i_pairs_lay_out(&f->s, base, &at, &w->s);
-    w->panels = tartan_i_cpu_attention_take(base, &at, tartan_i_pairs_panel_bytes(&f->s));
+    w->panels = tartan_i_cpu_attention_take(base, &at, tartan_i_pairs_panel_bytes(&f->s, f->s.p.in->q));
     w->scores = tartan_i_cpu_attention_take(base, &at, rows * line);
     w->weights = tartan_i_cpu_attention_take(base, &at, rows / 2 * line);
     for (int i = 0; f->staged && i < 2; i++)
@@ -115,7 +115,7 @@ static void weigh(work *w) {
     const tartan_i_product *product = &f->p.k.product;
     const int64_t rows = w->s.chunk.blocks * f->rows, n = f->queries;
     tartan_i_pairs_mask(&w->s);
-    const double scale = tartan_i_pairs_prepare(&w->s, w->scores);
+    const double scale = tartan_i_pairs_prepare(&w->s, w->scores, NULL, NULL);
     product->columns_max(rows, n, w->scores, n, w->s.mask, f->words, w->most);
     raise_shift(w, scale);
     set_shift(w);
@@ -136,7 +136,7 @@ static void store_out(work *w) {
         product->span_store(w->s.count, f->p.d, w->sums, w->factor, (uint16_t *)(void *)to, out->strides[2]);
         return;
     }
-    product->columns_scale(f->p.d, f->queries, w->sums, f->queries, w->factor);
+    product->columns_scale(f->p.dv, f->queries, w->sums, f->queries, w->factor);
     tartan_i_pairs_store(&w->s, w->sums, 1, out);
 }
 
@@ -158,10 +158,10 @@ static void finish(work *w) {
     const tartan_array *lse = w->f->op->lse;
     const int64_t n = f->queries;
     const double kept = 1 - f->p.in->dropout;
-    if (w->first) memset(w->sums, 0, (size_t)(f->p.d * n) * sizeof *w->sums);
+    if (w->first) memset(w->sums, 0, (size_t)(f->p.dv * n) * sizeof *w->sums);
     for (int64_t q = 0; q < w->s.count; q++) {
         double most = w->shift[q], total = w->total[q];
-        for (int64_t t = 0; total == 0 && !w->first && t < f->p.d; t++) w->sums[t * n + q] = 0;
+        for (int64_t t = 0; total == 0 && !w->first && t < f->p.dv; t++) w->sums[t * n + q] = 0;
         const double factor = tartan_i_cpu_attention_sink(&f->p.k, w->f->op->sinks, w->s.head, &most, &total);
         w->factor[q] = total == 0 ? 0 : (float)(factor / (total * kept));
         if (lse == NULL) continue;

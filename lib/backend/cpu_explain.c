@@ -12,7 +12,7 @@
 
 /* The measured peak of a product's kernel in operations a second; measured once in a process. */
 static double peak_of(const tartan_i_product *product) {
-    static _Atomic double known[TARTAN_I_CPU_FEATURES + 1][TARTAN_I_DTYPE_SLOTS];
+    static _Atomic double known[TARTAN_I_CPU_FEATURES + 1][TARTAN_I_FACTOR_SLOTS];
     int set = 0;
     while (set < TARTAN_I_CPU_FEATURES && !(product->uses >> set & 1)) set++;
     double peak = atomic_load(&known[set][product->factor]);
@@ -59,10 +59,11 @@ static const char *user_of(const plan *p, const tartan_i_cpu_rows *all, tartan_i
 }
 
 /* Why another row was not chosen. */
-static const char *why_not_row(const tartan_i_cpu_row *row, const tartan_context *context,
+static const char *why_not_row(const plan *p, const tartan_i_cpu_row *row, const tartan_context *context,
                                const tartan_op *op) {
     const char *why = row->refuses != NULL ? row->refuses(context, op) : NULL;
     if (why != NULL) return why;
+    if (p->row->parts > 0) return "slower than the products of bfloat16 that the context allows";
     return row->slower != NULL ? row->slower : "slower with these operands";
 }
 
@@ -75,7 +76,7 @@ static void add_refusals(const plan *p, const tartan_context *context, const tar
     tartan_i_text_add(text, "\"refused\": [");
     for (int32_t i = 0; i < all->count; i++) {
         const tartan_i_cpu_row *row = &all->rows[i];
-        if (row != p->row) add_refused(text, row->name, why_not_row(row, context, op), &first);
+        if (row != p->row) add_refused(text, row->name, why_not_row(p, row, context, op), &first);
     }
     for (int i = 0; i < TARTAN_I_CPU_FEATURES; i++) {
         const tartan_i_cpu_features set = (tartan_i_cpu_features)1 << i;
@@ -140,6 +141,10 @@ static void advise_product(advice *a, const plan *p, int32_t dtype, int64_t rows
 
 /* ---- Operations ---- */
 
+static int32_t parts_of(const plan *p) {
+    return p->row->parts > 1 ? p->row->parts : 1;
+}
+
 static void add_plan(const plan *p, tartan_i_text *text) {
     const tartan_i_cpu_features set = p->k.product.uses;
     char name[64];
@@ -178,7 +183,7 @@ static void explain_few(const tartan_context *context, const tartan_op *any, con
 
 static void explain_wide(const tartan_context *context, const tartan_op *any, const tartan_op_spmm *op,
                          plan *p, tartan_i_text *text) {
-    const tartan_i_spmm s = tartan_i_spmm_plan(context, op);
+    const tartan_i_spmm s = tartan_i_spmm_plan(context, op, parts_of(p));
     const tartan_i_product *product = &s.k.product;
     const bool few = tartan_i_dense_entries(&s.form.b) == 1 &&
                      tartan_i_cpu_few_columns(product, tartan_i_cpu_form_out_mean(&s.form), s.form.n);
@@ -192,7 +197,8 @@ static void explain_wide(const tartan_context *context, const tartan_op *any, co
     add_plan(p, text);
     tartan_i_text_add(text, "\"why\": \"b is %s, blocks are %s\", ",
                       s.direct ? "read in place" : "packed by panels of columns",
-                      !s.convert           ? "read in place"
+                      product->parts > 1   ? "split into parts of bfloat16"
+                      : !s.convert         ? "read in place"
                       : product->group > 1 ? "rearranged as the instructions want them"
                       : op->gates != NULL  ? "multiplied by their gates first"
                                            : "converted first");
@@ -203,7 +209,7 @@ static void explain_wide(const tartan_context *context, const tartan_op *any, co
     if (few && s.form.a_row != 1 && dtype == s.k.dtype && op->gates == NULL)
         advise(&a, "%s blocks: with few columns of b the kernel takes whole columns of a block",
                op->a->block_order == TARTAN_COL_MAJOR ? "row-major" : "column-major");
-    if (product->group > 1 && s.form.a_col != 1)
+    if (product->group > 1 && product->parts == 1 && s.form.a_col != 1)
         advise(&a, "%s blocks, which need not be transposed",
                op->a->block_order == TARTAN_COL_MAJOR ? "row-major" : "column-major");
     if (dtype == TARTAN_BF16 && product->group == 1 &&
@@ -215,7 +221,7 @@ static void explain_wide(const tartan_context *context, const tartan_op *any, co
 
 static void explain_sddmm(const tartan_context *context, const tartan_op *any, const tartan_op_sddmm *op,
                           plan *p, tartan_i_text *text) {
-    const tartan_i_sddmm s = tartan_i_sddmm_plan(context, op);
+    const tartan_i_sddmm s = tartan_i_sddmm_plan(context, op, parts_of(p));
     p->dtype = op->x[0].dtype;
     p->k = s.k;
     p->team = s.team;
@@ -274,7 +280,7 @@ tartan_status tartan_i_cpu_explain(const tartan_context *context, const tartan_o
     if (op->kind == TARTAN_OP_SPMM && tartan_i_array_elements(op->spmm.c) > 0) {
         tartan_array gates;
         const tartan_op_spmm spmm = tartan_i_cpu_spmm_now(&op->spmm, &now, &gates);
-        if (p.row->refuses != NULL)
+        if (p.row->refuses != NULL && p.row->parts == 0)
             explain_few(context, op, &spmm, &p, text);
         else
             explain_wide(context, op, &spmm, &p, text);

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0
  * Factors as a product kernel reads them. */
-#include "backend/cpu.h"
+#include "backend/cpu_parts.h"
 
 #include <string.h>
 
@@ -59,7 +59,9 @@ static void turn_columns(const tartan_i_kernels *k, const char *in, int64_t in_c
 
 void tartan_i_pack_right(const tartan_i_kernels *k, int32_t dtype, const char *in, int64_t in_row,
                          int64_t in_col, int64_t rows, int64_t cols, char *out, int64_t out_row) {
-    if (k->product.group == 1)
+    if (k->product.parts > 1)
+        tartan_i_split_right(k, in, in_row, in_col, rows, cols, out, out_row);
+    else if (k->product.group == 1)
         tartan_i_pack(k, dtype, in, in_row, in_col, rows, cols, out, out_row);
     else if (in_row == 1 && in_col != 1)
         turn_columns(k, in, in_col, rows, cols, (uint32_t *)(void *)out, out_row);
@@ -98,6 +100,10 @@ static void turn_rows(const tartan_i_kernels *k, const tartan_i_fit *fit, const 
 
 void tartan_i_pack_left(const tartan_i_kernels *k, const tartan_i_fit *fit, const char *in, int64_t in_row,
                         int64_t in_col, int64_t rows, int64_t cols, char *out) {
+    if (k->product.parts > 1) {
+        tartan_i_split_left(k, fit, in, in_row, in_col, rows, cols, out);
+        return;
+    }
     if (in_col == 1)
         copy_rows(fit, in, in_row, rows, cols, out);
     else

@@ -19,7 +19,7 @@ static const tartan_i_kernels *keep(kept *t, tartan_i_cpu_features features, int
 }
 
 const tartan_i_kernels *tartan_i_cpu_table_of(int32_t dtype) {
-    static _Thread_local kept tables[TARTAN_I_DTYPE_SLOTS];
+    static _Thread_local kept tables[TARTAN_I_FACTOR_SLOTS];
     return keep(&tables[dtype], tartan_i_cpu_in_use(), dtype);
 }
 
@@ -32,8 +32,7 @@ tartan_i_kernels tartan_i_cpu_kernels(int32_t dtype) {
     return *tartan_i_cpu_table_of(tartan_i_sum_dtype(dtype));
 }
 
-/* Whether no gate is other than 0 and 1. */
-static bool only_switch(const tartan_array *gates) {
+bool tartan_i_cpu_gates_only_switch(const tartan_array *gates) {
     for (int64_t i = 0; gates != NULL && i < gates->shape[0]; i++) {
         const double gate = tartan_i_load(gates->data, gates->dtype, i * gates->strides[0]);
         if (gate != 0 && gate != 1) return false;
@@ -43,8 +42,9 @@ static bool only_switch(const tartan_array *gates) {
 
 tartan_i_kernels tartan_i_cpu_product_kernels(int32_t dtype, const tartan_array *gates) {
     const tartan_i_kernels *kernels = tartan_i_cpu_table_of(dtype);
-    return kernels->product.factor == kernels->dtype || only_switch(gates) ? *kernels
-                                                                           : tartan_i_cpu_kernels(dtype);
+    return kernels->product.factor == kernels->dtype || tartan_i_cpu_gates_only_switch(gates)
+               ? *kernels
+               : tartan_i_cpu_kernels(dtype);
 }
 
 void tartan_i_cpu_form_of(const tartan_op_spmm *op, tartan_i_cpu_form *f) {

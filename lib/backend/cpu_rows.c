@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0
  * How the CPU runs each operation: rows, of which the first that does not refuse is taken. */
-#include "backend/cpu.h"
+#include "backend/cpu_parts.h"
 
 /* ---- Products. On a dynamic layout, an operation uses the blocks of the last mask. ---- */
 
@@ -18,6 +18,41 @@ static const char *narrow_refuses(const tartan_context *context, const tartan_op
     return tartan_i_cpu_spmm_narrow_refuses(context, &now);
 }
 
+/* Factors of f32 as sums of bf16. */
+static const char *spmm_parts_refuse(const tartan_context *context, const tartan_op *op, int32_t parts) {
+    tartan_matrix a;
+    tartan_array gates;
+    tartan_i_cpu_form form;
+    if (context->options.parts != parts) return "the context does not allow it";
+    const tartan_op_spmm now = tartan_i_cpu_spmm_now(&op->spmm, &a, &gates);
+    if (now.a->dtype != TARTAN_F32 || now.b->dtype != TARTAN_F32) return "only for float32";
+    if (!tartan_i_cpu_gates_only_switch(now.gates)) return "gates scale blocks first";
+    tartan_i_cpu_form_of(&now, &form);
+    return tartan_i_cpu_parts_refuse(context, parts, tartan_i_cpu_form_out_mean(&form),
+                                     tartan_i_cpu_form_in_mean(&form),
+                                     form.n * tartan_i_dense_entries(&form.b));
+}
+
+static const char *spmm_bf16x3_refuses(const tartan_context *context, const tartan_op *op) {
+    return spmm_parts_refuse(context, op, 2);
+}
+
+static const char *spmm_bf16x6_refuses(const tartan_context *context, const tartan_op *op) {
+    return spmm_parts_refuse(context, op, 3);
+}
+
+static tartan_status spmm(const tartan_context *context, const tartan_op_spmm *op) {
+    return tartan_i_cpu_spmm(context, op, 1);
+}
+
+static tartan_status spmm_bf16x3(const tartan_context *context, const tartan_op_spmm *op) {
+    return tartan_i_cpu_spmm(context, op, 2);
+}
+
+static tartan_status spmm_bf16x6(const tartan_context *context, const tartan_op_spmm *op) {
+    return tartan_i_cpu_spmm(context, op, 3);
+}
+
 #define RUN_SPMM(name, function)                                                                             \
     static tartan_status name(const tartan_context *context, const tartan_op *op) {                          \
         tartan_matrix a;                                                                                     \
@@ -27,14 +62,41 @@ static const char *narrow_refuses(const tartan_context *context, const tartan_op
     }
 RUN_SPMM(run_vector, tartan_i_cpu_spmm_vector)
 RUN_SPMM(run_narrow, tartan_i_cpu_spmm_narrow)
-RUN_SPMM(run_spmm, tartan_i_cpu_spmm)
+RUN_SPMM(run_spmm, spmm)
+RUN_SPMM(run_spmm_bf16x3, spmm_bf16x3)
+RUN_SPMM(run_spmm_bf16x6, spmm_bf16x6)
 
-static tartan_status run_sddmm(const tartan_context *context, const tartan_op *op) {
-    tartan_op_sddmm now = op->sddmm;
-    tartan_matrix s;
-    now.s = (tartan_matrix *)tartan_i_cpu_matrix_now(now.s, &s);
-    return tartan_i_cpu_sddmm(context, &now);
+static const char *sddmm_parts_refuse(const tartan_context *context, const tartan_op *op, int32_t parts) {
+    const tartan_op_sddmm *o = &op->sddmm;
+    const tartan_shape *shape = &o->s->layout->shape;
+    int64_t k = 0;
+    if (context->options.parts != parts) return "the context does not allow it";
+    for (int64_t i = 0; i < o->pairs; i++) {
+        if (o->x[i].dtype != TARTAN_F32 || o->y[i].dtype != TARTAN_F32) return "only for float32";
+        const int64_t here = o->x[i].shape[o->x[i].ndim - 1];
+        if (here > k) k = here;
+    }
+    return tartan_i_cpu_parts_refuse(context, parts, shape->block_rows, k, shape->block_cols);
 }
+
+static const char *sddmm_bf16x3_refuses(const tartan_context *context, const tartan_op *op) {
+    return sddmm_parts_refuse(context, op, 2);
+}
+
+static const char *sddmm_bf16x6_refuses(const tartan_context *context, const tartan_op *op) {
+    return sddmm_parts_refuse(context, op, 3);
+}
+
+#define RUN_SDDMM(name, parts)                                                                               \
+    static tartan_status name(const tartan_context *context, const tartan_op *op) {                          \
+        tartan_op_sddmm now = op->sddmm;                                                                     \
+        tartan_matrix s;                                                                                     \
+        now.s = (tartan_matrix *)tartan_i_cpu_matrix_now(now.s, &s);                                         \
+        return tartan_i_cpu_sddmm(context, &now, parts);                                                     \
+    }
+RUN_SDDMM(run_sddmm, 1)
+RUN_SDDMM(run_sddmm_bf16x3, 2)
+RUN_SDDMM(run_sddmm_bf16x6, 3)
 
 /* ---- The table ---- */
 
@@ -54,19 +116,41 @@ static tartan_status run_sddmm(const tartan_context *context, const tartan_op *o
     { .name = #row, .run = tartan_i_cpu_##row, .why = __VA_ARGS__ }
 
 const tartan_i_cpu_rows tartan_i_cpu_table[TARTAN_OP_COUNT] = {
-    [TARTAN_OP_SPMM] = ROWS({.name = "spmm_vector",
-                             .refuses = vector_refuses,
-                             .run = run_vector,
-                             .why = "one column, or few and small blocks"},
-                            {.name = "spmm_narrow",
-                             .refuses = narrow_refuses,
-                             .run = run_narrow,
-                             .why = "few columns, and blocks whose columns are contiguous in op(a)"},
-                            {.name = "spmm",
-                             .run = run_spmm,
-                             .why = "its lanes are columns of b",
-                             .slower = "more empty lanes: its lanes are columns of b"}),
-    [TARTAN_OP_SDDMM] = ROWS({.name = "sddmm", .run = run_sddmm, .why = "the only kernel"}),
+    [TARTAN_OP_SPMM] =
+        ROWS({.name = "spmm_vector",
+              .refuses = vector_refuses,
+              .run = run_vector,
+              .why = "one column, or few and small blocks"},
+             {.name = "spmm_narrow",
+              .refuses = narrow_refuses,
+              .run = run_narrow,
+              .why = "few columns, and blocks whose columns are contiguous in op(a)"},
+             {.name = "spmm_bf16x3",
+              .refuses = spmm_bf16x3_refuses,
+              .run = run_spmm_bf16x3,
+              .parts = 2,
+              .why = "three products of bfloat16 for each of float32, which the context allows"},
+             {.name = "spmm_bf16x6",
+              .refuses = spmm_bf16x6_refuses,
+              .run = run_spmm_bf16x6,
+              .parts = 3,
+              .why = "six products of bfloat16 for each of float32, which the context allows"},
+             {.name = "spmm",
+              .run = run_spmm,
+              .why = "its lanes are columns of b",
+              .slower = "more empty lanes: its lanes are columns of b"}),
+    [TARTAN_OP_SDDMM] =
+        ROWS({.name = "sddmm_bf16x3",
+              .refuses = sddmm_bf16x3_refuses,
+              .run = run_sddmm_bf16x3,
+              .parts = 2,
+              .why = "three products of bfloat16 for each of float32, which the context allows"},
+             {.name = "sddmm_bf16x6",
+              .refuses = sddmm_bf16x6_refuses,
+              .run = run_sddmm_bf16x6,
+              .parts = 3,
+              .why = "six products of bfloat16 for each of float32, which the context allows"},
+             {.name = "sddmm", .run = run_sddmm, .why = "for any dtype"}),
     [TARTAN_OP_GATE_GRADIENT] = ONE(gate_gradient),
     [TARTAN_OP_GROWTH_SCORE] = ONE(growth_score),
     [TARTAN_OP_BLOCK_COPY] = ONE(block_copy),
@@ -142,6 +226,7 @@ const tartan_i_cpu_rows tartan_i_cpu_table[TARTAN_OP_COUNT] = {
     [TARTAN_OP_CONV_NORMALIZE] = ONE(conv_normalize),
     [TARTAN_OP_CONV_NORMALIZE_GRADIENT] = ONE(conv_normalize_gradient),
     [TARTAN_OP_FUSED] = ONE(fused),
+    [TARTAN_OP_CAST] = ONE(cast),
     [TARTAN_OP_UPDATE] = ONE(update),
     [TARTAN_OP_GLOBAL_NORM] = ONE(global_norm),
     [TARTAN_OP_GROUP_LASSO] = ONE(group_lasso),

@@ -149,6 +149,30 @@ static void commit_block(const tartan_i_sddmm *p, int64_t id, double gate, char 
                     tartan_i_block_at(s, id), tartan_i_block_row_stride(s), tartan_i_block_col_stride(s));
 }
 
+/* Where factors are split, sums that are not finite are computed again without. */
+static void check_sums(const tartan_i_sddmm *p, int64_t id, char *sums) {
+    const tartan_i_kernels *k = &p->k;
+    const int64_t row = tartan_i_row_begin(p->layout, p->layout->block_rows[id]);
+    const int64_t col = tartan_i_col_begin(p->layout, p->layout->block_cols[id]);
+    tartan_i_real_product again = {.rows = tartan_i_rows_of(p->layout, p->layout->block_rows[id]),
+                                   .cols = tartan_i_cols_of(p->layout, p->layout->block_cols[id]),
+                                   .sums = (float *)(void *)sums,
+                                   .sums_row = p->width,
+                                   .first = true};
+    if (k->product.parts == 1 || k->product.finite(again.rows, again.cols, again.sums, p->width)) return;
+    for (int64_t i = 0; i < p->op->pairs; i++) {
+        const tartan_i_dense *x = &p->pairs[i].x, *y = &p->pairs[i].y;
+        again.k = p->pairs[i].k;
+        again.a_row = x->row, again.a_col = x->col, again.b_row = y->row, again.b_col = y->col;
+        for (int64_t entry = 0; entry < p->pairs[i].entries; entry++) {
+            again.a = (const float *)(void *)tartan_i_dense_entry(x, entry) + row * x->row;
+            again.b = (const float *)(void *)tartan_i_dense_entry(y, entry) + col * y->col;
+            tartan_i_cpu_add_reals(&again);
+            again.first = false;
+        }
+    }
+}
+
 static void compute_row(const tartan_i_sddmm *p, row_work *w, int64_t last_col, char *own) {
     const int64_t *pointers = p->layout->row_pointers + p->pointer;
     const int32_t *cols = p->layout->block_cols;
@@ -167,7 +191,9 @@ static void compute_row(const tartan_i_sddmm *p, row_work *w, int64_t last_col, 
             is_packed = true;
             compute_block(p, w, cols[id], cols[id + 1 < end ? id + 1 : id], sums);
         }
-        if (p->last) commit_block(p, id, gate, sums);
+        if (!p->last) continue;
+        if (gate != 0) check_sums(p, id, sums);
+        commit_block(p, id, gate, sums);
     }
 }
 
@@ -225,9 +251,10 @@ static void split(tartan_i_sddmm *p) {
     p->panel_cols = tartan_i_ceil_div(own, p->team.panels);
 }
 
-tartan_i_sddmm tartan_i_sddmm_plan(const tartan_context *context, const tartan_op_sddmm *op) {
+tartan_i_sddmm tartan_i_sddmm_plan(const tartan_context *context, const tartan_op_sddmm *op, int32_t parts) {
     tartan_i_sddmm p = {.context = context, .op = op, .layout = op->s->layout};
-    p.k = tartan_i_cpu_product_kernels(op->x[0].dtype, NULL);
+    p.k = parts > 1 ? *tartan_i_cpu_table_of(tartan_i_cpu_factor_of_parts(parts))
+                    : tartan_i_cpu_product_kernels(op->x[0].dtype, NULL);
     p.vectors = tartan_i_ceil_div(p.layout->shape.block_cols, p.k.product.lanes);
     p.width = p.vectors * p.k.product.lanes;
     p.rows = fit_of(&p, 1).rows;
@@ -280,10 +307,10 @@ static void run_head(tartan_i_sddmm *p, int64_t head) {
     } while (!p->last);
 }
 
-tartan_status tartan_i_cpu_sddmm(const tartan_context *context, const tartan_op_sddmm *op) {
+tartan_status tartan_i_cpu_sddmm(const tartan_context *context, const tartan_op_sddmm *op, int32_t parts) {
     const tartan_layout *l = op->s->layout;
     if (l->blocks == 0) return TARTAN_OK;
-    tartan_i_sddmm p = tartan_i_sddmm_plan(context, op);
+    tartan_i_sddmm p = tartan_i_sddmm_plan(context, op, parts);
     const tartan_status status = get_memory(&p);
     for (int64_t head = 0; status == TARTAN_OK && head < l->shape.heads; head++) run_head(&p, head);
     tartan_i_workspace_end(context);

@@ -3,7 +3,7 @@
 #ifndef TARTAN_BACKEND_CPU_SDDMM_H
 #define TARTAN_BACKEND_CPU_SDDMM_H
 
-#include "backend/cpu.h"
+#include "backend/cpu_parts.h"
 
 enum { TARTAN_I_SDDMM_SEGMENTS = 256 };
 
@@ -52,8 +52,8 @@ static inline int64_t tartan_i_sddmm_vectors(const tartan_i_sddmm *p, int64_t bl
     return tartan_i_ceil_div(tartan_i_cols_of(p->layout, block_col), p->k.product.lanes);
 }
 
-/* Plans a product; the layout has blocks. Memory and the first round are still missing. */
-tartan_i_sddmm tartan_i_sddmm_plan(const tartan_context *context, const tartan_op_sddmm *op);
+/* Plans a product; the layout has blocks. Memory and the first round are still missing. `parts`: as of tartan_i_cpu_sddmm. */
+tartan_i_sddmm tartan_i_sddmm_plan(const tartan_context *context, const tartan_op_sddmm *op, int32_t parts);
 
 /* The block columns of the panel at work in a range of columns. */
 void tartan_i_sddmm_panel_of(const tartan_i_sddmm *p, int32_t range, int64_t *first, int64_t *last);

@@ -26,11 +26,12 @@ static void pack_segment(const tartan_i_sddmm *p, const tartan_i_sddmm_segment *
     const tartan_i_product *product = &p->k.product;
     const tartan_i_dense *y = &s->pair->y;
     const int64_t row_bytes = width * product->bytes, units = tartan_i_ceil_div(s->k, product->group);
+    const int64_t unit = product->bytes / product->parts; /* bytes of one in a line */
     if (valid > 0)
         tartan_i_pack_right(&p->k, y->dtype, s->y + col * y->col * y->bytes, y->row, y->col, s->k, valid, to,
                             width);
-    for (int64_t k = 0; valid < width && k < units; k++)
-        memset(to + k * row_bytes + valid * product->bytes, 0, (size_t)((width - valid) * product->bytes));
+    for (int64_t i = 0; valid < width && i < units * product->parts; i++)
+        memset(to + (i * width + valid) * unit, 0, (size_t)((width - valid) * unit));
     memset(to + units * row_bytes, 0, (size_t)((s->fit.units - units) * row_bytes));
 }
 

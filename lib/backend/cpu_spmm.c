@@ -20,20 +20,11 @@
 enum { LINE = 64, HUGE_FROM = 1 << 19 }; /* a smaller panel makes do with small pages */
 enum { PAGE = 4096 }; /* a worker's own memory begins at a page, which is placed by who writes it first */
 
-/* Terms with what to fetch meanwhile: of rows of blocks that follow each other, or of one that is to be changed or done in parts. */
-typedef struct list {
-    int64_t begin, end; /* positions of their blocks */
-    int64_t known;      /* how many terms they are; more may follow that are only asked for */
-    bool whole;         /* nothing comes after them */
-    tartan_i_term terms[TARTAN_I_SPMM_TERMS + TARTAN_I_SPMM_AHEAD], again[TARTAN_I_SPMM_TERMS];
-    const tartan_i_term *first, *last; /* those at work: of all strips of rows but the last, and of that */
-} list;
-
 /* A worker, and the results that it has computed and not stored yet. */
 typedef struct work {
     const tartan_i_spmm *p;
     char *sums, *converted;
-    list list;
+    tartan_i_spmm_list list;
     tartan_i_soon soon; /* results of the next sliver or row */
     int64_t turn;       /* of the two places for sums */
     struct {
@@ -41,143 +32,11 @@ typedef struct work {
         const char *sums;
         int64_t row, rows, done, step; /* rows of C */
     } left;
+    tartan_i_spmm_ahead
+        ahead[2]; /* where factors are split: the row of blocks at work and the next one, in turns */
+    int64_t ahead_turn, ahead_rows,
+        follows; /* follows: the row of blocks that this worker does next, or none */
 } work;
-
-/* Changes a block into what the product reads, times its gate. */
-static void convert_block(const tartan_i_spmm *p, int64_t id, double gate, int64_t rows, int64_t cols,
-                          char *to) {
-    const tartan_matrix *a = p->op->a;
-    const char *from = tartan_i_block_at(a, id);
-    if (p->k.product.group > 1) {
-        tartan_i_pack_left(&p->k, &p->fit, from, p->form.a_row, p->form.a_col, rows, cols, to);
-        return;
-    }
-    if (a->dtype != p->k.dtype) {
-        p->k.load[a->dtype](p->form.block_elements, from, to);
-        from = to;
-    }
-    if (gate != 1 || from != to) p->k.scale(p->form.block_elements, gate, from, to);
-}
-
-/* The terms of one block of A with `cols` columns at `a`, and of the rows of B at `b`. Returns how many they are. */
-static int64_t cut_block(const tartan_i_spmm *p, const char *a, int64_t b, int64_t cols,
-                         tartan_i_term *terms) {
-    int64_t first = 0;
-    for (int64_t i = 0; i < p->pieces; i++) {
-        const int64_t end = (i + 1) * cols / p->pieces;
-        terms[i].a = a + first * p->form.a_col * p->k.product.bytes;
-        terms[i].b = b + first;
-        terms[i].k = end - first;
-        first = end;
-    }
-    return p->pieces;
-}
-
-/* The terms of the block at a position, which is read as it is. */
-static inline void plain_terms(const tartan_i_spmm *p, int64_t position, tartan_i_term *terms) {
-    const int64_t id = p->form.ids != NULL ? p->form.ids[position] : position;
-    const int64_t block = p->form.others[position], b = p->slots[block];
-    const char *a = p->values + id * p->block_bytes;
-    int64_t col;
-    if (p->pieces > 1) {
-        cut_block(p, a, b, tartan_i_cpu_form_in(&p->form, block, &col), terms);
-        return;
-    }
-    terms->a = a;
-    terms->b = b;
-    terms->k = p->form.in_bounds == NULL && block + 1 < p->form.grid_in
-                   ? p->form.in_block
-                   : tartan_i_cpu_form_in(&p->form, block, &col);
-}
-
-/* While a call works, the factors of later terms come into cache. After the terms of a list, other strips of rows begin with it
- * again, or the next sliver: from term `from` on, what would be asked for is in that. */
-static void ask_again(const tartan_i_spmm *p, tartan_i_term *terms, int64_t from, int64_t count) {
-    const bool pairs = p->k.product.group > 1;
-    const int64_t ahead_a = pairs ? p->call : p->ahead_a, ahead_b = pairs ? p->call : p->ahead_b;
-    const int64_t most = p->k.product.rows[p->k.product.vectors - 1];
-    const bool strips = !pairs && p->form.out_block > most;
-    const int64_t down = strips ? most * p->form.a_row * p->k.product.bytes : 0;
-    const int64_t right = strips || p->direct ? 0 : p->used;
-    for (int64_t i = from > 0 ? from : 0; i < count; i++) {
-        const int64_t a = i + ahead_a, b = i + ahead_b;
-        terms[i].next_a = a < count ? terms[a].a : (const char *)terms[a % count].a + down;
-        terms[i].next_b = b < count ? terms[b].b : terms[b % count].b + right;
-        terms[i].far_a = NULL;
-    }
-}
-
-/* Fills the list with terms from a position on: those of a row of blocks, then others that are used next. */
-static void fill_list(const tartan_i_spmm *p, int64_t begin, int64_t end, int64_t next, list *l) {
-    const int64_t all = p->form.pointers[p->form.grid_out], room = TARTAN_I_SPMM_TERMS + TARTAN_I_SPMM_AHEAD;
-    if (p->depths == 1) end = all, next = all;
-    int64_t count = 0;
-    l->begin = l->end = begin;
-    for (; l->end < end && count + p->pieces <= room; l->end++, count += p->pieces)
-        plain_terms(p, l->end, l->terms + count);
-    l->known = count;
-    for (int64_t i = next; i < all && count < l->known + p->ahead_far && count + p->pieces <= room;
-         i++, count += p->pieces)
-        plain_terms(p, i, l->terms + count);
-    l->whole = l->end == all || p->depths > 1;
-    int64_t sure = count > p->ahead_far ? count - p->ahead_far : 0; /* all that is asked for is there */
-    if (sure > l->known) sure = l->known;
-    tartan_i_term *t = l->terms;
-    for (; t < l->terms + sure; t++) {
-        t->next_a = t[p->ahead_a].a;
-        t->next_b = t[p->ahead_b].b;
-        t->far_a = t[p->ahead_far].a;
-    }
-    for (; t < l->terms + l->known; t++) {
-        const int64_t left = l->terms + count - t;
-        t->next_a = t[p->ahead_a < left ? p->ahead_a : 0].a;
-        t->next_b = t[p->ahead_b < left ? p->ahead_b : 0].b;
-        t->far_a = NULL;
-    }
-}
-
-/* The same as make_terms where no block is changed or left out. The list is filled for several rows at once. */
-static int64_t list_terms(const tartan_i_spmm *p, int64_t *at, int64_t end, int64_t next, list *l) {
-    const int64_t begin = *at, blocks = end - begin < p->batch ? end - begin : p->batch;
-    const int64_t count = blocks * p->pieces, ahead = p->ahead_far;
-    *at = begin + blocks;
-    if (p->depths > 1 || begin < l->begin || begin > l->end ||
-        (!l->whole && (begin - l->begin) * p->pieces + count + ahead > l->known))
-        fill_list(p, begin, end, next, l);
-    l->first = l->last = l->terms + (begin - l->begin) * p->pieces;
-    if (count == 0 || p->form.out_block <= p->k.product.rows[p->k.product.vectors - 1]) return count;
-    l->first = l->again;
-    memcpy(l->again, l->last, (size_t)count * sizeof *l->again);
-    ask_again(p, l->again, count - ahead, count);
-    return count;
-}
-
-/* Terms of the blocks at positions *at, *at + 1, ... before `end`, as many as there is room for. `rows`: of C. */
-static int64_t make_terms(const tartan_i_spmm *p, int64_t *at, int64_t end, int64_t next, int64_t rows,
-                          list *l, char *converted) {
-    const bool pairs = p->k.product.group > 1;
-    int64_t count = 0, blocks = 0, converted_count = 0;
-    tartan_i_term *terms = l->again;
-    if (!pairs && !p->convert) return list_terms(p, at, end, next, l);
-    l->first = l->last = terms;
-    for (; *at < end && blocks < p->batch; ++*at) {
-        const int64_t id = p->form.ids != NULL ? p->form.ids[*at] : *at, block = p->form.others[*at];
-        const double gate = tartan_i_cpu_gate(&p->k, p->op->gates, id);
-        if (gate == 0) continue;
-        int64_t col;
-        const int64_t cols = tartan_i_cpu_form_in(&p->form, block, &col);
-        const char *a = tartan_i_block_at(p->op->a, id);
-        if (p->convert || (pairs && cols < p->form.in_block)) {
-            char *to = converted + converted_count++ * p->block_bytes;
-            convert_block(p, id, gate, rows, cols, to);
-            a = to;
-        }
-        count += cut_block(p, a, p->slots[block], pairs ? p->fit.units : cols, terms + count);
-        blocks++;
-    }
-    ask_again(p, terms, 0, count);
-    return count;
-}
 
 /* Stores `rows` rows of results, those of C from `row` on. */
 static void commit_rows(const tartan_i_spmm *p, const tartan_i_sliver *s, int64_t row, int64_t rows,
@@ -201,6 +60,21 @@ static void commit_some(void *other) {
     w->left.done += rows;
 }
 
+/* The row of blocks after the one at work. */
+static tartan_i_spmm_ahead *next_row(work *w) {
+    return &w->ahead[1 - w->ahead_turn];
+}
+
+static bool is_ahead(work *w) {
+    return w->p->k.product.parts > 1 && next_row(w)->at < next_row(w)->end;
+}
+
+static void do_meanwhile(void *other) {
+    work *w = other;
+    commit_some(w);
+    if (is_ahead(w)) tartan_i_spmm_ahead_split(w->p, next_row(w), w->ahead_rows);
+}
+
 static void commit_left(work *w) {
     w->left.step = w->left.rows;
     commit_some(w);
@@ -216,8 +90,8 @@ static void spread_left(work *w, int64_t count) {
 }
 
 /* A sliver times a batch of terms, a few at a time so that the strips share them in L1. */
-static void compute_sliver(work *w, const tartan_i_sliver *s, const list *l, int64_t count, int64_t rows,
-                           char *sums, int64_t sums_row, bool start) {
+static void compute_sliver(work *w, const tartan_i_sliver *s, const tartan_i_spmm_list *l, int64_t count,
+                           int64_t rows, char *sums, int64_t sums_row, bool start) {
     const tartan_i_spmm *p = w->p;
     const bool pairs = p->k.product.group > 1, tiles = p->fit.tile_rows > 0;
     tartan_i_strip strip = {.width = s->width,
@@ -231,7 +105,7 @@ static void compute_sliver(work *w, const tartan_i_sliver *s, const list *l, int
                             .soon = w->soon,
                             .tile_rows = p->fit.tile_rows,
                             .tile_units = p->fit.tile_units,
-                            .meanwhile = w->left.done < w->left.rows ? commit_some : NULL,
+                            .meanwhile = w->left.done < w->left.rows || is_ahead(w) ? do_meanwhile : NULL,
                             .other = w};
     int64_t done = 0;
     do {
@@ -244,18 +118,54 @@ static void compute_sliver(work *w, const tartan_i_sliver *s, const list *l, int
     } while (done < count);
 }
 
+/* Where factors are split, sums that are not finite are computed again without. */
+static void check_sums(const tartan_i_spmm *p, int64_t block, const tartan_i_sliver *s, int64_t rows,
+                       char *sums) {
+    if (p->k.product.parts > 1 &&
+        !p->k.product.finite(rows, s->valid, (const float *)(const void *)sums, s->width))
+        tartan_i_spmm_add_reals(p, block, s, sums);
+}
+
 /* One row of blocks, whose terms are all in one list, times the slivers of a panel, with tiles. */
-static void compute_in_turns(work *w, const tartan_i_sliver *slivers, int64_t slivers_here, int64_t row,
-                             int64_t rows, const list *l, int64_t count) {
+static void compute_in_turns(work *w, const tartan_i_sliver *slivers, int64_t slivers_here, int64_t block,
+                             const tartan_i_spmm_list *l, int64_t count) {
+    int64_t row;
+    const int64_t rows = tartan_i_cpu_form_out(&w->p->form, block, &row);
     for (int64_t i = 0; i < slivers_here; i++) {
         char *sums = w->sums + w->turn * tartan_i_spmm_sums_bytes(w->p);
         spread_left(w, count);
         compute_sliver(w, &slivers[i], l, count, rows, sums, slivers[i].width, true);
+        check_sums(w->p, block, &slivers[i], rows, sums);
         commit_left(w);
         w->left.s = &slivers[i], w->left.sums = sums;
         w->left.row = row, w->left.rows = rows, w->left.done = 0;
         w->turn = 1 - w->turn;
     }
+}
+
+static bool fits_list(const tartan_i_spmm *p, int64_t block) {
+    return block < p->form.grid_out && p->form.pointers[block + 1] - p->form.pointers[block] <= p->batch;
+}
+
+/* The same where factors are split. Blocks of the row that follows are split between the products of this one: tiles multiply
+ * while vectors work. */
+static void compute_split(work *w, const tartan_i_sliver *slivers, int64_t slivers_here, int64_t block) {
+    enum { LEAST = 8, TURNED = 32 }; /* rows at a time; where they are transposed, those of a tile */
+    const tartan_i_spmm *p = w->p;
+    tartan_i_spmm_ahead *own = next_row(w);
+    w->ahead_turn = 1 - w->ahead_turn;
+    if (own->block != block) tartan_i_spmm_ahead_start(p, block, own);
+    tartan_i_spmm_ahead_split(p, own, INT64_MAX);
+    own->block = -1;
+    tartan_i_spmm_ahead *next = next_row(w);
+    next->block = -1, next->at = next->end = 0;
+    if (fits_list(p, w->follows)) tartan_i_spmm_ahead_start(p, w->follows, next);
+    const int64_t calls = slivers_here * own->count * tartan_i_ceil_div(p->fit.rows, 2 * p->fit.tile_rows);
+    const int64_t rows = (next->end - next->at) * next->rows, least = p->form.a_col == 1 ? LEAST : TURNED;
+    w->ahead_rows = tartan_i_ceil_div(rows, calls > 0 ? calls : 1);
+    w->ahead_rows = tartan_i_ceil_div(w->ahead_rows, least) * least;
+    w->list.first = w->list.last = own->terms;
+    compute_in_turns(w, slivers, slivers_here, block, &w->list, own->count);
 }
 
 /* Where the results of a sliver go in a row of C, if they are neighbours there. */
@@ -301,6 +211,12 @@ static int64_t part_begin(const tartan_i_spmm *p, int64_t block, int64_t *end) {
 static void compute_row(work *w, int64_t block, int64_t then, const tartan_i_sliver *slivers,
                         int64_t slivers_here) {
     const tartan_i_spmm *p = w->p;
+    if (p->k.product.parts > 1 && p->fit.tile_rows > 0 && fits_list(p, block)) {
+        compute_split(w, slivers, slivers_here, block);
+        return;
+    }
+    for (int i = 0; i < 2; i++)
+        w->ahead[i].block = -1, w->ahead[i].at = w->ahead[i].end = 0; /* their memory is used */
     int64_t row, end, unused;
     const int64_t rows = tartan_i_cpu_form_out(&p->form, block, &row);
     int64_t at = part_begin(p, block, &end);
@@ -309,14 +225,14 @@ static void compute_row(work *w, int64_t block, int64_t then, const tartan_i_sli
     /* Unless there is one batch, the sums of all slivers wait for the next. */
     const int64_t step = end - at <= p->batch ? 0 : tartan_i_spmm_sums_bytes(p);
     if (step == 0 && p->fit.tile_rows > 0) {
-        const int64_t count = make_terms(p, &at, end, next, rows, &w->list, w->converted);
-        compute_in_turns(w, slivers, slivers_here, row, rows, &w->list, count);
+        const int64_t count = tartan_i_spmm_terms(p, &at, end, next, rows, &w->list, w->converted);
+        compute_in_turns(w, slivers, slivers_here, block, &w->list, count);
         return;
     }
     commit_left(w);
     bool start = p->depth == 0;
     do {
-        const int64_t count = make_terms(p, &at, end, next, rows, &w->list, w->converted);
+        const int64_t count = tartan_i_spmm_terms(p, &at, end, next, rows, &w->list, w->converted);
         for (int64_t i = 0; i < slivers_here; i++) {
             const tartan_i_sliver *s = &slivers[i];
             char *sums = w->sums + i * step, *place = place_of(p, s, row);
@@ -328,7 +244,9 @@ static void compute_row(work *w, int64_t block, int64_t then, const tartan_i_sli
                 continue;
             }
             compute_sliver(w, s, &w->list, count, rows, sums, s->width, start);
-            if (at == end) commit_rows(p, s, row, rows, sums);
+            if (at < end) continue;
+            check_sums(p, block, s, rows, sums);
+            commit_rows(p, s, row, rows, sums);
         }
         start = false;
     } while (at < end);
@@ -350,6 +268,11 @@ static void compute_task(void *data, int32_t worker) {
     w.p = p, w.sums = own, w.converted = own + p->sums_bytes;
     w.soon.count = w.left.rows = w.left.done = w.turn = 0;
     w.list.begin = w.list.end = w.list.known = 0, w.list.whole = false;
+    for (int i = 0; i < 2; i++)
+        w.ahead[i] = (tartan_i_spmm_ahead){.block = -1,
+                                           .terms = i == 0 ? w.list.terms : w.list.again,
+                                           .split = w.converted + i * p->batch * p->block_bytes};
+    w.ahead_turn = 0;
     int32_t finished = 0, range;
     int64_t begin, end;
     tartan_i_cpu_begin(&p->k.product, &p->fit);
@@ -360,6 +283,7 @@ static void compute_task(void *data, int32_t worker) {
             const int64_t then =
                 i + 1 < p->team.block_rows ? place_of_task(p, i + 1, &unused) : p->form.grid_out;
             panel += range * p->band;
+            w.follows = i + 1 < end || p->team.rows == 1 ? then : p->form.grid_out;
             compute_row(&w, block, then, p->slivers + panel * p->most, p->counts[panel]);
         }
     commit_left(&w);
@@ -398,7 +322,8 @@ static tartan_status get_memory(tartan_i_spmm *p) {
     if (packed >= HUGE_FROM && packed < TARTAN_I_HUGE_BYTES) packed = TARTAN_I_HUGE_BYTES;
     const int64_t waiting = most > 2 ? most : 2;
     /* Where not all blocks are converted, only the last of a row may be. */
-    const int64_t converted = p->convert ? p->batch : p->k.product.group > 1;
+    const int64_t rows = p->k.product.parts > 1 ? 2 : 1; /* of blocks, at a time */
+    const int64_t converted = p->convert ? rows * p->batch : p->k.product.group > 1;
     p->sums_bytes = tartan_i_ceil_div(waiting * tartan_i_spmm_sums_bytes(p), 64) * 64;
     p->scratch_bytes = tartan_i_ceil_div(p->sums_bytes + converted * p->block_bytes, PAGE) * PAGE;
     PASS(tartan_i_workspace_get(context, TARTAN_I_ROOM_LISTS, &p->slots, p->form.grid_in, sizeof *p->slots));
@@ -436,8 +361,8 @@ static void run_head(tartan_i_spmm *p) {
     }
 }
 
-tartan_status tartan_i_cpu_spmm(const tartan_context *context, const tartan_op_spmm *op) {
-    tartan_i_spmm p = tartan_i_spmm_plan(context, op);
+tartan_status tartan_i_cpu_spmm(const tartan_context *context, const tartan_op_spmm *op, int32_t parts) {
+    tartan_i_spmm p = tartan_i_spmm_plan(context, op, parts);
     const tartan_status status = get_memory(&p);
     const int64_t heads = op->a->layout->shape.heads;
     for (int64_t head = 0; status == TARTAN_OK && head < heads; head++) {

@@ -3,7 +3,7 @@
 #ifndef TARTAN_BACKEND_CPU_SPMM_H
 #define TARTAN_BACKEND_CPU_SPMM_H
 
-#include "backend/cpu.h"
+#include "backend/cpu_parts.h"
 
 enum {
     TARTAN_I_SPMM_TERMS = 512, /* most terms of a list, each a block or a piece of one */
@@ -60,8 +60,17 @@ typedef struct tartan_i_spmm {
     int64_t sums_bytes;    /* the first part of it; converted blocks follow */
 } tartan_i_spmm;
 
+/* Terms with what to fetch meanwhile: of rows of blocks that follow each other, or of one that is to be changed or done in parts. */
+typedef struct tartan_i_spmm_list {
+    int64_t begin, end; /* positions of their blocks */
+    int64_t known;      /* how many terms they are; more may follow that are only asked for */
+    bool whole;         /* nothing comes after them */
+    tartan_i_term terms[TARTAN_I_SPMM_TERMS + TARTAN_I_SPMM_AHEAD], again[TARTAN_I_SPMM_TERMS];
+    const tartan_i_term *first, *last; /* those at work: of all strips of rows but the last, and of that */
+} tartan_i_spmm_list;
+
 /* Plans a product with its first head, or with another one. */
-tartan_i_spmm tartan_i_spmm_plan(const tartan_context *context, const tartan_op_spmm *op);
+tartan_i_spmm tartan_i_spmm_plan(const tartan_context *context, const tartan_op_spmm *op, int32_t parts);
 void tartan_i_spmm_plan_head(tartan_i_spmm *p, int64_t head);
 
 /* Units of block row j of B in a packed sliver. Where products are of pairs, and in whole tiles, all blocks have as many. */
@@ -83,5 +92,27 @@ static inline int64_t tartan_i_spmm_sums_bytes(const tartan_i_spmm *p) {
  * any has to be packed. */
 bool tartan_i_spmm_cut_band(const tartan_i_spmm *p, int32_t range);
 void tartan_i_spmm_pack_task(void *plan, int32_t worker);
+
+/* The terms of a row of blocks that are split into parts while the products of another row are computed. */
+typedef struct tartan_i_spmm_ahead {
+    int64_t block;      /* row of blocks; -1: none */
+    int64_t at, end;    /* positions of the blocks that are left */
+    int64_t rows, done; /* of a block, and those of the one at work that are split */
+    int64_t count;      /* terms, and their blocks */
+    tartan_i_term *terms;
+    char *split;
+} tartan_i_spmm_ahead;
+
+/* Begins with a row of blocks, whose terms fit in one list; and goes on with at most so many rows of blocks. */
+void tartan_i_spmm_ahead_start(const tartan_i_spmm *p, int64_t block, tartan_i_spmm_ahead *a);
+void tartan_i_spmm_ahead_split(const tartan_i_spmm *p, tartan_i_spmm_ahead *a, int64_t rows);
+
+/* Sums of a row of blocks and a sliver, again, from the factors themselves. */
+void tartan_i_spmm_add_reals(const tartan_i_spmm *p, int64_t block, const tartan_i_sliver *s, char *sums);
+
+/* Terms of the blocks of op(A) at positions *at, *at + 1, ... before `end`, as many as there is room for: l->first and what
+ * follows. `next`: where the blocks begin that come after `end`; rows: of C; `converted`: room for changed blocks. */
+int64_t tartan_i_spmm_terms(const tartan_i_spmm *p, int64_t *at, int64_t end, int64_t next, int64_t rows,
+                            tartan_i_spmm_list *l, char *converted);
 
 #endif

@@ -45,6 +45,7 @@ static void pack_sliver(const tartan_i_spmm *p, const tartan_i_sliver *s, int64_
     int64_t row;
     const int64_t rows = tartan_i_cpu_form_in(&p->form, block, &row);
     const int64_t units = tartan_i_ceil_div(rows, product->group), row_bytes = s->width * product->bytes;
+    const int64_t unit = product->bytes / product->parts; /* bytes of one in a line */
     char *to = s->packed + p->slots[block] * row_bytes;
     const int64_t n = p->form.n, first = s->first % n;
     if (product->group == 1 && p->form.b.dtype == product->factor && p->form.b.col == 1 &&
@@ -60,13 +61,12 @@ static void pack_sliver(const tartan_i_spmm *p, const tartan_i_sliver *s, int64_
         const char *from = tartan_i_dense_entry(&p->form.b, entry) +
                            (row * p->form.b.row + col * p->form.b.col) * p->form.b.bytes;
         tartan_i_pack_right(&p->k, p->form.b.dtype, from, p->form.b.row, p->form.b.col, rows, run,
-                            to + done * product->bytes, s->width);
+                            to + done * unit, s->width);
     }
     if (product->group > 1) memset(to + units * row_bytes, 0, (size_t)((p->fit.units - units) * row_bytes));
     if (s->valid == s->width) return;
-    for (int64_t i = 0; i < units; i++)
-        memset(to + i * row_bytes + s->valid * product->bytes, 0,
-               (size_t)((s->width - s->valid) * product->bytes));
+    for (int64_t i = 0; i < units * product->parts; i++)
+        memset(to + (i * s->width + s->valid) * unit, 0, (size_t)((s->width - s->valid) * unit));
 }
 
 /* The slivers of a block row of B follow each other, since

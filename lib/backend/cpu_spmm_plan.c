@@ -9,6 +9,7 @@ enum {
     AHEAD_B = 32,   /* steps before its use that a factor is asked for: B comes from L2 */
     AHEAD_FAR = 128 /* and A for L2: the first cache can wait for too few lines of memory at a time */
 };
+enum { FOLLOWING = 4 };        /* rows of blocks that a worker takes at a time, where there are many */
 enum { PANEL_COLUMNS = 1024 }; /* a panel has no more, so that its sums stay in cache */
 enum {
     BAND_BYTES = 3 << 20,
@@ -24,8 +25,8 @@ static void size_blocks(tartan_i_spmm *p) {
         p->convert = p->op->a->dtype != product->factor || p->op->gates != NULL;
         p->block_bytes = f->block_elements * product->bytes;
     } else {
-        p->convert = f->in_bounds != NULL || f->a_col != 1 || p->fit.rows != f->out_block ||
-                     p->fit.units * product->group != f->in_block;
+        p->convert = product->parts > 1 || f->in_bounds != NULL || f->a_col != 1 ||
+                     p->fit.rows != f->out_block || p->fit.units * product->group != f->in_block;
         p->block_bytes = p->fit.rows * p->fit.units * product->bytes;
     }
     p->pieces = product->group > 1 ? 1 : tartan_i_ceil_div(f->in_block, PIECE);
@@ -107,6 +108,10 @@ static void split(tartan_i_spmm *p) {
     p->panel_vectors = tartan_i_ceil_div(own, p->team.panels);
     p->most = tartan_i_cpu_strips(product, p->panel_vectors);
     cut_band(p, blocks);
+    /* Factors of the next row of blocks are split ahead, so a worker should have it. */
+    const int64_t some = p->form.grid_out / (FOLLOWING * p->team.rows);
+    if (product->parts > 1 && p->team.chunk < FOLLOWING && some > p->team.chunk)
+        p->team.chunk = some < FOLLOWING ? some : FOLLOWING;
 }
 
 /* Where not even one sliver of all rows of B fits in L2, but results can be continued in their place, so many rows are done
@@ -149,9 +154,10 @@ void tartan_i_spmm_plan_head(tartan_i_spmm *p, int64_t head) {
     split(p);
 }
 
-tartan_i_spmm tartan_i_spmm_plan(const tartan_context *context, const tartan_op_spmm *op) {
+tartan_i_spmm tartan_i_spmm_plan(const tartan_context *context, const tartan_op_spmm *op, int32_t parts) {
     tartan_i_spmm p = {.context = context, .op = op};
-    p.k = tartan_i_cpu_product_kernels(op->a->dtype, op->gates);
+    p.k = parts > 1 ? *tartan_i_cpu_table_of(tartan_i_cpu_factor_of_parts(parts))
+                    : tartan_i_cpu_product_kernels(op->a->dtype, op->gates);
     tartan_i_cpu_form_of(op, &p.form);
     if ((p.k.product.uses & TARTAN_I_CPU_AVX512) && (tartan_i_cpu_in_use() & TARTAN_I_CPU_AVX2) &&
         2 * p.form.n * tartan_i_dense_entries(&p.form.b) <= p.k.product.lanes)

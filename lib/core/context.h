@@ -13,6 +13,8 @@ typedef struct tartan_i_context_options {
     int32_t device_type, device_id;
     int32_t threads; /* 0: not given */
     bool tf32, allow_dense;
+    int32_t parts;     /* of bf16 that f32 factors may be split into: 2 or 3; 0: none */
+    bool parts_by_any; /* tests: also where instructions for that are missing, so that f32 is faster */
     int64_t seed;
     void *stream; /* NULL: one of its own */
     tartan_hooks hooks;

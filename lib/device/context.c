@@ -51,8 +51,11 @@ static tartan_status set_option(const char *function, int which, const tartan_i_
     const int shown = option->value_length < 64 ? option->value_length : 64;
     if (which == MATH) {
         o->tf32 = tartan_i_option_value_is(option, "tf32");
-        CHECK_IN(function, o->tf32 || tartan_i_option_value_is(option, "exact"), ARGUMENT,
-                 "math is '%.*s', expected exact or tf32", shown, option->value);
+        o->parts = tartan_i_option_value_is(option, "bf16x3")   ? 2
+                   : tartan_i_option_value_is(option, "bf16x6") ? 3
+                                                                : 0;
+        CHECK_IN(function, o->tf32 || o->parts > 0 || tartan_i_option_value_is(option, "exact"), ARGUMENT,
+                 "math is '%.*s', expected exact, tf32, bf16x3 or bf16x6", shown, option->value);
         return TARTAN_OK;
     }
     int64_t number = -1;

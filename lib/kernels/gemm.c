@@ -143,6 +143,7 @@ static int64_t peak(int64_t rounds, void *sink) {
 
 void KERNELS_FILL(tartan_i_kernels *kernels) {
     kernels->product = (tartan_i_product){.factor = REAL_DTYPE,
+                                          .parts = 1,
                                           .group = 1,
                                           .bytes = sizeof(real),
                                           .lanes = LANES,

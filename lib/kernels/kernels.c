@@ -21,6 +21,13 @@
         .depth = 1024, .speed = 10                                                                           \
     }
 
+/* Products of parts pack twice or three times as many bytes, of which half of L2 has room for a few columns alone. */
+#define PARTS(rate)                                                                                          \
+    {                                                                                                        \
+        .panel_bytes = 3 << 19, .sampled_bytes = 3 << 19, .strip_bytes = 0, .direct_reuse = 0,               \
+        .depth = 1024, .speed = rate                                                                         \
+    }
+
 /* One line an instruction set and dtype of factors, better ones later. A line for reals fills the whole table; one for
  * other factors gives their product alone. */
 static const struct {
@@ -45,6 +52,13 @@ static const struct {
 #elif defined(__aarch64__)
     {TARTAN_I_CPU_NEON, TARTAN_F32, tartan_i_kernels_neon_32, PLAIN},
     {TARTAN_I_CPU_NEON, TARTAN_F64, tartan_i_kernels_neon_64, PLAIN},
+#endif
+    /* After those for reals, which fill in their own products. */
+    {0, TARTAN_I_BF16X3, tartan_i_kernels_c_bf16x3, PARTS(0.01)},
+    {0, TARTAN_I_BF16X6, tartan_i_kernels_c_bf16x6, PARTS(0.005)},
+#if TARTAN_I_WITH_AMX
+    {TARTAN_I_CPU_AMX, TARTAN_I_BF16X3, tartan_i_kernels_amx_bf16x3, PARTS(3)},
+    {TARTAN_I_CPU_AMX, TARTAN_I_BF16X6, tartan_i_kernels_amx_bf16x6, PARTS(1.8)},
 #endif
 };
 enum { SETS = sizeof sets / sizeof sets[0] };

@@ -22,12 +22,18 @@ enum {
     TARTAN_I_MAX_VECTORS = 4, /* of a strip */
     TARTAN_I_MAX_LANES = 16,  /* of any instruction set */
     TARTAN_I_DTYPE_SLOTS = 7, /* slots indexed by tartan_dtype */
+    /* Factors of products beside the dtypes: f32 as the sum of two or three bf16, whose products are added up but for the
+     * smallest ones. See simd/parts.h. */
+    TARTAN_I_BF16X3 = TARTAN_I_DTYPE_SLOTS,
+    TARTAN_I_BF16X6,
+    TARTAN_I_FACTOR_SLOTS,
     TARTAN_I_DOT_CHAINS = 16, /* partial sums of a dot product */
     TARTAN_I_PEAK_BYTES = 8 << 10,
 };
 
 /* Factors are counted in units: `group` elements that follow each other along the contracted index. A unit of a
- * kernel on reals is one of them; a kernel that multiplies pairs has two elements in a unit.
+ * kernel on reals is one of them; a kernel that multiplies pairs has two elements in a unit. Where elements are split into
+ * parts, a row has the units of the first part, then those of the second, ...; a stride counts units with all of their parts.
  *
  * One factor pair of a strip: units 0, 1, ... of the rows of the left factor meet rows b, b + 1, ... of the right. */
 typedef struct tartan_i_term {
@@ -196,11 +202,12 @@ typedef struct tartan_i_stage {
 
 /* A product kernel. */
 typedef struct tartan_i_product {
-    tartan_i_cpu_features uses;              /* its instruction set */
-    int32_t factor;                          /* dtype of both factors as it reads them */
-    int64_t group, bytes;                    /* elements of a unit, and its bytes */
-    int64_t lanes, vectors;                  /* columns of a vector, and the most vectors of a strip */
-    int64_t rows[TARTAN_I_MAX_VECTORS];      /* best rows of a strip of 1, 2, ... vectors */
+    tartan_i_cpu_features uses;         /* its instruction set */
+    int32_t factor;                     /* dtype of both factors as it reads them, or TARTAN_I_BF16X3, ... */
+    int64_t parts;                      /* of an element; 1: factors are multiplied as they are */
+    int64_t group, bytes;               /* elements of a unit, and its bytes with all parts */
+    int64_t lanes, vectors;             /* columns of a vector, and the most vectors of a strip */
+    int64_t rows[TARTAN_I_MAX_VECTORS]; /* best rows of a strip of 1, 2, ... vectors */
     int64_t most_tile_rows, most_tile_units; /* of a tile; 0: there are no tiles */
     tartan_i_tuning tuning;
 
@@ -215,6 +222,15 @@ typedef struct tartan_i_product {
 
     /* Where a unit is a pair: out[i] = (even[i], odd[i]). */
     void (*pair)(int64_t n, const void *even, const void *odd, void *out);
+
+    /* Where elements are split: out[p * step + i] = part p of (even[i], odd[i]), or of (in[2 i], in[2 i + 1]), whose n elements
+     * are followed by a zero if n is odd. */
+    void (*split_rows)(int64_t n, const float *even, const float *odd, uint32_t *out, int64_t step);
+    void (*split_row)(int64_t n, const float *in, uint32_t *out, int64_t step);
+
+    /* There, whether all sums of a strip are finite: if not, what is added up is not what the factors say (infinity times a part
+     * that is zero is NaN), and the sums have to be computed from the factors themselves. */
+    bool (*finite)(int64_t rows, int64_t n, const float *sums, int64_t sums_row);
 
     /* Where a unit is a pair, softmax along columns. Rows of x have x_row reals and rows of masks mask_row words, as in
      * a tartan_block_mask (NULL: all elements count); `cols` is a multiple of the lanes.
@@ -345,8 +361,8 @@ static inline int64_t tartan_i_packed_most(const tartan_i_kernels *k, int64_t ve
     return fit < most ? fit : most;
 }
 
-/* Fills the table for factors of `dtype` with the best kernels that need no more than `features`, which the CPU
- * must have. */
+/* Fills the table for factors of `dtype`, or TARTAN_I_BF16X3, ..., with the best kernels that need no more than `features`,
+ * which the CPU must have. */
 void tartan_i_kernels_fill(tartan_i_cpu_features features, int32_t dtype, tartan_i_kernels *out);
 
 /* Instruction sets for which this build has kernels. */
@@ -369,5 +385,9 @@ void tartan_i_kernels_neon_32(tartan_i_kernels *kernels);
 void tartan_i_kernels_neon_64(tartan_i_kernels *kernels);
 void tartan_i_kernels_avx512bf16_32(tartan_i_kernels *kernels); /* products of bf16 alone */
 void tartan_i_kernels_amx_32(tartan_i_kernels *kernels);        /* the same */
+void tartan_i_kernels_c_bf16x3(tartan_i_kernels *kernels);      /* products of parts alone */
+void tartan_i_kernels_c_bf16x6(tartan_i_kernels *kernels);
+void tartan_i_kernels_amx_bf16x3(tartan_i_kernels *kernels);
+void tartan_i_kernels_amx_bf16x6(tartan_i_kernels *kernels);
 
 #endif

@@ -151,6 +151,7 @@ void KERNELS_FILL(tartan_i_kernels *kernels) {
     *kernels = (tartan_i_kernels) {
         .dtype = REAL_DTYPE, .bytes = sizeof(real),
         .product = {.factor = REAL_DTYPE,
+                    .parts = 1,
                     .group = 1,
                     .bytes = sizeof(real),
                     .lanes = LANES,

@@ -278,6 +278,7 @@ static int64_t peak(int64_t rounds, void *sink) {
 
 void KERNELS_FILL(tartan_i_kernels *kernels) {
     kernels->product = (tartan_i_product){.factor = TARTAN_BF16,
+                                          .parts = 1,
                                           .group = 2,
                                           .bytes = sizeof(pair),
                                           .lanes = TILE_COLS,

@@ -107,17 +107,17 @@ TEST(ExplainAttention, ForwardOnPairs) {
               {{"attention_forward_pipelined", "d is 0"}, {"attention_forward_pairs", "d is 0"}});
 }
 
-TEST(ExplainAttention, PairsHaveNoSoftcapAndOneD) {
+TEST(ExplainAttention, PairsTakeSoftcapAndAnotherD) {
     const WithFeatures set(tartan_i_cpu_detect());
     if (!has_pairs()) GTEST_SKIP() << "no products of pairs";
     AttentionQuestion q;
     q.dtype = q.out_dtype = TARTAN_BF16;
     const auto refused = [&](const char *why) {
-        q.forward("attention_forward",
-                  {{"attention_forward_pipelined", why}, {"attention_forward_pairs", why}});
-        q.backward("attention_backward_fused", {{"attention_backward_pairs_fused", why},
-                                                {"attention_backward_pairs", why},
-                                                {"attention_backward", kTwice}});
+        q.forward("attention_forward_pairs",
+                  {{"attention_forward_pipelined", why}, {"attention_forward", kConverts}});
+        q.backward("attention_backward_pairs_fused", {{"attention_backward_pairs", kTwice},
+                                                      {"attention_backward_fused", kConverts},
+                                                      {"attention_backward", kTwice}});
     };
     q.dv = 32;
     refused("v has another d than q and k");

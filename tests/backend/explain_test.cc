@@ -14,8 +14,6 @@ class Explain : public OnBackend {
 INSTANTIATE_TEST_SUITE_P(Each, Explain, ::testing::ValuesIn(backends()),
                          [](const auto &info) { return info.param; });
 
-#define EXPECT_HAS(text, part) EXPECT_NE(std::string::npos, (text).find(part)) << (text)
-
 TEST_P(Explain, SaysWhatWouldRun) {
     for (int32_t dtype : kDtypes) {
         for (int32_t side : {0, 1})

@@ -7,6 +7,8 @@
 
 #include <functional>
 
+#define EXPECT_HAS(text, part) EXPECT_NE(std::string::npos, (text).find(part)) << (text)
+
 namespace tartan_test {
 
 // The description of what `call` would do: a JSON array.

@@ -31,19 +31,15 @@ template <typename Real> Plain<Real> plain(const Dense &dense, int64_t e, bool e
     return out;
 }
 
-// The error rule. In the mode tf32 each factor may be cut to 11 bits before, which takes up to 2^-10 of it.
+// The error rule. Modes of the context may lose a part of each product: tf32 cuts each factor to 11 bits.
+constexpr double kTf32 = 2.1 / 1024;
 struct Rule {
     int32_t dtype, out;
-    double alpha, beta;
-    bool tf32;
+    double alpha, beta, lost;
     bool holds(long double exact, long double size, int64_t terms, double got, double c) const {
         Chain chain(dtype);
         chain.exact = exact, chain.size = size, chain.terms = terms;
-        if (chain.within(got, alpha, beta, c, out)) return true;
-        if (!tf32) return false;
-        const long double want = alpha * exact + (beta == 0 ? 0 : (long double)beta * c);
-        return std::fabs((long double)got - want) <=
-               2.1L / 1024 * std::fabs(alpha) * size + 1e-6L * std::fabs(want);
+        return chain.within(got, alpha, beta, c, out, lost);
     }
 };
 
@@ -123,15 +119,15 @@ class Large : public OnBackend {
     }
 
     template <typename Real>
-    void spmm(int64_t block, int32_t dtype, uint64_t seed, bool tf32 = false, int64_t block_cols = 0);
+    void spmm(int64_t block, int32_t dtype, uint64_t seed, double lost = 0, int64_t block_cols = 0);
     template <typename Real>
-    void forms(const Setting &s, const std::vector<int> &list, std::mt19937_64 &random, bool tf32 = false);
+    void forms(const Setting &s, const std::vector<int> &list, std::mt19937_64 &random, double lost = 0);
     template <typename Real>
-    void sddmm(int64_t block, int32_t dtype, uint64_t seed, bool tf32 = false, int64_t block_cols = 0);
-    template <typename Real> void sddmm(const Setting &s, std::mt19937_64 &random, bool tf32);
+    void sddmm(int64_t block, int32_t dtype, uint64_t seed, double lost = 0, int64_t block_cols = 0);
+    template <typename Real> void sddmm(const Setting &s, std::mt19937_64 &random, double lost);
     template <typename Real>
     void check_spmm(const Setting &s, const Layout &layout, const Matrix &a, const Dense &gates, bool right,
-                    bool transposed, const Dense &b, const Dense &c, const Dense &got, bool tf32);
+                    bool transposed, const Dense &b, const Dense &c, const Dense &got, double lost);
 };
 // Adds block `id` of op(A) times B, and the same of the absolute values, to the rows that are looked at.
 template <typename Real>
@@ -159,9 +155,9 @@ void add_block(const Layout &layout, const Matrix &a, int64_t id, double gate, b
 template <typename Real>
 void Large::check_spmm(const Setting &s, const Layout &layout, const Matrix &a, const Dense &gates,
                        bool right, bool transposed, const Dense &b, const Dense &c, const Dense &got,
-                       bool tf32) {
+                       double lost) {
     const int64_t out = transposed ? s.cols : s.rows;
-    const Rule rule = {s.dtype, s.out_dtype, s.alpha, s.beta, tf32};
+    const Rule rule = {s.dtype, s.out_dtype, s.alpha, s.beta, lost};
     std::mt19937_64 random((uint64_t)(out + s.n));
     for (int64_t e = 0; e < std::max<int64_t>(s.batch, 1) * s.heads; e++) {
         const Plain<Real> factor = plain<Real>(b, e, right);
@@ -185,7 +181,7 @@ void Large::check_spmm(const Setting &s, const Layout &layout, const Matrix &a, 
 
 // A form: 1 is for the right side, 2 for op(A) = A'.
 template <typename Real>
-void Large::forms(const Setting &s, const std::vector<int> &list, std::mt19937_64 &random, bool tf32) {
+void Large::forms(const Setting &s, const std::vector<int> &list, std::mt19937_64 &random, double lost) {
     const int64_t block_cols = s.block_cols > 0 ? s.block_cols : s.block;
     const Layout layout = random_layout({s.rows, s.cols, s.block, block_cols, s.heads}, s.density, random());
     const Matrix a = random_matrix(layout, s.dtype, s.block_order, random), there = placed(context.get(), a);
@@ -210,13 +206,13 @@ void Large::forms(const Setting &s, const std::vector<int> &list, std::mt19937_6
             return tartan_spmm(context.get(), there.get(), s.gated ? &gates_there.array : nullptr,
                                &b_there.array, s.alpha, s.beta, spmm_options(right, form / 2), to);
         });
-        check_spmm<Real>(s, layout, a, gates, right, transposed, b, c, got, tf32);
+        check_spmm<Real>(s, layout, a, gates, right, transposed, b, c, got, lost);
         if (HasFailure()) return;
     }
 }
 
 template <typename Real>
-void Large::spmm(int64_t block, int32_t dtype, uint64_t seed, bool tf32, int64_t block_cols) {
+void Large::spmm(int64_t block, int32_t dtype, uint64_t seed, double lost, int64_t block_cols) {
     SCOPED_TRACE(::testing::Message() << "seed " << seed);
     std::mt19937_64 random(seed * 1000 + (uint64_t)block * 4 + (uint64_t)dtype);
     const Setting s = setting_of(block, dtype, random, block_cols);
@@ -224,17 +220,17 @@ void Large::spmm(int64_t block, int32_t dtype, uint64_t seed, bool tf32, int64_t
     const int first = (int)(seed % 4);
     for (int form = 0; form < 4; form++)
         if (form == first || form == (first + 1) % 4 || (on_device() && each == 1)) list.push_back(form);
-    forms<Real>(s, list, random, tf32);
+    forms<Real>(s, list, random, lost);
 }
 
 template <typename Real>
-void Large::sddmm(int64_t block, int32_t dtype, uint64_t seed, bool tf32, int64_t block_cols) {
+void Large::sddmm(int64_t block, int32_t dtype, uint64_t seed, double lost, int64_t block_cols) {
     SCOPED_TRACE(::testing::Message() << "seed " << seed);
     std::mt19937_64 random(seed * 1000 + (uint64_t)block * 4 + (uint64_t)dtype + 77);
-    sddmm<Real>(setting_of(block, dtype, random, block_cols), random, tf32);
+    sddmm<Real>(setting_of(block, dtype, random, block_cols), random, lost);
 }
 
-template <typename Real> void Large::sddmm(const Setting &s, std::mt19937_64 &random, bool tf32) {
+template <typename Real> void Large::sddmm(const Setting &s, std::mt19937_64 &random, double lost) {
     const int64_t block = s.block, width = s.block_cols > 0 ? s.block_cols : block;
     SCOPED_TRACE(::testing::Message()
                  << tartan_dtype_name(s.dtype) << " -> " << tartan_dtype_name(s.out_dtype) << ", block "
@@ -263,7 +259,7 @@ template <typename Real> void Large::sddmm(const Setting &s, std::mt19937_64 &ra
     }
     for (int64_t id = 0; id < layout->blocks; id++) {
         const double gate = s.gated ? gates.get(id) : 1;
-        const Rule rule = {s.dtype, s.out_dtype, s.alpha * gate, s.beta, tf32};
+        const Rule rule = {s.dtype, s.out_dtype, s.alpha * gate, s.beta, lost};
         const int64_t head = tartan_i_layout_head(layout.get(), id);
         const std::vector<bool> looked = rows_looked_at(block, each, random);
         const int64_t rows = tartan_i_rows_of(layout.get(), layout->block_rows[id]),

@@ -60,8 +60,8 @@ TEST_P(Large, SpmmOfOblongBlocks) {
         for (int32_t dtype : kDtypes)
             for (uint64_t seed = 0; seed < (on_device() ? seeds() : shape.rows == 24) && !HasFailure();
                  seed++)
-                dtype == TARTAN_F64 ? spmm<long double>(shape.rows, dtype, seed, false, shape.cols)
-                                    : spmm<double>(shape.rows, dtype, seed, false, shape.cols);
+                dtype == TARTAN_F64 ? spmm<long double>(shape.rows, dtype, seed, 0, shape.cols)
+                                    : spmm<double>(shape.rows, dtype, seed, 0, shape.cols);
 }
 
 TEST_P(Large, SddmmOfOblongBlocks) {
@@ -70,8 +70,8 @@ TEST_P(Large, SddmmOfOblongBlocks) {
         for (int32_t dtype : kDtypes)
             for (uint64_t seed = 0; seed < (on_device() ? seeds() : shape.rows == 24) && !HasFailure();
                  seed++)
-                dtype == TARTAN_F64 ? sddmm<long double>(shape.rows, dtype, seed, false, shape.cols)
-                                    : sddmm<double>(shape.rows, dtype, seed, false, shape.cols);
+                dtype == TARTAN_F64 ? sddmm<long double>(shape.rows, dtype, seed, 0, shape.cols)
+                                    : sddmm<double>(shape.rows, dtype, seed, 0, shape.cols);
 }
 
 // Few columns of any number, of B in rows and in columns, with gaps and without: a device reads 16 bytes at a time, where
@@ -120,7 +120,7 @@ TEST_P(Large, SpmmOfOddLines) {
                     const std::vector<int> list = {seed % 2 == 0 ? 0 : 2, seed % 4 == 0 ? 1 : 3};
                     SCOPED_TRACE(::testing::Message() << "seed " << seed);
                     dtype == TARTAN_F64 ? forms<long double>(s, list, random)
-                                        : forms<double>(s, list, random, tf32);
+                                        : forms<double>(s, list, random, tf32 ? kTf32 : 0);
                 }
     }
 }
@@ -169,7 +169,7 @@ TEST_P(Large, SddmmOfLongSums) {
                 if (dummy()) s.rows = s.cols = 2 * block < 96 ? 2 * block : 96;
                 s.density = pick(random, {0.1, 0.4, 1.0});
                 SCOPED_TRACE(::testing::Message() << "seed " << seed);
-                sddmm<double>(s, random, false);
+                sddmm<double>(s, random, 0);
             }
 }
 
@@ -236,12 +236,12 @@ TEST_P(Large, Tf32) {
     look_at_some_rows();
     for (int64_t block : {8, 16, 24, 32, 48, 64, 72, 80, 88, 96, 104, 112, 120, 128})
         for (uint64_t seed = 0; seed < (on_host() || dummy() ? 1 : 4) && !HasFailure(); seed++) {
-            spmm<double>(block, TARTAN_F32, 100 + seed, true);
-            sddmm<double>(block, TARTAN_F32, 100 + seed, true);
+            spmm<double>(block, TARTAN_F32, 100 + seed, kTf32);
+            sddmm<double>(block, TARTAN_F32, 100 + seed, kTf32);
         }
     for (const Oblong &shape : kOblongs)
         for (uint64_t seed = 0; seed < (on_device() ? 4 : 0) && !HasFailure(); seed++)
-            spmm<double>(shape.rows, TARTAN_F32, 300 + seed, true, shape.cols);
+            spmm<double>(shape.rows, TARTAN_F32, 300 + seed, kTf32, shape.cols);
 }
 
 // A context in which a device may multiply a dense copy, which it does with matrices that have most of their blocks,

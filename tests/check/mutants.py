@@ -11,7 +11,7 @@ import re
 NEEDS = {
     "lib/kernels/pairs.c": "avx512_bf16", "lib/kernels/tiles.c": "amx_tile", "lib/simd/amx.h": "amx_tile",
     "lib/simd/avx2.h": "avx2", "lib/simd/avx512.h": "avx512f", "lib/simd/avx512bf16.h": "avx512_bf16",
-    "lib/simd/pairs512.h": "avx512_bf16", "lib/simd/x86.h": "avx2", "lib/simd/neon.h": "asimd",
+    "lib/kernels/tiles_parts.c": "avx512f", "lib/simd/parts512.h": "avx512f", "lib/simd/pairs512.h": "avx512_bf16", "lib/simd/x86.h": "avx2", "lib/simd/neon.h": "asimd",
 }  # fmt: skip
 
 # Tests of operations are made from the schema, so they take what it says for granted. The tests of the languages hold it to their own

@@ -308,6 +308,19 @@ TEST(Dtype, TileCopiesOfEqualDtypesKeepTheBitsOfNaNs) {
     EXPECT_EQ(signalling, same);
 }
 
+// Indices are copied as they are, as many bytes as they have.
+TEST(Dtype, TileCopiesOfIndices) {
+    for (const int32_t dtype : {TARTAN_U8, TARTAN_I32, TARTAN_I64}) {
+        const size_t bytes = (size_t)tartan_dtype_bytes(dtype);
+        std::vector<uint8_t> source(12 * bytes), target(12 * bytes + 16, 7);
+        for (size_t i = 0; i < source.size(); i++) source[i] = (uint8_t)(100 + i);
+        tartan_i_tile_copier(dtype, dtype)(target.data(), 4, 1, source.data(), 1, 3, 3, 4);
+        for (size_t i = 0; i < 12 * bytes; i++) // row i / 4, column i % 4 of what stands by columns
+            ASSERT_EQ(source[(i / bytes / 4 + i / bytes % 4 * 3) * bytes + i % bytes], target[i]) << dtype;
+        for (size_t i = 12 * bytes; i < target.size(); i++) ASSERT_EQ(7, target[i]) << dtype;
+    }
+}
+
 // The vector loops and the single conversion say the same for every value of 16 bits.
 TEST(Dtype, TileCopiesOfEveryHalf) {
     std::vector<uint16_t> all(65536);

@@ -115,6 +115,19 @@ def half_rows(one):
                 yield Row(f"spmm by AVX512-BF16, b {block}", dtype, call, *((0.45, 0.70) if block == 8 else (0.65, 0.85)), flops=flops)
 
 
+def parts_rows(one):
+    """f32 as sums of bf16, against the f32 peak."""
+    if "amx" not in tartan.info()["cpu"]["kernels"]:
+        return
+    for mode, floor in (("bf16x3", 1.2), ("bf16x6", 1.0)):
+        context = tartan.Context(threads=1, math_mode=mode)
+        for block in (16, 32, 64, 128):
+            w, x = matrix(4096, block, 0.1, "f32"), draw(4096, 512)
+            y = np.empty_like(x)
+            yield Row(f"spmm {mode}, b {block}", "f32", lambda w=w, x=x, y=y, c=context: tartan.spmm(w, x, out=y, context=c),
+                      floor, 1.8, flops=2.0 * elements(w) * 512)
+
+
 def sddmm_rows(one):
     for dtype in ("f32", "f64"):
         for block in BLOCKS:
@@ -239,7 +252,7 @@ def peer_rows(one):
                       lambda w=w, x=x, y=y: tartan.spmm(w, x, out=y, context=one), floor, goal, other=lambda a=other, x=x: a @ x)
 
 
-GROUPS = (spmm_rows, half_rows, sddmm_rows, shape_rows, attention_rows, conv_rows, thread_rows, peer_rows)
+GROUPS = (spmm_rows, half_rows, parts_rows, sddmm_rows, shape_rows, attention_rows, conv_rows, thread_rows, peer_rows)
 
 
 # ---- Measuring ----

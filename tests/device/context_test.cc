@@ -37,8 +37,10 @@ TEST(Context, RefusesOptions) {
     EXPECT_FAILS(ARGUMENT, "seed is -1", create("cpu", "threads=1 seed=-1"));
     EXPECT_FAILS(ARGUMENT, "seed is 9223372036854775808, expected",
                  create("cpu", "seed=9223372036854775808"));
-    EXPECT_FAILS(ARGUMENT, "math is 'fast', expected exact or tf32", create("cpu", "math=fast"));
+    EXPECT_FAILS(ARGUMENT, "math is 'fast', expected exact, tf32, bf16x3 or bf16x6",
+                 create("cpu", "math=fast"));
     EXPECT_FAILS(ARGUMENT, "math is '', expected", create("cpu", "math="));
+    EXPECT_FAILS(ARGUMENT, "math is 'bf16x', expected", create("cpu", "math=bf16x"));
     EXPECT_FAILS(ARGUMENT, "allow_dense is 2, expected a whole number 0 .. 1",
                  create("cpu", "allow_dense=2"));
     EXPECT_FAILS(ARGUMENT, "stream is 0x10, expected 0 for \"cpu\"", create("cpu", "stream=0x10"));

@@ -345,4 +345,40 @@ TEST(Matrix, AskingRefuses) {
     EXPECT_EQ(1, view.device_id);
 }
 
+// Blocks whose rows take one word of bits, two and three, the last not whole; some words have all bits.
+TEST(Matrix, AMaskClearsWhatItDoesNotKeep) {
+    for (const int64_t cols : {5, 40, 70})
+        for (const int32_t order : {TARTAN_ROW_MAJOR, TARTAN_COL_MAJOR}) {
+            const Layout layout = from_mask({6, 2 * cols, 3, cols, 1}, {1, 0, 1, 1});
+            std::vector<uint8_t> bytes((size_t)(12 * cols), 1);
+            const auto kept = [&](int64_t i, int64_t j) {
+                return (i * 5 + j) % 7 != 0 || (i == 1 && j < 32);
+            };
+            for (int64_t i = 0; i < 6; i++)
+                for (int64_t j = 0; j < 2 * cols; j++) bytes[(size_t)(i * 2 * cols + j)] = kept(i, j);
+            const int64_t shape[] = {6, 2 * cols};
+            tartan_array dense = {};
+            ASSERT_OK(tartan_array_init(bytes.data(), TARTAN_U8, 2, shape, nullptr, &dense));
+            tartan_block_mask *mask = nullptr;
+            ASSERT_OK(tartan_block_mask_from_dense(layout.get(), &dense, &mask));
+            tartan_matrix *raw = nullptr;
+            ASSERT_OK(tartan_matrix_create(layout.get(), TARTAN_F32, order, &raw));
+            const Matrix matrix(raw);
+            for (int64_t e = 0; e < layout->blocks * 3 * cols; e++)
+                ((float *)raw->values)[e] = (float)(e + 1);
+            ASSERT_OK(tartan_matrix_apply_mask(raw, mask));
+            tartan_block_mask_free(mask);
+            for (int64_t id = 0; id < layout->blocks; id++)
+                for (int64_t i = 0; i < 3; i++)
+                    for (int64_t j = 0; j < cols; j++) {
+                        const int64_t at =
+                            id * 3 * cols + (order == TARTAN_ROW_MAJOR ? i * cols + j : j * 3 + i);
+                        const bool keeps =
+                            kept(layout->block_rows[id] * 3 + i, layout->block_cols[id] * cols + j);
+                        ASSERT_EQ(keeps ? (float)(at + 1) : 0, ((const float *)raw->values)[at])
+                            << i << ", " << j;
+                    }
+        }
+}
+
 } // namespace

@@ -96,6 +96,25 @@ TEST(Attention, Softcap) {
             }
 }
 
+// Blocks of more queries than a strip has columns, where rows of Q and V have different lengths.
+TEST(Attention, LargeBlocksOfAnotherD) {
+    Context context = open_context(1);
+    for (const int64_t block : {72, 128})
+        for (const std::pair<int64_t, int64_t> &sizes :
+             {std::pair<int64_t, int64_t>{16, 40}, {40, 16}, {33, 5}})
+            for (int32_t dtype : {TARTAN_F32, TARTAN_BF16})
+                for (double softcap : {0.0, 2.0}) {
+                    SCOPED_TRACE(::testing::Message()
+                                 << block << ", " << sizes.first << " and " << sizes.second << ", " << dtype
+                                 << ", softcap " << softcap);
+                    Attention p = plain({150, 140, block, block, 1}, 0.9, dtype, sizes.first);
+                    std::mt19937_64 random(6);
+                    p.dv = sizes.second, p.softcap = softcap;
+                    p.make(random);
+                    run_and_check(p, context.get());
+                }
+}
+
 // Gradients are the differences of values.
 TEST(Attention, GradientsAreDifferences) {
     Context context = open_context(1);

@@ -177,11 +177,12 @@ struct Chain {
         const float r = (float)alpha * (float)sum, b = (float)beta;
         return rounded(out, b == 0 ? r : std::fma(b, (float)c, r));
     }
-    // The error rule; rounding to the output and the part of beta * c are allowed for apart.
-    bool within(double got, double alpha, double beta, double c, int32_t out) const {
+    // The error rule; rounding to the output and the part of beta * c are allowed for apart, and so is what a mode of the context
+    // may lose of each product.
+    bool within(double got, double alpha, double beta, double c, int32_t out, double lost = 0) const {
         const long double want = (long double)alpha * exact + (beta == 0 ? 0 : (long double)beta * c);
         const long double bound =
-            (8 + 2 * std::sqrt((long double)terms)) * epsilon(dtype) * std::fabs(alpha) * size +
+            ((8 + 2 * std::sqrt((long double)terms)) * epsilon(dtype) + lost) * std::fabs(alpha) * size +
             2 * epsilon(dtype) * (beta == 0 ? 0 : std::fabs((long double)beta * c));
         const long double last = out == dtype ? 0 : epsilon(out) * (std::fabs(want) + bound) + 1e-7L;
         return std::fabs((long double)got - want) <= bound + last + (dtype == TARTAN_F64 ? 0 : 1e-40L);

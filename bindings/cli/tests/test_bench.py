@@ -61,7 +61,7 @@ def test_peak():
     assert len(lines) == len([line for line in lines if line["threads"] in (1, 2)])
     text = run("bench", "peak", "--threads", "1", "--dtype", "f64")
     assert re.match(r"multiply-adds  float64  threads   1 +[\d.]+ GFLOP/s", text) and re.search(r"^reading +memory", text, re.MULTILINE)
-    for option in ("block", "size", "n", "density", "rounds", "device"):
+    for option in ("block", "size", "n", "density", "rounds", "device", "math"):
         run("bench", "peak", f"--{option}", "8", code=2, text=f"--{option} is not for peak, which takes --dtype, --threads and --json")
     for option in ("no-peers", "allow-dense"):
         run("bench", "peak", f"--{option}", code=2, text=f"--{option} is not for peak")
@@ -322,3 +322,4 @@ def test_bench_on_a_device_fails_with_the_reason(here, dummy):
     fails("out of memory on device", TARTAN_PLUGIN_PATH=dummy, TARTAN_DUMMY_BYTES="1000")
     fails("--threads is for the CPU alone", 2, "cuda", "--threads", 2)
     fails("--allow-dense is for GPUs alone", 2, "cpu", "--allow-dense")
+    fails("expected exact, tf32, bf16x3 or bf16x6", 1, "cpu", "--math", "fast")

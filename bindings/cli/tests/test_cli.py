@@ -19,7 +19,7 @@ COMMANDS = {
     "convert": ["--block", "--density", "--dtype", "--reorder", "--part", "--name", "--tensor"],
     "verify": ["--limit"],
     "bench": ["--dtype", "--block", "--size", "--n", "--density", "--threads", "--rounds", "--no-peers", "--json",
-              "--device", "--allow-dense", "--list"],
+              "--device", "--allow-dense", "--math", "--list"],
     "demo": ["--threads"],
 }
 

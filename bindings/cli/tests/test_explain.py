@@ -90,6 +90,18 @@ def test_explain_devices(here):
     run("explain", "a.h5", "spmm", "--device", "cuda", code=1, text="no libtartan_cuda.so", TARTAN_PLUGIN_PATH=str(here))
 
 
+def test_explain_in_a_mode(here):
+    run("new", "a.h5", "--pattern", "dense", "--size", 64)
+    for mode in "bf16x3", "bf16x6":
+        name = f"spmm_{mode}"
+        reasons = {one["kernel"]: one["why"] for one in explained("a.h5", "spmm")["refused"]}
+        assert reasons[name] == "the context does not allow it"
+        answer = explained("a.h5", "spmm", "--math", mode)
+        reasons = {one["kernel"]: one["why"] for one in answer["refused"]}
+        assert answer["kernel"] == name or "amx" in reasons[name]
+    run("explain", "a.h5", "spmm", "--math", "fast", code=1, text="expected exact, tf32, bf16x3 or bf16x6")
+
+
 def test_explain_on_a_device(here, dummy):
     run("new", "a.h5", "--pattern", "dense", "--size", 64)
     answer = explained("a.h5", "spmm", "--device", "cuda:1", TARTAN_PLUGIN_PATH=dummy)

@@ -11,7 +11,9 @@ Only one task at a time may use a context. Without a context, operations use a C
 thread or, for operands on a device, the context of the first one (see [`to_device`](@ref)). Operands may belong to several
 contexts of one device: the device starts a call after the work of other contexts that it depends on.
 
-On a GPU, `math = :tf32` lets products of `Float32` round their factors to the 11 bits of tf32. `allow_dense = true` lets
+`math` says what may be done to factors of `Float32`: `:tf32` lets a GPU round them to the 11 bits of tf32; `:bf16x3` and `:bf16x6`
+let a CPU with AMX multiply matrices in three or six products of bfloat16, within 2^-15 of the products or about as precisely as
+`Float32` ([`explain`](@ref) says what is done). On a GPU, `allow_dense = true` lets
 cuBLAS multiply a dense copy of a matrix that has most of its blocks, if that is expected to be faster; `NaN` and `Inf` in
 the other factor then reach every row, and results may differ in the last bits between versions of cuBLAS. `stream` is the
 address of your CUDA stream; by default the context makes its own.
@@ -27,7 +29,7 @@ struct Context
     function Context(device::AbstractString; threads::Integer = 0, seed::Integer = 0, math = :exact,
                      allow_dense::Bool = false, stream = C_NULL, parallel = :openmp)
         loop = code_of((openmp = 0, julia = 1), parallel, "parallel")
-        code_of((exact = 0, tf32 = 1), math, "math")
+        code_of((exact = 0, tf32 = 1, bf16x3 = 2, bf16x6 = 3), math, "math")
         workers, address = threads == 0 && loop == 0 ? DEFAULT_THREADS[] : whole(threads, "threads"), reinterpret(Int64, UInt64(stream))
         loop == 0 || (device == "cpu" && address == 0) || throw(TartanError(:argument,
             "device is '$device' and stream $stream, expected 'cpu' and none with parallel = :julia"))

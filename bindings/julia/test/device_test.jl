@@ -346,6 +346,17 @@ end
     @test to_host(D * x) ≈ A * ones(Float32, 64, 32) # what comes afterwards runs
 end
 
+@testset "products in parts of bfloat16" begin
+    A = fill_normal!(BlockSparseMatrix{Float32}(pattern(:dense, (64, 64), 32)); seed = 1)
+    x = reshape(collect(LinRange(-1f0, 1f0, 64 * 40)), 64, 40)
+    for mode in (:bf16x3, :bf16x6)
+        context = Context(; math = mode)
+        @test occursin("spmm_$mode", explain(() -> spmm!(zeros(Float32, 64, 40), A, x; context = context)))
+        @test isapprox(spmm!(zeros(Float32, 64, 40), A, x; context = context), Matrix(A) * x; rtol = 2.0^-14)
+        close(context)
+    end
+end
+
 @testset "devices that are not there" begin
     @test refuses(() -> Context("gpu"), :argument, "gpu")
     @test refuses(() -> Context("cuda:99"), :device)

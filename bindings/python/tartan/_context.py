@@ -48,12 +48,14 @@ class Context(Closing):
         all processors. `seed` begins the sequence of seeds of functions that are called without one. `stream` is the
         CUDA stream to work on: an address, a torch.cuda.Stream, a cupy.cuda.Stream, or any object with
         __cuda_stream__; None is the device's default stream, which PyTorch and CuPy also use by default.
-        `math_mode` "tf32" lets a GPU round factors of float32 to tf32. `allow_dense` True lets it multiply a
+        `math_mode` says what may be done to factors of float32: "tf32" lets a GPU round them to tf32; "bf16x3" and
+        "bf16x6" let a CPU with AMX multiply matrices in three or six products of bfloat16, within 2^-15 of the products
+        or about as precisely as float32; `tartan.explain` says what is done. `allow_dense` True lets a GPU multiply a
         dense copy of a matrix that has most of its blocks, with cuBLAS, if that is available and expected to
         be faster. NaN and infinity in the other factor then reach every row, and results may differ in their
         last bits between versions of cuBLAS."""
-        if math_mode not in ("exact", "tf32"):
-            raise ArgumentError(f"math_mode is {math_mode!r}, expected 'exact' or 'tf32'")
+        if math_mode not in ("exact", "tf32", "bf16x3", "bf16x6"):
+            raise ArgumentError(f"math_mode is {math_mode!r}, expected 'exact', 'tf32', 'bf16x3' or 'bf16x6'")
         on_gpu = isinstance(device, str) and device.startswith("cuda")
         address = (LEGACY if on_gpu else 0) if stream is None else stream_address(stream, device)
         self._handle = _raw.tartan_context_create(

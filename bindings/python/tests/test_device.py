@@ -233,7 +233,17 @@ def test_contexts():
         x = to_device(np.ones((3, 4)), context)
         np.testing.assert_array_equal(x.to_host(context), 1)
         context.sync()
-    assert [tartan.Context(math_mode=m).math_mode for m in ("exact", "tf32")] == ["exact", "tf32"]
+    w = tartan.BlockMatrix.zeros(tartan.Layout.pattern("dense", (64, 64), 32), "float32").fill_normal(seed=1)
+    x = np.linspace(-1, 1, 64 * 40, dtype=np.float32).reshape(64, 40)
+    modes = ["exact", "tf32", "bf16x3", "bf16x6"]
+    assert [tartan.Context(math_mode=mode).math_mode for mode in modes] == modes
+    for mode in modes[2:]:
+        with tartan.Context(math_mode=mode) as context:
+            (plan,) = tartan.explain(tartan.spmm, w, x, context=context)
+            refused = {one["kernel"]: one["why"] for one in plan["refused"]}
+            assert plan["kernel"] == f"spmm_{mode}" or "amx" in refused[f"spmm_{mode}"]
+            bound = 2 ** -14 * (np.abs(w.to_dense()) @ np.abs(x))
+            assert (np.abs(tartan.spmm(w, x, context=context) - w.to_dense().astype(float) @ x) <= bound).all()
     w = tartan.BlockMatrix.zeros(tartan.Layout.pattern("dense", (64, 64), 32), "float32", context="cuda")
     for allowed in (False, True):
         with tartan.Context("cuda", allow_dense=allowed) as context:

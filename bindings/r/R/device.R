@@ -1,11 +1,12 @@
 # SPDX-License-Identifier: Apache-2.0
 # The user's contexts, and arrays and matrices on their devices.
 
-tartan_context <- function(device = "cpu", threads = 0, seed = 0, math = c("exact", "tf32"), allow_dense = FALSE) {
+tartan_context <- function(device = "cpu", threads = 0, seed = 0, math = c("exact", "tf32", "bf16x3", "bf16x6"),
+                           allow_dense = FALSE) {
   device <- .string(device, "device")
   threads <- .count(threads, "threads", 0, .Machine$integer.max)
   seed <- .count(seed, "seed")
-  math <- .choose(math, c("exact", "tf32"), "math")
+  math <- .choose(math, c("exact", "tf32", "bf16x3", "bf16x6"), "math")
   dense <- as.integer(.flag(allow_dense, "allow_dense"))
   handle <- .new_context(device, threads = threads, seed = seed, math = math, allow_dense = dense)
   if (identical(device, "cuda")) device <- "cuda:0"

@@ -42,6 +42,10 @@ typedef struct tartan_hooks {
  *                      context of the same seed; 0 or more, default 0
  *     math=tf32        lets a device round f32 factors to the 11 bits of tf32. Default: math=exact, every product in
  *                      the precision of its operands
+ *     math=bf16x3      lets a CPU with AMX multiply f32 matrices (tartan_spmm, tartan_sddmm) in three products of bf16, whose
+ *                      error is about that of 16 bits of the factors; math=bf16x6: in six, about as precise as f32. Bounds are in
+ *                      docs/numerics.md. Who can't do what `math` allows, or not faster, computes as with math=exact, and
+ *                      tartan_explain says what is done
  *     allow_dense=1    lets a device multiply a dense copy of a matrix that has most of its blocks, with the vendor's
  *                      library (cuBLAS), if that is expected to be faster. NaN and infinity in the other factor then
  *                      reach every row, and results may differ in the last bits between versions of the library, which

@@ -347,6 +347,19 @@ test_that("explain works on the package's own context", {
   expect_match(explain(a %*% matrix(1, ncol(a), 3)), "\"device\": \"cpu\"", fixed = TRUE)
 })
 
+test_that("products in parts of bfloat16 are allowed by a context", {
+  w <- block_matrix(block_pattern("dense", c(64, 64), 32), init = "normal", seed = 1)
+  x <- matrix(seq(-1, 1, length.out = 64 * 40), 64)
+  for (mode in c("bf16x3", "bf16x6")) {
+    context <- tartan_context("cpu", math = mode)
+    a <- to_device(w, context, dtype = "float32")
+    b <- to_device(x, context, dtype = "float32")
+    expect_match(explain(a %*% b), paste0("spmm_", mode), fixed = TRUE)
+    expect_equal(as.matrix(to_host(a %*% b)), as.matrix(w) %*% x, tolerance = 2^-14)
+    close(context)
+  }
+})
+
 test_that("devices that are not there are refused", {
   expect_refused(tartan_context("gpu"), "argument", "gpu")
   expect_refused(tartan_context("cuda:99"), "device")

@@ -1,0 +1,203 @@
+/* SPDX-License-Identifier: Apache-2.0
+ * The terms of a product on the CPU: blocks of op(A) as the kernel reads them, and what is asked for ahead. */
+#include "backend/cpu_spmm.h"
+
+#include <string.h>
+
+/* Changes a block into what the product reads, times its gate. */
+static void convert_block(const tartan_i_spmm *p, int64_t id, double gate, int64_t rows, int64_t cols,
+                          char *to) {
+    const tartan_matrix *a = p->op->a;
+    const char *from = tartan_i_block_at(a, id);
+    if (p->k.product.group > 1) {
+        tartan_i_pack_left(&p->k, &p->fit, from, p->form.a_row, p->form.a_col, rows, cols, to);
+        return;
+    }
+    if (a->dtype != p->k.dtype) {
+        p->k.load[a->dtype](p->form.block_elements, from, to);
+        from = to;
+    }
+    if (gate != 1 || from != to) p->k.scale(p->form.block_elements, gate, from, to);
+}
+
+/* The terms of one block of A with `cols` columns at `a`, and of the rows of B at `b`. Returns how many they are. */
+static int64_t cut_block(const tartan_i_spmm *p, const char *a, int64_t b, int64_t cols,
+                         tartan_i_term *terms) {
+    int64_t first = 0;
+    for (int64_t i = 0; i < p->pieces; i++) {
+        const int64_t end = (i + 1) * cols / p->pieces;
+        terms[i].a = a + first * p->form.a_col * p->k.product.bytes;
+        terms[i].b = b + first;
+        terms[i].k = end - first;
+        first = end;
+    }
+    return p->pieces;
+}
+
+/* The terms of the block at a position, which is read as it is. */
+static inline void plain_terms(const tartan_i_spmm *p, int64_t position, tartan_i_term *terms) {
+    const int64_t id = p->form.ids != NULL ? p->form.ids[position] : position;
+    const int64_t block = p->form.others[position], b = p->slots[block];
+    const char *a = p->values + id * p->block_bytes;
+    int64_t col;
+    if (p->pieces > 1) {
+        cut_block(p, a, b, tartan_i_cpu_form_in(&p->form, block, &col), terms);
+        return;
+    }
+    terms->a = a;
+    terms->b = b;
+    terms->k = p->form.in_bounds == NULL && block + 1 < p->form.grid_in
+                   ? p->form.in_block
+                   : tartan_i_cpu_form_in(&p->form, block, &col);
+}
+
+/* While a call works, the factors of later terms come into cache. After the terms of a list, other strips of rows begin with it
+ * again, or the next sliver: from term `from` on, what would be asked for is in that. */
+static void ask_again(const tartan_i_spmm *p, tartan_i_term *terms, int64_t from, int64_t count) {
+    const bool pairs = p->k.product.group > 1;
+    const int64_t ahead_a = pairs ? p->call : p->ahead_a, ahead_b = pairs ? p->call : p->ahead_b;
+    const int64_t most = p->k.product.rows[p->k.product.vectors - 1];
+    const bool strips = !pairs && p->form.out_block > most;
+    const int64_t down = strips ? most * p->form.a_row * p->k.product.bytes : 0;
+    const int64_t right = strips || p->direct ? 0 : p->used;
+    for (int64_t i = from > 0 ? from : 0; i < count; i++) {
+        const int64_t a = i + ahead_a, b = i + ahead_b;
+        terms[i].next_a = a < count ? terms[a].a : (const char *)terms[a % count].a + down;
+        terms[i].next_b = b < count ? terms[b].b : terms[b % count].b + right;
+        terms[i].far_a = NULL;
+    }
+}
+
+/* Fills the list with terms from a position on: those of a row of blocks, then others that are used next. */
+static void fill_list(const tartan_i_spmm *p, int64_t begin, int64_t end, int64_t next,
+                      tartan_i_spmm_list *l) {
+    const int64_t all = p->form.pointers[p->form.grid_out], room = TARTAN_I_SPMM_TERMS + TARTAN_I_SPMM_AHEAD;
+    if (p->depths == 1) end = all, next = all;
+    int64_t count = 0;
+    l->begin = l->end = begin;
+    for (; l->end < end && count + p->pieces <= room; l->end++, count += p->pieces)
+        plain_terms(p, l->end, l->terms + count);
+    l->known = count;
+    for (int64_t i = next; i < all && count < l->known + p->ahead_far && count + p->pieces <= room;
+         i++, count += p->pieces)
+        plain_terms(p, i, l->terms + count);
+    l->whole = l->end == all || p->depths > 1;
+    int64_t sure = count > p->ahead_far ? count - p->ahead_far : 0; /* all that is asked for is there */
+    if (sure > l->known) sure = l->known;
+    tartan_i_term *t = l->terms;
+    for (; t < l->terms + sure; t++) {
+        t->next_a = t[p->ahead_a].a;
+        t->next_b = t[p->ahead_b].b;
+        t->far_a = t[p->ahead_far].a;
+    }
+    for (; t < l->terms + l->known; t++) {
+        const int64_t left = l->terms + count - t;
+        t->next_a = t[p->ahead_a < left ? p->ahead_a : 0].a;
+        t->next_b = t[p->ahead_b < left ? p->ahead_b : 0].b;
+        t->far_a = NULL;
+    }
+}
+
+/* The same where no block is changed or left out. The list is filled for several rows at once. */
+static int64_t list_terms(const tartan_i_spmm *p, int64_t *at, int64_t end, int64_t next,
+                          tartan_i_spmm_list *l) {
+    const int64_t begin = *at, blocks = end - begin < p->batch ? end - begin : p->batch;
+    const int64_t count = blocks * p->pieces, ahead = p->ahead_far;
+    *at = begin + blocks;
+    if (p->depths > 1 || begin < l->begin || begin > l->end ||
+        (!l->whole && (begin - l->begin) * p->pieces + count + ahead > l->known))
+        fill_list(p, begin, end, next, l);
+    l->first = l->last = l->terms + (begin - l->begin) * p->pieces;
+    if (count == 0 || p->form.out_block <= p->k.product.rows[p->k.product.vectors - 1]) return count;
+    l->first = l->again;
+    memcpy(l->again, l->last, (size_t)count * sizeof *l->again);
+    ask_again(p, l->again, count - ahead, count);
+    return count;
+}
+
+int64_t tartan_i_spmm_terms(const tartan_i_spmm *p, int64_t *at, int64_t end, int64_t next, int64_t rows,
+                            tartan_i_spmm_list *l, char *converted) {
+    const bool pairs = p->k.product.group > 1;
+    int64_t count = 0, blocks = 0, converted_count = 0;
+    tartan_i_term *terms = l->again;
+    if (!pairs && !p->convert) return list_terms(p, at, end, next, l);
+    l->first = l->last = terms;
+    for (; *at < end && blocks < p->batch; ++*at) {
+        const int64_t id = p->form.ids != NULL ? p->form.ids[*at] : *at, block = p->form.others[*at];
+        const double gate = tartan_i_cpu_gate(&p->k, p->op->gates, id);
+        if (gate == 0) continue;
+        int64_t col;
+        const int64_t cols = tartan_i_cpu_form_in(&p->form, block, &col);
+        const char *a = tartan_i_block_at(p->op->a, id);
+        if (p->convert || (pairs && cols < p->form.in_block)) {
+            char *to = converted + converted_count++ * p->block_bytes;
+            convert_block(p, id, gate, rows, cols, to);
+            a = to;
+        }
+        count += cut_block(p, a, p->slots[block], pairs ? p->fit.units : cols, terms + count);
+        blocks++;
+    }
+    ask_again(p, terms, 0, count);
+    return count;
+}
+
+void tartan_i_spmm_ahead_start(const tartan_i_spmm *p, int64_t block, tartan_i_spmm_ahead *a) {
+    int64_t row;
+    a->block = block;
+    a->at = p->form.pointers[block], a->end = p->form.pointers[block + 1];
+    a->rows = tartan_i_cpu_form_out(&p->form, block, &row);
+    a->done = a->count = 0;
+}
+
+void tartan_i_spmm_ahead_split(const tartan_i_spmm *p, tartan_i_spmm_ahead *a, int64_t rows) {
+    while (rows > 0 && a->at < a->end) {
+        const int64_t id = p->form.ids != NULL ? p->form.ids[a->at] : a->at, block = p->form.others[a->at];
+        int64_t col;
+        if (tartan_i_cpu_gate(&p->k, p->op->gates, id) == 0) {
+            a->at++;
+            continue;
+        }
+        const int64_t left = a->rows - a->done, n = rows < left ? rows : left;
+        char *to = a->split + a->count * p->block_bytes;
+        tartan_i_fit fit = p->fit;
+        fit.rows =
+            n < left ? n : fit.rows - a->done; /* the last ones are followed by those that a tile lacks */
+        tartan_i_pack_left(&p->k, &fit,
+                           tartan_i_block_at(p->op->a, id) + a->done * p->form.a_row * (int64_t)sizeof(float),
+                           p->form.a_row, p->form.a_col, n, tartan_i_cpu_form_in(&p->form, block, &col),
+                           to + a->done * fit.units * p->k.product.bytes);
+        rows -= n;
+        a->done += n;
+        if (n < left) return;
+        a->terms[a->count++] = (tartan_i_term){.a = to, .b = p->slots[block], .k = p->fit.units};
+        a->done = 0;
+        a->at++;
+    }
+}
+
+void tartan_i_spmm_add_reals(const tartan_i_spmm *p, int64_t block, const tartan_i_sliver *s, char *sums) {
+    const tartan_i_dense *b = &p->form.b;
+    int64_t row;
+    tartan_i_real_product product = {.a_row = p->form.a_row,
+                                     .a_col = p->form.a_col,
+                                     .b_row = b->row,
+                                     .b_col = b->col,
+                                     .rows = tartan_i_cpu_form_out(&p->form, block, &row),
+                                     .sums_row = s->width,
+                                     .first = true};
+    for (int64_t at = p->form.pointers[block]; at < p->form.pointers[block + 1]; at++) {
+        const int64_t id = p->form.ids != NULL ? p->form.ids[at] : at;
+        if (tartan_i_cpu_gate(&p->k, p->op->gates, id) == 0) continue;
+        product.a = (const float *)(const void *)tartan_i_block_at(p->op->a, id);
+        product.k = tartan_i_cpu_form_in(&p->form, p->form.others[at], &row);
+        for (int64_t done = 0; done < s->valid; done += product.cols) {
+            const int64_t entry = (s->first + done) / p->form.n, col = (s->first + done) % p->form.n;
+            product.cols = p->form.n - col < s->valid - done ? p->form.n - col : s->valid - done;
+            product.b =
+                (const float *)(const void *)tartan_i_dense_entry(b, entry) + row * b->row + col * b->col;
+            product.sums = (float *)(void *)sums + done;
+            tartan_i_cpu_add_reals(&product);
+        }
+        product.first = false;
+    }
+}
