@@ -157,7 +157,8 @@ class Plan:
                 shape = self._image_shape(a, given) if a.image else shape_of(a, operands, sizes)
             if shape is None:
                 return self._explained(given)
-            results.append(like.new_empty(shape, dtype=dtype_of(a, operands, dtype)))
+            found = self._named_dtype(given, dtype) if a.dtype == "C" else dtype_of(a, operands, dtype)
+            results.append(like.new_empty(shape, dtype=found))
         return results[0] if self.single else results
 
     def sizes(self, given: Any) -> dict[str, Any]:
@@ -174,6 +175,11 @@ class Plan:
                 if a.kind == "conv":
                     sizes["k"] = held_at(x).out_channels
         return sizes
+
+    def _named_dtype(self, given: Any, dtype: Any) -> Any:
+        """That which the first option that is a word names."""
+        word = self.options(given)[next(o.name for o in self.op.options if o.kind == "word")]
+        return dtype if word == "same" else getattr(torch, word)
 
     def _image_shape(self, a: Argument, given: Any) -> Optional[tuple[Any, ...]]:
         """That of a result that is like another image."""
