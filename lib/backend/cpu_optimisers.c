@@ -257,9 +257,9 @@ static double number_of(const tartan_array *list, int64_t place, int64_t slice, 
 static void update_slice(const job *j, int64_t place, int64_t slice) {
     const tartan_op_update *op = j->op;
     const tartan_array live = op->lazy ? live_of(j, op, place) : (tartan_array){0};
-    const double gate = op->lazy ? tartan_i_load(live.data, live.dtype, slice * live.strides[0])
+    const double open = op->lazy ? tartan_i_load(live.data, live.dtype, slice * live.strides[0])
                                  : number_of(op->gates, place, slice, 1);
-    if (!(fabs(gate) > 0)) return;
+    if (!(fabs(open) > 0)) return;
     tartan_i_cpu_update_slice(op, kernels_for(j, &op->p[place]), place, slice, j->factor,
                               op->rate * number_of(op->rates, place, slice, 1));
 }

@@ -72,17 +72,16 @@ static tartan_status check_scales(const char *function, int64_t count, const cha
 
 tartan_status tartan_i_check_adam(tartan_op *any, const tartan_context *context) {
     const tartan_op_adam given = any->adam;
-    tartan_op_update *op = &any->update;
     const double steps = (double)given.step;
     (void)context;
     PASS(check_scales(given.function, given.count, "means", given.means, "mean_scales", given.mean_scales));
     PASS(check_scales(given.function, given.count, "squares", given.squares, "square_scales",
                       given.square_scales));
-    *op = (tartan_op_update)BEGIN(given, TARTAN_I_UPDATE_adam);
-    op->m_name = "means", op->m_scales_name = "mean_scales";
-    op->m = given.means, op->m_scales = given.mean_scales;
-    op->v = given.squares, op->v_scales = given.square_scales;
-    op->lazy = given.lazy;
+    tartan_op_update op = BEGIN(given, TARTAN_I_UPDATE_adam);
+    op.m_name = "means", op.m_scales_name = "mean_scales";
+    op.m = given.means, op.m_scales = given.mean_scales;
+    op.v = given.squares, op.v_scales = given.square_scales;
+    op.lazy = given.lazy;
     const double numbers[] = {1 - given.beta1,
                               given.beta2,
                               1 - given.beta2,
@@ -92,7 +91,8 @@ tartan_status tartan_i_check_adam(tartan_op *any, const tartan_context *context)
                               1 / (1 - pow(given.beta1, steps)),
                               1 / sqrt(1 - pow(given.beta2, steps)),
                               given.epsilon};
-    memcpy(op->numbers, numbers, sizeof numbers);
+    memcpy(op.numbers, numbers, sizeof numbers);
+    any->update = op;
     return TARTAN_OK;
 }
 
