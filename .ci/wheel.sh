@@ -33,7 +33,7 @@ for python; do
     wheel=$(ls "$place"/tartan-*"$name"*.whl)
     echo "== $name: testing ${wheel##*/} in a fresh environment"
     "$python" -m venv "$work/venv"
-    bare "$work/venv/bin/pip" install --quiet "$wheel[test]"
+    bare "$work/venv/bin/pip" install --quiet --constraint .ci/requirements.txt "$wheel[test]"
     # Tests of devices want plug-ins, which wheels have not.
     (cd "$work" && bare "$work/venv/bin/python" -m pytest -q -p no:cacheprovider "$PWD/../../../bindings/python/tests" \
         --ignore-glob='*/test_device*' --ignore-glob='*/test_exchange*' --ignore-glob='*/test_gpu*')

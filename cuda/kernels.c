@@ -159,6 +159,7 @@ static const tartan_cuda_kernels all[TARTAN_OP_COUNT] = {
 #undef NORM
     [TARTAN_OP_FUSED] = {.make = tartan_cuda_fused_of,
                          ROWS({.name = "fused_plain", .launch = tartan_cuda_fused_plain})},
+    [TARTAN_OP_CAST] = {ROWS({.name = "cast_plain", .launch = tartan_cuda_cast_plain})},
     [TARTAN_OP_UPDATE] = {ROWS({.name = "update_plain", .launch = tartan_cuda_update_plain})},
     [TARTAN_OP_GLOBAL_NORM] = {ROWS({.name = "global_norm_plain", .launch = tartan_cuda_global_norm_plain})},
     [TARTAN_OP_GROUP_LASSO] = {ROWS({.name = "group_lasso_plain", .launch = tartan_cuda_group_lasso_plain})},

@@ -51,8 +51,9 @@ tartan_cuda_launching tartan_cuda_attention_forward_plain, tartan_cuda_attention
     tartan_cuda_attention_forward_extras, tartan_cuda_attention_backward_extras,
     tartan_cuda_attention_backward_plain, tartan_cuda_attention_backward_wgmma,
     tartan_cuda_attention_backward_fused, tartan_cuda_attention_bias_gradient_plain;
-tartan_cuda_launching tartan_cuda_update_plain, tartan_cuda_global_norm_plain, tartan_cuda_group_lasso_plain,
-    tartan_cuda_adafactor_plain, tartan_cuda_muon_plain, tartan_cuda_quantize_stats_plain;
+tartan_cuda_launching tartan_cuda_cast_plain, tartan_cuda_update_plain, tartan_cuda_global_norm_plain,
+    tartan_cuda_group_lasso_plain, tartan_cuda_adafactor_plain, tartan_cuda_muon_plain,
+    tartan_cuda_quantize_stats_plain;
 tartan_cuda_launching tartan_cuda_attention_merge_plain, tartan_cuda_block_softmax_plain,
     tartan_cuda_block_softmax_gradient_plain;
 tartan_cuda_launching tartan_cuda_window_pool_plain, tartan_cuda_window_gather_plain,

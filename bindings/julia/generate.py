@@ -107,7 +107,7 @@ class Shape:
 
     def know(self, names):
         """Of a result that is computed, items that are sizes of inputs or options."""
-        if self.computed and not self.matrices and re.fullmatch(r"\[[^\]]*\]", self.text) and names.issuperset(self.alternatives[0]):
+        if self.computed and not self.matrices and re.fullmatch(r"\[[^\]]*\]", self.text) and names.issuperset(item for item in self.alternatives[0] if not item.isdigit()):
             self.items = self.alternatives[0]
 
     @property
@@ -152,7 +152,7 @@ class Function:
         self.on_request = [a for a in self.outputs if a.optional]
         # Several gradients are a named tuple.
         self.is_tuple = is_gradient and len(self.outputs) > 1
-        self.first = next(a for a in op.arguments if a.dtype == "T")
+        self.first = next(a for a in op.arguments if a.dtype in ("T", "P"))
         self.lists = [a for a in op.arguments if a.kind == "arrays"]
         wholes = {o.name for o in op.options if o.kind == "whole"}
         for shape in (self.shapes[a.name] for a in self.outputs):
@@ -197,6 +197,8 @@ class Function:
 
     def element(self, a):
         first = f"eltype({self.name(self.first)})"
+        if a.dtype == "C":
+            return f"cast_type({self.name(next(o for o in self.op.options if o.kind == 'word'))}, {first})"
         return {"S": f"gate_type({first})", "R": f"gate_type({first})", "F64": "Float64", "I": "Int"}.get(a.dtype, first)
 
     def size_of(self, a):
@@ -322,6 +324,8 @@ def argument_code(f, a):
         return f'index_{"input" if a.use == "in" else "output"}({f.dims(a)}, {value}, "{f.name(a)}")'
     if a.dtype == "U8":
         return f'mask_input({f.dims(a)}, {value}, "{f.name(a)}")'
+    if a.dtype in ("P", "C"):
+        return f'number_{"input" if a.use == "in" else "output"}({f.dims(a)}, {value}, "{f.name(a)}")'
     if a.use != "in":
         return f'dense_output({f.dims(a)}, {value}, "{f.name(a)}")'
     if a.dtype == "S":
@@ -624,7 +628,9 @@ def writing_example(f, names, gradient_of):
     made = Example(f, names, gradient_of)
     made.operands()
     if f.is_tuple:
-        targets = [f"({f.field(f.outputs[0])} = similar({f.name(f.of(f.outputs[0]))}),)"]
+        first = f.outputs[0]
+        like = f.of(first) or f.shapes[first.name].like
+        targets = [f"({f.field(first)} = similar({f.name(like)}),)"]
     else:
         first = f.results[0] if f.results else f.updated[0]
         needed = [x for x in f.needed if x.name in first.may_be]

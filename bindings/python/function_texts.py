@@ -35,6 +35,9 @@ WORDS = [
 DTYPES = {
     "T": "float64, float32, float16 or bfloat16", "O": "the same dtype, or float32 where that has 16 bits",
     "S": "float64 where `{first}` is, else float32", "L": "float64 where `{first}` is, else float32, float16 or bfloat16",
+    "M": "float64 where `{first}` is, else float32, float16, bfloat16 or float8_e4m3fn",
+    "P": "float64, float32, float16, bfloat16, float8_e4m3fn or float8_e5m2",
+    "C": "float64, float32, float16, bfloat16, float8_e4m3fn or float8_e5m2",
     "R": "float64 or float32", "F64": "float64", "U8": "booleans or bytes", "I": "integers",
 }  # fmt: skip
 CLASSES = {"array": "Any", "arrays": "Sequence[Any]", "matrix": "BlockMatrix", "layout": "Layout", "mask": "BlockMask", "conv": "Any"}
@@ -133,7 +136,7 @@ def joined(parts, indent):
 
 def facts_of(f, a):
     """(shape, dtype) of an argument in words."""
-    first = next((x.name for x in f.op.arguments if x.dtype == "T"), "")
+    first = next((x.name for x in f.op.arguments if x.dtype in ("T", "P")), "")
     dtype = DTYPES.get(a.dtype, "").format(first=f.names.get(first, first))
     if a.dtype == "T" and a.name != first:
         dtype = f"the dtype of `{f.names[first]}`"

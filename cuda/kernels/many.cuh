@@ -201,40 +201,47 @@ struct gradient_filter {
 
 constexpr int QUAD = 4; /* neighbours that a thread takes */
 
-/* Up to QUAD elements from i on, those from `end` on as 0. */
+/* Up to QUAD elements of type T from i on, those from `end` on as 0. */
+template <typename T, typename S, typename Tensor>
+__device__ __forceinline__ void load_as(const Tensor &t, int list, int64_t i, int64_t end, S (&x)[QUAD]) {
+    const T *from = (const T *)t.data[list];
+    if (t.in_order() && i + QUAD <= end && (uintptr_t)(from + i) % (QUAD * sizeof(T)) == 0) {
+        const auto pack = *(const tartan_cuda_pack<T, QUAD> *)(from + i);
+#pragma unroll
+        for (int k = 0; k < QUAD; k++) x[k] = tartan_cuda_to<S>(pack.at[k]);
+        return;
+    }
+#pragma unroll
+    for (int k = 0; k < QUAD; k++) x[k] = i + k < end ? tartan_cuda_to<S>(from[t.offset(list, i + k)]) : (S)0;
+}
+
+template <typename T, typename S, typename Tensor>
+__device__ __forceinline__ void store_as(const Tensor &t, int list, int64_t i, int64_t end,
+                                         const S (&x)[QUAD]) {
+    T *to = (T *)t.data[list];
+    if (t.in_order() && i + QUAD <= end && (uintptr_t)(to + i) % (QUAD * sizeof(T)) == 0) {
+        tartan_cuda_pack<T, QUAD> pack;
+#pragma unroll
+        for (int k = 0; k < QUAD; k++) pack.at[k] = tartan_cuda_to<T>(x[k]);
+        *(tartan_cuda_pack<T, QUAD> *)(to + i) = pack;
+        return;
+    }
+#pragma unroll
+    for (int k = 0; k < QUAD; k++)
+        if (i + k < end) to[t.offset(list, i + k)] = tartan_cuda_to<T>(x[k]);
+}
+
+/* The same of the type that the tensor has, of 16 bits or more. */
 template <typename S, typename Tensor>
 __device__ __forceinline__ void load(const Tensor &t, int list, int64_t i, int64_t end, S (&x)[QUAD]) {
-    tartan_cuda_by_dtype(t.dtypes[list], [&](auto tag) {
-        using T = typename decltype(tag)::type;
-        const T *from = (const T *)t.data[list];
-        if (t.in_order() && i + QUAD <= end && (uintptr_t)(from + i) % (QUAD * sizeof(T)) == 0) {
-            const auto pack = *(const tartan_cuda_pack<T, QUAD> *)(from + i);
-#pragma unroll
-            for (int k = 0; k < QUAD; k++) x[k] = tartan_cuda_to<S>(pack.at[k]);
-            return;
-        }
-#pragma unroll
-        for (int k = 0; k < QUAD; k++)
-            x[k] = i + k < end ? tartan_cuda_to<S>(from[t.offset(list, i + k)]) : (S)0;
-    });
+    tartan_cuda_by_dtype(t.dtypes[list],
+                         [&](auto tag) { load_as<typename decltype(tag)::type>(t, list, i, end, x); });
 }
 
 template <typename S, typename Tensor>
 __device__ __forceinline__ void store(const Tensor &t, int list, int64_t i, int64_t end, const S (&x)[QUAD]) {
-    tartan_cuda_by_dtype(t.dtypes[list], [&](auto tag) {
-        using T = typename decltype(tag)::type;
-        T *to = (T *)t.data[list];
-        if (t.in_order() && i + QUAD <= end && (uintptr_t)(to + i) % (QUAD * sizeof(T)) == 0) {
-            tartan_cuda_pack<T, QUAD> pack;
-#pragma unroll
-            for (int k = 0; k < QUAD; k++) pack.at[k] = tartan_cuda_to<T>(x[k]);
-            *(tartan_cuda_pack<T, QUAD> *)(to + i) = pack;
-            return;
-        }
-#pragma unroll
-        for (int k = 0; k < QUAD; k++)
-            if (i + k < end) to[t.offset(list, i + k)] = tartan_cuda_to<T>(x[k]);
-    });
+    tartan_cuda_by_dtype(t.dtypes[list],
+                         [&](auto tag) { store_as<typename decltype(tag)::type>(t, list, i, end, x); });
 }
 
 } // namespace

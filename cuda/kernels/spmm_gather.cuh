@@ -23,7 +23,7 @@ template <class Products, int kTall_> struct Form {
     /* Rows begin in different banks, so that fragments are loaded without conflicts. */
     static constexpr int kPad = kElement == 2 ? 16 : 32;
     static constexpr int kPitchX = kWidth * kElement + kPad, kPitchY = kTall * kElement + kPad;
-    static constexpr int kStage = kDepth * (kPitchX + kPitchY), kStages = 2;
+    static constexpr int kStage = kDepth * (kPitchX + kPitchY), kStages = 4;
     static constexpr int kHigh = kTall >= 64 ? 2 : 1, kWide = 8 / kHigh; /* warps */
     static constexpr int kRows = kTall / kHigh / 16, kCols = kWidth / kWide / 8;
     static constexpr int kResults = kWidth * (kTall + 1) * (int)sizeof(S);
@@ -120,7 +120,7 @@ __global__ void __launch_bounds__(kThreads, (Form<Products, kTall>::kCtas))
     using T = typename Products::Element;
     using S = typename Products::Sum;
     extern __shared__ __align__(128) uint8_t stages[];
-    __shared__ product<T> products[3][F::kDepth]; /* of the step that is loaded, and of those around it */
+    __shared__ product<T> products[F::kStages][F::kDepth]; /* of the next steps */
     const int thread = threadIdx.x, warp = thread / 32;
     const int row = warp / F::kWide * F::kRows * 16, col = warp % F::kWide * F::kCols * 8;
     for (int64_t number = blockIdx.x; number < w.pieces; number += gridDim.x) {
@@ -130,38 +130,42 @@ __global__ void __launch_bounds__(kThreads, (Form<Products, kTall>::kCtas))
         const int64_t steps = (all + F::kDepth - 1) / F::kDepth;
         int64_t at = x.first; /* used by the threads that write the table */
         int32_t inner = thread;
-        const auto find = [&](int table) {
-            if (thread >= F::kDepth) return;
+        const auto find = [&](int64_t step) {
+            if (thread >= F::kDepth || step >= steps) return;
             settle(p, bounds, x, all, at, inner);
-            products[table][thread] = product_at(p, lists, bounds, x, at, inner);
+            products[step % F::kStages][thread] = product_at(p, lists, bounds, x, at, inner);
             inner += F::kDepth;
         };
-        Columns<F, T> columns;
-        const auto begin_load = [&](int table, uint8_t *stage) {
-            load_rows<F, T, kWide>(p, x, products[table], stage);
+        const auto stage_of = [&](int64_t step) { return stages + step % F::kStages * F::kStage; };
+        const auto copy_rows = [&](int64_t step) {
+            if (step < steps) load_rows<F, T, kWide>(p, x, products[step % F::kStages], stage_of(step));
             copies_commit();
-            columns.load(p, x, products[table]);
+        };
+        Columns<F, T>
+            columns; /* of the next step, which reach shared memory while the one after it is asked for */
+        const auto load_columns = [&](int64_t step) {
+            if (step < steps) columns.load(p, x, products[step % F::kStages]);
+        };
+        const auto store_columns = [&](int64_t step) {
+            if (step < steps) columns.store(p, stage_of(step) + F::kDepth * F::kPitchX);
         };
         S sums[F::kRows][F::kCols][4] = {};
         __syncthreads(); /* the results of the piece before have left */
-        find(0);
-        find(1);
+#pragma unroll
+        for (int step = 0; step < F::kStages; step++) find(step);
         __syncthreads();
-        if (steps > 0) {
-            begin_load(0, stages);
-            columns.store(p, stages + F::kDepth * F::kPitchX);
-        }
+#pragma unroll
+        for (int step = 0; step < F::kStages - 1; step++) copy_rows(step);
+        load_columns(0);
+        store_columns(0);
+        load_columns(1);
         for (int64_t step = 0; step < steps; step++) {
-            uint8_t *const here = stages + step % 2 * F::kStage, *const next =
-                                                                     stages + (step + 1) % 2 * F::kStage;
-            copies_wait<0>();
+            copies_wait<F::kStages - 2>();
             __syncthreads(); /* this step has arrived, the one before has been multiplied */
-            const bool more = step + 1 < steps;
-            if (more) {
-                begin_load((int)((step + 1) % 3), next);
-                find((int)((step + 2) % 3));
-            }
-            const uint32_t from = shared_offset(here);
+            store_columns(step + 1);
+            copy_rows(step + F::kStages - 1);
+            load_columns(step + 2);
+            const uint32_t from = shared_offset(stage_of(step));
             if constexpr (Products::kByParts) {
                 S part[F::kRows][F::kCols][4] = {};
                 multiply_inner<Products, F>(from, from + F::kDepth * F::kPitchX, row, col, part);
@@ -174,7 +178,8 @@ __global__ void __launch_bounds__(kThreads, (Form<Products, kTall>::kCtas))
             } else {
                 multiply_inner<Products, F>(from, from + F::kDepth * F::kPitchX, row, col, sums);
             }
-            if (more) columns.store(p, next + F::kDepth * F::kPitchX);
+            find(step +
+                 F::kStages); /* in place of this step, whose rows and columns are on their way or here */
         }
         store_results<F>(p, x, (S *)stages, row, col, sums);
     }

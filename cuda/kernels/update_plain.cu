@@ -1,56 +1,12 @@
 /* SPDX-License-Identifier: Apache-2.0
  * Steps of optimisers: rows of updates.def, over all parameters of a model in one launch or a few. */
 #include "kernels.h"
-#include "kernels/many.cuh"
-#include "kernels/random.cuh"
-#include "kernels/words.cuh"
+#include "kernels/update_slices.cuh"
 
 namespace tartan_cuda {
 namespace {
 
-constexpr int THREADS = 256;
 constexpr int64_t CHUNK = 8192; /* elements of a CTA */
-enum { P, G, M, V };
-
-/* ---- What the rows say ---- */
-
-#define C(i)                    numbers[i]
-#define VALUE(name, expression) const S name = (expression)
-#define RULE(name, states, ...)                                                                              \
-    struct rule_##name {                                                                                     \
-        static constexpr int STATES = states;                                                                \
-        template <typename S>                                                                                \
-        static __device__ __forceinline__ void apply(S &p, S g, S &m, S &v, S r, const S *numbers) {         \
-            (void)numbers, (void)m, (void)v, (void)r;                                                        \
-            __VA_ARGS__                                                                                      \
-        }                                                                                                    \
-    };
-#include "kernels/updates.def"
-#undef RULE
-
-/* Rounding at random is a row of fused.def. */
-#define FUSED(name, in, drawn, out, ...)                                                                     \
-    struct row_##name {                                                                                      \
-        template <typename S> static __device__ __forceinline__ void apply(const S *x, const S *p, S *y) {   \
-            using R = S;                                                                                     \
-            (void)p;                                                                                         \
-            __VA_ARGS__                                                                                      \
-        }                                                                                                    \
-    };
-#include "kernels/fused.def"
-#undef FUSED
-
-/* ---- The kernel ---- */
-
-/* What all tensors share. */
-struct numbers_of_call {
-    double factor, rate, numbers[TARTAN_I_UPDATE_NUMBERS];
-    bool lazy;
-    device_number scale;
-    gradient_filter filter;
-    Drawing drawing;
-    float formats[2][TARTAN_I_FUSED_PARAMETERS]; /* of f16 and bf16 */
-};
 
 /* Rounds QUAD neighbours from element i on, a multiple of QUAD, to numbers of a dtype of 16 bits. */
 __device__ __forceinline__ void round_at_random(const numbers_of_call &call, int32_t dtype, int32_t place,
@@ -60,16 +16,7 @@ __device__ __forceinline__ void round_at_random(const numbers_of_call &call, int
     drawing.place = (uint32_t)place;
     const Words words = words_of(drawing, (uint64_t)i / QUAD);
 #pragma unroll
-    for (int k = 0; k < QUAD; k++) {
-        const float x[] = {p[k], fraction_of_word(words.v[k], float())};
-        row_quantize_stochastic::apply(x, call.formats[dtype == TARTAN_BF16], &p[k]);
-    }
-}
-
-/* A number of a slice; 1 where there is none. */
-template <typename S>
-__device__ __forceinline__ S of_slice(const void *numbers, int64_t stride, int64_t slice) {
-    return numbers == nullptr ? (S)1 : ((const S *)numbers)[slice * stride];
+    for (int k = 0; k < QUAD; k++) p[k] = round_by(words.v[k], call.formats[dtype == TARTAN_BF16], p[k]);
 }
 
 /* ---- Slices that are lazy ---- */
@@ -78,15 +25,6 @@ __device__ __forceinline__ S of_slice(const void *numbers, int64_t stride, int64
 struct live_slices {
     bool found[CHUNK];
 };
-
-template <typename Tensor> __device__ __forceinline__ bool is_zero(const Tensor &t, int64_t i) {
-    bool zero = true;
-    tartan_cuda_by_dtype(t.dtypes[G], [&](auto tag) {
-        using T = typename decltype(tag)::type;
-        zero = tartan_cuda_to<double>(((const T *)t.data[G])[t.offset(G, i)]) == 0;
-    });
-    return zero;
-}
 
 /* Slices of a few elements have a thread each, others a warp, which stops where it finds a gradient: slices that go beyond the chunk are
  * looked through by several CTAs. */
@@ -173,7 +111,7 @@ template <typename Collector> tartan_status collect(const tartan_op_update *op, 
                    *rates = slices_of(op->rates, i, &rate_stride);
         const bool plain =
             gates == nullptr && rates == nullptr && !op->lazy && is_flat(arrays, LISTS, op->stochastic);
-        if (elements == 0 || plain != flat) continue;
+        if (elements == 0 || plain != flat || tartan_i_has_small_moments(op, i)) continue;
         auto *tensor = to.next();
         describe(arrays, LISTS, elements, tensor);
         tensor->place = (int32_t)i;
@@ -189,21 +127,7 @@ template <typename Collector> tartan_status collect(const tartan_op_update *op, 
 
 template <typename Rule, bool ROUNDED>
 tartan_status run(const char *function, tartan_cuda_queue *queue, const tartan_op_update *op) {
-    numbers_of_call call = {op->factor,
-                            op->rate,
-                            {},
-                            op->lazy,
-                            {op->scale != nullptr ? op->scale->data : nullptr,
-                             op->scale != nullptr ? op->scale->dtype : TARTAN_F32},
-                            {op->filter.zero_infs, op->filter.zero_nans, op->filter.most},
-                            drawing_of(op->drawing),
-                            {}};
-    for (int i = 0; i < 2; i++) {
-        double format[TARTAN_I_FUSED_PARAMETERS];
-        tartan_i_rounding_of(i == 0 ? TARTAN_F16 : TARTAN_BF16, format);
-        for (int k = 0; k < TARTAN_I_FUSED_PARAMETERS; k++) call.formats[i][k] = (float)format[k];
-    }
-    memcpy(call.numbers, op->numbers, sizeof call.numbers);
+    const numbers_of_call call = numbers_of(op);
     auto flat = collector_of<flat_tensors>([&](const flat_tensors &all) {
         few_tensors room;
         if (all.count > few_tensors::ROOM)
@@ -215,7 +139,8 @@ tartan_status run(const char *function, tartan_cuda_queue *queue, const tartan_o
         return launch_many(function, queue, update_all<Rule, ROUNDED, any_tensors>, THREADS, all, call);
     });
     PASS(collect(op, flat));
-    return collect(op, others);
+    PASS(collect(op, others));
+    return run_slices<Rule, ROUNDED>(function, queue, op, call);
 }
 
 } // namespace

@@ -3,6 +3,7 @@
  * strides alone, so sums have one order. */
 #include "backend/cpu.h"
 #include "backend/cpu_grid.h"
+#include "backend/cpu_moments.h"
 #include "core/array.h"
 #include "core/workspace.h"
 
@@ -187,6 +188,10 @@ static bool is_rounded(const tartan_op_update *op, const tartan_array *p) {
 static void update_grid(const job *j, int64_t place, tartan_i_grid *g) {
     const tartan_op_update *op = j->op;
     const tartan_array *p = &op->p[place];
+    if (tartan_i_has_small_moments(op, place)) { /* a tile is a slice */
+        *g = (tartan_i_grid){.tiles = tartan_i_array_is_empty(p) ? 0 : p->ndim > 0 ? p->shape[0] : 1};
+        return;
+    }
     *g = tartan_i_grid_of(kernels_for(j, p), p->shape, p->ndim);
     tartan_i_grid_add(g, p);
     tartan_i_grid_add(g, &op->g[place]);
@@ -243,8 +248,28 @@ static const void *gradient(const tartan_i_grid *g, const tartan_i_grid_tile *t,
     return to;
 }
 
+/* A number of a slice; `missing` where there are none. */
+static double number_of(const tartan_array *list, int64_t place, int64_t slice, double missing) {
+    if (!has_numbers(list, place)) return missing;
+    return tartan_i_load(list[place].data, list[place].dtype, slice * list[place].strides[0]);
+}
+
+static void update_slice(const job *j, int64_t place, int64_t slice) {
+    const tartan_op_update *op = j->op;
+    const tartan_array live = op->lazy ? live_of(j, op, place) : (tartan_array){0};
+    const double open = op->lazy ? tartan_i_load(live.data, live.dtype, slice * live.strides[0])
+                                 : number_of(op->gates, place, slice, 1);
+    if (!(fabs(open) > 0)) return;
+    tartan_i_cpu_update_slice(op, kernels_for(j, &op->p[place]), place, slice, j->factor,
+                              op->rate * number_of(op->rates, place, slice, 1));
+}
+
 static void update_tile(const job *j, const tartan_i_grid *g, int64_t place, int64_t tile) {
     const tartan_op_update *op = j->op;
+    if (tartan_i_has_small_moments(op, place)) {
+        update_slice(j, place, tile);
+        return;
+    }
     const tartan_i_grid_tile t = tartan_i_grid_take(g, tile);
     const bool gated = op->lazy || has_numbers(op->gates, place), rated = has_numbers(op->rates, place);
     int32_t at = 2;

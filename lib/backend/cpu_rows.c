@@ -235,6 +235,7 @@ const tartan_i_cpu_rows tartan_i_cpu_table[TARTAN_OP_COUNT] = {
     [TARTAN_OP_CONV_NORMALIZE] = ONE(conv_normalize),
     [TARTAN_OP_CONV_NORMALIZE_GRADIENT] = ONE(conv_normalize_gradient),
     [TARTAN_OP_FUSED] = ONE(fused),
+    [TARTAN_OP_CAST] = ONE(cast),
     [TARTAN_OP_UPDATE] = ONE(update),
     [TARTAN_OP_GLOBAL_NORM] = ONE(global_norm),
     [TARTAN_OP_GROUP_LASSO] = ONE(group_lasso),

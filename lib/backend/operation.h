@@ -126,13 +126,14 @@ typedef struct tartan_op_conv {
  * An array of p decides in which type its element is computed. */
 typedef struct tartan_op_update {
     const char *function;
-    const char *p_name, *g_name, *m_name; /* of the arguments */
+    const char *p_name, *g_name, *m_name, *m_scales_name; /* of the arguments */
     tartan_i_update_row row;
     int64_t count;
     const tartan_array *p, *g, *m,
         *v; /* [count] arrays of any strides, place by place of one shape; m and v: NULL */
     const tartan_array *gates, *rates; /* [count] of [slices] along the first axis, or of [0]; or NULL */
-    const tartan_array *scale;         /* [1], or NULL */
+    const tartan_array *m_scales, *v_scales; /* likewise: those of the moments of 8 bits */
+    const tartan_array *scale;               /* [1], or NULL */
     tartan_i_gradient_filter filter;
     double factor, rate;
     double numbers[TARTAN_I_UPDATE_NUMBERS];
@@ -140,7 +141,7 @@ typedef struct tartan_op_update {
         lazy; /* slices along the first axis whose gradients are all 0, before the filter, stay as with a gate of 0 */
 
     /* Parameters of 16 bits are rounded at random: number i of a drawing whose place is the parameter's belongs to element i in row-major
-     * order. */
+     * order. Moments of 8 bits always are, with streams of their own. */
     bool stochastic;
     tartan_i_drawing drawing;
 } tartan_op_update;
@@ -155,14 +156,31 @@ typedef struct tartan_op_put_along {
     bool distinct;
 } tartan_op_put_along;
 
-/* The parameters of the row of kernels/fused.def that rounds to a dtype of 16 bits at random. */
+/* to = from, in another dtype; of one shape and any strides. `to` may be `from`. */
+typedef struct tartan_op_cast {
+    const char *function, *from_name, *to_name;
+    const tartan_array *from, *to;
+} tartan_op_cast;
+
+/* The parameters of the row of kernels/fused.def that rounds to a dtype of 16 bits, or F8E4M3, at random. */
 static inline void tartan_i_rounding_of(int32_t dtype, double p[TARTAN_I_FUSED_PARAMETERS]) {
-    const bool wide = dtype == TARTAN_BF16;
-    p[0] = wide ? 0x1p-7 : 0x1p-10;
-    p[1] = wide ? 0x1p-126 : 0x1p-14;
-    p[2] = wide ? 0x1p128 : 0x1p16;
-    p[3] = HUGE_VAL;
+    const bool wide = dtype == TARTAN_BF16, small = dtype == TARTAN_F8E4M3;
+    p[0] = wide ? 0x1p-7 : small ? 0x1p-3 : 0x1p-10;
+    p[1] = wide ? 0x1p-126 : small ? 0x1p-6 : 0x1p-14;
+    p[2] = wide ? 0x1p128 : small ? 480 : 0x1p16;
+    p[3] = small ? NAN : HUGE_VAL;
     p[4] = 0;
+}
+
+/* Moments of 8 bits: the largest and the smallest number of F8E4M3, and the least scale. */
+#define TARTAN_I_MOMENT_LARGEST 448.0
+#define TARTAN_I_MOMENT_LEAST   0x1p-9
+#define TARTAN_I_MOMENT_SCALE   0x1p-126
+
+/* Whether a parameter has moments of 8 bits. */
+static inline bool tartan_i_has_small_moments(const tartan_op_update *op, int64_t place) {
+    return (op->m != NULL && op->m[place].dtype == TARTAN_F8E4M3) ||
+           (op->v != NULL && op->v[place].dtype == TARTAN_F8E4M3);
 }
 
 /* ---- Element-wise functions of dense arrays of any strides (kernels/points.def). `row` is the function's place in its table, p has its

@@ -20,6 +20,8 @@ enum tartan_i_stream {
     TARTAN_I_STREAM_QUANTIZE_GRADIENT = 10,
     TARTAN_I_STREAM_UPDATE = 11, /* of parameters that are rounded */
     TARTAN_I_STREAM_GROWTH = 12,
+    TARTAN_I_STREAM_MEAN = 13,   /* of first moments of 8 bits; */
+    TARTAN_I_STREAM_SQUARE = 14, /* of second ones */
 };
 
 /* Four 32-bit words for (seed, stream, head or block, counter). */

@@ -95,7 +95,10 @@ static herr_t read_source(const text_source *source, hid_t type, void *out) {
 static tartan_status read_variable(const tartan_i_call *call, const text_source *source, const char *name,
                                    char **out) {
     char *text = NULL;
-    if (read_source(source, source->type, &text) < 0) return tartan_i_fail_hdf5(call, name);
+    call->disk->reads_heaps = call->disk->length_bytes > 0;
+    const herr_t failed = read_source(source, source->type, &text);
+    call->disk->reads_heaps = false;
+    if (failed < 0) return tartan_i_fail_hdf5(call, name);
     tartan_status status = take_variable(call, name, text, out);
     H5free_memory(text);
     return status;

@@ -12,7 +12,7 @@
 /* The current call, for error texts. */
 typedef struct tartan_i_call {
     const char *function;
-    const tartan_i_disk *disk;
+    tartan_i_disk *disk;
     int64_t most_columns; /* heads times block columns that a layout may have */
     int64_t file_bytes;
     char where[800]; /* the path, and the object's kind and name */

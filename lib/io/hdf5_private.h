@@ -38,6 +38,8 @@ typedef struct tartan_i_disk {
     tartan_i_pages *pages; /* of a new file: the owner's */
     tartan_i_paged *paged; /* of a sealed file: the owner's; NULL: bytes are not verified */
     int references;        /* changed under the lock */
+    int length_bytes;      /* of a file without a seal: the bytes of a size in it */
+    bool reads_heaps;      /* heaps are looked at before HDF5 takes objects from them */
     hid_t driver; /* registered as long as the file may use it: HDF5 1.10's H5FD_close reads it last */
 } tartan_i_disk;
 

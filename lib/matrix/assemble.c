@@ -4,6 +4,7 @@
 
 #include "core/array.h"
 #include "layout/positions.h"
+#include "matrix/join.h"
 #include "tartan/structure.h"
 
 typedef struct job {
@@ -254,6 +255,8 @@ tartan_status tartan_matrix_concatenate(tartan_context *context, int32_t directi
               !__builtin_add_overflow(parts[1].col, s->cols, &shape.cols),
           OVERFLOW, "the result has more than 2^63 rows or columns");
     PASS(tartan_i_shape_check(__func__, &shape, &grid_rows, &grid_cols));
+    if (tartan_i_joins_whole(a, b, parts[1].row, parts[1].col))
+        return tartan_i_join(__func__, context, &shape, a, b, parts[1].row, parts[1].col, out);
     return tartan_i_assemble(__func__, context, &shape, parts, 2, tartan_i_common_dtype(a->dtype, b->dtype),
                              a->block_order, out);
 }

@@ -173,8 +173,18 @@ tartan_status tartan_op_run(tartan_context *context, int32_t op, void *const *ar
 
 /* ---- Results ---- */
 
-static int32_t result_dtype(const tartan_i_bound *bound, tartan_i_dtype_rule rule) {
+/* That which an option names, whose words are "same" and dtypes in the order of their numbers. */
+static int32_t named_dtype(const tartan_i_bound *bound, const tartan_op *op) {
+    const tartan_i_option_rule *rule = bound->schema->options;
+    while (rule->kind != TARTAN_I_OPTION_WORD) rule++;
+    const int32_t word = *(const int32_t *)((const char *)op + rule->member);
+    return word == 0 ? bound->dtype : TARTAN_F64 + word - 1;
+}
+
+static int32_t result_dtype(const tartan_i_bound *bound, const tartan_op *op, tartan_i_dtype_rule rule) {
     switch (rule) {
+    case TARTAN_I_DTYPE_C:
+        return named_dtype(bound, op);
     case TARTAN_I_DTYPE_S:
     case TARTAN_I_DTYPE_R:
         return tartan_i_sum_dtype(bound->dtype);
@@ -238,7 +248,7 @@ static tartan_status describe_result(const tartan_i_bound *bound, const tartan_o
     *out = (tartan_op_result){.argument = i,
                               .kind = a->kind,
                               .optional = a->optional,
-                              .dtype = result_dtype(bound, a->dtype),
+                              .dtype = result_dtype(bound, op, a->dtype),
                               .like = a->rule.like,
                               .zeros = starts_at_zero(bound->schema, op, arguments, a)};
     if (a->kind != TARTAN_OPERAND_ARRAY) return TARTAN_OK;

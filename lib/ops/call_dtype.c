@@ -25,6 +25,11 @@ static bool fits(tartan_i_dtype_rule rule, int32_t dtype, int32_t t) {
         return dtype == tartan_i_sum_dtype(t);
     case TARTAN_I_DTYPE_L:
         return is_wide(dtype) && tartan_i_sum_dtype(dtype) == tartan_i_sum_dtype(t);
+    case TARTAN_I_DTYPE_M:
+        return fits(TARTAN_I_DTYPE_L, dtype, t) ||
+               (dtype == TARTAN_F8E4M3 && tartan_i_sum_dtype(t) == TARTAN_F32);
+    case TARTAN_I_DTYPE_C:
+        return tartan_i_is_number(dtype);
     case TARTAN_I_DTYPE_R:
         return dtype == TARTAN_F32 || dtype == TARTAN_F64;
     case TARTAN_I_DTYPE_F64:

@@ -37,6 +37,10 @@ tartan_status tartan_i_check_conv_input_gradient(tartan_op *op, const tartan_con
 tartan_status tartan_i_shape_conv_filter_gradient(const tartan_op *op, int32_t argument, tartan_array *shape);
 tartan_status tartan_i_check_conv_filter_gradient(tartan_op *op, const tartan_context *context);
 
+/* Results have the dtype that is named. Makes tartan_op_cast. */
+tartan_status tartan_i_check_float_cast(tartan_op *op, const tartan_context *context);
+tartan_status tartan_i_check_float_cast_gradient(tartan_op *op, const tartan_context *context);
+
 /* Random numbers have limits in order, and a mask_shape that is broadcast to x. Makes tartan_op_fused. */
 tartan_status tartan_i_check_dropout(tartan_op *op, const tartan_context *context);
 tartan_status tartan_i_check_dropout_gradient(tartan_op *op, const tartan_context *context);
@@ -55,6 +59,18 @@ tartan_status tartan_i_run_batch_norm(const tartan_op *op, tartan_context *conte
 tartan_status tartan_i_run_batch_norm_gradient(const tartan_op *op, tartan_context *context);
 tartan_status tartan_i_check_batch_norm_inference(tartan_op *op, const tartan_context *context);
 tartan_status tartan_i_run_batch_norm_inference_gradient(const tartan_op *op, tartan_context *context);
+
+/* Lines have equal segments. Run sums, norms and activations (add_norm.c). */
+tartan_status tartan_i_shapes_add_layer_norm(const tartan_op *op, int32_t argument, tartan_array *shape);
+tartan_status tartan_i_shapes_add_layer_norm_gradient(const tartan_op *op, int32_t argument,
+                                                      tartan_array *shape);
+tartan_status tartan_i_run_add_layer_norm(const tartan_op *op, tartan_context *context);
+tartan_status tartan_i_run_add_layer_norm_gradient(const tartan_op *op, tartan_context *context);
+tartan_status tartan_i_shapes_add_rms_norm(const tartan_op *op, int32_t argument, tartan_array *shape);
+tartan_status tartan_i_shapes_add_rms_norm_gradient(const tartan_op *op, int32_t argument,
+                                                    tartan_array *shape);
+tartan_status tartan_i_run_add_rms_norm(const tartan_op *op, tartan_context *context);
+tartan_status tartan_i_run_add_rms_norm_gradient(const tartan_op *op, tartan_context *context);
 
 /* Makes tartan_op_fused, or runs it and a sum. */
 tartan_status tartan_i_check_lstm_gates(tartan_op *op, const tartan_context *context);
@@ -81,6 +97,13 @@ tartan_status tartan_i_run_spmm_gradient(const tartan_op *op, tartan_context *co
 tartan_status tartan_i_run_sddmm_gradient(const tartan_op *op, tartan_context *context);
 tartan_status tartan_i_run_window_gather_gradient(const tartan_op *op, tartan_context *context);
 tartan_status tartan_i_run_window_scatter_gradient(const tartan_op *op, tartan_context *context);
+
+/* Gains have a number for each row or column. Run sums and scaling of matrices (weight_normalize.c). */
+tartan_status tartan_i_shapes_weight_normalize(const tartan_op *op, int32_t argument, tartan_array *shape);
+tartan_status tartan_i_run_weight_normalize(const tartan_op *op, tartan_context *context);
+tartan_status tartan_i_shapes_weight_normalize_gradient(const tartan_op *op, int32_t argument,
+                                                        tartan_array *shape);
+tartan_status tartan_i_run_weight_normalize_gradient(const tartan_op *op, tartan_context *context);
 
 /* Gates and rates have a number for each slice of their parameter, or none; optimisers become tartan_op_update. */
 tartan_status tartan_i_shapes_adam(const tartan_op *op, int32_t argument, tartan_array *shape);

@@ -47,6 +47,19 @@ static tartan_i_drawing drawing_of(int64_t seed, int64_t step) {
                               .seed = (uint64_t)seed | (uint64_t)step << 32};
 }
 
+/* Moments of 8 bits have scales. */
+static tartan_status check_scales(const char *function, int64_t count, const char *name,
+                                  const tartan_array *moments, const char *scales_name,
+                                  const tartan_array *scales) {
+    for (int64_t i = 0; i < count && moments != NULL; i++)
+        CHECK_IN(function,
+                 moments[i].dtype != TARTAN_F8E4M3 || tartan_i_array_is_empty(&moments[i]) ||
+                     (scales != NULL && scales[i].shape[0] > 0),
+                 ARGUMENT, "array %" PRId64 " of %s is of %s, expected its scales as array %" PRId64 " of %s",
+                 i + 1, name, tartan_dtype_name(moments[i].dtype), i + 1, scales_name);
+    return TARTAN_OK;
+}
+
 /* What the calls of optimisers share. */
 #define BEGIN(given, rule)                                                                                   \
     {                                                                                                        \
@@ -59,14 +72,16 @@ static tartan_i_drawing drawing_of(int64_t seed, int64_t step) {
 
 tartan_status tartan_i_check_adam(tartan_op *any, const tartan_context *context) {
     const tartan_op_adam given = any->adam;
-    tartan_op_update *op = &any->update;
     const double steps = (double)given.step;
     (void)context;
-    *op = (tartan_op_update)BEGIN(given, TARTAN_I_UPDATE_adam);
-    op->m_name = "means";
-    op->m = given.means;
-    op->v = given.squares;
-    op->lazy = given.lazy;
+    PASS(check_scales(given.function, given.count, "means", given.means, "mean_scales", given.mean_scales));
+    PASS(check_scales(given.function, given.count, "squares", given.squares, "square_scales",
+                      given.square_scales));
+    tartan_op_update op = BEGIN(given, TARTAN_I_UPDATE_adam);
+    op.m_name = "means", op.m_scales_name = "mean_scales";
+    op.m = given.means, op.m_scales = given.mean_scales;
+    op.v = given.squares, op.v_scales = given.square_scales;
+    op.lazy = given.lazy;
     const double numbers[] = {1 - given.beta1,
                               given.beta2,
                               1 - given.beta2,
@@ -76,7 +91,8 @@ tartan_status tartan_i_check_adam(tartan_op *any, const tartan_context *context)
                               1 / (1 - pow(given.beta1, steps)),
                               1 / sqrt(1 - pow(given.beta2, steps)),
                               given.epsilon};
-    memcpy(op->numbers, numbers, sizeof numbers);
+    memcpy(op.numbers, numbers, sizeof numbers);
+    any->update = op;
     return TARTAN_OK;
 }
 
@@ -86,11 +102,13 @@ tartan_status tartan_i_check_sgd(tartan_op *any, const tartan_context *context) 
     (void)context;
     CHECK_IN(given.function, given.velocities != NULL || given.momentum == 0, ARGUMENT,
              "momentum is %g, expected 0 without velocities", given.momentum);
+    PASS(check_scales(given.function, given.count, "velocities", given.velocities, "velocity_scales",
+                      given.velocity_scales));
     const bool first = given.step == 1;
     *op = (tartan_op_update)BEGIN(given,
                                   given.velocities != NULL ? TARTAN_I_UPDATE_momentum : TARTAN_I_UPDATE_sgd);
-    op->m_name = "velocities";
-    op->m = given.velocities;
+    op->m_name = "velocities", op->m_scales_name = "velocity_scales";
+    op->m = given.velocities, op->m_scales = given.velocity_scales;
     const double numbers[] = {given.weight_decay, first ? 0 : given.momentum, first ? 1 : 1 - given.dampening,
                               given.nesterov ? given.momentum : 1, given.nesterov ? 1 : 0};
     memcpy(op->numbers, numbers, sizeof numbers);
@@ -101,9 +119,10 @@ tartan_status tartan_i_check_lion(tartan_op *any, const tartan_context *context)
     const tartan_op_lion given = any->lion;
     tartan_op_update *op = &any->update;
     (void)context;
+    PASS(check_scales(given.function, given.count, "means", given.means, "mean_scales", given.mean_scales));
     *op = (tartan_op_update)BEGIN(given, TARTAN_I_UPDATE_lion);
-    op->m_name = "means";
-    op->m = given.means;
+    op->m_name = "means", op->m_scales_name = "mean_scales";
+    op->m = given.means, op->m_scales = given.mean_scales;
     op->numbers[0] = 1 - given.beta1;
     op->numbers[1] = 1 - given.beta2;
     op->numbers[2] = given.weight_decay;

@@ -6,7 +6,7 @@
 #include "backend/operation.h"
 #include "device/resource.h"
 
-enum { TARTAN_I_MOST_STEPS = 7 };
+enum { TARTAN_I_MOST_STEPS = 11 };
 
 typedef struct tartan_i_steps {
     tartan_i_call call;

@@ -213,6 +213,8 @@ SEXP tartan_r_matrix_around(SEXP values, SEXP layout, SEXP dtype, SEXP names);
 SEXP tartan_r_take_layout(SEXP handle);
 SEXP tartan_r_take_matrix(SEXP handle, SEXP layout, SEXP names);
 SEXP tartan_r_to_sparse(SEXP matrix, SEXP drop, SEXP tolerance);
+SEXP tartan_r_keep_sparse(SEXP matrix, SEXP sparse);
+SEXP tartan_r_kept_sparse(SEXP matrix);
 SEXP tartan_r_is_symmetric(SEXP matrix, SEXP tolerance);
 SEXP tartan_r_factor_fits(SEXP factor, SEXP matrix);
 SEXP tartan_r_decimal(SEXP numbers);

@@ -495,8 +495,8 @@ struct Many {
             }
     }
     tartan_status run(tartan_context *context, const char *options = "") {
-        const tartan_adam_arguments all = {p.data(), g.data(), m.data(),          v.data(), nullptr,
-                                           nullptr,  nullptr,  (int64_t)p.size(), options};
+        const tartan_adam_arguments all = {p.data(), g.data(),          m.data(), v.data(), nullptr, nullptr,
+                                           nullptr,  (int64_t)p.size(), nullptr,  nullptr,  options};
         return tartan_adam(context, &all);
     }
     bool untouched() const {
@@ -531,8 +531,8 @@ TEST(Optimisers, RefuseWhatIsWrongWithOneOfManyArrays) {
            "adam: array 42 of gradients has shape [2], expected [7] (that of array 42 of parameters)");
     all.g[41].shape[0] = 7;
     all.m[3].dtype = TARTAN_F64;
-    expect(TARTAN_ERR_DTYPE, "adam: array 4 of means is of float64, expected float32, float16 or bfloat16 "
-                             "(array 4 of parameters is of float32)");
+    expect(TARTAN_ERR_DTYPE, "adam: array 4 of means is of float64, expected float32, float16, bfloat16 or "
+                             "float8_e4m3fn (array 4 of parameters is of float32)");
     all.m[3].dtype = TARTAN_F32;
     all.p[99].data = nullptr;
     expect(TARTAN_ERR_HANDLE, "adam: array 100 of parameters of shape [2] has data NULL");
@@ -543,8 +543,17 @@ TEST(Optimisers, RefuseWhatIsWrongWithOneOfManyArrays) {
     Dense gates(TARTAN_F32, {2}, kRows);
     Many few(2);
     std::vector<tartan_array> two = {gates.array, gates.array};
-    const tartan_adam_arguments arguments = {
-        few.p.data(), few.g.data(), few.m.data(), few.v.data(), two.data(), nullptr, nullptr, 2, ""};
+    const tartan_adam_arguments arguments = {few.p.data(),
+                                             few.g.data(),
+                                             few.m.data(),
+                                             few.v.data(),
+                                             two.data(),
+                                             nullptr,
+                                             nullptr,
+                                             2,
+                                             nullptr,
+                                             nullptr,
+                                             ""};
     EXPECT_FAILS(SHAPE, "adam: array 1 of gates has shape [2], expected [1], which is",
                  tartan_adam(cpu(), &arguments));
     EXPECT_TRUE(few.untouched());
@@ -553,7 +562,8 @@ TEST(Optimisers, RefuseWhatIsWrongWithOneOfManyArrays) {
 TEST(Optimisers, RefuseMomentumWithoutVelocities) {
     Dense p(TARTAN_F32, {3}, kRows), g(TARTAN_F32, {3}, kRows);
     const auto run = [&](const char *options) {
-        const tartan_sgd_arguments all = {&p.array, &g.array, nullptr, nullptr, nullptr, 1, nullptr, options};
+        const tartan_sgd_arguments all = {&p.array, &g.array, nullptr, nullptr, nullptr,
+                                          1,        nullptr,  nullptr, options};
         return tartan_sgd(cpu(), &all);
     };
     for (int64_t e = 0; e < 3; e++) p.set(e, 1), g.set(e, 1);

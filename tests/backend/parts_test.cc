@@ -2,6 +2,11 @@
 // The modes in which a CPU may multiply f32 as sums of bf16. Without AMX it does not, unless the context insists, as it does here.
 #include "large.h"
 
+extern "C" {
+#include "backend/cpu_parts.h"
+#include "core/dtype.h"
+}
+
 namespace {
 
 using namespace tartan_test;
@@ -194,6 +199,58 @@ TEST_P(MathParts, GatesThatScaleBlocksKeepF32) {
     ASSERT_OK(tartan_spmm(exact.get(), a.get(), &gates.array, &b.array, 1, 0, nullptr, &want.array));
     ASSERT_OK(tartan_spmm(insists.get(), a.get(), &gates.array, &b.array, 1, 0, nullptr, &got.array));
     EXPECT_EQ(want.memory(), got.memory());
+}
+
+// Gates of 0 skip their blocks, whatever these hold, also where sums are computed again.
+TEST_P(MathParts, GatesOfZeroSkipBlocks) {
+    for (const Mode &mode : kModes)
+        for (const int64_t size : {128, 5 * 128}) { // rows of one list of blocks, and of more
+            const int64_t block = size == 128 ? 32 : 128;
+            const Layout layout = random_layout({size, size, block, block, 1}, 1, 1);
+            std::mt19937_64 random(7);
+            const Matrix a = random_matrix(layout, TARTAN_F32, 0, random);
+            Dense gates(TARTAN_F32, {layout->blocks}), b(TARTAN_F32, {size, 40}),
+                want(TARTAN_F32, {size, 40}), got = want;
+            b.fill(random);
+            for (int64_t id = 0; id < layout->blocks; id++) gates.set(id, id % 3 == 0 ? 0 : 1);
+            tartan_i_store(tartan_i_block_at(a.get(), 0), TARTAN_F32, 5, NAN);
+            b.set((size - 1) * 40 + 3, INFINITY);
+            const Context exact = open_context(1), parts = open_insisting(mode.name, 1);
+            ASSERT_OK(tartan_spmm(exact.get(), a.get(), &gates.array, &b.array, 1, 0, nullptr, &want.array));
+            ASSERT_OK(tartan_spmm(parts.get(), a.get(), &gates.array, &b.array, 1, 0, nullptr, &got.array));
+            for (int64_t i = 0; i < got.elements(); i++)
+                if (std::isfinite(want.get(i)))
+                    ASSERT_NEAR(want.get(i), got.get(i), 2 * (mode.lost + 0x1p-20) * (double)size) << i;
+                else
+                    ASSERT_EQ(want.get(i), got.get(i)) << i;
+        }
+}
+
+// A last row that has no partner meets zeros, not what stands behind it.
+TEST_P(MathParts, RowsThatAreMissingAreZeros) {
+    for (const int32_t factor : {TARTAN_I_BF16X3, TARTAN_I_BF16X6})
+        for (const int64_t rows : {1, 7, 31, 33, 65})
+            for (const bool by_cols : {false, true}) {
+                const tartan_i_kernels *k = tartan_i_cpu_table_of(factor);
+                const int64_t cols = 70, width = 72, units = (rows + 1) / 2, parts = k->product.parts;
+                std::vector<float> in((size_t)((rows + 1) * (cols + 1)), NAN);
+                const int64_t in_row = by_cols ? 1 : cols, in_col = by_cols ? rows + 1 : 1;
+                for (int64_t i = 0; i < rows; i++)
+                    for (int64_t j = 0; j < cols; j++) in[(size_t)(i * in_row + j * in_col)] = (float)(i + j);
+                std::vector<uint32_t> out((size_t)(units * parts * width), 77);
+                tartan_i_split_right(k, (const char *)in.data(), in_row, in_col, rows, cols,
+                                     (char *)out.data(), width);
+                for (int64_t i = 0; i < 2 * units; i++)
+                    for (int64_t j = 0; j < width; j++) {
+                        float sum = 0;
+                        for (int64_t p = 0; p < parts; p++) {
+                            const uint32_t pair = out[(size_t)((i / 2 * parts + p) * width + j)];
+                            ASSERT_TRUE(j < cols || pair == 77u);
+                            sum += tartan_i_f32_of_bf16((uint16_t)(i % 2 ? pair >> 16 : pair));
+                        }
+                        ASSERT_TRUE(j >= cols || sum == (i < rows ? (float)(i + j) : 0)) << i << ", " << j;
+                    }
+            }
 }
 
 TEST_P(MathParts, AFailedAllocationLeavesTheOutputUntouched) {

@@ -213,7 +213,7 @@ def optimiser_rows(context):
         peer = lambda q=theirs[0], g=g, m=theirs[1], v=theirs[2], steps=steps: torch._fused_adamw_(  # noqa: E731
             q, g, m, v, [], steps, lr=1e-3, beta1=0.9, beta2=0.999, weight_decay=0.01, eps=1e-8, amsgrad=False, maximize=False) or []
         tensors = [t for group in (p, g, m, v) for t in group] + [t for group in (p, m, v) for t in group]
-        yield Row(f"adam, {text}", call_lists(context, "adam", (p, g, m, v, None, None, None), "weight_decay=0.01 step=5"), [], peer,
+        yield Row(f"adam, {text}", call_lists(context, "adam", (p, g, m, v, *[None] * 5), "weight_decay=0.01 step=5"), [], peer,
                   tensors, FORWARD)
         norm = torch.empty(1, device="cuda")
         norm_call = call_norm(context, g, norm)
@@ -225,12 +225,18 @@ def more_optimiser_rows(context):
     whole, blocks = [(1 << 26,)], [(16384, 64, 64)]
     p, g, m, v = ([torch.rand(s, device="cuda") for s in whole] for _ in range(4))
     half = [t.bfloat16() for t in p]
-    yield Row("sgd with momentum, one tensor of 64 M", call_lists(context, "sgd", (p, g, None, None, None, m), "momentum=0.9 step=5"), [], None,
+    yield Row("sgd with momentum, one tensor of 64 M", call_lists(context, "sgd", (p, g, None, None, None, m, None), "momentum=0.9 step=5"), [], None,
               (*p, *p, *g, *m, *m), FORWARD)
-    yield Row("lion, one tensor of 64 M", call_lists(context, "lion", (p, g, m, None, None, None), ""), [], None, (*p, *p, *g, *m, *m), FORWARD)
+    yield Row("lion, one tensor of 64 M", call_lists(context, "lion", (p, g, m, *[None] * 4), ""), [], None, (*p, *p, *g, *m, *m), FORWARD)
     for text, options in (("", ""), (", rounded at random", " stochastic=1 seed=1")):
-        yield Row(f"adam, one tensor of 64 M of bf16{text}", call_lists(context, "adam", (half, g, m, v, None, None, None), "step=5" + options), [],
+        yield Row(f"adam, one tensor of 64 M of bf16{text}", call_lists(context, "adam", (half, g, m, v, *[None] * 5), "step=5" + options), [],
                   None, (*half, *half, *g, *m, *m, *v, *v), FORWARD)
+    for text, shapes in (("a matrix of 8192 x 8192", [(8192, 8192)]), ("16384 blocks of 64", blocks)):
+        p, g = ([torch.rand(s, device="cuda") for s in shapes] for _ in range(2))
+        m, v = ([torch.zeros(s, dtype=torch.float8_e4m3fn, device="cuda") for s in shapes] for _ in range(2))
+        scales = [[torch.zeros(s[0], device="cuda") for s in shapes] for _ in range(2)]
+        yield Row(f"adam with moments of 8 bits, {text}", call_lists(context, "adam", (p, g, m, v, None, None, None, *scales), "step=5"), [], None,
+                  (*p, *p, *g, *m, *m, *v, *v), FORWARD)
     for text, shapes in (("a matrix of 8192 x 8192", [(8192, 8192)]), ("16384 blocks of 64", blocks), ("262144 blocks of 16", [(262144, 16, 16)])):
         p, g = ([torch.rand(s, device="cuda") for s in shapes] for _ in range(2))
         rows, cols = [torch.rand(s[:-1], device="cuda") for s in shapes], [torch.rand((*s[:-2], s[-1]), device="cuda") for s in shapes]

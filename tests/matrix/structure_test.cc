@@ -125,13 +125,20 @@ TEST(Select, AnyRowsAndColumnsAnyNumberOfTimes) {
 TEST(Concatenate, InEveryDirection) {
     std::mt19937_64 random(4);
     for (int n = 0; n < rounds(600); n++) {
-        const tartan_shape s = random_shape(random);
-        tartan_shape t = random_shape(random);
+        tartan_shape s = random_shape(random), t = random_shape(random);
         const int32_t direction = 1 + n % 3;
+        const bool whole = n % 2 == 0; // all blocks stay as they are
         t.heads = s.heads;
+        if (whole) {
+            t.block_rows = s.block_rows, t.block_cols = s.block_cols;
+            if (direction != TARTAN_RIGHTWARD) s.rows -= s.rows % s.block_rows;
+            if (direction != TARTAN_DOWN) s.cols -= s.cols % s.block_cols;
+        }
         if (direction == TARTAN_DOWN) t.cols = s.cols;
         if (direction == TARTAN_RIGHTWARD) t.rows = s.rows;
-        const Matrix a = any_matrix(s, random), b = any_matrix(t, random);
+        const Matrix a = any_matrix(s, random);
+        const Matrix b =
+            whole ? random_matrix(t, a->dtype, a->block_order, random, 0.4) : any_matrix(t, random);
         const Matrix c = made([&](tartan_context *context, tartan_matrix **out) {
             return tartan_matrix_concatenate(context, direction, a.get(), b.get(), out);
         });
@@ -148,6 +155,9 @@ TEST(Concatenate, InEveryDirection) {
                     const bool first = i < s.rows && j < s.cols, second = i >= top && j >= left;
                     ASSERT_EQ(first ? x.at(h, i, j) : second ? y.at(h, i - top, j - left) : 0, z.at(h, i, j));
                 }
+        if (whole) {
+            ASSERT_EQ(a->layout->blocks + b->layout->blocks, c->layout->blocks);
+        }
     }
 }
 
@@ -314,6 +324,8 @@ TEST(Structure, FailsCleanlyWithoutMemory) {
     { BRUTAL(tartan_matrix_reblock(cpu(), a.get(), 3, 2, &out), tartan_matrix_free(out)); }
     { BRUTAL(tartan_matrix_select(cpu(), a.get(), rows, 3, cols, 2, &out), tartan_matrix_free(out)); }
     { BRUTAL(tartan_matrix_concatenate(cpu(), 3, a.get(), a.get(), &out), tartan_matrix_free(out)); }
+    const Matrix even = random_matrix({8, 8, 4, 4, 1}, TARTAN_F64, 0, random, 0.8);
+    { BRUTAL(tartan_matrix_concatenate(cpu(), 3, even.get(), a.get(), &out), tartan_matrix_free(out)); }
     { BRUTAL(tartan_matrix_kronecker(cpu(), a.get(), &d.array, 1, 0, &out), tartan_matrix_free(out)); }
     { BRUTAL(tartan_matrix_triangle(cpu(), a.get(), 1, -3, &out), tartan_matrix_free(out)); }
     { BRUTAL(tartan_matrix_drop_zeros(cpu(), a.get(), 1.999, &out), tartan_matrix_free(out)); }

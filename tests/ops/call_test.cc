@@ -76,6 +76,11 @@ TEST_F(Call, Dtypes) {
         {TARTAN_I_DTYPE_S, "float32 (x is of float32)", "float32 (x is of float16)"},
         {TARTAN_I_DTYPE_L, "float32, float16 or bfloat16 (x is of float32)",
          "float32, float16 or bfloat16 (x is of float16)"},
+        {TARTAN_I_DTYPE_M, "float32, float16, bfloat16 or float8_e4m3fn (x is of float32)",
+         "float32, float16, bfloat16 or float8_e4m3fn (x is of float16)"},
+        {TARTAN_I_DTYPE_C,
+         "float64, float32, float16, bfloat16, float8_e4m3fn or float8_e5m2 (x is of float32)",
+         "float64, float32, float16, bfloat16, float8_e4m3fn or float8_e5m2 (x is of float16)"},
         {TARTAN_I_DTYPE_R, "float64 or float32", "float64 or float32"},
         {TARTAN_I_DTYPE_F64, "float64", "float64"},
     };

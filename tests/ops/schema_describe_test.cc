@@ -106,7 +106,8 @@ TEST_P(Described, AsJson) {
     static const char *const uses[] = {"in", "out", "update"}, *const kinds[] = {"",       "array", "matrix",
                                                                                  "layout", "mask",  "conv",
                                                                                  "arrays"},
-                             *const dtypes[] = {"NONE", "T", "P", "O", "S", "L", "R", "F64", "U8", "I"},
+                             *const dtypes[] = {"NONE", "T", "P", "O",   "S",  "L",
+                                                "M",    "R", "C", "F64", "U8", "I"},
                              *const options[] = {"real", "whole", "flag", "word", "sizes", "windows"};
     const Json json = Json::read(describe(op, 1));
     ASSERT_EQ(Json::kObject, json.kind) << describe(op, 1);

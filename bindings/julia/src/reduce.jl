@@ -174,10 +174,25 @@ end
 function add_squares!(squares, zeros, values, means, by_row, block_rows, block_cols, (row_cuts, col_cuts))
     for k in eachindex(block_rows)
         rows, cols = row_cuts[block_rows[k]], col_cuts[block_cols[k]]
-        @inbounds for (j, col) in enumerate(cols), (i, row) in enumerate(rows)
-            line = by_row ? col : row
-            squares[line] += abs2(values[i, j, k] - means[line])
-            zeros[line] -= 1
+        top = first(rows) - 1
+        if by_row
+            @inbounds for (j, col) in enumerate(cols)
+                m, total = means[col], squares[col]
+                @simd for i in 1:length(rows)
+                    total += abs2(values[i, j, k] - m)
+                end
+                squares[col] = total
+                zeros[col] -= length(rows)
+            end
+        else
+            @inbounds for j in 1:length(cols)
+                @simd for i in 1:length(rows)
+                    squares[top + i] += abs2(values[i, j, k] - means[top + i])
+                end
+            end
+            @inbounds for row in rows
+                zeros[row] -= length(cols)
+            end
         end
     end
 end

@@ -191,9 +191,13 @@ end
 function crossed_blocks(A::BlockSparseMatrix, of::Triangle, upper, strict)
     row_cuts, col_cuts = cutting(A)
     rows, cols, _ = coordinates(of.layout)
-    values = A.values[:, :, of.crossed]
+    values = similar(A.values, blocksize(A)..., length(of.crossed))
+    area = prod(blocksize(A))
+    for (n, k) in enumerate(of.crossed)
+        copyto!(values, (n - 1) * area + 1, A.values, (k - 1) * area + 1, area)
+    end
     for n in eachindex(rows), (c, j) in enumerate(col_cuts[cols[n]]), (r, i) in enumerate(row_cuts[rows[n]])
-        (upper ? j - i : i - j) >= strict || (values[r, c, n] = 0)
+        (upper ? j - i : i - j) >= strict || (@inbounds values[r, c, n] = 0)
     end
     return BlockSparseMatrix(of.layout, values)
 end
@@ -204,14 +208,24 @@ function wrapped_product!(C, W::Wrapped{T}, B, right, alpha, beta) where {T<:Rea
     upper = shows_upper(W) != flipped
     of = triangle(A.layout, upper, gate_type(T))
     product!(C, A, B, right, flipped, alpha, beta, of.gates, nothing)
-    product!(C, crossed_blocks(A, of, upper, Int(is_unit(W))), B, right, flipped, alpha, 1, nothing, nothing)
+    D = crossed_blocks(A, of, upper, Int(is_unit(W)))
+    whole = W isa SymmetricBlocks && !isvariable(A) && ==(blocksize(A)...) # the blocks that the diagonal crosses are those on it
+    whole && mirror!(D.values, upper)
+    product!(C, D, B, right, flipped, alpha, 1, nothing, nothing)
     if is_unit(W)
         C .+= alpha .* B
     elseif W isa SymmetricBlocks # the other triangle
         product!(C, A, B, right, !flipped, alpha, 1, of.gates, nothing)
-        product!(C, crossed_blocks(A, of, upper, 1), B, right, !flipped, alpha, 1, nothing, nothing)
+        whole || product!(C, crossed_blocks(A, of, upper, 1), B, right, !flipped, alpha, 1, nothing, nothing)
     end
     return C
+end
+# One triangle of each block from the other one.
+function mirror!(values, upper)
+    for k in axes(values, 3), c in axes(values, 2), r in 1:c - 1
+        upper ? (values[c, r, k] = values[r, c, k]) : (values[r, c, k] = values[c, r, k])
+    end
+    return values
 end
 is_plain_dense(B) = !(B isa Union{BlockSparse, AbstractSparseArray, Sparselike, WrappedReal})
 # Sums of 16-bit numbers are rounded once, so their products are made at once.

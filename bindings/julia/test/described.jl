@@ -20,11 +20,12 @@ gives_tuple(op) = endswith(string(op.name), "_gradient") && length(outputs(op)) 
 
 # A length for each name in a shape.
 length_of!(lengths, name, made) = get!(lengths, name) do
-    name == "k" && haskey(made, :conv) ? made[:conv].out_channels : name == "n" ? 9 : name == "ids" ? 2 : endswith(name, "...") ? (5, 3) : 4 + length(lengths)
+    name == "k" && haskey(made, :conv) ? made[:conv].out_channels : name == "n" ? 9 : name == "lines" ? 20 : name == "ids" ? 2 : endswith(name, "...") ? (5, 3) : 4 + length(lengths)
 end
 function size_of(op, shape, made, lengths)
     startswith(shape, "=") && return size(made[Symbol(shape[2:end])])
     occursin('&', shape) && return (5, 3)
+    occursin(r"lines.*segments", shape) && (lengths["segments"] = 1) # of lines, as the option has it
     items = filter(!isempty, split(chop(first(split(shape, " or ")); head = 1), r",\s*"))
     order = first(items) == "batch..." ? [2, 3, 1] : reverse(eachindex(items)) # matrices keep their rows and columns
     return Tuple(Iterators.flatten(map(item -> length_in(item, made, lengths), items[order])))

@@ -42,6 +42,26 @@ end
     @test layer_norm(x[:, 1, 1]) == layer_norm(x)[:, 1, 1]
 end
 
+@testset "norms of sums, in segments, with activations" begin
+    x, r, gain, bias = randn(8, 5), randn(8, 5), randn(8), randn(8)
+    halves = reshape(x .+ r, 4, 2, 5)
+    z = halves .- mean(halves; dims = 1)
+    z ./= sqrt.(mean(abs2, z; dims = 1) .+ 0.01)
+    wanted = max.(reshape(z, 8, 5) .* gain .+ bias, 0)
+    y, total, stats = add_layer_norm(x; residual = r, gain, bias, epsilon = 0.01, segments = 2, activation = :relu,
+                                     return_total = true, return_stats = true)
+    @test y ≈ wanted && total == x .+ r && size(stats) == (2, 2, 5)
+    @test stats[1, :, :] ≈ mean(halves; dims = 1)[1, :, :]
+    g = randn(8, 5)
+    grads = add_layer_norm_gradient(total, stats, g; gain, bias, total_grad = 2g, segments = 2, activation = :relu)
+    slope = reshape(g .* (wanted .> 0), 4, 2, 5)
+    half = [layer_norm_gradient(halves[:, s, :], stats[:, s, :], slope[:, s, :]; gain = gain[(4s - 3):(4s)]) for s in 1:2]
+    @test grads.x ≈ vcat((h.x for h in half)...) .+ 2g && grads.residual == grads.x
+    @test grads.gain ≈ vcat((h.gain for h in half)...) && grads.bias ≈ vcat((h.bias for h in half)...)
+    @test add_rms_norm(x; residual = r, gain) ≈ rms_norm(x .+ r; gain)
+    @test refuses(() -> add_layer_norm(x; segments = 3), :shape, "x has lines of 8 numbers, expected a multiple of segments, 3")
+end
+
 @testset "functions of two arrays broadcast" begin
     a, b, c = randn(5, 3, 2), randn(5), randn(1, 3)
     @test Tartan.Pointwise.add(a, b) == a .+ b && Tartan.Pointwise.multiply(b, c) == b .* c && Tartan.Pointwise.subtract(c, a) == c .- a

@@ -89,3 +89,34 @@ end
     stats = quantize_stats(x[1:4]; emax = 7)
     @test stats[[1, 4, 5]] == [500, 0.25, 0]
 end
+
+@testset "moments of 8 bits" begin
+    layout = pattern(:random, (16, 12), (4, 2); density = 0.6, seed = 1)
+    W, G = (fill_normal!(BlockSparseMatrix{Float32}(layout); seed) for seed in (1, 2))
+    m, v = (BlockSparseMatrix{Tartan.Float8E4M3}(layout) for _ in 1:2)
+    mean_scales, square_scales = (zeros(Float32, nblocks(layout)) for _ in 1:2)
+    before = copy(W.values)
+    adam!(W, G, m, v; mean_scales, square_scales, rate = 0.1)
+    @test all(x -> x > 0 && x == exp2(round(log2(x))), mean_scales) && W.values != before
+    scaled(x, scales) = Float32.(x.values) .* reshape(scales, 1, 1, :)
+    @test isapprox(scaled(m, mean_scales), 0.1f0 .* G.values; rtol = 0.07)
+    @test isapprox(scaled(v, square_scales) .^ 2, 0.001f0 .* G.values .^ 2; rtol = 0.15)
+    path = joinpath(mktempdir(), "state.h5")
+    save(path, "w" => W, "m" => m, "mean_scales" => mean_scales)
+    @test load(path, "m").values == m.values
+    @test refuses(() -> lion!(W, G, m), :argument, "array 1 of means is of Float8E4M3, expected its scales as array 1 of mean_scales")
+end
+
+@testset "casts, whose gradients may have a dtype of their own" begin
+    x = Float32[0.3, 1e-9, 500, -1.03]
+    for T in (Float64, Float32, Float16, BFloat16, Tartan.Float8E4M3, Tartan.Float8E5M2)
+        y = float_cast(x; dtype = T)
+        @test y isa Vector{T} && isequal(Float32.(y), Float32.(T.(x)))
+    end
+    @test float_cast(x; dtype = :float16) == Float16.(x) && float_cast(x) == x
+    @test float_cast!(zeros(Float16, 4), x) == Float16.(x)
+    @test float_cast_gradient(x; gradient_dtype = BFloat16) isa Vector{BFloat16}
+    error = refusal(() -> float_cast!(zeros(Float16, 4), x; dtype = Float64))
+    @test error isa ArgumentError && occursin("y is of Float16, expected Float64, the dtype", error.msg)
+    @test refusal(() -> float_cast(x; dtype = Int)) isa ArgumentError
+end

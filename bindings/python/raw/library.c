@@ -114,14 +114,16 @@ PyObject *tartan_py_numpy_empty(int ndim, const int64_t *shape, int32_t dtype, b
 
 static struct {
     PyObject *empty_strided, *empty_like, *is_grad_enabled, *keywords; /* torch's, and ("dtype", "device") */
-    PyObject *count_modes, *tracing, *forward; /* torch._C's, and what the module torch.autograd.forward_ad has */
+    PyObject *count_modes, *tracing,
+        *forward; /* torch._C's, and what the module torch.autograd.forward_ad has */
     PyObject *dtypes[TARTAN_I64 + 1];
 } torch;
 static PyObject *requires_grad, *is_neg, *device, *current_level;
 
 /* The names of torch._C, and of a module whose state is asked. */
 static bool know_modes(void) {
-    PyObject *base = PyImport_ImportModule("torch._C"), *module = PyImport_ImportModule("torch.autograd.forward_ad");
+    PyObject *base = PyImport_ImportModule("torch._C"),
+             *module = PyImport_ImportModule("torch.autograd.forward_ad");
     if (base != NULL && module != NULL) {
         torch.count_modes = PyObject_GetAttrString(base, "_len_torch_dispatch_stack");
         torch.tracing = PyObject_GetAttrString(base, "_get_tracing_state");
@@ -131,7 +133,8 @@ static bool know_modes(void) {
     }
     Py_XDECREF(base);
     Py_XDECREF(module);
-    return torch.count_modes != NULL && torch.tracing != NULL && torch.forward != NULL && current_level != NULL;
+    return torch.count_modes != NULL && torch.tracing != NULL && torch.forward != NULL &&
+           current_level != NULL;
 }
 
 static bool know_torch(void) {
@@ -152,8 +155,8 @@ static bool know_torch(void) {
     requires_grad = PyUnicode_InternFromString("requires_grad");
     is_neg = PyUnicode_InternFromString("is_neg");
     device = PyUnicode_InternFromString("device");
-    if (!know_modes() || torch.empty_strided == NULL || torch.empty_like == NULL || torch.is_grad_enabled == NULL ||
-        requires_grad == NULL || is_neg == NULL || device == NULL)
+    if (!know_modes() || torch.empty_strided == NULL || torch.empty_like == NULL ||
+        torch.is_grad_enabled == NULL || requires_grad == NULL || is_neg == NULL || device == NULL)
         return false;
     torch.keywords = Py_BuildValue("(ss)", "dtype", "device");
     return torch.keywords != NULL;
@@ -173,6 +176,14 @@ void tartan_py_torch_kernel(int step) {
     kernels += step;
 }
 
+/* Whether PyTorch computes derivatives in forward mode. */
+static int is_forward(void) {
+    PyObject *level = PyDict_GetItemWithError(torch.forward, current_level);
+    if (level == NULL) return PyErr_Occurred() ? -1 : 0;
+    const long depth = PyLong_AsLong(level);
+    return depth == -1 && PyErr_Occurred() ? -1 : depth >= 0;
+}
+
 int tartan_py_torch_intercepts(void) {
     if (kernels > 0) return 0;
     if (!know_torch()) return -1;
@@ -183,33 +194,41 @@ int tartan_py_torch_intercepts(void) {
     found = PyObject_CallNoArgs(torch.tracing);
     if (found == NULL) return -1;
     Py_DECREF(found);
-    if (found != Py_None) return 1;
-    PyObject *level = PyDict_GetItemWithError(torch.forward, current_level);
-    if (level == NULL) return PyErr_Occurred() ? -1 : 0;
-    const long depth = PyLong_AsLong(level);
-    return depth == -1 && PyErr_Occurred() ? -1 : depth >= 0;
+    return found != Py_None ? 1 : is_forward();
+}
+
+/* What a function of tartan._torch, which is kept in `function`, says of a tensor. */
+static int ask(PyObject **function, const char *name, PyObject *tensor) {
+    if (*function == NULL) {
+        PyObject *module = PyImport_ImportModule("tartan._torch");
+        *function = module == NULL ? NULL : PyObject_GetAttrString(module, name);
+        Py_XDECREF(module);
+        if (*function == NULL) return -1;
+    }
+    return truth(PyObject_CallOneArg(*function, tensor));
 }
 
 /* Whether a tensor has no memory because PyTorch traces or transforms it. */
 static int is_intercepted(PyObject *tensor) {
     static PyObject *function;
-    if (kernels > 0) return 0;
-    if (function == NULL) {
-        PyObject *module = PyImport_ImportModule("tartan._torch");
-        function = module == NULL ? NULL : PyObject_GetAttrString(module, "is_intercepted");
-        Py_XDECREF(module);
-        if (function == NULL) return -1;
-    }
-    return truth(PyObject_CallOneArg(function, tensor));
+    return kernels > 0 ? 0 : ask(&function, "is_intercepted", tensor);
+}
+
+/* Whether PyTorch follows a tensor in forward mode. */
+static int has_tangent(PyObject *tensor) {
+    static PyObject *function;
+    const int is = kernels > 0 ? 0 : is_forward();
+    return is > 0 ? ask(&function, "has_tangent", tensor) : is;
 }
 
 int tartan_py_torch_unseen(PyObject *tensor, const char *function, const char *name) {
     const int is = is_intercepted(tensor);
     if (is > 0)
-        tartan_py_fail(TARTAN_ERR_UNSUPPORTED,
-                       "%s: %s is a tensor without memory, since PyTorch traces or transforms what is called here, "
-                       "expected one with memory",
-                       function, name);
+        tartan_py_fail(
+            TARTAN_ERR_UNSUPPORTED,
+            "%s: %s is a tensor without memory, since PyTorch traces or transforms what is called here, "
+            "expected one with memory",
+            function, name);
     return is;
 }
 
@@ -234,6 +253,13 @@ int tartan_py_torch_refuses(PyObject *tensor, bool asked, const char *function, 
                               function, name);
     }
     if (is_neg == NULL && !know_torch()) return -1;
+    is = asked ? 0 : has_tangent(tensor);
+    if (is > 0)
+        return tartan_py_fail(TARTAN_ERR_UNSUPPORTED,
+                              "%s: %s has a tangent, and this call has no derivatives in forward mode: use "
+                              "detach()",
+                              function, name);
+    if (is < 0) return -1;
     is = truth(PyObject_CallMethodNoArgs(tensor, is_neg));
     if (is > 0)
         return tartan_py_fail(TARTAN_ERR_ARGUMENT, "%s: %s has its negative bit set: use resolve_neg()",

@@ -89,7 +89,11 @@ static int use_handle(tartan_py_op_call *self, int32_t i) {
             self->pointers[i] = self->matrices[i].pointer;
             return a->written ? tartan_py_handle_write(self->matrices[i].handle, function, a->name) : 0;
         }
-        if (PyObject_HasAttr(object, name)) return -1;
+        PyObject *type, *value, *trace; /* no look-up may be done with an exception set */
+        PyErr_Fetch(&type, &value, &trace);
+        const bool is_ours = PyObject_HasAttr(object, name);
+        PyErr_Restore(type, value, trace);
+        if (is_ours) return -1;
         PyErr_Clear();
     }
     PyObject *handle = PyObject_GetAttr(object, name);

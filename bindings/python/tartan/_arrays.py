@@ -278,8 +278,18 @@ def dense_like(matrix: Any, x: Any) -> Any:
     return matrix.toarray(out=torch.empty(matrix.shape, dtype=getattr(torch, matrix.dtype_name)))
 
 
+def has_tangent(x: Any) -> bool:
+    """Whether PyTorch follows a tensor in forward mode."""
+    torch = sys.modules.get("torch")
+    if torch is None or not isinstance(x, torch.Tensor) or torch.autograd.forward_ad._current_level < 0:
+        return False
+    return torch.autograd.forward_ad.unpack_dual(x).tangent is not None
+
+
 def unrecorded(x: Any, name: str) -> Any:
     """A tensor of PyTorch that needs gradients without them, where gradients are not recorded."""
+    if has_tangent(x):
+        raise UnsupportedError(f"{name} has a tangent, and this call has no derivatives in forward mode: use detach()")
     if not getattr(x, "requires_grad", False) or "torch" not in sys.modules:
         return x
     if sys.modules["torch"].is_grad_enabled():

@@ -269,7 +269,8 @@ def places_of_rule(rule: Rule, frame: Frame) -> Places:
         cells = _split(cells, grid, parts, size)
     kept += [_some(_some(cells, part), keeps.any(axis=(1, 2))) for part, keeps in ask(rule, frame, cells)]
     kept.append(_some(cells, slice(0)))  # one at least
-    return tuple(np.concatenate(x) for x in zip(*kept))
+    all_heads, all_rows, all_cols = (np.concatenate(x) for x in zip(*kept))
+    return all_heads, all_rows, all_cols
 
 
 def _some(places: Places, which: Any) -> Places:

@@ -9,7 +9,7 @@ import numpy as np
 import torch
 
 from tartan import _raw
-from tartan._arrays import Array
+from tartan._arrays import Array, has_tangent  # noqa: F401  the extension module looks for it here
 from tartan._block_mask import BlockMask, of_rule
 from tartan._errors import ArgumentError, ArgumentTypeError
 from tartan._layout import Layout

@@ -88,7 +88,8 @@ def _differentiable(ctx: Any, grad: Any) -> Any:
 
 def _intercepted(x: Any, values: Any, gain: Any, bias: Any, constants: tuple[Any, ...], why: str) -> Any:
     """The convolution by the operator of tartan.torch, whose gradients are operators, too."""
-    from tartan.torch._conv import convolved, facts_of
+    from tartan.torch._cells import is_in_graph
+    from tartan.torch._conv import convolved, held_conv
     from tartan.torch._held import values_of
 
     conv, relu, bias_first, active, windows, size, context = constants
@@ -102,7 +103,8 @@ def _intercepted(x: Any, values: Any, gain: Any, bias: Any, constants: tuple[Any
     if isinstance(values, BlockMatrix):
         values = values_of(values)
     lengths = None if size is None else conv._lengths(size, "size")
-    return convolved(facts_of(conv), x, values, gain, bias, relu, bias_first, lengths)
+    held = held_conv(conv, is_in_graph(x, values))
+    return convolved(held.facts, x, values, gain, bias, relu, bias_first, lengths)
 
 
 def _classes(x: Any) -> Any:

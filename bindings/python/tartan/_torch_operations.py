@@ -34,14 +34,18 @@ class _Plan:
         first_grad = self.inputs + outputs
         self.constant = [i for i in self.returned if first_grad + i not in rule.sources]
         self.first_option = self.inputs + outputs
-        # Of each input of the gradient: its place among what is saved, or that of an output's gradient among those returned.
+        # Of each input of the gradient: its place among what is saved, or that of an output's gradient among those returned, behind
+        # which stands None, for what nobody asked for.
         self.kept = [place for place in rule.sources if place < first_grad]
         self.sources = [
-            (True, self.kept.index(place)) if place < first_grad else (False, self.returned.index(place - first_grad))
+            (True, self.kept.index(place)) if place < first_grad else (False, self._returned_at(place - first_grad))
             for place in rule.sources
         ]
         self.results = [2 + place for place in rule.results]
         self.none = [None] * len(rule.results)
+
+    def _returned_at(self, output: int) -> int:
+        return self.returned.index(output) if output in self.returned else len(self.returned)
 
     def _places(self, wanted: int) -> list[int]:
         """The outputs that a call returns: the required ones, and those whose bits are set; or all."""
@@ -93,7 +97,8 @@ class _Recorded(torch.autograd.Function):  # type: ignore[misc, unused-ignore]
                     "update it after the backward pass, or make a layout for each forward pass"
                 )
             saved = [other if tensor is None else tensor for tensor, other in zip(saved, ctx.others)]
-        arguments = [saved[i] if is_saved else grads[i] for is_saved, i in plan.sources]
+        given = (*grads, None)
+        arguments = [saved[i] if is_saved else given[i] for is_saved, i in plan.sources]
         needs = ctx.needs_input_grad
         found: list[Any] = [None] * len(needs)
         wanted = 0
@@ -103,7 +108,8 @@ class _Recorded(torch.autograd.Function):  # type: ignore[misc, unused-ignore]
             results = _recorded_again(plan, wanted, arguments, ctx.options)
         else:
             results = plan.call(plan.rule.gradient, ctx.context, wanted, *arguments, *plan.none, *ctx.options)
-        for place, result in zip(plan.results, results if plan.rule.several else (results,)):
+        each: Any = results if plan.rule.several else (results,)
+        for place, result in zip(plan.results, each):
             if needs[place]:
                 found[place] = result
         return tuple(found)
@@ -128,7 +134,7 @@ def _recorded_again(plan: _Plan, wanted: int, arguments: list[Any], options: lis
         raise UnsupportedError(
             f"{plan.rule.name}: its gradient is to be differentiated again (create_graph), which it does not record"
         )
-    if plan.call is _operation:
+    if plan.images is None:
         return operators.intercepted(plan.rule.gradient, None, wanted, *arguments, *plan.none, *options)
     return operators.intercepted_of_images(plan.rule.gradient, None, wanted, *plan.images, *arguments, *plan.none, *options)
 

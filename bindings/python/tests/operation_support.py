@@ -97,7 +97,7 @@ class Operands(dict):
         super().__init__()
         self.op, self.rng, self.dtype = op, rng, dtype
         self.array = array or (lambda values, dtype: values.astype(tartan._arrays.numpy_dtype(tartan._arrays.dtype_code(dtype))))
-        heads = 1 if op.name.startswith("linear_cross_entropy") else 2  # a layer has one
+        heads = 1 if op.name.startswith(("linear_cross_entropy", "weight_normalize")) else 2  # a layer has one
         self.layout = random_layout(rng, (20, 28), block, 0.6, heads=heads)
         self.conv = None
         if op.has_conv:
@@ -105,6 +105,8 @@ class Operands(dict):
             self.layout = self.conv.layout
         self.lengths = {DISTINCT[op.name]: (2,)} if op.name in DISTINCT else {}
         for a in op.inputs:
+            if a["name"].endswith("_scales"):  # of moments of 8 bits alone
+                continue
             if not a["optional"] or (optional and a["kind"] in ("array", "arrays", "mask")):
                 self[a["name"]] = self.made(a)
 
@@ -131,6 +133,10 @@ class Operands(dict):
                 found += (getattr(self.layout, item.partition(".")[2]),)
             elif item == "k" and self.conv is not None:
                 found += (self.conv.out_channels,)
+            elif item == "segments" and a["name"] == "stats":
+                found += (1,)
+            elif item == "lines":  # of a matrix
+                found += (self.layout.rows,)
             elif item == "batch...":
                 found += (self.layout.heads,)
             elif item == "channels":

@@ -44,6 +44,7 @@ def ring(number, frame):
     raise Alarm
 
 signal.signal(signal.SIGALRM, ring)
+signal.signal(signal.SIGINT, signal.default_int_handler)  # shells have their background jobs ignore it
 for name, (call, part, times) in calls.items():
     begin = time.process_time()
     part()

@@ -52,6 +52,9 @@ REFERENCES = {
     "add_gelu": lambda a, b: (a + b) * (1 + erf((a + b) / np.sqrt(2))) / 2,
     "softplus": lambda x: np.logaddexp(0, x),
     "layer_norm": normalised,
+    "add_layer_norm": lambda x, residual=0, gain=None, bias=None: normalised(x + residual, gain, bias),
+    "add_rms_norm": lambda x, residual=0, gain=1: (x + residual) / np.sqrt(((x + residual) ** 2).mean(-1, keepdims=True) + 1e-5) * gain,
+    "float_cast": lambda x: x,
     "l2_norm": lambda x, gain=None: x / np.sqrt(np.maximum((x * x).sum(-1, keepdims=True), 1e-12)) * (1 if gain is None else gain),
     "rms_norm": lambda x, gain=None: x / np.sqrt((x * x).mean(-1, keepdims=True) + 1e-5) * (1 if gain is None else gain),
 }

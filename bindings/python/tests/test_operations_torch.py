@@ -60,8 +60,9 @@ def test_tensors_give_tensors(rng, op, dtype):
             assert (x.numpy() == exact[name]).all()
             continue
         error = (x.double() - torch.from_numpy(exact[name])).abs().max()
-        # This one adds up numbers that were rounded to the dtype of another result.
-        rounded = dtype if (op.name, name) == ("lstm_gates_gradient", "bias_grad") else str(x.dtype).removeprefix("torch.")
+        # These are made of numbers that were rounded to the dtype of another result.
+        made = {("lstm_gates_gradient", "bias_grad"), ("add_layer_norm", "stats"), ("add_rms_norm", "stats")}
+        rounded = dtype if (op.name, name) in made else str(x.dtype).removeprefix("torch.")
         assert error <= 64 * torch.finfo(getattr(torch, rounded)).eps * (1 + np.abs(exact[name]).max())
 
 
@@ -194,3 +195,41 @@ def test_modules_of_pytorch_agree():
     assert torch.allclose(tartan.l2_norm(x, gain=gain), functional.normalize(x, dim=-1) * gain)
     if hasattr(functional, "rms_norm"):
         assert torch.allclose(tartan.rms_norm(x, gain=gain), functional.rms_norm(x, (8,), gain, 1e-5))
+
+
+@pytest.mark.parametrize("activation", ["none", "relu", "gelu", "silu"])
+@pytest.mark.parametrize("segments", [1, 4])
+def test_norms_of_sums_are_those_of_pytorch(rng, activation, segments):
+    f = torch.nn.functional
+    acts = {"none": lambda x: x, "relu": f.relu, "gelu": f.gelu, "silu": f.silu}
+    x, r, u, v = (tensor(rng.standard_normal((5, 3, 24))) for _ in range(4))
+    gain, bias = (tensor(rng.standard_normal(24)) for _ in range(2))
+    for centred in (True, False):
+        given = [x, r, gain, *([bias] if centred else [])]
+        mine, theirs = ([t.clone().requires_grad_() for t in given] for _ in range(2))
+        names = {"gain": mine[2], "bias": mine[3]} if centred else {"gain": mine[2]}
+        norm = tartan.add_layer_norm if centred else tartan.add_rms_norm
+        y, total = norm(mine[0], residual=mine[1], **names, segments=segments, activation=activation, epsilon=1e-3, return_total=True)
+        both = theirs[0] + theirs[1]
+        parts = both.unflatten(-1, (segments, -1))
+        found = f.layer_norm(parts, parts.shape[-1:], eps=1e-3) if centred else f.rms_norm(parts, parts.shape[-1:], eps=1e-3)
+        wanted = acts[activation](found.flatten(-2) * theirs[2] + (theirs[3] if centred else 0))
+        assert torch.allclose(y, wanted, rtol=1e-11, atol=1e-12) and torch.equal(total, both)
+        ((y * u).sum() + (total * v).sum()).backward()
+        ((wanted * u).sum() + (both * v).sum()).backward()
+        for a, b in zip(mine, theirs):
+            assert torch.allclose(a.grad, b.grad, rtol=1e-10, atol=1e-11)
+        alone = norm(mine[0].detach().requires_grad_(), gain=gain, activation=activation, segments=segments)  # total goes nowhere
+        alone.sum().backward()
+
+
+def test_casts_have_gradients_of_their_own(rng):
+    x = tensor(rng.standard_normal(100), "float32").requires_grad_()
+    y = tartan.float_cast(x, dtype="float16", gradient_dtype="bfloat16")
+    assert y.dtype == torch.float16 and torch.equal(y, x.detach().half())
+    g = tensor(rng.standard_normal(100), "float16")
+    y.backward(g)
+    assert x.grad.dtype == torch.float32 and torch.equal(x.grad, g.bfloat16().float())
+    assert tartan.float_cast(x.detach(), dtype="float8_e4m3fn").dtype == torch.float8_e4m3fn
+    compiled = torch.compile(lambda x: tartan.float_cast(x, dtype="bfloat16"), backend="aot_eager", fullgraph=True)
+    assert torch.equal(compiled(x), x.detach().bfloat16())

@@ -181,3 +181,74 @@ def test_stochastic_rounding_keeps_small_steps(rng):
     p, g = torch.ones(100000, dtype=torch.bfloat16), torch.ones(100000)
     tartan.sgd([p], [g], rate=-(2.0**-10), stochastic=True, seed=3)
     assert (p.float() - 1).mean().item() == pytest.approx(2.0**-10, rel=0.05)
+
+
+def eight_bits(layout):
+    return tartan.BlockMatrix.zeros(layout, dtype="float8_e4m3fn"), np.zeros(layout.blocks, np.float32)
+
+
+def train(rng, small, steps=150):
+    """The loss of a block-sparse layer after some steps of Adam."""
+    layout = tartan.Layout.pattern("random", (64, 48), 8, density=0.6, seed=1)
+    w = tartan.BlockMatrix(layout, 0.1 * rng.standard_normal((layout.blocks, 8, 8)).astype(np.float32))
+    x = rng.standard_normal((48, 256)).astype(np.float32)
+    y = (tartan.BlockMatrix(layout, rng.standard_normal((layout.blocks, 8, 8)).astype(np.float32)) @ x).astype(np.float32)
+    if small:
+        (means, mean_scales), (squares, square_scales) = eight_bits(layout), eight_bits(layout)
+        state = {"means": means, "squares": squares, "mean_scales": mean_scales, "square_scales": square_scales}
+    else:
+        state = {"means": w * 0, "squares": w * 0}
+    for step in range(1, steps + 1):
+        error = w @ x - y
+        g = tartan.sddmm(layout, error * np.float32(2 / 256), x.T)
+        tartan.adam(w, g, **state, rate=0.03, step=step)
+    return float((error**2).mean())
+
+
+def test_moments_of_eight_bits_learn_as_well(rng):
+    first, small, wide = train(rng, True, 1), train(rng, True), train(rng, False)
+    assert small < 0.02 * first and small < 1.5 * wide + 0.01 * first
+
+
+def test_moments_of_eight_bits_follow_their_blocks_and_are_saved(rng, tmp_path):
+    layout = tartan.Layout.pattern("random", (32, 48), 8, density=0.5, seed=1)
+    w, g = matrix(rng, layout), matrix(rng, layout)
+    (m, m_scales), (v, v_scales) = eight_bits(layout), eight_bits(layout)
+    options = {"rate": 0.1, "seed": 3}
+    tartan.adam(w, g, m, v, mean_scales=m_scales, square_scales=v_scales, **options)
+    assert m_scales.min() > 0 and (np.log2(m_scales) % 1 == 0).all()
+    np.testing.assert_allclose(m.values.astype(np.float64) * m_scales[:, None, None], 0.1 * g.values, rtol=2**-3)
+    np.testing.assert_allclose((v.values.astype(np.float64) * v_scales[:, None, None]) ** 2, 0.001 * g.values**2, rtol=0.3)
+    next_layout = layout.evolve(w.block_norms(), 1, density=0.25, begin=0, end=1, every=1)
+    ids = {place: i for i, place in enumerate(zip(*np.nonzero(layout.mask())))}
+    kept = [ids[place] for place in zip(*np.nonzero(next_layout.mask()))]
+    moved = m.project(next_layout)
+    assert moved.dtype_name == "float8_e4m3fn"
+    np.testing.assert_array_equal(moved.bits, m.bits[kept])
+    # A scale for each block is the value of a matrix with blocks of one element.
+    one = [tartan.Layout.from_mask(l.mask(), (1, 1)) for l in (layout, next_layout)]
+    scales = tartan.BlockMatrix(one[0], m_scales[:, None, None]).project(one[1]).values[:, 0, 0]
+    np.testing.assert_array_equal(scales, m_scales[kept])
+    # Training that goes on from a file has the same bits.
+    path = tmp_path / "state.h5"
+    tartan.save(path, {"w": w, "m": m, "v": v, "m_scales": m_scales, "v_scales": v_scales})
+    tartan.adam(w, g, m, v, mean_scales=m_scales, square_scales=v_scales, step=2, **options)
+    again = {name: x.copy() if isinstance(x, np.ndarray) else x for name, x in tartan.load_all(path).items()}
+    tartan.adam(again["w"], g, again["m"], again["v"], mean_scales=again["m_scales"], square_scales=again["v_scales"], step=2, **options)
+    for a, b in ((w, again["w"]), (m, again["m"]), (v, again["v"])):
+        np.testing.assert_array_equal(a.bits if a is not w else a.values, b.bits if a is not w else b.values)
+    np.testing.assert_array_equal(m_scales, again["m_scales"])
+
+
+def test_moments_of_eight_bits_need_scales(rng):
+    layout = tartan.Layout.pattern("random", (32, 48), 8, density=0.5, seed=1)
+    w, g = matrix(rng, layout), matrix(rng, layout)
+    m, scales = eight_bits(layout)
+    before = w.values.copy()
+    with pytest.raises(tartan.ArgumentError, match="array 1 of means is of float8_e4m3fn, expected its scales as array 1 of mean_scales"):
+        tartan.lion(w, g, m)
+    with pytest.raises(tartan.ShapeError, match=r"mean_scales has shape \[3\], expected"):
+        tartan.lion(w, g, m, mean_scales=scales[:3])
+    np.testing.assert_array_equal(w.values, before)
+    tartan.lion([w, np.ones(4, np.float32)], [g, np.ones(4, np.float32)], [m, np.zeros(4, np.float32)], mean_scales=[scales, None])
+    assert (w.values != before).all()

@@ -10,6 +10,7 @@ import tartan
 from tartan import BlockConv, BlockMatrix, Layout, attention, spmm
 
 torch = pytest.importorskip("torch")
+import tartan.torch  # noqa: E402
 LAYOUT = Layout.pattern("dense", (8, 8), 4)
 
 
@@ -82,9 +83,19 @@ def test_random_numbers_of_pytorchs_generator():
     tartan.random_normal(z)
     assert not torch.equal(y, z)
     leaf = x.clone().requires_grad_()
-    out = tartan.dropout(leaf)
-    out.sum().backward()
-    assert torch.equal(leaf.grad, out.detach())  # the same numbers backward
+    drawing = (lambda x: tartan.dropout(x), lambda x: tartan.concrete_gate(x))
+    compiled = [torch.compile(f, fullgraph=True, backend="aot_eager") for f in drawing]
+    for call in (tartan.dropout, *compiled):
+        torch.manual_seed(1)
+        first, second = call(leaf), call(leaf)
+        assert not torch.equal(first, second)
+        torch.manual_seed(1)
+        assert torch.equal(first, call(leaf))
+    for call in (tartan.dropout, compiled[0]):
+        out = call(leaf)
+        assert torch.equal(torch.autograd.grad(out.sum(), leaf)[0], out.detach())  # the same numbers backward
+    fixed = torch.compile(lambda x: tartan.dropout(x, seed=3), fullgraph=True, backend="aot_eager")
+    assert torch.equal(fixed(x), tartan.dropout(x, seed=3))
 
 
 def test_the_current_gpu(monkeypatch):
@@ -116,8 +127,6 @@ def test_second_derivatives_of_the_last_layer_are_refused():
 
 def test_checkpoints_with_objects(tmp_path):
     """torch.load reads them as it reads tensors, without running code of the file."""
-    import tartan.torch
-
     layout = Layout.from_mask([[1, 0], [1, 1]], 4)
     ragged = Layout.from_coordinates((5, 9), (4, 3), [0, 1], [2, 1])
     objects = {

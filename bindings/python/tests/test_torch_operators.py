@@ -1,6 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
 """The operations of the schema as operators of PyTorch: what traces, transforms and compiles calls of tartan's functions."""
 
+import gc
+
 import numpy as np
 import pytest
 from operation_support import OPS, Operands
@@ -9,8 +11,9 @@ import tartan
 
 torch = pytest.importorskip("torch")
 import tartan.torch  # noqa: E402
-from tartan.torch import _schema  # noqa: E402
+from tartan.torch import BlockSparseAttention, BlockSparseConv2d, BlockSparseLinear, _cells, _schema  # noqa: E402
 from test_operations_torch import first_of, tensors, total, trained  # noqa: E402
+from torch.autograd import forward_ad  # noqa: E402
 from torch.fx.experimental.proxy_tensor import make_fx  # noqa: E402
 
 UPDATING = [op for op in OPS if any(a["use"] == "update" for a in op.arguments)]
@@ -87,21 +90,59 @@ def test_gradients_by_torch_func(rng, op):
 
 
 @pytest.mark.parametrize("op", RECORDED, ids=str)
+def test_forward_mode(rng, op):
+    """J t by torch.func and by dual numbers, beside J^T u: <u, J t> is <J^T u, t>; and again of the gradient."""
+    function, given, names = case(op, rng)
+    places = tuple(names.index(name) for name in trained(op, dict(zip(names, given))))
+    primals = tuple(given[i] for i in places)
+    tangents = tuple(torch.randn_like(x) for x in primals)
+
+    def run(*x):
+        found = function(*(x[places.index(i)] if i in places else y for i, y in enumerate(given)))
+        return tuple(y for y in found if y.dtype.is_floating_point)
+
+    if _schema.PLANS[op.row["gradient"]].formula is None:
+        with pytest.raises(tartan.UnsupportedError, match=f"{op.name}: it has no derivatives in forward mode"):
+            torch.func.jvp(run, primals, tangents)
+        return
+    leaves = [x.clone().requires_grad_() for x in primals]
+    results = [y for y in run(*leaves) if y.requires_grad]
+    ways = [torch.randn_like(y) for y in results]
+    pulled = torch.autograd.grad(results, leaves, ways)
+    wanted = sum((x * t).sum() for x, t in zip(pulled, tangents))
+    values, pushed = torch.func.jvp(run, primals, tangents)
+    recorded = [i for i, y in enumerate(run(*leaves)) if y.requires_grad]
+    assert all(torch.equal(x, y) for x, y in zip(values, run(*primals)))
+    found = sum((pushed[i] * u).sum() for i, u in zip(recorded, ways))
+    assert torch.allclose(found, wanted, rtol=1e-10, atol=1e-12)
+    with forward_ad.dual_level():
+        duals = run(*(forward_ad.make_dual(x, t) for x, t in zip(primals, tangents)))
+        for i in recorded:
+            assert torch.allclose(forward_ad.unpack_dual(duals[i]).tangent, pushed[i], rtol=1e-12, atol=1e-14)
+
+    def loss(*x):
+        return sum((y * y).sum() for y in run(*x))
+
+    gradient = torch.func.grad(loss, argnums=tuple(range(len(places))))
+    along = torch.func.jvp(gradient, primals, tangents)[1]
+    again = [x.clone().requires_grad_() for x in primals]
+    first = torch.autograd.grad(loss(*again), again, create_graph=True)
+    inner = sum((g * t).sum() for g, t in zip(first, tangents))
+    if inner.requires_grad:
+        for x, y in zip(along, torch.autograd.grad(inner, again, materialize_grads=True)):  # the Hessian is symmetric
+            assert torch.allclose(x, y, rtol=1e-8, atol=1e-10)
+
+
+@pytest.mark.parametrize("op", RECORDED, ids=str)
 def test_opcheck(rng, op):
     plan = _schema.PLANS[op.name]
     given = tensors(op, rng)
     for name in trained(op, given):
         given[name].requires_grad_()
     operands = [given.get(a.name) for a in plan.op.inputs]
-    options = {o["name"]: o for o in op.options}
-    values = []
-    for o in plan.op.options:
-        text = options[o.name]["default"]
-        kinds = {"real": float, "whole": int, "flag": lambda t: bool(int(t)), "word": str}
-        values.append(None if o.computed or o.kind in ("sizes", "windows") else kinds[o.kind](text))
     images = (0, False) if plan.op.images else ()
     tests = ("test_schema", "test_autograd_registration", "test_faketensor")
-    torch.library.opcheck(plan.operator, (*operands, *values, *images, 0), test_utils=tests)
+    torch.library.opcheck(plan.operator, (*operands, *_defaults(op, plan), *images, 0), test_utils=tests)
 
 
 @pytest.mark.parametrize("name", ["layer_norm", "softmax", "swiglu", "cross_entropy", "top_k", "lstm_gates"])
@@ -134,7 +175,8 @@ def test_compile_and_export(rng, name):
 def _defaults(op, plan):
     kinds = {"real": float, "whole": int, "flag": lambda t: bool(int(t)), "word": str}
     options = {o["name"]: o["default"] for o in op.options}
-    return [None if o.computed or o.kind in ("sizes", "windows") else kinds[o.kind](options[o.name]) for o in plan.op.options]
+    kinds["seed"] = lambda t: torch.tensor(int(t))
+    return [None if o.computed or o.kind in ("sizes", "windows") else kinds["seed" if o.name == "seed" else o.kind](options[o.name]) for o in plan.op.options]
 
 
 def test_products(rng):
@@ -254,14 +296,68 @@ def test_lists(rng):
     assert torch.equal(make_fx(lambda x: tartan.add_n([x, x]))(parameters[0])(parameters[1]), 2 * parameters[1])
 
 
+def test_transforms_keep_nothing(rng):
+    """Calls under torch.func hold layouts no longer than their results need; those in graphs stay."""
+    layout = tartan.Layout.from_mask(rng.random((3, 4)) < 0.7, 4)
+    square = tartan.Layout.pattern("banded", (16, 16), 4)
+    w, values = tartan.BlockMatrix(layout, torch.randn(layout.blocks, 4, 4)), torch.randn(layout.blocks, 4, 4)
+    conv = tartan.BlockConv(tartan.Layout.pattern("dense", (4, 4), 4), (1, 1))
+    bank = torch.randn(conv.layout.blocks, 4, 4)
+    x, q, image = torch.randn(16, 3), torch.randn(1, 2, 16, 4), torch.randn(1, 4, 5, 5)
+    cases = [
+        (lambda x: w @ x, x, "grad jvp"), (lambda x: tartan.spmm(layout, x, values=values), x, "grad jvp"),
+        (lambda x: tartan.spmm_gradient(w, x, torch.ones(12, 3), wrt="b").b, x, ""),
+        (lambda q: tartan.attention(q, q, q, square), q, "grad"), (lambda y: conv(y, bank), image, "grad jvp"),
+        (BlockSparseLinear(3, 8, density=0.5, block=1), x, "grad jvp"),
+        (BlockSparseConv2d(4, 4, 1, density=1, block=2), image, "grad jvp"),
+        (lambda q, layer=BlockSparseAttention(square): layer(q, q, q), q, "grad"),
+    ]  # fmt: skip
+    for run, x, transforms in cases:
+        gc.collect()
+        before = len(_cells._living), len(_cells._kept)
+        wanted = run(x)
+        if "grad" in transforms:
+            torch.func.grad(lambda x: run(x).square().sum())(x)
+        assert torch.allclose(torch.func.vmap(run)(torch.stack([x, x]))[1], wanted, atol=1e-5)
+        if "jvp" in transforms:
+            torch.func.jvp(run, (x,), (x,))
+        gc.collect()
+        assert (len(_cells._living), len(_cells._kept)) == before
+    result, pull = torch.func.vjp(lambda x: w @ x, x)  # the backward pass, too
+    assert len(_cells._living) == before[0] + 1 and pull(result)[0].shape == x.shape
+    del pull, result
+    gc.collect()
+    assert len(_cells._living) == before[0]
+    make_fx(lambda x: w @ x)(x)
+    assert len(_cells._living) == before[0] + 1
+
+
 def test_what_is_refused():
     x = torch.ones(2, 3)
     with pytest.raises(tartan.ArgumentError, match="softmax: out is given, expected none where PyTorch traces"):
         make_fx(lambda x: tartan.softmax(x, out=torch.empty(2, 3)))(x)
-    with pytest.raises(tartan.UnsupportedError, match="no derivatives in forward mode"):
-        torch.func.jvp(tartan.softmax, (x,), (x,))
-    with torch.autograd.forward_ad.dual_level(), pytest.raises(tartan.UnsupportedError, match="no derivatives in forward mode"):
-        tartan.softmax(torch.autograd.forward_ad.make_dual(x, x))
+    q = torch.ones(1, 1, 4, 2)
+    layout = tartan.Layout.pattern("dense", (4, 4), 2)
+    for function, given in (
+        (tartan.quantize, x), (lambda x: tartan.adam([x], [x], [x], [x], step=1), x), (lambda q: tartan.attention(q, q, q, layout), q),
+    ):  # fmt: skip
+        with pytest.raises(tartan.UnsupportedError, match="no derivatives in forward mode"):
+            torch.func.jvp(function, (given,), (given,))
+        with forward_ad.dual_level(), pytest.raises(tartan.UnsupportedError, match="no derivatives in forward mode"):
+            function(forward_ad.make_dual(given, given))
+    w = tartan.BlockMatrix.from_dense(torch.ones(2, 2), 1)
+    weight = torch.ones(4, 3)
+    calls = (
+        lambda x: tartan.BlockMatrix.from_dense(x, 1), lambda x: tartan.BlockMatrix(w.layout, x.view(4, 1, 1)), lambda x: w * x,
+        lambda x: tartan.sddmm(w, x, x), lambda x: tartan.growth_score(x, x, 1),
+        lambda x: tartan.torch.linear_cross_entropy(x, weight[:, :2], torch.tensor([0, 1])),
+    )  # fmt: skip
+    for call in calls:
+        with forward_ad.dual_level():
+            dual = forward_ad.make_dual(torch.ones(2, 2), torch.ones(2, 2))
+            with pytest.raises(tartan.UnsupportedError, match="has no derivatives in forward mode"):
+                call(dual)
+            call(dual.detach())
     with pytest.raises(tartan.UnsupportedError, match="result is a matrix"):
         layout = tartan.Layout.pattern("dense", (4, 4), 2)
         make_fx(lambda x: tartan.sddmm_gradient(tartan.BlockMatrix.zeros(layout), x, x.T).x)(torch.ones(4, 3).double()) and tartan.block_softmax

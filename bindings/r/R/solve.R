@@ -6,10 +6,12 @@
 .symmetric_tolerance <- 100 * .Machine$double.eps
 
 # A symmetric matrix as a dsCMatrix, for which Matrix tries Cholesky first; any other as a dgCMatrix. Neither has names: the results
-# get those of x.
+# get those of x. It is kept with x, and Matrix keeps its factors in it, so the next system with x costs two triangular solves.
 .to_factor <- function(x, name) {
   .expect_square(x, name)
-  .to_sparse(x, drop = TRUE, tolerance = .symmetric_tolerance, names = .no_names)
+  kept <- tartan_r_kept_sparse(x)
+  if (!is.null(kept)) return(kept)
+  tartan_r_keep_sparse(x, .to_sparse(x, drop = TRUE, tolerance = .symmetric_tolerance, names = .no_names))
 }
 .expect_square <- function(x, name) {
   size <- dim(x)
@@ -17,8 +19,9 @@
 }
 .expect_symmetric <- function(x, name, drop = TRUE) {
   .expect_square(x, name)
-  m <- if (.same_names(x@Dimnames)) .to_sparse(x, drop, .symmetric_tolerance, .square_names(x))
+  m <- if (.same_names(x@Dimnames)) if (drop) .to_factor(x, name) else .to_sparse(x, FALSE, .symmetric_tolerance)
   if (!inherits(m, "dsCMatrix")) .fail("argument", "%s is not symmetric, expected a symmetric matrix", name)
+  if (length(unlist(x@Dimnames))) m@Dimnames <- .square_names(x)
   m
 }
 # Whether rows and columns have the same names, or one of them none.

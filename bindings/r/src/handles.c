@@ -127,6 +127,16 @@ SEXP tartan_r_held(SEXP handle) {
     return cell == R_NilValue ? cell : CAR(cell);
 }
 
+void tartan_r_hold_beside(SEXP handle, SEXP kept) {
+    SEXP cell = cell_of(handle);
+    SETCDR(cell == R_NilValue ? add_cell(handle) : cell, kept);
+}
+
+SEXP tartan_r_held_beside(SEXP handle) {
+    SEXP cell = cell_of(handle);
+    return cell == R_NilValue ? cell : CDR(cell);
+}
+
 SEXP tartan_r_close(SEXP handle) {
     int cache = tartan_r_state_of(handle, TARTAN_R_CACHE) == TARTAN_R_OPEN;
     if (!cache && type_of(handle) < 0) return R_NilValue; /* closed already, or not ours */
@@ -135,5 +145,6 @@ SEXP tartan_r_close(SEXP handle) {
     free_object(handle);
     R_SetExternalPtrTag(handle, Rf_install(CLOSED));
     if (held != R_NilValue) tartan_r_hold(handle, R_NilValue); /* after the object, which pointed to it */
+    if (tartan_r_held_beside(handle) != R_NilValue) tartan_r_hold_beside(handle, R_NilValue);
     return R_NilValue;
 }

@@ -25,6 +25,10 @@ void *tartan_r_address(SEXP handle, const char *tag);
 void tartan_r_hold(SEXP handle, SEXP kept);
 SEXP tartan_r_held(SEXP handle);
 
+/* The same for what was made of the object. */
+void tartan_r_hold_beside(SEXP handle, SEXP kept);
+SEXP tartan_r_held_beside(SEXP handle);
+
 /* Frees the object, or what a cache holds. Closing twice is fine. */
 SEXP tartan_r_close(SEXP handle);
 

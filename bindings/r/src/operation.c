@@ -110,7 +110,7 @@ static void add_option(const call *c, tartan_r_words *w, int k, SEXP x) {
 
 /* T: that of the first operand which cannot have another, else f64. */
 static int32_t dtype_of(const call *c) {
-    static const char *const rules[] = {"T", "OL"};
+    static const char *const rules[] = {"TP", "OL"};
     for (int r = 0; r < 2; r++)
         for (int i = 0; i < c->count; i++) {
             if (strchr(rules[r], text_of(c, DTYPES, i)[0]) == NULL) continue;

@@ -7,7 +7,8 @@
 
 typedef struct tartan_r_list {
     R_xlen_t count;
-    SEXP items, kept; /* what the user gave; what must stay alive, of which the first `count` are items or copies of them */
+    SEXP items,
+        kept; /* what the user gave; what must stay alive, of which the first `count` are items or copies of them */
     tartan_array *arrays;
     tartan_r_dense *dense; /* of items that are arrays */
     const char *name;

@@ -15,7 +15,7 @@ SEXP tartan_r_product(SEXP x, SEXP y, int32_t verb);
 
 /* tartan_sddmm and tartan_growth_score of lists of views; s and the score are written. */
 SEXP tartan_r_sddmm(SEXP place, SEXP x, SEXP y, SEXP gates, double alpha, double beta, SEXP s);
-SEXP tartan_r_growth_score(SEXP place, SEXP x, SEXP y, SEXP block, const char *norm, double scale, double beta,
-                           SEXP score);
+SEXP tartan_r_growth_score(SEXP place, SEXP x, SEXP y, SEXP block, const char *norm, double scale,
+                           double beta, SEXP score);
 
 #endif

@@ -232,6 +232,22 @@ SEXP tartan_r_to_sparse(SEXP matrix, SEXP drop, SEXP tolerance) {
     return result;
 }
 
+/* What is kept lies with the cache of a block matrix, beside the values that it was made of. */
+SEXP tartan_r_keep_sparse(SEXP matrix, SEXP sparse) {
+    SEXP values = R_do_slot(matrix, Rf_install("values")), pair = PROTECT(Rf_cons(values, sparse));
+    MARK_NOT_MUTABLE(values); /* later changes make a copy */
+    tartan_r_hold_beside(R_do_slot(matrix, Rf_install("handle")), pair);
+    UNPROTECT(1);
+    return sparse;
+}
+
+SEXP tartan_r_kept_sparse(SEXP matrix) {
+    tartan_r_expect_open(matrix);
+    SEXP pair = tartan_r_held_beside(R_do_slot(matrix, Rf_install("handle")));
+    const int is = TYPEOF(pair) == LISTSXP && CAR(pair) == R_do_slot(matrix, Rf_install("values"));
+    return is ? CDR(pair) : R_NilValue;
+}
+
 SEXP tartan_r_is_symmetric(SEXP matrix, SEXP tolerance) {
     const blocks b = blocks_of(matrix, 1);
     const columns a = columns_of(&b);

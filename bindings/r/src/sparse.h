@@ -10,6 +10,11 @@
  * of the upper triangle. */
 SEXP tartan_r_to_sparse(SEXP matrix, SEXP drop, SEXP tolerance);
 
+/* Keeps a sparse matrix, in which the Matrix package keeps factors, with a BlockMatrix as long as that has its values, and returns it;
+ * and what is kept, or NULL. */
+SEXP tartan_r_keep_sparse(SEXP matrix, SEXP sparse);
+SEXP tartan_r_kept_sparse(SEXP matrix);
+
 /* Whether a square float64 BlockMatrix of one head is symmetric up to `tolerance`. */
 SEXP tartan_r_is_symmetric(SEXP matrix, SEXP tolerance);
 

@@ -344,7 +344,7 @@ def tables(ops):
 DTYPE_TEXT = {
     "T": "of f64, f32, f16 or bf16", "P": "of f64, f32, f16, bf16, f8e4m3 or f8e5m2",
     "O": "of the same dtype, or of f32 where that has 16 bits", "S": "of f64 where {first} is, else of f32",
-    "L": "of f64 where {first} is, else of f32, f16 or bf16", "R": "of f32 or f64", "F64": "of f64", "U8": "of bytes", "I": "of int32, int64 or uint8", "NONE": "",
+    "L": "of f64 where {first} is, else of f32, f16 or bf16", "M": "of f64 where {first} is, else of f32, f16, bf16 or f8e4m3", "C": "of f64, f32, f16, bf16, f8e4m3 or f8e5m2", "R": "of f32 or f64", "F64": "of f64", "U8": "of bytes", "I": "of int32, int64 or uint8", "NONE": "",
 }  # fmt: skip
 
 

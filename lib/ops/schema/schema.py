@@ -23,6 +23,8 @@ Items, in the order of the arguments of the C function:
                 O    of a result: T, or f32 where T has 16 bits; f32, f16 or bf16 where it has 8
                 S    of sums: f64 where T is, else f32
                 L    of another operand: one whose sums are of S
+                C    of a cast: a floating-point type, which the first option that is a word names where the result is made anew, "same" being T
+                M    of moments: like L, and float8_e4m3fn where sums are of f32
                 R    f32 or f64
                 F64 U8 NONE (layouts, masks and convolutions)
                 I    whole numbers, such as indices: U8, I32 or I64. Languages convert other types of integers. What is made
@@ -339,7 +341,8 @@ class Operation:
 
 USES = {"IN": ("in", False), "IN_OPT": ("in", True), "OUT": ("out", False), "OUT_OPT": ("out", True), "UPDATE": ("update", False), "UPDATE_OPT": ("update", True)}
 KINDS = {"ARRAY", "ARRAYS", "MATRIX", "LAYOUT", "MASK", "CONV"}
-DTYPES = {"T", "P", "O", "S", "L", "R", "F64", "U8", "I", "NONE"}
+DTYPES = {"T", "P", "O", "S", "L", "M", "C", "R", "F64", "U8", "I", "NONE"}
+CASTS = ("same", "float64", "float32", "float16", "bfloat16", "float8_e4m3fn", "float8_e5m2")  # in the order of the library's numbers
 TEXTS = {"FORMULA": "formula", "DETAILS": "details", "SOURCE": "source", "GRADIENT": "gradient", "SHAPES": "shapes", "CHECK": "check", "END": "end",
          "BENCH": "bench", "FLOPS": "flops"}  # fmt: skip
 
@@ -460,10 +463,12 @@ def check_order(op, call):
     need(any(a.computed for a in op.arguments) == bool(op.shapes), call, "expected SHAPES and shapes in braces, or neither")
     need(op.check or not op.converted, call, f"expected CHECK, which makes {op.kind} of it")
     need(not op.runs or not (op.flops or op.check or op.keeps or op.converted), call, "expected RUNS without FLOPS, CHECK, KEEPS and AS")
+    words = next((o.words for o in op.options if o.kind == "word"), ())
+    need(tuple(words) == CASTS or not any(a.dtype == "C" for a in op.arguments), call, f"expected the words {', '.join(CASTS)} of the dtype of C")
     need(not op.base or any(a.dtype == "I" for a in op.arguments), call, "expected an argument of I, whose BASE it is")
     sure = any(a.dtype in ("T", "P") and not a.optional for a in op.arguments)
     for a in op.arguments:
-        need(a.dtype not in ("O", "S", "L") or t, call, f"{a.name} is of {a.dtype}, expected an argument of T before it")
+        need(a.dtype not in ("O", "S", "L", "M") or t, call, f"{a.name} is of {a.dtype}, expected an argument of T before it")
         need(a.dtype not in ("T", "P") or sure, call, f"all arguments of {a.dtype} may be left out, as {a.name} may")
         need(a.dtype != "U8" or not a.written, call, f"{a.name} is of bytes, expected an input")
         t = t or (a.dtype in ("T", "P") and not a.optional)

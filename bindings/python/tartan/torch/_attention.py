@@ -11,9 +11,10 @@ from tartan import BlockMask, Layout, attention, attention_gradient
 from tartan._errors import ArgumentError, ArgumentTypeError, ShapeError, UnsupportedError
 from tartan._torch import in_autocast
 from tartan.torch._bilinear import in_kernel, library, numbers, plainly, recorded, transformed, transforms
-from tartan.torch._cells import Numbered, cell_at
+from tartan.torch._cells import Numbered, cell_at, held_cell, is_in_graph
 from tartan.torch._operators import is_plain
 from tartan.torch._stored import EXTRA, check_same_frame, decoded, encoded
+from tartan.torch._tangents import refusal
 
 
 class AttentionCell(Numbered):
@@ -21,8 +22,8 @@ class AttentionCell(Numbered):
 
     __slots__ = ("layout", "mask")
 
-    def __init__(self, layout: Layout, mask: Optional[BlockMask]) -> None:
-        super().__init__()
+    def __init__(self, layout: Layout, mask: Optional[BlockMask], lasting: bool = True) -> None:
+        super().__init__(lasting)
         if not isinstance(layout, Layout):
             raise ArgumentTypeError(f"layout is of type {type(layout).__name__}, expected a Layout")
         if mask is not None and not isinstance(mask, BlockMask):
@@ -132,7 +133,8 @@ class BlockSparseAttention(torch.nn.Module):  # type: ignore[misc, unused-ignore
             seed = int(torch.randint(_SEEDS, (), device="cpu")) if dropout else 0
             return attention(q, k, v, cell.layout, scale=scale, causal=self.causal, mask=cell.mask, dropout=dropout, seed=seed)
         seed_tensor = torch.randint(_SEEDS, (), device="cpu") if dropout else None
-        number = self._tag.shape[0] if compiles else self._cell.number
+        cell = self._cell if is_in_graph(q, k, v) else AttentionCell(self.layout, self.mask, lasting=False)
+        number = self._tag.shape[0] if compiles else cell.number
         run = _operator if compiles or not transforms() else _Attention.apply
         return run(q, k, v, number, scale, self.causal, 0.0, False, dropout, seed_tensor)[0]
 
@@ -199,16 +201,18 @@ def _options(
 _cells: dict[tuple[int, int], tuple[AttentionCell, Any, Any]] = {}  # by the identity of handles, which stay
 
 
-def cell_of(layout: Any, mask: Any) -> AttentionCell:
-    """A cell that holds a layout and a mask, by their handles, for the rest of the process."""
-    found = _cells.get((id(layout), id(mask)))
+def cell_of(layout: Any, mask: Any, lasting: bool = True) -> AttentionCell:
+    """A cell that holds a layout and a mask, by their handles: if it lasts, for the rest of the process."""
+    found = _cells.get((id(layout), id(mask))) if lasting else None
     if found is None:
         own = Layout._own(layout)
         if own.dynamic:
             raise UnsupportedError(
                 "attention: layout is dynamic, expected one whose blocks do not change by themselves where PyTorch traces or transforms"
             )
-        cell = AttentionCell(own, None if mask is None else BlockMask._own(mask, own))
+        cell = AttentionCell(own, None if mask is None else BlockMask._own(mask, own), lasting)
+        if not lasting:
+            return cell
         found = _cells[id(layout), id(mask)] = (cell, layout, mask)
     return found[0]
 
@@ -234,8 +238,8 @@ def intercepted(
     seed_tensor = torch.tensor(seed) if dropout else None
     scale = numbers(q.shape)[-1] ** -0.5 if scale is None else float(scale)
     run = _Attention.apply if transforms() else _operator
-    number = cell_of(layout, mask).number
-    out, lse = run(q, k, v, number, scale, bool(causal), float(softcap), bool(by_batch), float(dropout), seed_tensor)[:2]
+    cell = cell_of(layout, mask, is_in_graph(q, k, v))
+    out, lse = run(q, k, v, cell.number, scale, bool(causal), float(softcap), bool(by_batch), float(dropout), seed_tensor)[:2]
     return (out, lse) if return_lse else out
 
 
@@ -280,6 +284,7 @@ class _Attention(torch.autograd.Function):  # type: ignore[misc, unused-ignore]
     @staticmethod
     def setup_context(ctx: Any, inputs: Any, output: Any) -> None:
         q, k, v, *ctx.options, seed = inputs
+        ctx.cell = held_cell(ctx.options[0])
         ctx.mark_non_differentiable(output[1])
         ctx.save_for_backward(q, k, v, *output, *([] if seed is None else [seed]))
 
@@ -289,6 +294,10 @@ class _Attention(torch.autograd.Function):  # type: ignore[misc, unused-ignore]
         run = _AttentionGradient.apply if transforms() else _gradient_operator
         found = run(q, k, v, out, lse, grad, *ctx.options, seed[0] if seed else None)
         return (*found, None, None, None, None, None, None, None)
+
+    @staticmethod
+    def jvp(ctx: Any, *_: Any) -> Any:
+        raise refusal("attention")
 
     @staticmethod
     def vmap(info: Any, in_dims: Any, *given: Any) -> Any:
@@ -310,6 +319,10 @@ class _AttentionGradient(torch.autograd.Function):  # type: ignore[misc, unused-
     @staticmethod
     def backward(ctx: Any, *_: Any) -> Any:
         raise UnsupportedError("attention: its gradient is differentiated again, which it does not record")
+
+    @staticmethod
+    def jvp(ctx: Any, *_: Any) -> Any:
+        raise refusal("attention_gradient")
 
     @staticmethod
     def vmap(info: Any, in_dims: Any, *given: Any) -> Any:

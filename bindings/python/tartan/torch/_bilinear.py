@@ -14,6 +14,7 @@ import torch
 
 from tartan import _raw
 from tartan._errors import ShapeError
+from tartan.torch._cells import held_cell
 
 library = torch.library.Library("tartan", "FRAGMENT")  # type: ignore[no-untyped-call, unused-ignore]
 _TAGS = (torch.Tag.pt2_compliant_tag, torch.Tag.needs_fixed_stride_order)
@@ -109,6 +110,7 @@ class _Operator(torch.autograd.Function):  # type: ignore[misc, unused-ignore]
     @staticmethod
     def setup_context(ctx: Any, inputs: tuple[Any, ...], output: Any) -> None:
         first, second, ctx.layout, ctx.size = inputs
+        ctx.cell = held_cell(ctx.layout)
         ctx.save_for_backward(first, second)
         if output is not None:
             ctx.save_for_forward(first, second)

@@ -2,7 +2,8 @@
 """Layouts as numbers. An operator of PyTorch takes tensors and numbers, so it is told the number of a cell that holds a layout.
 
 A module owns a cell and keeps its number for life: when blocks move, the cell holds another layout, and compiled code that calls
-the operator with the number need not be compiled again."""
+the operator with the number need not be compiled again. What stands in a graph stays for the rest of the process; what torch.func
+calls has a number for the call, and for the backward pass that it records."""
 
 from __future__ import annotations
 
@@ -24,12 +25,12 @@ _kept: dict[int, Numbered] = {}
 
 
 class Numbered:
-    """What operators find by its number."""
+    """What operators find by its number. Once one has, it stays, if it is `lasting`."""
 
-    __slots__ = ("number", "__weakref__")
+    __slots__ = ("number", "lasting", "__weakref__")
 
-    def __init__(self) -> None:
-        self.number = next(_numbers)
+    def __init__(self, lasting: bool = True) -> None:
+        self.number, self.lasting = next(_numbers), lasting
         _living[self.number] = self
 
 
@@ -39,8 +40,8 @@ class Cell(Numbered):
 
     __slots__ = ("layout", "stored", "shape", "heads", "rows", "cols", "ragged", "_values", "_matrix")
 
-    def __init__(self, layout: Layout) -> None:
-        super().__init__()
+    def __init__(self, layout: Layout, lasting: bool = True) -> None:
+        super().__init__(lasting)
         self.set(layout)
 
     def set(self, layout: Layout) -> None:
@@ -75,8 +76,18 @@ class Cell(Numbered):
         return Cell, (self.layout,)
 
 
+def is_in_graph(*tensors: Any) -> bool:
+    """Whether a call may become a part of a graph, which can outlive it."""
+    return bool(
+        torch.compiler.is_compiling()
+        or torch._C._len_torch_dispatch_stack()
+        or torch._C._get_tracing_state() is not None
+        or any(isinstance(x, torch.fx.Proxy) for x in tensors)
+    )
+
+
 def cell_at(number: int) -> Any:
-    """The cell of an operator's argument, kept for the rest of the process."""
+    """The cell of an operator's argument."""
     cell = _kept.get(number)
     if cell is None:
         cell = _living.get(number)
@@ -84,8 +95,14 @@ def cell_at(number: int) -> Any:
             raise HandleError(
                 f"layout is {number}, expected the number of a layout of this process: load the module, not the compiled program"
             )
-        _kept[number] = cell
+        if cell.lasting:
+            _kept[number] = cell
     return cell
+
+
+def held_cell(number: Any) -> Any:
+    """What a backward pass keeps, so that it finds the cell again. Of symbols, modules and graphs keep the cells."""
+    return cell_at(number) if type(number) is int else None
 
 
 def random_layout(rows: int, cols: int, block: Any, density: float) -> Layout:

@@ -15,7 +15,7 @@ from tartan._errors import ArgumentError, UnsupportedError
 from tartan._torch import in_autocast
 from tartan._transposed import TransposedMatrix
 from tartan.torch._attention import cell_of
-from tartan.torch._conv import convolved, facts_of
+from tartan.torch._conv import convolved, held_conv
 from tartan.torch._held import number_of
 from tartan.torch._operators import cell_of_layout, input_gradient, linear, spmm_of
 from tartan.torch._products import product
@@ -34,7 +34,7 @@ def _constant(owner: type, name: str, function: Any) -> None:
 _constant(Layout, "_torch_layout", lambda layout: (cell_of_layout(layout).number, layout.heads, layout.rows, layout.cols))
 _constant(Layout, "_torch_attention", lambda layout: cell_of(layout._handle, None).number)
 _constant(BlockMask, "_torch_attention", lambda mask: cell_of(mask.layout._handle, mask._handle).number)
-_constant(BlockConv, "_torch_facts", lambda conv: facts_of(conv))
+_constant(BlockConv, "_torch_facts", lambda conv: held_conv(conv).facts)
 _constant(BlockMatrix, "_torch_number", lambda matrix: number_of(matrix))
 
 
@@ -99,10 +99,9 @@ def _convolve(
     return convolved(facts, x, filter, gain, bias, relu, bias_first, lengths)
 
 
-def _seed_of(seed: Optional[int], x: Any) -> int:
-    if seed is None:
-        raise ArgumentError("seed is None, expected a number where PyTorch compiles: it is a constant of the compiled code")
-    return seed
+def _seed_of(seed: Optional[int], x: Any) -> Any:
+    """Without one, a step of the compiled code that draws it."""
+    return torch.randint(2**62, (), device="cpu") if seed is None else seed
 
 
 def _inlined(module: types.ModuleType, replaced: dict[str, Any]) -> None:

@@ -13,7 +13,7 @@ from tartan import BlockConv, BlockMatrix, Layout
 from tartan._errors import ArgumentError, ArgumentTypeError, ShapeError, UnsupportedError
 from tartan._torch import in_autocast, matrix_of
 from tartan.torch._bilinear import Bilinear, check_size, numbers, transforms
-from tartan.torch._cells import Cell, Numbered, cell_at
+from tartan.torch._cells import Cell, Numbered, cell_at, is_in_graph
 from tartan.torch._linear import Block, chosen_layout, kept_layout, stored_widths
 from tartan.torch._operators import check_tensor, is_plain
 from tartan.torch._stored import Stored, shape_of
@@ -108,7 +108,7 @@ class BlockSparseConv2d(Stored):
         assert isinstance(cell, ConvCell)
         return cell.conv
 
-    @torch.no_grad()  # type: ignore[misc, unused-ignore]
+    @torch.no_grad()  # type: ignore[misc, untyped-decorator, unused-ignore]
     def reset_parameters(self) -> None:
         """Draws values and bias anew."""
         if self.values.device.type == "meta":
@@ -149,10 +149,11 @@ class BlockSparseConv2d(Stored):
             return self.conv(x, values if recorded else values.detach(), bias=wide if recorded or wide is None else wide.detach())
         size = numbers((x.shape[0], self.out_channels, *_output_size(x.shape[2:], **self._geometry)))
         run = conv_forward if compiles or not transforms() else BILINEAR.run
-        y = run(x, values, self._tag.shape[0] if compiles else self._cell.number, size)
+        cell: Numbered = self._cell if is_in_graph(x, values) else HeldConv(self.conv, lasting=False)
+        y = run(x, values, self._tag.shape[0] if compiles else cell.number, size)
         return y if bias is None else y + bias.view(-1, 1, 1)
 
-    @torch.no_grad()  # type: ignore[misc, unused-ignore]
+    @torch.no_grad()  # type: ignore[misc, untyped-decorator, unused-ignore]
     def to_dense(self) -> Any:
         """The dense filter [out_channels, in_channels, kernel...], a copy without gradients."""
         matrix = BlockMatrix(self._cell.stored, self.values.detach().cpu().double().numpy())
@@ -233,8 +234,8 @@ class HeldConv(Numbered):
 
     __slots__ = ("conv", "facts")
 
-    def __init__(self, conv: BlockConv) -> None:
-        super().__init__()
+    def __init__(self, conv: BlockConv, lasting: bool = True) -> None:
+        super().__init__(lasting)
         self.conv = conv
         kernel, stride, dilation = (_whole(conv._option(name)) for name in ("kernel", "stride", "dilation"))
         padding = tuple(_whole(pair, ":") for pair in conv._option("padding").split("x"))
@@ -249,12 +250,14 @@ def _whole(text: str, by: str = "x") -> tuple[int, ...]:
 _held: dict[int, HeldConv] = {}  # by the identity of convolutions
 
 
-def facts_of(conv: BlockConv) -> tuple[Any, ...]:
-    """Those of a convolution, which is kept for the rest of the process."""
+def held_conv(conv: BlockConv, lasting: bool = True) -> HeldConv:
+    """A convolution with a number: if it lasts, for the rest of the process."""
+    if not lasting:
+        return HeldConv(conv, lasting=False)
     held = _held.get(id(conv))
     if held is None or held.conv is not conv:
         held = _held[id(conv)] = HeldConv(conv)
-    return held.facts
+    return held
 
 
 def convolved(

@@ -3,7 +3,7 @@
 
 from __future__ import annotations
 
-from typing import Any
+from typing import Any, Optional
 
 import torch
 
@@ -16,16 +16,21 @@ class Holder(Numbered):
 
     __slots__ = ("object",)
 
-    def __init__(self, held: Any) -> None:
-        super().__init__()
+    def __init__(self, held: Any, lasting: bool = True) -> None:
+        super().__init__(lasting)
         self.object = held
 
 
-_holders: dict[int, Holder] = {}  # by the identity of what they hold
+_holders: dict[int, Holder] = {}  # of what stands in graphs, by its identity
 
 
-def number_of(held: Any) -> int:
-    """The number by which operators know a Layout, BlockMask or BlockConv. It is kept for the rest of the process."""
+def number_of(held: Any, holders: Optional[list[Any]] = None) -> int:
+    """The number by which operators know a Layout, BlockMask, BlockConv or BlockMatrix. It stays for the rest of the process, or, if
+    there is a list of holders, as long as the one that is added to it."""
+    if holders is not None:
+        own = Holder(held, lasting=False)
+        holders.append(own)
+        return own.number
     holder = _holders.get(id(held))
     if holder is None or holder.object is not held:
         holder = _holders[id(held)] = Holder(held)

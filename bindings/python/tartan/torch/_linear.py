@@ -101,7 +101,7 @@ class BlockSparseLinear(Stored):
         layer.train(training)
         return layer
 
-    @torch.no_grad()  # type: ignore[misc, unused-ignore]
+    @torch.no_grad()  # type: ignore[misc, untyped-decorator, unused-ignore]
     def reset_parameters(self) -> None:
         """Draws values and bias anew; see the class."""
         if self.values.device.type == "meta":

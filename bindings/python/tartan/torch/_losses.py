@@ -20,6 +20,7 @@ from tartan.torch._bilinear import in_kernel, library
 from tartan.torch._cells import cell_at
 from tartan.torch._linear import BlockSparseLinear
 from tartan.torch._operators import check_dtype, check_last
+from tartan.torch._tangents import have_tangents, refusal
 
 _BYTES = 512 << 20  # of the logits that exist at a time
 
@@ -151,6 +152,8 @@ def linear_cross_entropy(
         raise ArgumentError(f"reduction is {reduction!r}, expected 'mean' or 'sum'")
     if labels.shape != x.shape[:-1]:
         raise ShapeError(f"labels has shape {tuple(labels.shape)}, expected {tuple(x.shape[:-1])}, as x has")
+    if have_tangents(x, weight):
+        raise refusal("linear_cross_entropy")
     x, weight = in_autocast(x, weight)
     check_last(x, cols, "x")
     check_dtype(x, weight)

@@ -20,7 +20,7 @@ from tartan import Layout, _raw
 from tartan._errors import ArgumentTypeError, DTypeError, ShapeError
 from tartan._torch import around, in_autocast, matrix_of
 from tartan.torch._bilinear import Bilinear, check_size, library, transforms
-from tartan.torch._cells import Cell, cell_at
+from tartan.torch._cells import Cell, cell_at, is_in_graph
 
 # ---- What is computed ----
 
@@ -130,11 +130,13 @@ def _with_autocast(device: str) -> Any:
     return kernel
 
 
-_cells: dict[int, Cell] = {}  # of layouts, by their identity
+_cells: dict[int, Cell] = {}  # of layouts in graphs, by their identity
 
 
-def cell_of_layout(layout: Layout) -> Cell:
-    """A cell that holds a layout for the rest of the process."""
+def cell_of_layout(layout: Layout, lasting: bool = True) -> Cell:
+    """A cell that holds a layout: if it lasts, for the rest of the process."""
+    if not lasting:
+        return Cell(layout, lasting=False)
     cell = _cells.get(id(layout))
     if cell is None or cell.layout is not layout:
         cell = _cells[id(layout)] = Cell(layout)
@@ -161,7 +163,7 @@ def spmm_of(
 
 def intercepted(b: Any, values: Any, layout: Layout, right: bool, transpose: bool, alpha: float) -> Any:
     """`tartan.spmm` of a layout and values, as PyTorch traces or transforms it."""
-    cell = cell_of_layout(layout)
+    cell = cell_of_layout(layout, is_in_graph(b, values))
     if isinstance(b, torch.fx.Proxy) or isinstance(values, torch.fx.Proxy):  # which know no dimensions
         return torch.ops.tartan.spmm.default(b, values, cell.number, right, transpose, alpha)
     run = tuple(function._run for function in BILINEAR.functions[:2]) if transforms() else BILINEAR.operators[:2]
@@ -231,6 +233,8 @@ def block_linear(x: Any, values: Any, bias: Optional[Any], cell: Cell) -> Any:
         if torch.is_grad_enabled():
             return _apply(x, values, bias, cell)
         return _with_bias(product(x, cell, cell.matrix(values), True), bias)
+    if not is_in_graph(x, values):
+        cell = Cell(cell.layout, lasting=False)
     run = BILINEAR.run if transforms() else linear
     y = run(x, values, cell.number, cell.rows)
     return y if bias is None else y + bias

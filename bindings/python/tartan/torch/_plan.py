@@ -3,7 +3,8 @@
 
 An operator takes the inputs of the operation in their order, its options, and `wanted`: bit i stands for its i-th result that is
 optional. A layout, mask or convolution is a number (see `number_of`), a matrix its values and, where they are not on the layout
-of another operand, the number of a layout. One result is a tensor; of several there is a list of those that are wanted."""
+of another operand, the number of a layout. A seed is a tensor on the host, so that a compiled function can draw one at each call. One
+result is a tensor; of several there is a list of those that are wanted."""
 
 from __future__ import annotations
 
@@ -14,7 +15,7 @@ import torch
 from tartan import BlockMatrix, Layout, _raw
 from tartan._errors import ArgumentError
 from tartan._torch import around
-from tartan._torch_shapes import Argument, Operator, dtype_of, read, shape_of
+from tartan._torch_shapes import Argument, Operator, Option, dtype_of, read, shape_of
 from tartan.torch._bilinear import in_kernel, library, transforms
 from tartan.torch._held import held_at, values_of
 
@@ -37,8 +38,11 @@ class Plan:
             if a.kind == "matrix" and not a.shape.startswith("on "):
                 self.places[a.name + ".layout"] = len(parts)
                 parts.append(f"int? {a.name}_layout" if a.optional else f"int {a.name}_layout")
+        # Of what is known by a number.
+        self.numbers = [self.places[a.name] for a in op.inputs if a.kind not in ("array", "arrays", "matrix")]
+        self.numbers += [place for name, place in self.places.items() if name.endswith(".layout")]
         self.first_option = len(parts)
-        parts += [f"{_TYPES[o.kind]}{'?' if o.computed else ''} {o.name}" for o in op.options]
+        parts += [f"{_type_of(o)} {o.name}" for o in op.options]
         if op.images:
             parts += ["int dims", "bool channels_last"]
         self.wanted = len(parts)
@@ -112,7 +116,9 @@ class Plan:
             else:
                 operands.append(held_at(x))
         wanted = given[self.wanted] if self.optional else 0
-        options = given[self.first_option : self.first_option + len(self.op.options)]
+        options = [
+            int(x) if isinstance(x, torch.Tensor) else x for x in given[self.first_option : self.first_option + len(self.op.options)]
+        ]
         found = self.call(wanted, [*operands, *[None] * len(self.op.outputs), *options], given)
         for x, own in written:
             if x is not None:
@@ -151,7 +157,8 @@ class Plan:
                 shape = self._image_shape(a, given) if a.image else shape_of(a, operands, sizes)
             if shape is None:
                 return self._explained(given)
-            results.append(like.new_empty(shape, dtype=dtype_of(a, operands, dtype)))
+            found = self._named_dtype(given, dtype) if a.dtype == "C" else dtype_of(a, operands, dtype)
+            results.append(like.new_empty(shape, dtype=found))
         return results[0] if self.single else results
 
     def sizes(self, given: Any) -> dict[str, Any]:
@@ -169,6 +176,11 @@ class Plan:
                     sizes["k"] = held_at(x).out_channels
         return sizes
 
+    def _named_dtype(self, given: Any, dtype: Any) -> Any:
+        """That which the first option that is a word names."""
+        word = self.options(given)[next(o.name for o in self.op.options if o.kind == "word")]
+        return dtype if word == "same" else getattr(torch, word)
+
     def _image_shape(self, a: Argument, given: Any) -> Optional[tuple[Any, ...]]:
         """That of a result that is like another image."""
         like = a.shape[1:] if a.shape.startswith("=") else None
@@ -180,8 +192,10 @@ class Plan:
         like = _first_tensor(given)
         with torch.utils._python_dispatch._disable_current_modes():
             plain = [
-                torch.empty([int(n) for n in x.shape], dtype=x.dtype) if isinstance(x, torch.Tensor) else x for x in given
+                torch.empty([int(n) for n in x.shape], dtype=x.dtype) if isinstance(x, torch.Tensor) else x
+                for x in given[: self.first_option]
             ]
+            plain += [0 if isinstance(x, torch.Tensor) else x for x in given[self.first_option :]]
             _raw.tartan_explain_begin()
             try:
                 found = in_kernel(self.run)(*plain)
@@ -201,6 +215,10 @@ class Plan:
     def below(self, *given: Any) -> Any:
         with torch._C._AutoDispatchBelowAutograd():  # type: ignore[attr-defined, unused-ignore]
             return self.operator(*given)
+
+
+def _type_of(o: Option) -> str:
+    return "Tensor" if o.name == "seed" else f"{_TYPES[o.kind]}{'?' if o.computed else ''}"
 
 
 def _first_tensor(given: Any) -> Any:

@@ -10,8 +10,10 @@ import torch
 from tartan._errors import ArgumentError, UnsupportedError
 from tartan._torch_shapes import Argument, items_of
 from tartan.torch._bilinear import recorded, transformed
+from tartan.torch._cells import held_cell, is_in_graph
 from tartan.torch._held import number_of
 from tartan.torch._plan import Plan
+from tartan.torch._tangents import have_tangents, named_formula, refusal, tangents_of
 
 
 class Gradient:
@@ -40,8 +42,8 @@ class Gradient:
         self.optional = [a.optional for a in grad.outputs]
         self.outputs = outputs
 
-    def __call__(self, plan: Plan, given: list[Any], results: dict[str, Any], grads: dict[str, Any], needs: Any) -> list[Any]:
-        """Gradients for all arguments."""
+    def arguments(self, plan: Plan, given: list[Any], results: dict[str, Any], grads: dict[str, Any], holders: Any) -> list[Any]:
+        """Those of the gradient but for the last, which says what is wanted; for `holders` see `number_of`."""
         arguments: list[Any] = []
         for kind, place in self.sources:
             if kind == "grad":
@@ -52,10 +54,14 @@ class Gradient:
                 arguments.append(results.get(place))
             else:
                 of = next((a.name for a in (*plan.op.inputs, *plan.op.outputs) if a.name == place), place.removesuffix("_grad"))
-                arguments.append(number_of(plan.layout(of, given)))
+                arguments.append(number_of(plan.layout(of, given), holders))
         arguments += [given[i] for i in self.options]
         if self.plan.op.images:
             arguments += given[plan.wanted - 2 : plan.wanted]
+        return arguments
+
+    def made(self, needs: Any) -> tuple[int, list[int]]:
+        """What is wanted as the last argument of the gradient, and of which operands it then returns gradients."""
         wanted = bit = 0
         made = []
         for place, is_optional in zip(self.results, self.optional):
@@ -64,10 +70,16 @@ class Gradient:
                 bit += 1
             if not is_optional or needs[place]:
                 made.append(place)
+        return wanted, made
+
+    def __call__(self, plan: Plan, given: list[Any], results: dict[str, Any], grads: dict[str, Any], needs: Any) -> list[Any]:
+        """Gradients for all arguments."""
+        wanted, made = self.made(needs)
         found: list[Any] = [None] * len(given)
         if not made:
             return found
-        output = self.plan(*arguments, wanted)
+        holders: Any = None if is_in_graph(*grads.values()) else []
+        output = self.plan(*self.arguments(plan, given, results, grads, holders), wanted)
         for place, x in zip(made, [output] if self.plan.single else output):
             found[place] = x if needs[place] else None
         return found
@@ -95,8 +107,10 @@ class _Recorded(torch.autograd.Function):  # type: ignore[misc, unused-ignore]
             ctx.mark_non_differentiable(*(x for name, x in zip(made, results) if name not in grads))
             ctx.kept = wanted
             saved += [dict(zip(made, results)).get(name) for name in wanted]
+        ctx.cells = [held_cell(given[place]) for place in plan.numbers]
         ctx.set_materialize_grads(False)
         ctx.save_for_backward(*saved)
+        ctx.save_for_forward(*saved, *results)
 
     @staticmethod
     def backward(ctx: Any, *grads: Any) -> Any:
@@ -116,8 +130,17 @@ class _Recorded(torch.autograd.Function):  # type: ignore[misc, unused-ignore]
         return (None, *_by_formula(plan, given, dict(zip(ctx.made, grads)), needs))
 
     @staticmethod
-    def jvp(ctx: Any, *_: Any) -> Any:
-        raise UnsupportedError("operations of the schema have no derivatives in forward mode, expected those in reverse mode")
+    def jvp(ctx: Any, *tangents: Any) -> Any:
+        plan: Plan = ctx.plan
+        count = len(ctx.others)
+        saved = ctx.saved_tensors
+        given = [other if x is None else x for x, other in zip(saved[:count], ctx.others)]
+        first = len(saved) - len(ctx.made)
+        outputs = dict(zip(ctx.made, saved[first:]))
+        kept = {} if plan.gradient is None else dict(zip(ctx.kept, saved[count:first]))
+        found = tangents_of(plan, given, kept, outputs, tangents[1:])
+        each = tuple(found.get(name) for name in ctx.made)
+        return each[0] if plan.single else each
 
     @staticmethod
     def vmap(info: Any, in_dims: Any, plan: Plan, *given: Any) -> Any:
@@ -127,26 +150,16 @@ class _Recorded(torch.autograd.Function):  # type: ignore[misc, unused-ignore]
 def _by_formula(plan: Plan, given: list[Any], grads: dict[str, Any], needs: Any) -> list[Any]:
     """The gradients of a gradient, whose formula is in PyTorch's own operations."""
     names = [a.name for a in plan.op.inputs if needs[plan.places[a.name]]]
-    operands, options = plan.named(given), plan.options(given)
-    if plan.op.images:
-        options["dims"], options["channels_last"] = given[plan.wanted - 2 : plan.wanted]
-    wanted = [a.name for a in plan.made(given)]
-    made = [a.name for a in plan.op.outputs]
-
-    def formula(*primals: Any) -> Any:
-        found = plan.formula(**{**operands, **dict(zip(names, primals))}, **options)
-        found = found if isinstance(found, tuple) else (found,)
-        return tuple(x for name, x in zip(made, found) if name in wanted)
-
+    operands = [given[plan.places[name]] for name in names]
     with torch.enable_grad():
-        results, pull = torch.func.vjp(formula, *(operands[name] for name in names))
+        results, pull = torch.func.vjp(named_formula(plan, given, names), *operands)
         tangents = tuple(
-            torch.zeros_like(y) if grads.get(name) is None else grads[name].to(y.dtype) for name, y in zip(wanted, results)
+            torch.zeros_like(y) if grads.get(a.name) is None else grads[a.name].to(y.dtype) for a, y in zip(plan.made(given), results)
         )
         pulled = pull(tangents)
     found: list[Any] = [None] * len(given)
-    for name, x in zip(names, pulled):
-        found[plan.places[name]] = x.to(operands[name].dtype)
+    for name, x, operand in zip(names, pulled, operands):
+        found[plan.places[name]] = x.to(operand.dtype)
     return found
 
 
@@ -160,6 +173,8 @@ def autograd(plan: Plan, is_gradient: bool, *given: Any) -> Any:
             raise ArgumentError(
                 f"{plan.op.called}: an operand requires gradients, which this call does not record: use detach(), or torch.no_grad()"
             )
+        if have_tangents(*tensors, *(x for one in lists for x in one)):
+            raise refusal(plan.op.called)
         return plan.below(*given)
     if not transformed() and not recorded(*tensors):
         return plan.below(*given)

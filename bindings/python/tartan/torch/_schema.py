@@ -19,6 +19,7 @@ from tartan._torch_schema import OPERATORS
 from tartan._torch_shapes import Argument
 from tartan.torch import _formulas
 from tartan.torch._bilinear import in_kernel, library
+from tartan.torch._cells import is_in_graph
 from tartan.torch._held import number_of, values_of
 from tartan.torch._plan import Plan
 from tartan.torch._rules import Gradient, autograd, vmap_rule
@@ -66,6 +67,7 @@ def _intercepted(plan: Plan, context: Any, wanted: int, given: Any, images: tupl
         if x is not None:
             name = a.name if len(op.outputs) > 1 else "out"
             raise ArgumentError(f"{op.called}: {name} is given, expected none where PyTorch traces or transforms")
+    holders: Any = None if is_in_graph(*inputs) else []
     options = [_option(o, x) for o, x in zip(op.options, rest[len(op.outputs) :])]
     like = next((x for x in inputs if _is_tensor(x)), None)
     arguments: list[Any] = []
@@ -76,13 +78,13 @@ def _intercepted(plan: Plan, context: Any, wanted: int, given: Any, images: tupl
             own = None if x is None else values_of(x) if isinstance(x, BlockMatrix) else x
             arguments.append(own)
             if a.name + ".layout" in plan.places:
-                arguments.append(None if x is None else number_of(x.layout))
+                arguments.append(None if x is None else number_of(x.layout, holders))
         elif a.kind == "array":
             arguments.append(x if x is None or _is_tensor(x) else _as_tensor(a, x, like))
         elif a.kind == "arrays":
             arguments.append(None if x is None else list(x))
         else:
-            arguments.append(None if x is None else number_of(x))
+            arguments.append(None if x is None else number_of(x, holders))
     optional = [a for a in op.outputs if a.optional]
     wanted &= (1 << len(optional)) - 1
     if op.places:  # gradients of operands that are there
@@ -119,6 +121,8 @@ def _is_tensor(x: Any) -> bool:
 
 
 def _option(o: Any, x: Any) -> Any:
+    if o.name == "seed":
+        return x if isinstance(x, torch.Tensor) else torch.full((), x, dtype=torch.int64, device="cpu")
     if o.kind == "flag":
         return bool(x)
     if o.kind == "real":

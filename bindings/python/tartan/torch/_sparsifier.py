@@ -114,7 +114,7 @@ class Sparsifier:
         swaps = self.swap > 0 and not (step == self.end and self.decay != "constant")
         return self.growth != "random" and swaps and self._is_due(step)
 
-    @torch.no_grad()  # type: ignore[misc, unused-ignore]
+    @torch.no_grad()  # type: ignore[misc, untyped-decorator, unused-ignore]
     def step(self) -> list[StructureChange]:
         """Counts a step of training, and changes layouts if it is due. Returns what changed."""
         self.steps += 1

@@ -49,7 +49,7 @@ class Stored(torch.nn.Module):  # type: ignore[misc, unused-ignore]
         """The weight as a `BlockMatrix` around the memory of `values`, which has no gradients."""
         return matrix_of(self._cell.stored, self.values)
 
-    @torch.no_grad()  # type: ignore[misc, unused-ignore]
+    @torch.no_grad()  # type: ignore[misc, untyped-decorator, unused-ignore]
     def set_layout(self, layout: Layout, values: Optional[Any] = None) -> None:
         """Gives the module another layout of the same shape and block. Blocks that both layouts have keep their values, others
         are 0; or all blocks get `values`. The parameter stays the same object. It is for between steps: a graph that is recorded
@@ -154,7 +154,7 @@ def check_same_frame(layout: Layout, old: Layout) -> None:
         )
 
 
-@torch.no_grad()  # type: ignore[misc, unused-ignore]
+@torch.no_grad()  # type: ignore[misc, untyped-decorator, unused-ignore]
 def replace(tensor: Any, content: Any) -> None:
     """Gives a tensor other content, perhaps of another length, and keeps it the same object. Graphs that were recorded with the
     old content refuse to be differentiated."""

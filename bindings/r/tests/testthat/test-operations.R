@@ -21,7 +21,8 @@ dims_of <- function(shape, made, sizes) {
       matrix <- made[[part[1]]]
       return(switch(part[2], blocks = block_count(matrix), rows = nrow(matrix), cols = ncol(matrix), heads = block_heads(matrix)))
     }
-    switch(item, "s... & t..." = c(4, 3), "s..." = c(4, 3), "t..." = 4, # each column
+    switch(item, segments = if (grepl("lines", shape)) 1 else sizes(item), lines = 10, # of a matrix
+           "s... & t..." = c(4, 3), "s..." = c(4, 3), "t..." = 4, # each column
            "batch..." = 2, # the heads
            if (endsWith(item, "...")) c(3, 2) else if (grepl("^[0-9]+$", item)) as.numeric(item) else sizes(item))
   }))
@@ -54,7 +55,7 @@ operand <- function(op, i, made, sizes) {
            if (length(dim) == 1L) some_numbers(dim) else array(some_numbers(prod(dim)), dim)
          },
          matrix = {
-           heads <- if (startsWith(op$name, "linear_cross_entropy")) 1 else 2 # a layer has one
+           heads <- if (grepl("^(linear_cross_entropy|weight_normalize)", op$name)) 1 else 2 # a layer has one
            layout <- if (is.null(on)) random_layout(c(10, 12), c(4, 3), 0.7, heads = heads)
                      else if (is(on, "BlockConv")) conv_layout(on) else on@layout
            block_matrix(layout, init = "normal", seed = i)
@@ -68,7 +69,7 @@ operands_of <- function(op, all) {
   sizes <- new_sizes()
   made <- list()
   for (i in which(inputs_of(op))) {
-    if (op$optional[i] && (!all || op$kinds[i] %in% c("conv", "mask"))) next
+    if (op$optional[i] && (!all || op$kinds[i] %in% c("conv", "mask") || endsWith(op$arguments[i], "_scales"))) next
     made[[op$arguments[i]]] <- operand(op, i, made, sizes)
   }
   made
@@ -190,6 +191,13 @@ test_that("values are those of plain R", {
     },
     rms_norm = function(x, gain = 1) apply(x, seq_along(dim(x))[-1], function(z) z / sqrt(mean(z^2) + 1e-5)) * gain,
     l2_norm = function(x, gain = 1) apply(x, seq_along(dim(x))[-1], function(z) z / sqrt(max(sum(z^2), 1e-12))) * gain,
+    add_layer_norm = function(x, residual = 0, gain = 1, bias = 0) {
+      apply(x + residual, seq_along(dim(x))[-1], function(z) (z - mean(z)) / sqrt(mean((z - mean(z))^2) + 1e-5)) * gain + bias
+    },
+    add_rms_norm = function(x, residual = 0, gain = 1) {
+      apply(x + residual, seq_along(dim(x))[-1], function(z) z / sqrt(mean(z^2) + 1e-5)) * gain
+    },
+    float_cast = function(x) x,
     add = function(a, b) a + b, subtract = function(a, b) a - b, multiply = function(a, b) a * b,
     divide = function(a, b) a / b, maximum = function(a, b) pmax(a, b), minimum = function(a, b) pmin(a, b),
     negative = function(x) -x, reciprocal = function(x) 1 / x, square = function(x) x^2, sqrt = base::sqrt,

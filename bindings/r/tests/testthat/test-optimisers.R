@@ -105,3 +105,33 @@ test_that("formats of few bits round numbers", {
   stats <- as.numeric(quantize_stats(array(x[1:4]), emax = 7))
   expect_equal(stats[c(1, 4, 5)], c(500, 0.25, 0))
 })
+
+test_that("moments of 8 bits have a scale for each block", {
+  layout <- block_pattern("random", c(16, 12), c(4, 2), density = 0.6, seed = 1)
+  of <- function(seed, dtype) block_cast(block_matrix(layout, init = "normal", seed = seed), dtype)
+  w <- of(1, "float32")
+  g <- of(2, "float32")
+  zero <- block_cast(0 * g, "float8_e4m3fn")
+  none <- rep(0, block_count(w))
+  found <- adam(list(w), list(g), list(zero), list(zero), mean_scales = list(none), square_scales = list(none), rate = 0.1)
+  expect_named(found, c("parameters", "means", "squares", "mean_scales", "square_scales"))
+  scales <- found$mean_scales[[1]]
+  expect_true(all(scales > 0) && all(log2(scales) %% 1 == 0))
+  scaled <- sweep(block_values(found$means[[1]]), 3, scales, "*")
+  expect_lt(max(abs(scaled / (0.1 * block_values(g)) - 1)), 2^-3)
+  roots <- sweep(block_values(found$squares[[1]]), 3, found$square_scales[[1]], "*")
+  expect_lt(max(abs(roots^2 / (0.001 * block_values(g)^2) - 1)), 0.3)
+  path <- tempfile(fileext = ".h5")
+  block_save(path, list(w = w, m = found$means[[1]], scales = scales))
+  expect_identical(block_values(block_load(path)$m), block_values(found$means[[1]]))
+  expect_error(lion(list(w), list(g), list(zero)), "array 1 of means is of float8_e4m3fn, expected its scales as array 1 of mean_scales",
+               class = "tartan_error_argument")
+})
+
+test_that("casts round to the numbers of another dtype", {
+  x <- array(c(0.3, 1e-9, 500, -1.03))
+  expect_equal(as.numeric(float_cast(x, dtype = "bfloat16")), c(0.30078125, 1.0703125 * 2^-30, 500, -1.03125), tolerance = 1e-12)
+  expect_equal(as.numeric(float_cast(x, dtype = "float8_e5m2")), c(0.3125, 0, 512, -1), tolerance = 1e-12)
+  expect_identical(as.numeric(float_cast(x)), as.numeric(x))
+  expect_equal(as.numeric(float_cast_gradient(x, gradient_dtype = "float16"))[3:4], c(500, -1.0302734375), tolerance = 1e-12)
+})

@@ -34,6 +34,41 @@ test_that("systems of equations are solved for every kind of right-hand side", {
   }
 })
 
+test_that("factors are kept with a matrix as long as it has its values", {
+  b <- rnorm(20)
+  for (a in list(general(), spd(), block_cast(general(), "float32"))) {
+    untouched <- block_matrix(as(a, "BlockLayout"), values = block_values(a))
+    bytes <- length(serialize(a, NULL))
+    x <- solve(a, b)
+    expect_gt(length(tartan:::tartan_r_kept_sparse(a)@factors), 0)
+    expect_identical(solve(a, b), x)
+    expect_equal(as.numeric(determinant(a)$modulus), as.numeric(determinant(as.matrix(a))$modulus))
+    expect_equal(length(serialize(a, NULL)), bytes)
+    if (block_dtype(a) == "float64") expect_true(identical(a, untouched))
+    copy <- a
+    block_values(copy) <- 2 * block_values(a)
+    expect_equal(solve(copy, b), x / 2)
+    expect_identical(solve(a, b), x)
+    if (block_dtype(a) == "float64") {
+      changed <- a
+      changed@values[1L] <- changed@values[1L] + 5
+      expect_equal(solve(changed, b), solve(as.matrix(changed), b))
+      expect_equal(as.numeric(determinant(changed)$modulus), as.numeric(determinant(as.matrix(changed))$modulus))
+    }
+    named <- a
+    dimnames(named) <- list(letters[1:20], letters[1:20])
+    expect_equal(solve(named, b), solve(as.matrix(named), b))
+    restored <- unserialize(serialize(a, NULL))
+    expect_equal(solve(restored, b), x)
+    close(a)
+    expect_error(solve(a, b), "closed")
+  }
+  a <- spd()
+  dimnames(a) <- list(letters[1:20], letters[1:20])
+  expect_equal(as.matrix(chol(a)), chol(as.matrix(a)))
+  expect_identical(chol(a), chol(a))
+})
+
 test_that("solutions have the names that base R gives them", {
   for (a in list(general(), spd())) {
     dimnames(a) <- list(paste0("r", 1:20), paste0("c", 1:20))
