@@ -44,7 +44,10 @@ const char *tartan_i_cpu_spmm_narrow_refuses(const tartan_context *context, cons
 tartan_status tartan_i_cpu_spmm_narrow(const tartan_context *context, const tartan_op_spmm *op);
 /* Whether n columns are few enough for it, with blocks of `out_block` rows of op(A). */
 bool tartan_i_cpu_few_columns(const tartan_i_product *product, int64_t out_block, int64_t n);
-/* With one column, or few and small blocks. */
+/* With few columns or small blocks. */
+const char *tartan_i_cpu_spmm_few_refuses(const tartan_context *context, const tartan_op_spmm *op);
+tartan_status tartan_i_cpu_spmm_few(const tartan_context *context, const tartan_op_spmm *op);
+/* With one column. */
 const char *tartan_i_cpu_spmm_vector_refuses(const tartan_context *context, const tartan_op_spmm *op);
 tartan_status tartan_i_cpu_spmm_vector(const tartan_context *context, const tartan_op_spmm *op);
 tartan_status tartan_i_cpu_sddmm(const tartan_context *context, const tartan_op_sddmm *op, int32_t parts);

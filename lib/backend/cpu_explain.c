@@ -120,6 +120,20 @@ static void advise_dtype(advice *a, const plan *p, int32_t dtype, int32_t narrow
                tartan_dtype_name(dtype), now / then);
 }
 
+static void advise_columns(advice *a, int64_t columns, int64_t lanes) {
+    const int64_t filled = columns % lanes;
+    if (filled != 0 && columns < 4 * lanes)
+        advise(a, "a multiple of %lld columns: these leave %lld of the last %lld lanes empty",
+               (long long)lanes, (long long)(lanes - filled), (long long)lanes);
+}
+
+static void advise_threads(advice *a, const plan *p) {
+    const int64_t workers = (int64_t)p->team.rows * p->team.cols;
+    if (workers < p->threads)
+        advise(a, "fewer threads: %lld of %lld have no work", (long long)(p->threads - workers),
+               (long long)p->threads);
+}
+
 static void advise_product(advice *a, const plan *p, int32_t dtype, int64_t rows, int64_t columns) {
     const tartan_i_product *product = &p->k.product;
     if (dtype == TARTAN_F64) advise_dtype(a, p, dtype, TARTAN_F32);
@@ -129,14 +143,8 @@ static void advise_product(advice *a, const plan *p, int32_t dtype, int64_t rows
     if (rows < full)
         advise(a, "blocks of %lld or more rows: the kernel computes so many at a time, these have %lld",
                (long long)full, (long long)rows);
-    const int64_t lanes = product->lanes, filled = columns % lanes;
-    if (filled != 0 && columns < 4 * lanes)
-        advise(a, "a multiple of %lld columns: these leave %lld of the last %lld lanes empty",
-               (long long)lanes, (long long)(lanes - filled), (long long)lanes);
-    const int64_t workers = (int64_t)p->team.rows * p->team.cols;
-    if (workers < p->threads)
-        advise(a, "fewer threads: %lld of %lld have no work", (long long)(p->threads - workers),
-               (long long)p->threads);
+    advise_columns(a, columns, product->lanes);
+    advise_threads(a, p);
 }
 
 /* ---- Operations ---- */
@@ -169,7 +177,10 @@ static void explain_few(const tartan_context *context, const tartan_op *any, con
     p->dtype = op->a->dtype;
     p->k = tartan_i_cpu_kernels(op->a->dtype);
     p->padded = p->flops;
-    p->team = (tartan_i_cpu_team){.rows = context->threads, .cols = 1, .panels = 1};
+    tartan_i_cpu_form form;
+    tartan_i_cpu_form_of(op, &form);
+    const int64_t threads = form.grid_out < context->threads ? form.grid_out : context->threads;
+    p->team = (tartan_i_cpu_team){.rows = (int32_t)threads, .cols = 1, .panels = 1};
     p->moved = tartan_i_stored_elements(op->a) * (double)p->k.bytes; /* each value once, and little else */
     add_plan(p, text);
     tartan_i_text_add(text, "\"why\": \"%s\", ", p->row->why);
@@ -178,6 +189,13 @@ static void explain_few(const tartan_context *context, const tartan_op *any, con
     advice a = {text, true};
     tartan_i_text_add(text, ", \"faster\": [");
     if (op->a->dtype == TARTAN_F64) advise_dtype(&a, p, TARTAN_F64, TARTAN_F32);
+    if (form.n > 1 && form.a_row != 1 &&
+        tartan_i_cpu_few_columns(&p->k.product, tartan_i_cpu_form_out_mean(&form), form.n))
+        advise(&a, "%s blocks: with few columns of b the kernel takes whole columns of a block",
+               op->a->block_order == TARTAN_COL_MAJOR ? "row-major" : "column-major");
+    if (form.n > 1 && form.a_row != 1)
+        advise_columns(&a, form.n, 2 * form.n <= p->k.lanes ? p->k.lanes / 2 : p->k.lanes);
+    advise_threads(&a, p);
     tartan_i_text_add(text, "]");
 }
 
@@ -185,8 +203,6 @@ static void explain_wide(const tartan_context *context, const tartan_op *any, co
                          plan *p, tartan_i_text *text) {
     const tartan_i_spmm s = tartan_i_spmm_plan(context, op, parts_of(p));
     const tartan_i_product *product = &s.k.product;
-    const bool few = tartan_i_dense_entries(&s.form.b) == 1 &&
-                     tartan_i_cpu_few_columns(product, tartan_i_cpu_form_out_mean(&s.form), s.form.n);
     const int32_t dtype = op->a->dtype;
     p->dtype = dtype;
     p->k = s.k;
@@ -206,9 +222,6 @@ static void explain_wide(const tartan_context *context, const tartan_op *any, co
     add_rate(p, text);
     advice a = {text, true};
     tartan_i_text_add(text, ", \"faster\": [");
-    if (few && s.form.a_row != 1 && dtype == s.k.dtype && op->gates == NULL)
-        advise(&a, "%s blocks: with few columns of b the kernel takes whole columns of a block",
-               op->a->block_order == TARTAN_COL_MAJOR ? "row-major" : "column-major");
     if (product->group > 1 && product->parts == 1 && s.form.a_col != 1)
         advise(&a, "%s blocks, which need not be transposed",
                op->a->block_order == TARTAN_COL_MAJOR ? "row-major" : "column-major");

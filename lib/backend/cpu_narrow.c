@@ -136,7 +136,7 @@ bool tartan_i_cpu_few_columns(const tartan_i_product *product, int64_t out_block
     /* Vector operations with and without the transpose; transposed, a column costs twice as much, having few
      * chains. */
     const int64_t upright = out_block * tartan_i_ceil_div(n, product->lanes);
-    return 2 * n * tartan_i_ceil_div(out_block, product->lanes) <= upright;
+    return 2 * out_block > product->lanes && 2 * n * tartan_i_ceil_div(out_block, product->lanes) <= upright;
 }
 
 const char *tartan_i_cpu_spmm_narrow_refuses(const tartan_context *context, const tartan_op_spmm *op) {

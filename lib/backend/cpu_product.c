@@ -130,6 +130,7 @@ void tartan_i_cpu_strip_rows(const tartan_i_kernels *k, const tartan_i_strip *s,
             part.rows = rows / groups + (g < rows % groups);
         part.row = s->row + row;
         part.sums = (char *)s->sums + row * s->sums_row * k->bytes;
+        if (s->b_every > 0) part.b_every = groups, part.b_begin = g;
         part.soon.at += g * s->soon.count / groups * s->soon.step;
         part.soon.count = (g + 1) * s->soon.count / groups - g * s->soon.count / groups;
         p->strip(&part, g + 1 < groups ? terms : last, nterms);

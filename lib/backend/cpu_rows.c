@@ -18,6 +18,13 @@ static const char *narrow_refuses(const tartan_context *context, const tartan_op
     return tartan_i_cpu_spmm_narrow_refuses(context, &now);
 }
 
+static const char *few_refuses(const tartan_context *context, const tartan_op *op) {
+    tartan_matrix a;
+    tartan_array gates;
+    const tartan_op_spmm now = tartan_i_cpu_spmm_now(&op->spmm, &a, &gates);
+    return tartan_i_cpu_spmm_few_refuses(context, &now);
+}
+
 /* Factors of f32 as sums of bf16. */
 static const char *spmm_parts_refuse(const tartan_context *context, const tartan_op *op, int32_t parts) {
     tartan_matrix a;
@@ -62,6 +69,7 @@ static tartan_status spmm_bf16x6(const tartan_context *context, const tartan_op_
     }
 RUN_SPMM(run_vector, tartan_i_cpu_spmm_vector)
 RUN_SPMM(run_narrow, tartan_i_cpu_spmm_narrow)
+RUN_SPMM(run_few, tartan_i_cpu_spmm_few)
 RUN_SPMM(run_spmm, spmm)
 RUN_SPMM(run_spmm_bf16x3, spmm_bf16x3)
 RUN_SPMM(run_spmm_bf16x6, spmm_bf16x6)
@@ -117,10 +125,7 @@ RUN_SDDMM(run_sddmm_bf16x6, 3)
 
 const tartan_i_cpu_rows tartan_i_cpu_table[TARTAN_OP_COUNT] = {
     [TARTAN_OP_SPMM] =
-        ROWS({.name = "spmm_vector",
-              .refuses = vector_refuses,
-              .run = run_vector,
-              .why = "one column, or few and small blocks"},
+        ROWS({.name = "spmm_vector", .refuses = vector_refuses, .run = run_vector, .why = "one column"},
              {.name = "spmm_narrow",
               .refuses = narrow_refuses,
               .run = run_narrow,
@@ -135,6 +140,10 @@ const tartan_i_cpu_rows tartan_i_cpu_table[TARTAN_OP_COUNT] = {
               .run = run_spmm_bf16x6,
               .parts = 3,
               .why = "six products of bfloat16 for each of float32, which the context allows"},
+             {.name = "spmm_few",
+              .refuses = few_refuses,
+              .run = run_few,
+              .why = "few columns, and values read once, in their order"},
              {.name = "spmm",
               .run = run_spmm,
               .why = "its lanes are columns of b",

@@ -11,7 +11,7 @@
 
 #include <string.h>
 
-enum { X_BYTES = 1 << 20, PAGE = 4096 };
+enum { X_BYTES = 1 << 20, SUMS_BYTES = 64 << 10, PAGE = 4096 };
 
 static int64_t smaller(int64_t a, int64_t b) {
     return a < b ? a : b;
@@ -85,17 +85,10 @@ static void next_round(tartan_i_sddmm *p) {
     p->last = !advance(p);
 }
 
-/* A row of blocks at work: its packed X, and the panel's columns. */
-typedef struct row_work {
-    int64_t block_row, rows;
-    const char *packed_x;
-    int32_t range;
-    int64_t first_col;
-} row_work;
-
 /* One segment of a block times one strip of its columns. */
-static void compute_strip(const tartan_i_sddmm *p, const row_work *w, const tartan_i_sddmm_segment *s,
-                          int64_t first, int64_t width, const char *b, int64_t next_b, char *sums) {
+static void compute_strip(const tartan_i_sddmm *p, const tartan_i_sddmm_row *w,
+                          const tartan_i_sddmm_segment *s, int64_t first, int64_t width, const char *b,
+                          int64_t next_b, char *sums) {
     const tartan_i_product *product = &p->k.product;
     const tartan_i_dense *x = &s->pair->x;
     const bool in_place = tartan_i_sddmm_is_in_place(p, s, w->rows), pairs = product->group > 1;
@@ -120,8 +113,8 @@ static void compute_strip(const tartan_i_sddmm *p, const row_work *w, const tart
 }
 
 /* `next_col`: the block column that comes after this one, to be fetched into cache meanwhile. */
-static void compute_block(const tartan_i_sddmm *p, const row_work *w, int64_t block_col, int64_t next_col,
-                          char *sums) {
+static void compute_block(const tartan_i_sddmm *p, const tartan_i_sddmm_row *w, int64_t block_col,
+                          int64_t next_col, char *sums) {
     const int64_t vectors = tartan_i_sddmm_vectors(p, block_col);
     const int64_t strips = tartan_i_cpu_strips(&p->k.product, vectors);
     for (const tartan_i_sddmm_segment *s = p->segments; s < p->segments + p->nsegments; s++) {
@@ -138,8 +131,8 @@ static void compute_block(const tartan_i_sddmm *p, const row_work *w, int64_t bl
     }
 }
 
-/* Without any product the sums are zero. A gate of 0 makes them so, and nothing is computed. */
-static void commit_block(const tartan_i_sddmm *p, int64_t id, double gate, char *sums) {
+/* Without any product the sums are zero. */
+void tartan_i_sddmm_commit(const tartan_i_sddmm *p, int64_t id, double gate, char *sums) {
     tartan_matrix *s = p->op->s;
     const double factor = p->k.dtype == TARTAN_F64 ? gate * p->op->alpha : (float)gate * (float)p->op->alpha;
     const int64_t rows = tartan_i_rows_of(p->layout, p->layout->block_rows[id]);
@@ -173,7 +166,7 @@ static void check_sums(const tartan_i_sddmm *p, int64_t id, char *sums) {
     }
 }
 
-static void compute_row(const tartan_i_sddmm *p, row_work *w, int64_t last_col, char *own) {
+static void compute_row(const tartan_i_sddmm *p, tartan_i_sddmm_row *w, int64_t last_col, char *own) {
     const int64_t *pointers = p->layout->row_pointers + p->pointer;
     const int32_t *cols = p->layout->block_cols;
     const int64_t row_end = pointers[w->block_row + 1];
@@ -182,6 +175,10 @@ static void compute_row(const tartan_i_sddmm *p, row_work *w, int64_t last_col, 
     char *packed_x = own + p->sums_bytes;
     bool is_packed = false;
     w->rows = tartan_i_rows_of(p->layout, w->block_row);
+    if (p->piece > 0) {
+        tartan_i_sddmm_pieces_row(p, w, begin, end, own);
+        return;
+    }
     w->packed_x = packed_x;
     for (int64_t id = begin; id < end; id++) {
         const double gate = tartan_i_cpu_gate(&p->k, p->op->gates, id);
@@ -193,14 +190,14 @@ static void compute_row(const tartan_i_sddmm *p, row_work *w, int64_t last_col, 
         }
         if (!p->last) continue;
         if (gate != 0) check_sums(p, id, sums);
-        commit_block(p, id, gate, sums);
+        tartan_i_sddmm_commit(p, id, gate, sums);
     }
 }
 
 static void compute_task(void *data, int32_t worker) {
     const tartan_i_sddmm *p = data;
     char *own = p->scratch + worker * p->scratch_bytes;
-    row_work w = {0};
+    tartan_i_sddmm_row w = {0};
     const tartan_i_fit fit = fit_of(p, 1);
     int32_t finished = 0;
     int64_t end, last_col;
@@ -251,6 +248,23 @@ static void split(tartan_i_sddmm *p) {
     p->panel_cols = tartan_i_ceil_div(own, p->team.panels);
 }
 
+/* Sizes the pieces of products of reals. */
+static void size_pieces(tartan_i_sddmm *p) {
+    const tartan_i_product *product = &p->k.product;
+    const tartan_matrix *s = p->op->s;
+    const int64_t cols = p->layout->shape.block_cols;
+    p->halves = cols <= product->lanes / 2;
+    p->piece = p->halves ? product->lanes / 2 : product->lanes;
+    p->vectors = tartan_i_ceil_div(cols, p->piece);
+    p->width = p->vectors * p->piece;
+    const int64_t bytes = p->layout->shape.block_rows * p->width * p->k.bytes;
+    p->batch = smaller(SUMS_BYTES / bytes, TARTAN_I_SDDMM_PIECES / p->vectors);
+    if (p->batch < 1) p->batch = 1;
+    p->in_place = p->op->alpha == 1 && p->op->beta == 0 && p->op->gates == NULL && s->dtype == p->k.dtype &&
+                  !tartan_i_is_ragged(p->layout) && tartan_i_block_row_stride(s) == p->width &&
+                  tartan_i_block_col_stride(s) == 1;
+}
+
 tartan_i_sddmm tartan_i_sddmm_plan(const tartan_context *context, const tartan_op_sddmm *op, int32_t parts) {
     tartan_i_sddmm p = {.context = context, .op = op, .layout = op->s->layout};
     p.k = parts > 1 ? *tartan_i_cpu_table_of(tartan_i_cpu_factor_of_parts(parts))
@@ -258,8 +272,10 @@ tartan_i_sddmm tartan_i_sddmm_plan(const tartan_context *context, const tartan_o
     p.vectors = tartan_i_ceil_div(p.layout->shape.block_cols, p.k.product.lanes);
     p.width = p.vectors * p.k.product.lanes;
     p.rows = fit_of(&p, 1).rows;
+    if (p.k.product.group == 1) size_pieces(&p);
     start_head(&p, 0);
     count_units(&p);
+    if (p.all_units == 0) p.in_place = false; /* zeros are stored */
     split(&p);
     return p;
 }
@@ -275,13 +291,16 @@ static tartan_status get_memory(tartan_i_sddmm *p) {
     }
     p->sums_bytes = tartan_i_ceil_div(p->rows * p->width * p->k.bytes, 64) * 64;
     p->scratch_bytes =
-        tartan_i_ceil_div(p->sums_bytes + p->round_units * p->rows * p->k.product.bytes, PAGE) * PAGE;
+        tartan_i_ceil_div((p->batch + 1) * p->sums_bytes + p->round_units * p->rows * p->k.product.bytes,
+                          PAGE) *
+        PAGE;
     PASS(tartan_i_workspace_get(context, TARTAN_I_ROOM_TEAM, &p->team.taken,
                                 tartan_i_cpu_team_bytes(p->team.cols), 1));
     PASS(tartan_i_workspace_get(context, TARTAN_I_ROOM_PANEL, &p->packed, p->team.cols * p->panel_cols,
                                 p->width * p->round_units * p->k.product.bytes));
     PASS(tartan_i_workspace_get(context, TARTAN_I_ROOM_OWN, &p->scratch, p->scratch_bytes, context->threads));
-    if (p->round_units == p->all_units && p->all_segments <= TARTAN_I_SDDMM_SEGMENTS) return TARTAN_OK;
+    if (p->in_place || (p->round_units == p->all_units && p->all_segments <= TARTAN_I_SDDMM_SEGMENTS))
+        return TARTAN_OK;
     return tartan_i_workspace_get(context, TARTAN_I_ROOM_SUMS, &p->all_sums, blocks, p->sums_bytes);
 }
 

@@ -5,7 +5,10 @@
 
 #include "backend/cpu_parts.h"
 
-enum { TARTAN_I_SDDMM_SEGMENTS = 256 };
+enum {
+    TARTAN_I_SDDMM_SEGMENTS = 256,
+    TARTAN_I_SDDMM_PIECES = 256 /* of a batch; the widest block has no more */
+};
 
 typedef struct tartan_i_sddmm_pair {
     tartan_i_dense x, y;
@@ -37,14 +40,26 @@ typedef struct tartan_i_sddmm {
     tartan_i_cpu_team team;
     int64_t panel_cols, panel; /* most block columns of a panel, and the panel at work */
 
-    int64_t rows;                      /* of a block, as tiles need them */
-    int64_t width, vectors;            /* of a packed block column */
+    int64_t rows;           /* of a block, as tiles need them */
+    int64_t width, vectors; /* of a packed block column */
+    int64_t piece,
+        batch; /* of products of reals: columns of a piece, and blocks whose sums are kept at a time; else 0 */
+    bool halves;                       /* a piece is half a vector */
+    bool in_place;                     /* sums are kept in the matrix itself */
     int64_t all_segments;              /* at most */
     int64_t all_units, round_units;    /* of the contracted index, and most of a round */
     double work;                       /* of a head, in operations of f32 */
     char *packed, *scratch, *all_sums; /* all_sums: NULL where one round does */
     int64_t scratch_bytes, sums_bytes; /* of one worker; of one block */
 } tartan_i_sddmm;
+
+/* A row of blocks at work: its packed X, and the panel's columns. */
+typedef struct tartan_i_sddmm_row {
+    int64_t block_row, rows;
+    const char *packed_x;
+    int32_t range;
+    int64_t first_col;
+} tartan_i_sddmm_row;
 
 /* Vectors of a packed block column: of the largest one, or as few as one of another size takes. */
 static inline int64_t tartan_i_sddmm_vectors(const tartan_i_sddmm *p, int64_t block_col) {
@@ -71,5 +86,15 @@ bool tartan_i_sddmm_is_in_place(const tartan_i_sddmm *p, const tartan_i_sddmm_se
 /* The round's part of one row of blocks of X, for the segments that cannot be used in place: [units][rows], or in
  * pairs [rows][units]. */
 void tartan_i_sddmm_pack_x(const tartan_i_sddmm *p, int64_t block_row, char *to);
+
+/* Products of reals: packs block columns begin .. end - 1 of the panel that starts with column `first`; and computes blocks begin ..
+ * end - 1 of a row, with own.batch + 1 sums at `own`, then X. */
+void tartan_i_sddmm_pack_pieces(const tartan_i_sddmm *p, int32_t range, int64_t first, int64_t begin,
+                                int64_t end);
+void tartan_i_sddmm_pieces_row(const tartan_i_sddmm *p, tartan_i_sddmm_row *w, int64_t begin, int64_t end,
+                               char *own);
+
+/* Stores a block whose sums are known. A gate of 0 makes them zero, and nothing is computed. */
+void tartan_i_sddmm_commit(const tartan_i_sddmm *p, int64_t id, double gate, char *sums);
 
 #endif

@@ -57,6 +57,10 @@ void tartan_i_sddmm_pack_task(void *data, int32_t worker) {
     int64_t first, last, begin, end;
     tartan_i_sddmm_panel_of(p, range, &first, &last);
     tartan_i_share(last - first, p->team.rows, worker % p->team.rows, &begin, &end);
+    if (p->piece > 0) {
+        tartan_i_sddmm_pack_pieces(p, range, first, first + begin, first + end);
+        return;
+    }
     for (int64_t j = first + begin; j < first + end; j++)
         if (columns[j] < columns[j + 1]) pack_column(p, range, j, j - first);
 }

@@ -103,6 +103,7 @@ static void compute_sliver(work *w, const tartan_i_sliver *s, const tartan_i_spm
                             .sums_row = sums_row,
                             .first = start,
                             .soon = w->soon,
+                            .b_every = p->direct && !p->convert,
                             .tile_rows = p->fit.tile_rows,
                             .tile_units = p->fit.tile_units,
                             .meanwhile = w->left.done < w->left.rows || is_ahead(w) ? do_meanwhile : NULL,

@@ -40,10 +40,12 @@ bool tartan_i_spmm_cut_band(const tartan_i_spmm *p, int32_t range) {
     return pack;
 }
 
-static void pack_sliver(const tartan_i_spmm *p, const tartan_i_sliver *s, int64_t block) {
+/* Rows of blocks from `block` up to `last` of B, which are all used. */
+static void pack_sliver(const tartan_i_spmm *p, const tartan_i_sliver *s, int64_t block, int64_t last) {
     const tartan_i_product *product = &p->k.product;
-    int64_t row;
-    const int64_t rows = tartan_i_cpu_form_in(&p->form, block, &row);
+    int64_t row, last_row;
+    tartan_i_cpu_form_in(&p->form, block, &row);
+    const int64_t rows = tartan_i_cpu_form_in(&p->form, last, &last_row) + last_row - row;
     const int64_t units = tartan_i_ceil_div(rows, product->group), row_bytes = s->width * product->bytes;
     const int64_t unit = product->bytes / product->parts; /* bytes of one in a line */
     char *to = s->packed + p->slots[block] * row_bytes;
@@ -69,6 +71,18 @@ static void pack_sliver(const tartan_i_spmm *p, const tartan_i_sliver *s, int64_
         memset(to + (i * s->width + s->valid) * unit, 0, (size_t)((s->width - s->valid) * unit));
 }
 
+/* The last of the block rows of B, before `end`, that are packed together with this one. Where columns are contiguous, small
+ * blocks have a part of a line of each, so several of them are taken. */
+static int64_t last_of(const tartan_i_spmm *p, int64_t block, int64_t end) {
+    enum { ROWS = 64 };
+    if (p->form.b.row != 1 || p->form.b.col == 1 || p->k.product.group > 1) return block;
+    const int64_t most = block + ROWS / p->form.in_block;
+    int64_t last = block;
+    while (last + 1 < end && last + 1 < most && p->form.in_pointers[last + 1] < p->form.in_pointers[last + 2])
+        last++;
+    return last;
+}
+
 /* The slivers of a block row of B follow each other, since
  * their elements are neighbours in memory. */
 void tartan_i_spmm_pack_task(void *plan, int32_t worker) {
@@ -76,12 +90,14 @@ void tartan_i_spmm_pack_task(void *plan, int32_t worker) {
     const int32_t range = worker / p->team.rows;
     int64_t begin, end;
     tartan_i_share(p->in_end - p->in_begin, p->team.rows, worker % p->team.rows, &begin, &end);
-    for (int64_t block = p->in_begin + begin; block < p->in_begin + end; block++) {
+    for (int64_t block = p->in_begin + begin, last; block < p->in_begin + end; block = last + 1) {
+        last = block;
         if (p->form.in_pointers[block] == p->form.in_pointers[block + 1]) continue;
+        last = last_of(p, block, p->in_begin + end);
         for (int64_t panel = range * p->band; panel < range * p->band + p->panels; panel++)
             for (int64_t i = 0; i < p->counts[panel]; i++) {
                 const tartan_i_sliver *s = &p->slivers[panel * p->most + i];
-                if (!s->in_place) pack_sliver(p, s, block);
+                if (!s->in_place) pack_sliver(p, s, block, last);
             }
     }
 }

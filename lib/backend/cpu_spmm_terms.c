@@ -52,18 +52,20 @@ static inline void plain_terms(const tartan_i_spmm *p, int64_t position, tartan_
 }
 
 /* While a call works, the factors of later terms come into cache. After the terms of a list, other strips of rows begin with it
- * again, or the next sliver: from term `from` on, what would be asked for is in that. */
+ * again, or the next sliver: from term `from` on, what would be asked for is in that. Rows of B in place are asked for by all
+ * strips in turn. */
 static void ask_again(const tartan_i_spmm *p, tartan_i_term *terms, int64_t from, int64_t count) {
     const bool pairs = p->k.product.group > 1;
     const int64_t ahead_a = pairs ? p->call : p->ahead_a, ahead_b = pairs ? p->call : p->ahead_b;
     const int64_t most = p->k.product.rows[p->k.product.vectors - 1];
     const bool strips = !pairs && p->form.out_block > most;
     const int64_t down = strips ? most * p->form.a_row * p->k.product.bytes : 0;
+    const bool kept = strips && p->direct && !p->convert;
     const int64_t right = strips || p->direct ? 0 : p->used;
     for (int64_t i = from > 0 ? from : 0; i < count; i++) {
         const int64_t a = i + ahead_a, b = i + ahead_b;
         terms[i].next_a = a < count ? terms[a].a : (const char *)terms[a % count].a + down;
-        terms[i].next_b = b < count ? terms[b].b : terms[b % count].b + right;
+        if (!kept) terms[i].next_b = b < count ? terms[b].b : terms[b % count].b + right;
         terms[i].far_a = NULL;
     }
 }

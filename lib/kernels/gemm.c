@@ -14,6 +14,7 @@ typedef vec strip_factor;
 #include "kernels/strip.h"
 
 #include "kernels/packed.h"
+#include "kernels/sampled.h"
 #include "kernels/spread.h"
 
 static inline void transpose_tile(const real *in, int64_t in_row, real *out, int64_t out_row) {
@@ -35,8 +36,20 @@ static void transpose(int64_t rows, int64_t cols, const void *in, int64_t in_row
         for (int64_t j = i < row_end ? col_end : 0; j < cols; j++) q[j * out_row + i] = p[i * in_row + j];
 }
 
-/* The rest of a row goes through a full vector of its own. */
-#define COMMIT(kind, element, load_vector, store_vector)                                                     \
+/* The last lanes of a row of 16-bit numbers go through a full vector of their own. */
+#define FIRST(kind)                                                                                          \
+    static inline vec vec_load_first_##kind(const uint16_t *p, int64_t n) {                                  \
+        uint16_t lanes[LANES] = {0};                                                                         \
+        memcpy(lanes, p, (size_t)n * sizeof *p);                                                             \
+        return vec_load_##kind(lanes);                                                                       \
+    }                                                                                                        \
+    static inline void vec_store_first_##kind(uint16_t *p, int64_t n, vec v) {                               \
+        uint16_t lanes[LANES];                                                                               \
+        vec_store_##kind(lanes, v);                                                                          \
+        memcpy(p, lanes, (size_t)n * sizeof *p);                                                             \
+    }
+
+#define COMMIT(kind, element, load, store, load_first, store_first)                                          \
     static void commit_##kind(int64_t rows, int64_t n, double alpha, const void *sums, int64_t sums_row,     \
                               double beta, void *c, int64_t c_row) {                                         \
         const vec va = vec_fill((real)alpha), vb = vec_fill((real)beta);                                     \
@@ -47,23 +60,20 @@ static void transpose(int64_t rows, int64_t cols, const void *in, int64_t in_row
             int64_t i = 0;                                                                                   \
             for (; i + LANES <= n; i += LANES) {                                                             \
                 const vec part = vec_mul(va, vec_load(sum + i));                                             \
-                store_vector(out + i, add ? vec_fma(vb, load_vector(out + i), part) : part);                 \
+                store(out + i, add ? vec_fma(vb, load(out + i), part) : part);                               \
             }                                                                                                \
-            if (i == n) continue;                                                                            \
-            const size_t rest = (size_t)(n - i);                                                             \
-            real part[LANES] = {0};                                                                          \
-            element old[LANES] = {0};                                                                        \
-            memcpy(part, sum + i, rest * sizeof *part);                                                      \
-            if (add) memcpy(old, out + i, rest * sizeof *old);                                               \
-            const vec product = vec_mul(va, vec_load(part));                                                 \
-            store_vector(old, add ? vec_fma(vb, load_vector(old), product) : product);                       \
-            memcpy(out + i, old, rest * sizeof *old);                                                        \
+            const int64_t rest = n - i;                                                                      \
+            if (rest == 0) continue;                                                                         \
+            const vec part = vec_mul(va, vec_load_first(sum + i, rest));                                     \
+            store_first(out + i, rest, add ? vec_fma(vb, load_first(out + i, rest), part) : part);           \
         }                                                                                                    \
     }
-COMMIT(real, real, vec_load, vec_store)
+COMMIT(real, real, vec_load, vec_store, vec_load_first, vec_store_first)
 #if TARTAN_I_REAL == 32
-COMMIT(f16, uint16_t, vec_load_f16, vec_store_f16)
-COMMIT(bf16, uint16_t, vec_load_bf16, vec_store_bf16)
+FIRST(f16)
+FIRST(bf16)
+COMMIT(f16, uint16_t, vec_load_f16, vec_store_f16, vec_load_first_f16, vec_store_first_f16)
+COMMIT(bf16, uint16_t, vec_load_bf16, vec_store_bf16, vec_load_first_bf16, vec_store_first_bf16)
 #endif
 
 static void scale(int64_t n, double factor, const void *in, void *out) {
@@ -156,6 +166,7 @@ void KERNELS_FILL(tartan_i_kernels *kernels) {
     kernels->spread_rows = VEC_SPREAD_ROWS;
     kernels->spread = spread_run;
     kernels->packed = packed_run;
+    kernels->sampled = sampled_run;
     kernels->copy_rows = copy_rows;
     kernels->transpose = transpose;
     kernels->commit[REAL_DTYPE] = commit_real;

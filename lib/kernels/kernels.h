@@ -64,6 +64,9 @@ typedef struct tartan_i_strip {
     int64_t sums_row;
     bool first;         /* start at zero; else continue the chains that are in sums */
     tartan_i_soon soon; /* may be ignored */
+    /* Where the terms' next rows of the right factor are not used before other strips of these: the strip asks for every
+     * b_every-th of them, from number b_begin on, for a larger cache than the first. 0: for all, for the first. */
+    int64_t b_every, b_begin;
     int64_t tile_rows,
         tile_units; /* where the product has tiles: `rows` and every `k` are multiples of them */
     void (*meanwhile)(
@@ -102,6 +105,26 @@ typedef struct tartan_i_packed {
     bool first;
 } tartan_i_packed;
 
+/* A strip of a sampled product: rows of the left factor meet pieces of the right one, vectors or halves of them, that lie anywhere.
+ * The rows of a piece follow each other. */
+enum {
+    TARTAN_I_SAMPLED_VECTORS = 3,
+    TARTAN_I_SAMPLED_AHEAD = 32 /* steps before their use that rows are asked for, which need not exist */
+};
+typedef struct tartan_i_sampled {
+    int64_t rows,
+        vectors; /* 1 to what product.rows says of so many vectors, which are 1 to TARTAN_I_SAMPLED_VECTORS */
+    bool halves; /* a piece is half a vector, and there are two for each vector; else it is one */
+    const void *a;
+    int64_t a_row, a_col, k; /* strides of the left factor; steps in the chain, >= 0 */
+    struct {
+        const void *b;
+        void *sums;
+    } pieces[2 * TARTAN_I_SAMPLED_VECTORS];
+    int64_t sums_row;
+    bool first; /* start at zero; else continue the chains that are in sums */
+} tartan_i_sampled;
+
 /* Gradients of depthwise filters: lines of n channels at `count` positions, of the left factor and, for each tap, of the right
  * one and of sums. */
 typedef struct tartan_i_line {
@@ -128,6 +151,9 @@ typedef struct tartan_i_list_product {
     const void *values, *x;
     int64_t x_step;
     void *sums; /* of the rows of blocks from `begin` on */
+    int64_t
+        vectors; /* for list_columns: columns of x and of sums, which are contiguous there, in vectors of `lanes` */
+    int64_t sums_row; /* and the stride between rows of sums */
 } tartan_i_list_product;
 
 /* A line of blocks of A times the blocks of B that they meet, for small blocks. Blocks are contiguous; all of them are row-major,
@@ -276,6 +302,7 @@ typedef struct tartan_i_kernels {
     int64_t spread_rows;
     void (*spread)(const tartan_i_spread *strip, const tartan_i_pair *pairs, int64_t npairs);
     void (*packed)(const tartan_i_packed *strip, const tartan_i_pair *pairs, int64_t npairs);
+    void (*sampled)(const tartan_i_sampled *strip);
 
     /* Copies rows of whole vectors from memory: out[i * out_row + v * out_vector + lane] = in[i * in_row + v * lanes + lane]. */
     void (*copy_rows)(int64_t rows, int64_t vectors, const void *in, int64_t in_row, void *out,
@@ -336,6 +363,9 @@ typedef struct tartan_i_kernels {
 
     /* Each sum is one chain of fused multiply-adds, in the order of the list and of the columns of a block. */
     void (*list_products)(const tartan_i_list_product *p);
+
+    /* The same times several columns. */
+    void (*list_columns)(const tartan_i_list_product *p);
 
     /* The same: each sum goes on with the blocks of A in their order, and with the columns of a block. */
     void (*line_products)(const tartan_i_line_product *p);

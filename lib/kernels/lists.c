@@ -71,6 +71,33 @@ INLINE void chains(const bool even, const int rows, const int64_t cols, const in
     for (int i = 0; i < rows; i++) out[i] = sums[i];
 }
 
+/* SINGLES rows of blocks of one number each: a chain alone would wait for its own sums. */
+enum { SINGLES = 4 };
+INLINE void singles(const bool ids, const tartan_i_list_product *p, int64_t line) {
+    const real *values = p->values, *x = p->x;
+    const int64_t step = p->x_step;
+    real sums[SINGLES] = {0};
+    int64_t begin[SINGLES], least = INT64_MAX;
+    for (int i = 0; i < SINGLES; i++) {
+        begin[i] = p->pointers[line + i];
+        const int64_t count = p->pointers[line + i + 1] - begin[i];
+        if (count < least) least = count;
+    }
+    for (int64_t at = 0; at < least; at++)
+#pragma GCC unroll 4
+        for (int i = 0; i < SINGLES; i++) {
+            const int64_t here = begin[i] + at;
+            sums[i] = REAL_FMA(values[ids ? p->ids[here] : here], x[p->others[here] * step], sums[i]);
+        }
+#pragma GCC unroll 4
+    for (int i = 0; i < SINGLES; i++) {
+        real sum = sums[i];
+        for (int64_t at = begin[i] + least; at < p->pointers[line + i + 1]; at++)
+            sum = REAL_FMA(values[ids ? p->ids[at] : at], x[p->others[at] * step], sum);
+        ((real *)p->sums)[line + i - p->begin] = sum;
+    }
+}
+
 typedef void (*lines)(const tartan_i_list_product *p, int64_t line, int64_t first);
 
 #define ANY(rows)                                                                                            \
@@ -227,7 +254,13 @@ static void list_products(const tartan_i_list_product *p) {
     lines best = whole && p->a_col == 1 && p->a_row == edge   ? square[edge]
                  : whole && p->a_row == 1 && p->a_col == edge ? turned[edge]
                                                               : NULL;
-    for (int64_t line = p->begin; line < p->end; line++) {
+    int64_t line = p->begin;
+    for (; whole && edge == 1 && line + SINGLES <= p->end; line += SINGLES)
+        if (p->ids != NULL)
+            singles(true, p, line);
+        else
+            singles(false, p, line);
+    for (; line < p->end; line++) {
         const int64_t *bounds = p->out_bounds, left = p->out_size - line * edge;
         const int64_t rows = bounds != NULL ? bounds[line + 1] - bounds[line] : left < edge ? left : edge;
         if (best != NULL && rows == edge) {
@@ -316,7 +349,37 @@ static void line_products(const tartan_i_line_product *p) {
     }
 }
 
+#ifdef part_zero
+#include "kernels/few.h"
+#else
+enum { LANES_OF_TABLE = 8 }; /* portable.c's */
+static void list_columns(const tartan_i_list_product *p) {
+    const int64_t columns = p->vectors * LANES_OF_TABLE;
+    for (int64_t line = p->begin, row = 0; line < p->end; line++) {
+        const int64_t *bounds = p->out_bounds, left = p->out_size - line * p->out_block;
+        const int64_t rows = bounds != NULL        ? bounds[line + 1] - bounds[line]
+                             : left < p->out_block ? left
+                                                   : p->out_block;
+        for (int64_t i = 0; i < rows; i++, row++) {
+            real *sums = (real *)p->sums + row * p->sums_row;
+            for (int64_t j = 0; j < columns; j++) sums[j] = 0;
+            for (int64_t at = p->pointers[line]; at < p->pointers[line + 1]; at++) {
+                int64_t from;
+                const int64_t cols = columns_of(false, p->in_block, p, p->others[at], &from);
+                const real *a = (const real *)p->values +
+                                (p->ids != NULL ? p->ids[at] : at) * p->block_elements + i * p->a_row;
+                for (int64_t k = 0; k < cols; k++) {
+                    const real *x = (const real *)p->x + (from + k) * p->x_step;
+                    for (int64_t j = 0; j < columns; j++) sums[j] = REAL_FMA(a[k * p->a_col], x[j], sums[j]);
+                }
+            }
+        }
+    }
+}
+#endif
+
 void LISTS_FILL(tartan_i_kernels *kernels) {
+    kernels->list_columns = list_columns;
     kernels->list_products = list_products;
     kernels->line_products = line_products;
 }

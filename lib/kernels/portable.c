@@ -54,6 +54,20 @@ static void packed(const tartan_i_packed *s, const tartan_i_pair *pairs, int64_t
     }
 }
 
+static void sampled(const tartan_i_sampled *s) {
+    const int64_t wide = s->halves ? LANES / 2 : LANES, pieces = s->halves ? 2 * s->vectors : s->vectors;
+    for (int64_t i = 0; i < s->rows; i++)
+        for (int64_t j = 0; j < pieces; j++) {
+            real *sums = (real *)s->pieces[j].sums + i * s->sums_row;
+            for (int64_t lane = 0; s->first && lane < wide; lane++) sums[lane] = 0;
+            for (int64_t k = 0; k < s->k; k++) {
+                const real a = ((const real *)s->a)[i * s->a_row + k * s->a_col];
+                const real *b = (const real *)s->pieces[j].b + k * wide;
+                for (int64_t lane = 0; lane < wide; lane++) sums[lane] = REAL_FMA(a, b[lane], sums[lane]);
+            }
+        }
+}
+
 static void copy_rows(int64_t rows, int64_t vectors, const void *in, int64_t in_row, void *out,
                       int64_t out_row, int64_t out_vector) {
     for (int64_t i = 0; i < rows; i++)
@@ -160,8 +174,8 @@ void KERNELS_FILL(tartan_i_kernels *kernels) {
                     .strip = strip_run,
                     .peak = peak},
         .lanes = LANES, .registers = 32, .spread_rows = 8, .spread = spread, .packed = packed,
-        .copy_rows = copy_rows, .transpose = transpose, .commit[REAL_DTYPE] = commit_real, .scale = scale,
-        .dot = dot, .load[REAL_DTYPE] = copy, .store[REAL_DTYPE] = copy,
+        .sampled = sampled, .copy_rows = copy_rows, .transpose = transpose, .commit[REAL_DTYPE] = commit_real,
+        .scale = scale, .dot = dot, .load[REAL_DTYPE] = copy, .store[REAL_DTYPE] = copy,
 #if TARTAN_I_REAL == 32
         .load[TARTAN_F16] = load_f16, .store[TARTAN_F16] = store_f16, .commit[TARTAN_F16] = commit_f16,
         .load[TARTAN_BF16] = load_bf16, .store[TARTAN_BF16] = store_bf16, .commit[TARTAN_BF16] = commit_bf16,

@@ -26,7 +26,7 @@ STRIP_INLINE void strip_term(const int rows, const int vectors, const bool hints
     const int64_t next_a_step = apart ? a_row : a_row == 1 ? a_col : line;
     const int64_t turn = apart ? line - rows * a_row : 0;
     const int64_t each = a_row == 1 || rows > line ? 1 : line / rows;
-    int64_t wait = 1;
+    int64_t wait = 1, wait_b = s->b_begin + 1;
     int64_t next_row = 0;
     const strip_unit *a = (const strip_unit *)t->a + a_begin;
     const strip_unit *b = (const strip_unit *)s->b + t->b * b_row;
@@ -38,7 +38,14 @@ STRIP_INLINE void strip_term(const int rows, const int vectors, const bool hints
 #pragma GCC unroll 4
         for (int j = 0; j < vectors; j++) {
             right[j] = factor_load(b + j * LANES);
-            if (hints && j * LANES * sizeof(strip_unit) % STRIP_LINE == 0) vec_prefetch(next_b + j * LANES);
+            if (hints && s->b_every == 0 && j * LANES * sizeof(strip_unit) % STRIP_LINE == 0)
+                vec_prefetch(next_b + j * LANES);
+        }
+        if (hints && s->b_every > 0 && --wait_b == 0) {
+            wait_b = s->b_every;
+#pragma GCC unroll 4
+            for (int j = 0; j < vectors; j++)
+                if (j * LANES * sizeof(strip_unit) % STRIP_LINE == 0) vec_prefetch_far(next_b + j * LANES);
         }
 #pragma GCC unroll 8
         for (int i = 0; i < rows; i++) {

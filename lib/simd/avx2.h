@@ -40,6 +40,14 @@ static inline vec_mask vec_mask_of(uint32_t bits) {
 #define vec_load_first(p, n)     _mm256_maskload_ps(p, _mm256_castps_si256(vec_mask_of((1u << (n)) - 1)))
 #define vec_store_first(p, n, v) _mm256_maskstore_ps(p, _mm256_castps_si256(vec_mask_of((1u << (n)) - 1)), v)
 
+static inline vec vec_load_halves(const float *p, const float *q) {
+    return _mm256_insertf128_ps(_mm256_castps128_ps256(_mm_loadu_ps(p)), _mm_loadu_ps(q), 1);
+}
+static inline void vec_store_halves(float *p, float *q, vec v) {
+    _mm_storeu_ps(p, _mm256_castps256_ps128(v));
+    _mm_storeu_ps(q, _mm256_extractf128_ps(v, 1));
+}
+
 static inline vec vec_load_f16(const uint16_t *p) {
     return _mm256_cvtph_ps(_mm_loadu_si128((const __m128i *)p));
 }
@@ -90,6 +98,14 @@ static inline vec_mask vec_mask_of(uint32_t bits) {
 }
 #define vec_load_first(p, n)     _mm256_maskload_pd(p, _mm256_castpd_si256(vec_mask_of((1u << (n)) - 1)))
 #define vec_store_first(p, n, v) _mm256_maskstore_pd(p, _mm256_castpd_si256(vec_mask_of((1u << (n)) - 1)), v)
+
+static inline vec vec_load_halves(const double *p, const double *q) {
+    return _mm256_insertf128_pd(_mm256_castpd128_pd256(_mm_loadu_pd(p)), _mm_loadu_pd(q), 1);
+}
+static inline void vec_store_halves(double *p, double *q, vec v) {
+    _mm_storeu_pd(p, _mm256_castpd256_pd128(v));
+    _mm_storeu_pd(q, _mm256_extractf128_pd(v, 1));
+}
 
 #define vec_load_f32(p)     _mm256_cvtps_pd(_mm_loadu_ps(p))
 #define vec_store_f32(p, v) _mm_storeu_ps(p, _mm256_cvtpd_ps(v))

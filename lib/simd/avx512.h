@@ -42,6 +42,14 @@ typedef __mmask16 vec_mask;
 
 #define vec_scale(v, k) _mm512_scalef_ps(v, k)
 
+static inline vec vec_load_halves(const float *p, const float *q) {
+    return _mm512_insertf32x8(_mm512_castps256_ps512(_mm256_loadu_ps(p)), _mm256_loadu_ps(q), 1);
+}
+static inline void vec_store_halves(float *p, float *q, vec v) {
+    _mm256_storeu_ps(p, _mm512_castps512_ps256(v));
+    _mm256_storeu_ps(q, _mm512_extractf32x8_ps(v, 1));
+}
+
 static inline vec vec_load_f16(const uint16_t *p) {
     return _mm512_cvtph_ps(_mm256_loadu_si256((const __m256i *)p));
 }
@@ -93,6 +101,14 @@ typedef __mmask8 vec_mask;
 #define vec_store_first(p, n, v) _mm512_mask_storeu_pd(p, vec_mask_of((1u << (n)) - 1), v)
 
 #define vec_scale(v, k) _mm512_scalef_pd(v, k)
+
+static inline vec vec_load_halves(const double *p, const double *q) {
+    return _mm512_insertf64x4(_mm512_castpd256_pd512(_mm256_loadu_pd(p)), _mm256_loadu_pd(q), 1);
+}
+static inline void vec_store_halves(double *p, double *q, vec v) {
+    _mm256_storeu_pd(p, _mm512_castpd512_pd256(v));
+    _mm256_storeu_pd(q, _mm512_extractf64x4_pd(v, 1));
+}
 
 #define vec_load_f32(p)     _mm512_cvtps_pd(_mm256_loadu_ps(p))
 #define vec_store_f32(p, v) _mm256_storeu_ps(p, _mm512_cvtpd_ps(v))

@@ -49,6 +49,14 @@ static inline float vec_largest(vec v) {
     return a > b ? a : b;
 }
 
+static inline vec vec_load_halves(const float *p, const float *q) {
+    return vcombine_f32(vld1_f32(p), vld1_f32(q));
+}
+static inline void vec_store_halves(float *p, float *q, vec v) {
+    vst1_f32(p, vget_low_f32(v));
+    vst1_f32(q, vget_high_f32(v));
+}
+
 static inline vec vec_load_f16(const uint16_t *p) {
     return vcvt_f32_f16(vreinterpret_f16_u16(vld1_u16(p)));
 }
@@ -107,6 +115,14 @@ static inline double vec_sum(vec v) {
 static inline double vec_largest(vec v) {
     const double a = vgetq_lane_f64(v, 0), b = vgetq_lane_f64(v, 1);
     return a > b ? a : b;
+}
+
+static inline vec vec_load_halves(const double *p, const double *q) {
+    return vcombine_f64(vld1_f64(p), vld1_f64(q));
+}
+static inline void vec_store_halves(double *p, double *q, vec v) {
+    vst1_f64(p, vget_low_f64(v));
+    vst1_f64(q, vget_high_f64(v));
 }
 
 #define vec_load_f32(p)     vcvt_f64_f32(vld1_f32(p))

@@ -29,6 +29,8 @@
  * and, except in simd/c.h, for products:
  *
  *   vec_load_f16 vec_store_f16 ...bf16    LANES 16-bit numbers, rounded to nearest even (f32 only)
+ *   vec_load_halves(p, q) vec_store_halves(p, q, v)
+ *                                         the lower half of the lanes at p, the upper one at q
  *   part_vec, TILE                        TILE reals: a vector, or part of one; with
  *   part_zero part_fill part_load part_store part_fma   as those of vec, and
  *   part_transpose(in, in_row, out)       lane i of out[j] = in[i][j] of TILE x TILE reals

@@ -58,7 +58,7 @@ template <typename T>
 void check(const tartan_i_kernels &k, int64_t out_block, int64_t in_block, bool by_row) {
     std::mt19937_64 random((uint64_t)(out_block * 100 + in_block * 2 + by_row));
     for (int round = 0; round < 6; round++) {
-        const int64_t lines = 1 + (int64_t)below(random, 6);
+        const int64_t lines = 1 + (int64_t)below(random, 12); /* some rows at a time, and a rest */
         Lists<T> list(out_block, in_block, by_row, lines, random);
         list.p.begin = (int64_t)below(random, (size_t)lines);
         list.p.end = list.p.begin + (int64_t)below(random, (size_t)(lines - list.p.begin + 1));
@@ -85,6 +85,53 @@ TEST_P(ListKernels, ProductsAreChainsOfFusedProducts) {
                 check<float>(Tables<float>(GetParam()).best, rows, cols, by_row);
                 check<double>(Tables<double>(GetParam()).best, rows, cols, by_row);
             }
+}
+
+// The same times several columns.
+template <typename T>
+void check_columns(const tartan_i_kernels &k, int64_t out_block, int64_t in_block, std::mt19937_64 &random) {
+    const int64_t lines = 1 + (int64_t)below(random, 6), vectors = 1 + (int64_t)below(random, 9);
+    Lists<T> list(out_block, in_block, random() % 2, lines, random);
+    tartan_i_list_product &p = list.p;
+    const int64_t columns = vectors * k.lanes;
+    p.begin = (int64_t)below(random, (size_t)lines);
+    p.end = p.begin + (int64_t)below(random, (size_t)(lines - p.begin + 1));
+    p.vectors = vectors, p.x_step = columns + (int64_t)below(random, 3);
+    p.sums_row = columns + (int64_t)below(random, 3);
+    std::vector<T> x((size_t)(p.in_size * p.x_step));
+    fill(x.data(), x.size(), random);
+    p.x = x.data();
+    const int64_t first = p.begin * out_block,
+                  rows = std::max<int64_t>(std::min(p.end * out_block, p.out_size) - first, 0);
+    Guarded<T> sums(rows > 0 ? (size_t)((rows - 1) * p.sums_row + columns) : 0, below(random, 16));
+    p.sums = sums.data();
+    for (int64_t i = 0; i + 1 < rows; i++) /* between rows nothing is written */
+        for (int64_t j = columns; j < p.sums_row; j++) sums.data()[i * p.sums_row + j] = 7;
+    k.list_columns(&p);
+    list.x.resize((size_t)p.in_size);
+    const int64_t x_step = p.x_step;
+    p.x_step = 1;
+    for (int64_t j = 0; j < columns; j++) {
+        for (int64_t i = 0; i < p.in_size; i++) list.x[(size_t)i] = x[(size_t)(i * x_step + j)];
+        for (int64_t i = 0; i < rows; i++) {
+            const T want = list.chain(first + i);
+            EXPECT_SAME_BITS(1, &want, sums.data() + i * p.sums_row + j) << "row " << i << ", column " << j;
+        }
+    }
+    for (int64_t i = 0; i + 1 < rows; i++)
+        for (int64_t j = columns; j < p.sums_row; j++) EXPECT_EQ(sums.data()[i * p.sums_row + j], 7);
+    EXPECT_TRUE(sums.intact());
+}
+
+TEST_P(ListKernels, ProductsOfColumnsAreChainsOfFusedProducts) {
+    std::mt19937_64 random(22);
+    for (int i = 0; i < 1000; i++) {
+        const int64_t rows = i % 4 == 0 ? 1 : 1 + (int64_t)below(random, 20),
+                      cols = i % 8 == 0 ? 1 : 1 + (int64_t)below(random, 9);
+        SCOPED_TRACE(::testing::Message() << rows << " x " << cols);
+        check_columns<float>(Tables<float>(GetParam()).best, rows, cols, random);
+        check_columns<double>(Tables<double>(GetParam()).best, rows, cols, random);
+    }
 }
 
 // A line of random blocks of A and random lines of B, whose blocks belong to random ones of `sums`.

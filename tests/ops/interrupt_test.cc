@@ -99,6 +99,14 @@ struct Operands {
             add_values(product, values);
             return status;
         };
+        all["spmm_few"] = [this](tartan_context *context, Values *values) {
+            Dense columns(dtype, {96, 3}), product(dtype, {2000, 3});
+            for (int64_t i = 0; i < 3 * 96; i++) columns.set(i, x.get(i));
+            const tartan_status status =
+                tartan_spmm(context, d.get(), nullptr, &columns.array, 1, 0, nullptr, &product.array);
+            add_values(product, values);
+            return status;
+        };
         all["spmm_vector"] = [this](tartan_context *context, Values *values) {
             Dense column(dtype, {96, 1}), product(dtype, {2000, 1});
             for (int64_t i = 0; i < 96; i++) column.set(i, x.get(i));
