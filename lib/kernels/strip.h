@@ -26,7 +26,9 @@ STRIP_INLINE void strip_term(const int rows, const int vectors, const bool hints
     const int64_t next_a_step = apart ? a_row : a_row == 1 ? a_col : line;
     const int64_t turn = apart ? line - rows * a_row : 0;
     const int64_t each = a_row == 1 || rows > line ? 1 : line / rows;
-    int64_t wait = 1, wait_b = s->b_begin + 1;
+    const int64_t b_every = s->b_every; /* known ahead of the loop, so that it is made once for each */
+    const bool b_near = hints && b_every == 0;
+    int64_t wait = 1, wait_b = b_every > 0 ? s->b_begin + 1 : INT64_MAX;
     int64_t next_row = 0;
     const strip_unit *a = (const strip_unit *)t->a + a_begin;
     const strip_unit *b = (const strip_unit *)s->b + t->b * b_row;
@@ -38,11 +40,10 @@ STRIP_INLINE void strip_term(const int rows, const int vectors, const bool hints
 #pragma GCC unroll 4
         for (int j = 0; j < vectors; j++) {
             right[j] = factor_load(b + j * LANES);
-            if (hints && s->b_every == 0 && j * LANES * sizeof(strip_unit) % STRIP_LINE == 0)
-                vec_prefetch(next_b + j * LANES);
+            if (b_near && j * LANES * sizeof(strip_unit) % STRIP_LINE == 0) vec_prefetch(next_b + j * LANES);
         }
-        if (hints && s->b_every > 0 && --wait_b == 0) {
-            wait_b = s->b_every;
+        if (hints && --wait_b == 0) {
+            wait_b = b_every;
 #pragma GCC unroll 4
             for (int j = 0; j < vectors; j++)
                 if (j * LANES * sizeof(strip_unit) % STRIP_LINE == 0) vec_prefetch_far(next_b + j * LANES);
