@@ -171,7 +171,13 @@ def wrapped(head, parts, tail, indent=None, width=WIDTH):
         if len(line) + len(part) + len(end) > width and line.strip():
             lines.append(line.rstrip())
             line = indent
-        line += part + end + ("" if k + 1 == len(parts) else " ")
+        pieces = part.split(", ") if len(line) + len(part) + len(end) > width else [part]
+        for n, piece in enumerate(pieces):  # a long list of words goes on in the next line
+            piece += end if n + 1 == len(pieces) else ","
+            if n > 0 and len(line) + len(piece) > width:
+                lines.append(line.rstrip())
+                line = indent + "  "
+            line += piece + ("" if k + 1 == len(parts) and n + 1 == len(pieces) else " ")
     if not parts:
         line += tail
     return "\n".join([*lines, line])
@@ -500,7 +506,7 @@ def examples(op, gradient, examples_dir):
         lines.append(f"{renamed(a.name)} <- " + (numbers if len(dims) == 1 else f"array({numbers}, c({', '.join(dims)}))"))
     for a in op.inputs:
         if not a.optional and a.kind == "matrix":
-            lines.append(f"{renamed(a.name)} <- block_matrix(block_pattern(\"banded\", c(16, 16), 4, lower = 1, upper = 1), init = \"normal\", seed = 1)")
+            lines.append(f"{renamed(a.name)} <- block_matrix(block_pattern(\"banded\", c(16, 16), 4, lower = 1, upper = 1),\n  init = \"normal\", seed = 1)")
     for a in op.inputs:
         if not a.optional and a.kind == "arrays" and a.shape == "any":
             lines.append(f"{renamed(a.name)} <- list(matrix(rnorm(12), 4, 3), rnorm(5))")

@@ -60,11 +60,31 @@ static int find(const contexts *self, const tartan_py_queue *queue, bool tf32) {
     return i;
 }
 
-/* Whether contexts of GPUs round factors of f32 to tf32 now; -1 with an exception on failure. */
+/* PyTorch's function that says how it multiplies, by a new reference; NULL where there is no PyTorch, or one without it. */
+static PyObject *precision_of(PyObject *torch) {
+    PyObject *base = PyObject_GetAttrString(torch, "_C");
+    PyObject *found = base == NULL ? NULL : PyObject_GetAttrString(base, "_get_fp32_precision_getter");
+    Py_XDECREF(base);
+    PyErr_Clear();
+    return found;
+}
+
+/* Whether contexts of GPUs round factors of f32 to tf32 now; -1 with an exception on failure. Without PyTorch no Python runs, and with
+ * it none but PyTorch's own function, if it is 2.9 or later. */
 static int rounds_to_tf32(const tartan_py_queue *queue) {
+    static PyObject *precision;
     if (queue->type == TARTAN_CPU) return 0;
-    PyObject *found = PyObject_CallNoArgs(tartan_py_help.rounds_to_tf32);
-    const int is = found == NULL ? -1 : PyObject_IsTrue(found);
+    PyObject *torch = PyDict_GetItemString(PyImport_GetModuleDict(), "torch");
+    if (torch == NULL) return 0;
+    if (precision == NULL) precision = precision_of(torch);
+    if (precision == NULL) {
+        PyObject *found = PyObject_CallNoArgs(tartan_py_help.rounds_to_tf32);
+        const int is = found == NULL ? -1 : PyObject_IsTrue(found);
+        Py_XDECREF(found);
+        return is;
+    }
+    PyObject *found = PyObject_CallFunction(precision, "ss", "cuda", "matmul");
+    const int is = found == NULL ? -1 : PyUnicode_CompareWithASCIIString(found, "tf32") == 0;
     Py_XDECREF(found);
     return is;
 }

@@ -29,11 +29,12 @@ q = rng.standard_normal((1, 4, 8192, 64))
 pairs, few_pairs = dense(8192, 64), dense(512, 64)
 y = np.asarray(x.T, order="C")
 first = a @ x[:, :3]
-narrow, low, short, s = x[:, :60].copy(), y[:60].copy(), q[:, :, :512].copy(), a.copy()
+narrow, low, short = x[:, :60].copy(), y[:60].copy(), q[:, :, :512].copy()
+s = a.copy()  # what a stopped call was to write holds any mix of old and new
 calls = {  # the call, a part of it, and how often that fits into the call
     "matmul": (lambda: a @ x, lambda: a @ narrow, 100),
     "blocks": (lambda: b @ b, lambda: few @ few, 5**3),
-    "sddmm": (lambda: tartan.sddmm(a, x, y), lambda: tartan.sddmm(s, narrow, low), 100),
+    "sddmm": (lambda: tartan.sddmm(s, x, y), lambda: tartan.sddmm(s, narrow, low), 100),
     "attention": (lambda: tartan.attention(q, q, q, pairs), lambda: tartan.attention(short, short, short, few_pairs), 16**2),
 }
 
