@@ -683,7 +683,11 @@ def rule(f, g):
     out, several = ", ".join(results), len(results) > 1
     extra = [f.op[a.name] for a in g.needed if f.op.has(a.name) and f.op[a.name].use == "out" and f.op[a.name].optional]
     if extra:
-        yield from (f"    {f.name(a)} = {in_tartan(f.room(a))}" for a in [*f.results, *extra])
+        rooms = [f"    {f.name(a)} = {in_tartan(f.room(a))}" for a in [*f.results, *extra]]
+        for o in f.op.asked:  # sizes may be options
+            if re.search(rf"\b{f.name(o)}\b", "\n".join(rooms)):
+                yield f"    {f.name(o)} = get({given}, :{f.name(o)}, {f.default(o)})"
+        yield from rooms
         yield from broken(f"    {path}!({out}, {arguments}; ", [f"{given}...", *(f.name(a) for a in extra)], ")")
     else:
         yield f"    {out} = {path}({arguments}; {given}...)"
