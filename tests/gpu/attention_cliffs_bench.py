@@ -80,16 +80,15 @@ class Problem:
             return torch.randn(case.batch, heads, case.tokens, case.d, device="cuda", generator=draw).bfloat16()
         self.q, self.k, self.v, self.out_grad = (tensor(n) for n in (case.heads, kv_heads, kv_heads, case.heads))
         self.out, self.lse = tartan.attention(self.q, self.k, self.v, self.layout, causal=case.causal, return_lse=True)
-        stored = self.layout.density * case.tokens ** 2
-        dense = case.tokens ** 2
-        self.seen = (case.tokens * (case.tokens + 1) / 2) if case.causal else stored
-        self.dense_seen = self.seen if case.causal else dense
+        pairs = case.tokens ** 2
+        self.seen = case.tokens * (case.tokens + 1) / 2 if case.causal else self.layout.density * pairs
+        self.dense_seen = self.seen if case.causal else pairs
         self.flops = 4.0 * case.d * case.batch * case.heads
 
     def ours(self):
         c = self.case
         forward = timing.Arm([lambda: tartan.attention(self.q, self.k, self.v, self.layout, causal=c.causal, out=self.out, lse=self.lse)])
-        backward = timing.Arm([lambda: self.gradients()])
+        backward = timing.Arm([self.gradients])
         return {"forward": forward, "backward": backward}
 
     def gradients(self):
@@ -125,7 +124,7 @@ class Problem:
             ours = [self.out[b], *(g[b] for g in self.gradients())]
             wants = [wants[0]] + [w[b] for w in wants[1:]]
             for want, mine in zip(wants, ours):
-                worst = max(worst, float((mine.float() - want).norm() / want.norm()))
+                worst = max(worst, float((mine.float() - want.detach()).norm() / want.detach().norm()))
         return worst
 
 
@@ -161,9 +160,12 @@ def main():
                 floor = .68 if case.kv_heads and direction == "backward" else .7
                 verdict = "WRONG" if not error <= MOST_ERROR else "BELOW" if rate < floor * dense_rate else "good"
                 failed |= verdict != "good"
-                print(json.dumps({"case": f"{direction}, {case.text}", "us": round(1e3 * mine, 1), "dense_us": round(1e3 * theirs, 1),
-                                  "dense_by": peer, "tflops": round(rate), "of_dense_rate": round(rate / dense_rate, 2),
-                                  "of_dense_time": round(mine / theirs, 2), "floor": floor, "how": turns["ours"].how, "error": float(f"{error:.2g}"), "verdict": verdict, **about}), flush=True)
+                row = {
+                    "case": f"{direction}, {case.text}", "us": round(1e3 * mine, 1), "dense_us": round(1e3 * theirs, 1),
+                    "dense_by": peer, "tflops": round(rate), "of_dense_rate": round(rate / dense_rate, 2),
+                    "of_dense_time": round(mine / theirs, 2), "floor": floor, "how": turns["ours"].how,
+                    "error": float(f"{error:.2g}"), "verdict": verdict, **about}  # fmt: skip
+                print(json.dumps(row), flush=True)
     sys.exit(failed)
 
 
