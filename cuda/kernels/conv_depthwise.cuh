@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0
- * How the depthwise kernels walk from a position to the next one: in 32 bits, without divisions. */
+ * How the depthwise kernels walk from a position to the next one: in 32 bits, and with divisions for the first one alone. */
 #ifndef TARTAN_CUDA_CONV_DEPTHWISE_CUH
 #define TARTAN_CUDA_CONV_DEPTHWISE_CUH
 
@@ -14,7 +14,7 @@ struct Walk {
     int32_t image, at[TARTAN_I_DIMS];
 };
 
-/* Every so manyth position of an image, from the first on. */
+/* Positions of an image at equal distances, from `first` on. */
 struct Lattice {
     int32_t size[TARTAN_I_DIMS], first[TARTAN_I_DIMS];
 };

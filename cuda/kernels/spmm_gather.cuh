@@ -27,7 +27,7 @@ template <class Products, int kTall_> struct Form {
     static constexpr int kHigh = kTall >= 64 ? 2 : 1, kWide = 8 / kHigh; /* warps */
     static constexpr int kRows = kTall / kHigh / 16, kCols = kWidth / kWide / 8;
     static constexpr int kResults = kWidth * (kTall + 1) * (int)sizeof(S);
-    static constexpr int kShared = kStages * kStage > kResults ? kStages *kStage : kResults;
+    static constexpr int kShared = (kStages * kStage > kResults) ? (kStages * kStage) : kResults;
     static constexpr int kOfA = kTall * kDepth / kThreads; /* elements of A that a thread copies */
     static constexpr int kCtas = kElement == 8 && kTall == 64 ? 1 : 2;
 };

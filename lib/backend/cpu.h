@@ -215,6 +215,9 @@ static inline int64_t tartan_i_cpu_form_in_mean(const tartan_i_cpu_form *f) {
 void tartan_i_cpu_form_of(const tartan_op_spmm *op, tartan_i_cpu_form *out);
 void tartan_i_cpu_form_take(tartan_i_cpu_form *f, const tartan_op_spmm *op, int64_t head);
 
+/* What kernels that go through the lists of blocks themselves know of a form; without the other operands. */
+tartan_i_list_product tartan_i_cpu_lists_of(const tartan_i_cpu_form *f, const void *values);
+
 /* Gate of a block in the sum type of the kernels; 1 where there are no gates. */
 double tartan_i_cpu_gate(const tartan_i_kernels *k, const tartan_array *gates, int64_t id);
 

@@ -79,6 +79,22 @@ void tartan_i_cpu_form_take(tartan_i_cpu_form *f, const tartan_op_spmm *op, int6
     tartan_i_dense_fold(&f->b, &f->b.col, &f->c, &f->c.col, &f->n);
 }
 
+tartan_i_list_product tartan_i_cpu_lists_of(const tartan_i_cpu_form *f, const void *values) {
+    return (tartan_i_list_product){.pointers = f->pointers,
+                                   .ids = f->ids,
+                                   .others = f->others,
+                                   .out_block = f->out_block,
+                                   .in_block = f->in_block,
+                                   .out_size = f->out_size,
+                                   .in_size = f->in_size,
+                                   .out_bounds = f->out_bounds,
+                                   .in_bounds = f->in_bounds,
+                                   .a_row = f->a_row,
+                                   .a_col = f->a_col,
+                                   .block_elements = f->block_elements,
+                                   .values = values};
+}
+
 double tartan_i_cpu_gate(const tartan_i_kernels *k, const tartan_array *gates, int64_t id) {
     if (gates == NULL) return 1;
     const double gate = tartan_i_load(gates->data, gates->dtype, id * gates->strides[0]);

@@ -31,22 +31,10 @@ static void compute_task(void *data, int32_t worker) {
     const tartan_i_cpu_form *f = &p->form;
     int64_t begin, end;
     tartan_i_cpu_share_rows(f->pointers, f->grid_out, p->context->threads, worker, &begin, &end);
-    tartan_i_list_product list = {.pointers = f->pointers,
-                                  .ids = f->ids,
-                                  .others = f->others,
-                                  .out_block = f->out_block,
-                                  .in_block = f->in_block,
-                                  .out_size = f->out_size,
-                                  .in_size = f->in_size,
-                                  .out_bounds = f->out_bounds,
-                                  .in_bounds = f->in_bounds,
-                                  .a_row = f->a_row,
-                                  .a_col = f->a_col,
-                                  .block_elements = f->block_elements,
-                                  .values = p->op->a->values,
-                                  .x = f->b.data,
-                                  .x_step = f->b.row,
-                                  .sums = p->scratch + worker * p->sums_bytes};
+    tartan_i_list_product list = tartan_i_cpu_lists_of(f, p->op->a->values);
+    list.x = f->b.data;
+    list.x_step = f->b.row;
+    list.sums = p->scratch + worker * p->sums_bytes;
     for (int64_t line = begin; line < end && !tartan_i_stop(p->context); line = list.end) {
         list.begin = line;
         list.end = end - line < p->piece ? end : line + p->piece;

@@ -117,6 +117,10 @@ TEST(CudaAttention, PartsOfKeys) {
     EXPECT_EQ(32, parts(32, 1, 128)); // one tile
     EXPECT_EQ(0, 12 % parts(12, 1));
     EXPECT_EQ(1, parts(4, 4, 0)); // no tokens
+    tartan_cuda_attention_keys none = {};
+    none.heads = 8, none.slots = 132, none.tile = 128, none.teams = 1;
+    none.matrices = 1, none.queries = 4096, none.d = 128;
+    EXPECT_EQ(1, tartan_cuda_attention_key_parts(&none)); // queries, but no keys
 }
 
 // ---- Refusals ----

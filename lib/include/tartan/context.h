@@ -44,8 +44,8 @@ typedef struct tartan_hooks {
  *                      the precision of its operands
  *     math=bf16x3      lets a CPU with AMX multiply f32 matrices (tartan_spmm, tartan_sddmm) in three products of bf16, whose
  *                      error is about that of 16 bits of the factors; math=bf16x6: in six, about as precise as f32. Bounds are in
- *                      docs/numerics.md. Who can't do what `math` allows, or not faster, computes as with math=exact, and
- *                      tartan_explain says what is done
+ *                      docs/numerics.md. Where a mode is not available, or not expected to be faster, products are those of
+ *                      math=exact; tartan_explain names the kernel
  *     allow_dense=1    lets a device multiply a dense copy of a matrix that has most of its blocks, with the vendor's
  *                      library (cuBLAS), if that is expected to be faster. NaN and infinity in the other factor then
  *                      reach every row, and results may differ in the last bits between versions of the library, which
