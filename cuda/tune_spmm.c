@@ -76,6 +76,10 @@ static const double spmm_copy_bytes_us = 3.3e6, spmm_copy_us = 5;
 static const double narrow_step_us = 2.8, narrow_warps = 6, narrow_tiles = 2;
 static const double narrow_any_block = 0.8, narrow_alone = 0.7, narrow_vector = 0.5;
 
+/* spmm_few: bytes of A that arrive in a us; what an element costs besides, in us: by itself where no access moves several, and for each
+ * column (1, 4 or 8 at a time). */
+static const double few_bytes_us = 3e6, few_element_us = 1e-6, few_column_us = 3e-7;
+
 const double tartan_cuda_spmm_epilogue = 1.3;
 
 /* What L2 holds of B while tiles of spmm_simt share it, by rows and by columns. By columns, whatever L2 loses comes
@@ -336,6 +340,19 @@ double tartan_cuda_spmm_narrow_rate(const void *problem) {
     const double rate = spmm_rate(&spmm_narrow, p, part);
     if (reads != TARTAN_CUDA_SINGLY) return with_start(p, rate, 0);
     return with_start(p, rate, tartan_cuda_spmm_narrow_copies(p) ? narrow_copy_us(p) : narrow_lost_us(p));
+}
+
+double tartan_cuda_spmm_few_rate(const void *problem) {
+    const tartan_cuda_spmm *p = problem;
+    const double n = p->n < 1 ? 1 : (double)p->n, columns = n == 1 ? 1 : n <= 4 ? 4 : 8;
+    const double tiles = ceil(n / columns) * (double)p->batch.entries;
+    const double elements = (double)p->blocks * p->block_m * p->block_k,
+                 bytes = tartan_cuda_bytes_of(p->dtype);
+    const int32_t unit = p->dtype == TARTAN_F64 ? 2 : 4;
+    const bool singly = (p->a_k == 1 ? p->block_k : p->block_m) % unit != 0;
+    const double us = tiles * larger((elements * bytes + 8 * (double)p->blocks) / few_bytes_us,
+                                     elements * (columns * few_column_us + (singly ? few_element_us : 0)));
+    return with_start(p, operations_of(p) / us / 1e6, 0);
 }
 
 /* The useful operations in the time that cuBLAS takes for all, and reading the blocks and writing the copy. */
