@@ -12,12 +12,10 @@ namespace tartan_cuda {
 namespace few {
 namespace {
 
-enum {
-    kThreads = 256,
-    kAhead = 4, /* units that a thread loads before it multiplies any */
-    kLines =
-        4 /* rows of a thread with units along k, which share what it reads of B, where there are several columns */
-};
+enum { kThreads = 256, kAhead = 4 /* units that a thread loads before it multiplies any */ };
+
+/* Rows of a thread with units along k, which share what it reads of B, where there are several columns. */
+template <typename T> constexpr int kLines = sizeof(T) == 8 ? 2 : 4;
 
 /* How teams share the work: a unit is `along_k` part of a row of a block, else part of a column. */
 struct Teams {
@@ -69,7 +67,7 @@ __device__ __forceinline__ void load_b(const Args &g, const T *b, int32_t terms,
 
 /* x: tiles of columns of a team, teams of a CTA; y: batch entries. */
 template <typename T, int UNIT, bool ALONG_K, int COLS, int LINES>
-__global__ void __launch_bounds__(kThreads) multiply(const __grid_constant__ Args g) {
+__global__ void __launch_bounds__(kThreads, 2) multiply(const __grid_constant__ Args g) {
     using S = tartan_cuda_sum<T>;
     constexpr int ROWS = ALONG_K ? LINES : UNIT, TERMS = ALONG_K ? UNIT : 1, AHEAD = kAhead / LINES;
     __shared__ S room[ROWS * COLS][kThreads];
@@ -193,13 +191,14 @@ int32_t at_most(int64_t x, int64_t most) {
 /* Teams so small that a thread has a few units, and so many that all processors have some. */
 Teams teams_of(const tartan_cuda_spmm &p, int32_t unit, bool along_k, int32_t cols, int32_t lines_each,
                int32_t processors) {
-    enum { kEach = 8, kFewest = 4, kBusy = 512 /* threads of a processor */ };
     const int64_t lines = p.heads * p.grid_m, listed = p.blocks / lines + 1;
     const int32_t rows_each = along_k ? lines_each : unit, down = (p.block_m + rows_each - 1) / rows_each,
                   along = along_k ? p.block_k / unit : p.block_k;
+    const int32_t each = 8 / lines_each, fewest = 4;
+    const int64_t busy = (int64_t)processors * (lines_each > 1 ? 256 : 512); /* threads */
     Teams t = {};
-    t.threads = kFewest;
-    while (t.threads < kThreads && (int64_t)t.threads * kEach < listed * down * along) t.threads *= 2;
+    t.threads = fewest;
+    while (t.threads < kThreads && (int64_t)t.threads * each < listed * down * along) t.threads *= 2;
     t.k_threads = along_k ? at_most(along, t.threads) : 0;
     t.row_threads = at_most(down, along_k ? t.threads / t.k_threads : t.threads);
     t.col_tiles = (int32_t)((p.n - 1) / cols + 1);
@@ -210,7 +209,7 @@ Teams teams_of(const tartan_cuda_spmm &p, int32_t unit, bool along_k, int32_t co
         t.pieces = (p.block_m + t.rows - 1) / t.rows;
         t.count = lines * t.pieces;
         if (t.row_threads == 1 || t.threads < kThreads ||
-            t.count * t.col_tiles * p.batch.entries * t.threads >= (int64_t)processors * kBusy)
+            t.count * t.col_tiles * p.batch.entries * t.threads >= busy)
             return t;
     }
 }
@@ -244,7 +243,8 @@ tartan_status launch(const char *function, tartan_cuda_queue *queue, Args &g) {
 template <typename T, int UNIT, bool ALONG_K, int COLS>
 tartan_status launch_lines(const char *function, tartan_cuda_queue *queue, Args &g) {
     if constexpr (ALONG_K)
-        if (g.p.block_m >= 2 * kLines) return launch<T, UNIT, ALONG_K, COLS, kLines>(function, queue, g);
+        if (g.p.block_m >= 16)
+            return launch<T, UNIT, ALONG_K, COLS, kLines<T>>(function, queue, g);
     return launch<T, UNIT, ALONG_K, COLS, 1>(function, queue, g);
 }
 
