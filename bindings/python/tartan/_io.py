@@ -17,10 +17,12 @@ from tartan._closing import Closing
 from tartan._errors import ArgumentError, ArgumentIndexError, ArgumentTypeError, FormatError, NotFoundError, about_file
 from tartan._layout import Layout
 from tartan._matrix import BlockMatrix
+from tartan._sparsifier import Sparsifier
 from tartan._store import compression, encode_path, json_text, readable, writable
 from tartan._transposed import TransposedMatrix
 
 Thing = Union[Layout, BlockMatrix, Array]
+Put = Union[Thing, Sparsifier]
 _KINDS = {"layout": _raw.TARTAN_KIND_LAYOUT, "matrix": _raw.TARTAN_KIND_MATRIX, "array": _raw.TARTAN_KIND_ARRAY}
 _NAMES = {code: kind for kind, code in _KINDS.items()}
 Range = Union[slice, range, tuple[int, int]]
@@ -203,12 +205,18 @@ class File(Closing, Mapping[str, Thing]):
 
     # ---- Changing and saving ----
 
-    def put(self, name: str, thing: Thing, *, gates: Any = None, metadata: Any = None) -> None:
+    def put(self, name: str, thing: Put, *, gates: Any = None, metadata: Any = None) -> None:
         """Stores a layout, a matrix or a copy of an array under a name, at the place of an object that has it; of a
-        transpose, a copy. Layouts have names of their own. `metadata` is anything that JSON can express."""
+        transpose, a copy. Layouts have names of their own. `metadata` is anything that JSON can express. A `Sparsifier`
+        becomes several objects, which `Sparsifier.load` reads."""
         self._put(name, thing, gates, json_text(metadata))
 
-    def _put(self, name: str, thing: Thing, gates: Any, text: Optional[str]) -> None:
+    def _put(self, name: str, thing: Put, gates: Any, text: Optional[str]) -> None:
+        if isinstance(thing, Sparsifier):
+            if gates is not None or text is not None:
+                raise ArgumentError("gates or metadata are given with a Sparsifier, which has none")
+            _raw.tartan_sparsifier_save(thing._handle, self._handle, name)
+            return
         thing = _checked(name, thing, gates)
         if isinstance(thing, BlockMatrix):
             _raw.tartan_file_put_matrix(self._handle, name, thing._handle, optional_gates(gates), text)
@@ -422,8 +430,8 @@ def _listed(names: Any) -> str:
     return "none" if not few else ", ".join(few[:8] + ["..."] * (len(few) > 8))
 
 
-def save(path: Any, things: Union[Thing, Mapping[str, Thing]], *, compress: bool = False, append: bool = False) -> None:
-    """Writes a layout, a matrix, or a dict of several and of arrays by name, to one file, which may be a binary file object.
+def save(path: Any, things: Union[Thing, Mapping[str, Put]], *, compress: bool = False, append: bool = False) -> None:
+    """Writes a layout, a matrix, or a dict of several, of arrays and of a `Sparsifier` by name, to one file, which may be a binary file object.
     Collections from `load_all` or ``File(path)`` are written with all their gates and metadata. With ``append=True`` they are
     added to what the file has, where they replace objects of their names, without writing the others.
 

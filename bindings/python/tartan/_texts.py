@@ -24,6 +24,8 @@ _FUNCTIONS = {
     "tartan_function": "function",
     "tartan_norm_kind": "norm",
     "tartan_reduction": "reduction",
+    "tartan_sparsifier_add_growth": "Sparsifier.add_growth",
+    "tartan_sparsifier_add_scores": "Sparsifier.observe",
 }
 
 # Arguments, by the functions that have them.
