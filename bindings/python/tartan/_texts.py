@@ -61,6 +61,10 @@ _ARGUMENTS: dict[str, Mapping[str, str]] = {
     "tartan_matrix_to_dense": {"dense": "out"},
     "tartan_matrix_triangle": {"offset": "k"},
     "tartan_reorder_rcm": _LISTS,
+    "tartan_sparsifier_add_scores": {"scores": "gradients"},
+    "tartan_sparsifier_create": {
+        "options has density and threshold": "density and threshold are given", "options has end=": "end is ", "options has": "schedule has",
+    },
 }
 
 # A frame is one argument in C; options are one text.
