@@ -14,7 +14,7 @@ typedef struct handle {
 } handle;
 
 static PyTypeObject *handle_type;
-static const char *const kinds[] = {"context", "layout", "block mask", "matrix",
+static const char *const kinds[] = {"context", "layout", "block mask",  "matrix",
                                     "file",    "buffer", "convolution", "sparsifier"};
 
 static bool python_ends(void) {

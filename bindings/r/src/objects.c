@@ -16,13 +16,22 @@ static const struct {
     {"file", "tartan_file", "expected one that block_file() opened"},
     {"mask", TARTAN_R_CACHE, ""},
     {"convolution", TARTAN_R_CACHE, ""},
-    {"sparsifier", "tartan_sparsifier", "expected one that block_sparsifier() made or sparsifier_load() read"},
+    {"sparsifier", "tartan_sparsifier",
+     "expected one that block_sparsifier() made or sparsifier_load() read"},
 };
 
 tartan_r_class tartan_r_class_of(SEXP x) {
-    static const char *classes[] = {
-        "BlockMatrix",   "BlockLayout", "DeviceBlockMatrix", "DeviceBlockLayout", "DeviceArray",
-        "TartanContext", "BlockFile",   "BlockMask",         "BlockConv",         "BlockSparsifier", ""};
+    static const char *classes[] = {"BlockMatrix",
+                                    "BlockLayout",
+                                    "DeviceBlockMatrix",
+                                    "DeviceBlockLayout",
+                                    "DeviceArray",
+                                    "TartanContext",
+                                    "BlockFile",
+                                    "BlockMask",
+                                    "BlockConv",
+                                    "BlockSparsifier",
+                                    ""};
     if (!IS_S4_OBJECT(x)) return TARTAN_R_OTHER;
     SEXP class = Rf_getAttrib(x, R_ClassSymbol);
     const char *name = CHAR(STRING_ELT(class, 0));
