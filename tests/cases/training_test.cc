@@ -13,23 +13,23 @@ namespace {
 
 using namespace tartan_test;
 
-struct Run {
+struct Case {
     std::string name, checksums[4]; // of weights 0 and 1, then of velocities
     int64_t first, stop, last;
 };
 
-std::vector<Run> read_runs() {
+std::vector<Case> read_cases() {
     std::ifstream in(TARTAN_CASES "/training.csv");
-    std::vector<Run> runs;
+    std::vector<Case> cases;
     std::string line, f[8];
     std::getline(in, line);
     while (std::getline(in, line)) {
         std::istringstream fields(line);
         for (auto &field : f) std::getline(fields, field, ',');
-        runs.push_back(
+        cases.push_back(
             {f[0], {f[4], f[5], f[6], f[7]}, std::stoll(f[1]), std::stoll(f[2]), std::stoll(f[3])});
     }
-    return runs;
+    return cases;
 }
 
 File opened(const std::string &path) {
@@ -61,7 +61,7 @@ struct Table {
 };
 
 // parts: weights 0 and 1, velocities 0 and 1.
-void step(const File &file, const Sparsifier &s, tartan_matrix **parts) {
+void step(tartan_context *context, const File &file, const Sparsifier &s, tartan_matrix **parts) {
     const std::string number = std::to_string(tartan_sparsifier_steps(s.get()) + 1);
     tartan_array values[4], gradients[2], rates[2];
     std::vector<double> factors[2];
@@ -79,7 +79,7 @@ void step(const File &file, const Sparsifier &s, tartan_matrix **parts) {
         factors[i].resize((size_t)blocks);
         ASSERT_OK(tartan_array_init(factors[i].data(), TARTAN_F64, 1, &blocks, nullptr, &rates[i]));
         if (std::string(tartan_sparsifier_options(s.get())).find("score=movement") != std::string::npos) {
-            ASSERT_OK(tartan_gate_gradient(cpu(), parts[i], nullptr, gradient, &rates[i]));
+            ASSERT_OK(tartan_gate_gradient(context, parts[i], nullptr, gradient, &rates[i]));
             for (double &x : factors[i]) x = -x;
             ASSERT_OK(tartan_sparsifier_add_scores(s.get(), i, factors[i].data(), blocks));
         }
@@ -90,32 +90,33 @@ void step(const File &file, const Sparsifier &s, tartan_matrix **parts) {
     sgd.count = 2;
     const std::string options = "rate=0.1 momentum=0.9 step=" + number;
     sgd.options = options.c_str();
-    ASSERT_OK(tartan_sgd(cpu(), &sgd));
+    ASSERT_OK(tartan_sgd(context, &sgd));
     for (int i = 0; i < 2 && tartan_sparsifier_needs_growth(s.get()) == 1; i++) {
         const Table growth(file, "growth " + number + " " + std::to_string(i));
         ASSERT_OK(
             tartan_sparsifier_add_growth(s.get(), i, growth.values.data(), (int64_t)growth.values.size()));
     }
-    ASSERT_OK(tartan_sparsifier_step(cpu(), s.get(), parts, 4));
+    ASSERT_OK(tartan_sparsifier_step(context, s.get(), parts, 4));
 }
 
 TEST(Training, GoesOnWithTheBitsOfTheOtherLanguages) {
     const File file = opened(TARTAN_CASES "/training.h5");
-    const std::vector<Run> runs = read_runs();
-    ASSERT_GE(runs.size(), 4u);
+    const std::vector<Case> cases = read_cases();
+    ASSERT_GE(cases.size(), 4u);
     const std::string path =
         (std::filesystem::temp_directory_path() / ("training" + std::to_string(getpid()))).string();
-    for (const Run &run : runs) {
-        SCOPED_TRACE(run.name);
-        Sparsifier s = loaded(file, run.name);
-        EXPECT_EQ(tartan_sparsifier_steps(s.get()) + 1, run.first);
-        tartan_matrix *parts[4] = {matrix(file, run.name + " w 0"), matrix(file, run.name + " w 1"),
-                                   matrix(file, run.name + " velocity 0"),
-                                   matrix(file, run.name + " velocity 1")};
-        for (int64_t i = run.first; i <= run.last; i++) {
-            step(file, s, parts);
+    const Context context = open_context(2);
+    for (const Case &one : cases) {
+        SCOPED_TRACE(one.name);
+        Sparsifier s = loaded(file, one.name);
+        EXPECT_EQ(tartan_sparsifier_steps(s.get()) + 1, one.first);
+        tartan_matrix *parts[4] = {matrix(file, one.name + " w 0"), matrix(file, one.name + " w 1"),
+                                   matrix(file, one.name + " velocity 0"),
+                                   matrix(file, one.name + " velocity 1")};
+        for (int64_t i = one.first; i <= one.last; i++) {
+            step(context.get(), file, s, parts);
             if (HasFatalFailure()) return;
-            if (i != run.stop) continue;
+            if (i != one.stop) continue;
             tartan_file *made = nullptr;
             ASSERT_OK(tartan_file_create(&made));
             const File out(made);
@@ -139,7 +140,7 @@ TEST(Training, GoesOnWithTheBitsOfTheOtherLanguages) {
             char *text = nullptr;
             ASSERT_OK(tartan_array_init(dense.data(), TARTAN_F64, 2, shape, nullptr, &array));
             ASSERT_OK(tartan_array_checksum(&array, &text));
-            EXPECT_EQ(text, run.checksums[k]) << k;
+            EXPECT_EQ(text, one.checksums[k]) << k;
             tartan_text_free(text);
             tartan_matrix_free(parts[k]);
         }

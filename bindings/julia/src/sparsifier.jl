@@ -49,7 +49,7 @@ function Sparsifier(parameters; density = nothing, initial = nothing, curve = :c
     code_of((rms = 0, max = 1, l1 = 2, l2 = 3, movement = 4), score, "score")
     code_of((layer = 0, model = 1), scope, "scope")
     code_of((score = 0, random = 1), growth, "growth")
-    weights = filter(x -> x isa Blocks, items_of(parameters))
+    weights = filter(x -> x isa Blocks, parameters_in(parameters))
     isempty(weights) && throw(ArgumentError("parameters have no block-sparse matrix, expected one or more"))
     options = string(schedule_text(density, initial, curve, threshold, swap, decay, start, stop, every, seed), "score=", score, " scope=", scope,
                      " growth=", growth, " ", option_text("fresh_rate", Float64(real_factor(fresh_rate, "fresh_rate"))),
@@ -95,17 +95,17 @@ end
 
 # ---- Collections of parameters: a single object is a collection of its own, and so is an array of numbers ----
 
-items_of(x::Union{NamedTuple, Tuple}) = collect(Any, values(x))
-items_of(x::AbstractVector) = eltype(x) <: Number ? Any[x] : collect(Any, x)
-items_of(x) = Any[x]
+parameters_in(x::Union{NamedTuple, Tuple}) = collect(Any, values(x))
+parameters_in(x::AbstractVector) = eltype(x) <: Number ? Any[x] : collect(Any, x)
+parameters_in(x) = Any[x]
 like(x::NamedTuple, items) = NamedTuple{keys(x)}(Tuple(items))
 like(x::Tuple, items) = Tuple(items)
 like(x::AbstractVector, items) = eltype(x) <: Number ? items[1] : map(identity, items)
 like(x, items) = items[1]
 
 # The items of `x` that belong to the parameters, in their order.
-function items_as(parameters, x, name)
-    items, expected = items_of(x), length(items_of(parameters))
+function belonging(parameters, x, name)
+    items, expected = parameters_in(x), length(parameters_in(parameters))
     length(items) == expected ||
         throw(DimensionMismatch("$name has $(length(items)) entries, expected $expected, one for each parameter"))
     x isa NamedTuple && parameters isa NamedTuple && keys(x) != keys(parameters) &&
@@ -154,7 +154,7 @@ blocks are zeros. If anything does not fit, nothing changes. See [`Sparsifier`](
 function step!(s::Sparsifier, parameters, state...)
     given = (parameters, state...)
     names = ["parameters"; ["state $g" for g in eachindex(state)]]
-    groups = [items_as(parameters, x, name) for (x, name) in zip(given, names)]
+    groups = [belonging(parameters, x, name) for (x, name) in zip(given, names)]
     places = weight_places(s, groups[1])
     each(f) = for (i, k) in enumerate(places), (g, items) in enumerate(groups)
         naming(() -> f(i, k, g, items), item_name(names[g], parameters, k))
@@ -202,7 +202,7 @@ Adds what movement pruning sees in a step, before the optimiser changes the weig
 that move away from 0 are worth more. For a [`Sparsifier`](@ref) with `score = :movement`.
 """
 function observe!(s::Sparsifier, parameters, gradients)
-    items, grads = items_of(parameters), items_as(parameters, gradients, "gradients")
+    items, grads = parameters_in(parameters), belonging(parameters, gradients, "gradients")
     for (i, k) in enumerate(weight_places(s, items))
         naming(item_name("gradients", parameters, k)) do
             Raw.tartan_sparsifier_add_scores(s, i - 1, -gate_sums(items[k], grads[k]))
@@ -241,7 +241,7 @@ For the `rates` of the optimisers: a factor of the learning rate for each block 
 new, and `nothing` for other parameters.
 """
 function learning_rates(s::Sparsifier, parameters)
-    items, result = items_of(parameters), Any[nothing for _ in items_of(parameters)]
+    items, result = parameters_in(parameters), Any[nothing for _ in parameters_in(parameters)]
     for (i, k) in enumerate(weight_places(s, items))
         rates = Vector{Float64}(undef, nblocks(items[k]))
         Raw.tartan_sparsifier_get_rates(s, i - 1, rates)

@@ -35,7 +35,7 @@ same_parameter(x, y) = x == y
             adam!(theirs, step_gradients(theirs, step), other_means, other_squares; step = step, rate = 0.05)
             for (i, k) in enumerate((:a, :b))
                 w = theirs[k]
-                norms = block_norms(w, get(schedule, :score, :l2) == :max ? :max : :l2)
+                norms = block_norms(w; norm = get(schedule, :score, :l2) == :max ? :max : :l2)
                 haskey(schedule, :score) || (norms ./= sqrt(prod(blocksize(w.layout))))
                 growth = get(schedule, :growth, :score) == :random ? nothing : growth_for(w.layout, step)
                 layout = evolve(w.layout, norms, step; growth = growth, initial = initial[k], seed = get(schedule, :seed, 0) + i - 1, hand...)
@@ -87,7 +87,7 @@ end
 end
 
 # Beside the tests in the package that the build makes.
-const TRAINING = joinpath(isdir(joinpath(@__DIR__, "data")) ? @__DIR__ : joinpath(@__DIR__, "..", "..", ".."), "data", "cases")
+const TRAINING = joinpath(isdir(joinpath(@__DIR__, "data")) ? (@__DIR__) : joinpath(@__DIR__, "..", "..", ".."), "data", "cases")
 
 @testset "the shared case of training" begin
     file = BlockFile(joinpath(TRAINING, "training.h5"))
@@ -96,19 +96,20 @@ const TRAINING = joinpath(isdir(joinpath(@__DIR__, "data")) ? @__DIR__ : joinpat
     mktempdir() do folder
         path = joinpath(folder, "stopped.h5")
         for line in lines
-            name, first, stop, last, checksums... = split(line, ',')
-            first, stop, last = parse.(Int, (first, stop, last))
+            words = split(line, ',')
+            name, checksums = words[1], words[5:end]
+            from, killed, finish = (parse(Int, word) for word in words[2:4])
             s = Sparsifier(file, name)
-            @test s.steps + 1 == first
+            @test s.steps + 1 == from
             state = ([file["$name w $i"] for i in 0:1], [file["$name velocity $i"] for i in 0:1])
-            for step in first:last
+            for step in from:finish
                 p, velocities = state
                 grads = [BlockSparseMatrix(Array(file["gradient $step $(i - 1)"]), p[i].layout) for i in 1:2]
                 occursin("score=movement", s.options) && observe!(s, p, grads)
                 sgd!(p, grads; velocities = velocities, momentum = 0.9, step = step, rate = 0.1, rates = learning_rates(s, p))
                 needs_growth(s) && add_growth!(s, file["growth $step 0"], file["growth $step 1"])
                 state = step!(s, p, velocities)
-                if step == stop # killed once more, and loaded
+                if step == killed # and killed once more, and loaded
                     save(path, "s" => s, ("$g $i" => state[g][i] for g in 1:2 for i in 1:2)...)
                     s = Sparsifier(path, "s")
                     state = ([load(path, "1 $i") for i in 1:2], [load(path, "2 $i") for i in 1:2])

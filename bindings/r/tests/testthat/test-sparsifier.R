@@ -153,7 +153,7 @@ test_that("what has numbers for blocks moves with them", {
   block_values(thin) <- array(as.double(1:12), c(1, 1, 12))
   sparsifier <- block_sparsifier(list(w, bias), density = 0.5)
   found <- sparsifier_step(sparsifier, list(list(w, bias), list(rows, NULL), list(counts, bias), list(NULL, NULL), list(thin, NULL)))
-  kept <- block_id(w@layout, block_coordinates(found[[1]][[1]])$i, block_coordinates(found[[1]][[1]])$j)
+  kept <- block_id(w@layout, block_coordinates(found[[1]][[1]])$row, block_coordinates(found[[1]][[1]])$col)
   expect_length(kept, 6)
   expect_identical(found[[1]][[2]], bias)
   expect_identical(found[[2]][[1]], rows[, kept])
