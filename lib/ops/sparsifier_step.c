@@ -150,8 +150,9 @@ static tartan_status check_due(const char *function, const tartan_sparsifier *s)
         const tartan_i_sparse_weight *w = &s->weights[i];
         CHECK_IN(function, w->seen, ARGUMENT,
                  "step %" PRId64 " is due, but nothing says what blocks of weight %" PRId64
-                 " are worth, expected tartan_sparsifier_%s before it",
-                 s->steps + 1, i, s->score == SCORE_MOVEMENT ? "add_scores" : "measure");
+                 " are worth, expected %s before it",
+                 s->steps + 1, i,
+                 s->score == SCORE_MOVEMENT ? "tartan_sparsifier_add_scores" : "tartan_sparsifier_measure");
         CHECK_IN(function, !grows || w->growth != NULL, ARGUMENT,
                  "step %" PRId64 " is to grow blocks of weight %" PRId64
                  ", expected tartan_sparsifier_add_growth before it, or the option growth=random",

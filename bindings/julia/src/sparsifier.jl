@@ -30,7 +30,7 @@ the weights.
     s = Sparsifier((w = w,); density = 0.25, stop = 20, every = 5)
     function run(s, p, means, squares)
         for step in 1:20
-            adam!(p, p, means, squares; step = step)
+            adam!(p, (w = 2 * p.w,), means, squares; step = step)
             p, means, squares = step!(s, p, means, squares)
         end
         return p

@@ -17,12 +17,11 @@ from tartan._closing import Closing
 from tartan._errors import ArgumentError, ArgumentIndexError, ArgumentTypeError, FormatError, NotFoundError, about_file
 from tartan._layout import Layout
 from tartan._matrix import BlockMatrix
-from tartan._sparsifier import Sparsifier
 from tartan._store import compression, encode_path, json_text, readable, writable
 from tartan._transposed import TransposedMatrix
 
 Thing = Union[Layout, BlockMatrix, Array]
-Put = Union[Thing, Sparsifier]
+Put = Any  # a Thing, or a Sparsifier, which puts itself into a file
 _KINDS = {"layout": _raw.TARTAN_KIND_LAYOUT, "matrix": _raw.TARTAN_KIND_MATRIX, "array": _raw.TARTAN_KIND_ARRAY}
 _NAMES = {code: kind for kind, code in _KINDS.items()}
 Range = Union[slice, range, tuple[int, int]]
@@ -212,10 +211,10 @@ class File(Closing, Mapping[str, Thing]):
         self._put(name, thing, gates, json_text(metadata))
 
     def _put(self, name: str, thing: Put, gates: Any, text: Optional[str]) -> None:
-        if isinstance(thing, Sparsifier):
+        if hasattr(thing, "_put_into"):
             if gates is not None or text is not None:
-                raise ArgumentError("gates or metadata are given with a Sparsifier, which has none")
-            _raw.tartan_sparsifier_save(thing._handle, self._handle, name)
+                raise ArgumentError(f"gates or metadata are given with a {type(thing).__name__}, which has none")
+            thing._put_into(self._handle, name)
             return
         thing = _checked(name, thing, gates)
         if isinstance(thing, BlockMatrix):

@@ -14,6 +14,7 @@ from tartan import _raw
 from tartan._arrays import Array, doubles, doubles_of, new_indices
 from tartan._call import Call
 from tartan._errors import ArgumentError, ArgumentTypeError, LayoutError, ShapeError, TartanError
+from tartan._io import File, _opened
 from tartan._layout import Layout
 from tartan._matrix import BlockMatrix
 from tartan._operations import gate_gradient
@@ -45,7 +46,7 @@ class Sparsifier:
     >>> means, squares = w * 0, w * 0
     >>> sparsifier = tartan.Sparsifier(w, density=0.25, end=100, every=10)
     >>> for step in range(1, 101):
-    ...     tartan.adam([w], [w], [means], [squares], step=step)
+    ...     tartan.adam([w], [w * 2], [means], [squares], step=step)
     ...     w, means, squares = sparsifier.step(w, means, squares)
     >>> sparsifier, w.blocks, means.blocks
     (<Sparsifier of 1 weight, density 0.25, after 100 steps>, 16, 16)
@@ -107,7 +108,8 @@ class Sparsifier:
     def rates(self, parameters: Any) -> list[Optional[Array]]:
         """For the `rates` of the optimisers: a factor of the learning rate for each block of a weight, `fresh_rate` where it is new,
         and None for other parameters."""
-        items, result = _items(parameters), []
+        items = _items(parameters)
+        result: list[Optional[Array]] = []
         places = dict(self._places(items))
         for k, x in enumerate(items):
             if k not in places:
@@ -198,6 +200,10 @@ class Sparsifier:
 
     # ---- Keeping ----
 
+    def _put_into(self, file: _raw.Handle, name: str) -> None:
+        """For `File.put`."""
+        _raw.tartan_sparsifier_save(self._handle, file, name)
+
     @classmethod
     def load(cls, file: Any, name: str = "sparsifier") -> Sparsifier:
         """Reads the sparsifier that was saved under a name; `file` is a `File`, or the path of one.
@@ -209,8 +215,6 @@ class Sparsifier:
         >>> tartan.Sparsifier.load(path)
         <Sparsifier of 1 weight, density 1, after 0 steps>
         """
-        from tartan._io import File, _opened
-
         if not isinstance(file, File):
             with _opened(file) as opened:
                 return cls.load(opened, name)

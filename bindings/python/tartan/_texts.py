@@ -26,6 +26,7 @@ _FUNCTIONS = {
     "tartan_reduction": "reduction",
     "tartan_sparsifier_add_growth": "Sparsifier.add_growth",
     "tartan_sparsifier_add_scores": "Sparsifier.observe",
+    "tartan_sparsifier_prepare": "Sparsifier.step",
 }
 
 # Arguments, by the functions that have them.
