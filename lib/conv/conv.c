@@ -132,7 +132,7 @@ tartan_status tartan_i_conv_geometry(const char *function, const tartan_conv *co
             const int64_t expected = out->out[TARTAN_I_DIMS - o->dims + d];
             CHECK_IN(function, sizes[d] == expected, SHAPE,
                      "in_size has %" PRId64 " in dimension %d, expected %" PRId64
-                     ", which an output of length %" PRId64 " belongs to",
+                     " for an output of length %" PRId64,
                      sizes[d], d, expected, sizes[o->dims + d]);
         }
         return TARTAN_OK;

@@ -103,7 +103,7 @@ TEST(Context, HooksOfOtherVersions) {
     EXPECT_EQ(0, loops(&x.hooks, "threads=3"));
     x.hooks.struct_size = sizeof x;
     x.more[1] = 1;
-    EXPECT_FAILS(ARGUMENT, "hooks has 40 bytes and what is behind the first 24 is not 0",
+    EXPECT_FAILS(ARGUMENT, "hooks has 40 bytes, not all of them 0 after the first 24",
                  create("cpu", nullptr, &x.hooks));
     for (int64_t size : {-8, 0, 7, 9, 25, 4104}) {
         x.hooks.struct_size = size;
