@@ -116,8 +116,8 @@ const char *tartan_conv_options(const tartan_conv *conv) {
     return tartan_i_is(conv, TARTAN_I_CONV) ? conv->text : NULL;
 }
 
-/* The geometry for an input of these lengths: that of a transposed convolution with the smallest output, unless `sizes`
- * has the lengths of the output, too. */
+/* The geometry for an input of these lengths. A transposed convolution gets the smallest output that fits, unless the lengths of
+ * the output follow in `sizes`. */
 tartan_status tartan_i_conv_geometry(const char *function, const tartan_conv *conv, const int64_t *sizes,
                                      int64_t nsizes, tartan_i_geometry *out) {
     const tartan_i_conv_options *o = &conv->options;
