@@ -25,6 +25,8 @@ ELEMENTWISE = {"point1", "point1_gradient", "point2", "point2_gradient"}
 
 # Words of C in the texts of the schema, in R.
 WORDS = [
+    (r"\bbf16\b", "bfloat16"),
+    (r"\bf(64|32|16)\b", r"float\1"),
     (r"along the last axis", "along the first dimension"),
     (r"counted from the last dimension", "counted from the first dimension"),
     (r"along (its|the) first axis", r"along \1 last dimension"),
@@ -462,9 +464,11 @@ def elementwise_page(ops, ops_by_name):
     yield "\\item{y_grad}{the gradient with respect to \\code{y}.}"
     options = {}
     for op in ops:
-        for o in op.options:
-            options.setdefault(o.name, o.help)
-    yield from (filled(f"\\item{{{name}}}{{{sentence(prose(text, names))}}}") for name, text in options.items())
+        for o in op.options if op.kind in ("point1", "point2") else []:
+            options.setdefault(o.name, {}).setdefault(o.help, name_of(op))
+    for name, helps in options.items():
+        texts = [prose(text, names) if len(helps) == 1 else f"for \\code{{{of}}}, {prose(text, names)}" for text, of in helps.items()]
+        yield filled(f"\\item{{{name}}}{{{sentence('; '.join(texts))}}}")
     yield "}\n\\value{"
     yield filled("An array like \\code{x}, or with the dimensions of \\code{a} and \\code{b} together, in the memory of the operands; names are "
                  "kept. The gradient of a function of \\code{x} is an array like its first argument. The gradient of a function of two arrays is a "
