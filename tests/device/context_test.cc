@@ -61,7 +61,7 @@ TEST(Context, RefusesDeviceNames) {
     tartan_context *context = nullptr;
     for (const char *name : {"", "gpu", "cpux", "cuda:", "cuda:-1", "cuda:1x", "cuda:99999"})
         EXPECT_FAILS(ARGUMENT, "expected \"cpu\", \"cuda\" or \"cuda:1\"", create(name, nullptr));
-    EXPECT_FAILS(DEVICE, "cpu:1 is not there", create("cpu:1", nullptr));
+    EXPECT_FAILS(DEVICE, "cpu:1 does not exist", create("cpu:1", nullptr));
     EXPECT_FAILS(DEVICE, "cuda", create("cuda:9999", nullptr));
     EXPECT_FAILS(DEVICE, "cuda", create("cuda:9999", "stream=1"));
     EXPECT_FAILS(HANDLE, "device is NULL", tartan_context_create(nullptr, nullptr, nullptr, &context));
