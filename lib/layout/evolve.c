@@ -98,8 +98,8 @@ tartan_status tartan_i_schedule_read(const char *function, const char *text, con
 #undef WHOLE
 #undef WORD
     if (s->given >> at & 1)
-        FAIL_IN(function, ARGUMENT, "%s has '%.*s' after another value of it, expected it once", text,
-                o->shown, o->word);
+        FAIL_IN(function, ARGUMENT, "%s has '%.*s' after another value, expected it once", text, o->shown,
+                o->word);
     s->given |= UINT32_C(1) << at;
     return TARTAN_OK;
 }

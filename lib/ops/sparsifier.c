@@ -48,8 +48,8 @@ static tartan_status read_option(const char *function, const tartan_i_option *o,
     for (int i = 0; i < 5; i++) {
         if (!tartan_i_option_is(o, own_words[i])) continue;
         if (*given >> i & 1)
-            FAIL_IN(function, ARGUMENT, "options has '%.*s' after another value of it, expected it once",
-                    o->shown, o->word);
+            FAIL_IN(function, ARGUMENT, "options has '%.*s' after another value, expected it once", o->shown,
+                    o->word);
         *given |= UINT32_C(1) << i;
         if (!read_own(o, i, s))
             FAIL_IN(function, ARGUMENT, "options has '%.*s', expected %s", o->shown, o->word,
