@@ -21,7 +21,7 @@ static tartan_cuda_sweep sweep_of(const tartan_array *like, const tartan_array *
     for (int32_t i = 0; i < count; i++) of.array[i] = arrays[i];
     while (of.first + 1 < count && arrays[of.first] == NULL) of.first++;
     tartan_cuda_sweep s = tartan_cuda_sweep_of(&of);
-    tartan_cuda_sweep_choose_unit(&s, count - outputs);
+    tartan_cuda_sweep_choose_unit(&s, count - outputs, true);
     return s;
 }
 
@@ -108,7 +108,7 @@ tartan_status tartan_cuda_fused_of(const tartan_host *host, const tartan_context
     }
     p->sweep = sweep_of(&op->shape, arrays, count, outputs);
     for (int32_t k = 0; k < count; k++)
-        if (p->part[k] % p->sweep.unit != 0) {
+        if (!p->sweep.array[k].gathered && p->part[k] % p->sweep.unit != 0) {
             p->sweep = tartan_cuda_sweep_one_by_one(&p->sweep);
             break;
         }
@@ -138,8 +138,8 @@ static uint32_t repeated(const tartan_array *a, const tartan_array *like) {
 }
 
 /* The sweep of a gradient that is a sum. */
-static tartan_cuda_sweep summing(const tartan_array *like, uint32_t summed,
-                                 const tartan_array *const *arrays) {
+static tartan_cuda_sweep summing(const tartan_array *like, uint32_t summed, const tartan_array *const *arrays,
+                                 bool gathers) {
     tartan_cuda_sweeping of = {.ndim = like->ndim, .summed = summed, .count = TARTAN_CUDA_SUM_RESULT + 1};
     memcpy(of.shape, like->shape, sizeof of.shape);
     for (int32_t i = 0; i < of.count; i++) of.array[i] = arrays[i];
@@ -147,7 +147,7 @@ static tartan_cuda_sweep summing(const tartan_array *like, uint32_t summed,
     /* The result is written one by one, so it has no say in the units. */
     const tartan_cuda_sweep one_by_one = s;
     tartan_cuda_swept *result = &s.array[--s.count];
-    tartan_cuda_sweep_choose_unit(&s, s.count);
+    tartan_cuda_sweep_choose_unit(&s, s.count, gathers);
     s.count++;
     if (s.unit == 1) return s;
     if (s.rest > 0)
@@ -187,7 +187,7 @@ tartan_status tartan_cuda_point2_gradient_of(const tartan_host *host, const tart
         p.nothing = false;
         p.has_sum[i] = summed != 0;
         if (summed != 0)
-            p.sum[i] = summing(op->y_grad, summed, all);
+            p.sum[i] = summing(op->y_grad, summed, all, true);
         else
             each[4 + i] = grads[i];
     }
@@ -221,7 +221,7 @@ static tartan_cuda_sweep lines_of(const tartan_array *x, const tartan_array *con
     memcpy(of.shape, x->shape, sizeof of.shape);
     for (int32_t i = 0; i < count; i++) of.array[i] = arrays[i];
     tartan_cuda_sweep s = tartan_cuda_sweep_of(&of);
-    if (s.inner == TARTAN_CUDA_SUMMED) tartan_cuda_sweep_choose_unit(&s, count);
+    if (s.inner == TARTAN_CUDA_SUMMED) tartan_cuda_sweep_choose_unit(&s, count, false);
     return s;
 }
 
@@ -266,7 +266,8 @@ static tartan_cuda_norm_gradient backward_of(const tartan_op_layer_norm_gradient
             p.sums[i] = summing(x, (1u << (x->ndim - 1)) - 1,
                                 (const tartan_array *[]){op->y_grad, i == 0 ? x : NULL,
                                                          i == 0 && centred ? &mean : NULL,
-                                                         i == 0 ? &rstd : NULL, grads[i]});
+                                                         i == 0 ? &rstd : NULL, grads[i]},
+                                false);
     return p;
 }
 

@@ -62,11 +62,22 @@ __device__ __forceinline__ S one_of(const S (&x)[N], const S (&after)[N], int be
     return found;
 }
 
-/* COUNT numbers, `first` and following or, with step 0, `first` each time, to out[0], out[1], ... A counter is computed once if
+/* COUNT numbers, `first` and those that follow, `step` apart, to out[0], out[1], ... A counter is computed once if the step is 1 and
  * `first` is the first of one. */
 template <tartan_i_draw DRAW, typename S, int COUNT>
 __device__ __forceinline__ void draw(const Drawing &of, uint64_t first, int64_t step, S *out) {
     constexpr int N = PER_COUNTER<DRAW>;
+    if (COUNT > 1 && step != 0 && step != 1) {
+#pragma unroll 1
+        for (int n = 0; n < COUNT; n++) {
+            const uint64_t number = first + (uint64_t)(n * step);
+            S y[N];
+            numbers_of<DRAW>(of, number / N, y);
+            const S one = one_of(y, y, (int)(number % N), 0);
+            EACH_OF(COUNT) out[i] = i == n ? one : out[i];
+        }
+        return;
+    }
     const uint64_t counter = first / N;
     const int begin = (int)(first % N);
     S x[N], after[N];
@@ -258,8 +269,11 @@ __global__ void __launch_bounds__(THREADS, F::CTAS)
     }
 }
 
-/* The same on lines of one dtype, of rows that draw nothing. */
-template <class F, typename T> constexpr int LINES_OF_FUSED = F::ALL > 8 ? 1 : 2;
+/* The same on lines of one dtype; of rows that draw, those across which numbers follow one another. */
+template <class F, typename T>
+constexpr int LINES_OF_FUSED = F::DRAWN     ? PER_COUNTER<F::DRAW>
+                               : F::ALL > 8 ? 1
+                                            : 2;
 
 template <class F, typename T>
 __global__ void __launch_bounds__(THREADS)
@@ -270,24 +284,87 @@ __global__ void __launch_bounds__(THREADS)
     const LinePlace place(s, lines, EACH);
     if (place.count == 0) return;
     const auto step_of = [&](int k) { return s.array[k].step[TARTAN_CUDA_KEPT][1]; };
-    LineUnits<T, EACH> in[IN];
+    LineUnits<T, EACH> in[IN > 0 ? IN : 1];
     each_part<F, 0, F::INPUTS>([&](auto k, auto part, auto one) {
         in[one].load(s.array[k], place.offset(s, s.array[k]) + part * of.part[k], step_of(k), place.count);
     });
-    S x[IN][N], y[F::OUT][N];
-    each_part<F, 0, F::INPUTS>([&](auto k, auto, auto one) { in[one].get(s.array[k], x[one]); });
-    EACH_OF(N) {
-        S one[IN], result[F::OUT];
+    S x[IN + F::DRAWN][N], y[F::OUT][N];
+    each_part<F, 0, F::INPUTS>([&](auto k, auto part, auto one) {
+        in[one].get(s.array[k], place.offset(s, s.array[k]) + part * of.part[k], x[one]);
+    });
+    if constexpr (F::DRAWN) {
+        const tartan_cuda_swept &a = s.array[F::INPUTS];
+        const uint64_t first =
+            (uint64_t)(of.offset + number_at(a, bytes_of<S>(a.dtype)) + place.offset(s, a));
 #pragma unroll
-        for (int k = 0; k < IN; k++) one[k] = x[k][i];
+        for (int c = 0; c < PER<T>; c++) {
+            S drawn[EACH];
+            draw<F::DRAW, S, EACH>(of.drawing, first + (uint64_t)(c * a.next), 1, drawn);
+            EACH_OF(EACH) x[IN][i * PER<T> + c] = drawn[i];
+        }
+    }
+    EACH_OF(N) {
+        S one[IN + F::DRAWN], result[F::OUT];
+#pragma unroll
+        for (int k = 0; k < IN + F::DRAWN; k++) one[k] = x[k][i];
         F::body(one, of.p, result);
 #pragma unroll
         for (int k = 0; k < F::OUT; k++) y[k][i] = result[k];
     }
-    each_part<F, F::INPUTS, F::OUTPUTS>([&](auto k, auto part, auto one) {
+    each_part<F, F::INPUTS, F::OUTPUTS>([&](auto operand, auto part, auto one) {
+        constexpr int k = decltype(operand)::value + F::DRAWN;
         store_lines<T, EACH>(s.array[k], place.offset(s, s.array[k]) + part * of.part[k], step_of(k),
                              place.count, y[one]);
     });
+}
+
+/* The same on short lines, of rows that draw nothing. */
+template <class F, typename S>
+__global__ void __launch_bounds__(THREADS, F::CTAS)
+    fused_short(const __grid_constant__ tartan_cuda_sweep s, const __grid_constant__ FusedOf<S> of,
+                const ShortLines how, const int64_t pieces) {
+    constexpr int IN = F::IN;
+    for (int64_t number = blockIdx.x; number < pieces; number += gridDim.x) {
+        const PieceOf<S> piece(s, how, number);
+        Bits bits[IN] = {};
+        S x[IN][SLOTS<S>], y[F::OUT][SLOTS<S>];
+        each_part<F, 0, F::INPUTS>(
+            [&](auto k, auto, auto one) { load_short<S>(s, how, k, piece, bits[one]); });
+        each_part<F, 0, F::INPUTS>(
+            [&](auto k, auto, auto one) { convert<S>(bits[one], s.array[k].dtype, how.access, x[one]); });
+        EACH_OF(SLOTS<S>) {
+            S one[IN], result[F::OUT];
+#pragma unroll
+            for (int k = 0; k < IN; k++) one[k] = x[k][i];
+            F::body(one, of.p, result);
+#pragma unroll
+            for (int k = 0; k < F::OUT; k++) y[k][i] = result[k];
+        }
+        each_part<F, F::INPUTS, F::OUTPUTS>([&](auto k, auto, auto one) {
+            Bits found;
+            convert_back<S>(y[one], s.array[k].dtype, how.access, found);
+            store_short<S>(s, how, k, piece, found);
+        });
+    }
+}
+
+/* Whether all operands have one part. */
+template <class F> constexpr bool are_whole() {
+    return F::IN == F::INPUTS && F::OUT == F::OUTPUTS;
+}
+
+/* Whether it is for these: what is drawn has no memory, so its steps don't decide about lines. */
+template <class F> bool are_fused_lines(const tartan_cuda_sweep &s, int32_t dtype) {
+    if constexpr (!F::DRAWN) {
+        return are_lines(s, dtype);
+    } else {
+        const tartan_cuda_swept &numbers = s.array[F::INPUTS];
+        tartan_cuda_sweep others = s;
+        others.array[F::INPUTS].data = nullptr;
+        return numbers.data != nullptr && numbers.next != 0 && numbers.next != 1 &&
+               s.axes[TARTAN_CUDA_KEPT].ndim > 1 && numbers.step[TARTAN_CUDA_KEPT][1] == 1 &&
+               are_lines(others, dtype);
+    }
 }
 
 template <class F, typename S>
@@ -296,9 +373,9 @@ tartan_status launch_fused(const char *function, tartan_cuda_queue *queue, const
     FusedOf<S> of = {{}, drawing_of(p->drawing), p->offset, {}};
     for (int i = 0; i < TARTAN_I_FUSED_PARAMETERS; i++) of.p[i] = (S)p->p[i];
     for (int i = 0; i < TARTAN_CUDA_SWEPT; i++) of.part[i] = p->part[i];
-    if constexpr (!F::DRAWN && F::IN > 0) {
+    if constexpr (F::IN > 0) {
         const int32_t dtype = s.array[0].dtype;
-        if (s.array[0].data != nullptr && are_lines(s, dtype))
+        if (s.array[0].data != nullptr && are_fused_lines<F>(s, dtype))
             return tartan_cuda_by_dtype(dtype, [&](auto tag) {
                 using T = typename decltype(tag)::type;
                 if constexpr (std::is_same_v<tartan_cuda_sum<T>, S>) {
@@ -310,6 +387,15 @@ tartan_status launch_fused(const char *function, tartan_cuda_queue *queue, const
                     return TARTAN_OK; /* sums of S are of these dtypes alone */
                 }
             });
+    }
+    if constexpr (!F::DRAWN && F::IN > 1 && are_whole<F>()) {
+        tartan_cuda_sweep lines = s;
+        ShortLines how;
+        if (are_short_lines(&lines, F::INPUTS, &how)) {
+            const int64_t pieces = pieces_of(s, how, SLOTS<S>);
+            return tartan_cuda_launch(function, queue, fused_short<F, S>, tartan_cuda_grid(pieces),
+                                      dim3(THREADS), lines, of, how, pieces);
+        }
     }
     const int64_t per = THREADS * (s.unit == 1 ? SLOTS<S> : s.unit == SLOTS<S> ? 1 : GROUPS);
     const int64_t pieces = (s.axes[TARTAN_CUDA_KEPT].elements + per - 1) / per;

@@ -5,6 +5,7 @@
 
 #include "kernels/bits.cuh"
 #include "kernels/line_units.cuh"
+#include "kernels/short_lines.cuh"
 #include "kernels/words.cuh"
 
 namespace tartan_cuda {
@@ -166,7 +167,8 @@ inline bool is_flat(const tartan_cuda_sweep &s, int32_t dtype) {
     bool flat = s.axes[TARTAN_CUDA_KEPT].ndim == 1 && s.axes[TARTAN_CUDA_SUMMED].ndim == 0 &&
                 s.unit * tartan_cuda_bytes_of(dtype) == 16;
     for (int32_t i = 0; i < s.count && flat; i++)
-        flat = s.array[i].data == nullptr || (s.array[i].dtype == dtype && s.array[i].next == 1);
+        flat = s.array[i].data == nullptr ||
+               (s.array[i].dtype == dtype && s.array[i].next == 1 && !s.array[i].gathered);
     return flat;
 }
 
@@ -186,11 +188,36 @@ __global__ void __launch_bounds__(THREADS)
 #pragma unroll
     for (int k = 0; k < IN; k++) in[k].load(s.array[k], place.offset(s, s.array[k]), step_of(k), place.count);
 #pragma unroll
-    for (int k = 0; k < IN; k++) in[k].get(s.array[k], x[k]);
+    for (int k = 0; k < IN; k++) in[k].get(s.array[k], place.offset(s, s.array[k]), x[k]);
     F::apply(row, x, p, y);
 #pragma unroll
     for (int k = IN; k < IN + OUT; k++)
         store_lines<T, EACH>(s.array[k], place.offset(s, s.array[k]), step_of(k), place.count, y[k - IN]);
+}
+
+/* ---- Short lines ---- */
+
+template <class F, typename S>
+__global__ void __launch_bounds__(THREADS, F::CTAS)
+    points_short(const __grid_constant__ tartan_cuda_sweep s, const int32_t row, const Parameters<S> p,
+                 const ShortLines how, const int64_t pieces) {
+    constexpr int IN = F::IN, OUT = F::OUT;
+    for (int64_t number = blockIdx.x; number < pieces; number += gridDim.x) {
+        const PieceOf<S> piece(s, how, number);
+        Bits bits[IN] = {};
+        S x[IN][SLOTS<S>], y[OUT][SLOTS<S>];
+#pragma unroll
+        for (int k = 0; k < IN; k++) load_short<S>(s, how, k, piece, bits[k]);
+#pragma unroll
+        for (int k = 0; k < IN; k++) convert<S>(bits[k], s.array[k].dtype, how.access, x[k]);
+        F::apply(row, x, p, y);
+#pragma unroll
+        for (int k = 0; k < OUT; k++) {
+            Bits result;
+            convert_back<S>(y[k], s.array[IN + k].dtype, how.access, result);
+            store_short<S>(s, how, IN + k, piece, result);
+        }
+    }
 }
 
 /* ---- The launch ---- */
@@ -216,6 +243,15 @@ tartan_status launch_points(const char *function, tartan_cuda_queue *queue, cons
                         : tartan_cuda_launch(function, queue, points_lines<F, T>, grid, dim3(THREADS), s, row,
                                              of, lines);
         });
+    if constexpr (F::IN > 1) {
+        tartan_cuda_sweep lines = s;
+        ShortLines how;
+        if (are_short_lines(&lines, F::IN, &how)) {
+            const int64_t pieces = pieces_of(s, how, SLOTS<S>);
+            return tartan_cuda_launch(function, queue, points_short<F, S>, tartan_cuda_grid(pieces),
+                                      dim3(THREADS), lines, row, p, how, pieces);
+        }
+    }
     const int64_t per = THREADS * (s.unit == 1 ? SLOTS<S> : s.unit == SLOTS<S> ? 1 : GROUPS);
     const int64_t pieces = (s.axes[TARTAN_CUDA_KEPT].elements + per - 1) / per;
     PASS(tartan_cuda_launch(function, queue, s.unit > 1 ? points<F, S, true> : points<F, S, false>,

@@ -180,7 +180,7 @@ __global__ void __launch_bounds__(THREADS, F::CTAS)
 inline bool is_flat_sum(const tartan_cuda_sweep &s) {
     const tartan_cuda_swept &a = s.array[0];
     bool alone = s.axes[TARTAN_CUDA_KEPT].ndim <= 1 && s.axes[TARTAN_CUDA_SUMMED].ndim == 1 && a.next == 1 &&
-                 s.unit * tartan_cuda_bytes_of(a.dtype) == 16;
+                 !a.gathered && s.unit * tartan_cuda_bytes_of(a.dtype) == 16;
     for (int32_t i = 1; i < RESULT; i++) alone = alone && s.array[i].data == nullptr;
     return alone;
 }
@@ -259,13 +259,113 @@ inline int32_t channel_sum_reads(const tartan_cuda_sweep &s) {
     for (int32_t i = 0; i < RESULT; i++) {
         const tartan_cuda_swept &a = s.array[i];
         if (i < full)
-            can = can && a.data != nullptr && a.dtype == dtype && a.next == 1;
+            can = can && a.data != nullptr && a.dtype == dtype && a.next == 1 && !a.gathered;
         else if (i != OF_B)
             can = can && a.data == nullptr;
     }
     if (b.data == nullptr) return can ? full : 0;
     for (int32_t d = 0; d < axes.ndim; d++) can = can && b.step[TARTAN_CUDA_SUMMED][d] == 0;
     return can && (b.dtype == dtype || b.dtype == tartan_i_sum_dtype(dtype)) ? full : 0;
+}
+
+/* ---- Lines that fill no whole number of units ---- */
+
+/* The same for few results, side by side in lines without gaps that are summed: units reach from line to line. Threads of all CTAs are a
+ * multiple of a line, so the results that a thread's elements belong to stay the same. */
+struct ShortSum {
+    int32_t length, active; /* of a line; threads that sum, a multiple of it */
+    int64_t units;
+};
+
+/* The results of the elements of a unit that b is for. */
+template <typename T>
+__device__ __forceinline__ tartan_cuda_sum<T> short_fixed(const tartan_cuda_swept &b, int32_t dtype,
+                                                          int64_t result) {
+    using S = tartan_cuda_sum<T>;
+    if (b.data == nullptr) return 0;
+    const int64_t at = result * b.step[TARTAN_CUDA_KEPT][0];
+    return b.dtype == dtype ? tartan_cuda_to<S>(((const T *)b.data)[at]) : ((const S *)b.data)[at];
+}
+
+template <class F, typename T, int FULL>
+__global__ void __launch_bounds__(THREADS, 2)
+    points_sum_short(const __grid_constant__ tartan_cuda_sweep s, const int32_t row, const Cut c,
+                     const ShortSum of) {
+    using S = tartan_cuda_sum<T>;
+    constexpr int N = PER<T>, BATCH = F::ALONE ? 4 : 2;
+    __shared__ double room[THREADS * N];
+    const int32_t thread = threadIdx.x, dtype = s.array[OF_Y_GRAD].dtype;
+    const int64_t step = (int64_t)gridDim.x * of.active;
+    int64_t unit = (int64_t)blockIdx.x * of.active + thread;
+    if (thread >= of.active) unit = of.units;
+    S fixed[N];
+    EACH_OF(N) fixed[i] = short_fixed<T>(s.array[OF_B], dtype, (thread * N + i) % of.length);
+    double sum[N] = {};
+    for (; unit < of.units; unit += BATCH * step) {
+        Unit<T> in[FULL][BATCH];
+#pragma unroll
+        for (int k = 0; k < FULL; k++)
+#pragma unroll
+            for (int u = 0; u < BATCH; u++) {
+                in[k][u] = {};
+                if (unit + u * step < of.units)
+                    in[k][u] = ((const Unit<T> *)s.array[k].data)[unit + u * step];
+            }
+        S x[F::IN][BATCH * N], terms[BATCH * N];
+#pragma unroll
+        for (int k = 0; k < F::IN; k++) EACH_OF(BATCH * N)
+        x[k][i] = k < FULL ? in[k < FULL ? k : 0][i / N].get(i % N) : k == OF_B ? fixed[i % N] : (S)0;
+        F::terms(row, x, terms);
+        EACH_OF(BATCH * N) {
+            if (unit + i / N * step < of.units) sum[i % N] += (double)terms[i];
+        }
+    }
+    EACH_OF(N) if (thread < of.active) room[thread * N + i] = sum[i];
+    __syncthreads();
+    double mine = 0;
+    if (thread < of.active) EACH_OF(N) mine += room[thread + i * of.active];
+    __syncthreads();
+    room[thread] = mine;
+    __syncthreads();
+    if (thread >= of.length) return;
+    mine = 0;
+    for (int32_t n = thread; n < of.active; n += of.length) mine += room[n];
+    /* The elements after the last unit. */
+    const int64_t all = s.axes[TARTAN_CUDA_SUMMED].elements * of.length;
+    for (int64_t n = of.units * N; n < all && blockIdx.x == 0; n++) {
+        if (n % of.length != thread) continue;
+        S x[F::IN][1], term[1];
+#pragma unroll
+        for (int k = 0; k < F::IN; k++)
+            x[k][0] = k < FULL    ? tartan_cuda_to<S>(((const T *)s.array[k].data)[n])
+                      : k == OF_B ? short_fixed<T>(s.array[OF_B], dtype, thread)
+                                  : (S)0;
+        F::terms(row, x, term);
+        mine += (double)term[0];
+    }
+    if (c.slices == 1)
+        store_result(s, c, thread, mine);
+    else
+        c.partial[(int64_t)blockIdx.x * of.length + thread] = mine;
+}
+
+/* How many arrays of units it reads; 0: it can't. */
+inline int32_t short_sum_reads(const tartan_cuda_sweep &s) {
+    const int32_t dtype = s.array[OF_Y_GRAD].dtype, full = s.array[OF_A].data != nullptr ? 2 : 1;
+    const int64_t length = s.axes[TARTAN_CUDA_KEPT].elements;
+    bool can = s.unit == 1 && s.inner == TARTAN_CUDA_KEPT && s.axes[TARTAN_CUDA_KEPT].ndim == 1 &&
+               s.axes[TARTAN_CUDA_SUMMED].ndim == 1 && length > 1 && length <= THREADS;
+    for (int32_t i = 0; i < RESULT && can; i++) {
+        const tartan_cuda_swept &a = s.array[i];
+        const int64_t next = a.step[TARTAN_CUDA_KEPT][0], line = a.step[TARTAN_CUDA_SUMMED][0];
+        if (i < full)
+            can = a.data != nullptr && a.dtype == dtype && next == 1 && line == length &&
+                  (uintptr_t)a.data % 16 == 0;
+        else
+            can = a.data == nullptr ||
+                  (i == OF_B && line == 0 && (a.dtype == dtype || a.dtype == tartan_i_sum_dtype(dtype)));
+    }
+    return can ? full : 0;
 }
 
 /* ---- The sums of all slices ---- */
@@ -304,8 +404,9 @@ inline int32_t power_of_two(int64_t n, int32_t most) {
     return power;
 }
 
+enum { CTAS = 1056, MOST_SLICES = 1024, TURNS = 4 };
+
 template <typename S> Cut cut_of(const tartan_cuda_sweep &s, bool flat) {
-    enum { CTAS = 1056, MOST_SLICES = 1024, TURNS = 4 };
     Cut c = {};
     const int64_t summed = s.axes[TARTAN_CUDA_SUMMED].elements;
     c.lanes_sum = s.inner == TARTAN_CUDA_SUMMED;
@@ -313,7 +414,10 @@ template <typename S> Cut cut_of(const tartan_cuda_sweep &s, bool flat) {
     c.terms = flat || s.unit == SLOTS<S> ? 1 : s.unit == 1 ? SLOTS<S> : GROUPS;
     c.kept = s.axes[TARTAN_CUDA_KEPT].elements;
     if (c.lanes_sum) {
+        /* A thread has a visit's worth of terms, if there are threads enough. */
         c.deep = power_of_two(summed, 32);
+        while (c.deep > 1 && summed <= (int64_t)c.deep / 2 * c.terms && c.kept * c.deep > 2 * CTAS * THREADS)
+            c.deep /= 2;
         while (c.deep < THREADS && summed > (int64_t)c.deep * c.terms * TURNS &&
                c.kept * c.deep < CTAS * THREADS)
             c.deep *= 2;
@@ -336,24 +440,45 @@ template <typename S> Cut cut_of(const tartan_cuda_sweep &s, bool flat) {
     return c;
 }
 
+/* The CTAs of short sums are slices. */
+inline ShortSum short_sum_of(const tartan_cuda_sweep &s, Cut *c) {
+    ShortSum of = {(int32_t)c->kept, 0, 0};
+    of.active = THREADS / of.length * of.length;
+    of.units =
+        s.axes[TARTAN_CUDA_SUMMED].elements * of.length * tartan_cuda_bytes_of(s.array[OF_Y_GRAD].dtype) / 16;
+    const int64_t turns = (of.units + of.active - 1) / of.active;
+    c->slices = turns / (2 * TURNS) < MOST_SLICES ? turns / (2 * TURNS) : MOST_SLICES;
+    if (c->slices < 1) c->slices = 1;
+    c->tiles = 1;
+    return of;
+}
+
 /* Array RESULT of the sweep becomes the sums over terms of the arrays before it. */
 template <class F, typename S>
 tartan_status launch_sum(const char *function, tartan_cuda_queue *queue, const tartan_cuda_sweep &s,
                          int32_t row) {
     const bool flat = F::ALONE && is_flat_sum(s);
-    const int32_t reads = flat ? 0 : channel_sum_reads(s);
+    const int32_t reads = flat ? 0 : channel_sum_reads(s), shorts = reads > 0 ? 0 : short_sum_reads(s);
     Cut c = cut_of<S>(s, flat || reads > 0);
+    const ShortSum of = shorts > 0 ? short_sum_of(s, &c) : ShortSum();
     const int64_t bytes = c.slices * c.kept * c.results * (int64_t)sizeof(double);
     if (bytes == 0) return TARTAN_OK;
     void *scratch = nullptr;
     if (c.slices > 1) PASS(tartan_cuda_scratch(function, queue, bytes, &scratch));
     c.partial = (double *)scratch;
-    const auto launch = [&](auto kernel) {
+    const auto launch = [&](auto kernel, auto... more) {
         return tartan_cuda_launch(function, queue, kernel, tartan_cuda_grid(c.tiles * c.slices),
-                                  dim3(THREADS), s, row, c);
+                                  dim3(THREADS), s, row, c, more...);
     };
     tartan_status status = TARTAN_OK;
-    if (reads > 0)
+    if (shorts > 0)
+        status = tartan_cuda_by_dtype(s.array[OF_Y_GRAD].dtype, [&](auto tag) {
+            using T = typename decltype(tag)::type;
+            if constexpr (F::IN > 1)
+                if (shorts > 1) return launch(points_sum_short<F, T, 2>, of);
+            return launch(points_sum_short<F, T, 1>, of);
+        });
+    else if (reads > 0)
         status = tartan_cuda_by_dtype(s.array[OF_Y_GRAD].dtype, [&](auto tag) {
             using T = typename decltype(tag)::type;
             if constexpr (F::IN > 1)

@@ -20,6 +20,7 @@ typedef struct run {
     void *scratch;
     tartan_array number[NUMBERS], gain, bias;
     bool has_gain, has_bias;
+    const tartan_array *apart; /* the caller's statistics, if those in memory of the call are used instead */
 } run;
 
 static bool on_host(const run *r) {
@@ -80,6 +81,19 @@ static run run_of(const char *function, tartan_context *context, const tartan_ar
 
 static void take(run *r, int32_t number, const tartan_array *array, int64_t column) {
     if (array != NULL) r->number[number] = of_channels(r->x, array, column);
+}
+
+/* Takes the caller's statistics, which may be NULL. A GPU reads them once for each unit of x if channels are neighbours, which gaps between
+ * them slow down more than copying them does. */
+static void take_stats(run *r, const tartan_array *stats) {
+    enum { ENOUGH = 1 << 20 };
+    const tartan_array *x = r->x;
+    if (stats != NULL && !on_host(r) && x->strides[1] == 1 && x->shape[1] > 1 &&
+        tartan_i_array_elements(x) >= ENOUGH) {
+        r->apart = stats;
+        return;
+    }
+    for (int32_t i = MEAN; i <= VARIANCE; i++) take(r, i, stats, i);
 }
 
 /* ---- Steps ---- */
@@ -145,6 +159,25 @@ static tartan_op rows_of(const run *r, tartan_i_fused_row row, double flops) {
     return op;
 }
 
+/* Copies statistics that are apart, from the caller's or to them. */
+static tartan_status copy_stats(run *r, bool to_caller) {
+    if (r->apart == NULL) return TARTAN_OK;
+    tartan_array theirs = *r->apart, ours = r->number[MEAN];
+    const int64_t channels = r->x->shape[1];
+    theirs.shape[0] = ours.shape[0] = VARIANCE + 1;
+    theirs.shape[1] = ours.shape[1] = channels;
+    theirs.strides[0] = r->apart->strides[1], theirs.strides[1] = r->apart->strides[0];
+    ours.strides[0] = channels, ours.strides[1] = 1;
+    ours.ndim = 2;
+    tartan_op op = {.kind = TARTAN_OP_POINT1,
+                    .point1 = {.function = r->function,
+                               .row = TARTAN_I_POINT1_scale,
+                               .x = to_caller ? &ours : &theirs,
+                               .y = to_caller ? &theirs : &ours}};
+    op.point1.p[0] = 1;
+    return step(r, &op);
+}
+
 /* Enters the context with the memory that steps need; `leave` undoes it. */
 static tartan_status enter(run *r) {
     PASS(tartan_i_call_enter(r->function, r->context, &r->call));
@@ -184,15 +217,16 @@ static tartan_status normalize(run *r, double epsilon, const tartan_array *y) {
 tartan_status tartan_i_run_batch_norm(const tartan_op *any, tartan_context *context) {
     const tartan_op_batch_norm *op = &any->batch_norm;
     run r = run_of(op->function, context, op->x, op->gain, op->bias);
-    take(&r, MEAN, op->stats, 0);
-    take(&r, RSTD, op->stats, 1);
-    take(&r, VARIANCE, op->stats, 2);
+    take_stats(&r, op->stats);
     PASS(enter(&r));
-    return leave(&r, normalize(&r, op->epsilon, op->y));
+    tartan_status status = normalize(&r, op->epsilon, op->y);
+    if (status == TARTAN_OK) status = copy_stats(&r, true);
+    return leave(&r, status);
 }
 
 static tartan_status differentiate(run *r, const tartan_array *y_grad, const tartan_array *x_grad) {
     tartan_op op = rows_of(r, TARTAN_I_FUSED_batch_norm_gradient, 8);
+    PASS(copy_stats(r, false));
     PASS(sum(r, TARTAN_I_POINT2_add, y_grad, NULL, BIAS_GRAD));
     PASS(sum(r, TARTAN_I_POINT2_centred_products, y_grad, &r->number[MEAN], GAIN_GRAD));
     PASS(multiply(r, GAIN_GRAD, &r->number[RSTD]));
@@ -212,9 +246,7 @@ static tartan_status differentiate(run *r, const tartan_array *y_grad, const tar
 tartan_status tartan_i_run_batch_norm_gradient(const tartan_op *any, tartan_context *context) {
     const tartan_op_batch_norm_gradient *op = &any->batch_norm_gradient;
     run r = run_of(op->function, context, op->x, op->gain, NULL);
-    take(&r, MEAN, op->stats, 0);
-    take(&r, RSTD, op->stats, 1);
-    take(&r, VARIANCE, op->stats, 2);
+    take_stats(&r, op->stats);
     take(&r, BIAS_GRAD, op->bias_grad, 0);
     take(&r, GAIN_GRAD, op->gain_grad, 0);
     PASS(enter(&r));
