@@ -373,7 +373,7 @@ tartan_status launch_fused(const char *function, tartan_cuda_queue *queue, const
     FusedOf<S> of = {{}, drawing_of(p->drawing), p->offset, {}};
     for (int i = 0; i < TARTAN_I_FUSED_PARAMETERS; i++) of.p[i] = (S)p->p[i];
     for (int i = 0; i < TARTAN_CUDA_SWEPT; i++) of.part[i] = p->part[i];
-    if constexpr (F::IN > 0) {
+    if constexpr (F::IN > 0 && (!F::DRAWN || PER_COUNTER<F::DRAW> == 4)) {
         const int32_t dtype = s.array[0].dtype;
         if (s.array[0].data != nullptr && are_fused_lines<F>(s, dtype))
             return tartan_cuda_by_dtype(dtype, [&](auto tag) {

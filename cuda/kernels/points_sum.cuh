@@ -5,24 +5,10 @@
 #define TARTAN_CUDA_POINTS_SUM_CUH
 
 #include "device_memory.h"
-#include "kernels/points.cuh"
+#include "kernels/points_sum_short.cuh"
 
 namespace tartan_cuda {
 namespace {
-
-constexpr int RESULT = TARTAN_CUDA_SUM_RESULT;
-
-/* How the threads of a CTA share work: `across` results, or units of results, and for each `deep` threads that sum. */
-struct Cut {
-    int32_t across, deep;
-    int32_t results; /* of a thread */
-    int32_t terms;   /* summed units or elements that a thread visits at once */
-    int64_t kept;    /* results, in units if `results` is more than 1 */
-    int64_t tiles;   /* of `across` of these */
-    int64_t slices, per_slice;
-    bool lanes_sum;  /* neighbouring threads sum for one result */
-    double *partial; /* [slices][results], or NULL for one slice */
-};
 
 /* The elements or units of the summed axes that a thread visits at once: number `first` and then, `deep` apart, those below
  * `end`. Returns the slots that have a term, as bits. */
@@ -53,54 +39,6 @@ __device__ __forceinline__ uint32_t load_terms(const tartan_cuda_sweep &s, const
         }
     }
     return valid;
-}
-
-/* Result `number` of the units' results. */
-__device__ __forceinline__ void store_result(const tartan_cuda_sweep &s, const Cut &c, int64_t number,
-                                             double sum) {
-    const tartan_cuda_swept &a = s.array[RESULT];
-    const tartan_cuda_axes &axes = s.axes[TARTAN_CUDA_KEPT];
-    int64_t unit = number / c.results, place = (number - unit * c.results) * a.next;
-    for (int32_t d = 0; d < axes.ndim; d++) {
-        place += unit % axes.length[d] * a.step[TARTAN_CUDA_KEPT][d];
-        unit /= axes.length[d];
-    }
-    tartan_cuda_by_dtype(a.dtype, [&](auto tag) {
-        using T = typename decltype(tag)::type;
-        ((T *)a.data)[place] = tartan_cuda_to<T>(sum);
-    });
-}
-
-/* The threads that sum for a result put their sums together; that of the only slice is the result. */
-template <int N>
-__device__ __forceinline__ void put_together(double (&sum)[N], const tartan_cuda_sweep &s, const Cut &c,
-                                             int32_t mine, int64_t slice, int64_t kept, double *room) {
-    const int32_t thread = threadIdx.x;
-    if (c.results < N) {
-#pragma unroll
-        for (int i = 0; i < (N / 2); i++) sum[i] += sum[i + (N / 2)];
-    }
-    if (c.results == 1) {
-#pragma unroll
-        for (int i = 1; i < (N / 2); i++) sum[0] += sum[i];
-    }
-    const int32_t step_of = c.lanes_sum ? 1 : c.across;
-#pragma unroll
-    for (int i = 0; i < N; i++) {
-        if (i >= c.results) break;
-        __syncthreads(); /* the numbers before were read */
-        room[thread] = sum[i];
-        for (int32_t step = c.deep / 2; step > 0; step /= 2) {
-            __syncthreads();
-            if (mine < step) room[thread] += room[thread + step * step_of];
-        }
-        if (mine > 0 || kept >= c.kept) continue;
-        const int64_t number = kept * c.results + i;
-        if (c.slices == 1)
-            store_result(s, c, number, room[thread]);
-        else
-            c.partial[slice * c.kept * c.results + number] = room[thread];
-    }
 }
 
 /* F has IN inputs, room for CTAS CTAs on an SM, and static void terms(int32_t row, const S (&in)[IN][N], S (&out)[N]) for N elements. While terms are added, the next
@@ -188,8 +126,6 @@ inline bool is_flat_sum(const tartan_cuda_sweep &s) {
 /* The same for results with one dimension and up to two that are summed, of the gradient y_grad or of that and a, of type T in units of 16
  * bytes, and of b, which is repeated along what is summed: statistics of channels are such sums. BATCH units of a thread are under way at
  * once; their terms are added in the type of the sums before f64. */
-enum { OF_Y_GRAD, OF_A, OF_B };
-
 template <class F, typename T, int FULL>
 __global__ void __launch_bounds__(THREADS, 2)
     points_sum_channels(const __grid_constant__ tartan_cuda_sweep s, const int32_t row, const Cut c) {
@@ -268,190 +204,7 @@ inline int32_t channel_sum_reads(const tartan_cuda_sweep &s) {
     return can && (b.dtype == dtype || b.dtype == tartan_i_sum_dtype(dtype)) ? full : 0;
 }
 
-/* ---- Lines that fill no whole number of units ---- */
-
-/* The same for few results, side by side in lines without gaps that are summed: units reach from line to line. Threads of all CTAs are a
- * multiple of a line, so the results that a thread's elements belong to stay the same. */
-struct ShortSum {
-    int32_t length, active; /* of a line; threads that sum, a multiple of it */
-    int64_t units;
-};
-
-/* The results of the elements of a unit that b is for. */
-template <typename T>
-__device__ __forceinline__ tartan_cuda_sum<T> short_fixed(const tartan_cuda_swept &b, int32_t dtype,
-                                                          int64_t result) {
-    using S = tartan_cuda_sum<T>;
-    if (b.data == nullptr) return 0;
-    const int64_t at = result * b.step[TARTAN_CUDA_KEPT][0];
-    return b.dtype == dtype ? tartan_cuda_to<S>(((const T *)b.data)[at]) : ((const S *)b.data)[at];
-}
-
-template <class F, typename T, int FULL>
-__global__ void __launch_bounds__(THREADS, 2)
-    points_sum_short(const __grid_constant__ tartan_cuda_sweep s, const int32_t row, const Cut c,
-                     const ShortSum of) {
-    using S = tartan_cuda_sum<T>;
-    constexpr int N = PER<T>, BATCH = F::ALONE ? 4 : 2;
-    __shared__ double room[THREADS * N];
-    const int32_t thread = threadIdx.x, dtype = s.array[OF_Y_GRAD].dtype;
-    const int64_t step = (int64_t)gridDim.x * of.active;
-    int64_t unit = (int64_t)blockIdx.x * of.active + thread;
-    if (thread >= of.active) unit = of.units;
-    S fixed[N];
-    EACH_OF(N) fixed[i] = short_fixed<T>(s.array[OF_B], dtype, (thread * N + i) % of.length);
-    double sum[N] = {};
-    for (; unit < of.units; unit += BATCH * step) {
-        Unit<T> in[FULL][BATCH];
-#pragma unroll
-        for (int k = 0; k < FULL; k++)
-#pragma unroll
-            for (int u = 0; u < BATCH; u++) {
-                in[k][u] = {};
-                if (unit + u * step < of.units)
-                    in[k][u] = ((const Unit<T> *)s.array[k].data)[unit + u * step];
-            }
-        S x[F::IN][BATCH * N], terms[BATCH * N];
-#pragma unroll
-        for (int k = 0; k < F::IN; k++) EACH_OF(BATCH * N)
-        x[k][i] = k < FULL ? in[k < FULL ? k : 0][i / N].get(i % N) : k == OF_B ? fixed[i % N] : (S)0;
-        F::terms(row, x, terms);
-        EACH_OF(BATCH * N) {
-            if (unit + i / N * step < of.units) sum[i % N] += (double)terms[i];
-        }
-    }
-    EACH_OF(N) if (thread < of.active) room[thread * N + i] = sum[i];
-    __syncthreads();
-    double mine = 0;
-    if (thread < of.active) EACH_OF(N) mine += room[thread + i * of.active];
-    __syncthreads();
-    room[thread] = mine;
-    __syncthreads();
-    if (thread >= of.length) return;
-    mine = 0;
-    for (int32_t n = thread; n < of.active; n += of.length) mine += room[n];
-    /* The elements after the last unit. */
-    const int64_t all = s.axes[TARTAN_CUDA_SUMMED].elements * of.length;
-    for (int64_t n = of.units * N; n < all && blockIdx.x == 0; n++) {
-        if (n % of.length != thread) continue;
-        S x[F::IN][1], term[1];
-#pragma unroll
-        for (int k = 0; k < F::IN; k++)
-            x[k][0] = k < FULL    ? tartan_cuda_to<S>(((const T *)s.array[k].data)[n])
-                      : k == OF_B ? short_fixed<T>(s.array[OF_B], dtype, thread)
-                                  : (S)0;
-        F::terms(row, x, term);
-        mine += (double)term[0];
-    }
-    if (c.slices == 1)
-        store_result(s, c, thread, mine);
-    else
-        c.partial[(int64_t)blockIdx.x * of.length + thread] = mine;
-}
-
-/* How many arrays of units it reads; 0: it can't. */
-inline int32_t short_sum_reads(const tartan_cuda_sweep &s) {
-    const int32_t dtype = s.array[OF_Y_GRAD].dtype, full = s.array[OF_A].data != nullptr ? 2 : 1;
-    const int64_t length = s.axes[TARTAN_CUDA_KEPT].elements;
-    bool can = s.unit == 1 && s.inner == TARTAN_CUDA_KEPT && s.axes[TARTAN_CUDA_KEPT].ndim == 1 &&
-               s.axes[TARTAN_CUDA_SUMMED].ndim == 1 && length > 1 && length <= THREADS;
-    for (int32_t i = 0; i < RESULT && can; i++) {
-        const tartan_cuda_swept &a = s.array[i];
-        const int64_t next = a.step[TARTAN_CUDA_KEPT][0], line = a.step[TARTAN_CUDA_SUMMED][0];
-        if (i < full)
-            can = a.data != nullptr && a.dtype == dtype && next == 1 && line == length &&
-                  (uintptr_t)a.data % 16 == 0;
-        else
-            can = a.data == nullptr ||
-                  (i == OF_B && line == 0 && (a.dtype == dtype || a.dtype == tartan_i_sum_dtype(dtype)));
-    }
-    return can ? full : 0;
-}
-
-/* ---- The sums of all slices ---- */
-
-constexpr int COLUMNS = 32, ROWS = 32;
-
-/* Adds up the partial sums of all slices. */
-__global__ void __launch_bounds__(COLUMNS *ROWS)
-    add_slices(const __grid_constant__ tartan_cuda_sweep s, const Cut c) {
-    __shared__ double room[ROWS][COLUMNS + 1];
-    const int64_t all = c.kept * c.results;
-    for (int64_t first = (int64_t)blockIdx.x * COLUMNS; first < all; first += (int64_t)gridDim.x * COLUMNS) {
-        const int64_t n = first + threadIdx.x;
-        double sum = 0;
-        if (n < all) {
-#pragma unroll 4
-            for (int64_t slice = threadIdx.y; slice < c.slices; slice += ROWS)
-                sum += c.partial[slice * all + n];
-        }
-        room[threadIdx.y][threadIdx.x] = sum;
-        __syncthreads();
-        /* Warp y has the sums of column y. */
-        sum = room[threadIdx.x][threadIdx.y];
-        for (int step = 16; step > 0; step /= 2) sum += __shfl_xor_sync(~0u, sum, step);
-        const int64_t mine = first + threadIdx.y;
-        if (threadIdx.x == 0 && mine < all) store_result(s, c, mine, sum);
-        __syncthreads(); /* room was read */
-    }
-}
-
 /* ---- The launch ---- */
-
-inline int32_t power_of_two(int64_t n, int32_t most) {
-    int32_t power = 1;
-    while (power < n && power < most) power *= 2;
-    return power;
-}
-
-enum { CTAS = 1056, MOST_SLICES = 1024, TURNS = 4 };
-
-template <typename S> Cut cut_of(const tartan_cuda_sweep &s, bool flat) {
-    Cut c = {};
-    const int64_t summed = s.axes[TARTAN_CUDA_SUMMED].elements;
-    c.lanes_sum = s.inner == TARTAN_CUDA_SUMMED;
-    c.results = s.unit > 1 && !c.lanes_sum ? s.unit : 1;
-    c.terms = flat || s.unit == SLOTS<S> ? 1 : s.unit == 1 ? SLOTS<S> : GROUPS;
-    c.kept = s.axes[TARTAN_CUDA_KEPT].elements;
-    if (c.lanes_sum) {
-        /* A thread has a visit's worth of terms, if there are threads enough. */
-        c.deep = power_of_two(summed, 32);
-        while (c.deep > 1 && summed <= (int64_t)c.deep / 2 * c.terms && c.kept * c.deep > 2 * CTAS * THREADS)
-            c.deep /= 2;
-        while (c.deep < THREADS && summed > (int64_t)c.deep * c.terms * TURNS &&
-               c.kept * c.deep < CTAS * THREADS)
-            c.deep *= 2;
-        c.across = THREADS / c.deep;
-    } else {
-        c.across = power_of_two(c.kept, 32);
-        while (c.across < THREADS && c.across < c.kept && (int64_t)THREADS / c.across * c.terms > summed)
-            c.across *= 2;
-        c.deep = THREADS / c.across;
-    }
-    c.tiles = (c.kept + c.across - 1) / c.across;
-    const int64_t turn = (int64_t)c.deep * c.terms, turns = (summed + turn - 1) / turn;
-    int64_t slices = CTAS / (c.tiles > 0 ? c.tiles : 1);
-    if (slices > turns / TURNS) slices = turns / TURNS;
-    if (slices > MOST_SLICES) slices = MOST_SLICES;
-    if (slices < 1) slices = 1;
-    c.per_slice = (turns + slices - 1) / slices * turn;
-    c.slices = c.per_slice > 0 ? (summed + c.per_slice - 1) / c.per_slice : 1;
-    if (c.slices < 1) c.slices = 1;
-    return c;
-}
-
-/* The CTAs of short sums are slices. */
-inline ShortSum short_sum_of(const tartan_cuda_sweep &s, Cut *c) {
-    ShortSum of = {(int32_t)c->kept, 0, 0};
-    of.active = THREADS / of.length * of.length;
-    of.units =
-        s.axes[TARTAN_CUDA_SUMMED].elements * of.length * tartan_cuda_bytes_of(s.array[OF_Y_GRAD].dtype) / 16;
-    const int64_t turns = (of.units + of.active - 1) / of.active;
-    c->slices = turns / (2 * TURNS) < MOST_SLICES ? turns / (2 * TURNS) : MOST_SLICES;
-    if (c->slices < 1) c->slices = 1;
-    c->tiles = 1;
-    return of;
-}
 
 /* Array RESULT of the sweep becomes the sums over terms of the arrays before it. */
 template <class F, typename S>

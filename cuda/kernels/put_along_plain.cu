@@ -1,11 +1,11 @@
 /* SPDX-License-Identifier: Apache-2.0
  * Numbers that are put into lines of zeros by their indices; those of equal indices are added. The few of a line are compared with each
  * other, more are sorted: those of a line in shared memory, or, if they are too many for that, those of all lines together. */
+#include <cub/block/block_radix_sort.cuh>
 #include <cub/device/device_radix_sort.cuh>
 
 #include "kernels.h"
 #include "kernels/along.cuh"
-#include "kernels/order.cuh"
 #include "kernels/segments.cuh"
 
 namespace tartan_cuda {
@@ -22,6 +22,12 @@ template <typename S>
 __device__ __forceinline__ void put_at(const Along &p, const int64_t (&at)[LINE_ARRAYS], int64_t place,
                                        S sum) {
     set_number(p.lines.sweep.array[WHOLE], at[WHOLE] + place * p.lines.step[WHOLE], sum);
+}
+
+int bits_of(int64_t most) {
+    int bits = 1;
+    while (most >> bits != 0) bits++;
+    return bits;
 }
 
 /* ---- Few indices ---- */
@@ -117,56 +123,52 @@ tartan_status clear(const char *function, tartan_cuda_queue *queue, const tartan
 enum { EACH = 4, SOME = 512, MANY = 4096 };
 
 template <typename S, int MOST>
-__global__ void __launch_bounds__(MOST / EACH) put_in_order(const __grid_constant__ Along p) {
-    constexpr int OF_LINE = MOST / EACH;
+__global__ void __launch_bounds__(MOST / EACH) put_in_order(const __grid_constant__ Along p, int bits) {
+    using Sort = cub::BlockRadixSort<uint32_t, MOST / EACH, EACH, uint16_t>;
     __shared__ union {
-        Entry<uint32_t>
-            entries[MOST]; /* keys are places from 1 on, 0: out of the line; places are numbers of indices */
+        typename Sort::TempStorage sort;
         struct {
             S values[MOST];
             uint32_t keys[MOST];
         } sums;
     } room;
-    const int thread = threadIdx.x, size = power_above(p.k);
+    const auto none = (uint32_t)p.lines.n; /* the place of what is out of the line */
+    const int first = threadIdx.x * EACH;
     for (int64_t line = blockIdx.x; line < p.lines.count; line += gridDim.x) {
         int64_t at[LINE_ARRAYS];
         find_line(p.lines, line, at);
-        for (int i = thread; i < size; i += OF_LINE)
-            room.entries[i] = {i < p.k ? (uint32_t)(place_of(p, at, i) + 1) : 0, (uint32_t)i};
-        sort_entries(room.entries, size, thread, OF_LINE, [] { __syncthreads(); });
         uint32_t key[EACH];
+        uint16_t index[EACH];
         S sum[EACH];
         EACH_OF(EACH) {
-            const int n = thread + i * OF_LINE;
-            const Entry<uint32_t> one = n < size ? room.entries[n] : Entry<uint32_t>{};
-            key[i] = one.key;
-            sum[i] = key[i] != 0 ? value_at<S>(p, at, one.place) : 0;
+            const int64_t place = first + i < p.k ? place_of(p, at, first + i) : -1;
+            key[i] = place < 0 ? none : (uint32_t)place;
+            index[i] = (uint16_t)(first + i);
         }
+        Sort(room.sort).Sort(key, index, 0, bits);
+        EACH_OF(EACH) sum[i] = key[i] != none ? value_at<S>(p, at, index[i]) : 0;
         __syncthreads();
-        EACH_OF(EACH) {
-            const int n = thread + i * OF_LINE;
-            if (n < size) room.sums.keys[n] = key[i], room.sums.values[n] = sum[i];
-        }
+        EACH_OF(EACH) room.sums.keys[first + i] = key[i], room.sums.values[first + i] = sum[i];
         __syncthreads();
         /* Each place gets the sum of the values from it to the end of those alike, twice as many of them in each step. */
-        for (int step = 1; step < size; step *= 2) {
+        for (int step = 1; step < MOST; step *= 2) {
             S more[EACH];
             bool alike[EACH], any = false;
             EACH_OF(EACH) {
-                const int n = thread + i * OF_LINE + step;
-                alike[i] = key[i] != 0 && n < size && room.sums.keys[n] == key[i];
+                const int n = first + i + step;
+                alike[i] = key[i] != none && n < MOST && room.sums.keys[n] == key[i];
                 more[i] = alike[i] ? room.sums.values[n] : 0;
                 any = any || alike[i];
             }
             if (!__syncthreads_or(any)) break;
             EACH_OF(EACH) {
-                if (alike[i]) room.sums.values[thread + i * OF_LINE] = sum[i] += more[i];
+                if (alike[i]) room.sums.values[first + i] = sum[i] += more[i];
             }
             __syncthreads();
         }
         EACH_OF(EACH) {
-            const int n = thread + i * OF_LINE;
-            if (key[i] != 0 && (n == 0 || room.sums.keys[n - 1] != key[i])) put_at(p, at, key[i] - 1, sum[i]);
+            const int n = first + i;
+            if (key[i] != none && (n == 0 || room.sums.keys[n - 1] != key[i])) put_at(p, at, key[i], sum[i]);
         }
         __syncthreads(); /* the room was read */
     }
@@ -248,8 +250,7 @@ template <typename S>
 tartan_status put_sorted(const char *function, tartan_cuda_queue *queue, const Along &p,
                          const tartan_array *x_grad) {
     const int64_t count = p.lines.count * p.k, list = (count * 8 + 255) / 256 * 256;
-    int bits = 1;
-    while ((p.lines.count * p.lines.n) >> bits != 0) bits++;
+    const int bits = bits_of(p.lines.count * p.lines.n);
     size_t bytes = 0;
     uint64_t *const no_keys = nullptr;
     int64_t *const none = nullptr;
@@ -307,9 +308,10 @@ tartan_status run_put(const char *function, tartan_cuda_queue *queue, const Alon
             function, queue, across || p.k == 1 ? put_each<S, true> : put_each<S, false>,
             tartan_cuda_grid((p.lines.count * p.k + THREADS - 1) / THREADS), dim3(THREADS), p);
     const dim3 grid = tartan_cuda_grid(p.lines.count);
+    const int bits = bits_of(p.lines.n);
     if (p.k <= SOME)
-        return tartan_cuda_launch(function, queue, put_in_order<S, SOME>, grid, dim3(SOME / EACH), p);
-    return tartan_cuda_launch(function, queue, put_in_order<S, MOST>, grid, dim3(MOST / EACH), p);
+        return tartan_cuda_launch(function, queue, put_in_order<S, SOME>, grid, dim3(SOME / EACH), p, bits);
+    return tartan_cuda_launch(function, queue, put_in_order<S, MOST>, grid, dim3(MOST / EACH), p, bits);
 }
 
 } // namespace

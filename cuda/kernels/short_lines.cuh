@@ -64,13 +64,14 @@ struct Following {
     }
     __device__ __forceinline__ void advance(const tartan_cuda_axes &axes,
                                             const int64_t (&step)[TARTAN_MAX_NDIM]) {
-        const bool ends = column + 1 == (uint32_t)axes.length[0];
+        const int64_t length = axes.length[0], to_next_line = step[1] - (length - 1) * step[0];
+        const bool ends = column + 1 == (uint32_t)length;
         number++;
         if (ends && axes.ndim > 2) {
             find(axes, step, number);
             return;
         }
-        at += ends ? step[1] - (int64_t)column * step[0] : step[0];
+        at += ends ? to_next_line : step[0];
         column = ends ? 0 : column + 1;
     }
 };

@@ -10,6 +10,9 @@
 /* Numbers of each channel, in memory of the call: the statistics and sums that the caller does not take. */
 enum { MEAN, RSTD, VARIANCE, BIAS_GRAD, GAIN_GRAD, NUMBERS };
 
+/* Numbers of x from which on a launch more is worth a pass, or accesses, less. */
+enum { ENOUGH = 1 << 20 };
+
 /* A call. Operands of channels are views [channels, 1, ...] that broadcast to x. */
 typedef struct run {
     tartan_context *context;
@@ -86,7 +89,6 @@ static void take(run *r, int32_t number, const tartan_array *array, int64_t colu
 /* Takes the caller's statistics, which may be NULL. A GPU reads them once for each unit of x if channels are neighbours, which gaps between
  * them slow down more than copying them does. */
 static void take_stats(run *r, const tartan_array *stats) {
-    enum { ENOUGH = 1 << 20 };
     const tartan_array *x = r->x;
     if (stats != NULL && !on_host(r) && x->strides[1] == 1 && x->shape[1] > 1 &&
         tartan_i_array_elements(x) >= ENOUGH) {
@@ -107,20 +109,34 @@ static tartan_status sum(run *r, int32_t row, const tartan_array *g, const tarta
     const tartan_op op = {.kind = TARTAN_OP_POINT2_GRADIENT,
                           .point2_gradient = {.function = r->function,
                                               .row = row,
-                                              .a = r->x,
+                                              .a = mean != NULL ? r->x : g,
                                               .b = mean != NULL ? mean : &r->number[to],
                                               .y_grad = g,
                                               .b_grad = &r->number[to]}};
     return step(r, &op);
 }
 
-static tartan_status divide(run *r, int32_t number) {
+/* On GPUs the sums of both gradients take one pass, and one launch or two. */
+static tartan_status sum_both(run *r, const tartan_array *y_grad) {
+    const tartan_op op = {.kind = TARTAN_OP_POINT2_GRADIENT,
+                          .point2_gradient = {.function = r->function,
+                                              .row = TARTAN_I_POINT2_normalized_products,
+                                              .a = r->x,
+                                              .b = &r->number[MEAN],
+                                              .y = &r->number[RSTD],
+                                              .y_grad = y_grad,
+                                              .a_grad = &r->number[BIAS_GRAD],
+                                              .b_grad = &r->number[GAIN_GRAD]}};
+    return step(r, &op);
+}
+
+static tartan_status scale(run *r, int32_t number, double factor) {
     tartan_op op = {.kind = TARTAN_OP_POINT1,
                     .point1 = {.function = r->function,
                                .row = TARTAN_I_POINT1_scale,
                                .x = &r->number[number],
                                .y = &r->number[number]}};
-    op.point1.p[0] = r->terms > 0 ? 1 / r->terms : 0;
+    op.point1.p[0] = factor;
     return step(r, &op);
 }
 
@@ -198,13 +214,61 @@ static tartan_status leave(run *r, tartan_status status) {
 
 /* ---- Training ---- */
 
+enum { SHARE = 64, ENOUGH_TERMS = 4096 };
+
+/* The first of the numbers of each channel, about one in SHARE; false: they are few. */
+static bool sample_of(const run *r, tartan_array *out) {
+    int32_t longest = 0;
+    *out = *r->x;
+    for (int32_t d = 2; d < out->ndim; d++)
+        if (out->shape[d] > out->shape[longest]) longest = d;
+    const bool enough = r->terms >= ENOUGH_TERMS && out->shape[longest] >= SHARE;
+    if (enough) out->shape[longest] /= SHARE;
+    return enough && tartan_i_array_elements(r->x) >= ENOUGH;
+}
+
+/* On GPUs, of many numbers: with both sums in one pass, of what numbers differ from the mean of some. With all, n, and some, m, that mean is
+ * within sqrt(n / m) standard deviations of the mean, since those m alone deviate by as much. So the variance, a difference of the mean square
+ * and the square of the mean, loses a factor of 1 + 2 SHARE of the rounding errors at most, and in general none. */
+static tartan_status moments_of_many(run *r, const tartan_array *sample, double epsilon) {
+    const tartan_op sums = {.kind = TARTAN_OP_POINT2_GRADIENT,
+                            .point2_gradient = {.function = r->function,
+                                                .row = TARTAN_I_POINT2_differences,
+                                                .a = r->x,
+                                                .b = &r->number[MEAN],
+                                                .y_grad = r->x,
+                                                .a_grad = &r->number[BIAS_GRAD],
+                                                .b_grad = &r->number[GAIN_GRAD]}};
+    tartan_op op = {.kind = TARTAN_OP_FUSED,
+                    .fused = tartan_i_fused_of(r->function, TARTAN_I_FUSED_moments, &r->number[MEAN], 6)};
+    const double terms = (double)(tartan_i_array_elements(sample) / r->x->shape[1]);
+    PASS(sum(r, TARTAN_I_POINT2_add, sample, NULL, MEAN));
+    PASS(scale(r, MEAN, 1 / terms));
+    PASS(step(r, &sums));
+    op.fused.p[0] = 1 / r->terms, op.fused.p[1] = epsilon;
+    op.fused.in[0] = operand("sums", &r->number[BIAS_GRAD]);
+    op.fused.in[1] = operand("squares", &r->number[GAIN_GRAD]);
+    op.fused.in[2] = operand("mean", &r->number[MEAN]);
+    op.fused.out[0] = operand("mean", &r->number[MEAN]);
+    op.fused.out[1] = operand("variance", &r->number[VARIANCE]);
+    op.fused.out[2] = operand("rstd", &r->number[RSTD]);
+    return step(r, &op);
+}
+
+static tartan_status moments(run *r, double epsilon) {
+    const double share = r->terms > 0 ? 1 / r->terms : 0;
+    tartan_array sample;
+    if (!on_host(r) && sample_of(r, &sample)) return moments_of_many(r, &sample, epsilon);
+    PASS(sum(r, TARTAN_I_POINT2_add, r->x, NULL, MEAN));
+    PASS(scale(r, MEAN, share));
+    PASS(sum(r, TARTAN_I_POINT2_centred_squares, r->x, &r->number[MEAN], VARIANCE));
+    PASS(scale(r, VARIANCE, share));
+    return by_root(r, RSTD, false, &r->number[VARIANCE], epsilon);
+}
+
 static tartan_status normalize(run *r, double epsilon, const tartan_array *y) {
     tartan_op op = rows_of(r, TARTAN_I_FUSED_batch_norm, 4);
-    PASS(sum(r, TARTAN_I_POINT2_add, r->x, NULL, MEAN));
-    PASS(divide(r, MEAN));
-    PASS(sum(r, TARTAN_I_POINT2_centred_squares, r->x, &r->number[MEAN], VARIANCE));
-    PASS(divide(r, VARIANCE));
-    PASS(by_root(r, RSTD, false, &r->number[VARIANCE], epsilon));
+    PASS(moments(r, epsilon));
     op.fused.in[0] = operand("x", r->x);
     op.fused.in[1] = operand("mean", &r->number[MEAN]);
     op.fused.in[2] = operand("rstd", &r->number[RSTD]);
@@ -227,9 +291,13 @@ tartan_status tartan_i_run_batch_norm(const tartan_op *any, tartan_context *cont
 static tartan_status differentiate(run *r, const tartan_array *y_grad, const tartan_array *x_grad) {
     tartan_op op = rows_of(r, TARTAN_I_FUSED_batch_norm_gradient, 8);
     PASS(copy_stats(r, false));
-    PASS(sum(r, TARTAN_I_POINT2_add, y_grad, NULL, BIAS_GRAD));
-    PASS(sum(r, TARTAN_I_POINT2_centred_products, y_grad, &r->number[MEAN], GAIN_GRAD));
-    PASS(multiply(r, GAIN_GRAD, &r->number[RSTD]));
+    if (on_host(r)) {
+        PASS(sum(r, TARTAN_I_POINT2_add, y_grad, NULL, BIAS_GRAD));
+        PASS(sum(r, TARTAN_I_POINT2_centred_products, y_grad, &r->number[MEAN], GAIN_GRAD));
+        PASS(multiply(r, GAIN_GRAD, &r->number[RSTD]));
+    } else {
+        PASS(sum_both(r, y_grad));
+    }
     if (x_grad == NULL) return TARTAN_OK;
     op.fused.p[1] = r->terms > 0 ? 1 / r->terms : 0;
     op.fused.in[0] = operand("x", r->x);

@@ -180,4 +180,76 @@ TEST_P(BackendSums, IndicesOfLines) {
             }
 }
 
+// Of few and many channels, which are neighbours in memory or not; the numbers are far from 0 beside their deviation.
+TEST_P(BackendSums, BatchNorm) {
+    const std::vector<std::vector<int64_t>> shapes = {{3, 5, 70},  {300, 48},   {4001, 7},  {2, 3, 4097},
+                                                      {40, 64, 1}, {6, 16, 12}, {16400, 64}};
+    for (const int32_t dtype : kDtypes)
+        for (const std::vector<int64_t> &shape : shapes) {
+            const bool large = shape[0] > 10000;
+            if (large && dtype != TARTAN_BF16 && dtype != TARTAN_F32) continue;
+            const int64_t channels = shape[1];
+            const int32_t wide = tartan_i_sum_dtype(dtype);
+            const Style style = shape.size() == 2 ? kRows : (Style)below(random, kRepeated);
+            Dense x(dtype, shape, style), y(dtype, shape, style), g(dtype, shape, style),
+                x_grad(dtype, shape, style), gain(wide, {channels}), bias(wide, {channels}),
+                stats(wide, {channels, 3}, (Style)below(random, kRepeated)), gain_grad(wide, {channels}),
+                bias_grad(wide, {channels});
+            for (Dense *of : {&x, &g, &gain, &bias}) of->fill(random, -2, 2);
+            const double far = dtype == TARTAN_F64 ? 4096 : dtype == TARTAN_F32 ? 256 : 4;
+            for (int64_t i = 0; i < x.elements(); i++) x.set(i, x.get(i) + far);
+            Operand in = {context.get(), x}, out = {context.get(), y}, slope = {context.get(), g},
+                    back = {context.get(), x_grad}, by = {context.get(), gain}, plus = {context.get(), bias},
+                    facts = {context.get(), stats}, of_gain = {context.get(), gain_grad},
+                    of_bias = {context.get(), bias_grad};
+            const tartan_status status =
+                call(context.get(), "batch_norm",
+                     {in.array(), by.array(), plus.array(), out.array(), facts.array()});
+            if (is_refused(status)) continue;
+            ASSERT_OK(status);
+            ASSERT_OK(call(context.get(), "batch_norm_gradient",
+                           {in.array(), by.array(), facts.array(), slope.array(), back.array(),
+                            of_gain.array(), of_bias.array()}));
+            const Dense got = out.got(), got_stats = facts.got(), got_x = back.got(),
+                        got_gain = of_gain.got(), got_bias = of_bias.got();
+            ASSERT_TRUE(marks_intact(got) && marks_intact(got_x) && marks_intact(got_stats));
+            const int64_t each = x.elements() / shape[0] / channels;
+            const auto channel = [&](int64_t i) { return (size_t)(i / each % channels); };
+            const auto terms = (long double)(x.elements() / channels);
+            std::vector<long double> mean((size_t)channels), variance = mean, rstd = mean, of_g = mean,
+                                                             of_z = mean, sizes = mean;
+            for (int64_t i = 0; i < x.elements(); i++) mean[channel(i)] += x.get(i) / terms;
+            for (int64_t i = 0; i < x.elements(); i++) {
+                const long double d = x.get(i) - mean[channel(i)];
+                variance[channel(i)] += d * d / terms;
+            }
+            for (size_t c = 0; c < rstd.size(); c++) rstd[c] = 1 / std::sqrt(variance[c] + 1e-5L);
+            const auto z = [&](int64_t i) { return (x.get(i) - mean[channel(i)]) * rstd[channel(i)]; };
+            for (int64_t i = 0; i < x.elements(); i++) {
+                of_g[channel(i)] += g.get(i), of_z[channel(i)] += g.get(i) * z(i);
+                sizes[channel(i)] += std::fabs(g.get(i));
+            }
+            // What is left of numbers after their mean was subtracted is as wrong as the rounded mean.
+            const double unit = epsilon(wide), off = 8 * unit * (far + 4);
+            for (size_t c = 0; c < rstd.size(); c++) {
+                const auto at = (int64_t)c;
+                expect_near(mean[c], got_stats.get(3 * at), wide, off, "mean");
+                expect_near(rstd[c], got_stats.get(3 * at + 1), wide, (double)rstd[c] * off, "rstd");
+                expect_near(variance[c], got_stats.get(3 * at + 2), wide, off, "variance");
+                expect_near(of_g[c], got_bias.get(at), wide, (double)sizes[c] * 16 * unit, "bias_grad");
+                expect_near(of_z[c], got_gain.get(at), wide, (double)(sizes[c] * rstd[c]) * 4 * off,
+                            "gain_grad");
+            }
+            for (int64_t i = 0; i < x.elements() && !HasFailure(); i++) {
+                const size_t c = channel(i);
+                const long double slopes = (z(i) * of_z[c] + of_g[c]) / terms;
+                expect_near(z(i) * gain.get((int64_t)c) + bias.get((int64_t)c), got.get(i), dtype,
+                            (double)rstd[c] * 8 * off, "y");
+                expect_near(rstd[c] * gain.get((int64_t)c) * (g.get(i) - slopes), got_x.get(i), dtype,
+                            (double)(rstd[c] * rstd[c]) * 32 * off, "x_grad");
+            }
+            if (HasFailure()) return;
+        }
+}
+
 } // namespace
