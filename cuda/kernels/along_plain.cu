@@ -111,10 +111,12 @@ tartan_status run_largest(const char *function, tartan_cuda_queue *queue, const 
 
 /* A thread has an element of y. ACROSS: neighbours are in other lines. */
 template <bool ACROSS> __global__ void __launch_bounds__(THREADS) take(const __grid_constant__ Along p) {
-    const int64_t all = p.lines.count * p.k;
+    const int64_t all = p.lines.count * p.k, by = ACROSS ? p.lines.count : p.k;
     for (int64_t i = (int64_t)blockIdx.x * THREADS + threadIdx.x; i < all;
          i += (int64_t)gridDim.x * THREADS) {
-        const int64_t line = ACROSS ? i % p.lines.count : i / p.k, e = ACROSS ? i / p.lines.count : i % p.k;
+        /* Division of 64 bits takes more instructions than all the rest. */
+        const int64_t whole = all <= UINT32_MAX ? (uint32_t)i / (uint32_t)by : i / by, rest = i - whole * by;
+        const int64_t line = ACROSS ? rest : whole, e = ACROSS ? whole : rest;
         int64_t at[LINE_ARRAYS];
         find_line(p.lines, line, at);
         const int64_t place = place_of(p, at, e);
