@@ -11,11 +11,11 @@ namespace {
 
 enum { OF_Y = OF_B + 1, SUMS = 2 };
 
-/* As points_sum_channels, of y_grad, or that and a, in units and b and y, which are repeated along what is summed. F has static void both(int32_t row,
- * const S (&in)[4][N], S (&out)[SUMS][N]) for N elements. */
+/* As points_sum_channels, of y_grad, or that and a, in units and b and y, which are repeated along what is summed. F has static void
+ * both(const S (&in)[4][N], S (&out)[SUMS][N]) for N elements: of one row, since a choice among all would keep too many numbers in registers. */
 template <class F, typename T, int FULL>
 __global__ void __launch_bounds__(THREADS, 2)
-    points_sum_pair(const __grid_constant__ tartan_cuda_sweep s, const int32_t row, const Cut c) {
+    points_sum_pair(const __grid_constant__ tartan_cuda_sweep s, const Cut c) {
     using S = tartan_cuda_sum<T>;
     constexpr int N = PER<T>, BATCH = FULL == 1 ? 4 : 2;
     __shared__ double room[THREADS];
@@ -66,7 +66,7 @@ __global__ void __launch_bounds__(THREADS, 2)
                 else
                     x[k][i] = k == OF_A ? (S)0 : fixed[k == OF_Y ? 1 : 0][i % N];
             }
-        F::both(row, x, terms);
+        F::both(x, terms);
 #pragma unroll
         for (int k = 0; k < SUMS; k++) {
             S some[N] = {};
@@ -99,9 +99,8 @@ inline int32_t pair_sum_reads(const tartan_cuda_sweep &s) {
     return are ? full : 0;
 }
 
-template <class F>
-tartan_status launch_pair(const char *function, tartan_cuda_queue *queue, const tartan_cuda_sweep &s,
-                          int32_t row, int32_t reads) {
+template <class F, int FULL>
+tartan_status launch_pair(const char *function, tartan_cuda_queue *queue, const tartan_cuda_sweep &s) {
     return tartan_cuda_by_dtype(s.array[OF_Y_GRAD].dtype, [&](auto tag) {
         using T = typename decltype(tag)::type;
         Cut c = cut_of<tartan_cuda_sum<T>>(s, true);
@@ -110,11 +109,8 @@ tartan_status launch_pair(const char *function, tartan_cuda_queue *queue, const 
         void *scratch = nullptr;
         if (c.slices > 1) PASS(tartan_cuda_scratch(function, queue, bytes, &scratch));
         c.partial = (double *)scratch;
-        const dim3 ctas = tartan_cuda_grid(c.tiles * c.slices);
-        tartan_status status = reads == 1 ? tartan_cuda_launch(function, queue, points_sum_pair<F, T, 1>,
-                                                               ctas, dim3(THREADS), s, row, c)
-                                          : tartan_cuda_launch(function, queue, points_sum_pair<F, T, 2>,
-                                                               ctas, dim3(THREADS), s, row, c);
+        tartan_status status = tartan_cuda_launch(function, queue, points_sum_pair<F, T, FULL>,
+                                                  tartan_cuda_grid(c.tiles * c.slices), dim3(THREADS), s, c);
         dim3 grid = tartan_cuda_grid((c.kept * c.results + COLUMNS - 1) / COLUMNS);
         grid.y = SUMS;
         if (status == TARTAN_OK && c.slices > 1)
