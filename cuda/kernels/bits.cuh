@@ -114,6 +114,12 @@ template <typename S, bool WIDE> __device__ __forceinline__ Access access_of(con
     return !WIDE ? ONE_BY_ONE : s.unit == SLOTS<S> ? AT_ONCE : BY_GROUP;
 }
 
+inline bool gathers(const tartan_cuda_sweep &s) {
+    bool any = false;
+    for (int32_t i = 0; i < s.count; i++) any = any || s.array[i].gathered;
+    return any;
+}
+
 /* The bits of one element. */
 __device__ __forceinline__ uint2 load_bits(const tartan_cuda_swept &a, int bytes, int64_t at) {
     if (bytes == 8) return *((const uint2 *)a.data + at);
@@ -147,7 +153,9 @@ __device__ __forceinline__ uint2 get_bits(const Bits &bits, int bytes, int i) {
     return make_uint2(i % 2 == 0 ? w[i / 2] & 0xffff : w[i / 2] >> 16, 0);
 }
 
-/* Loads group g, or with AT_ONCE both, of which the first element is at `at`. */
+/* Loads group g, or with AT_ONCE both, of which the first element is at `at`. GATHERS: some arrays of the sweep are gathered, which takes
+ * registers that kernels for others have better uses for. */
+template <bool GATHERS = false>
 __device__ __forceinline__ void load_group(const tartan_cuda_swept &a, int bytes, Access access, int g,
                                            int64_t at, Bits &bits) {
     uint32_t(&w)[8] = bits.word;
@@ -158,7 +166,7 @@ __device__ __forceinline__ void load_group(const tartan_cuda_swept &a, int bytes
 #pragma unroll
         for (int i = 0; i < 8; i++) /* words of the group */
             if (i / (bytes == 2 ? 2 : 4) == g || access == AT_ONCE) w[i] = i % 2 == 0 ? one.x : one.y;
-    } else if (a.gathered) {
+    } else if (GATHERS && a.gathered) {
         const int per = bytes == 8 ? 2 : 4; /* elements of a group */
 #pragma unroll
         for (int i = 0; i < 8; i++) {

@@ -41,8 +41,8 @@ places places_of(const tartan_array *indices, const tartan_array *lines, int64_t
     return p;
 }
 
-__device__ __forceinline__ int64_t offset(const places &p, const int64_t (&step)[TARTAN_MAX_NDIM],
-                                          int64_t i) {
+__device__ __noinline__ int64_t far_offset(const places &p, const int64_t (&step)[TARTAN_MAX_NDIM],
+                                           int64_t i) {
     int64_t at = 0;
     for (int32_t d = 0; d < p.ndim; d++) {
         int64_t here = i;
@@ -53,6 +53,11 @@ __device__ __forceinline__ int64_t offset(const places &p, const int64_t (&step)
         at += here * step[d];
     }
     return at;
+}
+
+__device__ __forceinline__ int64_t offset(const places &p, const int64_t (&step)[TARTAN_MAX_NDIM],
+                                          int64_t i) {
+    return p.ndim == 0 ? 0 : p.ndim == 1 ? i * step[0] : far_offset(p, step, i);
 }
 
 /* The row of place i; -1: padding, -2: there is no such row. */
@@ -187,9 +192,11 @@ template <typename T, typename To, int EACH_> struct RowSums {
     }
 };
 
-/* Each row of the table has `across` threads. */
+/* Each row of the table has `across` threads. Most rows of a large one have a term or two, or none. */
+constexpr int FEW = 3;
+
 template <class F>
-__global__ void __launch_bounds__(THREADS) add_rows(const __grid_constant__ F f, int32_t across) {
+__global__ void __launch_bounds__(THREADS, 4) add_rows(const __grid_constant__ F f, int32_t across) {
     const int64_t step = (int64_t)gridDim.x * (THREADS / across);
     for (int64_t r = (int64_t)blockIdx.x * (THREADS / across) + threadIdx.x / across; r < f.p.rows;
          r += step) {
@@ -198,7 +205,12 @@ __global__ void __launch_bounds__(THREADS) add_rows(const __grid_constant__ F f,
         for (int64_t unit = blockIdx.y * across + threadIdx.x % across; unit < f.units;
              unit += gridDim.y * across) {
             typename F::S sum[F::EACH] = {};
-            add_entries(f, s.begin, s.end, unit, sum);
+            if (s.end - s.begin > FEW) {
+                add_entries(f, s.begin, s.end, unit, sum);
+            } else {
+#pragma unroll 1
+                for (int64_t i = s.begin; i < s.end; i++) add_entries<1>(f, i, i + 1, unit, sum);
+            }
             f.store(r, unit, sum);
         }
     }

@@ -187,7 +187,7 @@ template <class F, int FIRST, int COUNT, typename G> __device__ __forceinline__ 
 }
 
 /* A CTA takes pieces of THREADS * SLOTS elements. */
-template <class F, typename S, bool WIDE>
+template <class F, typename S, bool WIDE, bool GATHERS>
 __global__ void __launch_bounds__(THREADS, F::CTAS)
     fused(const __grid_constant__ tartan_cuda_sweep s, const __grid_constant__ FusedOf<S> of,
           const int64_t pieces) {
@@ -204,7 +204,7 @@ __global__ void __launch_bounds__(THREADS, F::CTAS)
                 if (a.data == nullptr) return;
                 const int64_t place = at[k] + part * of.part[k];
                 if constexpr (WIDE)
-                    load_group(a, bytes_of<S>(a.dtype), access, i, place, bits[one]);
+                    load_group<GATHERS>(a, bytes_of<S>(a.dtype), access, i, place, bits[one]);
                 else
                     load_slot<S>(a, bytes_of<S>(a.dtype), i, place, bits[one]);
             });
@@ -275,7 +275,7 @@ constexpr int LINES_OF_FUSED = F::DRAWN     ? PER_COUNTER<F::DRAW>
                                : F::ALL > 8 ? 1
                                             : 2;
 
-template <class F, typename T>
+template <class F, typename T, bool LATE>
 __global__ void __launch_bounds__(THREADS)
     fused_lines(const __grid_constant__ tartan_cuda_sweep s,
                 const __grid_constant__ FusedOf<tartan_cuda_sum<T>> of, const LineGroups lines) {
@@ -284,7 +284,7 @@ __global__ void __launch_bounds__(THREADS)
     const LinePlace place(s, lines, EACH);
     if (place.count == 0) return;
     const auto step_of = [&](int k) { return s.array[k].step[TARTAN_CUDA_KEPT][1]; };
-    LineUnits<T, EACH> in[IN > 0 ? IN : 1];
+    LineUnits<T, EACH, LATE> in[IN > 0 ? IN : 1];
     each_part<F, 0, F::INPUTS>([&](auto k, auto part, auto one) {
         in[one].load(s.array[k], place.offset(s, s.array[k]) + part * of.part[k], step_of(k), place.count);
     });
@@ -356,14 +356,14 @@ template <class F> constexpr bool are_whole() {
 /* Whether it is for these: what is drawn has no memory, so its steps don't decide about lines. */
 template <class F> bool are_fused_lines(const tartan_cuda_sweep &s, int32_t dtype) {
     if constexpr (!F::DRAWN) {
-        return are_lines(s, dtype);
+        return are_lines(s, dtype, F::IN > 1);
     } else {
         const tartan_cuda_swept &numbers = s.array[F::INPUTS];
         tartan_cuda_sweep others = s;
         others.array[F::INPUTS].data = nullptr;
         return numbers.data != nullptr && numbers.next != 0 && numbers.next != 1 &&
                s.axes[TARTAN_CUDA_KEPT].ndim > 1 && numbers.step[TARTAN_CUDA_KEPT][1] == 1 &&
-               are_lines(others, dtype);
+               are_lines(others, dtype, false);
     }
 }
 
@@ -380,9 +380,14 @@ tartan_status launch_fused(const char *function, tartan_cuda_queue *queue, const
                 using T = typename decltype(tag)::type;
                 if constexpr (std::is_same_v<tartan_cuda_sum<T>, S>) {
                     const LineGroups lines = lines_of(s, LINES_OF_FUSED<F, T>);
-                    return tartan_cuda_launch(function, queue, fused_lines<F, T>,
-                                              tartan_cuda_grid((lines.threads + THREADS - 1) / THREADS),
-                                              dim3(THREADS), s, of, lines);
+                    const auto launch = [&](auto kernel) {
+                        return tartan_cuda_launch(function, queue, kernel,
+                                                  tartan_cuda_grid((lines.threads + THREADS - 1) / THREADS),
+                                                  dim3(THREADS), s, of, lines);
+                    };
+                    if constexpr (!F::DRAWN && F::IN > 1 && sizeof(T) < sizeof(S))
+                        if (!are_lines(s, dtype, false)) return launch(fused_lines<F, T, true>);
+                    return launch(fused_lines<F, T, false>);
                 } else {
                     return TARTAN_OK; /* sums of S are of these dtypes alone */
                 }
@@ -399,10 +404,12 @@ tartan_status launch_fused(const char *function, tartan_cuda_queue *queue, const
     }
     const int64_t per = THREADS * (s.unit == 1 ? SLOTS<S> : s.unit == SLOTS<S> ? 1 : GROUPS);
     const int64_t pieces = (s.axes[TARTAN_CUDA_KEPT].elements + per - 1) / per;
-    PASS(tartan_cuda_launch(function, queue, s.unit > 1 ? fused<F, S, true> : fused<F, S, false>,
-                            tartan_cuda_grid(pieces), dim3(THREADS), s, of, pieces));
+    const auto kernel = s.unit == 1  ? fused<F, S, false, false>
+                        : gathers(s) ? fused<F, S, true, true>
+                                     : fused<F, S, true, false>;
+    PASS(tartan_cuda_launch(function, queue, kernel, tartan_cuda_grid(pieces), dim3(THREADS), s, of, pieces));
     if (s.rest == 0) return TARTAN_OK;
-    return tartan_cuda_launch(function, queue, fused<F, S, false>, dim3(1), dim3(THREADS),
+    return tartan_cuda_launch(function, queue, fused<F, S, false, false>, dim3(1), dim3(THREADS),
                               tartan_cuda_sweep_rest(&s), of, (int64_t)1);
 }
 

@@ -30,9 +30,9 @@ inline bool is_one_line(const tartan_cuda_sweep &s, const tartan_cuda_swept &a) 
     return true;
 }
 
-/* Whether a sweep without summed axes is one of lines, of numbers of `dtype`; what is repeated, or one line for all, may also be of the
- * type of sums. */
-inline bool are_lines(const tartan_cuda_sweep &s, int32_t dtype) {
+/* Whether a sweep without summed axes is one of lines, of numbers of `dtype`; what is repeated, with `late` also one line for all, may
+ * be of the type of sums. */
+inline bool are_lines(const tartan_cuda_sweep &s, int32_t dtype, bool late) {
     const tartan_cuda_axes &axes = s.axes[TARTAN_CUDA_KEPT];
     bool are = axes.ndim >= 2 && axes.small && s.axes[TARTAN_CUDA_SUMMED].ndim == 0 && s.rest == 0 &&
                s.unit * tartan_cuda_bytes_of(dtype) == 16;
@@ -40,7 +40,7 @@ inline bool are_lines(const tartan_cuda_sweep &s, int32_t dtype) {
         const tartan_cuda_swept &a = s.array[i];
         const bool sums = a.dtype == tartan_i_sum_dtype(dtype);
         are = a.data == nullptr ||
-              (!a.gathered && (a.dtype == dtype || (sums && (a.next == 0 || is_one_line(s, a)))));
+              (!a.gathered && (a.dtype == dtype || (sums && (a.next == 0 || (late && is_one_line(s, a))))));
     }
     return are;
 }
@@ -75,9 +75,9 @@ struct LinePlace {
     }
 };
 
-/* The units of one array that a thread has, or numbers that stand for all of a unit. Those of one line of the type of sums are loaded
- * when they are wanted: they are in the cache, and would take too many registers. */
-template <typename T, int EACH> struct LineUnits {
+/* The units of one array that a thread has, or numbers that stand for all of a unit. With LATE, those of one line of the type of sums are
+ * loaded when they are wanted: they are in the cache, and would take too many registers. */
+template <typename T, int EACH, bool LATE = false> struct LineUnits {
     using S = tartan_cuda_sum<T>;
     Unit<T> unit[EACH];
     S one[EACH];
@@ -98,7 +98,7 @@ template <typename T, int EACH> struct LineUnits {
         }
     }
     static __device__ __forceinline__ bool is_late(const tartan_cuda_swept &a) {
-        return sizeof(T) < sizeof(S) && a.data != nullptr && a.next != 0 && a.dtype == TARTAN_F32;
+        return LATE && sizeof(T) < sizeof(S) && a.data != nullptr && a.next != 0 && a.dtype == TARTAN_F32;
     }
     __device__ __forceinline__ void get(const tartan_cuda_swept &a, int64_t at, S (&x)[EACH * PER<T>]) const {
         if (is_late(a)) {

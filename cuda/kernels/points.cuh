@@ -27,7 +27,7 @@ __device__ __forceinline__ void each_place(const tartan_cuda_sweep &s, int64_t f
     }
 }
 
-template <typename S, bool WIDE, int IN>
+template <typename S, bool WIDE, bool GATHERS, int IN>
 __device__ __forceinline__ void load_all(const tartan_cuda_sweep &s, int64_t first, Bits (&bits)[IN]) {
     each_place<S, WIDE, IN>(s, first, [&](int i, const int64_t(&at)[IN]) {
 #pragma unroll
@@ -35,7 +35,7 @@ __device__ __forceinline__ void load_all(const tartan_cuda_sweep &s, int64_t fir
             const tartan_cuda_swept &a = s.array[k];
             if (a.data == nullptr) continue;
             if constexpr (WIDE)
-                load_group(a, bytes_of<S>(a.dtype), access_of<S, WIDE>(s), i, at[k], bits[k]);
+                load_group<GATHERS>(a, bytes_of<S>(a.dtype), access_of<S, WIDE>(s), i, at[k], bits[k]);
             else
                 load_slot<S>(a, bytes_of<S>(a.dtype), i, at[k], bits[k]);
         }
@@ -47,7 +47,7 @@ template <typename S> struct Parameters { S p, q, r, s; };
 
 /* F has IN inputs, OUT outputs, room for CTAS CTAs on an SM, and static void apply(int32_t row, const S (&in)[IN][N], const Parameters<S> &of, S (&out)[OUT][N])
  * for N elements. Inputs that are not there are 0. A CTA takes pieces of THREADS * SLOTS elements. */
-template <class F, typename S, bool WIDE>
+template <class F, typename S, bool WIDE, bool GATHERS>
 __global__ void __launch_bounds__(THREADS, F::CTAS)
     points(const __grid_constant__ tartan_cuda_sweep s, const int32_t row, const Parameters<S> p,
            const int64_t pieces) {
@@ -57,7 +57,7 @@ __global__ void __launch_bounds__(THREADS, F::CTAS)
     for (int64_t piece = blockIdx.x; piece < pieces; piece += gridDim.x) {
         const int64_t first = piece * THREADS * each + threadIdx.x;
         Bits bits[IN] = {};
-        load_all<S, WIDE>(s, first, bits);
+        load_all<S, WIDE, GATHERS>(s, first, bits);
         S x[IN][SLOTS<S>], y[OUT][SLOTS<S>];
 #pragma unroll
         for (int k = 0; k < IN; k++) convert<S>(bits[k], s.array[k].dtype, access, x[k]);
@@ -188,7 +188,7 @@ __global__ void __launch_bounds__(THREADS)
 #pragma unroll
     for (int k = 0; k < IN; k++) in[k].load(s.array[k], place.offset(s, s.array[k]), step_of(k), place.count);
 #pragma unroll
-    for (int k = 0; k < IN; k++) in[k].get(s.array[k], place.offset(s, s.array[k]), x[k]);
+    for (int k = 0; k < IN; k++) in[k].get(s.array[k], 0, x[k]);
     F::apply(row, x, p, y);
 #pragma unroll
     for (int k = IN; k < IN + OUT; k++)
@@ -229,7 +229,7 @@ tartan_status launch_points(const char *function, tartan_cuda_queue *queue, cons
     const int32_t dtype =
         s.array[s.count - 1].data != nullptr ? s.array[s.count - 1].dtype : s.array[s.count - F::OUT].dtype;
     const bool flat = is_flat(s, dtype);
-    if (flat || are_lines(s, dtype))
+    if (flat || are_lines(s, dtype, false))
         return tartan_cuda_by_dtype(dtype, [&](auto tag) {
             using T = typename decltype(tag)::type;
             using R = tartan_cuda_sum<T>;
@@ -254,10 +254,13 @@ tartan_status launch_points(const char *function, tartan_cuda_queue *queue, cons
     }
     const int64_t per = THREADS * (s.unit == 1 ? SLOTS<S> : s.unit == SLOTS<S> ? 1 : GROUPS);
     const int64_t pieces = (s.axes[TARTAN_CUDA_KEPT].elements + per - 1) / per;
-    PASS(tartan_cuda_launch(function, queue, s.unit > 1 ? points<F, S, true> : points<F, S, false>,
-                            tartan_cuda_grid(pieces), dim3(THREADS), s, row, p, pieces));
+    const auto kernel = s.unit == 1  ? points<F, S, false, false>
+                        : gathers(s) ? points<F, S, true, true>
+                                     : points<F, S, true, false>;
+    PASS(tartan_cuda_launch(function, queue, kernel, tartan_cuda_grid(pieces), dim3(THREADS), s, row, p,
+                            pieces));
     if (s.rest == 0) return TARTAN_OK;
-    return tartan_cuda_launch(function, queue, points<F, S, false>, dim3(1), dim3(THREADS),
+    return tartan_cuda_launch(function, queue, points<F, S, false, false>, dim3(1), dim3(THREADS),
                               tartan_cuda_sweep_rest(&s), row, p, (int64_t)1);
 }
 

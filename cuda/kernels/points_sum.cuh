@@ -12,7 +12,7 @@ namespace {
 
 /* The elements or units of the summed axes that a thread visits at once: number `first` and then, `deep` apart, those below
  * `end`. Returns the slots that have a term, as bits. */
-template <typename S, bool WIDE, int IN>
+template <typename S, bool WIDE, bool GATHERS, int IN>
 __device__ __forceinline__ uint32_t load_terms(const tartan_cuda_sweep &s, const Cut &c, int64_t first,
                                                int64_t end, const int64_t (&base)[IN], Bits (&bits)[IN]) {
     const Access access = access_of<S, WIDE>(s);
@@ -33,7 +33,7 @@ __device__ __forceinline__ uint32_t load_terms(const tartan_cuda_sweep &s, const
             const tartan_cuda_swept &a = s.array[k];
             if (a.data == nullptr) continue;
             if constexpr (WIDE)
-                load_group(a, bytes_of<S>(a.dtype), access, i, at[k], bits[k]);
+                load_group<GATHERS>(a, bytes_of<S>(a.dtype), access, i, at[k], bits[k]);
             else
                 load_slot<S>(a, bytes_of<S>(a.dtype), i, at[k], bits[k]);
         }
@@ -43,7 +43,7 @@ __device__ __forceinline__ uint32_t load_terms(const tartan_cuda_sweep &s, const
 
 /* F has IN inputs, room for CTAS CTAs on an SM, and static void terms(int32_t row, const S (&in)[IN][N], S (&out)[N]) for N elements. While terms are added, the next
  * ones are loaded. */
-template <class F, typename S, bool WIDE>
+template <class F, typename S, bool WIDE, bool GATHERS>
 __global__ void __launch_bounds__(THREADS, WIDE ? F::CTAS : 1)
     points_sum(const __grid_constant__ tartan_cuda_sweep s, const int32_t row, const Cut c) {
     constexpr int IN = F::IN;
@@ -59,14 +59,14 @@ __global__ void __launch_bounds__(THREADS, WIDE ? F::CTAS : 1)
     int64_t base[IN] = {};
     add_offsets(s, TARTAN_CUDA_KEPT, kept, base);
     Bits next[IN] = {};
-    uint32_t next_valid = load_terms<S, WIDE>(s, c, first, end, base, next);
+    uint32_t next_valid = load_terms<S, WIDE, GATHERS>(s, c, first, end, base, next);
     while (first < end) {
         const uint32_t valid = next_valid;
         Bits bits[IN];
 #pragma unroll
         for (int k = 0; k < IN; k++) bits[k] = next[k];
         first += c.deep * c.terms;
-        next_valid = load_terms<S, WIDE>(s, c, first, end, base, next);
+        next_valid = load_terms<S, WIDE, GATHERS>(s, c, first, end, base, next);
         S x[IN][SLOTS<S>], terms[SLOTS<S>];
 #pragma unroll
         for (int k = 0; k < IN; k++) convert<S>(bits[k], s.array[k].dtype, access, x[k]);
@@ -213,6 +213,8 @@ tartan_status launch_sum(const char *function, tartan_cuda_queue *queue, const t
     const bool flat = F::ALONE && is_flat_sum(s);
     const int32_t reads = flat ? 0 : channel_sum_reads(s), shorts = reads > 0 ? 0 : short_sum_reads(s);
     Cut c = cut_of<S>(s, flat || reads > 0);
+    const int32_t rows = row_sum_reads(s);
+    if (rows > 0) c.slices = 1, c.tiles = (c.kept + THREADS - 1) / THREADS;
     const ShortSum of = shorts > 0 ? short_sum_of(s, &c) : ShortSum();
     const int64_t bytes = c.slices * c.kept * c.results * (int64_t)sizeof(double);
     if (bytes == 0) return TARTAN_OK;
@@ -223,8 +225,18 @@ tartan_status launch_sum(const char *function, tartan_cuda_queue *queue, const t
         return tartan_cuda_launch(function, queue, kernel, tartan_cuda_grid(c.tiles * c.slices),
                                   dim3(THREADS), s, row, c, more...);
     };
+    const auto any = s.unit == 1  ? points_sum<F, S, false, false>
+                     : gathers(s) ? points_sum<F, S, true, true>
+                                  : points_sum<F, S, true, false>;
     tartan_status status = TARTAN_OK;
-    if (shorts > 0)
+    if (rows > 0)
+        status = tartan_cuda_by_dtype(s.array[OF_Y_GRAD].dtype, [&](auto tag) {
+            using T = typename decltype(tag)::type;
+            if constexpr (F::IN > 1)
+                if (rows > 1) return launch(points_sum_rows<F, T, 2>);
+            return launch(points_sum_rows<F, T, 1>);
+        });
+    else if (shorts > 0)
         status = tartan_cuda_by_dtype(s.array[OF_Y_GRAD].dtype, [&](auto tag) {
             using T = typename decltype(tag)::type;
             if constexpr (F::IN > 1)
@@ -243,9 +255,9 @@ tartan_status launch_sum(const char *function, tartan_cuda_queue *queue, const t
                      ? tartan_cuda_by_dtype(
                            s.array[0].dtype,
                            [&](auto tag) { return launch(points_sum_flat<F, typename decltype(tag)::type>); })
-                     : launch(s.unit > 1 ? points_sum<F, S, true> : points_sum<F, S, false>);
+                     : launch(any);
     else
-        status = launch(s.unit > 1 ? points_sum<F, S, true> : points_sum<F, S, false>);
+        status = launch(any);
     if (status == TARTAN_OK && c.slices > 1)
         status = tartan_cuda_launch(function, queue, add_slices,
                                     tartan_cuda_grid((c.kept * c.results + COLUMNS - 1) / COLUMNS),

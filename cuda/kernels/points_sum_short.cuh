@@ -118,6 +118,77 @@ inline ShortSum short_sum_of(const tartan_cuda_sweep &s, Cut *c) {
     return of;
 }
 
+/* ---- A result for each line ---- */
+
+constexpr int MOST_BYTES = 64, LINES_ENOUGH = 1 << 16; /* of a line; lines */
+
+/* Lines that are summed, of up to MOST_BYTES, one after the other: a thread has a line, and those of a CTA load theirs together. */
+template <class F, typename T, int FULL>
+__global__ void __launch_bounds__(THREADS, 2)
+    points_sum_rows(const __grid_constant__ tartan_cuda_sweep s, const int32_t row, const Cut c) {
+    using S = tartan_cuda_sum<T>;
+    constexpr int N = PER<T>, SOME = 8;
+    __shared__ uint4 room[FULL * THREADS * MOST_BYTES / 16];
+    const int32_t thread = threadIdx.x, length = (int32_t)s.axes[TARTAN_CUDA_SUMMED].elements,
+                  units = THREADS * length / N;
+    const int64_t all = c.kept * length, tiles = (c.kept + THREADS - 1) / THREADS;
+    for (int64_t tile = blockIdx.x; tile < tiles; tile += gridDim.x) {
+#pragma unroll
+        for (int k = 0; k < FULL; k++)
+            for (int32_t u = thread; u < units; u += THREADS) {
+                const int64_t at = tile * units + u;
+                if ((at + 1) * N <= all)
+                    room[k * units + u] = ((const uint4 *)s.array[k].data)[at];
+                else
+                    for (int e = 0; e < N && at * N + e < all; e++)
+                        ((T *)room)[(k * units + u) * N + e] = ((const T *)s.array[k].data)[at * N + e];
+            }
+        __syncthreads();
+        const int64_t line = tile * THREADS + thread;
+        if (line < c.kept) {
+            const S fixed = short_fixed<T>(s.array[OF_B], s.array[OF_Y_GRAD].dtype, line);
+            double sum = 0;
+#pragma unroll 1
+            for (int32_t first = 0; first < length; first += SOME) {
+                S x[F::IN][SOME], terms[SOME];
+#pragma unroll
+                for (int k = 0; k < F::IN; k++) EACH_OF(SOME) {
+                        x[k][i] = k == OF_B ? fixed : (S)0;
+                        if (k < FULL && first + i < length)
+                            x[k][i] = tartan_cuda_to<S>(
+                                ((const T *)room)[k * units * N + thread * length + first + i]);
+                    }
+                F::terms(row, x, terms);
+                EACH_OF(SOME) {
+                    if (first + i < length) sum += (double)terms[i];
+                }
+            }
+            store_result(s, c, line, sum);
+        }
+        __syncthreads(); /* the room was read */
+    }
+}
+
+/* How many arrays of units it reads; 0: it can't. */
+inline int32_t row_sum_reads(const tartan_cuda_sweep &s) {
+    const int32_t dtype = s.array[OF_Y_GRAD].dtype, full = s.array[OF_A].data != nullptr ? 2 : 1;
+    const int64_t length = s.axes[TARTAN_CUDA_SUMMED].elements;
+    bool can = s.unit == 1 && s.inner == TARTAN_CUDA_SUMMED && s.axes[TARTAN_CUDA_KEPT].ndim == 1 &&
+               s.axes[TARTAN_CUDA_SUMMED].ndim == 1 && length * tartan_cuda_bytes_of(dtype) <= MOST_BYTES &&
+               s.axes[TARTAN_CUDA_KEPT].elements >= LINES_ENOUGH;
+    for (int32_t i = 0; i < RESULT && can; i++) {
+        const tartan_cuda_swept &a = s.array[i];
+        const int64_t next = a.step[TARTAN_CUDA_SUMMED][0], line = a.step[TARTAN_CUDA_KEPT][0];
+        if (i < full)
+            can = a.data != nullptr && a.dtype == dtype && next == 1 && line == length &&
+                  (uintptr_t)a.data % 16 == 0;
+        else
+            can = a.data == nullptr ||
+                  (i == OF_B && next == 0 && (a.dtype == dtype || a.dtype == tartan_i_sum_dtype(dtype)));
+    }
+    return can ? full : 0;
+}
+
 } // namespace
 } // namespace tartan_cuda
 

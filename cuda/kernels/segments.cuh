@@ -29,10 +29,10 @@ __device__ __forceinline__ bool is_long(const Segment &s) {
  *   void store(int64_t id, int64_t unit, const S (&sum)[EACH]): that of a segment */
 
 /* Adds a unit of the entries from `begin` to `end`, one after the other; those of some are under way at once. */
-template <class F>
+template <int MOST = 8, class F>
 __device__ __forceinline__ void add_entries(const F &f, int64_t begin, int64_t end, int64_t unit,
                                             typename F::S (&sum)[F::EACH]) {
-    constexpr int AT_ONCE = F::EACH > 4 ? 4 : 8;
+    constexpr int AT_ONCE = F::EACH > 4 && MOST > 4 ? 4 : MOST;
     for (int64_t first = begin; first < end; first += AT_ONCE) {
         typename F::S x[AT_ONCE][F::EACH];
 #pragma unroll
