@@ -13,15 +13,20 @@ static int32_t sum_dtype_of(const tartan_array *a) {
     return a->dtype == TARTAN_F64 ? TARTAN_F64 : TARTAN_F32;
 }
 
-/* The sweep over arrays of which the last `outputs` have the shape of `like`. */
-static tartan_cuda_sweep sweep_of(const tartan_array *like, const tartan_array *const *arrays, int32_t count,
-                                  int32_t outputs) {
+static tartan_cuda_sweep sweep_without_units(const tartan_array *like, const tartan_array *const *arrays,
+                                             int32_t count, int32_t outputs) {
     tartan_cuda_sweeping of = {.ndim = like->ndim, .count = count, .first = count - outputs};
     memcpy(of.shape, like->shape, sizeof of.shape);
     for (int32_t i = 0; i < count; i++) of.array[i] = arrays[i];
     while (of.first + 1 < count && arrays[of.first] == NULL) of.first++;
-    tartan_cuda_sweep s = tartan_cuda_sweep_of(&of);
-    tartan_cuda_sweep_choose_unit(&s, count - outputs, true);
+    return tartan_cuda_sweep_of(&of);
+}
+
+/* The sweep over arrays of which the last `outputs` have the shape of `like`. */
+static tartan_cuda_sweep sweep_of(const tartan_array *like, const tartan_array *const *arrays, int32_t count,
+                                  int32_t outputs) {
+    tartan_cuda_sweep s = sweep_without_units(like, arrays, count, outputs);
+    tartan_cuda_sweep_choose_unit(&s, count - outputs, TARTAN_CUDA_UNITS_GATHER);
     return s;
 }
 
@@ -106,9 +111,13 @@ tartan_status tartan_cuda_fused_of(const tartan_host *host, const tartan_context
         room[inputs].dtype = op->out[0].array->dtype;
         arrays[inputs] = &room[inputs];
     }
-    p->sweep = sweep_of(&op->shape, arrays, count, outputs);
+    p->sweep = sweep_without_units(&op->shape, arrays, count, outputs);
+    void *const numbers = p->sweep.array[inputs].data; /* have no memory, so they have no say in units */
+    if (rows[op->row].drawn) p->sweep.array[inputs].data = NULL;
+    tartan_cuda_sweep_choose_unit(&p->sweep, count - outputs, TARTAN_CUDA_UNITS_LINES);
+    p->sweep.array[inputs].data = numbers;
     for (int32_t k = 0; k < count; k++)
-        if (!p->sweep.array[k].gathered && p->part[k] % p->sweep.unit != 0) {
+        if (p->part[k] % p->sweep.unit != 0) {
             p->sweep = tartan_cuda_sweep_one_by_one(&p->sweep);
             break;
         }
@@ -139,7 +148,7 @@ static uint32_t repeated(const tartan_array *a, const tartan_array *like) {
 
 /* The sweep of gradients that are sums, which are the last arrays, of `count`. */
 static tartan_cuda_sweep summing(const tartan_array *like, uint32_t summed, const tartan_array *const *arrays,
-                                 int32_t count, bool gathers) {
+                                 int32_t count, enum tartan_cuda_unit_rule rule) {
     tartan_cuda_sweeping of = {.ndim = like->ndim, .summed = summed, .count = count};
     memcpy(of.shape, like->shape, sizeof of.shape);
     for (int32_t i = 0; i < of.count; i++) of.array[i] = arrays[i];
@@ -147,7 +156,7 @@ static tartan_cuda_sweep summing(const tartan_array *like, uint32_t summed, cons
     /* Results are written one by one, so they have no say in the units. */
     const tartan_cuda_sweep one_by_one = s;
     s.count = TARTAN_CUDA_SUM_RESULT;
-    tartan_cuda_sweep_choose_unit(&s, s.count, gathers);
+    tartan_cuda_sweep_choose_unit(&s, s.count, rule);
     s.count = count;
     if (s.unit == 1) return s;
     if (s.rest > 0)
@@ -192,13 +201,13 @@ tartan_status tartan_cuda_point2_gradient_of(const tartan_host *host, const tart
         p.nothing = false;
         p.has_sum[i] = summed != 0;
         if (summed != 0)
-            p.sum[i] = summing(op->y_grad, summed, all, TARTAN_CUDA_SUM_RESULT + 1, true);
+            p.sum[i] = summing(op->y_grad, summed, all, TARTAN_CUDA_SUM_RESULT + 1, TARTAN_CUDA_UNITS_GATHER);
         else
             each[4 + i] = grads[i];
         both[TARTAN_CUDA_SUM_RESULT + i] = grads[i];
     }
     p.has_both = p.has_sum[0] && p.has_sum[1] && summed_of[0] == summed_of[1];
-    if (p.has_both) p.both = summing(op->y_grad, summed_of[0], both, BOTH, true);
+    if (p.has_both) p.both = summing(op->y_grad, summed_of[0], both, BOTH, TARTAN_CUDA_UNITS_GATHER);
     p.has_each = each[4] != NULL || each[5] != NULL;
     if (p.has_each) p.each = sweep_of(op->y_grad, each, 6, 2);
     *(tartan_cuda_point2_gradient *)to = p;
@@ -229,7 +238,7 @@ static tartan_cuda_sweep lines_of(const tartan_array *x, const tartan_array *con
     memcpy(of.shape, x->shape, sizeof of.shape);
     for (int32_t i = 0; i < count; i++) of.array[i] = arrays[i];
     tartan_cuda_sweep s = tartan_cuda_sweep_of(&of);
-    if (s.inner == TARTAN_CUDA_SUMMED) tartan_cuda_sweep_choose_unit(&s, count, false);
+    if (s.inner == TARTAN_CUDA_SUMMED) tartan_cuda_sweep_choose_unit(&s, count, TARTAN_CUDA_UNITS_ALIKE);
     return s;
 }
 
@@ -275,7 +284,7 @@ static tartan_cuda_norm_gradient backward_of(const tartan_op_layer_norm_gradient
                                 (const tartan_array *[]){op->y_grad, i == 0 ? x : NULL,
                                                          i == 0 && centred ? &mean : NULL,
                                                          i == 0 ? &rstd : NULL, grads[i]},
-                                TARTAN_CUDA_SUM_RESULT + 1, false);
+                                TARTAN_CUDA_SUM_RESULT + 1, TARTAN_CUDA_UNITS_ALIKE);
     return p;
 }
 

@@ -180,7 +180,7 @@ static void set_unit(tartan_cuda_sweep *s, int64_t unit) {
     set_dividers(axes);
 }
 
-void tartan_cuda_sweep_choose_unit(tartan_cuda_sweep *s, int32_t outputs, bool gathers) {
+void tartan_cuda_sweep_choose_unit(tartan_cuda_sweep *s, int32_t outputs, enum tartan_cuda_unit_rule rule) {
     tartan_cuda_axes *axes = &s->axes[s->inner];
     const bool flat = s->axes[TARTAN_CUDA_KEPT].ndim == 1 && s->axes[TARTAN_CUDA_SUMMED].ndim == 0;
     int32_t most = 2;
@@ -189,11 +189,11 @@ void tartan_cuda_sweep_choose_unit(tartan_cuda_sweep *s, int32_t outputs, bool g
         const tartan_cuda_swept *a = &s->array[i];
         if (a->data == NULL || a->step[s->inner][0] == 0) continue;
         const int32_t bytes = tartan_cuda_bytes_of(a->dtype);
-        if (gathers && i < outputs && bytes < 8 && is_line(s, a)) continue;
+        if (rule != TARTAN_CUDA_UNITS_ALIKE && i < outputs && bytes < 8 && is_line(s, a)) continue;
         most = bytes > most ? bytes : most;
     }
     const int64_t half = most == 8 ? 2 : 4; /* 16 bytes of sums */
-    for (int gathered = 0; gathered <= (gathers ? 1 : 0); gathered++)
+    for (int gathered = 0; gathered <= (rule == TARTAN_CUDA_UNITS_GATHER ? 1 : 0); gathered++)
         for (int64_t unit = most == 2 ? 8 : half; unit >= half; unit /= 2)
             if ((flat || axes->length[0] % unit == 0) && all_move(s, outputs, unit, gathered == 1)) {
                 set_unit(s, unit);

@@ -62,20 +62,27 @@ __device__ __forceinline__ S one_of(const S (&x)[N], const S (&after)[N], int be
     return found;
 }
 
+/* Numbers that share no counter. A function, so that others need not hold its registers. */
+template <tartan_i_draw DRAW, typename S>
+__device__ __noinline__ void draw_apart(const Drawing &of, uint64_t first, int64_t step, int count, S *out) {
+    constexpr int N = PER_COUNTER<DRAW>;
+    for (int n = 0; n < count; n++) {
+        const uint64_t number = first + (uint64_t)(n * step);
+        S x[N];
+        numbers_of<DRAW>(of, number / N, x);
+        out[n] = one_of(x, x, (int)(number % N), 0);
+    }
+}
+
 /* COUNT numbers, `first` and those that follow, `step` apart, to out[0], out[1], ... A counter is computed once if the step is 1 and
  * `first` is the first of one. */
 template <tartan_i_draw DRAW, typename S, int COUNT>
 __device__ __forceinline__ void draw(const Drawing &of, uint64_t first, int64_t step, S *out) {
     constexpr int N = PER_COUNTER<DRAW>;
     if (COUNT > 1 && step != 0 && step != 1) {
-#pragma unroll 1
-        for (int n = 0; n < COUNT; n++) {
-            const uint64_t number = first + (uint64_t)(n * step);
-            S y[N];
-            numbers_of<DRAW>(of, number / N, y);
-            const S one = one_of(y, y, (int)(number % N), 0);
-            EACH_OF(COUNT) out[i] = i == n ? one : out[i];
-        }
+        S apart[COUNT];
+        draw_apart<DRAW, S>(of, first, step, COUNT, apart);
+        EACH_OF(COUNT) out[i] = apart[i];
         return;
     }
     const uint64_t counter = first / N;
@@ -187,7 +194,7 @@ template <class F, int FIRST, int COUNT, typename G> __device__ __forceinline__ 
 }
 
 /* A CTA takes pieces of THREADS * SLOTS elements. */
-template <class F, typename S, bool WIDE, bool GATHERS>
+template <class F, typename S, bool WIDE>
 __global__ void __launch_bounds__(THREADS, F::CTAS)
     fused(const __grid_constant__ tartan_cuda_sweep s, const __grid_constant__ FusedOf<S> of,
           const int64_t pieces) {
@@ -204,7 +211,7 @@ __global__ void __launch_bounds__(THREADS, F::CTAS)
                 if (a.data == nullptr) return;
                 const int64_t place = at[k] + part * of.part[k];
                 if constexpr (WIDE)
-                    load_group<GATHERS>(a, bytes_of<S>(a.dtype), access, i, place, bits[one]);
+                    load_group(a, bytes_of<S>(a.dtype), access, i, place, bits[one]);
                 else
                     load_slot<S>(a, bytes_of<S>(a.dtype), i, place, bits[one]);
             });
@@ -275,7 +282,7 @@ constexpr int LINES_OF_FUSED = F::DRAWN     ? PER_COUNTER<F::DRAW>
                                : F::ALL > 8 ? 1
                                             : 2;
 
-template <class F, typename T, bool LATE>
+template <class F, typename T>
 __global__ void __launch_bounds__(THREADS)
     fused_lines(const __grid_constant__ tartan_cuda_sweep s,
                 const __grid_constant__ FusedOf<tartan_cuda_sum<T>> of, const LineGroups lines) {
@@ -284,14 +291,12 @@ __global__ void __launch_bounds__(THREADS)
     const LinePlace place(s, lines, EACH);
     if (place.count == 0) return;
     const auto step_of = [&](int k) { return s.array[k].step[TARTAN_CUDA_KEPT][1]; };
-    LineUnits<T, EACH, LATE> in[IN > 0 ? IN : 1];
+    LineUnits<T, EACH> in[IN > 0 ? IN : 1];
     each_part<F, 0, F::INPUTS>([&](auto k, auto part, auto one) {
         in[one].load(s.array[k], place.offset(s, s.array[k]) + part * of.part[k], step_of(k), place.count);
     });
     S x[IN + F::DRAWN][N], y[F::OUT][N];
-    each_part<F, 0, F::INPUTS>([&](auto k, auto part, auto one) {
-        in[one].get(s.array[k], place.offset(s, s.array[k]) + part * of.part[k], x[one]);
-    });
+    each_part<F, 0, F::INPUTS>([&](auto k, auto, auto one) { in[one].get(s.array[k], x[one]); });
     if constexpr (F::DRAWN) {
         const tartan_cuda_swept &a = s.array[F::INPUTS];
         const uint64_t first =
@@ -318,52 +323,17 @@ __global__ void __launch_bounds__(THREADS)
     });
 }
 
-/* The same on short lines, of rows that draw nothing. */
-template <class F, typename S>
-__global__ void __launch_bounds__(THREADS, F::CTAS)
-    fused_short(const __grid_constant__ tartan_cuda_sweep s, const __grid_constant__ FusedOf<S> of,
-                const ShortLines how, const int64_t pieces) {
-    constexpr int IN = F::IN;
-    for (int64_t number = blockIdx.x; number < pieces; number += gridDim.x) {
-        const PieceOf<S> piece(s, how, number);
-        Bits bits[IN] = {};
-        S x[IN][SLOTS<S>], y[F::OUT][SLOTS<S>];
-        each_part<F, 0, F::INPUTS>(
-            [&](auto k, auto, auto one) { load_short<S>(s, how, k, piece, bits[one]); });
-        each_part<F, 0, F::INPUTS>(
-            [&](auto k, auto, auto one) { convert<S>(bits[one], s.array[k].dtype, how.access, x[one]); });
-        EACH_OF(SLOTS<S>) {
-            S one[IN], result[F::OUT];
-#pragma unroll
-            for (int k = 0; k < IN; k++) one[k] = x[k][i];
-            F::body(one, of.p, result);
-#pragma unroll
-            for (int k = 0; k < F::OUT; k++) y[k][i] = result[k];
-        }
-        each_part<F, F::INPUTS, F::OUTPUTS>([&](auto k, auto, auto one) {
-            Bits found;
-            convert_back<S>(y[one], s.array[k].dtype, how.access, found);
-            store_short<S>(s, how, k, piece, found);
-        });
-    }
-}
-
-/* Whether all operands have one part. */
-template <class F> constexpr bool are_whole() {
-    return F::IN == F::INPUTS && F::OUT == F::OUTPUTS;
-}
-
 /* Whether it is for these: what is drawn has no memory, so its steps don't decide about lines. */
 template <class F> bool are_fused_lines(const tartan_cuda_sweep &s, int32_t dtype) {
     if constexpr (!F::DRAWN) {
-        return are_lines(s, dtype, F::IN > 1);
+        return are_lines(s, dtype);
     } else {
         const tartan_cuda_swept &numbers = s.array[F::INPUTS];
         tartan_cuda_sweep others = s;
         others.array[F::INPUTS].data = nullptr;
         return numbers.data != nullptr && numbers.next != 0 && numbers.next != 1 &&
                s.axes[TARTAN_CUDA_KEPT].ndim > 1 && numbers.step[TARTAN_CUDA_KEPT][1] == 1 &&
-               are_lines(others, dtype, false);
+               are_lines(others, dtype);
     }
 }
 
@@ -373,43 +343,27 @@ tartan_status launch_fused(const char *function, tartan_cuda_queue *queue, const
     FusedOf<S> of = {{}, drawing_of(p->drawing), p->offset, {}};
     for (int i = 0; i < TARTAN_I_FUSED_PARAMETERS; i++) of.p[i] = (S)p->p[i];
     for (int i = 0; i < TARTAN_CUDA_SWEPT; i++) of.part[i] = p->part[i];
-    if constexpr (F::IN > 0 && (!F::DRAWN || PER_COUNTER<F::DRAW> == 4)) {
+    if constexpr (F::IN > 0 && (!F::DRAWN || F::DRAW == TARTAN_I_DRAW_KEPT)) {
         const int32_t dtype = s.array[0].dtype;
         if (s.array[0].data != nullptr && are_fused_lines<F>(s, dtype))
             return tartan_cuda_by_dtype(dtype, [&](auto tag) {
                 using T = typename decltype(tag)::type;
                 if constexpr (std::is_same_v<tartan_cuda_sum<T>, S>) {
                     const LineGroups lines = lines_of(s, LINES_OF_FUSED<F, T>);
-                    const auto launch = [&](auto kernel) {
-                        return tartan_cuda_launch(function, queue, kernel,
-                                                  tartan_cuda_grid((lines.threads + THREADS - 1) / THREADS),
-                                                  dim3(THREADS), s, of, lines);
-                    };
-                    if constexpr (!F::DRAWN && F::IN > 1 && sizeof(T) < sizeof(S))
-                        if (!are_lines(s, dtype, false)) return launch(fused_lines<F, T, true>);
-                    return launch(fused_lines<F, T, false>);
+                    return tartan_cuda_launch(function, queue, fused_lines<F, T>,
+                                              tartan_cuda_grid((lines.threads + THREADS - 1) / THREADS),
+                                              dim3(THREADS), s, of, lines);
                 } else {
                     return TARTAN_OK; /* sums of S are of these dtypes alone */
                 }
             });
     }
-    if constexpr (!F::DRAWN && F::IN > 1 && are_whole<F>()) {
-        tartan_cuda_sweep lines = s;
-        ShortLines how;
-        if (are_short_lines(&lines, F::INPUTS, &how)) {
-            const int64_t pieces = pieces_of(s, how, SLOTS<S>);
-            return tartan_cuda_launch(function, queue, fused_short<F, S>, tartan_cuda_grid(pieces),
-                                      dim3(THREADS), lines, of, how, pieces);
-        }
-    }
     const int64_t per = THREADS * (s.unit == 1 ? SLOTS<S> : s.unit == SLOTS<S> ? 1 : GROUPS);
     const int64_t pieces = (s.axes[TARTAN_CUDA_KEPT].elements + per - 1) / per;
-    const auto kernel = s.unit == 1  ? fused<F, S, false, false>
-                        : gathers(s) ? fused<F, S, true, true>
-                                     : fused<F, S, true, false>;
-    PASS(tartan_cuda_launch(function, queue, kernel, tartan_cuda_grid(pieces), dim3(THREADS), s, of, pieces));
+    PASS(tartan_cuda_launch(function, queue, s.unit > 1 ? fused<F, S, true> : fused<F, S, false>,
+                            tartan_cuda_grid(pieces), dim3(THREADS), s, of, pieces));
     if (s.rest == 0) return TARTAN_OK;
-    return tartan_cuda_launch(function, queue, fused<F, S, false, false>, dim3(1), dim3(THREADS),
+    return tartan_cuda_launch(function, queue, fused<F, S, false>, dim3(1), dim3(THREADS),
                               tartan_cuda_sweep_rest(&s), of, (int64_t)1);
 }
 

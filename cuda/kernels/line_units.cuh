@@ -23,24 +23,15 @@ inline LineGroups lines_of(const tartan_cuda_sweep &s, int32_t each) {
     return {(uint32_t)threads, (uint32_t)groups};
 }
 
-/* Whether an array has the same units for all lines. */
-inline bool is_one_line(const tartan_cuda_sweep &s, const tartan_cuda_swept &a) {
-    for (int32_t d = 1; d < s.axes[TARTAN_CUDA_KEPT].ndim; d++)
-        if (a.step[TARTAN_CUDA_KEPT][d] != 0) return false;
-    return true;
-}
-
-/* Whether a sweep without summed axes is one of lines, of numbers of `dtype`; what is repeated, with `late` also one line for all, may
- * be of the type of sums. */
-inline bool are_lines(const tartan_cuda_sweep &s, int32_t dtype, bool late) {
+/* Whether a sweep without summed axes is one of lines, of numbers of `dtype`; what is repeated may also be of the type of sums. */
+inline bool are_lines(const tartan_cuda_sweep &s, int32_t dtype) {
     const tartan_cuda_axes &axes = s.axes[TARTAN_CUDA_KEPT];
     bool are = axes.ndim >= 2 && axes.small && s.axes[TARTAN_CUDA_SUMMED].ndim == 0 && s.rest == 0 &&
                s.unit * tartan_cuda_bytes_of(dtype) == 16;
     for (int32_t i = 0; i < s.count && are; i++) {
         const tartan_cuda_swept &a = s.array[i];
-        const bool sums = a.dtype == tartan_i_sum_dtype(dtype);
-        are = a.data == nullptr ||
-              (!a.gathered && (a.dtype == dtype || (sums && (a.next == 0 || (late && is_one_line(s, a))))));
+        are = a.data == nullptr || (a.dtype == dtype && !a.gathered) ||
+              (a.next == 0 && a.dtype == tartan_i_sum_dtype(dtype));
     }
     return are;
 }
@@ -75,9 +66,8 @@ struct LinePlace {
     }
 };
 
-/* The units of one array that a thread has, or numbers that stand for all of a unit. With LATE, those of one line of the type of sums are
- * loaded when they are wanted: they are in the cache, and would take too many registers. */
-template <typename T, int EACH, bool LATE = false> struct LineUnits {
+/* The units of one array that a thread has, or numbers that stand for all of a unit. */
+template <typename T, int EACH> struct LineUnits {
     using S = tartan_cuda_sum<T>;
     Unit<T> unit[EACH];
     S one[EACH];
@@ -88,7 +78,7 @@ template <typename T, int EACH, bool LATE = false> struct LineUnits {
 #pragma unroll
         for (int u = 0; u < EACH; u++) {
             unit[u] = {}, one[u] = 0;
-            if (u >= count || a.data == nullptr || is_late(a)) continue;
+            if (u >= count || a.data == nullptr) continue;
             const int64_t place = at + u * step;
             if (a.next != 0)
                 unit[u] = *(const Unit<T> *)((const T *)a.data + place);
@@ -97,21 +87,7 @@ template <typename T, int EACH, bool LATE = false> struct LineUnits {
                                          : tartan_cuda_to<S>(((const T *)a.data)[place]);
         }
     }
-    static __device__ __forceinline__ bool is_late(const tartan_cuda_swept &a) {
-        return LATE && sizeof(T) < sizeof(S) && a.data != nullptr && a.next != 0 && a.dtype == TARTAN_F32;
-    }
-    __device__ __forceinline__ void get(const tartan_cuda_swept &a, int64_t at, S (&x)[EACH * PER<T>]) const {
-        if (is_late(a)) {
-            constexpr int FOUR = 4;
-#pragma unroll
-            for (int i = 0; i < PER<T>; i += FOUR) {
-                const auto four = *(const tartan_cuda_pack<S, FOUR> *)((const S *)a.data + at + i);
-#pragma unroll
-                for (int k = 0; k < FOUR * EACH; k++)
-                    if (i + k % FOUR < PER<T>) x[k / FOUR * PER<T> + i + k % FOUR] = four.at[k % FOUR];
-            }
-            return;
-        }
+    __device__ __forceinline__ void get(const tartan_cuda_swept &a, S (&x)[EACH * PER<T>]) const {
 #pragma unroll
         for (int i = 0; i < EACH * PER<T>; i++)
             x[i] = a.next != 0 ? unit[i / PER<T>].get(i % PER<T>) : one[i / PER<T>];

@@ -188,7 +188,7 @@ __global__ void __launch_bounds__(THREADS)
 #pragma unroll
     for (int k = 0; k < IN; k++) in[k].load(s.array[k], place.offset(s, s.array[k]), step_of(k), place.count);
 #pragma unroll
-    for (int k = 0; k < IN; k++) in[k].get(s.array[k], 0, x[k]);
+    for (int k = 0; k < IN; k++) in[k].get(s.array[k], x[k]);
     F::apply(row, x, p, y);
 #pragma unroll
     for (int k = IN; k < IN + OUT; k++)
@@ -229,7 +229,7 @@ tartan_status launch_points(const char *function, tartan_cuda_queue *queue, cons
     const int32_t dtype =
         s.array[s.count - 1].data != nullptr ? s.array[s.count - 1].dtype : s.array[s.count - F::OUT].dtype;
     const bool flat = is_flat(s, dtype);
-    if (flat || are_lines(s, dtype, false))
+    if (flat || are_lines(s, dtype))
         return tartan_cuda_by_dtype(dtype, [&](auto tag) {
             using T = typename decltype(tag)::type;
             using R = tartan_cuda_sum<T>;

@@ -211,11 +211,12 @@ template <class F, typename S>
 tartan_status launch_sum(const char *function, tartan_cuda_queue *queue, const tartan_cuda_sweep &s,
                          int32_t row) {
     const bool flat = F::ALONE && is_flat_sum(s);
-    const int32_t reads = flat ? 0 : channel_sum_reads(s), shorts = reads > 0 ? 0 : short_sum_reads(s);
+    constexpr int SHORT = F::ALONE ? 1 : 2; /* arrays of short lines */
+    const int32_t reads = flat ? 0 : channel_sum_reads(s);
+    const bool rows = row_sum_reads(s) == SHORT, shorts = reads == 0 && short_sum_reads(s) == SHORT;
     Cut c = cut_of<S>(s, flat || reads > 0);
-    const int32_t rows = row_sum_reads(s);
-    if (rows > 0) c.slices = 1, c.tiles = (c.kept + THREADS - 1) / THREADS;
-    const ShortSum of = shorts > 0 ? short_sum_of(s, &c) : ShortSum();
+    if (rows) c.slices = 1, c.tiles = (c.kept + THREADS - 1) / THREADS;
+    const ShortSum of = shorts ? short_sum_of(s, &c) : ShortSum();
     const int64_t bytes = c.slices * c.kept * c.results * (int64_t)sizeof(double);
     if (bytes == 0) return TARTAN_OK;
     void *scratch = nullptr;
@@ -229,19 +230,13 @@ tartan_status launch_sum(const char *function, tartan_cuda_queue *queue, const t
                      : gathers(s) ? points_sum<F, S, true, true>
                                   : points_sum<F, S, true, false>;
     tartan_status status = TARTAN_OK;
-    if (rows > 0)
+    if (rows)
         status = tartan_cuda_by_dtype(s.array[OF_Y_GRAD].dtype, [&](auto tag) {
-            using T = typename decltype(tag)::type;
-            if constexpr (F::IN > 1)
-                if (rows > 1) return launch(points_sum_rows<F, T, 2>);
-            return launch(points_sum_rows<F, T, 1>);
+            return launch(points_sum_rows<F, typename decltype(tag)::type, SHORT>);
         });
-    else if (shorts > 0)
+    else if (shorts)
         status = tartan_cuda_by_dtype(s.array[OF_Y_GRAD].dtype, [&](auto tag) {
-            using T = typename decltype(tag)::type;
-            if constexpr (F::IN > 1)
-                if (shorts > 1) return launch(points_sum_short<F, T, 2>, of);
-            return launch(points_sum_short<F, T, 1>, of);
+            return launch(points_sum_short<F, typename decltype(tag)::type, SHORT>, of);
         });
     else if (reads > 0)
         status = tartan_cuda_by_dtype(s.array[OF_Y_GRAD].dtype, [&](auto tag) {

@@ -91,7 +91,7 @@ static void take(run *r, int32_t number, const tartan_array *array, int64_t colu
 static void take_stats(run *r, const tartan_array *stats) {
     const tartan_array *x = r->x;
     if (stats != NULL && !on_host(r) && x->strides[1] == 1 && x->shape[1] > 1 &&
-        tartan_i_array_elements(x) >= ENOUGH) {
+        tartan_i_array_elements(x) >= ENOUGH / 16) {
         r->apart = stats;
         return;
     }
