@@ -34,6 +34,7 @@ typedef struct work {
     } left;
     tartan_i_spmm_ahead
         ahead[2]; /* where factors are split: the row of blocks at work and the next one, in turns */
+    tartan_i_term split[TARTAN_I_SPMM_TERMS]; /* and the terms of one of them */
     int64_t ahead_turn, ahead_rows,
         follows; /* follows: the row of blocks that this worker does next, or none */
 } work;
@@ -103,6 +104,10 @@ static void compute_sliver(work *w, const tartan_i_sliver *s, const tartan_i_spm
                             .sums_row = sums_row,
                             .first = start,
                             .soon = w->soon,
+                            .ahead_a = p->ahead_a,
+                            .ahead_b = p->ahead_b,
+                            .ahead_far = p->ahead_far,
+                            .again = true,
                             .b_every = p->direct && !p->convert,
                             .tile_rows = p->fit.tile_rows,
                             .tile_units = p->fit.tile_units,
@@ -111,8 +116,7 @@ static void compute_sliver(work *w, const tartan_i_sliver *s, const tartan_i_spm
     int64_t done = 0;
     do {
         const int64_t here = count - done < p->call ? count - done : p->call;
-        tartan_i_cpu_strip_rows(&p->k, &strip, tiles ? p->fit.rows : rows, l->first + done, l->last + done,
-                                here);
+        tartan_i_cpu_strip_rows(&p->k, &strip, tiles ? p->fit.rows : rows, l->first + done, here);
         strip.first = false;
         strip.soon.count = 0;
         done += here;
@@ -165,7 +169,7 @@ static void compute_split(work *w, const tartan_i_sliver *slivers, int64_t slive
     const int64_t rows = (next->end - next->at) * next->rows, least = p->form.a_col == 1 ? LEAST : TURNED;
     w->ahead_rows = tartan_i_ceil_div(rows, calls > 0 ? calls : 1);
     w->ahead_rows = tartan_i_ceil_div(w->ahead_rows, least) * least;
-    w->list.first = w->list.last = own->terms;
+    w->list.first = own->terms;
     compute_in_turns(w, slivers, slivers_here, block, &w->list, own->count);
 }
 
@@ -271,7 +275,7 @@ static void compute_task(void *data, int32_t worker) {
     w.list.begin = w.list.end = w.list.known = 0, w.list.whole = false;
     for (int i = 0; i < 2; i++)
         w.ahead[i] = (tartan_i_spmm_ahead){.block = -1,
-                                           .terms = i == 0 ? w.list.terms : w.list.again,
+                                           .terms = i == 0 ? w.list.terms : w.split,
                                            .split = w.converted + i * p->batch * p->block_bytes};
     w.ahead_turn = 0;
     int32_t finished = 0, range;

@@ -31,6 +31,7 @@ typedef struct tartan_i_spmm {
     const char *values;
     int64_t block_bytes; /* of a block as the product reads it */
     bool convert;        /* all blocks are scaled or changed first; else ragged ones may be */
+    bool plain;          /* none is, nor left out */
     int64_t pieces;      /* terms of a block, which is cut along the contracted index */
     int64_t batch, call; /* blocks of a list of terms, and terms of a kernel call */
     /* How many terms before their use the factors are asked for, and those of A for L2. */
@@ -60,13 +61,13 @@ typedef struct tartan_i_spmm {
     int64_t sums_bytes;    /* the first part of it; converted blocks follow */
 } tartan_i_spmm;
 
-/* Terms with what to fetch meanwhile: of rows of blocks that follow each other, or of one that is to be changed or done in parts. */
+/* Terms: of rows of blocks that follow each other, or of one that is to be changed or done in parts. */
 typedef struct tartan_i_spmm_list {
     int64_t begin, end; /* positions of their blocks */
     int64_t known;      /* how many terms they are; more may follow that are only asked for */
     bool whole;         /* nothing comes after them */
-    tartan_i_term terms[TARTAN_I_SPMM_TERMS + TARTAN_I_SPMM_AHEAD], again[TARTAN_I_SPMM_TERMS];
-    const tartan_i_term *first, *last; /* those at work: of all strips of rows but the last, and of that */
+    tartan_i_term terms[TARTAN_I_SPMM_TERMS + 2 * TARTAN_I_SPMM_AHEAD];
+    const tartan_i_term *first; /* those at work; `ahead_far` more follow that are asked for */
 } tartan_i_spmm_list;
 
 /* Plans a product with its first head, or with another one. */

@@ -29,10 +29,11 @@ static void size_blocks(tartan_i_spmm *p) {
                      p->fit.rows != f->out_block || p->fit.units * product->group != f->in_block;
         p->block_bytes = p->fit.rows * p->fit.units * product->bytes;
     }
+    p->plain = !p->convert && p->op->gates == NULL && (product->group == 1 || f->in_size % f->in_block == 0);
     p->pieces = product->group > 1 ? 1 : tartan_i_ceil_div(f->in_block, PIECE);
     if (p->pieces > TARTAN_I_SPMM_TERMS) p->pieces = TARTAN_I_SPMM_TERMS;
     if (p->pieces < 1) p->pieces = 1;
-    const int64_t steps = f->in_block > 0 ? tartan_i_ceil_div(f->in_block, p->pieces) : 1;
+    const int64_t steps = p->fit.units > 0 ? tartan_i_ceil_div(p->fit.units, p->pieces) : 1;
     p->ahead_a = tartan_i_ceil_div(AHEAD_A, steps);
     p->ahead_b = tartan_i_ceil_div(AHEAD_B, steps);
     p->ahead_far = tartan_i_ceil_div(AHEAD_FAR, steps);
@@ -52,7 +53,7 @@ static void size_calls(tartan_i_spmm *p) {
     const tartan_i_product *product = &p->k.product;
     const int64_t sliver = p->used * product->vectors * product->lanes * product->bytes;
     const int64_t rows_of_b = p->fit.units * product->vectors * product->lanes * product->bytes;
-    p->resident = product->group == 1 && !p->direct && sliver <= sliver_bytes();
+    p->resident = p->fit.tile_rows == 0 && !p->direct && sliver <= sliver_bytes();
     p->call = p->batch * p->pieces;
     const int64_t shared = product->tuning.strip_bytes * p->pieces / (p->block_bytes + rows_of_b);
     if (!p->resident && product->tuning.strip_bytes > 0 &&

@@ -46,31 +46,14 @@ static inline void plain_terms(const tartan_i_spmm *p, int64_t position, tartan_
     }
     terms->a = a;
     terms->b = b;
-    terms->k = p->form.in_bounds == NULL && block + 1 < p->form.grid_in
+    terms->k = p->k.product.group > 1 ? p->fit.units
+               : p->form.in_bounds == NULL && block + 1 < p->form.grid_in
                    ? p->form.in_block
                    : tartan_i_cpu_form_in(&p->form, block, &col);
 }
 
-/* While a call works, the factors of later terms come into cache. After the terms of a list, other strips of rows begin with it
- * again, or the next sliver: from term `from` on, what would be asked for is in that. Rows of B in place are asked for by all
- * strips in turn. */
-static void ask_again(const tartan_i_spmm *p, tartan_i_term *terms, int64_t from, int64_t count) {
-    const bool pairs = p->k.product.group > 1;
-    const int64_t ahead_a = pairs ? p->call : p->ahead_a, ahead_b = pairs ? p->call : p->ahead_b;
-    const int64_t most = p->k.product.rows[p->k.product.vectors - 1];
-    const bool strips = !pairs && p->form.out_block > most;
-    const int64_t down = strips ? most * p->form.a_row * p->k.product.bytes : 0;
-    const bool kept = strips && p->direct && !p->convert;
-    const int64_t right = strips || p->direct ? 0 : p->used;
-    for (int64_t i = from > 0 ? from : 0; i < count; i++) {
-        const int64_t a = i + ahead_a, b = i + ahead_b;
-        terms[i].next_a = a < count ? terms[a].a : (const char *)terms[a % count].a + down;
-        if (!kept) terms[i].next_b = b < count ? terms[b].b : terms[b % count].b + right;
-        terms[i].far_a = NULL;
-    }
-}
-
-/* Fills the list with terms from a position on: those of a row of blocks, then others that are used next. */
+/* Fills the list with the terms of a row of blocks from a position on, and of those that come after it; then with others that are
+ * used next, which are only asked for. */
 static void fill_list(const tartan_i_spmm *p, int64_t begin, int64_t end, int64_t next,
                       tartan_i_spmm_list *l) {
     const int64_t all = p->form.pointers[p->form.grid_out], room = TARTAN_I_SPMM_TERMS + TARTAN_I_SPMM_AHEAD;
@@ -80,40 +63,22 @@ static void fill_list(const tartan_i_spmm *p, int64_t begin, int64_t end, int64_
     for (; l->end < end && count + p->pieces <= room; l->end++, count += p->pieces)
         plain_terms(p, l->end, l->terms + count);
     l->known = count;
-    for (int64_t i = next; i < all && count < l->known + p->ahead_far && count + p->pieces <= room;
-         i++, count += p->pieces)
-        plain_terms(p, i, l->terms + count);
     l->whole = l->end == all || p->depths > 1;
-    int64_t sure = count > p->ahead_far ? count - p->ahead_far : 0; /* all that is asked for is there */
-    if (sure > l->known) sure = l->known;
-    tartan_i_term *t = l->terms;
-    for (; t < l->terms + sure; t++) {
-        t->next_a = t[p->ahead_a].a;
-        t->next_b = t[p->ahead_b].b;
-        t->far_a = t[p->ahead_far].a;
-    }
-    for (; t < l->terms + l->known; t++) {
-        const int64_t left = l->terms + count - t;
-        t->next_a = t[p->ahead_a < left ? p->ahead_a : 0].a;
-        t->next_b = t[p->ahead_b < left ? p->ahead_b : 0].b;
-        t->far_a = NULL;
-    }
+    for (int64_t i = next; i < all && count < l->known + p->ahead_far; i++, count += p->pieces)
+        plain_terms(p, i, l->terms + count);
+    for (; count > 0 && count < l->known + p->ahead_far; count++) l->terms[count] = l->terms[count - 1];
 }
 
 /* The same where no block is changed or left out. The list is filled for several rows at once. */
 static int64_t list_terms(const tartan_i_spmm *p, int64_t *at, int64_t end, int64_t next,
                           tartan_i_spmm_list *l) {
     const int64_t begin = *at, blocks = end - begin < p->batch ? end - begin : p->batch;
-    const int64_t count = blocks * p->pieces, ahead = p->ahead_far;
+    const int64_t count = blocks * p->pieces, ahead = l->whole ? 0 : p->ahead_far;
     *at = begin + blocks;
     if (p->depths > 1 || begin < l->begin || begin > l->end ||
-        (!l->whole && (begin - l->begin) * p->pieces + count + ahead > l->known))
+        (begin - l->begin) * p->pieces + count + ahead > l->known)
         fill_list(p, begin, end, next, l);
-    l->first = l->last = l->terms + (begin - l->begin) * p->pieces;
-    if (count == 0 || p->form.out_block <= p->k.product.rows[p->k.product.vectors - 1]) return count;
-    l->first = l->again;
-    memcpy(l->again, l->last, (size_t)count * sizeof *l->again);
-    ask_again(p, l->again, count - ahead, count);
+    l->first = l->terms + (begin - l->begin) * p->pieces;
     return count;
 }
 
@@ -121,9 +86,10 @@ int64_t tartan_i_spmm_terms(const tartan_i_spmm *p, int64_t *at, int64_t end, in
                             tartan_i_spmm_list *l, char *converted) {
     const bool pairs = p->k.product.group > 1;
     int64_t count = 0, blocks = 0, converted_count = 0;
-    tartan_i_term *terms = l->again;
-    if (!pairs && !p->convert) return list_terms(p, at, end, next, l);
-    l->first = l->last = terms;
+    tartan_i_term *terms = l->terms;
+    if (p->plain) return list_terms(p, at, end, next, l);
+    l->first = terms;
+    l->begin = l->end = l->known = 0; /* these are no list of rows */
     for (; *at < end && blocks < p->batch; ++*at) {
         const int64_t id = p->form.ids != NULL ? p->form.ids[*at] : *at, block = p->form.others[*at];
         const double gate = tartan_i_cpu_gate(&p->k, p->op->gates, id);
@@ -139,7 +105,11 @@ int64_t tartan_i_spmm_terms(const tartan_i_spmm *p, int64_t *at, int64_t end, in
         count += cut_block(p, a, p->slots[block], pairs ? p->fit.units : cols, terms + count);
         blocks++;
     }
-    ask_again(p, terms, 0, count);
+    /* The next sliver is computed with the same blocks. */
+    for (int64_t i = 0; count > 0 && i < p->ahead_far; i++) {
+        terms[count + i] = terms[i % count];
+        terms[count + i].b += p->used;
+    }
     return count;
 }
 

@@ -74,13 +74,15 @@ struct Strip {
                              : tartan_i_bf16_of_f32((float)std::ldexp((double)(int64_t)random() * 0x1p-63,
                                                                       (int)below(random, 20) - 10));
         strip.b = b.data() + 1;
-        for (size_t i = 0; i < nterms; i++) {
+        const size_t ahead = below(random, 4); // later terms are only asked for
+        strip.ahead_a = (int64_t)below(random, ahead + 1), strip.ahead_b = (int64_t)below(random, ahead + 1);
+        strip.ahead_far = (int64_t)below(random, ahead + 1);
+        strip.next_row = (int64_t)below(random, 100);
+        for (size_t i = 0; i < nterms + ahead; i++) {
             tartan_i_term t = {};
             t.a = a.data() + 1 + below(random, 4) * (a.size() / 4);
             t.b = (int64_t)below(random, 4) * depth;
             t.k = tiles ? depth : (int64_t)below(random, (size_t)depth + 1);
-            t.next_a = random() % 2 ? a.data() : nullptr, t.next_b = -(int64_t)below(random, 100000),
-            t.far_a = random() % 2 ? a.data() : nullptr;
             terms.push_back(t);
         }
         sums.assign((size_t)(strip.rows * strip.sums_row) + 32, kMark);
