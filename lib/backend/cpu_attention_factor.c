@@ -218,12 +218,8 @@ void tartan_i_cpu_factor_product(const tartan_i_cpu_attention *p, tartan_i_tilin
         terms[i].b = right->side == TARTAN_I_ACROSS ? 0 : terms[i].b * rows_of_block;
     for (int64_t i = 0; i < tartan_i_cpu_strips(product, right->vectors); i++) {
         tartan_i_strip s = {/* nothing is fetched: the hardware finds what comes next */
-                            .a_row = left->row,
-                            .a_col = left->col,
-                            .sums_row = sums_row,
-                            .first = first,
-                            .tile_rows = fit->tile_rows,
-                            .tile_units = fit->tile_units};
+                            .a_row = left->row, .a_col = left->col,          .sums_row = sums_row,
+                            .first = first,     .tile_rows = fit->tile_rows, .tile_units = fit->tile_units};
         int64_t column;
         tartan_i_cpu_strip(product, right->vectors, i, &column, &s.width);
         s.b = strip_at(p, right, entry, block, column, s.width, &s.b_row);

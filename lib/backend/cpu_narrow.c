@@ -77,7 +77,8 @@ static void compute_row(const narrow *p, int64_t block_row, char *sums, char *co
                   pitch = p->in_place ? p->most_pitch : vectors * product->lanes;
     const int64_t last = p->form.pointers[p->form.grid_out];
     tartan_i_term terms[TERMS + 1];
-    tartan_i_strip s = {.a_row = p->form.b.col, .a_col = p->form.b.row, .b_row = pitch, .first = true, .ahead_b = 1};
+    tartan_i_strip s = {
+        .a_row = p->form.b.col, .a_col = p->form.b.row, .b_row = pitch, .first = true, .ahead_b = 1};
     int64_t at = p->form.pointers[block_row], first, count;
     do {
         count = end - at < p->piece ? end - at : p->piece;

@@ -175,26 +175,24 @@ static void compute_split(work *w, const tartan_i_sliver *slivers, int64_t slive
 
 /* Where the results of a sliver go in a row of C, if they are neighbours there. */
 static char *place_of(const tartan_i_spmm *p, const tartan_i_sliver *s, int64_t row) {
-    const int64_t entry = s->first / p->form.n, col = s->first % p->form.n;
-    if (p->form.c.col != 1 || col + s->valid > p->form.n) return NULL;
-    return tartan_i_dense_entry(&p->form.c, entry) + (row * p->form.c.row + col) * p->form.c.bytes;
+    if (p->form.c.col != 1 || s->together < s->valid) return NULL;
+    return s->c + row * p->form.c.row * p->form.c.bytes;
 }
 
 /* The results of a row of blocks and a sliver, which are written soon. */
-static tartan_i_soon results_of(const tartan_i_spmm *p, const tartan_i_sliver *s, int64_t block) {
+static void expect_results(work *w, const tartan_i_sliver *s, int64_t block) {
+    const tartan_i_dense *c = &w->p->form.c;
+    const bool by_row = c->col == 1;
+    w->soon.count = 0;
+    if (!by_row && c->row != 1) return;
     int64_t row;
-    const int64_t rows = tartan_i_cpu_form_out(&p->form, block, &row), col = s->first % p->form.n;
-    const int64_t valid = p->form.n - col < s->valid ? p->form.n - col : s->valid, bytes = p->form.c.bytes;
-    const bool by_row = p->form.c.col == 1;
-    tartan_i_soon soon = {.step = (by_row ? p->form.c.row : p->form.c.col) * bytes,
-                          .count = by_row ? rows : valid,
-                          .bytes = (by_row ? valid : rows) * bytes};
-    if (!by_row && p->form.c.row != 1) return (tartan_i_soon){0};
-    soon.at = tartan_i_dense_entry(&p->form.c, s->first / p->form.n) +
-              (row * p->form.c.row + col * p->form.c.col) * bytes;
-    const int64_t before = (int64_t)((uintptr_t)soon.at % LINE); /* of the first line */
-    soon.at -= before, soon.bytes += before;
-    return soon;
+    const int64_t rows = tartan_i_cpu_form_out(&w->p->form, block, &row), valid = s->together;
+    const char *at = s->c + row * c->row * c->bytes;
+    const int64_t before = (int64_t)((uintptr_t)at % LINE); /* of the first line */
+    w->soon.at = at - before;
+    w->soon.step = (by_row ? c->row : c->col) * c->bytes;
+    w->soon.count = by_row ? rows : valid;
+    w->soon.bytes = (by_row ? valid : rows) * c->bytes + before;
 }
 
 /* Whether the sums themselves are the results. */
@@ -241,9 +239,12 @@ static void compute_row(work *w, int64_t block, int64_t then, const tartan_i_sli
         for (int64_t i = 0; i < slivers_here; i++) {
             const tartan_i_sliver *s = &slivers[i];
             char *sums = w->sums + i * step, *place = place_of(p, s, row);
-            w->soon = i + 1 < slivers_here      ? results_of(p, s + 1, block)
-                      : then < p->form.grid_out ? results_of(p, slivers, then)
-                                                : (tartan_i_soon){0};
+            if (i + 1 < slivers_here)
+                expect_results(w, s + 1, block);
+            else if (then < p->form.grid_out)
+                expect_results(w, slivers, then);
+            else
+                w->soon.count = 0;
             if (place != NULL && p->k.product.group == 1 && sums_are_results(p, s)) {
                 compute_sliver(w, s, &w->list, count, rows, place, p->form.c.row, start);
                 continue;
@@ -282,14 +283,12 @@ static void compute_task(void *data, int32_t worker) {
     int64_t begin, end;
     tartan_i_cpu_begin(&p->k.product, &p->fit);
     while (tartan_i_cpu_team_take(&p->team, worker, &finished, &range, &begin, &end))
-        for (int64_t i = begin; i < end; i++) {
-            int64_t panel, unused;
-            const int64_t block = place_of_task(p, i, &panel);
-            const int64_t then =
-                i + 1 < p->team.block_rows ? place_of_task(p, i + 1, &unused) : p->form.grid_out;
-            panel += range * p->band;
+        for (int64_t i = begin, panel, next_panel = 0, then, block = place_of_task(p, i, &panel); i < end;
+             i++, block = then, panel = next_panel) {
+            then = i + 1 < p->team.block_rows ? place_of_task(p, i + 1, &next_panel) : p->form.grid_out;
+            const int64_t at = range * p->band + panel;
             w.follows = i + 1 < end || p->team.rows == 1 ? then : p->form.grid_out;
-            compute_row(&w, block, then, p->slivers + panel * p->most, p->counts[panel]);
+            compute_row(&w, block, then, p->slivers + at * p->most, p->counts[at]);
         }
     commit_left(&w);
     tartan_i_cpu_end(&p->k.product);

@@ -15,6 +15,8 @@ enum {
 /* Columns of B, as wide as the strip kernel at most. */
 typedef struct tartan_i_sliver {
     int64_t first, valid, width; /* columns; valid of them exist */
+    char *c;                     /* where the results of row 0 begin */
+    int64_t together;            /* of the valid columns that are in one batch entry, from the first on */
     char *packed;
     const char *b; /* what the kernel reads */
     int64_t b_row; /* in units */
@@ -31,7 +33,7 @@ typedef struct tartan_i_spmm {
     const char *values;
     int64_t block_bytes; /* of a block as the product reads it */
     bool convert;        /* all blocks are scaled or changed first; else ragged ones may be */
-    bool plain;          /* none is, nor left out */
+    bool plain, even;    /* none is, nor left out; and each is one term, of as many units as all others */
     int64_t pieces;      /* terms of a block, which is cut along the contracted index */
     int64_t batch, call; /* blocks of a list of terms, and terms of a kernel call */
     /* How many terms before their use the factors are asked for, and those of A for L2. */

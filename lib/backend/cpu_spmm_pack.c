@@ -22,12 +22,15 @@ static bool cut_panel(const tartan_i_spmm *p, int32_t range, int64_t i) {
         s->packed = packed + s->first / product->lanes * tartan_i_spmm_vector_bytes(p);
         s->first += base;
         s->valid = p->columns - s->first < s->width ? p->columns - s->first : s->width;
-        s->in_place = p->direct && s->valid == s->width && s->first / n == (s->first + s->width - 1) / n;
+        const int64_t col = s->first % n;
+        s->together = n - col < s->valid ? n - col : s->valid;
+        s->c = tartan_i_dense_entry(&p->form.c, s->first / n) + col * p->form.c.col * p->form.c.bytes;
+        s->in_place = p->direct && s->together == s->width;
         pack = pack || !s->in_place;
         s->b = s->packed;
         s->b_row = s->width;
         if (s->in_place) {
-            s->b = tartan_i_dense_entry(&p->form.b, s->first / n) + s->first % n * p->form.b.bytes;
+            s->b = tartan_i_dense_entry(&p->form.b, s->first / n) + col * p->form.b.bytes;
             s->b_row = p->form.b.row;
         }
     }

@@ -33,6 +33,7 @@ static void size_blocks(tartan_i_spmm *p) {
     p->pieces = product->group > 1 ? 1 : tartan_i_ceil_div(f->in_block, PIECE);
     if (p->pieces > TARTAN_I_SPMM_TERMS) p->pieces = TARTAN_I_SPMM_TERMS;
     if (p->pieces < 1) p->pieces = 1;
+    p->even = p->plain && p->pieces == 1 && f->in_bounds == NULL && f->in_size % f->in_block == 0;
     const int64_t steps = p->fit.units > 0 ? tartan_i_ceil_div(p->fit.units, p->pieces) : 1;
     p->ahead_a = tartan_i_ceil_div(AHEAD_A, steps);
     p->ahead_b = tartan_i_ceil_div(AHEAD_B, steps);

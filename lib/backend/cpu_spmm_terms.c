@@ -52,20 +52,46 @@ static inline void plain_terms(const tartan_i_spmm *p, int64_t position, tartan_
                    : tartan_i_cpu_form_in(&p->form, block, &col);
 }
 
+/* Terms of `count` blocks from a position on, where each is one term and none is smaller than the others. Returns how many terms. */
+static int64_t even_terms(const tartan_i_spmm *p, int64_t position, int64_t count, tartan_i_term *terms) {
+    const int64_t *const ids = p->form.ids, *const slots = p->slots;
+    const int32_t *const others = p->form.others;
+    const char *const values = p->values;
+    const int64_t bytes = p->block_bytes, k = p->fit.units;
+    for (int64_t i = 0; i < count; i++) {
+        const int64_t at = position + i;
+        terms[i].a = values + (ids != NULL ? ids[at] : at) * bytes;
+        terms[i].b = slots[others[at]];
+        terms[i].k = k;
+    }
+    return count;
+}
+
+/* Terms of blocks from a position on, up to `end`, at most `room` of them. */
+static int64_t many_terms(const tartan_i_spmm *p, int64_t *position, int64_t end, int64_t room,
+                          tartan_i_term *terms) {
+    const int64_t blocks = room / p->pieces;
+    if (blocks < end - *position) end = *position + blocks;
+    int64_t count = 0;
+    if (p->even && end > *position) {
+        count = even_terms(p, *position, end - *position, terms);
+        *position = end;
+    }
+    for (; *position < end; ++*position, count += p->pieces) plain_terms(p, *position, terms + count);
+    return count;
+}
+
 /* Fills the list with the terms of a row of blocks from a position on, and of those that come after it; then with others that are
  * used next, which are only asked for. */
 static void fill_list(const tartan_i_spmm *p, int64_t begin, int64_t end, int64_t next,
                       tartan_i_spmm_list *l) {
     const int64_t all = p->form.pointers[p->form.grid_out], room = TARTAN_I_SPMM_TERMS + TARTAN_I_SPMM_AHEAD;
     if (p->depths == 1) end = all, next = all;
-    int64_t count = 0;
     l->begin = l->end = begin;
-    for (; l->end < end && count + p->pieces <= room; l->end++, count += p->pieces)
-        plain_terms(p, l->end, l->terms + count);
-    l->known = count;
+    l->known = many_terms(p, &l->end, end, room, l->terms);
     l->whole = l->end == all || p->depths > 1;
-    for (int64_t i = next; i < all && count < l->known + p->ahead_far; i++, count += p->pieces)
-        plain_terms(p, i, l->terms + count);
+    int64_t count = l->known;
+    if (next < all) count += many_terms(p, &next, all, p->ahead_far + p->pieces - 1, l->terms + count);
     for (; count > 0 && count < l->known + p->ahead_far; count++) l->terms[count] = l->terms[count - 1];
 }
 

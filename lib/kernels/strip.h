@@ -18,20 +18,30 @@ typedef struct strip_later {
     const char *a, *b, *far;
 } strip_later;
 
+/* How it goes through those of the left factor: a line of each row in turn; where rows are shorter or neighbours, a line or a column
+ * at a time. A line has the units of several steps, which need no request of their own. */
+typedef struct strip_walk {
+    int64_t step, turn,
+        each; /* bytes from one request to the next, and more after one of each row; steps between requests */
+} strip_walk;
+
+STRIP_INLINE strip_walk strip_walk_of(const int rows, const tartan_i_strip *s) {
+    const int64_t unit = sizeof(strip_unit), line = STRIP_LINE / unit;
+    const bool apart = s->a_row >= line;
+    return (strip_walk){.step = apart           ? s->a_row * unit
+                                : s->a_row == 1 ? s->a_col * unit
+                                                : STRIP_LINE,
+                        .turn = apart ? STRIP_LINE - rows * s->a_row * unit : 0,
+                        .each = s->a_row == 1 || rows > line ? 1 : line / rows};
+}
+
 /* Adds the products of one term to the sums. `hints`: later terms are asked for; `far`: for the larger cache, too. */
 STRIP_INLINE void strip_term(const int rows, const int vectors, const bool hints, const bool far,
                              const tartan_i_strip *s, const tartan_i_term *t, const strip_later *later,
-                             vec sums[TARTAN_I_STRIP_ROWS][TARTAN_I_MAX_VECTORS]) {
+                             const strip_walk *walk, vec sums[TARTAN_I_STRIP_ROWS][TARTAN_I_MAX_VECTORS]) {
     strip_factor right[TARTAN_I_MAX_VECTORS];
     const int64_t unit = sizeof(strip_unit), a_row = s->a_row * unit, a_col = s->a_col * unit;
     const int64_t b_row = s->b_row * unit;
-    /* A line of each row in turn; where rows are shorter or neighbours, a line or a column at a time. A line has the units of
-     * several steps, which need no request of their own. */
-    const int64_t line = STRIP_LINE / unit;
-    const bool apart = s->a_row >= line;
-    const int64_t next_a_step = apart ? a_row : s->a_row == 1 ? a_col : STRIP_LINE;
-    const int64_t turn = apart ? STRIP_LINE - rows * a_row : 0;
-    const int64_t each = s->a_row == 1 || rows > line ? 1 : line / rows;
     const int64_t b_every = s->b_every; /* known ahead of the loop, so that it is made once for each */
     const bool b_near = hints && b_every == 0;
     int64_t wait = 1, wait_b = b_every > 0 ? s->b_begin + 1 : INT64_MAX;
@@ -66,11 +76,11 @@ STRIP_INLINE void strip_term(const int rows, const int vectors, const bool hints
         rest += a_col;
         b += b_row;
         if (!hints || --wait > 0) continue;
-        wait = each;
+        wait = walk->each;
         vec_prefetch(next_a);
         if (far) vec_prefetch_far(next_a + to_far);
-        next_a += next_a_step;
-        if (++next_row == rows) next_row = 0, next_a += turn;
+        next_a += walk->step;
+        if (++next_row == rows) next_row = 0, next_a += walk->turn;
     }
 }
 
@@ -103,16 +113,17 @@ STRIP_INLINE void strip_of(const int rows, const int vectors, const tartan_i_str
             sums[i][j] = s->first ? vec_zero() : vec_load(out + i * out_row + j * LANES);
     int64_t asked = 0;
     const char *ask = s->soon.at;
+    const strip_walk walk = strip_walk_of(rows, s);
     const int64_t back = s->again ? nterms : 0, back_b = s->b_every > 0 ? 0 : back;
     for (const tartan_i_term *t = terms; t < terms + nterms; t++) {
         const int64_t left = terms + nterms - t; /* this one and those behind it */
-        if (asked < s->soon.count) { /* a few pieces with each term */
+        if (asked < s->soon.count) {             /* a few pieces with each term */
             const int64_t until = (s->soon.count * (t - terms + 1) + nterms - 1) / nterms;
             ask = strip_ask(&s->soon, ask, until - asked);
             asked = until;
         }
         if (s->ahead_b == 0) {
-            strip_term(rows, vectors, false, false, s, t, &(strip_later){0}, sums);
+            strip_term(rows, vectors, false, false, s, t, &(strip_later){0}, &walk, sums);
             continue;
         }
         const tartan_i_term *then = t + s->ahead_b - (s->ahead_b >= left ? back_b : 0);
@@ -121,11 +132,11 @@ STRIP_INLINE void strip_of(const int rows, const int vectors, const tartan_i_str
             .b = (const char *)s->b + then->b * s->b_row * (int64_t)sizeof(strip_unit),
         };
         if (s->ahead_far == 0) {
-            strip_term(rows, vectors, true, false, s, t, &later, sums);
+            strip_term(rows, vectors, true, false, s, t, &later, &walk, sums);
             continue;
         }
         later.far = strip_ahead(s, t, left, back, s->ahead_far);
-        strip_term(rows, vectors, true, true, s, t, &later, sums);
+        strip_term(rows, vectors, true, true, s, t, &later, &walk, sums);
     }
 #pragma GCC unroll 8
     for (int i = 0; i < rows; i++)

@@ -55,10 +55,12 @@ template <typename T> void check_strip(const Tables<T> &tables, uint64_t seed) {
         strip.b = b_base + (6 * depth - 1) * b_row, strip.b_row = -b_row;
     }
     strip.sums_row = sums_row, strip.first = random() % 2;
-    strip.ahead_a = (int64_t)below(random, (size_t)ahead + 1), strip.ahead_b = (int64_t)below(random, (size_t)ahead + 1);
+    strip.ahead_a = (int64_t)below(random, (size_t)ahead + 1),
+    strip.ahead_b = (int64_t)below(random, (size_t)ahead + 1);
     strip.ahead_far = (int64_t)below(random, (size_t)ahead + 1);
     strip.again = random() % 2, strip.next_row = (int64_t)below(random, 100);
-    strip.b_every = (int64_t)below(random, 3), strip.b_begin = strip.b_every > 1 ? (int64_t)below(random, 2) : 0;
+    strip.b_every = (int64_t)below(random, 3),
+    strip.b_begin = strip.b_every > 1 ? (int64_t)below(random, 2) : 0;
 
     const size_t n = (size_t)(rows * sums_row - (sums_row - width)), shift = below(random, 16);
     Guarded<T> want(n, shift), got(n, shift), cut(n, shift);
