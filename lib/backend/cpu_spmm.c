@@ -32,11 +32,6 @@ typedef struct work {
         const char *sums;
         int64_t row, rows, done, step; /* rows of C */
     } left;
-    tartan_i_spmm_ahead
-        ahead[2]; /* where factors are split: the row of blocks at work and the next one, in turns */
-    tartan_i_term split[TARTAN_I_SPMM_TERMS]; /* and the terms of one of them */
-    int64_t ahead_turn, ahead_rows,
-        follows; /* follows: the row of blocks that this worker does next, or none */
 } work;
 
 /* Stores `rows` rows of results, those of C from `row` on. */
@@ -59,21 +54,6 @@ static void commit_some(void *other) {
     commit_rows(w->p, w->left.s, w->left.row + w->left.done, rows,
                 w->left.sums + w->left.done * w->left.s->width * w->p->k.bytes);
     w->left.done += rows;
-}
-
-/* The row of blocks after the one at work. */
-static tartan_i_spmm_ahead *next_row(work *w) {
-    return &w->ahead[1 - w->ahead_turn];
-}
-
-static bool is_ahead(work *w) {
-    return w->p->k.product.parts > 1 && next_row(w)->at < next_row(w)->end;
-}
-
-static void do_meanwhile(void *other) {
-    work *w = other;
-    commit_some(w);
-    if (is_ahead(w)) tartan_i_spmm_ahead_split(w->p, next_row(w), w->ahead_rows);
 }
 
 static void commit_left(work *w) {
@@ -111,7 +91,7 @@ static void compute_sliver(work *w, const tartan_i_sliver *s, const tartan_i_spm
                             .b_every = p->direct && !p->convert,
                             .tile_rows = p->fit.tile_rows,
                             .tile_units = p->fit.tile_units,
-                            .meanwhile = w->left.done < w->left.rows || is_ahead(w) ? do_meanwhile : NULL,
+                            .meanwhile = w->left.done < w->left.rows ? commit_some : NULL,
                             .other = w};
     int64_t done = 0;
     do {
@@ -146,31 +126,6 @@ static void compute_in_turns(work *w, const tartan_i_sliver *slivers, int64_t sl
         w->left.row = row, w->left.rows = rows, w->left.done = 0;
         w->turn = 1 - w->turn;
     }
-}
-
-static bool fits_list(const tartan_i_spmm *p, int64_t block) {
-    return block < p->form.grid_out && p->form.pointers[block + 1] - p->form.pointers[block] <= p->batch;
-}
-
-/* The same where factors are split. Blocks of the row that follows are split between the products of this one: tiles multiply
- * while vectors work. */
-static void compute_split(work *w, const tartan_i_sliver *slivers, int64_t slivers_here, int64_t block) {
-    enum { LEAST = 8, TURNED = 32 }; /* rows at a time; where they are transposed, those of a tile */
-    const tartan_i_spmm *p = w->p;
-    tartan_i_spmm_ahead *own = next_row(w);
-    w->ahead_turn = 1 - w->ahead_turn;
-    if (own->block != block) tartan_i_spmm_ahead_start(p, block, own);
-    tartan_i_spmm_ahead_split(p, own, INT64_MAX);
-    own->block = -1;
-    tartan_i_spmm_ahead *next = next_row(w);
-    next->block = -1, next->at = next->end = 0;
-    if (fits_list(p, w->follows)) tartan_i_spmm_ahead_start(p, w->follows, next);
-    const int64_t calls = slivers_here * own->count * tartan_i_ceil_div(p->fit.rows, 2 * p->fit.tile_rows);
-    const int64_t rows = (next->end - next->at) * next->rows, least = p->form.a_col == 1 ? LEAST : TURNED;
-    w->ahead_rows = tartan_i_ceil_div(rows, calls > 0 ? calls : 1);
-    w->ahead_rows = tartan_i_ceil_div(w->ahead_rows, least) * least;
-    w->list.first = own->terms;
-    compute_in_turns(w, slivers, slivers_here, block, &w->list, own->count);
 }
 
 /* Where the results of a sliver go in a row of C, if they are neighbours there. */
@@ -214,12 +169,6 @@ static int64_t part_begin(const tartan_i_spmm *p, int64_t block, int64_t *end) {
 static void compute_row(work *w, int64_t block, int64_t then, const tartan_i_sliver *slivers,
                         int64_t slivers_here) {
     const tartan_i_spmm *p = w->p;
-    if (p->k.product.parts > 1 && p->fit.tile_rows > 0 && fits_list(p, block)) {
-        compute_split(w, slivers, slivers_here, block);
-        return;
-    }
-    for (int i = 0; i < 2; i++)
-        w->ahead[i].block = -1, w->ahead[i].at = w->ahead[i].end = 0; /* their memory is used */
     int64_t row, end, unused;
     const int64_t rows = tartan_i_cpu_form_out(&p->form, block, &row);
     int64_t at = part_begin(p, block, &end);
@@ -274,11 +223,6 @@ static void compute_task(void *data, int32_t worker) {
     w.p = p, w.sums = own, w.converted = own + p->sums_bytes;
     w.soon.count = w.left.rows = w.left.done = w.turn = 0;
     w.list.begin = w.list.end = w.list.known = 0, w.list.whole = false;
-    for (int i = 0; i < 2; i++)
-        w.ahead[i] = (tartan_i_spmm_ahead){.block = -1,
-                                           .terms = i == 0 ? w.list.terms : w.split,
-                                           .split = w.converted + i * p->batch * p->block_bytes};
-    w.ahead_turn = 0;
     int32_t finished = 0, range;
     int64_t begin, end;
     tartan_i_cpu_begin(&p->k.product, &p->fit);
@@ -287,7 +231,6 @@ static void compute_task(void *data, int32_t worker) {
              i++, block = then, panel = next_panel) {
             then = i + 1 < p->team.block_rows ? place_of_task(p, i + 1, &next_panel) : p->form.grid_out;
             const int64_t at = range * p->band + panel;
-            w.follows = i + 1 < end || p->team.rows == 1 ? then : p->form.grid_out;
             compute_row(&w, block, then, p->slivers + at * p->most, p->counts[at]);
         }
     commit_left(&w);
@@ -309,7 +252,7 @@ static void place_rows(tartan_i_spmm *p) {
 /* Gets room for the greediest head. */
 static tartan_status get_memory(tartan_i_spmm *p) {
     const tartan_context *context = p->context;
-    int64_t packed = 0, most = 0, slivers = 0, counts = 0;
+    int64_t packed = 0, most = 0, slivers = 0, counts = 0, blocks = 0;
     int32_t ranges = 0;
     for (int64_t head = 0; head < p->op->a->layout->shape.heads; head++) {
         if (head > 0) tartan_i_spmm_plan_head(p, head);
@@ -322,12 +265,14 @@ static tartan_status get_memory(tartan_i_spmm *p) {
         if (panels * p->most > slivers) slivers = panels * p->most;
         if (panels > counts) counts = panels;
         if (p->team.cols > ranges) ranges = p->team.cols;
+        const int64_t here = p->form.pointers[p->form.grid_out] - p->form.pointers[0];
+        if (here > blocks) blocks = here;
     }
     if (packed >= HUGE_FROM && packed < TARTAN_I_HUGE_BYTES) packed = TARTAN_I_HUGE_BYTES;
     const int64_t waiting = most > 2 ? most : 2;
     /* Where not all blocks are converted, only the last of a row may be. */
-    const int64_t rows = p->k.product.parts > 1 ? 2 : 1; /* of blocks, at a time */
-    const int64_t converted = p->convert ? rows * p->batch : p->k.product.group > 1;
+    const int64_t converted = p->convert ? p->batch : p->k.product.group > 1;
+    const int64_t split = p->k.product.parts > 1 ? p->block_bytes : 0;
     p->sums_bytes = tartan_i_ceil_div(waiting * tartan_i_spmm_sums_bytes(p), 64) * 64;
     p->scratch_bytes = tartan_i_ceil_div(p->sums_bytes + converted * p->block_bytes, PAGE) * PAGE;
     PASS(tartan_i_workspace_get(context, TARTAN_I_ROOM_LISTS, &p->slots, p->form.grid_in, sizeof *p->slots));
@@ -338,6 +283,7 @@ static tartan_status get_memory(tartan_i_spmm *p) {
                                 1));
     p->counts = (int64_t *)(void *)(p->slivers + slivers);
     PASS(tartan_i_workspace_get(context, TARTAN_I_ROOM_PANEL, &p->packed, packed, 1));
+    PASS(tartan_i_workspace_get(context, TARTAN_I_ROOM_SUMS, &p->split, split, blocks));
     return tartan_i_workspace_get(context, TARTAN_I_ROOM_OWN, &p->scratch, p->scratch_bytes,
                                   context->threads);
 }
@@ -346,6 +292,13 @@ static void run_head(tartan_i_spmm *p) {
     const int32_t workers = p->team.rows * p->team.cols;
     const double elements =
         (double)p->used * (double)(p->panel_vectors * p->team.cols * p->k.product.lanes * p->k.product.group);
+    if (p->k.product.parts > 1) {
+        p->values = p->split - p->form.pointers[0] * p->block_bytes;
+        const double all = (double)(p->form.pointers[p->form.grid_out] - p->form.pointers[0]);
+        tartan_i_parallel(p->context, p->context->threads,
+                          all * (double)p->form.block_elements * TARTAN_I_CPU_MOVE, tartan_i_spmm_split_task,
+                          p);
+    }
     for (p->first_panel = 0; p->first_panel < p->team.panels; p->first_panel += p->band) {
         const int64_t rest = p->team.panels - p->first_panel;
         p->panels = rest < p->band ? rest : p->band;

@@ -30,7 +30,8 @@ typedef struct tartan_i_spmm {
 
     tartan_i_cpu_form form;
     tartan_i_fit fit; /* of a block */
-    const char *values;
+    const char *
+        values; /* of the block with id 0, or at position 0 of those that are split, as the product reads it */
     int64_t block_bytes; /* of a block as the product reads it */
     bool convert;        /* all blocks are scaled or changed first; else ragged ones may be */
     bool plain, even;    /* none is, nor left out; and each is one term, of as many units as all others */
@@ -59,6 +60,7 @@ typedef struct tartan_i_spmm {
     tartan_i_sliver *slivers; /* [team.cols][band][most] of the panels at work */
     int64_t *counts;          /* [team.cols][band] how many there are */
     char *packed, *scratch;
+    char *split;           /* blocks of op(A) in the order of their positions, where factors are split */
     int64_t scratch_bytes; /* of one worker */
     int64_t sums_bytes;    /* the first part of it; converted blocks follow */
 } tartan_i_spmm;
@@ -96,19 +98,8 @@ static inline int64_t tartan_i_spmm_sums_bytes(const tartan_i_spmm *p) {
 bool tartan_i_spmm_cut_band(const tartan_i_spmm *p, int32_t range);
 void tartan_i_spmm_pack_task(void *plan, int32_t worker);
 
-/* The terms of a row of blocks that are split into parts while the products of another row are computed. */
-typedef struct tartan_i_spmm_ahead {
-    int64_t block;      /* row of blocks; -1: none */
-    int64_t at, end;    /* positions of the blocks that are left */
-    int64_t rows, done; /* of a block, and those of the one at work that are split */
-    int64_t count;      /* terms, and their blocks */
-    tartan_i_term *terms;
-    char *split;
-} tartan_i_spmm_ahead;
-
-/* Begins with a row of blocks, whose terms fit in one list; and goes on with at most so many rows of blocks. */
-void tartan_i_spmm_ahead_start(const tartan_i_spmm *p, int64_t block, tartan_i_spmm_ahead *a);
-void tartan_i_spmm_ahead_split(const tartan_i_spmm *p, tartan_i_spmm_ahead *a, int64_t rows);
+/* Where factors are split: a worker's part of splitting the blocks of op(A). */
+void tartan_i_spmm_split_task(void *plan, int32_t worker);
 
 /* Sums of a row of blocks and a sliver, again, from the factors themselves. */
 void tartan_i_spmm_add_reals(const tartan_i_spmm *p, int64_t block, const tartan_i_sliver *s, char *sums);

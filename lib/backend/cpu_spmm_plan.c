@@ -9,7 +9,6 @@ enum {
     AHEAD_B = 32,   /* steps before its use that a factor is asked for: B comes from L2 */
     AHEAD_FAR = 128 /* and A for L2: the first cache can wait for too few lines of memory at a time */
 };
-enum { FOLLOWING = 4 };        /* rows of blocks that a worker takes at a time, where there are many */
 enum { PANEL_COLUMNS = 1024 }; /* a panel has no more, so that its sums stay in cache */
 enum {
     BAND_BYTES = 3 << 20,
@@ -25,15 +24,18 @@ static void size_blocks(tartan_i_spmm *p) {
         p->convert = p->op->a->dtype != product->factor || p->op->gates != NULL;
         p->block_bytes = f->block_elements * product->bytes;
     } else {
-        p->convert = product->parts > 1 || f->in_bounds != NULL || f->a_col != 1 ||
-                     p->fit.rows != f->out_block || p->fit.units * product->group != f->in_block;
+        p->convert = f->in_bounds != NULL || f->a_col != 1 || p->fit.rows != f->out_block ||
+                     p->fit.units * product->group != f->in_block;
         p->block_bytes = p->fit.rows * p->fit.units * product->bytes;
+        if (product->parts > 1) p->convert = false; /* all blocks are split first */
     }
-    p->plain = !p->convert && p->op->gates == NULL && (product->group == 1 || f->in_size % f->in_block == 0);
+    p->plain = !p->convert && p->op->gates == NULL &&
+               (product->group == 1 || product->parts > 1 || f->in_size % f->in_block == 0);
     p->pieces = product->group > 1 ? 1 : tartan_i_ceil_div(f->in_block, PIECE);
     if (p->pieces > TARTAN_I_SPMM_TERMS) p->pieces = TARTAN_I_SPMM_TERMS;
     if (p->pieces < 1) p->pieces = 1;
-    p->even = p->plain && p->pieces == 1 && f->in_bounds == NULL && f->in_size % f->in_block == 0;
+    p->even = p->plain && p->pieces == 1 &&
+              (product->group > 1 || (f->in_bounds == NULL && f->in_size % f->in_block == 0));
     const int64_t steps = p->fit.units > 0 ? tartan_i_ceil_div(p->fit.units, p->pieces) : 1;
     p->ahead_a = tartan_i_ceil_div(AHEAD_A, steps);
     p->ahead_b = tartan_i_ceil_div(AHEAD_B, steps);
@@ -110,10 +112,6 @@ static void split(tartan_i_spmm *p) {
     p->panel_vectors = tartan_i_ceil_div(own, p->team.panels);
     p->most = tartan_i_cpu_strips(product, p->panel_vectors);
     cut_band(p, blocks);
-    /* Factors of the next row of blocks are split ahead, so a worker should have it. */
-    const int64_t some = p->form.grid_out / (FOLLOWING * p->team.rows);
-    if (product->parts > 1 && p->team.chunk < FOLLOWING && some > p->team.chunk)
-        p->team.chunk = some < FOLLOWING ? some : FOLLOWING;
 }
 
 /* Where not even one sliver of all rows of B fits in L2, but results can be continued in their place, so many rows are done

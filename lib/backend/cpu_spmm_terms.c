@@ -34,9 +34,14 @@ static int64_t cut_block(const tartan_i_spmm *p, const char *a, int64_t b, int64
     return p->pieces;
 }
 
+/* Which of the blocks that products read stands at a position: those that are split stand in the order of positions. */
+static inline const int64_t *ids_of(const tartan_i_spmm *p) {
+    return p->k.product.parts > 1 ? NULL : p->form.ids;
+}
+
 /* The terms of the block at a position, which is read as it is. */
 static inline void plain_terms(const tartan_i_spmm *p, int64_t position, tartan_i_term *terms) {
-    const int64_t id = p->form.ids != NULL ? p->form.ids[position] : position;
+    const int64_t *ids = ids_of(p), id = ids != NULL ? ids[position] : position;
     const int64_t block = p->form.others[position], b = p->slots[block];
     const char *a = p->values + id * p->block_bytes;
     int64_t col;
@@ -54,7 +59,7 @@ static inline void plain_terms(const tartan_i_spmm *p, int64_t position, tartan_
 
 /* Terms of `count` blocks from a position on, where each is one term and none is smaller than the others. Returns how many terms. */
 static int64_t even_terms(const tartan_i_spmm *p, int64_t position, int64_t count, tartan_i_term *terms) {
-    const int64_t *const ids = p->form.ids, *const slots = p->slots;
+    const int64_t *const ids = ids_of(p), *const slots = p->slots;
     const int32_t *const others = p->form.others;
     const char *const values = p->values;
     const int64_t bytes = p->block_bytes, k = p->fit.units;
@@ -110,7 +115,7 @@ static int64_t list_terms(const tartan_i_spmm *p, int64_t *at, int64_t end, int6
 
 int64_t tartan_i_spmm_terms(const tartan_i_spmm *p, int64_t *at, int64_t end, int64_t next, int64_t rows,
                             tartan_i_spmm_list *l, char *converted) {
-    const bool pairs = p->k.product.group > 1;
+    const bool pairs = p->k.product.group > 1, split = p->k.product.parts > 1;
     int64_t count = 0, blocks = 0, converted_count = 0;
     tartan_i_term *terms = l->terms;
     if (p->plain) return list_terms(p, at, end, next, l);
@@ -122,8 +127,8 @@ int64_t tartan_i_spmm_terms(const tartan_i_spmm *p, int64_t *at, int64_t end, in
         if (gate == 0) continue;
         int64_t col;
         const int64_t cols = tartan_i_cpu_form_in(&p->form, block, &col);
-        const char *a = tartan_i_block_at(p->op->a, id);
-        if (p->convert || (pairs && cols < p->form.in_block)) {
+        const char *a = p->values + (split ? *at : id) * p->block_bytes;
+        if (p->convert || (pairs && !split && cols < p->form.in_block)) {
             char *to = converted + converted_count++ * p->block_bytes;
             convert_block(p, id, gate, rows, cols, to);
             a = to;
@@ -139,37 +144,19 @@ int64_t tartan_i_spmm_terms(const tartan_i_spmm *p, int64_t *at, int64_t end, in
     return count;
 }
 
-void tartan_i_spmm_ahead_start(const tartan_i_spmm *p, int64_t block, tartan_i_spmm_ahead *a) {
-    int64_t row;
-    a->block = block;
-    a->at = p->form.pointers[block], a->end = p->form.pointers[block + 1];
-    a->rows = tartan_i_cpu_form_out(&p->form, block, &row);
-    a->done = a->count = 0;
-}
-
-void tartan_i_spmm_ahead_split(const tartan_i_spmm *p, tartan_i_spmm_ahead *a, int64_t rows) {
-    while (rows > 0 && a->at < a->end) {
-        const int64_t id = p->form.ids != NULL ? p->form.ids[a->at] : a->at, block = p->form.others[a->at];
-        int64_t col;
-        if (tartan_i_cpu_gate(&p->k, p->op->gates, id) == 0) {
-            a->at++;
-            continue;
+/* Blocks stand in the order of their positions, so that they are read in it. */
+void tartan_i_spmm_split_task(void *plan, int32_t worker) {
+    const tartan_i_spmm *p = plan;
+    int64_t begin, end, unused;
+    tartan_i_cpu_share_rows(p->form.pointers, p->form.grid_out, p->context->threads, worker, &begin, &end);
+    for (int64_t block = begin; block < end; block++) {
+        const int64_t rows = tartan_i_cpu_form_out(&p->form, block, &unused);
+        for (int64_t at = p->form.pointers[block]; at < p->form.pointers[block + 1]; at++) {
+            const int64_t id = p->form.ids != NULL ? p->form.ids[at] : at;
+            tartan_i_pack_left(&p->k, &p->fit, tartan_i_block_at(p->op->a, id), p->form.a_row, p->form.a_col,
+                               rows, tartan_i_cpu_form_in(&p->form, p->form.others[at], &unused),
+                               p->split + (at - p->form.pointers[0]) * p->block_bytes);
         }
-        const int64_t left = a->rows - a->done, n = rows < left ? rows : left;
-        char *to = a->split + a->count * p->block_bytes;
-        tartan_i_fit fit = p->fit;
-        fit.rows =
-            n < left ? n : fit.rows - a->done; /* the last ones are followed by those that a tile lacks */
-        tartan_i_pack_left(&p->k, &fit,
-                           tartan_i_block_at(p->op->a, id) + a->done * p->form.a_row * (int64_t)sizeof(float),
-                           p->form.a_row, p->form.a_col, n, tartan_i_cpu_form_in(&p->form, block, &col),
-                           to + a->done * fit.units * p->k.product.bytes);
-        rows -= n;
-        a->done += n;
-        if (n < left) return;
-        a->terms[a->count++] = (tartan_i_term){.a = to, .b = p->slots[block], .k = p->fit.units};
-        a->done = 0;
-        a->at++;
     }
 }
 

@@ -371,6 +371,9 @@ typedef struct tartan_i_kernels {
     /* The same times several columns. */
     void (*list_columns)(const tartan_i_list_product *p);
 
+    /* The same times half a vector of columns, of blocks whose rows are contiguous. NULL where that gains nothing. */
+    void (*list_halves)(const tartan_i_list_product *p);
+
     /* The same: each sum goes on with the blocks of A in their order, and with the columns of a block. */
     void (*line_products)(const tartan_i_line_product *p);
 

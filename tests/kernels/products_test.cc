@@ -190,7 +190,7 @@ TEST_P(Products, SpecialNumbers) {
         Strip s(k.product, 1, true);
         s.strip.first = true;
         std::fill(s.a.begin(), s.a.end(), 0), std::fill(s.b.begin(), s.b.end(), 0);
-        s.terms.assign(4, {s.a.data() + 1, 0, s.depth});
+        s.terms.assign(4, {s.a.data() + 1, 0, s.depth}), s.nterms = 1;
         const int64_t at = s.depth * s.group - 1; // the last of its row
         s.a[(size_t)(1 + s.strip.row * s.strip.a_row * s.group + at)] = tartan_i_bf16_of_f32(c.a);
         s.b[(size_t)(1 + (s.depth - 1) * s.strip.b_row * s.group + s.group - 1)] = tartan_i_bf16_of_f32(c.b);
