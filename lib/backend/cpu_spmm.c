@@ -23,7 +23,7 @@ enum { PAGE = 4096 }; /* a worker's own memory begins at a page, which is placed
 /* A worker, and the results that it has computed and not stored yet. */
 typedef struct work {
     const tartan_i_spmm *p;
-    char *sums, *converted;
+    char *sums, *scaled;
     tartan_i_spmm_list list;
     tartan_i_soon soon; /* results of the next sliver or row */
     int64_t turn;       /* of the two places for sums */
@@ -88,7 +88,7 @@ static void compute_sliver(work *w, const tartan_i_sliver *s, const tartan_i_spm
                             .ahead_b = p->ahead_b,
                             .ahead_far = p->ahead_far,
                             .again = true,
-                            .b_every = p->direct && !p->convert,
+                            .b_every = p->direct && !p->scaled,
                             .tile_rows = p->fit.tile_rows,
                             .tile_units = p->fit.tile_units,
                             .meanwhile = w->left.done < w->left.rows ? commit_some : NULL,
@@ -177,14 +177,14 @@ static void compute_row(work *w, int64_t block, int64_t then, const tartan_i_sli
     /* Unless there is one batch, the sums of all slivers wait for the next. */
     const int64_t step = end - at <= p->batch ? 0 : tartan_i_spmm_sums_bytes(p);
     if (step == 0 && p->fit.tile_rows > 0) {
-        const int64_t count = tartan_i_spmm_terms(p, &at, end, next, rows, &w->list, w->converted);
+        const int64_t count = tartan_i_spmm_terms(p, &at, end, next, &w->list, w->scaled);
         compute_in_turns(w, slivers, slivers_here, block, &w->list, count);
         return;
     }
     commit_left(w);
     bool start = p->depth == 0;
     do {
-        const int64_t count = tartan_i_spmm_terms(p, &at, end, next, rows, &w->list, w->converted);
+        const int64_t count = tartan_i_spmm_terms(p, &at, end, next, &w->list, w->scaled);
         for (int64_t i = 0; i < slivers_here; i++) {
             const tartan_i_sliver *s = &slivers[i];
             char *sums = w->sums + i * step, *place = place_of(p, s, row);
@@ -220,7 +220,7 @@ static void compute_task(void *data, int32_t worker) {
     const tartan_i_spmm *p = data;
     char *own = p->scratch + worker * p->scratch_bytes;
     work w;
-    w.p = p, w.sums = own, w.converted = own + p->sums_bytes;
+    w.p = p, w.sums = own, w.scaled = own + p->sums_bytes;
     w.soon.count = w.left.rows = w.left.done = w.turn = 0;
     w.list.begin = w.list.end = w.list.known = 0, w.list.whole = false;
     int32_t finished = 0, range;
@@ -270,11 +270,9 @@ static tartan_status get_memory(tartan_i_spmm *p) {
     }
     if (packed >= HUGE_FROM && packed < TARTAN_I_HUGE_BYTES) packed = TARTAN_I_HUGE_BYTES;
     const int64_t waiting = most > 2 ? most : 2;
-    /* Where not all blocks are converted, only the last of a row may be. */
-    const int64_t converted = p->convert ? p->batch : p->k.product.group > 1;
-    const int64_t split = p->k.product.parts > 1 ? p->block_bytes : 0;
+    const int64_t scaled = p->scaled ? p->batch : 0, copy = p->copied ? p->block_bytes : 0;
     p->sums_bytes = tartan_i_ceil_div(waiting * tartan_i_spmm_sums_bytes(p), 64) * 64;
-    p->scratch_bytes = tartan_i_ceil_div(p->sums_bytes + converted * p->block_bytes, PAGE) * PAGE;
+    p->scratch_bytes = tartan_i_ceil_div(p->sums_bytes + scaled * p->block_bytes, PAGE) * PAGE;
     PASS(tartan_i_workspace_get(context, TARTAN_I_ROOM_LISTS, &p->slots, p->form.grid_in, sizeof *p->slots));
     PASS(tartan_i_workspace_get(context, TARTAN_I_ROOM_TEAM, &p->team.taken, tartan_i_cpu_team_bytes(ranges),
                                 1));
@@ -283,7 +281,7 @@ static tartan_status get_memory(tartan_i_spmm *p) {
                                 1));
     p->counts = (int64_t *)(void *)(p->slivers + slivers);
     PASS(tartan_i_workspace_get(context, TARTAN_I_ROOM_PANEL, &p->packed, packed, 1));
-    PASS(tartan_i_workspace_get(context, TARTAN_I_ROOM_SUMS, &p->split, split, blocks));
+    PASS(tartan_i_workspace_get(context, TARTAN_I_ROOM_SUMS, &p->copies, copy, blocks));
     return tartan_i_workspace_get(context, TARTAN_I_ROOM_OWN, &p->scratch, p->scratch_bytes,
                                   context->threads);
 }
@@ -292,11 +290,11 @@ static void run_head(tartan_i_spmm *p) {
     const int32_t workers = p->team.rows * p->team.cols;
     const double elements =
         (double)p->used * (double)(p->panel_vectors * p->team.cols * p->k.product.lanes * p->k.product.group);
-    if (p->k.product.parts > 1) {
-        p->values = p->split - p->form.pointers[0] * p->block_bytes;
+    if (p->copied) {
+        p->values = p->copies - p->form.pointers[0] * p->block_bytes;
         const double all = (double)(p->form.pointers[p->form.grid_out] - p->form.pointers[0]);
         tartan_i_parallel(p->context, p->context->threads,
-                          all * (double)p->form.block_elements * TARTAN_I_CPU_MOVE, tartan_i_spmm_split_task,
+                          all * (double)p->form.block_elements * TARTAN_I_CPU_MOVE, tartan_i_spmm_copy_task,
                           p);
     }
     for (p->first_panel = 0; p->first_panel < p->team.panels; p->first_panel += p->band) {

@@ -8,8 +8,8 @@
 enum {
     TARTAN_I_SPMM_TERMS = 512, /* most terms of a list, each a block or a piece of one */
     TARTAN_I_SPMM_AHEAD = 128, /* most terms before its use that a factor is asked for */
-    TARTAN_I_SPMM_CONVERT_BYTES =
-        256 << 10, /* converted blocks kept at a time, unless one block has more: a share of L2 */
+    TARTAN_I_SPMM_SCALED_BYTES =
+        256 << 10, /* scaled blocks kept at a time, unless one block has more: a share of L2 */
 };
 
 /* Columns of B, as wide as the strip kernel at most. */
@@ -33,9 +33,10 @@ typedef struct tartan_i_spmm {
     const char *
         values; /* of the block with id 0, or at position 0 of those that are split, as the product reads it */
     int64_t block_bytes; /* of a block as the product reads it */
-    bool convert;        /* all blocks are scaled or changed first; else ragged ones may be */
-    bool plain, even;    /* none is, nor left out; and each is one term, of as many units as all others */
-    int64_t pieces;      /* terms of a block, which is cut along the contracted index */
+    bool scaled;         /* reals: blocks are multiplied by their gates first, some at a time */
+    bool copied;         /* blocks are converted, rearranged or split first, all of them */
+    bool plain, even; /* none is scaled or left out; and each is one term, of as many units as all others */
+    int64_t pieces;   /* terms of a block, which is cut along the contracted index */
     int64_t batch, call; /* blocks of a list of terms, and terms of a kernel call */
     /* How many terms before their use the factors are asked for, and those of A for L2. */
     int64_t ahead_a, ahead_b, ahead_far;
@@ -62,7 +63,7 @@ typedef struct tartan_i_spmm {
     char *packed, *scratch;
     char *split;           /* blocks of op(A) in the order of their positions, where factors are split */
     int64_t scratch_bytes; /* of one worker */
-    int64_t sums_bytes;    /* the first part of it; converted blocks follow */
+    int64_t sums_bytes;    /* the first part of it; scaled blocks follow */
 } tartan_i_spmm;
 
 /* Terms: of rows of blocks that follow each other, or of one that is to be changed or done in parts. */
@@ -98,15 +99,15 @@ static inline int64_t tartan_i_spmm_sums_bytes(const tartan_i_spmm *p) {
 bool tartan_i_spmm_cut_band(const tartan_i_spmm *p, int32_t range);
 void tartan_i_spmm_pack_task(void *plan, int32_t worker);
 
-/* Where factors are split: a worker's part of splitting the blocks of op(A). */
-void tartan_i_spmm_split_task(void *plan, int32_t worker);
+/* A worker's part of copying the blocks of op(A). */
+void tartan_i_spmm_copy_task(void *plan, int32_t worker);
 
 /* Sums of a row of blocks and a sliver, again, from the factors themselves. */
 void tartan_i_spmm_add_reals(const tartan_i_spmm *p, int64_t block, const tartan_i_sliver *s, char *sums);
 
 /* Terms of the blocks of op(A) at positions *at, *at + 1, ... before `end`, as many as there is room for: l->first and what
- * follows. `next`: where the blocks begin that come after `end`; rows: of C; `converted`: room for changed blocks. */
-int64_t tartan_i_spmm_terms(const tartan_i_spmm *p, int64_t *at, int64_t end, int64_t next, int64_t rows,
-                            tartan_i_spmm_list *l, char *converted);
+ * follows. `next`: where the blocks begin that come after `end`; `scaled`: room for scaled blocks. */
+int64_t tartan_i_spmm_terms(const tartan_i_spmm *p, int64_t *at, int64_t end, int64_t next,
+                            tartan_i_spmm_list *l, char *scaled);
 
 #endif

@@ -21,16 +21,16 @@ static void size_blocks(tartan_i_spmm *p) {
     const tartan_i_cpu_form *f = &p->form;
     p->fit = tartan_i_cpu_fit(product, f->out_block, f->in_block);
     if (product->group == 1) {
-        p->convert = p->op->a->dtype != product->factor || p->op->gates != NULL;
+        p->scaled = p->op->gates != NULL;
+        p->copied = !p->scaled && p->op->a->dtype != product->factor;
         p->block_bytes = f->block_elements * product->bytes;
     } else {
-        p->convert = f->in_bounds != NULL || f->a_col != 1 || p->fit.rows != f->out_block ||
-                     p->fit.units * product->group != f->in_block;
+        p->copied = product->parts > 1 || f->in_bounds != NULL || f->a_col != 1 ||
+                    p->fit.rows != f->out_block || p->fit.units * product->group != f->in_block ||
+                    f->in_size % f->in_block != 0;
         p->block_bytes = p->fit.rows * p->fit.units * product->bytes;
-        if (product->parts > 1) p->convert = false; /* all blocks are split first */
     }
-    p->plain = !p->convert && p->op->gates == NULL &&
-               (product->group == 1 || product->parts > 1 || f->in_size % f->in_block == 0);
+    p->plain = !p->scaled && p->op->gates == NULL;
     p->pieces = product->group > 1 ? 1 : tartan_i_ceil_div(f->in_block, PIECE);
     if (p->pieces > TARTAN_I_SPMM_TERMS) p->pieces = TARTAN_I_SPMM_TERMS;
     if (p->pieces < 1) p->pieces = 1;
@@ -40,8 +40,8 @@ static void size_blocks(tartan_i_spmm *p) {
     p->ahead_a = tartan_i_ceil_div(AHEAD_A, steps);
     p->ahead_b = tartan_i_ceil_div(AHEAD_B, steps);
     p->ahead_far = tartan_i_ceil_div(AHEAD_FAR, steps);
-    p->batch = TARTAN_I_SPMM_CONVERT_BYTES / p->block_bytes;
-    if (!p->convert || p->batch > TARTAN_I_SPMM_TERMS / p->pieces) p->batch = TARTAN_I_SPMM_TERMS / p->pieces;
+    p->batch = TARTAN_I_SPMM_SCALED_BYTES / p->block_bytes;
+    if (!p->scaled || p->batch > TARTAN_I_SPMM_TERMS / p->pieces) p->batch = TARTAN_I_SPMM_TERMS / p->pieces;
     if (p->batch < 1) p->batch = 1;
 }
 

@@ -4,15 +4,10 @@
 
 #include <string.h>
 
-/* Changes a block into what the product reads, times its gate. */
-static void convert_block(const tartan_i_spmm *p, int64_t id, double gate, int64_t rows, int64_t cols,
-                          char *to) {
+/* A block times its gate, in reals. */
+static void scale_block(const tartan_i_spmm *p, int64_t id, double gate, char *to) {
     const tartan_matrix *a = p->op->a;
     const char *from = tartan_i_block_at(a, id);
-    if (p->k.product.group > 1) {
-        tartan_i_pack_left(&p->k, &p->fit, from, p->form.a_row, p->form.a_col, rows, cols, to);
-        return;
-    }
     if (a->dtype != p->k.dtype) {
         p->k.load[a->dtype](p->form.block_elements, from, to);
         from = to;
@@ -34,9 +29,9 @@ static int64_t cut_block(const tartan_i_spmm *p, const char *a, int64_t b, int64
     return p->pieces;
 }
 
-/* Which of the blocks that products read stands at a position: those that are split stand in the order of positions. */
+/* Which of the blocks that products read stands at a position: copies stand in the order of positions. */
 static inline const int64_t *ids_of(const tartan_i_spmm *p) {
-    return p->k.product.parts > 1 ? NULL : p->form.ids;
+    return p->copied ? NULL : p->form.ids;
 }
 
 /* The terms of the block at a position, which is read as it is. */
@@ -113,10 +108,9 @@ static int64_t list_terms(const tartan_i_spmm *p, int64_t *at, int64_t end, int6
     return count;
 }
 
-int64_t tartan_i_spmm_terms(const tartan_i_spmm *p, int64_t *at, int64_t end, int64_t next, int64_t rows,
-                            tartan_i_spmm_list *l, char *converted) {
-    const bool pairs = p->k.product.group > 1, split = p->k.product.parts > 1;
-    int64_t count = 0, blocks = 0, converted_count = 0;
+int64_t tartan_i_spmm_terms(const tartan_i_spmm *p, int64_t *at, int64_t end, int64_t next,
+                            tartan_i_spmm_list *l, char *scaled) {
+    int64_t count = 0, blocks = 0, scaled_count = 0;
     tartan_i_term *terms = l->terms;
     if (p->plain) return list_terms(p, at, end, next, l);
     l->first = terms;
@@ -127,13 +121,14 @@ int64_t tartan_i_spmm_terms(const tartan_i_spmm *p, int64_t *at, int64_t end, in
         if (gate == 0) continue;
         int64_t col;
         const int64_t cols = tartan_i_cpu_form_in(&p->form, block, &col);
-        const char *a = p->values + (split ? *at : id) * p->block_bytes;
-        if (p->convert || (pairs && !split && cols < p->form.in_block)) {
-            char *to = converted + converted_count++ * p->block_bytes;
-            convert_block(p, id, gate, rows, cols, to);
+        const char *a = p->values + (p->copied ? *at : id) * p->block_bytes;
+        if (p->scaled) {
+            char *to = scaled + scaled_count++ * p->block_bytes;
+            scale_block(p, id, gate, to);
             a = to;
         }
-        count += cut_block(p, a, p->slots[block], pairs ? p->fit.units : cols, terms + count);
+        count +=
+            cut_block(p, a, p->slots[block], p->k.product.group > 1 ? p->fit.units : cols, terms + count);
         blocks++;
     }
     /* The next sliver is computed with the same blocks. */
@@ -144,20 +139,26 @@ int64_t tartan_i_spmm_terms(const tartan_i_spmm *p, int64_t *at, int64_t end, in
     return count;
 }
 
-/* Blocks stand in the order of their positions, so that they are read in it. */
-void tartan_i_spmm_split_task(void *plan, int32_t worker) {
+static void copy_block(const tartan_i_spmm *p, int64_t position, int64_t rows) {
+    const int64_t id = p->form.ids != NULL ? p->form.ids[position] : position;
+    const char *from = tartan_i_block_at(p->op->a, id);
+    char *to = p->copies + (position - p->form.pointers[0]) * p->block_bytes;
+    int64_t unused;
+    if (p->k.product.group == 1)
+        p->k.load[p->op->a->dtype](p->form.block_elements, from, to);
+    else
+        tartan_i_pack_left(&p->k, &p->fit, from, p->form.a_row, p->form.a_col, rows,
+                           tartan_i_cpu_form_in(&p->form, p->form.others[position], &unused), to);
+}
+
+/* Copies stand in the order of their positions, so that they are read in it. */
+void tartan_i_spmm_copy_task(void *plan, int32_t worker) {
     const tartan_i_spmm *p = plan;
     int64_t begin, end, unused;
     tartan_i_cpu_share_rows(p->form.pointers, p->form.grid_out, p->context->threads, worker, &begin, &end);
-    for (int64_t block = begin; block < end; block++) {
-        const int64_t rows = tartan_i_cpu_form_out(&p->form, block, &unused);
-        for (int64_t at = p->form.pointers[block]; at < p->form.pointers[block + 1]; at++) {
-            const int64_t id = p->form.ids != NULL ? p->form.ids[at] : at;
-            tartan_i_pack_left(&p->k, &p->fit, tartan_i_block_at(p->op->a, id), p->form.a_row, p->form.a_col,
-                               rows, tartan_i_cpu_form_in(&p->form, p->form.others[at], &unused),
-                               p->split + (at - p->form.pointers[0]) * p->block_bytes);
-        }
-    }
+    for (int64_t block = begin; block < end; block++)
+        for (int64_t at = p->form.pointers[block]; at < p->form.pointers[block + 1]; at++)
+            copy_block(p, at, tartan_i_cpu_form_out(&p->form, block, &unused));
 }
 
 void tartan_i_spmm_add_reals(const tartan_i_spmm *p, int64_t block, const tartan_i_sliver *s, char *sums) {
