@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0
  * Sparse times a few columns on the CPU, where lists of terms would cost as much as the products: a kernel goes through the blocks
- * itself. Values are read once and in their order. B is read in place where its rows are whole vectors, else copied first. Each element
+ * itself. Values are read once and in their order. B is read in place where its rows are whole vectors that do not cross lines of cache, else copied first. Each element
  * is the same chain as anywhere else, with the same bits. */
 #include "backend/cpu.h"
 #include "core/interrupt.h"
@@ -23,6 +23,16 @@ typedef struct few {
     int64_t sums_bytes; /* of a worker */
 } few;
 
+/* Whether B is copied though it could be read in place: a vector that crosses a line of cache takes two of its accesses. */
+static bool crosses_lines(const few *p) {
+    enum { LINE = 64, READS = 8 }; /* of each row of B that outweigh its copy */
+    const tartan_layout *l = p->op->a->layout;
+    const int64_t bytes = p->k->bytes, vector = p->k->lanes * bytes, unit = vector < LINE ? vector : LINE;
+    const double reads = (double)l->blocks / (double)l->shape.heads * (double)p->form.in_block;
+    return ((uintptr_t)p->form.b.data % (uintptr_t)unit != 0 || p->form.b.row * bytes % unit != 0) &&
+           reads >= READS * (double)p->form.in_size;
+}
+
 static void start(const tartan_context *context, const tartan_op_spmm *op, few *p) {
     p->context = context;
     p->op = op;
@@ -42,7 +52,7 @@ static void start(const tartan_context *context, const tartan_op_spmm *op, few *
     }
     const bool whole = p->form.n % unit == 0;
     p->width = tartan_i_ceil_div(p->form.n, unit) * unit;
-    p->in_place = whole && p->form.b.col == 1;
+    p->in_place = whole && p->form.b.col == 1 && (p->kernel == p->k->list_halves || !crosses_lines(p));
     p->results = whole && p->form.c.col == 1 && op->alpha == 1 && op->beta == 0;
     p->piece = p->width > 0 ? tartan_i_ceil_div(ELEMENTS, p->form.out_block * p->width) : 1;
     p->sums_bytes = tartan_i_ceil_div(p->piece * p->form.out_block * p->width * p->k->bytes, 64) * 64;

@@ -29,9 +29,8 @@ typedef struct tartan_i_spmm {
     tartan_i_kernels k;
 
     tartan_i_cpu_form form;
-    tartan_i_fit fit; /* of a block */
-    const char *
-        values; /* of the block with id 0, or at position 0 of those that are split, as the product reads it */
+    tartan_i_fit fit;    /* of a block */
+    const char *values;  /* of the block with id 0 or, of copies, at position 0 */
     int64_t block_bytes; /* of a block as the product reads it */
     bool scaled;         /* reals: blocks are multiplied by their gates first, some at a time */
     bool copied;         /* blocks are converted, rearranged or split first, all of them */
@@ -61,7 +60,7 @@ typedef struct tartan_i_spmm {
     tartan_i_sliver *slivers; /* [team.cols][band][most] of the panels at work */
     int64_t *counts;          /* [team.cols][band] how many there are */
     char *packed, *scratch;
-    char *split;           /* blocks of op(A) in the order of their positions, where factors are split */
+    char *copies;          /* of the blocks of op(A), in the order of their positions */
     int64_t scratch_bytes; /* of one worker */
     int64_t sums_bytes;    /* the first part of it; scaled blocks follow */
 } tartan_i_spmm;
