@@ -157,6 +157,18 @@ const char *tartan_cuda_spmm_narrow_refuses(const tartan_cuda_chip *chip, const 
     return NULL;
 }
 
+const char *tartan_cuda_spmm_few_refuses(const tartan_cuda_chip *chip, const void *problem) {
+    const tartan_cuda_spmm *p = problem;
+    if (p->variable) return ONE_SIZE;
+    if (tartan_cuda_is_8_bits(p->dtype)) return "only for types of 16 bits or more";
+    if (p->blocks == 0) return "the matrix has no blocks";
+    if (tartan_cuda_spmm_narrow_refuses(chip, p) == NULL) return "spmm_narrow can multiply these";
+    if (p->n > 128) return "only for at most 128 columns";
+    if (p->heads * p->grid_m > (1 << 27) / p->block_m) return "only for at most 2^27 rows";
+    if (p->batch.entries > UINT16_MAX) return "only for fewer than 2^16 batch entries";
+    return NULL;
+}
+
 const char *tartan_cuda_spmm_dense_refuses(const tartan_cuda_chip *chip, const void *problem) {
     const tartan_cuda_spmm *p = problem;
     if (p->variable) return ONE_SIZE;

@@ -16,7 +16,7 @@ typedef double tartan_cuda_rating(const void *problem);
 /* problem: tartan_cuda_spmm */
 tartan_cuda_rating tartan_cuda_spmm_plain_rate, tartan_cuda_spmm_gather_rate, tartan_cuda_spmm_simt_rate,
     tartan_cuda_spmm_mma_rate, tartan_cuda_spmm_wgmma_rate, tartan_cuda_spmm_swapped_rate,
-    tartan_cuda_spmm_narrow_rate, tartan_cuda_spmm_dense_rate;
+    tartan_cuda_spmm_narrow_rate, tartan_cuda_spmm_few_rate, tartan_cuda_spmm_dense_rate;
 /* problem: tartan_cuda_sddmm */
 tartan_cuda_rating tartan_cuda_sddmm_plain_rate, tartan_cuda_sddmm_mma_rate, tartan_cuda_sddmm_wgmma_rate;
 /* problem: tartan_cuda_attention_forward */

@@ -17,7 +17,8 @@ static const design spmm_plain = {.peak = {[F64] = {3, 5, 6, 6, 5},
                                            [TF32] = {4.5, 7, 9, 9, 8},
                                            [HALF] = {4.5, 7, 9, 9, 8},
                                            [F8] = {4.5, 7, 9, 9, 8}},
-                                  .columns = {32, 32, 32, 32, 32}};
+                                  .columns = {32, 32, 32, 32, 32},
+                                  .few = {{2, 128}, {2, 128}, {2, 128}, {2, 128}, {2, 128}}};
 /* H200, 4096 x 4096 by 512, a tenth of the blocks; tf32 was not measured. */
 static const design spmm_gather = {.peak = {[F64] = {4, 9, 9, 10, 8},
                                             [F32] = {5.5, 12, 13, 15, 12},
@@ -26,7 +27,8 @@ static const design spmm_gather = {.peak = {[F64] = {4, 9, 9, 10, 8},
                                    .columns = {128, 128, 128, 128, 128}};
 static const design spmm_simt = {.peak = {[F32] = {31, 44, 45, 45, 45}, [TF32] = {31, 44, 45, 45, 45}},
                                  .log2_lines = {2, 1, 0, 0, 0},
-                                 .columns = {256, 256, 256, 256, 256}};
+                                 .columns = {256, 256, 256, 256, 256},
+                                 .few = {{4.3, 128}, {3.5, 128}, {2.8, 128}, {2.6, 128}, {2, 128}}};
 /* In f64, L2 limits blocks of 8 (21); lines of sub-blocks share what they read (30 to 36). */
 static const design spmm_mma = {
     .peak = {[F64] = {33, 33, 42, 48, 43}, [TF32] = {29, 56, 90, 131, 132}, [HALF] = {36, 60, 100, 130, 130}},
@@ -76,6 +78,11 @@ static const double spmm_copy_bytes_us = 3.3e6, spmm_copy_us = 5;
 static const double narrow_step_us = 2.8, narrow_warps = 6, narrow_tiles = 2;
 static const double narrow_any_block = 0.8, narrow_alone = 0.7, narrow_vector = 0.5;
 
+/* spmm_few (H200, 4096 x 4096, a tenth of the blocks): bytes of A that arrive in a us, and what takes longer in caches: us for an element,
+ * by units or singly, and for each of the 1, 4 or 8 columns of a tile, f64 last. */
+static const double few_bytes_us = 3e6, few_element_us[2] = {2.3e-6, 8.9e-6},
+                    few_column_us[2] = {4.5e-7, 1.5e-6};
+
 const double tartan_cuda_spmm_epilogue = 1.3;
 
 /* What L2 holds of B while tiles of spmm_simt share it, by rows and by columns. By columns, whatever L2 loses comes
@@ -118,7 +125,9 @@ static double spmm_rate(const design *d, const tartan_cuda_spmm *p, double part)
 }
 
 static double with_few_columns(const design *d, const tartan_cuda_spmm *p, int32_t size, double rate) {
-    if (!tartan_cuda_is_half(p->dtype) || p->n > d->few[size].columns) return rate;
+    const bool measured =
+        tartan_cuda_is_half(p->dtype) || p->dtype == TARTAN_F64 || d == &spmm_plain || d == &spmm_simt;
+    if (!measured || p->n > d->few[size].columns) return rate;
     return smaller(rate, d->few[size].rate * (double)p->n / 64);
 }
 
@@ -134,7 +143,9 @@ static double with_start(const tartan_cuda_spmm *p, double rate, double us) {
 }
 
 double tartan_cuda_spmm_plain_rate(const void *problem) {
-    return with_start(problem, spmm_rate(&spmm_plain, problem, 1), 0);
+    const tartan_cuda_spmm *p = problem;
+    const double rate = spmm_rate(&spmm_plain, p, 1);
+    return with_start(p, with_few_columns(&spmm_plain, p, tartan_cuda_size_of(p->block_m), rate), 0);
 }
 
 double tartan_cuda_spmm_gather_rate(const void *problem) {
@@ -146,7 +157,8 @@ double tartan_cuda_spmm_simt_rate(const void *problem) {
     const int32_t edge = tartan_cuda_spmm_edge(p);
     if (edge == 0) return 0;
     const tartan_cuda_spmm q = tartan_cuda_spmm_in_sub_blocks(p, edge);
-    return with_start(p, spmm_rate(&spmm_simt, &q, 1), 0);
+    const double rate = spmm_rate(&spmm_simt, &q, 1);
+    return with_start(p, with_few_columns(&spmm_simt, &q, tartan_cuda_size_of(edge), rate), 0);
 }
 
 bool tartan_cuda_spmm_simt_copies(const tartan_cuda_spmm *p) {
@@ -336,6 +348,20 @@ double tartan_cuda_spmm_narrow_rate(const void *problem) {
     const double rate = spmm_rate(&spmm_narrow, p, part);
     if (reads != TARTAN_CUDA_SINGLY) return with_start(p, rate, 0);
     return with_start(p, rate, tartan_cuda_spmm_narrow_copies(p) ? narrow_copy_us(p) : narrow_lost_us(p));
+}
+
+double tartan_cuda_spmm_few_rate(const void *problem) {
+    const tartan_cuda_spmm *p = problem;
+    const double n = p->n < 1 ? 1 : (double)p->n, columns = n == 1 ? 1 : n <= 4 ? 4 : 8;
+    const double tiles = ceil(n / columns) * (double)p->batch.entries;
+    const double elements = (double)p->blocks * p->block_m * p->block_k,
+                 bytes = tartan_cuda_bytes_of(p->dtype);
+    const bool is_double = p->dtype == TARTAN_F64,
+               singly = (p->a_k == 1 ? p->block_k : p->block_m) % (is_double ? 2 : 4) != 0;
+    const double us =
+        tiles * larger((elements * bytes + 8 * (double)p->blocks) / few_bytes_us,
+                       elements * (few_element_us[singly] + columns * few_column_us[is_double]));
+    return with_start(p, operations_of(p) / us / 1e6, 0);
 }
 
 /* The useful operations in the time that cuBLAS takes for all, and reading the blocks and writing the copy. */

@@ -18,6 +18,7 @@ std::string tartan_test::last_launch() {
     }
 LAUNCH(spmm_plain)
 LAUNCH(spmm_gather)
+LAUNCH(spmm_few)
 LAUNCH(spmm_simt)
 LAUNCH(spmm_mma)
 LAUNCH(spmm_wgmma)

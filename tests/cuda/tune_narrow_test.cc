@@ -42,6 +42,30 @@ TEST(CudaTune, SpmmOfFewColumns) {
     EXPECT_EQ("needs compute capability 8.0 or more", half.refusal(narrow, turing));
 }
 
+// Other dtypes and blocks have a kernel without tensor cores.
+TEST(CudaTune, SpmmOfFewColumnsOfAnyKind) {
+    for (const int64_t n : {1, 2, 8, 16}) {
+        for (const int32_t dtype : {TARTAN_F64, TARTAN_F32})
+            for (const int32_t block : {1, 4, 5, 8, 32, 64, 128})
+                for (const auto &chip : {kHopper, kAmpere})
+                    EXPECT_EQ("spmm_few", Spmm(dtype, block, n).chosen(chip)) << block << " " << n;
+    }
+    for (const int32_t block : {1, 3, 20})
+        EXPECT_EQ("spmm_few", Spmm(TARTAN_BF16, block, 1).chosen(kHopper)) << block;
+    EXPECT_EQ("spmm_simt", Spmm(TARTAN_F32, 32, 128).chosen(kHopper));
+    EXPECT_EQ("spmm_mma", Spmm(TARTAN_F64, 64, 64).chosen(kHopper));
+    const char *const few = "spmm_few";
+    const Spmm f32(TARTAN_F32, 32, 8);
+    EXPECT_EQ("", f32.refusal(few, kHopper));
+    EXPECT_REFUSES(f32, few, kHopper, "one size", p.variable = true);
+    EXPECT_REFUSES(f32, few, kHopper, "16 bits", p.dtype = TARTAN_F8E4M3);
+    EXPECT_REFUSES(f32, few, kHopper, "no blocks", p.blocks = 0);
+    EXPECT_REFUSES(f32, few, kHopper, "spmm_narrow", p.dtype = p.c.dtype = TARTAN_BF16);
+    EXPECT_REFUSES(f32, few, kHopper, "128 columns", p.n = 129);
+    EXPECT_REFUSES(f32, few, kHopper, "2^27 rows", p.grid_m = (1 << 22) + 1);
+    EXPECT_REFUSES(f32, few, kHopper, "2^16 batch", p.batch.entries = 65536);
+}
+
 // Few columns of blocks of other sizes, for which there is another instance of the kernel.
 TEST(CudaTune, SpmmOfFewColumnsAndAnyBlocks) {
     for (const int32_t block : {8, 24, 40, 48, 72, 96, 256})

@@ -55,10 +55,10 @@ const LINES = [
 ]
 
 const NOT_HERE = [
-    "truth" => "a matrix is no condition in Julia", "resize" => "SparseArrays does not change the shape of a matrix", "cg" => "in packages such as IterativeSolvers, which need mul! and size alone",
-    "gmres" => "in packages such as IterativeSolvers, which need mul! and size alone", "eigenvalues_general" => "in packages such as Arpack, which need mul! and size alone",
-    "exponential" => "in packages such as ExponentialUtilities, which need mul! and size alone", "names" => "SparseArrays has no names", "names_kept" => "SparseArrays has no names",
-    (id => "lines of NumPy and SciPy alone" for id in ("peer_class", "as_array", "preconditioned", "triangular", "solve_unasked", "incomplete",
+    "truth" => "Julia does not accept a matrix as a condition", "resize" => "SparseArrays does not change the shape of a matrix", "cg" => "packages such as IterativeSolvers have them, and need only mul! and size",
+    "gmres" => "packages such as IterativeSolvers have them, and need only mul! and size", "eigenvalues_general" => "packages such as Arpack have them, and need only mul! and size",
+    "exponential" => "packages such as ExponentialUtilities have them, and need only mul! and size", "names" => "SparseArrays has no names", "names_kept" => "SparseArrays has no names",
+    (id => "only NumPy and SciPy have them" for id in ("peer_class", "as_array", "preconditioned", "triangular", "solve_unasked", "incomplete",
                                                        "save_peer", "save_dense", "deep_copy"))...,
 ]
 

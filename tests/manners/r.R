@@ -145,13 +145,13 @@ lines <- list(
   print = "length(capture.output(print(W))) > 0",
   size = "c(dim(W), length(W))")
 
-doubles <- "R has double precision only"
-numpy <- "lines of NumPy and SciPy alone"
+doubles <- "R has only double precision"
+numpy <- "only NumPy and SciPy have them"
 not_here <- c(
   scale_in_place = "R's operators make new objects", add_in_place = "R's operators make new objects",
   in_place_product = "R's operators make new objects", element_negative = "negative indices leave elements out",
   conjugate = "sparse matrices in R are real", complex_type = "sparse matrices in R are real", single = doubles,
-  single_precision = doubles, integers_type = doubles, dot = "R has one name for a product",
+  single_precision = doubles, integers_type = doubles, dot = "R has only one name for a product",
   peer_class = numpy, as_array = numpy, preconditioned = numpy, triangular = numpy, solve_unasked = numpy,
   incomplete = numpy, save_peer = numpy, save_dense = numpy, deep_copy = numpy,
   reshape = "Matrix does not reshape", cg = "Matrix has no iterative solvers", gmres = "Matrix has no iterative solvers")

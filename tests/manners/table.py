@@ -16,18 +16,18 @@ import sys
 
 LANGUAGES = {"python": ("Python", "scipy.sparse"), "r": ("R", "Matrix"), "julia": ("Julia", "SparseArrays")}
 START = """<!-- SPDX-License-Identifier: Apache-2.0. Made by tests/manners/table.py: edit tests/manners, not this file. -->
-# What users write, and what it gives
+# Operations beside scipy.sparse, Matrix and SparseArrays
 
-Each operation was tried with Tartan and with the language's own sparse matrices on the same small data, and the numbers were
-compared. `meson test -C build/release manners` tries them again.
+For each common operation on sparse matrices, the tables show the line for the language's own sparse matrices, the line for Tartan, and what both
+give. `meson test -C build/release manners` runs each pair of lines on the same small data and compares the numbers.
 
 | in the tables | means |
 |---|---|
-| sparse | a sparse matrix: for Tartan, in blocks |
+| sparse | a sparse matrix; Tartan's is in blocks |
 | dense | an array, or several numbers |
 | number | one number, truth value or text |
 | refused | an exception that says why, and what to do instead |
-| missing | not known |
+| missing | the library does not have the operation |
 """
 
 
@@ -70,7 +70,7 @@ def table(language, sections, rows):
             same = "the same line" if line == peer_line and line else code(line)
             lines.append(f"| {what} | {code(peer_line)} | {row.get('peer_result', '') if peer_line else ''} | {same} | {result} |")
     absent = [row["not_here"] for row in rows.values() if "not_here" in row]
-    lines += ["", "Left out: " + "; ".join(sorted(set(absent))) + "."] if absent else []
+    lines += ["", "Operations are left out for these reasons: " + "; ".join(sorted(set(absent))) + "."] if absent else []
     return "\n".join(lines) + "\n"
 
 
