@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0
  * Sparse times a few columns on the CPU, where lists of terms would cost as much as the products: a kernel goes through the blocks
- * itself. Values are read once and in their order. B is read in place where its rows are whole vectors that do not cross lines of cache, else copied first. Each element
- * is the same chain as anywhere else, with the same bits. */
+ * itself. Values are read once and in their order. B is read in place where its rows are whole vectors, or half of one, that do not
+ * cross lines of cache, else copied first. Each element is the same chain as anywhere else, with the same bits. */
 #include "backend/cpu.h"
 #include "core/interrupt.h"
 #include "core/workspace.h"

@@ -21,8 +21,8 @@ typedef struct strip_later {
 /* How it goes through those of the left factor: a line of each row in turn; where rows are shorter or neighbours, a line or a column
  * at a time. A line has the units of several steps, which need no request of their own. */
 typedef struct strip_walk {
-    int64_t step, turn,
-        each; /* bytes from one request to the next, and more after one of each row; steps between requests */
+    int64_t step, turn; /* bytes from one request to the next, and more after one of each row */
+    int64_t each;       /* steps from one request to the next */
 } strip_walk;
 
 STRIP_INLINE strip_walk strip_walk_of(const int rows, const tartan_i_strip *s) {
