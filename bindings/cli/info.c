@@ -50,7 +50,8 @@ static int run(int argc, char **argv) {
 const command command_info = {
     "info", "show what this build and machine support",
     "Usage: tartan info [--json]\n\n"
-    "Prints the version, the kernels in use, and each backend with its devices, or why it has none.\n\n"
+    "Prints the version, the kernels in use, and each backend with its devices, or the reason why it has "
+    "none.\n\n"
     "  --json   print one JSON object\n\n"
     "Environment: TARTAN_CPU=c|avx2|avx512|... limits the instruction sets; TARTAN_NUM_THREADS sets the "
     "threads;\n"

@@ -138,7 +138,8 @@ const command command_show = {
     "show", "list a file, or draw one of its layouts",
     "Usage: tartan show FILE [NAME] [--svg FILE] [--png FILE] [--pixels N]\n\n"
     "Without NAME, lists the objects of the file (or shows its only one). With the NAME of a layout or a\n"
-    "matrix, prints properties and a picture of the layout in the terminal; of an array, dtype and shape.\n\n"
+    "matrix, prints properties and a picture of the layout; with the NAME of an array, its dtype and "
+    "shape.\n\n"
     "  --svg FILE   write the picture as SVG instead\n"
     "  --png FILE   write the picture as PNG instead\n"
     "  --pixels N   width of the picture, 16 to 4096 (default 800)\n",

@@ -467,11 +467,11 @@ def outputs_words(f):
         left = [f"`{f.name(x)}`" for x in of if x is not None and x.optional]
         fields = ", ".join(f"`{f.field(a)}`" for a in f.outputs)
         text = f"The result is a named tuple of the gradients {fields}"
-        return text + (f"; that of {' or '.join(left)} is `nothing` if there is none." if left else ".")
+        return text + (f"; without {' or '.join(left)} {'its' if len(left) == 1 else 'their'} gradient is `nothing`." if left else ".")
     parts = []
     for a in f.on_request:
         others = ", ".join(f.name(x) for x in f.outputs)
-        parts.append(f"With `return_{f.name(a)}` the result is a named tuple ({others}); `{f.name(a)}`, {f.shapes[a.name].words(f.name)}, is {a.help}.")
+        parts.append(f"With `return_{f.name(a)}` the result is a named tuple ({others}), where `{f.name(a)}`, {f.shapes[a.name].words(f.name)}, is {a.help}.")
     return " ".join(parts)
 
 
@@ -510,13 +510,13 @@ def plain_docs(f, names, gradient_of):
         text = sentence(in_julia(op.help, names))
         if not f.op.name.endswith("_gradient"):
             inputs = " and ".join(f"`{f.name(a)}`" for a in f.inputs)
-            text = f"{text[:-1]}, for each number of {inputs}{'' if len(f.inputs) == 1 else ', which are broadcast'}."
+            text = f"{text[:-1]}, for each element of {inputs}{'' if len(f.inputs) == 1 else ', with broadcasting'}."
     else:
         text = sentence(in_julia(op.help, names) + formula_of(op))
     second = ""
     if f.terms:
         grads = " and ".join(f"`{f.name(a)}`" for a in f.terms)
-        second = f"In the second form Zygote and others that use ChainRulesCore give the gradient{'s' if len(f.terms) > 1 else ''} of {grads}."
+        second = f"Zygote and other packages that use ChainRulesCore differentiate the second form with respect to {grads}."
     source = sentence("Source: " + op.source) if op.source else ""
     first = paragraph(text, sentence(in_julia(op.details, names)) if op.details else "")
     return docstring(f, signatures, [first, paragraph(outputs_words(f), second), paragraph(source)], list(item_lines(f, names)), plain_example(f, names, gradient_of))
@@ -534,10 +534,10 @@ def writing_docs(f, names, gradient_of):
         return docstring(f, signatures, [first], list(item_lines(f, names)), writing_example(f, names, gradient_of))
     if f.is_tuple:
         fields = ", ".join(f"{f.field(a)} = ..." for a in f.outputs)
-        text = f"{own}, written to the arrays of the named tuple `grads`, ({fields}), which is returned; gradients that it does not have are not computed."
+        text = f"Writes the results of {own} to the arrays of the named tuple `grads`, ({fields}), and returns it. Gradients that `grads` does not name are not computed."
     else:
-        optional = "".join(f" and, if it is given, `{f.name(a)}`" for a in f.on_request)
-        text = f"{own}, written to {' and '.join(f'`{t}`' for t in targets)}{optional}."
+        optional = "".join(f" and, if given, to `{f.name(a)}`" for a in f.on_request)
+        text = f"Writes the result of {own} to {' and '.join(f'`{t}`' for t in targets)}{optional}."
     return docstring(f, signatures, [paragraph(text, may_be_words(f))], [], writing_example(f, names, gradient_of))
 
 

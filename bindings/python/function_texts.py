@@ -33,9 +33,9 @@ WORDS = [
     (r"\bin_size\b", "`size`"),
 ]
 DTYPES = {
-    "T": "float64, float32, float16 or bfloat16", "O": "the same dtype, or float32 where that has 16 bits",
-    "S": "float64 where `{first}` is, else float32", "L": "float64 where `{first}` is, else float32, float16 or bfloat16",
-    "M": "float64 where `{first}` is, else float32, float16, bfloat16 or float8_e4m3fn",
+    "T": "float64, float32, float16 or bfloat16", "O": "dtype of `{first}`, or float32 if that has 16 bits",
+    "S": "float64 if `{first}` is, else float32", "L": "float64 if `{first}` is, else float32, float16 or bfloat16",
+    "M": "float64 if `{first}` is, else float32, float16, bfloat16 or float8_e4m3fn",
     "P": "float64, float32, float16, bfloat16, float8_e4m3fn or float8_e5m2",
     "C": "float64, float32, float16, bfloat16, float8_e4m3fn or float8_e5m2",
     "R": "float64 or float32", "F64": "float64", "U8": "booleans or bytes", "I": "integers",
@@ -139,15 +139,15 @@ def facts_of(f, a):
     first = next((x.name for x in f.op.arguments if x.dtype in ("T", "P")), "")
     dtype = DTYPES.get(a.dtype, "").format(first=f.names.get(first, first))
     if a.dtype == "T" and a.name != first:
-        dtype = f"the dtype of `{f.names[first]}`"
+        dtype = f"dtype of `{f.names[first]}`"
     shape = a.shape
     if match := re.fullmatch(r"=(\w+)|on (\w+)", shape):
         other = f.names[match.group(1) or match.group(2)]
-        shape = f"the shape of `{other}`" if match.group(1) else f"on the layout of `{other}`"
+        shape = f"shape of `{other}`" if match.group(1) else f"on the layout of `{other}`"
     if f.ndim(a) > 0 and a.shape.startswith("["):
         shape = re.sub(r"\[batch, heads, ", "[[batch,] [heads,] ", shape)
     shape = "" if shape == "any" or (a.kind not in ("array", "arrays", "matrix", "mask")) else re.sub(r"\b(\w+)\.(\w+)\b", r"\2 of \1", shape)
-    return shape, f"of {dtype}" if dtype else ""
+    return shape, dtype
 
 
 def range_text(option):
@@ -176,17 +176,17 @@ def lines_of_arguments(f):
             facts = ", ".join(map(repr, item.words)) if item.words else range_text(item)
             changed = ""
         if item is f.drawn:
-            changed = "; if it is not given, 0, or for tensors of PyTorch a number of its generator"
+            changed = "; by default 0, or for tensors of PyTorch a number of its generator"
         yield f"`{f.name(item)}`{f' ({facts})' if facts else ''}: {in_python(item.help)}{changed}."
     for a in f.outputs:
         facts = ", ".join(x for x in facts_of(f, a) if x)
-        where = "memory for " if a.kind == "array" else "a matrix for "
-        may_be = f"; it may be {' or '.join(f'`{f.names[n]}`' for n in a.may_be)}" if a.may_be else ""
-        asked = f"; with `return_{f.name(a)}` the result is ``({', '.join(f.name(o) for o in f.outputs)})``" if a.optional and not f.is_tuple and f.name(a) != "out" else ""
-        yield f"`{f.name(a)}` ({facts}): {where}{in_python(a.help)}, which is then returned in it{may_be}{asked}."
+        where = "an array for " if a.kind == "array" else "a matrix for "
+        may_be = f"; may be {' or '.join(f'`{f.names[n]}`' for n in a.may_be)}" if a.may_be else ""
+        asked = f"; `return_{f.name(a)}` adds it to the result, ``({', '.join(f.name(o) for o in f.outputs)})``" if a.optional and not f.is_tuple and f.name(a) != "out" else ""
+        yield f"`{f.name(a)}` ({facts}): {where}{in_python(a.help)}{may_be}{asked}."
     if f.is_tuple:
-        yield (f"`wrt` names the gradients that are computed, of {', '.join(repr(f.field(a)) for a in f.outputs)}; without it they are all, "
-               "but for those of inputs that are not given. The others are None.")  # fmt: skip
+        yield (f"`wrt`: the gradients to compute, out of {', '.join(repr(f.field(a)) for a in f.outputs)}; by default those of all inputs "
+               "that are given. The others are None.")  # fmt: skip
 
 
 def sizes_of():
@@ -270,7 +270,7 @@ def docstring(f, recording):
     if recording:
         names = [f"`{f.name(f.inputs[i])}`" for i in sorted({i for i in recording.results if i >= 0})]
         yield ""
-        yield from wrapped(f"If PyTorch records gradients of {' or '.join(names)}, they are recorded.", 4)
+        yield from wrapped(f"PyTorch's autograd works for {' and '.join([', '.join(names[:-1]), names[-1]] if len(names) > 1 else names)}.", 4)
     if op.source:
         yield ""
         yield from wrapped(f"Source: {op.source}.", 4)

@@ -25,6 +25,8 @@ ELEMENTWISE = {"point1", "point1_gradient", "point2", "point2_gradient"}
 
 # Words of C in the texts of the schema, in R.
 WORDS = [
+    (r"\bbf16\b", "bfloat16"),
+    (r"\bf(64|32|16)\b", r"float\1"),
     (r"along the last axis", "along the first dimension"),
     (r"counted from the last dimension", "counted from the first dimension"),
     (r"along (its|the) first axis", r"along \1 last dimension"),
@@ -426,14 +428,14 @@ def page(op, ops_by_name, examples_dir):
     yield "}\n\\value{"
     for o in both:
         yield from value_lines(o, names, f"\\code{{{o.name}}}: ")
-    yield "\nResults are where the operands are."
+    yield "\nResults are in the memory of the operands."
     yield "}\n\\details{"
     yield filled(" ".join(t for o in both for t in details_of(o, names)))
     if any(is_image(op, a) for a in op.arguments):
-        yield filled("Arrays are spatial lengths x channels x n, as those of \\code{\\link{conv_forward}}.")
+        yield filled("Arrays are spatial lengths x channels x n, as for \\code{\\link{conv_forward}}.")
     elif any("..." in a.shape and not is_matrix(op, a) for a in op.arguments):
-        yield filled("Arrays have the dimensions of the other languages in reverse order, so what they call the last axis is the first "
-                     "dimension here: each column of a matrix is a line.")  # fmt: skip
+        yield filled("Arrays have their dimensions in reverse order compared with Python and C, where a line lies along the last axis: here it "
+                     "lies along the first dimension, so each column of a matrix is a line.")  # fmt: skip
     yield "}"
     if op.source:
         yield "\\references{\n" + filled(sentence(prose(op.source, names))) + "\n}"
@@ -450,31 +452,33 @@ def elementwise_page(ops, ops_by_name):
     yield from (f"\\alias{{{name_of(op)}}}" for op in ops)
     yield "\\title{Element-wise functions and their gradients}"
     yield "\\description{\n" + filled(
-        "Functions of each number of an array, or of the numbers of two arrays, in R's memory or on a device, and what backpropagation "
-        "needs of them.") + "\n}\n\\usage{"  # fmt: skip
+        "Functions of each element of an array, or of the elements of two arrays, in R's memory or on a device, and their gradients for "
+        "backpropagation.") + "\n}\n\\usage{"  # fmt: skip
     for op in ops:
         head, parts = usage(op, head=f"{name_of(op)}(")
         yield wrapped(head, parts, ")", width=78)
     yield "}\n\\arguments{"
-    yield filled("\\item{x, a, b}{numbers: vectors, matrices or arrays. Dimensions of \\code{a} or \\code{b} of length 1, and those that are "
+    yield filled("\\item{x, a, b}{vectors, matrices or arrays. Dimensions of \\code{a} or \\code{b} of length 1, and those that are "
                  "missing at the end, are repeated.}")  # fmt: skip
     yield "\\item{y}{the result of the function.}"
     yield "\\item{y_grad}{the gradient with respect to \\code{y}.}"
     options = {}
     for op in ops:
-        for o in op.options:
-            options.setdefault(o.name, o.help)
-    yield from (filled(f"\\item{{{name}}}{{{sentence(prose(text, names))}}}") for name, text in options.items())
+        for o in op.options if op.kind in ("point1", "point2") else []:
+            options.setdefault(o.name, {}).setdefault(o.help, name_of(op))
+    for name, helps in options.items():
+        texts = [prose(text, names) if len(helps) == 1 else f"for \\code{{{of}}}, {prose(text, names)}" for text, of in helps.items()]
+        yield filled(f"\\item{{{name}}}{{{sentence('; '.join(texts))}}}")
     yield "}\n\\value{"
-    yield filled("An array like \\code{x}, or of the dimensions that \\code{a} and \\code{b} have together, where the operands are; names are "
-                 "kept. The gradient of a function of \\code{x} is an array like its first argument; that of a function of two arrays is a list "
-                 "of \\code{a} and \\code{b}, each summed over the dimensions that were repeated.")  # fmt: skip
+    yield filled("An array like \\code{x}, or with the dimensions of \\code{a} and \\code{b} together, in the memory of the operands; names are "
+                 "kept. The gradient of a function of \\code{x} is an array like its first argument. The gradient of a function of two arrays is a "
+                 "list of \\code{a} and \\code{b}, each summed over the dimensions that were repeated.")  # fmt: skip
     yield "}\n\\details{\n\\tabular{ll}{"
     rows = [f"\\code{{{name_of(op)}}} \\tab {prose(op.help, names)}" for op in ops if op.kind in ("point1", "point2")]
     yield " \\cr\n".join(rows)
     yield "}\n" + filled(
-        "A gradient asks for what it needs of the call: the operands, the result or neither. Names begin with \\code{tartan_} since "
-        "those of base R are the same.") + "\n}\n\\examples{"  # fmt: skip
+        "A gradient takes what it needs from the call: the operands, the result or neither. Names begin with \\code{tartan_} so as not to "
+        "mask functions of base R.") + "\n}\n\\examples{"  # fmt: skip
     yield escaped_code("""x <- matrix(c(-1, 0, 1, 2), 2)
 y <- tartan_gelu(x)
 tartan_gelu_gradient(x, y_grad = matrix(1, 2, 2))

@@ -292,7 +292,7 @@ static tartan_status run_rows(const tartan_context *context, rows_job *j, const 
             tartan_i_workspace_end(context);
             FAIL_IN(j->function, ARGUMENT,
                     "indices[%" PRId64 "] is %" PRId64 ", as indices[%" PRId64
-                    "], expected a map that is one to one",
+                    "], expected different indices",
                     i + base, index, first + base);
         }
         *source = i;

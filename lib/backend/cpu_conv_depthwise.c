@@ -130,7 +130,7 @@ static const char *refuses(const tartan_op_conv *op, bool in_place) {
                          to = tartan_i_cpu_image_of(op->to, op->adjoint ? &conv->cols : &conv->rows);
     if (op->filter->layout->shape.block_rows != 1 || op->filter->layout->shape.block_cols != 1)
         return "the filter is not depthwise"; /* the usual answer, before anything that takes time */
-    if (op->active != NULL && op->active_from) return "the input counts in active windows alone";
+    if (op->active != NULL && op->active_from) return "the input is limited to active windows";
     if (from.channel != 1 || to.channel != 1) return "channels are not contiguous in memory";
     if (in_place && from.dtype != tartan_i_sum_dtype(op->filter->dtype))
         return "the image is converted first";

@@ -125,7 +125,7 @@ static const char *refuses(const tartan_op_conv_filter_gradient *op, bool in_pla
                          out = tartan_i_cpu_image_of(op->out, &op->conv->rows);
     if (l->shape.block_rows != 1 || l->shape.block_cols != 1)
         return "the filter is not depthwise"; /* the usual answer, before anything that takes time */
-    if (in_place && op->active != NULL && op->active_in) return "an image counts in active windows alone";
+    if (in_place && op->active != NULL && op->active_in) return "an image is limited to active windows";
     if (in_place && (in.channel != 1 || out.channel != 1)) return "channels are not contiguous in memory";
     if (in_place && (in.dtype != dtype || out.dtype != dtype)) return "an image is converted first";
     return tartan_i_cpu_is_depthwise(l, op->conv->options.taps, &in, &out) ? NULL

@@ -90,7 +90,7 @@ const char *tartan_i_cpu_conv_channels_in_place_refuses(const tartan_context *co
     if (why != NULL) return why;
     if (out_block(op) % k->lanes != 0) return "the output channels of a block are not whole vectors";
     if (out->repeats) return "blocks share output channels, which are summed first";
-    if (op->active != NULL && op->active_from) return "the input counts in active windows alone";
+    if (op->active != NULL && op->active_from) return "the input is limited to active windows";
     if (op->add) return "results are added to old values";
     if (op->to->dtype != k->dtype) return "results are converted when they are stored";
     if (out->of != NULL || tartan_i_cpu_image_of(op->to, out).channel != 1)

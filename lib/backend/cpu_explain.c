@@ -227,7 +227,7 @@ static void explain_wide(const tartan_context *context, const tartan_op *any, co
                op->a->block_order == TARTAN_COL_MAJOR ? "row-major" : "column-major");
     if (dtype == TARTAN_BF16 && product->group == 1 &&
         tartan_i_cpu_product_kernels(dtype, NULL).product.group > 1)
-        advise(&a, "gates of 0 and 1 alone, which keep the instructions for bfloat16");
+        advise(&a, "gates of only 0 and 1, which keep the instructions for bfloat16");
     advise_product(&a, p, dtype, s.form.out_block, s.columns);
     tartan_i_text_add(text, "]");
 }

@@ -258,7 +258,7 @@ tartan_status tartan_i_cpu_segment_sum_gradient(const tartan_context *context, c
                 const int64_t item = entry(&j, i);
                 tartan_i_workspace_end(context);
                 FAIL_IN(op->function, ARGUMENT,
-                        "order[%" PRId64 "] is %" PRId64 ", which was there before, expected each item once",
+                        "order[%" PRId64 "] is %" PRId64 ", as an earlier entry, expected each item once",
                         i + j.base, item + j.base);
             }
             j.from[entry(&j, i)] = s;

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0
  * The operations that a backend runs, one struct each, with all operands checked by lib/ops: a backend need not check
- * shapes again. Those of lib/ops/schema/by_hand.def and points.def are here, the others in operation_structs.h.
+ * shapes again. The structs for lib/ops/schema/by_hand.def and points.def are here, all others in operation_structs.h.
  * Dense operands may have any strides (those of inputs also 0 or negative), batch dimensions before the
  * last two, and no elements. The padding of ragged blocks may hold anything, NaN included. Unused pointers are NULL. */
 #ifndef TARTAN_BACKEND_OPERATION_H
@@ -13,10 +13,10 @@
 
 /* Every struct begins with the name of the public function, for messages. */
 
-/* Gather (no `targets`): block i of `to` becomes block sources[i] of `from` (NULL: block i; -1: zeros), transposed
- * if `transpose`. Scatter (`targets`): block i of `from` is written to block targets[i] of `to` (-1: skipped; no
- * block twice), and other blocks keep their values. Converts with one rounding; does not read the padding of
- * `from`, zeroes that of the blocks it writes. The lists are in device memory. */
+/* Gather (no `targets`): block i of `to` becomes block sources[i] of `from` (NULL: block i; -1: zeros), transposed if `transpose`.
+ * Scatter (`targets`): block i of `from` is written to block targets[i] of `to` (-1: skipped; no block twice), and other blocks
+ * keep their values. Elements are converted with one rounding. The padding of `from` is not read, and the padding of written blocks
+ * becomes zero. The lists are in device memory. */
 typedef struct tartan_op_block_copy {
     const char *function;
     const tartan_matrix *from;
@@ -34,12 +34,12 @@ typedef struct tartan_op_block_norms {
     const tartan_array *norms; /* [blocks] of f64, dense */
 } tartan_op_block_norms;
 
-/* Block i of `to` is computed of block a_sources[i] of a and block b_sources[i] of b (NULL: block i; -1: not stored), and is
- * zero if none is stored; what one operand alone does not store is 0. In f64: each product and sum is rounded by itself, and the
- * result once to the dtype of `to`. With factors, an element is multiplied by that of its row, then by that of its column, and the
- * step is `scale` by 1. Without them, `scale`, and `sum` of a block that one operand alone stores, is a product with a number; if
- * that is 1, the block keeps its bits. `to` may be a or b, or have the same values, if it has the same layout, dtype and block
- * order. Zeroes the padding of `to`. */
+/* Block i of `to` is computed from block a_sources[i] of a and block b_sources[i] of b (NULL: block i; -1: not stored). A block
+ * that an operand does not store counts as 0. Elements are computed in f64: each product and sum is rounded separately, and the
+ * result once to the dtype of `to`. With factors, an element is multiplied by the factor of its row, then by the factor of its
+ * column, and the step is `scale` by 1. Without factors, `scale`, and `sum` of a block that only one operand stores, is a product
+ * with a number; if that is 1, the block keeps its bits. `to` may be a or b, or share its values, if it has the same layout, dtype
+ * and block order. The padding of `to` becomes zero. */
 typedef struct tartan_op_elementwise {
     const char *function;
     tartan_i_step step; /* of elements x of a and y of b */
@@ -51,9 +51,9 @@ typedef struct tartan_op_elementwise {
     tartan_matrix *to;
 } tartan_op_elementwise;
 
-/* Single elements, by their positions among the values. Reading (no `to`): numbers[i] is element sources[i] of `from`, or 0
- * if that is -1. Writing: element targets[i] of `to` (-1: none; no element twice) becomes numbers[i] or, if sources[i] is
- * given and not -1, alpha times that element plus numbers[i], in f64. */
+/* Single elements, by their positions among the values. Reading (no `to`): numbers[i] becomes element sources[i] of `from`, or 0 if
+ * sources[i] is -1. Writing: element targets[i] of `to` (-1: none; no element twice) becomes numbers[i] or, if sources[i] is given
+ * and not -1, alpha times element sources[i] plus numbers[i], in f64. */
 typedef struct tartan_op_elements {
     const char *function;
     int64_t count;
@@ -64,7 +64,7 @@ typedef struct tartan_op_elements {
     tartan_matrix *to;
 } tartan_op_elements;
 
-/* A number for each row, column or block, of the stored elements alone: a chain of f64 numbers that begins as its row of
+/* A number for each row, column or block, over the stored elements only: a chain of f64 numbers that starts as its row of
  * kernels/steps.def says. The order of a sum depends only on the layout and the block order. NaN in an element makes the number
  * NaN. */
 typedef struct tartan_op_reduce {
@@ -76,8 +76,8 @@ typedef struct tartan_op_reduce {
     const tartan_array *results; /* [numbers] of f64, dense */
 } tartan_op_reduce;
 
-/* *count is the number of different elements (tartan_matrix_count_different) of the pairs of blocks a_ids[i] of a and
- * b_ids[i] of b (-1: not stored, zeros; not both), which are at the same place. */
+/* *count is the number of elements that differ (tartan_matrix_count_different) between blocks a_ids[i] of a and b_ids[i] of b at
+ * the same position (-1: not stored, zeros; not both). */
 typedef struct tartan_op_compare {
     const char *function;
     const tartan_matrix *a, *b;
@@ -88,8 +88,8 @@ typedef struct tartan_op_compare {
     const tartan_array *count; /* [1] of f64 */
 } tartan_op_compare;
 
-/* active = 1 for windows whose largest number, or average, is above the tolerance or NaN; else 0. For the average, positions
- * outside of the image count as 0; for the largest number, they do not count. */
+/* active = 1 for windows whose largest element, or average, is NaN or exceeds the tolerance; else 0. Positions outside the image
+ * count as 0 in the average and are ignored in the maximum. */
 typedef struct tartan_op_window_pool {
     const char *function;
     const tartan_array *mask;        /* [n, spatial...], also of u8 */
@@ -100,10 +100,10 @@ typedef struct tartan_op_window_pool {
 } tartan_op_window_pool;
 
 /* Convolution in one of two directions, with the geometry of the cross-correlation out = filter * in:
- *   from `in` positions to `out` positions, channels of the filter's columns to those of its rows; or
- *   with `adjoint` the other way round, where to[q] has the sum over taps and p with p * stride + t * dilation - before = q.
- * Then, for each channel of `to` and with e the edge class of the position: to = gain[e] to + bias[e], or with bias_first
- * gain[e] (to + bias[e]), max(to, 0) with relu, plus the old value with add. Without gain and bias, relu and add count, too. */
+ * from `in` positions to `out` positions, from the channels of the filter's columns to the channels of its rows; or
+ * with `adjoint` the other way round, where to[q] has the sum over taps and p with p * stride + t * dilation - before = q. Then,
+ * for each channel of `to` and with e the edge class of the position: to = gain[e] to + bias[e], or with bias_first gain[e] (to +
+ * bias[e]), max(to, 0) with relu, plus the old value with add. relu and add also apply without gain and bias. */
 typedef struct tartan_op_conv {
     const char *function;
     const tartan_conv *conv;
@@ -121,9 +121,9 @@ typedef struct tartan_op_conv {
     bool active_from;            /* whose other positions count as 0 */
 } tartan_op_conv;
 
-/* One step of an optimiser over all its parameters, by a rule of kernels/updates.def: p, m and v of each element become what it says.
- * Gradients go through the filter, then are multiplied by `factor` and by the scale. Where that is 0 or not finite, nothing changes.
- * An array of p decides in which type its element is computed. */
+/* One step of an optimiser over all its parameters: a rule of kernels/updates.def computes the new p, m and v of each element.
+ * Gradients pass the filter and are then multiplied by `factor` and by the scale. If the scale is 0 or not finite, nothing changes.
+ * The dtype of an array of p decides the type in which its elements are computed. */
 typedef struct tartan_op_update {
     const char *function;
     const char *p_name, *g_name, *m_name, *m_scales_name; /* of the arguments */
@@ -140,14 +140,14 @@ typedef struct tartan_op_update {
     bool
         lazy; /* slices along the first axis whose gradients are all 0, before the filter, stay as with a gate of 0 */
 
-    /* Parameters of 16 bits are rounded at random: number i of a drawing whose place is the parameter's belongs to element i in row-major
-     * order. Moments of 8 bits always are, with streams of their own. */
+    /* Rounds 16-bit parameters at random: element i in row-major order takes number i of the drawing at the parameter's place.
+     * 8-bit moments are always rounded at random, with streams of their own. */
     bool stochastic;
     tartan_i_drawing drawing;
 } tartan_op_update;
 
-/* x_grad[..., i] = sum of values[..., j] over the j whose indices[..., j] is i, in their order, in the type of sums. If `distinct`, no
- * index of a line is there twice. Indices and values may lack the last axis: then there is one of a line. */
+/* x_grad[..., i] = sum of values[..., j] over all j with indices[..., j] = i, in their order, in the type of sums. If `distinct`,
+ * the indices of a line differ. Indices and values may lack the last axis; a line then has one of each. */
 typedef struct tartan_op_put_along {
     const char *function, *values_name;
     const tartan_array *indices, *values; /* [lines..., k] or [lines...] */
@@ -183,8 +183,8 @@ static inline bool tartan_i_has_small_moments(const tartan_op_update *op, int64_
            (op->v != NULL && op->v[place].dtype == TARTAN_F8E4M3);
 }
 
-/* ---- Element-wise functions of dense arrays of any strides (kernels/points.def). `row` is the function's place in its table, p has its
- * parameters, as many as there are. Computed in f64 where an operand is of f64, else in f32, and rounded once. ---- */
+/* ---- Element-wise functions of dense arrays of any strides (kernels/points.def). `row` is the function's position in its table,
+ * and p holds its parameters. Elements are computed in f64 if an operand is f64, else in f32, and rounded once. ---- */
 
 /* A row of kernels/fused.def: outputs of the shape `shape`, to which inputs are broadcast. An operand of several parts is
  * [..., parts, n]. */
@@ -202,8 +202,8 @@ typedef struct tartan_op_fused {
     tartan_array shape;   /* without data */
     tartan_array view[4]; /* operands that are no arguments of the call may be here */
 
-    /* The random number of an element is number offset + i for element i of `numbers`, an array without data whose strides say where it
-     * is, broadcast to `shape`. */
+    /* Element i of `numbers` takes random number offset + i. `numbers` is an array without data, broadcast to `shape`, whose
+     * strides give i. */
     tartan_i_drawing drawing;
     int64_t offset;
     tartan_array numbers;
@@ -229,7 +229,7 @@ typedef struct tartan_op_point1 {
     const tartan_array *x, *y; /* of one shape; y may be x */
 } tartan_op_point1;
 
-/* x_grad = f'(x) y_grad. What the expression does not mention is NULL. */
+/* x_grad = f'(x) y_grad. Operands that the expression does not mention are NULL. */
 typedef struct tartan_op_point1_gradient {
     const char *function;
     int32_t row;
@@ -244,7 +244,7 @@ typedef struct tartan_op_point2 {
     const tartan_array *a, *b, *y; /* y may be an operand of the same shape */
 } tartan_op_point2;
 
-/* The gradients, each summed in f64 over the dimensions along which its operand is repeated; CUDA adds up to 8 terms before. */
+/* The gradients, each summed in f64 over the dimensions along which its operand is repeated; CUDA first adds groups of up to 8 terms. */
 typedef struct tartan_op_point2_gradient {
     const char *function;
     int32_t row;
@@ -252,7 +252,7 @@ typedef struct tartan_op_point2_gradient {
     const tartan_array *a_grad, *b_grad;    /* each may be NULL */
 } tartan_op_point2_gradient;
 
-/* The structs of the operations that the schema describes whole, and TARTAN_I_OPERATIONS(X), one row for each struct: its
+/* The structs of the operations that the schema describes completely, and TARTAN_I_OPERATIONS(X), one row for each struct: its
  * enumerator, and the name of its struct and union member. Written by lib/ops/schema/generate_c.py. */
 #include "backend/operation_structs.h"
 
@@ -317,9 +317,9 @@ static inline void tartan_i_op_list(tartan_op *op, tartan_i_operand room[TARTAN_
 /* Elements of the stored blocks without padding; for a dynamic layout, of all blocks of its capacity; 0 for NULL. */
 double tartan_i_stored_elements(const tartan_matrix *matrix);
 
-/* Useful operations that take more than an expression: of a product; the length of the sums over k and the batch, of
- * which the head dimension is no part; of growth scores; of a convolution, where each weight meets each position of `out` once, in
- * windows of `windowed` if `active` is not NULL. */
+/* Useful operations that need more than an expression: of a product; the length of the sums over k and the batch, without the head
+ * dimension; of growth scores; and of a convolution, where each weight meets each position of `out` once, or only those in windows
+ * of `windowed` if `active` is not NULL. */
 double tartan_i_spmm_flops(const tartan_op_spmm *op);
 double tartan_i_terms(const tartan_array *x, int64_t pairs, int64_t heads);
 enum { TARTAN_I_NORM_OF_GRADIENT = 0 }; /* of a growth score, beside tartan_norm */
@@ -329,7 +329,7 @@ double tartan_i_conv_flops(const tartan_layout *layout, const tartan_array *out,
 
 double tartan_i_muon_flops(const tartan_op_muon *op);
 
-/* The useful floating-point operations: those on stored elements. */
+/* The number of useful floating-point operations, on stored elements only. */
 double tartan_i_op_flops(const tartan_op *op);
 
 #endif

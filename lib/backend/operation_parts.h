@@ -1,6 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0
- * Parts of the structs of operations (operation.h) that kernels know, too. Apart from those, so that a new operation, or a changed
- * one, compiles no CUDA kernel again but its own. */
+ * Parts of the structs of operations (operation.h) that kernels also use. They are in a file of their own so that adding or changing an operation recompiles no CUDA kernels but its own. */
 #ifndef TARTAN_BACKEND_OPERATION_PARTS_H
 #define TARTAN_BACKEND_OPERATION_PARTS_H
 
@@ -19,7 +18,7 @@ enum { TARTAN_I_POINT_PARAMETERS = 4 };
 /* Arrays of a list, and pairs of factors of a product. */
 enum { TARTAN_I_MAX_PAIRS = 8 };
 
-/* What an attention's bias array holds. */
+/* The form of attention's bias array. */
 typedef enum tartan_i_bias {
     TARTAN_I_BIAS_NONE,
     TARTAN_I_BIAS_SLOPES,   /* [heads], times j - i - query_offset */
@@ -28,15 +27,15 @@ typedef enum tartan_i_bias {
     TARTAN_I_BIAS_DENSE,    /* [batch or 1, heads or 1, tq, tk] */
 } tartan_i_bias;
 
-/* What the operations of attention share: inputs and options. */
+/* The inputs and options that all operations of attention share. */
 typedef struct tartan_i_attention {
     const tartan_layout *layout;
-    const tartan_array *q, *k, *v; /* [batch, heads or kv_heads, tq or tk, d], that of v may be another */
+    const tartan_array *q, *k, *v;       /* [batch, heads or kv_heads, tq or tk, d], v may have another d */
     const tartan_block_mask *block_mask; /* or NULL */
     const tartan_array *bias;            /* or NULL */
     tartan_i_bias bias_kind;
     double scale, softcap; /* softcap: 0 if there is none */
-    bool by_batch;         /* the heads of the layout are those of batch entries */
+    bool by_batch;         /* the heads of the layout belong to batch entries */
     bool causal;
     int64_t query_offset, causal_from;
     double dropout; /* 0 <= dropout < 1 */

@@ -4,7 +4,7 @@
 
 tartan_status tartan_context_peak(tartan_context *context, int32_t dtype, double *out_gflops) {
     CHECK_HANDLE(context, CONTEXT, "context");
-    CHECK(out_gflops != NULL, HANDLE, "out_gflops is NULL, expected a place for the result");
+    CHECK(out_gflops != NULL, HANDLE, "out_gflops is NULL, expected a pointer for the result");
     CHECK(dtype == TARTAN_F64 || dtype == TARTAN_F32 || dtype == TARTAN_F16 || dtype == TARTAN_BF16, DTYPE,
           "dtype is %d, expected %d (float64), %d (float32), %d (float16) or %d (bfloat16)", dtype,
           TARTAN_F64, TARTAN_F32, TARTAN_F16, TARTAN_BF16);

@@ -63,7 +63,7 @@ static bool try_plugin(const char *path) {
     *(void **)&get = dlsym(library, "tartan_plugin_get");
     const tartan_backend *backend = get != NULL ? get(&tartan_i_host) : NULL;
     if (backend == NULL) {
-        explain("%s: not a plug-in of Tartan", path);
+        explain("%s: not a Tartan plug-in", path);
     } else if (backend->abi != TARTAN_BACKEND_ABI) {
         explain("%s: made for backend ABI %d, expected %d", path, backend->abi, TARTAN_BACKEND_ABI);
     } else if (backend->device_type != TARTAN_CUDA) {

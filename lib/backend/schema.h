@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0
- * What an operation is, as data. lib/ops/schema/generate_c.py writes these tables from the .def files beside it. */
+ * Operations as data. lib/ops/schema/generate_c.py writes these tables from the .def files beside it. */
 #ifndef TARTAN_BACKEND_SCHEMA_H
 #define TARTAN_BACKEND_SCHEMA_H
 
@@ -28,10 +28,10 @@ typedef enum tartan_i_dtype_rule {
 
 /* One item of a shape. */
 typedef enum tartan_i_dim_kind {
-    TARTAN_I_DIM_NAME,      /* a size; `index` is that of its name */
+    TARTAN_I_DIM_NAME,      /* a size; `index` is the number of its name */
     TARTAN_I_DIM_REST,      /* any number of dimensions */
     TARTAN_I_DIM_CONSTANT,  /* `index` itself */
-    TARTAN_I_DIM_BROADCAST, /* what the runs `index` and `other` broadcast to */
+    TARTAN_I_DIM_BROADCAST, /* the broadcast shape of the runs `index` and `other` */
     TARTAN_I_DIM_BLOCKS,    /* of the layout of argument `index`; and so on */
     TARTAN_I_DIM_ROWS,
     TARTAN_I_DIM_COLS,
@@ -44,7 +44,7 @@ typedef struct tartan_i_dim {
 } tartan_i_dim;
 
 typedef struct tartan_i_alternative {
-    int32_t count, single; /* of items; of those that are one dimension each */
+    int32_t count, single; /* the number of items, and of items that are one dimension each */
     tartan_i_dim dims[TARTAN_I_MAX_DIM_ITEMS];
 } tartan_i_alternative;
 
@@ -62,12 +62,12 @@ typedef struct tartan_i_argument {
     const char *name;
     int32_t kind; /* tartan_operand_kind */
     tartan_i_usage use;
-    bool optional, stays, variable; /* stays: not of a dynamic layout; variable: blocks may differ in size */
+    bool optional, stays, variable; /* stays: no dynamic layout; variable: blocks may differ in size */
     tartan_i_dtype_rule dtype;
     int32_t gradient_of; /* the place, from 1, of the input whose gradient an output is; 0: none */
-    uint32_t may_be;     /* bit i: may have the memory of argument i */
-    uint32_t old_arguments, old_options; /* bit i: old values count if argument i, or option i, is given */
-    size_t member;                       /* where the struct of the operation has it */
+    uint32_t may_be;     /* bit i: may share the memory of argument i */
+    uint32_t old_arguments, old_options; /* bit i: uses old values if argument or option i is given */
+    size_t member;                       /* its offset in the struct of the operation */
     const char *shape;                   /* as it is written, for messages */
     tartan_i_shape_rule rule;
 } tartan_i_argument;
@@ -99,14 +99,14 @@ struct tartan_i_schema {
     const char *name, *function; /* "layer_norm", "tartan_layer_norm" */
     tartan_op_kind kind;
     int32_t row;       /* of a kind that several operations share */
-    size_t row_member; /* where the struct has it; 0: nowhere */
-    size_t size;       /* of a tartan_op, as far as the struct goes */
+    size_t row_member; /* its offset in the struct; 0: none */
+    size_t size;       /* bytes of a tartan_op up to the end of the struct */
     const tartan_i_argument *arguments;
     int32_t narguments;
     const tartan_i_option_rule *options;
     int32_t noptions;
-    size_t count_member; /* where the struct has the number of arrays of a list; 0: there are no lists */
-    bool any_number;     /* of arrays in a list; each place has a T of its own */
+    size_t count_member; /* the offset of the number of arrays in a list; 0: there are no lists */
+    bool any_number;     /* lists may have any number of arrays, each with a T of its own */
     tartan_status (*shapes)(const tartan_op *op, int32_t argument, tartan_array *shape); /* or NULL, */
     tartan_status (*check)(tartan_op *op, const tartan_context *context);                /* also this one, */
     void (*end)(tartan_op *op);                                                          /* and this one */

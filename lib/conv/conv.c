@@ -116,8 +116,8 @@ const char *tartan_conv_options(const tartan_conv *conv) {
     return tartan_i_is(conv, TARTAN_I_CONV) ? conv->text : NULL;
 }
 
-/* The geometry for an input of these lengths: that of a transposed convolution with the smallest output, unless `sizes`
- * has the lengths of the output, too. */
+/* The geometry for an input of these lengths. A transposed convolution gets the smallest output that fits, unless the lengths of
+ * the output follow in `sizes`. */
 tartan_status tartan_i_conv_geometry(const char *function, const tartan_conv *conv, const int64_t *sizes,
                                      int64_t nsizes, tartan_i_geometry *out) {
     const tartan_i_conv_options *o = &conv->options;
@@ -132,7 +132,7 @@ tartan_status tartan_i_conv_geometry(const char *function, const tartan_conv *co
             const int64_t expected = out->out[TARTAN_I_DIMS - o->dims + d];
             CHECK_IN(function, sizes[d] == expected, SHAPE,
                      "in_size has %" PRId64 " in dimension %d, expected %" PRId64
-                     ", which an output of length %" PRId64 " belongs to",
+                     " for an output of length %" PRId64,
                      sizes[d], d, expected, sizes[o->dims + d]);
         }
         return TARTAN_OK;

@@ -7,8 +7,8 @@
 #include "layout/layout.h"
 #include "tartan/conv.h"
 
-/* One side of a filter. Its rows, or the columns of one tap, are slots for channels. Slots of a block that have a channel
- * come before those that have none. */
+/* One side of a filter. Its rows, or the columns of one tap, are slots for channels. In each block, slots with a channel come
+ * before slots without one. */
 typedef struct tartan_i_channels {
     int64_t count; /* channels */
     int64_t slots; /* rows, or columns of a tap */
@@ -55,8 +55,8 @@ static inline int64_t tartan_i_channels_in(const tartan_i_channels *side, int64_
     return n;
 }
 
-/* The geometry for an input with the spatial lengths `sizes`, the argument in_size of `function`. That of a transposed
- * convolution has the smallest output, unless `sizes` goes on with the lengths of the output. Errors: SHAPE, HANDLE. */
+/* The geometry for an input with the spatial lengths `sizes`, the argument in_size of `function`. A transposed convolution gets the
+ * smallest output that fits, unless the lengths of the output follow in `sizes`. Errors: SHAPE, HANDLE. */
 tartan_status tartan_i_conv_geometry(const char *function, const tartan_conv *conv, const int64_t *sizes,
                                      int64_t nsizes, tartan_i_geometry *out);
 

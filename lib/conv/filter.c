@@ -14,12 +14,12 @@ static tartan_status check_filter(const char *function, const tartan_conv *conv,
     if (!tartan_i_is(filter, TARTAN_I_MATRIX))
         return tartan_i_fail_handle(function, "filter", filter, "matrix");
     PASS(tartan_i_matrix_check_cpu(function, filter));
-    CHECK_IN(
-        function,
-        filter->layout == conv->layout || strcmp(filter->layout->identity, conv->layout->identity) == 0,
-        LAYOUT,
-        "filter has another layout than the convolution (%s), expected that of tartan_conv_get_layout (%s)",
-        filter->layout->identity, conv->layout->identity);
+    CHECK_IN(function,
+             filter->layout == conv->layout || strcmp(filter->layout->identity, conv->layout->identity) == 0,
+             LAYOUT,
+             "filter has another layout than the convolution (%s), expected the layout from "
+             "tartan_conv_get_layout (%s)",
+             filter->layout->identity, conv->layout->identity);
     return TARTAN_OK;
 }
 

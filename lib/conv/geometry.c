@@ -218,7 +218,7 @@ tartan_status tartan_i_geometry_smallest(const char *function, const tartan_i_co
         const int64_t least = (length - 1) * o->stride[d] + more;
         CHECK_IN(function, length > 0 && least + o->stride[d] > 0, SHAPE,
                  "%s has length %" PRId64
-                 " in dimension %d, which no result of the transposed convolution belongs to",
+                 " in dimension %d, for which the transposed convolution has no output",
                  name, length, own);
         in[own] = least > 0 ? least : 0;
     }

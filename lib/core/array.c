@@ -274,7 +274,7 @@ const char *tartan_i_shape_text(const tartan_array *array, char text[TARTAN_I_SH
 tartan_status tartan_i_array_check_apart(const char *function, const char *name, const tartan_array *out,
                                          const char *in_name, const tartan_array *in) {
     CHECK_IN(function, in == NULL || !tartan_i_array_overlap(out, in), ARGUMENT,
-             "%s overlaps %s, expected memory of its own", name, in_name);
+             "%s overlaps %s, expected separate memory", name, in_name);
     return TARTAN_OK;
 }
 
@@ -305,7 +305,7 @@ static tartan_status make(const char *function, const char *name, tartan_array *
 
 tartan_status tartan_array_init(void *data, int32_t dtype, int32_t ndim, const int64_t *shape,
                                 const int64_t *strides, tartan_array *out) {
-    CHECK(out != NULL, HANDLE, "out is NULL, expected a place for the result");
+    CHECK(out != NULL, HANDLE, "out is NULL, expected a pointer for the result");
     CHECK(ndim >= 0 && ndim <= TARTAN_MAX_NDIM, ARGUMENT, "ndim is %d, expected 0 .. %d", ndim,
           TARTAN_MAX_NDIM);
     tartan_array made = {.data = data, .dtype = dtype, .device_type = TARTAN_CPU, .ndim = ndim};
@@ -372,7 +372,7 @@ static uint8_t code_of_dlpack(int32_t dtype) {
 
 tartan_status tartan_array_from_dlpack(const struct DLTensor *tensor, tartan_array *out) {
     CHECK(tensor != NULL, HANDLE, "tensor is NULL, expected a DLTensor");
-    CHECK(out != NULL, HANDLE, "out is NULL, expected a place for the result");
+    CHECK(out != NULL, HANDLE, "out is NULL, expected a pointer for the result");
     int32_t dtype = dtype_of_dlpack(tensor->dtype.code, tensor->dtype.bits);
     CHECK(dtype != 0 && tensor->dtype.lanes == 1, DTYPE,
           "tensor has DLPack type code %d, %d bits, %d lanes, expected float of 64, 32 or 16 bits, bfloat of "
@@ -391,7 +391,7 @@ tartan_status tartan_array_from_dlpack(const struct DLTensor *tensor, tartan_arr
 }
 
 tartan_status tartan_array_to_dlpack(tartan_array *array, struct DLTensor *out_tensor) {
-    CHECK(out_tensor != NULL, HANDLE, "out_tensor is NULL, expected a place for the result");
+    CHECK(out_tensor != NULL, HANDLE, "out_tensor is NULL, expected a pointer for the result");
     CHECK(array == NULL || (array->ndim >= 0 && array->ndim <= TARTAN_MAX_NDIM), SHAPE,
           "array has ndim %d, expected 0 .. %d", array->ndim, TARTAN_MAX_NDIM);
     PASS(tartan_i_array_check_either(__func__, "array", array, false));

@@ -30,7 +30,7 @@ tartan_status tartan_i_fail(tartan_status status, const char *function, const ch
 /* CHECK_OUT(out) refuses a NULL out-pointer and clears what it points to. */
 #define CHECK_OUT(out)                                                                                       \
     do {                                                                                                     \
-        CHECK((out) != NULL, HANDLE, #out " is NULL, expected a place for the result");                      \
+        CHECK((out) != NULL, HANDLE, #out " is NULL, expected a pointer for the result");                    \
         *(out) = NULL;                                                                                       \
     } while (0)
 

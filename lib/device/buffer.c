@@ -250,12 +250,12 @@ tartan_status tartan_buffer_to_array(tartan_context *context, const tartan_buffe
                                       : tartan_i_operand_array(__func__, context, "buffer", &own, false));
     PASS(tartan_i_array_check_either(__func__, "array", array, true));
     PASS(tartan_i_array_check_host(__func__, "array", array));
-    CHECK(array->dtype == own.dtype, DTYPE, "array is of %s, expected %s (that of the buffer)",
+    CHECK(array->dtype == own.dtype, DTYPE, "array is of %s, expected %s (as the buffer)",
           tartan_dtype_name(array->dtype), tartan_dtype_name(own.dtype));
     bool same = array->ndim == own.ndim;
     for (int32_t d = 0; same && d < own.ndim; d++) same = array->shape[d] == own.shape[d];
-    CHECK(same, SHAPE, "array has shape %s, expected %s (that of the buffer)",
-          tartan_i_shape_text(array, text), tartan_i_shape_text(&own, own_text));
+    CHECK(same, SHAPE, "array has shape %s, expected %s (as the buffer)", tartan_i_shape_text(array, text),
+          tartan_i_shape_text(&own, own_text));
     PASS(tartan_i_array_check_apart(__func__, "array", array, "the buffer", &own));
     tartan_i_call call;
     PASS(tartan_i_call_enter(__func__, context, &call));
@@ -265,7 +265,7 @@ tartan_status tartan_buffer_to_array(tartan_context *context, const tartan_buffe
 }
 
 tartan_status tartan_buffer_view(tartan_buffer *buffer, tartan_array *out_view) {
-    CHECK(out_view != NULL, HANDLE, "out_view is NULL, expected a place for the result");
+    CHECK(out_view != NULL, HANDLE, "out_view is NULL, expected a pointer for the result");
     CHECK_HANDLE(buffer, BUFFER, "buffer");
     *out_view = buffer->array;
     return TARTAN_OK;

@@ -97,8 +97,8 @@ static tartan_status take_hooks(const char *function, const tartan_hooks *hooks,
     const char *bytes = (const char *)hooks;
     for (int64_t i = ours; i < size; i++)
         CHECK_IN(function, bytes[i] == 0, ARGUMENT,
-                 "hooks has %" PRId64 " bytes and what is behind the first %" PRId64
-                 " is not 0: it asks for what this version of the library does not have",
+                 "hooks has %" PRId64 " bytes, not all of them 0 after the first %" PRId64
+                 ", expected 0 in fields that this version of the library does not know",
                  size, ours);
     memcpy(out, hooks, (size_t)(size < ours ? size : ours));
     return TARTAN_OK;
@@ -112,7 +112,7 @@ static tartan_status open_device(const char *function, const tartan_i_context_op
     const tartan_backend *backend = tartan_i_backend_find(o->device_type, &reason);
     CHECK_IN(function, backend != NULL, DEVICE, "no backend for device type %d: %s", o->device_type, reason);
     const int32_t devices = backend->devices(&reason);
-    CHECK_IN(function, o->device_id < devices, DEVICE, "device %s:%d is not there: %d devices%s%s",
+    CHECK_IN(function, o->device_id < devices, DEVICE, "device %s:%d does not exist: %d devices%s%s",
              backend->name, o->device_id, devices, devices == 0 ? ": " : "", devices == 0 ? reason : "");
     *out_backend = backend;
     return backend->open(function, o, out_device);

@@ -261,8 +261,7 @@ tartan_status tartan_layout_from_device_mask(tartan_context *context, const tart
     const int64_t positions = shape->heads * grid_rows * grid_cols;
     PASS(check_source(__func__, context, &from, shape->heads, grid_rows, grid_cols));
     CHECK(capacity >= 0 && capacity <= positions, ARGUMENT,
-          "capacity is %" PRId64 ", expected 0 (as many as there are positions) .. %" PRId64, capacity,
-          positions);
+          "capacity is %" PRId64 ", expected 0 (all positions) .. %" PRId64, capacity, positions);
     return make(__func__, context, shape, &from, capacity > 0 ? capacity : positions, out);
 }
 

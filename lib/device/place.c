@@ -7,7 +7,7 @@ static tartan_status check_device(const char *function, const tartan_context *co
                                   int32_t type, int32_t id) {
     const tartan_i_context_options *o = &context->options;
     CHECK_IN(function, type == o->device_type && (type == TARTAN_CPU || id == o->device_id), UNSUPPORTED,
-             "%s is on device %d:%d, expected %d:%d (that of the context)", name, type, id, o->device_type,
+             "%s is on device %d:%d, expected %d:%d (as the context)", name, type, id, o->device_type,
              o->device_id);
     return TARTAN_OK;
 }

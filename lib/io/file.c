@@ -403,7 +403,7 @@ tartan_status tartan_file_put_matrix(tartan_file *file, const char *name, tartan
     CHECK_HANDLE(matrix, MATRIX, "matrix");
     PASS(tartan_i_file_check_put(__func__, name, metadata));
     CHECK(matrix->device_type == TARTAN_CPU, UNSUPPORTED,
-          "matrix is on device type %" PRId32 ", expected one in the memory of the CPU", matrix->device_type);
+          "matrix is on device type %" PRId32 ", expected CPU memory", matrix->device_type);
     PASS(tartan_i_matrix_check_stays(__func__, "matrix", matrix));
     tartan_i_item item = {.kind = TARTAN_KIND_MATRIX, .source = -1, .matrix = matrix};
     if (gates != NULL) PASS(copy_gates(__func__, gates, matrix->layout->blocks, &item.gates));

@@ -222,7 +222,7 @@ static tartan_status check_filters(const tartan_i_call *call, const char *name, 
         while (which < 3 && known[which] != filter) which++;
         if (which == 3 || seen[which])
             return tartan_i_fail_format(
-                call, "%s passes the filter %d%s; known are shuffle, gzip and fletcher32, once each", name,
+                call, "%s uses filter %d%s; supported are shuffle, gzip and fletcher32, once each", name,
                 (int)filter, which == 3 ? "" : " again");
         seen[which] = true;
     }
@@ -274,9 +274,10 @@ static tartan_status read_extent(const tartan_i_call *call, hid_t space, int ran
     const H5S_class_t class = H5Sget_simple_extent_type(space);
     const int found = class == H5S_SIMPLE || class == H5S_SCALAR ? H5Sget_simple_extent_ndims(space) : -1;
     if (rank == TARTAN_I_ANY_RANK && (found < 0 || found > TARTAN_MAX_NDIM))
-        return tartan_i_fail_format(call, "%s has not 0 to %d dimensions", dataset->name, TARTAN_MAX_NDIM);
+        return tartan_i_fail_format(call, "%s does not have 0 to %d dimensions", dataset->name,
+                                    TARTAN_MAX_NDIM);
     if (rank != TARTAN_I_ANY_RANK && found != rank)
-        return tartan_i_fail_format(call, "%s has not %d dimension%s", dataset->name, rank,
+        return tartan_i_fail_format(call, "%s does not have %d dimension%s", dataset->name, rank,
                                     rank == 1 ? "" : "s");
     H5Sget_simple_extent_dims(space, dims, NULL);
     dataset->rank = found;
@@ -403,7 +404,7 @@ tartan_status tartan_i_check_array(const tartan_i_call *call, const tartan_i_dat
         *out_dtype = dtype;
         if (equal > 0) return TARTAN_OK;
     }
-    return tartan_i_fail_format(call, "its elements are of no type that arrays have in Tartan");
+    return tartan_i_fail_format(call, "its elements have a type that Tartan's arrays do not have");
 }
 
 tartan_status tartan_i_check_values(const tartan_i_call *call, hid_t object, const tartan_i_dataset *blocks,

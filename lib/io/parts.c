@@ -95,8 +95,9 @@ tartan_status tartan_file_put_array(tartan_file *file, const char *name, const t
     if (dtype != array->dtype) {
         tartan_status status = TARTAN_OK;
         if (dtype == TARTAN_I32 && !is_whole(&copy))
-            status = tartan_i_fail(TARTAN_ERR_ARGUMENT, __func__,
-                                   "array has an element that is no whole number of 32 bits, expected int32");
+            status = tartan_i_fail(
+                TARTAN_ERR_ARGUMENT, __func__,
+                "array has an element that int32 cannot represent, expected whole numbers of 32 bits");
         if (status == TARTAN_OK) status = make_contiguous(&copy, dtype, &item.array);
         if (status == TARTAN_OK) copy_elements(&item.array, &copy);
         tartan_i_free(copy.data);

@@ -95,8 +95,8 @@ static tartan_status read_schedule(const char *function, const char *text, timet
 #undef WHOLE
 #undef WORD
         if (given >> at & 1)
-            FAIL_IN(function, ARGUMENT, "schedule has '%.*s' after another value of it, expected it once",
-                    o.shown, o.word);
+            FAIL_IN(function, ARGUMENT, "schedule has '%.*s' after another value, expected it once", o.shown,
+                    o.word);
         given |= UINT32_C(1) << at;
     }
     if (!isnan(s->density) && !isnan(s->threshold))

@@ -53,7 +53,7 @@ static tartan_status twice(const char *function, int64_t position, int64_t grid_
     int64_t line = position / grid_cols;
     return tartan_i_fail(TARTAN_ERR_LAYOUT, function,
                          "the block at block row %" PRId64 ", block column %" PRId64 " of head %" PRId64
-                         " is there twice, expected once",
+                         " appears twice, expected once",
                          line % grid_rows, position % grid_cols, line / grid_rows);
 }
 

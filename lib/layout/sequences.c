@@ -90,7 +90,7 @@ static tartan_status take(sequences *p, const tartan_shape *s, const int64_t *q,
     PASS(check_offsets(p, "q_offsets", q, nq, s->rows, "rows"));
     if (nk == 0) {
         CHECK_IN(p->function, s->rows == s->cols, SHAPE,
-                 "k_offsets is missing, which needs a layout of as many columns as rows; it has %" PRId64
+                 "k_offsets is NULL, expected as many columns as rows in the layout, which has %" PRId64
                  " rows and %" PRId64 " columns",
                  s->rows, s->cols);
         k = q;

@@ -37,12 +37,12 @@ static tartan_status combine(const char *function, const tartan_layout *a, const
     const tartan_shape *s = &a->shape, *t = &b->shape;
     CHECK_IN(function, memcmp(s, t, sizeof *s) == 0, SHAPE,
              "b has the frame %" PRId64 " x %" PRId64 ", blocks %" PRId64 " x %" PRId64 ", heads %" PRId64
-             ", expected that of a: %" PRId64 " x %" PRId64 ", blocks %" PRId64 " x %" PRId64
+             ", expected the frame of a: %" PRId64 " x %" PRId64 ", blocks %" PRId64 " x %" PRId64
              ", heads %" PRId64,
              t->rows, t->cols, t->block_rows, t->block_cols, t->heads, s->rows, s->cols, s->block_rows,
              s->block_cols, s->heads);
     CHECK_IN(function, tartan_i_layout_same_frame(a, b), SHAPE,
-             "b has other boundaries of blocks than a, expected the same");
+             "b has other block boundaries than a, expected the same");
     const tartan_shape frame = tartan_i_layout_frame(a);
     int64_t lines = s->heads * a->grid_rows, blocks = 0;
     for (int64_t line = 0; line < lines; line++) blocks += merge_line(a, b, line, keep, NULL);

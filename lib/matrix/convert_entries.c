@@ -75,7 +75,7 @@ static tartan_status put(filling *f, int64_t n, int64_t row, int64_t col) {
     uint8_t *seen = f->seen + id * ((elements + 7) / 8) + offset / 8;
     CHECK_IN(f->function, (*seen >> (offset % 8) & 1) == 0, LAYOUT,
              "entry %" PRId64 " is at (%" PRId64 ", %" PRId64
-             ") like one before it, expected each place once",
+             ") like an earlier entry, expected each position once",
              n, row, col);
     *seen |= (uint8_t)(1 << (offset % 8));
     f->copy(tartan_i_at(m->values, m->dtype, id * elements + offset), 1, 1,
@@ -143,7 +143,7 @@ static tartan_status check_index_output(const char *function, const tartan_matri
     const char *begin, *end;
     tartan_i_array_extent(values, &begin, &end);
     CHECK_IN(function, n == 0 || (const char *)indices >= end || begin >= (const char *)indices + bytes,
-             ARGUMENT, "%s overlaps values, expected memory of its own", name);
+             ARGUMENT, "%s overlaps values, expected separate memory", name);
     return TARTAN_OK;
 }
 
@@ -188,7 +188,7 @@ tartan_status tartan_matrix_to_coo(const tartan_matrix *matrix, int64_t *out_ent
     PASS(check_index_output(__func__, matrix, values, "out_entry_cols", out_entry_cols, nout_entry_cols, n,
                             "stored elements"));
     CHECK(is_apart(out_entry_rows, n, out_entry_cols, n), ARGUMENT,
-          "out_entry_rows and out_entry_cols overlap, expected memory of their own");
+          "out_entry_rows and out_entry_cols overlap, expected separate memory");
     write_entries(matrix, NULL, out_entry_rows, out_entry_cols, values);
     return TARTAN_OK;
 }
@@ -204,7 +204,7 @@ tartan_status tartan_matrix_to_csr(const tartan_matrix *matrix, int64_t *out_row
                             rows + 1, "rows + 1"));
     PASS(check_index_output(__func__, matrix, values, "out_cols", out_cols, nout_cols, n, "stored elements"));
     CHECK(is_apart(out_row_pointers, rows + 1, out_cols, n), ARGUMENT,
-          "out_row_pointers and out_cols overlap, expected memory of their own");
+          "out_row_pointers and out_cols overlap, expected separate memory");
     write_entries(matrix, out_row_pointers, NULL, out_cols, values);
     return TARTAN_OK;
 }

@@ -188,7 +188,7 @@ static tartan_status check_repeated(const job *j) {
         if (n < 0) continue;
         int64_t row = 0;
         while (e->pointers[row + 1] <= n) row++;
-        FAIL_IN(e->function, LAYOUT, "element (%" PRId64 ", %" PRId64 ") is there twice, expected once", row,
+        FAIL_IN(e->function, LAYOUT, "element (%" PRId64 ", %" PRId64 ") appears twice, expected once", row,
                 e->cols[n]);
     }
     return TARTAN_OK;
@@ -299,7 +299,7 @@ static tartan_status put_few(const char *function, tartan_matrix *m, const tarta
                            (places->cols[n] - j * l->shape.block_cols) * tartan_i_block_col_stride(m);
         if (seen != NULL) {
             CHECK_IN(function, (seen[at / 8] >> (at % 8) & 1) == 0, LAYOUT,
-                     "element (%" PRId64 ", %" PRId64 ") is there twice, expected once", places->rows[n],
+                     "element (%" PRId64 ", %" PRId64 ") appears twice, expected once", places->rows[n],
                      places->cols[n]);
             seen[at / 8] |= (uint8_t)(1 << (at % 8));
         }

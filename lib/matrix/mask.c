@@ -23,7 +23,7 @@ tartan_status tartan_matrix_apply_mask(tartan_matrix *matrix, const tartan_block
     CHECK_HANDLE(block_mask, BLOCK_MASK, "block mask");
     const tartan_layout *own = matrix->layout, *other = block_mask->layout;
     CHECK(own == other || strcmp(own->identity, other->identity) == 0, LAYOUT,
-          "block_mask is of another layout (%s), expected that of the matrix (%s)", other->identity,
+          "block_mask has another layout (%s), expected the layout of the matrix (%s)", other->identity,
           own->identity);
     for (int64_t id = 0; id < own->blocks; id++) clear_block(matrix, block_mask, id);
     return TARTAN_OK;

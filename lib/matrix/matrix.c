@@ -52,7 +52,7 @@ tartan_status tartan_i_matrix_check_apart(const char *function, const tartan_mat
     int64_t values =
         matrix->layout->blocks * tartan_i_block_elements(matrix) * tartan_dtype_bytes(matrix->dtype);
     CHECK_IN(function, bytes == 0 || values == 0 || a >= b + (uintptr_t)bytes || b >= a + (uintptr_t)values,
-             ARGUMENT, "%s overlaps the values of the matrix, expected memory of its own", name);
+             ARGUMENT, "%s overlaps the values of the matrix, expected separate memory", name);
     return TARTAN_OK;
 }
 
@@ -144,7 +144,7 @@ tartan_status tartan_matrix_wrap(tartan_layout *layout, const tartan_array *valu
     PASS(tartan_i_array_check_any(__func__, "values", values, false));
     CHECK(!tartan_i_is_dynamic(layout) ||
               (values->device_type == layout->device_type && values->device_id == layout->device_id),
-          UNSUPPORTED, "values is on device %d:%d, expected %d:%d (that of the layout)", values->device_type,
+          UNSUPPORTED, "values is on device %d:%d, expected %d:%d (as the layout)", values->device_type,
           values->device_id, layout->device_type, layout->device_id);
     char text[TARTAN_I_SHAPE_TEXT];
     const tartan_shape *s = &layout->shape;
@@ -265,7 +265,7 @@ tartan_array tartan_i_matrix_view(const tartan_matrix *matrix) {
 
 tartan_status tartan_matrix_values(tartan_matrix *matrix, tartan_array *out_view) {
     HOLD_MATRIX(matrix);
-    CHECK(out_view != NULL, HANDLE, "out_view is NULL, expected a place for the result");
+    CHECK(out_view != NULL, HANDLE, "out_view is NULL, expected a pointer for the result");
     CHECK_HANDLE(matrix, MATRIX, "matrix");
     *out_view = tartan_i_matrix_view(matrix);
     return TARTAN_OK;
@@ -274,7 +274,7 @@ tartan_status tartan_matrix_values(tartan_matrix *matrix, tartan_array *out_view
 tartan_status tartan_matrix_entry(const tartan_matrix *matrix, int64_t head, int64_t row, int64_t col,
                                   double *out_value) {
     HOLD_MATRIX(matrix);
-    CHECK(out_value != NULL, HANDLE, "out_value is NULL, expected a place for the result");
+    CHECK(out_value != NULL, HANDLE, "out_value is NULL, expected a pointer for the result");
     PASS(tartan_i_matrix_check_readable(__func__, "matrix", matrix));
     const tartan_layout *l = matrix->layout;
     const tartan_shape *s = &l->shape;

@@ -21,7 +21,7 @@ tartan_status tartan_i_matrix_check_frame(const char *function, const char *name
              "%s has blocks of %" PRId64 " x %" PRId64 ", expected %" PRId64 " x %" PRId64 " (as %s)", name,
              s->block_rows, s->block_cols, o->block_rows, o->block_cols, other_name);
     CHECK_IN(function, tartan_i_layout_same_frame(matrix->layout, other->layout), SHAPE,
-             "%s has other boundaries of blocks than %s, expected the same", name, other_name);
+             "%s has other block boundaries than %s, expected the same", name, other_name);
     return TARTAN_OK;
 }
 

@@ -13,7 +13,7 @@ static tartan_status check(const tartan_op_add_n *op) {
         bool is_like = x->ndim == op->y->ndim;
         for (int32_t d = 0; is_like && d < x->ndim; d++) is_like = x->shape[d] == op->y->shape[d];
         CHECK_IN(op->function, is_like, SHAPE,
-                 "array %" PRId64 " of x has shape %s, expected %s (that of the first)", i + 1,
+                 "array %" PRId64 " of x has shape %s, expected %s (as the first)", i + 1,
                  tartan_i_shape_text(x, text), tartan_i_shape_text(op->y, wanted));
         CHECK_IN(op->function, tartan_i_sum_dtype(x->dtype) == tartan_i_sum_dtype(dtype), DTYPE,
                  "array %" PRId64 " of x is of %s, expected %s (the first is of %s)", i + 1,

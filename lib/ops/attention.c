@@ -29,8 +29,8 @@ static tartan_status check_heads(const char *function, const tartan_i_attention 
     int64_t entries = 0;
     const bool counted = tartan_i_multiply(in->q->shape[0], heads, &entries);
     CHECK_IN(function, of_layout == 1 || of_layout == heads || (counted && of_layout == entries), SHAPE,
-             "layout has %" PRId64 " heads, expected 1, %" PRId64 " (those of q) or %" PRId64
-             " (those of all batch entries)",
+             "layout has %" PRId64 " heads, expected 1, %" PRId64 " (heads of q) or %" PRId64
+             " (heads of all batch entries)",
              of_layout, heads, entries);
     return TARTAN_OK;
 }
@@ -90,7 +90,7 @@ static tartan_status check(const char *function, tartan_i_attention *in) {
 }
 
 static tartan_status check_same(const char *function, const tartan_array *out_grad, const tartan_array *out) {
-    CHECK_IN(function, out_grad->dtype == out->dtype, DTYPE, "out_grad is of %s, expected %s (that of out)",
+    CHECK_IN(function, out_grad->dtype == out->dtype, DTYPE, "out_grad is of %s, expected %s (as out)",
              tartan_dtype_name(out_grad->dtype), tartan_dtype_name(out->dtype));
     return TARTAN_OK;
 }

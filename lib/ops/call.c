@@ -117,8 +117,8 @@ int32_t tartan_op_count(void) {
 }
 
 tartan_status tartan_op_find(const char *name, int32_t *out_op) {
-    CHECK(name != NULL, HANDLE, "name is NULL, expected that of an operation");
-    CHECK(out_op != NULL, HANDLE, "out_op is NULL, expected a place for the result");
+    CHECK(name != NULL, HANDLE, "name is NULL, expected the name of an operation");
+    CHECK(out_op != NULL, HANDLE, "out_op is NULL, expected a pointer for the result");
     *out_op = -1;
     for (int32_t i = 0; i < tartan_i_schema_count; i++)
         if (strcmp(name, tartan_i_schemas[i].name) == 0) *out_op = i;
@@ -293,7 +293,7 @@ tartan_status tartan_i_op_results(const tartan_i_schema *schema, const void *con
 
 tartan_status tartan_op_infer(int32_t op, void *const *arguments, int64_t narguments, const char *options,
                               tartan_op_result *results, int64_t nresults, int64_t *out_count) {
-    CHECK(out_count != NULL, HANDLE, "out_count is NULL, expected a place for the result");
+    CHECK(out_count != NULL, HANDLE, "out_count is NULL, expected a pointer for the result");
     *out_count = 0;
     PASS(check_arguments(__func__, op, arguments, narguments));
     CHECK(results != NULL || nresults == 0, HANDLE, "results is NULL, expected room for %" PRId64, nresults);

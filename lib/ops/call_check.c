@@ -219,7 +219,7 @@ static tartan_status refuse_shape(const tartan_i_bound *bound, const void *const
     (void)tartan_i_shape_text(arguments[argument], text);
     if (rule->alternatives < 2 && tartan_i_op_shape(bound, arguments, rule, &expected)) {
         if (rule->like >= 0)
-            FAIL_IN(function, SHAPE, "%s has shape %s, expected %s (that of %s)", a->name, text,
+            FAIL_IN(function, SHAPE, "%s has shape %s, expected %s (as %s)", a->name, text,
                     tartan_i_shape_text(&expected, wanted), bound->schema->arguments[rule->like].name);
         FAIL_IN(function, SHAPE, "%s has shape %s, expected %s, which is %s", a->name, text,
                 tartan_i_shape_text(&expected, wanted), a->shape);
@@ -334,7 +334,7 @@ static tartan_status refuse_place(tartan_i_bound *bound, const tartan_i_argument
     if (bound->deciding != NULL)
         bound->dtype_of = name_of_place(bound->dtype_of, place, bound->arrays, other);
     PASS(check_memory(bound, &one, array));
-    FAIL_IN(bound->schema->function, SHAPE, "%s has shape %s, expected %s (that of %s)", one.name,
+    FAIL_IN(bound->schema->function, SHAPE, "%s has shape %s, expected %s (as %s)", one.name,
             tartan_i_shape_text(array, text), tartan_i_shape_text(like, wanted),
             name_of_place(bound->schema->arguments[a->rule.like].name, place, bound->arrays, other));
 }

@@ -26,7 +26,7 @@ static tartan_status check_result(const request *r, tartan_i_geometry *out) {
     bool same = r->x->ndim == dims + 2;
     for (int32_t d = 0; same && d < dims; d++) same = r->x->shape[2 + d] == sizes[TARTAN_I_DIMS - dims + d];
     CHECK_IN(r->function, same && r->x->shape[1] == tartan_i_conv_output(conv)->count, SHAPE,
-             "x has shape %s, expected that of the convolution's output for in_size",
+             "x has shape %s, expected the shape of the convolution's output for in_size",
              tartan_i_shape_text(r->x, text));
     return TARTAN_OK;
 }

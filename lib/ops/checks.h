@@ -1,11 +1,12 @@
 /* SPDX-License-Identifier: Apache-2.0
- * What rows of the schema can't say: the functions that entries name as SHAPES, CHECK and END. */
+ * Checks that rows of the schema cannot express: the functions that entries name as SHAPES, CHECK, END and RUNS. */
 #ifndef TARTAN_OPS_CHECKS_H
 #define TARTAN_OPS_CHECKS_H
 
 #include "backend/operation.h"
 
-/* Factors fit the layout and each other, results the factors. Of a growth score, fills `shape` and makes a tartan_norm of the word. */
+/* Factors fit the layout and each other, and results fit the factors. The check of a growth score also fills `shape` and converts
+ * the word to a tartan_norm. */
 tartan_status tartan_i_shapes_spmm(const tartan_op *op, int32_t argument, tartan_array *shape);
 tartan_status tartan_i_shapes_sddmm(const tartan_op *op, int32_t argument, tartan_array *shape);
 tartan_status tartan_i_shapes_spmm_gradient(const tartan_op *op, int32_t argument, tartan_array *shape);
@@ -18,7 +19,7 @@ tartan_status tartan_i_check_attention_forward(tartan_op *op, const tartan_conte
 tartan_status tartan_i_check_attention_backward(tartan_op *op, const tartan_context *context);
 tartan_status tartan_i_check_attention_bias_gradient(tartan_op *op, const tartan_context *context);
 
-/* What hides later keys needs causal=1, and the mask an ordinary layout. Fills `in`. */
+/* Options that hide later keys need causal=1, and a mask needs an ordinary layout. Fills `in`. */
 tartan_status tartan_i_check_block_softmax(tartan_op *op, const tartan_context *context);
 
 /* conv and in_size go together and fit x. Fills `edges` if an operand has a row for each edge class. */
@@ -37,7 +38,7 @@ tartan_status tartan_i_check_conv_input_gradient(tartan_op *op, const tartan_con
 tartan_status tartan_i_shape_conv_filter_gradient(const tartan_op *op, int32_t argument, tartan_array *shape);
 tartan_status tartan_i_check_conv_filter_gradient(tartan_op *op, const tartan_context *context);
 
-/* Results have the dtype that is named. Makes tartan_op_cast. */
+/* Results have the named dtype. Makes tartan_op_cast. */
 tartan_status tartan_i_check_float_cast(tartan_op *op, const tartan_context *context);
 tartan_status tartan_i_check_float_cast_gradient(tartan_op *op, const tartan_context *context);
 

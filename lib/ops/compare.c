@@ -55,7 +55,7 @@ tartan_status tartan_matrix_count_different(tartan_context *context, const tarta
     HOLD_MATRIX(a);
     HOLD_MATRIX(b);
     tartan_status status;
-    CHECK(out_value != NULL, HANDLE, "out_value is NULL, expected a place for the result");
+    CHECK(out_value != NULL, HANDLE, "out_value is NULL, expected a pointer for the result");
     PASS(tartan_i_work_check(__func__, context));
     PASS(tartan_i_arithmetic_check(__func__, context, "a", a));
     PASS(tartan_i_arithmetic_check(__func__, context, "b", b));

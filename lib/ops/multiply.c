@@ -379,7 +379,7 @@ tartan_status tartan_matrix_multiply(tartan_context *context, const tartan_matri
           "b has blocks of %" PRId64 " rows, expected %" PRId64 " (columns of the blocks of a)",
           t->block_rows, s->block_cols);
     CHECK(meet(a->layout, b->layout), SHAPE,
-          "b has other boundaries of its block rows than a of its block columns, expected the same");
+          "b has other boundaries of block rows than the block columns of a, expected the same");
     if (dtype == 0) dtype = tartan_i_common_dtype(a->dtype, b->dtype);
     PASS(tartan_i_matrix_check_new(__func__, a->layout, dtype, a->block_order));
     job j = {.a = a, .b = b};

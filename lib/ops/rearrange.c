@@ -76,7 +76,7 @@ tartan_status tartan_matrix_project(tartan_context *context, const tartan_matrix
           a->rows, a->cols, a->heads, b->rows, b->cols, b->heads);
     PASS(check_blocks(__func__, "layout", a, b));
     CHECK(tartan_i_layout_same_frame(layout, matrix->layout), SHAPE,
-          "layout has other boundaries of blocks than the matrix, expected the same");
+          "layout has other block boundaries than the matrix, expected the same");
     int64_t *sources;
     PASS(tartan_i_allocate(&sources, layout->blocks, sizeof *sources));
     tartan_i_layout_match(layout, matrix->layout, sources);

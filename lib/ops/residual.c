@@ -60,7 +60,7 @@ static tartan_status check_parts(unit *u) {
     PASS(check_part(u, &u->spatial, u->reduce.conv->rows.count));
     PASS(check_part(u, &u->expand, u->spatial.conv->rows.count));
     CHECK_IN(u->function, u->expand.conv->rows.count == channels, SHAPE,
-             "expand has %" PRId64 " output channels, expected %" PRId64 " (those of x)",
+             "expand has %" PRId64 " output channels, expected %" PRId64 " (as x)",
              u->expand.conv->rows.count, channels);
     PASS(check_pointwise(u, &u->reduce));
     PASS(check_pointwise(u, &u->expand));

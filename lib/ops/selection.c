@@ -116,9 +116,9 @@ tartan_status tartan_i_check_scatter_rows_gradient(tartan_op *op, const tartan_c
     (void)context;
     const bool multiply = o->combine == TARTAN_I_SCATTER_ROWS_GRADIENT_COMBINE_MULTIPLY;
     CHECK_IN(o->function, o->x_grad == NULL || o->y != NULL || !multiply, ARGUMENT,
-             "y is missing, expected the one of the operation, for x_grad with combine=multiply");
+             "y is NULL, expected the y of the operation, which x_grad needs with combine=multiply");
     CHECK_IN(o->function, o->y_grad == NULL || o->x != NULL || !multiply, ARGUMENT,
-             "x is missing, expected the one of the operation, for y_grad with combine=multiply");
+             "x is NULL, expected the x of the operation, which y_grad needs with combine=multiply");
     return check_map(o->function, o->indices, o->base, o->z_grad->shape[0]);
 }
 

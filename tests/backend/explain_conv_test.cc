@@ -9,7 +9,7 @@ using namespace tartan_test;
 
 const char *const kNotDepthwise = "the filter is not depthwise";
 const char *const kFewChannels = "blocks have too few output channels to fill vectors";
-const char *const kActive = "the input counts in active windows alone";
+const char *const kActive = "the input is limited to active windows";
 const char *const kScattered = "channels are not contiguous in memory";
 const char *const kPacks = "packs tiles of the image";
 const char *const kCopies = "copies the sums to the results";
@@ -178,7 +178,7 @@ TEST(ExplainConv, FilterGradient) {
     ConvQuestion transposed(make_conv(diagonal_layout(5), "kernel=3x3 padding=same transposed=1"),
                             TARTAN_F32);
     transposed.windows = true;
-    packs(transposed, "an image counts in active windows alone");
+    packs(transposed, "an image is limited to active windows");
 }
 
 } // namespace

@@ -528,7 +528,7 @@ TEST(Optimisers, RefuseWhatIsWrongWithOneOfManyArrays) {
     };
     all.g[41].shape[0] = 2;
     expect(TARTAN_ERR_SHAPE,
-           "adam: array 42 of gradients has shape [2], expected [7] (that of array 42 of parameters)");
+           "adam: array 42 of gradients has shape [2], expected [7] (as array 42 of parameters)");
     all.g[41].shape[0] = 7;
     all.m[3].dtype = TARTAN_F64;
     expect(TARTAN_ERR_DTYPE, "adam: array 4 of means is of float64, expected float32, float16, bfloat16 or "

@@ -65,7 +65,7 @@ TEST_F(Registry, NotALibrary) {
 
 TEST_F(Registry, PluginThatGivesNothing) {
     COPY_TEST_PLUGIN();
-    EXPECT_EXIT(search(folder, "null"), ::testing::ExitedWithCode(1), "not a plug-in of Tartan");
+    EXPECT_EXIT(search(folder, "null"), ::testing::ExitedWithCode(1), "not a Tartan plug-in");
 }
 
 TEST_F(Registry, PluginOfAnotherAbi) {

@@ -500,11 +500,10 @@ TEST_P(BackendSelection, SegmentSumRefusals) {
     for (int64_t i = 0; i < 3; i++) order.set(i, i == 2 ? 0 : i);
     ends.set(1, 3);
     Dense grad(TARTAN_F64, {3, 2});
-    EXPECT_FAILS(
-        ARGUMENT,
-        "tartan_segment_sum_gradient: order[2] is 0, which was there before, expected each item once",
-        call(context.get(), "segment_sum_gradient",
-             {&values.array, &order.array, &ends.array, &z.array, &grad.array, nullptr}));
+    EXPECT_FAILS(ARGUMENT,
+                 "tartan_segment_sum_gradient: order[2] is 0, as an earlier entry, expected each item once",
+                 call(context.get(), "segment_sum_gradient",
+                      {&values.array, &order.array, &ends.array, &z.array, &grad.array, nullptr}));
 }
 
 // Sums of more arrays than are read in one pass, of any strides and 16-bit dtypes, are rounded once.
@@ -560,7 +559,7 @@ TEST_P(BackendSelection, IndicesOutOfRange) {
         if (!on_host()) return; // the dummy computes as the CPU does
         EXPECT_FAILS(ARGUMENT, "tartan_take_along: indices[1, 0] is 3, expected 0 .. 2", take());
         EXPECT_FAILS(ARGUMENT,
-                     "tartan_scatter_rows: indices[1] is 2, as indices[0], expected a map that is one to one",
+                     "tartan_scatter_rows: indices[1] is 2, as indices[0], expected different indices",
                      scatter());
         return;
     }
@@ -597,7 +596,7 @@ TEST_P(BackendSelection, RefuseWhatDoesNotFit) {
     EXPECT_FAILS(SHAPE, "x has shape [2, 0], expected at least one number in a line",
                  call(cpu(), "reduce_max", {&empty.array, &one.array, nullptr}));
     tartan_array arrays[] = {x.array, one.array};
-    EXPECT_FAILS(SHAPE, "tartan_add_n: array 2 of x has shape [2], expected [2, 300] (that of the first)",
+    EXPECT_FAILS(SHAPE, "tartan_add_n: array 2 of x has shape [2], expected [2, 300] (as the first)",
                  call(cpu(), "add_n", {arrays, &y.array}, "count=2"));
     Dense wide(TARTAN_F64, {2, 300});
     arrays[1] = wide.array;
@@ -609,11 +608,11 @@ TEST_P(BackendSelection, RefuseWhatDoesNotFit) {
     Dense map(TARTAN_I64, {2}), z_grad(TARTAN_F32, {3, 300}), x_grad = z_grad;
     map.set(1, 1);
     EXPECT_FAILS(
-        ARGUMENT, "y is missing, expected the one of the operation, for x_grad with combine=multiply",
+        ARGUMENT, "y is NULL, expected the y of the operation, which x_grad needs with combine=multiply",
         call(cpu(), "scatter_rows_gradient",
              {&z_grad.array, &map.array, nullptr, nullptr, nullptr, &x_grad.array}, "combine=multiply"));
     EXPECT_FAILS(ARGUMENT,
-                 "x is missing, expected the one of the operation, for y_grad with combine=multiply",
+                 "x is NULL, expected the x of the operation, which y_grad needs with combine=multiply",
                  call(cpu(), "scatter_rows_gradient",
                       {&z_grad.array, &map.array, &x.array, nullptr, &y.array, nullptr}, "combine=multiply"));
 }

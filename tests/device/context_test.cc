@@ -61,7 +61,7 @@ TEST(Context, RefusesDeviceNames) {
     tartan_context *context = nullptr;
     for (const char *name : {"", "gpu", "cpux", "cuda:", "cuda:-1", "cuda:1x", "cuda:99999"})
         EXPECT_FAILS(ARGUMENT, "expected \"cpu\", \"cuda\" or \"cuda:1\"", create(name, nullptr));
-    EXPECT_FAILS(DEVICE, "cpu:1 is not there", create("cpu:1", nullptr));
+    EXPECT_FAILS(DEVICE, "cpu:1 does not exist", create("cpu:1", nullptr));
     EXPECT_FAILS(DEVICE, "cuda", create("cuda:9999", nullptr));
     EXPECT_FAILS(DEVICE, "cuda", create("cuda:9999", "stream=1"));
     EXPECT_FAILS(HANDLE, "device is NULL", tartan_context_create(nullptr, nullptr, nullptr, &context));
@@ -103,7 +103,7 @@ TEST(Context, HooksOfOtherVersions) {
     EXPECT_EQ(0, loops(&x.hooks, "threads=3"));
     x.hooks.struct_size = sizeof x;
     x.more[1] = 1;
-    EXPECT_FAILS(ARGUMENT, "hooks has 40 bytes and what is behind the first 24 is not 0",
+    EXPECT_FAILS(ARGUMENT, "hooks has 40 bytes, not all of them 0 after the first 24",
                  create("cpu", nullptr, &x.hooks));
     for (int64_t size : {-8, 0, 7, 9, 25, 4104}) {
         x.hooks.struct_size = size;

@@ -214,7 +214,7 @@ TEST_F(Device, OpenedClosedAndWaitedFor) {
     tartan_dummy.fail_next = true;
     EXPECT_FAILS(DEVICE, "told to fail", tartan_context_create("cuda", nullptr, nullptr, &other));
     EXPECT_EQ(nullptr, other);
-    EXPECT_FAILS(DEVICE, "dummy:2 is not there: 2 devices",
+    EXPECT_FAILS(DEVICE, "dummy:2 does not exist: 2 devices",
                  tartan_context_create("cuda:2", nullptr, nullptr, &other));
     EXPECT_EQ(before.opened + 1, tartan_dummy.opened);
     EXPECT_EQ(before.closed + 1, tartan_dummy.closed);

@@ -71,8 +71,7 @@ TEST_P(DynamicRefusals, BadArguments) {
     tartan_context *x = context.get();
     const Dynamic dynamic(x, kShape, mask, 0, false);
     const Layout fixed = from_mask(kShape, mask);
-    EXPECT_FAILS(ARGUMENT, "capacity is -1, expected 0 (as many as there are positions) .. 6",
-                 make(kShape, a, -1));
+    EXPECT_FAILS(ARGUMENT, "capacity is -1, expected 0 (all positions) .. 6", make(kShape, a, -1));
     EXPECT_FAILS(ARGUMENT, "capacity is 7, expected 0", make(kShape, a, 7));
     EXPECT_FAILS(SHAPE, "shape is -1 x 24", make({-1, 24, 8, 8, 1}, a));
     EXPECT_FAILS(ARGUMENT, "blocks of 0 x 8", make({16, 24, 0, 8, 1}, a));
@@ -200,19 +199,18 @@ TEST_P(DynamicRefusals, MatricesOfOtherSizesOrPlaces) {
                  tartan_matrix_wrap(dynamic.layout.get(), &there.array, nullptr, nullptr, &m));
     tartan_array elsewhere = Dense(TARTAN_F32, {5, 8, 8}).array;
     elsewhere.device_type = on_host() ? TARTAN_CUDA : TARTAN_CPU, elsewhere.device_id = 0;
-    EXPECT_FAILS(UNSUPPORTED, "(that of the layout)",
+    EXPECT_FAILS(UNSUPPORTED, "(as the layout)",
                  tartan_matrix_wrap(dynamic.layout.get(), &elsewhere, nullptr, nullptr, &m));
     if (on_host()) return;
     const Context cpu = open_context();
     const PlacedMask placed(context.get(), kShape, mask, true);
-    EXPECT_FAILS(UNSUPPORTED, "(that of the context)",
+    EXPECT_FAILS(UNSUPPORTED, "(as the context)",
                  tartan_layout_update_device_mask(cpu.get(), dynamic.layout.get(), &placed.array));
-    EXPECT_FAILS(UNSUPPORTED, "(that of the context)",
+    EXPECT_FAILS(UNSUPPORTED, "(as the context)",
                  tartan_layout_to_host(cpu.get(), dynamic.layout.get(), &out));
     const Values values(context.get(), Dynamic(context.get(), kShape, mask, 0, false).layout,
                         random_matrix(from_mask(kShape, mask), TARTAN_F32, 0, random));
-    EXPECT_FAILS(UNSUPPORTED, "(that of the context)",
-                 tartan_matrix_to_host(cpu.get(), values.matrix.get(), &m));
+    EXPECT_FAILS(UNSUPPORTED, "(as the context)", tartan_matrix_to_host(cpu.get(), values.matrix.get(), &m));
 }
 
 TEST_P(DynamicRefusals, MemoryRunsOut) {

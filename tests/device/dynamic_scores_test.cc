@@ -180,7 +180,7 @@ TEST_P(DynamicScores, BadArguments) {
                  tartan_layout_update_device_scores(x, fixed.get(), &a, 2));
     if (on_host()) return;
     const Context cpu = open_context();
-    EXPECT_FAILS(UNSUPPORTED, "(that of the context)",
+    EXPECT_FAILS(UNSUPPORTED, "(as the context)",
                  tartan_layout_update_device_scores(cpu.get(), l, &dense.array, 2));
 }
 

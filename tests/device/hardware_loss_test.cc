@@ -193,7 +193,7 @@ TEST(HardwareNone, IsSaid) {
     const char *reason = nullptr;
     if (tartan_i_backend_find(TARTAN_CUDA, &reason) == nullptr) GTEST_SKIP() << reason;
     EXPECT_EXIT(hide(), ::testing::ExitedWithCode(0),
-                "device cuda:0 is not there: 0 devices: "
+                "device cuda:0 does not exist: 0 devices: "
                 "(no CUDA-capable device is detected|the CUDA driver sees no device|there is no CUDA driver|"
                 "the CUDA driver is for version)");
 }

@@ -198,7 +198,7 @@ TEST_F(Hdf5, RefusesIndexLists) {
     expect_refused("indices_1[0] is -1", [](Foreign &f) { put_list(f.layout, "indices_1", {-1, 3, 0}); });
     expect_refused("expected ascending", [](Foreign &f) { put_list(f.layout, "indices_1", {3, 1, 0}); });
     expect_refused("expected ascending", [](Foreign &f) { put_list(f.layout, "indices_1", {3, 3, 0}); });
-    expect_refused("has not 1 dimension", [](Foreign &f) {
+    expect_refused("does not have 1 dimension", [](Foreign &f) {
         put_data(f.layout, "indices_1", H5T_STD_I32LE, H5T_NATIVE_INT64, {3, 1}, indices);
     });
     for (hid_t type : {H5T_STD_I32BE, H5T_STD_I16LE, H5T_IEEE_F64LE})
@@ -223,8 +223,8 @@ TEST_F(Hdf5, RefusesBlocks) {
         blocks(f, {2, 3, 2});
     });
     expect_refused("blocks has shape [3, 2, 3]", [&](Foreign &f) { blocks(f, {3, 2, 3}); });
-    expect_refused("blocks has not 3 dimensions", [&](Foreign &f) { blocks(f, {18}); });
-    expect_refused("blocks has not 3 dimensions", [&](Foreign &f) { blocks(f, {3, 3, 2, 1}); });
+    expect_refused("blocks does not have 3 dimensions", [&](Foreign &f) { blocks(f, {18}); });
+    expect_refused("blocks does not have 3 dimensions", [&](Foreign &f) { blocks(f, {3, 3, 2, 1}); });
     expect_refused("blocks does not hold", [&](Foreign &f) { blocks(f, {3, 3, 2}, H5T_IEEE_F64BE); });
     expect_refused("blocks does not hold", [&](Foreign &f) { blocks(f, {3, 3, 2}, H5T_STD_I32LE); });
     expect_refused("blocks does not hold little-endian float32",

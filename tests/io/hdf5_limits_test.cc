@@ -33,7 +33,7 @@ TEST_F(Hdf5, NothingLeadsOutOfTheFile) {
         put_data<double>(f.tensor, "blocks", H5T_IEEE_F64LE, H5T_NATIVE_DOUBLE, {3, 3, 2}, {}, plist);
         H5Sclose(space), H5Pclose(plist);
     });
-    expect_refused("blocks passes the filter 4", [](Foreign &f) { // szip
+    expect_refused("blocks uses filter 4", [](Foreign &f) { // szip
         hid_t plist = H5Pcreate(H5P_DATASET_CREATE);
         const hsize_t chunk[3] = {3, 3, 2};
         H5Pset_chunk(plist, 3, chunk), H5Pset_szip(plist, H5_SZIP_NN_OPTION_MASK, 2);

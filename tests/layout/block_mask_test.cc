@@ -288,7 +288,7 @@ TEST(BlockMask, RefusesWhatDoesNotFit) {
     EXPECT_FAILS(OVERFLOW, "layout has 2147483648 blocks, expected fewer than 2^31",
                  tartan_block_mask_from_rule(&large, keep, nullptr, &out));
     EXPECT_EQ(nullptr, out);
-    EXPECT_FAILS(LAYOUT, "block_mask is of another layout", tartan_matrix_apply_mask(raw, own.get()));
+    EXPECT_FAILS(LAYOUT, "block_mask has another layout", tartan_matrix_apply_mask(raw, own.get()));
     EXPECT_FAILS(HANDLE, "block_mask is NULL", tartan_matrix_apply_mask(raw, nullptr));
     EXPECT_FAILS(HANDLE, "matrix is NULL", tartan_matrix_apply_mask(nullptr, own.get()));
 }

@@ -139,7 +139,7 @@ TEST(Boundaries, SetAlgebraIsThatOfElements) {
     const Layout plain = from_mask({2, 2, 1, 1, 1}, {1, 0, 0, 1});
     const Layout a = with_boundaries(plain, {0, 1, 4}, {0, 2, 3}),
                  b = with_boundaries(plain, {0, 1, 4}, {0, 1, 3});
-    EXPECT_NO_LAYOUT(SHAPE, "b has other boundaries of blocks than a",
+    EXPECT_NO_LAYOUT(SHAPE, "b has other block boundaries than a",
                      tartan_layout_union(a.get(), b.get(), &out));
 }
 

@@ -114,7 +114,7 @@ TEST(FromCoordinates, Refusals) {
                      from_coordinates(kShape, {}, two, {0, 4294967296}, &out));
     EXPECT_NO_LAYOUT(LAYOUT, "heads[1] is 1, expected 0 .. 0",
                      from_coordinates(kShape, {0, 1}, two, two, &out));
-    EXPECT_NO_LAYOUT(LAYOUT, "block row 3, block column 2 of head 0 is there twice",
+    EXPECT_NO_LAYOUT(LAYOUT, "block row 3, block column 2 of head 0 appears twice",
                      from_coordinates(kShape, {}, {3, 0, 3}, {2, 2, 2}, &out));
 }
 
@@ -198,7 +198,7 @@ TEST(FromCsr, Refusals) {
                      from_csr(s, {0, 1, INT64_MAX}, cols, &out));
     EXPECT_NO_LAYOUT(LAYOUT, "indices[0] is 3, expected 0 .. 2", from_csr(s, good, {3, 1, 0}, &out));
     EXPECT_NO_LAYOUT(LAYOUT, "indices[2] is -1", from_csr(s, good, {2, 1, -1}, &out));
-    EXPECT_NO_LAYOUT(LAYOUT, "block row 1, block column 1 of head 0 is there twice",
+    EXPECT_NO_LAYOUT(LAYOUT, "block row 1, block column 1 of head 0 appears twice",
                      from_csr(s, good, {2, 1, 1}, &out));
 }
 

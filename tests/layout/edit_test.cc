@@ -177,7 +177,7 @@ TEST(Move, ArraysOfPytorchBlockSparse) {
     EXPECT_EQ(mask_of(moved), (Mask{0, 0, 0, 1, 1, 1, 0, 1}));
 
     Indices untouched(4, -7);
-    EXPECT_NO_LAYOUT(LAYOUT, "block row 0, block column 1 of head 0 is there twice",
+    EXPECT_NO_LAYOUT(LAYOUT, "block row 0, block column 1 of head 0 appears twice",
                      move(made, {0}, {0}, {1}, untouched, &out));
     EXPECT_EQ(untouched, Indices(4, -7));
 }
@@ -263,7 +263,7 @@ TEST(Move, Refusals) {
     EXPECT_NO_LAYOUT(LAYOUT, "ids[1] is 0 again", move(l, {0, 0}, {0, 1}, {1, 0}, s, &out));
     EXPECT_NO_LAYOUT(LAYOUT, "rows[0] is 2, expected 0 .. 1", move(l, {0}, {2}, {0}, s, &out));
     EXPECT_NO_LAYOUT(LAYOUT, "cols[0] is -1", move(l, {0}, {0}, {-1}, s, &out));
-    EXPECT_NO_LAYOUT(LAYOUT, "is there twice", move(l, {0, 1}, {0, 0}, {1, 1}, s, &out));
+    EXPECT_NO_LAYOUT(LAYOUT, "appears twice", move(l, {0, 1}, {0, 0}, {1, 1}, s, &out));
     EXPECT_EQ(s, Indices(2, -7));
 }
 

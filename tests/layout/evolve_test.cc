@@ -170,7 +170,7 @@ TEST(Evolve, Refusals) {
         {"decay=1", "'decay=1', expected cubic"},
         {"target=1", "'target=1', expected density, initial"},
         {"swap", "swap"},
-        {"swap=0.1 seed=1 swap=0.1", "'swap=0.1' after another value of it"},
+        {"swap=0.1 seed=1 swap=0.1", "'swap=0.1' after another value"},
         {"density=0.5 threshold=1", "density and threshold, expected one of them"},
         {"begin=5 end=4", "end=4, expected begin=5 or more"},
     };

@@ -185,7 +185,7 @@ TEST(Sequences, MeetAPatternOfTheUser) {
     EXPECT_LT(0, tartan_block_mask_kept(out));
     EXPECT_GT(tartan_block_mask_kept(mask.get()), tartan_block_mask_kept(out));
     const BlockMask elsewhere = p.mask(all);
-    EXPECT_FAILS(LAYOUT, "b is of another layout",
+    EXPECT_FAILS(LAYOUT, "b has another layout",
                  tartan_block_mask_intersection(window, elsewhere.get(), &out));
     EXPECT_FAILS(HANDLE, "a is NULL", tartan_block_mask_intersection(nullptr, window, &out));
     EXPECT_FAILS(HANDLE, "b is NULL", tartan_block_mask_intersection(window, nullptr, &out));
@@ -221,7 +221,7 @@ TEST(Sequences, RefuseWhatDoesNotFit) {
                      none.layout(s, &out));
     EXPECT_NO_LAYOUT(SHAPE, "k_offsets has 4 entries, expected 3, as q_offsets", longer.layout(s, &out));
     EXPECT_NO_LAYOUT(SHAPE,
-                     "k_offsets is missing, which needs a layout of as many columns as rows; it has 20 rows",
+                     "k_offsets is NULL, expected as many columns as rows in the layout, which has 20 rows",
                      missing.layout(s, &out));
     const int64_t offsets[] = {0, 20};
     EXPECT_NO_LAYOUT(HANDLE, "q_offsets is NULL",

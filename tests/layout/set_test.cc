@@ -70,7 +70,7 @@ TEST(SetAlgebra, Refusals) {
              {tartan_shape{3, 4, 2, 2, 1}, tartan_shape{4, 3, 2, 2, 1}, tartan_shape{4, 4, 1, 2, 1},
               tartan_shape{4, 4, 2, 1, 1}, tartan_shape{4, 4, 2, 2, 2}}) {
             Layout b = pattern(s, "dense");
-            EXPECT_NO_LAYOUT(SHAPE, "expected that of a: 4 x 4, blocks 2 x 2, heads 1",
+            EXPECT_NO_LAYOUT(SHAPE, "expected the frame of a: 4 x 4, blocks 2 x 2, heads 1",
                              op(a.get(), b.get(), &out));
         }
     }

@@ -139,8 +139,8 @@ TEST_F(EntriesRefused, Places) {
         {{0, 1, 4}, {1, 5, 4}, "cols[1] is 5"},
         {{0, 1, 4}, {-1, 0, 4}, "cols[0] is -1"},
         {{0, 1, 4}, {1, 2, 4}, "(1, 2) is in block (0, 1)"},
-        {{0, 0, 4}, {1, 1, 4}, "entry 1 is at (0, 1) like one"},
-        {{4, 0, 4}, {4, 1, 4}, "entry 2 is at (4, 4) like one"},
+        {{0, 0, 4}, {1, 1, 4}, "entry 1 is at (0, 1) like an earlier entry"},
+        {{4, 0, 4}, {4, 1, 4}, "entry 2 is at (4, 4) like an earlier entry"},
     };
     int64_t live = tartan_i_memory_live();
     for (auto &c : cases) {
@@ -153,7 +153,7 @@ TEST_F(EntriesRefused, Places) {
     cols = {1, 2, 4};
     EXPECT_FAILS(LAYOUT, "is in block (0, 1)", csr());
     cols = {1, 1, 4}, pointers = {0, 2, 2, 2, 2, 3};
-    EXPECT_FAILS(LAYOUT, "like one", csr());
+    EXPECT_FAILS(LAYOUT, "like an earlier entry", csr());
     EXPECT_EQ(nullptr, m);
     EXPECT_EQ(live, tartan_i_memory_live());
 }

@@ -140,7 +140,7 @@ TEST(FromElements, FewElementsInManyRows) {
     twice.rows = {999, 4, 999}, twice.cols = {9, 0, 9}, twice.values = {1, 2, 3};
     const Dense list = list_of(twice.values, TARTAN_F64);
     tartan_matrix *out = nullptr;
-    EXPECT_FAILS(LAYOUT, "tartan_matrix_from_elements: element (999, 9) is there twice",
+    EXPECT_FAILS(LAYOUT, "tartan_matrix_from_elements: element (999, 9) appears twice",
                  from_elements(cpu(), s, twice, list.array, TARTAN_DUPLICATES_REFUSED, 0, 0, &out));
     twice.cols[2] = 8;
     BRUTAL(from_elements(cpu(), s, twice, list.array, TARTAN_DUPLICATES_REFUSED, TARTAN_F32, 0, &out),

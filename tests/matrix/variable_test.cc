@@ -235,9 +235,9 @@ TEST(Variable, ArithmeticIsThatOfElements) {
                    make_case(from_mask({4, 3, 3, 2, 1}, {1, 0, 0, 1}), TARTAN_F32, TARTAN_ROW_MAJOR, random);
     tartan_matrix *out = nullptr;
     for (const Case *other : {&b, &even})
-        EXPECT_FAILS(SHAPE, "b has other boundaries of blocks than a",
+        EXPECT_FAILS(SHAPE, "b has other block boundaries than a",
                      tartan_matrix_add(cpu(), 1, a.m.get(), 1, other->m.get(), 0, &out));
-    EXPECT_FAILS(SHAPE, "layout has other boundaries of blocks than the matrix",
+    EXPECT_FAILS(SHAPE, "layout has other block boundaries than the matrix",
                  tartan_matrix_project(cpu(), a.m.get(), b.layout.get(), &out));
 }
 
@@ -515,9 +515,9 @@ TEST(Variable, OtherFunctionsRefuseThem) {
         return std::string(name) + " has blocks of different sizes, which are not supported here";
     };
     EXPECT_FAILS(UNSUPPORTED, text("matrix"), tartan_matrix_fill_identity(m, 1));
-    EXPECT_FAILS(SHAPE, "b has other boundaries of its block rows",
+    EXPECT_FAILS(SHAPE, "b has other boundaries of block rows",
                  tartan_matrix_multiply(cpu(), m, e.m.get(), 0, &out));
-    EXPECT_FAILS(SHAPE, "b has other boundaries of its block rows",
+    EXPECT_FAILS(SHAPE, "b has other boundaries of block rows",
                  tartan_matrix_multiply(cpu(), e.m.get(), m, 0, &out));
     const int64_t ids[] = {0, 1, 2};
     EXPECT_FAILS(UNSUPPORTED, text("matrix"), tartan_matrix_rearrange(cpu(), m, even.get(), ids, 3, &out));

@@ -47,7 +47,7 @@ TEST_F(AttentionRefusals, Heads) {
     }
     p.k = p.v = k;
     p.layout = random_layout({32, 48, 16, 16, 3}, 1, 1);
-    EXPECT_FAILS(SHAPE, "layout has 3 heads, expected 1, 4 (those of q) or 8 (those of all batch entries)",
+    EXPECT_FAILS(SHAPE, "layout has 3 heads, expected 1, 4 (heads of q) or 8 (heads of all batch entries)",
                  forward());
 }
 
@@ -80,7 +80,7 @@ TEST_F(AttentionRefusals, DtypeOfTheGradient) {
     p.layout = random_layout({32, 32, 16, 16, 1}, 1, 1);
     const tartan_array *q = &p.q.array;
     Dense half(TARTAN_BF16, {2, 4, 32, 8}), q_grad_ = half, k_grad_ = half, v_grad_ = half;
-    EXPECT_FAILS(DTYPE, "out_grad is of bfloat16, expected float32 (that of out)",
+    EXPECT_FAILS(DTYPE, "out_grad is of bfloat16, expected float32 (as out)",
                  attention_backward(context.get(), p.layout.get(), q, q, q, "", nullptr, nullptr,
                                     &p.out.array, &p.lse.array, &half.array, &q_grad_.array, &k_grad_.array,
                                     &v_grad_.array));

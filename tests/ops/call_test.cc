@@ -226,7 +226,7 @@ TEST_F(Call, ShapesOfOthers) {
     arguments[1].rule.like = 0;
     EXPECT_OK(check());
     give_y(TARTAN_F32, {3, 2});
-    EXPECT_FAILS(SHAPE, "call: y has shape [3, 2], expected [2, 3] (that of x)", check());
+    EXPECT_FAILS(SHAPE, "call: y has shape [3, 2], expected [2, 3] (as x)", check());
     arguments[0].optional = true;
     arguments[1].dtype = TARTAN_I_DTYPE_R;
     given[0] = nullptr;
@@ -316,7 +316,7 @@ TEST_F(Call, InPlace) {
     x = Dense(TARTAN_F32, {1, 3});
     y.array = x.array;
     y.array.strides[0] = 77; // of a dimension of length 1
-    EXPECT_FAILS(ARGUMENT, "call: y overlaps x, expected memory of its own", check());
+    EXPECT_FAILS(ARGUMENT, "call: y overlaps x, expected separate memory", check());
     arguments[1].may_be = 1;
     EXPECT_OK(check());
     y.array.dtype = TARTAN_F16;

@@ -59,7 +59,8 @@ TEST(ChannelLinear, ConvolutionsThatDoNotFit) {
     EXPECT_FAILS(SHAPE, "in_size has length 2 in dimension 0, 2 with its padding, expected at least 3",
                  run(conv.get(), small, 2, nullptr));
     EXPECT_FAILS(SHAPE, "in_size", run(conv.get(), size, 1, nullptr));
-    EXPECT_FAILS(SHAPE, "x has shape [2, 6, 5, 7], expected that of the convolution's output for in_size",
+    EXPECT_FAILS(SHAPE,
+                 "x has shape [2, 6, 5, 7], expected the shape of the convolution's output for in_size",
                  run(conv.get(), other, 2, nullptr));
     EXPECT_FAILS(SHAPE, "gain or bias has a row for each edge class",
                  channel_linear_gradient(context.get(), nullptr, nullptr, 0, &x.array, nullptr, nullptr,

@@ -74,9 +74,9 @@ TEST(ConvRefusals, Sizes) {
     EXPECT_FAILS(SHAPE, "out_size has 3 entries", tartan_conv_output_size(conv.get(), size, 2, out, 3));
     EXPECT_FAILS(HANDLE, "conv is NULL", tartan_conv_output_size(nullptr, size, 2, out, 2));
     size[0] = 0;
-    EXPECT_FAILS(SHAPE, "which no result", size_of(turned, 1));
+    EXPECT_FAILS(SHAPE, "for which the transposed convolution has no output", size_of(turned, 1));
     size[0] = 3; /* an output of 3 + 2 - 1 - 6 positions */
-    EXPECT_FAILS(SHAPE, "which no result", size_of(tight, 1));
+    EXPECT_FAILS(SHAPE, "for which the transposed convolution has no output", size_of(tight, 1));
     size[0] = -3;
     EXPECT_FAILS(SHAPE, "has length -3", size_of(turned, 1));
     int64_t sizes[] = {3, 3}, classes[6];

@@ -75,7 +75,7 @@ TEST_F(ResidualRefusals, Channels) {
     EXPECT_FAILS(SHAPE, "expand has 4 input channels, expected 6", run());
     replace(2, 6, 6, "kernel=1x1");
     u.has_gain[2] = u.has_bias[2] = false;
-    EXPECT_FAILS(SHAPE, "expand has 6 output channels, expected 8 (those of x)", run());
+    EXPECT_FAILS(SHAPE, "expand has 6 output channels, expected 8 (as x)", run());
 }
 
 TEST_F(ResidualRefusals, Kinds) {

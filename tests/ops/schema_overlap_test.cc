@@ -171,7 +171,7 @@ TEST_P(Outputs, OverlappingOthers) {
                 }
                 ASSERT_EQ(TARTAN_ERR_ARGUMENT, c.run(context)) << tartan_last_error();
                 ASSERT_EQ(std::string(schema.function) + ": " + schema.arguments[i].name + " overlaps " +
-                              schema.arguments[j].name + ", expected memory of its own",
+                              schema.arguments[j].name + ", expected separate memory",
                           tartan_last_error());
                 ASSERT_TRUE(same_bits(before, room)) << "a refused call wrote";
             }

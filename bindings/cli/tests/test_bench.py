@@ -317,9 +317,9 @@ def test_bench_on_a_device_fails_with_the_reason(here, dummy):
 
     fails("no libtartan_cuda.so", TARTAN_PLUGIN_PATH=str(here))
     fails("expected \"cpu\", \"cuda\" or \"cuda:1\"", device="gpu")
-    fails("dummy:7 is not there", device="cuda:7", TARTAN_PLUGIN_PATH=dummy)
+    fails("dummy:7 does not exist", device="cuda:7", TARTAN_PLUGIN_PATH=dummy)
     fails("was lost", TARTAN_PLUGIN_PATH=dummy, TARTAN_DUMMY_LOST="1")
     fails("out of memory on device", TARTAN_PLUGIN_PATH=dummy, TARTAN_DUMMY_BYTES="1000")
-    fails("--threads is for the CPU alone", 2, "cuda", "--threads", 2)
-    fails("--allow-dense is for GPUs alone", 2, "cpu", "--allow-dense")
+    fails("--threads is for the CPU only", 2, "cuda", "--threads", 2)
+    fails("--allow-dense is for GPUs only", 2, "cpu", "--allow-dense")
     fails("expected exact, tf32, bf16x3 or bf16x6", 1, "cpu", "--math", "fast")

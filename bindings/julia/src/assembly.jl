@@ -4,8 +4,8 @@
 """
     BlockSparseMatrix(block_rows, block_cols, blocks, shape; block_heads = nothing, heads = 1)
 
-The matrix whose block at block row `block_rows[k]` and block column `block_cols[k]` is `blocks[:, :, k]`, in any order. Blocks at one
-place are added, in their order, as `sparse(I, J, V, m, n)` adds elements. `shape` counts elements.
+The matrix whose block at block row `block_rows[k]` and block column `block_cols[k]` is `blocks[:, :, k]`, in any order. Blocks
+at the same position are added in their order, as `sparse(I, J, V, m, n)` adds elements. `shape` is in elements.
 
 ```jldoctest
 julia> A = BlockSparseMatrix([2, 1, 2], [1, 2, 1], reshape(1.0:12.0, 2, 2, 3), (4, 4));
@@ -27,7 +27,8 @@ end
     BlockSparseMatrix(block_rows, block_cols, blocks; rows, cols)
 
 The matrix of blocks of different sizes whose block at block row `block_rows[k]` and block column `block_cols[k]` is the matrix
-`blocks[k]`, in any order; blocks at one place are added. `rows` and `cols` are the boundaries, see [`with_boundaries`](@ref).
+`blocks[k]`, in any order; blocks at the same position are added. `rows` and `cols` are the boundaries, see
+[`with_boundaries`](@ref).
 
 ```jldoctest
 julia> A = BlockSparseMatrix([1, 2, 2], [1, 1, 1], [ones(3, 2), ones(1, 2), ones(1, 2)]; rows = [0, 3, 4], cols = [0, 2]);
@@ -68,8 +69,9 @@ end
     Assembly(layout, block_rows, block_cols; block_heads = nothing)
     Assembly(layout, rows, cols; elements = true, heads = nothing)
 
-The plan of an assembly: which of the listed blocks, or elements, are added up at each place of a layout. Made once, [`add!`](@ref) adds
-values by it into any matrix of the layout as fast as memory allows, in the order of the list. All of them must be in stored blocks.
+An assembly plan: which of the listed blocks, or elements, add up at each position of a layout. A plan is made once; then
+[`add!`](@ref) adds values into any matrix of the layout as fast as memory allows, in the order of the list. All items must be
+in stored blocks.
 
 ```jldoctest
 julia> A = BlockSparseMatrix(zeros(4, 4), BlockLayout(trues(2, 2), 2)); plan = Assembly(A.layout, [1, 1], [2, 2]);
@@ -103,8 +105,8 @@ Base.show(io::IO, plan::Assembly) = print(io, "Assembly of ", length(plan.order)
 """
     add!(A::BlockSparseMatrix, plan::Assembly, values; beta = 1)
 
-Adds blocks `values[:, :, k]`, or elements `values[k]`, into `A` in place by the plan, and returns `A`. The old values of all of `A` are
-multiplied by `beta`; with `beta = 0` they do not count.
+Add blocks `values[:, :, k]`, or elements `values[k]`, into `A` in place by the plan, and return `A`. All old values of `A`
+are multiplied by `beta`; with `beta = 0` they are not read.
 """
 function add!(A::BlockSparseMatrix, plan::Assembly, values::AbstractArray{<:Number}; beta::Real = 1)
     A.layout == plan.layout || throw(TartanError(:layout, "A has another layout than the plan, expected that of the plan"))

@@ -7,11 +7,11 @@
     BlockMask(keep, layout)
     BlockMask(layout, mask)
 
-Says which elements of the stored blocks of a layout count: for [`attention`](@ref), which keys a query sees. Elements
-outside the stored blocks never count. `keep(q, k, head)` returns whether key `k`, the column, counts for query `q`, the
-row; it is called once for each stored element. `mask` is an array of `Bool`, rows x columns (x heads). A mask takes one
-bit for each element of the blocks that it keeps in part, and blocks with equal bits share them. `kept(mask)` is the number
-of elements that count.
+Says which elements of the stored blocks of a layout count: for [`attention`](@ref), which keys a query sees. Elements outside
+the stored blocks never count. `keep(q, k, head)` returns whether key `k`, the column, counts for query `q`, the row; it is
+called once for each stored element. `mask` is an array of `Bool`, rows x columns (x heads). A mask stores one bit for each
+element of the blocks that it keeps in part; blocks with equal bits share them. `kept(mask)` is the number of elements that
+count.
 
     causal = pattern(:causal, (64, 64), 16)
     window = BlockMask((q, k, head) -> k <= q && q - k < 20, causal)
@@ -29,8 +29,8 @@ end
 """
     BlockLayout(keep, shape, block; heads = 1)
 
-The layout of the blocks with an element for which `keep(q, k, head)` is true: `BlockMask(keep, layout)` then hides the others in
-them. It is called for the elements of each block in turn until one counts.
+The layout of the blocks with at least one element for which `keep(q, k, head)` is true; `BlockMask(keep, layout)` then hides
+their other elements. `keep` is called for the elements of each block until one counts.
 
     window(q, k, head) = k <= q && q - k < 20
     layout = BlockLayout(window, (64, 64), 16)
@@ -207,30 +207,31 @@ room_like(x::DeviceArray, ::Type{T}, n) where {T} = DeviceArray{T}(x.context, n)
     attention(q, k, v, layout, (sinks = ..., slopes = ...); options...)
 
 `softmax(scale * q' * k + bias)` times `v`, over the keys that each query sees. Scores are never stored, so memory grows
-with the number of tokens alone. The second form returns the output and the log-sum-exp of the scores, which
-[`attention_gradient`](@ref) needs. The third form takes `sinks` and the bias, or a mask of numbers, in a named tuple, so that Zygote and others that use
-ChainRulesCore give their gradients.
+linearly with the number of tokens. The second form returns the output and the log-sum-exp of the scores, which
+[`attention_gradient`](@ref) needs. The third form takes `sinks` and the bias, or a mask of numbers, in a named tuple, so that
+Zygote and other packages that use ChainRulesCore differentiate with respect to them.
 
 `q` is (d, queries, heads, batch), `k` and `v` are (d, keys, kv_heads, batch), with any strides; `v` and the result may have
-another d. Heads and batch may be left out. `kv_heads` divides `heads`; neighbouring heads of `q` share one of `k` and `v`. `layout` has a row for each
-query, a column for each key, and one head for all, as many as `q`, heads times batch or, with `by_batch = true`, one for each
-batch entry, shared by its heads; it may be a dynamic one on the device of `q`. Query `i` sees key `j` if the layout stores its block, `mask` keeps the element and, with `causal = true`,
-`j <= i + query_offset` or `j < causal_from`. A query that sees nothing gets zeros.
+another d. Heads and batch may be left out. `kv_heads` divides `heads`; consecutive heads of `q` share a head of `k` and `v`.
+`layout` has a row for each query, a column for each key, and 1 head, the heads of `q`, or heads times batch; with `by_batch =
+true` it has one head for each batch entry, which the heads of that entry share. It may be a dynamic layout on the device of
+`q`. Query `i` sees key `j` if the layout stores the block, `mask` keeps the element and, with `causal = true`, `j <= i +
+query_offset` or `j < causal_from`. A query that sees no key gets zeros.
 
 * `scale`: `1 / sqrt(d)` by default
 * `causal = false`, `query_offset = 0`, `causal_from = 1`
 * `mask`: a [`BlockMask`](@ref) of the layout, or an array of queries x keys x heads x batch, of which heads and batch may be 1
-  or left out: of `Bool`, which keys count, or of numbers that are added to the scores, as a bias
-* `key_lengths` (batch): the numbers of keys of sequences that are padded at their ends. These and an array of `Bool` become a
-  layout and a mask at every call: make them once, by [`padded_layout`](@ref) and [`padded_mask`](@ref), where several calls use them
-* `softcap = 0`: if it is not 0, scores s become `softcap * tanh(s / softcap)`, before a bias is added
+  or left out: `Bool`s that say which keys count, or numbers that are added to the scores, as a bias
+* `key_lengths` (batch): the numbers of keys of sequences padded at the end. Every call converts these and an array of `Bool` to
+  a layout and a mask; for several calls, make them once with [`padded_layout`](@ref) and [`padded_mask`](@ref)
+* `softcap = 0`: if not 0, limits the scores: s becomes `softcap * tanh(s / softcap)` before a bias is added
 * `by_batch = false`
-* one of `slopes` (heads): adds `slope * (j - i - query_offset)`; `distance_bias` (2r + 1, heads or 1): the number at
-  `clamp(j - i - query_offset, -r, r) + r + 1`; `block_bias` (blocks, heads or 1): a number for each stored block,
-  (blocks, 1) if the layout has heads
-* `sinks` (heads): logits that take a share of each softmax of their head and have no value, so that the weights of a
-  query add up to less than 1
-* `dropout = 0`, `seed = 0`: drops weights with this probability; equal seeds drop the same ones everywhere
+* one of `slopes` (heads): adds `slope * (j - i - query_offset)`; `distance_bias` (2r + 1, heads or 1): adds the entry at
+  `clamp(j - i - query_offset, -r, r) + r + 1`; `block_bias` (blocks, heads or 1): adds a number for each stored block, (blocks,
+  1) if the layout has several heads
+* `sinks` (heads): logits that take a share of each softmax of their head but have no value, so the weights of a query sum to
+  less than 1
+* `dropout = 0`, `seed = 0`: the probability of dropping a weight; equal seeds drop the same weights on every device
 * `context`
 
 ```julia
@@ -267,7 +268,7 @@ end
 """
     attention!(out, q, k, v, layout; lse = nothing, options...)
 
-[`attention`](@ref), written to `out` and, if it is given, `lse`, of size (queries, heads, batch).
+Write the result of [`attention`](@ref) to `out` and, if given, to `lse`, of size (queries, heads, batch).
 
     q = randn(8, 64)
     attention!(similar(q), q, q, q, pattern(:causal, (64, 64), 16); causal = true, lse = zeros(64))
@@ -294,9 +295,9 @@ end
 """
     attention_gradient(q, k, v, layout, out, lse, out_grad; options...)
 
-The gradients of `q`, `k` and `v`, given that of `out`. `out` and `lse` are the results of [`attention`](@ref) with the same
-options; its `sinks` are taken, but not read, as `lse` contains them. With `deterministic = false` a GPU may add up the
-gradient of `q` in an order that depends on the run, which is faster.
+The gradients with respect to `q`, `k` and `v`, from the gradient with respect to `out`. `out` and `lse` are the results of
+[`attention`](@ref) with the same options. `sinks` is accepted but not read, since `lse` contains it. `deterministic = false`
+allows a GPU to sum the gradient of `q` in an order that varies between runs, which is faster.
 
     q, k, v = randn(8, 64), randn(8, 64), randn(8, 64)
     layout = pattern(:local, (64, 64), 16)
@@ -311,7 +312,7 @@ end
 """
     attention_gradient!((q_grad, k_grad, v_grad), q, k, v, layout, out, lse, out_grad; options...)
 
-[`attention_gradient`](@ref), written to a tuple of arrays, which is returned.
+Write the results of [`attention_gradient`](@ref) to a tuple of arrays, and return it.
 
     q = randn(8, 64); layout = pattern(:dense, (64, 64), 16)
     out, lse = attention(q, q, q, layout; return_lse = true)
@@ -340,8 +341,9 @@ end
 """
     attention_bias_gradient(q, k, v, layout, out, lse, out_grad; options...)
 
-The gradients of the bias, or of a mask of numbers, and of `sinks`, given that of `out`, or `nothing` for one that is not among the options. `out` and
-`lse` are the results of [`attention`](@ref) with the same options. Scores are computed again for that of the bias.
+The gradients with respect to the bias, or a mask of numbers, and to `sinks`, from the gradient with respect to `out`; `nothing`
+for what is not among the options. `out` and `lse` are the results of [`attention`](@ref) with the same options. The gradient of
+the bias computes the scores again.
 
     q, k, v, table = randn(8, 64, 2), randn(8, 64, 2), randn(8, 64, 2), zeros(33, 2)
     layout = pattern(:causal, (64, 64), 16)

@@ -43,13 +43,13 @@ boundaries(x) = (rows = bounds_of(cuts(x, 1)), cols = bounds_of(cuts(x, 2)))
 """
     with_boundaries(layout; rows = nothing, cols = nothing)
 
-The same blocks of the grid with other sizes: block row `i` has the rows `rows[i] + 1:rows[i + 1]`, so `rows` is
-`[0; cumsum(heights)]`, and likewise `cols`; each size is 1 to 256. `nothing` leaves a side as it is. So every way to make a
-layout makes one of blocks of different sizes: with blocks of 1 on its grid, and then with boundaries.
+The same blocks of the grid with other sizes: block row `i` has the rows `rows[i] + 1:rows[i + 1]`, so `rows` is `[0;
+cumsum(heights)]`, and likewise `cols`; each size is 1 to 256. `nothing` keeps the sizes of that side. To give any layout blocks
+of different sizes, make it with blocks of 1 on its grid and then set the boundaries.
 
-`A.values[:, :, k]` has the rows and columns of the largest block: the elements of block `k` are in its first rows and columns
-([`block_view`](@ref) shows them), the rest is zero and never read. Products, their gradients, arithmetic, conversion, reductions and files take
-such layouts; what does not says so.
+`A.values[:, :, k]` has the rows and columns of the largest block: the elements of block `k` fill its first rows and columns
+([`block_view`](@ref) shows them), the rest is zero and never read. Products and their gradients, arithmetic, conversion,
+reductions and files support such layouts; other functions refuse them.
 
     layout = with_boundaries(pattern(:banded, (3, 3), 1; lower = 1, upper = 0); rows = [0, 3, 5, 12], cols = [0, 1, 6, 8])
     A = BlockSparseMatrix(ones(12, 8), layout)

@@ -224,8 +224,8 @@ end
 """
     copyto!(A::BlockSparseMatrix, B)
 
-Copies the elements of a matrix of the same size. Zeros of `B` that `A` does not store are ignored; if another number
-has no place in `A`, the call is refused and `A` is left as it was. `A .= B` and `A .= f.(...)` do the same.
+Copy the elements of a matrix of the same size. Zeros of `B` that `A` does not store are ignored. If `A` does not store
+another number of `B`, the call is refused and `A` does not change. `A .= B` and `A .= f.(...)` do the same.
 
     A = fill_normal!(BlockSparseMatrix{Float64}(pattern(:dense, (64, 64), 16)); seed = 1)
     copyto!(similar(A), 2A)

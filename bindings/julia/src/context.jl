@@ -4,19 +4,19 @@
     Context(device = "cpu"; threads = 0, seed = 0, math = :exact, allow_dense = false, stream = C_NULL,
             parallel = :openmp)
 
-A queue of work on a device (`"cpu"`, `"cuda"`, `"cuda:1"`). `threads = 0` means what [`Tartan.set_num_threads`](@ref) was given,
-else `TARTAN_NUM_THREADS`, else `OMP_NUM_THREADS`, else all processors. `parallel = :julia` runs the work on Julia's own threads (`julia -t 4`). Results
-depend on neither. Ctrl-C (`InterruptException`) ends long calls on the CPU; what they were writing then holds any numbers.
-Only one task at a time may use a context. Without a context, operations use a CPU context of the calling
-thread or, for operands on a device, the context of the first one (see [`to_device`](@ref)). Operands may belong to several
-contexts of one device: the device starts a call after the work of other contexts that it depends on.
+A queue of work on a device (`"cpu"`, `"cuda"`, `"cuda:1"`). `threads = 0` means what [`Tartan.set_num_threads`](@ref) was
+given, else `TARTAN_NUM_THREADS`, else `OMP_NUM_THREADS`, else all processors. `parallel = :julia` runs the work on Julia's own
+threads (`julia -t 4`). Results depend on neither. Ctrl-C (`InterruptException`) stops long calls on the CPU; the contents of
+their outputs are then undefined. Only one task at a time may use a context. Without a context, operations use a CPU context of
+the calling thread or, for operands on a device, the context of the first one (see [`to_device`](@ref)). Operands may belong to
+several contexts of one device: the device starts a call after the work of other contexts that it depends on.
 
-`math` says what may be done to factors of `Float32`: `:tf32` lets a GPU round them to the 11 bits of tf32; `:bf16x3` and `:bf16x6`
-let a CPU with AMX multiply matrices in three or six products of bfloat16, within 2^-15 of the products or about as precisely as
-`Float32` ([`explain`](@ref) says what is done). On a GPU, `allow_dense = true` lets
-cuBLAS multiply a dense copy of a matrix that has most of its blocks, if that is expected to be faster; `NaN` and `Inf` in
-the other factor then reach every row, and results may differ in the last bits between versions of cuBLAS. `stream` is the
-address of your CUDA stream; by default the context makes its own.
+`math` says how factors of `Float32` may be multiplied: `:tf32` allows a GPU to round them to the 11 bits of tf32; `:bf16x3` and
+`:bf16x6` allow a CPU with AMX to use three or six products of bfloat16, with errors within 2^-15 of the products or about as
+small as those of `Float32` ([`explain`](@ref) says which kernel runs). On a GPU, `allow_dense = true` allows cuBLAS to multiply
+a dense copy of a matrix that stores most of its blocks, if that is expected to be faster; `NaN` and `Inf` in the other factor
+then reach every row, and results may differ in the last bits between versions of cuBLAS. `stream` is the address of your CUDA
+stream; by default the context makes its own.
 
     A = fill_normal!(BlockSparseMatrix{Float64}(pattern(:dense, (64, 64), 16)); seed = 1)
     context = Context(threads = 1)
@@ -57,7 +57,7 @@ end
 """
     wait(context::Context)
 
-Waits for all work of the context, and throws the errors of that work.
+Wait for all work of the context, and throw the errors of that work.
 
     wait(Context())
 """
@@ -69,8 +69,9 @@ const DEFAULT_THREADS = Threads.Atomic{Int}(0)
 """
     Tartan.set_num_threads(n)
 
-Operations without a context, and contexts that are made later without `threads`, use `n` threads; `n = 0` is what the environment says
-(see [`Context`](@ref)). Results do not depend on it. [`Tartan.get_num_threads`](@ref) is the number in use.
+Set the number of threads for operations without a context and for later contexts without `threads`; `n = 0` restores the
+number that the environment gives (see [`Context`](@ref)). Results do not depend on it. [`Tartan.get_num_threads`](@ref) is the
+number in use.
 
     Tartan.set_num_threads(1)
     Tartan.get_num_threads() == 1
@@ -99,7 +100,7 @@ end
 """
     Tartan.threads(context)
 
-The number of workers that an operation of the context uses.
+The number of workers of an operation on the context.
 """
 threads(context::Context) = Int(Raw.tartan_context_threads(context))
 

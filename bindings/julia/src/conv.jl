@@ -5,26 +5,26 @@
     BlockConv(channels::BlockLayout; kernel, stride = 1, dilation = 1, padding = :valid, transposed = false, per_tap = false)
     BlockConv(in_channels, out_channels, blocks; kernel, ...)
 
-A convolution in 1 to 3 spatial dimensions: its geometry, and the layout of its filters, `c.layout`. Images are
-(spatial..., channels, n), as NNlib and Flux have them.
+A convolution in 1 to 3 spatial dimensions: its geometry, and the layout of its filters, `c.layout`. Images are (spatial...,
+channels, n), as in NNlib and Flux.
 
-`channels` is a layout of output channels x input channels; a filter stores its blocks at each tap. Groups are a layout with
-blocks on the diagonal alone, a depthwise convolution has such blocks of 1 x 1. `per_tap = true`: `channels` is the layout of the
-filter itself, in which each tap has blocks of its own. In the second form `blocks` are pairs, `[1, 3] => [2, 4, 5]`: these
-input channels with these output channels. Such blocks may have any sizes and overlap, where results are added; output channels
+`channels` is a layout of output channels x input channels; a filter stores its blocks at each tap. For groups, use a layout
+with blocks on the diagonal only; for a depthwise convolution, such blocks of 1 x 1. With `per_tap = true`, `channels` is the
+layout of the filter itself, in which each tap has its own blocks. In the second form, `blocks` are pairs of input and output
+channels, `[1, 3] => [2, 4, 5]`. Such blocks may have any sizes. They may overlap; their results are then added. Output channels
 without a block are 0.
 
-* `kernel`, `stride`, `dilation`: `(3, 3)`, or one number for all dimensions; `kernel` says how many there are
-* `padding`: `:valid` (none), `:same` (as in PyTorch, TensorFlow and JAX: `cld(size, stride)` positions; `:tf` is another name), `:half` (half of the
-  kernel on both sides, the rule of openai/blocksparse), or numbers: one, one
-  for each dimension, or those before and after each, `(left, right, top, bottom)`
+* `kernel`, `stride`, `dilation`: `(3, 3)`, or one number for all dimensions; the length of `kernel` is the number of dimensions
+* `padding`: `:valid` (none), `:same` (as in PyTorch, TensorFlow and JAX: `cld(size, stride)` positions; `:tf` is another name),
+  `:half` (half of the kernel on both sides, the rule of openai/blocksparse), or numbers: one, one for each dimension, or one
+  before and one after each, `(left, right, top, bottom)`
 * `transposed`: the convolution that Flux calls `ConvTranspose`. The layout's rows are then the input channels. (The pairs of
   the second form are always input => output.)
 
-It is a cross-correlation, Flux's `CrossCor`; reverse the spatial dimensions of a filter of Flux's `Conv`.
+The convolution is a cross-correlation, Flux's `CrossCor`; reverse the spatial dimensions of a filter of Flux's `Conv`.
 
-A filter is a [`BlockSparseMatrix`](@ref) on `c.layout`, so all that matrices can do, filters can: be initialised, saved,
-pruned. [`conv_filter`](@ref) makes one of a dense array.
+A filter is a [`BlockSparseMatrix`](@ref) on `c.layout`, so it can be initialised, saved and pruned like any matrix.
+[`conv_filter`](@ref) makes one from a dense array.
 
     channels = pattern(:barabasi_albert, (64, 64), 16; m = 1, seed = 1)
     c = BlockConv(channels; kernel = (3, 3), padding = :same)
@@ -134,8 +134,8 @@ end
 """
     conv_size(c, n)
 
-The spatial lengths of the result of a convolution, for those of its input. A transposed convolution with strides leaves a
-choice; this is the smallest, and [`conv`](@ref) takes others as `size`.
+The spatial lengths of the result of a convolution, from those of its input. A transposed convolution with strides has several
+possible ones; this returns the smallest, and [`conv`](@ref) accepts others as `size`.
 
     c = BlockConv(pattern(:dense, (8, 8), 8); kernel = (3, 3), stride = 2, padding = :same)
     conv_size(c, (30, 21)) == (15, 11)
@@ -149,9 +149,9 @@ end
 """
     edge_classes(c, n; size = nothing)
 
-The class of each position of a result, for the spatial lengths `n` of its input: 1 inside, and one more for each set of taps
-that fall outside of the image. `gain` and `bias` of [`conv`](@ref) may have a column for each class. `size` is that of the
-result of a transposed convolution, if it is not `conv_size(c, n)`.
+The class of each position of a result, from the spatial lengths `n` of its input: 1 in the interior, and another number for
+each set of taps that fall outside the image. `gain` and `bias` of [`conv`](@ref) may have a column for each class. `size` has
+the lengths of the result of a transposed convolution if they are not `conv_size(c, n)`.
 
     c = BlockConv(pattern(:dense, (8, 8), 8); kernel = 3, padding = :same)
     edge_classes(c, 5) == [2, 1, 1, 1, 3]
@@ -174,11 +174,11 @@ dense_size(c::BlockConv) = c.transposed ? (c.kernel..., c.out_channels, c.in_cha
     conv_filter(c, dense)
     conv_filter(c, list::AbstractVector)
 
-A filter on `c.layout`, from a dense one, (kernel..., in_channels, out_channels), or of a transposed convolution
-(kernel..., out_channels, in_channels), as Flux has its weights. Only the stored blocks are taken. Blocks that overlap are refused.
+A filter on `c.layout` from a dense filter, (kernel..., in_channels, out_channels), or for a transposed convolution (kernel...,
+out_channels, in_channels), as Flux stores its weights. Only the stored blocks are used. Blocks that overlap are refused.
 
-A vector has the blocks one after another, each (kernel..., input channels, output channels); these are the blocks of channels
-that `c` was made of. This is the order of openai/blocksparse.
+A vector holds the blocks of channels of `c` one after another, each (kernel..., input channels, output channels), the order of
+openai/blocksparse.
 
     c = BlockConv(BlockLayout([true false; true true], 2); kernel = (3, 3))
     w = conv_filter(c, ones(3, 3, 4, 4))
@@ -202,7 +202,8 @@ end
 """
     dense_filter(c, w)
 
-A filter as a dense array, the reverse of [`conv_filter`](@ref). Other blocks are 0; blocks that overlap are added up.
+A filter as a dense array, the reverse of [`conv_filter`](@ref). Blocks that are not stored are 0; blocks that overlap are
+added.
 
     c = BlockConv(4, 2, [[1, 3] => [2], [2, 3] => [1, 2]]; kernel = (3, 1))
     size(dense_filter(c, conv_filter(c, randn(18)))) == (3, 1, 4, 2)
@@ -216,7 +217,7 @@ end
 """
     filter_list(c, w)
 
-A filter as a vector of the blocks that `c` was made of, one after another, the reverse of [`conv_filter`](@ref)`(c, list)`.
+A filter as a vector of the blocks of channels of `c`, one after another, the reverse of [`conv_filter`](@ref)`(c, list)`.
 
     c = BlockConv(4, 2, [[1, 3] => [2], [2, 3] => [1, 2]]; kernel = (3, 1))
     filter_list(c, conv_filter(c, 1.0:18.0)) == 1:18
@@ -290,11 +291,11 @@ cleared(y) = fill!(y, 0)
     conv(c, w, x, (gain = ..., bias = ...); options...)
 
 The convolution of the images `x`, (spatial..., channels, n), with the filter `w`; `n` may be left out. Then, for each channel,
-`y = gain * y + bias`, or with `bias_first` `gain * (y + bias)`, and with `relu` `max(y, 0)`. In the second form Zygote and others
-that use ChainRulesCore give the gradients of `gain` and `bias`.
+`y = gain * y + bias`, or with `bias_first` `gain * (y + bias)`, and with `relu` `max(y, 0)`. Zygote and other packages that use
+ChainRulesCore differentiate the second form with respect to `gain` and `bias`.
 
 * `gain`, `bias`: a number for each output channel, or (channels, classes) with a column for each of [`edge_classes`](@ref)
-* `active`, `windows`: only these windows of the result are computed, the rest is 0. `active` is a layout made by
+* `active`, `windows`: compute only these windows of the result; the rest is 0. `active` is a layout from
   [`active_windows`](@ref), `windows` the [`Windows`](@ref) that it was made with. They may not overlap
 * `size`: the spatial lengths of the result of a transposed convolution with strides
 
@@ -319,7 +320,8 @@ conv(c::BlockConv, w::Blocks, x::Dense, terms::NamedTuple; options...) =
 """
     conv!(y, c, w, x; add = false, options...)
 
-[`conv`](@ref), written to `y`. With `active`, the rest of `y` keeps its values. With `add`, the result is added to `y`.
+Write the result of [`conv`](@ref) to `y`. With `active`, the rest of `y` keeps its values. With `add`, the result is added to
+`y`.
 
     c = BlockConv(pattern(:dense, (8, 8), 8); kernel = (1, 1))
     conv!(zeros(5, 4, 8), c, conv_filter(c, randn(1, 1, 8, 8)), randn(5, 4, 8); add = true)
@@ -343,8 +345,9 @@ end
 """
     conv_input_gradient(c, w, y_grad; size = nothing, active, windows, context)
 
-The gradient of `x`, given that of the result of [`conv`](@ref) without gain, bias and ReLU. `size` has the spatial lengths of
-`x`; with stride 1 it may be left out. With `active`, `y_grad` counts as 0 outside of these windows of it.
+The gradient with respect to `x`, from the gradient with respect to the result of [`conv`](@ref) before gain, bias and ReLU.
+`size` has the spatial lengths of `x`; with stride 1 it may be left out. With `active`, `y_grad` counts as 0 outside these
+windows.
 
     c = BlockConv(pattern(:dense, (8, 8), 8); kernel = (3, 3))
     size(conv_input_gradient(c, conv_filter(c, randn(3, 3, 8, 8)), randn(4, 6, 8))) == (6, 8, 8)
@@ -365,7 +368,7 @@ end
 """
     conv_input_gradient!(x_grad, c, w, y_grad; active, windows, context)
 
-[`conv_input_gradient`](@ref), written to `x_grad`.
+Write the result of [`conv_input_gradient`](@ref) to `x_grad`.
 
     c = BlockConv(pattern(:dense, (8, 8), 8); kernel = 3, stride = 2)
     conv_input_gradient!(zeros(10, 8), c, conv_filter(c, randn(3, 8, 8)), randn(4, 8))
@@ -385,7 +388,8 @@ end
 """
     conv_filter_gradient(c, x, y_grad; active, windows, context)
 
-The gradient of the filter, given that of the result of [`conv`](@ref) without gain, bias and ReLU: a matrix on `c.layout`.
+The gradient with respect to the filter, a matrix on `c.layout`, from the gradient with respect to the result of [`conv`](@ref)
+before gain, bias and ReLU.
 
     c = BlockConv(pattern(:dense, (8, 8), 8); kernel = (3, 3))
     conv_filter_gradient(c, randn(6, 8, 8), randn(4, 6, 8))

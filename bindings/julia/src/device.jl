@@ -31,7 +31,7 @@ owner(x::DeviceMemory) = x.owner
 """
     Tartan.device_operand(x)
 
-Describes the memory of `x` on a GPU by a [`Tartan.DeviceMemory`](@ref), or returns `nothing` for arrays in
+Describe the memory of `x` on a GPU by a [`Tartan.DeviceMemory`](@ref), or return `nothing` for arrays in
 Julia's memory. Overload it to use arrays of another package in place; pass their context as a keyword. Arrays of
 CUDA.jl can be used as they are, also their transposes:
 
@@ -61,11 +61,11 @@ end
 """
     DeviceArray{T}(context, n...)
 
-An array in the memory of a context's device, in Julia's order (columns first); zeros, or a copy made by
-[`to_device`](@ref). `size`, `eltype`, `ndims`, `length`, `strides`, `copy`, `similar`, `zero`, `transpose`, `x'`, `view`, `reshape`,
-`vec` (these five share its memory), `copyto!`, `fill!` and the products work on it; so do `+`, `-`, multiples, broadcasting of
-`+ - * / max min abs2 inv sqrt exp log tanh` and squares, also in place (`x .-= 0.1 .* g`), `sum`, `dot` and `norm`, which copy
-the array back. Its elements cannot be read one by one, so it is not an `AbstractArray`; `to_host(x)` or `Array(x)` copies it back.
+An array in the memory of a context's device, in Julia's order (columns first); zeros, or a copy made by [`to_device`](@ref).
+`size`, `eltype`, `ndims`, `length`, `strides`, `copy`, `similar`, `zero`, `transpose`, `x'`, `view`, `reshape`, `vec` (these
+five share its memory), `copyto!`, `fill!` and the products work on it; so do `+`, `-`, multiples, broadcasting of `+ - * / max
+min abs2 inv sqrt exp log tanh` and squares, also in place (`x .-= 0.1 .* g`), and `sum`, `dot` and `norm`, which copy the array
+back. Its elements cannot be read one by one, so it is not an `AbstractArray`; `to_host(x)` or `Array(x)` copies it back.
 `close(x)` frees the memory early.
 
     context = Context("cpu")                   # or "cuda"
@@ -181,7 +181,8 @@ end
 """
     copyto!(y, x)
 
-Copies an array to one on a device, from there, or between two there, of as many elements in one order. `y .= x` does so for equal sizes.
+Copy an array to, from or between arrays on a device with the same number of elements, in their order. `y .= x` does so for
+equal sizes.
 
     y = DeviceArray{Float64}(Context("cpu"), 3)
     copyto!(y, [1.0, 2.0, 3.0])
@@ -267,7 +268,7 @@ Base.permutedims(A::DeviceBlockSparseMatrix) = copy(transpose(A))
 """
     to_device(x, context)
 
-Copies an array or a block-sparse matrix to the context's device: a [`DeviceArray`](@ref) or a
+Copy an array or a block-sparse matrix to the context's device: a [`DeviceArray`](@ref) or a
 [`DeviceBlockSparseMatrix`](@ref). Their products (`*`, `mul!`, [`spmm!`](@ref), [`sddmm!`](@ref), ...) run there, in the
 order of the context's queue, and the results stay there. Nothing moves between devices unasked: operands on different
 devices are an error, operands in several contexts of one device are not. `x` may be changed as soon as the call returns.
@@ -292,7 +293,7 @@ to_device(A::TransposedBlocks, context::Context) = transpose(to_device(parent(A)
 """
     to_host(x)
 
-Copies a [`DeviceArray`](@ref) to an `Array`, or a [`DeviceBlockSparseMatrix`](@ref) to a
+Copy a [`DeviceArray`](@ref) to an `Array`, or a [`DeviceBlockSparseMatrix`](@ref) to a
 [`BlockSparseMatrix`](@ref), after waiting for earlier work on it.
 
     to_host(to_device([1.0, 2.0], Context("cpu")))

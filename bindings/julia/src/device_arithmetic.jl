@@ -153,9 +153,9 @@ nothing_stored(A::DeviceTransposed) = transpose(nothing_stored(parent(A)))
 """
     copyto!(A::DeviceBlockSparseMatrix, B)
 
-Copies the elements of another matrix, on the device or in Julia's memory. Zeros of `B` that `A` does not store are ignored; if another number has
-no place in `A`, the call is refused and `A` is left as it was. `A .= B` and `A .= 2 .* B .+ A` do the same, with a matrix
-made for each function; `axpy!`, `axpby!` and `rmul!` make none.
+Copy the elements of another matrix, on the device or in Julia's memory. Zeros of `B` that `A` does not store are ignored. If
+`A` does not store another number of `B`, the call is refused and `A` does not change. `A .= B` and `A .= 2 .* B .+ A` do the
+same, with a temporary matrix for each function; `axpy!`, `axpby!` and `rmul!` need none.
 
     D = to_device(BlockSparseMatrix(ones(4, 4), 2), Context("cpu"))
     copyto!(similar(D), 2D)

@@ -35,8 +35,8 @@ end
 """
     update!(layout, mask, context)
 
-Gives a dynamic layout the blocks of a new mask. Later work sees them in all matrices on the layout; their
-values do not move. Returns the layout.
+Give a dynamic layout the blocks of a new mask. Later work sees them in all matrices on the layout; their
+values do not move. Return the layout.
 """
 function update!(layout::BlockLayout, mask::Mask, context::Context)
     frame, bytes = frame_and_bytes(mask, blocksize(layout), size(layout))
@@ -49,11 +49,10 @@ const Scores = Union{AbstractMatrix{<:Real}, AbstractArray{<:Real, 3}}
 """
     BlockLayout(scores, k, block, context; shape = nothing)
 
-A dynamic layout of the `k` blocks of largest score in each block row of each head, which
-[`update!`](@ref)`(layout, scores, k, context)` chooses anew. `scores` is (block rows, block columns) or has heads as its
-third dimension, in Julia's memory. Of equal scores those of earlier block columns win, `NaN` counts as infinity, and
-blocks of score `-Inf` are never chosen: they hide the future in causal attention. The capacity is `k` (at most all block
-columns) for every block row of every head.
+A dynamic layout of the `k` blocks of largest score in each block row of each head, which [`update!`](@ref)`(layout, scores, k,
+context)` chooses again. `scores` is (block rows, block columns) or has heads as its third dimension, in Julia's memory. Ties go
+to the smaller block column, `NaN` counts as infinity, and blocks of score `-Inf` are never chosen, which hides the future in
+causal attention. The capacity is `k` (at most all block columns) for every block row of every head.
 
     chosen = BlockLayout([3 1 -Inf; 2 2 2], 2, 8, Context("cpu"))
     block_mask(to_host(chosen, Context("cpu")))
@@ -66,7 +65,7 @@ end
 """
     update!(layout, scores, k, context)
 
-Gives a dynamic layout the `k` blocks of largest score in each block row; it must have room for them. Returns the layout.
+Give a dynamic layout the `k` blocks of largest score in each block row; it must have room for them. Return the layout.
 """
 function update!(layout::BlockLayout, scores::Scores, k::Real, context::Context)
     _, operand = frame_and_scores(scores, blocksize(layout), size(layout))
@@ -90,8 +89,7 @@ end
 """
     to_host(layout, context)
 
-Waits for earlier work on the layout and returns an ordinary layout of its current blocks; an ordinary layout
-is returned as it is.
+Wait for earlier work on the layout and return an ordinary layout of its current blocks; return an ordinary layout unchanged.
 
     to_host(BlockLayout(trues(2, 2), 8, Context("cpu")), Context("cpu"))
 """

@@ -14,8 +14,8 @@ value and what was expected.
         error isa TartanError && error.status == :file || rethrow()
     end
 
-Where Julia has an exception of its own, that is thrown instead: `DimensionMismatch` or `BoundsError` (`mul!`,
-`*`, indexing), `ArgumentError` (element types).
+If Julia has a suitable exception, that is thrown instead: `DimensionMismatch` or `BoundsError` (`mul!`, `*`, indexing),
+`ArgumentError` (element types).
 """
 struct TartanError <: Exception
     status::Symbol

@@ -3,7 +3,7 @@
 """
     explain(f, args...; options...)
 
-Describes the products that `f(args...; options...)` calls, as JSON: an array with one object for each. `f`
+Describe the products that `f(args...; options...)` calls, as JSON: an array with one object for each. `f`
 runs, but the products in it only check their operands and describe themselves; the arrays that they return
 hold no results. Each object has the operation, backend, device, operands, the kernel and why it was chosen,
 the refused kernels and why, the useful floating-point operations, the bytes that must move, and the expected

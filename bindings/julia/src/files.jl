@@ -4,8 +4,8 @@
     BlockFile()
     BlockFile(path)
 
-A collection of named layouts, matrices and arrays, empty or from an HDF5 file, in the order in which they were stored
-first. Objects are read on demand, and what is read is verified; opening costs the same however many there are.
+A collection of named layouts, matrices and arrays, empty or from an HDF5 file, in the order in which they were first stored.
+Objects are read and verified on demand, so opening costs the same however many there are.
 
     A = fill_normal!(BlockSparseMatrix{Float64}(pattern(:dense, (64, 64), 16)); seed = 1)
     B, g = 2A, ones(nblocks(A))
@@ -124,8 +124,8 @@ expect_part(range, name, n) = range isa AbstractUnitRange{<:Integer} && (isempty
 """
     Tartan.read_rows(file, name, rows)
 
-The rows of a matrix (a range of whole block rows) or of the first dimension of an array, read without the rest. `file` is a
-[`BlockFile`](@ref) or a path.
+Read some rows of a matrix (a range of whole block rows) or of the first dimension of an array. Other rows are not read. `file`
+is a [`BlockFile`](@ref) or a path.
 
     save("w.h5", "encoder" => BlockSparseMatrix(ones(128, 96), 16))
     Tartan.read_rows(BlockFile("w.h5"), "encoder", 1:64)
@@ -141,8 +141,8 @@ end
 """
     Tartan.read_blocks(file, name, ids)
 
-The values of the blocks of a matrix with ids in a range, `A.values[:, :, ids]`, read without the rest. `file` is a
-[`BlockFile`](@ref) or a path.
+Read the values of some blocks of a matrix, given by a range of ids: `A.values[:, :, ids]`. Other values are not read. `file`
+is a [`BlockFile`](@ref) or a path.
 
     save("w.h5", "encoder" => BlockSparseMatrix(ones(128, 96), 16))
     Tartan.read_blocks("w.h5", "encoder", 1:8)
@@ -174,9 +174,9 @@ Base.setindex!(file::BlockFile, object, name) = (store!(file, name, object); obj
     store!(file, name, object; gates, metadata)
     file[name] = object
 
-Stores a layout, a matrix or an array of numbers under a name, with gates (one for each block of a matrix) and your own
-metadata as JSON text. A number is read again as an array without dimensions, `fill(x)`. Those that are not given stay as they are where an object of the same kind has the name, gates only if its layout
-is the same; `nothing` removes them.
+Store a layout, a matrix or an array of numbers under a name, with gates (one for each block of a matrix) and your own metadata
+as JSON text. A number is read again as an array without dimensions, `fill(x)`. Gates and metadata that are not given are kept
+from an object of the same kind and name, gates only if its layout is the same; `nothing` removes them.
 """
 function store!(file::BlockFile, name::AbstractString, A::BlockSparseMatrix;
                 gates = kept_gates(file, name, A.layout), metadata = kept_metadata(file, name, Raw.TARTAN_KIND_MATRIX))
@@ -247,9 +247,8 @@ metadata(file::BlockFile, name::AbstractString) =
     save(path, objects::AbstractDict; compress = false)
     save(path, name => object, ...; compress = false, append = false)
 
-Writes a file atomically: a reader sees the complete old or new file. With `append = true` the objects are added to what the
-file has, where they replace those of their names, without writing the others; a process that is killed leaves the old file
-or the new one.
+Write a file atomically: a reader sees the complete old or new file. With `append = true` the objects are added to the file and
+replace objects with the same names; others are not rewritten. A process that is killed leaves the old file or the new one.
 
     A = fill_normal!(BlockSparseMatrix{Float64}(pattern(:dense, (64, 64), 16)); seed = 1)
     save("weights.h5", "pattern" => A.layout, "first layer" => A)
@@ -319,9 +318,9 @@ end
 """
     Tartan.verify(path)
 
-Reads a whole file and checks it against its checksums and seal. Returns a report; throws if the file is
-damaged. HDF5 can crash or hang on a damaged file without a seal, so such a file is read in a separate process, and a crash
-is damage, too: verify files that you do not trust before you load them.
+Read a whole file and check it against its checksums and seal. Return a report, or throw if the file is damaged. HDF5 can crash
+or hang on a damaged file without a seal, so such a file is read in a separate process, and a crash counts as damage. Verify
+files that you do not trust before you load them.
 """
 verify(path::AbstractString) = starts_with_seal(path) ? Raw.tartan_file_verify(path) : verify_in_child(path)
 

@@ -5,10 +5,9 @@ abstract type Float8 <: AbstractFloat end
 """
     Tartan.Float8E4M3
 
-Eight bits: a sign, 4 bits of exponent and 3 of fraction, up to 448, with NaN but without infinity. A storage
-type for matrices and for the dense factor of their products ([`spmm!`](@ref), `*`), whose results are
-`Float32`. Numbers are rounded once, to nearest even; those beyond the largest become NaN, so scale them
-first.
+Eight bits: a sign, 4 bits of exponent and 3 of fraction, up to 448, with NaN but without infinity. A storage type for matrices
+and for the dense factor of their products ([`spmm!`](@ref), `*`), whose results are `Float32`. Numbers are rounded once, to
+nearest even. Numbers beyond the largest become NaN, so scale them first.
 
     Tartan.Float8E4M3.(rand(Float32, 8, 8))
 """

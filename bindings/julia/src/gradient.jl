@@ -32,8 +32,8 @@ Tracked(tape::Tape, value) = Tracked(value, tape.numbers += 1, tape)
 """
     untracked(x)
 
-The value of a parameter within [`value_and_gradient`](@ref), or of what was computed from parameters, as a constant: no gradient
-flows through it. Anything else is returned as it is.
+The value of a parameter within [`value_and_gradient`](@ref), or of something computed from parameters, as a constant: no
+gradient flows through it. Anything else is returned unchanged.
 """
 untracked(x) = x
 untracked(x::Tracked) = x.value
@@ -98,17 +98,19 @@ zero_of(A::DeviceBlockSparseMatrix) = fill_zero!(copy(A))
     value, grads = value_and_gradient(f, parameters...)
 
 The value of `f(parameters...)`, a number such as the loss of a model, and its derivatives with respect to all parameters, by
-reverse-mode automatic differentiation: the cost is a small multiple of the function's own, whatever the number of parameters.
+reverse-mode automatic differentiation. The cost is a small multiple of the cost of the function, whatever the number of
+parameters.
 
-Parameters are numbers, arrays, block-sparse matrices, arrays on a device, or (named) tuples of these, which may be nested. `grads` is
-a tuple with a gradient for each, of the same form. The gradient of a block-sparse matrix is one on the same layout: only the
-derivatives of stored blocks are computed. Parameters that `f` does not use have the gradient 0.
+Parameters are numbers, arrays, block-sparse matrices, arrays on a device, or (named) tuples of these, which may be nested.
+`grads` is a tuple with a gradient for each, of the same form. The gradient of a block-sparse matrix has the same layout: only
+the derivatives of stored blocks are computed. Parameters that `f` does not use have the gradient 0.
 
-`f` runs once, with objects of type [`Tartan.Tracked`](@ref) in place of the parameters. These know `+ - * / ^`, broadcasting of
-functions that are made of arithmetic and the usual mathematical functions, `dot`, `sum`, `mean`, `maximum`, `minimum`, `transpose`,
-`reshape`, `vec`, `vcat`, `hcat`, indices, of block-sparse matrices `map`, `sparse`, `opnorm`, [`project`](@ref), [`slice`](@ref) and
-[`block_norms`](@ref), and all operations of this package that have a gradient. Others refuse them. Comparisons
-look at the values. Gradients are sums in a fixed order, so they have the same bits in each run. Gradients of gradients are not computed.
+`f` runs once, with objects of type [`Tartan.Tracked`](@ref) in place of the parameters. These support `+ - * / ^`, broadcasting
+of functions that are made of arithmetic and the usual mathematical functions, `dot`, `sum`, `mean`, `maximum`, `minimum`,
+`transpose`, `reshape`, `vec`, `vcat`, `hcat`, indexing, for block-sparse matrices `map`, `sparse`, `opnorm`, [`project`](@ref),
+[`slice`](@ref) and [`block_norms`](@ref), and all operations of this package that have a gradient. Other functions refuse them.
+Comparisons compare the values. Gradients are sums in a fixed order, so they have the same bits in each run. Gradients of
+gradients are not computed.
 
     layout = pattern(:banded, (16, 12), 4; lower = 1, upper = 1)
     W = fill_normal!(BlockSparseMatrix{Float64}(layout); seed = 1)

@@ -56,7 +56,7 @@ function at_positions(make, heads, rows, cols)
     for (k, (i, j)) in enumerate(zip(rows, cols))
         position = (heads === nothing ? 1 : heads[k], i, j)
         position in seen && throw(TartanError(:layout, string("the block at block row ", i, ", block column ", j,
-            heads === nothing ? "" : " of head $(position[1])", " is there twice, expected once")))
+            heads === nothing ? "" : " of head $(position[1])", " appears twice, expected once")))
         push!(seen, position)
     end
     return make()

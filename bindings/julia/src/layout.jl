@@ -12,9 +12,9 @@
 A layout says which blocks of a matrix exist. It is immutable; any number of matrices, tasks and files may
 share it.
 
-* `mask`: a `BitMatrix` or `Array{Bool}` of block rows x block columns (x heads); the default `shape` is that
-  of whole blocks; a given one may end inside the last blocks.
-* `dense` (rows x columns, x heads) or `S`: the blocks with a non-zero in them; for `S`, the blocks with a stored entry.
+* `mask`: a `BitMatrix` or `Array{Bool}` of block rows x block columns (x heads); `shape` defaults to whole blocks; a given
+  shape may end inside the last blocks.
+* `dense` (rows x columns, x heads): the blocks with a non-zero; `S`: the blocks with a stored entry.
 * `block_rows`, `block_cols`: the blocks in any order, each once; with several heads they are the same in every head,
   unless `block_heads` gives the head of each.
 * `rows`, `cols`: boundaries of blocks of different sizes, see [`with_boundaries`](@ref).
@@ -143,9 +143,10 @@ end
 """
     chosen_blocks(scores, block; counts = nothing, top_p = 1, shape = nothing)
 
-The layout of the blocks that `scores`, block rows x block columns (x heads), choose in each block row: at most `counts` of them, one
-number for all or one for each, block rows (x heads), and the fewest that have `top_p` of the softmax of the row. Of equal scores the
-first win, NaN counts as infinity, and blocks of score -Inf are never chosen.
+The layout of the blocks of largest score in each block row, for `scores` of block rows x block columns (x heads). `counts` is
+the largest number of blocks, one number for all block rows or one for each, block rows (x heads). `top_p` chooses the fewest
+blocks whose softmax weights within the row sum to at least `top_p`. Ties go to the smaller block column, NaN counts as
+infinity, and blocks of score -Inf are never chosen.
 
     scores = log.([0.5 0.3 0.15 0.05; 0.05 0.9 0.02 0.03])
     chosen_blocks(scores, 8; top_p = 0.75)
@@ -334,7 +335,7 @@ end
 """
     reach(layout; steps = 8, head = 1)
 
-The share of pairs (block row, block column) that are connected by at most 1, 2, ... `steps` steps.
+The fraction of pairs (block row, block column) connected by at most 1, 2, ... `steps` steps.
 """
 function reach(layout::BlockLayout; steps::Integer = 8, head::Integer = 1)
     steps >= 0 || throw(TartanError(:argument, "steps is $steps, expected at least 0"))
@@ -347,7 +348,7 @@ end
 """
     partition(layout, parts)
 
-Cuts the block rows (of all heads) into `parts` ranges with nearly equal numbers of blocks.
+Divide the block rows (of all heads) into `parts` ranges with nearly equal numbers of blocks.
 """
 function partition(layout::BlockLayout, parts::Integer)
     parts >= 1 || throw(TartanError(:argument, "parts is $parts, expected at least 1"))

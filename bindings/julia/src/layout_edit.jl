@@ -76,25 +76,25 @@ keep_largest(layout::BlockLayout, scores::AbstractVector{<:Real}, count::Integer
     evolve(layout, scores, step; growth = nothing, density = nothing, initial = 1, curve = :cubic, threshold = nothing, swap = 0,
            decay = :cosine, start = 0, stop = nothing, every = 1, seed = 0)
 
-The layout after step `step` of training in which blocks are dropped and grown: magnitude pruning, movement pruning, RigL-like
-regrowth. It is `layout` if nothing changes. [`project`](@ref) takes weights and the optimiser's moments to the new layout: kept
-blocks keep their values, new ones are zeros. Nothing else has a state, so training that was interrupted goes on with the same
-blocks.
+The layout after training step `step` of a schedule that drops and grows blocks: magnitude pruning, movement pruning or
+RigL-like regrowth. Returns `layout` if nothing changes. [`project`](@ref) moves weights and the optimiser's moments to the new
+layout: blocks that stay keep their values, new blocks are zeros. There is no other state, so interrupted training continues
+with the same blocks.
 
-`scores` say what each stored block is worth, for instance [`block_norms`](@ref), or sums of [`gate_gradient!`](@ref) for movement
-pruning. `growth`, (block rows, block columns) or (block rows, block columns, heads), says what any place is worth, for instance
-[`growth_score!`](@ref). Of equal numbers the first win.
+`scores` rank the stored blocks, for instance [`block_norms`](@ref), or sums of [`gate_gradient!`](@ref) for movement pruning.
+`growth`, (block rows, block columns) or (block rows, block columns, heads), ranks all positions of the grid, for instance
+[`growth_score!`](@ref). Ties go to the smaller block id or position.
 
-* `density`: the fraction of the grid that is stored at step `stop`; `nothing`: the number of blocks stays as it is
+* `density`: the density at step `stop`; `nothing`: the number of blocks does not change
 * `initial`: the density at step `start`
-* `curve`: how the density goes from one to the other: `:cubic` (in proportion to the cube of the steps that are left), `:linear`,
-  `:cosine` or `:constant` (at once, as without a `stop`)
-* `threshold`: instead of a density: blocks whose score is below are dropped
-* `swap`: the fraction of the blocks that is dropped all the same, those of least score, and replaced by the places of largest
-  `growth` or, without it, by random ones (not of blocks just dropped, as long as there are others)
-* `decay`: how `swap` goes to 0 at step `stop`: `:cosine`, `:linear`, `:cubic` or `:constant` (it does not, as without a `stop`)
-* `start`, `every`, `stop`: blocks change at steps `start`, `start + every`, ... not after `stop`
-* `seed`: of random places, which depend on it and on the step alone
+* `curve`: how the density moves from `initial` to `density`: `:cubic` (in proportion to the cube of the remaining steps),
+  `:linear`, `:cosine` or `:constant` (at once, as without a `stop`)
+* `threshold`: replaces the density: drops blocks whose score is below
+* `swap`: the fraction of the remaining blocks, those of smallest score, to drop as well and replace by the positions of largest
+  `growth` or, without it, by random positions (which avoid blocks just dropped as long as there are others)
+* `decay`: how `swap` falls to 0 at step `stop`: `:cosine`, `:linear`, `:cubic` or `:constant` (no decay, as without a `stop`)
+* `start`, `every`, `stop`: blocks change at steps `start`, `start + every`, ... up to `stop`
+* `seed`: the seed of random positions, which depend on it and on the step only
 
 Sources: Zhu, Gupta, "To prune, or not to prune" (2017); Evci et al., "Rigging the lottery" (2020).
 
@@ -126,7 +126,7 @@ end
 """
     grow(layout, block_rows, block_cols; block_heads = nothing)
 
-The layout with more blocks, some of which it may have already.
+The layout with more blocks; it may have some of them already.
 """
 function grow(layout::BlockLayout, rows::AbstractVector, cols::AbstractVector; block_heads = nothing)
     grid = gridsize(layout)
@@ -137,7 +137,7 @@ end
 """
     move_blocks(layout, ids, block_rows, block_cols)
 
-Moves blocks to other positions in their heads, all at once. Returns the new layout and, for each of its
+Move blocks to other positions in their heads, all at once. Return the new layout and, for each of its
 blocks, the old id `sources`; `rearrange(A, layout, sources)` moves the values.
 """
 function move_blocks(layout::BlockLayout, ids::AbstractVector, rows::AbstractVector, cols::AbstractVector)
@@ -153,14 +153,14 @@ function move_blocks(layout::BlockLayout, ids::AbstractVector, rows::AbstractVec
     return moved, from_one!(sources)
 end
 
-"`reblock(layout, block)`: a layout of another block size that covers every stored block."
-reblock(layout::BlockLayout, block::Sizes) = BlockLayout(Raw.tartan_layout_reblock(layout, pair(block, "block")...))
+"`reblock(layout, block)`: the blocks of another block size that cover every stored block." reblock(layout::BlockLayout,
+block::Sizes) = BlockLayout(Raw.tartan_layout_reblock(layout, pair(block, "block")...))
 
 """
     rcm_order(S::SparseMatrixCSC)
 
-The reverse Cuthill-McKee order of a square matrix: `S[order, order]` has its entries near the diagonal, so
-its blocks are fuller.
+The reverse Cuthill-McKee order of a square matrix: `S[order, order]` has its entries close to the diagonal, so its blocks are
+fuller.
 """
 function rcm_order(S::SparseMatrixCSC)
     order = Vector{Int64}(undef, size(S, 1))
@@ -172,9 +172,9 @@ end
 """
     reorder_blocks(dense, block, density)
 
-Orders `(rows, cols)` of the rows and columns of a matrix that gather its large elements into few blocks, before blocks are cut: the
-reordered matrix is `dense[rows, cols]`. Looks for the largest sum of squares in a share of the blocks of `density`, by exchanges of rows
-and of columns. What it finds is good, not always the best, and always the same.
+Order the rows and columns of a matrix so that its large elements gather in few blocks. Return `(rows, cols)`; the reordered
+matrix is `dense[rows, cols]`. A heuristic maximises the sum of squares in the fraction `density` of the blocks, by exchanging
+rows and columns. Better orders may exist, but the result is always the same.
 
     x = kron([1 0; 0 1], ones(4, 4))[[1, 5, 2, 6, 3, 7, 4, 8], :]
     rows, cols = reorder_blocks(x, (4, 4), 0.5)

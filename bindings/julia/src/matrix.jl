@@ -19,9 +19,9 @@ A layout and its values in Julia's memory. `A.values[:, :, k]` is block `k` and 
 `BlockSparseMatrix{T}(layout)` starts with zeros. `T` is `Float64`, `Float32`, `Float16`,
 [`Tartan.BFloat16`](@ref), [`Tartan.Float8E4M3`](@ref) or [`Tartan.Float8E5M2`](@ref).
 
-A dense matrix is stored as the blocks that hold a non-zero, or the blocks of the layout, which drops all
-other elements. All entries of a sparse matrix must lie in blocks of the layout. `rows` and `cols` are the boundaries of blocks of
-different sizes, see [`with_boundaries`](@ref).
+A dense matrix is stored as the blocks that contain a non-zero, or the blocks of the layout, which drops all other elements. All
+entries of a sparse matrix must lie in blocks of the layout. `rows` and `cols` are the boundaries of blocks of different sizes,
+see [`with_boundaries`](@ref).
 
     A = BlockSparseMatrix(sparse([1, 20], [3, 9], [1.0, 2.0], 24, 16), (8, 8))
     A[20, 9] == 2.0

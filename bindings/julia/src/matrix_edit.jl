@@ -21,7 +21,7 @@ end
 """
     Tartan.check(A; finite = true)
 
-Throws if the matrix is broken or, with `finite`, a stored element is not finite; the message says which
+Throw if the matrix is broken or, with `finite`, a stored element is not finite; the message says which
 block.
 """
 function check(A::BlockSparseMatrix; finite::Bool = true)
@@ -66,7 +66,7 @@ end
 """
     rearrange(A, layout, sources)
 
-The matrix whose block `i` is block `sources[i]` of `A`, or zero if that is 0. See [`move_blocks`](@ref).
+The matrix whose block `i` is block `sources[i]` of `A`, or zero if `sources[i] == 0`. See [`move_blocks`](@ref).
 """
 rearrange(A::Blocks, layout::BlockLayout, sources::AbstractVector) =
     made(A, Raw.tartan_matrix_rearrange(context_of(A), A, layout, from_zero(sources, "sources", nblocks(A), 0)))
@@ -74,7 +74,7 @@ rearrange(A::Blocks, layout::BlockLayout, sources::AbstractVector) =
 """
     scatter!(A, B, targets)
 
-Copies block `i` of `B` to block `targets[i]` of `A`, rounded to the type of `A`, and skips it if `targets[i] == 0`.
+Copy block `i` of `B` to block `targets[i]` of `A`, rounded to the type of `A`, and skip it if `targets[i] == 0`.
 Other blocks keep their values. Both matrices are in Julia's memory, or on a device in one context.
 
     A = fill_normal!(BlockSparseMatrix{Float64}(pattern(:dense, (64, 64), 16)); seed = 1)
@@ -99,7 +99,7 @@ fill_identity!(A::BlockSparseMatrix; scale::Real = 1) = (Raw.tartan_matrix_fill_
 """
     fill_orthogonal!(A; scale = 1, seed = rand(UInt32), context = nothing)
 
-Fills each block column (all its stored blocks together) with orthonormal columns (or rows) times `scale`.
+Fill each block column (all its stored blocks together) with orthonormal columns (or rows) times `scale`.
 """
 function fill_orthogonal!(A::BlockSparseMatrix; scale::Real = 1, seed::Real = rand(UInt32), context = nothing)
     Raw.tartan_matrix_fill_orthogonal(context, A, scale, whole(seed, "seed"))

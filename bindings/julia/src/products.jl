@@ -69,7 +69,7 @@ inputs(::Tuple{}, name, ::Type{T}) where {T} = ()
 products are added. Products of a batch (third and further dimensions) are added as well. With several heads the third
 dimension is the head.
 
-If `Y = W * X`, the gradient of `W` is `sddmm!(dW, dY, X')`.
+If `Y = W * X`, the gradient with respect to `W` is `sddmm!(dW, dY, X')`.
 """
 function sddmm!(S::Blocks{T}, X, Y; alpha = 1, beta = 0, gates = nothing, context = nothing) where {T}
     x, y = as_pairs(X, Y)
@@ -81,11 +81,10 @@ end
 """
     growth_score!(score, X, Y, block; norm = :max, scale = 1, beta = 0, context = nothing)
 
-A score of every block of the grid, stored or not, that estimates its part of the gradient `X * Y`: for block
-row `i` and block column `j`, `score[i, j] = beta * score[i, j] + scale * sum(norm(X_ik) * norm(Y_kj))`, with
-norms (`:max` or `:l2`) over the block's rows of `X` and columns of `Y`: bounds that cost little, but miss what cancels in the sum. `:gradient` is
-the true norm of each block of `X * Y`, and costs the whole product. `score` holds `Float64` if `X` does,
-else `Float32`.
+Score every block of the grid, stored or not, by an estimate of its part of the gradient `X * Y`: for block row `i` and block
+column `j`, `score[i, j] = beta * score[i, j] + scale * sum(norm(X_ik) * norm(Y_kj))`, with norms (`:max` or `:l2`) over the
+block's rows of `X` and columns of `Y`. These are cheap upper bounds that do not see cancellation in the sum. `:gradient` is the
+exact norm of each block of `X * Y`, and costs the whole product. `score` holds `Float64` if `X` does, else `Float32`.
 """
 function growth_score!(score::Dense, X, Y, block::Sizes; norm = :max, scale = 1, beta = 0, context = nothing)
     x, y = as_pairs(X, Y)

@@ -5,19 +5,20 @@
     residual_unit(x, reduce, spatial, expand, active, windows; relu = true, preactivate = false, x_gain, x_bias)
 
 The bottleneck unit of residual networks in the active windows of the images `x`, (spatial..., channels, n); elsewhere the
-result is `x`. `reduce`, `spatial` and `expand` are convolutions with their filters: `(c, w)`, or `(c, w, gain, bias)`, where gain
-and bias are `nothing` or have a number for each output channel, as batch normalisation of inference has them. With
-`r(v) = max(v, 0)` and each part's own gain and bias:
+result is `x`. `reduce`, `spatial` and `expand` are convolutions with their filters: `(c, w)`, or `(c, w, gain, bias)`, where
+gain and bias are `nothing` or have a number for each output channel, as from batch normalisation at inference. With `r(v) =
+max(v, 0)` and each part's own gain and bias:
 
 * `b = r(gain * reduce(x) + bias)`
 * `c = r(gain * spatial(b) + bias)`
 * `y = r(x + gain * expand(c) + bias)`
 
-These are the numbers that the unit computed over the whole image has there. With `relu = false` the last `r` is left out; with
-`preactivate` the first convolution reads `r(x_gain * x + x_bias)`. ResNet v2 has both.
+In the windows, this equals the unit computed over the whole image. `relu = false` leaves out the last `r`; with `preactivate`
+the first convolution reads `r(x_gain * x + x_bias)`. ResNet v2 uses both.
 
-`reduce` and `expand` have kernels of 1; `spatial` has stride 1 and keeps the size of the image. `active` is a layout made by
-[`active_windows`](@ref), `windows` the [`Windows`](@ref) that it was made with: they may not overlap nor exceed the image.
+`reduce` and `expand` have kernels of 1; `spatial` has stride 1 and keeps the size of the image. `active` is a layout from
+[`active_windows`](@ref), `windows` the [`Windows`](@ref) that it was made with. They may not overlap nor be larger than the
+image.
 
     point = BlockConv(pattern(:dense, (4, 4), 4); kernel = (1, 1))
     box = BlockConv(pattern(:dense, (4, 4), 4); kernel = (3, 3), padding = :same)
@@ -33,7 +34,7 @@ residual_unit(x::Dense, reduce, spatial, expand, active::BlockLayout, windows::W
 """
     residual_unit!(y, x, reduce, spatial, expand, active, windows; options...)
 
-[`residual_unit`](@ref), written to `y`, which may be `x`: that saves copying the image.
+Write the result of [`residual_unit`](@ref) to `y`, which may be `x`; this saves copying the image.
 
     c = BlockConv(pattern(:dense, (8, 8), 8); kernel = (1, 1))
     x, part, windows = randn(6, 6, 8), (c, conv_filter(c, randn(1, 1, 8, 8))), Windows((3, 3); count = (2, 2))

@@ -4,13 +4,13 @@
 """
     packed(lengths, block; key_lengths = lengths, causal = true, window = nothing, align = :end, heads = 1)
 
-The layout and the mask of sequences of these `lengths`, one after another in the same arrays: a query sees keys of its own
-sequence alone. The mask is `nothing` where the layout says it all. Make both once for equal lengths.
+The layout and the mask of packed sequences with these `lengths`, one after another in the same arrays: a query sees only keys
+of its own sequence. The mask is `nothing` if the layout alone suffices. Reuse both as long as the lengths stay the same.
 
-* `key_lengths`: the numbers of keys, where they differ from those of queries. Lengths may be 0.
-* `causal`: a query sees only keys at its own position or before it. With `align = :end` the last query of a sequence is at
-  the position of its last key, with `:start` the first query at that of the first key. `window` limits this to the last so
-  many keys.
+* `key_lengths`: the numbers of keys, if they differ from the numbers of queries. Lengths may be 0.
+* `causal`: a query sees only keys at its own position or before it. With `align = :end` the last query of a sequence is at the
+  position of its last key, with `:start` the first query is at the position of the first key. `window` limits this to the last
+  `window` keys.
 
 ```julia
 layout, mask = packed([30, 100, 62], 32)
@@ -29,7 +29,7 @@ end
 """
     packed_layout(lengths, block; key_lengths = lengths, causal = true, window = nothing, align = :end, heads = 1)
 
-All blocks with a query that sees a key of packed sequences; see [`packed`](@ref).
+The blocks of packed sequences in which a query sees a key; see [`packed`](@ref).
 """
 function packed_layout(lengths, block; key_lengths = lengths, causal = true, window = nothing, align = :end, heads = 1)
     q, k = offsets_of(lengths, key_lengths)
@@ -40,8 +40,8 @@ end
 """
     packed_mask(layout, lengths; key_lengths = lengths, causal = true, window = nothing, align = :end)
 
-What queries see of packed sequences; see [`packed`](@ref). The layout may be any, for instance the intersection of one of
-[`packed_layout`](@ref) with a pattern.
+Keep what the queries of packed sequences see; see [`packed`](@ref). `layout` may be any layout, for instance the intersection
+of a [`packed_layout`](@ref) with a pattern.
 
     documents = packed_layout([40, 24], 16)
     nearby = documents ∩ pattern(:local, (64, 64), 16; window = 1)
@@ -76,9 +76,9 @@ sequence_options(causal, window, align) =
 """
     padded_layout(layout, lengths)
 
-The layout of a batch of sequences that are padded to the columns (keys) of `layout`, of which entry b has `lengths[b]`: all heads
-for the first entry, then for the second, without blocks that have padding alone. [`padded_mask`](@ref) hides the rest. From a
-layout of one head it is one for [`attention`](@ref) with `by_batch = true`.
+The layout of a batch of padded sequences: entry b uses the first `lengths[b]` of the columns (keys) of `layout`. The result has
+the heads of the first entry, then those of the second, and so on, without blocks that hold only padding; [`padded_mask`](@ref)
+hides the other padding. Made from a layout of one head, it suits [`attention`](@ref) with `by_batch = true`.
 
     layout = padded_layout(pattern(:causal, (64, 64), 16), [40, 64, 9])
     mask = padded_mask(layout, [40, 64, 9])
@@ -90,8 +90,8 @@ padded_layout(layout::BlockLayout, lengths) = BlockLayout(Raw.tartan_layout_from
 """
     padded_mask(layout, lengths)
 
-Keeps the first `lengths[b]` keys in the heads of batch entry b, for a layout that has those of each entry in turn, as
-[`padded_layout`](@ref) makes it.
+Keep the first `lengths[b]` keys in the heads of batch entry b. The layout has the heads of each entry in turn, as from
+[`padded_layout`](@ref).
 
     layout = padded_layout(pattern(:dense, (32, 32), 16), [20, 32])
     kept(padded_mask(layout, [20, 32]))
@@ -109,7 +109,7 @@ end
     cut(layout, rows, cols)
     cut(mask, rows, cols)
 
-The first rows and columns of a layout, or of a [`BlockMask`](@ref) and its layout; they may end inside blocks.
+The first rows and columns of a layout, or of a [`BlockMask`](@ref) and its layout. The cuts may fall inside blocks.
 
     causal = pattern(:causal, (64, 64), 16)
     cut(causal, 40, 40)
@@ -122,7 +122,7 @@ cut(mask::BlockMask, rows::Real, cols::Real) = project(mask, cut(mask.layout, ro
 """
     take_heads(layout, heads)
 
-Head i of the result is head `heads[i]` of the layout; a head may be taken any number of times.
+Head i of the result is head `heads[i]` of the layout. A head may appear any number of times.
 
     take_heads(pattern(:causal, (64, 64), 16), [1, 1, 1])
 """
@@ -132,8 +132,8 @@ take_heads(layout::BlockLayout, heads) =
 """
     project(mask::BlockMask, layout)
 
-The mask on another layout of equal blocks, for instance an intersection with a pattern. What the mask's own layout does not store is
-hidden. Head h has head `mod1(h, heads)` of the mask.
+The mask on another layout with the same block size, for instance an intersection with a pattern. Elements that the mask's own
+layout does not store are hidden. Head h uses head `mod1(h, heads)` of the mask.
 
     causal = pattern(:causal, (64, 64), 16)
     mask = BlockMask((q, k, head) -> k <= q, causal)
@@ -204,5 +204,5 @@ function elements_of(mask::BlockMask)
     return result
 end
 
-"`intersect(a, b)` or `a ∩ b` of masks of one layout: the elements that both keep."
-Base.intersect(a::BlockMask, b::BlockMask) = BlockMask(Raw.tartan_block_mask_intersection(a, b), a.layout)
+"`intersect(a, b)` or `a ∩ b` for masks of the same layout: the elements that both keep." Base.intersect(a::BlockMask,
+b::BlockMask) = BlockMask(Raw.tartan_block_mask_intersection(a, b), a.layout)

@@ -101,7 +101,7 @@ Serialization.deserialize(s::AbstractSerializer, ::Type{Refused}) = throw(deseri
 """
     Tartan.StoredData{X}
 
-What stands for an object of type `X` in a file of JLD2: its data, without addresses.
+The form of an object of type `X` in a JLD2 file: its data, without addresses.
 """
 struct StoredData{X}
     data::Any

@@ -96,7 +96,7 @@ LinearAlgebra.tr(A::BlockSparse) = (LinearAlgebra.checksquare(A); sum(diag(A)))
 """
     dropzeros(A::BlockSparseMatrix)
 
-The matrix without its blocks of zeros.
+A copy without the blocks that hold only zeros.
 """
 SparseArrays.dropzeros(A::BlockSparse) = droptol(A, 0)
 droptol(A::BlockSparse{T}, tolerance) where {T} = adopt(T, Raw.tartan_matrix_drop_zeros(nothing, plain(A), tolerance))

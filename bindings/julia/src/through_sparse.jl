@@ -83,9 +83,9 @@ end
     ldlt!(F, A::BlockSparseMatrix)
     lu!(F, A::BlockSparseMatrix)
 
-Factors of `A` in place of `F`, which `cholesky`, `ldlt` or `lu` made of a matrix on the same layout. The order of elimination and the
-places of the factors' numbers stay; the numbers alone are computed again. `A` may have non-zeros only where the first matrix had them;
-another one is refused and `F` is left as it was. `Symmetric(A)` stands for `A` if it did so at first.
+Factors of `A` in place of `F`, which `cholesky`, `ldlt` or `lu` made of a matrix on the same layout. The elimination order and
+the pattern of the factors stay; only their values are computed again. `A` may have non-zeros only where the first matrix had
+them; otherwise it is refused and `F` does not change. Pass `Symmetric(A)` if the first matrix was `Symmetric`.
 
     A = BlockSparseMatrix([4.0 1 0 0; 1 4 0 0; 0 0 4 1; 0 0 1 4], 2)
     F = cholesky(A)

@@ -35,11 +35,11 @@ end
     Windows(size; stride = size, offset = 0, count)
     Windows(text)
 
-Windows of an image, equally spaced: along each spatial dimension, window `i` covers the `size` positions from
-`offset + (i - 1) * stride + 1` on, for `i` in `1:count`. Parts outside of the image are allowed. Numbers are tuples in the
-order of the image's dimensions; one number serves for all.
+Windows of an image, equally spaced: along each spatial dimension, window `i` covers the `size` positions from `offset + (i - 1)
+* stride + 1` on, for `i` in `1:count`. Windows may reach beyond the image. Numbers are tuples in the order of the image's
+dimensions; a single number applies to all.
 
-`text` has the words of the other languages, where the last dimension comes first: `Windows("size=18x20 count=4x5")` has
+`text` has the form that the other languages use, where the last dimension comes first: `Windows("size=18x20 count=4x5")` has
 windows of 20 x 18 positions in an array of Julia.
 
     Windows((16, 16); count = (4, 6))
@@ -112,12 +112,12 @@ spatial_size(x, ::Val{D}) where {D} = ntuple(d -> size(x, d), Val(D))
 """
     windows_for_conv(n; kernel, stride = 1, size = nothing, output = nothing, padding = :same)
 
-The windows of an image of spatial lengths `n` for a convolution, or for several in a row, that is done window by window: a
-pair of those of the input, which overlap by the halo, and those of the output, side by side.
+The windows of an image of spatial lengths `n` for one or more successive convolutions that run window by window. Returns the
+windows of the input, which overlap by the halo, and the windows of the output, which are adjacent.
 
-`kernel` is `(3, 3)`, say, or for a stack a vector, `[1, (3, 3), 1]`, whose receptive field counts; `stride` is the product over
-the stack. Give either the `size` of the input windows, halo included, or that of the `output` windows. `padding` is `:same`
-(TensorFlow's, [`BlockConv`](@ref)'s `:tf`) or `:valid`.
+`kernel` is for instance `(3, 3)`, or for a stack a vector, `[1, (3, 3), 1]`, whose receptive field counts; `stride` is the
+product over the stack. Give either the `size` of the input windows with their halo, or the size of the `output` windows.
+`padding` is `:same` (TensorFlow's, [`BlockConv`](@ref)'s `:tf`) or `:valid`.
 
     inputs, outputs = windows_for_conv((96, 64); kernel = (3, 3), output = 16)
     outputs.count == (6, 4)
@@ -141,17 +141,17 @@ end
 """
     active_windows(mask, windows; pool = :max, tolerance = 0, capacity = nothing, context = nothing)
 
-Which windows a mask makes active: a layout with blocks of 1 x 1 and a head for each image. `mask` is (spatial..., n) or
-(spatial..., 1, n), of `Bool` or numbers; one image needs no `n`. With `pool = :max` a window is active if its largest number
-is above `tolerance`, with `pool = :average` if their average is, where positions outside of the image count as 0.
+The windows that a mask makes active, as a layout with blocks of 1 x 1 and a head for each image. `mask` is (spatial..., n) or
+(spatial..., 1, n), of `Bool` or numbers; one image needs no `n`. With `pool = :max` a window is active if its largest element
+exceeds `tolerance`, with `pool = :average` if the mean does, where positions outside the image count as 0.
 
 Block rows are windows along the second dimension of the image, block columns those along the first, so that the layout is
 the same as in other languages. (In one dimension there is one block row, in three the second and third dimension share the
 rows.) Window ids are block ids: those along the first dimension follow each other. The layout can be saved like any other.
 
-In a context of a device the layout is dynamic, with room for `capacity` windows, by default all, and
-[`update!`](@ref)`(layout, mask, windows, context)` makes it anew; Julia does not wait. There, `NaN` is above the tolerance;
-otherwise it is refused.
+With a context on a device the layout is dynamic, with room for `capacity` windows, by default all, and
+[`update!`](@ref)`(layout, mask, windows, context)` updates it; Julia does not wait. On a device, `NaN` exceeds any tolerance;
+in Julia's memory it is refused.
 
     mask = zeros(96, 64); mask[1:20, 1:10] .= 1
     _, outputs = windows_for_conv((96, 64); kernel = (3, 3), output = 16)
@@ -166,7 +166,7 @@ end
 """
     update!(layout, mask, windows, context; pool = :max, tolerance = 0)
 
-Gives a dynamic layout of windows, made by [`active_windows`](@ref), those of a new mask. Returns the layout.
+Give a dynamic layout from [`active_windows`](@ref) the active windows of a new mask. Return the layout.
 """
 function update!(layout::BlockLayout, mask, windows::Windows, context::Context; pool = :max, tolerance = 0)
     Raw.tartan_layout_update_windows(context, layout, window_mask(mask, windows), windows_text(windows), pool_options(pool, tolerance))
@@ -198,7 +198,7 @@ end
     window_gather(x, active, windows; context = nothing)
 
 The active windows of the image `x`, (spatial..., channels, n) with any strides: (size..., channels, windows), in the order of
-block ids. Positions outside of the image are 0. Its gradient is [`window_scatter`](@ref) with `add = true` onto zeros.
+block ids. Positions outside the image are 0. The gradient is [`window_scatter`](@ref) with `add = true` onto zeros.
 
     x = reshape(1.0:16.0, 4, 4, 1)
     windows = Windows(2; count = (2, 2))
@@ -215,7 +215,7 @@ end
 """
     window_gather!(blocks, x, active, windows; context = nothing)
 
-[`window_gather`](@ref), written to `blocks`.
+Write the result of [`window_gather`](@ref) to `blocks`.
 
     windows = Windows((2, 2); count = (2, 2))
     window_gather!(zeros(2, 2, 3, 4), rand(4, 4, 3), active_windows(ones(4, 4), windows), windows)
@@ -233,11 +233,11 @@ end
 """
     window_scatter!(y, blocks, active, windows; add = false, base = nothing, context = nothing)
 
-Writes blocks, as [`window_gather`](@ref) returns them, to their windows of the image `y`. Parts outside of the image are
-dropped; other positions keep their values, or get those of `base`, an image of the size of `y`. `blocks` may be `nothing`:
-zeros. With `add`, blocks are added, in the order of block ids; only then may windows overlap.
+Write blocks, as [`window_gather`](@ref) returns them, to their windows of the image `y`. Parts outside the image are dropped.
+Other positions keep their values or, with `base`, an image of the size of `y`, take the values of `base`. `blocks` may be
+`nothing` for zeros. With `add`, blocks are added, in the order of block ids; windows may overlap only then.
 
-The gradient of `blocks` is [`window_gather`](@ref) of the gradient of `y`.
+The gradient with respect to `blocks` is [`window_gather`](@ref) of the gradient with respect to `y`.
 
     x, windows = rand(6, 4, 2), Windows((3, 2); count = (2, 2))
     active = active_windows([1 0 0 0; 0 0 0 0; 0 0 0 0; 0 0 0 1; 0 0 0 0; 0 0 0 0], windows)

@@ -55,5 +55,5 @@ end
     @test refuses(() -> packed_layout([5], 8; window = 0), :argument, "window is 0, expected a whole number of 1")
     @test refuses(() -> packed_layout([5], 8; align = :x), :argument, "align is x, expected start or end")
     @test refuses(() -> packed_mask(layout, [9]), :layout, "q_offsets ends with 9, expected 96")
-    @test refuses(() -> mask ∩ packed_mask(layout, [32, 64]), :layout, "b is of another layout")
+    @test refuses(() -> mask ∩ packed_mask(layout, [32, 64]), :layout, "b has another layout")
 end

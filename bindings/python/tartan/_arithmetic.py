@@ -46,7 +46,7 @@ def double_of(number: Any) -> float:
 
 
 def is_sparse(x: Any) -> bool:
-    """A sparse matrix of ours or of SciPy."""
+    """Whether `x` is one of our sparse matrices or one of SciPy's."""
     if isinstance(x, Arithmetic):
         return True
     return type(x).__module__.startswith("scipy.sparse") and bool(importlib.import_module("scipy.sparse").issparse(x))
@@ -80,15 +80,16 @@ def matrix_of(x: Any, like: Any, block: Optional[Block] = None) -> Any:
 
 
 def _factors(call: Call, x: Any, name: str) -> Any:
-    """Numbers for lines: used in place on a device, in float64 on the host."""
+    """Factors of rows or columns: used in place on a device, in float64 on the host."""
     if x is None:
         return None
     return np.ascontiguousarray(doubles_of(x, name)) if queue_of(x) is None else raw_dense(call.read(x, name, _raw.TARTAN_F64))
 
 
 class Arithmetic(Reductions[M], Generic[M]):
-    """The operators of `BlockMatrix` and `TransposedMatrix`. Results are new block-sparse matrices where the operands are,
-    in host memory or on a device; only the sum with a dense array is dense. A scalar does not change the dtype."""
+    """The operators of `BlockMatrix` and `TransposedMatrix`. Results are new block-sparse matrices in the memory of
+    the operands, on the host or on a device; only the sum with a dense array is dense. A scalar does not change the
+    dtype."""
 
     __slots__ = ()
     __pandas_priority__ = 5000  # above those of its classes, which leave their operators to us then
@@ -188,7 +189,7 @@ class Arithmetic(Reductions[M], Generic[M]):
         return self.power(exponent) if is_scalar(exponent) else NotImplemented
 
     def power(self, exponent: float) -> M:
-        """Every element to a power above 0."""
+        """Raise every element to a power above 0."""
         if not is_scalar(exponent):
             raise UnsupportedError(f"exponent is of type {type(exponent).__name__}, expected a number")
         if exponent <= 0:
@@ -198,7 +199,7 @@ class Arithmetic(Reductions[M], Generic[M]):
     # ---- Functions of the elements ----
 
     def apply(self, function: Callable[[Any], Any]) -> M:
-        """A function of arrays for every stored element, of which that of 0 must be 0. The result has the dtype of
+        """Apply a function of arrays, with function(0) = 0, to every stored element. The result has the dtype of
         this matrix.
 
         >>> import numpy as np, tartan
@@ -243,7 +244,7 @@ class Arithmetic(Reductions[M], Generic[M]):
         return self.power(2)
 
     def multiply(self, other: Any) -> M:
-        """The product element by element with a number, another sparse matrix, a dense array of the same shape, a row
+        """Multiply element by element by a number, another sparse matrix, a dense array of the same shape, a row
         [cols] or [1, cols], or a column [rows, 1]. Zeros that are not stored stay zeros.
 
         >>> import numpy as np, tartan
@@ -276,13 +277,13 @@ class Arithmetic(Reductions[M], Generic[M]):
         raise ShapeError(f"other has shape {dense.shape}, expected {plain.shape}, a row or a column")
 
     def maximum(self, other: Any) -> M:
-        """The larger of two elements, those of a sparse matrix or a number of at most 0; `minimum` gives the smaller."""
+        """The element-wise maximum with a sparse matrix, or with a number of at most 0."""
         if is_scalar(other):
             return self.apply(lambda values: np.maximum(values, values.dtype.type(other)))
         return self._combined(_raw.TARTAN_COMBINE_MAXIMUM, other)
 
     def minimum(self, other: Any) -> M:
-        """The smaller of two elements, those of a sparse matrix or a number of at least 0."""
+        """The element-wise minimum with a sparse matrix, or with a number of at least 0."""
         if is_scalar(other):
             return self.apply(lambda values: np.minimum(values, values.dtype.type(other)))
         return self._combined(_raw.TARTAN_COMBINE_MINIMUM, other)
@@ -296,8 +297,8 @@ class Arithmetic(Reductions[M], Generic[M]):
             return result
 
     def scale(self, rows: Any = None, cols: Any = None) -> M:
-        """Row i times rows[i], and column j times cols[j]; of several heads, for all or for each: rows[head, i]. For a matrix
-        on a device, the numbers may be there too, as float32 or float64."""
+        """Multiply row i by rows[i] and column j by cols[j]. With several heads, the factors apply to all heads, or
+        rows[head, i] to one. For a matrix on a device, the factors may be there too, as float32 or float64."""
         plain: Any = self._plain()
         with Call(None, plain, rows, cols) as call:
             r, c = (_factors(call, x, name) for x, name in ((rows, "rows"), (cols, "cols")))
@@ -367,7 +368,7 @@ class Arithmetic(Reductions[M], Generic[M]):
         )
 
     def drop_zeros(self, tolerance: float = 0.0) -> M:
-        """Without the blocks whose elements are all at most `tolerance` in size."""
+        """Remove the blocks whose elements all have a magnitude of at most `tolerance`."""
         return self._computed(lambda context, matrix: _raw.tartan_matrix_drop_zeros(context, matrix, tolerance))
 
     def reblock(self, block: Block) -> M:
@@ -376,7 +377,7 @@ class Arithmetic(Reductions[M], Generic[M]):
         return self._computed(lambda context, matrix: _raw.tartan_matrix_reblock(context, matrix, rows, cols))
 
     def select(self, rows: Any = None, cols: Any = None) -> M:
-        """The rows and columns of two lists of indices, in any order, repeats allowed; None keeps all."""
+        """Select rows and columns by two lists of indices, in any order and with repeats; None keeps all."""
         shape = self.shape[-2:]
         r, c = (
             None if x is None else wrapped(indices(x, name), n) for x, name, n in zip((rows, cols), ("rows", "cols"), shape)
@@ -385,7 +386,8 @@ class Arithmetic(Reductions[M], Generic[M]):
 
 
 def wrapped(index: Array, length: int) -> Array:
-    """Negative indices count from the end; those out of range stay, for the library to name them."""
+    """Negative indices count from the end. Indices out of range stay as they are, so the library's error names
+    them."""
     if index.size == 0 or index.min() >= 0:
         return index
     return np.where((index < 0) & (index >= -length), index + length, index)

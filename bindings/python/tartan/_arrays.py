@@ -81,7 +81,7 @@ def numpy_dtype(code: int) -> np.dtype[Any]:
 
 
 def order_code(order: str) -> int:
-    """The order of the elements inside a block or of a dense matrix: "C" is row-major, "F" column-major."""
+    """The memory order of a block or of a dense matrix: "C" is row-major, "F" column-major."""
     if order not in ("C", "F"):
         raise ArgumentError(f"order is {order!r}, expected 'C' (row-major) or 'F' (column-major)")
     return _raw.TARTAN_COL_MAJOR if order == "F" else _raw.TARTAN_ROW_MAJOR
@@ -312,7 +312,7 @@ def output_of(x: Any, name: str, code: int) -> Array:
 
 
 def refuse_copied(x: Any, name: str) -> None:
-    """Refuses objects of which only a copy could be written, and arrays of JAX, which are immutable."""
+    """Refuse objects that can only be written through a copy, and arrays of JAX, which are immutable."""
     if isinstance(x, (list, tuple, int, float, np.generic)):
         raise ArgumentTypeError(
             f"{name} is a {type(x).__name__}, expected an array that can be written in place"

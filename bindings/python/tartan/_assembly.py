@@ -31,10 +31,10 @@ def places_of(layout: Layout, heads: Any, rows: Any, cols: Any) -> tuple[Any, Ar
 
 
 class Assembly:
-    """The plan of an assembly: which of the listed blocks or elements are added up at each place of a layout. Made once,
-    it adds values into any matrix of the layout as fast as memory allows, in the order of the list, so with the same bits
-    at every call. `Assembly(layout, rows, cols)` is of blocks at (rows[i], cols[i]) in the grid of blocks,
-    `Assembly.of_elements` of elements. All of them must be in stored blocks.
+    """An assembly plan: which of the listed blocks or elements add up at each position of a layout. A plan is made
+    once and then adds values into any matrix of the layout as fast as memory allows. It adds in the order of the
+    list, so every call gives the same bits. `Assembly(layout, rows, cols)` adds blocks at (rows[i], cols[i]) in the
+    grid, `Assembly.of_elements` adds elements. All of them must be in stored blocks.
 
     >>> import numpy as np, tartan
     >>> layout = tartan.Layout.from_mask([[1, 0], [1, 1]], block=2)
@@ -60,7 +60,7 @@ class Assembly:
 
     @classmethod
     def of_elements(cls, layout: Layout, rows: Any, cols: Any, *, heads: Any = None, order: str = "C") -> Assembly:
-        """The plan for elements at (rows[i], cols[i]), for matrices whose blocks have this `order`.
+        """A plan for elements at (rows[i], cols[i]), for matrices with blocks in this memory order.
 
         >>> import tartan
         >>> plan = tartan.Assembly.of_elements(tartan.Layout.pattern("dense", (2, 2), 2), [0, 1, 0], [1, 1, 1])
@@ -85,17 +85,16 @@ class Assembly:
         return f"<Assembly of {self.count} {items} into {self.layout!r}>"
 
     def add(self, matrix: BlockMatrix, values: Any, *, context: ContextLike = None) -> BlockMatrix:
-        """Adds values [count, block rows, block columns], or [count] of elements, into a matrix of the layout, in place,
-        and returns it. Values and matrix may be on a device."""
+        """Add values [count, block rows, block columns], or [count] for elements, into a matrix of the layout, in
+        place, and return it. Values and matrix may be on a device."""
         return self._add(matrix, values, 1.0, context)
 
     def set(self, matrix: BlockMatrix, values: Any, *, context: ContextLike = None) -> BlockMatrix:
-        """The same, but the old values of the whole matrix do not count: it becomes the sums, and zeros where there are
-        none."""
+        """Set a matrix of the layout to the sums, in place, with zeros where nothing is added, and return it."""
         return self._add(matrix, values, 0.0, context)
 
     def matrix(self, values: Any, dtype: Any = None, *, context: ContextLike = None) -> BlockMatrix:
-        """A new matrix of the sums, in the dtype of the values unless another is asked for."""
+        """A new matrix of the sums, in the dtype of the values unless another is given."""
         given = values if hasattr(values, "dtype") else np.asarray(values, np.float64)
         order = "C" if self._block_order is None else self._block_order
         made = BlockMatrix.zeros(self.layout, given.dtype if dtype is None else dtype, order=order, context=context)

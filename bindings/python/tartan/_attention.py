@@ -22,41 +22,39 @@ def attention(
     deterministic: bool = True, softcap: float = 0.0, by_batch: bool = False, key_lengths: Any = None, out: Any = None, lse: Any = None, return_lse: bool = False, context: ContextLike = None,
 ) -> Any:  # fmt: skip
     """``softmax(scale * q @ k.T + bias) @ v`` over the keys that each query sees. Scores are never stored, so memory
-    grows with the number of tokens alone.
+    grows linearly with the number of tokens.
 
-    `q` is [batch, heads, queries, d], `k` is [batch, kv_heads, keys, d], and `v` and the result have another d if they
-    like, with any strides: a transposed view
-    of [batch, tokens, heads, d] needs no copy, and the result has its order of memory. The batch may be left out, and
-    heads too. `kv_heads` divides `heads`; neighbouring heads of `q` share one of `k` and `v`. `layout` has a row for
-    each query, a column for each key, and one head for all, those of `q`, batch * heads or, with `by_batch`, one for each
-    batch entry, shared by its heads; it may be a dynamic one.
-    Query i sees key j if the layout stores its block, `mask` keeps the element, the key is before the number of
-    `key_lengths` [batch] (of sequences that are padded at their ends), and, if `causal`,
-    ``j <= i + query_offset`` or ``j < causal_from``. A query
-    that sees nothing gets zeros.
+    `q` is [batch, heads, queries, d], `k` is [batch, kv_heads, keys, d], and `v` is [batch, kv_heads, keys, dv]. Any
+    strides are used in place: a transposed view of [batch, tokens, heads, d] needs no copy, and the result has its
+    memory order. The batch, and also the heads, may be left out. `kv_heads` divides `heads`; consecutive heads of `q`
+    share a head of `k` and `v`. `layout` has a row for each query, a column for each key, and 1, heads or batch *
+    heads heads; with `by_batch` it has one head for each batch entry, which the heads of that entry share. It may be
+    dynamic. Query i sees key j if the layout stores the block, `mask` keeps the element, j is below the entry's
+    `key_lengths` [batch] (for sequences padded at the end) and, if `causal`, ``j <= i + query_offset`` or ``j <
+    causal_from``. A query that sees no key gets zeros.
 
-    `mask` is a `BlockMask`, or an array as `scaled_dot_product_attention` of PyTorch takes it, which broadcasts to
-    [batch, heads, queries, keys]: of booleans that say which keys count, or of numbers that are added to the scores, as a
-    bias. An array of booleans and `key_lengths` become a layout and a `BlockMask` in host memory at every call: make them
-    once, by `Layout.from_dense` and `BlockMask.from_dense`, or by `Layout.for_lengths` and `BlockMask.from_lengths`, where
-    several calls use them.
+    `mask` is a `BlockMask`, or an array that broadcasts to [batch, heads, queries, keys], as for PyTorch's
+    `scaled_dot_product_attention`: booleans that say which keys count, or numbers that are added to the scores, as a
+    bias. Every call converts an array of booleans and `key_lengths` to a layout and a `BlockMask` in host memory. For
+    several calls, make these once with `Layout.from_dense` and `BlockMask.from_dense`, or with `Layout.for_lengths`
+    and `BlockMask.from_lengths`.
 
-    `scale` is by default ``1 / sqrt(d)``. With a `softcap` scores s become ``softcap * tanh(s / softcap)``, before a bias.
-    At most one bias is added to the scores, of float64 if `q` is, else float32:
+    `scale` defaults to ``1 / sqrt(d)``. A `softcap` turns scores s into ``softcap * tanh(s / softcap)``, before a
+    bias is added. At most one bias may be given, in float64 if `q` is, else in float32:
 
     * `slopes` [heads]: ``slope * (j - i - query_offset)`` (ALiBi)
-    * `distance_bias` [heads or 1, 2 * r + 1]: the number at ``clamp(j - i - query_offset, -r, r) + r``
-    * `block_bias` [heads or 1, blocks]: a number for each stored block; [1, blocks] if the layout has heads
+    * `distance_bias` [heads or 1, 2 * r + 1]: the entry at ``clamp(j - i - query_offset, -r, r) + r``
+    * `block_bias` [heads or 1, blocks]: a number for each stored block; [1, blocks] if the layout has several heads
 
-    `sinks` [heads], of the dtype of a bias, are logits that take a share of each softmax of their head and have no
-    value: the weights of a query then add up to less than 1.
+    `sinks` [heads], in the dtype of a bias, are logits that take a share of each softmax of their head but have no
+    value: the weights of a query then sum to less than 1.
 
-    `dropout` drops weights with this probability; equal `seed`s drop the same ones on every device. Without a seed it is 0, or
-    for tensors of PyTorch a number of its generator. The log-sum-exp of
-    the scores, which `attention_gradient` needs, is written to `lse`, or returned as ``(out, lse)`` if `return_lse`.
-    Without `deterministic` a GPU may add up the gradient of `q` in an order that depends on the run, which is faster.
-    `out` is written in place and returned. Arrays may be in host memory or all on one GPU, as for `spmm`. If PyTorch
-    records gradients of `q`, `k`, `v`, the bias or `sinks`, they are recorded, but none of `lse`.
+    `dropout` is the probability of dropping a weight; equal `seed`s drop the same weights on every device. The
+    default seed is 0, or for tensors of PyTorch a number of its generator. `lse` receives the log-sum-exp of the
+    scores, which `attention_gradient` needs; `return_lse` returns ``(out, lse)``. ``deterministic=False`` allows a
+    GPU to sum the gradient of `q` in an order that varies between runs, which is faster. `out` is written in place
+    and returned. Arrays may be in host memory or all on one GPU, as for `spmm`. PyTorch's autograd works for `q`,
+    `k`, `v`, the bias and `sinks`, but not for `lse`.
 
     >>> import numpy as np, tartan
     >>> q, k, v = np.random.default_rng(1).standard_normal((3, 2, 64, 8))   # two heads
@@ -90,8 +88,9 @@ def attention_gradient(
     seed: int = 0, deterministic: bool = True, softcap: float = 0.0, by_batch: bool = False, key_lengths: Any = None,
     context: ContextLike = None,
 ) -> tuple[Any, Any, Any]:  # fmt: skip
-    """The gradients of `q`, `k` and `v`, given `out_grad`, that of `out`. `out` and `lse` are the results of
-    `attention` with the same arguments; its `sinks` are taken, but not read, as `lse` contains them.
+    """The gradients with respect to `q`, `k` and `v`. `out_grad` is the gradient with respect to `out`; `out` and
+    `lse` are the results of `attention` with the same arguments. `sinks` is accepted but not read, since `lse`
+    contains it.
 
     >>> import numpy as np, tartan
     >>> q, k, v = np.random.default_rng(1).standard_normal((3, 64, 8))
@@ -116,9 +115,9 @@ def attention_bias_gradient(
     slopes: Any = None, distance_bias: Any = None, block_bias: Any = None, sinks: Any = None, dropout: float = 0.0,
     seed: int = 0, softcap: float = 0.0, by_batch: bool = False, key_lengths: Any = None, context: ContextLike = None,
 ) -> tuple[Any, Any]:  # fmt: skip
-    """The gradients of the bias, or of a mask of numbers, and of `sinks`, None for one that is not given. `out` and `lse` are the results of
-    `attention` with the same arguments, `out_grad` is the gradient of `out`. Scores are computed again for that of the
-    bias.
+    """The gradients with respect to the bias, or a mask of numbers, and to `sinks`; None for what is not given. `out`
+    and `lse` are the results of `attention` with the same arguments, `out_grad` is the gradient with respect to
+    `out`. The gradient of the bias computes the scores again.
 
     >>> import numpy as np, tartan
     >>> q, k, v = np.random.default_rng(1).standard_normal((3, 2, 64, 8))
@@ -148,10 +147,11 @@ def attention_bias_gradient(
 def from_flex_attention(
     block_mask: Any, *, heads: Optional[int] = None
 ) -> tuple[Layout, Optional[BlockMask]]:
-    """The layout, and the mask of the blocks that are kept in part, of a BlockMask of PyTorch's FlexAttention
-    (torch.nn.attention.flex_attention.create_block_mask). The mask is None if all elements are kept. If batch entries
+    """Convert a BlockMask of PyTorch's FlexAttention (torch.nn.attention.flex_attention.create_block_mask) to a
+    layout and a mask of the blocks that are kept in part. The mask is None if all elements are kept. If batch entries
     have different masks, the layout has a head for every head of every batch entry; if all heads share these masks,
-    `heads` says how many heads `q` has. The function `mask_mod` is called with tensors of indices that broadcast.
+    give the number of heads of `q` as `heads`. The function `mask_mod` is called with tensors of indices that
+    broadcast.
 
     ``layout, mask = tartan.from_flex_attention(create_block_mask(...))``
 

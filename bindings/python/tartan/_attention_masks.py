@@ -60,7 +60,7 @@ class _Blocks:
         return own != self.heads, True
 
     def divide(self, batch: bool, heads: bool) -> None:
-        """Gives batch entries, or heads, blocks of their own."""
+        """Give batch entries, or heads, blocks of their own."""
         had = self.has()
         has = had[0] or batch, had[1] or heads
         if has == had:
@@ -79,7 +79,7 @@ class _Blocks:
         self.by_batch = has == (True, False)
 
     def keep(self, array: Array) -> None:
-        """Hides what is False in an array of booleans, [batch or 1, heads or 1, queries or 1, keys or 1]."""
+        """Hide what is False in an array of booleans, [batch or 1, heads or 1, queries or 1, keys or 1]."""
         self.divide(array.shape[0] > 1, array.shape[1] > 1)
         batch, heads = self.has()
         size = (self.batch if batch else 1, self.heads if heads else 1, self.layout.rows, self.layout.cols)
@@ -88,7 +88,7 @@ class _Blocks:
         self.hide(BlockMask.from_dense(self.layout, elements if self.layout.heads > 1 else elements[0]))
 
     def limit(self, key_lengths: Any) -> None:
-        """Hides keys from the length of each batch entry on."""
+        """Hide keys from the length of each batch entry on."""
         lengths = indices(key_lengths.cpu() if is_tensor(key_lengths) else key_lengths, "key_lengths")
         if lengths.shape != (self.batch,):
             raise ShapeError(f"key_lengths has shape {lengths.shape}, expected ({self.batch},), one for each batch entry")

@@ -19,8 +19,8 @@ _VERSION = "0.1"
 
 
 def read_binsparse(path: Any, key: str = "/", block: Optional[Block] = None, *, dtype: Any = None) -> BlockMatrix:
-    """A matrix of a Binsparse file: of the format BSR, with its own blocks, or of CSR or CSC (DCSR and DCSC are not read), in blocks of
-    size `block`. `key` is the group. `path` may be a binary file object. Needs h5py.
+    """Read a matrix from a Binsparse file: BSR with the blocks of the file, CSR or CSC in blocks of size `block`
+    (DCSR and DCSC are not supported). `key` names the group. `path` may be a binary file object. Needs h5py.
 
     >>> import numpy as np, os, tartan, tempfile
     >>> path = os.path.join(tempfile.mkdtemp(), "a.bsp.h5")
@@ -81,9 +81,9 @@ def _from_blocks(about: dict[str, Any], key: str, pointers: Any, cols: Any, valu
 
 
 def write_binsparse(path: Any, matrix: Any, key: str = "/", *, append: bool = False) -> None:
-    """Writes a matrix of one head, in float32 or float64, in the format BSR of docs/binsparse_bsr.md, to a new file; with
-    ``append=True`` into a file that exists, as the group `key`, where there must be none. Readers see the old file or the new
-    one. Needs h5py; `read_binsparse` has an example."""
+    """Write a matrix of one head, in float32 or float64, in the format BSR of docs/binsparse_bsr.md, to a new file.
+    With ``append=True`` it adds the group `key`, which must not exist yet, to an existing file. Readers see the old
+    file or the new one. Needs h5py; `read_binsparse` has an example."""
     matrix = one_head(matrix)
     if matrix.dtype_name not in ("float32", "float64"):
         raise DTypeError(f"Binsparse has no {matrix.dtype_name}: use astype('float32') first")

@@ -19,8 +19,8 @@ from tartan._rules import Rule, ask, check, decide
 
 class BlockMask(Closing):
     """Says which elements of the stored blocks of a layout count: for `attention`, which keys a query sees. Elements
-    outside the stored blocks never count. A mask is immutable. It takes one bit for each element of the blocks that it
-    keeps in part, and blocks with equal bits share them.
+    outside the stored blocks never count. A mask is immutable. It stores one bit for each element of the blocks that
+    it keeps in part; blocks with equal bits share them.
 
     >>> import tartan
     >>> layout = tartan.Layout.pattern("causal", (64, 64), 16)
@@ -45,8 +45,8 @@ class BlockMask(Closing):
 
     @classmethod
     def from_dense(cls, layout: Layout, mask: Any) -> BlockMask:
-        """From an array of booleans or numbers, [rows, cols] for all heads or [heads, rows, cols]; what is not 0
-        counts."""
+        """From an array of booleans or numbers, [rows, cols] for all heads or [heads, rows, cols]; non-zero elements
+        count."""
         handle = layout_handle(layout, "layout")
         array = np.asarray(mask)
         if array.dtype.kind not in "biuf":
@@ -57,12 +57,12 @@ class BlockMask(Closing):
     @classmethod
     def from_rule(cls, layout: Layout, rule: Rule) -> BlockMask:
         """From ``rule(q, k, head)``, which returns whether key `k` (the column) counts for query `q` (the row) in
-        `head`. It gets arrays of int64 that broadcast to [blocks, block rows, block columns], for many blocks at a
-        time, and is asked about stored blocks alone; so write ``&`` and ``|`` instead of ``and`` and ``or``.
+        `head`. The rule is called with arrays of int64 that broadcast to [blocks, block rows, block columns], for
+        many stored blocks at a time; so write ``&`` and ``|`` instead of ``and`` and ``or``.
 
-        A rule of comparisons and arithmetic is asked about ranges of queries and keys first, and then about the elements
-        of those blocks alone that it keeps in part. One that looks something up (``documents[q] == documents[k]``) is
-        asked about all elements."""
+        A rule made of comparisons and arithmetic is evaluated for ranges of queries and keys first, and then only for
+        the elements of blocks that it keeps in part. A rule that looks something up (``documents[q] ==
+        documents[k]``) is evaluated for all elements."""
         return of_rule(layout, rule, None)
 
     @classmethod
@@ -70,8 +70,8 @@ class BlockMask(Closing):
         cls, layout: Layout, q_offsets: Any, k_offsets: Any = None, *, causal: bool = False,
         window: Optional[int] = None, align: str = "end",
     ) -> BlockMask:  # fmt: skip
-        """What queries see of packed sequences, as `Layout.from_sequences` describes them. `layout` may be any, for
-        instance the intersection of that one with a pattern.
+        """Keep what the queries of packed sequences see; see `Layout.from_sequences`. `layout` may be any layout,
+        for instance the intersection of the one from that function with a pattern.
 
         >>> import tartan
         >>> documents = tartan.Layout.from_sequences(16, [0, 40, 64], causal=True)
@@ -86,14 +86,14 @@ class BlockMask(Closing):
 
     @classmethod
     def from_lengths(cls, layout: Layout, lengths: Any) -> BlockMask:
-        """Keeps the keys (columns) before ``lengths[b]`` in the heads of batch entry b, for a layout that has those of each
-        entry in turn, as `Layout.for_lengths` makes it."""
+        """Keep the keys (columns) before ``lengths[b]`` in the heads of batch entry b. The layout has the heads of
+        each entry in turn, as from `Layout.for_lengths`."""
         handle = layout_handle(layout, "layout")
         return cls._own(_raw.tartan_block_mask_from_lengths(handle, indices(lengths, "lengths")), layout)
 
     def project(self, layout: Layout) -> BlockMask:
-        """The mask on another layout of equal blocks, for instance an intersection with a pattern. What this layout does not
-        store is hidden. Head h has head ``h % heads`` of the mask.
+        """The mask on another layout with the same block size, for instance an intersection with a pattern. Elements
+        that this mask's layout does not store are hidden. Head h uses head ``h % heads`` of the mask.
 
         >>> import tartan
         >>> layout = tartan.Layout.pattern("causal", (64, 64), 16)
@@ -115,14 +115,14 @@ class BlockMask(Closing):
         return self.project(self._layout.cut(rows, cols))
 
     def __and__(self, other: BlockMask) -> BlockMask:
-        """The elements that both masks keep; they are of one layout, or of equal ones."""
+        """The elements that both masks keep. The masks must have the same layout or equal ones."""
         if not isinstance(other, BlockMask):
             raise ArgumentTypeError(f"the other operand is of type {type(other).__name__}, expected a BlockMask")
         return self._own(_raw.tartan_block_mask_intersection(self._handle, other._handle), self._layout)
 
     @property
     def layout(self) -> Layout:
-        """The layout whose blocks the mask is about."""
+        """The layout that the mask belongs to."""
         return self._layout
 
     @property
@@ -132,12 +132,12 @@ class BlockMask(Closing):
 
     @property
     def stored(self) -> int:
-        """The number of blocks whose bits are stored: different ones, kept in part."""
+        """The number of blocks whose bits are stored: the distinct ones among blocks kept in part."""
         return _raw.tartan_block_mask_stored(self._handle)
 
     def bits(self) -> Array:
-        """The elements of all blocks as bits, [blocks, block rows, bytes]: that of column j is bit ``j % 8`` of byte
-        ``j // 8``."""
+        """The elements of all blocks as bits, [blocks, block rows, bytes]: column j is bit ``j % 8`` of byte ``j //
+        8``."""
         rows, cols = self._layout.block_shape
         result = np.empty((self._layout.blocks, rows, _row_bytes(cols)), np.uint8)
         _raw.tartan_block_mask_get_bits(self._handle, result)
@@ -184,7 +184,7 @@ class BlockMask(Closing):
         return f"<BlockMask of {self.kept} elements{blocks}>"
 
     def close(self) -> None:
-        """Releases the mask; may be called again."""
+        """Release the mask; may be called again."""
         self._handle.close()
 
     @property

@@ -174,8 +174,8 @@ class Call:
 
 
     def scores(self, x: Any) -> Dense:
-        """Scores of blocks: used in place on a device, contiguous on the host. Those that PyTorch records are detached,
-        since what is chosen by them has no gradient."""
+        """Scores of blocks: used in place on a device, contiguous on the host. Tensors that PyTorch records are
+        detached, since a choice by scores has no gradient."""
         if getattr(x, "requires_grad", False):
             x = x.detach()
         given = self.read(x, "scores", _raw.TARTAN_F64)
@@ -222,7 +222,8 @@ _raw.use_python(
 
 
 def _current_gpu() -> str:
-    """PyTorch's current device where it uses GPUs, so that each process of a program on several has its own; else the first."""
+    """The current device of PyTorch if it uses GPUs, so that each process of a multi-GPU program uses its own; else
+    the first."""
     torch = sys.modules.get("torch")
     if torch is None or not torch.cuda.is_initialized():
         return "cuda"
@@ -230,8 +231,9 @@ def _current_gpu() -> str:
 
 
 def to_device(x: Any, context: ContextLike = None) -> DeviceArray:
-    """Copies an array in host memory or on a device of the same kind to the context's device (PyTorch's current GPU if
-    it uses one, else the first, unless `x` is on a device). Integers of 32 and 64 bits are indices, bytes and booleans masks. A column-major array gives a column-major copy, any other a row-major one."""
+    """Copy an array in host memory or on a device of the same kind to the context's device (PyTorch's current GPU
+    if it uses one, else the first, unless `x` is on a device). Integers of 32 and 64 bits serve as indices, bytes and
+    booleans as masks. A column-major array gives a column-major copy, any other a row-major one."""
     home = queue_of(x)
     if isinstance(x, np.ndarray) and x.dtype == np.bool_:
         x = x.view(np.uint8)

@@ -21,11 +21,11 @@ def channel_linear(
     context: ContextLike = None,
 ) -> Any:  # fmt: skip
     """``gain * x + bias`` for each channel of `x`, or with `bias_first` ``gain * (x + bias)``, then with `relu`
-    ``max(y, 0)``: the last step of a convolution alone. `x` is [n, channels, ...], or with `channels_last` [n, ...,
-    channels]; `out` may be `x`. If PyTorch records gradients of `x`, `gain` or `bias`, they are recorded.
+    ``max(y, 0)``: the last step of a convolution by itself. `x` is [n, channels, ...], or with `channels_last` [n,
+    ..., channels]; `out` may be `x`. PyTorch's autograd works for `x`, `gain` and `bias`.
 
-    `gain` and `bias` are [channels]; or [classes, channels], with a row for each of ``conv.edge_classes(size)``. Then
-    `x` is a result of `conv` for images with the spatial lengths `size`.
+    `gain` and `bias` are [channels], or [classes, channels] with a row for each of ``conv.edge_classes(size)``; `x`
+    is then a result of `conv` for images with the spatial lengths `size`.
 
     >>> import numpy as np, tartan
     >>> tartan.channel_linear(np.array([[1.0, 2, 3]]), gain=[1.0, 2, 3], bias=[0.0, -5, 1], relu=True)
@@ -41,8 +41,8 @@ def channel_linear_gradient(
     conv: Optional[ConvFacts] = None, size: Optional[Sizes] = None, channels_last: bool = False,
     context: ContextLike = None,
 ) -> tuple[Any, Any, Any]:  # fmt: skip
-    """The gradients of `x`, `gain` and `bias` (None for one that is not given), given that of the result of
-    `channel_linear` with the same arguments.
+    """The gradients with respect to `x`, `gain` and `bias` (None for what is not given), from the gradient with
+    respect to the result of `channel_linear` with the same arguments.
 
     >>> import numpy as np, tartan
     >>> x = np.array([[1.0, 2], [3, 4]])

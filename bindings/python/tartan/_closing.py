@@ -15,7 +15,7 @@ class Closing:
     __slots__ = ()
 
     def close(self) -> None:
-        """Frees what the object holds; may be called again."""
+        """Free what the object holds; may be called again."""
         raise NotImplementedError
 
     def __enter__(self: T) -> T:

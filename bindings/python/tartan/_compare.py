@@ -17,7 +17,7 @@ M = TypeVar("M")
 
 
 def _in_csr(matrix: Any) -> Any:
-    """A matrix of SciPy, which has no numbers of 16 or 8 bits."""
+    """A matrix of SciPy, in float32 or float64, since SciPy has no 16-bit and 8-bit floating-point types."""
     if isinstance(matrix, Arithmetic):
         plain: Any = matrix._plain()
         matrix = plain if plain.dtype_name in ("float64", "float32") else plain.astype("float32")
@@ -25,8 +25,8 @@ def _in_csr(matrix: Any) -> Any:
 
 
 class Comparisons(Arithmetic[M]):
-    """``==``, ``<`` and so on: SciPy sparse arrays of booleans; beside a dense array, or a tensor of PyTorch,
-    arrays or tensors. `isclose_all` compares whole matrices."""
+    """``==``, ``<`` and so on: they return SciPy sparse arrays of booleans or, beside a dense array or a tensor of
+    PyTorch, dense arrays or tensors. `isclose_all` compares whole matrices."""
 
     __slots__ = ()
     __hash__ = object.__hash__

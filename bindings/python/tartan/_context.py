@@ -26,8 +26,8 @@ def _whole(value: Any, name: str) -> int:
 class Context(Closing):
     """One ordered queue of work: a team of threads, or a stream of a GPU. Its options are fixed at creation.
 
-    Only one thread at a time may use a context. Functions without a context use one that Tartan keeps for the
-    calling thread and queue, made on first use.
+    Only one thread at a time may use a context. Functions called without a context use one that Tartan creates on
+    first use and keeps for the calling thread and queue.
 
     On a GPU, calls return before their work is done. Later work on the same stream, by any library, sees the
     results; `sync` waits for them.
@@ -44,16 +44,16 @@ class Context(Closing):
         self, device: str = "cpu", threads: int = 0, seed: int = 0, *, stream: Any = None,
         math_mode: str = "exact", allow_dense: bool = False,
     ) -> None:  # fmt: skip
-        """`device` is "cpu", "cuda" or "cuda:1". `threads` 0: TARTAN_NUM_THREADS, else OMP_NUM_THREADS, else
-        all processors. `seed` begins the sequence of seeds of functions that are called without one. `stream` is the
+        """`device` is "cpu", "cuda" or "cuda:1". `threads` 0: TARTAN_NUM_THREADS, else OMP_NUM_THREADS, else all
+        processors. `seed` starts the sequence of seeds for functions that are called without one. `stream` is the
         CUDA stream to work on: an address, a torch.cuda.Stream, a cupy.cuda.Stream, or any object with
-        __cuda_stream__; None is the device's default stream, which PyTorch and CuPy also use by default.
-        `math_mode` says what may be done to factors of float32: "tf32" lets a GPU round them to tf32; "bf16x3" and
-        "bf16x6" let a CPU with AMX multiply matrices in three or six products of bfloat16, within 2^-15 of the products
-        or about as precisely as float32; `tartan.explain` says what is done. `allow_dense` True lets a GPU multiply a
-        dense copy of a matrix that has most of its blocks, with cuBLAS, if that is available and expected to
-        be faster. NaN and infinity in the other factor then reach every row, and results may differ in their
-        last bits between versions of cuBLAS."""
+        __cuda_stream__; None is the device's default stream, which PyTorch and CuPy also use by default. `math_mode`
+        says how float32 factors may be multiplied: "tf32" allows a GPU to round them to tf32; "bf16x3" and "bf16x6"
+        allow a CPU with AMX to use three or six products of bfloat16, with errors within 2^-15 of the products or
+        about as small as those of float32. `tartan.explain` says which kernel runs. ``allow_dense=True`` allows a GPU
+        to multiply a dense copy of a matrix that stores most of its blocks, with cuBLAS, if that is available and
+        expected to be faster. NaN and infinity in the other factor then reach every row, and results may differ in
+        their last bits between versions of cuBLAS."""
         if math_mode not in ("exact", "tf32", "bf16x3", "bf16x6"):
             raise ArgumentError(f"math_mode is {math_mode!r}, expected 'exact', 'tf32', 'bf16x3' or 'bf16x6'")
         on_gpu = isinstance(device, str) and device.startswith("cuda")
@@ -78,21 +78,21 @@ class Context(Closing):
 
     @property
     def math_mode(self) -> str:
-        """ "exact", or what may be done to factors of float32."""
+        """ "exact", or how float32 factors may be multiplied: see `Context`."""
         return self._math_mode
 
     @property
     def threads(self) -> int:
-        """The number of workers that an operation on the CPU uses."""
+        """The number of workers of an operation on the CPU."""
         return _raw.tartan_context_threads(self._handle)
 
     def sync(self) -> None:
-        """Waits for all work of the context."""
+        """Wait for all work of the context."""
         _raw.tartan_context_sync(self._handle)
 
     def _follow(self, source: Any, exported: bool = False) -> Optional[Queue]:
-        """Orders later work after the work so far of the owner of `source`, an array of another library.
-        Returns the owner's queue if it is another one, for `_lead`. If the owner does not say which stream
+        """Order later work after the work so far of the owner of `source`, an array of another library.
+        Return the owner's queue if it is another one, for `_lead`. If the owner does not say which stream
         it uses, exporting the array orders the work; `exported`: that has been done."""
         other = queue_of(source)
         if other is None or self.device == "cpu" or other == self._queue:
@@ -107,7 +107,7 @@ class Context(Closing):
         return other
 
     def _lead(self, other: Queue) -> None:
-        """Orders later work of `other`, another library's queue, after the work so far. If the library does
+        """Order later work of `other`, another library's queue, after the work so far. If the library does
         not say which stream it uses, there is no stream that could wait, so the host does."""
         if other.stream:
             _raw.tartan_context_signal_stream(self._handle, other.device_id, other.stream)
@@ -115,11 +115,11 @@ class Context(Closing):
             self.sync()
 
     def peak(self, dtype: Any = "float64") -> float:
-        """Measures the rate of multiply-adds in registers on one thread, in 1e9 operations per second."""
+        """Measure the rate of multiply-adds in registers on one thread, in 1e9 operations per second."""
         return _raw.tartan_context_peak(self._handle, dtype_code(dtype))
 
     def close(self) -> None:
-        """Frees the context; may be called again."""
+        """Free the context; may be called again."""
         self._handle.close()
 
     @property
@@ -137,8 +137,9 @@ ContextLike = Union[Context, str, None]
 
 
 def default_context(device: str = "cpu") -> Context:
-    """The context of the calling thread on a device ("cpu", "cuda", "cuda:1"); on a GPU, for its default
-    stream. Where PyTorch multiplies float32 by tf32 (`torch.set_float32_matmul_precision`), so do default contexts of GPUs."""
+    """The context of the calling thread on a device ("cpu", "cuda", "cuda:1"); on a GPU, for its default stream. If
+    PyTorch may use tf32 for float32 products (`torch.set_float32_matmul_precision`), default contexts of GPUs may,
+    too."""
     if not isinstance(device, str) or not re.fullmatch(r"cpu|cuda(:[0-9]+)?", device):
         return Context(device)  # the library says what is wrong
     return context_on(CPU if device == "cpu" else Queue(device_name(device), LEGACY))
@@ -152,8 +153,8 @@ def context_on(queue: Queue) -> Context:
 
 
 def rounds_to_tf32() -> bool:
-    """Whether PyTorch is in use and multiplies float32 by tf32, as `torch.set_float32_matmul_precision("high")` and
-    `torch.backends.cuda.matmul.allow_tf32` ask it to. Default contexts of GPUs do the same then."""
+    """Whether PyTorch is in use and may use tf32 for float32 products (`torch.set_float32_matmul_precision("high")`,
+    `torch.backends.cuda.matmul.allow_tf32`). Default contexts of GPUs then do the same."""
     try:
         matmul = sys.modules["torch"].backends.cuda.matmul
     except (KeyError, AttributeError):  # not there, or only in part, while it is imported
@@ -187,8 +188,8 @@ def handle_of(context: ContextLike) -> _raw.Handle:
 
 
 def set_num_threads(threads: int) -> None:
-    """The most threads that any call uses from now on, ``A @ x`` included, whatever its context has; 0 for as many as
-    contexts have. No result depends on it. threadpoolctl's `threadpool_limits` sets it as well.
+    """Limit the threads of every later call, ``A @ x`` included, whatever its context has; 0 removes the limit. No
+    result depends on it. threadpoolctl's `threadpool_limits` sets it, too.
 
     >>> import tartan
     >>> tartan.set_num_threads(1)
@@ -200,8 +201,8 @@ def set_num_threads(threads: int) -> None:
 
 
 def get_num_threads() -> int:
-    """How many threads a call may use now: TARTAN_NUM_THREADS, else OMP_NUM_THREADS, else all processors, unless
-    `set_num_threads` allows fewer."""
+    """The number of threads that a call may use now: TARTAN_NUM_THREADS, else OMP_NUM_THREADS, else all processors,
+    unless `set_num_threads` allows fewer."""
     return _raw.tartan_get_num_threads()
 
 
@@ -217,6 +218,6 @@ def info() -> dict[str, Any]:
 
 
 def cpu_kernels() -> str:
-    """The instruction sets whose kernels run, such as "avx512", or "c" for portable C. TARTAN_CPU restricts
+    """The instruction sets of the kernels in use, for instance "avx512", or "c" for portable C. TARTAN_CPU restricts
     them."""
     return _raw.tartan_cpu_kernels() or ""

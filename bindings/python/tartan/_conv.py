@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Convolutions with block-sparse filters, and in the active windows of an image alone."""
+"""Convolutions with block-sparse filters, over whole images or only in their active windows."""
 
 from __future__ import annotations
 
@@ -34,20 +34,21 @@ class BlockConv(ConvFacts):
     """A convolution in 1, 2 or 3 spatial dimensions: its geometry, and the `layout` of its filters.
 
     `channels` is a layout of output channels x input channels; a filter stores its blocks at each tap. `kernel`,
-    `stride` and `dilation` are (3, 3), say; `stride` and `dilation` may be one number for all dimensions, and as many
-    numbers as `kernel` has there are spatial dimensions. `padding` is "valid" (none), "same" (as in PyTorch,
-    TensorFlow and JAX: ceil(size / stride) positions, and of an odd sum the larger part comes after), "half" (half of the
-    kernel on both sides, openai/blocksparse's rule), or numbers: 1, (1, 0), or pairs of those before and after, ((0, 1), (2, 2)).
-    With `transposed` it is PyTorch's ConvTranspose: images have the channels of the layout's rows, results those of its
-    columns. With `per_tap`, `channels` is the layout of the filter itself, in which each tap has blocks of its own.
+    `stride` and `dilation` have a number for each spatial dimension, for instance (3, 3); `stride` and `dilation` may
+    be a single number for all dimensions. `padding` is "valid" (none), "same" (as in PyTorch, TensorFlow and JAX:
+    ceil(size / stride) positions; if the total is odd, the larger part comes after), "half" (half of the kernel on
+    both sides, openai/blocksparse's rule), or numbers: 1, (1, 0), or pairs (before, after), ((0, 1), (2, 2)). With
+    `transposed` it is PyTorch's ConvTranspose: images have the channels of the layout's rows, results the channels of
+    its columns. With `per_tap`, `channels` is the layout of the filter itself, in which each tap has its own blocks.
 
-    Images are [n, channels, spatial...], or [channels, spatial...], with any strides. Memory whose channels lie side by
-    side is the fastest: PyTorch's ``memory_format=torch.channels_last``, or ``x.transpose(0, 3, 1, 2)`` of an array of
-    NumPy; results have the order of their input. With `channels_last`, shapes are [n, spatial..., channels], as
-    scikit-image and TensorFlow have them.
+    Images are [n, channels, spatial...], or [channels, spatial...], with any strides. Memory with contiguous channels
+    is the fastest: PyTorch's ``memory_format=torch.channels_last``, or ``x.transpose(0, 3, 1, 2)`` of an array of
+    NumPy; results have the memory order of their input. With `channels_last`, shapes are [n, spatial..., channels],
+    as in scikit-image and TensorFlow.
 
-    A filter is a `BlockMatrix` on `layout`, or the array of its values: all that matrices can do, filters can. Column
-    ``t * Cp + c`` has the weights of input channel c at tap t, Cp being the input channels rounded up to whole blocks.
+    A filter is a `BlockMatrix` on `layout`, with all methods of matrices, or the array of its values. Column ``t * Cp
+    + c`` holds the weights of input channel c at tap t, where Cp is the number of input channels rounded up to whole
+    blocks.
 
     >>> import numpy as np, tartan
     >>> channels = tartan.Layout.pattern("barabasi_albert", (64, 64), 16, m=1, seed=1)
@@ -71,9 +72,10 @@ class BlockConv(ConvFacts):
         cls, in_channels: int, out_channels: int, blocks: Any, kernel: Numbers, *, stride: Numbers = 1,
         dilation: Numbers = 1, padding: Any = "valid", transposed: bool = False, channels_last: bool = False,
     ) -> BlockConv:  # fmt: skip
-        """A convolution with blocks of any channels, of any sizes: `blocks` lists pairs of the input and the output
-        channels that a block joins. Blocks may overlap; their results are added. Output channels without a block are 0.
-        Such filters have rows and columns of their own; make them by `filter` or `filter_from_sets`.
+        """A convolution whose blocks have arbitrary channels and sizes: `blocks` lists, for each block, a pair of its
+        input and its output channels. Blocks may overlap; their results are added. Output channels without a block
+        are 0. The rows and columns of such filters are not in the order of the channels; make filters with `filter`
+        or `filter_from_sets`.
 
         >>> import tartan
         >>> conv = tartan.BlockConv.from_sets(6, 4, [([0, 2], [1, 3]), ([1, 3, 4], [0])], (3, 3), padding="same")
@@ -105,7 +107,7 @@ class BlockConv(ConvFacts):
 
     @classmethod
     def from_options(cls, channels: Layout, options: str, *, channels_last: bool = False) -> BlockConv:
-        """From the text that `options` returns. To make a convolution again with a filter that was saved, save its
+        """From the text that `options` returns. To restore a convolution together with a saved filter, save its
         `options` in the metadata of the filter, and its `channels` as a layout."""
         if not isinstance(options, str):
             raise ArgumentTypeError(f"options is {options!r}, expected a text")
@@ -114,9 +116,9 @@ class BlockConv(ConvFacts):
     # ---- Filters ----
 
     def filter(self, dense: Any, dtype: Any = None) -> BlockMatrix:
-        """The stored blocks of a dense filter [out_channels, in_channels, kernel...], or of a transposed convolution
-        [in_channels, out_channels, kernel...], as PyTorch has its weights; the others are ignored. In host memory.
-        Sets that overlap are refused: `filter_from_sets` takes them.
+        """A filter from the stored blocks of a dense filter [out_channels, in_channels, kernel...], or for a
+        transposed convolution [in_channels, out_channels, kernel...], as PyTorch stores its weights. Other blocks are
+        ignored. The result is in host memory. Sets that overlap are refused: use `filter_from_sets`.
 
         >>> import numpy as np, tartan
         >>> conv = tartan.BlockConv(tartan.Layout.from_mask([[1, 0], [1, 1]], block=2), (3, 3))
@@ -127,7 +129,8 @@ class BlockConv(ConvFacts):
         return self._filled(_raw.tartan_conv_filter_from_dense, dense, "dense", dtype)
 
     def to_dense(self, filter: Any) -> Array:
-        """The dense filter, as `filter` takes it. Other blocks are 0; sets that overlap are added up."""
+        """The dense filter, in the form that `filter` takes. Blocks that are not stored are 0; sets that overlap are
+        added."""
         matrix = self._filter(filter)
         kernel = tuple(int(n) for n in self._option("kernel").split("x"))
         rows, cols = self.out_channels, self.in_channels
@@ -139,11 +142,11 @@ class BlockConv(ConvFacts):
 
     def filter_from_sets(self, values: Any, dtype: Any = None) -> BlockMatrix:
         """A filter from the order of openai/blocksparse: a vector, block after block, each [output channels, input
-        channels, kernel...]. The blocks are those of `from_sets`, or the stored blocks of `channels`."""
+        channels, kernel...]. The blocks are the ones given to `from_sets`, or the stored blocks of `channels`."""
         return self._filled(_raw.tartan_conv_filter_from_sets, values, "values", dtype)
 
     def to_sets(self, filter: Any) -> Array:
-        """The values of a filter in that order."""
+        """The values of a filter in the order of openai/blocksparse; see `filter_from_sets`."""
         matrix, channels = self._filter(filter), self._recipe[0]
         taps = int(np.prod([int(n) for n in self._option("kernel").split("x")]))
         if isinstance(channels, tuple):
@@ -171,19 +174,19 @@ class BlockConv(ConvFacts):
         add: bool = False, active: Optional[Layout] = None, windows: Any = None, size: Optional[Sizes] = None,
         out: Any = None, context: ContextLike = None,
     ) -> Any:  # fmt: skip
-        """The convolution of `x` (a cross-correlation, as in all libraries for neural networks), then for each channel
-        ``y = gain * y + bias``, or with `bias_first` ``gain * (y + bias)``, then with `relu` ``max(y, 0)``. With `add`
+        """The convolution of `x` (a cross-correlation, as in all neural-network libraries), then for each channel ``y
+        = gain * y + bias``, or with `bias_first` ``gain * (y + bias)``, then with `relu` ``max(y, 0)``. With `add`
         the result is added to `out`.
 
-        `gain` and `bias` are [out_channels], or [classes, out_channels] with a row for each of `edge_classes`, of
-        float64 if `x` is, else of float32.
+        `gain` and `bias` are [out_channels], or [classes, out_channels] with a row for each of `edge_classes`, in
+        float64 if `x` is, else in float32.
 
-        `active` is a layout of windows of the result (`Layout.from_windows`), `windows` their text: only these are
-        computed. The rest of `out` keeps its values; without `out` it is 0.
+        `active` is a layout of windows of the result (`Layout.from_windows`) and `windows` their text: only these
+        windows are computed. The rest of `out` keeps its values; in a new result it is 0.
 
-        `size` is that of the result, where a transposed convolution with strides leaves a choice. `out` is written in
-        place and returned. If PyTorch records gradients of `x`, `filter` (a tensor of values), `gain` or `bias`, they are
-        recorded.
+        `size` gives the spatial lengths of the result if a transposed convolution with strides has several possible
+        ones. `out` is written in place and returned. PyTorch's autograd works for `x`, `filter` (a tensor of values),
+        `gain` and `bias`.
 
         >>> import numpy as np, tartan
         >>> conv = tartan.BlockConv(tartan.Layout.pattern("dense", (1, 1), 1), (1, 3), padding=(0, 1))
@@ -213,8 +216,9 @@ class BlockConv(ConvFacts):
         self, y_grad: Any, filter: Any, size: Optional[Sizes] = None, *, active: Optional[Layout] = None,
         windows: Any = None, out: Any = None, context: ContextLike = None,
     ) -> Any:  # fmt: skip
-        """The gradient of `x`, given that of the result without gain, bias and ReLU. `size` has the spatial lengths of
-        `x`; with stride 1 it may be left out. With `active`, `y_grad` counts as 0 outside of its windows."""
+        """The gradient with respect to `x`, from `y_grad`, the gradient with respect to the result before gain, bias
+        and ReLU. `size` has the spatial lengths of `x`; with stride 1 it may be left out. With `active`, `y_grad`
+        counts as 0 outside these windows."""
         return _run(
             _CONV_INPUT_GRADIENT, context, 0, self.dims, self._last, self, self._filter(filter), y_grad, active, out,
             _text(windows), None if size is None else self._lengths(size, "size"),
@@ -224,8 +228,9 @@ class BlockConv(ConvFacts):
         self, x: Any, y_grad: Any, *, active: Optional[Layout] = None, windows: Any = None, beta: float = 0.0,
         out: Optional[BlockMatrix] = None, context: ContextLike = None,
     ) -> BlockMatrix:  # fmt: skip
-        """The gradient of the filter, given that of the result without gain, bias and ReLU, plus ``beta * out``. `out` is
-        written in place and returned; a new matrix has the dtype of `x`."""
+        """The gradient with respect to the filter, from `y_grad`, the gradient with respect to the result before
+        gain, bias and ReLU, plus ``beta * out``. `out` is written in place and returned; a new matrix has the dtype
+        of `x`."""
         if out is None and beta != 0:
             raise ArgumentError(f"filter_gradient: beta is {beta!r}, expected 0 where no out is given")
         result: BlockMatrix = _run(
@@ -239,9 +244,9 @@ class BlockConv(ConvFacts):
         self, filter: Any, gain: Any = None, *, epsilon: float = 1e-12, out: Optional[BlockMatrix] = None,
         context: ContextLike = None,
     ) -> BlockMatrix:  # fmt: skip
-        """``gain * filter / sqrt(max(s, epsilon))``, where s is the sum of squares of the weights of an output channel in
-        a block of channels, or in a set: over its input channels and all taps. `gain` is [out_channels]. `out` is written
-        in place and returned; it may be `filter`.
+        """Weight normalisation: ``gain * filter / sqrt(max(s, epsilon))``, where s is the sum of squares of the
+        weights of an output channel within a block of channels, or a set, over its input channels and all taps.
+        `gain` is [out_channels]. `out` is written in place and returned; it may be `filter`.
 
         >>> import numpy as np, tartan
         >>> conv = tartan.BlockConv(tartan.Layout.pattern("dense", (2, 2), 2), (1, 1))
@@ -255,7 +260,8 @@ class BlockConv(ConvFacts):
     def normalize_gradient(
         self, filter: Any, out_grad: Any, gain: Any = None, *, epsilon: float = 1e-12, context: ContextLike = None
     ) -> tuple[BlockMatrix, Any]:
-        """The gradients of `filter` and `gain` (None if there is none), given that of the result of `normalize`."""
+        """The gradients with respect to `filter` and `gain` (None without `gain`), from the gradient with respect to
+        the result of `normalize`."""
         found = conv_normalize_gradient(
             self, self._filter(filter), self._filter(out_grad), gain=gain, epsilon=epsilon, context=context
         )

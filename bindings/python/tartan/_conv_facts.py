@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What a convolution says of itself, and the text of its options."""
+"""Properties of a convolution, and the text of its options."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ class ConvFacts(Closing):
 
     @property
     def channels(self) -> Layout:
-        """The layout of channels that the convolution was made of."""
+        """The layout of channels from which the convolution was made."""
         if isinstance(self._recipe[0], tuple):
             raise UnsupportedError("channels: the convolution is made of sets of channels, expected one made of a layout")
         channels: Layout = self._recipe[0]
@@ -66,8 +66,8 @@ class ConvFacts(Closing):
         return self._last
 
     def output_size(self, size: Sizes) -> tuple[int, ...]:
-        """The spatial lengths of a result, for those of an image. A transposed convolution with strides has several;
-        this is the smallest, and a call takes any by `size`."""
+        """The spatial lengths of a result, from those of an image. A transposed convolution with strides has several
+        possible ones; this returns the smallest, and a call accepts any of them as `size`."""
         key = sizes_of(size)
         known = self._sizes.get(key)
         if known is None:
@@ -79,9 +79,9 @@ class ConvFacts(Closing):
         return known
 
     def edge_classes(self, size: Sizes, out_size: Optional[Sizes] = None) -> Array:
-        """The class of each position of a result, for the spatial lengths of an image: 0 inside, and a number for each set
-        of taps that fall outside of the image. `gain` and `bias` may have a row for each class. Give `out_size` for a
-        transposed convolution whose result is not of `output_size`."""
+        """The class of each position of a result, from the spatial lengths of an image: 0 in the interior, and a
+        number for each set of taps that fall outside the image. `gain` and `bias` may have a row for each class. Give
+        `out_size` for a transposed convolution if its result does not have the lengths of `output_size`."""
         key = sizes_of(size)
         shape = self.output_size(key) if out_size is None else self._lengths(out_size, "out_size")
         lengths = list(key) if out_size is None else [*key, *shape]
@@ -95,7 +95,7 @@ class ConvFacts(Closing):
         return f"<BlockConv {self.in_channels} to {self.out_channels} channels, {self.options}>"
 
     def close(self) -> None:
-        """Releases the convolution; may be called again."""
+        """Release the convolution; may be called again."""
         self._handle.close()
 
     @property

@@ -16,8 +16,8 @@ from tartan._queue import CPU, LEGACY, Queue, queue_of
 
 
 class DeviceArray(Closing):
-    """A dense array in device memory, made by `to_device`, by `DeviceArray.zeros`, and by products of operands
-    on the device.
+    """A dense array in device memory, created by `to_device`, by `DeviceArray.zeros`, and by products of operands on
+    the device.
 
     PyTorch, CuPy, JAX and others use it in place through DLPack (``torch.from_dlpack(x)``) or
     ``__cuda_array_interface__``. For NumPy, ``x.to_host()`` makes a copy.
@@ -56,7 +56,7 @@ class DeviceArray(Closing):
     def zeros(
         cls, shape: Any, dtype: Any = "float64", context: ContextLike = "cuda", *, order: str = "C"
     ) -> DeviceArray:
-        """All zeros, row-major ("C") or column-major ("F")."""
+        """An array of zeros, row-major ("C") or column-major ("F")."""
         sizes = np.asarray(shape, np.int64) if np.size(shape) else np.empty(0, np.int64)
         return cls._zeros(context_of(context), np.atleast_1d(sizes), dtype_code(dtype), order_code(order))
 
@@ -187,7 +187,7 @@ class DeviceArray(Closing):
     # ---- Exchange ----
 
     def to_host(self, context: ContextLike = None) -> Array:
-        """Waits for earlier work on the array and copies it to a NumPy array."""
+        """Wait for earlier work on the array and copy it to a NumPy array."""
         context = self._context(context)
         if not isinstance(self._home, Queue):
             context._follow(self._home)
@@ -221,8 +221,8 @@ class DeviceArray(Closing):
         dl_device: Any = None,
         copy: Optional[bool] = None,
     ) -> Any:
-        """For from_dlpack of other libraries. Their work on `stream` comes after Tartan's work so far, and before
-        Tartan's work after they have given the memory back; -1: nothing is ordered."""
+        """Export the array, for from_dlpack of other libraries. Their work on `stream` starts after Tartan's work so
+        far, and Tartan's work after they have released the memory starts after theirs; -1 orders nothing."""
         lease = self._open
         if dl_device is not None and (int(dl_device[0]), int(dl_device[1])) != lease.device:
             raise BufferError(
@@ -260,7 +260,7 @@ class DeviceArray(Closing):
     # ---- Ending ----
 
     def close(self) -> None:
-        """Frees the memory as soon as no other array shares it; may be called again."""
+        """Free the memory as soon as no other array shares it; may be called again."""
         self._lease = None
         if self._handle is not None:
             self._handle.close()

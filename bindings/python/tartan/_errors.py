@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """Exceptions: one class for each status of the library, with TartanError as their base.
 
-The messages are the library's, with Python's names: they tell the argument, its value and what was expected.
+The messages are the library's, with Python's names: they give the argument, its value and what was expected.
 """
 
 from __future__ import annotations
@@ -90,7 +90,7 @@ class SizeOverflowError(TartanError, OverflowError, ValueError):
 
 
 class DeviceError(TartanError, RuntimeError):
-    """A device failed or is not there."""
+    """A device failed or does not exist."""
 
     status = -9
 
@@ -110,11 +110,11 @@ class FileAccessError(FileError, PermissionError):
 
 
 class FileIsFolderError(FileError, IsADirectoryError):
-    """A folder where a file is expected."""
+    """A folder was given where a file is expected."""
 
 
 class NotFolderError(FileError, NotADirectoryError):
-    """A file where a folder is expected."""
+    """A file was given where a folder is expected."""
 
 
 class FormatError(TartanError, OSError):
@@ -124,13 +124,13 @@ class FormatError(TartanError, OSError):
 
 
 class VersionError(FormatError):
-    """A file is of a newer version."""
+    """A file has a newer version."""
 
     status = -12
 
 
 class NotFoundError(TartanError, KeyError):
-    """No object of this name."""
+    """There is no object with this name."""
 
     status = -13
 
@@ -153,7 +153,7 @@ _BUILTIN: dict[int, type[FileError]] = {
 
 @contextlib.contextmanager
 def about_file(path: Any) -> Iterator[None]:
-    """Sets `filename` in errors of files, and `errno` and `strerror` if the system gave a reason, whose class they then
+    """Set `filename` in errors of files, and `errno` and `strerror` if the system gave a reason, whose class they then
     have, such as FileNotFoundError."""
     try:
         yield

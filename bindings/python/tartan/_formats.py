@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Methods that matrices have in common with SciPy's sparse arrays, by the same names."""
+"""Methods of SciPy's sparse arrays, under the same names."""
 
 from __future__ import annotations
 
@@ -61,7 +61,7 @@ def check_axes(axes: Any, matrix: Any) -> None:
 
 
 class Formats(Comparisons[M]):
-    """The names of SciPy's sparse arrays for what matrices can do."""
+    """Methods under the names that SciPy's sparse arrays use."""
 
     __slots__ = ()
 
@@ -87,8 +87,8 @@ class Formats(Comparisons[M]):
 
     @property
     def format(self) -> str:
-        """ "bsr", SciPy's format of blocks, or "blocks" where SciPy's cannot hold the matrix: for sizes that are no multiples
-        of the block's, several heads, and dtypes that SciPy has not."""
+        """ "bsr", SciPy's block format, or "blocks" if that cannot hold the matrix: sizes that are not multiples of
+        the block's, several heads, or dtypes that SciPy does not have."""
         plain: Any = self._plain()
         layout = plain.layout
         whole = layout.heads == 1 and not layout.variable and all(n % b == 0 for n, b in zip(layout.shape, layout.block_shape))
@@ -112,7 +112,7 @@ class Formats(Comparisons[M]):
 
     @property
     def indptr(self) -> Array:
-        """Where each block row begins among the blocks, as a copy; see `Layout.row_lists`."""
+        """The first block id of each block row, and the number of blocks, as a copy; see `Layout.row_lists`."""
         plain: Any = self._plain()
         pointers: Array = plain.layout.row_lists()[0]
         return pointers
@@ -139,8 +139,8 @@ class Formats(Comparisons[M]):
         return self if format is None else self.to_scipy(format, drop_zeros=drop_zeros)
 
     def tocsr(self, copy: bool = False, *, drop_zeros: bool = False) -> Any:
-        """The stored elements as a SciPy array, those that are 0 as well unless `drop_zeros`: scipy.sparse.csgraph takes
-        every stored element for an edge.
+        """The stored elements as a SciPy CSR array. `drop_zeros` leaves out stored zeros, as needed for
+        scipy.sparse.csgraph, where every stored element is an edge.
 
         >>> import numpy as np, tartan
         >>> A = tartan.BlockMatrix.from_dense([[0, 0], [0, 1.0]], block=2)
@@ -154,7 +154,7 @@ class Formats(Comparisons[M]):
         return self.to_scipy("csc", drop_zeros=drop_zeros)
 
     def tocoo(self, copy: bool = False, *, drop_zeros: bool = False) -> Any:
-        """As `tocsr`, with the places of elements."""
+        """As `tocsr`, as coordinates (COO)."""
         return self.to_scipy("coo", drop_zeros=drop_zeros)
 
     def tolil(self, copy: bool = False, *, drop_zeros: bool = False) -> Any:
@@ -166,18 +166,18 @@ class Formats(Comparisons[M]):
         return self.to_scipy("dia", drop_zeros=drop_zeros)
 
     def todok(self, copy: bool = False, *, drop_zeros: bool = False) -> Any:
-        """As `tocsr`, a dictionary of places."""
+        """As `tocsr`, as a dictionary of positions."""
         return self.to_scipy("dok", drop_zeros=drop_zeros)
 
     def tobsr(
         self, blocksize: Optional[tuple[int, int]] = None, copy: bool = False, *, drop_zeros: bool = False
     ) -> Any:
-        """Blocks as a SciPy array; with `drop_zeros` without blocks that hold only zeros."""
+        """The blocks as a SciPy BSR array. `drop_zeros` leaves out blocks that hold only zeros."""
         matrix: Any = self if blocksize is None else self.reblock(blocksize)
         return matrix.to_scipy("bsr", drop_zeros=drop_zeros)
 
     def nonzero(self) -> tuple[Array, Array]:
-        """Rows and columns of the elements that are not 0, row by row.
+        """The rows and columns of the non-zero elements, row by row.
 
         >>> import numpy as np, tartan
         >>> tartan.BlockMatrix.from_dense(np.eye(3)[::-1], block=2).nonzero()
@@ -189,21 +189,21 @@ class Formats(Comparisons[M]):
         return (rows, cols) if keep.all() else (rows[keep], cols[keep])
 
     def argmax(self, axis: Optional[int] = None, out: Any = None, *, explicit: bool = False) -> Any:
-        """The place of the largest element, counted row by row; of every row (axis 1) or column (axis 0). `explicit`:
-        of the stored elements."""
+        """The position of the largest element, counted row by row; with an axis, for every row (axis 1) or column
+        (axis 0). `explicit` considers the stored elements only."""
         return self.tocsr().argmax(axis, out, explicit=explicit)
 
     def argmin(self, axis: Optional[int] = None, out: Any = None, *, explicit: bool = False) -> Any:
-        """The place of the smallest element; see `argmax`."""
+        """The position of the smallest element; see `argmax`."""
         return self.tocsr().argmin(axis, out, explicit=explicit)
 
     def nanmax(self, axis: Optional[int] = None) -> Any:
-        """The largest element but NaN, of all, of every row (axis 1) or column (axis 0)."""
+        """The largest element, ignoring NaN: of the matrix, of every row (axis 1) or of every column (axis 0)."""
         found = self.tocsr().nanmax(axis)
         return found if axis is None else found.toarray()
 
     def nanmin(self, axis: Optional[int] = None) -> Any:
-        """The smallest element but NaN; see `nanmax`."""
+        """The smallest element, ignoring NaN; see `nanmax`."""
         found = self.tocsr().nanmin(axis)
         return found if axis is None else found.toarray()
 
@@ -221,8 +221,8 @@ class Formats(Comparisons[M]):
     # ---- Shapes ----
 
     def reshape(self, *shape: Any, order: str = "C", copy: bool = False) -> Any:
-        """The same elements in the same order, row by row ("C") or column by column ("F"), in another shape; a
-        size of -1 is what is left. The matrix itself if it has this shape, unless `copy` is True."""
+        """The same elements in the same order, row by row ("C") or column by column ("F"), in another shape; a size
+        of -1 is computed from the other. The matrix itself if it has this shape, unless `copy` is True."""
         plain: Any = self._plain()
         _check_one_head(plain)
         if order not in ("C", "F"):

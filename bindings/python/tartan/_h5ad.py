@@ -18,9 +18,9 @@ _GROUPS = ("layers", "obsm", "obsp", "uns", "varm", "varp")
 
 
 def read_h5ad(path: Any, key: str = "X", block: Block = 1, *, dtype: Any = None) -> BlockMatrix:
-    """One matrix of an AnnData file, such as "X", "layers/counts" or "obsp/connectivities", in blocks of size `block`. Sparse
-    ones (csr_matrix, csc_matrix) are never made dense, of dense ones the blocks that hold a non-zero are kept. `path` may be
-    a binary file object. Needs h5py.
+    """Read one matrix of an AnnData file, for instance "X", "layers/counts" or "obsp/connectivities", in blocks of
+    size `block`. Sparse matrices (csr_matrix, csc_matrix) never become dense; of dense ones, the blocks with a
+    non-zero are kept. `path` may be a binary file object. Needs h5py.
 
     >>> import numpy as np, os, tartan, tempfile
     >>> path = os.path.join(tempfile.mkdtemp(), "cells.h5ad")
@@ -49,10 +49,10 @@ def write_h5ad(
     path: Any, matrix: Any, key: str = "X", *, format: str = "csr", obs_names: Optional[Sequence[str]] = None,
     var_names: Optional[Sequence[str]] = None, append: bool = False,
 ) -> None:  # fmt: skip
-    """Writes a matrix of one head as an AnnData file, whose observations are its rows and whose variables are its columns.
-    `format` is "csr", "csc" (zeros are left out) or "dense". With ``append=True`` the matrix is put into an AnnData file that
-    exists, say as "layers/blocks", in place of what has that key. Readers see the old file or the new one. Needs h5py, and
-    SciPy unless `format` is "dense"; `read_h5ad` has an example."""
+    """Write a matrix of one head as an AnnData file: rows are observations, columns are variables. `format` is
+    "csr", "csc" (both leave out zeros) or "dense". With ``append=True`` the matrix goes into an existing AnnData
+    file, for instance as "layers/blocks", and replaces what has that key. Readers see the old file or the new one.
+    Needs h5py, and SciPy unless `format` is "dense"; `read_h5ad` has an example."""
     if format not in _FORMATS:
         raise ArgumentError(f"format is {format!r}, expected one of {', '.join(map(repr, _FORMATS))}")
     matrix = one_head(matrix)

@@ -29,11 +29,10 @@ Range = Union[slice, range, tuple[int, int]]
 class File(Closing, Mapping[str, Thing]):
     """A collection of named layouts, matrices and NumPy arrays: ``File()`` is empty, ``File(path)`` reads one.
 
-    Objects are read on demand, and opening costs the same however many there are. They have the order in which they were put
-    first. `path` may be a binary file object, such as io.BytesIO; it is read to its end. `put` does not copy matrices: their
-    values are read when the file is saved.
-    Only one thread at a time may use a file. Files of other programs have no seal (`sealed`), so damage in them can go
-    unnoticed: `verify` those that you do not trust first.
+    Objects are read on demand, so opening costs the same however many there are. They keep the order in which they
+    were first put. `path` may be a binary file object, such as io.BytesIO; it is read to its end. `put` does not copy
+    matrices: their values are read when the file is saved. Only one thread at a time may use a file. Files of other
+    programs have no seal (`sealed`), so damage in them can go unnoticed: `verify` files that you do not trust first.
 
     >>> import numpy as np, os, tartan, tempfile
     >>> path = os.path.join(tempfile.mkdtemp(), "weights.h5")
@@ -104,7 +103,8 @@ class File(Closing, Mapping[str, Thing]):
             return Layout._own(_raw.tartan_file_get_layout(self._handle, name))
 
     def matrix(self, name: str, rows: Optional[Range] = None) -> BlockMatrix:
-        """A matrix; with `rows`, a pair of numbers or a slice of whole block rows, only these are read."""
+        """The matrix with that name. `rows`, a pair of numbers or a slice of whole block rows, reads only these
+        rows."""
         with about_file(self._path):
             if rows is None:
                 return BlockMatrix._own(_raw.tartan_file_get_matrix(self._handle, name))
@@ -112,8 +112,8 @@ class File(Closing, Mapping[str, Thing]):
             return BlockMatrix._own(_raw.tartan_file_get_rows(self._handle, name, begin, end))
 
     def blocks(self, name: str, ids: Range) -> Array:
-        """The values [count, block rows, block columns] of the blocks of a matrix with ids `ids`, a pair of numbers or a
-        slice, without the rest."""
+        """The values [count, block rows, block columns] of some blocks of a matrix; `ids` is a pair of numbers or a
+        slice. Other values are not read."""
         with about_file(self._path):
             layout = self._layout_of(name)
             begin, end = _bounds(ids, "ids", layout.blocks)
@@ -122,7 +122,8 @@ class File(Closing, Mapping[str, Thing]):
         return result
 
     def array(self, name: str, rows: Optional[Range] = None) -> Array:
-        """An array; with `rows`, a pair of numbers or a slice, only these of its first dimension are read."""
+        """The array with that name. `rows`, a pair of numbers or a slice, reads only this part of its first
+        dimension."""
         with about_file(self._path):
             kind, code, ndim, *shape = self._describe(name)
             if kind != _raw.TARTAN_KIND_ARRAY:
@@ -204,8 +205,8 @@ class File(Closing, Mapping[str, Thing]):
     # ---- Changing and saving ----
 
     def put(self, name: str, thing: Thing, *, gates: Any = None, metadata: Any = None) -> None:
-        """Stores a layout, a matrix or a copy of an array under a name, at the place of an object that has it; of a
-        transpose, a copy. Layouts have names of their own. `metadata` is anything that JSON can express."""
+        """Store a layout, a matrix or a copy of an array under a name, in place of an object with that name. A
+        transpose is copied. Layouts have a name space of their own. `metadata` is anything that JSON can express."""
         self._put(name, thing, gates, json_text(metadata))
 
     def _put(self, name: str, thing: Thing, gates: Any, text: Optional[str]) -> None:
@@ -219,17 +220,17 @@ class File(Closing, Mapping[str, Thing]):
             _raw.tartan_file_put_layout(self._handle, name, thing._handle, text)
 
     def remove(self, name: str) -> None:
-        """Removes the matrix or the array or, if there is none, the layout of that name."""
+        """Remove the matrix or the array or, if there is none, the layout of that name."""
         _raw.tartan_file_remove(self._handle, self._kind(name), name)
 
     def save(self, path: Any, *, compress: bool = False) -> None:
-        """Writes the collection atomically: readers see the complete old or new file. `path` may be a binary file object."""
+        """Write the collection atomically: readers see the complete old or new file. `path` may be a binary file object."""
         with about_file(path), writable(path) as name:
             _raw.tartan_file_save(self._handle, name, compression(compress))
 
     def append(self, path: Any, *, compress: bool = False) -> None:
-        """Adds the objects to a file, where they replace those of their names, without writing its others; where there is no
-        file, saves them. A process that is killed leaves the old file or the new one."""
+        """Add the objects to a file, where they replace objects with the same names, without rewriting the others;
+        saves a new file if there is none. A process that is killed leaves the old file or the new one."""
         with about_file(path):
             _raw.tartan_file_append(self._handle, encode_path(path), compression(compress))
 
@@ -240,7 +241,7 @@ class File(Closing, Mapping[str, Thing]):
             self.save(path, compress=compress)
 
     def close(self) -> None:
-        """Frees the collection; may be called again. Objects read from it stay valid."""
+        """Free the collection; may be called again. Objects read from it stay valid."""
         self._handle.close()
 
     @property
@@ -278,9 +279,9 @@ class _Entry(NamedTuple):
 
 
 class Collection(MutableMapping[str, Thing]):
-    """Named layouts, matrices and arrays in memory with gates and metadata: a dict that `save` writes as completely, and in
-    the same order, as `load_all` reads it. If a layout and another object have the same name, ``[name]`` is the other. A copy
-    has the same objects."""
+    """Named layouts, matrices and arrays in memory, with gates and metadata: a dict that `load_all` reads and `save`
+    writes, completely and in the same order. If a layout and another object have the same name, ``[name]`` is the
+    other object. A copy has the same objects."""
 
     __slots__ = ("_entries",)
 
@@ -423,9 +424,10 @@ def _listed(names: Any) -> str:
 
 
 def save(path: Any, things: Union[Thing, Mapping[str, Thing]], *, compress: bool = False, append: bool = False) -> None:
-    """Writes a layout, a matrix, or a dict of several and of arrays by name, to one file, which may be a binary file object.
-    Collections from `load_all` or ``File(path)`` are written with all their gates and metadata. With ``append=True`` they are
-    added to what the file has, where they replace objects of their names, without writing the others.
+    """Write a layout, a matrix, or a dict of several and of arrays by name, to one file, which may be a binary file
+    object. Collections from `load_all` or ``File(path)`` are written with all their gates and metadata. With
+    ``append=True`` they are added to the file and replace objects with the same names; other objects are not
+    rewritten.
 
     >>> import numpy as np, os, tartan, tempfile
     >>> path = os.path.join(tempfile.mkdtemp(), "model.h5")
@@ -460,8 +462,9 @@ def _opened(path: Any) -> File:
 
 
 def load(path: Any, name: Optional[str] = None, *, rows: Optional[Range] = None) -> Thing:
-    """Reads one object of a file, or of a binary file object. The name may be omitted if there is only one matrix, or no matrix
-    and only one layout. `rows`, a pair of numbers or a slice, reads only these of a matrix (whole block rows) or array.
+    """Read one object of a file, or of a binary file object. The name may be left out if there is only one matrix,
+    or no matrix and only one layout. `rows`, a pair of numbers or a slice, reads only these rows of a matrix (whole
+    block rows) or an array.
 
     >>> import numpy as np, os, tartan, tempfile
     >>> path = os.path.join(tempfile.mkdtemp(), "one.h5")
@@ -488,7 +491,7 @@ def load(path: Any, name: Optional[str] = None, *, rows: Optional[Range] = None)
 
 
 def load_all(path: Any) -> Collection:
-    """Reads a whole file: every object with its gates and metadata. Matrices that share a layout share it in memory.
+    """Read a whole file: every object with its gates and metadata. Matrices that share a layout share it in memory.
 
     >>> import numpy as np, os, tartan, tempfile
     >>> path = os.path.join(tempfile.mkdtemp(), "two.h5")

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Matrices joined to larger ones."""
+"""Joining matrices."""
 
 from __future__ import annotations
 
@@ -57,13 +57,13 @@ def _joined(matrices: Iterable[Any], direction: int) -> Any:
 
 
 def vstack(matrices: Iterable[Arithmetic[M]]) -> M:
-    """Matrices one above the other, in blocks of the size of the first."""
+    """Stack matrices vertically, in blocks of the size of the first."""
     result: M = _joined(matrices, _raw.TARTAN_DOWN)
     return result
 
 
 def hstack(matrices: Iterable[Arithmetic[M]]) -> M:
-    """Matrices side by side, in blocks of the size of the first.
+    """Stack matrices horizontally, in blocks of the size of the first.
 
     >>> import numpy as np, tartan
     >>> A = tartan.BlockMatrix.from_dense(np.ones((4, 3)), block=2)
@@ -75,7 +75,7 @@ def hstack(matrices: Iterable[Arithmetic[M]]) -> M:
 
 
 def block_diag(matrices: Iterable[Arithmetic[M]]) -> M:
-    """Matrices along the diagonal of one, in blocks of the size of the first."""
+    """A block-diagonal matrix of the given matrices, in blocks of the size of the first."""
     result: M = _joined(matrices, _raw.TARTAN_DIAGONAL)
     return result
 
@@ -88,7 +88,7 @@ def _side(sizes: Iterable[Optional[int]], name: str, number: int) -> int:
 
 
 def block_array(grid: Sequence[Sequence[Any]]) -> Any:
-    """A matrix made of a grid of matrices; None stands for zeros.
+    """A matrix from a grid of matrices; None stands for zeros.
 
     >>> import numpy as np, tartan
     >>> A = tartan.BlockMatrix.from_dense(np.eye(4), block=2)
@@ -116,8 +116,8 @@ def block_array(grid: Sequence[Sequence[Any]]) -> Any:
 
 
 def kron(a: Any, b: Any) -> Any:
-    """The Kronecker product of a matrix and a small one, dense or sparse, in either order. The small one becomes
-    dense.
+    """The Kronecker product of a matrix with a small dense or sparse matrix, in either order. The small matrix
+    becomes dense.
 
     >>> import numpy as np, tartan
     >>> A = tartan.BlockMatrix.from_dense(np.eye(2), block=1)

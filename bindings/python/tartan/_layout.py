@@ -96,9 +96,9 @@ class Layout(ChangingLayouts):
     def from_mask(
         cls, mask: Any, block: Optional[Block] = None, *, shape: Any = None, rows: Any = None, cols: Any = None
     ) -> Layout:
-        """From a 0/1 mask [grid_rows, grid_cols] or [heads, grid_rows, grid_cols]. `shape` in elements is by
-        default that of whole blocks; give it for ragged edges. Blocks of different sizes have boundaries, `rows` and
-        `cols`, instead of a `block`: see `with_boundaries`.
+        """From a 0/1 mask [grid_rows, grid_cols] or [heads, grid_rows, grid_cols]. `shape`, in elements, defaults to
+        whole blocks; give it for ragged edges. For blocks of different sizes, give the boundaries `rows` and `cols`
+        instead of `block`: see `with_boundaries`.
 
         >>> import tartan
         >>> tartan.Layout.from_mask([[1, 0, 0], [1, 1, 0]], rows=[0, 3, 5], cols=[0, 4, 5, 9])
@@ -131,13 +131,13 @@ class Layout(ChangingLayouts):
         return made.with_boundaries(rows, cols) if bounded else made
 
     def with_boundaries(self, rows: Any = None, cols: Any = None) -> Layout:
-        """The same blocks of the grid with other sizes: block row i has the rows ``rows[i] : rows[i + 1]``, block column j
-        the columns ``cols[j] : cols[j + 1]``, each 1 to 256. None leaves a side as it is. So every way to make a layout makes
-        one of blocks of different sizes: with blocks of 1 on its grid, and then with boundaries.
+        """The same blocks of the grid with other sizes: block row i has the rows ``rows[i] : rows[i + 1]``, block
+        column j the columns ``cols[j] : cols[j + 1]``, each 1 to 256. None keeps the sizes of that side. To give any
+        layout blocks of different sizes, make it with blocks of size 1 on its grid and then set the boundaries.
 
-        Values are [blocks, rows, columns of the largest block]: the elements of a block are in its first rows and columns, the
-        rest is zero and never read. Products, their gradients, arithmetic, conversion, reductions and files take such
-        layouts; what does not says so.
+        Values are [blocks, rows of the largest block, columns of the largest block]: the elements of a block fill its
+        first rows and columns, the rest is zero and never read. Products and their gradients, arithmetic, conversion,
+        reductions and files support such layouts; other functions refuse them.
 
         >>> import numpy as np, tartan
         >>> layout = tartan.Layout.pattern("banded", (3, 3), 1, lower=1, upper=0).with_boundaries([0, 3, 5, 12], [0, 1, 6, 8])
@@ -152,7 +152,7 @@ class Layout(ChangingLayouts):
         )
 
     def to_host(self, context: ContextLike = None) -> Layout:
-        """Waits for earlier work on the layout and returns an ordinary layout of its current blocks; an
+        """Wait for earlier work on the layout and return an ordinary layout of its current blocks; an
         ordinary layout is returned as it is."""
         with Call(context, self) as call:
             return Layout._own(_raw.tartan_layout_to_host(call.handle, self._handle))
@@ -161,9 +161,9 @@ class Layout(ChangingLayouts):
     def from_coordinates(
         cls, shape: Any, block: Block, rows: Any, cols: Any, *, heads: Any = None, n_heads: int = 1
     ) -> Layout:
-        """From block rows and block columns (and heads) of the blocks, in any order, each block once.
-        Without `heads`, every head has all the blocks. Block ids go row by row, whatever the order of the list: values
-        in the order of the list are for `BlockMatrix.from_blocks`."""
+        """From block rows and block columns (and heads) of the blocks, in any order, each block once. Without
+        `heads`, every head has all the blocks. Block ids are in row-major order, whatever the order of the list;
+        `BlockMatrix.from_blocks` takes values in the order of the list."""
         places = (optional_indices(heads, "heads"), indices(rows, "rows"), indices(cols, "cols"))
         made = cls._own(_raw.tartan_layout_from_coordinates(frame_of(shape, block, n_heads), places))
         made._unordered = not is_ordered(*places)
@@ -171,10 +171,10 @@ class Layout(ChangingLayouts):
 
     @classmethod
     def from_rule(cls, shape: Any, block: Block, rule: Rule, *, heads: int = 1) -> Layout:
-        """The blocks with an element that ``rule(q, k, head)`` keeps: `BlockMask.from_rule`, which takes the same rule, then
-        hides the others in them. A rule of comparisons and arithmetic is asked about ranges of rows and columns, so the time
-        goes with the blocks that are kept; one that looks something up (``documents[q] == documents[k]``) is asked
-        about all elements of the matrix.
+        """The blocks with at least one element that ``rule(q, k, head)`` keeps; `BlockMask.from_rule` with the same
+        rule then hides their other elements. A rule made of comparisons and arithmetic is evaluated for ranges of
+        rows and columns, in time proportional to the blocks kept. A rule that looks something up (``documents[q] ==
+        documents[k]``) is evaluated for all elements of the matrix.
 
         >>> import tartan
         >>> window = lambda q, k, head: (k <= q) & (q - k < 20)
@@ -191,8 +191,8 @@ class Layout(ChangingLayouts):
 
     @classmethod
     def from_csr(cls, shape: Any, block: Block, indptr: Any, cols: Any, *, n_heads: int = 1) -> Layout:
-        """From CSR of blocks: indptr [heads * grid_rows + 1], block columns in any order within a row. Block ids ascend
-        within a row, whatever the order of the list."""
+        """From CSR of blocks: indptr [heads * grid_rows + 1], and block columns in any order within a row. Block ids
+        ascend within a row, whatever the order of the list."""
         frame = frame_of(shape, block, n_heads)
         pointers, columns = indices(indptr, "indptr"), indices(cols, "cols")
         made = cls._own(_raw.tartan_layout_from_csr(frame, (pointers, columns, False)))
@@ -205,12 +205,13 @@ class Layout(ChangingLayouts):
         cls, block: Block, q_offsets: Any, k_offsets: Any = None, *, heads: int = 1, causal: bool = False,
         window: Optional[int] = None, align: str = "end",
     ) -> Layout:  # fmt: skip
-        """All blocks with a query that sees a key of packed sequences; `BlockMask.from_sequences` hides the rest, and
-        `tartan.packed` makes both from lengths. Sequence s has the queries ``q_offsets[s] : q_offsets[s + 1]`` and the
-        keys ``k_offsets[s] : k_offsets[s + 1]`` (None: as the queries): the ``cu_seqlens`` of FlashAttention. A query
-        sees keys of its own sequence alone. If `causal`, it sees those at its own position or before it: with `align`
-        "end" the last query of a sequence is at the position of its last key, with "start" the first query at that of the
-        first key. `window` limits this to the last so many keys, and needs `causal`.
+        """The blocks of packed sequences in which a query sees a key; `BlockMask.from_sequences` hides their other
+        elements, and `tartan.packed` makes both from lengths. Sequence s has the queries ``q_offsets[s] : q_offsets[s
+        + 1]`` and the keys ``k_offsets[s] : k_offsets[s + 1]`` (None: as the queries); these are the ``cu_seqlens``
+        of FlashAttention. A query sees only keys of its own sequence and, if `causal`, only keys at or before its own
+        position: with `align` "end" the last query of a sequence is at the position of its last key, with "start" the
+        first query is at the position of the first key. `window`, which needs `causal`, limits this to the last
+        `window` keys.
 
         >>> import tartan
         >>> tartan.Layout.from_sequences(16, [0, 40, 64], causal=True)
@@ -224,7 +225,7 @@ class Layout(ChangingLayouts):
 
     @classmethod
     def from_entries(cls, shape: Any, block: Block, rows: Any, cols: Any) -> Layout:
-        """The blocks that hold at least one of the given elements; repeats are allowed."""
+        """The blocks that contain at least one of the given elements, which may repeat."""
         frame = frame_of(shape, block)
         places = (None, indices(rows, "rows"), indices(cols, "cols"))
         return cls._own(_raw.tartan_layout_from_entries(frame, places))
@@ -233,7 +234,7 @@ class Layout(ChangingLayouts):
     def from_dense(
         cls, dense: Any, block: Block, *, density: Optional[float] = None, norm: str = "l2"
     ) -> Layout:
-        """The blocks of a dense array [rows, cols] or [heads, rows, cols] that hold a non-zero or, with a
+        """The blocks of a dense array [rows, cols] or [heads, rows, cols] that contain a non-zero or, with a
         `density`, the blocks with the largest `norm` ("max", "l1", "l2") in each head."""
         array = array_of(dense, "dense", _raw.TARTAN_F64)
         if array.ndim not in (2, 3):
@@ -250,10 +251,11 @@ class Layout(ChangingLayouts):
     def from_scores(
         cls, scores: Any, block: Block, counts: Any = None, *, top_p: float = 1.0, shape: Any = None
     ) -> Layout:  # fmt: skip
-        """The blocks that scores [grid_rows, grid_cols] or [heads, grid_rows, grid_cols] choose in each block row: at most
-        `counts` of them, one number for all or one for each block row, [grid_rows] or [heads, grid_rows]; and the fewest
-        that have `top_p` of the softmax of the row. Of equal scores the first win, NaN counts as infinity, and blocks of
-        score -infinity are never chosen. Scores are in host memory; `from_device_scores` chooses on a device.
+        """The blocks of largest score in each block row, for scores [grid_rows, grid_cols] or [heads, grid_rows,
+        grid_cols]. `counts` is the largest number of blocks, one number for all block rows or one for each,
+        [grid_rows] or [heads, grid_rows]. `top_p` chooses the fewest blocks whose softmax weights within the row sum
+        to at least `top_p`. Ties go to the smaller block column, NaN counts as infinity, and blocks of score
+        -infinity are never chosen. Scores are in host memory; `from_device_scores` chooses on a device.
 
         >>> import numpy as np, tartan
         >>> scores = np.log([[0.5, 0.3, 0.15, 0.05], [0.05, 0.9, 0.02, 0.03]])
@@ -330,7 +332,7 @@ class Layout(ChangingLayouts):
         )
 
     def __getitem__(self, key: Any) -> Layout:
-        """The block rows and block columns of two slices, in blocks, of step 1.
+        """The layout of some block rows and block columns: two slices with step 1, counted in blocks.
 
         >>> import tartan
         >>> tartan.Layout.pattern("dense", (64, 64), 8)[1:3, :4].shape
@@ -339,8 +341,8 @@ class Layout(ChangingLayouts):
         return Layout._own(_raw.tartan_layout_slice(self._handle, *block_ranges(key, self.grid)))
 
     def cut(self, rows: int, cols: int) -> Layout:
-        """The first `rows` rows and `cols` columns, which may end inside blocks: for sequences that are shorter.
-        `BlockMask.cut` does the same to a mask.
+        """The first `rows` rows and `cols` columns, for instance for shorter sequences. The cuts may fall inside
+        blocks. `BlockMask.cut` cuts a mask in the same way.
 
         >>> import tartan
         >>> tartan.Layout.pattern("causal", (64, 64), 16).cut(40, 40)
@@ -349,7 +351,7 @@ class Layout(ChangingLayouts):
         return Layout._own(_raw.tartan_layout_cut(self._handle, rows, cols))
 
     def take_heads(self, heads: Any) -> Layout:
-        """Head i of the result is head ``heads[i]``; a head may be taken any number of times.
+        """Head i of the result is head ``heads[i]``. A head may appear any number of times.
 
         >>> import tartan
         >>> tartan.Layout.pattern("causal", (64, 64), 16).take_heads([0, 0, 0]).heads
@@ -358,10 +360,10 @@ class Layout(ChangingLayouts):
         return Layout._own(_raw.tartan_layout_take_heads(self._handle, indices(heads, "heads")))
 
     def for_lengths(self, lengths: Any) -> Layout:
-        """The layout of a batch of sequences that are padded to the columns (keys) of this one, of which entry b has
-        ``lengths[b]``: the blocks of all heads for the first entry, then for the second, and so on, without those that have
-        padding alone. `BlockMask.from_lengths` hides the rest. From a layout of one head it is one for `attention` with
-        `by_batch`.
+        """The layout of a batch of padded sequences: entry b uses the first ``lengths[b]`` of the columns (keys) of
+        this layout. The result has the heads of the first entry, then those of the second, and so on, without blocks
+        that hold only padding; `BlockMask.from_lengths` hides the other padding. Made from a layout of one head, it
+        suits `attention` with `by_batch`.
 
         >>> import numpy as np, tartan
         >>> lengths = [40, 64, 9]
@@ -385,26 +387,27 @@ class Layout(ChangingLayouts):
         curve: str = "cubic", threshold: Optional[float] = None, swap: float = 0.0, decay: str = "cosine", begin: int = 0,
         end: Optional[int] = None, every: int = 1, seed: int = 0,
     ) -> Layout:  # fmt: skip
-        """The layout after step `step` of training in which blocks are dropped and grown: magnitude pruning, movement
-        pruning, RigL-like regrowth. It is `self` if nothing changes. `BlockMatrix.project` takes weights and the
-        optimiser's moments to the new layout: kept blocks keep their values, new ones are zeros. Nothing else has a
-        state, so training that was interrupted goes on with the same blocks.
+        """The layout after training step `step` of a schedule that drops and grows blocks: magnitude pruning,
+        movement pruning or RigL-like regrowth. Returns `self` if nothing changes. `BlockMatrix.project` moves weights
+        and the optimiser's moments to the new layout: blocks that stay keep their values, new blocks are zeros. There
+        is no other state, so interrupted training continues with the same blocks.
 
-        `scores` [blocks] say what a stored block is worth, for instance `w.block_norms()`, or sums of `gate_gradient` for
-        movement pruning. `growth` [grid_rows, grid_cols] ([heads, grid_rows, grid_cols]) says what any place is worth, for
-        instance `growth_score`. Of equal numbers the first win.
+        `scores` [blocks] rank the stored blocks, for instance `w.block_norms()`, or sums of `gate_gradient` for
+        movement pruning. `growth` [grid_rows, grid_cols] ([heads, grid_rows, grid_cols]) ranks all positions of the
+        grid, for instance `growth_score`. Ties go to the smaller block id or position.
 
-        * `density`: the fraction of the grid that is stored at step `end`; None: the number of blocks stays as it is
+        * `density`: the density at step `end`; None: the number of blocks does not change
         * `initial`: the density at step `begin`
-        * `curve`: how the density goes from one to the other: "cubic" (in proportion to the cube of the steps that are left),
-          "linear", "cosine" or "constant" (at once, as without an `end`)
-        * `threshold`: instead of a density: blocks whose score is below are dropped
-        * `swap`: the fraction of the blocks that is dropped all the same, those of least score, and replaced by the places of
-          largest `growth` or, without it, by random ones (not of blocks just dropped, as long as there are others)
-        * `decay`: how `swap` goes to 0 at step `end`: "cosine", "linear", "cubic" or "constant" (it does not, as without an
-          `end`)
-        * `begin`, `every`, `end`: blocks change at steps begin, begin + every, ... not after `end`
-        * `seed`: of random places, which depend on it and on the step alone
+        * `curve`: how the density moves from `initial` to `density`: "cubic" (in proportion to the cube of the
+          remaining steps), "linear", "cosine" or "constant" (at once, as without an `end`)
+        * `threshold`: replaces the density: drops blocks whose score is below
+        * `swap`: the fraction of the remaining blocks, those of smallest score, to drop as well and replace by the
+          positions of largest `growth` or, without it, by random positions (which avoid blocks just dropped as long
+          as there are others)
+        * `decay`: how `swap` falls to 0 at step `end`: "cosine", "linear", "cubic" or "constant" (no decay, as
+          without an `end`)
+        * `begin`, `every`, `end`: blocks change at steps begin, begin + every, ... up to `end`
+        * `seed`: the seed of random positions, which depend on it and on the step only
 
         Sources: Zhu, Gupta, "To prune, or not to prune" (2017); Evci et al., "Rigging the lottery" (2020).
 
@@ -426,7 +429,7 @@ class Layout(ChangingLayouts):
         return self if layout == self else layout
 
     def grow(self, rows: Any, cols: Any, heads: Any = None) -> Layout:
-        """The layout with the given blocks added, some of which it may have already."""
+        """The layout with the given blocks added; it may have some of them already."""
         return Layout._own(
             _raw.tartan_layout_grow(
                 self._handle, (optional_indices(heads, "heads"), indices(rows, "rows"), indices(cols, "cols"))
@@ -434,7 +437,7 @@ class Layout(ChangingLayouts):
         )
 
     def move(self, ids: Any, rows: Any, cols: Any) -> tuple[Layout, Array]:
-        """Moves blocks within their heads. Returns the new layout and the old id of each of its blocks, for
+        """Move blocks within their heads. Return the new layout and the old id of each of its blocks, for
         `BlockMatrix.rearrange`."""
         sources = new_indices(self.blocks)
         handle = _raw.tartan_layout_move(
@@ -443,13 +446,13 @@ class Layout(ChangingLayouts):
         return Layout._own(handle), sources
 
     def reblock(self, block: Block) -> Layout:
-        """A layout of another block size that covers every stored block."""
+        """The blocks of another block size that cover every stored block."""
         return Layout._own(_raw.tartan_layout_reblock(self._handle, *block_shape(block)))
 
     # ---- Keeping ----
 
     def save(self, path: Any, name: str = "layout", *, compress: bool = False) -> None:
-        """Writes a file with only this layout."""
+        """Write a file with only this layout."""
         save_one(path, name, self._handle, None, None, compress, matrix=False)
 
     def __reduce_ex__(self, protocol: Any) -> tuple[Any, ...]:
@@ -466,7 +469,7 @@ class Layout(ChangingLayouts):
         return self
 
     def close(self) -> None:
-        """Releases the layout; may be called again. Matrices that share it keep it."""
+        """Release the layout; may be called again. Matrices that share it keep it."""
         self._handle.close()
 
     @property
@@ -476,14 +479,14 @@ class Layout(ChangingLayouts):
 
 
 def _restore(frame: Frame, indptr: Any, cols: Any, recipe: Optional[str]) -> Layout:
-    """Unpickles. The recipe is kept if it reproduces the layout."""
+    """Unpickle. The recipe is kept if it reproduces the layout."""
     layout = Layout._own(_raw.tartan_layout_from_csr(frame, (unpickled(indptr), unpickled(cols), False)))
     made = _follow(frame, recipe) if recipe else None
     return made if made is not None and made == layout else layout
 
 
 def _restore_variable(heads: int, *lists: Any) -> Layout:
-    """Unpickles a layout whose blocks differ in size, from its boundaries and row lists."""
+    """Unpickle a layout whose blocks differ in size, from its boundaries and row lists."""
     rows, cols, indptr, block_cols = (unpickled(x) for x in lists)
     frame = (rows.size - 1, cols.size - 1, 1, 1, heads)
     grid = Layout._own(_raw.tartan_layout_from_csr(frame, (indptr, block_cols, False)))

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Layouts of what masks and scores choose, whose blocks may change."""
+"""Layouts whose blocks masks and scores choose and may change."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ L = TypeVar("L", bound="ChangingLayouts")
 
 
 class ChangingLayouts(LayoutFacts):
-    """The part of `Layout` that makes and updates layouts whose blocks may change."""
+    """The part of `Layout` that creates and updates layouts whose blocks may change."""
 
     __slots__ = ()
     _changes: Optional[int]  # how often they have; None if they cannot
@@ -36,7 +36,7 @@ class ChangingLayouts(LayoutFacts):
         cls: type[L], mask: Any, block: Block, *, capacity: Optional[int] = None, shape: Any = None,
         context: ContextLike = None,
     ) -> L:  # fmt: skip
-        """A dynamic layout: its blocks come from a mask on the device and change with `update`, for instance in every
+        """A dynamic layout: its blocks come from a mask on a device and change with `update`, for instance in every
         step of a computation. The device builds the index sets; the host does not wait.
 
         `mask` is [grid_rows, grid_cols] or [heads, grid_rows, grid_cols], contiguous, of booleans or bytes. A
@@ -70,11 +70,11 @@ class ChangingLayouts(LayoutFacts):
         cls: type[L], scores: Any, k: int, block: Block, *, shape: Any = None, context: ContextLike = None
     ) -> L:
         """A dynamic layout of the `k` blocks of largest score in each block row of each head. `update_scores` chooses
-        anew, for instance in every step of decoding; see `from_device_mask` for what dynamic layouts are.
+        again, for instance in every step of decoding. `from_device_mask` explains dynamic layouts.
 
         `scores` is [grid_rows, grid_cols] or [heads, grid_rows, grid_cols], contiguous, of float64, float32, float16
-        or bfloat16, in memory of a device or of the host as a mask is. Of equal scores the first win, NaN counts as
-        infinity, and blocks of score -infinity are never chosen: they hide the future in causal attention. The
+        or bfloat16, in device or host memory, as for a mask. Ties go to the smaller block column, NaN counts as
+        infinity, and blocks of score -infinity are never chosen, which hides the future in causal attention. The
         capacity is `k` (at most all block columns) for every block row. The choice has no gradient.
 
         >>> import numpy as np, tartan
@@ -96,14 +96,15 @@ class ChangingLayouts(LayoutFacts):
         cls: type[L], mask: Any, windows: str, *, pool: str = "max", tolerance: float = 0.0, capacity: Optional[int] = None,
         context: ContextLike = None,
     ) -> L:  # fmt: skip
-        """The windows of images that a mask makes active, for convolutions in these windows alone: blocks of 1 x 1 with a
-        head for each image, [1, windows] for one dimension, [rows, cols] for two, [planes * rows, cols] for three.
+        """The windows of images that a mask makes active, for convolutions restricted to these windows: blocks of 1 x
+        1 with a head for each image, [1, windows] for one dimension, [rows, cols] for two, [planes * rows, cols] for
+        three.
 
-        `mask` is [n, spatial...] or [n, 1, spatial...], or a single mask without n, of numbers or booleans. A window is
-        active if the largest number in it (`pool` "max"), or the average over all its positions ("average", 0 outside
-        of the image), is above the `tolerance`. `windows` is a text with the count of windows, such as
-        `windows_for_conv` returns. A mask on a GPU gives a dynamic layout of at most `capacity` windows, which
-        `update_windows` gives those of a new mask.
+        `mask` is [n, spatial...] or [n, 1, spatial...], or a single mask without n, of numbers or booleans. A window
+        is active if its largest element (`pool` "max"), or its mean over all positions ("average", 0 outside the
+        image), exceeds the `tolerance`. `windows` is a text with the count of windows, as `windows_for_conv` returns
+        it. A mask on a GPU gives a dynamic layout of at most `capacity` windows; `update_windows` replaces them by
+        the windows of a new mask.
 
         >>> import numpy as np, tartan
         >>> mask = np.zeros((6, 8)); mask[2:4, 1:3] = 1
@@ -124,8 +125,8 @@ class ChangingLayouts(LayoutFacts):
     def update_windows(
         self: L, mask: Any, windows: str, *, pool: str = "max", tolerance: float = 0.0, context: ContextLike = None
     ) -> L:
-        """Gives a dynamic layout the active windows of a new mask; see `from_windows`. Later work sees them, as after
-        `update`. Returns the layout."""
+        """Give a dynamic layout the active windows of a new mask; see `from_windows`. Later work sees them, as after
+        `update`. Return the layout."""
         with Call(context, mask, self) as call:
             given = _mask_of_windows(call, mask, windows)
             text = f"pool={pool} tolerance={number_of(tolerance, 'tolerance')!r}"
@@ -134,8 +135,8 @@ class ChangingLayouts(LayoutFacts):
         return self
 
     def update_scores(self: L, scores: Any, k: int, *, context: ContextLike = None) -> L:
-        """Gives a dynamic layout the `k` blocks of largest score in each block row; see `from_device_scores`. A mask may
-        have made it, if it has room for so many blocks. Later work sees them, as after `update`. Returns the layout."""
+        """Give a dynamic layout the `k` blocks of largest score in each block row; see `from_device_scores`. A mask may
+        have made it, if it has room for so many blocks. Later work sees them, as after `update`. Return the layout."""
         with Call(context, scores, self) as call:
             given = call.scores(scores)
             _raw.tartan_layout_update_device_scores(call.handle, self._handle, raw_dense(given), k)
@@ -143,8 +144,8 @@ class ChangingLayouts(LayoutFacts):
         return self
 
     def update(self: L, mask: Any, *, context: ContextLike = None) -> L:
-        """Gives a dynamic layout the blocks of a new mask; see `from_device_mask`. Later work sees them in
-        all matrices on the layout; their values do not move. Returns the layout. CUDA graphs can capture it
+        """Give a dynamic layout the blocks of a new mask; see `from_device_mask`. Later work sees them in
+        all matrices on the layout; their values do not move. Return the layout. CUDA graphs can capture it
         once every operation on the layout has run before."""
         with Call(context, mask, self) as call:
             given = call.mask(mask)

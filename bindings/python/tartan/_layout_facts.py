@@ -23,7 +23,7 @@ class RowSpread(NamedTuple):
 
 
 class Bandwidth(NamedTuple):
-    """Largest distance of a block below and above the diagonal, in blocks."""
+    """The largest distance of a block below and above the diagonal, in blocks."""
 
     lower: int
     upper: int
@@ -62,7 +62,7 @@ class LayoutFacts:
 
     @property
     def block_shape(self) -> tuple[int, int]:
-        """Rows and columns of a block; of the largest, if they differ."""
+        """Rows and columns of a block, or of the largest block if sizes differ."""
         return _raw.tartan_layout_block_rows(self._handle), _raw.tartan_layout_block_cols(self._handle)
 
     @property
@@ -123,7 +123,7 @@ class LayoutFacts:
 
     @property
     def recipe(self) -> Optional[dict[str, Any]]:
-        """How the layout was made, if known."""
+        """How the layout was created, if known."""
         text = _raw.tartan_layout_recipe(self._handle)
         try:
             result: Optional[dict[str, Any]] = json.loads(text) if text else None
@@ -148,7 +148,7 @@ class LayoutFacts:
         return pointers, rows, ids
 
     def coordinates(self) -> tuple[Array, Array, Array]:
-        """Head, block row and block column of every block id.
+        """The head, block row and block column of every block id.
 
         >>> import tartan
         >>> heads, rows, cols = tartan.Layout.from_mask([[0, 1], [1, 1]], block=2).coordinates()
@@ -196,25 +196,25 @@ class LayoutFacts:
         return lengths
 
     def row_spread(self) -> RowSpread:
-        """How unequally blocks are spread over block rows."""
+        """Statistics of the number of blocks per block row."""
         spread = np.empty(4)
         _raw.tartan_layout_row_spread(self._handle, spread)
         return RowSpread(*spread.tolist())
 
     def bandwidth(self) -> Bandwidth:
-        """How far blocks are from the diagonal."""
+        """The largest distances of blocks from the diagonal."""
         width = new_indices(2)
         _raw.tartan_layout_bandwidth(self._handle, width)
         return Bandwidth(*width.tolist())
 
     def reach(self, steps: int, head: int = 0) -> Array:
-        """The share of pairs (block row, block column) connected by at most 1, 2, ... `steps` steps."""
+        """The fraction of pairs (block row, block column) connected by at most 1, 2, ... `steps` steps."""
         result = np.empty(max(steps, 0))
         _raw.tartan_layout_reach(self._handle, head, result)
         return result
 
     def partition(self, parts: int) -> Array:
-        """Bounds [parts + 1] that cut the block rows into ranges with nearly equal numbers of blocks."""
+        """Bounds [parts + 1] that divide the block rows into ranges with nearly equal numbers of blocks."""
         bounds = new_indices(parts + 1)
         _raw.tartan_layout_partition(self._handle, bounds)
         return bounds

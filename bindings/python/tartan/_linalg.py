@@ -39,9 +39,9 @@ def spmm(
     ("safe", "same_kind", "unsafe") allows it. A complex `b` gives a complex result. A sparse `b` (without `out`, `gates`
     and `context`) gives a `BlockMatrix`.
 
-    If PyTorch records gradients of `b`, `gates` or `values`, they are recorded. `values`, [blocks, block rows, block
-    columns], are those of the matrix if `a` is a layout: a Parameter, for instance. The backward pass reads a matrix `a`
-    again, so its values may change only after it.
+    PyTorch's autograd works for `b`, `gates` and `values`. If `a` is a layout, `values` [blocks, block rows, block
+    columns] are the values of the matrix, for instance a Parameter. The backward pass reads a matrix `a` again, so do
+    not change its values before.
 
     All operands are in host memory, or all on one GPU. On a GPU, `b`, `gates` and `out` are device arrays,
     tensors of PyTorch, arrays of CuPy, or anything else with DLPack or __cuda_array_interface__; they are used
@@ -115,14 +115,14 @@ def growth_score(
     x: Any, y: Any, block: Block, *, norm: str = "max", scale: float = 1.0, beta: float = 0.0,
     out: Any = None, context: ContextLike = None,
 ) -> Any:  # fmt: skip
-    """A score of every block of the grid of ``x @ y``, stored or not, that shows where new blocks are useful:
-    ``beta * out + scale * sum_k |x[rows, k]| * |y[k, cols]|``, where |.| is the `norm` ("max" or "l2"). The scores of a
-    batch (`x` [batch..., rows, k] and `y` [batch..., k, cols]) are added.
+    """Score every block of the grid of ``x @ y``, stored or not, to show where new blocks are useful: ``beta * out +
+    scale * sum_k |x[rows, k]| * |y[k, cols]|``, where |.| is the `norm` ("max" or "l2"). The scores of a batch (`x`
+    [batch..., rows, k] and `y` [batch..., k, cols]) are added.
 
-    Both are bounds that cost little: "l2" is never below the norm of the block of ``x @ y``, "max" never below its largest
-    element, but what cancels in the sum over k is missed, so a block with correlated rows and columns looks like noise.
-    "gradient" is the true norm (the root of the sum of squares) of each block of ``x @ y``, as RigL takes it, and costs the
-    whole product; a batch is summed before the norm is taken.
+    Both are cheap upper bounds: "l2" is never below the norm of the block of ``x @ y``, "max" never below its largest
+    element. They do not see cancellation in the sum over k, so they cannot tell a block with correlated rows and
+    columns from noise. "gradient" is the exact norm (the root of the sum of squares) of each block of ``x @ y``, as
+    RigL uses it, and costs the whole product; a batch is summed before the norm.
 
     >>> import numpy as np, tartan
     >>> x, y = np.array([[1.0, 1], [1, -1]]), np.ones((2, 2))
@@ -150,7 +150,7 @@ def growth_score(
 
 
 def explain(function: Callable[..., Any], /, *args: Any, **kwargs: Any) -> list[dict[str, Any]]:
-    """Describes the operations that ``function(*args, **kwargs)`` calls, without running them: one dict for
+    """Describe the operations that ``function(*args, **kwargs)`` calls, without running them: returns one dict for
     each, in the order of the calls.
 
     The function runs, but in this thread `spmm`, `sddmm`, `gate_gradient`, `growth_score` and ``@`` only check their
@@ -178,8 +178,8 @@ def explain(function: Callable[..., Any], /, *args: Any, **kwargs: Any) -> list[
 
 
 def checksum(x: Any) -> str:
-    """XXH3-128 of the elements of an array in row-major order of their indices, as 32 hexadecimal digits.
-    Equal values have equal checksums, whatever their memory order, in every language.
+    """XXH3-128 of the elements of an array in row-major order, as 32 hexadecimal digits. Equal values have equal
+    checksums, whatever their memory order, in every language.
 
     >>> import numpy as np, tartan
     >>> a = np.arange(6.0).reshape(2, 3)

@@ -51,10 +51,10 @@ from tartan._transposed import TransposedMatrix
 class BlockMatrix(MatrixAdding, MatrixArrays, MatrixFills, MatrixMaking, Formats["BlockMatrix"], Sparse):
     """A block-sparse matrix: a `Layout` and an array of values [blocks, block rows, block columns].
 
-    ``BlockMatrix(layout, values)`` uses the memory of `values`, which the caller may still change; with
-    ``copy=True`` it has its own. Around read-only memory (numpy.memmap, joblib) the matrix is read-only: what would
-    write into it is refused. Blocks may be row-major or column-major inside. The values may be on a GPU:
-    a device array, a tensor of PyTorch, an array of CuPy, ... `to_device` copies a matrix to a device.
+    ``BlockMatrix(layout, values)`` uses the memory of `values`, which the caller may still change; with ``copy=True``
+    it has its own. Around read-only memory (numpy.memmap, joblib) the matrix is read-only and refuses writes. Blocks
+    may be row-major or column-major inside. The values may be on a GPU: a device array, a tensor of PyTorch, an array
+    of CuPy, ... `to_device` copies a matrix to a device.
 
     >>> import numpy as np, tartan
     >>> layout = tartan.Layout.from_mask([[1, 0], [1, 1]], block=2)
@@ -92,7 +92,7 @@ class BlockMatrix(MatrixAdding, MatrixArrays, MatrixFills, MatrixMaking, Formats
     def _own(
         cls, handle: _raw.Handle, home: Optional[Queue] = None, layout_home: Optional[Queue] = None
     ) -> BlockMatrix:
-        """Takes ownership of a handle. `home` is given if the values are memory of a context, `layout_home` if the
+        """Take ownership of a handle. `home` is given if the values are memory of a context, `layout_home` if the
         layout is dynamic."""
         self = object.__new__(cls)
         self._handle = handle
@@ -147,9 +147,9 @@ class BlockMatrix(MatrixAdding, MatrixArrays, MatrixFills, MatrixMaking, Formats
         return self.layout._repr_svg_()
 
     def __getitem__(self, key: Any) -> Any:
-        """An element at (row, col) or (head, row, col), 0 if its block is not stored. Anything else that NumPy
-        understands gives a new matrix of rows and columns (in all heads), or for lists of rows and columns, and for
-        booleans [rows, cols], an array of the elements at these places. `block` counts in blocks.
+        """The element at (row, col) or (head, row, col), 0 if its block is not stored. Other indices of NumPy give a
+        new matrix of rows and columns (in all heads). Lists of both rows and columns, and booleans [rows, cols], give
+        an array of the elements at these positions. `block` counts in blocks.
 
         >>> import numpy as np, tartan
         >>> A = tartan.BlockMatrix.from_dense(np.arange(16.0).reshape(4, 4), block=2)
@@ -204,8 +204,9 @@ class BlockMatrix(MatrixAdding, MatrixArrays, MatrixFills, MatrixMaking, Formats
         return values.reshape(rows.shape)
 
     def __setitem__(self, key: Any, value: Any) -> None:
-        """Writes elements in place: numbers, dense arrays or sparse matrices. A zero where nothing is stored is
-        ignored; another number there is refused, and nothing is written: `with_elements` makes a matrix with room.
+        """Write elements in place: numbers, dense arrays or sparse matrices. A zero for an element that is not
+        stored is ignored. Another number there is refused and nothing is written; `with_elements` makes a matrix with
+        room for it.
 
         >>> import numpy as np, tartan
         >>> A = tartan.BlockMatrix.from_dense(np.eye(4), block=2)
@@ -217,8 +218,8 @@ class BlockMatrix(MatrixAdding, MatrixArrays, MatrixFills, MatrixMaking, Formats
         write(self, key, value)
 
     def with_elements(self, rows: Any, cols: Any, values: Any) -> BlockMatrix:
-        """A copy with `values` at the places (rows[i], cols[i]), where blocks are added if they are missing. Of a place
-        that is given twice, the last value counts.
+        """A copy with `values` at the positions (rows[i], cols[i]); missing blocks are added. If a position is
+        repeated, the last value counts.
 
         >>> import numpy as np, tartan
         >>> A = tartan.BlockMatrix.from_dense(np.eye(4), block=2).with_elements([0, 0], [2, 3], 5)
@@ -234,7 +235,7 @@ class BlockMatrix(MatrixAdding, MatrixArrays, MatrixFills, MatrixMaking, Formats
 
     @property
     def block(self) -> BlockIndex:
-        """Counts in blocks: ``A.block[1:3, :2]`` is the matrix of these blocks, ``A.block[1, 0]`` is block (1, 0), an
+        """Count in blocks: ``A.block[1:3, :2]`` is the matrix of these blocks, ``A.block[1, 0]`` is block (1, 0), an
         array that shares the memory of the matrix (zeros that cannot be written, if it is not stored).
 
         >>> import numpy as np, tartan
@@ -245,19 +246,20 @@ class BlockMatrix(MatrixAdding, MatrixArrays, MatrixFills, MatrixMaking, Formats
         return BlockIndex(self)
 
     def setdiag(self, values: Any, k: int = 0) -> None:
-        """Writes diagonal k in place, an array or a number. Where nothing is stored, only zeros can be written;
+        """Write an array or a number to diagonal k, in place. Elements that are not stored can only be set to zero;
         `add_diagonal` adds blocks."""
         numbers = doubles_of(values, "values").reshape(-1)
         with Call(None, self) as call:
             _raw.tartan_matrix_set_diagonal(call.handle, self._handle, k, numbers)
 
     def eliminate_zeros(self) -> None:
-        """Removes the blocks that hold only zeros, in place; arrays of the old values stay valid. `drop_zeros` makes a
+        """Remove the blocks that hold only zeros, in place; arrays of the old values stay valid. `drop_zeros` makes a
         new matrix."""
         self._become(self.drop_zeros())
 
     def resize(self, *shape: Any) -> None:
-        """Changes the numbers of rows and columns in place: elements keep their places, or fall away."""
+        """Change the numbers of rows and columns in place. Elements keep their positions; those outside the new
+        shape are dropped."""
         self._become(self._resized(*shape))
 
     def _become(self, other: BlockMatrix) -> None:
@@ -328,7 +330,7 @@ class BlockMatrix(MatrixAdding, MatrixArrays, MatrixFills, MatrixMaking, Formats
             return BlockMatrix._own(handle, call.queue, self._layout_home)
 
     def to_host(self, context: ContextLike = None) -> BlockMatrix:
-        """Waits for earlier work on the matrix and copies its values to host memory."""
+        """Wait for earlier work on the matrix and copy its values to host memory."""
         with Call(context, self) as call:
             return BlockMatrix._own(_raw.tartan_matrix_to_host(call.handle, self._handle))
 
@@ -358,13 +360,13 @@ class BlockMatrix(MatrixAdding, MatrixArrays, MatrixFills, MatrixMaking, Formats
         return self._made(_raw.tartan_matrix_project, layout_handle(layout, "layout"))
 
     def rearrange(self, layout: Layout, sources: Any) -> BlockMatrix:
-        """Block i of the result is block sources[i], or zeros for -1; see `Layout.move`."""
+        """Block i of the result is block sources[i], or zeros if sources[i] is -1; see `Layout.move`."""
         handle = layout_handle(layout, "layout")
         return self._made(_raw.tartan_matrix_rearrange, handle, indices(sources, "sources"))
 
     def scatter(self, matrix: BlockMatrix, targets: Any) -> BlockMatrix:
-        """Copies block i of `matrix` to block targets[i] of this matrix, rounded once; -1 skips it. Other
-        blocks keep their values. Returns this matrix.
+        """Copy block i of `matrix` to block targets[i] of this matrix, rounded once; -1 skips it. Other
+        blocks keep their values. Return this matrix.
 
         >>> import numpy as np, tartan
         >>> A = tartan.BlockMatrix.zeros(tartan.Layout.pattern("dense", (4, 4), 2))
@@ -388,7 +390,7 @@ class BlockMatrix(MatrixAdding, MatrixArrays, MatrixFills, MatrixMaking, Formats
         metadata: Any = None,
         compress: bool = False,
     ) -> None:
-        """Writes a file with only this matrix."""
+        """Write a file with only this matrix."""
         save_one(path, name, self._handle, optional_gates(gates), json_text(metadata), compress, matrix=True)
 
     def __reduce_ex__(self, protocol: Any) -> tuple[Any, ...]:
@@ -405,7 +407,7 @@ class BlockMatrix(MatrixAdding, MatrixArrays, MatrixFills, MatrixMaking, Formats
         return self.copy()
 
     def close(self) -> None:
-        """Frees the matrix; may be called again. Arrays that share its values stay valid."""
+        """Free the matrix; may be called again. Arrays that share its values stay valid."""
         self._handle.close()
         self._values = None
 

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Blocks and elements that are added into a matrix, in place."""
+"""Adding blocks and elements into a matrix, in place."""
 
 from __future__ import annotations
 
@@ -11,15 +11,15 @@ M = TypeVar("M", bound="MatrixAdding")
 
 
 class MatrixAdding(MatrixFacts):
-    """The part of `BlockMatrix` that adds what is listed by places."""
+    """The part of `BlockMatrix` that adds lists of blocks and elements."""
 
     __slots__ = ()
     _assembly: ClassVar[Any]  # tartan._assembly.Assembly, which is made of operations and so knows this class
 
     def add_blocks(self: M, rows: Any, cols: Any, values: Any, *, heads: Any = None) -> M:
-        """Adds values[i] to the block at (rows[i], cols[i]) in the grid of blocks, in place, and returns the matrix. A block
-        may be listed any number of times; all must be stored. For one list of places and many lists of values make the
-        plan once: `Assembly`.
+        """Add values[i] to the block at (rows[i], cols[i]) in the grid of blocks, in place, and return the matrix.
+        A block may be listed any number of times; all must be stored. To add many lists of values at the same
+        positions, make a plan once: `Assembly`.
 
         >>> import numpy as np, tartan
         >>> A = tartan.BlockMatrix.from_dense(np.eye(4), block=2)
@@ -30,7 +30,7 @@ class MatrixAdding(MatrixFacts):
         return self
 
     def add_elements(self: M, rows: Any, cols: Any, values: Any, *, heads: Any = None) -> M:
-        """Adds values[i] to the element at (rows[i], cols[i]), in place, and returns the matrix. An element may be listed
+        """Add values[i] to the element at (rows[i], cols[i]), in place, and return the matrix. An element may be listed
         any number of times; all must be in stored blocks. See `Assembly.of_elements`.
 
         >>> import numpy as np, tartan

@@ -56,14 +56,14 @@ class MatrixArrays(MatrixFacts):
         return indptr, cols, values
 
     def to_scipy(self, format: str = "bsr", *, drop_zeros: bool = False) -> scipy.sparse.sparray:
-        """A SciPy sparse array of float32 or float64. "bsr" shares the memory of row-major values, and needs
-        sizes that are multiples of the block's; any other format is made from the stored elements, those that are 0 as
-        well. With `drop_zeros` zeros are left out (of "bsr" blocks of nothing else)."""
+        """A SciPy sparse array of float32 or float64. "bsr" shares the memory of row-major values, and needs sizes
+        that are multiples of the block's. Other formats copy the stored elements, stored zeros included. `drop_zeros`
+        leaves out zeros (for "bsr", blocks that hold only zeros)."""
         result: scipy.sparse.sparray = to_scipy(self, format, drop_zeros)
         return result
 
     def to_torch(self) -> torch.Tensor:
-        """A BSR tensor of PyTorch on the same device that shares the memory of row-major values. Sizes must be multiples
-        of the block's; several heads become a batch, and need as many blocks each."""
+        """A BSR tensor of PyTorch on the same device that shares the memory of row-major values. Sizes must be
+        multiples of the block's; several heads become a batch, and must have equal numbers of blocks."""
         result: torch.Tensor = to_torch(self)
         return result

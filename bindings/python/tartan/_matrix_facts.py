@@ -105,5 +105,5 @@ class MatrixFacts:
         return result
 
     def check(self, *, finite: bool = True) -> None:
-        """Raises unless the matrix is valid and, if `finite`, every stored element is finite."""
+        """Raise unless the matrix is valid and, if `finite`, every stored element is finite."""
         _raw.tartan_matrix_check(self._handle, int(finite))

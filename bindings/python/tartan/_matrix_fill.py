@@ -21,7 +21,7 @@ class MatrixFills:
     _handle: _raw.Handle
 
     def fill_zero(self: M) -> M:
-        """Sets every stored element to 0, and returns the matrix, as the other fills do."""
+        """Set every stored element to 0, and return the matrix, as the other fills do."""
         _raw.tartan_matrix_fill_zero(self._handle)
         return self
 
@@ -31,14 +31,14 @@ class MatrixFills:
         return self
 
     def fill_orthogonal(self: M, scale: float = 1.0, *, seed: Optional[int] = None, context: ContextLike = None) -> M:
-        """Fills each block column with orthonormal columns (or rows) times `scale`. `seed` is as for `fill_normal`."""
+        """Fill each block column with orthonormal columns (or rows) times `scale`. `seed` is as for `fill_normal`."""
         _raw.tartan_matrix_fill_orthogonal(context_handle(context), self._handle, scale, _seed(seed, context))
         return self
 
     def fill_normal(self: M, scale: float = 1.0, *, seed: Optional[int] = None, context: ContextLike = None) -> M:
-        """Normal random numbers with standard deviation scale / sqrt(fan-in). The same seed gives the same
-        numbers everywhere. Without one, it is the next of the context's (a `Context` has a sequence of them), or else is
-        drawn from NumPy's global generator, so numbers differ from call to call and `numpy.random.seed` repeats them.
+        """Normal random numbers with standard deviation scale / sqrt(fan-in). The same seed gives the same numbers
+        everywhere. Without a seed, the call takes the next seed of the given `Context`, or draws one from NumPy's
+        global generator, so numbers differ from call to call and `numpy.random.seed` repeats them.
 
         >>> import tartan
         >>> A = tartan.BlockMatrix.zeros(tartan.Layout.pattern("dense", (8, 8), 4))

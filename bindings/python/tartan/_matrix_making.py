@@ -49,14 +49,14 @@ class MatrixMaking:
 
     @classmethod
     def wrap(cls: type[M], layout: Layout, values: Any) -> M:
-        """Uses the memory of `values`, on any device; the same as ``BlockMatrix(layout, values)``."""
+        """Use the memory of `values`, on any device; the same as ``BlockMatrix(layout, values)``."""
         return cls(layout, values)
 
     @classmethod
     def zeros(
         cls: type[M], layout: Layout, dtype: Any = "float64", *, order: str = "C", context: ContextLike = None
     ) -> M:
-        """All zeros, on the context's device. `order` is that of the elements inside a block."""
+        """A matrix of zeros on the context's device. `order` is the memory order inside a block."""
         handle = layout_handle(layout, "layout")
         context = context_of(context)
         if isinstance(context, Context) and (context.device != "cpu" or layout.dynamic):
@@ -75,8 +75,8 @@ class MatrixMaking:
         cls: type[M], dense: Any, block: Optional[Block] = None, *, layout: Optional[Layout] = None,
         density: Optional[float] = None, norm: str = "l2", dtype: Any = None, order: str = "C",
     ) -> M:  # fmt: skip
-        """From a dense array [rows, cols] or [heads, rows, cols]: its blocks at `layout`; or, for a `block`
-        size, those that hold a non-zero or, with a `density`, those with the largest `norm`.
+        """From a dense array [rows, cols] or [heads, rows, cols]: its blocks at `layout` or, with a `block` size, the
+        blocks that contain a non-zero or, with a `density`, the blocks with the largest `norm`.
 
         >>> import numpy as np, tartan
         >>> tartan.BlockMatrix.from_dense(np.eye(6), block=2).blocks
@@ -103,9 +103,9 @@ class MatrixMaking:
         cls: type[M], layout: Any, rows: Any, cols: Any, values: Any, *, block: Optional[Block] = None,
         dtype: Any = None, order: str = "C",
     ) -> M:  # fmt: skip
-        """From the elements at (rows[i], cols[i]), in any order. `layout` is a Layout, with each element once and in a
-        stored block; or the shape (rows, cols) of a matrix with all blocks of size `block` that hold an element, where
-        those that are there twice are added.
+        """From the elements at (rows[i], cols[i]), in any order. `layout` is a Layout; each element must be in a
+        stored block and appear once. Or it is the shape (rows, cols) of a matrix with all blocks of size `block` that
+        contain an element; repeated elements are then added.
 
         >>> import tartan
         >>> tartan.BlockMatrix.from_coo((4, 4), [0, 3, 3], [1, 2, 2], [5.0, 1.0, 2.0], block=2).sum(axis=1)
@@ -131,9 +131,10 @@ class MatrixMaking:
         cls: type[M], shape: Any, rows: Any, cols: Any, values: Any, *, heads: Any = None, dtype: Any = None,
         order: str = "C",
     ) -> M:  # fmt: skip
-        """From blocks in any order: values[i], of values [count, block rows, block columns], is at block row rows[i] and
-        block column cols[i] (and head heads[i]). Those at one place are added, in their order. `shape` is (rows, cols) or
-        (heads, rows, cols) in elements. To add into a matrix that exists, and again and again: `add_blocks`, `Assembly`.
+        """From blocks in any order: values[i], of values [count, block rows, block columns], is at block row rows[i]
+        and block column cols[i] (and head heads[i]). Blocks at the same position are added in their order. `shape` is
+        (rows, cols) or (heads, rows, cols) in elements. To add into an existing matrix, or repeatedly, use
+        `add_blocks` or `Assembly`.
 
         >>> import numpy as np, tartan
         >>> blocks = np.full((3, 2, 2), [[[1.0]], [[2.0]], [[4.0]]])

@@ -23,7 +23,7 @@ def patterns() -> dict[str, str]:
 
 
 def reverse_cuthill_mckee(indptr: Any, cols: Any) -> Array:
-    """An order of the rows of a square matrix, given as CSR of its elements, that brings its entries near the
+    """An order of the rows of a square matrix, given as CSR of its elements, that brings its entries close to the
     diagonal: row i of the reordered matrix is row order[i].
 
     >>> import tartan
@@ -37,10 +37,10 @@ def reverse_cuthill_mckee(indptr: Any, cols: Any) -> Array:
 
 
 def reorder_blocks(dense: Any, block: Block, density: float) -> tuple[Array, Array]:
-    """Orders of the rows and columns of a dense matrix that gather its large elements into few blocks, before blocks are
-    cut: the reordered matrix is ``dense[rows][:, cols]``. Looks for the largest sum of squares in a share of the blocks
-    of `density`, by exchanges of rows and of columns. What it finds is good, not always the best, and always the same. A
-    layer that computes ``dense @ x`` becomes ``(reordered @ x[cols])``, whose row i is row ``rows[i]`` of the result.
+    """Order the rows and columns of a dense matrix so that its large elements gather in few blocks. The reordered
+    matrix is ``dense[rows][:, cols]``. A heuristic maximises the sum of squares in the fraction `density` of the
+    blocks, by exchanging rows and columns. Better orders may exist, but the result is always the same. A layer that
+    computes ``dense @ x`` becomes ``reordered @ x[cols]``, whose row i is row ``rows[i]`` of the result.
 
     >>> import numpy as np, tartan
     >>> dense = np.kron([[0, 1], [1, 0]], np.ones((2, 2)))[[0, 2, 1, 3]]

@@ -114,7 +114,7 @@ def view(x: Any, stream: Optional[int] = None, mask: bool = False) -> tuple[_raw
 
 
 def export(x: Any, stream: Optional[int]) -> None:
-    """Has the owner of `x`, if it has DLPack, order its work so far before later work on `stream` (None: the
+    """Have the owner of `x`, if it has DLPack, order its work so far before later work on `stream` (None: the
     default one)."""
     if hasattr(x, "__dlpack__"):
         view(x, stream)

@@ -43,7 +43,7 @@ def _given(result: Any, dtype: Any, out: Any) -> Any:
 
 
 class Reductions(Generic[M]):
-    """Numbers of a matrix, in float64; zeros that are not stored count."""
+    """Reductions of a matrix to float64; zeros that are not stored count."""
 
     __slots__ = ()
     shape: Any
@@ -84,23 +84,25 @@ class Reductions(Generic[M]):
         return _given(result.reshape(shape) if shape else result[0], dtype, out)
 
     def sum(self, axis: Optional[int] = None, dtype: Any = None, out: Any = None) -> Any:
-        """The sum of all elements (of each head, if there are several), of every row (axis 1) or column (axis 0)."""
+        """The sum of all elements (of each head, if there are several), of every row (axis 1) or of every column
+        (axis 0)."""
         return self._reduced(_raw.TARTAN_REDUCE_SUM, axis, dtype, out)
 
     def mean(self, axis: Optional[int] = None, dtype: Any = None, out: Any = None) -> Any:
-        """The sum divided by the number of elements, as `sum`; NaN of none."""
+        """The mean, with the arguments of `sum`; NaN if there are no elements."""
         return self._reduced(_raw.TARTAN_REDUCE_MEAN, axis, dtype, out)
 
     def max(self, axis: Optional[int] = None, out: Any = None) -> Any:
-        """The largest element, as `sum`; NaN if there is one. That of none is refused."""
+        """The largest element, with the arguments of `sum`; NaN if there is a NaN. Raises if there are no
+        elements."""
         return self._reduced(_raw.TARTAN_REDUCE_MAXIMUM, axis, None, out)
 
     def min(self, axis: Optional[int] = None, out: Any = None) -> Any:
-        """The smallest element, as `max`."""
+        """The smallest element; see `max`."""
         return self._reduced(_raw.TARTAN_REDUCE_MINIMUM, axis, None, out)
 
     def count_nonzero(self, axis: Optional[int] = None) -> Any:
-        """How many elements are not 0, as `sum`; stored zeros do not count."""
+        """The number of non-zero elements, with the arguments of `sum`; stored zeros do not count."""
         return self._reduced(_raw.TARTAN_REDUCE_NONZEROS, axis, np.int64)
 
     def norm(self, ord: Union[int, float, str, None] = None, axis: Optional[int] = None) -> Any:
@@ -143,7 +145,7 @@ class Reductions(Generic[M]):
         return result.reshape(*heads, length)
 
     def add_diagonal(self, values: Any, k: int = 0) -> M:
-        """A copy with `values`, an array or a number, added to diagonal k; blocks are added where they are missing.
+        """A copy with `values`, an array or a number, added to diagonal k; missing blocks are added.
 
         >>> import numpy as np, tartan
         >>> A = tartan.BlockMatrix.zeros(tartan.Layout.from_mask([[0, 1], [0, 0]], block=2))

@@ -23,19 +23,20 @@ def residual_unit(
     preactivate: bool = False, x_gain: Any = None, x_bias: Any = None, out: Any = None, context: ContextLike = None,
 ) -> Any:  # fmt: skip
     """The bottleneck unit of residual networks in the active windows of `x`; elsewhere the result is `x`. `reduce`,
-    `spatial` and `expand` are convolutions with their filters: ``(conv, filter)`` or ``(conv, filter, gain, bias)``, where
-    gain and bias are None or [channels], as batch normalisation of inference has them. With ``r(v) = max(v, 0)``::
+    `spatial` and `expand` are convolutions with their filters: ``(conv, filter)`` or ``(conv, filter, gain, bias)``,
+    where gain and bias are None or [channels], as from batch normalisation at inference. With ``r(v) = max(v, 0)``::
 
         b = r(reduce_gain * reduce(x) + reduce_bias)
         c = r(spatial_gain * spatial(b) + spatial_bias)
         y = r(x + expand_gain * expand(c) + expand_bias)
 
-    These are the numbers that the unit computed over the whole image has there. With ``relu=False`` the last ReLU is left
-    out; with `preactivate` the first convolution reads ``r(x_gain * x + x_bias)``. ResNet v2 has both.
+    In the windows, this equals the unit computed over the whole image. ``relu=False`` leaves out the last ReLU; with
+    `preactivate` the first convolution reads ``r(x_gain * x + x_bias)``. ResNet v2 uses both.
 
-    `reduce` and `expand` have kernels of 1; `spatial` has stride 1 and keeps the size of the image. `active` is a layout of
-    windows (`Layout.from_windows`), `windows` their text or size. The memory order of `x` is that of the convolutions
-    (`channels_last`). ``out=x`` updates `x` in place, which saves copying the image. There are no gradients.
+    `reduce` and `expand` have kernels of 1; `spatial` has stride 1 and keeps the size of the image. `active` is a
+    layout of windows (`Layout.from_windows`), `windows` their text or size. The axes of `x` are those of the
+    convolutions (`channels_last`). ``out=x`` updates `x` in place, which saves copying the image. There are no
+    gradients.
 
     >>> import numpy as np, tartan
     >>> one = tartan.Layout.pattern("dense", (1, 1), 1)

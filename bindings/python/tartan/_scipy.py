@@ -63,7 +63,7 @@ def _from_bsr(matrix: Any, dtype: Any, copy: bool) -> tuple[Layout, tuple[Any, .
 
 
 def to_scipy(matrix: Any, format: str, drop_zeros: bool = False) -> Any:
-    """Converts a BlockMatrix to a SciPy array."""
+    """Convert a BlockMatrix to a SciPy array."""
     if format not in FORMATS:
         raise ArgumentError(f"format is {format!r}, expected one of {', '.join(map(repr, FORMATS))}")
     if matrix.dtype_name not in ("float32", "float64"):

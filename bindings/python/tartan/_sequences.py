@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Packed sequences: one layout and one mask for texts one after another."""
+"""Packed sequences: one layout and one mask for several sequences one after another."""
 
 from __future__ import annotations
 
@@ -18,10 +18,11 @@ def packed(
     lengths: Any, block: Block, *, k_lengths: Any = None, heads: int = 1, causal: bool = True,
     window: Optional[int] = None, align: str = "end",
 ) -> tuple[Layout, Optional[BlockMask]]:  # fmt: skip
-    """The layout and the mask of sequences of these `lengths` one after another, for `attention` of arrays [heads,
-    sum(lengths), d]: a query sees keys of its own sequence alone. The mask is None where the layout says it all.
-    `k_lengths` are the numbers of keys, by default those of queries. `causal`, `window` and `align` are those of
-    `Layout.from_sequences`, which takes offsets instead (``cu_seqlens``). Keep both as long as lengths stay the same.
+    """The layout and the mask of packed sequences with these `lengths`, for `attention` with arrays [heads,
+    sum(lengths), d]: a query sees only keys of its own sequence. The mask is None if the layout alone suffices.
+    `k_lengths` are the numbers of keys and default to `lengths`. `causal`, `window` and `align` are as for
+    `Layout.from_sequences`, which takes offsets (``cu_seqlens``) instead. Reuse both as long as the lengths stay the
+    same.
 
     >>> import numpy as np, tartan
     >>> layout, mask = tartan.packed([30, 100, 62], 32)

@@ -75,7 +75,7 @@ def save_one(
     path: Any, name: str, thing: _raw.Handle, gates: Optional[Array], metadata: Optional[str], compress: bool, *,
     matrix: bool,
 ) -> None:  # fmt: skip
-    """Writes a file with a single layout or matrix."""
+    """Write a file with a single layout or matrix."""
     file = _raw.tartan_file_create()
     try:
         if matrix:

@@ -55,7 +55,7 @@ def alternatives(shape: str) -> list[list[str]]:
 
 
 def bind(items: list[str], lengths: Any, sizes: dict[str, Any]) -> None:
-    """Gives the names in `items` the sizes of an array, where they have none yet."""
+    """Give the names in `items` the sizes of an array, where they have none yet."""
     many = next((i for i, item in enumerate(items) if item.endswith("...")), None)
     after = 0 if many is None else len(items) - many - 1
     for i, item in enumerate(items):
@@ -69,7 +69,7 @@ def bind(items: list[str], lengths: Any, sizes: dict[str, Any]) -> None:
 
 
 def read(argument: Argument, array: Any, sizes: dict[str, Any]) -> None:
-    """Takes the sizes of an input."""
+    """Take the sizes of an input."""
     if not argument.shape.startswith("["):
         return
     lengths = array.shape

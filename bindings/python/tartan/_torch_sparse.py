@@ -89,7 +89,7 @@ def _from_blocks(torch: Any, tensor: Any, block: tuple[int, int], dtype: Any, co
 
 
 def to_torch(matrix: Any) -> Any:
-    """Converts a BlockMatrix to a BSR tensor."""
+    """Convert a BlockMatrix to a BSR tensor."""
     torch, layout = _torch(), matrix.layout
     if layout.variable:
         raise UnsupportedError("the blocks differ in size, which BSR cannot hold: use matrix.toarray()")

@@ -27,8 +27,8 @@ M = TypeVar("M", bound=MatrixFacts)
 
 
 class TransposedMatrix(Formats[M], Sparse, Generic[M]):
-    """The transpose of a `BlockMatrix`, sharing its memory: what is written into one is in the other. `copy()` makes a
-    new matrix; so do operations that give one."""
+    """The transpose of a `BlockMatrix`. It shares the memory, so writes to one are visible in the other. `copy()` and
+    operations that return a matrix make a new one."""
 
     __slots__ = {"T": "The matrix itself."}
 
@@ -69,7 +69,7 @@ class TransposedMatrix(Formats[M], Sparse, Generic[M]):
 
     @property
     def order(self) -> str:
-        """ "F" if the blocks of the matrix are row-major inside, since the transposed ones are column-major then."""
+        """ "F" if the blocks of the matrix are row-major inside, since their transposes are then column-major."""
         return "F" if self.T.order == "C" else "C"
 
     @property
@@ -197,7 +197,7 @@ class TransposedMatrix(Formats[M], Sparse, Generic[M]):
         return self.T.to_host(context).T  # type: ignore[attr-defined]
 
     def save(self, path: Any, name: str = "matrix", **options: Any) -> None:
-        """Writes a file with a copy of the transpose; see `BlockMatrix.save`."""
+        """Write a file with a copy of the transpose; see `BlockMatrix.save`."""
         self.copy().save(path, name, **options)  # type: ignore[attr-defined]
 
     def toarray(self, order: Optional[str] = None, out: Any = None) -> Array:

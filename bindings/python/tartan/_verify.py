@@ -30,7 +30,7 @@ print(json.dumps(answer(bytes.fromhex(sys.argv[2]))))
 
 
 def answer(path: bytes) -> tuple[int, str]:
-    """Verifies a file in this process: its status, and the report or the reason."""
+    """Verify a file in this process: its status, and the report or the reason."""
     try:
         return 0, _raw.tartan_file_verify(path)
     except TartanError as error:
@@ -38,9 +38,9 @@ def answer(path: bytes) -> tuple[int, str]:
 
 
 def verify(path: Any) -> str:
-    """Reads a whole file and checks it against its seal, checksums and identities. Raises if it is damaged, else returns a
-    report. HDF5 can crash or hang on a damaged file without a seal, so such a file is read in a separate process, and a
-    crash is damage, too: verify files that you do not trust before you load them."""
+    """Read a whole file and check it against its seal, checksums and identities. Raise if it is damaged, else
+    returns a report. HDF5 can crash or hang on a damaged file without a seal, so such a file is read in a separate
+    process, and a crash counts as damage. Verify files that you do not trust before you load them."""
     name = encode_path(path)
     with about_file(path):
         if _sealed(name) or not sys.executable:

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Windows of images: sparse spatial blocks. `Layout.from_windows` says which are active."""
+"""Windows of images, for spatial sparsity. `Layout.from_windows` says which windows are active."""
 
 from __future__ import annotations
 
@@ -27,14 +27,14 @@ def windows_for_conv(
     image: Sizes, kernel: Any, *, stride: Numbers = 1, size: Optional[Numbers] = None,
     output: Optional[Numbers] = None, padding: str = "same",
 ) -> tuple[str, str]:  # fmt: skip
-    """Windows of an image for a convolution, or for several in a row, that is done window by window: those of the input,
-    which overlap by the halo, and those of the output, side by side.
+    """The windows of an image for one or more successive convolutions that run window by window. Returns the windows
+    of the input, which overlap by the halo, and the windows of the output, which are adjacent.
 
-    `image` has the spatial lengths. `kernel` is (3, 3), say, or for a stack a list of them, whose receptive field
-    counts; `stride` is the product over the stack. Give the `size` of the input windows, halo included, or that of the
-    `output` windows. `padding` is "same" (TensorFlow's) or "valid".
+    `image` has the spatial lengths. `kernel` is for instance (3, 3), or for a stack a list of kernels, whose
+    receptive field counts; `stride` is the product over the stack. Give the `size` of the input windows with their
+    halo, or the size of the `output` windows. `padding` is "same" (TensorFlow's) or "valid".
 
-    Windows are texts, as all functions take them: ``"size=18x18 stride=16x16 offset=-1x-1 count=22x44"``.
+    Windows are texts, which all functions accept: ``"size=18x18 stride=16x16 offset=-1x-1 count=22x44"``.
 
     >>> import tartan
     >>> inputs, outputs = tartan.windows_for_conv((64, 96), (3, 3), output=16)
@@ -57,11 +57,11 @@ def window_gather(
     x: Any, active: Layout, windows: Numbers, *, channels_last: bool = False, out: Any = None,
     context: ContextLike = None,
 ) -> Any:  # fmt: skip
-    """The active windows of `x`, [windows, channels, size...], in the order of block ids. Positions outside of the image
-    are 0. If PyTorch records gradients of `x`, they are recorded.
+    """The active windows of `x`, [windows, channels, size...], in the order of block ids. Positions outside the image
+    are 0. PyTorch's autograd works for `x`.
 
-    `x` is [n, channels, spatial...] with any strides, or with `channels_last` [n, spatial..., channels], and the result
-    too; without a batch there is one image. The result has the memory order of `x`.
+    `x` is [n, channels, spatial...] with any strides, or with `channels_last` [n, spatial..., channels], and so is
+    the result; n may be left out for a single image. The result has the memory order of `x`.
 
     >>> import numpy as np, tartan
     >>> mask = np.zeros((4, 4)); mask[3, 0] = 1
@@ -79,12 +79,12 @@ def window_scatter(
     blocks: Any, active: Layout, windows: Numbers, y: Any = None, *, base: Any = None, add: bool = False,
     channels_last: bool = False, context: ContextLike = None,
 ) -> Any:  # fmt: skip
-    """Writes blocks, as `window_gather` returns them, to their windows of the image `y`, in place, and returns it. Parts
-    outside of the image are dropped; the other positions keep their values, or have those of `base`, an image of the
-    shape of `y`. Without `y` the result is a new image like `base`. `blocks` may be None: zeros.
+    """Write blocks, as `window_gather` returns them, to their windows of the image `y`, in place, and return it.
+    Parts outside the image are dropped. Other positions keep their values or, with `base`, an image of the shape of
+    `y`, take the values of `base`. Without `y` the result is a new image like `base`. `blocks` may be None for zeros.
 
-    With `add`, blocks are added; only then may windows overlap. They are added in the order of block ids. If PyTorch records
-    gradients of `blocks` or `base`, they are recorded; then `y` is not given.
+    With `add`, blocks are added, in the order of block ids; windows may overlap only then. PyTorch's autograd works
+    for `blocks` and `base` if `y` is not given.
 
     >>> import numpy as np, tartan
     >>> active = tartan.Layout.from_windows(np.eye(4), "size=2x2 count=2x2")

@@ -145,7 +145,7 @@ def test_refusals(rng, mask):
         Layout.from_device_mask(Mask(mask), 8, capacity=41)
     with pytest.raises(tartan.ArgumentError, match="is not dynamic"):
         Layout.from_mask(mask, 8).update(Mask(mask))
-    with pytest.raises(tartan.UnsupportedError, match="that of the layout"):
+    with pytest.raises(tartan.UnsupportedError, match="as the layout"):
         BlockMatrix(layout, np.ones((40, 8, 8)))
     w = random_matrix(rng, (40, 32), 8, heads=2).to_device()
     dynamic = BlockMatrix(layout, DeviceArray.zeros((40, 8, 8)))
@@ -156,7 +156,7 @@ def test_refusals(rng, mask):
 @dummy_only
 def test_the_other_device_refuses(mask):
     layout = Layout.from_device_mask(mask, 8, context="cuda:1")
-    with pytest.raises(tartan.UnsupportedError, match="that of the context"):
+    with pytest.raises(tartan.UnsupportedError, match="as the context"):
         layout.update(mask, context="cuda:0")
 
 

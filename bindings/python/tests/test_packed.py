@@ -118,7 +118,7 @@ def test_refusals():
         (tartan.LayoutError, r"q_offsets ends with 9, expected 20", lambda: BlockMask.from_sequences(layout, [0, 9])),
         (
             tartan.LayoutError,
-            r"b is of another layout",
+            r"b has another layout",
             lambda: BlockMask.from_sequences(layout, [0, 20]) & BlockMask.from_sequences(other, [0, 20]),
         ),
         (TypeError, r"type int, expected a BlockMask", lambda: BlockMask.from_sequences(layout, [0, 20]) & 3),

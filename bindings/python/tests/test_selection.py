@@ -63,7 +63,7 @@ def test_sparse_proj_of_blocksparse(rng):
         inside = x.copy()
         assert tartan.scatter_rows(inside, rows, y, combine="add", out=inside) is inside
         np.testing.assert_array_equal(inside, wanted["add"])
-    with pytest.raises(tartan.ArgumentError, match=r"indices\[2\] is 1, as indices\[0\], expected a map that is one to one"):
+    with pytest.raises(tartan.ArgumentError, match=r"indices\[2\] is 1, as indices\[0\], expected different indices"):
         tartan.scatter_rows(np.zeros((3, 2)), [1, 0, 1], np.ones((3, 2)))
 
 

@@ -172,7 +172,7 @@ def test_refusals():
         with pytest.raises(tartan.TartanError, match="rows"):
             tartan.Layout.from_mask(mask, rows=rows, cols=[0, 1, 2])
     other = a.layout.with_boundaries([0, 2, 4])
-    with pytest.raises(tartan.ShapeError, match="other boundaries"):
+    with pytest.raises(tartan.ShapeError, match="other block boundaries"):
         a + tartan.BlockMatrix.zeros(other)
 
 

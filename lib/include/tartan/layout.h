@@ -1,22 +1,21 @@
 /* SPDX-License-Identifier: Apache-2.0
- * A layout says which blocks of a matrix exist. It is immutable, reference-counted, and may be shared by any number
- * of matrices, threads and languages.
+ * A layout says which blocks of a matrix exist. It is immutable and reference-counted; any number of matrices, threads and languages
+ * may share it.
  *
- * Dynamic layouts (tartan_layout_from_device_mask, see device.h) are the exception: a mask on a device determines their
- * blocks, which the host does not know. Functions that need the blocks refuse such a layout: they return
- * UNSUPPORTED, or the value for a bad handle if they return no status. tartan_layout_to_host makes an ordinary
- * layout from one.
+ * The matrix has rows x cols elements in blocks of block_rows x block_cols. The grid has grid_rows = ceil(rows / block_rows) times
+ * grid_cols = ceil(cols / block_cols) block positions; its last row and column may be ragged. Block rows and block columns are
+ * numbered from 0. A block id is the position of a stored block in row-major order (head, block row, block column). Values are always
+ * in this order.
  *
- * Variable layouts, whose blocks differ in size (tartan_layout_with_boundaries), are another: lists say where block rows and
- * block columns begin, and block_rows and block_cols are the largest sizes. Values are [blocks, block_rows, block_cols] all
- * the same, with the elements of a block in its first rows and columns; the rest is padding, as at a ragged edge: zero
- * in what Tartan makes and never read as data. CUDA has their products and arithmetic. Functions that do not say more
- * about such layouts and have no rule for them return UNSUPPORTED.
+ * Dynamic layouts (tartan_layout_from_device_mask, see device.h) are an exception: a mask on a device determines their blocks, which
+ * the host does not know. Functions that need the blocks refuse such a layout: they return UNSUPPORTED, or, if they return no status,
+ * the value for a bad handle. tartan_layout_to_host converts a dynamic layout to an ordinary one.
  *
- * Terms: the matrix has rows x cols elements in blocks of block_rows x block_cols. The grid has grid_rows =
- * ceil(rows / block_rows) times grid_cols = ceil(cols / block_cols) block positions; its last row and column may be
- * ragged. Block rows and block columns are numbered from 0. A block id is the position of a stored block in
- * row-major order (head, block row, block column). Values are always in this order. */
+ * Variable layouts (tartan_layout_with_boundaries) are another exception: their blocks differ in size. Two lists say where block rows
+ * and block columns begin, and block_rows and block_cols are the largest sizes. Values still have the shape [blocks, block_rows,
+ * block_cols]. The elements of a block fill its first rows and columns; the rest is padding, as at a ragged edge: Tartan writes zeros
+ * there and never reads it as data. CUDA supports products and arithmetic of such matrices. Functions whose documentation does not
+ * mention variable layouts, and for which no rule follows from it, return UNSUPPORTED. */
 #ifndef TARTAN_LAYOUT_H
 #define TARTAN_LAYOUT_H
 
@@ -28,8 +27,8 @@ extern "C" {
 
 typedef struct tartan_layout tartan_layout;
 
-/* The frame of a layout. rows, cols >= 0; block_rows, block_cols 1 .. 256; heads 1 .. 2^20.
- * The grid may have at most 2^31 - 1 block rows and columns. */
+/* The frame of a layout: rows, cols >= 0; block_rows, block_cols 1 .. 256; heads 1 .. 2^20. The grid may have at most 2^31 - 1 block
+ * rows and columns. */
 typedef struct tartan_shape {
     int64_t rows;
     int64_t cols;
@@ -47,11 +46,11 @@ typedef enum tartan_norm {
 typedef enum tartan_block_numbering {
     TARTAN_BY_ROW = 0,
     TARTAN_BY_COLUMN = 1,
-    TARTAN_BY_MORTON = 2, /* bits of row and column interleaved, column in the even bits */
+    TARTAN_BY_MORTON = 2, /* bits of row and column interleaved, the column in the even bits */
 } tartan_block_numbering;
 
-/* Places of elements in a matrix or of blocks in its grid, in any order: place i is in row rows[i] and column cols[i] of
- * head heads[i]. Each list has `count` numbers. */
+/* Positions of elements in a matrix, or of blocks in its grid, in any order: position i is in row rows[i] and column cols[i] of head
+ * heads[i]. Each list has `count` numbers. */
 typedef struct tartan_places {
     const int64_t *heads; /* NULL: head 0, unless a function says otherwise */
     const int64_t *rows;
@@ -59,8 +58,8 @@ typedef struct tartan_places {
     int64_t count;
 } tartan_places;
 
-/* Compressed rows (CSR) of elements or blocks: the entries of row r have the columns indices[pointers[r]] ..
- * indices[pointers[r + 1] - 1], in any order. With by_column != 0, columns that list their rows (CSC) instead. */
+/* Compressed rows (CSR) of elements or blocks. The entries of row r have the columns indices[pointers[r]] .. indices[pointers[r + 1]
+ * - 1], in any order. If by_column is not 0, compressed columns (CSC) that list their rows. */
 typedef struct tartan_compressed {
     const int64_t *pointers; /* ascending from 0 to nindices */
     int64_t npointers;       /* rows + 1, or columns + 1 */
@@ -69,103 +68,103 @@ typedef struct tartan_compressed {
     int32_t by_column;
 } tartan_compressed;
 
-/* ---- Making layouts. *out holds one reference, NULL on failure. ----
- * Common errors: HANDLE (NULL argument), ARGUMENT or SHAPE (the frame or a length), LAYOUT (an index out of range
- * or a block twice), OVERFLOW, MEMORY. Index arrays are copied. */
+/* ---- Creation. *out holds one reference, NULL on failure. ----
+ * Common errors: HANDLE (NULL argument), ARGUMENT or SHAPE (the frame or a length), LAYOUT (an index out of range or a repeated
+ * block), OVERFLOW, MEMORY. Index arrays are copied. */
 
-/* From a 0/1 mask [heads, grid_rows, grid_cols], row-major; any non-zero byte is a block. */
+/* From a mask [heads, grid_rows, grid_cols], row-major; every non-zero byte is a block. */
 TARTAN_API tartan_status tartan_layout_from_mask(const tartan_shape *shape, const uint8_t *mask,
                                                  int64_t nmask, tartan_layout **out);
 
-/* From the places of the blocks in the grid, each block once. If heads is NULL, every head has all the blocks. */
+/* From the positions of the blocks in the grid, each block once. If heads is NULL, every head has all these blocks. */
 TARTAN_API tartan_status tartan_layout_from_coordinates(const tartan_shape *shape,
                                                         const tartan_places *places, tartan_layout **out);
 
-/* From compressed rows of blocks, heads * grid_rows of them. Errors: also ARGUMENT (by_column). */
+/* From heads * grid_rows compressed rows of blocks. Errors: also ARGUMENT (by_column). */
 TARTAN_API tartan_status tartan_layout_from_csr(const tartan_shape *shape, const tartan_compressed *lists,
                                                 tartan_layout **out);
 
-/* Packed sequences, for instance several texts one after another: the queries (rows) of sequence s are q_offsets[s] ..
- * q_offsets[s + 1] - 1 and its keys (columns) k_offsets[s] .. k_offsets[s + 1] - 1. Offsets ascend from 0 to rows and to
- * cols; two equal ones make an empty sequence. k_offsets may be NULL with nk_offsets = 0: the same as q_offsets. A query sees
- * only keys of its own sequence, and fewer of them with these options ("name=value" separated by blanks or commas, or
- * NULL):
- *     causal=1      only keys at its own position or before it; default 0
- *     align=end     with causal=1: the last query of a sequence is at the position of its last key, as chunked prefill and
- *                   decoding want (default); align=start: the first query is at the position of the first key
+/* Packed sequences, for instance several texts one after another. The queries (rows) of sequence s are q_offsets[s] .. q_offsets[s +
+ * 1] - 1 and its keys (columns) k_offsets[s] .. k_offsets[s + 1] - 1. Offsets ascend from 0 to rows and to cols; equal neighbours
+ * make an empty sequence. k_offsets may be NULL with nk_offsets = 0, which means q_offsets. A query sees only keys of its own
+ * sequence. Options ("name=value" separated by blanks or commas, or NULL) restrict this further:
+ *     causal=1      only keys at or before its own position; default 0
+ *     align=end     with causal=1: the last query of a sequence is at the position of its last key, as in chunked
+ *                   prefill and decoding (default); align=start: the first query is at the position of the first key
  *     window=512    with causal=1: only the last 512 of these keys
- * The layout has every block in which a query sees a key, the same blocks for all heads.
- * tartan_block_mask_from_sequences hides the rest. Errors also: SHAPE (lengths), LAYOUT (offsets), ARGUMENT (options).
- * Time: in proportion to sequences, rows of the grid and stored blocks. */
+ * The layout has every block in which a query sees a key, the same blocks for all heads. tartan_block_mask_from_sequences hides the
+ * other elements of these blocks. Errors: also SHAPE (lengths), LAYOUT (offsets), ARGUMENT (options). Time is proportional to the
+ * numbers of sequences, grid rows and stored blocks. */
 TARTAN_API tartan_status tartan_layout_from_sequences(const tartan_shape *shape, const int64_t *q_offsets,
                                                       int64_t nq_offsets, const int64_t *k_offsets,
                                                       int64_t nk_offsets, const char *options,
                                                       tartan_layout **out);
 
-/* The blocks that hold at least one of the elements at `places`, which may repeat. */
+/* The blocks that contain at least one of the elements at `places`, which may repeat. */
 TARTAN_API tartan_status tartan_layout_from_entries(const tartan_shape *shape, const tartan_places *places,
                                                     tartan_layout **out);
 
-/* The blocks of dense [rows, cols] ([heads, rows, cols] if heads > 1) that hold a non-zero or NaN. */
+/* The blocks of dense [rows, cols] ([heads, rows, cols] if heads > 1) that contain a non-zero or NaN. */
 TARTAN_API tartan_status tartan_layout_from_dense(const tartan_shape *shape, const tartan_array *dense,
                                                   tartan_layout **out);
 
-/* The round(density * grid) blocks of largest norm in each head; ties go to the smaller block id, and a NaN
- * counts as infinity. */
+/* The round(density * grid) blocks of largest norm in each head. Ties go to the smaller block id; NaN counts as infinity. */
 TARTAN_API tartan_status tartan_layout_from_dense_largest(const tartan_shape *shape,
                                                           const tartan_array *dense, double density,
                                                           int32_t norm, tartan_layout **out);
 
-/* Returns whether the element (head, row, col) of the matrix counts: non-zero if so. */
+/* Return non-zero if the element (head, row, col) of the matrix counts. */
 typedef int32_t (*tartan_keep)(void *user, int64_t head, int64_t row, int64_t col);
 
-/* The blocks with an element for which a function returns non-zero. The calling thread calls it for those of each block until one counts. */
+/* The blocks with at least one element for which `keep` returns non-zero. The calling thread calls it for the elements of each block
+ * until one counts. */
 TARTAN_API tartan_status tartan_layout_from_rule(const tartan_shape *shape, tartan_keep keep, void *user,
                                                  tartan_layout **out);
 
-/* The same blocks of the grid with other boundaries: block row i has the rows row_bounds[i] .. row_bounds[i + 1] - 1, and
- * block column j the columns col_bounds[j] .. col_bounds[j + 1] - 1. The lists begin with 0 and have blocks of 1 .. 256;
- * NULL with length 0 leaves a side as it is. So every way to make a layout, a pattern for instance, makes one of blocks of
- * different sizes: in a frame of grid_rows x grid_cols with blocks of 1 x 1, and then with boundaries. Where all blocks have
- * one size, of which the last may be less, the layout is an ordinary one. It has no recipe. Errors: also LAYOUT (the
- * boundaries), SHAPE (a length), UNSUPPORTED (a dynamic layout). */
+/* The same blocks of the grid with other boundaries: block row i has the rows row_bounds[i] .. row_bounds[i + 1] - 1, and block
+ * column j the columns col_bounds[j] .. col_bounds[j + 1] - 1. Each list begins with 0 and ascends in steps of 1 .. 256; NULL with
+ * length 0 keeps the boundaries of that side. To give any layout, such as a pattern, blocks of different sizes, create it in a frame
+ * of grid_rows x grid_cols with blocks of 1 x 1 and then set the boundaries. If all blocks have one size, of which only the last may
+ * be smaller, the result is an ordinary layout. It has no recipe. Errors: also LAYOUT (the boundaries), SHAPE (a length), UNSUPPORTED
+ * (a dynamic layout). */
 TARTAN_API tartan_status tartan_layout_with_boundaries(const tartan_layout *layout, const int64_t *row_bounds,
                                                        int64_t nrow_bounds, const int64_t *col_bounds,
                                                        int64_t ncol_bounds, tartan_layout **out);
 
-/* The blocks of largest score in each block row of each head; of equal ones those of smaller block columns win, NaN counts as infinity,
- * and a block of score -infinity is never chosen.
- *     counts  at most so many, one number for all block rows or one for each, [heads * grid_rows]; or NULL with ncounts = 0
- *     top_p   the fewest that have this share of the softmax of the block row, above 0; 1: all
- *     scores  [heads, grid_rows, grid_cols], or [grid_rows, grid_cols] if heads is 1, of f64, f32, f16 or bf16, in host memory
- * tartan_layout_from_device_scores chooses on a device. Errors also: DTYPE, UNSUPPORTED (memory of a device). */
+/* The blocks of largest score in each block row of each head. Ties go to the smaller block column, NaN counts as infinity, and a
+ * block of score -infinity is never chosen.
+ *     counts  the largest number of blocks to choose: one number for all block rows, or one for each, [heads *
+ *             grid_rows]; or NULL with ncounts = 0 for no limit
+ *     top_p   chooses the fewest blocks whose softmax weights within the block row sum to at least top_p, above 0; 1:
+ *             all
+ *     scores  [heads, grid_rows, grid_cols], or [grid_rows, grid_cols] if heads is 1, of f64, f32, f16 or bf16, in
+ *             host memory
+ * tartan_layout_from_device_scores chooses on a device. Errors: also DTYPE, UNSUPPORTED (device memory). */
 TARTAN_API tartan_status tartan_layout_from_scores(const tartan_shape *shape, const tartan_array *scores,
                                                    const int64_t *counts, int64_t ncounts, double top_p,
                                                    tartan_layout **out);
 
-/* From a named pattern. `parameters` is "name=value" pairs, separated by spaces or commas; omitted ones take
- * their defaults, and "" or NULL means all defaults. Random patterns take their numbers from Philox4x32-10
- * keyed by `seed` (>= 0), so a seed gives the same layout on every machine and in every language.
- * tartan_pattern_help describes the parameters. The layout keeps its recipe.
- * Errors: also NOT_FOUND (no such pattern) and ARGUMENT (an unknown or invalid parameter; the text lists the known
- * ones). */
+/* From a named pattern. `parameters` holds "name=value" pairs separated by blanks or commas. Parameters that are left out take their
+ * defaults; "" or NULL means all defaults. Random patterns use Philox4x32-10 keyed by `seed` (>= 0), so a seed gives the same layout
+ * on every machine and in every language. tartan_pattern_help describes the parameters. The layout keeps its recipe.
+ * Errors: also NOT_FOUND (no such pattern), ARGUMENT (an unknown or invalid parameter; the text lists the known ones). */
 TARTAN_API tartan_status tartan_layout_from_pattern(const tartan_shape *shape, const char *pattern,
                                                     const char *parameters, int64_t seed,
                                                     tartan_layout **out);
 
-/* The known patterns: count, name of the i-th, and a help text "what it is\nparameter=default: meaning\n...".
- * Static strings; NULL out of range. */
+/* The known patterns: their number, the name of the i-th, and its help text: "what it is\nparameter=default: meaning\n...". Static
+ * strings; NULL if i is out of range. */
 TARTAN_API int32_t tartan_pattern_count(void);
 TARTAN_API const char *tartan_pattern_name(int32_t i);
 TARTAN_API const char *tartan_pattern_help(int32_t i);
 
-/* One more reference to the layout; NULL is allowed and gives NULL. */
+/* Add a reference to the layout and return it; NULL is allowed and give NULL. */
 TARTAN_API tartan_layout *tartan_layout_retain(tartan_layout *layout);
 
-/* Releases a reference, from any thread at any time; the last one frees the layout. NULL is allowed. */
+/* Release a reference, from any thread at any time. The last release frees the layout. NULL is allowed. */
 TARTAN_API void tartan_layout_free(tartan_layout *layout);
 
-/* ---- Asking. Counts are -1 for a bad handle. ---- */
+/* ---- Queries. Numbers are -1 for a bad handle. ---- */
 
 TARTAN_API int64_t tartan_layout_rows(const tartan_layout *layout);
 TARTAN_API int64_t tartan_layout_cols(const tartan_layout *layout);
@@ -176,65 +175,62 @@ TARTAN_API int64_t tartan_layout_grid_rows(const tartan_layout *layout);
 TARTAN_API int64_t tartan_layout_grid_cols(const tartan_layout *layout);
 TARTAN_API int64_t tartan_layout_blocks(const tartan_layout *layout); /* stored blocks of all heads */
 
-/* 1 for a dynamic layout, whose tartan_layout_blocks is its capacity; 0 for an ordinary one, -1 for a bad handle. */
+/* 1 for a dynamic layout, whose tartan_layout_blocks is its capacity; 0 for any other layout, -1 for a bad handle. */
 TARTAN_API int32_t tartan_layout_is_dynamic(const tartan_layout *layout);
 
-/* 1 for a layout whose blocks differ in size, 0 for another, -1 for a bad handle. */
+/* 1 for a layout whose blocks differ in size, 0 for any other layout, -1 for a bad handle. */
 TARTAN_API int32_t tartan_layout_is_variable(const tartan_layout *layout);
 
-/* Where block rows and block columns begin, and where the last ends: [grid_rows + 1] and [grid_cols + 1], of layouts of one
- * block size, too. Errors: HANDLE, SHAPE (a length), UNSUPPORTED (a dynamic layout). */
+/* Where block rows and block columns begin, and where the last ends: [grid_rows + 1] and [grid_cols + 1]. Also for layouts of one
+ * block size. Errors: HANDLE, SHAPE (a length), UNSUPPORTED (a dynamic layout). */
 TARTAN_API tartan_status tartan_layout_get_boundaries(const tartan_layout *layout, int64_t *out_row_bounds,
                                                       int64_t nout_row_bounds, int64_t *out_col_bounds,
                                                       int64_t nout_col_bounds);
 
-/* Stored elements: the stored blocks less the padding of ragged edges and of smaller blocks. */
+/* The number of stored elements: the stored blocks without the padding of ragged edges and of smaller blocks. */
 TARTAN_API int64_t tartan_layout_elements(const tartan_layout *layout);
 
 /* Stored blocks / all blocks of the grid, 0 .. 1 (0 for an empty grid); -1 for a bad handle. */
 TARTAN_API double tartan_layout_density(const tartan_layout *layout);
 
-/* XXH3-128 over the canonical bytes (docs/file_format.md) as 32 lower-case hexadecimal digits: equal layouts
- * have equal identities, in every language and release. Lives as long as the layout; NULL for a bad handle. */
+/* XXH3-128 over the canonical bytes (docs/file_format.md), as 32 lower-case hexadecimal digits. Equal layouts have equal identities,
+ * in every language and release. Valid as long as the layout; NULL for a bad handle. */
 TARTAN_API const char *tartan_layout_identity(const tartan_layout *layout);
 
-/* How the layout was made, as JSON, "" if unknown. Not part of the identity. Lives as long as the layout; NULL
- * for a bad handle. */
+/* How the layout was created, as JSON; "" if unknown. It is not part of the identity. Valid as long as the layout; NULL for a bad
+ * handle. */
 TARTAN_API const char *tartan_layout_recipe(const tartan_layout *layout);
 
-/* 1 if both have the same blocks in the same frame, 0 if not, -1 for a bad handle. A dynamic layout equals only
- * itself. */
+/* 1 if both layouts have the same blocks in the same frame, 0 if not, -1 for a bad handle. A dynamic layout equals only itself. */
 TARTAN_API int32_t tartan_layout_equal(const tartan_layout *a, const tartan_layout *b);
 
-/* Row lists: row_pointers [heads * grid_rows + 1], block_cols [blocks]. Valid as long as the layout; NULL for a bad
- * handle. */
+/* Row lists: row_pointers [heads * grid_rows + 1], block_cols [blocks]. Valid as long as the layout; NULL for a bad handle. */
 TARTAN_API const int64_t *tartan_layout_row_pointers(const tartan_layout *layout);
 TARTAN_API const int32_t *tartan_layout_col_indices(const tartan_layout *layout);
 
-/* Copies of the same lists. Errors of this and the following functions: HANDLE, SHAPE (a length). */
+/* Copy the same lists. Errors of this and the following functions: HANDLE, SHAPE (a length). */
 TARTAN_API tartan_status tartan_layout_get_row_lists(const tartan_layout *layout, int64_t *out_row_pointers,
                                                      int64_t nout_row_pointers, int64_t *out_block_cols,
                                                      int64_t nout_block_cols);
 
-/* Column lists: col_pointers [heads * grid_cols + 1], block_rows and block ids [blocks], both ascending in
- * each column. */
+/* Column lists: col_pointers [heads * grid_cols + 1], block_rows and block ids [blocks], both ascending within each column. */
 TARTAN_API tartan_status tartan_layout_get_col_lists(const tartan_layout *layout, int64_t *out_col_pointers,
                                                      int64_t nout_col_pointers, int64_t *out_block_rows,
                                                      int64_t nout_block_rows, int64_t *out_ids,
                                                      int64_t nout_ids);
 
-/* Head, block row and block column of every block id, each [blocks]. */
+/* The head, block row and block column of every block id, each [blocks]. */
 TARTAN_API tartan_status tartan_layout_get_coordinates(const tartan_layout *layout, int64_t *out_heads,
                                                        int64_t nout_heads, int64_t *out_block_rows,
                                                        int64_t nout_block_rows, int64_t *out_block_cols,
                                                        int64_t nout_block_cols);
 
-/* The mask [heads, grid_rows, grid_cols], row-major, of 0 and 1. */
+/* The mask [heads, grid_rows, grid_cols], row-major, of zeros and ones. */
 TARTAN_API tartan_status tartan_layout_get_mask(const tartan_layout *layout, uint8_t *out_mask,
                                                 int64_t nout_mask);
 
-/* The block id at each place of the grid, [count]; -1 if there is no block. Errors: also LAYOUT (a place outside the
- * grid). */
+/* The block id at each position of the grid, [count]; -1 where no block is stored. Errors: also LAYOUT (a position outside the grid).
+ * */
 TARTAN_API tartan_status tartan_layout_find(const tartan_layout *layout, const tartan_places *places,
                                             int64_t *out_ids, int64_t nout_ids);
 
@@ -242,8 +238,8 @@ TARTAN_API tartan_status tartan_layout_find(const tartan_layout *layout, const t
 TARTAN_API int64_t tartan_layout_block(const tartan_layout *layout, int64_t head, int64_t block_row,
                                        int64_t block_col);
 
-/* Block ids in the order of another numbering (tartan_block_numbering), [blocks]: out_ids[i] is the id of
- * the i-th block by row, by column or by Morton code, each head by itself. Errors: also ARGUMENT, MEMORY. */
+/* Block ids in the order of another numbering (tartan_block_numbering), [blocks]: out_ids[i] is the id of the i-th block by row, by
+ * column or by Morton code, head by head. Errors: also ARGUMENT, MEMORY. */
 TARTAN_API tartan_status tartan_layout_number(const tartan_layout *layout, int32_t numbering,
                                               int64_t *out_ids, int64_t nout_ids);
 
@@ -251,44 +247,44 @@ TARTAN_API tartan_status tartan_layout_number(const tartan_layout *layout, int32
 TARTAN_API tartan_status tartan_layout_row_lengths(const tartan_layout *layout, int64_t *out_lengths,
                                                    int64_t nout_lengths);
 
-/* Statistics of the row lengths: out_spread[4] = smallest, mean, largest, standard deviation (of the population). */
+/* Statistics of the row lengths: out_spread[4] = minimum, mean, maximum, population standard deviation. */
 TARTAN_API tartan_status tartan_layout_row_spread(const tartan_layout *layout, double *out_spread,
                                                   int64_t nout_spread);
 
-/* out_bandwidth[2]: largest block row - block column, and largest block column - block row, over all blocks;
- * 0 if there are no blocks on that side of the diagonal. */
+/* out_bandwidth[2]: the largest block row - block column and the largest block column - block row over all blocks; 0 if no block lies
+ * on that side of the diagonal. */
 TARTAN_API tartan_status tartan_layout_bandwidth(const tartan_layout *layout, int64_t *out_bandwidth,
                                                  int64_t nout_bandwidth);
 
-/* Reach ("mix factor"): out_reach[i] = the share (0 .. 1) of pairs (u, v) of block rows and block columns such that
- * v can be reached from u in 1 .. i + 1 steps; a step leads from a block row to the block columns stored in it. For
- * one head. Errors: also SHAPE (grid not square), ARGUMENT (head), MEMORY. */
+/* Reach ("mix factor") of one head: out_reach[i] is the fraction (0 .. 1) of pairs (u, v) of block rows and block columns such that v
+ * can be reached from u in 1 .. i + 1 steps. A step leads from a block row to a block column stored in it.
+ * Errors: also SHAPE (grid not square), ARGUMENT (head), MEMORY. */
 TARTAN_API tartan_status tartan_layout_reach(const tartan_layout *layout, int64_t head, double *out_reach,
                                              int64_t nout_reach);
 
-/* Cuts the heads * grid_rows block rows into nout_bounds - 1 ranges with nearly equal numbers of blocks; out_bounds
- * ascends from 0 to heads * grid_rows. */
+/* Divide the heads * grid_rows block rows into nout_bounds - 1 ranges with nearly equal numbers of blocks. out_bounds ascends from 0
+ * to heads * grid_rows. */
 TARTAN_API tartan_status tartan_layout_partition(const tartan_layout *layout, int64_t *out_bounds,
                                                  int64_t nout_bounds);
 
-/* A picture of the layout as SVG, `pixels` (16 .. 4096) wide. Beyond 512 blocks per side, neighbouring blocks are
- * merged and drawn darker the denser they are. Heads stand side by side. The caller frees the text.
+/* Draw the layout as SVG, `pixels` (16 .. 4096) wide. Beyond 512 blocks per side, neighbouring blocks are merged and shaded by their
+ * density. Heads are drawn side by side. The caller frees the text.
  * Errors: HANDLE, ARGUMENT, MEMORY. */
 TARTAN_API tartan_status tartan_layout_svg(const tartan_layout *layout, int32_t pixels, char **out_text);
 
-/* ---- New layouts from layouts. Errors: HANDLE, SHAPE (frames differ), ARGUMENT, LAYOUT, MEMORY. ---- */
+/* ---- Layouts from layouts. Errors: HANDLE, SHAPE (frames differ), ARGUMENT, LAYOUT, MEMORY. ---- */
 
 TARTAN_API tartan_status tartan_layout_transpose(const tartan_layout *layout, tartan_layout **out);
 TARTAN_API tartan_status tartan_layout_union(const tartan_layout *a, const tartan_layout *b,
                                              tartan_layout **out);
 TARTAN_API tartan_status tartan_layout_intersection(const tartan_layout *a, const tartan_layout *b,
                                                     tartan_layout **out);
-/* Blocks of a that are not in b. */
+/* The blocks of a that are not in b. */
 TARTAN_API tartan_status tartan_layout_difference(const tartan_layout *a, const tartan_layout *b,
                                                   tartan_layout **out);
 
-/* Block row i of the result is block row row_order[i], block column j is col_order[j]; each order is a
- * permutation of 0 .. grid-1, or NULL with length 0 to leave that side as it is. A ragged edge must stay last. */
+/* Block row i of the result is block row row_order[i], and block column j is col_order[j]. Each order is a permutation of 0 ..
+ * grid-1, or NULL with length 0 to keep that side. A ragged edge must stay last. */
 TARTAN_API tartan_status tartan_layout_permute(const tartan_layout *layout, const int64_t *row_order,
                                                int64_t nrow_order, const int64_t *col_order,
                                                int64_t ncol_order, tartan_layout **out);
@@ -297,16 +293,18 @@ TARTAN_API tartan_status tartan_layout_permute(const tartan_layout *layout, cons
 TARTAN_API tartan_status tartan_layout_slice(const tartan_layout *layout, int64_t row_begin, int64_t row_end,
                                              int64_t col_begin, int64_t col_end, tartan_layout **out);
 
-/* The first `rows` rows and `cols` columns (at most those of the layout), which may end inside blocks: sequences that are shorter. */
+/* The first `rows` rows and `cols` columns (at most those of the layout), for instance for shorter sequences. The cuts may fall
+ * inside blocks. */
 TARTAN_API tartan_status tartan_layout_cut(const tartan_layout *layout, int64_t rows, int64_t cols,
                                            tartan_layout **out);
 
-/* Head i of the result is head heads[i] of the layout; a head may be there any number of times. */
+/* Head i of the result is head heads[i] of the layout. A head may appear any number of times. */
 TARTAN_API tartan_status tartan_layout_take_heads(const tartan_layout *layout, const int64_t *heads,
                                                   int64_t nheads, tartan_layout **out);
 
-/* The layout of a batch of sequences padded to the columns (keys) of `layout`, of which entry b has the first lengths[b]: the heads of the
- * first entry, then those of the second, ..., without blocks of padding alone. tartan_block_mask_from_lengths hides the rest of it. */
+/* The layout of a batch of padded sequences: entry b uses the first lengths[b] of the columns (keys) of `layout`. The result has the
+ * heads of the first entry, then those of the second, ..., without blocks that hold only padding. tartan_block_mask_from_lengths
+ * hides the other padding. */
 TARTAN_API tartan_status tartan_layout_from_lengths(const tartan_layout *layout, const int64_t *lengths,
                                                     int64_t nlengths, tartan_layout **out);
 
@@ -318,38 +316,39 @@ TARTAN_API tartan_status tartan_layout_prune(const tartan_layout *layout, const 
 TARTAN_API tartan_status tartan_layout_keep_largest(const tartan_layout *layout, const double *scores,
                                                     int64_t nscores, int64_t count, tartan_layout **out);
 
-/* Adds the blocks at `places` of the grid, some of which the layout may have already. If heads is NULL, every head gets
- * all of them. */
+/* Add the blocks at `places` of the grid; the layout may have some of them already. If heads is NULL, every head gets all of them. */
 TARTAN_API tartan_status tartan_layout_grow(const tartan_layout *layout, const tartan_places *places,
                                             tartan_layout **out);
 
-/* The blocks after step `step` (>= 0) of training in which blocks are dropped and grown: magnitude pruning, movement pruning, and
- * RigL-like regrowth. The same layout, with another reference, if nothing changes. tartan_matrix_project takes weights and the
- * optimiser's moments to the new layout: blocks that are kept keep their values, new blocks are zeros.
- * `scores` [blocks] say what a stored block is worth (norms of blocks, or what movement pruning has summed up: see
- * tartan_gate_gradient), `growth` [heads, grid rows, grid cols] what any place is worth, or NULL (tartan_growth_score gives them);
- * none NaN. Among equals the first win. `schedule`, "name=value" words separated by blanks or commas (NULL: none):
- *     density=0.1    the fraction of the grid that is stored at step `end`; if left out, the number of blocks stays as it is
+/* The layout after training step `step` (>= 0) of a schedule that drops and grows blocks: magnitude pruning, movement pruning or
+ * RigL-like regrowth. If nothing changes, returns the same layout with another reference. tartan_matrix_project moves weights and the
+ * optimiser's moments to the new layout: blocks that stay keep their values, new blocks are zeros. `scores` [blocks] rank the stored
+ * blocks (by their norms, or by the accumulated scores of movement pruning; see tartan_gate_gradient). `growth` [heads, grid rows,
+ * grid cols] ranks all positions of the grid (see tartan_growth_score), or is NULL. Neither may contain NaN. Ties go to the smaller
+ * block id or position. `schedule` holds "name=value" words separated by blanks or commas (NULL: none):
+ *     density=0.1    the density at step `end`; without it, the number of blocks does not change
  *     initial=1      the density at step `begin`
- *     curve=cubic    how the density goes from one to the other: cubic, in proportion to the cube of the steps that are left, linear,
- *                    cosine, or constant: at once. It is reached at once, too, if there is no end
- *     threshold=0.5  instead of a density: blocks whose score is below are dropped
- *     swap=0         the fraction of the blocks that stay by this which are dropped all the same, those of least score, and replaced:
- *                    by the places of largest `growth`, or, without it, by places drawn at random, not of blocks just dropped as long
- *                    as there are others
- *     decay=cosine   how `swap` goes to 0 at step `end`: cosine, linear, cubic or constant (it does not). Without an end it does not
- *     begin=0 every=1 end=-1   blocks change at steps begin, begin + every, ... not after end; -1: there is no end
- *     seed=0         of random places, which depend on it and on the step alone
- * A density that rises grows blocks as `swap` does. A block that is dropped and grown at once keeps its values.
- * Errors: also ARGUMENT (the schedule, NaN). Time: in proportion to the grid if blocks are grown, else to the blocks.
+ *     curve=cubic    how the density moves from `initial` to `density`: cubic (in proportion to the cube of the
+ *                    remaining steps), linear, cosine, or constant (at once). Without an end, the density is also
+ *                    reached at once
+ *     threshold=0.5  replaces the density: drops blocks whose score is below
+ *     swap=0         the fraction of the remaining blocks, those of smallest score, to drop as well and replace: by
+ *                    the positions of largest `growth` or, without `growth`, by random positions, which avoid blocks
+ *                    just dropped as long as there are others
+ *     decay=cosine   how `swap` falls to 0 at step `end`: cosine, linear, cubic or constant (no decay). Without an
+ *                    end there is no decay
+ *     begin=0 every=1 end=-1   blocks change at steps begin, begin + every, ... up to end; -1: no end
+ *     seed=0         the seed of random positions, which depend on it and on the step only
+ * When the density rises, blocks grow as with `swap`. A block that is dropped and grown in the same step keeps its values.
+ * Errors: also ARGUMENT (the schedule, NaN). Time is proportional to the grid if blocks grow, else to the number of blocks.
  * Sources: Zhu, Gupta, "To prune, or not to prune" (2017): the cubic curve; Evci et al., "Rigging the lottery" (2020): swap and its
  * decay. */
 TARTAN_API tartan_status tartan_layout_evolve(const tartan_layout *layout, const double *scores,
                                               int64_t nscores, const double *growth, int64_t ngrowth,
                                               int64_t step, const char *schedule, tartan_layout **out);
 
-/* Moves block ids[i] to place i of the grid, all blocks at once. If heads is NULL, blocks stay in their heads.
- * out_sources [blocks]: the old id of each block of the result. Errors: also LAYOUT (two blocks at one place). */
+/* Move block ids[i] to position i of `places`, all blocks at once. If heads is NULL, blocks stay in their heads. out_sources [blocks]
+ * receives the old id of each block of the result. Errors: also LAYOUT (two blocks at one position). */
 TARTAN_API tartan_status tartan_layout_move(const tartan_layout *layout, const int64_t *ids, int64_t nids,
                                             const tartan_places *places, int64_t *out_sources,
                                             int64_t nout_sources, tartan_layout **out);
@@ -359,86 +358,86 @@ TARTAN_API tartan_status tartan_layout_reblock(const tartan_layout *layout, int6
                                                int64_t block_cols, tartan_layout **out);
 
 /* ---- In-block masks: which elements of the stored blocks count ----
- * A mask stores one bit for each element of the blocks that it keeps in part. A block whose elements all count takes
- * only a number, and blocks with equal bits share them, so a causal mask stores one block. A mask is immutable and keeps a
- * reference to its layout. Errors: HANDLE, SHAPE, DTYPE, UNSUPPORTED (a dynamic layout; memory of a device), OVERFLOW
- * (2^31 blocks), MEMORY. ---- */
+ * A mask stores one bit for each element of the blocks that it keeps in part. A block whose elements all count takes only a number,
+ * and blocks with equal bits share them, so a causal mask stores one block. A mask is immutable and keeps a reference to its layout.
+ * Errors: HANDLE, SHAPE, DTYPE, UNSUPPORTED (a dynamic layout; device memory), OVERFLOW (2^31 blocks), MEMORY. ---- */
 typedef struct tartan_block_mask tartan_block_mask;
 
-/* From bytes (TARTAN_U8) with any strides, [rows, cols] for all heads or [heads, rows, cols]; non-zero counts. */
+/* From bytes (TARTAN_U8) with any strides, [rows, cols] for all heads or [heads, rows, cols]; non-zero elements count. */
 TARTAN_API tartan_status tartan_block_mask_from_dense(tartan_layout *layout, const tartan_array *mask,
                                                       tartan_block_mask **out);
 
-/* From a function, called once for each stored element by the calling thread. */
+/* From a function, which the calling thread calls once for each stored element. */
 TARTAN_API tartan_status tartan_block_mask_from_rule(tartan_layout *layout, tartan_keep keep, void *user,
                                                      tartan_block_mask **out);
 
-/* From the bits of all stored blocks: element (i, j) of block w is bit j % 8 of byte [w][i][j / 8], in rows of
- * 4 * ceil(block_cols / 32) bytes; 1 means that the element counts. Bits of padding are ignored. */
+/* From the bits of all stored blocks: element (i, j) of block w is bit j % 8 of byte [w][i][j / 8], in rows of 4 * ceil(block_cols /
+ * 32) bytes; 1 means that the element counts. Bits of padding are ignored. */
 TARTAN_API tartan_status tartan_block_mask_from_bits(tartan_layout *layout, const uint8_t *mask,
                                                      int64_t nmask, tartan_block_mask **out);
 
-/* Keeps what the queries of packed sequences see; offsets and options as for tartan_layout_from_sequences. Any layout may be
- * given, for instance the intersection of the one which that function makes with another pattern. Time: proportional to the
- * stored blocks, and to the words of the blocks that are kept in part. */
+/* Keep what the queries of packed sequences see; offsets and options as for tartan_layout_from_sequences. `layout` may be any layout,
+ * for instance the intersection of the one from that function with another pattern. Time is proportional to the number of stored
+ * blocks and to the size of the bits stored for blocks that are kept in part. */
 TARTAN_API tartan_status tartan_block_mask_from_sequences(tartan_layout *layout, const int64_t *q_offsets,
                                                           int64_t nq_offsets, const int64_t *k_offsets,
                                                           int64_t nk_offsets, const char *options,
                                                           tartan_block_mask **out);
 
-/* Keeps the columns before lengths[b] in the heads of batch entry b of a layout that has those of each entry in turn, as
- * tartan_layout_from_lengths makes it: nlengths divides its heads. Errors also: ARGUMENT (a length). */
+/* Keep the columns before lengths[b] in the heads of batch entry b. The layout has the heads of each entry in turn, as from
+ * tartan_layout_from_lengths: nlengths divides its heads. Errors: also ARGUMENT (a length). */
 TARTAN_API tartan_status tartan_block_mask_from_lengths(tartan_layout *layout, const int64_t *lengths,
                                                         int64_t nlengths, tartan_block_mask **out);
 
-/* The mask on another layout of equal blocks, for instance one that tartan_layout_cut, _intersection or _take_heads made. What the mask's own
- * layout does not store is hidden. Head h has head h % (heads of the mask), whose number divides that of the layout. */
+/* The mask on another layout with the same block size, for instance from tartan_layout_cut, _intersection or _take_heads. Elements
+ * that the mask's own layout does not store are hidden. Head h uses head h % (heads of the mask); the number of heads of the mask
+ * divides that of the layout. */
 TARTAN_API tartan_status tartan_block_mask_project(const tartan_block_mask *block_mask, tartan_layout *layout,
                                                    tartan_block_mask **out);
 
-/* Keeps the elements that both masks keep. The masks must be of one layout or of equal ones. Errors also: LAYOUT. */
+/* Keep the elements that both masks keep. The masks must be on the same layout or on equal ones. Errors: also LAYOUT. */
 TARTAN_API tartan_status tartan_block_mask_intersection(const tartan_block_mask *a,
                                                         const tartan_block_mask *b, tartan_block_mask **out);
 
-/* Copies the bits in the form that tartan_block_mask_from_bits takes; bits of padding are 0. */
+/* Copy the bits, in the form that tartan_block_mask_from_bits takes. Bits of padding are 0. */
 TARTAN_API tartan_status tartan_block_mask_get_bits(const tartan_block_mask *block_mask, uint8_t *out_mask,
                                                     int64_t nout_mask);
 
-/* The same for some blocks: index[id] is -1 if all elements of block id count, else the position of its bits in `mask`,
- * which has a whole number of blocks. Blocks may share bits. Errors also: LAYOUT (a wrong position). */
+/* From the bits of some blocks: index[id] is -1 if all elements of block id count, else the position of its bits in `mask`, which
+ * holds a whole number of blocks. Blocks may share bits. Errors: also LAYOUT (a wrong position). */
 TARTAN_API tartan_status tartan_block_mask_from_index(tartan_layout *layout, const int64_t *index,
                                                       int64_t nindex, const uint8_t *mask, int64_t nmask,
                                                       tartan_block_mask **out);
 
-/* A copy of what the mask stores, as tartan_block_mask_from_index takes it: out_mask has the bits of
+/* Copy what the mask stores, in the form that tartan_block_mask_from_index takes. out_mask receives the bits of
  * tartan_block_mask_stored blocks, all different. */
 TARTAN_API tartan_status tartan_block_mask_get_index(const tartan_block_mask *block_mask, int64_t *out_index,
                                                      int64_t nout_index, uint8_t *out_mask,
                                                      int64_t nout_mask);
 
-/* Frees the mask from any thread; NULL is allowed. */
+/* Free the mask from any thread; NULL is allowed. */
 TARTAN_API void tartan_block_mask_free(tartan_block_mask *block_mask);
 
-/* The number of elements that count, and the number of blocks whose bits are stored; -1 for a bad handle. */
+/* tartan_block_mask_kept: the number of elements that count. tartan_block_mask_stored: the number of blocks whose bits are stored.
+ * Both return -1 for a bad handle. */
 TARTAN_API int64_t tartan_block_mask_kept(const tartan_block_mask *block_mask);
 TARTAN_API int64_t tartan_block_mask_stored(const tartan_block_mask *block_mask);
 
 /* ---- Reordering of element matrices ---- */
 
-/* Reverse Cuthill-McKee: an order of the n rows of a square matrix that brings its entries near the diagonal. The
- * matrix is given by its compressed rows or columns; the pattern of A + A^T is used. Row i of the reordered matrix is
- * row out_order[i]. Each component starts at a pseudo-peripheral vertex (George and Liu); ties
- * are broken by degree, then by number, so the order is unique.
+/* Reverse Cuthill-McKee: an order of the n rows of a square matrix that brings its entries close to the diagonal. The matrix is given
+ * by its compressed rows or columns; the pattern of A + A^T is used. Row i of the reordered matrix is row out_order[i]. Each
+ * component starts at a pseudo-peripheral vertex (George and Liu). Ties are broken by degree, then by number, so the order is unique.
  * Errors: HANDLE, SHAPE (lengths), LAYOUT (pointers or indices), MEMORY. */
 TARTAN_API tartan_status tartan_reorder_rcm(const tartan_compressed *lists, int64_t *out_order,
                                             int64_t nout_order);
 
-/* Orders of the rows and columns of dense [rows, cols] that gather its large elements into few blocks, before blocks are cut: row i of
- * the reordered matrix is row out_row_order[i], column j column out_col_order[j]. Looks for the largest sum of squares in the
- * round(density * grid) blocks of largest norm: first puts rows together whose squares are alike, and columns by the rows, then exchanges
- * rows and columns of two groups while that sum grows, as far as it looks; another order may be better. The result depends on the operands
- * alone. Within a block row or column, orders ascend. Takes 16 rows cols bytes of memory or more.
- * Errors: HANDLE, SHAPE, DTYPE, ARGUMENT (density; an element that is not finite), UNSUPPORTED (heads; memory of a device), MEMORY. */
+/* Order the rows and columns of dense [rows, cols] so that its large elements gather in few blocks. Row i of the reordered matrix is
+ * row out_row_order[i], and column j is column out_col_order[j]. A heuristic maximises the sum of squares in the round(density *
+ * grid) blocks of largest norm: it groups rows with similar squares, then columns by the grouped rows, and then exchanges rows and
+ * columns between groups as long as the sum grows. The search is limited, so better orders may exist. The result depends on the
+ * operands only. Within a block row or column, orders ascend. The call needs at least 16 rows cols bytes of memory.
+ * Errors: HANDLE, SHAPE, DTYPE, ARGUMENT (density; an element that is not finite), UNSUPPORTED (heads; device memory), MEMORY. */
 TARTAN_API tartan_status tartan_reorder_blocks(const tartan_shape *shape, const tartan_array *dense,
                                                double density, int64_t *out_row_order, int64_t nout_row_order,
                                                int64_t *out_col_order, int64_t nout_col_order);

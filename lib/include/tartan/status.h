@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0
- * Status codes, the text of the last failure, versions. */
+ * Status codes, the text of the last error, and versions. */
 #ifndef TARTAN_STATUS_H
 #define TARTAN_STATUS_H
 
@@ -22,8 +22,8 @@ extern "C" {
 #define TARTAN_VERSION_PATCH 0
 #define TARTAN_ABI_VERSION   0
 
-/* Every status: name, code, what it says when no better text is known. Codes are never renumbered.
- * The list also makes the texts, the exceptions of the bindings, and the test that each is produced. */
+/* Every status: name, code and default text. Codes are never renumbered. The enum, the texts, the exceptions of the
+ * bindings and the test that every status occurs are generated from this list. */
 #define TARTAN_STATUS_LIST(X)                                                                                \
     X(OK, 0, "success")                                                                                      \
     X(ERR_ARGUMENT, -1, "an argument has a value that is not allowed")                                       \
@@ -34,7 +34,7 @@ extern "C" {
     X(ERR_UNSUPPORTED, -6, "no backend of this build can do this")                                           \
     X(ERR_MEMORY, -7, "out of memory")                                                                       \
     X(ERR_OVERFLOW, -8, "a product of sizes exceeds what can be addressed")                                  \
-    X(ERR_DEVICE, -9, "a device failed or is not there")                                                     \
+    X(ERR_DEVICE, -9, "a device failed or does not exist")                                                   \
     X(ERR_FILE, -10, "the operating system refused a file operation")                                        \
     X(ERR_FORMAT, -11, "a file is damaged or not in Tartan's format")                                        \
     X(ERR_VERSION, -12, "a file or plug-in is of a newer version")                                           \
@@ -48,21 +48,21 @@ typedef enum tartan_status {
 #undef TARTAN_STATUS_ENUM
 } tartan_status;
 
-/* Text of the last failure on the calling thread: the function, the argument, its value and what was
- * expected. "" if nothing failed yet; a success does not clear it. Valid until the next failure on this
- * thread; never NULL, never to be freed. */
+/* The text of the last error on the calling thread: the function, the argument, its value and what was expected. ""
+ * if no call has failed yet; a success does not clear it. Never NULL. The string is valid until the next error on
+ * this thread; do not free it. */
 TARTAN_API const char *tartan_last_error(void);
 
-/* "ERR_SHAPE" and "sizes do not fit together" for a status code; "UNKNOWN" and "unknown status" for any
- * other number. Static strings. */
+/* The name and the default text of a status code, for instance "ERR_SHAPE" and "sizes do not fit together"; "UNKNOWN"
+ * and "unknown status" for any other number. Static strings. */
 TARTAN_API const char *tartan_status_name(int32_t status);
 TARTAN_API const char *tartan_status_text(int32_t status);
 
-/* "0.1.0", and the number that changes when compiled callers must be rebuilt. */
+/* The version of the library, "0.1.0", and of its ABI: if the latter changes, recompile the callers. */
 TARTAN_API const char *tartan_version(void);
 TARTAN_API int32_t tartan_abi_version(void);
 
-/* Frees a text that a function handed over through a `char **out_text`. Accepts NULL. */
+/* Free a text that a function returned through a `char **out_text`. NULL is allowed. */
 TARTAN_API void tartan_text_free(char *text);
 
 #ifdef __cplusplus

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0
- * The threads of a process. */
+ * The number of threads of a process. */
 #ifndef TARTAN_THREADS_H
 #define TARTAN_THREADS_H
 
@@ -9,12 +9,13 @@
 extern "C" {
 #endif
 
-/* The most threads that any call of this process uses from now on, whatever its context has; 0 for as many as contexts
- * have. Calls that run keep theirs. Loops of a host language are limited by 1 alone. No result depends on it.
+/* Limit the threads of every later call of this process, whatever its context has; 0 removes the limit. Running
+ * calls keep their threads. Parallel loops of a host language only respect a limit of 1. No result depends on the
+ * limit.
  * Errors: ARGUMENT (not 0 .. 4096). */
 TARTAN_API tartan_status tartan_set_num_threads(int32_t threads);
 
-/* How many threads a call with a context of default options may use now. */
+/* The number of threads that a call on a context with default options may use now. */
 TARTAN_API int32_t tartan_get_num_threads(void);
 
 #ifdef __cplusplus

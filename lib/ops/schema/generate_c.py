@@ -293,7 +293,7 @@ def text_of(op):
     for extra in (op.formula, op.details):
         lines += textwrap.wrap(extra, WIDTH, initial_indent="    ", subsequent_indent="    ")
     for line in contract(op):
-        lines += textwrap.wrap(line, WIDTH, initial_indent="  ", subsequent_indent=" " * 14)
+        lines += wrapped_item("  " + line, WIDTH)
     if op.source:
         lines.append(f"  source: {op.source}")
     return "\n".join(lines) + "\n"
@@ -342,9 +342,9 @@ def tables(ops):
 # ---- Public functions ----
 
 DTYPE_TEXT = {
-    "T": "of f64, f32, f16 or bf16", "P": "of f64, f32, f16, bf16, f8e4m3 or f8e5m2",
-    "O": "of the same dtype, or of f32 where that has 16 bits", "S": "of f64 where {first} is, else of f32",
-    "L": "of f64 where {first} is, else of f32, f16 or bf16", "M": "of f64 where {first} is, else of f32, f16, bf16 or f8e4m3", "C": "of f64, f32, f16, bf16, f8e4m3 or f8e5m2", "R": "of f32 or f64", "F64": "of f64", "U8": "of bytes", "I": "of int32, int64 or uint8", "NONE": "",
+    "T": "f64, f32, f16 or bf16", "P": "f64, f32, f16, bf16, f8e4m3 or f8e5m2", "O": "dtype of {first}, or f32 if that has 16 bits",
+    "S": "f64 if {first} is, else f32", "L": "f64 if {first} is, else f32, f16 or bf16", "M": "f64 if {first} is, else f32, f16, bf16 or f8e4m3",
+    "C": "f64, f32, f16, bf16, f8e4m3 or f8e5m2", "R": "f32 or f64", "F64": "f64", "U8": "bytes", "I": "int32, int64 or uint8", "NONE": "",
 }  # fmt: skip
 
 
@@ -353,12 +353,12 @@ def words_of(op, a):
     first = next((x for x in op.arguments if x.dtype in ("T", "P")), None)
     dtype = DTYPE_TEXT[a.dtype].format(first=first and first.name)
     if a.dtype in ("T", "P") and a is not first:
-        dtype = f"of the dtype of {first.name}"
+        dtype = f"dtype of {first.name}"
     if a.dtype == "O" and first.dtype == "P":
-        dtype += ", or of f32, f16 or bf16 where it has 8"
+        dtype += ", or f32, f16 or bf16 if it has 8"
     shape = a.shape
     if shape.startswith("="):
-        shape = f"the shape of {shape[1:]}"
+        shape = f"shape of {shape[1:]}"
     elif shape.startswith("on "):
         shape = f"on the layout of {shape[3:]}"
     facts = [shape] if shape != "any" and a.kind in ("array", "arrays", "matrix") else []
@@ -367,41 +367,73 @@ def words_of(op, a):
     if a.may_be:
         facts.append("may be " + " or ".join(a.may_be))
     if a.old:
-        facts.append(f"whose old values count with {' or '.join(a.old)}")
-    return f"{'NULL, or ' if a.optional else ''}{a.help}{'; ' if facts else ''}{', '.join(facts)}"
+        facts.append(f"old values are used with {' or '.join(a.old)}")
+    return f"{'optional: ' if a.optional else ''}{a.help}{'; ' if facts else ''}{', '.join(facts)}"
 
 
-def option_text(o):
+def bound_of(text):
+    """A bound of an option; those of whole numbers may be large powers of two."""
+    number = abs(int(text)) if re.fullmatch(r"-?\d+", text) else 0
+    power = number.bit_length() - 1
+    return f"{'-' if text.startswith('-') else ''}2^{power}" if number >= 1 << 16 and number == 1 << power else text
+
+
+def range_words(o):
+    """"0 <= < 1" as "0 <= dropout < 1"."""
+    tokens = [bound_of(t) if t not in ("<", "<=") else t for t in o.range.split()]
+    if "<" not in tokens and "<=" not in tokens:
+        return ""
+    bounded_below = tokens[0] not in ("<", "<=")
+    tokens.insert(2 if bounded_below else 0, o.name)
+    return " ".join(tokens)
+
+
+def option_texts(o):
+    """What stands for an option, and what it does."""
+    limits = f"; {range_words(o)}" if o.kind in ("real", "whole") and range_words(o) else ""
     if o.kind == "sizes":
-        return f"{o.name}=30x20: {o.help}"
+        return f"{o.name}=30x20", o.help
     if o.kind == "flag":
-        return f"{o.name}={1 - int(o.default)}: {o.help}"
+        return f"{o.name}={o.default}", f"1: {o.help}"
     if o.kind == "word":
-        return f"{o.name}={'|'.join(o.words)}: {o.help}, default {o.default}"
-    limits = f", {range_of(o)[4]}" if o.range else ""
+        return f"{o.name}={o.default}", f"{o.help} ({' | '.join(o.words)})"
     if o.computed:
-        return f"{o.name}: {o.help}, {o.default} by default{limits}"
-    return f"{o.name}={o.default}: {o.help} (the default{limits})"
+        return o.name, f"{o.help}; default {o.default}{limits}"
+    return f"{o.name}={o.default}", f"{o.help}{limits}"
 
 
 def contract(op):
-    """A line for each argument of the C function."""
+    """Lines of the arguments of the C function, and of its options below them."""
     for item in op.items:
         if item is None:
-            yield f"{'options':<11} NULL, or " + "; ".join(option_text(o) for o in op.text_options)
+            yield f"{'options':<11} optional: any of the following, shown with their defaults"
+            texts = [option_texts(o) for o in op.text_options]
+            width = min(max(len(name) for name, _ in texts), 20)
+            yield from (f"    {name:<{width}}  {text}" for name, text in texts)
         elif isinstance(item, schema.Argument):
             yield f"{item.name:<11} {words_of(op, item)}"
         elif item.positional:
             yield f"{item.name:<11} {item.help}"
 
 
+def wrapped_item(line, width):
+    """An item of a list, which hangs at its text."""
+    indent, name, gap = re.match(r"( *)(.*?)( {2,}|(?<=\S) )(?=\S)", line).groups()
+    hanging = max(len(indent) + len(name) + len(gap), 14)
+    return textwrap.wrap(line, width, subsequent_indent=" " * hanging, break_long_words=False, break_on_hyphens=False)
+
+
 def comment(lines):
-    """A C comment of paragraphs; a line that begins with two blanks is one of a list."""
+    """A C comment. A line that begins with two or six blanks is an item of a list, one with four a formula, any other a paragraph."""
     out = []
     for line in lines:
-        hanging = "              " if line.startswith("  ") else ""
-        out += textwrap.wrap(line, WIDTH - 3, subsequent_indent=hanging, drop_whitespace=True, initial_indent="", break_long_words=False) or [""]
-    return "/* " + "\n * ".join(out) + " */"
+        blanks = len(line) - len(line.lstrip())
+        if blanks in (2, 6):
+            out += wrapped_item(line, WIDTH - 3)
+        else:
+            hanging = " " * (blanks + 4 if blanks else 0)
+            out += textwrap.wrap(line, WIDTH - 3, subsequent_indent=hanging, break_long_words=False, break_on_hyphens=False) or [""]
+    return "/* " + "\n".join([out[0], *(f" * {line}".rstrip() for line in out[1:])]) + " */"
 
 
 def parameters(op):
@@ -441,10 +473,11 @@ def wrapped(text):
 
 
 def header(ops):
-    yield HEAD[:-4] + " The operations that lib/ops/schema describes.\n *"
-    yield """ * A call that fails leaves its outputs untouched. Outputs may not overlap inputs unless their line says so. Arrays have any strides.
- * Numbers are computed in f64 where operands are of f64, else in f32, and rounded once; sums in the type that a line names. Bits depend
- * neither on the number of threads nor on the run, and on the CPU not on the instruction set.
+    yield HEAD[:-4] + " The operations, from their descriptions in lib/ops/schema.\n *"
+    yield """ * Optional arguments may be NULL. Options are a text of "name=value" separated by blanks or commas. A call that fails leaves its outputs
+ * unchanged. Outputs may not overlap inputs unless their line says so. Arrays may have any strides.
+ * Elements are computed in f64 if the operands are f64, else in f32, and rounded once; sums are kept in the type that the text names. The
+ * bits of results depend neither on the number of threads nor on the run and, on the CPU, not on the instruction set.
  *
  * Common errors: HANDLE, SHAPE, DTYPE, LAYOUT, ARGUMENT (options, overlap, an output whose elements share memory), UNSUPPORTED
  * (memory of another device), MEMORY. */
@@ -462,10 +495,12 @@ extern "C" {
     for op in ops:
         if op.by_hand:
             continue
-        lines = [f"{op.help}{': ' + op.formula if op.formula else ''}."]
+        lines = [f"{op.help}."]
+        if op.formula:
+            lines += ["", "    " + op.formula, ""]
         lines += ["  " + line for line in contract(op)]
         if op.details:
-            lines.append(op.details)
+            lines += ["", op.details]
         if op.source:
             lines.append(f"Source: {op.source}.")
         yield comment(lines)

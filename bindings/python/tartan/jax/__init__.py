@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
 """Block-sparse products and attention for JAX, with their derivatives, under `jit`, `grad` and `vmap`.
 
-A block-sparse matrix is a `tartan.Layout` and an array of its values, [blocks, rows of a block, columns of a block]: the layout is fixed when
-a function is traced, the values are a parameter like any other. The library is called on the host through `jax.pure_callback`:
+A block-sparse matrix is a `tartan.Layout` and an array of its values, [blocks, rows of a block, columns of a block]: the layout is fixed
+when a function is traced, and the values are a parameter like any other. The library runs on the host through `jax.pure_callback`, so
 arrays of an accelerator are copied to the host and back.
 
 >>> import jax, jax.numpy as jnp, tartan
@@ -46,7 +46,7 @@ def _one_head(layout: Any) -> tuple[int, int]:
 
 
 def _expect(name: str, array: Any, shape: tuple[Optional[int], ...]) -> None:
-    """Refuses another shape, None standing for any length, while a function is traced."""
+    """Refuse another shape, None standing for any length, while a function is traced."""
     if array.ndim != len(shape) or any(want is not None and n != want for n, want in zip(array.shape, shape)):
         wanted = ", ".join("any" if n is None else str(n) for n in shape)
         raise ShapeError(f"{name} has shape {list(array.shape)}, expected [{wanted}]")
@@ -57,7 +57,7 @@ def _expect(name: str, array: Any, shape: tuple[Optional[int], ...]) -> None:
 
 def spmm(layout: tartan.Layout, values: Any, x: Any, *, transpose: bool = False) -> Any:
     """``A @ x``, or ``A.T @ x`` with `transpose`, of the block-sparse matrix A of `layout` and `values` [blocks, block rows, block
-    columns], and a dense matrix `x` [n, k]. The result is [m, k] of the dtype of `x`, which is that of `values`."""
+    columns], and a dense matrix `x` [n, k]. `x` and `values` have the same dtype, and so has the result [m, k]."""
     rows, cols = _one_head(layout)
     _expect("values", values, (layout.blocks, *layout.block_shape))
     _expect("x", x, (rows if transpose else cols, None))
@@ -119,9 +119,10 @@ def attention(
     key_lengths: Any = None,
 ) -> Any:
     """``softmax(scale * q @ k.T) @ v`` over the keys in the stored blocks of `layout`, as `tartan.attention`: `q` is [batch, heads,
-    queries, d], `k` is [batch, kv_heads, keys, d], and `v` and the result have another d if they like. `mask` is a `BlockMask`, which is
-    fixed when a function is traced, or an array that broadcasts to [batch, heads, queries, keys]: of booleans, or of numbers that are added
-    to the scores. `key_lengths` is [batch]. There are derivatives by `q`, `k` and `v`, which have none; that by `mask` is refused."""
+    queries, d], `k` is [batch, kv_heads, keys, d] and `v` is [batch, kv_heads, keys, dv]. `mask` is a `BlockMask`, which is fixed when a
+    function is traced, or an array that broadcasts to [batch, heads, queries, keys]: booleans, or numbers that are added to the scores.
+    `key_lengths` is [batch]. There are first derivatives with respect to `q`, `k` and `v`, but no second ones; a derivative with respect to
+    `mask` is refused."""
     options: dict[str, Any] = {"scale": scale, "causal": causal, "query_offset": query_offset, "causal_from": causal_from, "softcap": softcap, "by_batch": by_batch}
     if isinstance(mask, tartan.BlockMask):
         options["mask"], mask = mask, None

@@ -43,15 +43,15 @@ def _restored(layout: Layout, bits: Any) -> AttentionCell:
 class BlockSparseAttention(torch.nn.Module):  # type: ignore[misc, unused-ignore]
     """Attention over the blocks of a layout that has a row for each query and a column for each key: see `tartan.attention`.
 
-    Without `embed_dim` it has no parameters, and takes q [batch, heads, queries, d] and k, v [batch, kv_heads, keys, d]. With
-    `embed_dim` it projects: x [batch, tokens, embed_dim] by `q_proj`, `k_proj` and `v_proj` (nn.Linear, which `patch_model` can
-    replace) to `heads` heads of `head_dim` (embed_dim / heads) numbers, of which groups of heads / kv_heads share keys and
-    values, and the result by `out_proj`. ``forward(x, context)`` takes keys and values from `context` [batch, keys, embed_dim].
+    Without `embed_dim` the module has no parameters and takes q [batch, heads, queries, d] and k, v [batch, kv_heads, keys, d]. With
+    `embed_dim`, `q_proj`, `k_proj` and `v_proj` (nn.Linear, which `patch_model` can replace) project x [batch, tokens, embed_dim] to
+    `heads` heads of size `head_dim` (embed_dim / heads), of which groups of heads / kv_heads share keys and values, and `out_proj` projects
+    the result. ``forward(x, context)`` takes keys and values from `context` [batch, keys, embed_dim].
 
-    `layout` has one head for all, or those of q. `mask` is a BlockMask on it, `causal` hides later keys, `scale` is by default
-    1 / sqrt(d). In training, `dropout` drops weights with this probability; the seed comes from PyTorch's generator, so calls
-    differ, torch.manual_seed repeats them and torch.utils.checkpoint sees the same ones again. torch.autocast casts as for
-    scaled_dot_product_attention. A state dict holds the layout, but no mask.
+    `layout` has one head, which all heads share, or the heads of q. `mask` is a BlockMask on it, `causal` hides later keys, and `scale`
+    defaults to 1 / sqrt(d). In training, `dropout` is the probability of dropping a weight. The seed comes from PyTorch's generator, so
+    calls differ, torch.manual_seed repeats them and torch.utils.checkpoint drops the same weights again. torch.autocast casts as for
+    scaled_dot_product_attention. A state dict holds the layout, but not the mask.
 
     >>> import torch, tartan
     >>> from tartan.torch import BlockSparseAttention
@@ -102,11 +102,11 @@ class BlockSparseAttention(torch.nn.Module):  # type: ignore[misc, unused-ignore
 
     @property
     def mask(self) -> Optional[BlockMask]:
-        """Which elements of these blocks count, or None for all."""
+        """Which elements of these blocks count; None for all."""
         return self._cell.mask
 
     def forward(self, *given: Any) -> Any:
-        """Of q, k and v; or, with projections, of x, and a context or None."""
+        """Take q, k and v; or, with projections, x and a context or None."""
         if self.embed_dim is None:
             if len(given) != 3:
                 raise ArgumentError(f"{len(given)} tensors are given, expected q, k and v")

@@ -94,7 +94,7 @@ class _Operator(torch.autograd.Function):  # type: ignore[misc, unused-ignore]
 
     @classmethod
     def _of(cls, operator: Any) -> Any:
-        """Makes a subclass that of an operator."""
+        """Make a subclass that of an operator."""
 
         def below(*given: Any) -> Any:
             return _below(operator, *given)

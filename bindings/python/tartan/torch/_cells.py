@@ -45,7 +45,7 @@ class Cell(Numbered):
         self.set(layout)
 
     def set(self, layout: Layout) -> None:
-        """Holds another layout of the same shape and block from now on."""
+        """Hold another layout of the same shape and block from now on."""
         if not isinstance(layout, Layout):
             raise ArgumentTypeError(f"layout is of type {type(layout).__name__}, expected a Layout")
         if layout.dynamic:

@@ -105,7 +105,7 @@ def _seed_of(seed: Optional[int], x: Any) -> Any:
 
 
 def _inlined(module: types.ModuleType, replaced: dict[str, Any]) -> None:
-    """Has torch.compile look into copies of the functions of a module, in which some names stand for others."""
+    """Have torch.compile look into copies of the functions of a module, in which some names stand for others."""
     names = {**vars(module), **replaced}
     for function in list(vars(module).values()):
         if isinstance(function, types.FunctionType) and function.__module__ == module.__name__:

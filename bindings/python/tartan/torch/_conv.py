@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Convolutions of images whose filters are block-sparse in their channels."""
+"""Convolutions of images with filters that are block-sparse in their channels."""
 
 from __future__ import annotations
 
@@ -38,16 +38,16 @@ class ConvCell(Cell):
 
 
 class BlockSparseConv2d(Stored):
-    """`torch.nn.Conv2d` for filters that join some blocks of input channels with some blocks of output channels.
+    """`torch.nn.Conv2d` with a filter that connects some blocks of input channels with some blocks of output channels.
 
-    The first arguments are those of nn.Conv2d. `layout`, `pattern`, `density` and `block` choose blocks of (output channels,
-    input channels), as for `BlockSparseLinear`; a chosen block is stored at each tap of the kernel. There are no groups, since
-    grouped channels are a layout: pattern "block_diagonal". Padding is of zeros.
+    The first arguments are those of nn.Conv2d. `layout`, `pattern`, `density` and `block` choose blocks of (output channels, input
+    channels), as for `BlockSparseLinear`; a chosen block is stored at each tap of the kernel. There is no `groups` argument: groups are the
+    pattern "block_diagonal". Padding is zero.
 
-    The parameters are `values`, those of the filter of a `tartan.BlockConv` (which `conv` returns), and `bias` [out_channels],
-    drawn as by nn.Conv2d; the fan-in is what a row of output channels stores. x is [n, in_channels, height, width], or without
-    n. Memory in the order of torch.channels_last is the fastest, and the result has the order of x. torch.autocast casts as for
-    nn.Conv2d, and all that `BlockSparseLinear` says of copies, state dicts and layouts holds.
+    The parameters are `values`, the values of the filter of a `tartan.BlockConv` (which `conv` returns), and `bias` [out_channels]. Both
+    are initialised as in nn.Conv2d, where the fan-in is the number of elements that a row of output channels stores. x is [n, in_channels,
+    height, width], or without n. torch.channels_last memory is the fastest, and the result has the memory order of x. torch.autocast casts
+    as for nn.Conv2d. Copies, state dicts and layouts behave as for `BlockSparseLinear`.
 
     >>> import torch
     >>> from tartan.torch import BlockSparseConv2d
@@ -76,8 +76,8 @@ class BlockSparseConv2d(Stored):
     def from_conv2d(
         cls, conv: Any, density: Optional[float] = None, block: Optional[Block] = None, *, keep: Any = "largest"
     ) -> BlockSparseConv2d:
-        """A layer with some blocks of channels of an nn.Conv2d; `keep` as for `BlockSparseLinear.from_linear`. The norm of a
-        block is over its channels and all taps."""
+        """A layer that keeps some blocks of channels of an nn.Conv2d; `keep` as for `BlockSparseLinear.from_linear`. The norm of a block
+        runs over its channels and all taps."""
         if type(conv) is not torch.nn.Conv2d:
             raise ArgumentTypeError(f"conv is of type {type(conv).__name__}, expected torch.nn.Conv2d")
         if conv.groups != 1 or conv.padding_mode != "zeros":
@@ -110,7 +110,7 @@ class BlockSparseConv2d(Stored):
 
     @torch.no_grad()  # type: ignore[misc, untyped-decorator, unused-ignore]
     def reset_parameters(self) -> None:
-        """Draws values and bias anew."""
+        """Initialise values and bias again."""
         if self.values.device.type == "meta":
             return
         layout, taps = self.layout, int(np.prod(self._geometry["kernel"]))

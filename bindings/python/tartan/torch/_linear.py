@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Linear layers whose weight is block-sparse."""
+"""Linear layers with a block-sparse weight."""
 
 from __future__ import annotations
 
@@ -19,20 +19,20 @@ Block = Union[int, tuple[int, int]]
 
 
 class BlockSparseLinear(Stored):
-    """``y = x @ W.T + bias`` as `torch.nn.Linear`, for a weight W [out_features, in_features] of which some blocks are stored.
+    """``y = x @ W.T + bias`` as `torch.nn.Linear`, with a block-sparse weight W [out_features, in_features].
 
-    Which blocks: those of a `layout`; those of a `pattern`, the name of one of `tartan.patterns()` or a pair of the name and a
-    dict of its parameters; or random ones by PyTorch's generator, a share `density` of all, equally many in each block row and
-    block column as far as their number allows. `block` is the side of a block, or (rows, columns).
+    The stored blocks are those of a `layout`; those of a `pattern`, a name from `tartan.patterns()` or a pair of a name and a dict of
+    parameters; or random blocks of the given `density`, drawn by PyTorch's generator and spread evenly over block rows and block columns.
+    `block` is the side of a block, or (rows, columns).
 
-    The parameters are `values` [blocks, block rows, block columns], in the order of block ids of `layout`, and `bias`
-    [out_features]. Both are drawn as by nn.Linear, from U(-b, b) with b = 1 / sqrt(fan_in); the fan-in of a row is what it
-    stores, not in_features, so outputs have the variance that a dense layer gives them, at any density and however the blocks
-    are spread. The bias of a row without blocks is 0.
+    The parameters are `values` [blocks, block rows, block columns], in the order of block ids of `layout`, and `bias` [out_features]. Both
+    are initialised as in nn.Linear, from U(-b, b) with b = 1 / sqrt(fan_in). The fan-in of a row is the number of elements that it stores,
+    not in_features, so outputs have the variance of a dense layer at any density and for any distribution of blocks. The bias of a row
+    without blocks is 0.
 
-    x is [..., in_features], and y [..., out_features], of the dtype of the parameters; torch.autocast casts as for nn.Linear.
-    Layers move between devices and dtypes, are copied and pickled as any module. A state dict holds the layout, too: loading one
-    gives the layer the layout of the state.
+    x is [..., in_features] and y [..., out_features], in the dtype of the parameters; torch.autocast casts as for nn.Linear. Layers move
+    between devices and dtypes, and are copied and pickled, like any module. A state dict includes the layout; loading one gives the layer
+    that layout.
 
     >>> import torch
     >>> from tartan.torch import BlockSparseLinear
@@ -64,10 +64,10 @@ class BlockSparseLinear(Stored):
     def from_linear(
         cls, linear: Any, density: Optional[float] = None, block: Optional[Block] = None, *, keep: Any = "largest"
     ) -> BlockSparseLinear:
-        """A layer with some blocks of the weight of `linear`, an nn.Linear, and its bias, on its device and in its dtype. `keep`
-        says which: a share `density` of all with the largest norm ("largest") or at random ("random"); or those of a Layout.
-        Values are kept as they are, not scaled. The result has parameters of its own, of which gradients are recorded if they
-        are of those of `linear`; so a later change of `linear` has no effect on it.
+        """A layer that keeps some blocks of the weight of `linear`, an nn.Linear, and its bias, on the same device and in the same dtype.
+        `keep` says which: the fraction `density` of the blocks with the largest norms ("largest") or at random ("random"), or the blocks of
+        a Layout. Values are not rescaled. The parameters are copies, so later changes of `linear` have no effect; they require gradients if
+        those of `linear` do.
 
         >>> import torch
         >>> from tartan.torch import BlockSparseLinear
@@ -103,7 +103,7 @@ class BlockSparseLinear(Stored):
 
     @torch.no_grad()  # type: ignore[misc, untyped-decorator, unused-ignore]
     def reset_parameters(self) -> None:
-        """Draws values and bias anew; see the class."""
+        """Initialise values and bias again; see the class."""
         if self.values.device.type == "meta":
             return
         layout = self.layout
@@ -136,13 +136,12 @@ class BlockSparseLinear(Stored):
         return block_linear(x, values, bias, self._cell)
 
     def to_dense(self) -> Any:
-        """The weight as a dense tensor [out_features, in_features], 0 where no block is stored; a copy, recorded by autograd as
-        far as PyTorch records."""
+        """The weight as a dense tensor [out_features, in_features], 0 where no block is stored. A differentiable copy."""
         return dense_of(self.values, self.layout)
 
     @property
     def weight(self) -> Any:
-        """`to_dense()`, for code that looks at the weight of a linear layer. It makes the dense weight each time."""
+        """`to_dense()`, for code that reads the weight of a linear layer. Every access makes the dense weight again."""
         return self.to_dense()
 
     def to_linear(self) -> Any:
@@ -165,7 +164,7 @@ class BlockSparseLinear(Stored):
 def chosen_layout(
     shape: tuple[int, int], layout: Optional[Layout], pattern: Any, density: Optional[float], block: Optional[Block]
 ) -> Layout:
-    """By the arguments of a constructor."""
+    """The layout that the arguments of a constructor choose."""
     given = [name for name, x in (("layout", layout), ("pattern", pattern), ("density", density)) if x is not None]
     if len(given) != 1:
         raise ArgumentError(f"{' and '.join(given) or 'nothing'} is given, expected one of layout, pattern and density")

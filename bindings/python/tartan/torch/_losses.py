@@ -120,16 +120,16 @@ def linear_cross_entropy(
     x: Any, weight: Any, labels: Any, *, reduction: str = "mean", ignore_index: int = -100, label_smoothing: float = 0.0,
     lines: Optional[int] = None,
 ) -> Any:  # fmt: skip
-    """``cross_entropy(x @ weight.T, labels)`` of PyTorch, for a last layer without a bias, without storing the logits of all lines:
-    they are computed for some lines at a time and become gradients in place.
+    """PyTorch's ``cross_entropy(x @ weight.T, labels)`` for a last layer without a bias, without storing all logits: they are computed for
+    some lines at a time and turned into gradients in place.
 
-    `x` ([..., features]); `weight` ([classes, features]: a tensor, whose products PyTorch computes, or a BlockSparseLinear without
-    a bias); `labels` ([...], of integers): the class of each line, or `ignore_index`; `reduction`: "mean" of the lines that count,
-    or "sum"; `label_smoothing` as in torch.nn.functional.cross_entropy. `lines`: how many lines at a time, by default those of 512 MiB
-    of logits. The result is a scalar in float32, or float64 if x is.
+    `x` ([..., features]); `weight` ([classes, features]: a tensor, whose products PyTorch computes, or a BlockSparseLinear without a bias);
+    `labels` ([...], of integers): the class of each line, or `ignore_index`; `reduction`: "mean" over the lines that are not ignored, or
+    "sum"; `label_smoothing` as in torch.nn.functional.cross_entropy; `lines`: the number of lines at a time, by default as many as 512 MiB
+    of logits hold. The result is a scalar in float32, or float64 if x is.
 
-    Gradients are computed in the same call, in the dtype of x, or that of torch.autocast; those of the weight add up over the
-    parts of the lines, in that dtype, too. A gradient of gradients is not recorded.
+    Gradients are computed in the same call, in the dtype of x or of torch.autocast. The gradient of the weight accumulates over the chunks
+    of lines in that dtype. Second derivatives are not supported.
 
     >>> import torch
     >>> from tartan.torch import linear_cross_entropy

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Linear layers of a model replaced by block-sparse ones."""
+"""Replaces linear layers of a model by block-sparse ones."""
 
 from __future__ import annotations
 
@@ -33,9 +33,8 @@ class PatchedLayer:
 
 @dataclass
 class PatchReport:
-    """What `patch_model` did: `layers` that were replaced, `skipped` layers with the reason, `tied` groups of names that are
-    one layer, and the parameters and bytes of the whole model (parameters that are shared are counted once). It prints as a
-    table."""
+    """What `patch_model` did: the `layers` that it replaced, the `skipped` layers with the reason, `tied` groups of names of the same
+    layer, and the parameters and bytes of the whole model (shared parameters count once). Prints as a table."""
 
     layers: list[PatchedLayer] = field(default_factory=list)
     skipped: dict[str, str] = field(default_factory=dict)
@@ -63,21 +62,20 @@ class PatchReport:
 def patch_model(
     model: Any, patterns: Optional[Mapping[str, Mapping[str, Any]]] = None, *, skip: Iterable[str] = (), **settings: Any
 ) -> PatchReport:
-    """Replaces linear layers of a model by `BlockSparseLinear` in place.
+    """Replace linear layers of a model by `BlockSparseLinear` in place.
 
-    `patterns` maps regular expressions to settings; the first that matches the whole name of a layer, as
-    ``model.named_modules()`` has it, counts. None stands for all layers. The settings of a layer are `density`, `block` and `keep`
-    ("largest", the default, "random", or a Layout), as for `BlockSparseLinear.from_linear`; or `pattern` and `block`; or a
-    `layout`. A mapping without a setting takes it from the arguments of `patch_model`; None instead of a mapping leaves the
-    layers as they are. `skip` lists expressions for layers that stay.
+    `patterns` maps regular expressions to settings. The first expression that matches the whole name of a layer, as in
+    ``model.named_modules()``, counts. None stands for all layers. The settings of a layer are `density`, `block` and `keep` ("largest", the
+    default, "random", or a Layout), as for `BlockSparseLinear.from_linear`; or `pattern` and `block`; or a `layout`. Settings that a
+    mapping leaves out come from the arguments of `patch_model`; None instead of a mapping leaves the layers unchanged. `skip` lists
+    expressions for layers to leave unchanged.
 
-    Layers are torch.nn.Linear and the Conv1D of Transformers' GPT-2. One that occurs at several places is replaced at all of
-    them. These are skipped, with a reason in the report: layers whose weight another module shares, such as the tied head of a
-    language model, subclasses of nn.Linear that compute something else, and the output projection of nn.MultiheadAttention,
-    which reads the weight itself. If no layer matches an expression, or settings do not suit a layer, nothing is replaced and
-    ArgumentError tells which.
+    Layers are torch.nn.Linear and the Conv1D of Transformers' GPT-2. A layer that occurs several times is replaced everywhere. The
+    following layers are skipped, with a reason in the report: layers whose weight another module shares, such as the tied head of a
+    language model; subclasses of nn.Linear that compute something else; and the output projection of nn.MultiheadAttention, which reads the
+    weight itself. If no layer matches an expression, or settings do not suit a layer, nothing is replaced and an ArgumentError names it.
 
-    An optimiser that was made before holds the old parameters: make it afterwards. `unpatch_model` puts dense layers back.
+    Create the optimiser afterwards, since an existing one holds the old parameters. `unpatch_model` restores dense layers.
 
     >>> import torch
     >>> from tartan.torch import patch_model
@@ -123,8 +121,8 @@ def patch_model(
 
 
 def unpatch_model(model: Any) -> list[str]:
-    """Replaces each `BlockSparseLinear` of a model by an nn.Linear that computes the same, in place (where GPT-2 had a Conv1D,
-    too). Returns their names.
+    """Replace each `BlockSparseLinear` of a model by an nn.Linear that computes the same, in place (also where GPT-2 had a Conv1D).
+    Return their names.
 
     >>> import torch
     >>> from tartan.torch import patch_model, unpatch_model

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Which blocks are stored, changed while a model trains: pruning, regrowth and recycling, beside any optimiser of PyTorch."""
+"""Dynamic sparsity: pruning, regrowth and recycling of blocks while a model trains, with any optimiser of PyTorch."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from tartan.torch._conv import BlockSparseConv2d
 from tartan.torch._stored import Stored, rearranged, sources_of
 
 class StructureChange(NamedTuple):
-    """What a step did to a layer: blocks removed for good, blocks moved, and blocks stored now."""
+    """What a step did to a layer: the numbers of blocks removed, moved, and stored now."""
 
     name: str
     pruned: int
@@ -26,33 +26,32 @@ class StructureChange(NamedTuple):
 
 
 class Sparsifier:
-    """Changes the layouts of the block-sparse layers of a model, their values and the state of their optimisers together.
+    """Changes the layouts of the block-sparse layers of a model, together with their values and the state of their optimisers.
 
     Call `step()` after each step of the optimiser. At the steps begin, begin + every, ..., end each layer gets the layout that
-    `Layout.evolve` makes of its own; `density`, `curve`, `threshold`, `swap`, `decay`, `begin`, `every`, `end` and `seed` are
-    explained there, and the initial density is that of the layer at `begin`. Blocks are worth the root mean square of their
-    values. So with a `density` blocks of small values are pruned along a curve, and with `swap` a share of the blocks moves to
-    places where they are worth more, which `growth` says:
+    `Layout.evolve` makes from its own. `Layout.evolve` explains `density`, `curve`, `threshold`, `swap`, `decay`, `begin`, `every`, `end`
+    and `seed`; the initial density is the density of the layer at `begin`. The score of a block is the root mean square of its values. A
+    `density` thus prunes blocks of small values along a curve, and `swap` moves a fraction of the blocks to better positions, which
+    `growth` chooses:
 
-    * "gradient": the norm of the gradient of the block (RigL, Evci et al. 2020);
-    * "score": the same estimated by `tartan.growth_score` from norms, which is cheaper and coarser;
-    * "random": nothing, so places are random.
+    * "gradient": by the norm of the gradient of the block (RigL, Evci et al. 2020);
+    * "score": by the estimate of `tartan.growth_score`, which is cheaper and coarser;
+    * "random": at random.
 
-    With `scope` "model" the density is that of all layers together, whose blocks compete. A block that moved starts as `fill`
-    says: "zero"; "normal" with mean and standard deviation `scale` times those of the layer; "uniform" in +- `scale` standard
-    deviations. ``swap=0.1, decay="constant", growth="random", fill="normal"`` is the SparseOptimizer of pytorch_block_sparse.
+    With `scope` "model" the density applies to all layers together, and their blocks compete. `fill` initialises a moved block: "zero";
+    "normal" with mean and standard deviation `scale` times those of the layer; "uniform" in +- `scale` standard deviations. ``swap=0.1,
+    decay="constant", growth="random", fill="normal"`` is the SparseOptimizer of pytorch_block_sparse.
 
-    In `optimizers`, one or a list of torch.optim.Optimizer, the parameter stays the same object in its group; state with an
-    entry for each block (moments) follows the blocks and is 0 for new ones, other state (step counts) stays. Gradients are
-    dropped.
+    `optimizers` is one torch.optim.Optimizer or a list. Parameters stay the same objects in their groups. State with an entry for each
+    block (moments) moves with the blocks and is 0 for new ones; other state (step counts) stays. Gradients are dropped.
 
-    Growth by gradients looks at the step before a change by hooks, which torch.compile does not run: call that step under
-    ``torch.compiler.set_stance("force_eager")``; `collects` says when. With torch.distributed, growth is summed over all ranks,
-    and all ranks choose the same. DistributedDataParallel must be made again after blocks were pruned, as for any parameter
-    that changes its shape; blocks that move need nothing.
+    Growth by gradients observes the step before a change through hooks, which torch.compile does not run: call that step under
+    ``torch.compiler.set_stance("force_eager")``; `collects` says when. With torch.distributed, growth is summed over all ranks, and all
+    ranks make the same choice. Create DistributedDataParallel again after pruning, as after any change of a parameter's shape; moving
+    blocks does not require it.
 
-    All choices follow from the seed, the step and the model, so with the state dicts of model, optimisers and Sparsifier a run
-    that was stopped goes on with the same bits. `layers` is a regular expression for names of layers, or None for all.
+    All choices depend only on the seed, the step and the model, so a run restored from the state dicts of model, optimisers and Sparsifier
+    continues with the same bits. `layers` is a regular expression for names of layers, or None for all.
 
     >>> import torch
     >>> from tartan.torch import BlockSparseLinear, Sparsifier
@@ -109,14 +108,14 @@ class Sparsifier:
 
     @property
     def collects(self) -> bool:
-        """Whether gradients of the next step are looked at for growth."""
+        """Whether growth observes the gradients of the next step."""
         step = self.steps + 1
         swaps = self.swap > 0 and not (step == self.end and self.decay != "constant")
         return self.growth != "random" and swaps and self._is_due(step)
 
     @torch.no_grad()  # type: ignore[misc, untyped-decorator, unused-ignore]
     def step(self) -> list[StructureChange]:
-        """Counts a step of training, and changes layouts if it is due. Returns what changed."""
+        """Count a training step, and change the layouts if this step is due. Return what changed."""
         self.steps += 1
         if self.steps <= self.begin:
             self._first = self._densities()
@@ -204,7 +203,7 @@ class Sparsifier:
         return forward
 
     def _add(self, name: str, layer: Any, x: Any, grad: Any) -> None:
-        """Adds a pass to the scores of a layer: its dense gradient, or estimates of the norms of blocks."""
+        """Add a pass to the scores of a layer: its dense gradient, or estimates of the norms of blocks."""
         with torch.no_grad():
             x = x.to(grad.dtype)
             if isinstance(layer, BlockSparseConv2d):
@@ -221,7 +220,7 @@ class Sparsifier:
     # ---- Changing ----
 
     def _put(self, i: int, layer: Stored, layout: Layout) -> int:
-        """Gives a layer another layout, and values and state their places. Returns how many blocks are new."""
+        """Give a layer another layout, and values and state their places. Return how many blocks are new."""
         values, old, stored = layer.values, layer.layout, layer._cell.stored
         entries = self._entries(values)
         mean, deviation = (float(x) for x in (values.float().mean(), values.float().std())) if self.fill != "zero" else (0.0, 0.0)
@@ -261,11 +260,11 @@ class Sparsifier:
     # ---- Keeping ----
 
     def state_dict(self) -> dict[str, Any]:
-        """Numbers alone, so that torch.load with weights_only reads them."""
+        """The state, as numbers only, so that torch.load reads it with weights_only."""
         return {"steps": self.steps, "first": dict(self._first)}
 
     def load_state_dict(self, state: dict[str, Any]) -> None:
-        """Goes on where `state_dict` was called. Load the states of the model and of the optimisers, too."""
+        """Continue from the state. Load the states of the model and of the optimisers, too."""
         if set(state) != {"steps", "first"} or set(state["first"]) != set(self._first):
             raise ArgumentError("state is not that of a Sparsifier of these layers")
         self.steps, self._first = int(state["steps"]), dict(state["first"])

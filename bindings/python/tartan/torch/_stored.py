@@ -51,9 +51,9 @@ class Stored(torch.nn.Module):  # type: ignore[misc, unused-ignore]
 
     @torch.no_grad()  # type: ignore[misc, untyped-decorator, unused-ignore]
     def set_layout(self, layout: Layout, values: Optional[Any] = None) -> None:
-        """Gives the module another layout of the same shape and block. Blocks that both layouts have keep their values, others
-        are 0; or all blocks get `values`. The parameter stays the same object. It is for between steps: a graph that is recorded
-        before cannot be differentiated after. `tartan.torch.Sparsifier` takes the state of an optimiser along."""
+        """Give the module another layout of the same shape and block. Blocks that both layouts store keep their values and others become
+        0, or all blocks get `values`. The parameter stays the same object. Call this between steps: a graph recorded before cannot be
+        differentiated afterwards. `tartan.torch.Sparsifier` also moves the state of an optimiser."""
         old, stored = self.layout, self._cell.stored
         check_same_frame(layout, old)
         self._cell.set(layout)
@@ -156,7 +156,7 @@ def check_same_frame(layout: Layout, old: Layout) -> None:
 
 @torch.no_grad()  # type: ignore[misc, untyped-decorator, unused-ignore]
 def replace(tensor: Any, content: Any) -> None:
-    """Gives a tensor other content, perhaps of another length, and keeps it the same object. Graphs that were recorded with the
+    """Give a tensor other content, perhaps of another length, and keep it the same object. Graphs that were recorded with the
     old content refuse to be differentiated."""
     if tensor.shape == content.shape:
         tensor.copy_(content)

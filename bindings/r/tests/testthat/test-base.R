@@ -201,13 +201,13 @@ test_that("a file of many objects is shown in part, and one of a saved session s
 })
 
 test_that("refusals count from 1", {
-  expect_refused(block_move(block_layout(1:2, 1:2, c(8, 8), 4), 1, 2, 2), "layout", "block row 2, block column 2 of head 1 is there twice")
+  expect_refused(block_move(block_layout(1:2, 1:2, c(8, 8), 4), 1, 2, 2), "layout", "block row 2, block column 2 of head 1 appears twice")
   expect_refused(block_layout(c(1, 2, 2), c(1, 3, 3), c(8, 12), 4), "layout", "block (2, 3) is given twice: entries 2 and 3")
   expect_refused(block_move(block_layout(1:2, 1:2, c(8, 8), 4), c(2, 2), c(1, 2), c(2, 1)), "layout", "id[2] is 2 again")
   bad <- block_matrix(matrix(c(1, 2, NaN, 4), 2), block = c(1, 2))
   expect_refused(block_check(bad, finite = TRUE), "argument", "in block 1 (head 1, block row 1, block column 1) at (1, 2)")
   expect_refused(block_prune(block_layout(1:2, 1:2, c(8, 8), 4), c(1, NaN)), "argument", "[2] is NaN")
-  expect_refused(block_layout_from_csr(c(0, 2, 2), c(2, 2), c(8, 8), 4), "layout", "block row 1, block column 2 of head 1 is there twice")
+  expect_refused(block_layout_from_csr(c(0, 2, 2), c(2, 2), c(8, 8), 4), "layout", "block row 1, block column 2 of head 1 appears twice")
 })
 
 test_that("the package can be cited and has its help", {

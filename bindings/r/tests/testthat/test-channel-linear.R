@@ -34,7 +34,7 @@ test_that("edge classes", {
   expect_equal(found$x, over * x, tolerance = 1e-14)
   expect_equal(found$gain, sapply(1:9, function(e) apply(x, 3, function(one) sum(one[classes == e]^2))), tolerance = 1e-12)
   expect_refused(channel_linear(x, bias = matrix(0, 8, 4), conv = conv, size = c(6, 5)), "shape", "8 x 9")
-  expect_refused(channel_linear(x, bias = 1:8, conv = conv, size = c(6, 6)), "shape", "x is 6 x 5 x 8 x 1, expected that of the convolution")
+  expect_refused(channel_linear(x, bias = 1:8, conv = conv, size = c(6, 6)), "shape", "x is 6 x 5 x 8 x 1, expected the shape of the convolution")
   expect_refused(channel_linear(x, bias = table, conv = conv), "shape", "size is NULL")
   back <- block_conv(block_pattern("dense", c(8, 4), 4), 3, stride = 2, transposed = TRUE)
   y <- array(rnorm(12 * 4), c(12, 4))

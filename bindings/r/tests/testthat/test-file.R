@@ -327,7 +327,7 @@ test_that("arrays of numbers lie beside matrices", {
   expect_identical(block_load(path, "bias", rows = c(1, 2)), arrays$bias[1:2])
   expect_error(block_load(path, "bias", rows = c(2, 4)), "rows is .*expected the first and the last row, of 1 to 3")
   expect_error(block_save(path, list(good = 1, bad = "text")), "\"bad\".*expected a BlockMatrix, a BlockLayout or numbers")
-  expect_error(block_save(path, x = NA_integer_), "no whole number")
+  expect_error(block_save(path, x = NA_integer_), "int32 cannot represent")
   expect_error(block_save(path, x = 1, gates = list(x = 1)), "gates are given for an array")
 })
 

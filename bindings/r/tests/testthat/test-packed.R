@@ -73,5 +73,5 @@ test_that("sequences that do not fit are refused", {
   expect_refused(packed_mask(layout, 9), "layout", "q_offsets ends with 9, expected 12, the rows of the layout")
   expect_refused(packed_mask(3, 9), "argument", "layout is 3, expected a BlockLayout")
   expect_refused(packed_mask(layout, c(5, 7)) & packed_mask(packed_layout(c(5, 7), 16), c(5, 7)), "layout",
-                 "b is of another layout")
+                 "b has another layout")
 })
