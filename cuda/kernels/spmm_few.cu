@@ -14,6 +14,9 @@ namespace {
 
 enum { kThreads = 256, kAhead = 4 /* units that a thread loads before it multiplies any */ };
 
+/* CTAs of an SM at least, which bounds the registers; 0: any. */
+template <int LINES, int COLS> constexpr int kResident = LINES > 1 ? 2 : COLS == 1 ? 4 : 0;
+
 /* Rows of a thread with units along k, which share what it reads of B, where there are several columns. */
 template <typename T> constexpr int kLines = sizeof(T) == 8 ? 2 : 4;
 
@@ -67,7 +70,8 @@ __device__ __forceinline__ void load_b(const Args &g, const T *b, int32_t terms,
 
 /* x: tiles of columns of a team, teams of a CTA; y: batch entries. */
 template <typename T, int UNIT, bool ALONG_K, int COLS, int LINES>
-__global__ void __launch_bounds__(kThreads, 2) multiply(const __grid_constant__ Args g) {
+__global__ void __launch_bounds__(kThreads, (kResident<LINES, COLS>))
+    multiply(const __grid_constant__ Args g) {
     using S = tartan_cuda_sum<T>;
     constexpr int ROWS = ALONG_K ? LINES : UNIT, TERMS = ALONG_K ? UNIT : 1, AHEAD = kAhead / LINES;
     __shared__ S room[ROWS * COLS][kThreads];
@@ -243,8 +247,7 @@ tartan_status launch(const char *function, tartan_cuda_queue *queue, Args &g) {
 template <typename T, int UNIT, bool ALONG_K, int COLS>
 tartan_status launch_lines(const char *function, tartan_cuda_queue *queue, Args &g) {
     if constexpr (ALONG_K)
-        if (g.p.block_m >= 16)
-            return launch<T, UNIT, ALONG_K, COLS, kLines<T>>(function, queue, g);
+        if (g.p.block_m >= 16) return launch<T, UNIT, ALONG_K, COLS, kLines<T>>(function, queue, g);
     return launch<T, UNIT, ALONG_K, COLS, 1>(function, queue, g);
 }
 

@@ -107,10 +107,12 @@ TEST_P(DynamicLayouts, SpmmIsThatOfAnOrdinaryLayout) {
         Dense result = c, expected = c;
         got.fetch(result);
         want.fetch(expected);
+        // spmm_few shares out block rows by how many blocks the host expects in them, so its order of sums is another here.
+        const std::string kernel =
+            kernel_in(explain_spmm(context.get(), dynamic.layout.get(), one.dtype, n, side, op));
         const bool same =
-            one.order == TARTAN_ROW_MAJOR &&
-            kernel_in(explain_spmm(context.get(), dynamic.layout.get(), one.dtype, n, side, op)) ==
-                kernel_in(explain_spmm(context.get(), one.fixed.get(), one.dtype, n, side, op));
+            one.order == TARTAN_ROW_MAJOR && kernel != "spmm_few" &&
+            kernel == kernel_in(explain_spmm(context.get(), one.fixed.get(), one.dtype, n, side, op));
         if (same || on_host() || dummy())
             ASSERT_EQ(result.memory(), expected.memory());
         else
