@@ -1,0 +1,318 @@
+/* SPDX-License-Identifier: Apache-2.0
+ * What becomes of lines of any strides, of any number and length: the threads of a CTA share some lines, or a part of each of them; where
+ * lines have several parts, a second kernel puts together what is known of these. Short lines that follow each other have a thread each,
+ * which works on a copy in shared memory. All orders of operations follow from the shape, the strides and the dtype alone.
+ *
+ * What is made of a line is a struct Op:
+ *
+ *     CTAS            that an SM has room for
+ *     HAS_SUMS        whether results need anything that all places of the line make together
+ *     Item            what is loaded of one place
+ *     Sum, Line       what threads know of a line, and what follows from what all of them know
+ *     lines, n        how many there are, and places of each
+ *     writes()        whether places have results
+ *     At at(line)                 where the line is
+ *     Sum nothing()               of no places
+ *     begin(at, sum, first)       before places are added; one thread of a line is the first. Later, results may have been written
+ *     Item load(at, i)
+ *     add(at, sum, items, count, i, apart)    places i, i + apart, ...
+ *     join(sum, other)
+ *     Line end(at, sum, first)
+ *     set(at, line, item, i)
+ *
+ * and if a thread may have a line: Numbers, the type of all elements; INPUTS, the arrays that are read; input(i) and output(), the arrays;
+ * whether lines of all these follow_each_other(); MAY_WRITE, without which there are no results of places; cells in[INPUTS] and out in
+ * At. */
+#ifndef TARTAN_CUDA_LINE_PARTS_CUH
+#define TARTAN_CUDA_LINE_PARTS_CUH
+
+#include "device_memory.h"
+#include "kernels/bits.cuh"
+#include "kernels/swept.cuh"
+
+namespace tartan_cuda {
+namespace {
+
+/* ---- The elements of a line ---- */
+
+template <typename S> struct Any {};
+template <typename N> constexpr bool HAS_ONE_DTYPE = true;
+template <typename S> constexpr bool HAS_ONE_DTYPE<Any<S>> = false;
+
+template <typename T> struct Cells {
+    using Sum = tartan_cuda_sum<T>;
+    using Raw = T;
+    T *data;
+    int64_t step;
+
+    Cells() = default;
+    __device__ __forceinline__ Cells(const tartan_cuda_swept &a, int64_t at, int64_t step_)
+        : data((T *)a.data + at), step(step_) {}
+    __device__ __forceinline__ Raw load(int64_t i) const { return data[i * step]; }
+    __device__ __forceinline__ void set(int64_t i, Sum y) const { data[i * step] = tartan_cuda_to<T>(y); }
+};
+
+template <typename S> struct Cells<Any<S>> {
+    using Sum = S;
+    using Raw = S;
+    const tartan_cuda_swept *array;
+    int64_t at, step;
+
+    Cells() = default;
+    __device__ __forceinline__ Cells(const tartan_cuda_swept &a, int64_t at_, int64_t step_)
+        : array(&a), at(at_), step(step_) {}
+    __device__ __forceinline__ Raw load(int64_t i) const { return number_at<S>(*array, at + i * step); }
+    __device__ __forceinline__ void set(int64_t i, Sum y) const { set_number(*array, at + i * step, y); }
+};
+
+/* f(tartan_cuda_type of T, or of Any) for arrays of `dtype`, or of several whose sums have the same type. */
+template <typename F> tartan_status by_numbers(int32_t dtype, bool alike, F f) {
+    if (alike) return tartan_cuda_by_dtype(dtype, f);
+    return dtype == TARTAN_F64 ? f(tartan_cuda_type<Any<double>>()) : f(tartan_cuda_type<Any<float>>());
+}
+
+/* ---- Mean and variance ---- */
+
+constexpr int BATCH = 8; /* loads of a thread that are under way together */
+
+/* One reading makes both sums, in f64, of what differs from a pivot: the mean of the first numbers. What the square of the difference between
+ * mean and pivot takes from the sum of squares is then no more than the squares of these numbers. */
+struct Moments {
+    double sum, squares, pivot;
+
+    template <class Cell> static __device__ __forceinline__ double pivot_of(const Cell &x, int64_t n) {
+        const int some = n < BATCH ? (int)n : BATCH;
+        double pivot = 0;
+        EACH_OF(BATCH) if (i < some) pivot += (double)tartan_cuda_to<typename Cell::Sum>(x.load(i));
+        return n == 0 ? 0 : pivot / some;
+    }
+    __device__ __forceinline__ void add(double x) {
+        sum += x;
+        squares = fma(x, x, squares);
+    }
+    __device__ __forceinline__ void join(const Moments &other) {
+        sum += other.sum, squares += other.squares, pivot += other.pivot;
+    }
+    __device__ __forceinline__ double mean(double per_element) const { return pivot + sum * per_element; }
+    __device__ __forceinline__ double variance(double per_element) const {
+        const double shift = sum * per_element, found = squares * per_element - shift * shift;
+        return found < 0 ? 0 : found;
+    }
+};
+
+/* ---- Parts ---- */
+
+struct Split {
+    bool across;        /* neighbouring threads have neighbouring lines; else places of one */
+    int32_t wide, deep; /* lines of a CTA, threads of each */
+    int64_t groups;     /* of `wide` lines */
+    int64_t parts, per_part;
+};
+
+/* `bytes` of an element. */
+inline Split split_of(int64_t lines, int64_t n, bool across, int32_t bytes) {
+    enum { CTAS = 1056, TURNS = 2 };
+    Split c = {};
+    c.across = across;
+    c.deep = 1;
+    if (across) {
+        const int32_t least = bytes < 4 ? 64 : 32; /* lines, for 128 bytes at once */
+        while (THREADS / c.deep > least && (int64_t)c.deep * BATCH < n) c.deep *= 2;
+        while (c.deep < THREADS && THREADS / c.deep / 2 >= lines && c.deep < n) c.deep *= 2;
+    } else {
+        while (c.deep < 8 && c.deep < n) c.deep *= 2;
+        while (c.deep < THREADS && (int64_t)c.deep * BATCH < n) c.deep *= 2;
+    }
+    c.wide = THREADS / c.deep;
+    c.groups = (lines + c.wide - 1) / c.wide;
+    const int64_t turn = (int64_t)c.deep * BATCH, turns = (n + turn - 1) / turn;
+    c.parts = c.groups > 0 && c.groups < CTAS / 2 ? CTAS / c.groups : 1;
+    if (c.parts > turns / TURNS) c.parts = turns / TURNS;
+    if (c.parts < 1) c.parts = 1;
+    c.per_part = c.parts == 1 ? n : (turns + c.parts - 1) / c.parts * turn;
+    if (c.parts > 1) c.parts = (n + c.per_part - 1) / c.per_part;
+    return c;
+}
+
+enum class Phase { WHOLE, SUMS, RESULTS };
+
+/* SUMS: partial[parts][lines] get what is known of the parts, RESULTS: lines get what follows from it. */
+template <class Op, Phase PHASE>
+__global__ void __launch_bounds__(THREADS, Op::CTAS)
+    lines_by_parts(const __grid_constant__ Op op, const Split c, typename Op::Sum *partial) {
+    using Sum = typename Op::Sum;
+    __shared__ Sum room[THREADS];
+    const int32_t thread = threadIdx.x, which = c.across ? thread % c.wide : thread / c.deep,
+                  mine = c.across ? thread / c.wide : thread % c.deep, apart = c.across ? c.wide : 1;
+    const int64_t turn = (int64_t)c.deep * BATCH,
+                  pieces = c.groups * (PHASE == Phase::RESULTS && !op.writes() ? 1 : c.parts);
+    for (int64_t piece = blockIdx.x; piece < pieces; piece += gridDim.x) {
+        const int64_t part = c.parts == 1 ? 0 : piece / c.groups,
+                      line = (piece - part * c.groups) * c.wide + which, begin = part * c.per_part + mine;
+        const bool exists = line < op.lines;
+        int64_t end = exists ? (part + 1) * c.per_part : 0;
+        if (end > op.n) end = op.n;
+        auto at = op.at(exists ? line : 0);
+        typename Op::Item items[BATCH];
+        int count = 0;
+        const auto load = [&](int64_t from) {
+            count = 0;
+            EACH_OF(BATCH) {
+                const int64_t place = from + i * c.deep;
+                if (place < end) items[i] = op.load(at, place), count = i + 1;
+            }
+        };
+        Sum sum = op.nothing();
+        if constexpr (PHASE == Phase::RESULTS) {
+#pragma unroll 4
+            for (int64_t other = mine; other < c.parts; other += c.deep)
+                if (exists) op.join(sum, partial[other * op.lines + line]);
+        } else if constexpr (Op::HAS_SUMS) {
+            op.begin(at, sum, mine == 0 && part == 0);
+            for (int64_t from = begin; from < end; from += turn) {
+                load(from);
+                op.add(at, sum, items, count, from, c.deep);
+            }
+        }
+        if (Op::HAS_SUMS && c.deep > 1) {
+            __syncthreads(); /* the room was read */
+            room[thread] = sum;
+            for (int32_t step = c.deep / 2; step > 0; step /= 2) {
+                __syncthreads();
+                if (mine >= step) continue;
+                op.join(sum, room[thread + step * apart]);
+                room[thread] = sum;
+            }
+            __syncthreads();
+            sum = room[thread - mine * apart];
+        }
+        if (!exists) continue;
+        if constexpr (PHASE == Phase::SUMS) {
+            if (mine == 0) partial[part * op.lines + line] = sum;
+        } else {
+            const auto known = op.end(at, sum, mine == 0 && part == 0);
+            if (!op.writes()) continue;
+            const bool kept = PHASE == Phase::WHOLE && Op::HAS_SUMS && c.per_part <= turn;
+            for (int64_t from = begin; from < end; from += turn) {
+                if (!kept) load(from);
+                EACH_OF(BATCH) {
+                    if (i < count) op.set(at, known, items[i], from + i * c.deep);
+                }
+            }
+        }
+    }
+}
+
+/* ---- Short lines ---- */
+
+constexpr int SHORT_THREADS = 128, SHORT_BYTES = 256; /* of a line */
+
+/* Whether the lines of an array follow each other without gaps. `step` along a line. */
+inline bool follow_each_other(const tartan_cuda_sweep &s, int array, int64_t step, int64_t n) {
+    const tartan_cuda_swept &a = s.array[array];
+    return a.data == nullptr || ((step == 1 || n == 1) && s.axes[TARTAN_CUDA_KEPT].ndim <= 1 &&
+                                 (s.axes[TARTAN_CUDA_KEPT].ndim == 0 || a.step[TARTAN_CUDA_KEPT][0] == n));
+}
+
+/* Lines have an odd number of places in shared memory, so that threads of a warp find theirs in different banks. */
+template <class Op>
+__global__ void __launch_bounds__(SHORT_THREADS)
+    lines_by_threads(const __grid_constant__ Op op, const tartan_cuda_divider by) {
+    using T = typename Op::Numbers;
+    extern __shared__ uint4 lines_in_shared[];
+    T *const room = (T *)lines_in_shared;
+    const int32_t thread = threadIdx.x, n = (int32_t)op.n, stride = n | 1, size = SHORT_THREADS * stride;
+    for (int64_t first = (int64_t)blockIdx.x * SHORT_THREADS; first < op.lines;
+         first += (int64_t)gridDim.x * SHORT_THREADS) {
+        const int32_t count = op.lines - first < SHORT_THREADS ? (int32_t)(op.lines - first) : SHORT_THREADS,
+                      elements = count * n;
+        const auto place = [&](int32_t e) {
+            return stride == n ? e : e + (int32_t)(__umulhi((uint32_t)e, by.factor) >> by.shift);
+        };
+#pragma unroll
+        for (int k = 0; k < Op::INPUTS; k++) {
+            const T *const from = (const T *)op.input(k).data + first * n;
+#pragma unroll 8
+            for (int32_t e = thread; e < elements; e += SHORT_THREADS) room[k * size + place(e)] = from[e];
+        }
+        __syncthreads();
+        if (thread < count) {
+            auto at = op.at(first + thread);
+#pragma unroll
+            for (int k = 0; k < Op::INPUTS; k++)
+                at.in[k].data = room + k * size + thread * stride, at.in[k].step = 1;
+            if constexpr (Op::MAY_WRITE) at.out = at.in[0]; /* once its numbers were loaded */
+            typename Op::Item items[BATCH];
+            const auto load = [&](int32_t from) {
+                EACH_OF(BATCH) if (from + i < n) items[i] = op.load(at, from + i);
+                return n - from < BATCH ? n - from : BATCH;
+            };
+            auto sum = op.nothing();
+            if constexpr (Op::HAS_SUMS) {
+                op.begin(at, sum, true);
+                for (int32_t from = 0; from < n; from += BATCH) {
+                    const int filled = load(from);
+                    op.add(at, sum, items, filled, from, 1);
+                }
+            }
+            const auto known = op.end(at, sum, true);
+            for (int32_t from = 0; from < n && op.writes(); from += BATCH) {
+                const int filled = load(from);
+                EACH_OF(BATCH) if (i < filled) op.set(at, known, items[i], from + i);
+            }
+        }
+        __syncthreads();
+        if constexpr (Op::MAY_WRITE) {
+            if (!op.writes()) continue;
+            T *const to = (T *)op.output().data + first * n;
+#pragma unroll 4
+            for (int32_t e = thread; e < elements; e += SHORT_THREADS) to[e] = room[place(e)];
+            __syncthreads();
+        }
+    }
+}
+
+/* ---- The launches ---- */
+
+template <class Op>
+tartan_status run_parts(const char *function, tartan_cuda_queue *queue, const Op &op, bool across,
+                        int32_t bytes) {
+    using Sum = typename Op::Sum;
+    const Split c = split_of(op.lines, op.n, across, bytes);
+    const auto launch = [&](auto kernel, int64_t ctas, void *partial) {
+        return tartan_cuda_launch(function, queue, kernel, tartan_cuda_grid(ctas), dim3(THREADS), op, c,
+                                  (Sum *)partial);
+    };
+    const int64_t ctas = c.groups * c.parts;
+    if (ctas == 0) return TARTAN_OK;
+    if (c.parts == 1 || !Op::HAS_SUMS) return launch(lines_by_parts<Op, Phase::WHOLE>, ctas, nullptr);
+    void *partial = nullptr;
+    PASS(tartan_cuda_scratch(function, queue, c.parts * op.lines * (int64_t)sizeof(Sum), &partial));
+    tartan_status status = launch(lines_by_parts<Op, Phase::SUMS>, ctas, partial);
+    if (status == TARTAN_OK)
+        status = launch(lines_by_parts<Op, Phase::RESULTS>, op.writes() ? ctas : c.groups, partial);
+    tartan_cuda_scratch_free(queue, partial);
+    return status;
+}
+
+/* Whether a thread can have each of lines that follow each other. */
+template <class Op> bool are_short(const Op &op) {
+    return op.n > 0 && op.n * (int64_t)sizeof(typename Op::Numbers) <= SHORT_BYTES / Op::INPUTS &&
+           op.follow_each_other();
+}
+
+template <class Op> tartan_status run_short(const char *function, tartan_cuda_queue *queue, const Op &op) {
+    const size_t shared =
+        (size_t)Op::INPUTS * SHORT_THREADS * (size_t)(op.n | 1) * sizeof(typename Op::Numbers);
+    return tartan_cuda_check(
+        function,
+        tartan_cuda_launch_early(queue, false, lines_by_threads<Op>,
+                                 tartan_cuda_grid((op.lines + SHORT_THREADS - 1) / SHORT_THREADS),
+                                 dim3(SHORT_THREADS), shared, op, tartan_cuda_divider_of(op.n)),
+        "launching a kernel");
+}
+
+} // namespace
+} // namespace tartan_cuda
+
+#endif
