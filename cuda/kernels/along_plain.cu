@@ -84,9 +84,9 @@ __global__ void __launch_bounds__(OF_LINE < THREADS ? THREADS : OF_LINE)
 /* As line_parts.cuh has lines. */
 template <typename T> struct LargestLines {
     using Numbers = T;
-    using K = typename Order<T>::Key;
-    using Sum = Largest<K>;
-    static constexpr bool HAS_SUMS = true, MAY_WRITE = false;
+    using S = tartan_cuda_sum<T>;
+    using Sum = Largest<typename Order<S>::Key>;
+    static constexpr bool HAS_SUMS = true, MAY_WRITE = false, UNITS = sizeof(T) < 8;
     static constexpr int INPUTS = 1, CTAS = 4;
 
     Along p;
@@ -96,13 +96,14 @@ template <typename T> struct LargestLines {
         int64_t at[LINE_ARRAYS];
         Cells<T> in[1];
     };
-    struct Item {
-        T x;
+    struct Items {
+        S x[BATCH];
     };
     struct Known {};
 
     __host__ __device__ const tartan_cuda_swept &input(int) const { return p.lines.sweep.array[WHOLE]; }
     __host__ __device__ bool writes() const { return false; }
+    bool has_units() const { return tartan_cuda::has_units(p.lines.sweep, WHOLE, p.lines.step[WHOLE], n); }
     bool follow_each_other() const {
         return tartan_cuda::follow_each_other(p.lines.sweep, WHOLE, p.lines.step[WHOLE], n);
     }
@@ -115,20 +116,26 @@ template <typename T> struct LargestLines {
     }
     __device__ __forceinline__ Sum nothing() const { return {0, INT64_MAX}; }
     __device__ __forceinline__ void begin(At &, Sum &, bool) const {}
-    __device__ __forceinline__ Item load(const At &a, int64_t i) const { return {a.in[0].load(i)}; }
-    __device__ __forceinline__ void add(const At &, Sum &s, const Item (&items)[BATCH], int count,
-                                        int64_t from, int32_t apart) const {
+    template <int EACH>
+    __device__ __forceinline__ void load(const At &a, const Places<EACH> &places, int count,
+                                         Items &items) const {
+        a.in[0].load(places, count, items.x);
+    }
+    template <int EACH>
+    __device__ __forceinline__ void add(const At &, Sum &s, const Items &items, const Places<EACH> &places,
+                                        int count) const {
+        Sum most = {0, 0};
         EACH_OF(BATCH) {
-            const K key = i < count ? Order<T>::key(items[i].x) : 0;
-            if (key > s.key) s.key = key, s.place = from + i * apart;
+            const auto key = i < count ? Order<S>::key(items.x[i]) : 0;
+            if (key > most.key) most.key = key, most.place = i;
         }
+        if (most.key > s.key) s = {most.key, places[(int)most.place]};
     }
     __device__ __forceinline__ void join(Sum &s, const Sum &other) const { s.meet(other.key, other.place); }
     __device__ __forceinline__ Known end(const At &a, const Sum &s, bool first) const {
         if (first) set_largest<T>(p, a.at, s.place);
         return {};
     }
-    __device__ __forceinline__ void set(const At &, const Known &, const Item &, int64_t) const {}
 };
 
 template <typename T>

@@ -6,23 +6,23 @@
  * What is made of a line is a struct Op:
  *
  *     CTAS            that an SM has room for
+ *     UNITS           whether accesses may move 16 bytes, if lines of all arrays has_units()
  *     HAS_SUMS        whether results need anything that all places of the line make together
- *     Item            what is loaded of one place
- *     Sum, Line       what threads know of a line, and what follows from what all of them know
+ *     Items           the numbers of some places
+ *     Sum, Known      what threads know of a line, and what follows from what all of them know
  *     lines, n        how many there are, and places of each
  *     writes()        whether places have results
- *     At at(line)                 where the line is
+ *     At at(line)                 where the line is; `out` is where results go
  *     Sum nothing()               of no places
  *     begin(at, sum, first)       before places are added; one thread of a line is the first. Later, results may have been written
- *     Item load(at, i)
- *     add(at, sum, items, count, i, apart)    places i, i + apart, ...
+ *     load(at, places, count, items)
+ *     add(at, sum, items, places, count)
  *     join(sum, other)
- *     Line end(at, sum, first)
- *     set(at, line, item, i)
+ *     Known end(at, sum, first)
+ *     S value(at, known, items, i, place)     the result of item i
  *
  * and if a thread may have a line: Numbers, the type of all elements; INPUTS, the arrays that are read; input(i) and output(), the arrays;
- * whether lines of all these follow_each_other(); MAY_WRITE, without which there are no results of places; cells in[INPUTS] and out in
- * At. */
+ * whether lines of all these follow_each_other(); MAY_WRITE, without which there are no results of places; cells in[INPUTS] in At. */
 #ifndef TARTAN_CUDA_LINE_PARTS_CUH
 #define TARTAN_CUDA_LINE_PARTS_CUH
 
@@ -39,30 +39,66 @@ template <typename S> struct Any {};
 template <typename N> constexpr bool HAS_ONE_DTYPE = true;
 template <typename S> constexpr bool HAS_ONE_DTYPE<Any<S>> = false;
 
+constexpr int BATCH = 8; /* places that a thread loads before it uses any */
+
+/* Some places of a line: EACH neighbours, which one access moves, then as many from `apart` on. */
+template <int EACH> struct Places {
+    int64_t first, apart;
+    __device__ __forceinline__ int64_t operator[](int i) const { return first + i / EACH * apart + i % EACH; }
+};
+
 template <typename T> struct Cells {
     using Sum = tartan_cuda_sum<T>;
-    using Raw = T;
     T *data;
     int64_t step;
 
     Cells() = default;
     __device__ __forceinline__ Cells(const tartan_cuda_swept &a, int64_t at, int64_t step_)
         : data((T *)a.data + at), step(step_) {}
-    __device__ __forceinline__ Raw load(int64_t i) const { return data[i * step]; }
-    __device__ __forceinline__ void set(int64_t i, Sum y) const { data[i * step] = tartan_cuda_to<T>(y); }
+    __device__ __forceinline__ Sum get(int64_t i) const { return tartan_cuda_to<Sum>(data[i * step]); }
+    template <int EACH>
+    __device__ __forceinline__ void load(const Places<EACH> &places, int count, Sum (&x)[BATCH]) const {
+        const T *const from = data + places.first * step;
+        const int64_t apart = places.apart * step;
+        Neighbours<T, EACH> in[BATCH / EACH];
+        EACH_OF(BATCH / EACH) {
+            if (i * EACH < count) in[i] = *(const Neighbours<T, EACH> *)(from + i * apart);
+        }
+        EACH_OF(BATCH) x[i] = i < count ? in[i / EACH].get(i % EACH) : (Sum)0;
+    }
+    template <int EACH>
+    __device__ __forceinline__ void store(const Places<EACH> &places, int count,
+                                          const Sum (&y)[BATCH]) const {
+        T *const to = data + places.first * step;
+        const int64_t apart = places.apart * step;
+#pragma unroll
+        for (int u = 0; u < BATCH / EACH; u++) {
+            Sum some[EACH];
+            EACH_OF(EACH) some[i] = y[u * EACH + i];
+            Neighbours<T, EACH> out;
+            out.set(some);
+            if (u * EACH < count) *(Neighbours<T, EACH> *)(to + u * apart) = out;
+        }
+    }
 };
 
 template <typename S> struct Cells<Any<S>> {
     using Sum = S;
-    using Raw = S;
     const tartan_cuda_swept *array;
     int64_t at, step;
 
     Cells() = default;
     __device__ __forceinline__ Cells(const tartan_cuda_swept &a, int64_t at_, int64_t step_)
         : array(&a), at(at_), step(step_) {}
-    __device__ __forceinline__ Raw load(int64_t i) const { return number_at<S>(*array, at + i * step); }
-    __device__ __forceinline__ void set(int64_t i, Sum y) const { set_number(*array, at + i * step, y); }
+    __device__ __forceinline__ S get(int64_t i) const { return number_at<S>(*array, at + i * step); }
+    __device__ __forceinline__ void load(const Places<1> &places, int count, S (&x)[BATCH]) const {
+        EACH_OF(BATCH) x[i] = i < count ? get(places[i]) : (S)0;
+    }
+    __device__ __forceinline__ void store(const Places<1> &places, int count, const S (&y)[BATCH]) const {
+        EACH_OF(BATCH) {
+            if (i < count) set_number(*array, at + places[i] * step, y[i]);
+        }
+    }
 };
 
 /* f(tartan_cuda_type of T, or of Any) for arrays of `dtype`, or of several whose sums have the same type. */
@@ -73,8 +109,6 @@ template <typename F> tartan_status by_numbers(int32_t dtype, bool alike, F f) {
 
 /* ---- Mean and variance ---- */
 
-constexpr int BATCH = 8; /* loads of a thread that are under way together */
-
 /* One reading makes both sums, in f64, of what differs from a pivot: the mean of the first numbers. What the square of the difference between
  * mean and pivot takes from the sum of squares is then no more than the squares of these numbers. */
 struct Moments {
@@ -83,7 +117,7 @@ struct Moments {
     template <class Cell> static __device__ __forceinline__ double pivot_of(const Cell &x, int64_t n) {
         const int some = n < BATCH ? (int)n : BATCH;
         double pivot = 0;
-        EACH_OF(BATCH) if (i < some) pivot += (double)tartan_cuda_to<typename Cell::Sum>(x.load(i));
+        EACH_OF(BATCH) if (i < some) pivot += (double)x.get(i);
         return n == 0 ? 0 : pivot / some;
     }
     __device__ __forceinline__ void add(double x) {
@@ -109,9 +143,8 @@ struct Split {
     int64_t parts, per_part;
 };
 
-/* `bytes` of an element. */
 inline Split split_of(int64_t lines, int64_t n, bool across, int32_t bytes) {
-    enum { CTAS = 1056, TURNS = 2 };
+    enum { CTAS = 528, TURNS = 2 };
     Split c = {};
     c.across = across;
     c.deep = 1;
@@ -136,43 +169,51 @@ inline Split split_of(int64_t lines, int64_t n, bool across, int32_t bytes) {
 
 enum class Phase { WHOLE, SUMS, RESULTS };
 
-/* SUMS: partial[parts][lines] get what is known of the parts, RESULTS: lines get what follows from it. */
-template <class Op, Phase PHASE>
+/* SUMS: partial[parts][lines] get what is known of the parts, RESULTS: lines get what follows from it. Accesses move EACH places. */
+template <class Op, Phase PHASE, int EACH>
 __global__ void __launch_bounds__(THREADS, Op::CTAS)
     lines_by_parts(const __grid_constant__ Op op, const Split c, typename Op::Sum *partial) {
     using Sum = typename Op::Sum;
     __shared__ Sum room[THREADS];
     const int32_t thread = threadIdx.x, which = c.across ? thread % c.wide : thread / c.deep,
-                  mine = c.across ? thread / c.wide : thread % c.deep, apart = c.across ? c.wide : 1;
-    const int64_t turn = (int64_t)c.deep * BATCH,
+                  mine = c.across ? thread / c.wide : thread % c.deep, next = c.across ? c.wide : 1;
+    const int64_t apart = (int64_t)c.deep * EACH, last = (BATCH / EACH - 1) * apart, turn = last + apart,
                   pieces = c.groups * (PHASE == Phase::RESULTS && !op.writes() ? 1 : c.parts);
     for (int64_t piece = blockIdx.x; piece < pieces; piece += gridDim.x) {
         const int64_t part = c.parts == 1 ? 0 : piece / c.groups,
-                      line = (piece - part * c.groups) * c.wide + which, begin = part * c.per_part + mine;
+                      line = (piece - part * c.groups) * c.wide + which,
+                      begin = part * c.per_part + mine * EACH;
         const bool exists = line < op.lines;
         int64_t end = exists ? (part + 1) * c.per_part : 0;
         if (end > op.n) end = op.n;
         auto at = op.at(exists ? line : 0);
-        typename Op::Item items[BATCH];
-        int count = 0;
-        const auto load = [&](int64_t from) {
-            count = 0;
-            EACH_OF(BATCH) {
-                const int64_t place = from + i * c.deep;
-                if (place < end) items[i] = op.load(at, place), count = i + 1;
-            }
+        typename Op::Items items;
+        /* f(places, how many) for all places of the thread, of which the most are BATCH at a time */
+        const auto each_batch = [&](auto f) {
+            int64_t from = begin;
+            for (; from + last < end; from += turn) f(Places<EACH>{from, apart}, BATCH);
+            if (from >= end) return;
+            int count = EACH;
+            EACH_OF(BATCH / EACH) if (from + i * apart < end) count = (i + 1) * EACH;
+            f(Places<EACH>{from, apart}, count);
         };
         Sum sum = op.nothing();
         if constexpr (PHASE == Phase::RESULTS) {
-#pragma unroll 4
-            for (int64_t other = mine; other < c.parts; other += c.deep)
-                if (exists) op.join(sum, partial[other * op.lines + line]);
+            const Sum *const of_line = partial + (exists ? line : 0);
+            for (int64_t other = mine; other < c.parts; other += BATCH * c.deep) {
+                Sum some[BATCH];
+                EACH_OF(BATCH) {
+                    const int64_t number = other + i * c.deep;
+                    some[i] = number < c.parts ? of_line[number * op.lines] : op.nothing();
+                }
+                EACH_OF(BATCH) op.join(sum, some[i]);
+            }
         } else if constexpr (Op::HAS_SUMS) {
             op.begin(at, sum, mine == 0 && part == 0);
-            for (int64_t from = begin; from < end; from += turn) {
-                load(from);
-                op.add(at, sum, items, count, from, c.deep);
-            }
+            each_batch([&](const Places<EACH> &places, int count) {
+                op.load(at, places, count, items);
+                op.add(at, sum, items, places, count);
+            });
         }
         if (Op::HAS_SUMS && c.deep > 1) {
             __syncthreads(); /* the room was read */
@@ -180,24 +221,26 @@ __global__ void __launch_bounds__(THREADS, Op::CTAS)
             for (int32_t step = c.deep / 2; step > 0; step /= 2) {
                 __syncthreads();
                 if (mine >= step) continue;
-                op.join(sum, room[thread + step * apart]);
+                op.join(sum, room[thread + step * next]);
                 room[thread] = sum;
             }
             __syncthreads();
-            sum = room[thread - mine * apart];
+            sum = room[thread - mine * next];
         }
         if (!exists) continue;
         if constexpr (PHASE == Phase::SUMS) {
             if (mine == 0) partial[part * op.lines + line] = sum;
         } else {
             const auto known = op.end(at, sum, mine == 0 && part == 0);
-            if (!op.writes()) continue;
-            const bool kept = PHASE == Phase::WHOLE && Op::HAS_SUMS && c.per_part <= turn;
-            for (int64_t from = begin; from < end; from += turn) {
-                if (!kept) load(from);
-                EACH_OF(BATCH) {
-                    if (i < count) op.set(at, known, items[i], from + i * c.deep);
-                }
+            if constexpr (Op::MAY_WRITE) {
+                if (!op.writes()) continue;
+                const bool kept = PHASE == Phase::WHOLE && Op::HAS_SUMS && c.per_part <= turn;
+                each_batch([&](const Places<EACH> &places, int count) {
+                    typename Op::S y[BATCH];
+                    if (!kept) op.load(at, places, count, items);
+                    EACH_OF(BATCH) y[i] = op.value(at, known, items, i, places[i]);
+                    at.out.store(places, count, y);
+                });
             }
         }
     }
@@ -242,24 +285,28 @@ __global__ void __launch_bounds__(SHORT_THREADS)
             for (int k = 0; k < Op::INPUTS; k++)
                 at.in[k].data = room + k * size + thread * stride, at.in[k].step = 1;
             if constexpr (Op::MAY_WRITE) at.out = at.in[0]; /* once its numbers were loaded */
-            typename Op::Item items[BATCH];
-            const auto load = [&](int32_t from) {
-                EACH_OF(BATCH) if (from + i < n) items[i] = op.load(at, from + i);
-                return n - from < BATCH ? n - from : BATCH;
-            };
+            typename Op::Items items;
             auto sum = op.nothing();
+            const auto each_batch = [&](auto f) {
+                for (int32_t from = 0; from < n; from += BATCH)
+                    f(Places<1>{from, 1}, n - from < BATCH ? n - from : BATCH);
+            };
             if constexpr (Op::HAS_SUMS) {
                 op.begin(at, sum, true);
-                for (int32_t from = 0; from < n; from += BATCH) {
-                    const int filled = load(from);
-                    op.add(at, sum, items, filled, from, 1);
-                }
+                each_batch([&](const Places<1> &places, int filled) {
+                    op.load(at, places, filled, items);
+                    op.add(at, sum, items, places, filled);
+                });
             }
             const auto known = op.end(at, sum, true);
-            for (int32_t from = 0; from < n && op.writes(); from += BATCH) {
-                const int filled = load(from);
-                EACH_OF(BATCH) if (i < filled) op.set(at, known, items[i], from + i);
-            }
+            if constexpr (Op::MAY_WRITE)
+                if (op.writes())
+                    each_batch([&](const Places<1> &places, int filled) {
+                        typename Op::S y[BATCH];
+                        if (!Op::HAS_SUMS || n > BATCH) op.load(at, places, filled, items);
+                        EACH_OF(BATCH) y[i] = op.value(at, known, items, i, places[i]);
+                        at.out.store(places, filled, y);
+                    });
         }
         __syncthreads();
         if constexpr (Op::MAY_WRITE) {
@@ -274,25 +321,50 @@ __global__ void __launch_bounds__(SHORT_THREADS)
 
 /* ---- The launches ---- */
 
-template <class Op>
-tartan_status run_parts(const char *function, tartan_cuda_queue *queue, const Op &op, bool across,
-                        int32_t bytes) {
+/* Whether lines of an array are of accesses of 16 bytes. */
+inline bool has_units(const tartan_cuda_sweep &s, int array, int64_t step, int64_t n) {
+    const tartan_cuda_swept &a = s.array[array];
+    if (a.data == nullptr) return true;
+    const int64_t per = 16 / tartan_cuda_bytes_of(a.dtype);
+    bool has = step == 1 && n % per == 0 && (uintptr_t)a.data % 16 == 0;
+    for (int32_t d = 0; d < s.axes[TARTAN_CUDA_KEPT].ndim; d++)
+        has = has && a.step[TARTAN_CUDA_KEPT][d] % per == 0;
+    return has;
+}
+
+template <class Op, int EACH>
+tartan_status launch_parts(const char *function, tartan_cuda_queue *queue, const Op &op, const Split &c) {
     using Sum = typename Op::Sum;
-    const Split c = split_of(op.lines, op.n, across, bytes);
     const auto launch = [&](auto kernel, int64_t ctas, void *partial) {
         return tartan_cuda_launch(function, queue, kernel, tartan_cuda_grid(ctas), dim3(THREADS), op, c,
                                   (Sum *)partial);
     };
     const int64_t ctas = c.groups * c.parts;
     if (ctas == 0) return TARTAN_OK;
-    if (c.parts == 1 || !Op::HAS_SUMS) return launch(lines_by_parts<Op, Phase::WHOLE>, ctas, nullptr);
-    void *partial = nullptr;
-    PASS(tartan_cuda_scratch(function, queue, c.parts * op.lines * (int64_t)sizeof(Sum), &partial));
-    tartan_status status = launch(lines_by_parts<Op, Phase::SUMS>, ctas, partial);
-    if (status == TARTAN_OK)
-        status = launch(lines_by_parts<Op, Phase::RESULTS>, op.writes() ? ctas : c.groups, partial);
-    tartan_cuda_scratch_free(queue, partial);
-    return status;
+    if constexpr (EACH == 1)
+        if (c.parts == 1 || !Op::HAS_SUMS)
+            return launch(lines_by_parts<Op, Phase::WHOLE, EACH>, ctas, nullptr);
+    if constexpr (Op::HAS_SUMS) {
+        void *partial = nullptr;
+        PASS(tartan_cuda_scratch(function, queue, c.parts * op.lines * (int64_t)sizeof(Sum), &partial));
+        tartan_status status = launch(lines_by_parts<Op, Phase::SUMS, EACH>, ctas, partial);
+        if (status == TARTAN_OK)
+            status = launch(lines_by_parts<Op, Phase::RESULTS, EACH>, op.writes() ? ctas : c.groups, partial);
+        tartan_cuda_scratch_free(queue, partial);
+        return status;
+    }
+    return TARTAN_OK;
+}
+
+/* `bytes` of an element. */
+template <class Op>
+tartan_status run_parts(const char *function, tartan_cuda_queue *queue, const Op &op, bool across,
+                        int32_t bytes) {
+    const Split c = split_of(op.lines, op.n, across, bytes);
+    if constexpr (HAS_ONE_DTYPE<typename Op::Numbers> && Op::UNITS)
+        if (c.parts > 1 && !across && op.has_units())
+            return launch_parts<Op, PER<typename Op::Numbers>>(function, queue, op, c);
+    return launch_parts<Op, 1>(function, queue, op, c);
 }
 
 /* Whether a thread can have each of lines that follow each other. */

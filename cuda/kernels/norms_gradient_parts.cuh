@@ -12,11 +12,12 @@ namespace {
 /* ---- The gradient of x ---- */
 
 template <typename N> struct NormGradientLines {
+    using Numbers = N;
     using Cell = Cells<N>;
     using S = typename Cell::Sum;
     using Known = Gradient<S>;
     using OfNumber = Normal<std::conditional_t<sizeof(N) == 2, N, S>>;
-    static constexpr bool HAS_SUMS = true;
+    static constexpr bool HAS_SUMS = true, MAY_WRITE = true, UNITS = !std::is_same_v<N, double>;
     static constexpr int CTAS = 3;
 
     tartan_cuda_norm p;
@@ -27,8 +28,8 @@ template <typename N> struct NormGradientLines {
         Cell in[2], out;
         Stats<S> stats;
     };
-    struct Item {
-        typename Cell::Raw x, g;
+    struct Items {
+        S x[BATCH], g[BATCH];
     };
     struct Sum {
         double of[2];
@@ -37,6 +38,12 @@ template <typename N> struct NormGradientLines {
     explicit NormGradientLines(const tartan_cuda_norm &of)
         : p(of), lines(of.lines), n(of.length), per_element(1.0 / (double)of.length) {}
     __host__ __device__ bool writes() const { return true; }
+    bool has_units() const {
+        bool has = true;
+        for (int i : {X, Y_GRAD, X_GRAD})
+            has = has && tartan_cuda::has_units(p.sweep, i, p.sweep.array[i].step[TARTAN_CUDA_SUMMED][0], n);
+        return has;
+    }
 
     __device__ __forceinline__ At at(int64_t line) const {
         int64_t at[4];
@@ -48,20 +55,25 @@ template <typename N> struct NormGradientLines {
     }
     __device__ __forceinline__ Sum nothing() const { return {{0, 0}}; }
     __device__ __forceinline__ void begin(At &, Sum &, bool) const {}
-    __device__ __forceinline__ Item load(const At &a, int64_t i) const {
-        return {a.in[0].load(i), a.in[1].load(i)};
+    template <int EACH>
+    __device__ __forceinline__ void load(const At &a, const Places<EACH> &places, int count,
+                                         Items &items) const {
+        a.in[0].load(places, count, items.x);
+        a.in[1].load(places, count, items.g);
     }
-    __device__ __forceinline__ void numbers(const At &a, const Item &item, int64_t i, S &z, S &g) const {
-        z = OfNumber(a.stats)(tartan_cuda_to<S>(item.x));
-        g = tartan_cuda_to<S>(item.g) * line_number<S>(p.gain, 1, i);
+    __device__ __forceinline__ void numbers(const At &a, const Items &items, int i, int64_t place, S &z,
+                                            S &g) const {
+        z = OfNumber(a.stats)(items.x[i]);
+        g = place < n ? items.g[i] * line_number<S>(p.gain, 1, place) : (S)0;
     }
-    __device__ __forceinline__ void add(const At &a, Sum &s, const Item (&items)[BATCH], int count,
-                                        int64_t from, int32_t apart) const {
+    template <int EACH>
+    __device__ __forceinline__ void add(const At &a, Sum &s, const Items &items, const Places<EACH> &places,
+                                        int count) const {
         Terms<S> terms;
         EACH_OF(BATCH) {
-            if (i >= count) break;
             S z, g;
-            numbers(a, items[i], from + i * apart, z, g);
+            if (i >= count) continue;
+            numbers(a, items, i, places[i], z, g);
             terms.add(i, z, g);
         }
         terms.end(s.of);
@@ -72,12 +84,12 @@ template <typename N> struct NormGradientLines {
     __device__ __forceinline__ Known end(const At &a, const Sum &s, bool) const {
         return gradient_of(p, per_element, s.of, a.stats.rstd);
     }
-    __device__ __forceinline__ void set(const At &a, const Known &gradient, const Item &item,
-                                        int64_t i) const {
+    __device__ __forceinline__ S value(const At &a, const Known &gradient, const Items &items, int i,
+                                       int64_t place) const {
         S z, g;
-        numbers(a, item, i, z, g);
+        numbers(a, items, i, place, z, g);
         gradient.template operator()<1>(&z, &g);
-        a.out.set(i, g);
+        return g;
     }
 };
 
@@ -85,9 +97,10 @@ template <typename N> struct NormGradientLines {
 
 /* Line i is position i of all lines of x. */
 template <typename N> struct GainLines {
+    using Numbers = N;
     using Cell = Cells<N>;
     using S = typename Cell::Sum;
-    static constexpr bool HAS_SUMS = true;
+    static constexpr bool HAS_SUMS = true, MAY_WRITE = false, UNITS = false;
     static constexpr int CTAS = 2;
 
     tartan_cuda_norm p;
@@ -98,9 +111,8 @@ template <typename N> struct GainLines {
         Cell x, g;
         int64_t position;
     };
-    struct Item {
-        typename Cell::Raw x, g;
-        Stats<S> stats;
+    struct Items {
+        S x[BATCH], g[BATCH], mean[BATCH], rstd[BATCH];
     };
     struct Sum {
         double of_gain, of_bias;
@@ -116,24 +128,48 @@ template <typename N> struct GainLines {
     __device__ __forceinline__ At at(int64_t position) const {
         const auto cell = [&](int i) {
             const tartan_cuda_swept &a = p.sweep.array[i];
-            return Cell(a, position * a.step[TARTAN_CUDA_SUMMED][0], 1);
+            return Cell(a, position * a.step[TARTAN_CUDA_SUMMED][0], a.step[TARTAN_CUDA_KEPT][0]);
         };
         return {cell(X), cell(Y_GRAD), position};
     }
+    /* Of a line that begins at `of_line`. */
+    __device__ __forceinline__ S element(int array, int64_t position, int64_t of_line) const {
+        const tartan_cuda_swept &a = p.sweep.array[array];
+        return Cell(a, of_line + position * a.step[TARTAN_CUDA_SUMMED][0], 0).get(0);
+    }
     __device__ __forceinline__ Sum nothing() const { return {0, 0}; }
     __device__ __forceinline__ void begin(At &, Sum &, bool) const {}
-    __device__ __forceinline__ Item load(const At &a, int64_t line) const {
-        int64_t at[3];
-        find_line(p.sweep, line, at);
-        return {a.x.load(at[X]), a.g.load(at[Y_GRAD]), stats_of<S>(p, at[RSTD])};
+    __device__ __forceinline__ void load(const At &a, const Places<1> &places, int count,
+                                         Items &items) const {
+        const tartan_cuda_swept &stats = p.sweep.array[RSTD];
+        if (p.sweep.axes[TARTAN_CUDA_KEPT].ndim <= 1) { /* steps are 0 where there is no axis */
+            const Cells<S> rstd(stats, 0, stats.step[TARTAN_CUDA_KEPT][0]);
+            a.x.load(places, count, items.x);
+            a.g.load(places, count, items.g);
+            rstd.load(places, count, items.rstd);
+            if (p.centred) {
+                const Cells<S> mean(stats, p.mean, stats.step[TARTAN_CUDA_KEPT][0]);
+                mean.load(places, count, items.mean);
+            }
+        } else {
+            EACH_OF(BATCH) {
+                items.x[i] = items.g[i] = items.mean[i] = items.rstd[i] = 0;
+                if (i >= count) continue;
+                int64_t at[3];
+                find_line(p.sweep, places[i], at);
+                const Stats<S> of_line = stats_of<S>(p, at[RSTD]);
+                items.mean[i] = of_line.mean, items.rstd[i] = of_line.rstd;
+                items.x[i] = element(X, a.position, at[X]),
+                items.g[i] = element(Y_GRAD, a.position, at[Y_GRAD]);
+            }
+        }
     }
-    __device__ __forceinline__ void add(const At &, Sum &s, const Item (&items)[BATCH], int count, int64_t,
-                                        int32_t) const {
+    __device__ __forceinline__ void add(const At &, Sum &s, const Items &items, const Places<1> &,
+                                        int) const { /* what is not there is 0 */
         S gain = 0, bias = 0;
         EACH_OF(BATCH) {
-            if (i >= count) break;
-            const S g = tartan_cuda_to<S>(items[i].g);
-            gain = fma(g, (tartan_cuda_to<S>(items[i].x) - items[i].stats.mean) * items[i].stats.rstd, gain);
+            const S g = items.g[i], x = p.centred ? items.x[i] - items.mean[i] : items.x[i];
+            gain = fma(g, x * items.rstd[i], gain);
             bias += g;
         }
         s.of_gain += (double)gain, s.of_bias += (double)bias;
@@ -148,7 +184,6 @@ template <typename N> struct GainLines {
             ((S *)bias_grad.data)[a.position * bias_grad.stride] = (S)s.of_bias;
         return {};
     }
-    __device__ __forceinline__ void set(const At &, const Known &, const Item &, int64_t) const {}
 };
 
 /* ---- The launches ---- */

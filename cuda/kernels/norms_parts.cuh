@@ -33,7 +33,7 @@ template <typename N> struct NormLines {
     using Numbers = N;
     using Cell = Cells<N>;
     using S = typename Cell::Sum;
-    static constexpr bool HAS_SUMS = true, MAY_WRITE = true;
+    static constexpr bool HAS_SUMS = true, MAY_WRITE = true, UNITS = !std::is_same_v<N, double>;
     static constexpr int INPUTS = 1, CTAS = 4;
 
     tartan_cuda_norm p;
@@ -45,8 +45,8 @@ template <typename N> struct NormLines {
         int64_t rstd;
         double pivot;
     };
-    struct Item {
-        typename Cell::Raw x;
+    struct Items {
+        S x[BATCH];
     };
     using Sum = Moments;
     struct Known {
@@ -59,6 +59,10 @@ template <typename N> struct NormLines {
     __host__ __device__ const tartan_cuda_swept &input(int) const { return p.sweep.array[X]; }
     __host__ __device__ const tartan_cuda_swept &output() const { return p.sweep.array[Y]; }
     __host__ __device__ bool writes() const { return true; }
+    bool has_units() const {
+        return tartan_cuda::has_units(p.sweep, X, p.sweep.array[X].step[TARTAN_CUDA_SUMMED][0], n) &&
+               tartan_cuda::has_units(p.sweep, Y, p.sweep.array[Y].step[TARTAN_CUDA_SUMMED][0], n);
+    }
     bool follow_each_other() const {
         return tartan_cuda::follow_each_other(p.sweep, X, p.sweep.array[X].step[TARTAN_CUDA_SUMMED][0], n) &&
                tartan_cuda::follow_each_other(p.sweep, Y, p.sweep.array[Y].step[TARTAN_CUDA_SUMMED][0], n);
@@ -78,12 +82,16 @@ template <typename N> struct NormLines {
         a.pivot = Moments::pivot_of(a.in[0], n);
         if (first) s.pivot = a.pivot;
     }
-    __device__ __forceinline__ Item load(const At &a, int64_t i) const { return {a.in[0].load(i)}; }
-    __device__ __forceinline__ void add(const At &a, Sum &s, const Item (&items)[BATCH], int count, int64_t,
-                                        int32_t) const {
+    template <int EACH>
+    __device__ __forceinline__ void load(const At &a, const Places<EACH> &places, int count,
+                                         Items &items) const {
+        a.in[0].load(places, count, items.x);
+    }
+    template <int EACH>
+    __device__ __forceinline__ void add(const At &a, Sum &s, const Items &items, const Places<EACH> &,
+                                        int count) const {
         EACH_OF(BATCH) {
-            if (i >= count) break;
-            s.add((double)tartan_cuda_to<S>(items[i].x) - a.pivot);
+            if (i < count) s.add((double)items.x[i] - a.pivot);
         }
     }
     __device__ __forceinline__ void join(Sum &s, const Sum &other) const { s.join(other); }
@@ -94,9 +102,11 @@ template <typename N> struct NormLines {
         if (first) write_stats<S>(p, a.rstd, known.mean.high, known.scale);
         return known;
     }
-    __device__ __forceinline__ void set(const At &a, const Known &known, const Item &item, int64_t i) const {
-        const S x = known.mean.from(tartan_cuda_to<S>(item.x)) * known.scale;
-        a.out.set(i, fma(x, line_number<S>(p.gain, 1, i), line_number<S>(p.bias, 0, i)));
+    __device__ __forceinline__ S value(const At &, const Known &known, const Items &items, int i,
+                                       int64_t place) const {
+        if (place >= n) return 0;
+        return fma(known.mean.from(items.x[i]) * known.scale, line_number<S>(p.gain, 1, place),
+                   line_number<S>(p.bias, 0, place));
     }
 };
 

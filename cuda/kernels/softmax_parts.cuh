@@ -17,7 +17,7 @@ template <int KIND, typename N> struct ClassLines {
     static constexpr bool BOTH = HAS_OTHER<KIND>, SHORT = sizeof(N) == 2,
                           HAS_SUMS = KIND != TARTAN_CUDA_CROSS_ENTROPY_GRADIENT;
     static constexpr int INPUTS = BOTH ? 2 : 1, CTAS = BOTH ? 3 : 4;
-    static constexpr bool MAY_WRITE = true;
+    static constexpr bool MAY_WRITE = true, UNITS = HAS_SUMS && !std::is_same_v<N, double>;
 
     tartan_cuda_classes p;
     int64_t lines, n;
@@ -26,9 +26,9 @@ template <int KIND, typename N> struct ClassLines {
         int64_t at[ARRAYS];
         Cell in[INPUTS], out;
     };
-    struct Item {
-        typename Cell::Raw x[INPUTS];
-        bool counts;
+    struct Items {
+        S x[INPUTS][BATCH];
+        uint32_t counts; /* bits */
     };
     /* A running maximum, the sum of exponentials less that, the sum of numbers or of what gradients need, and the logit of the label. */
     struct Sum {
@@ -45,6 +45,12 @@ template <int KIND, typename N> struct ClassLines {
         for (int i : {(int)X, BOTH ? (int)OTHER : (int)X, (int)OUT})
             do_so = do_so && tartan_cuda::follow_each_other(p.sweep, i, step(i), n);
         return do_so;
+    }
+    bool has_units() const {
+        bool has = true;
+        for (int i : {(int)X, BOTH ? (int)OTHER : (int)X, (int)OUT})
+            has = has && tartan_cuda::has_units(p.sweep, i, step(i), n);
+        return has;
     }
     __device__ __forceinline__ S factor() const {
         return KIND == TARTAN_CUDA_CROSS_ENTROPY ? (S)1 : (S)p.scale;
@@ -64,47 +70,47 @@ template <int KIND, typename N> struct ClassLines {
     __device__ __forceinline__ void begin(const At &a, Sum &s, bool first) const {
         if (first) s.own = own_of<KIND, S>(p, a.at);
     }
-    __device__ __forceinline__ Item load(const At &a, int64_t i) const {
-        Item item;
+    template <int EACH>
+    __device__ __forceinline__ void load(const At &a, const Places<EACH> &places, int count,
+                                         Items &items) const {
 #pragma unroll
-        for (int k = 0; k < INPUTS; k++) item.x[k] = a.in[k].load(i);
-        item.counts = true;
+        for (int k = 0; k < INPUTS; k++) a.in[k].load(places, count, items.x[k]);
+        items.counts = (1u << BATCH) - 1;
         if constexpr (KIND == TARTAN_CUDA_SOFTMAX)
-            if (p.sweep.array[OTHER].data != nullptr)
-                item.counts =
-                    ((const uint8_t *)p.sweep.array[OTHER].data)[a.at[OTHER] + i * step(OTHER)] != 0;
-        return item;
+            if (p.sweep.array[OTHER].data != nullptr) {
+                items.counts = 0;
+                const uint8_t *const mask = (const uint8_t *)p.sweep.array[OTHER].data + a.at[OTHER];
+                EACH_OF(BATCH) {
+                    if (i < count && mask[places[i] * step(OTHER)] != 0) items.counts |= 1u << i;
+                }
+            }
     }
-    static __device__ __forceinline__ S number(const Item &item, int k) {
-        return tartan_cuda_to<S>(item.x[k]);
-    }
-    __device__ __forceinline__ void add(const At &, Sum &s, const Item (&items)[BATCH], int count, int64_t,
-                                        int32_t) const {
-        if constexpr (BOTH) {
+    template <int EACH>
+    __device__ __forceinline__ void add(const At &, Sum &s, const Items &items, const Places<EACH> &,
+                                        int count) const {
+        const auto counts = [&](int i) { return i < count && (items.counts >> i & 1) != 0; };
+        if constexpr (BOTH) { /* what is not there is 0 */
             EACH_OF(BATCH) {
-                if (i >= count) break;
-                const S g = number(items[i], INPUTS - 1);
-                s.numbers = KIND == TARTAN_CUDA_SOFTMAX_GRADIENT ? fma(number(items[i], 0), g, s.numbers)
-                                                                 : s.numbers + g;
+                const S x = items.x[0][i], g = items.x[INPUTS - 1][i];
+                s.numbers = KIND == TARTAN_CUDA_SOFTMAX_GRADIENT ? fma(x, g, s.numbers) : s.numbers + g;
             }
         } else {
             S most = s.most;
             EACH_OF(BATCH) {
-                if (i < count && items[i].counts) most = fmax(number(items[i], 0) * factor(), most);
+                if (counts(i)) most = fmax(items.x[0][i] * factor(), most);
             }
             if (most > s.most) {
                 if (s.exponentials != 0) s.exponentials *= exponential(s.most - most);
                 s.most = most;
             }
             const S shift = most == NONE<S> ? (S)0 : most;
-            S some = 0;
+            S some = 0, numbers = 0;
             EACH_OF(BATCH) {
-                if (i >= count) break;
-                const S x = number(items[i], 0);
-                if (items[i].counts) some += exponential<SHORT>(exponent(x, factor(), shift));
-                if (KIND == TARTAN_CUDA_CROSS_ENTROPY) s.numbers += x;
+                const S x = items.x[0][i], e = exponential<SHORT>(exponent(x, factor(), shift));
+                if (counts(i)) some += e;
+                if (KIND == TARTAN_CUDA_CROSS_ENTROPY) numbers += x;
             }
-            s.exponentials += some;
+            s.exponentials += some, s.numbers += numbers;
         }
     }
     __device__ __forceinline__ void join(Sum &s, const Sum &other) const {
@@ -123,12 +129,14 @@ template <int KIND, typename N> struct ClassLines {
         const S sums[3] = {BOTH ? s.numbers : s.most, s.exponentials, s.numbers};
         return line_of<KIND>(p, a.at, sums, s.own, first);
     }
-    __device__ __forceinline__ void set(const At &a, const Known &l, const Item &item, int64_t i) const {
+    __device__ __forceinline__ S value(const At &, const Known &l, const Items &items, int i,
+                                       int64_t place) const {
         S y = HAS_LABEL<KIND> && l.is_constant
                   ? l.rest
-                  : value<KIND, SHORT>(l, number(item, 0), number(item, INPUTS - 1), item.counts);
-        if (HAS_LABEL<KIND> && !l.is_constant && i == l.label) y -= l.own;
-        a.out.set(i, y);
+                  : tartan_cuda::value<KIND, SHORT>(l, items.x[0][i], items.x[INPUTS - 1][i],
+                                                    (items.counts >> i & 1) != 0);
+        if (HAS_LABEL<KIND> && !l.is_constant && place == l.label) y -= l.own;
+        return y;
     }
 };
 

@@ -113,15 +113,15 @@ template <typename N, int COUNT> struct ReluLines {
     using Numbers = N;
     using Cell = Cells<N>;
     using S = typename Cell::Sum;
-    static constexpr bool HAS_SUMS = true, MAY_WRITE = true;
+    static constexpr bool HAS_SUMS = true, MAY_WRITE = true, UNITS = !std::is_same_v<N, double>;
     static constexpr int INPUTS = COUNT, CTAS = COUNT > 1 ? 3 : 4;
 
     Relu p;
     int64_t lines, n;
     double per_element;
 
-    struct Item {
-        typename Cell::Raw x[INPUTS];
+    struct Items {
+        S x[INPUTS][BATCH];
     };
 
     explicit ReluLines(const Relu &of)
@@ -132,6 +132,12 @@ template <typename N, int COUNT> struct ReluLines {
     }
     __host__ __device__ const tartan_cuda_swept &output() const { return p.lines.sweep.array[OUT]; }
     __host__ __device__ bool writes() const { return MAY_WRITE; }
+    bool has_units() const {
+        bool has = true;
+        for (int i : {(int)X, number_of(COUNT - 1), (int)OUT})
+            has = has && tartan_cuda::has_units(p.lines.sweep, i, p.lines.step[i], n);
+        return has;
+    }
     bool follow_each_other() const {
         bool do_so = true;
         for (int i : {(int)X, number_of(COUNT - 1), (int)OUT})
@@ -141,17 +147,17 @@ template <typename N, int COUNT> struct ReluLines {
     __device__ __forceinline__ Cell cell(int i, const int64_t (&at)[LINE_ARRAYS]) const {
         return Cell(p.lines.sweep.array[i], at[i], p.lines.step[i]);
     }
-    template <class At> __device__ __forceinline__ Item load(const At &a, int64_t i) const {
-        Item item;
+    template <class At, int EACH>
+    __device__ __forceinline__ void load(const At &a, const Places<EACH> &places, int count,
+                                         Items &items) const {
 #pragma unroll
-        for (int k = 0; k < COUNT; k++) item.x[k] = a.in[k].load(i);
-        return item;
+        for (int k = 0; k < COUNT; k++) a.in[k].load(places, count, items.x[k]);
     }
 };
 
 template <typename N> struct SparseReluLines : ReluLines<N, 1> {
     using Base = ReluLines<N, 1>;
-    using typename Base::Cell, typename Base::Item, typename Base::S;
+    using typename Base::Cell, typename Base::Items, typename Base::S;
     using Sum = Moments;
     struct At {
         int64_t at[LINE_ARRAYS];
@@ -174,10 +180,11 @@ template <typename N> struct SparseReluLines : ReluLines<N, 1> {
         a.pivot = Moments::pivot_of(a.in[0], this->n);
         if (first) s.pivot = a.pivot;
     }
-    __device__ __forceinline__ void add(const At &a, Sum &s, const Item (&items)[BATCH], int count, int64_t,
-                                        int32_t) const {
+    template <int EACH>
+    __device__ __forceinline__ void add(const At &a, Sum &s, const Items &items, const Places<EACH> &,
+                                        int count) const {
         EACH_OF(BATCH) {
-            if (i < count) s.add((double)tartan_cuda_to<S>(items[i].x[0]) - a.pivot);
+            if (i < count) s.add((double)items.x[0][i] - a.pivot);
         }
     }
     __device__ __forceinline__ void join(Sum &s, const Sum &other) const { s.join(other); }
@@ -190,14 +197,15 @@ template <typename N> struct SparseReluLines : ReluLines<N, 1> {
         }
         return {cut_of(this->p, mean, deviation)};
     }
-    __device__ __forceinline__ void set(const At &a, const Known &known, const Item &item, int64_t i) const {
-        a.out.set(i, below_zero_is_zero(tartan_cuda_to<S>(item.x[0]) - known.cut));
+    __device__ __forceinline__ S value(const At &, const Known &known, const Items &items, int i,
+                                       int64_t) const {
+        return below_zero_is_zero(items.x[0][i] - known.cut);
     }
 };
 
 template <typename N, bool SPARSE> struct ReluGradientLines : ReluLines<N, 2> {
     using Base = ReluLines<N, 2>;
-    using typename Base::Cell, typename Base::Item, typename Base::S;
+    using typename Base::Cell, typename Base::Items, typename Base::S;
     struct At {
         Cell in[2], out;
         S mean, deviation, cut;
@@ -227,13 +235,14 @@ template <typename N, bool SPARSE> struct ReluGradientLines : ReluLines<N, 2> {
     }
     __device__ __forceinline__ Sum nothing() const { return {0}; }
     __device__ __forceinline__ void begin(At &, Sum &, bool) const {}
-    __device__ __forceinline__ S kept(const At &a, const Item &item) const {
-        return tartan_cuda_to<S>(item.x[0]) > a.cut ? tartan_cuda_to<S>(item.x[1]) : (S)0;
+    __device__ __forceinline__ S kept(const At &a, const Items &items, int i) const {
+        return items.x[0][i] > a.cut ? items.x[1][i] : (S)0;
     }
-    __device__ __forceinline__ void add(const At &a, Sum &s, const Item (&items)[BATCH], int count, int64_t,
-                                        int32_t) const {
+    template <int EACH>
+    __device__ __forceinline__ void add(const At &a, Sum &s, const Items &items, const Places<EACH> &,
+                                        int count) const {
         EACH_OF(BATCH) {
-            if (i < count) s.of += (double)kept(a, items[i]);
+            if (i < count) s.of += (double)kept(a, items, i);
         }
     }
     __device__ __forceinline__ void join(Sum &s, const Sum &other) const { s.of += other.of; }
@@ -241,13 +250,13 @@ template <typename N, bool SPARSE> struct ReluGradientLines : ReluLines<N, 2> {
         const double part = s.of * this->per_element;
         return {s.of, part, a.deviation == 0 ? 0 : part * this->p.alpha / (double)a.deviation};
     }
-    __device__ __forceinline__ void set(const At &a, const Known &known, const Item &item, int64_t i) const {
-        const S g = kept(a, item);
+    __device__ __forceinline__ S value(const At &a, const Known &known, const Items &items, int i,
+                                       int64_t place) const {
+        const S g = kept(a, items, i);
         if constexpr (SPARSE)
-            a.out.set(i, (S)((double)g -
-                             (known.part + known.slope * (double)(tartan_cuda_to<S>(item.x[0]) - a.mean))));
+            return (S)((double)g - (known.part + known.slope * (double)(items.x[0][i] - a.mean)));
         else
-            a.out.set(i, i == a.last ? (S)((double)g - known.sum) : g);
+            return place == a.last ? (S)((double)g - known.sum) : g;
     }
 };
 
