@@ -200,13 +200,14 @@ __global__ void __launch_bounds__(THREADS, Op::CTAS)
         Sum sum = op.nothing();
         if constexpr (PHASE == Phase::RESULTS) {
             const Sum *const of_line = partial + (exists ? line : 0);
-            for (int64_t other = mine; other < c.parts; other += BATCH * c.deep) {
-                Sum some[BATCH];
-                EACH_OF(BATCH) {
+            constexpr int TOGETHER = 4; /* loads */
+            for (int64_t other = mine; other < c.parts; other += TOGETHER * c.deep) {
+                Sum some[TOGETHER];
+                EACH_OF(TOGETHER) {
                     const int64_t number = other + i * c.deep;
                     some[i] = number < c.parts ? of_line[number * op.lines] : op.nothing();
                 }
-                EACH_OF(BATCH) op.join(sum, some[i]);
+                EACH_OF(TOGETHER) op.join(sum, some[i]);
             }
         } else if constexpr (Op::HAS_SUMS) {
             op.begin(at, sum, mine == 0 && part == 0);
