@@ -87,7 +87,7 @@ template <typename T> struct LargestLines {
     using S = tartan_cuda_sum<T>;
     using Sum = Largest<typename Order<S>::Key>;
     static constexpr bool HAS_SUMS = true, MAY_WRITE = false, UNITS = sizeof(T) < 8;
-    static constexpr int INPUTS = 1, CTAS = 4;
+    static constexpr int INPUTS = 1, CTAS = 3;
 
     Along p;
     int64_t lines, n;

@@ -144,7 +144,7 @@ struct Split {
 };
 
 inline Split split_of(int64_t lines, int64_t n, bool across, int32_t bytes) {
-    enum { CTAS = 528, TURNS = 2 };
+    enum { CTAS = 792, TURNS = 2 };
     Split c = {};
     c.across = across;
     c.deep = 1;
@@ -167,18 +167,23 @@ inline Split split_of(int64_t lines, int64_t n, bool across, int32_t bytes) {
     return c;
 }
 
-enum class Phase { WHOLE, SUMS, RESULTS };
+enum class Phase {
+    WHOLE,
+    SUMS,
+    RESULTS
+}; /* an argument of kernels, which would take as long to compile for each as for all */
 
 /* SUMS: partial[parts][lines] get what is known of the parts, RESULTS: lines get what follows from it. Accesses move EACH places. */
-template <class Op, Phase PHASE, int EACH>
+template <class Op, int EACH>
 __global__ void __launch_bounds__(THREADS, Op::CTAS)
-    lines_by_parts(const __grid_constant__ Op op, const Split c, typename Op::Sum *partial) {
+    lines_by_parts(const __grid_constant__ Op op, const Split c, const Phase phase,
+                   typename Op::Sum *partial) {
     using Sum = typename Op::Sum;
     __shared__ Sum room[THREADS];
     const int32_t thread = threadIdx.x, which = c.across ? thread % c.wide : thread / c.deep,
                   mine = c.across ? thread / c.wide : thread % c.deep, next = c.across ? c.wide : 1;
     const int64_t apart = (int64_t)c.deep * EACH, last = (BATCH / EACH - 1) * apart, turn = last + apart,
-                  pieces = c.groups * (PHASE == Phase::RESULTS && !op.writes() ? 1 : c.parts);
+                  pieces = c.groups * (phase == Phase::RESULTS && !op.writes() ? 1 : c.parts);
     for (int64_t piece = blockIdx.x; piece < pieces; piece += gridDim.x) {
         const int64_t part = c.parts == 1 ? 0 : piece / c.groups,
                       line = (piece - part * c.groups) * c.wide + which,
@@ -198,7 +203,7 @@ __global__ void __launch_bounds__(THREADS, Op::CTAS)
             f(Places<EACH>{from, apart}, count);
         };
         Sum sum = op.nothing();
-        if constexpr (PHASE == Phase::RESULTS) {
+        if (Op::HAS_SUMS && phase == Phase::RESULTS) {
             const Sum *const of_line = partial + (exists ? line : 0);
             constexpr int TOGETHER = 4; /* loads */
             for (int64_t other = mine; other < c.parts; other += TOGETHER * c.deep) {
@@ -229,13 +234,13 @@ __global__ void __launch_bounds__(THREADS, Op::CTAS)
             sum = room[thread - mine * next];
         }
         if (!exists) continue;
-        if constexpr (PHASE == Phase::SUMS) {
+        if (phase == Phase::SUMS) {
             if (mine == 0) partial[part * op.lines + line] = sum;
         } else {
             const auto known = op.end(at, sum, mine == 0 && part == 0);
             if constexpr (Op::MAY_WRITE) {
                 if (!op.writes()) continue;
-                const bool kept = PHASE == Phase::WHOLE && Op::HAS_SUMS && c.per_part <= turn;
+                const bool kept = phase == Phase::WHOLE && Op::HAS_SUMS && c.per_part <= turn;
                 each_batch([&](const Places<EACH> &places, int count) {
                     typename Op::S y[BATCH];
                     if (!kept) op.load(at, places, count, items);
@@ -336,25 +341,19 @@ inline bool has_units(const tartan_cuda_sweep &s, int array, int64_t step, int64
 template <class Op, int EACH>
 tartan_status launch_parts(const char *function, tartan_cuda_queue *queue, const Op &op, const Split &c) {
     using Sum = typename Op::Sum;
-    const auto launch = [&](auto kernel, int64_t ctas, void *partial) {
-        return tartan_cuda_launch(function, queue, kernel, tartan_cuda_grid(ctas), dim3(THREADS), op, c,
-                                  (Sum *)partial);
+    const auto launch = [&](Phase phase, int64_t ctas, void *partial) {
+        return tartan_cuda_launch(function, queue, lines_by_parts<Op, EACH>, tartan_cuda_grid(ctas),
+                                  dim3(THREADS), op, c, phase, (Sum *)partial);
     };
     const int64_t ctas = c.groups * c.parts;
     if (ctas == 0) return TARTAN_OK;
-    if constexpr (EACH == 1)
-        if (c.parts == 1 || !Op::HAS_SUMS)
-            return launch(lines_by_parts<Op, Phase::WHOLE, EACH>, ctas, nullptr);
-    if constexpr (Op::HAS_SUMS) {
-        void *partial = nullptr;
-        PASS(tartan_cuda_scratch(function, queue, c.parts * op.lines * (int64_t)sizeof(Sum), &partial));
-        tartan_status status = launch(lines_by_parts<Op, Phase::SUMS, EACH>, ctas, partial);
-        if (status == TARTAN_OK)
-            status = launch(lines_by_parts<Op, Phase::RESULTS, EACH>, op.writes() ? ctas : c.groups, partial);
-        tartan_cuda_scratch_free(queue, partial);
-        return status;
-    }
-    return TARTAN_OK;
+    if (c.parts == 1 || !Op::HAS_SUMS) return launch(Phase::WHOLE, ctas, nullptr);
+    void *partial = nullptr;
+    PASS(tartan_cuda_scratch(function, queue, c.parts * op.lines * (int64_t)sizeof(Sum), &partial));
+    tartan_status status = launch(Phase::SUMS, ctas, partial);
+    if (status == TARTAN_OK) status = launch(Phase::RESULTS, op.writes() ? ctas : c.groups, partial);
+    tartan_cuda_scratch_free(queue, partial);
+    return status;
 }
 
 /* `bytes` of an element. */

@@ -34,7 +34,7 @@ template <typename N> struct NormLines {
     using Cell = Cells<N>;
     using S = typename Cell::Sum;
     static constexpr bool HAS_SUMS = true, MAY_WRITE = true, UNITS = !std::is_same_v<N, double>;
-    static constexpr int INPUTS = 1, CTAS = 4;
+    static constexpr int INPUTS = 1, CTAS = 3;
 
     tartan_cuda_norm p;
     int64_t lines, n;

@@ -230,8 +230,10 @@ tartan_status run_cut(const char *function, tartan_cuda_queue *queue, const Sele
     use_candidates(last, X, memory, dtype, c.candidates);
     last.lines.n = c.candidates;
     last.candidates = {places, c.parts * p.k, c.parts * c.length, c.length};
-    tartan_status status = p.k > MOST ? run_ctas<IN_ORDER, T>(function, queue, parts)
-                                      : run_ctas<TOP_K, T>(function, queue, parts);
+    tartan_status status = p.k > MOST
+                               ? tartan_cuda_launch(function, queue, by_cta<IN_ORDER, T, 1024>,
+                                                    tartan_cuda_grid(parts.lines.count), dim3(1024), parts)
+                               : run_ctas<TOP_K, T>(function, queue, parts);
     if (status == TARTAN_OK && c.rest > 0)
         status = tartan_cuda_launch(function, queue, copy_rest<T>,
                                     tartan_cuda_grid((p.lines.count * c.rest + THREADS - 1) / THREADS),

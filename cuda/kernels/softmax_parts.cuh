@@ -16,7 +16,7 @@ template <int KIND, typename N> struct ClassLines {
     using Known = Line<S>;
     static constexpr bool BOTH = HAS_OTHER<KIND>, SHORT = sizeof(N) == 2,
                           HAS_SUMS = KIND != TARTAN_CUDA_CROSS_ENTROPY_GRADIENT;
-    static constexpr int INPUTS = BOTH ? 2 : 1, CTAS = BOTH ? 3 : 4;
+    static constexpr int INPUTS = BOTH ? 2 : 1, CTAS = 3;
     static constexpr bool MAY_WRITE = true, UNITS = HAS_SUMS && !std::is_same_v<N, double>;
 
     tartan_cuda_classes p;

@@ -114,7 +114,7 @@ template <typename N, int COUNT> struct ReluLines {
     using Cell = Cells<N>;
     using S = typename Cell::Sum;
     static constexpr bool HAS_SUMS = true, MAY_WRITE = true, UNITS = !std::is_same_v<N, double>;
-    static constexpr int INPUTS = COUNT, CTAS = COUNT > 1 ? 3 : 4;
+    static constexpr int INPUTS = COUNT, CTAS = 3;
 
     Relu p;
     int64_t lines, n;
