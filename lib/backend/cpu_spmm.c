@@ -34,7 +34,7 @@ typedef struct work {
     } left;
 } work;
 
-/* Stores `rows` rows of results, those of C from `row` on. */
+/* Stores `rows` rows of results to C, from `row` on. */
 static void commit_rows(const tartan_i_spmm *p, const tartan_i_sliver *s, int64_t row, int64_t rows,
                         const char *sums) {
     for (int64_t done = 0, run; done < s->valid; done += run) {
