@@ -148,7 +148,7 @@ static uint32_t repeated(const tartan_array *a, const tartan_array *like) {
 
 /* The sweep of gradients that are sums, which are the last arrays, of `count`. */
 static tartan_cuda_sweep summing(const tartan_array *like, uint32_t summed, const tartan_array *const *arrays,
-                                 int32_t count, enum tartan_cuda_unit_rule rule) {
+                                 int32_t count) {
     tartan_cuda_sweeping of = {.ndim = like->ndim, .summed = summed, .count = count};
     memcpy(of.shape, like->shape, sizeof of.shape);
     for (int32_t i = 0; i < of.count; i++) of.array[i] = arrays[i];
@@ -156,7 +156,7 @@ static tartan_cuda_sweep summing(const tartan_array *like, uint32_t summed, cons
     /* Results are written one by one, so they have no say in the units. */
     const tartan_cuda_sweep one_by_one = s;
     s.count = TARTAN_CUDA_SUM_RESULT;
-    tartan_cuda_sweep_choose_unit(&s, s.count, rule);
+    tartan_cuda_sweep_choose_unit(&s, s.count, TARTAN_CUDA_UNITS_GATHER);
     s.count = count;
     if (s.unit == 1) return s;
     if (s.rest > 0)
@@ -201,13 +201,13 @@ tartan_status tartan_cuda_point2_gradient_of(const tartan_host *host, const tart
         p.nothing = false;
         p.has_sum[i] = summed != 0;
         if (summed != 0)
-            p.sum[i] = summing(op->y_grad, summed, all, TARTAN_CUDA_SUM_RESULT + 1, TARTAN_CUDA_UNITS_GATHER);
+            p.sum[i] = summing(op->y_grad, summed, all, TARTAN_CUDA_SUM_RESULT + 1);
         else
             each[4 + i] = grads[i];
         both[TARTAN_CUDA_SUM_RESULT + i] = grads[i];
     }
     p.has_both = p.has_sum[0] && p.has_sum[1] && summed_of[0] == summed_of[1];
-    if (p.has_both) p.both = summing(op->y_grad, summed_of[0], both, BOTH, TARTAN_CUDA_UNITS_GATHER);
+    if (p.has_both) p.both = summing(op->y_grad, summed_of[0], both, BOTH);
     p.has_each = each[4] != NULL || each[5] != NULL;
     if (p.has_each) p.each = sweep_of(op->y_grad, each, 6, 2);
     *(tartan_cuda_point2_gradient *)to = p;
@@ -221,11 +221,11 @@ static tartan_cuda_line_numbers numbers_of(const tartan_array *a) {
     return (tartan_cuda_line_numbers){a->data, a->strides[0]};
 }
 
-/* One number of each line, as an array with lines of one position. */
-static tartan_array stat_of(const tartan_array *stats, bool centred, int64_t which) {
+/* The last number of each line, its scale, as an array with lines of one position. */
+static tartan_array scale_of(const tartan_array *stats, bool centred) {
     tartan_array one = *stats;
     const int32_t last = centred ? one.ndim - 1 : one.ndim++;
-    if (centred) one.data = (char *)one.data + which * one.strides[last] * tartan_cuda_bytes_of(one.dtype);
+    if (centred) one.data = (char *)one.data + one.strides[last] * tartan_cuda_bytes_of(one.dtype);
     one.shape[last] = 1;
     one.strides[last] = 0;
     return one;
@@ -259,7 +259,7 @@ static tartan_cuda_norm forward_of(const tartan_array *x, const tartan_array *ga
                                    const tartan_array *stats, double epsilon, const tartan_array *y,
                                    bool centred) {
     tartan_array rstd = {0};
-    if (stats != NULL) rstd = stat_of(stats, centred, 1);
+    if (stats != NULL) rstd = scale_of(stats, centred);
     tartan_cuda_norm p = norm_of(x, gain, stats, centred);
     p.nothing = p.lines == 0 || (p.length == 0 && stats == NULL);
     p.epsilon = epsilon;
@@ -270,21 +270,13 @@ static tartan_cuda_norm forward_of(const tartan_array *x, const tartan_array *ga
 
 static tartan_cuda_norm_gradient backward_of(const tartan_op_layer_norm_gradient *op, bool centred) {
     const tartan_array *x = op->x;
-    const tartan_array rstd = stat_of(op->stats, centred, 1), mean = stat_of(op->stats, centred, 0);
+    const tartan_array rstd = scale_of(op->stats, centred);
     tartan_cuda_norm_gradient p = {.in = norm_of(x, op->gain, op->stats, centred),
                                    .gain_grad = numbers_of(op->gain_grad),
                                    .bias_grad = numbers_of(op->bias_grad)};
     p.in.sweep = lines_of(x, (const tartan_array *[]){x, &rstd, op->y_grad, op->x_grad}, 4);
     p.in.nothing = p.in.lines == 0 || p.in.length == 0 || op->x_grad == NULL;
     p.nothing = p.in.length == 0 || (p.in.nothing && op->gain_grad == NULL && op->bias_grad == NULL);
-    const tartan_array *grads[2] = {op->gain_grad, op->bias_grad};
-    for (int32_t i = 0; i < 2; i++)
-        if (grads[i] != NULL)
-            p.sums[i] = summing(x, (1u << (x->ndim - 1)) - 1,
-                                (const tartan_array *[]){op->y_grad, i == 0 ? x : NULL,
-                                                         i == 0 && centred ? &mean : NULL,
-                                                         i == 0 ? &rstd : NULL, grads[i]},
-                                TARTAN_CUDA_SUM_RESULT + 1, TARTAN_CUDA_UNITS_ALIKE);
     return p;
 }
 

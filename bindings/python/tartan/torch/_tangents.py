@@ -17,7 +17,7 @@ from tartan.torch._plan import Plan
 
 
 def have_tangents(*tensors: Any) -> bool:
-    """Whether forward-mode differentiation follows one of them."""
+    """Whether forward-mode differentiation tracks one of them."""
     return any(map(has_tangent, tensors))
 
 
