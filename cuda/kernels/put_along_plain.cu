@@ -11,7 +11,7 @@
 namespace tartan_cuda {
 namespace {
 
-constexpr int64_t FEW = 32; /* indices of a line, that are compared with each other */
+constexpr int64_t COMPARED = 32; /* indices of a line, that are compared with each other */
 
 template <typename S>
 __device__ __forceinline__ S value_at(const Along &p, const int64_t (&at)[LINE_ARRAYS], int64_t e) {
@@ -289,7 +289,7 @@ template <typename S>
 tartan_status run_put(const char *function, tartan_cuda_queue *queue, const Along &p,
                       const tartan_array *x_grad) {
     const int64_t enough = 1 << 15; /* threads */
-    const bool across = lie_across(p.lines), few = p.distinct || p.k <= FEW;
+    const bool across = lie_across(p.lines), few = p.distinct || p.k <= COMPARED;
     /* Zeros have a launch of their own where a thread or a CTA would have too many. */
     if (few && across && p.lines.count >= enough && p.lines.n <= LONG)
         return tartan_cuda_launch(function, queue, put_across<S>,
