@@ -245,14 +245,14 @@ static tartan_status moments_of_many(run *r, const tartan_array *sample, double 
     PASS(sum(r, TARTAN_I_POINT2_add, sample, NULL, MEAN));
     PASS(scale(r, MEAN, 1 / terms));
     PASS(step(r, &sums));
-    op.fused.p[0] = 1 / r->terms, op.fused.p[1] = epsilon;
+    op.fused.p[0] = 1 / r->terms;
     op.fused.in[0] = operand("sums", &r->number[BIAS_GRAD]);
     op.fused.in[1] = operand("squares", &r->number[GAIN_GRAD]);
     op.fused.in[2] = operand("mean", &r->number[MEAN]);
     op.fused.out[0] = operand("mean", &r->number[MEAN]);
     op.fused.out[1] = operand("variance", &r->number[VARIANCE]);
-    op.fused.out[2] = operand("rstd", &r->number[RSTD]);
-    return step(r, &op);
+    PASS(step(r, &op));
+    return by_root(r, RSTD, false, &r->number[VARIANCE], epsilon);
 }
 
 static tartan_status moments(run *r, double epsilon) {
