@@ -92,6 +92,9 @@ static const int64_t near_bytes[2] = {64 << 20, 16 << 20};
 /* What spmm_simt loses by loading B element by element, of its time (H200, blocks of 64, 4096: 0.3 to 0.7). */
 static const double simt_lost_part = 0.3;
 
+/* What spmm_gather loses by loading B element by element, of its time. */
+static const double gather_single_part[KINDS] = {[F64] = 0.1, [F32] = 0.1, [TF32] = 0.3, [HALF] = 0.8};
+
 enum { GATHERED_BYTES = 64 }; /* edge of the largest sub-blocks that spmm_wgmma gathers, see there */
 
 /* ---- Rates ---- */
@@ -150,6 +153,18 @@ double tartan_cuda_spmm_plain_rate(const void *problem) {
 
 double tartan_cuda_spmm_gather_rate(const void *problem) {
     return with_start(problem, spmm_rate(&spmm_gather, problem, 1), 0);
+}
+
+bool tartan_cuda_spmm_gather_copies(const tartan_cuda_spmm *p) {
+    if (p->batch.ndim > 1 || (p->b.row_stride != 1 && p->b.col_stride != 1)) return false;
+    const bool half = tartan_cuda_is_half(p->dtype), turned = p->b.col_stride != 1;
+    const bool unaligned = !tartan_cuda_is_mappable(&p->b, p->heads, p->batch.entries, p->batch.first[0]);
+    if (turned && !half) return false; /* single elements of other types come asynchronously */
+    const int32_t copies = (int32_t)turned + (int32_t)unaligned;
+    const double us = operations_of(p) / tartan_cuda_spmm_gather_rate(p) / 1e6;
+    return copies > 0 &&
+           copies * tartan_cuda_copy_us(&p->b, p->heads, p->batch.entries, (double)p->k * (double)p->n) <
+               gather_single_part[tartan_cuda_kind_of(p->dtype, p->tf32)] * us;
 }
 
 double tartan_cuda_spmm_simt_rate(const void *problem) {

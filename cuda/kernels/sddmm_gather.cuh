@@ -1,0 +1,323 @@
+/* SPDX-License-Identifier: Apache-2.0
+ * Sampled dense times dense on tensor cores for blocks of any size and of different sizes. A CTA computes up to 64 rows of a block
+ * row at the next 128 columns that its blocks have: the columns of a block row are numbered through, block after block, so that
+ * small blocks fill a tile, too. Factors are loaded along the summed index, 16 bytes at a time where that is contiguous. Where
+ * rows of X and columns of Y are contiguous instead, the 16 aligned bytes that contain some of them are loaded whole: each block
+ * has as many places as that may take, and what its neighbours' elements give is not stored. */
+#ifndef TARTAN_CUDA_SDDMM_GATHER_CUH
+#define TARTAN_CUDA_SDDMM_GATHER_CUH
+
+#include "device/bounds.cuh"
+#include "index_cache.h"
+#include "kernels.h"
+#include "kernels/gather.cuh"
+
+namespace tartan_cuda {
+namespace sddmm_gather {
+namespace {
+
+using namespace gather;
+
+struct Args {
+    tartan_cuda_sddmm p; /* all pairs have products */
+    tartan_cuda_row_index lists;
+    tartan_cuda_bounds bounds;
+    int32_t chunk, chunks; /* rows of a CTA, chunks of a block row */
+    int32_t places;        /* of an entry among the columns of a tile, unless blocks differ in size */
+    int64_t rows;          /* chunks of all heads */
+    int64_t steps;         /* of all pairs and batch entries */
+    struct {
+        bool x_wide, y_wide;    /* copied by 16 bytes; else element by element */
+        int64_t x_step, y_step; /* elements from a step to the next */
+    } way[TARTAN_I_MAX_PAIRS];
+};
+
+/* The rows of a CTA. */
+struct Lines {
+    int64_t first, last; /* entries of the list */
+    int64_t head, row;   /* of X */
+    int32_t skipped;     /* rows of the block before it */
+    int32_t shift;       /* rows of the tile before its first */
+    int32_t rows, exist; /* of the blocks; those that X has */
+};
+
+/* A column of a tile. */
+template <typename S> struct Column {
+    int64_t col;   /* of Y; -1: none */
+    int64_t place; /* of its first element in the values; -1: not stored */
+    S factor;      /* of the sums */
+    bool is;       /* else zeros are stored: padding */
+    bool counts;   /* its gate is not 0 */
+};
+
+__device__ __forceinline__ Lines find_lines(const Args &a, int64_t number) {
+    const tartan_cuda_sddmm &p = a.p;
+    const int64_t list = a.chunks == 1 ? number : (int64_t)((uint32_t)number / (uint32_t)a.chunks);
+    Lines x;
+    x.head = p.heads == 1 ? 0 : list / p.grid_m;
+    const int64_t block_row = list - x.head * p.grid_m;
+    x.skipped = ((int32_t)number - (int32_t)list * a.chunks) * a.chunk;
+    x.row = tartan_cuda_begin(a.bounds.lines, block_row, p.block_m) + x.skipped;
+    x.rows = min(p.block_m - x.skipped, a.chunk);
+    x.exist = min(max(tartan_cuda_size(a.bounds.lines, block_row, p.block_m, p.m) - x.skipped, 0), x.rows);
+    if (a.bounds.lines != nullptr) x.rows = x.exist; /* padding has been cleared */
+    x.first = a.lists.pointers[list];
+    x.last = a.lists.pointers[list + 1];
+    x.shift = 0;
+    return x;
+}
+
+/* The columns that the blocks of a list have. */
+__device__ __forceinline__ int64_t columns_of(const Args &a, const Lines &x) {
+    if (a.bounds.before == nullptr || x.first == x.last) return (x.last - x.first) * a.places;
+    const int32_t col = a.lists.cols[x.last - 1];
+    return a.bounds.before[x.last - 1] + a.bounds.cols[col + 1] - a.bounds.cols[col];
+}
+
+template <class F>
+__device__ Column<typename F::S> find_column(const Args &a, const Lines &x, int64_t number, int64_t all) {
+    using S = typename F::S;
+    const tartan_cuda_sddmm &p = a.p;
+    Column<S> c = {-1, -1, 0, false, false};
+    if (number >= all) return c;
+    int64_t id;
+    int32_t j;
+    if (a.bounds.before == nullptr) {
+        id = x.first + (int32_t)number / a.places;
+        j = (int32_t)number % a.places;
+    } else {
+        int64_t low = x.first, high = x.last; /* before[low] <= number < before[high] */
+        while (high - low > 1) {
+            const int64_t middle = (low + high) / 2;
+            (a.bounds.before[middle] <= number ? low : high) = middle;
+        }
+        id = low;
+        j = (int32_t)number - a.bounds.before[id];
+    }
+    const int64_t block_col = a.lists.cols[id],
+                  begin = tartan_cuda_begin(a.bounds.cols, block_col, p.block_n);
+    const int32_t size = tartan_cuda_size(a.bounds.cols, block_col, p.block_n, p.n);
+    if constexpr (!F::kAlongX) j -= (int32_t)(begin % F::kUnit);
+    const S gate = tartan_cuda_gate<S>(p.gates, id);
+    c.col = begin + j;
+    c.counts = gate != 0;
+    c.factor = gate * (S)p.alpha;
+    c.is = j < size;
+    if (j >= 0 && j < p.block_n)
+        c.place = id * p.block_m * p.block_n + (int64_t)x.skipped * p.s_m + (int64_t)j * p.s_n;
+    return c;
+}
+
+/* Copies steps, over all pairs and batch entries. */
+template <class F> struct Feeder {
+    using T = typename F::T;
+    static constexpr int kUnits = 128 / 16;          /* of a line along k */
+    static constexpr int kApart = kThreads / kUnits; /* lines that are copied together */
+    static constexpr int kLinesY = (F::kTall + kApart - 1) / kApart, kLinesX = kWidth / kApart;
+    const Args &a;
+    const Lines &x;
+    const Column<typename F::S> *columns;
+    int32_t pair = -1;
+    int64_t entry = 0, left = 0; /* products of the entry that are left */
+    const T *x_at, *y_at;        /* the first product of the step; of row 0 and column 0 */
+    const T *y_line[kLinesX];    /* what the thread copies, where it is by 16 bytes */
+
+    __device__ __forceinline__ Feeder(const Args &a, const Lines &x, const Column<typename F::S> *columns)
+        : a(a), x(x), columns(columns) {}
+
+    /* Goes to the next batch entry or pair. */
+    __device__ void next() {
+        if (pair < 0 || ++entry == a.p.pair[pair].batch.entries) pair++, entry = 0;
+        const auto &q = a.p.pair[pair];
+        left = q.k;
+        x_at = (const T *)q.x.data + x.head * q.x.head_stride + (x.row - x.shift) * q.x.row_stride;
+        y_at = (const T *)q.y.data + x.head * q.y.head_stride;
+        if (q.batch.ndim > 0) {
+            x_at += batch_offset(q.batch, q.batch.first, entry);
+            y_at += batch_offset(q.batch, q.batch.second, entry);
+        }
+        const int thread = (int)threadIdx.x;
+        if constexpr (F::kAlongX) {
+            if (a.way[pair].y_wide)
+#pragma unroll
+                for (int n = 0; n < kLinesX; n++) {
+                    const int64_t col = columns[thread / kUnits + n * kApart].col;
+                    y_line[n] = col < 0 ? nullptr : y_at + col * q.y.col_stride + thread % kUnits * F::kUnit;
+                }
+        } else {
+            const int64_t col = columns[thread % (kWidth / F::kUnit) * F::kUnit].col;
+            y_line[0] = col < 0 ? nullptr : y_at + col;
+        }
+    }
+
+    /* Lines along k, 16 bytes at a time. */
+    __device__ __forceinline__ void copy_along(uint32_t to) {
+        const auto &q = a.p.pair[pair];
+        const int unit = (int)threadIdx.x % kUnits, line = (int)threadIdx.x / kUnits;
+        const int bytes = (int)min(max(left - unit * F::kUnit, (int64_t)0), (int64_t)F::kUnit) * F::kElement;
+        if (a.way[pair].y_wide) {
+            const uint32_t at = to + line * F::kPitchX + unit * 16;
+#pragma unroll
+            for (int n = 0; n < kLinesX; n++) {
+                if (y_line[n] == nullptr) continue;
+                copy_async<16>(at + n * kApart * F::kPitchX, bytes > 0 ? y_line[n] : y_at, bytes);
+                y_line[n] += a.way[pair].y_step;
+            }
+        } else {
+            copy_lines_singly<kWidth>(to, F::kPitchX, q.y.row_stride, q.y.col_stride, kWidth, y_at,
+                                      [&](int n) { return columns[n].col; });
+        }
+        to += F::kPanelX;
+        if (a.way[pair].x_wide) {
+            const uint32_t at = to + line * F::kPitchY + unit * 16;
+            const T *from = bytes > 0 ? x_at + unit * F::kUnit : x_at;
+#pragma unroll
+            for (int n = 0; n < kLinesY; n++) {
+                const int i = line + n * kApart;
+                if (i < x.exist)
+                    copy_async<16>(at + n * kApart * F::kPitchY, from + i * q.x.row_stride, bytes);
+            }
+        } else {
+            copy_lines_singly<F::kPlaces>(to, F::kPitchY, q.x.col_stride, q.x.row_stride, x.exist, x_at,
+                                          [](int n) { return (int64_t)n; });
+        }
+    }
+
+    /* The same, element by element. where(line): which line of the factor, -1: none. */
+    template <int kPlaces, typename Where>
+    __device__ __forceinline__ void copy_lines_singly(uint32_t to, int pitch, int64_t k_stride,
+                                                      int64_t line_stride, int lines, const T *from,
+                                                      Where where) const {
+        const Share<F, kPlaces> share(tartan_cuda_is_along(k_stride, line_stride), lines);
+        copy_singly<T>(share.count, from, [&](int e) {
+            const int line = share.line(e), k = share.k(e);
+            const int64_t at = where(line);
+            return Single<T>{to + line * pitch + k * F::kElement,
+                             k < left && at >= 0 ? from + at * line_stride + k * k_stride : nullptr};
+        });
+    }
+
+    /* Lines along rows and columns: the aligned 16 bytes that contain some. Those past the ends of X and Y are zeros. */
+    __device__ __forceinline__ void copy_across(uint32_t to) {
+        const auto &q = a.p.pair[pair];
+        const int thread = (int)threadIdx.x;
+        constexpr int kAcross = kWidth / F::kUnit, kTogether = kThreads / kAcross; /* units; lines together */
+        const int j = thread % kAcross * F::kUnit;
+        if (y_line[0] != nullptr) {
+            const int bytes = (int)min(a.p.n - columns[j].col, (int64_t)F::kUnit) * F::kElement;
+            uint32_t at = to + thread / kAcross * F::kPitchX + j * F::kElement;
+#pragma unroll
+            for (int k = thread / kAcross; k < F::kDepth; k += kTogether) {
+                const bool is = k < left && bytes > 0;
+                copy_async<16>(at, is ? y_line[0] + k * q.y.row_stride : y_at, is ? bytes : 0);
+                at += kTogether * F::kPitchX;
+            }
+            y_line[0] += a.way[pair].y_step;
+        }
+        constexpr int kDown = F::kPlaces / F::kUnit, kAtOnce = kThreads / kDown;
+        const int i = thread % kDown * F::kUnit;
+        if (i < x.shift + x.exist) {
+            const int bytes = (int)min(a.p.m - (x.row - x.shift) - i, (int64_t)F::kUnit) * F::kElement;
+            uint32_t at = to + F::kPanelX + thread / kDown * F::kPitchY + i * F::kElement;
+#pragma unroll
+            for (int k = thread / kDown; k < F::kDepth; k += kAtOnce) {
+                const bool is = k < left;
+                copy_async<16>(at, is ? x_at + i + k * q.x.col_stride : x_at, is ? bytes : 0);
+                at += kAtOnce * F::kPitchY;
+            }
+        }
+    }
+
+    __device__ __forceinline__ void copy(uint32_t to) {
+        if (left <= 0) next();
+        if constexpr (F::kAlongX)
+            copy_along(to);
+        else
+            copy_across(to);
+        x_at += a.way[pair].x_step;
+        y_at += a.way[pair].y_step;
+        left -= F::kDepth;
+    }
+};
+
+/* Neighbouring threads store neighbours. */
+template <class F>
+__device__ __forceinline__ void store_tile(const tartan_cuda_sddmm &p, const Lines &x,
+                                           const Column<typename F::S> *columns, const typename F::S *results,
+                                           bool by_rows) {
+    using S = typename F::S;
+    const int thread = (int)threadIdx.x;
+    const auto put = [&](const Column<S> &c, int i, S sum) {
+        const bool is = c.is && i < x.exist;
+        tartan_cuda_combine_at<typename F::T>(p.values, p.s_dtype, c.place + (int64_t)i * p.s_m,
+                                              is ? c.factor : (S)0, is && c.counts ? sum : (S)0,
+                                              is ? (S)p.beta : (S)0);
+    };
+    results += x.shift * (by_rows ? F::kRowPitch : 1);
+    if (by_rows) {
+        const int j = thread % kWidth;
+        const Column<S> c = columns[j];
+        if (c.place < 0) return;
+#pragma unroll 2
+        for (int i = thread / kWidth; i < x.rows; i += kThreads / kWidth)
+            put(c, i, results[i * F::kRowPitch + j]);
+    } else {
+        const int i = thread % F::kPlaces;
+        if (i >= x.rows) return;
+#pragma unroll 2
+        for (int j = thread / F::kPlaces; j < kWidth; j += kThreads / F::kPlaces) {
+            const Column<S> &c = columns[j];
+            if (c.place >= 0) put(c, i, results[j * F::kColPitch + i]);
+        }
+    }
+}
+
+template <class F>
+__global__ void __launch_bounds__(kThreads, F::kCtas) multiply(const __grid_constant__ Args a) {
+    using S = typename F::S;
+    extern __shared__ __align__(128) uint8_t stages[];
+    __shared__ Column<S> columns[kWidth];
+    const uint32_t base = shared_offset(stages);
+    for (int64_t number = blockIdx.x; number < a.rows; number += gridDim.x) {
+        Lines x = find_lines(a, number);
+        if (x.rows <= 0) continue;
+        if constexpr (!F::kAlongY) x.shift = (int32_t)(x.row % F::kUnit);
+        const int64_t all = columns_of(a, x);
+        for (int64_t first = (int64_t)blockIdx.y * kWidth; first < all;
+             first += (int64_t)gridDim.y * kWidth) {
+            __syncthreads(); /* the results of the tile before have left */
+            if (threadIdx.x < kWidth) columns[threadIdx.x] = find_column<F>(a, x, first + threadIdx.x, all);
+            __syncthreads();
+            Feeder<F> feeder(a, x, columns);
+            uint32_t to = 0, from = 0; /* stages */
+            const auto copy = [&](int64_t step) {
+                if (step < a.steps) feeder.copy(base + to);
+                copies_commit();
+                to = to == (F::kStages - 1) * F::kStage ? 0 : to + F::kStage;
+            };
+            typename F::Sums sums = {};
+#pragma unroll 1
+            for (int64_t step = 1 - F::kStages; step < a.steps; step++) {
+                if (step >= 0) {
+                    copies_wait<F::kStages - 2>();
+                    __syncthreads(); /* this step has arrived, the one before has been multiplied */
+                }
+                copy(step + F::kStages - 1);
+                if (step < 0) continue;
+                add_stage<F>(base + from, sums);
+                from = from == (F::kStages - 1) * F::kStage ? 0 : from + F::kStage;
+            }
+            copies_wait<0>();
+            __syncthreads(); /* the last step has been multiplied */
+            put_sums<F>((S *)stages, a.p.s_n == 1, sums);
+            __syncthreads();
+            store_tile<F>(a.p, x, columns, (const S *)stages, a.p.s_n == 1);
+        }
+    }
+}
+
+} // namespace
+} // namespace sddmm_gather
+} // namespace tartan_cuda
+
+#endif
