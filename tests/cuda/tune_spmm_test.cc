@@ -91,7 +91,10 @@ TEST(CudaTune, SpmmGatherCopiesWhatItWouldLoadSingly) {
     EXPECT_FALSE(copies(TARTAN_BF16, 512, [](tartan_cuda_spmm &) {}));
     EXPECT_TRUE(copies(TARTAN_BF16, 512, turn));
     EXPECT_TRUE(copies(TARTAN_BF16, 512, shift));
-    EXPECT_FALSE(copies(TARTAN_BF16, 1, shift)); // too little work
+    EXPECT_FALSE(copies(TARTAN_BF16, 512, [&](tartan_cuda_spmm &p) { // too little work
+        shift(p);
+        p.blocks = 10;
+    }));
     EXPECT_FALSE(copies(TARTAN_F64, 512, turn)); // single elements come asynchronously
     EXPECT_FALSE(copies(TARTAN_BF16, 512, [](tartan_cuda_spmm &p) { p.b.row_stride = p.b.col_stride = 3; }));
     EXPECT_FALSE(copies(TARTAN_BF16, 512, [&](tartan_cuda_spmm &p) {
