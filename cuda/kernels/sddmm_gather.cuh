@@ -99,7 +99,7 @@ __device__ Column<typename F::S> find_column(const Args &a, const Lines &x, int6
     const int32_t size = tartan_cuda_size(a.bounds.cols, block_col, p.block_n, p.n);
     if constexpr (!F::kAlongX) j -= (int32_t)(begin % F::kUnit);
     const S gate = tartan_cuda_gate<S>(p.gates, id);
-    c.col = begin + j;
+    if (!F::kAlongX || j < size) c.col = begin + j; /* pieces of 16 bytes end where Y does */
     c.counts = gate != 0;
     c.factor = gate * (S)p.alpha;
     c.is = j < size;
