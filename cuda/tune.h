@@ -127,8 +127,8 @@ bool tartan_cuda_spmm_narrow_copies(const tartan_cuda_spmm *p);
 bool tartan_cuda_spmm_gather_copies(const tartan_cuda_spmm *p);
 bool tartan_cuda_sddmm_gather_copies(const tartan_cuda_sddmm *p);
 
-/* How many columns of a tile of sddmm_gather a block takes where rows of X and columns of Y are contiguous and loaded as they lie,
- * in aligned pieces of 16 bytes; 0: not so, or that would be more than 1.5 times the block. */
+/* How many columns of a tile of sddmm_gather a block takes where columns of Y (and, of 16 bits, rows of X) are contiguous and loaded
+ * as they lie, in aligned pieces of 16 bytes; 0: not so, or that would be more than 1.5 times the block. */
 int32_t tartan_cuda_sddmm_places(const tartan_cuda_sddmm *p);
 
 /* ---- Inside spmm_mma and sddmm_mma ---- */

@@ -31,7 +31,7 @@ static const int32_t sddmm_least_entry_cost = 6, sddmm_products_cost = 152;
 static const double sddmm_most_read = 1.5;
 /* sddmm_gather: parts of its time that it loses by loading a factor element by element, and how much wider than a block its columns
  * of a tile may be. */
-static const double sddmm_single_part[KINDS] = {[F64] = 0.2, [F32] = 0.2, [TF32] = 0.4, [HALF] = 1},
+static const double sddmm_single_part[KINDS] = {[F64] = 0.4, [F32] = 0.5, [TF32] = 0.7, [HALF] = 1},
                     sddmm_most_places = 1.5;
 static const int32_t sddmm_whole_from =
     32; /* smaller blocks are limited by the number of boxes, never by products */
@@ -75,7 +75,7 @@ static double align_us(const tartan_cuda_sddmm *p, double *operations) {
     return us;
 }
 
-/* The sums of those that align_us adds up, but of those factors that sddmm_gather would load element by element. */
+/* What copies take that let sddmm_gather load by 16 bytes what it would load element by element, and of how many factors. */
 static double gather_copies_us(const tartan_cuda_sddmm *p, int32_t *single) {
     const bool half = tartan_cuda_is_half(p->dtype), across = tartan_cuda_sddmm_places(p) > 0;
     double us = 0;
@@ -87,12 +87,11 @@ static double gather_copies_us(const tartan_cuda_sddmm *p, int32_t *single) {
             const int64_t along = of_y ? d[of_y]->row_stride : d[of_y]->col_stride;
             const double elements = (double)p->pair[i].k * (double)(of_y ? p->n : p->m);
             const int64_t batch_stride = of_y ? b->second[0] : b->first[0];
-            const double copy = tartan_cuda_copy_us(d[of_y], p->heads, b->entries, elements);
             const bool unaligned = !tartan_cuda_is_mappable(d[of_y], p->heads, b->entries, batch_stride),
-                       turned = along != 1 && !across;
-            if (unaligned && (along == 1 || across || half)) us += copy;
-            if (turned && half) us += copy;
-            *single += unaligned || turned;
+                       turned = along != 1 && !across && (half || of_y); /* else it is loaded as it lies */
+            const int32_t copies = half ? (int32_t)unaligned + (int32_t)turned : unaligned && !turned;
+            us += copies * tartan_cuda_copy_us(d[of_y], p->heads, b->entries, elements);
+            *single += copies > 0;
         }
     }
     return us;
@@ -114,12 +113,11 @@ bool tartan_cuda_sddmm_gather_copies(const tartan_cuda_sddmm *p) {
 
 int32_t tartan_cuda_sddmm_places(const tartan_cuda_sddmm *p) {
     if (p->variable || p->pairs == 0) return 0;
-    bool along = true;
+    const bool half = tartan_cuda_is_half(p->dtype);
     for (int32_t i = 0; i < p->pairs; i++) {
-        if (p->pair[i].x.row_stride != 1 || p->pair[i].y.col_stride != 1) return 0;
-        along = along && p->pair[i].x.col_stride == 1 && p->pair[i].y.row_stride == 1;
+        if (p->pair[i].y.col_stride != 1 || p->pair[i].y.row_stride == 1) return 0;
+        if (half && (p->pair[i].x.row_stride != 1 || p->pair[i].x.col_stride == 1)) return 0;
     }
-    if (along) return 0;
     const int32_t unit = 16 / tartan_cuda_bytes_of(p->dtype), power = p->block_n & -p->block_n;
     const int32_t shift = power < unit ? unit - power : 0; /* the first column in its piece, at most */
     const int32_t places = (p->block_n + shift + unit - 1) / unit * unit;

@@ -93,7 +93,7 @@ static const int64_t near_bytes[2] = {64 << 20, 16 << 20};
 static const double simt_lost_part = 0.3;
 
 /* What spmm_gather loses by loading B element by element, of its time. */
-static const double gather_single_part[KINDS] = {[F64] = 0.1, [F32] = 0.1, [TF32] = 0.3, [HALF] = 0.8};
+static const double gather_single_part[KINDS] = {[F64] = 0.3, [F32] = 0.4, [TF32] = 0.6, [HALF] = 0.8};
 
 enum { GATHERED_BYTES = 64 }; /* edge of the largest sub-blocks that spmm_wgmma gathers, see there */
 

@@ -64,39 +64,58 @@ struct Factors {
     }
 };
 
-/* Copies what is loaded faster from a copy, and says how each factor is loaded. */
-tartan_status prepare(const char *function, tartan_cuda_queue *queue, Args *a, Copies *copies) {
+/* Copies what is loaded faster from a copy. */
+tartan_status copy(const char *function, tartan_cuda_queue *queue, Args *a, Copies *copies) {
     const tartan_cuda_sddmm *p = &a->p;
-    const bool copy = tartan_cuda_sddmm_gather_copies(p);
-    for (int32_t i = 0; i < p->pairs && copy; i++) {
-        const auto &q = p->pair[i];
-        const Factors f(a, i);
-        for (const Factor *one : {&f.x, &f.y})
-            if (q.batch.ndim <= 1 && (*one->along == 1 || *one->across == 1))
-                PASS(align(function, queue, p->heads, q.k, q.batch, one == &f.x, *one, copies));
-    }
-    const auto is_across = [&](const Factor &f, const tartan_cuda_batch &batch) {
-        return is_wide(*f.d, *f.across, *f.along, p->heads, batch, f.batch);
-    };
-    a->places = tartan_cuda_sddmm_places(p);
-    for (int32_t i = 0; i < p->pairs; i++) {
-        const Factors f(a, i);
-        if (!is_across(f.x, p->pair[i].batch) || !is_across(f.y, p->pair[i].batch)) a->places = 0;
-    }
+    const bool half = tartan_cuda_is_half(p->dtype), turns = half && tartan_cuda_sddmm_places(p) == 0;
+    if (!tartan_cuda_sddmm_gather_copies(p)) return TARTAN_OK;
     for (int32_t i = 0; i < p->pairs; i++) {
         const auto &q = p->pair[i];
         const Factors f(a, i);
         for (const Factor *one : {&f.x, &f.y}) {
-            *one->wide = true;
-            *one->step = 128 / tartan_cuda_bytes_of(p->dtype) * *one->along;
-            if (a->places > 0) continue;
-            if (copy && tartan_cuda_is_half(p->dtype) && q.batch.ndim <= 1 && *one->along != 1 &&
-                is_across(*one, q.batch))
+            if (q.batch.ndim > 1 || (*one->along != 1 && *one->across != 1)) continue;
+            PASS(align(function, queue, p->heads, q.k, q.batch, one == &f.x, *one, copies));
+            if (turns && *one->along != 1)
                 PASS(transpose(function, queue, p->heads, q.k, q.batch, *one, copies));
-            *one->wide = is_wide(*one->d, *one->along, *one->across, p->heads, q.batch, one->batch);
         }
     }
     return TARTAN_OK;
+}
+
+/* Whether the panel of X (of Y) has lines along the summed index; of 16 bits either both have or neither has. */
+bool is_along(const tartan_cuda_sddmm &p, bool of_y) {
+    if (tartan_cuda_is_half(p.dtype)) return tartan_cuda_sddmm_places(&p) == 0;
+    if (p.pairs == 0) return true;
+    const auto &q = p.pair[0];
+    return of_y ? llabs(q.y.row_stride) < llabs(q.y.col_stride)
+                : llabs(q.x.col_stride) < llabs(q.x.row_stride);
+}
+
+/* How the factors are loaded. */
+void find_ways(Args *a) {
+    const tartan_cuda_sddmm &p = a->p;
+    a->places = tartan_cuda_sddmm_places(&p);
+    a->x_pieces = !a->along_y;
+    a->y_pieces = !a->along_x && a->places > 0;
+    for (int32_t i = 0; i < p.pairs; i++) {
+        const auto &q = p.pair[i];
+        const Factors f(a, i);
+        const auto is = [&](const Factor &one, bool along) {
+            return is_wide(*one.d, along ? *one.along : *one.across, along ? *one.across : *one.along,
+                           p.heads, q.batch, one.batch);
+        };
+        a->way[i].x_wide = is(f.x, a->along_y);
+        a->way[i].y_wide = is(f.y, a->along_x) && (a->along_x || a->places > 0);
+        a->x_pieces = a->x_pieces && a->way[i].x_wide;
+        a->y_pieces = a->y_pieces && a->way[i].y_wide;
+        for (const Factor *one : {&f.x, &f.y})
+            if (*one->step == 0) *one->step = 128 / tartan_cuda_bytes_of(p.dtype) * *one->along;
+    }
+    for (int32_t i = 0; i < p.pairs; i++) { /* pieces of all pairs begin at the same places */
+        a->way[i].x_wide = a->way[i].x_wide && (a->along_y || a->x_pieces);
+        a->way[i].y_wide = a->way[i].y_wide && (a->along_x || a->y_pieces);
+    }
+    if (!a->y_pieces) a->places = p.block_n;
 }
 
 template <class F>
@@ -110,11 +129,9 @@ tartan_status launch(const char *function, tartan_cuda_queue *queue, const Args 
 
 tartan_status run(const char *function, tartan_cuda_queue *queue, Args *a) {
     const tartan_cuda_sddmm &p = a->p;
-    const bool along = a->places == 0;
     const int32_t unit = 16 / tartan_cuda_bytes_of(p.dtype);
-    const int32_t power = p.block_m & -p.block_m, multiple = along ? 1 : power < unit ? power : unit;
-    const Cut cut = cut_rows(p.block_m, multiple, along ? 0 : unit - multiple);
-    if (along) a->places = p.block_n;
+    const int32_t power = p.block_m & -p.block_m, multiple = !a->x_pieces ? 1 : power < unit ? power : unit;
+    const Cut cut = cut_rows(p.block_m, multiple, a->x_pieces ? unit - multiple : 0);
     a->chunk = cut.chunk;
     a->chunks = cut.chunks;
     const int64_t lines = p.heads * p.grid_m;
@@ -128,8 +145,14 @@ tartan_status run(const char *function, tartan_cuda_queue *queue, Args *a) {
     return by_tall(cut.tall, [&](auto tall) {
         return by_products(p.dtype, p.tf32, [&](auto products) {
             using Products = decltype(products);
-            return along ? launch<Form<Products, tall(), true, true>>(function, queue, *a, grid)
-                         : launch<Form<Products, tall(), false, false>>(function, queue, *a, grid);
+            if constexpr (sizeof(typename Products::Element) > 2) {
+                if (a->along_y && !a->along_x)
+                    return launch<Form<Products, tall(), true, false>>(function, queue, *a, grid);
+                if (!a->along_y && a->along_x)
+                    return launch<Form<Products, tall(), false, true>>(function, queue, *a, grid);
+            }
+            return a->along_x ? launch<Form<Products, tall(), true, true>>(function, queue, *a, grid)
+                              : launch<Form<Products, tall(), false, false>>(function, queue, *a, grid);
         });
     });
 }
@@ -161,7 +184,10 @@ tartan_status tartan_cuda_sddmm_gather(const char *function, tartan_cuda_queue *
     PASS(tartan_cuda_index_get_rows(function, queue, a.p.layout, false, &a.lists));
     PASS(tartan_cuda_index_get_bounds(function, queue, a.p.layout, false, &a.bounds));
     sddmm_gather::Copies copies;
-    tartan_status status = sddmm_gather::prepare(function, queue, &a, &copies);
+    tartan_status status = sddmm_gather::copy(function, queue, &a, &copies);
+    a.along_y = sddmm_gather::is_along(a.p, false);
+    a.along_x = sddmm_gather::is_along(a.p, true);
+    sddmm_gather::find_ways(&a);
     if (status == TARTAN_OK) status = clear_padding(function, queue, &a.p);
     if (status == TARTAN_OK) status = sddmm_gather::run(function, queue, &a);
     for (void *copy : copies.of) tartan_cuda_scratch_free(queue, copy);

@@ -1,9 +1,9 @@
 /* SPDX-License-Identifier: Apache-2.0
  * Sampled dense times dense on tensor cores for blocks of any size and of different sizes. A CTA computes up to 64 rows of a block
  * row at the next 128 columns that its blocks have: the columns of a block row are numbered through, block after block, so that
- * small blocks fill a tile, too. Factors are loaded along the summed index, 16 bytes at a time where that is contiguous. Where
- * rows of X and columns of Y are contiguous instead, the 16 aligned bytes that contain some of them are loaded whole: each block
- * has as many places as that may take, and what its neighbours' elements give is not stored. */
+ * small blocks fill a tile, too. A factor is loaded 16 bytes at a time, along the summed index or across it. Across, rows of X and
+ * columns of Y seldom begin where 16 bytes do: the aligned pieces that contain some are loaded whole, so that each block has as many
+ * places as that may take, and what its neighbours' elements give is not stored. */
 #ifndef TARTAN_CUDA_SDDMM_GATHER_CUH
 #define TARTAN_CUDA_SDDMM_GATHER_CUH
 
@@ -22,12 +22,15 @@ struct Args {
     tartan_cuda_sddmm p; /* all pairs have products */
     tartan_cuda_row_index lists;
     tartan_cuda_bounds bounds;
-    int32_t chunk, chunks; /* rows of a CTA, chunks of a block row */
-    int32_t places;        /* of an entry among the columns of a tile, unless blocks differ in size */
-    int64_t rows;          /* chunks of all heads */
-    int64_t steps;         /* of all pairs and batch entries */
+    int32_t chunk, chunks;   /* rows of a CTA, chunks of a block row */
+    int32_t places;          /* of an entry among the columns of a tile, unless blocks differ in size */
+    bool x_pieces, y_pieces; /* of 16 bytes across the summed index: rows and columns begin where these do */
+    bool along_y, along_x;   /* the panels of X and of Y have lines along the summed index */
+    int64_t rows;            /* chunks of all heads */
+    int64_t steps;           /* of all pairs and batch entries */
     struct {
-        bool x_wide, y_wide;    /* copied by 16 bytes; else element by element */
+        bool x_wide,
+            y_wide; /* copied by 16 bytes, along or across the summed index; else element by element */
         int64_t x_step, y_step; /* elements from a step to the next */
     } way[TARTAN_I_MAX_PAIRS];
 };
@@ -97,9 +100,9 @@ __device__ Column<typename F::S> find_column(const Args &a, const Lines &x, int6
     const int64_t block_col = a.lists.cols[id],
                   begin = tartan_cuda_begin(a.bounds.cols, block_col, p.block_n);
     const int32_t size = tartan_cuda_size(a.bounds.cols, block_col, p.block_n, p.n);
-    if constexpr (!F::kAlongX) j -= (int32_t)(begin % F::kUnit);
+    if (a.y_pieces) j -= (int32_t)(begin % F::kUnit);
     const S gate = tartan_cuda_gate<S>(p.gates, id);
-    if (!F::kAlongX || j < size) c.col = begin + j; /* pieces of 16 bytes end where Y does */
+    if (a.y_pieces || j < size) c.col = begin + j; /* pieces end where Y does */
     c.counts = gate != 0;
     c.factor = gate * (S)p.alpha;
     c.is = j < size;
@@ -111,9 +114,9 @@ __device__ Column<typename F::S> find_column(const Args &a, const Lines &x, int6
 /* Copies steps, over all pairs and batch entries. */
 template <class F> struct Feeder {
     using T = typename F::T;
-    static constexpr int kUnits = 128 / 16;          /* of a line along k */
-    static constexpr int kApart = kThreads / kUnits; /* lines that are copied together */
-    static constexpr int kLinesY = (F::kTall + kApart - 1) / kApart, kLinesX = kWidth / kApart;
+    static constexpr int kUnits = 128 / 16;             /* of a line along k */
+    static constexpr int kTogether = kThreads / kUnits; /* lines that are copied together */
+    static constexpr int kLinesY = (F::kTall + kTogether - 1) / kTogether, kLinesX = kWidth / kTogether;
     const Args &a;
     const Lines &x;
     const Column<typename F::S> *columns;
@@ -136,55 +139,107 @@ template <class F> struct Feeder {
             x_at += batch_offset(q.batch, q.batch.first, entry);
             y_at += batch_offset(q.batch, q.batch.second, entry);
         }
+        if (!a.way[pair].y_wide) return;
         const int thread = (int)threadIdx.x;
         if constexpr (F::kAlongX) {
-            if (a.way[pair].y_wide)
 #pragma unroll
-                for (int n = 0; n < kLinesX; n++) {
-                    const int64_t col = columns[thread / kUnits + n * kApart].col;
-                    y_line[n] = col < 0 ? nullptr : y_at + col * q.y.col_stride + thread % kUnits * F::kUnit;
-                }
+            for (int n = 0; n < kLinesX; n++) {
+                const int64_t col = columns[thread / kUnits + n * kTogether].col;
+                y_line[n] = col < 0 ? nullptr : y_at + col * q.y.col_stride + thread % kUnits * F::kUnit;
+            }
         } else {
             const int64_t col = columns[thread % (kWidth / F::kUnit) * F::kUnit].col;
             y_line[0] = col < 0 ? nullptr : y_at + col;
         }
     }
 
-    /* Lines along k, 16 bytes at a time. */
-    __device__ __forceinline__ void copy_along(uint32_t to) {
-        const auto &q = a.p.pair[pair];
-        const int unit = (int)threadIdx.x % kUnits, line = (int)threadIdx.x / kUnits;
-        const int bytes = (int)min(max(left - unit * F::kUnit, (int64_t)0), (int64_t)F::kUnit) * F::kElement;
-        if (a.way[pair].y_wide) {
-            const uint32_t at = to + line * F::kPitchX + unit * 16;
+    /* Columns of Y, 16 bytes along k at a time. */
+    __device__ __forceinline__ void copy_y_along(uint32_t to) {
+        const int unit = (int)threadIdx.x % kUnits;
+        const int64_t step = a.way[pair].y_step;
+        to += (int)threadIdx.x / kUnits * F::kPitchX + unit * 16;
+        if (left >= F::kDepth) {
 #pragma unroll
             for (int n = 0; n < kLinesX; n++) {
                 if (y_line[n] == nullptr) continue;
-                copy_async<16>(at + n * kApart * F::kPitchX, bytes > 0 ? y_line[n] : y_at, bytes);
-                y_line[n] += a.way[pair].y_step;
+                copy_async(to + n * kTogether * F::kPitchX, y_line[n]);
+                y_line[n] += step;
             }
-        } else {
-            copy_lines_singly<kWidth>(to, F::kPitchX, q.y.row_stride, q.y.col_stride, kWidth, y_at,
-                                      [&](int n) { return columns[n].col; });
-        }
-        to += F::kPanelX;
-        if (a.way[pair].x_wide) {
-            const uint32_t at = to + line * F::kPitchY + unit * 16;
-            const T *from = bytes > 0 ? x_at + unit * F::kUnit : x_at;
+        } else { /* the last ones of the entry */
+            const int bytes = clamped(left - unit * F::kUnit);
 #pragma unroll
-            for (int n = 0; n < kLinesY; n++) {
-                const int i = line + n * kApart;
-                if (i < x.exist)
-                    copy_async<16>(at + n * kApart * F::kPitchY, from + i * q.x.row_stride, bytes);
-            }
-        } else {
-            copy_lines_singly<F::kPlaces>(to, F::kPitchY, q.x.col_stride, q.x.row_stride, x.exist, x_at,
-                                          [](int n) { return (int64_t)n; });
+            for (int n = 0; n < kLinesX; n++)
+                if (y_line[n] != nullptr)
+                    copy_async<16>(to + n * kTogether * F::kPitchX, bytes > 0 ? y_line[n] : y_at, bytes);
         }
     }
 
-    /* The same, element by element. where(line): which line of the factor, -1: none. */
-    template <int kPlaces, typename Where>
+    /* Rows of X. */
+    __device__ __forceinline__ void copy_x_along(uint32_t to) const {
+        const auto &q = a.p.pair[pair];
+        const int unit = (int)threadIdx.x % kUnits, line = (int)threadIdx.x / kUnits;
+        to += line * F::kPitchY + unit * 16;
+        const T *from = x_at + line * q.x.row_stride + unit * F::kUnit;
+        const int bytes = clamped(left - unit * F::kUnit);
+#pragma unroll
+        for (int n = 0; n < kLinesY; n++) {
+            if (line + n * kTogether < x.exist) {
+                if (left >= F::kDepth)
+                    copy_async(to, from);
+                else
+                    copy_async<16>(to, bytes > 0 ? from : x_at, bytes);
+            }
+            from += kTogether * q.x.row_stride;
+            to += kTogether * F::kPitchY;
+        }
+    }
+
+    /* The bytes of a piece of 16 of which so many elements exist, at least none. */
+    static __device__ __forceinline__ int clamped(int64_t elements) {
+        return (int)min(max(elements, (int64_t)0), (int64_t)F::kUnit) * F::kElement;
+    }
+
+    /* Lines across k, of kUnitsOf pieces each: the thread's piece of every line that it copies, `bytes` of it. */
+    template <int kUnitsOf, int kPitch>
+    __device__ __forceinline__ void copy_pieces(uint32_t to, const T *from, int64_t k_stride, int bytes,
+                                                const T *any) const {
+        constexpr int kAtOnce = kThreads / kUnitsOf;
+        const int first = (int)threadIdx.x / kUnitsOf;
+        from += first * k_stride;
+        to += first * kPitch;
+        const bool whole = left >= F::kDepth && bytes == 16;
+#pragma unroll 4
+        for (int k = first; k < F::kDepth; k += kAtOnce) {
+            if (whole)
+                copy_async(to, from);
+            else
+                copy_async<16>(to, k < left && bytes > 0 ? from : any, k < left ? bytes : 0);
+            from += kAtOnce * k_stride;
+            to += kAtOnce * kPitch;
+        }
+    }
+
+    /* The aligned pieces that contain columns of Y. Those past its end are zeros. */
+    __device__ __forceinline__ void copy_y_across(uint32_t to) {
+        constexpr int kUnitsOf = kWidth / F::kUnit;
+        const int j = (int)threadIdx.x % kUnitsOf * F::kUnit;
+        if (y_line[0] == nullptr) return;
+        copy_pieces<kUnitsOf, F::kPitchX>(to + j * F::kElement, y_line[0], a.p.pair[pair].y.row_stride,
+                                          clamped(a.p.n - columns[j].col), y_at);
+        y_line[0] += a.way[pair].y_step;
+    }
+
+    /* And rows of X. */
+    __device__ __forceinline__ void copy_x_across(uint32_t to) const {
+        constexpr int kUnitsOf = F::kPlaces / F::kUnit;
+        const int i = (int)threadIdx.x % kUnitsOf * F::kUnit;
+        if (i >= x.shift + x.exist) return;
+        copy_pieces<kUnitsOf, F::kPitchY>(to + i * F::kElement, x_at + i, a.p.pair[pair].x.col_stride,
+                                          clamped(a.p.m - (x.row - x.shift) - i), x_at);
+    }
+
+    /* A factor element by element. where(line): which line of it, -1: none. */
+    template <int kPlaces, bool kAlong, typename Where>
     __device__ __forceinline__ void copy_lines_singly(uint32_t to, int pitch, int64_t k_stride,
                                                       int64_t line_stride, int lines, const T *from,
                                                       Where where) const {
@@ -192,48 +247,29 @@ template <class F> struct Feeder {
         copy_singly<T>(share.count, from, [&](int e) {
             const int line = share.line(e), k = share.k(e);
             const int64_t at = where(line);
-            return Single<T>{to + line * pitch + k * F::kElement,
+            return Single<T>{to + (kAlong ? line : k) * pitch + (kAlong ? k : line) * F::kElement,
                              k < left && at >= 0 ? from + at * line_stride + k * k_stride : nullptr};
         });
     }
 
-    /* Lines along rows and columns: the aligned 16 bytes that contain some. Those past the ends of X and Y are zeros. */
-    __device__ __forceinline__ void copy_across(uint32_t to) {
-        const auto &q = a.p.pair[pair];
-        const int thread = (int)threadIdx.x;
-        constexpr int kAcross = kWidth / F::kUnit, kTogether = kThreads / kAcross; /* units; lines together */
-        const int j = thread % kAcross * F::kUnit;
-        if (y_line[0] != nullptr) {
-            const int bytes = (int)min(a.p.n - columns[j].col, (int64_t)F::kUnit) * F::kElement;
-            uint32_t at = to + thread / kAcross * F::kPitchX + j * F::kElement;
-#pragma unroll
-            for (int k = thread / kAcross; k < F::kDepth; k += kTogether) {
-                const bool is = k < left && bytes > 0;
-                copy_async<16>(at, is ? y_line[0] + k * q.y.row_stride : y_at, is ? bytes : 0);
-                at += kTogether * F::kPitchX;
-            }
-            y_line[0] += a.way[pair].y_step;
-        }
-        constexpr int kDown = F::kPlaces / F::kUnit, kAtOnce = kThreads / kDown;
-        const int i = thread % kDown * F::kUnit;
-        if (i < x.shift + x.exist) {
-            const int bytes = (int)min(a.p.m - (x.row - x.shift) - i, (int64_t)F::kUnit) * F::kElement;
-            uint32_t at = to + F::kPanelX + thread / kDown * F::kPitchY + i * F::kElement;
-#pragma unroll
-            for (int k = thread / kDown; k < F::kDepth; k += kAtOnce) {
-                const bool is = k < left;
-                copy_async<16>(at, is ? x_at + i + k * q.x.col_stride : x_at, is ? bytes : 0);
-                at += kAtOnce * F::kPitchY;
-            }
-        }
-    }
-
     __device__ __forceinline__ void copy(uint32_t to) {
         if (left <= 0) next();
-        if constexpr (F::kAlongX)
-            copy_along(to);
+        const auto &q = a.p.pair[pair];
+        if (!a.way[pair].y_wide)
+            copy_lines_singly<kWidth, F::kAlongX>(to, F::kPitchX, q.y.row_stride, q.y.col_stride, kWidth,
+                                                  y_at, [&](int n) { return columns[n].col; });
+        else if constexpr (F::kAlongX)
+            copy_y_along(to);
         else
-            copy_across(to);
+            copy_y_across(to);
+        to += F::kPanelX;
+        if (!a.way[pair].x_wide)
+            copy_lines_singly<F::kPlaces, F::kAlongY>(to, F::kPitchY, q.x.col_stride, q.x.row_stride, x.exist,
+                                                      x_at, [](int n) { return (int64_t)n; });
+        else if constexpr (F::kAlongY)
+            copy_x_along(to);
+        else
+            copy_x_across(to);
         x_at += a.way[pair].x_step;
         y_at += a.way[pair].y_step;
         left -= F::kDepth;
@@ -281,7 +317,7 @@ __global__ void __launch_bounds__(kThreads, F::kCtas) multiply(const __grid_cons
     for (int64_t number = blockIdx.x; number < a.rows; number += gridDim.x) {
         Lines x = find_lines(a, number);
         if (x.rows <= 0) continue;
-        if constexpr (!F::kAlongY) x.shift = (int32_t)(x.row % F::kUnit);
+        if (a.x_pieces) x.shift = (int32_t)(x.row % F::kUnit);
         const int64_t all = columns_of(a, x);
         for (int64_t first = (int64_t)blockIdx.y * kWidth; first < all;
              first += (int64_t)gridDim.y * kWidth) {

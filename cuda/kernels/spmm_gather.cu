@@ -38,6 +38,16 @@ tartan_status transpose(const char *function, tartan_cuda_queue *queue, Args *a,
     return TARTAN_OK;
 }
 
+/* Whether B is loaded in lines along the summed index. Of 16 bits it is not, since single elements of these would come too slowly. */
+bool is_along(const tartan_cuda_spmm &p) {
+    return !tartan_cuda_is_half(p.dtype) && llabs(p.b.row_stride) < llabs(p.b.col_stride);
+}
+
+/* Whether `of` products from a multiple of `of` on are in the same block, and all of them count or none does. */
+bool has_products(const tartan_cuda_spmm &p, int32_t of) {
+    return !p.variable && p.block_k % of == 0 && (p.k % p.block_k == 0 || p.k % of == 0);
+}
+
 /* How B is loaded. */
 tartan_status prepare_b(const char *function, tartan_cuda_queue *queue, Args *a, Copies *copies) {
     tartan_cuda_spmm *p = &a->p;
@@ -47,7 +57,11 @@ tartan_status prepare_b(const char *function, tartan_cuda_queue *queue, Args *a,
         PASS(tartan_cuda_align(function, queue, &b, &copies->aligned));
         if (p->b.col_stride != 1) PASS(transpose(function, queue, a, &copies->transposed));
     }
-    a->wide = is_wide(p->b, p->b.col_stride, p->b.row_stride, p->heads, p->batch, p->batch.first);
+    const bool along = is_along(*p);
+    const bool wide = is_wide(p->b, along ? p->b.row_stride : p->b.col_stride,
+                              along ? p->b.col_stride : p->b.row_stride, p->heads, p->batch, p->batch.first);
+    const int32_t bytes = tartan_cuda_bytes_of(p->dtype);
+    a->b_unit = wide && (!along || has_products(*p, 16 / bytes)) ? 16 : bytes;
     return TARTAN_OK;
 }
 
@@ -59,8 +73,7 @@ int32_t unit_of(const tartan_cuda_spmm &p) {
         const int32_t of = unit / bytes;
         if ((uintptr_t)p.values % unit != 0 || (p.a_k == 1 ? p.a_m : p.a_k) % of != 0) continue;
         if ((int64_t)p.block_m * p.block_k % of != 0) continue;
-        if (p.a_k != 1 || (!p.variable && p.block_k % of == 0 && (p.k % p.block_k == 0 || p.k % of == 0)))
-            return unit;
+        if (p.a_k != 1 || has_products(p, of)) return unit;
     }
     return bytes;
 }
@@ -97,6 +110,10 @@ tartan_status run(const char *function, tartan_cuda_queue *queue, Args *a) {
     return by_tall(cut.tall, [&](auto tall) {
         return by_products(p.dtype, p.tf32, [&](auto products) {
             using Products = decltype(products);
+            if constexpr (sizeof(typename Products::Element) > 2)
+                if (is_along(p))
+                    return along ? launch<Form<Products, tall(), true, true>>(function, queue, *a, grid)
+                                 : launch<Form<Products, tall(), false, true>>(function, queue, *a, grid);
             return along ? launch<Form<Products, tall(), true, false>>(function, queue, *a, grid)
                          : launch<Form<Products, tall(), false, false>>(function, queue, *a, grid);
         });

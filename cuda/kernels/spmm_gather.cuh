@@ -21,17 +21,18 @@ struct Args {
     tartan_cuda_bounds bounds;
     int32_t chunk, chunks;  /* rows of a CTA, chunks of a block row */
     int64_t rows, matrices; /* chunks of a head; heads and batch entries */
-    bool wide;              /* rows of B are copied by 16 bytes */
-    int64_t part;           /* of B then: elements from a column to the 64th after it */
-    int32_t unit;           /* bytes of a copy of A */
-    bool vectors;           /* rows of C are stored by 16 bytes */
+    int32_t unit, b_unit;   /* bytes of a copy of A and of B; of B 16 or an element */
+    int64_t part; /* of rows of B that are copied by 16: elements from a column to the 64th after it */
+    bool vectors; /* rows of C are stored by 16 bytes */
 };
 
 /* Where the factors of a product are, NULL if it does not count. */
 template <typename T> struct Place { const T *a, *b; };
 
-template <typename T>
-__device__ __forceinline__ piece<T> find_piece(const Args &a, uint32_t row, int64_t col, int64_t matrix) {
+template <class F>
+__device__ __forceinline__ piece<typename F::T> find_piece(const Args &a, uint32_t row, int64_t col,
+                                                           int64_t matrix) {
+    using T = typename F::T;
     const tartan_cuda_spmm &p = a.p;
     const uint32_t block_row = a.chunks == 1 ? row : row / (uint32_t)a.chunks;
     const int32_t skipped = (int32_t)(row - block_row * (uint32_t)a.chunks) * a.chunk;
@@ -51,11 +52,29 @@ __device__ __forceinline__ piece<T> find_piece(const Args &a, uint32_t row, int6
         x.b += batch_offset(p.batch, p.batch.first, x.entry);
         x.c += batch_offset(p.batch, p.batch.second, x.entry);
     }
-    x.b += a.wide ? col / 64 * a.part : col * p.b.col_stride;
+    x.b += !F::kAlongX && a.b_unit == 16 ? col / 64 * a.part : col * p.b.col_stride;
     return x;
 }
 
-/* Columns of A of a step, by copies of kBytes, at least one element: into lines along k, or across it. */
+/* A step of A or B into lines along the summed index: `lines` lines, which are `apart` elements apart. Copies of kBytes: all
+ * elements of one, next to each other, are of the same block. where(k): the place of product k. */
+template <class F, int kBytes, int kPitch, typename Where>
+__device__ __forceinline__ void copy_along(int lines, int64_t apart, uint32_t to, Where where) {
+    constexpr int kUnit = kBytes / F::kElement, kUnits = F::kDepth / kUnit, kTogether = kThreads / kUnits;
+    const int thread = (int)threadIdx.x, k = thread % kUnits * kUnit;
+    const typename F::T *from = where(k);
+    const int bytes = from != nullptr ? kBytes : 0;
+    from += thread / kUnits * apart; /* not read without bytes */
+    to += thread / kUnits * kPitch + k * F::kElement;
+#pragma unroll 2
+    for (int i = thread / kUnits; i < lines; i += kTogether) {
+        copy_async<kBytes>(to, from, bytes);
+        from += kTogether * apart;
+        to += kTogether * kPitch;
+    }
+}
+
+/* Columns of A of a step, by copies of kBytes, at least one element. */
 template <class F, int kBytes>
 __device__ __forceinline__ void copy_a(const tartan_cuda_spmm &p, const piece<typename F::T> &x,
                                        const Place<typename F::T> *places, uint32_t to) {
@@ -63,31 +82,27 @@ __device__ __forceinline__ void copy_a(const tartan_cuda_spmm &p, const piece<ty
     const int thread = (int)threadIdx.x;
     constexpr int kUnit = kBytes / F::kElement;
     if constexpr (F::kAlongY) {
-        constexpr int kUnits = F::kDepth / kUnit, kApart = kThreads / kUnits;
-        const int k = thread % kUnits * kUnit;
-        const T *from = places[k].a;
-        const int bytes = from != nullptr ? kBytes : 0;
-        from = from != nullptr ? from + (int64_t)(thread / kUnits) * p.a_m : (const T *)p.values;
-        const int64_t apart = bytes > 0 ? (int64_t)kApart * p.a_m : 0;
-        to += thread / kUnits * F::kPitchY + k * F::kElement;
-#pragma unroll 2
-        for (int i = thread / kUnits; i < x.rows; i += kApart) {
-            copy_async<kBytes>(to, from, bytes);
-            from += apart;
-            to += kApart * F::kPitchY;
-        }
+        copy_along<F, kBytes, F::kPitchY>(x.rows, p.a_m, to, [&](int k) { return places[k].a; });
     } else {
-        constexpr int kUnits = F::kPlaces / kUnit, kApart = kThreads / kUnits;
+        constexpr int kUnits = F::kPlaces / kUnit, kTogether = kThreads / kUnits;
         const int i = thread % kUnits * kUnit;
         if (i >= x.rows) return;
         const int there = min(x.rows - i, kUnit) * F::kElement;
         to += thread / kUnits * F::kPitchY + i * F::kElement;
+        if (there == kBytes) {
 #pragma unroll 2
-        for (int k = thread / kUnits; k < F::kDepth; k += kApart) {
-            const T *from = places[k].a;
-            copy_async<kBytes>(to, from != nullptr ? from + i : (const T *)p.values,
-                               from != nullptr ? there : 0);
-            to += kApart * F::kPitchY;
+            for (int k = thread / kUnits; k < F::kDepth; k += kTogether) {
+                const T *from = places[k].a;
+                copy_async<kBytes>(to, from + i, from != nullptr ? kBytes : 0);
+                to += kTogether * F::kPitchY;
+            }
+        } else {
+            for (int k = thread / kUnits; k < F::kDepth; k += kTogether) {
+                const T *from = places[k].a;
+                copy_async<kBytes>(to, from != nullptr ? from + i : (const T *)p.values,
+                                   from != nullptr ? there : 0);
+                to += kTogether * F::kPitchY;
+            }
         }
     }
 }
@@ -121,25 +136,48 @@ template <class F> struct Singles {
     }
 };
 
-/* Rows of B of a step. */
+/* Rows of B of a step, by 16 bytes. */
+template <class F>
+__device__ __forceinline__ void copy_rows(const Args &a, const piece<typename F::T> &x,
+                                          const Place<typename F::T> *places, uint32_t to) {
+    using T = typename F::T;
+    constexpr int kUnits = kWidth / F::kUnit, kTogether = kThreads / kUnits;
+    const int thread = (int)threadIdx.x, j = thread % kUnits * F::kUnit;
+    const int there = min(max(x.cols - j, 0), F::kUnit) * F::kElement;
+    if (there == 0) return;
+    const int64_t right = (j < 64 ? 0 : a.part) + j % 64;
+    to += thread / kUnits * F::kPitchX + j * F::kElement;
+    places += thread / kUnits;
+    if (there == 16) {
+#pragma unroll
+        for (int n = 0; n < F::kDepth / kTogether; n++) {
+            const T *row = places[n * kTogether].b;
+            copy_async<16>(to + n * kTogether * F::kPitchX, row + right, row != nullptr ? 16 : 0);
+        }
+    } else {
+#pragma unroll 1
+        for (int n = 0; n < F::kDepth / kTogether; n++) {
+            const T *row = places[n * kTogether].b;
+            copy_async<16>(to + n * kTogether * F::kPitchX, row != nullptr ? row + right : x.b,
+                           row != nullptr ? there : 0);
+        }
+    }
+}
+
+/* B of a step. */
 template <class F>
 __device__ __forceinline__ void copy_b(const Args &a, const piece<typename F::T> &x,
                                        const Place<typename F::T> *places, uint32_t to) {
     using T = typename F::T;
-    const int thread = (int)threadIdx.x;
     const auto &b = a.p.b;
-    if (a.wide) {
-        constexpr int kUnits = kWidth / F::kUnit, kApart = kThreads / kUnits;
-        const int j = thread % kUnits * F::kUnit, there = min(max(x.cols - j, 0), F::kUnit) * F::kElement;
-        if (there == 0) return;
-        const int64_t right = (j < 64 ? 0 : a.part) + j % 64;
-        to += thread / kUnits * F::kPitchX + j * F::kElement;
-#pragma unroll
-        for (int n = 0; n < F::kDepth / kApart; n++) {
-            const T *row = places[thread / kUnits + n * kApart].b;
-            copy_async<16>(to + n * kApart * F::kPitchX, row != nullptr ? row + right : x.b,
-                           row != nullptr ? there : 0);
-        }
+    if constexpr (F::kAlongX) {
+        const auto where = [&](int k) { return places[k].b; };
+        if (a.b_unit == 16)
+            copy_along<F, 16, F::kPitchX>(x.cols, b.col_stride, to, where);
+        else
+            copy_along<F, F::kElement, F::kPitchX>(x.cols, b.col_stride, to, where);
+    } else if (a.b_unit == 16) {
+        copy_rows<F>(a, x, places, to);
     } else {
         const Share<F, kWidth> share(tartan_cuda_is_along(b.row_stride, b.col_stride), x.cols);
         copy_singly<T>(share.count, x.b, [&](int e) {
@@ -287,7 +325,7 @@ __global__ void __launch_bounds__(kThreads, F::kCtas) multiply(const __grid_cons
     __shared__ Table<F> table;
     for (int64_t matrix = blockIdx.z; matrix < a.matrices; matrix += gridDim.z)
         for (int64_t col = (int64_t)blockIdx.y * kWidth; col < a.p.n; col += (int64_t)gridDim.y * kWidth) {
-            const piece<typename F::T> x = find_piece<typename F::T>(a, blockIdx.x, col, matrix);
+            const piece<typename F::T> x = find_piece<F>(a, blockIdx.x, col, matrix);
             if (x.rows > 0) compute<F>(a, x, table, stages);
         }
 }
