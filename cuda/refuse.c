@@ -220,7 +220,8 @@ const char *tartan_cuda_sddmm_gather_refuses(const tartan_cuda_chip *chip, const
     const tartan_cuda_sddmm *p = problem;
     if (chip->major < 8) return "needs compute capability 8.0 or more";
     if (p->blocks == 0) return "the matrix has no blocks";
-    if (tartan_cuda_sddmm_mma_refuses(chip, p) == NULL) return "only where sddmm_mma cannot";
+    if (p->dtype != TARTAN_F64 && tartan_cuda_sddmm_mma_refuses(chip, p) == NULL)
+        return "only in float64 where sddmm_mma can";
     if (p->m >= INT32_MAX / 2 || p->n >= INT32_MAX / 2) return "only for fewer than 2^30 rows and columns";
     if ((double)p->heads * (double)p->grid_m * (p->block_m / 8 + 1) > INT32_MAX)
         return "only for fewer than 2^31 rows of tiles";

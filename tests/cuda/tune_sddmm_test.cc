@@ -8,7 +8,7 @@ using namespace tartan_test;
 
 TEST(CudaTune, SddmmChoices) {
     for (const int32_t block : kBlocks) {
-        EXPECT_EQ("sddmm_mma", Sddmm(TARTAN_F64, block).chosen(kHopper));
+        EXPECT_EQ(block == 8 ? "sddmm_mma" : "sddmm_gather", Sddmm(TARTAN_F64, block).chosen(kHopper));
         EXPECT_EQ("sddmm_gather", Sddmm(TARTAN_F32, block).chosen(kHopper));
         EXPECT_EQ("sddmm_mma", Sddmm(TARTAN_F16, block).chosen(kAmpere));
         Sddmm tf32(TARTAN_F32, block);
@@ -64,7 +64,7 @@ TEST(CudaTune, SddmmRefusals) {
     turing.major = 7;
     EXPECT_EQ("needs compute capability 8.0 or more", other.refusal(gather, turing));
     EXPECT_REFUSES(other, gather, kAmpere, "no blocks", p.blocks = 0);
-    EXPECT_REFUSES(other, gather, kAmpere, "only where sddmm_mma cannot", p.block_m = p.block_n = 24);
+    EXPECT_REFUSES(other, gather, kAmpere, "only in float64 where sddmm_mma can", p.block_m = p.block_n = 24);
     EXPECT_REFUSES(other, gather, kAmpere, "2^30 rows and columns", p.n = (int64_t)1 << 30);
     EXPECT_REFUSES(other, gather, kAmpere, "2^31 rows of tiles", p.heads = (int64_t)1 << 24);
 }
@@ -193,7 +193,7 @@ TEST(CudaTune, SddmmTilesOfSlices) {
     EXPECT_EQ((Tiling{0, 0, 0}), tiling(24, 20));
     for (const int32_t block : {24, 40, 72, 96}) {
         EXPECT_EQ("sddmm_wgmma", Sddmm(TARTAN_BF16, block).chosen(kHopper)) << block;
-        EXPECT_EQ("sddmm_mma", Sddmm(TARTAN_F64, block).chosen(kHopper)) << block;
+        EXPECT_EQ("sddmm_gather", Sddmm(TARTAN_F64, block).chosen(kHopper)) << block;
     }
 }
 
