@@ -238,18 +238,32 @@ template <class F> struct Feeder {
                                           clamped(a.p.m - (x.row - x.shift) - i), x_at);
     }
 
-    /* A factor element by element. where(line): which line of it, -1: none. */
+    /* A factor element by element. where(line): which line of it, -1: none. Across k a thread has one line. */
     template <int kPlaces, bool kAlong, typename Where>
     __device__ __forceinline__ void copy_lines_singly(uint32_t to, int pitch, int64_t k_stride,
                                                       int64_t line_stride, int lines, const T *from,
                                                       Where where) const {
-        const Share<F, kPlaces> share(tartan_cuda_is_along(k_stride, line_stride), lines);
-        copy_singly<T>(share.count, from, [&](int e) {
-            const int line = share.line(e), k = share.k(e);
-            const int64_t at = where(line);
-            return Single<T>{to + (kAlong ? line : k) * pitch + (kAlong ? k : line) * F::kElement,
-                             k < left && at >= 0 ? from + at * line_stride + k * k_stride : nullptr};
-        });
+        const bool along = tartan_cuda_is_along(k_stride, line_stride);
+        const int down = kAlong ? pitch : F::kElement, right = kAlong ? F::kElement : pitch;
+        const Share<F, kPlaces> share(along, lines);
+        if (along) {
+            copy_singly<T>(share.count, from, [&](int e) {
+                const int line = share.line(e), k = share.k(e);
+                const int64_t at = where(line);
+                return Single<T>{to + line * down + k * right,
+                                 k < left && at >= 0 ? from + at * line_stride + k * k_stride : nullptr};
+            });
+        } else {
+            const int64_t at = share.count > 0 ? where(share.first) : -1;
+            if (at < 0) return;
+            const T *line = from + at * line_stride + share.first_k * k_stride;
+            const uint32_t line_to = to + share.first * down + share.first_k * right;
+            copy_singly<T>(share.kOfLine, from, [&](int e) {
+                const int k = e * share.kApart;
+                return Single<T>{line_to + k * right,
+                                 share.first_k + k < left ? line + k * k_stride : nullptr};
+            });
+        }
     }
 
     __device__ __forceinline__ void copy(uint32_t to) {

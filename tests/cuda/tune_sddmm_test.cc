@@ -8,7 +8,8 @@ using namespace tartan_test;
 
 TEST(CudaTune, SddmmChoices) {
     for (const int32_t block : kBlocks) {
-        EXPECT_EQ(block == 8 ? "sddmm_mma" : "sddmm_gather", Sddmm(TARTAN_F64, block).chosen(kHopper));
+        EXPECT_EQ(block == 16 || block == 32 ? "sddmm_gather" : "sddmm_mma",
+                  Sddmm(TARTAN_F64, block).chosen(kHopper));
         EXPECT_EQ("sddmm_gather", Sddmm(TARTAN_F32, block).chosen(kHopper));
         EXPECT_EQ("sddmm_mma", Sddmm(TARTAN_F16, block).chosen(kAmpere));
         Sddmm tf32(TARTAN_F32, block);
