@@ -98,6 +98,30 @@ def test_random_numbers_of_pytorchs_generator():
     assert torch.equal(fixed(x), tartan.dropout(x, seed=3))
 
 
+def test_functions_that_are_compiled_themselves():
+    """torch.compile(tartan.gelu), where no function of the user's calls it."""
+    layout = Layout.pattern("dense", (16, 16), 8)
+    conv = tartan.BlockConv(layout, (3,), padding="same")
+    x, q, values = torch.randn(16, 4, requires_grad=True), torch.randn(1, 2, 16, 8), torch.randn(4, 8, 8)
+    cases = (
+        (tartan.gelu, (x,), {}), (tartan.layer_norm, (x,), {"gain": torch.rand(4)}), (tartan.add, (x, x), {}), (tartan.dropout, (x,), {}),
+        (tartan.dropout, (x,), {"dropout": 0.25}), (tartan.spmm, (layout, x), {"values": values}), (attention, (q, q, q, layout), {"causal": True}),
+        (conv, (torch.randn(1, 16, 5), torch.randn(conv.layout.blocks, 8, 8)), {}),
+    )  # fmt: skip
+    for function, given, options in cases:
+        torch._dynamo.reset()
+        compiled = torch.compile(function, fullgraph=True, backend="aot_eager")
+        results = []
+        for call in (function, compiled, function):
+            torch.manual_seed(1)
+            results.append(call(*given, **options))
+        assert torch.equal(results[0], results[2])  # what is compiled is a copy
+        assert torch.allclose(results[0], results[1], rtol=1e-5, atol=1e-6), function
+        if results[0].requires_grad:
+            ours, theirs = (torch.autograd.grad(y.square().sum(), x)[0] for y in results[:2])
+            assert torch.allclose(ours, theirs, rtol=1e-4, atol=1e-5), function
+
+
 def test_the_current_gpu(monkeypatch):
     """Arrays go to the device of a process of torchrun, which torch.cuda.set_device names."""
     from tartan import _call
