@@ -211,6 +211,23 @@ TEST(Hostile, HeapsOfTextsAreSound) {
                        "reference " + std::to_string(at));
 }
 
+TEST(Hostile, TextsOfHeapsNeedMemory) {
+    Folder folder;
+    const std::string path = folder / "h.h5";
+    strip_seal(TARTAN_DATA "/golden/v1/plain.h5", path);
+    tartan_file *file = nullptr;
+    const auto read = [&] {
+        const tartan_status status = tartan_file_open(path.c_str(), &file);
+        if (status != TARTAN_OK) return status;
+        char *text = nullptr;
+        const tartan_status found = tartan_file_get_metadata(file, TARTAN_KIND_MATRIX, "float64-C", &text);
+        tartan_text_free(text);
+        if (found != TARTAN_OK) tartan_file_free(file);
+        return found;
+    };
+    BRUTAL(read(), tartan_file_free(file));
+}
+
 // HDF5 copies as much as a chunk should have of what its filters gave.
 TEST(Hostile, ChunksAreNoLargerThanWhatIsStored) {
     Folder folder;
