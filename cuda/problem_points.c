@@ -204,11 +204,11 @@ static tartan_cuda_line_numbers numbers_of(const tartan_array *a) {
     return (tartan_cuda_line_numbers){a->data, a->strides[0]};
 }
 
-/* One number of each line, as an array with lines of one position. */
-static tartan_array stat_of(const tartan_array *stats, bool centred, int64_t which) {
+/* The last number of each line, its scale, as an array with lines of one position. */
+static tartan_array scale_of(const tartan_array *stats, bool centred) {
     tartan_array one = *stats;
     const int32_t last = centred ? one.ndim - 1 : one.ndim++;
-    if (centred) one.data = (char *)one.data + which * one.strides[last] * tartan_cuda_bytes_of(one.dtype);
+    if (centred) one.data = (char *)one.data + one.strides[last] * tartan_cuda_bytes_of(one.dtype);
     one.shape[last] = 1;
     one.strides[last] = 0;
     return one;
@@ -242,7 +242,7 @@ static tartan_cuda_norm forward_of(const tartan_array *x, const tartan_array *ga
                                    const tartan_array *stats, double epsilon, const tartan_array *y,
                                    bool centred) {
     tartan_array rstd = {0};
-    if (stats != NULL) rstd = stat_of(stats, centred, 1);
+    if (stats != NULL) rstd = scale_of(stats, centred);
     tartan_cuda_norm p = norm_of(x, gain, stats, centred);
     p.nothing = p.lines == 0 || (p.length == 0 && stats == NULL);
     p.epsilon = epsilon;
@@ -253,20 +253,13 @@ static tartan_cuda_norm forward_of(const tartan_array *x, const tartan_array *ga
 
 static tartan_cuda_norm_gradient backward_of(const tartan_op_layer_norm_gradient *op, bool centred) {
     const tartan_array *x = op->x;
-    const tartan_array rstd = stat_of(op->stats, centred, 1), mean = stat_of(op->stats, centred, 0);
+    const tartan_array rstd = scale_of(op->stats, centred);
     tartan_cuda_norm_gradient p = {.in = norm_of(x, op->gain, op->stats, centred),
                                    .gain_grad = numbers_of(op->gain_grad),
                                    .bias_grad = numbers_of(op->bias_grad)};
     p.in.sweep = lines_of(x, (const tartan_array *[]){x, &rstd, op->y_grad, op->x_grad}, 4);
     p.in.nothing = p.in.lines == 0 || p.in.length == 0 || op->x_grad == NULL;
     p.nothing = p.in.length == 0 || (p.in.nothing && op->gain_grad == NULL && op->bias_grad == NULL);
-    const tartan_array *grads[2] = {op->gain_grad, op->bias_grad};
-    for (int32_t i = 0; i < 2; i++)
-        if (grads[i] != NULL)
-            p.sums[i] = summing(x, (1u << (x->ndim - 1)) - 1,
-                                (const tartan_array *[]){op->y_grad, i == 0 ? x : NULL,
-                                                         i == 0 && centred ? &mean : NULL,
-                                                         i == 0 ? &rstd : NULL, grads[i]});
     return p;
 }
 

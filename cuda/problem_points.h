@@ -58,13 +58,11 @@ typedef struct tartan_cuda_norm {
     tartan_cuda_line_numbers gain, bias;
 } tartan_cuda_norm;
 
-/* Their gradients. `sums`: of gain_grad and bias_grad, the sweeps over y_grad, x, mean (not there if it is not centred), rstd and the
- * gradient whose kept axis are the positions in a line. */
+/* Their gradients. */
 typedef struct tartan_cuda_norm_gradient {
     bool nothing;
     tartan_cuda_norm in;
     tartan_cuda_line_numbers gain_grad, bias_grad;
-    tartan_cuda_sweep sums[2];
 } tartan_cuda_norm_gradient;
 
 #endif

@@ -20,10 +20,10 @@ static const design spmm_plain = {.peak = {[F64] = {3, 5, 6, 6, 5},
                                   .columns = {32, 32, 32, 32, 32},
                                   .few = {{2, 128}, {2, 128}, {2, 128}, {2, 128}, {2, 128}}};
 /* H200, 4096 x 4096 by 512, a tenth of the blocks; tf32 was not measured. */
-static const design spmm_gather = {.peak = {[F64] = {4, 9, 9, 10, 8},
-                                            [F32] = {5.5, 12, 13, 15, 12},
-                                            [TF32] = {7, 15, 17, 19, 17},
-                                            [HALF] = {10, 19, 24, 25, 25}},
+static const design spmm_gather = {.peak = {[F64] = {9, 13, 16, 20, 18},
+                                            [F32] = {12, 18, 21, 25, 22},
+                                            [TF32] = {18, 25, 33, 42, 40},
+                                            [HALF] = {27, 38, 47, 65, 62}},
                                    .columns = {128, 128, 128, 128, 128}};
 static const design spmm_simt = {.peak = {[F32] = {31, 44, 45, 45, 45}, [TF32] = {31, 44, 45, 45, 45}},
                                  .log2_lines = {2, 1, 0, 0, 0},
@@ -92,6 +92,9 @@ static const int64_t near_bytes[2] = {64 << 20, 16 << 20};
 /* What spmm_simt loses by loading B element by element, of its time (H200, blocks of 64, 4096: 0.3 to 0.7). */
 static const double simt_lost_part = 0.3;
 
+/* What spmm_gather loses by loading B element by element, of its time. */
+static const double gather_single_part[KINDS] = {[F64] = 0.3, [F32] = 0.4, [TF32] = 0.6, [HALF] = 0.8};
+
 enum { GATHERED_BYTES = 64 }; /* edge of the largest sub-blocks that spmm_wgmma gathers, see there */
 
 /* ---- Rates ---- */
@@ -142,14 +145,44 @@ static double with_start(const tartan_cuda_spmm *p, double rate, double us) {
     return operations > 0 ? tartan_cuda_with_us(rate, operations, tartan_cuda_spmm_start_us + us) : rate;
 }
 
+/* Edges below 8 have their part of the rate of 8. */
+static double of_small_edge(const tartan_cuda_spmm *p) {
+    return smaller(1, p->block_m / 8.0);
+}
+
 double tartan_cuda_spmm_plain_rate(const void *problem) {
     const tartan_cuda_spmm *p = problem;
-    const double rate = spmm_rate(&spmm_plain, p, 1);
+    const double rate = spmm_rate(&spmm_plain, p, of_small_edge(p));
     return with_start(p, with_few_columns(&spmm_plain, p, tartan_cuda_size_of(p->block_m), rate), 0);
 }
 
+/* The rate of spmm_gather, and whether it copies B: what is loaded element by element otherwise, it copies where that pays. */
+static double gather_rate(const tartan_cuda_spmm *p, bool *copies) {
+    const double rate = spmm_rate(&spmm_gather, p, of_small_edge(p));
+    const bool half = tartan_cuda_is_half(p->dtype), turned = p->b.col_stride != 1;
+    const bool lines = p->b.row_stride == 1 || p->b.col_stride == 1;
+    const bool unaligned = !tartan_cuda_is_mappable(&p->b, p->heads, p->batch.entries, p->batch.first[0]);
+    *copies = false;
+    if (!unaligned && !(half && turned)) return rate;
+    const double single = rate * (1 - gather_single_part[tartan_cuda_kind_of(p->dtype, p->tf32)]);
+    if (!lines || p->batch.ndim > 1 || (turned && !half)) return single;
+    const double copy_us =
+        tartan_cuda_copy_us(&p->b, p->heads, p->batch.entries, (double)p->k * (double)p->n);
+    const double copied =
+        tartan_cuda_with_us(rate, operations_of(p), (unaligned + (half && turned)) * copy_us);
+    *copies = copied > single;
+    return *copies ? copied : single;
+}
+
 double tartan_cuda_spmm_gather_rate(const void *problem) {
-    return with_start(problem, spmm_rate(&spmm_gather, problem, 1), 0);
+    bool copies;
+    return with_start(problem, gather_rate(problem, &copies), 0);
+}
+
+bool tartan_cuda_spmm_gather_copies(const tartan_cuda_spmm *p) {
+    bool copies;
+    gather_rate(p, &copies);
+    return copies;
 }
 
 double tartan_cuda_spmm_simt_rate(const void *problem) {

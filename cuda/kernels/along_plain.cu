@@ -1,8 +1,9 @@
 /* SPDX-License-Identifier: Apache-2.0
- * The largest numbers of lines, and elements of lines by their indices. Lines that lie side by side have a thread each, or a row of
- * threads; others a warp or a CTA. */
+ * The largest numbers of lines, and elements of lines by their indices. Lines have a warp or a CTA each, or go the ways of line_parts.cuh;
+ * those by indices that lie side by side have a thread each. */
 #include "backend/operation.h"
 #include "kernels.h"
+#include "kernels/line_parts.cuh"
 #include "kernels/lines.cuh"
 #include "kernels/order.cuh"
 
@@ -80,43 +81,69 @@ __global__ void __launch_bounds__(OF_LINE < THREADS ? THREADS : OF_LINE)
     });
 }
 
-/* Lines side by side: 32 of them, each with blockDim.y threads. */
-template <typename T>
-__global__ void __launch_bounds__(1024) find_largest_across(const __grid_constant__ Along p) {
-    using K = typename Order<T>::Key;
-    __shared__ Largest<K> parts[32][32];
-    const int64_t groups = (p.lines.count + 31) / 32;
-    for (int64_t group = blockIdx.x; group < groups; group += gridDim.x) {
-        const int64_t line = group * 32 + threadIdx.x;
-        int64_t at[LINE_ARRAYS] = {};
-        Largest<K> most = {0, INT64_MAX};
-        if (line < p.lines.count) {
-            find_line(p.lines, line, at);
-            const T *const x = (const T *)p.lines.sweep.array[WHOLE].data + at[WHOLE];
-#pragma unroll 8
-            for (int64_t i = threadIdx.y; i < p.lines.n; i += blockDim.y) {
-                const K key = Order<T>::key(x[i * p.lines.step[WHOLE]]);
-                if (key > most.key) most.key = key, most.place = i;
-            }
-        }
-        __syncthreads();
-        parts[threadIdx.y][threadIdx.x] = most;
-        __syncthreads();
-        if (threadIdx.y > 0 || line >= p.lines.count) continue;
-        for (uint32_t y = 1; y < blockDim.y; y++) {
-            const Largest<K> other = parts[y][threadIdx.x];
-            most.meet(other.key, other.place);
-        }
-        set_largest<T>(p, at, most.place);
+/* As line_parts.cuh has lines. */
+template <typename T> struct LargestLines {
+    using Numbers = T;
+    using S = tartan_cuda_sum<T>;
+    using Sum = Largest<typename Order<S>::Key>;
+    static constexpr bool HAS_SUMS = true, MAY_WRITE = false, UNITS = sizeof(T) < 8;
+    static constexpr int INPUTS = 1, CTAS = 3;
+
+    Along p;
+    int64_t lines, n;
+
+    struct At {
+        int64_t at[LINE_ARRAYS];
+        Cells<T> in[1];
+    };
+    struct Items {
+        S x[BATCH];
+    };
+    struct Known {};
+
+    __host__ __device__ const tartan_cuda_swept &input(int) const { return p.lines.sweep.array[WHOLE]; }
+    __host__ __device__ bool writes() const { return false; }
+    bool has_units() const { return tartan_cuda::has_units(p.lines.sweep, WHOLE, p.lines.step[WHOLE], n); }
+    bool follow_each_other() const {
+        return tartan_cuda::follow_each_other(p.lines.sweep, WHOLE, p.lines.step[WHOLE], n);
     }
-}
+
+    __device__ __forceinline__ At at(int64_t line) const {
+        At a;
+        find_line(p.lines, line, a.at);
+        a.in[0] = Cells<T>(p.lines.sweep.array[WHOLE], a.at[WHOLE], p.lines.step[WHOLE]);
+        return a;
+    }
+    __device__ __forceinline__ Sum nothing() const { return {0, INT64_MAX}; }
+    __device__ __forceinline__ void begin(At &, Sum &, bool) const {}
+    template <int EACH>
+    __device__ __forceinline__ void load(const At &a, const Places<EACH> &places, int count,
+                                         Items &items) const {
+        a.in[0].load(places, count, items.x);
+    }
+    template <int EACH>
+    __device__ __forceinline__ void add(const At &, Sum &s, const Items &items, const Places<EACH> &places,
+                                        int count) const {
+        Sum most = {0, 0};
+        EACH_OF(BATCH) {
+            const auto key = i < count ? Order<S>::key(items.x[i]) : 0;
+            if (key > most.key) most.key = key, most.place = i;
+        }
+        if (most.key > s.key) s = {most.key, places[(int)most.place]};
+    }
+    __device__ __forceinline__ void join(Sum &s, const Sum &other) const { s.meet(other.key, other.place); }
+    __device__ __forceinline__ Known end(const At &a, const Sum &s, bool first) const {
+        if (first) set_largest<T>(p, a.at, s.place);
+        return {};
+    }
+};
 
 template <typename T>
 tartan_status run_largest(const char *function, tartan_cuda_queue *queue, const Along &p) {
-    if (lie_across(p.lines)) {
-        const int parts = p.lines.n >= 256 ? 32 : p.lines.n >= 32 ? 8 : 4;
-        return tartan_cuda_launch(function, queue, find_largest_across<T>,
-                                  tartan_cuda_grid((p.lines.count + 31) / 32), dim3(32, parts), p);
+    if (go_by_parts(p.lines)) {
+        const LargestLines<T> op = {p, p.lines.count, p.lines.n};
+        return are_short(op) ? run_short(function, queue, op)
+                             : run_parts(function, queue, op, lie_across(p.lines), (int32_t)sizeof(T));
     }
     return by_length(p.lines, [&](auto threads, dim3 grid, dim3 block) {
         return tartan_cuda_launch(function, queue, find_largest<T, decltype(threads)::value>, grid, block, p);

@@ -10,6 +10,7 @@
 #   run.sh bench cliffs [option...]                      convolutions with strides, few channels, depthwise, f32 (cliffs_bench.py)
 #   run.sh bench attention-cliffs [option...]            attention of few tokens, and of grouped heads (attention_cliffs_bench.py)
 #   run.sh bench points [option...]                      element-wise functions and norms (points_bench.py)
+#   run.sh bench shapes [option...]                      shapes that these leave out: other axes, short and long lines (shapes_bench.py)
 #   run.sh bench train [option...]                       steps of training with PyTorch (train_bench.py)
 #   run.sh bench quality FILE [option...]                losses of a GPT that trains with fewer blocks (quality_bench.py)
 #   run.sh bench conv-cpu|sbnet-cpu [option...]          and on this machine's CPU
@@ -150,6 +151,10 @@ bench() {
     if [ "${1-}" = points ]; then
         exec env -u PYTHONPATH "$python" tests/gpu/points_bench.py "${@:2}"
     fi
+    if [ "${1-}" = shapes ]; then
+        bash tests/gpu/python.sh build
+        exec env PYTHONPATH=build/gpu-python "$python" tests/gpu/shapes_bench.py "${@:2}"
+    fi
     if [ "${1-}" = train ]; then
         bash tests/gpu/python.sh build
         exec env PYTHONPATH=build/gpu-python "$python" tests/gpu/train_bench.py "${@:2}"
@@ -173,5 +178,5 @@ case "$what" in
     test) tests "$@" ;;
     bench) bench "$@" ;;
     carry) carry ;;
-    *) sed -n '3,21s/^# \{0,1\}//p' "${BASH_SOURCE[0]}" >&2; exit 2 ;;
+    *) sed -n '3,22s/^# \{0,1\}//p' "${BASH_SOURCE[0]}" >&2; exit 2 ;;
 esac

@@ -20,8 +20,8 @@ def _torch() -> Any:
 
 
 def from_torch(tensor: Any, block: Optional[Block], dtype: Any, copy: bool) -> tuple[Optional[Layout], Any]:
-    """For blocks, the layout and their values as a tensor; for entries no layout, and the arguments of
-    tartan_matrix_from_compressed. Entries that are there twice are added."""
+    """For blocks, the layout and the values as a tensor; for entries no layout, and the arguments of
+    tartan_matrix_from_compressed. Repeated entries are added."""
     torch = _torch()
     if not isinstance(tensor, torch.Tensor):
         raise ArgumentTypeError(f"tensor is of type {type(tensor).__name__}, expected a tensor of PyTorch")

@@ -261,7 +261,7 @@ def _gradient(q: Any, k: Any, v: Any, out: Any, lse: Any, grad: Any, *given: Any
 
 
 def _in_order(x: Any, like: Any) -> Any:
-    """x with the strides that torch.empty_like gives."""
+    """x with the strides that torch.empty_like would give it."""
     wanted = torch.empty_like(like)
     return x if x.stride() == wanted.stride() else wanted.copy_(x)
 

@@ -117,7 +117,7 @@ class _Operator(torch.autograd.Function):  # type: ignore[misc, unused-ignore]
 
 
 def _tangent(run: Any, ctx: Any, first_tangent: Any, second_tangent: Any) -> Any:
-    """That of the result, for those of the two tensors, or None."""
+    """The tangent of the result, from the tangents of the two tensors, or None."""
     first, second = ctx.saved_tensors
     parts = [] if first_tangent is None else [run(first_tangent, second, ctx.layout, ctx.size)]
     parts += [] if second_tangent is None else [run(first, second_tangent, ctx.layout, ctx.size)]
@@ -130,7 +130,7 @@ def _below(operator: Any, *given: Any) -> Any:
 
 
 def _one_by_one(run: Any, info: Any, in_dims: Any, first: Any, second: Any, layout: Any, size: Any) -> Any:
-    """The rule of vmap where each entry has values, or gradients of values, of its own."""
+    """The rule of vmap if each entry has its own values, or gradients of values."""
     given = [
         [x] * info.batch_size if dim is None else x.movedim(dim, 0).unbind(0) for x, dim in zip((first, second), in_dims)
     ]
@@ -138,7 +138,7 @@ def _one_by_one(run: Any, info: Any, in_dims: Any, first: Any, second: Any, layo
 
 
 def _over_rows(run: Any, info: Any, in_dims: Any, x: Any, values: Any, layout: Any, size: Any) -> Any:
-    """The rule where values are shared: the batch becomes one of the leading dimensions."""
+    """The rule of vmap for shared values: the batch becomes one of the leading dimensions."""
     if in_dims[1] is None:
         return run(x.movedim(in_dims[0], 0), values, layout, size), 0
     return _one_by_one(run, info, in_dims, x, values, layout, size)

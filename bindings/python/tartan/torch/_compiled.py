@@ -1,7 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What torch.compile and torch.export look into in the place of functions that call the extension module, which is closed to them.
-Layouts, masks and matrices are constants of a compiled function, which is compiled again where it meets others: `id` has
-PyTorch check that."""
+"""Functions that torch.compile and torch.export trace instead of those that call the extension module, which they cannot enter. Layouts,
+masks and matrices are constants of a compiled function, which is compiled again where it meets others: `id` has PyTorch check that."""
 
 from __future__ import annotations
 

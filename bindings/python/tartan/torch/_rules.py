@@ -45,7 +45,7 @@ class Gradient:
         self.outputs = outputs
 
     def arguments(self, plan: Plan, given: list[Any], results: dict[str, Any], grads: dict[str, Any], holders: Any) -> list[Any]:
-        """Those of the gradient but for the last, which says what is wanted; for `holders` see `number_of`."""
+        """The arguments of the gradient without the last one, which says what is wanted; for `holders` see `number_of`."""
         arguments: list[Any] = []
         for kind, place in self.sources:
             if kind == "grad":

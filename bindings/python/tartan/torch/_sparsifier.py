@@ -168,7 +168,7 @@ class Sparsifier:
     # ---- Growth ----
 
     def _growth_of(self, name: str, layer: Stored) -> Any:
-        """What any place of a layer is worth, on the host; None where places are random or nothing moves."""
+        """The scores of all positions of a layer, on the host; None if positions are random or nothing moves."""
         if self.growth == "random" or self.swap == 0 or (self.steps == self.end and self.decay != "constant"):
             return None
         found = self._growth.get(name)

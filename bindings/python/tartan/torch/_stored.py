@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What modules with block-sparse parameters share: the layout, its place in state dicts, copies and changes of layout."""
+"""Parts shared by modules with block-sparse parameters: the layout, its place in state dicts, copies and changes of layout."""
 
 from __future__ import annotations
 
@@ -66,7 +66,7 @@ class Stored(torch.nn.Module):  # type: ignore[misc, unused-ignore]
         replace(self.values, values)
 
     def _clear_padding(self) -> None:
-        """Zeros in what ragged blocks have beyond the edges."""
+        """Set the padding of ragged blocks to zero."""
         layout = self.layout
         if not self._cell.ragged or layout.blocks == 0:
             return
@@ -174,7 +174,7 @@ def replace(tensor: Any, content: Any) -> None:
 
 
 def shape_of(stored: Layout) -> tuple[int, int, int]:
-    """That of values."""
+    """The shape of values."""
     return (stored.blocks, *stored.block_shape)
 
 

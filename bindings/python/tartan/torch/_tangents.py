@@ -19,7 +19,7 @@ _vjp: Any = torch.func.vjp  # whose declared results leave one out
 
 
 def have_tangents(*tensors: Any) -> bool:
-    """Whether forward-mode differentiation follows one of them."""
+    """Whether forward-mode differentiation tracks one of them."""
     return any(map(has_tangent, tensors))
 
 
