@@ -175,8 +175,11 @@ const char *tartan_cuda_spmm_gather_refuses(const tartan_cuda_chip *chip, const 
     if (chip->major < 8) return "needs compute capability 8.0 or more";
     if (tartan_cuda_is_8_bits(p->dtype)) return "only for types of 16 bits or more";
     if (p->blocks == 0) return "the matrix has no blocks";
-    if (tartan_cuda_spmm_mma_refuses(chip, p) == NULL || tartan_cuda_spmm_simt_refuses(chip, p) == NULL)
-        return "only where spmm_mma and spmm_simt cannot";
+    /* Of few columns these two fill a part of their tiles of 256, and take twice as long. */
+    const bool few = p->n <= 128 && (p->dtype == TARTAN_F64 || (p->dtype == TARTAN_F32 && !p->tf32));
+    if (!few &&
+        (tartan_cuda_spmm_mma_refuses(chip, p) == NULL || tartan_cuda_spmm_simt_refuses(chip, p) == NULL))
+        return "only where spmm_mma and spmm_simt cannot, or for at most 128 columns of float32 or float64";
     if (p->m > INT32_MAX || p->k > INT32_MAX) return "only for fewer than 2^31 rows and columns";
     if (tartan_cuda_is_half(p->dtype) && p->gates.data != NULL && p->c.dtype == TARTAN_F32)
         return "would round gated values to 16 bits, and c is float32";
