@@ -83,7 +83,7 @@ def read(argument: Argument, array: Any, sizes: dict[str, Any]) -> None:
 def length_of(item: str, sizes: dict[str, Any]) -> tuple[Any, ...]:
     if "&" in item:
         parts = [sizes[part.strip()] for part in item.split("&")]
-        return tuple(torch.broadcast_shapes(*parts))
+        return tuple(torch.broadcast_shapes(*parts))  # type: ignore[no-untyped-call, unused-ignore]
     if item.isdigit():
         return (int(item),)
     size = sizes[item]

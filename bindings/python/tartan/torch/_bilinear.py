@@ -16,7 +16,7 @@ from tartan import _raw
 from tartan._errors import ShapeError
 from tartan.torch._cells import held_cell
 
-library = torch.library.Library("tartan", "FRAGMENT")  # type: ignore[no-untyped-call, unused-ignore]
+library: Any = torch.library.Library("tartan", "FRAGMENT")  # type: ignore[no-untyped-call, unused-ignore]
 _TAGS = (torch.Tag.pt2_compliant_tag, torch.Tag.needs_fixed_stride_order)
 
 
@@ -103,7 +103,7 @@ class _Operator(torch.autograd.Function):  # type: ignore[misc, unused-ignore]
             cls.setup_context(ctx, given, None)
             return _below(operator, *given)
 
-        cls._below, cls.forward = staticmethod(below), staticmethod(below)  # type: ignore[attr-defined, unused-ignore]
+        cls._below, cls.forward = staticmethod(below), staticmethod(below)  # type: ignore[attr-defined, method-assign, unused-ignore]
         cls._record = staticmethod(plainly(forward, cls.backward))
         return cls
 
@@ -202,9 +202,10 @@ def _functions(operators: Any, size_of: Any, rows: bool) -> tuple[Any, Any, Any]
 def numbers(size: Any) -> Any:
     """Under torch.jit.trace sizes are tensors, which operators don't take as numbers, and which compute in float32: they become
     constants of the graph. Of another size of images it is refused."""
-    if torch.jit.is_tracing():
+    jit: Any = torch.jit
+    if jit.is_tracing():
         with warnings.catch_warnings():
-            warnings.simplefilter("ignore", torch.jit.TracerWarning)
+            warnings.simplefilter("ignore", jit.TracerWarning)
             return tuple(int(n) for n in size)
     return size
 

@@ -20,7 +20,7 @@ EXTRA = "_extra_state"
 class Stored(torch.nn.Module):  # type: ignore[misc, unused-ignore]
     """A module with `values` [blocks, block rows, block columns] on a `layout`."""
 
-    values: Any
+    values: torch.nn.Parameter
     _cell: Cell
     # An empty tensor whose length is the number of the cell. Numbers in modules are constants to torch.compile, lengths are not:
     # one compilation serves all layers of equal sizes.
@@ -96,13 +96,13 @@ class Stored(torch.nn.Module):  # type: ignore[misc, unused-ignore]
     # ---- Copies, devices ----
 
     def __setstate__(self, state: Any) -> None:
-        super().__setstate__(state)
+        super().__setstate__(state)  # type: ignore[no-untyped-call, unused-ignore]
         self._mark(self._tag.device)  # the copy has a cell of its own
 
-    def _apply(self, function: Any, *arguments: Any, **options: Any) -> Any:
+    def _apply(self, fn: Any, recurse: bool = True) -> Any:
         self._cell.forget()
-        self._tag = function(self._tag)
-        return super()._apply(function, *arguments, **options)
+        self._tag = fn(self._tag)
+        return super()._apply(fn, recurse)  # type: ignore[no-untyped-call, unused-ignore]
 
     # ---- State dicts ----
 
