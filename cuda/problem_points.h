@@ -28,13 +28,13 @@ typedef struct tartan_cuda_fused {
 } tartan_cuda_fused;
 
 /* Sweeps over y_grad, a, b, y and the gradients: `each` of those that have the shape of y, and for each of the others, which are
- * sums, one with array TARTAN_CUDA_SUM_RESULT. */
+ * sums, one with array TARTAN_CUDA_SUM_RESULT. `both`: of two sums over the same dimensions, that of b in the array after it. */
 enum { TARTAN_CUDA_SUM_RESULT = 4 };
 typedef struct tartan_cuda_point2_gradient {
     bool nothing;
     int32_t row, sum_dtype;
-    bool has_each, has_sum[2]; /* of a, of b */
-    tartan_cuda_sweep each, sum[2];
+    bool has_each, has_sum[2], has_both; /* of a, of b */
+    tartan_cuda_sweep each, sum[2], both;
 } tartan_cuda_point2_gradient;
 
 /* A number for each position of a line. */
