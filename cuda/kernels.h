@@ -42,7 +42,8 @@ tartan_status tartan_cuda_problem_of(const tartan_host *host, const tartan_conte
 tartan_cuda_launching tartan_cuda_spmm_plain, tartan_cuda_spmm_gather, tartan_cuda_spmm_simt,
     tartan_cuda_spmm_mma, tartan_cuda_spmm_wgmma, tartan_cuda_spmm_swapped, tartan_cuda_spmm_narrow,
     tartan_cuda_spmm_few, tartan_cuda_spmm_dense;
-tartan_cuda_launching tartan_cuda_sddmm_plain, tartan_cuda_sddmm_mma, tartan_cuda_sddmm_wgmma;
+tartan_cuda_launching tartan_cuda_sddmm_plain, tartan_cuda_sddmm_gather, tartan_cuda_sddmm_mma,
+    tartan_cuda_sddmm_wgmma;
 tartan_cuda_launching tartan_cuda_gate_gradient_plain, tartan_cuda_growth_score_plain,
     tartan_cuda_block_copy_plain, tartan_cuda_block_norms_plain;
 tartan_cuda_launching tartan_cuda_elementwise_plain, tartan_cuda_elements_plain, tartan_cuda_reduce_plain,

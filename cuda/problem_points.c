@@ -13,15 +13,20 @@ static int32_t sum_dtype_of(const tartan_array *a) {
     return a->dtype == TARTAN_F64 ? TARTAN_F64 : TARTAN_F32;
 }
 
-/* The sweep over arrays of which the last `outputs` have the shape of `like`. */
-static tartan_cuda_sweep sweep_of(const tartan_array *like, const tartan_array *const *arrays, int32_t count,
-                                  int32_t outputs) {
+static tartan_cuda_sweep sweep_without_units(const tartan_array *like, const tartan_array *const *arrays,
+                                             int32_t count, int32_t outputs) {
     tartan_cuda_sweeping of = {.ndim = like->ndim, .count = count, .first = count - outputs};
     memcpy(of.shape, like->shape, sizeof of.shape);
     for (int32_t i = 0; i < count; i++) of.array[i] = arrays[i];
     while (of.first + 1 < count && arrays[of.first] == NULL) of.first++;
-    tartan_cuda_sweep s = tartan_cuda_sweep_of(&of);
-    tartan_cuda_sweep_choose_unit(&s, count - outputs);
+    return tartan_cuda_sweep_of(&of);
+}
+
+/* The sweep over arrays of which the last `outputs` have the shape of `like`. */
+static tartan_cuda_sweep sweep_of(const tartan_array *like, const tartan_array *const *arrays, int32_t count,
+                                  int32_t outputs) {
+    tartan_cuda_sweep s = sweep_without_units(like, arrays, count, outputs);
+    tartan_cuda_sweep_choose_unit(&s, count - outputs, TARTAN_CUDA_UNITS_GATHER);
     return s;
 }
 
@@ -106,7 +111,11 @@ tartan_status tartan_cuda_fused_of(const tartan_host *host, const tartan_context
         room[inputs].dtype = op->out[0].array->dtype;
         arrays[inputs] = &room[inputs];
     }
-    p->sweep = sweep_of(&op->shape, arrays, count, outputs);
+    p->sweep = sweep_without_units(&op->shape, arrays, count, outputs);
+    void *const numbers = p->sweep.array[inputs].data; /* have no memory, so they have no say in units */
+    if (rows[op->row].drawn) p->sweep.array[inputs].data = NULL;
+    tartan_cuda_sweep_choose_unit(&p->sweep, count - outputs, TARTAN_CUDA_UNITS_LINES);
+    p->sweep.array[inputs].data = numbers;
     for (int32_t k = 0; k < count; k++)
         if (p->part[k] % p->sweep.unit != 0) {
             p->sweep = tartan_cuda_sweep_one_by_one(&p->sweep);
@@ -137,23 +146,25 @@ static uint32_t repeated(const tartan_array *a, const tartan_array *like) {
     return found;
 }
 
-/* The sweep of a gradient that is a sum. */
-static tartan_cuda_sweep summing(const tartan_array *like, uint32_t summed,
-                                 const tartan_array *const *arrays) {
-    tartan_cuda_sweeping of = {.ndim = like->ndim, .summed = summed, .count = TARTAN_CUDA_SUM_RESULT + 1};
+/* The sweep of gradients that are sums, which are the last arrays, of `count`. */
+static tartan_cuda_sweep summing(const tartan_array *like, uint32_t summed, const tartan_array *const *arrays,
+                                 int32_t count) {
+    tartan_cuda_sweeping of = {.ndim = like->ndim, .summed = summed, .count = count};
     memcpy(of.shape, like->shape, sizeof of.shape);
     for (int32_t i = 0; i < of.count; i++) of.array[i] = arrays[i];
     tartan_cuda_sweep s = tartan_cuda_sweep_of(&of);
-    /* The result is written one by one, so it has no say in the units. */
+    /* Results are written one by one, so they have no say in the units. */
     const tartan_cuda_sweep one_by_one = s;
-    tartan_cuda_swept *result = &s.array[--s.count];
-    tartan_cuda_sweep_choose_unit(&s, s.count);
-    s.count++;
+    s.count = TARTAN_CUDA_SUM_RESULT;
+    tartan_cuda_sweep_choose_unit(&s, s.count, TARTAN_CUDA_UNITS_GATHER);
+    s.count = count;
     if (s.unit == 1) return s;
     if (s.rest > 0)
         return one_by_one; /* a sum of one term each, whose last elements fill no unit: sums have no second launch */
-    result->next = result->step[s.inner][0];
-    result->step[s.inner][0] *= s.unit;
+    for (int32_t i = TARTAN_CUDA_SUM_RESULT; i < count; i++) {
+        s.array[i].next = s.array[i].step[s.inner][0];
+        s.array[i].step[s.inner][0] *= s.unit;
+    }
     return s;
 }
 
@@ -175,22 +186,28 @@ tartan_status tartan_cuda_point2_gradient_of(const tartan_host *host, const tart
     const tartan_array *grads[2] = {op->a_grad, op->b_grad}, *operands[3] = {op->a, op->b, op->y};
     const tartan_array *each[6] = {op->y_grad};
     tartan_cuda_point2_gradient p = {.nothing = true, .row = op->row, .sum_dtype = sum_dtype_of(op->y_grad)};
+    enum { BOTH = TARTAN_CUDA_SUM_RESULT + 2 };
+    const tartan_array *both[BOTH] = {op->y_grad};
+    uint32_t summed_of[2] = {0, 0};
     for (int32_t i = 0; i < 2; i++) {
         if (grads[i] == NULL || tartan_i_array_is_empty(grads[i])) continue;
-        const uint32_t summed = repeated(grads[i], op->y_grad);
+        const uint32_t summed = summed_of[i] = repeated(grads[i], op->y_grad);
         const tartan_array *all[TARTAN_CUDA_SUM_RESULT + 1] = {op->y_grad, NULL, NULL, NULL, grads[i]};
         for (int32_t k = 0; k < 3; k++) {
             if (!mentions(expressions[op->row][i], "aby"[k])) continue;
-            all[1 + k] = operands[k];
+            all[1 + k] = both[1 + k] = operands[k];
             if (summed == 0) each[1 + k] = operands[k];
         }
         p.nothing = false;
         p.has_sum[i] = summed != 0;
         if (summed != 0)
-            p.sum[i] = summing(op->y_grad, summed, all);
+            p.sum[i] = summing(op->y_grad, summed, all, TARTAN_CUDA_SUM_RESULT + 1);
         else
             each[4 + i] = grads[i];
+        both[TARTAN_CUDA_SUM_RESULT + i] = grads[i];
     }
+    p.has_both = p.has_sum[0] && p.has_sum[1] && summed_of[0] == summed_of[1];
+    if (p.has_both) p.both = summing(op->y_grad, summed_of[0], both, BOTH);
     p.has_each = each[4] != NULL || each[5] != NULL;
     if (p.has_each) p.each = sweep_of(op->y_grad, each, 6, 2);
     *(tartan_cuda_point2_gradient *)to = p;
@@ -204,11 +221,11 @@ static tartan_cuda_line_numbers numbers_of(const tartan_array *a) {
     return (tartan_cuda_line_numbers){a->data, a->strides[0]};
 }
 
-/* One number of each line, as an array with lines of one position. */
-static tartan_array stat_of(const tartan_array *stats, bool centred, int64_t which) {
+/* The last number of each line, its scale, as an array with lines of one position. */
+static tartan_array scale_of(const tartan_array *stats, bool centred) {
     tartan_array one = *stats;
     const int32_t last = centred ? one.ndim - 1 : one.ndim++;
-    if (centred) one.data = (char *)one.data + which * one.strides[last] * tartan_cuda_bytes_of(one.dtype);
+    if (centred) one.data = (char *)one.data + one.strides[last] * tartan_cuda_bytes_of(one.dtype);
     one.shape[last] = 1;
     one.strides[last] = 0;
     return one;
@@ -221,7 +238,7 @@ static tartan_cuda_sweep lines_of(const tartan_array *x, const tartan_array *con
     memcpy(of.shape, x->shape, sizeof of.shape);
     for (int32_t i = 0; i < count; i++) of.array[i] = arrays[i];
     tartan_cuda_sweep s = tartan_cuda_sweep_of(&of);
-    if (s.inner == TARTAN_CUDA_SUMMED) tartan_cuda_sweep_choose_unit(&s, count);
+    if (s.inner == TARTAN_CUDA_SUMMED) tartan_cuda_sweep_choose_unit(&s, count, TARTAN_CUDA_UNITS_ALIKE);
     return s;
 }
 
@@ -242,7 +259,7 @@ static tartan_cuda_norm forward_of(const tartan_array *x, const tartan_array *ga
                                    const tartan_array *stats, double epsilon, const tartan_array *y,
                                    bool centred) {
     tartan_array rstd = {0};
-    if (stats != NULL) rstd = stat_of(stats, centred, 1);
+    if (stats != NULL) rstd = scale_of(stats, centred);
     tartan_cuda_norm p = norm_of(x, gain, stats, centred);
     p.nothing = p.lines == 0 || (p.length == 0 && stats == NULL);
     p.epsilon = epsilon;
@@ -253,20 +270,13 @@ static tartan_cuda_norm forward_of(const tartan_array *x, const tartan_array *ga
 
 static tartan_cuda_norm_gradient backward_of(const tartan_op_layer_norm_gradient *op, bool centred) {
     const tartan_array *x = op->x;
-    const tartan_array rstd = stat_of(op->stats, centred, 1), mean = stat_of(op->stats, centred, 0);
+    const tartan_array rstd = scale_of(op->stats, centred);
     tartan_cuda_norm_gradient p = {.in = norm_of(x, op->gain, op->stats, centred),
                                    .gain_grad = numbers_of(op->gain_grad),
                                    .bias_grad = numbers_of(op->bias_grad)};
     p.in.sweep = lines_of(x, (const tartan_array *[]){x, &rstd, op->y_grad, op->x_grad}, 4);
     p.in.nothing = p.in.lines == 0 || p.in.length == 0 || op->x_grad == NULL;
     p.nothing = p.in.length == 0 || (p.in.nothing && op->gain_grad == NULL && op->bias_grad == NULL);
-    const tartan_array *grads[2] = {op->gain_grad, op->bias_grad};
-    for (int32_t i = 0; i < 2; i++)
-        if (grads[i] != NULL)
-            p.sums[i] = summing(x, (1u << (x->ndim - 1)) - 1,
-                                (const tartan_array *[]){op->y_grad, i == 0 ? x : NULL,
-                                                         i == 0 && centred ? &mean : NULL,
-                                                         i == 0 ? &rstd : NULL, grads[i]});
     return p;
 }
 

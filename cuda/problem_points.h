@@ -28,13 +28,13 @@ typedef struct tartan_cuda_fused {
 } tartan_cuda_fused;
 
 /* Sweeps over y_grad, a, b, y and the gradients: `each` of those that have the shape of y, and for each of the others, which are
- * sums, one with array TARTAN_CUDA_SUM_RESULT. */
+ * sums, one with array TARTAN_CUDA_SUM_RESULT. `both`: of two sums over the same dimensions, that of b in the array after it. */
 enum { TARTAN_CUDA_SUM_RESULT = 4 };
 typedef struct tartan_cuda_point2_gradient {
     bool nothing;
     int32_t row, sum_dtype;
-    bool has_each, has_sum[2]; /* of a, of b */
-    tartan_cuda_sweep each, sum[2];
+    bool has_each, has_sum[2], has_both; /* of a, of b */
+    tartan_cuda_sweep each, sum[2], both;
 } tartan_cuda_point2_gradient;
 
 /* A number for each position of a line. */
@@ -58,13 +58,11 @@ typedef struct tartan_cuda_norm {
     tartan_cuda_line_numbers gain, bias;
 } tartan_cuda_norm;
 
-/* Their gradients. `sums`: of gain_grad and bias_grad, the sweeps over y_grad, x, mean (not there if it is not centred), rstd and the
- * gradient whose kept axis are the positions in a line. */
+/* Their gradients. */
 typedef struct tartan_cuda_norm_gradient {
     bool nothing;
     tartan_cuda_norm in;
     tartan_cuda_line_numbers gain_grad, bias_grad;
-    tartan_cuda_sweep sums[2];
 } tartan_cuda_norm_gradient;
 
 #endif

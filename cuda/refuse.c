@@ -38,18 +38,6 @@ static const char *refuse_sub_blocks(const tartan_cuda_spmm *p, int32_t edge) {
     return NULL;
 }
 
-const char *tartan_cuda_spmm_gather_refuses(const tartan_cuda_chip *chip, const void *problem) {
-    const tartan_cuda_spmm *p = problem;
-    if (chip->major < 8) return "needs compute capability 8.0 or more";
-    if (tartan_cuda_is_8_bits(p->dtype)) return "only for types of 16 bits or more";
-    if (p->blocks == 0) return "the matrix has no blocks";
-    if (tartan_cuda_spmm_edge(p) > 0 && !(p->variable && p->dtype == TARTAN_F32 && !p->tf32))
-        return "only for blocks whose edges are no multiples of 8";
-    if (tartan_cuda_is_half(p->dtype) && p->gates.data != NULL && p->c.dtype == TARTAN_F32)
-        return "would round gated values to 16 bits, and c is float32";
-    return NULL;
-}
-
 const char *tartan_cuda_spmm_simt_refuses(const tartan_cuda_chip *chip, const void *problem) {
     const tartan_cuda_spmm *p = problem;
     if (p->variable) return ONE_SIZE;
@@ -182,6 +170,22 @@ const char *tartan_cuda_spmm_dense_refuses(const tartan_cuda_chip *chip, const v
     return tartan_cuda_gemm_of(p, &gemm);
 }
 
+const char *tartan_cuda_spmm_gather_refuses(const tartan_cuda_chip *chip, const void *problem) {
+    const tartan_cuda_spmm *p = problem;
+    if (chip->major < 8) return "needs compute capability 8.0 or more";
+    if (tartan_cuda_is_8_bits(p->dtype)) return "only for types of 16 bits or more";
+    if (p->blocks == 0) return "the matrix has no blocks";
+    /* Of few columns these two fill a part of their tiles of 256, and take twice as long. */
+    const bool few = p->n <= 128 && (p->dtype == TARTAN_F64 || (p->dtype == TARTAN_F32 && !p->tf32));
+    if (!few &&
+        (tartan_cuda_spmm_mma_refuses(chip, p) == NULL || tartan_cuda_spmm_simt_refuses(chip, p) == NULL))
+        return "only where spmm_mma and spmm_simt cannot, or for at most 128 columns of float32 or float64";
+    if (p->m > INT32_MAX || p->k > INT32_MAX) return "only for fewer than 2^31 rows and columns";
+    if (tartan_cuda_is_half(p->dtype) && p->gates.data != NULL && p->c.dtype == TARTAN_F32)
+        return "would round gated values to 16 bits, and c is float32";
+    return NULL;
+}
+
 /* ---- Sampled dense times dense ---- */
 
 /* Why blocks cannot be taken as sub-blocks of `edge` rows, or NULL. */
@@ -212,6 +216,18 @@ const char *tartan_cuda_sddmm_mma_refuses(const tartan_cuda_chip *chip, const vo
             (p->pair[i].y.row_stride == 1) != (p->pair[0].y.row_stride == 1))
             return "only for pairs of the same memory order";
     }
+    return NULL;
+}
+
+const char *tartan_cuda_sddmm_gather_refuses(const tartan_cuda_chip *chip, const void *problem) {
+    const tartan_cuda_sddmm *p = problem;
+    if (chip->major < 8) return "needs compute capability 8.0 or more";
+    if (p->blocks == 0) return "the matrix has no blocks";
+    if (p->dtype != TARTAN_F64 && tartan_cuda_sddmm_mma_refuses(chip, p) == NULL)
+        return "only in float64 where sddmm_mma can";
+    if (p->m >= INT32_MAX / 2 || p->n >= INT32_MAX / 2) return "only for fewer than 2^30 rows and columns";
+    if ((double)p->heads * (double)p->grid_m * (p->block_m / 8 + 1) > INT32_MAX)
+        return "only for fewer than 2^31 rows of tiles";
     return NULL;
 }
 

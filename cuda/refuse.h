@@ -18,7 +18,8 @@ tartan_cuda_refusal tartan_cuda_spmm_gather_refuses, tartan_cuda_spmm_simt_refus
     tartan_cuda_spmm_mma_refuses, tartan_cuda_spmm_wgmma_refuses, tartan_cuda_spmm_swapped_refuses,
     tartan_cuda_spmm_narrow_refuses, tartan_cuda_spmm_few_refuses, tartan_cuda_spmm_dense_refuses;
 /* problem: tartan_cuda_sddmm */
-tartan_cuda_refusal tartan_cuda_sddmm_mma_refuses, tartan_cuda_sddmm_wgmma_refuses;
+tartan_cuda_refusal tartan_cuda_sddmm_gather_refuses, tartan_cuda_sddmm_mma_refuses,
+    tartan_cuda_sddmm_wgmma_refuses;
 /* problem: tartan_cuda_attention_forward */
 tartan_cuda_refusal tartan_cuda_attention_forward_wgmma_refuses;
 /* problem: tartan_cuda_attention_backward */

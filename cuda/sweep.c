@@ -131,20 +131,56 @@ tartan_cuda_sweep tartan_cuda_sweep_of(const tartan_cuda_sweeping *of) {
 
 /* ---- Units ---- */
 
-/* Whether units of `unit` elements of array a can be moved. */
-static bool fits(const tartan_cuda_sweep *s, const tartan_cuda_swept *a, bool is_output, int64_t unit) {
-    const int64_t next = a->step[s->inner][0];
-    if (a->data == NULL) return true;
-    if (next != 1 && (next != 0 || is_output)) return false;
-    if (next == 0) return true;
-    if ((uintptr_t)a->data % (uintptr_t)(unit * tartan_cuda_bytes_of(a->dtype)) != 0) return false;
+/* Whether units of `unit` elements of array a can be moved in accesses of up to 16 bytes. */
+static bool fits(const tartan_cuda_sweep *s, const tartan_cuda_swept *a, int64_t unit) {
+    const int64_t bytes = unit * tartan_cuda_bytes_of(a->dtype);
+    if (a->step[s->inner][0] != 1) return false;
+    if ((uintptr_t)a->data % (uintptr_t)(bytes < 16 ? bytes : 16) != 0) return false;
     for (int32_t which = 0; which < 2; which++)
         for (int32_t d = 0; d < s->axes[which].ndim; d++)
             if ((which != s->inner || d > 0) && a->step[which][d] % unit != 0) return false;
     return true;
 }
 
-void tartan_cuda_sweep_choose_unit(tartan_cuda_sweep *s, int32_t outputs) {
+/* Whether it has elements for the first dimension alone, of several. */
+static bool is_line(const tartan_cuda_sweep *s, const tartan_cuda_swept *a) {
+    for (int32_t which = 0; which < 2; which++)
+        for (int32_t d = 0; d < s->axes[which].ndim; d++)
+            if ((which != s->inner || d > 0) && a->step[which][d] != 0) return false;
+    return s->axes[TARTAN_CUDA_KEPT].ndim + s->axes[TARTAN_CUDA_SUMMED].ndim > 1;
+}
+
+/* Whether units can be moved, those of inputs also by gathering where they can't otherwise. */
+static bool all_move(tartan_cuda_sweep *s, int32_t outputs, int64_t unit, bool gathers) {
+    bool good = s->axes[s->inner].length[0] >= unit, any = false;
+    for (int32_t i = 0; i < s->count && good; i++) {
+        tartan_cuda_swept *a = &s->array[i];
+        a->gathered = false;
+        if (a->data == NULL || (a->step[s->inner][0] == 0 && i < outputs)) continue;
+        const bool fit = fits(s, a, unit);
+        any = any || fit;
+        a->gathered = !fit && gathers && i < outputs;
+        good = fit || a->gathered;
+    }
+    good = good && (any || !gathers);
+    for (int32_t i = 0; i < s->count && !good; i++) s->array[i].gathered = false;
+    return good;
+}
+
+static void set_unit(tartan_cuda_sweep *s, int64_t unit) {
+    tartan_cuda_axes *axes = &s->axes[s->inner];
+    s->unit = (int32_t)unit;
+    s->rest = axes->length[0] % unit;
+    axes->length[0] /= unit;
+    axes->elements /= unit;
+    for (int32_t i = 0; i < s->count; i++) {
+        s->array[i].next = s->array[i].step[s->inner][0];
+        s->array[i].step[s->inner][0] *= unit;
+    }
+    set_dividers(axes);
+}
+
+void tartan_cuda_sweep_choose_unit(tartan_cuda_sweep *s, int32_t outputs, enum tartan_cuda_unit_rule rule) {
     tartan_cuda_axes *axes = &s->axes[s->inner];
     const bool flat = s->axes[TARTAN_CUDA_KEPT].ndim == 1 && s->axes[TARTAN_CUDA_SUMMED].ndim == 0;
     int32_t most = 2;
@@ -153,24 +189,16 @@ void tartan_cuda_sweep_choose_unit(tartan_cuda_sweep *s, int32_t outputs) {
         const tartan_cuda_swept *a = &s->array[i];
         if (a->data == NULL || a->step[s->inner][0] == 0) continue;
         const int32_t bytes = tartan_cuda_bytes_of(a->dtype);
+        if (rule != TARTAN_CUDA_UNITS_ALIKE && i < outputs && bytes < 8 && is_line(s, a)) continue;
         most = bytes > most ? bytes : most;
     }
     const int64_t half = most == 8 ? 2 : 4; /* 16 bytes of sums */
-    for (int64_t unit = most == 2 ? 8 : half; unit >= half; unit /= 2) {
-        bool good = axes->length[0] >= unit && (flat || axes->length[0] % unit == 0);
-        for (int32_t i = 0; i < s->count && good; i++) good = fits(s, &s->array[i], i >= outputs, unit);
-        if (!good) continue;
-        s->unit = (int32_t)unit;
-        s->rest = axes->length[0] % unit;
-        axes->length[0] /= unit;
-        axes->elements = axes->elements / unit;
-        for (int32_t i = 0; i < s->count; i++) {
-            s->array[i].next = s->array[i].step[s->inner][0];
-            s->array[i].step[s->inner][0] *= unit;
-        }
-        set_dividers(axes);
-        return;
-    }
+    for (int gathered = 0; gathered <= (rule == TARTAN_CUDA_UNITS_GATHER ? 1 : 0); gathered++)
+        for (int64_t unit = most == 2 ? 8 : half; unit >= half; unit /= 2)
+            if ((flat || axes->length[0] % unit == 0) && all_move(s, outputs, unit, gathered == 1)) {
+                set_unit(s, unit);
+                return;
+            }
 }
 
 tartan_cuda_sweep tartan_cuda_sweep_rest(const tartan_cuda_sweep *s) {
@@ -183,6 +211,7 @@ tartan_cuda_sweep tartan_cuda_sweep_rest(const tartan_cuda_sweep *s) {
         const int64_t before = s->axes[TARTAN_CUDA_KEPT].length[0] * a->step[TARTAN_CUDA_KEPT][0];
         a->data = (char *)a->data + before * tartan_cuda_bytes_of(a->dtype);
         a->step[TARTAN_CUDA_KEPT][0] = a->next;
+        a->gathered = false;
     }
     rest.unit = 1;
     rest.rest = 0;
@@ -196,7 +225,10 @@ tartan_cuda_sweep tartan_cuda_sweep_one_by_one(const tartan_cuda_sweep *s) {
     tartan_cuda_axes *axes = &single.axes[s->inner];
     axes->length[0] = axes->length[0] * s->unit + s->rest;
     axes->elements = axes->elements * s->unit + s->rest;
-    for (int32_t i = 0; i < s->count; i++) single.array[i].step[s->inner][0] = s->array[i].next;
+    for (int32_t i = 0; i < s->count; i++) {
+        single.array[i].step[s->inner][0] = s->array[i].next;
+        single.array[i].gathered = false;
+    }
     single.unit = 1;
     single.rest = 0;
     set_dividers(axes);

@@ -34,7 +34,9 @@ enum { TARTAN_CUDA_KEPT, TARTAN_CUDA_SUMMED };
 typedef struct tartan_cuda_swept {
     void *data; /* NULL: there is no such array */
     int32_t dtype;
-    int64_t next; /* step from neighbour to neighbour in a unit: 1, or 0 if all are the same element */
+    bool gathered; /* the elements of a unit are read one by one */
+    int64_t
+        next; /* step from neighbour to neighbour in a unit: 1, 0 if all are the same element, any if it is gathered */
     int64_t step[2][TARTAN_MAX_NDIM]; /* in elements; 0 where the array is repeated */
 } tartan_cuda_swept;
 
@@ -68,8 +70,10 @@ typedef struct tartan_cuda_sweeping {
 tartan_cuda_sweep tartan_cuda_sweep_of(const tartan_cuda_sweeping *of);
 
 /* Chooses `unit`: 16 bytes of all arrays that have 16-bit elements alone, else 16 bytes of sums, if all arrays allow this; else 1.
- * Arrays below `outputs` may repeat an element along the unit, and do not count then. */
-void tartan_cuda_sweep_choose_unit(tartan_cuda_sweep *s, int32_t outputs);
+ * Arrays below `outputs` may repeat an element along the unit, and do not count then. LINES: nor do those that are repeated along all other
+ * dimensions than the first. GATHER: as LINES, and arrays whose elements have gaps between them, or addresses that fit no unit, are gathered. */
+enum tartan_cuda_unit_rule { TARTAN_CUDA_UNITS_ALIKE, TARTAN_CUDA_UNITS_LINES, TARTAN_CUDA_UNITS_GATHER };
+void tartan_cuda_sweep_choose_unit(tartan_cuda_sweep *s, int32_t outputs, enum tartan_cuda_unit_rule rule);
 
 /* The elements after the last unit, as a sweep of their own. */
 tartan_cuda_sweep tartan_cuda_sweep_rest(const tartan_cuda_sweep *s);

@@ -18,7 +18,8 @@ tartan_cuda_rating tartan_cuda_spmm_plain_rate, tartan_cuda_spmm_gather_rate, ta
     tartan_cuda_spmm_mma_rate, tartan_cuda_spmm_wgmma_rate, tartan_cuda_spmm_swapped_rate,
     tartan_cuda_spmm_narrow_rate, tartan_cuda_spmm_few_rate, tartan_cuda_spmm_dense_rate;
 /* problem: tartan_cuda_sddmm */
-tartan_cuda_rating tartan_cuda_sddmm_plain_rate, tartan_cuda_sddmm_mma_rate, tartan_cuda_sddmm_wgmma_rate;
+tartan_cuda_rating tartan_cuda_sddmm_plain_rate, tartan_cuda_sddmm_gather_rate, tartan_cuda_sddmm_mma_rate,
+    tartan_cuda_sddmm_wgmma_rate;
 /* problem: tartan_cuda_attention_forward */
 tartan_cuda_rating tartan_cuda_attention_forward_plain_rate, tartan_cuda_attention_forward_wgmma_rate;
 /* problem: tartan_cuda_attention_backward */
@@ -118,6 +119,17 @@ int32_t tartan_cuda_spmm_narrow_reads(const tartan_cuda_spmm *p, bool padded);
 
 /* Whether it first copies B, with lines that are padded, because it would have to read element by element. */
 bool tartan_cuda_spmm_narrow_copies(const tartan_cuda_spmm *p);
+
+/* ---- Inside spmm_gather and sddmm_gather ---- */
+
+/* Whether they first copy dense operands that they would load element by element: with aligned lines, 16-bit ones transposed where
+ * that is what they need. */
+bool tartan_cuda_spmm_gather_copies(const tartan_cuda_spmm *p);
+bool tartan_cuda_sddmm_gather_copies(const tartan_cuda_sddmm *p);
+
+/* How many columns of a tile of sddmm_gather a block takes where columns of Y (and, of 16 bits, rows of X) are contiguous and loaded
+ * as they lie, in aligned pieces of 16 bytes; 0: not so, or that would be more than 1.5 times the block. */
+int32_t tartan_cuda_sddmm_places(const tartan_cuda_sddmm *p);
 
 /* ---- Inside spmm_mma and sddmm_mma ---- */
 

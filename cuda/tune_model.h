@@ -20,11 +20,12 @@ typedef struct design {
     int32_t
         log2_lines[SIZES];  /* spmm: block rows of a tile of C; sddmm: blocks that share a row panel of X */
     int32_t columns[SIZES]; /* spmm: columns of a tile of C */
-    /* spmm of 16 bits with at most `columns` columns has too few tiles for all SMs: TFLOP/s for each 64 columns */
+    /* spmm with at most `columns` columns has too few tiles for all SMs: TFLOP/s for each 64 columns, of dtypes that were measured */
     struct {
         double rate;
         int64_t columns;
     } few[SIZES];
+    bool few_of[KINDS];
 } design;
 
 static inline double smaller(double a, double b) {

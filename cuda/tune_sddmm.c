@@ -10,8 +10,14 @@ static const design sddmm_plain = {.peak = {[F64] = {3, 6, 8, 8, 8},
                                             [F32] = {5, 9, 14, 13, 13},
                                             [TF32] = {5, 9, 14, 13, 13},
                                             [HALF] = {5, 9, 14, 13, 13}}};
+/* H200, 4096 x 4096 with 512 terms, a tenth of the blocks; tf32 was not measured. */
+static const design sddmm_gather = {.peak = {[F64] = {9, 14, 17, 15, 16},
+                                             [F32] = {13, 18, 21, 25, 25},
+                                             [TF32] = {18, 25, 33, 42, 42},
+                                             [HALF] = {24, 32, 50, 65, 58}},
+                                    .log2_lines = {4, 3, 2, 1, 0}};
 static const design sddmm_mma = {
-    .peak = {[F64] = {10, 20, 30, 45, 50}, [TF32] = {15, 30, 60, 100, 100}, [HALF] = {20, 40, 80, 120, 120}},
+    .peak = {[F64] = {10, 12, 12, 17, 17}, [TF32] = {15, 30, 60, 100, 100}, [HALF] = {20, 40, 80, 120, 120}},
     .log2_lines = {3, 2, 1, 0, 0}};
 static const design sddmm_wgmma = {.peak = {[HALF] = {76, 131, 248, 477, 580}},
                                    .log2_lines = {6, 5, 4, 3, 1}};
@@ -23,6 +29,10 @@ static const double stage_kb_64 = 72, stage_kb_128 = 48;
 static const int32_t sddmm_least_entry_cost = 6, sddmm_products_cost = 152;
 /* Boxes of Y with contiguous columns may read so many times the width of a block. */
 static const double sddmm_most_read = 1.5;
+/* sddmm_gather: parts of its time that it loses by loading a factor element by element, and how much wider than a block its columns
+ * of a tile may be. */
+static const double sddmm_single_part[KINDS] = {[F64] = 0.4, [F32] = 0.5, [TF32] = 0.7, [HALF] = 1},
+                    sddmm_most_places = 1.5;
 static const int32_t sddmm_whole_from =
     32; /* smaller blocks are limited by the number of boxes, never by products */
 static const double sddmm_whole_slack = 1.08;
@@ -47,8 +57,13 @@ static double sddmm_rate(const design *d, const tartan_cuda_sddmm *p) {
     return smaller(arithmetic, smaller(l2, memory));
 }
 
+/* Edges below 8 have their part of the rate of 8. */
+static double of_small_edge(const tartan_cuda_sddmm *p) {
+    return smaller(1, p->block_m / 8.0);
+}
+
 double tartan_cuda_sddmm_plain_rate(const void *problem) {
-    return sddmm_rate(&sddmm_plain, problem);
+    return sddmm_rate(&sddmm_plain, problem) * of_small_edge(problem);
 }
 
 /* What copies of the factors that are not aligned take, in us; *operations: of the product. */
@@ -63,6 +78,55 @@ static double align_us(const tartan_cuda_sddmm *p, double *operations) {
     }
     *operations = 2 * (p->variable ? p->figures.filled : 1) * (double)p->blocks * p->block_m * p->block_n * k;
     return us;
+}
+
+/* What copies take that let sddmm_gather load by 16 bytes what it would load element by element, and of how many factors. */
+static double gather_copies_us(const tartan_cuda_sddmm *p, int32_t *single) {
+    const bool half = tartan_cuda_is_half(p->dtype), across = tartan_cuda_sddmm_places(p) > 0;
+    double us = 0;
+    *single = 0;
+    for (int32_t i = 0; i < p->pairs; i++) {
+        const tartan_cuda_batch *b = &p->pair[i].batch;
+        const tartan_cuda_dense *const d[] = {&p->pair[i].x, &p->pair[i].y};
+        for (int32_t of_y = 0; of_y < 2; of_y++) {
+            const int64_t along = of_y ? d[of_y]->row_stride : d[of_y]->col_stride;
+            const double elements = (double)p->pair[i].k * (double)(of_y ? p->n : p->m);
+            const int64_t batch_stride = of_y ? b->second[0] : b->first[0];
+            const bool unaligned = !tartan_cuda_is_mappable(d[of_y], p->heads, b->entries, batch_stride),
+                       turned = along != 1 && !across && (half || of_y); /* else it is loaded as it lies */
+            const int32_t copies = half ? (int32_t)unaligned + (int32_t)turned : unaligned && !turned;
+            us += copies * tartan_cuda_copy_us(d[of_y], p->heads, b->entries, elements);
+            *single += copies > 0;
+        }
+    }
+    return us;
+}
+
+double tartan_cuda_sddmm_gather_rate(const void *problem) {
+    return sddmm_rate(&sddmm_gather, problem) * of_small_edge(problem);
+}
+
+bool tartan_cuda_sddmm_gather_copies(const tartan_cuda_sddmm *p) {
+    int32_t single;
+    const double us = gather_copies_us(p, &single);
+    if (us == 0 || p->blocks == 0) return false;
+    double operations;
+    align_us(p, &operations);
+    const double lost = sddmm_single_part[tartan_cuda_kind_of(p->dtype, p->tf32)] * single / (2 * p->pairs);
+    return us < lost * operations / tartan_cuda_sddmm_gather_rate(p) / 1e6;
+}
+
+int32_t tartan_cuda_sddmm_places(const tartan_cuda_sddmm *p) {
+    if (p->variable || p->pairs == 0) return 0;
+    const bool half = tartan_cuda_is_half(p->dtype);
+    for (int32_t i = 0; i < p->pairs; i++) {
+        if (p->pair[i].y.col_stride != 1 || p->pair[i].y.row_stride == 1) return 0;
+        if (half && (p->pair[i].x.row_stride != 1 || p->pair[i].x.col_stride == 1)) return 0;
+    }
+    const int32_t unit = 16 / tartan_cuda_bytes_of(p->dtype), power = p->block_n & -p->block_n;
+    const int32_t shift = power < unit ? unit - power : 0; /* the first column in its piece, at most */
+    const int32_t places = (p->block_n + shift + unit - 1) / unit * unit;
+    return places <= sddmm_most_places * p->block_n ? places : 0;
 }
 
 /* Blocks that are taken as sub-blocks have the rate of these. */

@@ -12,29 +12,35 @@ static const double processors = 132; /* SMs */
 /* What a product takes with any kernel besides its operations, in us: it begins, and it ends. */
 const double tartan_cuda_spmm_start_us = 2.5;
 
-static const design spmm_plain = {.peak = {[F64] = {3, 5, 6, 6, 5},
-                                           [F32] = {4.5, 7, 9, 9, 8},
-                                           [TF32] = {4.5, 7, 9, 9, 8},
-                                           [HALF] = {4.5, 7, 9, 9, 8},
-                                           [F8] = {4.5, 7, 9, 9, 8}},
-                                  .columns = {32, 32, 32, 32, 32},
-                                  .few = {{2, 128}, {2, 128}, {2, 128}, {2, 128}, {2, 128}}};
+static const design spmm_plain = {
+    .peak = {[F64] = {3, 5, 6, 6, 5},
+             [F32] = {4.5, 7, 9, 9, 8},
+             [TF32] = {4.5, 7, 9, 9, 8},
+             [HALF] = {4.5, 7, 9, 9, 8},
+             [F8] = {4.5, 7, 9, 9, 8}},
+    .columns = {32, 32, 32, 32, 32},
+    .few = {{2, 128}, {2, 128}, {2, 128}, {2, 128}, {2, 128}},
+    .few_of = {[F64] = true, [F32] = true, [TF32] = true, [HALF] = true, [F8] = true}};
 /* H200, 4096 x 4096 by 512, a tenth of the blocks; tf32 was not measured. */
-static const design spmm_gather = {.peak = {[F64] = {4, 9, 9, 10, 8},
-                                            [F32] = {5.5, 12, 13, 15, 12},
-                                            [TF32] = {7, 15, 17, 19, 17},
-                                            [HALF] = {10, 19, 24, 25, 25}},
-                                   .columns = {128, 128, 128, 128, 128}};
+static const design spmm_gather = {.peak = {[F64] = {9, 13, 16, 20, 18},
+                                            [F32] = {12, 18, 21, 25, 22},
+                                            [TF32] = {18, 25, 33, 42, 40},
+                                            [HALF] = {27, 38, 47, 65, 62}},
+                                   .columns = {128, 128, 128, 128, 128},
+                                   .few = {{3.2, 128}, {5.9, 128}, {5.9, 128}, {5.9, 128}, {5.5, 128}},
+                                   .few_of = {[F64] = true, [F32] = true}};
 static const design spmm_simt = {.peak = {[F32] = {31, 44, 45, 45, 45}, [TF32] = {31, 44, 45, 45, 45}},
                                  .log2_lines = {2, 1, 0, 0, 0},
                                  .columns = {256, 256, 256, 256, 256},
-                                 .few = {{4.3, 128}, {3.5, 128}, {2.8, 128}, {2.6, 128}, {2, 128}}};
+                                 .few = {{4.3, 128}, {3.5, 128}, {2.8, 128}, {2.6, 128}, {2, 128}},
+                                 .few_of = {[F32] = true, [TF32] = true}};
 /* In f64, L2 limits blocks of 8 (21); lines of sub-blocks share what they read (30 to 36). */
 static const design spmm_mma = {
     .peak = {[F64] = {33, 33, 42, 48, 43}, [TF32] = {29, 56, 90, 131, 132}, [HALF] = {36, 60, 100, 130, 130}},
     .log2_lines = {3, 2, 1, 0, 0},
     .columns = {256, 256, 256, 256, 256},
-    .few = {{3, 256}, {3, 256}, {3, 256}, {3, 256}, {3, 256}}};
+    .few = {{3, 256}, {3, 256}, {3, 256}, {3, 256}, {3, 256}},
+    .few_of = {[F64] = true, [HALF] = true}};
 static const design spmm_wgmma_64 = {/* tiles of 64 x 512 */
                                      .peak = {[TF32] = {270, 270, 270, 270, 0},
                                               [HALF] = {450, 500, 500, 470, 0},
@@ -42,19 +48,22 @@ static const design spmm_wgmma_64 = {/* tiles of 64 x 512 */
                                      .zeros = true,
                                      .log2_lines = {3, 2, 1, 0, 0},
                                      .columns = {512, 512, 512, 512, 512},
-                                     .few = {{4.8, 256}, {14, 256}, {23, 256}, {29, 128}, {29, 128}}};
+                                     .few = {{4.8, 256}, {14, 256}, {23, 256}, {29, 128}, {29, 128}},
+                                     .few_of = {[HALF] = true}};
 static const design spmm_wgmma_128 =
     {/* tiles of 128 x 256 */
      .peak = {[TF32] = {0, 0, 0, 0, 350}, [HALF] = {0, 0, 0, 600, 650}, [F8] = {0, 0, 0, 0, 1200}},
      .zeros = true,
      .log2_lines = {4, 3, 2, 1, 0},
      .columns = {256, 256, 256, 256, 256},
-     .few = {{4.8, 256}, {14, 256}, {23, 256}, {29, 128}, {29, 128}}};
+     .few = {{4.8, 256}, {14, 256}, {23, 256}, {29, 128}, {29, 128}},
+     .few_of = {[HALF] = true}};
 /* By the rows of a product: up to 96, and more. At 4096 an H100 has 0.73 to 0.84 of the rates that follow, as of those of
  * spmm_wgmma. */
 static const design spmm_swapped = {.peak = {[HALF] = {0, 0, 0, 420, 500}},
                                     .columns = {256, 256, 256, 256, 192},
-                                    .few = {[SIZES - 2] = {29, 128}, [SIZES - 1] = {29, 128}}};
+                                    .few = {[SIZES - 2] = {29, 128}, [SIZES - 1] = {29, 128}},
+                                    .few_of = {[HALF] = true}};
 static const design spmm_swapped_tf32 = {.peak = {[TF32] = {0, 0, 0, 250, 270}},
                                          .columns = {256, 256, 256, 256, 256}};
 /* What gathering leaves of the rate of tiles of 128 rows (H100, blocks of 72 to 120, 4096). */
@@ -92,6 +101,9 @@ static const int64_t near_bytes[2] = {64 << 20, 16 << 20};
 /* What spmm_simt loses by loading B element by element, of its time (H200, blocks of 64, 4096: 0.3 to 0.7). */
 static const double simt_lost_part = 0.3;
 
+/* What spmm_gather loses by loading B element by element, of its time. */
+static const double gather_single_part[KINDS] = {[F64] = 0.3, [F32] = 0.4, [TF32] = 0.6, [HALF] = 0.8};
+
 enum { GATHERED_BYTES = 64 }; /* edge of the largest sub-blocks that spmm_wgmma gathers, see there */
 
 /* ---- Rates ---- */
@@ -125,9 +137,7 @@ static double spmm_rate(const design *d, const tartan_cuda_spmm *p, double part)
 }
 
 static double with_few_columns(const design *d, const tartan_cuda_spmm *p, int32_t size, double rate) {
-    const bool measured =
-        tartan_cuda_is_half(p->dtype) || p->dtype == TARTAN_F64 || d == &spmm_plain || d == &spmm_simt;
-    if (!measured || p->n > d->few[size].columns) return rate;
+    if (!d->few_of[tartan_cuda_kind_of(p->dtype, p->tf32)] || p->n > d->few[size].columns) return rate;
     return smaller(rate, d->few[size].rate * (double)p->n / 64);
 }
 
@@ -142,14 +152,46 @@ static double with_start(const tartan_cuda_spmm *p, double rate, double us) {
     return operations > 0 ? tartan_cuda_with_us(rate, operations, tartan_cuda_spmm_start_us + us) : rate;
 }
 
+/* Edges below 8 have their part of the rate of 8. */
+static double of_small_edge(const tartan_cuda_spmm *p) {
+    return smaller(1, p->block_m / 8.0);
+}
+
 double tartan_cuda_spmm_plain_rate(const void *problem) {
     const tartan_cuda_spmm *p = problem;
-    const double rate = spmm_rate(&spmm_plain, p, 1);
+    const double rate = spmm_rate(&spmm_plain, p, of_small_edge(p));
     return with_start(p, with_few_columns(&spmm_plain, p, tartan_cuda_size_of(p->block_m), rate), 0);
 }
 
+/* The rate of spmm_gather, and whether it copies B: what is loaded element by element otherwise, it copies where that pays. */
+static double gather_rate(const tartan_cuda_spmm *p, bool *copies) {
+    const double rate = spmm_rate(&spmm_gather, p, of_small_edge(p));
+    const bool half = tartan_cuda_is_half(p->dtype), turned = p->b.col_stride != 1;
+    const bool lines = p->b.row_stride == 1 || p->b.col_stride == 1;
+    const bool unaligned = !tartan_cuda_is_mappable(&p->b, p->heads, p->batch.entries, p->batch.first[0]);
+    *copies = false;
+    if (!unaligned && !(half && turned)) return rate;
+    const double single = rate * (1 - gather_single_part[tartan_cuda_kind_of(p->dtype, p->tf32)]);
+    if (!lines || p->batch.ndim > 1 || (turned && !half)) return single;
+    const double copy_us =
+        tartan_cuda_copy_us(&p->b, p->heads, p->batch.entries, (double)p->k * (double)p->n);
+    const double copied =
+        tartan_cuda_with_us(rate, operations_of(p), (unaligned + (half && turned)) * copy_us);
+    *copies = copied > single;
+    return *copies ? copied : single;
+}
+
 double tartan_cuda_spmm_gather_rate(const void *problem) {
-    return with_start(problem, spmm_rate(&spmm_gather, problem, 1), 0);
+    const tartan_cuda_spmm *p = problem;
+    bool copies;
+    const double rate = gather_rate(p, &copies);
+    return with_start(p, with_few_columns(&spmm_gather, p, tartan_cuda_size_of(p->block_m), rate), 0);
+}
+
+bool tartan_cuda_spmm_gather_copies(const tartan_cuda_spmm *p) {
+    bool copies;
+    gather_rate(p, &copies);
+    return copies;
 }
 
 double tartan_cuda_spmm_simt_rate(const void *problem) {

@@ -1,6 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0
- * Products of tensor cores by dtype of the factors, and of stages in shared memory whose rows are what is summed over: [inner][outer]
- * elements. */
+ * Products of tensor cores by dtype of the factors, and of stages in shared memory. */
 #ifndef TARTAN_CUDA_MMA_FACTORS_CUH
 #define TARTAN_CUDA_MMA_FACTORS_CUH
 
@@ -110,46 +109,56 @@ __device__ __forceinline__ void multiply_fragments(typename Products::Sum (&sums
     }
 }
 
-/* ---- Stages of [inner][outer] elements ---- */
+/* ---- Panels of a stage: [outer][inner] elements where kAlong, lines along what is summed over; else [inner][outer] ---- */
 
-/* Of [inner][outer] elements: 16 outer elements from `at` on by the inner elements of a step, as a left factor. */
-template <class Products, int kPitch>
+/* 16 outer elements from `at` on by the inner elements of a step, as a left factor. */
+template <class Products, bool kAlong, int kPitch>
 __device__ __forceinline__ void load_left(uint32_t from, int at, int step, typename Products::Word (&a)[4]) {
     constexpr int kElement = (int)sizeof(typename Products::Element);
     const int lane = threadIdx.x % 32;
-    if constexpr (kElement == 2) {
+    if constexpr (kAlong && kElement <= 4) { /* a step is 32 bytes */
+        load_pieces<false>(a, from + (at + lane % 8 + 8 * (lane / 8 % 2)) * kPitch + 32 * step +
+                                  16 * (lane / 16));
+    } else if constexpr (kElement == 2) {
         const int k = 16 * step + lane % 8 + 8 * (lane / 16);
         load_pieces<true>(a, from + k * kPitch + (at + 8 * (lane / 8 % 2)) * 2);
     } else {
+        constexpr int kInner = kAlong ? kElement : kPitch, kOuter = kAlong ? kPitch : kElement;
 #pragma unroll
         for (int w = 0; w < 4; w++)
-            shared_load(a[w], from + (8 * step + lane % 4 + 4 * (w / 2)) * kPitch +
-                                  (at + lane / 4 + 8 * (w % 2)) * kElement);
+            shared_load(a[w], from + (8 * step + lane % 4 + 4 * (w / 2)) * kInner +
+                                  (at + lane / 4 + 8 * (w % 2)) * kOuter);
     }
 }
 
 /* The same as two right factors of 8. */
-template <class Products, int kPitch>
+template <class Products, bool kAlong, int kPitch>
 __device__ __forceinline__ void load_right(uint32_t from, int at, int step,
                                            typename Products::Word (&b)[2][2]) {
     constexpr int kElement = (int)sizeof(typename Products::Element);
     const int lane = threadIdx.x % 32;
-    if constexpr (kElement == 2) {
+    if constexpr (kElement == 2 || (kAlong && kElement == 4)) {
         uint32_t words[4];
-        const int k = 16 * step + lane % 8 + 8 * (lane / 8 % 2);
-        load_pieces<true>(words, from + k * kPitch + (at + 8 * (lane / 16)) * 2);
+        if constexpr (kAlong) {
+            load_pieces<false>(words, from + (at + lane % 8 + 8 * (lane / 16)) * kPitch + 32 * step +
+                                          16 * (lane / 8 % 2));
+        } else {
+            const int k = 16 * step + lane % 8 + 8 * (lane / 8 % 2);
+            load_pieces<true>(words, from + k * kPitch + (at + 8 * (lane / 16)) * 2);
+        }
         b[0][0] = words[0], b[0][1] = words[1], b[1][0] = words[2], b[1][1] = words[3];
     } else {
+        constexpr int kInner = kAlong ? kElement : kPitch, kOuter = kAlong ? kPitch : kElement;
 #pragma unroll
         for (int w = 0; w < 4; w++)
-            shared_load(b[w / 2][w % 2], from + (8 * step + lane % 4 + 4 * (w % 2)) * kPitch +
-                                             (at + lane / 4 + 8 * (w / 2)) * kElement);
+            shared_load(b[w / 2][w % 2], from + (8 * step + lane % 4 + 4 * (w % 2)) * kInner +
+                                             (at + lane / 4 + 8 * (w / 2)) * kOuter);
     }
 }
 
-/* Adds the products of stages x [F::kDepth][kPitchX bytes] and y [F::kDepth][kPitchY], transposed: 16 F::kRows outer elements of y
- * from `row` on by 8 F::kCols of x from `col` on. */
-template <class Products, class F>
+/* Adds the products of a stage with panels x and y, transposed: 16 F::kRows outer elements of y from `row` on by 8 F::kCols of x
+ * from `col` on. */
+template <class Products, class F, bool kAlongX = false, bool kAlongY = false>
 __device__ __forceinline__ void multiply_inner(uint32_t x, uint32_t y, int row, int col,
                                                typename Products::Sum (&sums)[F::kRows][F::kCols][4]) {
     using Word = typename Products::Word;
@@ -158,10 +167,11 @@ __device__ __forceinline__ void multiply_inner(uint32_t x, uint32_t y, int row, 
     for (int step = 0; step < kSteps; step++) {
         Word a[F::kRows][4], b[F::kCols][2];
 #pragma unroll
-        for (int i = 0; i < F::kRows; i++) load_left<Products, F::kPitchY>(y, row + 16 * i, step, a[i]);
+        for (int i = 0; i < F::kRows; i++)
+            load_left<Products, kAlongY, F::kPitchY>(y, row + 16 * i, step, a[i]);
 #pragma unroll
         for (int j = 0; j < F::kCols; j += 2)
-            load_right<Products, F::kPitchX>(x, col + 8 * j, step, *(Word(*)[2][2]) & b[j]);
+            load_right<Products, kAlongX, F::kPitchX>(x, col + 8 * j, step, *(Word(*)[2][2]) & b[j]);
         multiply_fragments<Products>(sums, a, b);
     }
 }

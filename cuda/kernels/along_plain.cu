@@ -1,21 +1,13 @@
 /* SPDX-License-Identifier: Apache-2.0
- * The largest numbers of lines, and elements of lines by their indices. Lines that lie side by side have a thread each, or a row of
- * threads; others a warp or a CTA. */
-#include "backend/operation.h"
+ * The largest numbers of lines, and elements of lines by their indices. Lines have a warp or a CTA each, or go the ways of line_parts.cuh;
+ * those by indices that lie side by side have a thread each. */
 #include "kernels.h"
-#include "kernels/lines.cuh"
+#include "kernels/along.cuh"
+#include "kernels/line_parts.cuh"
 #include "kernels/order.cuh"
 
 namespace tartan_cuda {
 namespace {
-
-enum { WHOLE, INDICES, VALUES }; /* arrays: of n numbers in a line, of k indices, of k numbers */
-
-struct Along {
-    Lines lines;
-    int64_t k, base;
-    bool distinct;
-};
 
 __device__ __forceinline__ void set_index(const Along &p, int64_t at, int64_t place) {
     const tartan_cuda_swept &a = p.lines.sweep.array[INDICES];
@@ -26,13 +18,6 @@ __device__ __forceinline__ void set_index(const Along &p, int64_t at, int64_t pl
         ((int32_t *)a.data)[at] = (int32_t)(place + p.base);
     else
         ((uint8_t *)a.data)[at] = (uint8_t)(place + p.base);
-}
-
-/* Where index e of a line points to; -1: out of the line. */
-__device__ __forceinline__ int64_t place_of(const Along &p, const int64_t (&at)[LINE_ARRAYS], int64_t e) {
-    const int64_t place =
-        index_at(p.lines.sweep.array[INDICES], at[INDICES] + e * p.lines.step[INDICES]) - p.base;
-    return place >= 0 && place < p.lines.n ? place : -1;
 }
 
 /* ---- The largest number ---- */
@@ -80,43 +65,69 @@ __global__ void __launch_bounds__(OF_LINE < THREADS ? THREADS : OF_LINE)
     });
 }
 
-/* Lines side by side: 32 of them, each with blockDim.y threads. */
-template <typename T>
-__global__ void __launch_bounds__(1024) find_largest_across(const __grid_constant__ Along p) {
-    using K = typename Order<T>::Key;
-    __shared__ Largest<K> parts[32][32];
-    const int64_t groups = (p.lines.count + 31) / 32;
-    for (int64_t group = blockIdx.x; group < groups; group += gridDim.x) {
-        const int64_t line = group * 32 + threadIdx.x;
-        int64_t at[LINE_ARRAYS] = {};
-        Largest<K> most = {0, INT64_MAX};
-        if (line < p.lines.count) {
-            find_line(p.lines, line, at);
-            const T *const x = (const T *)p.lines.sweep.array[WHOLE].data + at[WHOLE];
-#pragma unroll 8
-            for (int64_t i = threadIdx.y; i < p.lines.n; i += blockDim.y) {
-                const K key = Order<T>::key(x[i * p.lines.step[WHOLE]]);
-                if (key > most.key) most.key = key, most.place = i;
-            }
-        }
-        __syncthreads();
-        parts[threadIdx.y][threadIdx.x] = most;
-        __syncthreads();
-        if (threadIdx.y > 0 || line >= p.lines.count) continue;
-        for (uint32_t y = 1; y < blockDim.y; y++) {
-            const Largest<K> other = parts[y][threadIdx.x];
-            most.meet(other.key, other.place);
-        }
-        set_largest<T>(p, at, most.place);
+/* As line_parts.cuh has lines. */
+template <typename T> struct LargestLines {
+    using Numbers = T;
+    using S = tartan_cuda_sum<T>;
+    using Sum = Largest<typename Order<S>::Key>;
+    static constexpr bool HAS_SUMS = true, MAY_WRITE = false, UNITS = sizeof(T) < 8;
+    static constexpr int INPUTS = 1, CTAS = 3;
+
+    Along p;
+    int64_t lines, n;
+
+    struct At {
+        int64_t at[LINE_ARRAYS];
+        Cells<T> in[1];
+    };
+    struct Items {
+        S x[BATCH];
+    };
+    struct Known {};
+
+    __host__ __device__ const tartan_cuda_swept &input(int) const { return p.lines.sweep.array[WHOLE]; }
+    __host__ __device__ bool writes() const { return false; }
+    bool has_units() const { return tartan_cuda::has_units(p.lines.sweep, WHOLE, p.lines.step[WHOLE], n); }
+    bool follow_each_other() const {
+        return tartan_cuda::follow_each_other(p.lines.sweep, WHOLE, p.lines.step[WHOLE], n);
     }
-}
+
+    __device__ __forceinline__ At at(int64_t line) const {
+        At a;
+        find_line(p.lines, line, a.at);
+        a.in[0] = Cells<T>(p.lines.sweep.array[WHOLE], a.at[WHOLE], p.lines.step[WHOLE]);
+        return a;
+    }
+    __device__ __forceinline__ Sum nothing() const { return {0, INT64_MAX}; }
+    __device__ __forceinline__ void begin(At &, Sum &, bool) const {}
+    template <int EACH>
+    __device__ __forceinline__ void load(const At &a, const Places<EACH> &places, int count,
+                                         Items &items) const {
+        a.in[0].load(places, count, items.x);
+    }
+    template <int EACH>
+    __device__ __forceinline__ void add(const At &, Sum &s, const Items &items, const Places<EACH> &places,
+                                        int count) const {
+        Sum most = {0, 0};
+        EACH_OF(BATCH) {
+            const auto key = i < count ? Order<S>::key(items.x[i]) : 0;
+            if (key > most.key) most.key = key, most.place = i;
+        }
+        if (most.key > s.key) s = {most.key, places[(int)most.place]};
+    }
+    __device__ __forceinline__ void join(Sum &s, const Sum &other) const { s.meet(other.key, other.place); }
+    __device__ __forceinline__ Known end(const At &a, const Sum &s, bool first) const {
+        if (first) set_largest<T>(p, a.at, s.place);
+        return {};
+    }
+};
 
 template <typename T>
 tartan_status run_largest(const char *function, tartan_cuda_queue *queue, const Along &p) {
-    if (lie_across(p.lines)) {
-        const int parts = p.lines.n >= 256 ? 32 : p.lines.n >= 32 ? 8 : 4;
-        return tartan_cuda_launch(function, queue, find_largest_across<T>,
-                                  tartan_cuda_grid((p.lines.count + 31) / 32), dim3(32, parts), p);
+    if (go_by_parts(p.lines)) {
+        const LargestLines<T> op = {p, p.lines.count, p.lines.n};
+        return are_short(op) ? run_short(function, queue, op)
+                             : run_parts(function, queue, op, lie_across(p.lines), (int32_t)sizeof(T));
     }
     return by_length(p.lines, [&](auto threads, dim3 grid, dim3 block) {
         return tartan_cuda_launch(function, queue, find_largest<T, decltype(threads)::value>, grid, block, p);
@@ -127,10 +138,12 @@ tartan_status run_largest(const char *function, tartan_cuda_queue *queue, const 
 
 /* A thread has an element of y. ACROSS: neighbours are in other lines. */
 template <bool ACROSS> __global__ void __launch_bounds__(THREADS) take(const __grid_constant__ Along p) {
-    const int64_t all = p.lines.count * p.k;
+    const int64_t all = p.lines.count * p.k, by = ACROSS ? p.lines.count : p.k;
     for (int64_t i = (int64_t)blockIdx.x * THREADS + threadIdx.x; i < all;
          i += (int64_t)gridDim.x * THREADS) {
-        const int64_t line = ACROSS ? i % p.lines.count : i / p.k, e = ACROSS ? i / p.lines.count : i % p.k;
+        /* Division of 64 bits takes more instructions than all the rest. */
+        const int64_t whole = all <= UINT32_MAX ? (uint32_t)i / (uint32_t)by : i / by, rest = i - whole * by;
+        const int64_t line = ACROSS ? rest : whole, e = ACROSS ? whole : rest;
         int64_t at[LINE_ARRAYS];
         find_line(p.lines, line, at);
         const int64_t place = place_of(p, at, e);
@@ -139,79 +152,6 @@ template <bool ACROSS> __global__ void __launch_bounds__(THREADS) take(const __g
                                                            at[WHOLE] + place * p.lines.step[WHOLE]);
         set_number(p.lines.sweep.array[VALUES], at[VALUES] + e * p.lines.step[VALUES], value);
     }
-}
-
-/* ---- And back ---- */
-
-template <typename S>
-__device__ __forceinline__ S value_at(const Along &p, const int64_t (&at)[LINE_ARRAYS], int64_t e) {
-    return number_at<S>(p.lines.sweep.array[VALUES], at[VALUES] + e * p.lines.step[VALUES]);
-}
-
-/* The sum of the values of an index, or nothing if it was there before. */
-template <typename S>
-__device__ __forceinline__ bool sum_alike(const Along &p, const int64_t (&at)[LINE_ARRAYS], int64_t e,
-                                          int64_t place, S *sum) {
-    *sum = value_at<S>(p, at, e);
-    if (p.distinct || p.k == 1) return true;
-    for (int64_t before = 0; before < e; before++)
-        if (place_of(p, at, before) == place) return false;
-    for (int64_t after = e + 1; after < p.k; after++)
-        if (place_of(p, at, after) == place) *sum += value_at<S>(p, at, after);
-    return true;
-}
-
-template <typename S, int OF_LINE>
-__global__ void __launch_bounds__(OF_LINE < THREADS ? THREADS : OF_LINE)
-    put(const __grid_constant__ Along p) {
-    const tartan_cuda_swept &whole = p.lines.sweep.array[WHOLE];
-    each_line<OF_LINE>(p.lines, [&](int64_t line, int thread) {
-        int64_t at[LINE_ARRAYS];
-        find_line(p.lines, line, at);
-        clear_line<OF_LINE>(whole, at[WHOLE], p.lines.n, p.lines.step[WHOLE], thread);
-        line_sync<OF_LINE>();
-        for (int64_t e = thread; e < p.k; e += OF_LINE) {
-            const int64_t place = place_of(p, at, e);
-            S sum;
-            if (place >= 0 && sum_alike<S>(p, at, e, place, &sum))
-                set_number(whole, at[WHOLE] + place * p.lines.step[WHOLE], sum);
-        }
-    });
-}
-
-template <typename S> __global__ void __launch_bounds__(THREADS) put_across(const __grid_constant__ Along p) {
-    const tartan_cuda_swept &whole = p.lines.sweep.array[WHOLE];
-    const int64_t step = p.lines.step[WHOLE];
-    for (int64_t line = (int64_t)blockIdx.x * THREADS + threadIdx.x; line < p.lines.count;
-         line += (int64_t)gridDim.x * THREADS) {
-        int64_t at[LINE_ARRAYS];
-        find_line(p.lines, line, at);
-        if (p.k == 1) {
-            const int64_t place = place_of(p, at, 0);
-            const S value = value_at<S>(p, at, 0);
-            for (int64_t i = 0; i < p.lines.n; i++)
-                set_number(whole, at[WHOLE] + i * step, i == place ? value : 0);
-            continue;
-        }
-        for (int64_t i = 0; i < p.lines.n; i++) set_number(whole, at[WHOLE] + i * step, (S)0);
-        for (int64_t e = 0; e < p.k; e++) {
-            const int64_t place = place_of(p, at, e);
-            S sum;
-            if (place >= 0 && sum_alike<S>(p, at, e, place, &sum))
-                set_number(whole, at[WHOLE] + place * step, sum);
-        }
-    }
-}
-
-template <typename S> tartan_status run_put(const char *function, tartan_cuda_queue *queue, const Along &p) {
-    const int64_t enough = 1 << 15; /* threads */
-    if (lie_across(p.lines) && p.lines.count >= enough)
-        return tartan_cuda_launch(function, queue, put_across<S>,
-                                  tartan_cuda_grid((p.lines.count + THREADS - 1) / THREADS), dim3(THREADS),
-                                  p);
-    return by_length(p.lines, [&](auto threads, dim3 grid, dim3 block) {
-        return tartan_cuda_launch(function, queue, put<S, decltype(threads)::value>, grid, block, p);
-    });
 }
 
 } // namespace
@@ -243,20 +183,4 @@ tartan_status tartan_cuda_take_along_plain(const char *function, tartan_cuda_que
     const bool across = p.k == 1 || lie_across(p.lines);
     return tartan_cuda_launch(function, queue, across ? take<true> : take<false>,
                               tartan_cuda_grid((all + THREADS - 1) / THREADS), dim3(THREADS), p);
-}
-
-tartan_status tartan_cuda_put_along_plain(const char *function, tartan_cuda_queue *queue,
-                                          const void *problem) {
-    const auto *op = (const tartan_op_put_along *)problem;
-    const tartan_array *x_grad = op->x_grad;
-    const int32_t last = x_grad->ndim - 1;
-    const auto extent = [&](const tartan_array *a) { return a->ndim > last ? ALONG : PER_LINE; };
-    Along p = {};
-    p.lines = lines_of(
-        x_grad, {{x_grad, ALONG}, {op->indices, extent(op->indices)}, {op->values, extent(op->values)}});
-    p.k = op->indices->ndim > last ? op->indices->shape[last] : 1;
-    p.base = op->base, p.distinct = op->distinct;
-    if (p.lines.count == 0 || p.lines.n == 0) return TARTAN_OK;
-    return x_grad->dtype == TARTAN_F64 ? run_put<double>(function, queue, p)
-                                       : run_put<float>(function, queue, p);
 }

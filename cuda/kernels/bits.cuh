@@ -114,6 +114,12 @@ template <typename S, bool WIDE> __device__ __forceinline__ Access access_of(con
     return !WIDE ? ONE_BY_ONE : s.unit == SLOTS<S> ? AT_ONCE : BY_GROUP;
 }
 
+inline bool gathers(const tartan_cuda_sweep &s) {
+    bool any = false;
+    for (int32_t i = 0; i < s.count; i++) any = any || s.array[i].gathered;
+    return any;
+}
+
 /* The bits of one element. */
 __device__ __forceinline__ uint2 load_bits(const tartan_cuda_swept &a, int bytes, int64_t at) {
     if (bytes == 8) return *((const uint2 *)a.data + at);
@@ -121,7 +127,35 @@ __device__ __forceinline__ uint2 load_bits(const tartan_cuda_swept &a, int bytes
     return make_uint2(*((const uint16_t *)a.data + at), 0);
 }
 
-/* Loads group g, or with AT_ONCE both, of which the first element is at `at`. */
+__device__ __forceinline__ void store_bits(const tartan_cuda_swept &a, int bytes, int64_t at, uint2 one) {
+    if (bytes == 8)
+        *((uint2 *)a.data + at) = one;
+    else if (bytes == 4)
+        *((uint32_t *)a.data + at) = one.x;
+    else
+        *((uint16_t *)a.data + at) = (uint16_t)one.x;
+}
+
+/* The bits of element i, which were set in the order of the elements, and of elements that were moved in groups. */
+__device__ __forceinline__ void set_bits(Bits &bits, int bytes, int i, uint2 one) {
+    uint32_t(&w)[8] = bits.word;
+    if (bytes == 4)
+        w[i] = one.x;
+    else if (bytes == 2)
+        w[i / 2] = i % 2 == 0 ? one.x : w[i / 2] | one.x << 16;
+    else if (i < 4)
+        w[2 * (i % 4)] = one.x, w[2 * (i % 4) + 1] = one.y;
+}
+__device__ __forceinline__ uint2 get_bits(const Bits &bits, int bytes, int i) {
+    const uint32_t(&w)[8] = bits.word;
+    if (bytes == 8) return make_uint2(w[2 * (i % 4)], w[2 * (i % 4) + 1]);
+    if (bytes == 4) return make_uint2(w[i], 0);
+    return make_uint2(i % 2 == 0 ? w[i / 2] & 0xffff : w[i / 2] >> 16, 0);
+}
+
+/* Loads group g, or with AT_ONCE both, of which the first element is at `at`. GATHERS: some arrays of the sweep are gathered, which takes
+ * registers that kernels for others have better uses for. */
+template <bool GATHERS = false>
 __device__ __forceinline__ void load_group(const tartan_cuda_swept &a, int bytes, Access access, int g,
                                            int64_t at, Bits &bits) {
     uint32_t(&w)[8] = bits.word;
@@ -132,9 +166,22 @@ __device__ __forceinline__ void load_group(const tartan_cuda_swept &a, int bytes
 #pragma unroll
         for (int i = 0; i < 8; i++) /* words of the group */
             if (i / (bytes == 2 ? 2 : 4) == g || access == AT_ONCE) w[i] = i % 2 == 0 ? one.x : one.y;
+    } else if (GATHERS && a.gathered) {
+        const int per = bytes == 8 ? 2 : 4; /* elements of a group */
+#pragma unroll
+        for (int i = 0; i < 8; i++) {
+            const int n = access == AT_ONCE ? i : i - g * per;
+            if (n < 0 || (access != AT_ONCE && n >= per)) continue;
+            set_bits(bits, bytes, i, load_bits(a, bytes, at + n * a.next));
+        }
     } else if (bytes > 2) {
-        const uint4 v = *(const uint4 *)((const char *)a.data + at * bytes);
-        w[4 * g] = v.x, w[4 * g + 1] = v.y, w[4 * g + 2] = v.z, w[4 * g + 3] = v.w;
+#pragma unroll
+        for (int i = 0; i < GROUPS; i++) /* f32 numbers beside units of 16 bits are two groups */
+            if (i == g || access == AT_ONCE) {
+                const uint4 v =
+                    *(const uint4 *)((const char *)a.data + at * bytes + (access == AT_ONCE ? i * 16 : 0));
+                w[4 * i] = v.x, w[4 * i + 1] = v.y, w[4 * i + 2] = v.z, w[4 * i + 3] = v.w;
+            }
     } else if (access == AT_ONCE) {
         const uint4 v = *(const uint4 *)((const uint16_t *)a.data + at);
         w[0] = v.x, w[1] = v.y, w[2] = v.z, w[3] = v.w;
@@ -221,11 +268,9 @@ template <typename S>
 __device__ __forceinline__ void store_slot(const tartan_cuda_swept &a, int bytes, int slot, int64_t at,
                                            const Bits &bits) {
     if constexpr (sizeof(S) == 8)
-        *((uint2 *)a.data + at) = make_uint2(bits.word[2 * slot], bits.word[2 * slot + 1]);
-    else if (bytes == 4)
-        *((uint32_t *)a.data + at) = bits.word[slot];
+        store_bits(a, bytes, at, make_uint2(bits.word[2 * slot], bits.word[2 * slot + 1]));
     else
-        *((uint16_t *)a.data + at) = (uint16_t)bits.word[slot];
+        store_bits(a, bytes, at, make_uint2(bits.word[slot], 0));
 }
 
 template <typename S> __device__ __forceinline__ int bytes_of(int32_t dtype) {

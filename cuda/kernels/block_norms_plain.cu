@@ -92,6 +92,8 @@ tartan_status tartan_cuda_block_norms_plain(const char *function, tartan_cuda_qu
     return tartan_cuda_by_any_dtype(p->matrix->dtype, [&](auto tag) {
         using T = typename decltype(tag)::type;
         const int32_t elements = s.block_rows * s.block_cols;
+        if (elements <= 4) return launch<T, 1>(function, queue, s, p->norm, blocks, out);
+        if (elements <= 32) return launch<T, 4>(function, queue, s, p->norm, blocks, out);
         if (elements <= 128) return launch<T, 8>(function, queue, s, p->norm, blocks, out);
         if (elements < 4096) return launch<T, 32>(function, queue, s, p->norm, blocks, out);
         return launch<T, THREADS>(function, queue, s, p->norm, blocks, out);

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0
  * Rows of a table by their indices, and the gradient of the table. For the gradient, indices are sorted with their places, in an order
- * that equal ones keep; then threads add up the places of each row, from the first to the last. */
+ * that equal ones keep; then threads add up the places of each row, from the first to the last, or those of rows that have many in parts. */
 #include <cub/device/device_radix_sort.cuh>
 
 #include "backend/operation.h"
@@ -9,44 +9,60 @@
 #include "device_memory.h"
 #include "dtype.h"
 #include "kernels.h"
+#include "kernels/segments.cuh"
 
+namespace tartan_cuda {
 namespace {
 
-constexpr int THREADS = 256, PER_ACCESS = 16;
+constexpr int PER_ACCESS = 16;
 
-/* The indices, and lines beside them: the last axis of an array that has one more. */
+/* The indices, and lines beside them: the last axis of an array that has one more. Dimension 0 changes fastest. */
 struct places {
     const void *indices;
     int32_t dtype, ndim;
     int64_t length[TARTAN_MAX_NDIM], step[TARTAN_MAX_NDIM], line[TARTAN_MAX_NDIM];
     int64_t count, base, padding, rows;
-    bool plain; /* indices lie one after the other */
 };
 
 places places_of(const tartan_array *indices, const tartan_array *lines, int64_t base, int64_t padding,
                  int64_t rows) {
-    places p = {indices->data, indices->dtype, indices->ndim, {}, {}, {}, 1, base, padding, rows, true};
+    places p = {indices->data, indices->dtype, 0, {}, {}, {}, 1, base, padding, rows};
     for (int32_t d = indices->ndim; d-- > 0;) {
-        p.plain = p.plain && (indices->shape[d] == 1 || indices->strides[d] == p.count);
-        p.length[d] = indices->shape[d], p.step[d] = indices->strides[d], p.line[d] = lines->strides[d];
-        p.count *= indices->shape[d];
+        const int64_t length = indices->shape[d], step = indices->strides[d], line = lines->strides[d];
+        const int32_t last = p.ndim - 1;
+        p.count *= length;
+        if (length == 1) continue;
+        if (last >= 0 && step == p.step[last] * p.length[last] && line == p.line[last] * p.length[last]) {
+            p.length[last] *= length;
+            continue;
+        }
+        p.length[p.ndim] = length, p.step[p.ndim] = step, p.line[p.ndim++] = line;
     }
     return p;
 }
 
-__device__ __forceinline__ int64_t offset(const places &p, const int64_t (&step)[TARTAN_MAX_NDIM],
-                                          int64_t i) {
+__device__ __noinline__ int64_t far_offset(const places &p, const int64_t (&step)[TARTAN_MAX_NDIM],
+                                           int64_t i) {
     int64_t at = 0;
-    for (int32_t d = p.ndim - 1; d >= 0; d--) {
-        at += i % p.length[d] * step[d];
-        i /= p.length[d];
+    for (int32_t d = 0; d < p.ndim; d++) {
+        int64_t here = i;
+        if (d + 1 < p.ndim) {
+            i /= p.length[d];
+            here -= i * p.length[d];
+        }
+        at += here * step[d];
     }
     return at;
 }
 
+__device__ __forceinline__ int64_t offset(const places &p, const int64_t (&step)[TARTAN_MAX_NDIM],
+                                          int64_t i) {
+    return p.ndim == 0 ? 0 : p.ndim == 1 ? i * step[0] : far_offset(p, step, i);
+}
+
 /* The row of place i; -1: padding, -2: there is no such row. */
 __device__ __forceinline__ int64_t row_of(const places &p, int64_t i) {
-    const int64_t at = p.plain ? i : offset(p, p.step, i);
+    const int64_t at = offset(p, p.step, i);
     const int64_t index = p.dtype == TARTAN_I64   ? ((const int64_t *)p.indices)[at]
                           : p.dtype == TARTAN_I32 ? ((const int32_t *)p.indices)[at]
                                                   : ((const uint8_t *)p.indices)[at];
@@ -108,12 +124,6 @@ bool is_wide(const tartan_array *a, int64_t n) {
     return wide;
 }
 
-int32_t across_of(int64_t n) {
-    int32_t across = 1;
-    while (across < THREADS && across < n) across *= 2;
-    return across;
-}
-
 /* ---- The gradient ---- */
 
 __global__ void __launch_bounds__(THREADS)
@@ -147,42 +157,82 @@ __global__ void __launch_bounds__(THREADS)
         starts[r] = (uint32_t)first_of(rows, count, (uint32_t)r);
 }
 
-/* Each row of the table has `across` threads, each of which has EACH neighbours at a time. */
-template <typename T, typename To, int EACH>
-__global__ void __launch_bounds__(THREADS)
-    add_rows(const __grid_constant__ places p, const lines y_grad, const lines to, int64_t n, int32_t across,
-             const uint32_t *starts, const uint32_t *all) {
+/* The sums of rows of y_grad: entry i of the list is place all[i], of row rows[i]. */
+template <typename T, typename To, int EACH_> struct RowSums {
     using S = tartan_cuda_sum<T>;
+    static constexpr int EACH = EACH_;
+    places p;
+    lines y_grad, to;
+    const uint32_t *rows, *all, *starts; /* NULL: there are no places */
+    int64_t count, units;
+
+    __device__ __forceinline__ Segment of_row(int64_t row) const {
+        return starts != nullptr ? Segment{row, starts[row], starts[row + 1]} : Segment{row, 0, 0};
+    }
+    __device__ __forceinline__ Segment segment_of(int64_t i) const {
+        return rows[i] < p.rows ? of_row(rows[i]) : Segment{-1, 0, 0};
+    }
+    __device__ __forceinline__ void load(int64_t i, int64_t unit, S (&x)[EACH]) const {
+        const T *const from = (const T *)y_grad.data + offset(p, p.line, all[i]);
+        if constexpr (EACH > 1) {
+            const auto pack = ((const tartan_cuda_pack<T, EACH> *)from)[unit];
+            EACH_OF(EACH) x[i] = tartan_cuda_to<S>(pack.at[i]);
+        } else {
+            x[0] = tartan_cuda_to<S>(from[unit * y_grad.col]);
+        }
+    }
+    __device__ __forceinline__ void store(int64_t row, int64_t unit, const S (&sum)[EACH]) const {
+        if constexpr (EACH > 1) {
+            tartan_cuda_pack<To, EACH> pack;
+            EACH_OF(EACH) pack.at[i] = tartan_cuda_to<To>(sum[i]);
+            ((tartan_cuda_pack<To, EACH> *)((To *)to.data + row * to.row))[unit] = pack;
+        } else {
+            ((To *)to.data)[row * to.row + unit * to.col] = tartan_cuda_to<To>(sum[0]);
+        }
+    }
+};
+
+/* Each row of the table has `across` threads. Most rows of a large one have a term or two, or none. */
+constexpr int FEW = 3;
+
+template <class F>
+__global__ void __launch_bounds__(THREADS, 4) add_rows(const __grid_constant__ F f, int32_t across) {
     const int64_t step = (int64_t)gridDim.x * (THREADS / across);
-    for (int64_t r = (int64_t)blockIdx.x * (THREADS / across) + threadIdx.x / across; r < p.rows; r += step) {
-        const int64_t begin = starts == nullptr ? 0 : starts[r], end = starts == nullptr ? 0 : starts[r + 1];
-        for (int64_t c = (int64_t)(threadIdx.x % across) * EACH; c < n; c += (int64_t)across * EACH) {
-            S sum[EACH] = {};
-            for (int64_t i = begin; i < end; i++) {
-                const T *const from = (const T *)y_grad.data + offset(p, p.line, all[i]);
-                if constexpr (EACH > 1) {
-                    const auto pack = *(const tartan_cuda_pack<T, EACH> *)(from + c);
-#pragma unroll
-                    for (int k = 0; k < EACH; k++) sum[k] += tartan_cuda_to<S>(pack.at[k]);
-                } else {
-                    sum[0] += tartan_cuda_to<S>(from[c * y_grad.col]);
-                }
-            }
-            if constexpr (EACH > 1) {
-                tartan_cuda_pack<To, EACH> pack;
-#pragma unroll
-                for (int k = 0; k < EACH; k++) pack.at[k] = tartan_cuda_to<To>(sum[k]);
-                *(tartan_cuda_pack<To, EACH> *)((To *)to.data + r * to.row + c) = pack;
+    for (int64_t r = (int64_t)blockIdx.x * (THREADS / across) + threadIdx.x / across; r < f.p.rows;
+         r += step) {
+        const Segment s = f.of_row(r);
+        if (is_long(s)) continue;
+        for (int64_t unit = blockIdx.y * across + threadIdx.x % across; unit < f.units;
+             unit += gridDim.y * across) {
+            typename F::S sum[F::EACH] = {};
+            if (s.end - s.begin > FEW) {
+                add_entries(f, s.begin, s.end, unit, sum);
             } else {
-                ((To *)to.data)[r * to.row + c * to.col] = tartan_cuda_to<To>(sum[0]);
+#pragma unroll 1
+                for (int64_t i = s.begin; i < s.end; i++) add_entries<1>(f, i, i + 1, unit, sum);
             }
+            f.store(r, unit, sum);
         }
     }
 }
 
+template <class F> tartan_status add_up(const char *function, tartan_cuda_queue *queue, const F &f) {
+    typename F::S *partial;
+    PASS(get_parts(function, queue, f, &partial));
+    const int32_t across = across_of(f.units);
+    tartan_status status = tartan_cuda_launch(function, queue, add_rows<F>,
+                                              grid_of(f.p.rows, across, f.units), dim3(THREADS), f, across);
+    if (status == TARTAN_OK) status = sum_long(function, queue, f, partial);
+    tartan_cuda_scratch_free(queue, partial);
+    return status;
+}
+
 /* The places in the order of their rows, and where each row begins, in scratch memory. */
-tartan_status sort(const char *function, tartan_cuda_queue *queue, const places &p, void **memory,
-                   const uint32_t **starts, const uint32_t **all) {
+struct sorted {
+    void *memory;
+    const uint32_t *rows, *all, *starts;
+};
+tartan_status sort(const char *function, tartan_cuda_queue *queue, const places &p, sorted *out) {
     const int count = (int)p.count;
     int bits = 1;
     while (p.rows >> bits != 0) bits++;
@@ -193,9 +243,9 @@ tartan_status sort(const char *function, tartan_cuda_queue *queue, const places 
                                                            count, 0, bits, queue->stream),
                            "sorting indices"));
     const int64_t list = (p.count * 4 + 255) / 256 * 256, of_rows = ((p.rows + 1) * 4 + 255) / 256 * 256;
-    PASS(tartan_cuda_scratch(function, queue, 4 * list + of_rows + (int64_t)bytes, memory));
+    PASS(tartan_cuda_scratch(function, queue, 4 * list + of_rows + (int64_t)bytes, &out->memory));
     uint32_t *lists[5];
-    for (int i = 0; i < 5; i++) lists[i] = (uint32_t *)((char *)*memory + i * list);
+    for (int i = 0; i < 5; i++) lists[i] = (uint32_t *)((char *)out->memory + i * list);
     void *const room = (char *)lists[4] + of_rows;
     const auto grid = [](int64_t n) { return tartan_cuda_grid((n + THREADS - 1) / THREADS); };
     tartan_status status =
@@ -208,12 +258,15 @@ tartan_status sort(const char *function, tartan_cuda_queue *queue, const places 
     if (status == TARTAN_OK)
         status = tartan_cuda_launch(function, queue, find_starts, grid(p.rows + 1), dim3(THREADS), lists[2],
                                     p.count, p.rows, lists[4]);
-    *starts = lists[4], *all = lists[3];
-    if (status != TARTAN_OK) tartan_cuda_scratch_free(queue, *memory);
+    out->rows = lists[2], out->all = lists[3], out->starts = lists[4];
+    if (status != TARTAN_OK) tartan_cuda_scratch_free(queue, out->memory);
     return status;
 }
 
 } // namespace
+} // namespace tartan_cuda
+
+using namespace tartan_cuda;
 
 tartan_status tartan_cuda_embedding_plain(const char *function, tartan_cuda_queue *queue,
                                           const void *problem) {
@@ -241,9 +294,8 @@ tartan_status tartan_cuda_embedding_gradient_plain(const char *function, tartan_
     const int64_t n = op->table->shape[1];
     const places p = places_of(op->indices, y_grad, op->base, op->padding_index, op->table->shape[0]);
     if (p.rows == 0 || n == 0) return TARTAN_OK;
-    void *memory = nullptr;
-    const uint32_t *starts = nullptr, *all = nullptr;
-    if (p.count > 0) PASS(sort(function, queue, p, &memory, &starts, &all));
+    sorted list = {};
+    if (p.count > 0) PASS(sort(function, queue, p, &list));
     const lines from = {y_grad->data, y_grad->dtype, 0, y_grad->strides[y_grad->ndim - 1]};
     const lines into = {to->data, to->dtype, to->strides[0], to->strides[1]};
     const tartan_status status = tartan_cuda_by_dtype(y_grad->dtype, [&](auto tag) {
@@ -254,18 +306,18 @@ tartan_status tartan_cuda_embedding_gradient_plain(const char *function, tartan_
             if constexpr (std::is_same_v<T, double> != std::is_same_v<To, double>) {
                 return TARTAN_OK; /* lib/ops has refused it */
             } else {
-                const bool wide = std::is_same_v<T, To> && is_wide(y_grad, n) && is_wide(to, n);
-                const int32_t across = across_of(wide ? n / EACH : n);
-                const dim3 grid = tartan_cuda_grid((p.rows + THREADS / across - 1) / (THREADS / across));
+                const auto add = [&](auto each) {
+                    constexpr int N = decltype(each)::value;
+                    return add_up(
+                        function, queue,
+                        RowSums<T, To, N>{p, from, into, list.rows, list.all, list.starts, p.count, n / N});
+                };
                 if constexpr (std::is_same_v<T, To>)
-                    if (wide)
-                        return tartan_cuda_launch(function, queue, add_rows<T, To, EACH>, grid, dim3(THREADS),
-                                                  p, from, into, n, across, starts, all);
-                return tartan_cuda_launch(function, queue, add_rows<T, To, 1>, grid, dim3(THREADS), p, from,
-                                          into, n, across, starts, all);
+                    if (is_wide(y_grad, n) && is_wide(to, n)) return add(std::integral_constant<int, EACH>());
+                return add(std::integral_constant<int, 1>());
             }
         });
     });
-    if (memory != nullptr) tartan_cuda_scratch_free(queue, memory);
+    tartan_cuda_scratch_free(queue, list.memory);
     return status;
 }

@@ -62,11 +62,29 @@ __device__ __forceinline__ S one_of(const S (&x)[N], const S (&after)[N], int be
     return found;
 }
 
-/* COUNT numbers, `first` and following or, with step 0, `first` each time, to out[0], out[1], ... A counter is computed once if
+/* Numbers that share no counter. A function, so that others need not hold its registers. */
+template <tartan_i_draw DRAW, typename S>
+__device__ __noinline__ void draw_apart(const Drawing &of, uint64_t first, int64_t step, int count, S *out) {
+    constexpr int N = PER_COUNTER<DRAW>;
+    for (int n = 0; n < count; n++) {
+        const uint64_t number = first + (uint64_t)(n * step);
+        S x[N];
+        numbers_of<DRAW>(of, number / N, x);
+        out[n] = one_of(x, x, (int)(number % N), 0);
+    }
+}
+
+/* COUNT numbers, `first` and those that follow, `step` apart, to out[0], out[1], ... A counter is computed once if the step is 1 and
  * `first` is the first of one. */
 template <tartan_i_draw DRAW, typename S, int COUNT>
 __device__ __forceinline__ void draw(const Drawing &of, uint64_t first, int64_t step, S *out) {
     constexpr int N = PER_COUNTER<DRAW>;
+    if (COUNT > 1 && step != 0 && step != 1) {
+        S apart[COUNT];
+        draw_apart<DRAW, S>(of, first, step, COUNT, apart);
+        EACH_OF(COUNT) out[i] = apart[i];
+        return;
+    }
     const uint64_t counter = first / N;
     const int begin = (int)(first % N);
     S x[N], after[N];
@@ -258,8 +276,11 @@ __global__ void __launch_bounds__(THREADS, F::CTAS)
     }
 }
 
-/* The same on lines of one dtype, of rows that draw nothing. */
-template <class F, typename T> constexpr int LINES_OF_FUSED = F::ALL > 8 ? 1 : 2;
+/* The same on lines of one dtype; of rows that draw, those across which numbers follow one another. */
+template <class F, typename T>
+constexpr int LINES_OF_FUSED = F::DRAWN     ? PER_COUNTER<F::DRAW>
+                               : F::ALL > 8 ? 1
+                                            : 2;
 
 template <class F, typename T>
 __global__ void __launch_bounds__(THREADS)
@@ -270,24 +291,50 @@ __global__ void __launch_bounds__(THREADS)
     const LinePlace place(s, lines, EACH);
     if (place.count == 0) return;
     const auto step_of = [&](int k) { return s.array[k].step[TARTAN_CUDA_KEPT][1]; };
-    LineUnits<T, EACH> in[IN];
+    LineUnits<T, EACH> in[IN > 0 ? IN : 1];
     each_part<F, 0, F::INPUTS>([&](auto k, auto part, auto one) {
         in[one].load(s.array[k], place.offset(s, s.array[k]) + part * of.part[k], step_of(k), place.count);
     });
-    S x[IN][N], y[F::OUT][N];
+    S x[IN + F::DRAWN][N], y[F::OUT][N];
     each_part<F, 0, F::INPUTS>([&](auto k, auto, auto one) { in[one].get(s.array[k], x[one]); });
-    EACH_OF(N) {
-        S one[IN], result[F::OUT];
+    if constexpr (F::DRAWN) {
+        const tartan_cuda_swept &a = s.array[F::INPUTS];
+        const uint64_t first =
+            (uint64_t)(of.offset + number_at(a, bytes_of<S>(a.dtype)) + place.offset(s, a));
 #pragma unroll
-        for (int k = 0; k < IN; k++) one[k] = x[k][i];
+        for (int c = 0; c < PER<T>; c++) {
+            S drawn[EACH];
+            draw<F::DRAW, S, EACH>(of.drawing, first + (uint64_t)(c * a.next), 1, drawn);
+            EACH_OF(EACH) x[IN][i * PER<T> + c] = drawn[i];
+        }
+    }
+    EACH_OF(N) {
+        S one[IN + F::DRAWN], result[F::OUT];
+#pragma unroll
+        for (int k = 0; k < IN + F::DRAWN; k++) one[k] = x[k][i];
         F::body(one, of.p, result);
 #pragma unroll
         for (int k = 0; k < F::OUT; k++) y[k][i] = result[k];
     }
-    each_part<F, F::INPUTS, F::OUTPUTS>([&](auto k, auto part, auto one) {
+    each_part<F, F::INPUTS, F::OUTPUTS>([&](auto operand, auto part, auto one) {
+        constexpr int k = decltype(operand)::value + F::DRAWN;
         store_lines<T, EACH>(s.array[k], place.offset(s, s.array[k]) + part * of.part[k], step_of(k),
                              place.count, y[one]);
     });
+}
+
+/* Whether it is for these: what is drawn has no memory, so its steps don't decide about lines. */
+template <class F> bool are_fused_lines(const tartan_cuda_sweep &s, int32_t dtype) {
+    if constexpr (!F::DRAWN) {
+        return are_lines(s, dtype);
+    } else {
+        const tartan_cuda_swept &numbers = s.array[F::INPUTS];
+        tartan_cuda_sweep others = s;
+        others.array[F::INPUTS].data = nullptr;
+        return numbers.data != nullptr && numbers.next != 0 && numbers.next != 1 &&
+               s.axes[TARTAN_CUDA_KEPT].ndim > 1 && numbers.step[TARTAN_CUDA_KEPT][1] == 1 &&
+               are_lines(others, dtype);
+    }
 }
 
 template <class F, typename S>
@@ -296,9 +343,9 @@ tartan_status launch_fused(const char *function, tartan_cuda_queue *queue, const
     FusedOf<S> of = {{}, drawing_of(p->drawing), p->offset, {}};
     for (int i = 0; i < TARTAN_I_FUSED_PARAMETERS; i++) of.p[i] = (S)p->p[i];
     for (int i = 0; i < TARTAN_CUDA_SWEPT; i++) of.part[i] = p->part[i];
-    if constexpr (!F::DRAWN && F::IN > 0) {
+    if constexpr (F::IN > 0 && (!F::DRAWN || F::DRAW == TARTAN_I_DRAW_KEPT)) {
         const int32_t dtype = s.array[0].dtype;
-        if (s.array[0].data != nullptr && are_lines(s, dtype))
+        if (s.array[0].data != nullptr && are_fused_lines<F>(s, dtype))
             return tartan_cuda_by_dtype(dtype, [&](auto tag) {
                 using T = typename decltype(tag)::type;
                 if constexpr (std::is_same_v<tartan_cuda_sum<T>, S>) {

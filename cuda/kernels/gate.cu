@@ -61,17 +61,23 @@ tartan_status launch(const char *function, tartan_cuda_queue *queue, const tarta
 
 } // namespace
 
+/* Writes all values to `values`. */
+template <typename T>
+static tartan_status gate_values(const char *function, tartan_cuda_queue *queue, const tartan_cuda_spmm *p,
+                                 void *values) {
+    constexpr int most = 16 / (int)sizeof(T);
+    const int64_t elements = (int64_t)p->block_m * p->block_k;
+    const bool packed = elements % most == 0 && (uintptr_t)p->values % 16 == 0;
+    return packed ? launch<T, most>(function, queue, p, values) : launch<T, 1>(function, queue, p, values);
+}
+
 /* Writes all values to `values` and all ids to `ids`. */
 template <typename T>
 static tartan_status gate_all(const char *function, tartan_cuda_queue *queue, const tartan_cuda_spmm *p,
                               int32_t ids_of_block, const tartan_cuda_group_index *index, void *values,
                               int32_t *ids) {
-    constexpr int most = 16 / (int)sizeof(T);
-    const int64_t elements = (int64_t)p->block_m * p->block_k, count = index->entries * index->group;
-    const bool packed = elements % most == 0 && (uintptr_t)p->values % 16 == 0;
-    const tartan_status status =
-        packed ? launch<T, most>(function, queue, p, values) : launch<T, 1>(function, queue, p, values);
-    if (status != TARTAN_OK) return status;
+    const int64_t count = index->entries * index->group;
+    PASS(gate_values<T>(function, queue, p, values));
     return tartan_cuda_launch(function, queue, gated_ids<tartan_cuda_sum<T>>,
                               tartan_cuda_grid((count - 1) / THREADS + 1), dim3(THREADS), index->ids, ids,
                               p->gates, index->pointers + p->heads * index->groups_per_head, index->group,
@@ -102,5 +108,25 @@ tartan_status tartan_cuda_gate_operands(const char *function, tartan_cuda_queue 
         index->ids = ids;
         *out_values = *out_scratch = to;
         return TARTAN_OK;
+    });
+}
+
+tartan_status tartan_cuda_gate_values(const char *function, tartan_cuda_queue *queue,
+                                      const tartan_cuda_spmm *p, const void **out_values,
+                                      void **out_scratch) {
+    *out_values = p->values;
+    *out_scratch = nullptr;
+    if (p->gates.data == nullptr || p->blocks == 0) return TARTAN_OK;
+    return tartan_cuda_by_dtype(p->dtype, [&](auto tag) {
+        using T = typename decltype(tag)::type;
+        void *to;
+        PASS(tartan_cuda_scratch(function, queue, p->blocks * p->block_m * p->block_k * (int64_t)sizeof(T),
+                                 &to));
+        const tartan_status status = gate_values<T>(function, queue, p, to);
+        if (status != TARTAN_OK)
+            tartan_cuda_scratch_free(queue, to);
+        else
+            *out_values = *out_scratch = to;
+        return status;
     });
 }

@@ -14,4 +14,8 @@ tartan_status tartan_cuda_gate_operands(const char *function, tartan_cuda_queue 
                                         tartan_cuda_group_index *index, const void **out_values,
                                         void **out_scratch);
 
+/* Only the values; blocks whose gate is 0 become zeros. */
+tartan_status tartan_cuda_gate_values(const char *function, tartan_cuda_queue *queue,
+                                      const tartan_cuda_spmm *p, const void **out_values, void **out_scratch);
+
 #endif

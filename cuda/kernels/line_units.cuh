@@ -30,7 +30,8 @@ inline bool are_lines(const tartan_cuda_sweep &s, int32_t dtype) {
                s.unit * tartan_cuda_bytes_of(dtype) == 16;
     for (int32_t i = 0; i < s.count && are; i++) {
         const tartan_cuda_swept &a = s.array[i];
-        are = a.data == nullptr || a.dtype == dtype || (a.next == 0 && a.dtype == tartan_i_sum_dtype(dtype));
+        are = a.data == nullptr || (a.dtype == dtype && !a.gathered) ||
+              (a.next == 0 && a.dtype == tartan_i_sum_dtype(dtype));
     }
     return are;
 }

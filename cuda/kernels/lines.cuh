@@ -55,6 +55,12 @@ inline bool lie_across(const Lines &p) {
            p.sweep.array[0].step[TARTAN_CUDA_KEPT][0] == 1;
 }
 
+/* Whether lines go the ways of line_parts.cuh: those whose elements do not lie one after the other, short ones, and a few that are long. */
+inline bool go_by_parts(const Lines &p) {
+    enum { SHORT = 256, FEW = 256 };
+    return p.step[0] != 1 || p.n < SHORT || (p.count < FEW && p.n > 2 * LONGER);
+}
+
 /* Where a line begins in each array. */
 __device__ __forceinline__ void find_line(const Lines &p, int64_t line, int64_t (&at)[LINE_ARRAYS]) {
 #pragma unroll

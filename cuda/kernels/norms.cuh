@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0
- * What normalisation along lines and its gradient share. A line belongs to some threads, each of which keeps SLOTS of its elements in
- * registers. Longer lines take several rounds of loads, and are then read once for each pass over them. */
+ * What normalisation along lines and its gradient share. A line belongs to some threads, which keep it in registers. Longer lines take
+ * several rounds of loads, and are then read once for each pass over them. */
 #ifndef TARTAN_CUDA_NORMS_CUH
 #define TARTAN_CUDA_NORMS_CUH
 
@@ -15,28 +15,24 @@
 namespace tartan_cuda {
 namespace {
 
-/* Threads of a CTA, at most: where they keep lines whose elements lie one after the other, where such lines are too long to keep, and
- * elsewhere. */
-constexpr int MOST_OF_KEPT = 512, MOST_OF_LONG = 1024, MOST_OF_ANY = 512;
+/* Threads of a CTA, at most: where they keep lines, and where these are too long to keep. */
+constexpr int MOST_OF_KEPT = 512, MOST_OF_LONG = 1024;
 constexpr int WARPS = MOST_OF_LONG / 32;
 
 struct Lines {
     int32_t threads; /* of a line: a power of two */
     int32_t at_once; /* lines of a CTA */
     int32_t rounds;
-    bool across;    /* the lanes of a warp have 32 lines; else they have one, or a part or several of one */
-    int64_t groups; /* of at_once lines */
+    int64_t groups;     /* of at_once lines */
     double per_element; /* 1 / length */
 };
 
 /* For threads that have `slots` elements of a line in a round. */
 inline Lines lines_of(const tartan_cuda_norm &p, int32_t slots, int32_t most_threads) {
     Lines c = {};
-    c.across = p.sweep.inner == TARTAN_CUDA_KEPT && p.lines > 1 && p.length > 1;
-    const int32_t most = c.across ? most_threads / 32 : most_threads;
     c.threads = 1;
-    while (c.threads < most && (int64_t)c.threads * slots < p.length) c.threads *= 2;
-    c.at_once = c.across ? 32 : c.threads < THREADS ? THREADS / c.threads : 1;
+    while (c.threads < most_threads && (int64_t)c.threads * slots < p.length) c.threads *= 2;
+    c.at_once = c.threads < THREADS ? THREADS / c.threads : 1;
     c.rounds = (int32_t)((p.length - 1) / ((int64_t)c.threads * slots) + 1);
     c.groups = (p.lines + c.at_once - 1) / c.at_once;
     c.per_element = 1.0 / (double)p.length;
@@ -56,54 +52,8 @@ struct Share {
 
 __device__ __forceinline__ Share share_of(const Lines &c) {
     const int32_t thread = threadIdx.x;
-    if (c.across) return {thread / 32, thread % 32, 0, c.threads};
     const int32_t line = thread / c.threads;
     return {thread % c.threads, line, line * c.threads / 32, c.threads / 32};
-}
-
-/* The position in the line of slot i in a round. */
-template <typename S>
-__device__ __forceinline__ int64_t position_of(const Lines &c, const Share &me, int32_t round, int i) {
-    return ((int64_t)round * SLOTS<S> + i) * c.threads + me.part;
-}
-
-/* The bits of array `a`, whose line begins at `base`; 0 for elements that do not exist. */
-template <typename S>
-__device__ __forceinline__ void load_share(const tartan_cuda_norm &p, const tartan_cuda_swept &a,
-                                           const Lines &c, const Share &me, int32_t round, int64_t base,
-                                           Bits &bits) {
-    bits = {};
-    EACH_SLOT {
-        const int64_t position = position_of<S>(c, me, round, i);
-        if (position < p.length)
-            load_slot<S>(a, bytes_of<S>(a.dtype), i, base + position * a.step[TARTAN_CUDA_SUMMED][0], bits);
-    }
-}
-
-template <typename S>
-__device__ __forceinline__ void store_share(const tartan_cuda_norm &p, const tartan_cuda_swept &a,
-                                            const Lines &c, const Share &me, int32_t round, int64_t base,
-                                            const S (&x)[SLOTS<S>]) {
-    Bits bits;
-    convert_back<S>(x, a.dtype, ONE_BY_ONE, bits);
-    EACH_SLOT {
-        const int64_t position = position_of<S>(c, me, round, i);
-        if (position < p.length)
-            store_slot<S>(a, bytes_of<S>(a.dtype), i, base + position * a.step[TARTAN_CUDA_SUMMED][0], bits);
-    }
-}
-
-/* Numbers of the positions of a share; `missing` where there are none. */
-template <typename S>
-__device__ __forceinline__ void load_numbers(const tartan_cuda_line_numbers &from, S missing,
-                                             const tartan_cuda_norm &p, const Lines &c, const Share &me,
-                                             int32_t round, S (&x)[SLOTS<S>]) {
-    EACH_SLOT {
-        const int64_t position = position_of<S>(c, me, round, i);
-        x[i] = from.data != nullptr && position < p.length
-                   ? __ldg((const S *)from.data + position * from.stride)
-                   : missing;
-    }
 }
 
 /* Offsets of a line in all arrays. */
@@ -118,15 +68,15 @@ __device__ __forceinline__ void find_line(const tartan_cuda_sweep &s, int64_t li
 
 /* Waits for the threads of a line, whose warps are its own, or of a CTA. */
 __device__ __forceinline__ void wait_for_line(const Lines &c, const Share &me) {
-    if (c.across || c.at_once == 1)
+    if (c.at_once == 1)
         __syncthreads();
     else
         wait_at_barrier((uint32_t)me.line + 1, (uint32_t)c.threads);
 }
 
 /* Bytes of shared memory for `count` sums at a time. */
-inline size_t room_of(const Lines &c, int count) {
-    return (size_t)count * 2 * WARPS * (c.across ? 32 : 1) * sizeof(double);
+constexpr size_t room_of(int count) {
+    return (size_t)count * 2 * WARPS * sizeof(double);
 }
 
 /* All threads of the line get the same sums, V or, where several warps have a line, f64. `turn` is which half of the room is used: a
@@ -137,40 +87,38 @@ __device__ __forceinline__ void add_up(const V (&mine)[COUNT], double (&sum)[COU
     V x[COUNT];
 #pragma unroll
     for (int k = 0; k < COUNT; k++) x[k] = mine[k];
-    if (!c.across) {
 #pragma unroll
-        for (int step = 1; step < 32; step *= 2) {
-            if (step >= c.threads) break;
+    for (int step = 1; step < 32; step *= 2) {
+        if (step >= c.threads) break;
 #pragma unroll
-            for (int k = 0; k < COUNT; k++) x[k] += __shfl_xor_sync(~0u, x[k], step);
-        }
+        for (int k = 0; k < COUNT; k++) x[k] += __shfl_xor_sync(~0u, x[k], step);
     }
 #pragma unroll
     for (int k = 0; k < COUNT; k++) sum[k] = (double)x[k];
-    if (!c.across && c.threads <= 32) return;
-    const int32_t lane = threadIdx.x % 32, columns = c.across ? 32 : 1, column = c.across ? lane : 0;
-    double *const half = room + turn * COUNT * WARPS * columns + column;
+    if (c.threads <= 32) return;
+    const int32_t lane = threadIdx.x % 32;
+    double *const half = room + turn * COUNT * WARPS;
+    if (lane == 0)
 #pragma unroll
-    for (int k = 0; k < COUNT; k++) {
-        if (c.across || lane == 0) half[(k * WARPS + threadIdx.x / 32) * columns] = sum[k];
-        sum[k] = 0;
-    }
+        for (int k = 0; k < COUNT; k++) half[k * WARPS + threadIdx.x / 32] = sum[k];
     wait_for_line(c, me);
-    if (c.across) {
-        for (int32_t w = me.first_warp; w < me.first_warp + me.warps; w++)
+    /* A lane for each warp of the line, whose number is a power of two. */
 #pragma unroll
-            for (int k = 0; k < COUNT; k++) sum[k] += half[(k * WARPS + w) * columns];
-    } else { /* a lane for each warp of the line, whose number is a power of two */
+    for (int k = 0; k < COUNT; k++) sum[k] = half[k * WARPS + me.first_warp + (lane & (me.warps - 1))];
+    for (int32_t step = 1; step < me.warps; step *= 2)
 #pragma unroll
-        for (int k = 0; k < COUNT; k++) sum[k] = half[k * WARPS + me.first_warp + (lane & (me.warps - 1))];
-        for (int32_t step = 1; step < me.warps; step *= 2)
-#pragma unroll
-            for (int k = 0; k < COUNT; k++) sum[k] += __shfl_xor_sync(~0u, sum[k], step);
-    }
+        for (int k = 0; k < COUNT; k++) sum[k] += __shfl_xor_sync(~0u, sum[k], step);
     turn ^= 1;
 }
 
 /* ---- Lines whose elements lie one after the other ---- */
+
+/* Lines that are shorter, in elements, are a thread's each; fewer of more elements than the other are so few and long that each is shared
+ * by CTAs. */
+constexpr int64_t SHORT = 32, FEW = 512, LONG = 32768;
+inline bool are_few(const tartan_cuda_norm &p) {
+    return p.lines < FEW && p.length >= LONG;
+}
 
 /* Elements that an access can move of arrays that step along a line together: as many as 16 bytes have, or one; 0 where the elements
  * of one do not lie side by side, or dtypes differ. */
@@ -183,6 +131,12 @@ inline int32_t each_of(const tartan_cuda_sweep &s, std::initializer_list<int> ar
         if (a.dtype != dtype || (s.unit > 1 ? a.next : a.step[TARTAN_CUDA_SUMMED][0]) != 1) return 0;
     }
     return s.unit * tartan_cuda_bytes_of(dtype) == 16 ? s.unit : 1;
+}
+
+/* The number of one position; `missing` if there are none. */
+template <typename S>
+__device__ __forceinline__ S line_number(const tartan_cuda_line_numbers &from, S missing, int64_t i) {
+    return from.data == nullptr ? missing : __ldg((const S *)from.data + i * from.stride);
 }
 
 /* Numbers of COUNT neighbouring positions. */

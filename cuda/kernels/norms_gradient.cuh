@@ -23,9 +23,9 @@ template <typename S> __device__ __forceinline__ Stats<S> stats_of(const tartan_
 
 /* What makes the gradient of a line, when its sums are known. */
 template <typename S>
-__device__ __forceinline__ Gradient<S> gradient_of(const tartan_cuda_norm &p, const Lines &c,
+__device__ __forceinline__ Gradient<S> gradient_of(const tartan_cuda_norm &p, double per_element,
                                                    const double (&sum)[2], S scale) {
-    return {p.row,       (S)(sum[OF_G] * c.per_element), (S)(sum[OF_GZ] * c.per_element), scale, (S)p.length,
+    return {p.row,       (S)(sum[OF_G] * per_element), (S)(sum[OF_GZ] * per_element), scale, (S)p.length,
             (S)p.epsilon};
 }
 
@@ -125,7 +125,7 @@ __global__ void __launch_bounds__(MOST_OF_KEPT)
         double sum[2];
         terms.end(mine);
         add_up(mine, sum, c, me, room, turn);
-        const Gradient<S> gradient = gradient_of(p, c, sum, stats.rstd);
+        const Gradient<S> gradient = gradient_of(p, c.per_element, sum, stats.rstd);
         T *const to = (T *)s.array[X_GRAD].data + at[X_GRAD] + me.part;
         if (exists) {
             gradient.template operator()<N>(z, g);
@@ -232,7 +232,7 @@ __global__ void __launch_bounds__(MOST_OF_KEPT)
         double sum[2];
         terms.end(mine);
         add_up(mine, sum, c, me, room, turn);
-        const Gradient<S> gradient = gradient_of(p, c, sum, stats.rstd);
+        const Gradient<S> gradient = gradient_of(p, c.per_element, sum, stats.rstd);
         int64_t at[4];
         find_line(s, exists ? line : 0, at);
         auto *const to = (Unit<T> *)((T *)s.array[X_GRAD].data + at[X_GRAD]) + me.part;
@@ -334,7 +334,7 @@ __global__ void __launch_bounds__(MOST_OF_LONG)
         terms.end(mine);
     }
     add_up(mine, sum, c, me, room, turn);
-    const Gradient<S> gradient = gradient_of(p, c, sum, stats.rstd);
+    const Gradient<S> gradient = gradient_of(p, c.per_element, sum, stats.rstd);
     for (int32_t round = 0; round < c.rounds; round++) {
         load(round);
         each_access(round, [&](int u, int64_t number) {

@@ -1,62 +1,15 @@
 /* SPDX-License-Identifier: Apache-2.0
  * Gradients of normalisation along lines. Where threads keep lines whose elements lie one after the other, those that have a position
  * of all lines of a CTA add up what belongs to its gain and bias: in the type of the sums for a few lines, then in f64. Elsewhere these
- * gradients are sums of their own. */
-#include "kernels/norms_gradient.cuh"
-#include "kernels/points_sum.cuh"
+ * gradients are made of lines of their own (line_parts.cuh). */
+#include "kernels/norms_gradient_parts.cuh"
 
 #include <algorithm>
 
 namespace tartan_cuda {
 namespace {
 
-/* ---- Other lines ---- */
-
-/* Any lines, the gradient of x alone. */
-template <typename S>
-__global__ void __launch_bounds__(MOST_OF_ANY)
-    gradient_any(const __grid_constant__ tartan_cuda_norm p, const Lines c) {
-    extern __shared__ double room[];
-    const tartan_cuda_sweep &s = p.sweep;
-    const Share me = share_of(c);
-    int turn = 0;
-    for (int64_t group = blockIdx.x; group < c.groups; group += gridDim.x) {
-        const int64_t line = group * c.at_once + me.line;
-        const bool exists = line < p.lines;
-        int64_t at[4];
-        find_line(s, exists ? line : 0, at);
-        const Stats<S> stats = stats_of<S>(p, at[RSTD]);
-        S z[SLOTS<S>], g[SLOTS<S>];
-        const auto load = [&](int32_t round) {
-            S gain[SLOTS<S>];
-            Bits bits;
-            load_share<S>(p, s.array[X], c, me, round, at[X], bits);
-            convert<S>(bits, s.array[X].dtype, ONE_BY_ONE, z);
-            load_share<S>(p, s.array[Y_GRAD], c, me, round, at[Y_GRAD], bits);
-            convert<S>(bits, s.array[Y_GRAD].dtype, ONE_BY_ONE, g);
-            load_numbers<S>(p.gain, 1, p, c, me, round, gain);
-            EACH_SLOT {
-                const bool is_there = position_of<S>(c, me, round, i) < p.length;
-                z[i] = is_there ? (z[i] - stats.mean) * stats.rstd : (S)0;
-                g[i] *= gain[i];
-            }
-        };
-        double mine[2] = {}, sum[2];
-        for (int32_t round = 0; round < c.rounds; round++) {
-            Terms<S> terms;
-            load(round);
-            EACH_SLOT terms.add(i, z[i], g[i]);
-            terms.end(mine);
-        }
-        add_up(mine, sum, c, me, room, turn);
-        const Gradient<S> gradient = gradient_of(p, c, sum, stats.rstd);
-        for (int32_t round = 0; round < c.rounds; round++) {
-            if (c.rounds > 1) load(round);
-            gradient.template operator()<SLOTS<S>>(z, g);
-            if (exists) store_share<S>(p, s.array[X_GRAD], c, me, round, at[X_GRAD], g);
-        }
-    }
-}
+constexpr int COLUMNS = 32, ROWS = 32;
 
 /* The gradients of gain and bias are the sums of all rows, [2][length] each. */
 template <typename S>
@@ -85,35 +38,7 @@ __global__ void __launch_bounds__(COLUMNS *ROWS)
     }
 }
 
-/* ---- Sums of their own: of y_grad, x, mean, rstd ---- */
-
-struct gain_terms {
-    static constexpr bool ALONE = false;
-    static constexpr int IN = 4, CTAS = 1;
-    template <typename S, int N>
-    static __device__ __forceinline__ void terms(int32_t, const S (&in)[IN][N], S (&out)[N]) {
-        EACH_OF(N) out[i] = in[0][i] * ((in[1][i] - in[2][i]) * in[3][i]);
-    }
-};
-
-struct bias_terms {
-    static constexpr bool ALONE = true;
-    static constexpr int IN = 1, CTAS = 3;
-    template <typename S, int N>
-    static __device__ __forceinline__ void terms(int32_t, const S (&in)[IN][N], S (&out)[N]) {
-        EACH_OF(N) out[i] = in[0][i];
-    }
-};
-
 /* ---- The launch ---- */
-
-template <typename S>
-tartan_status launch_sums(const char *function, tartan_cuda_queue *queue,
-                          const tartan_cuda_norm_gradient *p) {
-    if (p->gain_grad.data != nullptr) PASS((launch_sum<gain_terms, S>)(function, queue, p->sums[0], 0));
-    if (p->bias_grad.data != nullptr) PASS((launch_sum<bias_terms, S>)(function, queue, p->sums[1], 0));
-    return TARTAN_OK;
-}
 
 /* The gradients of gain and bias, from `rows` rows of partial sums. */
 template <typename S>
@@ -135,7 +60,7 @@ tartan_status launch_singles(const char *function, tartan_cuda_queue *queue,
     const int64_t most = (int64_t)queue->chip.processors * (MOST_OF_KEPT / threads),
                   ctas = c.groups < most ? c.groups : most;
     const auto shared_of = [&](int32_t count) {
-        return room_of(c, 2) + (sums ? 2 * N * (size_t)count * sizeof(double) : 0);
+        return room_of(2) + (sums ? 2 * N * (size_t)count * sizeof(double) : 0);
     };
     const auto kernel = gradient_lines<T, N>;
     void *partial = nullptr;
@@ -153,22 +78,6 @@ tartan_status launch_singles(const char *function, tartan_cuda_queue *queue,
     return status;
 }
 
-template <typename S>
-tartan_status run_any(const char *function, tartan_cuda_queue *queue, const tartan_cuda_norm_gradient *p,
-                      const tartan_cuda_norm &single) {
-    if (!p->in.nothing) {
-        const Lines c = lines_of(single, SLOTS<S>, MOST_OF_ANY);
-        const int32_t threads = threads_of(c);
-        const int64_t most = (int64_t)queue->chip.processors * (MOST_OF_ANY / threads);
-        PASS(tartan_cuda_check(function,
-                               tartan_cuda_launch_early(queue, false, gradient_any<S>,
-                                                        tartan_cuda_grid(c.groups < most ? c.groups : most),
-                                                        dim3((unsigned)threads), room_of(c, 2), single, c),
-                               "launching a kernel"));
-    }
-    return launch_sums<S>(function, queue, p);
-}
-
 template <typename T>
 tartan_status launch_long(const char *function, tartan_cuda_queue *queue,
                           const tartan_cuda_norm_gradient *p) {
@@ -178,10 +87,9 @@ tartan_status launch_long(const char *function, tartan_cuda_queue *queue,
         PASS(tartan_cuda_check(function,
                                tartan_cuda_launch_early(queue, false, gradient_long<T, PER<T>, ACCESSES>,
                                                         tartan_cuda_grid(p->in.lines),
-                                                        dim3((unsigned)threads_of(c)), room_of(c, 2), p->in,
-                                                        c),
+                                                        dim3((unsigned)threads_of(c)), room_of(2), p->in, c),
                                "launching a kernel"));
-    return launch_sums<tartan_cuda_sum<T>>(function, queue, p);
+    return run_gains(function, queue, *p);
 }
 
 /* All gradients of lines of units of 16 bytes; false where the chip has too little shared memory for them. */
@@ -196,7 +104,7 @@ tartan_status launch_flow(const char *function, tartan_cuda_queue *queue, const 
                   ctas = c.groups < most ? c.groups : most, rows = (c.groups - 1) / (ctas * LINES_OF_ROW) + 1;
     /* CTAs of several lines have THREADS threads at most, and room for a line of sums each. */
     const auto shared_of = [&](int32_t count, bool several) {
-        return room_of(c, 2) + GradientRing<T, ACCESSES>::bytes(count) +
+        return room_of(2) + GradientRing<T, ACCESSES>::bytes(count) +
                (several ? (size_t)count * ACCESSES * PER<T> * sizeof(S) : 0);
     };
     const size_t shared = shared_of(threads, c.at_once > 1),
@@ -238,11 +146,11 @@ tartan_status run(const char *function, tartan_cuda_queue *queue, const tartan_c
     return tartan_cuda_by_dtype(p->in.sweep.array[X].dtype, [&](auto tag) {
         using T = typename decltype(tag)::type;
         constexpr int FEW = 32 / (int)sizeof(tartan_cuda_sum<T>);
+        if (are_few(p->in)) return run_any(function, queue, *p, single);
         if (each > 1 && p->in.lines > 0) return run_units<T>(function, queue, p);
         if (each == 1 && p->in.lines > 0 && single.length <= MOST_OF_KEPT * FEW)
             return launch_singles<T, FEW>(function, queue, p, single, lines_of(single, FEW, MOST_OF_KEPT));
-        return p->in.sum_dtype == TARTAN_F64 ? run_any<double>(function, queue, p, single)
-                                             : run_any<float>(function, queue, p, single);
+        return run_any(function, queue, *p, single);
     });
 }
 

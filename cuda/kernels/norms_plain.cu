@@ -1,50 +1,10 @@
 /* SPDX-License-Identifier: Apache-2.0
- * Normalisation along lines. */
-#include "kernels/norms.cuh"
+ * Normalisation along lines. Threads keep lines whose elements lie one after the other, or read them once for each pass over them. Short
+ * lines, any others, and a few that are long go the ways of line_parts.cuh. */
+#include "kernels/norms_parts.cuh"
 
 namespace tartan_cuda {
 namespace {
-
-/* The arrays of the sweep. */
-enum { X, RSTD, Y };
-
-/* A mean as a sum of two numbers, so that x - mean has an error of its own size even where the mean is much larger; 16-bit numbers are
- * too coarse for the second to matter. */
-template <typename T> struct Mean {
-    using S = tartan_cuda_sum<T>;
-    S high, low;
-    __device__ explicit Mean(double mean) : high((S)mean), low((S)(mean - (double)high)) {}
-    __device__ S from(S x) const { return sizeof(T) == 2 ? x - high : (x - high) - low; }
-};
-
-template <typename S, int N> __device__ __forceinline__ double sum_of(const S (&x)[N]) {
-    double sum = 0;
-    EACH_OF(N) sum += (double)x[i];
-    return sum;
-}
-
-template <typename S, int N> __device__ __forceinline__ double squares_of(const S (&x)[N]) {
-    double sum = 0;
-    EACH_OF(N) sum = fma((double)x[i], (double)x[i], sum);
-    return sum;
-}
-
-template <typename S>
-__device__ __forceinline__ void write_stats(const tartan_cuda_norm &p, int64_t at, S mean, S rstd) {
-    S *const to = (S *)p.sweep.array[RSTD].data;
-    if (to == nullptr) return;
-    to[at] = rstd;
-    if (p.centred) to[at + p.mean] = mean;
-}
-
-/* Subtracts the mean; elements that do not exist stay 0. */
-template <typename S>
-__device__ __forceinline__ void centre(const tartan_cuda_norm &p, const Lines &c, const Share &me,
-                                       int32_t round, const Mean<S> &mean, S (&x)[SLOTS<S>]) {
-    EACH_SLOT {
-        if (position_of<S>(c, me, round, i) < p.length) x[i] = mean.from(x[i]);
-    }
-}
 
 /* ---- Lines whose elements lie one after the other ---- */
 
@@ -274,64 +234,12 @@ __global__ void __launch_bounds__(MOST_OF_KEPT)
     copies_wait<0>();
 }
 
-/* Any lines. */
-template <typename S>
-__global__ void __launch_bounds__(MOST_OF_ANY)
-    norm_any(const __grid_constant__ tartan_cuda_norm p, const Lines c) {
-    extern __shared__ double room[];
-    const tartan_cuda_sweep &s = p.sweep;
-    const Share me = share_of(c);
-    int turn = 0;
-    for (int64_t group = blockIdx.x; group < c.groups; group += gridDim.x) {
-        const int64_t line = group * c.at_once + me.line;
-        const bool exists = line < p.lines;
-        int64_t at[3];
-        find_line(s, exists ? line : 0, at);
-        S x[SLOTS<S>];
-        const auto load = [&](int32_t round) {
-            Bits bits = {};
-            if (exists) load_share<S>(p, s.array[X], c, me, round, at[X], bits);
-            convert<S>(bits, s.array[X].dtype, ONE_BY_ONE, x);
-        };
-        double mine[1] = {0}, sum[1] = {0};
-        for (int32_t round = 0; round < c.rounds && p.centred; round++) {
-            load(round);
-            mine[0] += sum_of(x);
-        }
-        if (p.centred) add_up(mine, sum, c, me, room, turn);
-        const Mean<S> mean(sum[0] * c.per_element);
-        mine[0] = 0;
-        for (int32_t round = 0; round < c.rounds; round++) {
-            if (c.rounds > 1 || !p.centred) load(round);
-            if (p.centred) centre<S>(p, c, me, round, mean, x);
-            mine[0] += squares_of(x);
-        }
-        add_up(mine, sum, c, me, room, turn);
-        const S rstd = (S)scale_of<double>(p.row, sum[0] * c.per_element, (double)p.length, p.epsilon);
-        if (exists && me.part == 0) write_stats(p, at[RSTD], mean.high, rstd);
-        for (int32_t round = 0; round < c.rounds; round++) {
-            if (c.rounds > 1) {
-                load(round);
-                if (p.centred) centre<S>(p, c, me, round, mean, x);
-            }
-            S factor[SLOTS<S>];
-            load_numbers<S>(p.gain, 1, p, c, me, round, factor);
-            EACH_SLOT x[i] = x[i] * rstd * factor[i];
-            if (p.bias.data != nullptr) {
-                load_numbers<S>(p.bias, 0, p, c, me, round, factor);
-                EACH_SLOT x[i] += factor[i];
-            }
-            if (exists) store_share<S>(p, s.array[Y], c, me, round, at[Y], x);
-        }
-    }
-}
-
 template <typename... Parameters>
 tartan_status launch(const char *function, tartan_cuda_queue *queue, void (*kernel)(Parameters...),
                      const tartan_cuda_norm &p, const Lines &c, int64_t ctas) {
     return tartan_cuda_check(function,
                              tartan_cuda_launch_early(queue, false, kernel, tartan_cuda_grid(ctas),
-                                                      dim3((unsigned)threads_of(c)), room_of(c, 1), p, c),
+                                                      dim3((unsigned)threads_of(c)), room_of(1), p, c),
                              "launching a kernel");
 }
 
@@ -356,7 +264,7 @@ tartan_status launch_flow(const char *function, tartan_cuda_queue *queue, const 
     const int32_t threads = threads_of(c);
     const int64_t most = (int64_t)queue->chip.processors * (MOST_OF_KEPT / threads);
     const auto shared = [&](int32_t count) {
-        return room_of(c, 1) + Ring<T, 1, ACCESSES, AHEAD + 1>::bytes(count);
+        return room_of(1) + Ring<T, 1, ACCESSES, AHEAD + 1>::bytes(count);
     };
     const auto kernel = norm_flow<T, ACCESSES>;
     PASS(tartan_cuda_allow_shared(function, queue, (const void *)kernel, shared(MOST_OF_KEPT)));
@@ -375,20 +283,14 @@ tartan_status run_units(const char *function, tartan_cuda_queue *queue, const ta
                                                        : launch_flow<T, FLOW_ACCESSES>(function, queue, p, c);
 }
 
-template <typename S>
-tartan_status run_any(const char *function, tartan_cuda_queue *queue, const tartan_cuda_norm &p) {
-    const Lines c = lines_of(p, SLOTS<S>, MOST_OF_ANY);
-    const int64_t most = (int64_t)queue->chip.processors * (MOST_OF_ANY / threads_of(c));
-    return launch(function, queue, norm_any<S>, p, c, c.groups < most ? c.groups : most);
-}
-
 tartan_status run(const char *function, tartan_cuda_queue *queue, const tartan_cuda_norm *p) {
     const int32_t each = each_of(p->sweep, {X, Y});
     tartan_cuda_norm single = *p;
     single.sweep = tartan_cuda_sweep_one_by_one(&p->sweep);
-    if (each == 0)
-        return p->sum_dtype == TARTAN_F64 ? run_any<double>(function, queue, single)
-                                          : run_any<float>(function, queue, single);
+    bool by_threads = each <= 1 || p->length < SHORT;
+    if (by_threads) PASS(run_by_threads(function, queue, single, &by_threads));
+    if (by_threads) return TARTAN_OK;
+    if (each == 0 || are_few(*p)) return run_any(function, queue, single);
     return tartan_cuda_by_dtype(p->sweep.array[X].dtype, [&](auto tag) {
         using T = typename decltype(tag)::type;
         return each == 1 ? run_singles<T>(function, queue, single) : run_units<T>(function, queue, single);

@@ -3,6 +3,7 @@
  * which an operand was repeated in others. */
 #include "kernels.h"
 #include "kernels/points_sum.cuh"
+#include "kernels/points_sum_pair.cuh"
 
 namespace tartan_cuda {
 namespace {
@@ -21,6 +22,13 @@ template <bool ONE> struct one_gradient {
     }
 };
 
+template <int ROW> struct both_gradients {
+    template <typename S, int N>
+    static __device__ __forceinline__ void both(const S (&in)[point2_gradient::IN][N], S (&out)[SUMS][N]) {
+        point2_gradient::apply(ROW, in, Parameters<S>{}, out);
+    }
+};
+
 template <typename S>
 tartan_status add_up(const char *function, tartan_cuda_queue *queue, const tartan_cuda_point2_gradient *p,
                      int32_t which) {
@@ -36,6 +44,11 @@ constexpr double kNone[TARTAN_I_POINT_PARAMETERS] = {};
 template <typename S>
 tartan_status run(const char *function, tartan_cuda_queue *queue, const tartan_cuda_point2_gradient *p) {
     if (p->has_each) PASS((launch_points<point2_gradient, S>)(function, queue, p->each, p->row, kNone));
+    const int32_t reads = p->has_both ? pair_sum_reads(p->both) : 0;
+    if (reads == 1 && p->row == ROW2_differences)
+        return launch_pair<both_gradients<ROW2_differences>, 1>(function, queue, p->both);
+    if (reads == 2 && p->row == ROW2_normalized_products)
+        return launch_pair<both_gradients<ROW2_normalized_products>, 2>(function, queue, p->both);
     if (p->has_sum[0]) PASS(add_up<S>(function, queue, p, 0));
     if (p->has_sum[1]) PASS(add_up<S>(function, queue, p, 1));
     return TARTAN_OK;

@@ -5,6 +5,7 @@
 
 #include "kernels/bits.cuh"
 #include "kernels/line_units.cuh"
+#include "kernels/short_lines.cuh"
 #include "kernels/words.cuh"
 
 namespace tartan_cuda {
@@ -26,7 +27,7 @@ __device__ __forceinline__ void each_place(const tartan_cuda_sweep &s, int64_t f
     }
 }
 
-template <typename S, bool WIDE, int IN>
+template <typename S, bool WIDE, bool GATHERS, int IN>
 __device__ __forceinline__ void load_all(const tartan_cuda_sweep &s, int64_t first, Bits (&bits)[IN]) {
     each_place<S, WIDE, IN>(s, first, [&](int i, const int64_t(&at)[IN]) {
 #pragma unroll
@@ -34,7 +35,7 @@ __device__ __forceinline__ void load_all(const tartan_cuda_sweep &s, int64_t fir
             const tartan_cuda_swept &a = s.array[k];
             if (a.data == nullptr) continue;
             if constexpr (WIDE)
-                load_group(a, bytes_of<S>(a.dtype), access_of<S, WIDE>(s), i, at[k], bits[k]);
+                load_group<GATHERS>(a, bytes_of<S>(a.dtype), access_of<S, WIDE>(s), i, at[k], bits[k]);
             else
                 load_slot<S>(a, bytes_of<S>(a.dtype), i, at[k], bits[k]);
         }
@@ -46,7 +47,7 @@ template <typename S> struct Parameters { S p, q, r, s; };
 
 /* F has IN inputs, OUT outputs, room for CTAS CTAs on an SM, and static void apply(int32_t row, const S (&in)[IN][N], const Parameters<S> &of, S (&out)[OUT][N])
  * for N elements. Inputs that are not there are 0. A CTA takes pieces of THREADS * SLOTS elements. */
-template <class F, typename S, bool WIDE>
+template <class F, typename S, bool WIDE, bool GATHERS>
 __global__ void __launch_bounds__(THREADS, F::CTAS)
     points(const __grid_constant__ tartan_cuda_sweep s, const int32_t row, const Parameters<S> p,
            const int64_t pieces) {
@@ -56,7 +57,7 @@ __global__ void __launch_bounds__(THREADS, F::CTAS)
     for (int64_t piece = blockIdx.x; piece < pieces; piece += gridDim.x) {
         const int64_t first = piece * THREADS * each + threadIdx.x;
         Bits bits[IN] = {};
-        load_all<S, WIDE>(s, first, bits);
+        load_all<S, WIDE, GATHERS>(s, first, bits);
         S x[IN][SLOTS<S>], y[OUT][SLOTS<S>];
 #pragma unroll
         for (int k = 0; k < IN; k++) convert<S>(bits[k], s.array[k].dtype, access, x[k]);
@@ -166,7 +167,8 @@ inline bool is_flat(const tartan_cuda_sweep &s, int32_t dtype) {
     bool flat = s.axes[TARTAN_CUDA_KEPT].ndim == 1 && s.axes[TARTAN_CUDA_SUMMED].ndim == 0 &&
                 s.unit * tartan_cuda_bytes_of(dtype) == 16;
     for (int32_t i = 0; i < s.count && flat; i++)
-        flat = s.array[i].data == nullptr || (s.array[i].dtype == dtype && s.array[i].next == 1);
+        flat = s.array[i].data == nullptr ||
+               (s.array[i].dtype == dtype && s.array[i].next == 1 && !s.array[i].gathered);
     return flat;
 }
 
@@ -193,6 +195,31 @@ __global__ void __launch_bounds__(THREADS)
         store_lines<T, EACH>(s.array[k], place.offset(s, s.array[k]), step_of(k), place.count, y[k - IN]);
 }
 
+/* ---- Short lines ---- */
+
+template <class F, typename S>
+__global__ void __launch_bounds__(THREADS, F::CTAS)
+    points_short(const __grid_constant__ tartan_cuda_sweep s, const int32_t row, const Parameters<S> p,
+                 const ShortLines how, const int64_t pieces) {
+    constexpr int IN = F::IN, OUT = F::OUT;
+    for (int64_t number = blockIdx.x; number < pieces; number += gridDim.x) {
+        const PieceOf<S> piece(s, how, number);
+        Bits bits[IN] = {};
+        S x[IN][SLOTS<S>], y[OUT][SLOTS<S>];
+#pragma unroll
+        for (int k = 0; k < IN; k++) load_short<S>(s, how, k, piece, bits[k]);
+#pragma unroll
+        for (int k = 0; k < IN; k++) convert<S>(bits[k], s.array[k].dtype, how.access, x[k]);
+        F::apply(row, x, p, y);
+#pragma unroll
+        for (int k = 0; k < OUT; k++) {
+            Bits result;
+            convert_back<S>(y[k], s.array[IN + k].dtype, how.access, result);
+            store_short<S>(s, how, IN + k, piece, result);
+        }
+    }
+}
+
 /* ---- The launch ---- */
 
 template <class F, typename S>
@@ -216,12 +243,24 @@ tartan_status launch_points(const char *function, tartan_cuda_queue *queue, cons
                         : tartan_cuda_launch(function, queue, points_lines<F, T>, grid, dim3(THREADS), s, row,
                                              of, lines);
         });
+    if constexpr (F::IN > 1) {
+        tartan_cuda_sweep lines = s;
+        ShortLines how;
+        if (are_short_lines(&lines, F::IN, &how)) {
+            const int64_t pieces = pieces_of(s, how, SLOTS<S>);
+            return tartan_cuda_launch(function, queue, points_short<F, S>, tartan_cuda_grid(pieces),
+                                      dim3(THREADS), lines, row, p, how, pieces);
+        }
+    }
     const int64_t per = THREADS * (s.unit == 1 ? SLOTS<S> : s.unit == SLOTS<S> ? 1 : GROUPS);
     const int64_t pieces = (s.axes[TARTAN_CUDA_KEPT].elements + per - 1) / per;
-    PASS(tartan_cuda_launch(function, queue, s.unit > 1 ? points<F, S, true> : points<F, S, false>,
-                            tartan_cuda_grid(pieces), dim3(THREADS), s, row, p, pieces));
+    const auto kernel = s.unit == 1  ? points<F, S, false, false>
+                        : gathers(s) ? points<F, S, true, true>
+                                     : points<F, S, true, false>;
+    PASS(tartan_cuda_launch(function, queue, kernel, tartan_cuda_grid(pieces), dim3(THREADS), s, row, p,
+                            pieces));
     if (s.rest == 0) return TARTAN_OK;
-    return tartan_cuda_launch(function, queue, points<F, S, false>, dim3(1), dim3(THREADS),
+    return tartan_cuda_launch(function, queue, points<F, S, false, false>, dim3(1), dim3(THREADS),
                               tartan_cuda_sweep_rest(&s), row, p, (int64_t)1);
 }
 

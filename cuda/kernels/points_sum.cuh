@@ -5,28 +5,14 @@
 #define TARTAN_CUDA_POINTS_SUM_CUH
 
 #include "device_memory.h"
-#include "kernels/points.cuh"
+#include "kernels/points_sum_short.cuh"
 
 namespace tartan_cuda {
 namespace {
 
-constexpr int RESULT = TARTAN_CUDA_SUM_RESULT;
-
-/* How the threads of a CTA share work: `across` results, or units of results, and for each `deep` threads that sum. */
-struct Cut {
-    int32_t across, deep;
-    int32_t results; /* of a thread */
-    int32_t terms;   /* summed units or elements that a thread visits at once */
-    int64_t kept;    /* results, in units if `results` is more than 1 */
-    int64_t tiles;   /* of `across` of these */
-    int64_t slices, per_slice;
-    bool lanes_sum;  /* neighbouring threads sum for one result */
-    double *partial; /* [slices][results], or NULL for one slice */
-};
-
 /* The elements or units of the summed axes that a thread visits at once: number `first` and then, `deep` apart, those below
  * `end`. Returns the slots that have a term, as bits. */
-template <typename S, bool WIDE, int IN>
+template <typename S, bool WIDE, bool GATHERS, int IN>
 __device__ __forceinline__ uint32_t load_terms(const tartan_cuda_sweep &s, const Cut &c, int64_t first,
                                                int64_t end, const int64_t (&base)[IN], Bits (&bits)[IN]) {
     const Access access = access_of<S, WIDE>(s);
@@ -47,7 +33,7 @@ __device__ __forceinline__ uint32_t load_terms(const tartan_cuda_sweep &s, const
             const tartan_cuda_swept &a = s.array[k];
             if (a.data == nullptr) continue;
             if constexpr (WIDE)
-                load_group(a, bytes_of<S>(a.dtype), access, i, at[k], bits[k]);
+                load_group<GATHERS>(a, bytes_of<S>(a.dtype), access, i, at[k], bits[k]);
             else
                 load_slot<S>(a, bytes_of<S>(a.dtype), i, at[k], bits[k]);
         }
@@ -55,57 +41,9 @@ __device__ __forceinline__ uint32_t load_terms(const tartan_cuda_sweep &s, const
     return valid;
 }
 
-/* Result `number` of the units' results. */
-__device__ __forceinline__ void store_result(const tartan_cuda_sweep &s, const Cut &c, int64_t number,
-                                             double sum) {
-    const tartan_cuda_swept &a = s.array[RESULT];
-    const tartan_cuda_axes &axes = s.axes[TARTAN_CUDA_KEPT];
-    int64_t unit = number / c.results, place = (number - unit * c.results) * a.next;
-    for (int32_t d = 0; d < axes.ndim; d++) {
-        place += unit % axes.length[d] * a.step[TARTAN_CUDA_KEPT][d];
-        unit /= axes.length[d];
-    }
-    tartan_cuda_by_dtype(a.dtype, [&](auto tag) {
-        using T = typename decltype(tag)::type;
-        ((T *)a.data)[place] = tartan_cuda_to<T>(sum);
-    });
-}
-
-/* The threads that sum for a result put their sums together; that of the only slice is the result. */
-template <int N>
-__device__ __forceinline__ void put_together(double (&sum)[N], const tartan_cuda_sweep &s, const Cut &c,
-                                             int32_t mine, int64_t slice, int64_t kept, double *room) {
-    const int32_t thread = threadIdx.x;
-    if (c.results < N) {
-#pragma unroll
-        for (int i = 0; i < (N / 2); i++) sum[i] += sum[i + (N / 2)];
-    }
-    if (c.results == 1) {
-#pragma unroll
-        for (int i = 1; i < (N / 2); i++) sum[0] += sum[i];
-    }
-    const int32_t step_of = c.lanes_sum ? 1 : c.across;
-#pragma unroll
-    for (int i = 0; i < N; i++) {
-        if (i >= c.results) break;
-        __syncthreads(); /* the numbers before were read */
-        room[thread] = sum[i];
-        for (int32_t step = c.deep / 2; step > 0; step /= 2) {
-            __syncthreads();
-            if (mine < step) room[thread] += room[thread + step * step_of];
-        }
-        if (mine > 0 || kept >= c.kept) continue;
-        const int64_t number = kept * c.results + i;
-        if (c.slices == 1)
-            store_result(s, c, number, room[thread]);
-        else
-            c.partial[slice * c.kept * c.results + number] = room[thread];
-    }
-}
-
 /* F has IN inputs, room for CTAS CTAs on an SM, and static void terms(int32_t row, const S (&in)[IN][N], S (&out)[N]) for N elements. While terms are added, the next
  * ones are loaded. */
-template <class F, typename S, bool WIDE>
+template <class F, typename S, bool WIDE, bool GATHERS>
 __global__ void __launch_bounds__(THREADS, WIDE ? F::CTAS : 1)
     points_sum(const __grid_constant__ tartan_cuda_sweep s, const int32_t row, const Cut c) {
     constexpr int IN = F::IN;
@@ -121,14 +59,14 @@ __global__ void __launch_bounds__(THREADS, WIDE ? F::CTAS : 1)
     int64_t base[IN] = {};
     add_offsets(s, TARTAN_CUDA_KEPT, kept, base);
     Bits next[IN] = {};
-    uint32_t next_valid = load_terms<S, WIDE>(s, c, first, end, base, next);
+    uint32_t next_valid = load_terms<S, WIDE, GATHERS>(s, c, first, end, base, next);
     while (first < end) {
         const uint32_t valid = next_valid;
         Bits bits[IN];
 #pragma unroll
         for (int k = 0; k < IN; k++) bits[k] = next[k];
         first += c.deep * c.terms;
-        next_valid = load_terms<S, WIDE>(s, c, first, end, base, next);
+        next_valid = load_terms<S, WIDE, GATHERS>(s, c, first, end, base, next);
         S x[IN][SLOTS<S>], terms[SLOTS<S>];
 #pragma unroll
         for (int k = 0; k < IN; k++) convert<S>(bits[k], s.array[k].dtype, access, x[k]);
@@ -180,7 +118,7 @@ __global__ void __launch_bounds__(THREADS, F::CTAS)
 inline bool is_flat_sum(const tartan_cuda_sweep &s) {
     const tartan_cuda_swept &a = s.array[0];
     bool alone = s.axes[TARTAN_CUDA_KEPT].ndim <= 1 && s.axes[TARTAN_CUDA_SUMMED].ndim == 1 && a.next == 1 &&
-                 s.unit * tartan_cuda_bytes_of(a.dtype) == 16;
+                 !a.gathered && s.unit * tartan_cuda_bytes_of(a.dtype) == 16;
     for (int32_t i = 1; i < RESULT; i++) alone = alone && s.array[i].data == nullptr;
     return alone;
 }
@@ -188,8 +126,6 @@ inline bool is_flat_sum(const tartan_cuda_sweep &s) {
 /* The same for results with one dimension and up to two that are summed, of the gradient y_grad or of that and a, of type T in units of 16
  * bytes, and of b, which is repeated along what is summed: statistics of channels are such sums. BATCH units of a thread are under way at
  * once; their terms are added in the type of the sums before f64. */
-enum { OF_Y_GRAD, OF_A, OF_B };
-
 template <class F, typename T, int FULL>
 __global__ void __launch_bounds__(THREADS, 2)
     points_sum_channels(const __grid_constant__ tartan_cuda_sweep s, const int32_t row, const Cut c) {
@@ -259,7 +195,7 @@ inline int32_t channel_sum_reads(const tartan_cuda_sweep &s) {
     for (int32_t i = 0; i < RESULT; i++) {
         const tartan_cuda_swept &a = s.array[i];
         if (i < full)
-            can = can && a.data != nullptr && a.dtype == dtype && a.next == 1;
+            can = can && a.data != nullptr && a.dtype == dtype && a.next == 1 && !a.gathered;
         else if (i != OF_B)
             can = can && a.data == nullptr;
     }
@@ -268,92 +204,41 @@ inline int32_t channel_sum_reads(const tartan_cuda_sweep &s) {
     return can && (b.dtype == dtype || b.dtype == tartan_i_sum_dtype(dtype)) ? full : 0;
 }
 
-/* ---- The sums of all slices ---- */
-
-constexpr int COLUMNS = 32, ROWS = 32;
-
-/* Adds up the partial sums of all slices. */
-__global__ void __launch_bounds__(COLUMNS *ROWS)
-    add_slices(const __grid_constant__ tartan_cuda_sweep s, const Cut c) {
-    __shared__ double room[ROWS][COLUMNS + 1];
-    const int64_t all = c.kept * c.results;
-    for (int64_t first = (int64_t)blockIdx.x * COLUMNS; first < all; first += (int64_t)gridDim.x * COLUMNS) {
-        const int64_t n = first + threadIdx.x;
-        double sum = 0;
-        if (n < all) {
-#pragma unroll 4
-            for (int64_t slice = threadIdx.y; slice < c.slices; slice += ROWS)
-                sum += c.partial[slice * all + n];
-        }
-        room[threadIdx.y][threadIdx.x] = sum;
-        __syncthreads();
-        /* Warp y has the sums of column y. */
-        sum = room[threadIdx.x][threadIdx.y];
-        for (int step = 16; step > 0; step /= 2) sum += __shfl_xor_sync(~0u, sum, step);
-        const int64_t mine = first + threadIdx.y;
-        if (threadIdx.x == 0 && mine < all) store_result(s, c, mine, sum);
-        __syncthreads(); /* room was read */
-    }
-}
-
 /* ---- The launch ---- */
-
-inline int32_t power_of_two(int64_t n, int32_t most) {
-    int32_t power = 1;
-    while (power < n && power < most) power *= 2;
-    return power;
-}
-
-template <typename S> Cut cut_of(const tartan_cuda_sweep &s, bool flat) {
-    enum { CTAS = 1056, MOST_SLICES = 1024, TURNS = 4 };
-    Cut c = {};
-    const int64_t summed = s.axes[TARTAN_CUDA_SUMMED].elements;
-    c.lanes_sum = s.inner == TARTAN_CUDA_SUMMED;
-    c.results = s.unit > 1 && !c.lanes_sum ? s.unit : 1;
-    c.terms = flat || s.unit == SLOTS<S> ? 1 : s.unit == 1 ? SLOTS<S> : GROUPS;
-    c.kept = s.axes[TARTAN_CUDA_KEPT].elements;
-    if (c.lanes_sum) {
-        c.deep = power_of_two(summed, 32);
-        while (c.deep < THREADS && summed > (int64_t)c.deep * c.terms * TURNS &&
-               c.kept * c.deep < CTAS * THREADS)
-            c.deep *= 2;
-        c.across = THREADS / c.deep;
-    } else {
-        c.across = power_of_two(c.kept, 32);
-        while (c.across < THREADS && c.across < c.kept && (int64_t)THREADS / c.across * c.terms > summed)
-            c.across *= 2;
-        c.deep = THREADS / c.across;
-    }
-    c.tiles = (c.kept + c.across - 1) / c.across;
-    const int64_t turn = (int64_t)c.deep * c.terms, turns = (summed + turn - 1) / turn;
-    int64_t slices = CTAS / (c.tiles > 0 ? c.tiles : 1);
-    if (slices > turns / TURNS) slices = turns / TURNS;
-    if (slices > MOST_SLICES) slices = MOST_SLICES;
-    if (slices < 1) slices = 1;
-    c.per_slice = (turns + slices - 1) / slices * turn;
-    c.slices = c.per_slice > 0 ? (summed + c.per_slice - 1) / c.per_slice : 1;
-    if (c.slices < 1) c.slices = 1;
-    return c;
-}
 
 /* Array RESULT of the sweep becomes the sums over terms of the arrays before it. */
 template <class F, typename S>
 tartan_status launch_sum(const char *function, tartan_cuda_queue *queue, const tartan_cuda_sweep &s,
                          int32_t row) {
     const bool flat = F::ALONE && is_flat_sum(s);
+    constexpr int SHORT = F::ALONE ? 1 : 2; /* arrays of short lines */
     const int32_t reads = flat ? 0 : channel_sum_reads(s);
+    const bool rows = row_sum_reads(s) == SHORT, shorts = reads == 0 && short_sum_reads(s) == SHORT;
     Cut c = cut_of<S>(s, flat || reads > 0);
+    if (rows) c.slices = 1, c.tiles = (c.kept + THREADS - 1) / THREADS;
+    const ShortSum of = shorts ? short_sum_of(s, &c) : ShortSum();
     const int64_t bytes = c.slices * c.kept * c.results * (int64_t)sizeof(double);
     if (bytes == 0) return TARTAN_OK;
     void *scratch = nullptr;
     if (c.slices > 1) PASS(tartan_cuda_scratch(function, queue, bytes, &scratch));
     c.partial = (double *)scratch;
-    const auto launch = [&](auto kernel) {
+    const auto launch = [&](auto kernel, auto... more) {
         return tartan_cuda_launch(function, queue, kernel, tartan_cuda_grid(c.tiles * c.slices),
-                                  dim3(THREADS), s, row, c);
+                                  dim3(THREADS), s, row, c, more...);
     };
+    const auto any = s.unit == 1  ? points_sum<F, S, false, false>
+                     : gathers(s) ? points_sum<F, S, true, true>
+                                  : points_sum<F, S, true, false>;
     tartan_status status = TARTAN_OK;
-    if (reads > 0)
+    if (rows)
+        status = tartan_cuda_by_dtype(s.array[OF_Y_GRAD].dtype, [&](auto tag) {
+            return launch(points_sum_rows<F, typename decltype(tag)::type, SHORT>);
+        });
+    else if (shorts)
+        status = tartan_cuda_by_dtype(s.array[OF_Y_GRAD].dtype, [&](auto tag) {
+            return launch(points_sum_short<F, typename decltype(tag)::type, SHORT>, of);
+        });
+    else if (reads > 0)
         status = tartan_cuda_by_dtype(s.array[OF_Y_GRAD].dtype, [&](auto tag) {
             using T = typename decltype(tag)::type;
             if constexpr (F::IN > 1)
@@ -365,9 +250,9 @@ tartan_status launch_sum(const char *function, tartan_cuda_queue *queue, const t
                      ? tartan_cuda_by_dtype(
                            s.array[0].dtype,
                            [&](auto tag) { return launch(points_sum_flat<F, typename decltype(tag)::type>); })
-                     : launch(s.unit > 1 ? points_sum<F, S, true> : points_sum<F, S, false>);
+                     : launch(any);
     else
-        status = launch(s.unit > 1 ? points_sum<F, S, true> : points_sum<F, S, false>);
+        status = launch(any);
     if (status == TARTAN_OK && c.slices > 1)
         status = tartan_cuda_launch(function, queue, add_slices,
                                     tartan_cuda_grid((c.kept * c.results + COLUMNS - 1) / COLUMNS),

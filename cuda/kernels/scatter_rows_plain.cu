@@ -44,11 +44,13 @@ __global__ void __launch_bounds__(THREADS) clear_sources(const __grid_constant__
          r += (int64_t)gridDim.x * THREADS)
         m.sources[r] = -1;
 }
+/* Threads of a warp that have the same row send one of them, since the memory takes those of one address in turn. */
 __global__ void __launch_bounds__(THREADS) find_sources(const __grid_constant__ Map m) {
-    for (int64_t i = (int64_t)blockIdx.x * THREADS + threadIdx.x; i < m.count;
-         i += (int64_t)gridDim.x * THREADS) {
-        const int64_t row = row_of(m, i);
-        if (row >= 0) atomicMax(&m.sources[row], (int32_t)i);
+    for (int64_t first = (int64_t)blockIdx.x * THREADS; first < m.count;
+         first += (int64_t)gridDim.x * THREADS) {
+        const int64_t i = first + threadIdx.x, row = i < m.count ? row_of(m, i) : -1;
+        const uint32_t alike = __match_any_sync(~0u, (unsigned long long)row);
+        if (row >= 0 && (alike >> threadIdx.x % 32) == 1) atomicMax(&m.sources[row], (int32_t)i);
     }
 }
 

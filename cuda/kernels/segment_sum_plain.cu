@@ -1,16 +1,18 @@
 /* SPDX-License-Identifier: Apache-2.0
- * Sums of segments of a list of items, and their gradients: a thread adds some neighbours of one result, in the order of the list. */
+ * Sums of segments of a list of items, and their gradients: a thread adds some neighbours of one result, in the order of the list; long
+ * segments are summed in parts. */
 #include "backend/operation.h"
 #include "device/element.cuh"
 #include "device/launch.cuh"
 #include "device_memory.h"
 #include "kernels.h"
+#include "kernels/segments.cuh"
 #include "kernels/swept.cuh"
 
 namespace tartan_cuda {
 namespace {
 
-constexpr int THREADS = 256, PER_ACCESS = 16;
+constexpr int PER_ACCESS = 16;
 
 /* The items of an array; no data: there is none. */
 struct Items {
@@ -94,33 +96,70 @@ template <typename S, int EACH> __device__ __forceinline__ void fill(S value, S 
     for (int i = 0; i < EACH; i++) x[i] = value;
 }
 
-template <typename S, typename T, int EACH>
-__global__ void __launch_bounds__(THREADS) sum(const __grid_constant__ Job j) {
-    const int64_t units = j.n / EACH, all = j.segments * units;
+/* The first segment that ends after entry i; j.segments: there is none. */
+__device__ __forceinline__ int64_t segment_with(const Job &j, int64_t i) {
+    int64_t low = 0, high = j.segments;
+    while (low < high) {
+        const int64_t middle = (low + high) / 2;
+        if (end_of(j, middle) > i)
+            high = middle;
+        else
+            low = middle + 1;
+    }
+    return low;
+}
+
+/* EACH neighbours of the sums, as segments.cuh has it. */
+template <typename S_, typename T, int EACH_> struct Sums {
+    using S = S_;
+    static constexpr int EACH = EACH_;
+    Job j;
+    int64_t count, units;
+
+    __device__ __forceinline__ Segment segment_of(int64_t i) const {
+        const int64_t s = segment_with(j, i);
+        return s < j.segments ? Segment{s, end_of(j, s - 1), end_of(j, s)} : Segment{-1, 0, 0};
+    }
+    __device__ __forceinline__ void load(int64_t i, int64_t unit, S (&x)[EACH]) const {
+        const int64_t item = item_of(j, i);
+        if (item < 0)
+            fill<S, EACH>((S)NAN, x);
+        else
+            tartan_cuda::load<S, T, EACH>(j.values, item, unit * EACH, x);
+    }
+    /* What is added to. */
+    __device__ __forceinline__ void start(int64_t s, int64_t unit, S (&x)[EACH]) const {
+        tartan_cuda::load<S, T, EACH>(j.x, s, unit * EACH, x);
+        EACH_OF(EACH) x[i] *= (S)j.beta;
+    }
+    __device__ __forceinline__ void put(int64_t s, int64_t unit, const S (&x)[EACH]) const {
+        tartan_cuda::store<S, T, EACH>(j.z, s, unit * EACH, x);
+    }
+    __device__ __forceinline__ void store(int64_t s, int64_t unit, const S (&sum)[EACH]) const {
+        S total[EACH];
+        fill<S, EACH>(0, total);
+        if (j.beta != 0) start(s, unit, total);
+        EACH_OF(EACH) total[i] += sum[i];
+        put(s, unit, total);
+    }
+};
+
+template <class F> __global__ void __launch_bounds__(THREADS) sum(const __grid_constant__ F f) {
+    const Job &j = f.j;
+    const int64_t all = j.segments * f.units;
     const bool stays = j.z.of.data == j.x.of.data && j.beta == 1;
     for (int64_t e = (int64_t)blockIdx.x * THREADS + threadIdx.x; e < all;
          e += (int64_t)gridDim.x * THREADS) {
-        const int64_t s = e / units, c = e % units * EACH, end = end_of(j, s);
+        const int64_t s = e / f.units, unit = e % f.units, end = end_of(j, s);
         int64_t next = end_of(j, s - 1);
-        if (stays && next >= end) continue;
-        S total[EACH], x[EACH];
-        if (j.beta != 0) {
-            load<S, T, EACH>(j.x, s, c, total);
-#pragma unroll
-            for (int i = 0; i < EACH; i++) total[i] *= (S)j.beta;
-        } else {
-            fill<S, EACH>(0, total);
-        }
-        for (bool first = j.beta == 0; next < end; next++, first = false) {
-            const int64_t item = item_of(j, next);
-            if (item < 0)
-                fill<S, EACH>((S)NAN, x);
-            else
-                load<S, T, EACH>(j.values, item, c, x);
-#pragma unroll
-            for (int i = 0; i < EACH; i++) total[i] = first ? x[i] : total[i] + x[i];
-        }
-        store<S, T, EACH>(j.z, s, c, total);
+        if ((stays && next >= end) || is_long(Segment{s, next, end})) continue;
+        typename F::S total[F::EACH] = {};
+        if (j.beta != 0)
+            f.start(s, unit, total);
+        else if (next < end)
+            f.load(next++, unit, total); /* an item that is alone keeps its bits */
+        add_entries(f, next, end, unit, total);
+        f.put(s, unit, total);
     }
 }
 
@@ -134,12 +173,11 @@ __global__ void __launch_bounds__(THREADS) clear_from(const __grid_constant__ Jo
 
 /* The last of several segments of an item counts, whatever the order of threads. */
 __global__ void __launch_bounds__(THREADS) find_from(const __grid_constant__ Job j) {
-    for (int64_t s = (int64_t)blockIdx.x * THREADS + threadIdx.x; s < j.segments;
-         s += (int64_t)gridDim.x * THREADS)
-        for (int64_t i = end_of(j, s - 1), end = end_of(j, s); i < end; i++) {
-            const int64_t item = item_of(j, i);
-            if (item >= 0) atomicMax(&j.from[item], (int32_t)s);
-        }
+    for (int64_t i = (int64_t)blockIdx.x * THREADS + threadIdx.x; i < j.entries;
+         i += (int64_t)gridDim.x * THREADS) {
+        const int64_t item = item_of(j, i), s = segment_with(j, i);
+        if (item >= 0 && s < j.segments) atomicMax(&j.from[item], (int32_t)s);
+    }
 }
 
 /* z = beta x of the item's segment; without a list of them, of the item itself. */
@@ -167,6 +205,17 @@ bool is_wide(const Items &a, int32_t dtype, int64_t n, int64_t bytes) {
             a.step * bytes % PER_ACCESS == 0 && (uintptr_t)a.of.data % PER_ACCESS == 0);
 }
 
+template <class F> tartan_status add_up(const char *function, tartan_cuda_queue *queue, const F &f) {
+    typename F::S *partial;
+    PASS(get_parts(function, queue, f, &partial));
+    tartan_status status = tartan_cuda_launch(
+        function, queue, sum<F>, tartan_cuda_grid((f.j.segments * f.units + THREADS - 1) / THREADS),
+        dim3(THREADS), f);
+    if (status == TARTAN_OK) status = sum_long(function, queue, f, partial);
+    tartan_cuda_scratch_free(queue, partial);
+    return status;
+}
+
 template <bool GRADIENT> tartan_status run(const char *function, tartan_cuda_queue *queue, const Job &j) {
     const int32_t dtype = j.z.of.dtype;
     const int64_t bytes = tartan_cuda_bytes_of(dtype), all = (GRADIENT ? j.count : j.segments) * j.n;
@@ -181,7 +230,7 @@ template <bool GRADIENT> tartan_status run(const char *function, tartan_cuda_que
         if constexpr (GRADIENT)
             return tartan_cuda_launch(function, queue, take<S, T, EACH>, grid(EACH), dim3(THREADS), j);
         else
-            return tartan_cuda_launch(function, queue, sum<S, T, EACH>, grid(EACH), dim3(THREADS), j);
+            return add_up(function, queue, Sums<S, T, EACH>{j, j.entries, j.n / EACH});
     };
     constexpr std::integral_constant<int, 1> one = {};
     if (!wide)
@@ -229,8 +278,8 @@ tartan_status tartan_cuda_segment_sum_gradient_plain(const char *function, tarta
         j.from = (int32_t *)memory, j.z = items_of(op->values_grad), j.beta = 1;
         tartan_status status =
             tartan_cuda_launch(function, queue, clear_from, grid(j.count), dim3(THREADS), j);
-        if (status == TARTAN_OK && j.segments > 0)
-            status = tartan_cuda_launch(function, queue, find_from, grid(j.segments), dim3(THREADS), j);
+        if (status == TARTAN_OK && j.entries > 0)
+            status = tartan_cuda_launch(function, queue, find_from, grid(j.entries), dim3(THREADS), j);
         if (status == TARTAN_OK) status = run<true>(function, queue, j);
         tartan_cuda_scratch_free(queue, memory);
         PASS(status);

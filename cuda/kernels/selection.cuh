@@ -14,10 +14,23 @@
 namespace tartan_cuda {
 namespace {
 
-enum Made { TOP_K, SOFTMAX, RECTIFIED };
-enum { X, OUT, MASK, INDICES }; /* arrays; OUT is values of TOP_K */
-constexpr int MOST = 2048;      /* entries of a CTA */
+enum Made { TOP_K, IN_ORDER, SOFTMAX, RECTIFIED }; /* IN_ORDER: the k largest in the order of their places */
+enum { X, OUT, MASK, INDICES };                    /* arrays; OUT is values of TOP_K */
+constexpr int MOST = 2048;                         /* entries of a CTA */
 constexpr int MOST_OF_WARP = 256;
+
+/* Few lines that are long are cut into parts, of which each has k candidates; what is left over are candidates, too. Then these are the
+ * numbers of a line. Of equal ones the first place comes first, as in the line. */
+struct Candidates {
+    const int32_t *places; /* of those of all lines, in their parts; NULL: numbers are those of the line */
+    int64_t of_parts, of_length; /* how many of a line, and of how many numbers, are parts */
+    int64_t part;                /* length */
+    __device__ __forceinline__ int64_t place_of(int64_t begin, int64_t candidate, int64_t k) const {
+        if (places == nullptr) return candidate;
+        if (candidate >= of_parts) return candidate - of_parts + of_length;
+        return candidate / k * part + places[begin + candidate];
+    }
+};
 
 struct Selection {
     Lines lines;
@@ -27,6 +40,7 @@ struct Selection {
     int32_t room;     /* entries of a warp */
     uint32_t *places; /* [lines][k], if k is more than MOST: those of TOP_K, in no order */
     int64_t first;    /* line */
+    Candidates candidates;
 };
 
 /* A line, and where its arrays have it. */
@@ -50,6 +64,7 @@ template <typename T> struct Chosen {
         const tartan_cuda_swept &a = p.lines.sweep.array[INDICES];
         const int64_t to = at[INDICES] + i * p.lines.step[INDICES];
         if (a.data == nullptr) return;
+        place = p.candidates.place_of(at[X], place, p.k);
         if (a.dtype == TARTAN_I64)
             ((int64_t *)a.data)[to] = place + p.base;
         else if (a.dtype == TARTAN_I32)
@@ -328,6 +343,18 @@ __device__ __forceinline__ void choose_by_digits(const Chosen<T> &c, int64_t lin
         finish_sorted<MADE, OF_LINE>(c, t, (int)p.k);
         return;
     }
+    if constexpr (MADE == IN_ORDER) {
+        uint32_t before = 0;
+        for (int64_t begin = 0; begin < p.lines.n && before < p.k; begin += OF_LINE) {
+            const int64_t i = begin + thread;
+            const bool chosen = i < p.lines.n && is_chosen(i, O::key(c.x()[i * p.lines.step[X]]));
+            uint32_t all;
+            const uint32_t rank = before + rank_of<OF_LINE>(chosen, t.above, &all);
+            if (chosen) c.set(rank, c.number(i)), c.set_index(rank, i);
+            before += all;
+        }
+        return;
+    }
     const S least = last == 0 ? (S)0 : tartan_cuda_to<S>(O::number(last));
     const bool rebased = MADE == RECTIFIED && p.rebase && least > 0;
     S most = -(S)INFINITY, inverse = 0;
@@ -364,7 +391,7 @@ template <Made MADE, int OF_LINE, typename T, typename K>
 __device__ __forceinline__ void choose_by_cta(const Chosen<T> &c, int64_t line, Table<K> &t) {
     using O = Order<T>;
     const Selection &p = c.p;
-    if (p.k <= OF_LINE / 2) {
+    if (MADE != IN_ORDER && p.k <= OF_LINE / 2) {
         K most = 0;
         each_element<OF_LINE>(c.x(), p.lines.n, p.lines.step[X], (int)threadIdx.x, [&](int64_t i, T x) {
             const K key = O::key(x);

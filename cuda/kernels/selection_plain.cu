@@ -151,6 +151,98 @@ tartan_status run_sorted(const char *function, tartan_cuda_queue *queue, const S
     return status;
 }
 
+/* ---- Few lines that are long ---- */
+
+struct Cut {
+    int64_t parts, length, rest; /* of a line; what is left over */
+    int64_t candidates;          /* of a line */
+};
+
+Cut cut_of(const Selection &p) {
+    enum { CTAS = 264, LEAST = 8 * LONG };
+    const int64_t least = 4 * p.k < LEAST ? LEAST : 4 * p.k;
+    Cut c = {CTAS / p.lines.count, 0, 0, 0};
+    if (c.parts > p.lines.n / least) c.parts = p.lines.n / least;
+    if (c.parts < 2 || p.lines.n > INT32_MAX) return {1, p.lines.n, 0, 0};
+    c.length = p.lines.n / c.parts, c.rest = p.lines.n - c.parts * c.length;
+    c.candidates = c.parts * p.k + c.rest;
+    return c;
+}
+
+/* Array `number` becomes one of [lines][candidates] numbers. */
+void use_candidates(Selection &p, int number, void *data, int32_t dtype, int64_t candidates) {
+    tartan_cuda_swept &a = p.lines.sweep.array[number];
+    const tartan_cuda_axes &axes = p.lines.sweep.axes[TARTAN_CUDA_KEPT];
+    int64_t step = candidates;
+    a = {};
+    a.data = data, a.dtype = dtype;
+    for (int32_t d = 0; d < axes.ndim; step *= axes.length[d++]) a.step[TARTAN_CUDA_KEPT][d] = step;
+    p.lines.step[number] = 1;
+}
+
+/* The lines are the parts. */
+void cut_lines(Selection &p, const Cut &c) {
+    tartan_cuda_sweep &s = p.lines.sweep;
+    tartan_cuda_axes &axes = s.axes[TARTAN_CUDA_KEPT];
+    for (int32_t d = axes.ndim++; d > 0; d--) {
+        axes.length[d] = axes.length[d - 1], axes.by[d] = axes.by[d - 1];
+        for (tartan_cuda_swept &a : s.array) a.step[TARTAN_CUDA_KEPT][d] = a.step[TARTAN_CUDA_KEPT][d - 1];
+    }
+    axes.length[0] = c.parts, axes.by[0] = tartan_cuda_divider_of(c.parts);
+    s.array[X].step[TARTAN_CUDA_KEPT][0] = c.length * p.lines.step[X];
+    s.array[OUT].step[TARTAN_CUDA_KEPT][0] = s.array[INDICES].step[TARTAN_CUDA_KEPT][0] = p.k;
+    p.lines.count *= c.parts, p.lines.n = c.length;
+    axes.elements = p.lines.count, axes.small = p.lines.count <= INT32_MAX;
+}
+
+template <typename T>
+__global__ void __launch_bounds__(THREADS)
+    copy_rest(const __grid_constant__ Selection p, T *candidates, const Cut c) {
+    const int64_t all = p.lines.count * c.rest;
+    for (int64_t e = (int64_t)blockIdx.x * THREADS + threadIdx.x; e < all;
+         e += (int64_t)gridDim.x * THREADS) {
+        const int64_t line = e / c.rest, i = e - line * c.rest;
+        Chosen<T> from = {p, {}};
+        find_line(p.lines, line, from.at);
+        candidates[line * c.candidates + c.parts * p.k + i] =
+            from.x()[(c.parts * c.length + i) * p.lines.step[X]];
+    }
+}
+
+template <typename T>
+tartan_status run_top_k(const char *function, tartan_cuda_queue *queue, const Selection &p) {
+    return p.k > MOST ? run_sorted<T>(function, queue, p) : run_ctas<TOP_K, T>(function, queue, p);
+}
+
+template <typename T>
+tartan_status run_cut(const char *function, tartan_cuda_queue *queue, const Selection &p, int32_t dtype,
+                      const Cut &c) {
+    const int64_t count = p.lines.count * c.candidates,
+                  values = (count * (int64_t)sizeof(T) + 255) / 256 * 256;
+    void *memory = nullptr;
+    PASS(tartan_cuda_scratch(function, queue, values + count * (int64_t)sizeof(int32_t), &memory));
+    int32_t *const places = (int32_t *)((char *)memory + values);
+    Selection parts = p, last = p;
+    use_candidates(parts, OUT, memory, dtype, c.candidates);
+    use_candidates(parts, INDICES, places, TARTAN_I32, c.candidates);
+    parts.base = 0;
+    cut_lines(parts, c);
+    use_candidates(last, X, memory, dtype, c.candidates);
+    last.lines.n = c.candidates;
+    last.candidates = {places, c.parts * p.k, c.parts * c.length, c.length};
+    tartan_status status = p.k > MOST
+                               ? tartan_cuda_launch(function, queue, by_cta<IN_ORDER, T, 1024>,
+                                                    tartan_cuda_grid(parts.lines.count), dim3(1024), parts)
+                               : run_ctas<TOP_K, T>(function, queue, parts);
+    if (status == TARTAN_OK && c.rest > 0)
+        status = tartan_cuda_launch(function, queue, copy_rest<T>,
+                                    tartan_cuda_grid((p.lines.count * c.rest + THREADS - 1) / THREADS),
+                                    dim3(THREADS), p, (T *)memory, c);
+    if (status == TARTAN_OK) status = run_top_k<T>(function, queue, last);
+    tartan_cuda_scratch_free(queue, memory);
+    return status;
+}
+
 template <Made MADE>
 tartan_status run(const char *function, tartan_cuda_queue *queue, Selection p, int32_t dtype) {
     if (p.lines.count == 0 || p.lines.n == 0) return TARTAN_OK;
@@ -159,9 +251,12 @@ tartan_status run(const char *function, tartan_cuda_queue *queue, Selection p, i
     return tartan_cuda_by_dtype(dtype, [&](auto tag) {
         using T = typename decltype(tag)::type;
         if (warps) return run_warps<MADE, T>(function, queue, p);
-        if constexpr (MADE == TOP_K)
-            if (p.k > MOST) return run_sorted<T>(function, queue, p);
-        return run_ctas<MADE, T>(function, queue, p);
+        if constexpr (MADE == TOP_K) {
+            const Cut c = cut_of(p);
+            return c.parts > 1 ? run_cut<T>(function, queue, p, dtype, c) : run_top_k<T>(function, queue, p);
+        } else {
+            return run_ctas<MADE, T>(function, queue, p);
+        }
     });
 }
 

@@ -21,7 +21,6 @@ constexpr int MOST_THREADS = 512, MOST_WARPS = MOST_THREADS / 32, MOST_CTAS = 8;
 /* Who has a line: `threads` of each of `ctas` CTAs. A CTA has `at_once` lines, or a part of one. */
 struct Team {
     int32_t threads, at_once, ctas;
-    bool across; /* lanes have lines of their own */
     int64_t rounds;
 };
 
@@ -82,6 +81,11 @@ template <typename S> struct Meeting {
 };
 
 /* ---- What a line needs ---- */
+
+template <int KIND>
+constexpr bool HAS_OTHER = KIND == TARTAN_CUDA_SOFTMAX_GRADIENT || KIND == TARTAN_CUDA_LOG_SOFTMAX_GRADIENT;
+template <int KIND>
+constexpr bool HAS_LABEL = KIND == TARTAN_CUDA_CROSS_ENTROPY || KIND == TARTAN_CUDA_CROSS_ENTROPY_GRADIENT;
 
 /* Numbers of a line, of which `value` makes results. */
 template <typename S> struct Line {
@@ -174,16 +178,6 @@ __device__ __forceinline__ S own_of(const tartan_cuda_classes &p, const int64_t 
     const int64_t label = label_of(p, at[LABELS]);
     if (label < 0) return 0;
     return number_at<S>(p.sweep.array[X], at[X] + label * p.sweep.array[X].step[TARTAN_CUDA_SUMMED][0]);
-}
-
-/* A running maximum and sum of exponentials. */
-template <typename S> __device__ __forceinline__ void add_running(S t, S &most, S &sum) {
-    if (t > most) {
-        sum = sum * exponential(most - t) + 1;
-        most = t;
-    } else if (t != NONE<S>) { /* NaN counts */
-        sum += exponential(t - most);
-    }
 }
 
 /* What a thread has of a line becomes what the line has: running sums are brought to the maximum of all. */

@@ -3,18 +3,13 @@
  *
  * Where a line's elements lie side by side it belongs to some threads of a CTA or to the CTAs of a cluster, which keep it in registers
  * as it was loaded: it is read once, and exponentials are computed twice. Longer lines are read twice, the first time for a running
- * maximum and sum. Any other line is read element by element. */
-#include "kernels/softmax.cuh"
+ * maximum and sum. Short lines, any others, and a few that are long go the ways of line_parts.cuh. */
+#include "kernels/softmax_parts.cuh"
 
 namespace tartan_cuda {
 namespace {
 
 /* ---- Lines whose elements lie side by side ---- */
-
-template <int KIND>
-constexpr bool HAS_OTHER = KIND == TARTAN_CUDA_SOFTMAX_GRADIENT || KIND == TARTAN_CUDA_LOG_SOFTMAX_GRADIENT;
-template <int KIND>
-constexpr bool HAS_LABEL = KIND == TARTAN_CUDA_CROSS_ENTROPY || KIND == TARTAN_CUDA_CROSS_ENTROPY_GRADIENT;
 
 /* Elements of type T are moved EACH at a time, by ACCESSES of a thread in a round; those before the first and after the last access
  * that is aligned, by threads that have one of them besides. MASKED: softmax has a mask. */
@@ -189,72 +184,13 @@ __global__ void __launch_bounds__(MOST_THREADS, EACH > 1 ? 2 : 1)
     }
 }
 
-/* ---- Any lines ---- */
-
-template <int KIND, typename S>
-__global__ void __launch_bounds__(MOST_THREADS)
-    lines_any(const __grid_constant__ tartan_cuda_classes p, const Team team) {
-    __shared__ Room<S> room;
-    const tartan_cuda_sweep &w = p.sweep;
-    const int64_t steps[3] = {w.array[X].step[TARTAN_CUDA_SUMMED][0],
-                              w.array[OTHER].step[TARTAN_CUDA_SUMMED][0],
-                              w.array[OUT].step[TARTAN_CUDA_SUMMED][0]};
-    const int32_t part = threadIdx.x % team.threads;
-    const int64_t groups = (p.lines + team.at_once - 1) / team.at_once;
-    const bool masked = KIND == TARTAN_CUDA_SOFTMAX && w.array[OTHER].data != nullptr;
-    for (int64_t group = blockIdx.x; group < groups; group += gridDim.x) {
-        __syncthreads(); /* the room is read no more */
-        Meeting<S> meet = {team, room};
-        const int64_t line = group * team.at_once + threadIdx.x / team.threads;
-        const bool exists = line < p.lines;
-        int64_t at[ARRAYS];
-        find_line(w, exists ? line : 0, at);
-        const int64_t end = exists ? p.length : 0;
-        const auto x_at = [&](int64_t i) { return number_at<S>(w.array[X], at[X] + i * steps[X]); };
-        const auto counts = [&](int64_t i) {
-            return !masked || ((const uint8_t *)w.array[OTHER].data)[at[OTHER] + i * steps[OTHER]] != 0;
-        };
-        const S factor = KIND == TARTAN_CUDA_CROSS_ENTROPY ? 1 : (S)p.scale;
-        S s[3] = {}, own = exists ? own_of<KIND, S>(p, at) : 0;
-        if constexpr (HAS_OTHER<KIND>) {
-            S sum[1] = {};
-            for (int64_t i = part; i < end; i += team.threads) {
-                const S g = number_at<S>(w.array[OTHER], at[OTHER] + i * steps[OTHER]);
-                sum[0] = KIND == TARTAN_CUDA_SOFTMAX_GRADIENT ? fma(x_at(i), g, sum[0]) : sum[0] + g;
-            }
-            meet.template operator()<1, false>(sum);
-            s[0] = sum[0];
-        } else if constexpr (KIND != TARTAN_CUDA_CROSS_ENTROPY_GRADIENT) {
-            s[0] = NONE<S>;
-            for (int64_t i = part; i < end; i += team.threads) {
-                if (!counts(i)) continue;
-                const S x = x_at(i);
-                add_running(x * factor, s[0], s[1]);
-                s[2] += x;
-            }
-            meet_running(meet, s);
-        }
-        if (!exists) continue;
-        const Line<S> l = line_of<KIND>(p, at, s, own, part == 0);
-        if (w.array[OUT].data == nullptr) continue;
-        for (int64_t i = part; i < end; i += team.threads) {
-            const S other =
-                HAS_OTHER<KIND> ? number_at<S>(w.array[OTHER], at[OTHER] + i * steps[OTHER]) : (S)0;
-            S y =
-                HAS_LABEL<KIND> && l.is_constant ? l.rest : value<KIND, false>(l, x_at(i), other, counts(i));
-            if (HAS_LABEL<KIND> && !l.is_constant && i == l.label) y -= l.own;
-            set_number(w.array[OUT], at[OUT] + i * steps[OUT], y);
-        }
-    }
-}
-
 /* ---- The choice ---- */
 
 /* Who has `lines` lines of `length` units, `each` of a thread in a round; the threads of a CTA, at least `least`, have fewer units each
  * where lines are so few that chips of `processors` would have nothing to do. */
 Team team_of(int64_t length, int64_t each, int32_t most_ctas, int64_t lines, int32_t least,
              int64_t processors) {
-    Team t = {least, 1, 1, false, 1};
+    Team t = {least, 1, 1, 1};
     while (t.threads < MOST_THREADS && t.threads < length &&
            (t.threads * each < length || lines * t.threads < processors * MOST_THREADS))
         t.threads *= 2;
@@ -288,6 +224,9 @@ int32_t each_of(const tartan_cuda_classes &p, bool with_other, bool *ragged) {
     return together ? per : 1;
 }
 
+/* Fewer lines that are long leave a part of a chip idle, whether each has a CTA or several. */
+constexpr int64_t FEW = 256, FEWER = 16, LONG = 65536;
+
 template <int KIND, bool MASKED, typename T, int EACH, int ACCESSES>
 tartan_status run_lines(const char *function, tartan_cuda_queue *queue, const tartan_cuda_classes &p,
                         bool ragged) {
@@ -298,6 +237,8 @@ tartan_status run_lines(const char *function, tartan_cuda_queue *queue, const ta
     const Team kept =
         team_of(units, ACCESSES, clusters ? MOST_CTAS : 1, p.lines, least, queue->chip.processors);
     const bool is_long = kept.rounds > 1;
+    if (is_long ? p.lines < FEW : p.lines < FEWER && p.length > LONG)
+        return run_any<KIND>(function, queue, p);
     const Team team =
         is_long ? team_of(units, ACCESSES / 2, 1, p.lines, least, queue->chip.processors) : kept;
     const int64_t groups = (p.lines + team.at_once - 1) / team.at_once;
@@ -315,24 +256,16 @@ tartan_status run_lines(const char *function, tartan_cuda_queue *queue, const ta
     return launch(team.ctas, lines<KIND, MASKED, T, EACH, ACCESSES, false>);
 }
 
-template <int KIND, typename S>
-tartan_status run_any(const char *function, tartan_cuda_queue *queue, const tartan_cuda_classes &p) {
-    /* Where lines lie side by side, a thread has a line, so that a warp reads what lies together. */
-    const bool across = p.sweep.inner == TARTAN_CUDA_KEPT && p.lines > 1 && p.length > 1;
-    Team team = team_of(p.length, 4, 1, p.lines, 1, queue->chip.processors);
-    if (across) team.threads = 1, team.at_once = THREADS;
-    const int64_t groups = (p.lines + team.at_once - 1) / team.at_once;
-    return tartan_cuda_launch(function, queue, lines_any<KIND, S>, tartan_cuda_grid(groups),
-                              dim3((unsigned)(team.threads * team.at_once)), p, team);
-}
-
 template <int KIND> tartan_status run(const char *function, tartan_cuda_queue *queue, const void *problem) {
     const tartan_cuda_classes &p = *(const tartan_cuda_classes *)problem;
     constexpr int ACCESSES = HAS_OTHER<KIND> ? 4 : 8;
-    if (p.sum_dtype == TARTAN_F64) return run_any<KIND, double>(function, queue, p);
+    bool short_lines = false;
+    PASS((run_by_threads<KIND>(function, queue, p, &short_lines)));
+    if (short_lines) return TARTAN_OK;
+    if (p.sum_dtype == TARTAN_F64) return run_any<KIND>(function, queue, p);
     bool ragged = false;
     const int32_t each = p.length == 0 ? 0 : each_of(p, HAS_OTHER<KIND>, &ragged);
-    if (each == 0 || p.lines > INT32_MAX / MOST_CTAS) return run_any<KIND, float>(function, queue, p);
+    if (each == 0 || p.lines > INT32_MAX / MOST_CTAS) return run_any<KIND>(function, queue, p);
     const auto with = [&](auto masked) {
         constexpr bool MASKED = decltype(masked)::value;
         const auto of = [&](auto tag) {

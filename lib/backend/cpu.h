@@ -234,10 +234,10 @@ typedef struct tartan_i_fit {
 } tartan_i_fit;
 tartan_i_fit tartan_i_cpu_fit(const tartan_i_product *p, int64_t rows, int64_t k);
 
-/* Runs the strip kernel over all `rows` rows of `s`, in groups of nearly equal size that suit its width. The last group takes
- * its terms from `last`, which may differ in what is fetched meanwhile. */
+/* Runs the strip kernel over all `rows` rows of `s`, in groups of nearly equal size that suit its width. `again` holds for all but
+ * the last. */
 void tartan_i_cpu_strip_rows(const tartan_i_kernels *k, const tartan_i_strip *s, int64_t rows,
-                             const tartan_i_term *terms, const tartan_i_term *last, int64_t nterms);
+                             const tartan_i_term *terms, int64_t nterms);
 
 /* Before and after strips of this shape on a thread. */
 void tartan_i_cpu_begin(const tartan_i_product *p, const tartan_i_fit *fit);

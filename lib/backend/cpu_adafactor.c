@@ -22,7 +22,7 @@ typedef union room {
 
 /* A parameter. */
 typedef struct item {
-    bool flat; /* of one dimension or none: cut along it, and its means are those of columns of one row */
+    bool flat; /* of one dimension or none: cut along it, with means of the columns of one row */
     int64_t matrices, rows, cols, band; /* rows, or columns if flat, of a band */
     int64_t first, bands;               /* its first band, and the bands of a matrix */
     int64_t partial;                    /* where the sums of columns of its first band are */
@@ -65,7 +65,7 @@ static void run_all(job *j, double elements,
 
 /* ---- Where things are ---- */
 
-/* The first element of a matrix of an array whose last `own` dimensions are those of the matrix. */
+/* The first element of a matrix in an array; its last `own` dimensions are the matrix. */
 static char *matrix_of(const tartan_array *array, int32_t own, int64_t matrix) {
     int64_t at = 0;
     for (int32_t d = array->ndim - own - 1; d >= 0; d--) {
@@ -192,7 +192,7 @@ static void add_squares(const job *j, const item *at, int64_t place, int64_t mat
     }
 }
 
-/* ---- Then, at the first band of each matrix: means of columns, and the mean of those of rows ---- */
+/* ---- Then, at the first band of each matrix: means of columns, and the mean of the means of rows ---- */
 
 static void fold(const job *j, const item *at, int64_t place, int64_t matrix, int64_t band) {
     if (at->flat || band > 0) return;

@@ -111,7 +111,7 @@ static void add_transposed(work *w, int64_t block, const char *reals, const uint
                                 p->sums_row, false);
 }
 
-/* Adds block `i` of a chunk to dK and dV, whose sums are those of block column `place`. */
+/* Adds block `i` of a chunk to the sums of dK and dV of block column `place`. */
 static void add_block(work *w, int64_t i, int64_t place) {
     const backward *b = w->b;
     add_transposed(w, i, w->reals.weights, w->pairs.weights, &b->factors[OUT_GRADS],

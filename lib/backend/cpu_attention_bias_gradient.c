@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0
- * The gradients of attention's bias and sinks on the CPU. Those of scores, ds, are computed again as in the backward pass
+ * The gradients of attention's bias and sinks on the CPU. The gradients of scores, ds, are computed again as in the backward pass
  * and added up by the number of the bias that each score has.
  *
  * Batch entries and heads that share a plane of the bias are a group. Its rows of blocks, entry after entry, are dealt to

@@ -214,22 +214,17 @@ void tartan_i_cpu_factor_product(const tartan_i_cpu_attention *p, tartan_i_tilin
     const tartan_i_product *product = &p->k.product;
     const int64_t block = terms[0].b, rows_of_block = right->in_place ? right->block : right->units;
     tartan_i_cpu_attention_tile(product, tiling, fit);
-    for (int64_t i = 0; i < nterms; i++) {
+    for (int64_t i = 0; i < nterms; i++)
         terms[i].b = right->side == TARTAN_I_ACROSS ? 0 : terms[i].b * rows_of_block;
-        terms[i].next_a = NULL; /* no hints: the hardware finds what comes next */
-    }
     for (int64_t i = 0; i < tartan_i_cpu_strips(product, right->vectors); i++) {
-        tartan_i_strip s = {.a_row = left->row,
-                            .a_col = left->col,
-                            .sums_row = sums_row,
-                            .first = first,
-                            .tile_rows = fit->tile_rows,
-                            .tile_units = fit->tile_units};
+        tartan_i_strip s = {/* nothing is fetched: the hardware finds what comes next */
+                            .a_row = left->row, .a_col = left->col,          .sums_row = sums_row,
+                            .first = first,     .tile_rows = fit->tile_rows, .tile_units = fit->tile_units};
         int64_t column;
         tartan_i_cpu_strip(product, right->vectors, i, &column, &s.width);
         s.b = strip_at(p, right, entry, block, column, s.width, &s.b_row);
         s.sums = sums + column * p->k.bytes;
-        tartan_i_cpu_strip_rows(&p->k, &s, fit->tile_rows > 0 ? fit->rows : rows, terms, terms, nterms);
+        tartan_i_cpu_strip_rows(&p->k, &s, fit->tile_rows > 0 ? fit->rows : rows, terms, nterms);
     }
 }
 

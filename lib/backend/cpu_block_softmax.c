@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0
  * Softmax of the rows of a block-sparse matrix on the CPU, and its gradient.
  *
- * A worker gathers a few rows of a row of blocks, all stored elements one after the other as reals, so that the kernels on
- * rows see whole rows; the results go back to the blocks. Sums are those of PIECE elements each, added in f64. */
+ * A worker gathers a few rows of a row of blocks, all stored elements one after the other as reals, so that the kernels on rows see
+ * whole rows; the results go back to the blocks. Sums over PIECE elements each are added in f64. */
 #include "backend/attention.h"
 #include "backend/cpu.h"
 #include "core/workspace.h"

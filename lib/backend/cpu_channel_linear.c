@@ -40,7 +40,7 @@ static lines lines_of(const tartan_array *array, int32_t real) {
 
 /* The place of a line. */
 typedef struct place {
-    int64_t at[TARTAN_MAX_NDIM]; /* of all dimensions; that of channels and the last are 0 */
+    int64_t at[TARTAN_MAX_NDIM]; /* of all dimensions; 0 for channels and the last one */
 } place;
 
 static place place_of(const tartan_array *array, int64_t line) {

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0
  * The k largest numbers of a line, in one pass: what is above the k-th largest number so far is kept, and where many are kept, all
- * but k of them are dropped again. So the work is that of a comparison for each number, and of some more for a few. */
+ * but k of them are dropped again. So the work is one comparison for each number, and a few more for some. */
 #include "backend/cpu_choose.h"
 
 #include "core/dtype.h"

@@ -44,7 +44,7 @@ void tartan_i_cpu_finish_fill(tartan_i_cpu_finish *f, char *memory) {
     fill_table(f, f->op->bias, 0, f->bias);
 }
 
-/* n sums, with one gain and bias, or with those of step after step. Each operation rounds. */
+/* n sums, with one gain and bias for all or one for each step. Each operation rounds. */
 #define APPLY(real, zero)                                                                                    \
     static void apply_##real(int64_t n, int64_t step, const real *gain, const real *bias, bool bias_first,   \
                              bool relu, real *sums) {                                                        \

@@ -11,7 +11,7 @@
 
 #include <string.h>
 
-/* Reals of a box of `in`. That of `out` and some sums are in L2 beside it. */
+/* Reals of a box of `in`. The box of `out` and some sums share L2 with it. */
 enum { BOX_REALS = 96 << 10 };
 
 typedef tartan_i_cpu_gradient plan;

@@ -214,9 +214,9 @@ static void explain_wide(const tartan_context *context, const tartan_op *any, co
     tartan_i_text_add(text, "\"why\": \"b is %s, blocks are %s\", ",
                       s.direct ? "read in place" : "packed by panels of columns",
                       product->parts > 1   ? "split into parts of bfloat16"
-                      : !s.convert         ? "read in place"
+                      : s.scaled           ? "multiplied by their gates first"
+                      : !s.copied          ? "read in place"
                       : product->group > 1 ? "rearranged as the instructions want them"
-                      : op->gates != NULL  ? "multiplied by their gates first"
                                            : "converted first");
     add_refusals(p, context, any, text);
     add_rate(p, text);

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0
  * Sparse times a few columns on the CPU, where lists of terms would cost as much as the products: a kernel goes through the blocks
- * itself. Values are read once and in their order. B is read in place where its rows are whole vectors, else copied first. Each element
- * is the same chain as anywhere else, with the same bits. */
+ * itself. Values are read once and in their order. B is read in place where its rows are whole vectors, or half of one, that do not
+ * cross lines of cache, else copied first. Each element is the same chain as anywhere else, with the same bits. */
 #include "backend/cpu.h"
 #include "core/interrupt.h"
 #include "core/workspace.h"
@@ -14,25 +14,45 @@ typedef struct few {
     const tartan_context *context;
     const tartan_op_spmm *op;
     const tartan_i_kernels *k;
+    void (*kernel)(const tartan_i_list_product *p);
     tartan_i_cpu_form form;
-    int64_t width;          /* columns in whole vectors */
+    int64_t width;          /* columns in whole vectors, or half of one */
     bool in_place, results; /* B is read in place; sums are results */
     int64_t piece;          /* block rows at a time */
     char *packed, *scratch;
     int64_t sums_bytes; /* of a worker */
 } few;
 
+/* Whether B is copied though it could be read in place: a vector that crosses a line of cache takes two of its accesses. */
+static bool crosses_lines(const few *p) {
+    enum { LINE = 64, READS = 8 }; /* of each row of B that outweigh its copy */
+    const tartan_layout *l = p->op->a->layout;
+    const int64_t bytes = p->k->bytes, vector = p->k->lanes * bytes, unit = vector < LINE ? vector : LINE;
+    const double reads = (double)l->blocks / (double)l->shape.heads * (double)p->form.in_block;
+    return ((uintptr_t)p->form.b.data % (uintptr_t)unit != 0 || p->form.b.row * bytes % unit != 0) &&
+           reads >= READS * (double)p->form.in_size;
+}
+
 static void start(const tartan_context *context, const tartan_op_spmm *op, few *p) {
     p->context = context;
     p->op = op;
     p->k = tartan_i_cpu_table_of(op->a->dtype);
     tartan_i_cpu_form_of(op, &p->form); /* heads differ only in their blocks and addresses */
-    if ((p->k->uses & TARTAN_I_CPU_AVX512) && (tartan_i_cpu_in_use() & TARTAN_I_CPU_AVX2) &&
-        2 * p->form.n <= p->k->lanes)
+    p->kernel = p->k->list_columns;
+    int64_t unit = p->k->lanes;
+    if (2 * p->form.n <= unit && p->k->list_halves != NULL && p->form.a_col == 1 &&
+        2 * p->form.in_block >= unit) {
+        p->kernel = p->k->list_halves;
+        unit /= 2;
+    } else if (2 * p->form.n <= unit && (p->k->uses & TARTAN_I_CPU_AVX512) &&
+               (tartan_i_cpu_in_use() & TARTAN_I_CPU_AVX2)) {
         p->k = tartan_i_cpu_short_table_of(op->a->dtype);
-    const bool whole = p->form.n % p->k->lanes == 0;
-    p->width = tartan_i_ceil_div(p->form.n, p->k->lanes) * p->k->lanes;
-    p->in_place = whole && p->form.b.col == 1;
+        p->kernel = p->k->list_columns;
+        unit = p->k->lanes;
+    }
+    const bool whole = p->form.n % unit == 0;
+    p->width = tartan_i_ceil_div(p->form.n, unit) * unit;
+    p->in_place = whole && p->form.b.col == 1 && (p->kernel == p->k->list_halves || !crosses_lines(p));
     p->results = whole && p->form.c.col == 1 && op->alpha == 1 && op->beta == 0;
     p->piece = p->width > 0 ? tartan_i_ceil_div(ELEMENTS, p->form.out_block * p->width) : 1;
     p->sums_bytes = tartan_i_ceil_div(p->piece * p->form.out_block * p->width * p->k->bytes, 64) * 64;
@@ -70,7 +90,7 @@ static void compute_task(void *data, int32_t worker) {
         const int64_t rows = tartan_i_cpu_form_out(f, list.end - 1, &last) + last - row;
         char *c = f->c.data + row * f->c.row * f->c.bytes;
         if (p->results) list.sums = c;
-        p->k->list_columns(&list);
+        p->kernel(&list);
         if (!p->results)
             tartan_i_commit(p->k, list.sums, p->width, rows, f->n, p->op->alpha, p->op->beta, f->c.dtype, c,
                             f->c.row, f->c.col);

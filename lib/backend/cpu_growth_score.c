@@ -114,7 +114,7 @@ static void multiply(const growth *p, int64_t row, int64_t rows, int64_t col, in
                                   .sums = sums,
                                   .sums_row = width,
                                   .first = true};
-    tartan_i_cpu_strip_rows(&p->k, &strip, rows, &term, &term, 1);
+    tartan_i_cpu_strip_rows(&p->k, &strip, rows, &term, 1);
 }
 
 static char *sums_of(const growth *p, int32_t worker) {

@@ -90,7 +90,7 @@ static void iterate(const tartan_i_kernels *k, const item *at, rooms *r) {
     k->updates->move(at->rows * r->wide, 3.4445, -1, r->next, r->x);
 }
 
-/* The matrix of a list: element (i, j) is that of the item, which may be transposed. */
+/* A matrix of a list: element (i, j) of the item, which may be transposed. */
 static tartan_i_dense part_of(const item *at, const tartan_array *array, int64_t matrix, char **data) {
     tartan_i_dense d;
     tartan_i_dense_of(array, at->transposed, -1, &d);

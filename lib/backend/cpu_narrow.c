@@ -60,14 +60,11 @@ static void make_terms(const narrow *p, int64_t at, int64_t count, int64_t rows,
         terms[i].k = tartan_i_cpu_form_in(&p->form, block, &first);
         terms[i].a = p->form.b.data + first * p->form.b.row * p->k->bytes;
         terms[i].b = (p->in_place ? id : i) * p->form.in_block;
-        terms[i].next_a = terms[i].a;
-        terms[i].far_a = NULL;
-        terms[i].next_b = terms[i].b + p->form.in_block;
         if (!p->in_place)
             copy_block(p, tartan_i_block_at(p->op->a, id), rows, terms[i].k, pitch,
                        copied + i * p->form.in_block * pitch * p->k->bytes);
     }
-    if (count > 0) terms[count - 1].next_b = terms[0].b; /* not past the values */
+    if (count > 0) terms[count] = terms[0]; /* what is fetched last; nothing past the values */
 }
 
 static void compute_row(const narrow *p, int64_t block_row, char *sums, char *copied) {
@@ -79,8 +76,9 @@ static void compute_row(const narrow *p, int64_t block_row, char *sums, char *co
                   strips = tartan_i_cpu_strips(product, vectors),
                   pitch = p->in_place ? p->most_pitch : vectors * product->lanes;
     const int64_t last = p->form.pointers[p->form.grid_out];
-    tartan_i_term terms[TERMS];
-    tartan_i_strip s = {.a_row = p->form.b.col, .a_col = p->form.b.row, .b_row = pitch, .first = true};
+    tartan_i_term terms[TERMS + 1];
+    tartan_i_strip s = {
+        .a_row = p->form.b.col, .a_col = p->form.b.row, .b_row = pitch, .first = true, .ahead_b = 1};
     int64_t at = p->form.pointers[block_row], first, count;
     do {
         count = end - at < p->piece ? end - at : p->piece;
@@ -92,7 +90,7 @@ static void compute_row(const narrow *p, int64_t block_row, char *sums, char *co
             s.b = (p->in_place ? (const char *)p->op->a->values : copied) + first * p->k->bytes;
             s.sums = sums + p->form.n * first * p->k->bytes;
             s.sums_row = s.width;
-            tartan_i_cpu_strip_rows(p->k, &s, p->form.n, terms, terms, count);
+            tartan_i_cpu_strip_rows(p->k, &s, p->form.n, terms, count);
         }
         s.first = false;
         at += count;

@@ -164,7 +164,7 @@ static void live_task(void *data, int32_t worker) {
     }
 }
 
-/* Gates of all slices: those of the call, or 0 where all gradients are. */
+/* Gates of all slices: the gates of the call, or 0 where all gradients are 0. */
 static tartan_status find_live(job *j, const tartan_op_update *op) {
     double elements = 0;
     if (!op->lazy) return TARTAN_OK;
@@ -340,7 +340,7 @@ tartan_status tartan_i_cpu_global_norm(const tartan_context *context, const tart
 
 /* ---- Slices ---- */
 
-/* One tile a slice: its grid is that of the array without the first axis. */
+/* One tile a slice: the grid is the array without the first axis. */
 static void lasso_grid(const job *j, int64_t place, tartan_i_grid *g) {
     const tartan_op_group_lasso *op = j->op;
     const tartan_array *p = &op->parameters[place];

@@ -238,14 +238,14 @@ static void run_sums(const tartan_context *context, job *j, double *sums) {
 
 tartan_status tartan_i_cpu_point2_gradient(const tartan_context *context, const tartan_op *any) {
     const tartan_op_point2_gradient *op = &any->point2_gradient;
-    const tartan_array *in[2] = {op->a, op->b}, *out[2] = {op->a_grad, op->b_grad};
+    const tartan_array *out[2] = {op->a_grad, op->b_grad};
     bool plain[2], summed[2];
     int64_t most = 0;
     double *sums;
     job jobs[2];
     for (int k = 0; k < 2; k++) {
-        const bool whole = tartan_i_array_elements(in[k]) == tartan_i_array_elements(op->y_grad);
-        plain[k] = out[k] != NULL && whole, summed[k] = out[k] != NULL && !whole;
+        plain[k] = out[k] != NULL && tartan_i_array_elements(out[k]) == tartan_i_array_elements(op->y_grad);
+        summed[k] = out[k] != NULL && !plain[k];
         if (!summed[k]) continue;
         jobs[k] = job_of(context, op, k == 0, k == 1);
         jobs[k].which = k;

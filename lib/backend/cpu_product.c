@@ -132,7 +132,7 @@ tartan_i_fit tartan_i_cpu_fit(const tartan_i_product *p, int64_t rows, int64_t k
 }
 
 void tartan_i_cpu_strip_rows(const tartan_i_kernels *k, const tartan_i_strip *s, int64_t rows,
-                             const tartan_i_term *terms, const tartan_i_term *last, int64_t nterms) {
+                             const tartan_i_term *terms, int64_t nterms) {
     const tartan_i_product *p = &k->product;
     const bool tiles = p->most_tile_rows > 0;
     const int64_t most = tiles ? 2 * s->tile_rows : p->rows[s->width / p->lanes - 1];
@@ -145,11 +145,13 @@ void tartan_i_cpu_strip_rows(const tartan_i_kernels *k, const tartan_i_strip *s,
         else
             part.rows = rows / groups + (g < rows % groups);
         part.row = s->row + row;
+        part.again = s->again && g + 1 < groups;
+        if (part.again) part.next_row = part.row + part.rows;
         part.sums = (char *)s->sums + row * s->sums_row * k->bytes;
         if (s->b_every > 0) part.b_every = groups, part.b_begin = g;
         part.soon.at += g * s->soon.count / groups * s->soon.step;
         part.soon.count = (g + 1) * s->soon.count / groups - g * s->soon.count / groups;
-        p->strip(&part, g + 1 < groups ? terms : last, nterms);
+        p->strip(&part, terms, nterms);
         row += part.rows;
     }
 }

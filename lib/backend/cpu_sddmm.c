@@ -94,7 +94,7 @@ static void compute_strip(const tartan_i_sddmm *p, const tartan_i_sddmm_row *w,
     const bool in_place = tartan_i_sddmm_is_in_place(p, s, w->rows), pairs = product->group > 1;
     const char *a = in_place ? s->x + tartan_i_row_begin(p->layout, w->block_row) * x->row * x->bytes
                              : w->packed_x + s->at * p->rows * product->bytes;
-    const tartan_i_term term = {.a = a, .k = pairs ? s->fit.units : s->k, .next_a = a, .next_b = next_b};
+    const tartan_i_term terms[] = {{.a = a, .k = pairs ? s->fit.units : s->k}, {.a = a, .b = next_b}};
     const tartan_i_strip strip = {
         .width = width,
         .a_row = in_place ? x->row / product->group
@@ -106,10 +106,11 @@ static void compute_strip(const tartan_i_sddmm *p, const tartan_i_sddmm_row *w,
         .sums = sums + first * p->k.bytes,
         .sums_row = p->width,
         .first = p->first && s == p->segments,
+        .ahead_b = 1,
         .tile_rows = s->fit.tile_rows,
         .tile_units = s->fit.tile_units,
     };
-    tartan_i_cpu_strip_rows(&p->k, &strip, s->fit.tile_rows > 0 ? p->rows : w->rows, &term, &term, 1);
+    tartan_i_cpu_strip_rows(&p->k, &strip, s->fit.tile_rows > 0 ? p->rows : w->rows, terms, 1);
 }
 
 /* `next_col`: the block column that comes after this one, to be fetched into cache meanwhile. */

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0
  * Sums of segments of a list of items, and their gradients, on the CPU. Threads take ranges of segments with about as many entries, so
- * each sum is the work of one thread and its order is that of the list. */
+ * one thread computes each sum, in the order of the list. */
 #include "backend/cpu.h"
 #include "backend/cpu_dense.h"
 #include "core/array.h"

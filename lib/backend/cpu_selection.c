@@ -105,7 +105,7 @@ static void less(const job *j, const void *x, double base, void *y) {
         less_float(j->lines.n, x, (float)base, y);
 }
 
-/* Where the base is above 0 it is that of the k largest alone; where it is 0, others may be above it if it is not the k-th largest. */
+/* If the base is above 0, only the k largest exceed it. If it is 0, others may exceed it unless it is the k-th largest. */
 static void rectified_top_k_line(const job *j, const tartan_i_line_group *g, int64_t i) {
     const void *x = tartan_i_line_at(g, j->x, i);
     void *y = tartan_i_line_at(g, j->y, i);

@@ -23,7 +23,7 @@ enum { PAGE = 4096 }; /* a worker's own memory begins at a page, which is placed
 /* A worker, and the results that it has computed and not stored yet. */
 typedef struct work {
     const tartan_i_spmm *p;
-    char *sums, *converted;
+    char *sums, *scaled;
     tartan_i_spmm_list list;
     tartan_i_soon soon; /* results of the next sliver or row */
     int64_t turn;       /* of the two places for sums */
@@ -32,13 +32,9 @@ typedef struct work {
         const char *sums;
         int64_t row, rows, done, step; /* rows of C */
     } left;
-    tartan_i_spmm_ahead
-        ahead[2]; /* where factors are split: the row of blocks at work and the next one, in turns */
-    int64_t ahead_turn, ahead_rows,
-        follows; /* follows: the row of blocks that this worker does next, or none */
 } work;
 
-/* Stores `rows` rows of results, those of C from `row` on. */
+/* Stores `rows` rows of results to C, from `row` on. */
 static void commit_rows(const tartan_i_spmm *p, const tartan_i_sliver *s, int64_t row, int64_t rows,
                         const char *sums) {
     for (int64_t done = 0, run; done < s->valid; done += run) {
@@ -58,21 +54,6 @@ static void commit_some(void *other) {
     commit_rows(w->p, w->left.s, w->left.row + w->left.done, rows,
                 w->left.sums + w->left.done * w->left.s->width * w->p->k.bytes);
     w->left.done += rows;
-}
-
-/* The row of blocks after the one at work. */
-static tartan_i_spmm_ahead *next_row(work *w) {
-    return &w->ahead[1 - w->ahead_turn];
-}
-
-static bool is_ahead(work *w) {
-    return w->p->k.product.parts > 1 && next_row(w)->at < next_row(w)->end;
-}
-
-static void do_meanwhile(void *other) {
-    work *w = other;
-    commit_some(w);
-    if (is_ahead(w)) tartan_i_spmm_ahead_split(w->p, next_row(w), w->ahead_rows);
 }
 
 static void commit_left(work *w) {
@@ -103,16 +84,19 @@ static void compute_sliver(work *w, const tartan_i_sliver *s, const tartan_i_spm
                             .sums_row = sums_row,
                             .first = start,
                             .soon = w->soon,
-                            .b_every = p->direct && !p->convert,
+                            .ahead_a = p->ahead_a,
+                            .ahead_b = p->ahead_b,
+                            .ahead_far = p->ahead_far,
+                            .again = true,
+                            .b_every = p->direct && !p->scaled,
                             .tile_rows = p->fit.tile_rows,
                             .tile_units = p->fit.tile_units,
-                            .meanwhile = w->left.done < w->left.rows || is_ahead(w) ? do_meanwhile : NULL,
+                            .meanwhile = w->left.done < w->left.rows ? commit_some : NULL,
                             .other = w};
     int64_t done = 0;
     do {
         const int64_t here = count - done < p->call ? count - done : p->call;
-        tartan_i_cpu_strip_rows(&p->k, &strip, tiles ? p->fit.rows : rows, l->first + done, l->last + done,
-                                here);
+        tartan_i_cpu_strip_rows(&p->k, &strip, tiles ? p->fit.rows : rows, l->first + done, here);
         strip.first = false;
         strip.soon.count = 0;
         done += here;
@@ -144,53 +128,26 @@ static void compute_in_turns(work *w, const tartan_i_sliver *slivers, int64_t sl
     }
 }
 
-static bool fits_list(const tartan_i_spmm *p, int64_t block) {
-    return block < p->form.grid_out && p->form.pointers[block + 1] - p->form.pointers[block] <= p->batch;
-}
-
-/* The same where factors are split. Blocks of the row that follows are split between the products of this one: tiles multiply
- * while vectors work. */
-static void compute_split(work *w, const tartan_i_sliver *slivers, int64_t slivers_here, int64_t block) {
-    enum { LEAST = 8, TURNED = 32 }; /* rows at a time; where they are transposed, those of a tile */
-    const tartan_i_spmm *p = w->p;
-    tartan_i_spmm_ahead *own = next_row(w);
-    w->ahead_turn = 1 - w->ahead_turn;
-    if (own->block != block) tartan_i_spmm_ahead_start(p, block, own);
-    tartan_i_spmm_ahead_split(p, own, INT64_MAX);
-    own->block = -1;
-    tartan_i_spmm_ahead *next = next_row(w);
-    next->block = -1, next->at = next->end = 0;
-    if (fits_list(p, w->follows)) tartan_i_spmm_ahead_start(p, w->follows, next);
-    const int64_t calls = slivers_here * own->count * tartan_i_ceil_div(p->fit.rows, 2 * p->fit.tile_rows);
-    const int64_t rows = (next->end - next->at) * next->rows, least = p->form.a_col == 1 ? LEAST : TURNED;
-    w->ahead_rows = tartan_i_ceil_div(rows, calls > 0 ? calls : 1);
-    w->ahead_rows = tartan_i_ceil_div(w->ahead_rows, least) * least;
-    w->list.first = w->list.last = own->terms;
-    compute_in_turns(w, slivers, slivers_here, block, &w->list, own->count);
-}
-
 /* Where the results of a sliver go in a row of C, if they are neighbours there. */
 static char *place_of(const tartan_i_spmm *p, const tartan_i_sliver *s, int64_t row) {
-    const int64_t entry = s->first / p->form.n, col = s->first % p->form.n;
-    if (p->form.c.col != 1 || col + s->valid > p->form.n) return NULL;
-    return tartan_i_dense_entry(&p->form.c, entry) + (row * p->form.c.row + col) * p->form.c.bytes;
+    if (p->form.c.col != 1 || s->together < s->valid) return NULL;
+    return s->c + row * p->form.c.row * p->form.c.bytes;
 }
 
 /* The results of a row of blocks and a sliver, which are written soon. */
-static tartan_i_soon results_of(const tartan_i_spmm *p, const tartan_i_sliver *s, int64_t block) {
+static void expect_results(work *w, const tartan_i_sliver *s, int64_t block) {
+    const tartan_i_dense *c = &w->p->form.c;
+    const bool by_row = c->col == 1;
+    w->soon.count = 0;
+    if (!by_row && c->row != 1) return;
     int64_t row;
-    const int64_t rows = tartan_i_cpu_form_out(&p->form, block, &row), col = s->first % p->form.n;
-    const int64_t valid = p->form.n - col < s->valid ? p->form.n - col : s->valid, bytes = p->form.c.bytes;
-    const bool by_row = p->form.c.col == 1;
-    tartan_i_soon soon = {.step = (by_row ? p->form.c.row : p->form.c.col) * bytes,
-                          .count = by_row ? rows : valid,
-                          .bytes = (by_row ? valid : rows) * bytes};
-    if (!by_row && p->form.c.row != 1) return (tartan_i_soon){0};
-    soon.at = tartan_i_dense_entry(&p->form.c, s->first / p->form.n) +
-              (row * p->form.c.row + col * p->form.c.col) * bytes;
-    const int64_t before = (int64_t)((uintptr_t)soon.at % LINE); /* of the first line */
-    soon.at -= before, soon.bytes += before;
-    return soon;
+    const int64_t rows = tartan_i_cpu_form_out(&w->p->form, block, &row), valid = s->together;
+    const char *at = s->c + row * c->row * c->bytes;
+    const int64_t before = (int64_t)((uintptr_t)at % LINE); /* of the first line */
+    w->soon.at = at - before;
+    w->soon.step = (by_row ? c->row : c->col) * c->bytes;
+    w->soon.count = by_row ? rows : valid;
+    w->soon.bytes = (by_row ? valid : rows) * c->bytes + before;
 }
 
 /* Whether the sums themselves are the results. */
@@ -212,12 +169,6 @@ static int64_t part_begin(const tartan_i_spmm *p, int64_t block, int64_t *end) {
 static void compute_row(work *w, int64_t block, int64_t then, const tartan_i_sliver *slivers,
                         int64_t slivers_here) {
     const tartan_i_spmm *p = w->p;
-    if (p->k.product.parts > 1 && p->fit.tile_rows > 0 && fits_list(p, block)) {
-        compute_split(w, slivers, slivers_here, block);
-        return;
-    }
-    for (int i = 0; i < 2; i++)
-        w->ahead[i].block = -1, w->ahead[i].at = w->ahead[i].end = 0; /* their memory is used */
     int64_t row, end, unused;
     const int64_t rows = tartan_i_cpu_form_out(&p->form, block, &row);
     int64_t at = part_begin(p, block, &end);
@@ -226,20 +177,23 @@ static void compute_row(work *w, int64_t block, int64_t then, const tartan_i_sli
     /* Unless there is one batch, the sums of all slivers wait for the next. */
     const int64_t step = end - at <= p->batch ? 0 : tartan_i_spmm_sums_bytes(p);
     if (step == 0 && p->fit.tile_rows > 0) {
-        const int64_t count = tartan_i_spmm_terms(p, &at, end, next, rows, &w->list, w->converted);
+        const int64_t count = tartan_i_spmm_terms(p, &at, end, next, &w->list, w->scaled);
         compute_in_turns(w, slivers, slivers_here, block, &w->list, count);
         return;
     }
     commit_left(w);
     bool start = p->depth == 0;
     do {
-        const int64_t count = tartan_i_spmm_terms(p, &at, end, next, rows, &w->list, w->converted);
+        const int64_t count = tartan_i_spmm_terms(p, &at, end, next, &w->list, w->scaled);
         for (int64_t i = 0; i < slivers_here; i++) {
             const tartan_i_sliver *s = &slivers[i];
             char *sums = w->sums + i * step, *place = place_of(p, s, row);
-            w->soon = i + 1 < slivers_here      ? results_of(p, s + 1, block)
-                      : then < p->form.grid_out ? results_of(p, slivers, then)
-                                                : (tartan_i_soon){0};
+            if (i + 1 < slivers_here)
+                expect_results(w, s + 1, block);
+            else if (then < p->form.grid_out)
+                expect_results(w, slivers, then);
+            else
+                w->soon.count = 0;
             if (place != NULL && p->k.product.group == 1 && sums_are_results(p, s)) {
                 compute_sliver(w, s, &w->list, count, rows, place, p->form.c.row, start);
                 continue;
@@ -266,26 +220,18 @@ static void compute_task(void *data, int32_t worker) {
     const tartan_i_spmm *p = data;
     char *own = p->scratch + worker * p->scratch_bytes;
     work w;
-    w.p = p, w.sums = own, w.converted = own + p->sums_bytes;
+    w.p = p, w.sums = own, w.scaled = own + p->sums_bytes;
     w.soon.count = w.left.rows = w.left.done = w.turn = 0;
     w.list.begin = w.list.end = w.list.known = 0, w.list.whole = false;
-    for (int i = 0; i < 2; i++)
-        w.ahead[i] = (tartan_i_spmm_ahead){.block = -1,
-                                           .terms = i == 0 ? w.list.terms : w.list.again,
-                                           .split = w.converted + i * p->batch * p->block_bytes};
-    w.ahead_turn = 0;
     int32_t finished = 0, range;
     int64_t begin, end;
     tartan_i_cpu_begin(&p->k.product, &p->fit);
     while (tartan_i_cpu_team_take(&p->team, worker, &finished, &range, &begin, &end))
-        for (int64_t i = begin; i < end; i++) {
-            int64_t panel, unused;
-            const int64_t block = place_of_task(p, i, &panel);
-            const int64_t then =
-                i + 1 < p->team.block_rows ? place_of_task(p, i + 1, &unused) : p->form.grid_out;
-            panel += range * p->band;
-            w.follows = i + 1 < end || p->team.rows == 1 ? then : p->form.grid_out;
-            compute_row(&w, block, then, p->slivers + panel * p->most, p->counts[panel]);
+        for (int64_t i = begin, panel, next_panel = 0, then, block = place_of_task(p, i, &panel); i < end;
+             i++, block = then, panel = next_panel) {
+            then = i + 1 < p->team.block_rows ? place_of_task(p, i + 1, &next_panel) : p->form.grid_out;
+            const int64_t at = range * p->band + panel;
+            compute_row(&w, block, then, p->slivers + at * p->most, p->counts[at]);
         }
     commit_left(&w);
     tartan_i_cpu_end(&p->k.product);
@@ -306,7 +252,7 @@ static void place_rows(tartan_i_spmm *p) {
 /* Gets room for the greediest head. */
 static tartan_status get_memory(tartan_i_spmm *p) {
     const tartan_context *context = p->context;
-    int64_t packed = 0, most = 0, slivers = 0, counts = 0;
+    int64_t packed = 0, most = 0, slivers = 0, counts = 0, blocks = 0;
     int32_t ranges = 0;
     for (int64_t head = 0; head < p->op->a->layout->shape.heads; head++) {
         if (head > 0) tartan_i_spmm_plan_head(p, head);
@@ -319,14 +265,14 @@ static tartan_status get_memory(tartan_i_spmm *p) {
         if (panels * p->most > slivers) slivers = panels * p->most;
         if (panels > counts) counts = panels;
         if (p->team.cols > ranges) ranges = p->team.cols;
+        const int64_t here = p->form.pointers[p->form.grid_out] - p->form.pointers[0];
+        if (here > blocks) blocks = here;
     }
     if (packed >= HUGE_FROM && packed < TARTAN_I_HUGE_BYTES) packed = TARTAN_I_HUGE_BYTES;
     const int64_t waiting = most > 2 ? most : 2;
-    /* Where not all blocks are converted, only the last of a row may be. */
-    const int64_t rows = p->k.product.parts > 1 ? 2 : 1; /* of blocks, at a time */
-    const int64_t converted = p->convert ? rows * p->batch : p->k.product.group > 1;
+    const int64_t scaled = p->scaled ? p->batch : 0, copy = p->copied ? p->block_bytes : 0;
     p->sums_bytes = tartan_i_ceil_div(waiting * tartan_i_spmm_sums_bytes(p), 64) * 64;
-    p->scratch_bytes = tartan_i_ceil_div(p->sums_bytes + converted * p->block_bytes, PAGE) * PAGE;
+    p->scratch_bytes = tartan_i_ceil_div(p->sums_bytes + scaled * p->block_bytes, PAGE) * PAGE;
     PASS(tartan_i_workspace_get(context, TARTAN_I_ROOM_LISTS, &p->slots, p->form.grid_in, sizeof *p->slots));
     PASS(tartan_i_workspace_get(context, TARTAN_I_ROOM_TEAM, &p->team.taken, tartan_i_cpu_team_bytes(ranges),
                                 1));
@@ -335,6 +281,7 @@ static tartan_status get_memory(tartan_i_spmm *p) {
                                 1));
     p->counts = (int64_t *)(void *)(p->slivers + slivers);
     PASS(tartan_i_workspace_get(context, TARTAN_I_ROOM_PANEL, &p->packed, packed, 1));
+    PASS(tartan_i_workspace_get(context, TARTAN_I_ROOM_SUMS, &p->copies, copy, blocks));
     return tartan_i_workspace_get(context, TARTAN_I_ROOM_OWN, &p->scratch, p->scratch_bytes,
                                   context->threads);
 }
@@ -343,6 +290,13 @@ static void run_head(tartan_i_spmm *p) {
     const int32_t workers = p->team.rows * p->team.cols;
     const double elements =
         (double)p->used * (double)(p->panel_vectors * p->team.cols * p->k.product.lanes * p->k.product.group);
+    if (p->copied) {
+        p->values = p->copies - p->form.pointers[0] * p->block_bytes;
+        const double all = (double)(p->form.pointers[p->form.grid_out] - p->form.pointers[0]);
+        tartan_i_parallel(p->context, p->context->threads,
+                          all * (double)p->form.block_elements * TARTAN_I_CPU_MOVE, tartan_i_spmm_copy_task,
+                          p);
+    }
     for (p->first_panel = 0; p->first_panel < p->team.panels; p->first_panel += p->band) {
         const int64_t rest = p->team.panels - p->first_panel;
         p->panels = rest < p->band ? rest : p->band;

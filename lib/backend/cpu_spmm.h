@@ -8,13 +8,15 @@
 enum {
     TARTAN_I_SPMM_TERMS = 512, /* most terms of a list, each a block or a piece of one */
     TARTAN_I_SPMM_AHEAD = 128, /* most terms before its use that a factor is asked for */
-    TARTAN_I_SPMM_CONVERT_BYTES =
-        256 << 10, /* converted blocks kept at a time, unless one block has more: a share of L2 */
+    TARTAN_I_SPMM_SCALED_BYTES =
+        256 << 10, /* scaled blocks kept at a time, unless one block has more: a share of L2 */
 };
 
 /* Columns of B, as wide as the strip kernel at most. */
 typedef struct tartan_i_sliver {
     int64_t first, valid, width; /* columns; valid of them exist */
+    char *c;                     /* where the results of row 0 begin */
+    int64_t together;            /* of the valid columns that are in one batch entry, from the first on */
     char *packed;
     const char *b; /* what the kernel reads */
     int64_t b_row; /* in units */
@@ -27,11 +29,13 @@ typedef struct tartan_i_spmm {
     tartan_i_kernels k;
 
     tartan_i_cpu_form form;
-    tartan_i_fit fit; /* of a block */
-    const char *values;
+    tartan_i_fit fit;    /* of a block */
+    const char *values;  /* of the block with id 0 or, of copies, at position 0 */
     int64_t block_bytes; /* of a block as the product reads it */
-    bool convert;        /* all blocks are scaled or changed first; else ragged ones may be */
-    int64_t pieces;      /* terms of a block, which is cut along the contracted index */
+    bool scaled;         /* reals: blocks are multiplied by their gates first, some at a time */
+    bool copied;         /* blocks are converted, rearranged or split first, all of them */
+    bool plain, even; /* none is scaled or left out; and each is one term, of as many units as all others */
+    int64_t pieces;   /* terms of a block, which is cut along the contracted index */
     int64_t batch, call; /* blocks of a list of terms, and terms of a kernel call */
     /* How many terms before their use the factors are asked for, and those of A for L2. */
     int64_t ahead_a, ahead_b, ahead_far;
@@ -56,17 +60,18 @@ typedef struct tartan_i_spmm {
     tartan_i_sliver *slivers; /* [team.cols][band][most] of the panels at work */
     int64_t *counts;          /* [team.cols][band] how many there are */
     char *packed, *scratch;
+    char *copies;          /* of the blocks of op(A), in the order of their positions */
     int64_t scratch_bytes; /* of one worker */
-    int64_t sums_bytes;    /* the first part of it; converted blocks follow */
+    int64_t sums_bytes;    /* the first part of it; scaled blocks follow */
 } tartan_i_spmm;
 
-/* Terms with what to fetch meanwhile: of rows of blocks that follow each other, or of one that is to be changed or done in parts. */
+/* Terms: of rows of blocks that follow each other, or of one that is to be changed or done in parts. */
 typedef struct tartan_i_spmm_list {
     int64_t begin, end; /* positions of their blocks */
     int64_t known;      /* how many terms they are; more may follow that are only asked for */
     bool whole;         /* nothing comes after them */
-    tartan_i_term terms[TARTAN_I_SPMM_TERMS + TARTAN_I_SPMM_AHEAD], again[TARTAN_I_SPMM_TERMS];
-    const tartan_i_term *first, *last; /* those at work: of all strips of rows but the last, and of that */
+    tartan_i_term terms[TARTAN_I_SPMM_TERMS + 2 * TARTAN_I_SPMM_AHEAD];
+    const tartan_i_term *first; /* those at work; `ahead_far` more follow that are asked for */
 } tartan_i_spmm_list;
 
 /* Plans a product with its first head, or with another one. */
@@ -93,26 +98,15 @@ static inline int64_t tartan_i_spmm_sums_bytes(const tartan_i_spmm *p) {
 bool tartan_i_spmm_cut_band(const tartan_i_spmm *p, int32_t range);
 void tartan_i_spmm_pack_task(void *plan, int32_t worker);
 
-/* The terms of a row of blocks that are split into parts while the products of another row are computed. */
-typedef struct tartan_i_spmm_ahead {
-    int64_t block;      /* row of blocks; -1: none */
-    int64_t at, end;    /* positions of the blocks that are left */
-    int64_t rows, done; /* of a block, and those of the one at work that are split */
-    int64_t count;      /* terms, and their blocks */
-    tartan_i_term *terms;
-    char *split;
-} tartan_i_spmm_ahead;
-
-/* Begins with a row of blocks, whose terms fit in one list; and goes on with at most so many rows of blocks. */
-void tartan_i_spmm_ahead_start(const tartan_i_spmm *p, int64_t block, tartan_i_spmm_ahead *a);
-void tartan_i_spmm_ahead_split(const tartan_i_spmm *p, tartan_i_spmm_ahead *a, int64_t rows);
+/* A worker's part of copying the blocks of op(A). */
+void tartan_i_spmm_copy_task(void *plan, int32_t worker);
 
 /* Sums of a row of blocks and a sliver, again, from the factors themselves. */
 void tartan_i_spmm_add_reals(const tartan_i_spmm *p, int64_t block, const tartan_i_sliver *s, char *sums);
 
 /* Terms of the blocks of op(A) at positions *at, *at + 1, ... before `end`, as many as there is room for: l->first and what
- * follows. `next`: where the blocks begin that come after `end`; rows: of C; `converted`: room for changed blocks. */
-int64_t tartan_i_spmm_terms(const tartan_i_spmm *p, int64_t *at, int64_t end, int64_t next, int64_t rows,
-                            tartan_i_spmm_list *l, char *converted);
+ * follows. `next`: where the blocks begin that come after `end`; `scaled`: room for scaled blocks. */
+int64_t tartan_i_spmm_terms(const tartan_i_spmm *p, int64_t *at, int64_t end, int64_t next,
+                            tartan_i_spmm_list *l, char *scaled);
 
 #endif

@@ -4,6 +4,8 @@
 
 #include <string.h>
 
+enum { LINE = 64 };
+
 /* The slivers of panel i of the band at work. */
 static bool cut_panel(const tartan_i_spmm *p, int32_t range, int64_t i) {
     const tartan_i_product *product = &p->k.product;
@@ -22,12 +24,15 @@ static bool cut_panel(const tartan_i_spmm *p, int32_t range, int64_t i) {
         s->packed = packed + s->first / product->lanes * tartan_i_spmm_vector_bytes(p);
         s->first += base;
         s->valid = p->columns - s->first < s->width ? p->columns - s->first : s->width;
-        s->in_place = p->direct && s->valid == s->width && s->first / n == (s->first + s->width - 1) / n;
+        const int64_t col = s->first % n;
+        s->together = n - col < s->valid ? n - col : s->valid;
+        s->c = tartan_i_dense_entry(&p->form.c, s->first / n) + col * p->form.c.col * p->form.c.bytes;
+        s->in_place = p->direct && s->together == s->width;
         pack = pack || !s->in_place;
         s->b = s->packed;
         s->b_row = s->width;
         if (s->in_place) {
-            s->b = tartan_i_dense_entry(&p->form.b, s->first / n) + s->first % n * p->form.b.bytes;
+            s->b = tartan_i_dense_entry(&p->form.b, s->first / n) + col * p->form.b.bytes;
             s->b_row = p->form.b.row;
         }
     }
@@ -83,6 +88,23 @@ static int64_t last_of(const tartan_i_spmm *p, int64_t block, int64_t end) {
     return last;
 }
 
+/* Asks for the rows of block row `block` of B that this range packs next. Rows that are copied as they are need not be asked for here
+ * (copy_rows), and columns that are contiguous are found by the hardware. */
+static void ask_for(const tartan_i_spmm *p, int32_t range, int64_t block) {
+    const tartan_i_dense *b = &p->form.b;
+    const int64_t panel = range * p->band, last_panel = panel + p->panels - 1;
+    if (p->k.product.group == 1 || b->col != 1 || tartan_i_dense_entries(b) > 1 || p->counts[last_panel] == 0)
+        return;
+    const tartan_i_sliver *first = &p->slivers[panel * p->most],
+                          *last = &p->slivers[last_panel * p->most + p->counts[last_panel] - 1];
+    const int64_t bytes = (last->first + last->valid - first->first) * b->bytes;
+    int64_t row;
+    const int64_t rows = tartan_i_cpu_form_in(&p->form, block, &row);
+    const char *at = tartan_i_dense_entry(b, 0) + (row * b->row + first->first) * b->bytes;
+    for (int64_t i = 0; i < rows; i++, at += b->row * b->bytes)
+        for (int64_t done = 0; done < bytes; done += LINE) __builtin_prefetch(at + done, 0, 2);
+}
+
 /* The slivers of a block row of B follow each other, since
  * their elements are neighbours in memory. */
 void tartan_i_spmm_pack_task(void *plan, int32_t worker) {
@@ -94,6 +116,7 @@ void tartan_i_spmm_pack_task(void *plan, int32_t worker) {
         last = block;
         if (p->form.in_pointers[block] == p->form.in_pointers[block + 1]) continue;
         last = last_of(p, block, p->in_begin + end);
+        if (last + 1 < p->in_begin + end) ask_for(p, range, last + 1);
         for (int64_t panel = range * p->band; panel < range * p->band + p->panels; panel++)
             for (int64_t i = 0; i < p->counts[panel]; i++) {
                 const tartan_i_sliver *s = &p->slivers[panel * p->most + i];

@@ -9,7 +9,6 @@ enum {
     AHEAD_B = 32,   /* steps before its use that a factor is asked for: B comes from L2 */
     AHEAD_FAR = 128 /* and A for L2: the first cache can wait for too few lines of memory at a time */
 };
-enum { FOLLOWING = 4 };        /* rows of blocks that a worker takes at a time, where there are many */
 enum { PANEL_COLUMNS = 1024 }; /* a panel has no more, so that its sums stay in cache */
 enum {
     BAND_BYTES = 3 << 20,
@@ -22,22 +21,27 @@ static void size_blocks(tartan_i_spmm *p) {
     const tartan_i_cpu_form *f = &p->form;
     p->fit = tartan_i_cpu_fit(product, f->out_block, f->in_block);
     if (product->group == 1) {
-        p->convert = p->op->a->dtype != product->factor || p->op->gates != NULL;
+        p->scaled = p->op->gates != NULL;
+        p->copied = !p->scaled && p->op->a->dtype != product->factor;
         p->block_bytes = f->block_elements * product->bytes;
     } else {
-        p->convert = product->parts > 1 || f->in_bounds != NULL || f->a_col != 1 ||
-                     p->fit.rows != f->out_block || p->fit.units * product->group != f->in_block;
+        p->copied = product->parts > 1 || f->in_bounds != NULL || f->a_col != 1 ||
+                    p->fit.rows != f->out_block || p->fit.units * product->group != f->in_block ||
+                    f->in_size % f->in_block != 0;
         p->block_bytes = p->fit.rows * p->fit.units * product->bytes;
     }
+    p->plain = !p->scaled && p->op->gates == NULL;
     p->pieces = product->group > 1 ? 1 : tartan_i_ceil_div(f->in_block, PIECE);
     if (p->pieces > TARTAN_I_SPMM_TERMS) p->pieces = TARTAN_I_SPMM_TERMS;
     if (p->pieces < 1) p->pieces = 1;
-    const int64_t steps = f->in_block > 0 ? tartan_i_ceil_div(f->in_block, p->pieces) : 1;
+    p->even = p->plain && p->pieces == 1 &&
+              (product->group > 1 || (f->in_bounds == NULL && f->in_size % f->in_block == 0));
+    const int64_t steps = p->fit.units > 0 ? tartan_i_ceil_div(p->fit.units, p->pieces) : 1;
     p->ahead_a = tartan_i_ceil_div(AHEAD_A, steps);
     p->ahead_b = tartan_i_ceil_div(AHEAD_B, steps);
     p->ahead_far = tartan_i_ceil_div(AHEAD_FAR, steps);
-    p->batch = TARTAN_I_SPMM_CONVERT_BYTES / p->block_bytes;
-    if (!p->convert || p->batch > TARTAN_I_SPMM_TERMS / p->pieces) p->batch = TARTAN_I_SPMM_TERMS / p->pieces;
+    p->batch = TARTAN_I_SPMM_SCALED_BYTES / p->block_bytes;
+    if (!p->scaled || p->batch > TARTAN_I_SPMM_TERMS / p->pieces) p->batch = TARTAN_I_SPMM_TERMS / p->pieces;
     if (p->batch < 1) p->batch = 1;
 }
 
@@ -52,7 +56,7 @@ static void size_calls(tartan_i_spmm *p) {
     const tartan_i_product *product = &p->k.product;
     const int64_t sliver = p->used * product->vectors * product->lanes * product->bytes;
     const int64_t rows_of_b = p->fit.units * product->vectors * product->lanes * product->bytes;
-    p->resident = product->group == 1 && !p->direct && sliver <= sliver_bytes();
+    p->resident = p->fit.tile_rows == 0 && !p->direct && sliver <= sliver_bytes();
     p->call = p->batch * p->pieces;
     const int64_t shared = product->tuning.strip_bytes * p->pieces / (p->block_bytes + rows_of_b);
     if (!p->resident && product->tuning.strip_bytes > 0 &&
@@ -108,10 +112,6 @@ static void split(tartan_i_spmm *p) {
     p->panel_vectors = tartan_i_ceil_div(own, p->team.panels);
     p->most = tartan_i_cpu_strips(product, p->panel_vectors);
     cut_band(p, blocks);
-    /* Factors of the next row of blocks are split ahead, so a worker should have it. */
-    const int64_t some = p->form.grid_out / (FOLLOWING * p->team.rows);
-    if (product->parts > 1 && p->team.chunk < FOLLOWING && some > p->team.chunk)
-        p->team.chunk = some < FOLLOWING ? some : FOLLOWING;
 }
 
 /* Where not even one sliver of all rows of B fits in L2, but results can be continued in their place, so many rows are done

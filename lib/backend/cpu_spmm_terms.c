@@ -4,15 +4,10 @@
 
 #include <string.h>
 
-/* Changes a block into what the product reads, times its gate. */
-static void convert_block(const tartan_i_spmm *p, int64_t id, double gate, int64_t rows, int64_t cols,
-                          char *to) {
+/* A block times its gate, in reals. */
+static void scale_block(const tartan_i_spmm *p, int64_t id, double gate, char *to) {
     const tartan_matrix *a = p->op->a;
     const char *from = tartan_i_block_at(a, id);
-    if (p->k.product.group > 1) {
-        tartan_i_pack_left(&p->k, &p->fit, from, p->form.a_row, p->form.a_col, rows, cols, to);
-        return;
-    }
     if (a->dtype != p->k.dtype) {
         p->k.load[a->dtype](p->form.block_elements, from, to);
         from = to;
@@ -34,9 +29,14 @@ static int64_t cut_block(const tartan_i_spmm *p, const char *a, int64_t b, int64
     return p->pieces;
 }
 
+/* Which of the blocks that products read stands at a position: copies stand in the order of positions. */
+static inline const int64_t *ids_of(const tartan_i_spmm *p) {
+    return p->copied ? NULL : p->form.ids;
+}
+
 /* The terms of the block at a position, which is read as it is. */
 static inline void plain_terms(const tartan_i_spmm *p, int64_t position, tartan_i_term *terms) {
-    const int64_t id = p->form.ids != NULL ? p->form.ids[position] : position;
+    const int64_t *ids = ids_of(p), id = ids != NULL ? ids[position] : position;
     const int64_t block = p->form.others[position], b = p->slots[block];
     const char *a = p->values + id * p->block_bytes;
     int64_t col;
@@ -46,135 +46,119 @@ static inline void plain_terms(const tartan_i_spmm *p, int64_t position, tartan_
     }
     terms->a = a;
     terms->b = b;
-    terms->k = p->form.in_bounds == NULL && block + 1 < p->form.grid_in
+    terms->k = p->k.product.group > 1 ? p->fit.units
+               : p->form.in_bounds == NULL && block + 1 < p->form.grid_in
                    ? p->form.in_block
                    : tartan_i_cpu_form_in(&p->form, block, &col);
 }
 
-/* While a call works, the factors of later terms come into cache. After the terms of a list, other strips of rows begin with it
- * again, or the next sliver: from term `from` on, what would be asked for is in that. Rows of B in place are asked for by all
- * strips in turn. */
-static void ask_again(const tartan_i_spmm *p, tartan_i_term *terms, int64_t from, int64_t count) {
-    const bool pairs = p->k.product.group > 1;
-    const int64_t ahead_a = pairs ? p->call : p->ahead_a, ahead_b = pairs ? p->call : p->ahead_b;
-    const int64_t most = p->k.product.rows[p->k.product.vectors - 1];
-    const bool strips = !pairs && p->form.out_block > most;
-    const int64_t down = strips ? most * p->form.a_row * p->k.product.bytes : 0;
-    const bool kept = strips && p->direct && !p->convert;
-    const int64_t right = strips || p->direct ? 0 : p->used;
-    for (int64_t i = from > 0 ? from : 0; i < count; i++) {
-        const int64_t a = i + ahead_a, b = i + ahead_b;
-        terms[i].next_a = a < count ? terms[a].a : (const char *)terms[a % count].a + down;
-        if (!kept) terms[i].next_b = b < count ? terms[b].b : terms[b % count].b + right;
-        terms[i].far_a = NULL;
+/* Terms of `count` blocks from a position on, where each is one term and none is smaller than the others. Returns how many terms. */
+static int64_t even_terms(const tartan_i_spmm *p, int64_t position, int64_t count, tartan_i_term *terms) {
+    const int64_t *const ids = ids_of(p), *const slots = p->slots;
+    const int32_t *const others = p->form.others;
+    const char *const values = p->values;
+    const int64_t bytes = p->block_bytes, k = p->fit.units;
+    for (int64_t i = 0; i < count; i++) {
+        const int64_t at = position + i;
+        terms[i].a = values + (ids != NULL ? ids[at] : at) * bytes;
+        terms[i].b = slots[others[at]];
+        terms[i].k = k;
     }
+    return count;
 }
 
-/* Fills the list with terms from a position on: those of a row of blocks, then others that are used next. */
+/* Terms of blocks from a position on, up to `end`, at most `room` of them. */
+static int64_t many_terms(const tartan_i_spmm *p, int64_t *position, int64_t end, int64_t room,
+                          tartan_i_term *terms) {
+    const int64_t blocks = room / p->pieces;
+    if (blocks < end - *position) end = *position + blocks;
+    int64_t count = 0;
+    if (p->even && end > *position) {
+        count = even_terms(p, *position, end - *position, terms);
+        *position = end;
+    }
+    for (; *position < end; ++*position, count += p->pieces) plain_terms(p, *position, terms + count);
+    return count;
+}
+
+/* Fills the list with the terms of a row of blocks from a position on, and of those that come after it; then with others that are
+ * used next, which are only asked for. */
 static void fill_list(const tartan_i_spmm *p, int64_t begin, int64_t end, int64_t next,
                       tartan_i_spmm_list *l) {
     const int64_t all = p->form.pointers[p->form.grid_out], room = TARTAN_I_SPMM_TERMS + TARTAN_I_SPMM_AHEAD;
     if (p->depths == 1) end = all, next = all;
-    int64_t count = 0;
     l->begin = l->end = begin;
-    for (; l->end < end && count + p->pieces <= room; l->end++, count += p->pieces)
-        plain_terms(p, l->end, l->terms + count);
-    l->known = count;
-    for (int64_t i = next; i < all && count < l->known + p->ahead_far && count + p->pieces <= room;
-         i++, count += p->pieces)
-        plain_terms(p, i, l->terms + count);
+    l->known = many_terms(p, &l->end, end, room, l->terms);
     l->whole = l->end == all || p->depths > 1;
-    int64_t sure = count > p->ahead_far ? count - p->ahead_far : 0; /* all that is asked for is there */
-    if (sure > l->known) sure = l->known;
-    tartan_i_term *t = l->terms;
-    for (; t < l->terms + sure; t++) {
-        t->next_a = t[p->ahead_a].a;
-        t->next_b = t[p->ahead_b].b;
-        t->far_a = t[p->ahead_far].a;
-    }
-    for (; t < l->terms + l->known; t++) {
-        const int64_t left = l->terms + count - t;
-        t->next_a = t[p->ahead_a < left ? p->ahead_a : 0].a;
-        t->next_b = t[p->ahead_b < left ? p->ahead_b : 0].b;
-        t->far_a = NULL;
-    }
+    int64_t count = l->known;
+    if (next < all) count += many_terms(p, &next, all, p->ahead_far + p->pieces - 1, l->terms + count);
+    for (; count > 0 && count < l->known + p->ahead_far; count++) l->terms[count] = l->terms[count - 1];
 }
 
 /* The same where no block is changed or left out. The list is filled for several rows at once. */
 static int64_t list_terms(const tartan_i_spmm *p, int64_t *at, int64_t end, int64_t next,
                           tartan_i_spmm_list *l) {
     const int64_t begin = *at, blocks = end - begin < p->batch ? end - begin : p->batch;
-    const int64_t count = blocks * p->pieces, ahead = p->ahead_far;
+    const int64_t count = blocks * p->pieces, ahead = l->whole ? 0 : p->ahead_far;
     *at = begin + blocks;
     if (p->depths > 1 || begin < l->begin || begin > l->end ||
-        (!l->whole && (begin - l->begin) * p->pieces + count + ahead > l->known))
+        (begin - l->begin) * p->pieces + count + ahead > l->known)
         fill_list(p, begin, end, next, l);
-    l->first = l->last = l->terms + (begin - l->begin) * p->pieces;
-    if (count == 0 || p->form.out_block <= p->k.product.rows[p->k.product.vectors - 1]) return count;
-    l->first = l->again;
-    memcpy(l->again, l->last, (size_t)count * sizeof *l->again);
-    ask_again(p, l->again, count - ahead, count);
+    l->first = l->terms + (begin - l->begin) * p->pieces;
     return count;
 }
 
-int64_t tartan_i_spmm_terms(const tartan_i_spmm *p, int64_t *at, int64_t end, int64_t next, int64_t rows,
-                            tartan_i_spmm_list *l, char *converted) {
-    const bool pairs = p->k.product.group > 1;
-    int64_t count = 0, blocks = 0, converted_count = 0;
-    tartan_i_term *terms = l->again;
-    if (!pairs && !p->convert) return list_terms(p, at, end, next, l);
-    l->first = l->last = terms;
+int64_t tartan_i_spmm_terms(const tartan_i_spmm *p, int64_t *at, int64_t end, int64_t next,
+                            tartan_i_spmm_list *l, char *scaled) {
+    int64_t count = 0, blocks = 0, scaled_count = 0;
+    tartan_i_term *terms = l->terms;
+    if (p->plain) return list_terms(p, at, end, next, l);
+    l->first = terms;
+    l->begin = l->end = l->known = 0; /* these are no list of rows */
     for (; *at < end && blocks < p->batch; ++*at) {
         const int64_t id = p->form.ids != NULL ? p->form.ids[*at] : *at, block = p->form.others[*at];
         const double gate = tartan_i_cpu_gate(&p->k, p->op->gates, id);
         if (gate == 0) continue;
         int64_t col;
         const int64_t cols = tartan_i_cpu_form_in(&p->form, block, &col);
-        const char *a = tartan_i_block_at(p->op->a, id);
-        if (p->convert || (pairs && cols < p->form.in_block)) {
-            char *to = converted + converted_count++ * p->block_bytes;
-            convert_block(p, id, gate, rows, cols, to);
+        const char *a = p->values + (p->copied ? *at : id) * p->block_bytes;
+        if (p->scaled) {
+            char *to = scaled + scaled_count++ * p->block_bytes;
+            scale_block(p, id, gate, to);
             a = to;
         }
-        count += cut_block(p, a, p->slots[block], pairs ? p->fit.units : cols, terms + count);
+        count +=
+            cut_block(p, a, p->slots[block], p->k.product.group > 1 ? p->fit.units : cols, terms + count);
         blocks++;
     }
-    ask_again(p, terms, 0, count);
+    /* The next sliver is computed with the same blocks. */
+    for (int64_t i = 0; count > 0 && i < p->ahead_far; i++) {
+        terms[count + i] = terms[i % count];
+        terms[count + i].b += p->used;
+    }
     return count;
 }
 
-void tartan_i_spmm_ahead_start(const tartan_i_spmm *p, int64_t block, tartan_i_spmm_ahead *a) {
-    int64_t row;
-    a->block = block;
-    a->at = p->form.pointers[block], a->end = p->form.pointers[block + 1];
-    a->rows = tartan_i_cpu_form_out(&p->form, block, &row);
-    a->done = a->count = 0;
+static void copy_block(const tartan_i_spmm *p, int64_t position, int64_t rows) {
+    const int64_t id = p->form.ids != NULL ? p->form.ids[position] : position;
+    const char *from = tartan_i_block_at(p->op->a, id);
+    char *to = p->copies + (position - p->form.pointers[0]) * p->block_bytes;
+    int64_t unused;
+    if (p->k.product.group == 1)
+        p->k.load[p->op->a->dtype](p->form.block_elements, from, to);
+    else
+        tartan_i_pack_left(&p->k, &p->fit, from, p->form.a_row, p->form.a_col, rows,
+                           tartan_i_cpu_form_in(&p->form, p->form.others[position], &unused), to);
 }
 
-void tartan_i_spmm_ahead_split(const tartan_i_spmm *p, tartan_i_spmm_ahead *a, int64_t rows) {
-    while (rows > 0 && a->at < a->end) {
-        const int64_t id = p->form.ids != NULL ? p->form.ids[a->at] : a->at, block = p->form.others[a->at];
-        int64_t col;
-        if (tartan_i_cpu_gate(&p->k, p->op->gates, id) == 0) {
-            a->at++;
-            continue;
-        }
-        const int64_t left = a->rows - a->done, n = rows < left ? rows : left;
-        char *to = a->split + a->count * p->block_bytes;
-        tartan_i_fit fit = p->fit;
-        fit.rows =
-            n < left ? n : fit.rows - a->done; /* the last ones are followed by those that a tile lacks */
-        tartan_i_pack_left(&p->k, &fit,
-                           tartan_i_block_at(p->op->a, id) + a->done * p->form.a_row * (int64_t)sizeof(float),
-                           p->form.a_row, p->form.a_col, n, tartan_i_cpu_form_in(&p->form, block, &col),
-                           to + a->done * fit.units * p->k.product.bytes);
-        rows -= n;
-        a->done += n;
-        if (n < left) return;
-        a->terms[a->count++] = (tartan_i_term){.a = to, .b = p->slots[block], .k = p->fit.units};
-        a->done = 0;
-        a->at++;
-    }
+/* Copies stand in the order of their positions, so that they are read in it. */
+void tartan_i_spmm_copy_task(void *plan, int32_t worker) {
+    const tartan_i_spmm *p = plan;
+    int64_t begin, end, unused;
+    tartan_i_cpu_share_rows(p->form.pointers, p->form.grid_out, p->context->threads, worker, &begin, &end);
+    for (int64_t block = begin; block < end; block++)
+        for (int64_t at = p->form.pointers[block]; at < p->form.pointers[block + 1]; at++)
+            copy_block(p, at, tartan_i_cpu_form_out(&p->form, block, &unused));
 }
 
 void tartan_i_spmm_add_reals(const tartan_i_spmm *p, int64_t block, const tartan_i_sliver *s, char *sums) {

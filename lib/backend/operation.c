@@ -22,7 +22,7 @@ double tartan_i_terms(const tartan_array *x, int64_t pairs, int64_t heads) {
     return terms;
 }
 
-/* Positions of an image [n, channels, spatial...]; in windows, those of the active ones, or of all if their number is not
+/* Positions of an image [n, channels, spatial...]; in windows, positions of the active ones, or of all if their number is not
  * known. */
 static double positions_of(const tartan_array *image, const tartan_layout *active,
                            const tartan_i_windows *windows) {

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0
- * Classes of positions at the edges of an image. Along one dimension, the taps that reach a position and those of them that
+ * Classes of positions at the edges of an image. Along one dimension, the taps that reach a position and the taps among them that
  * are inside of the image are an arithmetic progression and a part of it. Taps of all dimensions together are pairs or
  * triples of these, and one is outside if it is so in any dimension. */
 #include "conv/geometry.h"

@@ -7,7 +7,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-/* ---- Checks. `name` is that of the argument. ---- */
+/* ---- Checks. `name` is the name of the argument. ---- */
 
 static tartan_status check_sets(const char *function, const char *name, const tartan_channel_sets *l,
                                 int64_t sets) {

@@ -2,7 +2,7 @@
 #include "core/array.h"
 #include "core/memory.h"
 
-#define XXH_INLINE_ALL /* the size of its state is then that of the code that uses it */
+#define XXH_INLINE_ALL /* so the size of its state always matches the code that uses it */
 #include <xxhash.h>
 
 enum { BUFFER_BYTES = 4096 };

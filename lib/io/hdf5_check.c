@@ -70,17 +70,6 @@ tartan_status tartan_i_open_child(const tartan_i_call *call, hid_t group, const 
 
 /* ---- Texts ---- */
 
-/* Takes ownership of a variable-length text that HDF5 allocated. */
-static tartan_status take_variable(const tartan_i_call *call, const char *name, const char *text,
-                                   char **out) {
-    int64_t length = text == NULL ? 0 : (int64_t)strlen(text);
-    if (length > MOST_TEXT) return tartan_i_fail_format(call, "%s has %" PRId64 " bytes", name, length);
-    PASS(tartan_i_allocate(out, length + 1, 1));
-    if (length > 0) memcpy(*out, text, (size_t)length);
-    (*out)[length] = '\0';
-    return TARTAN_OK;
-}
-
 /* An attribute or a dataset, which differ only in these calls. */
 typedef struct text_source {
     hid_t id, space, type;
@@ -90,18 +79,6 @@ typedef struct text_source {
 static herr_t read_source(const text_source *source, hid_t type, void *out) {
     return source->attribute ? H5Aread(source->id, type, out)
                              : H5Dread(source->id, type, H5S_ALL, H5S_ALL, H5P_DEFAULT, out);
-}
-
-static tartan_status read_variable(const tartan_i_call *call, const text_source *source, const char *name,
-                                   char **out) {
-    char *text = NULL;
-    call->disk->reads_heaps = call->disk->length_bytes > 0;
-    const herr_t failed = read_source(source, source->type, &text);
-    call->disk->reads_heaps = false;
-    if (failed < 0) return tartan_i_fail_hdf5(call, name);
-    tartan_status status = take_variable(call, name, text, out);
-    H5free_memory(text);
-    return status;
 }
 
 static tartan_status read_fixed(const tartan_i_call *call, const text_source *source, const char *name,
@@ -134,7 +111,7 @@ static tartan_status read_open_text(const tartan_i_call *call, const text_source
     if (H5Tget_class(source->type) != H5T_STRING || H5Sget_simple_extent_npoints(source->space) != 1)
         return tartan_i_fail_format(call, "%s is not one text", name);
     if (H5Tis_variable_str(source->type) > 0)
-        PASS(read_variable(call, source, name, out));
+        PASS(tartan_i_read_heap_text(call, source->id, source->attribute, source->type, name, out));
     else
         PASS(read_fixed(call, source, name, out));
     if (tartan_i_utf8_valid(*out)) return TARTAN_OK;
@@ -229,20 +206,30 @@ static tartan_status check_filters(const tartan_i_call *call, const char *name, 
     return TARTAN_OK;
 }
 
-/* Checks that no chunk is missing, for instance because its index is damaged: HDF5 would read zeros. */
+/* Checks that no chunk is missing, for instance because its index is damaged, as HDF5 would read zeros; and that chunks are not larger than
+ * what is stored can be, as HDF5 reads beyond it. */
 static tartan_status check_chunks(const tartan_i_call *call, hid_t space, hid_t plist, int rank,
-                                  const tartan_i_dataset *dataset) {
+                                  const tartan_i_dataset *dataset, int64_t most) {
+    hsize_t dims[TARTAN_MAX_NDIM], limits[TARTAN_MAX_NDIM], chunk[TARTAN_MAX_NDIM], expected = 1;
+    H5Sget_simple_extent_dims(space, dims, limits);
+    if (H5Pget_chunk(plist, rank, chunk) != rank) return tartan_i_fail_hdf5(call, dataset->name);
+    int64_t bytes = (int64_t)H5Tget_size(dataset->type);
+    for (int i = 0; i < rank; i++) {
+        if (chunk[i] == 0 || (dims[i] > 0 && chunk[i] > limits[i]) ||
+            !tartan_i_multiply(bytes, (int64_t)chunk[i], &bytes))
+            return tartan_i_fail_format(call, "%s has chunks of %llu items, which it cannot hold",
+                                        dataset->name, (unsigned long long)chunk[i]);
+        expected *= dims[i] / chunk[i] + (dims[i] % chunk[i] != 0);
+    }
+    if (dataset->bytes > 0 && bytes > most)
+        return tartan_i_fail_format(call, "%s has chunks of %" PRId64 " bytes, which are not stored",
+                                    dataset->name, bytes);
 #if H5_VERSION_GE(1, 10, 5)
-    hsize_t dims[TARTAN_MAX_NDIM], chunk[TARTAN_MAX_NDIM], chunks, expected = 1;
-    H5Sget_simple_extent_dims(space, dims, NULL);
-    if (H5Pget_chunk(plist, rank, chunk) != rank || H5Dget_num_chunks(dataset->id, space, &chunks) < 0)
-        return tartan_i_fail_hdf5(call, dataset->name);
-    for (int i = 0; i < rank; i++) expected *= dims[i] / chunk[i] + (dims[i] % chunk[i] != 0);
+    hsize_t chunks;
+    if (H5Dget_num_chunks(dataset->id, space, &chunks) < 0) return tartan_i_fail_hdf5(call, dataset->name);
     if (chunks != expected)
         return tartan_i_fail_format(call, "%s has %llu of %llu chunks", dataset->name,
                                     (unsigned long long)chunks, (unsigned long long)expected);
-#else
-    (void)call, (void)space, (void)plist, (void)rank, (void)dataset;
 #endif
     return TARTAN_OK;
 }
@@ -257,15 +244,16 @@ static tartan_status check_storage(const tartan_i_call *call, hid_t space, hid_t
         return tartan_i_fail_format(call, "%s lies in another file", dataset->name);
     PASS(check_filters(call, dataset->name, plist));
     if (text) return TARTAN_OK;
-    int64_t stored = (int64_t)H5Dget_storage_size(dataset->id), most;
-    int64_t factor = H5Pget_nfilters(plist) > 0 ? MOST_EXPANSION : 1;
-    if (stored >= 0 && tartan_i_multiply(stored, factor, &most) && dataset->bytes > most)
+    int64_t stored = (int64_t)H5Dget_storage_size(dataset->id), most = INT64_MAX;
+    int64_t factor = layout == H5D_CHUNKED && H5Pget_nfilters(plist) > 0 ? MOST_EXPANSION : 1;
+    if (stored >= 0 && !tartan_i_multiply(stored, factor, &most)) most = INT64_MAX;
+    if (dataset->bytes > most)
         return tartan_i_fail_format(call, "%s should hold %" PRId64 " bytes, but only %" PRId64 " are stored",
                                     dataset->name, dataset->bytes, stored);
     if (stored > call->file_bytes)
         return tartan_i_fail_format(call, "%s should have %" PRId64 " bytes in the file, which has %" PRId64,
                                     dataset->name, stored, call->file_bytes);
-    return layout == H5D_CHUNKED ? check_chunks(call, space, plist, dataset->rank, dataset) : TARTAN_OK;
+    return layout == H5D_CHUNKED ? check_chunks(call, space, plist, dataset->rank, dataset, most) : TARTAN_OK;
 }
 
 static tartan_status read_extent(const tartan_i_call *call, hid_t space, int rank,

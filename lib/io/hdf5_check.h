@@ -45,6 +45,10 @@ tartan_status tartan_i_open_child(const tartan_i_call *call, hid_t group, const 
  * UTF-8; the caller frees it. */
 tartan_status tartan_i_read_text(const tartan_i_call *call, hid_t object, const char *name, char **out);
 
+/* The same for the one text of variable length in an open attribute or dataset of this type, "" for none. hdf5_heap.c */
+tartan_status tartan_i_read_heap_text(const tartan_i_call *call, hid_t id, bool attribute, hid_t type,
+                                      const char *name, char **out);
+
 /* The attribute layout_identity; `out` is unchanged if there is none. */
 tartan_status tartan_i_read_identity(const tartan_i_call *call, hid_t object,
                                      char out[TARTAN_I_IDENTITY_CHARS + 1]);

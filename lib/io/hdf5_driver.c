@@ -159,32 +159,10 @@ static bool write_bytes(tartan_i_disk *disk, const void *bytes, int64_t size, in
                                : tartan_i_disk_write(disk->fd, bytes, size, at);
 }
 
-/* ---- Heaps of texts of variable length ---- */
-
-static uint64_t number_at(const unsigned char *bytes, int count) {
-    uint64_t n = 0;
-    for (int i = count - 1; i >= 0; i--) n = n << 8 | bytes[i];
-    return n;
-}
-
-/* Whether the objects of a heap that HDF5 takes from these bytes follow each other up to its end. HDF5 adds up their sizes without a
- * look at them, so it goes round in circles at a size of 0, and anywhere at one that overflows. Other bytes are no heap, or a
- * part of one, which HDF5 reads again as a whole. */
-static bool is_sound_heap(const unsigned char *bytes, size_t size, int length_bytes) {
-    static const unsigned char signature[8] = {'G', 'C', 'O', 'L', 1};
-    const uint64_t header = 8 + (uint64_t)(length_bytes + 7) / 8 * 8; /* of the heap, and of an object */
-    if (size < header || memcmp(bytes, signature, sizeof signature) != 0) return true;
-    const uint64_t end = number_at(bytes + 8, length_bytes);
-    if (end > size) return true;
-    for (uint64_t at = header; at < end && end - at >= header;) {
-        const uint64_t index = number_at(bytes + at, 2), length = number_at(bytes + at + 8, length_bytes),
-                       left = end - at;
-        if (length > left) return false;
-        const uint64_t step = index == 0 ? length : header + (length + 7) / 8 * 8;
-        if (step == 0 || step > left) return false;
-        at += step;
-    }
-    return true;
+bool tartan_i_disk_take(tartan_i_disk *disk, void *bytes, int64_t size, int64_t at) {
+    if (read_bytes(disk, bytes, size, at)) return true;
+    disk->error = errno != 0 ? errno : EIO;
+    return false;
 }
 
 /* Bytes past the end of the file read as zeros: HDF5 may read space that it has not written yet. */
@@ -195,8 +173,7 @@ static herr_t driver_read(H5FD_t *base, H5FD_mem_t type, hid_t dxpl, haddr_t at,
     size_t have = at >= disk->end_written ? 0 : (size_t)(disk->end_written - at);
     if (have > size) have = size;
     memset((char *)bytes + have, 0, size - have);
-    if (have == 0 || read_bytes(disk, bytes, (int64_t)have, (int64_t)at))
-        return disk->reads_heaps && !is_sound_heap(bytes, size, disk->length_bytes) ? -1 : 0;
+    if (have == 0 || read_bytes(disk, bytes, (int64_t)have, (int64_t)at)) return 0;
     if (disk->access != TARTAN_I_READ && disk->error != 0) {
         memset(bytes, 0, have); /* it was never written; the file is lost already */
         return 0;
@@ -282,14 +259,18 @@ static bool ends_well(const tartan_i_disk *disk) {
                TARTAN_I_HASH_BYTES * tartan_i_pages_count(end + TARTAN_I_SEAL_BYTES, TARTAN_I_PAGE_BYTES);
 }
 
-/* The bytes of a size in a file, 8 in all but exotic ones. */
-static int size_bytes(hid_t file) {
-    size_t address = 0, size = 0;
+/* How addresses and sizes are written in a file, with 8 bytes in all but exotic ones. */
+static bool read_sizes(hid_t file, tartan_i_disk *disk) {
+    size_t address = 0, length = 0;
+    hsize_t base = 0;
     hid_t plist = H5Fget_create_plist(file);
-    if (plist < 0 || H5Pget_sizes(plist, &address, &size) < 0 || size > sizeof(uint64_t))
-        size = sizeof(uint64_t);
+    const bool read =
+        plist >= 0 && H5Pget_sizes(plist, &address, &length) >= 0 && H5Pget_userblock(plist, &base) >= 0;
     tartan_i_hdf5_close(plist);
-    return (int)size;
+    disk->address_bytes = (int)address;
+    disk->length_bytes = (int)length;
+    disk->base = (int64_t)base;
+    return read && address <= sizeof(uint64_t) && length <= sizeof(uint64_t) && base <= INT64_MAX;
 }
 
 tartan_status tartan_i_disk_open(const char *function, const char *path, int fd, tartan_i_access access,
@@ -310,8 +291,8 @@ tartan_status tartan_i_disk_open(const char *function, const char *path, int fd,
         status = tartan_i_fail(TARTAN_ERR_FORMAT, function,
                                "%s: damaged: it has %" PRIu64 " bytes, its HDF5 part should end at %" PRIu64,
                                path, (uint64_t)disk->end_written, (uint64_t)disk->end_allocated);
-    else if (!writable && paged == NULL)
-        disk->length_bytes = size_bytes(file);
+    else if (access != TARTAN_I_MAKE && !read_sizes(file, disk))
+        status = tartan_i_hdf5_fail(function, disk, TARTAN_ERR_FORMAT, path, "cannot be read as HDF5");
     /* What is added comes behind all that is in the file, the list of its pages included. */
     if (access == TARTAN_I_ADD && disk->end_allocated < disk->end_written)
         disk->end_allocated = disk->end_written;

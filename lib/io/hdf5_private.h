@@ -35,11 +35,11 @@ typedef struct tartan_i_disk {
     int fd;    /* -1 once the owner has released it */
     int error; /* errno of the first failure, 0: none */
     tartan_i_access access;
-    tartan_i_pages *pages; /* of a new file: the owner's */
-    tartan_i_paged *paged; /* of a sealed file: the owner's; NULL: bytes are not verified */
-    int references;        /* changed under the lock */
-    int length_bytes;      /* of a file without a seal: the bytes of a size in it */
-    bool reads_heaps;      /* heaps are looked at before HDF5 takes objects from them */
+    tartan_i_pages *pages;           /* of a new file: the owner's */
+    tartan_i_paged *paged;           /* of a sealed file: the owner's; NULL: bytes are not verified */
+    int references;                  /* changed under the lock */
+    int address_bytes, length_bytes; /* of an address and of a size in a file that was there before */
+    int64_t base;                    /* where its addresses begin */
     hid_t driver; /* registered as long as the file may use it: HDF5 1.10's H5FD_close reads it last */
 } tartan_i_disk;
 
@@ -53,6 +53,9 @@ tartan_status tartan_i_disk_open(const char *function, const char *path, int fd,
                                  tartan_i_pages *pages, tartan_i_paged *paged, tartan_i_disk **out_disk,
                                  hid_t *out_file);
 void tartan_i_disk_release(tartan_i_disk *disk);
+
+/* Bytes of the file past HDF5, verified as those that HDF5 reads; false with disk->error. */
+bool tartan_i_disk_take(tartan_i_disk *disk, void *bytes, int64_t size, int64_t at);
 
 /* One thread at a time, and no text on stderr; leave undoes enter. */
 typedef struct tartan_i_quiet {

@@ -172,3 +172,137 @@ static void list_columns(const tartan_i_list_product *p) {
         }
     }
 }
+
+#ifdef vec_spread_halves
+/* Half a vector of columns: a vector has sums of two rows. Factors are loaded by half vectors of a row, so that one instruction then
+ * spreads those of two rows, where each would take a load of its own. */
+enum { HALF = LANES / 2, PAIRS_OF_ROWS = 8 };
+
+/* Adds the products of some rows of a block, two in each of `pairs` vectors; where `odd`, the last vector has the last row twice. */
+INLINE void half_add(const int pairs, const bool odd, int64_t cols, const real *a, int64_t a_row,
+                     const real *x, int64_t x_step, vec sums[PAIRS_OF_ROWS]) {
+    vec_place places[HALF];
+#pragma GCC unroll 8
+    for (int k = 0; k < HALF; k++) places[k] = vec_place_of(k);
+    int64_t done = 0;
+    for (; done + HALF <= cols; done += HALF) {
+        vec left[PAIRS_OF_ROWS];
+#pragma GCC unroll 8
+        for (int i = 0; i < pairs; i++) {
+            const real *row = a + done + 2 * i * a_row;
+            left[i] = vec_load_halves(row, odd && i + 1 == pairs ? row : row + a_row);
+        }
+#pragma GCC unroll 8
+        for (int k = 0; k < HALF; k++, x += x_step) {
+            const vec right = vec_load_twice(x);
+#pragma GCC unroll 8
+            for (int i = 0; i < pairs; i++)
+                sums[i] = vec_fma(vec_spread_halves(left[i], places[k]), right, sums[i]);
+        }
+    }
+    for (; done < cols; done++, x += x_step) {
+        const vec right = vec_load_twice(x);
+#pragma GCC unroll 8
+        for (int i = 0; i < pairs; i++) {
+            const real *row = a + done + 2 * i * a_row;
+            sums[i] =
+                vec_fma(vec_fill_halves(*row, odd && i + 1 == pairs ? *row : row[a_row]), right, sums[i]);
+        }
+    }
+}
+
+INLINE void half_load(const int pairs, const bool odd, const real *in, int64_t in_row,
+                      vec sums[PAIRS_OF_ROWS]) {
+#pragma GCC unroll 8
+    for (int i = 0; i < pairs; i++) {
+        const real *row = in + 2 * i * in_row;
+        sums[i] = vec_load_halves(row, odd && i + 1 == pairs ? row : row + in_row);
+    }
+}
+
+INLINE void half_store(const int pairs, const bool odd, const vec sums[PAIRS_OF_ROWS], real *out,
+                       int64_t out_row) {
+#pragma GCC unroll 8
+    for (int i = 0; i < pairs; i++) {
+        real *row = out + 2 * i * out_row;
+        vec_store_halves(row, odd && i + 1 == pairs ? row : row + out_row, sums[i]);
+    }
+}
+
+/* A row of blocks of so many rows. */
+INLINE void half_line(const int pairs, const bool odd, const tartan_i_list_product *p, int64_t line,
+                      real *out) {
+    vec sums[PAIRS_OF_ROWS];
+    const int64_t bytes = p->block_elements * (int64_t)sizeof(real), last = p->pointers[p->end] - 1;
+#pragma GCC unroll 8
+    for (int i = 0; i < pairs; i++) sums[i] = vec_zero();
+    for (int64_t at = p->pointers[line]; at < p->pointers[line + 1]; at++) {
+        int64_t from;
+        const int64_t cols = columns_of(false, p->in_block, p, p->others[at], &from);
+        const char *next = few_ahead(p, at, last, bytes, 0);
+        for (int64_t i = 0; i < bytes; i += LINE) vec_prefetch(next + i);
+        half_add(pairs, odd, cols, few_values(p, at), p->a_row, (const real *)p->x + from * p->x_step,
+                 p->x_step, sums);
+    }
+    half_store(pairs, odd, sums, out, p->sums_row);
+}
+
+/* Some rows of a block, whose sums are in memory. */
+INLINE void half_part(const int pairs, const bool odd, const tartan_i_list_product *p, int64_t cols,
+                      const real *a, const real *x, real *out) {
+    vec sums[PAIRS_OF_ROWS];
+    half_load(pairs, odd, out, p->sums_row, sums);
+    half_add(pairs, odd, cols, a, p->a_row, x, p->x_step, sums);
+    half_store(pairs, odd, sums, out, p->sums_row);
+}
+
+#define HALVES(rows)                                                                                         \
+    static void half_line_##rows(const tartan_i_list_product *p, int64_t line, real *out) {                  \
+        half_line((rows + 1) / 2, rows % 2, p, line, out);                                                   \
+    }                                                                                                        \
+    static void half_part_##rows(const tartan_i_list_product *p, int64_t cols, const real *a, const real *x, \
+                                 real *out) {                                                                \
+        half_part((rows + 1) / 2, rows % 2, p, cols, a, x, out);                                             \
+    }
+#define EACH_HALVES(X) X(1) X(2) X(3) X(4) X(5) X(6) X(7) X(8) X(9) X(10) X(11) X(12) X(13) X(14) X(15) X(16)
+EACH_HALVES(HALVES)
+
+#define HALF_LINE(rows) half_line_##rows,
+#define HALF_PART(rows) half_part_##rows,
+static void (*const half_lines[])(const tartan_i_list_product *, int64_t, real *) = {EACH_HALVES(HALF_LINE)};
+static void (*const half_parts[])(const tartan_i_list_product *, int64_t, const real *, const real *,
+                                  real *) = {EACH_HALVES(HALF_PART)};
+
+/* A row of blocks of `rows` rows, more than fit in registers, whose sums wait in memory from block to block. */
+INLINE void half_tall(const tartan_i_list_product *p, int64_t line, int64_t rows, real *out) {
+    const int64_t begin = p->pointers[line], end = p->pointers[line + 1],
+                  bytes = p->block_elements * (int64_t)sizeof(real), last = p->pointers[p->end] - 1;
+    for (int64_t i = 0; i < rows; i++)
+        vec_store_halves(out + i * p->sums_row, out + i * p->sums_row, vec_zero());
+    for (int64_t at = begin; at < end; at++) {
+        int64_t from;
+        const int64_t cols = columns_of(false, p->in_block, p, p->others[at], &from);
+        const real *a = few_values(p, at);
+        for (int64_t row = 0; row < rows; row += 2 * PAIRS_OF_ROWS) {
+            const int64_t here = rows - row < 2 * PAIRS_OF_ROWS ? rows - row : 2 * PAIRS_OF_ROWS;
+            const char *next = few_ahead(p, at, last, bytes, row * bytes / rows);
+            for (int64_t i = 0; i < here * bytes / rows; i += LINE) vec_prefetch(next + i);
+            half_parts[here - 1](p, cols, a + row * p->a_row, (const real *)p->x + from * p->x_step,
+                                 out + row * p->sums_row);
+        }
+    }
+}
+
+static void list_halves(const tartan_i_list_product *p) {
+    for (int64_t line = p->begin; line < p->end; line++) {
+        const int64_t *bounds = p->out_bounds, edge = p->out_block, left = p->out_size - line * edge;
+        const int64_t rows = bounds != NULL ? bounds[line + 1] - bounds[line] : left < edge ? left : edge;
+        const int64_t row = bounds != NULL ? bounds[line] - bounds[p->begin] : (line - p->begin) * edge;
+        real *out = (real *)p->sums + row * p->sums_row;
+        if (rows > 2 * PAIRS_OF_ROWS)
+            half_tall(p, line, rows, out);
+        else if (rows > 0)
+            half_lines[rows - 1](p, line, out);
+    }
+}
+#endif

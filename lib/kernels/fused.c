@@ -94,7 +94,7 @@ static void expand(uint64_t seed, keys *out) {
     }
 }
 
-/* The words of COUNTERS counters from `index` on, those of one counter after the other. The constants are those of Philox4x32. */
+/* The words of COUNTERS counters from `index` on, counter by counter. The constants are those of Philox4x32. */
 INLINE void philox(const tartan_i_drawing *of, const keys *k, uint64_t index, uint32_t words[4 * COUNTERS]) {
     static const uint64_t numbers[] = {0, 1, 2, 3, 4, 5, 6, 7};
     const vec_u64 first = all_of(0xD2511F53), second = all_of(0xCD9E8D57), lower = all_of(UINT32_MAX);
@@ -157,7 +157,7 @@ INLINE int64_t numbers_of_a_counter(const tartan_i_drawing *of) {
     return of->draw == TARTAN_I_DRAW_KEPT || of->draw == TARTAN_I_DRAW_WORD ? 4 : 2;
 }
 
-/* Numbers of 4 (KEPT, WORD) or 2 a counter: those of COUNTERS counters. */
+/* The numbers of COUNTERS counters, 4 (KEPT, WORD) or 2 from each. */
 INLINE void draw_some(const tartan_i_drawing *of, const keys *k, uint64_t index, real *out) {
     uint32_t words[4 * COUNTERS];
     double normals[2 * COUNTERS];

@@ -40,11 +40,6 @@ typedef struct tartan_i_term {
     const void *a; /* element (0, 0) of the left factor */
     int64_t b;     /* row of the right factor */
     int64_t k;     /* units in the chain, >= 0 */
-    /* The same of a later term, to fetch into cache meanwhile: any numbers. NULL: no hints. */
-    const void *next_a;
-    int64_t next_b;
-    /* The same of a term that is later still, for a larger cache than the first. NULL: next_a alone. */
-    const void *far_a;
 } tartan_i_term;
 
 /* Memory that is written soon, to fetch into cache meanwhile: `count` pieces of some bytes. */
@@ -64,8 +59,17 @@ typedef struct tartan_i_strip {
     int64_t sums_row;
     bool first;         /* start at zero; else continue the chains that are in sums */
     tartan_i_soon soon; /* may be ignored */
-    /* Where the terms' next rows of the right factor are not used before other strips of these: the strip asks for every
-     * b_every-th of them, from number b_begin on, for a larger cache than the first. 0: for all, for the first. */
+    /* While a term is at work, factors of later ones are fetched into cache: the left factor of the term that stands ahead_a places
+     * behind it in the list and the right one of that ahead_b behind it; and the left one of that ahead_far behind it, for a larger
+     * cache than the first (0: not). The list can be read so far behind its end. ahead_b = 0: nothing is fetched. */
+    int64_t ahead_a, ahead_b, ahead_far;
+    /* What is used after the list: `again`: the list from its beginning, with rows of left factors from next_row on; else, with such
+     * rows, what stands behind it. */
+    bool again;
+    int64_t next_row;
+    /* Where later rows of the right factor are not used before other strips of this list: the strip asks for every
+     * b_every-th of them, from number b_begin on, for a larger cache than the first, and `again` does not hold for them. 0: for all,
+     * for the first. */
     int64_t b_every, b_begin;
     int64_t tile_rows,
         tile_units; /* where the product has tiles: `rows` and every `k` are multiples of them */
@@ -366,6 +370,9 @@ typedef struct tartan_i_kernels {
 
     /* The same times several columns. */
     void (*list_columns)(const tartan_i_list_product *p);
+
+    /* The same times half a vector of columns, of blocks whose rows are contiguous. NULL where that gains nothing. */
+    void (*list_halves)(const tartan_i_list_product *p);
 
     /* The same: each sum goes on with the blocks of A in their order, and with the columns of a block. */
     void (*line_products)(const tartan_i_line_product *p);

@@ -380,6 +380,9 @@ static void list_columns(const tartan_i_list_product *p) {
 
 void LISTS_FILL(tartan_i_kernels *kernels) {
     kernels->list_columns = list_columns;
+#ifdef vec_spread_halves
+    kernels->list_halves = list_halves;
+#endif
     kernels->list_products = list_products;
     kernels->line_products = line_products;
 }

@@ -13,59 +13,84 @@ enum { STRIP_LINE = 64 }; /* bytes that are asked for at once */
 
 #define STRIP_INLINE static inline __attribute__((always_inline))
 
-/* Adds the products of one term to the sums. */
+/* What a term asks for: rows of later terms. */
+typedef struct strip_later {
+    const char *a, *b, *far;
+} strip_later;
+
+/* How it goes through those of the left factor: a line of each row in turn; where rows are shorter or neighbours, a line or a column
+ * at a time. A line has the units of several steps, which need no request of their own. */
+typedef struct strip_walk {
+    int64_t step, turn; /* bytes from one request to the next, and more after one of each row */
+    int64_t each;       /* steps from one request to the next */
+} strip_walk;
+
+STRIP_INLINE strip_walk strip_walk_of(const int rows, const tartan_i_strip *s) {
+    const int64_t unit = sizeof(strip_unit), line = STRIP_LINE / unit;
+    const bool apart = s->a_row >= line;
+    return (strip_walk){.step = apart           ? s->a_row * unit
+                                : s->a_row == 1 ? s->a_col * unit
+                                                : STRIP_LINE,
+                        .turn = apart ? STRIP_LINE - rows * s->a_row * unit : 0,
+                        .each = s->a_row == 1 || rows > line ? 1 : line / rows};
+}
+
+/* Adds the products of one term to the sums. `hints`: later terms are asked for; `far`: for the larger cache, too. */
 STRIP_INLINE void strip_term(const int rows, const int vectors, const bool hints, const bool far,
-                             const tartan_i_strip *s, const tartan_i_term *t,
-                             vec sums[TARTAN_I_STRIP_ROWS][TARTAN_I_MAX_VECTORS]) {
+                             const tartan_i_strip *s, const tartan_i_term *t, const strip_later *later,
+                             const strip_walk *walk, vec sums[TARTAN_I_STRIP_ROWS][TARTAN_I_MAX_VECTORS]) {
     strip_factor right[TARTAN_I_MAX_VECTORS];
-    const int64_t a_row = s->a_row, a_col = s->a_col, b_row = s->b_row, a_begin = s->row * a_row;
-    /* A line of each row in turn; where rows are shorter or neighbours, a line or a column at a time. A line has the units of
-     * several steps, which need no request of their own. */
-    const int64_t line = STRIP_LINE / (int64_t)sizeof(strip_unit);
-    const bool apart = a_row >= line;
-    const int64_t next_a_step = apart ? a_row : a_row == 1 ? a_col : line;
-    const int64_t turn = apart ? line - rows * a_row : 0;
-    const int64_t each = a_row == 1 || rows > line ? 1 : line / rows;
+    const int64_t unit = sizeof(strip_unit), a_row = s->a_row * unit, a_col = s->a_col * unit;
+    const int64_t b_row = s->b_row * unit;
     const int64_t b_every = s->b_every; /* known ahead of the loop, so that it is made once for each */
     const bool b_near = hints && b_every == 0;
     int64_t wait = 1, wait_b = b_every > 0 ? s->b_begin + 1 : INT64_MAX;
     int64_t next_row = 0;
-    const strip_unit *a = (const strip_unit *)t->a + a_begin;
-    const strip_unit *b = (const strip_unit *)s->b + t->b * b_row;
-    const strip_unit *next_a = hints ? (const strip_unit *)t->next_a + a_begin : a;
-    const strip_unit *far_a = far ? (const strip_unit *)t->far_a + a_begin : a;
-    const strip_unit *next_b = hints ? (const strip_unit *)s->b + t->next_b * b_row : b;
+    const char *a = (const char *)t->a + s->row * a_row, *b = (const char *)s->b + t->b * b_row;
+    const char *rest = a + 4 * a_row; /* two pointers and three strides reach eight rows */
+    const char *next_a = later->a;
+    const int64_t to_b = hints ? later->b - b : 0, to_far = far ? later->far - next_a : 0;
 #pragma GCC unroll 2
     for (int64_t k = 0; k < t->k; k++) {
 #pragma GCC unroll 4
         for (int j = 0; j < vectors; j++) {
-            right[j] = factor_load(b + j * LANES);
-            if (b_near && j * LANES * sizeof(strip_unit) % STRIP_LINE == 0) vec_prefetch(next_b + j * LANES);
+            right[j] = factor_load((const strip_unit *)(const void *)b + j * LANES);
+            if (b_near && j * LANES * sizeof(strip_unit) % STRIP_LINE == 0)
+                vec_prefetch(b + to_b + j * LANES * unit);
         }
         if (hints && --wait_b == 0) {
             wait_b = b_every;
 #pragma GCC unroll 4
             for (int j = 0; j < vectors; j++)
-                if (j * LANES * sizeof(strip_unit) % STRIP_LINE == 0) vec_prefetch_far(next_b + j * LANES);
+                if (j * LANES * sizeof(strip_unit) % STRIP_LINE == 0)
+                    vec_prefetch_far(b + to_b + j * LANES * unit);
         }
 #pragma GCC unroll 8
         for (int i = 0; i < rows; i++) {
-            const strip_factor left = factor_fill(a + i * a_row);
+            const strip_factor left =
+                factor_fill((const strip_unit *)(const void *)((i < 4 ? a : rest) + i % 4 * a_row));
 #pragma GCC unroll 4
             for (int j = 0; j < vectors; j++) sums[i][j] = factor_fma(left, right[j], sums[i][j]);
         }
         a += a_col;
+        rest += a_col;
         b += b_row;
-        if (!hints) continue;
-        next_b += b_row;
-        if (--wait > 0) continue;
-        wait = each;
-        int64_t step = next_a_step;
-        if (++next_row == rows) next_row = 0, step += turn;
+        if (!hints || --wait > 0) continue;
+        wait = walk->each;
         vec_prefetch(next_a);
-        next_a += step;
-        if (far) vec_prefetch_far(far_a), far_a += step;
+        if (far) vec_prefetch_far(next_a + to_far);
+        next_a += walk->step;
+        if (++next_row == rows) next_row = 0, next_a += walk->turn;
     }
+}
+
+/* Row `row` or, behind the list, row s->next_row of the left factor that stands `ahead` places behind term t. */
+STRIP_INLINE const char *strip_ahead(const tartan_i_strip *s, const tartan_i_term *t, int64_t left,
+                                     int64_t back, int64_t ahead) {
+    int64_t row = s->row;
+    t += ahead;
+    if (ahead >= left) t -= back, row = s->next_row;
+    return (const char *)t->a + row * s->a_row * (int64_t)sizeof(strip_unit);
 }
 
 /* Asks for the next `count` pieces of what is written soon. */
@@ -88,18 +113,30 @@ STRIP_INLINE void strip_of(const int rows, const int vectors, const tartan_i_str
             sums[i][j] = s->first ? vec_zero() : vec_load(out + i * out_row + j * LANES);
     int64_t asked = 0;
     const char *ask = s->soon.at;
+    const strip_walk walk = strip_walk_of(rows, s);
+    const int64_t back = s->again ? nterms : 0, back_b = s->b_every > 0 ? 0 : back;
     for (const tartan_i_term *t = terms; t < terms + nterms; t++) {
-        if (asked < s->soon.count) { /* a few pieces with each term */
+        const int64_t left = terms + nterms - t; /* this one and those behind it */
+        if (asked < s->soon.count) {             /* a few pieces with each term */
             const int64_t until = (s->soon.count * (t - terms + 1) + nterms - 1) / nterms;
             ask = strip_ask(&s->soon, ask, until - asked);
             asked = until;
         }
-        if (t->next_a == NULL)
-            strip_term(rows, vectors, false, false, s, t, sums);
-        else if (t->far_a == NULL)
-            strip_term(rows, vectors, true, false, s, t, sums);
-        else
-            strip_term(rows, vectors, true, true, s, t, sums);
+        if (s->ahead_b == 0) {
+            strip_term(rows, vectors, false, false, s, t, &(strip_later){0}, &walk, sums);
+            continue;
+        }
+        const tartan_i_term *then = t + s->ahead_b - (s->ahead_b >= left ? back_b : 0);
+        strip_later later = {
+            .a = strip_ahead(s, t, left, back, s->ahead_a),
+            .b = (const char *)s->b + then->b * s->b_row * (int64_t)sizeof(strip_unit),
+        };
+        if (s->ahead_far == 0) {
+            strip_term(rows, vectors, true, false, s, t, &later, &walk, sums);
+            continue;
+        }
+        later.far = strip_ahead(s, t, left, back, s->ahead_far);
+        strip_term(rows, vectors, true, true, s, t, &later, &walk, sums);
     }
 #pragma GCC unroll 8
     for (int i = 0; i < rows; i++)

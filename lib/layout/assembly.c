@@ -11,7 +11,7 @@ static void count_items(int64_t *ends, int64_t places, const int64_t *to, int64_
     for (int64_t p = 1; p < places; p++) ends[p] += ends[p - 1];
 }
 
-/* Items that are listed later come later among those of their place: from the last to the first, each takes the last free entry. */
+/* Items of a position keep the order of the list: from the last item to the first, each takes the last free entry there. */
 static void list_items(int64_t *ends, int64_t places, const int64_t *to, int64_t count, int64_t *order) {
     count_items(ends, places, to, count);
     for (int64_t i = count; i-- > 0;) order[--ends[to[i]]] = i;

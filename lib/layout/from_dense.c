@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0
- * Layouts from dense matrices: the blocks that are not zero, or those of largest norm. */
+ * Layouts from dense matrices: the non-zero blocks, or the blocks of largest norm. */
 #include "core/array.h"
 #include "layout/positions.h"
 

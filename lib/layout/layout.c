@@ -36,7 +36,7 @@ tartan_status tartan_i_shape_check(const char *function, const tartan_shape *sha
     return TARTAN_OK;
 }
 
-/* A layout without index sets; its fields are those of an ordinary one. */
+/* A layout without index sets, with the fields of an ordinary layout. */
 static tartan_status new_layout(const tartan_shape *shape, int64_t grid_rows, int64_t grid_cols,
                                 int64_t blocks, tartan_layout **out) {
     tartan_layout *layout = NULL;

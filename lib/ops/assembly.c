@@ -28,7 +28,7 @@ static tartan_status check_blocks(const char *function, const tartan_context *co
     return TARTAN_OK;
 }
 
-/* The layout of blocks at ascending positions, of which ends[b] are those of blocks 0 .. b. */
+/* The layout of blocks at ascending positions; ends[b] of them belong to blocks 0 .. b. */
 static tartan_status lay_out(const char *function, const tartan_shape *shape, int64_t *positions,
                              int64_t count, int64_t *ends, tartan_layout **out) {
     int64_t blocks = 0;

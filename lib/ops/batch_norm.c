@@ -10,6 +10,9 @@
 /* Numbers of each channel, in memory of the call: the statistics and sums that the caller does not take. */
 enum { MEAN, RSTD, VARIANCE, BIAS_GRAD, GAIN_GRAD, NUMBERS };
 
+/* Numbers of x from which on a launch more is worth a pass, or accesses, less. */
+enum { ENOUGH = 1 << 20 };
+
 /* A call. Operands of channels are views [channels, 1, ...] that broadcast to x. */
 typedef struct run {
     tartan_context *context;
@@ -20,6 +23,7 @@ typedef struct run {
     void *scratch;
     tartan_array number[NUMBERS], gain, bias;
     bool has_gain, has_bias;
+    const tartan_array *apart; /* the caller's statistics, if those in memory of the call are used instead */
 } run;
 
 static bool on_host(const run *r) {
@@ -82,6 +86,18 @@ static void take(run *r, int32_t number, const tartan_array *array, int64_t colu
     if (array != NULL) r->number[number] = of_channels(r->x, array, column);
 }
 
+/* Takes the caller's statistics, which may be NULL. A GPU reads them once for each unit of x if channels are neighbours, which gaps between
+ * them slow down more than copying them does. */
+static void take_stats(run *r, const tartan_array *stats) {
+    const tartan_array *x = r->x;
+    if (stats != NULL && !on_host(r) && x->strides[1] == 1 && x->shape[1] > 1 &&
+        tartan_i_array_elements(x) >= ENOUGH / 16) {
+        r->apart = stats;
+        return;
+    }
+    for (int32_t i = MEAN; i <= VARIANCE; i++) take(r, i, stats, i);
+}
+
 /* ---- Steps ---- */
 
 static tartan_status step(run *r, const tartan_op *op) {
@@ -93,20 +109,34 @@ static tartan_status sum(run *r, int32_t row, const tartan_array *g, const tarta
     const tartan_op op = {.kind = TARTAN_OP_POINT2_GRADIENT,
                           .point2_gradient = {.function = r->function,
                                               .row = row,
-                                              .a = r->x,
+                                              .a = mean != NULL ? r->x : g,
                                               .b = mean != NULL ? mean : &r->number[to],
                                               .y_grad = g,
                                               .b_grad = &r->number[to]}};
     return step(r, &op);
 }
 
-static tartan_status divide(run *r, int32_t number) {
+/* On GPUs the sums of both gradients take one pass, and one launch or two. */
+static tartan_status sum_both(run *r, const tartan_array *y_grad) {
+    const tartan_op op = {.kind = TARTAN_OP_POINT2_GRADIENT,
+                          .point2_gradient = {.function = r->function,
+                                              .row = TARTAN_I_POINT2_normalized_products,
+                                              .a = r->x,
+                                              .b = &r->number[MEAN],
+                                              .y = &r->number[RSTD],
+                                              .y_grad = y_grad,
+                                              .a_grad = &r->number[BIAS_GRAD],
+                                              .b_grad = &r->number[GAIN_GRAD]}};
+    return step(r, &op);
+}
+
+static tartan_status scale(run *r, int32_t number, double factor) {
     tartan_op op = {.kind = TARTAN_OP_POINT1,
                     .point1 = {.function = r->function,
                                .row = TARTAN_I_POINT1_scale,
                                .x = &r->number[number],
                                .y = &r->number[number]}};
-    op.point1.p[0] = r->terms > 0 ? 1 / r->terms : 0;
+    op.point1.p[0] = factor;
     return step(r, &op);
 }
 
@@ -145,6 +175,25 @@ static tartan_op rows_of(const run *r, tartan_i_fused_row row, double flops) {
     return op;
 }
 
+/* Copies statistics that are apart, from the caller's or to them. */
+static tartan_status copy_stats(run *r, bool to_caller) {
+    if (r->apart == NULL) return TARTAN_OK;
+    tartan_array theirs = *r->apart, ours = r->number[MEAN];
+    const int64_t channels = r->x->shape[1];
+    theirs.shape[0] = ours.shape[0] = VARIANCE + 1;
+    theirs.shape[1] = ours.shape[1] = channels;
+    theirs.strides[0] = r->apart->strides[1], theirs.strides[1] = r->apart->strides[0];
+    ours.strides[0] = channels, ours.strides[1] = 1;
+    ours.ndim = 2;
+    tartan_op op = {.kind = TARTAN_OP_POINT1,
+                    .point1 = {.function = r->function,
+                               .row = TARTAN_I_POINT1_scale,
+                               .x = to_caller ? &ours : &theirs,
+                               .y = to_caller ? &theirs : &ours}};
+    op.point1.p[0] = 1;
+    return step(r, &op);
+}
+
 /* Enters the context with the memory that steps need; `leave` undoes it. */
 static tartan_status enter(run *r) {
     PASS(tartan_i_call_enter(r->function, r->context, &r->call));
@@ -165,13 +214,61 @@ static tartan_status leave(run *r, tartan_status status) {
 
 /* ---- Training ---- */
 
+enum { SHARE = 64, ENOUGH_TERMS = 4096 };
+
+/* The first of the numbers of each channel, about one in SHARE; false: they are few. */
+static bool sample_of(const run *r, tartan_array *out) {
+    int32_t longest = 0;
+    *out = *r->x;
+    for (int32_t d = 2; d < out->ndim; d++)
+        if (out->shape[d] > out->shape[longest]) longest = d;
+    const bool enough = r->terms >= ENOUGH_TERMS && out->shape[longest] >= SHARE;
+    if (enough) out->shape[longest] /= SHARE;
+    return enough && tartan_i_array_elements(r->x) >= ENOUGH;
+}
+
+/* On GPUs, of many numbers: with both sums in one pass, of what numbers differ from the mean of some. With all, n, and some, m, that mean is
+ * within sqrt(n / m) standard deviations of the mean, since those m alone deviate by as much. So the variance, a difference of the mean square
+ * and the square of the mean, loses a factor of 1 + 2 SHARE of the rounding errors at most, and in general none. */
+static tartan_status moments_of_many(run *r, const tartan_array *sample, double epsilon) {
+    const tartan_op sums = {.kind = TARTAN_OP_POINT2_GRADIENT,
+                            .point2_gradient = {.function = r->function,
+                                                .row = TARTAN_I_POINT2_differences,
+                                                .a = r->x,
+                                                .b = &r->number[MEAN],
+                                                .y_grad = r->x,
+                                                .a_grad = &r->number[BIAS_GRAD],
+                                                .b_grad = &r->number[GAIN_GRAD]}};
+    tartan_op op = {.kind = TARTAN_OP_FUSED,
+                    .fused = tartan_i_fused_of(r->function, TARTAN_I_FUSED_moments, &r->number[MEAN], 6)};
+    const double terms = (double)(tartan_i_array_elements(sample) / r->x->shape[1]);
+    PASS(sum(r, TARTAN_I_POINT2_add, sample, NULL, MEAN));
+    PASS(scale(r, MEAN, 1 / terms));
+    PASS(step(r, &sums));
+    op.fused.p[0] = 1 / r->terms;
+    op.fused.in[0] = operand("sums", &r->number[BIAS_GRAD]);
+    op.fused.in[1] = operand("squares", &r->number[GAIN_GRAD]);
+    op.fused.in[2] = operand("mean", &r->number[MEAN]);
+    op.fused.out[0] = operand("mean", &r->number[MEAN]);
+    op.fused.out[1] = operand("variance", &r->number[VARIANCE]);
+    PASS(step(r, &op));
+    return by_root(r, RSTD, false, &r->number[VARIANCE], epsilon);
+}
+
+static tartan_status moments(run *r, double epsilon) {
+    const double share = r->terms > 0 ? 1 / r->terms : 0;
+    tartan_array sample;
+    if (!on_host(r) && sample_of(r, &sample)) return moments_of_many(r, &sample, epsilon);
+    PASS(sum(r, TARTAN_I_POINT2_add, r->x, NULL, MEAN));
+    PASS(scale(r, MEAN, share));
+    PASS(sum(r, TARTAN_I_POINT2_centred_squares, r->x, &r->number[MEAN], VARIANCE));
+    PASS(scale(r, VARIANCE, share));
+    return by_root(r, RSTD, false, &r->number[VARIANCE], epsilon);
+}
+
 static tartan_status normalize(run *r, double epsilon, const tartan_array *y) {
     tartan_op op = rows_of(r, TARTAN_I_FUSED_batch_norm, 4);
-    PASS(sum(r, TARTAN_I_POINT2_add, r->x, NULL, MEAN));
-    PASS(divide(r, MEAN));
-    PASS(sum(r, TARTAN_I_POINT2_centred_squares, r->x, &r->number[MEAN], VARIANCE));
-    PASS(divide(r, VARIANCE));
-    PASS(by_root(r, RSTD, false, &r->number[VARIANCE], epsilon));
+    PASS(moments(r, epsilon));
     op.fused.in[0] = operand("x", r->x);
     op.fused.in[1] = operand("mean", &r->number[MEAN]);
     op.fused.in[2] = operand("rstd", &r->number[RSTD]);
@@ -184,18 +281,23 @@ static tartan_status normalize(run *r, double epsilon, const tartan_array *y) {
 tartan_status tartan_i_run_batch_norm(const tartan_op *any, tartan_context *context) {
     const tartan_op_batch_norm *op = &any->batch_norm;
     run r = run_of(op->function, context, op->x, op->gain, op->bias);
-    take(&r, MEAN, op->stats, 0);
-    take(&r, RSTD, op->stats, 1);
-    take(&r, VARIANCE, op->stats, 2);
+    take_stats(&r, op->stats);
     PASS(enter(&r));
-    return leave(&r, normalize(&r, op->epsilon, op->y));
+    tartan_status status = normalize(&r, op->epsilon, op->y);
+    if (status == TARTAN_OK) status = copy_stats(&r, true);
+    return leave(&r, status);
 }
 
 static tartan_status differentiate(run *r, const tartan_array *y_grad, const tartan_array *x_grad) {
     tartan_op op = rows_of(r, TARTAN_I_FUSED_batch_norm_gradient, 8);
-    PASS(sum(r, TARTAN_I_POINT2_add, y_grad, NULL, BIAS_GRAD));
-    PASS(sum(r, TARTAN_I_POINT2_centred_products, y_grad, &r->number[MEAN], GAIN_GRAD));
-    PASS(multiply(r, GAIN_GRAD, &r->number[RSTD]));
+    PASS(copy_stats(r, false));
+    if (on_host(r)) {
+        PASS(sum(r, TARTAN_I_POINT2_add, y_grad, NULL, BIAS_GRAD));
+        PASS(sum(r, TARTAN_I_POINT2_centred_products, y_grad, &r->number[MEAN], GAIN_GRAD));
+        PASS(multiply(r, GAIN_GRAD, &r->number[RSTD]));
+    } else {
+        PASS(sum_both(r, y_grad));
+    }
     if (x_grad == NULL) return TARTAN_OK;
     op.fused.p[1] = r->terms > 0 ? 1 / r->terms : 0;
     op.fused.in[0] = operand("x", r->x);
@@ -212,9 +314,7 @@ static tartan_status differentiate(run *r, const tartan_array *y_grad, const tar
 tartan_status tartan_i_run_batch_norm_gradient(const tartan_op *any, tartan_context *context) {
     const tartan_op_batch_norm_gradient *op = &any->batch_norm_gradient;
     run r = run_of(op->function, context, op->x, op->gain, NULL);
-    take(&r, MEAN, op->stats, 0);
-    take(&r, RSTD, op->stats, 1);
-    take(&r, VARIANCE, op->stats, 2);
+    take_stats(&r, op->stats);
     take(&r, BIAS_GRAD, op->bias_grad, 0);
     take(&r, GAIN_GRAD, op->gain_grad, 0);
     PASS(enter(&r));

@@ -339,7 +339,7 @@ static tartan_status refuse_place(tartan_i_bound *bound, const tartan_i_argument
             name_of_place(bound->schema->arguments[a->rule.like].name, place, bound->arrays, other));
 }
 
-/* T is that of the place. */
+/* T is the dtype of this place. */
 static tartan_status check_long_list(tartan_i_bound *bound, const void *const *arguments,
                                      const tartan_i_argument *a, const tartan_array *arrays) {
     const tartan_array *like = a->rule.like >= 0 ? arguments[a->rule.like] : NULL;
@@ -355,7 +355,7 @@ static tartan_status check_long_list(tartan_i_bound *bound, const void *const *a
     return TARTAN_OK;
 }
 
-/* A matrix or mask whose layout must be that of another argument. */
+/* A matrix or mask that must have the layout of another argument. */
 static tartan_status check_on(const tartan_i_bound *bound, const void *const *arguments,
                               const tartan_i_argument *a, const tartan_layout *layout) {
     if (a->rule.like < 0) return TARTAN_OK;

@@ -75,7 +75,7 @@ static void add_sum(tartan_i_steps *steps, const tartan_array *a, const tartan_a
     op->a = a, op->b = b, op->y = y;
 }
 
-/* The sums of the slopes of a part; those of the first are the gradient so far. */
+/* The sums of the slopes of a part; the sums of the first part are the gradient so far. */
 static void add_bias_grad(tartan_i_steps *steps, const head *h, part *p, bool is_first) {
     const tartan_array *to = is_first ? h->bias_grad : &p->sums;
     tartan_op_point2_gradient *op = &tartan_i_steps_add(steps, TARTAN_OP_POINT2_GRADIENT)->point2_gradient;

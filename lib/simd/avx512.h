@@ -49,6 +49,17 @@ static inline void vec_store_halves(float *p, float *q, vec v) {
     _mm256_storeu_ps(p, _mm512_castps512_ps256(v));
     _mm256_storeu_ps(q, _mm512_extractf32x8_ps(v, 1));
 }
+static inline vec vec_load_twice(const float *p) {
+    return _mm512_broadcast_f32x8(_mm256_loadu_ps(p));
+}
+static inline vec vec_fill_halves(float lower, float upper) {
+    return _mm512_mask_mov_ps(_mm512_set1_ps(lower), 0xff00, _mm512_set1_ps(upper));
+}
+typedef __m512i vec_place;
+static inline vec_place vec_place_of(int i) {
+    return _mm512_mask_mov_epi32(_mm512_set1_epi32(i), 0xff00, _mm512_set1_epi32(8 + i));
+}
+#define vec_spread_halves(v, place) _mm512_permutexvar_ps(place, v)
 
 static inline vec vec_load_f16(const uint16_t *p) {
     return _mm512_cvtph_ps(_mm256_loadu_si256((const __m256i *)p));
@@ -100,7 +111,7 @@ typedef __mmask8 vec_mask;
 #define vec_load_first(p, n)     _mm512_maskz_loadu_pd(vec_mask_of((1u << (n)) - 1), p)
 #define vec_store_first(p, n, v) _mm512_mask_storeu_pd(p, vec_mask_of((1u << (n)) - 1), v)
 
-#define vec_scale(v, k) _mm512_scalef_pd(v, k)
+#define vec_scale(v, k)             _mm512_scalef_pd(v, k)
 
 static inline vec vec_load_halves(const double *p, const double *q) {
     return _mm512_insertf64x4(_mm512_castpd256_pd512(_mm256_loadu_pd(p)), _mm256_loadu_pd(q), 1);
@@ -109,6 +120,17 @@ static inline void vec_store_halves(double *p, double *q, vec v) {
     _mm256_storeu_pd(p, _mm512_castpd512_pd256(v));
     _mm256_storeu_pd(q, _mm512_extractf64x4_pd(v, 1));
 }
+static inline vec vec_load_twice(const double *p) {
+    return _mm512_broadcast_f64x4(_mm256_loadu_pd(p));
+}
+static inline vec vec_fill_halves(double lower, double upper) {
+    return _mm512_mask_mov_pd(_mm512_set1_pd(lower), 0xf0, _mm512_set1_pd(upper));
+}
+typedef __m512i vec_place;
+static inline vec_place vec_place_of(int i) {
+    return _mm512_mask_mov_epi64(_mm512_set1_epi64(i), 0xf0, _mm512_set1_epi64(4 + i));
+}
+#define vec_spread_halves(v, place) _mm512_permutexvar_pd(place, v)
 
 #define vec_load_f32(p)     _mm512_cvtps_pd(_mm256_loadu_ps(p))
 #define vec_store_f32(p, v) _mm256_storeu_ps(p, _mm512_cvtpd_ps(v))

@@ -31,6 +31,10 @@
  *   vec_load_f16 vec_store_f16 ...bf16    LANES 16-bit numbers, rounded to nearest even (f32 only)
  *   vec_load_halves(p, q) vec_store_halves(p, q, v)
  *                                         the lower half of the lanes at p, the upper one at q
+ *   vec_load_twice(p) vec_fill_halves(x, y)
+ *                                         the same half a vector, or number, in both halves; x and y in all lanes of each. With
+ *   vec_place_of(i) vec_spread_halves(v, place)
+ *                                         lane i of each half of v in all lanes of that half. All four may be left out
  *   part_vec, TILE                        TILE reals: a vector, or part of one; with
  *   part_zero part_fill part_load part_store part_fma   as those of vec, and
  *   part_transpose(in, in_row, out)       lane i of out[j] = in[i][j] of TILE x TILE reals

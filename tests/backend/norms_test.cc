@@ -194,15 +194,22 @@ TEST_P(BackendNorms, OfLinesOfAllLengths) {
             }
 }
 
-// More lines than CTAs.
+// More lines than CTAs, of threads each, along and across; and lines that have all of a GPU.
 TEST_P(BackendNorms, OfManyLines) {
     std::mt19937_64 random(6);
-    for (int64_t n : {16, 64, 520}) {
-        SCOPED_TRACE(n);
-        Norm p("layer_norm", n == 64 ? TARTAN_BF16 : TARTAN_F32, {n > 100 ? 3000 : 20000}, n, random, 0.5,
-               kRows);
-        if (!check(p, random) && HasFailure()) return;
-    }
+    for (int64_t n : {7, 16, 64, 520})
+        for (Style style : {kRows, kColumns}) {
+            SCOPED_TRACE(::testing::Message() << n << " " << style);
+            Norm p("layer_norm", n == 64 ? TARTAN_BF16 : TARTAN_F32, {n > 100 ? 3000 : 20000}, n, random, 0.5,
+                   style);
+            if (!check(p, random) && HasFailure()) return;
+        }
+    for (int32_t dtype : {TARTAN_F64, TARTAN_F32, TARTAN_BF16})
+        for (const char *name : kNames) {
+            SCOPED_TRACE(::testing::Message() << name << " " << dtype);
+            Norm p(name, dtype, {2}, 70000, random, 0.5, kRows);
+            if (!check(p, random) && HasFailure()) return;
+        }
 }
 
 // The mean is subtracted without losing what is small beside it.

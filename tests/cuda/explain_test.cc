@@ -141,7 +141,7 @@ TEST(CudaExplain, SaysThatNothingElseCan) {
     p.pair[0].batch.entries = 1;
     p.pair[0].x = p.pair[0].y = {nullptr, TARTAN_F32, 0, 64, 1};
     const std::string sddmm = text_of(*tartan_cuda_kernels_of(TARTAN_OP_SDDMM), kHopper, p);
-    EXPECT_TRUE(has(sddmm, "\"kernel\": \"sddmm_plain\"")) << sddmm;
+    EXPECT_TRUE(has(sddmm, "\"kernel\": \"sddmm_gather\"")) << sddmm;
     EXPECT_TRUE(has(sddmm, "tf32, which the context does not allow")) << sddmm;
 }
 

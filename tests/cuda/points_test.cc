@@ -28,6 +28,7 @@ enum {
 #define POINT1_WITH(...)
 #define POINT2(name, ...) kRow_##name,
 #include "kernels/points.def"
+#include "kernels/sums.def"
 #undef POINT1
 #undef POINT1_WITH
 #undef POINT2
@@ -166,9 +167,38 @@ TEST(CudaPoints, GradientsAreSumsWhereOperandsAreRepeated) {
     p = gradient_of(op);
     EXPECT_TRUE(!p.nothing && p.has_sum[1]);
     EXPECT_EQ(0, p.sum[1].axes[TARTAN_CUDA_SUMMED].elements);
-    EXPECT_EQ(10, p.sum[1].axes[TARTAN_CUDA_KEPT].elements); // units
+    EXPECT_EQ(5, p.sum[1].axes[TARTAN_CUDA_KEPT].elements); // units of y_grad: b is one line
     op.b_grad = nullptr, op.a_grad = &empty;
     EXPECT_TRUE(gradient_of(op).nothing);
+}
+
+TEST(CudaPoints, TwoSumsOverTheSameTermsAreOneSweep) {
+    const tartan_array whole = array_of(TARTAN_BF16, {6, 5, 8}), mean = array_of(TARTAN_F32, {8}, 8192),
+                       sums = array_of(TARTAN_F32, {8}, 16384), squares = array_of(TARTAN_F32, {8}, 32768),
+                       others = array_of(TARTAN_F32, {5, 1}, 32768);
+    tartan_op_point2_gradient op = {};
+    op.row = kRow_differences;
+    op.a = op.y_grad = &whole;
+    op.b = &mean, op.a_grad = &sums, op.b_grad = &squares;
+    tartan_cuda_point2_gradient p = gradient_of(op);
+    EXPECT_TRUE(p.has_both && p.has_sum[0] && p.has_sum[1]);
+    EXPECT_EQ(whole.data, p.both.array[0].data);
+    EXPECT_EQ(nullptr, p.both.array[1].data) << "it does not take a";
+    EXPECT_EQ(mean.data, p.both.array[2].data);
+    EXPECT_EQ(8, p.both.unit);
+    for (int32_t i = 0; i < 2; i++) {
+        const tartan_cuda_swept &sum = p.both.array[TARTAN_CUDA_SUM_RESULT + i];
+        EXPECT_EQ(i == 0 ? sums.data : squares.data, sum.data);
+        EXPECT_EQ(1, sum.next);
+        EXPECT_EQ(8, sum.step[TARTAN_CUDA_KEPT][0]);
+    }
+    op.row = kRow_normalized_products;
+    op.y = &mean;
+    p = gradient_of(op);
+    EXPECT_EQ(whole.data, p.both.array[1].data);
+    EXPECT_EQ(mean.data, p.both.array[3].data);
+    op.b_grad = &others; // over other dimensions
+    EXPECT_FALSE(gradient_of(op).has_both);
 }
 
 TEST(CudaNorms, ProblemsHaveLinesAndStats) {
@@ -207,22 +237,6 @@ TEST(CudaNorms, ProblemsHaveLinesAndStats) {
     EXPECT_EQ(nullptr, p.sweep.array[1].data);
 }
 
-// A sum of one term each, of a line alone, has no launch for what fills no unit.
-TEST(CudaNorms, SumsLeaveOutNothing) {
-    for (const int64_t n : {16, 17}) {
-        const tartan_array x = array_of(TARTAN_F32, {1, n}), stats = array_of(TARTAN_F32, {1, 2}, 4096),
-                           gain = array_of(TARTAN_F32, {n}, 8192);
-        tartan_op_layer_norm_gradient op = {};
-        op.x = op.y_grad = &x, op.stats = &stats, op.gain_grad = op.bias_grad = &gain;
-        tartan_cuda_norm_gradient p;
-        ASSERT_OK(tartan_cuda_layer_norm_gradient_of(&tartan_i_host, &kContext, &op, &p));
-        for (const tartan_cuda_sweep &sum : p.sums) {
-            EXPECT_EQ(0, sum.rest);
-            EXPECT_EQ(n, sum.axes[TARTAN_CUDA_KEPT].elements * sum.unit);
-        }
-    }
-}
-
 // Without numbers, the stats of a line are still written; without lines, gradients of gain and bias are 0.
 TEST(CudaNorms, WhatThereIsNothingToDoFor) {
     const tartan_array none = array_of(TARTAN_F32, {0, 8}), blank = array_of(TARTAN_F32, {8, 0}),
@@ -247,7 +261,6 @@ TEST(CudaNorms, WhatThereIsNothingToDoFor) {
     back.gain_grad = &gain;
     ASSERT_OK(tartan_cuda_layer_norm_gradient_of(&tartan_i_host, &kContext, &back, &g));
     EXPECT_TRUE(!g.nothing && g.in.nothing);
-    EXPECT_EQ(0, g.sums[0].axes[TARTAN_CUDA_SUMMED].elements);
     back.x = back.y_grad = back.x_grad = &blank, back.stats = &stats, back.gain_grad = &no_gain;
     ASSERT_OK(tartan_cuda_layer_norm_gradient_of(&tartan_i_host, &kContext, &back, &g));
     EXPECT_TRUE(g.nothing);

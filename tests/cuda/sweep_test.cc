@@ -162,14 +162,16 @@ TEST(CudaSweep, VisitsEveryElementOnce) {
         tartan_cuda_sweep s = tartan_cuda_sweep_of(&of);
         const auto wanted = expected(of);
         ASSERT_EQ(wanted, visited(s));
-        tartan_cuda_sweep_choose_unit(&s, s.axes[TARTAN_CUDA_SUMMED].ndim == 0 ? 3 : 4);
+        tartan_cuda_sweep_choose_unit(&s, s.axes[TARTAN_CUDA_SUMMED].ndim == 0 ? 3 : 4,
+                                      (tartan_cuda_unit_rule)(random() % 3));
         ASSERT_EQ(wanted, visited(s));
         ASSERT_EQ(wanted, visited(tartan_cuda_sweep_one_by_one(&s)));
         if (s.unit == 1) continue;
         for (int32_t i = 0; i < s.count; i++) { // units are aligned
             const tartan_cuda_swept &a = s.array[i];
-            if (a.data == nullptr || a.next == 0) continue;
-            ASSERT_EQ(0u, (uintptr_t)a.data % (uintptr_t)(s.unit * tartan_dtype_bytes(a.dtype)));
+            if (a.data == nullptr || a.next == 0 || a.gathered) continue;
+            ASSERT_EQ(0u, (uintptr_t)a.data %
+                              (uintptr_t)std::min<int64_t>(s.unit * tartan_dtype_bytes(a.dtype), 16));
             for (auto &steps : a.step)
                 for (int64_t step : steps) ASSERT_EQ(0, step % s.unit);
         }
@@ -196,17 +198,18 @@ TEST(CudaSweep, MergesWhatIsContiguous) {
     s = tartan_cuda_sweep_of(&of);
     EXPECT_EQ(1, s.axes[TARTAN_CUDA_KEPT].ndim);
     EXPECT_EQ((void *)4096, s.array[0].data);
-    tartan_cuda_sweep_choose_unit(&s, 1);
+    tartan_cuda_sweep_choose_unit(&s, 1, TARTAN_CUDA_UNITS_ALIKE);
     EXPECT_EQ(4, s.unit);
 }
 
 TEST(CudaSweep, ChoosesUnitsThatAllArraysAllow) {
-    const auto unit = [](const tartan_array &like, std::vector<const tartan_array *> arrays,
-                         uint32_t summed = 0) {
+    tartan_cuda_unit_rule rule = TARTAN_CUDA_UNITS_ALIKE;
+    const auto unit = [&](const tartan_array &like, std::vector<const tartan_array *> arrays,
+                          uint32_t summed = 0) {
         tartan_cuda_sweeping of = over(like, arrays, summed);
         of.first = summed == 0 ? of.count - 1 : 0;
         tartan_cuda_sweep s = tartan_cuda_sweep_of(&of);
-        tartan_cuda_sweep_choose_unit(&s, of.count - (s.inner == TARTAN_CUDA_KEPT));
+        tartan_cuda_sweep_choose_unit(&s, of.count - (s.inner == TARTAN_CUDA_KEPT), rule);
         return s.unit;
     };
     const tartan_array half = array_of(TARTAN_BF16, {6, 24}, {24, 1}),
@@ -229,10 +232,20 @@ TEST(CudaSweep, ChoosesUnitsThatAllArraysAllow) {
     EXPECT_EQ(1, unit(half, {&half, &column}));        // but not as an output
     EXPECT_EQ(4, unit(half, {&half, &sums}, 1));       // sums of columns
     EXPECT_EQ(8, unit(half, {&half, &number}, 2));     // of rows
+    rule = TARTAN_CUDA_UNITS_LINES;
+    EXPECT_EQ(8, unit(half, {&half, &sums, &half}));
+    EXPECT_EQ(1, unit(half, {&odd, &half}));
+    rule = TARTAN_CUDA_UNITS_GATHER;
+    EXPECT_EQ(8, unit(half, {&odd, &half}));  // one by one
+    EXPECT_EQ(1, unit(half, {&half, &odd}));  // but not an output
+    EXPECT_EQ(4, unit(half, {&some, &half})); // rather by 8 bytes
+    EXPECT_EQ(8, unit(half, {&half, &sums, &half}));
+    const tartan_array spread = array_of(TARTAN_F32, {24}, {3});
+    EXPECT_EQ(8, unit(half, {&half, &spread, &half}));
     const tartan_array flat = array_of(TARTAN_F16, {1003}, {1});
     tartan_cuda_sweeping of = over(flat, {&flat, &flat});
     tartan_cuda_sweep s = tartan_cuda_sweep_of(&of);
-    tartan_cuda_sweep_choose_unit(&s, 1);
+    tartan_cuda_sweep_choose_unit(&s, 1, TARTAN_CUDA_UNITS_ALIKE);
     EXPECT_EQ(8, s.unit);
     EXPECT_EQ(3, s.rest);
 }

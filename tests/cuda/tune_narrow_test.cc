@@ -45,15 +45,19 @@ TEST(CudaTune, SpmmOfFewColumns) {
 // Other dtypes and blocks have a kernel without tensor cores.
 TEST(CudaTune, SpmmOfFewColumnsOfAnyKind) {
     for (const int64_t n : {1, 2, 8, 16}) {
-        for (const int32_t dtype : {TARTAN_F64, TARTAN_F32})
+        for (const int32_t dtype :
+             n < 16 ? std::vector<int32_t>{TARTAN_F64, TARTAN_F32} : std::vector<int32_t>{TARTAN_F32})
             for (const int32_t block : {1, 4, 5, 8, 32, 64, 128})
                 for (const auto &chip : {kHopper, kAmpere})
                     EXPECT_EQ("spmm_few", Spmm(dtype, block, n).chosen(chip)) << block << " " << n;
     }
     for (const int32_t block : {1, 3, 20})
         EXPECT_EQ("spmm_few", Spmm(TARTAN_BF16, block, 1).chosen(kHopper)) << block;
-    EXPECT_EQ("spmm_simt", Spmm(TARTAN_F32, 32, 128).chosen(kHopper));
-    EXPECT_EQ("spmm_mma", Spmm(TARTAN_F64, 64, 64).chosen(kHopper));
+    for (const int32_t dtype : {TARTAN_F64, TARTAN_F32})
+        for (const int32_t block : {16, 32, 64})
+            EXPECT_EQ("spmm_gather", Spmm(dtype, block, 128).chosen(kHopper)) << block;
+    EXPECT_EQ("spmm_simt", Spmm(TARTAN_F32, 32, 256).chosen(kHopper));
+    EXPECT_EQ("spmm_mma", Spmm(TARTAN_F64, 64, 512).chosen(kHopper));
     const char *const few = "spmm_few";
     const Spmm f32(TARTAN_F32, 32, 8);
     EXPECT_EQ("", f32.refusal(few, kHopper));

@@ -8,15 +8,19 @@ using namespace tartan_test;
 
 TEST(CudaTune, SddmmChoices) {
     for (const int32_t block : kBlocks) {
-        EXPECT_EQ("sddmm_mma", Sddmm(TARTAN_F64, block).chosen(kHopper));
-        EXPECT_EQ("sddmm_plain", Sddmm(TARTAN_F32, block).chosen(kHopper));
+        EXPECT_EQ(block == 16 || block == 32 ? "sddmm_gather" : "sddmm_mma",
+                  Sddmm(TARTAN_F64, block).chosen(kHopper));
+        EXPECT_EQ("sddmm_gather", Sddmm(TARTAN_F32, block).chosen(kHopper));
         EXPECT_EQ("sddmm_mma", Sddmm(TARTAN_F16, block).chosen(kAmpere));
         Sddmm tf32(TARTAN_F32, block);
         tf32.p.tf32 = true;
         EXPECT_EQ("sddmm_mma", tf32.chosen(kAda));
     }
     EXPECT_EQ("sddmm_wgmma", Sddmm(TARTAN_BF16, 128).chosen(kHopper));
-    EXPECT_EQ("sddmm_plain", Sddmm(TARTAN_BF16, 20).chosen(kHopper));
+    for (const int32_t dtype : {TARTAN_F64, TARTAN_F32, TARTAN_F16, TARTAN_BF16})
+        for (const int32_t block : {1, 5, 20, 36, 100})
+            for (const auto &chip : {kAmpere, kHopper})
+                EXPECT_EQ("sddmm_gather", Sddmm(dtype, block).chosen(chip)) << block;
 }
 
 TEST(CudaTune, SddmmRefusals) {
@@ -55,16 +59,25 @@ TEST(CudaTune, SddmmRefusals) {
     EXPECT_REFUSES(f64, mma, kAmpere, "the layout is dynamic", (p.block_m = 24, p.dynamic = true));
     EXPECT_REFUSES(f64, mma, kAmpere, "no blocks", p.blocks = 0);
     EXPECT_NE("", f32.refusal(mma, kHopper));
+    const Sddmm other(TARTAN_BF16, 20);
+    const char *const gather = "sddmm_gather";
+    tartan_cuda_chip turing = kAmpere;
+    turing.major = 7;
+    EXPECT_EQ("needs compute capability 8.0 or more", other.refusal(gather, turing));
+    EXPECT_REFUSES(other, gather, kAmpere, "no blocks", p.blocks = 0);
+    EXPECT_REFUSES(other, gather, kAmpere, "only in float64 where sddmm_mma can", p.block_m = p.block_n = 24);
+    EXPECT_REFUSES(other, gather, kAmpere, "2^30 rows and columns", p.n = (int64_t)1 << 30);
+    EXPECT_REFUSES(other, gather, kAmpere, "2^31 rows of tiles", p.heads = (int64_t)1 << 24);
 }
 
 TEST(CudaTune, BlocksOfDifferentSizesAreForGeneralKernels) {
     Spmm spmm(TARTAN_F16, 64);
     Sddmm sddmm(TARTAN_F16, 64);
     EXPECT_NE("spmm_gather", spmm.chosen(kHopper));
-    EXPECT_NE("sddmm_plain", sddmm.chosen(kHopper));
+    EXPECT_NE("sddmm_gather", sddmm.chosen(kHopper));
     spmm.p.variable = sddmm.p.variable = true;
     EXPECT_EQ("spmm_gather", spmm.chosen(kHopper));
-    EXPECT_EQ("sddmm_plain", sddmm.chosen(kHopper));
+    EXPECT_EQ("sddmm_gather", sddmm.chosen(kHopper));
     const std::string multiples = "only for boundaries that are multiples of 8 where blocks differ in size";
     for (const char *kernel : {"spmm_simt", "spmm_swapped", "spmm_narrow", "spmm_dense"})
         EXPECT_EQ("only for blocks of one size", spmm.refusal(kernel, kHopper));
@@ -92,6 +105,56 @@ TEST(CudaTune, BlocksOfDifferentSizesAreSquares) {
     EXPECT_EQ(100, squares.grid_m);
     EXPECT_EQ(100, squares.grid_k);
     EXPECT_EQ(sddmm.p.blocks * 4, tartan_cuda_sddmm_in_sub_blocks(&sddmm.p, 16).blocks);
+}
+
+// Where rows of X and columns of Y are contiguous, blocks take the aligned pieces of 16 bytes that they may reach into.
+TEST(CudaTune, SddmmPlacesOfBlocks) {
+    const auto places = [](int32_t dtype, int32_t block, auto change) {
+        Sddmm x(dtype, block);
+        for (auto &pair : x.p.pair) {
+            std::swap(pair.x.row_stride, pair.x.col_stride);
+            std::swap(pair.y.row_stride, pair.y.col_stride);
+        }
+        change(x.p);
+        return tartan_cuda_sddmm_places(&x.p);
+    };
+    const auto as_it_is = [](tartan_cuda_sddmm &) {};
+    EXPECT_EQ(40, places(TARTAN_BF16, 36, as_it_is)); // at 0 or 4 of 8
+    EXPECT_EQ(48, places(TARTAN_BF16, 37, as_it_is)); // at any
+    EXPECT_EQ(40, places(TARTAN_BF16, 30, as_it_is)); // at 0, 2, 4 or 6
+    EXPECT_EQ(0, places(TARTAN_BF16, 5, as_it_is));   // 16
+    EXPECT_EQ(36, places(TARTAN_F32, 36, as_it_is));
+    EXPECT_EQ(38, places(TARTAN_F64, 37, as_it_is));
+    EXPECT_EQ(0, places(TARTAN_BF16, 36, [](tartan_cuda_sddmm &p) { p.variable = true; }));
+    EXPECT_EQ(0, places(TARTAN_BF16, 36, [](tartan_cuda_sddmm &p) { p.pairs = 0; }));
+    EXPECT_EQ(0, places(TARTAN_BF16, 36, [](tartan_cuda_sddmm &p) { p.pair[1].x.row_stride = 4096; }));
+    const auto x_along = [](tartan_cuda_sddmm &p) {
+        std::swap(p.pair[0].x.row_stride, p.pair[0].x.col_stride);
+    };
+    EXPECT_EQ(0, places(TARTAN_BF16, 36, x_along));
+    EXPECT_EQ(36, places(TARTAN_F32, 36, x_along));
+    EXPECT_EQ(0, places(TARTAN_F32, 36, [](tartan_cuda_sddmm &p) { p.pair[1].y.row_stride = 1; }));
+}
+
+TEST(CudaTune, SddmmGatherCopiesWhatItWouldLoadSingly) {
+    const auto copies = [](int32_t dtype, int64_t k, auto change) {
+        Sddmm x(dtype, 20);
+        x.p.pairs = 1;
+        x.p.pair[0].k = k;
+        change(x.p.pair[0]);
+        return tartan_cuda_sddmm_gather_copies(&x.p);
+    };
+    const auto turn_y = [](auto &pair) { std::swap(pair.y.row_stride, pair.y.col_stride); };
+    const auto shift_y = [](auto &pair) { pair.y.data = (void *)4098; };
+    EXPECT_FALSE(copies(TARTAN_BF16, 4096, [](auto &) {}));
+    EXPECT_TRUE(copies(TARTAN_BF16, 4096, turn_y));
+    EXPECT_FALSE(copies(TARTAN_BF16, 16, turn_y));  // too little work
+    EXPECT_FALSE(copies(TARTAN_F32, 4096, turn_y)); // it is loaded as it lies
+    EXPECT_TRUE(copies(TARTAN_BF16, 4096, shift_y));
+    EXPECT_TRUE(copies(TARTAN_F32, 4096, shift_y));
+    Sddmm nothing(TARTAN_BF16, 20);
+    nothing.p.blocks = nothing.p.pairs = 0;
+    EXPECT_FALSE(tartan_cuda_sddmm_gather_copies(&nothing.p));
 }
 
 TEST(CudaTune, SddmmTilesAreWideWhereThatIsFaster) {
@@ -131,7 +194,7 @@ TEST(CudaTune, SddmmTilesOfSlices) {
     EXPECT_EQ((Tiling{0, 0, 0}), tiling(24, 20));
     for (const int32_t block : {24, 40, 72, 96}) {
         EXPECT_EQ("sddmm_wgmma", Sddmm(TARTAN_BF16, block).chosen(kHopper)) << block;
-        EXPECT_EQ("sddmm_mma", Sddmm(TARTAN_F64, block).chosen(kHopper)) << block;
+        EXPECT_EQ("sddmm_gather", Sddmm(TARTAN_F64, block).chosen(kHopper)) << block;
     }
 }
 

@@ -80,6 +80,29 @@ TEST(CudaTune, SpmmSimtCopiesBInRows) {
     EXPECT_FALSE(copies(511, [](tartan_cuda_spmm &p) { p.batch = {2, 4, {2, 2}, {1, 1}, {1, 1}}; }));
 }
 
+TEST(CudaTune, SpmmGatherCopiesWhatItWouldLoadSingly) {
+    const auto copies = [](int32_t dtype, int64_t n, auto change) {
+        Spmm x(dtype, 20, n);
+        change(x.p);
+        return tartan_cuda_spmm_gather_copies(&x.p);
+    };
+    const auto turn = [](tartan_cuda_spmm &p) { p.b.row_stride = 1, p.b.col_stride = 4096; };
+    const auto shift = [](tartan_cuda_spmm &p) { p.b.data = (void *)4098; };
+    EXPECT_FALSE(copies(TARTAN_BF16, 512, [](tartan_cuda_spmm &) {}));
+    EXPECT_TRUE(copies(TARTAN_BF16, 512, turn));
+    EXPECT_TRUE(copies(TARTAN_BF16, 512, shift));
+    EXPECT_FALSE(copies(TARTAN_BF16, 1, [&](tartan_cuda_spmm &p) { // too little work
+        shift(p);
+        p.blocks = 10;
+    }));
+    EXPECT_FALSE(copies(TARTAN_F64, 512, turn)); // single elements come asynchronously
+    EXPECT_FALSE(copies(TARTAN_BF16, 512, [](tartan_cuda_spmm &p) { p.b.row_stride = p.b.col_stride = 3; }));
+    EXPECT_FALSE(copies(TARTAN_BF16, 512, [&](tartan_cuda_spmm &p) {
+        shift(p);
+        p.batch = {2, 4, {2, 2}, {1, 1}, {1, 1}};
+    }));
+}
+
 TEST(CudaTune, SpmmElsewhere) {
     for (const int32_t block : kBlocks)
         for (const auto &chip : {kAmpere, kAda, kBlackwell}) {
@@ -142,7 +165,12 @@ TEST(CudaTune, SpmmRefusals) {
     EXPECT_EQ("needs compute capability 8.0 or more", odd.refusal(gather, turing));
     EXPECT_REFUSES(odd, gather, kAmpere, "16 bits", p.dtype = TARTAN_F8E4M3);
     EXPECT_REFUSES(odd, gather, kAmpere, "no blocks", p.blocks = 0);
-    EXPECT_REFUSES(odd, gather, kAmpere, "no multiples of 8", p.block_m = p.block_k = 24);
+    EXPECT_REFUSES(odd, gather, kAmpere, "only where spmm_mma and spmm_simt cannot",
+                   p.block_m = p.block_k = 24);
+    EXPECT_REFUSES(odd, gather, kAmpere, "2^31 rows and columns", p.k = (int64_t)1 << 31);
+    Spmm strided(TARTAN_F64, 24);
+    strided.p.b.col_stride = 2;
+    EXPECT_EQ("", strided.refusal(gather, kAmpere)); // nobody else but spmm_plain can
     EXPECT_REFUSES(odd, gather, kAmpere, "round gated values", (p.gates.data = &p, p.c.dtype = TARTAN_F32));
     EXPECT_REFUSES(f32, simt, kAmpere, "float32", p.dtype = TARTAN_F64);
     EXPECT_REFUSES(f32, simt, kAmpere, "multiples of 8", p.block_m = 4);

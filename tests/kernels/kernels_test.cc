@@ -39,14 +39,12 @@ template <typename T> void check_strip(const Tables<T> &tables, uint64_t seed) {
     std::vector<T> a((size_t)(rows * depth * 6 + 8)), b((size_t)(b_row * depth * 6 + 8));
     fill(a.data(), a.size(), random);
     fill(b.data(), b.size(), random);
-    std::vector<tartan_i_term> terms((size_t)nterms);
+    const int64_t ahead = (int64_t)below(random, 4); // later terms are only asked for
+    std::vector<tartan_i_term> terms((size_t)(nterms + ahead));
     for (auto &t : terms) {
         t.a = a.data() + below(random, 6) * (size_t)(rows * depth);
         t.b = (int64_t)below(random, 6) * depth;
         t.k = (int64_t)below(random, (size_t)depth + 1);
-        t.next_a = random() % 2 ? a.data() + below(random, a.size()) : nullptr;
-        t.next_b = -(int64_t)below(random, 100000);
-        t.far_a = random() % 2 ? a.data() + below(random, a.size()) : nullptr;
     }
     const T *b_base = b.data() + below(random, 8);
     tartan_i_strip strip = {};
@@ -57,6 +55,12 @@ template <typename T> void check_strip(const Tables<T> &tables, uint64_t seed) {
         strip.b = b_base + (6 * depth - 1) * b_row, strip.b_row = -b_row;
     }
     strip.sums_row = sums_row, strip.first = random() % 2;
+    strip.ahead_a = (int64_t)below(random, (size_t)ahead + 1),
+    strip.ahead_b = (int64_t)below(random, (size_t)ahead + 1);
+    strip.ahead_far = (int64_t)below(random, (size_t)ahead + 1);
+    strip.again = random() % 2, strip.next_row = (int64_t)below(random, 100);
+    strip.b_every = (int64_t)below(random, 3),
+    strip.b_begin = strip.b_every > 1 ? (int64_t)below(random, 2) : 0;
 
     const size_t n = (size_t)(rows * sums_row - (sums_row - width)), shift = below(random, 16);
     Guarded<T> want(n, shift), got(n, shift), cut(n, shift);
@@ -69,6 +73,8 @@ template <typename T> void check_strip(const Tables<T> &tables, uint64_t seed) {
     k.product.strip(&strip, terms.data(), nterms);
     EXPECT_SAME_BITS(n, want.data(), got.data());
     EXPECT_TRUE(got.intact());
+
+    strip.again = false; // so that what is asked for is there
 
     // A list cut in two, the later part of it continuing the sums, gives the same bits.
     const int64_t half = nterms > 0 ? (int64_t)below(random, (size_t)nterms + 1) : 0;

@@ -87,13 +87,14 @@ TEST_P(ListKernels, ProductsAreChainsOfFusedProducts) {
             }
 }
 
-// The same times several columns.
+// The same times several columns, or half a vector of them.
 template <typename T>
-void check_columns(const tartan_i_kernels &k, int64_t out_block, int64_t in_block, std::mt19937_64 &random) {
+void check_columns(const tartan_i_kernels &k, bool half, int64_t out_block, int64_t in_block,
+                   std::mt19937_64 &random) {
     const int64_t lines = 1 + (int64_t)below(random, 6), vectors = 1 + (int64_t)below(random, 9);
-    Lists<T> list(out_block, in_block, random() % 2, lines, random);
+    Lists<T> list(out_block, in_block, half || random() % 2, lines, random);
     tartan_i_list_product &p = list.p;
-    const int64_t columns = vectors * k.lanes;
+    const int64_t columns = half ? k.lanes / 2 : vectors * k.lanes;
     p.begin = (int64_t)below(random, (size_t)lines);
     p.end = p.begin + (int64_t)below(random, (size_t)(lines - p.begin + 1));
     p.vectors = vectors, p.x_step = columns + (int64_t)below(random, 3);
@@ -107,7 +108,7 @@ void check_columns(const tartan_i_kernels &k, int64_t out_block, int64_t in_bloc
     p.sums = sums.data();
     for (int64_t i = 0; i + 1 < rows; i++) /* between rows nothing is written */
         for (int64_t j = columns; j < p.sums_row; j++) sums.data()[i * p.sums_row + j] = 7;
-    k.list_columns(&p);
+    (half ? k.list_halves : k.list_columns)(&p);
     list.x.resize((size_t)p.in_size);
     const int64_t x_step = p.x_step;
     p.x_step = 1;
@@ -129,8 +130,20 @@ TEST_P(ListKernels, ProductsOfColumnsAreChainsOfFusedProducts) {
         const int64_t rows = i % 4 == 0 ? 1 : 1 + (int64_t)below(random, 20),
                       cols = i % 8 == 0 ? 1 : 1 + (int64_t)below(random, 9);
         SCOPED_TRACE(::testing::Message() << rows << " x " << cols);
-        check_columns<float>(Tables<float>(GetParam()).best, rows, cols, random);
-        check_columns<double>(Tables<double>(GetParam()).best, rows, cols, random);
+        check_columns<float>(Tables<float>(GetParam()).best, false, rows, cols, random);
+        check_columns<double>(Tables<double>(GetParam()).best, false, rows, cols, random);
+    }
+}
+
+TEST_P(ListKernels, ProductsOfHalfAVectorOfColumnsAreChainsOfFusedProducts) {
+    const auto f32 = Tables<float>(GetParam()).best, f64 = Tables<double>(GetParam()).best;
+    if (f32.list_halves == nullptr) GTEST_SKIP() << "no kernel";
+    std::mt19937_64 random(23);
+    for (int i = 0; i < 1000; i++) {
+        const int64_t rows = 1 + (int64_t)below(random, 40), cols = 1 + (int64_t)below(random, 20);
+        SCOPED_TRACE(::testing::Message() << rows << " x " << cols);
+        check_columns<float>(f32, true, rows, cols, random);
+        check_columns<double>(f64, true, rows, cols, random);
     }
 }
 

@@ -269,7 +269,7 @@ TEST_P(Parts, SpecialNumbers) {
         Strip s(k.product, 1, true);
         s.strip.first = true;
         std::fill(s.a.begin(), s.a.end(), 0), std::fill(s.b.begin(), s.b.end(), 0);
-        s.terms.resize(1), s.terms[0] = {s.a.data(), 0, s.depth, nullptr, 0, nullptr};
+        s.terms.resize(1), s.terms[0] = {s.a.data(), 0, s.depth};
         // The last of the first row, and of the first column.
         const float left[] = {0, of.x}, none = 0;
         k.product.split_row(2, left, &s.a[(size_t)(s.strip.row * s.parts * s.strip.a_row + s.depth - 1)],

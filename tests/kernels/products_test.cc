@@ -43,7 +43,8 @@ struct Strip {
     int64_t group, depth; // elements of a unit; most units of a term
     std::vector<uint16_t> a, b;
     std::vector<float> sums, start;
-    std::vector<tartan_i_term> terms;
+    size_t nterms = 0;
+    std::vector<tartan_i_term> terms; // and some behind them
     tartan_i_strip strip = {};
     int calls = 0; // of `meanwhile`
 
@@ -65,7 +66,7 @@ struct Strip {
         strip.b_row = strip.width + (int64_t)below(random, 3);
         strip.sums_row = strip.width + (int64_t)below(random, 3);
         strip.first = random() % 2;
-        const size_t nterms = below(random, 5);
+        nterms = below(random, 5);
         a.resize((size_t)(group * strip.a_row * (strip.row + strip.rows)) * 4 + 1);
         b.resize((size_t)(group * strip.b_row * depth) * 4 + 1);
         for (auto *v : {&a, &b})
@@ -74,13 +75,15 @@ struct Strip {
                              : tartan_i_bf16_of_f32((float)std::ldexp((double)(int64_t)random() * 0x1p-63,
                                                                       (int)below(random, 20) - 10));
         strip.b = b.data() + 1;
-        for (size_t i = 0; i < nterms; i++) {
+        const size_t ahead = below(random, 4); // later terms are only asked for
+        strip.ahead_a = (int64_t)below(random, ahead + 1), strip.ahead_b = (int64_t)below(random, ahead + 1);
+        strip.ahead_far = (int64_t)below(random, ahead + 1);
+        strip.next_row = (int64_t)below(random, 100);
+        for (size_t i = 0; i < nterms + ahead; i++) {
             tartan_i_term t = {};
             t.a = a.data() + 1 + below(random, 4) * (a.size() / 4);
             t.b = (int64_t)below(random, 4) * depth;
             t.k = tiles ? depth : (int64_t)below(random, (size_t)depth + 1);
-            t.next_a = random() % 2 ? a.data() : nullptr, t.next_b = -(int64_t)below(random, 100000),
-            t.far_a = random() % 2 ? a.data() : nullptr;
             terms.push_back(t);
         }
         sums.assign((size_t)(strip.rows * strip.sums_row) + 32, kMark);
@@ -98,7 +101,7 @@ struct Strip {
         if (p.begin != nullptr) p.begin(s.tile_rows, s.tile_units);
         p.strip(&s, terms.data(), (int64_t)cut);
         s.first = false;
-        if (cut < terms.size()) p.strip(&s, terms.data() + cut, (int64_t)(terms.size() - cut));
+        if (cut < nterms) p.strip(&s, terms.data() + cut, (int64_t)(nterms - cut));
         if (p.end != nullptr) p.end();
         return out;
     }
@@ -106,11 +109,11 @@ struct Strip {
     void exact(int64_t i, int64_t j, double *sum, double *size, int64_t *count) const {
         *sum = strip.first ? 0 : start[16 + (size_t)(i * strip.sums_row + j)];
         *size = std::fabs(*sum), *count = 0;
-        for (const auto &t : terms)
-            for (int64_t e = 0; e < t.k * group; e++) {
-                const uint16_t *left = (const uint16_t *)t.a + ((strip.row + i) * strip.a_row) * group + e;
+        for (auto t = terms.begin(); t != terms.begin() + (ptrdiff_t)nterms; ++t)
+            for (int64_t e = 0; e < t->k * group; e++) {
+                const uint16_t *left = (const uint16_t *)t->a + ((strip.row + i) * strip.a_row) * group + e;
                 const uint16_t *right =
-                    b.data() + 1 + ((t.b + e / group) * strip.b_row + j) * group + e % group;
+                    b.data() + 1 + ((t->b + e / group) * strip.b_row + j) * group + e % group;
                 const double product = (double)tartan_i_f32_of_bf16(*left) * tartan_i_f32_of_bf16(*right);
                 *sum += product, *size += std::fabs(product), ++*count;
             }
@@ -140,13 +143,13 @@ TEST_P(Products, StripsAreWithinTheBoundAndWriteNothingElse) {
         SCOPED_TRACE(::testing::Message() << "seed " << seed);
         const bool integers = seed % 3 == 0; // their sums are exact
         Strip s(k.product, seed, integers);
-        const std::vector<float> whole = s.run(k.product, s.terms.size());
+        const std::vector<float> whole = s.run(k.product, s.nterms);
         s.check(whole, integers);
         if (k.product.most_tile_rows > 0) {
-            EXPECT_EQ((int)s.terms.size(), s.calls);
+            EXPECT_EQ((int)s.nterms, s.calls);
         }
         // A list cut in two gives the same bits.
-        const std::vector<float> parts = s.run(k.product, s.terms.size() / 2);
+        const std::vector<float> parts = s.run(k.product, s.nterms / 2);
         EXPECT_EQ(0, std::memcmp(whole.data(), parts.data(), whole.size() * sizeof(float)));
         if (HasFailure()) return;
     }
@@ -187,8 +190,7 @@ TEST_P(Products, SpecialNumbers) {
         Strip s(k.product, 1, true);
         s.strip.first = true;
         std::fill(s.a.begin(), s.a.end(), 0), std::fill(s.b.begin(), s.b.end(), 0);
-        s.terms.resize(1);
-        s.terms[0] = {s.a.data() + 1, 0, s.depth, s.a.data(), 0, s.a.data()};
+        s.terms.assign(4, {s.a.data() + 1, 0, s.depth}), s.nterms = 1;
         const int64_t at = s.depth * s.group - 1; // the last of its row
         s.a[(size_t)(1 + s.strip.row * s.strip.a_row * s.group + at)] = tartan_i_bf16_of_f32(c.a);
         s.b[(size_t)(1 + (s.depth - 1) * s.strip.b_row * s.group + s.group - 1)] = tartan_i_bf16_of_f32(c.b);

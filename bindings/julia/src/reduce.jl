@@ -136,12 +136,42 @@ function places_where(f, A::BlockSparse)
     f(zero(eltype(A))) && return findall(f, sparse(A))
     expect_one_head(A, "findall")
     X = plain(A)
-    found = compressed_columns(X.layout, X.values, map(x -> f(x)::Bool, X.values), Val(false))
-    places = Vector{CartesianIndex{2}}(undef, nnz(found))
-    for j in 1:size(found, 2), k in nzrange(found, j)
-        places[k] = CartesianIndex(rowvals(found)[k], j)
+    return places_of(map(x -> f(x)::Bool, X.values), X.layout)
+end
+
+# Where an array like the values of a matrix is true, column by column. Blocks are numbered from the top, so the rows of each column come
+# in order; what is beyond the rows of a block is false.
+function places_of(flags::Array{Bool, 3}, layout)
+    row_cuts, col_cuts = cutting(layout)
+    block_rows, block_cols, _ = coordinates(layout)
+    next = zeros(Int, size(layout, 2) + 1)
+    next[1] = 1
+    for k in eachindex(block_cols), (c, col) in enumerate(col_cuts[block_cols[k]])
+        next[col + 1] += true_count(flags, c, k)
+    end
+    cumsum!(next, next)
+    places = Vector{CartesianIndex{2}}(undef, next[end] - 1)
+    for k in eachindex(block_cols)
+        lines = row_cuts[block_rows[k]]
+        @inbounds for (c, col) in enumerate(col_cuts[block_cols[k]])
+            true_count(flags, c, k) == 0 && continue
+            at = next[col]
+            for (r, row) in enumerate(lines)
+                flags[r, c, k] || continue
+                places[at] = CartesianIndex(row, col)
+                at += 1
+            end
+            next[col] = at
+        end
     end
     return places
+end
+function true_count(flags, c, k)
+    count = 0
+    @inbounds @simd for r in 1:size(flags, 1)
+        count += flags[r, c, k]
+    end
+    return count
 end
 Base.mapslices(f, A::BlockSparse; dims) = mapslices(f, sparse(A); dims = dims)
 

@@ -43,7 +43,9 @@ static int make_array(tartan_py_op_call *self, const tartan_op_result *result, i
     const int of = self->of->arguments[i].gradient_of;
     const tartan_py_part *like = of >= 0 && self->parts[of] != NULL ? self->parts[of]
                                  : result->like < 0                 ? NULL
-                                                                    : self->parts[result->like];
+                                 : self->lists[result->like].items != NULL
+                                     ? self->lists[result->like].parts[0]
+                                     : self->parts[result->like];
     const int missing = self->of->arguments[i].ndim > 0 ? self->missing : 0;
     int ndim = result->ndim - missing;
     const int64_t *shape = result->shape + missing;

@@ -86,7 +86,7 @@ def _pair(key: Any) -> tuple[Any, Any]:
 
 
 def parse(key: Any, shape: tuple[int, ...]) -> Key:
-    """What a key of a matrix of this shape means."""
+    """The meaning of a key for a matrix of this shape."""
     sizes = shape[-2:]
     rows: Any
     cols: Any
@@ -149,7 +149,7 @@ def _stored_within(matrix: Any, rows: Array, cols: Array) -> tuple[Array, Array]
 
 
 def _sparse_value(matrix: Any, rows: Array, cols: Array, value: Any) -> tuple[Array, Array, Array]:
-    """Zeros where something is stored, then the elements of `value`."""
+    """Zeros at the stored positions, followed by the elements of `value`."""
     if value.shape != (rows.size, cols.size):
         raise ShapeError(f"value has shape {value.shape}, expected {(rows.size, cols.size)}")
     i, j = _stored_within(matrix, rows, cols)

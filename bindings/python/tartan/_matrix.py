@@ -279,10 +279,13 @@ class BlockMatrix(MatrixAdding, MatrixArrays, MatrixFills, MatrixMaking, Formats
         return self._changed(np.true_divide, other)
 
     def _changed(self, function: Any, other: Any) -> BlockMatrix:
-        """In place for a number, as for arrays; else a new matrix."""
-        if not is_scalar(other) or self.device != "cpu":
+        """In place for a number, as for arrays; else a new matrix. On a device with new memory, which views of the matrix see."""
+        if not is_scalar(other):
             result: BlockMatrix = function(self, other)
             return result
+        if self.device != "cpu":
+            self._become(function(self, other))
+            return self
         values, number = self.values, double_of(other)
         if not values.flags.writeable:
             raise ArgumentError("the matrix is read-only, expected memory to write into: copy() can be written")

@@ -195,7 +195,7 @@ class MatrixMaking:
     def from_torch(
         cls: type[M], tensor: Any, block: Optional[Block] = None, *, dtype: Any = None, copy: bool = False
     ) -> M:
-        """From a sparse tensor of PyTorch on any device. Blocks (BSR; with a batch dimension, a head for each entry) are
+        """From a sparse tensor of PyTorch on any device; with a batch dimension, a head for each entry. Blocks (BSR) are
         used in place if their order and dtype allow it and `copy` is False. CSR, CSC and COO need a `block`, and make
         a matrix on the CPU."""
         layout, given = from_torch(tensor, block, dtype, copy)

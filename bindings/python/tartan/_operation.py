@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What the functions of tartan._operations, which are written from the schema of operations, have in common."""
+"""Parts shared by the functions of tartan._operations, which are generated from the schema of operations."""
 
 from __future__ import annotations
 
@@ -19,8 +19,8 @@ own = BlockMatrix._own  # called by the extension module with the handle of a re
 
 
 class Recording(NamedTuple):
-    """How PyTorch's autograd calls the gradient of an operation. Places are numbers: of inputs, then of outputs, then of the
-    gradients of outputs."""
+    """How PyTorch's autograd calls the gradient of an operation. Positions count the inputs, then the outputs, then
+    the gradients of outputs."""
 
     name: str
     gradient: int  # the number of the operation
@@ -37,7 +37,7 @@ class Recording(NamedTuple):
 
 
 def wanted(wrt: Union[str, Sequence[str], None], names: tuple[str, ...], bits: tuple[int, ...], function: str) -> int:
-    """The bits of the outputs that are named; all if there are no names."""
+    """The bits of the named outputs; all bits if there are no names."""
     if wrt is None:
         return -1
     found = 0

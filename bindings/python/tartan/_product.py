@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Products with operands that the library does not multiply itself, sparse matrices and complex arrays, and those that
+"""Products with operands that the library does not multiply itself: sparse matrices, complex arrays, and tensors that
 PyTorch records. The extension module calls `product` for them."""
 
 from __future__ import annotations
@@ -48,7 +48,7 @@ def product(
 def recorded(
     a: Any, b: Any, values: Any, side: str, transpose: bool, alpha: float, out: Any, gates: Any, context: Any
 ) -> Any:
-    """A product that PyTorch records, of a matrix, or of a layout and `values`."""
+    """A product under PyTorch's autograd, of a matrix, or of a layout and `values`."""
     global _torch
     if out is not None:
         raise ArgumentError(
@@ -70,7 +70,7 @@ def is_intercepted(x: Any) -> bool:
 
 
 def _by_operand(a: Any, b: Any, side: str) -> Any:
-    """What an operand that is no array makes of a matrix beside it, such as an operator of SciPy."""
+    """The result of an operand that is not an array, such as an operator of SciPy, with a matrix."""
     if any(hasattr(type(b), name) for name in ("__array__", "__dlpack__", "__array_interface__", "__cuda_array_interface__")):
         return NotImplemented
     operator = getattr(type(b), "__rmatmul__" if side == "left" else "__matmul__", None)

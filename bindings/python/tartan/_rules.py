@@ -1,7 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What a rule of query, key and head keeps. By interval arithmetic it is asked once about the spans of queries and keys of
-many blocks, and most blocks turn out to be kept or hidden as a whole. A rule that does anything else with its arguments than
-what `Span` and `Truth` have, such as looking something up, raises an exception, and is asked about elements."""
+"""The elements that a rule of query, key and head keeps. Interval arithmetic evaluates the rule once for the spans of
+queries and keys of many blocks, and most blocks turn out to be kept or hidden as a whole. A rule that does something
+with its arguments that `Span` and `Truth` do not support, such as looking something up, raises an exception and is
+evaluated element by element."""
 
 from __future__ import annotations
 
@@ -21,7 +22,7 @@ _NUMBERS = (int, float, np.integer, np.floating)  # bool among them
 
 
 class Undecided(TypeError):
-    """The rule does something that spans can't follow."""
+    """The rule does something that spans do not support."""
 
 
 class Truth:
@@ -64,7 +65,7 @@ class Truth:
 
 
 class Span:
-    """Whole numbers of blocks, or what is computed of them: none is below `low` or above `high`."""
+    """Whole numbers of blocks, or what is computed from them: none is below `low` or above `high`."""
 
     __slots__ = ("low", "high")
     __hash__ = None  # type: ignore[assignment]
@@ -207,8 +208,8 @@ def check(rule: Any) -> None:
 
 
 def decide(rule: Rule, frame: Frame, places: Places, size: int = 1) -> Optional[tuple[Array, Array]]:
-    """For each square of `size` x `size` blocks, whether the rule may keep an element of it, and whether it must keep all of
-    them; None if spans can't tell anything."""
+    """For each square of `size` x `size` blocks, whether the rule may keep an element of it, and whether it must keep
+    all; None if spans cannot tell."""
     rows, cols, height, width, _ = frame
     heads, q, k = places[0], places[1] * (size * height), places[2] * (size * width)
     ends = np.minimum(q + (size * height - 1), rows - 1), np.minimum(k + (size * width - 1), cols - 1)
@@ -222,8 +223,8 @@ def decide(rule: Rule, frame: Frame, places: Places, size: int = 1) -> Optional[
 
 
 def ask(rule: Rule, frame: Frame, places: Places) -> Iterator[tuple[slice, Array]]:
-    """What the rule keeps, [blocks, block rows, block columns], for slices of the places. For elements outside the matrix it
-    is asked about the nearest inside."""
+    """What the rule keeps, [blocks, block rows, block columns], for slices of the positions. For elements outside the
+    matrix it is evaluated at the nearest element inside."""
     rows, cols, height, width, _ = frame
     count = places[0].size
     step = max(1, _ELEMENTS // (height * width))

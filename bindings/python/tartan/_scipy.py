@@ -35,7 +35,7 @@ def _values(data: Any, dtype: Any) -> Any:
 
 def from_scipy(matrix: Any, block: Optional[Block], dtype: Any, copy: bool) -> tuple[Optional[Layout], tuple[Any, ...]]:
     """For BSR, the layout and the values of the blocks; else no layout, and the arguments of
-    tartan_matrix_from_compressed. Elements that are there twice are added."""
+    tartan_matrix_from_compressed. Repeated elements are added."""
     if not _sparse().issparse(matrix):
         raise ArgumentTypeError(f"matrix is of type {type(matrix).__name__}, expected a SciPy sparse matrix")
     if len(matrix.shape) != 2:

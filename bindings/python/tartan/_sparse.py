@@ -1,6 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What NumPy's functions make of matrices: the function for sparse matrices, or a refusal; never a dense copy or an
-array of objects."""
+"""NumPy's functions on matrices: they call the function for sparse matrices or refuse, and never make a dense copy or
+an array of objects."""
 
 from __future__ import annotations
 

@@ -26,8 +26,8 @@ def encode_path(path: Any) -> bytes:
 
 @contextlib.contextmanager
 def readable(path: Any) -> Iterator[bytes]:
-    """The name of a file with the bytes of `path`: its own, or for an object with ``read`` (from where it stands to its end)
-    that of a copy, which may go once it is open."""
+    """The name of a file with the bytes of `path`: `path` itself, or, for an object with ``read`` (from its position
+    to its end), a copy, which may be deleted once it is open."""
     if not hasattr(path, "read"):
         yield encode_path(path)
         return
@@ -42,7 +42,7 @@ def readable(path: Any) -> Iterator[bytes]:
 
 @contextlib.contextmanager
 def writable(path: Any) -> Iterator[bytes]:
-    """The name of a file to write: `path`, or for an object with ``write`` that of a file whose bytes it then gets."""
+    """The name of a file to write: `path`, or, for an object with ``write``, a file whose bytes it then receives."""
     if not hasattr(path, "write"):
         yield encode_path(path)
         return
@@ -54,7 +54,7 @@ def writable(path: Any) -> Iterator[bytes]:
 
 
 def _of_numpy(x: Any) -> Any:
-    """Numbers and arrays of NumPy as what JSON has."""
+    """Numbers and arrays of NumPy as JSON types."""
     if isinstance(x, (np.generic, np.ndarray)):
         return x.tolist()
     raise TypeError(f"object of type {type(x).__name__} is not JSON serializable")

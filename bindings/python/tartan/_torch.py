@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Gradients that PyTorch records, and masks of FlexAttention. Imported where PyTorch is in use."""
+"""Attention under PyTorch's autograd, and masks of FlexAttention. Imported only if PyTorch is in use."""
 
 from __future__ import annotations
 
@@ -19,8 +19,8 @@ _gradients: Any = _raw.attention_recorded_gradients
 
 
 class _Attention(torch.autograd.Function):  # type: ignore[misc, unused-ignore]
-    """Of q, k, v, bias, sinks, and constants: the handles of the layout and the mask, what follows the bias in the
-    arguments of both passes, and whether the log-sum-exp is returned."""
+    """Attention as an autograd function of q, k, v, bias, sinks, and constants: the handles of the layout and the
+    mask, the arguments of both passes that follow the bias, and whether to return the log-sum-exp."""
 
     forward = staticmethod(_raw.attention_recorded)
     backward = staticmethod(_gradients)
@@ -41,7 +41,7 @@ def matrix_of(layout: Layout, values: Any) -> BlockMatrix:
 
 
 def around(layout: Layout, values: Any) -> BlockMatrix:
-    """The same for a contiguous tensor that has no gradients. NumPy is a shorter way to host memory than DLPack."""
+    """The same for a contiguous tensor without gradients. NumPy reaches host memory faster than DLPack."""
     if values.device.type != "cpu" or layout._home is not None:
         return BlockMatrix(layout, values)
     if values.dtype is torch.bfloat16:
@@ -53,7 +53,7 @@ is_any_autocast_enabled: Any = torch._C._is_any_autocast_enabled  # type: ignore
 
 
 def in_autocast(x: Any, *others: Any) -> Any:
-    """Under torch.autocast the operands in its dtype, as those of torch.nn.functional.linear are."""
+    """The operands, cast to the dtype of torch.autocast as for torch.nn.functional.linear."""
     device = x.device.type
     if device == "meta" or not torch.is_autocast_enabled(device):
         return (x, *others)
@@ -62,8 +62,8 @@ def in_autocast(x: Any, *others: Any) -> Any:
 
 
 def is_intercepted(tensor: Any) -> bool:
-    """Whether a tensor without memory is one because PyTorch traces or transforms it. Those that outlived a transform are not,
-    unless PyTorch records the use of what is inside, which those of forward mode do not say."""
+    """Whether a tensor has no memory because PyTorch traces or transforms it. A tensor that outlived its transform
+    does not count, unless PyTorch records the use of its content; tensors of forward mode do not tell."""
     functions: Any = torch._C._functorch  # type: ignore[attr-defined, unused-ignore]
     if functions.is_functorch_wrapped_tensor(tensor):
         inner = functions.unwrap_if_dead(tensor)
@@ -72,19 +72,19 @@ def is_intercepted(tensor: Any) -> bool:
 
 
 def is_meta(x: Any) -> bool:
-    """Whether a tensor has a shape and no memory, by itself."""
+    """Whether a tensor itself has a shape but no memory."""
     return isinstance(x, torch.Tensor) and x.is_meta
 
 
 def intercepted_attention(*given: Any) -> Any:
-    """A call of attention by its operator."""
+    """Call attention through its operator."""
     from tartan.torch._attention import intercepted
 
     return intercepted(*given)
 
 
 def guarded(result: Any, layout: Layout) -> Any:
-    """The same results; their backward pass refuses the dynamic layout if its blocks have changed since."""
+    """The same results, with a backward pass that refuses the dynamic layout if its blocks have changed since."""
     node, changes = (result[0] if isinstance(result, tuple) else result).grad_fn, layout._changes
 
     def check(_: Any) -> None:

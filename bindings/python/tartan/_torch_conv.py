@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Gradients of convolutions that PyTorch records. Imported where PyTorch is in use."""
+"""Convolutions under PyTorch's autograd. Imported only if PyTorch is in use."""
 
 from __future__ import annotations
 
@@ -16,8 +16,8 @@ from tartan._windows import window_gather, window_scatter
 
 
 class _Conv(torch.autograd.Function):  # type: ignore[misc, unused-ignore]
-    """Of x, the values of a filter (or a matrix), gain, bias, and constants: the convolution, relu, bias_first, active,
-    windows, size and context."""
+    """The convolution as an autograd function of x, the values of a filter (or a matrix), gain, bias, and constants:
+    the convolution, relu, bias_first, active, windows, size and context."""
 
     @staticmethod
     def forward(ctx: Any, x: Any, values: Any, gain: Any, bias: Any, constants: tuple[Any, ...]) -> Any:
@@ -75,7 +75,7 @@ class _Conv(torch.autograd.Function):  # type: ignore[misc, unused-ignore]
 
 
 def _differentiable(ctx: Any, grad: Any) -> Any:
-    """The gradients, recorded themselves: those of the convolution done once more by operators."""
+    """The gradients, themselves differentiable: the convolution is repeated through operators."""
     given = [other if tensor is None else tensor for tensor, other in zip(ctx.saved_tensors[:4], ctx.others)]
     x, values, gain, bias = given
     y = _intercepted(x, values, gain, bias, ctx.constants, "its gradient is to be differentiated again (create_graph)")
@@ -87,7 +87,7 @@ def _differentiable(ctx: Any, grad: Any) -> Any:
 
 
 def _intercepted(x: Any, values: Any, gain: Any, bias: Any, constants: tuple[Any, ...], why: str) -> Any:
-    """The convolution by the operator of tartan.torch, whose gradients are operators, too."""
+    """The convolution through the operator of tartan.torch, whose gradients are operators, too."""
     from tartan.torch._cells import is_in_graph
     from tartan.torch._conv import convolved, held_conv
     from tartan.torch._held import values_of
@@ -108,12 +108,12 @@ def _intercepted(x: Any, values: Any, gain: Any, bias: Any, constants: tuple[Any
 
 
 def _classes(x: Any) -> Any:
-    """What has a row for each class of edges."""
+    """Gain or bias with a row for each edge class."""
     return x if getattr(x, "ndim", 1) == 2 else None
 
 
 def recorded(x: Any, values: Any, gain: Any, bias: Any, constants: tuple[Any, ...]) -> Any:
-    """The call of a convolution, recorded for gradients, or as PyTorch traces or transforms it."""
+    """Call a convolution under autograd, or as PyTorch traces or transforms it."""
     is_tensors = isinstance(x, torch.Tensor) and isinstance(values, torch.Tensor)
     if is_tensors:
         x, values = in_autocast(x, values)

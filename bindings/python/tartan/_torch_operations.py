@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Gradients of the operations of the schema that PyTorch records. Imported where PyTorch is in use."""
+"""The operations of the schema under PyTorch's autograd. Imported only if PyTorch is in use."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ _Tensor = torch.Tensor
 
 
 class _Plan:
-    """What both passes need of an operation whose optional outputs are wanted, or not."""
+    """What both passes need for an operation with a choice of optional outputs."""
 
     def __init__(self, number: int, wanted: int, images: Optional[tuple[int, bool]]) -> None:
         self.number, self.rule = number, RECORDED[number]
@@ -48,7 +48,7 @@ class _Plan:
         return self.returned.index(output) if output in self.returned else len(self.returned)
 
     def _places(self, wanted: int) -> list[int]:
-        """The outputs that a call returns: the required ones, and those whose bits are set; or all."""
+        """The outputs that a call returns: the required ones and the optional ones whose bits are set, or all."""
         found, bit = [], 0
         for i, is_optional in enumerate(self.rule.optional):
             if self.rule.gradients or not is_optional or wanted >> bit & 1:
@@ -58,7 +58,7 @@ class _Plan:
 
 
 class _Recorded(torch.autograd.Function):  # type: ignore[misc, unused-ignore]
-    """Of a plan, the context, and inputs, outputs and options."""
+    """An operation as an autograd function of a plan, the context, and inputs, outputs and options."""
 
     @staticmethod
     def forward(ctx: Any, plan: _Plan, context: Any, *given: Any) -> Any:
@@ -128,7 +128,7 @@ def _operators() -> Any:
 
 
 def _recorded_again(plan: _Plan, wanted: int, arguments: list[Any], options: list[Any]) -> Any:
-    """The gradients, recorded themselves, so that they can be differentiated."""
+    """The gradients, themselves differentiable."""
     operators = _operators()
     if operators.PLANS[plan.rule.gradient].formula is None:
         raise UnsupportedError(
@@ -151,21 +151,21 @@ def _of_images(dims: int, channels_last: bool, number: int, context: Any, wanted
 
 
 def recorded_of_images(number: int, context: Any, wanted: int, dims: int, channels_last: bool, *given: Any) -> Any:
-    """The call of an operation on images, recorded for gradients; called by the extension module."""
+    """Call an operation on images under autograd; the extension module calls this."""
     if are_transforms_active():
         return intercepted_of_images(number, context, wanted, dims, channels_last, *given)
     return _recorded(number, context, wanted, (dims, bool(channels_last)), given)
 
 
 def recorded(number: int, context: Any, wanted: int, *given: Any) -> Any:
-    """The call of an operation, recorded for gradients; called by the extension module."""
+    """Call an operation under autograd; the extension module calls this."""
     if are_transforms_active():
         return intercepted(number, context, wanted, *given)
     return _recorded(number, context, wanted, None, given)
 
 
 def intercepted(*given: Any) -> Any:
-    """The call of an operation that PyTorch traces or transforms, by its operator; called by the extension module."""
+    """Call the operator of an operation that PyTorch traces or transforms; the extension module calls this."""
     return _operators().intercepted(*given)
 
 

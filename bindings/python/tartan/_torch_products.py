@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Gradients of products that PyTorch records. Imported where PyTorch is in use."""
+"""Products under PyTorch's autograd. Imported only if PyTorch is in use."""
 
 from __future__ import annotations
 
@@ -16,8 +16,8 @@ from tartan._torch import are_transforms_active, around, in_autocast, is_interce
 
 
 class _Product(torch.autograd.Function):  # type: ignore[misc, unused-ignore]
-    """Of b, values (or None: those of `a`), gates, and constants: a matrix or a layout `a`, side, transpose, alpha and
-    context."""
+    """The product as an autograd function of b, values (None for the values of `a`), gates, and constants: a matrix
+    or a layout `a`, side, transpose, alpha and context."""
 
     @staticmethod
     def forward(ctx: Any, b: Any, values: Any, gates: Any, constants: tuple[Any, ...]) -> Any:
@@ -66,7 +66,7 @@ _apply: Any = super(torch.autograd.Function, _Product).apply  # type: ignore[mis
 def _gradients(
     matrix: BlockMatrix, b: Any, values: Any, gates: Any, grad: Any, constants: tuple[Any, ...], needs: tuple[bool, ...]
 ) -> Any:
-    """The gradients of b, values and gates, as far as they are needed."""
+    """The gradients with respect to b, values and gates, as far as they are needed."""
     a, side, transpose, alpha, context = constants
     layout = _layout(a)
     if gates is not None and (needs[1] or needs[2]):
@@ -90,7 +90,7 @@ def _gradients(
 def _differentiable(
     b: Any, values: Any, gates: Any, grad: Any, constants: tuple[Any, ...], needs: tuple[bool, ...]
 ) -> Any:
-    """The same, recorded, so that they can be differentiated."""
+    """The same gradients, themselves differentiable."""
     a, side, transpose, alpha, context = constants
     of_b = _Product.apply(grad, values, gates, (a, side, not transpose, alpha, context)) if needs[0] else None
     if not (needs[1] or needs[2]):
@@ -109,7 +109,8 @@ def _differentiable(
 
 
 class _Sampled(torch.autograd.Function):  # type: ignore[misc, unused-ignore]
-    """The values of alpha x y at the blocks of a layout, of x, y, and constants: layout, alpha, context."""
+    """The values of alpha x y at the blocks of a layout, as an autograd function of x, y, and constants: layout,
+    alpha, context."""
 
     @staticmethod
     def forward(ctx: Any, x: Any, y: Any, constants: tuple[Any, ...]) -> Any:
@@ -131,7 +132,8 @@ class _Sampled(torch.autograd.Function):  # type: ignore[misc, unused-ignore]
 def recorded(
     a: Any, b: Any, values: Any, side: str, transpose: bool, alpha: float, gates: Any, context: Any
 ) -> Any:
-    """`tartan.spmm`, recorded for gradients of b, gates and, if `a` is a layout, values; or as PyTorch traces or transforms it."""
+    """`tartan.spmm` under autograd, with gradients of b, gates and, if `a` is a layout, values; or as PyTorch traces
+    or transforms it."""
     if are_transforms_active() or _raw.intercepts(b, values, gates) or not _raw.records(b, values, gates) or is_meta(b):
         return _intercepted(a, b, values, side, transpose, alpha, gates, context)
     for name, given in (("b", b), ("values", values)):
@@ -148,7 +150,7 @@ def recorded(
 
 
 def _cast(b: Any, dtype: Any) -> Any:
-    """The other factor of a matrix, which keeps its dtype: under torch.autocast in that dtype."""
+    """The other factor of a matrix; under torch.autocast it is cast to the dtype of the matrix."""
     if b.dtype is dtype or b.device.type == "meta" or not torch.is_autocast_enabled(b.device.type):
         return b
     return b if torch.float64 in (dtype, b.dtype) else b.to(dtype)
@@ -157,7 +159,8 @@ def _cast(b: Any, dtype: Any) -> Any:
 def refused(
     a: Any, b: Any, side: str, transpose: bool, alpha: float, beta: float, out: Any, gates: Any, context: Any
 ) -> Any:
-    """The product with a tensor that the library did not take: if PyTorch transforms it, or under torch.autocast; or NotImplemented."""
+    """The product with a tensor that the library refused, because PyTorch transforms it or torch.autocast is active;
+    else NotImplemented."""
     if are_transforms_active() or is_intercepted(b):
         if out is not None:
             raise ArgumentError("spmm: out is given, expected none where PyTorch traces or transforms")
@@ -169,7 +172,7 @@ def refused(
 def _intercepted(
     a: Any, b: Any, values: Any, side: str, transpose: bool, alpha: float, gates: Any, context: Any
 ) -> Any:
-    """The product by operators."""
+    """The product through operators."""
     from tartan.torch._bilinear import transformed
     from tartan.torch._held import number_of, values_of
     from tartan.torch._operators import intercepted

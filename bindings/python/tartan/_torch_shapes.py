@@ -22,7 +22,7 @@ class Argument(NamedTuple):
 
 
 class Option(NamedTuple):
-    """An option; where `computed`, it may be left out."""
+    """An option; if `computed`, it may be left out."""
 
     name: str
     kind: str
@@ -83,7 +83,7 @@ def read(argument: Argument, array: Any, sizes: dict[str, Any]) -> None:
 def length_of(item: str, sizes: dict[str, Any]) -> tuple[Any, ...]:
     if "&" in item:
         parts = [sizes[part.strip()] for part in item.split("&")]
-        return tuple(torch.broadcast_shapes(*parts))
+        return tuple(torch.broadcast_shapes(*parts))  # type: ignore[no-untyped-call, unused-ignore]
     if item.isdigit():
         return (int(item),)
     size = sizes[item]
@@ -91,7 +91,7 @@ def length_of(item: str, sizes: dict[str, Any]) -> tuple[Any, ...]:
 
 
 def shape_of(argument: Argument, given: dict[str, Any], sizes: dict[str, Any]) -> Optional[tuple[Any, ...]]:
-    """That of an output; None where the notation does not say it."""
+    """The shape of an output; None if the notation does not determine it."""
     found = re.fullmatch(r"=(\w+)", argument.shape)
     of = argument.name[: -len("_grad")] if argument.name.endswith("_grad") else ""
     like = given.get(of) if of in given else given.get(found.group(1)) if found else None
@@ -106,7 +106,7 @@ def shape_of(argument: Argument, given: dict[str, Any], sizes: dict[str, Any]) -
 
 
 def dtype_of(argument: Argument, given: dict[str, Any], dtype: Any) -> Any:
-    """That of an output; `dtype`: that of the operation."""
+    """The dtype of an output; `dtype` is the dtype of the operation."""
     of = given.get(argument.name[: -len("_grad")]) if argument.name.endswith("_grad") else None
     if of is not None:
         return of.dtype

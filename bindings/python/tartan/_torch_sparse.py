@@ -20,8 +20,8 @@ def _torch() -> Any:
 
 
 def from_torch(tensor: Any, block: Optional[Block], dtype: Any, copy: bool) -> tuple[Optional[Layout], Any]:
-    """For blocks, the layout and their values as a tensor; for entries no layout, and the arguments of
-    tartan_matrix_from_compressed. Entries that are there twice are added."""
+    """For blocks, the layout and the values as a tensor; for entries no layout, and the arguments of
+    tartan_matrix_from_compressed. Repeated entries are added."""
     torch = _torch()
     if not isinstance(tensor, torch.Tensor):
         raise ArgumentTypeError(f"tensor is of type {type(tensor).__name__}, expected a tensor of PyTorch")
@@ -38,8 +38,10 @@ def from_torch(tensor: Any, block: Optional[Block], dtype: Any, copy: bool) -> t
         raise ArgumentTypeError(f"tensor has the layout {tensor.layout}, expected a sparse one: see BlockMatrix.from_dense")
     if block is None:
         raise ArgumentError(f"block is None, expected a size for a tensor of layout {tensor.layout}")
-    if tensor.ndim != 2:
-        raise ShapeError(f"tensor has {tensor.ndim} dimensions, expected 2")
+    if tensor.ndim not in (2, 3) or tensor.dense_dim() != 0:
+        raise ShapeError(f"tensor has {tensor.ndim} dimensions, {tensor.dense_dim()} of them dense, expected 2, or 3 with a matrix for each head, and none dense")
+    if tensor.ndim == 3:
+        return _from_entries_of_heads(torch, tensor, block, dtype)
     if tensor.layout == torch.sparse_coo:
         tensor = tensor.coalesce().to_sparse_csr()
     by_column = tensor.layout == torch.sparse_csc
@@ -51,6 +53,34 @@ def from_torch(tensor: Any, block: Optional[Block], dtype: Any, copy: bool) -> t
         frame_of(tensor.shape, block), (pointers, indices, by_column), values.numpy(), _raw.TARTAN_DUPLICATES_ADDED, code,
         _raw.TARTAN_ROW_MAJOR,
     )  # fmt: skip
+
+
+def _dtype_of(torch: Any, dtype: Any) -> Any:
+    """PyTorch's dtype for one of PyTorch or NumPy, or a name."""
+    wanted = getattr(torch, str(dtype).rpartition(".")[2], None)
+    return wanted if isinstance(wanted, torch.dtype) else getattr(torch, np.dtype(dtype).name)
+
+
+def _from_entries_of_heads(torch: Any, tensor: Any, block: Block, dtype: Any) -> tuple[Layout, Any]:
+    """The blocks that hold entries of a batch of matrices, and their values as a tensor on the host."""
+    if tensor.layout == torch.sparse_coo:
+        tensor = tensor.coalesce()
+        head, rows, cols = (x.cpu().numpy() for x in tensor.indices())
+    else:
+        by_column = tensor.layout == torch.sparse_csc
+        pointers, indices = _lists(tensor, by_column)
+        lines = np.concatenate([np.repeat(np.arange(p.size - 1), np.diff(p)) for p in pointers])
+        head = np.repeat(np.arange(tensor.shape[0]), indices.shape[-1])
+        rows, cols = (indices.ravel(), lines) if by_column else (lines, indices.ravel())
+    height, width = block_shape(block)
+    places, ids = np.unique(np.stack([head, rows // height, cols // width]), axis=1, return_inverse=True)
+    layout = Layout.from_coordinates(tensor.shape[1:], block, *places[1:], heads=places[0], n_heads=tensor.shape[0])
+    wanted = tensor.dtype if dtype is None else _dtype_of(torch, dtype)
+    dtype_code(wanted)
+    values = torch.zeros(places.shape[1], height, width, dtype=torch.float64)
+    given = tensor.values().flatten().cpu().double()
+    at = (torch.from_numpy(np.ravel(x)) for x in (ids, rows % height, cols % width))
+    return layout, values.index_put_(tuple(at), given, accumulate=True).to(wanted)
 
 
 def _lists(tensor: Any, by_column: bool) -> tuple[Array, Array]:
@@ -80,9 +110,7 @@ def _from_blocks(torch: Any, tensor: Any, block: tuple[int, int], dtype: Any, co
         values = values[torch.from_numpy(order).to(values.device)]
         copy = False
     if dtype is not None:
-        wanted = getattr(torch, str(dtype).rpartition(".")[2], None)
-        if not isinstance(wanted, torch.dtype):
-            wanted = getattr(torch, np.dtype(dtype).name)
+        wanted = _dtype_of(torch, dtype)
         copy = copy and wanted == values.dtype
         values = values.to(wanted)
     return layout, values.clone() if copy else values

@@ -3,12 +3,13 @@
 
 from __future__ import annotations
 
+import operator
 from typing import TYPE_CHECKING, Any, Generic, Optional, TypeVar
 
 import numpy as np
 
 from tartan import _raw
-from tartan._arithmetic import is_sparse
+from tartan._arithmetic import is_scalar, is_sparse
 from tartan._arrays import Array
 from tartan._errors import ArgumentTypeError
 from tartan._formats import Formats, check_axes
@@ -161,6 +162,19 @@ class TransposedMatrix(Formats[M], Sparse, Generic[M]):
         """See `BlockMatrix.eliminate_zeros`."""
         matrix: Any = self.T
         matrix.eliminate_zeros()
+
+    def __imul__(self, other: Any) -> Any:
+        return self._changed(operator.imul, np.multiply, other)
+
+    def __itruediv__(self, other: Any) -> Any:
+        return self._changed(operator.itruediv, np.true_divide, other)
+
+    def _changed(self, change: Any, function: Any, other: Any) -> Any:
+        """In place for a number, in the matrix too; else a new matrix."""
+        if not is_scalar(other):
+            return function(self, other)
+        change(self.T, other)
+        return self
 
     # ---- Products ----
 

@@ -54,6 +54,16 @@ def test_the_same_bits_as_on_the_cpu(rng, change, dtype, shape):
     assert_same(change(a.to_device()), change(a))
 
 
+def test_multiples_in_place_are_seen_by_the_transpose(rng):
+    a = random_matrix(rng, (32, 24), 8)
+    there = a.to_device()
+    view = there.T
+    there *= 3
+    view /= 2
+    assert_same(there, a * 3 / 2)
+    np.testing.assert_array_equal(view.to_host().toarray(), (a * 3 / 2).toarray().T)
+
+
 def _set_diagonal(a):
     a = a.add_diagonal(0.0)
     a.setdiag(np.arange(float(min(a.shape))))

@@ -115,6 +115,22 @@ def test_in_place(w):
     np.testing.assert_array_equal(matrix.toarray(), before)
 
 
+def test_in_place_of_a_transpose(w):
+    """What is written into one is in the other."""
+    dense, matrix = w.toarray(), w.copy()
+    view = same = matrix.T
+    view *= -2
+    view /= 4
+    assert view is same and matrix.T is not None
+    np.testing.assert_array_equal(matrix.toarray(), dense / -2)
+    np.testing.assert_array_equal(view.toarray(), dense.T / -2)
+    with pytest.raises(tartan.ArgumentError, match="not 0"):
+        view /= 0
+    view *= np.ones(dense.shape[0])  # a new matrix
+    view[:, :] = 0 * view.toarray()
+    np.testing.assert_array_equal(matrix.toarray(), dense / -2)
+
+
 @pytest.mark.parametrize("dtype", ["float64", "float32", "float16", "bfloat16", "float8_e4m3fn", "float8_e5m2"])
 def test_in_place_gives_the_bits_of_the_operator(rng, dtype):
     w = random_matrix(rng, (10, 14), (4, 3)).astype(dtype)

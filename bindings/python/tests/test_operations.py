@@ -133,6 +133,13 @@ def test_strides_and_order(rng, op):
         assert out[like["name"]].flags.f_contiguous  # as NumPy keeps it
 
 
+def test_the_sum_of_a_list_has_the_order_of_its_first_array(rng):
+    x = np.asfortranarray(rng.normal(size=(4, 5)))
+    for first, second in ((x, x), (x, x.copy("C")), (x.copy("C"), x)):
+        y = tartan.add_n([first, second])
+        assert np.array_equal(y, 2 * x) and y.strides == first.strides
+
+
 @pytest.mark.parametrize("op", ARRAYS, ids=str)
 def test_empty_arrays_and_those_without_dimensions(rng, op):
     if any("..." not in a["shape"] and not a["shape"].startswith("=") for a in op.arguments):

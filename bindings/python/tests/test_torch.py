@@ -198,6 +198,24 @@ def test_bsr_of_heads(rng):
 
 
 @pytest.mark.filterwarnings("ignore:Sparse")
+def test_batches_of_entries_become_heads(rng):
+    pattern = rng.random((10, 7)) < 0.4
+    dense = torch.from_numpy(rng.standard_normal((3, 10, 7)) * pattern)  # CSR wants as many entries in each
+    dense[1] = dense[1].flip(0)
+    for t in (dense.to_sparse_csr(), dense.to_sparse_csc(), dense.to_sparse(), dense.to_sparse_csr().float()):
+        for block in (4, (3, 2)):
+            w = BlockMatrix.from_torch(t, block)
+            assert w.heads == 3 and w.layout == tartan.Layout.from_dense(dense.numpy(), block)
+            np.testing.assert_array_equal(w.toarray(), t.to_dense().numpy())
+    twice = torch.sparse_coo_tensor([[1, 1, 0], [1, 1, 0], [2, 2, 0]], [1.0, 2.0, 4.0], (2, 4, 4))
+    for dtype in ("float16", torch.float64, np.float32):
+        w = BlockMatrix.from_torch(twice, 2, dtype=dtype)
+        assert w.dtype == np.dtype(str(dtype).rpartition(".")[2] if isinstance(dtype, torch.dtype) else dtype)
+        np.testing.assert_array_equal(w.toarray(), twice.to_dense().numpy())
+    assert BlockMatrix.from_torch(torch.zeros(2, 4, 6).to_sparse_csr(), 2).shape == (2, 4, 6)
+
+
+@pytest.mark.filterwarnings("ignore:Sparse")
 def test_sparse_tensors_that_are_refused(rng):
     eye = torch.eye(4)
     for kind, words, call in (
@@ -206,6 +224,9 @@ def test_sparse_tensors_that_are_refused(rng):
         (tartan.ArgumentError, "block is None", lambda: BlockMatrix.from_torch(eye.to_sparse_csr())),
         (tartan.ArgumentError, "block is 4, expected \\(2, 2\\)", lambda: BlockMatrix.from_torch(eye.to_sparse_bsr(2), 4)),
         (tartan.DTypeError, "int64", lambda: BlockMatrix.from_torch(eye.long().to_sparse_csr(), 2)),
+        (tartan.DTypeError, "int64", lambda: BlockMatrix.from_torch(eye.long().expand(2, 4, 4).to_sparse(), 2)),
+        (tartan.ShapeError, "4 dimensions", lambda: BlockMatrix.from_torch(eye.expand(2, 2, 4, 4).to_sparse(), 2)),
+        (tartan.ShapeError, "1 of them dense", lambda: BlockMatrix.from_torch(eye.expand(2, 4, 4).to_sparse(2), 2)),
         (tartan.ShapeError, "no multiple of the block", lambda: BlockMatrix.from_dense(np.eye(5), 2).to_torch()),
         (tartan.ShapeError, "heads have 1 to 2 blocks",
          lambda: BlockMatrix.zeros(tartan.Layout.from_mask([[[1, 1]], [[1, 0]]], 2)).to_torch()),

@@ -1,6 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
 """What users of PyTorch expect of calls on tensors: autocast, modules in bfloat16, random numbers, the current device."""
 
+import subprocess
+import sys
 import types
 
 import numpy as np
@@ -98,6 +100,30 @@ def test_random_numbers_of_pytorchs_generator():
     assert torch.equal(fixed(x), tartan.dropout(x, seed=3))
 
 
+def test_functions_that_are_compiled_themselves():
+    """torch.compile(tartan.gelu), where no function of the user's calls it."""
+    layout = Layout.pattern("dense", (16, 16), 8)
+    conv = tartan.BlockConv(layout, (3,), padding="same")
+    x, q, values = torch.randn(16, 4, requires_grad=True), torch.randn(1, 2, 16, 8), torch.randn(4, 8, 8)
+    cases = (
+        (tartan.gelu, (x,), {}), (tartan.layer_norm, (x,), {"gain": torch.rand(4)}), (tartan.add, (x, x), {}), (tartan.dropout, (x,), {}),
+        (tartan.dropout, (x,), {"dropout": 0.25}), (tartan.spmm, (layout, x), {"values": values}), (attention, (q, q, q, layout), {"causal": True}),
+        (conv, (torch.randn(1, 16, 5), torch.randn(conv.layout.blocks, 8, 8)), {}),
+    )  # fmt: skip
+    for function, given, options in cases:
+        torch._dynamo.reset()
+        compiled = torch.compile(function, fullgraph=True, backend="aot_eager")
+        results = []
+        for call in (function, compiled, function):
+            torch.manual_seed(1)
+            results.append(call(*given, **options))
+        assert torch.equal(results[0], results[2])  # what is compiled is a copy
+        assert torch.allclose(results[0], results[1], rtol=1e-5, atol=1e-6), function
+        if results[0].requires_grad:
+            ours, theirs = (torch.autograd.grad(y.square().sum(), x)[0] for y in results[:2])
+            assert torch.allclose(ours, theirs, rtol=1e-4, atol=1e-5), function
+
+
 def test_the_current_gpu(monkeypatch):
     """Arrays go to the device of a process of torchrun, which torch.cuda.set_device names."""
     from tartan import _call
@@ -164,3 +190,46 @@ def test_meta_tensors(records):
         assert out.is_meta and out.shape == function(*given).shape
         if records:
             assert all(x.is_meta and x.shape == y.shape for x, y in zip(torch.autograd.grad(out.sum(), meta), meta))
+
+
+PROGRAM = '''
+import torch
+import tartan
+from tartan.torch import BlockSparseConv2d, BlockSparseLinear, Sparsifier, linear_cross_entropy, patch_model
+
+class Model(torch.nn.Module):
+    def __init__(self) -> None:
+        super().__init__()
+        self.first = BlockSparseLinear(64, 128, density=0.5, block=16)
+        self.conv = BlockSparseConv2d(16, 16, 3, density=0.5, block=8)
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        y: torch.Tensor = tartan.gelu(self.first(x))
+        return y
+
+model = Model()
+print(patch_model(model, density=0.5, block=16))
+sparsifier = Sparsifier(model, torch.optim.AdamW(model.parameters()), density=0.25, end=40)
+linear_cross_entropy(torch.randn(4, 32), torch.randn(10, 32), torch.arange(4)).backward()
+sparsifier.step()
+layer = model.first
+layer.set_layout(tartan.Layout.pattern("random", (128, 64), 16, density=0.5))
+rows: int = layer.to_linear().out_features + model.conv.to_conv2d().out_channels + layer.layout.rows
+product: torch.Tensor = tartan.spmm(layer.layout, torch.randn(64, 3), values=layer.values)
+reveal_type(layer.values)
+reveal_type(layer.weight)
+reveal_type(layer.to_linear())
+reveal_type(model.conv.to_dense())
+'''
+
+
+def test_types_of_a_program(tmp_path):
+    """What mypy knows of modules, beside PyTorch's own types."""
+    pytest.importorskip("mypy")
+    (tmp_path / "program.py").write_text(PROGRAM)
+    done = subprocess.run(
+        [sys.executable, "-m", "mypy", "--strict", "--no-incremental", "--cache-dir=/dev/null", "program.py"], capture_output=True, text=True, cwd=tmp_path
+    )
+    assert done.returncode == 0, done.stdout
+    found = [line.split('"')[1] for line in done.stdout.splitlines() if "Revealed type" in line]
+    assert [name.rpartition(".")[2] for name in found] == ["Parameter", "Tensor", "Linear", "Tensor"]

@@ -14,9 +14,10 @@ from tartan.torch._conv import BlockSparseConv2d
 from tartan.torch._linear import BlockSparseLinear
 from tartan.torch._losses import linear_cross_entropy
 from tartan.torch._patch import PatchedLayer, PatchReport, patch_model, unpatch_model
+from tartan.torch._sparse_product import sparse_product
 from tartan.torch._sparsifier import Sparsifier, StructureChange
 
 __all__ = [
     "BlockSparseAttention", "BlockSparseConv2d", "BlockSparseLinear", "PatchReport", "PatchedLayer", "Sparsifier",
-    "StructureChange", "linear_cross_entropy", "patch_model", "unpatch_model",
+    "StructureChange", "linear_cross_entropy", "patch_model", "sparse_product", "unpatch_model",
 ]  # fmt: skip

@@ -141,12 +141,12 @@ class BlockSparseAttention(torch.nn.Module):  # type: ignore[misc, unused-ignore
     # ---- Copies, devices, state dicts ----
 
     def __setstate__(self, state: Any) -> None:
-        super().__setstate__(state)
+        super().__setstate__(state)  # type: ignore[no-untyped-call, unused-ignore]
         self._mark(self._tag.device)
 
-    def _apply(self, function: Any, *arguments: Any, **options: Any) -> Any:
-        self._tag = function(self._tag)
-        return super()._apply(function, *arguments, **options)
+    def _apply(self, fn: Any, recurse: bool = True) -> Any:
+        self._tag = fn(self._tag)
+        return super()._apply(fn, recurse)  # type: ignore[no-untyped-call, unused-ignore]
 
     def get_extra_state(self) -> Any:
         return encoded(self.layout)
@@ -261,7 +261,7 @@ def _gradient(q: Any, k: Any, v: Any, out: Any, lse: Any, grad: Any, *given: Any
 
 
 def _in_order(x: Any, like: Any) -> Any:
-    """x with the strides that torch.empty_like gives."""
+    """x with the strides that torch.empty_like would give it."""
     wanted = torch.empty_like(like)
     return x if x.stride() == wanted.stride() else wanted.copy_(x)
 

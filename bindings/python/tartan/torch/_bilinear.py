@@ -16,7 +16,7 @@ from tartan import _raw
 from tartan._errors import ShapeError
 from tartan.torch._cells import held_cell
 
-library = torch.library.Library("tartan", "FRAGMENT")  # type: ignore[no-untyped-call, unused-ignore]
+library: Any = torch.library.Library("tartan", "FRAGMENT")  # type: ignore[no-untyped-call, unused-ignore]
 _TAGS = (torch.Tag.pt2_compliant_tag, torch.Tag.needs_fixed_stride_order)
 
 
@@ -103,7 +103,7 @@ class _Operator(torch.autograd.Function):  # type: ignore[misc, unused-ignore]
             cls.setup_context(ctx, given, None)
             return _below(operator, *given)
 
-        cls._below, cls.forward = staticmethod(below), staticmethod(below)  # type: ignore[attr-defined, unused-ignore]
+        cls._below, cls.forward = staticmethod(below), staticmethod(below)  # type: ignore[attr-defined, method-assign, unused-ignore]
         cls._record = staticmethod(plainly(forward, cls.backward))
         return cls
 
@@ -117,7 +117,7 @@ class _Operator(torch.autograd.Function):  # type: ignore[misc, unused-ignore]
 
 
 def _tangent(run: Any, ctx: Any, first_tangent: Any, second_tangent: Any) -> Any:
-    """That of the result, for those of the two tensors, or None."""
+    """The tangent of the result, from the tangents of the two tensors, or None."""
     first, second = ctx.saved_tensors
     parts = [] if first_tangent is None else [run(first_tangent, second, ctx.layout, ctx.size)]
     parts += [] if second_tangent is None else [run(first, second_tangent, ctx.layout, ctx.size)]
@@ -130,7 +130,7 @@ def _below(operator: Any, *given: Any) -> Any:
 
 
 def _one_by_one(run: Any, info: Any, in_dims: Any, first: Any, second: Any, layout: Any, size: Any) -> Any:
-    """The rule of vmap where each entry has values, or gradients of values, of its own."""
+    """The rule of vmap if each entry has its own values, or gradients of values."""
     given = [
         [x] * info.batch_size if dim is None else x.movedim(dim, 0).unbind(0) for x, dim in zip((first, second), in_dims)
     ]
@@ -138,7 +138,7 @@ def _one_by_one(run: Any, info: Any, in_dims: Any, first: Any, second: Any, layo
 
 
 def _over_rows(run: Any, info: Any, in_dims: Any, x: Any, values: Any, layout: Any, size: Any) -> Any:
-    """The rule where values are shared: the batch becomes one of the leading dimensions."""
+    """The rule of vmap for shared values: the batch becomes one of the leading dimensions."""
     if in_dims[1] is None:
         return run(x.movedim(in_dims[0], 0), values, layout, size), 0
     return _one_by_one(run, info, in_dims, x, values, layout, size)
@@ -202,9 +202,10 @@ def _functions(operators: Any, size_of: Any, rows: bool) -> tuple[Any, Any, Any]
 def numbers(size: Any) -> Any:
     """Under torch.jit.trace sizes are tensors, which operators don't take as numbers, and which compute in float32: they become
     constants of the graph. Of another size of images it is refused."""
-    if torch.jit.is_tracing():
+    jit: Any = torch.jit
+    if jit.is_tracing():
         with warnings.catch_warnings():
-            warnings.simplefilter("ignore", torch.jit.TracerWarning)
+            warnings.simplefilter("ignore", jit.TracerWarning)
             return tuple(int(n) for n in size)
     return size
 

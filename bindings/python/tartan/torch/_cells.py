@@ -1,9 +1,9 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Layouts as numbers. An operator of PyTorch takes tensors and numbers, so it is told the number of a cell that holds a layout.
+"""Layouts as numbers. An operator of PyTorch takes tensors and numbers, so it gets the number of a cell that holds a layout.
 
-A module owns a cell and keeps its number for life: when blocks move, the cell holds another layout, and compiled code that calls
-the operator with the number need not be compiled again. What stands in a graph stays for the rest of the process; what torch.func
-calls has a number for the call, and for the backward pass that it records."""
+A module owns a cell and keeps its number for life: when blocks move, the cell holds another layout, and compiled code that calls the
+operator with the number need not be compiled again. Objects in a graph stay for the rest of the process; objects in calls of torch.func
+have a number for the call and for the backward pass that it records."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ _kept: dict[int, Numbered] = {}
 
 
 class Numbered:
-    """What operators find by its number. Once one has, it stays, if it is `lasting`."""
+    """An object that operators find by its number. Once an operator has found it, it stays, if it is `lasting`."""
 
     __slots__ = ("number", "lasting", "__weakref__")
 
@@ -35,8 +35,8 @@ class Numbered:
 
 
 class Cell(Numbered):
-    """A layout whose blocks are known, of one head in modules, and what products need to know of it. `stored` is the layout of
-    values, `shape` their shape on a layout of weights."""
+    """A layout with known blocks (of one head in modules), and what products need to know about it. `stored` is the layout of values,
+    `shape` their shape on a layout of weights."""
 
     __slots__ = ("layout", "stored", "shape", "heads", "rows", "cols", "ragged", "_values", "_matrix")
 
@@ -63,8 +63,8 @@ class Cell(Numbered):
         self._matrix: Optional[BlockMatrix] = None
 
     def matrix(self, values: Any) -> BlockMatrix:
-        """The matrix around the memory of `values`. That of a parameter is kept, and with it its memory, so that no other
-        tensor can have the same address."""
+        """The matrix around the memory of `values`. The matrix of a parameter is kept, and with it its memory, so no other tensor can get
+        the same address."""
         if type(values) is not torch.nn.Parameter or not values.is_contiguous():
             return matrix_of(self.stored, values)
         address = values.data_ptr(), values.dtype
@@ -101,13 +101,12 @@ def cell_at(number: int) -> Any:
 
 
 def held_cell(number: Any) -> Any:
-    """What a backward pass keeps, so that it finds the cell again. Of symbols, modules and graphs keep the cells."""
+    """What a backward pass keeps to find the cell again. For symbols, modules and graphs keep the cells."""
     return cell_at(number) if type(number) is int else None
 
 
 def random_layout(rows: int, cols: int, block: Any, density: float) -> Layout:
-    """Random blocks, as equally many in all block rows and in all block columns as their number allows, by PyTorch's
-    generator."""
+    """Random blocks from PyTorch's generator, spread evenly over block rows and block columns."""
     check_density(density)
     grid = Layout.from_coordinates((rows, cols), block, [], []).grid
     count = count_of(density, grid[0] * grid[1])
@@ -130,7 +129,7 @@ def random_layout(rows: int, cols: int, block: Any, density: float) -> Layout:
 
 
 def count_of(density: float, positions: int) -> int:
-    """How many blocks a density stands for: at least one unless it is 0."""
+    """The number of blocks for a density: at least one unless the density is 0."""
     return max(round(density * positions), 1 if density > 0 and positions > 0 else 0)
 
 

@@ -1,7 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What torch.compile and torch.export look into in the place of functions that call the extension module, which is closed to them.
-Layouts, masks and matrices are constants of a compiled function, which is compiled again where it meets others: `id` has
-PyTorch check that."""
+"""Functions that torch.compile and torch.export trace instead of those that call the extension module, which they cannot enter. Layouts,
+masks and matrices are constants of a compiled function, which is compiled again where it meets others: `id` has PyTorch check that."""
 
 from __future__ import annotations
 
@@ -104,17 +103,25 @@ def _seed_of(seed: Optional[int], x: Any) -> Any:
     return torch.randint(2**62, (), device="cpu") if seed is None else seed
 
 
+def _stands_for(function: Any, copy: Any) -> None:
+    """Has torch.compile look into `copy` where it meets `function`: called by what is compiled, or compiled itself."""
+    function._torchdynamo_inline = function._torchdynamo_orig_callable = copy
+    function._torchdynamo_wrapper_id = id(function)
+
+
 def _inlined(module: types.ModuleType, replaced: dict[str, Any]) -> None:
-    """Have torch.compile look into copies of the functions of a module, in which some names stand for others."""
+    """The same for all functions of a module, whose copies have other things under some names. The copies have code of their own, as
+    what is compiled is kept with the code."""
     names = {**vars(module), **replaced}
     for function in list(vars(module).values()):
         if isinstance(function, types.FunctionType) and function.__module__ == module.__name__:
-            copy = types.FunctionType(function.__code__, names, function.__name__, function.__defaults__, function.__closure__)
+            code = function.__code__.replace(co_name=function.__name__)
+            copy = types.FunctionType(code, names, function.__name__, function.__defaults__, function.__closure__)
             copy.__kwdefaults__ = function.__kwdefaults__
-            function._torchdynamo_inline = copy  # type: ignore[attr-defined]
+            _stands_for(function, copy)
 
 
 _inlined(_operations, {"operation": intercepted, "seed_of": _seed_of})
-_linalg.spmm._torchdynamo_inline = _spmm  # type: ignore[attr-defined]
+_stands_for(_linalg.spmm, _spmm)
 BlockConv.__call__._torchdynamo_inline = _convolve  # type: ignore[attr-defined]
-_attention.attention._torchdynamo_inline = _attend  # type: ignore[attr-defined]
+_stands_for(_attention.attention, _attend)

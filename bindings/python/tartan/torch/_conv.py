@@ -56,6 +56,10 @@ class BlockSparseConv2d(Stored):
     torch.Size([2, 128, 10, 12])
     """
 
+    in_channels: int
+    out_channels: int
+    bias: Any  # a parameter or None
+
     def __init__(
         self, in_channels: int, out_channels: int, kernel_size: Any, stride: Any = 1, padding: Any = 0, dilation: Any = 1,
         bias: bool = True, device: Any = None, dtype: Any = None, *, layout: Optional[Layout] = None, pattern: Any = None,
@@ -154,12 +158,12 @@ class BlockSparseConv2d(Stored):
         return y if bias is None else y + bias.view(-1, 1, 1)
 
     @torch.no_grad()  # type: ignore[misc, untyped-decorator, unused-ignore]
-    def to_dense(self) -> Any:
+    def to_dense(self) -> torch.Tensor:
         """The dense filter [out_channels, in_channels, kernel...], a copy without gradients."""
         matrix = BlockMatrix(self._cell.stored, self.values.detach().cpu().double().numpy())
         return torch.from_numpy(self.conv.to_dense(matrix)).to(self.values)
 
-    def to_conv2d(self) -> Any:
+    def to_conv2d(self) -> torch.nn.Conv2d:
         """An nn.Conv2d that computes the same, with parameters of its own."""
         kernel, padding = self._geometry["kernel"], self._geometry["padding"]
         if any(begin != end for begin, end in padding):
@@ -170,7 +174,7 @@ class BlockSparseConv2d(Stored):
         )  # fmt: skip
         with torch.no_grad():
             conv.weight.copy_(self.to_dense())
-            if self.bias is not None:
+            if conv.bias is not None:
                 conv.bias.copy_(self.bias)
         return conv.train(self.training)
 

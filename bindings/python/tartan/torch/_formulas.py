@@ -12,6 +12,8 @@ import torch
 from tartan import _torch_points
 from tartan._torch_schema import OPERATORS
 
+_vjp: Any = torch.func.vjp  # whose declared results leave one out
+
 
 def _wide(*tensors: Any) -> Any:
     found = tuple(None if x is None else x.double() for x in tensors)
@@ -28,7 +30,7 @@ def _pulled(function: Any, operands: tuple[Any, ...], *grads: Any) -> tuple[Any,
             full[i] = x
         return function(*full)
 
-    results, pull = torch.func.vjp(called, *(operands[i] for i in there))
+    results, pull = _vjp(called, *(operands[i] for i in there))
     if isinstance(results, tuple):
         tangents: Any = tuple(torch.zeros_like(y) if g is None else g for y, g in zip(results, grads))
     else:

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The numbers by which operators of PyTorch know layouts, masks, convolutions and matrices, which are no tensors."""
+"""Numbers that stand for layouts, masks, convolutions and matrices in operators of PyTorch, since they are not tensors."""
 
 from __future__ import annotations
 
@@ -25,8 +25,8 @@ _holders: dict[int, Holder] = {}  # of what stands in graphs, by its identity
 
 
 def number_of(held: Any, holders: Optional[list[Any]] = None) -> int:
-    """The number by which operators know a Layout, BlockMask, BlockConv or BlockMatrix. It stays for the rest of the process, or, if
-    there is a list of holders, as long as the one that is added to it."""
+    """The number that stands for a Layout, BlockMask, BlockConv or BlockMatrix in operators. It stays valid for the rest of the process or,
+    with a list of holders, as long as the holder that is added to the list."""
     if holders is not None:
         own = Holder(held, lasting=False)
         holders.append(own)
@@ -38,7 +38,7 @@ def number_of(held: Any, holders: Optional[list[Any]] = None) -> int:
 
 
 def held_at(number: int) -> Any:
-    """What has the number; of the cell of a module its layout."""
+    """The object with this number; for the cell of a module, its layout."""
     found = cell_at(int(number))
     return found.layout if isinstance(found, Cell) else found.object
 

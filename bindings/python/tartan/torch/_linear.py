@@ -45,6 +45,7 @@ class BlockSparseLinear(Stored):
 
     in_features: int
     out_features: int
+    bias: Any  # a parameter or None
 
     def __init__(
         self, in_features: int, out_features: int, bias: bool = True, device: Any = None, dtype: Any = None, *,
@@ -135,16 +136,17 @@ class BlockSparseLinear(Stored):
             x, values, bias = in_autocast(x, values, bias)
         return block_linear(x, values, bias, self._cell)
 
-    def to_dense(self) -> Any:
+    def to_dense(self) -> torch.Tensor:
         """The weight as a dense tensor [out_features, in_features], 0 where no block is stored. A differentiable copy."""
-        return dense_of(self.values, self.layout)
+        dense: torch.Tensor = dense_of(self.values, self.layout)
+        return dense
 
     @property
-    def weight(self) -> Any:
+    def weight(self) -> torch.Tensor:
         """`to_dense()`, for code that reads the weight of a linear layer. Every access makes the dense weight again."""
         return self.to_dense()
 
-    def to_linear(self) -> Any:
+    def to_linear(self) -> torch.nn.Linear:
         """An nn.Linear that computes the same, with parameters of its own."""
         device, dtype = self.values.device, self.values.dtype
         linear = torch.nn.Linear(self.in_features, self.out_features, self.bias is not None, device="meta", dtype=dtype)

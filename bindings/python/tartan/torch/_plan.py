@@ -73,7 +73,7 @@ class Plan:
         return {o.name: given[self.first_option + i] for i, o in enumerate(self.op.options)}
 
     def layout(self, name: str, given: Any) -> Layout:
-        """That of a matrix, of the operands or of the results."""
+        """The layout of a matrix among the operands or the results."""
         a = next(a for a in (*self.op.inputs, *self.op.outputs) if a.name == name)
         if a.shape.startswith("on "):
             return self.layout(a.shape[len("on ") :], given)
@@ -87,7 +87,7 @@ class Plan:
         return [a for a in self.op.outputs if not a.optional or wanted >> self.optional[a.name] & 1]
 
     def dtype(self, given: Any) -> Any:
-        """That of the operation: of the first operand whose rule is T, or P."""
+        """The dtype of the operation: that of the first operand with rule T or P."""
         for a in self.op.inputs:
             x = given[self.places[a.name]]
             if a.dtype in ("T", "P") and x is not None:
@@ -177,18 +177,18 @@ class Plan:
         return sizes
 
     def _named_dtype(self, given: Any, dtype: Any) -> Any:
-        """That which the first option that is a word names."""
+        """The dtype that the first option that is a word names."""
         word = self.options(given)[next(o.name for o in self.op.options if o.kind == "word")]
         return dtype if word == "same" else getattr(torch, word)
 
     def _image_shape(self, a: Argument, given: Any) -> Optional[tuple[Any, ...]]:
-        """That of a result that is like another image."""
+        """The shape of a result that is like another image."""
         like = a.shape[1:] if a.shape.startswith("=") else None
         x = given[self.places[like]] if like in self.places else None
         return None if x is None else tuple(x.shape)
 
     def _explained(self, given: Any) -> Any:
-        """The same where only the library knows shapes: it explains the call, and runs nothing."""
+        """Results without memory where only the library knows the shapes: it explains the call and runs nothing."""
         like = _first_tensor(given)
         with torch.utils._python_dispatch._disable_current_modes():
             plain = [

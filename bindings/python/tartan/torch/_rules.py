@@ -15,6 +15,8 @@ from tartan.torch._held import number_of
 from tartan.torch._plan import Plan
 from tartan.torch._tangents import have_tangents, named_formula, refusal, tangents_of
 
+_vjp: Any = torch.func.vjp  # whose declared results leave one out
+
 
 class Gradient:
     """How the gradient of an operator is called: where each of its arguments is found."""
@@ -43,7 +45,7 @@ class Gradient:
         self.outputs = outputs
 
     def arguments(self, plan: Plan, given: list[Any], results: dict[str, Any], grads: dict[str, Any], holders: Any) -> list[Any]:
-        """Those of the gradient but for the last, which says what is wanted; for `holders` see `number_of`."""
+        """The arguments of the gradient without the last one, which says what is wanted; for `holders` see `number_of`."""
         arguments: list[Any] = []
         for kind, place in self.sources:
             if kind == "grad":
@@ -152,7 +154,7 @@ def _by_formula(plan: Plan, given: list[Any], grads: dict[str, Any], needs: Any)
     names = [a.name for a in plan.op.inputs if needs[plan.places[a.name]]]
     operands = [given[plan.places[name]] for name in names]
     with torch.enable_grad():
-        results, pull = torch.func.vjp(named_formula(plan, given, names), *operands)
+        results, pull = _vjp(named_formula(plan, given, names), *operands)
         tangents = tuple(
             torch.zeros_like(y) if grads.get(a.name) is None else grads[a.name].to(y.dtype) for a, y in zip(plan.made(given), results)
         )

@@ -16,6 +16,8 @@ from tartan._errors import ArgumentError, ArgumentTypeError
 from tartan.torch._conv import BlockSparseConv2d
 from tartan.torch._stored import Stored, rearranged, sources_of
 
+_dense_filter_gradient: Any = torch.nn.grad.conv2d_weight  # type: ignore[attr-defined, unused-ignore]
+
 class StructureChange(NamedTuple):
     """What a step did to a layer: the numbers of blocks removed, moved, and stored now."""
 
@@ -166,7 +168,7 @@ class Sparsifier:
     # ---- Growth ----
 
     def _growth_of(self, name: str, layer: Stored) -> Any:
-        """What any place of a layer is worth, on the host; None where places are random or nothing moves."""
+        """The scores of all positions of a layer, on the host; None if positions are random or nothing moves."""
         if self.growth == "random" or self.swap == 0 or (self.steps == self.end and self.decay != "constant"):
             return None
         found = self._growth.get(name)
@@ -303,5 +305,5 @@ def _filter_gradient(layer: BlockSparseConv2d, x: Any, grad: Any) -> Any:
     (top, bottom), (left, right) = geometry["padding"]
     x = torch.nn.functional.pad(x, (left, right, top, bottom))
     shape = (layer.out_channels, layer.in_channels, *geometry["kernel"])
-    found = torch.nn.grad.conv2d_weight(x, shape, grad, geometry["stride"], 0, geometry["dilation"])
+    found = _dense_filter_gradient(x, shape, grad, geometry["stride"], 0, geometry["dilation"])
     return found.float().square().sum((2, 3)).sqrt()

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What modules with block-sparse parameters share: the layout, its place in state dicts, copies and changes of layout."""
+"""Parts shared by modules with block-sparse parameters: the layout, its place in state dicts, copies and changes of layout."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ EXTRA = "_extra_state"
 class Stored(torch.nn.Module):  # type: ignore[misc, unused-ignore]
     """A module with `values` [blocks, block rows, block columns] on a `layout`."""
 
-    values: Any
+    values: torch.nn.Parameter
     _cell: Cell
     # An empty tensor whose length is the number of the cell. Numbers in modules are constants to torch.compile, lengths are not:
     # one compilation serves all layers of equal sizes.
@@ -66,7 +66,7 @@ class Stored(torch.nn.Module):  # type: ignore[misc, unused-ignore]
         replace(self.values, values)
 
     def _clear_padding(self) -> None:
-        """Zeros in what ragged blocks have beyond the edges."""
+        """Set the padding of ragged blocks to zero."""
         layout = self.layout
         if not self._cell.ragged or layout.blocks == 0:
             return
@@ -96,13 +96,13 @@ class Stored(torch.nn.Module):  # type: ignore[misc, unused-ignore]
     # ---- Copies, devices ----
 
     def __setstate__(self, state: Any) -> None:
-        super().__setstate__(state)
+        super().__setstate__(state)  # type: ignore[no-untyped-call, unused-ignore]
         self._mark(self._tag.device)  # the copy has a cell of its own
 
-    def _apply(self, function: Any, *arguments: Any, **options: Any) -> Any:
+    def _apply(self, fn: Any, recurse: bool = True) -> Any:
         self._cell.forget()
-        self._tag = function(self._tag)
-        return super()._apply(function, *arguments, **options)
+        self._tag = fn(self._tag)
+        return super()._apply(fn, recurse)  # type: ignore[no-untyped-call, unused-ignore]
 
     # ---- State dicts ----
 
@@ -174,7 +174,7 @@ def replace(tensor: Any, content: Any) -> None:
 
 
 def shape_of(stored: Layout) -> tuple[int, int, int]:
-    """That of values."""
+    """The shape of values."""
     return (stored.blocks, *stored.block_shape)
 
 

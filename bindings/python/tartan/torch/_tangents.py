@@ -15,9 +15,11 @@ from tartan._errors import UnsupportedError
 from tartan._arrays import has_tangent
 from tartan.torch._plan import Plan
 
+_vjp: Any = torch.func.vjp  # whose declared results leave one out
+
 
 def have_tangents(*tensors: Any) -> bool:
-    """Whether forward-mode differentiation follows one of them."""
+    """Whether forward-mode differentiation tracks one of them."""
     return any(map(has_tangent, tensors))
 
 
@@ -43,7 +45,7 @@ def named_formula(plan: Plan, given: Any, names: list[str]) -> Any:
 
 def _pushed(pull: Any, zeros: Any, tangents: Any) -> Any:
     """J t for `pull`, which is u -> J^T u, at u = 0."""
-    results, push = torch.func.vjp(pull, *zeros)
+    results, push = _vjp(pull, *zeros)
     return push(tuple(t.to(y.dtype).expand_as(y) for y, t in zip(results, tangents)))
 
 
@@ -83,6 +85,6 @@ def _of_formula(plan: Plan, given: list[Any], tangents: Any) -> dict[str, Any]:
         raise refusal(plan.op.called)
     names = [a.name for a in plan.op.inputs if tangents[plan.places[a.name]] is not None]
     formula = named_formula(plan, given, names)
-    results, pull = torch.func.vjp(formula, *(given[plan.places[name]] for name in names))
+    results, pull = _vjp(formula, *(given[plan.places[name]] for name in names))
     pushed = _pushed(lambda *grads: pull(grads), [torch.zeros_like(y) for y in results], [tangents[plan.places[name]] for name in names])
     return dict(zip((a.name for a in plan.made(given)), pushed))

@@ -1,0 +1,151 @@
+/* SPDX-License-Identifier: Apache-2.0
+ * How sums of element-wise functions are shared among threads, and how partial sums are added up. */
+#ifndef TARTAN_CUDA_POINTS_SUM_CUT_CUH
+#define TARTAN_CUDA_POINTS_SUM_CUT_CUH
+
+#include "kernels/points.cuh"
+
+namespace tartan_cuda {
+namespace {
+
+constexpr int RESULT = TARTAN_CUDA_SUM_RESULT;
+
+/* How the threads of a CTA share work: `across` results, or units of results, and for each `deep` threads that sum. */
+struct Cut {
+    int32_t across, deep;
+    int32_t results; /* of a thread */
+    int32_t terms;   /* summed units or elements that a thread visits at once */
+    int64_t kept;    /* results, in units if `results` is more than 1 */
+    int64_t tiles;   /* of `across` of these */
+    int64_t slices, per_slice;
+    bool lanes_sum;  /* neighbouring threads sum for one result */
+    double *partial; /* [sums][slices][results], or NULL for one slice */
+};
+
+/* Arrays before the results. */
+enum { OF_Y_GRAD, OF_A, OF_B };
+
+/* Result `number` of the units' results, of the sum `which`. */
+__device__ __forceinline__ void store_result(const tartan_cuda_sweep &s, const Cut &c, int64_t number,
+                                             double sum, int32_t which = 0) {
+    const tartan_cuda_swept &a = s.array[RESULT + which];
+    const tartan_cuda_axes &axes = s.axes[TARTAN_CUDA_KEPT];
+    int64_t unit = number / c.results, place = (number - unit * c.results) * a.next;
+    for (int32_t d = 0; d < axes.ndim; d++) {
+        place += unit % axes.length[d] * a.step[TARTAN_CUDA_KEPT][d];
+        unit /= axes.length[d];
+    }
+    tartan_cuda_by_dtype(a.dtype, [&](auto tag) {
+        using T = typename decltype(tag)::type;
+        ((T *)a.data)[place] = tartan_cuda_to<T>(sum);
+    });
+}
+
+/* The threads that sum for a result put their sums together; that of the only slice is the result. */
+template <int N>
+__device__ __forceinline__ void put_together(double (&sum)[N], const tartan_cuda_sweep &s, const Cut &c,
+                                             int32_t mine, int64_t slice, int64_t kept, double *room,
+                                             int32_t which = 0) {
+    const int32_t thread = threadIdx.x;
+    if (c.results < N) {
+#pragma unroll
+        for (int i = 0; i < (N / 2); i++) sum[i] += sum[i + (N / 2)];
+    }
+    if (c.results == 1) {
+#pragma unroll
+        for (int i = 1; i < (N / 2); i++) sum[0] += sum[i];
+    }
+    const int32_t step_of = c.lanes_sum ? 1 : c.across;
+#pragma unroll
+    for (int i = 0; i < N; i++) {
+        if (i >= c.results) break;
+        __syncthreads(); /* the numbers before were read */
+        room[thread] = sum[i];
+        for (int32_t step = c.deep / 2; step > 0; step /= 2) {
+            __syncthreads();
+            if (mine < step) room[thread] += room[thread + step * step_of];
+        }
+        if (mine > 0 || kept >= c.kept) continue;
+        const int64_t number = kept * c.results + i;
+        if (c.slices == 1)
+            store_result(s, c, number, room[thread], which);
+        else
+            c.partial[(which * c.slices + slice) * c.kept * c.results + number] = room[thread];
+    }
+}
+
+/* ---- The sums of all slices ---- */
+
+constexpr int COLUMNS = 32, ROWS = 32;
+
+/* Adds up the partial sums of all slices, in the y-th row of CTAs those of sum y. */
+__global__ void __launch_bounds__(COLUMNS *ROWS)
+    add_slices(const __grid_constant__ tartan_cuda_sweep s, const Cut c) {
+    __shared__ double room[ROWS][COLUMNS + 1];
+    const int64_t all = c.kept * c.results;
+    const double *const partial = c.partial + blockIdx.y * c.slices * all;
+    for (int64_t first = (int64_t)blockIdx.x * COLUMNS; first < all; first += (int64_t)gridDim.x * COLUMNS) {
+        const int64_t n = first + threadIdx.x;
+        double sum = 0;
+        if (n < all) {
+#pragma unroll 4
+            for (int64_t slice = threadIdx.y; slice < c.slices; slice += ROWS)
+                sum += partial[slice * all + n];
+        }
+        room[threadIdx.y][threadIdx.x] = sum;
+        __syncthreads();
+        /* Warp y has the sums of column y. */
+        sum = room[threadIdx.x][threadIdx.y];
+        for (int step = 16; step > 0; step /= 2) sum += __shfl_xor_sync(~0u, sum, step);
+        const int64_t mine = first + threadIdx.y;
+        if (threadIdx.x == 0 && mine < all) store_result(s, c, mine, sum, (int32_t)blockIdx.y);
+        __syncthreads(); /* room was read */
+    }
+}
+
+inline int32_t power_of_two(int64_t n, int32_t most) {
+    int32_t power = 1;
+    while (power < n && power < most) power *= 2;
+    return power;
+}
+
+enum { CTAS = 1056, MOST_SLICES = 1024, TURNS = 4 };
+
+template <typename S> Cut cut_of(const tartan_cuda_sweep &s, bool flat) {
+    Cut c = {};
+    const int64_t summed = s.axes[TARTAN_CUDA_SUMMED].elements;
+    c.lanes_sum = s.inner == TARTAN_CUDA_SUMMED;
+    c.results = s.unit > 1 && !c.lanes_sum ? s.unit : 1;
+    c.terms = flat || s.unit == SLOTS<S> ? 1 : s.unit == 1 ? SLOTS<S> : GROUPS;
+    c.kept = s.axes[TARTAN_CUDA_KEPT].elements;
+    if (c.lanes_sum) {
+        /* A thread has a visit's worth of terms, if there are threads enough. */
+        c.deep = power_of_two(summed, 32);
+        while (c.deep > 1 && summed <= (int64_t)c.deep / 2 * c.terms && c.kept * c.deep > 2 * CTAS * THREADS)
+            c.deep /= 2;
+        while (c.deep < THREADS && summed > (int64_t)c.deep * c.terms * TURNS &&
+               c.kept * c.deep < CTAS * THREADS)
+            c.deep *= 2;
+        c.across = THREADS / c.deep;
+    } else {
+        c.across = power_of_two(c.kept, 32);
+        while (c.across < THREADS && c.across < c.kept && (int64_t)THREADS / c.across * c.terms > summed)
+            c.across *= 2;
+        c.deep = THREADS / c.across;
+    }
+    c.tiles = (c.kept + c.across - 1) / c.across;
+    const int64_t turn = (int64_t)c.deep * c.terms, turns = (summed + turn - 1) / turn;
+    int64_t slices = CTAS / (c.tiles > 0 ? c.tiles : 1);
+    if (slices > turns / TURNS) slices = turns / TURNS;
+    if (slices > MOST_SLICES) slices = MOST_SLICES;
+    if (slices < 1) slices = 1;
+    c.per_slice = (turns + slices - 1) / slices * turn;
+    c.slices = c.per_slice > 0 ? (summed + c.per_slice - 1) / c.per_slice : 1;
+    if (c.slices < 1) c.slices = 1;
+    return c;
+}
+
+} // namespace
+} // namespace tartan_cuda
+
+#endif
