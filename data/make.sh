@@ -18,3 +18,4 @@ Rscript "$here/make_us_counties.R" "$scratch/us_counties.mtx"
 "$here/make_genesis.sh" "$here/genesis.txt" # needs Debian's packages bible-kjv and bible-kjv-text
 MPLBACKEND=agg "$PYTHON" "$here/make_transformer.py" "$here/transformer.h5"
 "$PYTHON" "$here/cases/make_cases.py"
+"$PYTHON" "$here/cases/make_training.py"

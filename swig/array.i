@@ -23,7 +23,7 @@
  *     char **OUT_TEXT                                  no input; the text is the result (tartan_text_free)
  *     T **out, T * and const T *                       handle made and handle used, T being tartan_context,
  *                                                      tartan_layout, tartan_block_mask, tartan_matrix,
- *                                                      tartan_file, tartan_buffer, tartan_conv
+ *                                                      tartan_file, tartan_buffer, tartan_conv, tartan_sparsifier
  *     const tartan_block_mask *OPTIONAL_MASK           handle used, or nothing: NULL
  *     const tartan_layout *OPTIONAL_LAYOUT             the same
  *     const char *OPTIONAL_TEXT                        UTF-8, or nothing: NULL
@@ -94,6 +94,7 @@
     (double *out_reach, int64_t nout_reach),
     (double *out_norms, int64_t nout_norms),
     (double *out_gates, int64_t nout_gates),
+    (double *out_rates, int64_t nout_rates),
     (double *out_diagonal, int64_t nout_diagonal),
     (double *out_results, int64_t nout_results)
 };

@@ -34,6 +34,7 @@
 %delobject tartan_file_free;
 %delobject tartan_buffer_free;
 %delobject tartan_conv_free;
+%delobject tartan_sparsifier_free;
 %newobject tartan_layout_retain;
 %newobject tartan_conv_retain;
 
@@ -48,6 +49,8 @@
 %ignore tartan_keep;
 %ignore tartan_block_mask_from_rule;
 %ignore tartan_layout_from_rule;
+/* Languages have lists of matrices of their own, and take a step in its parts. */
+%ignore tartan_sparsifier_step;
 %ignore TARTAN_API;
 
 %include "tartan/status.h"
@@ -62,6 +65,7 @@
 %include "tartan/conv.h"
 %include "tartan/device.h"
 %include "tartan/io.h"
+%include "tartan/sparsifier.h"
 %include "tartan/windows.h"
 
 /* Languages call operations by tartan_op_run, but products, whose calls must cost little, by themselves. */

@@ -56,6 +56,7 @@ enum tartan_i_magic {
     TARTAN_I_BUFFER = 0x54425546,     /* "TBUF" */
     TARTAN_I_BLOCK_MASK = 0x54424d4b, /* "TBMK" */
     TARTAN_I_CONV = 0x54434f4e,       /* "TCON" */
+    TARTAN_I_SPARSIFIER = 0x54535052, /* "TSPR" */
 };
 static inline bool tartan_i_is(const void *handle, uint32_t magic) {
     return handle != NULL && *(const uint32_t *)handle == magic;

@@ -16,6 +16,7 @@
 #include "tartan/matrix.h"
 #include "tartan/operation.h"
 #include "tartan/operations.h"
+#include "tartan/sparsifier.h"
 #include "tartan/structure.h"
 #include "tartan/threads.h"
 #include "tartan/windows.h"

@@ -101,7 +101,7 @@
 %tartan_lists(tartan_compressed, tartan_py_compressed, "_Compressed")
 %tartan_lists(tartan_channel_sets, tartan_py_channel_sets, "_ChannelSets")
 
-/* ---- Handles. Files serve one call at a time; of contexts the library sees to that. ---- */
+/* ---- Handles. Files and sparsifiers serve one call at a time; of contexts the library sees to that. ---- */
 
 %define %tartan_handle(TYPE, KIND, EXCLUSIVE)
 %typemap(in) TYPE * (PyObject *handle_used = NULL), const TYPE * (PyObject *handle_used = NULL) {
@@ -124,6 +124,7 @@
 %tartan_handle(tartan_file, TARTAN_PY_FILE, true)
 %tartan_handle(tartan_buffer, TARTAN_PY_BUFFER, false)
 %tartan_handle(tartan_conv, TARTAN_PY_CONV, false)
+%tartan_handle(tartan_sparsifier, TARTAN_PY_SPARSIFIER, true)
 
 /* A matrix that is written (all that are not const, but for one that a file keeps). */
 %typemap(in) tartan_matrix * (PyObject *handle_used = NULL) {

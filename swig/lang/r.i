@@ -159,6 +159,7 @@ TARTAN_R_HANDLE(matrix)
 TARTAN_R_HANDLE(file)
 TARTAN_R_HANDLE(buffer)
 TARTAN_R_HANDLE(conv)
+TARTAN_R_HANDLE(sparsifier)
 TARTAN_R_PLAIN(const tartan_block_mask *OPTIONAL_MASK)
 %typemap(in) const tartan_block_mask *OPTIONAL_MASK {
     $1 = $input == R_NilValue ? NULL : tartan_r_as_block_mask($input, "$1_name");

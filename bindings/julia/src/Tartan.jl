@@ -67,6 +67,7 @@ include("assembly.jl")
 include("gradient_images.jl")
 include("explain.jl")
 include("files.jl")
+include("sparsifier.jl")
 include("serialization.jl")
 include("show.jl")
 include("extensions.jl")
@@ -89,6 +90,7 @@ export Windows, windows_text, windows_for_conv, active_windows, window_gather, w
 export to_device, to_host, DeviceArray, DeviceBlockSparseMatrix, explain, update!, isdynamic
 export BlockFile, store!, layouts, matrices, gates, metadata, save, load
 export value_and_gradient, untracked
+export Sparsifier, step!, observe!, add_growth!, needs_growth, learning_rates
 export nnz, nonzeros, findnz, sparse, mul!, dropzeros, blockdiag
 
 # The path of the library, looked up when the package is loaded, not when it is precompiled.

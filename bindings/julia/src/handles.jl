@@ -33,6 +33,7 @@ free(x::Ptr{Raw.tartan_matrix}) = Raw.tartan_matrix_free(x)
 free(x::Ptr{Raw.tartan_file}) = Raw.tartan_file_free(x)
 free(x::Ptr{Raw.tartan_buffer}) = Raw.tartan_buffer_free(x)
 free(x::Ptr{Raw.tartan_conv}) = Raw.tartan_conv_free(x)
+free(x::Ptr{Raw.tartan_sparsifier}) = Raw.tartan_sparsifier_free(x)
 
 @noinline function release(handle::Handle)
     free(handle.address)
@@ -86,6 +87,7 @@ name_of(::Type{Raw.tartan_matrix}) = "BlockSparseMatrix"
 name_of(::Type{Raw.tartan_file}) = "BlockFile"
 name_of(::Type{Raw.tartan_buffer}) = "DeviceArray"
 name_of(::Type{Raw.tartan_conv}) = "BlockConv"
+name_of(::Type{Raw.tartan_sparsifier}) = "Sparsifier"
 
 # Julia's collector does not see C's memory, so it is triggered when much of that was allocated since its last
 # run.

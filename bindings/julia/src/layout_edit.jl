@@ -105,16 +105,19 @@ Sources: Zhu, Gupta, "To prune, or not to prune" (2017); Evci et al., "Rigging t
 function evolve(layout::BlockLayout, scores::AbstractVector{<:Real}, step::Integer; growth = nothing, density = nothing, initial = 1,
                 curve = :cubic, threshold = nothing, swap = 0, decay = :cosine, start::Integer = 0, stop = nothing,
                 every::Integer = 1, seed::Integer = 0)
+    schedule = schedule_text(density, initial, curve, threshold, swap, decay, start, stop, every, seed)
+    evolved = BlockLayout(Raw.tartan_layout_evolve(layout, numbers(scores, "scores"), growth_of(layout, growth), step, schedule))
+    return evolved == layout ? layout : evolved
+end
+function schedule_text(density, initial, curve, threshold, swap, decay, start, stop, every, seed)
     ways = (cubic = 0, linear = 1, cosine = 2, constant = 3)
     code_of(ways, curve, "curve")
     code_of(ways, decay, "decay")
     number(name, x) = x === nothing ? "" : option_text(name, Float64(real_factor(x, name)))
     whole_number(name, x) = x === nothing ? "" : option_text(name, whole(x, name))
-    schedule = string(number("density", density), number("initial", initial), "curve=", curve, " ", number("threshold", threshold),
-                      number("swap", swap), "decay=", decay, " ", whole_number("begin", start), whole_number("end", stop),
-                      whole_number("every", every), whole_number("seed", seed))
-    evolved = BlockLayout(Raw.tartan_layout_evolve(layout, numbers(scores, "scores"), growth_of(layout, growth), step, schedule))
-    return evolved == layout ? layout : evolved
+    return string(number("density", density), number("initial", initial), "curve=", curve, " ", number("threshold", threshold),
+                  number("swap", swap), "decay=", decay, " ", whole_number("begin", start), whole_number("end", stop),
+                  whole_number("every", every), whole_number("seed", seed))
 end
 growth_of(layout, ::Nothing) = nothing
 function growth_of(layout, growth)

@@ -20,6 +20,7 @@ const FUNCTION_NAMES = Dict(
     "tartan_conv_get_layout" => "the layout of the BlockConv", "tartan_layout_from_windows" => "BlockLayout(windows, ...)",
     "tartan_layout_from_device_mask" => "BlockLayout", "tartan_layout_from_device_scores" => "BlockLayout",
     "tartan_layout_to_host" => "to_host", "tartan_matrix_to_host" => "to_host", "tartan_matrix_cast" => "BlockSparseMatrix{T}",
+    "tartan_sparsifier_add_growth" => "add_growth!", "tartan_sparsifier_add_scores" => "observe!", "tartan_sparsifier_prepare" => "step!",
 )
 
 # Options are one text in C.

@@ -14,8 +14,8 @@ typedef struct handle {
 } handle;
 
 static PyTypeObject *handle_type;
-static const char *const kinds[] = {"context", "layout", "block mask", "matrix",
-                                    "file",    "buffer", "convolution"};
+static const char *const kinds[] = {"context", "layout", "block mask",  "matrix",
+                                    "file",    "buffer", "convolution", "sparsifier"};
 
 static bool python_ends(void) {
 #if PY_VERSION_HEX >= 0x030D0000
@@ -47,6 +47,9 @@ static void free_owned(tartan_py_kind kind, void *pointer) {
         break;
     case TARTAN_PY_CONV:
         tartan_conv_free(pointer);
+        break;
+    case TARTAN_PY_SPARSIFIER:
+        tartan_sparsifier_free(pointer);
         break;
     }
 }

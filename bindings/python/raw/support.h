@@ -42,6 +42,7 @@ typedef enum tartan_py_kind {
     TARTAN_PY_FILE,
     TARTAN_PY_BUFFER,
     TARTAN_PY_CONV,
+    TARTAN_PY_SPARSIFIER,
 } tartan_py_kind;
 
 /* Lets Ctrl-C and what other signal handlers raise end long calls of a context, on Python's main thread (context.c). */

@@ -55,6 +55,7 @@ from tartan._matrix import BlockMatrix
 from tartan._patterns import patterns, reorder_blocks, reverse_cuthill_mckee
 from tartan._residual import residual_unit
 from tartan._sequences import packed
+from tartan._sparsifier import Sparsifier
 from tartan._transposed import TransposedMatrix
 from tartan._verify import verify
 from tartan._windows import window_gather, window_scatter, windows_for_conv
@@ -82,7 +83,7 @@ __all__ = [
     "ArgumentError", "ArgumentIndexError", "ArgumentTypeError", "Assembly", "Bandwidth", "BlockConv", "BlockMask", "BlockMatrix", "Collection", "Context",
     "DTypeError", "DeviceArray", "DeviceError", "File", "FileError", "FormatError", "HandleError", "HandleTypeError",
     "InternalError", "Layout", "LayoutError", "NotFoundError", "OutOfMemoryError", "RowSpread", "ShapeError",
-    "SizeOverflowError", "TartanError", "TransposedMatrix", "UnsupportedError", "VersionError", "attention",
+    "SizeOverflowError", "Sparsifier", "TartanError", "TransposedMatrix", "UnsupportedError", "VersionError", "attention",
     "attention_bias_gradient", "attention_gradient", "block_array", "block_diag",
     "channel_linear", "channel_linear_gradient",
     "checksum", "cpu_kernels", "default_context", "explain", "from_flex_attention", "get_num_threads",

@@ -21,6 +21,7 @@ from tartan._store import compression, encode_path, json_text, readable, writabl
 from tartan._transposed import TransposedMatrix
 
 Thing = Union[Layout, BlockMatrix, Array]
+Put = Any  # a Thing, or a Sparsifier, which puts itself into a file
 _KINDS = {"layout": _raw.TARTAN_KIND_LAYOUT, "matrix": _raw.TARTAN_KIND_MATRIX, "array": _raw.TARTAN_KIND_ARRAY}
 _NAMES = {code: kind for kind, code in _KINDS.items()}
 Range = Union[slice, range, tuple[int, int]]
@@ -204,12 +205,18 @@ class File(Closing, Mapping[str, Thing]):
 
     # ---- Changing and saving ----
 
-    def put(self, name: str, thing: Thing, *, gates: Any = None, metadata: Any = None) -> None:
+    def put(self, name: str, thing: Put, *, gates: Any = None, metadata: Any = None) -> None:
         """Store a layout, a matrix or a copy of an array under a name, in place of an object with that name. A
-        transpose is copied. Layouts have a name space of their own. `metadata` is anything that JSON can express."""
+        transpose is copied. Layouts have a name space of their own. `metadata` is anything that JSON can express.
+        A `Sparsifier` becomes several objects, which `Sparsifier.load` reads."""
         self._put(name, thing, gates, json_text(metadata))
 
-    def _put(self, name: str, thing: Thing, gates: Any, text: Optional[str]) -> None:
+    def _put(self, name: str, thing: Put, gates: Any, text: Optional[str]) -> None:
+        if hasattr(thing, "_put_into"):
+            if gates is not None or text is not None:
+                raise ArgumentError(f"gates or metadata are given with a {type(thing).__name__}, which has none")
+            thing._put_into(self._handle, name)
+            return
         thing = _checked(name, thing, gates)
         if isinstance(thing, BlockMatrix):
             _raw.tartan_file_put_matrix(self._handle, name, thing._handle, optional_gates(gates), text)
@@ -423,9 +430,9 @@ def _listed(names: Any) -> str:
     return "none" if not few else ", ".join(few[:8] + ["..."] * (len(few) > 8))
 
 
-def save(path: Any, things: Union[Thing, Mapping[str, Thing]], *, compress: bool = False, append: bool = False) -> None:
-    """Write a layout, a matrix, or a dict of several and of arrays by name, to one file, which may be a binary file
-    object. Collections from `load_all` or ``File(path)`` are written with all their gates and metadata. With
+def save(path: Any, things: Union[Thing, Mapping[str, Put]], *, compress: bool = False, append: bool = False) -> None:
+    """Write a layout, a matrix, or a dict of several, of arrays and of a `Sparsifier` by name, to one file, which may be a
+    binary file object. Collections from `load_all` or ``File(path)`` are written with all their gates and metadata. With
     ``append=True`` they are added to the file and replace objects with the same names; other objects are not
     rewritten.
 

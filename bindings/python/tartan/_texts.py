@@ -24,6 +24,9 @@ _FUNCTIONS = {
     "tartan_function": "function",
     "tartan_norm_kind": "norm",
     "tartan_reduction": "reduction",
+    "tartan_sparsifier_add_growth": "Sparsifier.add_growth",
+    "tartan_sparsifier_add_scores": "Sparsifier.observe",
+    "tartan_sparsifier_prepare": "Sparsifier.step",
 }
 
 # Arguments, by the functions that have them.
@@ -59,6 +62,10 @@ _ARGUMENTS: dict[str, Mapping[str, str]] = {
     "tartan_matrix_to_dense": {"dense": "out"},
     "tartan_matrix_triangle": {"offset": "k"},
     "tartan_reorder_rcm": _LISTS,
+    "tartan_sparsifier_add_scores": {"scores": "gradients"},
+    "tartan_sparsifier_create": {
+        "options has density and threshold": "density and threshold are given", "options has end=": "end is ", "options has": "schedule has",
+    },
 }
 
 # A frame is one argument in C; options are one text.

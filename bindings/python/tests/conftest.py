@@ -51,7 +51,7 @@ def torch():
 
 # The first word of a message that speaks of an argument, and objects that need not be arguments.
 ARGUMENT = re.compile(r"(?:\w+: )?(\w+)(?:\[[\d, ]*\])? (?:is|has|overlaps|ends|begins|cannot|holds) ")
-OBJECTS = {"context", "conv", "file", "layout", "mask", "matrix"}
+OBJECTS = {"context", "conv", "file", "layout", "mask", "matrix", "sparsifier"}
 
 
 def names_in_stack(frame):

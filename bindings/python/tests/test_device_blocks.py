@@ -177,3 +177,15 @@ def test_scatter_refuses(rng):
         a.scatter(b.values, [0])
     with pytest.raises(tartan.ArgumentError, match="overlaps"):
         a.scatter(a, [0, 1, 2, 3])
+
+
+def test_a_sparsifier_moves_weights_on_a_device(rng):
+    w = BlockMatrix.zeros(random_layout(rng, (64, 64), 8, 0.9)).fill_normal(seed=1)
+    here, there = (tartan.Sparsifier(w, density=0.3, swap=0.2, growth="random", end=4) for _ in range(2))
+    far, far_mean, mean = w.to_device("cuda"), (w * 2).to_device("cuda"), w * 2
+    for _ in range(4):
+        w, mean = here.step(w, mean)
+        far, far_mean = there.step(far, far_mean)
+    assert w.blocks < 40
+    assert_same(far, w)
+    assert_same(far_mean, mean)

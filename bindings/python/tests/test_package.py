@@ -47,6 +47,7 @@ MODULES = [
     "._reductions",
     "._sequences",
     "._sparse",
+    "._sparsifier",
     "._store",
     "._transposed",
 ]

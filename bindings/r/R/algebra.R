@@ -80,32 +80,42 @@ block_keep <- function(x, count, scores = block_norms(x)) {
   .reshaped(x, tartan_layout_keep_largest(.layout_of(x), .numbers(scores, "scores"), .count(count, "count")))
 }
 
+.ways <- c("cubic", "linear", "cosine", "constant")
+
+# C's text of an option that is a number, if there is one.
+.number_option <- function(value, name) {
+  if (is.null(value)) return(NULL)
+  if (length(value) != 1L) .fail("argument", "%s is %s, expected one number", name, .shown(value))
+  paste0(name, "=", tartan_r_decimal(.numbers(value, name)))
+}
+.whole_option <- function(value, name) if (!is.null(value)) sprintf("%s=%.0f", name, .count(value, name))
+.schedule <- function(density, initial, curve, threshold, swap, decay, begin, end, every, seed) {
+  paste(c(.number_option(density, "density"), .number_option(initial, "initial"), paste0("curve=", curve),
+          .number_option(threshold, "threshold"), .number_option(swap, "swap"), paste0("decay=", decay),
+          .whole_option(begin, "begin"), .whole_option(end, "end"), .whole_option(every, "every"), .whole_option(seed, "seed")),
+        collapse = " ")
+}
+
+# Numbers for all places of a grid, in the order of C: rows of the grid one after the other.
+.growth_of <- function(layout, growth) {
+  size <- c(.grid_of(layout), layout@frame[5L])
+  expected <- if (size[3L] > 1) size else size[1:2]
+  growth <- array(.numbers(growth, "growth"), dim(growth))
+  if (!identical(as.double(dim(growth)), as.double(expected))) {
+    .fail("shape", "growth is %s, expected %s (the grid of blocks)", paste(dim(growth), collapse = " x "),
+          paste(expected, collapse = " x "))
+  }
+  as.vector(aperm(growth, c(2L, 1L, 3L)[seq_along(expected)]))
+}
+
 block_evolve <- function(x, step, scores = block_norms(x), growth = NULL, density = NULL, initial = 1,
                          curve = c("cubic", "linear", "cosine", "constant"), threshold = NULL, swap = 0,
                          decay = c("cosine", "linear", "cubic", "constant"), begin = 0, end = NULL, every = 1, seed = 0) {
-  ways <- c("cubic", "linear", "cosine", "constant")
-  curve <- if (missing(curve)) "cubic" else .choose(curve, ways, "curve")
-  decay <- if (missing(decay)) "cosine" else .choose(decay, ways, "decay")
+  curve <- if (missing(curve)) "cubic" else .choose(curve, .ways, "curve")
+  decay <- if (missing(decay)) "cosine" else .choose(decay, .ways, "decay")
   layout <- .layout_of(x)
-  if (!is.null(growth)) {
-    size <- c(.grid_of(layout), layout@frame[5L])
-    expected <- if (size[3L] > 1) size else size[1:2]
-    growth <- array(.numbers(growth, "growth"), dim(growth))
-    if (!identical(as.double(dim(growth)), as.double(expected))) {
-      .fail("shape", "growth is %s, expected %s (the grid of blocks)", paste(dim(growth), collapse = " x "),
-            paste(expected, collapse = " x "))
-    }
-    growth <- as.vector(aperm(growth, c(2L, 1L, 3L)[seq_along(expected)])) # C has rows of the grid one after the other
-  }
-  number <- function(value, name) {
-    if (is.null(value)) return(NULL)
-    if (length(value) != 1L) .fail("argument", "%s is %s, expected one number", name, .shown(value))
-    paste0(name, "=", tartan_r_decimal(.numbers(value, name)))
-  }
-  whole <- function(value, name) if (!is.null(value)) sprintf("%s=%.0f", name, .count(value, name))
-  schedule <- paste(c(number(density, "density"), number(initial, "initial"), paste0("curve=", curve),
-                      number(threshold, "threshold"), number(swap, "swap"), paste0("decay=", decay), whole(begin, "begin"),
-                      whole(end, "end"), whole(every, "every"), whole(seed, "seed")), collapse = " ")
+  if (!is.null(growth)) growth <- .growth_of(layout, growth)
+  schedule <- .schedule(density, initial, curve, threshold, swap, decay, begin, end, every, seed)
   evolved <- .new_layout(tartan_layout_evolve(layout, .numbers(scores, "scores"), growth, .count(step, "step"), schedule))
   if (identical(evolved@identity, layout@identity)) return(x)
   if (.is_matrix(x)) block_project(x, evolved) else evolved

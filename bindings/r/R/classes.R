@@ -29,6 +29,9 @@ setClass("BlockConv",
 
 setClass("BlockFile", slots = c(handle = "externalptr"))
 
+# Schedule, layouts and step are in the library, so copies of the R object are one sparsifier.
+setClass("BlockSparsifier", slots = c(handle = "externalptr"))
+
 setClass("TartanContext", slots = c(device = "character", handle = "externalptr"))
 
 # Objects in the memory of a context's device. R only has the handle, which does not outlive the session.
@@ -108,6 +111,7 @@ close.BlockLayout <- function(con, ...) {
 close.BlockMatrix <- close.BlockLayout
 close.BlockMask <- close.BlockLayout
 close.BlockFile <- close.BlockLayout
+close.BlockSparsifier <- close.BlockLayout
 close.TartanContext <- close.BlockLayout
 close.DeviceArray <- close.BlockLayout
 close.DeviceBlockMatrix <- close.BlockLayout

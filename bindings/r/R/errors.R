@@ -7,7 +7,7 @@
   c("^options has ([a-z_]+), which needs causal=1", "\\1 is given, which needs causal = TRUE"),
   c("^parameters has '([a-z_]+)=(.*)', expected", "\\1 is \\2, expected"),
   c("^parameters has '([a-z_]+)', which pattern", "\\1 is given, which pattern"),
-  c("\\bblock_mask\\b", "mask"), c("\\bin_size\\b", "size"), c("has a row for each edge class", "has a column for each edge class"), c("^bias (has shape .* \\(one slope for each head\\))", "slopes \\1"),
+  c("tartan_sparsifier_add_growth", "sparsifier_add_growth()"), c("tartan_sparsifier_add_scores", "sparsifier_observe()"), c("\\bblock_mask\\b", "mask"), c("\\bin_size\\b", "size"), c("has a row for each edge class", "has a column for each edge class"), c("^bias (has shape .* \\(one slope for each head\\))", "slopes \\1"),
   c("^bias (has shape \\[[0-9]*\\], expected \\[[0-9]+\\]) or \\[bias_heads, n\\].*", "slopes \\1"),
   c("^bias has shape \\[([0-9]+), ([0-9]+)\\], expected \\[(.*), (an odd number of distances)\\]",
     "distance_bias has shape [\\2, \\1], expected [\\4, \\3]"),

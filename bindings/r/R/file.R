@@ -116,6 +116,11 @@ block_put <- function(file, name, x, gates = NULL, metadata = NULL) {
   .expect(file, "BlockFile", "file")
   name <- .string(name, "name")
   metadata <- .metadata(metadata)
+  if (inherits(x, "BlockSparsifier")) {
+    if (!is.null(gates) || !is.null(metadata)) .fail("argument", "gates or metadata are given for a sparsifier, which has none")
+    tartan_sparsifier_save(x, file, name)
+    return(invisible(file))
+  }
   if (inherits(x, "BlockLayout")) {
     if (!is.null(gates)) .fail("argument", "gates are given for a layout, expected a matrix")
     tartan_file_put_layout(file, name, x, metadata)
@@ -131,7 +136,7 @@ block_put <- function(file, name, x, gates = NULL, metadata = NULL) {
     return(invisible(file))
   }
   if (!methods::is(x, "BlockMatrix")) {
-    .fail("argument", "the object %s is %s, expected a BlockMatrix, a BlockLayout or numbers", .shown(name), .shown(x))
+    .fail("argument", "the object %s is %s, expected a BlockMatrix, a BlockLayout, a BlockSparsifier or numbers", .shown(name), .shown(x))
   }
   tartan_r_expect_open(x)
   # The file reads the values when it is saved, even if x has been closed by then, so it has its own handle.

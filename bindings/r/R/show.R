@@ -63,6 +63,7 @@ print.BlockLayout <- function(x, ...) {
 print.BlockMask <- print.BlockLayout
 print.BlockConv <- print.BlockLayout
 print.BlockFile <- print.BlockLayout
+print.BlockSparsifier <- print.BlockLayout
 print.TartanContext <- print.BlockLayout
 print.DeviceArray <- print.BlockLayout
 print.DeviceBlockMatrix <- print.BlockLayout

@@ -27,14 +27,21 @@ static void free_buffer(void *address) {
 static void free_conv(void *address) {
     tartan_conv_free(address);
 }
+static void free_sparsifier(void *address) {
+    tartan_sparsifier_free(address);
+}
 
 static const struct {
     const char *tag;
     void (*free)(void *address);
-} types[] = {
-    {"tartan_context", free_context}, {"tartan_layout", free_layout}, {"tartan_block_mask", free_block_mask},
-    {"tartan_matrix", free_matrix},   {"tartan_file", free_file},     {"tartan_buffer", free_buffer},
-    {"tartan_conv", free_conv}};
+} types[] = {{"tartan_context", free_context},
+             {"tartan_layout", free_layout},
+             {"tartan_block_mask", free_block_mask},
+             {"tartan_matrix", free_matrix},
+             {"tartan_file", free_file},
+             {"tartan_buffer", free_buffer},
+             {"tartan_conv", free_conv},
+             {"tartan_sparsifier", free_sparsifier}};
 
 /* The type of a handle in `types`, or -1. */
 static int type_of(SEXP handle) {

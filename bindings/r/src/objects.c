@@ -16,12 +16,22 @@ static const struct {
     {"file", "tartan_file", "expected one that block_file() opened"},
     {"mask", TARTAN_R_CACHE, ""},
     {"convolution", TARTAN_R_CACHE, ""},
+    {"sparsifier", "tartan_sparsifier",
+     "expected one that block_sparsifier() made or sparsifier_load() read"},
 };
 
 tartan_r_class tartan_r_class_of(SEXP x) {
-    static const char *classes[] = {
-        "BlockMatrix",   "BlockLayout", "DeviceBlockMatrix", "DeviceBlockLayout", "DeviceArray",
-        "TartanContext", "BlockFile",   "BlockMask",         "BlockConv",         ""};
+    static const char *classes[] = {"BlockMatrix",
+                                    "BlockLayout",
+                                    "DeviceBlockMatrix",
+                                    "DeviceBlockLayout",
+                                    "DeviceArray",
+                                    "TartanContext",
+                                    "BlockFile",
+                                    "BlockMask",
+                                    "BlockConv",
+                                    "BlockSparsifier",
+                                    ""};
     if (!IS_S4_OBJECT(x)) return TARTAN_R_OTHER;
     SEXP class = Rf_getAttrib(x, R_ClassSymbol);
     const char *name = CHAR(STRING_ELT(class, 0));
@@ -117,6 +127,12 @@ tartan_conv *tartan_r_as_conv(SEXP x, const char *name) {
         UNPROTECT(1);
     }
     return R_ExternalPtrAddr(handle);
+}
+
+tartan_sparsifier *tartan_r_as_sparsifier(SEXP x, const char *name) {
+    if (tartan_r_class_of(x) != TARTAN_R_SPARSIFIER)
+        tartan_r_refuse(TARTAN_ERR_ARGUMENT, x, name, "a BlockSparsifier");
+    return object_of(x, TARTAN_R_SPARSIFIER);
 }
 
 tartan_buffer *tartan_r_as_buffer(SEXP x, const char *name) {

@@ -18,6 +18,7 @@ typedef enum tartan_r_class {
     TARTAN_R_FILE,
     TARTAN_R_BLOCK_MASK,
     TARTAN_R_CONV,
+    TARTAN_R_SPARSIFIER,
     TARTAN_R_OTHER = -1, /* not ours */
 } tartan_r_class;
 tartan_r_class tartan_r_class_of(SEXP x);
@@ -31,6 +32,7 @@ tartan_matrix *tartan_r_as_matrix(SEXP x, const char *name);
 tartan_file *tartan_r_as_file(SEXP x, const char *name);
 tartan_buffer *tartan_r_as_buffer(SEXP x, const char *name);
 tartan_conv *tartan_r_as_conv(SEXP x, const char *name);
+tartan_sparsifier *tartan_r_as_sparsifier(SEXP x, const char *name);
 
 /* Where the block rows and the block columns of a layout are. */
 typedef struct tartan_r_bounds {

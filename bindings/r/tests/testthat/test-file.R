@@ -9,7 +9,7 @@ test_that("objects stay in order, and a bad one is named", {
   # R keeps the order in which the library has the objects.
   expect_identical(names(block_load(f)), block_list(f)$name)
   expect_refused(block_save(f, list(weights = w, bias = c("1", "2"))), "argument",
-                 "the object \"bias\" is c(\"1\", \"2\"), expected a BlockMatrix, a BlockLayout or numbers")
+                 "the object \"bias\" is c(\"1\", \"2\"), expected a BlockMatrix, a BlockLayout, a BlockSparsifier or numbers")
   expect_refused(block_save(f, a = w, b = NULL), "argument", "the object \"b\" is NULL")
   expect_length(block_load(f), 3L) # as it was
 })
@@ -141,7 +141,7 @@ test_that("names and objects are checked, files stay as they were", {
   expect_refused(block_save(path, "x\ny" = a), "argument", "name")
   expect_refused(block_save(path, a * 2), "argument", "no name")
   expect_refused(block_save(path), "argument", "nothing to save")
-  expect_refused(block_save(path, x = TRUE), "argument", "the object \"x\" is TRUE, expected a BlockMatrix, a BlockLayout or numbers")
+  expect_refused(block_save(path, x = TRUE), "argument", "the object \"x\" is TRUE, expected a BlockMatrix, a BlockLayout, a BlockSparsifier or numbers")
   expect_refused(block_save(path, a, gates = list(a = 1)), "shape", "gates")
   expect_refused(block_save(path, a, metadata = list(a = NA)), "argument", "metadata")
   expect_refused(block_save(path, a, compress = NA), "argument", "compress is NA")
@@ -326,7 +326,7 @@ test_that("arrays of numbers lie beside matrices", {
   expect_identical(block_load(path, "cube", rows = c(2, 2)), arrays$cube[2, , , drop = FALSE])
   expect_identical(block_load(path, "bias", rows = c(1, 2)), arrays$bias[1:2])
   expect_error(block_load(path, "bias", rows = c(2, 4)), "rows is .*expected the first and the last row, of 1 to 3")
-  expect_error(block_save(path, list(good = 1, bad = "text")), "\"bad\".*expected a BlockMatrix, a BlockLayout or numbers")
+  expect_error(block_save(path, list(good = 1, bad = "text")), "\"bad\".*expected a BlockMatrix, a BlockLayout, a BlockSparsifier or numbers")
   expect_error(block_save(path, x = NA_integer_), "int32 cannot represent")
   expect_error(block_save(path, x = 1, gates = list(x = 1)), "gates are given for an array")
 })

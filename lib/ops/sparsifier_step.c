@@ -1,0 +1,341 @@
+/* SPDX-License-Identifier: Apache-2.0
+ * The steps of a sparsifier: prepared, so that all may fail, then committed. */
+#include "layout/positions.h"
+#include "ops/blocks.h"
+#include "ops/sparsifier.h"
+
+#include <math.h>
+#include <string.h>
+
+/* ---- Matrices ---- */
+
+/* Whether two layouts have the same blocks, whose size may differ. */
+static bool same_blocks(const tartan_layout *a, const tartan_layout *b) {
+    return a == b || (a->shape.heads == b->shape.heads && a->grid_rows == b->grid_rows &&
+                      a->grid_cols == b->grid_cols && a->blocks == b->blocks &&
+                      memcmp(a->row_pointers, b->row_pointers,
+                             (size_t)(a->shape.heads * a->grid_rows + 1) * sizeof *a->row_pointers) == 0 &&
+                      memcmp(a->block_cols, b->block_cols, (size_t)a->blocks * sizeof *a->block_cols) == 0);
+}
+
+static tartan_status check_blocks(const char *function, const tartan_sparsifier *s, int64_t weight,
+                                  const tartan_matrix *matrix) {
+    tartan_i_sparse_weight *w = NULL;
+    PASS(tartan_i_sparsifier_weight(function, s, weight, &w));
+    if (!tartan_i_is(matrix, TARTAN_I_MATRIX))
+        return tartan_i_fail_handle(function, "matrix", matrix, "matrix");
+    PASS(tartan_i_matrix_check_stays(function, "matrix", matrix));
+    const tartan_layout *is = matrix->layout, *expected = w->layout;
+    CHECK_IN(function, same_blocks(is, expected), LAYOUT,
+             "matrix has %" PRId64 " blocks in a grid of %" PRId64 " x %" PRId64
+             " on layout %s, expected those of weight %" PRId64 ": %" PRId64 " in %" PRId64 " x %" PRId64
+             " on layout %s",
+             is->blocks, is->grid_rows, is->grid_cols, is->identity, weight, expected->blocks,
+             expected->grid_rows, expected->grid_cols, expected->identity);
+    return TARTAN_OK;
+}
+
+tartan_status tartan_sparsifier_check(const tartan_sparsifier *sparsifier, int64_t weight,
+                                      const tartan_matrix *matrix) {
+    HOLD_MATRIX(matrix);
+    return check_blocks(__func__, sparsifier, weight, matrix);
+}
+
+tartan_status tartan_sparsifier_measure(tartan_context *context, tartan_sparsifier *sparsifier,
+                                        int64_t weight, const tartan_matrix *matrix) {
+    HOLD_MATRIX(matrix);
+    tartan_status status;
+    double *norms = NULL;
+    PASS(check_blocks(__func__, sparsifier, weight, matrix));
+    CHECK(sparsifier->score != SCORE_MOVEMENT, ARGUMENT,
+          "sparsifier has the option score=movement, expected that of a norm");
+    const int32_t norm = sparsifier->score == SCORE_MAX  ? TARTAN_NORM_MAX
+                         : sparsifier->score == SCORE_L1 ? TARTAN_NORM_L1
+                                                         : TARTAN_NORM_L2;
+    tartan_i_sparse_weight *w = &sparsifier->weights[weight];
+    const int64_t blocks = w->layout->blocks;
+    NEW(norms, blocks);
+    TRY(tartan_matrix_block_norms(context, matrix, norm, norms, blocks));
+    TRY(tartan_i_numbers_check(__func__, "norms of blocks", norms, blocks));
+    const double root = sparsifier->score == SCORE_RMS ? sqrt((double)tartan_i_block_elements(matrix)) : 1;
+    for (int64_t id = 0; id < blocks; id++) w->scores[id] = norms[id] / root;
+    w->seen = true;
+fail:
+    tartan_i_free(norms);
+    return status;
+}
+
+/* ---- Choosing ---- */
+
+static void forget(tartan_i_sparse_weight *w) {
+    tartan_layout_free(w->next);
+    tartan_i_free(w->sources);
+    tartan_i_free(w->next_scores);
+    tartan_i_free(w->next_born);
+    w->next = NULL;
+    w->sources = w->next_born = NULL;
+    w->next_scores = NULL;
+}
+
+/* How many blocks of each weight stay where those of all compete: a layout of one row has them all, one weight after another. */
+static tartan_status count_of_model(const char *function, const tartan_sparsifier *s, int64_t *counts) {
+    tartan_status status;
+    tartan_layout *row = NULL, *left = NULL;
+    int64_t *positions = NULL, count = 0, grid = 0;
+    double *scores = NULL;
+    tartan_i_schedule schedule = tartan_i_sparsifier_schedule(s, NULL);
+    schedule.swap = 0;
+    for (int64_t i = 0; i < s->count; i++) {
+        count += s->weights[i].layout->blocks;
+        grid += tartan_i_layout_grid(s->weights[i].layout);
+    }
+    NEW(positions, count);
+    NEW(scores, count);
+    int64_t at = 0;
+    for (int64_t i = 0; i < s->count; i++)
+        for (int64_t id = 0; id < s->weights[i].layout->blocks; id++, at++) {
+            positions[at] = at;
+            scores[at] = s->weights[i].scores[id];
+        }
+    const tartan_shape shape = {1, grid, 1, 1, 1};
+    TRY(tartan_i_layout_from_positions(function, &shape, positions, count, false, NULL, &row));
+    TRY(tartan_i_layout_evolve(function, &schedule, row, scores, NULL, s->steps + 1, -1, &left));
+    /* Places after all blocks are those of a density that rises: in this scope nothing is grown for it. */
+    int64_t end = 0, found = 0;
+    for (int64_t i = 0; i < s->count; i++) {
+        const int64_t before = found;
+        end += s->weights[i].layout->blocks;
+        while (found < left->blocks && left->block_cols[found] < end) found++;
+        counts[i] = found - before;
+    }
+fail:
+    tartan_layout_free(row);
+    tartan_layout_free(left);
+    tartan_i_free(positions);
+    tartan_i_free(scores);
+    return status;
+}
+
+/* What comes with a layout that was found: where its blocks come from, their sums and their ages. */
+static tartan_status follow(tartan_i_sparse_weight *w, int64_t step) {
+    tartan_status status;
+    if (tartan_layout_equal(w->next, w->layout)) return TARTAN_OK;
+    NEW(w->sources, w->next->blocks);
+    NEW(w->next_scores, w->next->blocks);
+    NEW(w->next_born, w->next->blocks);
+    tartan_i_layout_match(w->next, w->layout, w->sources);
+    for (int64_t id = 0; id < w->next->blocks; id++) {
+        const int64_t source = w->sources[id];
+        w->next_scores[id] = source < 0 ? 0 : w->scores[source];
+        w->next_born[id] = source < 0 ? step : w->born[source];
+    }
+    status = TARTAN_OK;
+fail:
+    return status;
+}
+
+static tartan_status choose(const char *function, tartan_sparsifier *s, int64_t i, int64_t target) {
+    tartan_i_sparse_weight *w = &s->weights[i];
+    const double *growth = s->growth_by == GROWTH_SCORE ? w->growth : NULL;
+    tartan_i_schedule schedule = tartan_i_sparsifier_schedule(s, w);
+    schedule.seed = (int64_t)(((uint64_t)schedule.seed + (uint64_t)i) & INT64_MAX);
+    PASS(tartan_i_layout_evolve(function, &schedule, w->layout, w->scores, growth, s->steps + 1, target,
+                                &w->next));
+    return follow(w, s->steps + 1);
+}
+
+static tartan_status check_due(const char *function, const tartan_sparsifier *s) {
+    const bool grows = s->growth_by == GROWTH_SCORE && tartan_i_sparsifier_grows(s);
+    for (int64_t i = 0; i < s->count; i++) {
+        const tartan_i_sparse_weight *w = &s->weights[i];
+        CHECK_IN(function, w->seen, ARGUMENT,
+                 "step %" PRId64 " is due, but nothing says what blocks of weight %" PRId64
+                 " are worth, expected %s before it",
+                 s->steps + 1, i,
+                 s->score == SCORE_MOVEMENT ? "tartan_sparsifier_add_scores" : "tartan_sparsifier_measure");
+        CHECK_IN(function, !grows || w->growth != NULL, ARGUMENT,
+                 "step %" PRId64 " is to grow blocks of weight %" PRId64
+                 ", expected tartan_sparsifier_add_growth before it, or the option growth=random",
+                 s->steps + 1, i);
+    }
+    return TARTAN_OK;
+}
+
+static tartan_status prepare(const char *function, tartan_sparsifier *s) {
+    tartan_status status;
+    int64_t *counts = NULL;
+    const bool due = tartan_i_sparsifier_is_due(s);
+    s->prepared = false;
+    for (int64_t i = 0; i < s->count; i++) forget(&s->weights[i]);
+    if (due) PASS(check_due(function, s));
+    if (due && s->scope == SCOPE_MODEL) {
+        NEW(counts, s->count);
+        TRY(count_of_model(function, s, counts));
+    }
+    for (int64_t i = 0; i < s->count; i++) TRY(choose(function, s, i, counts == NULL ? -1 : counts[i]));
+    s->prepared = true;
+    status = TARTAN_OK;
+fail:
+    if (status != TARTAN_OK)
+        for (int64_t i = 0; i < s->count; i++) forget(&s->weights[i]);
+    tartan_i_free(counts);
+    return status;
+}
+
+tartan_status tartan_sparsifier_prepare(tartan_sparsifier *sparsifier) {
+    CHECK_HANDLE(sparsifier, SPARSIFIER, "sparsifier");
+    return prepare(__func__, sparsifier);
+}
+
+/* ---- What was prepared ---- */
+
+static tartan_status prepared_weight(const char *function, const tartan_sparsifier *s, int64_t i,
+                                     tartan_i_sparse_weight **out) {
+    PASS(tartan_i_sparsifier_weight(function, s, i, out));
+    CHECK_IN(function, s->prepared, ARGUMENT,
+             "sparsifier has no prepared step, expected tartan_sparsifier_prepare before");
+    return TARTAN_OK;
+}
+
+int32_t tartan_sparsifier_changes(const tartan_sparsifier *sparsifier, int64_t weight) {
+    tartan_i_sparse_weight *w = NULL;
+    if (prepared_weight(__func__, sparsifier, weight, &w) != TARTAN_OK) return -1;
+    return w->sources != NULL;
+}
+
+tartan_status tartan_sparsifier_get_next(const tartan_sparsifier *sparsifier, int64_t weight,
+                                         tartan_layout **out) {
+    tartan_i_sparse_weight *w = NULL;
+    CHECK_OUT(out);
+    PASS(prepared_weight(__func__, sparsifier, weight, &w));
+    *out = tartan_layout_retain(w->next);
+    return TARTAN_OK;
+}
+
+tartan_status tartan_sparsifier_get_sources(const tartan_sparsifier *sparsifier, int64_t weight,
+                                            int64_t *out_sources, int64_t nout_sources) {
+    tartan_i_sparse_weight *w = NULL;
+    PASS(prepared_weight(__func__, sparsifier, weight, &w));
+    CHECK_LIST(out_sources, w->next->blocks, "blocks of the next layout");
+    for (int64_t id = 0; id < nout_sources; id++) out_sources[id] = w->sources == NULL ? id : w->sources[id];
+    return TARTAN_OK;
+}
+
+/* The next layout of a weight in blocks of the size of `matrix`. */
+static tartan_status next_like(const char *function, const tartan_i_sparse_weight *w,
+                               const tartan_matrix *matrix, tartan_layout **out) {
+    tartan_status status;
+    int64_t *positions = NULL;
+    if (tartan_i_layout_same_frame(matrix->layout, w->next)) {
+        *out = tartan_layout_retain(w->next);
+        return TARTAN_OK;
+    }
+    NEW(positions, w->next->blocks);
+    tartan_i_layout_positions(w->next, positions);
+    TRY(tartan_i_layout_from_positions(function, &matrix->layout->shape, positions, w->next->blocks, false,
+                                       NULL, out));
+fail:
+    tartan_i_free(positions);
+    return status;
+}
+
+static tartan_status move(const char *function, tartan_context *context, const tartan_sparsifier *s,
+                          int64_t weight, const tartan_matrix *matrix, tartan_matrix **out) {
+    tartan_i_sparse_weight *w = NULL;
+    tartan_layout *layout = NULL;
+    PASS(prepared_weight(function, s, weight, &w));
+    PASS(check_blocks(function, s, weight, matrix));
+    PASS(tartan_i_blocks_check(function, context, matrix));
+    PASS(tartan_i_matrix_check_even(function, "matrix", matrix->layout));
+    PASS(next_like(function, w, matrix, &layout));
+    const tartan_i_blocks_form form = {.from = matrix,
+                                       .layout = layout,
+                                       .dtype = matrix->dtype,
+                                       .block_order = matrix->block_order,
+                                       .sources = w->sources};
+    const tartan_status status = tartan_i_blocks_new(function, context, &form, out);
+    tartan_layout_free(layout);
+    return status;
+}
+
+tartan_status tartan_sparsifier_move(tartan_context *context, const tartan_sparsifier *sparsifier,
+                                     int64_t weight, const tartan_matrix *matrix, tartan_matrix **out) {
+    HOLD_MATRIX(matrix);
+    CHECK_OUT(out);
+    return move(__func__, context, sparsifier, weight, matrix, out);
+}
+
+static void commit(tartan_sparsifier *s) {
+    const bool due = tartan_i_sparsifier_is_due(s);
+    for (int64_t i = 0; i < s->count; i++) {
+        tartan_i_sparse_weight *w = &s->weights[i];
+        if (w->sources != NULL) {
+            tartan_layout_free(w->layout);
+            tartan_i_free(w->scores);
+            tartan_i_free(w->born);
+            w->layout = w->next;
+            w->scores = w->next_scores;
+            w->born = w->next_born;
+            w->next = NULL;
+            w->next_scores = NULL;
+            w->next_born = NULL;
+        }
+        forget(w);
+        tartan_i_free(w->growth);
+        w->growth = NULL;
+        if (due || s->score != SCORE_MOVEMENT) w->seen = false;
+    }
+    s->steps++;
+    s->prepared = false;
+}
+
+tartan_status tartan_sparsifier_commit(tartan_sparsifier *sparsifier) {
+    CHECK_HANDLE(sparsifier, SPARSIFIER, "sparsifier");
+    CHECK(sparsifier->prepared, ARGUMENT,
+          "sparsifier has no prepared step, expected tartan_sparsifier_prepare before");
+    commit(sparsifier);
+    return TARTAN_OK;
+}
+
+/* ---- All at once ---- */
+
+tartan_status tartan_sparsifier_step(tartan_context *context, tartan_sparsifier *sparsifier,
+                                     tartan_matrix **matrices, int64_t nmatrices) {
+    tartan_status status;
+    tartan_matrix **moved = NULL;
+    CHECK_HANDLE(context, CONTEXT, "context");
+    CHECK_HANDLE(sparsifier, SPARSIFIER, "sparsifier");
+    const int64_t count = sparsifier->count;
+    CHECK(count > 0 && nmatrices >= count && nmatrices % count == 0, SHAPE,
+          "matrices has %" PRId64 " entries, expected one for each of the %" PRId64
+          " weights, or a multiple of that",
+          nmatrices, count);
+    CHECK(matrices != NULL, HANDLE, "matrices is NULL, expected %" PRId64 " entries", nmatrices);
+    for (int64_t i = 0; i < nmatrices; i++) {
+        if (i >= count && matrices[i] == NULL) continue;
+        PASS(check_blocks(__func__, sparsifier, i % count, matrices[i]));
+        for (int64_t k = 0; k < i; k++)
+            CHECK(matrices[i] != matrices[k], ARGUMENT,
+                  "matrices[%" PRId64 "] is matrices[%" PRId64 "] again, expected each once", i, k);
+    }
+    for (int64_t i = 0; i < count && tartan_sparsifier_needs_norms(sparsifier) == 1; i++)
+        PASS(tartan_sparsifier_measure(context, sparsifier, i, matrices[i]));
+    PASS(prepare(__func__, sparsifier));
+    NEW_ZEROED(moved, nmatrices);
+    for (int64_t i = 0; i < nmatrices; i++)
+        if (matrices[i] != NULL && sparsifier->weights[i % count].sources != NULL)
+            TRY(move(__func__, context, sparsifier, i % count, matrices[i], &moved[i]));
+    for (int64_t i = 0; i < nmatrices; i++) {
+        if (moved[i] == NULL) continue;
+        tartan_matrix_free(matrices[i]);
+        matrices[i] = moved[i];
+        moved[i] = NULL;
+    }
+    commit(sparsifier);
+    status = TARTAN_OK;
+fail:
+    sparsifier->prepared = false;
+    for (int64_t i = 0; moved != NULL && i < nmatrices; i++) tartan_matrix_free(moved[i]);
+    tartan_i_free(moved);
+    return status;
+}
