@@ -116,7 +116,7 @@ static tartan_status sum(run *r, int32_t row, const tartan_array *g, const tarta
     return step(r, &op);
 }
 
-/* On GPUs the sums of both gradients take one pass, and one launch or two. */
+/* The sums of both gradients, in one pass; on GPUs in one launch or two. */
 static tartan_status sum_both(run *r, const tartan_array *y_grad) {
     const tartan_op op = {.kind = TARTAN_OP_POINT2_GRADIENT,
                           .point2_gradient = {.function = r->function,
@@ -137,16 +137,6 @@ static tartan_status scale(run *r, int32_t number, double factor) {
                                .x = &r->number[number],
                                .y = &r->number[number]}};
     op.point1.p[0] = factor;
-    return step(r, &op);
-}
-
-static tartan_status multiply(run *r, int32_t number, const tartan_array *by) {
-    const tartan_op op = {.kind = TARTAN_OP_POINT2,
-                          .point2 = {.function = r->function,
-                                     .row = TARTAN_I_POINT2_multiply,
-                                     .a = &r->number[number],
-                                     .b = by,
-                                     .y = &r->number[number]}};
     return step(r, &op);
 }
 
@@ -291,13 +281,7 @@ tartan_status tartan_i_run_batch_norm(const tartan_op *any, tartan_context *cont
 static tartan_status differentiate(run *r, const tartan_array *y_grad, const tartan_array *x_grad) {
     tartan_op op = rows_of(r, TARTAN_I_FUSED_batch_norm_gradient, 8);
     PASS(copy_stats(r, false));
-    if (on_host(r)) {
-        PASS(sum(r, TARTAN_I_POINT2_add, y_grad, NULL, BIAS_GRAD));
-        PASS(sum(r, TARTAN_I_POINT2_centred_products, y_grad, &r->number[MEAN], GAIN_GRAD));
-        PASS(multiply(r, GAIN_GRAD, &r->number[RSTD]));
-    } else {
-        PASS(sum_both(r, y_grad));
-    }
+    PASS(sum_both(r, y_grad));
     if (x_grad == NULL) return TARTAN_OK;
     op.fused.p[1] = r->terms > 0 ? 1 / r->terms : 0;
     op.fused.in[0] = operand("x", r->x);
