@@ -286,7 +286,8 @@ TEST_P(BackendPoints, RowsOfTwoArraysGiveTheirExpressions) {
 // Sums that several CTAs, or threads, share: over rows, columns and all.
 TEST_P(BackendPoints, SumsOfManyTerms) {
     std::mt19937_64 random(3);
-    const std::vector<int64_t> wholes[] = {{3000, 96}, {7, 20011}, {40, 50, 33}, {65000, 2}, {90001, 7}, {300, 9, 31}};
+    const std::vector<int64_t> wholes[] = {{3000, 96}, {7, 20011}, {40, 50, 33},
+                                           {65000, 2}, {90001, 7}, {300, 9, 31}};
     for (const std::vector<int64_t> &whole : wholes)
         for (int32_t dtype : {TARTAN_F64, TARTAN_F32, TARTAN_BF16})
             for (size_t kept = 0; kept <= whole.size();
