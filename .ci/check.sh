@@ -127,7 +127,7 @@ neon() {
     ln -sfn /usr/include/Random123 /usr/include/xxhash.h build/headers/
     [ -e build/neon/build.ninja ] || "$MESON" setup build/neon --cross-file .ci/aarch64.ini "${no_bindings[@]}" \
         -Dhdf5=disabled -Dfuzz=disabled -Dbuildtype=release "-Dc_args=-I$PWD/build/headers" "-Dcpp_args=-I$PWD/build/headers"
-    ninja -C build/neon tests/kernels/kernels_test tests/ops/ops_test
+    ninja -C build/neon tests/kernels/kernels_test tests/ops/ops_test tests/ops/schema_test
     # Long products, whose ways through the code shorter tests take too.
     export GTEST_FILTER='-*OpenAiMatmul*:PytorchBlockSparse.*'
     share
