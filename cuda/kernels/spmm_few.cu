@@ -2,7 +2,7 @@
  * Sparse times dense with few columns, for blocks of any edges and types of 16 bits or more, where reading A is most of the work. A team of
  * threads has the rows of a block row, or some of them, for a few columns. A thread has the same place in each block that it takes: a unit of
  * neighbours in memory, so a team reads a block from end to end, and several small blocks at a time. It adds up its products in registers;
- * then the sums of threads with the same rows are added by halves, in an order that the shape alone fixes. */
+ * then the sums of threads with the same rows are added by halves. The order follows from shape, number of blocks and processors. */
 #include "device/launch.cuh"
 #include "device/tile.cuh"
 #include "index_cache.h"
