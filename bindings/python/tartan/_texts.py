@@ -63,6 +63,8 @@ _ARGUMENTS: dict[str, Mapping[str, str]] = {
     "tartan_matrix_triangle": {"offset": "k"},
     "tartan_reorder_rcm": _LISTS,
     "tartan_sparsifier_add_scores": {"scores": "gradients"},
+    "tartan_sparsifier_create": {"options has": "schedule has"},
+    "tartan_sparsifier_add_scores": {"scores": "gradients"},
     "tartan_sparsifier_create": {
         "options has density and threshold": "density and threshold are given", "options has end=": "end is ", "options has": "schedule has",
     },

@@ -109,6 +109,9 @@ class Operands(dict):
                 continue
             if not a["optional"] or (optional and a["kind"] in ("array", "arrays", "mask")):
                 self[a["name"]] = self.made(a)
+        if op.name == "linear_cross_entropy_gradient":  # of any other number the probabilities would be huge
+            given = {name: self[name] for name in ("w", "x", "labels", "bias") if name in self}
+            self["lse"] = tartan.linear_cross_entropy(**given, return_lse=True)[1]
 
     def length(self, name):
         """Dimensions for a name in a shape."""
