@@ -65,6 +65,9 @@ tartan_cuda_launching tartan_cuda_conv_plain, tartan_cuda_conv_depthwise, tartan
     tartan_cuda_conv_filter_gradient_pieces_f32, tartan_cuda_conv_filter_gradient_mma;
 tartan_cuda_launching tartan_cuda_channel_linear_plain, tartan_cuda_channel_linear_gradient_plain,
     tartan_cuda_conv_normalize_plain, tartan_cuda_conv_normalize_gradient_plain;
+tartan_cuda_launching tartan_cuda_add_layer_norm_plain, tartan_cuda_add_layer_norm_gradient_plain,
+    tartan_cuda_add_rms_norm_plain, tartan_cuda_add_rms_norm_gradient_plain, tartan_cuda_batch_norm_plain,
+    tartan_cuda_batch_norm_gradient_plain;
 #define NORM(name, ...) tartan_cuda_launching tartan_cuda_##name##_plain, tartan_cuda_##name##_gradient_plain;
 #include "kernels/norms.def"
 #undef NORM

@@ -227,6 +227,9 @@ tartan_cuda_maker tartan_cuda_spmm_of, tartan_cuda_sddmm_of, tartan_cuda_gate_gr
     tartan_cuda_point2_gradient_of;
 tartan_cuda_maker tartan_cuda_softmax_of, tartan_cuda_softmax_gradient_of, tartan_cuda_log_softmax_of,
     tartan_cuda_log_softmax_gradient_of, tartan_cuda_cross_entropy_of, tartan_cuda_cross_entropy_gradient_of;
+tartan_cuda_maker tartan_cuda_add_layer_norm_of, tartan_cuda_add_layer_norm_gradient_of,
+    tartan_cuda_add_rms_norm_of, tartan_cuda_add_rms_norm_gradient_of, tartan_cuda_batch_norm_of,
+    tartan_cuda_batch_norm_gradient_of;
 #define NORM(name, ...) tartan_cuda_maker tartan_cuda_##name##_of, tartan_cuda_##name##_gradient_of;
 #include "kernels/norms.def"
 #undef NORM
@@ -256,6 +259,9 @@ typedef union tartan_cuda_problem {
     tartan_cuda_classes classes;
     tartan_cuda_norm norm;
     tartan_cuda_norm_gradient norm_gradient;
+    tartan_cuda_add_norm add_norm;
+    tartan_cuda_add_norm_gradient add_norm_gradient;
+    tartan_cuda_channel_norm channel_norm;
     tartan_cuda_points points;
 } tartan_cuda_problem;
 

@@ -16,6 +16,12 @@ std::string tartan_test::last_launch() {
         last = #name;                                                                                        \
         return TARTAN_OK;                                                                                    \
     }
+LAUNCH(add_layer_norm_plain)
+LAUNCH(add_layer_norm_gradient_plain)
+LAUNCH(add_rms_norm_plain)
+LAUNCH(add_rms_norm_gradient_plain)
+LAUNCH(batch_norm_plain)
+LAUNCH(batch_norm_gradient_plain)
 LAUNCH(spmm_plain)
 LAUNCH(spmm_gather)
 LAUNCH(spmm_few)

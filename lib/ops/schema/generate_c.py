@@ -48,7 +48,7 @@ def kinds_of(ops):
     """The first operation of each kind."""
     found = {}
     for op in ops:
-        if not op.runs:
+        if op.kind:
             found.setdefault(op.kind, op)
     return found
 
@@ -67,7 +67,7 @@ def members(op):
 
 def structs(ops):
     kinds = kinds_of(ops)
-    others = [op for op in ops if op.converted or op.runs]
+    others = [op for op in ops if op.converted or not op.kind]
     yield HEAD + "#ifndef TARTAN_BACKEND_OPERATION_STRUCTS_H\n#define TARTAN_BACKEND_OPERATION_STRUCTS_H\n"
     for op in [*kinds.values(), *others]:
         if op.by_hand or op.kind in SHARED:
@@ -315,7 +315,7 @@ def tables(ops):
             yield "};"
     yield "\nconst tartan_i_schema tartan_i_schemas[] = {"
     for op in called:
-        run_by = f".run = {op.runs}" if op.runs else f".kind = TARTAN_OP_{op.kind.upper()}"
+        run_by = ", ".join([f".run = {op.runs}"] * bool(op.runs) + [f".kind = TARTAN_OP_{op.kind.upper()}"] * bool(op.kind) + [".whole = true"] * bool(op.runs and op.kind))
         fields = [f".name = {quoted(op.name)}, .function = {quoted('tartan_' + op.name)}, {run_by}"]
         fields.append(f".size = offsetof(tartan_op, function) + sizeof(tartan_op_{op.struct})")
         if op.kind in SHARED:

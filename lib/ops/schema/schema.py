@@ -67,8 +67,9 @@ Items, in the order of the arguments of the C function:
     CHECK(function)                    checks that rows cannot express: tartan_status function(tartan_op *, const tartan_context *), after all
                                        other checks; END(function) undoes it after the call
     KEEPS(type, name)                  a member of the struct that CHECK fills
-    RUNS(function)                     runs an operation that is composed of others, so no backend has it: tartan_status function(const tartan_op *,
-                                       tartan_context *) makes the remaining checks and runs them. Without FLOPS, CHECK and KEEPS
+    RUNS(function)                     runs an operation that is composed of others: tartan_status function(const tartan_op *, tartan_context *)
+                                       makes the remaining checks and runs them. Without CHECK and KEEPS. If the entry has FLOPS, a backend may
+                                       also have the operation itself, for operands that it supports, and then runs that
     STAYS(w)                           matrix w may not have a dynamic layout
     VARIABLE(w, ...)                   blocks of these matrices and layouts may differ in size; blocks of all others may not
     AS(operation)                      CHECK converts the entry's struct to the struct of this operation, which is written by hand, and backends
@@ -269,7 +270,7 @@ class Operation:
     kind: str  # the struct of the backends; several operations may share one
     row: int = 0  # which of these it is
     converted: bool = False  # CHECK makes the struct of `kind` from one of its own
-    runs: str = ""  # the function that runs it, for want of a kind
+    runs: str = ""  # the function that runs it where there is no kind, or backends do not have it
     by_hand: bool = False
     wrapped: bool = False
     items: list = dataclasses.field(default_factory=list)  # arguments and options in order; OPTIONS is None
@@ -413,7 +414,7 @@ def operation_of(call):
         elif item.name == "KEEPS":
             op.keeps.append(tuple(item.arguments))
         elif item.name == "RUNS":
-            op.kind, op.runs = "", item.arguments[0]
+            op.runs = item.arguments[0]
         elif item.name == "AS":
             op.kind, op.converted = item.arguments[0], True
         elif item.name == "WRAPPED":
@@ -428,6 +429,8 @@ def operation_of(call):
             setattr(op, TEXTS[item.name], str(item.arguments[0]))
         else:
             need(False, item, "is no item of an operation")
+    if op.runs and not op.flops:
+        op.kind = ""
     finish(op, call)
     return op
 
@@ -463,7 +466,7 @@ def check_order(op, call):
     before, sizes, t = {}, set(), False
     need(any(a.computed for a in op.arguments) == bool(op.shapes), call, "expected SHAPES and shapes in braces, or neither")
     need(op.check or not op.converted, call, f"expected CHECK, which makes {op.kind} of it")
-    need(not op.runs or not (op.flops or op.check or op.keeps or op.converted), call, "expected RUNS without FLOPS, CHECK, KEEPS and AS")
+    need(not op.runs or not (op.check or op.keeps or op.converted), call, "expected RUNS without CHECK, KEEPS and AS")
     words = next((o.words for o in op.options if o.kind == "word"), ())
     need(tuple(words) == CASTS or not any(a.dtype == "C" for a in op.arguments), call, f"expected the words {', '.join(CASTS)} of the dtype of C")
     need(not op.base or any(a.dtype == "I" for a in op.arguments), call, "expected an argument of I, whose BASE it is")
