@@ -10,7 +10,27 @@
 namespace tartan_cuda {
 namespace {
 
-constexpr int MOST_THREADS = 512, KEPT = 16;
+constexpr int MOST_THREADS = 512, KEPT = 8;
+
+/* Where number e of a channel, which begins at `at`, is; as calls, since these are many. */
+__device__ __noinline__ int64_t place_of(const tartan_cuda_sweep &s, int array, int64_t at, int64_t e) {
+    const tartan_cuda_axes &axes = s.axes[TARTAN_CUDA_SUMMED];
+    uint32_t rest = (uint32_t)e; /* there are few */
+    for (int32_t d = 0; d < axes.ndim; d++) {
+        uint32_t here = rest;
+        if (d + 1 < axes.ndim) {
+            const tartan_cuda_divider by = axes.by[d];
+            if (by.factor != 0) rest = __umulhi(rest, by.factor) >> by.shift;
+            here -= rest * (uint32_t)axes.length[d];
+        }
+        at += here * s.array[array].step[TARTAN_CUDA_SUMMED][d];
+    }
+    return at;
+}
+template <typename S>
+__device__ __noinline__ void set_result(const tartan_cuda_swept &a, int64_t at, S value) {
+    set_number(a, at, value);
+}
 
 /* What a thread has of a channel. */
 struct ChannelShare {
@@ -51,19 +71,21 @@ template <typename S, typename... Types> struct ChannelNumbers {
     __device__ __forceinline__ ChannelNumbers(const tartan_cuda_channel_norm &p_, const ChannelShare &me_)
         : p(p_), me(me_), base{0, 0, 0} {
         if (me.channel < p.channels) add_offsets(p.sweep, TARTAN_CUDA_KEPT, me.channel, base);
-        EACH_OF(KEPT) {
-            const int64_t e = number(i);
-            int64_t at[3];
-            find(e < end() ? e : 0, at);
-            S x[COUNT] = {};
-            if (e < end()) load(at, x);
+        int64_t at[COUNT][KEPT];
 #pragma unroll
-            for (int k = 0; k < COUNT; k++) kept[k][i] = x[k];
+        for (int k = 0; k < COUNT; k++) EACH_OF(KEPT) at[k][i] = number(i) < end() ? place(k, number(i)) : 0;
+        EACH_OF(KEPT) { /* all of them are under way at once */
+            kept[0][i] = kept[COUNT - 1][i] = 0;
+            if (number(i) >= end()) continue;
+            kept[0][i] = get<First>(0, at[0][i]);
+            if constexpr (COUNT > 1) kept[1][i] = get<Last>(1, at[1][i]);
         }
     }
-    __device__ __forceinline__ void load(const int64_t (&at)[3], S (&x)[COUNT]) const {
-        x[0] = tartan_cuda_to<S>(((const First *)p.sweep.array[0].data)[at[0]]);
-        x[COUNT - 1] = tartan_cuda_to<S>(((const Last *)p.sweep.array[COUNT - 1].data)[at[COUNT - 1]]);
+    __device__ __forceinline__ int64_t place(int array, int64_t e) const {
+        return place_of(p.sweep, array, base[array], e);
+    }
+    template <typename T> __device__ __forceinline__ S get(int array, int64_t at) const {
+        return tartan_cuda_to<S>(((const T *)p.sweep.array[array].data)[at]);
     }
     __device__ __forceinline__ int64_t end() const {
         return me.channel < p.channels ? p.terms : 0;
@@ -71,12 +93,7 @@ template <typename S, typename... Types> struct ChannelNumbers {
     __device__ __forceinline__ int64_t number(int i) const {
         return me.mine + (int64_t)i * me.threads;
     }
-    __device__ __forceinline__ void find(int64_t e, int64_t (&at)[3]) const {
-#pragma unroll
-        for (int k = 0; k < 3; k++) at[k] = base[k];
-        add_offsets(p.sweep, TARTAN_CUDA_SUMMED, e, at);
-    }
-    /* f(numbers, where they are) */
+    /* f(numbers, which they are) */
     template <typename F> __device__ __forceinline__ void each(F f) const {
         EACH_OF(KEPT) {
             S x[COUNT];
@@ -85,10 +102,9 @@ template <typename S, typename... Types> struct ChannelNumbers {
             if (number(i) < end()) f(x, number(i));
         }
         for (int64_t e = number(KEPT); e < end(); e += me.threads) {
-            int64_t at[3];
             S x[COUNT];
-            find(e, at);
-            load(at, x);
+            x[0] = get<First>(0, place(0, e));
+            if constexpr (COUNT > 1) x[1] = get<Last>(1, place(1, e));
             f(x, e);
         }
     }
@@ -130,9 +146,7 @@ __global__ void __launch_bounds__(MOST_THREADS)
     }
     const S gain = channel_number<S>(p.gain, me.channel, 1), bias = channel_number<S>(p.bias, me.channel, 0);
     numbers.each([&](const S(&x)[1], int64_t e) {
-        int64_t at[3];
-        numbers.find(e, at);
-        set_number(p.sweep.array[1], at[1], fma((x[0] - mean) * rstd, gain, bias));
+        set_result(p.sweep.array[1], numbers.place(1, e), fma((x[0] - mean) * rstd, gain, bias));
     });
 }
 
@@ -161,10 +175,8 @@ __global__ void __launch_bounds__(MOST_THREADS)
     if (p.sweep.array[2].data == nullptr) return;
     const S share = (S)(1.0 / (double)p.terms), scale = rstd * channel_number<S>(p.gain, me.channel, 1);
     numbers.each([&](const S(&x)[2], int64_t e) {
-        int64_t at[3];
-        numbers.find(e, at);
         const S mean_of = fma((x[0] - mean) * rstd, (S)of_gain, (S)of_bias) * share;
-        set_number(p.sweep.array[2], at[2], (x[1] - mean_of) * scale);
+        set_result(p.sweep.array[2], numbers.place(2, e), (x[1] - mean_of) * scale);
     });
 }
 

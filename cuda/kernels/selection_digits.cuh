@@ -85,7 +85,7 @@ struct Preceding {
     uint32_t above, ties;
 };
 
-/* f(rank, i, x[i]) in the order of places, of numbers begin .. end - 1 of a line: those with keys above `last`, and the first `ties` of all
+/* f(rank, i, x[i]), once in the code, in the order of places, of numbers begin .. end - 1 of a line: those with keys above `last`, and the first `ties` of all
  * that are equal to it. */
 template <int OF_LINE, typename T, typename K, typename F>
 __device__ __forceinline__ void each_in_order(const Chosen<T> &c, int64_t begin, int64_t end, K last,
@@ -114,11 +114,12 @@ __device__ __forceinline__ void each_in_order(const Chosen<T> &c, int64_t begin,
         const uint32_t both = (uint32_t)(__popc(above) | __popc(alike) << 16), /* of at most OF_LINE EACH */
             preceding = sum_before<OF_LINE>(both, t.before, &all);
         Preceding here = {before.above + (preceding & 0xffff), before.ties + (preceding >> 16)};
-        EACH_OF(EACH) {
-            const bool tie = (alike >> i & 1) != 0, is_above = (above >> i & 1) != 0;
-            if (is_above || (tie && here.ties < ties))
-                f(here.above + (here.ties < ties ? here.ties : ties), first + i, in[i]);
-            here.above += is_above, here.ties += tie;
+        for (uint32_t left = above | alike; left != 0; left &= left - 1) {
+            const int i = __ffs((int)left) - 1;
+            const bool tie = (alike >> i & 1) != 0;
+            if (!tie || here.ties < ties)
+                f(here.above + (here.ties < ties ? here.ties : ties), first + i, x[(first + i) * step]);
+            here.above += !tie, here.ties += tie;
         }
         before.above += all & 0xffff, before.ties += all >> 16;
     }
