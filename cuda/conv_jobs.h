@@ -1,9 +1,9 @@
 /* SPDX-License-Identifier: Apache-2.0
  * What the kernel conv_filter_gradient_mma computes, as tables made of a layout. Plain C, tested without a GPU.
  *
- * The gradient of a block at a tap is a product whose inner dimension are the pixels of y: rows are its output slots, columns
- * its input slots. Columns are taken by eights, as fragments: 8 input slots at one tap. A job is up to 64 output slots of a
- * block line and some fragments of that line; a CTA computes a job over a share of the tiles of pixels, and keeps the sums in
+ * The gradient of a block at a tap is a product whose inner dimension runs over the pixels of y; its rows are output slots,
+ * its columns input slots. Eight columns are a fragment: 8 input slots at one tap. A job is up to 64 output slots of a block
+ * line and some fragments of that line; a CTA computes a job over a share of the tiles of pixels, and keeps the sums in
  * registers. Each tile is loaded as pieces of 8 channels: those of y, and those of x with a halo that all taps of a plane
  * share. A tap is then another address of the same pixels. */
 #ifndef TARTAN_CUDA_CONV_JOBS_H

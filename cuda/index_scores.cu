@@ -68,7 +68,7 @@ __device__ __forceinline__ int32_t running_sum(int32_t value) {
     return value;
 }
 
-/* Inclusive sum over the threads of the CTA; *total is that of all. */
+/* Inclusive sum over the threads of the CTA; *total becomes the sum of all. */
 __device__ __forceinline__ int32_t running_sum_of_cta(int32_t value, int32_t *of_warps, int32_t *total) {
     const int32_t warp = (int32_t)(threadIdx.x / 32);
     int32_t sum = running_sum(value), before = 0, all = 0;

@@ -142,7 +142,7 @@ static bool fits(const tartan_cuda_sweep *s, const tartan_cuda_swept *a, int64_t
     return true;
 }
 
-/* Whether it has elements for the first dimension alone, of several. */
+/* Whether, of several dimensions, it has elements along the first alone. */
 static bool is_line(const tartan_cuda_sweep *s, const tartan_cuda_swept *a) {
     for (int32_t which = 0; which < 2; which++)
         for (int32_t d = 0; d < s->axes[which].ndim; d++)

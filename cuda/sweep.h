@@ -22,7 +22,7 @@ tartan_cuda_divider tartan_cuda_divider_of(int64_t divisor);
 /* Some of the dimensions of a sweep. Dimension 0 changes fastest. */
 typedef struct tartan_cuda_axes {
     int32_t ndim;
-    bool small; /* there are less than 2^31 elements, so the dividers do */
+    bool small; /* there are fewer than 2^31 elements, so the dividers suffice */
     int64_t length[TARTAN_MAX_NDIM];
     tartan_cuda_divider by[TARTAN_MAX_NDIM]; /* the lengths */
     int64_t elements;                        /* product of the lengths; 1 if ndim is 0 */

@@ -17,7 +17,7 @@ struct Blocks {
     int32_t width;              /* columns of a block, a multiple of 8 */
     int32_t pitch;              /* from the columns of one entry to those of the next: the width, or more */
     uint32_t per_pitch;         /* 2^16 / (pitch / 8), rounded up */
-    int32_t id_shift, units;    /* ids are 2^id_shift elements apart, and a block is so many ids long */
+    int32_t id_shift, units;    /* ids are 2^id_shift elements apart, and a block is this many ids long */
     int32_t stride_m, stride_n; /* inside a block */
     bool vectors, by_cols;      /* 16-byte stores are possible; the columns of a block are contiguous */
     float alpha, beta;

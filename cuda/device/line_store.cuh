@@ -73,7 +73,7 @@ __device__ __forceinline__ void store_lines(const StagedLines &s) {
         const uint4 value = bytes_across(low, high, (16 - before) % 16);
         if (at >= 0 && at + 16 <= s.length * kBytes) *(uint4 *)(line + at) = value;
     }
-    /* Where a line is a multiple of 16 bytes long, those at both ends are 16 bytes together. */
+    /* If the length of a line is a multiple of 16 bytes, the elements at both ends are 16 bytes together. */
     if (s.length % kEach == 0)
         store_ends<Element, kUnits, kEach, kUnroll>(s);
     else
