@@ -57,7 +57,7 @@ __device__ __forceinline__ void scale(const work &p, int64_t id, const place &at
 
 /* ---- One pack ---- */
 
-/* Bits as they are, of elements of equal size; padding becomes zero. */
+/* Copies bits between elements of equal size; padding becomes zero. */
 template <int COUNT>
 __device__ __forceinline__ void move(void *to, int64_t to_at, const void *from, int64_t from_at,
                                      int32_t dtype, int count) {

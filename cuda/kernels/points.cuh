@@ -268,7 +268,7 @@ tartan_status launch_points(const char *function, tartan_cuda_queue *queue, cons
 
 /* ---- Rows ---- */
 
-/* Which row it is, is decided once for all elements of a thread. */
+/* The row is chosen once for all elements of a thread. */
 namespace {
 
 /* The rows of both tables, numbered from 0 each. */

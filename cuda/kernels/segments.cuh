@@ -83,7 +83,7 @@ __global__ void __launch_bounds__(THREADS)
     }
 }
 
-/* A warp's worth of parts for a CTA, which adds up those of each long segment that begins in one of them. */
+/* A CTA takes a warp's worth of parts, and adds up the parts of each long segment that begins in one of them. */
 template <class F>
 __global__ void __launch_bounds__(THREADS)
     join_parts(const __grid_constant__ F f, const typename F::S *partial, int64_t parts, int32_t across) {

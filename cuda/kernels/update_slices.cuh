@@ -39,7 +39,7 @@ __device__ __forceinline__ void largest_of(int lanes, float (&x)[2]) {
 
 /* ---- Numbers of 8 bits ---- */
 
-/* The least power of two with which no number is above the largest of the dtype. */
+/* The smallest power of two by which all numbers can be divided to fit in the dtype. */
 __device__ __forceinline__ float scale_for(float largest) {
     int exponent;
     if (!(largest > 0)) return (float)TARTAN_I_MOMENT_SCALE;
