@@ -61,7 +61,7 @@ typedef struct tartan_i_sddmm_row {
     int64_t first_col;
 } tartan_i_sddmm_row;
 
-/* Vectors of a packed block column: of the largest one, or as few as one of another size takes. */
+/* Vectors of a packed block column: as many as the largest one takes, or fewer for a smaller one. */
 static inline int64_t tartan_i_sddmm_vectors(const tartan_i_sddmm *p, int64_t block_col) {
     if (!tartan_i_is_variable(p->layout)) return p->vectors;
     return tartan_i_ceil_div(tartan_i_cols_of(p->layout, block_col), p->k.product.lanes);
