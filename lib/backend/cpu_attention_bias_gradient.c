@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0
  * The gradients of attention's bias and sinks on the CPU. The gradients of scores, ds, are computed again as in the backward pass
- * and added up by the number of the bias that each score has.
+ * and added up for each number of the bias over the scores that take it.
  *
  * Batch entries and heads that share a plane of the bias are a group. Its rows of blocks, entry after entry, are dealt to
  * slots in turn, and each slot adds its own up in that order, in f64. How many slots there are depends on the problem

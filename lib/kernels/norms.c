@@ -195,7 +195,7 @@ INLINE double squares_of(operands *o, bool centered) {
     }                                                                                                        \
     for (; at < (length); at += LANES) step(at, (length)-at < LANES ? (length)-at : LANES)
 
-/* Asks for the lines after those of a group. */
+/* Prefetches the lines after a group. */
 INLINE void fetch(const tartan_i_norm_memory *m, int count, int64_t bytes, int64_t at) {
 #pragma GCC unroll 4
     for (int l = 0; l < count; l++) vec_prefetch_far(m->data + (count + l) * m->step + at * bytes);

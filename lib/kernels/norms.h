@@ -42,7 +42,7 @@ typedef struct tartan_i_norm_gradient_group {
     const double *gain;
     double center[TARTAN_I_NORM_LINES], scale[TARTAN_I_NORM_LINES];
     double *gain_sums,
-        *bias_sums; /* [n] each, to which those of these lines are added in their order; or NULL */
+        *bias_sums; /* [n] each, to which the gradients of these lines are added in their order; or NULL */
 } tartan_i_norm_gradient_group;
 
 typedef struct tartan_i_line_kernels {

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0
  * Numbers of f32 as sums of bf16. A part is what is left of the number, rounded to the 8 significant bits of bf16, to nearest
  * (halves away from zero); what is left after it is exact. So x = h + l + e with |l| <= 2^-8 |x| and |e| <= 2^-17 |x|, or
- * x = h + m + l. Of the products of parts those are left out that are smaller than the error of the others:
+ * x = h + m + l. Products of parts that are smaller than the error of the others are left out:
  *   bf16x3   h h, h l, l h             what is left out is at most 2^-15 |x y|
  *   bf16x6   h h, h m, m h, m m, h l, l h                       2^-24 (1 + 2^-9) |x y|
  * docs/numerics.md derives the bounds. Infinity, and numbers that round to it, have an infinite first part and any others. */
