@@ -93,7 +93,7 @@ tartan_cuda_conv_weights tartan_cuda_conv_weights_of(const tartan_cuda_conv *p,
                                                      const tartan_cuda_conv_form *f) {
     tartan_cuda_conv_weights w = {.slots_first = f->in_place && p->from_slots.stride != 1};
     const uint32_t line = (uint32_t)f->box_width * 2 / 16, item = TARTAN_CUDA_CONV_ITEM_BYTES / 16;
-    if (!f->in_place) /* core matrices of 8 slots x 16 bytes, those of the same 8 channels side by side */
+    if (!f->in_place) /* core matrices of 8 slots x 16 bytes, side by side for the same 8 channels */
         return (tartan_cuda_conv_weights){.leading = item / 2, .stride = 8, .next = item, .second = 2 * item};
     w.swizzle = (uint32_t)f->box_width * 2;
     w.stride = 8 * line;

@@ -40,8 +40,8 @@ typedef struct tartan_cuda_conv_piece_form {
 } tartan_cuda_conv_piece_form;
 
 /* One array of int32 with the tables one after another:
- *   pieces   [pieces][4]: shift along d, h, w in positions of `from`; number of the piece at its tap. A list has all taps of some
- *            pieces, then those of the next ones, so that taps load the pixels that they share soon after each other. Lists
+ *   pieces [pieces][4]: shift along d, h, w in positions of `from`; number of the piece at its tap. A list has all taps of some
+ *   pieces, then all taps of the next pieces, so that taps load the pixels that they share soon after each other. Lists
  *            are padded to whole steps by pieces whose shifts lead out of every image
  *   lists    [phases * groups + 1]: the first piece of each list
  *   of_block [blocks][each]: the pieces of a block, in the order of its slots */

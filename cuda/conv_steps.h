@@ -39,7 +39,7 @@ typedef struct tartan_cuda_conv_form {
     int32_t pitch; /* pixels from one row of 8 to the next */
     int32_t box_cols, box_rows;
     int32_t unit_bytes, stage_bytes, stages; /* of a box; of a stage; in shared memory */
-    int32_t room_bytes;                      /* for results: those of a tile if `boxed` */
+    int32_t room_bytes;                      /* for results: a whole tile's if `boxed` */
     bool boxed; /* results leave shared memory as boxes, by TMA, if they may do so in memory */
     /* Weights in place are boxes of the filter's values, `box_lines` lines of `box_width` neighbours in memory; a step has `boxes`. */
     bool in_place;
@@ -68,7 +68,7 @@ typedef struct tartan_cuda_conv_weights {
 tartan_cuda_conv_weights tartan_cuda_conv_weights_of(const tartan_cuda_conv *p,
                                                      const tartan_cuda_conv_form *form);
 
-/* The strides of `from` pixels along h and w between those of `to`; TMA takes them up to 8. */
+/* How many pixels of `from` lie between neighbours in `to` along h and w; TMA takes up to 8. */
 enum { TARTAN_CUDA_CONV_STRIDE = 8 };
 
 /* Values of a stage. */

@@ -92,7 +92,7 @@ tartan_status keep_facts(const tartan_host *host, const wanted *w, int32_t more,
     return TARTAN_OK;
 }
 
-/* The edges of a geometry, whose classes are those of positions of the given lengths. */
+/* The edges of a geometry, with a class for each position of the given lengths. */
 struct edge_request {
     const tartan_i_edges *edges;
     const int64_t *size;

@@ -1,9 +1,9 @@
 /* SPDX-License-Identifier: Apache-2.0
  * A CTA for each row: a radix select finds the key of the last score to keep, 11 bits at a time from the top. Keys are
- * integers that order as the scores do, kept in shared memory, so that scores are read once; those of very long rows are
- * read again for every digit, from L2. Rows of attention have hundreds to a few thousand scores, so latency is the cost:
- * the select ends as soon as all keys that share the digits found so far are to be kept. The first digit has two bits of
- * the mantissa, so that scores of one size do not all count in the same bin. */
+ * integers that order as the scores do, kept in shared memory, so that scores are read once; very long rows are read
+ * again for every digit, from L2. Rows of attention have hundreds to a few thousand scores, so latency is the cost: the
+ * select ends as soon as all keys that share the digits found so far are to be kept. The first digit has two bits of the
+ * mantissa, so that scores of one size do not all count in the same bin. */
 #include "index_scores.h"
 
 #include "device/element.cuh"

@@ -90,7 +90,7 @@ typedef struct tartan_cuda_conv {
     const void *values;
     const tartan_layout *layout;
     tartan_cuda_channel_scalars gain, bias;
-    const tartan_i_geometry *geometry; /* that of `edges` */
+    const tartan_i_geometry *geometry; /* of `edges` */
     const tartan_i_edges *edges;       /* in host memory, or NULL */
     bool relu, bias_first, add;
     tartan_cuda_active active;
@@ -136,7 +136,7 @@ typedef struct tartan_cuda_walk {
     bool wide;                              /* 16 bytes of the first array lie together in every array */
     tartan_cuda_channel_scalars gain, bias; /* of the type of the sums */
     const tartan_i_edges *edges;            /* in host memory, or NULL; classes of the last dimensions */
-    const tartan_conv *conv;                /* that of `edges`, with */
+    const tartan_conv *conv;                /* of `edges`, with */
     tartan_i_geometry geometry;
     bool relu, bias_first;
 } tartan_cuda_walk;

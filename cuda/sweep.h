@@ -56,8 +56,8 @@ typedef struct tartan_cuda_sweep {
 } tartan_cuda_sweep;
 
 /* What a sweep is made of: arrays that are NULL or broadcast to `shape`. Dimensions are ordered by the steps of array `first`;
- * where these do not decide, by those of the array after it, and so on, around. Neighbours that all arrays step through as one are
- * merged. Where `first` has negative steps, or has none and the array after it has, all arrays are turned round. */
+ * where these do not decide, by the steps of the array after it, and so on, around. Neighbours that all arrays step through as one
+ * are merged. Where `first` has negative steps, or has none and the array after it has, all arrays are turned round. */
 typedef struct tartan_cuda_sweeping {
     int32_t ndim;
     int64_t shape[TARTAN_MAX_NDIM];

@@ -8,7 +8,7 @@
 
 namespace tartan_cuda {
 
-/* The 16 bytes that begin `apart` bytes, below 16, after those of `low`; `high` follows on `low`. */
+/* The 16 bytes that begin `apart` bytes, below 16, after the beginning of `low`; `high` follows on `low`. */
 __device__ __forceinline__ uint4 bytes_across(uint4 low, uint4 high, uint32_t apart) {
     const uint32_t shift = apart % 4 * 8;
     uint32_t w[8] = {low.x, low.y, low.z, low.w, high.x, high.y, high.z, high.w};

@@ -196,7 +196,7 @@ template <typename Body> __device__ __forceinline__ void with_pattern(uint32_t b
     }
 }
 
-/* The products of one k-step with those of the four groups of 8 rows from 8 kFirst on that kPattern has. `a` is where the
+/* The products of one k-step with the groups of 8 rows that kPattern has, of the four from 8 kFirst on. `a` is where the
  * lane's fragments start. */
 template <typename F, typename A, int kFirst, int kPattern, int kParts>
 __device__ __forceinline__ void multiply_rows(uint32_t a, const typename F::Word (&wide)[kParts][4],

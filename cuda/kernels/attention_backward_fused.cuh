@@ -270,7 +270,7 @@ template <Factor kFactor, class Form> struct FusedConsumer : BackwardConsumer<kF
             this->load_vector(1, stage.at, delta);
             wgmma_wait_for<1>(dp);
             buffer = Form::kTurns == 2 ? buffer ^ 1 : 0;
-            if constexpr (Form::kTurns == 1) /* all warps have read those of the step before */
+            if constexpr (Form::kTurns == 1) /* all warps have read the previous step's */
                 warpgroup_barrier(1 + threadIdx.x / 128);
             stage_changes(delta, s, dp);
         }

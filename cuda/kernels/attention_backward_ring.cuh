@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0
  * What both kernels of attention_backward_wgmma.cu share: the shared memory, the parameters, products. Each keeps two
- * tensors of a tile of tokens in shared memory (dq: q and out_grad; dk and dv: k and v) while those of the tokens that
- * its merged list names stream past, 64 at a time (k and v; q and out_grad). */
+ * tensors of a tile of tokens in shared memory (dq: q and out_grad; dk and dv: k and v) while the tensors of the
+ * tokens that its merged list names stream past, 64 at a time (k and v; q and out_grad). */
 #ifndef TARTAN_CUDA_ATTENTION_BACKWARD_RING_CUH
 #define TARTAN_CUDA_ATTENTION_BACKWARD_RING_CUH
 

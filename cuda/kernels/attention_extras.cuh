@@ -144,7 +144,7 @@ __device__ __forceinline__ void find_kept(const AttentionLists &p, const Step *s
         kept[0] |= Step::kWords == 2 || bit < 32 ? one : 0;
         if (Step::kWords == 4) kept[Step::kWords / 2 - 1] |= bit < 32 ? 0 : one;
     };
-    if constexpr (kByKeys) { /* the words of a query have those of keys `row` and `row` + 8 */
+    if constexpr (kByKeys) { /* a query's words serve keys `row` and `row` + 8 */
 #pragma unroll 1
         for (int i = 0; i < kHalf; i++) {
             const int32_t query = column_of(p, step, i / 2) + i % 2;

@@ -11,7 +11,7 @@
 namespace tartan_cuda {
 namespace attention {
 
-/* ---- Pairs; those of a thread are numbered own * kEach + other ---- */
+/* ---- Pairs; a thread numbers its own by own * kEach + other ---- */
 
 /* The pairs of a CTA: its queries and keys by own and other tokens. */
 template <typename S, int kRows, bool kOwnKeys> struct Pairs {

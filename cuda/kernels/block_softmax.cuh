@@ -41,7 +41,7 @@ struct Values {
 struct Place {
     int64_t head, row;    /* row of the matrix */
     int32_t inside;       /* row of the block */
-    int32_t here, number; /* row of the CTA, and the thread's number among those of the row */
+    int32_t here, number; /* row of the CTA, and the thread's number in the row */
     int64_t begin;        /* first block of the row */
     int32_t count;        /* blocks of the row; 0 if the thread has nothing to do */
     bool exists;          /* the row */

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0
  * Depthwise convolution and its gradient with respect to the image: filters of single elements that join each slot of a piece with
  * the same slot of another one. A thread has a piece of the result at a few neighbouring positions; every product is one fma of what
- * it loads, 16 bytes at a time. Lists are those of conv_pieces.h, for groups of one piece. */
+ * it loads, 16 bytes at a time. Lists are as in conv_pieces.h, for groups of one piece. */
 #include "kernels/conv_depthwise.cuh"
 #include "kernels/conv_pieces_places.cuh"
 
@@ -112,7 +112,7 @@ __device__ __forceinline__ void add_rows(const Args &a, int4 spot, int32_t step,
         bool follows = true;
         while (follows) {
 #pragma unroll
-            for (int turn = 0; turn < kEach; turn++) { /* pixel `turn` + j is that of position j */
+            for (int turn = 0; turn < kEach; turn++) { /* pixel `turn` + j is for position j */
                 load((turn + kEach - 1) % kEach);
                 const uint32_t has = kFull ? ~0u : stored[e];
                 alignas(16) S weights[kSlots];

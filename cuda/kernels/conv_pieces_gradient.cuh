@@ -100,7 +100,7 @@ __global__ void __launch_bounds__(kThreads, Form<Products, kGroup>::kCtas)
         } else {
             multiply_inner<Products, F>(x, x + F::kDepth * F::kPitchX, row, col, sums);
         }
-        find_spots(round + F::kStages, at); /* those of this round have been used */
+        find_spots(round + F::kStages, at); /* this round's have been used */
         step_stage(at);
     }
     copies_wait<0>();

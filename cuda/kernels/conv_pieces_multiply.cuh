@@ -146,7 +146,7 @@ __device__ __forceinline__ void load_cols(uint32_t from, uint32_t lane_at, int r
 
 /* ---- The products of a step ---- */
 
-/* By mma.sync. `to`: the thread's sums, or those of the step that are then added to them. */
+/* By mma.sync. `to`: the thread's sums, or the step's, which are then added to them. */
 template <class Products, int kGroup>
 __device__ __forceinline__ void
 multiply_by_warps(uint32_t pixels, uint32_t weights, int row, int col,

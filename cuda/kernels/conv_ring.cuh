@@ -46,7 +46,7 @@ struct ConvProblem {
     uint32_t units; /* of all images or windows; of a dynamic layout, of its capacity */
     uint32_t panel; /* tiles of pixels that all groups compute before they go on */
     uint32_t depth; /* planes of an image */
-    int32_t stride[TARTAN_I_DIMS], base[TARTAN_I_DIMS]; /* from a pixel to those of its first tap */
+    int32_t stride[TARTAN_I_DIMS], base[TARTAN_I_DIMS]; /* from a pixel to the pixels of its first tap */
     uint32_t stage_boxed;                               /* bytes that the boxes of a stage write */
     int32_t size[TARTAN_I_DIMS];                        /* of `to` */
     bool alone;                                         /* pixels do not depend on the kernel before, */
@@ -95,7 +95,7 @@ struct ConvRing {
     __device__ uint32_t read(uint32_t tile) const { return posted(tile) + 8; }
     /* A team may go on: the other one has all that its last step needs. */
     __device__ uint32_t turn(uint32_t team) const { return posted(kConvTiles) + 8 * team; }
-    /* The results of a tile are in shared memory; those of a team's tile have left it. */
+    /* The results of a tile are in shared memory; the results of a team's tile have left it. */
     __device__ uint32_t staged() const { return posted(kConvTiles + 1); }
     __device__ uint32_t drained(uint32_t team) const { return posted(kConvTiles + 2) + 8 * team; }
     __device__ volatile ConvTile *tile(uint32_t tile) const {

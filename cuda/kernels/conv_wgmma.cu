@@ -5,7 +5,7 @@
  * descriptor calls 8 rows, and a tap is another start address in the same box (also where it is swizzled, since the swizzle
  * depends on addresses). conv_steps.h has the order of work.
  *
- * The 64 channels are those of all block rows in them: a block that one of them lacks is packed as zeros. So what limits the
+ * The 64 channels belong to all block rows in them: a block that one of them lacks is packed as zeros. So what limits the
  * kernel is the share of stored blocks in the merged list, beside the tensor cores themselves and, for short lists, the
  * stores. docs/lab/convolution_gpu.md has the figures. */
 #include "kernels/conv_wgmma.cuh"

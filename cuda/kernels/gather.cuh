@@ -88,7 +88,7 @@ template <typename T> struct Single {
     const T *from;
 };
 
-/* Makes the copies at(0) to at(count - 1), those of 16 bits through registers, others asynchronously. `any`: an element. */
+/* Makes the copies at(0) to at(count - 1), copies of 16 bits through registers, others asynchronously. `any`: an element. */
 template <typename T, typename At>
 __device__ __forceinline__ void copy_singly(int count, const T *any, At at) {
     constexpr int kAtOnce = sizeof(T) == 2 ? 8 : 4;

@@ -77,7 +77,7 @@ template <typename T> __device__ __forceinline__ int64_t before_units(const T *x
     return before < n ? before : n;
 }
 
-/* f(i, x[i]) for a thread's elements of a line: where elements lie side by side, the thread has those of some 16-byte accesses. */
+/* f(i, x[i]) for a thread's elements of a line: where elements lie side by side, they come in 16-byte accesses. */
 template <int THREADS_OF_LINE, typename T, typename F>
 __device__ __forceinline__ void each_element(const T *__restrict__ x, int64_t n, int64_t step, int thread,
                                              F f) {

@@ -72,7 +72,7 @@ template <typename Batch> __device__ __forceinline__ int place_of(const Batch &a
 
 /* ---- On the host ---- */
 
-/* Whether the arrays (NULL: none) lie in the order of the first, or in that of their indices, without gaps. */
+/* Whether the arrays (NULL: none) lie without gaps in the order of the first, or in the order of their indices. */
 inline bool is_flat(const tartan_array *const *arrays, int count, bool by_index = false) {
     const tartan_array *first = arrays[0];
     int32_t order[TARTAN_MAX_NDIM], kept = 0;

@@ -9,7 +9,7 @@ namespace tartan_cuda {
 namespace {
 
 constexpr int THREADS = 256, TILE = 4, SMALL = 1024; /* elements of a matrix that a warp takes */
-constexpr int64_t KEPT_SHARED = 1024; /* bytes of shared memory that matrices cannot use */
+constexpr int64_t KEPT_SHARED = 1024;                /* bytes of shared memory that matrices cannot use */
 
 enum { P, G, M };
 

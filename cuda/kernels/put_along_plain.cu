@@ -178,7 +178,7 @@ __global__ void __launch_bounds__(MOST / EACH) put_in_order(const __grid_constan
 
 /* ---- Indices of all lines, sorted together ---- */
 
-/* Entry i of the list is index all[i] of all; its key is its place among those of all lines. */
+/* Entry i of the list is index all[i] of all; its key is its place in all lines together. */
 template <typename S_> struct SortedSums {
     using S = S_;
     static constexpr int EACH = 1;

@@ -22,7 +22,7 @@ constexpr int MOST_OF_WARP = 256;
 /* A few long lines are cut into parts, each of which yields k candidates; the numbers left over are candidates, too. The candidates
  * then take the place of the line's numbers. Of equal candidates, the first place comes first, as in the line. */
 struct Candidates {
-    const int32_t *places; /* of all lines' candidates, in their parts; NULL: the numbers are the line's own */
+    const int32_t *places; /* of all lines' candidates, in their parts; NULL: the line's own numbers */
     int64_t of_parts, of_length; /* how many of a line, and of how many numbers, are parts */
     int64_t part;                /* length */
     __device__ __forceinline__ int64_t place_of(int64_t begin, int64_t candidate, int64_t k) const {

@@ -30,7 +30,7 @@ template <typename S> constexpr S NONE = -(S)INFINITY;
 
 template <typename S> struct Room { S of_warp[2][3][MOST_WARPS], of_cta[2][3][MOST_CTAS]; };
 
-/* COUNT numbers of each thread become those of the line: the first is a maximum if `first_is_max`, the others are sums. */
+/* COUNT numbers of each thread become COUNT numbers of the line: the first is a maximum if `first_is_max`, the others are sums. */
 template <typename S> struct Meeting {
     const Team &team;
     Room<S> &room;

@@ -267,7 +267,7 @@ __device__ __forceinline__ void compute(const Args &a, const piece<typename F::T
         table.of[part % 2][threadIdx.x] = {found.a, found.b};
         inner += kThreads;
     };
-    Singles<F> singles; /* they reach shared memory while those of the step after are asked for */
+    Singles<F> singles; /* they reach shared memory while the next step's are requested */
     const bool single = F::kElement == 2 && a.unit == 2;
     const uint32_t base = shared_offset(stages);
     uint32_t to = base, from = base; /* stages: of copies, of products */

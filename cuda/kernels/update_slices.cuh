@@ -12,7 +12,7 @@ namespace {
 struct slice_tensor : any_tensor {
     float *scales[2]; /* of M and V; NULL: not of 8 bits */
     int64_t scale_strides[2], slices;
-    int32_t lanes; /* threads of a slice: 1, those of a warp, or all */
+    int32_t lanes; /* threads of a slice: 1, a warp, or all */
 };
 using slice_tensors = batch<slice_tensor, 60>;
 static_assert(sizeof(slice_tensors) < 32000, "parameters of kernels have 32764 bytes");

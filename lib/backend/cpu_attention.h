@@ -61,7 +61,7 @@ typedef struct tartan_i_cpu_attention {
     uint32_t drop;                /* see tartan_i_cpu_attention_drop */
     int64_t least_round;
     int64_t round;        /* entries whose factors are packed at a time */
-    int64_t first, count; /* those of the round at work */
+    int64_t first, count; /* of the round at work */
     tartan_i_cpu_team team;
 } tartan_i_cpu_attention;
 

@@ -1,7 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0
  * The gradient of a depthwise filter on the CPU: for each tap the sum over positions of a line of channels of `out` times one of `in`.
  * Images whose channels lie side by side are read in place, others from packed boxes. Workers share channels, then taps, so each sum
- * is one chain over all positions. Its order is that of the general form, where taps outside of the image count as zeros too. */
+ * is one chain over all positions. Its order is the same as in the general form, where taps outside of the image count as zeros
+ * too. */
 #include "backend/cpu_conv_gradient.h"
 #include "core/interrupt.h"
 

@@ -2,8 +2,8 @@
  * Convolution on the CPU, forward or adjoint: what its files share.
  *
  * Phase by phase (one if forward), the blocks that reach its positions are listed in the order of the filter's row lists, or
- * tap by tap in that of its column lists. Then workers take tiles: one packs the tile's box and goes through the rows of
- * blocks. A kernel adds the products of a strip while their sums stay in registers. So each result is one chain of fused
+ * tap by tap in the order of its column lists. Then workers take tiles: one packs the tile's box and goes through the rows
+ * of blocks. A kernel adds the products of a strip while their sums stay in registers. So each result is one chain of fused
  * multiply-adds in an order that depends on the filter's layout alone.
  *
  * Lanes are slots of the output if its blocks fill vectors, else positions that are neighbours in the box. Depthwise

@@ -73,8 +73,8 @@ tartan_i_sddmm tartan_i_sddmm_plan(const tartan_context *context, const tartan_o
 /* The block columns of the panel at work in a range of columns. */
 void tartan_i_sddmm_panel_of(const tartan_i_sddmm *p, int32_t range, int64_t *first, int64_t *last);
 
-/* Packed strip of the block column that is number `index` of its panel: [round_units][width], after those of the
- * columns and strips before it. */
+/* Packed strip of the block column that is number `index` of its panel: [round_units][width], after the columns
+ * and strips before it. */
 char *tartan_i_sddmm_packed_at(const tartan_i_sddmm *p, int32_t range, int64_t index, int64_t first);
 
 /* A worker's part of packing Y for the panels at work. */

@@ -93,8 +93,8 @@ static inline int64_t tartan_i_spmm_sums_bytes(const tartan_i_spmm *p) {
     return p->fit.rows * p->k.product.vectors * p->k.product.lanes * p->k.bytes;
 }
 
-/* The slivers of the panels at work in a range of columns; and a worker's part of packing those of its own range. Returns whether
- * any has to be packed. */
+/* The slivers of the panels at work in a range of columns; and a worker's part of packing its own range's. Returns whether any
+ * has to be packed. */
 bool tartan_i_spmm_cut_band(const tartan_i_spmm *p, int32_t range);
 void tartan_i_spmm_pack_task(void *plan, int32_t worker);
 

@@ -24,7 +24,7 @@ typedef struct tartan_i_listing {
     bool implicit;   /* of a layout: stored for its matrices, not put by the user */
     bool gates;      /* of a matrix */
     int64_t order;   /* how many matrices and arrays stand before it */
-    int64_t created; /* decides among those of one order */
+    int64_t created; /* decides among equal orders */
 } tartan_i_listing;
 
 /* Opens an HDF5 file after the check of its seal. Errors: also VERSION. On success the reader owns `fd`. */
@@ -89,7 +89,7 @@ typedef struct tartan_i_writer tartan_i_writer;
 tartan_status tartan_i_writer_open(const char *function, const char *path, int fd, tartan_i_pages *pages,
                                    int32_t compression, tartan_i_writer **out);
 
-/* Adds to a file after tartan_i_paged_begin. Objects replace those of the same name. */
+/* Adds to a file after tartan_i_paged_begin. Objects replace objects of the same name. */
 tartan_status tartan_i_writer_add(const char *function, const char *path, int fd, tartan_i_paged *paged,
                                   int32_t compression, tartan_i_writer **out);
 

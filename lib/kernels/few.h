@@ -175,7 +175,7 @@ static void list_columns(const tartan_i_list_product *p) {
 
 #ifdef vec_spread_halves
 /* Half a vector of columns: a vector has sums of two rows. Factors are loaded by half vectors of a row, so that one instruction then
- * spreads those of two rows, where each would take a load of its own. */
+ * spreads the factors of two rows, where each would take a load of its own. */
 enum { HALF = LANES / 2, PAIRS_OF_ROWS = 8 };
 
 /* Adds the products of some rows of a block, two in each of `pairs` vectors; where `odd`, the last vector has the last row twice. */

@@ -33,7 +33,7 @@ enum {
 
 /* Factors are counted in units: `group` elements that follow each other along the contracted index. A unit of a
  * kernel on reals is one of them; a kernel that multiplies pairs has two elements in a unit. Where elements are split into
- * parts, a row has the units of the first part, then those of the second, ...; a stride counts units with all of their parts.
+ * parts, a row has the units of the first part, then of the second, ...; a stride counts units with all of their parts.
  *
  * One factor pair of a strip: units 0, 1, ... of the rows of the left factor meet rows b, b + 1, ... of the right. */
 typedef struct tartan_i_term {
@@ -405,7 +405,7 @@ void tartan_i_kernels_fill(tartan_i_cpu_features features, int32_t dtype, tartan
 /* Instruction sets for which this build has kernels. */
 tartan_i_cpu_features tartan_i_kernels_known(void);
 
-/* Those with kernels for factors of `dtype`, its own or those of the type of its sums. */
+/* Those with kernels for factors of `dtype` or, failing that, of the type of its sums. */
 tartan_i_cpu_features tartan_i_kernels_known_for(int32_t dtype);
 
 /* The measured rate of `peak`, best of about 50 ms, in 1e9 operations a second. */

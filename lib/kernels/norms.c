@@ -168,7 +168,7 @@ INLINE double first_lane(vec v) {
 }
 
 /* The mean of squares, after the mean if numbers are centered. One loop gives both where that costs no precision: f32 numbers whose mean
- * is not above their deviation. Otherwise squares are those of differences to the mean. */
+ * is not above their deviation. Otherwise the differences to the mean are squared. */
 INLINE double squares_of(operands *o, bool centered) {
     o->high = o->low = vec_zero();
     if (!centered) return mean_of(o, add_squares);

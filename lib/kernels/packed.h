@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0
  * The strip kernel of a packed left factor and the packing, in the vector vocabulary. Rows that begin a constant number of bytes apart need one
- * address register, so strips have more rows than those of strip.h. Shapes that do not fit in registers are not compiled. */
+ * address register, so strips have more rows than in strip.h. Shapes that do not fit in registers are not compiled. */
 #include "kernels/kernels.h"
 
 #define PACKED_INLINE static inline __attribute__((always_inline))

@@ -18,7 +18,7 @@ typedef struct strip_later {
     const char *a, *b, *far;
 } strip_later;
 
-/* How it goes through those of the left factor: a line of each row in turn; where rows are shorter or neighbours, a line or a column
+/* How it goes through rows of the left factor: a line of each row in turn; where rows are shorter or neighbours, a line or a column
  * at a time. A line has the units of several steps, which need no prefetch of their own. */
 typedef struct strip_walk {
     int64_t step, turn; /* bytes from one prefetch to the next, and more after one of each row */

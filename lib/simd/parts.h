@@ -14,7 +14,7 @@ enum { PARTS_MOST = 3, PRODUCTS_MOST = 6, PARTS_NAN = 0x7fc00000, PARTS_HALF = 0
 #define PARTS_HEAD 0xffff0000u /* the bits of an f32 that are a bf16 */
 
 /* Products in the order in which they are added up: from one to the next only one factor changes, so that tiles stay loaded. All
- * are added to the same sums, whose rounding outweighs that of the small products; so these need not come first. */
+ * are added to the same sums, whose rounding outweighs the small products'; so these need not come first. */
 typedef struct parts_product {
     int a, b;
 } parts_product;
