@@ -2,8 +2,8 @@
  * The k largest numbers of a line and what is made of them, by the threads of a warp or of a CTA.
  *
  * A warp has the keys of its line in registers, and finds the k-th largest bit by bit. A CTA reads its line twice: once for the largest
- * number of each thread, of which the k-th largest is a number that at least k of the line are not below; and again for these, which
- * are then sorted. If they are too many, or k is, the k-th largest is found digit by digit instead. */
+ * number of each thread, since at least k numbers of the line are not below the k-th largest of these; and again for those numbers,
+ * which are then sorted. If there are too many, or k is too large, the k-th largest is found digit by digit instead. */
 #ifndef TARTAN_CUDA_SELECTION_CUH
 #define TARTAN_CUDA_SELECTION_CUH
 
@@ -19,10 +19,10 @@ enum { X, OUT, MASK, INDICES };                    /* arrays; OUT is values of T
 constexpr int MOST = 2048;                         /* entries of a CTA */
 constexpr int MOST_OF_WARP = 256;
 
-/* Few lines that are long are cut into parts, of which each has k candidates; what is left over are candidates, too. Then these are the
- * numbers of a line. Of equal ones the first place comes first, as in the line. */
+/* A few long lines are cut into parts, each of which yields k candidates; the numbers left over are candidates, too. The candidates
+ * then take the place of the line's numbers. Of equal candidates, the first place comes first, as in the line. */
 struct Candidates {
-    const int32_t *places; /* of those of all lines, in their parts; NULL: numbers are those of the line */
+    const int32_t *places; /* of all lines' candidates, in their parts; NULL: the line's own numbers */
     int64_t of_parts, of_length; /* how many of a line, and of how many numbers, are parts */
     int64_t part;                /* length */
     __device__ __forceinline__ int64_t place_of(int64_t begin, int64_t candidate, int64_t k) const {
@@ -242,7 +242,7 @@ __device__ __forceinline__ void finish_sorted(const Chosen<T> &c, const Table<K>
     if (MADE == RECTIFIED && thread == 0) c.set_index(0, rebased ? (int64_t)t.entries[count - 1].place : -1);
 }
 
-/* How many of the threads before this one hold, and all of them in *all. */
+/* How many of the threads before this one hold; *all becomes the number of all that do. */
 template <int OF_LINE>
 __device__ __forceinline__ uint32_t rank_of(bool holds, uint32_t (&room)[32], uint32_t *all) {
     const uint32_t votes = __ballot_sync(~0u, holds);
@@ -275,7 +275,7 @@ __device__ __forceinline__ K find_last(const Chosen<T> &c, Table<K> &t, int64_t 
             const K key = c.counts(i) ? O::key(x) : 0;
             if (!first && (key ^ prefix) >> (shift + 8 < O::BITS ? shift + 8 : 0) != 0) return;
             const uint32_t digit = (uint32_t)(key >> shift) & 255;
-            /* Few digits are frequent at first: those of a warp are counted together. */
+            /* At first a few digits are frequent, so a warp counts its equal digits together. */
             const uint32_t active = __activemask(), alike = __match_any_sync(active, digit);
             if ((int)(threadIdx.x % 32) == __ffs((int)alike) - 1)
                 atomicAdd(&t.histogram[digit], (uint32_t)__popc(alike));
@@ -310,7 +310,7 @@ __device__ __forceinline__ K find_last(const Chosen<T> &c, Table<K> &t, int64_t 
     return prefix;
 }
 
-/* Where entries are too many, or k is. */
+/* For too many entries, or too large a k. */
 template <Made MADE, int OF_LINE, typename T, typename K>
 __device__ __forceinline__ void choose_by_digits(const Chosen<T> &c, int64_t line, Table<K> &t) {
     using O = Order<T>;

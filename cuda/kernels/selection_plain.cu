@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0
- * The k largest numbers of lines, and what is made of them (selection.cuh). More than a CTA has room for are sorted afterwards: by their
- * places, then by their keys in an order that equal ones keep. */
+ * The k largest numbers of lines, and what is made of them (selection.cuh). If there are more than a CTA has room for, they are sorted
+ * afterwards: by place, then by key in a stable sort. */
 #include <cub/device/device_segmented_radix_sort.cuh>
 
 #include "backend/operation.h"

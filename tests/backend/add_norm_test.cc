@@ -126,7 +126,7 @@ TEST_P(BackendAddNorm, IsItsFormula) {
         }
 }
 
-// With one segment and nothing else, bits are those of the norm alone.
+// With one segment and nothing else, the result has the bits of the norm alone.
 TEST_P(BackendAddNorm, OfOneSegmentIsTheNorm) {
     std::mt19937_64 random(1);
     for (const bool centred : {true, false}) {
