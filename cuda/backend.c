@@ -12,8 +12,8 @@ static bool supports(void *device, const tartan_op *op, const char **out_reason)
 
 enum { SEEN = 512, REGION_BITS = 21 };
 
-/* Refuses memory that is not the device's. The driver is asked once for each 2 MiB, in which all memory is of one device; it takes longer
- * than all other checks of an array. */
+/* Refuses memory that is not the device's. The driver is asked once for each 2 MiB, all of which belong to one device; asking takes
+ * longer than all other checks of an array. */
 static tartan_status check_once(tartan_cuda_queue *queue, const char *function, const char *name,
                                 const void *pointer, uintptr_t seen[SEEN]) {
     const uintptr_t region = (uintptr_t)pointer >> REGION_BITS;

@@ -5,8 +5,8 @@
 
 /* ---- The tables ---- */
 
-/* A row without .refuses can do every problem, one without .rate has no known rate; the first can do every problem. A kind without
- * .make has no other problem than its operation. */
+/* A row without .refuses can do every problem, and one without .rate has no known rate. The first row can do every problem.
+ * Without .make, the problem is the operation itself. */
 #define ROWS(...)                                                                                            \
     .rows = (const tartan_cuda_kernel[]){__VA_ARGS__},                                                       \
     .count = sizeof((const tartan_cuda_kernel[]){__VA_ARGS__}) / sizeof(tartan_cuda_kernel)

@@ -105,7 +105,7 @@ tartan_status tartan_cuda_fused_of(const tartan_host *host, const tartan_context
         if (operand->parts > 1) p->part[k] = tartan_i_fused_step(operand->array);
         arrays[k] = &room[k];
     }
-    if (rows[op->row].drawn) { /* of a size of elements that doesn't decide about units */
+    if (rows[op->row].drawn) { /* its element size doesn't decide about units */
         room[inputs] = op->numbers;
         room[inputs].data = (void *)(uintptr_t)TARTAN_CUDA_NUMBERS_AT;
         room[inputs].dtype = op->out[0].array->dtype;

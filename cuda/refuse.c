@@ -229,7 +229,7 @@ const char *tartan_cuda_spmm_gather_refuses(const tartan_cuda_chip *chip, const 
     if (chip->major < 8) return "needs compute capability 8.0 or more";
     if (tartan_cuda_is_8_bits(p->dtype)) return "only for types of 16 bits or more";
     if (p->blocks == 0) return "the matrix has no blocks";
-    /* Of few columns these two fill a part of their tiles of 256, and take twice as long. */
+    /* With few columns these two fill only a part of their tiles of 256, and take twice as long. */
     const bool few = p->n <= 128 && (p->dtype == TARTAN_F64 || (p->dtype == TARTAN_F32 && !p->tf32));
     if (!few &&
         (tartan_cuda_spmm_mma_refuses(chip, p) == NULL || tartan_cuda_spmm_simt_refuses(chip, p) == NULL))

@@ -142,7 +142,7 @@ static bool fits(const tartan_cuda_sweep *s, const tartan_cuda_swept *a, int64_t
     return true;
 }
 
-/* Whether it has elements for the first dimension alone, of several. */
+/* Whether, of several dimensions, it has elements along the first alone. */
 static bool is_line(const tartan_cuda_sweep *s, const tartan_cuda_swept *a) {
     for (int32_t which = 0; which < 2; which++)
         for (int32_t d = 0; d < s->axes[which].ndim; d++)
@@ -150,7 +150,7 @@ static bool is_line(const tartan_cuda_sweep *s, const tartan_cuda_swept *a) {
     return s->axes[TARTAN_CUDA_KEPT].ndim + s->axes[TARTAN_CUDA_SUMMED].ndim > 1;
 }
 
-/* Whether units can be moved, those of inputs also by gathering where they can't otherwise. */
+/* Whether units can be moved; inputs that can't otherwise are gathered. */
 static bool all_move(tartan_cuda_sweep *s, int32_t outputs, int64_t unit, bool gathers) {
     bool good = s->axes[s->inner].length[0] >= unit, any = false;
     for (int32_t i = 0; i < s->count && good; i++) {

@@ -22,7 +22,7 @@ tartan_cuda_divider tartan_cuda_divider_of(int64_t divisor);
 /* Some of the dimensions of a sweep. Dimension 0 changes fastest. */
 typedef struct tartan_cuda_axes {
     int32_t ndim;
-    bool small; /* there are less than 2^31 elements, so the dividers do */
+    bool small; /* there are fewer than 2^31 elements, so the dividers suffice */
     int64_t length[TARTAN_MAX_NDIM];
     tartan_cuda_divider by[TARTAN_MAX_NDIM]; /* the lengths */
     int64_t elements;                        /* product of the lengths; 1 if ndim is 0 */
@@ -56,8 +56,8 @@ typedef struct tartan_cuda_sweep {
 } tartan_cuda_sweep;
 
 /* What a sweep is made of: arrays that are NULL or broadcast to `shape`. Dimensions are ordered by the steps of array `first`;
- * where these do not decide, by those of the array after it, and so on, around. Neighbours that all arrays step through as one are
- * merged. Where `first` has negative steps, or has none and the array after it has, all arrays are turned round. */
+ * where these do not decide, by the steps of the array after it, and so on, around. Neighbours that all arrays step through as one
+ * are merged. Where `first` has negative steps, or has none and the array after it has, all arrays are turned round. */
 typedef struct tartan_cuda_sweeping {
     int32_t ndim;
     int64_t shape[TARTAN_MAX_NDIM];

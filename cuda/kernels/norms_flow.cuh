@@ -44,7 +44,7 @@ struct AloneNorm {
     template <typename S, int N> __device__ __forceinline__ void activate(S (&)[N]) const {}
 };
 
-/* Those that come next are loaded while one is computed, and gain and bias stay in registers. The residual, if there is one, is array RESIDUAL,
+/* The next lines are loaded while one is computed, and gain and bias stay in registers. The residual, if there is one, is array RESIDUAL,
  * and the sum, which is rounded to T, array TOTAL. */
 constexpr int AHEAD = 2, FLOW_ACCESSES = 4;
 enum { RESIDUAL = Y + 1, TOTAL };

@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0
- * Gradients of normalisation along lines as line_parts.cuh has lines. Those of gain and bias are of lines, too: of a position of all lines. */
+ * Gradients of normalisation along lines, by line_parts.cuh. The gradients of gain and bias are functions of lines, too: one such line is a
+ * position of all lines. */
 #ifndef TARTAN_CUDA_NORMS_GRADIENT_PARTS_CUH
 #define TARTAN_CUDA_NORMS_GRADIENT_PARTS_CUH
 
@@ -165,7 +166,7 @@ template <typename N> struct GainLines {
         }
     }
     __device__ __forceinline__ void add(const At &, Sum &s, const Items &items, const Places<1> &,
-                                        int) const { /* what is not there is 0 */
+                                        int) const { /* arrays that are not given count as 0 */
         S gain = 0, bias = 0;
         EACH_OF(BATCH) {
             const S g = items.g[i], x = p.centred ? items.x[i] - items.mean[i] : items.x[i];

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0
- * Gradients of normalisation along lines. Where threads keep lines whose elements lie one after the other, those that have a position
- * of all lines of a CTA add up what belongs to its gain and bias: in the type of the sums for a few lines, then in f64. Elsewhere these
- * gradients are made of lines of their own (line_parts.cuh). */
+ * Gradients of normalisation along lines. Where threads keep lines whose elements lie one after the other, the threads that have a
+ * position in all lines of a CTA add up the terms of its gain and bias: in the type of the sums for a few lines, then in f64. Elsewhere
+ * these gradients are sums over lines of their own (line_parts.cuh). */
 #include "kernels/norms_gradient_flow.cuh"
 #include "kernels/norms_gradient_parts.cuh"
 

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0
- * Normalisation along lines as line_parts.cuh has lines. */
+ * Normalisation along lines, by line_parts.cuh. */
 #ifndef TARTAN_CUDA_NORMS_PARTS_CUH
 #define TARTAN_CUDA_NORMS_PARTS_CUH
 
@@ -120,7 +120,7 @@ inline tartan_status run_any(const char *function, tartan_cuda_queue *queue, con
     });
 }
 
-/* Lines that a thread can have; *can is false if there are none such. */
+/* Lines that can have a thread each; *can is false if these can't. */
 inline tartan_status run_by_threads(const char *function, tartan_cuda_queue *queue, const tartan_cuda_norm &p,
                                     bool *can) {
     *can = p.sweep.array[Y].dtype == p.sweep.array[X].dtype;

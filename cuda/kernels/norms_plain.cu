@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0
- * Normalisation along lines. Threads keep lines whose elements lie one after the other, or read them once for each pass over them. Short
- * lines, any others, and a few that are long go the ways of line_parts.cuh. */
+ * Normalisation along lines. Threads keep lines whose elements lie one after the other, or read them once for each pass over them.
+ * line_parts.cuh computes all other lines, short ones, and a few that are long. */
 #include "kernels/norms_flow.cuh"
 
 namespace tartan_cuda {
@@ -59,7 +59,7 @@ __device__ __forceinline__ void norm_lines(const tartan_cuda_norm &p, const Line
             EACH_OF(EACH) x[u * EACH + i] = mean.from(x[u * EACH + i]);
         });
     };
-    /* Sums of squares of lines that stay in registers in the type of the sums: all terms are positive, and a thread has few of them. */
+    /* Sums of squares have the type of the sums where lines stay in registers: all terms are positive, and a thread has few. */
     using Squares = std::conditional_t<LONG, double, S>;
     Squares squares[1] = {0};
     for (int32_t round = 0; round < rounds; round++) {

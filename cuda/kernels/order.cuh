@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0
- * Keys of numbers: whole numbers of the same order, in which NaN is the largest, and 0 stands for what does not count. */
+ * Keys of numbers: integers with the same order, in which NaN is the largest, and 0 stands for what does not count. */
 #ifndef TARTAN_CUDA_ORDER_CUH
 #define TARTAN_CUDA_ORDER_CUH
 
@@ -41,7 +41,7 @@ template <typename T> struct Order {
     }
 };
 
-/* A number of a line. The larger key comes first, of equal ones the smaller place. */
+/* A number of a line. The larger key comes first; of equal keys, the smaller place. */
 template <typename K> struct Entry {
     K key;
     uint32_t place;

@@ -75,8 +75,8 @@ __global__ void __launch_bounds__(THREADS, WIDE ? F::CTAS : 1)
     put_together(sum, s, c, me, room);
 }
 
-/* The same for one array of type T with two dimensions, one of which is summed, that is moved in units of 16 bytes. BATCH units of a
- * thread are under way at once, and added in the type of the sums before f64. */
+/* The same for one array of type T with two dimensions, of which one is summed, moved in units of 16 bytes. BATCH units of a thread
+ * are under way at once; they are added in the type of the sums before f64. */
 template <class F, typename T>
 __global__ void __launch_bounds__(THREADS, F::CTAS)
     points_sum_flat(const __grid_constant__ tartan_cuda_sweep s, const int32_t row, const Cut c) {
@@ -102,13 +102,13 @@ __global__ void __launch_bounds__(THREADS, F::CTAS)
         } else {
             for (int b = 0; first + b * c.deep < end; b++) add(*(const Unit<T> *)(from + b * step));
         }
-        F::terms(row, run, terms); /* gradients are linear in y_grad, so a sum of these is as good as each */
+        F::terms(row, run, terms); /* gradients are linear in y_grad, so y_grad can be summed first */
         EACH_OF(N) sum[i] += (double)terms[i];
     }
     put_together(sum, s, c, me, room);
 }
 
-/* Whether it can. */
+/* Whether it applies. */
 inline bool is_flat_sum(const tartan_cuda_sweep &s) {
     const tartan_cuda_swept &a = s.array[0];
     bool alone = s.axes[TARTAN_CUDA_KEPT].ndim <= 1 && s.axes[TARTAN_CUDA_SUMMED].ndim == 1 && a.next == 1 &&

@@ -56,7 +56,7 @@ __device__ __forceinline__ void store_result(const tartan_cuda_sweep &s, const C
     });
 }
 
-/* The threads that sum for a result put their sums together; that of the only slice is the result. */
+/* The threads that sum for a result combine their sums; if there is only one slice, that is the result. */
 template <int N>
 __device__ __forceinline__ void put_together(double (&sum)[N], const tartan_cuda_sweep &s, const Cut &c,
                                              const SumShare &me, double *room, int32_t which = 0) {
@@ -161,7 +161,7 @@ __device__ __forceinline__ void each_batch(const tartan_cuda_sweep &s, const Cut
 
 constexpr int COLUMNS = 32, ROWS = 32;
 
-/* Adds up the partial sums of all slices, in the y-th row of CTAs those of sum y. */
+/* Adds up the partial sums of all slices; the y-th row of CTAs does so for sum y. */
 __global__ void __launch_bounds__(COLUMNS *ROWS)
     add_slices(const __grid_constant__ tartan_cuda_sweep s, const Cut c) {
     __shared__ double room[ROWS][COLUMNS + 1];
@@ -202,7 +202,7 @@ template <typename S> Cut cut_of(const tartan_cuda_sweep &s, bool flat) {
     c.terms = flat || s.unit == SLOTS<S> ? 1 : s.unit == 1 ? SLOTS<S> : GROUPS;
     c.kept = s.axes[TARTAN_CUDA_KEPT].elements;
     if (c.lanes_sum) {
-        /* A thread has a visit's worth of terms, if there are threads enough. */
+        /* A thread has a visit's worth of terms, if there are enough threads. */
         c.deep = power_of_two(summed, 32);
         while (c.deep > 1 && summed <= (int64_t)c.deep / 2 * c.terms && c.kept * c.deep > 2 * CTAS * THREADS)
             c.deep /= 2;

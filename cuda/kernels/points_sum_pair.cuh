@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0
- * Two sums over the same elements in one pass, such as those of the gradients of gain and bias. */
+ * Two sums over the same elements in one pass, such as the gradients of gain and bias. */
 #ifndef TARTAN_CUDA_POINTS_SUM_PAIR_CUH
 #define TARTAN_CUDA_POINTS_SUM_PAIR_CUH
 
@@ -11,8 +11,9 @@ namespace {
 
 enum { OF_Y = OF_B + 1, SUMS = 2 };
 
-/* As points_sum_channels, of y_grad, or that and a, in units and b and y, which are repeated along what is summed. F has static void
- * both(const S (&in)[4][N], S (&out)[SUMS][N]) for N elements: of one row, since a choice among all would keep too many numbers in registers. */
+/* As points_sum_channels, for y_grad, or y_grad and a, in units, and b and y, which are repeated along the summed dimensions. F has static
+ * void both(const S (&in)[4][N], S (&out)[SUMS][N]) for N elements. It serves one row, since a choice among all rows would keep too many
+ * numbers in registers. */
 template <class F, typename T, int FULL>
 __global__ void __launch_bounds__(THREADS, 2)
     points_sum_pair(const __grid_constant__ tartan_cuda_sweep s, const Cut c) {

@@ -1,10 +1,10 @@
 /* SPDX-License-Identifier: Apache-2.0
  * The k largest numbers of a line and what is made of them, by the threads of a warp or, in selection_digits.cuh, of a CTA.
  *
- * A warp has the keys of its line in registers, and finds the k-th largest bit by bit. A CTA reads its line twice: once for a number that at
- * least k of the line are not below, and again for these, which are then sorted. The first is the k-th largest of what each thread has as
- * its largest, if k is small; else it consists of the highest digits of the k-th largest of the line, which a histogram shows. If the
- * numbers are too many, or k is, the other digits are found as well. */
+ * A warp has the keys of its line in registers, and finds the k-th largest bit by bit. A CTA reads its line twice: once for a bound that
+ * at least k numbers reach, and again for the numbers that reach it, which are then sorted. For a small k, the bound is the k-th largest of
+ * the threads' largest numbers; else it consists of the highest digits of the k-th largest number, which a histogram shows. If there are too
+ * many numbers, or k is too large, the other digits are found, too. */
 #ifndef TARTAN_CUDA_SELECTION_CUH
 #define TARTAN_CUDA_SELECTION_CUH
 
@@ -20,10 +20,10 @@ enum { X, OUT, MASK, INDICES };                    /* arrays; OUT is values of T
 constexpr int MOST = 2048;                         /* entries of a CTA */
 constexpr int MOST_OF_WARP = 256;
 
-/* Few lines that are long are cut into parts, of which each has k candidates; what is left over are candidates, too. Then these are the
- * numbers of a line. Of equal ones the first place comes first, as in the line. */
+/* A few long lines are cut into parts, each of which yields k candidates; the numbers left over are candidates, too. The candidates
+ * then take the place of the line's numbers. Of equal candidates, the first place comes first, as in the line. */
 struct Candidates {
-    const uint32_t *places; /* of those of all lines, in their parts; NULL: numbers are those of the line */
+    const uint32_t *places;      /* of all lines' candidates, in their parts; NULL: the line's own numbers */
     int64_t of_parts, of_length; /* how many of a line, and of how many numbers, are parts */
     int64_t part;                /* length */
     __device__ __forceinline__ int64_t place_of(int64_t begin, int64_t candidate, int64_t k) const {

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0
- * The k largest numbers of lines, and what is made of them (selection.cuh). More than a CTA has entries for are listed in the order of their
- * places, and then sorted by their keys in an order that equal ones keep (selection_lists.cuh). */
+ * The k largest numbers of lines, and what is made of them (selection.cuh). If there are more than a CTA has entries for, they are listed in
+ * the order of their places, and then sorted by key in a stable sort (selection_lists.cuh). */
 #include "kernels/selection_lists.cuh"
 
 #include "backend/operation.h"

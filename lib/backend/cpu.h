@@ -39,7 +39,7 @@ tartan_status tartan_i_cpu_run(const tartan_context *context, const tartan_op *o
 
 /* `parts` that f32 factors are split into; 1: none are. */
 tartan_status tartan_i_cpu_spmm(const tartan_context *context, const tartan_op_spmm *op, int32_t parts);
-/* With few columns; why it is not the way of this product, or NULL. */
+/* With few columns; why this product is not computed so, or NULL. */
 const char *tartan_i_cpu_spmm_narrow_refuses(const tartan_context *context, const tartan_op_spmm *op);
 tartan_status tartan_i_cpu_spmm_narrow(const tartan_context *context, const tartan_op_spmm *op);
 /* Whether n columns are few enough for it, with blocks of `out_block` rows of op(A). */
@@ -178,7 +178,7 @@ bool tartan_i_cpu_gates_only_switch(const tartan_array *gates);
 typedef struct tartan_i_cpu_form {
     bool transposed;                                                   /* op(A) is A transposed */
     int64_t out_block, in_block, out_size, in_size, grid_out, grid_in; /* rows and columns of op(A) */
-    /* Where blocks of different sizes begin, of which out_block and in_block are the largest; NULL: all have these sizes. */
+    /* Where blocks of different sizes begin; out_block and in_block are the largest sizes. NULL: all blocks have these sizes. */
     const int64_t *out_bounds, *in_bounds;
     int64_t a_row, a_col, block_elements; /* of a block, as op(A) has it */
 
@@ -269,7 +269,7 @@ typedef struct tartan_i_cpu_team {
     int64_t panels;                   /* of a range: the right factor is packed for one of them at a time */
     int64_t block_rows, chunk;        /* all of them, and those taken at a time */
     double reading;                   /* seconds that reading both factors takes each worker, by the model */
-    const tartan_context *context;    /* that of the call, which may be stopped */
+    const tartan_context *context;    /* the call's, which may be stopped */
     struct tartan_i_cpu_taken *taken; /* [cols] */
 } tartan_i_cpu_team;
 

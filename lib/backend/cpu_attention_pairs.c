@@ -211,8 +211,8 @@ void tartan_i_pairs_mask(tartan_i_pairs_work *w) {
 
 /* ---- Scores ---- */
 
-/* Softcap of a row of scores, whose scale is returned. A gradient of scores becomes that of what softcap takes: what exp's
- * gradient takes away, delta, stays as it is. */
+/* Applies softcap to a row of scores and returns their scale. Gradients of scores become gradients of softcap's argument;
+ * delta, which exp's gradient subtracts, stays as it is. */
 static double cap(const tartan_i_pairs_work *w, float *row, const float *delta, float *dp) {
     const tartan_i_kernels *k = &w->f->p.k;
     const tartan_i_attention *in = w->f->p.in;

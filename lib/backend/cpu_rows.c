@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0
- * How the CPU runs each operation: rows, of which the first that does not refuse is taken. */
+ * How the CPU runs each operation: the first row that does not refuse is taken. */
 #include "backend/cpu_parts.h"
 
 /* ---- Products. On a dynamic layout, an operation uses the blocks of the last mask. ---- */

@@ -179,7 +179,7 @@ tartan_status tartan_op_run(tartan_context *context, int32_t op, void *const *ar
 
 /* ---- Results ---- */
 
-/* That which an option names, whose words are "same" and dtypes in the order of their numbers. */
+/* The dtype that an option names; its words are "same" and the dtypes in the order of their numbers. */
 static int32_t named_dtype(const tartan_i_bound *bound, const tartan_op *op) {
     const tartan_i_option_rule *rule = bound->schema->options;
     while (rule->kind != TARTAN_I_OPTION_WORD) rule++;

@@ -51,7 +51,7 @@ tartan_status tartan_i_sparsifier_weight(const char *function, const tartan_spar
 bool tartan_i_sparsifier_is_due(const tartan_sparsifier *s);
 bool tartan_i_sparsifier_grows(const tartan_sparsifier *s);
 
-/* What the options say about one weight: with the initial density of `w`, or that of all weights if w is NULL. */
+/* What the options say about one weight: with the initial density of `w`, or of all weights if w is NULL. */
 tartan_i_schedule tartan_i_sparsifier_schedule(const tartan_sparsifier *s, const tartan_i_sparse_weight *w);
 
 #endif

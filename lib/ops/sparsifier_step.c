@@ -77,7 +77,7 @@ static void forget(tartan_i_sparse_weight *w) {
     w->next_scores = NULL;
 }
 
-/* How many blocks of each weight stay where those of all compete: a layout of one row has them all, one weight after another. */
+/* How many blocks of each weight stay where all weights' blocks compete: a layout of one row has them all, one weight after another. */
 static tartan_status count_of_model(const char *function, const tartan_sparsifier *s, int64_t *counts) {
     tartan_status status;
     tartan_layout *row = NULL, *left = NULL;
@@ -100,7 +100,7 @@ static tartan_status count_of_model(const char *function, const tartan_sparsifie
     const tartan_shape shape = {1, grid, 1, 1, 1};
     TRY(tartan_i_layout_from_positions(function, &shape, positions, count, false, NULL, &row));
     TRY(tartan_i_layout_evolve(function, &schedule, row, scores, NULL, s->steps + 1, -1, &left));
-    /* Places after all blocks are those of a density that rises: in this scope nothing is grown for it. */
+    /* Places after all blocks come from a density that rises: in this scope nothing is grown for it. */
     int64_t end = 0, found = 0;
     for (int64_t i = 0; i < s->count; i++) {
         const int64_t before = found;

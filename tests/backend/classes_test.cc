@@ -8,7 +8,7 @@ namespace {
 
 using namespace tartan_test;
 
-// What a softmax makes of a line.
+// The softmax of a line.
 struct Weights {
     long double most = -INFINITY, sum = 0;
     std::vector<long double> of;

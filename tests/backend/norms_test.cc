@@ -194,7 +194,7 @@ TEST_P(BackendNorms, OfLinesOfAllLengths) {
             }
 }
 
-// More lines than CTAs, of threads each, along and across; and lines that have all of a GPU.
+// More lines than CTAs, each with some threads, along and across; and lines that occupy a whole GPU.
 TEST_P(BackendNorms, OfManyLines) {
     std::mt19937_64 random(6);
     for (int64_t n : {7, 16, 64, 520})

@@ -14,7 +14,7 @@ namespace tartan_test {
 using real = long double;
 using Lists = std::map<std::string, std::vector<Dense>>;
 
-// What the operation called `name` does to the lists, on a backend.
+// Runs the operation called `name` on the lists, on a backend.
 inline tartan_status call(tartan_context *context, bool on_host, const std::string &name,
                           const std::string &options, Lists &lists) {
     int32_t op = -1;
@@ -71,7 +71,7 @@ inline std::vector<int32_t> dtypes_like(std::mt19937_64 &random, const std::vect
     return all;
 }
 
-// Elements are the wanted ones, but for rounding, of which sums have `slack` times as much; what lies between them is untouched.
+// Elements are the wanted ones up to rounding, with `slack` times as much for sums; what lies between them is untouched.
 inline void expect_list(const std::vector<Dense> &before, const std::vector<Dense> &after,
                         const std::vector<std::vector<real>> &want, const std::vector<real> &slack,
                         const char *what) {

@@ -209,7 +209,7 @@ TEST_P(BackendOptimisers, AGateOfZeroKeepsItsBlockAndOthersStepOnce) {
                 << name << " " << e;
 }
 
-// What is no number is no zero; long slices have it at their end.
+// NaN is not zero; long slices have it at their end.
 TEST_P(BackendOptimisers, ALazySliceHasNoGradientAtAll) {
     std::mt19937_64 random(3);
     const int64_t n = 20001;
@@ -342,7 +342,7 @@ TEST_P(BackendOptimisers, GroupLassoShrinksEachSlice) {
 
 // ---- Parameters that are rounded at random ----
 
-// Parameters of 16 bits become one of the two numbers beside the exact result, as their random numbers say; others are as ever.
+// Parameters of 16 bits become one of the two neighbours of the exact result, as their random numbers decide; others are rounded as usual.
 TEST_P(BackendOptimisers, ParametersAreRoundedAtRandom) {
     for (uint64_t seed = 0; seed < rounds(12u); seed++) {
         SCOPED_TRACE(::testing::Message() << "seed " << seed);

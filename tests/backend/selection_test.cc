@@ -243,7 +243,7 @@ TEST_P(BackendSelection, SparseRelu) {
                     const long double deviation = std::sqrt(square / n), cut = mean + alpha * deviation;
                     expect_near(mean, s.get(2 * line), sums, allowed, "mean");
                     expect_near(deviation, s.get(2 * line + 1), sums, allowed, "deviation");
-                    // What is as near to the cut as sums may be wrong is above it if the result says so.
+                    // Numbers as near to the cut as sums may be wrong count as above it if the result says so.
                     const double own_cut = s.get(2 * line) + alpha * s.get(2 * line + 1);
                     const auto above = [&](int64_t i) {
                         return sums == TARTAN_F64 ? x.get(line * n + i) > own_cut
@@ -540,8 +540,8 @@ TEST_P(BackendSelection, AddN) {
             }
 }
 
-// On a GPU, where nobody looks at indices before: an index out of its range gives NaN and has no gradient, and the last of equal ones
-// counts. Host memory is refused.
+// On a GPU, where nobody checks indices before: an index out of its range gives NaN and has no gradient, and the last of equal
+// indices counts. Host memory is refused.
 TEST_P(BackendSelection, IndicesOutOfRange) {
     Dense x(TARTAN_F32, {2, 3}), places(TARTAN_I64, {2, 2}), y(TARTAN_F32, {2, 2}), map(TARTAN_I64, {2}),
         z(TARTAN_F32, {3, 2});

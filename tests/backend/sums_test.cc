@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Sums of many terms for few results, which backends share among threads in other ways than those of few terms: rows of a table that most
+// Sums of many terms for few results, which backends share among threads in other ways than sums of few terms: rows of a table that most
 // indices have, long segments, lines with many indices.
 #include "called.h"
 

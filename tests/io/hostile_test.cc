@@ -169,8 +169,8 @@ void expect_refused(const std::string &path, const Bytes &bad, const Contents &e
     EXPECT_EQ(REFUSED, WEXITSTATUS(how)) << what;
 }
 
-// The objects of a heap, as files before schema 1.2 and those of other programs have it for their texts. HDF5 goes round in circles at
-// a size of 0, and reads or writes anywhere at a place or a size that is not that of the text.
+// The objects of a heap, as files before schema 1.2 and files of other programs have it for their texts. HDF5 goes round in circles at
+// a size of 0, and reads or writes anywhere if a place or a size is not the text's.
 TEST(Hostile, HeapsOfTextsAreSound) {
     Folder folder;
     const std::string path = folder / "h.h5";

@@ -147,7 +147,7 @@ TEST(Variable, EntriesGoInAndComeOut) {
     }
 }
 
-// NaN in padding, which only the caller's own memory can have, is seen by nobody.
+// NaN in padding, which only the caller's own memory can have, affects nothing.
 TEST(Variable, PaddingIsNeverRead) {
     std::mt19937_64 random(3);
     for (int round = 0; round < rounds(100); round++) {
