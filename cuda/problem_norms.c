@@ -325,28 +325,34 @@ tartan_status tartan_cuda_batch_norm_gradient_of(const tartan_host *host, const 
 
 /* ---- What the plug-in does not take as a whole ---- */
 
+/* Why segments of one norm are refused: `why`, or that a CTA has less shared memory than long ones need. */
+static const char *refuse_long(const tartan_cuda_chip *chip, const tartan_cuda_norm *p, int64_t needed,
+                               const char *why) {
+    enum { SHORT = 16 << 10 }; /* bytes of segments for which every chip has enough */
+    if (why != NULL || chip->shared_bytes >= needed ||
+        p->length * tartan_cuda_bytes_of(p->sweep.array[0].dtype) <= SHORT)
+        return why;
+    return "needs more shared memory than a CTA may have";
+}
+
 const char *tartan_cuda_whole_refuses(const tartan_cuda_chip *chip, const tartan_op *op) {
-    enum { MUCH = 140 << 10, SHORT = 16 << 10 }; /* bytes of shared memory; of segments that need less */
+    enum { FORWARD = 193 << 10, BACKWARD = 140 << 10 }; /* bytes of shared memory */
     tartan_cuda_problem room;
+    const tartan_cuda_add_norm *forward = &room.add_norm;
+    const tartan_cuda_add_norm_gradient *backward = &room.add_norm_gradient;
     switch (op->kind) {
     case TARTAN_OP_ADD_LAYER_NORM:
         (void)tartan_cuda_add_layer_norm_of(NULL, NULL, &op->add_layer_norm, &room);
-        return room.add_norm.why;
+        return refuse_long(chip, &forward->in, FORWARD, forward->why);
     case TARTAN_OP_ADD_RMS_NORM:
         (void)tartan_cuda_add_rms_norm_of(NULL, NULL, &op->add_rms_norm, &room);
-        return room.add_norm.why;
+        return refuse_long(chip, &forward->in, FORWARD, forward->why);
     case TARTAN_OP_ADD_LAYER_NORM_GRADIENT:
-    case TARTAN_OP_ADD_RMS_NORM_GRADIENT: {
-        if (op->kind == TARTAN_OP_ADD_LAYER_NORM_GRADIENT)
-            (void)tartan_cuda_add_layer_norm_gradient_of(NULL, NULL, &op->add_layer_norm_gradient, &room);
-        else
-            (void)tartan_cuda_add_rms_norm_gradient_of(NULL, NULL, &op->add_rms_norm_gradient, &room);
-        const tartan_cuda_norm *in = &room.add_norm_gradient.of.in;
-        if (room.add_norm_gradient.why == NULL && chip->shared_bytes < MUCH &&
-            in->length * tartan_cuda_bytes_of(in->sweep.array[0].dtype) > SHORT)
-            return "needs more shared memory than a CTA may have";
-        return room.add_norm_gradient.why;
-    }
+        (void)tartan_cuda_add_layer_norm_gradient_of(NULL, NULL, &op->add_layer_norm_gradient, &room);
+        return refuse_long(chip, &backward->of.in, BACKWARD, backward->why);
+    case TARTAN_OP_ADD_RMS_NORM_GRADIENT:
+        (void)tartan_cuda_add_rms_norm_gradient_of(NULL, NULL, &op->add_rms_norm_gradient, &room);
+        return refuse_long(chip, &backward->of.in, BACKWARD, backward->why);
     case TARTAN_OP_BATCH_NORM:
         (void)tartan_cuda_batch_norm_of(NULL, NULL, &op->batch_norm, &room);
         return room.channel_norm.why;

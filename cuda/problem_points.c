@@ -27,6 +27,7 @@ static tartan_cuda_sweep sweep_of(const tartan_array *like, const tartan_array *
                                   int32_t outputs) {
     tartan_cuda_sweep s = sweep_without_units(like, arrays, count, outputs);
     tartan_cuda_sweep_choose_unit(&s, count - outputs, TARTAN_CUDA_UNITS_GATHER);
+    tartan_cuda_sweep_tile(&s);
     return s;
 }
 
@@ -115,12 +116,13 @@ tartan_status tartan_cuda_fused_of(const tartan_host *host, const tartan_context
     void *const numbers = p->sweep.array[inputs].data; /* have no memory, so they have no say in units */
     if (rows[op->row].drawn) p->sweep.array[inputs].data = NULL;
     tartan_cuda_sweep_choose_unit(&p->sweep, count - outputs, TARTAN_CUDA_UNITS_LINES);
-    p->sweep.array[inputs].data = numbers;
     for (int32_t k = 0; k < count; k++)
         if (p->part[k] % p->sweep.unit != 0) {
             p->sweep = tartan_cuda_sweep_one_by_one(&p->sweep);
             break;
         }
+    tartan_cuda_sweep_tile(&p->sweep);
+    p->sweep.array[inputs].data = numbers;
     return TARTAN_OK;
 }
 

@@ -5,6 +5,8 @@
 
 #include "kernels/norms_parts.cuh"
 
+#include <algorithm>
+
 namespace tartan_cuda {
 namespace {
 
@@ -180,7 +182,8 @@ tartan_status launch_flow(const char *function, tartan_cuda_queue *queue, const 
         return room_of(1) + Ring < T, More::ADDS ? 2 : 1, ACCESSES, AHEAD + 1 > ::bytes(count);
     };
     const auto kernel = norm_flow<T, ACCESSES, More>;
-    PASS(tartan_cuda_allow_shared(function, queue, (const void *)kernel, shared(MOST_OF_KEPT)));
+    PASS(tartan_cuda_allow_shared(function, queue, (const void *)kernel,
+                                  std::min(shared(MOST_OF_KEPT), (size_t)queue->chip.shared_bytes)));
     dim3 grid = tartan_cuda_grid(c.groups < of_segment ? c.groups : of_segment);
     grid.y = (unsigned)more.segments;
     return tartan_cuda_check(function,

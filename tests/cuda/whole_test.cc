@@ -49,7 +49,7 @@ struct AddNorm {
         back.add_layer_norm_gradient.x_grad = &total;
         back.add_layer_norm_gradient.stats = &stats;
     }
-    std::string forward() const { return refusal(op); }
+    std::string forward(const tartan_cuda_chip &chip = kHopper) const { return refusal(op, chip); }
     std::string backward(const tartan_cuda_chip &chip = kHopper) const { return refusal(back, chip); }
 };
 
@@ -73,6 +73,8 @@ TEST(CudaWhole, AddNormsOfSegmentsThatThreadsKeep) {
             EXPECT_EQ(kUnits, AddNorm(dtype, segments * (unit * 5 + 1), segments).forward());
             EXPECT_EQ(kUnits, AddNorm(dtype, segments * (unit * 5 + 1), segments).backward());
         }
+    EXPECT_EQ("", AddNorm(TARTAN_F32, 4096).forward(kSmall));
+    EXPECT_EQ("needs more shared memory than a CTA may have", AddNorm(TARTAN_F32, 4100).forward(kSmall));
     EXPECT_EQ("", AddNorm(TARTAN_F32, 4096).backward(kSmall));
     EXPECT_EQ("needs more shared memory than a CTA may have", AddNorm(TARTAN_F32, 8192).backward(kSmall));
     EXPECT_EQ("lines are no multiple of their segments", AddNorm(TARTAN_F32, 64, 3).forward());
@@ -196,4 +198,12 @@ TEST(CudaWhole, LayoutsThatKernelsDoNotTake) {
     EXPECT_EQ("", refusal(op));
     layout.blocks = 1LL << 31;
     EXPECT_EQ("the layout has 2^31 blocks or more", refusal(op));
+    layout.blocks = 1;
+    const int64_t bounds[] = {0, 8};
+    layout.row_bounds = const_cast<int64_t *>(bounds);
+    EXPECT_EQ("", refusal(op));
+    layout.shape.cols = 1LL << 31;
+    EXPECT_EQ("the layout has blocks of different sizes and 2^31 rows or columns or more", refusal(op));
+    op.kind = TARTAN_OP_ATTENTION_FORWARD;
+    EXPECT_EQ("the layout has blocks of different sizes", refusal(op));
 }
