@@ -149,7 +149,7 @@ static const char *refuse_segments(const tartan_cuda_norm *p, int64_t segments, 
     const tartan_cuda_sweep *s = &p->sweep;
     const int32_t dtype = s->array[0].dtype;
     if (segments > MOST_SEGMENTS) return "only for up to 65535 segments";
-    if (p->nothing) return "there is nothing to normalise";
+    if (p->nothing || p->length == 0) return "there is nothing to normalise";
     bool units = s->axes[TARTAN_CUDA_SUMMED].ndim == 1 && s->unit * tartan_cuda_bytes_of(dtype) == 16;
     for (int32_t i = 0; i < s->count; i++) {
         if (s->array[i].data == NULL || i == TARTAN_CUDA_NORM_RSTD) continue;
@@ -273,8 +273,8 @@ ADD_NORM(rms_norm, false, NULL, NULL)
 
 /* ---- Few numbers of channels ---- */
 
-/* Numbers of a channel, and of all channels, at most. */
-enum { MOST_TERMS = 8192, MOST_NUMBERS = 1 << 22 };
+/* Numbers of a channel, also where channels lie side by side, and of all channels, at most. */
+enum { MOST_TERMS = 8192, MOST_ACROSS = 2048, MOST_NUMBERS = 1 << 22 };
 
 static tartan_cuda_channel_norm channels_of(const tartan_array *x, const tartan_array *gain,
                                             const tartan_array *stats, const tartan_array *second,
@@ -294,10 +294,12 @@ static tartan_cuda_channel_norm channels_of(const tartan_array *x, const tartan_
         p.stats = (tartan_cuda_line_numbers){stats->data, stats->strides[0]};
         p.stats_step = stats->strides[1];
     }
-    p.why = all == 0               ? "there are no numbers"
-            : p.terms > MOST_TERMS ? "only for channels of up to 8192 numbers"
-            : all > MOST_NUMBERS   ? "only for up to 2^22 numbers"
-                                   : NULL;
+    if (all == 0)
+        p.why = "there are no numbers";
+    else if (p.terms > (p.across ? MOST_ACROSS : MOST_TERMS))
+        p.why = "only for channels of up to 8192 numbers, or 2048 if they lie side by side";
+    else if (all > MOST_NUMBERS)
+        p.why = "only for up to 2^22 numbers";
     return p;
 }
 

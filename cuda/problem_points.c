@@ -122,6 +122,7 @@ tartan_status tartan_cuda_fused_of(const tartan_host *host, const tartan_context
             break;
         }
     tartan_cuda_sweep_tile(&p->sweep);
+    if (!rows[op->row].drawn) tartan_cuda_sweep_fold(&p->sweep); /* which have a kernel of their own */
     p->sweep.array[inputs].data = numbers;
     return TARTAN_OK;
 }

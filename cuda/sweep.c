@@ -235,7 +235,22 @@ tartan_cuda_sweep tartan_cuda_sweep_one_by_one(const tartan_cuda_sweep *s) {
     return single;
 }
 
-/* ---- Tiles ---- */
+/* ---- Tiles and lines ---- */
+
+void tartan_cuda_sweep_fold(tartan_cuda_sweep *s) {
+    enum { LEAST = 64, MOST = 4096 }; /* units of a line */
+    tartan_cuda_axes *axes = &s->axes[TARTAN_CUDA_KEPT];
+    if (axes->ndim != 1 || s->axes[TARTAN_CUDA_SUMMED].ndim > 0 || s->unit == 1 || s->rest > 0) return;
+    const int64_t power = axes->length[0] & -axes->length[0], line = power < MOST ? power : MOST;
+    if (line < LEAST || line == axes->length[0]) return;
+    axes->length[1] = axes->length[0] / line, axes->length[0] = line;
+    axes->ndim = 2;
+    for (int32_t i = 0; i < s->count; i++) {
+        int64_t *const step = s->array[i].step[TARTAN_CUDA_KEPT];
+        step[1] = step[0] * line;
+    }
+    set_dividers(axes);
+}
 
 /* A dimension along which an array has neighbours that lie apart along the first; 0: there is none. */
 static int32_t turned_along(const tartan_cuda_sweep *s) {

@@ -80,6 +80,9 @@ void tartan_cuda_sweep_choose_unit(tartan_cuda_sweep *s, int32_t outputs, enum t
  * more. */
 void tartan_cuda_sweep_tile(tartan_cuda_sweep *s);
 
+/* A sweep of one dimension becomes one of lines, if its units divide into these. */
+void tartan_cuda_sweep_fold(tartan_cuda_sweep *s);
+
 /* The elements after the last unit, as a sweep of their own. */
 tartan_cuda_sweep tartan_cuda_sweep_rest(const tartan_cuda_sweep *s);
 

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0
- * Batch normalisation of few numbers and its gradients, in one pass: a CTA has a channel or, where channels are neighbours in memory, a lane of
- * each warp has one. Threads keep the first numbers of their channel, and read others again. */
+ * Batch normalisation of few numbers and its gradients, in one pass: a CTA has a channel or, where channels are neighbours in memory, WIDE of
+ * them. Threads keep the first numbers of their channel, and read others again, as many at a time. */
 #include "backend/operation.h"
 #include "kernels.h"
 #include "kernels/lines.cuh"
@@ -10,7 +10,7 @@
 namespace tartan_cuda {
 namespace {
 
-constexpr int MOST_THREADS = 512, KEPT = 8;
+constexpr int MOST_THREADS = 512, WIDE = 8;
 
 /* Where number e of a channel, which begins at `at`, is; as calls, since these are many. */
 __device__ __noinline__ int64_t place_of(const tartan_cuda_sweep &s, int array, int64_t at, int64_t e) {
@@ -35,24 +35,22 @@ __device__ __noinline__ void set_result(const tartan_cuda_swept &a, int64_t at, 
 /* What a thread has of a channel. */
 struct ChannelShare {
     int64_t channel;
-    int32_t mine, threads; /* which of the channel's threads it is, of how many */
-    bool across;
+    int32_t wide, mine, threads; /* channels of the CTA; which of the channel's threads it is, of how many */
 
-    __device__ __forceinline__ explicit ChannelShare(const tartan_cuda_channel_norm &p) : across(p.across) {
-        channel = across ? (int64_t)blockIdx.x * 32 + threadIdx.x % 32 : blockIdx.x;
-        mine = across ? threadIdx.x / 32 : threadIdx.x;
-        threads = across ? blockDim.x / 32 : blockDim.x;
+    __device__ __forceinline__ explicit ChannelShare(const tartan_cuda_channel_norm &p)
+        : wide(p.across ? WIDE : 1) {
+        channel = (int64_t)blockIdx.x * wide + threadIdx.x % wide;
+        mine = threadIdx.x / wide, threads = blockDim.x / wide;
     }
 
-    /* The sum of a number of each thread of the channel, in one order. Lanes of a warp have channels of their own if they lie across. */
+    /* The sum of a number of each thread of the channel, in one order. */
     __device__ __forceinline__ double sum(double x, double *room) const {
-        if (!across)
-            for (int step = 16; step > 0; step /= 2) x += __shfl_xor_sync(~0u, x, step);
-        const int warps = blockDim.x / 32, lane = threadIdx.x % 32;
-        if (across || lane == 0) room[across ? threadIdx.x : threadIdx.x / 32] = x;
+        const int lane = threadIdx.x % 32, warps = blockDim.x / 32;
+        for (int step = 16; step >= wide; step /= 2) x += __shfl_xor_sync(~0u, x, step);
+        if (lane < wide) room[threadIdx.x / 32 * wide + lane] = x;
         __syncthreads();
         x = 0;
-        for (int w = 0; w < warps; w++) x += room[across ? w * 32 + lane : w];
+        for (int w = 0; w < warps; w++) x += room[w * wide + lane % wide];
         __syncthreads();
         return x;
     }
@@ -60,52 +58,56 @@ struct ChannelShare {
 
 /* The numbers of a channel in arrays of these types, one or two, the first KEPT of a thread in registers. */
 template <typename S, typename... Types> struct ChannelNumbers {
-    static constexpr int COUNT = sizeof...(Types);
+    static constexpr int COUNT = sizeof...(Types), KEPT = 16 / COUNT;
     using First = std::tuple_element_t<0, std::tuple<Types...>>;
     using Last = std::tuple_element_t<COUNT - 1, std::tuple<Types...>>;
     const tartan_cuda_channel_norm &p;
     const ChannelShare &me;
-    int64_t base[3];
+    int64_t base[3], end;
     S kept[COUNT][KEPT];
 
     __device__ __forceinline__ ChannelNumbers(const tartan_cuda_channel_norm &p_, const ChannelShare &me_)
-        : p(p_), me(me_), base{0, 0, 0} {
-        if (me.channel < p.channels) add_offsets(p.sweep, TARTAN_CUDA_KEPT, me.channel, base);
-        int64_t at[COUNT][KEPT];
-#pragma unroll
-        for (int k = 0; k < COUNT; k++) EACH_OF(KEPT) at[k][i] = number(i) < end() ? place(k, number(i)) : 0;
-        EACH_OF(KEPT) { /* all of them are under way at once */
-            kept[0][i] = kept[COUNT - 1][i] = 0;
-            if (number(i) >= end()) continue;
-            kept[0][i] = get<First>(0, at[0][i]);
-            if constexpr (COUNT > 1) kept[1][i] = get<Last>(1, at[1][i]);
-        }
+        : p(p_), me(me_), base{0, 0, 0}, end(me_.channel < p_.channels ? p_.terms : 0) {
+        if (end > 0) add_offsets(p.sweep, TARTAN_CUDA_KEPT, me.channel, base);
+        load(0, kept);
     }
+    __device__ __forceinline__ int64_t number(int i) const { return me.mine + (int64_t)i * me.threads; }
     __device__ __forceinline__ int64_t place(int array, int64_t e) const {
         return place_of(p.sweep, array, base[array], e);
     }
-    template <typename T> __device__ __forceinline__ S get(int array, int64_t at) const {
-        return tartan_cuda_to<S>(((const T *)p.sweep.array[array].data)[at]);
+    /* KEPT numbers of a thread from number `first` on, all of which are under way at once. */
+    __device__ __forceinline__ void load(int first, S (&x)[COUNT][KEPT]) const {
+        int64_t at[COUNT][KEPT];
+#pragma unroll
+        for (int k = 0; k < COUNT; k++) EACH_OF(KEPT) {
+                const int64_t e = number(first + i);
+                at[k][i] = e < end ? place(k, e) : 0;
+            }
+        EACH_OF(KEPT) {
+            x[0][i] = x[COUNT - 1][i] = 0;
+            if (number(first + i) >= end) continue;
+            x[0][i] = tartan_cuda_to<S>(((const First *)p.sweep.array[0].data)[at[0][i]]);
+            if constexpr (COUNT > 1)
+                x[1][i] = tartan_cuda_to<S>(((const Last *)p.sweep.array[1].data)[at[1][i]]);
+        }
     }
-    __device__ __forceinline__ int64_t end() const {
-        return me.channel < p.channels ? p.terms : 0;
-    }
-    __device__ __forceinline__ int64_t number(int i) const {
-        return me.mine + (int64_t)i * me.threads;
+    template <typename F>
+    __device__ __forceinline__ void each_of(int first, const S (&x)[COUNT][KEPT], F f) const {
+        EACH_OF(KEPT) {
+            S one[COUNT];
+#pragma unroll
+            for (int k = 0; k < COUNT; k++) one[k] = x[k][i];
+            if (number(first + i) < end) f(one, number(first + i));
+        }
     }
     /* f(numbers, which they are) */
     template <typename F> __device__ __forceinline__ void each(F f) const {
-        EACH_OF(KEPT) {
-            S x[COUNT];
-#pragma unroll
-            for (int k = 0; k < COUNT; k++) x[k] = kept[k][i];
-            if (number(i) < end()) f(x, number(i));
-        }
-        for (int64_t e = number(KEPT); e < end(); e += me.threads) {
-            S x[COUNT];
-            x[0] = get<First>(0, place(0, e));
-            if constexpr (COUNT > 1) x[1] = get<Last>(1, place(1, e));
-            f(x, e);
+        each_of(0, kept, f);
+#pragma unroll 1
+        for (int first = KEPT; number(first) < end; first += KEPT) {
+            S x[COUNT][KEPT];
+            load(first, x);
+            each_of(first, x, f);
         }
     }
 };
@@ -180,14 +182,14 @@ __global__ void __launch_bounds__(MOST_THREADS)
     });
 }
 
-/* As many threads as a channel keeps busy. */
+/* As many threads as the channels of a CTA keep busy. */
 tartan_status launch(const char *function, tartan_cuda_queue *queue, const tartan_cuda_channel_norm *p,
                      void (*kernel)(const tartan_cuda_channel_norm)) {
+    const int64_t wide = p->across ? WIDE : 1;
     int32_t threads = 32;
-    const int64_t each = p->across ? 32 : 1; /* threads of a number */
-    while (threads < MOST_THREADS && threads * 4 < p->terms * each) threads *= 2;
-    const int64_t ctas = p->across ? (p->channels + 31) / 32 : p->channels;
-    return tartan_cuda_launch(function, queue, kernel, tartan_cuda_grid(ctas), dim3((unsigned)threads), *p);
+    while (threads < MOST_THREADS && threads * 4 < p->terms * wide) threads *= 2;
+    return tartan_cuda_launch(function, queue, kernel, tartan_cuda_grid((p->channels + wide - 1) / wide),
+                              dim3((unsigned)threads), *p);
 }
 
 } // namespace

@@ -290,3 +290,24 @@ TEST(CudaSweep, TilesOfTurnedArrays) {
                 }
             }
 }
+
+TEST(CudaSweep, FlatSweepsBecomeLines) {
+    for (const auto &[n, lines] : std::map<int64_t, int64_t>{{4 * 128 * 5, 5},
+                                                             {4 * 4096 * 3, 3},
+                                                             {4 * 8192, 2},
+                                                             {4 * 32 * 7, 0},
+                                                             {4 * 4096, 0},
+                                                             {4 * 128 * 5 + 1, 0}}) {
+        const tartan_array y = array_of(TARTAN_F32, {n}, {1}), b = array_of(TARTAN_F32, {1}, {0}, 8192);
+        const tartan_cuda_sweeping of = over(y, {&y, &b, &y});
+        tartan_cuda_sweep s = tartan_cuda_sweep_of(&of);
+        tartan_cuda_sweep_choose_unit(&s, 2, TARTAN_CUDA_UNITS_LINES);
+        tartan_cuda_sweep_fold(&s);
+        SCOPED_TRACE(n);
+        EXPECT_EQ(lines == 0 ? 1 : 2, s.axes[TARTAN_CUDA_KEPT].ndim);
+        if (lines > 0) {
+            EXPECT_EQ(lines, s.axes[TARTAN_CUDA_KEPT].length[1]);
+        }
+        EXPECT_EQ(expected(of), visited(s));
+    }
+}

@@ -131,10 +131,11 @@ TEST(CudaWhole, BatchNormsOfFewNumbers) {
         std::vector<int64_t> shape;
         const char *why;
     } cases[] = {{{256, 2048, 1}, ""},
-                 {{8192, 8}, ""},
+                 {{2048, 8}, ""},
+                 {{8192, 8, 1}, "only for channels of up to 8192 numbers, or 2048 if they lie side by side"},
                  {{2, 8, 64, 64}, ""},
-                 {{8193, 8}, "only for channels of up to 8192 numbers"},
-                 {{8192, 513}, "only for up to 2^22 numbers"},
+                 {{2, 8, 4097}, "only for channels of up to 8192 numbers, or 2048 if they lie side by side"},
+                 {{2048, 2049}, "only for up to 2^22 numbers"},
                  {{0, 8}, "there are no numbers"},
                  {{8, 0}, "there are no numbers"}};
     for (const auto &one : cases) {
