@@ -14,7 +14,6 @@
 
 /* Parameters of an element-wise function (kernels/points.def). */
 enum { TARTAN_I_POINT_PARAMETERS = 4 };
-extern const double tartan_i_no_parameters[TARTAN_I_POINT_PARAMETERS]; /* for a function that has none */
 
 /* Arrays of a list, and pairs of factors of a product. */
 enum { TARTAN_I_MAX_PAIRS = 8 };
