@@ -54,6 +54,9 @@ tartan_status tartan_i_cpu_sddmm(const tartan_context *context, const tartan_op_
 
 /* ---- Functions of rows ---- */
 
+/* For a function of points.def that has no parameters. */
+extern const double tartan_i_no_parameters[TARTAN_I_POINT_PARAMETERS];
+
 #define TARTAN_I_CPU_FUNCTION(name)                                                                          \
     tartan_status tartan_i_cpu_##name(const tartan_context *context, const tartan_op *any);
 #define TARTAN_I_CPU_CHOICE(name)                                                                            \

@@ -217,7 +217,7 @@ static double cap(const tartan_i_pairs_work *w, float *row, const float *delta, 
     const tartan_i_kernels *k = &w->f->p.k;
     const tartan_i_attention *in = w->f->p.in;
     k->scale(w->count, in->scale / in->softcap, row, row);
-    k->point1[TARTAN_I_POINT1_tanh].value(w->count, NULL, row, row);
+    k->point1[TARTAN_I_POINT1_tanh].value(w->count, tartan_i_no_parameters, row, row);
     for (int64_t q = 0; dp != NULL && q < w->count; q++)
         dp[q] = (dp[q] - delta[q]) * (1 - row[q] * row[q]) + delta[q];
     return in->softcap;

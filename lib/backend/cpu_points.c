@@ -4,6 +4,8 @@
 #include "backend/cpu_grid.h"
 #include "kernels/points.h"
 
+const double tartan_i_no_parameters[TARTAN_I_POINT_PARAMETERS] = {0};
+
 /* About as many operations as an element from memory takes. */
 enum { WORK = 16 };
 
