@@ -136,7 +136,9 @@ class Sparsifier:
         return result
 
     def _change(self) -> list[StructureChange]:
-        worth = {name: layer._block_norms() / math.sqrt(layer.values[0].numel() if len(layer.values) else 1)
+        # All are asked for before the first is waited for.
+        squares = {name: layer._block_squares() for name, layer in self.layers.items()}
+        worth = {name: layer._block_norms(squares[name]) / math.sqrt(layer.values[0].numel() if len(layer.values) else 1)
                  for name, layer in self.layers.items()}  # fmt: skip
         kept = self._kept_of_all(worth) if self.scope == "model" else None
         swaps: dict[str, Any] = {"swap": self.swap, "decay": self.decay}
@@ -223,11 +225,10 @@ class Sparsifier:
 
     def _put(self, i: int, layer: Stored, layout: Layout) -> int:
         """Give a layer another layout, and values and state their places. Return how many blocks are new."""
-        values, old, stored = layer.values, layer.layout, layer._cell.stored
+        values, old = layer.values, layer.layout
         entries = self._entries(values)
         mean, deviation = (float(x) for x in (values.float().mean(), values.float().std())) if self.fill != "zero" else (0.0, 0.0)
-        layer.set_layout(layout)
-        sources = sources_of(stored, layer._cell.stored)
+        sources = layer._move_to(layout)
         for state, key in entries:
             state[key] = rearranged(state[key], sources)
         fresh = sources < 0
@@ -238,7 +239,7 @@ class Sparsifier:
                 drawn.normal_(mean * self.scale, deviation * self.scale, generator=generator)
             else:
                 drawn.uniform_(-deviation * self.scale, deviation * self.scale, generator=generator)
-            values[fresh.to(values.device)] = drawn.to(values)
+            values[fresh] = drawn.to(values)
             layer._clear_padding()
         return int((sources_of(old, layout) < 0).sum())
 

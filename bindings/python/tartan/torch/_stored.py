@@ -54,16 +54,25 @@ class Stored(torch.nn.Module):  # type: ignore[misc, unused-ignore]
         """Give the module another layout of the same shape and block. Blocks that both layouts store keep their values and others become
         0, or all blocks get `values`. The parameter stays the same object. Call this between steps: a graph recorded before cannot be
         differentiated afterwards. `tartan.torch.Sparsifier` also moves the state of an optimiser."""
-        old, stored = self.layout, self._cell.stored
+        old = self.layout
         check_same_frame(layout, old)
+        if values is None:
+            self._move_to(layout)
+            return
         self._cell.set(layout)
         wanted = shape_of(self._cell.stored)
-        if values is not None and tuple(values.shape) != wanted:
+        if tuple(values.shape) != wanted:
             self._cell.set(old)
             raise ShapeError(f"values has shape {tuple(values.shape)}, expected {wanted}")
-        if values is None:
-            values = rearranged(self.values, sources_of(stored, self._cell.stored))
         replace(self.values, values)
+
+    def _move_to(self, layout: Layout) -> Any:
+        """Take another layout, and values with it. Return for each of their blocks the old id, or -1, on their device."""
+        stored = self._cell.stored
+        self._cell.set(layout)
+        sources = sources_of(stored, self._cell.stored).to(self.values.device)
+        replace(self.values, rearranged(self.values, sources))
+        return sources
 
     def _clear_padding(self) -> None:
         """Set the padding of ragged blocks to zero."""
@@ -76,11 +85,15 @@ class Stored(torch.nn.Module):  # type: ignore[misc, unused-ignore]
         inside_cols = np.arange(width) < (layout.cols - cols * width)[:, None]
         self.values.mul_(torch.from_numpy(inside_rows[:, :, None] & inside_cols[:, None, :]).to(self.values.device))
 
-    def _block_norms(self) -> Any:
+    def _block_squares(self) -> Any:
+        """The sums of squares of the blocks of values, on their device."""
+        return self.values.detach().float().flatten(1).square().sum(1).double()
+
+    def _block_norms(self, squares: Any) -> Any:
         """The l2 norms of the blocks of `layout` as an array of float64 on the host: over all blocks of values that a block of a
         layout of channels stands for."""
         layout, stored = self.layout, self._cell.stored
-        squares = self.values.detach().float().flatten(1).square().sum(1).double().cpu().numpy()
+        squares = squares.cpu().numpy()
         if stored is layout:
             return np.sqrt(squares)
         _, rows, cols = stored.coordinates()
