@@ -135,8 +135,8 @@ class Sparsifier:
         >>> w.layout.coordinates()
         (array([0]), array([0]), array([1]))
         """
-        training = int(bool(training))
-        return self._for_blocks(parameters, lambda i, out: _raw.tartan_sparsifier_get_gates(self._handle, i, training, out))
+        drawn = int(training)
+        return self._for_blocks(parameters, lambda i, out: _raw.tartan_sparsifier_get_gates(self._handle, i, drawn, out))
 
     @property
     def penalty(self) -> float:
