@@ -80,7 +80,7 @@ export permute_blocks, slice, prune, keep_largest, evolve, grow, move_blocks, re
 export with_boundaries, boundaries, isvariable, block_view
 export Assembly, add!
 export BlockSparseMatrix, block_norms, project, rearrange, scatter!, fill_zero!, fill_identity!, fill_orthogonal!, fill_normal!
-export spmm!, sddmm!, growth_score!, checksum
+export spmm, spmm!, sddmm!, growth_score!, checksum
 export BlockMask, kept, attention, attention!, attention_gradient, attention_gradient!, attention_bias_gradient, packed, packed_layout, packed_mask,
        padded_layout, padded_mask, cut, take_heads
 export BlockConv, conv, conv!, conv_input_gradient, conv_input_gradient!, conv_filter_gradient, conv_filter_gradient!

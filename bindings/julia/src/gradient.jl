@@ -235,6 +235,29 @@ right_gradient(a, b::Number, g) = inner(g, a)
 right_gradient(a::Number, B::Union{BlockSparse, DeviceBlockSparseMatrix}, g) = a * g
 right_gradient(a, B::Union{BlockSparse, DeviceBlockSparseMatrix}, g) = sampled(B, transpose(columns(a)), g)
 
+"""
+    spmm(A, B; gates = nothing)
+
+`A * B`, where block `k` of `A` is multiplied by `gates[k]`, and skipped if that is 0. [`value_and_gradient`](@ref) knows the gradients with
+respect to all three. See [`spmm!`](@ref) for memory of your own.
+
+    A = fill_normal!(BlockSparseMatrix{Float64}(pattern(:dense, (64, 64), 16)); seed = 1)
+    spmm(A, ones(64, 3); gates = zeros(nblocks(A))) == zeros(64, 3)
+"""
+function spmm(A, B; gates = nothing)
+    gates === nothing && return A * B
+    a, b, g = untracked(A), untracked(B), untracked(gates)
+    value = gated_product(a, b, g)
+    any(x -> x isa Tracked, (A, B, gates)) || return value
+    return record(value, A, B, gates) do grad
+        found = sampled(a, grad, transpose(columns(b)))
+        sums = gate_gradient!(similar(g, sum_type(eltype(a))), stored(a), stored(found); gates = g) # found is the gradient with gates then
+        (found, shaped(gated_product(transpose(a), grad, g), b), shaped(in_type(eltype(g), sums), g))
+    end
+end
+gated_product(A::BlockSparse{T}, B::AbstractVecOrMat, gates) where {T} =
+    spmm!(zeros(product_type(T), size(A, 1), size(B)[2:end]...), A, in_type(T, B); gates = gates)
+
 columns(x) = x
 columns(x::AbstractVector) = reshape(x, :, 1)
 inner(g::BlockSparseMatrix, b::BlockSparseMatrix) = g.layout == b.layout ? dot(g.values, b.values) : sum(g .* b)
