@@ -44,10 +44,10 @@ class BackendClasses : public OnBackend {
 INSTANTIATE_TEST_SUITE_P(Each, BackendClasses, ::testing::ValuesIn(backends()),
                          [](const auto &backend) { return backend.param; });
 
-// Lines of a warp or less, of a CTA and of several; short ones of many CTAs, and parts of some.
+// Lines of a warp or less, of a CTA and of several; short ones of many CTAs, and parts of some; long ones of clusters of CTAs.
 const std::vector<std::vector<int64_t>> kShapes = {{1},       {3, 5},    {4, 31},    {2, 3, 33}, {7, 1},
                                                    {1, 1000}, {2, 4099}, {2, 20000}, {0, 4},     {3, 0},
-                                                   {300, 7},  {150, 48}, {70, 900},  {1, 70000}};
+                                                   {300, 7},  {150, 48}, {70, 900},  {1, 70000}, {20, 50003}};
 
 TEST_P(BackendClasses, Softmax) {
     for (const int32_t dtype : kDtypes)
