@@ -10,7 +10,6 @@
 
 #include "device/ptx.cuh"
 #include "kernels/line_parts.cuh"
-#include "kernels/words.cuh"
 
 #include <initializer_list>
 
@@ -73,11 +72,6 @@ template <class Sum> struct alignas(16) Packet {
 /* What lanes know is put together, of `count` neighbours; all of them know it then. */
 template <class Op>
 __device__ __forceinline__ void join_lanes(const Op &op, typename Op::Sum &sum, int count) {
-    if constexpr (Op::RUNNING) { /* exponentials are computed once, not in each step */
-        auto most = sum.most;
-        for (int step = 1; step < count; step *= 2) most = larger(__shfl_xor_sync(~0u, most, step), most);
-        op.bring(sum, most);
-    }
     for (int step = 1; step < count; step *= 2) {
         Packet<typename Op::Sum> mine;
         mine.set(sum);

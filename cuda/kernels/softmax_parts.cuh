@@ -17,7 +17,7 @@ template <int KIND, typename N> struct ClassLines {
     static constexpr bool BOTH = HAS_OTHER<KIND>, SHORT = sizeof(N) == 2,
                           HAS_SUMS = KIND != TARTAN_CUDA_CROSS_ENTROPY_GRADIENT;
     static constexpr int INPUTS = BOTH ? 2 : 1, CTAS = 3;
-    static constexpr bool MAY_WRITE = true, UNITS = HAS_SUMS && !std::is_same_v<N, double>, RUNNING = !BOTH;
+    static constexpr bool MAY_WRITE = true, UNITS = HAS_SUMS && !std::is_same_v<N, double>;
 
     tartan_cuda_classes p;
     int64_t lines, n;
@@ -113,11 +113,6 @@ template <int KIND, typename N> struct ClassLines {
             }
             s.exponentials += some, s.numbers += numbers;
         }
-    }
-    /* What is known becomes what it is beside a maximum that is not less. */
-    __device__ __forceinline__ void bring(Sum &s, S most) const {
-        if (s.most != most && s.most != NONE<S>) s.exponentials *= exponential(s.most - most);
-        s.most = most;
     }
     __device__ __forceinline__ void join(Sum &s, const Sum &other) const {
         s.own += other.own, s.numbers += other.numbers;

@@ -4,7 +4,7 @@
  * Where a line's elements lie side by side it belongs to some threads of a CTA or to the CTAs of a cluster, which keep it in registers
  * as it was loaded: it is read once, and exponentials are computed twice. Longer lines are read twice, the first time for a running
  * maximum and sum. line_parts.cuh computes all other lines, short ones, and a few that are long. */
-#include "kernels/softmax_clusters.h"
+#include "kernels/softmax_gradient_clusters.h"
 #include "kernels/softmax_parts.cuh"
 
 namespace tartan_cuda {
@@ -227,8 +227,6 @@ int32_t each_of(const tartan_cuda_classes &p, bool with_other, bool *ragged) {
 
 /* Fewer lines that are long leave a part of a chip idle, whether each has a CTA or several. */
 constexpr int64_t FEW = 256, FEWER = 16, LONG = 65536;
-/* Lines with elements outside accesses, of as many bytes, are faster on clusters that keep them in shared memory. */
-constexpr int64_t LONG_RAGGED = 98304;
 
 template <int KIND, bool MASKED, typename T, int EACH, int ACCESSES>
 tartan_status run_lines(const char *function, tartan_cuda_queue *queue, const tartan_cuda_classes &p,
@@ -240,9 +238,9 @@ tartan_status run_lines(const char *function, tartan_cuda_queue *queue, const ta
     const Team kept =
         team_of(units, ACCESSES, clusters ? MOST_CTAS : 1, p.lines, least, queue->chip.processors);
     const bool is_long = kept.rounds > 1;
-    if ((HAS_OTHER<KIND> && is_long) || (ragged && p.length * (int64_t)sizeof(T) >= LONG_RAGGED)) {
+    if (HAS_OTHER<KIND> && is_long) {
         bool done = false;
-        PASS(tartan_cuda_softmax_clusters(function, queue, &p, &done));
+        PASS(tartan_cuda_softmax_gradient_clusters(function, queue, &p, &done));
         if (done) return TARTAN_OK;
     }
     if (is_long ? p.lines < FEW : p.lines < FEWER && p.length > LONG)
