@@ -217,22 +217,13 @@ typedef struct tartan_cuda_attention_merge {
 typedef tartan_status tartan_cuda_maker(const tartan_host *host, const tartan_context *context,
                                         const void *of, void *out);
 
-tartan_cuda_maker tartan_cuda_spmm_of, tartan_cuda_sddmm_of, tartan_cuda_gate_gradient_of,
-    tartan_cuda_growth_score_of, tartan_cuda_attention_forward_of, tartan_cuda_attention_backward_of,
-    tartan_cuda_attention_bias_gradient_of, tartan_cuda_attention_merge_of, tartan_cuda_window_pool_of,
-    tartan_cuda_window_gather_of, tartan_cuda_window_scatter_of, tartan_cuda_channel_linear_of,
-    tartan_cuda_channel_linear_gradient_of, tartan_cuda_conv_of, tartan_cuda_conv_filter_gradient_of,
-    tartan_cuda_conv_normalize_of, tartan_cuda_conv_normalize_gradient_of, tartan_cuda_point1_of,
-    tartan_cuda_point1_gradient_of, tartan_cuda_fused_of, tartan_cuda_point2_of,
-    tartan_cuda_point2_gradient_of;
-tartan_cuda_maker tartan_cuda_softmax_of, tartan_cuda_softmax_gradient_of, tartan_cuda_log_softmax_of,
-    tartan_cuda_log_softmax_gradient_of, tartan_cuda_cross_entropy_of, tartan_cuda_cross_entropy_gradient_of;
-tartan_cuda_maker tartan_cuda_add_layer_norm_of, tartan_cuda_add_layer_norm_gradient_of,
-    tartan_cuda_add_rms_norm_of, tartan_cuda_add_rms_norm_gradient_of, tartan_cuda_batch_norm_of,
-    tartan_cuda_batch_norm_gradient_of;
-#define NORM(name, ...) tartan_cuda_maker tartan_cuda_##name##_of, tartan_cuda_##name##_gradient_of;
-#include "kernels/norms.def"
-#undef NORM
+#define MADE(op)      tartan_cuda_maker tartan_cuda_##op##_of;
+#define MANY(op, ...) MADE(op)
+#define PLAIN(op)
+#include "kernels.def"
+#undef MADE
+#undef MANY
+#undef PLAIN
 
 /* Room for any of them; all begin with `nothing`: there is nothing to compute. */
 typedef union tartan_cuda_problem {

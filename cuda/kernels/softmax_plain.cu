@@ -4,6 +4,7 @@
  * Where a line's elements lie side by side it belongs to some threads of a CTA or to the CTAs of a cluster, which keep it in registers
  * as it was loaded: it is read once, and exponentials are computed twice. Longer lines are read twice, the first time for a running
  * maximum and sum. line_parts.cuh computes all other lines, short ones, and a few that are long. */
+#include "kernels/softmax_gradient_clusters.h"
 #include "kernels/softmax_parts.cuh"
 
 namespace tartan_cuda {
@@ -237,6 +238,11 @@ tartan_status run_lines(const char *function, tartan_cuda_queue *queue, const ta
     const Team kept =
         team_of(units, ACCESSES, clusters ? MOST_CTAS : 1, p.lines, least, queue->chip.processors);
     const bool is_long = kept.rounds > 1;
+    if (HAS_OTHER<KIND> && is_long) {
+        bool done = false;
+        PASS(tartan_cuda_softmax_gradient_clusters(function, queue, &p, &done));
+        if (done) return TARTAN_OK;
+    }
     if (is_long ? p.lines < FEW : p.lines < FEWER && p.length > LONG)
         return run_any<KIND>(function, queue, p);
     const Team team =

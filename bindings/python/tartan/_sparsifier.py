@@ -14,7 +14,8 @@ from tartan import _raw
 from tartan._arrays import Array, doubles, doubles_of, new_indices
 from tartan._call import Call
 from tartan._errors import ArgumentError, ArgumentTypeError, LayoutError, ShapeError, TartanError
-from tartan._io import File, _opened
+from tartan._file import File
+from tartan._io import _opened
 from tartan._layout import Layout
 from tartan._matrix import BlockMatrix
 from tartan._operations import gate_gradient
