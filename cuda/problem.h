@@ -250,6 +250,9 @@ typedef union tartan_cuda_problem {
     tartan_cuda_classes classes;
     tartan_cuda_norm norm;
     tartan_cuda_norm_gradient norm_gradient;
+    tartan_cuda_add_norm add_norm;
+    tartan_cuda_add_norm_gradient add_norm_gradient;
+    tartan_cuda_channel_norm channel_norm;
     tartan_cuda_points points;
 } tartan_cuda_problem;
 

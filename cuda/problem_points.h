@@ -59,11 +59,44 @@ typedef struct tartan_cuda_norm {
     tartan_cuda_line_numbers gain, bias;
 } tartan_cuda_norm;
 
+enum { TARTAN_CUDA_NORM_RSTD = 1 }; /* of the arrays */
+
 /* Their gradients. */
 typedef struct tartan_cuda_norm_gradient {
     bool nothing;
     tartan_cuda_norm in;
     tartan_cuda_line_numbers gain_grad, bias_grad;
 } tartan_cuda_norm_gradient;
+
+/* Norms of segments of sums of lines, with activations; lines and all of `in` are those of segment 0. The arrays of the sweep: x, rstd, y,
+ * the residual and the total; backward the total, rstd, y_grad, x_grad, total_grad, and residual_grad if there are both. */
+typedef struct tartan_cuda_add_norm {
+    bool nothing;
+    tartan_cuda_norm in;
+    int64_t segments, stats_step;
+    int32_t activation; /* TARTAN_I_ADD_LAYER_NORM_ACTIVATION_... */
+    const char *why;    /* the kernel does not take it; NULL: it does */
+} tartan_cuda_add_norm;
+
+typedef struct tartan_cuda_add_norm_gradient {
+    bool nothing;
+    tartan_cuda_norm_gradient of;
+    int64_t segments, stats_step;
+    int32_t activation;
+    const char *why;
+} tartan_cuda_add_norm_gradient;
+
+/* Norms of channels, which are the kept axis of the sweep. Its arrays: x, y; backward x, y_grad, x_grad. The statistics of a channel, mean, rstd and
+ * variance, are stats_step apart. */
+typedef struct tartan_cuda_channel_norm {
+    bool nothing;
+    bool across; /* channels are neighbours in memory */
+    int64_t channels, terms;
+    double epsilon;
+    tartan_cuda_sweep sweep;
+    tartan_cuda_line_numbers gain, bias, stats, gain_grad, bias_grad;
+    int64_t stats_step;
+    const char *why; /* the kernel does not take it; NULL: it does */
+} tartan_cuda_channel_norm;
 
 #endif

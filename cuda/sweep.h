@@ -75,6 +75,14 @@ tartan_cuda_sweep tartan_cuda_sweep_of(const tartan_cuda_sweeping *of);
 enum tartan_cuda_unit_rule { TARTAN_CUDA_UNITS_ALIKE, TARTAN_CUDA_UNITS_LINES, TARTAN_CUDA_UNITS_GATHER };
 void tartan_cuda_sweep_choose_unit(tartan_cuda_sweep *s, int32_t outputs, enum tartan_cuda_unit_rule rule);
 
+/* Where an array has its neighbours along another dimension than the first, a large sweep without sums goes through tiles of these two
+ * dimensions, which come first then, so that all bytes are used of what a CTA's accesses move. It has units, but can't do without them any
+ * more. */
+void tartan_cuda_sweep_tile(tartan_cuda_sweep *s);
+
+/* A sweep of one dimension becomes one of lines, if its units divide into these. */
+void tartan_cuda_sweep_fold(tartan_cuda_sweep *s);
+
 /* The elements after the last unit, as a sweep of their own. */
 tartan_cuda_sweep tartan_cuda_sweep_rest(const tartan_cuda_sweep *s);
 

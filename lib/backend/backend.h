@@ -8,7 +8,7 @@
 #include "core/memory.h"
 #include "layout/plans.h"
 
-enum { TARTAN_BACKEND_ABI = 24 };
+enum { TARTAN_BACKEND_ABI = 25 };
 
 typedef enum tartan_copy_kind {
     TARTAN_COPY_TO_DEVICE, /* returns when the source may change */

@@ -55,7 +55,8 @@ std::vector<int64_t> order_of(int64_t n, const std::function<double(int64_t)> &x
 
 std::vector<int64_t> ks_of(int64_t n) {
     std::vector<int64_t> all;
-    for (const int64_t k : {(int64_t)1, (int64_t)2, (int64_t)50, (int64_t)300, (int64_t)5000, n / 2, n})
+    for (const int64_t k : {(int64_t)1, (int64_t)2, (int64_t)50, (int64_t)300, (int64_t)1500, (int64_t)5000,
+                            (int64_t)18000, n / 2, n})
         if (k >= 1 && k <= n && std::find(all.begin(), all.end(), k) == all.end()) all.push_back(k);
     return all;
 }
@@ -65,7 +66,8 @@ template <typename F> void each_selection(std::mt19937_64 &random, F f) {
     for (const int32_t dtype : kDtypes)
         for (const std::vector<int64_t> &shape : kLineShapes)
             for (const int64_t k : ks_of(shape.back())) {
-                if (shape.back() > 10000 && k > 1 && k != 5000 && k != (shape.back() < 50000 ? 300 : 50))
+                if (shape.back() > 10000 && k > 1 && k != 5000 && k != 18000 &&
+                    k != (shape.back() < 50000 ? 300 : 50))
                     continue; // sorting takes long
                 SCOPED_TRACE(::testing::Message() << tartan_dtype_name(dtype) << ", " << shape.size()
                                                   << "-d, n " << shape.back() << ", k " << k);

@@ -24,7 +24,7 @@ class WithIndices : public OnBackend {
 
 inline const std::vector<std::vector<int64_t>> kLineShapes = {
     {1},       {3, 5},    {4, 31},   {2, 3, 33}, {7, 1},     {300, 7},   {40, 64}, {2, 1000},
-    {70, 900}, {3, 1025}, {2, 4099}, {2, 9000},  {2, 20000}, {1, 50257}, {0, 4}};
+    {70, 900}, {3, 1025}, {2, 4099}, {2, 9000},  {3, 20000}, {1, 50257}, {0, 4}};
 
 } // namespace tartan_test
 

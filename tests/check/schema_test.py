@@ -135,8 +135,15 @@ class Entries(unittest.TestCase):
         self.assertIn("X(a)", structs)
         self.assertNotIn("X(A, a)", structs)
         self.assertIn('.function = "tartan_a", .run = run_a', "\n".join(c_tables.tables(ops)))
-        for item in ("FLOPS(2)", "CHECK(check_a)", 'KEEPS("bool", b)'):
-            self.refused("expected RUNS without FLOPS, CHECK, KEEPS and AS", X, Y, "RUNS(run_a)", item)
+        for item in ("CHECK(check_a)", 'KEEPS("bool", b)'):
+            self.refused("expected RUNS without CHECK, KEEPS and AS", X, Y, "RUNS(run_a)", item)
+
+    def test_operations_made_of_others_that_backends_may_have(self):
+        ops = self.load(f'OP(a, "help", {X} {Y} FLOPS(2) RUNS(run_a))')
+        structs = "\n".join(c_structs.structs(ops))
+        self.assertIn("X(A, a)", structs)
+        self.assertEqual(1, structs.count("} tartan_op_a;"))
+        self.assertIn(".run = run_a, .kind = TARTAN_OP_A, .whole = true", "\n".join(c_tables.tables(ops)))
 
     def test_where(self):
         with self.assertRaises(schema.SchemaError) as raised:

@@ -33,6 +33,6 @@ def kinds_of(ops):
     """The first operation of each kind."""
     found = {}
     for op in ops:
-        if not op.runs:
+        if op.kind:
             found.setdefault(op.kind, op)
     return found

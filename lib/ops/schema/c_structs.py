@@ -22,7 +22,7 @@ def members(op):
 
 def structs(ops):
     kinds = kinds_of(ops)
-    others = [op for op in ops if op.converted or op.runs]
+    others = [op for op in ops if op.converted or not op.kind]
     yield HEAD + "#ifndef TARTAN_BACKEND_OPERATION_STRUCTS_H\n#define TARTAN_BACKEND_OPERATION_STRUCTS_H\n"
     for op in [*kinds.values(), *others]:
         if op.by_hand or op.kind in SHARED:

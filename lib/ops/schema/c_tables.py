@@ -167,7 +167,7 @@ def tables(ops):
             yield "};"
     yield "\nconst tartan_i_schema tartan_i_schemas[] = {"
     for op in called:
-        run_by = f".run = {op.runs}" if op.runs else f".kind = TARTAN_OP_{op.kind.upper()}"
+        run_by = ", ".join([f".run = {op.runs}"] * bool(op.runs) + [f".kind = TARTAN_OP_{op.kind.upper()}"] * bool(op.kind) + [".whole = true"] * bool(op.runs and op.kind))
         fields = [f".name = {quoted(op.name)}, .function = {quoted('tartan_' + op.name)}, {run_by}"]
         fields.append(f".size = offsetof(tartan_op, function) + sizeof(tartan_op_{op.struct})")
         if op.kind in SHARED:

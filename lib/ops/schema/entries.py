@@ -77,7 +77,7 @@ def operation_of(call):
         elif item.name == "KEEPS":
             op.keeps.append(tuple(item.arguments))
         elif item.name == "RUNS":
-            op.kind, op.runs = "", item.arguments[0]
+            op.runs = item.arguments[0]
         elif item.name == "AS":
             op.kind, op.converted = item.arguments[0], True
         elif item.name == "WRAPPED":
@@ -92,6 +92,8 @@ def operation_of(call):
             setattr(op, TEXTS[item.name], str(item.arguments[0]))
         else:
             need(False, item, "is no item of an operation")
+    if op.runs and not op.flops:
+        op.kind = ""
     finish(op, call)
     return op
 
@@ -127,7 +129,7 @@ def check_order(op, call):
     before, sizes, t = {}, set(), False
     need(any(a.computed for a in op.arguments) == bool(op.shapes), call, "expected SHAPES and shapes in braces, or neither")
     need(op.check or not op.converted, call, f"expected CHECK, which makes {op.kind} of it")
-    need(not op.runs or not (op.flops or op.check or op.keeps or op.converted), call, "expected RUNS without FLOPS, CHECK, KEEPS and AS")
+    need(not op.runs or not (op.check or op.keeps or op.converted), call, "expected RUNS without CHECK, KEEPS and AS")
     words = next((o.words for o in op.options if o.kind == "word"), ())
     need(tuple(words) == CASTS or not any(a.dtype == "C" for a in op.arguments), call, f"expected the words {', '.join(CASTS)} of the dtype of C")
     need(not op.base or any(a.dtype == "I" for a in op.arguments), call, "expected an argument of I, whose BASE it is")

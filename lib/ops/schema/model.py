@@ -62,7 +62,7 @@ class Operation:
     kind: str  # the struct of the backends; several operations may share one
     row: int = 0  # which of these it is
     converted: bool = False  # CHECK makes the struct of `kind` from one of its own
-    runs: str = ""  # the function that runs it, for want of a kind
+    runs: str = ""  # the function that runs it where there is no kind, or backends do not have it
     by_hand: bool = False
     wrapped: bool = False
     items: list = dataclasses.field(default_factory=list)  # arguments and options in order; OPTIONS is None

@@ -67,8 +67,9 @@ Items, in the order of the arguments of the C function:
     CHECK(function)                    checks that rows cannot express: tartan_status function(tartan_op *, const tartan_context *), after all
                                        other checks; END(function) undoes it after the call
     KEEPS(type, name)                  a member of the struct that CHECK fills
-    RUNS(function)                     runs an operation that is composed of others, so no backend has it: tartan_status function(const tartan_op *,
-                                       tartan_context *) makes the remaining checks and runs them. Without FLOPS, CHECK and KEEPS
+    RUNS(function)                     runs an operation that is composed of others: tartan_status function(const tartan_op *, tartan_context *)
+                                       makes the remaining checks and runs them. Without CHECK and KEEPS. If the entry has FLOPS, a backend may
+                                       also have the operation itself, for operands that it supports, and then runs that
     STAYS(w)                           matrix w may not have a dynamic layout
     VARIABLE(w, ...)                   blocks of these matrices and layouts may differ in size; blocks of all others may not
     AS(operation)                      CHECK converts the entry's struct to the struct of this operation, which is written by hand, and backends
