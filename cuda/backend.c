@@ -4,43 +4,16 @@
 #include "device.h"
 #include "explain.h"
 
-/* Whether the kernels of an operation take blocks of different sizes. */
-static bool takes_sizes(int32_t kind) {
-    return kind == TARTAN_OP_SPMM || kind == TARTAN_OP_SDDMM || kind == TARTAN_OP_GATE_GRADIENT ||
-           kind == TARTAN_OP_BLOCK_COPY || kind == TARTAN_OP_BLOCK_NORMS || kind == TARTAN_OP_ELEMENTWISE ||
-           kind == TARTAN_OP_ELEMENTS || kind == TARTAN_OP_REDUCE || kind == TARTAN_OP_COMPARE ||
-           kind == TARTAN_OP_BLOCK_SOFTMAX || kind == TARTAN_OP_BLOCK_SOFTMAX_GRADIENT;
-}
-
-/* Kernels count blocks in 32 bits, and so rows and columns where boundaries are listed. */
 static bool supports(void *device, const tartan_op *op, const char **out_reason) {
-    (void)device;
-    *out_reason = "it does not have this operation";
-    if (tartan_cuda_kernels_of(op->kind) == NULL) return false;
-    for (int32_t i = 0; i < op->noperands; i++) {
-        const tartan_i_operand *one = &op->operands[i];
-        const tartan_layout *layout = one->matrix != NULL ? one->matrix->layout : one->layout;
-        if (layout != NULL && layout->blocks > INT32_MAX) {
-            *out_reason = "the layout has 2^31 blocks or more";
-            return false;
-        }
-        if (layout == NULL || !tartan_i_is_variable(layout)) continue;
-        if (!takes_sizes(op->kind)) {
-            *out_reason = "the layout has blocks of different sizes";
-            return false;
-        }
-        if (layout->shape.rows > INT32_MAX || layout->shape.cols > INT32_MAX) {
-            *out_reason = "the layout has blocks of different sizes and 2^31 rows or columns or more";
-            return false;
-        }
-    }
-    return true;
+    const char *why = tartan_cuda_op_refuses(tartan_cuda_queue_chip(device), op);
+    if (why != NULL) *out_reason = why;
+    return why == NULL;
 }
 
 enum { SEEN = 512, REGION_BITS = 21 };
 
-/* Refuses memory that is not the device's. The driver is asked once for each 2 MiB, in which all memory is of one device; it takes longer
- * than all other checks of an array. */
+/* Refuses memory that is not the device's. The driver is asked once for each 2 MiB, all of which belong to one device; asking takes
+ * longer than all other checks of an array. */
 static tartan_status check_once(tartan_cuda_queue *queue, const char *function, const char *name,
                                 const void *pointer, uintptr_t seen[SEEN]) {
     const uintptr_t region = (uintptr_t)pointer >> REGION_BITS;

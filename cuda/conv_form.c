@@ -55,8 +55,8 @@ static bool complete(const tartan_cuda_conv *p, tartan_cuda_conv_form *f) {
     return f->stages >= 2;
 }
 
-/* Rows of 128 bytes are half as many for TMA, whose time for a row hardly depends on its length; but half of their channels may
- * be of no use to a group. Measured with kernels 1x1: they gain where they are 1.25 times as many bytes, and lose where 1.56
+/* With rows of 128 bytes, TMA loads half as many, and its time for a row hardly depends on the length; but a group may not need
+ * half of the channels. Measured with 1x1 kernels: they pay where they load 1.25 times as many bytes, and lose at 1.56
  * times. */
 static int32_t span_of(const tartan_cuda_conv *p, int32_t split) {
     const tartan_layout *l = p->layout;
@@ -71,9 +71,9 @@ static int32_t span_of(const tartan_cuda_conv *p, int32_t split) {
     return edge % 64 != 0 && wide > 1.4 * narrow ? 64 : 128;
 }
 
-/* Blocks of whole boxes of values, 32 or 64 slots both ways, none of which lies outside of the channels: padding may hold
- * anything. With boxes of 64 bytes a line, TMA takes longer than the products of many taps of a stage; with one tap the pixels
- * take longer still. */
+/* Blocks made of whole boxes of values, 32 or 64 slots in both directions, with every slot inside the channels, since padding
+ * may hold anything. With boxes of 64 bytes a line, TMA takes longer than the products if a stage has many taps; with one tap,
+ * loading the pixels takes longer still. */
 static void choose_boxes(const tartan_cuda_conv *p, tartan_cuda_conv_form *f) {
     const tartan_cuda_slots *from = &p->from_slots, *to = &p->to_slots;
     const bool slots_first = from->stride != 1;
@@ -93,7 +93,7 @@ tartan_cuda_conv_weights tartan_cuda_conv_weights_of(const tartan_cuda_conv *p,
                                                      const tartan_cuda_conv_form *f) {
     tartan_cuda_conv_weights w = {.slots_first = f->in_place && p->from_slots.stride != 1};
     const uint32_t line = (uint32_t)f->box_width * 2 / 16, item = TARTAN_CUDA_CONV_ITEM_BYTES / 16;
-    if (!f->in_place) /* core matrices of 8 slots x 16 bytes, those of the same 8 channels side by side */
+    if (!f->in_place) /* core matrices of 8 slots x 16 bytes, side by side for the same 8 channels */
         return (tartan_cuda_conv_weights){.leading = item / 2, .stride = 8, .next = item, .second = 2 * item};
     w.swizzle = (uint32_t)f->box_width * 2;
     w.stride = 8 * line;
@@ -102,7 +102,7 @@ tartan_cuda_conv_weights tartan_cuda_conv_weights_of(const tartan_cuda_conv *p,
         w.next = TARTAN_CUDA_CONV_CHANNELS * line;
         w.second = f->box_lines == 64 ? 2 * w.next : 2 * item;
     } else {           /* [channels / width][slots][width] */
-        w.leading = 1; /* of no meaning */
+        w.leading = 1; /* ignored */
         w.next = TARTAN_CUDA_CONV_CHANNELS * 2 / 16;
         w.second = f->box_width == 64 ? 2 * w.next : 2 * item;
     }
@@ -141,7 +141,7 @@ int64_t tartan_cuda_conv_panel(const tartan_cuda_conv_form *f, int64_t tiles, in
     const double most = 20e6;  /* bytes of a panel */
     const double memory = 12;  /* bytes of a cycle and SM */
     const double product = .5; /* cycles of a pixel and item */
-    const double share = 1.25; /* of products in the time of memory: measured, between 1.17 and 1.43 */
+    const double share = 1.25; /* time of products / time of memory that balances: measured, 1.17 to 1.43 */
     const double pixels = 8.0 * f->rows * f->units, results = 2 * TARTAN_CUDA_CONV_GROUP,
                  once = pixels * ((double)spans / groups * f->span + results),
                  bytes = pixels * ((double)stages / groups * f->span + results),

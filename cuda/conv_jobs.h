@@ -1,10 +1,10 @@
 /* SPDX-License-Identifier: Apache-2.0
  * What the kernel conv_filter_gradient_mma computes, as tables made of a layout. Plain C, tested without a GPU.
  *
- * The gradient of a block at a tap is a product whose inner dimension are the pixels of y: rows are its output slots, columns
- * its input slots. Columns are taken by eights, as fragments: 8 input slots at one tap. A job is up to 64 output slots of a
- * block line and some fragments of that line; a CTA computes a job over a share of the tiles of pixels, and keeps the sums in
- * registers. Each tile is loaded as pieces of 8 channels: those of y, and those of x with a halo that all taps of a plane
+ * The gradient of a block at a tap is a product whose inner dimension runs over the pixels of y; its rows are output slots,
+ * its columns input slots. Eight columns are a fragment: 8 input slots at one tap. A job is up to 64 output slots of a block
+ * line and some fragments of that line; a CTA computes a job over a share of the tiles of pixels, and keeps the sums in
+ * registers. Each tile is loaded as pieces of 8 channels: pieces of y, and pieces of x with a halo that all taps of a plane
  * share. A tap is then another address of the same pixels. */
 #ifndef TARTAN_CUDA_CONV_JOBS_H
 #define TARTAN_CUDA_CONV_JOBS_H
@@ -30,7 +30,7 @@ typedef struct tartan_cuda_conv_job_form {
     bool per_tap;                      /* pieces of x are the pixels of one tap, without a halo */
     int32_t box_rows, box_cols, pitch; /* of a piece of x; pixels from one row to the next in shared memory */
     int32_t box_step[2];        /* pixels of the image from one of the box to the next, along h and w */
-    int32_t pixel[2];           /* pixels of the box between those of two neighbours of y */
+    int32_t pixel[2];           /* pixels of the box from one neighbour in y to the next */
     int32_t x_bytes, y_bytes;   /* of a piece */
     int32_t x_pieces, y_pieces; /* of a job, at most */
     int32_t list_bytes; /* lists of pixels, before the stages: 8 for each of a box, 12 for each of a tile */

@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0
  * What the kernels conv_pieces and conv_filter_gradient_pieces compute, as tables made of a layout. Plain C, tested without a GPU.
  *
- * A convolution is a product whose inner dimension are the columns of the filter: a tap and a slot of `from`. Columns are
- * taken by pieces, a few neighbouring slots at one tap, which lie together in an image whose channels are contiguous. Block
+ * A convolution is a product whose inner dimension runs over the columns of the filter, each a tap and a slot of `from`. Columns
+ * are taken in pieces, a few neighbouring slots at one tap, which lie together in an image whose channels are contiguous. Block
  * lines of the filter are taken several at a time: such a group has one list of the pieces that any of its lines has, so that
  * blocks of any size fill the tiles of tensor cores. Weights that a line lacks are zeros.
  *
@@ -40,8 +40,8 @@ typedef struct tartan_cuda_conv_piece_form {
 } tartan_cuda_conv_piece_form;
 
 /* One array of int32 with the tables one after another:
- *   pieces   [pieces][4]: shift along d, h, w in positions of `from`; number of the piece at its tap. A list has all taps of some
- *            pieces, then those of the next ones, so that taps load the pixels that they share soon after each other. Lists
+ *   pieces [pieces][4]: shift along d, h, w in positions of `from`; number of the piece at its tap. A list has all taps of some
+ *   pieces, then all taps of the next pieces, so that taps load the pixels that they share soon after each other. Lists
  *            are padded to whole steps by pieces whose shifts lead out of every image
  *   lists    [phases * groups + 1]: the first piece of each list
  *   of_block [blocks][each]: the pieces of a block, in the order of its slots */
@@ -81,8 +81,8 @@ int64_t tartan_cuda_conv_phases(const tartan_cuda_taps *taps, bool adjoint);
 tartan_status tartan_cuda_conv_pieces_make(const tartan_host *host, const tartan_cuda_conv_lines *lines,
                                            tartan_cuda_conv_piece_lists *out);
 
-/* How many slots a piece has, of an image with `slots` slots of elements of `bytes`: as many as fit in 16 bytes, or the next
- * power of 2 from `slots` on, and at least 4 bytes. */
+/* How many slots a piece has in an image with `slots` slots of `bytes` bytes: as many as fit in 16 bytes, or the smallest
+ * power of 2 that is at least `slots`, but no fewer than 4 bytes. */
 int32_t tartan_cuda_conv_piece(int64_t slots, int32_t bytes);
 
 #ifdef __cplusplus

@@ -13,7 +13,7 @@ static int64_t sets_of(const tartan_conv *conv) {
     return conv->sets != NULL ? conv->nsets : conv->channels->blocks;
 }
 
-/* Set i: that of the convolution, or a stored block of the layout of channels. */
+/* Set i of the convolution, or stored block i of the layout of channels. */
 static tartan_i_conv_set set_of(const tartan_conv *conv, int64_t i) {
     if (conv->sets != NULL) return conv->sets[i];
     const tartan_layout *l = conv->channels;

@@ -71,7 +71,7 @@ static void note_group(maker *m, int32_t group) {
     }
 }
 
-/* An item of the group, before it has a step. Of weights in place, sources are the boxes that begin with the item. */
+/* An item of the group, before it has a step. For weights in place, its sources are the boxes that begin with the item. */
 typedef struct item {
     int32_t word, begins, ends, sources[TARTAN_CUDA_CONV_SOURCES];
 } item;
@@ -204,9 +204,9 @@ static void put_weights(maker *m, int32_t *step, int32_t i, const item *from) {
                (size_t)boxes * sizeof *from->sources);
 }
 
-/* Packs the items of the group into steps. The kernel waits for the stages of a step before it releases those of the step
- * before, so together these must not be more than there are in shared memory: else the step is a short one, and if that
- * is not enough, drains the one before first. */
+/* Packs the items of the group into steps. The kernel waits for the stages of a step before it releases the previous
+ * step's, so shared memory must have room for both. If it hasn't, the step is a short one; if that is not enough, the
+ * previous step is drained first. */
 static void add_steps(maker *m) {
     if (m->status != TARTAN_OK) return;
     const item *at = (const item *)m->items.values, *end = (const item *)(m->items.values + m->items.count);

@@ -3,10 +3,10 @@
  *
  * The kernel multiplies 64 output slots, a group, by the pixels of a tile. A tile has one to four units, each of 8 columns
  * and `rows` rows of an image (or of 8 * rows pixels of one line). For each group there is a list of stages: 64 or 32 channels
- * of the tile's input pixels with a halo, loaded by TMA as a box [pixels][span bytes] a unit. Of a stage, items are multiplied:
- * 16 channels at one tap, which is only another address of the pixels. Eight items are a step, or four (a short one), whose
- * weights take 2048 bytes an item, in a room of 16384. They are loaded from the filter's values where these have runs long
- * enough for TMA; else another kernel packs them first. */
+ * of the tile's input pixels with a halo, loaded by TMA as a box [pixels][span bytes] a unit. A stage is multiplied item by
+ * item: 16 channels at one tap, which is only another address of the pixels. A step has eight items (a short one four). Their
+ * weights take 2048 bytes each, in a room of 16384; they are loaded from the filter's values where these have runs long enough
+ * for TMA, else another kernel packs them first. */
 #ifndef TARTAN_CUDA_CONV_STEPS_H
 #define TARTAN_CUDA_CONV_STEPS_H
 
@@ -39,9 +39,9 @@ typedef struct tartan_cuda_conv_form {
     int32_t pitch; /* pixels from one row of 8 to the next */
     int32_t box_cols, box_rows;
     int32_t unit_bytes, stage_bytes, stages; /* of a box; of a stage; in shared memory */
-    int32_t room_bytes;                      /* for results: those of a tile if `boxed` */
+    int32_t room_bytes;                      /* for results: a whole tile's if `boxed` */
     bool boxed; /* results leave shared memory as boxes, by TMA, if they may do so in memory */
-    /* Weights are boxes of the filter's values: so many neighbours in memory, and so many lines of these; a step has `boxes`. */
+    /* Weights in place are boxes of the filter's values, `box_lines` lines of `box_width` neighbours in memory; a step has `boxes`. */
     bool in_place;
     int32_t box_width, box_lines, boxes;
     int32_t strips, row_blocks; /* units side by side and below each other, of an image or window */
@@ -68,7 +68,7 @@ typedef struct tartan_cuda_conv_weights {
 tartan_cuda_conv_weights tartan_cuda_conv_weights_of(const tartan_cuda_conv *p,
                                                      const tartan_cuda_conv_form *form);
 
-/* The strides of `from` pixels along h and w between those of `to`; TMA takes them up to 8. */
+/* How many pixels of `from` lie between neighbours in `to` along h and w; TMA takes up to 8. */
 enum { TARTAN_CUDA_CONV_STRIDE = 8 };
 
 /* Values of a stage. */
@@ -84,10 +84,10 @@ enum {
     TARTAN_CUDA_CONV_SHORT = 13
 };
 
-/* A box of values: its first line * 8 + its number in a line. Of no block: behind the values, for which TMA writes zeros. */
+/* A box of values: its first line * 8 + its number in a line. Where there is no block: behind the values, where TMA writes zeros. */
 enum { TARTAN_CUDA_CONV_BOX_PARTS = 8, TARTAN_CUDA_CONV_NO_BOX = INT32_MAX / 8 * 8 };
 
-/* Where tap t starts along dimension d, relative to the first tap, in pixels of `from`; and that of the first tap. */
+/* Where tap t starts along dimension d, relative to the first tap, in pixels of `from`; and where the first tap starts. */
 static inline int64_t tartan_cuda_conv_shift(const tartan_cuda_conv *p, int32_t d, int64_t t) {
     return (p->adjoint ? p->taps.kernel[d] - 1 - t : t) * p->taps.dilation[d];
 }
@@ -96,9 +96,9 @@ static inline int64_t tartan_cuda_conv_base(const tartan_cuda_conv *p, int32_t d
                       : -p->taps.before[d];
 }
 
-/* Tiles as they are handed out: panel after panel of so many tiles of pixels, whose pixels stay in L2 from one group to the
- * next; in a panel, tile after tile of the group with the most steps, then of the next one, so that the last ones are short.
- * Groups without any block are no part of it. */
+/* The order in which tiles are handed out: panel after panel of tiles of pixels, which stay in L2 from one group to the
+ * next; within a panel, all tiles of the group with the most steps, then of the next group, so that the last tiles are
+ * short. Groups without blocks are left out. */
 #ifdef __CUDACC__
 #define TARTAN_CUDA_EVERYWHERE __host__ __device__
 #else
@@ -118,9 +118,9 @@ static inline TARTAN_CUDA_EVERYWHERE tartan_cuda_conv_place tartan_cuda_conv_pla
     return place;
 }
 
-/* Tiles of pixels of a panel, for `groups` that have so many steps and stages in all, of so many spans of channels: as many as
- * leave in L2 what a group reads of them and writes. One where memory takes as long as products, so that all groups read
- * pixels while they are in L2 for certain. */
+/* The tiles of pixels of a panel, for `groups` with these numbers of steps, stages and spans of channels in all: as many as
+ * keep in L2 what a group reads and writes of them. It is one where memory takes as long as products, so that the pixels are
+ * certainly in L2 while all groups read them. */
 int64_t tartan_cuda_conv_panel(const tartan_cuda_conv_form *form, int64_t tiles, int32_t groups,
                                int64_t steps, int64_t stages, int32_t spans);
 
@@ -135,7 +135,7 @@ int64_t tartan_cuda_conv_panel(const tartan_cuda_conv_form *form, int64_t tiles,
  *   sources    [steps][8][2][8]: for each item, 8 of its channels and 8 slots where their weights begin, in units of 8
  *              elements; -1: there are none. Not for weights in place */
 typedef struct tartan_cuda_conv_steps {
-    int32_t groups, busy; /* of which so many have steps */
+    int32_t groups, busy; /* how many of these have steps */
     int32_t spans;        /* of channels that some group reads */
     int64_t steps, stages;
     int64_t steps_of, stages_of, stage_table, step_table, order, sources; /* in values */

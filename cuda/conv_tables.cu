@@ -71,8 +71,8 @@ struct wanted {
     facts known;
 };
 
-/* Finds the tables whose facts are those wanted: facts with one hash have one place after another. Behind the facts, tables
- * may keep more. */
+/* Finds the tables with the wanted facts; facts with equal hashes are in consecutive places. Tables may keep more behind
+ * their facts. */
 tartan_status find(const char *function, tartan_cuda_queue *queue, tartan_cuda_making *make, const wanted *w,
                    const int32_t **out_values, const int64_t **out_facts) {
     const size_t bytes = (size_t)w->known.count * sizeof w->known.values[0];
@@ -92,7 +92,7 @@ tartan_status keep_facts(const tartan_host *host, const wanted *w, int32_t more,
     return TARTAN_OK;
 }
 
-/* The edges of a geometry, whose classes are those of positions of the given lengths. */
+/* The edges of a geometry, with a class for each position of the given lengths. */
 struct edge_request {
     const tartan_i_edges *edges;
     const int64_t *size;

@@ -78,7 +78,7 @@ int32_t tartan_cuda_devices(const char **out_reason) {
         *out_reason = count > 0 ? "" : "the CUDA driver sees no device";
         return count;
     }
-    (void)cudaGetLastError(); /* no later call shall report it */
+    (void)cudaGetLastError(); /* so that no later call reports it */
     *out_reason = cudaGetErrorString(error);
     if (error == cudaErrorInsufficientDriver) {
         static const driver_refusal refusal;

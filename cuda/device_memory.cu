@@ -22,9 +22,10 @@ tartan_status allocate(const char *function, tartan_cuda_queue *queue, int64_t b
                                   queue->device_id);
 }
 
-/* The driver takes as long for an allocation as for a launch, so the queue keeps one. Its operations run one after the
- * other, those of graphs too, since no graph may run beside other work of its context; but the default stream of threads is
- * another stream in each. In a graph, an allocation is a node that keeps the kernel after it from beginning early. */
+/* An allocation takes the driver as long as a launch, so the queue keeps its memory. Its operations run one after the
+ * other, in graphs too, since no graph may run beside other work of its context; but the per-thread default stream is a
+ * different stream in each thread. In a graph, an allocation is a node that keeps the kernel after it from beginning
+ * early. */
 constexpr int64_t kKept = 16 << 20;
 
 void make_kept(tartan_cuda_queue *queue) {
@@ -185,7 +186,7 @@ tartan_status tartan_cuda_check_pointer(const char *function, tartan_cuda_queue 
     const bool host =
         attributes.type == cudaMemoryTypeUnregistered || (!own && attributes.devicePointer == nullptr);
     if (!host && (!own || attributes.device == queue->device_id)) return TARTAN_OK;
-    bool capturing = false; /* the driver does not know memory yet that the graph will allocate */
+    bool capturing = false; /* the driver does not yet know memory that the graph will allocate */
     if (host) PASS(tartan_cuda_capturing(function, queue, &capturing));
     if (host && capturing) return TARTAN_OK;
     if (host)

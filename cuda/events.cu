@@ -37,7 +37,7 @@ cudaError_t wait_by(cudaEvent_t *event, int32_t device_id, cudaStream_t stream, 
     return error;
 }
 
-/* Outside captures by the device's event; in a capture by one of its own, which the graph remembers. */
+/* Outside captures, by the device's event; in a capture, by an event of its own, which the graph remembers. */
 cudaError_t wait_on_device(bool captured, int32_t device_id, cudaStream_t stream, int32_t first_device_id,
                            cudaStream_t first) {
     cudaEvent_t own = nullptr;

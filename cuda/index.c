@@ -5,7 +5,7 @@
 
 enum {
     ALIGNED = 32,   /* values: lists start at multiples of 128 bytes, for vector loads */
-    SAMPLED = 1024, /* groups, at most, that figures are counted from */
+    SAMPLED = 1024, /* most groups that figures are counted from */
 };
 
 /* One direction of a layout. */

@@ -112,8 +112,8 @@ tartan_status tartan_cuda_index_groups(const tartan_host *host, const tartan_lay
 
 /* Sub-blocks of larger blocks, so that kernels for them serve any block whose edges are multiples of 8. `edge`, a power of
  * two, divides the edges of a block. The id of a sub-block is its address in the values, in units of `edge` elements; a
- * block has (its elements / edge) units. Blocks of different sizes, whose boundaries but the last are multiples of `edge`, have
- * the sub-blocks inside of each, whatever the kind. */
+ * block has (its elements / edge) units. If blocks differ in size, all boundaries but the last are multiples of `edge`, and a
+ * block has the sub-blocks inside it, whatever the kind. */
 typedef enum tartan_cuda_sub_kind {
     TARTAN_CUDA_INSIDE,  /* squares of `edge`, without those outside of the matrix */
     TARTAN_CUDA_SQUARES, /* all squares */
@@ -152,13 +152,13 @@ enum { TARTAN_CUDA_SHARES = 5 }; /* groups of 1, 2, 4, 8, 16 lines */
 typedef struct tartan_cuda_figures {
     /* [by_columns][i]: blocks per entry of the merged lists of 2^i lines; 1 without blocks */
     double share[2][TARTAN_CUDA_SHARES];
-    /* Of a variable layout: the largest edge of square sub-blocks, up to 64, that boundaries are multiples of, 0 if that is less
-     * than 8; and the elements of blocks / those of as many largest ones. */
+    /* For a variable layout: the largest edge of square sub-blocks, up to 64, of which all boundaries are multiples, 0 if it is
+     * less than 8; and the elements of all blocks / the elements that they would have if all were as large as the largest. */
     int32_t edge;
     double filled;
 } tartan_cuda_figures;
 
-/* Sets `edge` and `filled`; of other layouts 0 and 1. */
+/* Sets `edge` and `filled`; for other layouts to 0 and 1. */
 void tartan_cuda_bounds_figures(const tartan_layout *layout, tartan_cuda_figures *out);
 
 /* Samples up to 1024 groups. For a dynamic layout: what a mask that fills its capacity is expected to have.

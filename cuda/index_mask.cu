@@ -8,7 +8,7 @@
 
 namespace {
 
-/* A CTA counts a bundle of groups, one warp each; prefix sums are those of bundles. */
+/* A CTA counts a bundle of groups, one warp each; prefix sums go over bundles. */
 enum { TILE = 32, WARPS = 8, BUNDLE = 32, COUNT_THREADS = 32 * BUNDLE };
 
 /* One index set: a direction of the mask, and groups of its lines. */
@@ -111,7 +111,7 @@ __device__ __forceinline__ int64_t group_lines(const lines &l, int32_t group, in
     return (int64_t)head * l.grid + line;
 }
 
-/* Replaces the sums of bundles by those of all earlier bundles; returns the total. By a whole CTA. */
+/* Replaces each bundle's sum by the sum of all earlier bundles; returns the total. By a whole CTA. */
 __device__ int32_t sum_bundles(int32_t *sums, int32_t bundles) {
     __shared__ int32_t of_warps[32];
     const int32_t lane = lane_number(), warp = (int32_t)(threadIdx.x / 32);

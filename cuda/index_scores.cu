@@ -1,9 +1,9 @@
 /* SPDX-License-Identifier: Apache-2.0
  * A CTA for each row: a radix select finds the key of the last score to keep, 11 bits at a time from the top. Keys are
- * integers that order as the scores do, kept in shared memory, so that scores are read once; those of very long rows are
- * read again for every digit, from L2. Rows of attention have hundreds to a few thousand scores, so latency is the cost:
- * the select ends as soon as all keys that share the digits found so far are to be kept. The first digit has two bits of
- * the mantissa, so that scores of one size do not all count in the same bin. */
+ * integers that order as the scores do, kept in shared memory, so that scores are read once; very long rows are read
+ * again for every digit, from L2. Rows of attention have hundreds to a few thousand scores, so latency is the cost: the
+ * select ends as soon as all keys that share the digits found so far are to be kept. The first digit has two bits of the
+ * mantissa, so that scores of one size do not all count in the same bin. */
 #include "index_scores.h"
 
 #include "device/element.cuh"
@@ -68,7 +68,7 @@ __device__ __forceinline__ int32_t running_sum(int32_t value) {
     return value;
 }
 
-/* Inclusive sum over the threads of the CTA; *total is that of all. */
+/* Inclusive sum over the threads of the CTA; *total becomes the sum of all. */
 __device__ __forceinline__ int32_t running_sum_of_cta(int32_t value, int32_t *of_warps, int32_t *total) {
     const int32_t warp = (int32_t)(threadIdx.x / 32);
     int32_t sum = running_sum(value), before = 0, all = 0;

@@ -6,7 +6,7 @@
 /* Correlations of 0.94 and more were measured on one side, of -0.94 and less between sides. */
 static const double clear = 0.6;
 
-/* What L2 holds of a panel beside all else. */
+/* How much of a panel L2 holds beside everything else. */
 static const double most_bytes = 16 << 20;
 
 /* An SM's measurements, less the mean of all SMs for each line, less their own mean. */

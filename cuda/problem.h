@@ -64,11 +64,11 @@ typedef struct tartan_cuda_spmm {
     tartan_cuda_figures figures;
 } tartan_cuda_spmm;
 
-/* The edge of the squares that blocks are taken as by kernels for squares (tartan_cuda_sub_edge); 0: none fits. */
+/* The edge of the squares into which kernels for squares cut blocks (tartan_cuda_sub_edge); 0: none fits. */
 int32_t tartan_cuda_spmm_edge(const tartan_cuda_spmm *p);
 
-/* The same product, its blocks taken as square sub-blocks of `edge`, which divides both edges of a block: their number, the
- * grid, and the figures, estimated. Strides inside a block, values and gates stay. */
+/* The same product with blocks cut into square sub-blocks of `edge`, which divides both edges of a block. Their number, the
+ * grid and the figures, which are estimated, change; strides inside a block, values and gates stay. */
 tartan_cuda_spmm tartan_cuda_spmm_in_sub_blocks(const tartan_cuda_spmm *p, int32_t edge);
 
 /* S block = gate * alpha * sum over pairs, batch and k of X[m, k] Y[k, n], + beta * S, at the stored blocks. */
@@ -98,7 +98,7 @@ typedef struct tartan_cuda_sddmm {
 
 int32_t tartan_cuda_sddmm_edge(const tartan_cuda_sddmm *p);
 
-/* The same with its blocks taken as square sub-blocks, as for spmm. */
+/* The same with blocks cut into square sub-blocks, as for spmm. */
 tartan_cuda_sddmm tartan_cuda_sddmm_in_sub_blocks(const tartan_cuda_sddmm *p, int32_t edge);
 
 /* out[w] = sum of dW_w * W_w over the elements of block w; then dW_w = gate_w * dW_w if there are gates. */
@@ -211,25 +211,19 @@ typedef struct tartan_cuda_attention_merge {
 
 /* ---- Making them ---- */
 
-/* Makes the problem of an operation that lib/ops has checked: `of` is its struct, tartan_op_<op>, `out` that of the problem.
- * Of products: batch dimensions that both operands step through as a continuation of n (spmm) or k (sddmm) are folded into it, and
- * the rest merged into as few as possible. Errors: MEMORY. */
+/* Makes the problem of an operation that lib/ops has checked: `of` is its struct, tartan_op_<op>, `out` the problem's. For
+ * products, batch dimensions that continue n (spmm) or k (sddmm) in both operands are folded into it, and the rest are merged into
+ * as few as possible. Errors: MEMORY. */
 typedef tartan_status tartan_cuda_maker(const tartan_host *host, const tartan_context *context,
                                         const void *of, void *out);
 
-tartan_cuda_maker tartan_cuda_spmm_of, tartan_cuda_sddmm_of, tartan_cuda_gate_gradient_of,
-    tartan_cuda_growth_score_of, tartan_cuda_attention_forward_of, tartan_cuda_attention_backward_of,
-    tartan_cuda_attention_bias_gradient_of, tartan_cuda_attention_merge_of, tartan_cuda_window_pool_of,
-    tartan_cuda_window_gather_of, tartan_cuda_window_scatter_of, tartan_cuda_channel_linear_of,
-    tartan_cuda_channel_linear_gradient_of, tartan_cuda_conv_of, tartan_cuda_conv_filter_gradient_of,
-    tartan_cuda_conv_normalize_of, tartan_cuda_conv_normalize_gradient_of, tartan_cuda_point1_of,
-    tartan_cuda_point1_gradient_of, tartan_cuda_fused_of, tartan_cuda_point2_of,
-    tartan_cuda_point2_gradient_of;
-tartan_cuda_maker tartan_cuda_softmax_of, tartan_cuda_softmax_gradient_of, tartan_cuda_log_softmax_of,
-    tartan_cuda_log_softmax_gradient_of, tartan_cuda_cross_entropy_of, tartan_cuda_cross_entropy_gradient_of;
-#define NORM(name, ...) tartan_cuda_maker tartan_cuda_##name##_of, tartan_cuda_##name##_gradient_of;
-#include "kernels/norms.def"
-#undef NORM
+#define MADE(op)      tartan_cuda_maker tartan_cuda_##op##_of;
+#define MANY(op, ...) MADE(op)
+#define PLAIN(op)
+#include "kernels.def"
+#undef MADE
+#undef MANY
+#undef PLAIN
 
 /* Room for any of them; all begin with `nothing`: there is nothing to compute. */
 typedef union tartan_cuda_problem {
@@ -256,6 +250,9 @@ typedef union tartan_cuda_problem {
     tartan_cuda_classes classes;
     tartan_cuda_norm norm;
     tartan_cuda_norm_gradient norm_gradient;
+    tartan_cuda_add_norm add_norm;
+    tartan_cuda_add_norm_gradient add_norm_gradient;
+    tartan_cuda_channel_norm channel_norm;
     tartan_cuda_points points;
 } tartan_cuda_problem;
 

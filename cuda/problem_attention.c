@@ -149,7 +149,7 @@ tartan_status tartan_cuda_attention_backward_of(const tartan_host *host, const t
     out->q_grad = tensor_of(op->q_grad);
     out->k_grad = tensor_of(op->k_grad);
     out->v_grad = tensor_of(op->v_grad);
-    /* Without heads of q there are none that see the keys, whose gradients are 0. */
+    /* Without heads of q nothing sees the keys, and their gradients are 0. */
     out->nothing = out->in.batch == 0 || out->in.kv_heads == 0 || out->in.tq + out->in.tk == 0;
     return TARTAN_OK;
 }

@@ -22,7 +22,7 @@ static int64_t size_of(int64_t stride) {
 /* Joins dimension d with the one before it, if every array steps through both as one. */
 static void join(tartan_cuda_walk *w, int32_t d) {
     const bool both = w->length[d - 1] > 1 && w->length[d] > 1;
-    const int32_t kept = w->length[d] > 1 ? d : d - 1; /* its step is that of both */
+    const int32_t kept = w->length[d] > 1 ? d : d - 1; /* its step serves both */
     for (int32_t i = 0; i < TARTAN_CUDA_WALKED; i++) {
         const tartan_cuda_walked *a = &w->array[i];
         if (both && a->data != NULL && a->step[d - 1] != a->step[d] * w->length[d]) return;

@@ -13,8 +13,8 @@ static tartan_array per_line(const tartan_array *array) {
     return one;
 }
 
-/* `wide`: x, another array or NULL, and the result or NULL; `narrow`: labels, factors and lse, or NULL, and what stands for the other
- * array where that is NULL. */
+/* `wide`: x, another array or NULL, and the result or NULL; `narrow`: labels, factors and lse, or NULL, and a substitute for the
+ * other array where that is NULL. */
 static tartan_cuda_classes classes_of(tartan_cuda_classes_kind kind, const tartan_array *const wide[3],
                                       const tartan_array *const narrow[4]) {
     const tartan_array *x = wide[0];

@@ -42,7 +42,7 @@ static tartan_cuda_slots cols_of(const tartan_conv *conv, const tartan_matrix *f
                                (int32_t)tartan_i_block_col_stride(filter)};
 }
 
-/* Windows of an image. Of their sizes, no more than what may be inside of the image counts. */
+/* Windows of an image. Sizes count only as far as a window can reach inside the image. */
 static tartan_cuda_active active_of(const tartan_layout *layout, const tartan_i_windows *w,
                                     const tartan_cuda_image *image) {
     tartan_cuda_active active = {.layout = layout};
@@ -72,8 +72,8 @@ static bool follows(const tartan_cuda_image *x, int64_t count, int64_t step) {
     return count == 1 || step == x->size[TARTAN_I_DIMS - 1] * x->step[TARTAN_I_DIMS - 1];
 }
 
-/* With one tap and no strides, positions are only a list: as one line, if memory has them so. Lines divide into tiles without
- * a rest at the end of each row. */
+/* With one tap and no strides, positions are only a list; they are taken as one line if they follow each other in memory. A
+ * line divides into tiles without a remainder at the end of each row. */
 static void fold_positions(tartan_cuda_conv *p) {
     enum { LAST = TARTAN_I_DIMS - 1 };
     if (p->taps.taps > 1 || p->active.layout != NULL || p->edges != NULL) return;
@@ -104,8 +104,8 @@ static tartan_status make_depthwise(const tartan_layout *l, void *user, void **o
     return TARTAN_OK;
 }
 
-/* Whether blocks are single elements whose rows and columns have equal remainders by 8, as those of depthwise filters; found on
- * first use and kept in the layout as a plan. */
+/* Whether blocks are single elements whose rows and columns are equal modulo 8, as in depthwise filters; found on first use and
+ * kept in the layout as a plan. */
 static tartan_status find_depthwise(const tartan_host *host, const tartan_layout *layout, bool *out) {
     static const char maker = 0; /* names this function among the makers of plans */
     const tartan_i_plan_key key = {&maker, -1, 0};

@@ -37,7 +37,7 @@ typedef struct tartan_cuda_window_scatter {
     bool add, relu, overlap, zeros, based;
 } tartan_cuda_window_scatter;
 
-/* The longest side of an image that kernels take which count its positions in 32 bits. */
+/* The longest side of an image for kernels that count positions in 32 bits. */
 enum { TARTAN_CUDA_IMAGE_SIDE = 1 << 30 };
 
 /* An image [n, channels, d, h, w]; the size and stride of a dimension that it does not have are 1 and 0. */
@@ -48,7 +48,7 @@ typedef struct tartan_cuda_image {
     int64_t channels, size[TARTAN_I_DIMS];
 } tartan_cuda_image;
 
-/* One side of a filter, of whose blocks `edge` slots are on it. */
+/* One side of a filter, on which each block has `edge` slots. */
 typedef struct tartan_cuda_slots {
     const tartan_i_channels *channels; /* lists in host memory */
     int64_t grid;                      /* block lines, of one tap */
@@ -90,7 +90,7 @@ typedef struct tartan_cuda_conv {
     const void *values;
     const tartan_layout *layout;
     tartan_cuda_channel_scalars gain, bias;
-    const tartan_i_geometry *geometry; /* that of `edges` */
+    const tartan_i_geometry *geometry; /* of `edges` */
     const tartan_i_edges *edges;       /* in host memory, or NULL */
     bool relu, bias_first, add;
     tartan_cuda_active active;
@@ -123,7 +123,7 @@ typedef struct tartan_cuda_walked {
     int64_t channel, step[TARTAN_MAX_NDIM]; /* strides in elements */
 } tartan_cuda_walked;
 
-/* Up to three arrays of one shape [n, channels, ...], of which all dimensions but that of channels are positions. Neighbours
+/* Up to three arrays of one shape [n, channels, ...]; all dimensions but the channels are positions. Neighbouring dimensions
  * that every array steps through as one are joined, unless there are edge classes. */
 enum { TARTAN_CUDA_WALKED = 3 };
 typedef struct tartan_cuda_walk {
@@ -136,7 +136,7 @@ typedef struct tartan_cuda_walk {
     bool wide;                              /* 16 bytes of the first array lie together in every array */
     tartan_cuda_channel_scalars gain, bias; /* of the type of the sums */
     const tartan_i_edges *edges;            /* in host memory, or NULL; classes of the last dimensions */
-    const tartan_conv *conv;                /* that of `edges`, with */
+    const tartan_conv *conv;                /* of `edges`, with */
     tartan_i_geometry geometry;
     bool relu, bias_first;
 } tartan_cuda_walk;

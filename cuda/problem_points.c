@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0
- * The problems of element-wise functions and of normalisation along lines. */
+ * The problems of element-wise functions. */
 #include "backend/operation.h"
 #include "dtype.h"
 #include "problem.h"
@@ -27,6 +27,7 @@ static tartan_cuda_sweep sweep_of(const tartan_array *like, const tartan_array *
                                   int32_t outputs) {
     tartan_cuda_sweep s = sweep_without_units(like, arrays, count, outputs);
     tartan_cuda_sweep_choose_unit(&s, count - outputs, TARTAN_CUDA_UNITS_GATHER);
+    tartan_cuda_sweep_tile(&s);
     return s;
 }
 
@@ -105,7 +106,7 @@ tartan_status tartan_cuda_fused_of(const tartan_host *host, const tartan_context
         if (operand->parts > 1) p->part[k] = tartan_i_fused_step(operand->array);
         arrays[k] = &room[k];
     }
-    if (rows[op->row].drawn) { /* of a size of elements that doesn't decide about units */
+    if (rows[op->row].drawn) { /* its element size doesn't decide about units */
         room[inputs] = op->numbers;
         room[inputs].data = (void *)(uintptr_t)TARTAN_CUDA_NUMBERS_AT;
         room[inputs].dtype = op->out[0].array->dtype;
@@ -115,12 +116,14 @@ tartan_status tartan_cuda_fused_of(const tartan_host *host, const tartan_context
     void *const numbers = p->sweep.array[inputs].data; /* have no memory, so they have no say in units */
     if (rows[op->row].drawn) p->sweep.array[inputs].data = NULL;
     tartan_cuda_sweep_choose_unit(&p->sweep, count - outputs, TARTAN_CUDA_UNITS_LINES);
-    p->sweep.array[inputs].data = numbers;
     for (int32_t k = 0; k < count; k++)
         if (p->part[k] % p->sweep.unit != 0) {
             p->sweep = tartan_cuda_sweep_one_by_one(&p->sweep);
             break;
         }
+    tartan_cuda_sweep_tile(&p->sweep);
+    if (!rows[op->row].drawn) tartan_cuda_sweep_fold(&p->sweep); /* which have a kernel of their own */
+    p->sweep.array[inputs].data = numbers;
     return TARTAN_OK;
 }
 
@@ -213,117 +216,3 @@ tartan_status tartan_cuda_point2_gradient_of(const tartan_host *host, const tart
     *(tartan_cuda_point2_gradient *)to = p;
     return TARTAN_OK;
 }
-
-/* ---- Normalisation ---- */
-
-static tartan_cuda_line_numbers numbers_of(const tartan_array *a) {
-    if (a == NULL) return (tartan_cuda_line_numbers){0};
-    return (tartan_cuda_line_numbers){a->data, a->strides[0]};
-}
-
-/* The last number of each line, its scale, as an array with lines of one position. */
-static tartan_array scale_of(const tartan_array *stats, bool centred) {
-    tartan_array one = *stats;
-    const int32_t last = centred ? one.ndim - 1 : one.ndim++;
-    if (centred) one.data = (char *)one.data + one.strides[last] * tartan_cuda_bytes_of(one.dtype);
-    one.shape[last] = 1;
-    one.strides[last] = 0;
-    return one;
-}
-
-/* The sweep over lines of x. Where positions in a line are not neighbours in memory, elements are moved one by one. */
-static tartan_cuda_sweep lines_of(const tartan_array *x, const tartan_array *const *arrays, int32_t count) {
-    tartan_cuda_sweeping of = {
-        .ndim = x->ndim, .summed = 1u << (x->ndim - 1), .count = count, .keep_direction = true};
-    memcpy(of.shape, x->shape, sizeof of.shape);
-    for (int32_t i = 0; i < count; i++) of.array[i] = arrays[i];
-    tartan_cuda_sweep s = tartan_cuda_sweep_of(&of);
-    if (s.inner == TARTAN_CUDA_SUMMED) tartan_cuda_sweep_choose_unit(&s, count, TARTAN_CUDA_UNITS_ALIKE);
-    return s;
-}
-
-/* What both directions share; `stats` may be NULL. */
-static tartan_cuda_norm norm_of(const tartan_array *x, const tartan_array *gain, const tartan_array *stats,
-                                bool centred) {
-    tartan_cuda_norm p = {.centred = centred,
-                          .sum_dtype = sum_dtype_of(x),
-                          .lines = 1,
-                          .length = x->shape[x->ndim - 1],
-                          .gain = numbers_of(gain)};
-    for (int32_t d = 0; d + 1 < x->ndim; d++) p.lines *= x->shape[d];
-    if (centred && stats != NULL) p.mean = -stats->strides[stats->ndim - 1];
-    return p;
-}
-
-static tartan_cuda_norm forward_of(const tartan_array *x, const tartan_array *gain, const tartan_array *bias,
-                                   const tartan_array *stats, double epsilon, const tartan_array *y,
-                                   bool centred) {
-    tartan_array rstd = {0};
-    if (stats != NULL) rstd = scale_of(stats, centred);
-    tartan_cuda_norm p = norm_of(x, gain, stats, centred);
-    p.nothing = p.lines == 0 || (p.length == 0 && stats == NULL);
-    p.epsilon = epsilon;
-    p.bias = numbers_of(bias);
-    p.sweep = lines_of(x, (const tartan_array *[]){x, stats != NULL ? &rstd : NULL, y}, 3);
-    return p;
-}
-
-static tartan_cuda_norm_gradient backward_of(const tartan_op_layer_norm_gradient *op, bool centred) {
-    const tartan_array *x = op->x;
-    const tartan_array rstd = scale_of(op->stats, centred);
-    tartan_cuda_norm_gradient p = {.in = norm_of(x, op->gain, op->stats, centred),
-                                   .gain_grad = numbers_of(op->gain_grad),
-                                   .bias_grad = numbers_of(op->bias_grad)};
-    p.in.sweep = lines_of(x, (const tartan_array *[]){x, &rstd, op->y_grad, op->x_grad}, 4);
-    p.in.nothing = p.in.lines == 0 || p.in.length == 0 || op->x_grad == NULL;
-    p.nothing = p.in.length == 0 || (p.in.nothing && op->gain_grad == NULL && op->bias_grad == NULL);
-    return p;
-}
-
-/* ---- The rows of norms.def ---- */
-
-enum {
-#define NORM(name, ...) ROW_##name,
-#include "kernels/norms.def"
-#undef NORM
-};
-
-#define IS_CENTERED            true
-#define IS_PLAIN               false
-#define BIAS_CENTERED(op)      (op)->bias
-#define BIAS_PLAIN(op)         NULL
-#define BIAS_GRAD_CENTERED(op) (op)->bias_grad
-#define BIAS_GRAD_PLAIN(op)    NULL
-#define EPSILON_BOTH(op)       (op)->epsilon
-#define EPSILON_FORWARD(op)    0
-#define NORM(name, centered, p, ...)                                                                         \
-    tartan_status tartan_cuda_##name##_of(const tartan_host *host, const tartan_context *context,            \
-                                          const void *of, void *to) {                                        \
-        const tartan_op_##name *op = of;                                                                     \
-        tartan_cuda_norm *out = to;                                                                          \
-        (void)host, (void)context;                                                                           \
-        *out =                                                                                               \
-            forward_of(op->x, op->gain, BIAS_##centered(op), op->stats, op->epsilon, op->y, IS_##centered);  \
-        out->row = ROW_##name;                                                                               \
-        return TARTAN_OK;                                                                                    \
-    }                                                                                                        \
-    tartan_status tartan_cuda_##name##_gradient_of(const tartan_host *host, const tartan_context *context,   \
-                                                   const void *of, void *to) {                               \
-        const tartan_op_##name##_gradient *op = of;                                                          \
-        tartan_cuda_norm_gradient *out = to;                                                                 \
-        (void)host, (void)context;                                                                           \
-        *out = backward_of(&(tartan_op_layer_norm_gradient){.function = op->function,                        \
-                                                            .x = op->x,                                      \
-                                                            .gain = op->gain,                                \
-                                                            .stats = op->stats,                              \
-                                                            .y_grad = op->y_grad,                            \
-                                                            .x_grad = op->x_grad,                            \
-                                                            .gain_grad = op->gain_grad,                      \
-                                                            .bias_grad = BIAS_GRAD_##centered(op)},          \
-                           IS_##centered);                                                                   \
-        out->in.row = ROW_##name;                                                                            \
-        out->in.epsilon = EPSILON_##p(op);                                                                   \
-        return TARTAN_OK;                                                                                    \
-    }
-#include "kernels/norms.def"
-#undef NORM

@@ -13,9 +13,9 @@ typedef struct tartan_cuda_points {
     tartan_cuda_sweep sweep;
 } tartan_cuda_points;
 
-/* A row of lib/kernels/fused.def. The sweep is over the inputs, then, if random numbers are drawn, their places, then the outputs; of an
- * operand of several parts over the first, and `part` is the way to the next one, in elements. The places are an array without memory of
- * its own: an element's address, from TARTAN_CUDA_NUMBERS_AT on, counts elements. */
+/* A row of lib/kernels/fused.def. The sweep is over the inputs, then the places of random numbers if any are drawn, then the outputs.
+ * For an operand of several parts, it is over the first, and `part` is the step to the next one, in elements. The places are an array
+ * without memory: an element's address, from TARTAN_CUDA_NUMBERS_AT on, counts elements. */
 enum { TARTAN_CUDA_NUMBERS_AT = 4096 };
 typedef struct tartan_cuda_fused {
     bool nothing;
@@ -27,8 +27,9 @@ typedef struct tartan_cuda_fused {
     tartan_cuda_sweep sweep;
 } tartan_cuda_fused;
 
-/* Sweeps over y_grad, a, b, y and the gradients: `each` of those that have the shape of y, and for each of the others, which are
- * sums, one with array TARTAN_CUDA_SUM_RESULT. `both`: of two sums over the same dimensions, that of b in the array after it. */
+/* Sweeps over y_grad, a, b, y and the gradients: `each` for the gradients that have the shape of y, and one for each of the
+ * others, which are sums, in array TARTAN_CUDA_SUM_RESULT. `both`: two sums over the same dimensions, with b's in the array
+ * after it. */
 enum { TARTAN_CUDA_SUM_RESULT = 4 };
 typedef struct tartan_cuda_point2_gradient {
     bool nothing;
@@ -44,8 +45,8 @@ typedef struct tartan_cuda_line_numbers {
 } tartan_cuda_line_numbers;
 
 /* The rows of lib/kernels/norms.def. The kept axes of the sweep are lines, the summed one the positions in a line. Its arrays:
- * forward x, rstd and y, else x, rstd, y_grad and x_grad. rstd, the scale of the row, which is not there if nobody wants it, and before
- * it the mean in a centred row, are of the type of the sums. */
+ * forward x, rstd and y, else x, rstd, y_grad and x_grad. rstd, the scale of the row, is left out if nobody wants it; in a centred row
+ * the mean precedes it. Both are of the type of the sums. */
 typedef struct tartan_cuda_norm {
     bool nothing;
     bool centred;
@@ -58,11 +59,44 @@ typedef struct tartan_cuda_norm {
     tartan_cuda_line_numbers gain, bias;
 } tartan_cuda_norm;
 
+enum { TARTAN_CUDA_NORM_RSTD = 1 }; /* of the arrays */
+
 /* Their gradients. */
 typedef struct tartan_cuda_norm_gradient {
     bool nothing;
     tartan_cuda_norm in;
     tartan_cuda_line_numbers gain_grad, bias_grad;
 } tartan_cuda_norm_gradient;
+
+/* Norms of segments of sums of lines, with activations; lines and all of `in` are those of segment 0. The arrays of the sweep: x, rstd, y,
+ * the residual and the total; backward the total, rstd, y_grad, x_grad, total_grad, and residual_grad if there are both. */
+typedef struct tartan_cuda_add_norm {
+    bool nothing;
+    tartan_cuda_norm in;
+    int64_t segments, stats_step;
+    int32_t activation; /* TARTAN_I_ADD_LAYER_NORM_ACTIVATION_... */
+    const char *why;    /* the kernel does not take it; NULL: it does */
+} tartan_cuda_add_norm;
+
+typedef struct tartan_cuda_add_norm_gradient {
+    bool nothing;
+    tartan_cuda_norm_gradient of;
+    int64_t segments, stats_step;
+    int32_t activation;
+    const char *why;
+} tartan_cuda_add_norm_gradient;
+
+/* Norms of channels, which are the kept axis of the sweep. Its arrays: x, y; backward x, y_grad, x_grad. The statistics of a channel, mean, rstd and
+ * variance, are stats_step apart. */
+typedef struct tartan_cuda_channel_norm {
+    bool nothing;
+    bool across; /* channels are neighbours in memory */
+    int64_t channels, terms;
+    double epsilon;
+    tartan_cuda_sweep sweep;
+    tartan_cuda_line_numbers gain, bias, stats, gain_grad, bias_grad;
+    int64_t stats_step;
+    const char *why; /* the kernel does not take it; NULL: it does */
+} tartan_cuda_channel_norm;
 
 #endif

@@ -51,7 +51,7 @@ static tartan_status open_stream(const char *function, void *stream, tartan_cuda
     }
     int device = queue->device_id;
     queue->stream = (cudaStream_t)stream;
-    /* Values in the first page are no pointers: only those of the two default streams are valid. */
+    /* Values in the first page are no pointers: only the two default streams are valid. */
     const bool number = (uintptr_t)stream < 4096;
     cudaError_t error = cudaErrorInvalidResourceHandle;
     cudaStreamCaptureStatus state = cudaStreamCaptureStatusNone;

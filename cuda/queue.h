@@ -53,7 +53,7 @@ tartan_status tartan_cuda_queue_open(const char *function, int32_t device_id, vo
 /* Waits for its work and frees the queue. */
 void tartan_cuda_queue_close(tartan_cuda_queue *queue);
 
-/* Lets a kernel use so much dynamic shared memory, which is always the same for this kernel; the runtime is asked once. */
+/* Lets a kernel use that much dynamic shared memory, always the same amount for one kernel; the runtime is asked once. */
 tartan_status tartan_cuda_allow_shared(const char *function, tartan_cuda_queue *queue, const void *kernel,
                                        size_t bytes);
 

@@ -1,9 +1,63 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "refuse.h"
 
+#include "backend/operation.h"
 #include "dtype.h"
 #include "gemm.h"
-#include "tune.h"
+#include "kernels.h"
+
+/* ---- Operations ---- */
+
+/* Whether the kernels of an operation take blocks of different sizes. */
+static bool takes_sizes(int32_t kind) {
+    return kind == TARTAN_OP_SPMM || kind == TARTAN_OP_SDDMM || kind == TARTAN_OP_GATE_GRADIENT ||
+           kind == TARTAN_OP_BLOCK_COPY || kind == TARTAN_OP_BLOCK_NORMS || kind == TARTAN_OP_ELEMENTWISE ||
+           kind == TARTAN_OP_ELEMENTS || kind == TARTAN_OP_REDUCE || kind == TARTAN_OP_COMPARE ||
+           kind == TARTAN_OP_BLOCK_SOFTMAX || kind == TARTAN_OP_BLOCK_SOFTMAX_GRADIENT;
+}
+
+/* Kernels count blocks in 32 bits, and so rows and columns where boundaries are listed. */
+static const char *refuse_layout(int32_t kind, const tartan_layout *layout) {
+    if (layout == NULL) return NULL;
+    if (layout->blocks > INT32_MAX) return "the layout has 2^31 blocks or more";
+    if (!tartan_i_is_variable(layout)) return NULL;
+    if (!takes_sizes(kind)) return "the layout has blocks of different sizes";
+    if (layout->shape.rows > INT32_MAX || layout->shape.cols > INT32_MAX)
+        return "the layout has blocks of different sizes and 2^31 rows or columns or more";
+    return NULL;
+}
+
+/* Places of lines have 32 bits, and what is sorted is counted in 31. */
+static const char *refuse_selection(const tartan_array *x, int64_t k) {
+    return x->shape[x->ndim - 1] > UINT32_MAX || k > INT32_MAX
+               ? "lines have 2^32 numbers or more, or k is 2^31 or more"
+               : NULL;
+}
+
+const char *tartan_cuda_op_refuses(const tartan_cuda_chip *chip, const tartan_op *op) {
+    if (tartan_cuda_kernels_of(op->kind) == NULL) return "it does not have this operation";
+    for (int32_t i = 0; i < op->noperands; i++) {
+        const tartan_i_operand *one = &op->operands[i];
+        const char *why = refuse_layout(op->kind, one->matrix != NULL ? one->matrix->layout : one->layout);
+        if (why != NULL) return why;
+    }
+    switch (op->kind) {
+    case TARTAN_OP_EMBEDDING_GRADIENT:
+        return tartan_i_array_elements(op->embedding_gradient.indices) > INT32_MAX
+                   ? "there are 2^31 indices or more"
+                   : NULL;
+    case TARTAN_OP_TOP_K:
+        return refuse_selection(op->top_k.x, op->top_k.k);
+    case TARTAN_OP_TOP_K_SOFTMAX:
+        return refuse_selection(op->top_k_softmax.x, op->top_k_softmax.k);
+    case TARTAN_OP_RECTIFIED_TOP_K:
+        return refuse_selection(op->rectified_top_k.x, op->rectified_top_k.k);
+    default:
+        return tartan_cuda_whole_refuses(chip, op);
+    }
+}
+
+/* ---- Kernels ---- */
 
 static const char ONE_SIZE[] = "only for blocks of one size",
                   MULTIPLES[] = "only for boundaries that are multiples of 8 where blocks differ in size";
@@ -175,7 +229,7 @@ const char *tartan_cuda_spmm_gather_refuses(const tartan_cuda_chip *chip, const 
     if (chip->major < 8) return "needs compute capability 8.0 or more";
     if (tartan_cuda_is_8_bits(p->dtype)) return "only for types of 16 bits or more";
     if (p->blocks == 0) return "the matrix has no blocks";
-    /* Of few columns these two fill a part of their tiles of 256, and take twice as long. */
+    /* With few columns these two fill only a part of their tiles of 256, and take twice as long. */
     const bool few = p->n <= 128 && (p->dtype == TARTAN_F64 || (p->dtype == TARTAN_F32 && !p->tf32));
     if (!few &&
         (tartan_cuda_spmm_mma_refuses(chip, p) == NULL || tartan_cuda_spmm_simt_refuses(chip, p) == NULL))

@@ -13,6 +13,11 @@ extern "C" {
 /* The reason in static text, or NULL if the kernel can do the problem. */
 typedef const char *tartan_cuda_refusal(const tartan_cuda_chip *chip, const void *problem);
 
+/* Why kernels do not take an operation, in static text, or NULL; and, in problem_norms.c, one of those that can also be composed of
+ * others. */
+const char *tartan_cuda_op_refuses(const tartan_cuda_chip *chip, const tartan_op *op);
+const char *tartan_cuda_whole_refuses(const tartan_cuda_chip *chip, const tartan_op *op);
+
 /* problem: tartan_cuda_spmm */
 tartan_cuda_refusal tartan_cuda_spmm_gather_refuses, tartan_cuda_spmm_simt_refuses,
     tartan_cuda_spmm_mma_refuses, tartan_cuda_spmm_wgmma_refuses, tartan_cuda_spmm_swapped_refuses,

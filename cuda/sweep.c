@@ -142,7 +142,7 @@ static bool fits(const tartan_cuda_sweep *s, const tartan_cuda_swept *a, int64_t
     return true;
 }
 
-/* Whether it has elements for the first dimension alone, of several. */
+/* Whether, of several dimensions, it has elements along the first alone. */
 static bool is_line(const tartan_cuda_sweep *s, const tartan_cuda_swept *a) {
     for (int32_t which = 0; which < 2; which++)
         for (int32_t d = 0; d < s->axes[which].ndim; d++)
@@ -150,7 +150,7 @@ static bool is_line(const tartan_cuda_sweep *s, const tartan_cuda_swept *a) {
     return s->axes[TARTAN_CUDA_KEPT].ndim + s->axes[TARTAN_CUDA_SUMMED].ndim > 1;
 }
 
-/* Whether units can be moved, those of inputs also by gathering where they can't otherwise. */
+/* Whether units can be moved; inputs that can't otherwise are gathered. */
 static bool all_move(tartan_cuda_sweep *s, int32_t outputs, int64_t unit, bool gathers) {
     bool good = s->axes[s->inner].length[0] >= unit, any = false;
     for (int32_t i = 0; i < s->count && good; i++) {
@@ -233,4 +233,66 @@ tartan_cuda_sweep tartan_cuda_sweep_one_by_one(const tartan_cuda_sweep *s) {
     single.rest = 0;
     set_dividers(axes);
     return single;
+}
+
+/* ---- Tiles and lines ---- */
+
+void tartan_cuda_sweep_fold(tartan_cuda_sweep *s) {
+    enum { LEAST = 64, MOST = 4096 }; /* units of a line */
+    tartan_cuda_axes *axes = &s->axes[TARTAN_CUDA_KEPT];
+    if (axes->ndim != 1 || s->axes[TARTAN_CUDA_SUMMED].ndim > 0 || s->unit == 1 || s->rest > 0) return;
+    const int64_t power = axes->length[0] & -axes->length[0], line = power < MOST ? power : MOST;
+    if (line < LEAST || line == axes->length[0]) return;
+    axes->length[1] = axes->length[0] / line, axes->length[0] = line;
+    axes->ndim = 2;
+    for (int32_t i = 0; i < s->count; i++) {
+        int64_t *const step = s->array[i].step[TARTAN_CUDA_KEPT];
+        step[1] = step[0] * line;
+    }
+    set_dividers(axes);
+}
+
+/* A dimension along which an array has neighbours that lie apart along the first; 0: there is none. */
+static int32_t turned_along(const tartan_cuda_sweep *s) {
+    enum { SECTOR = 32, LEAST = 8 }; /* bytes that memory moves at once; of a tile */
+    const tartan_cuda_axes *axes = &s->axes[TARTAN_CUDA_KEPT];
+    for (int32_t i = 0; i < s->count; i++) {
+        const tartan_cuda_swept *a = &s->array[i];
+        const int64_t bytes = tartan_cuda_bytes_of(a->dtype), *step = a->step[TARTAN_CUDA_KEPT];
+        const int64_t next = s->unit > 1 ? a->next : step[0];
+        if (a->data == NULL || (next < 0 ? -next : next) * bytes < SECTOR) continue;
+        for (int32_t d = 1; d < axes->ndim; d++)
+            if (step[d] != 0 && (step[d] < 0 ? -step[d] : step[d]) * bytes < SECTOR &&
+                axes->length[d] >= LEAST)
+                return d;
+    }
+    return 0;
+}
+
+static int64_t divisor_of(int64_t length, int64_t most) {
+    while (length % most != 0) most--;
+    return most;
+}
+
+void tartan_cuda_sweep_tile(tartan_cuda_sweep *s) {
+    enum { WIDE = 8, DEEP = 32, LEAST = 8, ENOUGH = 1 << 14 };
+    tartan_cuda_axes *axes = &s->axes[TARTAN_CUDA_KEPT];
+    if (axes->ndim + 2 > TARTAN_MAX_NDIM || axes->elements < ENOUGH || s->axes[TARTAN_CUDA_SUMMED].ndim > 0)
+        return;
+    const int32_t along = turned_along(s);
+    if (along == 0) return;
+    const int64_t wide = divisor_of(axes->length[0], WIDE), deep = divisor_of(axes->length[along], DEEP);
+    if (deep < LEAST) return;
+    axes->ndim += 2;
+    for (int32_t i = 0; i < s->count; i++) {
+        int64_t *const step = s->array[i].step[TARTAN_CUDA_KEPT], across = step[along];
+        for (int32_t d = axes->ndim; d-- > 2;)
+            step[d] = step[d - 2] * (d == 2 ? wide : d == along + 2 ? deep : 1);
+        step[0] = step[2] / wide;
+        step[1] = across;
+    }
+    for (int32_t d = axes->ndim; d-- > 2;)
+        axes->length[d] = axes->length[d - 2] / (d == 2 ? wide : d == along + 2 ? deep : 1);
+    axes->length[0] = wide, axes->length[1] = deep;
+    set_dividers(axes);
 }

@@ -22,7 +22,7 @@ tartan_cuda_divider tartan_cuda_divider_of(int64_t divisor);
 /* Some of the dimensions of a sweep. Dimension 0 changes fastest. */
 typedef struct tartan_cuda_axes {
     int32_t ndim;
-    bool small; /* there are less than 2^31 elements, so the dividers do */
+    bool small; /* there are fewer than 2^31 elements, so the dividers suffice */
     int64_t length[TARTAN_MAX_NDIM];
     tartan_cuda_divider by[TARTAN_MAX_NDIM]; /* the lengths */
     int64_t elements;                        /* product of the lengths; 1 if ndim is 0 */
@@ -56,8 +56,8 @@ typedef struct tartan_cuda_sweep {
 } tartan_cuda_sweep;
 
 /* What a sweep is made of: arrays that are NULL or broadcast to `shape`. Dimensions are ordered by the steps of array `first`;
- * where these do not decide, by those of the array after it, and so on, around. Neighbours that all arrays step through as one are
- * merged. Where `first` has negative steps, or has none and the array after it has, all arrays are turned round. */
+ * where these do not decide, by the steps of the array after it, and so on, around. Neighbours that all arrays step through as one
+ * are merged. Where `first` has negative steps, or has none and the array after it has, all arrays are turned round. */
 typedef struct tartan_cuda_sweeping {
     int32_t ndim;
     int64_t shape[TARTAN_MAX_NDIM];
@@ -74,6 +74,14 @@ tartan_cuda_sweep tartan_cuda_sweep_of(const tartan_cuda_sweeping *of);
  * dimensions than the first. GATHER: as LINES, and arrays whose elements have gaps between them, or addresses that fit no unit, are gathered. */
 enum tartan_cuda_unit_rule { TARTAN_CUDA_UNITS_ALIKE, TARTAN_CUDA_UNITS_LINES, TARTAN_CUDA_UNITS_GATHER };
 void tartan_cuda_sweep_choose_unit(tartan_cuda_sweep *s, int32_t outputs, enum tartan_cuda_unit_rule rule);
+
+/* Where an array has its neighbours along another dimension than the first, a large sweep without sums goes through tiles of these two
+ * dimensions, which come first then, so that all bytes are used of what a CTA's accesses move. It has units, but can't do without them any
+ * more. */
+void tartan_cuda_sweep_tile(tartan_cuda_sweep *s);
+
+/* A sweep of one dimension becomes one of lines, if its units divide into these. */
+void tartan_cuda_sweep_fold(tartan_cuda_sweep *s);
 
 /* The elements after the last unit, as a sweep of their own. */
 tartan_cuda_sweep tartan_cuda_sweep_rest(const tartan_cuda_sweep *s);

@@ -45,7 +45,7 @@ double tartan_cuda_align_us(const tartan_cuda_dense *d, int64_t heads, int64_t e
                : tartan_cuda_copy_us(d, heads, entries, elements);
 }
 
-/* Parts of the rates of kernels on mma.sync that loads of single elements leave (H100, blocks of 64, 4096). */
+/* What is left of the rates of kernels on mma.sync if they load single elements (H100, blocks of 64, 4096). */
 static const double unaligned_part[KINDS] = {[F64] = 0.45, [TF32] = 0.1, [HALF] = 0.03};
 
 double tartan_cuda_unaligned_rate(double rate, int32_t kind, double operations, double copy_us,

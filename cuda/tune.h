@@ -25,7 +25,7 @@ tartan_cuda_rating tartan_cuda_attention_forward_plain_rate, tartan_cuda_attenti
 /* problem: tartan_cuda_attention_backward */
 tartan_cuda_rating tartan_cuda_attention_backward_plain_rate, tartan_cuda_attention_backward_wgmma_rate,
     tartan_cuda_attention_backward_fused_rate;
-/* problem: tartan_cuda_conv; that of depthwise filters needs none */
+/* problem: tartan_cuda_conv, except for depthwise filters, whose rate needs none */
 tartan_cuda_rating tartan_cuda_conv_plain_rate, tartan_cuda_conv_depthwise_rate, tartan_cuda_conv_pieces_rate,
     tartan_cuda_conv_wgmma_rate;
 /* problem: tartan_cuda_conv_filter_gradient */
@@ -69,16 +69,16 @@ typedef struct tartan_cuda_attention_keys {
     double keys, queries, d;
 } tartan_cuda_attention_keys;
 
-/* In how many parts, a divisor of `heads`, the heads that see a head of keys are best dealt out. */
+/* The best number of parts, a divisor of `heads`, for the heads that see a head of keys. */
 int32_t tartan_cuda_attention_key_parts(const tartan_cuda_attention_keys *t);
 
-/* Of how many heads tiles are handed out together, the longest of all of them first. */
+/* The number of heads whose tiles are handed out together, the longest of them first. */
 int32_t tartan_cuda_attention_panel(const tartan_cuda_attention_tiles *t);
 
 /* ---- Inside spmm_wgmma ---- */
 
-/* The edge of the square blocks that it multiplies: that of square blocks of 8, 16, 32, 64 or 128 themselves, else of
- * sub-blocks so small that A is gathered; 0: edges are not multiples of 8. */
+/* The edge of the square blocks that it multiplies: the block's own if blocks are squares of 8, 16, 32, 64 or 128,
+ * else the edge of sub-blocks so small that A is gathered; 0: edges are not multiples of 8. */
 int32_t tartan_cuda_spmm_wgmma_edge(const tartan_cuda_spmm *p);
 
 /* The blocks that it multiplies, and its tiles, of `rows` x 512 * 64 / rows results: 128 rows for blocks of 128, and for
@@ -92,7 +92,7 @@ bool tartan_cuda_spmm_transposes(const tartan_cuda_spmm *p);
 
 /* ---- Inside spmm_swapped ---- */
 
-/* The rows that its products have, for a block row of at most as many: 80, 96, 112 or 128; in tf32 as many as it has. */
+/* The rows of its products: the smallest of 80, 96, 112 and 128 that holds a block row; in tf32 as many as a block row has. */
 int32_t tartan_cuda_spmm_swapped_rows(const tartan_cuda_spmm *p);
 
 /* ---- Inside all kernels of products ---- */
@@ -122,13 +122,13 @@ bool tartan_cuda_spmm_narrow_copies(const tartan_cuda_spmm *p);
 
 /* ---- Inside spmm_gather and sddmm_gather ---- */
 
-/* Whether they first copy dense operands that they would load element by element: with aligned lines, 16-bit ones transposed where
- * that is what they need. */
+/* Whether they first copy dense operands that they would load element by element: with aligned lines, 16-bit operands also
+ * transposed if need be. */
 bool tartan_cuda_spmm_gather_copies(const tartan_cuda_spmm *p);
 bool tartan_cuda_sddmm_gather_copies(const tartan_cuda_sddmm *p);
 
-/* How many columns of a tile of sddmm_gather a block takes where columns of Y (and, of 16 bits, rows of X) are contiguous and loaded
- * as they lie, in aligned pieces of 16 bytes; 0: not so, or that would be more than 1.5 times the block. */
+/* How many columns of a tile of sddmm_gather a block takes where columns of Y (and, with 16 bits, rows of X) are contiguous and
+ * loaded as they lie, in aligned pieces of 16 bytes; 0: not so, or that would be more than 1.5 times the block. */
 int32_t tartan_cuda_sddmm_places(const tartan_cuda_sddmm *p);
 
 /* ---- Inside spmm_mma and sddmm_mma ---- */

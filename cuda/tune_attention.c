@@ -101,11 +101,11 @@ int32_t tartan_cuda_attention_panel(const tartan_cuda_attention_tiles *t) {
     return panel < 1 ? 1 : panel > t->heads ? t->heads : (int32_t)panel;
 }
 
-/* Of all that the SMs do they have an equal share, but for the last tile of each, which is half a long one on average, and
- * nothing ends before the longest tile. Which blocks there are must not matter here, so a tile of keys is assumed to see a
- * quarter of the queries, and the longest one half; causal ones as much as there can be. A step of 64 queries and 128 keys of
- * 128 elements takes 1.85e-6 s (600 TFLOP/s), a tile 3.4e-6 s beside its steps; sums in f32 are written and read at 3e12 bytes
- * a second, after a launch of 5e-6 s. */
+/* The SMs share the work equally, but for the last tile of each, which is half a long one on average, and nothing ends before
+ * the longest tile. Which blocks there are must not matter here, so a tile of keys is assumed to see a quarter of the queries,
+ * and the longest one half; causal ones as much as there can be. A step of 64 queries and 128 keys of 128 elements takes
+ * 1.85e-6 s (600 TFLOP/s), a tile 3.4e-6 s beside its steps; sums in f32 are written and read at 3e12 bytes a second, after a
+ * launch of 5e-6 s. */
 int32_t tartan_cuda_attention_key_parts(const tartan_cuda_attention_keys *t) {
     const double step = 1.85 / (128 * 128) * t->tile * t->teams * t->d,
                  most = (t->causal ? 1 : 0.5) * t->queries / 64;

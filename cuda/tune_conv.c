@@ -19,7 +19,7 @@ double tartan_cuda_conv_wgmma_rate(const void *problem) {
     return 500 * tartan_cuda_conv_form_share(p, &form) * p->figures.share[p->adjoint][lines] / (1 << lines);
 }
 
-/* Of products by factor, times the share of a list's weights that a line of the filter has. */
+/* The rate of products for each kind of factors, times the share of a list's weights that a line of the filter has. */
 static double pieces_rate(int32_t dtype, bool tf32, const tartan_cuda_figures *figures, bool adjoint,
                           int32_t edge) {
     int32_t lines = 0;

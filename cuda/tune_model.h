@@ -52,7 +52,7 @@ double tartan_cuda_align_us(const tartan_cuda_dense *d, int64_t heads, int64_t e
  * are loaded a few bytes at a time. *copies says whether the copy pays. */
 double tartan_cuda_unaligned_rate(double rate, int32_t kind, double operations, double copy_us, bool *copies);
 
-/* The rate of `operations` in TFLOP/s with so many us more. */
+/* The rate of `operations` in TFLOP/s if they take that many us more. */
 double tartan_cuda_with_us(double rate, double operations, double us);
 
 #endif

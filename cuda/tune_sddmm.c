@@ -24,10 +24,10 @@ static const design sddmm_wgmma = {.peak = {[HALF] = {76, 131, 248, 477, 580}},
 
 /* sddmm_wgmma. A stage loads rows * 128 + columns * 128 bytes: 72 KB for a tile of 64 x 512, 48 KB for 128 x 256. */
 static const double stage_kb_64 = 72, stage_kb_128 = 48;
-/* Costs of a step of a tile, in units of 256 bytes, the time that L2 takes for them when all SMs read, two lines of 128
- * bytes: of the boxes of an entry at least, of which blocks of 8 have many, and of the products of a whole tile. */
+/* Costs of a step of a tile, in the time that L2 takes for 256 bytes (two lines) when all SMs read: the least for the
+ * boxes of an entry, of which blocks of 8 have many, and for the products of a whole tile. */
 static const int32_t sddmm_least_entry_cost = 6, sddmm_products_cost = 152;
-/* Boxes of Y with contiguous columns may read so many times the width of a block. */
+/* Boxes of Y with contiguous columns may read up to this many times the width of a block. */
 static const double sddmm_most_read = 1.5;
 /* sddmm_gather: parts of its time that it loses by loading a factor element by element, and how much wider than a block its columns
  * of a tile may be. */
@@ -57,7 +57,7 @@ static double sddmm_rate(const design *d, const tartan_cuda_sddmm *p) {
     return smaller(arithmetic, smaller(l2, memory));
 }
 
-/* Edges below 8 have their part of the rate of 8. */
+/* Edges below 8 have their share of the rate of 8. */
 static double of_small_edge(const tartan_cuda_sddmm *p) {
     return smaller(1, p->block_m / 8.0);
 }

@@ -58,8 +58,8 @@ static const design spmm_wgmma_128 =
      .columns = {256, 256, 256, 256, 256},
      .few = {{4.8, 256}, {14, 256}, {23, 256}, {29, 128}, {29, 128}},
      .few_of = {[HALF] = true}};
-/* By the rows of a product: up to 96, and more. At 4096 an H100 has 0.73 to 0.84 of the rates that follow, as of those of
- * spmm_wgmma. */
+/* By the rows of a product: up to 96, and more. At 4096 an H100 reaches 0.73 to 0.84 of the rates that follow, as it does
+ * for spmm_wgmma. */
 static const design spmm_swapped = {.peak = {[HALF] = {0, 0, 0, 420, 500}},
                                     .columns = {256, 256, 256, 256, 192},
                                     .few = {[SIZES - 2] = {29, 128}, [SIZES - 1] = {29, 128}},
@@ -152,7 +152,7 @@ static double with_start(const tartan_cuda_spmm *p, double rate, double us) {
     return operations > 0 ? tartan_cuda_with_us(rate, operations, tartan_cuda_spmm_start_us + us) : rate;
 }
 
-/* Edges below 8 have their part of the rate of 8. */
+/* Edges below 8 have their share of the rate of 8. */
 static double of_small_edge(const tartan_cuda_spmm *p) {
     return smaller(1, p->block_m / 8.0);
 }
@@ -163,7 +163,7 @@ double tartan_cuda_spmm_plain_rate(const void *problem) {
     return with_start(p, with_few_columns(&spmm_plain, p, tartan_cuda_size_of(p->block_m), rate), 0);
 }
 
-/* The rate of spmm_gather, and whether it copies B: what is loaded element by element otherwise, it copies where that pays. */
+/* The rate of spmm_gather, and whether it copies B, which it does where B would be loaded element by element and a copy pays. */
 static double gather_rate(const tartan_cuda_spmm *p, bool *copies) {
     const double rate = spmm_rate(&spmm_gather, p, of_small_edge(p));
     const bool half = tartan_cuda_is_half(p->dtype), turned = p->b.col_stride != 1;
@@ -356,7 +356,7 @@ static int32_t narrow_pieces(const tartan_cuda_spmm *p) {
     return (p->block_m + rows - 1) / rows;
 }
 
-/* Of all tiles that the SMs compute at once. */
+/* Rounds in which the SMs compute all tiles. */
 static double narrow_rounds(const tartan_cuda_spmm *p) {
     const double tiles =
         (double)(p->heads * p->grid_m) * narrow_pieces(p) * (double)(p->n < 1 ? 1 : (p->n - 1) / 64 + 1);

@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0
  * The benchmark, from the top: bench.c is the command, bench_measure.c measures one case, bench_ops.c is the table of
- * operations, with those of attention, windows and convolutions in bench_attention.c, bench_windows.c and bench_conv.c and those that
- * follow from the schema in bench_schema.c, bench_peak.c the machine alone, bench_peers.c what they are compared with, with bench_blas.c and bench_scipy.c. Each uses
- * only those after it, but for these four, which add arrays by functions of bench_ops.c. */
+ * operations, with rows of attention, windows and convolutions in bench_attention.c, bench_windows.c and bench_conv.c and rows that follow
+ * from the schema in bench_schema.c, bench_peak.c the machine alone, bench_peers.c what they are compared with, with bench_blas.c and
+ * bench_scipy.c. Each uses only those after it, but for these four, which add arrays by functions of bench_ops.c. */
 #ifndef TARTAN_CLI_BENCH_H
 #define TARTAN_CLI_BENCH_H
 
@@ -91,10 +91,9 @@ struct bench_op {
     void (*make)(bench_maker *maker);
     tartan_status (*call)(tartan_context *context, const bench_case *c, bench_operands *o);
     double (*flops)(const bench_case *c, const tartan_layout *layout); /* useful; NULL: it does not compute */
-    double (*bytes)(const bench_operands *o); /* that a call moves; NULL: those of all operands */
+    double (*bytes)(const bench_operands *o); /* that a call moves; NULL: all operands' */
 
-    /* Peers. What computes products is held against the peak; a single product has `gemm` too. The rest is compared with
-     * memcpy. */
+    /* Peers. Products are compared with the peak, single products also with `gemm`, everything else with memcpy. */
     bool products;
     bench_gemm (*gemm)(const bench_case *c, const bench_operands *o);
     const char *no_scipy; /* why scipy cannot do it, or NULL */
@@ -151,7 +150,7 @@ typedef struct bench_peers bench_peers;
 /* The peers of a case on the CPU; NULL without memory. Those that are not there have a reason. */
 bench_peers *peers_open(const bench_case *c, const bench_operands *o);
 void peers_time(bench_peers *p, int round);
-/* An object for each peer, and for each the ratio of our rate to its rate, or null. */
+/* An object for each peer, with the ratio of our rate to its rate, or null. */
 void peers_describe(bench_peers *p, double our_seconds, json_t *peers, json_t *ratios);
 void peers_close(bench_peers *p);
 

@@ -51,7 +51,7 @@ static tartan_status time_first_call(run *r, tartan_layout *layout, double usual
 }
 
 /* Planning is what a new layout costs before the first call: its index sets, from given row lists. On a GPU, which gets them
- * with the first call, what that takes longer counts too. (The CPU cuts the work into shares in every call.) */
+ * with the first call, the additional time of that call counts too. (The CPU cuts the work into shares in every call.) */
 static tartan_status time_planning(run *r, double usual) {
     const bench_case *c = r->c;
     const tartan_layout *from = r->operands.layout;

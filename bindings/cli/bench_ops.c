@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0
- * The operations that can be measured: one row each, and a maker of its operands. Those of attention, of windows and
- * of convolutions are in bench_attention.c, bench_windows.c and bench_conv.c. */
+ * The operations that can be measured: one row each, and a maker of its operands. Attention, windows and
+ * convolutions are in bench_attention.c, bench_windows.c and bench_conv.c. */
 #include "bench.h"
 
 #include <stdlib.h>

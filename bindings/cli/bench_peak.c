@@ -139,7 +139,7 @@ static int print(bool as_json, json_t *line, const char *text) {
     return EXIT_FINE;
 }
 
-/* The instruction set of a dtype's products: the name of that for 16-bit numbers, or the last for all. */
+/* The instruction set of a dtype's products: the one for 16-bit numbers, or the last one for all. */
 static void kernel_of(int32_t dtype, char *out, size_t size) {
     char known[64], item[32];
     snprintf(known, sizeof known, "%s", tartan_cpu_kernels());
@@ -181,7 +181,7 @@ static int64_t cache_bytes(int name) {
     return bytes > 0 ? bytes : 0;
 }
 
-/* Buffers that fit in one cache and not in the one before it. What the system does not know is left out. */
+/* Buffers that fit in one cache and not in the one before it. Caches that the system does not know are left out. */
 static int print_levels(bool as_json, int32_t threads) {
     int64_t second = 0, third = 0;
 #ifdef _SC_LEVEL2_CACHE_SIZE

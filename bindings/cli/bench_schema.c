@@ -9,7 +9,7 @@
 
 enum { MAX_OPERANDS = 16, MAX_OPERATIONS = 128 };
 
-/* What tartan_op_describe says of all operations, read once, and those of them that have a line. */
+/* The descriptions of all operations by tartan_op_describe, read once, and which of them have a line. */
 static struct {
     json_t *all;
     int count;

@@ -12,7 +12,7 @@ typedef struct content {
     int64_t rows, cols;
     int64_t heads;                  /* of a dense matrix */
     int64_t block_rows, block_cols; /* 0 if the file has no blocks */
-    int32_t dtype;                  /* that of the file; F64 if that is not one of ours */
+    int32_t dtype;                  /* the file's; F64 if that is not one of ours */
     bool is_dense;
     int64_t entries;
     int64_t *rows_of, *cols_of;

@@ -20,9 +20,6 @@ RENAMED |= {f"{part}_{what}": f"the {what} of {part}" for part in ("reduce", "sp
 CALLED = {"conv_forward": "conv", "conv_input_gradient": "input_gradient", "conv_filter_gradient": "filter_gradient",
           "residual_forward": "residual_unit"}  # fmt: skip
 
-# Functions that the package has by hand, in the same words: images may have their channels last, or no batch.
-BY_HAND = {"channel_linear", "channel_linear_gradient"}
-
 # Words of C in the texts of the schema, in Python.
 WORDS = [
     (r"\bbf16\b", "bfloat16"),
@@ -110,6 +107,15 @@ class Function:
     def has_images(self):
         return any(self.image(a) != "NO_IMAGE" for a in self.op.arguments)
 
+    @property
+    def takes_conv(self):
+        """Whether a convolution says how its images are stored."""
+        return self.has_images and any(a.kind == "conv" for a in self.op.arguments)
+
+    @property
+    def first_image(self):
+        return next((a for a in self.inputs if self.image(a) == "IMAGE"), None)
+
     def ndim(self, a):
         """The dimensions of an array that begins with a batch, which may be left out; else 0."""
         shape = a.shape
@@ -184,6 +190,8 @@ def lines_of_arguments(f):
         may_be = f"; may be {' or '.join(f'`{f.names[n]}`' for n in a.may_be)}" if a.may_be else ""
         asked = f"; `return_{f.name(a)}` adds it to the result, ``({', '.join(f.name(o) for o in f.outputs)})``" if a.optional and not f.is_tuple and f.name(a) != "out" else ""
         yield f"`{f.name(a)}` ({facts}): {where}{in_python(a.help)}{may_be}{asked}."
+    if f.takes_conv:
+        yield "`channels_last`: whether channels are the last dimension of images instead of the second; `conv` decides if it is given."
     if f.is_tuple:
         yield (f"`wrt`: the gradients to compute, out of {', '.join(repr(f.field(a)) for a in f.outputs)}; by default those of all inputs "
                "that are given. The others are None.")  # fmt: skip

@@ -17,7 +17,7 @@ import sys
 sys.dont_write_bytecode = True
 sys.path.insert(0, sys.argv[1])
 import schema  # noqa: E402
-from function_texts import BY_HAND, CLASSES, WIDTH, Function, docstring, joined, wrapped  # noqa: E402
+from function_texts import CLASSES, WIDTH, Function, docstring, joined, wrapped  # noqa: E402
 
 # ---- Functions of Python ----
 
@@ -49,11 +49,14 @@ def parameters(f):
             if item.base:
                 continue
             drawn = item is f.drawn
-            kind = f"Optional[{OPTION_TYPES[item.kind]}]" if item.computed or drawn else OPTION_TYPES[item.kind]
+            kind = "Optional[Sizes]" if f.takes_conv and item.kind == "sizes" else OPTION_TYPES[item.kind]
+            kind = f"Optional[{kind}]" if item.computed or drawn else kind
             yield f"{f.name(item)}: {kind} = {None if drawn else default_of(item)}"
         elif item is not None and item.use != "out" and item.optional:
             kind = CLASSES[item.kind]
             yield f"{f.name(item)}: {kind if kind == 'Any' else f'Optional[{kind}]'} = None"
+    if f.takes_conv:
+        yield "channels_last: bool = False"
     for a in f.outputs:
         kind = CLASSES[a.kind]
         yield f"{f.name(a)}: {kind if kind == 'Any' else f'Optional[{kind}]'} = None"
@@ -103,15 +106,19 @@ def function(f, recording):
         yield f") -> {result_type(f)}:  # fmt: skip"
     yield from (("    " + part).rstrip() for part in docstring(f, recording))
     options = [f"seed_of(seed, {f.name(f.inputs[0])})" if o is f.drawn else f.name(o) for o in f.op.asked]
-    arguments = [f.constant, "context", wanted_of(f), *(f.name(a) for a in f.inputs), *(f.name(a) for a in f.outputs), *options]
-    call = f"operation({', '.join(arguments)})"
+    facts = ["dims", "channels_last"] if f.takes_conv else []
+    if facts:
+        yield f"    {f.name(f.first_image)}, dims, channels_last, size = image_facts({f.name(f.first_image)}, conv, size, channels_last)"
+    arguments = [f.constant, "context", wanted_of(f), *facts, *(f.name(a) for a in f.inputs), *(f.name(a) for a in f.outputs), *options]
+    run = "operation_of_images" if facts else "operation"
+    call = f"{run}({', '.join(arguments)})"
     returned = f"{f.tuple_name}(*{call})" if f.is_tuple else call
     if result_type(f) in ("Any", f.tuple_name):
         start = f"    return {returned}"
     else:
         start = f"    result: {result_type(f)} = {returned}"
     if len(start) > WIDTH:
-        yield start[: start.index("operation(") + len("operation(")]
+        yield start[: start.index(f"{run}(") + len(f"{run}(")]
         *most, last = joined(arguments, 9)
         yield from ("        " + part for part in (*most, last + ","))
         yield f"    {'))' if f.is_tuple else ')'}  # fmt: skip"
@@ -174,7 +181,7 @@ def recordings(functions):
 
 
 def functions_of(ops):
-    """Those of operations that raw/operation.c calls; functions on images are by hand, but the call is the same."""
+    """Those of operations that raw/operation.c calls; most functions on images are by hand, but the call is the same."""
     gradients = {op.gradient for op in ops if op.gradient}
     functions = [Function(op, 0, gradients) for op in ops if not op.by_hand]
     functions = [f for f in functions if not f.op.wrapped or f.has_images]
@@ -201,14 +208,17 @@ def python(functions):
     if "mask" in used:
         yield "from tartan._block_mask import BlockMask"
     yield "from tartan._context import ContextLike"
+    if any(f.takes_conv for f in written):
+        yield "from tartan._conv_facts import image_facts"
+        yield "from tartan._images import Sizes"
     if "layout" in used:
         yield "from tartan._layout import Layout"
     if "matrix" in used:
         yield "from tartan._matrix import BlockMatrix"
-    yield "from tartan._operation import Recording, operation, seed_of, wanted"
+    yield "from tartan._operation import Recording, operation, operation_of_images, seed_of, wanted"
     yield ""
     yield "__all__ = ["
-    names = sorted(f.op.name for f in written if f.op.name not in BY_HAND)
+    names = sorted(f.op.name for f in written)
     yield from ("    " + line for line in wrapped(", ".join(f'"{name}"' for name in names) + ",", 4))
     yield "]  # fmt: skip"
     yield ""

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0
  * The epilogue of a consumer warp where the output is sparse: stores its 16 x 256 sums, in the registers of wgmma, to the
- * blocks that exist. The columns are those of entries of a merged list, side by side. */
+ * blocks that exist. The columns belong to entries of a merged list, side by side. */
 #ifndef TARTAN_CUDA_BLOCK_STORE_CUH
 #define TARTAN_CUDA_BLOCK_STORE_CUH
 
@@ -15,9 +15,9 @@ struct Blocks {
     int32_t dtype;
     int32_t edge, shift;        /* 2^shift rows of a block, or of a slice of it */
     int32_t width;              /* columns of a block, a multiple of 8 */
-    int32_t pitch;              /* from the columns of one entry to those of the next: the width, or more */
+    int32_t pitch;              /* from the columns of one entry to the next entry's: the width, or more */
     uint32_t per_pitch;         /* 2^16 / (pitch / 8), rounded up */
-    int32_t id_shift, units;    /* ids are 2^id_shift elements apart, and a block is so many ids long */
+    int32_t id_shift, units;    /* ids are 2^id_shift elements apart, and a block is this many ids long */
     int32_t stride_m, stride_n; /* inside a block */
     bool vectors, by_cols;      /* 16-byte stores are possible; the columns of a block are contiguous */
     float alpha, beta;

@@ -1,12 +1,12 @@
 /* SPDX-License-Identifier: Apache-2.0
  * Plain kernels have a form for each type of sums, not of elements: f32, f16 and bf16 have sums of f32, and what kernels do
- * between loading and storing is the same. The dtype is a variable that all threads have alike. */
+ * between loading and storing is the same. The dtype is a variable that is equal in all threads. */
 #ifndef TARTAN_CUDA_BY_SUM_CUH
 #define TARTAN_CUDA_BY_SUM_CUH
 
 #include "device/element.cuh"
 
-/* On the device: f(tartan_cuda_type<T>()) with the element type T of a dtype whose sums are of type S. To be asked once for many
+/* On the device: f(tartan_cuda_type<T>()) with the element type T of a dtype whose sums are of type S. Call it once for many
  * elements. */
 template <typename S, typename F> __device__ __forceinline__ void tartan_cuda_by_sum(int32_t dtype, F f) {
     if constexpr (std::is_same_v<S, double>)

@@ -34,7 +34,7 @@ template <int kRows> struct Exchange {
         return ring.base + kBarriers + 8 * (kTurns * (threadIdx.x / 32 - 4) + part / sharers);
     }
     /* There, for each 8 columns q, the four sums of lane 4 i + c: rows i and i + 8 of columns 2 c and 2 c + 1. Swizzled so
-     * that threads of successive i can read those of the same c without bank conflicts. */
+     * that threads of successive i can read the same c without bank conflicts. */
     __device__ static uint32_t place(int32_t q, int32_t i, int32_t c) {
         return 4096 * q + 16 * (4 * i + (c ^ (i / 2)));
     }

@@ -22,7 +22,7 @@ struct Feed {
     uint32_t slot_bytes;
 };
 
-/* Leading and stride byte offsets; the swizzle is that of boxes `span` bytes wide. */
+/* Leading and stride byte offsets, with the swizzle of boxes `span` bytes wide. */
 inline uint64_t descriptor_of(uint32_t leading, uint32_t stride, uint32_t span) {
     const uint64_t kind = span == 128 ? 1 : span == 64 ? 2 : span == 32 ? 3 : 0;
     return (uint64_t)(leading >> 4) << 16 | (uint64_t)(stride >> 4) << 32 | kind << 62;

@@ -7,7 +7,7 @@
 #include "layout/layout.h"
 #include "queue.h"
 
-/* A grid for so many pieces of work; the kernel steps by gridDim.x if they are more than a grid can have. */
+/* A grid for that many pieces of work; the kernel steps by gridDim.x if a grid cannot have as many. */
 inline dim3 tartan_cuda_grid(int64_t pieces) {
     return dim3((unsigned)(pieces < INT32_MAX ? pieces : INT32_MAX));
 }

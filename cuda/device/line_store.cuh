@@ -8,7 +8,7 @@
 
 namespace tartan_cuda {
 
-/* The 16 bytes that begin `apart` bytes, below 16, after those of `low`; `high` follows on `low`. */
+/* The 16 bytes that begin `apart` bytes, below 16, after the beginning of `low`; `high` follows on `low`. */
 __device__ __forceinline__ uint4 bytes_across(uint4 low, uint4 high, uint32_t apart) {
     const uint32_t shift = apart % 4 * 8;
     uint32_t w[8] = {low.x, low.y, low.z, low.w, high.x, high.y, high.z, high.w};
@@ -73,7 +73,7 @@ __device__ __forceinline__ void store_lines(const StagedLines &s) {
         const uint4 value = bytes_across(low, high, (16 - before) % 16);
         if (at >= 0 && at + 16 <= s.length * kBytes) *(uint4 *)(line + at) = value;
     }
-    /* Where a line is a multiple of 16 bytes long, those at both ends are 16 bytes together. */
+    /* If the length of a line is a multiple of 16 bytes, the elements at both ends are 16 bytes together. */
     if (s.length % kEach == 0)
         store_ends<Element, kUnits, kEach, kUnroll>(s);
     else

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0
- * Products of tensor cores by dtype of the factors, and of stages in shared memory. */
+ * Tensor-core products for each dtype of the factors, and products of stages in shared memory. */
 #ifndef TARTAN_CUDA_MMA_FACTORS_CUH
 #define TARTAN_CUDA_MMA_FACTORS_CUH
 
@@ -42,10 +42,10 @@ struct Tf32Products {
     }
 };
 
-/* A factor of f32 is split into two of tf32, whose sum differs from it by 2^-22 of it at most; the product of the two smaller parts
- * is left out. The first part is the number itself, since tensor cores read its upper bits alone; the second is rounded so that
- * what they cut off of it does no harm. They cut off sums as well, and these errors would add up: kernels keep sums of a few
- * products apart and add them up themselves. */
+/* An f32 factor is split into two tf32 parts, whose sum has a relative error of at most 2^-22; the product of the two smaller parts
+ * is left out. The first part is the number itself, since tensor cores read only its upper bits; the second is rounded, so that
+ * truncating it does no harm. Tensor cores truncate sums as well, and these errors would add up, so they sum only a few products at
+ * a time, and kernels add up these sums themselves. */
 struct F32Products {
     using Element = float;
     using Sum = float;
@@ -68,7 +68,7 @@ struct F64Products {
     }
 };
 
-/* sums[i][j] += a[i] b[j] of factors of f32, of which the right ones are given with what is left of them. */
+/* sums[i][j] += a[i] b[j] for f32 factors; the right ones are given with their second parts. */
 template <int kHigh, int kWide>
 __device__ __forceinline__ void multiply_parts(float (&sums)[kHigh][kWide][4], const uint32_t (&a)[kHigh][4],
                                                const uint32_t (&b)[kWide][2],

@@ -103,7 +103,7 @@ template <typename F, bool kKMajor, int kRows> struct Panel {
     static constexpr bool kPaired =
         kBytes >= 4 && !kKMajor; /* fragments of 16 rows are loaded by pairs of rows */
 
-    /* Where a lane's fragments start: those of 16 rows (4 words), those of 8 rows (2 words). */
+    /* Where a lane's fragments of 16 rows (4 words) and of 8 rows (2 words) start. */
     __device__ static uint32_t wide_start(int lane) {
         if constexpr (kPaired) return (uint32_t)(lane / 4 * 2 * kBytes + lane % 4 * kPitch);
         if constexpr (kByWords) return words_start(lane);
@@ -196,7 +196,7 @@ template <typename Body> __device__ __forceinline__ void with_pattern(uint32_t b
     }
 }
 
-/* The products of one k-step with those of the four groups of 8 rows from 8 kFirst on that kPattern has. `a` is where the
+/* The products of one k-step with the groups of 8 rows that kPattern has, of the four from 8 kFirst on. `a` is where the
  * lane's fragments start. */
 template <typename F, typename A, int kFirst, int kPattern, int kParts>
 __device__ __forceinline__ void multiply_rows(uint32_t a, const typename F::Word (&wide)[kParts][4],
@@ -281,7 +281,7 @@ __device__ __forceinline__ void multiply_stage_pairs(uint32_t a, uint32_t b, uin
     }
 }
 
-/* Adds the products of one stage only where the output has blocks: bit 8 i + j of `mask`, which is warp-uniform, is that of
+/* Adds the products of one stage only where the output has blocks: bit 8 i + j of `mask`, which is warp-uniform, stands for
  * the 16 columns 16 i ... and the 8 rows 8 j ... of the warp. */
 template <typename F, typename A, typename B>
 __device__ __forceinline__ void multiply_units(uint32_t a, uint32_t b, uint32_t mask,

@@ -150,10 +150,11 @@ inline bool mma_is_wide(const tartan_cuda_chip &chip) {
     return chip.major == 9 && chip.minor == 0;
 }
 
-/* Launches a kernel whose parameters have stages, producers, tiles and counter. */
-template <typename Shared, typename Problem>
-tartan_status mma_launch(const char *function, tartan_cuda_queue *queue, void (*kernel)(Problem),
-                         Problem *g) {
+/* Launches a kernel whose parameters have stages, producers, tiles and counter. first(): work of the queue before it, which comes when
+ * no memory can be missing any more. */
+template <typename Shared, typename Problem, typename First>
+tartan_status mma_launch(const char *function, tartan_cuda_queue *queue, void (*kernel)(Problem), Problem *g,
+                         First first) {
     const int32_t most =
         (int32_t)((queue->chip.shared_bytes - Shared::kBytesOfQueue) / Shared::kBytesOfStage);
     g->stages = most < kMmaMaxStages ? most : kMmaMaxStages;
@@ -167,6 +168,7 @@ tartan_status mma_launch(const char *function, tartan_cuda_queue *queue, void (*
     if (status != TARTAN_OK) return status;
     g->counter = (uint32_t *)counter;
     error = cudaMemsetAsync(counter, 0, sizeof *g->counter, queue->stream);
+    if (error == cudaSuccess) error = first();
     const uint32_t processors = (uint32_t)queue->chip.processors;
     const uint32_t blocks = g->tiles < processors ? g->tiles : processors;
     if (error == cudaSuccess) {
@@ -175,6 +177,11 @@ tartan_status mma_launch(const char *function, tartan_cuda_queue *queue, void (*
     }
     tartan_cuda_scratch_free(queue, counter);
     return tartan_cuda_check(function, error, "starting a kernel on mma.sync");
+}
+template <typename Shared, typename Problem>
+tartan_status mma_launch(const char *function, tartan_cuda_queue *queue, void (*kernel)(Problem),
+                         Problem *g) {
+    return mma_launch<Shared>(function, queue, kernel, g, [] { return cudaSuccess; });
 }
 
 inline int32_t shift_of(int64_t power) {

@@ -54,8 +54,8 @@ __device__ __forceinline__ void barrier_wait(uint32_t barrier, uint32_t parity) 
                  : "memory");
 }
 
-/* Asks whether the phase of that parity has completed. A warp does not wait for the answer before it is looked at, and all of
- * its lanes must agree then. */
+/* Asks whether the phase of that parity has completed. A warp waits for the answer only where it uses it, and all its lanes
+ * must do so together. */
 __device__ __forceinline__ int32_t barrier_ask(uint32_t barrier, uint32_t parity) {
     int32_t done;
     asm volatile("{\n"
@@ -150,8 +150,8 @@ __device__ __forceinline__ void memory_fence_async() {
     asm volatile("fence.proxy.async;" ::: "memory");
 }
 
-/* True in one lane of a warp, all of whose lanes come here. What this lane alone does needs no loop over the lanes that might
- * do it, as the compiler makes for instructions that take uniform registers. */
+/* True in one lane of a warp; all lanes must call it. For instructions that take uniform registers, the compiler makes a loop
+ * over all lanes that might run them; code that only this lane runs needs none. */
 __device__ __forceinline__ bool elect_one() {
     uint32_t elected;
     asm volatile("{\n"
@@ -198,7 +198,7 @@ __device__ __forceinline__ void tensor_load_5d(uint32_t to, const CUtensorMap *m
                  : "memory");
 }
 
-/* The box will be loaded soon: to L2. */
+/* Prefetches to L2 a box that will be loaded soon. */
 __device__ __forceinline__ void tensor_prefetch_5d(const CUtensorMap *map, int32_t c0, int32_t c1, int32_t c2,
                                                    int32_t c3, int32_t c4) {
     asm volatile("cp.async.bulk.prefetch.tensor.5d.L2.global.tile [%0, {%1, %2, %3, %4, %5}];" ::"l"(map),

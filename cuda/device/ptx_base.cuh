@@ -26,7 +26,7 @@ __device__ __forceinline__ void wait_for_kernels_before() {
 
 /* ---- Barriers of some warps of a CTA ---- */
 
-/* Waits until `threads` threads have come to barrier `number`; number 0 is that of __syncthreads. */
+/* Waits until `threads` threads have come to barrier `number`; __syncthreads uses number 0. */
 __device__ __forceinline__ void wait_at_barrier(uint32_t number, uint32_t threads) {
     asm volatile("bar.sync %0, %1;" ::"r"(number), "r"(threads) : "memory");
 }

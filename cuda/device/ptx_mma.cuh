@@ -21,7 +21,7 @@ __device__ __forceinline__ void copy_async_kept(uint32_t to, const void *from, i
                  : "memory");
 }
 
-/* Of 16 bytes: past L1. */
+/* 16 bytes, past L1. */
 template <int kBytes>
 __device__ __forceinline__ void copy_async(uint32_t to, const void *from, int32_t bytes) {
     if constexpr (kBytes == 16)

@@ -74,7 +74,7 @@ template <int kCount> __device__ __forceinline__ void wgmma_pin(float (&d)[kCoun
         asm volatile("" : TARTAN_OUT_128(d)::"memory");
 }
 
-/* The same for a number: what is computed from it is not kept in registers from before. */
+/* The same for a number: values computed from it earlier are not kept in registers. */
 __device__ __forceinline__ void wgmma_pin(uint32_t &x) {
     asm volatile("" : "+r"(x));
 }
@@ -186,8 +186,8 @@ __device__ __forceinline__ void warpgroup_barrier(uint32_t number) {
     asm volatile("barrier.cta.sync %0, 128;" ::"r"(number) : "memory");
 }
 
-/* Two warpgroups that take turns: one waits for its turn, the other, when it has had its own, passes it on. `number` of
- * the barrier of the one whose turn comes. */
+/* Two warpgroups take turns: each waits for its turn, and passes it on afterwards. `number`: the barrier of the
+ * warpgroup whose turn comes. */
 __device__ __forceinline__ void turn_wait(uint32_t number) {
     asm volatile("barrier.cta.sync %0, 256;" ::"r"(number) : "memory");
 }
@@ -215,9 +215,9 @@ __device__ __forceinline__ float exp2_or_zero(float x, bool wanted) {
     return x;
 }
 
-/* x becomes `infinity` + `finite`, which is -infinity, unless the bit `one` of `bits` is set. An addition and no choice, since
- * what chooses numbers finds the largest of them, too. `finite` differs from x to x, so that the compiler does not add once
- * and choose then. */
+/* x becomes `infinity` + `finite`, which is -infinity, unless the bit `one` of `bits` is set. It is an addition, not a select,
+ * because selects use the unit that also finds the largest numbers. `finite` differs from x to x, so that the compiler does
+ * not add once and then select. */
 __device__ __forceinline__ void infinity_unless(float &x, uint32_t bits, uint32_t one, float infinity,
                                                 float finite) {
     asm("{\n"

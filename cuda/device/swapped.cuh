@@ -58,7 +58,7 @@ struct SwappedStage {
 };
 
 /* The products of 8 kEights k of a stage, from pair kPair on; a pair is a piece at 8 k. While a pair is in flight, loads the
- * factors of the next; those of the first are there already. */
+ * factors of the next; the factors of the first are there already. */
 template <int kRows, int kEights, int kPair = 0>
 __device__ __forceinline__ void
 pairs_of_stage(const Feed &a, const Feed &b, const SwappedStage &stage, uint32_t piece_bytes, bool keep,

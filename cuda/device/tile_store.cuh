@@ -57,7 +57,7 @@ __device__ __forceinline__ void combine(void *out, int32_t dtype, int64_t at, fl
     }
 }
 
-/* x[i] = d[kPart part + i], kFirst <= part < kFirst + kCount. By branches: which registers they are must be known. */
+/* x[i] = d[kPart part + i], kFirst <= part < kFirst + kCount. By branches, since registers cannot be indexed. */
 template <int kPart, int kFirst, int kCount, int kSums>
 __device__ __forceinline__ void take_part(const float (&d)[kSums], int part, float (&x)[kPart]) {
     if constexpr (kCount == 1) {
@@ -70,8 +70,8 @@ __device__ __forceinline__ void take_part(const float (&d)[kSums], int part, flo
     }
 }
 
-/* Calls f(x, i) for those kPart sums x, d[kPart i] and so on, whose bit i is set in `which`. As the sums are moved to x, one copy
- * of f's code serves all: for what is rare, and would take nvcc minutes if it were unrolled. */
+/* Calls f(x, i) with x = d[kPart i] and the following sums, kPart in all, for each bit i set in `which`. Since the sums are moved
+ * to x, one copy of f's code serves all: for rare cases, which nvcc would take minutes to compile unrolled. */
 template <int kPart, int kSums, typename F>
 __device__ __forceinline__ void each_part(const float (&d)[kSums], uint32_t which, F f) {
 #pragma unroll 1
@@ -228,7 +228,7 @@ __device__ __forceinline__ void store_cols(const Target &t, uint32_t room, const
     }
 }
 
-/* Calls f with the 16-bit type of the results as a type of its own: that of the factors or, if these have 8 bits, what
+/* Calls f with the 16-bit type of the results as a type: the factors' own or, if these have 8 bits, the one that
  * `dtype` says. */
 template <Factor kFactor> struct HalfOf { static constexpr Factor value = kFactor; };
 template <Factor kFactor, typename F> __device__ __forceinline__ void as_half(int32_t dtype, F f) {

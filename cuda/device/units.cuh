@@ -20,14 +20,14 @@ template <typename S, typename F> __device__ __forceinline__ void tartan_cuda_by
         f(tartan_cuda_type<__nv_bfloat16>());
 }
 
-/* Elements at, at + 1, ... of `data`, with which a multiple of V elements begins. */
+/* Elements at, at + 1, ... of `data`; `at` is a multiple of V. */
 template <typename T, int V>
 __device__ __forceinline__ tartan_cuda_pack<T, V> tartan_cuda_load_unit(const void *data, int64_t at) {
     return *(const tartan_cuda_pack<T, V> *)((const T *)data + at);
 }
 
-/* Stores a pack in whole words. nvcc divides plain assignments, of uint4 too, into one store for each member if these were
- * computed one by one. */
+/* Stores a pack in whole words. nvcc splits plain assignments, even of uint4, into one store for each member if the
+ * members were computed one by one. */
 template <typename T, int V>
 __device__ __forceinline__ void tartan_cuda_store_pack(T *to, const tartan_cuda_pack<T, V> &pack) {
     constexpr int kBytes = sizeof pack;

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0
- * Kernels of Adafactor. Parameters are matrices of their last two dimensions, cut into tiles that a warp has each:
+ * Kernels of Adafactor. A parameter is a matrix of its last two dimensions, cut into tiles, each of which a warp computes:
  *
  *     sum_tiles    sums of squares of the rows and columns of tiles, to scratch memory
  *     fold         means of rows and of columns, one thread each
@@ -8,7 +8,7 @@
  *     finish       from these the step of each parameter, one CTA each
  *     step         moves the parameters
  *
- * A parameter of one dimension is one row, whose means are those of columns of one element; mean_rows and the factor of rows are 1. */
+ * A parameter of one dimension is one row, whose columns have one element each; mean_rows and the factor of rows are 1. */
 #ifndef TARTAN_CUDA_ADAFACTOR_CUH
 #define TARTAN_CUDA_ADAFACTOR_CUH
 
@@ -22,7 +22,7 @@ constexpr int TILE_ROWS = 32, TILE_COLS = 32 * QUAD;
 
 enum { P, G };
 
-/* A parameter as matrices, with columns that are nearer to each other in memory than rows, if there are such. */
+/* A parameter as matrices. Columns are nearer to each other in memory than rows wherever the strides allow it. */
 struct matrix_tensor {
     void *data[2], *rows_means, *cols_means;
     int64_t matrices, rows, cols;
@@ -88,7 +88,7 @@ struct tile {
     int64_t number, matrix, row, col; /* the first row and column */
     int rows, cols;
     int row_in_step, lane,
-        steps_by; /* of this thread: its row of those that the warp has at a time, and which quad of it */
+        steps_by; /* of this thread: its row of those that the warp has at a time, and its quad in that row */
 };
 
 __device__ __forceinline__ bool take_tile(const matrix_tensor &t, tile *out) {

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0
- * The largest numbers of lines, and elements of lines by their indices. Lines have a warp or a CTA each, or go the ways of line_parts.cuh;
- * those by indices that lie side by side have a thread each. */
+ * The largest numbers of lines, and elements of lines by their indices. A line belongs to a warp or a CTA, or is computed as
+ * line_parts.cuh says; with indices that lie side by side, it belongs to a thread. */
 #include "kernels.h"
 #include "kernels/along.cuh"
 #include "kernels/line_parts.cuh"
@@ -65,7 +65,7 @@ __global__ void __launch_bounds__(OF_LINE < THREADS ? THREADS : OF_LINE)
     });
 }
 
-/* As line_parts.cuh has lines. */
+/* For line_parts.cuh. */
 template <typename T> struct LargestLines {
     using Numbers = T;
     using S = tartan_cuda_sum<T>;

@@ -28,8 +28,8 @@ struct DeepConsumer : BackwardConsumer<kFactor, Form, kExtras> {
         accumulate<kFactor, Form>(grad, factor, part_of(tensor, at), keep);
     }
 
-    /* Asks for scores and dp of a tile's first step. A product of zeros, which the next one overwrites, stands for that of a step
-     * before: ptxas wants the same in flight wherever a loop is entered. */
+    /* Asks for scores and dp of a tile's first step. A product of zeros, which the next one overwrites, stands in for the
+     * previous step's: ptxas wants the same products in flight wherever a loop is entered. */
     __device__ __forceinline__ void begin(float (&s)[32], float (&dp)[32], float (&grad)[kOuts]) {
         const uint32_t zeros[16] = {};
         barrier_wait(ring.full(stage.at), stage.parity);
@@ -50,7 +50,7 @@ struct DeepConsumer : BackwardConsumer<kFactor, Form, kExtras> {
         for (int i = 0; i < 32; i++) to[i] = from[i];
     }
 
-    /* Scores -> weights of the step of the stage; `rounded`: after dropout. In flight are the scores and two products more. */
+    /* Scores -> weights of the step of the stage; `rounded`: after dropout. The scores and two more products are in flight. */
     __device__ __forceinline__ void weigh(const typename Form::Board &t, float (&s)[32], float (&weights)[32],
                                           uint32_t (&rounded)[16], uint32_t (&kept)[1]) const {
         uint32_t seen[1];

@@ -216,8 +216,8 @@ template <Factor kFactor, class Form> struct FusedConsumer : BackwardConsumer<kF
         bulk_commit();
     }
 
-    /* A step multiplies five times. Products run while the warpgroup computes: those of dk and of the next dp during
-     * exponentials, that of dv during the differences, the next scores while warps wait for each other. */
+    /* A step multiplies five times. Products run while the warpgroup computes: dk and the next dp during
+     * exponentials, dv during the differences, the next scores while warps wait for each other. */
     __device__ __forceinline__ void gradients(int32_t first, int32_t steps, float (&k_grad)[kOuts],
                                               float (&v_grad)[kOuts]) {
         uint32_t seen[1];
@@ -270,7 +270,7 @@ template <Factor kFactor, class Form> struct FusedConsumer : BackwardConsumer<kF
             this->load_vector(1, stage.at, delta);
             wgmma_wait_for<1>(dp);
             buffer = Form::kTurns == 2 ? buffer ^ 1 : 0;
-            if constexpr (Form::kTurns == 1) /* all warps have read those of the step before */
+            if constexpr (Form::kTurns == 1) /* all warps have read the previous step's */
                 warpgroup_barrier(1 + threadIdx.x / 128);
             stage_changes(delta, s, dp);
         }
@@ -327,7 +327,7 @@ __global__ void __launch_bounds__(kBackwardThreads, 1)
 #ifdef __CUDA_ARCH_FEAT_SM90_ALL
     extern __shared__ __align__(1024) uint8_t shared[];
     let_next_kernel_begin();
-    /* Told to the compiler as uniform, since products must not be issued where threads may diverge. */
+    /* Tells the compiler that it is uniform: products must not be issued where threads may diverge. */
     const uint32_t warp = __shfl_sync(~0u, threadIdx.x / 32, 0);
     const auto ring_of = [&](uint32_t team) {
         uint8_t *mine = shared + team * Form::kTeam;

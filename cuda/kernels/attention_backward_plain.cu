@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0
  * Attention, backward, for every problem: the reference on the device. Three kernels: delta; the gradients of keys and
- * values, whose CTAs own up to 32 keys of a block column and walk its queries, head after head of those that share the
- * keys; and that of queries, whose CTAs own queries and walk the keys. Both compute the scores again, so that no sum needs
- * another CTA.
+ * values, whose CTAs own up to 32 keys of a block column and walk its queries, one after another for the heads that share
+ * the keys; and the gradient of queries, whose CTAs own queries and walk the keys. Both compute the scores again, so that
+ * no sum needs another CTA.
  *
  * Source: Dao, "FlashAttention-2" (2023), algorithm 2. */
 #include "device_memory.h"

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0
  * The producers of attention_backward_wgmma.cu and attention_backward_fused.cu: for each team a warp that hands out tiles and
- * loads what they keep, and one that loads what streams past. So a tile's first steps are loaded while the tensors kept for the
- * tile before are still read. */
+ * loads what they keep, and one that loads what streams past. So a tile's first steps are loaded while the previous tile's kept
+ * tensors are still being read. */
 #ifndef TARTAN_CUDA_ATTENTION_BACKWARD_PRODUCER_CUH
 #define TARTAN_CUDA_ATTENTION_BACKWARD_PRODUCER_CUH
 
@@ -59,7 +59,7 @@ __device__ __forceinline__ typename Form::Board find_kept_tile(const BackwardPro
     const int32_t tiles = p.groups * p.kept_parts;
     const auto [matrix, rank] = rank_of(p, number, tiles, p.tiles / tiles);
     t.entry = matrix / p.kept_heads, t.head = matrix - t.entry * p.kept_heads, t.rank = rank;
-    /* Several heads see a kv head: the order is that of the first one's lists. */
+    /* If several heads see a kv head, the first head's lists decide the order. */
     const int32_t first = first_line(p, t.entry, t.head, 0);
     const int32_t group = p.kept_parts > 1 ? rank / p.kept_parts : rank;
     t.group = p.order[first + (p.last_first ? p.groups - 1 - group : group)] - first;
@@ -126,7 +126,7 @@ __device__ __forceinline__ void produce_tiles(const BackwardProblem &p, const Ba
         barrier_wait(ring.kept_empty(buffer.at), buffer.parity ^ 1);
         box.load(ring, buffer.at, map0, map1, t, p.kept_share);
         buffer.next();
-        /* Drawn when consumers have begun, tiles of long lists end at about the same time in all CTAs. */
+        /* Since tiles are drawn only when consumers have begun, long lists end at about the same time in all CTAs. */
         if (!p.draws_early) barrier_wait(ring.read(), parity);
         wait_for_kernels_before(); /* which draw from the same counters */
         if (lane == 0) number = next_tile_number(p.counters) + (teams - (int32_t)gridDim.x);

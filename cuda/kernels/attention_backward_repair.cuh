@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0
- * Rows of gradients that are computed again. Products of tiles give pairs that do not count the weight 0, which is no help
- * if the other factor is infinite. So rows whose results are not finite, though what belongs to them alone is, are put on
- * a list, and a kernel computes them from the pairs that count. */
+ * Rows of gradients that are computed again. Products of tiles give weight 0 to pairs that do not count, which makes NaN
+ * if the other factor is infinite. So rows whose results are not finite, although what belongs to them alone is, go on a
+ * list, and a kernel computes them from the pairs that count. */
 #ifndef TARTAN_CUDA_ATTENTION_BACKWARD_REPAIR_CUH
 #define TARTAN_CUDA_ATTENTION_BACKWARD_REPAIR_CUH
 
@@ -12,7 +12,7 @@ namespace tartan_cuda {
 
 namespace {
 
-/* Puts the rows of a warp that have results that are not finite on the list. `row`: of the thread's first one. */
+/* Lists the rows of a warp whose results are not all finite. `row`: of the thread's first one. */
 template <int kCount>
 __device__ __forceinline__ void list_wrong(const BackwardProblem &p, const float (&x)[kCount], int32_t row,
                                            int32_t head, int32_t entry) {

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0
  * What both kernels of attention_backward_wgmma.cu share: the shared memory, the parameters, products. Each keeps two
- * tensors of a tile of tokens in shared memory (dq: q and out_grad; dk and dv: k and v) while those of the tokens that
- * its merged list names stream past, 64 at a time (k and v; q and out_grad). */
+ * tensors of a tile of tokens in shared memory (dq: q and out_grad; dk and dv: k and v) while the tensors of the
+ * tokens that its merged list names stream past, 64 at a time (k and v; q and out_grad). */
 #ifndef TARTAN_CUDA_ATTENTION_BACKWARD_RING_CUH
 #define TARTAN_CUDA_ATTENTION_BACKWARD_RING_CUH
 
@@ -16,10 +16,10 @@ namespace tartan_cuda {
 namespace {
 
 /* A CTA has two consumer warpgroups. They are two teams of 64 tokens, with a list and producers each; or one team of
- * 128 tokens, which shares a list; or, kSplit, one team of 64 tokens, of which each warpgroup computes all weights, but
- * half of the elements of the gradients, so that those of 256 elements a head fit in registers. kWidth: elements a head,
- * of which some may be padding. kBuffers: of kept tensors, which the next tile loads while one is used. kLines_: the most lines
- * that share a list. kExtra: bytes of a team for other tiles. */
+ * 128 tokens, which shares a list; or, with kSplit, one team of 64 tokens, in which each warpgroup computes all weights but
+ * half of each gradient, so that gradients of 256 elements a head fit in registers. kWidth: elements a head, of which some may
+ * be padding. kBuffers: of kept tensors, which the next tile loads while one is used. kLines_: the most lines that share a
+ * list. kExtra: bytes of a team for other tiles. */
 template <int kWidth_, int kTeams_, int kStages_, int kBuffers_ = 1, bool kSplit_ = false, int kLines_ = 0,
           uint32_t kExtra = 0>
 struct BackwardForm {
@@ -35,7 +35,7 @@ struct BackwardForm {
     static constexpr int kKeptTiles = kSplit ? 1 : kWarpgroups;  /* of 64 tokens, of a team */
     static constexpr int kOutWidth = kSplit ? kWidth / 2 : kWidth; /* elements of a warpgroup's gradients */
     static constexpr int kRows = 64 * kKeptTiles, kStreamed = 64;
-    /* Two gradients of 128 elements leave the producer few. In all no more than at launch, 168 each. */
+    /* Two gradients of 128 elements leave the producer few registers. The total is no more than at launch, 168 each. */
     static constexpr int kConsumerRegisters = kWidth > 64 ? 240 : 232;
     static constexpr int kProducerRegisters = kWidth > 64 ? 24 : 40;
     static constexpr int kPanels = kWidth / 64, kOutPanels = kOutWidth / 64;
@@ -43,7 +43,7 @@ struct BackwardForm {
 
     using Descriptor = std::conditional_t<kSplit, uint32_t, uint64_t>; /* whichever is faster */
 
-    /* Tiles of 128 tokens are of one line if nothing else is said. */
+    /* By default a tile of 128 tokens is of one line. */
     using Step = ListStep<(kLines_ > 0 ? kLines_ : kRows == 128 ? 1 : kRows / 8), kStreamed>;
     struct Board {
         int32_t row;         /* the first kept token; < 0: there are no more tiles */
@@ -122,7 +122,7 @@ struct BackwardProblem : AttentionLists {
     int32_t kept_heads, heads_per_kv;
     int32_t
         streamed_heads; /* that a kept head sees one after the other: heads_per_kv for dk and dv, else 1 */
-    /* Kept heads that have k and v in common, and of the heads that see them a part each: their gradients are sums in memory, in
+    /* How many kept heads share k and v, each with a part of the heads that see them: their gradients are sums in memory, in
      * f32, which another kernel adds up. Else 1. */
     int32_t kept_share;
     int32_t tiles, d, dtype; /* dtype: of the gradients */
@@ -174,8 +174,8 @@ __device__ __forceinline__ void multiply_tokens(float (&d)[32], const uint32_t (
     wgmma_commit();
 }
 
-/* d += weights streamed, in flight: weights of 64 kept tokens by 64 streamed ones; of `streamed` the elements from the
- * address on. */
+/* d += weights streamed, in flight: weights of 64 kept tokens by 64 streamed ones, and the elements of `streamed` from
+ * the address on. */
 template <Factor kFactor, class Form>
 __device__ __forceinline__ void accumulate(float (&d)[Form::kOutWidth / 2], const uint32_t (&weights)[16],
                                            uint32_t streamed, bool keep) {

@@ -98,7 +98,7 @@ tartan_status start_prepare(const char *function, tartan_cuda_queue *queue,
                               (int32_t)in.heads, (int32_t)in.tq, padded, (int32_t)in.d, lse, delta, wrong);
 }
 
-/* All but what depends on the side that is kept. */
+/* Everything that does not depend on which side is kept. */
 inline BackwardProblem describe(const tartan_cuda_attention_backward *b, float *lse, float *delta,
                                 int32_t padded) {
     const tartan_cuda_attention &in = b->in;
@@ -115,7 +115,7 @@ template <typename T> Tokens<T> tokens_of(const tartan_cuda_tensor &t) {
     return {(const T *)t.data, t.batch, t.head, t.token};
 }
 
-/* Computes the listed rows again: none, as a rule, so few CTAs. */
+/* Computes the listed rows again. There are usually none, so few CTAs suffice. */
 template <typename T>
 tartan_status repair(const char *function, tartan_cuda_queue *queue, const tartan_cuda_attention_backward *b,
                      const BackwardProblem &queries, const BackwardProblem &keys) {
@@ -138,8 +138,8 @@ struct KeyParts {
     float *sums;   /* [2][batch][kv_heads][count][tk][d] */
 };
 
-/* In how many parts the kernel with tiles of that form computes dk and dv: by shapes alone, since the blocks of a dynamic layout are
- * not known, and its results have the bits of an ordinary one. */
+/* In how many parts the kernel with tiles of that form computes dk and dv. Shapes alone decide, since the blocks of a dynamic layout
+ * are not known, and its results must have the same bits as an ordinary layout's. */
 template <class Form>
 KeyParts count_key_parts(const tartan_cuda_queue *queue, const tartan_cuda_attention &in) {
     tartan_cuda_attention_keys t = {};
@@ -238,7 +238,7 @@ struct BackwardMaps {
     int32_t q_box, k_box; /* tokens of a box; 0: not made */
 };
 
-/* `out` may be that of the other side, whose maps of inputs stay where the boxes are the same. */
+/* `out` may hold the other side's maps; maps of inputs stay if the boxes are the same. */
 inline tartan_status make_maps(const char *function, const tartan_cuda_attention_backward *b,
                                const BackwardProblem &p, BackwardMaps *out) {
     const tartan_cuda_attention &in = b->in;

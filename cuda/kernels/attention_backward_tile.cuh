@@ -76,7 +76,7 @@ template <Factor kFactor, class Form> struct BackwardTile {
     /* 1 + the buffer, or where there is one, 1 + the stage, from which TMA stores results of the tile before; 0: none. */
     uint32_t held;
 
-    /* Of vector 0 (lse) or 1 (delta) the numbers of the thread's queries, where queries stream past. */
+    /* The numbers in vector 0 (lse) or 1 (delta) for the thread's queries, where queries stream past. */
     __device__ __forceinline__ void load_vector(uint32_t which, uint32_t at, float2 (&x)[8]) const {
         const float2 *from = (const float2 *)ring.vector(which, at) + threadIdx.x % 4;
 #pragma unroll
@@ -94,8 +94,8 @@ template <Factor kFactor, class Form> struct BackwardTile {
     __device__ __forceinline__ void release_kept() const {
         barrier_arrive(ring.kept_empty(buffer.at));
     }
-    /* Results leave while the next tile begins, from the memory of the kept tensors, or where those of the next tile come to the
-     * same place, from the last stage: one thread releases it later. This is instead of releasing the last stage of a tile. */
+    /* Results leave while the next tile begins: from the memory of the kept tensors or, if the next tile's come to the same
+     * place, from the last stage. One thread then releases that stage later, instead of all at the end of the tile. */
     __device__ __forceinline__ bool releases_later() const {
         return p.boxes && threadIdx.x % 128 == 0;
     }
@@ -157,7 +157,7 @@ template <Factor kFactor, class Form> struct BackwardTile {
         }
     }
 
-    /* What a thread multiplies of `out`: of both of its rows pieces of 8 elements, every fourth from lane % 4 on. */
+    /* The elements of `out` that a thread multiplies: in both of its rows, every fourth piece of 8 elements from lane % 4 on. */
     struct OutRows {
         uint4 pieces[2][Form::kWidth / 32];
     };
@@ -208,7 +208,7 @@ template <Factor kFactor, class Form> struct BackwardTile {
             if (writes && row < p.padded) p.lse[vectors + row] = lse[r], p.delta[vectors + row] = sum;
         }
         if (t.row > 0 || warpgroup > 0) return;
-        /* Queries past those of tiles, which a list of queries may name. */
+        /* Queries past the last tile, which a list of queries may name. */
         for (int32_t row = p.groups * p.group_rows + (int32_t)threadIdx.x % 128; row < p.padded; row += 128)
             p.lse[vectors + row] = INFINITY, p.delta[vectors + row] = 0;
     }

@@ -6,9 +6,9 @@
  * Both compute the scores again from lse. So 14 d operations are done for each pair of tokens, of which 10 d count.
  *
  * Both need delta[i] = out[i] . out_grad[i] and lse * log2(e), infinity where a query sees no key and past the end, which makes
- * all weights 0 there: [batch][heads][padded], `padded` being the queries rounded up to 128 and 64 more. The kernel of dq finds
- * them for its own queries and stores them for that of dk and dv; where `out` cannot be read 16 bytes at a time, a kernel before
- * both does. */
+ * all weights 0 there: [batch][heads][padded], `padded` being the queries rounded up to 128 and 64 more. The kernel of dq
+ * computes them for its own queries and stores them for the kernel of dk and dv; where `out` cannot be read 16 bytes at a time,
+ * another kernel computes them before both. */
 #include "kernels/attention_backward_launch.cuh"
 
 tartan_status tartan_cuda_attention_backward_wgmma(const char *function, tartan_cuda_queue *queue,

@@ -54,7 +54,7 @@ __global__ void __launch_bounds__(kBackwardThreads, 1)
 #ifdef __CUDA_ARCH_FEAT_SM90_ALL
     extern __shared__ __align__(1024) uint8_t shared[];
     let_next_kernel_begin();
-    /* Told to the compiler as uniform, since products must not be issued where threads may diverge. */
+    /* Tells the compiler that it is uniform: products must not be issued where threads may diverge. */
     const uint32_t warp = __shfl_sync(~0u, threadIdx.x / 32, 0);
     const auto ring_of = [&](uint32_t team) {
         uint8_t *mine = shared + team * Form::kTeam;

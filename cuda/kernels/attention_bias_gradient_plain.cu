@@ -1,12 +1,12 @@
 /* SPDX-License-Identifier: Apache-2.0
- * The gradients of attention's bias and sinks, for every problem. Those of scores, ds, are computed again as in the backward
- * pass, by CTAs that own queries and walk the keys.
+ * The gradients of attention's bias and sinks, for every problem. The gradients of scores, ds, are computed again as in the
+ * backward pass, by CTAs that own queries and walk the keys.
  *
  * Batch entries and heads that share a plane of the bias are a group. Its pieces of block rows, entry after entry, are dealt
  * to slots in turn; a CTA takes a slot and adds all of it up in that order, in f64. How many slots there are depends on the
- * problem alone, so results do not depend on the run. With a number for each block or each score a slot has one piece of a
- * block row, of all entries, and slots share sums, as no two add to the same number; else each slot has sums of its own. A
- * second kernel adds up the sums of a plane. */
+ * problem alone, so results do not depend on the run. If the bias has a number for each block or each score, a slot has one
+ * piece of a block row of all entries, and slots share sums, since no two add to the same number; else each slot has sums of
+ * its own. A second kernel adds up the sums of a plane. */
 #include "device_memory.h"
 #include "index_cache.h"
 #include "kernels.h"
@@ -16,8 +16,8 @@ namespace tartan_cuda {
 namespace attention {
 namespace {
 
-enum { kMostSlots = 1024 };                  /* of all groups, but one for each group */
-const int64_t kMostSums = (int64_t)64 << 20; /* bytes of the sums of slots, but one for each group */
+enum { kMostSlots = 1024 };                  /* of all groups together; but each group has one */
+const int64_t kMostSums = (int64_t)64 << 20; /* bytes of the slots' sums; but each group has a slot */
 
 struct Args : Given {
     int64_t groups, slots;

@@ -1,7 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0
- * Matrix descriptors of attention's tiles, whose rows are 128 bytes and swizzled, whole or as the lower word, the upper one being
- * constant. What is added to a lower word for a stage or a step of 16 is known in all warps alike, so that uniform registers do
- * it; sums of 64 bits take five instructions ahead of each product. But where ptxas is short of registers it may spill more. */
+ * Matrix descriptors of attention's tiles, whose rows are 128 bytes and swizzled: the whole descriptor, or its lower word, since
+ * the upper one is constant. What is added to a lower word for a stage or a step of 16 is the same in all threads, so uniform
+ * registers hold it, while 64-bit sums would take five instructions before each product. But where ptxas is short of registers,
+ * it may spill more. */
 #ifndef TARTAN_CUDA_ATTENTION_DESCRIPTOR_CUH
 #define TARTAN_CUDA_ATTENTION_DESCRIPTOR_CUH
 
@@ -20,8 +21,8 @@ __device__ __forceinline__ uint64_t descriptor(uint64_t whole) {
     return whole;
 }
 
-/* Of a tile at an address in shared memory, K-major, or MN-major in panels of so many bytes. Descriptor: uint32_t, the lower
- * word, or uint64_t. */
+/* The descriptor of a tile at an address in shared memory, K-major, or MN-major in panels of that many bytes. Descriptor:
+ * uint32_t, the lower word, or uint64_t. */
 template <typename Descriptor> __device__ __forceinline__ Descriptor k_major(uint32_t address) {
     return (Descriptor)((uint64_t)kUpperWord << 32 | 16 >> 4 << 16) | in_descriptor(address);
 }

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0
- * Bias and dropout on Hopper, in instances of the kernels of their own. The numbers of dropout are those of all backends:
+ * Bias and dropout on Hopper, in separate instances of the kernels. Dropout uses the same random numbers on all backends:
  * word (j & 1) of the lower half (j & 8: the upper half) of the Philox words of (query, 16 keys and j % 8 / 2), so that one
  * block of random words is what a thread needs for 4 of its scores. */
 #ifndef TARTAN_CUDA_ATTENTION_EXTRAS_CUH
@@ -18,7 +18,7 @@ inline bool has_extras(const tartan_cuda_attention &in) {
     return in.bias != nullptr || in.dropout > 0;
 }
 
-/* ---- Of one pair ---- */
+/* ---- One pair ---- */
 
 /* The bias of a score before it is scaled. `id`: of the block. */
 __device__ __forceinline__ float bias_of(const AttentionLists &p, int32_t head, int32_t id, int32_t query,
@@ -54,7 +54,7 @@ __device__ __forceinline__ bool is_dropped(const AttentionLists &p, int32_t entr
     return words.v[(key & 1) + (key & 8) / 4] < x.drop;
 }
 
-/* ---- Of the scores that a thread holds: rows `row` and `row` + 8, of a row columns 8 f + 2 q and the next one ---- */
+/* ---- The scores that a thread holds: columns 8 f + 2 q and the next one of rows `row` and `row` + 8 ---- */
 
 /* The column of fragment f, element 0. */
 template <class Step>
@@ -130,7 +130,7 @@ __device__ __forceinline__ void add_bias(const AttentionLists &p, const Step *st
     }
 }
 
-/* Which weights dropout keeps: bits, those of row `row` first. */
+/* Which weights dropout keeps, as bits, row `row` first. */
 template <bool kByKeys, class Step>
 __device__ __forceinline__ void find_kept(const AttentionLists &p, const Step *step, int32_t row,
                                           int32_t entry, uint32_t (&kept)[Step::kWords / 2]) {
@@ -144,7 +144,7 @@ __device__ __forceinline__ void find_kept(const AttentionLists &p, const Step *s
         kept[0] |= Step::kWords == 2 || bit < 32 ? one : 0;
         if (Step::kWords == 4) kept[Step::kWords / 2 - 1] |= bit < 32 ? 0 : one;
     };
-    if constexpr (kByKeys) { /* the words of a query have those of keys `row` and `row` + 8 */
+    if constexpr (kByKeys) { /* a query's words serve keys `row` and `row` + 8 */
 #pragma unroll 1
         for (int i = 0; i < kHalf; i++) {
             const int32_t query = column_of(p, step, i / 2) + i % 2;

@@ -112,8 +112,8 @@ template <int kCount> __device__ __forceinline__ void add_weights(const float (&
 /* kExtras: there may be a bias or dropout. */
 template <Factor kFactor, class Form, bool kExtras> struct Consumer {
     static constexpr int kScores = Form::kKeys / 2, kOuts = Form::kWidth / 2;
-    /* ptxas places sums just behind their exponentials, and waits for each, unless a branch is between. With more than 64 elements
-     * a head that is a little faster. */
+    /* ptxas places sums just behind their exponentials, and waits for each, unless there is a branch between. With more than 64
+     * elements a head, the branch is a little faster. */
     static constexpr bool kAddsLate = Form::kWidth == 64;
     const AttentionProblem &p;
     const AttentionRing<Form> &ring;
@@ -179,8 +179,8 @@ template <Factor kFactor, class Form, bool kExtras> struct Consumer {
         for (int i = 0; i < kOuts; i++) out[i] *= factors[i / 2 % 2];
     }
 
-    /* Waiting for a TMA store at once would hold up the whole warpgroup; the queries of the tile after next wait for it. So it is
-     * waited for beside the first scores of the next tile. */
+    /* Waiting for a TMA store at once would hold up the whole warpgroup, and only the queries of the tile after next need its
+     * memory. So the wait comes beside the first scores of the next tile. */
     __device__ __forceinline__ void release_queries() {
         if (unreleased >= 0 && threadIdx.x % 128 == 0) {
             bulk_wait_read<0>();
@@ -274,8 +274,8 @@ template <Factor kFactor, class Form, bool kExtras> struct Consumer {
         return factor / total * (kExtras ? p.extras.kept : 1);
     }
 
-    /* Divides by the sums and writes lse. Returns which of the thread's rows have to be computed again: those with
-     * results that are not finite, though all their weights are. */
+    /* Divides by the sums and writes lse. Returns which of the thread's rows have to be computed again: the ones
+     * whose results are not finite although all their weights are. */
     __device__ __forceinline__ uint32_t finish(const QueryTile &t) {
         const int32_t row = row_of(t);
         const float sink = p.sinks != nullptr ? p.sinks[t.head * p.sinks_element] : -INFINITY;
@@ -330,8 +330,8 @@ template <Factor kFactor, class Form, bool kExtras> struct Consumer {
     }
 };
 
-/* The results of one row from the keys that it sees alone, by a warp. Elsewhere a key that it does not see has the weight
- * 0, which is no help if the value is infinite. */
+/* A warp computes the results of one row from the keys that it sees. Elsewhere a key that a row does not see has weight
+ * 0, which makes NaN if the value is infinite. */
 template <typename T>
 __device__ __noinline__ void attend_row(const AttentionProblem &p, const QueryTile &t, int32_t row,
                                         int32_t first_row, float from, float inverse) {

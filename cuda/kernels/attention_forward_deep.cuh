@@ -39,9 +39,9 @@ template <Factor kFactor, class Form, bool kExtras> struct DeepConsumer : Consum
         w.keys_came = barrier_ask(ring.keys_full(after.at), after.parity);
     }
 
-    /* A step whose scores are there: they become weights, beside the products of the weights of the step before and those for the
-     * next scores. ptxas wants the same in flight wherever a loop is entered, so the first step multiplies zeros by keys that
-     * pose as values, and the last one asks for its own scores once more; nobody reads the results. */
+    /* A step whose scores are there: they become weights while two products run, the previous step's weights times values and the
+     * next scores. ptxas wants the same products in flight wherever a loop is entered, so the first step multiplies zeros by keys
+     * in place of values, and the last one asks for its own scores once more; nobody reads the results. */
     __device__ __forceinline__ void advance(const QueryTile &t, Walk &w, int32_t step, bool last,
                                             float (&scores)[kScores], float (&next)[kScores],
                                             uint32_t (&weights)[kScores / 2]) {

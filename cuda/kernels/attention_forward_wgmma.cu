@@ -9,9 +9,9 @@
  * exponentials while the other multiplies; with up to 64 elements a head each multiplies beside its own exponentials as well
  * (attention_forward_deep.cuh). Smaller blocks: each has a list of its own, and they do the same without any agreement.
  *
- * What limits it: where 64 queries share keys, bytes from L2 (64 FLOP a byte: about 510 TFLOP/s at 8 TB/s); where fewer
- * do, that most of the merged list is not theirs; with up to 64 elements a head the instructions of two warps a scheduler;
- * else products and their power. */
+ * What limits it: where 64 queries share keys, bytes from L2 (64 FLOP a byte: about 510 TFLOP/s at 8 TB/s); where fewer do, that
+ * most blocks of the merged list are not theirs; with up to 64 elements a head, the instructions of two warps a scheduler; else
+ * products and their power. */
 #include "kernels/attention_forward_launch.cuh"
 
 tartan_status tartan_cuda_attention_forward_wgmma(const char *function, tartan_cuda_queue *queue,

@@ -69,7 +69,7 @@ __global__ void __launch_bounds__(kAttentionThreads, 1)
                       const __grid_constant__ CUtensorMap map_out) {
 #ifdef __CUDA_ARCH_FEAT_SM90_ALL
     extern __shared__ __align__(1024) uint8_t shared[];
-    /* Told to the compiler as uniform, since products must not be issued where threads may diverge. */
+    /* Tells the compiler that it is uniform: products must not be issued where threads may diverge. */
     const uint32_t warp = __shfl_sync(~0u, threadIdx.x / 32, 0);
     if (warp >= 8 && warp - 8 < Form::kTeams && threadIdx.x % 32 == 0)
         AttentionRing<Form>(shared, warp - 8).init();

@@ -30,8 +30,8 @@ __device__ __forceinline__ void fetch_query(const Given &a, const Piece &x, int6
     s.delta[i] = token >= 0 ? ((const S *)a.delta)[in_delta] : (S)0;
 }
 
-/* Products of queries and keys become weights, after dropout, and those of out_grad and v the gradients of scores, or, of
- * products, those of scaled products. */
+/* Products of queries and keys become weights, after dropout. Products of out_grad and v become the gradients of scores
+ * or, with kOfProducts, of scaled products. */
 template <bool kOfProducts, typename S, int kRows, bool kOwnKeys>
 __device__ __forceinline__ void differentiate(const Pairs<S, kRows, kOwnKeys> &pairs, uint32_t seen,
                                               S (&scores)[kEach][kEach], S (&grads)[kEach][kEach]) {

@@ -33,7 +33,7 @@ struct AttentionLists {
     int32_t layout_entry,
         layout_head; /* heads of the layout from a batch entry, and from a head of q, to the next */
     int32_t panel;   /* heads whose tiles are handed out together */
-    bool last_first; /* equal lists, of which later rows see more */
+    bool last_first; /* lists are equal, and later rows see more of them */
     bool by_keys;    /* rows are keys */
     bool needs_ids;  /* groups have several lines, or blocks have a mask or a bias */
     int32_t rows, columns, tk;
@@ -200,7 +200,7 @@ __device__ __forceinline__ RowList find_list(const AttentionLists &p, int32_t gr
 /* The entries of a step: lane s has the block column of slot s; the block ids of the lines are spread over the lanes. */
 template <class Step> struct ListEntries {
     static constexpr int kEach = (Step::kSlots * Step::kLines + 31) / 32;
-    int32_t col, blocks[kEach]; /* as those of the step */
+    int32_t col, blocks[kEach]; /* as in the step */
     __device__ __forceinline__ void fetch(const AttentionLists &p, const RowList &l, int32_t step) {
         const int32_t lane = threadIdx.x % 32;
         const int32_t first = l.begin + (step << p.shift_slots >> p.shift_parts), left = l.end - first;

@@ -23,7 +23,7 @@ enum {
     kStrip = kAcross * kEach, /* elements of an output that neighbouring threads have between them */
 };
 
-/* What the kernels are told of a problem beside itself. */
+/* What the kernels need besides the problem itself. */
 struct Common {
     tartan_cuda_attention p;
     tartan_cuda_block_mask mask; /* words_of is NULL without a block mask */
@@ -96,7 +96,7 @@ template <typename S, int kRows> struct Shared {
     Piece piece;                             /* here, as registers are short */
 };
 
-/* A pair that does not count has this weight, and no other pair has. */
+/* The weight of pairs that do not count, and of no others. */
 template <typename S> __device__ __forceinline__ S hidden() {
     return -(S)0;
 }
@@ -119,7 +119,7 @@ __device__ __forceinline__ int64_t number_of(int32_t turn) {
     return (int64_t)turn * gridDim.x + blockIdx.x;
 }
 
-/* By `backwards` the last lines come first: with causal attention they have the longest lists. */
+/* With `backwards`, the last lines come first: in causal attention they have the longest lists. */
 __device__ __forceinline__ Piece piece_of(const Cut &w, int64_t number, bool backwards, int64_t heads,
                                           int32_t block, int64_t tokens, int32_t cols) {
     Piece x;

@@ -11,7 +11,7 @@
 namespace tartan_cuda {
 namespace attention {
 
-/* ---- Pairs; those of a thread are numbered own * kEach + other ---- */
+/* ---- Pairs; a thread numbers its own by own * kEach + other ---- */
 
 /* The pairs of a CTA: its queries and keys by own and other tokens. */
 template <typename S, int kRows, bool kOwnKeys> struct Pairs {
@@ -40,8 +40,8 @@ template <typename S, int kRows, bool kOwnKeys> struct Pairs {
         return c.mask.bits[row * c.row_words + j / 32] >> (j % 32) & 1;
     }
 
-    /* The pairs that count, as bits. Those of own tokens that do not exist count, too: their results are never stored.
-     * *any: there is one of an own token that exists. */
+    /* The pairs that count, as bits. Pairs of own tokens that do not exist count, too, since their results are never
+     * stored. *any: whether a pair of an own token that exists counts. */
     __device__ __forceinline__ uint32_t visible(bool *any) const {
         uint32_t seen = 0;
         *any = false;

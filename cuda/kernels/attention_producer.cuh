@@ -105,7 +105,7 @@ __device__ __forceinline__ void produce(const AttentionProblem &p, const Attenti
         barrier_wait(ring.queries_empty(buffer.at), buffer.parity ^ 1);
         load_queries(ring, map_q, buffer.at, t);
         buffer.next();
-        /* Values come a step after their keys, since that is when they are wanted. */
+        /* Values come a step after their keys, since that is when they are needed. */
         int32_t key_before = 0;
         for (int32_t step = 0; step <= steps; step++) {
             int32_t key = 0;

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0
- * Which scores of a step count (attention_lists.cuh), for the consumers: a thread holds those of rows `row` and `row` + 8, of
- * a row columns 8 f + 2 q and the next one, f being the fragment and q = threadIdx.x % 4. */
+ * Which scores of a step count (attention_lists.cuh), for the consumers: a thread holds columns 8 f + 2 q and the next one of
+ * rows `row` and `row` + 8, f being the fragment and q = threadIdx.x % 4. */
 #ifndef TARTAN_CUDA_ATTENTION_SEEN_CUH
 #define TARTAN_CUDA_ATTENTION_SEEN_CUH
 
@@ -65,8 +65,8 @@ __device__ __forceinline__ int32_t line_of(const AttentionLists &p, int32_t row,
     return Step::kLines == 1 ? 0 : (row - first_row) >> p.shift_rows;
 }
 
-/* Of rows `row` + 8 r, where all columns of the step are of one block column: the words of the block mask, of all rows before
- * the first is used, so that the loads overlap. */
+/* The words of the block mask for rows `row` + 8 r, where all columns of the step are in one block column. They are loaded
+ * for all rows before the first is used, so that the loads overlap. */
 template <int kCount, class Step>
 __device__ __forceinline__ void load_seen(const AttentionLists &p, const Step *step, int32_t row,
                                           int32_t first_row, bool masked,
@@ -92,8 +92,8 @@ __device__ __forceinline__ void load_seen(const AttentionLists &p, const Step *s
 
 /* ---- The scores that a thread holds ---- */
 
-/* The score of a bit, of kCount scores and as many bits: those of a byte are of fragments 4 apart, so that the words of a row
- * need but be shifted and added. */
+/* The score that a bit stands for, of kCount scores: the bits of a byte stand for fragments 4 apart, so that the words of a
+ * row need only be shifted and added. */
 template <int kCount> __device__ __forceinline__ constexpr int score_of(int bit) {
     const int second = kCount == 64 ? bit / 32 : bit / 4 % 2; /* row */
     return bit % (kCount == 64 ? 8 : 4) / 2 * 16 + bit % 32 / 8 * 4 + second * 2 + bit % 2;
@@ -135,7 +135,7 @@ __device__ __forceinline__ void find_rows(const AttentionLists &p, const Step *s
     }
 }
 
-/* What decides as a rule. It is loaded before it is needed, as loads from shared memory are slow beside products. */
+/* What usually decides. It is loaded before it is needed, since loads from shared memory are slow beside products. */
 struct Glance {
     uint32_t flags; /* of the step */
     int32_t block;  /* of the row's line, in the first slot; only if there are several lines */
@@ -184,10 +184,10 @@ __device__ __forceinline__ Sight find_seen(const AttentionLists &p, const Step *
 }
 
 /* Sets the scores that do not count to -infinity. The compiler moves seven bits of a byte to predicates at once (R2P); the
- * eighth of all bytes are brought together, as tests of one bit wait for each other. */
+ * eighth bits of all bytes are gathered, since tests of single bits wait for each other. */
 template <int kCount>
 __device__ __forceinline__ void hide(const uint32_t (&seen)[kCount / 32], float (&s)[kCount]) {
-    const float infinity = __uint_as_float(threadIdx.x) - INFINITY; /* -infinity, not known to the compiler */
+    const float infinity = __uint_as_float(threadIdx.x) - INFINITY; /* -infinity, hidden from the compiler */
     uint32_t eighths = 0;
 #pragma unroll
     for (int w = 0; w < kCount / 32; w++)

@@ -96,8 +96,8 @@ __device__ __forceinline__ void add_offsets(const tartan_cuda_sweep &s, int whic
 
 /* ---- Bits of the elements of a thread ---- */
 
-/* Elements of 8 bytes have two words each, of 4 bytes one. Those of 2 bytes have one each if they were moved one by one, else half
- * a word. */
+/* Elements of 8 bytes have two words each, elements of 4 bytes one. Elements of 2 bytes have a word each if they were moved one by
+ * one, else half a word. */
 struct Bits {
     uint32_t word[8];
 };
@@ -153,8 +153,8 @@ __device__ __forceinline__ uint2 get_bits(const Bits &bits, int bytes, int i) {
     return make_uint2(i % 2 == 0 ? w[i / 2] & 0xffff : w[i / 2] >> 16, 0);
 }
 
-/* Loads group g, or with AT_ONCE both, of which the first element is at `at`. GATHERS: some arrays of the sweep are gathered, which takes
- * registers that kernels for others have better uses for. */
+/* Loads group g, or with AT_ONCE both groups; the first element is at `at`. GATHERS: some arrays of the sweep are gathered, which takes
+ * registers that other kernels have better uses for. */
 template <bool GATHERS = false>
 __device__ __forceinline__ void load_group(const tartan_cuda_swept &a, int bytes, Access access, int g,
                                            int64_t at, Bits &bits) {

@@ -15,7 +15,7 @@ constexpr int THREADS = 256, STEPS = 4, SIDE = 32, LINES = THREADS / SIDE;
 struct move {
     side to, from;
     bool transposed;
-    /* Of a stored block of `from`: blocks of different sizes take the room of the largest, which a slice may lack. */
+    /* From one stored block of `from` to the next: with blocks of different sizes, the largest block of a slice may be smaller. */
     int32_t from_elements;
     const int64_t *to_ids, *from_ids;
     int64_t count; /* of the lists */

@@ -41,7 +41,7 @@ struct Values {
 struct Place {
     int64_t head, row;    /* row of the matrix */
     int32_t inside;       /* row of the block */
-    int32_t here, number; /* row of the CTA, and the thread's number among those of the row */
+    int32_t here, number; /* row of the CTA, and the thread's number in the row */
     int64_t begin;        /* first block of the row */
     int32_t count;        /* blocks of the row; 0 if the thread has nothing to do */
     bool exists;          /* the row */
@@ -149,7 +149,7 @@ inline tartan_status lines_of(const char *function, tartan_cuda_queue *queue, co
     l.units = l.block_cols / width;
     const int64_t lines = s->heads * l.grid_rows, bytes = tartan_cuda_bytes_of(first.dtype);
     if (l.by_row) {
-        /* So many rows that threads can keep them, but of a block at least whole sectors of memory. */
+        /* As many rows as threads can keep, but at least so many that a block's are whole sectors of memory. */
         const double mean = (double)layout->blocks / (double)lines * l.units + 1;
         const int64_t least = 128 / (l.block_cols * bytes) + 1, most = kThreads / l.units;
         int64_t chunk = (int64_t)((double)kThreads * kept / mean);

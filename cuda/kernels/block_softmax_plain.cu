@@ -17,7 +17,7 @@ struct Args {
     double scale;
     bool causal;
     int64_t query_offset, causal_from;
-    tartan_cuda_block_mask mask; /* of no words_of: none */
+    tartan_cuda_block_mask mask; /* without words_of: no mask */
     int32_t row_words;
     void *lse;
     int64_t lse_head, lse_row;
@@ -94,7 +94,7 @@ __device__ __forceinline__ void each_other(const Args &a, const Place &x, Walk w
 template <typename S, int V, bool kChecked>
 __device__ __forceinline__ void store(const Args &a, const Place &x, const Walk &w, int64_t limit, S inverse,
                                       const S (&weights)[V]) {
-    const bool broken = kChecked && inverse != inverse; /* then 0 times it is no 0 */
+    const bool broken = kChecked && inverse != inverse; /* then 0 times it is not 0 */
     const uint32_t seen = broken ? seen_of<V, kChecked>(a, x, w, limit) : (1u << V) - 1;
     const int32_t count = kChecked ? __popc(before<V>(a.l, x, w, a.l.cols)) : V;
     S values[V];

@@ -66,7 +66,7 @@ __device__ __forceinline__ int32_t find_position(const Walk &a, int64_t number,
                       e.line[2][where[2]]];
 }
 
-/* V neighbours, or one element: those of dtype T or f32. */
+/* V neighbours, or one element, of dtype T or f32. */
 template <typename T, int V, typename S>
 __device__ __forceinline__ void read_values(const tartan_cuda_walked &a, int64_t at, S (&out)[V]) {
     if (sizeof(T) == 2 && a.dtype == TARTAN_F32) {
@@ -124,7 +124,7 @@ __device__ __forceinline__ void factors_of(const Walk &a, int32_t edge_class, in
     }
 }
 
-/* Products and sums that are rounded each, as on the CPU. */
+/* Products and sums, each of them rounded, as on the CPU. */
 __device__ __forceinline__ float product_of(float a, float b) {
     return __fmul_rn(a, b);
 }

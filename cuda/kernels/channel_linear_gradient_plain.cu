@@ -19,7 +19,7 @@ struct Args {
     tartan_cuda_channel_gradient gain_grad, bias_grad;
 };
 
-/* The gradients of V elements: writes those of x, adds to the terms of the sums. */
+/* The gradients of V elements: writes x's, adds to the terms of the sums. */
 template <typename T, int V, typename S>
 __device__ __forceinline__ void differentiate(const Walk &a, const int64_t (&at)[TARTAN_CUDA_WALKED],
                                               int64_t channel, const S (&gain)[V], const S (&bias)[V],

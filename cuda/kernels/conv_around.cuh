@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0
- * The small kernels before and after that of conv_wgmma.cu. */
+ * The small kernels that run before and after the kernel of conv_wgmma.cu. */
 #ifndef TARTAN_CUDA_CONV_AROUND_CUH
 #define TARTAN_CUDA_CONV_AROUND_CUH
 
@@ -22,8 +22,8 @@ __global__ void __launch_bounds__(kConvPackThreads)
     conv_pack(const int32_t *sources, int64_t count, const uint16_t *values, int32_t to_stride,
               int32_t from_stride, uint4 *packed, uint32_t windows_from, const __grid_constant__ Windows w,
               int32_t *windows_at) {
-    /* Of an item: its 8 slots `eight`, the half of its channels, and a slot or a channel of these. Neighbours in memory are
-     * neighbouring threads. */
+    /* A place in an item: its 8 slots `eight`, the half of its channels, and a slot or a channel in these. Neighbouring
+     * threads take neighbours in memory. */
     constexpr int32_t kItem = 8 * TARTAN_CUDA_CONV_SOURCES;
     __shared__ __align__(16) uint16_t rooms[kConvPackThreads / kItem][2][8][TARTAN_CUDA_CONV_GROUP];
     const bool slots_first = from_stride != 1;

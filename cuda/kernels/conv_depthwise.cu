@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0
  * Depthwise convolution and its gradient with respect to the image: filters of single elements that join each slot of a piece with
  * the same slot of another one. A thread has a piece of the result at a few neighbouring positions; every product is one fma of what
- * it loads, 16 bytes at a time. Lists are those of conv_pieces.h, for groups of one piece. */
+ * it loads, 16 bytes at a time. Lists are as in conv_pieces.h, for groups of one piece. */
 #include "kernels/conv_depthwise.cuh"
 #include "kernels/conv_pieces_places.cuh"
 
@@ -55,7 +55,7 @@ __device__ __forceinline__ void load_pixel(const char *at, tartan_cuda_sum<T> (&
     for (int i = 0; i < 16 / (int)sizeof(T); i++) pixel[i] = tartan_cuda_to<tartan_cuda_sum<T>>(x[i]);
 }
 
-/* Pieces [first, end), each at all positions, of which `spots` are those of `from` that pieces shift. */
+/* Pieces [first, end), each at all positions; `spots` are the positions of `from` that pieces shift. */
 template <typename T, bool kFull>
 __device__ __forceinline__ void add_pieces(const Args &a, const int4 (&spots)[kEach], const uint32_t *stored,
                                            int32_t first, int32_t end, Sums<T> &sums) {
@@ -112,7 +112,7 @@ __device__ __forceinline__ void add_rows(const Args &a, int4 spot, int32_t step,
         bool follows = true;
         while (follows) {
 #pragma unroll
-            for (int turn = 0; turn < kEach; turn++) { /* pixel `turn` + j is that of position j */
+            for (int turn = 0; turn < kEach; turn++) { /* pixel `turn` + j is for position j */
                 load((turn + kEach - 1) % kEach);
                 const uint32_t has = kFull ? ~0u : stored[e];
                 alignas(16) S weights[kSlots];
@@ -154,7 +154,7 @@ __device__ __forceinline__ void store_sums(const Args &a, int64_t to, const Posi
         if (i < slots) conv_put<T>(a.last, a.p.to.data, a.p.to.dtype, to + i * a.p.to.channel, sums[i]);
 }
 
-/* kFull: all slots of all pieces have a weight, else `stored` says which. kRows: add_rows is right. */
+/* kFull: all slots of all pieces have a weight, else `stored` says which. kRows: add_rows applies. */
 template <typename T, bool kFull, bool kRows>
 __global__ void __launch_bounds__(kThreads, 2)
     multiply(const __grid_constant__ Args a, int32_t lanes, const uint32_t *stored) {
@@ -175,7 +175,7 @@ __global__ void __launch_bounds__(kThreads, 2)
     lattice.size[2] = (width + kEach - 1) / kEach;
     Walk base = begin_walk(lattice, a.restricted ? 0 : (uint32_t)number);
     base.at[2] *= kEach;
-    /* Taps of a gradient go the other way, so do its positions. */
+    /* Taps of a gradient go the other way, and so do its positions. */
     const int32_t step = kRows && a.p.adjoint ? -1 : 1;
     if (step < 0) base.at[2] += kEach - 1;
     const auto stand = [&](Walk &w, int j) { /* at position j */

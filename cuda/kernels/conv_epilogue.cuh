@@ -39,7 +39,7 @@ __device__ __forceinline__ S conv_finish(const ConvEpilogue &e, int32_t edge_cla
     return e.relu && sum < 0 ? (S)0 : sum;
 }
 
-/* Writes y to element `at` of `data`, whose dtype is that of T or f32. */
+/* Writes y to element `at` of `data`, whose dtype is T's or f32. */
 template <typename T, typename S>
 __device__ __forceinline__ void conv_put(const ConvEpilogue &e, void *data, int32_t dtype, int64_t at, S y) {
     tartan_cuda_combine_at<T>(data, dtype, at, (S)1, y, e.add ? (S)1 : (S)0);

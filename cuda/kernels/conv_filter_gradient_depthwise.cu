@@ -97,7 +97,7 @@ __global__ void __launch_bounds__(kThreads, 2)
 
 constexpr int kWeights = 8, kAdders = kThreads / kWeights; /* of a CTA; of a weight */
 
-/* Adds up the shares of each weight, every kAdders-th by one thread, and these sums in their order, and writes it. */
+/* Adds up the shares of each weight and writes it: a thread adds every kAdders-th share, then these sums are added in order. */
 template <typename T> __global__ void __launch_bounds__(kThreads) add_shares(const __grid_constant__ Args a) {
     using S = tartan_cuda_sum<T>;
     __shared__ S room[kAdders][kWeights];

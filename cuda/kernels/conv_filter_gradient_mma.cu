@@ -74,7 +74,7 @@ tartan_status tartan_cuda_conv_filter_gradient_mma(const char *function, tartan_
     PASS(tartan_cuda_index_get_rows(function, queue, p.layout, false, &g.rows));
     const bool listed = p.active.layout != nullptr && !p.active_in;
     const bool turns_in = p.active_in || !is_loadable(p.in), turns_out = !is_loadable(p.out);
-    /* Of the tiles, those that a window meets. */
+    /* The tiles that a window meets. */
     const double share = listed ? (double)p.active.layout->blocks / ((double)p.active.layout->shape.heads *
                                                                      (double)p.active.layout->grid_rows *
                                                                      (double)p.active.layout->grid_cols)

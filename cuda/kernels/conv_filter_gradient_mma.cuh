@@ -51,8 +51,8 @@ __device__ __forceinline__ void fill_lists(const Problem &g, const Shared &s) {
     }
 }
 
-/* What a thread loads of each tile: one piece, at every so many pixels; `pieces` rounded up to a power of 2 share the
- * threads. */
+/* What a thread loads of each tile: one piece, at regular distances in pixels. `pieces`, rounded up to a power of 2,
+ * share the threads. */
 struct Loader {
     int32_t first, step; /* pixels; first is past all of them if the thread has no piece */
     int32_t channel, shift[TARTAN_I_DIMS];

@@ -31,8 +31,8 @@ inline tartan_status piece_lists_of(const char *function, tartan_cuda_queue *que
     return TARTAN_OK;
 }
 
-/* Lets a kernel have its shared memory, and leaves what `ctas` of them do not need on an SM to L1, through which pieces of less than
- * 16 bytes come. `fixed`: static shared memory. */
+/* Lets a kernel have its shared memory, and leaves to L1 what `ctas` CTAs do not need of an SM's, since pieces of less than 16 bytes
+ * come through L1. `fixed`: static shared memory. */
 inline tartan_status share_with_l1(const char *function, const void *kernel, int ctas, int dynamic,
                                    int fixed) {
     constexpr int kOwn = 1024,
@@ -52,7 +52,7 @@ inline int64_t aligned(int64_t bytes) {
     return (bytes + 255) / 256 * 256;
 }
 
-/* So many pieces the lanes of a warp divide in kernels whose threads have a piece each: a power of 2. */
+/* How many pieces the lanes of a warp share in kernels whose threads have a piece each: a power of 2. */
 inline int32_t lanes_for(int32_t pieces) {
     int32_t lanes = 1;
     while (lanes < pieces && lanes < 32) lanes *= 2;
@@ -71,7 +71,7 @@ struct PieceImage {
     __device__ __forceinline__ int32_t offset(int4 at) const {
         return at.x * step[0] + at.y * step[1] + at.z * step[2];
     }
-    /* Whether a position that is shifted is in the image; far from it sums wrap around, and still are not. */
+    /* Whether a shifted position is in the image. Far outside, sums wrap around, but are still outside. */
     __device__ __forceinline__ bool has(int4 at, int4 shift) const {
         /* Without branches. */
         return ((uint32_t)at.x + (uint32_t)shift.x < size[0]) &

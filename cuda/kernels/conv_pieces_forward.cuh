@@ -246,7 +246,7 @@ template <> struct Costs<F64Products> {
     static constexpr tartan_cuda_conv_piece_costs kOf = {4, {60, 90, 160, 0}, 300};
 };
 
-/* Those of the groups whose stages a CTA of the chip can have. */
+/* Leaves only the groups whose stages fit in a CTA of the chip. */
 template <class Products, int kGroup>
 void leave_out_large(const tartan_cuda_chip &chip, tartan_cuda_conv_piece_costs *costs, int at) {
     if (Form<Products, kGroup>::kShared + (int64_t)sizeof(Places) <= chip.shared_bytes) return;

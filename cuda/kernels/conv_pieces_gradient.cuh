@@ -100,7 +100,7 @@ __global__ void __launch_bounds__(kThreads, Form<Products, kGroup>::kCtas)
         } else {
             multiply_inner<Products, F>(x, x + F::kDepth * F::kPitchX, row, col, sums);
         }
-        find_spots(round + F::kStages, at); /* those of this round have been used */
+        find_spots(round + F::kStages, at); /* this round's have been used */
         step_stage(at);
     }
     copies_wait<0>();
@@ -181,7 +181,7 @@ template <class Products> __global__ void __launch_bounds__(256) add_shares(cons
 
 /* ---- The launch ---- */
 
-/* So many shares that all SMs are busy a few times over, but none is short, and their sums stay small. */
+/* Enough shares to keep all SMs busy a few times over, but none of them short, and with small sums. */
 inline int32_t splits_of(const Args &a, int64_t jobs, int32_t processors, int32_t depth, int64_t sum_bytes) {
     int64_t splits = (8ll * processors + jobs - 1) / jobs;
     const int64_t longest = a.positions / (8 * depth) + 1, room = (128ll << 20) / (sum_bytes + 1) + 1;
@@ -225,7 +225,7 @@ template <> struct Costs<F64Products> {
     static constexpr tartan_cuda_conv_piece_costs kOf = {8, {60, 90, 160, 0}, 0};
 };
 
-/* Those of the groups whose stages a CTA of the chip can have. */
+/* Leaves only the groups whose stages fit in a CTA of the chip. */
 template <class Products, int kGroup>
 void leave_out_large(const tartan_cuda_chip &chip, tartan_cuda_conv_piece_costs *costs, int at) {
     using F = Form<Products, kGroup>;

@@ -14,8 +14,7 @@ constexpr int kThreads = TARTAN_CUDA_PIECES_THREADS, kRow = TARTAN_CUDA_PIECES_R
 struct Args {
     tartan_cuda_conv_filter_gradient p;
     PieceLists list;
-    PieceImage in,
-        out; /* images or copies of them whose channels are slots; those of `out` by groups, at out_pitch */
+    PieceImage in, out; /* images or copies of them whose channels are slots; `out` by groups, at out_pitch */
     int64_t out_pitch, out_slots;
     int32_t out_piece, stride[TARTAN_I_DIMS];
     int32_t out_bytes; /* of a piece of y */
@@ -23,7 +22,7 @@ struct Args {
     tartan_cuda_channel_lists row_channels, col_channels;
     Windows windows;
     bool restricted;          /* to the windows of y, which do not overlap */
-    int64_t positions, share; /* all, those of a share */
+    int64_t positions, share; /* all; of a share */
     int32_t splits, steps;    /* shares; steps of all lists */
     int32_t weights;          /* stored */
     void *sums;               /* [splits][steps][columns of a step][width] */

@@ -32,8 +32,8 @@ template <class Products, int kGroup_> struct Form {
     static constexpr int kShared = kStages * kStage > kResults ? kStages *kStage : kResults;
 };
 
-/* Which fragments of 16 positions and 8 slots a warp has. With wgmma a warp has 16 positions, else warps divide the positions, and
- * from 32 slots on those in two. */
+/* Which fragments of 16 positions and 8 slots a warp has. With wgmma a warp has 16 positions; else warps divide the positions and,
+ * from 32 slots on, halve the slots. */
 template <class Products, int kGroup> struct Warps {
 #ifdef __CUDA_ARCH_FEAT_SM90_ALL
     static constexpr bool kByWarpgroups = kWarpgroups<Products, kGroup>;
@@ -45,7 +45,7 @@ template <class Products, int kGroup> struct Warps {
     static constexpr int kSums = 4 * kRows * kCols; /* of a thread: [kRows][kCols][4] */
 };
 
-/* Where a thread's copies go: one piece of every so many rows, which are alike by 8, as the swizzle is. */
+/* Where a thread's copies go: one piece in rows at a fixed distance, a multiple of 8, with which the swizzle repeats. */
 template <int kBytes> struct PixelCopies {
     static constexpr int kPieces = kRow / kBytes, kApart = kThreads / kPieces, kEach = kPositions / kApart;
     static_assert(kApart % 8 == 0, "the swizzle of a row is that of its number by 8");
@@ -146,7 +146,7 @@ __device__ __forceinline__ void load_cols(uint32_t from, uint32_t lane_at, int r
 
 /* ---- The products of a step ---- */
 
-/* By mma.sync. `to`: the thread's sums, or those of the step that are then added to them. */
+/* By mma.sync. `to`: the thread's sums, or the step's, which are then added to them. */
 template <class Products, int kGroup>
 __device__ __forceinline__ void
 multiply_by_warps(uint32_t pixels, uint32_t weights, int row, int col,

@@ -46,7 +46,7 @@ struct ConvProblem {
     uint32_t units; /* of all images or windows; of a dynamic layout, of its capacity */
     uint32_t panel; /* tiles of pixels that all groups compute before they go on */
     uint32_t depth; /* planes of an image */
-    int32_t stride[TARTAN_I_DIMS], base[TARTAN_I_DIMS]; /* from a pixel to those of its first tap */
+    int32_t stride[TARTAN_I_DIMS], base[TARTAN_I_DIMS]; /* from a pixel to the pixels of its first tap */
     uint32_t stage_boxed;                               /* bytes that the boxes of a stage write */
     int32_t size[TARTAN_I_DIMS];                        /* of `to` */
     bool alone;                                         /* pixels do not depend on the kernel before, */
@@ -95,7 +95,7 @@ struct ConvRing {
     __device__ uint32_t read(uint32_t tile) const { return posted(tile) + 8; }
     /* A team may go on: the other one has all that its last step needs. */
     __device__ uint32_t turn(uint32_t team) const { return posted(kConvTiles) + 8 * team; }
-    /* The results of a tile are in shared memory; those of a team's tile have left it. */
+    /* The results of a tile are in shared memory; the results of a team's tile have left it. */
     __device__ uint32_t staged() const { return posted(kConvTiles + 1); }
     __device__ uint32_t drained(uint32_t team) const { return posted(kConvTiles + 2) + 8 * team; }
     __device__ volatile ConvTile *tile(uint32_t tile) const {
@@ -182,7 +182,7 @@ struct ConvWork {
     ConvUnit unit;
 };
 
-/* Of a step: a lane has where the pixels of its item begin, and all have the rest. */
+/* A step: each lane knows where the pixels of its item begin, and all lanes know the rest. */
 struct ConvWords {
     uint32_t start, marks;
     uint4 boxes[2];
@@ -250,7 +250,7 @@ __device__ __forceinline__ void load_pixels(const ConvProblem &p, const ConvRing
     const auto next_number = [&]() { return lane == 0 ? next_tile_number(p.counters) : 0; };
     ConvWork now = find_work<kUnits>(p, units, tiles, blockIdx.x);
     post_work<kUnits>(ring, board, now, stage, steps);
-    if (!p.alone) wait_for_kernels_before(); /* not earlier: the first look-ups read tables alone */
+    if (!p.alone) wait_for_kernels_before(); /* not earlier: the first look-ups only read tables */
     int32_t number = __shfl_sync(~0u, next_number(), 0);
     while (now.group >= 0) {
         steps += (uint32_t)now.steps;
@@ -267,7 +267,7 @@ __device__ __forceinline__ void load_pixels(const ConvProblem &p, const ConvRing
             barrier_wait(ring.empty(stage.at), stage.parity ^ 1);
             if (lane == 0) barrier_expect(ring.full(stage.at), p.stage_boxed);
             __syncwarp();
-            /* Of a unit that does not exist, pixels outside of the images are loaded: zeros. */
+            /* For a unit that does not exist, pixels outside the images are loaded, which are zeros. */
             if (loads)
                 tensor_load_5d(ring.pixels(f, stage.at) + (uint32_t)(lane * f.unit_bytes), map,
                                ring.full(stage.at), c, w, h, d, now.unit.image);
@@ -293,8 +293,9 @@ __device__ __forceinline__ void load_boxes(const ConvWords &words, uint32_t to, 
                        (int32_t)(boxes[i] % TARTAN_CUDA_CONV_BOX_PARTS));
 }
 
-/* By a warp, which also translates the steps, so that the loop of those who multiply is short: where the pixels of an item begin
- * becomes the lower half of a descriptor. A lane has an item, since this loop, too, must be shorter than a step's products. */
+/* By a warp, which also translates the steps to keep the loop of the multiplying warps short: the place where an item's pixels
+ * begin becomes the lower half of a descriptor. A lane has an item, since this loop, too, must be shorter than a step's
+ * products. */
 __device__ __forceinline__ void load_weights(const ConvProblem &p, const ConvRing &ring,
                                              const CUtensorMap *map) {
     const tartan_cuda_conv_form &f = p.form;

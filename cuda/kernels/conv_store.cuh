@@ -116,8 +116,8 @@ template <Factor kFactor> __device__ __forceinline__ uint32_t pack_pair(float lo
     }
 }
 
-/* Finds sums that are not finite: x * 0 is NaN then. Those of bf16 are looked at two at a time, once they are rounded; of f16,
- * whose range is small, before. */
+/* Finds sums that are not finite: x * 0 is NaN then. For bf16, they are checked two at a time after rounding; for f16, whose
+ * range is small, before. */
 template <Factor kFactor> struct ConvProbe {
     float sums[2] = {0, 0};
     __nv_bfloat162 pairs[2] = {__floats2bfloat162_rn(0, 0), __floats2bfloat162_rn(0, 0)};
@@ -136,9 +136,9 @@ template <Factor kFactor> struct ConvProbe {
     }
 };
 
-/* A warp's 16 channels of a unit, through shared memory, so that whole sectors of 16 channels are written: two rows at a time,
- * of which the next ones are put down while these are read. kAsTheyAre: without gain, bias and ReLU. Returns whether a sum is
- * not finite. */
+/* A warp's 16 channels of a unit, through shared memory, so that whole sectors of 16 channels are written: two rows at a time;
+ * the next two are written while these are read. kAsTheyAre: without gain, bias and ReLU. Returns whether a sum is not
+ * finite. */
 template <Factor kFactor, int kRows, bool kAsTheyAre>
 __device__ __forceinline__ bool store_halves(const ConvProblem &p, const ConvUnit &u, uint32_t room,
                                              int32_t channel, const float (&d)[4 * kRows]) {
@@ -266,8 +266,8 @@ __device__ __forceinline__ void store_blank(const ConvProblem &p, const ConvUnit
     }
 }
 
-/* The results of groups without blocks. By a warp that has nothing else to do. Alone it waits for each of its instructions, so
- * that what takes many of them, finding units, is done for 32 units at once. */
+/* The results of groups without blocks. By a warp that has nothing else to do. A single warp waits for each of its
+ * instructions, so finding units, which takes many, is done for 32 units at once. */
 template <Factor kFactor> __device__ __forceinline__ void store_blanks(const ConvProblem &p) {
     const uint32_t busy = (uint32_t)p.lists.busy, blanks = (uint32_t)p.lists.groups - busy;
     if (blanks == 0) return;

@@ -19,7 +19,8 @@ struct TurnedSlots {
 
 namespace {
 
-/* Both kernels copy an image of any dtype and strides to [images][d][h][w][slots], zeros where no slot or no active position is. */
+/* Both kernels copy an image of any dtype and strides to [images][d][h][w][slots], with zeros where there is no slot or no active
+ * position. */
 
 constexpr int kTurnThreads = 256;
 
@@ -43,8 +44,8 @@ __device__ __forceinline__ void store_piece(T *to, const T (&values)[16 / sizeof
         *(uint32_t *)to = *(const uint32_t *)values;
 }
 
-/* A thread copies a piece, neighbours what are neighbours in the image: for few channels, or where channels are neighbours in the
- * image, too. */
+/* A thread copies a piece; neighbouring threads copy neighbours in the image. For few channels, or where channels are neighbours
+ * in the image, too. */
 template <typename T>
 __global__ void __launch_bounds__(kTurnThreads)
     conv_copy(const __grid_constant__ tartan_cuda_image from, const __grid_constant__ TurnedSlots s,

@@ -2,10 +2,10 @@
  * Convolution on Hopper's tensor cores, as products without im2col, in tiles of 64 output channels x 256 pixels. A CTA has
  * two warpgroups that take tiles in turns: one multiplies while the other stores its results; a third one loads for both. The
  * pixels of a tile are loaded once for all taps, as boxes with a halo: 8 neighbouring pixels of a row are what a matrix
- * descriptor calls 8 rows, and a tap is another start address in the same box (also where it is swizzled, since the
- * swizzle is one of addresses). conv_steps.h has the order of work.
+ * descriptor calls 8 rows, and a tap is another start address in the same box (also where it is swizzled, since the swizzle
+ * depends on addresses). conv_steps.h has the order of work.
  *
- * The 64 channels are those of all block rows in them: a block that one of them lacks is packed as zeros. So what limits the
+ * The 64 channels belong to all block rows in them: a block that one of them lacks is packed as zeros. So what limits the
  * kernel is the share of stored blocks in the merged list, beside the tensor cores themselves and, for short lists, the
  * stores. docs/lab/convolution_gpu.md has the figures. */
 #include "kernels/conv_wgmma.cuh"
@@ -32,8 +32,8 @@ ConvKernel kernel_of(int32_t dtype, bool slots_first, const tartan_cuda_conv_for
     return slots_first ? kernel_of<Factor::bf16, 1>(f) : kernel_of<Factor::bf16, 0>(f);
 }
 
-/* Pixels as [image][d][h][w][channel], of which a box has the channels in `span` bytes and, of its rows and columns, every
- * `step`-th. The stride of a dimension of length 1 may be any. */
+/* Pixels as [image][d][h][w][channel]. A box has the channels in `span` bytes, and every `step`-th row and column. The
+ * stride of a dimension of length 1 may be any. */
 struct Box {
     int32_t span, rows, cols, row_step, col_step;
 };
@@ -120,7 +120,7 @@ void describe_results(const tartan_cuda_conv *p, float *sums, ConvProblem *g) {
     g->as_they_are = g->gain == nullptr && g->bias == nullptr && !g->relu;
 }
 
-/* Whether windows are numbered in the call: those of a dynamic layout. */
+/* Whether the call numbers the windows, as it does for a dynamic layout. */
 bool number_windows(const tartan_cuda_conv *p) {
     return p->active.layout != nullptr && !p->active_from && p->active.dynamic;
 }

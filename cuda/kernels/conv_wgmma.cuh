@@ -9,8 +9,8 @@ namespace tartan_cuda {
 
 namespace {
 
-/* Products of a step take 896 cycles and more; the instructions between them, whose latencies are those of a busy shared
- * memory, must not. */
+/* Products of a step take 896 cycles and more; the instructions between them must take less, although shared memory is
+ * busy and slow. */
 template <Factor kFactor, int kUnits, int kRows, int kA>
 __device__ __forceinline__ void multiply(const ConvProblem &p, const ConvRing &ring) {
     using T = std::conditional_t<kFactor == Factor::f16, __half, __nv_bfloat16>;
@@ -34,12 +34,12 @@ __device__ __forceinline__ void multiply(const ConvProblem &p, const ConvRing &r
         if (group < 0) return;
         ended.at = full.at = tile->stage, full.parity = tile->stage_parity;
         step.at = tile->step, step.parity = tile->step_parity;
-        /* Before its turn a team may not even wait: what it waits for could be more than a lap of the rings ahead. */
+        /* Before its turn a team must not even wait: what it waits for could be more than a lap of the rings ahead. */
         barrier_wait(ring.turn(team), turn);
         turn ^= 1;
         float d[kUnits][4 * kRows];
         uint32_t released = 0, ends = 0;
-        /* Each lane releases the words that it read, and with them the weights; any lane a stage that ends. */
+        /* Each lane releases the words that it read, and with them the weights; one lane releases a stage that ends. */
         const auto release = [&]() {
             uint32_t at = ended.at + lane;
             if (at >= stages) at -= stages;

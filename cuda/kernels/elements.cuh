@@ -88,7 +88,7 @@ template <int COUNT> __device__ __forceinline__ int existing(const side &s, int6
     return left < COUNT ? left : COUNT;
 }
 
-/* Where the pack begins in block `id` of an operand, in elements; its block order is that of `s`, or COUNT is 1. */
+/* Where the pack begins in block `id` of an operand, in elements; the operand has the block order of `s`, or COUNT is 1. */
 template <int COUNT>
 __device__ __forceinline__ int64_t offset_of(const side &s, const operand &o, int64_t id, const place &p) {
     const int64_t block = id * (s.block_rows * s.block_cols);

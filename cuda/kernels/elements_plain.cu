@@ -11,7 +11,7 @@ constexpr int THREADS = 256;
 struct work {
     int64_t count;
     double alpha;
-    operand from, to; /* of no values where there is no such matrix */
+    operand from, to; /* without values if there is no such matrix */
     const int64_t *sources, *targets;
     double *numbers;
 };

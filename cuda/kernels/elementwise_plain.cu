@@ -37,7 +37,7 @@ __device__ __forceinline__ double scalar_at(const line_scalars &s, int64_t head,
     return s.dtype == TARTAN_F64 ? ((const double *)s.data)[at] : (double)((const float *)s.data)[at];
 }
 
-/* The row's factor first, then that of the column. */
+/* The row's factor first, then the column's. */
 template <int COUNT>
 __device__ __forceinline__ void scale(const work &p, int64_t id, const place &at, int count,
                                       double (&x)[COUNT]) {
@@ -57,7 +57,7 @@ __device__ __forceinline__ void scale(const work &p, int64_t id, const place &at
 
 /* ---- One pack ---- */
 
-/* Bits as they are, of elements of equal size; padding becomes zero. */
+/* Copies bits between elements of equal size; padding becomes zero. */
 template <int COUNT>
 __device__ __forceinline__ void move(void *to, int64_t to_at, const void *from, int64_t from_at,
                                      int32_t dtype, int count) {

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0
- * Rows of a table by their indices, and the gradient of the table. For the gradient, indices are sorted with their places, in an order
- * that equal ones keep; then threads add up the places of each row, from the first to the last, or those of rows that have many in parts. */
+ * Rows of a table by their indices, and the gradient of the table. For the gradient, a stable sort orders indices with their places; then
+ * threads add up the places of each row from first to last, or in parts if there are many. */
 #include <cub/device/device_radix_sort.cuh>
 
 #include "backend/operation.h"
@@ -79,7 +79,7 @@ struct lines {
 
 /* ---- Rows ---- */
 
-/* Threads of a CTA are `across` for each of some lines. WIDE: lines are moved 16 bytes at a time, n counts these. */
+/* A CTA has `across` threads for each of several lines. WIDE: lines are moved 16 bytes at a time, and n counts these. */
 template <bool WIDE>
 __global__ void __launch_bounds__(THREADS)
     take(const __grid_constant__ places p, const lines table, const lines y, int64_t n, int32_t across) {

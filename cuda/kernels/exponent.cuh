@@ -17,7 +17,7 @@ template <bool SHORT = false> __device__ __forceinline__ double exponential(doub
     return exp(x);
 }
 
-/* x scale - shift, exactly 0 where shift is x scale as it was rounded: the largest number of a line. */
+/* x scale - shift; exactly 0 where shift is the rounded x scale, as for the largest number of a line. */
 __device__ __forceinline__ float exponent(float x, float scale, float shift) {
     return __fmul_rn(x, scale) - shift;
 }

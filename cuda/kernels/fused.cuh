@@ -36,7 +36,7 @@ __device__ __forceinline__ S number_of(const Words &words, int which) {
     return (S)(radius * (which == 0 ? cosine : sine));
 }
 
-/* The same of all that a counter has. */
+/* The same for all numbers of a counter. */
 template <tartan_i_draw DRAW>
 constexpr int PER_COUNTER = DRAW == TARTAN_I_DRAW_KEPT || DRAW == TARTAN_I_DRAW_WORD ? 4 : 2;
 template <tartan_i_draw DRAW, typename S>
@@ -62,7 +62,7 @@ __device__ __forceinline__ S one_of(const S (&x)[N], const S (&after)[N], int be
     return found;
 }
 
-/* Numbers that share no counter. A function, so that others need not hold its registers. */
+/* Numbers that share no counter. A function of its own, so that other code need not hold its registers. */
 template <tartan_i_draw DRAW, typename S>
 __device__ __noinline__ void draw_apart(const Drawing &of, uint64_t first, int64_t step, int count, S *out) {
     constexpr int N = PER_COUNTER<DRAW>;
@@ -135,9 +135,9 @@ __device__ __forceinline__ void each_constant(std::integer_sequence<int, K...>, 
     (f(Constant<K>()), ...);
 }
 
-/* INPUTS operands have the parts x[0], x[1], ..., and OUTPUTS operands those of y; the sweep has the operands, and the places of random
- * numbers between the two if something is DRAWN. Numbers of operands and parts are constants wherever they are used, since arrays with
- * other indices would not be kept in registers. */
+/* INPUTS operands have the parts x[0], x[1], ..., and OUTPUTS operands the parts of y. The sweep has the inputs, the places of random
+ * numbers if any are DRAWN, then the outputs. Operands and parts are numbered by constants, since arrays with other indices would not
+ * be kept in registers. */
 #define FUSED(name, in, drawn, out, ...)                                                                     \
     struct fused_##name {                                                                                    \
         static constexpr tartan_i_draw DRAW = TARTAN_I_DRAW_##drawn;                                         \
@@ -182,8 +182,8 @@ __device__ __forceinline__ int64_t number_at(const tartan_cuda_swept &numbers, i
     return ((int64_t)numbers.data - TARTAN_CUDA_NUMBERS_AT) / bytes;
 }
 
-/* f(operand, part of all) for the parts of F's operands from FIRST on, COUNT operands, as constants: the number of the operand, of its
- * part, and of this part among those of all. */
+/* f(operand, part, part of all) for the parts of COUNT operands of F from FIRST on, as constants: the number of the operand, the
+ * part's number in it, and its number among the parts of all operands. */
 template <class F, int FIRST, int COUNT, typename G> __device__ __forceinline__ void each_part(G f) {
     each_constant(std::make_integer_sequence<int, COUNT>(), [&](auto operand) {
         constexpr int k = FIRST + decltype(operand)::value;
@@ -276,7 +276,7 @@ __global__ void __launch_bounds__(THREADS, F::CTAS)
     }
 }
 
-/* The same on lines of one dtype; of rows that draw, those across which numbers follow one another. */
+/* The same on lines of one dtype; for rows that draw, on lines across which the numbers follow one another. */
 template <class F, typename T>
 constexpr int LINES_OF_FUSED = F::DRAWN     ? PER_COUNTER<F::DRAW>
                                : F::ALL > 8 ? 1
@@ -323,7 +323,7 @@ __global__ void __launch_bounds__(THREADS)
     });
 }
 
-/* Whether it is for these: what is drawn has no memory, so its steps don't decide about lines. */
+/* Whether it applies: what is drawn has no memory, so its steps don't decide about lines. */
 template <class F> bool are_fused_lines(const tartan_cuda_sweep &s, int32_t dtype) {
     if constexpr (!F::DRAWN) {
         return are_lines(s, dtype);
@@ -354,7 +354,7 @@ tartan_status launch_fused(const char *function, tartan_cuda_queue *queue, const
                                               tartan_cuda_grid((lines.threads + THREADS - 1) / THREADS),
                                               dim3(THREADS), s, of, lines);
                 } else {
-                    return TARTAN_OK; /* sums of S are of these dtypes alone */
+                    return TARTAN_OK; /* no other dtypes are summed in S */
                 }
             });
     }

@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0
  * What the products of blocks of any size on tensor cores share. A CTA computes up to 64 rows times 128 columns, a step of 128
  * bytes of the summed index at a time, from two panels in shared memory: the tall one, of rows, and the wide one, of columns. A
- * panel's lines run along the summed index or across it. Rows and columns that do not exist are neither copied nor stored; what
- * their sums are does not matter. */
+ * panel's lines run along the summed index or across it. Rows and columns that do not exist are neither copied nor stored;
+ * their sums do not matter. */
 #ifndef TARTAN_CUDA_GATHER_CUH
 #define TARTAN_CUDA_GATHER_CUH
 
@@ -88,7 +88,7 @@ template <typename T> struct Single {
     const T *from;
 };
 
-/* Makes the copies at(0) to at(count - 1), those of 16 bits through registers, others asynchronously. `any`: an element. */
+/* Makes the copies at(0) to at(count - 1), copies of 16 bits through registers, others asynchronously. `any`: an element. */
 template <typename T, typename At>
 __device__ __forceinline__ void copy_singly(int count, const T *any, At at) {
     constexpr int kAtOnce = sizeof(T) == 2 ? 8 : 4;
@@ -136,7 +136,7 @@ template <class F, int kPlaces> struct Share {
     __device__ __forceinline__ int k(int e) const { return along ? first_k : first_k + e % kOfLine * kApart; }
 };
 
-/* The offset of a batch entry; apart, so that what few problems need is in a kernel once. */
+/* The offset of a batch entry; a function of its own, so that code that few problems need is in a kernel once. */
 __device__ __noinline__ int64_t batch_offset(const tartan_cuda_batch &batch, const int64_t *strides,
                                              int64_t entry) {
     return tartan_cuda_batch_offset(batch, strides, entry);
@@ -149,7 +149,7 @@ struct Cut {
     int32_t tall, chunk, chunks;
 };
 
-/* The one that costs least: rows cost what they multiply, and loading the columns as much as 32. Chunks are multiples of `multiple`
+/* Chooses the cheapest: a row costs its products, and loading the columns as much as 32 rows. Chunks are multiples of `multiple`
  * rows and may begin up to `shift` rows behind the first one of the CTA. */
 inline Cut cut_rows(int32_t block, int32_t multiple, int32_t shift) {
     Cut best = {};
@@ -193,8 +193,8 @@ template <typename F> auto by_products(int32_t dtype, bool tf32, F f) {
     }
 }
 
-/* Whether an operand, of which `contiguous` and `other` are the strides and `batch` those of its batch, can be copied by 16 bytes
- * along the first. */
+/* Whether an operand with the strides `contiguous` and `other`, and `batch` for its batch, can be copied by 16 bytes along the
+ * first. */
 inline bool is_wide(const tartan_cuda_dense &d, int64_t contiguous, int64_t other, int64_t heads,
                     const tartan_cuda_batch &batch, const int64_t *strides) {
     const int64_t unit = 16 / tartan_cuda_bytes_of(d.dtype);

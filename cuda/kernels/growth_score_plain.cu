@@ -53,7 +53,7 @@ struct product {
     int64_t row_stride, col_stride; /* of the score */
 };
 
-/* One element of the product: that of thread (i, j) of a tile at (row, col). Rows and columns from the ends on count as 0. */
+/* The element of the product that thread (i, j) computes in a tile at (row, col). Rows and columns past the ends count as 0. */
 template <typename S>
 __device__ __forceinline__ S multiply_tile(int64_t products, const S *x, const S *y, int64_t row,
                                            int64_t rows, int64_t col, int64_t cols, S *tile_x, S *tile_y) {

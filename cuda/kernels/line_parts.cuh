@@ -1,13 +1,13 @@
 /* SPDX-License-Identifier: Apache-2.0
- * What becomes of lines of any strides, of any number and length: the threads of a CTA share some lines, or a part of each of them; where
- * lines have several parts, a second kernel puts together what is known of these. Short lines that follow each other have a thread each,
- * which works on a copy in shared memory. All orders of operations follow from the shape, the strides and the dtype alone.
+ * Functions of lines of any strides, number and length: the threads of a CTA share some lines, or a part of each of them; where lines have
+ * several parts, a second kernel combines the parts' results. Short lines that follow each other have a thread each, which works on a copy
+ * in shared memory. All orders of operations follow from the shape, the strides and the dtype alone.
  *
- * What is made of a line is a struct Op:
+ * A function of a line is a struct Op:
  *
  *     CTAS            that an SM has room for
  *     UNITS           whether accesses may move 16 bytes, if lines of all arrays has_units()
- *     HAS_SUMS        whether results need anything that all places of the line make together
+ *     HAS_SUMS whether results need anything that depends on all places of the line
  *     Items           the numbers of some places
  *     Sum, Known      what threads know of a line, and what follows from what all of them know
  *     lines, n        how many there are, and places of each
@@ -109,8 +109,8 @@ template <typename F> tartan_status by_numbers(int32_t dtype, bool alike, F f) {
 
 /* ---- Mean and variance ---- */
 
-/* One reading makes both sums, in f64, of what differs from a pivot: the mean of the first numbers. What the square of the difference between
- * mean and pivot takes from the sum of squares is then no more than the squares of these numbers. */
+/* One reading makes both sums, in f64, of what differs from a pivot: the mean of the first numbers. The correction for the pivot then takes
+ * no more from the sum of squares than the squares of these numbers. */
 struct Moments {
     double sum, squares, pivot;
 
@@ -173,7 +173,7 @@ enum class Phase {
     RESULTS
 }; /* an argument of kernels, which would take as long to compile for each as for all */
 
-/* SUMS: partial[parts][lines] get what is known of the parts, RESULTS: lines get what follows from it. Accesses move EACH places. */
+/* SUMS: partial[parts][lines] get what is known of the parts; RESULTS: lines get what follows from it. Accesses move EACH places. */
 template <class Op, int EACH>
 __global__ void __launch_bounds__(THREADS, Op::CTAS)
     lines_by_parts(const __grid_constant__ Op op, const Split c, const Phase phase,
@@ -327,7 +327,7 @@ __global__ void __launch_bounds__(SHORT_THREADS)
 
 /* ---- The launches ---- */
 
-/* Whether lines of an array are of accesses of 16 bytes. */
+/* Whether 16-byte accesses can move the lines of an array. */
 inline bool has_units(const tartan_cuda_sweep &s, int array, int64_t step, int64_t n) {
     const tartan_cuda_swept &a = s.array[array];
     if (a.data == nullptr) return true;
@@ -367,7 +367,7 @@ tartan_status run_parts(const char *function, tartan_cuda_queue *queue, const Op
     return launch_parts<Op, 1>(function, queue, op, c);
 }
 
-/* Whether a thread can have each of lines that follow each other. */
+/* Whether lines that follow each other can have a thread each. */
 template <class Op> bool are_short(const Op &op) {
     return op.n > 0 && op.n * (int64_t)sizeof(typename Op::Numbers) <= SHORT_BYTES / Op::INPUTS &&
            op.follow_each_other();

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0
- * Elements of arrays of one dtype with several axes, along the first of which all have neighbours or repeat an element: a thread has a unit
- * of 16 bytes of some lines. Biases, scales of channels and their like are such arrays. Types and sizes are constants, which takes a third
- * of the registers and instructions that bits.cuh needs for any strides and dtypes. */
+ * Elements of arrays of one dtype with several axes, along the first of which each array has neighbours or repeats an element: a thread has
+ * a unit of 16 bytes of some lines. Biases, scales of channels and their like are such arrays. Types and sizes are constants, which takes a
+ * third of the registers and instructions that bits.cuh needs for any strides and dtypes. */
 #ifndef TARTAN_CUDA_LINE_UNITS_CUH
 #define TARTAN_CUDA_LINE_UNITS_CUH
 
@@ -23,7 +23,7 @@ inline LineGroups lines_of(const tartan_cuda_sweep &s, int32_t each) {
     return {(uint32_t)threads, (uint32_t)groups};
 }
 
-/* Whether a sweep without summed axes is one of lines, of numbers of `dtype`; what is repeated may also be of the type of sums. */
+/* Whether a sweep without summed axes is one of lines of `dtype`; repeated arrays may also have the type of sums. */
 inline bool are_lines(const tartan_cuda_sweep &s, int32_t dtype) {
     const tartan_cuda_axes &axes = s.axes[TARTAN_CUDA_KEPT];
     bool are = axes.ndim >= 2 && axes.small && s.axes[TARTAN_CUDA_SUMMED].ndim == 0 && s.rest == 0 &&

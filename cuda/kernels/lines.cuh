@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0
- * Lines along the last axis of arrays of any strides, each of which some threads have: all of a warp or of a CTA. */
+ * Lines along the last axis of arrays of any strides. A line belongs to the threads of a warp or of a CTA. */
 #ifndef TARTAN_CUDA_LINES_CUH
 #define TARTAN_CUDA_LINES_CUH
 
@@ -49,13 +49,14 @@ inline Lines lines_of(const tartan_array *x, std::initializer_list<LineArray> ar
     return p;
 }
 
-/* Whether the lines of the first array lie side by side, so that threads that have one each read what lies together. */
+/* Whether the lines of the first array lie side by side, so that threads with a line each read neighbours in memory. */
 inline bool lie_across(const Lines &p) {
     return p.n > 1 && p.count > 1 && p.step[0] != 1 && p.sweep.axes[TARTAN_CUDA_KEPT].ndim > 0 &&
            p.sweep.array[0].step[TARTAN_CUDA_KEPT][0] == 1;
 }
 
-/* Whether lines go the ways of line_parts.cuh: those whose elements do not lie one after the other, short ones, and a few that are long. */
+/* Whether line_parts.cuh computes the lines: if their elements do not lie one after the other, if they are short, or if they are few and
+ * long. */
 inline bool go_by_parts(const Lines &p) {
     enum { SHORT = 256, FEW = 256 };
     return p.step[0] != 1 || p.n < SHORT || (p.count < FEW && p.n > 2 * LONGER);
@@ -76,7 +77,7 @@ template <typename T> __device__ __forceinline__ int64_t before_units(const T *x
     return before < n ? before : n;
 }
 
-/* f(i, x[i]) for the elements of a line that a thread has: those of some accesses of 16 bytes, where they lie side by side. */
+/* f(i, x[i]) for a thread's elements of a line: where elements lie side by side, they come in 16-byte accesses. */
 template <int THREADS_OF_LINE, typename T, typename F>
 __device__ __forceinline__ void each_element(const T *__restrict__ x, int64_t n, int64_t step, int thread,
                                              F f) {

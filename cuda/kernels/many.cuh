@@ -11,7 +11,7 @@
 namespace tartan_cuda {
 namespace {
 
-enum { LISTS = 4 }; /* that a tensor may be in, element by element */
+enum { LISTS = 4 }; /* in which a tensor may be, element by element */
 
 /* A tensor whose elements lie in one order in all its lists, without gaps. */
 struct flat_tensor {
@@ -72,7 +72,7 @@ template <typename Batch> __device__ __forceinline__ int place_of(const Batch &a
 
 /* ---- On the host ---- */
 
-/* Whether the arrays (NULL: none) lie in the order of the first, or in that of their indices, without gaps. */
+/* Whether the arrays (NULL: none) lie without gaps in the order of the first, or in the order of their indices. */
 inline bool is_flat(const tartan_array *const *arrays, int count, bool by_index = false) {
     const tartan_array *first = arrays[0];
     int32_t order[TARTAN_MAX_NDIM], kept = 0;
@@ -130,7 +130,7 @@ template <typename Batch, typename Launch> struct collector {
         all.tensors[all.count] = tensor();
         return &all.tensors[all.count];
     }
-    /* Adds the one that was described, of so many chunks. */
+    /* Adds the tensor that was described, with its number of chunks. */
     tartan_status add(int64_t chunks) {
         constexpr int64_t MOST = INT32_MAX / 2;
         if (all.count > 0 && all.chunks + chunks > MOST) {
@@ -187,7 +187,7 @@ struct device_number {
     }
 };
 
-/* Infinities become 0, then NaN, then numbers that are too far from 0 move nearer. */
+/* Infinities become 0, then NaN does, then numbers too far from 0 are clipped. */
 struct gradient_filter {
     bool zero_infs, zero_nans;
     double most;
@@ -231,7 +231,7 @@ __device__ __forceinline__ void store_as(const Tensor &t, int list, int64_t i, i
         if (i + k < end) to[t.offset(list, i + k)] = tartan_cuda_to<T>(x[k]);
 }
 
-/* The same of the type that the tensor has, of 16 bits or more. */
+/* The same for the tensor's own type, of 16 bits or more. */
 template <typename S, typename Tensor>
 __device__ __forceinline__ void load(const Tensor &t, int list, int64_t i, int64_t end, S (&x)[QUAD]) {
     tartan_cuda_by_dtype(t.dtypes[list],

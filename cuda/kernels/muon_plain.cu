@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0
- * Muon: a CTA, or of small matrices a warp, takes a matrix: its new mean, X and what becomes of it, and the step. X, A and A A are
+ * Muon: a CTA, or a warp if matrices are small, takes a matrix: its new mean, X and its iterations, and the step. X, A and A A are
  * in shared memory where they fit, else in scratch memory. */
 #include "device_memory.h"
 #include "kernels.h"
@@ -9,7 +9,7 @@ namespace tartan_cuda {
 namespace {
 
 constexpr int THREADS = 256, TILE = 4, SMALL = 1024; /* elements of a matrix that a warp takes */
-constexpr int64_t KEPT_SHARED = 1024; /* bytes of shared memory that are no room for matrices */
+constexpr int64_t KEPT_SHARED = 1024;                /* bytes of shared memory that matrices cannot use */
 
 enum { P, G, M };
 
@@ -121,7 +121,7 @@ __device__ __forceinline__ void multiply(int rows, int cols, int depth, const S 
     team<TEAM>::sync();
 }
 
-/* The numbers of a matrix of a list that neighbouring threads take are neighbours in memory: f(i, j). */
+/* f(i, j) for the numbers of a matrix of a list; neighbouring threads take neighbours in memory. */
 template <int TEAM, typename F>
 __device__ __forceinline__ void each_element(const matrix_tensor &t, int list, F f) {
     const int rows = (int)t.rows, cols = (int)t.cols;
@@ -253,7 +253,7 @@ tartan_status launch_some(const char *function, tartan_cuda_queue *queue, const 
     return status;
 }
 
-/* The parameters that go one of the ways. */
+/* Runs the parameters that are computed in that way. */
 tartan_status run(const char *function, tartan_cuda_queue *queue, const tartan_op_muon *op,
                   const numbers_of_call &call, int way) {
     int64_t most = 0;

@@ -79,8 +79,8 @@ constexpr size_t room_of(int count) {
     return (size_t)count * 2 * WARPS * sizeof(double);
 }
 
-/* All threads of the line get the same sums, V or, where several warps have a line, f64. `turn` is which half of the room is used: a
- * line that is done with a sum may begin the next one while some of its threads still read. */
+/* All threads of the line get the same sums, V or, where several warps have a line, f64. `turn` says which half of the room is used:
+ * a line that is done with a sum may begin the next one while some of its threads still read. */
 template <typename V, int COUNT>
 __device__ __forceinline__ void add_up(const V (&mine)[COUNT], double (&sum)[COUNT], const Lines &c,
                                        const Share &me, double *room, int &turn) {
@@ -113,15 +113,15 @@ __device__ __forceinline__ void add_up(const V (&mine)[COUNT], double (&sum)[COU
 
 /* ---- Lines whose elements lie one after the other ---- */
 
-/* Lines that are shorter, in elements, are a thread's each; fewer of more elements than the other are so few and long that each is shared
- * by CTAs. */
+/* Lines below SHORT elements have a thread each. Fewer than FEW lines of LONG elements or more are so few and long that CTAs share
+ * each. */
 constexpr int64_t SHORT = 32, FEW = 512, LONG = 32768;
 inline bool are_few(const tartan_cuda_norm &p) {
     return p.lines < FEW && p.length >= LONG;
 }
 
-/* Elements that an access can move of arrays that step along a line together: as many as 16 bytes have, or one; 0 where the elements
- * of one do not lie side by side, or dtypes differ. */
+/* How many elements an access can move in arrays that step along a line together: as many as 16 bytes hold, or one; 0 if some
+ * array's elements do not lie side by side, or dtypes differ. */
 inline int32_t each_of(const tartan_cuda_sweep &s, std::initializer_list<int> arrays) {
     const int32_t dtype = s.array[*arrays.begin()].dtype;
     if (s.axes[TARTAN_CUDA_SUMMED].ndim != 1) return 0;
@@ -158,7 +158,7 @@ __device__ __forceinline__ void load_neighbours(const tartan_cuda_line_numbers &
 }
 
 /* The units of 16 bytes of ARRAYS arrays, ACCESSES each, that a thread will need for its next STAGES lines are on their way into shared
- * memory while one line is computed. A thread reads what it copied itself, so nobody waits for others. */
+ * memory while one line is computed. A thread reads what it copied itself, so no thread waits for others. */
 template <typename T, int ARRAYS, int ACCESSES, int STAGES> struct Ring {
     Unit<T> *mine;
     int stage;
@@ -208,7 +208,7 @@ template <typename S> __device__ __forceinline__ S scale_of(int32_t row, S mean,
     return 0;
 }
 
-/* g, of COUNT elements, becomes the gradient with respect to the numbers. Which row it is, is decided once for all of them. */
+/* g, of COUNT elements, becomes the gradient with respect to the numbers. The row is chosen once for all of them. */
 template <typename S> struct Gradient {
     int32_t row;
     S mean_g, mean_gz, scale, n, p;

@@ -1,97 +1,13 @@
 /* SPDX-License-Identifier: Apache-2.0
- * Gradients of normalisation along lines as line_parts.cuh has lines. Those of gain and bias are of lines, too: of a position of all lines. */
+ * Gradients of normalisation along lines, by line_parts.cuh. The gradients of gain and bias are functions of lines, too: one such line is a
+ * position of all lines. */
 #ifndef TARTAN_CUDA_NORMS_GRADIENT_PARTS_CUH
 #define TARTAN_CUDA_NORMS_GRADIENT_PARTS_CUH
 
-#include "kernels/line_parts.cuh"
-#include "kernels/norms_gradient.cuh"
+#include "kernels/norm_gradient_lines.cuh"
 
 namespace tartan_cuda {
 namespace {
-
-/* ---- The gradient of x ---- */
-
-template <typename N> struct NormGradientLines {
-    using Numbers = N;
-    using Cell = Cells<N>;
-    using S = typename Cell::Sum;
-    using Known = Gradient<S>;
-    using OfNumber = Normal<std::conditional_t<sizeof(N) == 2, N, S>>;
-    static constexpr bool HAS_SUMS = true, MAY_WRITE = true, UNITS = !std::is_same_v<N, double>;
-    static constexpr int CTAS = 3;
-
-    tartan_cuda_norm p;
-    int64_t lines, n;
-    double per_element;
-
-    struct At {
-        Cell in[2], out;
-        Stats<S> stats;
-    };
-    struct Items {
-        S x[BATCH], g[BATCH];
-    };
-    struct Sum {
-        double of[2];
-    };
-
-    explicit NormGradientLines(const tartan_cuda_norm &of)
-        : p(of), lines(of.lines), n(of.length), per_element(1.0 / (double)of.length) {}
-    __host__ __device__ bool writes() const { return true; }
-    bool has_units() const {
-        bool has = true;
-        for (int i : {X, Y_GRAD, X_GRAD})
-            has = has && tartan_cuda::has_units(p.sweep, i, p.sweep.array[i].step[TARTAN_CUDA_SUMMED][0], n);
-        return has;
-    }
-
-    __device__ __forceinline__ At at(int64_t line) const {
-        int64_t at[4];
-        find_line(p.sweep, line, at);
-        const auto cell = [&](int i) {
-            return Cell(p.sweep.array[i], at[i], p.sweep.array[i].step[TARTAN_CUDA_SUMMED][0]);
-        };
-        return {{cell(X), cell(Y_GRAD)}, cell(X_GRAD), stats_of<S>(p, at[RSTD])};
-    }
-    __device__ __forceinline__ Sum nothing() const { return {{0, 0}}; }
-    __device__ __forceinline__ void begin(At &, Sum &, bool) const {}
-    template <int EACH>
-    __device__ __forceinline__ void load(const At &a, const Places<EACH> &places, int count,
-                                         Items &items) const {
-        a.in[0].load(places, count, items.x);
-        a.in[1].load(places, count, items.g);
-    }
-    __device__ __forceinline__ void numbers(const At &a, const Items &items, int i, int64_t place, S &z,
-                                            S &g) const {
-        z = OfNumber(a.stats)(items.x[i]);
-        g = place < n ? items.g[i] * line_number<S>(p.gain, 1, place) : (S)0;
-    }
-    template <int EACH>
-    __device__ __forceinline__ void add(const At &a, Sum &s, const Items &items, const Places<EACH> &places,
-                                        int count) const {
-        Terms<S> terms;
-        EACH_OF(BATCH) {
-            S z, g;
-            if (i >= count) continue;
-            numbers(a, items, i, places[i], z, g);
-            terms.add(i, z, g);
-        }
-        terms.end(s.of);
-    }
-    __device__ __forceinline__ void join(Sum &s, const Sum &other) const {
-        EACH_OF(2) s.of[i] += other.of[i];
-    }
-    __device__ __forceinline__ Known end(const At &a, const Sum &s, bool) const {
-        return gradient_of(p, per_element, s.of, a.stats.rstd);
-    }
-    __device__ __forceinline__ S value(const At &a, const Known &gradient, const Items &items, int i,
-                                       int64_t place) const {
-        S z, g;
-        numbers(a, items, i, place, z, g);
-        gradient.template operator()<1>(&z, &g);
-        return g;
-    }
-};
 
 /* ---- The gradients of gain and bias ---- */
 
@@ -165,7 +81,7 @@ template <typename N> struct GainLines {
         }
     }
     __device__ __forceinline__ void add(const At &, Sum &s, const Items &items, const Places<1> &,
-                                        int) const { /* what is not there is 0 */
+                                        int) const { /* arrays that are not given count as 0 */
         S gain = 0, bias = 0;
         EACH_OF(BATCH) {
             const S g = items.g[i], x = p.centred ? items.x[i] - items.mean[i] : items.x[i];

@@ -1,41 +1,13 @@
 /* SPDX-License-Identifier: Apache-2.0
- * Normalisation along lines. Threads keep lines whose elements lie one after the other, or read them once for each pass over them. Short
- * lines, any others, and a few that are long go the ways of line_parts.cuh. */
-#include "kernels/norms_parts.cuh"
+ * Normalisation along lines. Threads keep lines whose elements lie one after the other, or read them once for each pass over them.
+ * line_parts.cuh computes all other lines, short ones, and a few that are long. */
+#include "kernels/norms_clusters.h"
+#include "kernels/norms_flow.cuh"
 
 namespace tartan_cuda {
 namespace {
 
 /* ---- Lines whose elements lie one after the other ---- */
-
-/* The sum of neighbours. 16-bit numbers are added by fours before f64: such sums are exact unless the numbers' sizes differ a lot. */
-template <typename T, int EACH> __device__ __forceinline__ double sum_of_access(const tartan_cuda_sum<T> *x) {
-    double sum = 0;
-    if constexpr (sizeof(T) == 2 && EACH % 4 == 0) {
-        EACH_OF(EACH / 4) sum += (double)((x[4 * i] + x[4 * i + 1]) + (x[4 * i + 2] + x[4 * i + 3]));
-    } else {
-        EACH_OF(EACH) sum += (double)x[i];
-    }
-    return sum;
-}
-
-/* The factor of a line whose squares have this sum. Sums of f32 may lose terms to its range; then again(sum) adds them up in f64, for all
- * lines that share a warp. */
-template <typename T, bool SHORT, typename Again>
-__device__ __forceinline__ tartan_cuda_sum<T> scale_from(const tartan_cuda_norm &p, const Lines &c,
-                                                         double sum, Again again) {
-    using S = tartan_cuda_sum<T>;
-    const double n = (double)p.length;
-    if constexpr (SHORT) {
-        const bool lost = !(sum < 0x1p120) || (sum < 0x1p-100 && p.epsilon < 0x1p-80);
-        if (!(c.threads > 32 ? lost : __any_sync(~0u, lost)))
-            return scale_of<S>(p.row, (S)(sum * c.per_element), (S)n, (S)p.epsilon);
-        double sums[1] = {0};
-        again(sums);
-        sum = sums[0];
-    }
-    return (S)scale_of<double>(p.row, sum * c.per_element, n, p.epsilon);
-}
 
 /* Elements of type T are moved EACH at a time, by ACCESSES of a thread in a round; EACH divides the length. LONG lines take
  * several rounds and are read once for each pass over them; others stay in registers. */
@@ -88,7 +60,7 @@ __device__ __forceinline__ void norm_lines(const tartan_cuda_norm &p, const Line
             EACH_OF(EACH) x[u * EACH + i] = mean.from(x[u * EACH + i]);
         });
     };
-    /* Sums of squares of lines that stay in registers in the type of the sums: all terms are positive, and a thread has few of them. */
+    /* Sums of squares have the type of the sums where lines stay in registers: all terms are positive, and a thread has few. */
     using Squares = std::conditional_t<LONG, double, S>;
     Squares squares[1] = {0};
     for (int32_t round = 0; round < rounds; round++) {
@@ -139,101 +111,6 @@ __global__ void __launch_bounds__(MOST_OF_LONG)
     norm_lines<T, EACH, ACCESSES, true>(p, c);
 }
 
-/* Many lines of units of 16 bytes: those that come next are loaded while one is computed, and gain and bias stay in registers. */
-constexpr int AHEAD = 2, FLOW_ACCESSES = 4;
-
-template <typename T, int ACCESSES>
-__global__ void __launch_bounds__(MOST_OF_KEPT)
-    norm_flow(const __grid_constant__ tartan_cuda_norm p, const Lines c) {
-    using S = tartan_cuda_sum<T>;
-    constexpr int EACH = PER<T>, N = ACCESSES * EACH;
-    extern __shared__ double room[];
-    const tartan_cuda_sweep &s = p.sweep;
-    const Share me = share_of(c);
-    const int32_t end = (int32_t)(p.length / EACH) - me.part;
-    Ring<T, 1, ACCESSES, AHEAD + 1> ring(room + 2 * WARPS);
-    const auto begin = [&](int ahead, int64_t group) {
-        const int64_t line = group * c.at_once + me.line;
-        if (line < p.lines) {
-            int64_t at[1];
-            find_line(s, line, at);
-            ring.load((const Unit<T> *)((const T *)s.array[X].data + at[X]) + me.part, 0, ahead, c, end);
-        }
-        copies_commit();
-    };
-#pragma unroll
-    for (int ahead = 0; ahead < AHEAD; ahead++) begin(ahead, blockIdx.x + ahead * (int64_t)gridDim.x);
-    S gain[N], bias[N];
-#pragma unroll
-    for (int u = 0; u < ACCESSES; u++) {
-        const int32_t first = (u * c.threads + me.part) * EACH;
-        S neighbours[EACH];
-        if (u * c.threads >= end) continue;
-        load_neighbours(p.gain, (S)1, first, neighbours);
-        EACH_OF(EACH) gain[u * EACH + i] = neighbours[i];
-        load_neighbours(p.bias, (S)0, first, neighbours);
-        EACH_OF(EACH) bias[u * EACH + i] = neighbours[i];
-    }
-    int turn = 0;
-    for (int64_t group = blockIdx.x; group < c.groups; group += gridDim.x, ring.next()) {
-        const int64_t line = group * c.at_once + me.line;
-        const bool exists = line < p.lines;
-        const int32_t here = exists ? end : 0;
-        begin(AHEAD, group + AHEAD * (int64_t)gridDim.x);
-        copies_wait<AHEAD>();
-        Unit<T> in[ACCESSES];
-        ring.take(in, 0);
-        /* f(u) for the accesses of the line that exist */
-        const auto each_access = [&](auto f) {
-#pragma unroll
-            for (int u = 0; u < ACCESSES; u++)
-                if (u * c.threads < here) f(u);
-        };
-        double sum[1] = {0};
-        if (p.centred) {
-            double mine[1] = {0};
-            each_access([&](int u) {
-                S x[EACH];
-                EACH_OF(EACH) x[i] = in[u].get(i);
-                mine[0] += sum_of_access<T, EACH>(x);
-            });
-            add_up(mine, sum, c, me, room, turn);
-        }
-        const Mean<T> mean(sum[0] * c.per_element);
-        S part[4] = {};
-        each_access([&](int u) {
-            EACH_OF(EACH) {
-                const S x = mean.from(in[u].get(i));
-                part[i % 4] = fma(x, x, part[i % 4]);
-            }
-        });
-        const S squares[1] = {(part[0] + part[1]) + (part[2] + part[3])};
-        add_up(squares, sum, c, me, room, turn);
-        const S scale = scale_from<T, sizeof(S) == 4>(p, c, sum[0], [&](double(&sums)[1]) {
-            double again[1] = {0};
-            each_access([&](int u) {
-                EACH_OF(EACH) {
-                    const double x = mean.from(in[u].get(i));
-                    again[0] = fma(x, x, again[0]);
-                }
-            });
-            add_up(again, sums, c, me, room, turn);
-        });
-        int64_t at[3];
-        find_line(s, exists ? line : 0, at);
-        if (exists && me.part == 0) write_stats(p, at[RSTD], mean.high, scale);
-        auto *const to = (Unit<T> *)((T *)s.array[Y].data + at[Y]) + me.part;
-        each_access([&](int u) {
-            S y[EACH];
-            EACH_OF(EACH) y[i] = fma(mean.from(in[u].get(i)) * scale, gain[u * EACH + i], bias[u * EACH + i]);
-            Unit<T> out;
-            out.set(y);
-            to[u * c.threads] = out;
-        });
-    }
-    copies_wait<0>();
-}
-
 template <typename... Parameters>
 tartan_status launch(const char *function, tartan_cuda_queue *queue, void (*kernel)(Parameters...),
                      const tartan_cuda_norm &p, const Lines &c, int64_t ctas) {
@@ -258,30 +135,15 @@ tartan_status run_singles(const char *function, tartan_cuda_queue *queue, const 
                         : launch(function, queue, norm_kept<T, 1, ACCESSES>, p, c, c.groups);
 }
 
-template <typename T, int ACCESSES>
-tartan_status launch_flow(const char *function, tartan_cuda_queue *queue, const tartan_cuda_norm &p,
-                          const Lines &c) {
-    const int32_t threads = threads_of(c);
-    const int64_t most = (int64_t)queue->chip.processors * (MOST_OF_KEPT / threads);
-    const auto shared = [&](int32_t count) {
-        return room_of(1) + Ring<T, 1, ACCESSES, AHEAD + 1>::bytes(count);
-    };
-    const auto kernel = norm_flow<T, ACCESSES>;
-    PASS(tartan_cuda_allow_shared(function, queue, (const void *)kernel, shared(MOST_OF_KEPT)));
-    return tartan_cuda_check(function,
-                             tartan_cuda_launch_early(queue, false, kernel,
-                                                      tartan_cuda_grid(c.groups < most ? c.groups : most),
-                                                      dim3((unsigned)threads), shared(threads), p, c),
-                             "launching a kernel");
-}
-
 template <typename T>
 tartan_status run_units(const char *function, tartan_cuda_queue *queue, const tartan_cuda_norm &p) {
-    const Lines c = lines_of(p, PER<T> * FLOW_ACCESSES, MOST_OF_KEPT);
-    if (c.rounds > 1) return run_long<T, PER<T>, 2>(function, queue, p);
-    return p.length <= (int64_t)c.threads * 3 * PER<T> ? launch_flow<T, 3>(function, queue, p, c)
-                                                       : launch_flow<T, FLOW_ACCESSES>(function, queue, p, c);
+    const Lines c = flow_lines_of<T>(p);
+    return c.rounds > 1 ? run_long<T, PER<T>, 2>(function, queue, p)
+                        : run_flow<T>(function, queue, p, c, AloneNorm());
 }
+
+/* Lines that are not of units of 16 bytes are faster on clusters from so many elements on. */
+constexpr int64_t LONG_RAGGED = 6144;
 
 tartan_status run(const char *function, tartan_cuda_queue *queue, const tartan_cuda_norm *p) {
     const int32_t each = each_of(p->sweep, {X, Y});
@@ -290,6 +152,11 @@ tartan_status run(const char *function, tartan_cuda_queue *queue, const tartan_c
     bool by_threads = each <= 1 || p->length < SHORT;
     if (by_threads) PASS(run_by_threads(function, queue, single, &by_threads));
     if (by_threads) return TARTAN_OK;
+    if (each == 1 && p->length >= LONG_RAGGED) {
+        bool done = false;
+        PASS(tartan_cuda_norm_clusters(function, queue, &single, &done));
+        if (done) return TARTAN_OK;
+    }
     if (each == 0 || are_few(*p)) return run_any(function, queue, single);
     return tartan_cuda_by_dtype(p->sweep.array[X].dtype, [&](auto tag) {
         using T = typename decltype(tag)::type;

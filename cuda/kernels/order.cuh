@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0
- * Keys of numbers: whole numbers of the same order, in which NaN is the largest, and 0 stands for what does not count. */
+ * Keys of numbers: integers with the same order, in which NaN is the largest, and 0 stands for what does not count. */
 #ifndef TARTAN_CUDA_ORDER_CUH
 #define TARTAN_CUDA_ORDER_CUH
 
@@ -41,7 +41,7 @@ template <typename T> struct Order {
     }
 };
 
-/* A number of a line. The larger key comes first, of equal ones the smaller place. */
+/* A number of a line. The larger key comes first; of equal keys, the smaller place. */
 template <typename K> struct Entry {
     K key;
     uint32_t place;
@@ -60,11 +60,49 @@ template <int BITS, typename K, typename F> __device__ __forceinline__ K kth_key
     return found;
 }
 
+/* Entries of which a warp compares those that are near to each other; a lane has two neighbours. */
+constexpr int CHUNK = 64;
+
+/* Of the merges of runs of `all` entries, the steps from `step` down, below CHUNK. `two` are entries i and i + 1, of a lane. */
+template <typename K>
+__device__ __forceinline__ void merge_chunk(Entry<K> (&two)[2], int i, int all, int step) {
+    const bool falling = (i & all) == 0;
+    for (; step > 1; step /= 2) {
+        const bool keeps_first = ((i & step) == 0) == falling;
+#pragma unroll
+        for (int s = 0; s < 2; s++) {
+            const Entry<K> other = {__shfl_xor_sync(~0u, two[s].key, step / 2),
+                                    __shfl_xor_sync(~0u, two[s].place, step / 2)};
+            if (comes_before(two[s], other) != keeps_first) two[s] = other;
+        }
+    }
+    if (comes_before(two[1], two[0]) == falling) {
+        const Entry<K> kept = two[0];
+        two[0] = two[1];
+        two[1] = kept;
+    }
+}
+
 /* Sorts `size` entries, a power of 2, in shared memory, by Batcher's bitonic network. */
 template <typename K, typename F>
 __device__ __forceinline__ void sort_entries(Entry<K> *e, int size, int thread, int threads, F sync) {
-    for (int all = 2; all <= size; all *= 2)
-        for (int step = all / 2; step > 0; step /= 2) {
+    const auto each_chunk = [&](auto f) {
+        sync();
+        for (int begin = thread / 32 * CHUNK; begin < size; begin += threads / 32 * CHUNK) {
+            const int i = begin + thread % 32 * 2;
+            Entry<K> two[2] = {{0, UINT32_MAX}, {0, UINT32_MAX}};
+            if (i < size) two[0] = e[i];
+            if (i + 1 < size) two[1] = e[i + 1];
+            f(two, i);
+            if (i < size) e[i] = two[0];
+            if (i + 1 < size) e[i + 1] = two[1];
+        }
+    };
+    each_chunk([&](Entry<K>(&two)[2], int i) {
+        for (int all = 2; all <= CHUNK && all <= size; all *= 2) merge_chunk(two, i, all, all / 2);
+    });
+    for (int all = 2 * CHUNK; all <= size; all *= 2) {
+        for (int step = all / 2; step >= CHUNK; step /= 2) {
             sync();
             for (int i = thread; i < size / 2; i += threads) {
                 const int a = 2 * i - (i & (step - 1)), b = a + step;
@@ -75,6 +113,8 @@ __device__ __forceinline__ void sort_entries(Entry<K> *e, int size, int thread, 
                 }
             }
         }
+        each_chunk([&](Entry<K>(&two)[2], int i) { merge_chunk(two, i, all, CHUNK / 2); });
+    }
     sync();
 }
 

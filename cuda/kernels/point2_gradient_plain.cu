@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0
- * Gradients of element-wise functions of two arrays: those of the shape of the result in one kernel, sums over the dimensions along
- * which an operand was repeated in others. */
+ * Gradients of element-wise functions of two arrays. One kernel computes gradients that have the shape of the result; others
+ * compute sums over the dimensions along which an operand was repeated. */
 #include "kernels.h"
 #include "kernels/points_sum.cuh"
 #include "kernels/points_sum_pair.cuh"

@@ -13,8 +13,8 @@ namespace {
 
 /* ---- Arrays of any strides and dtypes ---- */
 
-/* f(slot or group, offsets of its first element in the first COUNT arrays) for those of a thread that exist: unit, or element,
- * number `first` and then each THREADS further. */
+/* f(slot or group, offsets of its first element in the first COUNT arrays) for each that a thread has and that exists: unit,
+ * or element, number `first` and then every THREADS-th. */
 template <typename S, bool WIDE, int COUNT, typename F>
 __device__ __forceinline__ void each_place(const tartan_cuda_sweep &s, int64_t first, F f) {
 #pragma unroll
@@ -268,7 +268,7 @@ tartan_status launch_points(const char *function, tartan_cuda_queue *queue, cons
 
 /* ---- Rows ---- */
 
-/* Which row it is, is decided once for all elements of a thread. */
+/* The row is chosen once for all elements of a thread. */
 namespace {
 
 /* The rows of both tables, numbered from 0 each. */

@@ -49,12 +49,9 @@ __global__ void __launch_bounds__(THREADS, WIDE ? F::CTAS : 1)
     constexpr int IN = F::IN;
     __shared__ double room[THREADS];
     const Access access = access_of<S, WIDE>(s);
-    const int32_t thread = threadIdx.x, which = c.lanes_sum ? thread / c.deep : thread % c.across,
-                  mine = c.lanes_sum ? thread % c.deep : thread / c.across;
-    const int64_t slice = blockIdx.x / c.tiles, kept = (blockIdx.x - slice * c.tiles) * c.across + which;
-    int64_t first = slice * c.per_slice + mine, end = (slice + 1) * c.per_slice;
-    if (end > s.axes[TARTAN_CUDA_SUMMED].elements) end = s.axes[TARTAN_CUDA_SUMMED].elements;
-    if (kept >= c.kept) end = 0;
+    const SumShare me(s, c);
+    const int64_t kept = me.kept, end = me.end;
+    int64_t first = me.first;
     double sum[SLOTS<S>] = {};
     int64_t base[IN] = {};
     add_offsets(s, TARTAN_CUDA_KEPT, kept, base);
@@ -75,23 +72,20 @@ __global__ void __launch_bounds__(THREADS, WIDE ? F::CTAS : 1)
         for (int i = 0; i < SLOTS<S>; i++)
             if (valid >> i & 1) sum[i] += (double)terms[i];
     }
-    put_together(sum, s, c, mine, slice, kept, room);
+    put_together(sum, s, c, me, room);
 }
 
-/* The same for one array of type T with two dimensions, one of which is summed, that is moved in units of 16 bytes. BATCH units of a
- * thread are under way at once, and added in the type of the sums before f64. */
+/* The same for one array of type T with two dimensions, of which one is summed, moved in units of 16 bytes. BATCH units of a thread
+ * are under way at once; they are added in the type of the sums before f64. */
 template <class F, typename T>
 __global__ void __launch_bounds__(THREADS, F::CTAS)
     points_sum_flat(const __grid_constant__ tartan_cuda_sweep s, const int32_t row, const Cut c) {
     using S = tartan_cuda_sum<T>;
     constexpr int N = PER<T>, BATCH = 8;
     __shared__ double room[THREADS];
-    const int32_t thread = threadIdx.x, which = c.lanes_sum ? thread / c.deep : thread % c.across,
-                  mine = c.lanes_sum ? thread % c.deep : thread / c.across;
-    const int64_t slice = blockIdx.x / c.tiles, kept = (blockIdx.x - slice * c.tiles) * c.across + which;
-    int64_t first = slice * c.per_slice + mine, end = (slice + 1) * c.per_slice;
-    if (end > s.axes[TARTAN_CUDA_SUMMED].elements) end = s.axes[TARTAN_CUDA_SUMMED].elements;
-    if (kept >= c.kept) end = 0;
+    const SumShare me(s, c);
+    const int64_t kept = me.kept, end = me.end;
+    int64_t first = me.first;
     const int64_t step = c.deep * s.array[0].step[TARTAN_CUDA_SUMMED][0];
     const T *from = (const T *)s.array[0].data + kept * s.array[0].step[TARTAN_CUDA_KEPT][0] +
                     first * s.array[0].step[TARTAN_CUDA_SUMMED][0];
@@ -108,13 +102,13 @@ __global__ void __launch_bounds__(THREADS, F::CTAS)
         } else {
             for (int b = 0; first + b * c.deep < end; b++) add(*(const Unit<T> *)(from + b * step));
         }
-        F::terms(row, run, terms); /* gradients are linear in y_grad, so a sum of these is as good as each */
+        F::terms(row, run, terms); /* gradients are linear in y_grad, so y_grad can be summed first */
         EACH_OF(N) sum[i] += (double)terms[i];
     }
-    put_together(sum, s, c, mine, slice, kept, room);
+    put_together(sum, s, c, me, room);
 }
 
-/* Whether it can. */
+/* Whether it applies. */
 inline bool is_flat_sum(const tartan_cuda_sweep &s) {
     const tartan_cuda_swept &a = s.array[0];
     bool alone = s.axes[TARTAN_CUDA_KEPT].ndim <= 1 && s.axes[TARTAN_CUDA_SUMMED].ndim == 1 && a.next == 1 &&
@@ -123,51 +117,19 @@ inline bool is_flat_sum(const tartan_cuda_sweep &s) {
     return alone;
 }
 
-/* The same for results with one dimension and up to two that are summed, of the gradient y_grad or of that and a, of type T in units of 16
- * bytes, and of b, which is repeated along what is summed: statistics of channels are such sums. BATCH units of a thread are under way at
- * once; their terms are added in the type of the sums before f64. */
+/* The same for channels: of the gradient y_grad or of that and a, in units, and of b, which is repeated. BATCH units of a thread are under way
+ * at once; their terms are added in the type of the sums before f64. */
 template <class F, typename T, int FULL>
 __global__ void __launch_bounds__(THREADS, 2)
     points_sum_channels(const __grid_constant__ tartan_cuda_sweep s, const int32_t row, const Cut c) {
     using S = tartan_cuda_sum<T>;
     constexpr int N = PER<T>, BATCH = F::ALONE ? 4 : 2;
     __shared__ double room[THREADS];
-    const tartan_cuda_axes &axes = s.axes[TARTAN_CUDA_SUMMED];
-    const int32_t thread = threadIdx.x, which = c.lanes_sum ? thread / c.deep : thread % c.across,
-                  mine = c.lanes_sum ? thread % c.deep : thread / c.across;
-    const int64_t slice = blockIdx.x / c.tiles, kept = (blockIdx.x - slice * c.tiles) * c.across + which;
-    int64_t first = slice * c.per_slice + mine, end = (slice + 1) * c.per_slice;
-    if (end > axes.elements) end = axes.elements;
-    if (kept >= c.kept) end = 0;
-    S fixed[N] = {};
-    const tartan_cuda_swept &b = s.array[OF_B];
-    if (b.data != nullptr && end > 0) EACH_OF(N) {
-            const int64_t at = kept * b.step[TARTAN_CUDA_KEPT][0] + i * b.next;
-            fixed[i] = b.dtype == s.array[OF_Y_GRAD].dtype ? tartan_cuda_to<S>(((const T *)b.data)[at])
-                                                           : ((const S *)b.data)[at];
-        }
+    const SumShare me(s, c);
+    S fixed[N];
+    load_repeated<T>(s, OF_B, me, fixed);
     double sum[N] = {};
-    for (; first < end; first += BATCH * c.deep) {
-        Unit<T> in[FULL][BATCH];
-#pragma unroll
-        for (int u = 0; u < BATCH; u++) {
-            const int64_t number = first + u * c.deep;
-            uint32_t line = 0, column = (uint32_t)number;
-            if (axes.ndim > 1) {
-                line =
-                    axes.by[0].factor != 0 ? __umulhi(column, axes.by[0].factor) >> axes.by[0].shift : column;
-                column -= line * (uint32_t)axes.length[0];
-            }
-#pragma unroll
-            for (int k = 0; k < FULL; k++) {
-                const tartan_cuda_swept &a = s.array[k];
-                in[k][u] = {};
-                if (number < end)
-                    in[k][u] = *(const Unit<T> *)((const T *)a.data + kept * a.step[TARTAN_CUDA_KEPT][0] +
-                                                  column * a.step[TARTAN_CUDA_SUMMED][0] +
-                                                  line * a.step[TARTAN_CUDA_SUMMED][1]);
-            }
-        }
+    each_batch<T, FULL, BATCH>(s, c, me, [&](const Unit<T>(&in)[FULL][BATCH], int64_t first) {
         S x[F::IN][BATCH * N] = {}, terms[BATCH * N], some[N] = {};
 #pragma unroll
         for (int k = 0; k < F::IN; k++) EACH_OF(BATCH * N) {
@@ -178,30 +140,11 @@ __global__ void __launch_bounds__(THREADS, 2)
             }
         F::terms(row, x, terms);
         EACH_OF(BATCH * N) {
-            if (first + i / N * c.deep < end) some[i % N] += terms[i];
+            if (first + i / N * c.deep < me.end) some[i % N] += terms[i];
         }
         EACH_OF(N) sum[i] += (double)some[i];
-    }
-    put_together(sum, s, c, mine, slice, kept, room);
-}
-
-/* How many arrays of units it reads; 0: it can't. */
-inline int32_t channel_sum_reads(const tartan_cuda_sweep &s) {
-    const tartan_cuda_axes &axes = s.axes[TARTAN_CUDA_SUMMED];
-    const int32_t dtype = s.array[OF_Y_GRAD].dtype, full = s.array[OF_A].data != nullptr ? 2 : 1;
-    const tartan_cuda_swept &b = s.array[OF_B];
-    bool can = s.axes[TARTAN_CUDA_KEPT].ndim <= 1 && axes.ndim >= 1 && axes.ndim <= 2 && axes.small &&
-               s.unit * tartan_cuda_bytes_of(dtype) == 16;
-    for (int32_t i = 0; i < RESULT; i++) {
-        const tartan_cuda_swept &a = s.array[i];
-        if (i < full)
-            can = can && a.data != nullptr && a.dtype == dtype && a.next == 1 && !a.gathered;
-        else if (i != OF_B)
-            can = can && a.data == nullptr;
-    }
-    if (b.data == nullptr) return can ? full : 0;
-    for (int32_t d = 0; d < axes.ndim; d++) can = can && b.step[TARTAN_CUDA_SUMMED][d] == 0;
-    return can && (b.dtype == dtype || b.dtype == tartan_i_sum_dtype(dtype)) ? full : 0;
+    });
+    put_together(sum, s, c, me, room);
 }
 
 /* ---- The launch ---- */
@@ -212,7 +155,7 @@ tartan_status launch_sum(const char *function, tartan_cuda_queue *queue, const t
                          int32_t row) {
     const bool flat = F::ALONE && is_flat_sum(s);
     constexpr int SHORT = F::ALONE ? 1 : 2; /* arrays of short lines */
-    const int32_t reads = flat ? 0 : channel_sum_reads(s);
+    const int32_t reads = flat ? 0 : channel_sum_reads(s, 1);
     const bool rows = row_sum_reads(s) == SHORT, shorts = reads == 0 && short_sum_reads(s) == SHORT;
     Cut c = cut_of<S>(s, flat || reads > 0);
     if (rows) c.slices = 1, c.tiles = (c.kept + THREADS - 1) / THREADS;

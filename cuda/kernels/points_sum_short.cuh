@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0
- * Sums for few results, side by side in lines without gaps that are summed, where lines fill no whole number of units: units reach from line
- * to line. Threads of all CTAs are a multiple of a line, so the results that a thread's elements belong to stay the same. */
+ * Sums for few results that lie side by side, over lines without gaps that don't fill a whole number of units: units reach from line to
+ * line. The threads of all CTAs are a multiple of a line, so a thread's elements always belong to the same results. */
 #ifndef TARTAN_CUDA_POINTS_SUM_SHORT_CUH
 #define TARTAN_CUDA_POINTS_SUM_SHORT_CUH
 
@@ -122,7 +122,7 @@ inline ShortSum short_sum_of(const tartan_cuda_sweep &s, Cut *c) {
 
 constexpr int MOST_BYTES = 64, LINES_ENOUGH = 1 << 16; /* of a line; lines */
 
-/* Lines that are summed, of up to MOST_BYTES, one after the other: a thread has a line, and those of a CTA load theirs together. */
+/* Sums over lines of up to MOST_BYTES that follow each other: a thread has a line, and the threads of a CTA load their lines together. */
 template <class F, typename T, int FULL>
 __global__ void __launch_bounds__(THREADS, 2)
     points_sum_rows(const __grid_constant__ tartan_cuda_sweep s, const int32_t row, const Cut c) {

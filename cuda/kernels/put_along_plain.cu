@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0
- * Numbers that are put into lines of zeros by their indices; those of equal indices are added. The few of a line are compared with each
- * other, more are sorted: those of a line in shared memory, or, if they are too many for that, those of all lines together. */
+ * Numbers that are put into lines of zeros by their indices; numbers with equal indices are added. If a line has few indices, they are
+ * compared with each other. More are sorted: line by line in shared memory or, if there are too many for that, for all lines
+ * together. */
 #include <cub/block/block_radix_sort.cuh>
 #include <cub/device/device_radix_sort.cuh>
 
@@ -119,7 +120,7 @@ tartan_status clear(const char *function, tartan_cuda_queue *queue, const tartan
 
 /* ---- Indices that are sorted in shared memory ---- */
 
-/* A line has up to MOST indices, and a CTA, each thread of which has EACH places of their order. */
+/* A line has up to MOST indices and a CTA, each of whose threads has EACH places of the sorted order. */
 enum { EACH = 4, SOME = 512, MANY = 4096 };
 
 template <typename S, int MOST>
@@ -132,7 +133,7 @@ __global__ void __launch_bounds__(MOST / EACH) put_in_order(const __grid_constan
             uint32_t keys[MOST];
         } sums;
     } room;
-    const auto none = (uint32_t)p.lines.n; /* the place of what is out of the line */
+    const auto none = (uint32_t)p.lines.n; /* the place of indices outside the line */
     const int first = threadIdx.x * EACH;
     for (int64_t line = blockIdx.x; line < p.lines.count; line += gridDim.x) {
         int64_t at[LINE_ARRAYS];
@@ -150,7 +151,8 @@ __global__ void __launch_bounds__(MOST / EACH) put_in_order(const __grid_constan
         __syncthreads();
         EACH_OF(EACH) room.sums.keys[first + i] = key[i], room.sums.values[first + i] = sum[i];
         __syncthreads();
-        /* Each place gets the sum of the values from it to the end of those alike, twice as many of them in each step. */
+        /* Each place gets the sum of the values from it to the end of its run of equal indices; each step doubles the number of summed
+         * values. */
         for (int step = 1; step < MOST; step *= 2) {
             S more[EACH];
             bool alike[EACH], any = false;
@@ -176,7 +178,7 @@ __global__ void __launch_bounds__(MOST / EACH) put_in_order(const __grid_constan
 
 /* ---- Indices of all lines, sorted together ---- */
 
-/* Entry i of the list is index all[i] of all; its key is its place among those of all lines. */
+/* Entry i of the list is index all[i] of all; its key is its place in all lines together. */
 template <typename S_> struct SortedSums {
     using S = S_;
     static constexpr int EACH = 1;
@@ -230,7 +232,7 @@ __global__ void __launch_bounds__(THREADS)
     }
 }
 
-/* The segments that are not long: a thread for each entry, of which the first of a segment sums. */
+/* The segments that are not long: a thread for each entry; the first thread of a segment sums. */
 template <typename S>
 __global__ void __launch_bounds__(THREADS) put_short(const __grid_constant__ SortedSums<S> f) {
     for (int64_t i = (int64_t)blockIdx.x * THREADS + threadIdx.x; i < f.count;

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0
  * Numbers of rows, columns and blocks. First each line of each block is reduced to a partial number in scratch memory; then
- * those of the blocks of a row or column, or of the lines of a block, are folded. All orders of operations follow from the
- * layout, the dtype and the block order alone. */
+ * the partial numbers of the blocks of a row or column, or of the lines of a block, are folded. All orders of operations
+ * follow from the layout, the dtype and the block order alone. */
 #include "backend/operation.h"
 #include "device/launch.cuh"
 #include "device_memory.h"
@@ -12,7 +12,7 @@ namespace {
 
 constexpr int THREADS = 256, BATCH = 8;
 
-/* What the units of scaled squares are of. */
+/* What has its own unit of scaled squares. */
 enum { UNITS_NONE, UNITS_LINES, UNITS_BLOCKS };
 
 /* Lines of blocks: their rows, or columns. */
@@ -100,7 +100,7 @@ template <typename T> __global__ void __launch_bounds__(THREADS) reduce_across(c
 
 /* ---- Folding ---- */
 
-/* The lines of block rows or columns: `slices` threads for each, of which number n takes the blocks n, n + slices, ... */
+/* The lines of block rows or columns: `slices` threads for each; thread n takes the blocks n, n + slices, ... */
 struct line_lists {
     int32_t chain, count;
     int64_t lists, grid, size; /* lines of a head, in blocks and in elements */

@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0
- * Rows that are put into, added to or multiplied with rows of an array, and the gradients: first the map is turned round, then each
- * element of the result is made of those at its place. The last of equal indices counts, whatever the order of threads. */
+ * Rows that are put into, added to or multiplied with rows of an array, and the gradients: first the map is inverted, then each
+ * element of the result is computed from the elements at its place. The last of equal indices counts, whatever the order of
+ * threads. */
 #include "backend/operation.h"
 #include "device/element.cuh"
 #include "device/launch.cuh"
@@ -44,7 +45,7 @@ __global__ void __launch_bounds__(THREADS) clear_sources(const __grid_constant__
          r += (int64_t)gridDim.x * THREADS)
         m.sources[r] = -1;
 }
-/* Threads of a warp that have the same row send one of them, since the memory takes those of one address in turn. */
+/* Of the threads of a warp with the same row only one writes, since memory serves accesses to one address in turn. */
 __global__ void __launch_bounds__(THREADS) find_sources(const __grid_constant__ Map m) {
     for (int64_t first = (int64_t)blockIdx.x * THREADS; first < m.count;
          first += (int64_t)gridDim.x * THREADS) {
@@ -67,7 +68,8 @@ struct Job {
     bool by_column; /* neighbours are rows */
 };
 
-/* EACH neighbours of a row, from column c on. T: the dtype of all arrays, of which EACH lie side by side; void: they may have others. */
+/* EACH neighbours of a row, from column c on. T: the dtype of all arrays, in which EACH elements lie side by side; void: dtypes and strides
+ * may differ. */
 template <typename S, typename T, int EACH>
 __device__ __forceinline__ void load(const Rows &a, int64_t row, int64_t c, S (&x)[EACH]) {
     const int64_t at = row * a.row + c * a.col;
@@ -163,7 +165,7 @@ template <Result RESULT> tartan_status run(const char *function, tartan_cuda_que
     });
 }
 
-/* Turns the map round in scratch memory. */
+/* Inverts the map in scratch memory. */
 tartan_status turn_round(const char *function, tartan_cuda_queue *queue, const tartan_array *indices,
                          int64_t base, int64_t rows, int64_t n, Map *m) {
     const auto grid = [](int64_t of) { return tartan_cuda_grid((of + THREADS - 1) / THREADS); };

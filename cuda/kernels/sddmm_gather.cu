@@ -138,7 +138,7 @@ tartan_status run(const char *function, tartan_cuda_queue *queue, Args *a) {
     a->rows = lines * cut.chunks;
     for (int32_t i = 0; i < p.pairs; i++)
         a->steps += p.pair[i].batch.entries * tartan_i_ceil_div(p.pair[i].k, 8 * unit);
-    /* CTAs of a block row: half as many again as it has tiles on average; each takes every so many tiles. */
+    /* CTAs of a block row: half as many again as it has tiles on average; each takes tiles at equal distances. */
     const int64_t most = tartan_i_ceil_div(p.grid_n * a->places, kWidth);
     const int64_t mean = tartan_i_ceil_div(3 * p.blocks * a->places, 2 * kWidth * lines) + 1;
     const dim3 grid((unsigned)a->rows, (unsigned)(mean < most ? mean : most));

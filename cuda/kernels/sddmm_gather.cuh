@@ -1,9 +1,9 @@
 /* SPDX-License-Identifier: Apache-2.0
  * Sampled dense times dense on tensor cores for blocks of any size and of different sizes. A CTA computes up to 64 rows of a block
  * row at the next 128 columns that its blocks have: the columns of a block row are numbered through, block after block, so that
- * small blocks fill a tile, too. A factor is loaded 16 bytes at a time, along the summed index or across it. Across, rows of X and
- * columns of Y seldom begin where 16 bytes do: the aligned pieces that contain some are loaded whole, so that each block has as many
- * places as that may take, and what its neighbours' elements give is not stored. */
+ * small blocks fill a tile, too. A factor is loaded 16 bytes at a time, along the summed index or across it. Across it, rows of X
+ * and columns of Y seldom begin at a multiple of 16 bytes: the aligned pieces that contain some are loaded whole, so each block has
+ * as many places as that may take, and the sums of its neighbours' elements are not stored. */
 #ifndef TARTAN_CUDA_SDDMM_GATHER_CUH
 #define TARTAN_CUDA_SDDMM_GATHER_CUH
 
@@ -194,7 +194,7 @@ template <class F> struct Feeder {
         }
     }
 
-    /* The bytes of a piece of 16 of which so many elements exist, at least none. */
+    /* The bytes of a piece of 16 with that many elements that exist, at least 0. */
     static __device__ __forceinline__ int clamped(int64_t elements) {
         return (int)min(max(elements, (int64_t)0), (int64_t)F::kUnit) * F::kElement;
     }

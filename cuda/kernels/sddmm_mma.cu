@@ -78,10 +78,18 @@ tartan_status describe(const char *function, tartan_cuda_queue *queue, const tar
     return TARTAN_OK;
 }
 
+/* Between blocks of different sizes the kernel writes nothing. */
+cudaError_t clear_padding(tartan_cuda_queue *queue, const tartan_cuda_sddmm *p) {
+    if (!p->variable || p->beta != 0) return cudaSuccess;
+    const size_t elements = (size_t)p->blocks * (size_t)(p->block_m * p->block_n);
+    return cudaMemsetAsync(p->values, 0, elements * (size_t)tartan_cuda_bytes_of(p->s_dtype), queue->stream);
+}
+
 template <typename F, bool kKMajorX, bool kKMajorY, bool kWide>
-tartan_status launch(const char *function, tartan_cuda_queue *queue, SddmmMma *g) {
-    return mma_launch<MmaShared<F, kKMajorX, kKMajorY>>(function, queue,
-                                                        sddmm_mma<F, kKMajorX, kKMajorY, kWide>, g);
+tartan_status launch(const char *function, tartan_cuda_queue *queue, const tartan_cuda_sddmm *p,
+                     SddmmMma *g) {
+    return mma_launch<MmaShared<F, kKMajorX, kKMajorY>>(
+        function, queue, sddmm_mma<F, kKMajorX, kKMajorY, kWide>, g, [&] { return clear_padding(queue, p); });
 }
 
 template <template <bool> typename Factor, bool kWide>
@@ -89,12 +97,13 @@ tartan_status run(const char *function, tartan_cuda_queue *queue, const tartan_c
     using F = Factor<kWide>;
     SddmmMma g = {};
     tartan_status status = describe<F>(function, queue, p, &g);
-    if (status != TARTAN_OK || g.tiles == 0) return status;
+    if (status != TARTAN_OK) return status;
+    if (g.tiles == 0) return tartan_cuda_check(function, clear_padding(queue, p), "clearing padding");
     const bool k_major_x = all_k_major(p, false), k_major_y = all_k_major(p, true);
-    if (k_major_x && k_major_y) return launch<F, true, true, kWide>(function, queue, &g);
-    if (k_major_x) return launch<F, true, false, kWide>(function, queue, &g);
-    if (k_major_y) return launch<F, false, true, kWide>(function, queue, &g);
-    return launch<F, false, false, kWide>(function, queue, &g);
+    if (k_major_x && k_major_y) return launch<F, true, true, kWide>(function, queue, p, &g);
+    if (k_major_x) return launch<F, true, false, kWide>(function, queue, p, &g);
+    if (k_major_y) return launch<F, false, true, kWide>(function, queue, p, &g);
+    return launch<F, false, false, kWide>(function, queue, p, &g);
 }
 
 template <template <bool> typename Factor>
@@ -121,20 +130,8 @@ static tartan_status multiply(const char *function, tartan_cuda_queue *queue, co
     }
 }
 
-/* Between blocks of different sizes the kernel writes nothing. */
-static tartan_status clear_padding(const char *function, tartan_cuda_queue *queue,
-                                   const tartan_cuda_sddmm *p) {
-    if (!p->variable || p->beta != 0) return TARTAN_OK;
-    const size_t elements = (size_t)p->blocks * (size_t)(p->block_m * p->block_n);
-    return tartan_cuda_check(
-        function,
-        cudaMemsetAsync(p->values, 0, elements * (size_t)tartan_cuda_bytes_of(p->s_dtype), queue->stream),
-        "clearing padding");
-}
-
 tartan_status tartan_cuda_sddmm_mma(const char *function, tartan_cuda_queue *queue, const void *problem) {
     tartan_cuda_sddmm p = *(const tartan_cuda_sddmm *)problem;
-    PASS(clear_padding(function, queue, &p));
     if (!tartan_cuda_sddmm_mma_copies(&p)) return multiply(function, queue, &p);
     void *copies[2 * TARTAN_I_MAX_PAIRS];
     tartan_status status = tartan_cuda_align_pairs(function, queue, &p, copies);

@@ -12,7 +12,7 @@
 
 namespace tartan_cuda {
 
-/* One pair of factors; strides in bytes, those of the batch in elements. */
+/* One pair of factors; strides in bytes, strides of the batch in elements. */
 struct SddmmMmaPair {
     const char *x, *y;
     int64_t x_head, y_head;

@@ -24,11 +24,11 @@ __device__ __forceinline__ bool is_long(const Segment &s) {
 /* What follows takes an F with
  *   S: the type of the sums; EACH: neighbours that a thread has at once, a unit
  *   int64_t count, units: entries of the list, units of a sum
- *   Segment segment_of(int64_t i): that of entry i
+ *   Segment segment_of(int64_t i): the segment of entry i
  *   void load(int64_t i, int64_t unit, S (&x)[EACH]): a unit of entry i
- *   void store(int64_t id, int64_t unit, const S (&sum)[EACH]): that of a segment */
+ *   void store(int64_t id, int64_t unit, const S (&sum)[EACH]): a unit of a segment */
 
-/* Adds a unit of the entries from `begin` to `end`, one after the other; those of some are under way at once. */
+/* Adds a unit of the entries from `begin` to `end`, one after the other; the units of several are under way at once. */
 template <int MOST = 8, class F>
 __device__ __forceinline__ void add_entries(const F &f, int64_t begin, int64_t end, int64_t unit,
                                             typename F::S (&sum)[F::EACH]) {
@@ -83,7 +83,7 @@ __global__ void __launch_bounds__(THREADS)
     }
 }
 
-/* A warp's worth of parts for a CTA, which adds up those of each long segment that begins in one of them. */
+/* A CTA takes a warp's worth of parts, and adds up the parts of each long segment that begins in one of them. */
 template <class F>
 __global__ void __launch_bounds__(THREADS)
     join_parts(const __grid_constant__ F f, const typename F::S *partial, int64_t parts, int32_t across) {

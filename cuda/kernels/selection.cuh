@@ -1,9 +1,10 @@
 /* SPDX-License-Identifier: Apache-2.0
- * The k largest numbers of a line and what is made of them, by the threads of a warp or of a CTA.
+ * The k largest numbers of a line and what is made of them, by the threads of a warp or, in selection_digits.cuh, of a CTA.
  *
- * A warp has the keys of its line in registers, and finds the k-th largest bit by bit. A CTA reads its line twice: once for the largest
- * number of each thread, of which the k-th largest is a number that at least k of the line are not below; and again for these, which
- * are then sorted. If they are too many, or k is, the k-th largest is found digit by digit instead. */
+ * A warp has the keys of its line in registers, and finds the k-th largest bit by bit. A CTA reads its line twice: once for a bound that
+ * at least k numbers reach, and again for the numbers that reach it, which are then sorted. For a small k, the bound is the k-th largest of
+ * the threads' largest numbers; else it consists of the highest digits of the k-th largest number, which a histogram shows. If there are too
+ * many numbers, or k is too large, the other digits are found, too. */
 #ifndef TARTAN_CUDA_SELECTION_CUH
 #define TARTAN_CUDA_SELECTION_CUH
 
@@ -19,10 +20,10 @@ enum { X, OUT, MASK, INDICES };                    /* arrays; OUT is values of T
 constexpr int MOST = 2048;                         /* entries of a CTA */
 constexpr int MOST_OF_WARP = 256;
 
-/* Few lines that are long are cut into parts, of which each has k candidates; what is left over are candidates, too. Then these are the
- * numbers of a line. Of equal ones the first place comes first, as in the line. */
+/* A few long lines are cut into parts, each of which yields k candidates; the numbers left over are candidates, too. The candidates
+ * then take the place of the line's numbers. Of equal candidates, the first place comes first, as in the line. */
 struct Candidates {
-    const int32_t *places; /* of those of all lines, in their parts; NULL: numbers are those of the line */
+    const uint32_t *places;      /* of all lines' candidates, in their parts; NULL: the line's own numbers */
     int64_t of_parts, of_length; /* how many of a line, and of how many numbers, are parts */
     int64_t part;                /* length */
     __device__ __forceinline__ int64_t place_of(int64_t begin, int64_t candidate, int64_t k) const {
@@ -37,11 +38,25 @@ struct Selection {
     int64_t k, base;
     double scale;
     bool rebase, same_dtype;
-    int32_t room;     /* entries of a warp */
-    uint32_t *places; /* [lines][k], if k is more than MOST: those of TOP_K, in no order */
-    int64_t first;    /* line */
+    int32_t room;  /* entries of a warp */
+    int64_t first; /* line */
     Candidates candidates;
 };
+
+/* Index i of a line, whose arrays are at `at`. */
+__device__ __forceinline__ void set_place(const Selection &p, const int64_t (&at)[LINE_ARRAYS], int64_t i,
+                                          int64_t place) {
+    const tartan_cuda_swept &a = p.lines.sweep.array[INDICES];
+    const int64_t to = at[INDICES] + i * p.lines.step[INDICES];
+    if (a.data == nullptr) return;
+    place = p.candidates.place_of(at[X], place, p.k);
+    if (a.dtype == TARTAN_I64)
+        ((int64_t *)a.data)[to] = place + p.base;
+    else if (a.dtype == TARTAN_I32)
+        ((int32_t *)a.data)[to] = (int32_t)(place + p.base);
+    else
+        ((uint8_t *)a.data)[to] = (uint8_t)(place + p.base);
+}
 
 /* A line, and where its arrays have it. */
 template <typename T> struct Chosen {
@@ -60,18 +75,7 @@ template <typename T> struct Chosen {
     __device__ __forceinline__ void set(int64_t i, S y) const {
         set_number(p.lines.sweep.array[OUT], at[OUT] + i * p.lines.step[OUT], y);
     }
-    __device__ __forceinline__ void set_index(int64_t i, int64_t place) const {
-        const tartan_cuda_swept &a = p.lines.sweep.array[INDICES];
-        const int64_t to = at[INDICES] + i * p.lines.step[INDICES];
-        if (a.data == nullptr) return;
-        place = p.candidates.place_of(at[X], place, p.k);
-        if (a.dtype == TARTAN_I64)
-            ((int64_t *)a.data)[to] = place + p.base;
-        else if (a.dtype == TARTAN_I32)
-            ((int32_t *)a.data)[to] = (int32_t)(place + p.base);
-        else
-            ((uint8_t *)a.data)[to] = (uint8_t)(place + p.base);
-    }
+    __device__ __forceinline__ void set_index(int64_t i, int64_t place) const { set_place(p, at, i, place); }
     __device__ __forceinline__ S weight(int64_t i, S most) const {
         return exponential(exponent(number(i), (S)p.scale, most));
     }
@@ -171,11 +175,13 @@ __device__ __forceinline__ void choose_by_warp(const Chosen<T> &c, int lane,
 
 /* ---- A CTA for each line ---- */
 
+/* A histogram is one of digits of so many bits. */
+constexpr int DIGIT_BITS = 11, DIGITS = 1 << DIGIT_BITS;
+
 template <typename K> struct Table {
     Entry<K> entries[MOST];
-    uint32_t found, histogram[256], above[32];
-    uint32_t digit, rest;
-    int64_t limit;
+    uint32_t histogram[DIGITS], before[32];
+    uint32_t found, digit, above, alike, limit;
     double sums[32];
 };
 
@@ -240,173 +246,6 @@ __device__ __forceinline__ void finish_sorted(const Chosen<T> &c, const Table<K>
         }
     }
     if (MADE == RECTIFIED && thread == 0) c.set_index(0, rebased ? (int64_t)t.entries[count - 1].place : -1);
-}
-
-/* How many of the threads before this one hold, and all of them in *all. */
-template <int OF_LINE>
-__device__ __forceinline__ uint32_t rank_of(bool holds, uint32_t (&room)[32], uint32_t *all) {
-    const uint32_t votes = __ballot_sync(~0u, holds);
-    const int warp = (int)threadIdx.x / 32, lane = (int)threadIdx.x % 32;
-    __syncthreads();
-    if (lane == 0) room[warp] = (uint32_t)__popc(votes);
-    __syncthreads();
-    uint32_t before = 0, sum = 0;
-    for (int w = 0; w < OF_LINE / 32; w++) {
-        if (w == warp) before = sum;
-        sum += room[w];
-    }
-    *all = sum;
-    return before + (uint32_t)__popc(votes & ((1u << lane) - 1));
-}
-
-/* The k-th largest key, digit by digit, and the last place at which numbers that are equal to it are among the k largest. */
-template <int OF_LINE, typename T, typename K>
-__device__ __forceinline__ K find_last(const Chosen<T> &c, Table<K> &t, int64_t *limit) {
-    using O = Order<T>;
-    const Selection &p = c.p;
-    const int thread = (int)threadIdx.x;
-    K prefix = 0;
-    int64_t rest = p.k;
-    for (int shift = O::BITS - 8; shift >= 0; shift -= 8) {
-        for (int b = thread; b < 256; b += OF_LINE) t.histogram[b] = 0;
-        __syncthreads();
-        const bool first = shift == O::BITS - 8;
-        each_element<OF_LINE>(c.x(), p.lines.n, p.lines.step[X], thread, [&](int64_t i, T x) {
-            const K key = c.counts(i) ? O::key(x) : 0;
-            if (!first && (key ^ prefix) >> (shift + 8 < O::BITS ? shift + 8 : 0) != 0) return;
-            const uint32_t digit = (uint32_t)(key >> shift) & 255;
-            /* Few digits are frequent at first: those of a warp are counted together. */
-            const uint32_t active = __activemask(), alike = __match_any_sync(active, digit);
-            if ((int)(threadIdx.x % 32) == __ffs((int)alike) - 1)
-                atomicAdd(&t.histogram[digit], (uint32_t)__popc(alike));
-        });
-        __syncthreads();
-        if (thread == 0) {
-            int64_t above = 0;
-            int digit = 255;
-            for (; digit > 0 && above + t.histogram[digit] < rest; digit--) above += t.histogram[digit];
-            t.digit = (uint32_t)digit, t.limit = rest - above;
-        }
-        __syncthreads();
-        prefix |= (K)t.digit << shift;
-        rest = t.limit;
-        __syncthreads();
-    }
-    /* The place of number `rest` of those with this key. */
-    *limit = p.lines.n;
-    int64_t seen = 0;
-    for (int64_t begin = 0; begin < p.lines.n && prefix != 0; begin += OF_LINE) {
-        const int64_t i = begin + thread;
-        const bool tie = i < p.lines.n && c.counts(i) && O::key(c.x()[i * p.lines.step[X]]) == prefix;
-        uint32_t all;
-        const uint32_t rank = rank_of<OF_LINE>(tie, t.above, &all);
-        if (tie && seen + rank == rest - 1) t.limit = i;
-        seen += all;
-        if (seen < rest) continue;
-        __syncthreads();
-        *limit = t.limit;
-        break;
-    }
-    return prefix;
-}
-
-/* Where entries are too many, or k is. */
-template <Made MADE, int OF_LINE, typename T, typename K>
-__device__ __forceinline__ void choose_by_digits(const Chosen<T> &c, int64_t line, Table<K> &t) {
-    using O = Order<T>;
-    using S = tartan_cuda_sum<T>;
-    const Selection &p = c.p;
-    const int thread = (int)threadIdx.x;
-    int64_t limit;
-    const K last = find_last<OF_LINE>(c, t, &limit);
-    const auto is_chosen = [&](int64_t i, K key) {
-        return key != 0 && (key > last || (key == last && i <= limit)) && c.counts(i);
-    };
-    const auto each = [&](auto f) {
-        each_element<OF_LINE>(c.x(), p.lines.n, p.lines.step[X], thread, [&](int64_t i, T x) {
-            if (is_chosen(i, O::key(x))) f(i, x);
-        });
-    };
-    if constexpr (MADE == TOP_K) {
-        if (thread == 0) t.found = 0;
-        __syncthreads();
-        each([&](int64_t i, T x) {
-            const uint32_t at = atomicAdd(&t.found, 1u);
-            if (p.places != nullptr)
-                p.places[(line - p.first) * p.k + at] = (uint32_t)i;
-            else
-                t.entries[at] = {O::key(x), (uint32_t)i};
-        });
-        __syncthreads();
-        if (p.places != nullptr) return;
-        sort_found<OF_LINE>(t, (uint32_t)p.k);
-        finish_sorted<MADE, OF_LINE>(c, t, (int)p.k);
-        return;
-    }
-    if constexpr (MADE == IN_ORDER) {
-        uint32_t before = 0;
-        for (int64_t begin = 0; begin < p.lines.n && before < p.k; begin += OF_LINE) {
-            const int64_t i = begin + thread;
-            const bool chosen = i < p.lines.n && is_chosen(i, O::key(c.x()[i * p.lines.step[X]]));
-            uint32_t all;
-            const uint32_t rank = before + rank_of<OF_LINE>(chosen, t.above, &all);
-            if (chosen) c.set(rank, c.number(i)), c.set_index(rank, i);
-            before += all;
-        }
-        return;
-    }
-    const S least = last == 0 ? (S)0 : tartan_cuda_to<S>(O::number(last));
-    const bool rebased = MADE == RECTIFIED && p.rebase && least > 0;
-    S most = -(S)INFINITY, inverse = 0;
-    if constexpr (MADE == SOFTMAX) {
-        each([&](int64_t, T x) {
-            const S s = tartan_cuda_to<S>(x) * (S)p.scale;
-            most = s > most ? s : most;
-        });
-        most = warp_max(most);
-        if (thread % 32 == 0) t.sums[thread / 32] = (double)most;
-        __syncthreads();
-        for (int w = 0; w < OF_LINE / 32; w++) most = (S)t.sums[w] > most ? (S)t.sums[w] : most;
-        __syncthreads();
-        if (most == -(S)INFINITY) most = 0;
-        double sum = 0;
-        each([&](int64_t, T x) {
-            sum += (double)exponential(exponent(tartan_cuda_to<S>(x), (S)p.scale, most));
-        });
-        sum = line_sum<OF_LINE>(sum, t.sums);
-        inverse = sum == 0 ? 0 : (S)(1 / sum);
-    }
-    transform<OF_LINE>(c.x(), p.lines.n, p.lines.step[X], p.lines.sweep.array[OUT], c.at[OUT],
-                       p.lines.step[OUT], thread, p.same_dtype, [&](int64_t i, T x) {
-                           const S number = tartan_cuda_to<S>(x);
-                           if (rebased) return below_zero_is_zero(number - least);
-                           if (!is_chosen(i, O::key(x))) return (S)0;
-                           return MADE == SOFTMAX ? exponential(exponent(number, (S)p.scale, most)) * inverse
-                                                  : below_zero_is_zero(number);
-                       });
-    if (MADE == RECTIFIED && thread == 0) c.set_index(0, rebased ? limit : -1);
-}
-
-template <Made MADE, int OF_LINE, typename T, typename K>
-__device__ __forceinline__ void choose_by_cta(const Chosen<T> &c, int64_t line, Table<K> &t) {
-    using O = Order<T>;
-    const Selection &p = c.p;
-    if (MADE != IN_ORDER && p.k <= OF_LINE / 2) {
-        K most = 0;
-        each_element<OF_LINE>(c.x(), p.lines.n, p.lines.step[X], (int)threadIdx.x, [&](int64_t i, T x) {
-            const K key = O::key(x);
-            if (key > most && c.counts(i)) most = key;
-        });
-        const K least =
-            kth_key<O::BITS, K>(p.k, [&](K at_least) { return __syncthreads_count(most >= at_least); });
-        const uint32_t found = collect<OF_LINE>(c, least > 0 ? least : (K)1, MOST, t);
-        if (found <= MOST) {
-            sort_found<OF_LINE>(t, found);
-            finish_sorted<MADE, OF_LINE>(c, t, (int)(found < p.k ? found : (uint32_t)p.k));
-            return;
-        }
-    }
-    choose_by_digits<MADE, OF_LINE>(c, line, t);
 }
 
 } // namespace

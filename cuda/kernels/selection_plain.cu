@@ -1,12 +1,10 @@
 /* SPDX-License-Identifier: Apache-2.0
- * The k largest numbers of lines, and what is made of them (selection.cuh). More than a CTA has room for are sorted afterwards: by their
- * places, then by their keys in an order that equal ones keep. */
-#include <cub/device/device_segmented_radix_sort.cuh>
+ * The k largest numbers of lines, and what is made of them (selection.cuh). If there are more than a CTA has entries for, they are listed in
+ * the order of their places, and then sorted by key in a stable sort (selection_lists.cuh). */
+#include "kernels/selection_lists.cuh"
 
 #include "backend/operation.h"
-#include "device_memory.h"
 #include "kernels.h"
-#include "kernels/selection.cuh"
 
 namespace tartan_cuda {
 namespace {
@@ -30,7 +28,7 @@ __global__ void __launch_bounds__(OF_LINE) by_cta(const __grid_constant__ Select
         __syncthreads(); /* the table is read no more */
         Chosen<T> c = {p, {}};
         find_line(p.lines, p.first + line, c.at);
-        choose_by_cta<MADE, OF_LINE>(c, p.first + line, table);
+        choose_by_cta<MADE, OF_LINE>(c, table);
     });
 }
 
@@ -53,105 +51,10 @@ tartan_status run_warps(const char *function, tartan_cuda_queue *queue, const Se
     return tartan_cuda_launch(function, queue, by_warp<MADE, T, 32>, grid, dim3(THREADS), p);
 }
 
-/* ---- More than a CTA has room for ---- */
-
-template <typename T>
-__global__ void __launch_bounds__(THREADS)
-    find_keys(const __grid_constant__ Selection p, const uint32_t *places, typename Order<T>::Key *keys) {
-    const int64_t all = p.lines.count * p.k;
-    for (int64_t e = (int64_t)blockIdx.x * THREADS + threadIdx.x; e < all;
-         e += (int64_t)gridDim.x * THREADS) {
-        Chosen<T> c = {p, {}};
-        find_line(p.lines, p.first + e / p.k, c.at);
-        keys[e] = Order<T>::key(c.x()[places[e] * p.lines.step[X]]);
-    }
-}
-
-template <typename T>
-__global__ void __launch_bounds__(THREADS)
-    set_sorted(const __grid_constant__ Selection p, const uint32_t *places) {
-    const int64_t all = p.lines.count * p.k;
-    for (int64_t e = (int64_t)blockIdx.x * THREADS + threadIdx.x; e < all;
-         e += (int64_t)gridDim.x * THREADS) {
-        Chosen<T> c = {p, {}};
-        find_line(p.lines, p.first + e / p.k, c.at);
-        c.set(e % p.k, c.number(places[e]));
-        c.set_index(e % p.k, places[e]);
-    }
-}
-
-__global__ void __launch_bounds__(THREADS) count_segments(int32_t *begins, int64_t lines, int64_t k) {
-    for (int64_t i = (int64_t)blockIdx.x * THREADS + threadIdx.x; i <= lines;
-         i += (int64_t)gridDim.x * THREADS)
-        begins[i] = (int32_t)(i * k);
-}
-
-/* Lines p.first .. p.first + p.lines.count, in memory for their entries: lists, the begins of lines, and what sorting needs. */
-template <typename T>
-tartan_status sort_lines(const char *function, tartan_cuda_queue *queue, Selection p, char *memory,
-                         int64_t list, int64_t begin_bytes, size_t room_bytes) {
-    using K = typename Order<T>::Key;
-    const int count = (int)(p.lines.count * p.k), lines = (int)p.lines.count;
-    uint32_t *const places[2] = {(uint32_t *)memory, (uint32_t *)(memory + list)};
-    K *const keys[2] = {(K *)(memory + 2 * list), (K *)(memory + 4 * list)};
-    int32_t *const begins = (int32_t *)(memory + 6 * list);
-    void *const room = memory + 6 * list + begin_bytes;
-    const dim3 grid = tartan_cuda_grid(((int64_t)count + THREADS - 1) / THREADS), threads(THREADS);
-    p.places = places[0];
-    PASS(tartan_cuda_launch(function, queue, count_segments, tartan_cuda_grid((lines + THREADS) / THREADS),
-                            threads, begins, (int64_t)lines, p.k));
-    PASS((run_ctas<TOP_K, T>(function, queue, p)));
-    PASS(tartan_cuda_check(function,
-                           cub::DeviceSegmentedRadixSort::SortKeys(room, room_bytes, places[0], places[1],
-                                                                   count, lines, begins, begins + 1, 0, 32,
-                                                                   queue->stream),
-                           "sorting places"));
-    PASS(tartan_cuda_launch(function, queue, find_keys<T>, grid, threads, p, places[1], keys[0]));
-    PASS(tartan_cuda_check(function,
-                           cub::DeviceSegmentedRadixSort::SortPairsDescending(
-                               room, room_bytes, keys[0], keys[1], places[1], places[0], count, lines, begins,
-                               begins + 1, 0, Order<T>::BITS, queue->stream),
-                           "sorting numbers"));
-    return tartan_cuda_launch(function, queue, set_sorted<T>, grid, threads, p, places[0]);
-}
-
-template <typename T>
-tartan_status run_sorted(const char *function, tartan_cuda_queue *queue, const Selection &p) {
-    using K = typename Order<T>::Key;
-    constexpr int64_t AT_ONCE = 1 << 26; /* entries that are sorted together, if lines have no more */
-    const int64_t group = p.k < AT_ONCE ? AT_ONCE / p.k : 1,
-                  lines = group < p.lines.count ? group : p.lines.count;
-    const int count = (int)(lines * p.k);
-    const int64_t list = ((int64_t)count * 4 + 255) / 256 * 256, begins = ((lines + 1) * 4 + 255) / 256 * 256;
-    uint32_t *const none = nullptr;
-    K *const no_key = nullptr;
-    int32_t *const no_begin = nullptr;
-    size_t bytes[2] = {};
-    void *memory = nullptr;
-    PASS(tartan_cuda_check(function,
-                           cub::DeviceSegmentedRadixSort::SortKeys(nullptr, bytes[0], none, none, count,
-                                                                   (int)lines, no_begin, no_begin, 0, 32,
-                                                                   queue->stream),
-                           "sorting places"));
-    PASS(tartan_cuda_check(function,
-                           cub::DeviceSegmentedRadixSort::SortPairsDescending(
-                               nullptr, bytes[1], no_key, no_key, none, none, count, (int)lines, no_begin,
-                               no_begin, 0, Order<T>::BITS, queue->stream),
-                           "sorting numbers"));
-    const size_t room = bytes[0] > bytes[1] ? bytes[0] : bytes[1];
-    PASS(tartan_cuda_scratch(function, queue, 6 * list + begins + (int64_t)room, &memory));
-    tartan_status status = TARTAN_OK;
-    for (int64_t first = 0; first < p.lines.count && status == TARTAN_OK; first += lines) {
-        Selection part = p;
-        part.first = first;
-        part.lines.count = p.lines.count - first < lines ? p.lines.count - first : lines;
-        status = sort_lines<T>(function, queue, part, (char *)memory, list, begins, room);
-    }
-    tartan_cuda_scratch_free(queue, memory);
-    return status;
-}
-
 /* ---- Few lines that are long ---- */
+
+/* Of all lines; the length of one. */
+enum { MOST_PARTS = 264, LEAST_OF_PART = 8 * LONG };
 
 struct Cut {
     int64_t parts, length, rest; /* of a line; what is left over */
@@ -159,9 +62,8 @@ struct Cut {
 };
 
 Cut cut_of(const Selection &p) {
-    enum { CTAS = 264, LEAST = 8 * LONG };
-    const int64_t least = 4 * p.k < LEAST ? LEAST : 4 * p.k;
-    Cut c = {CTAS / p.lines.count, 0, 0, 0};
+    const int64_t least = 4 * p.k < LEAST_OF_PART ? LEAST_OF_PART : 4 * p.k;
+    Cut c = {MOST_PARTS / p.lines.count, 0, 0, 0};
     if (c.parts > p.lines.n / least) c.parts = p.lines.n / least;
     if (c.parts < 2 || p.lines.n > INT32_MAX) return {1, p.lines.n, 0, 0};
     c.length = p.lines.n / c.parts, c.rest = p.lines.n - c.parts * c.length;
@@ -210,18 +112,13 @@ __global__ void __launch_bounds__(THREADS)
 }
 
 template <typename T>
-tartan_status run_top_k(const char *function, tartan_cuda_queue *queue, const Selection &p) {
-    return p.k > MOST ? run_sorted<T>(function, queue, p) : run_ctas<TOP_K, T>(function, queue, p);
-}
-
-template <typename T>
 tartan_status run_cut(const char *function, tartan_cuda_queue *queue, const Selection &p, int32_t dtype,
                       const Cut &c) {
     const int64_t count = p.lines.count * c.candidates,
                   values = (count * (int64_t)sizeof(T) + 255) / 256 * 256;
     void *memory = nullptr;
     PASS(tartan_cuda_scratch(function, queue, values + count * (int64_t)sizeof(int32_t), &memory));
-    int32_t *const places = (int32_t *)((char *)memory + values);
+    uint32_t *const places = (uint32_t *)((char *)memory + values);
     Selection parts = p, last = p;
     use_candidates(parts, OUT, memory, dtype, c.candidates);
     use_candidates(parts, INDICES, places, TARTAN_I32, c.candidates);
@@ -230,15 +127,93 @@ tartan_status run_cut(const char *function, tartan_cuda_queue *queue, const Sele
     use_candidates(last, X, memory, dtype, c.candidates);
     last.lines.n = c.candidates;
     last.candidates = {places, c.parts * p.k, c.parts * c.length, c.length};
-    tartan_status status = p.k > MOST
-                               ? tartan_cuda_launch(function, queue, by_cta<IN_ORDER, T, 1024>,
-                                                    tartan_cuda_grid(parts.lines.count), dim3(1024), parts)
-                               : run_ctas<TOP_K, T>(function, queue, parts);
+    tartan_status status = run_ctas<TOP_K, T>(function, queue, parts);
     if (status == TARTAN_OK && c.rest > 0)
         status = tartan_cuda_launch(function, queue, copy_rest<T>,
                                     tartan_cuda_grid((p.lines.count * c.rest + THREADS - 1) / THREADS),
                                     dim3(THREADS), p, (T *)memory, c);
-    if (status == TARTAN_OK) status = run_top_k<T>(function, queue, last);
+    if (status == TARTAN_OK) status = run_ctas<TOP_K, T>(function, queue, last);
+    tartan_cuda_scratch_free(queue, memory);
+    return status;
+}
+
+/* ---- More than a CTA has entries for ---- */
+
+/* Lists of some lines are made and sorted in scratch memory. */
+template <typename T> struct ListRoom {
+    using K = typename Order<T>::Key;
+    static constexpr int MOST_EACH = sizeof(K) == 8 ? 8 : 16;
+    int64_t values, places, counts, histograms; /* bytes */
+    Shared shared;
+    Sorting sorting;
+    bool far;
+
+    tartan_status init(const char *function, tartan_cuda_queue *queue, const Selection &p, int64_t lines) {
+        const auto rounded = [](int64_t bytes) { return (bytes + 255) / 256 * 256; };
+        const int64_t parts =
+            MOST_PARTS / lines < p.lines.n / LEAST_OF_PART ? MOST_PARTS / lines : p.lines.n / LEAST_OF_PART;
+        *this = {};
+        shared.parts = parts > 1 ? parts : 1;
+        shared.length = ((p.lines.n - 1) / shared.parts + PER<T>) / PER<T> * PER<T>;
+        values = rounded(lines * p.k * (int64_t)sizeof(T)), places = rounded(lines * p.k * 4);
+        if (parts > 1) {
+            counts = rounded(lines * parts * (int64_t)sizeof(Preceding));
+            histograms = lines * LEVELS<T> * DIGITS * (int64_t)sizeof(uint32_t);
+        }
+        far = p.k > SORTING * MOST_EACH;
+        return far ? sort_room<K>(function, queue, lines, p.k, &sorting) : TARTAN_OK;
+    }
+    int64_t bytes() const {
+        return values + places + counts + histograms + (far ? bytes_of(sorting, sizeof(K)) : 0);
+    }
+};
+
+/* Lines p.first .. p.first + p.lines.count - 1. */
+template <typename T>
+tartan_status list_and_sort(const char *function, tartan_cuda_queue *queue, const Selection &p, int32_t dtype,
+                            ListRoom<T> room, char *memory) {
+    using K = typename Order<T>::Key;
+    constexpr int BITS = Order<T>::BITS, MOST_EACH = ListRoom<T>::MOST_EACH;
+    T *const values = (T *)memory - p.first * p.k; /* those of the first line are there */
+    uint32_t *const places = (uint32_t *)(memory + room.values) - p.first * p.k;
+    char *const rest = memory + room.values + room.places;
+    Selection list = p, sorted = p;
+    use_candidates(list, OUT, values, dtype, p.k);
+    use_candidates(list, INDICES, places, TARTAN_I32, p.k);
+    list.base = 0;
+    use_candidates(sorted, X, values, dtype, p.k);
+    sorted.lines.n = p.k;
+    sorted.candidates = {places, p.k, p.lines.n, p.lines.n};
+    if (room.shared.parts > 1) {
+        room.shared.counts = (Preceding *)rest;
+        room.shared.histograms = (uint32_t *)(rest + room.counts);
+        PASS(list_shared<T>(function, queue, list, room.shared));
+    } else {
+        PASS(tartan_cuda_launch(function, queue, by_cta<IN_ORDER, T, 1024>, tartan_cuda_grid(p.lines.count),
+                                dim3(1024), list));
+    }
+    if (room.far)
+        return sort_far<K>(function, queue, sorted, BITS, room.sorting, rest + room.counts + room.histograms);
+    return p.k <= SORTING * MOST_EACH / 4 ? sort_near<K, MOST_EACH / 4>(function, queue, sorted, BITS)
+                                          : sort_near<K, MOST_EACH>(function, queue, sorted, BITS);
+}
+
+template <typename T>
+tartan_status run_lists(const char *function, tartan_cuda_queue *queue, const Selection &p, int32_t dtype) {
+    constexpr int64_t AT_ONCE = 1 << 24; /* numbers that are listed together, if lines have no more */
+    const int64_t group = p.k < AT_ONCE ? AT_ONCE / p.k : 1,
+                  lines = group < p.lines.count ? group : p.lines.count;
+    ListRoom<T> room;
+    void *memory = nullptr;
+    PASS(room.init(function, queue, p, lines));
+    PASS(tartan_cuda_scratch(function, queue, room.bytes(), &memory));
+    tartan_status status = TARTAN_OK;
+    for (int64_t first = 0; first < p.lines.count && status == TARTAN_OK; first += lines) {
+        Selection some = p;
+        some.first = first;
+        some.lines.count = p.lines.count - first < lines ? p.lines.count - first : lines;
+        status = list_and_sort<T>(function, queue, some, dtype, room, (char *)memory);
+    }
     tartan_cuda_scratch_free(queue, memory);
     return status;
 }
@@ -252,8 +227,10 @@ tartan_status run(const char *function, tartan_cuda_queue *queue, Selection p, i
         using T = typename decltype(tag)::type;
         if (warps) return run_warps<MADE, T>(function, queue, p);
         if constexpr (MADE == TOP_K) {
+            if (p.k > MOST) return run_lists<T>(function, queue, p, dtype);
             const Cut c = cut_of(p);
-            return c.parts > 1 ? run_cut<T>(function, queue, p, dtype, c) : run_top_k<T>(function, queue, p);
+            return c.parts > 1 ? run_cut<T>(function, queue, p, dtype, c)
+                               : run_ctas<TOP_K, T>(function, queue, p);
         } else {
             return run_ctas<MADE, T>(function, queue, p);
         }

@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0
- * Lines that fill no whole number of units, but follow one another without gaps in the results: these are moved in units that reach from
- * line to line, and so are operands like them; others, such as one line or one number of each, are read element by element. */
+ * Lines that don't fill a whole number of units, but follow one another without gaps in the results: results, and operands like them,
+ * are moved in units that reach from line to line. Other operands, such as one line for all or a number for each line, are read element
+ * by element. */
 #ifndef TARTAN_CUDA_SHORT_LINES_CUH
 #define TARTAN_CUDA_SHORT_LINES_CUH
 

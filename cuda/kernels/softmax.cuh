@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0
- * What the threads of a line know together, and what a line makes of its numbers, for softmax, cross entropy and their gradients. */
+ * What the threads of a line compute together, and how results follow from it, for softmax, cross entropy and their gradients. */
 #ifndef TARTAN_CUDA_SOFTMAX_CUH
 #define TARTAN_CUDA_SOFTMAX_CUH
 
@@ -18,7 +18,7 @@ namespace cg = cooperative_groups;
 enum { X = TARTAN_CUDA_CLASSES_X, OTHER, OUT, LABELS, FACTOR, LSE, ARRAYS };
 constexpr int MOST_THREADS = 512, MOST_WARPS = MOST_THREADS / 32, MOST_CTAS = 8;
 
-/* Who has a line: `threads` of each of `ctas` CTAs. A CTA has `at_once` lines, or a part of one. */
+/* Which threads share a line: `threads` in each of `ctas` CTAs. A CTA has `at_once` lines, or a part of one. */
 struct Team {
     int32_t threads, at_once, ctas;
     int64_t rounds;
@@ -30,7 +30,7 @@ template <typename S> constexpr S NONE = -(S)INFINITY;
 
 template <typename S> struct Room { S of_warp[2][3][MOST_WARPS], of_cta[2][3][MOST_CTAS]; };
 
-/* COUNT numbers of each thread become those of the line: the first is a maximum if `first_is_max`, the others are sums. */
+/* COUNT numbers of each thread become COUNT numbers of the line: the first is a maximum if `first_is_max`, the others are sums. */
 template <typename S> struct Meeting {
     const Team &team;
     Room<S> &room;
@@ -87,18 +87,18 @@ constexpr bool HAS_OTHER = KIND == TARTAN_CUDA_SOFTMAX_GRADIENT || KIND == TARTA
 template <int KIND>
 constexpr bool HAS_LABEL = KIND == TARTAN_CUDA_CROSS_ENTROPY || KIND == TARTAN_CUDA_CROSS_ENTROPY_GRADIENT;
 
-/* Numbers of a line, of which `value` makes results. */
+/* Numbers of a line, from which `value` computes results. */
 template <typename S> struct Line {
     S scale; /* of x in exponents */
     S shift; /* what is subtracted from exponents */
     S first; /* the factor of exponentials or of what takes their place */
     S rest;  /* what is subtracted */
-    S own;   /* what is subtracted at the label besides */
+    S own;   /* what is subtracted at the label in addition */
     int64_t label;
     bool is_constant; /* results are `rest` */
 };
 
-/* The result for a number; of a cross entropy, whose line is not constant, where the label is not. `other`: y_grad. */
+/* The result for a number; for a cross entropy whose line is not constant, except at the label. `other`: y_grad. */
 template <int KIND, bool SHORT, typename S>
 __device__ __forceinline__ S value(const Line<S> &l, S x, S other, bool counts) {
     if constexpr (KIND == TARTAN_CUDA_SOFTMAX) {
@@ -120,7 +120,7 @@ __device__ __forceinline__ int64_t label_of(const tartan_cuda_classes &p, int64_
     return given == p.ignored ? -1 : label >= 0 && label < p.length ? label : -2;
 }
 
-/* Of a cross entropy, what follows from the label. `inverse`: the factor that makes weights of exponentials. */
+/* What follows from the label of a cross entropy. `inverse`: the factor that turns exponentials into weights. */
 template <typename S>
 __device__ __forceinline__ void set_target(const tartan_cuda_classes &p, S factor, S inverse, Line<S> &l) {
     l.is_constant = l.label < 0;
@@ -129,8 +129,8 @@ __device__ __forceinline__ void set_target(const tartan_cuda_classes &p, S facto
     l.rest = l.label == -1 ? 0 : l.label == -2 ? (S)NAN : factor * (S)(p.smoothing / (double)p.length);
 }
 
-/* After the sums of a line: s[0] is the maximum of exponents, s[1] the sum of exponentials less that, s[2] the sum of
- * x; or s[0] is the sum that gradients need. Writes the numbers of the line if `writes`. */
+/* After the sums of a line: s[0] is the maximum of exponents, s[1] the sum of exponentials relative to it, s[2] the
+ * sum of x; or s[0] is the sum that gradients need. Writes the numbers of the line if `writes`. */
 template <int KIND, typename S>
 __device__ __forceinline__ Line<S> line_of(const tartan_cuda_classes &p, const int64_t (&at)[ARRAYS],
                                            const S (&s)[3], S own, bool writes) {
@@ -180,7 +180,7 @@ __device__ __forceinline__ S own_of(const tartan_cuda_classes &p, const int64_t 
     return number_at<S>(p.sweep.array[X], at[X] + label * p.sweep.array[X].step[TARTAN_CUDA_SUMMED][0]);
 }
 
-/* What a thread has of a line becomes what the line has: running sums are brought to the maximum of all. */
+/* Combines what the threads have of a line: running sums are rescaled to the common maximum. */
 template <typename S> __device__ __forceinline__ void meet_running(Meeting<S> &meet, S (&s)[3]) {
     S most[1] = {s[0]};
     meet.template operator()<1, true>(most);

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0
- * Softmax along lines, its logarithm and cross entropy, and their gradients, as line_parts.cuh has lines. */
+ * Softmax along lines, its logarithm and cross entropy, and their gradients, by line_parts.cuh. */
 #ifndef TARTAN_CUDA_SOFTMAX_PARTS_CUH
 #define TARTAN_CUDA_SOFTMAX_PARTS_CUH
 
@@ -30,7 +30,8 @@ template <int KIND, typename N> struct ClassLines {
         S x[INPUTS][BATCH];
         uint32_t counts; /* bits */
     };
-    /* A running maximum, the sum of exponentials less that, the sum of numbers or of what gradients need, and the logit of the label. */
+    /* A running maximum, the sum of exponentials relative to it, the sum of numbers or of what gradients need, and the logit of the
+     * label. */
     struct Sum {
         S most, exponentials, numbers, own;
     };
@@ -89,7 +90,7 @@ template <int KIND, typename N> struct ClassLines {
     __device__ __forceinline__ void add(const At &, Sum &s, const Items &items, const Places<EACH> &,
                                         int count) const {
         const auto counts = [&](int i) { return i < count && (items.counts >> i & 1) != 0; };
-        if constexpr (BOTH) { /* what is not there is 0 */
+        if constexpr (BOTH) { /* arrays that are not given count as 0 */
             EACH_OF(BATCH) {
                 const S x = items.x[0][i], g = items.x[INPUTS - 1][i];
                 s.numbers = KIND == TARTAN_CUDA_SOFTMAX_GRADIENT ? fma(x, g, s.numbers) : s.numbers + g;
@@ -158,7 +159,7 @@ tartan_status run_any(const char *function, tartan_cuda_queue *queue, const tart
     });
 }
 
-/* Lines that a thread can have; *can is false if there are none such. */
+/* Lines that can have a thread each; *can is false if these can't. */
 template <int KIND>
 tartan_status run_by_threads(const char *function, tartan_cuda_queue *queue, const tartan_cuda_classes &p,
                              bool *can) {

@@ -3,7 +3,8 @@
  *
  * Where a line's elements lie side by side it belongs to some threads of a CTA or to the CTAs of a cluster, which keep it in registers
  * as it was loaded: it is read once, and exponentials are computed twice. Longer lines are read twice, the first time for a running
- * maximum and sum. Short lines, any others, and a few that are long go the ways of line_parts.cuh. */
+ * maximum and sum. line_parts.cuh computes all other lines, short ones, and a few that are long. */
+#include "kernels/softmax_gradient_clusters.h"
 #include "kernels/softmax_parts.cuh"
 
 namespace tartan_cuda {
@@ -11,8 +12,8 @@ namespace {
 
 /* ---- Lines whose elements lie side by side ---- */
 
-/* Elements of type T are moved EACH at a time, by ACCESSES of a thread in a round; those before the first and after the last access
- * that is aligned, by threads that have one of them besides. MASKED: softmax has a mask. */
+/* Elements of type T are moved EACH at a time, by ACCESSES of a thread in a round. Elements before the first and after the last
+ * aligned access are extra elements, one for each of some threads. MASKED: softmax has a mask. */
 template <int KIND, bool MASKED, typename T, int EACH, int ACCESSES, bool LONG>
 __global__ void __launch_bounds__(MOST_THREADS, EACH > 1 ? 2 : 1)
     lines(const __grid_constant__ tartan_cuda_classes p, const Team team) {
@@ -40,7 +41,7 @@ __global__ void __launch_bounds__(MOST_THREADS, EACH > 1 ? 2 : 1)
     Number before = (Number)(-((uintptr_t)x_line / sizeof(T)) % EACH);
     if (before > length) before = length;
     const Number units = (length - before) / EACH, after = length - before - units * EACH;
-    Number edge = -1; /* the position of the element besides */
+    Number edge = -1; /* the position of the extra element */
     if (EACH > 1 && part < EACH)
         edge = part < before ? part : -1;
     else if (EACH > 1 && part < 2 * EACH)
@@ -186,8 +187,8 @@ __global__ void __launch_bounds__(MOST_THREADS, EACH > 1 ? 2 : 1)
 
 /* ---- The choice ---- */
 
-/* Who has `lines` lines of `length` units, `each` of a thread in a round; the threads of a CTA, at least `least`, have fewer units each
- * where lines are so few that chips of `processors` would have nothing to do. */
+/* Shares out `lines` lines of `length` units, `each` for a thread in a round. Threads have fewer units where lines are so few that a
+ * chip with `processors` SMs would idle; a CTA has at least `least` threads. */
 Team team_of(int64_t length, int64_t each, int32_t most_ctas, int64_t lines, int32_t least,
              int64_t processors) {
     Team t = {least, 1, 1, 1};
@@ -200,8 +201,8 @@ Team team_of(int64_t length, int64_t each, int32_t most_ctas, int64_t lines, int
     return t;
 }
 
-/* How many elements of lines one access can move: as many as 16 bytes have where all lines are alike aligned, or 1; 0 where they do not
- * lie side by side, or have several dtypes. `ragged`: lines have elements before or after accesses. */
+/* How many elements of lines one access can move: as many as 16 bytes hold where all lines have the same alignment, or 1; 0 where they
+ * do not lie side by side, or have several dtypes. `ragged`: lines have elements before or after accesses. */
 int32_t each_of(const tartan_cuda_classes &p, bool with_other, bool *ragged) {
     const tartan_cuda_sweep &w = p.sweep;
     const tartan_cuda_swept &x = w.array[X];
@@ -237,6 +238,11 @@ tartan_status run_lines(const char *function, tartan_cuda_queue *queue, const ta
     const Team kept =
         team_of(units, ACCESSES, clusters ? MOST_CTAS : 1, p.lines, least, queue->chip.processors);
     const bool is_long = kept.rounds > 1;
+    if (HAS_OTHER<KIND> && is_long) {
+        bool done = false;
+        PASS(tartan_cuda_softmax_gradient_clusters(function, queue, &p, &done));
+        if (done) return TARTAN_OK;
+    }
     if (is_long ? p.lines < FEW : p.lines < FEWER && p.length > LONG)
         return run_any<KIND>(function, queue, p);
     const Team team =

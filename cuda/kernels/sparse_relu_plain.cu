@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0
- * ReLU from a number of standard deviations above the mean of a line on, its gradient, and that of rectified_top_k. A warp or a CTA has a
- * line, which it reads again for each sum: from its cache, where it fits; or lines go the ways of line_parts.cuh. */
+ * ReLU of what is more than a number of standard deviations above the mean of its line, its gradient, and the gradient of
+ * rectified_top_k. A warp or a CTA has a line, which it reads again for each sum: from its cache, where it fits; or line_parts.cuh
+ * computes the lines. */
 #include "backend/operation.h"
 #include "kernels.h"
 #include "kernels/line_parts.cuh"
@@ -14,7 +15,7 @@ enum {
     OUT,
     STATS,
     GRAD
-}; /* arrays; of the gradient of rectified_top_k, STATS is the index and X the result */
+}; /* arrays; for the gradient of rectified_top_k, STATS is the index and X the result */
 
 struct Relu {
     Lines lines;
@@ -62,7 +63,8 @@ __global__ void __launch_bounds__(OF_LINE < THREADS ? THREADS : OF_LINE)
     });
 }
 
-/* x_grad = g less what the sum of g makes, where g is y_grad where x is above a number, else 0. SPARSE: else of rectified_top_k. */
+/* x_grad = g minus a term that depends on the sum of g, with g = y_grad where x is above a threshold, else 0. SPARSE: of sparse_relu, else
+ * of rectified_top_k. */
 template <typename T, int OF_LINE, bool SPARSE>
 __global__ void __launch_bounds__(OF_LINE < THREADS ? THREADS : OF_LINE)
     relu_gradient(const __grid_constant__ Relu p) {
@@ -106,7 +108,7 @@ __global__ void __launch_bounds__(OF_LINE < THREADS ? THREADS : OF_LINE)
     });
 }
 
-/* ---- The same as line_parts.cuh has lines ---- */
+/* ---- The same by line_parts.cuh ---- */
 
 /* What all of them share; `in`: the arrays that are read. */
 template <typename N, int COUNT> struct ReluLines {

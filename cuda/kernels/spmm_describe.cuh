@@ -24,7 +24,7 @@ inline bool is_forward(const tartan_cuda_spmm *p, const Problem *g) {
            (p->heads == 1 || forward(p->c.head_stride)) && (g->entries == 1 || forward(g->c_batch));
 }
 
-/* How C is stored; `singles`: how where it is f32. */
+/* How C is stored; `singles`: how if it is f32. */
 inline Vectors vectors_of(const tartan_cuda_spmm *p, Vectors singles) {
     const Vectors rows = p->c.dtype == TARTAN_F32 ? singles : kRows16;
     const int64_t unit = rows == kRowQuads ? 4 : rows == kRowPairs ? 2 : 8; /* of an aligned piece */

@@ -192,7 +192,7 @@ int32_t at_most(int64_t x, int64_t most) {
     return (int32_t)(x < most ? x : most);
 }
 
-/* Teams so small that a thread has a few units, and so many that all processors have some. */
+/* Teams small enough that a thread has a few units, and numerous enough that all processors have some. */
 Teams teams_of(const tartan_cuda_spmm &p, int32_t unit, bool along_k, int32_t cols, int32_t lines_each,
                int32_t processors) {
     const int64_t lines = p.heads * p.grid_m, listed = p.blocks / lines + 1;

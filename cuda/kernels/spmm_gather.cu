@@ -16,7 +16,7 @@ struct Copies {
     void *gated = nullptr, *aligned = nullptr, *transposed = nullptr;
 };
 
-/* Copies B, whose summed index is contiguous, in parts of 64 columns that are. */
+/* Copies B, whose summed index is contiguous, in parts of 64 contiguous columns. */
 tartan_status transpose(const char *function, tartan_cuda_queue *queue, Args *a, void **out) {
     tartan_cuda_spmm *p = &a->p;
     const tartan_cuda_transpose_source from = {p->b.data,
@@ -38,7 +38,7 @@ tartan_status transpose(const char *function, tartan_cuda_queue *queue, Args *a,
     return TARTAN_OK;
 }
 
-/* Whether B is loaded in lines along the summed index. Of 16 bits it is not, since single elements of these would come too slowly. */
+/* Whether B is loaded in lines along the summed index. With 16 bits it is not, since single elements would come too slowly. */
 bool is_along(const tartan_cuda_spmm &p) {
     return !tartan_cuda_is_half(p.dtype) && llabs(p.b.row_stride) < llabs(p.b.col_stride);
 }

@@ -2,7 +2,7 @@
  * Sparse times dense on tensor cores for blocks of any size and of different sizes. A CTA computes up to 64 rows of a block row times
  * 128 columns. The products of a block row are numbered through (spmm_products.cuh), and a step gathers some of them into shared
  * memory: columns of A and rows of B, with the widest copies that their places allow. No product joins a block with rows of B that
- * are not its own, so infinity and NaN go where they have to. */
+ * are not its own, so infinities and NaNs reach only the results that they belong to. */
 #ifndef TARTAN_CUDA_SPMM_GATHER_CUH
 #define TARTAN_CUDA_SPMM_GATHER_CUH
 
@@ -107,7 +107,7 @@ __device__ __forceinline__ void copy_a(const tartan_cuda_spmm &p, const piece<ty
     }
 }
 
-/* Elements of 16 bits of A that have no wider neighbourhood, on their way through registers. */
+/* 16-bit elements of A that cannot be copied with neighbours, on their way through registers. */
 template <class F> struct Singles {
     static constexpr int kOf = F::kPlaces * F::kDepth / kThreads;
     uint16_t of[kOf];
@@ -267,7 +267,7 @@ __device__ __forceinline__ void compute(const Args &a, const piece<typename F::T
         table.of[part % 2][threadIdx.x] = {found.a, found.b};
         inner += kThreads;
     };
-    Singles<F> singles; /* they reach shared memory while those of the step after are asked for */
+    Singles<F> singles; /* they reach shared memory while the next step's are requested */
     const bool single = F::kElement == 2 && a.unit == 2;
     const uint32_t base = shared_offset(stages);
     uint32_t to = base, from = base; /* stages: of copies, of products */

@@ -76,7 +76,7 @@ template <typename F, bool kKMajorA, bool kKMajorB> struct SpmmMmaProducer {
     using B = typename Shared::B;
     static constexpr int kLaneIds = (Form::kStageK + 31) / 32;
 
-    /* The blocks of a stage, spread over the lanes: id 32 q + lane is that of slot (32 q + lane) / group and block row
+    /* The blocks of a stage, spread over the lanes: id 32 q + lane belongs to slot (32 q + lane) / group and block row
      * (32 q + lane) % group of the tile; -1: no block. Lanes < slots have the block columns. */
     struct Indices {
         int32_t ids[kLaneIds], col;

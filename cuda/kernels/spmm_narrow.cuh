@@ -159,7 +159,7 @@ template <class F> struct Factors {
     }
 };
 
-/* The sums of a warp: [i][j][2 e + f] is that of the row of slot 2 i + e and column 8 (2 t + f) + j. */
+/* The sums of a warp: [i][j][2 e + f] is for the row of slot 2 i + e and column 8 (2 t + f) + j. */
 template <class F> struct Sums {
     float d[F::kRows / 16][8][4];
 

@@ -107,7 +107,7 @@ __device__ __forceinline__ void schedule(const Problem &p, const R &ring, int32_
         post_tile(ring, tiles, t, t.begin + lane < t.end ? p.cols[t.begin + lane] : -1,
                   id < t.end * p.group ? p.ids[id] : -1);
         wait_for_kernels_before();
-        let_next_kernel_begin(); /* not earlier: of three kernels at once, two would share counters */
+        let_next_kernel_begin(); /* not earlier: if three kernels ran at once, two would share counters */
         if (t.end < 0) break;
         barrier_wait(ring.requested(), parity);
     }

@@ -1,9 +1,9 @@
 /* SPDX-License-Identifier: Apache-2.0
  * Sparse times dense on Hopper's tensor cores with swapped factors, C^T = B^T A^T: a block row of A is the right factor of a
- * product, of which any multiple of 8 rows is allowed, where the left one has 64. So blocks of 72 to 128 rows, which would
- * be cut into sub-blocks otherwise, are multiplied whole; wider products than the block, of 80, 96, 112 or 128 rows, give
- * sums that are not stored. A tile has one block row and 256 columns of C, of 64 columns a product, or 192 where rows are
- * more than 96. The two warpgroups that multiply take tiles in turns, so that one stores while the other multiplies.
+ * product, which may have any multiple of 8 rows, while the left factor has 64. So blocks of 72 to 128 rows, which would be
+ * cut into sub-blocks otherwise, are multiplied whole; products have 80, 96, 112 or 128 rows, and sums past the block are
+ * not stored. A tile has one block row and 256 columns of C, 64 columns a product, or 192 columns where a block has more
+ * than 96 rows. The two warpgroups that multiply take tiles in turns, so that one stores while the other multiplies.
  *
  * In tf32, products have as many rows as the block, and both warpgroups multiply the same tile of 256 columns.
  *

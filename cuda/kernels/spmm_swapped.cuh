@@ -246,8 +246,8 @@ __device__ __forceinline__ void store_zeros(const Problem &p, const Piece &to, b
                 p.c.beta);
 }
 
-/* A warpgroup takes every other tile: while it stores results, the other one multiplies. Before its turn a warpgroup may not
- * even wait for a stage, which could be more than a lap of the ring ahead. */
+/* A warpgroup takes every other tile: while it stores results, the other one multiplies. Before its turn a warpgroup must
+ * not even wait for a stage, which could be more than a lap of the ring ahead. */
 template <Factor kFactor, int kA, int kB, int kRows>
 __device__ __forceinline__ void multiply_pieces(const Problem &p, const HalfRing<kRows> &ring,
                                                 const CUtensorMap *map_c) {

@@ -56,10 +56,10 @@ template <typename F> struct SwappedRing {
 };
 
 struct SwappedMaps {
-    /* Blocks, and those of a last block column that is not whole. */
+    /* Blocks, and blocks of a last block column that is not whole. */
     CUtensorMap a, a_last;
-    /* B by block columns, in boxes for all parts of k but a block's last, and for that; a last block column that is not
-     * whole. In both k past the end of a block column becomes zeros. */
+    /* B by block columns, in boxes for all parts of k but a block's last, and for the last part; and a last block
+     * column that is not whole. In the latter two, k past the end of a block column becomes zeros. */
     CUtensorMap b_part, b_rest, b_last;
     CUtensorMap c;
 };

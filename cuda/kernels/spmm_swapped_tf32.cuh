@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0
- * The device part of spmm_swapped.cu for tf32: both warpgroups multiply the same tile, a warp a piece of 32 columns, which it
- * loads into registers (device/swapped.cuh). */
+ * The device part of spmm_swapped.cu for tf32: both warpgroups multiply the same tile, each warp a piece of 32 columns, which
+ * it loads into registers (device/swapped.cuh). */
 #ifndef TARTAN_CUDA_SPMM_SWAPPED_TF32_CUH
 #define TARTAN_CUDA_SPMM_SWAPPED_TF32_CUH
 

@@ -15,7 +15,7 @@ namespace {
 /* A TMA box that a producer lane loads in every stage: of B, at a block column, or of A. */
 struct Box {
     bool in_b, wanted;
-    int32_t index; /* of its block column or id among those of the stage */
+    int32_t index; /* of its block column or id in the stage */
     int32_t line;  /* first row (A) or column (B) in the tile */
     uint32_t offset;
 };

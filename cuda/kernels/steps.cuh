@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0
- * Steps and chains of matrices (lib/kernels/steps.def). Which row it is, is decided once for all elements of a thread. */
+ * Steps and chains of matrices (lib/kernels/steps.def). The row is chosen once for all elements of a thread. */
 #ifndef TARTAN_CUDA_STEPS_CUH
 #define TARTAN_CUDA_STEPS_CUH
 

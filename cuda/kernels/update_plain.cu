@@ -21,13 +21,13 @@ __device__ __forceinline__ void round_at_random(const numbers_of_call &call, int
 
 /* ---- Slices that are lazy ---- */
 
-/* Of the slices of a CTA's chunk: whether each has a gradient that is not 0. */
+/* For each slice of a CTA's chunk, whether it has a gradient that is not 0. */
 struct live_slices {
     bool found[CHUNK];
 };
 
-/* Slices of a few elements have a thread each, others a warp, which stops where it finds a gradient: slices that go beyond the chunk are
- * looked through by several CTAs. */
+/* Slices of a few elements have a thread each, others a warp, which stops at the first gradient it finds. Several CTAs look through
+ * slices that go beyond the chunk. */
 template <typename Tensor>
 __device__ void find_live(const Tensor &t, int64_t begin, int64_t end, live_slices *live) {
     constexpr int WARP = 32;

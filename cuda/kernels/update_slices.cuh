@@ -12,7 +12,7 @@ namespace {
 struct slice_tensor : any_tensor {
     float *scales[2]; /* of M and V; NULL: not of 8 bits */
     int64_t scale_strides[2], slices;
-    int32_t lanes; /* threads of a slice: 1, those of a warp, or all */
+    int32_t lanes; /* threads of a slice: 1, a warp, or all */
 };
 using slice_tensors = batch<slice_tensor, 60>;
 static_assert(sizeof(slice_tensors) < 32000, "parameters of kernels have 32764 bytes");
@@ -39,7 +39,7 @@ __device__ __forceinline__ void largest_of(int lanes, float (&x)[2]) {
 
 /* ---- Numbers of 8 bits ---- */
 
-/* The least power of two with which no number is above the largest of the dtype. */
+/* The smallest power of two by which all numbers can be divided to fit in the dtype. */
 __device__ __forceinline__ float scale_for(float largest) {
     int exponent;
     if (!(largest > 0)) return (float)TARTAN_I_MOMENT_SCALE;

@@ -44,7 +44,7 @@ __device__ __forceinline__ box box_of(const pool &p, int64_t number) {
     return b;
 }
 
-/* LANES threads look at a window; sums are those of lanes, added in a fixed order. */
+/* LANES threads look at a window; lanes' sums are added in a fixed order. */
 template <typename T, bool AVERAGE, int LANES>
 __global__ void __launch_bounds__(THREADS) window_pool(const __grid_constant__ pool p) {
     constexpr int at_once = THREADS / LANES;

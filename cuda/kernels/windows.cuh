@@ -163,7 +163,7 @@ inline tartan_i_image packed(const tartan_i_image *image, int count) {
 
 /* ---- Moving bits ---- */
 
-/* CLEAR writes zeros to windows of the image, OUTSIDE to those parts of blocks that are outside of the image. */
+/* CLEAR writes zeros to windows of the image, OUTSIDE to the parts of blocks that are outside of the image. */
 enum way { GATHER, SCATTER, CLEAR, OUTSIDE };
 
 constexpr bool is_move(way w) {
@@ -198,7 +198,7 @@ __global__ void __launch_bounds__(THREADS) move_elements(const __grid_constant__
         move_one<T, WAY>(f, element_of<CHANNELS>(f, w, n));
 }
 
-/* Tiles of 32 positions x 32 channels, where the fast axis of one side is the channels' and that of the other is not. */
+/* Tiles of 32 positions x 32 channels, where channels are the fast axis of one side and not of the other. */
 template <typename T, way WAY, bool IMAGE_BY_CHANNEL>
 __global__ void __launch_bounds__(THREADS)
     move_tiles(const __grid_constant__ frame f, int64_t positions, int64_t tiles, int64_t across) {

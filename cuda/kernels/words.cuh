@@ -64,7 +64,7 @@ template <typename S> __device__ __forceinline__ S smaller(S a, S b) {
     return __longlong_as_double(__double_as_longlong(x) & 0x7FF0000000000000ll);
 }
 
-/* Of a power that does not overflow. */
+/* By a power that does not overflow. */
 [[maybe_unused]] __device__ __forceinline__ float sigmoid(float x) {
     const float power = exp(-fabs(x)), part = reciprocal_fast(1 + power);
     return x < 0 ? power * part : part;

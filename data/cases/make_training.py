@@ -20,6 +20,7 @@ RUNS = {
     "swap": {"density": 0.4, "swap": 0.4, "end": 12, "every": 3, "fresh_rate": 2, "fresh_steps": 2},
     "movement": {"density": 0.4, "swap": 0.3, "end": 12, "every": 2, "score": "movement", "growth": "random", "seed": 7},
     "model": {"density": 0.3, "swap": 0.3, "end": 12, "every": 2, "scope": "model", "growth": "random"},
+    "gates": {"swap": 0.2, "end": 12, "every": 3, "score": "gate", "l0": 0.5, "gate_rate": 0.5, "growth": "random", "seed": 8},
 }
 FIRST, STOP, LAST = 6, 9, 13
 random = np.random.default_rng(20261129)
@@ -31,7 +32,7 @@ def train(sparsifier, state, last):
     for step in range(sparsifier.steps + 1, last + 1):
         p, velocities = state
         grads = [tartan.BlockMatrix.from_dense(gradient[step, i], layout=p[i].layout) for i in range(2)]
-        if "score=movement" in sparsifier.options:
+        if any(f"score={score}" in sparsifier.options for score in ("movement", "gate")):
             sparsifier.observe(p, grads)
         tartan.sgd(p, grads, velocities=velocities, momentum=0.9, step=step, rate=0.1, rates=sparsifier.rates(p))
         if sparsifier.needs_growth:

@@ -8,7 +8,7 @@
 #include "core/memory.h"
 #include "layout/plans.h"
 
-enum { TARTAN_BACKEND_ABI = 24 };
+enum { TARTAN_BACKEND_ABI = 25 };
 
 typedef enum tartan_copy_kind {
     TARTAN_COPY_TO_DEVICE, /* returns when the source may change */
@@ -16,7 +16,7 @@ typedef enum tartan_copy_kind {
     TARTAN_COPY_ON_DEVICE, /* enqueued; the source may be memory of another device of the backend */
 } tartan_copy_kind;
 
-/* What a wait of one stream for another came to. */
+/* The outcome of one stream's wait for another. */
 typedef enum tartan_wait {
     TARTAN_WAIT_ON_DEVICE, /* the stream waits */
     TARTAN_WAIT_IN_GRAPH,  /* both are being captured in one graph, whose replays wait; nothing waits now */
@@ -50,8 +50,9 @@ struct tartan_backend {
     tartan_status (*allocate)(const char *function, void *device, int64_t bytes, void **out_pointer,
                               void **out_owner);
     void (*release)(void *owner, void *device);
-    /* Memory for one call, in the order of the queue; the call frees it before it returns. Unlike `allocate` also
-     * during a graph capture. Both slots are NULL where calls use the workspace of the context (CPU). */
+    /* Memory for one call, in the order of the queue; the call frees it before it returns. Unlike `allocate`, it
+     * also works during a graph capture. Both slots are NULL where calls use the workspace of the context
+     * (CPU). */
     tartan_status (*scratch)(const char *function, void *device, int64_t bytes, void **out);
     void (*scratch_free)(void *device, void *memory);
     tartan_status (*copy)(const char *function, void *device, void *to, const void *from, int64_t bytes,

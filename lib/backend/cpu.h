@@ -39,7 +39,7 @@ tartan_status tartan_i_cpu_run(const tartan_context *context, const tartan_op *o
 
 /* `parts` that f32 factors are split into; 1: none are. */
 tartan_status tartan_i_cpu_spmm(const tartan_context *context, const tartan_op_spmm *op, int32_t parts);
-/* With few columns; why it is not the way of this product, or NULL. */
+/* With few columns; why this product is not computed so, or NULL. */
 const char *tartan_i_cpu_spmm_narrow_refuses(const tartan_context *context, const tartan_op_spmm *op);
 tartan_status tartan_i_cpu_spmm_narrow(const tartan_context *context, const tartan_op_spmm *op);
 /* Whether n columns are few enough for it, with blocks of `out_block` rows of op(A). */
@@ -54,88 +54,20 @@ tartan_status tartan_i_cpu_sddmm(const tartan_context *context, const tartan_op_
 
 /* ---- Functions of rows ---- */
 
-#define TARTAN_I_CPU_FUNCTION(name)                                                                          \
-    tartan_status tartan_i_cpu_##name(const tartan_context *context, const tartan_op *any);
-#define TARTAN_I_CPU_CHOICE(name)                                                                            \
-    const char *tartan_i_cpu_##name##_refuses(const tartan_context *context, const tartan_op *any);          \
-    TARTAN_I_CPU_FUNCTION(name)
-TARTAN_I_CPU_FUNCTION(fused)
-TARTAN_I_CPU_FUNCTION(gate_gradient)
-TARTAN_I_CPU_FUNCTION(growth_score)
-TARTAN_I_CPU_FUNCTION(block_copy)
-TARTAN_I_CPU_FUNCTION(block_norms)
-TARTAN_I_CPU_CHOICE(elementwise_scale)
-TARTAN_I_CPU_CHOICE(elementwise_flat)
-TARTAN_I_CPU_FUNCTION(elementwise)
-TARTAN_I_CPU_FUNCTION(elements)
-TARTAN_I_CPU_FUNCTION(reduce)
-TARTAN_I_CPU_FUNCTION(compare)
-TARTAN_I_CPU_CHOICE(attention_forward_pipelined)
-TARTAN_I_CPU_CHOICE(attention_forward_pairs)
-TARTAN_I_CPU_FUNCTION(attention_forward)
-TARTAN_I_CPU_CHOICE(attention_backward_pairs_fused)
-TARTAN_I_CPU_CHOICE(attention_backward_pairs)
-TARTAN_I_CPU_CHOICE(attention_backward_fused)
-TARTAN_I_CPU_FUNCTION(attention_backward)
-TARTAN_I_CPU_FUNCTION(attention_bias_gradient)
-TARTAN_I_CPU_FUNCTION(attention_merge)
-TARTAN_I_CPU_FUNCTION(block_softmax)
-TARTAN_I_CPU_FUNCTION(block_softmax_gradient)
-TARTAN_I_CPU_FUNCTION(window_pool)
-TARTAN_I_CPU_FUNCTION(window_gather)
-TARTAN_I_CPU_CHOICE(window_scatter_overlap)
-TARTAN_I_CPU_FUNCTION(window_scatter)
-TARTAN_I_CPU_CHOICE(conv_depthwise)
-TARTAN_I_CPU_CHOICE(conv_depthwise_packed)
-TARTAN_I_CPU_CHOICE(conv_channels_in_place)
-TARTAN_I_CPU_CHOICE(conv_channels)
-TARTAN_I_CPU_FUNCTION(conv_positions)
-TARTAN_I_CPU_CHOICE(conv_filter_gradient_depthwise)
-TARTAN_I_CPU_CHOICE(conv_filter_gradient_depthwise_packed)
-TARTAN_I_CPU_FUNCTION(conv_filter_gradient)
-TARTAN_I_CPU_FUNCTION(channel_linear)
-TARTAN_I_CPU_FUNCTION(channel_linear_gradient)
-TARTAN_I_CPU_FUNCTION(conv_normalize)
-TARTAN_I_CPU_FUNCTION(conv_normalize_gradient)
-TARTAN_I_CPU_FUNCTION(update)
-TARTAN_I_CPU_FUNCTION(cast)
-TARTAN_I_CPU_FUNCTION(global_norm)
-TARTAN_I_CPU_FUNCTION(group_lasso)
-TARTAN_I_CPU_FUNCTION(adafactor)
-TARTAN_I_CPU_FUNCTION(muon)
-TARTAN_I_CPU_FUNCTION(quantize_stats)
-TARTAN_I_CPU_FUNCTION(softmax)
-TARTAN_I_CPU_FUNCTION(softmax_gradient)
-TARTAN_I_CPU_FUNCTION(log_softmax)
-TARTAN_I_CPU_FUNCTION(log_softmax_gradient)
-TARTAN_I_CPU_FUNCTION(cross_entropy)
-TARTAN_I_CPU_FUNCTION(cross_entropy_gradient)
-TARTAN_I_CPU_FUNCTION(embedding)
-TARTAN_I_CPU_FUNCTION(embedding_gradient)
-TARTAN_I_CPU_FUNCTION(top_k)
-TARTAN_I_CPU_FUNCTION(top_k_softmax)
-TARTAN_I_CPU_FUNCTION(rectified_top_k)
-TARTAN_I_CPU_FUNCTION(rectified_top_k_gradient)
-TARTAN_I_CPU_FUNCTION(sparse_relu)
-TARTAN_I_CPU_FUNCTION(sparse_relu_gradient)
-TARTAN_I_CPU_FUNCTION(reduce_max)
-TARTAN_I_CPU_FUNCTION(take_along)
-TARTAN_I_CPU_FUNCTION(put_along)
-TARTAN_I_CPU_FUNCTION(scatter_rows)
-TARTAN_I_CPU_FUNCTION(scatter_rows_gradient)
-TARTAN_I_CPU_FUNCTION(segment_sum)
-TARTAN_I_CPU_FUNCTION(segment_sum_gradient)
-TARTAN_I_CPU_FUNCTION(point1)
-TARTAN_I_CPU_FUNCTION(point1_gradient)
-TARTAN_I_CPU_FUNCTION(point2)
-TARTAN_I_CPU_FUNCTION(point2_gradient)
-#define NORM(name, ...)                                                                                      \
-    TARTAN_I_CPU_FUNCTION(name)                                                                              \
-    TARTAN_I_CPU_FUNCTION(name##_gradient)
-#include "kernels/norms.def"
-#undef NORM
-#undef TARTAN_I_CPU_CHOICE
-#undef TARTAN_I_CPU_FUNCTION
+/* For a function of points.def that has no parameters. */
+extern const double tartan_i_no_parameters[TARTAN_I_POINT_PARAMETERS];
+
+#define ONE(row)       tartan_status tartan_i_cpu_##row(const tartan_context *context, const tartan_op *any);
+#define LAST(row, ...) ONE(row)
+#define CHOICE(row, ...)                                                                                     \
+    const char *tartan_i_cpu_##row##_refuses(const tartan_context *context, const tartan_op *any);           \
+    ONE(row)
+#define MANY(op, ...) __VA_ARGS__
+#include "backend/cpu_rows.def"
+#undef LAST
+#undef CHOICE
+#undef MANY
+#undef ONE
 
 /* The slot `explain` of the backend table. */
 tartan_status tartan_i_cpu_explain(const tartan_context *context, const tartan_op *op, tartan_i_text *text);
@@ -178,7 +110,7 @@ bool tartan_i_cpu_gates_only_switch(const tartan_array *gates);
 typedef struct tartan_i_cpu_form {
     bool transposed;                                                   /* op(A) is A transposed */
     int64_t out_block, in_block, out_size, in_size, grid_out, grid_in; /* rows and columns of op(A) */
-    /* Where blocks of different sizes begin, of which out_block and in_block are the largest; NULL: all have these sizes. */
+    /* Where blocks of different sizes begin; out_block and in_block are the largest sizes. NULL: all blocks have these sizes. */
     const int64_t *out_bounds, *in_bounds;
     int64_t a_row, a_col, block_elements; /* of a block, as op(A) has it */
 
@@ -269,7 +201,7 @@ typedef struct tartan_i_cpu_team {
     int64_t panels;                   /* of a range: the right factor is packed for one of them at a time */
     int64_t block_rows, chunk;        /* all of them, and those taken at a time */
     double reading;                   /* seconds that reading both factors takes each worker, by the model */
-    const tartan_context *context;    /* that of the call, which may be stopped */
+    const tartan_context *context;    /* the call's, which may be stopped */
     struct tartan_i_cpu_taken *taken; /* [cols] */
 } tartan_i_cpu_team;
 

@@ -147,7 +147,7 @@ tartan_status tartan_i_cpu_take_along(const tartan_context *context, const tarta
     return run(context, &j, j.of_index, j.k);
 }
 
-/* Of an array of [lines...] as of one of [lines..., 1]. */
+/* Adds an array, which may be [lines...] instead of [lines..., 1]. */
 static int32_t add(tartan_i_line_job *lines, const tartan_array *array, const tartan_array *x) {
     return array->ndim == x->ndim ? tartan_i_lines_add_raw(lines, array)
                                   : tartan_i_lines_add_numbers(lines, array);

@@ -120,7 +120,7 @@ static void compute_chunk(work *w, const tartan_i_left *queries, int64_t kv_entr
     w->first = false;
 }
 
-/* Stores what the weights and their sums make. */
+/* Stores the weighted sums, divided by the sums of weights. */
 static void finish(work *w) {
     const tartan_i_cpu_attention *p = &w->f->p;
     const tartan_array *out = w->f->op->out, *lse = w->f->op->lse;

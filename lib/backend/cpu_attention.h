@@ -26,7 +26,7 @@ typedef enum tartan_i_cpu_side {
     TARTAN_I_ALONG,       /* right factor, columns are d: tokens are contracted */
     TARTAN_I_LEFT,        /* left factor, rows are tokens: d is contracted */
     TARTAN_I_LEFT_TURNED, /* left factor, rows are d: tokens are contracted */
-    TARTAN_I_SPAN_KEYS,   /* as LEFT, tile after tile as stages read them, by spans */
+    TARTAN_I_SPAN_KEYS,   /* as LEFT, by spans, tile after tile in the order in which stages read them */
     TARTAN_I_SPAN_VALUES, /* as LEFT_TURNED, by spans */
 } tartan_i_cpu_side;
 
@@ -61,7 +61,7 @@ typedef struct tartan_i_cpu_attention {
     uint32_t drop;                /* see tartan_i_cpu_attention_drop */
     int64_t least_round;
     int64_t round;        /* entries whose factors are packed at a time */
-    int64_t first, count; /* those of the round at work */
+    int64_t first, count; /* of the round at work */
     tartan_i_cpu_team team;
 } tartan_i_cpu_attention;
 
@@ -102,7 +102,7 @@ void tartan_i_cpu_attention_pack(tartan_i_cpu_attention *p, tartan_i_cpu_factor 
 void tartan_i_cpu_attention_share(tartan_i_cpu_attention *p, int64_t tasks, double work, tartan_task task,
                                   void *data);
 
-/* The next `bytes` of a worker's memory on whole cache lines. With `base` NULL *at only counts. */
+/* The next `bytes` of a worker's memory, on a cache line boundary. With `base` NULL it only advances *at. */
 static inline void *tartan_i_cpu_attention_take(char *base, int64_t *at, int64_t bytes) {
     char *here = base != NULL ? base + *at : NULL;
     *at += tartan_i_ceil_div(bytes, 64) * 64;
@@ -126,7 +126,7 @@ void tartan_i_cpu_attention_tile(const tartan_i_product *product, tartan_i_tilin
                                  const tartan_i_fit *fit);
 
 /* sums (+)= left times blocks of `right`, of entry `entry`. Each term names one by its number b. An across factor takes one
- * term. `rows`: of the left factor, without those that fill tiles. */
+ * term. `rows`: of the left factor, without padding to whole tiles. */
 void tartan_i_cpu_factor_product(const tartan_i_cpu_attention *p, tartan_i_tiling *tiling,
                                  const tartan_i_fit *fit, const tartan_i_left *left, int64_t rows,
                                  const tartan_i_cpu_factor *right, int64_t entry, tartan_i_term *terms,
@@ -156,7 +156,7 @@ static inline const int64_t *tartan_i_cpu_attention_rows(const tartan_i_cpu_atte
     return p->layout->row_pointers + head * p->layout->grid_rows;
 }
 
-/* Takes the next blocks of a row of blocks, from position *at before `end` on; those that no query sees are passed over.
+/* Takes the next blocks of a row of blocks, from position *at before `end` on, and skips blocks that no query sees.
  * False if there are none left. */
 bool tartan_i_cpu_attention_chunk(const tartan_i_cpu_attention *p, int64_t block_row, int64_t *at,
                                   int64_t end, tartan_i_chunk *out);
@@ -183,8 +183,8 @@ static inline int64_t tartan_i_cpu_attention_plane(const tartan_i_cpu_attention 
 double tartan_i_cpu_attention_bias_of(const tartan_i_cpu_attention *p, int64_t entry, int64_t id,
                                       int64_t query, int64_t key);
 
-/* A row of products becomes scores / the scale that is returned: softcap and bias. `room`: for a row. `caps`, also for a row: takes what
- * the softcap makes of scores, / softcap, if there is one; or NULL. */
+/* Turns a row of products into scores / the returned scale, with softcap and bias. `room`: for a row. `caps`: NULL or room for a row,
+ * which gets the results of softcap / softcap if there is one. */
 double tartan_i_cpu_attention_score(const tartan_i_cpu_attention *p, const tartan_i_chunk *chunk,
                                     int64_t entry, int64_t query, void *row, void *room, void *caps);
 

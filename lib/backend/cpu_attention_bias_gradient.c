@@ -1,18 +1,19 @@
 /* SPDX-License-Identifier: Apache-2.0
  * The gradients of attention's bias and sinks on the CPU. The gradients of scores, ds, are computed again as in the backward pass
- * and added up by the number of the bias that each score has.
+ * and added up for each number of the bias over the scores that take it.
  *
  * Batch entries and heads that share a plane of the bias are a group. Its rows of blocks, entry after entry, are dealt to
  * slots in turn, and each slot adds its own up in that order, in f64. How many slots there are depends on the problem
- * alone, and so do the bits of the results. With a number for each block or each score a slot has a row of blocks of all entries,
- * so that no two slots add to the same number; else each has sums of its own, which are then added in the order of slots. */
+ * alone, and so do the bits of the results. If the bias has a number for each block or each score, a slot has a row of blocks of
+ * all entries, so that no two slots add to the same number; else each has sums of its own, which are then added in the order of
+ * slots. */
 #include "backend/cpu_attention_grade.h"
 #include "core/workspace.h"
 
 #include <math.h>
 
 enum { KEYS_ACROSS, VALUES_ACROSS, FACTORS };
-enum { MOST_SLOTS = 256 };    /* of all groups, but one for each group */
+enum { MOST_SLOTS = 256 };    /* of all groups together; but each group has one */
 enum { MOST_SUMS = 8 << 20 }; /* numbers, with more than one slot for each group */
 
 typedef struct bias_gradient {

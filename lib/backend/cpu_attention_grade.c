@@ -91,7 +91,7 @@ static void grade_row(const tartan_i_grading *f, tartan_i_grader *g, const tarta
     k->row_exp_sum(c->keys, scale, weights, lse, mask, weights);
     k->row_gradient(c->keys, weights, ds, f->delta[g->entry * p->in->q->shape[2] + query], mask, ds);
     if (p->in->softcap > 0 && f->of_products)
-        k->point1[TARTAN_I_POINT1_tanh].gradient(c->keys, NULL, g->caps, g->caps, ds, ds);
+        k->point1[TARTAN_I_POINT1_tanh].gradient(c->keys, tartan_i_no_parameters, g->caps, g->caps, ds, ds);
     if (p->drop > 0) {
         tartan_i_cpu_attention_kept(p, c, g->entry, query, words);
         tartan_i_cpu_attention_clear(p, words, c->keys, weights);

@@ -13,7 +13,7 @@ typedef struct tartan_i_grading {
     const tartan_i_cpu_factor *keys, *values; /* K^T and V^T: across factors */
     const tartan_array *lse, *out_grad;
     const double *delta; /* [batch * heads][tq] */
-    bool of_products;    /* ds is that of softcap's argument, not of the score that it makes */
+    bool of_products;    /* ds is the gradient of softcap's argument, not of its result, the score */
 } tartan_i_grading;
 
 /* A worker's memory, and the row of blocks at work. */

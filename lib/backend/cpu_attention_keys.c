@@ -149,7 +149,7 @@ double tartan_i_cpu_attention_score(const tartan_i_cpu_attention *p, const tarta
     double scale = in->scale;
     if (in->softcap > 0) {
         p->k.scale(c->keys, scale / in->softcap, row, row);
-        p->k.point1[TARTAN_I_POINT1_tanh].value(c->keys, NULL, row, row);
+        p->k.point1[TARTAN_I_POINT1_tanh].value(c->keys, tartan_i_no_parameters, row, row);
         if (caps != NULL) memcpy(caps, row, (size_t)(c->keys * p->k.bytes));
         scale = in->softcap;
     }

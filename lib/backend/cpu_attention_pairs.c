@@ -211,13 +211,13 @@ void tartan_i_pairs_mask(tartan_i_pairs_work *w) {
 
 /* ---- Scores ---- */
 
-/* Softcap of a row of scores, whose scale is returned. A gradient of scores becomes that of what softcap takes: what exp's
- * gradient takes away, delta, stays as it is. */
+/* Applies softcap to a row of scores and returns their scale. Gradients of scores become gradients of softcap's argument;
+ * delta, which exp's gradient subtracts, stays as it is. */
 static double cap(const tartan_i_pairs_work *w, float *row, const float *delta, float *dp) {
     const tartan_i_kernels *k = &w->f->p.k;
     const tartan_i_attention *in = w->f->p.in;
     k->scale(w->count, in->scale / in->softcap, row, row);
-    k->point1[TARTAN_I_POINT1_tanh].value(w->count, NULL, row, row);
+    k->point1[TARTAN_I_POINT1_tanh].value(w->count, tartan_i_no_parameters, row, row);
     for (int64_t q = 0; dp != NULL && q < w->count; q++)
         dp[q] = (dp[q] - delta[q]) * (1 - row[q] * row[q]) + delta[q];
     return in->softcap;

@@ -24,10 +24,10 @@ const char *tartan_i_pairs_stages_refuses(const tartan_i_attention *in);
 /* The plan, as tartan_i_cpu_attention_plan. */
 tartan_i_pairs tartan_i_pairs_plan(const tartan_context *context, const tartan_i_attention *in);
 
-/* Makes a plan have strips of TARTAN_I_SPAN queries for the stages of a product with tiles. */
+/* Gives a plan strips of TARTAN_I_SPAN queries, for the stages of a product with tiles. */
 void tartan_i_pairs_use_stages(tartan_i_pairs *f);
 
-/* K or V as a factor whose blocks are spans, all those of the blocks of the layout. */
+/* K or V as a factor whose blocks are all spans of the layout's blocks. */
 tartan_i_cpu_factor tartan_i_pairs_spans(const tartan_i_pairs *f, const tartan_array *array,
                                          tartan_i_cpu_side side);
 
@@ -70,7 +70,8 @@ void tartan_i_pairs_add(tartan_i_pairs_work *w, const tartan_i_cpu_factor *left,
                         const uint32_t *pairs, float *sums, bool first);
 
 /* Sets the masks of the chunk; and caps scores, adds biases to them, or scales them by a negative number. Returns the scale that
- * is left. `dp`, or NULL: the gradients of weights, of which ds = weights * (dp - delta) is to be that of products, not of scores. */
+ * is left. `dp`, or NULL: the gradients of weights, changed so that ds = weights * (dp - delta) is the gradient of products, not of
+ * scores. */
 void tartan_i_pairs_mask(tartan_i_pairs_work *w);
 double tartan_i_pairs_prepare(tartan_i_pairs_work *w, float *scores, const float *delta, float *dp);
 

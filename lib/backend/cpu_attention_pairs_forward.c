@@ -5,9 +5,9 @@
  * and sums are seldom scaled.
  *
  * The pipelined form does a row of blocks in strips of queries, and one stage of its pipeline computes the weights of a chunk, the
- * sums of the chunk before it and the scores of the spans that come next, so only two spans of scores exist at a time. The
- * maximum then is that of the first span. It is good enough until the weights of a chunk sum to more than MOST_TOTAL;
- * such a chunk is computed again by steps, as is any whose scores need more than a scale. */
+ * sums of the chunk before it and the scores of the spans that come next, so only two spans of scores exist at a time. The maximum
+ * is then the first span's. It is good enough until the weights of a chunk sum to more than MOST_TOTAL; such a chunk is computed
+ * again by steps, as is any whose scores need more than a scale. */
 #include "backend/cpu_attention_pairs.h"
 #include "core/workspace.h"
 
@@ -104,7 +104,7 @@ static void drop_weights(work *w) {
                     w->weights[(i * f->rows + j) / 2 * f->queries + q] &= j % 2 == 0 ? 0xffff0000 : 0xffff;
 }
 
-/* What exp takes away. Without a maximum, exp(-infinity) must be 0. */
+/* What exp subtracts. Without a maximum, exp(-infinity) must be 0. */
 static void set_shift(work *w) {
     for (int64_t q = 0; q < w->f->s.queries; q++)
         w->factor[q] = q < w->s.count && w->shift[q] > -INFINITY ? w->shift[q] : 0;
@@ -152,7 +152,7 @@ static void load_queries(work *w) {
                                      q->strides[2], (uint32_t *)(void *)w->panels);
 }
 
-/* Stores what the weights and their sums make. */
+/* Stores the weighted sums, divided by the sums of weights. */
 static void finish(work *w) {
     const tartan_i_pairs *f = &w->f->s;
     const tartan_array *lse = w->f->op->lse;

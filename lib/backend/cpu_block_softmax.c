@@ -168,7 +168,7 @@ static double rounded(const tartan_i_kernels *k, double x) {
     return k->dtype == TARTAN_F64 ? x : (double)(float)x;
 }
 
-/* Whether a row of the strip, of which the first sees keys before `limit`, does not see some key of its blocks. */
+/* Whether some row of the strip does not see some key of its blocks; the first row sees the keys before `limit`. */
 static bool is_partial(const softmax *f, const strip *s, int64_t limit) {
     const tartan_block_mask *mask = f->in.block_mask;
     for (int64_t id = s->begin; id < s->end; id++)

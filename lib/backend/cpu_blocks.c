@@ -13,7 +13,7 @@ typedef struct copy_work {
     int64_t count; /* blocks */
 } copy_work;
 
-/* Blocks that are not in the order of memory are asked for some blocks ahead: their first lines, which is all of small ones. */
+/* Blocks that are not in memory order are prefetched some blocks ahead: their first lines, which is all of a small block. */
 enum { AHEAD = 8, LINE = 64, MOST_LINES = 8 };
 static void ask_for(const tartan_matrix *from, int64_t id) {
     int64_t bytes = tartan_i_block_elements(from) * tartan_dtype_bytes(from->dtype);

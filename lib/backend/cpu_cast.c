@@ -4,7 +4,7 @@
 #include "backend/cpu_grid.h"
 #include "core/dtype.h"
 
-/* About as many operations as an element takes that comes from memory. */
+/* About as many operations as an element from memory takes. */
 enum { WORK = 8 };
 
 enum { FROM, TO };

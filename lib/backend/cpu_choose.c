@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0
- * The k largest numbers of a line, in one pass: what is above the k-th largest number so far is kept, and where many are kept, all
- * but k of them are dropped again. So the work is one comparison for each number, and a few more for some. */
+ * The k largest numbers of a line, in one pass: numbers above the k-th largest so far are kept, and once many are kept, all but k
+ * of them are dropped again. So each number takes one comparison, and some take a few more. */
 #include "backend/cpu_choose.h"
 
 #include "core/dtype.h"
@@ -48,7 +48,7 @@ static void insert(tartan_i_choice *c, int64_t count) {
     }
 }
 
-/* In a heap, nobody is after those below: the last of all is at the top. */
+/* In a heap, no choice comes before the two below it; the last of all is at the top. */
 static void sink(tartan_i_choice *c, int64_t at, int64_t count) {
     for (int64_t below; (below = 2 * at + 1) < count; at = below) {
         if (below + 1 < count && before(c[below], c[below + 1])) below++;
@@ -79,7 +79,7 @@ static int64_t part(tartan_i_choice *c, int64_t count) {
     return at;
 }
 
-/* How often to part so many before it is clear that the middle ones are far from the middle. */
+/* How often to part that many before it is clear that the chosen middles are far from the median. */
 static int32_t most_parts(int64_t count) {
     int32_t parts = 0;
     for (; count > 0; count /= 2) parts += 2;

@@ -77,7 +77,7 @@ static int64_t smaller(int64_t a, int64_t b) {
     return a < b ? a : b;
 }
 
-/* The part of n that is largest when n is cut evenly into parts of at most `most`. */
+/* The largest part when n is cut evenly into parts of at most `most`. */
 static int64_t even(int64_t n, int64_t most) {
     if (n <= most) return n > 0 ? n : 1;
     return tartan_i_ceil_div(n, tartan_i_ceil_div(n, most));

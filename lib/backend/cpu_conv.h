@@ -97,8 +97,8 @@ int64_t tartan_i_cpu_pieces(const tartan_i_cpu_line lines[TARTAN_I_DIMS], const 
                             int64_t n, const int64_t size[TARTAN_I_DIMS], const tartan_i_cpu_active *active,
                             tartan_i_cpu_piece *out);
 
-/* Packs rows [begin, end) of the box of a piece, d and h counted together: `lines` is what makes positions of the piece
- * those of `image`. With a map of positions, others count as 0. Slots without a channel are not written. */
+/* Packs rows [begin, end) of the box of a piece, d and h counted together: `lines` maps positions of the piece to
+ * positions of `image`. With a map of positions, others count as 0. Slots without a channel are not written. */
 void tartan_i_cpu_pack_box(const tartan_i_kernels *k, const tartan_i_cpu_line lines[TARTAN_I_DIMS],
                            const tartan_i_cpu_tiling *tiling, const tartan_i_image *image,
                            const tartan_i_cpu_active *map, const tartan_i_cpu_piece *piece, int64_t begin,

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0
  * Depthwise convolutions of images whose channels lie side by side, on the CPU. Each channel has one weight a tap, so a line of
  * channels is the sum of a few lines of the image times lines of weights. Nothing is packed but the weights, and images of 16-bit
- * types. Chains are those of the other forms: taps outside of the image count as zeros. */
+ * types. Chains are the same as in the other forms: taps outside of the image count as zeros. */
 #include "backend/cpu_conv_forward.h"
 
 #include <string.h>

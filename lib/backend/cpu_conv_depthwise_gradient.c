@@ -1,13 +1,14 @@
 /* SPDX-License-Identifier: Apache-2.0
  * The gradient of a depthwise filter on the CPU: for each tap the sum over positions of a line of channels of `out` times one of `in`.
  * Images whose channels lie side by side are read in place, others from packed boxes. Workers share channels, then taps, so each sum
- * is one chain over all positions. Its order is that of the general form, where taps outside of the image count as zeros too. */
+ * is one chain over all positions. Its order is the same as in the general form, where taps outside of the image count as zeros
+ * too. */
 #include "backend/cpu_conv_gradient.h"
 #include "core/interrupt.h"
 
 typedef tartan_i_cpu_gradient plan;
 
-/* Channels that one worker takes at least: a cache line of f32. */
+/* The fewest channels that a worker takes: a cache line of f32. */
 enum { GROUP = 16 };
 
 /* What a worker adds: channels [first, first + n) and taps [begin, end). */
@@ -57,7 +58,7 @@ static const char *line_at(const share *s, int64_t image, const int64_t at[TARTA
     return p->in.data + offset * p->k.bytes;
 }
 
-/* Adds `count` positions of a row of `out` from `at` on. If there is more than one, no tap leaves a row of the image among them. */
+/* Adds `count` positions of a row of `out` from `at` on. If there is more than one, no tap leaves the row of the image at any of them. */
 static void add_positions(const share *s, int64_t image, const int64_t at[TARTAN_I_DIMS], int64_t count) {
     const plan *p = s->p;
     const tartan_i_image *out = &p->out;

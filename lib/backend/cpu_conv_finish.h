@@ -41,7 +41,7 @@ tartan_i_cpu_sums tartan_i_cpu_finish_place(const tartan_i_cpu_finish *f, const 
 void tartan_i_cpu_finish_in_place(const tartan_i_cpu_finish *f, const tartan_i_cpu_finished *row,
                                   int64_t first, int64_t n);
 
-/* Adds such sums of `count` positions to those of all channels; and finishes these. */
+/* Adds such sums of `count` positions to the sums of all channels; and finishes these. */
 void tartan_i_cpu_finish_add(const tartan_i_cpu_finish *f, int64_t count, int64_t first, int64_t block,
                              tartan_i_cpu_sums sums, tartan_i_cpu_sums all);
 void tartan_i_cpu_finish_channels(const tartan_i_cpu_finish *f, const tartan_i_cpu_finished *row,

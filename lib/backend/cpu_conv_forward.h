@@ -2,8 +2,8 @@
  * Convolution on the CPU, forward or adjoint: what its files share.
  *
  * Phase by phase (one if forward), the blocks that reach its positions are listed in the order of the filter's row lists, or
- * tap by tap in that of its column lists. Then workers take tiles: one packs the tile's box and goes through the rows of
- * blocks. A kernel adds the products of a strip while their sums stay in registers. So each result is one chain of fused
+ * tap by tap in the order of its column lists. Then workers take tiles: one packs the tile's box and goes through the rows
+ * of blocks. A kernel adds the products of a strip while their sums stay in registers. So each result is one chain of fused
  * multiply-adds in an order that depends on the filter's layout alone.
  *
  * Lanes are slots of the output if its blocks fill vectors, else positions that are neighbours in the box. Depthwise
@@ -36,8 +36,8 @@ struct tartan_i_cpu_forward {
     int64_t width;                                  /* of packed weights [in slot][out slot] */
     int64_t rows;                                   /* of blocks whose results are stored together */
     int64_t groups;                                 /* of block rows, each a task */
-    bool depthwise;                                 /* sums are those of all channels at a row of positions */
-    bool packed;                                    /* boxes are; else they are a line of zeros */
+    bool depthwise;                                 /* sums are of all channels at a row of positions */
+    bool packed;                                    /* boxes are packed; else a box is a line of zeros */
     bool in_place; /* sums of whole blocks are made where their results belong */
     bool together; /* output channels repeat: all rows of blocks are added up before results are stored */
 
@@ -58,8 +58,8 @@ struct tartan_i_cpu_forward {
     int64_t box_bytes, sums_bytes, all_bytes, own_bytes; /* of a worker */
 };
 
-/* The plan of a convolution by boxes of this kind, which are packed; without `pack` and `compute`. And a convolution by a
- * plan that has them. */
+/* Plans a convolution by boxes of this kind, which are packed, but leaves out `pack` and `compute`; and runs a
+ * convolution by a plan that has them. */
 tartan_i_cpu_forward tartan_i_cpu_conv_plan(const tartan_context *context, const tartan_op_conv *op,
                                             tartan_i_cpu_box box);
 tartan_status tartan_i_cpu_conv_run(tartan_i_cpu_forward *p);
@@ -85,7 +85,7 @@ struct tartan_i_cpu_tile {
 tartan_i_cpu_finished tartan_i_cpu_finished_row(const tartan_i_cpu_forward *p,
                                                 const tartan_i_cpu_piece *piece, int64_t i);
 
-/* Finds what is computed of a piece, and where its sums go. False: nothing is, all sums are 0. */
+/* Finds what is computed of a piece, and where its sums go. False: nothing is computed, since all sums are 0. */
 bool tartan_i_cpu_tile_begin(tartan_i_cpu_tile *tile, const tartan_i_cpu_piece *piece);
 
 /* The sums of one row of blocks at all positions of the piece. True: they are in the place of their results. */

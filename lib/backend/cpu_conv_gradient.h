@@ -23,8 +23,8 @@ struct tartan_i_cpu_gradient {
     int64_t npairs;
     char *in_box, *out_box, *sums; /* sums: [blocks][block rows][width] */
 
-    bool packed; /* both images are, by pieces; else they are read in place */
-    /* A worker's part, of all pieces in place or of the packed one at work; its data is the plan. */
+    bool packed; /* both images are packed, by pieces; else they are read in place */
+    /* A worker's part of all pieces in place, or of the packed one at work; its data is the plan. */
     tartan_task add;
     void (*store)(tartan_i_cpu_gradient *p); /* of the results */
 
@@ -35,7 +35,7 @@ struct tartan_i_cpu_gradient {
     int64_t parts, shares;         /* workers share channels, then taps */
 };
 
-/* The plan of a gradient of packed images, without `add` and `store`; and a gradient by a plan that has them. */
+/* Plans a gradient of packed images, but leaves out `add` and `store`; and runs a gradient by a plan that has them. */
 tartan_i_cpu_gradient tartan_i_cpu_conv_gradient_plan(const tartan_context *context,
                                                       const tartan_op_conv_filter_gradient *op);
 tartan_status tartan_i_cpu_conv_gradient_run(tartan_i_cpu_gradient *p);

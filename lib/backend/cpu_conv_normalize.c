@@ -126,7 +126,7 @@ static double gain_of(const normalize *n, int64_t slot) {
     return n->gain != NULL ? tartan_i_load(n->gain->data, n->gain->dtype, channel * n->gain->strides[0]) : 1;
 }
 
-/* What the weights of a lane are multiplied with: out = scale filter, or filter_grad = scale out_grad - pull filter. */
+/* What the weights of a lane are multiplied by: out = scale filter, or filter_grad = scale out_grad - pull filter. */
 typedef struct factors {
     const normalize *n;
     const lanes *l;

@@ -82,7 +82,7 @@ static void fill(const box_row *row, bool on, int64_t begin, int64_t end) {
     }
 }
 
-/* Whether position w is in an active window; `windows`: those of the row of the image. */
+/* Whether position w is in an active window; `windows`: the row's in the image. */
 static bool is_on(const tartan_i_cpu_active *map, const uint8_t *windows, int64_t w) {
     return map->window[2][w] >= 0 && windows[map->window[2][w]];
 }

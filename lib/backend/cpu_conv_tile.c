@@ -4,8 +4,8 @@
 
 #include <string.h>
 
-/* Bytes that strips share before the next ones come: of the box with lanes of positions, which stay in L1; else of weights, which
- * stay in L2 beside the box. */
+/* Bytes that strips share before the next strips come: with lanes of positions, bytes of the box, which stay in L1; else of
+ * weights, which stay in L2 beside the box. */
 enum { SHARED_BYTES = 32 << 10, SHARED_WEIGHTS = 128 << 10 };
 
 /* ---- What is computed ---- */
@@ -144,8 +144,8 @@ static target target_of(const tartan_i_cpu_forward *p, const tartan_i_cpu_piece 
         .data = place.data, .step = place.position * to->bytes, .bytes = p->out_block * to->bytes};
 }
 
-/* Asks for the cache lines of positions [begin, end), which are written soon. A store to a line that is not in the cache waits
- * for it. */
+/* Prefetches the cache lines of positions [begin, end), which are written soon. A store to a line that is not in the cache
+ * waits for it. */
 static void fetch(const target *t, int64_t begin, int64_t end) {
     enum { LINE = 64 };
     for (int64_t i = begin; t->data != NULL && i < end; i++)

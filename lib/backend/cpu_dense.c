@@ -121,8 +121,8 @@ void tartan_i_line_store(const tartan_i_kernels *k, int32_t dtype, const void *i
     }
 }
 
-/* Asks for n columns of some bytes that come next, if they lie too far apart for a processor to foresee them. GCC removes calls of
- * a function that does nothing else, hence inline. */
+/* Prefetches the next n columns of some bytes, if they lie too far apart for the processor to do so by itself. GCC removes calls
+ * of a function that only prefetches, hence inline. */
 static inline __attribute__((always_inline)) void foresee(const char *columns, int64_t step, int64_t n,
                                                           int64_t bytes) {
     if (step < FAR) return;

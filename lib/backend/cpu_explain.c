@@ -50,7 +50,7 @@ static void add_refused(tartan_i_text *text, const char *kernel, const char *why
     *first = false;
 }
 
-/* The row that would use an instruction set: those for 16-bit numbers alone serve products of pairs. */
+/* The row that would use an instruction set; sets for 16-bit numbers alone serve products of pairs. */
 static const char *user_of(const plan *p, const tartan_i_cpu_rows *all, tartan_i_cpu_features set) {
     if (p->row->pairs || (tartan_i_kernels_known_for(p->k.dtype) & set)) return p->row->name;
     for (int32_t i = all->count - 1; i >= 0; i--)

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0
  * Sparse times a few columns on the CPU, where lists of terms would cost as much as the products: a kernel goes through the blocks
  * itself. Values are read once and in their order. B is read in place where its rows are whole vectors, or half of one, that do not
- * cross lines of cache, else copied first. Each element is the same chain as anywhere else, with the same bits. */
+ * cross cache lines, else it is copied first. Each element is the same chain as anywhere else, with the same bits. */
 #include "backend/cpu.h"
 #include "core/interrupt.h"
 #include "core/workspace.h"
@@ -23,9 +23,9 @@ typedef struct few {
     int64_t sums_bytes; /* of a worker */
 } few;
 
-/* Whether B is copied though it could be read in place: a vector that crosses a line of cache takes two of its accesses. */
+/* Whether B is copied though it could be read in place: a vector that crosses a cache line takes two accesses. */
 static bool crosses_lines(const few *p) {
-    enum { LINE = 64, READS = 8 }; /* of each row of B that outweigh its copy */
+    enum { LINE = 64, READS = 8 }; /* reads of each row of B that outweigh its copy */
     const tartan_layout *l = p->op->a->layout;
     const int64_t bytes = p->k->bytes, vector = p->k->lanes * bytes, unit = vector < LINE ? vector : LINE;
     const double reads = (double)l->blocks / (double)l->shape.heads * (double)p->form.in_block;

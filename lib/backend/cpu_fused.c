@@ -4,7 +4,7 @@
 #include "backend/cpu_grid.h"
 #include "core/array.h"
 
-/* About as many operations as an element of an array takes that comes from memory, and as a random number takes. */
+/* About as many operations as an element from memory takes, and as a random number takes. */
 enum { WORK = 16, DRAW_WORK = 32 };
 
 /* One tile of reals in a buffer. */
@@ -27,7 +27,7 @@ static const room zeros;
 
 /* ---- Tiles ---- */
 
-/* Asks for what is used in place while numbers are drawn, which takes longer. */
+/* Prefetches what is used in place while numbers are drawn, which takes longer. */
 static void fetch(const job *j, const tartan_i_grid_tile *t) {
     for (int32_t k = 0; k < j->nin; k++) tartan_i_grid_fetch(&j->grid, t, j->in[k]);
     for (int32_t k = 0; k < j->nout; k++) tartan_i_grid_fetch(&j->grid, t, j->out[k]);

@@ -50,7 +50,7 @@ static void copy_dim(tartan_i_grid *g, int32_t to, int32_t from) {
     for (int32_t i = 0; i < g->arrays; i++) g->array[i].strides[to] = g->array[i].strides[from];
 }
 
-/* Whether dimension d and the next one are one dimension of all arrays. */
+/* Whether dimension d and the next one can be one dimension of all arrays. */
 static bool continues(const tartan_i_grid *g, int32_t d) {
     for (int32_t i = 0; i < g->arrays; i++) {
         const int64_t *strides = g->array[i].strides;

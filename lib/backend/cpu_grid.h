@@ -30,7 +30,7 @@ typedef struct tartan_i_grid_tile {
 tartan_i_grid tartan_i_grid_of(const tartan_i_kernels *kernels, const int64_t *shape, int32_t ndim);
 
 /* Adds an array of at most ndim dimensions, which are the grid's last ones, and returns its number. Dimensions of length 1 are
- * repeated, and so are those that it lacks. Of an array with more dimensions, the last are left out. */
+ * repeated, and so are dimensions that it lacks. If an array has more dimensions, its last ones are left out. */
 int32_t tartan_i_grid_add(tartan_i_grid *g, const tartan_array *array);
 
 /* After all arrays: drops dimensions of length 1, orders the others by the strides of array `lead`, the smallest last, and joins
@@ -51,8 +51,8 @@ tartan_i_grid_tile tartan_i_grid_take(const tartan_i_grid *g, int64_t i);
 const void *tartan_i_grid_load(const tartan_i_grid *g, const tartan_i_grid_tile *t, int32_t array,
                                void *room);
 
-/* Asks the caches for these elements if they are where they are used. Processors do that by themselves, but stop at the end of a page, and
- * while much is computed. -1: there is no such array. */
+/* Prefetches these elements if they are used in place. Processors prefetch by themselves, but stop at the end of a page, and while much is
+ * computed. -1: there is no such array. */
 void tartan_i_grid_fetch(const tartan_i_grid *g, const tartan_i_grid_tile *t, int32_t array);
 
 /* Where to write the reals of a tile: in place or in `room`. Stores them if they are not in place. */

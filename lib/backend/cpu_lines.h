@@ -41,7 +41,7 @@ int32_t tartan_i_lines_add_raw(tartan_i_line_job *job, const tartan_array *array
 /* After all arrays: orders the lines by array `lead`, groups them and gets memory, TARTAN_I_ROOM_OWN and TARTAN_I_ROOM_PANEL. */
 tartan_status tartan_i_lines_start(const tartan_context *context, tartan_i_line_job *job, int32_t lead);
 
-/* Group i of job->grid.tiles. Lines of the wide arrays whose bits are set in `read` are loaded; those of `written` are stored in the
+/* Group i of job->grid.tiles. Lines of the wide arrays whose bits are set in `read` are loaded; lines in `written` are stored at the
  * end. */
 tartan_i_line_group tartan_i_lines_take(const tartan_i_line_job *job, int64_t i, int32_t worker,
                                         uint32_t read);
@@ -52,7 +52,7 @@ static inline void *tartan_i_line_at(const tartan_i_line_group *g, int32_t array
     return array < 0 ? NULL : g->data[array] + i * g->step[array];
 }
 
-/* The mask that an array of bytes is for line i, as bits in `words`, which hold that of the line before; NULL if there is no such array. */
+/* The mask of line i from an array of bytes, as bits in `words`, which hold the previous line's mask; NULL if there is no such array. */
 const uint32_t *tartan_i_line_mask(const tartan_i_line_group *g, int32_t array, int64_t i, uint32_t *words);
 
 /* The number that an array of [lines...] has for line i. */

@@ -59,7 +59,7 @@ static moment moment_of(const tartan_op_update *op, const tartan_array *list, co
     return m;
 }
 
-/* The least power of two with which no number is above the largest of the dtype. */
+/* The smallest power of two by which all numbers can be divided to fit in the dtype. */
 static double scale_for(double largest) {
     int exponent;
     const double part = frexp(largest / TARTAN_I_MOMENT_LARGEST, &exponent);

@@ -16,7 +16,7 @@ typedef struct item {
     bool transposed;
 } item;
 
-/* What a thread has: X and what becomes of it, [rows, wide]; X^T, A and A A, [.., tall]. */
+/* What a thread has: X before and after an iteration, [rows, wide]; X^T, A and A A, [.., tall]. */
 typedef struct rooms {
     char *x, *next, *transposed, *a, *squares;
     int64_t wide, tall; /* reals of their rows: whole vectors */
@@ -80,7 +80,7 @@ static void multiply(const tartan_i_kernels *k, int64_t rows, int64_t depth, int
     }
 }
 
-/* X is brought nearer to an orthogonal matrix, and stands in r->x again. */
+/* Brings X nearer to an orthogonal matrix; it is in r->x again afterwards. */
 static void iterate(const tartan_i_kernels *k, const item *at, rooms *r) {
     k->transpose(at->rows, at->cols, r->x, r->wide, r->transposed, r->tall);
     multiply(k, at->rows, at->cols, r->tall, r->x, r->wide, r->transposed, r->a);
@@ -103,7 +103,7 @@ static void line_of(const tartan_i_kernels *k, const tartan_i_dense *d, char *da
     tartan_i_line_load(k, d->dtype, data + row * d->row * d->bytes, d->col, n, out);
 }
 
-/* The new mean, and what becomes X, row by row; `gradient` is a row of room. */
+/* The new mean, and the first X, row by row; `gradient` is room for a row. */
 static void begin(const job *j, int64_t place, int64_t matrix, const rooms *r, char *gradient) {
     const tartan_op_muon *op = j->op;
     const tartan_i_kernels *k = kernels_for(j, place);

@@ -14,7 +14,7 @@
 
 enum {
     TERMS = 64, /* most blocks copied at a time */
-    ROWS = 64,  /* of blocks, between two questions whether to stop */
+    ROWS = 64,  /* of blocks, between two checks whether to stop */
     LINE_BYTES = 64,
     PIECE_BYTES = 16 << 10, /* and most of their bytes: a share of L1 */
 };

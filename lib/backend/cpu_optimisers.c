@@ -11,8 +11,8 @@
 #include <string.h>
 
 enum {
-    WORK = 32,     /* about as many operations as an element takes that comes from memory */
-    AT_ONCE = 256, /* gradients that are looked at before it is asked whether one was not 0 */
+    WORK = 32,     /* about as many operations as an element from memory takes */
+    AT_ONCE = 256, /* gradients that are combined before a branch asks whether one of them is not 0 */
 };
 
 /* One tile of reals in a buffer. */
@@ -118,7 +118,7 @@ ZEROS(16)
 ZEROS(32)
 ZEROS(64)
 
-/* The same of slice `slice` of an array along its first axis, line by line. */
+/* The same for slice `slice` of an array along its first axis, line by line. */
 static bool is_zero(const tartan_array *a, int64_t slice) {
     const int32_t last = a->ndim - 1;
     const int64_t n = last > 0 ? a->shape[last] : 1, step = last > 0 ? a->strides[last] : 1;

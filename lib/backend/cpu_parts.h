@@ -8,8 +8,8 @@
 /* TARTAN_I_BF16X3 for two parts, TARTAN_I_BF16X6 for three. */
 int32_t tartan_i_cpu_factor_of_parts(int32_t parts);
 
-/* Why f32 factors are not split into so many parts for products of blocks of rows x k with `cols` columns at least; NULL: they
- * are. */
+/* Why f32 factors are not split into that many parts for products of blocks of rows x k with `cols` columns at least; NULL:
+ * they are. */
 const char *tartan_i_cpu_parts_refuse(const tartan_context *context, int32_t parts, int64_t rows, int64_t k,
                                       int64_t cols);
 

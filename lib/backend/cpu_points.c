@@ -4,7 +4,9 @@
 #include "backend/cpu_grid.h"
 #include "kernels/points.h"
 
-/* About as many operations as an element takes that comes from memory. */
+const double tartan_i_no_parameters[TARTAN_I_POINT_PARAMETERS] = {0};
+
+/* About as many operations as an element from memory takes. */
 enum { WORK = 16 };
 
 /* One tile of reals in a buffer. */

@@ -14,10 +14,10 @@
 #include <string.h>
 
 enum {
-    WORK = 24,         /* about as many operations as an element takes that comes from memory */
+    WORK = 24,         /* about as many operations as an element from memory takes */
     UNITS = 64,        /* at most */
     SMALL = 16 << 10,  /* elements of a small gradient */
-    TERMS_OF_PART = 8, /* a part has at least so many terms of each of its sums */
+    TERMS_OF_PART = 8, /* a part has at least this many terms of each of its sums */
 };
 
 /* One tile of reals in a buffer. */

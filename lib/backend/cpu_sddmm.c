@@ -4,8 +4,9 @@
  * The contracted index runs over pairs, batch entries and k. It is cut into segments, of one pair, entry and
  * at most `depth` elements, and segments are gathered into rounds. The block columns of S are cut into ranges, each with
  * a few workers, and a range into panels. In a round the workers of a range pack the part of Y for its panel together,
- * [k][width] for each block column; then workers take block rows, and do the blocks of the panel there. A row of X is used in place where its elements are contiguous, else packed once for its row of blocks.
- * With one round sums go straight into S; with more they wait in memory of their own. */
+ * [k][width] for each block column; then workers take block rows, and compute the blocks of the panel there. A row of X is used in place
+ * where its elements are contiguous, else packed once for its row of blocks. With one round sums go straight into S; with more they wait in
+ * memory of their own. */
 #include "backend/cpu_sddmm.h"
 #include "core/workspace.h"
 

@@ -61,7 +61,7 @@ typedef struct tartan_i_sddmm_row {
     int64_t first_col;
 } tartan_i_sddmm_row;
 
-/* Vectors of a packed block column: of the largest one, or as few as one of another size takes. */
+/* Vectors of a packed block column: as many as the largest one takes, or fewer for a smaller one. */
 static inline int64_t tartan_i_sddmm_vectors(const tartan_i_sddmm *p, int64_t block_col) {
     if (!tartan_i_is_variable(p->layout)) return p->vectors;
     return tartan_i_ceil_div(tartan_i_cols_of(p->layout, block_col), p->k.product.lanes);
@@ -73,8 +73,8 @@ tartan_i_sddmm tartan_i_sddmm_plan(const tartan_context *context, const tartan_o
 /* The block columns of the panel at work in a range of columns. */
 void tartan_i_sddmm_panel_of(const tartan_i_sddmm *p, int32_t range, int64_t *first, int64_t *last);
 
-/* Packed strip of the block column that is number `index` of its panel: [round_units][width], after those of the
- * columns and strips before it. */
+/* Packed strip of the block column that is number `index` of its panel: [round_units][width], after the columns
+ * and strips before it. */
 char *tartan_i_sddmm_packed_at(const tartan_i_sddmm *p, int32_t range, int64_t index, int64_t first);
 
 /* A worker's part of packing Y for the panels at work. */

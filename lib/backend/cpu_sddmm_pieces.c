@@ -88,7 +88,7 @@ typedef struct piece {
     char *sums;
 } piece;
 
-/* Asks for the sums of pieces and for their first rows: the kernel asks for later ones. */
+/* Prefetches the sums of pieces and their first rows; the kernel prefetches later ones. */
 static void ask(const tartan_i_sddmm *p, int64_t rows, const piece *pieces, int64_t count) {
     const int64_t bytes = TARTAN_I_SAMPLED_AHEAD * p->piece * p->k.product.bytes;
     for (int64_t j = 0; j < count; j++)

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0
- * The largest numbers of lines and what is made of them, and ReLU from a number of standard deviations on, on the CPU. Lines are
+ * The largest numbers of lines and what is made of them, and ReLU above a number of standard deviations, on the CPU. Lines are
  * reals: f64, else f32. */
 #include "backend/cpu_choose.h"
 #include "backend/cpu_dense.h"
@@ -167,7 +167,7 @@ static void rectified_top_k_gradient_line(const job *j, const tartan_i_line_grou
     if (last >= 0 && last < j->lines.n) set_number(j, x_grad, last, number(j, x_grad, last) - sum);
 }
 
-/* ---- ReLU from a number of standard deviations on ---- */
+/* ---- ReLU above a number of standard deviations ---- */
 
 static double cut_of(const job *j, double mean, double deviation) {
     return mean + j->alpha * deviation;
@@ -218,8 +218,8 @@ static double below(const job *j, double x) {
                                                 : (double)nextafterf((float)x, -INFINITY);
 }
 
-/* A part of the line at a time, of which two loops go through each: for its largest number, then for where that is, if it is more than
- * before, and for the first NaN. */
+/* Takes a part of the line at a time and goes through it in two loops: for its largest number, then, if that is more than before, for
+ * the place of it, and for the first NaN. */
 static void reduce_max_line(const job *j, const tartan_i_line_group *g, int64_t i) {
     const tartan_i_kernels *k = &j->lines.kernels;
     const void *x = tartan_i_line_at(g, j->x, i);
@@ -244,7 +244,7 @@ static void reduce_max_line(const job *j, const tartan_i_line_group *g, int64_t 
     set_raw(j, g, j->indices, i, 0, (double)(place + j->base));
 }
 
-/* Of lines that lie side by side, some at a time: their largest numbers so far meet the next number of each. */
+/* Takes some lines at a time that lie side by side: the largest number of each so far meets its next one. */
 enum { SIDE_BY_SIDE = 256 };
 #define MEET(real, whole)                                                                                    \
     static void meet_##real(int64_t count, const real *x, whole i, real *most, whole *places) {              \

@@ -52,7 +52,7 @@ static double dot_of(const job *j, const void *x, const void *y) {
     return sum;
 }
 
-/* y = exp(scale x - most), where `most` becomes the largest scale x, and 0 where the mask is; returns the sum. If there is none,
+/* y = exp(scale x - most), where `most` becomes the largest scale x, and y = 0 where masked; returns the sum. If there is none,
  * or all are -infinity, `most` becomes -infinity, y 0 and the sum 0. A scale below 0 is applied first. */
 static double exp_of(const job *j, const void *x, const uint32_t *mask, double scale, void *y, double *most) {
     const tartan_i_kernels *k = &j->lines.kernels;
@@ -138,7 +138,7 @@ static int64_t label_of(const job *j, const tartan_i_line_group *g, int64_t i) {
     return label - j->base >= 0 && label - j->base < j->lines.n ? label - j->base : -2;
 }
 
-/* slope = factor (weights - target), of exponentials in `e`, which may be the slope, and of their factor: what softmax makes of them. */
+/* slope = factor (weights - target). The weights are the exponentials in `e`, which may be the slope, times `inverse`. */
 static void slope_of(const job *j, const void *e, double inverse, double factor, int64_t label, void *slope) {
     const tartan_i_kernels *k = &j->lines.kernels;
     const double own = factor * (1 - j->smoothing);

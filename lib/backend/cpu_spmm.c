@@ -4,7 +4,7 @@
  * The columns of B (of all batch entries together) are cut into ranges, each with a few workers; a range into bands, a band
  * into panels, and a panel into slivers as wide as the strip kernel. The workers of a range pack the panels of a band together,
  * [k][width] for each sliver, for the rows of B that op(A) refers to. A sliver is used in place where its rows are contiguous
- * and read too seldom to pay for packing. Then workers take block rows of a panel, and go for each of them through its slivers;
+ * and read too seldom to pay for packing. Then workers take block rows of a panel, and go through its slivers for each of them;
  * a group of block rows goes through all panels of the band. So a value comes from memory once a band and from L3 once a panel,
  * and the rows of B come from the packed panel, a share of L2. Where L2 has no room for a sliver of all rows of B, the
  * contracted index is cut as well, and sums continue in C.

@@ -7,7 +7,7 @@
 
 enum {
     TARTAN_I_SPMM_TERMS = 512, /* most terms of a list, each a block or a piece of one */
-    TARTAN_I_SPMM_AHEAD = 128, /* most terms before its use that a factor is asked for */
+    TARTAN_I_SPMM_AHEAD = 128, /* most terms before its use that a factor is prefetched */
     TARTAN_I_SPMM_SCALED_BYTES =
         256 << 10, /* scaled blocks kept at a time, unless one block has more: a share of L2 */
 };
@@ -37,7 +37,7 @@ typedef struct tartan_i_spmm {
     bool plain, even; /* none is scaled or left out; and each is one term, of as many units as all others */
     int64_t pieces;   /* terms of a block, which is cut along the contracted index */
     int64_t batch, call; /* blocks of a list of terms, and terms of a kernel call */
-    /* How many terms before their use the factors are asked for, and those of A for L2. */
+    /* How many terms before their use factors are prefetched, and factors of A to L2. */
     int64_t ahead_a, ahead_b, ahead_far;
 
     int64_t columns, vectors; /* of all batch entries */
@@ -68,10 +68,10 @@ typedef struct tartan_i_spmm {
 /* Terms: of rows of blocks that follow each other, or of one that is to be changed or done in parts. */
 typedef struct tartan_i_spmm_list {
     int64_t begin, end; /* positions of their blocks */
-    int64_t known;      /* how many terms they are; more may follow that are only asked for */
+    int64_t known;      /* how many terms they are; more may follow that are only prefetched */
     bool whole;         /* nothing comes after them */
     tartan_i_term terms[TARTAN_I_SPMM_TERMS + 2 * TARTAN_I_SPMM_AHEAD];
-    const tartan_i_term *first; /* those at work; `ahead_far` more follow that are asked for */
+    const tartan_i_term *first; /* those at work; `ahead_far` more follow that are prefetched */
 } tartan_i_spmm_list;
 
 /* Plans a product with its first head, or with another one. */
@@ -93,8 +93,8 @@ static inline int64_t tartan_i_spmm_sums_bytes(const tartan_i_spmm *p) {
     return p->fit.rows * p->k.product.vectors * p->k.product.lanes * p->k.bytes;
 }
 
-/* The slivers of the panels at work in a range of columns; and a worker's part of packing those of its own range. Returns whether
- * any has to be packed. */
+/* The slivers of the panels at work in a range of columns; and a worker's part of packing its own range's. Returns whether any
+ * has to be packed. */
 bool tartan_i_spmm_cut_band(const tartan_i_spmm *p, int32_t range);
 void tartan_i_spmm_pack_task(void *plan, int32_t worker);
 

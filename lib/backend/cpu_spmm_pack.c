@@ -88,8 +88,8 @@ static int64_t last_of(const tartan_i_spmm *p, int64_t block, int64_t end) {
     return last;
 }
 
-/* Asks for the rows of block row `block` of B that this range packs next. Rows that are copied as they are need not be asked for here
- * (copy_rows), and columns that are contiguous are found by the hardware. */
+/* Prefetches the rows of block row `block` of B that this range packs next. Rows that are copied as they are need no prefetch here
+ * (copy_rows), and the hardware prefetches contiguous columns. */
 static void ask_for(const tartan_i_spmm *p, int32_t range, int64_t block) {
     const tartan_i_dense *b = &p->form.b;
     const int64_t panel = range * p->band, last_panel = panel + p->panels - 1;

@@ -6,7 +6,7 @@ enum { MOST_VECTORS = 3 }; /* with more, fewer rows share what is fetched of B *
 enum { PIECE = 32 };       /* most steps of a term */
 enum {
     AHEAD_A = 64,
-    AHEAD_B = 32,   /* steps before its use that a factor is asked for: B comes from L2 */
+    AHEAD_B = 32,   /* steps before its use that a factor is prefetched: B comes from L2 */
     AHEAD_FAR = 128 /* and A for L2: the first cache can wait for too few lines of memory at a time */
 };
 enum { PANEL_COLUMNS = 1024 }; /* a panel has no more, so that its sums stay in cache */
@@ -70,8 +70,8 @@ static int64_t panel_bytes(const tartan_i_spmm *p) {
     return p->resident ? sliver_bytes() : p->k.product.tuning.panel_bytes;
 }
 
-/* A panel that stays in L2 would have A read from memory for each panel, so several are packed at a time, a band, and
- * a group of rows of blocks goes through all of them while its values are in L3. */
+/* If panels that stay in L2 came one by one, A would be read from memory for each. So several panels, a band, are
+ * packed at a time, and a group of rows of blocks goes through all of them while its values are in L3. */
 static void cut_band(tartan_i_spmm *p, double blocks) {
     const double panel = (double)(p->panel_vectors * tartan_i_spmm_vector_bytes(p));
     const double row = blocks * (double)p->block_bytes / (double)p->form.grid_out;

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0
- * The terms of a product on the CPU: blocks of op(A) as the kernel reads them, and what is asked for ahead. */
+ * The terms of a product on the CPU: blocks of op(A) as the kernel reads them, and what is prefetched. */
 #include "backend/cpu_spmm.h"
 
 #include <string.h>
@@ -81,8 +81,8 @@ static int64_t many_terms(const tartan_i_spmm *p, int64_t *position, int64_t end
     return count;
 }
 
-/* Fills the list with the terms of a row of blocks from a position on, and of those that come after it; then with others that are
- * used next, which are only asked for. */
+/* Fills the list with the terms of a row of blocks from a position on, and of the rows after it; then with the terms that are
+ * used next, which are only prefetched. */
 static void fill_list(const tartan_i_spmm *p, int64_t begin, int64_t end, int64_t next,
                       tartan_i_spmm_list *l) {
     const int64_t all = p->form.pointers[p->form.grid_out], room = TARTAN_I_SPMM_TERMS + TARTAN_I_SPMM_AHEAD;
@@ -114,7 +114,7 @@ int64_t tartan_i_spmm_terms(const tartan_i_spmm *p, int64_t *at, int64_t end, in
     tartan_i_term *terms = l->terms;
     if (p->plain) return list_terms(p, at, end, next, l);
     l->first = terms;
-    l->begin = l->end = l->known = 0; /* these are no list of rows */
+    l->begin = l->end = l->known = 0; /* this is no list of rows */
     for (; *at < end && blocks < p->batch; ++*at) {
         const int64_t id = p->form.ids != NULL ? p->form.ids[*at] : *at, block = p->form.others[*at];
         const double gate = tartan_i_cpu_gate(&p->k, p->op->gates, id);

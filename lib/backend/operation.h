@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0
  * The operations that a backend runs, one struct each, with all operands checked by lib/ops: a backend need not check
  * shapes again. The structs for lib/ops/schema/by_hand.def and points.def are here, all others in operation_structs.h.
- * Dense operands may have any strides (those of inputs also 0 or negative), batch dimensions before the
- * last two, and no elements. The padding of ragged blocks may hold anything, NaN included. Unused pointers are NULL. */
+ * Dense operands may have any strides (0 or negative ones for inputs only), batch dimensions before the last two, and
+ * no elements. The padding of ragged blocks may hold anything, NaN included. Unused pointers are NULL. */
 #ifndef TARTAN_BACKEND_OPERATION_H
 #define TARTAN_BACKEND_OPERATION_H
 
@@ -72,7 +72,7 @@ typedef struct tartan_op_reduce {
     tartan_i_chain chain;
     int32_t each; /* a tartan_each, not HEAD */
     const tartan_matrix *matrix;
-    const tartan_array *units;   /* of scaled squares: those of the chains. Like results */
+    const tartan_array *units;   /* of scaled squares: the chains' units. Like results */
     const tartan_array *results; /* [numbers] of f64, dense */
 } tartan_op_reduce;
 
@@ -132,7 +132,7 @@ typedef struct tartan_op_update {
     const tartan_array *p, *g, *m,
         *v; /* [count] arrays of any strides, place by place of one shape; m and v: NULL */
     const tartan_array *gates, *rates; /* [count] of [slices] along the first axis, or of [0]; or NULL */
-    const tartan_array *m_scales, *v_scales; /* likewise: those of the moments of 8 bits */
+    const tartan_array *m_scales, *v_scales; /* likewise, for moments of 8 bits */
     const tartan_array *scale;               /* [1], or NULL */
     tartan_i_gradient_filter filter;
     double factor, rate;

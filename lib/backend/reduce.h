@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0
- * Chains of reductions (kernels/steps.def) where kernels leave them. */
+ * Chains of reductions (kernels/steps.def) that continue where kernels leave them. */
 #ifndef TARTAN_BACKEND_REDUCE_H
 #define TARTAN_BACKEND_REDUCE_H
 
@@ -12,7 +12,7 @@
 #define SELECT(condition, a, b) ((condition) ? (a) : (b))
 #define KEEP_NAN(x, value)      (isnan(x) ? (x) : (value))
 
-/* What the reduction of no numbers gives. */
+/* The reduction of no numbers. */
 static inline double tartan_i_chain_first(tartan_i_chain chain) {
     static const double numbers[] = {
 #define CHAIN(name, first, measure, join) first,

@@ -111,6 +111,7 @@ struct tartan_i_schema {
     tartan_status (*check)(tartan_op *op, const tartan_context *context);                /* also this one, */
     void (*end)(tartan_op *op);                                                          /* and this one */
     tartan_status (*run)(const tartan_op *op, tartan_context *context); /* NULL: a backend runs it */
+    bool whole; /* or backends that support it do so, although there is `run` */
     const char *text, *json;
 };
 

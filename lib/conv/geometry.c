@@ -140,7 +140,7 @@ tartan_status tartan_i_conv_options_parse(const char *function, const char *text
         const int64_t lacking = span(out, d) - 1;
         if (p.half) out->before[d] = out->after[d] = span(out, d) / 2;
         if (p.same) out->before[d] = lacking / 2, out->after[d] = lacking - lacking / 2;
-        /* Only with a stride it depends on the size. */
+        /* It depends on the size only with a stride. */
         out->tf = out->tf || (p.same && out->stride[d] > 1);
         out->taps *= out->kernel[d]; /* below 2^60 */
     }
@@ -192,7 +192,7 @@ tartan_status tartan_i_geometry_of(const char *function, const tartan_i_conv_opt
             continue;
         }
         const int64_t padded = length + o->before[d] + o->after[d];
-        /* Where the padding keeps sizes, it keeps that of an image without pixels. */
+        /* Padding that keeps sizes keeps an image without pixels as it is. */
         const bool keeps_none = length == 0 && padded == span(o, d) - 1 && o->stride[d] == 1;
         CHECK_IN(function, padded >= span(o, d) || keeps_none, SHAPE,
                  "%s has length %" PRId64 " in dimension %d, %" PRId64

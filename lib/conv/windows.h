@@ -31,7 +31,7 @@ static inline bool tartan_i_windows_given(const tartan_i_windows *windows) {
 tartan_status tartan_i_windows_spread(const char *function, int32_t dims, int32_t otherwise,
                                       tartan_i_windows *windows);
 
-/* Of windows that were read, their size alone. Errors: HANDLE (nothing was read), ARGUMENT. */
+/* The size alone of windows that were read. Errors: HANDLE (nothing was read), ARGUMENT. */
 tartan_status tartan_i_windows_size(const char *function, const tartan_i_windows *windows, int32_t dims,
                                     int64_t *out);
 

@@ -49,8 +49,8 @@ int32_t tartan_dtype_of(const char *name) {
 
 /* ---- Checks ---- */
 
-// Whether the elements are dense in row-major order, at an address that all checks below allow. One look at each dimension tells
-// it of most arrays.
+// Whether the elements are dense in row-major order, at an address that all checks below allow. For most arrays, one look at
+// each dimension suffices.
 static bool is_plain(const tartan_array *a) {
     int64_t count = 1, end;
     const int64_t bytes = dtypes[a->dtype].bytes, base = (int64_t)(intptr_t)a->data;

@@ -36,7 +36,7 @@ bool tartan_i_cpu_tiles(void);
 /* Bytes of a processor's second cache, as the system says, or a common size. */
 int64_t tartan_i_cpu_l2_bytes(void);
 
-/* For tests: from now on use only those of these features that the CPU has. Returns the set in use. */
+/* For tests: from now on use only these features, as far as the CPU has them. Returns the set in use. */
 tartan_i_cpu_features tartan_i_cpu_use(tartan_i_cpu_features features);
 
 /* Name of feature `i`, whose bit is 1 << i. */

@@ -47,9 +47,9 @@ static void run_serially(int32_t workers, tartan_task task, void *data) {
 }
 
 /* ---- Threads of the library. A loop is offered to them, and its caller begins at once, with the first worker, since only the caller
- * asks whether the call is to stop; whoever is free takes the next one. So nobody waits for a thread that the system does not let
- * run, except for one that has begun. Who has nothing to do looks for work for some microseconds, which covers the time
- * between two loops of an operation, and then sleeps. ---- */
+ * asks whether the call is to stop; whoever is free takes the next one. So the only thread to wait for is one that has begun; a
+ * thread that the system does not let run delays nobody. A thread with nothing to do looks for work for some microseconds, which
+ * covers the time between two loops of an operation, and then sleeps. ---- */
 
 static const double PATIENCE = 20e-6; /* seconds */
 static const double QUESTIONS = 0.05; /* between two of them, while helpers are waited for */
@@ -175,9 +175,9 @@ static void withdraw(loop *l) {
     if (*at != NULL) *at = l->after;
 }
 
-/* On a busy machine a second thread takes time from the first, or makes it wait while it is not let run itself. Where a loop's
- * caller lost a good part of the time so, loops that would take less than what was lost are left to their callers for a
- * while, so that all such losses stay a small part of the time. */
+/* On a busy machine a second thread takes time from the first, or makes it wait while the system does not let the second one
+ * run. If a loop's caller lost a good part of the time in this way, loops that would take less than what was lost are left to
+ * their callers for a while, so that all such losses stay a small part of the time. */
 static _Atomic double lost, busy_until; /* seconds */
 static const double PAUSES = 32;        /* of the time that was lost */
 static const double WORK_RATE = 1e11;   /* operations a second, about */
@@ -245,7 +245,7 @@ static void run_with_others(const tartan_context *context, int32_t workers, int3
     note_time(tartan_i_seconds() - begin, seconds_run() - ran);
 }
 
-/* Of at most `threads`, as many as get enough to do, half of the work that is worth a thread at all. */
+/* At most `threads`, but only as many as get enough to do: half of the work that makes a second thread worthwhile. */
 static int32_t helpers_for(int32_t threads, double work, double little) {
     const double shares = little > 0 ? 2 * work / little : threads;
     return shares < threads ? (int32_t)shares - 1 : threads - 1;

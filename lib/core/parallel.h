@@ -6,9 +6,10 @@
 #include "core/context.h"
 
 /* Runs task(data, w) for w in 0 .. workers-1 on the context's threads: the loop of the host language, else
- * threads of the library. Who is free takes the next worker, so one thread may run several of them, and on a busy machine the
- * caller may run them all. workers <= context->threads. `work` is the approximate number of arithmetic operations in
- * all: if it is small, the calling thread runs all workers itself, since waking other threads would take longer. Nothing runs in a call that was stopped (core/interrupt.h). */
+ * threads of the library. A free thread takes the next worker, so one thread may run several of them, and on a busy machine the caller may
+ * run them all. workers <= context->threads. `work` is the approximate number of arithmetic operations in all: if it is small, the calling
+ * thread runs all workers itself, since waking other threads would take longer. Nothing runs in a call that was stopped
+ * (core/interrupt.h). */
 void tartan_i_parallel(const tartan_context *context, int32_t workers, double work, tartan_task task,
                        void *data);
 

@@ -25,7 +25,7 @@ tartan_status tartan_i_operand_matrix(const char *function, const tartan_context
 tartan_status tartan_i_operand_layout(const char *function, const tartan_context *context,
                                       const tartan_layout *layout);
 
-/* Memory that the context can copy from: host memory, or that of any device of its kind. */
+/* Memory that the context can copy from: memory of the host or of any device of its kind. */
 tartan_status tartan_i_operand_near(const char *function, const tartan_context *context, const char *name,
                                     int32_t device_type, int32_t device_id);
 

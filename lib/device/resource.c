@@ -329,7 +329,7 @@ void tartan_i_call_uses_matrix(tartan_i_call *call, const tartan_matrix *matrix,
         add(call, matrix->values, NULL, written);
 }
 
-/* Of what was named last, keeps what has a resource that the call does not use likewise already. */
+/* Of the operands named last, keeps those whose resource the call does not yet use in the same way. */
 static void keep_new_locked(tartan_i_call *call) {
     tartan_i_use *ordered = call->use + call->ordered, *end = ordered;
     for (tartan_i_use *u = ordered; u < call->use + call->uses; u++) {

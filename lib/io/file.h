@@ -76,8 +76,8 @@ tartan_status tartan_i_item_take(const char *function, tartan_file *file, const 
 /* Reads the i-th source, if it has not been read yet. */
 tartan_status tartan_i_source_read(const char *function, tartan_file *file, int64_t i);
 
-/* The parts of an item, read from the file if necessary. Those of a put item are borrowed, those of the file are
- * newly made; `out_owned` is what the caller must free. Gates and metadata are NULL if there are none. */
+/* The parts of an item, read from the file if necessary. A put item's are borrowed, the file's are newly made;
+ * `out_owned` is what the caller must free. Gates and metadata are NULL if there are none. */
 tartan_status tartan_i_item_layout(const char *function, tartan_file *file, const tartan_i_item *item,
                                    tartan_layout **out_lent);
 tartan_status tartan_i_item_matrix(const char *function, tartan_file *file, const tartan_i_item *item,

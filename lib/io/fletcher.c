@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0
- * Of big-endian words w[0 .. n-1] of 16 bits: the sum of all, and the sum of (n - i) w[i], both modulo 65535.
- * Loops over lanes are vectorised by the compiler. */
+ * For big-endian words w[0 .. n-1] of 16 bits: the sum of all, and the sum of (n - i) w[i], both modulo
+ * 65535. Loops over lanes are vectorised by the compiler. */
 #include "io/fletcher.h"
 
 #include <string.h>

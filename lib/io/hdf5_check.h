@@ -104,8 +104,8 @@ tartan_status tartan_i_check_array(const tartan_i_call *call, const tartan_i_dat
 /* Reads the layout in a group. hdf5_layout.c */
 tartan_status tartan_i_read_layout(tartan_i_call *call, hid_t object, tartan_layout **out);
 
-/* Checks that the index lists of a matrix, if it has any, are those of its layout: a reader that uses them must see
- * the same matrix. */
+/* Checks that the index lists of a matrix, if it has any, equal its layout's: a reader that uses them must see the
+ * same matrix. */
 tartan_status tartan_i_check_links(const tartan_i_call *call, hid_t object, hid_t layout,
                                    const char *layout_name, int64_t heads);
 

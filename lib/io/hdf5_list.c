@@ -26,7 +26,7 @@ static tartan_status describe_kind(tartan_i_call *call, hid_t object, bool layou
     *out = 0;
     PASS(tartan_i_read_text(call, object, "kind", &text));
     /* HDF5 reads a lost variable-length text as empty; the object must not disappear from the list then. Datasets without a
-     * kind are those of other programs. */
+     * kind come from other programs. */
     if (text == NULL && !is_group) return TARTAN_OK;
     if (text == NULL || text[0] == '\0') {
         tartan_i_free(text);
@@ -163,8 +163,8 @@ static tartan_status describe_all(const char *function, tartan_i_reader *reader,
     return status;
 }
 
-/* Files that do not track the order of creation have that of names, layouts first. HDF5 sorts by the names of links, in
- * which '/' is "%2F". */
+/* In files that do not track the order of creation, objects are ordered by name, layouts first. HDF5 sorts by the names
+ * of links, in which '/' is "%2F". */
 static void sort(hid_t group, bool layouts, names *found) {
     unsigned tracked = 0;
     hid_t plist = H5Gget_create_plist(group);

@@ -14,7 +14,7 @@ tartan_status tartan_i_source_read(const char *function, tartan_file *file, int6
     return TARTAN_OK;
 }
 
-/* What a matrix of the file says of its layout must be so. */
+/* What a matrix of the file says about its layout must be true. */
 static tartan_status read_source(const char *function, tartan_file *file, const tartan_i_item *item) {
     PASS(tartan_i_source_read(function, file, item->source));
     const tartan_i_source *source = &file->sources[item->source];

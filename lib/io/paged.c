@@ -120,7 +120,7 @@ static int find_reason(const tartan_i_paged *paged) {
                                                                                                    : EBADMSG;
 }
 
-/* Reads a page as the list knows it. The pieces of a journal belong to it; those of an addition do not, yet. */
+/* Reads a page as the list knows it. The pieces of a journal belong to it; the pieces of an addition do not, yet. */
 static bool read_page(tartan_i_paged *paged, int64_t page, unsigned char *bytes) {
     const int64_t begin = page_begin(page), size = page_end(paged, page) - begin;
     unsigned char hash[TARTAN_I_HASH_BYTES];

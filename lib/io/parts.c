@@ -48,8 +48,8 @@ static void copy_elements(const tartan_array *to, const tartan_array *from) {
     }
 }
 
-/* Whether elements of one dtype may become those of another: numbers other numbers and i32 a f64, for languages that
- * have no other numbers, and a f64 an i32 again. */
+/* Whether elements may change from one dtype to another: numbers to other numbers and i32 to f64, for languages that
+ * have no other numbers, and f64 to i32 again. */
 static bool converts(int32_t from, int32_t to) {
     return from == to ||
            (tartan_i_is_number(from) &&

@@ -60,8 +60,8 @@ static inline const char *tartan_i_indices_name(int64_t heads) {
     return heads == 1 ? "indices_1" : "indices_2";
 }
 
-/* Binsparse descriptors. Only matrices of f64 and f32 have one, since Binsparse has no 16-bit types; and only those of
- * blocks of one size. */
+/* Binsparse descriptors. Only matrices of f64 and f32 have one, since Binsparse has no 16-bit types; and only if
+ * blocks have one size. */
 void tartan_i_schema_describe_layout(tartan_i_text *text, const tartan_layout *layout);
 void tartan_i_schema_describe_matrix(tartan_i_text *text, const tartan_layout *layout, int32_t dtype,
                                      int32_t block_order);

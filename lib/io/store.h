@@ -24,7 +24,7 @@ typedef struct tartan_i_listing {
     bool implicit;   /* of a layout: stored for its matrices, not put by the user */
     bool gates;      /* of a matrix */
     int64_t order;   /* how many matrices and arrays stand before it */
-    int64_t created; /* decides among those of one order */
+    int64_t created; /* decides among equal orders */
 } tartan_i_listing;
 
 /* Opens an HDF5 file after the check of its seal. Errors: also VERSION. On success the reader owns `fd`. */
@@ -40,7 +40,7 @@ tartan_status tartan_i_reader_list(const char *function, tartan_i_reader *reader
                                    tartan_i_listing **out, int64_t *out_count);
 void tartan_i_listing_free(tartan_i_listing *listing, int64_t count);
 
-/* One of them, without a look at the others. out->kind is 0 if there is none of that name, or of an unknown kind. */
+/* One of them, without reading the others. out->kind is 0 if there is none of that name, or of an unknown kind. */
 tartan_status tartan_i_reader_find(const char *function, tartan_i_reader *reader, bool layouts,
                                    const char *name, tartan_i_listing *out);
 
@@ -89,11 +89,11 @@ typedef struct tartan_i_writer tartan_i_writer;
 tartan_status tartan_i_writer_open(const char *function, const char *path, int fd, tartan_i_pages *pages,
                                    int32_t compression, tartan_i_writer **out);
 
-/* Adds to a file after tartan_i_paged_begin. Objects replace those of the same name. */
+/* Adds to a file after tartan_i_paged_begin. Objects replace objects of the same name. */
 tartan_status tartan_i_writer_add(const char *function, const char *path, int fd, tartan_i_paged *paged,
                                   int32_t compression, tartan_i_writer **out);
 
-/* The name of a layout of the file that is to be added to with these blocks; "" if none was found. */
+/* The name of a layout with these blocks in the file that is added to; "" if none was found. */
 tartan_status tartan_i_writer_equal(tartan_i_writer *writer, const char *identity,
                                     char out_name[TARTAN_I_LINK_BYTES + 1]);
 

@@ -5,7 +5,7 @@
 
 enum {
     FEW_VECTORS = 8, /* of a row of x, at once */
-    FEW_AHEAD = 8192 /* bytes before their use that values are asked for */
+    FEW_AHEAD = 8192 /* bytes before their use that values are prefetched */
 };
 typedef vec few_sums[ROWS][FEW_VECTORS];
 
@@ -53,8 +53,8 @@ INLINE const real *few_values(const tartan_i_list_product *p, int64_t at) {
     return (const real *)p->values + (p->ids != NULL ? p->ids[at] : at) * p->block_elements;
 }
 
-/* Asks for what is used FEW_AHEAD bytes after byte `offset` of the block at a position, of `bytes` bytes, about, if blocks are
- * used in the order of the list. */
+/* Prefetches what is used about FEW_AHEAD bytes after byte `offset` of the block at a position, which has `bytes` bytes, if
+ * blocks are used in the order of the list. */
 INLINE const char *few_ahead(const tartan_i_list_product *p, int64_t at, int64_t last, int64_t bytes,
                              int64_t offset) {
     int64_t then = at;
@@ -151,7 +151,7 @@ INLINE void few_tall(const tartan_i_list_product *p, int64_t line, int64_t rows,
     }
 }
 
-/* As many vectors at a time as give each row of blocks enough chains. */
+/* Takes as many vectors at a time as give each row of blocks enough chains. */
 static void list_columns(const tartan_i_list_product *p) {
     enum { ENOUGH = VEC_REGISTERS > 16 ? ROWS : ROWS / 2 };
     const int64_t edge = p->out_block, at_once = edge < ENOUGH ? edge : ENOUGH;
@@ -175,7 +175,7 @@ static void list_columns(const tartan_i_list_product *p) {
 
 #ifdef vec_spread_halves
 /* Half a vector of columns: a vector has sums of two rows. Factors are loaded by half vectors of a row, so that one instruction then
- * spreads those of two rows, where each would take a load of its own. */
+ * spreads the factors of two rows, where each would take a load of its own. */
 enum { HALF = LANES / 2, PAIRS_OF_ROWS = 8 };
 
 /* Adds the products of some rows of a block, two in each of `pairs` vectors; where `odd`, the last vector has the last row twice. */

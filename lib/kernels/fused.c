@@ -94,7 +94,7 @@ static void expand(uint64_t seed, keys *out) {
     }
 }
 
-/* The words of COUNTERS counters from `index` on, counter by counter. The constants are those of Philox4x32. */
+/* The words of COUNTERS counters from `index` on, counter by counter. The constants are from Philox4x32. */
 INLINE void philox(const tartan_i_drawing *of, const keys *k, uint64_t index, uint32_t words[4 * COUNTERS]) {
     static const uint64_t numbers[] = {0, 1, 2, 3, 4, 5, 6, 7};
     const vec_u64 first = all_of(0xD2511F53), second = all_of(0xCD9E8D57), lower = all_of(UINT32_MAX);

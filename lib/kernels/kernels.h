@@ -33,7 +33,7 @@ enum {
 
 /* Factors are counted in units: `group` elements that follow each other along the contracted index. A unit of a
  * kernel on reals is one of them; a kernel that multiplies pairs has two elements in a unit. Where elements are split into
- * parts, a row has the units of the first part, then those of the second, ...; a stride counts units with all of their parts.
+ * parts, a row has the units of the first part, then of the second, ...; a stride counts units with all of their parts.
  *
  * One factor pair of a strip: units 0, 1, ... of the rows of the left factor meet rows b, b + 1, ... of the right. */
 typedef struct tartan_i_term {
@@ -59,17 +59,17 @@ typedef struct tartan_i_strip {
     int64_t sums_row;
     bool first;         /* start at zero; else continue the chains that are in sums */
     tartan_i_soon soon; /* may be ignored */
-    /* While a term is at work, factors of later ones are fetched into cache: the left factor of the term that stands ahead_a places
-     * behind it in the list and the right one of that ahead_b behind it; and the left one of that ahead_far behind it, for a larger
-     * cache than the first (0: not). The list can be read so far behind its end. ahead_b = 0: nothing is fetched. */
+    /* While a term is at work, factors of later terms are prefetched: the left factor ahead_a places further in the list and the
+     * right factor ahead_b places further; and, into a larger cache than the first, the left factor ahead_far places further (0:
+     * not). The list can be read that far behind its end. ahead_b = 0: nothing is prefetched. */
     int64_t ahead_a, ahead_b, ahead_far;
-    /* What is used after the list: `again`: the list from its beginning, with rows of left factors from next_row on; else, with such
-     * rows, what stands behind it. */
+    /* What is used after the list. `again`: the list from its beginning, with rows of left factors from next_row on; else what
+     * stands behind the list, with such rows. */
     bool again;
     int64_t next_row;
-    /* Where later rows of the right factor are not used before other strips of this list: the strip asks for every
-     * b_every-th of them, from number b_begin on, for a larger cache than the first, and `again` does not hold for them. 0: for all,
-     * for the first. */
+    /* If other strips of this list come before later rows of the right factor are used, the strip prefetches every b_every-th of
+     * these rows, from number b_begin on, into a larger cache than the first, and `again` does not apply to them. 0: it prefetches
+     * all of them, into the first. */
     int64_t b_every, b_begin;
     int64_t tile_rows,
         tile_units; /* where the product has tiles: `rows` and every `k` are multiples of them */
@@ -113,7 +113,7 @@ typedef struct tartan_i_packed {
  * The rows of a piece follow each other. */
 enum {
     TARTAN_I_SAMPLED_VECTORS = 3,
-    TARTAN_I_SAMPLED_AHEAD = 32 /* steps before their use that rows are asked for, which need not exist */
+    TARTAN_I_SAMPLED_AHEAD = 32 /* steps before their use that rows are prefetched, which need not exist */
 };
 typedef struct tartan_i_sampled {
     int64_t rows,
@@ -181,7 +181,7 @@ typedef struct tartan_i_tuning {
     int64_t strip_bytes;   /* of both factors that the strips of a row of blocks share; 0: all of the row */
     int64_t direct_reuse;  /* a row-major dense operand is packed only if its elements are read more often */
     int64_t depth; /* sddmm: elements of the contracted index done on one block before its next strip */
-    double speed;  /* products a second, about, with that of f32 as 1 */
+    double speed;  /* products a second, about, relative to f32 */
 } tartan_i_tuning;
 
 /* Softmax along columns, backward: weights = exp(scale * x - lse[j]) and ds = weights * (dp - delta[j]) for rows of x and
@@ -405,7 +405,7 @@ void tartan_i_kernels_fill(tartan_i_cpu_features features, int32_t dtype, tartan
 /* Instruction sets for which this build has kernels. */
 tartan_i_cpu_features tartan_i_kernels_known(void);
 
-/* Those with kernels for factors of `dtype`, its own or those of the type of its sums. */
+/* Those with kernels for factors of `dtype` or, failing that, of the type of its sums. */
 tartan_i_cpu_features tartan_i_kernels_known_for(int32_t dtype);
 
 /* The measured rate of `peak`, best of about 50 ms, in 1e9 operations a second. */

@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0
  * Lists of blocks times one vector, and lines of small blocks times blocks.
  *
- * One vector: the rows of a block are so many chains at once, and there is one column to fill lanes with. Where blocks have
- * enough rows, lanes are rows, for which tiles of row-major blocks are transposed in registers; else the steps are scalar.
+ * One vector: each row of a block is a chain, and there is only one column to fill lanes with. Where blocks have enough
+ * rows, lanes are rows, for which tiles of row-major blocks are transposed in registers; else the steps are scalar.
  *
  * Compiled once for each instruction set, portable C among them, and sum type. */
 #include "kernels/lists.h"
@@ -14,7 +14,7 @@
 #define INLINE static inline __attribute__((always_inline))
 
 enum { ROWS = 8 };                /* chains at once */
-enum { LINE = 64, AHEAD = 2048 }; /* bytes that are asked for at once, and how long before their use */
+enum { LINE = 64, AHEAD = 2048 }; /* bytes that are prefetched at once, and how long before their use */
 
 /* The columns of block column j of op(A), and the first of them; `cols` of the largest. */
 INLINE int64_t columns_of(const bool even, const int64_t cols, const tartan_i_list_product *p, int64_t j,
@@ -35,7 +35,7 @@ INLINE real *sums_of(const bool even, const tartan_i_list_product *p, int64_t li
 }
 
 /* `rows` rows from `first` on of each block row, where blocks, but for the last ones, have `cols` columns. All of it is
- * inlined, so that what callers know is known here. */
+ * inlined, so that the callers' constants are constants here. */
 INLINE void chains(const bool even, const int rows, const int64_t cols, const int64_t a_row,
                    const int64_t a_col, const int64_t x_step, const tartan_i_list_product *p, int64_t line,
                    int64_t first) {
@@ -152,7 +152,7 @@ INLINE const real *values_of(const tartan_i_list_product *p, int64_t at, int64_t
            first * p->a_row;
 }
 
-/* Rows far apart are too many streams for hardware to fetch ahead, so the same rows of the next block are asked for.
+/* Rows far apart are too many streams for hardware to prefetch, so the same rows of the next block are prefetched here.
  *
  * TILES * TILE rows from `first` on of a block row, of row-major blocks. What a tile lacks is filled with zeros: a product of
  * zeros changes no sum, since a chain that starts with +0 is never -0. */

@@ -168,7 +168,7 @@ INLINE double first_lane(vec v) {
 }
 
 /* The mean of squares, after the mean if numbers are centered. One loop gives both where that costs no precision: f32 numbers whose mean
- * is not above their deviation. Otherwise squares are those of differences to the mean. */
+ * is not above their deviation. Otherwise the differences to the mean are squared. */
 INLINE double squares_of(operands *o, bool centered) {
     o->high = o->low = vec_zero();
     if (!centered) return mean_of(o, add_squares);
@@ -195,7 +195,7 @@ INLINE double squares_of(operands *o, bool centered) {
     }                                                                                                        \
     for (; at < (length); at += LANES) step(at, (length)-at < LANES ? (length)-at : LANES)
 
-/* Asks for the lines after those of a group. */
+/* Prefetches the lines after a group. */
 INLINE void fetch(const tartan_i_norm_memory *m, int count, int64_t bytes, int64_t at) {
 #pragma GCC unroll 4
     for (int l = 0; l < count; l++) vec_prefetch_far(m->data + (count + l) * m->step + at * bytes);

@@ -42,7 +42,7 @@ typedef struct tartan_i_norm_gradient_group {
     const double *gain;
     double center[TARTAN_I_NORM_LINES], scale[TARTAN_I_NORM_LINES];
     double *gain_sums,
-        *bias_sums; /* [n] each, to which those of these lines are added in their order; or NULL */
+        *bias_sums; /* [n] each, to which the gradients of these lines are added in their order; or NULL */
 } tartan_i_norm_gradient_group;
 
 typedef struct tartan_i_line_kernels {
@@ -51,7 +51,7 @@ typedef struct tartan_i_line_kernels {
         void (*gradient)(const tartan_i_norm_gradient_group *group);
     } norms[TARTAN_I_NORM_ROWS];
 
-    /* The sum of x, and that of its squares; and sums[i] += x[i]. */
+    /* The sum of x, and the sum of its squares; and sums[i] += x[i]. */
     double (*sum)(int64_t n, const void *x);
     double (*squares)(int64_t n, const void *x);
     void (*add)(int64_t n, const void *x, double *sums);

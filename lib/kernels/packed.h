@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0
  * The strip kernel of a packed left factor and the packing, in the vector vocabulary. Rows that begin a constant number of bytes apart need one
- * address register, so strips have more rows than those of strip.h. Shapes that do not fit in registers are not compiled. */
+ * address register, so strips have more rows than in strip.h. Shapes that do not fit in registers are not compiled. */
 #include "kernels/kernels.h"
 
 #define PACKED_INLINE static inline __attribute__((always_inline))
@@ -64,8 +64,8 @@ static void packed_run(const tartan_i_packed *s, const tartan_i_pair *pairs, int
     table[s->vectors - 1][s->rows - 1](s, pairs, npairs);
 }
 
-/* What is this many bytes ahead is asked for, since the hardware does so within a page alone; of rows far apart, the row that is
- * so many ahead. */
+/* Distance of prefetches in bytes, since the hardware prefetches only within a page; for rows far apart, the distance in
+ * rows. */
 enum { COPY_AHEAD = 4096, COPY_FAR = 2048, COPY_ROWS_AHEAD = 32 };
 
 static void copy_rows(int64_t rows, int64_t vectors, const void *in, int64_t in_row, void *out,

@@ -31,7 +31,8 @@ typedef enum tartan_i_point2_row {
     TARTAN_I_POINT2_ROWS
 } tartan_i_point2_row;
 
-/* Rows of the two tables: y = f(x), and x_grad for g = y_grad. p has as many numbers as TARTAN_I_POINT_PARAMETERS says. */
+/* Rows of the two tables: y = f(x), and x_grad for g = y_grad. p has TARTAN_I_POINT_PARAMETERS numbers, of which a function uses
+ * those that it has parameters for. */
 typedef struct tartan_i_point1_kernels {
     void (*value)(int64_t n, const double *p, const void *x, void *y);
     void (*gradient)(int64_t n, const double *p, const void *x, const void *y, const void *g, void *x_grad);

@@ -9,20 +9,20 @@
  * row once and spreads each unit of the left factor's column over a vector. Lanes are output columns. */
 #include "kernels/kernels.h"
 
-enum { STRIP_LINE = 64 }; /* bytes that are asked for at once */
+enum { STRIP_LINE = 64 }; /* bytes that are prefetched at once */
 
 #define STRIP_INLINE static inline __attribute__((always_inline))
 
-/* What a term asks for: rows of later terms. */
+/* What a term prefetches: rows of later terms. */
 typedef struct strip_later {
     const char *a, *b, *far;
 } strip_later;
 
-/* How it goes through those of the left factor: a line of each row in turn; where rows are shorter or neighbours, a line or a column
- * at a time. A line has the units of several steps, which need no request of their own. */
+/* How it goes through rows of the left factor: a line of each row in turn; where rows are shorter or neighbours, a line or a column
+ * at a time. A line has the units of several steps, which need no prefetch of their own. */
 typedef struct strip_walk {
-    int64_t step, turn; /* bytes from one request to the next, and more after one of each row */
-    int64_t each;       /* steps from one request to the next */
+    int64_t step, turn; /* bytes from one prefetch to the next, and more after one of each row */
+    int64_t each;       /* steps from one prefetch to the next */
 } strip_walk;
 
 STRIP_INLINE strip_walk strip_walk_of(const int rows, const tartan_i_strip *s) {
@@ -35,7 +35,7 @@ STRIP_INLINE strip_walk strip_walk_of(const int rows, const tartan_i_strip *s) {
                         .each = s->a_row == 1 || rows > line ? 1 : line / rows};
 }
 
-/* Adds the products of one term to the sums. `hints`: later terms are asked for; `far`: for the larger cache, too. */
+/* Adds the products of one term to the sums. `hints`: later terms are prefetched; `far`: into the larger cache, too. */
 STRIP_INLINE void strip_term(const int rows, const int vectors, const bool hints, const bool far,
                              const tartan_i_strip *s, const tartan_i_term *t, const strip_later *later,
                              const strip_walk *walk, vec sums[TARTAN_I_STRIP_ROWS][TARTAN_I_MAX_VECTORS]) {
@@ -93,7 +93,7 @@ STRIP_INLINE const char *strip_ahead(const tartan_i_strip *s, const tartan_i_ter
     return (const char *)t->a + row * s->a_row * (int64_t)sizeof(strip_unit);
 }
 
-/* Asks for the next `count` pieces of what is written soon. */
+/* Prefetches the next `count` pieces of what is written soon. */
 STRIP_INLINE const char *strip_ask(const tartan_i_soon *soon, const char *at, int64_t count) {
     for (int64_t i = 0; i < count; i++, at += soon->step)
         for (int64_t b = 0; b < soon->bytes; b += STRIP_LINE) vec_prefetch_far(at + b);

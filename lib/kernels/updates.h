@@ -25,7 +25,7 @@ typedef struct tartan_i_update_line {
         *gates; /* factors of the rate; parameters with gates of 0 stay. Both NULL, or neither */
 } tartan_i_update_line;
 
-/* What gradients are before anything is done with them: infinities 0, NaN 0, then no further from 0 than `most`. */
+/* What happens to gradients first: infinities become 0, NaN becomes 0, then they are limited to +-`most`. */
 typedef struct tartan_i_gradient_filter {
     bool zero_infs, zero_nans;
     double most; /* 0: any */

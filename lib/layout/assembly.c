@@ -4,7 +4,7 @@
 #include "layout/positions.h"
 #include "tartan/structure.h"
 
-/* How many items the places up to each have; to[i] is the place of item i. */
+/* How many items the places up to and including each have; to[i] is the place of item i. */
 static void count_items(int64_t *ends, int64_t places, const int64_t *to, int64_t count) {
     for (int64_t p = 0; p < places; p++) ends[p] = 0;
     for (int64_t i = 0; i < count; i++) ends[to[i]]++;

@@ -12,7 +12,7 @@ struct tartan_block_mask {
     int64_t kept;      /* elements that count */
     int32_t *words_of; /* [blocks]: position of a block's words in `bits`, or -1: all its elements count */
     int64_t stored;    /* blocks in `bits` */
-    uint32_t *bits;    /* [stored][block_rows][row_words], those of padding 0 */
+    uint32_t *bits;    /* [stored][block_rows][row_words], 0 for padding */
     tartan_i_plans plans;
 };
 

@@ -7,7 +7,8 @@
  *     row_pointers[0 .. heads * grid_rows]                      int64 each, little-endian
  *     block_cols[0 .. blocks - 1]                               int64 each, little-endian
  *
- * Those of a variable layout, whose block_rows and block_cols are the largest, say "tartan layout 2\0" and go on:
+ * The bytes of a variable layout, whose block_rows and block_cols are the largest, begin with "tartan layout 2\0"
+ * and go on:
  *
  *     row_bounds[0 .. grid_rows], col_bounds[0 .. grid_cols]    int64 each, little-endian
  */

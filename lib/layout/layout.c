@@ -246,7 +246,7 @@ tartan_layout *tartan_layout_retain(tartan_layout *layout) {
 
 void tartan_layout_free(tartan_layout *layout) {
     if (!tartan_i_is_layout(layout)) return;
-    /* Release this thread's writes to the layout; the last one acquires those of all others. */
+    /* Release this thread's writes to the layout; the last one acquires the others' writes. */
     if (__atomic_fetch_sub(&layout->references, 1, __ATOMIC_ACQ_REL) != 1) return;
     layout->magic = 0;
     tartan_i_plans_drop(&layout->plans);

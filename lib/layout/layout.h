@@ -127,14 +127,14 @@ static inline int64_t tartan_i_block_col_at(const tartan_layout *l, int64_t col)
                                    : col / l->shape.block_cols;
 }
 
-/* ---- Layouts made of other layouts: begin one on tartan_i_layout_frame, whose grid is that of the other, finish it, and
- * then give it the boundaries (lib/layout/boundaries.c). ---- */
+/* ---- Layouts made of other layouts: begin one on tartan_i_layout_frame, which has the same grid, finish it, and then
+ * give it the boundaries (lib/layout/boundaries.c). ---- */
 
 /* The frame of a layout or, if it is variable, a frame of the same grid with blocks of 1 x 1. */
 tartan_shape tartan_i_layout_frame(const tartan_layout *layout);
 
 /* Gives a finished layout that nobody shares yet these boundaries, [grid_rows + 1] and [grid_cols + 1], which are copied.
- * Where they are those of blocks of one size it becomes, or stays, an ordinary layout. Errors: OVERFLOW, MEMORY. */
+ * If they describe blocks of one size, it becomes, or stays, an ordinary layout. Errors: OVERFLOW, MEMORY. */
 tartan_status tartan_i_layout_take_bounds(const char *function, tartan_layout *layout,
                                           const int64_t *row_bounds, const int64_t *col_bounds);
 

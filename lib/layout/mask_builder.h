@@ -18,7 +18,7 @@ typedef struct tartan_i_mask_builder {
 tartan_status tartan_i_mask_builder_begin(const char *function, tartan_layout *layout,
                                           tartan_i_mask_builder *builder);
 
-/* Takes builder->words as those of block `id`, and sets them to 0 again. Bits of padding must be 0. Errors: MEMORY. */
+/* Takes builder->words as the words of block `id`, and sets them to 0 again. Bits of padding must be 0. Errors: MEMORY. */
 tartan_status tartan_i_mask_builder_add(tartan_i_mask_builder *builder, int64_t id);
 
 /* All elements of block `id` count. */

@@ -69,7 +69,7 @@ tartan_status tartan_i_job_reserve(tartan_i_job *job, int64_t more);
 /* Refuses a grid that is not square. */
 tartan_status tartan_i_job_square(const tartan_i_job *job);
 
-/* The random numbers of the job's head, or those of head 0 if `shared`. */
+/* The random numbers of the job's head, or of head 0 if `shared`. */
 void tartan_i_job_random(const tartan_i_job *job, bool shared, tartan_i_sequence *out);
 
 #endif

@@ -14,8 +14,8 @@ tartan_status tartan_i_indices_check(const char *function, const char *name, con
 tartan_status tartan_i_places_check(const char *function, const tartan_places *places, int64_t heads,
                                     int64_t rows, int64_t cols);
 
-/* Whether the lists are those of `lines` rows or columns with indices in 0 .. limit - 1; the text of an error calls
- * the number of pointers `meaning`. */
+/* Whether the lists describe `lines` rows or columns with indices in 0 .. limit - 1; the text of an error calls the
+ * number of pointers `meaning`. */
 tartan_status tartan_i_lists_check(const char *function, const tartan_compressed *lists, int64_t lines,
                                    const char *meaning, int64_t limit);
 

@@ -95,7 +95,7 @@ static void divide_by_norm(double *x, int64_t n) {
     for (int64_t k = 0; norm > 0 && k < n; k++) x[k] /= norm;
 }
 
-/* Exchanges lines until each is in the group that it is most like, as far as there is room: a group's profile is the sum of its lines. */
+/* Exchanges lines until each is in the group that it resembles most, as far as there is room: a group's profile is the sum of its lines. */
 static void settle(side *s, const double *features, int64_t width, double *profile) {
     for (int round = 0; round < SETTLING; round++) {
         for (int64_t g = 0; g < s->groups; g++) {
@@ -247,7 +247,7 @@ static int by_number(const void *a, const void *b) {
     return (x > y) - (x < y);
 }
 
-/* Squares of the elements, of which the largest is 1. */
+/* Squares of the elements, scaled so that the largest is 1. */
 static tartan_status read_energies(const char *function, const tartan_array *dense, double *scratch,
                                    gathering *g) {
     const tartan_i_tile_copy copy = tartan_i_tile_copier(TARTAN_F64, dense->dtype);

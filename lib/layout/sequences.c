@@ -173,7 +173,7 @@ static int64_t least_blocks(const sequences *p, const tartan_shape *s) {
             const int64_t end = x->q + (x->q_end - x->q) / RANGES * (i + 1),
                           rows = (end - q) / s->block_rows - 1; /* block rows inside of the range, or fewer */
             if (rows > 0) {
-                /* How many keys a query sees first grows and then falls, so least at an end of the range. */
+                /* The number of keys that a query sees first grows and then falls, so it is least at an end of the range. */
                 const run first = keys_of(p, x, q), last = keys_of(p, x, end - 1);
                 const int64_t keys = smaller(first.end - first.begin, last.end - last.begin);
                 int64_t more;
@@ -187,7 +187,7 @@ static int64_t least_blocks(const sequences *p, const tartan_shape *s) {
     return blocks;
 }
 
-/* What is too large is refused before any work: room for fewer blocks than there are must be there. */
+/* Refuses what is too large before any work: there must be room even for a lower bound of the blocks. */
 static tartan_status check_room(const sequences *p, const tartan_shape *s) {
     tartan_layout *room = NULL;
     int64_t blocks;

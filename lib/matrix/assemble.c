@@ -83,7 +83,7 @@ static void *element(const tartan_matrix *m, int64_t id, int64_t row, int64_t co
                        row * tartan_i_block_row_stride(m) + col * tartan_i_block_col_stride(m));
 }
 
-// Fills the elements `a` of block `to_id` at (top, left) of the result with those of block `id` at (from_top, from_left).
+// Fills the elements `a` of block `to_id` at (top, left) of the result from block `id` at (from_top, from_left).
 static void move(const job *j, const area *a, int64_t to_id, int64_t top, int64_t left, int64_t id,
                  int64_t from_top, int64_t from_left) {
     const tartan_i_part *p = j->part;

@@ -65,7 +65,7 @@ tartan_status tartan_i_matrix_new(tartan_layout *layout, int32_t dtype, int32_t 
 /* Sets the device of the values. */
 void tartan_i_matrix_set_device(tartan_matrix *matrix, int32_t device_type, int32_t device_id);
 
-/* Zeroes the padding of ragged blocks, and that of one block. */
+/* Zeroes the padding of all ragged blocks, or of one block. */
 void tartan_i_matrix_clear_padding(tartan_matrix *matrix);
 void tartan_i_block_clear_padding(tartan_matrix *matrix, int64_t id);
 
@@ -96,7 +96,7 @@ tartan_status tartan_i_matrix_check_apart(const char *function, const tartan_mat
                                           const void *output, int64_t bytes);
 
 /* Copies block `from_id` of `from` (-1: zeros) to block `to_id` of `to`, transposed if `transposed`, and converts
- * the elements. The padding of `from` is not read, that of `to` becomes zero. */
+ * the elements. The padding of `from` is not read, and `to`'s becomes zero. */
 void tartan_i_block_copy(tartan_matrix *to, int64_t to_id, const tartan_matrix *from, int64_t from_id,
                          bool transposed);
 

@@ -19,7 +19,7 @@ static void subtract(double *restrict y, double factor, const double *restrict x
     for (int64_t i = 0; i < n; i++) y[i] -= factor * x[i];
 }
 
-// Finds H = I - tau v v', v[0] = 1, with x = H (beta, 0, ...). x[0] becomes beta, the rest of x that of v.
+// Finds H = I - tau v v', v[0] = 1, with x = H (beta, 0, ...). x[0] becomes beta, the rest of x the rest of v.
 static double reflect(double *x, int64_t n) {
     double norm = sqrt(dot(x, x, n));
     if (norm == 0) return 0;

@@ -20,7 +20,7 @@ typedef struct run {
     const tartan_array *x, *residual, *gain, *bias, *y, *total, *stats;
     const tartan_array *y_grad, *total_grad, *x_grad, *residual_grad, *gain_grad, *bias_grad;
 
-    /* The steps take these of the lines: some along a dimension, or with count 0 all. */
+    /* The lines that the steps take: some along a dimension, or all if count is 0. */
     int32_t dim;
     int64_t first, count;
 } run;
@@ -157,7 +157,7 @@ static void norm_segment(tartan_i_steps *steps, const run *r, int64_t segment, v
 
 /* ---- Its gradients ---- */
 
-/* What goes into the activation in `slope`, which then becomes the gradient with respect to it. */
+/* The argument of the activation goes to `slope`, which then becomes the gradient with respect to it. */
 static void add_slope(tartan_i_steps *steps, const run *r, const views *v, const tartan_array *gain,
                       const tartan_array *bias) {
     tartan_op_fused *again = &tartan_i_steps_add(steps, TARTAN_OP_FUSED)->fused;
@@ -171,7 +171,7 @@ static void add_slope(tartan_i_steps *steps, const run *r, const views *v, const
     again->out[0] = tartan_i_fused_operand_of("x_grad", &v->slope, 1);
     tartan_op_point1_gradient *op = &tartan_i_steps_add(steps, TARTAN_OP_POINT1_GRADIENT)->point1_gradient;
     op->row = activations[r->activation];
-    /* relu's is one of the value, which is positive where its argument is */
+    /* relu's gradient takes the value, which is positive where the argument is */
     *(op->row == TARTAN_I_POINT1_relu ? &op->y : &op->x) = &v->slope;
     op->y_grad = &v->y_grad;
     op->x_grad = &v->slope;

@@ -12,7 +12,7 @@
 tartan_status tartan_i_arithmetic_check(const char *function, const tartan_context *context, const char *name,
                                         const tartan_matrix *matrix);
 
-/* For each block of `layout`, that of the operand or -1; NULL in *out if the layouts are equal. The caller frees the list.
+/* For each block of `layout`, the operand's block or -1; NULL in *out if the layouts are equal. The caller frees the list.
  * *matched is the number of blocks that both have. */
 tartan_status tartan_i_arithmetic_match(const tartan_layout *layout, const tartan_matrix *operand,
                                         int64_t **out, int64_t *matched);

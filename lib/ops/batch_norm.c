@@ -10,7 +10,7 @@
 /* Numbers of each channel, in memory of the call: the statistics and sums that the caller does not take. */
 enum { MEAN, RSTD, VARIANCE, BIAS_GRAD, GAIN_GRAD, NUMBERS };
 
-/* Numbers of x from which on a launch more is worth a pass, or accesses, less. */
+/* The sizes of x from which on an additional launch is worth a saved pass, or saved accesses. */
 enum { ENOUGH = 1 << 20 };
 
 /* A call. Operands of channels are views [channels, 1, ...] that broadcast to x. */
@@ -217,9 +217,9 @@ static bool sample_of(const run *r, tartan_array *out) {
     return enough && tartan_i_array_elements(r->x) >= ENOUGH;
 }
 
-/* On GPUs, of many numbers: with both sums in one pass, of what numbers differ from the mean of some. With all, n, and some, m, that mean is
- * within sqrt(n / m) standard deviations of the mean, since those m alone deviate by as much. So the variance, a difference of the mean square
- * and the square of the mean, loses a factor of 1 + 2 SHARE of the rounding errors at most, and in general none. */
+/* On GPUs, for many numbers: both sums in one pass, over the differences from the mean of a sample. If m of n numbers are sampled, the
+ * sample's mean is within sqrt(n / m) standard deviations of the mean, since the m numbers can deviate by no more. So the variance, the
+ * mean square minus the square of the mean, has at most 1 + 2 SHARE times the rounding errors, and usually no more than otherwise. */
 static tartan_status moments_of_many(run *r, const tartan_array *sample, double epsilon) {
     const tartan_op sums = {.kind = TARTAN_OP_POINT2_GRADIENT,
                             .point2_gradient = {.function = r->function,
@@ -329,7 +329,7 @@ tartan_status tartan_i_check_batch_norm_inference(tartan_op *any, const tartan_c
     return TARTAN_OK;
 }
 
-/* Of the mean and the variance, from the sums for bias and gain. */
+/* The gradients of the mean and the variance, from the sums for bias and gain. */
 static tartan_status differentiate_statistics(run *r, const tartan_op_batch_norm_inference_gradient *given,
                                               const tartan_array *variance) {
     tartan_op op = rows_of(r, TARTAN_I_FUSED_batch_norm_statistics_gradient, 0);

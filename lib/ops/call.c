@@ -59,6 +59,12 @@ static tartan_status take(tartan_i_bound *bound, tartan_op *op, const void *cons
     return tartan_i_op_check_computed(op, arguments, inputs_alone);
 }
 
+/* Whether the backend has itself what can also be composed of other operations. */
+static bool runs_whole(const tartan_context *context, const tartan_op *op) {
+    const char *reason;
+    return op->schema->whole && tartan_i_backend_supports(context, op, &reason);
+}
+
 static tartan_status run(const tartan_i_schema *schema, tartan_context *context, const void *const *arguments,
                          const tartan_i_positional *positional, const char *options) {
     tartan_op op;
@@ -73,7 +79,7 @@ static tartan_status run(const tartan_i_schema *schema, tartan_context *context,
     if (schema->row_member != 0) memcpy((char *)&op + schema->row_member, &schema->row, sizeof schema->row);
     PASS(take(&bound, &op, arguments, positional, options, &room, false));
     PASS(tartan_i_op_check_apart(&bound, arguments));
-    if (schema->run != NULL) return schema->run(&op, context);
+    if (schema->run != NULL && !runs_whole(context, &op)) return schema->run(&op, context);
     if (schema->check != NULL) PASS(schema->check(&op, context));
     tartan_i_op_list(&op, operands);
     const tartan_status status = tartan_i_run(context, &op);
@@ -173,7 +179,7 @@ tartan_status tartan_op_run(tartan_context *context, int32_t op, void *const *ar
 
 /* ---- Results ---- */
 
-/* That which an option names, whose words are "same" and dtypes in the order of their numbers. */
+/* The dtype that an option names; its words are "same" and the dtypes in the order of their numbers. */
 static int32_t named_dtype(const tartan_i_bound *bound, const tartan_op *op) {
     const tartan_i_option_rule *rule = bound->schema->options;
     while (rule->kind != TARTAN_I_OPTION_WORD) rule++;

@@ -6,8 +6,7 @@
 #include "backend/schema.h"
 #include "core/options.h"
 
-/* What stands in the C function as an argument though it is no operand, in the order of the options that are marked
- * `positional`. */
+/* The C function's arguments that are no operands, in the order of the options that are marked `positional`. */
 typedef union tartan_i_positional {
     double number;
     int64_t whole;

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0
- * Whether the outputs of an operation have memory of their own, or that which its schema allows. */
+ * Whether the outputs of an operation have memory of their own, or share only what its schema allows. */
 #include "core/array.h"
 #include "ops/call.h"
 

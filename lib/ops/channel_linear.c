@@ -3,7 +3,7 @@
 #include "core/array.h"
 #include "ops/checks.h"
 
-/* What both operations have. */
+/* What both operations share. */
 typedef struct request {
     const char *function;
     const tartan_conv *conv;

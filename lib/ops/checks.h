@@ -28,8 +28,8 @@ void tartan_i_end_channel_linear(tartan_op *op);
 tartan_status tartan_i_check_channel_linear_gradient(tartan_op *op, const tartan_context *context);
 void tartan_i_end_channel_linear_gradient(tartan_op *op);
 
-/* Images belong to the convolution and to each other, windows to the image that they are of; gain and bias have a number for each
- * output channel, or such a row for each edge class. Makes tartan_op_conv, or fills what the filter's gradient keeps. */
+/* Images belong to the convolution and to each other, windows to their image; gain and bias have a number for each output
+ * channel, or such a row for each edge class. Makes tartan_op_conv, or fills what the filter's gradient keeps. */
 tartan_status tartan_i_shape_conv_forward(const tartan_op *op, int32_t argument, tartan_array *shape);
 tartan_status tartan_i_check_conv_forward(tartan_op *op, const tartan_context *context);
 void tartan_i_end_conv_forward(tartan_op *op);
@@ -77,7 +77,7 @@ tartan_status tartan_i_run_add_rms_norm_gradient(const tartan_op *op, tartan_con
 tartan_status tartan_i_check_lstm_gates(tartan_op *op, const tartan_context *context);
 tartan_status tartan_i_run_lstm_gates_gradient(const tartan_op *op, tartan_context *context);
 
-/* Windows are those of the layout, for images of 1 to 3 dimensions. They may overlap only where they are added. */
+/* Windows agree with the layout, for images of 1 to 3 dimensions. They may overlap only where they are added. */
 tartan_status tartan_i_shape_window_gather(const tartan_op *op, int32_t argument, tartan_array *shape);
 tartan_status tartan_i_check_window_gather(tartan_op *op, const tartan_context *context);
 tartan_status tartan_i_shape_window_scatter(const tartan_op *op, int32_t argument, tartan_array *shape);

@@ -48,7 +48,7 @@ static tartan_status fail_asked(const pair *p) {
             tartan_i_shape_text(p->known, known));
 }
 
-/* Lengths where there is a choice: those that are asked for, those that the image has, or the smallest. */
+/* Lengths where there is a choice: the ones asked for, the image's own, or the smallest. */
 static tartan_status choose_lengths(const pair *p, const tartan_array *other, int64_t *out) {
     const tartan_i_conv_options *o = &p->conv->options;
     const int64_t *found = p->asked.count > 0           ? p->asked.data

@@ -166,7 +166,7 @@ static bool is_whole(double x) {
     return x == floor(x);
 }
 
-/* Fills in what is NaN, and checks that numbers of the sum type hold those of the format. */
+/* Fills in what is NaN, and checks that the sum type can hold the numbers of the format. */
 static tartan_status complete(const char *function, int32_t dtype, format *f) {
     const bool wide = tartan_i_sum_dtype(dtype) == TARTAN_F64;
     const double most = wide ? 1023 : 127, least = wide ? -1074 : -149;

@@ -8,7 +8,7 @@
 
 /* ---- Shapes ---- */
 
-/* Of a number for each slice of an array of `list`, whose place is strides[0]; or [0], which stays. */
+/* The shape of an array with a number for each slice of an array of `list`, whose place is strides[0]; [0] stays as it is. */
 static tartan_status slices_of(const tartan_array *list, tartan_array *shape) {
     const tartan_array *array = &list[shape->strides[0]];
     if (shape->ndim == 1 && shape->shape[0] == 0) return TARTAN_OK;
@@ -28,7 +28,8 @@ SHAPES(lion, parameters)
 SHAPES(exponential_average, averages)
 SHAPES(group_lasso, parameters)
 
-/* Of the means of squares of rows and columns of the last two dimensions; of up to one dimension all squares are means of rows. */
+/* The shapes of the means of squares of rows and columns of the last two dimensions; with at most one dimension, every square is a mean of
+ * a row. */
 tartan_status tartan_i_shapes_adafactor(const tartan_op *op, int32_t argument, tartan_array *shape) {
     const tartan_array *p = &op->adafactor.parameters[shape->strides[0]];
     const bool rows = argument == TARTAN_I_ADAFACTOR_ARGUMENT_ROW_SQUARES;
@@ -40,7 +41,7 @@ tartan_status tartan_i_shapes_adafactor(const tartan_op *op, int32_t argument, t
 
 /* ---- Rules ---- */
 
-/* Of the numbers by which parameters are rounded. */
+/* The drawing of the numbers by which parameters are rounded. */
 static tartan_i_drawing drawing_of(int64_t seed, int64_t step) {
     return (tartan_i_drawing){.draw = TARTAN_I_DRAW_WORD,
                               .stream = TARTAN_I_STREAM_UPDATE,

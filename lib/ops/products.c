@@ -3,7 +3,7 @@
 #include "core/array.h"
 #include "ops/checks.h"
 
-/* The last dimensions of a factor, of which one follows from the layout, and before them the heads of a layout that has several. */
+/* The last two dimensions of a factor, one of which follows from the layout, preceded by the heads if the layout has several. */
 static tartan_status check_ndim(const char *function, const char *name, const tartan_array *array,
                                 int64_t heads) {
     const int32_t least = heads > 1 ? 3 : 2;
@@ -17,7 +17,7 @@ static void set_heads(tartan_array *shape, int64_t heads) {
     if (heads > 1) shape->shape[shape->ndim - 3] = heads;
 }
 
-/* Of the dense factor: `b` is NULL and `shape` its own; or of the product, with the factor b. */
+/* The shape of the dense factor (`b` is NULL, and `shape` is its own), or of the product with the factor b. */
 static tartan_status set_factor(const char *function, const tartan_shape *s, bool right, bool transpose,
                                 const tartan_array *b, tartan_array *shape) {
     const int64_t rows = transpose ? s->cols : s->rows, cols = transpose ? s->rows : s->cols;
@@ -42,7 +42,7 @@ tartan_status tartan_i_shapes_spmm_gradient(const tartan_op *any, int32_t argume
                       op->transpose, argument == TARTAN_I_SPMM_GRADIENT_ARGUMENT_B ? NULL : op->b, shape);
 }
 
-/* Of a left factor, or of the right one beside it. */
+/* The shape of a left factor, or of the right one beside it. */
 static tartan_status set_pair(const char *function, const tartan_layout *l, const tartan_array *left,
                               tartan_array *shape) {
     if (left == NULL) {

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Reductions by row, column, block and head: the backend reduces the stored elements of lines and blocks; what is made of
-// these numbers is computed here, on the host.
+// Reductions by row, column, block and head: the backend reduces the stored elements of lines and blocks; what follows
+// from these numbers is computed here, on the host.
 #include "backend/reduce.h"
 #include "ops/arithmetic.h"
 

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0
- * The bottleneck unit of residual networks: what the rows of its entry cannot check. */
+ * The bottleneck unit of residual networks: checks that its entry of the schema cannot express. */
 #include "ops/residual.h"
 
 #include "core/array.h"

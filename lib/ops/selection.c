@@ -13,7 +13,7 @@ static tartan_status check_k(const char *function, int64_t k, const tartan_array
     return TARTAN_OK;
 }
 
-/* Bytes hold indices of short lines alone. */
+/* Bytes can hold the indices of short lines only. */
 static tartan_status check_room(const char *function, const char *name, const tartan_array *indices,
                                 const tartan_array *x, int64_t base) {
     const int64_t last = x->shape[x->ndim - 1] - 1 + base;

@@ -10,11 +10,16 @@
 /* ---- Options ---- */
 
 /* The words that a schedule does not have; a list of values ends with NULL. */
-static const char *const own_words[] = {"score", "scope", "growth", "fresh_rate", "fresh_steps"};
-static const char *const own_expected[] = {"rms, max, l1, l2 or movement", "layer or model",
-                                           "score or random", "a number of 0 or more",
-                                           "a whole number of 0 or more"};
-static const char *const scores_known[] = {"rms", "max", "l1", "l2", "movement", NULL};
+enum { OWN_WORDS = 8 };
+static const char *const own_words[OWN_WORDS] = {
+    "score", "scope", "growth", "fresh_rate", "fresh_steps", "l0", "gate_rate", "gate_initial",
+};
+#define COUNTED "a number of 0 or more"
+static const char *const own_expected[OWN_WORDS] = {
+    "rms, max, l1, l2, movement or gate", "layer or model", "score or random", COUNTED,
+    "a whole number of 0 or more",        COUNTED,          COUNTED,           "a number",
+};
+static const char *const scores_known[] = {"rms", "max", "l1", "l2", "movement", "gate", NULL};
 static const char *const scopes_known[] = {"layer", "model", NULL};
 static const char *const growths_known[] = {"score", "random", NULL};
 
@@ -24,8 +29,13 @@ static bool read_word(const tartan_i_option *o, const char *const *known, int32_
     return false;
 }
 
+static bool read_count(const tartan_i_option *o, double *out) {
+    return tartan_i_option_number(o, out) && *out >= 0;
+}
+
 /* Reads the i-th of own_words; false if the value is none of it. */
 static bool read_own(const tartan_i_option *o, int i, tartan_sparsifier *s) {
+    double rate;
     switch (i) {
     case 0:
         return read_word(o, scores_known, &s->score);
@@ -34,9 +44,19 @@ static bool read_own(const tartan_i_option *o, int i, tartan_sparsifier *s) {
     case 2:
         return read_word(o, growths_known, &s->growth_by);
     case 3:
-        return tartan_i_option_number(o, &s->fresh_rate) && s->fresh_rate >= 0;
-    default:
+        return read_count(o, &s->fresh_rate);
+    case 4:
         return tartan_i_option_whole(o, &s->fresh_steps) && s->fresh_steps >= 0;
+    case 5:
+        return read_count(o, &s->l0);
+    case 6:
+        if (!read_count(o, &rate)) return false;
+        /* As text: Adam takes its options so. A number among options is not longer. */
+        memcpy(s->gate_rate, o->value, (size_t)o->value_length);
+        s->gate_rate[o->value_length] = '\0';
+        return true;
+    default:
+        return tartan_i_option_number(o, &s->gate_initial);
     }
 }
 
@@ -45,7 +65,7 @@ static tartan_status read_option(const char *function, const tartan_i_option *o,
     bool known;
     PASS(tartan_i_schedule_read(function, "options", o, &s->schedule, &known));
     if (known) return TARTAN_OK;
-    for (int i = 0; i < 5; i++) {
+    for (int i = 0; i < OWN_WORDS; i++) {
         if (!tartan_i_option_is(o, own_words[i])) continue;
         if (*given >> i & 1)
             FAIL_IN(function, ARGUMENT, "options has '%.*s' after another value, expected it once", o->shown,
@@ -57,8 +77,8 @@ static tartan_status read_option(const char *function, const tartan_i_option *o,
         return TARTAN_OK;
     }
     FAIL_IN(function, ARGUMENT,
-            "options has '%.*s', expected score, scope, growth, fresh_rate, "
-            "fresh_steps, " TARTAN_I_SCHEDULE_WORDS,
+            "options has '%.*s', expected score, scope, growth, fresh_rate, fresh_steps, l0, gate_rate, "
+            "gate_initial, " TARTAN_I_SCHEDULE_WORDS,
             o->shown, o->word);
 }
 
@@ -93,7 +113,11 @@ tartan_status tartan_i_sparsifier_create(const char *function, const char *optio
     s->schedule = tartan_i_schedule_default();
     s->schedule.initial = NAN;
     s->fresh_rate = 1;
-    const tartan_status status = read_options(function, options != NULL ? options : "", s);
+    s->gate_initial = 2;
+    memcpy(s->gate_rate, "0.01", sizeof "0.01");
+    tartan_status status = read_options(function, options != NULL ? options : "", s);
+    if (status == TARTAN_OK && s->score == SCORE_GATE)
+        status = tartan_context_create("cpu", "threads=1", NULL, &s->host);
     if (status == TARTAN_OK)
         *out = s;
     else
@@ -108,15 +132,39 @@ tartan_status tartan_sparsifier_create(const char *options, tartan_sparsifier **
 
 /* ---- Weights ---- */
 
+void tartan_i_block_lists_free(tartan_i_block_lists *lists) {
+    tartan_i_free(lists->scores);
+    tartan_i_free(lists->born);
+    tartan_i_free(lists->means);
+    tartan_i_free(lists->squares);
+    *lists = (tartan_i_block_lists){0};
+}
+
+tartan_status tartan_i_block_lists_new(const tartan_sparsifier *s, int64_t blocks,
+                                       tartan_i_block_lists *out) {
+    tartan_status status;
+    tartan_i_block_lists lists = {0};
+    NEW_ZEROED(lists.scores, blocks);
+    NEW_ZEROED(lists.born, blocks);
+    if (s->score == SCORE_GATE) {
+        NEW_ZEROED(lists.means, blocks);
+        NEW_ZEROED(lists.squares, blocks);
+    }
+    *out = lists;
+    return TARTAN_OK;
+fail:
+    tartan_i_block_lists_free(&lists);
+    return status;
+}
+
 static void free_weight(tartan_i_sparse_weight *w) {
     tartan_layout_free(w->layout);
     tartan_layout_free(w->next);
-    tartan_i_free(w->scores);
-    tartan_i_free(w->born);
+    tartan_i_block_lists_free(&w->now);
+    tartan_i_block_lists_free(&w->then);
+    tartan_i_free(w->slopes);
     tartan_i_free(w->growth);
     tartan_i_free(w->sources);
-    tartan_i_free(w->next_scores);
-    tartan_i_free(w->next_born);
 }
 
 void tartan_sparsifier_free(tartan_sparsifier *sparsifier) {
@@ -125,6 +173,7 @@ void tartan_sparsifier_free(tartan_sparsifier *sparsifier) {
     for (int64_t i = 0; i < sparsifier->count; i++) free_weight(&sparsifier->weights[i]);
     tartan_i_free(sparsifier->weights);
     tartan_i_free(sparsifier->options);
+    tartan_context_free(sparsifier->host);
     tartan_i_free(sparsifier);
 }
 
@@ -133,8 +182,9 @@ tartan_status tartan_i_sparsifier_add(tartan_sparsifier *s, tartan_layout *layou
     tartan_i_sparse_weight *weights = NULL, added = {.layout = tartan_layout_retain(layout)};
     const int64_t grid = tartan_i_layout_grid(layout);
     added.initial = grid == 0 ? 0 : (double)layout->blocks / (double)grid;
-    NEW_ZEROED(added.scores, layout->blocks);
-    NEW_ZEROED(added.born, layout->blocks);
+    TRY(tartan_i_block_lists_new(s, layout->blocks, &added.now));
+    if (s->score == SCORE_GATE)
+        for (int64_t id = 0; id < layout->blocks; id++) added.now.scores[id] = s->gate_initial;
     NEW(weights, s->count + 1);
     if (s->count > 0) memcpy(weights, s->weights, (size_t)s->count * sizeof *weights);
     weights[s->count++] = added;
@@ -202,6 +252,11 @@ tartan_i_schedule tartan_i_sparsifier_schedule(const tartan_sparsifier *s, const
     return schedule;
 }
 
+bool tartan_i_sparsifier_closes(const tartan_sparsifier *s) {
+    return s->score == SCORE_GATE && isnan(s->schedule.density) && isnan(s->schedule.threshold) &&
+           tartan_i_sparsifier_is_due(s);
+}
+
 /* Blocks are swapped, or a density that rises wants more of them. */
 bool tartan_i_sparsifier_grows(const tartan_sparsifier *s) {
     const int64_t step = s->steps + 1;
@@ -217,7 +272,7 @@ bool tartan_i_sparsifier_grows(const tartan_sparsifier *s) {
 
 int32_t tartan_sparsifier_needs_norms(const tartan_sparsifier *sparsifier) {
     if (!tartan_i_is(sparsifier, TARTAN_I_SPARSIFIER)) return -1;
-    return sparsifier->score != SCORE_MOVEMENT && tartan_i_sparsifier_is_due(sparsifier);
+    return sparsifier->score < SCORE_MOVEMENT && tartan_i_sparsifier_is_due(sparsifier);
 }
 
 int32_t tartan_sparsifier_needs_growth(const tartan_sparsifier *sparsifier) {
@@ -240,7 +295,8 @@ tartan_status tartan_sparsifier_get_rates(const tartan_sparsifier *sparsifier, i
     PASS(tartan_i_sparsifier_weight(__func__, sparsifier, weight, &w));
     CHECK_LIST(out_rates, w->layout->blocks, "blocks");
     for (int64_t id = 0; id < nout_rates; id++) {
-        const bool fresh = w->born[id] > 0 && sparsifier->steps - w->born[id] < sparsifier->fresh_steps;
+        const bool fresh =
+            w->now.born[id] > 0 && sparsifier->steps - w->now.born[id] < sparsifier->fresh_steps;
         out_rates[id] = fresh ? sparsifier->fresh_rate : 1;
     }
     return TARTAN_OK;
@@ -256,11 +312,18 @@ tartan_status tartan_sparsifier_add_scores(tartan_sparsifier *sparsifier, int64_
                                            const double *scores, int64_t nscores) {
     tartan_i_sparse_weight *w = NULL;
     PASS(tartan_i_sparsifier_weight(__func__, sparsifier, weight, &w));
-    CHECK(sparsifier->score == SCORE_MOVEMENT, ARGUMENT,
-          "sparsifier has the option score=%s, expected score=movement", scores_known[sparsifier->score]);
+    CHECK(sparsifier->score >= SCORE_MOVEMENT, ARGUMENT,
+          "sparsifier has the option score=%s, expected score=movement or score=gate",
+          scores_known[sparsifier->score]);
     CHECK_LIST(scores, w->layout->blocks, "blocks");
     PASS(tartan_i_numbers_check(__func__, "scores", scores, nscores));
-    add(w->scores, scores, nscores);
+    if (sparsifier->score == SCORE_GATE) {
+        for (int64_t i = 0; i < nscores; i++)
+            CHECK(isfinite(scores[i] + (w->slopes == NULL ? 0 : w->slopes[i])), ARGUMENT,
+                  "scores[%" PRId64 "] is %g, expected finite numbers and sums", i, scores[i]);
+        if (w->slopes == NULL) PASS(tartan_i_allocate_zeroed(&w->slopes, nscores, sizeof *w->slopes));
+    }
+    add(sparsifier->score == SCORE_GATE ? w->slopes : w->now.scores, scores, nscores);
     w->seen = true;
     return TARTAN_OK;
 }

@@ -20,30 +20,28 @@ static void part_name(char out[ROOM], const char *name, int64_t i) {
     snprintf(out, ROOM, "%.*s/%" PRId64, NAME_BYTES, name, i);
 }
 
-static tartan_array list_of(double *numbers, int64_t count) {
-    return (tartan_array){.data = numbers,
-                          .dtype = TARTAN_F64,
-                          .ndim = 1,
-                          .shape = {count},
-                          .strides = {1},
-                          .device_type = TARTAN_CPU};
-}
-
 /* ---- Saving ---- */
+
+static double *put(double *at, const double *numbers, int64_t count) {
+    memcpy(at, numbers, (size_t)count * sizeof *at);
+    return at + count;
+}
 
 static tartan_status put_weight(tartan_file *file, const char *name, const tartan_i_sparse_weight *w) {
     tartan_status status;
     double *list = NULL;
     const int64_t blocks = w->layout->blocks, grid = w->growth == NULL ? 0 : tartan_i_layout_grid(w->layout);
-    NEW(list, WEIGHT_HEAD + 2 * blocks + grid);
+    NEW(list, WEIGHT_HEAD + 5 * blocks + grid); /* as many as there are with gates */
     list[0] = w->initial;
     list[1] = w->seen;
     list[2] = w->growth != NULL;
     double *at = list + WEIGHT_HEAD;
-    for (int64_t id = 0; id < blocks; id++) *at++ = w->scores[id];
-    for (int64_t id = 0; id < blocks; id++) *at++ = (double)w->born[id];
-    for (int64_t i = 0; i < grid; i++) *at++ = w->growth[i];
-    const tartan_array array = list_of(list, at - list);
+    at = put(at, w->now.scores, blocks);
+    for (int64_t id = 0; id < blocks; id++) *at++ = (double)w->now.born[id];
+    if (w->now.means != NULL) at = put(put(at, w->now.means, blocks), w->now.squares, blocks);
+    if (w->slopes != NULL) at = put(at, w->slopes, blocks);
+    if (w->growth != NULL) at = put(at, w->growth, grid);
+    const tartan_array array = tartan_i_list_of(list, at - list);
     TRY(tartan_file_put_layout(file, name, w->layout, NULL));
     TRY(tartan_file_put_array(file, name, &array, 0, NULL));
 fail:
@@ -63,7 +61,7 @@ tartan_status tartan_sparsifier_save(const tartan_sparsifier *sparsifier, tartan
         PASS(put_weight(file, part, &sparsifier->weights[i]));
     }
     double head[HEAD] = {FORM, (double)sparsifier->steps, (double)sparsifier->count};
-    const tartan_array array = list_of(head, HEAD);
+    const tartan_array array = tartan_i_list_of(head, HEAD);
     tartan_i_text metadata = {0};
     tartan_i_text_add(&metadata, "%s%s%s", opening, sparsifier->options, closing);
     tartan_status status = metadata.status;
@@ -86,7 +84,7 @@ static tartan_status get_list(const char *function, tartan_file *file, const cha
              " numbers, expected a list of float64, %" PRId64 " or more, of a sparsifier",
              name, tartan_dtype_name((int32_t)about[1]), about[2], about[3], least);
     PASS(tartan_i_allocate(out, about[3], sizeof **out));
-    tartan_array array = list_of(*out, about[3]);
+    tartan_array array = tartan_i_list_of(*out, about[3]);
     const tartan_status status = tartan_file_get_array(file, name, 0, &array);
     *out_count = about[3];
     if (status != TARTAN_OK) {
@@ -101,29 +99,62 @@ static bool is_count(double x) {
     return x >= 0 && x <= 9007199254740992.0 && x == floor(x);
 }
 
+/* Copies so many numbers and goes past them; false if one is not finite, or below the least. */
+static bool take(const double **at, double *out, int64_t count, double least) {
+    bool good = true;
+    for (int64_t i = 0; i < count; i++) {
+        out[i] = (*at)[i];
+        good = good && isfinite(out[i]) && out[i] >= least;
+    }
+    *at += count;
+    return good;
+}
+
+/* The lists of a weight, at `at`; *good is false if there are numbers that none has. */
+static tartan_status take_lists(const tartan_sparsifier *s, tartan_i_sparse_weight *w, const double *at,
+                                bool has_growth, bool *good) {
+    const int64_t blocks = w->layout->blocks;
+    const double *born = at + blocks;
+    for (int64_t id = 0; id < blocks; id++) {
+        w->now.scores[id] = at[id];
+        w->now.born[id] = is_count(born[id]) ? (int64_t)born[id] : INT64_MAX;
+        *good = *good && !isnan(at[id]) && w->now.born[id] <= s->steps;
+    }
+    if (s->score == SCORE_GATE) {
+        *good = take(&at, w->now.scores, blocks, -HUGE_VAL) && *good;
+        at = born + blocks;
+        *good = take(&at, w->now.means, blocks, -HUGE_VAL) && *good;
+        *good = take(&at, w->now.squares, blocks, 0) && *good;
+        if (w->seen) {
+            PASS(tartan_i_allocate(&w->slopes, blocks, sizeof *w->slopes));
+            *good = take(&at, w->slopes, blocks, -HUGE_VAL) && *good;
+        }
+    } else {
+        at = born + blocks;
+    }
+    if (!has_growth) return TARTAN_OK;
+    const int64_t grid = tartan_i_layout_grid(w->layout);
+    PASS(tartan_i_allocate(&w->growth, grid, sizeof *w->growth));
+    for (int64_t i = 0; i < grid; i++) *good = *good && !isnan(w->growth[i] = at[i]);
+    return TARTAN_OK;
+}
+
 static tartan_status take_weight(const char *function, const char *name, const double *list, int64_t count,
                                  const tartan_sparsifier *s, tartan_i_sparse_weight *w) {
     const int64_t blocks = w->layout->blocks, grid = list[2] == 0 ? 0 : tartan_i_layout_grid(w->layout);
-    CHECK_IN(function, count == WEIGHT_HEAD + 2 * blocks + grid, FORMAT,
+    w->initial = list[0];
+    w->seen = list[1] != 0;
+    const int64_t lists = s->score != SCORE_GATE ? 2 : w->seen ? 5 : 4;
+    CHECK_IN(function, count == WEIGHT_HEAD + lists * blocks + grid, FORMAT,
              "array \"%s\" has %" PRId64 " numbers, expected %" PRId64 " for %" PRId64 " blocks", name, count,
-             WEIGHT_HEAD + 2 * blocks + grid, blocks);
-    const double *scores = list + WEIGHT_HEAD, *born = scores + blocks, *growth = born + blocks;
+             WEIGHT_HEAD + lists * blocks + grid, blocks);
     bool good = list[0] >= 0 && list[0] <= 1;
-    for (int64_t id = 0; id < blocks; id++)
-        good = good && !isnan(scores[id]) && is_count(born[id]) && born[id] <= (double)s->steps;
-    for (int64_t i = 0; i < grid; i++) good = good && !isnan(growth[i]);
+    PASS(take_lists(s, w, list + WEIGHT_HEAD, list[2] != 0, &good));
     CHECK_IN(
         function, good, FORMAT,
         "array \"%s\" has numbers that no sparsifier has: a density outside 0 .. 1, NaN, or a block of a "
         "step after %" PRId64,
         name, s->steps);
-    w->initial = list[0];
-    w->seen = list[1] != 0;
-    memcpy(w->scores, scores, (size_t)blocks * sizeof *scores);
-    for (int64_t id = 0; id < blocks; id++) w->born[id] = (int64_t)born[id];
-    if (list[2] == 0) return TARTAN_OK;
-    PASS(tartan_i_allocate(&w->growth, grid, sizeof *w->growth));
-    memcpy(w->growth, growth, (size_t)grid * sizeof *growth);
     return TARTAN_OK;
 }
 

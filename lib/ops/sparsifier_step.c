@@ -47,8 +47,9 @@ tartan_status tartan_sparsifier_measure(tartan_context *context, tartan_sparsifi
     tartan_status status;
     double *norms = NULL;
     PASS(check_blocks(__func__, sparsifier, weight, matrix));
-    CHECK(sparsifier->score != SCORE_MOVEMENT, ARGUMENT,
-          "sparsifier has the option score=movement, expected that of a norm");
+    CHECK(sparsifier->score < SCORE_MOVEMENT, ARGUMENT,
+          "sparsifier has the option score=%s, expected that of a norm",
+          sparsifier->score == SCORE_MOVEMENT ? "movement" : "gate");
     const int32_t norm = sparsifier->score == SCORE_MAX  ? TARTAN_NORM_MAX
                          : sparsifier->score == SCORE_L1 ? TARTAN_NORM_L1
                                                          : TARTAN_NORM_L2;
@@ -58,7 +59,7 @@ tartan_status tartan_sparsifier_measure(tartan_context *context, tartan_sparsifi
     TRY(tartan_matrix_block_norms(context, matrix, norm, norms, blocks));
     TRY(tartan_i_numbers_check(__func__, "norms of blocks", norms, blocks));
     const double root = sparsifier->score == SCORE_RMS ? sqrt((double)tartan_i_block_elements(matrix)) : 1;
-    for (int64_t id = 0; id < blocks; id++) w->scores[id] = norms[id] / root;
+    for (int64_t id = 0; id < blocks; id++) w->now.scores[id] = norms[id] / root;
     w->seen = true;
 fail:
     tartan_i_free(norms);
@@ -70,14 +71,12 @@ fail:
 static void forget(tartan_i_sparse_weight *w) {
     tartan_layout_free(w->next);
     tartan_i_free(w->sources);
-    tartan_i_free(w->next_scores);
-    tartan_i_free(w->next_born);
+    tartan_i_block_lists_free(&w->then);
     w->next = NULL;
-    w->sources = w->next_born = NULL;
-    w->next_scores = NULL;
+    w->sources = NULL;
 }
 
-/* How many blocks of each weight stay where those of all compete: a layout of one row has them all, one weight after another. */
+/* How many blocks of each weight stay where all weights' blocks compete: a layout of one row has them all, one weight after another. */
 static tartan_status count_of_model(const char *function, const tartan_sparsifier *s, int64_t *counts) {
     tartan_status status;
     tartan_layout *row = NULL, *left = NULL;
@@ -95,12 +94,12 @@ static tartan_status count_of_model(const char *function, const tartan_sparsifie
     for (int64_t i = 0; i < s->count; i++)
         for (int64_t id = 0; id < s->weights[i].layout->blocks; id++, at++) {
             positions[at] = at;
-            scores[at] = s->weights[i].scores[id];
+            scores[at] = tartan_i_sparsifier_scores(&s->weights[i])[id];
         }
     const tartan_shape shape = {1, grid, 1, 1, 1};
     TRY(tartan_i_layout_from_positions(function, &shape, positions, count, false, NULL, &row));
     TRY(tartan_i_layout_evolve(function, &schedule, row, scores, NULL, s->steps + 1, -1, &left));
-    /* Places after all blocks are those of a density that rises: in this scope nothing is grown for it. */
+    /* Places after all blocks come from a density that rises: in this scope nothing is grown for it. */
     int64_t end = 0, found = 0;
     for (int64_t i = 0; i < s->count; i++) {
         const int64_t before = found;
@@ -116,19 +115,36 @@ fail:
     return status;
 }
 
-/* What comes with a layout that was found: where its blocks come from, their sums and their ages. */
-static tartan_status follow(tartan_i_sparse_weight *w, int64_t step) {
+/* How many blocks of each weight stay where gates alone close them. */
+static tartan_status count_open(const tartan_sparsifier *s, int64_t *counts) {
+    for (int64_t i = 0; i < s->count; i++) PASS(tartan_i_gates_count_open(s, &s->weights[i], &counts[i]));
+    return TARTAN_OK;
+}
+
+/* What comes with a layout that was found: where its blocks come from, and the lists of what is known about them. */
+static tartan_status follow(const tartan_sparsifier *s, tartan_i_sparse_weight *w) {
     tartan_status status;
+    tartan_i_block_lists moved = {0};
+    const tartan_i_block_lists *from = w->then.scores != NULL ? &w->then : &w->now;
     if (tartan_layout_equal(w->next, w->layout)) return TARTAN_OK;
     NEW(w->sources, w->next->blocks);
-    NEW(w->next_scores, w->next->blocks);
-    NEW(w->next_born, w->next->blocks);
+    TRY(tartan_i_block_lists_new(s, w->next->blocks, &moved));
     tartan_i_layout_match(w->next, w->layout, w->sources);
     for (int64_t id = 0; id < w->next->blocks; id++) {
         const int64_t source = w->sources[id];
-        w->next_scores[id] = source < 0 ? 0 : w->scores[source];
-        w->next_born[id] = source < 0 ? step : w->born[source];
+        if (source < 0) {
+            moved.scores[id] = s->score == SCORE_GATE ? s->gate_initial : 0;
+            moved.born[id] = s->steps + 1;
+            continue;
+        }
+        moved.scores[id] = from->scores[source];
+        moved.born[id] = from->born[source];
+        if (s->score != SCORE_GATE) continue;
+        moved.means[id] = from->means[source];
+        moved.squares[id] = from->squares[source];
     }
+    tartan_i_block_lists_free(&w->then);
+    w->then = moved;
     status = TARTAN_OK;
 fail:
     return status;
@@ -139,16 +155,16 @@ static tartan_status choose(const char *function, tartan_sparsifier *s, int64_t 
     const double *growth = s->growth_by == GROWTH_SCORE ? w->growth : NULL;
     tartan_i_schedule schedule = tartan_i_sparsifier_schedule(s, w);
     schedule.seed = (int64_t)(((uint64_t)schedule.seed + (uint64_t)i) & INT64_MAX);
-    PASS(tartan_i_layout_evolve(function, &schedule, w->layout, w->scores, growth, s->steps + 1, target,
-                                &w->next));
-    return follow(w, s->steps + 1);
+    PASS(tartan_i_layout_evolve(function, &schedule, w->layout, tartan_i_sparsifier_scores(w), growth,
+                                s->steps + 1, target, &w->next));
+    return follow(s, w);
 }
 
 static tartan_status check_due(const char *function, const tartan_sparsifier *s) {
     const bool grows = s->growth_by == GROWTH_SCORE && tartan_i_sparsifier_grows(s);
     for (int64_t i = 0; i < s->count; i++) {
         const tartan_i_sparse_weight *w = &s->weights[i];
-        CHECK_IN(function, w->seen, ARGUMENT,
+        CHECK_IN(function, w->seen || s->score == SCORE_GATE, ARGUMENT,
                  "step %" PRId64 " is due, but nothing says what blocks of weight %" PRId64
                  " are worth, expected %s before it",
                  s->steps + 1, i,
@@ -168,9 +184,10 @@ static tartan_status prepare(const char *function, tartan_sparsifier *s) {
     s->prepared = false;
     for (int64_t i = 0; i < s->count; i++) forget(&s->weights[i]);
     if (due) PASS(check_due(function, s));
-    if (due && s->scope == SCOPE_MODEL) {
+    for (int64_t i = 0; i < s->count; i++) TRY(tartan_i_gates_learn(s, i));
+    if (tartan_i_sparsifier_closes(s) || (due && s->scope == SCOPE_MODEL)) {
         NEW(counts, s->count);
-        TRY(count_of_model(function, s, counts));
+        TRY(tartan_i_sparsifier_closes(s) ? count_open(s, counts) : count_of_model(function, s, counts));
     }
     for (int64_t i = 0; i < s->count; i++) TRY(choose(function, s, i, counts == NULL ? -1 : counts[i]));
     s->prepared = true;
@@ -269,20 +286,20 @@ static void commit(tartan_sparsifier *s) {
     const bool due = tartan_i_sparsifier_is_due(s);
     for (int64_t i = 0; i < s->count; i++) {
         tartan_i_sparse_weight *w = &s->weights[i];
+        if (w->then.scores != NULL) {
+            tartan_i_block_lists_free(&w->now);
+            w->now = w->then;
+            w->then = (tartan_i_block_lists){0};
+        }
         if (w->sources != NULL) {
             tartan_layout_free(w->layout);
-            tartan_i_free(w->scores);
-            tartan_i_free(w->born);
             w->layout = w->next;
-            w->scores = w->next_scores;
-            w->born = w->next_born;
             w->next = NULL;
-            w->next_scores = NULL;
-            w->next_born = NULL;
         }
         forget(w);
         tartan_i_free(w->growth);
-        w->growth = NULL;
+        tartan_i_free(w->slopes);
+        w->growth = w->slopes = NULL;
         if (due || s->score != SCORE_MOVEMENT) w->seen = false;
     }
     s->steps++;

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0
- * Weight normalisation of block-sparse matrices: sums of the squares of lines, which are rows or columns, and scaling by what is made of
+ * Weight normalisation of block-sparse matrices: sums of the squares of lines, which are rows or columns, and scaling by factors made of
  * them. */
 #include "backend/reduce.h"
 #include "core/array.h"
@@ -77,7 +77,7 @@ static void add_cast(tartan_i_steps *steps, const char *from_name, const tartan_
     op->from = from, op->to = to;
 }
 
-/* x is a number for each line, or -1: 1. */
+/* x is the number that each line has, or -1, which stands for 1. */
 static tartan_op_fused *add_factors(tartan_i_steps *steps, const run *r, tartan_i_fused_row row, int x,
                                     int to) {
     tartan_op_fused *op = &tartan_i_steps_add(steps, TARTAN_OP_FUSED)->fused;

@@ -37,7 +37,7 @@ static inline void tiles_begin(int64_t rows, int64_t pairs) {
 
 #define tiles_end() _tile_release()
 
-/* 2^t with a relative error of 2^-20.9, in instructions of which many run beside tile products: 2^(j/16) from a table and a
+/* 2^t with a relative error of 2^-20.9, in instructions that can run beside tile products: 2^(j/16) from a table and a
  * polynomial of what is left. NaN for NaN, 0 for -infinity. */
 static inline __m512 power_beside_tiles(__m512 t) {
     static const float powers[16] = {0x1p+0f,        0x1.0b5586p+0f, 0x1.172b84p+0f, 0x1.2387a6p+0f,

@@ -42,7 +42,7 @@
  *   VEC_SPREAD_ROWS                       best rows of a strip of spread vectors
  *   PEAK_CHAINS                           sums that fill the register file
  *
- * Vectors are those of GCC and Clang, or reals, so + - * / work on them. This header adds, for all instruction sets:
+ * Vectors are types of GCC and Clang, or reals, so + - * / work on them. This header adds, for all instruction sets:
  *
  *   vec_bits                              LANES integers as wide as a real; + - & | ^ << >> work on them
  *   vec_bits_of(v) vec_of_bits(b)         the representation of each lane, and back

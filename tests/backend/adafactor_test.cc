@@ -6,7 +6,7 @@ namespace {
 
 using namespace tartan_test;
 
-// Means of rows and columns of parameters: shapes without the last axis, and without the one before.
+// Means of rows and columns of parameters: their shapes lack the last axis, and the last but one.
 std::vector<Dense> means(std::mt19937_64 &random, const std::vector<Dense> &parameters, bool rows) {
     std::vector<Dense> all;
     for (const Dense &p : parameters) {
@@ -27,7 +27,7 @@ struct Numbers {
     real rate = 0.25L, d = 0, epsilon = 0.0625L, clip = 0, relative = 0, decay = 0.125L, factor = 1;
 };
 
-// What becomes of one parameter and its means.
+// The new values of one parameter and its means.
 struct Result {
     std::vector<real> p, rows, cols;
 };

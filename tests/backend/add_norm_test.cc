@@ -34,9 +34,13 @@ class BackendAddNorm : public OnBackend {
     void check(bool centred, uint64_t seed) {
         std::mt19937_64 random(seed);
         const int64_t segments = pick<int64_t>(random, {1, 2, 4}),
-                      n = segments * pick<int64_t>(random, {1, 5, 8, 33, 64}),
+                      n = segments * (seed % 10 == 8 ? pick<int64_t>(random, {768, 1536, 4096, 8192, 16384})
+                                                     : pick<int64_t>(random, {1, 5, 8, 33, 64})),
                       /* 700 are more than the CPU takes at a time */
-            lines = seed % 10 == 9 ? 700 : pick<int64_t>(random, {0, 1, 6, 40}), each = n / segments;
+            lines = seed % 10 == 9   ? 700
+                    : seed % 10 == 8 ? 3
+                                     : pick<int64_t>(random, {0, 1, 6, 40}),
+                      each = n / segments;
         const int activation = (int)below(random, 4);
         const int32_t dtype = kDtypes[below(random, 4)], sums = tartan_i_sum_dtype(dtype);
         const bool residual = random() % 4 != 0, gain = random() % 4 != 0,
@@ -120,6 +124,141 @@ INSTANTIATE_TEST_SUITE_P(Each, BackendAddNorm, ::testing::ValuesIn(backends()),
 TEST_P(BackendAddNorm, IsItsFormula) {
     for (const bool centred : {true, false})
         for (uint64_t seed = 0; seed < rounds(60u); seed++) {
+            SCOPED_TRACE(::testing::Message() << (centred ? "layer" : "rms") << " seed " << seed);
+            check(centred, seed);
+            if (HasFatalFailure()) return;
+        }
+}
+
+// The gradients, from statistics that are exact for `total`.
+class BackendAddNormGradient : public OnBackend {
+  protected:
+    static real slope_of(int activation, real v) {
+        const real sigmoid = 1 / (1 + std::exp(-v));
+        switch (activation) {
+        case 1:
+            return v > 0 ? 1 : 0;
+        case 2:
+            return std::erfc(-v / std::sqrt(2.0L)) / 2 +
+                   v * std::exp(-v * v / 2) / std::sqrt(8 * std::atan(1.0L));
+        case 3:
+            return sigmoid * (1 + v * (1 - sigmoid));
+        default:
+            return 1;
+        }
+    }
+
+    void check(bool centred, uint64_t seed) {
+        std::mt19937_64 random(seed);
+        const int64_t segments = pick<int64_t>(random, {1, 2, 4}),
+                      each = seed % 8 == 7 ? pick<int64_t>(random, {768, 1536, 4096, 12288})
+                                           : pick<int64_t>(random, {1, 5, 8, 33, 64}),
+                      lines = seed % 8 == 7   ? 5
+                              : seed % 8 == 6 ? 300
+                                              : pick<int64_t>(random, {1, 6, 40}),
+                      n = segments * each;
+        const int activation = (int)below(random, 4);
+        const int32_t dtype = kDtypes[below(random, 4)], sums = tartan_i_sum_dtype(dtype);
+        const bool gain = random() % 4 != 0, bias = centred && random() % 4 != 0, adds = random() % 2 != 0,
+                   other = random() % 2 != 0, has_x = random() % 8 != 0;
+        const auto style = [&](bool written) {
+            return random() % 2 ? kRows : (Style)below(random, written ? kRepeated : kStyles);
+        };
+        const auto like = [&] { return random() % 2 ? dtype : like_dtype(dtype, random); };
+        std::vector<int64_t> of_stats = {lines, segments};
+        if (centred) of_stats.push_back(2);
+        Dense total(dtype, {lines, n}, style(false)), a(sums, {n}, kRows), b(sums, {n}, kRows),
+            stats(sums, of_stats, kRows), g(like(), {lines, n}, style(false)),
+            more(like(), {lines, n}, style(false)), x_grad(like(), {lines, n}, style(true)),
+            again(x_grad.array.dtype, {lines, n}, style(true)), gain_grad(sums, {n}, kRows),
+            bias_grad(sums, {n}, kRows);
+        for (Dense *one : {&total, &a, &b, &g, &more}) one->fill(random, -2, 2);
+        std::vector<real> means((size_t)(lines * segments)), rstds = means;
+        for (size_t s = 0; s < means.size(); s++) {
+            const int64_t from = (int64_t)s * each;
+            real mean = 0, squares = 0;
+            for (int64_t i = 0; i < each; i++) mean += total.get(from + i) / (real)each;
+            if (!centred) mean = 0;
+            for (int64_t i = 0; i < each; i++) {
+                const real less = total.get(from + i) - mean;
+                squares += less * less / (real)each;
+            }
+            const int64_t at = centred ? 2 * (int64_t)s : (int64_t)s;
+            if (centred) stats.set(at, (double)mean);
+            stats.set(centred ? at + 1 : at, (double)(1 / std::sqrt(squares + 0.0625L)));
+            means[s] = centred ? (real)stats.get(at) : 0, rstds[s] = stats.get(centred ? at + 1 : at);
+        }
+        Operand on[] = {{context.get(), total},    {context.get(), a},     {context.get(), b},
+                        {context.get(), stats},    {context.get(), g},     {context.get(), more},
+                        {context.get(), x_grad},   {context.get(), again}, {context.get(), gain_grad},
+                        {context.get(), bias_grad}};
+        std::vector<void *> arguments = {on[0].array(), gain ? on[1].array() : nullptr};
+        if (centred) arguments.push_back(bias ? on[2].array() : nullptr);
+        arguments.insert(arguments.end(),
+                         {on[3].array(), on[4].array(), adds ? on[5].array() : nullptr,
+                          has_x ? on[6].array() : nullptr, other ? on[7].array() : nullptr, on[8].array()});
+        if (centred) arguments.push_back(on[9].array());
+        const std::string options =
+            "segments=" + std::to_string(segments) + " activation=" + kActivations[activation];
+        SCOPED_TRACE(::testing::Message()
+                     << options << ", " << tartan_dtype_name(dtype) << " " << lines << " x " << n);
+        const tartan_status status = call(
+            context.get(), centred ? "add_layer_norm_gradient" : "add_rms_norm_gradient", arguments, options);
+        if (is_refused(status)) return;
+        ASSERT_OK(status);
+        const Dense of_x = on[6].got(), of_other = on[7].got(), of_gain = on[8].got(), of_bias = on[9].got();
+        ASSERT_TRUE(marks_intact(of_x) && marks_intact(of_other));
+        /* The activation's argument may have been rounded to the dtype of x_grad. */
+        const double eps = epsilon(sums),
+                     rounding = activation != 0 && (has_x || other) ? 8 * epsilon(x_grad.array.dtype) : 0;
+        std::vector<real> to_gain((size_t)n), to_bias = to_gain, sizes = to_gain;
+        for (size_t s = 0; s < means.size(); s++) {
+            const int64_t from = (int64_t)s * each, position = (int64_t)s % segments * each;
+            std::vector<real> z((size_t)each), slope = z;
+            real mean_g = 0, mean_gz = 0, size = 0;
+            for (int64_t i = 0; i < each; i++) {
+                const auto k = (size_t)i, p = (size_t)(position + i);
+                const real factor = gain ? a.get((int64_t)p) : 1, term = bias ? b.get((int64_t)p) : 0;
+                z[k] = (total.get(from + i) - means[s]) * rstds[s];
+                const real v = z[k] * factor + term;
+                if (activation == 1 && std::fabs(v) < 1e-4 + 8 * rounding) return; // where relu has a corner
+                slope[k] = g.get(from + i) * slope_of(activation, v);
+                to_gain[p] += slope[k] * z[k], to_bias[p] += slope[k];
+                sizes[p] += (std::fabs(slope[k]) +
+                             std::fabs((real)g.get(from + i)) * (real)rounding / (real)eps / 8) *
+                            (1 + std::fabs(z[k]));
+                mean_g += slope[k] * factor / (real)each, mean_gz += slope[k] * factor * z[k] / (real)each;
+                size = std::fmax(size,
+                                 (std::fabs(factor) + 1) * (1 + std::fabs(z[k])) * (1 + std::fabs(z[k])) * 3);
+            }
+            if (!centred) mean_g = 0;
+            for (int64_t i = 0; i < each; i++) {
+                const auto k = (size_t)i;
+                const real factor = gain ? a.get(position + i) : 1,
+                           want = rstds[s] * (slope[k] * factor - mean_g - z[k] * mean_gz) +
+                                  (adds ? (real)more.get(from + i) : 0);
+                const double allowed = (double)(rstds[s] * size) * (32 * eps + 4 * rounding) +
+                                       4 * epsilon(x_grad.array.dtype) * (double)(2 + std::fabs(want));
+                if (has_x) expect_near(want, of_x.get(from + i), x_grad.array.dtype, allowed, "x_grad");
+                if (other)
+                    expect_near(want, of_other.get(from + i), x_grad.array.dtype, allowed, "residual_grad");
+                if (HasFatalFailure()) return;
+            }
+        }
+        for (int64_t i = 0; i < n; i++) {
+            const double allowed = (double)sizes[(size_t)i] * 32 * eps;
+            expect_near(to_gain[(size_t)i], of_gain.get(i), sums, allowed, "gain_grad");
+            if (centred) expect_near(to_bias[(size_t)i], of_bias.get(i), sums, allowed, "bias_grad");
+            if (HasFatalFailure()) return;
+        }
+    }
+};
+INSTANTIATE_TEST_SUITE_P(Each, BackendAddNormGradient, ::testing::ValuesIn(backends()),
+                         [](const auto &backend) { return backend.param; });
+
+TEST_P(BackendAddNormGradient, IsItsFormula) {
+    for (const bool centred : {true, false})
+        for (uint64_t seed = 0; seed < rounds(96u); seed++) {
             SCOPED_TRACE(::testing::Message() << (centred ? "layer" : "rms") << " seed " << seed);
             check(centred, seed);
             if (HasFatalFailure()) return;

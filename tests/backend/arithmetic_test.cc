@@ -111,7 +111,7 @@ TEST_P(Arithmetic, AppliesFunctions) {
     }
 }
 
-// Of numbers that have a power.
+// Numbers that have a power.
 TEST_P(Arithmetic, Powers) {
     const Layout layout = random_layout({40, 40, 8, 8, 1}, 0.5, 1);
     for (int32_t dtype : {TARTAN_F64, TARTAN_F32, TARTAN_BF16}) {
@@ -342,7 +342,7 @@ TEST_P(Arithmetic, OfOtherPlacesIsRefused) {
     EXPECT_EQ(nullptr, out);
 }
 
-// Of the host, and of the dummy's device. A call that fails leaves its operands and outputs alone.
+// On the host, and on the dummy's device. A call that fails leaves its operands and outputs alone.
 TEST_P(Arithmetic, SurvivesFullMemory) {
     const tartan_shape s = {9, 9, 4, 4, 1};
     const Matrix a = random_matrix(random_layout(s, 0.5, 1), TARTAN_F32, 0, random),

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Attention of packed sequences is that of each sequence alone, on every backend.
+// Attention of packed sequences equals attention of each sequence alone, on every backend.
 #include "../support/attention_calls.h"
 #include "attention_placed.h"
 

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 // What every backend's attention must do: results within the error of its dtype, and nothing else written. A problem that a
-// device refuses (UNSUPPORTED) is passed over; on the CPU and the dummy nothing may be refused.
+// device refuses (UNSUPPORTED) is skipped; on the CPU and the dummy nothing may be refused.
 #include "../device/dynamic.h"
 #include "attention_placed.h"
 #include "explained.h"
@@ -160,7 +160,7 @@ TEST_P(BackendAttention, BiasDropoutSinksAndMasksOfTunedSizes) {
             }
 }
 
-// Blocks of few keys, of which a tuned kernel gathers several into one tile: the diagonal and masks run through them.
+// Blocks of few keys, several of which a tuned kernel gathers into one tile: the diagonal and masks run through them.
 TEST_P(BackendAttention, BlocksOfFewKeys) {
     int number = 0;
     for (int64_t block_q : {64, 128})
@@ -247,7 +247,7 @@ TEST_P(BackendAttention, Sinks) {
     }
 }
 
-// Each batch entry has blocks of its own: what it gets is what a call for it alone gives.
+// Each batch entry has blocks of its own, and gets the result of a call for it alone.
 TEST_P(BackendAttention, LayoutsOfAllBatchEntries) {
     int number = 0;
     for (int64_t block : {16, 64, 128, 24})
@@ -303,7 +303,7 @@ TEST_P(BackendAttention, DynamicLayouts) {
     EXPECT_GE(same, 14);
 }
 
-// Blocks shared by all, those of each head, and those of each batch entry, of which the bias has one number for each.
+// Blocks shared by all, blocks of each head, and blocks of each batch entry; the bias has a number for each block.
 TEST_P(BackendAttention, BiasGradientsOfLayoutsOfAllHeads) {
     int number = 0;
     for (int32_t dtype : {TARTAN_F64, TARTAN_F32, TARTAN_BF16})

@@ -75,7 +75,7 @@ TEST_P(BackendSoftmax, BlocksOfAllSizes) {
             }
 }
 
-// Rows that are longer than what threads keep.
+// Rows that are longer than threads can keep.
 TEST_P(BackendSoftmax, LongRows) {
     for (int64_t cols : {8, 64, 256})
         for (int32_t dtype : kDtypes)

@@ -32,12 +32,12 @@ inline tartan_status call(tartan_context *context, const std::string &name, std:
     return tartan_op_run(context, op, arguments.data(), (int64_t)arguments.size(), options.c_str());
 }
 
-// A dtype whose sums are of the type of those of `dtype`.
+// A dtype with the same type of sums as `dtype`.
 inline int32_t like_dtype(int32_t dtype, std::mt19937_64 &random) {
     return dtype == TARTAN_F64 ? TARTAN_F64 : pick<int32_t>(random, {TARTAN_F32, TARTAN_F16, TARTAN_BF16});
 }
 
-// The right number, rounded to the dtype, within what is allowed besides.
+// The right number, rounded to the dtype, within the additional tolerance.
 inline void expect_near(long double want, double got, int32_t dtype, double allowed,
                         const std::string &what) {
     if ((std::isinf(want) || std::isnan(want)) && (std::isnan(want) ? std::isnan(got) : want == got)) return;

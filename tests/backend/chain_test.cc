@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Many products behind each other, each of which needs what the one before it made. On a device they are queued without
+// Many products in a row, each of which needs the result of the one before it. On a device they are queued without
 // waiting, and begin before the ones ahead of them have ended.
 #include "placed.h"
 
@@ -30,7 +30,7 @@ class Chain : public OnBackend {
         }
         return all;
     }
-    // The dense matrix after `count` products, of which each is waited for or none. It stays near 1.
+    // The dense matrix after `count` products, with a wait after each product or none. It stays near 1.
     Dense run(const std::vector<Link> &all, const Dense &start, int count, bool waits) const {
         const Placed there[2] = {Placed(context.get(), start), Placed(context.get(), start)};
         for (int i = 0; i < count; i++) {

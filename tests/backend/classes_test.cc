@@ -8,7 +8,7 @@ namespace {
 
 using namespace tartan_test;
 
-// What a softmax makes of a line.
+// The softmax of a line.
 struct Weights {
     long double most = -INFINITY, sum = 0;
     std::vector<long double> of;
@@ -105,6 +105,52 @@ TEST_P(BackendClasses, LogSoftmax) {
             }
             if (HasFailure()) return;
         }
+}
+
+// Of y that need not be a softmax. On Hopper clusters of CTAs have the last two shapes, whose lines begin at any address.
+TEST_P(BackendClasses, SoftmaxGradients) {
+    std::vector<std::vector<int64_t>> shapes = kShapes;
+    shapes.push_back({7, 70001});
+    shapes.push_back({6, 140001});
+    for (const std::string name : {"softmax_gradient", "log_softmax_gradient"})
+        for (const int32_t dtype : kDtypes)
+            for (const std::vector<int64_t> &shape : shapes) {
+                const int64_t n = shape.back();
+                const bool of_logarithm = name[0] == 'l', long_lines = n > 70000;
+                Dense y = numbers(dtype, shape, of_logarithm ? -9 : 0, of_logarithm ? -1 : 1, true),
+                      g = numbers(dtype, shape, -2, 2, true), to = numbers(dtype, shape, 0, 1, true);
+                if (long_lines) {
+                    y = Dense(dtype, shape), g = Dense(dtype, shape), to = Dense(dtype, shape);
+                    y.fill(random, of_logarithm ? -9 : 0, of_logarithm ? -1 : 1);
+                    g.fill(random, -2, 2);
+                }
+                Operand in = {context.get(), y}, by = {context.get(), g}, out = {context.get(), to};
+                const bool in_place = random() % 2 == 0;
+                const tartan_status status =
+                    call(context.get(), name, {in.array(), by.array(), in_place ? by.array() : out.array()},
+                         "scale=0.5");
+                if (is_refused(status)) continue;
+                ASSERT_OK(status);
+                const Dense got = (in_place ? by : out).got();
+                ASSERT_TRUE(marks_intact(got));
+                for (int64_t line = 0; n > 0 && line < y.elements() / n; line++) {
+                    long double sum = 0;
+                    double size = 0;
+                    for (int64_t i = line * n; i < (line + 1) * n; i++) {
+                        const double term = of_logarithm ? g.get(i) : y.get(i) * g.get(i);
+                        sum += term, size += std::fabs(term);
+                    }
+                    for (int64_t i = line * n; i < (line + 1) * n; i++) {
+                        const double factor = of_logarithm ? std::exp(y.get(i)) : y.get(i);
+                        const long double want =
+                            of_logarithm ? (g.get(i) - factor * sum) / 2 : factor * (g.get(i) - sum) / 2;
+                        // Sums of a line are made of those of threads, of which each has up to 256 terms.
+                        expect_near(want, got.get(i), dtype,
+                                    allowed(dtype, 2) * (factor * (1 + size / 16) + 1), name.c_str());
+                    }
+                    if (HasFailure()) return;
+                }
+            }
 }
 
 // With the slope in the same call, in place or not, and by the gradient after it. Some lines are left out.

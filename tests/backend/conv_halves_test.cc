@@ -177,7 +177,7 @@ TEST_P(BackendConvHalves, InfinityStaysInItsBlocks) {
 }
 
 // Kernels begin before the one before them has ended: what it writes, here the image that the next one reads, must not be read
-// earlier. The same bits as of calls that wait for each other.
+// earlier. The bits are the same as from calls that wait for each other.
 TEST_P(BackendConvHalves, CallsInARowWaitForEachOther) {
     std::mt19937_64 random(9);
     for (int64_t edge : {16, 32, 64}) {
@@ -208,8 +208,8 @@ TEST_P(BackendConvHalves, CallsInARowWaitForEachOther) {
     }
 }
 
-// What is not finite spreads to the weights of pixels that exist alone: kernels must not multiply it by zeros that they have put
-// in place of others. And all sums are the same in every run.
+// What is not finite spreads only to the weights of pixels that exist: kernels must not multiply it by zeros that they put in
+// place of others. And all sums are the same in every run.
 TEST_P(BackendConvHalves, FilterGradientsKeepInfinityInItsTaps) {
     if (on_host() || dummy())
         GTEST_SKIP() << "on the CPU, x is 0 outside of the image: infinity times 0 is NaN";

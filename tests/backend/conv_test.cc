@@ -18,7 +18,7 @@ void expect_like(const Dense &expected, const Dense &got, double size) {
 
 class BackendConv : public OnBackend {
   protected:
-    // All passes of a problem, on the backend and on the CPU; `size`: that of results, whose roundings may differ.
+    // All passes of a problem, on the backend and on the CPU; `size`: the size of results, whose roundings may differ.
     void expect_passes_like(const Context &host, Problem &p, uint64_t style, const Active &a, double size,
                             std::mt19937_64 &random) {
         const int styles[] = {kRows, kChannelsLast};

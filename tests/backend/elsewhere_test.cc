@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// What needs its operands in host memory refuses those on a device, and does not even look at them: the memory of
-// the dummy is out of reach.
+// Functions that need their operands in host memory refuse operands on a device, and do not even look at them:
+// the memory of the dummy is out of reach.
 #include "placed.h"
 
 #include <functional>
@@ -41,7 +41,7 @@ class Elsewhere : public ::testing::Test {
     }
 };
 
-// Those that take a context work there with one of that device (blocks_test.cc), and with no other.
+// Functions that take a context work there with a context of that device (blocks_test.cc), and with no other.
 // tests/check/check_tree.py sees to it that every function of matrix.h that takes a matrix is here.
 TEST_F(Elsewhere, MatricesOnADeviceAreRefused) {
     tartan_matrix *m = far.get();
@@ -103,7 +103,7 @@ TEST_F(Elsewhere, FilesDoNotTakeThem) {
     EXPECT_EQ(0, tartan_file_count(file.get()));
 }
 
-// A matrix on a device can be wrapped around what a buffer lends, and is then no more the host's than that.
+// A matrix on a device can be wrapped around what a buffer lends, and is then as little the host's as that memory.
 TEST_F(Elsewhere, ValuesOfABufferCanBeWrapped) {
     Dense blocks(TARTAN_F64, {4, 4, 4});
     blocks.fill(random);

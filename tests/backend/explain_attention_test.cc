@@ -72,7 +72,7 @@ TEST(ExplainAttention, ForwardOnReals) {
               {{"attention_forward_pipelined", kNoPairs}, {"attention_forward_pairs", kNoPairs}});
 }
 
-// The instruction sets for pairs are not those of the row that runs, but of the one that would use them.
+// The instruction sets for pairs are named by the row that would use them, not by the row that runs.
 TEST(ExplainAttention, AnInstructionSetBelongsToTheRowThatUsesIt) {
     const tartan_i_cpu_features wide = tartan_i_kernels_known_for(TARTAN_F32),
                                 more = tartan_i_kernels_known_for(TARTAN_BF16) & ~wide;

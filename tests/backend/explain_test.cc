@@ -44,7 +44,7 @@ TEST_P(Explain, SaysWhatWouldRun) {
                                : "\"device\": \"cuda:0\"");
 }
 
-/* On the CPU the instruction set of this very operation: that of bf16 products does not serve f32. */
+/* On the CPU, the instruction set of this very operation: the set for bf16 products does not serve f32. */
 TEST_P(Explain, NamesTheInstructionSetOfTheDtype) {
     if (!on_host()) GTEST_SKIP() << "kernels of a device have names of their own";
     const std::string all = tartan_cpu_kernels();

@@ -65,7 +65,7 @@ class BackendMoments : public OnBackend {
         return call(context.get(), on_host(), name, options, lists);
     }
 
-    // Moments of f32 with the numbers of those that have 8 bits.
+    // Moments of f32 with the same numbers as the moments of 8 bits.
     static Lists widened(const Optimiser &o, const Lists &lists) {
         Lists wide = lists;
         for (const Moments &m : o.moments) {
@@ -87,7 +87,7 @@ class BackendMoments : public OnBackend {
         return wide;
     }
 
-    // What is kept of moments that became `wide`, where slices changed.
+    // What is kept of moments whose new values are `wide`, where slices changed.
     static void expect_kept(const Moments &m, const Lists &before, const Lists &lists, const Lists &wide,
                             const std::vector<std::vector<bool>> &live, int64_t step) {
         for (size_t i = 0; i < lists.at(m.name).size(); i++) {
@@ -186,7 +186,7 @@ class BackendMoments : public OnBackend {
 INSTANTIATE_TEST_SUITE_P(Each, BackendMoments, ::testing::ValuesIn(backends()),
                          [](const auto &backend) { return backend.param; });
 
-// A step is that of moments of f32, which are then rounded at random.
+// A step is the same as with moments of f32, which are then rounded at random.
 TEST_P(BackendMoments, AreThoseOfF32Rounded) {
     for (const Optimiser &o : kOptimisers)
         for (uint64_t seed = 0; seed < rounds(20u); seed++) {

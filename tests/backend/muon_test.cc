@@ -126,7 +126,7 @@ TEST_P(BackendMuon, ComputesItsFormula) {
     }
 }
 
-// Matrices of all ways to run on a GPU: of a warp, of a CTA, and of one that has no shared memory for them.
+// Matrices for all ways to run on a GPU: by a warp, by a CTA, and by a CTA without shared memory for them.
 TEST_P(BackendMuon, ComputesItsFormulaOnMatricesOfAllSizes) {
     const std::vector<std::vector<int64_t>> shapes = {
         {2, 64, 64}, {128, 128}, {40, 8, 8}, {130, 150}, {16, 2000}};
@@ -139,8 +139,8 @@ TEST_P(BackendMuon, ComputesItsFormulaOnMatricesOfAllSizes) {
     expect(shapes, before, lists, true, false, 5, 1);
 }
 
-// A step without momentum and decay along a random gradient is about orthogonal: singular values from 0.7 to 1.2, for u with such
-// that are not near 0, are those of a matrix whose product with its transpose has such squares on its diagonal.
+// A step without momentum and decay along a random gradient is about orthogonal: its singular values are from 0.7 to 1.2 if those
+// of u are not near 0, so its product with its transpose has such squares on the diagonal.
 TEST_P(BackendMuon, StepsAreAboutOrthogonal) {
     const int64_t b = 16, blocks = 20;
     std::mt19937_64 random(5);

@@ -194,7 +194,7 @@ TEST_P(BackendNorms, OfLinesOfAllLengths) {
             }
 }
 
-// More lines than CTAs, of threads each, along and across; and lines that have all of a GPU.
+// More lines than CTAs, each with some threads, along and across; and lines that occupy a whole GPU.
 TEST_P(BackendNorms, OfManyLines) {
     std::mt19937_64 random(6);
     for (int64_t n : {7, 16, 64, 520})
@@ -208,6 +208,23 @@ TEST_P(BackendNorms, OfManyLines) {
         for (const char *name : kNames) {
             SCOPED_TRACE(::testing::Message() << name << " " << dtype);
             Norm p(name, dtype, {2}, 70000, random, 0.5, kRows);
+            if (!check(p, random) && HasFailure()) return;
+        }
+}
+
+// On Hopper clusters of 1 to 16 CTAs have these lines, which begin at any address.
+TEST_P(BackendNorms, OfLongLinesThatAreNotOfUnits) {
+    std::mt19937_64 random(7);
+    int number = 0;
+    for (const std::vector<int64_t> &shape :
+         std::vector<std::vector<int64_t>>{{70, 6145}, {70, 12301}, {40, 30001}, {20, 66667}, {10, 300007}})
+        for (int32_t dtype : {TARTAN_F32, TARTAN_F16, TARTAN_BF16}) {
+            if (!is_of_the_share(number++)) continue;
+            SCOPED_TRACE(::testing::Message() << shape[1] << " " << dtype);
+            Norm p(kNames[number % 3], dtype, {shape[0]}, shape[1], random, 0.5, kRows);
+            p.y = Dense(dtype, shape), p.x_grad = Dense(dtype, shape);
+            p.y_grad = Dense(dtype, shape);
+            p.y_grad.fill(random, -2, 2);
             if (!check(p, random) && HasFailure()) return;
         }
 }

@@ -14,7 +14,7 @@ namespace tartan_test {
 using real = long double;
 using Lists = std::map<std::string, std::vector<Dense>>;
 
-// What the operation called `name` does to the lists, on a backend.
+// Runs the operation called `name` on the lists, on a backend.
 inline tartan_status call(tartan_context *context, bool on_host, const std::string &name,
                           const std::string &options, Lists &lists) {
     int32_t op = -1;
@@ -71,7 +71,19 @@ inline std::vector<int32_t> dtypes_like(std::mt19937_64 &random, const std::vect
     return all;
 }
 
-// Elements are the wanted ones, but for rounding, of which sums have `slack` times as much; what lies between them is untouched.
+// A number for each slice, or none: 0 or others.
+inline std::vector<Dense> slices(std::mt19937_64 &random, const std::vector<Dense> &parameters, bool zeros) {
+    std::vector<Dense> all;
+    for (const Dense &p : parameters) {
+        const int64_t count = random() % 3 == 0 ? 0 : p.array.ndim == 0 ? 1 : p.array.shape[0];
+        all.emplace_back(tartan_i_sum_dtype(p.array.dtype), std::vector<int64_t>{count}, kRows);
+        for (int64_t i = 0; i < count; i++)
+            all.back().set(i, zeros && random() % 2 ? 0 : pick(random, {1.0, 0.5, 2.0, -3.0}));
+    }
+    return all;
+}
+
+// Elements are the wanted ones up to rounding, with `slack` times as much for sums; what lies between them is untouched.
 inline void expect_list(const std::vector<Dense> &before, const std::vector<Dense> &after,
                         const std::vector<std::vector<real>> &want, const std::vector<real> &slack,
                         const char *what) {

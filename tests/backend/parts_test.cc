@@ -226,7 +226,7 @@ TEST_P(MathParts, GatesOfZeroSkipBlocks) {
         }
 }
 
-// A last row that has no partner meets zeros, not what stands behind it.
+// A last row without a partner meets zeros, not what follows it in memory.
 TEST_P(MathParts, RowsThatAreMissingAreZeros) {
     for (const int32_t factor : {TARTAN_I_BF16X3, TARTAN_I_BF16X6})
         for (const int64_t rows : {1, 7, 31, 33, 65})

@@ -104,7 +104,7 @@ TEST_F(Plans, NothingIsKeptOfAFailure) {
     EXPECT_EQ(1, made);
 }
 
-// The first allocation is the library's, the second that of the maker.
+// The first allocation is the library's, the second the maker's.
 TEST_F(Plans, SurviveFullMemory) {
     for (int64_t n = 0; n < 2; n++) {
         void *plan = &made;

@@ -41,7 +41,7 @@ struct Format {
     }
 };
 
-// The number of the format that x becomes: the two numbers of its own exponent that are next to it are compared.
+// Rounds x to a number of the format by comparing its two neighbours with its own exponent.
 double quantized(double x, const Format &f, Rounding rounding, double u) {
     if (std::isnan(x) || x == 0) return x;
     const double size = std::fabs(x);

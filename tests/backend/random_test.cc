@@ -57,7 +57,7 @@ double uniform(uint64_t seed, uint32_t stream, uint64_t number, int32_t dtype) {
     return (double)(((uint64_t)high << 32 | low) >> 11) * 0x1p-53;
 }
 
-// The element of an array with the lengths `part` that is met by element i of one with the lengths `whole`, to which it is broadcast.
+// The element of an array with the lengths `part` that meets element i of an array with the lengths `whole`, to which it is broadcast.
 uint64_t met(const std::vector<int64_t> &whole, const std::vector<int64_t> &part, int64_t i) {
     int64_t at = 0, step = 1;
     for (size_t d = 1; d <= whole.size(); d++) {
@@ -113,7 +113,7 @@ TEST_P(BackendRandom, DropoutKeepsWhatItsWordsSay) {
     }
 }
 
-// Numbers of a long array are those of its parts, whatever the threads; about as many are kept as should be.
+// A long array has the same numbers as its parts, whatever the threads; about as many are kept as should be.
 TEST_P(BackendRandom, PartsHaveTheNumbersOfTheWhole) {
     const int64_t n = 100003, cut = 50001;
     std::mt19937_64 random(2);

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Sums of many terms for few results, which backends share among threads in other ways than those of few terms: rows of a table that most
+// Sums of many terms for few results, which backends share among threads in other ways than sums of few terms: rows of a table that most
 // indices have, long segments, lines with many indices.
 #include "called.h"
 
@@ -187,8 +187,9 @@ TEST_P(BackendSums, IndicesOfLines) {
 
 // Of few and many channels, which are neighbours in memory or not; the numbers are far from 0 beside their deviation.
 TEST_P(BackendSums, BatchNorm) {
-    const std::vector<std::vector<int64_t>> shapes = {{3, 5, 70},  {300, 48},   {4001, 7},  {2, 3, 4097},
-                                                      {40, 64, 1}, {6, 16, 12}, {16400, 64}};
+    const std::vector<std::vector<int64_t>> shapes = {{3, 5, 70},   {300, 48},   {4001, 7},   {2, 3, 4097},
+                                                      {40, 64, 1},  {6, 16, 12}, {16400, 64}, {600, 40},
+                                                      {9, 2, 1000}, {1, 33, 1},  {2, 2, 3, 5}};
     for (const int32_t dtype : kDtypes)
         for (const std::vector<int64_t> &shape : shapes) {
             const bool large = shape[0] > 10000;
@@ -196,7 +197,8 @@ TEST_P(BackendSums, BatchNorm) {
             const int64_t channels = shape[1];
             const int32_t wide = tartan_i_sum_dtype(dtype);
             const Style style = shape.size() == 2 ? kRows : (Style)below(random, kRepeated);
-            Dense x(dtype, shape, style), y(dtype, shape, style), g(dtype, shape, style),
+            const int32_t other = random() % 2 ? dtype : like_dtype(dtype, random);
+            Dense x(dtype, shape, style), y(dtype, shape, style), g(other, shape, style),
                 x_grad(dtype, shape, style), gain(wide, {channels}), bias(wide, {channels}),
                 stats(wide, {channels, 3}, (Style)below(random, kRepeated)), gain_grad(wide, {channels}),
                 bias_grad(wide, {channels});

@@ -20,7 +20,7 @@ int64_t head_of(const tartan_layout *l, int64_t id) {
     return head;
 }
 
-// Calls f(line, id, row, column) for the elements of a matrix; lines are those of all heads.
+// Calls f(line, id, row, column) for the elements of a matrix; lines of all heads are counted.
 template <typename F> void each_element(const tartan_layout *l, bool by_column, F f) {
     const int64_t size = by_column ? l->shape.cols : l->shape.rows;
     for (int64_t id = 0; id < l->blocks; id++)

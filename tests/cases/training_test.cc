@@ -78,7 +78,9 @@ void step(tartan_context *context, const File &file, const Sparsifier &s, tartan
         ASSERT_OK(tartan_matrix_values(gradient, &gradients[i]));
         factors[i].resize((size_t)blocks);
         ASSERT_OK(tartan_array_init(factors[i].data(), TARTAN_F64, 1, &blocks, nullptr, &rates[i]));
-        if (std::string(tartan_sparsifier_options(s.get())).find("score=movement") != std::string::npos) {
+        const std::string about = tartan_sparsifier_options(s.get());
+        if (about.find("score=movement") != std::string::npos ||
+            about.find("score=gate") != std::string::npos) {
             ASSERT_OK(tartan_gate_gradient(context, parts[i], nullptr, gradient, &rates[i]));
             for (double &x : factors[i]) x = -x;
             ASSERT_OK(tartan_sparsifier_add_scores(s.get(), i, factors[i].data(), blocks));

@@ -62,6 +62,7 @@ CUDA_MAY_USE = {
 }
 CUDA_LIB = {"backend", "conv", "core", "layout", "matrix", "tartan"}
 CUDA_TABLES = {
+    "kernels.def",
     "kernels/fused.def",
     "kernels/norms.def",
     "kernels/points.def",

@@ -6,7 +6,9 @@ import tempfile
 import unittest
 
 sys.path.insert(0, sys.argv.pop(1) if len(sys.argv) > 1 else str(pathlib.Path(__file__).resolve().parents[2] / "lib/ops/schema"))
-import generate_c  # noqa: E402
+import c_functions  # noqa: E402
+import c_structs  # noqa: E402
+import c_tables  # noqa: E402
 import schema  # noqa: E402
 
 X = 'IN(x, ARRAY, T, "[lines..., n]", "numbers")'
@@ -23,21 +25,21 @@ class Entries(unittest.TestCase):
 
     def refused(self, says, *items, name="a"):
         with self.assertRaises(schema.SchemaError) as raised:
-            list(generate_c.tables(self.load(f'OP({name}, "help", {" ".join(items)})')))
+            list(c_tables.tables(self.load(f'OP({name}, "help", {" ".join(items)})')))
         self.assertIn(says, str(raised.exception))
 
     def test_what_fits(self):
         ops = self.load(f'OP(a, "help", {X} REAL(e, 1, "0 < <= 2", "a number") {Y})')
         self.assertEqual(["a", "twice", "twice_gradient"], [op.name for op in ops])
         self.assertEqual(["x", "e", None, "y"], [i and i.name for i in ops[0].items])
-        tables = "\n".join(generate_c.tables(ops))
+        tables = "\n".join(c_tables.tables(ops))
         self.assertIn(".low = 0, .high = 2, .above = true, .below = false", tables)
         self.assertIn("a finite number above 0 and of 2 or less", tables)
 
     def test_parameters_of_functions(self):
         ops = self.load(points='POINT1_WITH(f, (REAL(a, 1, "0 <", "a factor"), FLAG(b, "a choice")), "help", p * x, p * g)')
         self.assertEqual([("a", "real"), ("b", "flag")], [(o.name, o.kind) for o in ops[1].options])
-        tables = "\n".join(generate_c.tables(ops))
+        tables = "\n".join(c_tables.tables(ops))
         self.assertIn("point1.p[0]", tables)
         self.assertIn('.member = offsetof(tartan_op, point1.p[1]), .value = 0, .as_real = true', tables)
         for parameters in ("a", "()", '(WHOLE(n, 1, "0 <", "a number"))', "(" + ", ".join(f'FLAG({n}, "help")' for n in "abcde") + ")"):
@@ -73,10 +75,10 @@ class Entries(unittest.TestCase):
         ops = self.load(f'OP(a, "help", {X} OUT(y, ARRAY, O, "{{[n, out...]}}", "the result") SHAPES(of_a))')
         self.assertTrue(ops[0]["y"].computed and not ops[0]["x"].computed)
         self.assertEqual("[n, out...]", ops[0]["y"].shape)
-        tables = "\n".join(generate_c.tables(ops))
+        tables = "\n".join(c_tables.tables(ops))
         self.assertIn(".rule = {.like = -1, .computed = true}", tables)
         self.assertIn(".shapes = of_a", tables)
-        self.assertIn("enum { TARTAN_I_A_ARGUMENT_X, TARTAN_I_A_ARGUMENT_Y };", "\n".join(generate_c.structs(ops)))
+        self.assertIn("enum { TARTAN_I_A_ARGUMENT_X, TARTAN_I_A_ARGUMENT_Y };", "\n".join(c_structs.structs(ops)))
         neither = "expected SHAPES and shapes in braces, or neither"
         self.refused(neither, X, 'OUT(y, ARRAY, O, "{[n]}", "the result")')
         self.refused(neither, X, Y, "SHAPES(of_a)")
@@ -100,7 +102,7 @@ class Entries(unittest.TestCase):
         items = f'{X} IN_OPT(m, LAYOUT, NONE, "any", "a layout") FLAG(add, "adds") NUMBER(beta, 0, "", "a factor") WHOLE(k, 0, "", "a number")'
         ops = self.load(f'OP(a, "help", {items} OUT(y, ARRAY, O, "=x", "the result", OLD(m, add, beta)))')
         self.assertEqual(["m", "add", "beta"], ops[0]["y"].old)
-        self.assertIn(".old_arguments = 0x2, .old_options = 0x3", "\n".join(generate_c.tables(ops)))
+        self.assertIn(".old_arguments = 0x2, .old_options = 0x3", "\n".join(c_tables.tables(ops)))
         for name in ("x", "k", "z"):
             self.refused(f"old values of y can't depend on {name}, expected an optional input, a flag or a number", items,
                          f'OUT(y, ARRAY, O, "=x", "the result", OLD({name}))')
@@ -109,8 +111,8 @@ class Entries(unittest.TestCase):
     def test_windows_and_lengths(self):
         ops = self.load(f'OP(a, "help", {X} WINDOWS(w, "windows") LENGTHS(size, "lengths") {Y})')
         self.assertEqual(["w"], [o.name for o in ops[0].options if o.positional])
-        self.assertEqual(["const char *w", "const char *options"], [d for d, _ in generate_c.parameters(ops[0])][1:3])
-        functions = "\n".join(generate_c.functions(ops))
+        self.assertEqual(["const char *w", "const char *options"], [d for d, _ in c_functions.parameters(ops[0])][1:3])
+        functions = "\n".join(c_functions.functions(ops))
         self.assertIn("{.text = w}", functions)
         self.refused("expected name and help", X, Y, "WINDOWS(w)")
 
@@ -118,23 +120,30 @@ class Entries(unittest.TestCase):
         by_hand = "BY_HAND(b, READS(ARRAY, x, x))"
         ops = self.load(by_hand, f'OP(a, "help", {X} {Y} AS(b) CHECK(check_a))')
         self.assertEqual(("b", "a"), (ops[1].kind, ops[1].struct))
-        structs = "\n".join(generate_c.structs(ops))
+        structs = "\n".join(c_structs.structs(ops))
         self.assertIn("} tartan_op_a;", structs)
         self.assertIn("X(B, b)", structs)
         self.assertNotIn("X(A, a)", structs)
-        self.assertIn(".kind = TARTAN_OP_B", "\n".join(generate_c.tables(ops)))
+        self.assertIn(".kind = TARTAN_OP_B", "\n".join(c_tables.tables(ops)))
         self.refused("expected CHECK, which makes b of it", X, Y, "AS(b)")
         self.refused("a is run as b, which is no operation by hand", X, Y, "AS(b) CHECK(check_a)")
 
     def test_operations_made_of_others(self):
         ops = self.load(f'OP(a, "help", {X} {Y} RUNS(run_a))')
-        structs = "\n".join(generate_c.structs(ops))
+        structs = "\n".join(c_structs.structs(ops))
         self.assertIn("} tartan_op_a;", structs)
         self.assertIn("X(a)", structs)
         self.assertNotIn("X(A, a)", structs)
-        self.assertIn('.function = "tartan_a", .run = run_a', "\n".join(generate_c.tables(ops)))
-        for item in ("FLOPS(2)", "CHECK(check_a)", 'KEEPS("bool", b)'):
-            self.refused("expected RUNS without FLOPS, CHECK, KEEPS and AS", X, Y, "RUNS(run_a)", item)
+        self.assertIn('.function = "tartan_a", .run = run_a', "\n".join(c_tables.tables(ops)))
+        for item in ("CHECK(check_a)", 'KEEPS("bool", b)'):
+            self.refused("expected RUNS without CHECK, KEEPS and AS", X, Y, "RUNS(run_a)", item)
+
+    def test_operations_made_of_others_that_backends_may_have(self):
+        ops = self.load(f'OP(a, "help", {X} {Y} FLOPS(2) RUNS(run_a))')
+        structs = "\n".join(c_structs.structs(ops))
+        self.assertIn("X(A, a)", structs)
+        self.assertEqual(1, structs.count("} tartan_op_a;"))
+        self.assertIn(".run = run_a, .kind = TARTAN_OP_A, .whole = true", "\n".join(c_tables.tables(ops)))
 
     def test_where(self):
         with self.assertRaises(schema.SchemaError) as raised:

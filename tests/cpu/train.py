@@ -4,7 +4,8 @@
 
 Operations on f32 arrays of 16 MiB by one thread are held against what this machine can do at best: the bytes that they move at least once, at
 the rate of a copy of 16 MiB, or the exponentials that they need, at the rate of `tartan.exp` on an array in the L1 cache, whichever
-takes longer. Arms of one group are timed in turns, and the fastest sample counts. Then a transformer of openai/blocksparse's enwik8
+takes longer. Arms of one group are timed in turns, and the fastest sample counts. Then 100 steps of training of 16 block-sparse layers with
+and without a change of all layouts. Then a transformer of openai/blocksparse's enwik8
 example (state 512, 6 layers, 320 bytes, batch 4), whose linear layers have 10% of their blocks, beside the dense model with
 scaled_dot_product_attention, if this Python has PyTorch. Needs NumPy and the package tartan. Writes one JSON object per row to
 build/bench/cpu_train.jsonl, then prints the table. Exit status 1: a row is below its floor.
@@ -26,6 +27,7 @@ ROOT = pathlib.Path(__file__).resolve().parents[2]
 SHAPE = (2048, 2048)  # 16 MiB of f32
 FLOOR, GOAL = 0.60, 0.85
 MODEL_FLOOR, MODEL_GOAL = 1.0, 2.0
+CHANGE_FLOOR, CHANGE_GOAL, BETWEEN = 0.95, 0.99, 100  # what steps have of the time of training, and how many there are between changes
 SAMPLE = 0.02  # seconds that a sample takes at least
 
 
@@ -152,6 +154,44 @@ def verdict(ratio, floor, goal):
     return "goal" if ratio >= goal else "floor" if ratio >= floor else "BELOW"
 
 
+# ---- A change of layouts ----
+
+
+def layout_change(rounds):
+    """16 layers of 4096 at a density of 10% in blocks of 32, with Adam: a step on 256 columns is products and the optimiser, on all threads;
+    a change of layouts counts with what the step after it takes longer, as new layouts are planned there."""
+    n, lines = 4096, 256
+    layouts = [tartan.Layout.pattern("random", (n, n), 32, density=0.1, seed=seed) for seed in range(16)]
+    weights = [tartan.BlockMatrix.zeros(layout, "float32").fill_normal(0.01, seed=1) for layout in layouts]
+    state = [weights, [w * 0 for w in weights], [w * 0 for w in weights]]
+    sparsifier = tartan.Sparsifier(weights, swap=0.1, decay="constant", growth="random")
+    x, g = draw(n, lines), draw(n, lines)
+
+    def step():
+        gradients = []
+        for w in state[0]:
+            w @ x, w.T @ g
+            gradients.append(tartan.sddmm(w.layout, g, x.T))
+        tartan.adam(state[0], gradients, state[1], state[2], rate=1e-6)
+
+    def change():
+        state[:] = sparsifier.step(*state)
+        step()
+
+    samples = {step: [], change: []}
+    for _ in range(rounds + 1):  # the first one warms up
+        for arm, times in samples.items():
+            begin = time.perf_counter()
+            arm()
+            times.append(time.perf_counter() - begin)
+    alone, both = (min(times[1:]) for times in samples.values())
+    steps = BETWEEN * alone
+    ratio = steps / (steps + max(both - alone, 0))
+    return {"row": "change of layouts, 16 x 4096, block 32", "ms": 1e3 * (steps + both - alone), "bound": "100 steps", "bound_ms": 1e3 * steps,
+            "ratio": ratio, "floor": CHANGE_FLOOR, "goal": CHANGE_GOAL, "change_ms": 1e3 * (both - alone),
+            "verdict": verdict(ratio, CHANGE_FLOOR, CHANGE_GOAL)}
+
+
 # ---- The transformer ----
 
 
@@ -223,7 +263,7 @@ def lines(results):
 
 def parse(arguments):
     parser = argparse.ArgumentParser(description=__doc__.split("\n\n")[1])
-    parser.add_argument("--only", metavar="REGEX", default="", help="rows whose name matches; the model is called transformer")
+    parser.add_argument("--only", metavar="REGEX", default="", help="rows whose name matches; the last two are called change of layouts and transformer")
     parser.add_argument("--threads", type=int, default=len(os.sched_getaffinity(0)), help="of the transformer (default: all cores)")
     parser.add_argument("--rounds", type=int, default=7, help="samples of each arm (default 7)")
     return parser.parse_args(arguments)
@@ -240,6 +280,8 @@ def main(arguments):
         chosen = [row for row in group(run) if re.search(options.only, row.name)]
         if chosen:
             results += measured(chosen, options.rounds, run)
+    if re.search(options.only, "change of layouts"):
+        results.append(layout_change(options.rounds))
     note = ""
     if re.search(options.only, "transformer"):
         try:
@@ -253,6 +295,9 @@ def main(arguments):
     if any("gb_s" in r for r in results):
         last = [r for r in results if "gb_s" in r][-1]
         print(f"measured: copy {last['gb_s']:.1f} GB/s, {last['gexp_s']:.2f} exponentials a ns")
+    for r in results:
+        if "change_ms" in r:
+            print(f"change of layouts: {r['change_ms']:.0f} ms, {1 - r['ratio']:.3%} of the time of training with {BETWEEN} steps between changes")
     if "tokens_s" in (results or [{}])[-1]:
         print(f"transformer: {results[-1]['tokens_s']:.0f} tokens a second, dense {results[-1]['peer_tokens_s']:.0f}, {options.threads} threads")
     if note:

@@ -243,7 +243,7 @@ TEST(CudaAttention, ProblemsWithADenseBias) {
             EXPECT_EQ(grad.strides[1], p.plane_stride);
             EXPECT_EQ(1, p.row_stride);
             EXPECT_EQ(50, p.number_stride);
-            // The entries of each group are those of its plane, and each is in one group.
+            // Each group has the entries of its plane, and each entry is in one group.
             std::vector<int> seen(12);
             const int64_t entries = 12 / p.groups;
             for (int64_t g = 0; g < p.groups; g++)

@@ -114,7 +114,7 @@ void expect_fits(const tartan_cuda_conv_filter_gradient &p, const tartan_cuda_co
 }
 
 // Follows the tables as the kernel does: to which weight each row and column of a product belongs. Every weight must come
-// exactly once, and its pixels must be those of its channel and tap.
+// exactly once, with the pixels of its channel and tap.
 void expect_all_weights(const Operands &x) {
     const tartan_cuda_conv_filter_gradient p = x.problem();
     const tartan_cuda_conv_job_form f = x.form();

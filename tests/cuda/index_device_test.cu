@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Index sets on a real device: those built on the host, and those that follow masks.
+// Index sets on a real device: built on the host, or following masks.
 #include "device_fixture.h"
 
 #include <algorithm>

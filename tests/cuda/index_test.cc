@@ -419,7 +419,7 @@ TEST(CudaIndex, FiguresOfLargeLayoutsAreSampled) {
         EXPECT_NEAR(share_of(l.get(), false, 1 << i), f.share[0][i], 0.05);
 }
 
-// The figures of a dynamic layout are those of evenly scattered blocks that fill its capacity.
+// A dynamic layout has the figures of evenly scattered blocks that fill its capacity.
 TEST(CudaIndex, FiguresOfDynamicLayoutsAreExpected) {
     const tartan_shape shape = {128, 96, 1, 1, 4};
     for (const double density : {0.02, 0.1, 0.5, 0.9, 1.0}) {

@@ -121,7 +121,7 @@ TEST(CudaOrder, PanelsAreNarrowButAsLongAsTheirLongestTile) {
     EXPECT_EQ(1, panel(8, 128, 8 * kMega, 0, 0));             // nothing known of lengths
     EXPECT_EQ(8, panel(8, 4, kMega, 1, 1, 132));              // few groups: all strips at once
     EXPECT_EQ(1, panel(8, 4, 100 * kMega, 1, 1, 132));        // not if L2 cannot hold them
-    EXPECT_EQ(16, panel(32, 64, 8 * kMega, 8, 10, 66, true)); // local: those of a matrix
+    EXPECT_EQ(16, panel(32, 64, 8 * kMega, 8, 10, 66, true)); // local: a matrix's
     EXPECT_EQ(4, panel(4, 64, 8 * kMega, 8, 10, 66, true));
     EXPECT_EQ(1, panel(0, 64, kMega, 8, 10));
     EXPECT_EQ(8, panel(8, 0, kMega, 0, 0)); // no rows at all

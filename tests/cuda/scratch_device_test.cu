@@ -12,7 +12,7 @@ __global__ void store(int *to, int value) {
 
 } // namespace
 
-// One operation after the other uses the scratch memory that the queue keeps, those of graphs too; others get their own. In a
+// One operation after the other uses the scratch memory that the queue keeps, in graphs too; others get their own. In a
 // capture there is none to keep.
 TEST_F(CudaDevice, SmallScratchMemoryIsKept) {
     void *first = nullptr, *second = nullptr, *again = nullptr, *large = nullptr, *captured = nullptr;

@@ -249,3 +249,64 @@ TEST(CudaSweep, ChoosesUnitsThatAllArraysAllow) {
     EXPECT_EQ(8, s.unit);
     EXPECT_EQ(3, s.rest);
 }
+
+// Tiles visit every element once. They are made where an array is turned, if its dimension has a divisor.
+TEST(CudaSweep, TilesOfTurnedArrays) {
+    const struct {
+        int64_t rows, cols;
+        int32_t dtype;
+        bool tiled;
+    } cases[] = {{128, 512, TARTAN_F32, true}, {256, 512, TARTAN_BF16, true}, {128, 512, TARTAN_F64, true},
+                 {45, 1021, TARTAN_F32, true}, {1021, 64, TARTAN_F32, false}, {64, 32, TARTAN_F32, false}};
+    for (const auto &one : cases)
+        for (const bool turned : {true, false})
+            for (const int32_t outer : {1, 3}) {
+                const int64_t each = one.rows * one.cols;
+                const std::vector<int64_t> shape = {outer, one.rows, one.cols};
+                const tartan_array y = array_of(one.dtype, shape, {each, one.cols, 1}),
+                                   b = array_of(one.dtype, {one.cols}, {1}, 1 << 20),
+                                   a = array_of(one.dtype, shape,
+                                                {each, turned ? 1 : one.cols, turned ? one.rows : 1},
+                                                1 << 28);
+                const tartan_cuda_sweeping of = over(y, {&a, &b, &y});
+                for (const auto rule : {TARTAN_CUDA_UNITS_GATHER, TARTAN_CUDA_UNITS_LINES}) {
+                    tartan_cuda_sweep s = tartan_cuda_sweep_of(&of);
+                    tartan_cuda_sweep_choose_unit(&s, 2, rule);
+                    const int32_t before = s.axes[TARTAN_CUDA_KEPT].ndim, unit = s.unit;
+                    const int64_t elements = s.axes[TARTAN_CUDA_KEPT].elements;
+                    tartan_cuda_sweep_tile(&s);
+                    SCOPED_TRACE(::testing::Message() << one.rows << " x " << one.cols << ", unit " << unit);
+                    const bool is = turned && one.tiled && elements >= 1 << 14;
+                    EXPECT_EQ(before + (is ? 2 : 0), s.axes[TARTAN_CUDA_KEPT].ndim);
+                    EXPECT_EQ(elements, s.axes[TARTAN_CUDA_KEPT].elements);
+                    if (is) {
+                        EXPECT_EQ(1, s.array[0].step[TARTAN_CUDA_KEPT][1])
+                            << "the second dimension of a tile";
+                    }
+                    if (is && one.dtype == TARTAN_F32 && outer == 1) {
+                        EXPECT_EQ(expected(of), visited(s));
+                    }
+                }
+            }
+}
+
+TEST(CudaSweep, FlatSweepsBecomeLines) {
+    for (const auto &[n, lines] : std::map<int64_t, int64_t>{{4 * 128 * 5, 5},
+                                                             {4 * 4096 * 3, 3},
+                                                             {4 * 8192, 2},
+                                                             {4 * 32 * 7, 0},
+                                                             {4 * 4096, 0},
+                                                             {4 * 128 * 5 + 1, 0}}) {
+        const tartan_array y = array_of(TARTAN_F32, {n}, {1}), b = array_of(TARTAN_F32, {1}, {0}, 8192);
+        const tartan_cuda_sweeping of = over(y, {&y, &b, &y});
+        tartan_cuda_sweep s = tartan_cuda_sweep_of(&of);
+        tartan_cuda_sweep_choose_unit(&s, 2, TARTAN_CUDA_UNITS_LINES);
+        tartan_cuda_sweep_fold(&s);
+        SCOPED_TRACE(n);
+        EXPECT_EQ(lines == 0 ? 1 : 2, s.axes[TARTAN_CUDA_KEPT].ndim);
+        if (lines > 0) {
+            EXPECT_EQ(lines, s.axes[TARTAN_CUDA_KEPT].length[1]);
+        }
+        EXPECT_EQ(expected(of), visited(s));
+    }
+}

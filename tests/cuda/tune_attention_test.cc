@@ -40,8 +40,8 @@ TEST(CudaAttention, PlainKernelsRefuseNothing) {
             }
 }
 
-// Five products instead of seven, if the order of sums may depend on the run and queries see many keys. Up to 64 elements that is
-// no gain where both sides have blocks of 128.
+// Five products instead of seven, if the order of sums may depend on the run and queries see many keys. Up to 64 elements, that
+// gains nothing where both sides have blocks of 128.
 TEST(CudaAttention, SumsInAnyOrderAreFaster) {
     for (const int32_t dtype : {TARTAN_F16, TARTAN_BF16})
         for (const int64_t d : {16, 64, 80, 128})

@@ -27,7 +27,7 @@ TEST(CudaTune, SpmmOfSubBlocks) {
         EXPECT_EQ("spmm_wgmma", oblong.chosen(kHopper)) << block_k;
         EXPECT_EQ("spmm_simt", single.chosen(kHopper)) << block_k;
     }
-    // The rate is that of the sub-blocks: blocks of 256 are as good as of 64, blocks of 24 as of 8.
+    // The sub-blocks decide the rate: blocks of 256 are as good as blocks of 64, and blocks of 24 as blocks of 8.
     EXPECT_NEAR(Spmm(TARTAN_BF16, 64).steady_rate("spmm_mma"), Spmm(TARTAN_BF16, 256).steady_rate("spmm_mma"),
                 1e-9);
     EXPECT_NEAR(36, Spmm(TARTAN_BF16, 24).steady_rate("spmm_mma"), 1e-9);

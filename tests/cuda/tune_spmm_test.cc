@@ -315,7 +315,7 @@ TEST(CudaTune, SpmmTransposesNarrowB) {
     Spmm few = right(TARTAN_BF16, 16, 512);
     few.p.blocks /= 16;
     EXPECT_FALSE(transposes(few));
-    // Lists that several lines share are shorter; those of the other direction do not matter.
+    // Lists that several lines share are shorter; lists in the other direction do not matter.
     Spmm shared = right(TARTAN_BF16, 16, 512);
     shared.p.figures.share[1][2] = 4;
     EXPECT_TRUE(transposes(shared));

@@ -64,7 +64,7 @@ TEST_F(Capture, WhatCannotBeWaitedForIsReleasedLater) {
     }
 }
 
-// The capture of the queue that the memory came from: work of others would have to be waited for on the host.
+// A capture on the queue that the memory came from: the host would have to wait for others' work.
 TEST_F(Capture, TheHomeOfMemoryIsCaptured) {
     const Context x = open_context("cuda:1"), y = open_context("cuda:1");
     const Matrix a = placed(x.get(), host);
@@ -103,7 +103,7 @@ TEST_F(Capture, ItEndsWithItsQueue) {
     EXPECT_EQ(live - 1, tartan_dummy.live);
 }
 
-// A wait inside a graph is none for what comes after the capture.
+// A wait inside a graph does not count for what comes after the capture.
 TEST_F(Capture, WaitsInAGraphAreNotRemembered) {
     const Context x = open_context("cuda:1"), y = open_context("cuda:1");
     const Matrix a = placed(x.get(), host);

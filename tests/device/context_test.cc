@@ -126,7 +126,7 @@ TEST(Context, RefusesForeignHandles) {
     EXPECT_EQ(42, other[0]);
 }
 
-// How high the rates are, and how they compare, is for benchmarks: on a busy machine nothing is sure.
+// The rates themselves, and how they compare, are left to benchmarks: on a busy machine nothing is sure.
 TEST(Context, PeakIsARate) {
     tartan_test::Context context = tartan_test::open_context();
     double f32 = 0, f64 = 0;

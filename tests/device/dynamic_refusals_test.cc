@@ -90,7 +90,7 @@ TEST_P(DynamicRefusals, BadArguments) {
     EXPECT_FAILS(HANDLE, "layout is closed or not one", tartan_layout_to_host(x, (tartan_layout *)x, &out));
 }
 
-// All that asks about blocks, or makes layouts and matrices of them.
+// Every function that asks about blocks, or makes layouts and matrices of them.
 TEST_P(DynamicRefusals, WhatNeedsToKnowTheBlocks) {
     const Dynamic dynamic(context.get(), kShape, mask, 0, false);
     const tartan_layout *l = dynamic.layout.get();

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Dynamic layouts (blocks from masks in device memory) on every backend: products are those of an ordinary layout
-// of the same mask.
+// Dynamic layouts (blocks from masks in device memory) on every backend: products equal those on an ordinary
+// layout of the same mask.
 #include "dynamic.h"
 #include "explained.h"
 
@@ -113,7 +113,7 @@ TEST_P(DynamicLayouts, SpmmIsThatOfAnOrdinaryLayout) {
         };
         const std::string kernel = kernel_in(explained(dynamic_product));
         SCOPED_TRACE(kernel);
-        // spmm_few shares out block rows by how many blocks the host expects in them, so its order of sums is another here.
+        // spmm_few distributes block rows by how many blocks the host expects in them, so its order of sums differs here.
         const bool same = kernel != "spmm_few" && kernel == kernel_in(explained(ordinary_product));
         ASSERT_OK(dynamic_product());
         ASSERT_OK(ordinary_product());

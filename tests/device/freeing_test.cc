@@ -119,7 +119,7 @@ TEST_F(Freeing, OnTheCpuToo) {
     EXPECT_EQ(0, std::memcmp(want.array.data, out.data, 16 * 16 * sizeof(float)));
 }
 
-// Memory outlives its context, and is released in the order of those that still work with it.
+// Memory outlives its context, and is released in the order of the queues that still work with it.
 TEST_F(Freeing, MemoryOfAClosedContext) {
     const Context y = open_context("cuda:1"), z = open_context("cuda:1"), far = open_context("cuda:0");
     Matrix a;

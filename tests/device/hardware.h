@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 // What tests of real GPUs need: functions of the CUDA driver, found at run time so that the tests are built
-// anywhere, and operands that lie on one device with what can be asked for with them.
+// anywhere, and operands that lie on one device with the calls that can be made with them.
 #ifndef TARTAN_TESTS_HARDWARE_H
 #define TARTAN_TESTS_HARDWARE_H
 

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// A real GPU that is lost, and none: each in a process of its own, which works on without.
+// A real GPU that is lost, and none: each in a process of its own, which works on without a GPU.
 #include "hardware.h"
 
 #include <cstdio>
@@ -127,7 +127,7 @@ void lose(const char *kernel) {
     leave();
 }
 
-// The drivers of today end the use of all GPUs with that of one; one that does not has to give right results.
+// Today's drivers end the use of all GPUs when one is lost; one that does not has to give right results.
 [[noreturn]] void lose_one_of_two() {
     alarm(300);
     const Inputs in(TARTAN_F16, 32, 64, true, 4);

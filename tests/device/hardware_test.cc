@@ -198,7 +198,7 @@ TEST_F(HardwarePair, OperandsOfTheOtherAreRefused) {
     expect_work(zero.get());
 }
 
-// What is said to be of this GPU and is the other's.
+// Memory that is said to be this GPU's and is the other's.
 TEST_F(HardwarePair, PointersAndStreamsOfTheOtherAreFoundOut) {
     for (int32_t id : {0, 1}) {
         tartan_context *x = id == 0 ? zero.get() : one.get();
@@ -295,7 +295,7 @@ TEST_F(HardwarePair, CopiesOfBothComeBack) {
     EXPECT_EQ(0, memcmp(host->values, back->values, (size_t)host->layout->blocks * 64 * sizeof(double)));
 }
 
-// The device that is the thread's own when it calls, as the driver has it: none, or either GPU.
+// The thread's current device when it calls, as the driver sees it: none, or either GPU.
 TEST_F(HardwarePair, TheCallersDeviceStays) {
     const Context own = open_context(2); // cpu() would keep its scratch memory beyond the test
     const auto call_all = [&](void *want, const std::string &device) {

@@ -101,9 +101,34 @@ class Shapes:
             yield Case(f"swiglu, {text}", lambda: [tartan.swiglu(x, g)], lambda: [x * F.silu(g)], 3 * once)
             yield Case(f"add_n of 4, {text}", lambda: [tartan.add_n([x, g, x, g])], lambda: [x + g + x + g], 3 * once, same=False)
 
+    def of_many(self):
+        """Selections of many numbers."""
+        n = self.n
+        for lines, size, ks in ((64, n(1 << 18), (100, 1000, 10000)), (n(1 << 14), 1000, (500,)), (n(8192), n(8192), (4096,)), (64, n(1 << 20), (4096,)),
+                                (1, n(1 << 24), (1 << 20,))):
+            x = self.normal(lines, size)
+            for k in (min(k, size // 2) for k in ks):
+                yield Case(f"top_k {k}, {lines} x {size}", lambda: [tartan.top_k(x, k=k)[0]], lambda: [torch.topk(x, k).values],
+                           x.numel() * x.element_size())
+
+    def of_sums_of_lines(self):
+        """Norms of sums, beside the sum and the norm."""
+        n, sums = self.n, torch.float64 if self.dtype == torch.float64 else torch.float32
+        for lines, size in (n(65536), 768), (n(16384), 4096), (140, 4096):
+            x, other, g = (self.normal(lines, size) for _ in range(3))
+            w, once = torch.ones(size, device=self.device, dtype=sums), x.numel() * x.element_size()
+            wide, text = w.to(self.dtype), f"{lines} x {size}"
+            yield Case(f"add_layer_norm, {text}", lambda: list(tartan.add_layer_norm(x, residual=other, gain=w, bias=w, return_total=True)),
+                       lambda: [F.layer_norm(x + other, (size,), wide, wide), x + other], 4 * once)
+            yield Case(f"add_rms_norm, {text}", lambda: list(tartan.add_rms_norm(x, residual=other, gain=w, return_total=True)),
+                       lambda: [F.rms_norm(x + other, (size,), wide, 1e-5), x + other], 4 * once)
+            _, total, stats = tartan.add_layer_norm(x, residual=other, gain=w, bias=w, return_total=True, return_stats=True)
+            yield Case(f"add_layer_norm_gradient, {text}", lambda: [tartan.add_layer_norm_gradient(total, stats, g, gain=w, bias=w, total_grad=other)[0]],
+                       None, 4 * once)
+
     def of_channels(self):
         aten, n, sums = torch.ops.aten, self.n, torch.float64 if self.dtype == torch.float64 else torch.float32
-        for shape in (32, 256, n(8192)), (64, 64, n(12544)), (n(1 << 20), 64), (256, 2048, 1), (8, 8, n(1 << 18)):
+        for shape in (32, 256, n(8192)), (64, 64, n(12544)), (n(1 << 20), 64), (256, 2048, 1), (8, 8, n(1 << 18)), (n(2048), 512), (16, 64, 16, 16):
             x, text = self.normal(*shape), " x ".join(map(str, shape))
             g, w, once = torch.randn_like(x), torch.ones(shape[1], device=self.device, dtype=sums), x.numel() * x.element_size()
             wide = w.to(self.dtype)
@@ -149,6 +174,8 @@ class Shapes:
 
     def cases(self):
         yield from self.of_lines()
+        yield from self.of_many()
+        yield from self.of_sums_of_lines()
         yield from self.of_channels()
         yield from self.of_indices()
         yield from self.of_blocks()

@@ -1,6 +1,7 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: Apache-2.0
-"""Steps of training a GPT whose linear layers are block-sparse, beside the same dense model; and of one linear layer.
+"""Steps of training a GPT whose linear layers are block-sparse, beside the same dense model; of one linear layer; and what it costs to
+change the layouts of many.
 
 The dense model is compiled and has SDPA and fused AdamW. Beside it, with 90% of the blocks of each linear layer of its blocks
 gone: the model written by hand with `spmm`, what `patch_model` makes of the dense one, that compiled, and that with
@@ -29,6 +30,7 @@ GOALS = {("loss in one, compiled", 64): (1.8, 2.5), ("loss in one, compiled", 32
          ("patched, compiled", 32): (1.25, 1.5), ("linear layer", 64): (4.0, 6.0), ("linear layer", 32): (2.7, 3.3)}  # fmt: skip
 COMPILED, IN_ONE, GRAPHS = "patched, compiled", "loss in one, compiled", "loss in one, graphs"
 LAST = 0.75, 0.95  # of the rate of the products of a last layer with its loss
+CHANGE, BETWEEN = (0.05, 0.01), 100  # the share of a change of layouts in the time of training, and steps between two
 
 
 def parse(arguments):
@@ -36,7 +38,7 @@ def parse(arguments):
     parser.add_argument("--device", choices=("cuda", "cpu"), default="cuda", help="cpu: a tiny model, only to try this program")
     parser.add_argument("--samples", type=int, default=20, help="steps of each arm (default 20)")
     parser.add_argument("--blocks", help="sides of blocks (default 64,32)")
-    parser.add_argument("--no-linear", action="store_true", help="without the single layer")
+    parser.add_argument("--no-linear", action="store_true", help="without the single layer, the layers whose layouts change, and the last layer")
     parser.add_argument("--no-model", action="store_true", help="without the model")
     parser.add_argument("--no-compile", action="store_true", help="nothing is compiled")
     parser.add_argument("--profile", action="store_true", help="also print what the GPU does in a step of each arm")
@@ -153,13 +155,30 @@ def last_layer(options):
     yield {**found, "of_products": round(share, 3), "verdict": found["verdict"] or verdict, "floor": LAST[0], "goal": LAST[1]}
 
 
+def changes(options):
+    """What a change of layouts adds to training: itself, with what the step after it takes longer, as new layouts are planned there."""
+    for block in options.blocks:
+        step, change, blocks = gpt.changing_layers(options.scale, options.device, block)
+        before = blocks()
+        ms = in_turns({"step": step, "change": lambda: (change(), step())}, options.device, options.samples)
+        added = max(ms["change"] - ms["step"], 0)
+        share = added / (BETWEEN * ms["step"] + added)
+        verdict = "wrong" if blocks() != before else "" if options.device != "cuda" else verdict_of(share)
+        yield {"row": "change of layouts", "block": block, "ms": round(added, 3), "step_ms": round(ms["step"], 3), "share": round(share, 5),
+               "floor": CHANGE[0], "goal": CHANGE[1], "verdict": verdict}  # fmt: skip
+
+
+def verdict_of(share):
+    return "goal" if share < CHANGE[1] else "floor" if share < CHANGE[0] else "below"
+
+
 def main(arguments):
     options = parse(arguments)
     if options.device == "cuda":
         torch.cuda.set_stream(torch.cuda.Stream())
     places = [ROOT / "build" / "bench"] + ([pathlib.Path(os.environ["OUT"])] if os.environ.get("OUT") else [])
     name, results = torch.cuda.get_device_name() if options.device == "cuda" else "none: tried on the CPU", []
-    parts = ([] if options.no_linear else [layers, last_layer]) + ([] if options.no_model else [models])
+    parts = ([] if options.no_linear else [layers, changes, last_layer]) + ([] if options.no_model else [models])
     for part in parts:
         for found in part(options):
             results.append({"gpu": name, "torch": torch.__version__, **found})
@@ -171,8 +190,10 @@ def main(arguments):
     print(f"{'row':22} {'block':>5} {'ms':>9} {'dense ms':>9} {'times':>6}  floor  goal  verdict")
     for x in results:
         floor, goal = ("" if x[key] is None else x[key] for key in ("floor", "goal"))
-        print(f"{x['row']:22} {x['block']:5} {x['ms']:9.3f} {x['dense_ms']:9.3f} {x['times_as_fast']:6.2f} {floor:>6} {goal:>5}  {x['verdict']}"
-              + (f", {x['of_products']:.2f} of the rate of its products" if "of_products" in x else ""))
+        peer, times = (x["step_ms"], "") if "share" in x else (x["dense_ms"], f"{x['times_as_fast']:.2f}")
+        print(f"{x['row']:22} {x['block']:5} {x['ms']:9.3f} {peer:9.3f} {times:>6} {floor:>6} {goal:>5}  {x['verdict']}"
+              + (f", {x['of_products']:.2f} of the rate of its products" if "of_products" in x else "")
+              + (f", {x['share']:.2%} of {BETWEEN} steps of the second time" if "share" in x else ""))
     return 1 if any(x["verdict"] in ("wrong", "below") for x in results) else 0
 
 

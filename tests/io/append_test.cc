@@ -162,7 +162,7 @@ TEST_F(Append, AddsWhatWasOpened) {
     EXPECT_OK(tartan_file_verify((folder / "other.h5").c_str(), nullptr));
 }
 
-// Of an older seal: written anew, the objects in the order that they had.
+// A file with an older seal is written anew, with the objects in their old order.
 TEST_F(Append, OldFilesAreWrittenAnew) {
     std::filesystem::copy_file(TARTAN_DATA "/golden/v1/plain.h5", path);
     std::filesystem::permissions(path, std::filesystem::perms::owner_write,

@@ -59,7 +59,7 @@ TEST(Save, BlocksOfDifferentSizesComeBack) {
             {(int64_t)(random() % 60), (int64_t)(random() % 60), 9, 7, 1 + (int64_t)(seed % 3)}, 0.5, seed);
         const Matrix full =
             random_matrix(layout.get(), seed % 2 ? TARTAN_F32 : TARTAN_BF16, (int32_t)(seed / 2 % 2), seed);
-        tartan_matrix *copy = nullptr; // whose padding is zero, as that of what is read
+        tartan_matrix *copy = nullptr; // whose padding is zero, as in what is read
         ASSERT_OK(tartan_matrix_copy(cpu(), full.get(), &copy));
         const Matrix matrix(copy);
         const File file = new_file();
@@ -263,7 +263,7 @@ TEST(Save, AwkwardNamesAndLongTextsComeBack) {
     }
 }
 
-// The order of "a%252Fb" and "a%2Fb" in the file is not that of "a%2Fb", "a.b" and "a/b".
+// The order of "a%252Fb" and "a%2Fb" in the file is not the order of "a%2Fb", "a.b" and "a/b".
 TEST(Save, LayoutsOfNamesWithSlashesAreFound) {
     Folder folder;
     File file = new_file();

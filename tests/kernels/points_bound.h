@@ -74,7 +74,7 @@ Bound<T> function_of(Bound<T> x, F f, Slope slope, double units) {
     return step<T>(value, std::fmax(slope(x.value - x.error), slope(x.value + x.error)) * x.error, units);
 }
 
-// Phi(x), whose argument is off by a rounding that counts where it is far below 0.
+// Phi(x); a rounding of its argument counts where the argument is far below 0.
 inline long double wide_normal(long double x) {
     if (std::isinf(x)) return x > 0 ? 1 : 0;
     const long double half = std::sqrt(0.5L),

@@ -155,7 +155,7 @@ TEST_P(Rows, AreChainsOfSixteenNearTheExactResult) {
     }
 }
 
-// What does not count may hold anything, and a row of which nothing counts gives nothing.
+// Elements that do not count may hold anything, and a row without elements that count gives nothing.
 template <typename T> void check_masked(const Tables<T> &tables) {
     std::vector<T> x(37, (T)NAN), out(37, (T)5);
     const uint32_t none[2] = {0, 0xffffffe0}; // bits behind the row

@@ -53,7 +53,7 @@ struct Stored {
     }
 };
 
-// Every bit against the rule, those of padding and of the rest of a word being 0.
+// Every bit against the rule; bits of padding and of the rest of a word are 0.
 void expect_bits(const tartan_block_mask *mask, const Rule &rule) {
     const tartan_layout *l = mask->layout;
     const tartan_shape &s = l->shape;
@@ -132,7 +132,7 @@ TEST(BlockMask, FromBitsAndBack) {
         ASSERT_OK(tartan_block_mask_from_bits(layout.get(), bytes.data(), 4 * words, &out));
         expect_bits(out, rule);
         tartan_block_mask_free(out);
-        std::fill(bytes.begin(), bytes.end(), 255); // with those of padding
+        std::fill(bytes.begin(), bytes.end(), 255); // with bits of padding
         ASSERT_OK(tartan_block_mask_from_bits(layout.get(), bytes.data(), 4 * words, &out));
         expect_bits(out, [](int64_t, int64_t, int64_t) { return true; });
         tartan_block_mask_free(out);

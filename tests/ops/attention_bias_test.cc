@@ -72,7 +72,7 @@ TEST(AttentionBias, LongProblems) {
 
 TEST(AttentionBias, Heads) {
     Context context = open_context(2);
-    for (int64_t layout_heads : {1, 4, 12}) // shared, those of q, heads of all batch entries
+    for (int64_t layout_heads : {1, 4, 12}) // shared, q's, or heads of all batch entries
         for (int32_t dtype : kDtypes)
             for (tartan_i_bias kind : kKinds) {
                 SCOPED_TRACE(::testing::Message() << layout_heads << " " << dtype << " kind " << kind);

@@ -90,7 +90,7 @@ struct Attention {
         v_grad = token_array(dtype, batch, kv_heads, tk(), value_size(), style);
         for (Dense *a : {&q, &k, &v}) a->fill(random, -size, size);
         out_grad.fill(random);
-        if (dtype != out_dtype) // as the gradient of a result in f32 that is rounded
+        if (dtype != out_dtype) // like the gradient of an f32 result that is rounded
             for (int64_t i = 0; i < out_grad.elements(); i++)
                 out_grad.set(i, rounded(dtype, out_grad.get(i)));
     }
@@ -165,7 +165,7 @@ struct Attention {
                                   &q_grad.array, &k_grad.array, &v_grad.array);
     }
 
-    // The gradients of the bias and the sinks, of those that there are.
+    // The gradients of the bias and the sinks, if there are any.
     bool has_bias_gradient() const { return bias_kind != TARTAN_I_BIAS_NONE || has_sinks; }
     tartan_status bias_gradient(tartan_context *context) {
         return attention_bias_gradient(context, layout.get(), &q.array, &k.array, &v.array, options().c_str(),

@@ -150,7 +150,7 @@ TEST(Attention, GradientsAreDifferences) {
         }
 }
 
-// A layout for each batch entry, shared by its heads, is that with the blocks once for each of them.
+// A layout for each batch entry, shared by its heads, equals a layout with the blocks once for each head.
 TEST(Attention, LayoutsOfBatchEntries) {
     Context context = open_context(2);
     for (int64_t kv_heads : {1, 3})
@@ -201,7 +201,7 @@ TEST(Attention, WholeSpans) {
         }
 }
 
-// Scores that grow by far from chunk to chunk, so that the maximum of the first keys is of no use, or fall; and keys whose
+// Scores that grow much from chunk to chunk, so that the maximum of the first keys is useless, or fall; and keys whose
 // scores are infinite.
 TEST(Attention, ScoresThatGrow) {
     Context context = open_context(1);

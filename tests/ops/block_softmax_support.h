@@ -84,7 +84,7 @@ struct Softmax {
             for (int64_t row = 0; row < rows(); row++) f(h, row);
     }
 
-    // What exp and sums may add to rounding: relative, for scores up to `most`.
+    // The relative error that exp and sums may add to rounding, for scores up to `most`.
     double slack(double most) const { return epsilon(sum_dtype()) * (32 + 2 * most); }
 
     // Compares y and lse with what x says; `from`: x before a call in place.
@@ -175,7 +175,7 @@ inline Softmax make_softmax(uint64_t seed) {
     return p;
 }
 
-// Two parts of an attention and what they make.
+// Two parts of an attention and their merge.
 struct Merge {
     Dense out_a, lse_a, out_b, lse_b, out, lse;
 

@@ -310,7 +310,7 @@ TEST_F(ComputedShapes, AreInferred) {
     EXPECT_FAILS(SHAPE, "call: x is no matrix", infer(nullptr));
 }
 
-// What the rule says of overlap holds for operands with one element, or of one length, too.
+// The rule about overlap holds for operands with one element, or of one length, too.
 TEST_F(Call, InPlace) {
     arguments[1].use = TARTAN_I_OUT;
     x = Dense(TARTAN_F32, {1, 3});

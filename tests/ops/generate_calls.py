@@ -4,7 +4,7 @@ import pathlib
 import sys
 
 sys.path.insert(0, sys.argv[1])
-import generate_c  # noqa: E402
+import c_functions  # noqa: E402
 import schema  # noqa: E402
 
 HEAD = """// Written by tests/ops/generate_calls.py.
@@ -19,7 +19,7 @@ def values(op):
     """What each argument of the C function is, in its order."""
     places = {a.name: i for i, a in enumerate(op.arguments)}
     positional = {o.name: i for i, o in enumerate(o for o in op.options if o.positional)}
-    for declaration, name in generate_c.parameters(op):
+    for declaration, name in c_functions.parameters(op):
         if name in places:
             yield f"({declaration.removesuffix(name).strip()})a[{places[name]}]"
         elif name in positional:
@@ -39,7 +39,7 @@ def lines():
         given = ", ".join(values(op))
         yield "    [](tartan_context *context, void *const *a, const tartan_i_positional *numbers, const char *options) -> tartan_status {"
         yield "        (void)numbers, (void)options;"
-        if generate_c.is_wide(op):
+        if c_functions.is_wide(op):
             yield f"        const tartan_{op.name}_arguments all = {{{given}}};"
             yield f"        return tartan_{op.name}(context, &all);"
         else:

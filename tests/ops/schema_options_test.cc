@@ -201,9 +201,9 @@ TEST_P(Options, CountTogether) {
 TEST_P(Options, Count) {
     for (int32_t i = 0; i < schema.noptions; i++) {
         const tartan_i_option_rule &o = schema.options[i];
-        // The dtype of results, which C has as they are; what lets a GPU choose; what says which operand is given, how many, or whose head a head of the layout is, which other calls
-        // show (the last one where a layout has as many heads as there are entries and heads); and what indices count from, which are
-        // made to follow it.
+        // Options whose effect cannot show here: the dtype of results, which C has as they are; what lets a GPU choose; what says which
+        // operand is given, how many, or whose head a head of the layout is, which other calls show (the last one where a layout has as
+        // many heads as there are entries and heads); and what indices count from, since the indices are made to follow it.
         if (is_list(o) || is_count(o) || std::string(o.name) == "deterministic" ||
             std::string(o.name) == "dtype" || std::string(o.name) == "gradient_dtype" ||
             std::string(o.name) == "base" || std::string(o.name) == "by_batch" || c.has_option(o.name))

@@ -30,7 +30,7 @@ bool same_bits(const std::vector<double> &a, const std::vector<double> &b) {
     return a.size() == b.size() && std::memcmp(a.data(), b.data(), a.size() * sizeof(double)) == 0;
 }
 
-// What is made of matrices by arithmetic has zeros as padding, as arithmetic has.
+// Results of arithmetic on matrices have zeros as padding.
 void clear_padding(Case &c, int i) {
     if (std::string(c.schema.name).rfind("weight_normalize", 0) != 0 || c.is_array(i)) return;
     for (int64_t id = 0; id < c.matrix(i)->layout->blocks; id++)
@@ -104,7 +104,7 @@ TEST_P(Outputs, InPlace) {
                 if (!apart.has_values(i) || !apart.has_values(j) || apart.dtype_of(i) != apart.dtype_of(j))
                     continue;
                 ASSERT_OK(apart.run(context));
-                // By its descriptor, and a matrix by itself and by another one of its values.
+                // An array by its descriptor; a matrix by itself and by another matrix around its values.
                 Matrix twin;
                 tartan_array copy = view(in_place, j);
                 if (in_place.is_array(i)) {

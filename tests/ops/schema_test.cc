@@ -9,7 +9,7 @@ using namespace tartan_test;
 
 class Refusals : public ForOperation {
   protected:
-    // The call fails with a text that begins with the function and `text`, and writes nothing. Of an input, infer says the same.
+    // The call fails with a text that begins with the function and `text`, and writes nothing. For an input, infer says the same.
     void expect_refused(Case &c, tartan_status status, const std::string &text, bool of_input = false) {
         const auto before = c.memory_of_outputs();
         ASSERT_EQ(status, c.run(context)) << tartan_last_error();
@@ -219,7 +219,7 @@ TEST_P(Refusals, Shapes) {
             }
 }
 
-// A matrix or mask of another layout than that of the argument that it must be like.
+// A matrix or mask on another layout than the argument that it must match.
 TEST_P(Refusals, Layouts) {
     const Layout other = random_layout({11, 9, 4, 3, 2}, 0.6, 77);
     for (int i = 0; i < schema.narguments; i++) {

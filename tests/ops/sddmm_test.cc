@@ -334,7 +334,7 @@ TEST(Sddmm, SurvivesEveryFailedAllocation) {
     }
 }
 
-// ---- Refusals: those of shapes, and of arrays that are not the first of their list. tests/ops/schema_test.cc has the others. ----
+// ---- Refusals of shapes, and of arrays that are not the first of their list. tests/ops/schema_test.cc has the others. ----
 
 class SddmmRefusals : public ::testing::Test {
   protected:

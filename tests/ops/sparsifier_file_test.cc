@@ -31,6 +31,7 @@ const char *const kRuns[] = {
     "density=0.3 swap=0.3 end=20 growth=random seed=3 scope=model",
     "density=0.3 swap=0.2 every=2 end=18 score=movement growth=random",
     "threshold=0.9 begin=7",
+    "score=gate gate_rate=0.4 l0=20 every=5 swap=0.2 growth=random",
 };
 
 // A step of the two weights with their moments: scores or growth, then the sparsifier.
@@ -40,7 +41,8 @@ void step(const Sparsifier &s, Trained &a, Trained &b) {
     for (int64_t i = 0; i < 2; i++) {
         both[i]->learn(number + 100 * i);
         const Layout l = layout_of(both[i]->parts[0]);
-        if (std::string(tartan_sparsifier_options(s.get())).find("movement") != std::string::npos) {
+        const std::string options = tartan_sparsifier_options(s.get());
+        if (options.find("movement") != std::string::npos || options.find("gate") != std::string::npos) {
             const auto scores =
                 random_values((size_t)tartan_layout_blocks(l.get()), (uint64_t)(number + 50 * i));
             ASSERT_OK(tartan_sparsifier_add_scores(s.get(), i, scores.data(), (int64_t)scores.size()));
@@ -121,6 +123,29 @@ TEST(SparsifierFile, GrowthIsKeptToo) {
     EXPECT_TRUE(a == b);
 }
 
+// Between the gradient of gates and its step.
+TEST(SparsifierFile, GatesAreKeptToo) {
+    const Layout l = random_layout({64, 64, 8, 8, 1}, 0.4, 3);
+    const Sparsifier s = sparsifier_of("score=gate l0=1", {l.get()});
+    const int64_t blocks = tartan_layout_blocks(l.get());
+    std::vector<double> numbers = random_values((size_t)blocks, 1), other(numbers);
+    const auto gates = [&](const Sparsifier &x) {
+        EXPECT_OK(tartan_sparsifier_get_gates(x.get(), 0, 1, other.data(), blocks));
+        return other;
+    };
+    const File file = new_file();
+    ASSERT_OK(tartan_sparsifier_add_scores(s.get(), 0, numbers.data(), blocks));
+    ASSERT_OK(tartan_sparsifier_save(s.get(), file.get(), "s"));
+    const Sparsifier t = loaded(file.get(), "s");
+    EXPECT_EQ(gates(s), gates(t));
+    for (int step = 0; step < 2; step++)
+        for (const Sparsifier *x : {&s, &t}) {
+            ASSERT_OK(tartan_sparsifier_prepare(x->get()));
+            ASSERT_OK(tartan_sparsifier_commit(x->get()));
+        }
+    EXPECT_EQ(gates(s), gates(t));
+}
+
 tartan_array array_of_list(std::vector<double> &list) {
     tartan_array out;
     const int64_t n = (int64_t)list.size();
@@ -191,6 +216,22 @@ TEST(SparsifierFile, Refusals) {
         EXPECT_FAILS(FORMAT, "array \"s/0\" has numbers that no sparsifier has",
                      tartan_sparsifier_load(file.get(), "s", &out));
     }
+    head({1, 0, 1}, "{\"sparsifier\": \"score=gate\"}");
+    part({0.5, 0, 0, 1, 1, 0, 0, 1, 1, 1});
+    EXPECT_FAILS(FORMAT, "array \"s/0\" has 10 numbers, expected 11 for 2 blocks",
+                 tartan_sparsifier_load(file.get(), "s", &out));
+    part({0.5, 1, 0, 1, 1, 0, 0, 1, 1, 1, 1});
+    EXPECT_FAILS(FORMAT, "array \"s/0\" has 11 numbers, expected 13 for 2 blocks",
+                 tartan_sparsifier_load(file.get(), "s", &out));
+    for (const std::vector<double> &list : {std::vector<double>{0.5, 0, 0, INFINITY, 1, 0, 0, 1, 1, 1, 1},
+                                            {0.5, 0, 0, 1, 1, 0, 0, NAN, 1, 1, 1},
+                                            {0.5, 0, 0, 1, 1, 0, 0, 1, 1, -1, 1},
+                                            {0.5, 1, 0, 1, 1, 0, 0, 1, 1, 1, 1, INFINITY, 1}}) {
+        part(list);
+        EXPECT_FAILS(FORMAT, "array \"s/0\" has numbers that no sparsifier has",
+                     tartan_sparsifier_load(file.get(), "s", &out));
+    }
+    head({1, 0, 1}, good);
     part({0.5, 0, 0, 1, 1, 0, 0});
     const Layout variable = with_boundaries(l, {0, 3, 10}, {});
     ASSERT_OK(tartan_file_put_layout(file.get(), "s/0", variable.get(), nullptr));
@@ -218,9 +259,10 @@ TEST(SparsifierFile, EveryAllocationMayFail) {
 
 TEST(SparsifierFile, EveryAllocationOfLoadingMayFail) {
     const Layout l = random_layout({64, 64, 8, 8, 1}, 0.4, 3);
-    const Sparsifier s = sparsifier_of("swap=0.5", {l.get()});
+    const Sparsifier s = sparsifier_of("swap=0.5 score=gate", {l.get()});
     const std::vector<double> growth = growth_of(l.get(), 1);
     ASSERT_OK(tartan_sparsifier_add_growth(s.get(), 0, growth.data(), 64));
+    ASSERT_OK(tartan_sparsifier_add_scores(s.get(), 0, growth.data(), tartan_layout_blocks(l.get())));
     const File file = new_file();
     ASSERT_OK(tartan_sparsifier_save(s.get(), file.get(), "s"));
     tartan_sparsifier *out = nullptr;

@@ -14,14 +14,15 @@ TEST(SparsifierRefusals, Options) {
     const struct {
         const char *options, *text;
     } bad[] = {
-        {"score=l3", "'score=l3', expected rms, max, l1, l2 or movement"},
+        {"score=l3", "'score=l3', expected rms, max, l1, l2, movement or gate"},
         {"scope=all", "'scope=all', expected layer or model"},
         {"growth=gradient", "'growth=gradient', expected score or random"},
         {"fresh_rate=-1", "'fresh_rate=-1', expected a number of 0 or more"},
         {"fresh_steps=1.5", "'fresh_steps=1.5', expected a whole number of 0 or more"},
         {"scope=layer scope=layer", "'scope=layer' after another value, expected it once"},
         {"end=5 end=5", "'end=5' after another value, expected it once"},
-        {"sparsity=0.5", "'sparsity=0.5', expected score, scope, growth, fresh_rate, fresh_steps, density"},
+        {"sparsity=0.5", "'sparsity=0.5', expected score, scope, growth, fresh_rate, fresh_steps, l0, "
+                         "gate_rate, gate_initial, density"},
         {"density=1.5", "options has 'density=1.5', expected a number from 0 to 1"},
         {"density=0.5 threshold=1", "options has density and threshold, expected one of them"},
         {"begin=5 end=4", "options has end=4, expected begin=5 or more"},
@@ -89,7 +90,7 @@ TEST_F(SparsifierRefuses, LayoutsThatNothingPrunes) {
 }
 
 TEST_F(SparsifierRefuses, ScoresAndGrowth) {
-    EXPECT_FAILS(ARGUMENT, "option score=rms, expected score=movement",
+    EXPECT_FAILS(ARGUMENT, "option score=rms, expected score=movement or score=gate",
                  tartan_sparsifier_add_scores(s.get(), 0, numbers, 32));
     EXPECT_FAILS(SHAPE, "growth has 31 entries, expected 32 (heads * grid_rows * grid_cols)",
                  tartan_sparsifier_add_growth(s.get(), 0, numbers, 31));
@@ -225,7 +226,11 @@ TEST_P(SparsifierBrutal, AStepMayFail) {
     tartan_matrix *parts[2] = {normal_on(l.get(), 1).release(), normal_on(thin.get(), 2).release()},
                   *expected[2] = {normal_on(l.get(), 1).release(), normal_on(thin.get(), 2).release()};
     const Sparsifier s = sparsifier_of(GetParam(), {l.get()}), other = sparsifier_of(GetParam(), {l.get()});
-    const std::vector<double> before = values_of(parts[0]);
+    const std::vector<double> before = values_of(parts[0]), scores = random_values(32, 1);
+    if (std::string(GetParam()).find("gate") != std::string::npos) {
+        for (const Sparsifier *x : {&s, &other})
+            ASSERT_OK(tartan_sparsifier_add_scores(x->get(), 0, scores.data(), 32));
+    }
     ASSERT_OK(tartan_sparsifier_step(cpu(), other.get(), expected, 2));
     const int64_t live = tartan_i_memory_live();
     for (int64_t n = 0;; n++) {
@@ -252,6 +257,7 @@ TEST_P(SparsifierBrutal, AStepMayFail) {
 }
 INSTANTIATE_TEST_SUITE_P(Options, SparsifierBrutal,
                          testing::Values("density=0.5 swap=0.2 growth=random",
+                                         "score=gate gate_rate=5 swap=0.2 growth=random",
                                          "density=0.5 swap=0.2 growth=random scope=model"));
 
 TEST(SparsifierMemory, MovingMayFail) {

@@ -122,7 +122,7 @@ TEST(Sparsifier, BlocksAreWorthTheNormThatIsNamed) {
         ASSERT_OK(tartan_layout_get_coordinates(left.get(), &heads, 1, &rows, 1, &cols, 1));
         EXPECT_EQ(cols, winner) << score;
     }
-    // A threshold is one of the root mean square: all elements 0.8, the block's norm is 3.2.
+    // A threshold limits the root mean square: with all elements 0.8, the block's norm is 3.2.
     Matrix w = zeros_on(l.get());
     tartan_array view;
     ASSERT_OK(tartan_matrix_values(w.get(), &view));
@@ -135,7 +135,7 @@ TEST(Sparsifier, BlocksAreWorthTheNormThatIsNamed) {
 }
 
 TEST(Sparsifier, BlocksOfAModelCompete) {
-    // All blocks of a are worth less than those of b, whose blocks have another size.
+    // All blocks of a are worth less than b's, which have another size.
     const Layout a = random_layout({32, 32, 8, 8, 1}, 1, 1), b = random_layout({64, 96, 16, 4, 2}, 0.3, 1);
     ASSERT_GT(tartan_layout_blocks(b.get()), 40);
     const Sparsifier s = sparsifier_of("density=0.153846 scope=model swap=0.25 growth=random decay=constant",
@@ -189,7 +189,7 @@ TEST(Sparsifier, FreshBlocksHaveARateOfTheirOwn) {
     std::vector<int64_t> counts;
     for (int64_t step = 1; step <= 6; step++) {
         counts.push_back(fresh()); // as the optimiser of this step sees them
-        if (step == 3) {           // new blocks are those of zeros
+        if (step == 3) {           // new blocks are all zeros
             const std::vector<double> norms = norms_of(parts[0]), r = rates();
             for (size_t i = 0; i < r.size(); i++) EXPECT_EQ(r[i], norms[i] == 0 ? 2.5 : 1);
         }

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// What holds of products whatever their values: other blocks, sides, transposes, sums and multiples.
+// What holds for products whatever their values: other blocks, sides, transposes, sums and multiples.
 #include "spmm_support.h"
 
 namespace {

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// What the shapes of tartan_spmm must be; tests/ops/schema_test.cc has all else that it refuses.
+// The shapes that tartan_spmm refuses; tests/ops/schema_test.cc has all its other refusals.
 #include "spmm_support.h"
 
 namespace {

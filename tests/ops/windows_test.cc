@@ -93,7 +93,7 @@ TEST(WindowLayouts, DimensionsOfAMask) {
 
 // ---- Laws ----
 
-// The sum of g times the gathered windows is that of the image times g scattered with add: gradients of each other.
+// The sum of g times the gathered windows equals the sum of the image times g scattered with add: they are each other's gradients.
 TEST(WindowLaws, ScatterWithAddIsTheGradientOfGather) {
     std::mt19937_64 random(5);
     const Context own = open_context(2); // with its scratch memory
@@ -115,7 +115,7 @@ TEST(WindowLaws, ScatterWithAddIsTheGradientOfGather) {
     }
 }
 
-// Of scatter without add, the gradient of base is that of y outside of the windows and 0 inside; that of blocks is gathered.
+// Without add, scatter's gradient of base is y's outside of the windows and 0 inside; its gradient of blocks is gathered.
 TEST(WindowLaws, GradientsOfScatter) {
     std::mt19937_64 random(6);
     const Windows w({3, 3}, {4, 5}, {5, 5}, {-1, 1});

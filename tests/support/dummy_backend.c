@@ -83,9 +83,8 @@ static tartan_status drain(const char *function, int32_t device_id, void *stream
 
 static bool supports(void *d, const tartan_op *op, const char **out_reason) {
     (void)d;
-    (void)op;
     *out_reason = tartan_dummy.refusal;
-    return tartan_dummy.refusal == NULL;
+    return tartan_dummy.refusal == NULL && tartan_dummy_host->cpu->supports(NULL, op, out_reason);
 }
 
 static tartan_status explain(const tartan_context *context, const tartan_op *op, tartan_i_text *text) {

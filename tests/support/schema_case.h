@@ -59,7 +59,7 @@ class Case {
     Wish wish;
     std::vector<void *> given; // what is passed on, for each argument
     std::string
-        options; // those of the wish, and what `extras` add; without numbers and lists that are arguments in C
+        options; // the wish's, and what `extras` add; without numbers and lists that are arguments in C
     std::vector<double> numbers;
     std::vector<int64_t> list; // a SIZES
     std::string windows;       // a WINDOWS, without blanks
@@ -162,7 +162,7 @@ class Case {
         return status;
     }
 
-    // ---- Elements: those of an array in row-major order; of a matrix block by block, without padding. ----
+    // ---- Elements: of an array in row-major order, of a matrix block by block without padding. ----
     int64_t elements(int i) {
         return is_array(i) ? dense(i).elements() : (int64_t)elements_[(size_t)i].size();
     }
@@ -230,7 +230,7 @@ class Case {
         dtypes_.resize((size_t)count(), -1);
         dtypes_[(size_t)argument] = like;
     }
-    // Of whole numbers: they are below.
+    // For whole numbers: they are below.
     void set_limit(int argument, int64_t limit) {
         limits_.resize((size_t)count(), 1);
         limits_[(size_t)argument] = limit;
@@ -241,7 +241,7 @@ class Case {
         distinct_.resize((size_t)count());
         distinct_[(size_t)argument] = true;
     }
-    // Of whole numbers: they count up to a total, the last one.
+    // For whole numbers: they count up to a total, the last one.
     void set_counts(int argument, int64_t total) {
         totals_.resize((size_t)count(), -1);
         totals_[(size_t)argument] = total;
@@ -309,7 +309,7 @@ class Case {
     std::vector<ConvHandle> convs_;
 };
 
-// What stands in the C function as an argument though it is no operand.
+// The C function's arguments that are no operands.
 inline std::vector<tartan_i_positional> positional(const Case &c) {
     std::vector<tartan_i_positional> all;
     for (int32_t i = 0; i < c.schema.noptions; i++) {

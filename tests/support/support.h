@@ -184,7 +184,7 @@ inline std::vector<int64_t> random_bounds(std::mt19937_64 &random, int64_t block
     return bounds;
 }
 
-// The blocks of a layout with other boundaries; none: those of the layout.
+// The blocks of a layout with other boundaries; none: the layout's own.
 inline Layout with_boundaries(const Layout &layout, const std::vector<int64_t> &rows,
                               const std::vector<int64_t> &cols) {
     tartan_layout *out = nullptr;

@@ -62,6 +62,9 @@ include("conv.jl")
 include("residual.jl")
 include("operations.jl")
 include("gradient.jl")
+include("gradient_arithmetic.jl")
+include("gradient_broadcast.jl")
+include("gradient_functions.jl")
 include("operations_generated.jl")
 include("assembly.jl")
 include("gradient_images.jl")
@@ -80,7 +83,7 @@ export permute_blocks, slice, prune, keep_largest, evolve, grow, move_blocks, re
 export with_boundaries, boundaries, isvariable, block_view
 export Assembly, add!
 export BlockSparseMatrix, block_norms, project, rearrange, scatter!, fill_zero!, fill_identity!, fill_orthogonal!, fill_normal!
-export spmm!, sddmm!, growth_score!, checksum
+export spmm, spmm!, sddmm!, growth_score!, checksum
 export BlockMask, kept, attention, attention!, attention_gradient, attention_gradient!, attention_bias_gradient, packed, packed_layout, packed_mask,
        padded_layout, padded_mask, cut, take_heads
 export BlockConv, conv, conv!, conv_input_gradient, conv_input_gradient!, conv_filter_gradient, conv_filter_gradient!

@@ -4,7 +4,8 @@
 
 """
     Sparsifier(parameters; density = nothing, initial = nothing, curve = :cubic, threshold = nothing, score = :rms, scope = :layer,
-               swap = 0, decay = :cosine, growth = :score, start = 0, stop = nothing, every = 1, fresh_rate = 1, fresh_steps = 0, seed = 0)
+               swap = 0, decay = :cosine, growth = :score, start = 0, stop = nothing, every = 1, fresh_rate = 1, fresh_steps = 0,
+               l0 = 0, gate_rate = 0.01, gate_initial = 2, seed = 0)
     Sparsifier(file, name)
 
 Owns the schedule by which blocks are pruned and grown, and the layouts of a model's block-sparse weights. `parameters` are those of
@@ -15,16 +16,18 @@ The schedule is that of [`evolve`](@ref): `density` or `threshold`, `curve`, `sw
 there. `initial`, the density at step `start`, is that which each weight has now unless it is given, and weight `i` has the seed
 `seed + i - 1`. Besides:
 
-* `score`: what a block is worth: the root mean square of its values, `:rms`; its norm, `:max`, `:l1` or `:l2`; or `:movement`, the sum of
-  what [`observe!`](@ref) saw in each step (Sanh et al. 2020)
+* `score`: what a block is worth: the root mean square of its values, `:rms`; its norm, `:max`, `:l1` or `:l2`; `:movement`, the sum of
+  what [`observe!`](@ref) saw in each step (Sanh et al. 2020); or `:gate`, the logarithm of alpha of its gate (see
+  [`gates`](@ref gates(::Sparsifier, ::Any)))
 * `scope`: `:layer` if each weight has the density, `:model` if all have it together and their blocks compete
 * `growth`: `:score` if blocks are grown where [`add_growth!`](@ref) says (RigL), `:random` if anywhere
 * `fresh_rate`, `fresh_steps`: a factor of the learning rate of new blocks in so many steps; see [`learning_rates`](@ref)
+* `l0`, `gate_rate`, `gate_initial`: for gates, the factor of the penalty, the learning rate, and log alpha of a new block
 
 All choices follow from these, the step and the numbers of the model. So a run that was stopped goes on with the same bits from a
 file that has the sparsifier and the model, in any language: `save(path, "sparsifier" => s, "w" => w, ...)`, and `Sparsifier(path,
-"sparsifier")`. One thread at a time may use it. `s.steps` are the steps so far, `s.options` all options as text; `layouts(s)` are the layouts of
-the weights.
+"sparsifier")`. One thread at a time may use it. `s.steps` are the steps so far, `s.options` all options as text, `s.penalty` what gates add to the
+loss; `layouts(s)` are the layouts of the weights.
 
     w = fill_normal!(BlockSparseMatrix{Float64}(pattern(:dense, (64, 64), 8)); seed = 1)
     s = Sparsifier((w = w,); density = 0.25, stop = 20, every = 5)
@@ -45,15 +48,17 @@ Raw.c_handle(::Type{Raw.tartan_sparsifier}, s::Sparsifier) = s.handle
 
 function Sparsifier(parameters; density = nothing, initial = nothing, curve = :cubic, threshold = nothing, score = :rms, scope = :layer,
                     swap = 0, decay = :cosine, growth = :score, start::Integer = 0, stop = nothing, every::Integer = 1, fresh_rate = 1,
-                    fresh_steps::Integer = 0, seed::Integer = 0)
-    code_of((rms = 0, max = 1, l1 = 2, l2 = 3, movement = 4), score, "score")
+                    fresh_steps::Integer = 0, l0 = 0, gate_rate = 0.01, gate_initial = 2, seed::Integer = 0)
+    code_of((rms = 0, max = 1, l1 = 2, l2 = 3, movement = 4, gate = 5), score, "score")
     code_of((layer = 0, model = 1), scope, "scope")
     code_of((score = 0, random = 1), growth, "growth")
     weights = filter(x -> x isa Blocks, parameters_in(parameters))
     isempty(weights) && throw(ArgumentError("parameters have no block-sparse matrix, expected one or more"))
     options = string(schedule_text(density, initial, curve, threshold, swap, decay, start, stop, every, seed), "score=", score, " scope=", scope,
                      " growth=", growth, " ", option_text("fresh_rate", Float64(real_factor(fresh_rate, "fresh_rate"))),
-                     option_text("fresh_steps", whole(fresh_steps, "fresh_steps")))
+                     option_text("fresh_steps", whole(fresh_steps, "fresh_steps")),
+                     (option_text(name, Float64(real_factor(x, name))) for (name, x) in
+                      (("l0", l0), ("gate_rate", gate_rate), ("gate_initial", gate_initial)))...)
     s = Sparsifier(Raw.tartan_sparsifier_create(options))
     foreach(w -> Raw.tartan_sparsifier_add(s, w.layout), weights)
     return s
@@ -75,10 +80,11 @@ end
 
 Base.close(s::Sparsifier) = close(s.handle)
 Base.isopen(s::Sparsifier) = isopen(s.handle)
-Base.propertynames(::Sparsifier) = (:steps, :options)
+Base.propertynames(::Sparsifier) = (:steps, :options, :penalty)
 Base.getproperty(s::Sparsifier, name::Symbol) =
     name === :steps ? Int(Raw.tartan_sparsifier_steps(getfield(s, :handle))) :
-    name === :options ? Raw.tartan_sparsifier_options(getfield(s, :handle)) : getfield(s, name)
+    name === :options ? Raw.tartan_sparsifier_options(getfield(s, :handle)) :
+    name === :penalty ? Raw.tartan_sparsifier_get_penalty(getfield(s, :handle)) : getfield(s, name)
 
 "`layouts(s)`: the layout of each weight of a [`Sparsifier`](@ref)."
 layouts(s::Sparsifier) = [layout_at(s, i) for i in 1:Raw.tartan_sparsifier_weights(s)]
@@ -198,20 +204,24 @@ end
 """
     observe!(s, parameters, gradients)
 
-Adds what movement pruning sees in a step, before the optimiser changes the weights: the negative of [`gate_gradient!`](@ref), so blocks
-that move away from 0 are worth more. For a [`Sparsifier`](@ref) with `score = :movement`.
+Adds what a step shows about blocks, before the optimiser changes the weights: the negative of [`gate_gradient!`](@ref). For a
+[`Sparsifier`](@ref) with `score = :movement`, where blocks that move away from 0 are worth more, or `score = :gate`, where gates learn by it.
+Of a weight, `gradients` has its gradient, without gates, or that of its gates, a vector with a number for each block.
 """
 function observe!(s::Sparsifier, parameters, gradients)
     items, grads = parameters_in(parameters), belonging(parameters, gradients, "gradients")
     for (i, k) in enumerate(weight_places(s, items))
         naming(item_name("gradients", parameters, k)) do
-            Raw.tartan_sparsifier_add_scores(s, i - 1, -gate_sums(items[k], grads[k]))
+            Raw.tartan_sparsifier_add_scores(s, i - 1, -gate_sums_of(items[k], grads[k]))
         end
     end
     return s
 end
 sum_type(::Type{Float64}) = Float64
 sum_type(::Type) = Float32
+gate_sums_of(w, gradient) = gate_sums(w, gradient)
+gate_sums_of(w, gradient::AbstractVector{<:Real}) = Float64.(gradient)
+gate_sums_of(w, gradient::DeviceArray) = Float64.(to_host(gradient))
 gate_sums(w::BlockSparseMatrix, dw) = Float64.(gate_gradient!(Vector{sum_type(eltype(w))}(undef, nblocks(w)), w, dw))
 gate_sums(w, dw) =
     Float64.(to_host(gate_gradient!(to_device(zeros(sum_type(eltype(w)), nblocks(w)), context_of(w)), w, dw)))
@@ -240,12 +250,38 @@ needs_growth(s::Sparsifier) = Raw.tartan_sparsifier_needs_growth(s) == 1
 For the `rates` of the optimisers: a factor of the learning rate for each block of a weight, `fresh_rate` of the [`Sparsifier`](@ref) where it is
 new, and `nothing` for other parameters.
 """
-function learning_rates(s::Sparsifier, parameters)
+learning_rates(s::Sparsifier, parameters) =
+    for_blocks((i, numbers) -> Raw.tartan_sparsifier_get_rates(s, i, numbers), s, parameters)
+
+"""
+    gates(s, parameters; training = true)
+
+The gates of the blocks of each weight, and `nothing` for other parameters, of a [`Sparsifier`](@ref) with `score = :gate`: for
+[`spmm`](@ref) and [`spmm!`](@ref).
+
+Each block has a hard-concrete gate whose log alpha learns with the model (Louizos, Welling, Kingma 2018). `training`: the gates of the next
+step, drawn by `seed` and the step; else those of a model in use, without random numbers. In each step [`observe!`](@ref) takes their gradients, and
+[`step!`](@ref) a step of Adam, with the rate `gate_rate`, on log alpha; a step without `observe!` leaves it. If there is neither a
+density nor a threshold, a step that is due removes the blocks whose gates are closed.
+
+    w = fill_normal!(BlockSparseMatrix{Float64}(pattern(:dense, (64, 64), 8)); seed = 1)
+    s = Sparsifier(w; score = :gate, l0 = 0.1)
+    g = gates(s, w)
+    loss(w, g) = sum(abs2, spmm(w, ones(64, 2); gates = g))
+    value, (dw, dg) = value_and_gradient(loss, w, g)
+    observe!(s, w, dg)
+    nblocks(step!(s, w)) == 64
+"""
+gates(s::Sparsifier, parameters; training::Bool = true) =
+    for_blocks((i, numbers) -> Raw.tartan_sparsifier_get_gates(s, i, training, numbers), s, parameters)
+
+# A number for each block of a weight, and nothing for other parameters.
+function for_blocks(fill!, s, parameters)
     items, result = parameters_in(parameters), Any[nothing for _ in parameters_in(parameters)]
     for (i, k) in enumerate(weight_places(s, items))
-        rates = Vector{Float64}(undef, nblocks(items[k]))
-        Raw.tartan_sparsifier_get_rates(s, i - 1, rates)
-        result[k] = convert(Vector{sum_type(eltype(items[k]))}, rates)
+        numbers = Vector{Float64}(undef, nblocks(items[k]))
+        fill!(i - 1, numbers)
+        result[k] = convert(Vector{sum_type(eltype(items[k]))}, numbers)
     end
     return like(parameters, result)
 end

@@ -54,7 +54,7 @@ function train_with(s, state, last)
     for step in s.steps + 1:last
         p, means, squares = state
         grads = step_gradients(p, step)
-        occursin("score=movement", s.options) && observe!(s, p, grads)
+        occursin(r"score=(movement|gate)", s.options) && observe!(s, p, grads)
         adam!(p, grads, means, squares; step = step, rate = 0.05, rates = learning_rates(s, p))
         needs_growth(s) && add_growth!(s, map(l -> growth_for(l, step), layouts(s))...)
         state = step!(s, p, means, squares)
@@ -66,7 +66,8 @@ end
     runs = ((density = 0.3, start = 4, stop = 16, every = 4, fresh_rate = 3, fresh_steps = 4),
             (density = 0.4, swap = 0.3, stop = 18, every = 3, fresh_rate = 3, fresh_steps = 4),
             (density = 0.4, swap = 0.2, stop = 18, scope = :model, growth = :random, seed = 5),
-            (density = 0.3, swap = 0.2, stop = 18, every = 2, score = :movement, growth = :random))
+            (density = 0.3, swap = 0.2, stop = 18, every = 2, score = :movement, growth = :random),
+            (score = :gate, l0 = 0.5, gate_rate = 0.5, every = 3, swap = 0.1, growth = :random))
     mktempdir() do folder
         path = joinpath(folder, "run.h5")
         for run in runs, killed in (1, 4, 9, 17)
@@ -84,6 +85,55 @@ end
             @test nblocks(wanted[1].a) < 40
         end
     end
+end
+
+@testset "gates" begin
+    p = sparse_model()
+    s = Sparsifier(p; score = :gate, seed = 11, gate_initial = -1, l0 = 0.5)
+    for step in 1:2
+        for (i, k) in enumerate((:a, :b))
+            loga = fill(-1.0, nblocks(p[k]))
+            g = gates(s, p)
+            @test g.bias === nothing && g[k] == concrete_gate(loga; seed = 10 + 2 * step + i)
+            @test gates(s, p; training = false)[k] == Tartan.Pointwise.concrete_gate_infer(loga)
+        end
+        p = step!(s, p)
+    end
+    opens = 1 / (1 + exp(1 - 2 / 3 * log(11)))
+    stored, all = sum(length(nonzeros(p[k])) for k in (:a, :b)), sum(prod(gridsize(p[k].layout)) * prod(blocksize(p[k].layout)) for k in (:a, :b))
+    @test s.penalty ≈ 0.5 * opens * stored / all
+
+    # The gradient of a weight without gates, or that of its gates.
+    w, dw = p.a, step_gradients(p, 1).a
+    one, other = Sparsifier(w; score = :gate, start = 100), Sparsifier(w; score = :gate, start = 100)
+    observe!(one, w, copy(dw))
+    observe!(other, w, gate_gradient!(zeros(nblocks(w)), w, dw))
+    foreach(x -> step!(x, w), (one, other))
+    @test gates(one, w) == gates(other, w)
+    @test gates(one, w; training = false) != gates(Sparsifier(w; score = :gate), w; training = false)
+end
+
+@testset "gates find the blocks that a task needs" begin
+    random = MersenneTwister(3)
+    grid = falses(8, 8)
+    for (i, j) in zip(randperm(random, 8)[1:6], randperm(random, 8)[1:6]); grid[i, j] = true; end
+    wanted = randn(random, 64, 64) .* kron(grid, ones(8, 8))
+    function found_by_gates()
+        w = fill_normal!(BlockSparseMatrix{Float64}(pattern(:dense, (64, 64), 8)); seed = 1)
+        mean, square = 0 * w, 0 * w
+        s = Sparsifier(w; score = :gate, l0 = 10, gate_rate = 0.05, start = 200, every = 50)
+        for step in 1:400
+            x = randn(random, 64, 32)
+            g = gates(s, w)
+            _, (dw, dg) = value_and_gradient((w, g) -> sum(abs2, spmm(w, x; gates = g) - wanted * x) / 64, w, g)
+            observe!(s, w, dg)
+            adam!((w,), (dw,), (mean,), (square,); step = step, rate = 0.02)
+            w, mean, square = step!(s, w, mean, square)
+        end
+        return w
+    end
+    w = found_by_gates()
+    @test block_norms(w) |> length == 6 && maximum(abs, Matrix(w) - wanted) < 0.1
 end
 
 # Beside the tests in the package that the build makes.
@@ -105,7 +155,7 @@ const TRAINING = joinpath(isdir(joinpath(@__DIR__, "data")) ? (@__DIR__) : joinp
             for step in from:finish
                 p, velocities = state
                 grads = [BlockSparseMatrix(Array(file["gradient $step $(i - 1)"]), p[i].layout) for i in 1:2]
-                occursin("score=movement", s.options) && observe!(s, p, grads)
+                occursin(r"score=(movement|gate)", s.options) && observe!(s, p, grads)
                 sgd!(p, grads; velocities = velocities, momentum = 0.9, step = step, rate = 0.1, rates = learning_rates(s, p))
                 needs_growth(s) && add_growth!(s, file["growth $step 0"], file["growth $step 1"])
                 state = step!(s, p, velocities)
@@ -163,7 +213,10 @@ end
     w = p.a
     refused("step 1 is to grow blocks of weight 0, expected add_growth! before it", () -> step!(Sparsifier(w; swap = 0.5), w))
     refused("expected observe! before it", () -> step!(Sparsifier(w; density = 0.5, score = :movement), w))
-    refused("score=rms, expected score=movement", () -> observe!(Sparsifier(w; density = 0.5), w, 2 * w))
+    refused("has no gates, expected the option score=gate", () -> gates(Sparsifier(w), w))
+    refused("has no gates, expected the option score=gate", () -> Sparsifier(w).penalty)
+    refused("expected $(nblocks(w)) (blocks)", () -> observe!(Sparsifier(w; score = :gate), w, ones(3)))
+    refused("score=rms, expected score=movement or score=gate", () -> observe!(Sparsifier(w; density = 0.5), w, 2 * w))
     refused("growth has 2 arrays, expected one for each of the 1 weights", () -> add_growth!(Sparsifier(w; swap = 0.5), ones(8, 5), ones(8, 5)))
     refused("growth has size (3, 3), expected (8, 5)", () -> add_growth!(Sparsifier(w; swap = 0.5), ones(3, 3)))
     refused("density=2", () -> Sparsifier(p; density = 2))

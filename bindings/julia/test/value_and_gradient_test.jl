@@ -28,6 +28,15 @@ x = randn(12, 3)
     check_gradient((w, v) -> sum(abs2, w * v), W, randn(12))
     check_gradient((a, b) -> sum(transpose(a) * b) + sum(a * 2) - sum(3b), x, randn(12, 2))
     check_gradient(v -> sum(v * transpose(v)), randn(4))
+    open = randn(nblocks(W))
+    check_gradient((w, x, g) -> sum(abs2, spmm(w, x; gates = g)), W, x, open)
+    check_gradient((w, x, g) -> sum(abs2, spmm(w', x; gates = g)), W, randn(8, 2), open)
+    check_gradient((w, v) -> sum(abs2, spmm(w, v; gates = open)), W, randn(12))
+    check_gradient(g -> sum(abs2, spmm(W, x; gates = g)), [0.0; open[2:end]])
+    check_gradient((w, x) -> sum(abs2, spmm(w, x)), W, x)
+    single = fill_normal!(BlockSparseMatrix{Float32}(W.layout); seed = 1)
+    grads = value_and_gradient((w, g) -> sum(spmm(w, ones(Float32, 12, 2); gates = g)), single, Float32.(open)).grads
+    @test eltype(grads[1]) == eltype(grads[2]) == Float32
     check_gradient((a, b) -> dot(a, b) + a' * b, randn(4), randn(4))
 end
 

@@ -5,7 +5,7 @@
 
 #include "call.h"
 
-/* Those that both passes share, in their order. */
+/* The arguments that both passes share, in their order. */
 typedef enum tartan_py_argument {
     LAYOUT,
     MASK,

@@ -98,8 +98,8 @@ static int view(const tartan_py_call *call, tartan_py_part *part) {
                                    &part->borrow);
 }
 
-/* A tensor that outlived a transform of torch.func has no memory: borrows the tensor that it wraps. One of forward mode does not
- * say that PyTorch records the use of that tensor: then the call is one for an operator. */
+/* A tensor that outlived a transform of torch.func has no memory: borrows the tensor that it wraps. A tensor of forward mode
+ * does not say that PyTorch records the use of the wrapped one; then the call belongs to an operator. */
 static int view_living(tartan_py_call *call, tartan_py_part *part) {
     PyObject *const wrapper = part->object, *const living = tartan_py_torch_living(wrapper);
     if (living == NULL) return -1;

@@ -13,7 +13,7 @@ typedef struct tartan_py_helpers {
     PyObject *dtypes;   /* dict: tartan_dtype to NumPy's dtype */
     PyObject *queue_of; /* (object): the Queue of device memory, or None */
     PyObject *look;     /* (object, name, dtype, queue, writes): what the glue can borrow from */
-    PyObject *export;   /* (object, stream): has the owner order its work before that of the stream */
+    PyObject *export;   /* (object, stream): has the owner order its work before the stream's */
     PyObject *fresh;    /* (like, shape, dtype, column_major, context): memory for a result */
     PyObject *given_as; /* (result, like): a result in device memory as an array of the operand's library */
     PyObject *make_context;   /* (device_type, device_id, stream, queue or None, whether to round to tf32) */
@@ -72,7 +72,7 @@ int tartan_py_torch_is_recording(void);
  * failure. Kernels of operators begin and end with a step of 1 and -1. */
 int tartan_py_torch_intercepts(void);
 void tartan_py_torch_kernel(int step);
-/* Whether a tensor has no memory because PyTorch traces or transforms it; then an exception says so. */
+/* Whether a tensor has no memory because PyTorch traces or transforms it; sets an exception that says so. */
 int tartan_py_torch_unseen(PyObject *tensor, const char *function, const char *name);
 /* Sets an exception and returns -1 if PyTorch would record this use of a tensor for a gradient (not asked if `asked`), or the
  * memory is not what the tensor shows. */
@@ -133,7 +133,7 @@ tartan_py_part *tartan_py_call_add(tartan_py_call *call, PyObject *object, const
 /* Uses a matrix until tartan_py_matrix_leave, and tells where it is. */
 int tartan_py_matrix_use(tartan_py_call *call, PyObject *object, const char *name, tartan_py_matrix *matrix);
 void tartan_py_matrix_leave(tartan_py_matrix *matrix);
-/* Chooses the context: the given one, or that of the first operand that lies on a device. */
+/* Chooses the context: the given one, or one for the first operand that lies on a device. */
 int tartan_py_call_choose(tartan_py_call *call, PyObject *context, const tartan_py_matrix *first,
                           const tartan_py_matrix *second);
 /* Notes which other libraries use a matrix or an operand, and borrows the operand; `dtype` is what numbers of Python

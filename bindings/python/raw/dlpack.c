@@ -3,7 +3,7 @@
 #include "dlpack.h"
 #include "support.h"
 
-/* Pinned memory is the CPU's, and managed memory that of its device. */
+/* Pinned memory is the CPU's, and managed memory its device's. */
 static int32_t device_of(int32_t type) {
     return type == DL_CUDA_HOST ? DL_CPU : type == DL_CUDA_MANAGED ? DL_CUDA : type;
 }

@@ -158,7 +158,7 @@ static PyObject *handle_freeze(PyObject *object, PyObject *ignored) {
     Py_RETURN_NONE;
 }
 
-/* hold(other): the object of `other` lives until that of this handle is freed. */
+/* hold(other): the object of `other` lives until this handle's object is freed. */
 static PyObject *handle_hold(PyObject *object, PyObject *other) {
     handle *self = (handle *)object;
     void *pointer = NULL;

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0
- * Leases: Python objects that describe memory as an array, be it that of a handle or borrowed from another object, and
- * keep it alive. Memory of the CPU is offered by the buffer protocol, all memory by DLPack. */
+ * Leases: Python objects that describe memory as an array and keep it alive, whether it belongs to a handle or is
+ * borrowed from another object. Memory of the CPU is offered by the buffer protocol, all memory by DLPack. */
 #include "dlpack.h"
 #include "support.h"
 

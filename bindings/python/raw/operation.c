@@ -139,7 +139,7 @@ static int32_t sum_dtype(int32_t dtype) {
     return dtype == TARTAN_F64 ? TARTAN_F64 : TARTAN_F32;
 }
 
-/* The dtype of numbers that have none of their own, for a rule of the schema; `t`: that of the operation, or 0. */
+/* The dtype of numbers that have none of their own, for a rule of the schema; `t`: the operation's dtype, or 0. */
 static int32_t dtype_for(char rule, int32_t t) {
     if (rule == 'I') return TARTAN_I64;
     if (rule == 'U') return TARTAN_U8;

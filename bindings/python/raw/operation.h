@@ -49,7 +49,7 @@ typedef struct tartan_py_schema {
     int32_t noptions;
     const char *count; /* the library's option that says how many arrays lists have; or NULL */
     bool gradients;    /* all outputs are optional and have a place each in the result */
-    bool recorded;  /* PyTorch records it */
+    bool recorded;     /* PyTorch records it */
 } tartan_py_schema;
 
 extern const tartan_py_schema tartan_py_schemas[];
@@ -92,8 +92,8 @@ typedef struct tartan_py_op_call {
     tartan_py_part *parts[TARTAN_PY_ARGUMENTS];
     void *pointers[TARTAN_PY_ARGUMENTS];
     tartan_py_list lists[TARTAN_PY_ARGUMENTS];
-    int32_t long_list; /* the first list; -1: there is none */
-    Py_ssize_t count;  /* of its items */
+    int32_t long_list;                       /* the first list; -1: there is none */
+    Py_ssize_t count;                        /* of its items */
     tartan_array views[TARTAN_PY_ARGUMENTS]; /* of arrays that lack dimensions */
     int missing;                             /* how many */
     int32_t widened;                         /* the first of them; -1: none yet */
@@ -103,7 +103,7 @@ typedef struct tartan_py_op_call {
     tartan_py_text_of text;
 } tartan_py_op_call;
 
-/* What has no dtype of its own: it takes that of the others. */
+/* Operands without a dtype of their own, which take the others'. */
 static inline bool tartan_py_is_weak(PyObject *object) {
     return !tartan_py_is_ndarray(Py_TYPE(object)) &&
            (PyLong_Check(object) || PyList_Check(object) || PyTuple_Check(object) || PyFloat_Check(object));
@@ -113,7 +113,7 @@ static inline bool tartan_py_is_weak(PyObject *object) {
 int tartan_py_op_point(tartan_py_op_call *self, int32_t i);
 /* The library's argument is a view of the image (operation_images.c). */
 int tartan_py_op_point_image(tartan_py_op_call *self, int32_t i);
-/* The shape in Python of an image that has `shape` in the library, and its dimensions in the order of memory, which is that of the
+/* The shape in Python of an image that has `shape` in the library, and its dimensions in the order of memory, which follows the
  * first image. Returns their number. */
 int tartan_py_op_image_shape(const tartan_py_op_call *self, int32_t i, const int64_t *shape, int64_t *out,
                              int *axes);

@@ -16,7 +16,7 @@ static bool is_single(PyObject *object) {
 }
 
 
-/* Takes the items; their number is that of the first list. */
+/* Takes the items, as many as the first list has. */
 static int open_list(tartan_py_op_call *self, int32_t i) {
     tartan_py_list *list = &self->lists[i];
     const tartan_py_argument *a = &self->of->arguments[i];
@@ -48,7 +48,7 @@ static int open_list(tartan_py_op_call *self, int32_t i) {
     return -1;
 }
 
-/* Refuses a matrix on another layout than that of the first list. */
+/* Refuses a matrix on another layout than the first list's. */
 static int check_layout(const tartan_py_op_call *self, int32_t i, Py_ssize_t place,
                         const tartan_matrix *matrix) {
     const tartan_py_list *first = &self->lists[self->long_list];

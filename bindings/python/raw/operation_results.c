@@ -129,7 +129,7 @@ static int make_matrix(tartan_py_op_call *self, const tartan_op_result *result, 
     return 0;
 }
 
-/* A gradient has the dtype of what it is the gradient of, unless it can only be that of sums. */
+/* A gradient has the dtype of its operand, unless it can only have the dtype of sums. */
 static int32_t dtype_of(const tartan_py_op_call *self, const tartan_op_result *result) {
     const tartan_py_argument *a = &self->of->arguments[result->argument];
     const int of = a->dtype == 'S' ? -1 : a->gradient_of;

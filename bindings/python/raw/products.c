@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0
- * The other products, as Python calls them (tartan._linalg documents them), and what the glue is told by Python. */
+ * The other products, as Python calls them (tartan._linalg documents them), and what Python tells the glue. */
 #include "call.h"
 
 #include <string.h>
@@ -65,7 +65,7 @@ static int add_factors(tartan_py_call *call, PyObject *object, char letter, fact
     return status;
 }
 
-/* dtype 0: that of the first array. */
+/* dtype 0: the first array's. */
 static int borrow_factors(tartan_py_call *call, factors *given, int32_t dtype) {
     for (int i = 0; i < given->count; i++) {
         if (dtype == 0 ? tartan_py_call_borrow(call, given->parts[i], TARTAN_F64, false)

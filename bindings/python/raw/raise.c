@@ -6,8 +6,8 @@
 #include <stdarg.h>
 #include <string.h>
 
-/* Raises what `maker` of tartan._errors makes of a status and a text. The text is the library's bytes: a
- * file name in it need not be UTF-8. */
+/* Raises the exception that `maker` of tartan._errors makes from a status and a text. The text is the
+ * library's bytes: a file name in it need not be UTF-8. */
 static void raise(const char *maker, tartan_status status, const char *text) {
     if (status == TARTAN_ERR_INTERRUPTED && PyErr_Occurred()) return; /* what a signal handler raised */
     PyObject *module = PyImport_ImportModule("tartan._errors");

@@ -114,7 +114,7 @@ static int from_numpy(PyObject *object, const char *function, const char *name, 
 /* Whether the fields of an array [2, 3] say what its capsule does. */
 static bool has_fields(PyObject *array, const array_struct *found, PyObject *dtype) {
     const array_fields *fields = (const array_fields *)array;
-    enum { FLAGS = 0x103 | WRITEABLE }; /* those of the order in memory, and of alignment */
+    enum { FLAGS = 0x103 | WRITEABLE }; /* of the order in memory, and of alignment */
     return ndarray->tp_basicsize >= (Py_ssize_t)sizeof *fields && fields->data == found->data &&
            fields->ndim == 2 && found->ndim == 2 && fields->dtype == dtype &&
            (fields->flags & FLAGS) == (found->flags & FLAGS) &&

@@ -21,8 +21,8 @@ from tartan._attention import attention, attention_bias_gradient, attention_grad
 from tartan._binsparse import read_binsparse, write_binsparse
 from tartan._block_mask import BlockMask
 from tartan._call import to_device
+from tartan._collection import Collection
 from tartan._context import Context, cpu_kernels, default_context, get_num_threads, info, set_num_threads
-from tartan._channel_linear import channel_linear, channel_linear_gradient
 from tartan._conv import BlockConv
 from tartan._device import DeviceArray
 from tartan._errors import (
@@ -45,8 +45,9 @@ from tartan._errors import (
     UnsupportedError,
     VersionError,
 )
+from tartan._file import File
 from tartan._h5ad import read_h5ad, write_h5ad
-from tartan._io import Collection, File, load, load_all, save
+from tartan._io import load, load_all, save
 from tartan._join import block_array, block_diag, hstack, kron, vstack
 from tartan._layout import Layout
 from tartan._layout_facts import Bandwidth, RowSpread
@@ -85,7 +86,6 @@ __all__ = [
     "InternalError", "Layout", "LayoutError", "NotFoundError", "OutOfMemoryError", "RowSpread", "ShapeError",
     "SizeOverflowError", "Sparsifier", "TartanError", "TransposedMatrix", "UnsupportedError", "VersionError", "attention",
     "attention_bias_gradient", "attention_gradient", "block_array", "block_diag",
-    "channel_linear", "channel_linear_gradient",
     "checksum", "cpu_kernels", "default_context", "explain", "from_flex_attention", "get_num_threads",
     "growth_score", "hstack", "info", "kron", "load", "load_all", "packed",
     "patterns", "read_binsparse", "read_h5ad", "reorder_blocks", "residual_unit", "reverse_cuthill_mckee", "save", "sddmm", "set_num_threads", "spmm", "to_device", "verify", "vstack", "window_gather",

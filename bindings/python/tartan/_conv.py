@@ -14,6 +14,7 @@ from tartan._context import ContextLike
 from tartan._conv_facts import ConvFacts, options_text
 from tartan._device import DeviceArray
 from tartan._errors import ArgumentError, ArgumentTypeError, HandleTypeError
+from tartan._images import Numbers, Sizes
 from tartan._layout import Layout
 from tartan._layout import handle_of as layout_handle
 from tartan._matrix import BlockMatrix
@@ -24,7 +25,7 @@ from tartan._operations import (
     conv_normalize,
     conv_normalize_gradient,
 )
-from tartan._windows import Numbers, Sizes, text_of
+from tartan._windows import text_of
 
 _run: Any = _raw.operation_of_images
 _torch: Any = None  # the module for PyTorch's gradients, once they are recorded

@@ -10,9 +10,9 @@ import numpy as np
 from tartan import _raw
 from tartan._arrays import Array, indices
 from tartan._closing import Closing
-from tartan._errors import ArgumentTypeError, ShapeError, UnsupportedError
+from tartan._errors import ArgumentError, ArgumentTypeError, HandleTypeError, ShapeError, UnsupportedError
+from tartan._images import Sizes, array_like, numbers_text, sizes_of
 from tartan._layout import Layout
-from tartan._windows import Sizes, numbers_text, sizes_of
 
 
 class ConvFacts(Closing):
@@ -133,3 +133,19 @@ def options_text(kernel: Any, stride: Any, dilation: Any, padding: Any, transpos
     else:
         text += f" padding={numbers_text(padding, 'padding')}"
     return text + " transposed=1" if transposed else text
+
+
+def image_facts(
+    x: Any, conv: Any, size: Optional[Sizes], last: bool
+) -> tuple[Any, int, bool, Optional[tuple[int, ...]]]:
+    """An image `x` for an operation that `conv` may be an operand of, its spatial dimensions, whether its channels are
+    last, and `size`, the lengths of the convolution's images."""
+    x = array_like(x, "x")
+    lengths = None if size is None else sizes_of(size)
+    if (conv is None) == bool(lengths):
+        raise ArgumentError("one of conv and size is given, expected both or none")
+    if conv is None:
+        return x, min(max(0, len(x.shape) - 2), 6), last, None  # the library refuses an array of more by its name
+    if not isinstance(conv, ConvFacts):
+        raise HandleTypeError(f"conv is of type {type(conv).__name__}, expected a BlockConv or None")
+    return x, conv.dims, conv.channels_last, lengths

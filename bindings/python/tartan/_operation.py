@@ -15,6 +15,7 @@ from tartan._layout import Layout
 from tartan._matrix import BlockMatrix
 
 operation: Any = _raw.operation
+operation_of_images: Any = _raw.operation_of_images
 own = BlockMatrix._own  # called by the extension module with the handle of a result in host memory
 
 

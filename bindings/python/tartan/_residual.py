@@ -11,9 +11,10 @@ from tartan import _raw
 from tartan._context import ContextLike
 from tartan._conv import BlockConv
 from tartan._errors import ArgumentError, ArgumentTypeError
+from tartan._images import Numbers, array_like
 from tartan._layout import Layout
 from tartan._operations import _RESIDUAL_FORWARD
-from tartan._windows import Numbers, array_like, text_of
+from tartan._windows import text_of
 
 _run: Any = _raw.operation_of_images
 

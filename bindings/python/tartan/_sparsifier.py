@@ -14,7 +14,8 @@ from tartan import _raw
 from tartan._arrays import Array, doubles, doubles_of, new_indices
 from tartan._call import Call
 from tartan._errors import ArgumentError, ArgumentTypeError, LayoutError, ShapeError, TartanError
-from tartan._io import File, _opened
+from tartan._file import File
+from tartan._io import _opened
 from tartan._layout import Layout
 from tartan._matrix import BlockMatrix
 from tartan._operations import gate_gradient
@@ -31,11 +32,12 @@ class Sparsifier:
     explained there. `initial`, the density at step `begin`, is that which each weight has now unless it is given, and weight i
     has the seed ``seed + i``. Besides:
 
-    * `score`: what a block is worth: the root mean square of its values, "rms"; its norm, "max", "l1" or "l2"; or "movement",
-      the sum of what `observe` saw in each step (Sanh et al. 2020)
+    * `score`: what a block is worth: the root mean square of its values, "rms"; its norm, "max", "l1" or "l2"; "movement",
+      the sum of what `observe` saw in each step (Sanh et al. 2020); or "gate", the logarithm of alpha of its gate (see `gates`)
     * `scope`: "layer" if each weight has the density, "model" if all have it together and their blocks compete
     * `growth`: "score" if blocks are grown where `add_growth` says (RigL), "random" if anywhere
     * `fresh_rate`, `fresh_steps`: a factor of the learning rate of new blocks in so many steps; see `rates`
+    * `l0`, `gate_rate`, `gate_initial`: for gates, the factor of the penalty, the learning rate, and log alpha of a new block
 
     All choices follow from these, the step and the numbers of the model. So a run that was stopped goes on with the same bits from
     a file that has the sparsifier and the model, in any language: ``tartan.save(path, {"sparsifier": sparsifier, "w": w, ...})``,
@@ -58,11 +60,12 @@ class Sparsifier:
         self, parameters: Any, *, density: Optional[float] = None, initial: Optional[float] = None, curve: str = "cubic",
         threshold: Optional[float] = None, score: str = "rms", scope: str = "layer", swap: float = 0.0, decay: str = "cosine",
         growth: str = "score", begin: int = 0, end: Optional[int] = None, every: int = 1, fresh_rate: float = 1.0,
-        fresh_steps: int = 0, seed: int = 0,
+        fresh_steps: int = 0, l0: float = 0.0, gate_rate: float = 0.01, gate_initial: float = 2.0, seed: int = 0,
     ) -> None:  # fmt: skip
         words = {"density": density, "initial": initial, "curve": curve, "threshold": threshold, "score": score, "scope": scope,
                  "swap": swap, "decay": decay, "growth": growth, "begin": begin, "end": end, "every": every,
-                 "fresh_rate": fresh_rate, "fresh_steps": fresh_steps, "seed": seed}  # fmt: skip
+                 "fresh_rate": fresh_rate, "fresh_steps": fresh_steps, "l0": l0, "gate_rate": gate_rate, "gate_initial": gate_initial,
+                 "seed": seed}  # fmt: skip
         given = {name: word for name, word in words.items() if word is not None}
         options = " ".join(f"{name}={word if isinstance(word, (str, int)) else repr(float(word))}" for name, word in given.items())
         self._handle = _raw.tartan_sparsifier_create(options)
@@ -108,28 +111,60 @@ class Sparsifier:
     def rates(self, parameters: Any) -> list[Optional[Array]]:
         """For the `rates` of the optimisers: a factor of the learning rate for each block of a weight, `fresh_rate` where it is new,
         and None for other parameters."""
+        return self._for_blocks(parameters, lambda i, out: _raw.tartan_sparsifier_get_rates(self._handle, i, out))
+
+    def gates(self, parameters: Any, *, training: bool = True) -> list[Optional[Array]]:
+        """The gates of the blocks of each weight, and None for other parameters, with ``score="gate"``: for `spmm`.
+
+        Each block has a hard-concrete gate whose log alpha learns with the model (Louizos, Welling, Kingma 2018). `training`: the gates of
+        the next step, drawn by `seed` and the step; else those of a model in use, without random numbers. In each step `observe` takes
+        their gradients, and `step` a step of Adam, with the rate `gate_rate`, on log alpha; a step without `observe` leaves it. If there
+        is neither a density nor a threshold, a step that is due removes the blocks whose gates are closed.
+
+        >>> import numpy as np, tartan
+        >>> w = tartan.BlockMatrix.zeros(tartan.Layout.pattern("dense", (64, 64), 8)).fill_normal(seed=1)
+        >>> x, y = np.random.default_rng(1).standard_normal((64, 256)), np.zeros((64, 256))
+        >>> y[:8] = x[8:16]  # what one block can do
+        >>> means, squares = w * 0, w * 0
+        >>> sparsifier = tartan.Sparsifier(w, score="gate", l0=1.0, gate_rate=0.05, begin=200, every=50)
+        >>> for step in range(1, 301):
+        ...     (g,) = sparsifier.gates(w)
+        ...     found = tartan.spmm_gradient(w, x, (tartan.spmm(w, x, gates=g) - y) / y.size, gates=g, wrt=("a", "gates"))
+        ...     sparsifier.observe(w, found.gates)
+        ...     tartan.adam([w], [found.a], [means], [squares], step=step, rate=0.01)
+        ...     w, means, squares = sparsifier.step(w, means, squares)
+        >>> w.layout.coordinates()
+        (array([0]), array([0]), array([1]))
+        """
+        drawn = int(training)
+        return self._for_blocks(parameters, lambda i, out: _raw.tartan_sparsifier_get_gates(self._handle, i, drawn, out))
+
+    @property
+    def penalty(self) -> float:
+        """What gates add to the loss: `l0` times the density that is expected of all weights. `step` knows its gradient."""
+        return _raw.tartan_sparsifier_get_penalty(self._handle)
+
+    def _for_blocks(self, parameters: Any, fill: Any) -> list[Optional[Array]]:
+        """A number for each block of a weight, and None for other parameters."""
         items = _items(parameters)
-        result: list[Optional[Array]] = []
-        places = dict(self._places(items))
-        for k, x in enumerate(items):
-            if k not in places:
-                result.append(None)
-                continue
-            rates = np.empty(x.blocks)
-            _raw.tartan_sparsifier_get_rates(self._handle, places[k], rates)
-            result.append(rates if x.dtype == np.float64 else rates.astype(np.float32))
+        result: list[Optional[Array]] = [None] * len(items)
+        for k, i in self._places(items):
+            numbers = np.empty(items[k].blocks)
+            fill(i, numbers)
+            result[k] = numbers if items[k].dtype == np.float64 else numbers.astype(np.float32)
         return result
 
     # ---- What blocks and places are worth ----
 
     def observe(self, parameters: Any, gradients: Any) -> None:
-        """Adds what movement pruning sees in a step, before the optimiser changes the weights: the negative of
-        `gate_gradient`, so blocks that move away from 0 are worth more. For ``score="movement"``."""
+        """Adds what a step shows about blocks, before the optimiser changes the weights: the negative of `gate_gradient`. For
+        ``score="movement"``, where blocks that move away from 0 are worth more, and ``score="gate"``, where gates learn by it.
+        Of a weight, `gradients` has its gradient, without gates, or that of its gates: a number for each block."""
         items, grads = _items(parameters), _items_as(parameters, gradients, "gradients")
         for k, i in self._places(items):
             with _about(_name("gradients", parameters, k)):
-                scores = -np.asarray(gate_gradient(items[k], grads[k]), np.float64)
-                _raw.tartan_sparsifier_add_scores(self._handle, i, scores)
+                found = gate_gradient(items[k], grads[k]) if isinstance(grads[k], BlockMatrix) else grads[k]
+                _raw.tartan_sparsifier_add_scores(self._handle, i, -doubles(found, "the gradient of gates"))
 
     def add_growth(self, *growth: Any) -> None:
         """Adds to what the places of each weight are worth in the next step: for each weight an array [grid rows, grid cols]

@@ -8,9 +8,9 @@ from typing import Any
 import torch
 
 from tartan import _raw
-from tartan._channel_linear import channel_linear_gradient
 from tartan._errors import ArgumentError, ArgumentTypeError, UnsupportedError
 from tartan._matrix import BlockMatrix
+from tartan._operations import channel_linear_gradient
 from tartan._torch import are_transforms_active, in_autocast, is_meta
 from tartan._windows import window_gather, window_scatter
 

@@ -4,23 +4,19 @@
 from __future__ import annotations
 
 import re
-from operator import index
-from typing import Any, Optional, Union
+from typing import Any, Optional
 
 import numpy as np
 
 from tartan import _raw
-from tartan._arrays import array_of
 from tartan._context import ContextLike
 from tartan._device import DeviceArray
 from tartan._errors import ArgumentError, ArgumentTypeError, SizeOverflowError
+from tartan._images import Numbers, Sizes, array_like, numbers_text, sizes_of
 from tartan._layout import Layout
 from tartan._operations import _WINDOW_GATHER, _WINDOW_SCATTER
 
 _run: Any = _raw.operation_of_images
-
-Numbers = Union[int, str, "tuple[int, ...]", "list[int]"]
-Sizes = Union[int, "tuple[int, ...]", "list[int]"]
 
 
 def windows_for_conv(
@@ -120,32 +116,9 @@ def window_scatter(
 # ---- Shared with convolutions ----
 
 
-def numbers_text(value: Any, name: str) -> str:
-    """3, (3, 3) or "3x3" as the library takes it."""
-    if isinstance(value, str):
-        return value
-    try:
-        return "x".join(str(index(v)) for v in value) if isinstance(value, (tuple, list)) else str(index(value))
-    except TypeError:
-        raise ArgumentTypeError(f"{name} is {value!r}, expected a whole number, or one for each dimension") from None
-
-
-def sizes_of(size: Sizes, name: str = "size") -> tuple[int, ...]:
-    """Spatial lengths: 5 is (5,)."""
-    try:
-        return (index(size),) if hasattr(size, "__index__") else tuple(index(n) for n in size)
-    except TypeError:
-        raise ArgumentTypeError(f"{name} is {size!r}, expected whole numbers, one for each dimension") from None
-
-
 def text_of(windows: Any) -> str:
     """Windows as a text: given as one, or by their size."""
     return windows if isinstance(windows, str) and "=" in windows else f"size={numbers_text(windows, 'windows')}"
-
-
-def array_like(x: Any, name: str) -> Any:
-    """`x`, or an array of it if it is a list."""
-    return x if hasattr(x, "shape") else array_of(x, name, _raw.TARTAN_F64)
 
 
 def _copy_of(x: Any) -> Any:

@@ -90,7 +90,8 @@ def test_the_function_takes_what_the_operation_does(op):
     found = inspect.signature(op.function).parameters
     names = [op.names[x["name"]] for x in (*op.arguments, *op.options)]
     flags = ["wrt"] if op.is_tuple else [f"return_{op.names[a['name']]}" for a in op.optional]
-    assert sorted(found) == sorted([*names, *flags, "context"])
+    images = ["channels_last"] if any(a["kind"] == "conv" and a["optional"] for a in op.arguments) else []
+    assert sorted(found) == sorted([*names, *flags, *images, "context"])
     required = [op.names[a["name"]] for a in op.inputs if not a["optional"]]
     assert [n for n, p in found.items() if p.kind is p.POSITIONAL_OR_KEYWORD] == required
     assert op.function.__doc__ and all(f"`{name}`" in op.function.__doc__ for name in names)

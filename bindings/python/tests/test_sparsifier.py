@@ -91,13 +91,18 @@ RUNS = [
     {"density": 0.4, "swap": 0.3, "end": 18, "every": 3, "fresh_rate": 3, "fresh_steps": 4},
     {"density": 0.4, "swap": 0.2, "end": 18, "scope": "model", "growth": "random", "seed": 5},
     {"density": 0.3, "swap": 0.2, "end": 18, "every": 2, "score": "movement", "growth": "random"},
+    {"score": "gate", "l0": 0.5, "gate_rate": 0.5, "every": 3, "swap": 0.1, "growth": "random"},
 ]
+
+
+def observes(sparsifier):
+    return any(f"score={score}" in sparsifier.options for score in ("movement", "gate"))
 
 
 def train(sparsifier, parameters, means, squares, last):
     for step in range(sparsifier.steps + 1, last + 1):
         found = gradients(parameters, step)
-        if "score=movement" in sparsifier.options:
+        if observes(sparsifier):
             sparsifier.observe(parameters, found)
         rates = sparsifier.rates(parameters)
         tartan.adam(parameters, found, means, squares, step=step, rate=0.02, rates=rates)
@@ -203,13 +208,80 @@ def test_any_language_reads_the_file(tmp_path):
         assert Sparsifier.load(file, "s").steps == 2
 
 
+# ---- Gates ----
+
+
+def test_gates_are_those_of_the_operations():
+    parameters = model("float32")
+    sparsifier = Sparsifier(parameters, score="gate", seed=11, gate_initial=-1.0, l0=0.5)
+    for step in range(1, 3):
+        for i, k in enumerate((0, 2)):
+            loga = np.full(parameters[k].blocks, -1.0)
+            gates, none, _ = (sparsifier.gates(parameters)[j] for j in (k, 1, k))
+            assert none is None and gates.dtype == np.float32
+            assert np.array_equal(gates, tartan.concrete_gate(loga, seed=11 + 2 * step + i).astype(np.float32))
+            settled = sparsifier.gates(parameters, training=False)[k]
+            assert np.array_equal(settled, tartan.concrete_gate_infer(loga).astype(np.float32))
+        parameters = sparsifier.step(parameters)
+    opens = 1 / (1 + np.exp(1.0 - 2 / 3 * np.log(11)))
+    grids = [np.prod(x.layout.grid) * np.prod(x.layout.block_shape) for x in (parameters[0], parameters[2])]
+    assert sparsifier.penalty == pytest.approx(0.5 * opens * (parameters[0].values.size + parameters[2].values.size) / sum(grids))
+
+
+def test_gradients_of_weights_and_of_gates_are_seen_alike():
+    w = model()[0]
+    one, other = (Sparsifier(w, score="gate", begin=100) for _ in range(2))
+    (dw,) = gradients([w], 1)
+    one.observe(w, dw)
+    other.observe(w, tartan.gate_gradient(w, dw))
+    for sparsifier in (one, other):
+        sparsifier.step(w)
+    assert np.array_equal(one.gates(w)[0], other.gates(w)[0])
+    assert not np.array_equal(one.gates(w, training=False)[0], Sparsifier(w, score="gate").gates(w, training=False)[0])
+
+
+def test_gates_find_the_blocks_that_a_task_needs():
+    random = np.random.default_rng(3)
+    grid = np.zeros((8, 8), bool)
+    grid[random.permutation(8)[:6], random.permutation(8)[:6]] = True  # 6 of 64 blocks are needed
+    wanted = random.standard_normal((64, 64)) * np.kron(grid, np.ones((8, 8)))
+    w = BlockMatrix.zeros(Layout.pattern("dense", (64, 64), 8)).fill_normal(seed=1)
+    means, squares = w * 0, w * 0
+    sparsifier = Sparsifier(w, score="gate", l0=10.0, gate_rate=0.05, begin=200, every=50)
+    for step in range(1, 401):
+        x = random.standard_normal((64, 32))
+        (g,) = sparsifier.gates(w)
+        error = (tartan.spmm(w, x, gates=g) - wanted @ x) / 32
+        found = tartan.spmm_gradient(w, x, error, gates=g, wrt=("a", "gates"))
+        sparsifier.observe(w, found.gates)
+        tartan.adam([w], [found.a], [means], [squares], step=step, rate=0.02)
+        w, means, squares = sparsifier.step(w, means, squares)
+    assert np.array_equal(w.layout.mask(), grid)
+    assert np.all(sparsifier.gates(w, training=False)[0] == 1)
+    assert np.abs(w.toarray() - wanted).max() < 0.1
+
+
+def test_gates_are_refused():
+    w = model()[0]
+    with pytest.raises(tartan.ArgumentError, match="has no gates, expected the option score=gate"):
+        Sparsifier(w).gates(w)
+    with pytest.raises(tartan.ArgumentError, match="has no gates, expected the option score=gate"):
+        Sparsifier(w).penalty  # noqa: B018
+    sparsifier = Sparsifier({"w": w}, score="gate")
+    with pytest.raises(tartan.ShapeError, match=r"gradients\['w'\]: gradients has 3 entries, expected 40"):
+        sparsifier.observe({"w": w}, {"w": np.ones(3)})
+    with pytest.raises(tartan.ArgumentError, match=r"gradients\['w'\]: gradients\[0\] is .*inf, expected finite numbers"):
+        sparsifier.observe({"w": w}, {"w": np.full(40, np.inf)})
+
+
 # ---- Refusals ----
 
 
 @pytest.mark.parametrize(
     "options, error, text",
     [
-        ({"score": "l3"}, tartan.ArgumentError, "score is l3, expected rms, max, l1, l2 or movement"),
+        ({"score": "l3"}, tartan.ArgumentError, "score is l3, expected rms, max, l1, l2, movement or gate"),
+        ({"l0": -1}, tartan.ArgumentError, "l0 is -1, expected a number of 0 or more"),
         ({"scope": "all"}, tartan.ArgumentError, "scope is all, expected layer or model"),
         ({"growth": "gradient"}, tartan.ArgumentError, "growth is gradient, expected score or random"),
         ({"density": 2}, tartan.ArgumentError, "density is 2, expected a number from 0 to 1"),
@@ -267,7 +339,7 @@ def test_forgotten_calls_are_named():
         Sparsifier(w, swap=0.5).add_growth(np.ones((3, 3)))
     with pytest.raises(tartan.ArgumentError, match="option growth=random, expected growth=score"):
         Sparsifier(w, swap=0.5, growth="random").add_growth(np.ones((4, 4)))
-    with pytest.raises(tartan.ArgumentError, match="option score=rms, expected score=movement"):
+    with pytest.raises(tartan.ArgumentError, match="option score=rms, expected score=movement or score=gate"):
         Sparsifier(w, density=0.5).observe(w, w * 2)
     with pytest.raises(tartan.LayoutError, match="gradients"):
         Sparsifier(w, density=0.5, score="movement").observe(w, w.project(w.layout.keep_largest(w.block_norms(), 3)))
@@ -301,7 +373,7 @@ def test_the_shared_case_has_the_bits_of_the_other_languages(tmp_path):
             for step in range(int(first), int(last) + 1):
                 p, velocities = state
                 grads = [BlockMatrix.from_dense(file.array(f"gradient {step} {i}"), layout=p[i].layout) for i in range(2)]
-                if "score=movement" in sparsifier.options:
+                if observes(sparsifier):
                     sparsifier.observe(p, grads)
                 tartan.sgd(p, grads, velocities=velocities, momentum=0.9, step=step, rate=0.1, rates=sparsifier.rates(p))
                 if sparsifier.needs_growth:

@@ -21,6 +21,9 @@ def test_training(tmp_path):
     assert done.returncode == 0, done.stdout + done.stderr
     rows = [json.loads(line) for line in (tmp_path / "gpu_train.jsonl").read_text().splitlines()]
     assert [x["row"] for x in rows] == [
-        "linear layer", "last layer and loss", "dense, graphs", "by hand", "patched", "patched, compiled", "loss in one, compiled",
+        "linear layer", "change of layouts", "last layer and loss", "dense, graphs", "by hand", "patched", "patched, compiled",
+        "loss in one, compiled",
     ]  # fmt: skip
+    change = rows.pop(1)
+    assert change["verdict"] == "" and change["step_ms"] > 0 and 0 <= change["share"] < 1
     assert all(x["verdict"] == "" and x["ms"] > 0 and x["dense_ms"] > 0 for x in rows)

@@ -3,16 +3,18 @@
 # parameters and of what moves with them are R's.
 
 block_sparsifier <- function(parameters, density = NULL, initial = NULL, curve = c("cubic", "linear", "cosine", "constant"),
-                             threshold = NULL, score = c("rms", "max", "l1", "l2", "movement"), scope = c("layer", "model"),
-                             swap = 0, decay = c("cosine", "linear", "cubic", "constant"), growth = c("score", "random"),
-                             begin = 0, end = NULL, every = 1, fresh_rate = 1, fresh_steps = 0, seed = 0) {
+                             threshold = NULL, score = c("rms", "max", "l1", "l2", "movement", "gate"),
+                             scope = c("layer", "model"), swap = 0, decay = c("cosine", "linear", "cubic", "constant"),
+                             growth = c("score", "random"), begin = 0, end = NULL, every = 1, fresh_rate = 1, fresh_steps = 0,
+                             l0 = 0, gate_rate = 0.01, gate_initial = 2, seed = 0) {
   curve <- if (missing(curve)) "cubic" else .choose(curve, .ways, "curve")
   decay <- if (missing(decay)) "cosine" else .choose(decay, .ways, "decay")
   word <- function(value, choices, name) paste0(name, "=", .choose(value, choices, name))
   options <- paste(c(.schedule(density, initial, curve, threshold, swap, decay, begin, end, every, seed),
-                     word(score, c("rms", "max", "l1", "l2", "movement"), "score"), word(scope, c("layer", "model"), "scope"),
+                     word(score, c("rms", "max", "l1", "l2", "movement", "gate"), "score"), word(scope, c("layer", "model"), "scope"),
                      word(growth, c("score", "random"), "growth"), .number_option(fresh_rate, "fresh_rate"),
-                     .whole_option(fresh_steps, "fresh_steps")), collapse = " ")
+                     .whole_option(fresh_steps, "fresh_steps"), .number_option(l0, "l0"), .number_option(gate_rate, "gate_rate"),
+                     .number_option(gate_initial, "gate_initial")), collapse = " ")
   weights <- Filter(.is_matrix, .as_items(parameters))
   if (!length(weights)) .fail("argument", "parameters is %s, expected a block matrix, or a list with one or more", .shown(parameters))
   sparsifier <- methods::new("BlockSparsifier", handle = tartan_sparsifier_create(options))
@@ -153,7 +155,7 @@ sparsifier_observe <- function(sparsifier, parameters, gradients) {
   for (i in seq_along(places)) {
     k <- places[i]
     .naming(.item_name("gradients", parameters, k), {
-      found <- gate_gradient(items[[k]], gradients[[k]])$gates
+      found <- if (.is_matrix(gradients[[k]])) gate_gradient(items[[k]], gradients[[k]])$gates else gradients[[k]]
       if (inherits(found, "DeviceArray")) found <- to_host(found)
       tartan_sparsifier_add_scores(sparsifier, i - 1, -as.vector(found))
     })
@@ -174,14 +176,24 @@ sparsifier_add_growth <- function(sparsifier, ...) {
   invisible(sparsifier)
 }
 
-sparsifier_rates <- function(sparsifier, parameters) {
+# A number for each block of a weight, and NULL for other parameters.
+.for_blocks <- function(sparsifier, parameters, numbers_of) {
   items <- .as_items(parameters)
   places <- .weight_places(sparsifier, items)
-  rates <- vector("list", length(items))
-  for (i in seq_along(places)) {
-    rates[[places[i]]] <- tartan_sparsifier_get_rates(sparsifier, i - 1, block_count(items[[places[i]]]))
-  }
-  stats::setNames(rates, names(items))
+  found <- vector("list", length(items))
+  for (i in seq_along(places)) found[[places[i]]] <- numbers_of(i - 1, block_count(items[[places[i]]]))
+  stats::setNames(found, names(items))
+}
+sparsifier_rates <- function(sparsifier, parameters) {
+  .for_blocks(sparsifier, parameters, function(i, blocks) tartan_sparsifier_get_rates(sparsifier, i, blocks))
+}
+sparsifier_gates <- function(sparsifier, parameters, training = TRUE) {
+  training <- as.integer(.flag(training, "training"))
+  .for_blocks(sparsifier, parameters, function(i, blocks) tartan_sparsifier_get_gates(sparsifier, i, training, blocks))
+}
+sparsifier_penalty <- function(sparsifier) {
+  .expect(sparsifier, "BlockSparsifier", "sparsifier")
+  tartan_sparsifier_get_penalty(sparsifier)
 }
 
 # ---- Keeping ----

@@ -19,7 +19,7 @@ void tartan_r_take_dense(SEXP x, const char *name, tartan_r_dense *out);
 void tartan_r_take_indices(SEXP x, const char *name, tartan_r_dense *out);
 SEXP tartan_r_integers(SEXP x, const char *name); /* integers, of numbers that are whole */
 
-/* Rounds numbers in R's memory to `dtype`, that of their matrix; nothing is converted on a device. */
+/* Rounds numbers in R's memory to `dtype`, their matrix's; nothing is converted on a device. */
 void tartan_r_convert(tartan_r_dense *x, int32_t dtype);
 
 /* A new result of these dimensions in a place: zeros on a device, uninitialised in R's memory. */

@@ -256,7 +256,7 @@ static SEXP make_block_mask(SEXP x) {
     return handle;
 }
 
-/* Whether a handle is of what the R object holds now. */
+/* Whether a handle stands for what the R object holds now. */
 static int is_of(SEXP handle, SEXP x) {
     SEXP held = tartan_r_held(handle);
     return CAR(held) == slot(x, "index") && CDR(held) == slot(x, "bits");

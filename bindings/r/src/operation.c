@@ -108,7 +108,7 @@ static void add_option(const call *c, tartan_r_words *w, int k, SEXP x) {
 
 /* ---- Inputs ---- */
 
-/* T: that of the first operand which cannot have another, else f64. */
+/* T: the dtype of the first operand that cannot have another one, else f64. */
 static int32_t dtype_of(const call *c) {
     static const char *const rules[] = {"TP", "OL"};
     for (int r = 0; r < 2; r++)

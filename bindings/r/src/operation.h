@@ -10,7 +10,7 @@
  *   inputs    a list of its inputs, NULL where one is left out
  *   options   a list of the values of its options
  *   returns   for each optional result that is not a gradient, whether it is wanted
- * Dimensions are those of the library in reverse order: the memory is the same. Operands are used where they are; those of another
+ * Dimensions are the library's in reverse order: the memory is the same. Operands are used where they are; operands of another
  * dtype in R's memory are converted, and inputs are never written: what an operation updates is copied first. A result that has the
  * shape of an input has its names. */
 SEXP tartan_r_run(SEXP op, SEXP inputs, SEXP options, SEXP returns);

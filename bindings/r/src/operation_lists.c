@@ -38,7 +38,7 @@ SEXP tartan_r_make_lists(SEXP values, SEXP kinds) {
     return deciding;
 }
 
-/* Dimensions in the order of C, those of R in reverse. Beside a matrix an array of three is block rows x block columns x blocks, as
+/* Dimensions in the order of C, the reverse of R's. Beside a matrix an array of three is block rows x block columns x blocks, as
  * block_values gives them. */
 static void look_at(tartan_r_list *list, R_xlen_t i, int beside_matrix) {
     const tartan_r_dense *x = &list->dense[i];
@@ -82,7 +82,7 @@ static void take_array(tartan_r_list *list, R_xlen_t i, int32_t dtype, int copie
     look_at(list, i, beside_matrix);
 }
 
-/* T of a place: that of what has a dtype of its own, else f64. */
+/* T of a place: the dtype of the item that has one of its own, else f64. */
 static int32_t dtype_of(const tartan_r_list *first, R_xlen_t i) {
     SEXP x = VECTOR_ELT(first->items, i);
     return is_matrix(x) || tartan_r_class_of(x) == TARTAN_R_DEVICE_ARRAY ? tartan_r_dtype_of(x, first->name)

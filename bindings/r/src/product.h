@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0
- * Products: block-sparse times dense in one call, and those of dense matrices. */
+ * Products: block-sparse times dense in one call, and products of dense matrices. */
 #ifndef TARTAN_R_PRODUCT_H
 #define TARTAN_R_PRODUCT_H
 

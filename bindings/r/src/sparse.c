@@ -289,8 +289,8 @@ static pattern pattern_of(SEXP factor, int n) {
                      length_of(factor, "i")};
 }
 
-/* The entries of a symmetric matrix in the factor's order, by the list of the factor in which each must be found: it is that of the
- * smaller of row and column. */
+/* The entries of a symmetric matrix in the factor's order, by the list of the factor in which each must be found, which belongs to
+ * the smaller of row and column. */
 static columns entries_by_list(SEXP matrix, const int *place, const int *list, int lists) {
     const int n = (int)length_of(matrix, "p") - 1;
     const int *p = ints_of(matrix, "p", -1), *i = ints_of(matrix, "i", p[n]);

@@ -31,12 +31,14 @@ typedef struct tartan_sparsifier tartan_sparsifier;
  * tartan_layout_evolve (density, initial, curve, threshold, swap, decay, begin, every, end, seed), but for two: `initial` is the density of
  * each weight when it was added unless it is given, and weight i has the seed `seed` + i. Besides:
  *     score=rms          what a block is worth: the root mean square of its values; max, l1 or l2: this norm; movement: what
- *                        tartan_sparsifier_add_scores has summed up
+ *                        tartan_sparsifier_add_scores has summed up; gate: the logarithm of alpha of its gate (see "Gates")
  *     scope=layer        the density is that of each weight. scope=model: of all weights together, whose blocks compete; then blocks
  *                        are grown by `swap` alone, in each weight as many as it lost by that
  *     growth=score       blocks are grown where tartan_sparsifier_add_growth says; growth=random: anywhere
  *     fresh_rate=1 fresh_steps=0   a factor of the learning rate of blocks in so many steps after they were grown (see
  *                        tartan_sparsifier_get_rates)
+ *     l0=0 gate_rate=0.01 gate_initial=2   with score=gate: the factor of the penalty, the learning rate of the logarithms of alpha,
+ *                        and what they are at first
  * The caller frees *out. Errors: ARGUMENT (options). */
 TARTAN_API tartan_status tartan_sparsifier_create(const char *options, tartan_sparsifier **out);
 
@@ -67,11 +69,32 @@ TARTAN_API tartan_status tartan_sparsifier_get_layout(const tartan_sparsifier *s
 TARTAN_API tartan_status tartan_sparsifier_get_rates(const tartan_sparsifier *sparsifier, int64_t weight,
                                                      double *out_rates, int64_t nout_rates);
 
+/* ---- Gates: score=gate ---- */
+
+/* Each block has a hard-concrete gate whose logarithm of alpha learns with the model (Louizos, Welling, Kingma, "Learning Sparse Neural
+ * Networks through L0 Regularization", 2018). In each step the weight's product takes the gates of this step (tartan_spmm), and
+ * tartan_sparsifier_add_scores their gradient. tartan_sparsifier_step then takes a step of tartan_adam, with its defaults and the rate gate_rate,
+ * on the logarithms of alpha; a step without scores leaves them as they are, so a step that is skipped is skipped here, too. Where the schedule
+ * has neither a density nor a threshold, a step that is due removes the blocks whose gates are 0 without random numbers; blocks are
+ * grown by `swap` alone. A threshold is one of the logarithm of alpha, and a density keeps the blocks of the largest ones.
+ *
+ * out_gates [blocks]. training=1: the gates of the next step, those of tartan_concrete_gate with its defaults, for weight i of n in step t
+ * with the seed `seed` + t n + i; training=0: those of tartan_concrete_gate_infer, for a model in use. Errors: ARGUMENT (another score). */
+TARTAN_API tartan_status tartan_sparsifier_get_gates(const tartan_sparsifier *sparsifier, int64_t weight,
+                                                     int32_t training, double *out_gates, int64_t nout_gates);
+
+/* The penalty, to be added to the loss that is shown: l0 times the density that is expected of all weights together, the sum of the
+ * probabilities that gates are not 0, weighted with the size of blocks. Its gradient is part of each step on the logarithms of alpha.
+ * Errors: ARGUMENT (another score). */
+TARTAN_API tartan_status tartan_sparsifier_get_penalty(const tartan_sparsifier *sparsifier,
+                                                       double *out_value);
+
 /* ---- What blocks and places are worth ---- */
 
-/* Adds to what the blocks of a weight are worth, scores [blocks], with score=movement: in each step the negative of
- * tartan_gate_gradient, so blocks that move away from 0 stay (Sanh et al., "Movement pruning", 2020). The sums move with the blocks, new ones
- * begin with 0. Errors: ARGUMENT (another score; NaN). */
+/* Adds to what the blocks of a weight are worth, scores [blocks]: in each step the negative of tartan_gate_gradient. With score=movement
+ * blocks that move away from 0 stay (Sanh et al., "Movement pruning", 2020); the sums move with the blocks, new ones begin with 0.
+ * With score=gate it is the negative gradient of the loss with respect to the gates of this step.
+ * Errors: ARGUMENT (another score; NaN, with score=gate infinity). */
 TARTAN_API tartan_status tartan_sparsifier_add_scores(tartan_sparsifier *sparsifier, int64_t weight,
                                                       const double *scores, int64_t nscores);
 

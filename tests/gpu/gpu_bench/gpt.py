@@ -1,12 +1,12 @@
 # SPDX-License-Identifier: Apache-2.0
 """The language model whose training is measured, dense, by hand with `spmm`, from `patch_model`, and that with the last layer and its
-loss in one; one linear layer; and a last layer alone."""
+loss in one; one linear layer; layers whose layouts change; and a last layer alone."""
 
 import dataclasses
 
 import torch
 from tartan import Layout, spmm
-from tartan.torch import BlockSparseLinear, linear_cross_entropy, patch_model
+from tartan.torch import BlockSparseLinear, Sparsifier, linear_cross_entropy, patch_model
 
 F = torch.nn.functional
 
@@ -22,10 +22,12 @@ class Scale:
     density: float = 0.1
     blocks: tuple = (64, 32)
     linear: int = 4096  # sides of the single layer, and rows of its input
+    changing: int = 16  # such layers, one after another, whose layouts change
     classes: tuple = (8192, 4096, 131072)  # lines, features and classes of the last layer alone
 
 
-TINY = Scale(width=64, layers=2, tokens=32, batch=2, vocabulary=96, head=16, density=0.25, blocks=(16, 8), linear=128, classes=(64, 32, 96))
+TINY = Scale(width=64, layers=2, tokens=32, batch=2, vocabulary=96, head=16, density=0.25, blocks=(16, 8), linear=128, changing=2,
+             classes=(64, 32, 96))
 PATTERN = r"blocks\.\d+\.(qkv|proj|up|down)"
 
 
@@ -168,3 +170,24 @@ def linear_layers(scale, device, block):
     def step(layer, parameter):
         return lambda: torch.autograd.grad(layer(x), (x, parameter), grad)
     return step(dense, dense.weight), step(ours, ours.values), lambda: (ours(x), masked(x))
+
+
+def changing_layers(scale, device, block):
+    """Layers one after another: a step of their training, and the change of all their layouts with what Adam knows, as calls; and a call
+    that returns the number of blocks."""
+    n = scale.linear
+    torch.manual_seed(4)
+    with torch.device(device):
+        layers = [BlockSparseLinear(n, n, bias=False, density=scale.density, block=block) for _ in range(scale.changing)]
+        x, grad = (torch.randn(n, n, dtype=torch.bfloat16) for _ in range(2))
+    model = torch.nn.Sequential(*layers)
+    optimizer = torch.optim.AdamW(model.parameters(), 1e-4, **({"fused": True} if device == "cuda" else {}))
+    sparsifier = Sparsifier(model, optimizer, swap=0.1, decay="constant", growth="random", every=1, end=10**6)
+
+    def step():
+        optimizer.zero_grad(set_to_none=True)
+        with torch.autocast(device, torch.bfloat16):
+            y = model(x)
+        y.backward(grad)
+        optimizer.step()
+    return step, sparsifier.step, lambda: sum(layer.layout.blocks for layer in layers)

@@ -14,7 +14,7 @@ import torch
 from tartan import Layout, growth_score
 from tartan._errors import ArgumentError, ArgumentTypeError
 from tartan.torch._conv import BlockSparseConv2d
-from tartan.torch._stored import Stored, rearranged, sources_of
+from tartan.torch._stored import Stored, sources_of
 
 _dense_filter_gradient: Any = torch.nn.grad.conv2d_weight  # type: ignore[attr-defined, unused-ignore]
 
@@ -136,7 +136,9 @@ class Sparsifier:
         return result
 
     def _change(self) -> list[StructureChange]:
-        worth = {name: layer._block_norms() / math.sqrt(layer.values[0].numel() if len(layer.values) else 1)
+        # All are asked for before the first is waited for.
+        norms = {name: layer._norms_of_values() for name, layer in self.layers.items()}
+        worth = {name: layer._block_norms(norms[name]) / math.sqrt(layer.values[0].numel() if len(layer.values) else 1)
                  for name, layer in self.layers.items()}  # fmt: skip
         kept = self._kept_of_all(worth) if self.scope == "model" else None
         swaps: dict[str, Any] = {"swap": self.swap, "decay": self.decay}
@@ -223,24 +225,22 @@ class Sparsifier:
 
     def _put(self, i: int, layer: Stored, layout: Layout) -> int:
         """Give a layer another layout, and values and state their places. Return how many blocks are new."""
-        values, old, stored = layer.values, layer.layout, layer._cell.stored
+        values, old = layer.values, layer.layout
         entries = self._entries(values)
         mean, deviation = (float(x) for x in (values.float().mean(), values.float().std())) if self.fill != "zero" else (0.0, 0.0)
-        layer.set_layout(layout)
-        sources = sources_of(stored, layer._cell.stored)
+        move = layer._move_to(layout)
         for state, key in entries:
-            state[key] = rearranged(state[key], sources)
-        fresh = sources < 0
-        if self.fill != "zero" and fresh.any():
+            state[key] = move(state[key])
+        if self.fill != "zero" and len(move.fresh):
             generator = torch.Generator("cpu").manual_seed((self.seed + 1) * 1_000_003 + self.steps * 1009 + i)
-            drawn = torch.empty((int(fresh.sum()), *values.shape[1:]), device="cpu")
+            drawn = torch.empty((len(move.fresh), *values.shape[1:]), device="cpu")
             if self.fill == "normal":
                 drawn.normal_(mean * self.scale, deviation * self.scale, generator=generator)
             else:
                 drawn.uniform_(-deviation * self.scale, deviation * self.scale, generator=generator)
-            values[fresh.to(values.device)] = drawn.to(values)
+            values[move.fresh] = drawn.to(values)
             layer._clear_padding()
-        return int((sources_of(old, layout) < 0).sum())
+        return len(move.fresh) if layer._cell.stored is layout else int((sources_of(old, layout) < 0).sum())
 
     def _entries(self, values: Any) -> list[tuple[Any, str]]:
         """The state of optimisers that has an entry for each block."""

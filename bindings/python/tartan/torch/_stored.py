@@ -54,16 +54,25 @@ class Stored(torch.nn.Module):  # type: ignore[misc, unused-ignore]
         """Give the module another layout of the same shape and block. Blocks that both layouts store keep their values and others become
         0, or all blocks get `values`. The parameter stays the same object. Call this between steps: a graph recorded before cannot be
         differentiated afterwards. `tartan.torch.Sparsifier` also moves the state of an optimiser."""
-        old, stored = self.layout, self._cell.stored
+        old = self.layout
         check_same_frame(layout, old)
+        if values is None:
+            self._move_to(layout)
+            return
         self._cell.set(layout)
         wanted = shape_of(self._cell.stored)
-        if values is not None and tuple(values.shape) != wanted:
+        if tuple(values.shape) != wanted:
             self._cell.set(old)
             raise ShapeError(f"values has shape {tuple(values.shape)}, expected {wanted}")
-        if values is None:
-            values = rearranged(self.values, sources_of(stored, self._cell.stored))
         replace(self.values, values)
+
+    def _move_to(self, layout: Layout) -> Move:
+        """Take another layout, and values with it."""
+        stored = self._cell.stored
+        self._cell.set(layout)
+        move = Move(stored, self._cell.stored, self.values.device)
+        replace(self.values, move(self.values))
+        return move
 
     def _clear_padding(self) -> None:
         """Set the padding of ragged blocks to zero."""
@@ -76,16 +85,20 @@ class Stored(torch.nn.Module):  # type: ignore[misc, unused-ignore]
         inside_cols = np.arange(width) < (layout.cols - cols * width)[:, None]
         self.values.mul_(torch.from_numpy(inside_rows[:, :, None] & inside_cols[:, None, :]).to(self.values.device))
 
-    def _block_norms(self) -> Any:
-        """The l2 norms of the blocks of `layout` as an array of float64 on the host: over all blocks of values that a block of a
-        layout of channels stands for."""
+    def _norms_of_values(self) -> Any:
+        """The l2 norms of the blocks of values, on their device."""
+        return torch.linalg.vector_norm(self.values.detach(), dim=(1, 2), dtype=torch.float64)
+
+    def _block_norms(self, norms: Any) -> Any:
+        """The l2 norms of the blocks of `layout` as an array of float64 on the host, from those of values: over all blocks of values that
+        a block of a layout of channels stands for."""
         layout, stored = self.layout, self._cell.stored
-        squares = self.values.detach().float().flatten(1).square().sum(1).double().cpu().numpy()
+        norms = norms.cpu().numpy()
         if stored is layout:
-            return np.sqrt(squares)
+            return norms
         _, rows, cols = stored.coordinates()
         ids = np.asarray(layout.find(rows, cols % layout.grid[1]))
-        return np.sqrt(np.bincount(ids, squares, minlength=layout.blocks))
+        return np.sqrt(np.bincount(ids, norms**2, minlength=layout.blocks))
 
     def _blocks_text(self) -> str:
         layout = self.layout
@@ -179,19 +192,26 @@ def shape_of(stored: Layout) -> tuple[int, int, int]:
 
 
 def sources_of(old: Layout, new: Layout) -> Any:
-    """For each block of the new layout its id in the old one, or -1."""
+    """For each block of the new layout its id in the old one, or -1: an array on the host."""
     _, rows, cols = new.coordinates()
-    return torch.from_numpy(np.asarray(old.find(rows, cols)))
+    return np.asarray(old.find(rows, cols))
 
 
-def rearranged(values: Any, sources: Any) -> Any:
-    """Block i of the result is block sources[i], or zeros for -1."""
-    sources = sources.to(values.device)
-    if len(values) == 0:
-        return values.new_zeros((len(sources), *values.shape[1:]))
-    result = values.index_select(0, sources.clamp(min=0))
-    result[sources < 0] = 0
-    return result
+class Move:
+    """A change of layout, which takes along what has an entry for each block: the old ids of all blocks (0 of new ones), and the ids of
+    `fresh`, the new ones. Both go to the device in one copy."""
+
+    def __init__(self, old: Layout, new: Layout, device: Any) -> None:
+        sources = sources_of(old, new)
+        numbers = torch.from_numpy(np.concatenate([np.maximum(sources, 0), np.flatnonzero(sources < 0)])).to(device)
+        self.sources, self.fresh = numbers[: len(sources)], numbers[len(sources) :]
+
+    def __call__(self, values: Any) -> Any:
+        """New blocks are zeros."""
+        if len(values) == 0:
+            return values.new_zeros((len(self.sources), *values.shape[1:]))
+        result = values.index_select(0, self.sources.to(values.device))
+        return result.index_fill_(0, self.fresh.to(values.device), 0) if len(self.fresh) else result
 
 
 # ---- Layouts in checkpoints ----

@@ -72,7 +72,7 @@ test_that("a sparsifier does what the program written by hand does", {
 train <- function(sparsifier, state, last) {
   while (sparsifier_steps(sparsifier) < last) {
     step <- sparsifier_steps(sparsifier) + 1
-    if (grepl("score=movement", sparsifier_options(sparsifier))) {
+    if (grepl("score=(movement|gate)", sparsifier_options(sparsifier))) {
       sparsifier_observe(sparsifier, state$parameters, gradients(state$parameters, step))
     }
     state <- learn(state, step, sparsifier_rates(sparsifier, state$parameters))
@@ -88,7 +88,8 @@ test_that("training that was killed goes on with the same bits", {
   runs <- list(list(density = 0.3, begin = 4, end = 16, every = 4, fresh_rate = 3, fresh_steps = 4),
                list(density = 0.4, swap = 0.3, end = 18, every = 3, fresh_rate = 3, fresh_steps = 4),
                list(density = 0.4, swap = 0.2, end = 18, scope = "model", growth = "random", seed = 5),
-               list(density = 0.3, swap = 0.2, end = 18, every = 2, score = "movement", growth = "random"))
+               list(density = 0.3, swap = 0.2, end = 18, every = 2, score = "movement", growth = "random"),
+               list(score = "gate", l0 = 0.5, gate_rate = 0.5, every = 3, swap = 0.1, growth = "random"))
   path <- tempfile(fileext = ".h5")
   on.exit(unlink(path))
   for (run in runs) for (killed in c(1, 4, 9, 17)) {
@@ -108,6 +109,64 @@ test_that("training that was killed goes on with the same bits", {
   }
 })
 
+test_that("gates are those of the operations", {
+  p <- model()
+  sparsifier <- block_sparsifier(p, score = "gate", seed = 11, gate_initial = -1, l0 = 0.5)
+  state <- list(p = p)
+  for (step in 1:2) {
+    gates <- sparsifier_gates(sparsifier, state$p)
+    settled <- sparsifier_gates(sparsifier, state$p, training = FALSE)
+    expect_identical(names(gates), names(p))
+    expect_null(gates$bias)
+    for (i in 1:2) {
+      name <- c("a", "b")[i]
+      loga <- rep(-1, block_count(p[[name]]))
+      expect_identical(gates[[name]], concrete_gate(loga, seed = 10 + 2 * step + i))
+      expect_identical(settled[[name]], tartan_concrete_gate_infer(loga))
+    }
+    state <- sparsifier_step(sparsifier, state)
+  }
+  stored <- 40 * 128 + block_count(p$b) * 64
+  expect_equal(sparsifier_penalty(sparsifier), 0.5 / (1 + exp(1 - 2 / 3 * log(11))) * stored / (40 * 128 + 32 * 64))
+
+  # The gradient of a weight without gates, or that of its gates.
+  w <- p$a
+  dw <- gradients(list(w), 1)[[1]]
+  seen <- lapply(list(dw, gate_gradient(w, dw)$gates), function(gradient) {
+    s <- block_sparsifier(w, score = "gate", begin = 100)
+    sparsifier_observe(s, w, gradient)
+    sparsifier_step(s, list(w))
+    sparsifier_gates(s, w, training = FALSE)[[1]]
+  })
+  expect_identical(seen[[1]], seen[[2]])
+  expect_false(identical(seen[[1]], settled$a))
+  expect_refused(sparsifier_gates(block_sparsifier(w), w), "argument", "has no gates, expected the option score=gate")
+  expect_refused(sparsifier_penalty(block_sparsifier(w)), "argument", "has no gates, expected the option score=gate")
+  expect_refused(sparsifier_gates(sparsifier, p, training = NA), "argument", "training")
+  expect_refused(sparsifier_observe(block_sparsifier(w, score = "gate"), w, 1:3), "shape", "scores has 3 entries, expected 40")
+})
+
+test_that("gates find the blocks that a task needs", {
+  set.seed(3)
+  grid <- matrix(0, 8, 8)
+  grid[cbind(sample(8)[1:6], sample(8)[1:6])] <- 1
+  wanted <- matrix(rnorm(64 * 64), 64) * kronecker(grid, matrix(1, 8, 8))
+  w <- block_matrix(block_pattern("dense", c(64, 64), 8), init = "normal", seed = 1)
+  state <- list(parameters = list(w), means = list(w * 0), squares = list(w * 0))
+  sparsifier <- block_sparsifier(w, score = "gate", l0 = 10, gate_rate = 0.05, begin = 200, every = 50)
+  for (step in 1:400) {
+    x <- matrix(rnorm(64 * 32), 64)
+    target <- wanted %*% x
+    p <- list(w = state$parameters[[1]], g = sparsifier_gates(sparsifier, state$parameters)[[1]])
+    found <- value_and_gradient(function(p) sum((spmm(p$w, x, gates = p$g) - target)^2) / 64, p)
+    sparsifier_observe(sparsifier, p$w, found$gradient$g)
+    state <- adam(state$parameters, found$gradient["w"], state$means, state$squares, step = step, rate = 0.02)
+    state <- sparsifier_step(sparsifier, state)
+  }
+  expect_identical(block_count(state$parameters[[1]]), 6L)
+  expect_lt(max(abs(as.matrix(state$parameters[[1]]) - wanted)), 0.1)
+})
+
 test_that("the shared case has the bits of the other languages", {
   folder <- Sys.getenv("TARTAN_CASES")
   skip_if(!nzchar(folder), "TARTAN_CASES does not name data/cases")
@@ -124,7 +183,7 @@ test_that("the shared case has the bits of the other languages", {
     state <- list(p = list(get("w", 0), get("w", 1)), v = list(get("velocity", 0), get("velocity", 1)))
     for (step in row$first:row$last) {
       grads <- Map(function(p, i) block_matrix(block_get(file, paste("gradient", step, i)), layout = p@layout), state$p, 0:1)
-      if (grepl("score=movement", sparsifier_options(sparsifier))) sparsifier_observe(sparsifier, state$p, grads)
+      if (grepl("score=(movement|gate)", sparsifier_options(sparsifier))) sparsifier_observe(sparsifier, state$p, grads)
       found <- sgd(state$p, grads, velocities = state$v, momentum = 0.9, step = step, rate = 0.1,
                    rates = sparsifier_rates(sparsifier, state$p))
       if (sparsifier_needs_growth(sparsifier)) {
@@ -203,7 +262,7 @@ test_that("what does not fit is refused, and nothing changes", {
                  "step 1 is to grow blocks of weight 0, expected sparsifier_add_growth() before it")
   expect_refused(sparsifier_step(block_sparsifier(w, density = 0.5, score = "movement"), list(w)), "argument",
                  "expected sparsifier_observe() before it")
-  expect_refused(sparsifier_observe(block_sparsifier(w, density = 0.5), w, 2 * w), "argument", "score=rms, expected score=movement")
+  expect_refused(sparsifier_observe(block_sparsifier(w, density = 0.5), w, 2 * w), "argument", "score=rms, expected score=movement or score=gate")
   expect_refused(sparsifier_add_growth(block_sparsifier(w, swap = 0.5), 1, 2), "shape", "growth has 2 arrays, expected one for each of the 1 weights")
   expect_refused(sparsifier_add_growth(block_sparsifier(w, swap = 0.5), matrix(1, 3, 3)), "shape", "growth is 3 x 3, expected 8 x 5")
   expect_refused(block_sparsifier(p, density = 2), "argument", "density=2", "expected a number from 0 to 1")

@@ -1,0 +1,29 @@
+/* SPDX-License-Identifier: Apache-2.0
+ * Gradients with respect to long lines that are normalised. */
+#include "kernels/norms_clusters.h"
+
+#include "kernels/line_clusters.cuh"
+#include "kernels/norm_gradient_lines.cuh"
+
+tartan_status tartan_cuda_norm_gradient_clusters(const char *function, tartan_cuda_queue *queue,
+                                                 const tartan_cuda_norm *p, bool *done) {
+    using namespace tartan_cuda;
+    const tartan_cuda_swept &x = p->sweep.array[X];
+    *done = false;
+    if (queue->chip.major != 9 || queue->chip.minor != 0) return TARTAN_OK;
+    if (!lie_alike(p->sweep, {X, Y_GRAD, X_GRAD})) return TARTAN_OK;
+    const auto of = [&](auto tag) {
+        const NormGradientLines<decltype(tag)> op(*p);
+        return run_clusters(function, queue, op, done);
+    };
+    switch (x.dtype) {
+    case TARTAN_F32:
+        return of(float());
+    case TARTAN_F16:
+        return of(__half());
+    case TARTAN_BF16:
+        return of(__nv_bfloat16());
+    default:
+        return TARTAN_OK;
+    }
+}

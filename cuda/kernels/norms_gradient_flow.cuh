@@ -1,0 +1,289 @@
+/* SPDX-License-Identifier: Apache-2.0
+ * Gradients of normalisation along many lines of units of 16 bytes, which threads keep; alone, or of sums, with activations. */
+#ifndef TARTAN_CUDA_NORMS_GRADIENT_FLOW_CUH
+#define TARTAN_CUDA_NORMS_GRADIENT_FLOW_CUH
+
+#include "device_memory.h"
+#include "kernels/norms_gradient.cuh"
+
+#include <algorithm>
+
+namespace tartan_cuda {
+namespace {
+
+constexpr int COLUMNS = 32, ROWS = 32;
+
+/* The gradients of gain and bias of each segment are the sums of all its rows, [2][length] each. */
+template <typename S>
+__global__ void __launch_bounds__(COLUMNS *ROWS)
+    add_rows(const S *partial, int64_t rows, int64_t length, const tartan_cuda_line_numbers gain_grad,
+             const tartan_cuda_line_numbers bias_grad) {
+    __shared__ double room[ROWS][COLUMNS + 1];
+    const int64_t segment = blockIdx.y * length;
+    partial += blockIdx.y * rows * 2 * length;
+    for (int64_t first = (int64_t)blockIdx.x * COLUMNS; first < 2 * length;
+         first += (int64_t)gridDim.x * COLUMNS) {
+        const int64_t n = first + threadIdx.x;
+        double sum = 0;
+        if (n < 2 * length) {
+#pragma unroll 8
+            for (int64_t row = threadIdx.y; row < rows; row += ROWS)
+                sum += (double)partial[row * 2 * length + n];
+        }
+        room[threadIdx.y][threadIdx.x] = sum;
+        __syncthreads();
+        sum = room[threadIdx.x][threadIdx.y]; /* warp y has the sums of column y */
+        for (int step = 16; step > 0; step /= 2) sum += __shfl_xor_sync(~0u, sum, step);
+        const int64_t mine = first + threadIdx.y, position = mine % length;
+        S *const to = (S *)(mine < length ? gain_grad.data : bias_grad.data);
+        const int64_t stride = mine < length ? gain_grad.stride : bias_grad.stride;
+        if (threadIdx.x == 0 && mine < 2 * length && to != nullptr)
+            to[(segment + position) * stride] = (S)sum;
+        __syncthreads(); /* room was read */
+    }
+}
+
+/* What follows the norm, and what else depends on what it normalises. Lines of several segments have a row of CTAs for each of them. */
+struct AloneGradient {
+    static constexpr bool ADDS = false;
+    int64_t segments = 1, stats_step = 0;
+    template <typename S, int N>
+    __device__ __forceinline__ void differentiate(const S (&)[N], S (&)[N]) const {}
+};
+
+enum {
+    TOTAL_GRAD = X_GRAD + 1,
+    OTHER_GRAD
+}; /* arrays: added to the gradient, which is also written to the other */
+
+constexpr int LINES_OF_ROW =
+    32; /* of a thread, whose terms of gain and bias it adds up in the type of the sums */
+
+/* The lines ahead of the one that is computed: two where registers and shared memory allow it. */
+template <int ACCESSES> constexpr int LINES_AHEAD = ACCESSES == 2 ? 2 : 1;
+template <typename T, int ACCESSES> using GradientRing = Ring<T, 2, ACCESSES, LINES_AHEAD<ACCESSES> + 1>;
+
+/* The next lines are loaded while one is computed. A CTA takes `rows` times LINES_OF_ROW groups of lines, and what belongs to gain and bias
+ * in each of these is a row of partial, [segments][CTAs][rows][2][length], or NULL. */
+template <typename T, int ACCESSES, class More>
+__global__ void __launch_bounds__(MOST_OF_KEPT)
+    gradient_flow(const __grid_constant__ tartan_cuda_norm p, const Lines c, int64_t rows,
+                  tartan_cuda_sum<T> *partial, const More more) {
+    using S = tartan_cuda_sum<T>;
+    using Flow = GradientRing<T, ACCESSES>;
+    constexpr int EACH = PER<T>, N = ACCESSES * EACH;
+    extern __shared__ double room[];
+    const tartan_cuda_sweep &s = p.sweep;
+    const Share me = share_of(c);
+    const bool writes = s.array[X_GRAD].data != nullptr;
+    const int32_t end = (int32_t)(p.length / EACH) - me.part;
+    const int32_t segment = More::ADDS ? (int32_t)(blockIdx.y * p.length) : 0;
+    const auto unit_of = [&](int array, const auto &at) {
+        return (Unit<T> *)((T *)s.array[array].data + at[array] + segment) + me.part;
+    };
+    Flow ring(room + 4 * WARPS);
+    S *const of_lines = (S *)((char *)(room + 4 * WARPS) + Flow::bytes(blockDim.x)); /* [c.at_once][length] */
+    int turn = 0;
+    S to_gain[N] = {}, to_bias[N] = {};
+    Stats<S> next = {};
+    const auto load_stats = [&](int64_t group) {
+        const int64_t line = group * c.at_once + me.line;
+        int64_t at[2];
+        if (line >= p.lines) return;
+        find_line(s, line, at);
+        next = stats_of<S>(p, at[RSTD] + blockIdx.y * more.stats_step);
+    };
+    const auto begin = [&](int ahead, int64_t group) {
+        const int64_t line = group * c.at_once + me.line;
+        if (line < p.lines) {
+            int64_t at[3];
+            find_line(s, line, at);
+            ring.load(unit_of(X, at), 0, ahead, c, end);
+            ring.load(unit_of(Y_GRAD, at), 1, ahead, c, end);
+        }
+        copies_commit();
+    };
+    const auto one_group = [&](int64_t group) {
+        const int64_t line = group * c.at_once + me.line;
+        const bool exists = line < p.lines;
+        const int32_t here = exists ? end : 0;
+        const Stats<S> stats = next;
+        const Normal<T> normal(stats);
+        load_stats(group + gridDim.x);
+        begin(LINES_AHEAD<ACCESSES>, group + LINES_AHEAD<ACCESSES> * (int64_t)gridDim.x);
+        copies_wait<LINES_AHEAD<ACCESSES>>();
+        Unit<T> x[ACCESSES], y_grad[ACCESSES];
+        ring.take(x, 0);
+        ring.take(y_grad, 1);
+        ring.next();
+        S g[N];
+        Terms<S> terms;
+        /* f(u) for the accesses of the line that exist */
+        const auto each_access = [&](auto f) {
+#pragma unroll
+            for (int u = 0; u < ACCESSES; u++)
+                if (u * c.threads < here) f(u);
+        };
+        each_access([&](int u) {
+            const int32_t first = (u * c.threads + me.part) * EACH + segment;
+            S gain[EACH], slope[EACH];
+            load_neighbours(p.gain, (S)1, first, gain);
+            EACH_OF(EACH) slope[i] = y_grad[u].get(i);
+            if constexpr (More::ADDS)
+                if (more.activation != 0) {
+                    S bias[EACH], y[EACH];
+                    load_neighbours(p.bias, (S)0, first, bias);
+                    EACH_OF(EACH) y[i] = fma(normal(x[u].get(i)), gain[i], bias[i]);
+                    more.differentiate(y, slope);
+                }
+            EACH_OF(EACH) {
+                const int k = u * EACH + i;
+                const S z = normal(x[u].get(i));
+                to_gain[k] = fma(slope[i], z, to_gain[k]);
+                to_bias[k] += slope[i];
+                g[k] = slope[i] * gain[i];
+                terms.add(i, z, g[k]);
+            }
+        });
+        if (!writes) return;
+        Unit<T> added[More::ADDS ? ACCESSES : 1];
+        if constexpr (More::ADDS)
+            if (s.array[TOTAL_GRAD].data != nullptr) {
+                int64_t at[TOTAL_GRAD + 1];
+                find_line(s, exists ? line : 0, at);
+                const Unit<T> *const from = unit_of(TOTAL_GRAD, at);
+                each_access([&](int u) { added[u] = from[u * c.threads]; });
+            }
+        S mine[2] = {};
+        double sum[2];
+        terms.end(mine);
+        add_up(mine, sum, c, me, room, turn);
+        const Gradient<S> gradient = gradient_of(p, c.per_element, sum, stats.rstd);
+        int64_t at[More::ADDS ? OTHER_GRAD + 1 : X_GRAD + 1];
+        find_line(s, exists ? line : 0, at);
+        Unit<T> *const to = unit_of(X_GRAD, at);
+        each_access([&](int u) {
+            S z[EACH], y[EACH];
+            EACH_OF(EACH) z[i] = normal(x[u].get(i)), y[i] = g[u * EACH + i];
+            gradient.template operator()<EACH>(z, y);
+            if constexpr (More::ADDS)
+                if (s.array[TOTAL_GRAD].data != nullptr) EACH_OF(EACH) y[i] += added[u].get(i);
+            Unit<T> out;
+            out.set(y);
+            to[u * c.threads] = out;
+            if constexpr (More::ADDS)
+                if (s.array[OTHER_GRAD].data != nullptr) unit_of(OTHER_GRAD, at)[u * c.threads] = out;
+        });
+    };
+    /* The terms of all lines of the CTA, added up in f64 in their order, go to a row. */
+    const auto write = [&](S(&terms)[N], S *row) {
+        S *const mine = (c.at_once > 1 ? of_lines + (int64_t)me.line * p.length : row) + me.part * EACH;
+        const int32_t step = c.threads * EACH;
+#pragma unroll
+        for (int u = 0; u < ACCESSES; u++) {
+            if (u * c.threads >= end) continue;
+            EACH_OF(EACH / PER<S>) {
+                Unit<S> unit;
+#pragma unroll
+                for (int k = 0; k < PER<S>; k++) unit.element[k] = terms[u * EACH + i * PER<S> + k];
+                ((Unit<S> *)(mine + u * step))[i] = unit;
+            }
+        }
+        EACH_OF(N) terms[i] = 0;
+        if (c.at_once == 1) return;
+        __syncthreads();
+        for (int32_t i = threadIdx.x; i < p.length; i += blockDim.x) {
+            double sum = 0;
+            for (int32_t line = 0; line < c.at_once; line++) sum += (double)of_lines[line * p.length + i];
+            row[i] = (S)sum;
+        }
+        __syncthreads();
+    };
+    int64_t group = blockIdx.x;
+    load_stats(group);
+#pragma unroll
+    for (int ahead = 0; ahead < LINES_AHEAD<ACCESSES>; ahead++)
+        begin(ahead, group + ahead * (int64_t)gridDim.x);
+    for (int64_t row = 0; row < rows; row++) {
+        for (int k = 0; k < LINES_OF_ROW && group < c.groups; k++, group += gridDim.x) one_group(group);
+        if (partial == nullptr) continue;
+        S *const to = partial + ((blockIdx.y * gridDim.x + blockIdx.x) * rows + row) * 2 * p.length;
+        write(to_gain, to);
+        write(to_bias, to + p.length);
+    }
+    copies_wait<0>();
+}
+
+/* ---- The launches ---- */
+
+/* The gradients of gain and bias, from `rows` rows of partial sums of each segment. */
+template <typename S>
+tartan_status launch_rows(const char *function, tartan_cuda_queue *queue, const tartan_cuda_norm_gradient *p,
+                          const S *partial, int64_t rows, int64_t segments = 1) {
+    const int64_t length = p->in.length;
+    dim3 grid = tartan_cuda_grid((2 * length + COLUMNS - 1) / COLUMNS);
+    grid.y = (unsigned)segments;
+    return tartan_cuda_launch(function, queue, add_rows<S>, grid, dim3(COLUMNS, ROWS), partial, rows, length,
+                              p->gain_grad, p->bias_grad);
+}
+
+/* Lines that threads keep, if these are one round. */
+template <typename T> constexpr int MOST_ACCESSES = sizeof(T) == 2 ? 3 : 4;
+template <typename T> Lines gradient_lines_of(const tartan_cuda_norm &p) {
+    return lines_of(p, PER<T> * MOST_ACCESSES<T>, MOST_OF_KEPT);
+}
+
+/* All gradients of lines of units of 16 bytes; false where the chip has too little shared memory for them. */
+template <typename T, int ACCESSES, class More>
+tartan_status launch_gradient_flow(const char *function, tartan_cuda_queue *queue,
+                                   const tartan_cuda_norm_gradient *p, const Lines &c, const More &more,
+                                   bool *fits) {
+    using S = tartan_cuda_sum<T>;
+    const tartan_cuda_norm &in = p->in;
+    const bool sums = p->gain_grad.data != nullptr || p->bias_grad.data != nullptr;
+    const int32_t threads = threads_of(c);
+    const int64_t all = (int64_t)queue->chip.processors * (MOST_OF_KEPT / threads),
+                  most = (all + more.segments - 1) / more.segments, ctas = c.groups < most ? c.groups : most,
+                  rows = (c.groups - 1) / (ctas * LINES_OF_ROW) + 1;
+    /* CTAs of several lines have THREADS threads at most, and room for a line of sums each. */
+    const auto shared_of = [&](int32_t count, bool several) {
+        return room_of(2) + GradientRing<T, ACCESSES>::bytes(count) +
+               (several ? (size_t)count * ACCESSES * PER<T> * sizeof(S) : 0);
+    };
+    const size_t shared = shared_of(threads, c.at_once > 1),
+                 most_shared = std::min(std::max(shared_of(MOST_OF_KEPT, false), shared_of(THREADS, true)),
+                                        (size_t)queue->chip.shared_bytes);
+    const auto kernel = gradient_flow<T, ACCESSES, More>;
+    void *partial = nullptr;
+    *fits = shared <= most_shared;
+    if (!*fits) return TARTAN_OK;
+    PASS(tartan_cuda_allow_shared(function, queue, (const void *)kernel, most_shared));
+    if (sums)
+        PASS(tartan_cuda_scratch(function, queue,
+                                 more.segments * ctas * rows * 2 * in.length * (int64_t)sizeof(S), &partial));
+    dim3 grid = tartan_cuda_grid(ctas);
+    grid.y = (unsigned)more.segments;
+    tartan_status status =
+        tartan_cuda_check(function,
+                          tartan_cuda_launch_early(queue, false, kernel, grid, dim3((unsigned)threads),
+                                                   shared, in, c, rows, (S *)partial, more),
+                          "launching a kernel");
+    if (sums && status == TARTAN_OK)
+        status = launch_rows(function, queue, p, (const S *)partial, ctas * rows, more.segments);
+    if (partial != nullptr) tartan_cuda_scratch_free(queue, partial);
+    return status;
+}
+
+template <typename T, class More>
+tartan_status run_gradient_flow(const char *function, tartan_cuda_queue *queue,
+                                const tartan_cuda_norm_gradient *p, const Lines &c, const More &more,
+                                bool *fits) {
+    const int64_t accesses = (p->in.length / PER<T> - 1) / c.threads + 1;
+    return accesses <= 2 ? launch_gradient_flow<T, 2>(function, queue, p, c, more, fits)
+                         : launch_gradient_flow<T, MOST_ACCESSES<T>>(function, queue, p, c, more, fits);
+}
+
+} // namespace
+} // namespace tartan_cuda
+
+#endif

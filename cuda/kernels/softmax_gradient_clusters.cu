@@ -1,0 +1,42 @@
+/* SPDX-License-Identifier: Apache-2.0
+ * Gradients of softmax and of its logarithm along long lines. */
+#include "kernels/softmax_gradient_clusters.h"
+
+#include "kernels/line_clusters.cuh"
+#include "kernels/softmax_parts.cuh"
+
+namespace tartan_cuda {
+namespace {
+
+template <int KIND>
+tartan_status run(const char *function, tartan_cuda_queue *queue, const tartan_cuda_classes &p, bool *done) {
+    const tartan_cuda_swept &x = p.sweep.array[X];
+    if (!lie_alike(p.sweep, {X, OTHER, OUT})) return TARTAN_OK;
+    const auto of = [&](auto tag) {
+        const ClassLines<KIND, decltype(tag)> op(p);
+        return run_clusters(function, queue, op, done);
+    };
+    switch (x.dtype) {
+    case TARTAN_F32:
+        return of(float());
+    case TARTAN_F16:
+        return of(__half());
+    case TARTAN_BF16:
+        return of(__nv_bfloat16());
+    default:
+        return TARTAN_OK;
+    }
+}
+
+} // namespace
+} // namespace tartan_cuda
+
+tartan_status tartan_cuda_softmax_gradient_clusters(const char *function, tartan_cuda_queue *queue,
+                                                    const tartan_cuda_classes *p, bool *done) {
+    using namespace tartan_cuda;
+    *done = false;
+    if (queue->chip.major != 9 || queue->chip.minor != 0) return TARTAN_OK;
+    return p->kind == TARTAN_CUDA_SOFTMAX_GRADIENT
+               ? run<TARTAN_CUDA_SOFTMAX_GRADIENT>(function, queue, *p, done)
+               : run<TARTAN_CUDA_LOG_SOFTMAX_GRADIENT>(function, queue, *p, done);
+}

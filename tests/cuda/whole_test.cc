@@ -1,0 +1,210 @@
+// SPDX-License-Identifier: Apache-2.0
+// Which operations the plug-in takes: those that are also composed of others only where a kernel is made for their operands.
+#include "support.h"
+
+extern "C" {
+#include "backend/operation.h"
+#include "refuse.h"
+}
+
+using namespace tartan_test;
+
+namespace {
+
+const tartan_cuda_chip kHopper = {9, 0, 132, 232448, nullptr}, kSmall = {8, 6, 84, 101376, nullptr};
+
+tartan_array array_of(int32_t dtype, std::vector<int64_t> shape, uintptr_t address = 4096) {
+    tartan_array a = {};
+    a.data = (void *)address;
+    a.dtype = dtype;
+    a.ndim = (int32_t)shape.size();
+    int64_t step = 1;
+    for (size_t d = shape.size(); d-- > 0; step *= shape[d]) a.shape[d] = shape[d], a.strides[d] = step;
+    return a;
+}
+
+std::string refusal(const tartan_op &op, const tartan_cuda_chip &chip = kHopper) {
+    const char *why = tartan_cuda_op_refuses(&chip, &op);
+    return why == nullptr ? "" : why;
+}
+
+// Norms of 12 lines of n numbers, all arrays of which may be changed.
+struct AddNorm {
+    int32_t sums;
+    tartan_array x, y, residual, total, stats, grad_stats;
+    tartan_op op = {}, back = {};
+
+    AddNorm(int32_t dtype, int64_t n, int64_t segments = 1)
+        : sums(dtype == TARTAN_F64 ? TARTAN_F64 : TARTAN_F32), x(array_of(dtype, {12, n})), y(x), residual(x),
+          total(x), stats(array_of(sums, {12, segments, 2})), grad_stats(stats) {
+        op.kind = TARTAN_OP_ADD_LAYER_NORM;
+        op.add_layer_norm.segments = segments;
+        op.add_layer_norm.x = &x, op.add_layer_norm.y = &y;
+        op.add_layer_norm.residual = &residual, op.add_layer_norm.total = &total;
+        op.add_layer_norm.stats = &stats;
+        back.kind = TARTAN_OP_ADD_LAYER_NORM_GRADIENT;
+        back.add_layer_norm_gradient.segments = segments;
+        back.add_layer_norm_gradient.total = &x, back.add_layer_norm_gradient.y_grad = &y;
+        back.add_layer_norm_gradient.total_grad = &residual;
+        back.add_layer_norm_gradient.x_grad = &total;
+        back.add_layer_norm_gradient.stats = &stats;
+    }
+    std::string forward(const tartan_cuda_chip &chip = kHopper) const { return refusal(op, chip); }
+    std::string backward(const tartan_cuda_chip &chip = kHopper) const { return refusal(back, chip); }
+};
+
+const char kUnits[] = "only for segments of whole, aligned units of 16 bytes, one after the other",
+           kLong[] = "segments are too long to stay in registers";
+
+} // namespace
+
+TEST(CudaWhole, AddNormsOfSegmentsThatThreadsKeep) {
+    for (const int32_t dtype : {TARTAN_F64, TARTAN_F32, TARTAN_F16, TARTAN_BF16})
+        for (const int64_t segments : {1, 4}) {
+            const int64_t unit = dtype == TARTAN_F64   ? 2
+                                 : dtype == TARTAN_F32 ? 4
+                                                       : 8,
+                          most = 512 * 4 * unit, most_back = 512 * (unit == 8 ? 3 : 4) * unit;
+            EXPECT_EQ("", AddNorm(dtype, segments * 64, segments).forward());
+            EXPECT_EQ("", AddNorm(dtype, segments * most, segments).forward());
+            EXPECT_EQ(kLong, AddNorm(dtype, segments * (most + unit), segments).forward());
+            EXPECT_EQ("", AddNorm(dtype, segments * most_back, segments).backward());
+            EXPECT_EQ(kLong, AddNorm(dtype, segments * (most_back + unit), segments).backward());
+            EXPECT_EQ(kUnits, AddNorm(dtype, segments * (unit * 5 + 1), segments).forward());
+            EXPECT_EQ(kUnits, AddNorm(dtype, segments * (unit * 5 + 1), segments).backward());
+        }
+    EXPECT_EQ("", AddNorm(TARTAN_F32, 4096).forward(kSmall));
+    EXPECT_EQ("needs more shared memory than a CTA may have", AddNorm(TARTAN_F32, 4100).forward(kSmall));
+    EXPECT_EQ("", AddNorm(TARTAN_F32, 4096).backward(kSmall));
+    EXPECT_EQ("needs more shared memory than a CTA may have", AddNorm(TARTAN_F32, 8192).backward(kSmall));
+    EXPECT_EQ("lines are no multiple of their segments", AddNorm(TARTAN_F32, 64, 3).forward());
+    EXPECT_EQ("lines are no multiple of their segments", AddNorm(TARTAN_F32, 64, 3).backward());
+    EXPECT_EQ("lines are no multiple of their segments", AddNorm(TARTAN_F32, 64, 0).forward());
+    EXPECT_EQ("only for up to 65535 segments", AddNorm(TARTAN_F32, 65536 * 4, 65536).forward());
+    EXPECT_EQ("there is nothing to normalise", AddNorm(TARTAN_F32, 0).forward());
+    EXPECT_EQ("there is nothing to normalise", AddNorm(TARTAN_F32, 0).backward());
+}
+
+TEST(CudaWhole, AddNormsOfArraysThatUnitsDoNotFit) {
+    AddNorm mixed(TARTAN_BF16, 64), moved(TARTAN_F32, 64), strided(TARTAN_F32, 64), few(TARTAN_F32, 64);
+    mixed.residual.dtype = TARTAN_F32;
+    EXPECT_EQ("only for arrays of one dtype", mixed.forward());
+    EXPECT_EQ("only for arrays of one dtype", mixed.backward());
+    moved.total.data = (char *)moved.total.data + 4;
+    EXPECT_EQ(kUnits, moved.forward());
+    EXPECT_EQ(kUnits, moved.backward());
+    strided.x.strides[1] = 2, strided.x.strides[0] = 128;
+    EXPECT_EQ(kUnits, strided.forward());
+    EXPECT_EQ(kUnits, strided.backward());
+    few.op.add_layer_norm.residual = few.op.add_layer_norm.total = few.op.add_layer_norm.stats = nullptr;
+    EXPECT_EQ("", few.forward());
+    few.back.add_layer_norm_gradient.x_grad = nullptr; // those of gain and bias alone
+    EXPECT_EQ("", few.backward());
+}
+
+// RMS norms have no mean in their statistics.
+TEST(CudaWhole, RmsNorms) {
+    const tartan_array x = array_of(TARTAN_F32, {12, 64}), stats = array_of(TARTAN_F32, {12, 4}, 8192);
+    tartan_op_add_rms_norm op = {};
+    op.x = op.y = &x, op.stats = &stats, op.segments = 4, op.epsilon = 0.5;
+    tartan_cuda_add_norm p;
+    ASSERT_OK(tartan_cuda_add_rms_norm_of(nullptr, nullptr, &op, &p));
+    EXPECT_EQ(nullptr, p.why);
+    EXPECT_FALSE(p.in.centred);
+    EXPECT_EQ(16, p.in.length);
+    EXPECT_EQ(12, p.in.lines);
+    EXPECT_EQ(0.5, p.in.epsilon);
+    EXPECT_EQ(1, p.stats_step);
+    EXPECT_EQ(4, p.in.sweep.array[TARTAN_CUDA_NORM_RSTD].step[TARTAN_CUDA_KEPT][0]);
+    tartan_op_add_rms_norm_gradient back = {};
+    back.total = back.y_grad = back.residual_grad = &x, back.stats = &stats, back.segments = 4;
+    tartan_cuda_add_norm_gradient g;
+    ASSERT_OK(tartan_cuda_add_rms_norm_gradient_of(nullptr, nullptr, &back, &g));
+    EXPECT_EQ(nullptr, g.why);
+    EXPECT_FALSE(g.of.nothing);
+    EXPECT_EQ(x.data, g.of.in.sweep.array[3].data) << "the only gradient takes the place of that of x";
+    EXPECT_EQ(nullptr, g.of.in.sweep.array[5].data);
+}
+
+TEST(CudaWhole, BatchNormsOfFewNumbers) {
+    const struct {
+        std::vector<int64_t> shape;
+        const char *why;
+    } cases[] = {{{256, 2048, 1}, ""},
+                 {{2048, 8}, ""},
+                 {{8192, 8, 1}, "only for channels of up to 8192 numbers, or 2048 if they lie side by side"},
+                 {{2, 8, 64, 64}, ""},
+                 {{2, 8, 4097}, "only for channels of up to 8192 numbers, or 2048 if they lie side by side"},
+                 {{2048, 2049}, "only for up to 2^22 numbers"},
+                 {{0, 8}, "there are no numbers"},
+                 {{8, 0}, "there are no numbers"}};
+    for (const auto &one : cases) {
+        const tartan_array x = array_of(TARTAN_F16, one.shape),
+                           stats = array_of(TARTAN_F32, {one.shape[1], 3});
+        tartan_op op = {}, back = {};
+        op.kind = TARTAN_OP_BATCH_NORM;
+        op.batch_norm.x = op.batch_norm.y = &x;
+        EXPECT_EQ(one.why, refusal(op));
+        back.kind = TARTAN_OP_BATCH_NORM_GRADIENT;
+        back.batch_norm_gradient.x = back.batch_norm_gradient.y_grad = &x;
+        back.batch_norm_gradient.stats = &stats;
+        EXPECT_EQ(one.why, refusal(back));
+    }
+    tartan_op_batch_norm op = {};
+    const tartan_array across = array_of(TARTAN_F32, {30, 7}), along = array_of(TARTAN_F32, {3, 7, 10});
+    tartan_cuda_channel_norm p;
+    op.x = op.y = &across;
+    ASSERT_OK(tartan_cuda_batch_norm_of(nullptr, nullptr, &op, &p));
+    EXPECT_TRUE(p.across);
+    EXPECT_EQ(7, p.channels);
+    EXPECT_EQ(30, p.terms);
+    op.x = op.y = &along;
+    ASSERT_OK(tartan_cuda_batch_norm_of(nullptr, nullptr, &op, &p));
+    EXPECT_FALSE(p.across);
+    EXPECT_EQ(7, p.sweep.axes[TARTAN_CUDA_KEPT].elements);
+    EXPECT_EQ(10, p.sweep.array[0].step[TARTAN_CUDA_KEPT][0]);
+}
+
+// Counts that do not fit in the numbers of a kernel.
+TEST(CudaWhole, MoreThanKernelsCount) {
+    const tartan_array table = array_of(TARTAN_F32, {10, 1}), y_grad = array_of(TARTAN_F32, {1});
+    tartan_array indices = array_of(TARTAN_I64, {1 << 16, 1 << 15}),
+                 x = array_of(TARTAN_BF16, {1, 1LL << 32});
+    tartan_op op = {};
+    op.kind = TARTAN_OP_EMBEDDING_GRADIENT;
+    op.embedding_gradient.table = op.embedding_gradient.table_grad = &table;
+    op.embedding_gradient.indices = &indices, op.embedding_gradient.y_grad = &y_grad;
+    EXPECT_EQ("there are 2^31 indices or more", refusal(op));
+    indices.shape[1]--;
+    EXPECT_EQ("", refusal(op));
+    const char selection[] = "lines have 2^32 numbers or more, or k is 2^31 or more";
+    tartan_op top = {}, soft = {}, rectified = {};
+    top.kind = TARTAN_OP_TOP_K, top.top_k.x = &x, top.top_k.k = 1;
+    soft.kind = TARTAN_OP_TOP_K_SOFTMAX, soft.top_k_softmax.x = &x, soft.top_k_softmax.k = 1;
+    rectified.kind = TARTAN_OP_RECTIFIED_TOP_K, rectified.rectified_top_k.x = &x,
+    rectified.rectified_top_k.k = 1;
+    for (const tartan_op &one : {top, soft, rectified}) EXPECT_EQ(selection, refusal(one));
+    x.shape[1]--;
+    for (const tartan_op &one : {top, soft, rectified}) EXPECT_EQ("", refusal(one));
+    top.top_k.k = 1LL << 31;
+    EXPECT_EQ(selection, refusal(top));
+}
+
+TEST(CudaWhole, LayoutsThatKernelsDoNotTake) {
+    tartan_layout layout = {};
+    tartan_i_operand operand = {};
+    operand.layout = &layout;
+    tartan_op op = {};
+    op.kind = TARTAN_OP_SPMM, op.operands = &operand, op.noperands = 1;
+    EXPECT_EQ("", refusal(op));
+    layout.blocks = 1LL << 31;
+    EXPECT_EQ("the layout has 2^31 blocks or more", refusal(op));
+    layout.blocks = 1;
+    const int64_t bounds[] = {0, 8};
+    layout.row_bounds = const_cast<int64_t *>(bounds);
+    EXPECT_EQ("", refusal(op));
+    layout.shape.cols = 1LL << 31;
+    EXPECT_EQ("the layout has blocks of different sizes and 2^31 rows or columns or more", refusal(op));
+    op.kind = TARTAN_OP_ATTENTION_FORWARD;
+    EXPECT_EQ("the layout has blocks of different sizes", refusal(op));
+}
