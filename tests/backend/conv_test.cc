@@ -75,19 +75,28 @@ TEST_P(BackendConv, PassesGiveWhatTheCpuGives) {
 TEST_P(BackendConv, DepthwiseFilters) {
     const Context host = open_context(2);
     uint64_t style = 0;
-    for (const char *options : {"kernel=3x3 padding=1", "kernel=5x3 padding=2x1 stride=2",
-                                "kernel=3x3 dilation=2x3", "kernel=2x1 stride=3x1"})
+    const struct {
+        const char *options;
+        std::vector<int64_t> size;
+    } cases[] = {{"kernel=3x3 padding=1", {11, 9}},
+                 {"kernel=5x3 padding=2x1 stride=2", {11, 9}},
+                 {"kernel=3x3 dilation=2x3", {11, 9}},
+                 {"kernel=2x1 stride=3x1", {11, 9}},
+                 {"kernel=7x7 padding=3", {6, 5}}, // rows that the filter exceeds
+                 {"kernel=3x5 padding=1x2 stride=2x1", {5, 70}},
+                 {"kernel=2x13 padding=1x6", {3, 41}}};
+    for (const auto &of : cases)
         for (int32_t dtype : kDtypes)
             for (int64_t channels : {8, 24, 272}) {
                 SCOPED_TRACE(::testing::Message()
-                             << options << " dtype " << dtype << " channels " << channels);
+                             << of.options << " dtype " << dtype << " channels " << channels);
                 std::mt19937_64 random(++style);
                 Problem p;
-                p.conv = make_conv(diagonal_layout(channels), options);
+                p.conv = make_conv(diagonal_layout(channels), of.options);
                 p.layout = layout_of(p.conv);
                 p.dtype = dtype;
                 p.filter = random_matrix(p.layout, dtype, TARTAN_ROW_MAJOR, random);
-                ASSERT_TRUE(p.set_size(2, {11, 9}));
+                ASSERT_TRUE(p.set_size(2, of.size));
                 const Active a = style % 3 == 0 ? random_active(random, p.n, p.y_size(), 0.5) : Active();
                 expect_passes_like(host, p, style, a, 40, random);
                 if (HasFailure()) return;
