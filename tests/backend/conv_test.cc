@@ -150,6 +150,27 @@ TEST_P(BackendConv, FewAndOddChannels) {
             }
 }
 
+// Channels that are planes, of which devices turn several positions at once: 16 bytes, 8, or one element.
+TEST_P(BackendConv, ImagesOfPlanes) {
+    const Context host = open_context(2);
+    uint64_t seed = 0;
+    for (const auto &size : {std::vector<int64_t>{4, 8}, {6, 6}, {3, 7}, {24, 20}})
+        for (const char *options : {"kernel=3x3 padding=1", "kernel=3x3 padding=1 stride=2", "kernel=1x1"})
+            for (int32_t dtype : kDtypes) {
+                SCOPED_TRACE(::testing::Message()
+                             << options << " dtype " << dtype << " size " << size[0] << " x " << size[1]);
+                std::mt19937_64 random(++seed);
+                Problem p;
+                p.conv = make_conv(random_layout({72, 104, 8, 8, 1}, 0.4, seed), options);
+                p.layout = layout_of(p.conv);
+                p.dtype = dtype;
+                p.filter = random_matrix(p.layout, dtype, TARTAN_ROW_MAJOR, random);
+                ASSERT_TRUE(p.set_size(2, size));
+                expect_passes_like(host, p, 0, Active(), 200, random);
+                if (HasFailure()) return;
+            }
+}
+
 // Sums of many numbers of one sign, whose roundings would add up if all went the same way.
 TEST_P(BackendConv, LongSumsOfOneSign) {
     const Context host = open_context(2);
