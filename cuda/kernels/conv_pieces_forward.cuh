@@ -96,7 +96,10 @@ __global__ void __launch_bounds__(kThreads, Form<Products, kGroup>::kCtas)
     if (steps == 0 && a.cleared) return;
     const int4 *next = a.list.pieces + (int64_t)first * f.step + own;
     int4 piece = steps > 0 ? *next : make_int4(0, 0, 0, 0);
+    if (a.restricted) wait_for_kernels_before(); /* which may write the layout of the windows */
     if (threadIdx.x < kPositions) find_place(a, number + threadIdx.x, phase, s, threadIdx.x);
+    wait_for_kernels_before();
+    let_next_kernel_begin();
     __syncthreads();
 
     S sums[W::kSums] = {};
@@ -186,36 +189,49 @@ __global__ void __launch_bounds__(kThreads, Form<Products, kGroup>::kCtas)
     });
 }
 
-/* Packs the weights into rows that are zeros before: row n of a step has the inner elements of slot n of its list, or what is left of
- * them. */
+constexpr int kPackRows = 32; /* of a step, that a CTA packs */
+
+/* Packs the weights: row n of a step has the inner elements of slot n of its list, or what is left of them, and zeros where the list
+ * has no weight. */
 template <class Products>
-__global__ void __launch_bounds__(256)
-    pack(const __grid_constant__ Args a, const __grid_constant__ tartan_cuda_row_index rows,
-         typename Products::Element *to) {
+__global__ void __launch_bounds__(256) pack(const __grid_constant__ Args a, typename Products::Element *to) {
     using T = typename Products::Element;
     const tartan_cuda_slots &from = a.p.from_slots, &out = a.p.to_slots;
     const tartan_cuda_conv_piece_form &f = a.list.form;
-    constexpr uint32_t kInner = kRow / (uint32_t)sizeof(T);
-    const bool from_last = from.stride == 1 && out.stride == from.edge;
-    const int32_t block = from.edge * out.edge, all = a.weights;
-    const int32_t grid = (int32_t)(a.p.adjoint ? out.grid : from.grid);
-    for (int32_t e = (int32_t)(blockIdx.x * 256 + threadIdx.x); e < all; e += (int32_t)gridDim.x * 256) {
-        const int32_t id = e / block, inside = e % block;
-        const int32_t to_slot = from_last ? inside / from.edge : inside % out.edge,
-                      from_slot = from_last ? inside % from.edge : inside / out.edge;
-        const int32_t row = (int32_t)tartan_cuda_row_of(rows.pointers, a.rows_of_filter, id),
-                      col = rows.cols[id] % grid;
-        const int32_t line = a.p.adjoint ? col : row, other = a.p.adjoint ? row : col;
-        const int32_t begin = other * from.edge, slot = begin + from_slot;
+    constexpr int kInner = kRow / (int)sizeof(T), kParts = Products::kByParts ? 2 : 1;
+    const int32_t slices = (f.width + kPackRows - 1) / kPackRows, step = (int32_t)blockIdx.x / slices,
+                  first_row = (int32_t)blockIdx.x % slices * kPackRows,
+                  rows = min(kPackRows, f.width - first_row);
+    const int32_t first = a.list.steps[step], entries = a.list.steps[step + 1] - first;
+    T *const rows_at = to + ((int64_t)step * kParts * f.width + first_row) * kInner;
+    wait_for_kernels_before();
+    let_next_kernel_begin();
+    for (int32_t e = threadIdx.x; e < rows * (kRow / 16); e += 256)
+#pragma unroll
+        for (int part = 0; part < kParts; part++)
+            ((uint4 *)(rows_at + (int64_t)part * f.width * kInner))[e] = make_uint4(0, 0, 0, 0);
+    __syncthreads();
+    const bool from_last = from.stride == 1;
+    const int32_t along = min(f.piece, from.edge), each = along * out.edge;
+#pragma unroll 2
+    for (int32_t e = threadIdx.x; e < entries * each; e += 256) {
+        const int32_t number = e / each, inside = e % each;
+        const int32_t to_slot = from_last ? inside / along : inside % out.edge,
+                      i = from_last ? inside % along : inside / out.edge;
+        const tartan_cuda_conv_piece_entry at = a.list.entries[first + number];
+        const int32_t row = at.row + to_slot - first_row;
+        const int32_t in_piece = i + (at.piece == 0 ? at.begin : 0),
+                      from_slot = i + (at.piece == 0 ? 0 : at.piece * f.piece - at.begin);
+        if (row < 0 || row >= rows || in_piece >= f.piece || from_slot >= from.edge) continue;
+        const int64_t slot = (int64_t)a.list.pieces[(int64_t)step * f.step + at.place].w * f.piece + in_piece;
         const int64_t channel =
             a.from.of != nullptr ? a.from.of[slot] : (slot < a.p.from.channels ? slot : -1);
         if (channel < 0) continue;
-        const int32_t piece = a.list.of_block[(int64_t)id * f.each + slot / f.piece - begin / f.piece];
-        constexpr int kParts = Products::kByParts ? 2 : 1;
-        const int64_t step = (int64_t)(piece / f.step) * kParts, n = line % f.lines * out.edge + to_slot;
+        const int64_t of_block = (int64_t)at.block * from.edge * out.edge + (int64_t)to_slot * out.stride +
+                                 (int64_t)from_slot * from.stride;
         const T weight =
-            tartan_cuda_to<T>(tartan_cuda_element<typename Products::Sum>(a.p.values, a.p.dtype, e));
-        T *const place = to + (step * f.width + n) * kInner + piece % f.step * f.piece + slot % f.piece;
+            tartan_cuda_to<T>(tartan_cuda_element<typename Products::Sum>(a.p.values, a.p.dtype, of_block));
+        T *const place = rows_at + row * kInner + at.place * f.piece + in_piece;
         *place = weight;
         if constexpr (Products::kByParts)
             place[(int64_t)f.width * kInner] = __uint_as_float(Products::low(__float_as_uint(weight)));
@@ -228,8 +244,9 @@ tartan_status launch(const char *function, tartan_cuda_queue *queue, const Args 
     const auto kernel = multiply<Products, kGroup>;
     PASS(share_with_l1(function, (const void *)kernel, F::kCtas, F::kShared, (int)sizeof(Places)));
     const int64_t ctas = a.tiles * a.list.form.phases * a.list.form.groups * a.list.form.chunks;
-    const cudaError_t error = tartan_cuda_launch_early(queue, false, kernel, dim3((unsigned)ctas),
-                                                       dim3(kThreads), (size_t)F::kShared, a);
+    const cudaError_t error =
+        tartan_cuda_launch_early(queue, tartan_cuda_starts_early(queue, a.p.layout), kernel,
+                                 dim3((unsigned)ctas), dim3(kThreads), (size_t)F::kShared, a);
     return tartan_cuda_check(function, error, "starting the kernel conv_pieces");
 }
 
@@ -268,9 +285,9 @@ tartan_status prepare(const char *function, tartan_cuda_queue *queue, Args *a, v
     const tartan_cuda_conv &p = a->p;
     const Pieces x = pieces_of<T>(*a);
     const tartan_cuda_conv_piece_costs costs = costs_of<Products>(queue->chip);
-    const tartan_cuda_conv_lines lines = {p.layout,  &p.taps, &p.from_slots,    &p.to_slots,
-                                          p.adjoint, x.piece, kInner / x.piece, kInner / x.piece,
-                                          &costs,    0};
+    const tartan_cuda_conv_lines lines = {
+        p.layout,         &p.taps,          &p.from_slots, &p.to_slots, p.adjoint, x.piece,
+        kInner / x.piece, kInner / x.piece, &costs,        0,           true};
     PASS(piece_lists_of(function, queue, lines, &a->list));
     const tartan_cuda_conv_piece_form &f = a->list.form;
     describe(a, kPositions);
@@ -285,13 +302,11 @@ tartan_status prepare(const char *function, tartan_cuda_queue *queue, Args *a, v
     if (x.turns) PASS(turn_slots<T>(function, queue, p.entries, x.turned, a->windows, at, &pixels));
     a->from_pieces = piece_image_of(pixels, x.piece);
     if (packed == 0) return TARTAN_OK;
-    PASS(tartan_cuda_check(function, cudaMemsetAsync(at + x.bytes, 0, (size_t)packed, queue->stream),
-                           "clearing packed weights"));
-    tartan_cuda_row_index rows;
-    PASS(tartan_cuda_index_get_rows(function, queue, p.layout, false, &rows));
-    return tartan_cuda_launch(function, queue, pack<Products>,
-                              tartan_cuda_grid(((int64_t)a->weights + 255) / 256), dim3(256), *a, rows,
-                              (T *)(at + x.bytes));
+    const int64_t slices = (f.width + kPackRows - 1) / kPackRows;
+    const cudaError_t error = tartan_cuda_launch_early(
+        queue, tartan_cuda_starts_early(queue, p.layout), pack<Products>,
+        dim3((unsigned)(a->list.count / f.step * slices)), dim3(256), (size_t)0, *a, (T *)(at + x.bytes));
+    return tartan_cuda_check(function, error, "starting the kernel that packs weights");
 }
 
 template <class Products>
