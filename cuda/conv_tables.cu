@@ -188,48 +188,6 @@ tartan_status make_pieces(const tartan_host *host, const tartan_layout *, const 
     return TARTAN_OK;
 }
 
-/* Behind the facts: jobs, and where the tables of pieces and fragments begin. */
-tartan_status make_jobs(const tartan_host *host, const tartan_layout *, const void *user,
-                        tartan_cuda_made *out) {
-    const wanted *w = (const wanted *)user;
-    tartan_cuda_conv_jobs made;
-    PASS(keep_facts(host, w, 3, out));
-    const tartan_status status =
-        tartan_cuda_conv_jobs_make(host, (const tartan_cuda_conv_filter_gradient *)w->p,
-                                   (const tartan_cuda_conv_job_form *)w->form, &made);
-    if (status != TARTAN_OK) {
-        host->free(out->facts);
-        return status;
-    }
-    out->values = made.values;
-    out->size = made.size;
-    int64_t *more = out->facts + w->known.count;
-    more[0] = made.jobs, more[1] = made.piece_table, more[2] = made.fragment_table;
-    return TARTAN_OK;
-}
-
-/* Behind the facts: the form, pieces, and where the other tables begin. */
-tartan_status make_pieces(const tartan_host *host, const tartan_layout *, const void *user,
-                          tartan_cuda_made *out) {
-    const wanted *w = (const wanted *)user;
-    tartan_cuda_conv_piece_lists made;
-    PASS(keep_facts(host, w, 15, out));
-    const tartan_status status =
-        tartan_cuda_conv_pieces_make(host, (const tartan_cuda_conv_lines *)w->p, &made);
-    if (status != TARTAN_OK) {
-        host->free(out->facts);
-        return status;
-    }
-    out->values = made.values;
-    out->size = made.size;
-    const tartan_cuda_conv_piece_form &f = made.form;
-    const int64_t more[14] = {f.piece,   f.step,      f.group,         f.lines,         f.width,
-                              f.chunks,  f.groups,    f.phases,        f.each,          f.empty,
-                              f.longest, made.pieces, made.list_table, made.block_table};
-    memcpy(out->facts + w->known.count, more, sizeof more);
-    return TARTAN_OK;
-}
-
 /* Behind the fact, the number of items, where the other tables begin. */
 tartan_status make_sets(const tartan_host *host, const tartan_layout *, const void *user,
                         tartan_cuda_made *out) {
