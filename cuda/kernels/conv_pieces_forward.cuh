@@ -60,9 +60,9 @@ __device__ __forceinline__ void store(const Args &a, const Places &s, const S *r
         if (col >= t.slots || s.to[row] == kNowhere) continue;
         const int64_t slot = t.first_slot + col;
         S sum = results[row * kPitch + col];
-        if (!isfinite(sum)) sum = exact_sum<S>(a, t.number + row, t.phase, slot);
+        if (a.splits == 1 && !isfinite(sum)) sum = exact_sum<S>(a, t.number + row, t.phase, slot);
         if (a.sums != nullptr)
-            ((S *)a.sums)[s.to[row] + slot] = sum;
+            ((S *)a.sums)[blockIdx.y * sums_of(a) + s.to[row] + slot] = sum;
         else
             conv_put<T>(a.last, a.p.to.data, a.p.to.dtype, s.to[row] + slot * a.p.to.channel,
                         conv_finish<S>(a.last, s.edge_class[row], slot, sum));
@@ -92,7 +92,10 @@ __global__ void __launch_bounds__(kThreads, Form<Products, kGroup>::kCtas)
     const int32_t phase = (int32_t)(number / a.tiles);
     number = number % a.tiles * kPositions;
     const int64_t list = (int64_t)phase * f.groups + group;
-    const int32_t first = a.list.lists[list] / f.step, steps = a.list.lists[list + 1] / f.step - first;
+    int32_t first = a.list.lists[list] / f.step, steps = a.list.lists[list + 1] / f.step - first;
+    const int32_t of_split = (steps + a.splits - 1) / a.splits, before = (int32_t)blockIdx.y * of_split;
+    first += before;
+    steps = max(min(of_split, steps - before), 0);
     if (steps == 0 && a.cleared) return;
     const int4 *next = a.list.pieces + (int64_t)first * f.step + own;
     int4 piece = steps > 0 ? *next : make_int4(0, 0, 0, 0);
@@ -244,10 +247,49 @@ tartan_status launch(const char *function, tartan_cuda_queue *queue, const Args 
     const auto kernel = multiply<Products, kGroup>;
     PASS(share_with_l1(function, (const void *)kernel, F::kCtas, F::kShared, (int)sizeof(Places)));
     const int64_t ctas = a.tiles * a.list.form.phases * a.list.form.groups * a.list.form.chunks;
-    const cudaError_t error =
-        tartan_cuda_launch_early(queue, tartan_cuda_starts_early(queue, a.p.layout), kernel,
-                                 dim3((unsigned)ctas), dim3(kThreads), (size_t)F::kShared, a);
+    const cudaError_t error = tartan_cuda_launch_early(queue, tartan_cuda_starts_early(queue, a.p.layout),
+                                                       kernel, dim3((unsigned)ctas, (unsigned)a.splits),
+                                                       dim3(kThreads), (size_t)F::kShared, a);
     return tartan_cuda_check(function, error, "starting the kernel conv_pieces");
+}
+
+/* ---- Lists that several CTAs share ---- */
+
+/* The results of positions by their splits, in order. */
+template <typename S> __global__ void __launch_bounds__(256) add_splits(const __grid_constant__ Args a) {
+    const int64_t slots = a.p.to_slots.grid * a.p.to_slots.edge, all = a.positions * a.p.to.channels;
+    const bool along = tartan_cuda_is_along(a.p.to.channel, a.p.to.step[TARTAN_I_DIMS - 1]);
+    wait_for_kernels_before();
+    for (int64_t e = (int64_t)blockIdx.x * 256 + threadIdx.x; e < all; e += (int64_t)gridDim.x * 256) {
+        const int64_t number = along ? e / a.p.to.channels : e % a.positions,
+                      channel = along ? e % a.p.to.channels : e / a.positions;
+        S sum = 0;
+#pragma unroll 4
+        for (int32_t split = 0; split < a.splits; split++)
+            sum += ((const S *)a.sums)[split * sums_of(a) + number * slots + channel];
+        if (!isfinite(sum)) sum = exact_sum<S>(a, number, 0, channel);
+        int32_t steps[TARTAN_I_DIMS];
+        const Position x = find_position(a, number, 0, steps);
+        put(a, element_of(a.p.to, x) + channel * a.p.to.channel,
+            conv_finish<S>(a.last, edge_class_of(a.last.edges, x), channel, sum));
+    }
+}
+
+/* Few CTAs with long lists leave SMs idle: then several share a list, as many as fill the SMs once, none with less than 4 steps. */
+inline int32_t splits_of(const Args &a, int32_t processors) {
+    const tartan_cuda_conv_piece_form &f = a.list.form;
+    if (a.to.of != nullptr || a.restricted || f.phases > 1) return 1;
+    const int64_t fill = processors / (a.tiles * f.groups * f.chunks), most = f.longest / f.step / 4;
+    return (int32_t)(fill < most ? (fill > 1 ? fill : 1) : most > 1 ? most : 1);
+}
+
+template <typename S>
+tartan_status launch_splits(const char *function, tartan_cuda_queue *queue, const Args &a) {
+    const int64_t all = a.positions * a.p.to.channels;
+    const cudaError_t error =
+        tartan_cuda_launch_early(queue, tartan_cuda_starts_early(queue, a.p.layout), add_splits<S>,
+                                 tartan_cuda_grid((all - 1) / 256 + 1), dim3(256), (size_t)0, a);
+    return tartan_cuda_check(function, error, "adding up the splits of lists");
 }
 
 template <class Products> struct Costs {
@@ -291,6 +333,8 @@ tartan_status prepare(const char *function, tartan_cuda_queue *queue, Args *a, v
     PASS(piece_lists_of(function, queue, lines, &a->list));
     const tartan_cuda_conv_piece_form &f = a->list.form;
     describe(a, kPositions);
+    a->splits = splits_of(*a, queue->chip.processors);
+    if (a->splits > 1) a->wide = a->cleared = false;
     const int64_t packed = aligned(a->list.count / f.step * f.width * kRow * (Products::kByParts ? 2 : 1)),
                   sums = bytes_of_sums(*a, sizeof(typename Products::Sum));
     PASS(tartan_cuda_scratch(function, queue, x.bytes + packed + sums + 1, scratch));
@@ -326,8 +370,11 @@ tartan_status run(const char *function, tartan_cuda_queue *queue, const tartan_c
     tartan_status status = results_of(function, queue, p, &a, &map);
     if (status == TARTAN_OK) status = prepare<Products>(function, queue, &a, &scratch);
     if (status == TARTAN_OK) status = launch_any<Products>(function, queue, a);
-    if (status == TARTAN_OK && a.sums != nullptr)
-        status = launch_gather<typename Products::Sum>(function, queue, a);
+    using S = typename Products::Sum;
+    if (status == TARTAN_OK && a.splits > 1)
+        status = launch_splits<S>(function, queue, a);
+    else if (status == TARTAN_OK && a.sums != nullptr)
+        status = launch_gather<S>(function, queue, a);
     if (scratch != nullptr) tartan_cuda_scratch_free(queue, scratch);
     if (map != nullptr) tartan_cuda_scratch_free(queue, map);
     return status;

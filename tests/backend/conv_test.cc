@@ -171,6 +171,25 @@ TEST_P(BackendConv, ImagesOfPlanes) {
             }
 }
 
+// So few positions that several CTAs of a device share the list of a group of channels.
+TEST_P(BackendConv, FewPositionsAndManyChannels) {
+    const Context host = open_context(2);
+    uint64_t style = 0;
+    for (const char *options : {"kernel=3x3 padding=1", "kernel=1x1", "kernel=3x3 padding=1 stride=2"})
+        for (int32_t dtype : kDtypes) {
+            SCOPED_TRACE(::testing::Message() << options << " dtype " << dtype);
+            std::mt19937_64 random(++style);
+            Problem p;
+            p.conv = make_conv(random_layout({80, 768, 16, 16, 1}, 0.5, style), options);
+            p.layout = layout_of(p.conv);
+            p.dtype = dtype;
+            p.filter = random_matrix(p.layout, dtype, TARTAN_ROW_MAJOR, random);
+            ASSERT_TRUE(p.set_size(1, {7, 7}));
+            expect_passes_like(host, p, style, Active(), 400, random);
+            if (HasFailure()) return;
+        }
+}
+
 // Sums of many numbers of one sign, whose roundings would add up if all went the same way.
 TEST_P(BackendConv, LongSumsOfOneSign) {
     const Context host = open_context(2);
