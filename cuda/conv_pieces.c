@@ -131,8 +131,20 @@ static int64_t count_pieces(const maker *m, const tartan_cuda_conv_piece_form *f
     return all;
 }
 
-static double cost_of(const tartan_cuda_conv_piece_form *f, int64_t pieces, int32_t step, int32_t start) {
-    return f->chunks * ((double)pieces / f->step * step + (double)f->phases * f->groups * start);
+int32_t tartan_cuda_conv_piece_tiles(int64_t tiles, int32_t processors) {
+    int32_t about = 1;
+    while (about < tiles && about < 4 * processors) about *= 2;
+    return about < 4 * processors ? about : 0;
+}
+
+/* What an SM has to do: with few CTAs the busiest one, and a CTA alone waits for its own copies. */
+static double cost_of(const tartan_cuda_conv_lines *l, const tartan_cuda_conv_piece_form *f, int64_t pieces,
+                      int32_t step, int32_t start) {
+    const double lists = (double)f->phases * f->groups,
+                 each = (double)pieces / f->step / lists * step + start;
+    if (l->tiles == 0) return f->chunks * lists * each;
+    const double ctas = ceil(l->tiles * lists * f->chunks / l->processors);
+    return each * (ctas == 1 ? 1.4 : ctas);
 }
 
 /* Writes the lists of a group, of which number `phase * groups + group` begins at next[...], and the pieces of its blocks, of
@@ -265,7 +277,7 @@ static tartan_status make(const tartan_host *host, maker *m, tartan_cuda_conv_pi
         if (l->costs->step[i] == 0) continue;
         const tartan_cuda_conv_piece_form form = form_of(l, 16 << i);
         const int64_t pieces = count_pieces(m, &form, of_phase);
-        const double cost = cost_of(&form, pieces, l->costs->step[i], l->costs->start);
+        const double cost = cost_of(l, &form, pieces, l->costs->step[i], l->costs->start);
         if (cost >= least) continue;
         least = cost;
         out->form = form;

@@ -88,10 +88,15 @@ typedef struct tartan_cuda_conv_lines {
     const tartan_cuda_conv_piece_costs *costs; /* choose the group; or NULL, */
     int32_t group;                             /* and the group is this one */
     bool packed;                               /* entries are wanted, not of_block */
+    int32_t tiles,
+        processors; /* CTAs of each list, about, and SMs that they share; 0: so many that all SMs are busy */
 } tartan_cuda_conv_lines;
 
 /* Phases of the positions of `to`. */
 int64_t tartan_cuda_conv_phases(const tartan_cuda_taps *taps, bool adjoint);
+
+/* `tiles` of a list as tables are made for: a power of 2, or 0. */
+int32_t tartan_cuda_conv_piece_tiles(int64_t tiles, int32_t processors);
 
 /* Makes the tables; costs choose the group whose expected time is the shortest. Errors: MEMORY. */
 tartan_status tartan_cuda_conv_pieces_make(const tartan_host *host, const tartan_cuda_conv_lines *lines,

@@ -298,8 +298,9 @@ tartan_status tartan_cuda_conv_pieces_get(const char *function, tartan_cuda_queu
                                           tartan_cuda_conv_piece_tables *out) {
     wanted w = {lines->layout, lines, nullptr, {}};
     add_taps(*lines->taps, lines->adjoint, &w.known);
-    const int64_t more[] = {lines->piece, lines->step, lines->together,
-                            lines->costs != nullptr ? lines->costs->kind : -lines->group, lines->packed};
+    const int64_t more[] = {lines->piece,    lines->step,
+                            lines->together, lines->costs != nullptr ? lines->costs->kind : -lines->group,
+                            lines->packed,   lines->tiles};
     for (int64_t one : more) w.known.add(one);
     const int32_t *values;
     const int64_t *known;

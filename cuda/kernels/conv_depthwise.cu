@@ -243,7 +243,8 @@ tartan_status compute(const char *function, tartan_cuda_queue *queue, Args *a, v
                                           1,        1,       nullptr,       kSlots};
     PASS(piece_lists_of(function, queue, lines, &a->list));
     const int32_t lanes = lanes_for(a->list.form.groups), apart = kThreads / lanes;
-    conv_pieces::describe(a, apart * kEach);
+    conv_pieces::divide(a, apart * kEach);
+    conv_pieces::describe(a);
     if (!a->restricted) a->tiles = (runs_of(*a) + apart - 1) / apart;
     const bool full = a->list.count * kSlots == a->weights;
     const int64_t packed = a->list.count * kSlots * (int64_t)sizeof(S),

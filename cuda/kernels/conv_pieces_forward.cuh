@@ -327,13 +327,25 @@ tartan_status prepare(const char *function, tartan_cuda_queue *queue, Args *a, v
     const tartan_cuda_conv &p = a->p;
     const Pieces x = pieces_of<T>(*a);
     const tartan_cuda_conv_piece_costs costs = costs_of<Products>(queue->chip);
-    const tartan_cuda_conv_lines lines = {
-        p.layout,         &p.taps,          &p.from_slots, &p.to_slots, p.adjoint, x.piece,
-        kInner / x.piece, kInner / x.piece, &costs,        0,           true};
+    divide(a, kPositions);
+    const int32_t processors = queue->chip.processors;
+    const tartan_cuda_conv_lines lines = {p.layout,
+                                          &p.taps,
+                                          &p.from_slots,
+                                          &p.to_slots,
+                                          p.adjoint,
+                                          x.piece,
+                                          kInner / x.piece,
+                                          kInner / x.piece,
+                                          &costs,
+                                          0,
+                                          true,
+                                          tartan_cuda_conv_piece_tiles(a->tiles, processors),
+                                          processors};
     PASS(piece_lists_of(function, queue, lines, &a->list));
     const tartan_cuda_conv_piece_form &f = a->list.form;
-    describe(a, kPositions);
-    a->splits = splits_of(*a, queue->chip.processors);
+    describe(a);
+    a->splits = splits_of(*a, processors);
     if (a->splits > 1) a->wide = a->cleared = false;
     const int64_t packed = aligned(a->list.count / f.step * f.width * kRow * (Products::kByParts ? 2 : 1)),
                   sums = bytes_of_sums(*a, sizeof(typename Products::Sum));

@@ -195,15 +195,19 @@ template <typename T> Pieces pieces_of(const Args &a) {
     return x;
 }
 
-/* What all kernels know of a problem whose lists are there; `positions`: of a CTA. */
-inline void describe(Args *a, int32_t positions) {
-    const tartan_cuda_conv &p = a->p;
-    const tartan_cuda_conv_piece_form &f = a->list.form;
+/* Divides the positions; `positions`: of a CTA. */
+inline void divide(Args *a, int32_t positions) {
     for (int d = 0; d < TARTAN_I_DIMS; d++) {
-        a->from_stride[d] = p.adjoint ? 1 : (uint32_t)p.taps.stride[d];
-        a->to_stride[d] = p.adjoint ? (uint32_t)p.taps.stride[d] : 1;
+        a->from_stride[d] = a->p.adjoint ? 1 : (uint32_t)a->p.taps.stride[d];
+        a->to_stride[d] = a->p.adjoint ? (uint32_t)a->p.taps.stride[d] : 1;
     }
     a->tiles = (positions_of(*a) + positions - 1) / positions;
+}
+
+/* What all kernels know of a problem whose lists are there. */
+inline void describe(Args *a) {
+    const tartan_cuda_conv &p = a->p;
+    const tartan_cuda_conv_piece_form &f = a->list.form;
     a->rows_of_filter = p.layout->grid_rows;
     a->weights = (int32_t)(p.layout->blocks * p.from_slots.edge * p.to_slots.edge);
     a->splits = 1;

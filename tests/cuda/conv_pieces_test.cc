@@ -20,10 +20,19 @@ struct Tables {
     tartan_cuda_conv_piece_lists made = {};
     tartan_cuda_conv p;
     Tables(const Operands &x, int32_t piece, int32_t step, int32_t group, bool packed) : p(x.problem()) {
-        const tartan_cuda_conv_lines lines = {p.layout,    &p.taps,   &p.from_slots,
-                                              &p.to_slots, p.adjoint, piece,
-                                              step,        step,      group == 0 ? &kCosts : nullptr,
-                                              group,       packed};
+        const tartan_cuda_conv_lines lines = {p.layout,
+                                              &p.taps,
+                                              &p.from_slots,
+                                              &p.to_slots,
+                                              p.adjoint,
+                                              piece,
+                                              step,
+                                              step,
+                                              group == 0 ? &kCosts : nullptr,
+                                              group,
+                                              packed,
+                                              0,
+                                              0};
         EXPECT_OK(tartan_cuda_conv_pieces_make(&tartan_i_host, &lines, &made));
     }
     ~Tables() { tartan_i_host.free(made.values); }
@@ -127,11 +136,12 @@ TEST(CudaConvPieces, TablesHaveEveryWeight) {
 
 // Groups are as large as makes the work short: blocks that fill groups are not merged with others, few pieces are.
 TEST(CudaConvPieces, GroupsFollowTheCosts) {
-    const auto group_of = [](tartan_shape shape, double density, tartan_cuda_conv_piece_costs costs) {
+    const auto group_of = [](tartan_shape shape, double density, tartan_cuda_conv_piece_costs costs,
+                             int32_t tiles = 0) {
         const Operands x(shape, "kernel=3x3 padding=1", {40, 30}, density);
         const tartan_cuda_conv p = x.problem();
-        const tartan_cuda_conv_lines lines = {p.layout, &p.taps, &p.from_slots, &p.to_slots, false, 8,
-                                              8,        8,       &costs,        0,           false};
+        const tartan_cuda_conv_lines lines = {p.layout, &p.taps, &p.from_slots, &p.to_slots, false, 8, 8, 8,
+                                              &costs,   0,       false,         tiles,       132};
         tartan_cuda_conv_piece_lists made;
         EXPECT_OK(tartan_cuda_conv_pieces_make(&tartan_i_host, &lines, &made));
         tartan_i_host.free(made.values);
@@ -141,6 +151,18 @@ TEST(CudaConvPieces, GroupsFollowTheCosts) {
     EXPECT_EQ(32, group_of({256, 256, 32, 32, 1}, 0.1, {0, {20, 32, 64, 128}, 0}));
     EXPECT_EQ(64, group_of({256, 256, 32, 32, 1}, 1.0, {0, {16, 32, 50, 0}, 0}));
     EXPECT_EQ(128, group_of({256, 256, 32, 32, 1}, 0.1, {0, {20, 32, 64, 128}, 100000}));
+    /* With as many CTAs as SMs, two of 64 slots on an SM are better than one of 128; with few, short lists are. */
+    const tartan_cuda_conv_piece_costs costs = {0, {0, 0, 50, 80}, 0};
+    EXPECT_EQ(128, group_of({128, 128, 32, 32, 1}, 1.0, costs));
+    EXPECT_EQ(64, group_of({128, 128, 32, 32, 1}, 1.0, costs, 128));
+    EXPECT_EQ(32, group_of({512, 512, 32, 32, 1}, 0.25, {0, {50, 44, 56, 80}, 300}, 1));
+}
+
+TEST(CudaConvPieces, TilesAreCountedRoughly) {
+    EXPECT_EQ(1, tartan_cuda_conv_piece_tiles(1, 132));
+    EXPECT_EQ(128, tartan_cuda_conv_piece_tiles(98, 132));
+    EXPECT_EQ(512, tartan_cuda_conv_piece_tiles(512, 132));
+    EXPECT_EQ(0, tartan_cuda_conv_piece_tiles(513, 132));
 }
 
 TEST(CudaConvPieces, PiecesHaveFourToSixteenBytes) {
@@ -157,8 +179,8 @@ TEST(CudaConvPieces, NoMemoryIsAnError) {
     const Operands x;
     const tartan_cuda_conv p = x.problem();
     for (bool packed : {false, true}) {
-        const tartan_cuda_conv_lines lines = {p.layout, &p.taps, &p.from_slots, &p.to_slots, false, 8,
-                                              8,        8,       &kCosts,       0,           packed};
+        const tartan_cuda_conv_lines lines = {p.layout, &p.taps, &p.from_slots, &p.to_slots, false, 8, 8, 8,
+                                              &kCosts,  0,       packed,        0,           0};
         tartan_cuda_conv_piece_lists made = {};
         BRUTAL(tartan_cuda_conv_pieces_make(&tartan_i_host, &lines, &made), tartan_i_host.free(made.values));
     }
