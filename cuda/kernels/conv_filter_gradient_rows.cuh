@@ -67,22 +67,20 @@ __device__ __forceinline__ void walk(const Args &a, const Division &d, const Str
 #pragma unroll
         for (int i = 0; i < kSlots; i++) to[i] = tartan_cuda_to<S>(from[i]);
     };
-    const auto add = [&](int turn, int32_t position) { /* turn: position % kTaps */
-                                                       S gradient[kSlots];
-                                                       convert(next_y, gradient);
-                                                       convert(next_x, pixels[(turn + kTaps - 1) % kTaps]);
-                                                       load_y(position + 1);
-                                                       load_x(position + kTaps, next_x);
+    /* turn: position % kTaps */
+    const auto add = [&](int turn, int32_t position) {
+        S gradient[kSlots];
+        convert(next_y, gradient);
+        convert(next_x, pixels[(turn + kTaps - 1) % kTaps]);
+        load_y(position + 1);
+        load_x(position + kTaps, next_x);
 #pragma unroll
-                                                       for (int t = 0; t < kTaps; t++) {
-                                                           if ((uint32_t)(s.column + position + t) >= width)
-                                                               continue;
+        for (int t = 0; t < kTaps; t++) {
+            if ((uint32_t)(s.column + position + t) >= width) continue;
 #pragma unroll
-                                                           for (int i = 0; i < kSlots; i++)
-                                                               sums[t][i] = fma(gradient[i],
-                                                                                pixels[(turn + t) % kTaps][i],
-                                                                                sums[t][i]);
-                                                       }
+            for (int i = 0; i < kSlots; i++)
+                sums[t][i] = fma(gradient[i], pixels[(turn + t) % kTaps][i], sums[t][i]);
+        }
     };
     load_y(0);
     {
