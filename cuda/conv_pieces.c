@@ -131,11 +131,24 @@ static int64_t count_pieces(const maker *m, const tartan_cuda_conv_piece_form *f
     return all;
 }
 
-static double cost_of(const tartan_cuda_conv_piece_form *f, int64_t pieces, int32_t step, int32_t start) {
-    return f->chunks * ((double)pieces / f->step * step + (double)f->phases * f->groups * start);
+int32_t tartan_cuda_conv_piece_tiles(int64_t tiles, int32_t processors) {
+    int32_t about = 1;
+    while (about < tiles && about < 4 * processors) about *= 2;
+    return about < 4 * processors ? about : 0;
 }
 
-/* Writes the lists of a group, of which number `phase * groups + group` begins at next[...]. */
+/* What an SM has to do: with few CTAs the busiest one, and a CTA alone waits for its own copies. */
+static double cost_of(const tartan_cuda_conv_lines *l, const tartan_cuda_conv_piece_form *f, int64_t pieces,
+                      int32_t step, int32_t start) {
+    const double lists = (double)f->phases * f->groups,
+                 each = (double)pieces / f->step / lists * step + start;
+    if (l->tiles == 0) return f->chunks * lists * each;
+    const double ctas = ceil(l->tiles * lists * f->chunks / l->processors);
+    return each * (ctas == 1 ? 1.4 : ctas);
+}
+
+/* Writes the lists of a group, of which number `phase * groups + group` begins at next[...], and the pieces of its blocks, of
+ * which the last ones may not exist (-1). */
 static void write_group(const maker *m, const tartan_cuda_conv_piece_form *f, int32_t group, int32_t *next,
                         int32_t *pieces, int32_t *of_block) {
     const int64_t together = m->lines->together;
@@ -161,7 +174,7 @@ static void write_group(const maker *m, const tartan_cuda_conv_piece_form *f, in
         block_at(m, m->order[i], &line, &tap, &other);
         const int64_t first = tap * m->per_tap + pieces_of(m, other, &count);
         for (int64_t p = 0; p < f->each; p++)
-            of_block[(int64_t)m->order[i] * f->each + p] = p < count ? m->found[first + p] : 0;
+            of_block[(int64_t)m->order[i] * f->each + p] = p < count ? m->found[first + p] : -1;
     }
 }
 
@@ -183,21 +196,50 @@ static void count_lists(const maker *m, tartan_cuda_conv_piece_form *f, int32_t 
     }
 }
 
+/* The entries of each step, in the order of lines, from the pieces of blocks. */
+static void write_entries(const maker *m, const tartan_cuda_conv_piece_form *f, int64_t count,
+                          const int32_t *of_block, int32_t *steps, tartan_cuda_conv_piece_entry *entries) {
+    const int64_t blocks = m->lines->layout->blocks, edge = m->lines->to->edge;
+    memset(steps, 0, (size_t)(count + 2) * sizeof *steps);
+    for (int64_t i = 0; i < blocks * f->each; i++)
+        if (of_block[i] >= 0) steps[of_block[i] / f->step + 2]++;
+    for (int64_t i = 0; i < count; i++) steps[i + 2] += steps[i + 1];
+    for (int64_t i = 0; i < blocks; i++) {
+        int64_t line, tap, other;
+        block_at(m, m->order[i], &line, &tap, &other);
+        for (int32_t p = 0; p < f->each; p++) {
+            const int32_t at = of_block[(int64_t)m->order[i] * f->each + p];
+            if (at < 0) continue;
+            entries[steps[at / f->step + 1]++] =
+                (tartan_cuda_conv_piece_entry){.block = m->order[i],
+                                               .begin = (uint8_t)(other * m->lines->from->edge % f->piece),
+                                               .place = (uint8_t)(at % f->step),
+                                               .row = (uint8_t)(line % f->lines * edge),
+                                               .piece = (uint8_t)p};
+        }
+    }
+}
+
 static tartan_status write_tables(const tartan_host *host, const maker *m,
                                   tartan_cuda_conv_piece_lists *out) {
     tartan_cuda_conv_piece_form *f = &out->form;
     const int64_t count = (int64_t)f->phases * f->groups, blocks = m->lines->layout->blocks;
+    const int64_t steps = out->pieces / f->step, of_blocks = blocks * f->each;
+    const bool packed = m->lines->packed;
     int32_t *next = NULL;
     out->list_table = 4 * out->pieces;
     out->block_table = out->list_table + count + 1;
-    out->size = out->block_table + blocks * f->each;
+    /* Entries are aligned to their 8 bytes; steps have one value more while they are made. */
+    out->entry_table = (out->block_table + steps + 3) / 2 * 2;
+    out->size = packed ? out->entry_table + 2 * of_blocks : out->block_table + of_blocks;
     PASS(host->allocate(&out->values, out->size, sizeof *out->values));
-    const tartan_status status = host->allocate(&next, count + 1, sizeof *next);
+    const tartan_status status = host->allocate(&next, count + 1 + (packed ? of_blocks : 0), sizeof *next);
     if (status != TARTAN_OK) {
         host->free(out->values);
         return status;
     }
-    int32_t *lists = out->values + out->list_table;
+    int32_t *lists = out->values + out->list_table, *of_block = out->values + out->block_table;
+    if (packed) of_block = next + count + 1;
     memset(lists, 0, (size_t)(count + 1) * sizeof *lists);
     count_lists(m, f, lists);
     for (int64_t i = 0; i < out->pieces; i++) {
@@ -205,8 +247,12 @@ static tartan_status write_tables(const tartan_host *host, const maker *m,
         memcpy(out->values + 4 * i, none, sizeof none);
     }
     memcpy(next, lists, (size_t)(count + 1) * sizeof *next);
-    for (int32_t group = 0; group < f->groups; group++)
-        write_group(m, f, group, next, out->values, out->values + out->block_table);
+    for (int32_t group = 0; group < f->groups; group++) write_group(m, f, group, next, out->values, of_block);
+    if (packed) {
+        memset(out->values + out->entry_table, 0, (size_t)(2 * of_blocks) * sizeof *out->values);
+        write_entries(m, f, steps, of_block, out->values + out->block_table,
+                      (tartan_cuda_conv_piece_entry *)(out->values + out->entry_table));
+    }
     host->free(next);
     return TARTAN_OK;
 }
@@ -231,7 +277,7 @@ static tartan_status make(const tartan_host *host, maker *m, tartan_cuda_conv_pi
         if (l->costs->step[i] == 0) continue;
         const tartan_cuda_conv_piece_form form = form_of(l, 16 << i);
         const int64_t pieces = count_pieces(m, &form, of_phase);
-        const double cost = cost_of(&form, pieces, l->costs->step[i], l->costs->start);
+        const double cost = cost_of(l, &form, pieces, l->costs->step[i], l->costs->start);
         if (cost >= least) continue;
         least = cost;
         out->form = form;

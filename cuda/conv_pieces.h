@@ -44,14 +44,29 @@ typedef struct tartan_cuda_conv_piece_form {
  *   pieces, then all taps of the next pieces, so that taps load the pixels that they share soon after each other. Lists
  *            are padded to whole steps by pieces whose shifts lead out of every image
  *   lists    [phases * groups + 1]: the first piece of each list
- *   of_block [blocks][each]: the pieces of a block, in the order of its slots */
+ * For gradients of filters and depthwise filters:
+ *   of_block [blocks][each]: the pieces of a block, in the order of its slots
+ * Where steps are packed:
+ *   steps    [steps + 1]: the first entry of each step
+ *   entries  [entries]: a piece of a block as tartan_cuda_conv_piece_entry */
 typedef struct tartan_cuda_conv_piece_lists {
     tartan_cuda_conv_piece_form form;
     int64_t pieces;
-    int64_t list_table, block_table; /* in values */
+    int64_t list_table, block_table; /* in values; block_table: of the table of_block or steps */
+    int64_t entry_table;
     int64_t size;
     int32_t *values; /* the caller frees it with host->free */
 } tartan_cuda_conv_piece_lists;
+
+/* What a block has in a piece: its slots from `begin` of the piece on if this is its first piece, else those that follow on the
+ * pieces before. */
+typedef struct tartan_cuda_conv_piece_entry {
+    int32_t block;
+    uint8_t begin; /* the block's first slot in its first piece */
+    uint8_t place; /* of the piece in its step */
+    uint8_t row;   /* the block's first slot of `to` in the list */
+    uint8_t piece; /* of the block's pieces */
+} tartan_cuda_conv_piece_entry;
 
 /* What a CTA costs with groups of 16, 32, 64 and 128 slots, for each kernel and kind of factors: KB that a step moves into and out
  * of shared memory, or as many as it could move while it multiplies; 0: there is no such kernel. `start`: what a CTA takes before
@@ -72,10 +87,16 @@ typedef struct tartan_cuda_conv_lines {
     int32_t together;                          /* neighbouring pieces of a tap */
     const tartan_cuda_conv_piece_costs *costs; /* choose the group; or NULL, */
     int32_t group;                             /* and the group is this one */
+    bool packed;                               /* entries are wanted, not of_block */
+    int32_t tiles,
+        processors; /* CTAs of each list, about, and SMs that they share; 0: so many that all SMs are busy */
 } tartan_cuda_conv_lines;
 
 /* Phases of the positions of `to`. */
 int64_t tartan_cuda_conv_phases(const tartan_cuda_taps *taps, bool adjoint);
+
+/* `tiles` of a list as tables are made for: a power of 2, or 0. */
+int32_t tartan_cuda_conv_piece_tiles(int64_t tiles, int32_t processors);
 
 /* Makes the tables; costs choose the group whose expected time is the shortest. Errors: MEMORY. */
 tartan_status tartan_cuda_conv_pieces_make(const tartan_host *host, const tartan_cuda_conv_lines *lines,

@@ -166,12 +166,12 @@ tartan_status make_jobs(const tartan_host *host, const tartan_layout *, const vo
     return TARTAN_OK;
 }
 
-/* Behind the facts: the form, pieces, and where the tables of lists and of first pieces begin. */
+/* Behind the facts: the form, pieces, and where the other tables begin. */
 tartan_status make_pieces(const tartan_host *host, const tartan_layout *, const void *user,
                           tartan_cuda_made *out) {
     const wanted *w = (const wanted *)user;
     tartan_cuda_conv_piece_lists made;
-    PASS(keep_facts(host, w, 14, out));
+    PASS(keep_facts(host, w, 15, out));
     const tartan_status status =
         tartan_cuda_conv_pieces_make(host, (const tartan_cuda_conv_lines *)w->p, &made);
     if (status != TARTAN_OK) {
@@ -181,9 +181,9 @@ tartan_status make_pieces(const tartan_host *host, const tartan_layout *, const 
     out->values = made.values;
     out->size = made.size;
     const tartan_cuda_conv_piece_form &f = made.form;
-    const int64_t more[14] = {f.piece,   f.step,      f.group,         f.lines,         f.width,
-                              f.chunks,  f.groups,    f.phases,        f.each,          f.empty,
-                              f.longest, made.pieces, made.list_table, made.block_table};
+    const int64_t more[15] = {f.piece,   f.step,      f.group,         f.lines,          f.width,
+                              f.chunks,  f.groups,    f.phases,        f.each,           f.empty,
+                              f.longest, made.pieces, made.list_table, made.block_table, made.entry_table};
     memcpy(out->facts + w->known.count, more, sizeof more);
     return TARTAN_OK;
 }
@@ -298,8 +298,9 @@ tartan_status tartan_cuda_conv_pieces_get(const char *function, tartan_cuda_queu
                                           tartan_cuda_conv_piece_tables *out) {
     wanted w = {lines->layout, lines, nullptr, {}};
     add_taps(*lines->taps, lines->adjoint, &w.known);
-    const int64_t more[] = {lines->piece, lines->step, lines->together,
-                            lines->costs != nullptr ? lines->costs->kind : -lines->group};
+    const int64_t more[] = {lines->piece,    lines->step,
+                            lines->together, lines->costs != nullptr ? lines->costs->kind : -lines->group,
+                            lines->packed,   lines->tiles};
     for (int64_t one : more) w.known.add(one);
     const int32_t *values;
     const int64_t *known;
@@ -310,8 +311,13 @@ tartan_status tartan_cuda_conv_pieces_get(const char *function, tartan_cuda_queu
         {fact(0), fact(1), fact(2), fact(3), fact(4), fact(5), fact(6), fact(7), fact(8), fact(9), fact(10)},
         known[11],
         values,
-        values + known[12],
-        values + known[13]};
+        values + known[12]};
+    if (lines->packed) {
+        out->steps = values + known[13];
+        out->entries = (const tartan_cuda_conv_piece_entry *)(values + known[14]);
+    } else {
+        out->of_block = values + known[13];
+    }
     return TARTAN_OK;
 }
 

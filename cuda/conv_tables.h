@@ -61,7 +61,9 @@ tartan_status tartan_cuda_conv_jobs_get(const char *function, tartan_cuda_queue 
 typedef struct tartan_cuda_conv_piece_tables {
     tartan_cuda_conv_piece_form form;
     int64_t count; /* pieces */
-    const int32_t *pieces, *lists, *of_block;
+    const int32_t *pieces, *lists;
+    const int32_t *of_block, *steps; /* NULL: not wanted */
+    const tartan_cuda_conv_piece_entry *entries;
 } tartan_cuda_conv_piece_tables;
 tartan_status tartan_cuda_conv_pieces_get(const char *function, tartan_cuda_queue *queue,
                                           const tartan_cuda_conv_lines *lines,

@@ -161,6 +161,7 @@ tartan_status tartan_cuda_conv_filter_gradient_of(const tartan_host *host, const
     const int32_t dtype = op->in->dtype == TARTAN_F32 ? op->out->dtype : op->in->dtype;
     *out = (tartan_cuda_conv_filter_gradient){.dtype = dtype,
                                               .tf32 = context->options.tf32,
+                                              .per_tap = op->conv->options.per_tap,
                                               .s_dtype = op->filter_grad->dtype,
                                               .entries = op->in->shape[0],
                                               .taps = taps_of(&op->geometry),

@@ -103,6 +103,7 @@ typedef struct tartan_cuda_conv_filter_gradient {
     bool nothing;
     int32_t dtype, s_dtype; /* of x (y_grad may be of f32 where it is of 16 bits); of the gradient */
     bool tf32;              /* f32 factors may be rounded to tf32 */
+    bool per_tap;           /* taps may have different blocks */
     bool depthwise;         /* of single elements that join channels alike by 8 */
     int64_t entries;
     tartan_cuda_taps taps;

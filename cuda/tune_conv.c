@@ -5,6 +5,8 @@
 #include "dtype.h"
 #include "tune.h"
 
+#include <math.h>
+
 double tartan_cuda_conv_plain_rate(const void *problem) {
     const tartan_cuda_conv *p = problem;
     return p->dtype == TARTAN_F64 ? 0.5 : 1;
@@ -16,7 +18,15 @@ double tartan_cuda_conv_wgmma_rate(const void *problem) {
     const tartan_cuda_conv_form form = tartan_cuda_conv_form_of(p);
     int32_t lines = 0;
     while (lines + 1 < TARTAN_CUDA_SHARES && p->to_slots.edge << lines < TARTAN_CUDA_CONV_GROUP) lines++;
-    return 500 * tartan_cuda_conv_form_share(p, &form) * p->figures.share[p->adjoint][lines] / (1 << lines);
+    const double rate =
+        500 * tartan_cuda_conv_form_share(p, &form) * p->figures.share[p->adjoint][lines] / (1 << lines);
+    /* CTAs of 256 positions leave SMs idle where these are few; conv_pieces divides lists then, if they are long. */
+    const double positions =
+        (double)p->entries * (double)p->to.size[0] * (double)p->to.size[1] * (double)p->to.size[2];
+    const double channels = (double)p->to.channels,
+                 ctas = ceil(positions / 256) * ceil(channels / TARTAN_CUDA_CONV_GROUP),
+                 list = (double)p->layout->blocks * p->from_slots.edge * p->to_slots.edge / channels;
+    return p->active.layout == NULL && ctas < 32 && list >= 1024 ? rate * ctas / 32 : rate;
 }
 
 /* The rate of products for each kind of factors, times the share of a list's weights that a line of the filter has. */

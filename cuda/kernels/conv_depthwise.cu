@@ -1,9 +1,9 @@
 /* SPDX-License-Identifier: Apache-2.0
  * Depthwise convolution and its gradient with respect to the image: filters of single elements that join each slot of a piece with
- * the same slot of another one. A thread has a piece of the result at a few neighbouring positions; every product is one fma of what
- * it loads, 16 bytes at a time. Lists are as in conv_pieces.h, for groups of one piece. */
-#include "kernels/conv_depthwise.cuh"
-#include "kernels/conv_pieces_places.cuh"
+ * the same slot of another one, where conv_depthwise_rows.cuh does not take them. A thread has a piece of the result at a few
+ * neighbouring positions; every product is one fma of what it loads, 16 bytes at a time. Lists are as in conv_pieces.h, for groups
+ * of one piece. */
+#include "kernels/conv_depthwise_rows.cuh"
 
 namespace tartan_cuda {
 namespace conv_depthwise {
@@ -19,6 +19,7 @@ __global__ void __launch_bounds__(256)
     pack(const __grid_constant__ Args a, const __grid_constant__ tartan_cuda_row_index rows, S *to,
          uint32_t *stored) {
     const int32_t id = (int32_t)(blockIdx.x * 256 + threadIdx.x), piece = a.list.form.piece;
+    let_next_kernel_begin();
     if (id >= a.weights) return;
     const int32_t row = (int32_t)tartan_cuda_row_of(rows.pointers, a.rows_of_filter, id);
     const int32_t at = a.list.of_block[(int64_t)id * a.list.form.each], slot = row % piece;
@@ -132,28 +133,6 @@ __device__ __forceinline__ void add_rows(const Args &a, int4 spot, int32_t step,
     }
 }
 
-/* The results of a piece at a position, element `to` of the image. */
-template <typename T, typename S, int kSlots>
-__device__ __forceinline__ void store_sums(const Args &a, int64_t to, const Position &x, int64_t first_slot,
-                                           int32_t slots, S (&sums)[kSlots]) {
-    if (!a.plain) {
-        const int32_t edge_class = edge_class_of(a.last.edges, x);
-#pragma unroll
-        for (int i = 0; i < kSlots; i++)
-            if (i < slots) sums[i] = conv_finish<S>(a.last, edge_class, first_slot + i, sums[i]);
-    }
-    if (a.wide && a.p.to.dtype == a.p.from.dtype && slots == kSlots) {
-        alignas(16) T values[kSlots];
-#pragma unroll
-        for (int i = 0; i < kSlots; i++) values[i] = tartan_cuda_to<T>(sums[i]);
-        *(uint4 *)((T *)a.p.to.data + to) = *(const uint4 *)values;
-        return;
-    }
-#pragma unroll
-    for (int i = 0; i < kSlots; i++)
-        if (i < slots) conv_put<T>(a.last, a.p.to.data, a.p.to.dtype, to + i * a.p.to.channel, sums[i]);
-}
-
 /* kFull: all slots of all pieces have a weight, else `stored` says which. kRows: add_rows applies. */
 template <typename T, bool kFull, bool kRows>
 __global__ void __launch_bounds__(kThreads, 2)
@@ -243,7 +222,8 @@ tartan_status compute(const char *function, tartan_cuda_queue *queue, Args *a, v
                                           1,        1,       nullptr,       kSlots};
     PASS(piece_lists_of(function, queue, lines, &a->list));
     const int32_t lanes = lanes_for(a->list.form.groups), apart = kThreads / lanes;
-    conv_pieces::describe(a, apart * kEach);
+    conv_pieces::divide(a, apart * kEach);
+    conv_pieces::describe(a);
     if (!a->restricted) a->tiles = (runs_of(*a) + apart - 1) / apart;
     const bool full = a->list.count * kSlots == a->weights;
     const int64_t packed = a->list.count * kSlots * (int64_t)sizeof(S),
@@ -263,6 +243,8 @@ tartan_status compute(const char *function, tartan_cuda_queue *queue, Args *a, v
     PASS(tartan_cuda_index_get_rows(function, queue, p.layout, false, &rows));
     PASS(tartan_cuda_launch(function, queue, pack<S>, tartan_cuda_grid(((int64_t)a->weights + 255) / 256),
                             dim3(256), *a, rows, (S *)(at + x.bytes), stored));
+    const int32_t taps = conv_depthwise_rows::taps_of(*a, full);
+    if (taps > 0) return conv_depthwise_rows::launch_any<T>(function, queue, *a, taps);
     const int64_t parts = (a->list.form.groups + lanes - 1) / lanes;
     const bool rows_shared = !a->restricted && a->from_stride[2] == 1;
     const auto kernel = rows_shared ? full ? multiply<T, true, true> : multiply<T, false, true>

@@ -1,9 +1,10 @@
 /* SPDX-License-Identifier: Apache-2.0
- * The gradient of a depthwise filter (conv_depthwise.cu says which filters these are). A thread has a piece of slots, up to 9 of the
- * pieces that its list joins it with (a filter of 3 x 3), and neighbouring positions of a share; threads with the same pieces add
- * up their sums in shared memory, and a second kernel adds up the shares, all in a fixed order. */
+ * The gradient of a depthwise filter (conv_depthwise.cu says which filters these are), where conv_filter_gradient_rows.cuh has no
+ * rows to walk along: strides and dilations along rows, and windows. A thread has a piece of slots, up to 9 of the pieces that its
+ * list joins it with (a filter of 3 x 3), and neighbouring positions of a share; threads with the same pieces add up their sums in
+ * shared memory, and a second kernel adds up the shares, all in a fixed order. */
 #include "kernels/conv_depthwise.cuh"
-#include "kernels/conv_pieces_gradient.cuh"
+#include "kernels/conv_filter_gradient_rows.cuh"
 
 namespace tartan_cuda {
 namespace conv_filter_gradient_depthwise {
@@ -104,9 +105,13 @@ template <typename T> __global__ void __launch_bounds__(kThreads) add_shares(con
     const int32_t piece = a.list.form.piece, weight = (int32_t)threadIdx.x % kWeights,
                   adder = (int32_t)threadIdx.x / kWeights, id = (int32_t)blockIdx.x * kWeights + weight;
     S sum = 0;
+    int64_t at = 0;
     if (id < a.weights) {
         const int32_t row = (int32_t)tartan_cuda_row_of(a.rows.pointers, a.p.rows.grid, id);
-        const int64_t at = (int64_t)a.list.of_block[(int64_t)id * a.list.form.each] * piece + row % piece;
+        at = (int64_t)a.list.of_block[(int64_t)id * a.list.form.each] * piece + row % piece;
+    }
+    wait_for_kernels_before();
+    if (id < a.weights) {
 #pragma unroll 4
         for (int32_t s = adder; s < a.splits; s += kAdders)
             sum += ((const S *)a.sums)[(int64_t)s * a.list.count * piece + at];
@@ -123,6 +128,56 @@ int32_t splits_of(const Args &a, int64_t jobs, int32_t processors, int32_t apart
     const int64_t fill = 2ll * processors / jobs, most = a.positions / (4 * apart) + 1;
     const int64_t splits = fill < most ? fill : most;
     return (int32_t)(splits > 1 ? splits : 1);
+}
+
+/* How a problem is divided: rows, where run > 0, else positions. */
+struct Shares {
+    int32_t run; /* taps */
+    conv_filter_gradient_rows::Division rows;
+    int32_t lanes, parts, chunks;
+};
+
+template <typename T, int kTaps>
+void divide_rows(Args *a, int32_t processors, conv_filter_gradient_rows::Division *rows) {
+    using F = conv_filter_gradient_rows::Form<T, kTaps>;
+    *rows = conv_filter_gradient_rows::divide(a, kTaps, F::kThreads, F::kCtas * processors);
+}
+
+template <typename T> Shares shares_of(Args *a, int32_t processors) {
+    Shares s = {};
+    a->splits = 0;
+    if (a->positions == 0) return s;
+    if (conv_filter_gradient_rows::fits(*a)) {
+        s.run = conv_filter_gradient_rows::taps_of((int32_t)a->p.taps.kernel[2]);
+        const auto divide = s.run == 3   ? divide_rows<T, 3>
+                            : s.run == 5 ? divide_rows<T, 5>
+                                         : divide_rows<T, 7>;
+        divide(a, processors, &s.rows);
+        return s;
+    }
+    const tartan_cuda_conv_piece_form &f = a->list.form;
+    s.lanes = lanes_for(f.groups);
+    s.parts = (f.groups + s.lanes - 1) / s.lanes;
+    s.chunks = (f.longest + kJoined - 1) / kJoined;
+    a->splits = splits_of(*a, (int64_t)s.parts * s.chunks, processors, kThreads / s.lanes);
+    a->share = (a->positions + a->splits - 1) / a->splits;
+    return s;
+}
+
+template <typename T>
+tartan_status launch(const char *function, tartan_cuda_queue *queue, const Args &a, const Shares &s) {
+    namespace by_rows = conv_filter_gradient_rows;
+    const by_rows::Division &d = s.rows;
+    const auto rows = s.run == 3   ? by_rows::gradient<T, 3>
+                      : s.run == 5 ? by_rows::gradient<T, 5>
+                                   : by_rows::gradient<T, 7>;
+    if (s.run > 0)
+        return tartan_cuda_launch(function, queue, rows,
+                                  dim3((unsigned)((int64_t)d.parts * d.chunks * a.splits)),
+                                  dim3((unsigned)((d.lanes * d.runs * d.lines + 31) / 32 * 32)), a, d);
+    return tartan_cuda_launch(function, queue, gradient<T>,
+                              dim3((unsigned)((int64_t)s.parts * s.chunks * a.splits)), dim3(kThreads), a,
+                              s.lanes, s.chunks);
 }
 
 template <typename T>
@@ -143,12 +198,8 @@ tartan_status compute(const char *function, tartan_cuda_queue *queue, Args *a, v
                             (int32_t)p.in.channels, kSlots,        pieces_in},
                       out = {a->row_channels,         p.out.channels, (int32_t)p.out.channels,
                              (int32_t)p.out.channels, kSlots,         pieces_out};
-    const int32_t lanes = lanes_for(a->list.form.groups), apart = kThreads / lanes;
-    const int32_t chunks = (a->list.form.longest + kJoined - 1) / kJoined;
-    const int64_t parts = (a->list.form.groups + lanes - 1) / lanes,
-                  of_share = a->list.count * 16 / kElement * (int64_t)sizeof(S);
-    a->splits = splits_of(*a, parts * chunks, queue->chip.processors, apart);
-    a->share = (a->positions + a->splits - 1) / a->splits;
+    const int64_t of_share = a->list.count * kSlots * (int64_t)sizeof(S);
+    Shares shares = shares_of<T>(a, queue->chip.processors);
     const int64_t in_bytes = turns_in ? turned_bytes(p.in, in, p.entries, kElement) : 0,
                   out_bytes = turns_out ? turned_bytes(p.out, out, p.entries, kElement) : 0;
     PASS(tartan_cuda_scratch(function, queue, in_bytes + out_bytes + of_share * a->splits + 1, scratch));
@@ -163,13 +214,17 @@ tartan_status compute(const char *function, tartan_cuda_queue *queue, Args *a, v
             turn_slots<T>(function, queue, p.entries, out, is_masked ? a->windows : none, at + in_bytes, &y));
     a->in = piece_image_of(x, kSlots);
     a->out = piece_image_of(y, kSlots);
+    shares.rows.x_step = 16 * a->in.step[2];
+    shares.rows.y_step = 16 * a->out.step[2];
     if (a->positions > 0)
-        PASS(tartan_cuda_launch(function, queue, gradient<T>, dim3((unsigned)(parts * chunks * a->splits)),
-                                dim3(kThreads), *a, lanes, chunks));
+        PASS(launch<T>(function, queue, *a, shares));
     else
         a->splits = 0;
-    return tartan_cuda_launch(function, queue, add_shares<T>,
-                              dim3((unsigned)((a->weights + kWeights - 1) / kWeights)), dim3(kThreads), *a);
+    const bool early = a->positions > 0 && tartan_cuda_starts_early(queue, p.layout);
+    const dim3 ctas((unsigned)((a->weights + kWeights - 1) / kWeights));
+    return tartan_cuda_check(
+        function, tartan_cuda_launch_early(queue, early, add_shares<T>, ctas, dim3(kThreads), (size_t)0, *a),
+        "adding up the shares of a filter's gradient");
 }
 
 } // namespace

@@ -43,8 +43,9 @@ tartan_status multiply(const char *function, tartan_cuda_queue *queue, const Pro
     cudaError_t error = cudaFuncSetAttribute((const void *)kernel,
                                              cudaFuncAttributeMaxDynamicSharedMemorySize, g.form.shared);
     PASS(tartan_cuda_check(function, error, "setting the kernel's shared memory"));
-    error = tartan_cuda_launch_early(queue, false, kernel, dim3((unsigned)(g.jobs.count * g.splits)),
-                                     dim3(kThreads), (size_t)g.form.shared, g);
+    error = tartan_cuda_launch_early(queue, tartan_cuda_starts_early(queue, g.p.layout), kernel,
+                                     dim3((unsigned)(g.jobs.count * g.splits)), dim3(kThreads),
+                                     (size_t)g.form.shared, g);
     return tartan_cuda_check(function, error, "starting the kernel conv_filter_gradient_mma");
 }
 
@@ -52,8 +53,10 @@ template <typename T>
 tartan_status compute(const char *function, tartan_cuda_queue *queue, const Problem &g) {
     if (g.jobs.count > 0)
         PASS(g.form.high == 1 ? (multiply<T, 1>(function, queue, g)) : (multiply<T, 2>(function, queue, g)));
-    return tartan_cuda_launch(function, queue, add_shares<T>, tartan_cuda_grid((g.weights + 255) / 256),
-                              dim3(256), g);
+    const bool early = g.jobs.count > 0 && tartan_cuda_starts_early(queue, g.p.layout);
+    const cudaError_t error = tartan_cuda_launch_early(
+        queue, early, add_shares<T>, tartan_cuda_grid((g.weights + 255) / 256), dim3(256), (size_t)0, g);
+    return tartan_cuda_check(function, error, "adding up the shares of a filter's gradient");
 }
 
 } // namespace

@@ -186,6 +186,8 @@ __global__ void __launch_bounds__(kThreads, 2) gradient(const __grid_constant__ 
     const int32_t *job = g.jobs.jobs + 8 * (blockIdx.x % g.jobs.count);
     const int32_t split = (int32_t)(blockIdx.x / g.jobs.count);
     fill_lists(g, s);
+    wait_for_kernels_before();
+    let_next_kernel_begin();
 
     /* The tiles. */
     const int64_t tiles = g.list != nullptr ? *g.count : g.tiles;
@@ -325,6 +327,7 @@ template <typename T> __global__ void __launch_bounds__(256) add_shares(const __
         const bool there = e < g.weights;
         const int64_t id = there ? e / block : 0;
         const int32_t inside = (int32_t)(e - id * block);
+        wait_for_kernels_before();
         float sum = 0;
         for (int32_t s = 0; there && s < g.splits; s++) sum += g.sums[s * g.weights + e];
         bool exists = there;

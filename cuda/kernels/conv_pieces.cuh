@@ -19,7 +19,8 @@ namespace tartan_cuda {
 struct PieceLists {
     tartan_cuda_conv_piece_form form;
     const int4 *pieces;
-    const int32_t *lists, *of_block;
+    const int32_t *lists, *of_block, *steps;
+    const tartan_cuda_conv_piece_entry *entries;
     int64_t count; /* pieces */
 };
 
@@ -27,7 +28,7 @@ inline tartan_status piece_lists_of(const char *function, tartan_cuda_queue *que
                                     const tartan_cuda_conv_lines &lines, PieceLists *out) {
     tartan_cuda_conv_piece_tables t;
     PASS(tartan_cuda_conv_pieces_get(function, queue, &lines, &t));
-    *out = {t.form, (const int4 *)t.pieces, t.lists, t.of_block, t.count};
+    *out = {t.form, (const int4 *)t.pieces, t.lists, t.of_block, t.steps, t.entries, t.count};
     return TARTAN_OK;
 }
 

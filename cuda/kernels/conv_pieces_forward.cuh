@@ -60,9 +60,9 @@ __device__ __forceinline__ void store(const Args &a, const Places &s, const S *r
         if (col >= t.slots || s.to[row] == kNowhere) continue;
         const int64_t slot = t.first_slot + col;
         S sum = results[row * kPitch + col];
-        if (!isfinite(sum)) sum = exact_sum<S>(a, t.number + row, t.phase, slot);
+        if (a.splits == 1 && !isfinite(sum)) sum = exact_sum<S>(a, t.number + row, t.phase, slot);
         if (a.sums != nullptr)
-            ((S *)a.sums)[s.to[row] + slot] = sum;
+            ((S *)a.sums)[blockIdx.y * sums_of(a) + s.to[row] + slot] = sum;
         else
             conv_put<T>(a.last, a.p.to.data, a.p.to.dtype, s.to[row] + slot * a.p.to.channel,
                         conv_finish<S>(a.last, s.edge_class[row], slot, sum));
@@ -92,11 +92,17 @@ __global__ void __launch_bounds__(kThreads, Form<Products, kGroup>::kCtas)
     const int32_t phase = (int32_t)(number / a.tiles);
     number = number % a.tiles * kPositions;
     const int64_t list = (int64_t)phase * f.groups + group;
-    const int32_t first = a.list.lists[list] / f.step, steps = a.list.lists[list + 1] / f.step - first;
+    int32_t first = a.list.lists[list] / f.step, steps = a.list.lists[list + 1] / f.step - first;
+    const int32_t of_split = (steps + a.splits - 1) / a.splits, before = (int32_t)blockIdx.y * of_split;
+    first += before;
+    steps = max(min(of_split, steps - before), 0);
     if (steps == 0 && a.cleared) return;
     const int4 *next = a.list.pieces + (int64_t)first * f.step + own;
     int4 piece = steps > 0 ? *next : make_int4(0, 0, 0, 0);
+    if (a.restricted) wait_for_kernels_before(); /* which may write the layout of the windows */
     if (threadIdx.x < kPositions) find_place(a, number + threadIdx.x, phase, s, threadIdx.x);
+    wait_for_kernels_before();
+    let_next_kernel_begin();
     __syncthreads();
 
     S sums[W::kSums] = {};
@@ -186,36 +192,49 @@ __global__ void __launch_bounds__(kThreads, Form<Products, kGroup>::kCtas)
     });
 }
 
-/* Packs the weights into rows that are zeros before: row n of a step has the inner elements of slot n of its list, or what is left of
- * them. */
+constexpr int kPackRows = 32; /* of a step, that a CTA packs */
+
+/* Packs the weights: row n of a step has the inner elements of slot n of its list, or what is left of them, and zeros where the list
+ * has no weight. */
 template <class Products>
-__global__ void __launch_bounds__(256)
-    pack(const __grid_constant__ Args a, const __grid_constant__ tartan_cuda_row_index rows,
-         typename Products::Element *to) {
+__global__ void __launch_bounds__(256) pack(const __grid_constant__ Args a, typename Products::Element *to) {
     using T = typename Products::Element;
     const tartan_cuda_slots &from = a.p.from_slots, &out = a.p.to_slots;
     const tartan_cuda_conv_piece_form &f = a.list.form;
-    constexpr uint32_t kInner = kRow / (uint32_t)sizeof(T);
-    const bool from_last = from.stride == 1 && out.stride == from.edge;
-    const int32_t block = from.edge * out.edge, all = a.weights;
-    const int32_t grid = (int32_t)(a.p.adjoint ? out.grid : from.grid);
-    for (int32_t e = (int32_t)(blockIdx.x * 256 + threadIdx.x); e < all; e += (int32_t)gridDim.x * 256) {
-        const int32_t id = e / block, inside = e % block;
-        const int32_t to_slot = from_last ? inside / from.edge : inside % out.edge,
-                      from_slot = from_last ? inside % from.edge : inside / out.edge;
-        const int32_t row = (int32_t)tartan_cuda_row_of(rows.pointers, a.rows_of_filter, id),
-                      col = rows.cols[id] % grid;
-        const int32_t line = a.p.adjoint ? col : row, other = a.p.adjoint ? row : col;
-        const int32_t begin = other * from.edge, slot = begin + from_slot;
+    constexpr int kInner = kRow / (int)sizeof(T), kParts = Products::kByParts ? 2 : 1;
+    const int32_t slices = (f.width + kPackRows - 1) / kPackRows, step = (int32_t)blockIdx.x / slices,
+                  first_row = (int32_t)blockIdx.x % slices * kPackRows,
+                  rows = min(kPackRows, f.width - first_row);
+    const int32_t first = a.list.steps[step], entries = a.list.steps[step + 1] - first;
+    T *const rows_at = to + ((int64_t)step * kParts * f.width + first_row) * kInner;
+    wait_for_kernels_before();
+    let_next_kernel_begin();
+    for (int32_t e = threadIdx.x; e < rows * (kRow / 16); e += 256)
+#pragma unroll
+        for (int part = 0; part < kParts; part++)
+            ((uint4 *)(rows_at + (int64_t)part * f.width * kInner))[e] = make_uint4(0, 0, 0, 0);
+    __syncthreads();
+    const bool from_last = from.stride == 1;
+    const int32_t along = min(f.piece, from.edge), each = along * out.edge;
+#pragma unroll 2
+    for (int32_t e = threadIdx.x; e < entries * each; e += 256) {
+        const int32_t number = e / each, inside = e % each;
+        const int32_t to_slot = from_last ? inside / along : inside % out.edge,
+                      i = from_last ? inside % along : inside / out.edge;
+        const tartan_cuda_conv_piece_entry at = a.list.entries[first + number];
+        const int32_t row = at.row + to_slot - first_row;
+        const int32_t in_piece = i + (at.piece == 0 ? at.begin : 0),
+                      from_slot = i + (at.piece == 0 ? 0 : at.piece * f.piece - at.begin);
+        if (row < 0 || row >= rows || in_piece >= f.piece || from_slot >= from.edge) continue;
+        const int64_t slot = (int64_t)a.list.pieces[(int64_t)step * f.step + at.place].w * f.piece + in_piece;
         const int64_t channel =
             a.from.of != nullptr ? a.from.of[slot] : (slot < a.p.from.channels ? slot : -1);
         if (channel < 0) continue;
-        const int32_t piece = a.list.of_block[(int64_t)id * f.each + slot / f.piece - begin / f.piece];
-        constexpr int kParts = Products::kByParts ? 2 : 1;
-        const int64_t step = (int64_t)(piece / f.step) * kParts, n = line % f.lines * out.edge + to_slot;
+        const int64_t of_block = (int64_t)at.block * from.edge * out.edge + (int64_t)to_slot * out.stride +
+                                 (int64_t)from_slot * from.stride;
         const T weight =
-            tartan_cuda_to<T>(tartan_cuda_element<typename Products::Sum>(a.p.values, a.p.dtype, e));
-        T *const place = to + (step * f.width + n) * kInner + piece % f.step * f.piece + slot % f.piece;
+            tartan_cuda_to<T>(tartan_cuda_element<typename Products::Sum>(a.p.values, a.p.dtype, of_block));
+        T *const place = rows_at + row * kInner + at.place * f.piece + in_piece;
         *place = weight;
         if constexpr (Products::kByParts)
             place[(int64_t)f.width * kInner] = __uint_as_float(Products::low(__float_as_uint(weight)));
@@ -228,9 +247,49 @@ tartan_status launch(const char *function, tartan_cuda_queue *queue, const Args 
     const auto kernel = multiply<Products, kGroup>;
     PASS(share_with_l1(function, (const void *)kernel, F::kCtas, F::kShared, (int)sizeof(Places)));
     const int64_t ctas = a.tiles * a.list.form.phases * a.list.form.groups * a.list.form.chunks;
-    const cudaError_t error = tartan_cuda_launch_early(queue, false, kernel, dim3((unsigned)ctas),
+    const cudaError_t error = tartan_cuda_launch_early(queue, tartan_cuda_starts_early(queue, a.p.layout),
+                                                       kernel, dim3((unsigned)ctas, (unsigned)a.splits),
                                                        dim3(kThreads), (size_t)F::kShared, a);
     return tartan_cuda_check(function, error, "starting the kernel conv_pieces");
+}
+
+/* ---- Lists that several CTAs share ---- */
+
+/* The results of positions by their splits, in order. */
+template <typename S> __global__ void __launch_bounds__(256) add_splits(const __grid_constant__ Args a) {
+    const int64_t slots = a.p.to_slots.grid * a.p.to_slots.edge, all = a.positions * a.p.to.channels;
+    const bool along = tartan_cuda_is_along(a.p.to.channel, a.p.to.step[TARTAN_I_DIMS - 1]);
+    wait_for_kernels_before();
+    for (int64_t e = (int64_t)blockIdx.x * 256 + threadIdx.x; e < all; e += (int64_t)gridDim.x * 256) {
+        const int64_t number = along ? e / a.p.to.channels : e % a.positions,
+                      channel = along ? e % a.p.to.channels : e / a.positions;
+        S sum = 0;
+#pragma unroll 4
+        for (int32_t split = 0; split < a.splits; split++)
+            sum += ((const S *)a.sums)[split * sums_of(a) + number * slots + channel];
+        if (!isfinite(sum)) sum = exact_sum<S>(a, number, 0, channel);
+        int32_t steps[TARTAN_I_DIMS];
+        const Position x = find_position(a, number, 0, steps);
+        put(a, element_of(a.p.to, x) + channel * a.p.to.channel,
+            conv_finish<S>(a.last, edge_class_of(a.last.edges, x), channel, sum));
+    }
+}
+
+/* Few CTAs with long lists leave SMs idle: then several share a list, as many as fill the SMs once, none with less than 4 steps. */
+inline int32_t splits_of(const Args &a, int32_t processors) {
+    const tartan_cuda_conv_piece_form &f = a.list.form;
+    if (a.to.of != nullptr || a.restricted || f.phases > 1) return 1;
+    const int64_t fill = processors / (a.tiles * f.groups * f.chunks), most = f.longest / f.step / 4;
+    return (int32_t)(fill < most ? (fill > 1 ? fill : 1) : most > 1 ? most : 1);
+}
+
+template <typename S>
+tartan_status launch_splits(const char *function, tartan_cuda_queue *queue, const Args &a) {
+    const int64_t all = a.positions * a.p.to.channels;
+    const cudaError_t error =
+        tartan_cuda_launch_early(queue, tartan_cuda_starts_early(queue, a.p.layout), add_splits<S>,
+                                 tartan_cuda_grid((all - 1) / 256 + 1), dim3(256), (size_t)0, a);
+    return tartan_cuda_check(function, error, "adding up the splits of lists");
 }
 
 template <class Products> struct Costs {
@@ -268,12 +327,26 @@ tartan_status prepare(const char *function, tartan_cuda_queue *queue, Args *a, v
     const tartan_cuda_conv &p = a->p;
     const Pieces x = pieces_of<T>(*a);
     const tartan_cuda_conv_piece_costs costs = costs_of<Products>(queue->chip);
-    const tartan_cuda_conv_lines lines = {p.layout,  &p.taps, &p.from_slots,    &p.to_slots,
-                                          p.adjoint, x.piece, kInner / x.piece, kInner / x.piece,
-                                          &costs,    0};
+    divide(a, kPositions);
+    const int32_t processors = queue->chip.processors;
+    const tartan_cuda_conv_lines lines = {p.layout,
+                                          &p.taps,
+                                          &p.from_slots,
+                                          &p.to_slots,
+                                          p.adjoint,
+                                          x.piece,
+                                          kInner / x.piece,
+                                          kInner / x.piece,
+                                          &costs,
+                                          0,
+                                          true,
+                                          tartan_cuda_conv_piece_tiles(a->tiles, processors),
+                                          processors};
     PASS(piece_lists_of(function, queue, lines, &a->list));
     const tartan_cuda_conv_piece_form &f = a->list.form;
-    describe(a, kPositions);
+    describe(a);
+    a->splits = splits_of(*a, processors);
+    if (a->splits > 1) a->wide = a->cleared = false;
     const int64_t packed = aligned(a->list.count / f.step * f.width * kRow * (Products::kByParts ? 2 : 1)),
                   sums = bytes_of_sums(*a, sizeof(typename Products::Sum));
     PASS(tartan_cuda_scratch(function, queue, x.bytes + packed + sums + 1, scratch));
@@ -285,13 +358,11 @@ tartan_status prepare(const char *function, tartan_cuda_queue *queue, Args *a, v
     if (x.turns) PASS(turn_slots<T>(function, queue, p.entries, x.turned, a->windows, at, &pixels));
     a->from_pieces = piece_image_of(pixels, x.piece);
     if (packed == 0) return TARTAN_OK;
-    PASS(tartan_cuda_check(function, cudaMemsetAsync(at + x.bytes, 0, (size_t)packed, queue->stream),
-                           "clearing packed weights"));
-    tartan_cuda_row_index rows;
-    PASS(tartan_cuda_index_get_rows(function, queue, p.layout, false, &rows));
-    return tartan_cuda_launch(function, queue, pack<Products>,
-                              tartan_cuda_grid(((int64_t)a->weights + 255) / 256), dim3(256), *a, rows,
-                              (T *)(at + x.bytes));
+    const int64_t slices = (f.width + kPackRows - 1) / kPackRows;
+    const cudaError_t error = tartan_cuda_launch_early(
+        queue, tartan_cuda_starts_early(queue, p.layout), pack<Products>,
+        dim3((unsigned)(a->list.count / f.step * slices)), dim3(256), (size_t)0, *a, (T *)(at + x.bytes));
+    return tartan_cuda_check(function, error, "starting the kernel that packs weights");
 }
 
 template <class Products>
@@ -311,8 +382,11 @@ tartan_status run(const char *function, tartan_cuda_queue *queue, const tartan_c
     tartan_status status = results_of(function, queue, p, &a, &map);
     if (status == TARTAN_OK) status = prepare<Products>(function, queue, &a, &scratch);
     if (status == TARTAN_OK) status = launch_any<Products>(function, queue, a);
-    if (status == TARTAN_OK && a.sums != nullptr)
-        status = launch_gather<typename Products::Sum>(function, queue, a);
+    using S = typename Products::Sum;
+    if (status == TARTAN_OK && a.splits > 1)
+        status = launch_splits<S>(function, queue, a);
+    else if (status == TARTAN_OK && a.sums != nullptr)
+        status = launch_gather<S>(function, queue, a);
     if (scratch != nullptr) tartan_cuda_scratch_free(queue, scratch);
     if (map != nullptr) tartan_cuda_scratch_free(queue, map);
     return status;

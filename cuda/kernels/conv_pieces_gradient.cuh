@@ -77,6 +77,8 @@ __global__ void __launch_bounds__(kThreads, Form<Products, kGroup>::kCtas)
         copies_commit();
     };
     S sums[F::kRows][F::kCols][4] = {};
+    wait_for_kernels_before();
+    let_next_kernel_begin();
 #pragma unroll
     for (int32_t round = 0; round < F::kStages; round++) find_spots(round, round);
     __syncthreads();
@@ -168,6 +170,7 @@ template <class Products> __global__ void __launch_bounds__(256) add_shares(cons
         const int64_t n = line % f.lines * rows.edge + row_slot,
                       at = ((int64_t)piece * f.piece + slot % f.piece) * f.width + n;
         const bool exists = row >= 0 && col >= 0;
+        wait_for_kernels_before();
         S sum = 0;
         for (int32_t s = 0; exists && s < a.splits; s++)
             sum += ((const S *)a.sums)[(int64_t)s * a.steps * columns * f.width + at];
@@ -197,8 +200,9 @@ tartan_status launch(const char *function, tartan_cuda_queue *queue, const Args 
     PASS(share_with_l1(function, (const void *)kernel, F::kCtas, F::kShared,
                        F::kStages * (int)sizeof(Spots<F::kDepth>)));
     const int64_t ctas = (int64_t)a.splits * a.steps * a.list.form.chunks;
-    const cudaError_t error = tartan_cuda_launch_early(queue, false, kernel, dim3((unsigned)ctas),
-                                                       dim3(kThreads), (size_t)F::kShared, a);
+    const cudaError_t error =
+        tartan_cuda_launch_early(queue, tartan_cuda_starts_early(queue, a.p.layout), kernel,
+                                 dim3((unsigned)ctas), dim3(kThreads), (size_t)F::kShared, a);
     return tartan_cuda_check(function, error, "starting the kernel conv_filter_gradient_pieces");
 }
 
@@ -331,9 +335,15 @@ tartan_status run(const char *function, tartan_cuda_queue *queue, const tartan_c
     if (status == TARTAN_OK) status = prepare<Products>(function, queue, &a, &scratch);
     if (status == TARTAN_OK && a.positions > 0) status = launch_any<Products>(function, queue, a);
     if (status == TARTAN_OK && a.positions == 0) a.splits = 0;
-    if (status == TARTAN_OK)
-        status = tartan_cuda_launch(function, queue, add_shares<Products>,
-                                    tartan_cuda_grid(((int64_t)a.weights + 255) / 256), dim3(256), a);
+    if (status == TARTAN_OK) {
+        const bool early = a.positions > 0 && tartan_cuda_starts_early(queue, p->layout);
+        status =
+            tartan_cuda_check(function,
+                              tartan_cuda_launch_early(queue, early, add_shares<Products>,
+                                                       tartan_cuda_grid(((int64_t)a.weights + 255) / 256),
+                                                       dim3(256), (size_t)0, a),
+                              "adding up the shares of a filter's gradient");
+    }
     if (scratch != nullptr) tartan_cuda_scratch_free(queue, scratch);
     if (map != nullptr) tartan_cuda_scratch_free(queue, map);
     return status;

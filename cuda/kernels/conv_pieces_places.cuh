@@ -21,6 +21,7 @@ struct Args : ConvResults {
     int32_t weights;        /* stored */
     bool cleared;           /* results are zeros before */
     int64_t tiles;          /* of a phase */
+    int32_t splits;         /* of a list, each with sums of its own if there are several */
     uint32_t from_stride[TARTAN_I_DIMS], to_stride[TARTAN_I_DIMS];
     bool wide;  /* results are stored by 16 bytes */
     bool plain; /* results are the sums */
@@ -194,25 +195,35 @@ template <typename T> Pieces pieces_of(const Args &a) {
     return x;
 }
 
-/* What all kernels know of a problem whose lists are there; `positions`: of a CTA. */
-inline void describe(Args *a, int32_t positions) {
-    const tartan_cuda_conv &p = a->p;
-    const tartan_cuda_conv_piece_form &f = a->list.form;
+/* Divides the positions; `positions`: of a CTA. */
+inline void divide(Args *a, int32_t positions) {
     for (int d = 0; d < TARTAN_I_DIMS; d++) {
-        a->from_stride[d] = p.adjoint ? 1 : (uint32_t)p.taps.stride[d];
-        a->to_stride[d] = p.adjoint ? (uint32_t)p.taps.stride[d] : 1;
+        a->from_stride[d] = a->p.adjoint ? 1 : (uint32_t)a->p.taps.stride[d];
+        a->to_stride[d] = a->p.adjoint ? (uint32_t)a->p.taps.stride[d] : 1;
     }
     a->tiles = (positions_of(*a) + positions - 1) / positions;
+}
+
+/* What all kernels know of a problem whose lists are there. */
+inline void describe(Args *a) {
+    const tartan_cuda_conv &p = a->p;
+    const tartan_cuda_conv_piece_form &f = a->list.form;
     a->rows_of_filter = p.layout->grid_rows;
     a->weights = (int32_t)(p.layout->blocks * p.from_slots.edge * p.to_slots.edge);
+    a->splits = 1;
     a->wide = a->to.of == nullptr && stores_wide(p.to, a->last, f.groups > 1 ? f.width : 16);
     a->plain = p.gain.data == nullptr && p.bias.data == nullptr && !p.relu;
     a->cleared = 4 * f.empty >= f.phases * f.groups && a->plain && !p.add && a->to.of == nullptr &&
                  !a->restricted && is_dense(p.to, p.entries);
 }
 
+/* Sums of a split. */
+__host__ __device__ __forceinline__ int64_t sums_of(const Args &a) {
+    return a.positions * a.p.to_slots.grid * a.p.to_slots.edge;
+}
+
 inline int64_t bytes_of_sums(const Args &a, int64_t sum) {
-    return a.to.of == nullptr ? 0 : a.positions * a.p.to_slots.grid * a.p.to_slots.edge * sum;
+    return a.to.of == nullptr && a.splits == 1 ? 0 : a.splits * sums_of(a) * sum;
 }
 
 } // namespace

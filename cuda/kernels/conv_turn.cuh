@@ -5,33 +5,17 @@
 
 #include "device/by_sum.cuh"
 #include "device/tile.cuh"
+#include "kernels/conv_planes.cuh"
 #include "kernels/conv_positions.cuh"
 
 namespace tartan_cuda {
 
-/* How slots lie in a copy of an image: `width` slots of a group, then `pitch - width` zeros. */
-struct TurnedSlots {
-    tartan_cuda_channel_lists of;
-    int64_t slots; /* that exist */
-    int32_t width, pitch, piece;
-    int64_t pieces; /* of a position of the copy */
-};
-
 namespace {
 
-/* Both kernels copy an image of any dtype and strides to [images][d][h][w][slots], with zeros where there is no slot or no active
+/* Kernels that copy an image of any dtype and strides to [images][d][h][w][slots], with zeros where there is no slot or no active
  * position. */
 
 constexpr int kTurnThreads = 256;
-
-/* Where a slot of the copy is in a position of the image, in elements; -1: nowhere. */
-__device__ __forceinline__ int64_t channel_of_copy(const tartan_cuda_image &from, const TurnedSlots &s,
-                                                   int64_t at) {
-    const int64_t group = at / s.pitch, inside = at - group * s.pitch, slot = group * s.width + inside;
-    if (inside >= s.width || slot >= s.slots) return -1;
-    const int64_t channel = s.of.of != nullptr ? s.of.of[slot] : slot;
-    return channel < from.channels ? channel : -1;
-}
 
 /* Stores a piece of a copy: the first `bytes` of 16. */
 template <typename T>
@@ -63,7 +47,8 @@ __global__ void __launch_bounds__(kTurnThreads)
             const int64_t base = element_of(from, x);
 #pragma unroll
             for (int i = 0; i < 16 / (int)sizeof(T); i++) {
-                const int64_t channel = i < s.piece ? channel_of_copy(from, s, piece * s.piece + i) : -1;
+                const int64_t channel =
+                    i < s.piece ? channel_of_copy(from.channels, s, (int32_t)piece * s.piece + i) : -1;
                 if (channel >= 0)
                     values[i] = tartan_cuda_to<T>(
                         tartan_cuda_element<S>(from.data, from.dtype, base + channel * from.channel));
@@ -87,7 +72,8 @@ __global__ void __launch_bounds__(kTurnThreads)
     const int64_t first = blockIdx.x / across * kTurnEdge, first_slot = blockIdx.x % across * kTurnEdge;
     const int thread = threadIdx.x, row = thread % kTurnEdge;
     if (thread < kTurnEdge)
-        channels[thread] = first_slot + thread < all ? channel_of_copy(from, s, first_slot + thread) : -1;
+        channels[thread] =
+            first_slot + thread < all ? channel_of_copy(from.channels, s, (int32_t)first_slot + thread) : -1;
     __syncthreads();
     const Position x = position_of(min(first + row, positions - 1), from.size);
     const bool there = first + row < positions && is_active(windows, x);
@@ -120,6 +106,17 @@ inline int64_t turned_bytes(const tartan_cuda_image &x, const TurnedSlots &s, in
     return (bytes + 255) / 256 * 256;
 }
 
+/* The image that a copy of *x at `copy` is. */
+inline void describe_copy(const TurnedSlots &s, void *copy, tartan_cuda_image *x) {
+    x->data = copy;
+    x->channel = 1;
+    x->channels = s.pieces * s.piece;
+    x->step[2] = x->channels;
+    x->step[1] = x->step[2] * x->size[2];
+    x->step[0] = x->step[1] * x->size[1];
+    x->entry = x->step[0] * x->size[0];
+}
+
 /* Makes the copy, and the image that describes it. */
 template <typename T>
 inline tartan_status turn_slots(const char *function, tartan_cuda_queue *queue, int64_t entries,
@@ -128,6 +125,16 @@ inline tartan_status turn_slots(const char *function, tartan_cuda_queue *queue, 
     const int64_t positions = entries * x->size[0] * x->size[1] * x->size[2];
     const int64_t slots = s.pieces * s.piece, across = (slots + kTurnEdge - 1) / kTurnEdge;
     const int64_t step = llabs(x->step[TARTAN_I_DIMS - 1]);
+    if constexpr (sizeof(T) <= 4) {
+        constexpr int32_t kDtype = sizeof(T) == 4              ? TARTAN_F32
+                                   : std::is_same_v<T, __half> ? TARTAN_F16
+                                                               : TARTAN_BF16;
+        if (windows.map == nullptr && x->dtype == kDtype && s.piece * sizeof(T) == 16 && has_planes(*x)) {
+            PASS((turn_planes<(int)sizeof(T), true>(function, queue, entries, *x, s, copy)));
+            describe_copy(s, copy, x);
+            return TARTAN_OK;
+        }
+    }
     if (positions > 0 && slots >= kTurnEdge / 2 && llabs(x->channel) > step)
         PASS(tartan_cuda_launch(function, queue, conv_turn<T>,
                                 dim3((unsigned)((positions + kTurnEdge - 1) / kTurnEdge * across)),
@@ -136,21 +143,20 @@ inline tartan_status turn_slots(const char *function, tartan_cuda_queue *queue, 
         PASS(tartan_cuda_launch(function, queue, conv_copy<T>,
                                 tartan_cuda_grid((positions * s.pieces - 1) / kTurnThreads + 1),
                                 dim3(kTurnThreads), *x, s, windows, positions, (T *)copy));
-    x->data = copy;
-    x->channel = 1;
-    x->channels = s.pieces * s.piece;
-    x->step[2] = x->channels;
-    x->step[1] = x->step[2] * x->size[2];
-    x->step[0] = x->step[1] * x->size[1];
-    x->entry = x->step[0] * x->size[0];
+    describe_copy(s, copy, x);
     return TARTAN_OK;
+}
+
+/* The slots of an image of 16 bits that are all its channels, a multiple of 8. */
+inline TurnedSlots slots_of_channels(const tartan_cuda_image &x) {
+    const int32_t channels = (int32_t)x.channels;
+    return {{}, channels, channels, channels, 8, channels / 8};
 }
 
 /* The same for an image of 16 bits, and of all its channels, a multiple of 8. */
 inline tartan_status turn_channels(const char *function, tartan_cuda_queue *queue, int64_t entries,
                                    int32_t dtype, const Windows &windows, void *copy, tartan_cuda_image *x) {
-    const int32_t channels = (int32_t)x->channels;
-    const TurnedSlots s = {{}, channels, channels, channels, 8, channels / 8};
+    const TurnedSlots s = slots_of_channels(*x);
     return dtype == TARTAN_F16 ? turn_slots<__half>(function, queue, entries, s, windows, copy, x)
                                : turn_slots<__nv_bfloat16>(function, queue, entries, s, windows, copy, x);
 }

@@ -93,6 +93,13 @@ bool writes_directly(const tartan_cuda_conv *p) {
     return true;
 }
 
+/* Whether the kernel writes results of 16 bits whose channels are contiguous, which a copy brings to planes. */
+bool writes_planes(const tartan_cuda_conv *p) {
+    const bool restricted = p->active.layout != nullptr && !p->active_from;
+    return !p->add && p->edges == nullptr && !restricted && p->to.dtype != TARTAN_F32 &&
+           p->to.channels % 8 == 0 && has_planes(p->to);
+}
+
 void describe_results(const tartan_cuda_conv *p, float *sums, ConvProblem *g) {
     const tartan_cuda_image &y = p->to;
     g->channels = (int32_t)y.channels;
@@ -202,22 +209,33 @@ tartan_status write_results(const char *function, tartan_cuda_queue *queue, cons
                               restricted, sums, positions);
 }
 
-/* The whole call, with scratch memory for the numbers of windows, for the packed weights at `windows`, and at `copy` and
- * `sums`, if these are not negative, for a copy of the image and for the sums. */
+/* Where scratch memory has the packed weights, and, if not negative, a copy of the image, sums, and results that planes are
+ * copied from; the numbers of windows are at its begin. */
+struct Rooms {
+    int64_t weights, copy, sums, results;
+};
+
+/* The whole call. */
 tartan_status run_in(const char *function, tartan_cuda_queue *queue, tartan_cuda_conv *p, ConvProblem *g,
-                     char *scratch, int64_t windows, int64_t copy, int64_t sums) {
+                     char *scratch, const Rooms &rooms) {
+    const tartan_cuda_image y = p->to;
+    if (rooms.results >= 0) describe_copy(slots_of_channels(y), scratch + rooms.results, &p->to);
     describe_work(p, g);
     if (number_windows(p)) g->windows_at = (const int32_t *)scratch;
-    g->packed = scratch + windows;
+    g->packed = scratch + rooms.weights;
     PASS(pack_weights(function, queue, p, *g));
-    if (copy >= 0) {
-        PASS(turn_channels(function, queue, p->entries, p->dtype, g->windows, scratch + copy, &p->from));
+    if (rooms.copy >= 0) {
+        PASS(
+            turn_channels(function, queue, p->entries, p->dtype, g->windows, scratch + rooms.copy, &p->from));
         describe_work(p, g);
         g->alone = false;
     }
-    describe_results(p, sums >= 0 ? (float *)(scratch + sums) : nullptr, g);
+    float *const sums = rooms.sums >= 0 ? (float *)(scratch + rooms.sums) : nullptr;
+    describe_results(p, sums, g);
     PASS(multiply_all(function, queue, p, g));
-    if (sums >= 0) PASS(write_results(function, queue, p, g->windows, (const float *)(scratch + sums)));
+    if (sums != nullptr) PASS(write_results(function, queue, p, g->windows, sums));
+    if (rooms.results >= 0)
+        PASS((turn_planes<2, false>(function, queue, p->entries, y, slots_of_channels(y), p->to.data)));
     return TARTAN_OK;
 }
 
@@ -238,21 +256,21 @@ tartan_status tartan_cuda_conv_wgmma(const char *function, tartan_cuda_queue *qu
     const auto elements = [&](const tartan_cuda_image &x) {
         return (p.entries * x.size[0] * x.size[1] * x.size[2] * x.channels + 7) / 8 * 8;
     };
-    /* The numbers of the windows, the packed weights, the copy, the sums. */
-    const int64_t windows = number_windows(&p) ? (p.active.layout->blocks + 3) / 4 * 16 : 0;
-    int64_t bytes = windows + (g.form.in_place ? 0 : g.lists.steps * kConvWeightBytes), copy = -1, sums = -1;
+    Rooms rooms = {number_windows(&p) ? (p.active.layout->blocks + 3) / 4 * 16 : 0, -1, -1, -1};
+    int64_t bytes = rooms.weights + (g.form.in_place ? 0 : g.lists.steps * kConvWeightBytes);
     if (p.active_from || !is_boxed(p.from, p.entries)) {
-        copy = bytes;
+        rooms.copy = bytes;
         bytes += 2 * elements(p.from);
     }
     if (!writes_directly(&p)) {
-        sums = bytes;
-        bytes += (int64_t)sizeof(float) * elements(p.to);
+        const bool planes = writes_planes(&p);
+        (planes ? rooms.results : rooms.sums) = bytes;
+        bytes += (planes ? 2 : (int64_t)sizeof(float)) * elements(p.to);
     }
     void *map = nullptr, *scratch = nullptr;
     tartan_status status = windows_of(function, queue, p.active, p.active_from, &g.windows, &map);
     if (status == TARTAN_OK && bytes > 0) status = tartan_cuda_scratch(function, queue, bytes, &scratch);
-    if (status == TARTAN_OK) status = run_in(function, queue, &p, &g, (char *)scratch, windows, copy, sums);
+    if (status == TARTAN_OK) status = run_in(function, queue, &p, &g, (char *)scratch, rooms);
     if (scratch != nullptr) tartan_cuda_scratch_free(queue, scratch);
     if (map != nullptr) tartan_cuda_scratch_free(queue, map);
     return status;

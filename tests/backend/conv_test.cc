@@ -75,19 +75,28 @@ TEST_P(BackendConv, PassesGiveWhatTheCpuGives) {
 TEST_P(BackendConv, DepthwiseFilters) {
     const Context host = open_context(2);
     uint64_t style = 0;
-    for (const char *options : {"kernel=3x3 padding=1", "kernel=5x3 padding=2x1 stride=2",
-                                "kernel=3x3 dilation=2x3", "kernel=2x1 stride=3x1"})
+    const struct {
+        const char *options;
+        std::vector<int64_t> size;
+    } cases[] = {{"kernel=3x3 padding=1", {11, 9}},
+                 {"kernel=5x3 padding=2x1 stride=2", {11, 9}},
+                 {"kernel=3x3 dilation=2x3", {11, 9}},
+                 {"kernel=2x1 stride=3x1", {11, 9}},
+                 {"kernel=7x7 padding=3", {6, 5}}, // rows that the filter exceeds
+                 {"kernel=3x5 padding=1x2 stride=2x1", {5, 70}},
+                 {"kernel=2x13 padding=1x6", {3, 41}}};
+    for (const auto &of : cases)
         for (int32_t dtype : kDtypes)
             for (int64_t channels : {8, 24, 272}) {
                 SCOPED_TRACE(::testing::Message()
-                             << options << " dtype " << dtype << " channels " << channels);
+                             << of.options << " dtype " << dtype << " channels " << channels);
                 std::mt19937_64 random(++style);
                 Problem p;
-                p.conv = make_conv(diagonal_layout(channels), options);
+                p.conv = make_conv(diagonal_layout(channels), of.options);
                 p.layout = layout_of(p.conv);
                 p.dtype = dtype;
                 p.filter = random_matrix(p.layout, dtype, TARTAN_ROW_MAJOR, random);
-                ASSERT_TRUE(p.set_size(2, {11, 9}));
+                ASSERT_TRUE(p.set_size(2, of.size));
                 const Active a = style % 3 == 0 ? random_active(random, p.n, p.y_size(), 0.5) : Active();
                 expect_passes_like(host, p, style, a, 40, random);
                 if (HasFailure()) return;
@@ -139,6 +148,46 @@ TEST_P(BackendConv, FewAndOddChannels) {
                 expect_passes_like(host, p, style, Active(), 200, random);
                 if (HasFailure()) return;
             }
+}
+
+// Channels that are planes, of which devices turn several positions at once: 16 bytes, 8, or one element.
+TEST_P(BackendConv, ImagesOfPlanes) {
+    const Context host = open_context(2);
+    uint64_t seed = 0;
+    for (const auto &size : {std::vector<int64_t>{4, 8}, {6, 6}, {3, 7}, {24, 20}})
+        for (const char *options : {"kernel=3x3 padding=1", "kernel=3x3 padding=1 stride=2", "kernel=1x1"})
+            for (int32_t dtype : kDtypes) {
+                SCOPED_TRACE(::testing::Message()
+                             << options << " dtype " << dtype << " size " << size[0] << " x " << size[1]);
+                std::mt19937_64 random(++seed);
+                Problem p;
+                p.conv = make_conv(random_layout({72, 104, 8, 8, 1}, 0.4, seed), options);
+                p.layout = layout_of(p.conv);
+                p.dtype = dtype;
+                p.filter = random_matrix(p.layout, dtype, TARTAN_ROW_MAJOR, random);
+                ASSERT_TRUE(p.set_size(2, size));
+                expect_passes_like(host, p, 0, Active(), 200, random);
+                if (HasFailure()) return;
+            }
+}
+
+// So few positions that several CTAs of a device share the list of a group of channels.
+TEST_P(BackendConv, FewPositionsAndManyChannels) {
+    const Context host = open_context(2);
+    uint64_t style = 0;
+    for (const char *options : {"kernel=3x3 padding=1", "kernel=1x1", "kernel=3x3 padding=1 stride=2"})
+        for (int32_t dtype : kDtypes) {
+            SCOPED_TRACE(::testing::Message() << options << " dtype " << dtype);
+            std::mt19937_64 random(++style);
+            Problem p;
+            p.conv = make_conv(random_layout({80, 768, 16, 16, 1}, 0.5, style), options);
+            p.layout = layout_of(p.conv);
+            p.dtype = dtype;
+            p.filter = random_matrix(p.layout, dtype, TARTAN_ROW_MAJOR, random);
+            ASSERT_TRUE(p.set_size(1, {7, 7}));
+            expect_passes_like(host, p, style, Active(), 400, random);
+            if (HasFailure()) return;
+        }
 }
 
 // Sums of many numbers of one sign, whose roundings would add up if all went the same way.

@@ -19,17 +19,30 @@ const tartan_cuda_conv_piece_costs kCosts = {0, {50, 60, 70, 80}, 300};
 struct Tables {
     tartan_cuda_conv_piece_lists made = {};
     tartan_cuda_conv p;
-    Tables(const Operands &x, int32_t piece, int32_t step, int32_t group = 0) : p(x.problem()) {
-        const tartan_cuda_conv_lines lines = {p.layout,    &p.taps,   &p.from_slots,
-                                              &p.to_slots, p.adjoint, piece,
-                                              step,        step,      group == 0 ? &kCosts : nullptr,
-                                              group};
+    Tables(const Operands &x, int32_t piece, int32_t step, int32_t group, bool packed) : p(x.problem()) {
+        const tartan_cuda_conv_lines lines = {p.layout,
+                                              &p.taps,
+                                              &p.from_slots,
+                                              &p.to_slots,
+                                              p.adjoint,
+                                              piece,
+                                              step,
+                                              step,
+                                              group == 0 ? &kCosts : nullptr,
+                                              group,
+                                              packed,
+                                              0,
+                                              0};
         EXPECT_OK(tartan_cuda_conv_pieces_make(&tartan_i_host, &lines, &made));
     }
     ~Tables() { tartan_i_host.free(made.values); }
     const int32_t *piece(int64_t at) const { return made.values + 4 * at; }
     const int32_t *lists() const { return made.values + made.list_table; }
     const int32_t *of_block(int64_t id) const { return made.values + made.block_table + id * made.form.each; }
+    const int32_t *steps() const { return made.values + made.block_table; }
+    const tartan_cuda_conv_piece_entry *entries() const {
+        return (const tartan_cuda_conv_piece_entry *)(made.values + made.entry_table);
+    }
 };
 
 // The list that has the piece `at`.
@@ -39,12 +52,25 @@ int64_t list_of(const Tables &t, int64_t at) {
     return list;
 }
 
+// The step of piece `at` has, once, what block `id` has in it; `begin`, `row`: first slots of the block.
+void expect_entry(const Tables &packed, int64_t at, int64_t id, int64_t begin, int64_t row, int64_t piece) {
+    const tartan_cuda_conv_piece_form &f = packed.made.form;
+    int found = 0;
+    for (int32_t e = packed.steps()[at / f.step]; e < packed.steps()[at / f.step + 1]; e++) {
+        const tartan_cuda_conv_piece_entry &entry = packed.entries()[e];
+        found += entry.block == id && entry.begin == begin % f.piece && entry.place == at % f.step &&
+                 entry.row == row && entry.piece == piece;
+    }
+    EXPECT_EQ(1, found);
+}
+
 void expect_right(const Operands &x, int32_t piece, int32_t step, int32_t group = 0) {
-    const Tables t(x, piece, step, group);
+    const Tables t(x, piece, step, group, false), packed(x, piece, step, group, true);
     const tartan_cuda_conv &p = t.p;
     const tartan_cuda_conv_piece_form &f = t.made.form;
     const int64_t grid = p.adjoint ? p.to_slots.grid : p.from_slots.grid;
     std::map<int64_t, std::set<std::vector<int32_t>>> seen; // of each list
+    int64_t entries = 0;
     for (int64_t id = 0; id < p.layout->blocks; id++) {
         const int64_t row = p.layout->block_rows[id], col = p.layout->block_cols[id];
         const int64_t line = p.adjoint ? col % grid : row, other = p.adjoint ? row : col % grid;
@@ -57,6 +83,9 @@ void expect_right(const Operands &x, int32_t piece, int32_t step, int32_t group 
             const int32_t *of = t.piece(at);
             ASSERT_EQ(i, of[3]);
             ASSERT_EQ(line / f.lines, list % f.groups);
+            expect_entry(packed, at, id, other * p.from_slots.edge, line % f.lines * p.to_slots.edge,
+                         i - first);
+            entries++;
             seen[list].insert({of, of + 4});
             // Position q of the phase and the piece's shift are a pair of positions that the tap joins.
             int64_t phase = list / f.groups, remainder[3];
@@ -84,6 +113,8 @@ void expect_right(const Operands &x, int32_t piece, int32_t step, int32_t group 
     EXPECT_EQ(empty, f.empty);
     EXPECT_EQ(longest, f.longest);
     EXPECT_EQ(t.made.pieces, t.lists()[(int64_t)f.phases * f.groups]);
+    EXPECT_EQ(entries, packed.steps()[t.made.pieces / step]);
+    EXPECT_EQ(0, packed.made.entry_table % 2);
 }
 
 TEST(CudaConvPieces, TablesHaveEveryWeight) {
@@ -105,11 +136,12 @@ TEST(CudaConvPieces, TablesHaveEveryWeight) {
 
 // Groups are as large as makes the work short: blocks that fill groups are not merged with others, few pieces are.
 TEST(CudaConvPieces, GroupsFollowTheCosts) {
-    const auto group_of = [](tartan_shape shape, double density, tartan_cuda_conv_piece_costs costs) {
+    const auto group_of = [](tartan_shape shape, double density, tartan_cuda_conv_piece_costs costs,
+                             int32_t tiles = 0) {
         const Operands x(shape, "kernel=3x3 padding=1", {40, 30}, density);
         const tartan_cuda_conv p = x.problem();
         const tartan_cuda_conv_lines lines = {p.layout, &p.taps, &p.from_slots, &p.to_slots, false, 8, 8, 8,
-                                              &costs,   0};
+                                              &costs,   0,       false,         tiles,       132};
         tartan_cuda_conv_piece_lists made;
         EXPECT_OK(tartan_cuda_conv_pieces_make(&tartan_i_host, &lines, &made));
         tartan_i_host.free(made.values);
@@ -119,6 +151,18 @@ TEST(CudaConvPieces, GroupsFollowTheCosts) {
     EXPECT_EQ(32, group_of({256, 256, 32, 32, 1}, 0.1, {0, {20, 32, 64, 128}, 0}));
     EXPECT_EQ(64, group_of({256, 256, 32, 32, 1}, 1.0, {0, {16, 32, 50, 0}, 0}));
     EXPECT_EQ(128, group_of({256, 256, 32, 32, 1}, 0.1, {0, {20, 32, 64, 128}, 100000}));
+    /* With as many CTAs as SMs, two of 64 slots on an SM are better than one of 128; with few, short lists are. */
+    const tartan_cuda_conv_piece_costs costs = {0, {0, 0, 50, 80}, 0};
+    EXPECT_EQ(128, group_of({128, 128, 32, 32, 1}, 1.0, costs));
+    EXPECT_EQ(64, group_of({128, 128, 32, 32, 1}, 1.0, costs, 128));
+    EXPECT_EQ(32, group_of({512, 512, 32, 32, 1}, 0.25, {0, {50, 44, 56, 80}, 300}, 1));
+}
+
+TEST(CudaConvPieces, TilesAreCountedRoughly) {
+    EXPECT_EQ(1, tartan_cuda_conv_piece_tiles(1, 132));
+    EXPECT_EQ(128, tartan_cuda_conv_piece_tiles(98, 132));
+    EXPECT_EQ(512, tartan_cuda_conv_piece_tiles(512, 132));
+    EXPECT_EQ(0, tartan_cuda_conv_piece_tiles(513, 132));
 }
 
 TEST(CudaConvPieces, PiecesHaveFourToSixteenBytes) {
@@ -134,10 +178,12 @@ TEST(CudaConvPieces, PiecesHaveFourToSixteenBytes) {
 TEST(CudaConvPieces, NoMemoryIsAnError) {
     const Operands x;
     const tartan_cuda_conv p = x.problem();
-    const tartan_cuda_conv_lines lines = {p.layout, &p.taps, &p.from_slots, &p.to_slots, false, 8, 8, 8,
-                                          &kCosts,  0};
-    tartan_cuda_conv_piece_lists made = {};
-    BRUTAL(tartan_cuda_conv_pieces_make(&tartan_i_host, &lines, &made), tartan_i_host.free(made.values));
+    for (bool packed : {false, true}) {
+        const tartan_cuda_conv_lines lines = {p.layout, &p.taps, &p.from_slots, &p.to_slots, false, 8, 8, 8,
+                                              &kCosts,  0,       packed,        0,           0};
+        tartan_cuda_conv_piece_lists made = {};
+        BRUTAL(tartan_cuda_conv_pieces_make(&tartan_i_host, &lines, &made), tartan_i_host.free(made.values));
+    }
 }
 
 // ---- Refusals ----

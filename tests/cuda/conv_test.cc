@@ -306,6 +306,17 @@ TEST(CudaConv, TensorCoresTakeAllKernelsAndStrides) {
     }
 }
 
+// Their lists are divided; short ones have nothing to divide.
+TEST(CudaConv, FewPositionsGoToPieces) {
+    const auto chosen = [](int64_t channels, int64_t side) {
+        const Operands x({channels, channels, 32, 32, 1}, "kernel=3x3 padding=1", {side, side});
+        return std::string(x.asked().chosen(kHopper));
+    };
+    EXPECT_EQ("conv_pieces", chosen(512, 7));
+    EXPECT_EQ(kWgmma, chosen(512, 64));
+    EXPECT_EQ(kWgmma, chosen(64, 7));
+}
+
 TEST(CudaConv, WgmmaRefuses) {
     const Operands operands;
     const tartan_cuda_conv p = operands.problem();
