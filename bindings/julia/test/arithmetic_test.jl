@@ -196,7 +196,7 @@ end
             @test maximum(f, A; dims = dims) == maximum(f, Matrix(A); dims = dims)
         end
         @test sum(A) ≈ sum(Matrix(A)) && sum(abs2, A') ≈ sum(abs2, Matrix(A)) && minimum(A) == minimum(Matrix(A))
-        @test sum(A; init = T(3)) ≈ sum(Matrix(A)) + 3 && prod(x -> 1 + x / 1000, A) ≈ prod(x -> 1 + x / 1000, Matrix(A))
+        @test mapreduce(identity, +, A; init = T(3)) ≈ sum(Matrix(A)) + 3 && prod(x -> 1 + x / 1000, A) ≈ prod(x -> 1 + x / 1000, Matrix(A))
         @test sum(A[1:n - 1, 1:n]) ≈ sum(Matrix(A)[1:n - 1, 1:n]) # in memory that C made
     end
 end
