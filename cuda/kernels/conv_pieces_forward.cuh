@@ -192,52 +192,74 @@ __global__ void __launch_bounds__(kThreads, Form<Products, kGroup>::kCtas)
     });
 }
 
-constexpr int kPackRows = 32; /* of a step, that a CTA packs */
+constexpr int kPackRows = 32,
+              kPackBatch = 8; /* rows of a step that a CTA packs; weights under way of a thread */
 
 /* Packs the weights: row n of a step has the inner elements of slot n of its list, or what is left of them, and zeros where the list
- * has no weight. */
+ * has no weight. Through shared memory, since weights that are neighbours in a block may go to different rows. */
 template <class Products>
 __global__ void __launch_bounds__(256) pack(const __grid_constant__ Args a, typename Products::Element *to) {
     using T = typename Products::Element;
+    using S = typename Products::Sum;
+    constexpr int kInner = kRow / (int)sizeof(T), kPitch = (kRow + 16) / (int)sizeof(T);
+    __shared__ __align__(16) T tile[kPackRows * kPitch];
     const tartan_cuda_slots &from = a.p.from_slots, &out = a.p.to_slots;
     const tartan_cuda_conv_piece_form &f = a.list.form;
-    constexpr int kInner = kRow / (int)sizeof(T), kParts = Products::kByParts ? 2 : 1;
     const int32_t slices = (f.width + kPackRows - 1) / kPackRows, step = (int32_t)blockIdx.x / slices,
                   first_row = (int32_t)blockIdx.x % slices * kPackRows,
                   rows = min(kPackRows, f.width - first_row);
     const int32_t first = a.list.steps[step], entries = a.list.steps[step + 1] - first;
-    T *const rows_at = to + ((int64_t)step * kParts * f.width + first_row) * kInner;
+    for (int32_t e = threadIdx.x; e < (int32_t)sizeof tile / 16; e += 256)
+        ((uint4 *)tile)[e] = make_uint4(0, 0, 0, 0);
     wait_for_kernels_before();
     let_next_kernel_begin();
-    for (int32_t e = threadIdx.x; e < rows * (kRow / 16); e += 256)
-#pragma unroll
-        for (int part = 0; part < kParts; part++)
-            ((uint4 *)(rows_at + (int64_t)part * f.width * kInner))[e] = make_uint4(0, 0, 0, 0);
     __syncthreads();
-    const bool from_last = from.stride == 1;
-    const int32_t along = min(f.piece, from.edge), each = along * out.edge;
-#pragma unroll 2
-    for (int32_t e = threadIdx.x; e < entries * each; e += 256) {
-        const int32_t number = e / each, inside = e % each;
-        const int32_t to_slot = from_last ? inside / along : inside % out.edge,
-                      i = from_last ? inside % along : inside / out.edge;
-        const tartan_cuda_conv_piece_entry at = a.list.entries[first + number];
-        const int32_t row = at.row + to_slot - first_row;
-        const int32_t in_piece = i + (at.piece == 0 ? at.begin : 0),
-                      from_slot = i + (at.piece == 0 ? 0 : at.piece * f.piece - at.begin);
-        if (row < 0 || row >= rows || in_piece >= f.piece || from_slot >= from.edge) continue;
-        const int64_t slot = (int64_t)a.list.pieces[(int64_t)step * f.step + at.place].w * f.piece + in_piece;
-        const int64_t channel =
-            a.from.of != nullptr ? a.from.of[slot] : (slot < a.p.from.channels ? slot : -1);
-        if (channel < 0) continue;
-        const int64_t of_block = (int64_t)at.block * from.edge * out.edge + (int64_t)to_slot * out.stride +
-                                 (int64_t)from_slot * from.stride;
-        const T weight =
-            tartan_cuda_to<T>(tartan_cuda_element<typename Products::Sum>(a.p.values, a.p.dtype, of_block));
-        T *const place = rows_at + row * kInner + at.place * f.piece + in_piece;
-        *place = weight;
-        if constexpr (Products::kByParts)
-            place[(int64_t)f.width * kInner] = __uint_as_float(Products::low(__float_as_uint(weight)));
+    const bool from_last = from.stride == 1,
+               all_exist = a.from.of == nullptr && a.p.from.channels >= from.grid * from.edge;
+    const int32_t along = min(f.piece, from.edge), each = along * out.edge, all = entries * each;
+    for (int32_t begin = threadIdx.x; begin < all; begin += 256 * kPackBatch) {
+        S weights[kPackBatch];
+        int32_t places[kPackBatch]; /* in the tile, or -1 */
+#pragma unroll
+        for (int b = 0; b < kPackBatch; b++) {
+            const int32_t e = begin + 256 * b, number = e / each, inside = e % each;
+            places[b] = -1;
+            if (e >= all) continue;
+            const int32_t to_slot = from_last ? inside / along : inside % out.edge,
+                          i = from_last ? inside % along : inside / out.edge;
+            const tartan_cuda_conv_piece_entry at = a.list.entries[first + number];
+            const int32_t row = at.row + to_slot - first_row;
+            const int32_t in_piece = i + (at.piece == 0 ? at.begin : 0),
+                          from_slot = i + (at.piece == 0 ? 0 : at.piece * f.piece - at.begin);
+            if (row < 0 || row >= rows || in_piece >= f.piece || from_slot >= from.edge) continue;
+            if (!all_exist) {
+                const int64_t slot =
+                    (int64_t)a.list.pieces[(int64_t)step * f.step + at.place].w * f.piece + in_piece;
+                if ((a.from.of != nullptr ? a.from.of[slot] : slot < a.p.from.channels ? slot : -1) < 0)
+                    continue;
+            }
+            const int64_t of_block = (int64_t)at.block * from.edge * out.edge +
+                                     (int64_t)to_slot * out.stride + (int64_t)from_slot * from.stride;
+            weights[b] = tartan_cuda_element<S>(a.p.values, a.p.dtype, of_block);
+            places[b] = row * kPitch + at.place * f.piece + in_piece;
+        }
+#pragma unroll
+        for (int b = 0; b < kPackBatch; b++)
+            if (places[b] >= 0) tile[places[b]] = tartan_cuda_to<T>(weights[b]);
+    }
+    __syncthreads();
+    constexpr int kUnit = 16 / (int)sizeof(T), kParts = Products::kByParts ? 2 : 1;
+    T *const rows_at = to + ((int64_t)step * kParts * f.width + first_row) * kInner;
+    for (int32_t e = threadIdx.x; e < rows * (kRow / 16); e += 256) {
+        alignas(16) T unit[kUnit];
+        *(uint4 *)unit = *(const uint4 *)&tile[e / (kRow / 16) * kPitch + e % (kRow / 16) * kUnit];
+        *(uint4 *)(rows_at + (int64_t)e * kUnit) = *(const uint4 *)unit;
+        if constexpr (Products::kByParts) {
+#pragma unroll
+            for (int i = 0; i < kUnit; i++)
+                unit[i] = __uint_as_float(Products::low(__float_as_uint(unit[i])));
+            *(uint4 *)(rows_at + ((int64_t)f.width * kInner + (int64_t)e * kUnit)) = *(const uint4 *)unit;
+        }
     }
 }
 
@@ -257,12 +279,14 @@ tartan_status launch(const char *function, tartan_cuda_queue *queue, const Args 
 
 /* The results of positions by their splits, in order. */
 template <typename S> __global__ void __launch_bounds__(256) add_splits(const __grid_constant__ Args a) {
-    const int64_t slots = a.p.to_slots.grid * a.p.to_slots.edge, all = a.positions * a.p.to.channels;
+    const int64_t slots = a.p.to_slots.grid * a.p.to_slots.edge;
+    const uint32_t channels = (uint32_t)a.p.to.channels, positions = (uint32_t)a.positions,
+                   all = positions * channels;
     const bool along = tartan_cuda_is_along(a.p.to.channel, a.p.to.step[TARTAN_I_DIMS - 1]);
     wait_for_kernels_before();
-    for (int64_t e = (int64_t)blockIdx.x * 256 + threadIdx.x; e < all; e += (int64_t)gridDim.x * 256) {
-        const int64_t number = along ? e / a.p.to.channels : e % a.positions,
-                      channel = along ? e % a.p.to.channels : e / a.positions;
+    for (uint32_t e = blockIdx.x * 256 + threadIdx.x; e < all; e += gridDim.x * 256) {
+        const int64_t number = along ? e / channels : e % positions,
+                      channel = along ? e % channels : e / positions;
         S sum = 0;
 #pragma unroll 4
         for (int32_t split = 0; split < a.splits; split++)
@@ -275,11 +299,12 @@ template <typename S> __global__ void __launch_bounds__(256) add_splits(const __
     }
 }
 
-/* Few CTAs with long lists leave SMs idle: then several share a list, as many as fill the SMs once, none with less than 4 steps. */
+/* Few CTAs with long lists leave SMs idle: then several share a list, as many as fill the SMs once, none with less than 3 steps. */
 inline int32_t splits_of(const Args &a, int32_t processors) {
     const tartan_cuda_conv_piece_form &f = a.list.form;
-    if (a.to.of != nullptr || a.restricted || f.phases > 1) return 1;
-    const int64_t fill = processors / (a.tiles * f.groups * f.chunks), most = f.longest / f.step / 4;
+    if (a.to.of != nullptr || a.restricted || f.phases > 1 || a.positions * a.p.to.channels > INT32_MAX / 2)
+        return 1;
+    const int64_t fill = processors / (a.tiles * f.groups * f.chunks), most = f.longest / f.step / 3;
     return (int32_t)(fill < most ? (fill > 1 ? fill : 1) : most > 1 ? most : 1);
 }
 
