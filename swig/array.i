@@ -24,6 +24,7 @@
  *     T **out, T * and const T *                       handle made and handle used, T being tartan_context,
  *                                                      tartan_layout, tartan_block_mask, tartan_matrix,
  *                                                      tartan_file, tartan_buffer, tartan_conv, tartan_sparsifier
+ *     (const T *const *IN_LIST, int64_t IN_COUNT)      handles used, T being tartan_matrix
  *     const tartan_block_mask *OPTIONAL_MASK           handle used, or nothing: NULL
  *     const tartan_layout *OPTIONAL_LAYOUT             the same
  *     const char *OPTIONAL_TEXT                        UTF-8, or nothing: NULL
@@ -100,6 +101,9 @@
 };
 %apply (uint8_t *OUT_BYTES, int64_t OUT_COUNT) {
     (uint8_t *out_mask, int64_t nout_mask)
+};
+%apply (const tartan_matrix *const *IN_LIST, int64_t IN_COUNT) {
+    (const tartan_matrix *const *matrices, int64_t nmatrices)
 };
 %apply const tartan_array *OPTIONAL_ARRAY { const tartan_array *gates, const tartan_array *gain, const tartan_array *bias,
                                                      const tartan_array *sinks, const tartan_array *blocks,

@@ -11,6 +11,7 @@ and the type of a parameter tell what becomes of it:
     const T *x, int64_t nx       an Array{T}, a tuple of T, or nothing (NULL, 0)
     T *out_x, int64_t nout_x     an Array{T} or a Ref{T}, written
     const S *x, int64_t nx       a tuple of what stands for the struct S
+    const H *const *x, int64_t nx   an array of what has a handle of H
     void *const *x, int64_t nx   a tuple of operands of any kind: what has a descriptor or a handle (see c_descriptor), or nothing
     const S *x                   what stands for the struct S (see c_value), or nothing
     S *x                         the same, where S has the feature tartan:descriptor
@@ -98,7 +99,7 @@ class Function:
         self.values.append(value)
 
     def argument(self, name, annotation=""):
-        if re.match("c_|raw_|owner_|address_of_", name):
+        if re.match("c_|raw_|owner_|addresses?_", name):
             raise Refused("the name is one of the generator's own")
         name = name + "_" if name in RESERVED else name
         self.arguments.append(name + annotation)
@@ -107,6 +108,8 @@ class Function:
     def array(self, name, type_):
         if type_.constant and type_.is_pointer_to("pointer") and type_.to.to.kind == "void":
             return self.operands(name)
+        if type_.constant and type_.is_pointer_to("pointer") and type_.to.to.kind == "opaque":
+            return self.handle_list(name, type_.to.to.name)
         if not (type_.is_pointer_to("scalar") or type_.is_pointer_to("struct")):
             raise Refused("an array of this type is not understood")
         if not type_.constant and not name.startswith("out_"):
@@ -132,6 +135,14 @@ class Function:
         self.hold_owner(name)
         self.pass_on("Ptr{Cvoid}", f"Ref(c_pointers({name}, c_place(raw_{name})))")
         self.pass_on("Int64", f"length({name})")
+
+    def handle_list(self, name, target):
+        name = self.argument(name, "::Vector")
+        self.handles += [f"addresses_{name} = map(c_address, raw_{name}.list)", f"raw_{name} = c_handle_list({target}, {name})"]
+        self.held.append("raw_" + name)
+        self.kept += [name, "addresses_" + name]
+        self.pass_on("Ptr{Cvoid}", f"addresses_{name}")
+        self.pass_on("Int64", f"c_length({name})")
 
     def single(self, name, type_):
         kind, target = julia_type(type_), type_.to
@@ -236,6 +247,22 @@ c_isopen(x::Tuple) = all(c_isopen, x)
 # The handle of T that something has, and its address; what has one adds methods.
 c_handle(::Type{T}, x::Ptr{T}) where {T} = x
 c_address(x::Ptr) = x
+
+# Several handles of T.
+struct HandleList
+    list::Vector
+end
+c_handle_list(::Type{T}, x::Vector) where {T} = HandleList([c_handle(T, y) for y in x])
+function c_enter(x::HandleList)
+    for (n, handle) in enumerate(x.list)
+        c_enter(handle) && continue
+        foreach(c_leave, x.list[1:n - 1])
+        return false
+    end
+    return true
+end
+c_leave(x::HandleList) = foreach(c_leave, x.list)
+c_isopen(x::HandleList) = all(c_isopen, x.list)
 
 # The struct S that something stands for, and what must stay open and alive; what stands for one adds methods.
 c_value(::Type{S}, x::S) where {S} = x

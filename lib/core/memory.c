@@ -49,6 +49,10 @@ void tartan_i_free(void *pointer) {
     free(pointer);
 }
 
+void tartan_i_hand_over(void *pointer) {
+    if (pointer != NULL) atomic_fetch_sub_explicit(&live, 1, memory_order_relaxed);
+}
+
 int64_t tartan_i_memory_live(void) {
     return atomic_load(&live);
 }

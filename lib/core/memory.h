@@ -11,6 +11,9 @@ tartan_status tartan_i_allocate(void *out_pointer, int64_t count, int64_t size);
 tartan_status tartan_i_allocate_zeroed(void *out_pointer, int64_t count, int64_t size);
 void tartan_i_free(void *pointer);
 
+/* Hands memory over to a caller outside of the library, who releases it as that of malloc. */
+void tartan_i_hand_over(void *pointer);
+
 /* Memory of so many bytes or more is asked for in huge pages. */
 enum { TARTAN_I_HUGE_BYTES = 4 << 20 };
 

@@ -21,10 +21,15 @@ tartan_status tartan_i_matrix_new_on(tartan_i_call *call, tartan_layout *layout,
     CHECK_IN(call->function, tartan_i_multiply(layout->blocks, block, &bytes), OVERFLOW,
              "the values have more bytes than can be addressed");
     NEW_ZEROED(m, 1);
-    TRY(tartan_i_resource_allocate(call->function, call->context, bytes, &values));
-    m->values = values->begin;
-    m->user = values;
-    m->release = tartan_i_resource_free;
+    if (o->device_type == TARTAN_CPU) {
+        TRY(tartan_i_allocate(&m->values, bytes, 1));
+        m->owned = true;
+    } else {
+        TRY(tartan_i_resource_allocate(call->function, call->context, bytes, &values));
+        m->values = values->begin;
+        m->user = values;
+        m->release = tartan_i_resource_free;
+    }
     m->magic = TARTAN_I_MATRIX;
     m->dtype = dtype;
     m->block_order = block_order;

@@ -7,6 +7,8 @@
 #include "matrix/join.h"
 #include "tartan/structure.h"
 
+#include <stdio.h>
+
 typedef struct job {
     const tartan_i_part *part;
     tartan_matrix *to;
@@ -171,7 +173,9 @@ tartan_status tartan_i_assemble(const char *function, tartan_context *context, c
     tartan_i_parallel(context, j.workers, elements, zero_task, &j);
     for (int64_t n = 0; n < nparts; n++) {
         j.part = &parts[n];
-        tartan_i_parallel(context, j.workers, elements, fill_task, &j);
+        const double moved =
+            (double)parts[n].from->layout->blocks * (double)tartan_i_block_elements(parts[n].from);
+        tartan_i_parallel(context, j.workers, moved * (double)(parts[n].p * parts[n].q), fill_task, &j);
     }
     tartan_i_context_leave(context);
     *out = j.to;
@@ -228,37 +232,81 @@ tartan_status tartan_matrix_reblock(tartan_context *context, const tartan_matrix
     return tartan_i_assemble(__func__, context, &shape, &part, 1, matrix->dtype, matrix->block_order, out);
 }
 
-tartan_status tartan_matrix_concatenate(tartan_context *context, int32_t direction, const tartan_matrix *a,
-                                        const tartan_matrix *b, tartan_matrix **out) {
-    HOLD_MATRIX(a);
-    HOLD_MATRIX(b);
+// Puts each matrix where the one before it ends; `shape` is that of the first and becomes that of the result.
+static tartan_status place_parts(const char *function, int32_t direction,
+                                 const tartan_matrix *const *matrices, int64_t nmatrices, tartan_shape *shape,
+                                 tartan_i_part *parts) {
+    int64_t row = 0, col = 0;
+    for (int64_t n = 0; n < nmatrices; n++) {
+        const tartan_shape *s = &matrices[n]->layout->shape;
+        CHECK_IN(function, s->heads == shape->heads, SHAPE,
+                 "matrices[%" PRId64 "] has %" PRId64 " heads, expected %" PRId64 " (as the first)", n,
+                 s->heads, shape->heads);
+        CHECK_IN(function, direction != TARTAN_DOWN || s->cols == shape->cols, SHAPE,
+                 "matrices[%" PRId64 "] has %" PRId64 " columns, expected %" PRId64 " (as the first)", n,
+                 s->cols, shape->cols);
+        CHECK_IN(function, direction != TARTAN_RIGHTWARD || s->rows == shape->rows, SHAPE,
+                 "matrices[%" PRId64 "] has %" PRId64 " rows, expected %" PRId64 " (as the first)", n,
+                 s->rows, shape->rows);
+        parts[n] = whole(matrices[n]);
+        parts[n].row = row;
+        parts[n].col = col;
+        CHECK_IN(function,
+                 (direction == TARTAN_RIGHTWARD || !__builtin_add_overflow(row, s->rows, &row)) &&
+                     (direction == TARTAN_DOWN || !__builtin_add_overflow(col, s->cols, &col)),
+                 OVERFLOW, "the matrices have more than 2^63 rows or columns together");
+    }
+    if (direction != TARTAN_RIGHTWARD) shape->rows = row;
+    if (direction != TARTAN_DOWN) shape->cols = col;
+    return TARTAN_OK;
+}
+
+static tartan_status hold_all(const char *function, const tartan_matrix *const *matrices, int64_t nmatrices,
+                              tartan_matrix **held, int64_t *count) {
+    while (*count < nmatrices) {
+        char name[32];
+        snprintf(name, sizeof name, "matrices[%" PRId64 "]", *count);
+        held[*count] = tartan_i_matrix_held(matrices[*count]);
+        if (held[*count] == NULL) return tartan_i_fail_handle(function, name, matrices[*count], "matrix");
+        const tartan_status status = tartan_i_matrix_check_host(function, name, held[*count]);
+        ++*count;
+        if (status != TARTAN_OK) return status;
+    }
+    return TARTAN_OK;
+}
+
+tartan_status tartan_matrix_concatenate(tartan_context *context, int32_t direction,
+                                        const tartan_matrix *const *matrices, int64_t nmatrices,
+                                        tartan_matrix **out) {
+    tartan_status status;
+    tartan_i_part *parts = NULL;
+    tartan_matrix **held = NULL;
+    int64_t count = 0, grid_rows, grid_cols;
     CHECK_OUT(out);
     PASS(tartan_i_work_check(__func__, context));
-    PASS(tartan_i_matrix_check_host(__func__, "a", a));
-    PASS(tartan_i_matrix_check_host(__func__, "b", b));
     CHECK(direction >= TARTAN_DOWN && direction <= TARTAN_DIAGONAL, ARGUMENT,
           "direction is %d, expected %d (down), %d (rightward) or %d (diagonal)", direction, TARTAN_DOWN,
           TARTAN_RIGHTWARD, TARTAN_DIAGONAL);
-    tartan_shape shape = a->layout->shape;
-    const tartan_shape *s = &b->layout->shape;
-    CHECK(s->heads == shape.heads, SHAPE, "b has %" PRId64 " heads, expected %" PRId64 " (as a)", s->heads,
-          shape.heads);
-    CHECK(direction != TARTAN_DOWN || s->cols == shape.cols, SHAPE,
-          "b has %" PRId64 " columns, expected %" PRId64 " (as a)", s->cols, shape.cols);
-    CHECK(direction != TARTAN_RIGHTWARD || s->rows == shape.rows, SHAPE,
-          "b has %" PRId64 " rows, expected %" PRId64 " (as a)", s->rows, shape.rows);
-    tartan_i_part parts[] = {whole(a), whole(b)};
-    if (direction != TARTAN_RIGHTWARD) parts[1].row = shape.rows;
-    if (direction != TARTAN_DOWN) parts[1].col = shape.cols;
-    int64_t grid_rows, grid_cols;
-    CHECK(!__builtin_add_overflow(parts[1].row, s->rows, &shape.rows) &&
-              !__builtin_add_overflow(parts[1].col, s->cols, &shape.cols),
-          OVERFLOW, "the result has more than 2^63 rows or columns");
-    PASS(tartan_i_shape_check(__func__, &shape, &grid_rows, &grid_cols));
-    if (tartan_i_joins_whole(a, b, parts[1].row, parts[1].col))
-        return tartan_i_join(__func__, context, &shape, a, b, parts[1].row, parts[1].col, out);
-    return tartan_i_assemble(__func__, context, &shape, parts, 2, tartan_i_common_dtype(a->dtype, b->dtype),
-                             a->block_order, out);
+    CHECK(nmatrices > 0, SHAPE, "nmatrices is %" PRId64 ", expected one or more", nmatrices);
+    CHECK(matrices != NULL, HANDLE, "matrices is NULL, expected %" PRId64 " entries", nmatrices);
+    NEW(held, nmatrices);
+    TRY(hold_all(__func__, matrices, nmatrices, held, &count));
+    tartan_shape shape = matrices[0]->layout->shape;
+    int32_t dtype = matrices[0]->dtype;
+    NEW(parts, nmatrices);
+    TRY(place_parts(__func__, direction, matrices, nmatrices, &shape, parts));
+    TRY(tartan_i_shape_check(__func__, &shape, &grid_rows, &grid_cols));
+    for (int64_t n = 1; n < nmatrices; n++) dtype = tartan_i_common_dtype(dtype, matrices[n]->dtype);
+    if (tartan_i_joins_whole(parts, nmatrices))
+        TRY(tartan_i_join(__func__, context, &shape, direction, parts, nmatrices, out));
+    else
+        TRY(tartan_i_assemble(__func__, context, &shape, parts, nmatrices, dtype, matrices[0]->block_order,
+                              out));
+fail:
+    for (int64_t n = 0; n < count; n++) tartan_i_matrix_let_go(held[n]);
+    tartan_i_free(held);
+    tartan_i_free(parts);
+    return status;
 }
 
 // The parts of D (x) A: A times each element of D that is not 0.

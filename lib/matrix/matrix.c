@@ -179,6 +179,20 @@ void tartan_matrix_free(tartan_matrix *matrix) {
     tartan_i_matrix_let_go(matrix);
 }
 
+tartan_status tartan_matrix_take_values(tartan_matrix *matrix, tartan_array *out_view) {
+    PASS(tartan_i_matrix_check_readable(__func__, "matrix", matrix));
+    CHECK(out_view != NULL, HANDLE, "out_view is NULL, expected a tartan_array");
+    CHECK(matrix->owned, ARGUMENT,
+          "matrix has memory of others, expected one that the library made in host memory");
+    CHECK(__atomic_load_n(&matrix->holds, __ATOMIC_ACQUIRE) == 0, ARGUMENT,
+          "matrix is in use by another call, expected one that nobody uses");
+    *out_view = tartan_i_matrix_view(matrix);
+    tartan_i_hand_over(matrix->values);
+    matrix->owned = false;
+    tartan_matrix_free(matrix);
+    return TARTAN_OK;
+}
+
 void tartan_i_matrix_hold(tartan_matrix *matrix) {
     __atomic_fetch_add(&matrix->holds, 1, __ATOMIC_RELAXED);
 }

@@ -152,6 +152,15 @@
 %tartan_optional_handle(tartan_block_mask, OPTIONAL_MASK, TARTAN_PY_BLOCK_MASK)
 %tartan_optional_handle(tartan_layout, OPTIONAL_LAYOUT, TARTAN_PY_LAYOUT)
 
+/* A list of matrices. */
+%typemap(in) (const tartan_matrix *const *IN_LIST, int64_t IN_COUNT) (tartan_py_used list_value = {0}) {
+    if (tartan_py_use_list($input, TARTAN_PY_MATRIX, "$symname", "$1_name", &list_value)) SWIG_fail;
+    $1 = (const tartan_matrix *const *)list_value.pointers;
+    $2 = list_value.count;
+}
+%typemap(hint) (const tartan_matrix *const *IN_LIST, int64_t IN_COUNT) "List[Handle]"
+%typemap(freearg) (const tartan_matrix *const *IN_LIST, int64_t IN_COUNT) "tartan_py_leave_list(&list_value$argnum);"
+
 /* ---- Dense operands ---- */
 
 %typemap(in) tartan_array * (tartan_py_borrow borrow_value = {0}) {
@@ -264,5 +273,6 @@
 %ignore tartan_last_error;
 %ignore tartan_text_free;
 
+%ignore tartan_matrix_take_values; /* a lease shares them */
 %ignore tartan_sddmm; /* raw/products.c calls it, with lists */
 %include "tartan.i"

@@ -160,6 +160,8 @@ TARTAN_R_HANDLE(file)
 TARTAN_R_HANDLE(buffer)
 TARTAN_R_HANDLE(conv)
 TARTAN_R_HANDLE(sparsifier)
+TARTAN_R_ARRAY((const tartan_matrix *const *IN_LIST, int64_t IN_COUNT))
+%typemap(in) (const tartan_matrix *const *IN_LIST, int64_t IN_COUNT) { $1 = tartan_r_matrices($input, "$1_name", &$2); }
 TARTAN_R_PLAIN(const tartan_block_mask *OPTIONAL_MASK)
 %typemap(in) const tartan_block_mask *OPTIONAL_MASK {
     $1 = $input == R_NilValue ? NULL : tartan_r_as_block_mask($input, "$1_name");
@@ -226,5 +228,6 @@ SEXP tartan_r_growth_score(SEXP place, SEXP x, SEXP y, SEXP block, const char *n
 SEXP tartan_r_product(SEXP x, SEXP y, int32_t verb);
 SEXP tartan_r_spread(SEXP layout, SEXP numbers, int32_t along, double padding);
 
+%ignore tartan_matrix_take_values; /* R's values are copies */
 %ignore tartan_sddmm; /* tartan_r_sddmm calls it, with lists */
 %include "tartan.i"

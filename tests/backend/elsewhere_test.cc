@@ -52,6 +52,7 @@ TEST_F(Elsewhere, MatricesOnADeviceAreRefused) {
     REFUSED(tartan_matrix_copy, cpu.get(), m, &out);
     REFUSED(tartan_matrix_cast, cpu.get(), m, TARTAN_F32, 0, &out);
     REFUSED(tartan_matrix_entry, m, 0, 1, 1, &value);
+    REFUSED(tartan_matrix_take_values, m, &few);
     REFUSED(tartan_matrix_block_norms, cpu.get(), m, TARTAN_NORM_L2, numbers, 4);
     REFUSED(tartan_matrix_check, m, 1);
     REFUSED(tartan_matrix_to_dense, m, &dense);

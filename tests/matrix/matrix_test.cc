@@ -137,6 +137,28 @@ TEST(Wrap, SharesTheMemoryAndReleasesItOnce) {
     EXPECT_EQ(1, released);
 }
 
+TEST(TakeValues, LeavesTheMemoryToTheCaller) {
+    Layout layout = from_mask({4, 4, 2, 2, 1}, {1, 0, 1, 1});
+    const int64_t before = tartan_i_memory_live();
+    tartan_matrix *m = nullptr;
+    tartan_array taken, view;
+    ASSERT_OK(tartan_matrix_create(layout.get(), TARTAN_F64, TARTAN_COL_MAJOR, &m));
+    ASSERT_OK(tartan_matrix_values(m, &view));
+    tartan_i_matrix_hold(m); // as a call of another thread does
+    EXPECT_FAILS(ARGUMENT, "in use by another call", tartan_matrix_take_values(m, &taken));
+    tartan_i_matrix_let_go(m);
+    EXPECT_FAILS(HANDLE, "out_view is NULL", tartan_matrix_take_values(m, nullptr));
+    EXPECT_FAILS(HANDLE, "matrix is NULL", tartan_matrix_take_values(nullptr, &taken));
+    ASSERT_OK(tartan_matrix_take_values(m, &taken)); // and m is gone
+    EXPECT_EQ(0, memcmp(&view, &taken, sizeof view));
+    EXPECT_EQ(before, tartan_i_memory_live());
+    ASSERT_OK(tartan_matrix_wrap(layout.get(), &taken, nullptr, nullptr, &m));
+    EXPECT_FAILS(ARGUMENT, "memory of others", tartan_matrix_take_values(m, &view));
+    tartan_matrix_free(m);
+    static_cast<double *>(taken.data)[11] = 1;
+    free(taken.data);
+}
+
 TEST(Wrap, RefusesAndReleasesNothing) {
     Layout layout = from_mask({4, 4, 2, 2, 1}, {1, 0, 1, 1});
     std::vector<float> memory(64);

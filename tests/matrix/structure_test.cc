@@ -125,40 +125,77 @@ TEST(Select, AnyRowsAndColumnsAnyNumberOfTimes) {
 TEST(Concatenate, InEveryDirection) {
     std::mt19937_64 random(4);
     for (int n = 0; n < rounds(600); n++) {
-        tartan_shape s = random_shape(random), t = random_shape(random);
+        const tartan_shape first = random_shape(random);
         const int32_t direction = 1 + n % 3;
         const bool whole = n % 2 == 0; // all blocks stay as they are
-        t.heads = s.heads;
-        if (whole) {
-            t.block_rows = s.block_rows, t.block_cols = s.block_cols;
-            if (direction != TARTAN_RIGHTWARD) s.rows -= s.rows % s.block_rows;
-            if (direction != TARTAN_DOWN) s.cols -= s.cols % s.block_cols;
+        const int64_t count = 1 + below(random, 5);
+        std::vector<Matrix> own;
+        std::vector<const tartan_matrix *> parts;
+        std::vector<Elements> elements;
+        std::vector<std::array<int64_t, 2>> begins;
+        int64_t rows = 0, cols = 0, blocks = 0;
+        int32_t dtype = 0;
+        for (int64_t k = 0; k < count; k++) {
+            tartan_shape t = k == 0 ? first : random_shape(random);
+            t.heads = first.heads;
+            if (whole) t.block_rows = first.block_rows, t.block_cols = first.block_cols;
+            if (whole && direction != TARTAN_RIGHTWARD && k + 1 < count) t.rows -= t.rows % t.block_rows;
+            if (whole && direction != TARTAN_DOWN && k + 1 < count) t.cols -= t.cols % t.block_cols;
+            if (direction == TARTAN_DOWN) t.cols = first.cols;
+            if (direction == TARTAN_RIGHTWARD) t.rows = first.rows;
+            own.push_back(whole && k > 0 ? random_matrix(t, own[0]->dtype, own[0]->block_order, random, 0.4)
+                                         : any_matrix(t, random));
+            const tartan_matrix *m = own[k == 3 ? 1 : (size_t)k].get(); // one of them again
+            parts.push_back(m);
+            elements.emplace_back(m);
+            begins.push_back({direction == TARTAN_RIGHTWARD ? 0 : rows, direction == TARTAN_DOWN ? 0 : cols});
+            rows += m->layout->shape.rows, cols += m->layout->shape.cols;
+            blocks += m->layout->blocks;
+            dtype = k == 0 ? m->dtype : tartan_i_common_dtype(dtype, m->dtype);
         }
-        if (direction == TARTAN_DOWN) t.cols = s.cols;
-        if (direction == TARTAN_RIGHTWARD) t.rows = s.rows;
-        const Matrix a = any_matrix(s, random);
-        const Matrix b =
-            whole ? random_matrix(t, a->dtype, a->block_order, random, 0.4) : any_matrix(t, random);
         const Matrix c = made([&](tartan_context *context, tartan_matrix **out) {
-            return tartan_matrix_concatenate(context, direction, a.get(), b.get(), out);
+            return tartan_matrix_concatenate(context, direction, parts.data(), count, out);
         });
-        const Elements x(a.get()), y(b.get()), z(c.get());
-        ASSERT_EQ(s.block_rows, z.s.block_rows);
-        ASSERT_EQ(tartan_i_common_dtype(a->dtype, b->dtype), c->dtype);
-        ASSERT_EQ(direction == TARTAN_RIGHTWARD ? s.rows : s.rows + t.rows, z.s.rows);
-        ASSERT_EQ(direction == TARTAN_DOWN ? s.cols : s.cols + t.cols, z.s.cols);
-        const int64_t top = direction == TARTAN_RIGHTWARD ? 0 : s.rows,
-                      left = direction == TARTAN_DOWN ? 0 : s.cols;
+        const Elements z(c.get());
+        ASSERT_EQ(first.block_rows, z.s.block_rows);
+        ASSERT_EQ(dtype, c->dtype);
+        ASSERT_EQ(parts[0]->block_order, c->block_order);
+        ASSERT_EQ(direction == TARTAN_RIGHTWARD ? first.rows : rows, z.s.rows);
+        ASSERT_EQ(direction == TARTAN_DOWN ? first.cols : cols, z.s.cols);
         for (int64_t h = 0; h < z.s.heads; h++)
             for (int64_t i = 0; i < z.s.rows; i++)
                 for (int64_t j = 0; j < z.s.cols; j++) {
-                    const bool first = i < s.rows && j < s.cols, second = i >= top && j >= left;
-                    ASSERT_EQ(first ? x.at(h, i, j) : second ? y.at(h, i - top, j - left) : 0, z.at(h, i, j));
+                    double expected = 0;
+                    for (size_t k = 0; k < parts.size(); k++) {
+                        const int64_t r = i - begins[k][0], col = j - begins[k][1];
+                        const tartan_shape &t = elements[k].s;
+                        if (r >= 0 && r < t.rows && col >= 0 && col < t.cols)
+                            expected = elements[k].at(h, r, col);
+                    }
+                    ASSERT_EQ(expected, z.at(h, i, j));
                 }
-        if (whole) {
-            ASSERT_EQ(a->layout->blocks + b->layout->blocks, c->layout->blocks);
-        }
+        ASSERT_TRUE(!whole || blocks == c->layout->blocks);
     }
+}
+
+// Each block touches as few blocks of the result as its place allows, however many matrices come before.
+TEST(Concatenate, BlocksAreSpreadOnce) {
+    std::mt19937_64 random(14);
+    const Matrix a = random_matrix({7, 7, 4, 4, 1}, TARTAN_F64, 0, random, 1);
+    const std::vector<const tartan_matrix *> parts(8, a.get());
+    tartan_matrix *out = nullptr;
+    ASSERT_OK(tartan_matrix_concatenate(cpu(), TARTAN_DIAGONAL, parts.data(), 8, &out));
+    int64_t blocks = 0;
+    for (int64_t i = 0; i < 14; i++)
+        for (int64_t j = 0; j < 14; j++) {
+            bool reached = false;
+            for (int64_t k = 0; k < 8; k++)
+                reached = reached ||
+                          (4 * i < 7 * k + 7 && 4 * i + 4 > 7 * k && 4 * j < 7 * k + 7 && 4 * j + 4 > 7 * k);
+            blocks += reached;
+        }
+    EXPECT_EQ(blocks, out->layout->blocks);
+    tartan_matrix_free(out);
 }
 
 TEST(Kronecker, OnEitherSide) {
@@ -278,6 +315,10 @@ TEST(Structure, RefusesWhatDoesNotFit) {
                  odd = random_matrix({9, 13, 4, 4, 1}, TARTAN_F64, 0, random);
     const int64_t list[] = {0, 12}, low[] = {-1};
     tartan_matrix *out = nullptr;
+    auto join = [&](int32_t direction, const tartan_matrix *x, const tartan_matrix *y) {
+        const tartan_matrix *const both[] = {x, y};
+        return tartan_matrix_concatenate(cpu(), direction, both, 2, &out);
+    };
     EXPECT_FAILS(ARGUMENT, "row_begin .. row_end is 2 .. 9",
                  tartan_matrix_cut(cpu(), a.get(), 2, 9, 0, 1, &out));
     EXPECT_FAILS(ARGUMENT, "col_begin .. col_end is 3 .. 2",
@@ -292,13 +333,14 @@ TEST(Structure, RefusesWhatDoesNotFit) {
     EXPECT_FAILS(SHAPE, "ncols is -1", tartan_matrix_select(cpu(), a.get(), nullptr, 0, list, -1, &out));
     EXPECT_FAILS(UNSUPPORTED, "matrix has",
                  tartan_matrix_select(cpu(), far.get(), nullptr, 0, list, 1, &out));
-    EXPECT_FAILS(ARGUMENT, "direction is 4", tartan_matrix_concatenate(cpu(), 4, a.get(), a.get(), &out));
-    EXPECT_FAILS(SHAPE, "b has 2 heads", tartan_matrix_concatenate(cpu(), 1, a.get(), two.get(), &out));
-    EXPECT_FAILS(SHAPE, "b has 13 columns",
-                 tartan_matrix_concatenate(cpu(), TARTAN_DOWN, a.get(), odd.get(), &out));
-    EXPECT_FAILS(SHAPE, "b has 9 rows",
-                 tartan_matrix_concatenate(cpu(), TARTAN_RIGHTWARD, a.get(), odd.get(), &out));
-    EXPECT_FAILS(UNSUPPORTED, "b has", tartan_matrix_concatenate(cpu(), 1, a.get(), far.get(), &out));
+    EXPECT_FAILS(ARGUMENT, "direction is 4", join(4, a.get(), a.get()));
+    EXPECT_FAILS(SHAPE, "matrices[1] has 2 heads", join(1, a.get(), two.get()));
+    EXPECT_FAILS(SHAPE, "matrices[1] has 13 columns", join(TARTAN_DOWN, a.get(), odd.get()));
+    EXPECT_FAILS(SHAPE, "matrices[1] has 9 rows", join(TARTAN_RIGHTWARD, a.get(), odd.get()));
+    EXPECT_FAILS(UNSUPPORTED, "matrices[1] has", join(1, a.get(), far.get()));
+    EXPECT_FAILS(HANDLE, "matrices[0]", join(1, nullptr, a.get()));
+    EXPECT_FAILS(HANDLE, "matrices is NULL", tartan_matrix_concatenate(cpu(), 1, nullptr, 1, &out));
+    EXPECT_FAILS(SHAPE, "nmatrices is 0", tartan_matrix_concatenate(cpu(), 1, nullptr, 0, &out));
     const Dense vector(TARTAN_F64, {3}), square(TARTAN_F64, {2, 2});
     EXPECT_FAILS(SHAPE, "expected [p, q]",
                  tartan_matrix_kronecker(cpu(), a.get(), &vector.array, 0, 0, &out));
@@ -323,9 +365,11 @@ TEST(Structure, FailsCleanlyWithoutMemory) {
     { BRUTAL(tartan_matrix_cut(cpu(), a.get(), 1, 7, 2, 9, &out), tartan_matrix_free(out)); }
     { BRUTAL(tartan_matrix_reblock(cpu(), a.get(), 3, 2, &out), tartan_matrix_free(out)); }
     { BRUTAL(tartan_matrix_select(cpu(), a.get(), rows, 3, cols, 2, &out), tartan_matrix_free(out)); }
-    { BRUTAL(tartan_matrix_concatenate(cpu(), 3, a.get(), a.get(), &out), tartan_matrix_free(out)); }
+    const tartan_matrix *const twice[] = {a.get(), a.get()};
+    { BRUTAL(tartan_matrix_concatenate(cpu(), 3, twice, 2, &out), tartan_matrix_free(out)); }
     const Matrix even = random_matrix({8, 8, 4, 4, 1}, TARTAN_F64, 0, random, 0.8);
-    { BRUTAL(tartan_matrix_concatenate(cpu(), 3, even.get(), a.get(), &out), tartan_matrix_free(out)); }
+    const tartan_matrix *const whole[] = {even.get(), a.get()};
+    { BRUTAL(tartan_matrix_concatenate(cpu(), 3, whole, 2, &out), tartan_matrix_free(out)); }
     { BRUTAL(tartan_matrix_kronecker(cpu(), a.get(), &d.array, 1, 0, &out), tartan_matrix_free(out)); }
     { BRUTAL(tartan_matrix_triangle(cpu(), a.get(), 1, -3, &out), tartan_matrix_free(out)); }
     { BRUTAL(tartan_matrix_drop_zeros(cpu(), a.get(), 1.999, &out), tartan_matrix_free(out)); }

@@ -94,6 +94,7 @@ export to_device, to_host, DeviceArray, DeviceBlockSparseMatrix, explain, update
 export BlockFile, store!, layouts, matrices, gates, metadata, save, load
 export value_and_gradient, untracked
 export Sparsifier, step!, observe!, add_growth!, needs_growth, learning_rates
+export diag_inverse, selected_inverse
 export nnz, nonzeros, findnz, sparse, mul!, dropzeros, blockdiag
 
 # The path of the library, looked up when the package is loaded, not when it is precompiled.

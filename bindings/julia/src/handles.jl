@@ -76,6 +76,7 @@ Raw.c_address(handle::Handle) = handle.address
     return closed_error(nothing)
 end
 closed_error(held::Tuple) = Raw.c_closed(held...)
+closed_error(held::Raw.HandleList) = Raw.c_closed(held.list...)
 closed_error(handle::Handle{S}) where {S} = TartanError(:handle, is_owner(handle) ? "the $(name_of(S)) is closed" :
     "the $(name_of(S)) is a copy of the fields of one that was made elsewhere, and its address means nothing: expected one that was " *
     "made, or stored by `save`, Serialization, BSON or JLD2, in this version of the package")

@@ -57,29 +57,33 @@ end
 
 fill_bytes!(x::Array) = (GC.@preserve x Base.unsafe_wrap(Array, Ptr{UInt8}(pointer(x)), sizeof(x)) .= 0x00; x)
 
-# Turns a matrix made by C into one in Julia's memory with column-major blocks. T is the element type; if it
-# is not known, C provides it.
-adopt(::Type{T}, address::Ptr{Raw.tartan_matrix}) where {T} = adopt(T, Handle(address))
-function adopt(address::Ptr{Raw.tartan_matrix})
-    handle = Handle(address)
-    return adopt(type_of_dtype(Raw.tartan_matrix_dtype(handle)), handle)
-end
-function adopt(::Type{T}, handle::Handle) where {T}
+# Turns a matrix made by C into one in Julia's memory with column-major blocks, and ends C's. T is the element type; if it
+# is not known, C provides it. Julia takes over C's memory of large values, which its collector then frees; for small ones a copy costs
+# less.
+adopt(address::Ptr{Raw.tartan_matrix}) = adopt(type_of_dtype(Raw.tartan_matrix_dtype(address)), address)
+function adopt(::Type{T}, address::Ptr{Raw.tartan_matrix}) where {T}
     try
-        if Raw.tartan_matrix_block_order(handle) != Raw.TARTAN_COL_MAJOR
-            old = handle
-            handle = Handle(Raw.tartan_matrix_cast(nothing, old, 0, Raw.TARTAN_COL_MAJOR))
-            close(old)
+        if Raw.tartan_matrix_block_order(address) != Raw.TARTAN_COL_MAJOR
+            old = address
+            address = Raw.tartan_matrix_cast(nothing, old, 0, Raw.TARTAN_COL_MAJOR)
+            Raw.tartan_matrix_free(old)
         end
-        layout = BlockLayout(Raw.tartan_matrix_get_layout(handle))
-        values = Array{T, 3}(undef, blocksize(layout)..., nblocks(layout))
-        view = Raw.tartan_matrix_values(handle)
-        GC.@preserve handle values unsafe_copyto!(pointer(values), Ptr{T}(view.data), length(values))
+        layout = BlockLayout(Raw.tartan_matrix_get_layout(address))
+        n = (blocksize(layout)..., nblocks(layout))
+        if prod(n) * sizeof(T) >= LEAST_TAKEN_BYTES
+            view = Raw.tartan_matrix_take_values(address)
+            address = Ptr{Raw.tartan_matrix}(C_NULL)
+            return BlockSparseMatrix(layout, unsafe_wrap(Array, Ptr{T}(view.data), n; own = true))
+        end
+        values = Array{T, 3}(undef, n)
+        view = Raw.tartan_matrix_values(address)
+        GC.@preserve values unsafe_copyto!(pointer(values), Ptr{T}(view.data), length(values))
         return BlockSparseMatrix(layout, values)
     finally
-        close(handle)
+        Raw.tartan_matrix_free(address)
     end
 end
+const LEAST_TAKEN_BYTES = 1 << 14
 Raw.c_handle(::Type{Raw.tartan_matrix}, A::BlockSparseMatrix) = A.handle
 Base.close(A::BlockSparseMatrix) = close(A.handle)
 Base.isopen(A::BlockSparseMatrix) = isopen(A.handle)

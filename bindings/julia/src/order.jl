@@ -16,14 +16,14 @@ function Base.circshift(A::BlockSparse, shifts::Tuple{Vararg{Integer}})
 end
 Base.repeat(A::BlockSparse, m::Integer, n::Integer = 1) = A[repeat(1:size(A, 1), m), repeat(1:size(A, 2), n)]
 
-# Halves first, so that no part is copied more than log(n) times.
-for f in (:hcat, :vcat)
-    @eval Base.reduce(::typeof($f), parts::AbstractVector{<:BlockSparse}) = halves($f, parts, firstindex(parts), lastindex(parts))
+for (f, code) in ((:hcat, :TARTAN_RIGHTWARD), (:vcat, :TARTAN_DOWN))
+    @eval Base.reduce(::typeof($f), parts::AbstractVector{<:BlockSparse}) = join_list(Raw.$code, $f, parts)
 end
-function halves(f, parts, first, last)
-    first >= last && return copy(parts[first])
-    middle = (first + last) >> 1
-    return f(halves(f, parts, first, middle), halves(f, parts, middle + 1, last))
+function join_list(direction, with_sparse, parts)
+    length(parts) <= 1 && return copy(first(parts))
+    P = mapreduce(eltype, promote_type, parts)
+    can_hold(P) || return reduce(with_sparse, map(sparse, parts))
+    return joined(direction, BlockSparseMatrix{P}[convert(BlockSparseMatrix{P}, plain(x)) for x in parts])
 end
 
 # SparseArrays refuses these for a SparseMatrixCSC too, or has no method.

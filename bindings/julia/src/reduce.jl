@@ -36,7 +36,33 @@ only_zeros(op::Multiplying, x, n) = Base.reduce_first(op, x)^n
 
 function Base.mapreduce(f, op::Reducing, A::BlockSparse; dims = :, init...)
     dims === (:) || return reduced(f, op, A, dims; init...)
-    return reduced_to_one(mapreduce, f, op, A, elements(A); init...)
+    return reduced_to_one(mapreduce_stored, f, op, A, A; init...)
+end
+# Without a copy: blocks without padding follow each other.
+mapreduce_stored(f, op, A::TransposedBlocks; init...) = mapreduce_stored(f, op, parent(A); init...)
+function mapreduce_stored(f::F, op::O, A::BlockSparseMatrix; init...) where {F, O}
+    (nblocks(A) == 0 || !isragged(A)) && return mapreduce(f, op, vec(A.values); init...)
+    x, result, k, (height, width) = vec(A.values), nothing, 1, blocksize(A)
+    rows, cols, _ = coordinates(A.layout)
+    (row_cuts, col_cuts) = cutting(A)
+    while k <= length(rows)
+        first = k
+        while k <= length(rows) && length(row_cuts[rows[k]]) == height && length(col_cuts[cols[k]]) == width
+            k += 1
+        end
+        at = (first - 1) * height * width
+        if k > first
+            y = mapreduce(f, op, view(x, at + 1:(k - 1) * height * width))
+            result = result === nothing ? y : op(result, y)
+        else
+            for c in 1:length(col_cuts[cols[k]])
+                y = reduce_run(f, op, x, at + (c - 1) * height, length(row_cuts[rows[k]]))
+                result = result === nothing ? y : op(result, y)
+            end
+            k += 1
+        end
+    end
+    return isempty(init) ? something(result) : op(values(init)[:init], something(result))
 end
 # From the first element to the last, or back, as far as zeros let the order matter.
 for fold in (:mapfoldl, :mapfoldr)
@@ -46,7 +72,7 @@ end
 function reduced_to_one(fold, f, op, A, x; init...)
     zeros = not_stored_count(A)
     x0 = f(zero(eltype(A)))
-    if isempty(x)
+    if x === A ? nblocks(A) == 0 : isempty(x)
         zeros == 0 && return fold(f, op, x; init...)
         result = only_zeros(op, x0, zeros)
         return isempty(init) ? result : op(values(init)[:init], result)
@@ -93,20 +119,45 @@ function reduced_lines(f, op, A::BlockSparseMatrix{T}, by_row, init) where {T}
     return by_row ? reshape(result, 1, n) : reshape(result, m, 1)
 end
 
-# In the order of the blocks, and of the elements in each.
-function reduce_columns!(result, counts, f, op, values, block_rows, block_cols, (row_cuts, col_cuts))
-    for k in eachindex(block_rows)
+# In the order of the blocks; the elements of a column of a block in four chains, which vectors hold.
+function reduce_columns!(result, counts, f::F, op::O, values, block_rows, block_cols, (row_cuts, col_cuts)) where {F, O}
+    heights = zeros(Int, length(col_cuts))
+    at = 0
+    @inbounds for k in eachindex(block_rows)
+        j = block_cols[k]
         height = length(row_cuts[block_rows[k]])
-        @inbounds for (j, col) in enumerate(col_cuts[block_cols[k]])
-            y = counts[col] == 0 ? Base.reduce_first(op, f(values[1, j, k])) : op(result[col], f(values[1, j, k]))
-            for i in 2:height
-                y = op(y, f(values[i, j, k]))
-            end
-            result[col] = y
-            counts[col] += height
+        for (c, col) in enumerate(col_cuts[j])
+            y = reduce_run(f, op, values, at + (c - 1) * size(values, 1), height)
+            result[col] = heights[j] == 0 ? y : op(result[col], y)
         end
+        heights[j] += height
+        at += size(values, 1) * size(values, 2)
+    end
+    for j in eachindex(heights), col in col_cuts[j]
+        counts[col] = heights[j]
     end
 end
+# The elements after `at`, of which there is at least one.
+@inline function reduce_run(f::F, op::O, x, at, count) where {F, O}
+    element(i) = @inbounds f(x[at + i])
+    a = Base.reduce_first(op, element(1))
+    next = 2
+    if count >= 4
+        b, c, d = Base.reduce_first(op, element(2)), Base.reduce_first(op, element(3)), Base.reduce_first(op, element(4))
+        next = 5
+        while next + 3 <= count
+            a, b, c, d = op(a, element(next)), op(b, element(next + 1)), op(c, element(next + 2)), op(d, element(next + 3))
+            next += 4
+        end
+        a = op(op(a, c), op(b, d))
+    end
+    while next <= count
+        a = op(a, element(next))
+        next += 1
+    end
+    return a
+end
+# In the order of the blocks, and of the elements in each.
 function reduce_rows!(result, counts, f, op, values, block_rows, block_cols, (row_cuts, col_cuts))
     for k in eachindex(block_rows)
         rows, width = row_cuts[block_rows[k]], length(col_cuts[block_cols[k]])

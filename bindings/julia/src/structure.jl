@@ -147,59 +147,25 @@ function join_all(direction, with_sparse, parts)
     P = promote_type(map(eltype, parts)...)
     all(x -> x isa Union{BlockSparse, Diagonal}, parts) && can_hold(P) || return with_sparse(map(as_compressed, parts)...)
     block = blocksize(first(filter(x -> x isa BlockSparse, parts)))
-    return foldl((a, b) -> joined(direction, a, b), map(x -> as_blocks(x, P, block), parts))
+    return joined(direction, BlockSparseMatrix{P}[as_blocks(x, P, block) for x in parts])
 end
 # Of block-sparse matrices alone, with a type that the compiler infers.
 function join_all(direction, with_sparse, parts::Tuple{BlockSparse, Vararg{BlockSparse}})
     P = common_type(parts...)
-    return can_hold(P) ? joined(direction, all_in(P, parts...)...) : with_sparse(map(sparse, parts)...)
+    can_hold(P) || return with_sparse(map(sparse, parts)...)
+    return joined(direction, BlockSparseMatrix{P}[convert(BlockSparseMatrix{P}, plain(x)) for x in parts])
 end
 common_type(::BlockSparse{T}) where {T} = T
 common_type(::BlockSparse{T}, more::BlockSparse...) where {T} = promote_type(T, common_type(more...))
-all_in(::Type{P}) where {P} = ()
-all_in(::Type{P}, A::BlockSparse, more::BlockSparse...) where {P} = (convert(BlockSparseMatrix{P}, plain(A)), all_in(P, more...)...)
-joined(direction, A::BlockSparseMatrix) = A
-joined(direction, A::BlockSparseMatrix, B::BlockSparseMatrix, more::BlockSparseMatrix...) =
-    joined(direction, joined(direction, A, B), more...)
-function joined(direction, A::BlockSparseMatrix{P}, B::BlockSparseMatrix{P}) where {P}
+# All at once: blocks that are spread over others would grow again with each join.
+function joined(direction, parts::Vector{BlockSparseMatrix{P}}) where {P}
+    length(parts) == 1 && return parts[1]
     for (way, d, lines) in ((Raw.TARTAN_RIGHTWARD, 1, "rows"), (Raw.TARTAN_DOWN, 2, "columns"))
-        direction == way && size(A, d) != size(B, d) &&
-            throw(DimensionMismatch("matrices of $(size(A, d)) and $(size(B, d)) $lines cannot be joined, expected as many $lines in each"))
+        odd = direction == way ? findfirst(x -> size(x, d) != size(parts[1], d), parts) : nothing
+        odd === nothing || throw(DimensionMismatch(
+            "matrices of $(size(parts[1], d)) and $(size(parts[odd], d)) $lines cannot be joined, expected as many $lines in each"))
     end
-    fits(A, B, direction) && return join_whole_blocks(A, B, direction)
-    return adopt(P, Raw.tartan_matrix_concatenate(nothing, direction, A, B))
-end
-
-# Whether the blocks of both stay as they are.
-fits(A, B, direction) = heads(A) == 1 == heads(B) && !isvariable(A) && !isvariable(B) && blocksize(A) == blocksize(B) &&
-    (direction == Raw.TARTAN_RIGHTWARD || size(A, 1) % blocksize(A)[1] == 0) && (direction == Raw.TARTAN_DOWN || size(A, 2) % blocksize(A)[2] == 0)
-
-function join_whole_blocks(A::BlockSparseMatrix{P}, B, direction) where {P}
-    down, right = direction != Raw.TARTAN_RIGHTWARD, direction != Raw.TARTAN_DOWN
-    (rows, cols, _), (more_rows, more_cols, _) = coordinates(A.layout), coordinates(B.layout)
-    down && (more_rows .+= gridsize(A)[1])
-    right && (more_cols .+= gridsize(A)[2])
-    shape = (size(A, 1) + (down ? size(B, 1) : 0), size(A, 2) + (right ? size(B, 2) : 0))
-    values = Array{P, 3}(undef, blocksize(A)..., nblocks(A) + nblocks(B))
-    all_rows, all_cols = similar(rows, size(values, 3)), similar(cols, size(values, 3))
-    a, b, n = 1, 1, 0 # blocks are numbered row by row
-    while a <= length(rows) || b <= length(more_rows)
-        from_a = b > length(more_rows) || (a <= length(rows) && rows[a] <= more_rows[b])
-        given, at_rows, at_cols, first = from_a ? (A.values, rows, cols, a) : (B.values, more_rows, more_cols, b)
-        last = down && from_a ? length(at_rows) : first # all of A comes first, or one row of each after the other
-        while last < length(at_rows) && (at_rows[last + 1] == at_rows[first] || down)
-            last += 1
-        end
-        count, area = last - first + 1, size(values, 1) * size(values, 2)
-        copyto!(values, n * area + 1, given, (first - 1) * area + 1, count * area)
-        copyto!(all_rows, n + 1, at_rows, first, count)
-        copyto!(all_cols, n + 1, at_cols, first, count)
-        n += count
-        from_a ? (a = last + 1) : (b = last + 1)
-    end
-    all_rows .-= 1
-    all_cols .-= 1
-    return BlockSparseMatrix(BlockLayout(Raw.tartan_layout_from_coordinates(frame_of(shape, blocksize(A)), (nothing, all_rows, all_cols))), values)
+    return adopt(P, Raw.tartan_matrix_concatenate(nothing, direction, parts))
 end
 as_blocks(x::BlockSparse, ::Type{P}, block) where {P} = convert(BlockSparseMatrix{P}, plain(x))
 as_blocks(x::Diagonal, ::Type{P}, block) where {P} = BlockSparseMatrix(Diagonal(convert(Vector{P}, x.diag)), block)

@@ -43,6 +43,57 @@ LinearAlgebra.rdiv!(B::AbstractMatrix, A::BlockSparse) = copyto!(B, B / A)
 LinearAlgebra.lmul!(A::BlockSparse, B::AbstractVecOrMat) = copyto!(B, A * B)
 LinearAlgebra.rmul!(B::AbstractMatrix, A::BlockSparse) = copyto!(B, B * A)
 
+# ---- Elements of an inverse ----
+
+"""
+    diag_inverse(A)
+    diag_inverse(F)
+
+The diagonal of the inverse of a symmetric positive definite matrix `A`, or of the matrix that `F = cholesky(A)` was made of. It costs
+about as much as the factor, since no column of the inverse is solved for. `A` may be a `BlockSparseMatrix`, a `SparseMatrixCSC` or
+`Symmetric`. See [`selected_inverse`](@ref).
+
+    A = BlockSparseMatrix([4.0 1 0 0; 1 4 1 0; 0 1 4 1; 0 0 1 4], 2)
+    diag_inverse(A) ≈ diag(inv(Matrix(A)))
+"""
+function diag_inverse(F::Factorization)
+    L = lower_factor(F)
+    d = Vector{Float64}(undef, size(L, 1))
+    d[F.p] = inverse_at(L)[SparseArrays.getcolptr(L)[1:end - 1]]
+    return d
+end
+
+"""
+    selected_inverse(A)
+    selected_inverse(F)
+
+The elements of the inverse where the factor of [`diag_inverse`](@ref) has elements, as a `Symmetric` of a `SparseMatrixCSC`. All
+places of `A` are among them. The other elements are left out, though they are not zero.
+
+    A = BlockSparseMatrix([4.0 1 0 0; 1 4 1 0; 0 1 4 1; 0 0 1 4], 2)
+    selected_inverse(A)[3, 2] ≈ inv(Matrix(A))[3, 2]
+"""
+function selected_inverse(F::Factorization)
+    L = lower_factor(F)
+    rows, cols, _ = findnz(L)
+    i, j = F.p[rows], F.p[cols]
+    return Symmetric(sparse(min.(i, j), max.(i, j), inverse_at(L), size(L)...), :U)
+end
+for f in (:diag_inverse, :selected_inverse)
+    @eval $f(A::Union{BlockSparse, SymmetricBlocks{<:Real}, SparseMatrixCSC, Symmetric{<:Real, <:SparseMatrixCSC}}) = $f(cholesky(A))
+end
+# L L' = A[p, p].
+function lower_factor(F)
+    nameof(parentmodule(typeof(F))) === :CHOLMOD ||
+        throw(ArgumentError("F is a factor of type $(nameof(typeof(F))), expected one of cholesky(A)"))
+    return sparse(F.L)
+end
+function inverse_at(L::SparseMatrixCSC)
+    z = copy(nonzeros(L))
+    Raw.tartan_selected_inverse((SparseArrays.getcolptr(L) .- 1, rowvals(L) .- 1, true), described(as_it_is, z), described(as_it_is, z))
+    return z
+end
+
 # ---- Factors of other numbers at the same places ----
 
 # The places in the values of A of the numbers other than 0, as a matrix of such numbers' rows and columns.

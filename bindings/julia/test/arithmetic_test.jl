@@ -172,3 +172,31 @@ end
     B' .= 0 .* B
     @test iszero(B)
 end
+
+@testset "joins are the same however many there are" begin
+    for _ in 1:20
+        parts = [random_matrix(Float64, rand(1:9), rand(1:9), (3, 4)) for _ in 1:rand(2:6)]
+        @test blockdiag(parts...) == blockdiag(map(sparse, parts)...)
+        wide = [random_matrix(Float64, 7, rand(1:9), (3, 4)) for _ in 1:rand(2:6)]
+        @test hcat(wide...) == reduce(hcat, wide) == reduce(hcat, map(sparse, wide))
+        tall = [random_matrix(Float64, rand(1:9), 7, (3, 4)) for _ in 1:rand(2:6)]
+        @test vcat(tall...) == reduce(vcat, tall) == reduce(vcat, map(sparse, tall))
+    end
+    A = BlockSparseMatrix(ones(7, 7), 4)
+    @test nblocks(reduce((x, y) -> blockdiag(x, y), fill(A, 8))) >= nblocks(blockdiag(fill(A, 8)...)) # blocks are spread once
+    @test size(blockdiag(fill(A, 300)...)) == (2100, 2100)
+end
+
+@testset "reductions of large ragged matrices" begin
+    for n in (160, 161, 167), block in (8, (16, 5), 3), T in (Float64, Float32)
+        A = random_matrix(T, n, n + 2, block isa Int ? (block, block) : block)
+        S = sparse(A)
+        for f in (identity, abs, abs2, x -> x + 1), dims in (1, 2)
+            @test sum(f, A; dims = dims) ≈ sum(f, Matrix(A); dims = dims)
+            @test maximum(f, A; dims = dims) == maximum(f, Matrix(A); dims = dims)
+        end
+        @test sum(A) ≈ sum(Matrix(A)) && sum(abs2, A') ≈ sum(abs2, Matrix(A)) && minimum(A) == minimum(Matrix(A))
+        @test mapreduce(identity, +, A; init = T(3)) ≈ sum(Matrix(A)) + 3 && prod(x -> 1 + x / 1000, A) ≈ prod(x -> 1 + x / 1000, Matrix(A))
+        @test sum(A[1:n - 1, 1:n]) ≈ sum(Matrix(A)[1:n - 1, 1:n]) # in memory that C made
+    end
+end

@@ -36,3 +36,20 @@ end
     U[1, 2] = 0
     @test refusal(() -> cholesky!(cholesky(A), U)) isa ArgumentError && refusal(() -> cholesky(U)) isa ArgumentError
 end
+
+@testset "elements of an inverse" begin
+    n = 37
+    S = sprandn(n, n, 0.06)
+    A = BlockSparseMatrix(sparse(S * S' + 2I), 4)
+    Z = inv(Matrix(A))
+    for x in (A, cholesky(A), sparse(A), Symmetric(A), Symmetric(sparse(A)), cholesky(A; perm = 1:n))
+        @test diag_inverse(x) ≈ diag(Z)
+        Y = selected_inverse(x)
+        rows, cols, z = findnz(parent(Y))
+        @test z ≈ [Z[i, j] for (i, j) in zip(rows, cols)]
+        @test issubset(Tuple.(findall(!iszero, triu(Matrix(A)))), collect(zip(rows, cols)))
+    end
+    @test diag_inverse(BlockSparseMatrix(fill(4.0, 1, 1), 2)) == [0.25]
+    @test_throws ArgumentError diag_inverse(lu(A))
+    @test_throws PosDefException diag_inverse(-A)
+end

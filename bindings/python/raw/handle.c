@@ -175,6 +175,33 @@ static PyObject *handle_hold(PyObject *object, PyObject *other) {
     Py_RETURN_NONE;
 }
 
+int tartan_py_use_list(PyObject *list, tartan_py_kind kind, const char *function, const char *name,
+                       tartan_py_used *out) {
+    out->list = PySequence_Tuple(list);
+    if (out->list == NULL) return -1;
+    const Py_ssize_t count = PyTuple_GET_SIZE(out->list);
+    out->pointers = PyMem_New(void *, (size_t)count);
+    if (out->pointers == NULL) {
+        PyErr_NoMemory();
+        return -1;
+    }
+    for (; out->count < count; out->count++) {
+        char entry[64];
+        snprintf(entry, sizeof entry, "%s[%lld]", name, (long long)out->count);
+        if (tartan_py_handle_use(PyTuple_GET_ITEM(out->list, out->count), kind, false, function, entry,
+                                 &out->pointers[out->count]))
+            return -1;
+    }
+    return 0;
+}
+
+void tartan_py_leave_list(tartan_py_used *used) {
+    for (int64_t i = 0; i < used->count; i++) tartan_py_handle_leave(PyTuple_GET_ITEM(used->list, i));
+    PyMem_Free(used->pointers);
+    Py_XDECREF(used->list);
+    *used = (tartan_py_used){0};
+}
+
 static PyObject *handle_reduce(PyObject *object, PyObject *ignored) {
     (void)ignored;
     PyErr_Format(PyExc_TypeError, "a raw %s handle cannot be pickled", kinds[((handle *)object)->kind]);

@@ -56,6 +56,16 @@ PyObject *tartan_py_handle_new(tartan_py_kind kind, void *pointer);
 int tartan_py_handle_use(PyObject *object, tartan_py_kind kind, bool exclusive, const char *function,
                          const char *name, void **out);
 void tartan_py_handle_leave(PyObject *object);
+
+/* Uses the handles of a list, all or none; an empty `used` may be left, too. */
+typedef struct tartan_py_used {
+    PyObject *list; /* a tuple of its own */
+    void **pointers;
+    int64_t count;
+} tartan_py_used;
+int tartan_py_use_list(PyObject *list, tartan_py_kind kind, const char *function, const char *name,
+                       tartan_py_used *out);
+void tartan_py_leave_list(tartan_py_used *used);
 bool tartan_py_handle_closed(PyObject *object);
 /* Handles in use: whether the memory of the object is read-only, and a refusal to write into it. */
 bool tartan_py_handle_readonly(PyObject *object);

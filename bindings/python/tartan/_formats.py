@@ -258,7 +258,7 @@ class Formats(Comparisons[M]):
             if more[direction == _raw.TARTAN_RIGHTWARD] > 0:
                 empty = plain._empty(more)
                 with Call(None, result, empty) as call:
-                    handle = _raw.tartan_matrix_concatenate(call.handle, direction, result._handle, empty._handle)
+                    handle = _raw.tartan_matrix_concatenate(call.handle, direction, [result._handle, empty._handle])
                     result = type(plain)._own(handle)
         made: M = result
         return made

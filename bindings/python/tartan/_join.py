@@ -45,15 +45,9 @@ def _parts(matrices: Iterable[Any]) -> list[Any]:
 
 def _joined(matrices: Iterable[Any], direction: int) -> Any:
     parts = _parts(matrices)
-    result = parts[0].copy() if len(parts) == 1 else parts[0]
-    while len(parts) > 1:  # in pairs, so that each is copied a few times only
-        pairs = []
-        for a, b in zip(parts[::2], parts[1::2]):
-            with Call(None, a, b) as call:
-                pairs.append(type(a)._own(_raw.tartan_matrix_concatenate(call.handle, direction, a._handle, b._handle)))
-        parts = pairs + (parts[-1:] if len(parts) % 2 else [])
-        result = parts[0]
-    return result
+    with Call(None, *parts) as call:
+        handle = _raw.tartan_matrix_concatenate(call.handle, direction, [part._handle for part in parts])
+        return type(parts[0])._own(handle)
 
 
 def vstack(matrices: Iterable[Arithmetic[M]]) -> M:

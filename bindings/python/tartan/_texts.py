@@ -49,7 +49,6 @@ _ARGUMENTS: dict[str, Mapping[str, str]] = {
     "tartan_layout_with_boundaries": {"row_bounds": "rows", "col_bounds": "cols"},
     "tartan_matrix_add_diagonal": _DIAGONALS,
     "tartan_matrix_apply": {"parameter": "the number"},
-    "tartan_matrix_concatenate": {"a": "the first matrix", "b": "another matrix"},
     "tartan_matrix_count_different": {"relative": "rtol", "absolute": "atol"},
     "tartan_matrix_from_compressed": _LISTS,
     "tartan_matrix_from_csr": _LISTS,

@@ -150,3 +150,39 @@ setMethod("Schur", signature("BlockMatrix", "logical"), function(x, vectors, ...
   x <- .dense_square(x)
   Matrix::Schur(x, vectors, ...)
 })
+
+# ---- Elements of an inverse ----
+
+# L L' = P A P' in compressed columns with all that elimination fills.
+.lower_factor <- function(x) {
+  if (!inherits(x, "CHMfactor")) {
+    if (inherits(x, "BlockMatrix")) x <- .expect_symmetric(x, "x")
+    else if (!inherits(x, "dsCMatrix")) .fail("argument", "x is %s, expected a BlockMatrix, a dsCMatrix or a factor of Cholesky()", .shown(x))
+    refuse <- function(condition) .fail("argument", "x is not positive definite, expected a matrix with a Cholesky factor")
+    x <- tryCatch(Matrix::Cholesky(x, LDL = FALSE), error = refuse, warning = refuse)
+  }
+  list(order = x@perm, lower = methods::as(x, "sparseMatrix"))
+}
+.inverse_at_factor <- function(lower) {
+  z <- numeric(length(lower@x))
+  tartan_selected_inverse(list(lower@p, lower@i, TRUE), lower@x, z)
+  z
+}
+diag_inverse <- function(x) {
+  names <- rownames(x)
+  factor <- .lower_factor(x)
+  z <- .inverse_at_factor(factor$lower)
+  d <- numeric(length(factor$order))
+  d[factor$order + 1L] <- z[factor$lower@p[seq_along(d)] + 1L]
+  if (length(names)) names(d) <- names
+  d
+}
+selected_inverse <- function(x) {
+  names <- if (!inherits(x, "CHMfactor")) rownames(x)
+  factor <- .lower_factor(x)
+  lower <- factor$lower
+  i <- factor$order[lower@i + 1L]
+  j <- factor$order[rep.int(seq_along(factor$order), diff(lower@p))]
+  Matrix::sparseMatrix(i = pmin(i, j), j = pmax(i, j), x = .inverse_at_factor(lower), dims = dim(lower), symmetric = TRUE, index1 = FALSE,
+                       dimnames = if (length(names)) list(names, names))
+}

@@ -48,7 +48,7 @@
     names[[side]] <- unlist(ends)
   }
   direction <- if (side == 1L) TARTAN_DOWN else TARTAN_RIGHTWARD
-  .take_matrix(tartan_matrix_concatenate(NULL, direction, x, y), names = names)
+  .take_matrix(tartan_matrix_concatenate(NULL, direction, list(x, y)), names = names)
 }
 
 for (.peer in c("ANY", "Matrix")) {
@@ -73,15 +73,14 @@ block_diag <- function(...) {
     if (is.null(dim(y)) && length(y) != 1L) .fail("shape", "argument %d is %s, expected a matrix", k, .shown(y))
     .to_bind(if (is.null(dim(y))) matrix(y) else y, model, 1L, sprintf("argument %d", k))
   }
-  join <- function(x, y) {
-    end <- function(side) {
-      names <- list(x@Dimnames[[side]], y@Dimnames[[side]])
-      if (is.null(unlist(names))) return(NULL)
-      unlist(Map(function(n, m) if (is.null(n)) character(dim(m)[side]) else n, names, list(x, y)))
-    }
-    .take_matrix(tartan_matrix_concatenate(NULL, TARTAN_DIAGONAL, x, y), names = list(end(1L), end(2L)))
-  }
-  Reduce(join, lapply(seq_along(parts), part))
+  parts <- lapply(seq_along(parts), part)
+  if (length(parts) == 1L) return(parts[[1L]])
+  names <- lapply(1:2, function(side) {
+    given <- lapply(parts, function(m) m@Dimnames[[side]])
+    if (is.null(unlist(given))) return(NULL)
+    unlist(Map(function(n, m) if (is.null(n)) character(dim(m)[side]) else n, given, parts))
+  })
+  .take_matrix(tartan_matrix_concatenate(NULL, TARTAN_DIAGONAL, parts), names = names)
 }
 
 # ---- Kronecker products ----

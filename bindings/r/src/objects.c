@@ -335,6 +335,15 @@ tartan_matrix *tartan_r_as_matrix(SEXP x, const char *name) {
     return R_ExternalPtrAddr(handle);
 }
 
+const tartan_matrix *const *tartan_r_matrices(SEXP list, const char *name, int64_t *out_count) {
+    if (TYPEOF(list) != VECSXP) tartan_r_refuse(TARTAN_ERR_ARGUMENT, list, name, "a list of BlockMatrix");
+    *out_count = XLENGTH(list);
+    const tartan_matrix **matrices =
+        (const tartan_matrix **)R_alloc((size_t)*out_count + 1, sizeof *matrices);
+    for (int64_t i = 0; i < *out_count; i++) matrices[i] = tartan_r_as_matrix(VECTOR_ELT(list, i), name);
+    return matrices;
+}
+
 int32_t tartan_r_dtype_of(SEXP x, const char *name) {
     return tartan_r_any_dtype(slot(x, "dtype"), name);
 }

@@ -29,6 +29,8 @@ tartan_context *tartan_r_as_context(SEXP x, const char *name);
 tartan_layout *tartan_r_as_layout(SEXP x, const char *name);
 tartan_block_mask *tartan_r_as_block_mask(SEXP x, const char *name);
 tartan_matrix *tartan_r_as_matrix(SEXP x, const char *name);
+const tartan_matrix *const *tartan_r_matrices(SEXP list, const char *name,
+                                              int64_t *out_count); /* memory of R_alloc */
 tartan_file *tartan_r_as_file(SEXP x, const char *name);
 tartan_buffer *tartan_r_as_buffer(SEXP x, const char *name);
 tartan_conv *tartan_r_as_conv(SEXP x, const char *name);

@@ -167,6 +167,16 @@ TARTAN_API tartan_status tartan_matrix_count_different(tartan_context *context, 
                                                        const tartan_matrix *b, double relative,
                                                        double absolute, int32_t equal_nan, double *out_value);
 
+/* ---- Sparse factors ---- */
+
+/* The elements of the inverse of L L' at the places of a Cholesky factor L, which CHOLMOD or others made, by the recursion of
+ * Takahashi: as much work as the factorisation, where solving for all columns costs n times a solution. `factor` has the columns of
+ * L: rows ascending, beginning with the diagonal, all that elimination fills. values and inverse are f64 vectors with an element for
+ * each index, and may be the same memory. The diagonal of the inverse is at the first places of the columns. Errors: HANDLE, SHAPE
+ * (or a dtype), ARGUMENT (no such factor), LAYOUT (the lists), MEMORY. */
+TARTAN_API tartan_status tartan_selected_inverse(const tartan_compressed *factor, const tartan_array *values,
+                                                 tartan_array *inverse);
+
 #ifdef __cplusplus
 }
 #endif

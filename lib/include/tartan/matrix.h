@@ -67,6 +67,11 @@ TARTAN_API int32_t tartan_matrix_block_order(const tartan_matrix *matrix);
 /* Describe the values as an array [blocks, block_rows, block_cols], valid until the matrix is freed. */
 TARTAN_API tartan_status tartan_matrix_values(tartan_matrix *matrix, tartan_array *out_view);
 
+/* Free a matrix that the library made in host memory, but leave its values to the caller, who releases them with free() at the
+ * address that out_view has. Nothing is copied. The matrix stays as it was if the call fails. Errors: HANDLE, UNSUPPORTED (on
+ * a device), ARGUMENT (values that the matrix does not own, or that a call uses). */
+TARTAN_API tartan_status tartan_matrix_take_values(tartan_matrix *matrix, tartan_array *out_view);
+
 /* Read one element; 0 if its block is not stored. Errors: HANDLE, ARGUMENT (outside the matrix). */
 TARTAN_API tartan_status tartan_matrix_entry(const tartan_matrix *matrix, int64_t head, int64_t row,
                                              int64_t col, double *out_value);

@@ -105,15 +105,15 @@ TARTAN_API tartan_status tartan_matrix_reblock(tartan_context *context, const ta
                                                int64_t block_rows, int64_t block_cols, tartan_matrix **out);
 
 typedef enum tartan_direction {
-    TARTAN_DOWN = 1,      /* A above B; they have the same columns */
-    TARTAN_RIGHTWARD = 2, /* A left of B; they have the same rows */
-    TARTAN_DIAGONAL = 3,  /* A above and left of B, nothing stored elsewhere */
+    TARTAN_DOWN = 1,      /* one below the other; all have the same columns */
+    TARTAN_RIGHTWARD = 2, /* one to the right of the other; all have the same rows */
+    TARTAN_DIAGONAL = 3,  /* each below and to the right of the one before, nothing stored elsewhere */
 } tartan_direction;
 
-/* Join A and B, head by head, in blocks of A's size and in A's block order. The dtype is the smallest that holds
- * both. */
+/* Join matrices [nmatrices], one or more, head by head, in blocks of the first one's size and in its block order. The dtype is
+ * the smallest that holds all. A matrix may occur repeatedly. */
 TARTAN_API tartan_status tartan_matrix_concatenate(tartan_context *context, int32_t direction,
-                                                   const tartan_matrix *a, const tartan_matrix *b,
+                                                   const tartan_matrix *const *matrices, int64_t nmatrices,
                                                    tartan_matrix **out);
 
 /* The Kronecker product A (x) D with a dense D [p, q] or, if `dense_first` is not 0, D (x) A: elements A(i, j) * D(k,
