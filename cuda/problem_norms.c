@@ -273,8 +273,9 @@ ADD_NORM(rms_norm, false, NULL, NULL)
 
 /* ---- Few numbers of channels ---- */
 
-/* Numbers of a channel, also where channels lie side by side, and of all channels, at most. */
-enum { MOST_TERMS = 8192, MOST_ACROSS = 2048, MOST_NUMBERS = 1 << 22 };
+/* Numbers of a channel, also where channels lie side by side, and of all channels, at most; of a gradient of each channel. Several
+ * launches of more CTAs are faster with more of them (H200). */
+enum { MOST_TERMS = 8192, MOST_ACROSS = 2048, MOST_NUMBERS = (1 << 20) - 1, MOST_OF_GRADIENT = 512 };
 
 static tartan_cuda_channel_norm channels_of(const tartan_array *x, const tartan_array *gain,
                                             const tartan_array *stats, const tartan_array *second,
@@ -299,7 +300,7 @@ static tartan_cuda_channel_norm channels_of(const tartan_array *x, const tartan_
     else if (p.terms > (p.across ? MOST_ACROSS : MOST_TERMS))
         p.why = "only for channels of up to 8192 numbers, or 2048 if they lie side by side";
     else if (all > MOST_NUMBERS)
-        p.why = "only for up to 2^22 numbers";
+        p.why = "only for fewer than 2^20 numbers";
     return p;
 }
 
@@ -320,6 +321,8 @@ tartan_status tartan_cuda_batch_norm_gradient_of(const tartan_host *host, const 
     tartan_cuda_channel_norm *out = to;
     (void)host, (void)context;
     *out = channels_of(op->x, op->gain, op->stats, op->y_grad, op->x_grad);
+    if (out->why == NULL && out->terms > MOST_OF_GRADIENT)
+        out->why = "only for channels of up to 512 numbers";
     out->gain_grad = numbers_of(op->gain_grad);
     out->bias_grad = numbers_of(op->bias_grad);
     return TARTAN_OK;

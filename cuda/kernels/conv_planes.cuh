@@ -29,6 +29,7 @@ struct Planes {
 namespace {
 
 constexpr int kPlaneThreads = 256, kPlaneGroups = 8; /* squares side by side along the slots */
+constexpr int64_t kNoPlane = INT64_MIN; /* planes may lie before the first, where channels go backwards */
 
 /* Where a slot of the copy is in a position of the image, in elements; -1: nowhere. */
 __device__ __forceinline__ int64_t channel_of_copy(int64_t channels, const TurnedSlots &s, int32_t at) {
@@ -96,7 +97,7 @@ __global__ void __launch_bounds__(kPlaneThreads)
 #pragma unroll
     for (int i = 0; i < kSide; i++) {
         const int64_t channel = channel_of_copy(p.channels, s, slot + i);
-        planes[i] = channel < 0 ? -1 : channel * p.channel + (int64_t)at * kElement;
+        planes[i] = channel < 0 ? kNoPlane : channel * p.channel + (int64_t)at * kElement;
     }
     for (int64_t image = blockIdx.y; image < p.images; image += gridDim.y) {
         char *const of_planes = p.planes + image * p.entry, *const of_slots =
@@ -107,7 +108,8 @@ __global__ void __launch_bounds__(kPlaneThreads)
         if constexpr (kToSlots) {
 #pragma unroll
             for (int i = 0; i < kSide; i++)
-                square[i] = planes[i] < 0 ? make_uint4(0, 0, 0, 0) : Row::load(of_planes + planes[i], left);
+                square[i] =
+                    planes[i] == kNoPlane ? make_uint4(0, 0, 0, 0) : Row::load(of_planes + planes[i], left);
             turn_square(square);
         }
 #pragma unroll
@@ -123,7 +125,7 @@ __global__ void __launch_bounds__(kPlaneThreads)
             turn_square(square);
 #pragma unroll
             for (int i = 0; i < kSide; i++)
-                if (planes[i] >= 0) Row::store(of_planes + planes[i], left, square[i]);
+                if (planes[i] != kNoPlane) Row::store(of_planes + planes[i], left, square[i]);
         }
     }
 }

@@ -98,7 +98,7 @@ __global__ void __launch_bounds__(MOST_OF_TEAM + 32, 2)
     };
     if (thread == 0) {
         for (int32_t s = 0; s < STAGES; s++) {
-            barrier_init(full + 8 * s, 2); /* bulk copies and edges */
+            barrier_init(full + 8 * s, 1 + 32); /* bulk copies, and lanes that copy edges */
             barrier_init(empty + 8 * s, warps);
         }
         barrier_init(met, 1);
@@ -137,8 +137,7 @@ __global__ void __launch_bounds__(MOST_OF_TEAM + 32, 2)
                 for (int k = 0; k < Op::INPUTS; k++)
                     part_in_stage(stage, k)[place - part.first] = at.in[k].data[place];
             }
-            __syncwarp();
-            if (lane == 0) barrier_arrive(full + 8 * stage);
+            barrier_arrive(full + 8 * stage);
             advance();
         }
     } else {

@@ -121,17 +121,17 @@ inline tartan_status run_gains(const char *function, tartan_cuda_queue *queue,
     });
 }
 
-/* All gradients of lines of any strides. */
+/* All gradients of lines of any strides. Those of gain and bias come first, because x_grad may be y_grad. */
 inline tartan_status run_any(const char *function, tartan_cuda_queue *queue,
                              const tartan_cuda_norm_gradient &p, const tartan_cuda_norm &single) {
     const int32_t dtype = single.sweep.array[X].dtype;
     const bool across = single.sweep.inner == TARTAN_CUDA_KEPT && single.lines > 1 && single.length > 1;
-    if (!single.nothing)
-        PASS(by_numbers(dtype, are_alike(single, true), [&](auto tag) {
-            return run_parts(function, queue, NormGradientLines<typename decltype(tag)::type>(single), across,
-                             tartan_cuda_bytes_of(dtype));
-        }));
-    return run_gains(function, queue, p);
+    PASS(run_gains(function, queue, p));
+    if (single.nothing) return TARTAN_OK;
+    return by_numbers(dtype, are_alike(single, true), [&](auto tag) {
+        return run_parts(function, queue, NormGradientLines<typename decltype(tag)::type>(single), across,
+                         tartan_cuda_bytes_of(dtype));
+    });
 }
 
 } // namespace

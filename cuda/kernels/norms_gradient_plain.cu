@@ -44,13 +44,13 @@ tartan_status launch_long(const char *function, tartan_cuda_queue *queue,
                           const tartan_cuda_norm_gradient *p) {
     constexpr int ACCESSES = 8 / (int)sizeof(tartan_cuda_sum<T>);
     const Lines c = lines_of(p->in, PER<T> * ACCESSES, MOST_OF_LONG);
-    if (!p->in.nothing)
-        PASS(tartan_cuda_check(function,
-                               tartan_cuda_launch_early(queue, false, gradient_long<T, PER<T>, ACCESSES>,
-                                                        tartan_cuda_grid(p->in.lines),
-                                                        dim3((unsigned)threads_of(c)), room_of(2), p->in, c),
-                               "launching a kernel"));
-    return run_gains(function, queue, *p);
+    PASS(run_gains(function, queue, *p)); /* x_grad may be y_grad */
+    if (p->in.nothing) return TARTAN_OK;
+    return tartan_cuda_check(function,
+                             tartan_cuda_launch_early(queue, false, gradient_long<T, PER<T>, ACCESSES>,
+                                                      tartan_cuda_grid(p->in.lines),
+                                                      dim3((unsigned)threads_of(c)), room_of(2), p->in, c),
+                             "launching a kernel");
 }
 
 template <typename T>
@@ -71,7 +71,9 @@ tartan_status run(const char *function, tartan_cuda_queue *queue, const tartan_c
     return tartan_cuda_by_dtype(p->in.sweep.array[X].dtype, [&](auto tag) {
         using T = typename decltype(tag)::type;
         constexpr int FEW = 32 / (int)sizeof(tartan_cuda_sum<T>);
-        if (each == 1 && !p->in.nothing &&
+        const tartan_cuda_swept *const arrays = p->in.sweep.array;
+        /* The gradients of gain and bias come after, so x_grad may not be y_grad here. */
+        if (each == 1 && !p->in.nothing && arrays[X_GRAD].data != arrays[Y_GRAD].data &&
             single.length * (int64_t)sizeof(T) >= (sizeof(T) == 2 ? LONG_RAGGED : LONG_RAGGED_F32)) {
             bool done = false;
             PASS(tartan_cuda_norm_gradient_clusters(function, queue, &single, &done));

@@ -181,8 +181,10 @@ constexpr int DIGIT_BITS = 11, DIGITS = 1 << DIGIT_BITS;
 template <typename K> struct Table {
     Entry<K> entries[MOST];
     uint32_t histogram[DIGITS], before[32];
-    uint32_t found, digit, above, alike, limit;
+    uint32_t found, limit;
     double sums[32];
+    uint32_t digit, above,
+        alike; /* not beside `found`, which an access that reads all of them would read while it is written */
 };
 
 /* Numbers that count and are `least` or more become entries; returns how many these are, which may be more than there is room for. */

@@ -35,6 +35,14 @@ template <typename S> struct Meeting {
     const Team &team;
     Room<S> &room;
     int turn = 0;
+    bool begun = false;
+
+    /* To be called before the numbers of a line are loaded: no CTA may write to another that has not begun. */
+    __device__ __forceinline__ void begin() const {
+#if defined(__CUDA_ARCH__) && __CUDA_ARCH__ >= 900
+        if (team.ctas > 1) cg::this_cluster().barrier_arrive();
+#endif
+    }
 
     /* Each warp by itself; `parts` is a power of 2. */
     template <int COUNT, typename J, typename G>
@@ -66,6 +74,8 @@ template <typename S> struct Meeting {
 #if defined(__CUDA_ARCH__) && __CUDA_ARCH__ >= 900 /* others have no clusters, and lines a CTA each */
         if (team.ctas > 1) {
             cg::cluster_group cluster = cg::this_cluster();
+            if (!begun) cluster.barrier_wait();
+            begun = true;
             if ((int32_t)threadIdx.x < team.ctas) {
                 Room<S> *const there = cluster.map_shared_rank(&room, (int)threadIdx.x);
 #pragma unroll

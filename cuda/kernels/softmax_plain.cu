@@ -23,6 +23,7 @@ __global__ void __launch_bounds__(MOST_THREADS, EACH > 1 ? 2 : 1)
     constexpr bool BOTH = HAS_OTHER<KIND>, SHORT = sizeof(T) == 2;
     __shared__ Room<S> room;
     Meeting<S> meet = {team, room};
+    if constexpr (KIND != TARTAN_CUDA_CROSS_ENTROPY_GRADIENT) meet.begin();
     const tartan_cuda_sweep &w = p.sweep;
     const int32_t cta = team.ctas > 1 ? (int32_t)(blockIdx.x % (uint32_t)team.ctas) : 0;
     const int64_t line =

@@ -181,7 +181,7 @@ void tartan_matrix_free(tartan_matrix *matrix) {
 
 tartan_status tartan_matrix_take_values(tartan_matrix *matrix, tartan_array *out_view) {
     PASS(tartan_i_matrix_check_readable(__func__, "matrix", matrix));
-    CHECK(out_view != NULL, HANDLE, "out_view is NULL, expected a tartan_array");
+    CHECK(out_view != NULL, HANDLE, "out_view is NULL, expected a pointer for the result");
     CHECK(matrix->owned, ARGUMENT,
           "matrix has memory of others, expected one that the library made in host memory");
     CHECK(__atomic_load_n(&matrix->holds, __ATOMIC_ACQUIRE) == 0, ARGUMENT,

@@ -158,7 +158,7 @@
     $1 = (const tartan_matrix *const *)list_value.pointers;
     $2 = list_value.count;
 }
-%typemap(hint) (const tartan_matrix *const *IN_LIST, int64_t IN_COUNT) "List[Handle]"
+%typemap(hint) (const tartan_matrix *const *IN_LIST, int64_t IN_COUNT) "list[Handle]"
 %typemap(freearg) (const tartan_matrix *const *IN_LIST, int64_t IN_COUNT) "tartan_py_leave_list(&list_value$argnum);"
 
 /* ---- Dense operands ---- */

@@ -161,7 +161,7 @@ TARTAN_R_HANDLE(buffer)
 TARTAN_R_HANDLE(conv)
 TARTAN_R_HANDLE(sparsifier)
 TARTAN_R_ARRAY((const tartan_matrix *const *IN_LIST, int64_t IN_COUNT))
-%typemap(in) (const tartan_matrix *const *IN_LIST, int64_t IN_COUNT) { $1 = tartan_r_matrices($input, "$1_name", &$2); }
+%typemap(in) (const tartan_matrix *const *IN_LIST, int64_t IN_COUNT) { $1 = (tartan_matrix **)tartan_r_matrices($input, "$1_name", &$2); }
 TARTAN_R_PLAIN(const tartan_block_mask *OPTIONAL_MASK)
 %typemap(in) const tartan_block_mask *OPTIONAL_MASK {
     $1 = $input == R_NilValue ? NULL : tartan_r_as_block_mask($input, "$1_name");

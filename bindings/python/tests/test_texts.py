@@ -45,7 +45,7 @@ def layout():
         ("causal_from is given, which needs causal=True",
          lambda: tartan.attention(*[np.ones((8, 4))] * 3, layout(), causal_from=2)),
         ("size has length", lambda: tartan.BlockConv(layout(), (9, 9)).output_size((4, 4))),
-        ("another matrix has 3 columns, expected 8 (as the first matrix)",
+        ("matrices[1] has 3 columns, expected 8 (as the first)",
          lambda: tartan.vstack([BlockMatrix.zeros(layout()), BlockMatrix.from_dense(np.ones((3, 3)), block=4)])),
         ("out is read-only", lambda: BlockMatrix.zeros(layout()).toarray(out=np.broadcast_to(0.0, (8, 8)))),
     ],
