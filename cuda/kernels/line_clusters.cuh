@@ -270,6 +270,20 @@ tartan_status clusters_at_once(const char *function, void (*kernel)(Op, Clusters
                              "asking for clusters");
 }
 
+/* f(an element) for the dtypes that clusters take; others are left to other kernels. */
+template <typename F> tartan_status by_dtype_of_clusters(int32_t dtype, F f) {
+    switch (dtype) {
+    case TARTAN_F32:
+        return f(float());
+    case TARTAN_F16:
+        return f(__half());
+    case TARTAN_BF16:
+        return f(__nv_bfloat16());
+    default:
+        return TARTAN_OK;
+    }
+}
+
 /* *done is whether clusters have the lines. */
 template <class Op>
 tartan_status run_clusters(const char *function, tartan_cuda_queue *queue, const Op &op, bool *done) {

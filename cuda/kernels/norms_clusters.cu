@@ -12,18 +12,8 @@ tartan_status tartan_cuda_norm_clusters(const char *function, tartan_cuda_queue 
     *done = false;
     if (queue->chip.major != 9 || queue->chip.minor != 0) return TARTAN_OK;
     if (!lie_alike(p->sweep, {X, Y})) return TARTAN_OK;
-    const auto of = [&](auto tag) {
+    return by_dtype_of_clusters(x.dtype, [&](auto tag) {
         const NormLines<decltype(tag), true> op(*p);
         return run_clusters(function, queue, op, done);
-    };
-    switch (x.dtype) {
-    case TARTAN_F32:
-        return of(float());
-    case TARTAN_F16:
-        return of(__half());
-    case TARTAN_BF16:
-        return of(__nv_bfloat16());
-    default:
-        return TARTAN_OK;
-    }
+    });
 }

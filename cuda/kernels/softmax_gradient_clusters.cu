@@ -12,20 +12,10 @@ template <int KIND>
 tartan_status run(const char *function, tartan_cuda_queue *queue, const tartan_cuda_classes &p, bool *done) {
     const tartan_cuda_swept &x = p.sweep.array[X];
     if (!lie_alike(p.sweep, {X, OTHER, OUT})) return TARTAN_OK;
-    const auto of = [&](auto tag) {
+    return by_dtype_of_clusters(x.dtype, [&](auto tag) {
         const ClassLines<KIND, decltype(tag)> op(p);
         return run_clusters(function, queue, op, done);
-    };
-    switch (x.dtype) {
-    case TARTAN_F32:
-        return of(float());
-    case TARTAN_F16:
-        return of(__half());
-    case TARTAN_BF16:
-        return of(__nv_bfloat16());
-    default:
-        return TARTAN_OK;
-    }
+    });
 }
 
 } // namespace
