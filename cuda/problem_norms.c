@@ -273,8 +273,8 @@ ADD_NORM(rms_norm, false, NULL, NULL)
 
 /* ---- Few numbers of channels ---- */
 
-/* Numbers of a channel, also where channels lie side by side, and of all channels, at most; of a gradient of each channel. Several
- * launches of more CTAs are faster with more of them (H200). */
+/* The most numbers that one launch takes: in a channel, in a channel where channels lie side by side, in all channels, and in a channel
+ * of a gradient. Beyond these, several launches of more CTAs are faster (H200). */
 enum { MOST_TERMS = 8192, MOST_ACROSS = 2048, MOST_NUMBERS = (1 << 20) - 1, MOST_OF_GRADIENT = 512 };
 
 static tartan_cuda_channel_norm channels_of(const tartan_array *x, const tartan_array *gain,

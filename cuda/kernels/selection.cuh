@@ -183,8 +183,8 @@ template <typename K> struct Table {
     uint32_t histogram[DIGITS], before[32];
     uint32_t found, limit;
     double sums[32];
-    uint32_t digit, above,
-        alike; /* not beside `found`, which an access that reads all of them would read while it is written */
+    /* Apart from `found`: one access reads all three, and `found` is written meanwhile. */
+    uint32_t digit, above, alike;
 };
 
 /* Numbers that count and are `least` or more become entries; returns how many these are, which may be more than there is room for. */
