@@ -29,7 +29,7 @@ __device__ __forceinline__ void write_stats(const tartan_cuda_norm &p, int64_t a
     if (p.centred) to[at + p.mean] = mean;
 }
 
-/* IN_BATCHES: the numbers of one load are summed in the type of x's sums before they join the f64 sums; long lines lose nothing by it. */
+/* IN_BATCHES: the numbers of one load are summed in the type of x's sums, then added in f64; the roundings average out over long lines. */
 template <typename N, bool IN_BATCHES = false> struct NormLines {
     using Numbers = N;
     using Cell = Cells<N>;
