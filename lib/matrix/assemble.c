@@ -39,20 +39,43 @@ static area area_of(const tartan_i_part *p, int64_t id) {
 
 /* ---- The layout ---- */
 
+// Where the blocks of the result begin: at multiples of the shape's block, or at boundaries on a grid of 1 x 1 blocks.
+typedef struct frame {
+    tartan_shape shape;
+    int64_t grid_rows, grid_cols;
+    const int64_t *row_bounds, *col_bounds; /* both or none */
+} frame;
+
+static frame even_frame(const tartan_shape *s) {
+    return (frame){.shape = *s,
+                   .grid_rows = tartan_i_ceil_div(s->rows, s->block_rows),
+                   .grid_cols = tartan_i_ceil_div(s->cols, s->block_cols)};
+}
+
+// The block row (column) of a row (column).
+static int64_t block_at(const int64_t *bounds, int64_t grid, int64_t block, int64_t line) {
+    return bounds != NULL ? tartan_i_bounds_find(bounds, grid, line) : line / block;
+}
+static int64_t row_at(const frame *f, int64_t row) {
+    return block_at(f->row_bounds, f->grid_rows, f->shape.block_rows, row);
+}
+static int64_t col_at(const frame *f, int64_t col) {
+    return block_at(f->col_bounds, f->grid_cols, f->shape.block_cols, col);
+}
+
 // Writes the positions of the blocks that a part reaches, or only counts them if `to` is NULL. Repeats are allowed.
-static int64_t list_positions(const tartan_i_part *p, const tartan_shape *s, int64_t *to) {
+static int64_t list_positions(const tartan_i_part *p, const frame *f, int64_t *to) {
     const tartan_layout *l = p->from->layout;
-    const int64_t grid_rows = tartan_i_ceil_div(s->rows, s->block_rows);
-    const int64_t grid_cols = tartan_i_ceil_div(s->cols, s->block_cols);
     int64_t count = 0, last = -1;
-    for (int64_t head = 0; head < s->heads; head++)
+    for (int64_t head = 0; head < f->shape.heads; head++)
         for (int64_t id = l->row_pointers[head * l->grid_rows];
              id < l->row_pointers[(head + 1) * l->grid_rows]; id++) {
             const area a = area_of(p, id);
             if (a.row == a.row_end) continue;
-            for (int64_t i = a.row / s->block_rows; i * s->block_rows < a.row_end; i++)
-                for (int64_t j = a.col / s->block_cols; j * s->block_cols < a.col_end; j++) {
-                    const int64_t position = (head * grid_rows + i) * grid_cols + j;
+            const int64_t row_end = row_at(f, a.row_end - 1) + 1, col_end = col_at(f, a.col_end - 1) + 1;
+            for (int64_t i = row_at(f, a.row); i < row_end; i++)
+                for (int64_t j = col_at(f, a.col); j < col_end; j++) {
+                    const int64_t position = (head * f->grid_rows + i) * f->grid_cols + j;
                     if (position == last) continue;
                     if (to != NULL) to[count] = position;
                     last = position;
@@ -62,16 +85,22 @@ static int64_t list_positions(const tartan_i_part *p, const tartan_shape *s, int
     return count;
 }
 
-static tartan_status make_layout(const char *function, const tartan_shape *shape, const tartan_i_part *parts,
+static tartan_status make_layout(const char *function, const frame *f, const tartan_i_part *parts,
                                  int64_t nparts, tartan_layout **out) {
     tartan_status status;
+    tartan_layout *layout = NULL;
     int64_t count = 0, *positions = NULL;
-    for (int64_t n = 0; n < nparts; n++) count += list_positions(&parts[n], shape, NULL);
+    for (int64_t n = 0; n < nparts; n++) count += list_positions(&parts[n], f, NULL);
     NEW(positions, count);
     count = 0;
-    for (int64_t n = 0; n < nparts; n++) count += list_positions(&parts[n], shape, positions + count);
-    TRY(tartan_i_layout_from_positions(function, shape, positions, count, true, NULL, out));
+    for (int64_t n = 0; n < nparts; n++) count += list_positions(&parts[n], f, positions + count);
+    TRY(tartan_i_layout_from_positions(function, &f->shape, positions, count, true, NULL, &layout));
+    if (f->row_bounds != NULL)
+        TRY(tartan_i_layout_take_bounds(function, layout, f->row_bounds, f->col_bounds));
+    *out = layout;
+    layout = NULL;
 fail:
+    tartan_layout_free(layout);
     tartan_i_free(positions);
     return status;
 }
@@ -119,19 +148,22 @@ static void multiply(const job *j, const area *a, int64_t to_id, int64_t top, in
 
 static void fill_block(const job *j, int64_t head, int64_t id) {
     const tartan_layout *from = j->part->from->layout, *l = j->to->layout;
-    const tartan_shape *s = &l->shape;
     const int64_t from_top = tartan_i_row_begin(from, from->block_rows[id]);
     const int64_t from_left = tartan_i_col_begin(from, from->block_cols[id]);
     const area all = area_of(j->part, id);
     if (all.row == all.row_end) return;
-    for (int64_t i = all.row / s->block_rows; i * s->block_rows < all.row_end; i++)
-        for (int64_t k = all.col / s->block_cols; k * s->block_cols < all.col_end; k++) {
-            const int64_t top = i * s->block_rows, left = k * s->block_cols;
+    const int64_t row_end = tartan_i_block_row_at(l, all.row_end - 1) + 1;
+    const int64_t first = tartan_i_block_col_at(l, all.col),
+                  col_end = tartan_i_block_col_at(l, all.col_end - 1) + 1;
+    for (int64_t i = tartan_i_block_row_at(l, all.row); i < row_end; i++)
+        for (int64_t k = first; k < col_end; k++) {
+            const int64_t top = tartan_i_row_begin(l, i), left = tartan_i_col_begin(l, k);
+            const int64_t bottom = top + tartan_i_rows_of(l, i), right = left + tartan_i_cols_of(l, k);
             area a = all;
             if (a.row < top) a.row = top;
-            if (a.row_end > top + s->block_rows) a.row_end = top + s->block_rows;
+            if (a.row_end > bottom) a.row_end = bottom;
             if (a.col < left) a.col = left;
-            if (a.col_end > left + s->block_cols) a.col_end = left + s->block_cols;
+            if (a.col_end > right) a.col_end = right;
             const int64_t to_id = tartan_i_layout_find(l, head, i, k);
             if (j->part->factors == NULL)
                 move(j, &a, to_id, top, left, id, from_top, from_left);
@@ -160,13 +192,13 @@ static void zero_task(void *data, int32_t worker) {
     memset(tartan_i_block_at(j->to, begin), 0, (size_t)((end - begin) * bytes));
 }
 
-tartan_status tartan_i_assemble(const char *function, tartan_context *context, const tartan_shape *shape,
-                                const tartan_i_part *parts, int64_t nparts, int32_t dtype,
-                                int32_t block_order, tartan_matrix **out) {
+static tartan_status assemble(const char *function, tartan_context *context, const frame *f,
+                              const tartan_i_part *parts, int64_t nparts, int32_t dtype, int32_t block_order,
+                              tartan_matrix **out) {
     tartan_status status;
     tartan_layout *layout = NULL;
     job j = {.workers = context->threads};
-    TRY(make_layout(function, shape, parts, nparts, &layout));
+    TRY(make_layout(function, f, parts, nparts, &layout));
     TRY(tartan_i_matrix_new(layout, dtype, block_order, &j.to));
     TRY(tartan_i_context_enter(function, context));
     const double elements = (double)layout->blocks * (double)tartan_i_block_elements(j.to);
@@ -184,6 +216,13 @@ fail:
     tartan_matrix_free(j.to);
     tartan_layout_free(layout);
     return status;
+}
+
+tartan_status tartan_i_assemble(const char *function, tartan_context *context, const tartan_shape *shape,
+                                const tartan_i_part *parts, int64_t nparts, int32_t dtype,
+                                int32_t block_order, tartan_matrix **out) {
+    const frame f = even_frame(shape);
+    return assemble(function, context, &f, parts, nparts, dtype, block_order, out);
 }
 
 /* ---- Public ---- */
@@ -232,6 +271,53 @@ tartan_status tartan_matrix_reblock(tartan_context *context, const tartan_matrix
     return tartan_i_assemble(__func__, context, &shape, &part, 1, matrix->dtype, matrix->block_order, out);
 }
 
+// Boundaries of one side, which has `size` lines.
+static tartan_status check_side(const char *function, const char *name, const int64_t *bounds,
+                                int64_t nbounds, int64_t size, const char *lines) {
+    CHECK_IN(function, nbounds > 0, SHAPE, "n%s is %" PRId64 ", expected 1 or more", name, nbounds);
+    PASS(tartan_i_bounds_check(function, name, bounds, nbounds, nbounds - 1));
+    CHECK_IN(function, bounds[nbounds - 1] == size, SHAPE,
+             "%s ends with %" PRId64 ", expected %" PRId64 " (%s of the matrix)", name, bounds[nbounds - 1],
+             size, lines);
+    return TARTAN_OK;
+}
+
+tartan_status tartan_matrix_reblock_at(tartan_context *context, const tartan_matrix *matrix,
+                                       const int64_t *row_bounds, int64_t nrow_bounds,
+                                       const int64_t *col_bounds, int64_t ncol_bounds, tartan_matrix **out) {
+    HOLD_MATRIX(matrix);
+    CHECK_OUT(out);
+    tartan_status status;
+    int64_t *own_rows = NULL, *own_cols = NULL;
+    PASS(check_one(__func__, context, matrix));
+    const tartan_layout *l = matrix->layout;
+    const bool rows_given = row_bounds != NULL || nrow_bounds != 0,
+               cols_given = col_bounds != NULL || ncol_bounds != 0;
+    if (rows_given) PASS(check_side(__func__, "row_bounds", row_bounds, nrow_bounds, l->shape.rows, "rows"));
+    if (cols_given)
+        PASS(check_side(__func__, "col_bounds", col_bounds, ncol_bounds, l->shape.cols, "columns"));
+    NEW(own_rows, l->grid_rows + 1);
+    NEW(own_cols, l->grid_cols + 1);
+    TRY(tartan_layout_get_boundaries(l, own_rows, l->grid_rows + 1, own_cols, l->grid_cols + 1));
+    const frame f = {.row_bounds = rows_given ? row_bounds : own_rows,
+                     .col_bounds = cols_given ? col_bounds : own_cols,
+                     .grid_rows = rows_given ? nrow_bounds - 1 : l->grid_rows,
+                     .grid_cols = cols_given ? ncol_bounds - 1 : l->grid_cols,
+                     .shape = {.rows = rows_given ? nrow_bounds - 1 : l->grid_rows,
+                               .cols = cols_given ? ncol_bounds - 1 : l->grid_cols,
+                               .block_rows = 1,
+                               .block_cols = 1,
+                               .heads = l->shape.heads}};
+    int64_t grid_rows, grid_cols;
+    TRY(tartan_i_shape_check(__func__, &f.shape, &grid_rows, &grid_cols));
+    const tartan_i_part part = whole(matrix);
+    status = assemble(__func__, context, &f, &part, 1, matrix->dtype, matrix->block_order, out);
+fail:
+    tartan_i_free(own_rows);
+    tartan_i_free(own_cols);
+    return status;
+}
+
 // Puts each matrix where the one before it ends; `shape` is that of the first and becomes that of the result.
 static tartan_status place_parts(const char *function, int32_t direction,
                                  const tartan_matrix *const *matrices, int64_t nmatrices, tartan_shape *shape,
@@ -268,7 +354,7 @@ static tartan_status hold_all(const char *function, const tartan_matrix *const *
         snprintf(name, sizeof name, "matrices[%" PRId64 "]", *count);
         held[*count] = tartan_i_matrix_held(matrices[*count]);
         if (held[*count] == NULL) return tartan_i_fail_handle(function, name, matrices[*count], "matrix");
-        const tartan_status status = tartan_i_matrix_check_host(function, name, held[*count]);
+        const tartan_status status = tartan_i_matrix_check_readable(function, name, held[*count]);
         ++*count;
         if (status != TARTAN_OK) return status;
     }
@@ -336,7 +422,6 @@ tartan_status tartan_matrix_kronecker(tartan_context *context, const tartan_matr
     char text[TARTAN_I_SHAPE_TEXT];
     int64_t grid_rows, grid_cols, count = 1;
     PASS(check_one(__func__, context, matrix));
-    PASS(tartan_i_matrix_check_even(__func__, "matrix", matrix->layout));
     PASS(tartan_i_array_check(__func__, "dense", dense, false));
     CHECK(dense->ndim == 2, SHAPE, "dense has shape %s, expected [p, q]", tartan_i_shape_text(dense, text));
     if (dtype == 0) dtype = tartan_i_common_dtype(matrix->dtype, dense->dtype);
