@@ -9,21 +9,6 @@ static int64_t up(int64_t x, int64_t unit) {
     return (x + unit - 1) / unit * unit;
 }
 
-static int64_t sets_of(const tartan_conv *conv) {
-    return conv->sets != NULL ? conv->nsets : conv->channels->blocks;
-}
-
-/* Set i of the convolution, or stored block i of the layout of channels. */
-static tartan_i_conv_set set_of(const tartan_conv *conv, int64_t i) {
-    if (conv->sets != NULL) return conv->sets[i];
-    const tartan_layout *l = conv->channels;
-    const int64_t row = l->block_rows[i] * l->shape.block_rows, col = l->block_cols[i] * l->shape.block_cols;
-    return (tartan_i_conv_set){.row = row,
-                               .rows = tartan_i_channels_in(&conv->rows, row, l->shape.block_rows),
-                               .col = col,
-                               .cols = tartan_i_channels_in(&conv->cols, col, l->shape.block_cols)};
-}
-
 /* The block id at a place of the grid, or -1. */
 static int64_t find(const tartan_layout *l, int64_t row, int64_t col) {
     int64_t low = l->row_pointers[row], high = l->row_pointers[row + 1];
@@ -85,11 +70,11 @@ static void add_item(maker *m, const tartan_i_conv_set *s, int64_t begin, int64_
 static void add_all(maker *m) {
     const tartan_conv *conv = m->p->conv;
     const bool turned = conv->options.transposed;
-    const int64_t sets = sets_of(conv), edge = m->p->outputs.edge;
+    const int64_t sets = tartan_i_conv_nsets(conv), edge = m->p->outputs.edge;
     m->items = m->parts = 0;
     memset(m->count, 0, (size_t)(m->p->outputs.channels->count + 1) * sizeof *m->count);
     for (int64_t i = 0; i < sets; i++) {
-        const tartan_i_conv_set s = set_of(conv, i);
+        const tartan_i_conv_set s = tartan_i_conv_set_at(conv, i);
         const int64_t begin = turned ? s.col : s.row, all = turned ? s.cols : s.rows;
         for (int64_t at = 0; at < all; at += edge)
             add_item(m, &s, begin + at, all - at < edge ? all - at : edge);

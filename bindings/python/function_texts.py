@@ -156,21 +156,6 @@ def facts_of(f, a):
     return shape, dtype
 
 
-def range_text(option):
-    """ "0 <= < 1" as "at least 0 and below 1"."""
-    found, tokens = [], option.range.split()
-    for i, token in enumerate(tokens):
-        if token not in ("<", "<="):
-            continue
-        before = tokens[i - 1] if i > 0 and tokens[i - 1] not in ("<", "<=") else None
-        after = tokens[i + 1] if i + 1 < len(tokens) and tokens[i + 1] not in ("<", "<=") else None
-        if before is not None and (after is None or not found):
-            found.append(f"{'above' if token == '<' else 'at least'} {before}")
-        elif after is not None:
-            found.append(f"{'below' if token == '<' else 'at most'} {after}")
-    return " and ".join(found)
-
-
 def lines_of_arguments(f):
     for item in f.op.items:
         if item is None or item is f.op.count or (item.use == "out" if isinstance(item, schema.Argument) else item.base):
@@ -179,7 +164,7 @@ def lines_of_arguments(f):
             facts = ", ".join(x for x in facts_of(f, item) if x)
             changed = "; updated in place" if item.use == "update" else ""
         else:
-            facts = ", ".join(map(repr, item.words)) if item.words else range_text(item)
+            facts = ", ".join(map(repr, item.words)) if item.words else item.limits_text
             changed = ""
         if item is f.drawn:
             changed = "; by default 0, or for tensors of PyTorch a number of its generator"

@@ -17,7 +17,7 @@ typedef struct job {
     int64_t k, base;
     int32_t whole, indices, of_index; /* numbers of arrays: of n, k and k elements in a line */
     uint32_t written;
-    void (*line)(const struct job *j, const tartan_i_line_group *g, int64_t i);
+    tartan_i_line_function line;
 } job;
 
 /* Where the indices of a line point to; -1: out of the line. */
@@ -62,7 +62,8 @@ TAKE(2, uint16_t)
 TAKE(4, uint32_t)
 TAKE(8, uint64_t)
 
-static void take_line(const job *j, const tartan_i_line_group *g, int64_t i) {
+static void take_line(const void *of, const tartan_i_line_group *g, int64_t i) {
+    const job *j = of;
     const void *x = tartan_i_line_at(g, j->whole, i);
     const int64_t *places = places_of(j, g, i);
     void *y = tartan_i_line_at(g, j->of_index, i);
@@ -94,7 +95,8 @@ static void take_line(const job *j, const tartan_i_line_group *g, int64_t i) {
 PUT(float)
 PUT(double)
 
-static void put_line(const job *j, const tartan_i_line_group *g, int64_t i) {
+static void put_line(const void *of, const tartan_i_line_group *g, int64_t i) {
+    const job *j = of;
     const tartan_i_kernels *k = &j->lines.kernels;
     const int64_t *places = places_of(j, g, i);
     const void *values = tartan_i_line_at(g, j->of_index, i);
@@ -113,26 +115,10 @@ static void put_line(const job *j, const tartan_i_line_group *g, int64_t i) {
         put_float(j, places, values, step, x_grad);
 }
 
-static void line_task(void *data, int32_t worker) {
-    const job *j = data;
-    int64_t begin, end;
-    tartan_i_share(j->lines.grid.tiles, j->lines.workers, worker, &begin, &end);
-    for (int64_t tile = begin; tile < end; tile++) {
-        const tartan_i_line_group g = tartan_i_lines_take(&j->lines, tile, worker, 0);
-        for (int64_t i = 0; i < g.tile.cols; i++) j->line(j, &g, i);
-        tartan_i_lines_end(&g, j->written);
-    }
-}
-
 static tartan_status run(const tartan_context *context, job *j, int32_t lead, int64_t each) {
     /* places, and values as reals */
     j->lines.scratch_bytes = (j->k * ((int64_t)sizeof(int64_t) + j->lines.kernels.bytes) + 63) / 64 * 64;
-    PASS(tartan_i_lines_start(context, &j->lines, lead));
-    double work = WORK * (double)each;
-    for (int32_t d = 0; d < j->lines.grid.ndim; d++) work *= (double)j->lines.grid.shape[d];
-    tartan_i_parallel(context, j->lines.workers, work, line_task, j);
-    tartan_i_workspace_end(context);
-    return TARTAN_OK;
+    return tartan_i_lines_run(context, &j->lines, lead, 0, j->written, WORK * (double)each, j->line, j);
 }
 
 tartan_status tartan_i_cpu_take_along(const tartan_context *context, const tartan_op *any) {

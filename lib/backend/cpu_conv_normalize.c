@@ -26,21 +26,6 @@ typedef struct normalize {
     int32_t workers;
 } normalize;
 
-static int64_t sets_of(const tartan_conv *conv) {
-    return conv->sets != NULL ? conv->nsets : conv->channels->blocks;
-}
-
-/* Set i of the convolution, or stored block i of the layout of channels. */
-static tartan_i_conv_set set_of(const tartan_conv *conv, int64_t i) {
-    if (conv->sets != NULL) return conv->sets[i];
-    const tartan_layout *l = conv->channels;
-    const int64_t row = l->block_rows[i] * l->shape.block_rows, col = l->block_cols[i] * l->shape.block_cols;
-    return (tartan_i_conv_set){.row = row,
-                               .rows = tartan_i_channels_in(&conv->rows, row, l->shape.block_rows),
-                               .col = col,
-                               .cols = tartan_i_channels_in(&conv->cols, col, l->shape.block_cols)};
-}
-
 /* Outputs of a block. */
 static int64_t lane_block(const normalize *n) {
     const tartan_shape *s = &n->conv->layout->shape;
@@ -50,10 +35,10 @@ static int64_t lane_block(const normalize *n) {
 /* Calls compute(n, lanes, item) for all items of a worker. */
 static int64_t each_item(const normalize *n, int32_t worker,
                          void (*compute)(const normalize *n, const lanes *l, int64_t item)) {
-    const int64_t sets = sets_of(n->conv), block = lane_block(n);
+    const int64_t sets = tartan_i_conv_nsets(n->conv), block = lane_block(n);
     int64_t item = 0;
     for (int64_t i = 0; i < sets; i++) {
-        lanes l = {.set = set_of(n->conv, i)};
+        lanes l = {.set = tartan_i_conv_set_at(n->conv, i)};
         const bool turned = n->conv->options.transposed;
         const int64_t begin = turned ? l.set.col : l.set.row, all = turned ? l.set.cols : l.set.rows;
         for (int64_t at = 0; at < all; at += block, item++) {

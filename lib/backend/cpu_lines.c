@@ -95,6 +95,35 @@ void tartan_i_lines_end(const tartan_i_line_group *g, uint32_t written) {
     }
 }
 
+typedef struct team {
+    const tartan_i_line_job *job;
+    tartan_i_line_function line;
+    const void *of;
+    uint32_t read, written;
+} team;
+
+static void task(void *data, int32_t worker) {
+    const team *t = data;
+    int64_t begin, end;
+    tartan_i_share(t->job->grid.tiles, t->job->workers, worker, &begin, &end);
+    for (int64_t tile = begin; tile < end; tile++) {
+        const tartan_i_line_group g = tartan_i_lines_take(t->job, tile, worker, t->read);
+        for (int64_t i = 0; i < g.tile.cols; i++) t->line(t->of, &g, i);
+        tartan_i_lines_end(&g, t->written);
+    }
+}
+
+tartan_status tartan_i_lines_run(const tartan_context *context, tartan_i_line_job *job, int32_t lead,
+                                 uint32_t read, uint32_t written, double work, tartan_i_line_function line,
+                                 const void *of) {
+    PASS(tartan_i_lines_start(context, job, lead));
+    team t = {job, line, of, read, written};
+    for (int32_t d = 0; d < job->grid.ndim; d++) work *= (double)job->grid.shape[d];
+    tartan_i_parallel(context, job->workers, work, task, &t);
+    tartan_i_workspace_end(context);
+    return TARTAN_OK;
+}
+
 const uint32_t *tartan_i_line_mask(const tartan_i_line_group *g, int32_t array, int64_t i, uint32_t *words) {
     if (array < 0) return NULL;
     const uint8_t *bytes = tartan_i_line_at(g, array, i);

@@ -47,6 +47,18 @@ tartan_i_line_group tartan_i_lines_take(const tartan_i_line_job *job, int64_t i,
                                         uint32_t read);
 void tartan_i_lines_end(const tartan_i_line_group *group, uint32_t written);
 
+/* Arrays in a set such as `read`; none for -1. */
+static inline uint32_t tartan_i_line_bit(int32_t array) {
+    return array < 0 ? 0 : UINT32_C(1) << array;
+}
+
+/* Starts the job, shares its groups among threads and calls `line` for each line: `of` is the caller's, and `work` about the number of
+ * operations of a line. */
+typedef void (*tartan_i_line_function)(const void *of, const tartan_i_line_group *g, int64_t i);
+tartan_status tartan_i_lines_run(const tartan_context *context, tartan_i_line_job *job, int32_t lead,
+                                 uint32_t read, uint32_t written, double work, tartan_i_line_function line,
+                                 const void *of);
+
 /* Line i of an array of the group; NULL if there is no such array. */
 static inline void *tartan_i_line_at(const tartan_i_line_group *g, int32_t array, int64_t i) {
     return array < 0 ? NULL : g->data[array] + i * g->step[array];

@@ -59,7 +59,8 @@ static int64_t choose(const job *j, const tartan_i_line_group *g, int64_t i, tar
                            (int32_t *)(g->scratch + j->at_places));
 }
 
-static void top_k_line(const job *j, const tartan_i_line_group *g, int64_t i) {
+static void top_k_line(const void *of, const tartan_i_line_group *g, int64_t i) {
+    const job *j = of;
     const void *x = tartan_i_line_at(g, j->x, i);
     tartan_i_choice *c;
     const int64_t count = choose(j, g, i, &c);
@@ -70,7 +71,8 @@ static void top_k_line(const job *j, const tartan_i_line_group *g, int64_t i) {
     }
 }
 
-static void top_k_softmax_line(const job *j, const tartan_i_line_group *g, int64_t i) {
+static void top_k_softmax_line(const void *of, const tartan_i_line_group *g, int64_t i) {
+    const job *j = of;
     const tartan_i_kernels *k = &j->lines.kernels;
     const void *x = tartan_i_line_at(g, j->x, i);
     void *y = tartan_i_line_at(g, j->y, i), *e = g->scratch + j->at_reals;
@@ -106,7 +108,8 @@ static void less(const job *j, const void *x, double base, void *y) {
 }
 
 /* If the base is above 0, only the k largest exceed it. If it is 0, others may exceed it unless it is the k-th largest. */
-static void rectified_top_k_line(const job *j, const tartan_i_line_group *g, int64_t i) {
+static void rectified_top_k_line(const void *of, const tartan_i_line_group *g, int64_t i) {
+    const job *j = of;
     const void *x = tartan_i_line_at(g, j->x, i);
     void *y = tartan_i_line_at(g, j->y, i);
     tartan_i_choice *c;
@@ -157,7 +160,8 @@ static double keep(const job *j, const void *y, const void *y_grad, double above
     return sum_of(j, x_grad);
 }
 
-static void rectified_top_k_gradient_line(const job *j, const tartan_i_line_group *g, int64_t i) {
+static void rectified_top_k_gradient_line(const void *of, const tartan_i_line_group *g, int64_t i) {
+    const job *j = of;
     void *x_grad = tartan_i_line_at(g, j->x, i);
     const double sum = keep(j, tartan_i_line_at(g, j->y, i), tartan_i_line_at(g, j->grad, i), 0, x_grad);
     if (j->indices < 0) return;
@@ -173,7 +177,8 @@ static double cut_of(const job *j, double mean, double deviation) {
     return mean + j->alpha * deviation;
 }
 
-static void sparse_relu_line(const job *j, const tartan_i_line_group *g, int64_t i) {
+static void sparse_relu_line(const void *of, const tartan_i_line_group *g, int64_t i) {
+    const job *j = of;
     const tartan_i_kernels *k = &j->lines.kernels;
     const int64_t n = j->lines.n;
     const void *x = tartan_i_line_at(g, j->x, i);
@@ -197,7 +202,8 @@ static void sparse_relu_line(const job *j, const tartan_i_line_group *g, int64_t
 TAKE_OFF(float)
 TAKE_OFF(double)
 
-static void sparse_relu_gradient_line(const job *j, const tartan_i_line_group *g, int64_t i) {
+static void sparse_relu_gradient_line(const void *of, const tartan_i_line_group *g, int64_t i) {
+    const job *j = of;
     const void *x = tartan_i_line_at(g, j->x, i);
     void *x_grad = tartan_i_line_at(g, j->y, i);
     const double mean = raw(j, g, j->stats, i, 0), deviation = raw(j, g, j->stats, i, 1);
@@ -220,7 +226,8 @@ static double below(const job *j, double x) {
 
 /* Takes a part of the line at a time and goes through it in two loops: for its largest number, then, if that is more than before, for
  * the place of it, and for the first NaN. */
-static void reduce_max_line(const job *j, const tartan_i_line_group *g, int64_t i) {
+static void reduce_max_line(const void *of, const tartan_i_line_group *g, int64_t i) {
+    const job *j = of;
     const tartan_i_kernels *k = &j->lines.kernels;
     const void *x = tartan_i_line_at(g, j->x, i);
     int32_t *const places = (int32_t *)(g->scratch + j->at_places);
@@ -298,42 +305,14 @@ static void task_across(void *data, int32_t worker) {
 
 /* ---- All of them ---- */
 
-typedef void (*line_function)(const job *j, const tartan_i_line_group *g, int64_t i);
-typedef struct team {
-    const job *j;
-    line_function line;
-    uint32_t read, written;
-} team;
-
-static void task(void *data, int32_t worker) {
-    const team *t = data;
-    int64_t begin, end;
-    tartan_i_share(t->j->lines.grid.tiles, t->j->lines.workers, worker, &begin, &end);
-    for (int64_t tile = begin; tile < end; tile++) {
-        const tartan_i_line_group g = tartan_i_lines_take(&t->j->lines, tile, worker, t->read);
-        for (int64_t i = 0; i < g.tile.cols; i++) t->line(t->j, &g, i);
-        tartan_i_lines_end(&g, t->written);
-    }
-}
-
-static uint32_t bit(int32_t array) {
-    return array < 0 ? 0 : UINT32_C(1) << array;
-}
-
-static tartan_status run(const tartan_context *context, job *j, line_function line, uint32_t read,
+static tartan_status run(const tartan_context *context, job *j, tartan_i_line_function line, uint32_t read,
                          uint32_t written) {
     const int64_t n = j->lines.n, words = j->mask < 0 ? 0 : (n + 31) / 32;
     j->at_places = j->k == 0 ? 0 : tartan_i_choices(n, j->k) * (int64_t)sizeof(tartan_i_choice);
     j->at_mask = j->at_places + TARTAN_I_CHOOSE_AT_ONCE * (int64_t)sizeof(int32_t);
     j->at_reals = (j->at_mask + words * (int64_t)sizeof(uint32_t) + 63) / 64 * 64;
     j->lines.scratch_bytes = (j->at_reals + j->k * j->lines.kernels.bytes + 63) / 64 * 64;
-    PASS(tartan_i_lines_start(context, &j->lines, j->x));
-    const team t = {j, line, read, written};
-    double elements = (double)n;
-    for (int32_t d = 0; d < j->lines.grid.ndim; d++) elements *= (double)j->lines.grid.shape[d];
-    tartan_i_parallel(context, j->lines.workers, WORK * elements, task, (void *)&t);
-    tartan_i_workspace_end(context);
-    return TARTAN_OK;
+    return tartan_i_lines_run(context, &j->lines, j->x, read, written, WORK * (double)n, line, j);
 }
 
 static job job_of(const tartan_context *context, const tartan_array *x) {
@@ -349,7 +328,7 @@ tartan_status tartan_i_cpu_top_k(const tartan_context *context, const tartan_op 
     j.x = tartan_i_lines_add(&j.lines, op->x);
     j.values = tartan_i_lines_add_raw(&j.lines, op->values);
     j.indices = tartan_i_lines_add_raw(&j.lines, op->indices);
-    return run(context, &j, top_k_line, bit(j.x), 0);
+    return run(context, &j, top_k_line, tartan_i_line_bit(j.x), 0);
 }
 
 tartan_status tartan_i_cpu_top_k_softmax(const tartan_context *context, const tartan_op *any) {
@@ -359,7 +338,7 @@ tartan_status tartan_i_cpu_top_k_softmax(const tartan_context *context, const ta
     j.x = tartan_i_lines_add(&j.lines, op->x);
     j.mask = tartan_i_lines_add_raw(&j.lines, op->mask);
     j.y = tartan_i_lines_add(&j.lines, op->y);
-    return run(context, &j, top_k_softmax_line, bit(j.x), bit(j.y));
+    return run(context, &j, top_k_softmax_line, tartan_i_line_bit(j.x), tartan_i_line_bit(j.y));
 }
 
 tartan_status tartan_i_cpu_rectified_top_k(const tartan_context *context, const tartan_op *any) {
@@ -369,7 +348,7 @@ tartan_status tartan_i_cpu_rectified_top_k(const tartan_context *context, const 
     j.x = tartan_i_lines_add(&j.lines, op->x);
     j.y = tartan_i_lines_add(&j.lines, op->y);
     j.indices = tartan_i_lines_add_numbers(&j.lines, op->last);
-    return run(context, &j, rectified_top_k_line, bit(j.x), bit(j.y));
+    return run(context, &j, rectified_top_k_line, tartan_i_line_bit(j.x), tartan_i_line_bit(j.y));
 }
 
 tartan_status tartan_i_cpu_rectified_top_k_gradient(const tartan_context *context, const tartan_op *any) {
@@ -380,7 +359,8 @@ tartan_status tartan_i_cpu_rectified_top_k_gradient(const tartan_context *contex
     j.indices = tartan_i_lines_add_numbers(&j.lines, op->last);
     j.grad = tartan_i_lines_add(&j.lines, op->y_grad);
     j.x = tartan_i_lines_add(&j.lines, op->x_grad);
-    return run(context, &j, rectified_top_k_gradient_line, bit(j.y) | bit(j.grad), bit(j.x));
+    return run(context, &j, rectified_top_k_gradient_line, tartan_i_line_bit(j.y) | tartan_i_line_bit(j.grad),
+               tartan_i_line_bit(j.x));
 }
 
 tartan_status tartan_i_cpu_sparse_relu(const tartan_context *context, const tartan_op *any) {
@@ -390,7 +370,7 @@ tartan_status tartan_i_cpu_sparse_relu(const tartan_context *context, const tart
     j.x = tartan_i_lines_add(&j.lines, op->x);
     j.y = tartan_i_lines_add(&j.lines, op->y);
     j.stats = tartan_i_lines_add_raw(&j.lines, op->stats);
-    return run(context, &j, sparse_relu_line, bit(j.x), bit(j.y));
+    return run(context, &j, sparse_relu_line, tartan_i_line_bit(j.x), tartan_i_line_bit(j.y));
 }
 
 tartan_status tartan_i_cpu_sparse_relu_gradient(const tartan_context *context, const tartan_op *any) {
@@ -401,7 +381,8 @@ tartan_status tartan_i_cpu_sparse_relu_gradient(const tartan_context *context, c
     j.stats = tartan_i_lines_add_raw(&j.lines, op->stats);
     j.grad = tartan_i_lines_add(&j.lines, op->y_grad);
     j.y = tartan_i_lines_add(&j.lines, op->x_grad);
-    return run(context, &j, sparse_relu_gradient_line, bit(j.x) | bit(j.grad), bit(j.y));
+    return run(context, &j, sparse_relu_gradient_line, tartan_i_line_bit(j.x) | tartan_i_line_bit(j.grad),
+               tartan_i_line_bit(j.y));
 }
 
 tartan_status tartan_i_cpu_reduce_max(const tartan_context *context, const tartan_op *any) {
@@ -412,7 +393,7 @@ tartan_status tartan_i_cpu_reduce_max(const tartan_context *context, const tarta
     j.x = across ? tartan_i_lines_add_raw(&j.lines, op->x) : tartan_i_lines_add(&j.lines, op->x);
     j.values = tartan_i_lines_add_numbers(&j.lines, op->y);
     j.indices = tartan_i_lines_add_numbers(&j.lines, op->indices);
-    if (!across) return run(context, &j, reduce_max_line, bit(j.x), 0);
+    if (!across) return run(context, &j, reduce_max_line, tartan_i_line_bit(j.x), 0);
     j.lines.scratch_bytes = 3 * SIDE_BY_SIDE * (int64_t)sizeof(double);
     PASS(tartan_i_lines_start(context, &j.lines, j.x));
     tartan_i_grid_cut_to(&j.lines.grid, 1, SIDE_BY_SIDE);

@@ -93,7 +93,8 @@ static void combine(const job *j, double a, const void *x, double b, const void 
 
 /* ---- Each line ---- */
 
-static void softmax_line(const job *j, const tartan_i_line_group *g, int64_t i) {
+static void softmax_line(const void *of, const tartan_i_line_group *g, int64_t i) {
+    const job *j = of;
     void *y = tartan_i_line_at(g, j->y, i);
     double most;
     const double sum = exp_of(j, tartan_i_line_at(g, j->x, i),
@@ -102,7 +103,8 @@ static void softmax_line(const job *j, const tartan_i_line_group *g, int64_t i) 
 }
 
 /* y = (scale x - most) - log(sum) */
-static void log_softmax_line(const job *j, const tartan_i_line_group *g, int64_t i) {
+static void log_softmax_line(const void *of, const tartan_i_line_group *g, int64_t i) {
+    const job *j = of;
     const void *x = tartan_i_line_at(g, j->x, i);
     void *y = tartan_i_line_at(g, j->y, i);
     double most;
@@ -111,7 +113,8 @@ static void log_softmax_line(const job *j, const tartan_i_line_group *g, int64_t
 }
 
 /* x_grad = scale y (y_grad - sum of y y_grad); weights hold y_grad, slope x_grad. */
-static void softmax_gradient_line(const job *j, const tartan_i_line_group *g, int64_t i) {
+static void softmax_gradient_line(const void *of, const tartan_i_line_group *g, int64_t i) {
+    const job *j = of;
     const tartan_i_kernels *k = &j->lines.kernels;
     const void *y = tartan_i_line_at(g, j->y, i), *y_grad = tartan_i_line_at(g, j->weights, i);
     void *x_grad = tartan_i_line_at(g, j->slope, i);
@@ -121,7 +124,8 @@ static void softmax_gradient_line(const job *j, const tartan_i_line_group *g, in
 }
 
 /* x_grad = scale (y_grad - exp(y) sum of y_grad). */
-static void log_softmax_gradient_line(const job *j, const tartan_i_line_group *g, int64_t i) {
+static void log_softmax_gradient_line(const void *of, const tartan_i_line_group *g, int64_t i) {
+    const job *j = of;
     const tartan_i_kernels *k = &j->lines.kernels;
     const void *y = tartan_i_line_at(g, j->y, i), *y_grad = tartan_i_line_at(g, j->weights, i);
     void *x_grad = tartan_i_line_at(g, j->slope, i);
@@ -153,7 +157,8 @@ static void fill(const job *j, void *x, double value) {
     for (int64_t e = 0; e < j->lines.n; e++) tartan_i_store(x, j->lines.kernels.dtype, e, value);
 }
 
-static void cross_entropy_line(const job *j, const tartan_i_line_group *g, int64_t i) {
+static void cross_entropy_line(const void *of, const tartan_i_line_group *g, int64_t i) {
+    const job *j = of;
     const void *x = tartan_i_line_at(g, j->x, i);
     void *slope = tartan_i_line_at(g, j->slope, i);
     const int64_t label = label_of(j, g, i), n = j->lines.n;
@@ -176,7 +181,8 @@ static void cross_entropy_line(const job *j, const tartan_i_line_group *g, int64
         fill(j, slope, loss);
 }
 
-static void cross_entropy_gradient_line(const job *j, const tartan_i_line_group *g, int64_t i) {
+static void cross_entropy_gradient_line(const void *of, const tartan_i_line_group *g, int64_t i) {
+    const job *j = of;
     const void *x = tartan_i_line_at(g, j->x, i);
     void *slope = tartan_i_line_at(g, j->slope, i);
     const int64_t label = label_of(j, g, i);
@@ -190,41 +196,13 @@ static void cross_entropy_gradient_line(const job *j, const tartan_i_line_group 
 
 /* ---- All of them ---- */
 
-typedef void (*line_function)(const job *j, const tartan_i_line_group *g, int64_t i);
-typedef struct team {
-    const job *j;
-    line_function line;
-    uint32_t read, written;
-} team;
-
-static void task(void *data, int32_t worker) {
-    const team *t = data;
-    int64_t begin, end;
-    tartan_i_share(t->j->lines.grid.tiles, t->j->lines.workers, worker, &begin, &end);
-    for (int64_t tile = begin; tile < end; tile++) {
-        const tartan_i_line_group g = tartan_i_lines_take(&t->j->lines, tile, worker, t->read);
-        for (int64_t i = 0; i < g.tile.cols; i++) t->line(t->j, &g, i);
-        tartan_i_lines_end(&g, t->written);
-    }
-}
-
-static uint32_t bit(int32_t array) {
-    return array < 0 ? 0 : UINT32_C(1) << array;
-}
-
 /* `scratch`: the function has a line of reals of its own; a mask takes less. */
-static tartan_status run(const tartan_context *context, job *j, int32_t lead, line_function line,
+static tartan_status run(const tartan_context *context, job *j, int32_t lead, tartan_i_line_function line,
                          uint32_t read, uint32_t written, bool scratch) {
     const int64_t n = j->lines.n;
     j->lines.scratch_bytes =
         scratch || j->mask >= 0 ? (n + 31) / 32 * 32 * (scratch ? j->lines.kernels.bytes : 1) : 0;
-    PASS(tartan_i_lines_start(context, &j->lines, lead));
-    const team t = {j, line, read, written};
-    double elements = (double)n;
-    for (int32_t d = 0; d < j->lines.grid.ndim; d++) elements *= (double)j->lines.grid.shape[d];
-    tartan_i_parallel(context, j->lines.workers, WORK * elements, task, (void *)&t);
-    tartan_i_workspace_end(context);
-    return TARTAN_OK;
+    return tartan_i_lines_run(context, &j->lines, lead, read, written, WORK * (double)n, line, j);
 }
 
 static job job_of(const tartan_context *context, const tartan_array *x, double scale) {
@@ -239,7 +217,7 @@ tartan_status tartan_i_cpu_softmax(const tartan_context *context, const tartan_o
     j.x = tartan_i_lines_add(&j.lines, op->x);
     j.mask = tartan_i_lines_add_raw(&j.lines, op->mask);
     j.y = tartan_i_lines_add(&j.lines, op->y);
-    return run(context, &j, j.x, softmax_line, bit(j.x), bit(j.y), false);
+    return run(context, &j, j.x, softmax_line, tartan_i_line_bit(j.x), tartan_i_line_bit(j.y), false);
 }
 
 tartan_status tartan_i_cpu_log_softmax(const tartan_context *context, const tartan_op *any) {
@@ -247,16 +225,17 @@ tartan_status tartan_i_cpu_log_softmax(const tartan_context *context, const tart
     job j = job_of(context, op->x, op->scale);
     j.x = tartan_i_lines_add(&j.lines, op->x);
     j.y = tartan_i_lines_add(&j.lines, op->y);
-    return run(context, &j, j.x, log_softmax_line, bit(j.x), bit(j.y), true);
+    return run(context, &j, j.x, log_softmax_line, tartan_i_line_bit(j.x), tartan_i_line_bit(j.y), true);
 }
 
 static tartan_status run_gradient(const tartan_context *context, const tartan_op_softmax_gradient *op,
-                                  line_function line, bool scratch) {
+                                  tartan_i_line_function line, bool scratch) {
     job j = job_of(context, op->y, op->scale);
     j.y = tartan_i_lines_add(&j.lines, op->y);
     j.weights = tartan_i_lines_add(&j.lines, op->y_grad);
     j.slope = tartan_i_lines_add(&j.lines, op->x_grad);
-    return run(context, &j, j.y, line, bit(j.y) | bit(j.weights), bit(j.slope), scratch);
+    return run(context, &j, j.y, line, tartan_i_line_bit(j.y) | tartan_i_line_bit(j.weights),
+               tartan_i_line_bit(j.slope), scratch);
 }
 
 tartan_status tartan_i_cpu_softmax_gradient(const tartan_context *context, const tartan_op *any) {
@@ -280,7 +259,8 @@ tartan_status tartan_i_cpu_cross_entropy(const tartan_context *context, const ta
     j.loss = tartan_i_lines_add_numbers(&j.lines, op->loss);
     j.lse = tartan_i_lines_add_numbers(&j.lines, op->lse);
     j.slope = tartan_i_lines_add(&j.lines, op->slope);
-    return run(context, &j, j.x, cross_entropy_line, bit(j.x), bit(j.slope), op->slope == NULL);
+    return run(context, &j, j.x, cross_entropy_line, tartan_i_line_bit(j.x), tartan_i_line_bit(j.slope),
+               op->slope == NULL);
 }
 
 tartan_status tartan_i_cpu_cross_entropy_gradient(const tartan_context *context, const tartan_op *any) {
@@ -292,5 +272,6 @@ tartan_status tartan_i_cpu_cross_entropy_gradient(const tartan_context *context,
     j.lse = tartan_i_lines_add_numbers(&j.lines, op->lse);
     j.weights = tartan_i_lines_add_numbers(&j.lines, op->loss_grad);
     j.slope = tartan_i_lines_add(&j.lines, op->logits_grad);
-    return run(context, &j, j.x, cross_entropy_gradient_line, bit(j.x), bit(j.slope), false);
+    return run(context, &j, j.x, cross_entropy_gradient_line, tartan_i_line_bit(j.x),
+               tartan_i_line_bit(j.slope), false);
 }

@@ -55,6 +55,20 @@ static inline int64_t tartan_i_channels_in(const tartan_i_channels *side, int64_
     return n;
 }
 
+/* How many sets the convolution has, and set i: of those that it was made of, or the stored blocks of the layout of channels. */
+static inline int64_t tartan_i_conv_nsets(const tartan_conv *conv) {
+    return conv->channels == NULL ? conv->nsets : conv->channels->blocks;
+}
+static inline tartan_i_conv_set tartan_i_conv_set_at(const tartan_conv *conv, int64_t i) {
+    if (conv->channels == NULL) return conv->sets[i];
+    const tartan_layout *l = conv->channels;
+    const int64_t row = l->block_rows[i] * l->shape.block_rows, col = l->block_cols[i] * l->shape.block_cols;
+    return (tartan_i_conv_set){.row = row,
+                               .rows = tartan_i_channels_in(&conv->rows, row, l->shape.block_rows),
+                               .col = col,
+                               .cols = tartan_i_channels_in(&conv->cols, col, l->shape.block_cols)};
+}
+
 /* The geometry for an input with the spatial lengths `sizes`, the argument in_size of `function`. A transposed convolution gets the
  * smallest output that fits, unless the lengths of the output follow in `sizes`. Errors: SHAPE, HANDLE. */
 tartan_status tartan_i_conv_geometry(const char *function, const tartan_conv *conv, const int64_t *sizes,

@@ -153,28 +153,14 @@ tartan_status tartan_conv_filter_to_dense(const tartan_conv *conv, const tartan_
 
 /* ---- Lists ---- */
 
-/* Set b, or without sets the stored block b of the channels. */
-static tartan_i_conv_set set_of(const tartan_conv *conv, int64_t b) {
-    if (conv->channels == NULL) return conv->sets[b];
-    const tartan_layout *l = conv->channels;
-    return (tartan_i_conv_set){.row = l->block_rows[b] * l->shape.block_rows,
-                               .rows = tartan_i_rows_of(l, l->block_rows[b]),
-                               .col = l->block_cols[b] * l->shape.block_cols,
-                               .cols = tartan_i_cols_of(l, l->block_cols[b])};
-}
-
-static int64_t sets_of(const tartan_conv *conv) {
-    return conv->channels == NULL ? conv->nsets : conv->channels->blocks;
-}
-
 static tartan_status check_list(const char *function, const tartan_conv *conv, const tartan_matrix *filter,
                                 const tartan_array *list, bool output) {
     PASS(check_filter(function, conv, filter));
     CHECK_IN(function, !conv->options.per_tap, UNSUPPORTED,
              "the convolution has per_tap=1, expected blocks that are the same at each tap");
     tartan_array expected = {.ndim = 1};
-    for (int64_t b = 0; b < sets_of(conv); b++) {
-        const tartan_i_conv_set s = set_of(conv, b);
+    for (int64_t b = 0; b < tartan_i_conv_nsets(conv); b++) {
+        const tartan_i_conv_set s = tartan_i_conv_set_at(conv, b);
         expected.shape[0] += s.rows * s.cols * conv->options.taps;
     }
     return check_array(function, filter, "list", list, &expected, output);
@@ -204,8 +190,8 @@ static void copy_list(const tartan_conv *conv, const tartan_array *list, const t
                       bool from) {
     const int64_t br = conv->layout->shape.block_rows, bc = conv->layout->shape.block_cols;
     int64_t first = 0;
-    for (int64_t b = 0; b < sets_of(conv); b++) {
-        const tartan_i_conv_set s = set_of(conv, b);
+    for (int64_t b = 0; b < tartan_i_conv_nsets(conv); b++) {
+        const tartan_i_conv_set s = tartan_i_conv_set_at(conv, b);
         for (int64_t row = s.row / br; row * br < s.row + s.rows; row++)
             for (int64_t col = s.col / bc; col * bc < s.col + s.cols; col++)
                 for (int64_t tap = 0; tap < conv->options.taps; tap++)

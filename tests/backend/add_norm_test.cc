@@ -224,9 +224,11 @@ class BackendAddNormGradient : public OnBackend {
                 if (activation == 1 && std::fabs(v) < 1e-4 + 8 * rounding) return; // where relu has a corner
                 slope[k] = g.get(from + i) * slope_of(activation, v);
                 to_gain[p] += slope[k] * z[k], to_bias[p] += slope[k];
-                sizes[p] += (std::fabs(slope[k]) +
-                             std::fabs((real)g.get(from + i)) * (real)rounding / (real)eps / 8) *
-                            (1 + std::fabs(z[k]));
+                /* Slopes of gelu and silu are sums of terms near 1 that may cancel: 4 roundings of these terms. */
+                sizes[p] +=
+                    (std::fabs(slope[k]) + std::fabs((real)g.get(from + i)) *
+                                               ((real)rounding / (real)eps + (activation > 1 ? 1 : 0)) / 8) *
+                    (1 + std::fabs(z[k]));
                 mean_g += slope[k] * factor / (real)each, mean_gz += slope[k] * factor * z[k] / (real)each;
                 size = std::fmax(size,
                                  (std::fabs(factor) + 1) * (1 + std::fabs(z[k])) * (1 + std::fabs(z[k])) * 3);

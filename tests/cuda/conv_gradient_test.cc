@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 // The gradient of filters: the tables that conv_filter_gradient_mma follows, the choice among kernels and their refusals.
-#include "tune_support.h"
+#include "conv_operands.h"
 
 #include <cstring>
 #include <functional>
@@ -17,37 +17,18 @@ const char *const kMma = "conv_filter_gradient_mma", *const kPlain = "conv_filte
 
 const tartan_cuda_chip kTiny = {8, 9, 128, 49152, nullptr};
 
-struct FreeConv {
-    void operator()(tartan_conv *conv) const { tartan_conv_free(conv); }
-};
-
-// An image [n, channels, spatial...] whose channels are contiguous.
-tartan_array image(int32_t dtype, std::vector<int64_t> shape) {
-    tartan_array a = {};
-    a.data = (void *)4096;
-    a.dtype = dtype;
-    a.ndim = (int32_t)shape.size();
-    int64_t stride = shape[1];
-    for (int32_t d = a.ndim - 1; d >= 2; d--) {
-        a.shape[d] = shape[(size_t)d], a.strides[d] = stride;
-        stride *= shape[(size_t)d];
-    }
-    a.shape[0] = shape[0], a.strides[0] = stride;
-    a.shape[1] = shape[1], a.strides[1] = 1;
-    return a;
-}
-
 // The gradient of a filter from 2 images of bf16, and what its operands are.
-struct Operands {
+struct FilterOperands {
     Layout channels;
     std::unique_ptr<tartan_conv, FreeConv> conv;
     tartan_matrix grad = {};
     tartan_array in, out;
     tartan_op_conv_filter_gradient op = {};
 
-    explicit Operands(tartan_shape shape = {128, 96, 32, 16, 1}, std::string options = "kernel=3x3 padding=1",
-                      std::vector<int64_t> size = {40, 30}, double density = 0.5,
-                      int32_t order = TARTAN_ROW_MAJOR) {
+    explicit FilterOperands(tartan_shape shape = {128, 96, 32, 16, 1},
+                            std::string options = "kernel=3x3 padding=1",
+                            std::vector<int64_t> size = {40, 30}, double density = 0.5,
+                            int32_t order = TARTAN_ROW_MAJOR) {
         channels = random_layout(shape, density, 3);
         tartan_conv *made = nullptr;
         EXPECT_OK(tartan_conv_create(channels.get(), options.c_str(), &made));
@@ -115,7 +96,7 @@ void expect_fits(const tartan_cuda_conv_filter_gradient &p, const tartan_cuda_co
 
 // Follows the tables as the kernel does: to which weight each row and column of a product belongs. Every weight must come
 // exactly once, with the pixels of its channel and tap.
-void expect_all_weights(const Operands &x) {
+void expect_all_weights(const FilterOperands &x) {
     const tartan_cuda_conv_filter_gradient p = x.problem();
     const tartan_cuda_conv_job_form f = x.form();
     expect_fits(p, f);
@@ -192,19 +173,20 @@ TEST(CudaConvGradient, TablesHaveEveryWeightOnce) {
             for (int32_t order : {TARTAN_ROW_MAJOR, TARTAN_COL_MAJOR}) {
                 SCOPED_TRACE(std::string(options) + " " + std::to_string(edges.first));
                 expect_all_weights(
-                    Operands({128, 120, edges.first, edges.second, 1}, options, {40, 30}, 0.5, order));
+                    FilterOperands({128, 120, edges.first, edges.second, 1}, options, {40, 30}, 0.5, order));
                 if (HasFailure()) return;
             }
-    expect_all_weights(Operands({64, 64, 16, 16, 1}, "kernel=7 padding=3", {100}));
-    expect_all_weights(Operands({64, 64, 16, 16, 1}, "kernel=3x3x3 padding=1", {5, 9, 12}));
-    expect_all_weights(Operands({64, 64, 16, 16, 1}, "kernel=9x9x9 padding=4", {20, 20, 20}));
-    expect_all_weights(Operands({64, 9 * 64, 16, 16, 1}, "kernel=3x3 padding=1 per_tap=1")); // blocks by tap
-    expect_all_weights(Operands({72, 40, 16, 16, 1}));                                       // ragged
-    expect_all_weights(Operands({64, 64, 16, 16, 1}, "kernel=1x1", {40, 30}, 0.05));
+    expect_all_weights(FilterOperands({64, 64, 16, 16, 1}, "kernel=7 padding=3", {100}));
+    expect_all_weights(FilterOperands({64, 64, 16, 16, 1}, "kernel=3x3x3 padding=1", {5, 9, 12}));
+    expect_all_weights(FilterOperands({64, 64, 16, 16, 1}, "kernel=9x9x9 padding=4", {20, 20, 20}));
+    expect_all_weights(
+        FilterOperands({64, 9 * 64, 16, 16, 1}, "kernel=3x3 padding=1 per_tap=1")); // blocks by tap
+    expect_all_weights(FilterOperands({72, 40, 16, 16, 1}));                        // ragged
+    expect_all_weights(FilterOperands({64, 64, 16, 16, 1}, "kernel=1x1", {40, 30}, 0.05));
 }
 
 TEST(CudaConvGradient, TablesOfNoMemoryAreNone) {
-    const Operands x;
+    const FilterOperands x;
     const tartan_cuda_conv_filter_gradient p = x.problem();
     const tartan_cuda_conv_job_form f = x.form();
     tartan_cuda_conv_jobs t = {};
@@ -213,22 +195,23 @@ TEST(CudaConvGradient, TablesOfNoMemoryAreNone) {
 
 TEST(CudaConvGradient, TilesFitTheImage) {
     for (int64_t edge : {7, 14, 28, 56, 64, 100}) {
-        const Operands x({64, 64, 64, 64, 1}, "kernel=3x3 padding=1", {edge, edge});
+        const FilterOperands x({64, 64, 64, 64, 1}, "kernel=3x3 padding=1", {edge, edge});
         const tartan_cuda_conv_filter_gradient p = x.problem();
         const tartan_cuda_conv_job_form f = x.form();
         EXPECT_LE(0.75, tartan_cuda_conv_job_share(&p, &f)) << edge;
         EXPECT_FALSE(f.per_tap);
     }
-    EXPECT_FALSE(Operands({64, 64, 64, 64, 1}, "kernel=3x3 padding=1 stride=2").form().per_tap);
-    EXPECT_TRUE(Operands({64, 64, 64, 64, 1}, "kernel=3x3 padding=40 dilation=40", {64, 64}).form().per_tap);
-    EXPECT_EQ(1, Operands({64, 64, 64, 64, 1}, "kernel=3 padding=1", {1000}).form().rows);
-    EXPECT_EQ(1, Operands({64, 64, 16, 16, 1}).form().high);
-    EXPECT_EQ(2, Operands({64, 64, 32, 16, 1}).form().high);
+    EXPECT_FALSE(FilterOperands({64, 64, 64, 64, 1}, "kernel=3x3 padding=1 stride=2").form().per_tap);
+    EXPECT_TRUE(
+        FilterOperands({64, 64, 64, 64, 1}, "kernel=3x3 padding=40 dilation=40", {64, 64}).form().per_tap);
+    EXPECT_EQ(1, FilterOperands({64, 64, 64, 64, 1}, "kernel=3 padding=1", {1000}).form().rows);
+    EXPECT_EQ(1, FilterOperands({64, 64, 16, 16, 1}).form().high);
+    EXPECT_EQ(2, FilterOperands({64, 64, 32, 16, 1}).form().high);
 }
 
 // Tiles begin where windows do.
 TEST(CudaConvGradient, TilesFitWindows) {
-    Operands x({64, 64, 64, 64, 1}, "kernel=3x3 padding=1", {80, 96});
+    FilterOperands x({64, 64, 64, 64, 1}, "kernel=3x3 padding=1", {80, 96});
     const Layout active = random_layout({5, 6, 1, 1, 2}, 0.5, 1);
     x.op.active = active.get();
     x.op.windows.dims = 2;
@@ -247,7 +230,7 @@ TEST(CudaConvGradient, TilesFitWindows) {
 
 // The shares fill the SMs, unless their sums would cost more than they save.
 TEST(CudaConvGradient, SplitsFillTheProcessors) {
-    const tartan_cuda_conv_job_form f = Operands().form();
+    const tartan_cuda_conv_job_form f = FilterOperands().form();
     const int32_t some = tartan_cuda_conv_job_splits(&f, 20, 1000, 1 << 18, 132);
     EXPECT_LE(200, 20 * some);
     EXPECT_GE(264, 20 * some);
@@ -260,7 +243,7 @@ TEST(CudaConvGradient, SplitsFillTheProcessors) {
 // ---- The choice ----
 
 TEST(CudaConvGradient, TensorCoresTakeAllDtypes) {
-    const Operands x;
+    const FilterOperands x;
     tartan_cuda_conv_filter_gradient p = x.problem();
     EXPECT_EQ(kMma, chosen(p));
     EXPECT_EQ(kMma, chosen(p, kAmpere));
@@ -275,7 +258,7 @@ TEST(CudaConvGradient, TensorCoresTakeAllDtypes) {
 }
 
 TEST(CudaConvGradient, MmaRefuses) {
-    const Operands operands;
+    const FilterOperands operands;
     const tartan_cuda_conv_filter_gradient p = operands.problem();
     EXPECT_EQ("", refusal(p));
     EXPECT_EQ("needs more shared memory than a CTA may have", refusal(p, kTiny));
@@ -313,11 +296,11 @@ TEST(CudaConvGradient, MmaRefuses) {
 }
 
 TEST(CudaConvGradient, RatesFollowTheShareOfTheTiles) {
-    const auto rate = [](const Operands &x) {
+    const auto rate = [](const FilterOperands &x) {
         const tartan_cuda_conv_filter_gradient p = x.problem();
         return tartan_cuda_conv_filter_gradient_mma_rate(&p);
     };
-    const Operands whole({64, 64, 64, 64, 1}, "kernel=3x3 padding=1", {56, 56}),
+    const FilterOperands whole({64, 64, 64, 64, 1}, "kernel=3x3 padding=1", {56, 56}),
         tiny({64, 64, 64, 64, 1}, "kernel=3x3 padding=1", {3, 3}),
         narrow({64, 64, 8, 8, 1}, "kernel=3x3 padding=1", {56, 56});
     EXPECT_LT(rate(tiny), rate(whole));

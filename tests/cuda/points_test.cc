@@ -1,9 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 // The problems of element-wise functions and of normalisation along lines.
-#include "support.h"
+#include "tune_support.h"
 
 extern "C" {
-#include "backend/operation.h"
 #include "problem.h"
 }
 
@@ -12,16 +11,6 @@ using namespace tartan_test;
 namespace {
 
 const tartan_context kContext = {};
-
-tartan_array array_of(int32_t dtype, std::vector<int64_t> shape, uintptr_t address = 4096) {
-    tartan_array a = {};
-    a.data = (void *)address;
-    a.dtype = dtype;
-    a.ndim = (int32_t)shape.size();
-    int64_t step = 1;
-    for (size_t d = shape.size(); d-- > 0; step *= shape[d]) a.shape[d] = shape[d], a.strides[d] = step;
-    return a;
-}
 
 enum {
 #define POINT1(...)

@@ -16,6 +16,17 @@ namespace tartan_test {
 inline const tartan_cuda_chip kHopper = {9, 0, 132, 232448, nullptr}, kAmpere = {8, 0, 108, 166912, nullptr},
                               kAda = {8, 9, 128, 101376, nullptr}, kBlackwell = {10, 0, 148, 232448, nullptr};
 
+// A dense array in memory that is not read.
+inline tartan_array array_of(int32_t dtype, std::vector<int64_t> shape, uintptr_t address = 4096) {
+    tartan_array a = {};
+    a.data = (void *)address;
+    a.dtype = dtype;
+    a.ndim = (int32_t)shape.size();
+    int64_t step = 1;
+    for (size_t d = shape.size(); d-- > 0; step *= shape[d]) a.shape[d] = shape[d], a.strides[d] = step;
+    return a;
+}
+
 template <typename Problem> tartan_cuda_figures &figures_of(Problem &p) {
     return p.figures;
 }

@@ -1,9 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 // Which operations the plug-in takes: those that are also composed of others only where a kernel is made for their operands.
-#include "support.h"
+#include "tune_support.h"
 
 extern "C" {
-#include "backend/operation.h"
 #include "refuse.h"
 }
 
@@ -11,17 +10,7 @@ using namespace tartan_test;
 
 namespace {
 
-const tartan_cuda_chip kHopper = {9, 0, 132, 232448, nullptr}, kSmall = {8, 6, 84, 101376, nullptr};
-
-tartan_array array_of(int32_t dtype, std::vector<int64_t> shape, uintptr_t address = 4096) {
-    tartan_array a = {};
-    a.data = (void *)address;
-    a.dtype = dtype;
-    a.ndim = (int32_t)shape.size();
-    int64_t step = 1;
-    for (size_t d = shape.size(); d-- > 0; step *= shape[d]) a.shape[d] = shape[d], a.strides[d] = step;
-    return a;
-}
+const tartan_cuda_chip kSmall = {8, 6, 84, 101376, nullptr};
 
 std::string refusal(const tartan_op &op, const tartan_cuda_chip &chip = kHopper) {
     const char *why = tartan_cuda_op_refuses(&chip, &op);

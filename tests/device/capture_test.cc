@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // The order of work where the device cannot wait: during graph captures, and for streams of other threads. As in
 // order_test.cc, the dummy refuses what a missing wait would break.
-#include "placed.h"
+#include "order.h"
 
 #include <chrono>
 #include <functional>
@@ -19,18 +19,8 @@ using namespace tartan_test;
 // What the dummy's hooks call.
 std::function<void()> hook;
 
-class Capture : public ::testing::Test {
+class Capture : public Order {
   protected:
-    DummyInstalled installed;
-    std::mt19937_64 random{1};
-    Layout layout = from_mask({16, 16, 4, 4, 1}, std::vector<uint8_t>(16, 1));
-    Matrix host = random_matrix(layout, TARTAN_F32, 0, random);
-    Dense dense = Dense(TARTAN_F32, {16, 16});
-
-    void SetUp() override { dense.fill(random); }
-    static tartan_status multiply(const Context &context, const Matrix &a, const Placed &b, Placed *c) {
-        return tartan_spmm(context.get(), a.get(), nullptr, &b.array, 1, 0, nullptr, &c->array);
-    }
     static void capture(const Context &context, uint32_t graph) {
         dummy_stream_capture(1, (void *)tartan_context_stream(context.get()), graph);
     }

@@ -7,23 +7,6 @@ from .examples import plain_example, writing_example
 from .texts import POSITIONS, broken, escaped, formula_of, in_julia, sentence, tuple_of, wrapped
 
 
-def range_words(option):
-    """ "0 <= < 1" as "at least 0 and below 1"."""
-    if "1099511627776" in option.range:
-        return ""  # far beyond what there is
-    found, tokens = [], option.range.split()
-    for i, token in enumerate(tokens):
-        if token not in ("<", "<="):
-            continue
-        before = tokens[i - 1] if i > 0 and tokens[i - 1] not in ("<", "<=") else None
-        after = tokens[i + 1] if i + 1 < len(tokens) and tokens[i + 1] not in ("<", "<=") else None
-        if before is not None and (after is None or not found):
-            found.append(f"{'above' if token == '<' else 'at least'} {before}")
-        elif after is not None:
-            found.append(f"{'below' if token == '<' else 'at most'} {after}")
-    return " and ".join(found)
-
-
 def shown_keywords(f, requests):
     """The keywords of a signature in a docstring: their defaults say nothing where they are `nothing`."""
     return [k.removesuffix(" = nothing") for k in [*f.keywords(False), *requests, "context"]]
@@ -37,7 +20,7 @@ def item_lines(f, names):
             if item.base:
                 continue
             words = f": {', '.join('`:' + word + '`' for word in item.words)}" if item.words else ""
-            limits = range_words(item) if item.name not in POSITIONS else ""
+            limits = item.limits_text if item.name not in POSITIONS else ""
             default = "" if item.kind == "sizes" or item.computed else f" = {f.default(item)}"
             yield f"`{f.name(item)}{default}`: {in_julia(item.help, names)}{words}{', ' + limits if limits else ''}"
         elif item.use != "out" and not f.pointwise:

@@ -79,9 +79,6 @@ def filled(text):
     return textwrap.fill(" ".join(text.split()), WIDTH, break_long_words=False, break_on_hyphens=False)
 
 
-RANGES = {"0 <=": "0 or more", "0 <": "above 0", "<= 1": "at most 1", "0 <= < 1": "from 0, below 1", "0 <= <= 1": "from 0 to 1"}
-
-
 def shape_words(argument):
     """What a shape is called before the help of an array: "a vector of length n: "."""
     shape = argument.shape
@@ -102,8 +99,8 @@ def item_text(op, item, names):
     if not hasattr(item, "use"):
         if item.name in POSITIONS:
             text += " (counted from 1)"
-        elif item.range in RANGES:
-            text += f" ({RANGES[item.range]})"
+        elif item.limits_text:
+            text += f" ({item.limits_text})"
         if item.kind == "word":
             text += ": " + ", ".join(f'\\code{{"{w}"}}' for w in item.words)
         return sentence(text)

@@ -64,19 +64,13 @@ def default_of(option):
 def range_of(option):
     """(low, high, above, below, text) of "0 <= < 1" and the like."""
     low, high, above, below, words = "-HUGE_VAL", "HUGE_VAL", "false", "false", []
-    tokens = option.range.split()
-    for i, token in enumerate(tokens):
-        if token not in ("<", "<="):
-            continue
-        strict = "true" if token == "<" else "false"
-        before = tokens[i - 1] if i > 0 and tokens[i - 1] not in ("<", "<=") else None
-        after = tokens[i + 1] if i + 1 < len(tokens) and tokens[i + 1] not in ("<", "<=") else None
-        if before is not None and (i + 1 == len(tokens) or after is None):
-            low, above = before, strict
-            words.append(f"above {before}" if strict == "true" else f"of {before} or more")
-        elif after is not None:
-            high, below = after, strict
-            words.append(f"below {after}" if strict == "true" else f"of {after} or less")
+    for bound, which, equal in option.limits:
+        if which == "least":
+            low, above = bound, "false" if equal else "true"
+            words.append(f"of {bound} or more" if equal else f"above {bound}")
+        else:
+            high, below = bound, "false" if equal else "true"
+            words.append(f"of {bound} or less" if equal else f"below {bound}")
     kind = "a whole number" if option.kind == "whole" else "a finite number"
     return low, high, above, below, " and ".join([" ".join([kind, *words[:1]]), *words[1:]])
 

@@ -41,6 +41,29 @@ class Option:
     most: int = 0  # of a COUNT; 0: any number
     base: bool = False  # what the first index is called; languages give it by themselves
 
+    @property
+    def limits(self):
+        """(bound, the least or the most, whether numbers may equal it) for each bound of the range: "0 <= < 1" has ("0", "least", True) and
+        ("1", "most", False)."""
+        found, tokens = [], self.range.split()
+        for i, token in enumerate(tokens):
+            if token not in ("<", "<="):
+                continue
+            before = tokens[i - 1] if i > 0 and tokens[i - 1] not in ("<", "<=") else None
+            after = tokens[i + 1] if i + 1 < len(tokens) and tokens[i + 1] not in ("<", "<=") else None
+            if before is not None and (after is None or not found):
+                found.append((before, "least", token == "<="))
+            elif after is not None:
+                found.append((after, "most", token == "<="))
+        return found
+
+    @property
+    def limits_text(self):
+        """The range in words, "at least 0 and below 1"; nothing of bounds far beyond what occurs, 2^40 and more."""
+        words = {("least", True): "at least", ("least", False): "above", ("most", True): "at most", ("most", False): "below"}
+        near = [(bound, words[which, equal]) for bound, which, equal in self.limits if abs(float(bound)) < 2**40]
+        return " and ".join(f"{word} {bound}" for bound, word in near)
+
 
 @dataclasses.dataclass
 class Operand:

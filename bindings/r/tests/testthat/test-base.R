@@ -186,20 +186,6 @@ test_that("print() shows what show() does, and small matrices with their numbers
   }
 })
 
-test_that("a file of many objects is shown in part, and one of a saved session says so", {
-  file <- block_file()
-  layout <- small_layout()
-  for (i in 1:45) block_put(file, sprintf("layout%02d", i), layout)
-  text <- capture.output(file)
-  expect_identical(text[1], "BlockFile of 45 objects")
-  expect_identical(text[length(text)], "... and 25 more: block_list() has all")
-  expect_length(text, 23)
-  restored <- unserialize(serialize(file, NULL))
-  expect_identical(capture.output(restored), "BlockFile of a saved session: block_file() opens files")
-  expect_output(print(restored, digits = 3), "saved session")
-  expect_refused(block_list(restored), "handle", "saved session")
-})
-
 test_that("refusals count from 1", {
   expect_refused(block_move(block_layout(1:2, 1:2, c(8, 8), 4), 1, 2, 2), "layout", "block row 2, block column 2 of head 1 appears twice")
   expect_refused(block_layout(c(1, 2, 2), c(1, 3, 3), c(8, 12), 4), "layout", "block (2, 3) is given twice: entries 2 and 3")
