@@ -27,7 +27,8 @@ class Outputs : public ForOperation {
 FOR_EACH_OPERATION(Outputs);
 
 bool same_bits(const std::vector<double> &a, const std::vector<double> &b) {
-    return a.size() == b.size() && std::memcmp(a.data(), b.data(), a.size() * sizeof(double)) == 0;
+    return a.size() == b.size() &&
+           (a.empty() || std::memcmp(a.data(), b.data(), a.size() * sizeof(double)) == 0);
 }
 
 // Results of arithmetic on matrices have zeros as padding.
