@@ -409,7 +409,7 @@ class Arithmetic(Reductions[M], Generic[M]):
         >>> import numpy as np, tartan
         >>> A = tartan.BlockMatrix.from_dense(np.eye(6), block=2)
         >>> A.reblock(3)
-        <BlockMatrix 6x6 float64, 2 of 4 blocks of 3x3, density 0.5>
+        <BlockMatrix 6x6 float64, 4 of 4 blocks of 3x3, density 1>
         >>> A.reblock(rows=[0, 1, 6])
         <BlockMatrix 6x6 float64, 4 of 6 blocks up to 5x2, density 0.667>
         """
