@@ -206,9 +206,10 @@ class Formats(Comparisons[M]):
         return self._nan_reduced("nanmin", axis)
 
     def _nan_reduced(self, name: str, axis: Optional[int]) -> Any:
-        found = getattr(in_csr(self), name)(axis)
+        plain: Any = self._plain()
+        found = getattr(in_csr(plain), name)(axis)
         found = found if axis is None else found.toarray()
-        return found.astype(np.float16) if self.dtype == np.float16 else found
+        return found.astype(np.float16) if plain.dtype_name == "float16" else found
 
     def conjugate(self, copy: bool = True) -> Any:
         """The matrix itself, which is real; a copy unless `copy` is False."""
