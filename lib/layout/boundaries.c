@@ -82,10 +82,8 @@ fail:
     return status;
 }
 
-/* ---- Public ---- */
-
-static tartan_status check_bounds(const char *function, const char *name, const int64_t *bounds,
-                                  int64_t nbounds, int64_t grid) {
+tartan_status tartan_i_bounds_check(const char *function, const char *name, const int64_t *bounds,
+                                    int64_t nbounds, int64_t grid) {
     PASS(tartan_i_list_check(function, name, bounds, nbounds, grid + 1, "blocks of this side + 1"));
     CHECK_IN(function, bounds[0] == 0, LAYOUT, "%s begins with %" PRId64 ", expected 0", name, bounds[0]);
     for (int64_t i = 0; i < grid; i++) {
@@ -98,6 +96,8 @@ static tartan_status check_bounds(const char *function, const char *name, const 
     }
     return TARTAN_OK;
 }
+
+/* ---- Public ---- */
 
 /* The boundaries of one side as they are, [grid + 1]. */
 static void list_bounds(const int64_t *bounds, int64_t size, int64_t block, int64_t grid, int64_t *out) {
@@ -149,8 +149,8 @@ tartan_status tartan_layout_with_boundaries(const tartan_layout *layout, const i
     const int64_t grid_rows = layout->grid_rows, grid_cols = layout->grid_cols;
     const bool rows_given = row_bounds != NULL || nrow_bounds != 0,
                cols_given = col_bounds != NULL || ncol_bounds != 0;
-    if (rows_given) PASS(check_bounds(__func__, "row_bounds", row_bounds, nrow_bounds, grid_rows));
-    if (cols_given) PASS(check_bounds(__func__, "col_bounds", col_bounds, ncol_bounds, grid_cols));
+    if (rows_given) PASS(tartan_i_bounds_check(__func__, "row_bounds", row_bounds, nrow_bounds, grid_rows));
+    if (cols_given) PASS(tartan_i_bounds_check(__func__, "col_bounds", col_bounds, ncol_bounds, grid_cols));
     NEW(rows, grid_rows + 1);
     NEW(cols, grid_cols + 1);
     TRY(tartan_layout_get_boundaries(layout, rows, grid_rows + 1, cols, grid_cols + 1));

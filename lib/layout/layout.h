@@ -116,6 +116,10 @@ static inline int64_t tartan_i_cols_of(const tartan_layout *l, int64_t j) {
     return left < l->shape.block_cols ? left : l->shape.block_cols;
 }
 
+/* Checks the boundaries of `grid` blocks of one side. */
+tartan_status tartan_i_bounds_check(const char *function, const char *name, const int64_t *bounds,
+                                    int64_t nbounds, int64_t grid);
+
 /* The block row (column) of a row (column) inside the matrix. */
 int64_t tartan_i_bounds_find(const int64_t *bounds, int64_t grid, int64_t line);
 static inline int64_t tartan_i_block_row_at(const tartan_layout *l, int64_t row) {

@@ -1,17 +1,22 @@
 // SPDX-License-Identifier: Apache-2.0
-// Matrices assembled from rectangles of others: cuts, other block sizes, concatenation, Kronecker products.
+// Matrices assembled from rectangles of others. Line by line, where a line is a block row of a head of the result: count the
+// blocks, list them in order, and fill them.
 #include "matrix/assemble.h"
 
-#include "core/array.h"
-#include "layout/positions.h"
-#include "matrix/join.h"
-#include "tartan/structure.h"
+#include "core/interrupt.h"
+#include "matrix/element_rows.h"
 
-#include <stdio.h>
+typedef tartan_i_frame frame;
 
 typedef struct job {
-    const tartan_i_part *part;
+    const tartan_i_part *parts;
+    int64_t nparts;
+    const frame *frame;
+    int64_t *counts; /* [lines + 1]: blocks of each line; a line is a block row of a head of the result */
+    tartan_layout *layout; /* of the result, whose block columns are to be listed */
     tartan_matrix *to;
+    int64_t *slots; /* [workers, grid_cols] */
+    int32_t *spare; /* [workers, grid_cols] */
     int32_t workers;
 } job;
 
@@ -20,59 +25,195 @@ typedef struct area {
     int64_t row, row_end, col, col_end;
 } area;
 
-// What block `id` of a part becomes in the result; empty if the part has nothing of the block.
-static area area_of(const tartan_i_part *p, int64_t id) {
+static frame even_frame(const tartan_shape *s) {
+    return (frame){.shape = *s,
+                   .grid_rows = tartan_i_ceil_div(s->rows, s->block_rows),
+                   .grid_cols = tartan_i_ceil_div(s->cols, s->block_cols)};
+}
+
+static int64_t block_at(const int64_t *bounds, int64_t grid, int64_t block, int64_t line) {
+    return bounds != NULL ? tartan_i_bounds_find(bounds, grid, line) : line / block;
+}
+static int64_t row_at(const frame *f, int64_t row) {
+    return block_at(f->row_bounds, f->grid_rows, f->shape.block_rows, row);
+}
+static int64_t col_at(const frame *f, int64_t col) {
+    return block_at(f->col_bounds, f->grid_cols, f->shape.block_cols, col);
+}
+static int64_t begin_of(const int64_t *bounds, int64_t i, int64_t block) {
+    return bounds != NULL ? bounds[i] : i * block;
+}
+
+/* ---- Walks along the lines of the result ---- */
+
+typedef struct walk walk;
+typedef void visit(walk *w, const tartan_i_part *p, int64_t id, const area *a);
+
+struct walk {
+    const job *job;
+    int64_t line, head, top, bottom;
+    int64_t first; /* the first part that can have rows in this line: parts follow each other */
+    int64_t *slots;
+    int32_t *list; /* block columns that the line has so far, if it lists them */
+    int64_t count;
+};
+
+static walk walk_from(const job *j, int32_t worker) {
+    walk w = {.job = j, .slots = j->slots + worker * j->frame->grid_cols};
+    memset(w.slots, 0xff, (size_t)j->frame->grid_cols * sizeof *w.slots);
+    return w;
+}
+
+static void walk_to(walk *w, int64_t line) {
+    const frame *f = w->job->frame;
+    const int64_t i = line % f->grid_rows;
+    if (line / f->grid_rows != w->head) w->first = 0;
+    w->line = line;
+    w->head = line / f->grid_rows;
+    w->top = begin_of(f->row_bounds, i, f->shape.block_rows);
+    w->bottom = begin_of(f->row_bounds, i + 1, f->shape.block_rows);
+    w->count = 0;
+}
+
+static int64_t larger(int64_t a, int64_t b) {
+    return a > b ? a : b;
+}
+static int64_t smaller(int64_t a, int64_t b) {
+    return a < b ? a : b;
+}
+static int64_t end_of(const tartan_i_part *p) {
+    return p->row + (p->row_end - p->row_begin) * p->p;
+}
+
+// Visits the blocks of one block row of a part, as rows [a->row, a->row_end) of the result.
+static void visit_row(walk *w, const tartan_i_part *p, int64_t block_row, area a, visit *f) {
     const tartan_layout *l = p->from->layout;
-    const int64_t i = tartan_i_row_begin(l, l->block_rows[id]), j = tartan_i_col_begin(l, l->block_cols[id]);
-    area a = {i, i + tartan_i_rows_of(l, l->block_rows[id]), j, j + tartan_i_cols_of(l, l->block_cols[id])};
-    if (a.row < p->row_begin) a.row = p->row_begin;
-    if (a.row_end > p->row_end) a.row_end = p->row_end;
-    if (a.col < p->col_begin) a.col = p->col_begin;
-    if (a.col_end > p->col_end) a.col_end = p->col_end;
-    if (a.row >= a.row_end || a.col >= a.col_end) return (area){0, 0, 0, 0};
-    a.row = p->row + (a.row - p->row_begin) * p->p;
-    a.row_end = p->row + (a.row_end - p->row_begin) * p->p;
-    a.col = p->col + (a.col - p->col_begin) * p->q;
-    a.col_end = p->col + (a.col_end - p->col_begin) * p->q;
-    return a;
+    const int64_t line = w->head * l->grid_rows + block_row, end = l->row_pointers[line + 1];
+    for (int64_t id = l->row_pointers[line]; id < end; id++) {
+        const int64_t left = tartan_i_col_begin(l, l->block_cols[id]);
+        const int64_t begin = larger(left, p->col_begin);
+        const int64_t stop = smaller(left + tartan_i_cols_of(l, l->block_cols[id]), p->col_end);
+        if (begin >= stop) continue;
+        a.col = p->col + (begin - p->col_begin) * p->q;
+        a.col_end = p->col + (stop - p->col_begin) * p->q;
+        f(w, p, id, &a);
+    }
+}
+
+// Visits every block that has elements in the line, with the rectangle that they become there, part by part.
+static void visit_line(walk *w, visit *f) {
+    const job *j = w->job;
+    while (w->first < j->nparts && end_of(&j->parts[w->first]) <= w->top) w->first++;
+    for (int64_t n = w->first; n < j->nparts && j->parts[n].row < w->bottom; n++) {
+        const tartan_i_part *p = &j->parts[n];
+        const tartan_layout *l = p->from->layout;
+        const int64_t top = larger(w->top, p->row), bottom = smaller(w->bottom, end_of(p));
+        if (top >= bottom) continue;
+        const int64_t last = tartan_i_block_row_at(l, (bottom - 1 - p->row) / p->p + p->row_begin);
+        int64_t i = tartan_i_block_row_at(l, (top - p->row) / p->p + p->row_begin);
+        for (; i <= last; i++) {
+            const int64_t begin = tartan_i_row_begin(l, i) - p->row_begin;
+            const area a = {.row = larger(top, p->row + begin * p->p),
+                            .row_end = smaller(bottom, p->row + (begin + tartan_i_rows_of(l, i)) * p->p)};
+            visit_row(w, p, i, a, f);
+        }
+    }
 }
 
 /* ---- The layout ---- */
 
-// Writes the positions of the blocks that a part reaches, or only counts them if `to` is NULL. Repeats are allowed.
-static int64_t list_positions(const tartan_i_part *p, const tartan_shape *s, int64_t *to) {
-    const tartan_layout *l = p->from->layout;
-    const int64_t grid_rows = tartan_i_ceil_div(s->rows, s->block_rows);
-    const int64_t grid_cols = tartan_i_ceil_div(s->cols, s->block_cols);
-    int64_t count = 0, last = -1;
-    for (int64_t head = 0; head < s->heads; head++)
-        for (int64_t id = l->row_pointers[head * l->grid_rows];
-             id < l->row_pointers[(head + 1) * l->grid_rows]; id++) {
-            const area a = area_of(p, id);
-            if (a.row == a.row_end) continue;
-            for (int64_t i = a.row / s->block_rows; i * s->block_rows < a.row_end; i++)
-                for (int64_t j = a.col / s->block_cols; j * s->block_cols < a.col_end; j++) {
-                    const int64_t position = (head * grid_rows + i) * grid_cols + j;
-                    if (position == last) continue;
-                    if (to != NULL) to[count] = position;
-                    last = position;
-                    count++;
-                }
-        }
-    return count;
+// Notes the block columns that the line does not have yet.
+static void note(walk *w, const tartan_i_part *p, int64_t id, const area *a) {
+    (void)p, (void)id;
+    const int64_t end = col_at(w->job->frame, a->col_end - 1) + 1;
+    for (int64_t k = col_at(w->job->frame, a->col); k < end; k++) {
+        if (w->slots[k] == w->line) continue;
+        w->slots[k] = w->line;
+        if (w->list != NULL) w->list[w->count] = (int32_t)k;
+        w->count++;
+    }
 }
 
-static tartan_status make_layout(const char *function, const tartan_shape *shape, const tartan_i_part *parts,
-                                 int64_t nparts, tartan_layout **out) {
+// The line of the next block after an empty line, if there is one part; a matrix may have many empty rows.
+static int64_t next_line(const walk *w) {
+    const job *j = w->job;
+    const tartan_i_part *p = j->parts;
+    const tartan_layout *l = p->from->layout;
+    if (w->count > 0 || j->nparts != 1 || w->bottom >= end_of(p) || w->bottom <= p->row) return w->line + 1;
+    const int64_t row = (w->bottom - p->row) / p->p + p->row_begin;
+    const int64_t id = l->row_pointers[w->head * l->grid_rows + tartan_i_block_row_at(l, row)];
+    if (id == l->row_pointers[(w->head + 1) * l->grid_rows]) return (w->head + 1) * j->frame->grid_rows;
+    const int64_t next = larger(row, tartan_i_row_begin(l, l->block_rows[id]));
+    if (next >= p->row_end) return (w->head + 1) * j->frame->grid_rows;
+    return larger(w->line + 1,
+                  w->head * j->frame->grid_rows + row_at(j->frame, p->row + (next - p->row_begin) * p->p));
+}
+
+static void count_task(void *data, int32_t worker) {
+    const job *j = data;
+    walk w = walk_from(j, worker);
+    int64_t line, end;
+    tartan_i_share(j->frame->shape.heads * j->frame->grid_rows, j->workers, worker, &line, &end);
+    while (line < end) {
+        walk_to(&w, line);
+        visit_line(&w, note);
+        j->counts[line + 1] = w.count;
+        line = next_line(&w);
+    }
+}
+
+// Merges ascending runs, pass by pass, until one is left.
+static void sort_runs(int32_t *x, int64_t count, int32_t *spare) {
+    for (int64_t runs = 2; runs > 1;) {
+        runs = 0;
+        for (int64_t at = 0, begin = 0; at < count; begin = at, runs++) {
+            for (at++; at < count && x[at - 1] < x[at];) at++;
+            if (begin == 0 && at == count) return;
+            const int64_t middle = at;
+            if (at < count)
+                for (at++; at < count && x[at - 1] < x[at];) at++;
+            int64_t a = begin, b = middle;
+            for (int64_t to = begin; to < at; to++)
+                spare[to] = b == at || (a < middle && x[a] < x[b]) ? x[a++] : x[b++];
+        }
+        memcpy(x, spare, (size_t)count * sizeof *x);
+    }
+}
+
+static void list_task(void *data, int32_t worker) {
+    const job *j = data;
+    const tartan_layout *l = j->layout;
+    walk w = walk_from(j, worker);
+    int64_t line, end;
+    tartan_i_share(l->shape.heads * l->grid_rows, j->workers, worker, &line, &end);
+    for (; line < end; line++) {
+        if (l->row_pointers[line] == l->row_pointers[line + 1]) continue;
+        walk_to(&w, line);
+        w.list = j->layout->block_cols + l->row_pointers[line];
+        visit_line(&w, note);
+        sort_runs(w.list, w.count, j->spare + worker * l->grid_cols);
+    }
+}
+
+// Counts the blocks of every line, then lists their columns.
+static tartan_status make_layout(const char *function, const tartan_context *context, job *j) {
     tartan_status status;
-    int64_t count = 0, *positions = NULL;
-    for (int64_t n = 0; n < nparts; n++) count += list_positions(&parts[n], shape, NULL);
-    NEW(positions, count);
-    count = 0;
-    for (int64_t n = 0; n < nparts; n++) count += list_positions(&parts[n], shape, positions + count);
-    TRY(tartan_i_layout_from_positions(function, shape, positions, count, true, NULL, out));
+    const frame *f = j->frame;
+    const int64_t lines = f->shape.heads * f->grid_rows;
+    double work = 0;
+    for (int64_t n = 0; n < j->nparts; n++) work += 16 * (double)j->parts[n].from->layout->blocks;
+    NEW_ZEROED(j->counts, lines + 1);
+    NEW(j->slots, j->workers * f->grid_cols);
+    NEW(j->spare, j->workers * f->grid_cols);
+    tartan_i_parallel(context, j->workers, work, count_task, j);
+    tartan_i_accumulate(j->counts, lines);
+    TRY(tartan_i_layout_begin(&f->shape, j->counts[lines], &j->layout));
+    memcpy(j->layout->row_pointers, j->counts, (size_t)(lines + 1) * sizeof *j->counts);
+    tartan_i_parallel(context, j->workers, work, list_task, j);
+    TRY(tartan_i_layout_finish_with(context, j->layout));
+    if (f->row_bounds != NULL)
+        TRY(tartan_i_layout_take_bounds(function, j->layout, f->row_bounds, f->col_bounds));
 fail:
-    tartan_i_free(positions);
     return status;
 }
 
@@ -83,282 +224,98 @@ static void *element(const tartan_matrix *m, int64_t id, int64_t row, int64_t co
                        row * tartan_i_block_row_stride(m) + col * tartan_i_block_col_stride(m));
 }
 
-// Fills the elements `a` of block `to_id` at (top, left) of the result from block `id` at (from_top, from_left).
-static void move(const job *j, const area *a, int64_t to_id, int64_t top, int64_t left, int64_t id,
-                 int64_t from_top, int64_t from_left) {
-    const tartan_i_part *p = j->part;
-    const tartan_matrix *from = p->from, *to = j->to;
-    const int64_t row = a->row - p->row + p->row_begin, col = a->col - p->col + p->col_begin;
+// Fills the elements `a` of block `to_id` at (top, left) of the result from block `id` of a part.
+static void move(const walk *w, const tartan_i_part *p, const area *a, int64_t to_id, int64_t left,
+                 int64_t id) {
+    const tartan_matrix *from = p->from, *to = w->job->to;
+    const tartan_layout *l = from->layout;
+    const int64_t row = a->row - p->row + p->row_begin - tartan_i_row_begin(l, l->block_rows[id]);
+    const int64_t col = a->col - p->col + p->col_begin - tartan_i_col_begin(l, l->block_cols[id]);
     tartan_i_tile_copier(to->dtype, from->dtype)(
-        element(to, to_id, a->row - top, a->col - left), tartan_i_block_row_stride(to),
-        tartan_i_block_col_stride(to), element(from, id, row - from_top, col - from_left),
-        tartan_i_block_row_stride(from), tartan_i_block_col_stride(from), a->row_end - a->row,
-        a->col_end - a->col);
+        element(to, to_id, a->row - w->top, a->col - left), tartan_i_block_row_stride(to),
+        tartan_i_block_col_stride(to), element(from, id, row, col), tartan_i_block_row_stride(from),
+        tartan_i_block_col_stride(from), a->row_end - a->row, a->col_end - a->col);
 }
 
-static void multiply(const job *j, const area *a, int64_t to_id, int64_t top, int64_t left, int64_t id,
-                     int64_t from_top, int64_t from_left) {
-    const tartan_i_part *p = j->part;
-    const tartan_matrix *from = p->from, *to = j->to;
+static void multiply(const walk *w, const tartan_i_part *p, const area *a, int64_t to_id, int64_t left,
+                     int64_t id) {
+    const tartan_matrix *from = p->from, *to = w->job->to;
+    const tartan_layout *l = from->layout;
     const tartan_i_tile_copy load = tartan_i_tile_copier(TARTAN_F64, from->dtype);
     const tartan_i_tile_copy store = tartan_i_tile_copier(to->dtype, TARTAN_F64);
     const int64_t first = (a->col - p->col) / p->q, last = (a->col_end - 1 - p->col) / p->q,
                   n = a->col_end - a->col;
+    const int64_t from_top = tartan_i_row_begin(l, l->block_rows[id]) - p->row_begin;
+    const int64_t from_left = tartan_i_col_begin(l, l->block_cols[id]) - p->col_begin;
     double x[TARTAN_I_MAX_BLOCK], y[TARTAN_I_MAX_BLOCK];
     for (int64_t r = a->row; r < a->row_end; r++) {
         const int64_t row = (r - p->row) / p->p, k = (r - p->row) % p->p;
-        load(x, 0, 1, element(from, id, row + p->row_begin - from_top, first + p->col_begin - from_left), 0,
+        load(x, 0, 1, element(from, id, row - from_top, first - from_left), 0,
              tartan_i_block_col_stride(from), 1, last - first + 1);
         for (int64_t c = 0; c < n; c++) {
             const int64_t col = a->col + c - p->col;
             y[c] = x[col / p->q - first] * p->factors[k * p->q + col % p->q];
         }
-        store(element(to, to_id, r - top, a->col - left), 0, tartan_i_block_col_stride(to), y, 0, 1, 1, n);
+        store(element(to, to_id, r - w->top, a->col - left), 0, tartan_i_block_col_stride(to), y, 0, 1, 1, n);
     }
 }
 
-static void fill_block(const job *j, int64_t head, int64_t id) {
-    const tartan_layout *from = j->part->from->layout, *l = j->to->layout;
-    const tartan_shape *s = &l->shape;
-    const int64_t from_top = tartan_i_row_begin(from, from->block_rows[id]);
-    const int64_t from_left = tartan_i_col_begin(from, from->block_cols[id]);
-    const area all = area_of(j->part, id);
-    if (all.row == all.row_end) return;
-    for (int64_t i = all.row / s->block_rows; i * s->block_rows < all.row_end; i++)
-        for (int64_t k = all.col / s->block_cols; k * s->block_cols < all.col_end; k++) {
-            const int64_t top = i * s->block_rows, left = k * s->block_cols;
-            area a = all;
-            if (a.row < top) a.row = top;
-            if (a.row_end > top + s->block_rows) a.row_end = top + s->block_rows;
-            if (a.col < left) a.col = left;
-            if (a.col_end > left + s->block_cols) a.col_end = left + s->block_cols;
-            const int64_t to_id = tartan_i_layout_find(l, head, i, k);
-            if (j->part->factors == NULL)
-                move(j, &a, to_id, top, left, id, from_top, from_left);
-            else
-                multiply(j, &a, to_id, top, left, id, from_top, from_left);
-        }
+// Fills the blocks of the line from a block; a slot has the block id of each block column.
+static void fill(walk *w, const tartan_i_part *p, int64_t id, const area *all) {
+    const tartan_layout *l = w->job->layout;
+    const int64_t end = tartan_i_block_col_at(l, all->col_end - 1) + 1;
+    for (int64_t k = tartan_i_block_col_at(l, all->col); k < end; k++) {
+        const int64_t left = tartan_i_col_begin(l, k);
+        area a = *all;
+        a.col = larger(a.col, left);
+        a.col_end = smaller(a.col_end, left + tartan_i_cols_of(l, k));
+        (p->factors == NULL ? move : multiply)(w, p, &a, w->slots[k], left, id);
+    }
 }
 
 static void fill_task(void *data, int32_t worker) {
     const job *j = data;
-    const tartan_layout *from = j->part->from->layout;
-    int64_t begin, end;
-    tartan_i_share(from->blocks, j->workers, worker, &begin, &end);
-    int64_t head = begin < end ? tartan_i_layout_head(from, begin) : 0;
-    for (int64_t id = begin; id < end; id++) {
-        while (id >= from->row_pointers[(head + 1) * from->grid_rows]) head++;
-        fill_block(j, head, id);
+    const tartan_layout *l = j->layout;
+    const int64_t bytes = tartan_i_block_elements(j->to) * tartan_dtype_bytes(j->to->dtype);
+    walk w = walk_from(j, worker);
+    int64_t line, line_end;
+    tartan_i_share(l->shape.heads * l->grid_rows, j->workers, worker, &line, &line_end);
+    for (; line < line_end; line++) {
+        const int64_t first = l->row_pointers[line], end = l->row_pointers[line + 1];
+        if (first == end) continue;
+        for (int64_t id = first; id < end; id++) w.slots[l->block_cols[id]] = id;
+        memset(tartan_i_block_at(j->to, first), 0, (size_t)((end - first) * bytes));
+        walk_to(&w, line);
+        visit_line(&w, fill);
     }
 }
 
-static void zero_task(void *data, int32_t worker) {
-    const job *j = data;
-    int64_t begin, end;
-    tartan_i_share(j->to->layout->blocks, j->workers, worker, &begin, &end);
-    const int64_t bytes = tartan_i_block_elements(j->to) * tartan_dtype_bytes(j->to->dtype);
-    memset(tartan_i_block_at(j->to, begin), 0, (size_t)((end - begin) * bytes));
+tartan_status tartan_i_assemble_in(const char *function, tartan_context *context, const tartan_i_frame *f,
+                                   const tartan_i_part *parts, int64_t nparts, int32_t dtype,
+                                   int32_t block_order, tartan_matrix **out) {
+    tartan_status status;
+    job j = {.parts = parts, .nparts = nparts, .frame = f, .workers = context->threads};
+    PASS(tartan_i_context_enter(function, context));
+    TRY(make_layout(function, context, &j));
+    TRY(tartan_i_matrix_new(j.layout, dtype, block_order, &j.to));
+    tartan_i_parallel(context, j.workers,
+                      4 * (double)j.layout->blocks * (double)tartan_i_block_elements(j.to), fill_task, &j);
+    TRY(tartan_i_interrupt_status(function, context, TARTAN_OK));
+    *out = j.to;
+    j.to = NULL;
+fail:
+    tartan_i_context_leave(context);
+    tartan_matrix_free(j.to);
+    tartan_layout_free(j.layout);
+    tartan_i_free(j.counts);
+    tartan_i_free(j.slots);
+    tartan_i_free(j.spare);
+    return status;
 }
 
 tartan_status tartan_i_assemble(const char *function, tartan_context *context, const tartan_shape *shape,
                                 const tartan_i_part *parts, int64_t nparts, int32_t dtype,
                                 int32_t block_order, tartan_matrix **out) {
-    tartan_status status;
-    tartan_layout *layout = NULL;
-    job j = {.workers = context->threads};
-    TRY(make_layout(function, shape, parts, nparts, &layout));
-    TRY(tartan_i_matrix_new(layout, dtype, block_order, &j.to));
-    TRY(tartan_i_context_enter(function, context));
-    const double elements = (double)layout->blocks * (double)tartan_i_block_elements(j.to);
-    tartan_i_parallel(context, j.workers, elements, zero_task, &j);
-    for (int64_t n = 0; n < nparts; n++) {
-        j.part = &parts[n];
-        const double moved =
-            (double)parts[n].from->layout->blocks * (double)tartan_i_block_elements(parts[n].from);
-        tartan_i_parallel(context, j.workers, moved * (double)(parts[n].p * parts[n].q), fill_task, &j);
-    }
-    tartan_i_context_leave(context);
-    *out = j.to;
-    j.to = NULL;
-fail:
-    tartan_matrix_free(j.to);
-    tartan_layout_free(layout);
-    return status;
-}
-
-/* ---- Public ---- */
-
-static tartan_status check_one(const char *function, const tartan_context *context,
-                               const tartan_matrix *matrix) {
-    PASS(tartan_i_work_check(function, context));
-    return tartan_i_matrix_check_readable(function, "matrix", matrix);
-}
-
-static tartan_i_part whole(const tartan_matrix *matrix) {
-    const tartan_shape *s = &matrix->layout->shape;
-    return (tartan_i_part){.from = matrix, .row_end = s->rows, .col_end = s->cols, .p = 1, .q = 1};
-}
-
-tartan_status tartan_matrix_cut(tartan_context *context, const tartan_matrix *matrix, int64_t row_begin,
-                                int64_t row_end, int64_t col_begin, int64_t col_end, tartan_matrix **out) {
-    HOLD_MATRIX(matrix);
-    CHECK_OUT(out);
-    PASS(check_one(__func__, context, matrix));
-    tartan_shape shape = matrix->layout->shape;
-    CHECK(row_begin >= 0 && row_begin <= row_end && row_end <= shape.rows, ARGUMENT,
-          "row_begin .. row_end is %" PRId64 " .. %" PRId64 ", expected a range within 0 .. %" PRId64,
-          row_begin, row_end, shape.rows);
-    CHECK(col_begin >= 0 && col_begin <= col_end && col_end <= shape.cols, ARGUMENT,
-          "col_begin .. col_end is %" PRId64 " .. %" PRId64 ", expected a range within 0 .. %" PRId64,
-          col_begin, col_end, shape.cols);
-    shape.rows = row_end - row_begin;
-    shape.cols = col_end - col_begin;
-    tartan_i_part part = whole(matrix);
-    part.row_begin = row_begin, part.row_end = row_end, part.col_begin = col_begin, part.col_end = col_end;
-    return tartan_i_assemble(__func__, context, &shape, &part, 1, matrix->dtype, matrix->block_order, out);
-}
-
-tartan_status tartan_matrix_reblock(tartan_context *context, const tartan_matrix *matrix, int64_t block_rows,
-                                    int64_t block_cols, tartan_matrix **out) {
-    HOLD_MATRIX(matrix);
-    CHECK_OUT(out);
-    PASS(check_one(__func__, context, matrix));
-    tartan_shape shape = matrix->layout->shape;
-    int64_t grid_rows, grid_cols;
-    shape.block_rows = block_rows;
-    shape.block_cols = block_cols;
-    PASS(tartan_i_shape_check(__func__, &shape, &grid_rows, &grid_cols));
-    const tartan_i_part part = whole(matrix);
-    return tartan_i_assemble(__func__, context, &shape, &part, 1, matrix->dtype, matrix->block_order, out);
-}
-
-// Puts each matrix where the one before it ends; `shape` is that of the first and becomes that of the result.
-static tartan_status place_parts(const char *function, int32_t direction,
-                                 const tartan_matrix *const *matrices, int64_t nmatrices, tartan_shape *shape,
-                                 tartan_i_part *parts) {
-    int64_t row = 0, col = 0;
-    for (int64_t n = 0; n < nmatrices; n++) {
-        const tartan_shape *s = &matrices[n]->layout->shape;
-        CHECK_IN(function, s->heads == shape->heads, SHAPE,
-                 "matrices[%" PRId64 "] has %" PRId64 " heads, expected %" PRId64 " (as the first)", n,
-                 s->heads, shape->heads);
-        CHECK_IN(function, direction != TARTAN_DOWN || s->cols == shape->cols, SHAPE,
-                 "matrices[%" PRId64 "] has %" PRId64 " columns, expected %" PRId64 " (as the first)", n,
-                 s->cols, shape->cols);
-        CHECK_IN(function, direction != TARTAN_RIGHTWARD || s->rows == shape->rows, SHAPE,
-                 "matrices[%" PRId64 "] has %" PRId64 " rows, expected %" PRId64 " (as the first)", n,
-                 s->rows, shape->rows);
-        parts[n] = whole(matrices[n]);
-        parts[n].row = row;
-        parts[n].col = col;
-        CHECK_IN(function,
-                 (direction == TARTAN_RIGHTWARD || !__builtin_add_overflow(row, s->rows, &row)) &&
-                     (direction == TARTAN_DOWN || !__builtin_add_overflow(col, s->cols, &col)),
-                 OVERFLOW, "the matrices have more than 2^63 rows or columns together");
-    }
-    if (direction != TARTAN_RIGHTWARD) shape->rows = row;
-    if (direction != TARTAN_DOWN) shape->cols = col;
-    return TARTAN_OK;
-}
-
-static tartan_status hold_all(const char *function, const tartan_matrix *const *matrices, int64_t nmatrices,
-                              tartan_matrix **held, int64_t *count) {
-    while (*count < nmatrices) {
-        char name[32];
-        snprintf(name, sizeof name, "matrices[%" PRId64 "]", *count);
-        held[*count] = tartan_i_matrix_held(matrices[*count]);
-        if (held[*count] == NULL) return tartan_i_fail_handle(function, name, matrices[*count], "matrix");
-        const tartan_status status = tartan_i_matrix_check_host(function, name, held[*count]);
-        ++*count;
-        if (status != TARTAN_OK) return status;
-    }
-    return TARTAN_OK;
-}
-
-tartan_status tartan_matrix_concatenate(tartan_context *context, int32_t direction,
-                                        const tartan_matrix *const *matrices, int64_t nmatrices,
-                                        tartan_matrix **out) {
-    tartan_status status;
-    tartan_i_part *parts = NULL;
-    tartan_matrix **held = NULL;
-    int64_t count = 0, grid_rows, grid_cols;
-    CHECK_OUT(out);
-    PASS(tartan_i_work_check(__func__, context));
-    CHECK(direction >= TARTAN_DOWN && direction <= TARTAN_DIAGONAL, ARGUMENT,
-          "direction is %d, expected %d (down), %d (rightward) or %d (diagonal)", direction, TARTAN_DOWN,
-          TARTAN_RIGHTWARD, TARTAN_DIAGONAL);
-    CHECK(nmatrices > 0, SHAPE, "nmatrices is %" PRId64 ", expected one or more", nmatrices);
-    CHECK(matrices != NULL, HANDLE, "matrices is NULL, expected %" PRId64 " entries", nmatrices);
-    NEW(held, nmatrices);
-    TRY(hold_all(__func__, matrices, nmatrices, held, &count));
-    tartan_shape shape = matrices[0]->layout->shape;
-    int32_t dtype = matrices[0]->dtype;
-    NEW(parts, nmatrices);
-    TRY(place_parts(__func__, direction, matrices, nmatrices, &shape, parts));
-    TRY(tartan_i_shape_check(__func__, &shape, &grid_rows, &grid_cols));
-    for (int64_t n = 1; n < nmatrices; n++) dtype = tartan_i_common_dtype(dtype, matrices[n]->dtype);
-    if (tartan_i_joins_whole(parts, nmatrices))
-        TRY(tartan_i_join(__func__, context, &shape, direction, parts, nmatrices, out));
-    else
-        TRY(tartan_i_assemble(__func__, context, &shape, parts, nmatrices, dtype, matrices[0]->block_order,
-                              out));
-fail:
-    for (int64_t n = 0; n < count; n++) tartan_i_matrix_let_go(held[n]);
-    tartan_i_free(held);
-    tartan_i_free(parts);
-    return status;
-}
-
-// The parts of D (x) A: A times each element of D that is not 0.
-static tartan_status kronecker_parts(const tartan_matrix *matrix, const double *factors, int64_t p, int64_t q,
-                                     tartan_i_part **out, int64_t *count) {
-    const tartan_shape *s = &matrix->layout->shape;
-    PASS(tartan_i_allocate(out, p * q, sizeof **out));
-    *count = 0;
-    for (int64_t k = 0; k < p; k++)
-        for (int64_t l = 0; l < q; l++) {
-            if (factors[k * q + l] == 0) continue;
-            tartan_i_part *part = &(*out)[(*count)++];
-            *part = whole(matrix);
-            part->row = k * s->rows;
-            part->col = l * s->cols;
-            part->factors = &factors[k * q + l];
-        }
-    return TARTAN_OK;
-}
-
-tartan_status tartan_matrix_kronecker(tartan_context *context, const tartan_matrix *matrix,
-                                      const tartan_array *dense, int32_t dense_first, int32_t dtype,
-                                      tartan_matrix **out) {
-    HOLD_MATRIX(matrix);
-    CHECK_OUT(out);
-    tartan_status status;
-    char text[TARTAN_I_SHAPE_TEXT];
-    int64_t grid_rows, grid_cols, count = 1;
-    PASS(check_one(__func__, context, matrix));
-    PASS(tartan_i_matrix_check_even(__func__, "matrix", matrix->layout));
-    PASS(tartan_i_array_check(__func__, "dense", dense, false));
-    CHECK(dense->ndim == 2, SHAPE, "dense has shape %s, expected [p, q]", tartan_i_shape_text(dense, text));
-    if (dtype == 0) dtype = tartan_i_common_dtype(matrix->dtype, dense->dtype);
-    PASS(tartan_i_matrix_check_new(__func__, matrix->layout, dtype, matrix->block_order));
-    const int64_t p = dense->shape[0], q = dense->shape[1];
-    tartan_shape shape = matrix->layout->shape;
-    CHECK(tartan_i_multiply(shape.rows, p, &shape.rows) && tartan_i_multiply(shape.cols, q, &shape.cols),
-          OVERFLOW, "the result has more than 2^63 rows or columns");
-    if (dense_first == 0 && p > 0 && p <= TARTAN_I_MAX_BLOCK / shape.block_rows) shape.block_rows *= p;
-    if (dense_first == 0 && q > 0 && q <= TARTAN_I_MAX_BLOCK / shape.block_cols) shape.block_cols *= q;
-    PASS(tartan_i_shape_check(__func__, &shape, &grid_rows, &grid_cols));
-    double *factors = NULL;
-    tartan_i_part *parts = NULL, one = whole(matrix);
-    NEW(factors, p * q);
-    tartan_i_tile_copier(TARTAN_F64, dense->dtype)(factors, q, 1, dense->data, dense->strides[0],
-                                                   dense->strides[1], p, q);
-    if (dense_first != 0) TRY(kronecker_parts(matrix, factors, p, q, &parts, &count));
-    one.factors = factors, one.p = p, one.q = q;
-    TRY(tartan_i_assemble(__func__, context, &shape, dense_first != 0 ? parts : &one, p * q == 0 ? 0 : count,
-                          dtype, matrix->block_order, out));
-fail:
-    tartan_i_free(factors);
-    tartan_i_free(parts);
-    return status;
+    const frame f = even_frame(shape);
+    return tartan_i_assemble_in(function, context, &f, parts, nparts, dtype, block_order, out);
 }

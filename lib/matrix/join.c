@@ -18,9 +18,10 @@ bool tartan_i_joins_whole(const tartan_i_part *parts, int64_t nparts) {
     for (int64_t n = 0; n < nparts; n++) {
         const tartan_matrix *m = parts[n].from;
         const tartan_shape *t = &m->layout->shape;
-        if (t->block_rows != s->block_rows || t->block_cols != s->block_cols ||
-            parts[n].row % s->block_rows != 0 || parts[n].col % s->block_cols != 0 ||
-            m->dtype != first->dtype || m->block_order != first->block_order)
+        if (tartan_i_is_variable(m->layout) || t->block_rows != s->block_rows ||
+            t->block_cols != s->block_cols || parts[n].row % s->block_rows != 0 ||
+            parts[n].col % s->block_cols != 0 || m->dtype != first->dtype ||
+            m->block_order != first->block_order)
             return false;
     }
     return true;

@@ -52,7 +52,7 @@ static int64_t list_blocks(const job *j, int64_t line, int64_t source_line, int6
     const tartan_layout *l = j->from->layout;
     int64_t count = 0;
     for (int64_t id = l->row_pointers[source_line]; id < l->row_pointers[source_line + 1]; id++) {
-        const int64_t col = l->block_cols[id] * l->shape.block_cols;
+        const int64_t col = tartan_i_col_begin(l, l->block_cols[id]);
         const int64_t end = j->pointers[col + tartan_i_cols_of(l, l->block_cols[id])];
         for (int64_t t = j->pointers[col]; t < end; t++) {
             int64_t *slot = j->slots + j->targets[t].block;
@@ -76,7 +76,7 @@ static int64_t list_all(const job *j, const tartan_shape *s, int64_t grid_rows, 
         for (int64_t i = 0; i < grid_rows; i++) {
             const int64_t line = head * grid_rows + i;
             for (int64_t row = i * s->block_rows; row < (i + 1) * s->block_rows && row < s->rows; row++) {
-                const int64_t source = source_row(j, row) / l->shape.block_rows;
+                const int64_t source = tartan_i_block_row_at(l, source_row(j, row));
                 if (lines[source] == line) continue;
                 lines[source] = line;
                 count += list_blocks(j, line, head * l->grid_rows + source, grid_cols,
@@ -113,7 +113,7 @@ fail:
         for (int64_t id = l->row_pointers[source_line]; id < l->row_pointers[source_line + 1]; id++) {       \
             const type *x =                                                                                  \
                 (const type *)tartan_i_block_at(from, id) + source * tartan_i_block_row_stride(from);        \
-            const int64_t col = l->block_cols[id] * l->shape.block_cols,                                     \
+            const int64_t col = tartan_i_col_begin(l, l->block_cols[id]),                                    \
                           step = tartan_i_block_col_stride(from);                                            \
             const int64_t cols = tartan_i_cols_of(l, l->block_cols[id]);                                     \
             for (int64_t c = 0; c < cols; c++)                                                               \
@@ -141,13 +141,13 @@ static void fill_task(void *data, int32_t worker) {
         memset(tartan_i_block_at(j->to, first), 0,
                (size_t)((last - first) * tartan_i_block_elements(j->to) * bytes));
         for (int64_t row = top; row < top + s->block_rows && row < s->rows; row++) {
-            const int64_t source = source_row(j, row), block = source / from->shape.block_rows;
+            const int64_t source = source_row(j, row), block = tartan_i_block_row_at(from, source);
             const int64_t source_line = line / l->grid_rows * from->grid_rows + block;
             (bytes == 8   ? copy_row_64
              : bytes == 4 ? copy_row_32
              : bytes == 2
                  ? copy_row_16
-                 : copy_row_8)(j, source_line, source - block * from->shape.block_rows, row - top, slots);
+                 : copy_row_8)(j, source_line, source - tartan_i_row_begin(from, block), row - top, slots);
         }
     }
 }
@@ -200,7 +200,7 @@ tartan_status tartan_matrix_select(tartan_context *context, const tartan_matrix 
     HOLD_MATRIX(matrix);
     CHECK_OUT(out);
     PASS(tartan_i_work_check(__func__, context));
-    PASS(tartan_i_matrix_check_host(__func__, "matrix", matrix));
+    PASS(tartan_i_matrix_check_readable(__func__, "matrix", matrix));
     tartan_shape shape = matrix->layout->shape;
     PASS(check_list(__func__, "rows", rows, &nrows, shape.rows));
     PASS(check_list(__func__, "cols", cols, &ncols, shape.cols));

@@ -235,12 +235,6 @@ TEST(Variable, OtherFunctionsRefuseThem) {
                  tartan_matrix_rearrange(cpu(), e.m.get(), layout.get(), ids, 3, &out));
     EXPECT_FAILS(UNSUPPORTED, text("matrix"), tartan_matrix_scatter(cpu(), e.m.get(), ids, 3, m));
     EXPECT_FAILS(UNSUPPORTED, text("from"), tartan_matrix_scatter(cpu(), m, ids, 3, e.m.get()));
-    EXPECT_FAILS(UNSUPPORTED, text("matrix"), tartan_matrix_select(cpu(), m, ids, 3, ids, 3, &out));
-    const tartan_matrix *const both[] = {e.m.get(), m};
-    EXPECT_FAILS(UNSUPPORTED, text("matrices[1]"),
-                 tartan_matrix_concatenate(cpu(), TARTAN_DOWN, both, 2, &out));
-    const Dense one(TARTAN_F32, {1, 1});
-    EXPECT_FAILS(UNSUPPORTED, text("matrix"), tartan_matrix_kronecker(cpu(), m, &one.array, 0, 0, &out));
     ASSERT_EQ(dense_of(m), k.x);
 }
 

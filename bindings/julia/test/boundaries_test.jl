@@ -176,10 +176,17 @@ end
     @test_throws DimensionMismatch BlockSparseMatrix([1, 2], [1], [ones(1, 1), ones(2, 2)]; rows = sizes, cols = sizes)
     A = BlockSparseMatrix(ones(3, 3), BlockLayout(mask; rows = sizes, cols = sizes))
     different = "blocks of different sizes, which are not supported here"
-    @test refuses(() -> hcat(A, A), :unsupported, different)
-    @test refuses(() -> A[[3, 1], :], :unsupported, different)
-    @test refuses(() -> kron(A, ones(2, 2)), :unsupported, different)
     @test refuses(() -> BlockMask((q, k, head) -> q <= 3 && k <= 3 || error("asked about padding"), A.layout), :unsupported, different)
+end
+
+@testset "joined, selected from and multiplied, in blocks of the largest size" begin
+    A, D = sized_matrix([0, 3, 4, 9], [0, 1, 6, 8])
+    B, E = random_matrix(Float64, 9, 8, (4, 3), 0.5), zeros(9, 8)
+    E .= Matrix(B)
+    for (result, wanted) in ((hcat(A, B, A), hcat(D, E, D)), (vcat(B, A), vcat(E, D)), ([A B; B A], [D E; E D]), (A[[9, 1, 1], :], D[[9, 1, 1], :]),
+                             (A[:, 8:-2:1], D[:, 8:-2:1]), (A'[[2, 1], :], D'[[2, 1], :]), (kron(A, [1.0 2.0]), kron(D, [1.0 2.0])), (blockdiag(A, B), cat(D, E; dims = (1, 2))))
+        @test result isa BlockSparseMatrix && Matrix(result) == wanted
+    end
 end
 
 @testset "softmax of rows" begin

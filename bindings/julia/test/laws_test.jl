@@ -140,3 +140,60 @@ end
         end
     end
 end
+
+# Programs: laws one after the other, the results of some the operands of others, beside dense matrices. Numbers are no longer whole
+# then, so results are near. A may have blocks of different sizes, and B blocks of its own.
+function program_matrix(m, n)
+    rand() < 0.7 && return some_matrix(m, n)
+    bounds(k) = [0; k > 1 ? sort(unique(rand(1:k - 1, rand(0:4)))) : Int[]; k]
+    rows, cols = bounds(m), bounds(n)
+    return BlockSparseMatrix(exact(Float64, m, n), BlockLayout(rand(length(rows) - 1, length(cols) - 1) .< rand((0.0, 0.3, 0.6, 1.0)); rows = rows, cols = cols))
+end
+near(@nospecialize(x), @nospecialize(y)) =
+    x isa AbstractArray{<:Number} && y isa AbstractArray{<:Number} ? size(x) == size(y) && near_elements(Array(x), Array(y)) :
+    x isa Tuple && y isa Tuple ? length(x) == length(y) && all(near(x[i], y[i]) for i in 1:length(x)) :
+    x isa Number && y isa Number ? near_elements([x], [y]) : isequal(x, y)
+function near_elements(x::Array, y::Array)
+    unit = all(v -> v isa Union{Float32, Complex{Float32}}, x) ? 1e-5 : 1e-11
+    largest = maximum([1.0; [Float64(abs(v)) for v in y if isfinite(v)]])
+    return all(i -> equal(x[i], y[i]) || abs(x[i] - y[i]) <= unit * largest, eachindex(x))
+end
+# What a program may choose for rows and columns.
+some_lines(n) = rand(([1:n; rand(1:n)], [n:-1:1;], rand(1:n, rand(1:2n)), [rand(1:n)], randperm(n), findall(rand(n) .< 0.5)))
+
+# Laws about values that rounding makes other values, or that only hold for the numbers of the test above.
+const EXACT_LAWS = (:hash, :rank)
+const PROGRAMS = parse(Int, get(ENV, "TARTAN_PROGRAMS", "60"))
+
+@testset "programs of laws" begin
+    for seed in 1:PROGRAMS
+        Random.seed!(seed)
+        m, n = rand(1:17), rand(1:17)
+        pool = Any[(A, Matrix(A)) for A in (program_matrix(m, n), program_matrix(m, n))]
+        numbers = Int[]
+        for step in 1:10
+            A, D = rand(pool)
+            alike = [q for q in pool if size(q[2]) == size(D)]
+            B, E = rand(Bool) ? rand(alike) : (C = program_matrix(size(D)...); (C, Matrix(C)))
+            if rand() < 0.2
+                i, j = some_lines(size(D, 1)), some_lines(size(D, 2))
+                push!(numbers, 0)
+                x, y = tried(A -> A[i, j], A), D[i, j]
+            else
+                number = rand(1:length(LAWS))
+                push!(numbers, number)
+                law = LAWS[number][2]
+                x, y = tried(law, A, B), tried(law, sparse(D), sparse(E))
+            end
+            y isa Exception && x isa Exception && continue
+            good = !(x isa Exception) && !(y isa Exception) && near(x, y) && Matrix(A) == D && Matrix(B) == E
+            good || println("program ", seed, ", laws ", numbers, ": ", summary(A), " and ", summary(B), ": ", x isa Exception ? sprint(showerror, x) : "differs")
+            @test good
+            if x isa BlockSparseMatrix{Float64} && 0 < minimum(size(x)) && maximum(size(x)) <= 40
+                F = Matrix(x)
+                all(v -> isfinite(v) && abs(v) < 1e4, F) && push!(pool, (x, F))
+                length(pool) > 6 && deleteat!(pool, rand(1:length(pool)))
+            end
+        end
+    end
+end

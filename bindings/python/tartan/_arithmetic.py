@@ -68,15 +68,47 @@ def _refuse_complex(number: Any) -> None:
         raise DTypeError(f"the number is {number!r}, expected a real one: {NO_COMPLEX}")
 
 
-def matrix_of(x: Any, like: Any, block: Optional[Block] = None) -> Any:
-    """A sparse operand as a matrix in blocks of the size of `like`, or of `block`; None if it is not sparse."""
-    wanted = like.block_shape if block is None else block
+def _same(new: Any, old: Any) -> bool:
+    return new is old or np.array_equal(new, old)
+
+
+def matrix_of(x: Any, like: Any) -> Any:
+    """A sparse operand as a matrix with the blocks of `like`; None if it is not sparse."""
+    variable = like.layout.variable
     if isinstance(x, Arithmetic):
         plain: Any = x._plain()
-        return plain if plain.block_shape == wanted else plain.reblock(wanted)
-    if not is_sparse(x):
+    elif is_sparse(x):
+        plain = type(like).from_scipy(x, 1 if variable else like.block_shape, dtype=_dtype_beside(x, like))
+    else:
         return None
-    return type(like).from_scipy(x, wanted, dtype=_dtype_beside(x, like))
+    if not variable:
+        return plain if plain.block_shape == like.block_shape and not plain.layout.variable else plain.reblock(like.block_shape)
+    rows, cols = like.layout.boundaries
+    if all(map(_same, plain.layout.boundaries, (rows, cols))):
+        return plain
+    return plain.reblock(rows=rows, cols=cols)
+
+
+def left_factor_of(x: Any, like: Any) -> Any:
+    """A sparse matrix of another library that is multiplied by `like`, in blocks as high as those of `like`."""
+    return type(like).from_scipy(x, (like.block_shape[0],) * 2, dtype=_dtype_beside(x, like))
+
+
+def _factor_of(x: Any, like: Any) -> Any:
+    """A sparse factor whose block rows are the block columns of `like`, in blocks of its own width."""
+    variable, height = like.layout.variable, like.block_shape[1]
+    if isinstance(x, Arithmetic):
+        plain: Any = x._plain()
+    else:
+        block = (1 if variable else height, like.block_shape[1])
+        plain = type(like).from_scipy(x, block, dtype=_dtype_beside(x, like))
+    fits = plain.block_shape[0] == height
+    if not variable and not plain.layout.variable:
+        return plain if fits else plain.reblock((height, plain.block_shape[1]))
+    rows = like.layout.boundaries[1]
+    if fits and _same(rows, plain.layout.boundaries[0]):
+        return plain
+    return plain.reblock(rows=rows) if variable else plain.reblock((height, plain.block_shape[1]))
 
 
 def _factors(call: Call, x: Any, name: str) -> Any:
@@ -318,8 +350,7 @@ class Arithmetic(Reductions[M], Generic[M]):
             raise ShapeError("b is a sparse vector, expected a sparse matrix, or toarray() of it")
         if other.shape[-2] != plain.shape[-1]:
             raise ShapeError(f"b has {other.shape[-2]} rows, expected {plain.shape[-1]} (as a has columns)")
-        beside: Any = other if isinstance(other, Arithmetic) else plain
-        b = matrix_of(other, plain, (plain.block_shape[1], beside.block_shape[1]))
+        b = _factor_of(other, plain)
         with Call(None, plain, b) as call:
             result: M = type(plain)._own(_raw.tartan_matrix_multiply(call.handle, plain._handle, b._handle, 0))
             return result
@@ -371,10 +402,24 @@ class Arithmetic(Reductions[M], Generic[M]):
         """Remove the blocks whose elements all have a magnitude of at most `tolerance`."""
         return self._computed(lambda context, matrix: _raw.tartan_matrix_drop_zeros(context, matrix, tolerance))
 
-    def reblock(self, block: Block) -> M:
-        """The same matrix in blocks of another size."""
-        rows, cols = block_shape(block)
-        return self._computed(lambda context, matrix: _raw.tartan_matrix_reblock(context, matrix, rows, cols))
+    def reblock(self, block: Optional[Block] = None, *, rows: Any = None, cols: Any = None) -> M:
+        """The same matrix in blocks of another size, or in blocks that begin at the boundaries `rows` and `cols`; a
+        side without boundaries keeps its own.
+
+        >>> import numpy as np, tartan
+        >>> A = tartan.BlockMatrix.from_dense(np.eye(6), block=2)
+        >>> A.reblock(3)
+        <BlockMatrix 6x6 float64, 4 of 4 blocks of 3x3, density 1>
+        >>> A.reblock(rows=[0, 1, 6])
+        <BlockMatrix 6x6 float64, 4 of 6 blocks up to 5x2, density 0.667>
+        """
+        if block is None and (rows is not None or cols is not None):
+            r, c = (None if x is None else indices(x, name) for x, name in ((rows, "rows"), (cols, "cols")))
+            return self._computed(lambda context, matrix: _raw.tartan_matrix_reblock_at(context, matrix, r, c))
+        if block is None or rows is not None or cols is not None:
+            raise ArgumentError("expected either block, or boundaries: rows, cols or both")
+        height, width = block_shape(block)
+        return self._computed(lambda context, matrix: _raw.tartan_matrix_reblock(context, matrix, height, width))
 
     def select(self, rows: Any = None, cols: Any = None) -> M:
         """Select rows and columns by two lists of indices, in any order and with repeats; None keeps all."""

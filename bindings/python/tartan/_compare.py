@@ -16,7 +16,7 @@ from tartan._errors import ArgumentError, ArgumentTypeError, ShapeError, Unsuppo
 M = TypeVar("M")
 
 
-def _in_csr(matrix: Any) -> Any:
+def in_csr(matrix: Any) -> Any:
     """A matrix of SciPy, in float32 or float64, since SciPy has no 16-bit and 8-bit floating-point types."""
     if isinstance(matrix, Arithmetic):
         plain: Any = matrix._plain()
@@ -45,9 +45,9 @@ class Comparisons(Arithmetic[M]):
         if is_sparse(other):
             if other.shape != plain.shape:
                 raise ShapeError(f"the other matrix has shape {other.shape}, expected {plain.shape}")
-            other = _in_csr(other)
+            other = in_csr(other)
         try:
-            return compare(_in_csr(plain), other)
+            return compare(in_csr(plain), other)
         except NotImplementedError as error:  # <= 0 and >= 0, which hold where nothing is stored
             raise UnsupportedError(f"SciPy does not compare these: {error}") from None
 

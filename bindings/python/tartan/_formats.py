@@ -11,7 +11,7 @@ import numpy as np
 from tartan import _raw
 from tartan._arrays import Array
 from tartan._call import Call
-from tartan._compare import Comparisons
+from tartan._compare import Comparisons, in_csr
 from tartan._errors import ArgumentError, ArgumentTypeError, ShapeError
 from tartan._index import rows_of
 
@@ -191,21 +191,25 @@ class Formats(Comparisons[M]):
     def argmax(self, axis: Optional[int] = None, out: Any = None, *, explicit: bool = False) -> Any:
         """The position of the largest element, counted row by row; with an axis, for every row (axis 1) or column
         (axis 0). `explicit` considers the stored elements only."""
-        return self.tocsr().argmax(axis, out, explicit=explicit)
+        return in_csr(self).argmax(axis, out, explicit=explicit)
 
     def argmin(self, axis: Optional[int] = None, out: Any = None, *, explicit: bool = False) -> Any:
         """The position of the smallest element; see `argmax`."""
-        return self.tocsr().argmin(axis, out, explicit=explicit)
+        return in_csr(self).argmin(axis, out, explicit=explicit)
 
     def nanmax(self, axis: Optional[int] = None) -> Any:
         """The largest element, ignoring NaN: of the matrix, of every row (axis 1) or of every column (axis 0)."""
-        found = self.tocsr().nanmax(axis)
-        return found if axis is None else found.toarray()
+        return self._nan_reduced("nanmax", axis)
 
     def nanmin(self, axis: Optional[int] = None) -> Any:
         """The smallest element, ignoring NaN; see `nanmax`."""
-        found = self.tocsr().nanmin(axis)
-        return found if axis is None else found.toarray()
+        return self._nan_reduced("nanmin", axis)
+
+    def _nan_reduced(self, name: str, axis: Optional[int]) -> Any:
+        plain: Any = self._plain()
+        found = getattr(in_csr(plain), name)(axis)
+        found = found if axis is None else found.toarray()
+        return found.astype(np.float16) if plain.dtype_name == "float16" else found
 
     def conjugate(self, copy: bool = True) -> Any:
         """The matrix itself, which is real; a copy unless `copy` is False."""

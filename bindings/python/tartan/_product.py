@@ -10,7 +10,7 @@ from typing import Any, Optional
 import numpy as np
 
 from tartan import _raw
-from tartan._arithmetic import Arithmetic, is_sparse, matrix_of
+from tartan._arithmetic import Arithmetic, is_sparse, left_factor_of
 from tartan._arrays import in_numpy, numpy_dtype
 from tartan._errors import ArgumentError, DTypeError
 
@@ -39,7 +39,7 @@ def product(
     factor = a.T if transpose else a
     if side == "right":
         plain = factor._plain()
-        result = (b if isinstance(b, Arithmetic) else matrix_of(b, plain, (plain.block_shape[0],) * 2))._times(plain)
+        result = (b if isinstance(b, Arithmetic) else left_factor_of(b, plain))._times(plain)
     else:
         result = factor._times(b)
     return result if alpha == 1 else result * alpha

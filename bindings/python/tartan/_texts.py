@@ -54,6 +54,7 @@ _ARGUMENTS: dict[str, Mapping[str, str]] = {
     "tartan_matrix_from_csr": _LISTS,
     "tartan_matrix_permute": _ORDERS,
     "tartan_matrix_reblock": {"block_rows": "block", "block_cols": "block"},
+    "tartan_matrix_reblock_at": {"row_bounds": "rows", "col_bounds": "cols"},
     "tartan_matrix_scale": {"row_factors": "rows", "col_factors": "cols"},
     "tartan_matrix_scatter": {"from": "matrix"},
     "tartan_matrix_set_diagonal": _DIAGONALS,

@@ -161,3 +161,15 @@ def test_operands_with_an_array_of_their_own(rng):
     ):  # fmt: skip
         with pytest.raises(kind, match=words):
             call()
+
+
+def test_extremes_of_16_bit_numbers(rng):
+    """SciPy, which finds them, has no such arrays."""
+    w = random_matrix(rng, (7, 6), (3, 2), dtype="float16")
+    x = w.toarray()
+    assert w.argmax() == x.argmax() and w.T.argmin() == x.T.argmin()
+    np.testing.assert_array_equal(w.argmax(axis=1), x.argmax(axis=1))
+    w.values[0, 0, 0] = np.nan
+    x = w.toarray()
+    assert w.nanmax() == np.nanmax(x) and w.nanmin().dtype == np.float16
+    np.testing.assert_array_equal(np.ravel(w.nanmin(axis=0)), np.nanmin(x, axis=0))

@@ -150,8 +150,6 @@ def test_refusals():
     a = tartan.BlockMatrix.zeros(layout).fill_normal(seed=1)
     text = "blocks of different sizes"
     for call in (
-        lambda: tartan.hstack([a, a]),
-        lambda: a[[0, 2], :],
         lambda: tartan.BlockMask.from_rule(layout, lambda i, j, head: i >= j),
         lambda: tartan.attention(np.ones((1, 4, 8)), np.ones((1, 4, 8)), np.ones((1, 4, 8)), layout),
     ):
@@ -171,9 +169,46 @@ def test_refusals():
     for rows in ([0, 1], [1, 2, 3], [0, 2, 2], [0, 1, 400]):
         with pytest.raises(tartan.TartanError, match="rows"):
             tartan.Layout.from_mask(mask, rows=rows, cols=[0, 1, 2])
-    other = a.layout.with_boundaries([0, 2, 4])
+    for call, match in (
+        (lambda: a.reblock(), "either block, or boundaries"),
+        (lambda: a.reblock(2, rows=[0, 4]), "either block, or boundaries"),
+        (lambda: a.reblock(rows=[0, 3]), "rows ends with 3, expected 4"),
+        (lambda: a.reblock(cols=[0, 2, 2, 4]), "cols.2. is 2 after 2"),
+    ):
+        with pytest.raises(tartan.TartanError, match=match):
+            call()
     with pytest.raises(tartan.ShapeError, match="other block boundaries"):
-        a + tartan.BlockMatrix.zeros(other)
+        a.layout | a.layout.with_boundaries([0, 3, 4])
+
+
+@pytest.mark.parametrize("seed", range(20))
+def test_beside_matrices_with_other_blocks(seed):
+    """Other boundaries, blocks of one size, and sparse matrices of SciPy, on both sides."""
+    sparse = pytest.importorskip("scipy.sparse")
+    rng = np.random.default_rng(seed)
+    a, x = any_matrix(rng)
+    y = np.where(rng.random(x.shape) < 0.4, rng.standard_normal(x.shape), 0)
+    others = [
+        tartan.BlockMatrix.from_dense(y, block=tuple(rng.integers(1, 6, 2).tolist())),
+        tartan.BlockMatrix.from_dense(y, block=64),
+        tartan.BlockMatrix.from_dense(y, block=1).reblock(rows=[0, *range(2, x.shape[0] + 1)], cols=[0, x.shape[1]]),
+        sparse.csr_array(y),
+    ]
+    for b in others:
+        for result, wanted in (
+            (a + b, x + y), (b - a, y - x), (a * b, x * y), (a @ b.T, x @ y.T), (b.T @ a, y.T @ x), (b @ a.T, y @ x.T), (a.T @ b, x.T @ y),
+        ):
+            np.testing.assert_allclose(result.toarray(), wanted, atol=1e-12)
+        for result, wanted in ((a != b, x != y), (a < b, x < y)):
+            np.testing.assert_array_equal(result.toarray(), wanted)
+        np.testing.assert_array_equal(a.maximum(b).toarray(), np.maximum(x, y))
+        assert not a.isclose_all(b) and a.isclose_all(sparse.csr_array(x))
+        np.testing.assert_array_equal(tartan.vstack([a, b]).toarray(), np.vstack([x, y]))
+        np.testing.assert_array_equal(tartan.hstack([b, a, b]).toarray(), np.hstack([y, x, y]))
+    np.testing.assert_array_equal((a * (a > 0)).toarray(), x * (x > 0))
+    np.testing.assert_array_equal(a[::-2, [0, -1, 0]].toarray(), x[::-2, [0, -1, 0]])
+    np.testing.assert_array_equal(a.T[[1, 0]].toarray(), x.T[[1, 0]])
+    np.testing.assert_array_equal(tartan.kron(a, np.ones((2, 1))).toarray(), np.kron(x, np.ones((2, 1))))
 
 
 def test_other_formats(tmp_path):

@@ -159,8 +159,13 @@ block_replace <- function(x, id, y) {
   result
 }
 
-block_reblock <- function(x, block) {
+block_reblock <- function(x, block, rows = NULL, cols = NULL) {
   .expect_in_memory(x)
+  if (!is.null(rows) || !is.null(cols)) {
+    if (!missing(block)) .fail("argument", "block is given together with rows or cols, expected one of them")
+    if (!inherits(x, "BlockMatrix")) .fail("argument", "x is %s, expected a BlockMatrix where rows or cols are given", .shown(x))
+    return(.made(x, tartan_matrix_reblock_at, .bounds(rows, "rows"), .bounds(cols, "cols")))
+  }
   block <- .pair(block, "block", 1, 256)
   if (inherits(x, "BlockMatrix")) return(.made(x, tartan_matrix_reblock, block[1L], block[2L]))
   .new_layout(tartan_layout_reblock(.layout_of(x), block[1L], block[2L]))

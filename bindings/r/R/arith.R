@@ -48,7 +48,14 @@
 }
 .of_heads <- function(frame) if (frame[5L] > 1) sprintf(" x %.0f", frame[5L]) else ""
 
-.in_blocks_of <- function(y, x) if (all(block_dim(y) == block_dim(x))) y else block_reblock(y, block_dim(x))
+# y in the blocks of x.
+.in_blocks_of <- function(y, x) {
+  if (block_is_variable(x)) return(.cut_at(y, block_boundaries(x)))
+  if (all(block_dim(y) == block_dim(x)) && !block_is_variable(y)) y else block_reblock(y, block_dim(x))
+}
+.cut_at <- function(y, bounds) {
+  if (identical(block_boundaries(y), bounds)) y else .made(y, tartan_matrix_reblock_at, bounds$rows, bounds$cols)
+}
 .same_layout <- function(x, y) identical(x@layout@identity, y@layout@identity)
 
 # The values of both on the union of their layouts, in doubles.
@@ -149,6 +156,7 @@
 
 # A sparse Matrix in blocks of the size of x's, unless most of their elements would be zeros that take 1 GiB.
 .as_blocks_of <- function(m, x, name) {
+  if (block_is_variable(x) && all(dim(m) == dim(x))) return(.cut_at(block_matrix(m, block = 1), block_boundaries(x)))
   frame <- .frame(dim(m), block_dim(x))
   entries <- .sparse_entries(m)
   layout <- .new_layout(tartan_layout_from_entries(frame, list(NULL, entries$i, entries$j)))

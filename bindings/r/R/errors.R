@@ -38,7 +38,7 @@
                  "\\b(?:for|at) \\(\\d+, \\K\\d+(?=\\))", "\\w\\[\\K\\d+(?=\\])", "\\b(?:id|j)\\[\\d+\\] is \\K\\d+",
                  "\\bj\\[\\d+\\] is \\d+ after \\K\\d+")
 .from_one <- function(message) {
-  for (words in list(c("\\bids\\[", "id["), c("\\bblock_cols\\[", "j["), c("\\brow_pointers\\[", "p["))) {
+  for (words in list(c("\\brow_bounds\\b", "rows"), c("\\bcol_bounds\\b", "cols"), c("\\bids\\[", "id["), c("\\bblock_cols\\[", "j["), c("\\brow_pointers\\[", "p["))) {
     message <- gsub(words[1L], words[2L], message, perl = TRUE)
   }
   for (pattern in .zero_based) {

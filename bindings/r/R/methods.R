@@ -50,6 +50,16 @@ setMethod("t", "AnyBlockMatrix", function(x) .made(x, tartan_matrix_transpose, n
         if (verb == .crossprod) "rows" else "columns")
 }
 
+# y in blocks whose rows are the block columns of x.
+.in_rows_of <- function(y, x) {
+  inner <- block_dim(x)[2L]
+  fits <- block_dim(y)[1L] == inner
+  if (!block_is_variable(x) && !block_is_variable(y)) return(if (fits) y else block_reblock(y, c(inner, block_dim(y)[2L])))
+  rows <- block_boundaries(x)$cols
+  if (fits && identical(block_boundaries(y)$rows, rows)) return(y)
+  if (block_is_variable(x)) .made(y, tartan_matrix_reblock_at, rows, NULL) else block_reblock(y, c(inner, block_dim(y)[2L]))
+}
+
 .block_product <- function(x, y, verb) {
   if (block_heads(x) != block_heads(y)) {
     .fail("shape", "y has %.0f heads, expected %.0f (as x)", block_heads(y), block_heads(x))
@@ -57,8 +67,7 @@ setMethod("t", "AnyBlockMatrix", function(x) .made(x, tartan_matrix_transpose, n
   x <- .left_factor(x, verb)
   y <- .right_factor(y, verb)
   .expect_inner(dim(x)[2L], dim(y)[1L], verb)
-  inner <- block_dim(x)[2L]
-  if (block_dim(y)[1L] != inner) y <- block_reblock(y, c(inner, block_dim(y)[2L]))
+  y <- .in_rows_of(y, x)
   result <- .take_matrix(tartan_matrix_multiply(NULL, x, y, 0L), names = list(x@Dimnames[[1L]], y@Dimnames[[2L]]))
   if (.all_finite(x) && .all_finite(y)) result else .spread_as_sparse(result, x, y)
 }

@@ -104,14 +104,23 @@ TARTAN_API tartan_status tartan_matrix_select(tartan_context *context, const tar
 TARTAN_API tartan_status tartan_matrix_reblock(tartan_context *context, const tartan_matrix *matrix,
                                                int64_t block_rows, int64_t block_cols, tartan_matrix **out);
 
+/* The same matrix in blocks that begin at the boundaries row_bounds [block rows + 1] and col_bounds [block columns + 1],
+ * each from 0 to the rows or columns of the matrix; those of another layout from tartan_layout_get_boundaries. NULL
+ * with length 0 keeps the boundaries of the matrix. The result has the blocks that elements of stored blocks lie in. Errors:
+ * SHAPE (the last boundary), LAYOUT (a block that is empty or larger than 256). */
+TARTAN_API tartan_status tartan_matrix_reblock_at(tartan_context *context, const tartan_matrix *matrix,
+                                                  const int64_t *row_bounds, int64_t nrow_bounds,
+                                                  const int64_t *col_bounds, int64_t ncol_bounds,
+                                                  tartan_matrix **out);
+
 typedef enum tartan_direction {
     TARTAN_DOWN = 1,      /* one below the other; all have the same columns */
     TARTAN_RIGHTWARD = 2, /* one to the right of the other; all have the same rows */
     TARTAN_DIAGONAL = 3,  /* each below and to the right of the one before, nothing stored elsewhere */
 } tartan_direction;
 
-/* Join matrices [nmatrices], one or more, head by head, in blocks of the first one's size and in its block order. The dtype is
- * the smallest that holds all. A matrix may occur repeatedly. */
+/* Join matrices [nmatrices], one or more, head by head, in blocks of the first one's size (its largest, if sizes
+ * differ) and in its block order. The dtype is the smallest that holds all. A matrix may occur repeatedly. */
 TARTAN_API tartan_status tartan_matrix_concatenate(tartan_context *context, int32_t direction,
                                                    const tartan_matrix *const *matrices, int64_t nmatrices,
                                                    tartan_matrix **out);

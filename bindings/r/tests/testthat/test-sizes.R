@@ -60,6 +60,28 @@ test_that("products, elements and arithmetic are those of dense matrices", {
   }
 })
 
+test_that("they stand beside matrices with other blocks", {
+  for (seed in 1:10) {
+    k <- sized(seed)
+    x <- as.matrix(k$x)
+    set.seed(seed)
+    y <- x * (runif(length(x)) < 0.3) + (runif(length(x)) < 0.2)
+    others <- list(block_matrix(y, block = c(3, 2)), block_matrix(y, block = 64), as(y, "CsparseMatrix"),
+                   block_reblock(block_matrix(y, block = 1), rows = c(0, 1, nrow(x)), cols = c(0, ncol(x))))
+    for (b in others) {
+      for (f in list(`+`, `-`, `*`, `<`, `!=`, rbind, cbind, crossprod, tcrossprod, function(x, y) t(y) %*% x)) {
+        expect_equal(as.matrix(f(k$x, b)), f(x, y))
+        expect_equal(as.matrix(f(b, k$x)), f(y, x))
+      }
+      if (is(b, "BlockMatrix")) expect_equal(as.matrix(pmax(k$x, b)), pmax(x, y))
+    }
+    expect_equal(as.matrix(k$x * (k$x > 0)), x * (x > 0))
+    expect_equal(as.matrix(k$x[c(3, 1, 1), ncol(x):1]), x[c(3, 1, 1), ncol(x):1])
+    expect_equal(as.matrix(kronecker(k$x, matrix(1:2, 1))), kronecker(x, matrix(1:2, 1)))
+    expect_identical(block_boundaries(block_reblock(others[[1]], rows = k$rows))$rows, as.double(k$rows))
+  }
+})
+
 test_that("heads, names, copies and files keep the sizes", {
   k <- sized(2, heads = 2)
   expect_equal(as.array(k$x), k$dense)
@@ -86,6 +108,8 @@ test_that("what has no rule for them is refused", {
   expect_refused(block_layout_from_mask(diag(2) == 1, rows = c(0, 1), cols = c(0, 1, 3)), "shape", "expected 3")
   expect_refused(block_layout_from_mask(diag(2) == 1, rows = c(0, 1, 1), cols = c(0, 1, 3)), "layout", "expected blocks of 1 .. 256")
   expect_refused(block_with_boundaries(k$layout, rows = "a"), "argument", "expected whole numbers")
-  expect_refused(k$x[c(1, 3), ], "unsupported", "blocks of different sizes")
+  expect_refused(block_reblock(k$x, 2, rows = c(0, nrow(k$x))), "argument", "block is given together with rows or cols")
+  expect_refused(block_reblock(k$layout, rows = c(0, nrow(k$x))), "argument", "expected a BlockMatrix where rows or cols are given")
+  expect_refused(block_reblock(k$x, rows = c(0, nrow(k$x) + 1)), "shape", "rows ends with", "rows of the matrix")
   expect_refused(image(k$x), "unsupported", "block_svg")
 })
