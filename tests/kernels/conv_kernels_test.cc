@@ -11,6 +11,7 @@ namespace {
 using tartan_test::below;
 using tartan_test::fill;
 using tartan_test::Guarded;
+using tartan_test::rounds;
 using tartan_test::Tables;
 
 class ConvKernels : public ::testing::TestWithParam<tartan_i_cpu_features> {};
@@ -72,8 +73,11 @@ void check_pairs(const Factors<T> &f, Strip strip, Kernel kernel, int64_t lanes,
     EXPECT_TRUE(sums.intact());
 }
 
-template <typename T> void check_spread(const tartan_i_kernels &k, int64_t rows, int64_t vectors) {
-    std::mt19937_64 random((uint64_t)(rows * 100 + vectors));
+// How often each shape of a strip is tried, so that there are more than 1000 products of each kernel.
+constexpr int kTimes = 40;
+
+template <typename T>
+void check_spread(const tartan_i_kernels &k, int64_t rows, int64_t vectors, std::mt19937_64 &random) {
     const int64_t lanes = k.lanes;
     const Factors<T> f(rows, vectors, 21, rows + 3, 1, lanes, random);
     tartan_i_spread s = {};
@@ -96,12 +100,13 @@ template <typename T> void check_spread(const tartan_i_kernels &k, int64_t rows,
 }
 
 TEST_P(ConvKernels, SpreadStripIsOneChainOfFusedProducts) {
-    const auto each = [](const tartan_i_kernels &k, auto check) {
+    std::mt19937_64 random(1);
+    const auto each = [&](const tartan_i_kernels &k, auto check) {
         for (int64_t rows = 1; rows <= TARTAN_I_STRIP_ROWS; rows++) {
             ASSERT_GE(tartan_i_spread_most(&k, rows), 1);
             for (int64_t vectors = 1; vectors <= tartan_i_spread_most(&k, rows); vectors++) {
                 SCOPED_TRACE(::testing::Message() << rows << " x " << vectors);
-                check(k, rows, vectors);
+                for (int i = 0; i < rounds(kTimes); i++) check(k, rows, vectors, random);
             }
         }
         EXPECT_GE(k.spread_rows, 1);
@@ -111,8 +116,8 @@ TEST_P(ConvKernels, SpreadStripIsOneChainOfFusedProducts) {
     each(Tables<double>(GetParam()).best, check_spread<double>);
 }
 
-template <typename T> void check_packed(const tartan_i_kernels &k, int64_t rows, int64_t vectors) {
-    std::mt19937_64 random((uint64_t)(rows * 100 + vectors));
+template <typename T>
+void check_packed(const tartan_i_kernels &k, int64_t rows, int64_t vectors, std::mt19937_64 &random) {
     const int64_t lanes = k.lanes;
     for (int64_t row : {0, 3}) {
         Factors<T> f(rows, vectors, lanes, 1, lanes, lanes, random);
@@ -133,12 +138,13 @@ template <typename T> void check_packed(const tartan_i_kernels &k, int64_t rows,
 }
 
 TEST_P(ConvKernels, PackedStripIsOneChainOfFusedProducts) {
-    const auto each = [](const tartan_i_kernels &k, auto check) {
+    std::mt19937_64 random(1);
+    const auto each = [&](const tartan_i_kernels &k, auto check) {
         for (int64_t vectors = 1; vectors <= TARTAN_I_PACKED_VECTORS; vectors++) {
             ASSERT_GE(tartan_i_packed_most(&k, vectors), 1);
             for (int64_t rows = 1; rows <= tartan_i_packed_most(&k, vectors); rows++) {
                 SCOPED_TRACE(::testing::Message() << rows << " x " << vectors);
-                check(k, rows, vectors);
+                for (int i = 0; i < rounds(kTimes); i++) check(k, rows, vectors, random);
             }
         }
     };
@@ -146,8 +152,7 @@ TEST_P(ConvKernels, PackedStripIsOneChainOfFusedProducts) {
     each(Tables<double>(GetParam()).best, check_packed<double>);
 }
 
-template <typename T> void check_row_products(const tartan_i_kernels &k, size_t n) {
-    std::mt19937_64 random(n);
+template <typename T> void check_row_products(const tartan_i_kernels &k, size_t n, std::mt19937_64 &random) {
     const size_t npairs = below(random, 6), shift = below(random, 16);
     std::vector<T> a((npairs + 1) * (n + 3)), b((npairs + 1) * (n + 3));
     fill(a.data(), a.size(), random);
@@ -166,14 +171,15 @@ template <typename T> void check_row_products(const tartan_i_kernels &k, size_t 
 }
 
 TEST_P(ConvKernels, RowProductsAreChainsOfFusedProducts) {
-    for (size_t n = 0; n < 150; n++) {
-        check_row_products<float>(Tables<float>(GetParam()).best, n);
-        check_row_products<double>(Tables<double>(GetParam()).best, n);
+    std::mt19937_64 random(3);
+    for (size_t i = 0; i < rounds((size_t)1000); i++) {
+        check_row_products<float>(Tables<float>(GetParam()).best, i % 150, random);
+        check_row_products<double>(Tables<double>(GetParam()).best, i % 150, random);
     }
 }
 
-template <typename T> void check_lines(const tartan_i_kernels &k, size_t n, size_t taps) {
-    std::mt19937_64 random(n * 100 + taps);
+template <typename T>
+void check_lines(const tartan_i_kernels &k, size_t n, size_t taps, std::mt19937_64 &random) {
     const size_t count = below(random, 6), a_step = n + below(random, 4), b_step = below(random, 2) * (n + 3),
                  shift = below(random, 16);
     std::vector<T> a((count + 1) * a_step + 1), b((count + 1) * b_step + n + taps + 1);
@@ -195,15 +201,16 @@ template <typename T> void check_lines(const tartan_i_kernels &k, size_t n, size
 }
 
 TEST_P(ConvKernels, LinesAreChainsOfFusedProducts) {
-    for (size_t taps = 0; taps <= 21; taps++)
-        for (size_t n : {0, 1, 3, 4, 7, 8, 15, 16, 17, 32, 33, 47, 70}) {
-            check_lines<float>(Tables<float>(GetParam()).best, n, taps);
-            check_lines<double>(Tables<double>(GetParam()).best, n, taps);
-        }
+    std::mt19937_64 random(4);
+    for (size_t i = 0; i < rounds((size_t)1100); i++) {
+        const size_t n = i % 2 == 0 ? i / 2 % 50 : below(random, 150), taps = i % 22;
+        check_lines<float>(Tables<float>(GetParam()).best, n, taps, random);
+        check_lines<double>(Tables<double>(GetParam()).best, n, taps, random);
+    }
 }
 
-template <typename T> void check_copy(const tartan_i_kernels &k, size_t rows, size_t vectors, bool apart) {
-    std::mt19937_64 random(rows * 10 + vectors);
+template <typename T>
+void check_copy(const tartan_i_kernels &k, size_t rows, size_t vectors, bool apart, std::mt19937_64 &random) {
     const size_t lanes = (size_t)k.lanes, in_row = vectors * lanes + below(random, 5),
                  out_row = apart ? lanes : vectors * lanes + below(random, 5),
                  out_vector = apart ? (rows + below(random, 3)) * lanes : lanes;
@@ -223,12 +230,12 @@ template <typename T> void check_copy(const tartan_i_kernels &k, size_t rows, si
 }
 
 TEST_P(ConvKernels, CopiedRowsMayBeTakenApart) {
-    for (size_t rows : {0, 1, 2, 7, 30})
-        for (size_t vectors = 0; vectors < 6; vectors++)
-            for (bool apart : {false, true}) {
-                check_copy<float>(Tables<float>(GetParam()).best, rows, vectors, apart);
-                check_copy<double>(Tables<double>(GetParam()).best, rows, vectors, apart);
-            }
+    std::mt19937_64 random(5);
+    for (size_t i = 0; i < rounds((size_t)1000); i++) {
+        const size_t rows = i % 10 == 0 ? below(random, 40) : below(random, 8), vectors = below(random, 6);
+        check_copy<float>(Tables<float>(GetParam()).best, rows, vectors, i % 2, random);
+        check_copy<double>(Tables<double>(GetParam()).best, rows, vectors, i % 2, random);
+    }
 }
 
 } // namespace

@@ -155,7 +155,7 @@ void check_gradient(const Tables<double> &tables, int row, size_t n, std::mt1993
 
 template <typename T> void check_bits(const Tables<double> &tables) {
     std::mt19937_64 random(21);
-    for (size_t round = 0; round < rounds(300u); round++) {
+    for (size_t round = 0; round < rounds(1000u); round++) {
         const size_t n = length_of(round, random);
         SCOPED_TRACE(::testing::Message() << n << " elements");
         for (int row = 0; row < TARTAN_I_NORM_ROWS; row++) {
@@ -289,7 +289,7 @@ TEST(NormsAccuracy, OfF64) {
 
 template <typename T> void check_sums(const Tables<double> &tables) {
     std::mt19937_64 random(23);
-    for (size_t round = 0; round < rounds(200u); round++) {
+    for (size_t round = 0; round < rounds(1000u); round++) {
         const size_t n = round % 50 == 49 ? 100000 + below(random, 1000) : length_of(round, random);
         const std::vector<T> x = line_of<T>(n, (double)(round % 3), 1, random);
         const double sum = lines_of<T>(tables.best).sum((int64_t)n, x.data());

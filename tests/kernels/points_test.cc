@@ -130,8 +130,8 @@ template <typename T> void check_row2(const Tables<T> &tables, int row, size_t n
 
 template <typename T> void check_bits(const Tables<T> &tables) {
     std::mt19937_64 random(11);
-    for (size_t round = 0; round < rounds(200u); round++) {
-        const size_t n = round < 70 ? round : below(random, 400);
+    for (size_t round = 0; round < rounds(1000u); round++) {
+        const size_t n = round < 70 ? round : below(random, round % 10 == 0 ? 400 : 80);
         for (int row = 0; row < TARTAN_I_POINT1_ROWS; row++) check_row1(tables, row, n, random);
         for (int row = 0; row < TARTAN_I_POINT2_ROWS; row++) check_row2(tables, row, n, random);
         if (testing::Test::HasFailure()) return;

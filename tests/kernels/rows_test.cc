@@ -215,7 +215,7 @@ template <typename T> void check_above(tartan_i_cpu_features set, uint64_t seed)
 }
 
 TEST_P(Rows, PlacesAboveALimit) {
-    for (uint64_t seed = 0; seed < rounds(300u); seed++) {
+    for (uint64_t seed = 0; seed < rounds(1000u); seed++) {
         SCOPED_TRACE(seed);
         check_above<float>(GetParam(), seed);
         check_above<double>(GetParam(), seed);

@@ -33,7 +33,8 @@ TEST_P(Steps, OfElementsHaveTheSameBits) {
     const Tables<double> tables(GetParam());
     std::mt19937_64 random(1);
     for (int row = 0; row < TARTAN_I_STEPS; row++)
-        for (size_t n = 0; n < 70; n++) {
+        for (size_t i = 0; i < rounds((size_t)1000); i++) {
+            const size_t n = i < 70 ? i : below(random, 200);
             const std::vector<double> x = numbers(n, random), y = numbers(n, random);
             const double p = (double)below(random, 9) / 2 - 1, q = -1.25;
             std::vector<double> want(n);
@@ -48,7 +49,8 @@ TEST_P(Steps, OfChainsHaveTheSameBits) {
     const Tables<double> tables(GetParam());
     std::mt19937_64 random(2);
     for (int row = 0; row < TARTAN_I_CHAINS; row++)
-        for (size_t n = 0; n < 70; n++) {
+        for (size_t i = 0; i < rounds((size_t)1000); i++) {
+            const size_t n = i < 70 ? i : below(random, 200);
             const size_t rows = below(random, 40);
             const std::vector<double> x = numbers(rows * n, random), units = numbers(n, random);
             std::vector<double> want = numbers(n, random);
