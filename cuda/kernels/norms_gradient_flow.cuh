@@ -172,10 +172,11 @@ __global__ void __launch_bounds__(MOST_OF_KEPT, 1)
             EACH_OF(EACH) kept[u * EACH + i] = gain[i];
         });
     const auto gain_of = [&](int u, S(&gain)[EACH]) {
-        if constexpr (LATE)
+        if constexpr (LATE) {
             EACH_OF(EACH) gain[i] = kept[u * EACH + i];
-        else
+        } else {
             load_neighbours(p.gain, (S)1, (u * c.threads + me.part) * EACH + segment, gain);
+        }
     };
     /* A line between its two halves; there is none after its threads have written it. */
     struct Pending {
@@ -256,7 +257,9 @@ __global__ void __launch_bounds__(MOST_OF_KEPT, 1)
             EACH_OF(EACH) z[i] = normal(x[u].get(i));
             gradient.template operator()<EACH>(z, y);
             if constexpr (More::ADDS)
-                if (s.array[TOTAL_GRAD].data != nullptr) EACH_OF(EACH) y[i] += added[u].get(i);
+                if (s.array[TOTAL_GRAD].data != nullptr) {
+                    EACH_OF(EACH) y[i] += added[u].get(i);
+                }
             Unit<T> out;
             out.set(y);
             to[u * c.threads] = out;

@@ -128,7 +128,8 @@ class Shapes:
 
     def of_channels(self):
         aten, n, sums = torch.ops.aten, self.n, torch.float64 if self.dtype == torch.float64 else torch.float32
-        for shape in (32, 256, n(8192)), (64, 64, n(12544)), (n(1 << 20), 64), (256, 2048, 1), (8, 8, n(1 << 18)), (n(2048), 512), (16, 64, 16, 16):
+        for shape in (32, 256, n(8192)), (64, 64, n(12544)), (n(1 << 20), 64), (256, 2048, 1), (8, 8, n(1 << 18)), (n(2048), 512), (16, 64, 16, 16), \
+                     (n(8192), 512), (32, 128, 28, 28), (128, 256, 14, 14), (n(64), 2048, 7, 7), (32, 320, 17, 17):
             x, text = self.normal(*shape), " x ".join(map(str, shape))
             g, w, once = torch.randn_like(x), torch.ones(shape[1], device=self.device, dtype=sums), x.numel() * x.element_size()
             wide = w.to(self.dtype)
