@@ -49,6 +49,7 @@ CANNOT_MEAN = {
     "test_inplace_dense": TEXT,
     "test_inv": INSIDE,
     "test_maximum_minimum": DENSE,
+    "test_mean_out": REAL,
     "test_minmax": REAL,
     "test_minmax_axis": FLAT,
     "test_missized_masking": TEXT,
@@ -66,6 +67,7 @@ CANNOT_MEAN = {
     "test_small_multiplication": DENSE,
     "test_str": INSIDE,
     "test_str_maxprint": INSIDE,
+    "test_sum_out": REAL,
 }
 SLOW = {"test_scalar_idx_dtype"}  # 100 s
 

@@ -134,8 +134,10 @@ class Formats(Comparisons[M]):
         raise NotImplementedError
 
     def asformat(self, format: Optional[str], copy: bool = False, *, drop_zeros: bool = False) -> Any:
-        """A SciPy sparse array in a format ("csr", "coo", ...); the matrix itself for None. `drop_zeros` as for
-        `to_scipy`."""
+        """A SciPy sparse array in a format ("csr", "coo", ...), or a dense array ("array" or "dense"); the matrix itself for
+        None. `drop_zeros` as for `to_scipy`."""
+        if format in ("array", "dense"):
+            return self.toarray()
         return self if format is None else self.to_scipy(format, drop_zeros=drop_zeros)
 
     def tocsr(self, copy: bool = False, *, drop_zeros: bool = False) -> Any:

@@ -33,6 +33,7 @@ def test_formats(w, format):
 
 def test_names(w):
     assert w.asformat(None) is w and w.tobsr((2, 2)).blocksize == (2, 2)
+    assert all(np.array_equal(w.asformat(dense), w.toarray()) for dense in ("array", "dense"))
     assert w.blocksize == w.block_shape == w.copy().block_shape
     assert w.nbytes == w.blocks * 12 * 8 == w.values.nbytes
     peer = sparse.bsr_array((w.data, w.indices, w.indptr), shape=w.shape)
