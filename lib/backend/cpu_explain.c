@@ -215,6 +215,7 @@ static void explain_wide(const tartan_context *context, const tartan_op *any, co
                       s.direct ? "read in place" : "packed by panels of columns",
                       product->parts > 1   ? "split into parts of bfloat16"
                       : s.scaled           ? "multiplied by their gates first"
+                      : s.turned           ? "transposed first"
                       : !s.copied          ? "read in place"
                       : product->group > 1 ? "rearranged as the instructions want them"
                                            : "converted first");

@@ -18,6 +18,13 @@ static const char *narrow_refuses(const tartan_context *context, const tartan_op
     return tartan_i_cpu_spmm_narrow_refuses(context, &now);
 }
 
+static const char *columns_refuses(const tartan_context *context, const tartan_op *op) {
+    tartan_matrix a;
+    tartan_array gates;
+    const tartan_op_spmm now = tartan_i_cpu_spmm_now(&op->spmm, &a, &gates);
+    return tartan_i_cpu_spmm_columns_refuses(context, &now);
+}
+
 static const char *few_refuses(const tartan_context *context, const tartan_op *op) {
     tartan_matrix a;
     tartan_array gates;
@@ -70,6 +77,7 @@ static tartan_status spmm_bf16x6(const tartan_context *context, const tartan_op_
 RUN_SPMM(run_vector, tartan_i_cpu_spmm_vector)
 RUN_SPMM(run_narrow, tartan_i_cpu_spmm_narrow)
 RUN_SPMM(run_few, tartan_i_cpu_spmm_few)
+RUN_SPMM(run_columns, tartan_i_cpu_spmm_columns)
 RUN_SPMM(run_spmm, spmm)
 RUN_SPMM(run_spmm_bf16x3, spmm_bf16x3)
 RUN_SPMM(run_spmm_bf16x6, spmm_bf16x6)
@@ -142,6 +150,10 @@ const tartan_i_cpu_rows tartan_i_cpu_table[TARTAN_OP_COUNT] = {
               .refuses = few_refuses,
               .run = run_few,
               .why = "few columns, and values read once, in their order"},
+             {.name = "spmm_columns",
+              .refuses = columns_refuses,
+              .run = run_columns,
+              .why = "b and c are column-major: its lanes are rows of op(a)"},
              {.name = "spmm",
               .run = run_spmm,
               .why = "its lanes are columns of b",

@@ -34,6 +34,7 @@ typedef struct tartan_i_spmm {
     int64_t block_bytes; /* of a block as the product reads it */
     bool scaled;         /* reals: blocks are multiplied by their gates first, some at a time */
     bool copied;         /* blocks are converted, rearranged or split first, all of them */
+    bool turned;         /* reals: they are transposed, into rows of op(A) */
     bool plain, even; /* none is scaled or left out; and each is one term, of as many units as all others */
     int64_t pieces;   /* terms of a block, which is cut along the contracted index */
     int64_t batch, call; /* blocks of a list of terms, and terms of a kernel call */

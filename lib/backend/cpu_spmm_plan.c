@@ -15,14 +15,30 @@ enum {
     GROUP_BYTES = 2 << 20
 }; /* of packed B and of A that a worker goes through before the next: shares of L3 */
 
+/* Where rows of op(A) are neighbours in a block, each step of a strip is in another line. Strips with fewer rows than a line read
+ * it several times, each time from L2; and steps a power of two apart share few sets of L1. A copy that is transposed costs as
+ * much as so many columns gain. */
+static bool pays_to_turn(const tartan_i_spmm *p) {
+    enum { LINE = 64, FAR = 512, ROWS = 16, COLUMNS = 384, SHORT_COLUMNS = 256, BOTH_COLUMNS = 64 };
+    const tartan_i_cpu_form *f = &p->form;
+    const int64_t step = f->a_col * p->k.product.bytes, n = f->n * tartan_i_dense_entries(&f->b);
+    const bool far = step >= FAR, few = p->k.product.rows[p->k.product.vectors - 1] < TARTAN_I_STRIP_ROWS;
+    if (f->a_row != 1 || f->out_bounds != NULL || f->in_bounds != NULL || step < LINE || f->out_block < ROWS)
+        return false;
+    return few ? n >= (far ? BOTH_COLUMNS : SHORT_COLUMNS) : far && n >= COLUMNS;
+}
+
 /* Says how blocks are read and cut, and sets the number of them in a batch. */
 static void size_blocks(tartan_i_spmm *p) {
     const tartan_i_product *product = &p->k.product;
-    const tartan_i_cpu_form *f = &p->form;
+    tartan_i_cpu_form *f = &p->form;
     p->fit = tartan_i_cpu_fit(product, f->out_block, f->in_block);
     if (product->group == 1) {
         p->scaled = p->op->gates != NULL;
-        p->copied = !p->scaled && p->op->a->dtype != product->factor;
+        const bool same = p->op->a->dtype == product->factor;
+        p->turned = !p->scaled && same && pays_to_turn(p);
+        p->copied = !p->scaled && (p->turned || !same);
+        if (p->turned) f->a_row = f->in_block, f->a_col = 1;
         p->block_bytes = f->block_elements * product->bytes;
     } else {
         p->copied = product->parts > 1 || f->in_bounds != NULL || f->a_col != 1 ||

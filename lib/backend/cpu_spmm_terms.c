@@ -144,7 +144,9 @@ static void copy_block(const tartan_i_spmm *p, int64_t position, int64_t rows) {
     const char *from = tartan_i_block_at(p->op->a, id);
     char *to = p->copies + (position - p->form.pointers[0]) * p->block_bytes;
     int64_t unused;
-    if (p->k.product.group == 1)
+    if (p->turned)
+        p->k.transpose(p->form.in_block, p->form.out_block, from, p->form.out_block, to, p->form.in_block);
+    else if (p->k.product.group == 1)
         p->k.load[p->op->a->dtype](p->form.block_elements, from, to);
     else
         tartan_i_pack_left(&p->k, &p->fit, from, p->form.a_row, p->form.a_col, rows,

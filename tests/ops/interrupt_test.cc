@@ -55,8 +55,9 @@ struct Operands {
     int32_t dtype;
     Layout layout = random_layout({96, 96, 8, 8, 1}, 0.5, 3);
     Layout tall = random_layout({4000, 96, 16, 16, 1}, 0.5, 4),
-           small = random_layout({2000, 96, 4, 4, 1}, 0.5, 4);
-    Matrix a, b, c, d;
+           small = random_layout({2000, 96, 4, 4, 1}, 0.5, 4),
+           high = random_layout({2048, 32, 64, 32, 1}, 0.2, 4);
+    Matrix a, b, c, d, e;
     Dense x, y, q, k, v, out, lse, out_grad, image, result;
     std::unique_ptr<tartan_conv, void (*)(tartan_conv *)> conv{nullptr, tartan_conv_free};
     Matrix filter;
@@ -65,7 +66,8 @@ struct Operands {
         : dtype(of), a(random_matrix(layout, of, TARTAN_COL_MAJOR, random)),
           b(random_matrix(layout, of, TARTAN_ROW_MAJOR, random)),
           c(random_matrix(tall, of, TARTAN_COL_MAJOR, random)),
-          d(random_matrix(small, of, TARTAN_ROW_MAJOR, random)), x(of, {96, 40}), y(of, {40, 96}),
+          d(random_matrix(small, of, TARTAN_ROW_MAJOR, random)),
+          e(random_matrix(high, of, TARTAN_COL_MAJOR, random)), x(of, {96, 40}), y(of, {40, 96}),
           q(of, {1, 2, 96, 16}), k(of, {1, 2, 96, 16}), v(of, {1, 2, 96, 16}), out(of, {1, 2, 96, 16}),
           lse(tartan_i_sum_dtype(of), {1, 2, 96}), out_grad(of, {1, 2, 96, 16}), image(of, {3, 16, 40, 60}),
           result(of, {3, 16, 40, 60}) {
@@ -88,6 +90,14 @@ struct Operands {
             Dense product(dtype, {96, 40});
             const tartan_status status =
                 tartan_spmm(c, a.get(), nullptr, &x.array, 1, 0, nullptr, &product.array);
+            add_values(product, values);
+            return status;
+        };
+        all["spmm_columns"] = [this](tartan_context *context, Values *values) {
+            Dense columns(dtype, {32, 256}, kColumns), product(dtype, {2048, 256}, kColumns);
+            for (int64_t i = 0; i < 32 * 256; i++) columns.set(i, x.get(i % x.elements()));
+            const tartan_status status =
+                tartan_spmm(context, e.get(), nullptr, &columns.array, 1, 0, nullptr, &product.array);
             add_values(product, values);
             return status;
         };

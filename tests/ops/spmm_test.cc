@@ -1,4 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
+#include "../backend/explained.h"
 #include "spmm_support.h"
 
 #include <thread>
@@ -124,6 +125,29 @@ TEST(Spmm, RowsOfManyBlocks) {
             }
         }
     }
+}
+
+// Blocks whose rows in op(A) are neighbours are transposed first, for many columns: ragged blocks, several batch entries and heads.
+TEST(Spmm, BlocksThatAreTransposedFirst) {
+    for (const auto &set : feature_sets())
+        for (int32_t dtype : {TARTAN_F64, TARTAN_F32}) {
+            const WithFeatures with(set);
+            Spmm all[] = {plain({130, 140, 128, 128, 1}, 0.7, dtype, {}, 390, 1, kRows, kTransposed),
+                          plain({75, 140, 70, 130, 1}, 0.7, dtype, {3}, 130, 2, kRows, kTransposed),
+                          plain({75, 140, 70, 130, 2}, 0.7, dtype, {2, 2}, 195, 3, kColumns, kAsIs, kRight)};
+            for (const Spmm &p : all) {
+                Dense got = p.c;
+                EXPECT_HAS(explained([&] { return p.run(open_context(1).get(), &got); }),
+                           "blocks are transposed first\"");
+                for (int32_t threads : {1, 3}) p.run_and_check(open_context(threads).get());
+                if (HasFailure()) return;
+            }
+        }
+    const Spmm p = plain({130, 140, 128, 128, 1}, 0.7, TARTAN_F32, {}, 390, 1, kRows, kTransposed);
+    BRUTAL(in_new_context(2, [&](tartan_context *own) {
+               Dense got = p.c;
+               return p.run(own, &got);
+           }), );
 }
 
 // More rows of B than fit in L2 as a sliver, so that sums go on in C: the last parts are ragged, and some rows of blocks have no block

@@ -8,7 +8,8 @@ include("described.jl")
 # What is not called so in Base.
 const FUNCTIONS = Dict{Symbol, Function}(
     :add => +, :subtract => -, :multiply => *, :divide => /, :maximum => max, :minimum => min, :negative => -, :reciprocal => inv,
-    :square => abs2, :sigmoid => x -> 1 / (1 + exp(-x)), :relu => x -> max(x, 0), :elu => x -> x < 0 ? expm1(x) : x,
+    :square => abs2, :sigmoid => x -> 1 / (1 + exp(-x)), :relu => x -> max(x, 0),
+    :leaky_relu => x -> x < 0 ? x / 100 : x, :elu => x -> x < 0 ? expm1(x) : x,
     :silu => x -> x / (1 + exp(-x)), :softplus => x -> log1p(exp(x)), :swish => x -> x / (1 + exp(-x)),
     :gelu_tanh => x -> x / 2 * (1 + tanh(sqrt(2 / pi) * (x + 0.044715 * x^3))), :scale => identity, :filter_tensor => identity,
     :concrete_gate_infer => x -> clamp(1.2 / (1 + exp(-x)) - 0.1, 0, 1), :glu => (a, b) -> a / (1 + exp(-b)),

@@ -35,6 +35,7 @@ def normalised(x, gain, bias, epsilon=1e-5):
 REFERENCES = {
     "sigmoid": lambda x: 1 / (1 + np.exp(-x)),
     "relu": lambda x: np.maximum(x, 0),
+    "leaky_relu": lambda x: np.where(x < 0, 0.01 * x, x),
     "elu": lambda x: np.where(x < 0, np.expm1(x), x),
     "gelu": lambda x: x * (1 + erf(x / np.sqrt(2))) / 2,
     "silu": lambda x: x / (1 + np.exp(-x)),
