@@ -271,18 +271,51 @@ static void add_norm_gradient_of(const tartan_op_add_layer_norm_gradient *op, bo
 ADD_NORM(layer_norm, true, op->bias, op->bias_grad)
 ADD_NORM(rms_norm, false, NULL, NULL)
 
-/* ---- Few numbers of channels ---- */
+/* ---- Channels ---- */
 
-/* The most numbers that one launch takes: in a channel, in a channel where channels lie side by side, in all channels, and in a channel
- * of a gradient. Beyond these, several launches of more CTAs are faster (H200). */
-enum { MOST_TERMS = 8192, MOST_ACROSS = 2048, MOST_NUMBERS = (1 << 20) - 1, MOST_OF_GRADIENT = 512 };
+static int64_t shares_of(int64_t all, int64_t each) {
+    return (all + each - 1) / each;
+}
+
+tartan_cuda_channel_shares tartan_cuda_share_channels(const tartan_cuda_chip *chip,
+                                                      const tartan_cuda_channel_norm *p) {
+    enum { THREADS = 256, MOST_THREADS = 512, WIDE = 8, WIDE_BYTES = 64, LARGE_CHIP = 100 };
+    const int64_t numbers = p->sweep.axes[TARTAN_CUDA_SUMMED].elements,
+                  channels = p->sweep.axes[TARTAN_CUDA_KEPT].elements,
+                  kept = TARTAN_CUDA_CHANNEL_ACCESSES / p->inputs;
+    /* Larger clusters than 8 are not portable. */
+    const int32_t most = chip->major != 9 ? 1 : chip->processors < LARGE_CHIP ? 8 : 16;
+    tartan_cuda_channel_shares c = {.ctas = 1, .threads = THREADS, .wide = 1};
+    const int32_t bytes = p->sweep.unit * tartan_cuda_bytes_of(p->sweep.array[0].dtype);
+    while (p->across && c.wide < WIDE && c.wide * bytes < WIDE_BYTES && c.wide < channels) c.wide *= 2;
+    c.clusters = shares_of(channels, c.wide);
+    while (c.threads > 32 && c.threads / 2 >= numbers * c.wide) c.threads /= 2;
+    /* As many CTAs as SMs, if there is an access for each thread: clusters that wait for others to end would take twice as long. */
+    for (;; c.ctas *= 2) {
+        const int64_t each = shares_of(numbers, (int64_t)c.threads / c.wide * c.ctas);
+        if (each <= kept && (each == 1 || c.ctas == most || 2 * c.clusters * c.ctas > chip->processors))
+            break;
+        if (c.ctas < most) continue;
+        const bool fits = shares_of(numbers, (int64_t)MOST_THREADS / c.wide * most) <= kept;
+        c.ctas = fits || (p->sweep.unit == 1 && !p->across) ? most : 0;
+        c.threads = MOST_THREADS;
+        break;
+    }
+    return c;
+}
+
+/* Single elements that do not lie side by side in all arrays are faster in several launches from so many on (H200). */
+enum { MOST_SINGLES = (1 << 20) - 1 };
 
 static tartan_cuda_channel_norm channels_of(const tartan_array *x, const tartan_array *gain,
                                             const tartan_array *stats, const tartan_array *second,
-                                            const tartan_array *third) {
+                                            const tartan_array *third, int32_t inputs) {
+    enum { MOST_CHANNELS = INT32_MAX / 16 };
     const int64_t channels = x->shape[1], all = tartan_i_array_elements(x);
-    tartan_cuda_channel_norm p = {
-        .channels = channels, .terms = channels > 0 ? all / channels : 0, .gain = numbers_of(gain)};
+    tartan_cuda_channel_norm p = {.channels = channels,
+                                  .terms = channels > 0 ? all / channels : 0,
+                                  .inputs = inputs,
+                                  .gain = numbers_of(gain)};
     tartan_cuda_sweeping of = {.ndim = x->ndim,
                                .summed = ((1u << x->ndim) - 1) & ~2u,
                                .count = 3,
@@ -295,13 +328,33 @@ static tartan_cuda_channel_norm channels_of(const tartan_array *x, const tartan_
         p.stats = (tartan_cuda_line_numbers){stats->data, stats->strides[0]};
         p.stats_step = stats->strides[1];
     }
-    if (all == 0)
+    if (all == 0) {
         p.why = "there are no numbers";
-    else if (p.terms > (p.across ? MOST_ACROSS : MOST_TERMS))
-        p.why = "only for channels of up to 8192 numbers, or 2048 if they lie side by side";
-    else if (all > MOST_NUMBERS)
-        p.why = "only for fewer than 2^20 numbers";
+        return p;
+    }
+    const tartan_cuda_sweep *single = &p.sweep;
+    tartan_cuda_sweep units = p.sweep;
+    bool alike = true, side_by_side = true;
+    for (int32_t i = 0; i < single->count; i++) {
+        const tartan_cuda_swept *a = &single->array[i];
+        if (a->data == NULL) continue;
+        alike = alike && a->dtype == x->dtype;
+        side_by_side = side_by_side && a->step[single->inner][0] == 1;
+    }
+    p.any = !alike || units.axes[TARTAN_CUDA_SUMMED].ndim > 2;
+    if (!p.any) tartan_cuda_sweep_choose_unit(&units, 3, TARTAN_CUDA_UNITS_ALIKE);
+    if (units.unit > 1 && units.rest == 0)
+        p.sweep = units;
+    else if (all > MOST_SINGLES && !side_by_side)
+        p.why = "only for fewer than 2^20 numbers, or such as lie side by side in all arrays";
+    if (channels > MOST_CHANNELS) p.why = "there are more than 2^27 channels";
     return p;
+}
+
+/* Why a cluster of CTAs does not take a channel. */
+static const char *refuse_channels(const tartan_cuda_chip *chip, const tartan_cuda_channel_norm *p) {
+    if (p->why != NULL || tartan_cuda_share_channels(chip, p).ctas > 0) return p->why;
+    return "channels have more numbers than a cluster of CTAs keeps";
 }
 
 tartan_status tartan_cuda_batch_norm_of(const tartan_host *host, const tartan_context *context,
@@ -309,7 +362,7 @@ tartan_status tartan_cuda_batch_norm_of(const tartan_host *host, const tartan_co
     const tartan_op_batch_norm *op = of;
     tartan_cuda_channel_norm *out = to;
     (void)host, (void)context;
-    *out = channels_of(op->x, op->gain, op->stats, op->y, NULL);
+    *out = channels_of(op->x, op->gain, op->stats, op->y, NULL, 1);
     out->bias = numbers_of(op->bias);
     out->epsilon = op->epsilon;
     return TARTAN_OK;
@@ -320,9 +373,7 @@ tartan_status tartan_cuda_batch_norm_gradient_of(const tartan_host *host, const 
     const tartan_op_batch_norm_gradient *op = of;
     tartan_cuda_channel_norm *out = to;
     (void)host, (void)context;
-    *out = channels_of(op->x, op->gain, op->stats, op->y_grad, op->x_grad);
-    if (out->why == NULL && out->terms > MOST_OF_GRADIENT)
-        out->why = "only for channels of up to 512 numbers";
+    *out = channels_of(op->x, op->gain, op->stats, op->y_grad, op->x_grad, 2);
     out->gain_grad = numbers_of(op->gain_grad);
     out->bias_grad = numbers_of(op->bias_grad);
     return TARTAN_OK;
@@ -360,10 +411,10 @@ const char *tartan_cuda_whole_refuses(const tartan_cuda_chip *chip, const tartan
         return refuse_long(chip, &backward->of.in, BACKWARD, backward->why);
     case TARTAN_OP_BATCH_NORM:
         (void)tartan_cuda_batch_norm_of(NULL, NULL, &op->batch_norm, &room);
-        return room.channel_norm.why;
+        return refuse_channels(chip, &room.channel_norm);
     case TARTAN_OP_BATCH_NORM_GRADIENT:
         (void)tartan_cuda_batch_norm_gradient_of(NULL, NULL, &op->batch_norm_gradient, &room);
-        return room.channel_norm.why;
+        return refuse_channels(chip, &room.channel_norm);
     default:
         return NULL;
     }

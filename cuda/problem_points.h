@@ -3,6 +3,7 @@
 #ifndef TARTAN_CUDA_PROBLEM_POINTS_H
 #define TARTAN_CUDA_PROBLEM_POINTS_H
 
+#include "chip.h"
 #include "sweep.h"
 
 /* The sweeps, over what the expressions of the row mention: point1 x, y; point1_gradient y_grad, x, y, x_grad; point2 a, b, y. */
@@ -17,6 +18,11 @@ typedef struct tartan_cuda_points {
  * For an operand of several parts, it is over the first, and `part` is the step to the next one, in elements. The places are an array
  * without memory: an element's address, from TARTAN_CUDA_NUMBERS_AT on, counts elements. */
 enum { TARTAN_CUDA_NUMBERS_AT = 4096 };
+
+/* Whether operands of a row may be gathered beside units: rows of few instructions, which those for offsets would limit. The others would
+ * take long to compile. */
+#define TARTAN_CUDA_FUSED_GATHERS(row) ((row) == TARTAN_I_FUSED_add_n || (row) == TARTAN_I_FUSED_dropout)
+
 typedef struct tartan_cuda_fused {
     bool nothing;
     int32_t row, sum_dtype;
@@ -86,11 +92,13 @@ typedef struct tartan_cuda_add_norm_gradient {
     const char *why;
 } tartan_cuda_add_norm_gradient;
 
-/* Norms of channels, which are the kept axis of the sweep. Its arrays: x, y; backward x, y_grad, x_grad. The statistics of a channel, mean, rstd and
- * variance, are stats_step apart. */
+/* Norms of channels, which are the kept axes of the sweep. Its arrays: x, y; backward x, y_grad, x_grad. The statistics of a channel, mean,
+ * rstd and variance, are stats_step apart. Units of the sweep are of a channel or, `across`, of as many channels. */
 typedef struct tartan_cuda_channel_norm {
     bool nothing;
     bool across; /* channels are neighbours in memory */
+    bool any;    /* there are several dtypes, or numbers of a channel have more than two axes */
+    int32_t inputs;
     int64_t channels, terms;
     double epsilon;
     tartan_cuda_sweep sweep;
@@ -98,5 +106,24 @@ typedef struct tartan_cuda_channel_norm {
     int64_t stats_step;
     const char *why; /* the kernel does not take it; NULL: it does */
 } tartan_cuda_channel_norm;
+
+/* Accesses of all inputs that a thread keeps; where elements of a channel are moved one by one, it reads others again. */
+enum { TARTAN_CUDA_CHANNEL_ACCESSES = 16 };
+
+/* How channels are shared out: a cluster of CTAs has the numbers of `wide` channels or units of channels that are neighbours. */
+typedef struct tartan_cuda_channel_shares {
+    int32_t ctas; /* of a cluster, a power of 2; 0: it has no room for a channel */
+    int32_t threads, wide;
+    int64_t clusters;
+} tartan_cuda_channel_shares;
+
+#ifdef __cplusplus
+extern "C" {
+#endif
+tartan_cuda_channel_shares tartan_cuda_share_channels(const tartan_cuda_chip *chip,
+                                                      const tartan_cuda_channel_norm *p);
+#ifdef __cplusplus
+}
+#endif
 
 #endif

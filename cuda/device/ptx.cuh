@@ -103,11 +103,23 @@ __device__ __forceinline__ void cluster_barrier() {
                  "barrier.cluster.wait.acquire.aligned;" ::
                      : "memory");
 }
+/* The same, after which all that threads of the cluster wrote before may be read. */
+__device__ __forceinline__ void cluster_wait() {
+    asm volatile("barrier.cluster.arrive.release.aligned;\n"
+                 "barrier.cluster.wait.acquire.aligned;" ::
+                     : "memory");
+}
 /* The address of the same place in the shared memory of the CTA of that rank. */
 __device__ __forceinline__ uint32_t cluster_address(uint32_t address, uint32_t rank) {
     uint32_t there;
     asm volatile("mapa.shared::cluster.u32 %0, %1, %2;" : "=r"(there) : "r"(address), "r"(rank));
     return there;
+}
+/* A number at such an address. */
+__device__ __forceinline__ double cluster_load(uint32_t from) {
+    double x;
+    asm volatile("ld.shared::cluster.f64 %0, [%1];" : "=d"(x) : "r"(from) : "memory");
+    return x;
 }
 /* Writes 16 bytes to such an address; `barrier`, of the same CTA, counts them. */
 __device__ __forceinline__ void cluster_store_16(uint32_t to, uint32_t barrier, const float *from) {

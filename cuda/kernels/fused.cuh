@@ -141,6 +141,7 @@ __device__ __forceinline__ void each_constant(std::integer_sequence<int, K...>, 
 #define FUSED(name, in, drawn, out, ...)                                                                     \
     struct fused_##name {                                                                                    \
         static constexpr tartan_i_draw DRAW = TARTAN_I_DRAW_##drawn;                                         \
+        static constexpr bool GATHERS = TARTAN_CUDA_FUSED_GATHERS(TARTAN_I_FUSED_##name);                    \
         static constexpr int DRAWN = DRAW != TARTAN_I_DRAW_NONE;                                             \
         static constexpr int INPUTS = entries({LIST in}), OUTPUTS = entries({LIST out});                     \
         static constexpr int COUNT = INPUTS + DRAWN + OUTPUTS, IN = sum_of({LIST in}, INPUTS),               \
@@ -193,8 +194,8 @@ template <class F, int FIRST, int COUNT, typename G> __device__ __forceinline__ 
     });
 }
 
-/* A CTA takes pieces of THREADS * SLOTS elements. */
-template <class F, typename S, bool WIDE>
+/* A CTA takes pieces of THREADS * SLOTS elements. GATHERS: some arrays are gathered. */
+template <class F, typename S, bool WIDE, bool GATHERS = false>
 __global__ void __launch_bounds__(THREADS, F::CTAS)
     fused(const __grid_constant__ tartan_cuda_sweep s, const __grid_constant__ FusedOf<S> of,
           const int64_t pieces) {
@@ -211,7 +212,7 @@ __global__ void __launch_bounds__(THREADS, F::CTAS)
                 if (a.data == nullptr) return;
                 const int64_t place = at[k] + part * of.part[k];
                 if constexpr (WIDE)
-                    load_group(a, bytes_of<S>(a.dtype), access, i, place, bits[one]);
+                    load_group<GATHERS>(a, bytes_of<S>(a.dtype), access, i, place, bits[one]);
                 else
                     load_slot<S>(a, bytes_of<S>(a.dtype), i, place, bits[one]);
             });
@@ -360,8 +361,10 @@ tartan_status launch_fused(const char *function, tartan_cuda_queue *queue, const
     }
     const int64_t per = THREADS * (s.unit == 1 ? SLOTS<S> : s.unit == SLOTS<S> ? 1 : GROUPS);
     const int64_t pieces = (s.axes[TARTAN_CUDA_KEPT].elements + per - 1) / per;
-    PASS(tartan_cuda_launch(function, queue, s.unit > 1 ? fused<F, S, true> : fused<F, S, false>,
-                            tartan_cuda_grid(pieces), dim3(THREADS), s, of, pieces));
+    auto kernel = s.unit > 1 ? fused<F, S, true> : fused<F, S, false>;
+    if constexpr (F::GATHERS)
+        if (gathers(s)) kernel = fused<F, S, true, true>;
+    PASS(tartan_cuda_launch(function, queue, kernel, tartan_cuda_grid(pieces), dim3(THREADS), s, of, pieces));
     if (s.rest == 0) return TARTAN_OK;
     return tartan_cuda_launch(function, queue, fused<F, S, false>, dim3(1), dim3(THREADS),
                               tartan_cuda_sweep_rest(&s), of, (int64_t)1);

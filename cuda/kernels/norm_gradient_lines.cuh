@@ -9,6 +9,30 @@
 namespace tartan_cuda {
 namespace {
 
+/* Numbers of COUNT neighbouring positions of n; `first` need be no multiple of a unit. */
+template <typename S, int COUNT>
+__device__ __forceinline__ void load_line_numbers(const tartan_cuda_line_numbers &from, S missing,
+                                                  int64_t first, int64_t n, S (&x)[COUNT]) {
+    constexpr int EACH = PER<S>;
+    if constexpr (COUNT % EACH != 0 || EACH != 4) {
+        EACH_OF(COUNT) x[i] = line_number(from, missing, first + i);
+    } else {
+        const int shift = (int)(first % EACH);
+        const bool aligned = from.stride == 1 && (uintptr_t)from.data % 16 == 0;
+        if (from.data == nullptr || (aligned && shift == 0)) {
+            load_neighbours(from, missing, first, x);
+        } else if (aligned &&
+                   first - shift + COUNT + EACH <= n) { /* of one unit more, what begins at `shift` */
+            S all[COUNT + EACH];
+            load_neighbours(from, missing, first - shift, all);
+            EACH_OF(COUNT + EACH - 1) all[i] = shift & 1 ? all[i + 1] : all[i];
+            EACH_OF(COUNT) x[i] = shift & 2 ? all[i + 2] : all[i];
+        } else {
+            EACH_OF(COUNT) x[i] = line_number(from, missing, first + i);
+        }
+    }
+}
+
 template <typename N> struct NormGradientLines {
     using Numbers = N;
     using Cell = Cells<N>;
@@ -28,7 +52,7 @@ template <typename N> struct NormGradientLines {
         Stats<S> stats;
     };
     struct Items {
-        S x[BATCH], g[BATCH];
+        S x[BATCH], g[BATCH]; /* y_grad times gain */
     };
     struct Sum {
         double of[2];
@@ -59,20 +83,26 @@ template <typename N> struct NormGradientLines {
                                          Items &items) const {
         a.in[0].load(places, count, items.x);
         a.in[1].load(places, count, items.g);
+#pragma unroll
+        for (int u = 0; u < BATCH / EACH; u++) {
+            S gain[EACH];
+            if (u * EACH >= count) continue;
+            load_line_numbers(p.gain, (S)1, places.first + u * places.apart, n, gain);
+            EACH_OF(EACH) items.g[u * EACH + i] *= gain[i];
+        }
     }
-    __device__ __forceinline__ void numbers(const At &a, const Items &items, int i, int64_t place, S &z,
-                                            S &g) const {
+    __device__ __forceinline__ void numbers(const At &a, const Items &items, int i, S &z, S &g) const {
         z = OfNumber(a.stats)(items.x[i]);
-        g = place < n ? items.g[i] * line_number<S>(p.gain, 1, place) : (S)0;
+        g = items.g[i];
     }
     template <int EACH>
-    __device__ __forceinline__ void add(const At &a, Sum &s, const Items &items, const Places<EACH> &places,
+    __device__ __forceinline__ void add(const At &a, Sum &s, const Items &items, const Places<EACH> &,
                                         int count) const {
         Terms<S> terms;
         EACH_OF(BATCH) {
             S z, g;
             if (i >= count) continue;
-            numbers(a, items, i, places[i], z, g);
+            numbers(a, items, i, z, g);
             terms.add(i, z, g);
         }
         terms.end(s.of);
@@ -84,9 +114,9 @@ template <typename N> struct NormGradientLines {
         return gradient_of(p, per_element, s.of, a.stats.rstd);
     }
     __device__ __forceinline__ S value(const At &a, const Known &gradient, const Items &items, int i,
-                                       int64_t place) const {
+                                       int64_t) const {
         S z, g;
-        numbers(a, items, i, place, z, g);
+        numbers(a, items, i, z, g);
         gradient.template operator()<1>(&z, &g);
         return g;
     }

@@ -179,9 +179,11 @@ template <typename T, int ARRAYS, int ACCESSES, int STAGES> struct Ring {
         for (int u = 0; u < ACCESSES; u++)
             if (u * c.threads < end) copy_async(shared_offset(slot(of, array, u)), from + u * c.threads);
     }
-    __device__ __forceinline__ void take(Unit<T> (&in)[ACCESSES], int array) const {
+    /* Of the present line, or the one before it if there is a stage more than lines ahead and this. */
+    __device__ __forceinline__ void take(Unit<T> (&in)[ACCESSES], int array, int before = 0) const {
+        const int of = before == 0 ? stage : (stage + STAGES - before) % STAGES;
 #pragma unroll
-        for (int u = 0; u < ACCESSES; u++) in[u] = *slot(stage, array, u);
+        for (int u = 0; u < ACCESSES; u++) in[u] = *slot(of, array, u);
     }
     __device__ __forceinline__ void next() {
         stage = stage + 1 == STAGES ? 0 : stage + 1;

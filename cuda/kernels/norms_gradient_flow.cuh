@@ -19,6 +19,7 @@ __global__ void __launch_bounds__(COLUMNS *ROWS)
     add_rows(const S *partial, int64_t rows, int64_t length, const tartan_cuda_line_numbers gain_grad,
              const tartan_cuda_line_numbers bias_grad) {
     __shared__ double room[ROWS][COLUMNS + 1];
+    wait_for_kernels_before();
     const int64_t segment = blockIdx.y * length;
     partial += blockIdx.y * rows * 2 * length;
     for (int64_t first = (int64_t)blockIdx.x * COLUMNS; first < 2 * length;
@@ -43,6 +44,52 @@ __global__ void __launch_bounds__(COLUMNS *ROWS)
     }
 }
 
+/* Sums over the threads of a line that share a warp; all of these get them. */
+template <typename V, int COUNT> __device__ __forceinline__ void add_up_lanes(V (&x)[COUNT], const Lines &c) {
+#pragma unroll
+    for (int step = 1; step < 32; step *= 2) {
+        if (step >= c.threads) break;
+#pragma unroll
+        for (int k = 0; k < COUNT; k++) x[k] += __shfl_xor_sync(~0u, x[k], step);
+    }
+}
+
+/* add_up in two halves: each warp's sums go to the room; then, after all threads of the line have met, all of them get the line's. */
+template <typename V, int COUNT>
+__device__ __forceinline__ void put_sums(const V (&of_warp)[COUNT], const Lines &c, double *room, int turn) {
+    if (c.threads > 32 && threadIdx.x % 32 == 0)
+#pragma unroll
+        for (int k = 0; k < COUNT; k++)
+            room[(turn * COUNT + k) * WARPS + threadIdx.x / 32] = (double)of_warp[k];
+}
+template <typename V, int COUNT>
+__device__ __forceinline__ void get_sums(const V (&of_warp)[COUNT], double (&sum)[COUNT], const Lines &c,
+                                         const Share &me, const double *room, int turn) {
+#pragma unroll
+    for (int k = 0; k < COUNT; k++) sum[k] = (double)of_warp[k];
+    if (c.threads <= 32) return;
+    /* A lane for each warp of the line, whose number is a power of two. */
+    const double *const mine =
+        room + turn * COUNT * WARPS + me.first_warp + (threadIdx.x % 32 & (me.warps - 1));
+#pragma unroll
+    for (int k = 0; k < COUNT; k++) sum[k] = mine[k * WARPS];
+    for (int32_t step = 1; step < me.warps; step *= 2)
+#pragma unroll
+        for (int k = 0; k < COUNT; k++) sum[k] += __shfl_xor_sync(~0u, sum[k], step);
+}
+
+/* find_line, with a third of the instructions where lines have one axis. */
+template <int COUNT>
+__device__ __forceinline__ void find_flow_line(const tartan_cuda_sweep &s, int64_t line,
+                                               int64_t (&at)[COUNT]) {
+    if (s.axes[TARTAN_CUDA_KEPT].ndim != 1) {
+        find_line(s, line, at);
+        return;
+    }
+#pragma unroll
+    for (int k = 0; k < COUNT; k++) at[k] = line * s.array[k].step[TARTAN_CUDA_KEPT][0];
+}
+
 /* What follows the norm, and what else depends on what it normalises. Lines of several segments have a row of CTAs for each of them. */
 struct AloneGradient {
     static constexpr bool ADDS = false;
@@ -61,17 +108,25 @@ constexpr int LINES_OF_ROW =
 
 /* The lines ahead of the one that is computed: two where registers and shared memory allow it. */
 template <int ACCESSES> constexpr int LINES_AHEAD = ACCESSES == 2 ? 2 : 1;
-template <typename T, int ACCESSES> using GradientRing = Ring<T, 2, ACCESSES, LINES_AHEAD<ACCESSES> + 1>;
+
+/* Whether the gradient of a line is computed after the sums of the next line, so that no thread waits for others: where shared memory has
+ * room for one line more, and gain stays in registers. Numbers of sums are computed again then, which takes less than keeping them; not
+ * those of activations. */
+template <int ACCESSES, class More> constexpr bool IS_LATE = !More::ADDS && ACCESSES == 2;
+
+template <typename T, int ACCESSES, class More>
+using GradientRing = Ring<T, 2, ACCESSES, LINES_AHEAD<ACCESSES> + (IS_LATE<ACCESSES, More> ? 2 : 1)>;
 
 /* The next lines are loaded while one is computed. A CTA takes `rows` times LINES_OF_ROW groups of lines, and what belongs to gain and bias
  * in each of these is a row of partial, [segments][CTAs][rows][2][length], or NULL. */
 template <typename T, int ACCESSES, class More>
-__global__ void __launch_bounds__(MOST_OF_KEPT)
+__global__ void __launch_bounds__(MOST_OF_KEPT, 1)
     gradient_flow(const __grid_constant__ tartan_cuda_norm p, const Lines c, int64_t rows,
                   tartan_cuda_sum<T> *partial, const More more) {
     using S = tartan_cuda_sum<T>;
-    using Flow = GradientRing<T, ACCESSES>;
+    using Flow = GradientRing<T, ACCESSES, More>;
     constexpr int EACH = PER<T>, N = ACCESSES * EACH;
+    constexpr bool LATE = IS_LATE<ACCESSES, More>;
     extern __shared__ double room[];
     const tartan_cuda_sweep &s = p.sweep;
     const Share me = share_of(c);
@@ -90,81 +145,115 @@ __global__ void __launch_bounds__(MOST_OF_KEPT)
         const int64_t line = group * c.at_once + me.line;
         int64_t at[2];
         if (line >= p.lines) return;
-        find_line(s, line, at);
+        find_flow_line(s, line, at);
         next = stats_of<S>(p, at[RSTD] + blockIdx.y * more.stats_step);
     };
     const auto begin = [&](int ahead, int64_t group) {
         const int64_t line = group * c.at_once + me.line;
         if (line < p.lines) {
-            int64_t at[3];
-            find_line(s, line, at);
+            int64_t at[Y_GRAD + 1];
+            find_flow_line(s, line, at);
             ring.load(unit_of(X, at), 0, ahead, c, end);
             ring.load(unit_of(Y_GRAD, at), 1, ahead, c, end);
         }
         copies_commit();
     };
-    const auto one_group = [&](int64_t group) {
+    /* f(u) for the accesses of a line with `here` units from the thread's first on */
+    const auto each_access = [&](int32_t here, auto f) {
+#pragma unroll
+        for (int u = 0; u < ACCESSES; u++)
+            if (u * c.threads < here) f(u);
+    };
+    S kept[LATE ? N : 1];
+    if constexpr (LATE)
+        each_access(end, [&](int u) {
+            S gain[EACH];
+            load_neighbours(p.gain, (S)1, (u * c.threads + me.part) * EACH, gain);
+            EACH_OF(EACH) kept[u * EACH + i] = gain[i];
+        });
+    const auto gain_of = [&](int u, S(&gain)[EACH]) {
+        if constexpr (LATE)
+            EACH_OF(EACH) gain[i] = kept[u * EACH + i];
+        else
+            load_neighbours(p.gain, (S)1, (u * c.threads + me.part) * EACH + segment, gain);
+    };
+    /* A line between its two halves; there is none after its threads have written it. */
+    struct Pending {
+        Stats<S> stats;
+        S of_warp[2];
+        int64_t line;
+        int32_t here;
+    };
+    S g[LATE ? 1 : N]; /* y_grad, times what follows the norm and gain */
+    const auto add_terms = [&](int64_t group) -> Pending {
         const int64_t line = group * c.at_once + me.line;
         const bool exists = line < p.lines;
-        const int32_t here = exists ? end : 0;
-        const Stats<S> stats = next;
-        const Normal<T> normal(stats);
+        const Pending to = {next, {0, 0}, exists ? line : 0, exists ? end : 0};
+        const Normal<T> normal(to.stats);
         load_stats(group + gridDim.x);
         begin(LINES_AHEAD<ACCESSES>, group + LINES_AHEAD<ACCESSES> * (int64_t)gridDim.x);
         copies_wait<LINES_AHEAD<ACCESSES>>();
         Unit<T> x[ACCESSES], y_grad[ACCESSES];
         ring.take(x, 0);
         ring.take(y_grad, 1);
-        ring.next();
-        S g[N];
         Terms<S> terms;
-        /* f(u) for the accesses of the line that exist */
-        const auto each_access = [&](auto f) {
-#pragma unroll
-            for (int u = 0; u < ACCESSES; u++)
-                if (u * c.threads < here) f(u);
-        };
-        each_access([&](int u) {
-            const int32_t first = (u * c.threads + me.part) * EACH + segment;
+        each_access(to.here, [&](int u) {
             S gain[EACH], slope[EACH];
-            load_neighbours(p.gain, (S)1, first, gain);
+            gain_of(u, gain);
             EACH_OF(EACH) slope[i] = y_grad[u].get(i);
             if constexpr (More::ADDS)
                 if (more.activation != 0) {
                     S bias[EACH], y[EACH];
-                    load_neighbours(p.bias, (S)0, first, bias);
+                    load_neighbours(p.bias, (S)0, (u * c.threads + me.part) * EACH + segment, bias);
                     EACH_OF(EACH) y[i] = fma(normal(x[u].get(i)), gain[i], bias[i]);
                     more.differentiate(y, slope);
                 }
             EACH_OF(EACH) {
                 const int k = u * EACH + i;
-                const S z = normal(x[u].get(i));
+                const S z = normal(x[u].get(i)), of_x = slope[i] * gain[i];
                 to_gain[k] = fma(slope[i], z, to_gain[k]);
                 to_bias[k] += slope[i];
-                g[k] = slope[i] * gain[i];
-                terms.add(i, z, g[k]);
+                terms.add(i, z, of_x);
+                if constexpr (!LATE) g[k] = of_x;
             }
         });
-        if (!writes) return;
-        Unit<T> added[More::ADDS ? ACCESSES : 1];
+        Pending done = to;
+        terms.end(done.of_warp);
+        if (writes) {
+            add_up_lanes(done.of_warp, c);
+            put_sums(done.of_warp, c, room, turn);
+        }
+        return done;
+    };
+    /* The line is the present one of the ring, or the one before it. */
+    const auto write_gradient = [&](const Pending &of, int before, int half) {
+        const Normal<T> normal(of.stats);
+        Unit<T> added[More::ADDS ? ACCESSES : 1], x[ACCESSES], y_grad[LATE ? ACCESSES : 1];
+        int64_t at[More::ADDS ? OTHER_GRAD + 1 : X_GRAD + 1];
+        find_flow_line(s, of.line, at);
         if constexpr (More::ADDS)
             if (s.array[TOTAL_GRAD].data != nullptr) {
-                int64_t at[TOTAL_GRAD + 1];
-                find_line(s, exists ? line : 0, at);
                 const Unit<T> *const from = unit_of(TOTAL_GRAD, at);
-                each_access([&](int u) { added[u] = from[u * c.threads]; });
+                each_access(of.here, [&](int u) { added[u] = from[u * c.threads]; });
             }
-        S mine[2] = {};
+        ring.take(x, 0, before);
+        if constexpr (LATE) ring.take(y_grad, 1, before);
         double sum[2];
-        terms.end(mine);
-        add_up(mine, sum, c, me, room, turn);
-        const Gradient<S> gradient = gradient_of(p, c.per_element, sum, stats.rstd);
-        int64_t at[More::ADDS ? OTHER_GRAD + 1 : X_GRAD + 1];
-        find_line(s, exists ? line : 0, at);
+        if constexpr (!LATE)
+            if (c.threads > 32) wait_for_line(c, me);
+        get_sums(of.of_warp, sum, c, me, room, half);
+        const Gradient<S> gradient = gradient_of(p, c.per_element, sum, of.stats.rstd);
         Unit<T> *const to = unit_of(X_GRAD, at);
-        each_access([&](int u) {
+        each_access(of.here, [&](int u) {
             S z[EACH], y[EACH];
-            EACH_OF(EACH) z[i] = normal(x[u].get(i)), y[i] = g[u * EACH + i];
+            if constexpr (LATE) {
+                S gain[EACH];
+                gain_of(u, gain);
+                EACH_OF(EACH) y[i] = y_grad[u].get(i) * gain[i];
+            } else {
+                EACH_OF(EACH) y[i] = g[u * EACH + i];
+            }
+            EACH_OF(EACH) z[i] = normal(x[u].get(i));
             gradient.template operator()<EACH>(z, y);
             if constexpr (More::ADDS)
                 if (s.array[TOTAL_GRAD].data != nullptr) EACH_OF(EACH) y[i] += added[u].get(i);
@@ -174,6 +263,21 @@ __global__ void __launch_bounds__(MOST_OF_KEPT)
             if constexpr (More::ADDS)
                 if (s.array[OTHER_GRAD].data != nullptr) unit_of(OTHER_GRAD, at)[u * c.threads] = out;
         });
+    };
+    Pending last = {};
+    const auto one_group = [&](int64_t group) {
+        const Pending of = add_terms(group);
+        if (writes) {
+            if constexpr (LATE) {
+                write_gradient(last, 1, turn ^ 1); /* the first time nothing: last.here is 0 */
+                if (c.threads > 32) wait_for_line(c, me);
+                last = of;
+            } else {
+                write_gradient(of, 0, turn);
+            }
+        }
+        turn ^= 1;
+        ring.next();
     };
     /* The terms of all lines of the CTA, added up in f64 in their order, go to a row. */
     const auto write = [&](S(&terms)[N], S *row) {
@@ -211,6 +315,8 @@ __global__ void __launch_bounds__(MOST_OF_KEPT)
         write(to_gain, to);
         write(to_bias, to + p.length);
     }
+    let_next_kernel_begin();
+    if (LATE && writes) write_gradient(last, 1, turn ^ 1);
     copies_wait<0>();
 }
 
@@ -223,8 +329,11 @@ tartan_status launch_rows(const char *function, tartan_cuda_queue *queue, const 
     const int64_t length = p->in.length;
     dim3 grid = tartan_cuda_grid((2 * length + COLUMNS - 1) / COLUMNS);
     grid.y = (unsigned)segments;
-    return tartan_cuda_launch(function, queue, add_rows<S>, grid, dim3(COLUMNS, ROWS), partial, rows, length,
-                              p->gain_grad, p->bias_grad);
+    return tartan_cuda_check(function,
+                             tartan_cuda_launch_early(queue, queue->chip.major == 9, add_rows<S>, grid,
+                                                      dim3(COLUMNS, ROWS), 0, partial, rows, length,
+                                                      p->gain_grad, p->bias_grad),
+                             "launching a kernel");
 }
 
 /* Lines that threads keep, if these are one round. */
@@ -247,7 +356,7 @@ tartan_status launch_gradient_flow(const char *function, tartan_cuda_queue *queu
                   rows = (c.groups - 1) / (ctas * LINES_OF_ROW) + 1;
     /* CTAs of several lines have THREADS threads at most, and room for a line of sums each. */
     const auto shared_of = [&](int32_t count, bool several) {
-        return room_of(2) + GradientRing<T, ACCESSES>::bytes(count) +
+        return room_of(2) + GradientRing<T, ACCESSES, More>::bytes(count) +
                (several ? (size_t)count * ACCESSES * PER<T> * sizeof(S) : 0);
     };
     const size_t shared = shared_of(threads, c.at_once > 1),

@@ -97,6 +97,16 @@ TEST(CudaPoints, ProblemsOfSeveralArrays) {
     EXPECT_EQ(0, p.sweep.array[1].next);
     EXPECT_EQ(1, p.sweep.array[1].step[TARTAN_CUDA_KEPT][1]);
     EXPECT_EQ(5, p.offset);
+    tartan_array beside = c; // no unit begins there, so its elements are gathered
+    beside.data = (char *)beside.data + 4;
+    drop.in[0].array = &beside;
+    ASSERT_OK(tartan_cuda_fused_of(&tartan_i_host, &kContext, &drop, &p));
+    EXPECT_EQ(4, p.sweep.unit);
+    EXPECT_TRUE(p.sweep.array[0].gathered);
+    EXPECT_FALSE(p.sweep.array[1].gathered || p.sweep.array[2].gathered);
+    op.in[1].array = &gates, op.in[0].array = &beside; // not by rows of many instructions
+    ASSERT_OK(tartan_cuda_fused_of(&tartan_i_host, &kContext, &op, &p));
+    EXPECT_EQ(1, p.sweep.unit);
     tartan_array none = array_of(TARTAN_F32, {0, 8});
     drop.shape = none;
     ASSERT_OK(tartan_cuda_fused_of(&tartan_i_host, &kContext, &drop, &p));

@@ -115,30 +115,49 @@ TEST(CudaWhole, RmsNorms) {
     EXPECT_EQ(nullptr, g.of.in.sweep.array[5].data);
 }
 
-TEST(CudaWhole, BatchNormsOfFewNumbers) {
-    const char kTerms[] = "only for channels of up to 8192 numbers, or 2048 if they lie side by side",
-               kMany[] = "only for fewer than 2^20 numbers", kNone[] = "there are no numbers",
-               kBack[] = "only for channels of up to 512 numbers";
+// Channels that a cluster keeps, or a CTA of older chips.
+TEST(CudaWhole, BatchNorms) {
+    const char kSide[] = "only for fewer than 2^20 numbers, or such as lie side by side in all arrays",
+               kNone[] = "there are no numbers",
+               kKept[] = "channels have more numbers than a cluster of CTAs keeps",
+               kChannels[] = "there are more than 2^27 channels";
     const struct {
         std::vector<int64_t> shape;
         const char *forward, *backward;
-    } cases[] = {{{256, 2048, 1}, "", ""},       {{512, 8}, "", ""},          {{2048, 8}, "", kBack},
-                 {{8192, 8, 1}, kTerms, kTerms}, {{2, 8, 64, 64}, "", kBack}, {{2, 8, 4097}, kTerms, kTerms},
-                 {{512, 2048}, kMany, kMany},    {{0, 8}, kNone, kNone},      {{8, 0}, kNone, kNone}};
+        bool small = false;
+    } cases[] = {{{256, 2048, 1}, "", ""},
+                 {{512, 2048}, "", ""},
+                 {{2, 8, 64, 64}, "", ""},
+                 {{64, 2048, 7, 7}, "", ""},
+                 {{1, 2, 131073}, "", ""}, // single elements are read again
+                 {{1, 2, 8 << 16}, "", ""},
+                 {{1, 2, 8 << 17}, "", kKept},
+                 {{1, 2, (8 << 17) + 8}, kKept, kKept},
+                 {{8192, 17}, "", ""},
+                 {{16384, 17}, "", kKept},
+                 {{16385, 17}, kKept, kKept},
+                 {{1, 2, 8193}, "", "", true},
+                 {{1, 2, 4096 * 8}, "", "", true},
+                 {{1, 2, 8192 * 8}, "", kKept, true},
+                 {{1, 2, 8193 * 8}, kKept, kKept, true},
+                 {{1, 1 << 28}, kChannels, kChannels},
+                 {{0, 8}, kNone, kNone},
+                 {{8, 0}, kNone, kNone}};
     for (const auto &one : cases) {
         const tartan_array x = array_of(TARTAN_F16, one.shape),
                            stats = array_of(TARTAN_F32, {one.shape[1], 3});
         tartan_op op = {}, back = {};
         op.kind = TARTAN_OP_BATCH_NORM;
         op.batch_norm.x = op.batch_norm.y = &x;
-        EXPECT_EQ(one.forward, refusal(op));
+        EXPECT_EQ(one.forward, refusal(op, one.small ? kSmall : kHopper));
         back.kind = TARTAN_OP_BATCH_NORM_GRADIENT;
         back.batch_norm_gradient.x = back.batch_norm_gradient.y_grad = &x;
         back.batch_norm_gradient.stats = &stats;
-        EXPECT_EQ(one.backward, refusal(back));
+        EXPECT_EQ(one.backward, refusal(back, one.small ? kSmall : kHopper));
     }
     tartan_op_batch_norm op = {};
-    const tartan_array across = array_of(TARTAN_F32, {30, 7}), along = array_of(TARTAN_F32, {3, 7, 10});
+    const tartan_array across = array_of(TARTAN_F32, {30, 7}), along = array_of(TARTAN_F32, {3, 7, 10}),
+                       units = array_of(TARTAN_F32, {3, 7, 12}), half = array_of(TARTAN_F16, {3, 7, 12});
     tartan_cuda_channel_norm p;
     op.x = op.y = &across;
     ASSERT_OK(tartan_cuda_batch_norm_of(nullptr, nullptr, &op, &p));
@@ -150,6 +169,66 @@ TEST(CudaWhole, BatchNormsOfFewNumbers) {
     EXPECT_FALSE(p.across);
     EXPECT_EQ(7, p.sweep.axes[TARTAN_CUDA_KEPT].elements);
     EXPECT_EQ(10, p.sweep.array[0].step[TARTAN_CUDA_KEPT][0]);
+    EXPECT_EQ(1, p.sweep.unit);
+    op.x = op.y = &units;
+    ASSERT_OK(tartan_cuda_batch_norm_of(nullptr, nullptr, &op, &p));
+    EXPECT_EQ(4, p.sweep.unit);
+    EXPECT_EQ(9, p.sweep.axes[TARTAN_CUDA_SUMMED].elements);
+    EXPECT_EQ(36, p.terms);
+    EXPECT_FALSE(p.any);
+    op.y = &half;
+    ASSERT_OK(tartan_cuda_batch_norm_of(nullptr, nullptr, &op, &p));
+    EXPECT_EQ(1, p.sweep.unit) << "units need one dtype";
+    EXPECT_TRUE(p.any);
+    op.x = &half;
+    ASSERT_OK(tartan_cuda_batch_norm_of(nullptr, nullptr, &op, &p));
+    EXPECT_EQ(4, p.sweep.unit) << "half of 16 bytes";
+    const tartan_array many = array_of(TARTAN_F32, {64, 129, 128});
+    tartan_array last = array_of(TARTAN_F32, {64, 128, 129}), few = many;
+    std::swap(last.shape[1], last.shape[2]), std::swap(last.strides[1], last.strides[2]);
+    tartan_op turned = {};
+    turned.kind = TARTAN_OP_BATCH_NORM;
+    turned.batch_norm.x = &many, turned.batch_norm.y = &last;
+    EXPECT_EQ(kSide, refusal(turned));
+    few.shape[0] = last.shape[0] = 63;
+    turned.batch_norm.x = &few;
+    EXPECT_EQ("", refusal(turned));
+}
+
+// Enough CTAs for all SMs, but not more than there are accesses for their threads.
+TEST(CudaWhole, SharesOfChannels) {
+    const struct {
+        std::vector<int64_t> shape;
+        tartan_cuda_channel_shares forward, backward;
+    } cases[] = {{{256, 2048}, {1, 256, 4, 128}, {1, 256, 4, 128}},
+                 {{8192, 512}, {8, 256, 4, 32}, {16, 256, 4, 32}},
+                 {{64, 12}, {1, 256, 4, 1}, {1, 256, 4, 1}},
+                 {{64, 3}, {1, 256, 4, 1}, {1, 256, 4, 1}},
+                 {{64, 33}, {2, 256, 8, 5}, {2, 256, 8, 5}},
+                 {{32, 64, 16, 16}, {2, 256, 1, 64}, {2, 256, 1, 64}},
+                 {{8, 512, 512}, {1, 256, 1, 512}, {1, 256, 1, 512}},
+                 {{16, 3, 20, 20}, {8, 256, 1, 3}, {8, 256, 1, 3}},
+                 {{32, 256, 8192}, {16, 256, 1, 256}, {16, 512, 1, 256}},
+                 {{1, 2, 262145}, {16, 512, 1, 2}, {16, 512, 1, 2}},
+                 {{4, 2, 3}, {1, 32, 1, 2}, {1, 32, 1, 2}}};
+    for (const auto &one : cases) {
+        const tartan_array x = array_of(TARTAN_F32, one.shape);
+        tartan_op_batch_norm op = {};
+        tartan_op_batch_norm_gradient back = {};
+        op.x = op.y = back.x = back.y_grad = &x;
+        tartan_cuda_channel_norm p;
+        const auto expect = [&](const tartan_cuda_channel_shares &want) {
+            const tartan_cuda_channel_shares got = tartan_cuda_share_channels(&kHopper, &p);
+            EXPECT_EQ(want.ctas, got.ctas) << one.shape[0] << " x " << one.shape[1];
+            EXPECT_EQ(want.threads, got.threads) << one.shape[0] << " x " << one.shape[1];
+            EXPECT_EQ(want.wide, got.wide) << one.shape[0] << " x " << one.shape[1];
+            EXPECT_EQ(want.clusters, got.clusters) << one.shape[0] << " x " << one.shape[1];
+        };
+        ASSERT_OK(tartan_cuda_batch_norm_of(nullptr, nullptr, &op, &p));
+        expect(one.forward);
+        ASSERT_OK(tartan_cuda_batch_norm_gradient_of(nullptr, nullptr, &back, &p));
+        expect(one.backward);
+    }
 }
 
 // Counts that do not fit in the numbers of a kernel.
