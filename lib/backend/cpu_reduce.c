@@ -4,7 +4,7 @@
 #include "backend/cpu.h"
 #include "backend/reduce.h"
 
-enum { PIECE = 1024 }; /* elements that are converted at a time */
+enum { PIECE = 1024, FEW = 32 }; /* elements that are converted at a time; that are not worth a call */
 
 typedef struct job {
     const tartan_op_reduce *op;
@@ -14,22 +14,76 @@ typedef struct job {
     int32_t workers;
 } job;
 
-// Continues the chains of a block's rows (columns if by_column) with its elements.
-static void accumulate_block(const job *j, bool by_column, int64_t id, const double *units, double *chains) {
-    const tartan_matrix *m = j->op->matrix;
+// How the elements of a block are reduced: `across` of them in each of `lines` chains.
+typedef struct tile {
+    const void *elements;
+    int64_t across, stride;     /* along a chain */
+    int64_t lines, line_stride; /* from chain to chain */
+} tile;
+
+static tile tile_of(const tartan_matrix *m, bool by_column, int64_t id) {
     const tartan_layout *l = m->layout;
     const int64_t rows = tartan_i_rows_of(l, l->block_rows[id]),
                   cols = tartan_i_cols_of(l, l->block_cols[id]);
-    const int64_t lines = by_column ? cols : rows, all = by_column ? rows : cols;
     const int64_t row = tartan_i_block_row_stride(m), col = tartan_i_block_col_stride(m);
-    const int64_t line_stride = by_column ? col : row, stride = by_column ? row : col;
-    const tartan_i_tile_copy copy = tartan_i_tile_copier(TARTAN_F64, m->dtype);
+    const void *elements = tartan_i_block_at(m, id);
+    return by_column ? (tile){elements, rows, row, cols, col} : (tile){elements, cols, col, rows, row};
+}
+
+// Elements in the order of chains, which continue once enough have come together.
+typedef struct gathered {
+    const job *job;
+    const double *units; /* or NULL */
+    double *chains;
+    int64_t across, lines;
     double x[PIECE];
-    for (int64_t first = 0; first < all; first += PIECE / lines) {
-        const int64_t left = all - first, across = left < PIECE / lines ? left : PIECE / lines;
-        copy(x, lines, 1, tartan_i_at(tartan_i_block_at(m, id), m->dtype, first * stride), stride,
-             line_stride, across, lines);
-        j->chain(across, lines, x, units != NULL ? units : x, chains);
+} gathered;
+
+static void run_chains(const job *j, int64_t across, int64_t lines, const double *x, const double *units,
+                       double *chains) {
+    if (across > 0) j->chain(across, lines, x, units != NULL ? units : x, chains);
+}
+
+static void flush(gathered *g) {
+    run_chains(g->job, g->across, g->lines, g->x, g->units, g->chains);
+    g->across = 0;
+}
+
+// Continues the chains with a tile, in order after what was gathered.
+static void gather(gathered *g, const tile *t) {
+    const int32_t dtype = g->job->op->matrix->dtype;
+    const int64_t most = PIECE / t->lines;
+    if (dtype == TARTAN_F64 && (t->line_stride == 1 || t->lines == 1) && t->stride == t->lines &&
+        t->across > most) {
+        flush(g);
+        run_chains(g->job, t->across, t->lines, t->elements, g->units, g->chains);
+        return;
+    }
+    if (dtype == TARTAN_F64 && t->across * t->lines <= FEW) {
+        if (g->across + t->across > most) flush(g);
+        const double *from = t->elements;
+        double *to = g->x + g->across * t->lines;
+        for (int64_t k = 0; k < t->across; k++)
+            for (int64_t i = 0; i < t->lines; i++) *to++ = from[k * t->stride + i * t->line_stride];
+        g->across += t->across;
+        return;
+    }
+    const tartan_i_tile_copy copy = tartan_i_tile_copier(TARTAN_F64, dtype);
+    for (int64_t first = 0; first < t->across;) {
+        if (g->across == most) flush(g);
+        const int64_t left = t->across - first, room = most - g->across, n = left < room ? left : room;
+        copy(g->x + g->across * t->lines, t->lines, 1, tartan_i_at(t->elements, dtype, first * t->stride),
+             t->stride, t->line_stride, n, t->lines);
+        g->across += n;
+        first += n;
+    }
+}
+
+// The same for blocks of one element, in f64.
+static void gather_singles(gathered *g, const double *values, const int64_t *ids, int64_t count) {
+    for (int64_t n = 0; n < count; n++) {
+        if (g->across == PIECE) flush(g);
+        g->x[g->across++] = values[ids[n]];
     }
 }
 
@@ -37,9 +91,17 @@ static void accumulate_block(const job *j, bool by_column, int64_t id, const dou
 
 static void lines_task(void *data, int32_t worker) {
     const job *j = data;
-    const tartan_layout *l = j->op->matrix->layout;
+    const tartan_matrix *m = j->op->matrix;
+    const tartan_layout *l = m->layout;
     const tartan_shape *s = &l->shape;
     const bool by_column = j->op->each == TARTAN_EACH_COLUMN;
+    /* The elements of a row of blocks are one tile if columns of blocks follow each other in memory. */
+    const bool rows_are_tiles =
+        !by_column && !tartan_i_is_variable(l) && (tartan_i_block_row_stride(m) == 1 || s->block_rows == 1);
+    const bool singles = by_column && tartan_i_block_elements(m) == 1 && m->dtype == TARTAN_F64;
+    gathered g;
+    g.job = j;
+    g.across = 0;
     const int64_t grid = by_column ? l->grid_cols : l->grid_rows, size = by_column ? s->cols : s->rows;
     const int64_t *pointers = by_column ? l->col_pointers : l->row_pointers;
     int64_t begin, end;
@@ -51,10 +113,25 @@ static void lines_task(void *data, int32_t worker) {
         const int64_t at = i / grid * size + first;
         double *chains = j->out + at;
         for (int64_t k = 0; k < lines; k++) chains[k] = tartan_i_chain_first(j->op->chain);
-        for (int64_t n = pointers[i]; n < pointers[i + 1]; n++) {
-            const int64_t id = by_column ? l->col_ids[n] : n;
-            accumulate_block(j, by_column, id, j->units != NULL ? j->units + at : NULL, chains);
+        if (pointers[i] == pointers[i + 1]) continue;
+        g.units = j->units != NULL ? j->units + at : NULL;
+        g.chains = chains;
+        g.lines = lines;
+        if (rows_are_tiles && lines == s->block_rows) {
+            tile t = tile_of(m, false, pointers[i + 1] - 1); /* the last one may be narrower */
+            t.elements = tartan_i_block_at(m, pointers[i]);
+            t.stride = s->block_rows, t.line_stride = 1;
+            t.across += (pointers[i + 1] - pointers[i] - 1) * s->block_cols;
+            gather(&g, &t);
+        } else if (singles) {
+            gather_singles(&g, m->values, l->col_ids + pointers[i], pointers[i + 1] - pointers[i]);
+        } else {
+            for (int64_t n = pointers[i]; n < pointers[i + 1]; n++) {
+                const tile t = tile_of(m, by_column, by_column ? l->col_ids[n] : n);
+                gather(&g, &t);
+            }
         }
+        flush(&g);
     }
 }
 
@@ -62,13 +139,21 @@ static void blocks_task(void *data, int32_t worker) {
     const job *j = data;
     const tartan_layout *l = j->op->matrix->layout;
     double chains[TARTAN_I_MAX_BLOCK], units[TARTAN_I_MAX_BLOCK];
+    gathered g;
+    g.job = j;
+    g.chains = chains;
+    g.across = 0;
     int64_t begin, end;
     tartan_i_share(l->blocks, j->workers, worker, &begin, &end);
     for (int64_t id = begin; id < end; id++) {
         const int64_t rows = tartan_i_rows_of(l, l->block_rows[id]);
         for (int64_t i = 0; i < rows; i++) chains[i] = tartan_i_chain_first(j->op->chain);
         for (int64_t i = 0; j->units != NULL && i < rows; i++) units[i] = j->units[id];
-        accumulate_block(j, false, id, j->units != NULL ? units : NULL, chains);
+        const tile t = tile_of(j->op->matrix, false, id);
+        g.units = j->units != NULL ? units : NULL;
+        g.lines = rows;
+        gather(&g, &t);
+        flush(&g);
         j->out[id] = tartan_i_chain_fold(j->op->chain, chains, rows);
     }
 }

@@ -16,7 +16,7 @@ typedef struct job {
     tartan_layout *layout;
     tartan_matrix *to;
     const int64_t *rows; /* [rows of the result], or NULL: all */
-    int64_t *pointers;
+    int64_t *pointers;   /* NULL: columns stay where they are */
     target *targets;
     int64_t *slots; /* [workers, grid_cols of the result] */
     int32_t workers;
@@ -46,21 +46,28 @@ fail:
 
 /* ---- The layout ---- */
 
+// Whether a block row of the result did not have block column `col` yet; then its position goes to `to`.
+static bool note(const job *j, int64_t line, int64_t col, int64_t grid_cols, int64_t *to) {
+    if (j->slots[col] == line) return false;
+    j->slots[col] = line;
+    if (to != NULL) *to = line * grid_cols + col;
+    return true;
+}
+
 // The positions of the blocks that a block row of the result gets from one of the matrix, of those that `slots` does not
 // have for it yet. Only counts them if `to` is NULL.
 static int64_t list_blocks(const job *j, int64_t line, int64_t source_line, int64_t grid_cols, int64_t *to) {
     const tartan_layout *l = j->from->layout;
     int64_t count = 0;
     for (int64_t id = l->row_pointers[source_line]; id < l->row_pointers[source_line + 1]; id++) {
+        if (j->pointers == NULL) {
+            count += note(j, line, l->block_cols[id], grid_cols, to != NULL ? to + count : NULL);
+            continue;
+        }
         const int64_t col = tartan_i_col_begin(l, l->block_cols[id]);
         const int64_t end = j->pointers[col + tartan_i_cols_of(l, l->block_cols[id])];
-        for (int64_t t = j->pointers[col]; t < end; t++) {
-            int64_t *slot = j->slots + j->targets[t].block;
-            if (*slot == line) continue;
-            *slot = line;
-            if (to != NULL) to[count] = line * grid_cols + j->targets[t].block;
-            count++;
-        }
+        for (int64_t t = j->pointers[col]; t < end; t++)
+            count += note(j, line, j->targets[t].block, grid_cols, to != NULL ? to + count : NULL);
     }
     return count;
 }
@@ -116,6 +123,11 @@ fail:
             const int64_t col = tartan_i_col_begin(l, l->block_cols[id]),                                    \
                           step = tartan_i_block_col_stride(from);                                            \
             const int64_t cols = tartan_i_cols_of(l, l->block_cols[id]);                                     \
+            if (j->pointers == NULL) {                                                                       \
+                type *to_block = values + slots[l->block_cols[id]] * elements;                               \
+                for (int64_t c = 0; c < cols; c++) to_block[c * stride] = x[c * step];                       \
+                continue;                                                                                    \
+            }                                                                                                \
             for (int64_t c = 0; c < cols; c++)                                                               \
                 for (int64_t t = j->pointers[col + c]; t < j->pointers[col + c + 1]; t++)                    \
                     values[slots[j->targets[t].block] * elements + j->targets[t].offset * stride] =          \
@@ -177,7 +189,8 @@ static tartan_status select_lists(const char *function, tartan_context *context,
                                   int64_t grid_rows, int64_t grid_cols, tartan_matrix **out) {
     tartan_status status;
     job j = {.from = matrix, .rows = rows, .workers = context->threads};
-    TRY(make_targets(&j, cols, shape->cols, shape->block_cols));
+    if (cols != NULL || tartan_i_is_variable(matrix->layout))
+        TRY(make_targets(&j, cols, shape->cols, shape->block_cols));
     NEW(j.slots, j.workers * grid_cols);
     TRY(make_layout(function, &j, shape, grid_rows, grid_cols));
     TRY(tartan_i_matrix_new(j.layout, matrix->dtype, matrix->block_order, &j.to));

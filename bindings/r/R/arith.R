@@ -20,6 +20,10 @@
 
 # A sparse logical Matrix of a logical for each stored element. Matrix has nothing for several heads: they are an array.
 .logical <- function(layout, flags, names) {
+  if (layout@frame[5L] == 1 && isFALSE(any(flags))) { # as of is.na(), mostly
+    size <- as.integer(layout@frame[1:2])
+    return(methods::new("lgCMatrix", p = integer(size[2L] + 1L), Dim = size, Dimnames = names))
+  }
   flags <- array(as.double(flags), c(layout@frame[3:4], length(layout@columns)))
   x <- .new_matrix(layout, flags, "float64", names)
   if (layout@frame[5L] > 1) {
