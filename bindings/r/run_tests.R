@@ -1,5 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
-# Rscript run_tests.R DIRECTORY: testthat, as TAP for Meson; with TARTAN_TEST_RESULTS also as JUnit XML in r.xml.
+# Rscript run_tests.R DIRECTORY [FILES]: testthat, as TAP for Meson, of all files or of those whose names have FILES; with
+# TARTAN_TEST_RESULTS also as JUnit XML in r.xml or r-FILES.xml.
 library(testthat)
 
 escaped <- function(text) {
@@ -30,10 +31,11 @@ write_junit <- function(results, path) {
 }
 
 list_reporter <- ListReporter$new()
-test_dir(commandArgs(TRUE)[1L], package = "tartan", load_package = "installed", stop_on_failure = FALSE,
+chosen <- commandArgs(TRUE)[-1L]
+test_dir(commandArgs(TRUE)[1L], filter = if (length(chosen)) chosen, package = "tartan", load_package = "installed", stop_on_failure = FALSE,
          reporter = MultiReporter$new(reporters = list(TapReporter$new(), list_reporter)))
 directory <- Sys.getenv("TARTAN_TEST_RESULTS")
 if (nzchar(directory)) {
   dir.create(directory, showWarnings = FALSE, recursive = TRUE)
-  write_junit(list_reporter$get_results(), file.path(directory, "r.xml"))
+  write_junit(list_reporter$get_results(), file.path(directory, paste0(paste(c("r", chosen), collapse = "-"), ".xml")))
 }

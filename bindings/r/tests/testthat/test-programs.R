@@ -82,7 +82,7 @@ programs$solvers <- list(
   quote(as.vector(solve(p, z))), quote(solve(p, z)), quote(as.vector(as.matrix(solve(p)))), quote(as.vector(solve(p))),
   quote(as.numeric(determinant(p)$modulus)), quote(as.numeric(determinant(p)$modulus)), quote(as.vector(crossprod(chol(p)))), quote(as.vector(p)),
   quote(as.vector(solve(Cholesky(p), z))), quote(solve(p, z)), quote(as.vector(solve(update(Cholesky(p), 2 * p), z))), quote(solve(p, z) / 2),
-  quote(diag_inverse(p)), quote(diag(solve(p))), quote(as.vector(qr.coef(qr(p), z))), quote(solve(p, z)))
+  quote(diag_inverse(p)), quote(diag(solve(p))), quote(as.vector(Matrix::qr.coef(qr(p), z))), quote(solve(p, z)))
 
 step_of <- function(w, d, beside) {
   kind <- sample.int(10, 1)
