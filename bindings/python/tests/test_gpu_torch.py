@@ -115,11 +115,11 @@ def test_cuda_graphs(torch, modules):
         assert torch.equal(ours, right)
 
 
-@pytest.mark.parametrize("growth", ["gradient", "score", "random"])
-def test_layouts_change(torch, modules, growth):
+@pytest.mark.parametrize("growth, norm", [("score", "gradient"), ("score", "l2"), ("random", "gradient")])
+def test_layouts_change(torch, modules, growth, norm):
     model = model_of(torch, modules)
     optimizer = torch.optim.AdamW(model.parameters(), 1e-3, fused=True)
-    sparsifier = modules.Sparsifier(model, optimizer, density=0.2, end=9, every=3, swap=0.3, growth=growth, fill="normal")
+    sparsifier = modules.Sparsifier(model, optimizer, density=0.2, end=9, every=3, swap=0.3, growth=growth, growth_norm=norm, fill="normal")
     moved = 0
     for _ in range(10):
         optimizer.zero_grad()
@@ -132,6 +132,25 @@ def test_layouts_change(torch, modules, growth):
     dense, x = copy.deepcopy(model), torch.randn(8, 256, device="cuda")
     modules.unpatch_model(dense)
     torch.testing.assert_close(model(x), dense(x), rtol=1e-3, atol=1e-3)
+
+
+def test_gates_learn_as_on_the_cpu(torch, modules):
+    runs = []
+    for device in ("cpu", "cuda"):
+        torch.manual_seed(3)
+        layer = modules.BlockSparseLinear(128, 64, density=1, block=16, dtype=torch.float64).to(device)
+        optimizer = torch.optim.AdamW(layer.parameters(), 1e-2)
+        sparsifier = modules.Sparsifier(layer, optimizer, score="gate", l0=5.0, gate_rate=0.3, begin=20, every=5)
+        x = torch.randn(64, 128, dtype=torch.float64).to(device)
+        for _ in range(30):
+            optimizer.zero_grad()
+            (layer(x) - x[:, :64]).square().mean().backward()
+            optimizer.step()
+            sparsifier.step()
+        runs.append((layer.layout, layer.gates.cpu(), layer.values.detach().cpu()))
+    assert runs[0][0] == runs[1][0] and runs[0][0].density < 1
+    for a, b in zip(runs[0][1:], runs[1][1:]):
+        torch.testing.assert_close(a, b, rtol=1e-6, atol=1e-9)
 
 
 def test_convolutions_and_attention(torch, modules):
