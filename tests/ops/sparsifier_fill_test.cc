@@ -129,7 +129,7 @@ TEST(SparsifierFill, Refusals) {
     EXPECT_FAILS(ARGUMENT, "weight is 1", tartan_sparsifier_fill(cpu(), s.get(), 1, w.get()));
     EXPECT_FAILS(HANDLE, "context is NULL", tartan_sparsifier_fill(nullptr, s.get(), 0, w.get()));
     EXPECT_FAILS(HANDLE, "matrix is NULL", tartan_sparsifier_fill(cpu(), s.get(), 0, nullptr));
-    EXPECT_FAILS(LAYOUT, "expected those of weight 0 after the prepared step: 32 on layout",
+    EXPECT_FAILS(LAYOUT, "expected those of weight 0 after the prepared step: ",
                  tartan_sparsifier_fill(cpu(), s.get(), 0, w.get()));
     tartan_matrix *moved = nullptr, *thin_moved = nullptr;
     ASSERT_OK(tartan_sparsifier_move(cpu(), s.get(), 0, w.get(), &moved));
@@ -138,7 +138,10 @@ TEST(SparsifierFill, Refusals) {
                  tartan_sparsifier_fill(cpu(), s.get(), 0, thin_moved));
     tartan_array view;
     ASSERT_OK(tartan_matrix_values(moved, &view));
-    static_cast<double *>(view.data)[0] = INFINITY;
+    for (int64_t i = 0; i < view.shape[0] * 64; i++) { // all but the new blocks
+        double &x = static_cast<double *>(view.data)[i];
+        if (x != 0) x = INFINITY;
+    }
     const std::vector<double> before = values_of(moved);
     EXPECT_FAILS(ARGUMENT, "values of weight 0 have the root mean square inf",
                  tartan_sparsifier_fill(cpu(), s.get(), 0, moved));
