@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0
- * What new blocks of a weight hold at first. Random numbers are drawn on the host, so they are the same for all devices. */
+ * What new blocks of a weight hold at first. */
 #include "layout/positions.h"
 #include "ops/blocks.h"
 #include "ops/sparsifier.h"
@@ -61,19 +61,29 @@ static void clear_padding(const fresh_blocks *f, const tartan_shape *shape, doub
                 if (r >= f->rows[i] || c >= f->cols[i]) *values = 0;
 }
 
-static tartan_status draw(const tartan_sparsifier *s, int64_t weight, double size, tartan_array *values) {
+static tartan_status draw(tartan_context *context, const tartan_sparsifier *s, int64_t weight, double size,
+                          tartan_array *values) {
     enum { BYTES = 160 };
     char options[BYTES];
     const int64_t seed = tartan_i_sparsifier_seed(s, weight);
     if (s->fill == FILL_NORMAL) {
         snprintf(options, BYTES, "deviation=%.17g seed=%" PRId64, size, seed);
-        return tartan_random_normal(s->host, options, values);
+        return tartan_random_normal(context, options, values);
     }
     snprintf(options, BYTES, "low=%.17g high=%.17g seed=%" PRId64, -size, size, seed);
-    return tartan_random_uniform(s->host, options, values);
+    return tartan_random_uniform(context, options, values);
 }
 
-/* A matrix of the new blocks alone, on the context's device. */
+static tartan_status new_on(const char *function, tartan_context *context, tartan_layout *layout,
+                            tartan_matrix **out) {
+    tartan_i_call call;
+    PASS(tartan_i_call_enter(function, context, &call));
+    const tartan_status status = tartan_i_matrix_new_on(&call, layout, TARTAN_F64, TARTAN_ROW_MAJOR, out);
+    tartan_i_call_leave(&call);
+    return status;
+}
+
+/* A matrix of the new blocks alone, on the context's device. Where blocks have padding, it is made on the host. */
 static tartan_status drawn_blocks(const char *function, tartan_context *context, const tartan_sparsifier *s,
                                   int64_t weight, const fresh_blocks *f, const tartan_shape *shape,
                                   double size, tartan_matrix **out) {
@@ -81,12 +91,19 @@ static tartan_status drawn_blocks(const char *function, tartan_context *context,
     tartan_layout *layout = NULL;
     tartan_matrix *drawn = NULL;
     tartan_array values;
+    const tartan_shape *whole = &s->weights[weight].next->shape;
+    const bool ragged = whole->rows % whole->block_rows != 0 || whole->cols % whole->block_cols != 0;
     TRY(tartan_i_layout_from_positions(function, shape, f->positions, f->count, false, NULL, &layout));
-    TRY(tartan_matrix_create(layout, TARTAN_F64, TARTAN_ROW_MAJOR, &drawn));
-    TRY(tartan_matrix_values(drawn, &values));
-    TRY(draw(s, weight, size, &values));
-    clear_padding(f, shape, values.data);
-    TRY(tartan_matrix_to_device(context, drawn, out));
+    TRY(new_on(function, ragged ? s->host : context, layout, &drawn));
+    values = tartan_i_matrix_view(drawn);
+    TRY(draw(ragged ? s->host : context, s, weight, size, &values));
+    if (ragged) {
+        clear_padding(f, shape, values.data);
+        TRY(tartan_matrix_to_device(context, drawn, out));
+    } else {
+        *out = drawn;
+        drawn = NULL;
+    }
 fail:
     tartan_layout_free(layout);
     tartan_matrix_free(drawn);

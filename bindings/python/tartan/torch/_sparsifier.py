@@ -107,7 +107,8 @@ class Sparsifier:
         self._growth.clear()
         self._fresh: dict[str, Any] = {}  # what new blocks were before the step of an optimiser: ids, values, rates
         self._drawn: list[Any] = []  # the gates of the next step, on the host
-        self._put_gates()
+        if self._has_gates:
+            self._put_gates()
         self._watch()
 
     def __repr__(self) -> str:
@@ -141,18 +142,21 @@ class Sparsifier:
     def step(self) -> list[StructureChange]:
         """Count a training step, and change the layouts if this step is due. Return what changed. If anything does not fit, nothing
         changes."""
-        own, layers = self._own, list(self.layers.items())
+        own = self._own
         self._check_layouts()
-        entries = [self._entries(name, layer.values) for name, layer in layers]
-        for i, (name, layer) in enumerate(layers):
-            with _about(name or "the layer"):
-                own._measure(i, layer.matrix())
-        self._add_growth()
+        if _raw.tartan_sparsifier_needs_norms(own._handle) == 1:
+            for i, (name, layer) in enumerate(self.layers.items()):
+                with _about(name or "the layer"):
+                    own._measure(i, layer.matrix())
+        if self.needs_growth:
+            self._add_growth()
         _raw.tartan_sparsifier_prepare(own._handle)
-        changes = self._change([i for i in range(len(layers)) if own._changes(i)], entries)
+        due = [i for i in range(len(self.layers)) if own._changes(i)]
+        changes = self._change(due) if due else []
         _raw.tartan_sparsifier_commit(own._handle)
         self._growth.clear()
-        self._put_gates()
+        if self._has_gates:
+            self._put_gates()
         self._watch()
         return changes
 
@@ -161,9 +165,10 @@ class Sparsifier:
             if layer.layout is not known and layer.layout != known:
                 raise LayoutError(f"{name or 'the layer'}: {_unequal(layer.layout, known)}")
 
-    def _change(self, due: list[int], entries: list[Any]) -> list[StructureChange]:
+    def _change(self, due: list[int]) -> list[StructureChange]:
         """Give layers their next layouts, and values and state their places."""
         layers, changes, moved = list(self.layers.items()), [], []
+        entries = {i: self._entries(layers[i][0], layers[i][1].values) for i in due}
         olds = {i: layers[i][1].layout for i in due}
         try:
             for i in due:
@@ -224,10 +229,10 @@ class Sparsifier:
             for i, (name, layer) in enumerate(self.layers.items())
             if layer.values.grad is not None and any(layer is x for x in layers)
         ]
-        # All are asked for before the first is waited for.
+        # All are asked for before they are waited for, once for each device.
         found = [torch.as_tensor(gate_gradient(layer.matrix(), matrix_of(layer._cell.stored, layer.values.grad))) for _, _, layer in seen]
-        for (i, name, layer), sums in zip(seen, found):
-            ids, slopes = layer._blocks_of_values(), sums.double().cpu().numpy() / scale
+        for (i, name, layer), sums in zip(seen, _on_host(found)):
+            ids, slopes = layer._blocks_of_values(), sums / scale
             if ids is not None:
                 slopes = np.bincount(ids, slopes, layer.layout.blocks)
             if self._has_gates:
@@ -273,8 +278,6 @@ class Sparsifier:
     @torch.no_grad()  # type: ignore[misc, untyped-decorator, unused-ignore]
     def _put_gates(self) -> None:
         """Give layers the gates of the next step, and those of a model in use."""
-        if not self._has_gates:
-            return
         self._drawn = []
         targets: dict[Any, list[Any]] = {}  # by device and dtype
         for i, layer in enumerate(self.layers.values()):
@@ -297,22 +300,22 @@ class Sparsifier:
     # ---- Growth ----
 
     def _add_growth(self) -> None:
-        """Tell the library how much the places of all layers are worth, if this step grows blocks by that."""
-        if not self.needs_growth:
-            return
-        for i, (name, layer) in enumerate(self.layers.items()):
-            found = self._growth.get(name)
-            if found is None:
+        """Tell the library how much the places of all layers are worth."""
+        found, distributed = [], torch.distributed
+        for name, layer in self.layers.items():
+            seen = self._growth.get(name)
+            if seen is None:
                 raise ArgumentError(
                     f"{name or 'the layer'}: no gradients were seen in this step, expected some for growth='score': run the step under "
                     "torch.compiler.set_stance('force_eager') if the model is compiled"
                 )
             if self.growth_norm == "gradient" or isinstance(layer, BlockSparseConv2d):
-                found = _norms_of_blocks(found, layer.layout)
-            distributed = torch.distributed
+                seen = _norms_of_blocks(seen, layer.layout)
             if distributed.is_available() and distributed.is_initialized():
-                distributed.all_reduce(found)
-            _raw.tartan_sparsifier_add_growth(self._own._handle, i, doubles(found.double().cpu().numpy().ravel(), "growth"))
+                distributed.all_reduce(seen)
+            found.append(seen.flatten())
+        for i, growth in enumerate(_on_host(found)):
+            _raw.tartan_sparsifier_add_growth(self._own._handle, i, doubles(growth, "growth"))
 
     def _watch(self) -> None:
         """Hooks for the next step, if it needs them."""
@@ -415,6 +418,17 @@ def _optimizers(given: Any, layers: dict[str, Stored]) -> list[Any]:
         if optimizers and id(layer.values) not in owned and layer.values.requires_grad:
             raise ArgumentError(f"optimizers do not have the values of {name or 'the layer'}: make them after the layers")
     return optimizers
+
+
+def _on_host(lists: list[Any]) -> list[Any]:
+    """Lists of numbers as arrays of float64 on the host, with one copy for each device that they are on."""
+    result: list[Any] = [None] * len(lists)
+    for device in dict.fromkeys(x.device for x in lists):
+        places = [i for i, x in enumerate(lists) if x.device == device]
+        numbers = torch.cat([lists[i].double() for i in places]).cpu().numpy()
+        for i, part in zip(places, np.split(numbers, np.cumsum([len(lists[i]) for i in places])[:-1])):
+            result[i] = part
+    return result
 
 
 def _norms_of_blocks(dense: Any, layout: Layout) -> Any:
