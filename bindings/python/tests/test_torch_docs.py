@@ -22,7 +22,7 @@ def test_page(tmp_path, monkeypatch, capsys):
     names = {}
     for i, example in enumerate(examples):
         exec(compile(example, f"example {i + 1} of pytorch.md", "exec"), names)
-    assert len(examples) == 8 and "parameters" in capsys.readouterr().out
+    assert len(examples) == 7 and "parameters" in capsys.readouterr().out
     model, again, x = names["model"], names["again"], torch.randn(3, 64)
     assert torch.equal(model(x), again(x)) and model[0].density == 0.25
     assert len(PAGE.read_text().splitlines()) <= 160
