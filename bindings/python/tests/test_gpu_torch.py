@@ -2,6 +2,9 @@
 """tartan.torch on a real GPU."""
 
 import copy
+import socket
+import subprocess
+import sys
 
 import pytest
 from device_support import HAS_GPU
@@ -183,3 +186,47 @@ def test_modules_move(torch, modules):
     again = modules.BlockSparseLinear(64, 64, density=0.5, block=16, device="cuda")
     again.load_state_dict(layer.state_dict())
     torch.testing.assert_close(again(x.cuda()).cpu(), wanted, rtol=1e-4, atol=1e-4)
+
+
+NCCL = """
+import sys, torch, torch.distributed as dist
+from tartan.torch import BlockSparseLinear, Sparsifier
+rank = int(sys.argv[1])
+torch.cuda.set_device(rank)
+dist.init_process_group("nccl", init_method=f"tcp://127.0.0.1:{sys.argv[2]}", rank=rank, world_size=2)
+for options in (dict(swap=0.3, end=6, every=2, decay="constant", fill="normal"), dict(score="gate", l0=50.0, gate_rate=1.0, begin=4, every=2)):
+    torch.manual_seed(5)
+    model = torch.nn.Sequential(BlockSparseLinear(64, 64, density=0.5, block=8), torch.nn.GELU(), BlockSparseLinear(64, 16, density=0.5, block=8)).cuda()
+    both = torch.nn.parallel.DistributedDataParallel(model, device_ids=[rank])
+    optimizer = torch.optim.AdamW(model.parameters())
+    sparsifier = Sparsifier(model, optimizer, **options)
+    torch.manual_seed(rank)
+    changed = 0
+    for _ in range(7):
+        optimizer.zero_grad()
+        both(torch.randn(8, 64, device="cuda")).square().mean().backward()
+        optimizer.step()
+        changes = sparsifier.step()
+        changed += sum(change.moved + change.pruned for change in changes)
+        if any(change.pruned for change in changes):  # parameters have other shapes
+            both = torch.nn.parallel.DistributedDataParallel(model, device_ids=[rank])
+    assert changed > 4
+    for tensor in (*model.parameters(), *(torch.from_numpy(m.layout.mask()).int().cuda() for m in (model[0], model[2]))):
+        others = [torch.empty_like(tensor) for _ in range(2)]
+        dist.all_gather(others, tensor.detach())
+        assert torch.equal(*others)
+dist.destroy_process_group()
+print("equal")
+"""
+
+
+def test_all_ranks_choose_the_same_over_nccl(torch):
+    if torch.cuda.device_count() < 2 or not torch.distributed.is_nccl_available():
+        pytest.skip("needs two GPUs and NCCL")
+    with socket.socket() as free:
+        free.bind(("127.0.0.1", 0))
+        port = str(free.getsockname()[1])
+    ranks = [subprocess.Popen([sys.executable, "-c", NCCL, str(rank), port], stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True) for rank in range(2)]
+    for rank in ranks:
+        out, errors = rank.communicate(timeout=300)
+        assert out.endswith("equal\n"), errors

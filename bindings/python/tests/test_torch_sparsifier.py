@@ -523,23 +523,27 @@ import sys, torch, torch.distributed as dist
 from tartan.torch import BlockSparseLinear, Sparsifier
 rank, port = int(sys.argv[1]), sys.argv[2]
 dist.init_process_group("gloo", init_method=f"tcp://127.0.0.1:{port}", rank=rank, world_size=2)
-torch.manual_seed(5)
-model = torch.nn.Sequential(BlockSparseLinear(64, 64, density=0.5, block=8), torch.nn.GELU(), BlockSparseLinear(64, 16, density=0.5, block=8))
-both = torch.nn.parallel.DistributedDataParallel(model)
-optimizer = torch.optim.AdamW(model.parameters())
-sparsifier = Sparsifier(model, optimizer, swap=0.3, end=6, every=2, decay="constant", fill="normal")
-torch.manual_seed(rank)
-moved = 0
-for _ in range(7):
-    optimizer.zero_grad()
-    both(torch.randn(8, 64)).square().mean().backward()
-    optimizer.step()
-    moved += sum(change.moved for change in sparsifier.step())
-assert moved > 4
-for tensor in (*model.parameters(), *(torch.from_numpy(m.layout.mask()).int() for m in (model[0], model[2]))):
-    others = [torch.empty_like(tensor) for _ in range(2)]
-    dist.all_gather(others, tensor.detach())
-    assert torch.equal(*others)
+for options in (dict(swap=0.3, end=6, every=2, decay="constant", fill="normal"), dict(score="gate", l0=50.0, gate_rate=1.0, begin=4, every=2)):
+    torch.manual_seed(5)
+    model = torch.nn.Sequential(BlockSparseLinear(64, 64, density=0.5, block=8), torch.nn.GELU(), BlockSparseLinear(64, 16, density=0.5, block=8))
+    both = torch.nn.parallel.DistributedDataParallel(model)
+    optimizer = torch.optim.AdamW(model.parameters())
+    sparsifier = Sparsifier(model, optimizer, **options)
+    torch.manual_seed(rank)
+    changed = 0
+    for _ in range(7):
+        optimizer.zero_grad()
+        both(torch.randn(8, 64)).square().mean().backward()
+        optimizer.step()
+        changes = sparsifier.step()
+        changed += sum(change.moved + change.pruned for change in changes)
+        if any(change.pruned for change in changes):  # parameters have other shapes
+            both = torch.nn.parallel.DistributedDataParallel(model)
+    assert changed > 4
+    for tensor in (*model.parameters(), *(torch.from_numpy(m.layout.mask()).int() for m in (model[0], model[2]))):
+        others = [torch.empty_like(tensor) for _ in range(2)]
+        dist.all_gather(others, tensor.detach())
+        assert torch.equal(*others)
 dist.destroy_process_group()
 print("equal")
 """

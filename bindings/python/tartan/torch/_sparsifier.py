@@ -295,7 +295,7 @@ class Sparsifier:
                 targets.setdefault((values.device, dtype), []).append((getattr(layer, name), numbers))
         for (device, dtype), pairs in targets.items():
             there = torch.cat([numbers for _, numbers in pairs]).to(dtype).to(device)
-            torch._foreach_copy_([x for x, _ in pairs], list(there.split([len(x) for x, _ in pairs])))
+            torch._foreach_copy_([x for x, _ in pairs], list(torch.split(there, [len(x) for x, _ in pairs])))
 
     # ---- Growth ----
 
