@@ -110,6 +110,12 @@ tartan_status tartan_i_schedule_check(const char *function, const char *text, co
     if (s->end >= 0 && s->end < s->begin)
         FAIL_IN(function, ARGUMENT, "%s has end=%" PRId64 ", expected begin=%" PRId64 " or more", text,
                 s->end, s->begin);
+    /* Otherwise the last change would come before the density of `end`. */
+    if (!isnan(s->density) && s->curve != CONSTANT && s->end >= 0 && (s->end - s->begin) % s->every != 0)
+        FAIL_IN(function, ARGUMENT,
+                "%s has end=%" PRId64 ", expected begin=%" PRId64 " plus a multiple of every=%" PRId64
+                ", as the density is reached at a change",
+                text, s->end, s->begin, s->every);
     return TARTAN_OK;
 }
 

@@ -10,18 +10,28 @@
 /* ---- Options ---- */
 
 /* The words that a schedule does not have; a list of values ends with NULL. */
-enum { OWN_WORDS = 8 };
+enum { OWN_WORDS = 10 };
 static const char *const own_words[OWN_WORDS] = {
-    "score", "scope", "growth", "fresh_rate", "fresh_steps", "l0", "gate_rate", "gate_initial",
+    "score",      "scope",       "growth", "fill",      "fill_scale",
+    "fresh_rate", "fresh_steps", "l0",     "gate_rate", "gate_initial",
 };
 #define COUNTED "a number of 0 or more"
 static const char *const own_expected[OWN_WORDS] = {
-    "rms, max, l1, l2, movement or gate", "layer or model", "score or random", COUNTED,
-    "a whole number of 0 or more",        COUNTED,          COUNTED,           "a number",
+    "rms, max, l1, l2, movement or gate",
+    "layer or model",
+    "score or random",
+    "zero, normal or uniform",
+    COUNTED,
+    COUNTED,
+    "a whole number of 0 or more",
+    COUNTED,
+    COUNTED,
+    "a number",
 };
 static const char *const scores_known[] = {"rms", "max", "l1", "l2", "movement", "gate", NULL};
 static const char *const scopes_known[] = {"layer", "model", NULL};
 static const char *const growths_known[] = {"score", "random", NULL};
+static const char *const fills_known[] = {"zero", "normal", "uniform", NULL};
 
 static bool read_word(const tartan_i_option *o, const char *const *known, int32_t *out) {
     for (*out = 0; known[*out] != NULL; (*out)++)
@@ -44,12 +54,16 @@ static bool read_own(const tartan_i_option *o, int i, tartan_sparsifier *s) {
     case 2:
         return read_word(o, growths_known, &s->growth_by);
     case 3:
-        return read_count(o, &s->fresh_rate);
+        return read_word(o, fills_known, &s->fill);
     case 4:
-        return tartan_i_option_whole(o, &s->fresh_steps) && s->fresh_steps >= 0;
+        return read_count(o, &s->fill_scale);
     case 5:
-        return read_count(o, &s->l0);
+        return read_count(o, &s->fresh_rate);
     case 6:
+        return tartan_i_option_whole(o, &s->fresh_steps) && s->fresh_steps >= 0;
+    case 7:
+        return read_count(o, &s->l0);
+    case 8:
         if (!read_count(o, &rate)) return false;
         /* As text: Adam takes its options so. A number among options is not longer. */
         memcpy(s->gate_rate, o->value, (size_t)o->value_length);
@@ -77,7 +91,8 @@ static tartan_status read_option(const char *function, const tartan_i_option *o,
         return TARTAN_OK;
     }
     FAIL_IN(function, ARGUMENT,
-            "options has '%.*s', expected score, scope, growth, fresh_rate, fresh_steps, l0, gate_rate, "
+            "options has '%.*s', expected score, scope, growth, fill, fill_scale, fresh_rate, fresh_steps, "
+            "l0, gate_rate, "
             "gate_initial, " TARTAN_I_SCHEDULE_WORDS,
             o->shown, o->word);
 }
@@ -113,10 +128,11 @@ tartan_status tartan_i_sparsifier_create(const char *function, const char *optio
     s->schedule = tartan_i_schedule_default();
     s->schedule.initial = NAN;
     s->fresh_rate = 1;
+    s->fill_scale = 0.1;
     s->gate_initial = 2;
     memcpy(s->gate_rate, "0.01", sizeof "0.01");
     tartan_status status = read_options(function, options != NULL ? options : "", s);
-    if (status == TARTAN_OK && s->score == SCORE_GATE)
+    if (status == TARTAN_OK && (s->score == SCORE_GATE || s->fill != FILL_ZERO))
         status = tartan_context_create("cpu", "threads=1", NULL, &s->host);
     if (status == TARTAN_OK)
         *out = s;

@@ -31,6 +31,7 @@ typedef struct tartan_i_sparse_weight {
 enum { SCORE_RMS, SCORE_MAX, SCORE_L1, SCORE_L2, SCORE_MOVEMENT, SCORE_GATE };
 enum { SCOPE_LAYER, SCOPE_MODEL };
 enum { GROWTH_SCORE, GROWTH_RANDOM };
+enum { FILL_ZERO, FILL_NORMAL, FILL_UNIFORM };
 
 enum { TARTAN_I_GATE_RATE_BYTES = 64 }; /* as many as a number among options has at most */
 
@@ -38,11 +39,11 @@ struct tartan_sparsifier {
     uint32_t magic; /* TARTAN_I_SPARSIFIER */
     char *options;
     tartan_i_schedule schedule; /* initial: NaN if each weight has its own */
-    int32_t score, scope, growth_by;
-    double fresh_rate, l0, gate_initial;
+    int32_t score, scope, growth_by, fill;
+    double fresh_rate, fill_scale, l0, gate_initial;
     char gate_rate[TARTAN_I_GATE_RATE_BYTES]; /* as it was given */
     int64_t fresh_steps;
-    tartan_context *host; /* for the operations on gates; NULL without them */
+    tartan_context *host; /* for the operations on gates and random values; NULL without them */
     int64_t steps;
     bool prepared;
     tartan_i_sparse_weight *weights;
@@ -56,6 +57,21 @@ tartan_status tartan_i_sparsifier_add(tartan_sparsifier *s, tartan_layout *layou
 /* The weight `i` of an open sparsifier. Errors: HANDLE, ARGUMENT. */
 tartan_status tartan_i_sparsifier_weight(const char *function, const tartan_sparsifier *s, int64_t i,
                                          tartan_i_sparse_weight **out);
+
+/* The weight `i` of an open sparsifier whose next step is prepared. Errors: HANDLE, ARGUMENT. */
+tartan_status tartan_i_sparsifier_prepared(const char *function, const tartan_sparsifier *s, int64_t i,
+                                           tartan_i_sparse_weight **out);
+
+/* How often `a` has the blocks of `b` side by side, whose size may differ: once, or, as the filter of a convolution has them, once
+ * for each tap. 0 if it has others. */
+int64_t tartan_i_sparsifier_taps(const tartan_layout *a, const tartan_layout *b);
+
+/* The seed of the random numbers of weight `i` in the next step. Each weight has its own in each step. */
+static inline int64_t tartan_i_sparsifier_seed(const tartan_sparsifier *s, int64_t i) {
+    const uint64_t seed =
+        (uint64_t)s->schedule.seed + (uint64_t)(s->steps + 1) * (uint64_t)s->count + (uint64_t)i;
+    return (int64_t)(seed & INT64_MAX);
+}
 
 /* Whether the next step may change layouts, and whether it is to grow blocks. */
 bool tartan_i_sparsifier_is_due(const tartan_sparsifier *s);

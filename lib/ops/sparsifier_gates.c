@@ -13,11 +13,8 @@ static const double SHIFT = 1.5985968485322472;
 
 enum { OPTION_BYTES = 128 };
 
-/* Each weight has random numbers of its own in each step. */
 static void seed_of_step(const tartan_sparsifier *s, int64_t i, char out[OPTION_BYTES]) {
-    const uint64_t seed =
-        (uint64_t)s->schedule.seed + (uint64_t)(s->steps + 1) * (uint64_t)s->count + (uint64_t)i;
-    snprintf(out, OPTION_BYTES, "seed=%" PRIu64, seed & INT64_MAX);
+    snprintf(out, OPTION_BYTES, "seed=%" PRId64, tartan_i_sparsifier_seed(s, i));
 }
 
 static tartan_status gates_of(const tartan_sparsifier *s, int64_t i, bool drawn, double *out) {

@@ -9,13 +9,25 @@
 
 /* ---- Matrices ---- */
 
-/* Whether two layouts have the same blocks, whose size may differ. */
-static bool same_blocks(const tartan_layout *a, const tartan_layout *b) {
-    return a == b || (a->shape.heads == b->shape.heads && a->grid_rows == b->grid_rows &&
-                      a->grid_cols == b->grid_cols && a->blocks == b->blocks &&
-                      memcmp(a->row_pointers, b->row_pointers,
-                             (size_t)(a->shape.heads * a->grid_rows + 1) * sizeof *a->row_pointers) == 0 &&
-                      memcmp(a->block_cols, b->block_cols, (size_t)a->blocks * sizeof *a->block_cols) == 0);
+/* Whether row `r` of `a` has the blocks of that row of `b` at each of its taps. */
+static bool same_row(const tartan_layout *a, const tartan_layout *b, int64_t r, int64_t taps) {
+    const int64_t first = b->row_pointers[r], count = b->row_pointers[r + 1] - first;
+    if (a->row_pointers[r + 1] - a->row_pointers[r] != taps * count) return false;
+    const int32_t *cols = a->block_cols + a->row_pointers[r];
+    for (int64_t tap = 0; tap < taps; tap++)
+        for (int64_t i = 0; i < count; i++)
+            if (*cols++ != tap * b->grid_cols + b->block_cols[first + i]) return false;
+    return true;
+}
+
+int64_t tartan_i_sparsifier_taps(const tartan_layout *a, const tartan_layout *b) {
+    if (a == b) return 1;
+    if (a->shape.heads != b->shape.heads || a->grid_rows != b->grid_rows) return 0;
+    const int64_t taps = b->grid_cols == 0 ? 1 : a->grid_cols / b->grid_cols;
+    if (a->grid_cols != taps * b->grid_cols || a->blocks != taps * b->blocks) return 0;
+    for (int64_t r = 0; r < a->shape.heads * a->grid_rows; r++)
+        if (!same_row(a, b, r, taps)) return 0;
+    return taps;
 }
 
 static tartan_status check_blocks(const char *function, const tartan_sparsifier *s, int64_t weight,
@@ -26,7 +38,7 @@ static tartan_status check_blocks(const char *function, const tartan_sparsifier 
         return tartan_i_fail_handle(function, "matrix", matrix, "matrix");
     PASS(tartan_i_matrix_check_stays(function, "matrix", matrix));
     const tartan_layout *is = matrix->layout, *expected = w->layout;
-    CHECK_IN(function, same_blocks(is, expected), LAYOUT,
+    CHECK_IN(function, tartan_i_sparsifier_taps(is, expected) > 0, LAYOUT,
              "matrix has %" PRId64 " blocks in a grid of %" PRId64 " x %" PRId64
              " on layout %s, expected those of weight %" PRId64 ": %" PRId64 " in %" PRId64 " x %" PRId64
              " on layout %s",
@@ -39,6 +51,21 @@ tartan_status tartan_sparsifier_check(const tartan_sparsifier *sparsifier, int64
                                       const tartan_matrix *matrix) {
     HOLD_MATRIX(matrix);
     return check_blocks(__func__, sparsifier, weight, matrix);
+}
+
+/* The norm over all taps of each block. Norms of one tap are in the order of the matrix. */
+static void join_taps(const tartan_layout *l, int32_t norm, const double *norms, int64_t taps, double *out) {
+    for (int64_t r = 0; r < l->shape.heads * l->grid_rows; r++) {
+        const int64_t first = l->row_pointers[r], count = l->row_pointers[r + 1] - first;
+        for (int64_t i = 0; i < count; i++) {
+            double sum = 0;
+            for (int64_t tap = 0; tap < taps; tap++) {
+                const double x = norms[taps * first + tap * count + i];
+                sum = norm == TARTAN_NORM_MAX ? fmax(sum, x) : sum + (norm == TARTAN_NORM_L1 ? x : x * x);
+            }
+            out[first + i] = norm == TARTAN_NORM_L2 ? sqrt(sum) : sum;
+        }
+    }
 }
 
 tartan_status tartan_sparsifier_measure(tartan_context *context, tartan_sparsifier *sparsifier,
@@ -54,12 +81,18 @@ tartan_status tartan_sparsifier_measure(tartan_context *context, tartan_sparsifi
                          : sparsifier->score == SCORE_L1 ? TARTAN_NORM_L1
                                                          : TARTAN_NORM_L2;
     tartan_i_sparse_weight *w = &sparsifier->weights[weight];
-    const int64_t blocks = w->layout->blocks;
+    const int64_t blocks = matrix->layout->blocks, taps = tartan_i_sparsifier_taps(matrix->layout, w->layout);
     NEW(norms, blocks);
     TRY(tartan_matrix_block_norms(context, matrix, norm, norms, blocks));
     TRY(tartan_i_numbers_check(__func__, "norms of blocks", norms, blocks));
-    const double root = sparsifier->score == SCORE_RMS ? sqrt((double)tartan_i_block_elements(matrix)) : 1;
-    for (int64_t id = 0; id < blocks; id++) w->now.scores[id] = norms[id] / root;
+    if (taps > 1)
+        join_taps(w->layout, norm, norms, taps, w->now.scores);
+    else if (blocks > 0)
+        memcpy(w->now.scores, norms, (size_t)blocks * sizeof *norms);
+    if (sparsifier->score == SCORE_RMS) {
+        const double root = sqrt((double)(taps * tartan_i_block_elements(matrix)));
+        for (int64_t id = 0; id < w->layout->blocks; id++) w->now.scores[id] /= root;
+    }
     w->seen = true;
 fail:
     tartan_i_free(norms);
@@ -206,8 +239,8 @@ tartan_status tartan_sparsifier_prepare(tartan_sparsifier *sparsifier) {
 
 /* ---- What was prepared ---- */
 
-static tartan_status prepared_weight(const char *function, const tartan_sparsifier *s, int64_t i,
-                                     tartan_i_sparse_weight **out) {
+tartan_status tartan_i_sparsifier_prepared(const char *function, const tartan_sparsifier *s, int64_t i,
+                                           tartan_i_sparse_weight **out) {
     PASS(tartan_i_sparsifier_weight(function, s, i, out));
     CHECK_IN(function, s->prepared, ARGUMENT,
              "sparsifier has no prepared step, expected tartan_sparsifier_prepare before");
@@ -216,7 +249,7 @@ static tartan_status prepared_weight(const char *function, const tartan_sparsifi
 
 int32_t tartan_sparsifier_changes(const tartan_sparsifier *sparsifier, int64_t weight) {
     tartan_i_sparse_weight *w = NULL;
-    if (prepared_weight(__func__, sparsifier, weight, &w) != TARTAN_OK) return -1;
+    if (tartan_i_sparsifier_prepared(__func__, sparsifier, weight, &w) != TARTAN_OK) return -1;
     return w->sources != NULL;
 }
 
@@ -224,7 +257,7 @@ tartan_status tartan_sparsifier_get_next(const tartan_sparsifier *sparsifier, in
                                          tartan_layout **out) {
     tartan_i_sparse_weight *w = NULL;
     CHECK_OUT(out);
-    PASS(prepared_weight(__func__, sparsifier, weight, &w));
+    PASS(tartan_i_sparsifier_prepared(__func__, sparsifier, weight, &w));
     *out = tartan_layout_retain(w->next);
     return TARTAN_OK;
 }
@@ -232,45 +265,69 @@ tartan_status tartan_sparsifier_get_next(const tartan_sparsifier *sparsifier, in
 tartan_status tartan_sparsifier_get_sources(const tartan_sparsifier *sparsifier, int64_t weight,
                                             int64_t *out_sources, int64_t nout_sources) {
     tartan_i_sparse_weight *w = NULL;
-    PASS(prepared_weight(__func__, sparsifier, weight, &w));
+    PASS(tartan_i_sparsifier_prepared(__func__, sparsifier, weight, &w));
     CHECK_LIST(out_sources, w->next->blocks, "blocks of the next layout");
     for (int64_t id = 0; id < nout_sources; id++) out_sources[id] = w->sources == NULL ? id : w->sources[id];
     return TARTAN_OK;
 }
 
-/* The next layout of a weight in blocks of the size of `matrix`. */
+/* The next layout of a weight in blocks of the size of `matrix`, at each of its taps. */
 static tartan_status next_like(const char *function, const tartan_i_sparse_weight *w,
-                               const tartan_matrix *matrix, tartan_layout **out) {
+                               const tartan_matrix *matrix, int64_t taps, tartan_layout **out) {
     tartan_status status;
-    int64_t *positions = NULL;
-    if (tartan_i_layout_same_frame(matrix->layout, w->next)) {
+    int64_t *positions = NULL, count = 0;
+    const tartan_layout *l = w->next;
+    if (tartan_i_layout_same_frame(matrix->layout, l)) {
         *out = tartan_layout_retain(w->next);
         return TARTAN_OK;
     }
-    NEW(positions, w->next->blocks);
-    tartan_i_layout_positions(w->next, positions);
-    TRY(tartan_i_layout_from_positions(function, &matrix->layout->shape, positions, w->next->blocks, false,
-                                       NULL, out));
+    NEW(positions, taps * l->blocks);
+    for (int64_t r = 0; r < l->shape.heads * l->grid_rows; r++)
+        for (int64_t tap = 0; tap < taps; tap++)
+            for (int64_t id = l->row_pointers[r]; id < l->row_pointers[r + 1]; id++)
+                positions[count++] = (r * taps + tap) * l->grid_cols + l->block_cols[id];
+    TRY(tartan_i_layout_from_positions(function, &matrix->layout->shape, positions, count, false, NULL, out));
 fail:
     tartan_i_free(positions);
     return status;
 }
 
+/* The sources of a matrix that has the blocks at each tap. */
+static void spread(const tartan_i_sparse_weight *w, int64_t taps, int64_t *out) {
+    for (int64_t r = 0; r < w->next->shape.heads * w->next->grid_rows; r++) {
+        const int64_t first = w->layout->row_pointers[r], count = w->layout->row_pointers[r + 1] - first;
+        for (int64_t tap = 0; tap < taps; tap++)
+            for (int64_t id = w->next->row_pointers[r]; id < w->next->row_pointers[r + 1]; id++) {
+                const int64_t source = w->sources[id];
+                *out++ = source < 0 ? -1 : taps * first + tap * count + (source - first);
+            }
+    }
+}
+
 static tartan_status move(const char *function, tartan_context *context, const tartan_sparsifier *s,
                           int64_t weight, const tartan_matrix *matrix, tartan_matrix **out) {
+    tartan_status status;
     tartan_i_sparse_weight *w = NULL;
     tartan_layout *layout = NULL;
-    PASS(prepared_weight(function, s, weight, &w));
+    int64_t *sources = NULL;
+    PASS(tartan_i_sparsifier_prepared(function, s, weight, &w));
     PASS(check_blocks(function, s, weight, matrix));
     PASS(tartan_i_blocks_check(function, context, matrix));
     PASS(tartan_i_matrix_check_even(function, "matrix", matrix->layout));
-    PASS(next_like(function, w, matrix, &layout));
+    const int64_t taps = tartan_i_sparsifier_taps(matrix->layout, w->layout);
+    PASS(next_like(function, w, matrix, taps, &layout));
+    if (taps > 1 && w->sources != NULL) {
+        NEW(sources, layout->blocks);
+        spread(w, taps, sources);
+    }
     const tartan_i_blocks_form form = {.from = matrix,
                                        .layout = layout,
                                        .dtype = matrix->dtype,
                                        .block_order = matrix->block_order,
-                                       .sources = w->sources};
-    const tartan_status status = tartan_i_blocks_new(function, context, &form, out);
+                                       .sources = sources != NULL ? sources : w->sources};
+    TRY(tartan_i_blocks_new(function, context, &form, out));
+fail:
+    tartan_i_free(sources);
     tartan_layout_free(layout);
     return status;
 }
@@ -342,6 +399,8 @@ tartan_status tartan_sparsifier_step(tartan_context *context, tartan_sparsifier 
     for (int64_t i = 0; i < nmatrices; i++)
         if (matrices[i] != NULL && sparsifier->weights[i % count].sources != NULL)
             TRY(move(__func__, context, sparsifier, i % count, matrices[i], &moved[i]));
+    for (int64_t i = 0; i < count; i++)
+        if (moved[i] != NULL) TRY(tartan_sparsifier_fill(context, sparsifier, i, moved[i]));
     for (int64_t i = 0; i < nmatrices; i++) {
         if (moved[i] == NULL) continue;
         tartan_matrix_free(matrices[i]);

@@ -21,8 +21,11 @@ TEST(SparsifierRefusals, Options) {
         {"fresh_steps=1.5", "'fresh_steps=1.5', expected a whole number of 0 or more"},
         {"scope=layer scope=layer", "'scope=layer' after another value, expected it once"},
         {"end=5 end=5", "'end=5' after another value, expected it once"},
-        {"sparsity=0.5", "'sparsity=0.5', expected score, scope, growth, fresh_rate, fresh_steps, l0, "
-                         "gate_rate, gate_initial, density"},
+        {"fill=ones", "'fill=ones', expected zero, normal or uniform"},
+        {"fill_scale=-1", "'fill_scale=-1', expected a number of 0 or more"},
+        {"sparsity=0.5", "'sparsity=0.5', expected score, scope, growth, fill, fill_scale, fresh_rate, "
+                         "fresh_steps, l0, gate_rate, gate_initial, density"},
+        {"density=0.5 end=10 every=3", "options has end=10, expected begin=0 plus a multiple of every=3"},
         {"density=1.5", "options has 'density=1.5', expected a number from 0 to 1"},
         {"density=0.5 threshold=1", "options has density and threshold, expected one of them"},
         {"begin=5 end=4", "options has end=4, expected begin=5 or more"},
@@ -258,6 +261,7 @@ TEST_P(SparsifierBrutal, AStepMayFail) {
 INSTANTIATE_TEST_SUITE_P(Options, SparsifierBrutal,
                          testing::Values("density=0.5 swap=0.2 growth=random",
                                          "score=gate gate_rate=5 swap=0.2 growth=random",
+                                         "density=0.5 swap=0.2 growth=random fill=normal",
                                          "density=0.5 swap=0.2 growth=random scope=model"));
 
 TEST(SparsifierMemory, MovingMayFail) {

@@ -71,6 +71,7 @@ include("gradient_images.jl")
 include("explain.jl")
 include("files.jl")
 include("sparsifier.jl")
+include("minimise.jl")
 include("serialization.jl")
 include("show.jl")
 include("extensions.jl")
@@ -92,7 +93,7 @@ export conv_filter, dense_filter, filter_list, conv_size, edge_classes
 export Windows, windows_text, windows_for_conv, active_windows, window_gather, window_gather!, window_scatter, window_scatter!
 export to_device, to_host, DeviceArray, DeviceBlockSparseMatrix, explain, update!, isdynamic
 export BlockFile, store!, layouts, matrices, gates, metadata, save, load
-export value_and_gradient, untracked
+export value_and_gradient, untracked, minimise
 export Sparsifier, step!, observe!, add_growth!, needs_growth, learning_rates
 export diag_inverse, selected_inverse
 export nnz, nonzeros, findnz, sparse, mul!, dropzeros, blockdiag

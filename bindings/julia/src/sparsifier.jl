@@ -4,13 +4,13 @@
 
 """
     Sparsifier(parameters; density = nothing, initial = nothing, curve = :cubic, threshold = nothing, score = :rms, scope = :layer,
-               swap = 0, decay = :cosine, growth = :score, start = 0, stop = nothing, every = 1, fresh_rate = 1, fresh_steps = 0,
-               l0 = 0, gate_rate = 0.01, gate_initial = 2, seed = 0)
+               swap = 0, decay = :cosine, growth = :score, fill = :zero, fill_scale = 0.1, start = 0, stop = nothing, every = 1,
+               fresh_rate = 1, fresh_steps = 0, l0 = 0, gate_rate = 0.01, gate_initial = 2, seed = 0)
     Sparsifier(file, name)
 
 Owns the schedule by which blocks are pruned and grown, and the layouts of a model's block-sparse weights. `parameters` are those of
-the model, a named tuple, a tuple, a vector, or one matrix: the block-sparse matrices among them are its weights. [`step!`](@ref)
-takes a step.
+the model, a named tuple, a tuple, a vector, or one matrix: the block-sparse matrices among them are its weights. For the filter of a
+convolution give its layout of channels here: blocks of all taps stay or go together. [`step!`](@ref) takes a step.
 
 The schedule is that of [`evolve`](@ref): `density` or `threshold`, `curve`, `swap`, `decay`, `start`, `every`, `stop` and `seed` are explained
 there. `initial`, the density at step `start`, is that which each weight has now unless it is given, and weight `i` has the seed
@@ -21,6 +21,8 @@ there. `initial`, the density at step `start`, is that which each weight has now
   [`gates`](@ref gates(::Sparsifier, ::Any)))
 * `scope`: `:layer` if each weight has the density, `:model` if all have it together and their blocks compete
 * `growth`: `:score` if blocks are grown where [`add_growth!`](@ref) says (RigL), `:random` if anywhere
+* `fill`, `fill_scale`: what new blocks of a weight hold: `:zero`s; `:normal` numbers with `fill_scale` times the root mean square of the values
+  that stay as their standard deviation; or `:uniform` ones up to that, of both signs
 * `fresh_rate`, `fresh_steps`: a factor of the learning rate of new blocks in so many steps; see [`learning_rates`](@ref)
 * `l0`, `gate_rate`, `gate_initial`: for gates, the factor of the penalty, the learning rate, and log alpha of a new block
 
@@ -47,20 +49,21 @@ end
 Raw.c_handle(::Type{Raw.tartan_sparsifier}, s::Sparsifier) = s.handle
 
 function Sparsifier(parameters; density = nothing, initial = nothing, curve = :cubic, threshold = nothing, score = :rms, scope = :layer,
-                    swap = 0, decay = :cosine, growth = :score, start::Integer = 0, stop = nothing, every::Integer = 1, fresh_rate = 1,
-                    fresh_steps::Integer = 0, l0 = 0, gate_rate = 0.01, gate_initial = 2, seed::Integer = 0)
+                    swap = 0, decay = :cosine, growth = :score, fill = :zero, fill_scale = 0.1, start::Integer = 0, stop = nothing,
+                    every::Integer = 1, fresh_rate = 1, fresh_steps::Integer = 0, l0 = 0, gate_rate = 0.01, gate_initial = 2, seed::Integer = 0)
     code_of((rms = 0, max = 1, l1 = 2, l2 = 3, movement = 4, gate = 5), score, "score")
     code_of((layer = 0, model = 1), scope, "scope")
     code_of((score = 0, random = 1), growth, "growth")
-    weights = filter(x -> x isa Blocks, parameters_in(parameters))
+    code_of((zero = 0, normal = 1, uniform = 2), fill, "fill")
+    weights = filter(x -> x isa Union{Blocks, BlockLayout}, parameters_in(parameters))
     isempty(weights) && throw(ArgumentError("parameters have no block-sparse matrix, expected one or more"))
     options = string(schedule_text(density, initial, curve, threshold, swap, decay, start, stop, every, seed), "score=", score, " scope=", scope,
-                     " growth=", growth, " ", option_text("fresh_rate", Float64(real_factor(fresh_rate, "fresh_rate"))),
-                     option_text("fresh_steps", whole(fresh_steps, "fresh_steps")),
+                     " growth=", growth, " fill=", fill, " ", option_text("fresh_steps", whole(fresh_steps, "fresh_steps")),
                      (option_text(name, Float64(real_factor(x, name))) for (name, x) in
-                      (("l0", l0), ("gate_rate", gate_rate), ("gate_initial", gate_initial)))...)
+                      (("fill_scale", fill_scale), ("fresh_rate", fresh_rate), ("l0", l0), ("gate_rate", gate_rate),
+                       ("gate_initial", gate_initial)))...)
     s = Sparsifier(Raw.tartan_sparsifier_create(options))
-    foreach(w -> Raw.tartan_sparsifier_add(s, w.layout), weights)
+    foreach(w -> Raw.tartan_sparsifier_add(s, w isa BlockLayout ? w : w.layout), weights)
     return s
 end
 
@@ -171,7 +174,9 @@ function step!(s::Sparsifier, parameters, state...)
     end
     Raw.tartan_sparsifier_prepare(s)
     each() do i, k, g, items
-        Raw.tartan_sparsifier_changes(s, i - 1) == 1 && (items[k] = moved_state(s, i, items[k]))
+        Raw.tartan_sparsifier_changes(s, i - 1) == 1 || return
+        items[k] = moved_state(s, i, items[k])
+        g == 1 && Raw.tartan_sparsifier_fill(context_of(items[k]), s, i - 1, items[k])
     end
     Raw.tartan_sparsifier_commit(s)
     return isempty(state) ? like(parameters, groups[1]) : map(like, given, Tuple(groups))

@@ -99,3 +99,11 @@ isfile(PAGE) && @testset "the page on Julia" begin
     cd(here)
     @test checked > 8
 end
+
+const PAGE_ON_TRAINING = joinpath(@__DIR__, "..", "..", "..", "docs", "training.md")
+isfile(PAGE_ON_TRAINING) && @testset "the model on the page on training" begin
+    part = split(split(read(PAGE_ON_TRAINING, String), "\n## Julia\n")[2], "\n## ")[1]
+    program = join((line[5:end] for line in split(part, '\n') if startswith(line, "    ")), '\n')
+    found = include_string(Core.eval(Main, :(module PageOnTraining end)), program)
+    @test found.blocks == round(Int, 0.3 * 64) && found.loss < 0.5
+end

@@ -8,7 +8,7 @@ include("support.jl")
 
 # Those that collect garbage come first: that takes longer the more is compiled.
 const GROUPS = ["closing", "device", "language", "raw", "bfloat16", "float8", "layout", "layout_edit", "boundaries", "matrix", "assembly", "writing", "laws", "arithmetic", "convert", "products", "allocations", "views", "wrapped", "solvers", "gradients", "value_and_gradient",
-                "refusals", "device_arithmetic", "device_layout", "attention", "attention_masks", "softmax", "packed", "conv", "channel_linear", "residual", "operations", "optimisers", "sparsifier", "windows", "files", "cases", "extensions", "interrupt",
+                "refusals", "device_arithmetic", "device_layout", "attention", "attention_masks", "softmax", "packed", "conv", "channel_linear", "residual", "operations", "optimisers", "sparsifier", "minimise", "windows", "files", "cases", "extensions", "interrupt",
                 "documentation"]
 
 # The build says where the program is that "raw" needs; with less than -O2 objects are allocated that need not be.

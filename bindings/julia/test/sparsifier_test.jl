@@ -66,7 +66,7 @@ end
     runs = ((density = 0.3, start = 4, stop = 16, every = 4, fresh_rate = 3, fresh_steps = 4),
             (density = 0.4, swap = 0.3, stop = 18, every = 3, fresh_rate = 3, fresh_steps = 4),
             (density = 0.4, swap = 0.2, stop = 18, scope = :model, growth = :random, seed = 5),
-            (density = 0.3, swap = 0.2, stop = 18, every = 2, score = :movement, growth = :random),
+            (density = 0.3, swap = 0.2, stop = 18, every = 2, score = :movement, growth = :random, fill = :normal),
             (score = :gate, l0 = 0.5, gate_rate = 0.5, every = 3, swap = 0.1, growth = :random))
     mktempdir() do folder
         path = joinpath(folder, "run.h5")

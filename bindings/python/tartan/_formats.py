@@ -137,7 +137,8 @@ class Formats(Comparisons[M]):
         """A SciPy sparse array in a format ("csr", "coo", ...), or a dense array ("array" or "dense"); the matrix itself for
         None. `drop_zeros` as for `to_scipy`."""
         if format in ("array", "dense"):
-            return self.toarray()
+            matrix: Any = self  # of a class that has it
+            return matrix.toarray()
         return self if format is None else self.to_scipy(format, drop_zeros=drop_zeros)
 
     def tocsr(self, copy: bool = False, *, drop_zeros: bool = False) -> Any:

@@ -5,7 +5,7 @@ from __future__ import annotations
 
 import contextlib
 import math
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from typing import Any, Optional
 
 import numpy as np
@@ -25,8 +25,9 @@ class Sparsifier:
     """Owns the schedule by which blocks are pruned and grown, and the layouts of a model's block-sparse weights.
 
     `parameters` are those of the model as the optimisers take them, a list (or a dict, or one matrix): the matrices among them
-    are its weights. `step(parameters, means, squares)`, called after each step of the optimiser, counts it and, when the layout of
-    a weight changes, takes the weight and all that moves with it to the new one.
+    are its weights. For the filter of a `BlockConv` give its layout of channels here: blocks of all taps stay or go together.
+    `step(parameters, means, squares)`, called after each step of the optimiser, counts it and, when the layout of a weight changes, takes
+    the weight and all that moves with it to the new one.
 
     The schedule is that of `Layout.evolve`: `density` or `threshold`, `curve`, `swap`, `decay`, `begin`, `every`, `end` and `seed` are
     explained there. `initial`, the density at step `begin`, is that which each weight has now unless it is given, and weight i
@@ -36,6 +37,9 @@ class Sparsifier:
       the sum of what `observe` saw in each step (Sanh et al. 2020); or "gate", the logarithm of alpha of its gate (see `gates`)
     * `scope`: "layer" if each weight has the density, "model" if all have it together and their blocks compete
     * `growth`: "score" if blocks are grown where `add_growth` says (RigL), "random" if anywhere
+    * `fill`, `fill_scale`: what new blocks of a weight hold: zeros; "normal" numbers with `fill_scale` times the root mean square of the values
+      that stay as their standard deviation; or "uniform" ones up to that, of both signs. ``swap=0.1, decay="constant", growth="random",
+      fill="normal"`` recycles blocks as pytorch_block_sparse does
     * `fresh_rate`, `fresh_steps`: a factor of the learning rate of new blocks in so many steps; see `rates`
     * `l0`, `gate_rate`, `gate_initial`: for gates, the factor of the penalty, the learning rate, and log alpha of a new block
 
@@ -59,21 +63,27 @@ class Sparsifier:
     def __init__(
         self, parameters: Any, *, density: Optional[float] = None, initial: Optional[float] = None, curve: str = "cubic",
         threshold: Optional[float] = None, score: str = "rms", scope: str = "layer", swap: float = 0.0, decay: str = "cosine",
-        growth: str = "score", begin: int = 0, end: Optional[int] = None, every: int = 1, fresh_rate: float = 1.0,
-        fresh_steps: int = 0, l0: float = 0.0, gate_rate: float = 0.01, gate_initial: float = 2.0, seed: int = 0,
+        growth: str = "score", fill: str = "zero", fill_scale: float = 0.1, begin: int = 0, end: Optional[int] = None, every: int = 1,
+        fresh_rate: float = 1.0, fresh_steps: int = 0, l0: float = 0.0, gate_rate: float = 0.01, gate_initial: float = 2.0, seed: int = 0,
     ) -> None:  # fmt: skip
-        words = {"density": density, "initial": initial, "curve": curve, "threshold": threshold, "score": score, "scope": scope,
-                 "swap": swap, "decay": decay, "growth": growth, "begin": begin, "end": end, "every": every,
-                 "fresh_rate": fresh_rate, "fresh_steps": fresh_steps, "l0": l0, "gate_rate": gate_rate, "gate_initial": gate_initial,
-                 "seed": seed}  # fmt: skip
-        given = {name: word for name, word in words.items() if word is not None}
-        options = " ".join(f"{name}={word if isinstance(word, (str, int)) else repr(float(word))}" for name, word in given.items())
-        self._handle = _raw.tartan_sparsifier_create(options)
-        weights = [x for x in _items(parameters) if isinstance(x, BlockMatrix)]
-        if not weights:
+        layouts = [x.layout if isinstance(x, BlockMatrix) else x for x in _items(parameters) if isinstance(x, (BlockMatrix, Layout))]
+        if not layouts:
             raise ArgumentError("parameters has no BlockMatrix, expected one or more")
-        for weight in weights:
-            _raw.tartan_sparsifier_add(self._handle, weight.layout._handle)
+        self._open(
+            layouts, density=density, initial=initial, curve=curve, threshold=threshold, score=score,
+            scope=scope, swap=swap, decay=decay, growth=growth, fill=fill, fill_scale=fill_scale, begin=begin, end=end, every=every,
+            fresh_rate=fresh_rate, fresh_steps=fresh_steps, l0=l0, gate_rate=gate_rate, gate_initial=gate_initial, seed=seed,
+        )  # fmt: skip
+
+    def _open(self, layouts: Iterable[Layout], **words: Any) -> Sparsifier:
+        """Of weights on these layouts. The library knows the words."""
+        given = [
+            f"{name}={word if isinstance(word, (str, int)) else repr(float(word))}" for name, word in words.items() if word is not None
+        ]
+        self._handle = _raw.tartan_sparsifier_create(" ".join(given))
+        for layout in layouts:
+            _raw.tartan_sparsifier_add(self._handle, layout._handle)
+        return self
 
     # ---- Asking ----
 
@@ -191,16 +201,17 @@ class Sparsifier:
             for k, i in places:
                 with _about(_name(name, parameters, k)):
                     self._check(i, items[k])
-        if _raw.tartan_sparsifier_needs_norms(self._handle) == 1:
-            for k, i in places:
-                with Call(None, weights[k]) as call, _about(_name("parameters", parameters, k)):
-                    _raw.tartan_sparsifier_measure(call.handle, self._handle, i, weights[k]._handle)
+        for k, i in places:
+            with _about(_name("parameters", parameters, k)):
+                self._measure(i, weights[k])
         _raw.tartan_sparsifier_prepare(self._handle)
         for k, i in places:
-            if _raw.tartan_sparsifier_changes(self._handle, i) == 1:
-                for name, items in groups:
+            if self._changes(i):
+                for g, (name, items) in enumerate(groups):
                     with _about(_name(name, parameters, k)):
                         items[k] = self._moved(i, items[k])
+                        if g == 0:
+                            self._fill(i, items[k])
         _raw.tartan_sparsifier_commit(self._handle)
         results = [_like(given, parameters, items) for (_, given), (_, items) in zip(named, groups)]
         return tuple(results) if state else results[0]
@@ -222,16 +233,36 @@ class Sparsifier:
         elif x is not None:
             raise ArgumentTypeError(f"is of type {type(x).__name__}, expected a BlockMatrix, a NumPy array or None")
 
+    def _measure(self, i: int, weight: BlockMatrix) -> None:
+        """What the blocks of a weight are worth, if the next step asks for their norms."""
+        if _raw.tartan_sparsifier_needs_norms(self._handle) == 1:
+            with Call(None, weight) as call:
+                _raw.tartan_sparsifier_measure(call.handle, self._handle, i, weight._handle)
+
+    def _changes(self, i: int) -> bool:
+        """Whether the prepared step changes the layout of a weight; and that layout, and the old ids of its blocks, -1 of new ones."""
+        return _raw.tartan_sparsifier_changes(self._handle, i) == 1
+
+    def _next(self, i: int) -> tuple[Layout, Array]:
+        layout = Layout._own(_raw.tartan_sparsifier_get_next(self._handle, i))
+        sources = new_indices(layout.blocks)
+        _raw.tartan_sparsifier_get_sources(self._handle, i, sources)
+        return layout, sources
+
     def _moved(self, i: int, x: Any) -> Any:
         if x is None:
             return None
         if isinstance(x, BlockMatrix):
             return x._made(_move, self._handle, i)
-        sources = new_indices(Layout._own(_raw.tartan_sparsifier_get_next(self._handle, i)).blocks)
-        _raw.tartan_sparsifier_get_sources(self._handle, i, sources)
+        sources = self._next(i)[1]
         result = np.zeros((len(sources), *x.shape[1:]), x.dtype)
         result[sources >= 0] = x[sources[sources >= 0]]
         return result
+
+    def _fill(self, i: int, moved: BlockMatrix) -> None:
+        """Gives new blocks of a moved weight what `fill` says."""
+        with Call(None, moved) as call:
+            _raw.tartan_sparsifier_fill(call.handle, self._handle, i, moved._handle)
 
     # ---- Keeping ----
 

@@ -63,6 +63,8 @@ def names_in_stack(frame):
             count = code.co_argcount + code.co_kwonlyargcount + bool(code.co_flags & 4) + bool(code.co_flags & 8)
             operator = {"a", "b"} if code.co_name.startswith("__") else set()
             names = (names or OBJECTS) | operator | set(code.co_varnames[:count])
+            if code.co_flags & 8:  # the keywords that it passes on
+                names |= set(frame.f_locals[code.co_varnames[count - 1]])
         frame = frame.f_back
     return names
 

@@ -2,6 +2,9 @@
 """tartan.torch on a real GPU."""
 
 import copy
+import socket
+import subprocess
+import sys
 
 import pytest
 from device_support import HAS_GPU
@@ -115,11 +118,11 @@ def test_cuda_graphs(torch, modules):
         assert torch.equal(ours, right)
 
 
-@pytest.mark.parametrize("growth", ["gradient", "score", "random"])
-def test_layouts_change(torch, modules, growth):
+@pytest.mark.parametrize("growth, norm", [("score", "gradient"), ("score", "l2"), ("random", "gradient")])
+def test_layouts_change(torch, modules, growth, norm):
     model = model_of(torch, modules)
     optimizer = torch.optim.AdamW(model.parameters(), 1e-3, fused=True)
-    sparsifier = modules.Sparsifier(model, optimizer, density=0.2, end=9, every=3, swap=0.3, growth=growth, fill="normal")
+    sparsifier = modules.Sparsifier(model, optimizer, density=0.2, end=9, every=3, swap=0.3, growth=growth, growth_norm=norm, fill="normal")
     moved = 0
     for _ in range(10):
         optimizer.zero_grad()
@@ -132,6 +135,25 @@ def test_layouts_change(torch, modules, growth):
     dense, x = copy.deepcopy(model), torch.randn(8, 256, device="cuda")
     modules.unpatch_model(dense)
     torch.testing.assert_close(model(x), dense(x), rtol=1e-3, atol=1e-3)
+
+
+def test_gates_learn_as_on_the_cpu(torch, modules):
+    runs = []
+    for device in ("cpu", "cuda"):
+        torch.manual_seed(3)
+        layer = modules.BlockSparseLinear(128, 64, density=1, block=16, dtype=torch.float64).to(device)
+        optimizer = torch.optim.AdamW(layer.parameters(), 1e-2)
+        sparsifier = modules.Sparsifier(layer, optimizer, score="gate", l0=5.0, gate_rate=0.3, begin=20, every=5)
+        x = torch.randn(64, 128, dtype=torch.float64).to(device)
+        for _ in range(30):
+            optimizer.zero_grad()
+            (layer(x) - x[:, :64]).square().mean().backward()
+            optimizer.step()
+            sparsifier.step()
+        runs.append((layer.layout, layer.gates.cpu(), layer.values.detach().cpu()))
+    assert runs[0][0] == runs[1][0] and runs[0][0].density < 1
+    for a, b in zip(runs[0][1:], runs[1][1:]):
+        torch.testing.assert_close(a, b, rtol=1e-6, atol=1e-9)
 
 
 def test_convolutions_and_attention(torch, modules):
@@ -164,3 +186,47 @@ def test_modules_move(torch, modules):
     again = modules.BlockSparseLinear(64, 64, density=0.5, block=16, device="cuda")
     again.load_state_dict(layer.state_dict())
     torch.testing.assert_close(again(x.cuda()).cpu(), wanted, rtol=1e-4, atol=1e-4)
+
+
+NCCL = """
+import sys, torch, torch.distributed as dist
+from tartan.torch import BlockSparseLinear, Sparsifier
+rank = int(sys.argv[1])
+torch.cuda.set_device(rank)
+dist.init_process_group("nccl", init_method=f"tcp://127.0.0.1:{sys.argv[2]}", rank=rank, world_size=2)
+for options in (dict(swap=0.3, end=6, every=2, decay="constant", fill="normal"), dict(score="gate", l0=50.0, gate_rate=1.0, begin=4, every=2)):
+    torch.manual_seed(5)
+    model = torch.nn.Sequential(BlockSparseLinear(64, 64, density=0.5, block=8), torch.nn.GELU(), BlockSparseLinear(64, 16, density=0.5, block=8)).cuda()
+    both = torch.nn.parallel.DistributedDataParallel(model, device_ids=[rank])
+    optimizer = torch.optim.AdamW(model.parameters())
+    sparsifier = Sparsifier(model, optimizer, **options)
+    torch.manual_seed(rank)
+    changed = 0
+    for _ in range(7):
+        optimizer.zero_grad()
+        both(torch.randn(8, 64, device="cuda")).square().mean().backward()
+        optimizer.step()
+        changes = sparsifier.step()
+        changed += sum(change.moved + change.pruned for change in changes)
+        if any(change.pruned for change in changes):  # parameters have other shapes
+            both = torch.nn.parallel.DistributedDataParallel(model, device_ids=[rank])
+    assert changed > 4
+    for tensor in (*model.parameters(), *(torch.from_numpy(m.layout.mask()).int().cuda() for m in (model[0], model[2]))):
+        others = [torch.empty_like(tensor) for _ in range(2)]
+        dist.all_gather(others, tensor.detach())
+        assert torch.equal(*others)
+dist.destroy_process_group()
+print("equal")
+"""
+
+
+def test_all_ranks_choose_the_same_over_nccl(torch):
+    if torch.cuda.device_count() < 2 or not torch.distributed.is_nccl_available():
+        pytest.skip("needs two GPUs and NCCL")
+    with socket.socket() as free:
+        free.bind(("127.0.0.1", 0))
+        port = str(free.getsockname()[1])
+    ranks = [subprocess.Popen([sys.executable, "-c", NCCL, str(rank), port], stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True) for rank in range(2)]
+    for rank in ranks:
+        out, errors = rank.communicate(timeout=300)
+        assert out.endswith("equal\n"), errors

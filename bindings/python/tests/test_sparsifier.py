@@ -90,7 +90,7 @@ RUNS = [
     {"density": 0.3, "begin": 4, "end": 16, "every": 4, "fresh_rate": 3, "fresh_steps": 4},
     {"density": 0.4, "swap": 0.3, "end": 18, "every": 3, "fresh_rate": 3, "fresh_steps": 4},
     {"density": 0.4, "swap": 0.2, "end": 18, "scope": "model", "growth": "random", "seed": 5},
-    {"density": 0.3, "swap": 0.2, "end": 18, "every": 2, "score": "movement", "growth": "random"},
+    {"density": 0.3, "swap": 0.2, "end": 18, "every": 2, "score": "movement", "growth": "random", "fill": "normal"},
     {"score": "gate", "l0": 0.5, "gate_rate": 0.5, "every": 3, "swap": 0.1, "growth": "random"},
 ]
 
@@ -131,6 +131,30 @@ def test_killed_training_goes_on_with_the_same_bits(tmp_path, run, killed):
     for x, y in zip(itertools.chain(*found), itertools.chain(*wanted)):
         assert same(x, y)
     assert found[0][0].blocks < start[0].blocks
+
+
+def test_new_blocks_are_filled():
+    w = BlockMatrix.zeros(Layout.pattern("random", (128, 128), 8, density=0.5, seed=1)).fill_normal(seed=1)
+    mean = BlockMatrix.zeros(w.layout).fill_normal(seed=2)
+    size = np.sqrt((w.values**2).mean())
+    for fill, least, most in (("normal", 0.08, 0.12), ("uniform", 0.05, 0.065)):
+        sparsifier = Sparsifier(w, swap=0.2, growth="random", decay="constant", fill=fill, fill_scale=0.1)
+        new, moved = sparsifier.step(w, mean)
+        fresh = moved.block_norms() == 0
+        assert fresh.sum() == int(0.2 * w.blocks)
+        assert least < np.sqrt((new.values[fresh] ** 2).mean()) / size < most
+
+
+def test_filters_of_convolutions():
+    channels = Layout.pattern("random", (64, 48), 16, density=0.9, seed=1)
+    conv = tartan.BlockConv(channels, kernel=(3, 3))
+    w, mean = (BlockMatrix.zeros(conv.layout).fill_normal(seed=seed) for seed in (1, 2))
+    sparsifier = Sparsifier([channels], density=0.5)
+    (new,), (moved,) = sparsifier.step([w], [mean])
+    (left,) = sparsifier.layouts
+    assert left.blocks == 6 and new.blocks == 54
+    assert new.layout == moved.layout == tartan.BlockConv(left, kernel=(3, 3)).layout
+    assert same(new, w.project(new.layout)) and same(moved, mean.project(new.layout))
 
 
 def test_movement_pruning_keeps_what_moves_away_from_zero():

@@ -8,7 +8,7 @@ import pytest
 import tartan
 
 torch = pytest.importorskip("torch")
-from tartan.torch import BlockSparseLinear, patch_model, unpatch_model  # noqa: E402
+from tartan.torch import BlockSparseLinear, Sparsifier, patch_model, unpatch_model  # noqa: E402
 
 
 @pytest.fixture(autouse=True)
@@ -182,3 +182,45 @@ def test_models_of_transformers_save(make, tmp_path):
     tokens = torch.randint(96, (2, 12))
     model.eval(), again.eval()
     torch.testing.assert_close(again(tokens).logits, model(tokens).logits)
+
+
+@pytest.mark.parametrize("make", [bert, llama, gpt2])
+def test_models_of_transformers_learn_their_gates(make):
+    """Half of the blocks, compiled, with gates; stopped, restored from state dicts, and on with the same bits."""
+    transformers = pytest.importorskip("transformers")
+
+    def begun():
+        torch.manual_seed(0)
+        model, pattern, _ = make(transformers)
+        for module in model.modules():
+            if isinstance(module, torch.nn.Dropout):
+                module.p = 0.0
+        patch_model(model, {pattern: dict(density=0.5)}, block=16)
+        optimizer = torch.optim.AdamW(model.parameters(), 1e-3)
+        torch._dynamo.reset()
+        return model, optimizer, Sparsifier(model, optimizer, score="gate", l0=0.5, gate_rate=0.5, begin=6, every=3)
+
+    def train(run, first, last):
+        model, optimizer, sparsifier = run
+        compiled = torch.compile(model, backend="aot_eager")
+        for step in range(first, last):
+            torch.manual_seed(100 + step)
+            tokens = torch.randint(96, (2, 12))
+            optimizer.zero_grad()
+            (compiled(tokens, labels=tokens).loss + sparsifier.penalty).backward()
+            torch.nn.utils.clip_grad_norm_(model.parameters(), 1.0)
+            optimizer.step()
+            sparsifier.step()
+
+    run = begun()
+    train(run, 0, 8)
+    states = [copy.deepcopy(x.state_dict()) for x in run]
+    train(run, 8, 13)
+    again = begun()
+    for x, state in zip(again, states):
+        x.load_state_dict(state)
+    train(again, 8, 13)
+    found, wanted = (x[0].state_dict() for x in (again, run))
+    assert found.keys() == wanted.keys() and all(torch.equal(found[name], wanted[name]) for name in found)
+    layers = list(run[2].layers.values())
+    assert all(layer.density < 0.5 for layer in layers)

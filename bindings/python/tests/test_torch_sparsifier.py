@@ -93,7 +93,7 @@ def test_state_follows_the_blocks(kind):
 def test_the_smallest_go_where_the_gradient_is_largest():
     layer = BlockSparseLinear(64, 64, density=0.5, block=16)
     optimizer = torch.optim.SGD(layer.parameters(), 0.0)
-    sparsifier = Sparsifier(layer, optimizer, end=100, every=1, swap=0.25, growth="gradient", decay="constant")
+    sparsifier = Sparsifier(layer, optimizer, end=100, every=1, swap=0.25, decay="constant")
     x = torch.randn(32, 64)
     dense = layer.to_linear()
     for module in (layer, dense):
@@ -131,7 +131,7 @@ def test_recycling_of_pytorch_block_sparse():
     optimizer = torch.optim.Adam(layer.parameters())
     layer(torch.randn(4, 256)).sum().backward()
     optimizer.step()
-    sparsifier = Sparsifier(layer, optimizer, end=10, every=1, swap=0.1, growth="random", fill="normal", scale=0.1, decay="constant")
+    sparsifier = Sparsifier(layer, optimizer, end=10, every=1, swap=0.1, growth="random", fill="normal", fill_scale=0.1, decay="constant")
     before, old = layer.to_dense().detach(), layer.layout
     (change,) = sparsifier.step()
     changed = (before != layer.to_dense()).view(8, 32, 8, 32).any(3).any(1)
@@ -154,11 +154,11 @@ def test_thresholds_and_the_whole_model():
     assert model[2].layout.blocks == 8 and model[0].layout.blocks == round(0.25 * 48) - 8
 
 
-@pytest.mark.parametrize("growth", ["gradient", "score", "random"])
-def test_convolutions(growth):
+@pytest.mark.parametrize("growth, norm", [("score", "gradient"), ("score", "l2"), ("random", "gradient")])
+def test_convolutions(growth, norm):
     model = torch.nn.Sequential(BlockSparseConv2d(32, 48, 3, padding=1, density=0.5, block=16), torch.nn.Flatten(), torch.nn.Linear(48 * 16, 2))
     optimizer = torch.optim.AdamW(model.parameters())
-    sparsifier = Sparsifier(model, optimizer, density=0.34, end=4, every=2, swap=0.5, growth=growth, decay="constant")
+    sparsifier = Sparsifier(model, optimizer, density=0.34, end=4, every=2, swap=0.5, growth=growth, growth_norm=norm, decay="constant")
     layer = model[0]
     for _ in range(4):
         optimizer.zero_grad()
@@ -179,30 +179,272 @@ def test_convolutions(growth):
     assert layer.layout.blocks == 2 and len(layer.values) == 18
 
 
-def test_a_run_that_was_stopped_goes_on_with_the_same_bits():
+RUNS = {
+    "random": dict(density=0.3, end=20, every=4, swap=0.3, growth="random", fill="uniform"),
+    "rigl": dict(density=0.3, end=20, every=4, swap=0.3, fresh_rate=3, fresh_steps=3),
+    "movement": dict(density=0.3, end=20, every=4, score="movement", scope="model"),
+    "gates": dict(score="gate", l0=50, gate_rate=0.5, begin=6, every=3),
+}
+
+
+@pytest.mark.parametrize("kind", RUNS)
+@pytest.mark.parametrize("kept", ["torch", "hdf5"])
+def test_a_run_that_was_stopped_goes_on_with_the_same_bits(kind, kept, tmp_path):
     def begun():
         torch.manual_seed(1)
         model = model_of()
         optimizer = torch.optim.AdamW(model.parameters(), 1e-2)
-        options = dict(density=0.3, end=20, every=4, swap=0.3, growth="random", fill="uniform")
-        return model, optimizer, Sparsifier(model, optimizer, seed=3, **options)
+        return model, optimizer, Sparsifier(model, optimizer, seed=3, **RUNS[kind])
 
     model, optimizer, sparsifier = begun()
     train(model, optimizer, sparsifier, 10)
     file = io.BytesIO()
     torch.save([x.state_dict() for x in (model, optimizer, sparsifier)] + [torch.get_rng_state()], file)
+    tartan.save(tmp_path / "s.h5", {"s": sparsifier})
     train(model, optimizer, sparsifier, 12)
     again = begun()
     file.seek(0)
     *states, random = torch.load(file, weights_only=True)
+    if kept == "hdf5":
+        states[2] = tartan.Sparsifier.load(tmp_path / "s.h5", "s")
     for x, state in zip(again, states):
         x.load_state_dict(state)
     torch.set_rng_state(random)
     train(*again, 12)
+    assert model[0].layout.density < 0.5 and again[2].steps == 22
     for a, b in zip((model[0], model[2]), (again[0][0], again[0][2])):
         assert a.layout == b.layout and torch.equal(a.values, b.values) and torch.equal(a.bias, b.bias)
-    with pytest.raises(tartan.ArgumentError, match="state is not that of a Sparsifier of these layers"):
-        Sparsifier(again[0][0], end=1, every=1).load_state_dict(states[2])
+        assert (a.gates is None) == (kind != "gates") and (a.gates is None or torch.equal(a.gates, b.gates))
+
+
+def test_states_that_do_not_fit_are_refused_by_name():
+    model, other = model_of(), model_of(0.25)
+    state = Sparsifier(model, density=0.25).state_dict()
+    torch.save(state, io.BytesIO())
+    with pytest.raises(tartan.ArgumentError, match=r"state is of the layers \['0', '2'\], expected \[''\]"):
+        Sparsifier(model[0]).load_state_dict(state)
+    with pytest.raises(tartan.LayoutError, match=r"0: the layer has <Layout 128x64, 8 of 32 .*the sparsifier <Layout 128x64, 16 of 32.*load the state of the model before"):
+        Sparsifier(other).load_state_dict(state)
+    with pytest.raises(tartan.ArgumentError, match="state has list, expected"):
+        Sparsifier(model).load_state_dict([])
+    with pytest.raises(tartan.ArgumentError, match="state has 1 layers, expected 2: 0, 2"):
+        Sparsifier(model).load_state_dict(tartan.Sparsifier(model[0].matrix()))
+    with pytest.raises(tartan.FormatError, match="has 19 numbers, expected 35"):
+        Sparsifier(model).load_state_dict({**state, "numbers": [state["numbers"][0], state["numbers"][1][:19], state["numbers"][2]]})
+    sparsifier = Sparsifier(model, density=0.25)
+    model[2].set_layout(other[2].layout)
+    with pytest.raises(tartan.LayoutError, match="2: the layer has <Layout 32x128, 4 of 16"):
+        sparsifier.step()
+
+
+def test_a_refused_step_changes_nothing():
+    model = model_of()
+    optimizer = torch.optim.AdamW(model.parameters())
+    sparsifier = Sparsifier(model, optimizer, density=0.25, fill="normal", swap=0.2, growth="random")
+    train(model, optimizer, sparsifier, 0)
+    layouts = [layer.layout for layer in (model[0], model[2])]
+    with torch.no_grad():
+        model[2].values[0] = np.nan
+    with pytest.raises(tartan.ArgumentError, match="2: .*norms of blocks.* is NaN|2: .*NaN"):
+        sparsifier.step()
+    with torch.no_grad():
+        model[2].values[0] = np.inf  # is worth much, so it stays, but new blocks have no size
+    with pytest.raises(tartan.ArgumentError, match="values of weight 1 have the root mean square inf, expected finite values"):
+        sparsifier.step()
+    assert sparsifier.steps == 0 and [layer.layout for layer in (model[0], model[2])] == layouts
+    assert model[0].values.shape[0] == 16 and model[0](torch.randn(3, 64)).isfinite().all()
+
+
+# ---- Gates, movement, rates ----
+
+
+def test_gates_close_what_does_nothing():
+    """Of all blocks one can do something, and the penalty closes the others."""
+    torch.manual_seed(0)
+    layer = BlockSparseLinear(64, 64, density=1, block=8, bias=False)
+    optimizer = torch.optim.Adam(layer.parameters(), 1e-2)
+    sparsifier = Sparsifier(layer, optimizer, score="gate", l0=1.0, gate_rate=0.05, begin=200, every=50)
+    penalty = sparsifier.penalty
+    for _ in range(300):
+        x = torch.randn(256, 64)
+        y = torch.zeros(256, 64)
+        y[:, :8] = x[:, 8:16]
+        optimizer.zero_grad()
+        (layer(x) - y).square().mean().backward()
+        optimizer.step()
+        sparsifier.step()
+    assert [c.tolist() for c in layer.layout.coordinates()] == [[0], [0], [1]]
+    assert 0.5 < penalty < 1 and sparsifier.penalty < 1 / 32
+    assert layer.gates.tolist() == [1] and layer.values.shape == (1, 8, 8)
+
+
+def test_gates_learn_as_the_library_says():
+    """The same steps by tartan.Sparsifier, with the gradients of gates that autograd finds."""
+    torch.manual_seed(2)
+    layer = BlockSparseLinear(24, 40, density=0.8, block=8, dtype=torch.float64)
+    values = layer.values.detach().clone()
+    bias, layout = layer.bias.detach().clone(), layer.layout
+    optimizer = torch.optim.SGD(layer.parameters(), 0.1)
+    options = dict(score="gate", l0=0.3, gate_rate=0.3, gate_initial=0.5, seed=5)
+    sparsifier, own = Sparsifier(layer, optimizer, begin=100, **options), tartan.Sparsifier(layer.matrix(), begin=100, **options)
+    for step in range(5):
+        x = torch.randn(16, 24, dtype=torch.float64)
+        optimizer.zero_grad()
+        layer(x).square().sum().backward()
+        optimizer.step()
+        sparsifier.step()
+
+        w = tartan.BlockMatrix(layout, values.numpy())
+        (drawn,) = own.gates(w)
+        gates, v, b = torch.from_numpy(drawn).requires_grad_(), values.clone().requires_grad_(), bias.clone().requires_grad_()
+        (tartan.spmm(layout, x, values=v, side="right", transpose=True, gates=gates) + b).square().sum().backward()
+        own.observe(w, gates.grad.numpy())
+        values, bias = values - 0.1 * v.grad, bias - 0.1 * b.grad
+        own.step(w)
+        torch.testing.assert_close(layer.values.detach(), values, rtol=1e-9, atol=1e-12)
+        np.testing.assert_allclose(layer.gates, own.gates(w, training=False)[0], rtol=1e-9)
+        assert np.isclose(sparsifier.penalty, own.penalty, rtol=1e-9)
+    assert len(set(layer.gates.tolist())) > 5
+
+
+def test_gates_of_a_model_in_use():
+    model = model_of()
+    optimizer = torch.optim.SGD(model.parameters(), 0.1)
+    sparsifier = Sparsifier(model, optimizer, score="gate", l0=2.0, gate_rate=0.3, begin=1000)
+    train(model, optimizer, sparsifier, 6)
+    x, layer = torch.randn(5, 64), model[0]
+    in_training = model(x)
+    model.eval()
+    y = model(x)
+    assert not torch.equal(y, in_training) and 0 < float(layer.gates.min()) < 1
+    dense = torch.nn.Sequential(layer.to_linear(), torch.nn.ReLU(), model[2].to_linear())
+    torch.testing.assert_close(dense(x), y)
+    torch.testing.assert_close(layer.weight @ x.T, (layer(x) - layer.bias).T)
+    # A model that has never heard of gates takes them from a state dict; weights alone are refused.
+    other = model_of(0.25)
+    state = io.BytesIO()
+    torch.save(model.state_dict(), state)
+    state.seek(0)
+    other.load_state_dict(torch.load(state, weights_only=True))
+    torch.testing.assert_close(other.eval()(x), y)
+    torch.testing.assert_close(other.train()(x), y)
+    with pytest.raises(RuntimeError, match='Missing key.*"0.gates", "2.gates"'):
+        other.load_state_dict(model_of().state_dict())
+    other.load_state_dict(model.state_dict())
+    other[0].set_layout(tartan.Layout.pattern("dense", (128, 64), 16))
+    torch.testing.assert_close(other(x), y)
+    for layer in (other[0], other[2]):
+        layer.fold_gates()
+    torch.testing.assert_close(other(x), y)
+    assert "0.gates" not in other.state_dict()
+
+
+def test_gates_of_compiled_models_and_convolutions():
+    torch._dynamo.reset()
+    model = torch.nn.Sequential(BlockSparseConv2d(32, 48, 3, padding=1, density=1, block=16), torch.nn.Flatten(), BlockSparseLinear(48 * 16, 16, density=1, block=16))
+    optimizer = torch.optim.AdamW(model.parameters())
+    sparsifier = Sparsifier(model, optimizer, score="gate", l0=1, gate_rate=1, begin=4, every=2)
+    compiled = torch.compile(model, backend="aot_eager")
+    removed = 0
+    for _ in range(8):
+        optimizer.zero_grad()
+        x = torch.randn(2, 32, 4, 4)
+        y = compiled(x)
+        torch.testing.assert_close(y, model(x))
+        y.square().sum().backward()
+        optimizer.step()
+        removed += sum(change.pruned for change in sparsifier.step())
+    conv = model[0]
+    assert removed > 0 and len(conv.gates) == len(conv.values) == 9 * conv.layout.blocks
+    model.eval()
+    x = torch.randn(2, 32, 4, 4)
+    torch.testing.assert_close(conv.to_conv2d()(x), conv(x))
+
+
+def test_movement():
+    """Blocks whose values shrink go, though they are the largest."""
+    layer = BlockSparseLinear(64, 64, density=1, block=16, bias=False)
+    with torch.no_grad():
+        layer.values.fill_(0.5)
+        layer.values[:4] = 1.0
+    optimizer = torch.optim.SGD(layer.parameters(), 1e-3)
+    sparsifier = Sparsifier(layer, optimizer, score="movement", density=0.75, begin=5, end=5)
+    factors = torch.ones(16, 1, 1)
+    factors[4:] = -1
+    for _ in range(5):
+        optimizer.zero_grad()
+        (layer.values * factors).sum().backward()
+        optimizer.step()
+        sparsifier.step()
+    assert layer.layout.blocks == 12 and not layer.layout.mask()[0].any()
+    assert sparsifier.state_dict()["numbers"][1][3:15].min() > 0
+    alone = Sparsifier(layer, score="movement", density=0.5, begin=1, end=1)
+    with pytest.raises(tartan.ArgumentError, match="nothing says what blocks of weight 0 are worth"):
+        alone.step()
+    alone.observe()  # nothing, as there is no gradient
+    layer(torch.randn(2, 64)).sum().backward()
+    alone.observe()
+    alone.step()
+    assert layer.layout.blocks == 8
+
+
+@pytest.mark.parametrize("fused", [False, True])
+def test_scaled_gradients(fused):
+    """torch.amp.GradScaler: gates learn from gradients without the scale, and not at all in a step that is skipped."""
+    runs = []
+    for scaled in (False, True):
+        torch.manual_seed(3)
+        layer = BlockSparseLinear(64, 64, density=0.5, block=16)
+        optimizer = torch.optim.AdamW(layer.parameters(), 1e-2, fused=fused)
+        sparsifier = Sparsifier(layer, optimizer, score="gate", l0=0.1, gate_initial=0.0, begin=100)
+        scaler = torch.amp.GradScaler("cpu", enabled=scaled, init_scale=2.0**10)
+        for step in range(4):
+            optimizer.zero_grad()
+            loss = layer(torch.randn(8, 64)).square().mean()
+            if step == 2:
+                loss = loss * torch.inf
+            if step != 2 or scaled:
+                scaler.scale(loss).backward()
+                scaler.step(optimizer)
+                scaler.update()
+            sparsifier.step()
+        runs.append((layer.values.detach().clone(), sparsifier.state_dict()["numbers"][1]))
+    for a, b in zip(*runs):
+        torch.testing.assert_close(a, b, rtol=1e-4, atol=1e-6)
+
+
+def test_new_blocks_learn_at_their_rate():
+    layer = BlockSparseLinear(64, 64, density=0.5, block=16, bias=False)
+    optimizer = torch.optim.SGD(layer.parameters(), 0.5)
+    sparsifier = Sparsifier(layer, optimizer, swap=0.25, growth="random", decay="constant", begin=1, end=1, fresh_rate=3, fresh_steps=2)
+    old = layer.layout
+    sparsifier.step()
+    _, rows, cols = layer.layout.coordinates()
+    fresh = torch.from_numpy(np.asarray(old.find(rows, cols)) < 0)
+    assert int(fresh.sum()) == 2
+    for step in range(4):
+        before = layer.values.detach().clone()
+        layer.values.grad = torch.ones_like(before)
+        optimizer.step()
+        sparsifier.step()
+        change = before - layer.values.detach()
+        torch.testing.assert_close(change[~fresh], torch.full_like(change[~fresh], 0.5))
+        torch.testing.assert_close(change[fresh], torch.full_like(change[fresh], 1.5 if step < 2 else 0.5))
+
+
+def test_an_optimizer_does_not_keep_a_sparsifier():
+    import gc
+    import weakref
+
+    model = model_of()
+    optimizer = torch.optim.SGD(model.parameters(), 0.1)
+    sparsifier = Sparsifier(model, optimizer, score="movement", swap=0.1)
+    gone = weakref.ref(sparsifier)
+    del sparsifier
+    gc.collect()
+    assert gone() is None
+    model(torch.randn(2, 64)).sum().backward()
+    optimizer.step()
 
 
 def test_graphs_of_earlier_steps_may_live():
@@ -237,22 +479,28 @@ def test_compiled_models():
     moved = 0
     for _ in range(6):
         optimizer.zero_grad()
-        with torch.compiler.set_stance("force_eager" if sparsifier.collects else "default"):
+        with torch.compiler.set_stance("force_eager" if sparsifier.needs_growth else "default"):
             compiled(torch.randn(4, 64)).square().sum().backward()
         optimizer.step()
         moved += len(sparsifier.step())
         x = torch.randn(2, 64)
         torch.testing.assert_close(compiled(x), model(x))
     assert moved == 4
-    sparsifier.steps = 8
-    with pytest.raises(tartan.ArgumentError, match="0: no gradients were seen in this step, expected some for growth 'gradient'"):
+    for _ in range(2):
+        sparsifier.step()
+    assert sparsifier.needs_growth
+    compiled(torch.randn(4, 64)).square().sum().backward()
+    with pytest.raises(tartan.ArgumentError, match="0: no gradients were seen in this step, expected some for growth='score'"):
         sparsifier.step()
 
 
 @pytest.mark.parametrize("options, words", [
-    ({"density": 2}, "density is 2, expected"), ({"curve": "step"}, "curve is step, expected cubic"), ({"swap": -1}, "swap is -1"),
-    ({"every": 0}, "expected 0 <= begin <= end and steps"), ({"every": 3}, "steps of `every` that lead from begin to end"), ({"layers": "none"}, "model has no block-sparse layer that 'none' matches"),
-    ({"optimizers": 3}, "optimizers is of type int"), ({"growth": "x"}, "growth is 'x'"),
+    ({"density": 2}, "density is 2, expected a number from 0 to 1"), ({"curve": "step"}, "curve is step, expected cubic"),
+    ({"swap": -1}, "swap is -1"), ({"every": 0}, "every is 0, expected a whole number of 1 or more"),
+    ({"every": 3, "density": 0.5}, "end is 10, expected begin=0 plus a multiple of every=3"),
+    ({"layers": "none"}, "model has no block-sparse layer that 'none' matches"), ({"optimizers": 3}, "optimizers is of type int"),
+    ({"growth": "x"}, "growth is x, expected score or random"), ({"growth_norm": "x"}, "growth_norm is 'x', expected 'gradient'"),
+    ({"sparsity": 0.5}, "sparsity is 0.5, expected score, scope"),
 ])  # fmt: skip
 def test_refusals(options, words):
     with pytest.raises(tartan.ArgumentError, match=words):
@@ -266,7 +514,7 @@ def test_refused_optimizers():
     optimizer = torch.optim.SGD(model.parameters(), 0.1)
     optimizer.state[model[0].values]["odd"] = torch.zeros(5, 5)
     sparsifier = Sparsifier(model, optimizer, density=0.1, end=1, every=1)
-    with pytest.raises(tartan.ArgumentError, match=r"the optimiser has odd of shape \(5, 5\)"):
+    with pytest.raises(tartan.ArgumentError, match=r"0: the optimiser has odd of shape \(5, 5\)"):
         sparsifier.step()
 
 
@@ -275,23 +523,27 @@ import sys, torch, torch.distributed as dist
 from tartan.torch import BlockSparseLinear, Sparsifier
 rank, port = int(sys.argv[1]), sys.argv[2]
 dist.init_process_group("gloo", init_method=f"tcp://127.0.0.1:{port}", rank=rank, world_size=2)
-torch.manual_seed(5)
-model = torch.nn.Sequential(BlockSparseLinear(64, 64, density=0.5, block=8), torch.nn.GELU(), BlockSparseLinear(64, 16, density=0.5, block=8))
-both = torch.nn.parallel.DistributedDataParallel(model)
-optimizer = torch.optim.AdamW(model.parameters())
-sparsifier = Sparsifier(model, optimizer, swap=0.3, end=6, every=2, decay="constant", fill="normal")
-torch.manual_seed(rank)
-moved = 0
-for _ in range(7):
-    optimizer.zero_grad()
-    both(torch.randn(8, 64)).square().mean().backward()
-    optimizer.step()
-    moved += sum(change.moved for change in sparsifier.step())
-assert moved > 4
-for tensor in (*model.parameters(), *(torch.from_numpy(m.layout.mask()).int() for m in (model[0], model[2]))):
-    others = [torch.empty_like(tensor) for _ in range(2)]
-    dist.all_gather(others, tensor.detach())
-    assert torch.equal(*others)
+for options in (dict(swap=0.3, end=6, every=2, decay="constant", fill="normal"), dict(score="gate", l0=50.0, gate_rate=1.0, begin=4, every=2)):
+    torch.manual_seed(5)
+    model = torch.nn.Sequential(BlockSparseLinear(64, 64, density=0.5, block=8), torch.nn.GELU(), BlockSparseLinear(64, 16, density=0.5, block=8))
+    both = torch.nn.parallel.DistributedDataParallel(model)
+    optimizer = torch.optim.AdamW(model.parameters())
+    sparsifier = Sparsifier(model, optimizer, **options)
+    torch.manual_seed(rank)
+    changed = 0
+    for _ in range(7):
+        optimizer.zero_grad()
+        both(torch.randn(8, 64)).square().mean().backward()
+        optimizer.step()
+        changes = sparsifier.step()
+        changed += sum(change.moved + change.pruned for change in changes)
+        if any(change.pruned for change in changes):  # parameters have other shapes
+            both = torch.nn.parallel.DistributedDataParallel(model)
+    assert changed > 4
+    for tensor in (*model.parameters(), *(torch.from_numpy(m.layout.mask()).int() for m in (model[0], model[2]))):
+        others = [torch.empty_like(tensor) for _ in range(2)]
+        dist.all_gather(others, tensor.detach())
+        assert torch.equal(*others)
 dist.destroy_process_group()
 print("equal")
 """

@@ -5,17 +5,18 @@
 block_sparsifier <- function(parameters, density = NULL, initial = NULL, curve = c("cubic", "linear", "cosine", "constant"),
                              threshold = NULL, score = c("rms", "max", "l1", "l2", "movement", "gate"),
                              scope = c("layer", "model"), swap = 0, decay = c("cosine", "linear", "cubic", "constant"),
-                             growth = c("score", "random"), begin = 0, end = NULL, every = 1, fresh_rate = 1, fresh_steps = 0,
-                             l0 = 0, gate_rate = 0.01, gate_initial = 2, seed = 0) {
+                             growth = c("score", "random"), fill = c("zero", "normal", "uniform"), fill_scale = 0.1, begin = 0,
+                             end = NULL, every = 1, fresh_rate = 1, fresh_steps = 0, l0 = 0, gate_rate = 0.01, gate_initial = 2, seed = 0) {
   curve <- if (missing(curve)) "cubic" else .choose(curve, .ways, "curve")
   decay <- if (missing(decay)) "cosine" else .choose(decay, .ways, "decay")
   word <- function(value, choices, name) paste0(name, "=", .choose(value, choices, name))
   options <- paste(c(.schedule(density, initial, curve, threshold, swap, decay, begin, end, every, seed),
                      word(score, c("rms", "max", "l1", "l2", "movement", "gate"), "score"), word(scope, c("layer", "model"), "scope"),
-                     word(growth, c("score", "random"), "growth"), .number_option(fresh_rate, "fresh_rate"),
+                     word(growth, c("score", "random"), "growth"), word(fill, c("zero", "normal", "uniform"), "fill"),
+                     .number_option(fill_scale, "fill_scale"), .number_option(fresh_rate, "fresh_rate"),
                      .whole_option(fresh_steps, "fresh_steps"), .number_option(l0, "l0"), .number_option(gate_rate, "gate_rate"),
                      .number_option(gate_initial, "gate_initial")), collapse = " ")
-  weights <- Filter(.is_matrix, .as_items(parameters))
+  weights <- Filter(function(x) .is_matrix(x) || methods::is(x, "BlockLayout"), .as_items(parameters))
   if (!length(weights)) .fail("argument", "parameters is %s, expected a block matrix, or a list with one or more", .shown(parameters))
   sparsifier <- methods::new("BlockSparsifier", handle = tartan_sparsifier_create(options))
   for (w in weights) tartan_sparsifier_add(sparsifier, .layout_of(w, "a weight"))
@@ -140,6 +141,7 @@ sparsifier_step <- function(sparsifier, state) {
   moved <- groups
   each(function(i, k, g) if (changes[i + 1]) {
     x <- .moved_state(sparsifier, i, groups[[g]][[k]], layouts[[i + 1]], sources[[i + 1]])
+    if (g == 1L) tartan_sparsifier_fill(.place(x = x), sparsifier, i, x)
     if (!is.null(x)) moved[[g]][[k]] <<- x
   })
   tartan_sparsifier_commit(sparsifier)

@@ -8,8 +8,11 @@
  *     tartan_sparsifier_step(context, sparsifier, state, 3);
  *
  * A caller who keeps its matrices otherwise takes the same step in parts: tartan_sparsifier_measure if the step is due,
- * tartan_sparsifier_prepare, tartan_sparsifier_move for each matrix, and, when all are moved, tartan_sparsifier_commit. Until
- * then nothing has changed.
+ * tartan_sparsifier_prepare, tartan_sparsifier_move for each matrix, tartan_sparsifier_fill for each moved weight, and, when all are
+ * moved, tartan_sparsifier_commit. Until then nothing has changed.
+ *
+ * A matrix of a weight may have its blocks several times side by side, as the filter of a convolution (tartan_conv_get_layout) has those of
+ * a layout of channels: they stay or go together, and are worth what all their values are.
  *
  * All choices follow from the options, the number of the step and the numbers of the model. So training that goes on from a file with
  * the sparsifier (tartan_sparsifier_save) and the model has the same bits.
@@ -35,6 +38,9 @@ typedef struct tartan_sparsifier tartan_sparsifier;
  *     scope=layer        the density is that of each weight. scope=model: of all weights together, whose blocks compete; then blocks
  *                        are grown by `swap` alone, in each weight as many as it lost by that
  *     growth=score       blocks are grown where tartan_sparsifier_add_growth says; growth=random: anywhere
+ *     fill=zero fill_scale=0.1   what new blocks of a weight hold: zeros; normal: normal numbers whose standard deviation is fill_scale
+ *                        times the root mean square of the values that stay; uniform: numbers up to that, of both signs. swap=0.1
+ *                        decay=constant growth=random fill=normal recycles blocks as the SparseOptimizer of pytorch_block_sparse
  *     fresh_rate=1 fresh_steps=0   a factor of the learning rate of blocks in so many steps after they were grown (see
  *                        tartan_sparsifier_get_rates)
  *     l0=0 gate_rate=0.01 gate_initial=2   with score=gate: the factor of the penalty, the learning rate of the logarithms of alpha,
@@ -108,7 +114,7 @@ TARTAN_API tartan_status tartan_sparsifier_add_growth(tartan_sparsifier *sparsif
 /* Takes a step. matrices [n times the number of weights]: the weights, then n - 1 groups of what moves with them, one for each weight or
  * NULL: means, squares, averages. A matrix that moves has the blocks of its weight; their size may be another one, as that of
  * scales (1 x 1) and of Adafactor's means (block_rows x 1, 1 x block_cols). Where a layout changes, the new matrices take the
- * places of the old ones, which are freed: kept blocks keep their values, new ones are zeros.
+ * places of the old ones, which are freed: kept blocks keep their values, new ones are zeros, in weights what `fill` says.
  * Errors: also SHAPE (nmatrices), LAYOUT (a matrix that does not have the blocks of its weight, in any step), ARGUMENT (scores or growth
  * that were not added, norms that are NaN), and those of tartan_matrix_rearrange. */
 TARTAN_API tartan_status tartan_sparsifier_step(tartan_context *context, tartan_sparsifier *sparsifier,
@@ -141,6 +147,12 @@ TARTAN_API tartan_status tartan_sparsifier_get_sources(const tartan_sparsifier *
 TARTAN_API tartan_status tartan_sparsifier_move(tartan_context *context, const tartan_sparsifier *sparsifier,
                                                 int64_t weight, const tartan_matrix *matrix,
                                                 tartan_matrix **out);
+
+/* Gives the new blocks of a weight that was moved what the option `fill` says, from random numbers for weight i of n in step t with
+ * the seed `seed` + t n + i. What moves with a weight keeps its zeros. Errors: as tartan_matrix_scatter; LAYOUT (a matrix that does not have
+ * the blocks of the next layout), SHAPE (of another size), ARGUMENT (no prepared step; values that are not finite). */
+TARTAN_API tartan_status tartan_sparsifier_fill(tartan_context *context, const tartan_sparsifier *sparsifier,
+                                                int64_t weight, tartan_matrix *matrix);
 
 /* Completes the prepared step. Errors: ARGUMENT (no prepared step). */
 TARTAN_API tartan_status tartan_sparsifier_commit(tartan_sparsifier *sparsifier);

@@ -145,7 +145,7 @@ class BlockSparseConv2d(Stored):
             raise ShapeError(f"x has shape {tuple(x.shape)}, expected [n, {self.in_channels}, height, width]")
         if x.ndim == 3:
             return self.forward(x.unsqueeze(0)).squeeze(0)
-        x, values, bias = in_autocast(x, self.values, self.bias)
+        x, values, bias = in_autocast(x, self._gated(self.values), self.bias)
         compiles, recorded = torch.compiler.is_compiling(), torch.is_grad_enabled()
         # What a BlockConv records leaves the padding of a filter's gradient as it was.
         if not compiles and is_plain(x, values) and not (recorded and self._cell.ragged):
@@ -160,7 +160,7 @@ class BlockSparseConv2d(Stored):
     @torch.no_grad()  # type: ignore[misc, untyped-decorator, unused-ignore]
     def to_dense(self) -> torch.Tensor:
         """The dense filter [out_channels, in_channels, kernel...], a copy without gradients."""
-        matrix = BlockMatrix(self._cell.stored, self.values.detach().cpu().double().numpy())
+        matrix = BlockMatrix(self._cell.stored, self._in_use().detach().cpu().double().numpy())
         return torch.from_numpy(self.conv.to_dense(matrix)).to(self.values)
 
     def to_conv2d(self) -> torch.nn.Conv2d:

@@ -121,10 +121,10 @@ class BlockSparseLinear(Stored):
     def forward(self, x: Any) -> Any:
         """y [..., out_features] for x [..., in_features]."""
         if isinstance(x, torch.fx.Proxy):  # of torch.fx.symbolic_trace, which knows no dtypes
-            y = linear(x, self.values, self._cell.number, self.out_features)
+            y = linear(x, self._gated(self.values), self._cell.number, self.out_features)
             return y if self.bias is None else y + self.bias
         if torch.compiler.is_compiling():
-            x, values, bias = in_autocast(x, self.values, self.bias)
+            x, values, bias = in_autocast(x, self._gated(self.values), self.bias)
             y = linear(x, values, self._tag.shape[0], self.out_features)
             return y if bias is None else y + bias
         check_tensor(x)
@@ -132,13 +132,16 @@ class BlockSparseLinear(Stored):
         values, bias = own.get("values"), own.get("bias")
         if values is None or (bias is None and "bias" not in own):
             values, bias = self.values, self.bias
+        if self._buffers["gates"] is not None:
+            values = self._gated(values)
         if is_any_autocast_enabled():
             x, values, bias = in_autocast(x, values, bias)
         return block_linear(x, values, bias, self._cell)
 
     def to_dense(self) -> torch.Tensor:
-        """The weight as a dense tensor [out_features, in_features], 0 where no block is stored. A differentiable copy."""
-        dense: torch.Tensor = dense_of(self.values, self.layout)
+        """The weight as a dense tensor [out_features, in_features], 0 where no block is stored, times the gates of a model in use. A
+        differentiable copy."""
+        dense: torch.Tensor = dense_of(self._in_use(), self.layout)
         return dense
 
     @property

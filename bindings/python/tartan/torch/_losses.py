@@ -143,7 +143,7 @@ def linear_cross_entropy(
     if isinstance(weight, BlockSparseLinear):
         if weight.bias is not None:
             raise ArgumentError("weight is a BlockSparseLinear with a bias, expected one without")
-        rows, cols, layout, weight = weight.out_features, weight.in_features, weight._tag.shape[0], weight.values
+        rows, cols, layout, weight = weight.out_features, weight.in_features, weight._tag.shape[0], weight._gated(weight.values)
     elif isinstance(weight, torch.Tensor) and weight.ndim == 2:
         rows, cols = weight.shape
     else:

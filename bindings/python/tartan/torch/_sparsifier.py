@@ -1,22 +1,28 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Dynamic sparsity: pruning, regrowth and recycling of blocks while a model trains, with any optimiser of PyTorch."""
+"""`tartan.Sparsifier` for the layers of a PyTorch model and any of its optimisers."""
 
 from __future__ import annotations
 
 import math
 import re
+import weakref
 from collections.abc import Iterable
-from typing import Any, NamedTuple, Optional
+from typing import Any, NamedTuple, Optional, Union
 
 import numpy as np
 import torch
 
-from tartan import Layout, growth_score
-from tartan._errors import ArgumentError, ArgumentTypeError
+import tartan
+from tartan import File, Layout, _raw, gate_gradient, growth_score
+from tartan._arrays import doubles
+from tartan._errors import ArgumentError, ArgumentTypeError, LayoutError
+from tartan._sparsifier import _about
+from tartan._torch import matrix_of
 from tartan.torch._conv import BlockSparseConv2d
-from tartan.torch._stored import Stored, sources_of
+from tartan.torch._stored import Move, Stored, decoded, encoded, replace, sources_of
 
 _dense_filter_gradient: Any = torch.nn.grad.conv2d_weight  # type: ignore[attr-defined, unused-ignore]
+
 
 class StructureChange(NamedTuple):
     """What a step did to a layer: the numbers of blocks removed, moved, and stored now."""
@@ -28,32 +34,32 @@ class StructureChange(NamedTuple):
 
 
 class Sparsifier:
-    """Changes the layouts of the block-sparse layers of a model, together with their values and the state of their optimisers.
+    """A `tartan.Sparsifier` of the block-sparse layers of a model: it changes their layouts while the model trains, and with them values,
+    gates, and the state of their optimisers.
 
-    Call `step()` after each step of the optimiser. At the steps begin, begin + every, ..., end each layer gets the layout that
-    `Layout.evolve` makes from its own. `Layout.evolve` explains `density`, `curve`, `threshold`, `swap`, `decay`, `begin`, `every`, `end`
-    and `seed`; the initial density is the density of the layer at `begin`. The score of a block is the root mean square of its values. A
-    `density` thus prunes blocks of small values along a curve, and `swap` moves a fraction of the blocks to better positions, which
-    `growth` chooses:
+    Call `step()` after each step of the optimiser. `options` are those of `tartan.Sparsifier`: `density`, `threshold`, `curve`, `swap`,
+    `begin`, `end`, `every`, `score`, `scope`, `growth`, `fill`, `l0`, `seed` and so on. What a `tartan.Sparsifier` is told in each step, this
+    one sees for itself:
 
-    * "gradient": by the norm of the gradient of the block (RigL, Evci et al. 2020);
-    * "score": by the estimate of `tartan.growth_score`, which is cheaper and coarser;
-    * "random": at random.
-
-    With `scope` "model" the density applies to all layers together, and their blocks compete. `fill` initialises a moved block: "zero";
-    "normal" with mean and standard deviation `scale` times those of the layer; "uniform" in +- `scale` standard deviations. ``swap=0.1,
-    decay="constant", growth="random", fill="normal"`` is the SparseOptimizer of pytorch_block_sparse.
+    * ``growth="score"`` (RigL): the gradients of all places, in steps before a change that want them (`needs_growth`). `growth_norm` is
+      the norm that `tartan.growth_score` has: "gradient", exact; or "l2" or "max", estimates that cost less
+    * ``score="movement"`` and ``score="gate"``: the gradients that the optimiser takes its step with, averaged, unscaled and clipped as they
+      are then. Without `optimizers`, call `observe()` before the weights change
+    * `fresh_rate`: the changes that the optimiser makes to new blocks are multiplied by it
+    * ``score="gate"``: layers multiply their blocks by the gates of the step in training mode, else by those of a model in use, which
+      are also in their state dicts; `fold_gates()` of a layer makes them a part of its values
 
     `optimizers` is one torch.optim.Optimizer or a list. Parameters stay the same objects in their groups. State with an entry for each
     block (moments) moves with the blocks and is 0 for new ones; other state (step counts) stays. Gradients are dropped.
 
     Growth by gradients observes the step before a change through hooks, which torch.compile does not run: call that step under
-    ``torch.compiler.set_stance("force_eager")``; `collects` says when. With torch.distributed, growth is summed over all ranks, and all
+    ``torch.compiler.set_stance("force_eager")`` where `needs_growth` says so. With torch.distributed, growth is summed over all ranks, and all
     ranks make the same choice. Create DistributedDataParallel again after pruning, as after any change of a parameter's shape; moving
     blocks does not require it.
 
-    All choices depend only on the seed, the step and the model, so a run restored from the state dicts of model, optimisers and Sparsifier
-    continues with the same bits. `layers` is a regular expression for names of layers, or None for all.
+    A run restored from the state dicts of model, optimisers and Sparsifier, in this order, continues with the same bits. ``tartan.save(path,
+    {"sparsifier": sparsifier})`` writes the state to a file, and ``sparsifier.load_state_dict(tartan.Sparsifier.load(path))`` reads it. `layers`
+    is a regular expression for names of layers, or None for all.
 
     >>> import torch
     >>> from tartan.torch import BlockSparseLinear, Sparsifier
@@ -70,24 +76,11 @@ class Sparsifier:
     """
 
     def __init__(
-        self, model: Any, optimizers: Any = (), *, density: Optional[float] = None, curve: str = "cubic",
-        threshold: Optional[float] = None, scope: str = "layer", swap: float = 0.0, decay: str = "cosine",
-        growth: str = "gradient", fill: str = "zero", scale: float = 0.1, begin: int = 0, end: int, every: int = 100,
-        layers: Optional[str] = None, seed: int = 0,
-    ) -> None:  # fmt: skip
-        for name, x, known in (("scope", scope, ("layer", "model")), ("growth", growth, ("gradient", "score", "random")),
-                               ("fill", fill, ("zero", "normal", "uniform"))):  # fmt: skip
-            if x not in known:
-                raise ArgumentError(f"{name} is {x!r}, expected one of {', '.join(map(repr, known))}")
-        if not 0 <= begin <= end or every < 1 or (end - begin) % every:
-            raise ArgumentError(
-                f"begin, end and every are {begin}, {end} and {every}, expected 0 <= begin <= end and steps of `every` that lead "
-                "from begin to end"
-            )
-        self.scope, self.growth, self.fill, self.scale, self.seed = scope, growth, fill, scale, seed
-        self.begin, self.end, self.every, self.swap, self.decay = begin, end, every, swap, decay
-        self._times: dict[str, Any] = {"begin": begin, "end": end, "every": every}
-        self._pruning: dict[str, Any] = {"density": density, "curve": curve, "threshold": threshold, **self._times}
+        self, model: Any, optimizers: Any = (), *, layers: Optional[str] = None, growth_norm: str = "gradient", **options: Any
+    ) -> None:
+        if growth_norm not in ("gradient", "l2", "max"):
+            raise ArgumentError(f"growth_norm is {growth_norm!r}, expected 'gradient', 'l2' or 'max'")
+        self.growth_norm = growth_norm
         self.layers: dict[str, Stored] = {
             name: layer
             for name, layer in model.named_modules()
@@ -96,153 +89,113 @@ class Sparsifier:
         if not self.layers:
             raise ArgumentError(f"model has no block-sparse layer that {layers!r} matches" if layers else "model has no block-sparse layer")
         self.optimizers = _optimizers(optimizers, self.layers)
-        _EXAMPLE.evolve(np.zeros(1), 0, **self._pruning, swap=swap, decay=decay)  # refuses what is no schedule
-        self.steps = 0
-        self._first = self._densities()
+        layouts = [layer.layout for layer in self.layers.values()]
         self._growth: dict[str, Any] = {}
         self._hooks: list[Any] = []
+        self._take(tartan.Sparsifier.__new__(tartan.Sparsifier)._open(layouts, **options))
+        this = weakref.ref(self)  # an optimiser does not keep what nobody else has
+        for optimizer in self.optimizers:
+            optimizer.register_step_pre_hook(lambda opt, *_: _call(this, "_before", opt))
+            optimizer.register_step_post_hook(lambda opt, *_: _call(this, "_after", opt))
+
+    def _take(self, own: tartan.Sparsifier) -> None:
+        """Begin with the state of the library's sparsifier."""
+        self._own = own
+        self._layouts = own.layouts
+        self._words = dict(word.split("=", 1) for word in own.options.split())
+        self._has_gates = self._words.get("score") == "gate"
+        self._growth.clear()
+        self._fresh: dict[str, Any] = {}  # what new blocks were before the step of an optimiser: ids, values, rates
+        self._drawn: list[Any] = []  # the gates of the next step, on the host
+        if self._has_gates:
+            self._put_gates()
         self._watch()
 
     def __repr__(self) -> str:
-        return f"<Sparsifier of {len(self.layers)} layers, density {self._densities()[_ALL]:.3g}, after {self.steps} steps>"
+        return repr(self._own).replace("weight", "layer")
+
+    # ---- Asking ----
+
+    @property
+    def steps(self) -> int:
+        """The steps so far."""
+        return self._own.steps
+
+    @property
+    def options(self) -> str:
+        """All options, as text."""
+        return self._own.options
+
+    @property
+    def needs_growth(self) -> bool:
+        """Whether growth observes the gradients of the next step."""
+        return self._own.needs_growth
+
+    @property
+    def penalty(self) -> float:
+        """What gates add to the loss: `l0` times the density that is expected of all layers. `step` knows its gradient."""
+        return self._own.penalty
 
     # ---- Steps ----
 
-    @property
-    def collects(self) -> bool:
-        """Whether growth observes the gradients of the next step."""
-        step = self.steps + 1
-        swaps = self.swap > 0 and not (step == self.end and self.decay != "constant")
-        return self.growth != "random" and swaps and self._is_due(step)
-
     @torch.no_grad()  # type: ignore[misc, untyped-decorator, unused-ignore]
     def step(self) -> list[StructureChange]:
-        """Count a training step, and change the layouts if this step is due. Return what changed."""
-        self.steps += 1
-        if self.steps <= self.begin:
-            self._first = self._densities()
-        changes = self._change() if self._is_due(self.steps) else []
+        """Count a training step, and change the layouts if this step is due. Return what changed. If anything does not fit, nothing
+        changes."""
+        own = self._own
+        self._check_layouts()
+        if _raw.tartan_sparsifier_needs_norms(own._handle) == 1:
+            for i, (name, layer) in enumerate(self.layers.items()):
+                with _about(name or "the layer"):
+                    own._measure(i, layer.matrix())
+        if self.needs_growth:
+            self._add_growth()
+        _raw.tartan_sparsifier_prepare(own._handle)
+        due = [i for i in range(len(self.layers)) if own._changes(i)]
+        changes = self._change(due) if due else []
+        _raw.tartan_sparsifier_commit(own._handle)
         self._growth.clear()
+        if self._has_gates:
+            self._put_gates()
         self._watch()
         return changes
 
-    def _is_due(self, step: int) -> bool:
-        return self.begin <= step <= self.end and (step - self.begin) % self.every == 0
+    def _check_layouts(self) -> None:
+        for (name, layer), known in zip(self.layers.items(), self._layouts):
+            if layer.layout is not known and layer.layout != known:
+                raise LayoutError(f"{name or 'the layer'}: {_unequal(layer.layout, known)}")
 
-    def _densities(self) -> dict[str, float]:
-        sizes = {name: (layer.layout.blocks, math.prod(layer.layout.grid)) for name, layer in self.layers.items()}
-        result = {name: blocks / max(total, 1) for name, (blocks, total) in sizes.items()}
-        result[_ALL] = sum(blocks for blocks, _ in sizes.values()) / max(sum(total for _, total in sizes.values()), 1)
-        return result
-
-    def _change(self) -> list[StructureChange]:
-        # All are asked for before the first is waited for.
-        norms = {name: layer._norms_of_values() for name, layer in self.layers.items()}
-        worth = {name: layer._block_norms(norms[name]) / math.sqrt(layer.values[0].numel() if len(layer.values) else 1)
-                 for name, layer in self.layers.items()}  # fmt: skip
-        kept = self._kept_of_all(worth) if self.scope == "model" else None
-        swaps: dict[str, Any] = {"swap": self.swap, "decay": self.decay}
-        changes = []
-        for i, (name, layer) in enumerate(self.layers.items()):
-            old, growth, seed = layer.layout, self._growth_of(name, layer), self.seed + i
-            if kept is None:
-                options = {**self._pruning, "initial": self._first[name]}
-                layout = old.evolve(worth[name], self.steps, growth, seed=seed, **options, **swaps)
-            else:
-                left = old.prune(kept[name].astype(np.float64))
-                layout = left.evolve(worth[name][kept[name]], self.steps, growth, seed=seed, **self._times, **swaps)
-            if layout != old:
-                moved = self._put(i, layer, layout)
-                changes.append(StructureChange(name, old.blocks - layout.blocks, moved, layout.blocks))
+    def _change(self, due: list[int]) -> list[StructureChange]:
+        """Give layers their next layouts, and values and state their places."""
+        layers, changes, moved = list(self.layers.items()), [], []
+        entries = {i: self._entries(layers[i][0], layers[i][1].values) for i in due}
+        olds = {i: layers[i][1].layout for i in due}
+        try:
+            for i in due:
+                name, layer = layers[i]
+                old, stored, (layout, sources) = olds[i], layer._cell.stored, self._own._next(i)
+                layer._cell.set(layout)
+                now = layer._cell.stored
+                move = Move(sources if now is layout else sources_of(stored, now), layer.values.device)
+                values = move(layer.values)
+                if self._words.get("fill", "zero") != "zero":
+                    self._own._fill(i, matrix_of(now, values))
+                moved.append((i, values, [move(state[key]) for state, key in entries[i]]))
+                fresh = int((sources < 0).sum())
+                changes.append(StructureChange(name, old.blocks - layout.blocks, fresh, layout.blocks))
+        except BaseException:
+            for i, old in olds.items():
+                layers[i][1]._cell.set(old)
+            raise
+        for i, values, states in moved:
+            layer = layers[i][1]
+            replace(layer.values, values)
+            for (state, key), x in zip(entries[i], states):
+                state[key] = x
+            self._layouts[i] = layer.layout
         return changes
 
-    def _kept_of_all(self, worth: dict[str, Any]) -> dict[str, Any]:
-        """Which blocks of each layer stay where all compete: a row of all blocks of the model evolves."""
-        counts = np.cumsum([0, *(len(x) for x in worth.values())])
-        positions = sum(math.prod(layer.layout.grid) for layer in self.layers.values())
-        everything = Layout.from_coordinates((1, positions), 1, np.zeros(counts[-1], np.int64), np.arange(counts[-1]))
-        options = {**self._pruning, "initial": self._first[_ALL]}
-        left = everything.evolve(np.concatenate(list(worth.values())), self.steps, **options)
-        kept = np.zeros(counts[-1], np.bool_)
-        kept[left.coordinates()[2]] = True
-        return {name: kept[counts[i] : counts[i + 1]] for i, name in enumerate(worth)}
-
-    # ---- Growth ----
-
-    def _growth_of(self, name: str, layer: Stored) -> Any:
-        """The scores of all positions of a layer, on the host; None if positions are random or nothing moves."""
-        if self.growth == "random" or self.swap == 0 or (self.steps == self.end and self.decay != "constant"):
-            return None
-        found = self._growth.get(name)
-        if found is None:
-            raise ArgumentError(
-                f"{name or 'the layer'}: no gradients were seen in this step, expected some for growth {self.growth!r}: run the "
-                "step under torch.compiler.set_stance('force_eager') if the model is compiled"
-            )
-        if self.growth == "gradient" or isinstance(layer, BlockSparseConv2d):
-            found = _norms_of_blocks(found, layer.layout)
-        distributed = torch.distributed
-        if distributed.is_available() and distributed.is_initialized():
-            distributed.all_reduce(found)
-        return found.double().cpu().numpy()
-
-    def _watch(self) -> None:
-        """Hooks for the next step, if it needs them."""
-        if self.collects == bool(self._hooks):
-            return
-        if self._hooks:
-            for hook in self._hooks:
-                hook.remove()
-            self._hooks = []
-            return
-        for name, layer in self.layers.items():
-            self._hooks.append(layer.register_forward_hook(self._hook(name)))
-
-    def _hook(self, name: str) -> Any:
-        def forward(layer: Any, given: Any, y: Any) -> None:
-            if y.requires_grad and torch.is_grad_enabled():
-                x = given[0].detach()
-                y.register_hook(lambda grad: self._add(name, layer, x, grad.detach()))
-
-        return forward
-
-    def _add(self, name: str, layer: Any, x: Any, grad: Any) -> None:
-        """Add a pass to the scores of a layer: its dense gradient, or estimates of the norms of blocks."""
-        with torch.no_grad():
-            x = x.to(grad.dtype)
-            if isinstance(layer, BlockSparseConv2d):
-                found = _filter_gradient(layer, x, grad)
-            else:
-                rows, cols = grad.reshape(-1, grad.shape[-1]), x.reshape(-1, x.shape[-1])
-                if self.growth == "score":
-                    found = torch.as_tensor(growth_score(rows.mT, cols, layer.layout.block_shape, norm="l2"))
-                else:
-                    found = (rows.mT @ cols).float()
-            known = self._growth.get(name)
-            self._growth[name] = found if known is None else known.add_(found)
-
-    # ---- Changing ----
-
-    def _put(self, i: int, layer: Stored, layout: Layout) -> int:
-        """Give a layer another layout, and values and state their places. Return how many blocks are new."""
-        values, old = layer.values, layer.layout
-        entries = self._entries(values)
-        mean, deviation = (float(x) for x in (values.float().mean(), values.float().std())) if self.fill != "zero" else (0.0, 0.0)
-        move = layer._move_to(layout)
-        for state, key in entries:
-            state[key] = move(state[key])
-        if self.fill != "zero" and len(move.fresh):
-            generator = torch.Generator("cpu").manual_seed((self.seed + 1) * 1_000_003 + self.steps * 1009 + i)
-            drawn = torch.empty((len(move.fresh), *values.shape[1:]), device="cpu")
-            if self.fill == "normal":
-                drawn.normal_(mean * self.scale, deviation * self.scale, generator=generator)
-            else:
-                drawn.uniform_(-deviation * self.scale, deviation * self.scale, generator=generator)
-            values[move.fresh] = drawn.to(values)
-            layer._clear_padding()
-        return len(move.fresh) if layer._cell.stored is layout else int((sources_of(old, layout) < 0).sum())
-
-    def _entries(self, values: Any) -> list[tuple[Any, str]]:
+    def _entries(self, name: str, values: Any) -> list[tuple[Any, str]]:
         """The state of optimisers that has an entry for each block."""
         blocks, inside, found = len(values), tuple(values.shape[1:]), []
         for optimizer in self.optimizers:
@@ -253,30 +206,207 @@ class Sparsifier:
                 fits = [all(n in (1, m) for n, m in zip(x.shape[1:], sizes)) for sizes in (inside, inside[1:])]
                 if len(x) != blocks or x.ndim > 3 or not any(fits):
                     raise ArgumentError(
-                        f"the optimiser has {key} of shape {tuple(x.shape)} for values of {tuple(values.shape)}, expected an entry "
-                        "for each block, or a number"
+                        f"{name or 'the layer'}: the optimiser has {key} of shape {tuple(x.shape)} for values of {tuple(values.shape)}, "
+                        "expected an entry for each block, or a number"
                     )
                 found.append((state, key))
         return found
 
+    # ---- What an optimiser's step shows ----
+
+    @torch.no_grad()  # type: ignore[misc, untyped-decorator, unused-ignore]
+    def observe(self) -> None:
+        """Take what the gradients of values show for ``score="movement"`` and ``score="gate"``. With `optimizers` each of their steps begins
+        with this."""
+        self._observe(list(self.layers.values()), 1.0)
+
+    def _observe(self, layers: list[Stored], scale: float) -> None:
+        if self._words.get("score") not in ("movement", "gate"):
+            return
+        self._check_layouts()
+        seen = [
+            (i, name, layer)
+            for i, (name, layer) in enumerate(self.layers.items())
+            if layer.values.grad is not None and any(layer is x for x in layers)
+        ]
+        # All are asked for before they are waited for, once for each device.
+        found = [torch.as_tensor(gate_gradient(layer.matrix(), matrix_of(layer._cell.stored, layer.values.grad))) for _, _, layer in seen]
+        for (i, name, layer), sums in zip(seen, _on_host(found)):
+            ids, slopes = layer._blocks_of_values(), sums / scale
+            if ids is not None:
+                slopes = np.bincount(ids, slopes, layer.layout.blocks)
+            if self._has_gates:
+                # Gradients are those of weights times gates. A gate that was clipped to 0 or 1 learns nothing from its own.
+                gates = self._drawn[i]
+                slopes = np.divide(slopes, gates, out=np.zeros_like(slopes), where=(gates > 0) & (gates < 1))
+            with _about(name or "the layer"):
+                _raw.tartan_sparsifier_add_scores(self._own._handle, i, doubles(-slopes, "scores"))
+
+    @torch.no_grad()  # type: ignore[misc, untyped-decorator, unused-ignore]
+    def _before(self, optimizer: Any) -> None:
+        """A step of an optimiser begins."""
+        # A fused optimiser that torch.amp.GradScaler calls unscales gradients, and skips steps, itself.
+        inf, scale = getattr(optimizer, "found_inf", None), getattr(optimizer, "grad_scale", None)
+        layers = self._layers_of(optimizer)
+        if inf is None or not inf.item():
+            self._observe(layers, 1.0 if scale is None else float(scale))
+        if "fresh_steps" in self._words:
+            for i, (name, layer) in enumerate(self.layers.items()):
+                rates = np.empty(layer.layout.blocks)
+                _raw.tartan_sparsifier_get_rates(self._own._handle, i, rates)
+                ids = layer._blocks_of_values()
+                rates = rates if ids is None else rates[ids]
+                new = np.flatnonzero(rates != 1)
+                if len(new) and any(layer is x for x in layers):
+                    places = torch.from_numpy(new).to(layer.values.device)
+                    self._fresh[name] = places, layer.values[places], float(rates[new[0]])
+
+    @torch.no_grad()  # type: ignore[misc, untyped-decorator, unused-ignore]
+    def _after(self, optimizer: Any) -> None:
+        """A step of an optimiser ends."""
+        for name, (places, before, rate) in self._fresh.items():
+            values = self.layers[name].values
+            values[places] = torch.lerp(before, values[places], rate)
+        self._fresh.clear()
+
+    def _layers_of(self, optimizer: Any) -> list[Stored]:
+        owned = {id(p) for group in optimizer.param_groups for p in group["params"]}
+        return [layer for layer in self.layers.values() if id(layer.values) in owned]
+
+    # ---- Gates ----
+
+    @torch.no_grad()  # type: ignore[misc, untyped-decorator, unused-ignore]
+    def _put_gates(self) -> None:
+        """Give layers the gates of the next step, and those of a model in use."""
+        self._drawn = []
+        targets: dict[Any, list[Any]] = {}  # by device and dtype
+        for i, layer in enumerate(self.layers.values()):
+            ids, values = layer._blocks_of_values(), layer.values
+            dtype = torch.float64 if values.dtype == torch.float64 else torch.float32
+            for name, training in (("_drawn", 1), ("gates", 0)):
+                gates = np.empty(layer.layout.blocks)
+                _raw.tartan_sparsifier_get_gates(self._own._handle, i, training, gates)
+                if training:
+                    self._drawn.append(gates)
+                old = getattr(layer, name)
+                if old is None or old.shape != values.shape[:1] or old.dtype != dtype or old.device != values.device:
+                    setattr(layer, name, values.new_empty(len(values), dtype=dtype))
+                numbers = torch.from_numpy(gates if ids is None else gates[ids])
+                targets.setdefault((values.device, dtype), []).append((getattr(layer, name), numbers))
+        for (device, dtype), pairs in targets.items():
+            there = torch.cat([numbers for _, numbers in pairs]).to(dtype).to(device)
+            torch._foreach_copy_([x for x, _ in pairs], list(torch.split(there, [len(x) for x, _ in pairs])))
+
+    # ---- Growth ----
+
+    def _add_growth(self) -> None:
+        """Tell the library how much the places of all layers are worth."""
+        found, distributed = [], torch.distributed
+        for name, layer in self.layers.items():
+            seen = self._growth.get(name)
+            if seen is None:
+                raise ArgumentError(
+                    f"{name or 'the layer'}: no gradients were seen in this step, expected some for growth='score': run the step under "
+                    "torch.compiler.set_stance('force_eager') if the model is compiled"
+                )
+            if self.growth_norm == "gradient" or isinstance(layer, BlockSparseConv2d):
+                seen = _norms_of_blocks(seen, layer.layout)
+            if distributed.is_available() and distributed.is_initialized():
+                distributed.all_reduce(seen)
+            found.append(seen.flatten())
+        for i, growth in enumerate(_on_host(found)):
+            _raw.tartan_sparsifier_add_growth(self._own._handle, i, doubles(growth, "growth"))
+
+    def _watch(self) -> None:
+        """Hooks for the next step, if it needs them."""
+        if self.needs_growth == bool(self._hooks):
+            return
+        if self._hooks:
+            for hook in self._hooks:
+                hook.remove()
+            self._hooks = []
+            return
+        for name, layer in self.layers.items():
+            self._hooks.append(layer.register_forward_hook(_growth_hook(weakref.ref(self), name)))
+
+    def _add(self, name: str, layer: Any, x: Any, grad: Any) -> None:
+        """Add a pass to the scores of a layer: its dense gradient, or estimates of the norms of blocks."""
+        with torch.no_grad():
+            x = x.to(grad.dtype)
+            if isinstance(layer, BlockSparseConv2d):
+                found = _filter_gradient(layer, x, grad)
+            else:
+                rows, cols = grad.reshape(-1, grad.shape[-1]), x.reshape(-1, x.shape[-1])
+                if self.growth_norm == "gradient":
+                    found = (rows.mT @ cols).float()
+                else:
+                    found = torch.as_tensor(growth_score(rows.mT, cols, layer.layout.block_shape, norm=self.growth_norm))
+            known = self._growth.get(name)
+            self._growth[name] = found if known is None else known.add_(found)
+
     # ---- Keeping ----
 
+    def _put_into(self, file: _raw.Handle, name: str) -> None:
+        """For `File.put`."""
+        self._own._put_into(file, name)
+
     def state_dict(self) -> dict[str, Any]:
-        """The state, as numbers only, so that torch.load reads it with weights_only."""
-        return {"steps": self.steps, "first": dict(self._first)}
+        """The whole state, as texts and tensors, so that torch.load reads it with weights_only."""
+        with File() as file:
+            file.put("s", self._own)
+            parts = [f"s/{i}" for i in range(len(self.layers))]
+            return {
+                "layers": list(self.layers), "options": self.options, "layouts": [encoded(file.layout(part)) for part in parts],
+                "numbers": [torch.from_numpy(file.array(part)) for part in ("s", *parts)],
+            }  # fmt: skip
 
-    def load_state_dict(self, state: dict[str, Any]) -> None:
-        """Continue from the state. Load the states of the model and of the optimisers, too."""
-        if set(state) != {"steps", "first"} or set(state["first"]) != set(self._first):
-            raise ArgumentError("state is not that of a Sparsifier of these layers")
-        self.steps, self._first = int(state["steps"]), dict(state["first"])
-        self._growth.clear()
-        self._watch()
+    def load_state_dict(self, state: Union[dict[str, Any], tartan.Sparsifier]) -> None:
+        """Continue from the state, options included: that of `state_dict`, or a `tartan.Sparsifier` from a file. Load the states of the model
+        and of the optimisers before."""
+        own = state if isinstance(state, tartan.Sparsifier) else _restored(state, list(self.layers))
+        layouts = own.layouts
+        if len(layouts) != len(self.layers):
+            raise ArgumentError(f"state has {len(layouts)} layers, expected {len(self.layers)}: {', '.join(self.layers)}")
+        for (name, layer), layout in zip(self.layers.items(), layouts):
+            if layer.layout != layout:
+                raise LayoutError(f"{name or 'the layer'}: {_unequal(layer.layout, layout)}: load the state of the model before")
+        self._take(own)
 
 
-# The key of the density of all layers together, which no layer can have as its name.
-_ALL = "*"
-_EXAMPLE = Layout.pattern("dense", (1, 1), 1)
+def _restored(state: Any, layers: list[str]) -> tartan.Sparsifier:
+    """The sparsifier of a state dict. The library checks what it has."""
+    names = {"layers", "options", "layouts", "numbers"}
+    if not isinstance(state, dict) or set(state) != names:
+        has = sorted(map(str, state)) if isinstance(state, dict) else type(state).__name__
+        raise ArgumentError(f"state has {has}, expected {sorted(names)}, as state_dict made it")
+    if state["layers"] != layers:
+        raise ArgumentError(f"state is of the layers {state['layers']}, expected {layers}")
+    head, *numbers = (x.detach().cpu().numpy() for x in state["numbers"])
+    with File() as file:
+        file.put("s", head, metadata={"sparsifier": state["options"]})
+        for i, (layout, x) in enumerate(zip(state["layouts"], numbers)):
+            file.put(f"s/{i}", decoded(layout))
+            file.put(f"s/{i}", x)
+        return tartan.Sparsifier.load(file, "s")
+
+
+def _unequal(layout: Layout, known: Layout) -> str:
+    return f"the layer has {layout!r} ({layout.identity[:8]}), the sparsifier {known!r} ({known.identity[:8]})"
+
+
+def _call(this: Any, method: str, *arguments: Any) -> None:
+    found = this()
+    if found is not None:
+        getattr(found, method)(*arguments)
+
+
+def _growth_hook(this: Any, name: str) -> Any:
+    def forward(layer: Any, given: Any, y: Any) -> None:
+        if y.requires_grad and torch.is_grad_enabled():
+            x = given[0].detach()
+            y.register_hook(lambda grad: _call(this, "_add", name, layer, x, grad.detach()))
+
+    return forward
 
 
 def _optimizers(given: Any, layers: dict[str, Stored]) -> list[Any]:
@@ -288,6 +418,17 @@ def _optimizers(given: Any, layers: dict[str, Stored]) -> list[Any]:
         if optimizers and id(layer.values) not in owned and layer.values.requires_grad:
             raise ArgumentError(f"optimizers do not have the values of {name or 'the layer'}: make them after the layers")
     return optimizers
+
+
+def _on_host(lists: list[Any]) -> list[Any]:
+    """Lists of numbers as arrays of float64 on the host, with one copy for each device that they are on."""
+    result: list[Any] = [None] * len(lists)
+    for device in dict.fromkeys(x.device for x in lists):
+        places = [i for i, x in enumerate(lists) if x.device == device]
+        numbers = torch.cat([lists[i].double() for i in places]).cpu().numpy()
+        for i, part in zip(places, np.split(numbers, np.cumsum([len(lists[i]) for i in places])[:-1])):
+            result[i] = part
+    return result
 
 
 def _norms_of_blocks(dense: Any, layout: Layout) -> Any:

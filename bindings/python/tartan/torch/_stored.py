@@ -18,9 +18,14 @@ EXTRA = "_extra_state"
 
 
 class Stored(torch.nn.Module):  # type: ignore[misc, unused-ignore]
-    """A module with `values` [blocks, block rows, block columns] on a `layout`."""
+    """A module with `values` [blocks, block rows, block columns] on a `layout`.
+
+    `gates` [blocks], or None, are factors of the blocks of values: those of a model in use. While a model trains, `_drawn` stand for them,
+    if there are any. A Sparsifier sets both."""
 
     values: torch.nn.Parameter
+    gates: Any
+    _drawn: Any
     _cell: Cell
     # An empty tensor whose length is the number of the cell. Numbers in modules are constants to torch.compile, lengths are not:
     # one compilation serves all layers of equal sizes.
@@ -31,6 +36,8 @@ class Stored(torch.nn.Module):  # type: ignore[misc, unused-ignore]
         self._cell = cell
         self._mark(device)
         self.values = torch.nn.Parameter(torch.empty(shape_of(cell.stored), device=device, dtype=dtype))
+        self.register_buffer("gates", None)
+        self.register_buffer("_drawn", None, persistent=False)
 
     def _mark(self, device: Any) -> None:
         self._tag = torch.empty((self._cell.number, 0), dtype=torch.uint8, device=device)
@@ -46,7 +53,7 @@ class Stored(torch.nn.Module):  # type: ignore[misc, unused-ignore]
         return self.layout.density
 
     def matrix(self) -> BlockMatrix:
-        """The weight as a `BlockMatrix` around the memory of `values`, which has no gradients."""
+        """The weight, without its gates, as a `BlockMatrix` around the memory of `values`, which has no gradients."""
         return matrix_of(self._cell.stored, self.values)
 
     @torch.no_grad()  # type: ignore[misc, untyped-decorator, unused-ignore]
@@ -54,25 +61,37 @@ class Stored(torch.nn.Module):  # type: ignore[misc, unused-ignore]
         """Give the module another layout of the same shape and block. Blocks that both layouts store keep their values and others become
         0, or all blocks get `values`. The parameter stays the same object. Call this between steps: a graph recorded before cannot be
         differentiated afterwards. `tartan.torch.Sparsifier` also moves the state of an optimiser."""
-        old = self.layout
+        old, stored = self.layout, self._cell.stored
         check_same_frame(layout, old)
-        if values is None:
-            self._move_to(layout)
-            return
         self._cell.set(layout)
         wanted = shape_of(self._cell.stored)
-        if tuple(values.shape) != wanted:
+        if values is not None and tuple(values.shape) != wanted:
             self._cell.set(old)
             raise ShapeError(f"values has shape {tuple(values.shape)}, expected {wanted}")
-        replace(self.values, values)
+        move = Move(sources_of(stored, self._cell.stored), self.values.device)
+        replace(self.values, move(self.values) if values is None else values)
+        for name in ("gates", "_drawn"):
+            gates = getattr(self, name)
+            if gates is not None:
+                setattr(self, name, move(gates, 1))
 
-    def _move_to(self, layout: Layout) -> Move:
-        """Take another layout, and values with it."""
-        stored = self._cell.stored
-        self._cell.set(layout)
-        move = Move(stored, self._cell.stored, self.values.device)
-        replace(self.values, move(self.values))
-        return move
+    # ---- Gates ----
+
+    def _gated(self, values: Any) -> Any:
+        """Values times the gates of this pass, if there are any."""
+        gates = self._drawn if self.training and self._drawn is not None else self.gates
+        return values if gates is None else with_gates(values, gates)
+
+    def _in_use(self) -> Any:
+        """Values times the gates of a model in use."""
+        return self.values if self.gates is None else with_gates(self.values, self.gates)
+
+    @torch.no_grad()  # type: ignore[misc, untyped-decorator, unused-ignore]
+    def fold_gates(self) -> None:
+        """Multiply values by the gates of a model in use, and have no gates any more: what to do with a model whose gates have learned."""
+        if self.gates is not None:
+            self.values.copy_(self._in_use())
+            self.gates = self._drawn = None
 
     def _clear_padding(self) -> None:
         """Set the padding of ragged blocks to zero."""
@@ -85,20 +104,13 @@ class Stored(torch.nn.Module):  # type: ignore[misc, unused-ignore]
         inside_cols = np.arange(width) < (layout.cols - cols * width)[:, None]
         self.values.mul_(torch.from_numpy(inside_rows[:, :, None] & inside_cols[:, None, :]).to(self.values.device))
 
-    def _norms_of_values(self) -> Any:
-        """The l2 norms of the blocks of values, on their device."""
-        return torch.linalg.vector_norm(self.values.detach(), dim=(1, 2), dtype=torch.float64)
-
-    def _block_norms(self, norms: Any) -> Any:
-        """The l2 norms of the blocks of `layout` as an array of float64 on the host, from those of values: over all blocks of values that
-        a block of a layout of channels stands for."""
+    def _blocks_of_values(self) -> Any:
+        """For each block of values the block of `layout` that it belongs to; None if they are the same."""
         layout, stored = self.layout, self._cell.stored
-        norms = norms.cpu().numpy()
         if stored is layout:
-            return norms
+            return None
         _, rows, cols = stored.coordinates()
-        ids = np.asarray(layout.find(rows, cols % layout.grid[1]))
-        return np.sqrt(np.bincount(ids, norms**2, minlength=layout.blocks))
+        return np.asarray(layout.find(rows, cols % layout.grid[1]))
 
     def _blocks_text(self) -> str:
         layout = self.layout
@@ -149,9 +161,21 @@ class Stored(torch.nn.Module):  # type: ignore[misc, unused-ignore]
                     return
                 self._cell.set(layout)
                 replace(self.values, self.values.new_zeros(shape_of(self._cell.stored)))
+                self._drawn = None
             else:
                 self._cell.forget()
+            self._make_room(state_dict.get(prefix + "gates"))
         super()._load_from_state_dict(state_dict, prefix, local_metadata, strict, missing, unexpected, errors)
+
+    def _make_room(self, gates: Any) -> None:
+        """For the gates of a state dict. Without any, those that the module has are missing in it."""
+        if gates is not None or self.gates is not None:
+            like = self.gates if gates is None else gates
+            self.gates = torch.ones(len(self.values), dtype=like.dtype, device=self.values.device)
+
+
+def with_gates(values: Any, gates: Any) -> Any:
+    return (values * gates.view(-1, 1, 1)).to(values.dtype)
 
 
 def _refuse_variable(layout: Layout) -> None:
@@ -198,20 +222,19 @@ def sources_of(old: Layout, new: Layout) -> Any:
 
 
 class Move:
-    """A change of layout, which takes along what has an entry for each block: the old ids of all blocks (0 of new ones), and the ids of
-    `fresh`, the new ones. Both go to the device in one copy."""
+    """A change of layout, which takes along what has an entry for each block: from the old ids of all blocks, -1 of new ones. Both lists go to
+    the device in one copy."""
 
-    def __init__(self, old: Layout, new: Layout, device: Any) -> None:
-        sources = sources_of(old, new)
+    def __init__(self, sources: Any, device: Any) -> None:
         numbers = torch.from_numpy(np.concatenate([np.maximum(sources, 0), np.flatnonzero(sources < 0)])).to(device)
         self.sources, self.fresh = numbers[: len(sources)], numbers[len(sources) :]
 
-    def __call__(self, values: Any) -> Any:
-        """New blocks are zeros."""
+    def __call__(self, values: Any, fresh: float = 0) -> Any:
+        """New blocks are filled with a number."""
         if len(values) == 0:
-            return values.new_zeros((len(self.sources), *values.shape[1:]))
+            return values.new_full((len(self.sources), *values.shape[1:]), fresh)
         result = values.index_select(0, self.sources.to(values.device))
-        return result.index_fill_(0, self.fresh.to(values.device), 0) if len(self.fresh) else result
+        return result.index_fill_(0, self.fresh.to(values.device), fresh) if len(self.fresh) else result
 
 
 # ---- Layouts in checkpoints ----

@@ -88,7 +88,7 @@ test_that("training that was killed goes on with the same bits", {
   runs <- list(list(density = 0.3, begin = 4, end = 16, every = 4, fresh_rate = 3, fresh_steps = 4),
                list(density = 0.4, swap = 0.3, end = 18, every = 3, fresh_rate = 3, fresh_steps = 4),
                list(density = 0.4, swap = 0.2, end = 18, scope = "model", growth = "random", seed = 5),
-               list(density = 0.3, swap = 0.2, end = 18, every = 2, score = "movement", growth = "random"),
+               list(density = 0.3, swap = 0.2, end = 18, every = 2, score = "movement", growth = "random", fill = "normal"),
                list(score = "gate", l0 = 0.5, gate_rate = 0.5, every = 3, swap = 0.1, growth = "random"))
   path <- tempfile(fileext = ".h5")
   on.exit(unlink(path))
