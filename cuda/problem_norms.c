@@ -161,7 +161,7 @@ static const char *refuse_segments(const tartan_cuda_norm *p, int64_t segments, 
     return NULL;
 }
 
-enum { MOST_THREADS = 512 }; /* of a segment */
+enum { MOST_THREADS = 512 }; /* of a CTA */
 
 static void add_norm_of(const tartan_op_add_layer_norm *op, bool centred, int32_t row, void *to) {
     tartan_cuda_add_norm *out = to;
@@ -279,7 +279,7 @@ static int64_t shares_of(int64_t all, int64_t each) {
 
 tartan_cuda_channel_shares tartan_cuda_share_channels(const tartan_cuda_chip *chip,
                                                       const tartan_cuda_channel_norm *p) {
-    enum { THREADS = 256, MOST_THREADS = 512, WIDE = 8, WIDE_BYTES = 64, LARGE_CHIP = 100 };
+    enum { THREADS = 256, WIDE = 8, WIDE_BYTES = 64, LARGE_CHIP = 100 };
     const int64_t numbers = p->sweep.axes[TARTAN_CUDA_SUMMED].elements,
                   channels = p->sweep.axes[TARTAN_CUDA_KEPT].elements,
                   kept = TARTAN_CUDA_CHANNEL_ACCESSES / p->inputs;

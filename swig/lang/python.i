@@ -155,7 +155,7 @@
 /* A list of matrices. */
 %typemap(in) (const tartan_matrix *const *IN_LIST, int64_t IN_COUNT) (tartan_py_used list_value = {0}) {
     if (tartan_py_use_list($input, TARTAN_PY_MATRIX, "$symname", "$1_name", &list_value)) SWIG_fail;
-    $1 = (const tartan_matrix *const *)list_value.pointers;
+    $1 = ($1_ltype)list_value.pointers;
     $2 = list_value.count;
 }
 %typemap(hint) (const tartan_matrix *const *IN_LIST, int64_t IN_COUNT) "list[Handle]"
