@@ -10,6 +10,7 @@
 set -euo pipefail
 cd "$(dirname "${BASH_SOURCE[0]}")/.."
 source .ci/env.sh
+unset OPENBLAS_CORETYPE OPENBLAS_L2_SIZE # a peer uses the kernels that it chooses for this processor
 tartan=$TARTAN_BUILD/bindings/cli/tartan
 [ "${1-}" != calls ] || exec bash tests/calls/run.sh build/bench/calls.jsonl
 # MKL from PyPI, where install could have it; a baseline that is not there is left out of the results.
