@@ -137,9 +137,10 @@ static void note(walk *w, const tartan_i_part *p, int64_t id, const area *a) {
 // The line of the next block after an empty line, if there is one part; a matrix may have many empty rows.
 static int64_t next_line(const walk *w) {
     const job *j = w->job;
+    if (w->count > 0 || j->nparts != 1) return w->line + 1;
     const tartan_i_part *p = j->parts;
     const tartan_layout *l = p->from->layout;
-    if (w->count > 0 || j->nparts != 1 || w->bottom >= end_of(p) || w->bottom <= p->row) return w->line + 1;
+    if (w->bottom >= end_of(p) || w->bottom <= p->row) return w->line + 1;
     const int64_t row = (w->bottom - p->row) / p->p + p->row_begin;
     const int64_t id = l->row_pointers[w->head * l->grid_rows + tartan_i_block_row_at(l, row)];
     if (id == l->row_pointers[(w->head + 1) * l->grid_rows]) return (w->head + 1) * j->frame->grid_rows;
