@@ -39,10 +39,11 @@ tartan_status tartan_i_cpu_run(const tartan_context *context, const tartan_op *o
 
 /* `parts` that f32 factors are split into; 1: none are. */
 tartan_status tartan_i_cpu_spmm(const tartan_context *context, const tartan_op_spmm *op, int32_t parts);
-/* With few columns; why this product is not computed so, or NULL. */
-const char *tartan_i_cpu_spmm_narrow_refuses(const tartan_context *context, const tartan_op_spmm *op);
+/* With column-major B and C; why this product is not computed so, or NULL. */
 const char *tartan_i_cpu_spmm_columns_refuses(const tartan_context *context, const tartan_op_spmm *op);
 tartan_status tartan_i_cpu_spmm_columns(const tartan_context *context, const tartan_op_spmm *op);
+/* With few columns; why this product is not computed so, or NULL. */
+const char *tartan_i_cpu_spmm_narrow_refuses(const tartan_context *context, const tartan_op_spmm *op);
 tartan_status tartan_i_cpu_spmm_narrow(const tartan_context *context, const tartan_op_spmm *op);
 /* Whether n columns are few enough for it, with blocks of `out_block` rows of op(A). */
 bool tartan_i_cpu_few_columns(const tartan_i_product *product, int64_t out_block, int64_t n);

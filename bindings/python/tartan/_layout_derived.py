@@ -128,8 +128,8 @@ class DerivedLayouts(ChangingLayouts):
           as there are others)
         * `decay`: how `swap` falls to 0 at step `end`: "cosine", "linear", "cubic" or "constant" (no decay, as
           without an `end`)
-        * `begin`, `every`, `end`: blocks change at steps begin, begin + every, ... up to `end`, of which a `density` with a curve needs
-          `end` to be one
+        * `begin`, `every`, `end`: blocks change at steps begin, begin + every, ... up to `end`. If a `density` follows a curve, `end` must be
+          one of these steps
         * `seed`: the seed of random positions, which depend on it and on the step only
 
         Sources: Zhu, Gupta, "To prune, or not to prune" (2017); Evci et al., "Rigging the lottery" (2020).

@@ -337,8 +337,8 @@ TARTAN_API tartan_status tartan_layout_grow(const tartan_layout *layout, const t
  *                    just dropped as long as there are others
  *     decay=cosine   how `swap` falls to 0 at step `end`: cosine, linear, cubic or constant (no decay). Without an
  *                    end there is no decay
- *     begin=0 every=1 end=-1   blocks change at steps begin, begin + every, ... up to end, of which a density with a
- *                    curve needs end to be one; -1: no end
+ *     begin=0 every=1 end=-1   blocks change at steps begin, begin + every, ... up to end; -1: no end. If a density
+ *                    follows a curve, end must be one of these steps
  *     seed=0         the seed of random positions, which depend on it and on the step only
  * When the density rises, blocks grow as with `swap`. A block that is dropped and grown in the same step keeps its values.
  * Errors: also ARGUMENT (the schedule, NaN). Time is proportional to the grid if blocks grow, else to the number of blocks.

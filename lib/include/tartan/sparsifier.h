@@ -12,7 +12,7 @@
  * moved, tartan_sparsifier_commit. Until then nothing has changed.
  *
  * A matrix of a weight may have its blocks several times side by side, as the filter of a convolution (tartan_conv_get_layout) has those of
- * a layout of channels: they stay or go together, and are worth what all their values are.
+ * a layout of channels: these stay or go together, and their score is that of all their values.
  *
  * All choices follow from the options, the number of the step and the numbers of the model. So training that goes on from a file with
  * the sparsifier (tartan_sparsifier_save) and the model has the same bits.
@@ -149,8 +149,9 @@ TARTAN_API tartan_status tartan_sparsifier_move(tartan_context *context, const t
                                                 tartan_matrix **out);
 
 /* Gives the new blocks of a weight that was moved what the option `fill` says, from random numbers for weight i of n in step t with
- * the seed `seed` + t n + i. What moves with a weight keeps its zeros. Errors: as tartan_matrix_scatter; LAYOUT (a matrix that does not have
- * the blocks of the next layout), SHAPE (of another size), ARGUMENT (no prepared step; values that are not finite). */
+ * the seed `seed` + t n + i. Other matrices that move with it, such as moments, keep zeros there. Errors: as tartan_matrix_scatter;
+ * LAYOUT (a matrix that does not have the blocks of the next layout), SHAPE (blocks of another size), ARGUMENT (no prepared step;
+ * values that are not finite). */
 TARTAN_API tartan_status tartan_sparsifier_fill(tartan_context *context, const tartan_sparsifier *sparsifier,
                                                 int64_t weight, tartan_matrix *matrix);
 
