@@ -195,23 +195,40 @@ def conv_rows(one):
 
 
 def thread_rows(one):
-    if len(os.sched_getaffinity(0)) < 2:
-        return
-    two = tartan.Context(threads=2)
+    """Two threads beside one, and sixteen where there are as many cores."""
+    cores = len(os.sched_getaffinity(0))
+    for count, text, floor, goal in ((2, "two", 1.8, 1.95), (16, "sixteen", 11, 14)):
+        if cores >= count:
+            yield from team_rows(one, tartan.Context(threads=count), f"{text} threads beside one", floor, goal)
+    if cores >= 16 and "amx" in tartan.info()["cpu"]["kernels"]:
+        team = tartan.Context(threads=16)
+        for block in (32, 64):
+            w, x = matrix(4096, block, 0.1, "bf16"), draw(4096, 512, dtype="bf16")
+            y = np.empty_like(x)
+            call = lambda c, w=w, x=x, y=y: tartan.spmm(w, x, out=y, context=c)  # noqa: E731
+            yield Row(f"spmm by AMX, sixteen threads beside one, b {block}", "bf16", lambda f=call, c=team: f(c), 8, 11, flops=2.0 * elements(w) * 512,
+                      other=lambda f=call: f(one), threads=16)
+
+
+def team_rows(one, team, text, floor, goal):
     for dtype in ("f32", "f64"):
-        w, x, z = matrix(4096, 32, 0.1, dtype), draw(4096, 512, dtype=dtype), draw(512, 4096, dtype=dtype)
-        y = np.empty_like(x)
-        for name, call in (("spmm", lambda c, w=w, x=x, y=y: tartan.spmm(w, x, out=y, context=c)),
-                           ("spmm A'", lambda c, w=w, x=x, y=y: tartan.spmm(w, x, transpose=True, out=y, context=c)),
-                           ("sddmm", lambda c, w=w, x=x, z=z: tartan.sddmm(w, x, z, context=c))):
-            yield Row(f"{name}, two threads beside one, b 32", dtype, lambda f=call: f(two), 1.8, 1.95, other=lambda f=call: f(one), threads=2)
+        for block in (32, 64):
+            w, x, z = matrix(4096, block, 0.1, dtype), draw(4096, 512, dtype=dtype), draw(512, 4096, dtype=dtype)
+            y = np.empty_like(x)
+            for name, call in (("spmm", lambda c, w=w, x=x, y=y: tartan.spmm(w, x, out=y, context=c)),
+                               ("spmm A'", lambda c, w=w, x=x, y=y: tartan.spmm(w, x, transpose=True, out=y, context=c)),
+                               ("sddmm", lambda c, w=w, x=x, z=z: tartan.sddmm(w, x, z, context=c))):
+                yield Row(f"{name}, {text}, b {block}", dtype, lambda f=call: f(team), floor, goal, flops=2.0 * elements(w) * 512,
+                          other=lambda f=call: f(one), threads=team.threads)
     layout = Layout.pattern("random", (2048, 2048), 64, density=0.25, seed=1)
-    q, k, v = (draw(4, 2048, 64) for _ in range(3))
-    yield Row("attention, two threads beside one, b 64", "f32", lambda: tartan.attention(q, k, v, layout, context=two), 1.8, 1.95,
-              other=lambda: tartan.attention(q, k, v, layout, context=one), threads=2)
+    q, k, v = (draw(16, 2048, 64) for _ in range(3))
+    yield Row(f"attention, {text}, b 64", "f32", lambda: tartan.attention(q, k, v, layout, context=team), floor, goal,
+              other=lambda: tartan.attention(q, k, v, layout, context=one), threads=team.threads)
+    if team.threads > 2:  # gelu is bound by memory before
+        return
     big, out = draw(2048, 2048), np.empty((2048, 2048), np.float32)
-    yield Row("gelu, two threads beside one", "f32", lambda: tartan.gelu(big, out=out, context=two), 1.8, 1.95,
-              other=lambda: tartan.gelu(big, out=out, context=one), threads=2)
+    yield Row(f"gelu, {text}", "f32", lambda: tartan.gelu(big, out=out, context=team), floor, goal,
+              other=lambda: tartan.gelu(big, out=out, context=one), threads=team.threads)
 
 
 def mkl():
