@@ -72,6 +72,9 @@ memory() {
     # Hostile lets HDF5 die of damaged files, and valgrind hides where it died. The others are long products whose
     # ways through the code shorter tests take too.
     export GTEST_FILTER='-Hostile.*:*OpenAiMatmul*:PytorchBlockSparse.*:*SameBits*:*Large*'
+    # valgrind computes long double in 64 bits, and fused multiply-adds with another sign of a zero sum, so tests of
+    # the last bit fail there.
+    GTEST_FILTER+=':PointsAccuracy.*:Words.FunctionsAreTheSame*:*Norms.SumsAreNear*:*/Points.HaveTheBits*/avx2:*/Fused.HaveTheBits*/avx2'
     local suite suites=()
     for suite in core layout matrix conv kernels ops backend io; do
         suites+=(--suite "$suite")
