@@ -39,7 +39,7 @@ DTYPES = {"f32": "float32", "f64": "float64", "bf16": "bfloat16", "f16": "float1
 class Row:
     """A call, and what it is held against: useful operations at the rate of the peak, bytes that must be read or written once at the
     rate of reading, or another call (`share` of its time; `timed`: it returns its time). Those with operations and bytes (`moved`, or `touched` where they are not the bound) are points of the
-    roofline. A row with another call and operations says, besides, what the ratio would be at the peak (`most`): a floor above it is beyond the
+    roofline. A row of one thread with another call and operations says, besides, what the ratio would be at the peak (`most`): a floor above it is beyond the
     machine."""
 
     def __init__(self, name, dtype, call, floor, goal, *, flops=0.0, moved=0.0, touched=0.0, other=None, share=1.0, timed=False, threads=1):
@@ -319,7 +319,7 @@ def measured(row, rounds, context, read):
     samples, bounds, least = [], [], []
     for _ in range(rounds):
         samples.append(ours())
-        if row.flops and not row.moved:
+        if row.flops and not row.moved and row.threads == 1:
             least.append(row.flops / (1e9 * context.peak(DTYPES[row.dtype])))
         bounds.append(row.share * other() if other else row.moved / read() if row.moved else least[-1])
     seconds, bound = statistics.median(samples), statistics.median(bounds)
