@@ -80,9 +80,18 @@ static void copy_rows(const tartan_i_fit *fit, const char *in, int64_t in_row, i
     }
 }
 
-/* They are not: pairs of columns are made, then transposed. */
-static void turn_rows(const tartan_i_kernels *k, const tartan_i_fit *fit, const char *in, int64_t in_row,
-                      int64_t in_col, int64_t rows, int64_t cols, uint32_t *out) {
+/* Columns are contiguous. */
+static void turn_rows(const tartan_i_product *p, const tartan_i_fit *fit, const char *in, int64_t in_col,
+                      int64_t rows, int64_t cols, char *out) {
+    const int64_t line = 2 * fit->units;
+    p->turn(cols, rows, in, in_col, out, line);
+    for (int64_t i = 0; cols < line && i < rows; i++)
+        memset(out + (i * line + cols) * 2, 0, (size_t)(line - cols) * 2);
+}
+
+/* Nothing is: pairs of columns are made, then transposed. */
+static void zip_columns(const tartan_i_kernels *k, const tartan_i_fit *fit, const char *in, int64_t in_row,
+                        int64_t in_col, int64_t rows, int64_t cols, uint32_t *out) {
     uint32_t tile[SHORT * LONG];
     const int64_t units = (cols + 1) / 2;
     for (int64_t i = 0; i < rows; i += LONG) {
@@ -106,8 +115,10 @@ void tartan_i_pack_left(const tartan_i_kernels *k, const tartan_i_fit *fit, cons
     }
     if (in_col == 1)
         copy_rows(fit, in, in_row, rows, cols, out);
+    else if (in_row == 1)
+        turn_rows(&k->product, fit, in, in_col, rows, cols, out);
     else
-        turn_rows(k, fit, in, in_row, in_col, rows, cols, (uint32_t *)(void *)out);
+        zip_columns(k, fit, in, in_row, in_col, rows, cols, (uint32_t *)(void *)out);
     const int64_t line_bytes = 4 * fit->units;
     memset(out + rows * line_bytes, 0, (size_t)((fit->rows - rows) * line_bytes));
 }

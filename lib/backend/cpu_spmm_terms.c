@@ -4,6 +4,8 @@
 
 #include <string.h>
 
+enum { LINE = 64, AHEAD_BYTES = 8 << 10 }; /* of blocks before they are copied */
+
 /* A block times its gate, in reals. */
 static void scale_block(const tartan_i_spmm *p, int64_t id, double gate, char *to) {
     const tartan_matrix *a = p->op->a;
@@ -153,14 +155,36 @@ static void copy_block(const tartan_i_spmm *p, int64_t position, int64_t rows) {
                            tartan_i_cpu_form_in(&p->form, p->form.others[position], &unused), to);
 }
 
+/* Prefetches the blocks at positions [at, end), which no order of memory gives away if they are transposed. */
+static int64_t ask_for_blocks(const tartan_i_spmm *p, int64_t at, int64_t end) {
+    const int64_t bytes = p->form.block_elements * tartan_dtype_bytes(p->op->a->dtype);
+    for (; at < end; at++) {
+        const char *block = tartan_i_block_at(p->op->a, p->form.ids != NULL ? p->form.ids[at] : at);
+        for (int64_t done = 0; done < bytes; done += LINE) __builtin_prefetch(block + done, 0, 2);
+    }
+    return at;
+}
+
 /* Copies stand in the order of their positions, so that they are read in it. */
 void tartan_i_spmm_copy_task(void *plan, int32_t worker) {
     const tartan_i_spmm *p = plan;
+    const int64_t *pointers = p->form.pointers;
+    const int64_t ahead = AHEAD_BYTES / p->block_bytes + 1;
     int64_t begin, end, unused;
-    tartan_i_cpu_share_rows(p->form.pointers, p->form.grid_out, p->context->threads, worker, &begin, &end);
+    tartan_i_cpu_share_rows(pointers, p->form.grid_out, p->context->threads, worker, &begin, &end);
+    if (p->k.product.group == 1 && !p->turned &&
+        p->form.ids == NULL) { /* all at once, since they are neighbours */
+        p->k.load[p->op->a->dtype]((pointers[end] - pointers[begin]) * p->form.block_elements,
+                                   tartan_i_block_at(p->op->a, pointers[begin]),
+                                   p->copies + (pointers[begin] - pointers[0]) * p->block_bytes);
+        return;
+    }
+    int64_t asked = pointers[begin];
     for (int64_t block = begin; block < end; block++)
-        for (int64_t at = p->form.pointers[block]; at < p->form.pointers[block + 1]; at++)
+        for (int64_t at = pointers[block]; at < pointers[block + 1]; at++) {
+            asked = ask_for_blocks(p, asked, at + ahead < pointers[end] ? at + ahead : pointers[end]);
             copy_block(p, at, tartan_i_cpu_form_out(&p->form, block, &unused));
+        }
 }
 
 void tartan_i_spmm_add_reals(const tartan_i_spmm *p, int64_t block, const tartan_i_sliver *s, char *sums) {

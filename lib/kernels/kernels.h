@@ -252,6 +252,8 @@ typedef struct tartan_i_product {
 
     /* Where a unit is a pair: out[i] = (even[i], odd[i]). */
     void (*pair)(int64_t n, const void *even, const void *odd, void *out);
+    /* There, out[j][i] = in[i][j] of rows x cols 16-bit numbers; strides in numbers. */
+    void (*turn)(int64_t rows, int64_t cols, const void *in, int64_t in_row, void *out, int64_t out_row);
 
     /* Where elements are split: out[p * step + i] = part p of (even[i], odd[i]), or of (in[2 i], in[2 i + 1]), whose n elements
      * are followed by a zero if n is odd. */

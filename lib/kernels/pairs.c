@@ -40,6 +40,7 @@ void KERNELS_FILL(tartan_i_kernels *kernels) {
                                           .rows = VEC_STRIP_ROWS,
                                           .strip = strip_run,
                                           .pair = pair_lines,
+                                          .turn = turn_words,
                                           .peak = peak};
     COLUMNS_FILL(&kernels->product);
 }

@@ -290,6 +290,7 @@ void KERNELS_FILL(tartan_i_kernels *kernels) {
                                           .begin = begin,
                                           .end = end,
                                           .pair = pair_lines,
+                                          .turn = turn_words,
                                           .stage = stage,
                                           .span_keys = span_keys,
                                           .span_values = span_values,

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0
- * Pairs of 16-bit numbers in AVX-512 (F, BW), after simd/avx512.h. */
+ * Pairs of 16-bit numbers in AVX-512 (F, BW, VL), after simd/avx512.h. */
 #ifndef TARTAN_SIMD_PAIRS512_H
 #define TARTAN_SIMD_PAIRS512_H
 
@@ -75,6 +75,38 @@ static inline void pairs_transpose(pair_vec rows[16]) {
         rows[i + 8] = _mm512_shuffle_i32x4(t[i], t[i + 8], 0xdd);
         rows[i + 12] = _mm512_shuffle_i32x4(t[i + 4], t[i + 12], 0xdd);
     }
+}
+
+enum { WORDS_TILE = 8 }; /* a row is a quarter of a register: 8 x 8 tiles suit blocks from 4 x 4 on */
+
+/* out[j][i] = in[i][j] of `rows` x `cols` 16-bit numbers, at most WORDS_TILE of each; touches no others. */
+static inline void words_transpose(int64_t rows, int64_t cols, const uint16_t *in, int64_t in_row,
+                                   uint16_t *out, int64_t out_row) {
+    const __mmask8 across = (__mmask8)((1u << cols) - 1), down = (__mmask8)((1u << rows) - 1);
+    __m128i r[8], t[8];
+#pragma GCC unroll 8
+    for (int i = 0; i < 8; i++)
+        r[i] = _mm_maskz_loadu_epi16(i < rows ? across : 0, in + (i < rows ? i : 0) * in_row);
+#pragma GCC unroll 4
+    for (int i = 0; i < 8; i += 2) {
+        t[i] = _mm_unpacklo_epi16(r[i], r[i + 1]);
+        t[i + 1] = _mm_unpackhi_epi16(r[i], r[i + 1]);
+    }
+#pragma GCC unroll 2
+    for (int i = 0; i < 8; i += 4)
+#pragma GCC unroll 2
+        for (int half = 0; half < 2; half++) { /* columns 4 half and 4 half + 1, then the two after them */
+            r[i + 2 * half] = _mm_unpacklo_epi32(t[i + half], t[i + half + 2]);
+            r[i + 2 * half + 1] = _mm_unpackhi_epi32(t[i + half], t[i + half + 2]);
+        }
+#pragma GCC unroll 4
+    for (int j = 0; j < 4; j++) {
+        t[2 * j] = _mm_unpacklo_epi64(r[j], r[j + 4]);
+        t[2 * j + 1] = _mm_unpackhi_epi64(r[j], r[j + 4]);
+    }
+#pragma GCC unroll 8
+    for (int j = 0; j < 8; j++)
+        if (j < cols) _mm_mask_storeu_epi16(out + j * out_row, down, t[j]);
 }
 
 #endif

@@ -4,8 +4,8 @@
 
 Sparse products, attention and convolutions on one thread are held against the peak rate of multiply-adds that the same thread
 reaches in registers, and what is bound by memory against the rate at which it reads. 4096 x 4096, N = 512 and density 10% unless a row says otherwise;
-only operations on stored blocks count. Then two threads beside one, and peers: a dense product of NumPy's BLAS and of MKL
-(where TARTAN_MKL names libmkl_rt), SciPy's BSR and CSR. The arms of a row take turns with the measurement of the peak, and medians count. Calls
+only operations on stored blocks count. Then two threads beside one, a new layout beside a call, and peers: a dense product of NumPy's BLAS and
+of MKL, SciPy's BSR and CSR, MKL's BSR (where TARTAN_MKL names libmkl_rt), Julia's SparseArrays (where JULIA names a program). The arms of a row take turns with the measurement of the peak, and medians count. Calls
 of one thread take its own time, so that others who use the core count less; two threads take the clock on the wall. Needs
 NumPy, SciPy and the package tartan. Writes one JSON object per row to build/bench/cpu.jsonl, then prints the table and, if all rows
 were measured, draws the roofline that README shows. Exit status 1: a row is
@@ -13,7 +13,6 @@ below its floor.
 """
 
 import argparse
-import ctypes
 import json
 import math
 import os
@@ -27,6 +26,7 @@ import sys
 import time
 
 import numpy as np
+import peers
 import tartan
 from tartan import BlockConv, BlockMatrix, Layout
 
@@ -38,12 +38,14 @@ DTYPES = {"f32": "float32", "f64": "float64", "bf16": "bfloat16", "f16": "float1
 
 class Row:
     """A call, and what it is held against: useful operations at the rate of the peak, bytes that must be read or written once at the
-    rate of reading, or another call. Those with operations and bytes (`moved`, or `touched` where they are not the bound) are points of the
-    roofline."""
+    rate of reading, or another call (`share` of its time; `timed`: it returns its time). Those with operations and bytes (`moved`, or `touched` where they are not the bound) are points of the
+    roofline. A row of one thread with another call and operations says, besides, what the ratio would be at the peak (`most`): a floor above it is beyond the
+    machine."""
 
-    def __init__(self, name, dtype, call, floor, goal, *, flops=0.0, moved=0.0, touched=0.0, other=None, threads=1):
+    def __init__(self, name, dtype, call, floor, goal, *, flops=0.0, moved=0.0, touched=0.0, other=None, share=1.0, timed=False, threads=1):
         self.name, self.dtype, self.call, self.floor, self.goal = name, dtype, call, floor, goal
-        self.flops, self.moved, self.touched, self.other, self.threads = flops, moved, moved or touched, other, threads
+        self.flops, self.moved, self.touched, self.threads = flops, moved, moved or touched, threads
+        self.other, self.share, self.timed = other, share, timed
 
 
 # ---- Operands ----
@@ -231,26 +233,18 @@ def team_rows(one, team, text, floor, goal):
               other=lambda: tartan.gelu(big, out=out, context=one), threads=team.threads)
 
 
-def mkl():
-    """MKL's dense product of row-major matrices, or None."""
-    path = os.environ.get("TARTAN_MKL")
-    if not path:
-        return None
-    library = ctypes.CDLL(path)
-    library.MKL_Set_Num_Threads(1)
-    pointer, integer = ctypes.c_void_p, ctypes.c_int
-
-    def product(a, b, c):
-        kind, function = (ctypes.c_float, library.cblas_sgemm) if a.dtype == np.float32 else (ctypes.c_double, library.cblas_dgemm)
-        m, k, n = a.shape[0], a.shape[1], b.shape[1]
-        function(101, 111, 111, integer(m), integer(n), integer(k), kind(1), pointer(a.ctypes.data), integer(k), pointer(b.ctypes.data), integer(n),
-                 kind(0), pointer(c.ctypes.data), integer(n))
-    return product
+def plan_rows(one):
+    """What a new layout costs, from row lists, beside a call."""
+    for block in BLOCKS:
+        w, x = matrix(4096, block, 0.1, "f32"), draw(4096, 512)
+        y, (pointers, columns) = np.empty_like(x), w.layout.row_lists()
+        yield Row(f"new layout beside 5% of spmm, b {block}", "f32", lambda w=w, p=pointers, c=columns: Layout.from_csr(w.layout.shape, w.layout.block_shape, p, c),
+                  1.0, 1.0, other=lambda w=w, x=x, y=y: tartan.spmm(w, x, out=y, context=one), share=0.05)
 
 
-def peer_rows(one):
+def dense_rows(one):
     """Per useful operation: at a density of 0.8 a dense product does 1.25 times the work."""
-    dense_product = mkl()
+    library = peers.mkl()
     for dtype in ("f32", "f64"):
         for block in (8, 16, 32, 64):
             w, x = matrix(2048, block, 0.8, dtype), draw(2048, 512, dtype=dtype)
@@ -258,18 +252,39 @@ def peer_rows(one):
             call = lambda w=w, x=x, y=y: tartan.spmm(w, x, out=y, context=one)  # noqa: E731
             yield Row(f"spmm, density 0.8, b {block}, times as fast as NumPy's dense product", dtype, call, 1.0, 1.2,
                       other=lambda a=dense, x=x, z=z: np.matmul(a, x, out=z))
-            if dense_product:
-                yield Row(f"spmm, density 0.8, b {block}, times as fast as MKL's dense product", dtype, call, 1.0, 1.2,
-                          other=lambda a=dense, x=x, z=z: dense_product(a, x, z))
-        for block, n, kind, floor, goal in ((32, 512, "bsr", 30, 40), (1, 1, "csr", 1, 1.2), (1, 64, "csr", 3, 4)):
-            size, density = (4096, 0.1) if block > 1 else (4096, 0.01)
-            w, x = matrix(size, block, density, dtype), draw(size, n, dtype=dtype)
-            y, other = np.empty_like(x), w.to_scipy(kind) if kind != "csr" else w.to_scipy().tocsr()
-            yield Row(f"spmm, b {block}, N {n}, times as fast as SciPy's {kind.upper()}", dtype,
-                      lambda w=w, x=x, y=y: tartan.spmm(w, x, out=y, context=one), floor, goal, other=lambda a=other, x=x: a @ x)
+            if library:
+                yield Row(f"spmm, density 0.8, b {block}, times as fast as MKL's dense product", dtype, call, 1.0, 1.2, other=library.dense(dense, x, z))
 
 
-GROUPS = (spmm_rows, half_rows, parts_rows, sddmm_rows, shape_rows, attention_rows, conv_rows, thread_rows, peer_rows)
+def sparse_rows(one):
+    library = peers.mkl()
+    for dtype in ("f32", "f64"):
+        for block in (8, 16, 32, 64):
+            w, x = matrix(4096, block, 0.1, dtype), draw(4096, 512, dtype=dtype)
+            y, z, a, flops = np.empty_like(x), np.empty_like(x), w.to_scipy("bsr"), 2.0 * elements(w) * 512
+            call = lambda w=w, x=x, y=y: tartan.spmm(w, x, out=y, context=one)  # noqa: E731
+            yield Row(f"spmm, b {block}, N 512, times as fast as SciPy's BSR", dtype, call, 30, 40, flops=flops, other=lambda a=a, x=x: a @ x)
+            if library:
+                yield Row(f"spmm, b {block}, N 512, times as fast as MKL's BSR", dtype, call, 3, 4, flops=flops, other=library.bsr(a, x, z))
+        for n, floor, goal in ((1, 1, 1.2), (64, 3, 4)):
+            w, x = matrix(4096, 1, 0.01, dtype), draw(4096, n, dtype=dtype)
+            y, a = np.empty_like(x), w.to_scipy().tocsr()
+            yield Row(f"spmm, b 1, N {n}, times as fast as SciPy's CSR", dtype, lambda w=w, x=x, y=y: tartan.spmm(w, x, out=y, context=one), floor, goal,
+                      other=lambda a=a, x=x: a @ x)
+
+
+def julia_rows(one):
+    for block in (8, 16, 32, 64):
+        w, x = matrix(4096, block, 0.1, "f64"), ordered(draw(4096, 512, dtype="f64"), "columns")
+        y, program = np.empty_like(x), peers.julia(w.to_scipy("bsr"), x)
+        if program:
+            yield Row(f"spmm, columns, b {block}, N 512, times as fast as Julia's SparseArrays", "f64",
+                      lambda w=w, x=x, y=y: tartan.spmm(w, x, out=y, context=one), 20, 30, flops=2.0 * elements(w) * 512, other=program.seconds,
+                      timed=True)
+            program.close()
+
+
+GROUPS = (spmm_rows, half_rows, parts_rows, sddmm_rows, shape_rows, attention_rows, conv_rows, thread_rows, plan_rows, dense_rows, sparse_rows, julia_rows)
 
 
 # ---- Measuring ----
@@ -299,22 +314,21 @@ def reader():
 
 
 def measured(row, rounds, context, read):
-    ours, other = arm(row.call, row.threads), row.other and arm(row.other, row.threads)
-    samples, bounds = [], []
+    ours = arm(row.call, row.threads)
+    other = row.other if row.timed or not row.other else arm(row.other, row.threads)
+    samples, bounds, least = [], [], []
     for _ in range(rounds):
         samples.append(ours())
-        if other:
-            bounds.append(other())
-        elif not row.moved:
-            bounds.append(row.flops / (1e9 * context.peak(DTYPES[row.dtype])))
-        else:
-            bounds.append(row.moved / read())
+        if row.flops and not row.moved and row.threads == 1:
+            least.append(row.flops / (1e9 * context.peak(DTYPES[row.dtype])))
+        bounds.append(row.share * other() if other else row.moved / read() if row.moved else least[-1])
     seconds, bound = statistics.median(samples), statistics.median(bounds)
+    ratio, most = bound / seconds, bound / statistics.median(least) if other and least else None
     return {"row": row.name, "dtype": row.dtype, "ms": 1e3 * seconds, "bound": "peer" if other else "memory" if row.moved else "peak",
-            "bound_ms": 1e3 * bound, "ratio": bound / seconds, "floor": row.floor, "goal": row.goal, "gflops": 1e-9 * row.flops / seconds or None,
+            "bound_ms": 1e3 * bound, "ratio": ratio, "most": most, "floor": row.floor, "goal": row.goal, "gflops": 1e-9 * row.flops / seconds or None,
             "flops_per_byte": row.flops / row.touched if row.touched else None,
             "spread": (max(samples) - min(samples)) / seconds,
-            "verdict": "goal" if bound / seconds >= row.goal else "floor" if bound / seconds >= row.floor else "BELOW"}
+            "verdict": "goal" if ratio >= row.goal else "floor" if ratio >= row.floor else "beyond" if most and most < row.floor else "BELOW"}
 
 
 # ---- The table ----
@@ -323,8 +337,9 @@ def measured(row, rounds, context, read):
 def lines(results):
     table = [("row", "dtype", "ms", "bound", "ms", "ratio", "floor", "goal", "verdict")]
     for r in results:
+        verdict = f"beyond: {r['most']:.1f} at the peak" if r["verdict"] == "beyond" else r["verdict"]
         table.append((r["row"], r["dtype"], f"{r['ms']:.3f}", r["bound"], f"{r['bound_ms']:.3f}", f"{r['ratio']:.2f}", f"{r['floor']:g}",
-                      f"{r['goal']:g}", r["verdict"]))
+                      f"{r['goal']:g}", verdict))
     widths = [max(map(len, column)) for column in zip(*table)]
     return ["  ".join(text.ljust(width) for text, width in zip(line, widths)).rstrip() for line in table]
 
@@ -381,8 +396,9 @@ def main(arguments):
     print("\n".join(lines(results)))
     if not options.only:
         print(picture(results))
-    count = {verdict: sum(r["verdict"] == verdict for r in results) for verdict in ("goal", "floor", "BELOW")}
-    print(f"{processor()}, {kernels}: {count['goal']} rows reach their goal, {count['floor']} their floor, {count['BELOW']} neither")
+    count = {verdict: sum(r["verdict"] == verdict for r in results) for verdict in ("goal", "floor", "beyond", "BELOW")}
+    beyond = f", of {count['beyond']} the floor is beyond this machine" if count["beyond"] else ""
+    print(f"{processor()}, {kernels}: {count['goal']} rows reach their goal, {count['floor']} their floor, {count['BELOW']} neither{beyond}")
     return int(count["BELOW"] > 0)
 
 

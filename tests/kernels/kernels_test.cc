@@ -146,18 +146,19 @@ TEST_P(Kernels, StripWithoutTermsGivesZerosOrKeepsTheSums) {
 
 // ---- Lines ----
 
-template <typename T> void check_transpose(const Tables<T> &tables, uint64_t seed) {
+template <typename T> void check_transpose(decltype(tartan_i_kernels::transpose) transpose, uint64_t seed) {
     SCOPED_TRACE(::testing::Message() << "seed " << seed);
     std::mt19937_64 random(seed);
     const int64_t rows = (int64_t)below(random, 70), cols = (int64_t)below(random, 70);
     const int64_t in_row = cols + (int64_t)below(random, 4), out_row = rows + (int64_t)below(random, 4);
     std::vector<T> in((size_t)(rows * in_row + 1));
-    fill(in.data(), in.size(), random);
+    for (size_t i = 0; i < in.size() * sizeof(T); i++)
+        reinterpret_cast<unsigned char *>(in.data())[i] = (unsigned char)random();
     const size_t n = rows > 0 && cols > 0 ? (size_t)((cols - 1) * out_row + rows) : 0,
                  shift = below(random, 16);
     Guarded<T> out(n, shift);
     std::vector<T> before(out.data(), out.data() + n);
-    tables.best.transpose(rows, cols, in.data(), in_row, out.data(), out_row);
+    transpose(rows, cols, in.data(), in_row, out.data(), out_row);
     EXPECT_TRUE(out.intact());
     for (int64_t j = 0; n > 0 && j < cols; j++)
         for (int64_t i = 0; i < (j + 1 < cols ? out_row : rows); i++) {
@@ -169,9 +170,13 @@ template <typename T> void check_transpose(const Tables<T> &tables, uint64_t see
 TEST_P(Kernels, TransposeMovesEveryElement) {
     const Tables<float> f32(GetParam());
     const Tables<double> f64(GetParam());
+    tartan_i_kernels pairs;
+    tartan_i_kernels_fill(GetParam(), TARTAN_BF16, &pairs);
     for (uint64_t seed = 0; seed < rounds(1000u); seed++) {
-        check_transpose(f32, seed);
-        check_transpose(f64, seed);
+        check_transpose<float>(f32.best.transpose, seed);
+        check_transpose<double>(f64.best.transpose, seed);
+        if (pairs.product.group > 1 && pairs.product.parts == 1)
+            check_transpose<uint16_t>(pairs.product.turn, seed);
         if (HasFailure()) return;
     }
 }
