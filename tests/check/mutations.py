@@ -116,7 +116,9 @@ class Program:
         return code == 0
 
     def start(self, only, timeout, *more):
-        code, self.text = run(str(self.program), "--gtest_brief=1", "--gtest_fail_fast", f"--gtest_filter={only}", *more, timeout=timeout)
+        flags = self.build / "mutations.flags"  # in a file, as the names of all tests are longer than an argument may be
+        flags.write_text(f"--gtest_brief=1\n--gtest_fail_fast\n--gtest_filter={only}\n")
+        code, self.text = run(str(self.program), f"--gtest_flagfile={flags}", *more, timeout=timeout)
         return code == 0
 
     def tests(self, file, seconds):
