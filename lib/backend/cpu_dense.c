@@ -130,18 +130,20 @@ static inline __attribute__((always_inline)) void foresee(const char *columns, i
         for (int64_t b = 0; b < bytes; b += LINE) __builtin_prefetch(columns + c * step + b);
 }
 
-/* The columns are contiguous in memory: tiles are transposed. */
+/* The columns are contiguous in memory: tiles are transposed, as many columns at a time as a line of `out` has, from top to bottom,
+ * so that the hardware fetches the columns ahead. Short ones it does not. */
 static void pack_columns(const tartan_i_kernels *k, int32_t dtype, const char *in, int64_t in_col,
                          int64_t rows, int64_t cols, char *out, int64_t out_row) {
-    const int64_t bytes = tartan_dtype_bytes(dtype);
+    const int64_t bytes = tartan_dtype_bytes(dtype), across = LINE / k->bytes;
     double tile[TILE_LONG * TILE_SHORT];
-    for (int64_t i = 0; i < rows; i += TILE_LONG) {
-        const int64_t m = smaller(TILE_LONG, rows - i);
-        for (int64_t j = 0; j < cols; j += TILE_SHORT) {
-            const int64_t n = smaller(TILE_SHORT, cols - j);
+    for (int64_t j = 0; j < cols; j += across) {
+        const int64_t n = smaller(across, cols - j);
+        for (int64_t i = 0; i < rows; i += TILE_LONG) {
+            const int64_t m = smaller(TILE_LONG, rows - i);
             const char *from = in + (i + j * in_col) * bytes;
             char *to = out + (i * out_row + j) * k->bytes;
-            foresee(from + n * in_col * bytes, in_col * bytes, smaller(TILE_SHORT, cols - j - n), m * bytes);
+            if (rows <= TILE_LONG)
+                foresee(from + n * in_col * bytes, in_col * bytes, smaller(across, cols - j - n), m * bytes);
             if (dtype == k->dtype) {
                 k->transpose(n, m, from, in_col, to, out_row);
                 continue;

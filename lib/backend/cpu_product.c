@@ -137,21 +137,25 @@ void tartan_i_cpu_strip_rows(const tartan_i_kernels *k, const tartan_i_strip *s,
     const bool tiles = p->most_tile_rows > 0;
     const int64_t most = tiles ? 2 * s->tile_rows : p->rows[s->width / p->lanes - 1];
     const int64_t groups = tartan_i_ceil_div(rows, most);
-    int64_t row = 0;
+    if (groups == 0) return;
+    const int64_t each = rows / groups, longer = rows % groups; /* so many strips have a row more */
+    const int64_t some = tartan_i_ceil_div(s->soon.count, groups);
+    int64_t row = 0, rest = s->soon.count;
+    tartan_i_strip part = *s;
     for (int64_t g = 0; g < groups; g++) {
-        tartan_i_strip part = *s;
         if (tiles)
             part.rows = rows - row < most ? rows - row : most;
         else
-            part.rows = rows / groups + (g < rows % groups);
+            part.rows = each + (g < longer);
         part.row = s->row + row;
         part.again = s->again && g + 1 < groups;
-        if (part.again) part.next_row = part.row + part.rows;
+        part.next_row = part.again ? part.row + part.rows : s->next_row;
         part.sums = (char *)s->sums + row * s->sums_row * k->bytes;
         if (s->b_every > 0) part.b_every = groups, part.b_begin = g;
-        part.soon.at += g * s->soon.count / groups * s->soon.step;
-        part.soon.count = (g + 1) * s->soon.count / groups - g * s->soon.count / groups;
+        part.soon.count = rest < some ? rest : some;
         p->strip(&part, terms, nterms);
+        part.soon.at += part.soon.count * part.soon.step;
+        rest -= part.soon.count;
         row += part.rows;
     }
 }

@@ -76,10 +76,10 @@ static void pack_sliver(const tartan_i_spmm *p, const tartan_i_sliver *s, int64_
         memset(to + (i * s->width + s->valid) * unit, 0, (size_t)((s->width - s->valid) * unit));
 }
 
-/* The last of the block rows of B, before `end`, that are packed together with this one. Where columns are contiguous, small
- * blocks have a part of a line of each, so several of them are taken. */
+/* The last of the block rows of B, before `end`, that are packed together with this one. Where columns are contiguous, several
+ * of them are taken: long pieces of a few columns are what the hardware fetches ahead. */
 static int64_t last_of(const tartan_i_spmm *p, int64_t block, int64_t end) {
-    enum { ROWS = 64 };
+    enum { ROWS = 512 };
     if (p->form.b.row != 1 || p->form.b.col == 1 || p->k.product.group > 1) return block;
     const int64_t most = block + ROWS / p->form.in_block;
     int64_t last = block;

@@ -111,17 +111,15 @@ STRIP_INLINE void strip_of(const int rows, const int vectors, const tartan_i_str
 #pragma GCC unroll 4
         for (int j = 0; j < vectors; j++)
             sums[i][j] = s->first ? vec_zero() : vec_load(out + i * out_row + j * LANES);
-    int64_t asked = 0;
     const char *ask = s->soon.at;
+    int64_t rest = s->soon.count; /* a few pieces with each term */
+    const int64_t some = nterms > 0 ? (rest + nterms - 1) / nterms : 0;
     const strip_walk walk = strip_walk_of(rows, s);
     const int64_t back = s->again ? nterms : 0, back_b = s->b_every > 0 ? 0 : back;
     for (const tartan_i_term *t = terms; t < terms + nterms; t++) {
         const int64_t left = terms + nterms - t; /* this one and those behind it */
-        if (asked < s->soon.count) {             /* a few pieces with each term */
-            const int64_t until = (s->soon.count * (t - terms + 1) + nterms - 1) / nterms;
-            ask = strip_ask(&s->soon, ask, until - asked);
-            asked = until;
-        }
+        if (rest > 0) ask = strip_ask(&s->soon, ask, rest < some ? rest : some);
+        rest -= some;
         if (s->ahead_b == 0) {
             strip_term(rows, vectors, false, false, s, t, &(strip_later){0}, &walk, sums);
             continue;
