@@ -190,12 +190,64 @@ static const double *load_factors(const tartan_array *factors, int64_t head, int
     return room;
 }
 
+static double factor_at(const tartan_array *factors, int64_t head, int64_t line) {
+    const int64_t at = head * factors->strides[0] + line * factors->strides[1];
+    return factors->dtype == TARTAN_F64 ? ((const double *)factors->data)[at]
+                                        : (double)((const float *)factors->data)[at];
+}
+
+/* A factor for each element of a small block, in the order of its memory; padding has none. */
+static void spread_factors(const tartan_array *factors, const tartan_matrix *m, int64_t head, int64_t id,
+                           bool of_rows, double *to) {
+    const tartan_layout *l = m->layout;
+    const int64_t row = tartan_i_block_row_stride(m), col = tartan_i_block_col_stride(m);
+    const int64_t top = tartan_i_row_begin(l, l->block_rows[id]),
+                  left = tartan_i_col_begin(l, l->block_cols[id]);
+    const int64_t rows = tartan_i_rows_of(l, l->block_rows[id]),
+                  cols = tartan_i_cols_of(l, l->block_cols[id]);
+    for (int64_t r = 0; r < rows; r++)
+        for (int64_t c = 0; c < cols; c++)
+            to[r * row + c * col] = factor_at(factors, head, of_rows ? top + r : left + c);
+}
+
+/* Small blocks, as many as fit at a time: factors of rows first. */
+static void scale_small(const job *j, int64_t begin, int64_t end) {
+    const tartan_op_elementwise *op = j->op;
+    tartan_matrix *to = op->to;
+    const tartan_layout *l = to->layout;
+    const tartan_array *factors[] = {op->row_factors, op->col_factors};
+    const int64_t elements = tartan_i_block_elements(to), most = TARTAN_I_PIECE / elements;
+    double x[TARTAN_I_PIECE], f[TARTAN_I_PIECE] = {0};
+    for (int64_t next; begin < end; begin = next) {
+        const int64_t head = tartan_i_layout_head(l, begin);
+        const int64_t head_end = l->row_pointers[(head + 1) * l->grid_rows];
+        next = end - begin < most ? end : begin + most;
+        next = next < head_end ? next : head_end;
+        const int64_t n = (next - begin) * elements;
+        tartan_i_tile_copier(TARTAN_F64, op->a->dtype)(x, 0, 1, tartan_i_block_at(op->a, begin), 0, 1, 1, n);
+        for (int side = 0; side < 2; side++) {
+            if (factors[side] == NULL) continue;
+            for (int64_t id = begin; id < next; id++)
+                spread_factors(factors[side], to, head, id, side == 0, f + (id - begin) * elements);
+            j->kernels->step[TARTAN_I_STEP_multiply](n, 0, 0, x, f, x);
+        }
+        tartan_i_tile_copier(to->dtype, TARTAN_F64)(tartan_i_block_at(to, begin), 0, 1, x, 0, 1, 1, n);
+        for (int64_t id = begin; tartan_i_is_ragged(l) && id < next; id++)
+            tartan_i_block_clear_padding(to, id);
+    }
+}
+
 static void scale_task(void *data, int32_t worker) {
     const job *j = data;
     const tartan_layout *l = j->op->to->layout;
+    const int64_t elements = tartan_i_block_elements(j->op->to);
     int64_t begin, end;
     double x[TARTAN_I_PIECE], row_room[TARTAN_I_MAX_BLOCK], col_room[TARTAN_I_MAX_BLOCK];
     tartan_i_share(l->blocks, j->workers, worker, &begin, &end);
+    if (elements <= SMALL && (elements == 1 || j->op->a->block_order == j->op->to->block_order)) {
+        scale_small(j, begin, end);
+        return;
+    }
     int64_t head = begin < end ? tartan_i_layout_head(l, begin) : 0;
     for (int64_t id = begin; id < end; id++) {
         while (id >= l->row_pointers[(head + 1) * l->grid_rows]) head++;

@@ -198,6 +198,47 @@ static void lines_task(void *data, int32_t worker) {
 
 /* ---- Blocks ---- */
 
+/* Blocks of one element: a chain each, many at a time. */
+static void singles_task(const job *j, int64_t begin, int64_t end) {
+    const tartan_matrix *m = j->op->matrix;
+    const tartan_i_tile_copy copy = tartan_i_tile_copier(TARTAN_F64, m->dtype);
+    double x[PIECE];
+    for (int64_t n; begin < end; begin += n) {
+        n = end - begin < PIECE ? end - begin : PIECE;
+        copy(x, 0, 1, tartan_i_block_at(m, begin), 0, 1, 1, n);
+        for (int64_t i = 0; i < n; i++) j->out[begin + i] = tartan_i_chain_first(j->op->chain);
+        j->chain(1, n, x, j->units != NULL ? j->units + begin : x, j->out + begin);
+    }
+}
+
+/* Small row-major blocks of f64 without padding: the rows of many blocks side by side. */
+enum { SMALL = 64 }; /* elements */
+static bool are_small(const tartan_matrix *m) {
+    return m->dtype == TARTAN_F64 && tartan_i_block_elements(m) <= SMALL && !tartan_i_is_ragged(m->layout) &&
+           (tartan_i_block_col_stride(m) == 1 || m->layout->shape.block_cols == 1);
+}
+
+static void small_task(const job *j, int64_t begin, int64_t end) {
+    const tartan_matrix *m = j->op->matrix;
+    const int64_t rows = m->layout->shape.block_rows, cols = m->layout->shape.block_cols,
+                  most = TARTAN_I_MAX_BLOCK / rows;
+    const double *x[TARTAN_I_MAX_BLOCK];
+    int64_t counts[TARTAN_I_MAX_BLOCK];
+    double chains[TARTAN_I_MAX_BLOCK], units[TARTAN_I_MAX_BLOCK] = {0};
+    for (int64_t n; begin < end; begin += n) {
+        n = end - begin < most ? end - begin : most;
+        for (int64_t i = 0; i < n * rows; i++) {
+            x[i] = (const double *)m->values + (begin * rows + i) * cols;
+            counts[i] = 1;
+            chains[i] = tartan_i_chain_first(j->op->chain);
+            if (j->units != NULL) units[i] = j->units[begin + i / rows];
+        }
+        j->kernels->runs[j->op->chain](n * rows, x, counts, cols, cols, units, chains);
+        for (int64_t i = 0; i < n; i++)
+            j->out[begin + i] = tartan_i_chain_fold(j->op->chain, chains + i * rows, rows);
+    }
+}
+
 static void blocks_task(void *data, int32_t worker) {
     const job *j = data;
     const tartan_layout *l = j->op->matrix->layout;
@@ -208,6 +249,14 @@ static void blocks_task(void *data, int32_t worker) {
     g.across = 0;
     int64_t begin, end;
     tartan_i_share(l->blocks, j->workers, worker, &begin, &end);
+    if (tartan_i_block_elements(j->op->matrix) == 1) {
+        singles_task(j, begin, end);
+        return;
+    }
+    if (are_small(j->op->matrix)) {
+        small_task(j, begin, end);
+        return;
+    }
     for (int64_t id = begin; id < end; id++) {
         const int64_t rows = tartan_i_rows_of(l, l->block_rows[id]);
         for (int64_t i = 0; i < rows; i++) chains[i] = tartan_i_chain_first(j->op->chain);
