@@ -2,6 +2,7 @@
  * Copies of blocks between matrices, and norms of blocks, on the CPU. Norms are computed in f64; NaN in a block
  * makes its norm NaN. One worker handles a whole block, so results do not depend on the number of workers. */
 #include "backend/cpu.h"
+#include "matrix/gather.h"
 
 #include <math.h>
 
@@ -13,15 +14,6 @@ typedef struct copy_work {
     int64_t count; /* blocks */
 } copy_work;
 
-/* Blocks that are not in memory order are prefetched some blocks ahead: their first lines, which is all of a small block. */
-enum { AHEAD = 8, LINE = 64, MOST_LINES = 8 };
-static void ask_for(const tartan_matrix *from, int64_t id) {
-    int64_t bytes = tartan_i_block_elements(from) * tartan_dtype_bytes(from->dtype);
-    if (bytes > MOST_LINES * LINE) bytes = MOST_LINES * LINE;
-    const char *block = tartan_i_block_at(from, id);
-    for (int64_t at = 0; at < bytes; at += LINE) __builtin_prefetch(block + at);
-}
-
 static void copy_task(void *data, int32_t worker) {
     const copy_work *p = data;
     const tartan_op_block_copy *op = p->op;
@@ -31,11 +23,13 @@ static void copy_task(void *data, int32_t worker) {
         tartan_i_blocks_copy(op->to, op->from, begin, end);
         return;
     }
+    if (op->targets == NULL && op->sources != NULL) {
+        tartan_i_blocks_take(op->to, op->from, op->sources, begin, end, op->transpose);
+        return;
+    }
     for (int64_t i = begin; i < end; i++) {
         const int64_t to = op->targets != NULL ? op->targets[i] : i;
         const int64_t from = op->sources != NULL ? op->sources[i] : i;
-        if (op->sources != NULL && i + AHEAD < end && op->sources[i + AHEAD] >= 0)
-            ask_for(op->from, op->sources[i + AHEAD]);
         if (to >= 0) tartan_i_block_copy(op->to, to, op->from, from, op->transpose);
     }
 }

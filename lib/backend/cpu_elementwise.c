@@ -2,7 +2,10 @@
 // Element-wise arithmetic on the CPU: the steps of kernels/steps.def, over blocks or over all values, and scaling of rows and columns.
 #include "backend/cpu.h"
 #include "layout/positions.h"
+#include "matrix/gather.h"
 #include "matrix/work.h"
+
+#include <math.h>
 
 typedef struct job {
     const tartan_op_elementwise *op;
@@ -89,6 +92,80 @@ static void blocks_task(void *data, int32_t worker) {
     for (int64_t id = begin; id < end; id++) step_block(j, id);
 }
 
+/* ---- Steps over small blocks: as many as fit are brought together first ---- */
+
+enum { SMALL = 64 }; /* elements */
+
+/* What stands for the blocks that an operand does not have. A sum of what p or q makes of it and of another number is
+ * that number, bit for bit: it is a zero that p or q makes -0. Other steps see a zero. */
+static double stand_in(const tartan_op_elementwise *op, double factor) {
+    return op->step == TARTAN_I_STEP_sum && !signbit(factor) ? -0.0 : 0.0;
+}
+
+/* The elements of the blocks [begin, end) of the result in an operand, as f64. */
+static void bring_together(const tartan_matrix *m, const int64_t *sources, int64_t begin, int64_t end,
+                           const double *missing, double *to) {
+    const int64_t elements = tartan_i_block_elements(m), n = (end - begin) * elements;
+    double raw[TARTAN_I_PIECE], absent[SMALL];
+    const tartan_i_tile_copy convert = tartan_i_tile_copier(TARTAN_F64, m->dtype);
+    if (sources == NULL) {
+        convert(to, 0, 1, tartan_i_block_at(m, begin), 0, 1, 1, n);
+    } else if (m->dtype == TARTAN_F64) {
+        tartan_i_blocks_gather(to, m, sources + begin, end - begin, missing);
+    } else {
+        tartan_i_tile_copier(m->dtype, TARTAN_F64)(absent, 0, 1, missing, 0, 1, 1, elements);
+        tartan_i_blocks_gather(raw, m, sources + begin, end - begin, absent);
+        convert(to, 0, 1, raw, 0, 1, 1, n);
+    }
+}
+
+/* What a sum makes of blocks that one operand has, or none: if the factor is 1 they stay as they are, down to the bits of a
+ * NaN, which sums change. */
+static void settle(const tartan_op_elementwise *op, int64_t begin, int64_t end, const double *x,
+                   const double *y, double *z) {
+    const int64_t elements = tartan_i_block_elements(op->to);
+    const bool sum = op->step == TARTAN_I_STEP_sum, keeps_a = sum && op->p == 1, keeps_b = sum && op->q == 1;
+    for (int64_t id = begin; id < end; id++) {
+        const bool no_a = op->a_sources != NULL && op->a_sources[id] < 0,
+                   no_b = op->b_sources != NULL && op->b_sources[id] < 0;
+        const bool take_a = keeps_a & no_b, take_b = keeps_b & no_a, none = no_a & no_b;
+        for (int64_t i = 0; i < elements; i++, x++, y++, z++) *z = none ? 0 : take_a ? *x : take_b ? *y : *z;
+    }
+}
+
+/* Whether there is anything to settle. */
+static bool is_unsettled(const tartan_op_elementwise *op, int64_t begin, int64_t end, const double *z,
+                         int64_t n) {
+    int64_t absent = 0, nans = 0;
+    for (int64_t i = 0; i < n; i++) nans += isnan(z[i]) != 0;
+    for (int64_t id = begin; op->a_sources != NULL && op->b_sources != NULL && id < end; id++)
+        absent |= op->a_sources[id] & op->b_sources[id];
+    return absent < 0 || nans > 0;
+}
+
+static void gather_task(void *data, int32_t worker) {
+    const job *j = data;
+    const tartan_op_elementwise *op = j->op;
+    tartan_matrix *to = op->to;
+    const tartan_i_tile_copy store = tartan_i_tile_copier(to->dtype, TARTAN_F64);
+    const int64_t elements = tartan_i_block_elements(to), most = TARTAN_I_PIECE / elements;
+    double x[TARTAN_I_PIECE], y[TARTAN_I_PIECE], z[TARTAN_I_PIECE], no_a[SMALL], no_b[SMALL];
+    int64_t begin, end;
+    for (int64_t i = 0; i < elements; i++) no_a[i] = stand_in(op, op->p), no_b[i] = stand_in(op, op->q);
+    tartan_i_share(to->layout->blocks, j->workers, worker, &begin, &end);
+    for (int64_t next; begin < end; begin = next) {
+        next = end - begin < most ? end : begin + most;
+        const int64_t n = (next - begin) * elements;
+        bring_together(op->a, op->a_sources, begin, next, no_a, x);
+        bring_together(op->b, op->b_sources, begin, next, no_b, y);
+        j->kernels->step[op->step](n, op->p, op->q, x, y, z);
+        if (is_unsettled(op, begin, next, z, n)) settle(op, begin, next, x, y, z);
+        store(tartan_i_block_at(to, begin), 0, 1, z, 0, 1, 1, n);
+        for (int64_t id = begin; tartan_i_is_ragged(to->layout) && id < next; id++)
+            tartan_i_block_clear_padding(to, id);
+    }
+}
+
 /* ---- Scaling of rows and columns ---- */
 
 // The row's factor first, in either order of the block.
@@ -113,12 +190,64 @@ static const double *load_factors(const tartan_array *factors, int64_t head, int
     return room;
 }
 
+static double factor_at(const tartan_array *factors, int64_t head, int64_t line) {
+    const int64_t at = head * factors->strides[0] + line * factors->strides[1];
+    return factors->dtype == TARTAN_F64 ? ((const double *)factors->data)[at]
+                                        : (double)((const float *)factors->data)[at];
+}
+
+/* A factor for each element of a small block, in the order of its memory; padding has none. */
+static void spread_factors(const tartan_array *factors, const tartan_matrix *m, int64_t head, int64_t id,
+                           bool of_rows, double *to) {
+    const tartan_layout *l = m->layout;
+    const int64_t row = tartan_i_block_row_stride(m), col = tartan_i_block_col_stride(m);
+    const int64_t top = tartan_i_row_begin(l, l->block_rows[id]),
+                  left = tartan_i_col_begin(l, l->block_cols[id]);
+    const int64_t rows = tartan_i_rows_of(l, l->block_rows[id]),
+                  cols = tartan_i_cols_of(l, l->block_cols[id]);
+    for (int64_t r = 0; r < rows; r++)
+        for (int64_t c = 0; c < cols; c++)
+            to[r * row + c * col] = factor_at(factors, head, of_rows ? top + r : left + c);
+}
+
+/* Small blocks, as many as fit at a time: factors of rows first. */
+static void scale_small(const job *j, int64_t begin, int64_t end) {
+    const tartan_op_elementwise *op = j->op;
+    tartan_matrix *to = op->to;
+    const tartan_layout *l = to->layout;
+    const tartan_array *factors[] = {op->row_factors, op->col_factors};
+    const int64_t elements = tartan_i_block_elements(to), most = TARTAN_I_PIECE / elements;
+    double x[TARTAN_I_PIECE], f[TARTAN_I_PIECE] = {0};
+    for (int64_t next; begin < end; begin = next) {
+        const int64_t head = tartan_i_layout_head(l, begin);
+        const int64_t head_end = l->row_pointers[(head + 1) * l->grid_rows];
+        next = end - begin < most ? end : begin + most;
+        next = next < head_end ? next : head_end;
+        const int64_t n = (next - begin) * elements;
+        tartan_i_tile_copier(TARTAN_F64, op->a->dtype)(x, 0, 1, tartan_i_block_at(op->a, begin), 0, 1, 1, n);
+        for (int side = 0; side < 2; side++) {
+            if (factors[side] == NULL) continue;
+            for (int64_t id = begin; id < next; id++)
+                spread_factors(factors[side], to, head, id, side == 0, f + (id - begin) * elements);
+            j->kernels->step[TARTAN_I_STEP_multiply](n, 0, 0, x, f, x);
+        }
+        tartan_i_tile_copier(to->dtype, TARTAN_F64)(tartan_i_block_at(to, begin), 0, 1, x, 0, 1, 1, n);
+        for (int64_t id = begin; tartan_i_is_ragged(l) && id < next; id++)
+            tartan_i_block_clear_padding(to, id);
+    }
+}
+
 static void scale_task(void *data, int32_t worker) {
     const job *j = data;
     const tartan_layout *l = j->op->to->layout;
+    const int64_t elements = tartan_i_block_elements(j->op->to);
     int64_t begin, end;
     double x[TARTAN_I_PIECE], row_room[TARTAN_I_MAX_BLOCK], col_room[TARTAN_I_MAX_BLOCK];
     tartan_i_share(l->blocks, j->workers, worker, &begin, &end);
+    if (elements <= SMALL && (elements == 1 || j->op->a->block_order == j->op->to->block_order)) {
+        scale_small(j, begin, end);
+        return;
+    }
     int64_t head = begin < end ? tartan_i_layout_head(l, begin) : 0;
     for (int64_t id = begin; id < end; id++) {
         while (id >= l->row_pointers[(head + 1) * l->grid_rows]) head++;
@@ -157,6 +286,24 @@ const char *tartan_i_cpu_elementwise_scale_refuses(const tartan_context *context
 
 tartan_status tartan_i_cpu_elementwise_scale(const tartan_context *context, const tartan_op *any) {
     return run(context, &any->elementwise, scale_task);
+}
+
+const char *tartan_i_cpu_elementwise_gather_refuses(const tartan_context *context, const tartan_op *any) {
+    (void)context;
+    const tartan_op_elementwise *op = &any->elementwise;
+    if (scales(op)) return "it scales rows and columns";
+    if (op->b == NULL || (op->a_sources == NULL && op->b_sources == NULL))
+        return "operands have the block ids of the result";
+    const int64_t elements = tartan_i_block_elements(op->to);
+    if (elements > SMALL) return "blocks are large";
+    return elements > 1 &&
+                   (op->a->block_order != op->to->block_order || op->b->block_order != op->to->block_order)
+               ? "operands have another block order than the result"
+               : NULL;
+}
+
+tartan_status tartan_i_cpu_elementwise_gather(const tartan_context *context, const tartan_op *any) {
+    return run(context, &any->elementwise, gather_task);
 }
 
 const char *tartan_i_cpu_elementwise_flat_refuses(const tartan_context *context, const tartan_op *any) {

@@ -8,9 +8,11 @@ enum { PIECE = 1024, FEW = 32 }; /* elements that are converted at a time; that 
 
 typedef struct job {
     const tartan_op_reduce *op;
+    const tartan_i_step_kernels *kernels;
     void (*chain)(int64_t rows, int64_t n, const double *x, const double *units, double *chains);
     const double *units; /* or NULL */
     double *out;
+    double *partial; /* [workers, heads], of heads */
     int32_t workers;
 } job;
 
@@ -87,7 +89,61 @@ static void gather_singles(gathered *g, const double *values, const int64_t *ids
     }
 }
 
-/* ---- Lines and blocks ---- */
+/* ---- Lines ---- */
+
+/* Rows of row-major blocks of f64: chains of several block rows run side by side. */
+typedef struct side {
+    const job *job;
+    const double *x[TARTAN_I_MAX_BLOCK];
+    int64_t counts[TARTAN_I_MAX_BLOCK]; /* blocks of whole width */
+    int64_t count;
+    double *chains; /* of the first one */
+    int64_t narrow[TARTAN_I_MAX_BLOCK], narrow_at[TARTAN_I_MAX_BLOCK],
+        narrows; /* narrower blocks, which end their rows */
+} side;
+
+static void flush_rows(side *r) {
+    const job *j = r->job;
+    const tartan_matrix *m = j->op->matrix;
+    const double *units = j->units != NULL ? j->units + (r->chains - j->out) : r->chains;
+    j->kernels->runs[j->op->chain](r->count, r->x, r->counts, m->layout->shape.block_cols,
+                                   tartan_i_block_elements(m), units, r->chains);
+    for (int64_t n = 0; n < r->narrows; n++) {
+        const tile t = tile_of(m, false, r->narrow[n]);
+        const int64_t at = r->narrow_at[n], one = 1;
+        for (int64_t i = 0; i < t.lines; i++) {
+            const double *x = (const double *)t.elements + i * t.line_stride;
+            j->kernels->runs[j->op->chain](1, &x, &one, t.across, t.across, units + at + i,
+                                           r->chains + at + i);
+        }
+    }
+    r->chains += r->count;
+    r->count = r->narrows = 0;
+}
+
+static void rows_task(const job *j, int64_t begin, int64_t end) {
+    const tartan_matrix *m = j->op->matrix;
+    const tartan_layout *l = m->layout;
+    const int64_t elements = tartan_i_block_elements(m), bc = l->shape.block_cols;
+    side r;
+    r.job = j;
+    r.count = r.narrows = 0;
+    for (int64_t i = begin; i < end; i++) {
+        const int64_t block_row = i % l->grid_rows, lines = tartan_i_rows_of(l, block_row);
+        const int64_t first = l->row_pointers[i], last = l->row_pointers[i + 1] - 1;
+        const bool narrow = last >= first && tartan_i_cols_of(l, l->block_cols[last]) < bc;
+        double *chains = j->out + i / l->grid_rows * l->shape.rows + block_row * l->shape.block_rows;
+        if (i == begin) r.chains = chains;
+        if (r.count + lines > TARTAN_I_MAX_BLOCK) flush_rows(&r);
+        if (narrow) r.narrow[r.narrows] = last, r.narrow_at[r.narrows++] = r.count;
+        for (int64_t k = 0; k < lines; k++) {
+            chains[k] = tartan_i_chain_first(j->op->chain);
+            r.x[r.count] = (const double *)m->values + first * elements + k * bc;
+            r.counts[r.count++] = last + 1 - first - narrow;
+        }
+    }
+    if (r.count > 0) flush_rows(&r);
+}
 
 static void lines_task(void *data, int32_t worker) {
     const job *j = data;
@@ -106,6 +162,11 @@ static void lines_task(void *data, int32_t worker) {
     const int64_t *pointers = by_column ? l->col_pointers : l->row_pointers;
     int64_t begin, end;
     tartan_i_share(s->heads * grid, j->workers, worker, &begin, &end);
+    if (!by_column && m->dtype == TARTAN_F64 && !tartan_i_is_variable(l) &&
+        (tartan_i_block_col_stride(m) == 1 || s->block_rows == 1)) {
+        rows_task(j, begin, end);
+        return;
+    }
     for (int64_t i = begin; i < end; i++) {
         const int64_t line = i % grid,
                       first = by_column ? tartan_i_col_begin(l, line) : tartan_i_row_begin(l, line),
@@ -135,6 +196,49 @@ static void lines_task(void *data, int32_t worker) {
     }
 }
 
+/* ---- Blocks ---- */
+
+/* Blocks of one element: a chain each, many at a time. */
+static void singles_task(const job *j, int64_t begin, int64_t end) {
+    const tartan_matrix *m = j->op->matrix;
+    const tartan_i_tile_copy copy = tartan_i_tile_copier(TARTAN_F64, m->dtype);
+    double x[PIECE];
+    for (int64_t n; begin < end; begin += n) {
+        n = end - begin < PIECE ? end - begin : PIECE;
+        copy(x, 0, 1, tartan_i_block_at(m, begin), 0, 1, 1, n);
+        for (int64_t i = 0; i < n; i++) j->out[begin + i] = tartan_i_chain_first(j->op->chain);
+        j->chain(1, n, x, j->units != NULL ? j->units + begin : x, j->out + begin);
+    }
+}
+
+/* Small row-major blocks of f64 without padding: the rows of many blocks side by side. */
+enum { SMALL = 64 }; /* elements */
+static bool are_small(const tartan_matrix *m) {
+    return m->dtype == TARTAN_F64 && tartan_i_block_elements(m) <= SMALL && !tartan_i_is_ragged(m->layout) &&
+           (tartan_i_block_col_stride(m) == 1 || m->layout->shape.block_cols == 1);
+}
+
+static void small_task(const job *j, int64_t begin, int64_t end) {
+    const tartan_matrix *m = j->op->matrix;
+    const int64_t rows = m->layout->shape.block_rows, cols = m->layout->shape.block_cols,
+                  most = TARTAN_I_MAX_BLOCK / rows;
+    const double *x[TARTAN_I_MAX_BLOCK];
+    int64_t counts[TARTAN_I_MAX_BLOCK];
+    double chains[TARTAN_I_MAX_BLOCK], units[TARTAN_I_MAX_BLOCK] = {0};
+    for (int64_t n; begin < end; begin += n) {
+        n = end - begin < most ? end - begin : most;
+        for (int64_t i = 0; i < n * rows; i++) {
+            x[i] = (const double *)m->values + (begin * rows + i) * cols;
+            counts[i] = 1;
+            chains[i] = tartan_i_chain_first(j->op->chain);
+            if (j->units != NULL) units[i] = j->units[begin + i / rows];
+        }
+        j->kernels->runs[j->op->chain](n * rows, x, counts, cols, cols, units, chains);
+        for (int64_t i = 0; i < n; i++)
+            j->out[begin + i] = tartan_i_chain_fold(j->op->chain, chains + i * rows, rows);
+    }
+}
+
 static void blocks_task(void *data, int32_t worker) {
     const job *j = data;
     const tartan_layout *l = j->op->matrix->layout;
@@ -145,6 +249,14 @@ static void blocks_task(void *data, int32_t worker) {
     g.across = 0;
     int64_t begin, end;
     tartan_i_share(l->blocks, j->workers, worker, &begin, &end);
+    if (tartan_i_block_elements(j->op->matrix) == 1) {
+        singles_task(j, begin, end);
+        return;
+    }
+    if (are_small(j->op->matrix)) {
+        small_task(j, begin, end);
+        return;
+    }
     for (int64_t id = begin; id < end; id++) {
         const int64_t rows = tartan_i_rows_of(l, l->block_rows[id]);
         for (int64_t i = 0; i < rows; i++) chains[i] = tartan_i_chain_first(j->op->chain);
@@ -158,14 +270,98 @@ static void blocks_task(void *data, int32_t worker) {
     }
 }
 
+/* ---- Heads: extremes, in any order ---- */
+
+enum { LANES = 32 }; /* chains, which vectors hold */
+
+static void run_flat(const job *j, const double *x, int64_t n, double *chains) {
+    const int64_t rows = n / LANES, rest = n % LANES;
+    if (rows > 0) j->chain(rows, LANES, x, x, chains);
+    if (rest > 0) j->chain(1, rest, x + n - rest, x + n - rest, chains);
+}
+
+/* The elements of the blocks [begin, end), which have no padding. */
+static void run_whole(const job *j, int64_t begin, int64_t end, double *chains) {
+    const tartan_matrix *m = j->op->matrix;
+    const int64_t last = end * tartan_i_block_elements(m);
+    int64_t at = begin * tartan_i_block_elements(m);
+    double x[PIECE];
+    if (m->dtype == TARTAN_F64) {
+        run_flat(j, (const double *)m->values + at, last - at, chains);
+        return;
+    }
+    const tartan_i_tile_copy copy = tartan_i_tile_copier(TARTAN_F64, m->dtype);
+    for (int64_t n; at < last; at += n) {
+        n = last - at < PIECE ? last - at : PIECE;
+        copy(x, 0, 1, tartan_i_at(m->values, m->dtype, at), 0, 1, 1, n);
+        run_flat(j, x, n, chains);
+    }
+}
+
+static void run_part(const job *j, int64_t id, double *chains) {
+    const int32_t dtype = j->op->matrix->dtype;
+    const tile t = tile_of(j->op->matrix, false, id);
+    double x[TARTAN_I_MAX_BLOCK];
+    for (int64_t k = 0; k < t.across; k++) {
+        tartan_i_tile_copier(TARTAN_F64, dtype)(x, 0, 1, tartan_i_at(t.elements, dtype, k * t.stride), 0,
+                                                t.line_stride, 1, t.lines);
+        run_flat(j, x, t.lines, chains);
+    }
+}
+
+static void heads_task(void *data, int32_t worker) {
+    const job *j = data;
+    const tartan_layout *l = j->op->matrix->layout;
+    const tartan_shape *s = &l->shape;
+    const bool ragged = tartan_i_is_ragged(l);
+    for (int64_t head = 0; head < s->heads; head++) {
+        const int64_t first = l->row_pointers[head * l->grid_rows];
+        int64_t begin, end;
+        double chains[LANES];
+        for (int i = 0; i < LANES; i++) chains[i] = tartan_i_chain_first(j->op->chain);
+        tartan_i_share(l->row_pointers[(head + 1) * l->grid_rows] - first, j->workers, worker, &begin, &end);
+        begin += first, end += first;
+        for (int64_t id = begin; ragged && id < end; id++) {
+            if (tartan_i_rows_of(l, l->block_rows[id]) == s->block_rows &&
+                tartan_i_cols_of(l, l->block_cols[id]) == s->block_cols)
+                continue;
+            run_whole(j, begin, id, chains);
+            run_part(j, id, chains);
+            begin = id + 1;
+        }
+        run_whole(j, begin, end, chains);
+        j->partial[worker * s->heads + head] = tartan_i_chain_fold(j->op->chain, chains, LANES);
+    }
+}
+
+static tartan_status reduce_heads(const tartan_context *context, job *j, double work) {
+    tartan_status status;
+    const int64_t heads = j->op->matrix->layout->shape.heads;
+    NEW(j->partial, j->workers * heads);
+    tartan_i_parallel(context, j->workers, work, heads_task, j);
+    for (int64_t head = 0; head < heads; head++) {
+        for (int32_t w = 1; w < j->workers; w++) {
+            const double both[] = {j->partial[head], j->partial[w * heads + head]};
+            j->partial[head] = tartan_i_chain_fold(j->op->chain, both, 2);
+        }
+        j->out[head] = j->partial[head];
+    }
+fail:
+    tartan_i_free(j->partial);
+    return status;
+}
+
 tartan_status tartan_i_cpu_reduce(const tartan_context *context, const tartan_op *any) {
     const tartan_op_reduce *op = &any->reduce;
     const double elements = (double)op->matrix->layout->blocks * (double)tartan_i_block_elements(op->matrix);
+    const tartan_i_kernels kernels = tartan_i_cpu_kernels(TARTAN_F64);
     job j = {.op = op,
-             .chain = tartan_i_cpu_kernels(TARTAN_F64).steps->chain[op->chain],
+             .kernels = kernels.steps,
+             .chain = kernels.steps->chain[op->chain],
              .units = op->units != NULL ? op->units->data : NULL,
              .out = op->results->data,
              .workers = context->threads};
+    if (op->each == TARTAN_EACH_HEAD) return reduce_heads(context, &j, 4 * elements);
     tartan_i_parallel(context, j.workers, 4 * elements,
                       op->each == TARTAN_EACH_BLOCK ? blocks_task : lines_task, &j);
     return TARTAN_OK;

@@ -29,6 +29,10 @@ typedef struct tartan_i_step_kernels {
     /* Chains i < n go on with x[0][i], x[1][i], ... of x [rows][n]; units [n], or any n numbers where the row has none. */
     void (*chain[TARTAN_I_CHAINS])(int64_t rows, int64_t n, const double *x, const double *units,
                                    double *chains);
+    /* The same for chains i < count that each have elements of their own: counts[i] runs of `length` elements, the first at x[i]
+     * and each `stride` after the one before. */
+    void (*runs[TARTAN_I_CHAINS])(int64_t count, const double *const *x, const int64_t *counts,
+                                  int64_t length, int64_t stride, const double *units, double *chains);
 } tartan_i_step_kernels;
 
 #endif

@@ -152,6 +152,11 @@ static inline tartan_status tartan_i_layout_take_bounds_of(const char *function,
 /* Whether two layouts have the same boundaries of blocks and as many heads. */
 bool tartan_i_layout_same_frame(const tartan_layout *a, const tartan_layout *b);
 
+/* The union of the blocks of a and b, or if `common` the intersection, and the ids that each block of the result has in a and in
+ * b, or -1; the caller frees both with tartan_i_free. If a and b are equal, *out is a and both lists are NULL. */
+tartan_status tartan_i_layout_merge(const char *function, tartan_layout *a, const tartan_layout *b,
+                                    bool common, int64_t **out_a, int64_t **out_b, tartan_layout **out);
+
 /* The public operations, which also return the old block id of each block of the result in *out_sources (NULL: not
  * wanted; else the caller frees it with tartan_i_free). */
 tartan_status tartan_i_layout_transpose(const tartan_layout *layout, int64_t **out_sources,

@@ -4,36 +4,61 @@
 
 #include <string.h>
 
-/* Which blocks a merge keeps. */
-enum { ONLY_A = 1, ONLY_B = 2, BOTH = 4 };
+/* Which blocks a merge keeps: those of one list, or of both. */
+typedef struct kept {
+    bool only_a, only_b, both;
+} kept;
+static const kept all_blocks = {true, true, true}, common_blocks = {.both = true},
+                  other_blocks = {.only_a = true};
 
-/* Merges two ascending lists into `to`, or only counts if `to` is NULL. Returns the length of the result. */
-static int64_t merge(const int32_t *a, const int32_t *a_end, const int32_t *b, const int32_t *b_end, int keep,
-                     int32_t *to) {
-    int64_t count = 0;
-    while (a < a_end || b < b_end) {
-        int64_t x = a < a_end ? *a : INT64_MAX, y = b < b_end ? *b : INT64_MAX;
-        int kind = x < y ? ONLY_A : x > y ? ONLY_B : BOTH;
-        if (kind & keep) {
-            if (to != NULL) to[count] = (int32_t)(x < y ? x : y);
-            count++;
-        }
-        a += kind != ONLY_B;
-        b += kind != ONLY_A;
+/* A list of blocks that grows: their columns, and if `sourced` their ids in both layouts, or -1. */
+typedef struct merged {
+    int32_t *cols;
+    int64_t *a, *b;
+    int64_t count;
+} merged;
+
+static inline __attribute__((always_inline)) void append(merged *m, int32_t col, int64_t a, int64_t b,
+                                                         bool sourced) {
+    m->cols[m->count] = col;
+    if (sourced) m->a[m->count] = a, m->b[m->count] = b;
+}
+
+/* Merges two ascending lists of one line. Which block comes next cannot be predicted, so nothing branches on it: each step
+ * writes a block, and the next one overwrites it if it is not kept. */
+static inline __attribute__((always_inline)) void merge_line(const tartan_layout *x, const tartan_layout *y,
+                                                             int64_t line, const kept *keep, bool sourced,
+                                                             merged *m) {
+    const int32_t *a_cols = x->block_cols, *b_cols = y->block_cols;
+    int64_t a = x->row_pointers[line], b = y->row_pointers[line];
+    const int64_t a_end = x->row_pointers[line + 1], b_end = y->row_pointers[line + 1];
+    const bool keeps[] = {false, keep->only_a, keep->only_b, keep->both};
+    while (a < a_end && b < b_end) {
+        const int32_t a_col = a_cols[a], b_col = b_cols[b];
+        const bool from_a = a_col <= b_col, from_b = b_col <= a_col;
+        append(m, from_a ? a_col : b_col, a | ((int64_t)from_a - 1), b | ((int64_t)from_b - 1), sourced);
+        m->count += keeps[from_a + 2 * from_b];
+        a += from_a;
+        b += from_b;
     }
-    return count;
+    for (; keep->only_a && a < a_end; a++, m->count++) append(m, a_cols[a], a, -1, sourced);
+    for (; keep->only_b && b < b_end; b++, m->count++) append(m, b_cols[b], -1, b, sourced);
 }
 
-static int64_t merge_line(const tartan_layout *a, const tartan_layout *b, int64_t line, int keep,
-                          int32_t *to) {
-    return merge(a->block_cols + a->row_pointers[line], a->block_cols + a->row_pointers[line + 1],
-                 b->block_cols + b->row_pointers[line], b->block_cols + b->row_pointers[line + 1], keep, to);
+static void merge(const tartan_layout *a, const tartan_layout *b, const kept *keep, int64_t *pointers,
+                  merged *m) {
+    const int64_t lines = a->shape.heads * a->grid_rows;
+    pointers[0] = 0;
+    for (int64_t line = 0; line < lines; line++) {
+        if (m->a != NULL)
+            merge_line(a, b, line, keep, true, m);
+        else
+            merge_line(a, b, line, keep, false, m);
+        pointers[line + 1] = m->count;
+    }
 }
 
-static tartan_status combine(const char *function, const tartan_layout *a, const tartan_layout *b, int keep,
-                             tartan_layout **out) {
-    tartan_status status;
-    tartan_layout *c = NULL;
+static tartan_status check_frames(const char *function, const tartan_layout *a, const tartan_layout *b) {
     const tartan_shape *s = &a->shape, *t = &b->shape;
     CHECK_IN(function, memcmp(s, t, sizeof *s) == 0, SHAPE,
              "b has the frame %" PRId64 " x %" PRId64 ", blocks %" PRId64 " x %" PRId64 ", heads %" PRId64
@@ -43,30 +68,62 @@ static tartan_status combine(const char *function, const tartan_layout *a, const
              s->block_cols, s->heads);
     CHECK_IN(function, tartan_i_layout_same_frame(a, b), SHAPE,
              "b has other block boundaries than a, expected the same");
-    const tartan_shape frame = tartan_i_layout_frame(a);
-    int64_t lines = s->heads * a->grid_rows, blocks = 0;
-    for (int64_t line = 0; line < lines; line++) blocks += merge_line(a, b, line, keep, NULL);
+    return TARTAN_OK;
+}
 
-    TRY(tartan_i_layout_begin(&frame, blocks, &c));
-    c->row_pointers[0] = 0;
-    for (int64_t line = 0; line < lines; line++) {
-        int64_t id = c->row_pointers[line];
-        c->row_pointers[line + 1] = id + merge_line(a, b, line, keep, c->block_cols + id);
-    }
+/* out_a, out_b: the sources of the result's blocks, with room to spare, for the caller to free; or both NULL. */
+static tartan_status combine(const char *function, const tartan_layout *a, const tartan_layout *b,
+                             const kept *keep, int64_t **out_a, int64_t **out_b, tartan_layout **out) {
+    tartan_status status;
+    tartan_layout *c = NULL;
+    merged m = {0};
+    int64_t *pointers = NULL;
+    PASS(check_frames(function, a, b));
+    const tartan_shape frame = tartan_i_layout_frame(a);
+    const int64_t lines = frame.heads * a->grid_rows;
+    /* One more than can be kept: a step writes before it is known whether its block is. */
+    const int64_t most = (keep->only_a ? a->blocks : 0) + (keep->only_b ? b->blocks : 0) +
+                         (keep->only_a ? 0
+                          : keep->both ? a->blocks
+                                       : 0) +
+                         1;
+    NEW(pointers, lines + 1);
+    NEW(m.cols, most);
+    if (out_a != NULL) NEW(m.a, most);
+    if (out_a != NULL) NEW(m.b, most);
+    merge(a, b, keep, pointers, &m);
+    TRY(tartan_i_layout_begin(&frame, m.count, &c));
+    memcpy(c->row_pointers, pointers, (size_t)(lines + 1) * sizeof *pointers);
+    if (m.count > 0) memcpy(c->block_cols, m.cols, (size_t)m.count * sizeof *m.cols);
     TRY(tartan_i_layout_finish(c));
     TRY(tartan_i_layout_take_bounds_of(function, c, a));
     *out = c;
-    return TARTAN_OK;
+    c = NULL;
+    if (out_a != NULL) *out_a = m.a, *out_b = m.b;
+    m.a = m.b = NULL;
 fail:
     tartan_layout_free(c);
+    tartan_i_free(pointers);
+    tartan_i_free(m.cols);
+    tartan_i_free(m.a);
+    tartan_i_free(m.b);
     return status;
+}
+
+tartan_status tartan_i_layout_merge(const char *function, tartan_layout *a, const tartan_layout *b,
+                                    bool common, int64_t **out_a, int64_t **out_b, tartan_layout **out) {
+    *out_a = *out_b = NULL;
+    if (tartan_layout_equal(a, b) != 1)
+        return combine(function, a, b, common ? &common_blocks : &all_blocks, out_a, out_b, out);
+    *out = tartan_layout_retain(a);
+    return TARTAN_OK;
 }
 
 tartan_status tartan_layout_union(const tartan_layout *a, const tartan_layout *b, tartan_layout **out) {
     CHECK_OUT(out);
     CHECK_HOST_LAYOUT(a);
     CHECK_HOST_LAYOUT(b);
-    return combine(__func__, a, b, ONLY_A | ONLY_B | BOTH, out);
+    return combine(__func__, a, b, &all_blocks, NULL, NULL, out);
 }
 
 tartan_status tartan_layout_intersection(const tartan_layout *a, const tartan_layout *b,
@@ -74,14 +131,14 @@ tartan_status tartan_layout_intersection(const tartan_layout *a, const tartan_la
     CHECK_OUT(out);
     CHECK_HOST_LAYOUT(a);
     CHECK_HOST_LAYOUT(b);
-    return combine(__func__, a, b, BOTH, out);
+    return combine(__func__, a, b, &common_blocks, NULL, NULL, out);
 }
 
 tartan_status tartan_layout_difference(const tartan_layout *a, const tartan_layout *b, tartan_layout **out) {
     CHECK_OUT(out);
     CHECK_HOST_LAYOUT(a);
     CHECK_HOST_LAYOUT(b);
-    return combine(__func__, a, b, ONLY_A, out);
+    return combine(__func__, a, b, &other_blocks, NULL, NULL, out);
 }
 
 /* The column lists of a layout are the row lists of its transpose. */

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // Rows and columns selected by lists, repeats and any order included.
+#include "layout/column_set.h"
 #include "layout/places.h"
-#include "layout/positions.h"
 #include "matrix/assemble.h"
 #include "matrix/element_rows.h"
 #include "tartan/structure.h"
@@ -46,65 +46,107 @@ fail:
 
 /* ---- The layout ---- */
 
-// Whether a block row of the result did not have block column `col` yet; then its position goes to `to`.
-static bool note(const job *j, int64_t line, int64_t col, int64_t grid_cols, int64_t *to) {
-    if (j->slots[col] == line) return false;
-    j->slots[col] = line;
-    if (to != NULL) *to = line * grid_cols + col;
-    return true;
-}
-
-// The positions of the blocks that a block row of the result gets from one of the matrix, of those that `slots` does not
-// have for it yet. Only counts them if `to` is NULL.
-static int64_t list_blocks(const job *j, int64_t line, int64_t source_line, int64_t grid_cols, int64_t *to) {
+// The block rows of the matrix that a block row of the result has rows of, each once. `lines` has room for the block rows of the
+// matrix.
+static int64_t list_sources(const job *j, const tartan_shape *s, int64_t line, int64_t i, int64_t *lines,
+                            int64_t *sources) {
     const tartan_layout *l = j->from->layout;
     int64_t count = 0;
-    for (int64_t id = l->row_pointers[source_line]; id < l->row_pointers[source_line + 1]; id++) {
-        if (j->pointers == NULL) {
-            count += note(j, line, l->block_cols[id], grid_cols, to != NULL ? to + count : NULL);
-            continue;
-        }
-        const int64_t col = tartan_i_col_begin(l, l->block_cols[id]);
-        const int64_t end = j->pointers[col + tartan_i_cols_of(l, l->block_cols[id])];
-        for (int64_t t = j->pointers[col]; t < end; t++)
-            count += note(j, line, j->targets[t].block, grid_cols, to != NULL ? to + count : NULL);
+    for (int64_t row = i * s->block_rows; row < (i + 1) * s->block_rows && row < s->rows; row++) {
+        const int64_t source = tartan_i_block_row_at(l, source_row(j, row));
+        if (lines[source] == line) continue;
+        lines[source] = line;
+        sources[count++] = source;
     }
     return count;
 }
 
-// All positions, or their number if `to` is NULL. `lines` has room for the block rows of the matrix.
-static int64_t list_all(const job *j, const tartan_shape *s, int64_t grid_rows, int64_t grid_cols,
-                        int64_t *lines, int64_t *to) {
+// The number of times that columns of a block row of the matrix go somewhere.
+static int64_t count_targets(const job *j, int64_t source_line) {
     const tartan_layout *l = j->from->layout;
+    const int64_t begin = l->row_pointers[source_line], end = l->row_pointers[source_line + 1];
     int64_t count = 0;
-    memset(j->slots, 0xff, (size_t)grid_cols * sizeof *j->slots);
-    memset(lines, 0xff, (size_t)l->grid_rows * sizeof *lines);
-    for (int64_t head = 0; head < s->heads; head++)
-        for (int64_t i = 0; i < grid_rows; i++) {
-            const int64_t line = head * grid_rows + i;
-            for (int64_t row = i * s->block_rows; row < (i + 1) * s->block_rows && row < s->rows; row++) {
-                const int64_t source = tartan_i_block_row_at(l, source_row(j, row));
-                if (lines[source] == line) continue;
-                lines[source] = line;
-                count += list_blocks(j, line, head * l->grid_rows + source, grid_cols,
-                                     to != NULL ? to + count : NULL);
-            }
-        }
+    if (j->pointers == NULL) return end - begin;
+    for (int64_t id = begin; id < end; id++) {
+        const int64_t col = tartan_i_col_begin(l, l->block_cols[id]);
+        count += j->pointers[col + tartan_i_cols_of(l, l->block_cols[id])] - j->pointers[col];
+    }
     return count;
 }
 
-static tartan_status make_layout(const char *function, job *j, const tartan_shape *s, int64_t grid_rows,
-                                 int64_t grid_cols) {
+static void add_targets(const job *j, int64_t source_line, tartan_i_column_set *set) {
+    const tartan_layout *l = j->from->layout;
+    for (int64_t id = l->row_pointers[source_line]; id < l->row_pointers[source_line + 1]; id++) {
+        if (j->pointers == NULL) {
+            tartan_i_column_set_add(set, l->block_cols[id]);
+            continue;
+        }
+        const int64_t col = tartan_i_col_begin(l, l->block_cols[id]);
+        const int64_t end = j->pointers[col + tartan_i_cols_of(l, l->block_cols[id])];
+        for (int64_t t = j->pointers[col]; t < end; t++) tartan_i_column_set_add(set, j->targets[t].block);
+    }
+}
+
+// What the lists of the result are made with.
+typedef struct listing {
+    int64_t *lines, *sources, *pointers;
+    int32_t *cols;
+    tartan_i_column_set set;
+} listing;
+
+// A bound of the number of blocks.
+static int64_t bound(const job *j, const tartan_shape *s, int64_t grid_rows, listing *made) {
+    const tartan_layout *l = j->from->layout;
+    int64_t count = 0;
+    memset(made->lines, 0xff, (size_t)l->grid_rows * sizeof *made->lines);
+    for (int64_t line = 0; line < s->heads * grid_rows; line++) {
+        const int64_t n = list_sources(j, s, line, line % grid_rows, made->lines, made->sources);
+        for (int64_t k = 0; k < n; k++)
+            count += count_targets(j, line / grid_rows * l->grid_rows + made->sources[k]);
+    }
+    return count;
+}
+
+// Lists the blocks; a block row of one block row of the matrix, whose columns stay where they are, is a copy.
+static void list_all(const job *j, const tartan_shape *s, int64_t grid_rows, listing *made) {
+    const tartan_layout *l = j->from->layout;
+    int64_t count = 0;
+    memset(made->lines, 0xff, (size_t)l->grid_rows * sizeof *made->lines);
+    for (int64_t line = 0; line < s->heads * grid_rows; line++) {
+        const int64_t n = list_sources(j, s, line, line % grid_rows, made->lines, made->sources),
+                      top = line / grid_rows * l->grid_rows;
+        made->pointers[line] = count;
+        if (n == 1 && j->pointers == NULL) {
+            const int64_t *of = l->row_pointers + top + made->sources[0];
+            for (int64_t id = of[0]; id < of[1]; id++) made->cols[count++] = l->block_cols[id];
+            continue;
+        }
+        for (int64_t k = 0; k < n; k++) add_targets(j, top + made->sources[k], &made->set);
+        count += tartan_i_column_set_take(&made->set, made->cols + count);
+    }
+    made->pointers[s->heads * grid_rows] = count;
+}
+
+static tartan_status make_layout(job *j, const tartan_shape *s, int64_t grid_rows, int64_t grid_cols) {
     tartan_status status;
-    int64_t *lines = NULL, *positions = NULL;
-    NEW(lines, j->from->layout->grid_rows);
-    const int64_t count = list_all(j, s, grid_rows, grid_cols, lines, NULL);
-    NEW(positions, count);
-    list_all(j, s, grid_rows, grid_cols, lines, positions);
-    TRY(tartan_i_layout_from_positions(function, s, positions, count, false, NULL, &j->layout));
+    listing made = {0};
+    const int64_t lines = s->heads * grid_rows;
+    NEW(made.lines, j->from->layout->grid_rows);
+    NEW(made.sources, s->block_rows);
+    NEW(made.pointers, lines + 1);
+    NEW(made.cols, bound(j, s, grid_rows, &made));
+    TRY(tartan_i_column_set_begin(&made.set, grid_cols));
+    list_all(j, s, grid_rows, &made);
+    TRY(tartan_i_layout_begin(s, made.pointers[lines], &j->layout));
+    memcpy(j->layout->row_pointers, made.pointers, (size_t)(lines + 1) * sizeof *made.pointers);
+    memcpy(j->layout->block_cols, made.cols, (size_t)made.pointers[lines] * sizeof *made.cols);
+    TRY(tartan_i_layout_finish(j->layout));
 fail:
-    tartan_i_free(lines);
-    tartan_i_free(positions);
+    tartan_i_free(made.lines);
+    tartan_i_free(made.sources);
+    tartan_i_free(made.pointers);
+    tartan_i_free(made.cols);
+    tartan_i_column_set_end(&made.set);
     return status;
 }
 
@@ -145,10 +187,18 @@ static void fill_task(void *data, int32_t worker) {
     const tartan_shape *s = &l->shape;
     const int64_t bytes = tartan_dtype_bytes(j->to->dtype);
     int64_t *slots = j->slots + worker * l->grid_cols, begin, end;
+    const bool whole = s->block_rows == 1 && j->pointers == NULL; /* lines of the matrix as they are */
     tartan_i_share(s->heads * l->grid_rows, j->workers, worker, &begin, &end);
     for (int64_t line = begin; line < end; line++) {
         const int64_t first = l->row_pointers[line], last = l->row_pointers[line + 1];
         const int64_t top = line % l->grid_rows * s->block_rows;
+        if (first == last) continue;
+        if (whole) {
+            const int64_t source = line / l->grid_rows * from->grid_rows + source_row(j, top);
+            memcpy(tartan_i_block_at(j->to, first), tartan_i_block_at(j->from, from->row_pointers[source]),
+                   (size_t)((last - first) * tartan_i_block_elements(j->to) * bytes));
+            continue;
+        }
         for (int64_t id = first; id < last; id++) slots[l->block_cols[id]] = id;
         memset(tartan_i_block_at(j->to, first), 0,
                (size_t)((last - first) * tartan_i_block_elements(j->to) * bytes));
@@ -173,6 +223,11 @@ static bool is_range(const int64_t *list, int64_t count) {
     return true;
 }
 
+// Whether a list is 0, 1, ... size - 1.
+static bool is_all(const int64_t *list, int64_t count, int64_t size) {
+    return list != NULL && count == size && count > 0 && list[0] == 0 && is_range(list, count);
+}
+
 static tartan_status check_list(const char *function, const char *name, const int64_t *list, int64_t *count,
                                 int64_t size) {
     if (list == NULL && *count == 0) {
@@ -192,11 +247,12 @@ static tartan_status select_lists(const char *function, tartan_context *context,
     if (cols != NULL || tartan_i_is_variable(matrix->layout))
         TRY(make_targets(&j, cols, shape->cols, shape->block_cols));
     NEW(j.slots, j.workers * grid_cols);
-    TRY(make_layout(function, &j, shape, grid_rows, grid_cols));
+    TRY(make_layout(&j, shape, grid_rows, grid_cols));
     TRY(tartan_i_matrix_new(j.layout, matrix->dtype, matrix->block_order, &j.to));
     TRY(tartan_i_work_run(function, context,
                           4 * (double)j.layout->blocks * (double)tartan_i_block_elements(j.to), fill_task,
                           &j));
+    if (shape->block_rows == 1) tartan_i_matrix_clear_padding(j.to);
     *out = j.to;
     j.to = NULL;
 fail:
@@ -221,6 +277,8 @@ tartan_status tartan_matrix_select(tartan_context *context, const tartan_matrix 
     shape.rows = nrows;
     shape.cols = ncols;
     PASS(tartan_i_shape_check(__func__, &shape, &grid_rows, &grid_cols));
+    if (is_all(rows, nrows, matrix->layout->shape.rows)) rows = NULL;
+    if (is_all(cols, ncols, matrix->layout->shape.cols)) cols = NULL;
     if ((rows == NULL || is_range(rows, nrows)) && (cols == NULL || is_range(cols, ncols))) {
         const int64_t row = rows != NULL && nrows > 0 ? rows[0] : 0,
                       col = cols != NULL && ncols > 0 ? cols[0] : 0;

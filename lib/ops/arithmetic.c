@@ -71,24 +71,13 @@ static tartan_status check_two(const char *function, const tartan_context *conte
     return tartan_i_matrix_check_frame(function, "b", b, "a", a);
 }
 
-static tartan_status meet(const tartan_matrix *a, const tartan_matrix *b, bool both, tartan_layout **out) {
-    if (tartan_layout_equal(a->layout, b->layout) == 1) {
-        *out = tartan_layout_retain(a->layout);
-        return TARTAN_OK;
-    }
-    return both ? tartan_layout_intersection(a->layout, b->layout, out)
-                : tartan_layout_union(a->layout, b->layout, out);
-}
-
 // The result of a checked operation on two matrices.
 static tartan_status combine(const char *function, tartan_context *context, tartan_op_elementwise *op,
                              bool both, int32_t dtype, tartan_matrix **out) {
     tartan_status status;
     tartan_layout *layout = NULL;
-    int64_t *a = NULL, *b = NULL, matched;
-    TRY(meet(op->a, op->b, both, &layout));
-    TRY(tartan_i_arithmetic_match(layout, op->a, &a, &matched));
-    TRY(tartan_i_arithmetic_match(layout, op->b, &b, &matched));
+    int64_t *a = NULL, *b = NULL;
+    TRY(tartan_i_layout_merge(function, op->a->layout, op->b->layout, both, &a, &b, &layout));
     op->a_sources = a, op->b_sources = b;
     TRY(make(function, context, op, layout, dtype, out));
 fail:

@@ -13,7 +13,7 @@ static void include_zeros(const tartan_layout *l, tartan_i_chain chain, int32_t 
     const int64_t size = by_column ? s->cols : s->rows;
     const int64_t *pointers = by_column ? l->col_pointers : l->row_pointers;
     const bool least = chain == TARTAN_I_CHAIN_minimum;
-    if (each == TARTAN_EACH_BLOCK || (!least && chain != TARTAN_I_CHAIN_maximum)) return;
+    if (each >= TARTAN_EACH_BLOCK || (!least && chain != TARTAN_I_CHAIN_maximum)) return;
     for (int64_t i = 0; i < s->heads * grid; i++) {
         if (pointers[i + 1] - pointers[i] == across) continue;
         const int64_t at = i % grid,
@@ -93,11 +93,32 @@ static double fold_norms(const double *norms, int64_t n) {
 
 /* ---- Heads: of the numbers of their rows, in `rows` ---- */
 
+/* Extremes are the same in any order, except for which NaN or zero of several is found: then *found is false. */
+static tartan_status run_extremes(tartan_i_call *call, const tartan_matrix *matrix, tartan_i_chain chain,
+                                  double *out, bool *found) {
+    const tartan_layout *l = matrix->layout;
+    *found = true;
+    PASS(run(call, matrix, chain, TARTAN_EACH_HEAD, NULL, out));
+    for (int64_t head = 0; head < l->shape.heads; head++) {
+        if (isnan(out[head]) || (out[head] == 0 && chain != TARTAN_I_CHAIN_abs_maximum)) *found = false;
+        const int64_t stored =
+            l->row_pointers[(head + 1) * l->grid_rows] - l->row_pointers[head * l->grid_rows];
+        const bool zero_is_more = chain == TARTAN_I_CHAIN_minimum ? out[head] > 0 : out[head] < 0;
+        if (stored < l->grid_rows * l->grid_cols && zero_is_more) out[head] = 0;
+    }
+    return TARTAN_OK;
+}
+
 static tartan_status run_heads(tartan_i_call *call, const tartan_matrix *matrix, tartan_i_chain chain,
                                double *rows, double *room, double *out) {
     const tartan_shape *s = &matrix->layout->shape;
     const bool norm = chain == TARTAN_I_CHAIN_squares;
-    bool unsafe = false;
+    bool unsafe = false, found = false;
+    if (call->context->options.device_type == TARTAN_CPU &&
+        (chain == TARTAN_I_CHAIN_minimum || chain == TARTAN_I_CHAIN_maximum ||
+         chain == TARTAN_I_CHAIN_abs_maximum))
+        PASS(run_extremes(call, matrix, chain, out, &found));
+    if (found) return TARTAN_OK;
     PASS(run(call, matrix, chain, TARTAN_EACH_ROW, NULL, rows));
     for (int64_t head = 0; head < s->heads; head++) {
         out[head] = tartan_i_chain_fold(chain, rows + head * s->rows, s->rows);

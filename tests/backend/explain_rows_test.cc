@@ -35,24 +35,36 @@ TEST(ExplainRows, Elementwise) {
     tartan_op_elementwise &e = op.elementwise;
     e.step = TARTAN_I_STEP_sum, e.p = 2, e.q = 1, e.a = a.get(), e.b = b.get(), e.to = c.get();
     const auto text = [&] { return explained([&] { return tartan_i_explain(cpu(), &op); }); };
-    const auto by_blocks = [&](const char *why) {
+    const char *const same_ids = "operands have the block ids of the result";
+    const char *const other_ids = "operands have other block ids than the result";
+    const auto by_blocks = [&](const char *why, const char *why_not_gather) {
         expect_row(TARTAN_OP_ELEMENTWISE, text(), "elementwise",
-                   {{"elementwise_scale", kNoScale}, {"elementwise_flat", why}});
+                   {{"elementwise_scale", kNoScale},
+                    {"elementwise_flat", why},
+                    {"elementwise_gather", why_not_gather}});
     };
     expect_row(TARTAN_OP_ELEMENTWISE, text(), "elementwise_flat",
-               {{"elementwise_scale", kNoScale}, {"elementwise", kSlower}});
+               {{"elementwise_scale", kNoScale}, {"elementwise_gather", same_ids}, {"elementwise", kSlower}});
     e.to = turned.get();
-    by_blocks("operands have another block order than the result");
-    e.to = c.get(), e.b_sources = ids;
-    by_blocks("operands have other block ids than the result");
+    by_blocks("operands have another block order than the result", same_ids);
+    e.b_sources = ids;
+    by_blocks(other_ids, "operands have another block order than the result");
+    e.to = c.get();
+    expect_row(TARTAN_OP_ELEMENTWISE, text(), "elementwise_gather",
+               {{"elementwise_scale", kNoScale}, {"elementwise_flat", other_ids}, {"elementwise", kSlower}});
+    const Matrix large = matrix(from_mask({32, 32, 16, 16, 1}, mask));
+    e.a = e.b = e.to = large.get();
+    by_blocks(other_ids, "blocks are large");
     e.b_sources = nullptr, e.a = e.b = e.to = edges.get();
-    by_blocks("blocks at the edge have padding");
+    by_blocks("blocks at the edge have padding", same_ids);
     e.step = TARTAN_I_STEP_scale, e.p = 1, e.a = a.get(), e.b = nullptr, e.to = c.get();
-    by_blocks("blocks are moved as they are");
+    by_blocks("blocks are moved as they are", same_ids);
     const Dense factors(TARTAN_F64, {1, 16});
     e.row_factors = &factors.array;
     expect_row(TARTAN_OP_ELEMENTWISE, text(), "elementwise_scale",
-               {{"elementwise_flat", "it scales rows and columns"}, {"elementwise", kSlower}});
+               {{"elementwise_flat", "it scales rows and columns"},
+                {"elementwise_gather", "it scales rows and columns"},
+                {"elementwise", kSlower}});
 }
 
 TEST(ExplainRows, WindowScatter) {

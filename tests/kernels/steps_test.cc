@@ -62,6 +62,34 @@ TEST_P(Steps, OfChainsHaveTheSameBits) {
         }
 }
 
+// Chains with elements of their own: those of one instruction set are those of all, and of `chain`.
+TEST_P(Steps, OfRunsHaveTheSameBits) {
+    const Tables<double> tables(GetParam());
+    std::mt19937_64 random(4);
+    for (int row = 0; row < TARTAN_I_CHAINS; row++)
+        for (size_t i = 0; i < rounds((size_t)300); i++) {
+            const size_t n = i < 40 ? i : below(random, 60);
+            const int64_t length = 1 + (int64_t)below(random, 5), stride = length + (int64_t)below(random, 4);
+            const std::vector<double> x = numbers(1000, random), units = numbers(n, random);
+            std::vector<const double *> begins(n);
+            std::vector<int64_t> counts(n);
+            for (size_t j = 0; j < n; j++)
+                begins[j] = &x[below(random, 500)], counts[j] = (int64_t)below(random, 40);
+            std::vector<double> want = numbers(n, random);
+            Guarded<double> got(n, below(random, 16)), best(n, 0);
+            std::copy(want.begin(), want.end(), got.data());
+            std::copy(want.begin(), want.end(), best.data());
+            for (size_t j = 0; j < n; j++)
+                for (int64_t k = 0; k < counts[j]; k++)
+                    tables.c.steps->chain[row](length, 1, begins[j] + k * stride, &units[j], &want[j]);
+            for (const auto &[table, to] : {std::pair{&tables.c, got.data()}, {&tables.best, best.data()}})
+                table->steps->runs[row]((int64_t)n, begins.data(), counts.data(), length, stride,
+                                        units.data(), to);
+            expect_same(want, got, "runs " + std::to_string(row) + ", n = " + std::to_string(n));
+            expect_same(want, best, "runs " + std::to_string(row) + ", n = " + std::to_string(n));
+        }
+}
+
 // Chains that are continued are one chain.
 TEST_P(Steps, ChainsGoOn) {
     const Tables<double> tables(GetParam());

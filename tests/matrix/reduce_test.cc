@@ -89,6 +89,37 @@ TEST(Reduce, BlocksHaveNoPadding) {
     }
 }
 
+// The extremes of a head are those of its rows, one after the other, also in which NaN and which zero they are.
+TEST(Reduce, ExtremesOfHeadsAreThoseOfRows) {
+    std::mt19937_64 random(7);
+    const double few[] = {0.0, -0.0, -1.5, 2.5, -kInf, kInf, kNaN, -kNaN};
+    for (int n = 0; n < rounds(300); n++) {
+        const tartan_shape s = random_shape(random);
+        const Matrix a =
+            random_matrix(s, all_dtypes[random() % 6], (int32_t)(random() % 2), random, n % 3 ? 0.5 : 1);
+        const int64_t values = a->layout->blocks * tartan_i_block_elements(a.get());
+        const size_t choice = 2 + random() % 7; /* of numbers; NaN is rarest */
+        for (int64_t i = 0; i < values && n % 4; i++)
+            tartan_i_store(a->values, a->dtype, i, few[random() % choice % (random() % 9 ? 6 : 8)]);
+        for (const int32_t reduction :
+             {TARTAN_REDUCE_MINIMUM, TARTAN_REDUCE_MAXIMUM, TARTAN_REDUCE_ABS_MAXIMUM}) {
+            const std::vector<double> rows = reduce(a.get(), reduction, TARTAN_EACH_ROW, s.heads * s.rows),
+                                      heads = reduce(a.get(), reduction, TARTAN_EACH_HEAD, s.heads);
+            if (s.rows == 0 || s.cols == 0) continue;
+            for (int64_t h = 0; h < s.heads; h++) {
+                double y = reduction == TARTAN_REDUCE_ABS_MAXIMUM ? 0.0
+                           : reduction == TARTAN_REDUCE_MINIMUM   ? kInf
+                                                                  : -kInf;
+                for (int64_t r = h * s.rows; r < (h + 1) * s.rows; r++) {
+                    const double x = rows[(size_t)r];
+                    if ((reduction == TARTAN_REDUCE_MINIMUM ? x < y : x > y) || std::isnan(x)) y = x;
+                }
+                ASSERT_EQ(0, std::memcmp(&y, &heads[(size_t)h], sizeof y)) << y << " " << heads[(size_t)h];
+            }
+        }
+    }
+}
+
 TEST(Reduce, LargeBlocksAndBothOrdersHaveTheSameBits) {
     std::mt19937_64 random(3);
     const tartan_shape s = {600, 500, 256, 200, 1};

@@ -22,13 +22,14 @@ function minimise(loss, parameters, steps::Integer; sparsifier = nothing, progre
     sparsifier === nothing || !occursin("score=gate", sparsifier.options) ||
         throw(ArgumentError("sparsifier has score = :gate, expected another one: with gates write the loop yourself"))
     state, shown = minimised(parameters), -Inf
+    losses = copy(state.losses) # which grows in place: a copy in each step would cost the square of the steps
     try
         for i in 1:steps
             step = state.steps + 1
             value, grads = applicable(loss, state.parameters, step) ? value_and_gradient(p -> loss(p, step), state.parameters) :
                            value_and_gradient(loss, state.parameters)
             # A step is taken as a whole: an interrupt waits for its end.
-            state = disable_sigint(() -> minimised_step(state, value, grads[1], step, sparsifier, options))
+            state = disable_sigint(() -> minimised_step(state, losses, value, grads[1], step, sparsifier, options))
             if progress && (i == steps || time() - shown > 0.2)
                 show_progress(stderr, i, steps, value)
                 shown = time()
@@ -48,12 +49,12 @@ minimised(p::Union{NamedTuple, Tuple}) =
     (parameters = map(copy, p), means = map(zero_of, p), squares = map(zero_of, p), steps = 0, losses = Float64[])
 minimised(p) = throw(ArgumentError("parameters are of type $(typeof(p)), expected a (named) tuple, or what minimise returned"))
 
-function minimised_step(state, value, grads, step, sparsifier, options)
+function minimised_step(state, losses, value, grads, step, sparsifier, options)
     p = state.parameters
     sparsifier === nothing || !occursin("score=movement", sparsifier.options) || observe!(sparsifier, p, grads)
     adam!(p, grads, state.means, state.squares; step = step, options...)
     moved = sparsifier === nothing ? (p, state.means, state.squares) : step!(sparsifier, p, state.means, state.squares)
-    return (parameters = moved[1], means = moved[2], squares = moved[3], steps = step, losses = push!(copy(state.losses), value))
+    return (parameters = moved[1], means = moved[2], squares = moved[3], steps = step, losses = push!(losses, value))
 end
 
 function show_progress(io, i, steps, loss)

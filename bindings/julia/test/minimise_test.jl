@@ -34,6 +34,7 @@ end
     cut = @test_logs (:info, r"interrupted after 5 steps") minimise(stopping, p, 20; rate = 0.02)
     @test cut.steps == 5 && length(cut.losses) == 5
     @test minimise(loss_to_minimise, cut, 15; rate = 0.02).losses == minimise(loss_to_minimise, p, 20; rate = 0.02).losses
+    @test length(cut.losses) == 5 # going on leaves it as it was
 end
 
 @testset "minimise observes movement, shows a bar, and refuses what does not fit" begin

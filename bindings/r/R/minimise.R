@@ -11,11 +11,15 @@ minimise <- function(loss, parameters, steps, ..., sparsifier = NULL, progress =
     .fail("argument", "sparsifier has score = \"gate\", expected another one: with gates write the loop yourself")
   }
   shown <- -Inf
+  losses <- state$losses # grows in place; inside of the state it would be copied in each step
   tryCatch(for (i in seq_len(steps)) {
     step <- state$steps + 1
     found <- if (with_step) value_and_gradient(loss, state$parameters, step) else value_and_gradient(loss, state$parameters)
     # A step is taken as a whole: an interrupt waits for its end.
-    suspendInterrupts(state <- .minimised_step(state, found, step, sparsifier, ...))
+    suspendInterrupts({
+      state <- .minimised_step(state, found, step, sparsifier, ...)
+      losses[step] <- found$value
+    })
     if (progress && (i == steps || proc.time()[[3L]] - shown > 0.2)) {
       .show_progress(i, steps, found$value)
       shown <- proc.time()[[3L]]
@@ -24,6 +28,7 @@ minimise <- function(loss, parameters, steps, ..., sparsifier = NULL, progress =
     message("\nminimise: interrupted after ", state$steps, " steps; what it returns goes on as `parameters` of another call")
   })
   if (progress) cat("\n", file = stderr())
+  state$losses <- losses
   state
 }
 
@@ -45,7 +50,6 @@ minimise <- function(loss, parameters, steps, ..., sparsifier = NULL, progress =
   if (!is.null(sparsifier)) moved <- sparsifier_step(sparsifier, moved)
   state[c("parameters", "means", "squares")] <- moved
   state$steps <- step
-  state$losses[step] <- found$value
   state
 }
 
