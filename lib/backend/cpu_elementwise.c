@@ -119,18 +119,12 @@ static void bring_together(const tartan_matrix *m, const int64_t *sources, int64
     }
 }
 
-/* What a sum makes of blocks that one operand has, or none: if the factor is 1 they stay as they are, down to the bits of a
- * NaN, which sums change. */
-static void settle(const tartan_op_elementwise *op, int64_t begin, int64_t end, const double *x,
-                   const double *y, double *z) {
-    const int64_t elements = tartan_i_block_elements(op->to);
-    const bool sum = op->step == TARTAN_I_STEP_sum, keeps_a = sum && op->p == 1, keeps_b = sum && op->q == 1;
-    for (int64_t id = begin; id < end; id++) {
-        const bool no_a = op->a_sources != NULL && op->a_sources[id] < 0,
-                   no_b = op->b_sources != NULL && op->b_sources[id] < 0;
-        const bool take_a = keeps_a & no_b, take_b = keeps_b & no_a, none = no_a & no_b;
-        for (int64_t i = 0; i < elements; i++, x++, y++, z++) *z = none ? 0 : take_a ? *x : take_b ? *y : *z;
-    }
+/* Blocks that one operand has, or none, one at a time: those that stay as they are keep the bits of a NaN, which neither sums nor
+ * conversions do. */
+static void settle(const job *j, int64_t begin, int64_t end) {
+    const int64_t *a = j->op->a_sources, *b = j->op->b_sources;
+    for (int64_t id = begin; id < end; id++)
+        if ((a != NULL && a[id] < 0) || (b != NULL && b[id] < 0)) step_block(j, id);
 }
 
 /* Whether there is anything to settle. */
@@ -159,10 +153,10 @@ static void gather_task(void *data, int32_t worker) {
         bring_together(op->a, op->a_sources, begin, next, no_a, x);
         bring_together(op->b, op->b_sources, begin, next, no_b, y);
         j->kernels->step[op->step](n, op->p, op->q, x, y, z);
-        if (is_unsettled(op, begin, next, z, n)) settle(op, begin, next, x, y, z);
         store(tartan_i_block_at(to, begin), 0, 1, z, 0, 1, 1, n);
         for (int64_t id = begin; tartan_i_is_ragged(to->layout) && id < next; id++)
             tartan_i_block_clear_padding(to, id);
+        if (is_unsettled(op, begin, next, z, n)) settle(j, begin, next);
     }
 }
 

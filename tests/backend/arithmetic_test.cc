@@ -3,6 +3,7 @@
 // does is tested against plain loops in tests/matrix.
 #include "matrices.h"
 
+#include <cstring>
 #include <functional>
 
 namespace {
@@ -192,6 +193,13 @@ TEST_P(Arithmetic, MovesBits) {
                 [&](tartan_context *c, const tartan_matrix *u, const tartan_matrix *v, tartan_matrix **out) {
                     return tartan_matrix_add(c, 1, u, 1, v, 0, out);
                 });
+        ASSERT_OK(tartan_matrix_add(cpu(), 1, a.get(), 1, b.get(), 0, &raw));
+        const Matrix sum(raw);
+        const auto *values = (const char *)sum->values;
+        for (size_t id = 0, block = (size_t)(4 * bytes); id < 4; id++)
+            ASSERT_EQ(0,
+                      std::memcmp(values + id * block, (id % 2 == 0 ? x : y).data() + id / 2 * block, block))
+                << tartan_dtype_name(dtype) << ", block " << id;
     }
 }
 
