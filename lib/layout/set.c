@@ -82,11 +82,7 @@ static tartan_status combine(const char *function, const tartan_layout *a, const
     const tartan_shape frame = tartan_i_layout_frame(a);
     const int64_t lines = frame.heads * a->grid_rows;
     /* One more than can be kept: a step writes before it is known whether its block is. */
-    const int64_t most = (keep->only_a ? a->blocks : 0) + (keep->only_b ? b->blocks : 0) +
-                         (keep->only_a ? 0
-                          : keep->both ? a->blocks
-                                       : 0) +
-                         1;
+    const int64_t most = (keep->only_a || keep->both ? a->blocks : 0) + (keep->only_b ? b->blocks : 0) + 1;
     NEW(pointers, lines + 1);
     NEW(m.cols, most);
     if (out_a != NULL) NEW(m.a, most);

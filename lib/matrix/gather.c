@@ -48,8 +48,8 @@ void tartan_i_blocks_gather(void *to, const tartan_matrix *from, const int64_t *
 /* ---- Blocks whose elements change places ---- */
 
 typedef struct turn {
-    int64_t rows, cols, to_row, to_col, from_row,
-        from_col; /* of the block of the result; strides in elements */
+    int64_t rows, cols;                         /* of a block of the result */
+    int64_t to_row, to_col, from_row, from_col; /* strides in elements */
 } turn;
 
 #define TURN(name, type)                                                                                     \
@@ -87,10 +87,8 @@ static void run_turn(void *to, const tartan_matrix *from, const int64_t *sources
 
 /* ---- Both ---- */
 
-enum {
-    FEW = 64,
-    MOST_BYTES = 8 * TARTAN_I_MAX_BLOCK
-}; /* elements that are not worth a call; bytes of `missing` */
+enum { FEW = 64 };                            /* elements; a block with more is worth a call of its own */
+enum { MOST_BYTES = 8 * TARTAN_I_MAX_BLOCK }; /* of the zeros that stand for a missing block */
 
 static bool is_whole(const tartan_layout *l, int64_t id) {
     return tartan_i_rows_of(l, l->block_rows[id]) == l->shape.block_rows &&
