@@ -146,7 +146,8 @@ static int64_t aligned(int64_t bytes) {
 /* What a worker needs, with boxes of `reals` reals. */
 static void size_own(plan *p, int64_t reals) {
     const int64_t bytes = p->k.bytes, channels = p->to.side->count;
-    for (int64_t r = 0; r < p->out_grid; r++) {
+    if (p->depthwise) p->longest = 2 * p->op->conv->options.taps;
+    for (int64_t r = 0; !p->depthwise && r < p->out_grid; r++) {
         int64_t entries = 0, begin, end;
         for (int64_t t = 0; t < (p->op->adjoint ? p->op->conv->options.taps : 1); t++) {
             list_of(p, r, t, &begin, &end);
@@ -155,7 +156,6 @@ static void size_own(plan *p, int64_t reals) {
         if (entries > p->longest) p->longest = entries;
     }
     if (p->box == TARTAN_I_BOX_VECTORS) p->longest *= p->in_block / p->k.lanes + 2;
-    if (p->depthwise) p->longest *= 2;
     p->box_bytes = aligned((p->packed ? reals : channels) * bytes);
     p->sums_bytes = aligned(p->most_sums * (p->depthwise ? channels : p->rows * p->width) * bytes);
     p->all_bytes = aligned(p->together ? p->most_sums * channels * bytes : 0);
@@ -220,7 +220,7 @@ tartan_status tartan_i_cpu_conv_run(tartan_i_cpu_forward *p) {
                           p);
     for (int64_t phase = 0; status == TARTAN_OK && phase < phases; phase++) {
         take_phase(p, phase);
-        list_blocks(p);
+        if (!p->depthwise) list_blocks(p);
         p->npieces =
             tartan_i_cpu_pieces(p->lines, &p->tiling, p->from.count, p->to.size, &p->windows, p->pieces);
         p->groups = p->together || p->depthwise || p->npieces >= GROUPS * workers || p->npieces == 0

@@ -364,8 +364,9 @@ typedef struct tartan_i_kernels {
     /* Random numbers `first` and following, as reals. */
     void (*draw)(const tartan_i_drawing *of, uint64_t first, int64_t n, void *out);
 
-    /* out[i] = one chain of fma(a[i], b[i], ...) over all pairs, whose k does not count. */
-    void (*row_products)(int64_t n, const tartan_i_pair *pairs, int64_t npairs, void *out);
+    /* out[q * out_row + i] = one chain of fma(a[i], b[q * k + i], ...) over all pairs, for q < count and i < n: k is the step of b. */
+    void (*row_products)(int64_t n, int64_t count, const tartan_i_pair *pairs, int64_t npairs, void *out,
+                         int64_t out_row);
 
     /* Each sum is one chain of fused multiply-adds, in the order of the list and of the columns of a block. */
     void (*list_products)(const tartan_i_list_product *p);
