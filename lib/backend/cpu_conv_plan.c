@@ -146,7 +146,9 @@ static int64_t aligned(int64_t bytes) {
 /* What a worker needs, with boxes of `reals` reals. */
 static void size_own(plan *p, int64_t reals) {
     const int64_t bytes = p->k.bytes, channels = p->to.side->count;
-    if (p->depthwise) p->longest = 2 * p->op->conv->options.taps;
+    if (p->depthwise) /* rows of taps take the place of pairs */
+        p->longest = tartan_i_ceil_div(p->op->conv->options.taps * (int64_t)sizeof(tartan_i_tap_row),
+                                       (int64_t)sizeof(tartan_i_pair));
     for (int64_t r = 0; !p->depthwise && r < p->out_grid; r++) {
         int64_t entries = 0, begin, end;
         for (int64_t t = 0; t < (p->op->adjoint ? p->op->conv->options.taps : 1); t++) {

@@ -142,6 +142,25 @@ typedef struct tartan_i_lines {
     int64_t a_step, b_step; /* from one position to the next */
 } tartan_i_lines;
 
+/* Depthwise convolutions: a line of `count` positions with n channels each. Elements of x and of `out` are reals or have 16 bits (with f32),
+ * weights are reals. */
+typedef struct tartan_i_tap_line {
+    int64_t n, count;
+    int64_t weights_step; /* from one tap to the next */
+    int64_t step,
+        stride; /* from one position of x to the next; positions of x from one position, or tap, to the next */
+    const void *zeros; /* n elements of x */
+    int32_t in_dtype, out_dtype;
+    void *out;
+    int64_t out_row;
+} tartan_i_tap_line;
+
+/* The taps in a row of x, which has `width` positions and counts as zero elsewhere. */
+typedef struct tartan_i_tap_row {
+    const void *weights, *row;
+    int64_t width, first, taps; /* first: where the first tap meets position 0 */
+} tartan_i_tap_row;
+
 /* Lists of blocks of op(A) times one vector. */
 typedef struct tartan_i_list_product {
     const int64_t *pointers,
@@ -364,9 +383,8 @@ typedef struct tartan_i_kernels {
     /* Random numbers `first` and following, as reals. */
     void (*draw)(const tartan_i_drawing *of, uint64_t first, int64_t n, void *out);
 
-    /* out[q * out_row + i] = one chain of fma(a[i], b[q * k + i], ...) over all pairs, for q < count and i < n: k is the step of b. */
-    void (*row_products)(int64_t n, int64_t count, const tartan_i_pair *pairs, int64_t npairs, void *out,
-                         int64_t out_row);
+    /* A line of a depthwise convolution: each result is one chain of fma(weight, element, sum) over the taps of all rows. */
+    void (*tap_products)(const tartan_i_tap_line *line, const tartan_i_tap_row *rows, int64_t nrows);
 
     /* Each sum is one chain of fused multiply-adds, in the order of the list and of the columns of a block. */
     void (*list_products)(const tartan_i_list_product *p);

@@ -180,64 +180,8 @@ static int64_t row_above(int64_t n, const void *x, const uint32_t *mask, double 
     return count;
 }
 
-/* Positions of a strip of row_products, and vectors of channels: sums in half the registers, so that there are enough chains, and
- * one load of a weight for all positions. */
-enum { POSITIONS = VEC_REGISTERS >= 32 ? 8 : 6, MOST_CHAINS = 8, STRIP_SUMS = 2 * POSITIONS };
-
-/* `rows` positions from `out` on, whose factors begin `row` further on, and `vectors` vectors of channels from `at` on, of `n` lanes. */
-INLINE void products(const int rows, const int vectors, int64_t at, int64_t n, const tartan_i_pair *pairs,
-                     int64_t npairs, int64_t row, real *out, int64_t out_row) {
-    vec sums[POSITIONS][MOST_CHAINS];
-#pragma GCC unroll 8
-    for (int r = 0; r < rows; r++)
-#pragma GCC unroll 8
-        for (int j = 0; j < vectors; j++) sums[r][j] = vec_zero();
-    for (int64_t p = 0; p < npairs; p++) {
-        const int64_t step = pairs[p].k;
-        const real *a = (const real *)pairs[p].a + at, *b = (const real *)pairs[p].b + row * step + at;
-#pragma GCC unroll 8
-        for (int j = 0; j < vectors; j++) {
-            const vec weight = load(a + j * LANES, n);
-#pragma GCC unroll 8
-            for (int r = 0; r < rows; r++)
-                sums[r][j] = vec_fma(weight, load(b + r * step + j * LANES, n), sums[r][j]);
-        }
-    }
-#pragma GCC unroll 8
-    for (int r = 0; r < rows; r++)
-#pragma GCC unroll 8
-        for (int j = 0; j < vectors; j++) store(out + (row + r) * out_row + at + j * LANES, n, sums[r][j]);
-}
-
-/* All channels of `rows` positions. */
-INLINE void strip(const int rows, int64_t n, const tartan_i_pair *pairs, int64_t npairs, int64_t row,
-                  real *out, int64_t out_row) {
-    const int vectors = STRIP_SUMS / rows < MOST_CHAINS ? STRIP_SUMS / rows : MOST_CHAINS;
-    int64_t i = 0;
-    for (; i + vectors * LANES <= n; i += vectors * LANES)
-        products(rows, vectors, i, LANES, pairs, npairs, row, out, out_row);
-    for (; i + LANES <= n; i += LANES) products(rows, 1, i, LANES, pairs, npairs, row, out, out_row);
-    if (i < n) products(rows, 1, i, n - i, pairs, npairs, row, out, out_row);
-}
-
-/* The last strip may repeat positions of the one before. */
-INLINE void strips(const int rows, int64_t n, int64_t count, const tartan_i_pair *pairs, int64_t npairs,
-                   real *out, int64_t out_row) {
-    for (int64_t row = 0; row < count; row += rows)
-        strip(rows, n, pairs, npairs, row + rows <= count ? row : count - rows, out, out_row);
-}
-
-static void row_products(int64_t n, int64_t count, const tartan_i_pair *pairs, int64_t npairs, void *out,
-                         int64_t out_row) {
-    if (count >= POSITIONS)
-        strips(POSITIONS, n, count, pairs, npairs, out, out_row);
-    else if (count >= 3)
-        strips(3, n, count, pairs, npairs, out, out_row);
-    else
-        strips(1, n, count, pairs, npairs, out, out_row);
-}
-
 #include "kernels/lines.h"
+#include "kernels/taps.h"
 
 void ROWS_FILL(tartan_i_kernels *kernels) {
     kernels->row_max = row_max;
@@ -246,6 +190,6 @@ void ROWS_FILL(tartan_i_kernels *kernels) {
     kernels->row_sum = row_sum;
     kernels->row_square_sum = row_square_sum;
     kernels->row_above = row_above;
-    kernels->row_products = row_products;
+    kernels->tap_products = tap_products;
     kernels->add_lines = add_lines;
 }

@@ -3,6 +3,10 @@
 // nothing else.
 #include "tables.h"
 
+extern "C" {
+#include "core/dtype.h"
+}
+
 #include <cmath>
 #include <cstring>
 
@@ -152,36 +156,55 @@ TEST_P(ConvKernels, PackedStripIsOneChainOfFusedProducts) {
     each(Tables<double>(GetParam()).best, check_packed<double>);
 }
 
+/* Elements of x and results have 16 bits or are reals. */
 template <typename T>
-void check_row_products(const tartan_i_kernels &k, size_t n, size_t count, std::mt19937_64 &random) {
-    const size_t npairs = below(random, 6), shift = below(random, 16), out_row = n + below(random, 4);
-    std::vector<T> a((npairs + 1) * (n + 3)), b((npairs + 1) * (n + 2) + (count + 1) * (n + 3));
-    fill(a.data(), a.size(), random);
-    fill(b.data(), b.size(), random);
-    std::vector<tartan_i_pair> pairs(npairs);
-    for (size_t p = 0; p < npairs; p++)
-        pairs[p] = {&a[p * (n + 3) + 1], &b[p * (n + 2)],
-                    (int64_t)(below(random, 3) == 0 ? 0 : n + below(random, 4))};
-    Guarded<T> out(count * out_row, shift);
-    std::vector<T> want(out.data(), out.data() + count * out_row);
-    k.row_products((int64_t)n, (int64_t)count, pairs.data(), (int64_t)npairs, out.data(), (int64_t)out_row);
+void check_tap_products(const tartan_i_kernels &k, size_t n, size_t count, std::mt19937_64 &random) {
+    const int32_t dtypes[] = {k.dtype, TARTAN_F16, TARTAN_BF16};
+    const size_t kinds = k.dtype == TARTAN_F32 ? 3 : 1;
+    const int32_t in = dtypes[below(random, kinds)], out_dtype = dtypes[below(random, kinds)];
+    const size_t nrows = below(random, 4), width = 1 + below(random, 24), stride = 1 + below(random, 2),
+                 step = n + below(random, 4), out_row = n + below(random, 4),
+                 weights_step = n + below(random, 3);
+    std::vector<T> weights(14 * weights_step + n + 1), reals(width * step * (nrows + 1) + n);
+    fill(weights.data(), weights.size(), random);
+    fill(reals.data(), reals.size(), random);
+    const size_t in_bytes = (size_t)tartan_dtype_bytes(in), out_bytes = (size_t)tartan_dtype_bytes(out_dtype);
+    std::vector<char> x(reals.size() * in_bytes), zeros(n * in_bytes + 1);
+    for (size_t i = 0; i < reals.size(); i++) tartan_i_store(x.data(), in, (int64_t)i, (double)reals[i]);
+    std::vector<tartan_i_tap_row> rows(nrows);
+    for (size_t r = 0; r < nrows; r++)
+        rows[r] = {&weights[below(random, 2)], &x[r * width * step * in_bytes],
+                   (int64_t)(below(random, 5) == 0 ? 0 : width), (int64_t)below(random, 8) - 6,
+                   (int64_t)(1 + below(random, 12))};
+    Guarded<char> out(count * out_row * out_bytes, below(random, 4) * out_bytes);
+    std::vector<char> want(out.data(), out.data() + count * out_row * out_bytes);
+    const tartan_i_tap_line line = {
+        (int64_t)n, (int64_t)count, (int64_t)weights_step, (int64_t)step, (int64_t)stride, zeros.data(), in,
+        out_dtype,  out.data(),     (int64_t)out_row};
+    k.tap_products(&line, rows.data(), (int64_t)nrows);
     for (size_t q = 0; q < count; q++)
         for (size_t i = 0; i < n; i++) {
             T sum = 0;
-            for (const tartan_i_pair &pair : pairs)
-                sum = std::fma(static_cast<const T *>(pair.a)[i],
-                               static_cast<const T *>(pair.b)[q * (size_t)pair.k + i], sum);
-            want[q * out_row + i] = sum;
+            for (const tartan_i_tap_row &row : rows)
+                for (int64_t t = 0; t < row.taps; t++) {
+                    const int64_t at = row.first + ((int64_t)q + t) * (int64_t)stride;
+                    const double element = at < 0 || at >= row.width
+                                               ? 0
+                                               : tartan_i_load(row.row, in, at * (int64_t)step + (int64_t)i);
+                    sum = std::fma(static_cast<const T *>(row.weights)[(size_t)t * weights_step + i],
+                                   (T)element, sum);
+                }
+            tartan_i_store(want.data(), out_dtype, (int64_t)(q * out_row + i), (double)sum);
         }
-    EXPECT_SAME_BITS(want.size(), want.data(), out.data()) << n << " channels, " << count << " positions";
+    EXPECT_EQ(0, memcmp(want.data(), out.data(), want.size())) << n << " channels, " << count << " positions";
     EXPECT_TRUE(out.intact());
 }
 
-TEST_P(ConvKernels, RowProductsAreChainsOfFusedProducts) {
+TEST_P(ConvKernels, TapProductsAreChainsOfFusedProducts) {
     std::mt19937_64 random(3);
     for (size_t i = 0; i < rounds((size_t)1000); i++) {
-        check_row_products<float>(Tables<float>(GetParam()).best, i % 150, i % 19, random);
-        check_row_products<double>(Tables<double>(GetParam()).best, i % 150, i % 19, random);
+        check_tap_products<float>(Tables<float>(GetParam()).best, i % 150, i % 27, random);
+        check_tap_products<double>(Tables<double>(GetParam()).best, i % 150, i % 27, random);
     }
 }
 
