@@ -138,6 +138,8 @@ static const char *refuses(const tartan_op_conv *op, bool in_place) {
         return "the filter is not depthwise"; /* the usual answer, before anything that takes time */
     if (op->active != NULL && op->active_from) return "the input is limited to active windows";
     if (in_place && from.channel != 1) return "channels are not contiguous in memory";
+    if (from.channel != 1 && 2 * from.side->count < tartan_i_cpu_kernels(op->filter->dtype).lanes)
+        return "channels are not contiguous in memory, and too few to fill vectors";
     return tartan_i_cpu_is_depthwise(op->filter->layout, conv->options.taps, &from, &to)
                ? NULL
                : "the filter is not depthwise";

@@ -92,19 +92,23 @@ TEST(ExplainConv, Depthwise) {
                                         {"conv_depthwise_packed", kActive},
                                         {"conv_channels_in_place", kFewChannels},
                                         {"conv_channels", kFewChannels}});
-    q.windows = false, q.style = kRows;
-    q.forward("conv_positions", {{"conv_depthwise", kScattered},
-                                 {"conv_depthwise_packed", kScattered},
-                                 {"conv_channels_in_place", kFewChannels},
-                                 {"conv_channels", kFewChannels}});
+    ConvQuestion(diagonal_layout(5), TARTAN_BF16).forward("conv_depthwise", others);
 }
 
 TEST(ExplainConv, DepthwisePacked) {
-    ConvQuestion(diagonal_layout(5), TARTAN_BF16)
-        .forward("conv_depthwise_packed", {{"conv_depthwise", "the image is converted first"},
-                                           {"conv_channels_in_place", kFewChannels},
-                                           {"conv_channels", kFewChannels},
-                                           {"conv_positions", kSlower}});
+    ConvQuestion q(diagonal_layout(lanes()), TARTAN_F32);
+    q.style = kRows;
+    q.forward("conv_depthwise_packed", {{"conv_depthwise", kScattered},
+                                        {"conv_channels_in_place", kFewChannels},
+                                        {"conv_channels", kFewChannels},
+                                        {"conv_positions", kSlower}});
+    ConvQuestion one(diagonal_layout(1), TARTAN_F32);
+    one.style = kRows;
+    one.forward("conv_positions", {{"conv_depthwise", kScattered},
+                                   {"conv_depthwise_packed",
+                                    "channels are not contiguous in memory, and too few to fill vectors"},
+                                   {"conv_channels_in_place", kFewChannels},
+                                   {"conv_channels", kFewChannels}});
 }
 
 TEST(ExplainConv, InVectorsOfChannels) {
