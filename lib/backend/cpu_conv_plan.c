@@ -6,8 +6,8 @@
 
 #include <string.h>
 
-/* Reals of a box, which stays in L2; with vectors of slots there are weights and results beside it. */
-enum { BOX_REALS = 128 << 10, VECTORS_REALS = 96 << 10, GROUPS = 4 };
+/* Reals of a box, which stays in L2; with vectors of slots there are weights and results beside it. A plane stays in L1. */
+enum { BOX_REALS = 128 << 10, VECTORS_REALS = 96 << 10, PLANE_REALS = 8 << 10, GROUPS = 4 };
 
 typedef tartan_i_cpu_forward plan;
 
@@ -135,8 +135,11 @@ static void take_phase(plan *p, int64_t phase) {
             if (window < most[d]) most[d] = window;
         }
     }
-    p->tiling = tartan_i_cpu_tiling_of(p->lines, most, p->from.side->slots, p->box, p->k.lanes,
-                                       p->box == TARTAN_I_BOX_VECTORS ? VECTORS_REALS : BOX_REALS);
+    p->tiling =
+        tartan_i_cpu_tiling_of(p->lines, most, p->planes ? 1 : p->from.side->slots, p->box, p->k.lanes,
+                               p->planes                        ? PLANE_REALS
+                               : p->box == TARTAN_I_BOX_VECTORS ? VECTORS_REALS
+                                                                : BOX_REALS);
 }
 
 static int64_t aligned(int64_t bytes) {
@@ -225,9 +228,10 @@ tartan_status tartan_i_cpu_conv_run(tartan_i_cpu_forward *p) {
         if (!p->depthwise) list_blocks(p);
         p->npieces =
             tartan_i_cpu_pieces(p->lines, &p->tiling, p->from.count, p->to.size, &p->windows, p->pieces);
-        p->groups = p->together || p->depthwise || p->npieces >= GROUPS * workers || p->npieces == 0
-                        ? 1
-                        : tartan_i_ceil_div(GROUPS * workers, p->npieces);
+        p->groups =
+            p->together || (p->depthwise && !p->planes) || p->npieces >= GROUPS * workers || p->npieces == 0
+                ? 1
+                : tartan_i_ceil_div(GROUPS * workers, p->npieces);
         if (workers == 1) p->groups = 1;
         *p->taken = 0;
         tartan_i_parallel(context, workers, (flops + moved * TARTAN_I_CPU_MOVE) / (double)phases, run_task,

@@ -161,6 +161,26 @@ typedef struct tartan_i_tap_row {
     int64_t width, first, taps; /* first: where the first tap meets position 0 */
 } tartan_i_tap_row;
 
+/* Depthwise convolutions of one channel, whose rows are contiguous. plane_pack copies what there is of a part of x to a box, with zeros
+ * around it; it may write a vector behind the box. plane_products makes `rows` x `cols` results from it, which may be less. */
+typedef struct tartan_i_plane {
+    const void *x; /* of row row_begin and column col_begin of the box */
+    int32_t in_dtype, out_dtype;
+    int64_t x_row, row_begin, row_end, col_begin, col_end; /* what there is of the box */
+    void *box;                                             /* [box_rows][box_cols] reals */
+    int64_t box_rows, box_cols;
+
+    int64_t rows, cols, tap_rows, tap_cols;
+    const void *weights; /* [tap_rows][tap_cols] reals */
+    const void *first;   /* which element of the box the first tap meets at the first result */
+    int64_t step,
+        col_step; /* in the box, from one row of results, or of taps, to the next; from one tap of a row to the next */
+    void *out;
+    int64_t out_row;
+    bool scaled, bias_first, relu;
+    double gain, bias;
+} tartan_i_plane;
+
 /* Lists of blocks of op(A) times one vector. */
 typedef struct tartan_i_list_product {
     const int64_t *pointers,
@@ -385,6 +405,8 @@ typedef struct tartan_i_kernels {
 
     /* A line of a depthwise convolution: each result is one chain of fma(weight, element, sum) over the taps of all rows. */
     void (*tap_products)(const tartan_i_tap_line *line, const tartan_i_tap_row *rows, int64_t nrows);
+    void (*plane_pack)(const tartan_i_plane *plane);
+    void (*plane_products)(const tartan_i_plane *plane);
 
     /* Each sum is one chain of fused multiply-adds, in the order of the list and of the columns of a block. */
     void (*list_products)(const tartan_i_list_product *p);

@@ -183,6 +183,8 @@ static int64_t row_above(int64_t n, const void *x, const uint32_t *mask, double 
 #include "kernels/lines.h"
 #include "kernels/taps.h"
 
+#include "kernels/planes.h"
+
 void ROWS_FILL(tartan_i_kernels *kernels) {
     kernels->row_max = row_max;
     kernels->row_exp_sum = row_exp_sum;
@@ -191,5 +193,7 @@ void ROWS_FILL(tartan_i_kernels *kernels) {
     kernels->row_square_sum = row_square_sum;
     kernels->row_above = row_above;
     kernels->tap_products = tap_products;
+    kernels->plane_pack = plane_pack;
+    kernels->plane_products = plane_products;
     kernels->add_lines = add_lines;
 }

@@ -96,15 +96,24 @@ TEST(ExplainConv, Depthwise) {
 }
 
 TEST(ExplainConv, DepthwisePacked) {
-    ConvQuestion q(diagonal_layout(lanes()), TARTAN_F32);
+    const char *const old = "results are added to old values";
+    ConvQuestion q(diagonal_layout(lanes()), TARTAN_F64);
     q.style = kRows;
-    q.forward("conv_depthwise_packed", {{"conv_depthwise", kScattered},
+    q.forward("conv_depthwise_planes", {{"conv_depthwise", kScattered},
+                                        {"conv_depthwise_packed", "packs tiles of the image"},
                                         {"conv_channels_in_place", kFewChannels},
                                         {"conv_channels", kFewChannels},
                                         {"conv_positions", kSlower}});
-    ConvQuestion one(diagonal_layout(1), TARTAN_F32);
-    one.style = kRows;
+    q.add = true;
+    q.forward("conv_depthwise_packed", {{"conv_depthwise", kScattered},
+                                        {"conv_depthwise_planes", old},
+                                        {"conv_channels_in_place", kFewChannels},
+                                        {"conv_channels", kFewChannels},
+                                        {"conv_positions", kSlower}});
+    ConvQuestion one(diagonal_layout(1), TARTAN_F64);
+    one.style = kRows, one.add = true;
     one.forward("conv_positions", {{"conv_depthwise", kScattered},
+                                   {"conv_depthwise_planes", old},
                                    {"conv_depthwise_packed",
                                     "channels are not contiguous in memory, and too few to fill vectors"},
                                    {"conv_channels_in_place", kFewChannels},
