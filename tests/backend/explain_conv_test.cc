@@ -80,7 +80,8 @@ int64_t lanes() {
 
 TEST(ExplainConv, Depthwise) {
     ConvQuestion q(diagonal_layout(5), TARTAN_F32);
-    const std::vector<Refusal> others = {{"conv_depthwise_packed", kPacks},
+    const std::vector<Refusal> others = {{"conv_depthwise_planes", "rows are not contiguous in memory"},
+                                         {"conv_depthwise_packed", kPacks},
                                          {"conv_channels_in_place", kFewChannels},
                                          {"conv_channels", kFewChannels},
                                          {"conv_positions", kSlower}};
@@ -89,6 +90,7 @@ TEST(ExplainConv, Depthwise) {
     q.windows = true;
     q.forward("conv_depthwise", others);
     q.input_gradient("conv_positions", {{"conv_depthwise", kActive},
+                                        {"conv_depthwise_planes", kActive},
                                         {"conv_depthwise_packed", kActive},
                                         {"conv_channels_in_place", kFewChannels},
                                         {"conv_channels", kFewChannels}});
@@ -123,11 +125,13 @@ TEST(ExplainConv, DepthwisePacked) {
 TEST(ExplainConv, InVectorsOfChannels) {
     ConvQuestion q(full(lanes(), 3), TARTAN_F32);
     q.forward("conv_channels_in_place", {{"conv_depthwise", kNotDepthwise},
+                                         {"conv_depthwise_planes", kNotDepthwise},
                                          {"conv_depthwise_packed", kNotDepthwise},
                                          {"conv_channels", kCopies},
                                          {"conv_positions", kSlower}});
     const auto copies = [](ConvQuestion &question, const char *why) {
         question.forward("conv_channels", {{"conv_depthwise", kNotDepthwise},
+                                           {"conv_depthwise_planes", kNotDepthwise},
                                            {"conv_depthwise_packed", kNotDepthwise},
                                            {"conv_channels_in_place", why},
                                            {"conv_positions", kSlower}});
@@ -142,6 +146,7 @@ TEST(ExplainConv, InVectorsOfChannels) {
     ConvQuestion back(full(3, lanes()), TARTAN_F32);
     back.windows = true;
     back.input_gradient("conv_channels", {{"conv_depthwise", kNotDepthwise},
+                                          {"conv_depthwise_planes", kNotDepthwise},
                                           {"conv_depthwise_packed", kNotDepthwise},
                                           {"conv_channels_in_place", kActive},
                                           {"conv_positions", kSlower}});
@@ -158,6 +163,7 @@ TEST(ExplainConv, OfSharedOutputChannels) {
     ConvQuestion(ConvHandle(raw), TARTAN_F32)
         .forward("conv_channels",
                  {{"conv_depthwise", kNotDepthwise},
+                  {"conv_depthwise_planes", kNotDepthwise},
                   {"conv_depthwise_packed", kNotDepthwise},
                   {"conv_channels_in_place", "blocks share output channels, which are summed first"},
                   {"conv_positions", kSlower}});
@@ -167,6 +173,7 @@ TEST(ExplainConv, InVectorsOfPositions) {
     for (const Layout &layout : {full(2, 3), full(1, 1)}) // the second with more than a diagonal
         ConvQuestion(layout, TARTAN_F32)
             .forward("conv_positions", {{"conv_depthwise", kNotDepthwise},
+                                        {"conv_depthwise_planes", kNotDepthwise},
                                         {"conv_depthwise_packed", kNotDepthwise},
                                         {"conv_channels_in_place", kFewChannels},
                                         {"conv_channels", kFewChannels}});
