@@ -135,7 +135,7 @@ static tartan_status make_fixed(tartan_i_job *job) {
     P(num_verts, 1, 1, COUNT, WHOLE, "number of column groups that the heads take in turn")                  \
     P(vertsize, 1, 1, COUNT, WHOLE, "block columns per group, stored in every chunk")                        \
     P(causal, 1, 0, 1, WHOLE, "1: nothing above the diagonal")
-TARTAN_I_COUNTED_PATTERN(fixed, "a block's own chunk, and fixed columns of every chunk", FIXED);
+TARTAN_I_PATTERN(fixed, "a block's own chunk, and fixed columns of every chunk", FIXED);
 
 static tartan_status make_checker(tartan_i_job *job) {
     int64_t phase = tartan_i_job_whole(job, 0);
@@ -161,4 +161,4 @@ static tartan_status make_butterfly(tartan_i_job *job) {
 #define BUTTERFLY(P)                                                                                         \
     P(base, 2, 2, 65536, WHOLE, "base of the digits")                                                        \
     P(levels, 0, 0, 31, WHOLE, "number of digits, from the lowest; 0: all")
-TARTAN_I_COUNTED_PATTERN(butterfly, "block row and column differ in at most one digit", BUTTERFLY);
+TARTAN_I_PATTERN(butterfly, "block row and column differ in at most one digit", BUTTERFLY);
