@@ -277,14 +277,41 @@ static int64_t shares_of(int64_t all, int64_t each) {
     return (all + each - 1) / each;
 }
 
+/* CTAs of a cluster; more than 8 are not portable. */
+static int32_t most_ctas(const tartan_cuda_chip *chip) {
+    enum { LARGE_CHIP = 100 };
+    return chip->major != 9 ? 1 : chip->processors < LARGE_CHIP ? 8 : 16;
+}
+
+/* Of runs a thread has the same unit in several images. */
+static tartan_cuda_channel_shares share_runs(const tartan_cuda_chip *chip, const tartan_cuda_channel_norm *p) {
+    enum { THREADS = 256 };
+    const int64_t run = p->run, images = p->sweep.axes[TARTAN_CUDA_SUMMED].elements / run,
+                  kept = TARTAN_CUDA_CHANNEL_ACCESSES / p->inputs;
+    const int32_t most = most_ctas(chip);
+    tartan_cuda_channel_shares c = {
+        .ctas = 1, .wide = 1, .clusters = p->sweep.axes[TARTAN_CUDA_KEPT].elements};
+    int64_t together = (run > THREADS ? MOST_THREADS : THREADS) / run;
+    if (together > images) together = images;
+    c.rows = (int32_t)(together * run);
+    c.threads = (c.rows + 31) / 32 * 32;
+    for (;; c.ctas *= 2) {
+        const int64_t each = together > 0 ? shares_of(images, together * c.ctas) : INT64_MAX;
+        if (each <= kept && (each == 1 || c.ctas == most || 2 * c.clusters * c.ctas > chip->processors)) return c;
+        if (c.ctas == most) break;
+    }
+    c.ctas = 0;
+    return c;
+}
+
 tartan_cuda_channel_shares tartan_cuda_share_channels(const tartan_cuda_chip *chip,
                                                       const tartan_cuda_channel_norm *p) {
-    enum { THREADS = 256, WIDE = 8, WIDE_BYTES = 64, LARGE_CHIP = 100 };
+    enum { THREADS = 256, WIDE = 8, WIDE_BYTES = 64 };
+    if (p->run > 0) return share_runs(chip, p);
     const int64_t numbers = p->sweep.axes[TARTAN_CUDA_SUMMED].elements,
                   channels = p->sweep.axes[TARTAN_CUDA_KEPT].elements,
                   kept = TARTAN_CUDA_CHANNEL_ACCESSES / p->inputs;
-    /* Larger clusters than 8 are not portable. */
-    const int32_t most = chip->major != 9 ? 1 : chip->processors < LARGE_CHIP ? 8 : 16;
+    const int32_t most = most_ctas(chip);
     tartan_cuda_channel_shares c = {.ctas = 1, .threads = THREADS, .wide = 1};
     const int32_t bytes = p->sweep.unit * tartan_cuda_bytes_of(p->sweep.array[0].dtype);
     while (p->across && c.wide < WIDE && c.wide * bytes < WIDE_BYTES && c.wide < channels) c.wide *= 2;
@@ -301,7 +328,16 @@ tartan_cuda_channel_shares tartan_cuda_share_channels(const tartan_cuda_chip *ch
         c.threads = MOST_THREADS;
         break;
     }
+    c.rows = c.threads / c.wide;
     return c;
+}
+
+void tartan_cuda_join_runs(const tartan_cuda_chip *chip, tartan_cuda_channel_norm *p) {
+    tartan_cuda_channel_norm joined = *p;
+    const int64_t run = p->sweep.axes[TARTAN_CUDA_SUMMED].length[0];
+    if (p->any || p->across || run > MOST_THREADS || !tartan_cuda_sweep_join_lines(&joined.sweep)) return;
+    joined.run = (int32_t)run;
+    if (tartan_cuda_share_channels(chip, &joined).ctas > 0) *p = joined;
 }
 
 /* Single elements that do not lie side by side in all arrays are faster in several launches from so many on (H200). */

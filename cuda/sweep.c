@@ -150,20 +150,26 @@ static bool is_line(const tartan_cuda_sweep *s, const tartan_cuda_swept *a) {
     return s->axes[TARTAN_CUDA_KEPT].ndim + s->axes[TARTAN_CUDA_SUMMED].ndim > 1;
 }
 
+static bool is_flat(const tartan_cuda_sweep *s) {
+    return s->axes[TARTAN_CUDA_KEPT].ndim == 1 && s->axes[TARTAN_CUDA_SUMMED].ndim == 0;
+}
+
 /* Whether units can be moved; inputs that can't otherwise are gathered. */
 static bool all_move(tartan_cuda_sweep *s, int32_t outputs, int64_t unit, bool gathers) {
     bool good = s->axes[s->inner].length[0] >= unit, any = false;
     for (int32_t i = 0; i < s->count && good; i++) {
         tartan_cuda_swept *a = &s->array[i];
-        a->gathered = false;
+        a->gathered = a->shifted = false;
         if (a->data == NULL || (a->step[s->inner][0] == 0 && i < outputs)) continue;
         const bool fit = fits(s, a, unit);
         any = any || fit;
         a->gathered = !fit && gathers && i < outputs;
+        a->shifted = a->gathered && is_flat(s) && a->step[s->inner][0] == 1 &&
+                     unit * tartan_cuda_bytes_of(a->dtype) == 16;
         good = fit || a->gathered;
     }
     good = good && (any || !gathers);
-    for (int32_t i = 0; i < s->count && !good; i++) s->array[i].gathered = false;
+    for (int32_t i = 0; i < s->count && !good; i++) s->array[i].gathered = s->array[i].shifted = false;
     return good;
 }
 
@@ -182,7 +188,7 @@ static void set_unit(tartan_cuda_sweep *s, int64_t unit) {
 
 void tartan_cuda_sweep_choose_unit(tartan_cuda_sweep *s, int32_t outputs, enum tartan_cuda_unit_rule rule) {
     tartan_cuda_axes *axes = &s->axes[s->inner];
-    const bool flat = s->axes[TARTAN_CUDA_KEPT].ndim == 1 && s->axes[TARTAN_CUDA_SUMMED].ndim == 0;
+    const bool flat = is_flat(s);
     int32_t most = 2;
     if (axes->ndim == 0 || axes->elements == 0) return;
     for (int32_t i = 0; i < s->count; i++) {
@@ -201,6 +207,38 @@ void tartan_cuda_sweep_choose_unit(tartan_cuda_sweep *s, int32_t outputs, enum t
             }
 }
 
+bool tartan_cuda_sweep_join_lines(tartan_cuda_sweep *s) {
+    tartan_cuda_axes *kept = &s->axes[TARTAN_CUDA_KEPT], *summed = &s->axes[TARTAN_CUDA_SUMMED];
+    if (s->inner != TARTAN_CUDA_SUMMED || s->unit > 1 || kept->ndim != 1 || kept->elements == 0 ||
+        summed->elements == 0)
+        return false;
+    const int64_t line = summed->length[0];
+    const int32_t bytes = tartan_cuda_bytes_of(s->array[0].dtype);
+    for (int64_t unit = 16 / bytes; unit >= 2 && unit * bytes >= 8; unit /= 2) {
+        bool good = line >= unit && kept->length[0] % unit == 0;
+        for (int32_t i = 0; i < s->count && good; i++) {
+            const tartan_cuda_swept *a = &s->array[i];
+            if (a->data == NULL) continue;
+            good = a->step[TARTAN_CUDA_SUMMED][0] == 1 && a->step[TARTAN_CUDA_KEPT][0] == line &&
+                   (uintptr_t)a->data % (uintptr_t)(unit * bytes) == 0;
+            for (int32_t d = 1; d < summed->ndim; d++)
+                good = good && a->step[TARTAN_CUDA_SUMMED][d] % unit == 0;
+        }
+        if (!good) continue;
+        kept->length[0] = kept->elements = kept->length[0] / unit;
+        for (int32_t i = 0; i < s->count; i++) {
+            tartan_cuda_swept *a = &s->array[i];
+            a->next = 1;
+            a->step[TARTAN_CUDA_KEPT][0] *= unit;
+            a->step[TARTAN_CUDA_SUMMED][0] = unit;
+        }
+        s->unit = (int32_t)unit;
+        set_dividers(kept);
+        return true;
+    }
+    return false;
+}
+
 tartan_cuda_sweep tartan_cuda_sweep_rest(const tartan_cuda_sweep *s) {
     tartan_cuda_sweep rest = *s;
     tartan_cuda_axes *axes = &rest.axes[TARTAN_CUDA_KEPT];
@@ -211,7 +249,7 @@ tartan_cuda_sweep tartan_cuda_sweep_rest(const tartan_cuda_sweep *s) {
         const int64_t before = s->axes[TARTAN_CUDA_KEPT].length[0] * a->step[TARTAN_CUDA_KEPT][0];
         a->data = (char *)a->data + before * tartan_cuda_bytes_of(a->dtype);
         a->step[TARTAN_CUDA_KEPT][0] = a->next;
-        a->gathered = false;
+        a->gathered = a->shifted = false;
     }
     rest.unit = 1;
     rest.rest = 0;
@@ -227,7 +265,7 @@ tartan_cuda_sweep tartan_cuda_sweep_one_by_one(const tartan_cuda_sweep *s) {
     axes->elements = axes->elements * s->unit + s->rest;
     for (int32_t i = 0; i < s->count; i++) {
         single.array[i].step[s->inner][0] = s->array[i].next;
-        single.array[i].gathered = false;
+        single.array[i].gathered = single.array[i].shifted = false;
     }
     single.unit = 1;
     single.rest = 0;

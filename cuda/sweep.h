@@ -34,7 +34,8 @@ enum { TARTAN_CUDA_KEPT, TARTAN_CUDA_SUMMED };
 typedef struct tartan_cuda_swept {
     void *data; /* NULL: there is no such array */
     int32_t dtype;
-    bool gathered; /* the elements of a unit are read one by one */
+    bool gathered; /* the elements of a unit are read one by one, */
+    bool shifted;  /* or, of a flat sweep, where they lie side by side, from two units of memory */
     int64_t
         next; /* step from neighbour to neighbour in a unit: 1, 0 if all are the same element, any if it is gathered */
     int64_t step[2][TARTAN_MAX_NDIM]; /* in elements; 0 where the array is repeated */
@@ -74,6 +75,10 @@ tartan_cuda_sweep tartan_cuda_sweep_of(const tartan_cuda_sweeping *of);
  * dimensions than the first. GATHER: as LINES, and arrays whose elements have gaps between them, or addresses that fit no unit, are gathered. */
 enum tartan_cuda_unit_rule { TARTAN_CUDA_UNITS_ALIKE, TARTAN_CUDA_UNITS_LINES, TARTAN_CUDA_UNITS_GATHER };
 void tartan_cuda_sweep_choose_unit(tartan_cuda_sweep *s, int32_t outputs, enum tartan_cuda_unit_rule rule);
+
+/* Where lines of summed elements that fit no units follow each other along the only kept dimension in all arrays, whose dtypes are one: units go
+ * from line to line, and kept elements are groups of as many lines as a unit has elements. False, and nothing changes, where that can't be. */
+bool tartan_cuda_sweep_join_lines(tartan_cuda_sweep *s);
 
 /* Where an array has its neighbours along another dimension than the first, a large sweep without sums goes through tiles of these two
  * dimensions, which come first then, so that all bytes are used of what a CTA's accesses move. It has units, but can't do without them any

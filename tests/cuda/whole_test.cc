@@ -231,6 +231,47 @@ TEST(CudaWhole, SharesOfChannels) {
     }
 }
 
+// Of channels whose planes are no units, as many as a unit has numbers go together.
+TEST(CudaWhole, RunsOfChannels) {
+    const struct {
+        int32_t dtype;
+        std::vector<int64_t> shape;
+        int32_t run, unit;
+        tartan_cuda_channel_shares forward, backward;
+    } cases[] = {{TARTAN_BF16, {64, 2048, 7, 7}, 49, 8, {1, 256, 1, 256, 245}, {2, 256, 1, 256, 245}},
+                 {TARTAN_F32, {32, 320, 17, 17}, 289, 4, {2, 320, 1, 80, 289}, {4, 320, 1, 80, 289}},
+                 {TARTAN_BF16, {1, 16, 9}, 9, 8, {1, 32, 1, 2, 9}, {1, 32, 1, 2, 9}},
+                 {TARTAN_BF16, {3, 12, 9}, 9, 4, {1, 32, 1, 3, 27}, {1, 32, 1, 3, 27}},
+                 {TARTAN_BF16, {3, 6, 9}, 0, 1, {}, {}},
+                 {TARTAN_BF16, {3, 8, 7}, 7, 4, {1, 32, 1, 2, 21}, {1, 32, 1, 2, 21}},
+                 {TARTAN_F32, {3, 8, 513}, 0, 1, {}, {}},
+                 {TARTAN_F32, {257, 8, 511}, 0, 1, {}, {}},
+                 {TARTAN_F32, {3, 8, 16}, 0, 4, {}, {}}};
+    for (const auto &one : cases) {
+        const tartan_array x = array_of(one.dtype, one.shape);
+        tartan_op_batch_norm op = {};
+        tartan_op_batch_norm_gradient back = {};
+        op.x = op.y = back.x = back.y_grad = &x;
+        for (const bool forward : {true, false}) {
+            tartan_cuda_channel_norm p;
+            if (forward)
+                ASSERT_OK(tartan_cuda_batch_norm_of(nullptr, nullptr, &op, &p));
+            else
+                ASSERT_OK(tartan_cuda_batch_norm_gradient_of(nullptr, nullptr, &back, &p));
+            tartan_cuda_join_runs(&kHopper, &p);
+            EXPECT_EQ(one.run, p.run) << one.shape[0] << " x " << one.shape[1];
+            EXPECT_EQ(one.unit, p.sweep.unit) << one.shape[0] << " x " << one.shape[1];
+            if (one.run == 0) continue;
+            const tartan_cuda_channel_shares want = forward ? one.forward : one.backward,
+                                             got = tartan_cuda_share_channels(&kHopper, &p);
+            EXPECT_EQ(want.ctas, got.ctas) << one.shape[0] << " x " << one.shape[1];
+            EXPECT_EQ(want.threads, got.threads);
+            EXPECT_EQ(want.rows, got.rows);
+            EXPECT_EQ(want.clusters, got.clusters);
+        }
+    }
+}
+
 // Counts that do not fit in the numbers of a kernel.
 TEST(CudaWhole, MoreThanKernelsCount) {
     const tartan_array table = array_of(TARTAN_F32, {10, 1}), y_grad = array_of(TARTAN_F32, {1});
