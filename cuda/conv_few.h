@@ -11,10 +11,11 @@ extern "C" {
 
 enum {
     TARTAN_CUDA_FEW_POSITIONS = 64, /* of a CTA of conv_few */
-    TARTAN_CUDA_FEW_SLOTS = 32,     /* of a block line that a CTA has, and of a block's other side that it takes at a time */
-    TARTAN_CUDA_FEW_TAPS = 64,      /* lists of a line, at most */
-    TARTAN_CUDA_FEW_SPLITS = 8,     /* CTAs of a cluster */
-    TARTAN_CUDA_FEW_TERMS = 256     /* positions for conv_filter_gradient_few */
+    TARTAN_CUDA_FEW_SLOTS =
+        32, /* of a block line that a CTA has, and of a block's other side that it takes at a time */
+    TARTAN_CUDA_FEW_TAPS = 64,  /* lists of a line, at most */
+    TARTAN_CUDA_FEW_SPLITS = 8, /* CTAs of a cluster */
+    TARTAN_CUDA_FEW_TERMS = 256 /* positions for conv_filter_gradient_few */
 };
 
 /* CTAs of conv_few where each has all blocks of a line. */

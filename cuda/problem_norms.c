@@ -284,7 +284,8 @@ static int32_t most_ctas(const tartan_cuda_chip *chip) {
 }
 
 /* Of runs a thread has the same unit in several images. */
-static tartan_cuda_channel_shares share_runs(const tartan_cuda_chip *chip, const tartan_cuda_channel_norm *p) {
+static tartan_cuda_channel_shares share_runs(const tartan_cuda_chip *chip,
+                                             const tartan_cuda_channel_norm *p) {
     enum { THREADS = 256 };
     const int64_t run = p->run, images = p->sweep.axes[TARTAN_CUDA_SUMMED].elements / run,
                   kept = TARTAN_CUDA_CHANNEL_ACCESSES / p->inputs;
@@ -297,7 +298,8 @@ static tartan_cuda_channel_shares share_runs(const tartan_cuda_chip *chip, const
     c.threads = (c.rows + 31) / 32 * 32;
     for (;; c.ctas *= 2) {
         const int64_t each = together > 0 ? shares_of(images, together * c.ctas) : INT64_MAX;
-        if (each <= kept && (each == 1 || c.ctas == most || 2 * c.clusters * c.ctas > chip->processors)) return c;
+        if (each <= kept && (each == 1 || c.ctas == most || 2 * c.clusters * c.ctas > chip->processors))
+            return c;
         if (c.ctas == most) break;
     }
     c.ctas = 0;

@@ -167,8 +167,8 @@ const char *tartan_cuda_conv_filter_gradient_mma_refuses(const tartan_cuda_chip 
 
 /* Whether 16 bytes of channels can be loaded where they are, and counted in 32 bits. */
 static bool is_loadable(const tartan_cuda_image *x, int64_t entries) {
-    bool good = (x->channel == 1 || x->channels == 1) && (uintptr_t)x->data % 16 == 0 && x->channels % 8 == 0 &&
-                (entries == 1 || x->entry % 8 == 0);
+    bool good = (x->channel == 1 || x->channels == 1) && (uintptr_t)x->data % 16 == 0 &&
+                x->channels % 8 == 0 && (entries == 1 || x->entry % 8 == 0);
     double span = fabs((double)x->entry) * (double)entries;
     for (int32_t d = 0; d < TARTAN_I_DIMS; d++) {
         good = good && (x->size[d] == 1 || x->step[d] % 8 == 0);

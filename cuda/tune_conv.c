@@ -77,7 +77,8 @@ double tartan_cuda_conv_filter_gradient_mma_rate(const void *problem) {
  * launches; but for the zeros that fill up blocks of fewer slots. */
 static double few_rate(const tartan_cuda_slots *from, const tartan_cuda_slots *to) {
     const double slots = TARTAN_CUDA_FEW_SLOTS;
-    return 600 * from->edge / (slots * ceil(from->edge / slots)) * to->edge / (slots * ceil(to->edge / slots));
+    return 600 * from->edge / (slots * ceil(from->edge / slots)) * to->edge /
+           (slots * ceil(to->edge / slots));
 }
 
 double tartan_cuda_conv_few_rate(const void *problem) {

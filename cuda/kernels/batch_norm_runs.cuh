@@ -14,7 +14,8 @@ namespace {
 template <int EACH> struct RunShare : ChannelShare {
     int32_t run, rows, channel, split;
 
-    __device__ __forceinline__ RunShare(const tartan_cuda_channel_norm &p, const tartan_cuda_channel_shares &c)
+    __device__ __forceinline__ RunShare(const tartan_cuda_channel_norm &p,
+                                        const tartan_cuda_channel_shares &c)
         : ChannelShare(p, c), run(p.run), rows(c.rows / p.run) {
         const int32_t at = (int32_t)threadIdx.x % run * EACH;
         channel = at / run;
@@ -33,12 +34,14 @@ template <int EACH, int COUNT> struct RunSums {
 
     /* x, sums of the two channels of the thread, become what follow(t, the sum) returns; t: channel * COUNT + number of the sum. */
     template <typename F>
-    __device__ __forceinline__ void add_up(const RunShare<EACH> &me, double (&x)[2][COUNT], int turn, F follow) {
+    __device__ __forceinline__ void add_up(const RunShare<EACH> &me, double (&x)[2][COUNT], int turn,
+                                           F follow) {
         const int lane = threadIdx.x % 32, warps = blockDim.x / 32;
         EACH_OF(2 * COUNT) of_thread[i][threadIdx.x] = x[i / COUNT][i % COUNT];
         __syncthreads();
         for (int t = threadIdx.x / 32; t < EACH * COUNT; t += warps) {
-            const int begin = t / COUNT * me.run, first = begin / EACH, units = (begin + me.run - 1) / EACH - first + 1;
+            const int begin = t / COUNT * me.run, first = begin / EACH,
+                      units = (begin + me.run - 1) / EACH - first + 1;
             double sum = 0;
             for (int j = lane; j < me.rows * units; j += 32) {
                 const int unit = j % units, second = unit == 0 && begin % EACH != 0 ? 1 : 0;
@@ -77,7 +80,8 @@ template <int EACH, int COUNT> struct RunSums {
 
 /* Adds f(i, k), the term of number k of access i, to sum `of` of its channel: up to FOUR in S first. */
 template <typename S, int EACH, int COUNT, int SUMS, typename F>
-__device__ __forceinline__ void add_run_terms(const RunShare<EACH> &me, double (&sums)[2][SUMS], int of, F f) {
+__device__ __forceinline__ void add_run_terms(const RunShare<EACH> &me, double (&sums)[2][SUMS], int of,
+                                              F f) {
 #pragma unroll
     for (int i = 0; i < COUNT; i++) {
         if (i >= me.count) break;
@@ -97,8 +101,8 @@ __device__ __forceinline__ void add_run_terms(const RunShare<EACH> &me, double (
 
 /* Numbers of the thread's channels. */
 template <typename S, int EACH>
-__device__ __forceinline__ void load_runs(const tartan_cuda_line_numbers &from, const RunShare<EACH> &me, S missing,
-                                          S (&x)[2], int64_t offset = 0) {
+__device__ __forceinline__ void load_runs(const tartan_cuda_line_numbers &from, const RunShare<EACH> &me,
+                                          S missing, S (&x)[2], int64_t offset = 0) {
     EACH_OF(2)
     x[i] = from.data == nullptr || me.count == 0
                ? missing

@@ -155,7 +155,8 @@ __device__ __forceinline__ uint2 get_bits(const Bits &bits, int bytes, int i) {
 
 /* Whether element `at` of a shifted array begins 16 bytes in its middle, so that load_shifted reads nothing outside. */
 __device__ __forceinline__ bool is_inside(const tartan_cuda_sweep &s, int bytes, int64_t at) {
-    return at * bytes >= 16 && (at * bytes + 32) <= (s.axes[TARTAN_CUDA_KEPT].elements * s.unit + s.rest) * bytes;
+    return at * bytes >= 16 &&
+           (at * bytes + 32) <= (s.axes[TARTAN_CUDA_KEPT].elements * s.unit + s.rest) * bytes;
 }
 /* 16 bytes from any address of 2, 4 or 8 bytes, of two units. */
 __device__ __forceinline__ uint4 load_shifted(const void *from) {
@@ -175,8 +176,8 @@ __device__ __forceinline__ uint4 load_shifted(const void *from) {
 /* Loads group g, or with AT_ONCE both groups; the first element is at `at`. GATHERS: some arrays of the sweep are gathered, which takes
  * registers that other kernels have better uses for. */
 template <bool GATHERS = false>
-__device__ __forceinline__ void load_group(const tartan_cuda_sweep &s, const tartan_cuda_swept &a, int bytes, Access access, int g,
-                                           int64_t at, Bits &bits) {
+__device__ __forceinline__ void load_group(const tartan_cuda_sweep &s, const tartan_cuda_swept &a, int bytes,
+                                           Access access, int g, int64_t at, Bits &bits) {
     uint32_t(&w)[8] = bits.word;
     if (a.next == 0) {
         uint2 one = load_bits(a, bytes, at);
@@ -188,7 +189,8 @@ __device__ __forceinline__ void load_group(const tartan_cuda_sweep &s, const tar
     } else if (GATHERS && a.shifted && is_inside(s, bytes, at)) {
         const uint4 v = load_shifted((const char *)a.data + at * bytes);
 #pragma unroll
-        for (int i = 0; i < GROUPS; i++) /* 16 bytes are a group, or both of 16-bit elements, which have half the words */
+        for (int i = 0; i < GROUPS;
+             i++) /* 16 bytes are a group, or both of 16-bit elements, which have half the words */
             if (access == AT_ONCE ? i == 0 : i == g)
                 w[4 * i] = v.x, w[4 * i + 1] = v.y, w[4 * i + 2] = v.z, w[4 * i + 3] = v.w;
     } else if (GATHERS && a.gathered) {

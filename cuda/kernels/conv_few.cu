@@ -14,23 +14,51 @@ namespace {
 
 constexpr int kPositions = TARTAN_CUDA_FEW_POSITIONS, kSlots = TARTAN_CUDA_FEW_SLOTS,
               kInner = TARTAN_CUDA_FEW_SLOTS, kThreads = 128, kStages = 8;
-constexpr int kUnits = kInner / 8,                 /* of 16 bytes */
-    kPitch = kInner * 2 + 16,                      /* bytes of a position or slot of a stage, without bank conflicts */
-    kWeights = kPositions * kPitch,                /* where they begin in a stage */
-    kStage = kWeights + kSlots * kPitch,           /* of positions by inner slots, and of the two kinds of slots */
-    kSumPitch = kSlots + 4;                        /* of sums, in elements */
-constexpr int kItems = 256;                        /* of a table */
+constexpr int kUnits = kInner / 8,       /* of 16 bytes */
+    kPitch = kInner * 2 + 16,            /* bytes of a position or slot of a stage, without bank conflicts */
+    kWeights = kPositions * kPitch,      /* where they begin in a stage */
+    kStage = kWeights + kSlots * kPitch, /* of positions by inner slots, and of the two kinds of slots */
+    kSumPitch = kSlots + 4;              /* of sums, in elements */
+constexpr int kItems = 256;              /* of a table */
 constexpr int kTaps = TARTAN_CUDA_FEW_TAPS;
 
 struct Args : conv_pieces::Args {
+    uint32_t to_size[TARTAN_I_DIMS];
     int32_t to_pieces, from_pieces_of_block; /* of a block, of up to 32 slots */
 };
 
+struct Places {
+    int4 spots[kPositions]; /* as in conv_pieces */
+    int64_t to[kPositions];
+    int32_t edge_class[kPositions];
+};
+
+/* In 32 bits, since conv_pieces' way for any problem takes as long as all products. */
+__device__ __forceinline__ void find_place(const Args &a, int32_t number, Places &s, int i) {
+    Position x;
+    int32_t at[TARTAN_I_DIMS];
+    uint32_t left = (uint32_t)number;
+#pragma unroll
+    for (int d = TARTAN_I_DIMS - 1; d >= 0; d--) {
+        const uint32_t rest = left / a.to_size[d];
+        x.at[d] = at[d] = (int32_t)(left - rest * a.to_size[d]);
+        left = rest;
+    }
+    x.image = left;
+    const bool there = number < (int32_t)a.positions;
+    int4 spot = make_int4(at[0] * (int32_t)a.from_stride[0], at[1] * (int32_t)a.from_stride[1],
+                          at[2] * (int32_t)a.from_stride[2], 0);
+    spot.w = (int32_t)left * a.from_pieces.entry + a.from_pieces.offset(spot);
+    s.spots[i] = there ? spot : make_int4(INT32_MIN, INT32_MIN, INT32_MIN, 0);
+    s.to[i] = there ? element_of(a.p.to, x) : conv_pieces::kNowhere;
+    s.edge_class[i] = there ? edge_class_of(a.last.edges, x) : 0;
+}
+
 /* What a step multiplies. */
 struct Items {
-    int4 shift[kItems];       /* of positions; and the first piece of a position's slots */
-    int32_t weights[kItems];  /* where a block's weights begin, in units of 16 bytes */
-    int32_t inner[kItems];    /* slots, at most 32 */
+    int4 shift[kItems];      /* of positions; and the first piece of a position's slots */
+    int32_t weights[kItems]; /* where a block's weights begin, in units of 16 bytes */
+    int32_t inner[kItems];   /* slots, at most 32 */
 };
 
 /* Lists of a line: one of all taps or, in adjoint convolutions, one of each. */
@@ -39,8 +67,8 @@ struct Lists {
 };
 
 /* Item `number` of a line. */
-__device__ __forceinline__ void find_item(const Args &a, const Lists &lists, int32_t line_piece, int32_t number, Items &items,
-                                          int at) {
+__device__ __forceinline__ void find_item(const Args &a, const Lists &lists, int32_t line_piece,
+                                          int32_t number, Items &items, int at) {
     const tartan_cuda_slots &from = a.p.from_slots, &to = a.p.to_slots;
     const tartan_cuda_taps &t = a.p.taps;
     int32_t entry = number / a.from_pieces_of_block, tap = 0;
@@ -78,10 +106,11 @@ template <bool kAlong> struct Copies {
     int32_t unit, row;
     bool exists; /* the slots of `to` of the thread's weights */
 
-    __device__ __forceinline__ Copies(const Args &a, const conv_pieces::Places &s, int32_t slots)
+    __device__ __forceinline__ Copies(const Args &a, const Places &s, int32_t slots)
         : unit((int32_t)threadIdx.x % kUnits), row((int32_t)threadIdx.x / kUnits) {
 #pragma unroll
-        for (int i = 0; i < kPositions / (kThreads / kUnits); i++) spots[i] = s.spots[row + i * (kThreads / kUnits)];
+        for (int i = 0; i < kPositions / (kThreads / kUnits); i++)
+            spots[i] = s.spots[row + i * (kThreads / kUnits)];
         const int64_t pitch = kAlong ? a.p.to_slots.stride : a.p.from_slots.stride;
         weights = (const char *)a.p.values + 2 * (row * pitch + unit * 8);
         to = (uint32_t)(row * kPitch + unit * 16);
@@ -94,39 +123,41 @@ template <bool kAlong> struct Copies {
         for (int i = 0; i < kPositions / (kThreads / kUnits); i++) {
             const bool there = a.from_pieces.has(spots[i], shift) & (unit * 8 < inner);
             copy_async<16>(stage + to + i * (kThreads / kUnits) * kPitch,
-                           a.from_pieces.data + (int64_t)(there ? spots[i].w + offset : 0) * 16, there ? 16 : 0);
+                           a.from_pieces.data + (int64_t)(there ? spots[i].w + offset : 0) * 16,
+                           there ? 16 : 0);
         }
         const bool there = exists & ((kAlong ? unit * 8 : row) < inner);
         copy_async<16>(stage + kWeights + to,
-                       there ? weights + (int64_t)items.weights[item] * 16 : (const char *)a.p.values, there ? 16 : 0);
+                       there ? weights + (int64_t)items.weights[item] * 16 : (const char *)a.p.values,
+                       there ? 16 : 0);
     }
 };
 
 template <class Products, bool kAlong>
 __global__ void __launch_bounds__(kThreads) multiply(const __grid_constant__ Args a) {
     extern __shared__ __align__(128) uint8_t stages[];
-    __shared__ conv_pieces::Places s;
+    __shared__ Places s;
     __shared__ Items items;
     __shared__ Lists lists;
     const int thread = threadIdx.x, warp = thread / 32, lane = thread % 32;
     const uint32_t base = shared_offset(stages);
-    int64_t number = blockIdx.x / (uint32_t)a.splits;
-    const int32_t rank = (int32_t)(blockIdx.x % (uint32_t)a.splits);
-    const int32_t line_piece = (int32_t)(number % a.to_pieces);
-    number /= a.to_pieces;
-    const int64_t line = number % a.p.to_slots.grid, first_position = number / a.p.to_slots.grid * kPositions;
+    const int32_t rank = (int32_t)(blockIdx.x % (uint32_t)a.splits), lines = (int32_t)a.p.to_slots.grid,
+                  number = (int32_t)(blockIdx.x / (uint32_t)a.splits), piece = number / a.to_pieces,
+                  line_piece = number - piece * a.to_pieces, line = piece % lines,
+                  first_position = piece / lines * kPositions;
     const int32_t taps = a.p.adjoint ? (int32_t)a.p.taps.taps : 1;
     if (thread < taps) {
-        const int32_t *const pointers = a.lists.pointers + thread * a.p.to_slots.grid + line;
+        const int32_t *const pointers = a.lists.pointers + thread * lines + line;
         lists.first[thread] = pointers[0];
         lists.count[thread] = pointers[1] - pointers[0];
     }
-    if (thread < kPositions) conv_pieces::find_place(a, first_position + thread, 0, s, thread);
+    if (thread < kPositions) find_place(a, first_position + thread, s, thread);
     __syncthreads();
     int32_t all = 0;
     for (int32_t tap = 0; tap < taps; tap++) all += lists.count[tap];
     all *= a.from_pieces_of_block;
-    const int32_t begin = (int32_t)((int64_t)all * rank / a.splits), end = (int32_t)((int64_t)all * (rank + 1) / a.splits);
+    const int32_t each = all / a.splits, more = all - each * a.splits, begin = rank * each + min(rank, more),
+                  end = begin + each + (rank < more ? 1 : 0);
     const int32_t slots = min(kSlots, a.p.to_slots.edge - line_piece * kSlots);
     const Copies<kAlong> copies(a, s, slots);
 
@@ -134,7 +165,8 @@ __global__ void __launch_bounds__(kThreads) multiply(const __grid_constant__ Arg
     for (int32_t first = begin; first < end; first += kItems) {
         const int32_t count = min(kItems, end - first);
         __syncthreads(); /* the last table and stages have been read */
-        for (int32_t i = thread; i < count; i += kThreads) find_item(a, lists, line_piece, first + i, items, i);
+        for (int32_t i = thread; i < count; i += kThreads)
+            find_item(a, lists, line_piece, first + i, items, i);
         if (first == begin) wait_for_kernels_before();
         __syncthreads();
         uint32_t to = base, at = base; /* stages to load and to multiply */
@@ -181,8 +213,8 @@ __global__ void __launch_bounds__(kThreads) multiply(const __grid_constant__ Arg
                 make_float2(sums[j][2 * half], sums[j][2 * half + 1]);
     __syncthreads();
     if (a.splits > 1) cluster_wait();
-    const int64_t first_slot = line * a.p.to_slots.edge + line_piece * kSlots;
-    const int32_t left = (int32_t)min((int64_t)slots, a.p.to.channels - first_slot);
+    const int32_t first_slot = line * a.p.to_slots.edge + line_piece * kSlots,
+                  left = min(slots, (int32_t)a.p.to.channels - first_slot);
     for (int32_t e = rank * kThreads + thread; e < kPositions * kSlots; e += a.splits * kThreads) {
         const int32_t row = e / kSlots, col = e % kSlots;
         if (col >= left || s.to[row] == conv_pieces::kNowhere) continue;
@@ -191,12 +223,12 @@ __global__ void __launch_bounds__(kThreads) multiply(const __grid_constant__ Arg
 #pragma unroll 4
         for (int32_t other = 0; other < a.splits; other++)
             sum += cluster_load_float(cluster_address(place, (uint32_t)other));
-        const int64_t slot = first_slot + col;
+        const int32_t slot = first_slot + col;
         if (!isfinite(sum)) sum = conv_pieces::exact_sum<float>(a, first_position + row, 0, slot);
         put(a, s.to[row] + slot * a.p.to.channel, conv_finish<float>(a.last, s.edge_class[row], slot, sum));
     }
     __syncwarp();
-    if (a.splits > 1) cluster_wait(); /* none ends while another may read what it has */
+    if (a.splits > 1) cluster_barrier(); /* none ends while another may read what it has */
 }
 
 template <class Products, bool kAlong>
@@ -208,9 +240,9 @@ tartan_status launch(const char *function, tartan_cuda_queue *queue, const Args 
         cudaFuncSetAttribute((const void *)kernel, cudaFuncAttributeMaxDynamicSharedMemorySize, kShared),
         "setting the kernel's shared memory"));
     const int64_t ctas = a.tiles * a.p.to_slots.grid * a.to_pieces * a.splits;
-    const cudaError_t error = tartan_cuda_launch_clusters(
-        queue, tartan_cuda_starts_early(queue, a.p.layout), (uint32_t)a.splits, kernel, dim3((unsigned)ctas),
-        dim3(kThreads), (size_t)kShared, a);
+    const cudaError_t error =
+        tartan_cuda_launch_clusters(queue, tartan_cuda_starts_early(queue, a.p.layout), (uint32_t)a.splits,
+                                    kernel, dim3((unsigned)ctas), dim3(kThreads), (size_t)kShared, a);
     return tartan_cuda_check(function, error, "starting the kernel conv_few");
 }
 
@@ -232,8 +264,10 @@ tartan_status tartan_cuda_conv_few(const char *function, tartan_cuda_queue *queu
     PASS(results_of(function, queue, p, &a, &map)); /* there are no windows, so there is no map */
     conv_pieces::divide(&a, kPositions);
     a.from_pieces = piece_image_of(p->from, 8);
+    for (int d = 0; d < TARTAN_I_DIMS; d++) a.to_size[d] = (uint32_t)p->to.size[d];
     a.to_pieces = (p->to_slots.edge + kSlots - 1) / kSlots;
     a.from_pieces_of_block = (p->from_slots.edge + kInner - 1) / kInner;
     a.splits = tartan_cuda_conv_few_splits(p, queue->chip.processors);
-    return p->dtype == TARTAN_F16 ? run<F16Products>(function, queue, a) : run<Bf16Products>(function, queue, a);
+    return p->dtype == TARTAN_F16 ? run<F16Products>(function, queue, a)
+                                  : run<Bf16Products>(function, queue, a);
 }

@@ -9,13 +9,14 @@ namespace tartan_cuda {
 namespace conv_filter_gradient_few {
 namespace {
 
-constexpr int kPositions = TARTAN_CUDA_FEW_POSITIONS, kSlots = TARTAN_CUDA_FEW_SLOTS, kThreads = 128, kStages = 4;
+constexpr int kPositions = TARTAN_CUDA_FEW_POSITIONS, kSlots = TARTAN_CUDA_FEW_SLOTS, kThreads = 128,
+              kStages = 4;
 constexpr int kUnits = kSlots / 8, kPitch = kSlots * 2 + 16, /* as in conv_few */
     kSide = kPositions * kPitch, kStage = 2 * kSide, kApart = kThreads / kUnits, kSumPitch = kSlots + 1;
 
 struct Args {
     tartan_cuda_conv_filter_gradient p;
-    tartan_cuda_row_index lists; /* of the filter */
+    tartan_cuda_row_index lists;               /* of the filter */
     int32_t positions, row_pieces, col_pieces; /* of all images; pieces of a block, of up to 32 slots */
     PieceImage in, out;
 };
@@ -32,7 +33,8 @@ __device__ __forceinline__ bool step(const Args &a, int32_t number, int4 shift, 
     }
     const tartan_cuda_taps &t = a.p.taps;
     const int4 to = make_int4(at[0], at[1], at[2], 0),
-               spot = make_int4(at[0] * (int32_t)t.stride[0], at[1] * (int32_t)t.stride[1], at[2] * (int32_t)t.stride[2], 0);
+               spot = make_int4(at[0] * (int32_t)t.stride[0], at[1] * (int32_t)t.stride[1],
+                                at[2] * (int32_t)t.stride[2], 0);
     *out = (int32_t)left * a.out.entry + a.out.offset(to);
     *in = (int32_t)left * a.in.entry + a.in.offset(spot) + a.in.offset(shift);
     return number < a.positions && a.in.has(spot, shift);
@@ -51,7 +53,8 @@ __device__ __noinline__ float exact_sum(const Args &a, int4 shift, int32_t row, 
     return sum;
 }
 
-template <class Products> __global__ void __launch_bounds__(kThreads) gradient(const __grid_constant__ Args a) {
+template <class Products>
+__global__ void __launch_bounds__(kThreads) gradient(const __grid_constant__ Args a) {
     using T = typename Products::Element;
     __shared__ __align__(128) uint8_t stages[kStages * kStage];
     const tartan_cuda_conv_filter_gradient &p = a.p;
@@ -64,7 +67,8 @@ template <class Products> __global__ void __launch_bounds__(kThreads) gradient(c
 
     int32_t col = a.lists.cols[id], line = 0;
     for (int32_t first = 0; first < (int32_t)p.rows.grid; first += kThreads)
-        line += __syncthreads_count(first + thread < (int32_t)p.rows.grid && a.lists.pointers[first + thread + 1] <= id);
+        line += __syncthreads_count(first + thread < (int32_t)p.rows.grid &&
+                                    a.lists.pointers[first + thread + 1] <= id);
     int32_t tap = col / (int32_t)p.cols.grid, shift[TARTAN_I_DIMS];
     col -= tap * (int32_t)p.cols.grid;
     for (int d = TARTAN_I_DIMS - 1; d >= 0; d--) {
@@ -73,13 +77,16 @@ template <class Products> __global__ void __launch_bounds__(kThreads) gradient(c
         tap = rest;
     }
     const int4 by = make_int4(shift[0], shift[1], shift[2], 0);
-    const int32_t first_row = line * p.rows.edge + row_piece * kSlots, first_col = col * p.cols.edge + col_piece * kSlots;
+    const int32_t first_row = line * p.rows.edge + row_piece * kSlots,
+                  first_col = col * p.cols.edge + col_piece * kSlots;
     /* Elements of the block, of which channels have fewer at the border. */
-    const int32_t rows = min(kSlots, p.rows.edge - row_piece * kSlots), cols = min(kSlots, p.cols.edge - col_piece * kSlots);
+    const int32_t rows = min(kSlots, p.rows.edge - row_piece * kSlots),
+                  cols = min(kSlots, p.cols.edge - col_piece * kSlots);
     const int32_t row_channels = min(rows, (int32_t)p.out.channels - first_row),
                   col_channels = min(cols, (int32_t)p.in.channels - first_col);
 
-    const int32_t unit = thread % kUnits, first = thread / kUnits, steps = (a.positions + kPositions - 1) / kPositions;
+    const int32_t unit = thread % kUnits, first = thread / kUnits,
+                  steps = (a.positions + kPositions - 1) / kPositions;
     int32_t next = 0;
     const auto load = [&] {
         if (next < steps) {
@@ -88,11 +95,14 @@ template <class Products> __global__ void __launch_bounds__(kThreads) gradient(c
             for (int i = 0; i < kPositions / kApart; i++) {
                 int32_t out, in;
                 const bool there = step(a, next * kPositions + first + i * kApart, by, &out, &in);
-                const bool row_there = there & (unit * 8 < row_channels), col_there = there & (unit * 8 < col_channels);
+                const bool row_there = there & (unit * 8 < row_channels),
+                           col_there = there & (unit * 8 < col_channels);
                 copy_async<16>(to + i * kApart * kPitch,
-                               a.out.data + (int64_t)(row_there ? out + first_row / 8 + unit : 0) * 16, row_there ? 16 : 0);
+                               a.out.data + (int64_t)(row_there ? out + first_row / 8 + unit : 0) * 16,
+                               row_there ? 16 : 0);
                 copy_async<16>(to + kSide + i * kApart * kPitch,
-                               a.in.data + (int64_t)(col_there ? in + first_col / 8 + unit : 0) * 16, col_there ? 16 : 0);
+                               a.in.data + (int64_t)(col_there ? in + first_col / 8 + unit : 0) * 16,
+                               col_there ? 16 : 0);
             }
             next++;
         }
@@ -124,22 +134,27 @@ template <class Products> __global__ void __launch_bounds__(kThreads) gradient(c
     float *const results = (float *)stages;
 #pragma unroll
     for (int w = 0; w < 8; w++)
-        results[(warp_row + lane / 4 + w % 4 / 2 * 8) * kSumPitch + warp_col + w / 4 * 8 + lane % 4 * 2 + w % 2] = sums[w / 4][w % 4];
+        results[(warp_row + lane / 4 + w % 4 / 2 * 8) * kSumPitch + warp_col + w / 4 * 8 + lane % 4 * 2 +
+                w % 2] = sums[w / 4][w % 4];
     __syncthreads();
-    const int64_t block = (int64_t)id * p.rows.edge * p.cols.edge + (int64_t)row_piece * kSlots * p.rows.stride +
+    const int64_t block = (int64_t)id * p.rows.edge * p.cols.edge +
+                          (int64_t)row_piece * kSlots * p.rows.stride +
                           (int64_t)col_piece * kSlots * p.cols.stride;
     for (int32_t e = thread; e < kSlots * kSlots; e += kThreads) {
-        const int32_t row = p.cols.stride == 1 ? e / kSlots : e % kSlots, c = p.cols.stride == 1 ? e % kSlots : e / kSlots;
+        const int32_t row = p.cols.stride == 1 ? e / kSlots : e % kSlots,
+                      c = p.cols.stride == 1 ? e % kSlots : e / kSlots;
         if (row >= rows || c >= cols) continue;
         float sum = results[row * kSumPitch + c];
         const bool exists = row < row_channels && c < col_channels;
         if (exists && !isfinite(sum)) sum = exact_sum<T>(a, by, first_row + row, first_col + c);
-        tartan_cuda_combine_at<T>(p.values, p.s_dtype, block + (int64_t)row * p.rows.stride + (int64_t)c * p.cols.stride, 1.f,
+        tartan_cuda_combine_at<T>(p.values, p.s_dtype,
+                                  block + (int64_t)row * p.rows.stride + (int64_t)c * p.cols.stride, 1.f,
                                   exists ? sum : 0.f, exists ? (float)p.beta : 0.f);
     }
 }
 
-template <class Products> tartan_status launch(const char *function, tartan_cuda_queue *queue, const Args &a) {
+template <class Products>
+tartan_status launch(const char *function, tartan_cuda_queue *queue, const Args &a) {
     const int64_t ctas = a.p.layout->blocks * a.row_pieces * a.col_pieces;
     const cudaError_t error =
         tartan_cuda_launch_early(queue, tartan_cuda_starts_early(queue, a.p.layout), gradient<Products>,
@@ -151,7 +166,8 @@ template <class Products> tartan_status launch(const char *function, tartan_cuda
 } // namespace conv_filter_gradient_few
 } // namespace tartan_cuda
 
-tartan_status tartan_cuda_conv_filter_gradient_few(const char *function, tartan_cuda_queue *queue, const void *problem) {
+tartan_status tartan_cuda_conv_filter_gradient_few(const char *function, tartan_cuda_queue *queue,
+                                                   const void *problem) {
     using namespace tartan_cuda;
     using namespace tartan_cuda::conv_filter_gradient_few;
     const auto *p = (const tartan_cuda_conv_filter_gradient *)problem;
@@ -163,5 +179,6 @@ tartan_status tartan_cuda_conv_filter_gradient_few(const char *function, tartan_
     a.in = piece_image_of(p->in, 8);
     a.out = piece_image_of(p->out, 8);
     PASS(tartan_cuda_index_get_rows(function, queue, p->layout, false, &a.lists));
-    return p->dtype == TARTAN_F16 ? launch<F16Products>(function, queue, a) : launch<Bf16Products>(function, queue, a);
+    return p->dtype == TARTAN_F16 ? launch<F16Products>(function, queue, a)
+                                  : launch<Bf16Products>(function, queue, a);
 }

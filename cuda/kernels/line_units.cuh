@@ -74,8 +74,8 @@ template <typename T, int EACH> struct LineUnits {
     S one[EACH];
 
     template <bool GATHERS = false>
-    __device__ __forceinline__ void load(const tartan_cuda_sweep &s, const tartan_cuda_swept &a, int64_t at, int64_t step,
-                                         int32_t count) {
+    __device__ __forceinline__ void load(const tartan_cuda_sweep &s, const tartan_cuda_swept &a, int64_t at,
+                                         int64_t step, int32_t count) {
         constexpr int32_t SUMS = sizeof(S) == 8 ? TARTAN_F64 : TARTAN_F32;
 #pragma unroll
         for (int u = 0; u < EACH; u++) {

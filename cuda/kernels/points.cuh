@@ -186,7 +186,8 @@ __global__ void __launch_bounds__(THREADS)
     LineUnits<T, EACH> in[IN];
     S x[IN][N], y[OUT][N];
 #pragma unroll
-    for (int k = 0; k < IN; k++) in[k].load(s, s.array[k], place.offset(s, s.array[k]), step_of(k), place.count);
+    for (int k = 0; k < IN; k++)
+        in[k].load(s, s.array[k], place.offset(s, s.array[k]), step_of(k), place.count);
 #pragma unroll
     for (int k = 0; k < IN; k++) in[k].get(s.array[k], x[k]);
     F::apply(row, x, p, y);

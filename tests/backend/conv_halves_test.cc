@@ -47,7 +47,7 @@ const Case kCases[] = {
     {"kernel=3x3 padding=1 stride=2", {64, 128, 40, 64, 1}, {9, 7}},
     {"kernel=1x1", {320, 64, 64, 32, 1}, {3, 3}},
     {"kernel=2x3 padding=1 per_tap=1", {64, 6 * 96, 8, 48, 1}, {4, 5}},
-    {"kernel=5x5x3 padding=same", {48, 64, 48, 16, 1}, {2, 3, 4}}, // more taps back than lists
+    {"kernel=5x5x3 padding=same", {48, 64, 48, 16, 1}, {2, 3, 4}},   // more taps back than lists
     {"kernel=3x3 padding=same", {64, 4096, 32, 64, 1}, {4, 4}, 0.9}, // more steps than a table has
     {"kernel=3 padding=same", {104, 64, 32, 32, 1}, {11}},
 };

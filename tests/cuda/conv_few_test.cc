@@ -82,7 +82,8 @@ TEST(CudaConvFew, Refuses) {
     EXPECT_EQ("", with([](auto &q) { q.taps.stride[1] = 2; }));
     EXPECT_EQ("input gradients only of up to 64 taps",
               with([](auto &q) { q.adjoint = true, q.taps.taps = 65; }));
-    EXPECT_EQ("only for channels to read that fill their blocks", with([](auto &q) { q.from.channels = 120; }));
+    EXPECT_EQ("only for channels to read that fill their blocks",
+              with([](auto &q) { q.from.channels = 120; }));
     EXPECT_EQ("", with([](auto &q) { q.to.channels = 126; }));
     const char channels[] = "only for images whose channels can be read by 16 bytes";
     EXPECT_EQ(channels, with([](auto &q) { q.from.channel = 2; }));
@@ -112,7 +113,9 @@ TEST(CudaConvFew, FilterGradientsRefuse) {
         return std::string(why == nullptr ? "" : why);
     };
     const tartan_cuda_kernels &table = *tartan_cuda_kernels_of(TARTAN_OP_CONV_FILTER_GRADIENT);
-    const auto chosen = [&] { return std::string(table.rows[tartan_cuda_choose(&table, &kHopper, &p)].name); };
+    const auto chosen = [&] {
+        return std::string(table.rows[tartan_cuda_choose(&table, &kHopper, &p)].name);
+    };
     EXPECT_EQ("conv_filter_gradient_few", chosen());
     tartan_layout empty = *p.layout, huge = *p.layout;
     empty.blocks = 0, huge.blocks = INT64_C(1) << 32;
@@ -120,7 +123,8 @@ TEST(CudaConvFew, FilterGradientsRefuse) {
     EXPECT_EQ("only for float16 and bfloat16", with([](auto &q) { q.dtype = TARTAN_F64; }));
     EXPECT_EQ("only for images of one dtype", with([](auto &q) { q.out.dtype = TARTAN_F32; }));
     EXPECT_EQ("only for whole images", with([&](auto &q) { q.active.layout = &empty; }));
-    EXPECT_EQ("only for images whose channels can be read by 16 bytes", with([](auto &q) { q.out.channel = 2; }));
+    EXPECT_EQ("only for images whose channels can be read by 16 bytes",
+              with([](auto &q) { q.out.channel = 2; }));
     EXPECT_EQ("only for few positions", with([](auto &q) { q.out.size[1] = 20; }));
     EXPECT_EQ("only for fewer than 2^31 blocks", with([&](auto &q) { q.layout = &huge; }));
     EXPECT_EQ("the layout has no blocks", with([&](auto &q) { q.layout = &empty; }));
