@@ -123,6 +123,11 @@ typedef struct tartan_cuda_channel_shares {
 #ifdef __cplusplus
 extern "C" {
 #endif
+tartan_cuda_line_numbers tartan_cuda_line_numbers_of(const tartan_array *a);
+
+/* Why a cluster of CTAs does not take a channel; or NULL. */
+const char *tartan_cuda_channels_refuse(const tartan_cuda_chip *chip, const tartan_cuda_channel_norm *p);
+
 tartan_cuda_channel_shares tartan_cuda_share_channels(const tartan_cuda_chip *chip,
                                                       const tartan_cuda_channel_norm *p);
 

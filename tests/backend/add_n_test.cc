@@ -55,7 +55,7 @@ TEST_P(BackendAddN, ArraysAtAnyAddress) {
             }
             for (size_t i = 0; i < all.size(); i++) {
                 tartan_array a = *all[i].array();
-                a.data = (char *)a.data + skipped[i] * a.strides[0] * tartan_i_dtype_size(dtype);
+                a.data = (char *)a.data + skipped[i] * a.strides[0] * (int64_t)tartan_dtype_bytes(dtype);
                 a.shape[0] = n;
                 arrays.push_back(a);
             }

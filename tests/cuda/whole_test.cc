@@ -197,9 +197,13 @@ TEST(CudaWhole, BatchNorms) {
 
 // Enough CTAs for all SMs, but not more than there are accesses for their threads.
 TEST(CudaWhole, SharesOfChannels) {
+    struct Shares {
+        int32_t ctas, threads, wide;
+        int64_t clusters;
+    };
     const struct {
         std::vector<int64_t> shape;
-        tartan_cuda_channel_shares forward, backward;
+        Shares forward, backward;
     } cases[] = {{{256, 2048}, {1, 256, 4, 128}, {1, 256, 4, 128}},
                  {{8192, 512}, {8, 256, 4, 32}, {16, 256, 4, 32}},
                  {{64, 12}, {1, 256, 4, 1}, {1, 256, 4, 1}},
@@ -217,12 +221,13 @@ TEST(CudaWhole, SharesOfChannels) {
         tartan_op_batch_norm_gradient back = {};
         op.x = op.y = back.x = back.y_grad = &x;
         tartan_cuda_channel_norm p;
-        const auto expect = [&](const tartan_cuda_channel_shares &want) {
+        const auto expect = [&](const Shares &want) {
             const tartan_cuda_channel_shares got = tartan_cuda_share_channels(&kHopper, &p);
             EXPECT_EQ(want.ctas, got.ctas) << one.shape[0] << " x " << one.shape[1];
             EXPECT_EQ(want.threads, got.threads) << one.shape[0] << " x " << one.shape[1];
             EXPECT_EQ(want.wide, got.wide) << one.shape[0] << " x " << one.shape[1];
             EXPECT_EQ(want.clusters, got.clusters) << one.shape[0] << " x " << one.shape[1];
+            EXPECT_EQ(want.threads / want.wide, got.rows) << one.shape[0] << " x " << one.shape[1];
         };
         ASSERT_OK(tartan_cuda_batch_norm_of(nullptr, nullptr, &op, &p));
         expect(one.forward);
