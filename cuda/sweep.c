@@ -150,26 +150,20 @@ static bool is_line(const tartan_cuda_sweep *s, const tartan_cuda_swept *a) {
     return s->axes[TARTAN_CUDA_KEPT].ndim + s->axes[TARTAN_CUDA_SUMMED].ndim > 1;
 }
 
-static bool is_flat(const tartan_cuda_sweep *s) {
-    return s->axes[TARTAN_CUDA_KEPT].ndim == 1 && s->axes[TARTAN_CUDA_SUMMED].ndim == 0;
-}
-
 /* Whether units can be moved; inputs that can't otherwise are gathered. */
 static bool all_move(tartan_cuda_sweep *s, int32_t outputs, int64_t unit, bool gathers) {
     bool good = s->axes[s->inner].length[0] >= unit, any = false;
     for (int32_t i = 0; i < s->count && good; i++) {
         tartan_cuda_swept *a = &s->array[i];
-        a->gathered = a->shifted = false;
+        a->gathered = false;
         if (a->data == NULL || (a->step[s->inner][0] == 0 && i < outputs)) continue;
         const bool fit = fits(s, a, unit);
         any = any || fit;
         a->gathered = !fit && gathers && i < outputs;
-        a->shifted = a->gathered && is_flat(s) && a->step[s->inner][0] == 1 &&
-                     unit * tartan_cuda_bytes_of(a->dtype) == 16;
         good = fit || a->gathered;
     }
     good = good && (any || !gathers);
-    for (int32_t i = 0; i < s->count && !good; i++) s->array[i].gathered = s->array[i].shifted = false;
+    for (int32_t i = 0; i < s->count && !good; i++) s->array[i].gathered = false;
     return good;
 }
 
@@ -188,7 +182,7 @@ static void set_unit(tartan_cuda_sweep *s, int64_t unit) {
 
 void tartan_cuda_sweep_choose_unit(tartan_cuda_sweep *s, int32_t outputs, enum tartan_cuda_unit_rule rule) {
     tartan_cuda_axes *axes = &s->axes[s->inner];
-    const bool flat = is_flat(s);
+    const bool flat = s->axes[TARTAN_CUDA_KEPT].ndim == 1 && s->axes[TARTAN_CUDA_SUMMED].ndim == 0;
     int32_t most = 2;
     if (axes->ndim == 0 || axes->elements == 0) return;
     for (int32_t i = 0; i < s->count; i++) {
@@ -214,7 +208,8 @@ bool tartan_cuda_sweep_join_lines(tartan_cuda_sweep *s) {
         return false;
     const int64_t line = summed->length[0];
     const int32_t bytes = tartan_cuda_bytes_of(s->array[0].dtype);
-    for (int64_t unit = 16 / bytes; unit >= 2 && unit * bytes >= 8; unit /= 2) {
+    const int64_t least = bytes == 8 ? 2 : 4; /* 16 bytes of sums */
+    for (int64_t unit = 16 / bytes; unit >= least; unit /= 2) {
         bool good = line >= unit && kept->length[0] % unit == 0;
         for (int32_t i = 0; i < s->count && good; i++) {
             const tartan_cuda_swept *a = &s->array[i];
@@ -249,7 +244,7 @@ tartan_cuda_sweep tartan_cuda_sweep_rest(const tartan_cuda_sweep *s) {
         const int64_t before = s->axes[TARTAN_CUDA_KEPT].length[0] * a->step[TARTAN_CUDA_KEPT][0];
         a->data = (char *)a->data + before * tartan_cuda_bytes_of(a->dtype);
         a->step[TARTAN_CUDA_KEPT][0] = a->next;
-        a->gathered = a->shifted = false;
+        a->gathered = false;
     }
     rest.unit = 1;
     rest.rest = 0;
@@ -265,7 +260,7 @@ tartan_cuda_sweep tartan_cuda_sweep_one_by_one(const tartan_cuda_sweep *s) {
     axes->elements = axes->elements * s->unit + s->rest;
     for (int32_t i = 0; i < s->count; i++) {
         single.array[i].step[s->inner][0] = s->array[i].next;
-        single.array[i].gathered = single.array[i].shifted = false;
+        single.array[i].gathered = false;
     }
     single.unit = 1;
     single.rest = 0;

@@ -34,8 +34,7 @@ enum { TARTAN_CUDA_KEPT, TARTAN_CUDA_SUMMED };
 typedef struct tartan_cuda_swept {
     void *data; /* NULL: there is no such array */
     int32_t dtype;
-    bool gathered; /* the elements of a unit are read one by one, */
-    bool shifted;  /* or, of a flat sweep, where they lie side by side, from two units of memory */
+    bool gathered; /* the elements of a unit are read one by one */
     int64_t
         next; /* step from neighbour to neighbour in a unit: 1, 0 if all are the same element, any if it is gathered */
     int64_t step[2][TARTAN_MAX_NDIM]; /* in elements; 0 where the array is repeated */

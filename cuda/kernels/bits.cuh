@@ -153,31 +153,11 @@ __device__ __forceinline__ uint2 get_bits(const Bits &bits, int bytes, int i) {
     return make_uint2(i % 2 == 0 ? w[i / 2] & 0xffff : w[i / 2] >> 16, 0);
 }
 
-/* Whether element `at` of a shifted array begins 16 bytes in its middle, so that load_shifted reads nothing outside. */
-__device__ __forceinline__ bool is_inside(const tartan_cuda_sweep &s, int bytes, int64_t at) {
-    return at * bytes >= 16 &&
-           (at * bytes + 32) <= (s.axes[TARTAN_CUDA_KEPT].elements * s.unit + s.rest) * bytes;
-}
-/* 16 bytes from any address of 2, 4 or 8 bytes, of two units. */
-__device__ __forceinline__ uint4 load_shifted(const void *from) {
-    const uint32_t before = (uint32_t)((uintptr_t)from % 16);
-    const uint4 *const units = (const uint4 *)((const char *)from - before);
-    const uint4 low = units[0], high = units[1];
-    const bool two = (before & 8) != 0, one = (before & 4) != 0;
-    const uint32_t a[6] = {two ? low.z : low.x,  two ? low.w : low.y,   two ? high.x : low.z,
-                           two ? high.y : low.w, two ? high.z : high.x, two ? high.w : high.y};
-    uint32_t b[5];
-    EACH_OF(5) b[i] = one ? a[i + 1] : a[i];
-    const uint32_t bits = 8 * (before & 3);
-    return make_uint4(__funnelshift_r(b[0], b[1], bits), __funnelshift_r(b[1], b[2], bits),
-                      __funnelshift_r(b[2], b[3], bits), __funnelshift_r(b[3], b[4], bits));
-}
-
 /* Loads group g, or with AT_ONCE both groups; the first element is at `at`. GATHERS: some arrays of the sweep are gathered, which takes
  * registers that other kernels have better uses for. */
 template <bool GATHERS = false>
-__device__ __forceinline__ void load_group(const tartan_cuda_sweep &s, const tartan_cuda_swept &a, int bytes,
-                                           Access access, int g, int64_t at, Bits &bits) {
+__device__ __forceinline__ void load_group(const tartan_cuda_swept &a, int bytes, Access access, int g,
+                                           int64_t at, Bits &bits) {
     uint32_t(&w)[8] = bits.word;
     if (a.next == 0) {
         uint2 one = load_bits(a, bytes, at);
@@ -186,13 +166,6 @@ __device__ __forceinline__ void load_group(const tartan_cuda_sweep &s, const tar
 #pragma unroll
         for (int i = 0; i < 8; i++) /* words of the group */
             if (i / (bytes == 2 ? 2 : 4) == g || access == AT_ONCE) w[i] = i % 2 == 0 ? one.x : one.y;
-    } else if (GATHERS && a.shifted && is_inside(s, bytes, at)) {
-        const uint4 v = load_shifted((const char *)a.data + at * bytes);
-#pragma unroll
-        for (int i = 0; i < GROUPS;
-             i++) /* 16 bytes are a group, or both of 16-bit elements, which have half the words */
-            if (access == AT_ONCE ? i == 0 : i == g)
-                w[4 * i] = v.x, w[4 * i + 1] = v.y, w[4 * i + 2] = v.z, w[4 * i + 3] = v.w;
     } else if (GATHERS && a.gathered) {
         const int per = bytes == 8 ? 2 : 4; /* elements of a group */
 #pragma unroll

@@ -212,7 +212,7 @@ __global__ void __launch_bounds__(THREADS, F::CTAS)
                 if (a.data == nullptr) return;
                 const int64_t place = at[k] + part * of.part[k];
                 if constexpr (WIDE)
-                    load_group<GATHERS>(s, a, bytes_of<S>(a.dtype), access, i, place, bits[one]);
+                    load_group<GATHERS>(a, bytes_of<S>(a.dtype), access, i, place, bits[one]);
                 else
                     load_slot<S>(a, bytes_of<S>(a.dtype), i, place, bits[one]);
             });
@@ -294,7 +294,7 @@ __global__ void __launch_bounds__(THREADS)
     const auto step_of = [&](int k) { return s.array[k].step[TARTAN_CUDA_KEPT][1]; };
     LineUnits<T, EACH> in[IN > 0 ? IN : 1];
     each_part<F, 0, F::INPUTS>([&](auto k, auto part, auto one) {
-        in[one].template load<GATHERS>(s, s.array[k], place.offset(s, s.array[k]) + part * of.part[k],
+        in[one].template load<GATHERS>(s.array[k], place.offset(s, s.array[k]) + part * of.part[k],
                                        step_of(k), place.count);
     });
     S x[IN + F::DRAWN][N], y[F::OUT][N];
@@ -335,7 +335,7 @@ template <class F> bool are_fused_lines(const tartan_cuda_sweep &s, int32_t dtyp
         others.array[F::INPUTS].data = nullptr;
         return numbers.data != nullptr && numbers.next != 0 && numbers.next != 1 &&
                s.axes[TARTAN_CUDA_KEPT].ndim > 1 && numbers.step[TARTAN_CUDA_KEPT][1] == 1 &&
-               are_lines(others, dtype, F::GATHERS);
+               are_lines(others, dtype);
     }
 }
 
@@ -353,7 +353,7 @@ tartan_status launch_fused(const char *function, tartan_cuda_queue *queue, const
                 if constexpr (std::is_same_v<tartan_cuda_sum<T>, S>) {
                     const LineGroups lines = lines_of(s, LINES_OF_FUSED<F, T>);
                     auto kernel = fused_lines<F, T, false>;
-                    if constexpr (F::GATHERS)
+                    if constexpr (F::GATHERS && !F::DRAWN)
                         if (gathers(s)) kernel = fused_lines<F, T, true>;
                     return tartan_cuda_launch(function, queue, kernel,
                                               tartan_cuda_grid((lines.threads + THREADS - 1) / THREADS),

@@ -74,18 +74,15 @@ template <typename T, int EACH> struct LineUnits {
     S one[EACH];
 
     template <bool GATHERS = false>
-    __device__ __forceinline__ void load(const tartan_cuda_sweep &s, const tartan_cuda_swept &a, int64_t at,
-                                         int64_t step, int32_t count) {
+    __device__ __forceinline__ void load(const tartan_cuda_swept &a, int64_t at, int64_t step,
+                                         int32_t count) {
         constexpr int32_t SUMS = sizeof(S) == 8 ? TARTAN_F64 : TARTAN_F32;
 #pragma unroll
         for (int u = 0; u < EACH; u++) {
             unit[u] = {}, one[u] = 0;
             if (u >= count || a.data == nullptr) continue;
             const int64_t place = at + u * step;
-            if (GATHERS && a.shifted && is_inside(s, (int)sizeof(T), place)) {
-                const uint4 v = load_shifted((const T *)a.data + place);
-                memcpy(&unit[u], &v, sizeof v);
-            } else if (GATHERS && a.gathered) {
+            if (GATHERS && a.gathered) {
                 T each[PER<T>];
                 EACH_OF(PER<T>) each[i] = ((const T *)a.data)[place + i * a.next];
                 memcpy(&unit[u], each, sizeof each);

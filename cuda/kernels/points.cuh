@@ -35,7 +35,7 @@ __device__ __forceinline__ void load_all(const tartan_cuda_sweep &s, int64_t fir
             const tartan_cuda_swept &a = s.array[k];
             if (a.data == nullptr) continue;
             if constexpr (WIDE)
-                load_group<GATHERS>(s, a, bytes_of<S>(a.dtype), access_of<S, WIDE>(s), i, at[k], bits[k]);
+                load_group<GATHERS>(a, bytes_of<S>(a.dtype), access_of<S, WIDE>(s), i, at[k], bits[k]);
             else
                 load_slot<S>(a, bytes_of<S>(a.dtype), i, at[k], bits[k]);
         }
@@ -186,8 +186,7 @@ __global__ void __launch_bounds__(THREADS)
     LineUnits<T, EACH> in[IN];
     S x[IN][N], y[OUT][N];
 #pragma unroll
-    for (int k = 0; k < IN; k++)
-        in[k].load(s, s.array[k], place.offset(s, s.array[k]), step_of(k), place.count);
+    for (int k = 0; k < IN; k++) in[k].load(s.array[k], place.offset(s, s.array[k]), step_of(k), place.count);
 #pragma unroll
     for (int k = 0; k < IN; k++) in[k].get(s.array[k], x[k]);
     F::apply(row, x, p, y);

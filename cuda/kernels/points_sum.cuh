@@ -33,7 +33,7 @@ __device__ __forceinline__ uint32_t load_terms(const tartan_cuda_sweep &s, const
             const tartan_cuda_swept &a = s.array[k];
             if (a.data == nullptr) continue;
             if constexpr (WIDE)
-                load_group<GATHERS>(s, a, bytes_of<S>(a.dtype), access, i, at[k], bits[k]);
+                load_group<GATHERS>(a, bytes_of<S>(a.dtype), access, i, at[k], bits[k]);
             else
                 load_slot<S>(a, bytes_of<S>(a.dtype), i, at[k], bits[k]);
         }

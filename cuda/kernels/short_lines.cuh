@@ -99,8 +99,8 @@ __device__ __forceinline__ void load_short(const tartan_cuda_sweep &s, const Sho
     const int bytes = bytes_of<S>(a.dtype);
     if (a.data == nullptr) return;
     if ((how.flat >> k & 1) != 0 && piece.is_whole()) {
-        load_group(s, a, bytes, how.access, 0, piece.first[0], bits);
-        if (!piece.at_once) load_group(s, a, bytes, how.access, 1, piece.first[1], bits);
+        load_group(a, bytes, how.access, 0, piece.first[0], bits);
+        if (!piece.at_once) load_group(a, bytes, how.access, 1, piece.first[1], bits);
         return;
     }
     const tartan_cuda_axes &axes = s.axes[TARTAN_CUDA_KEPT];
