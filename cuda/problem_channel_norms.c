@@ -70,9 +70,12 @@ tartan_cuda_channel_shares tartan_cuda_share_channels(const tartan_cuda_chip *ch
 }
 
 void tartan_cuda_join_runs(const tartan_cuda_chip *chip, tartan_cuda_channel_norm *p) {
+    enum { LEAST = 1 << 18 }; /* fewer numbers are as fast one by one, or faster (H200) */
     tartan_cuda_channel_norm joined = *p;
     const int64_t run = p->sweep.axes[TARTAN_CUDA_SUMMED].length[0];
-    if (p->any || p->across || run > MOST_THREADS || !tartan_cuda_sweep_join_lines(&joined.sweep)) return;
+    if (p->any || p->across || p->terms * p->channels < LEAST || run > MOST_THREADS ||
+        !tartan_cuda_sweep_join_lines(&joined.sweep))
+        return;
     joined.run = (int32_t)run;
     if (tartan_cuda_share_channels(chip, &joined).ctas > 0) *p = joined;
 }

@@ -132,7 +132,7 @@ tartan_cuda_channel_shares tartan_cuda_share_channels(const tartan_cuda_chip *ch
                                                       const tartan_cuda_channel_norm *p);
 
 /* Where the numbers of a channel in an image are no units, but follow those of the channel before: makes kept axes groups of as many channels as
- * a unit has numbers, and summed axes the units of such a group in an image, and images; if a cluster of CTAs keeps as many. */
+ * a unit has numbers, and summed axes the units of such a group in an image, and images; if a cluster of CTAs keeps as many, and numbers are many. */
 void tartan_cuda_join_runs(const tartan_cuda_chip *chip, tartan_cuda_channel_norm *p);
 #ifdef __cplusplus
 }

@@ -204,15 +204,9 @@ TEST_P(BackendSums, BatchNorm) {
                                                       {2, 3, 65528},
                                                       {3, 2, 65537},
                                                       // units that go from channel to channel
-                                                      {64, 16, 7, 7},
-                                                      {3, 8, 17},
-                                                      {40, 12, 7, 7},
-                                                      {1, 16, 9},
-                                                      {5, 24, 17, 17},
-                                                      {300, 8, 5},
-                                                      {2, 8, 22, 23},
-                                                      {129, 8, 21},
-                                                      {2, 4, 27, 19}};
+                                                      {101, 60, 7, 7},
+                                                      {1, 29200, 9},
+                                                      {5, 184, 17, 17}};
     for (const int32_t dtype : kDtypes)
         for (const std::vector<int64_t> &shape : shapes) {
             const bool large = shape[0] > 10000;
