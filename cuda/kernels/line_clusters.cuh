@@ -254,15 +254,15 @@ inline Clusters clusters_of(const tartan_cuda_chip &chip, int64_t n, int32_t inp
 
 /* Of as many clusters as run at once, which may be fewer than SMs would hold: a cluster has SMs of one part of the chip. */
 template <class Op>
-tartan_status clusters_at_once(const char *function, void (*kernel)(Op, Clusters), const Clusters &c,
-                               size_t shared, int *count) {
+tartan_status clusters_at_once(const char *function, void (*kernel)(Op, Clusters), int32_t ctas,
+                               int32_t threads, size_t shared, int *count) {
     cudaLaunchConfig_t config = {};
     cudaLaunchAttribute attribute = {};
     attribute.id = cudaLaunchAttributeClusterDimension;
-    attribute.val.clusterDim.x = (unsigned)c.ctas;
+    attribute.val.clusterDim.x = (unsigned)ctas;
     attribute.val.clusterDim.y = attribute.val.clusterDim.z = 1;
-    config.gridDim = dim3((unsigned)c.ctas);
-    config.blockDim = dim3((unsigned)c.team + 32);
+    config.gridDim = dim3((unsigned)ctas);
+    config.blockDim = dim3((unsigned)threads);
     config.dynamicSmemBytes = shared;
     config.attrs = &attribute;
     config.numAttrs = 1;
@@ -302,7 +302,7 @@ tartan_status run_clusters(const char *function, tartan_cuda_queue *queue, const
         PASS(tartan_cuda_check(
             function, cudaFuncSetAttribute(kernel, cudaFuncAttributeNonPortableClusterSizeAllowed, 1),
             "allowing large clusters"));
-    if (c.ctas > 1) PASS(clusters_at_once(function, kernel, c, shared, &clusters));
+    if (c.ctas > 1) PASS(clusters_at_once(function, kernel, c.ctas, c.team + 32, shared, &clusters));
     *done = clusters > 0;
     if (!*done) return TARTAN_OK;
     if (clusters > op.lines) clusters = (int)op.lines;
