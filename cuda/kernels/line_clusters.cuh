@@ -253,8 +253,8 @@ inline Clusters clusters_of(const tartan_cuda_chip &chip, int64_t n, int32_t inp
 }
 
 /* Of as many clusters as run at once, which may be fewer than SMs would hold: a cluster has SMs of one part of the chip. */
-template <class Op>
-tartan_status clusters_at_once(const char *function, void (*kernel)(Op, Clusters), int32_t ctas,
+template <typename... Parameters>
+tartan_status clusters_at_once(const char *function, void (*kernel)(Parameters...), int32_t ctas,
                                int32_t threads, size_t shared, int *count) {
     cudaLaunchConfig_t config = {};
     cudaLaunchAttribute attribute = {};

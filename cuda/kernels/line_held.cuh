@@ -46,14 +46,15 @@ template <typename V> __device__ __forceinline__ V sum_of_lanes(V x) {
 }
 
 /* A thread's view of the lines of its cluster. */
-template <typename T, int THREADS_OF_CTA, int UNITS_OF_THREAD, int STAGES_OF_CTA, bool RAGGED> class Held {
+template <typename T, int THREADS_OF_CTA, int UNITS_OF_THREAD, int STAGES_OF_CTA, bool RAGGED, int INPUTS = 1>
+class Held {
   public:
     static constexpr int EACH = PER<T>, TEAM = THREADS_OF_CTA, UNITS = UNITS_OF_THREAD,
-                         STAGES = STAGES_OF_CTA, WARPS = TEAM / 32;
+                         STAGES = STAGES_OF_CTA, WARPS = TEAM / 32, MEETINGS = 4;
 
     struct Shared {
-        uint4 packets[2][MOST_IN_CLUSTER * WARPS];
-        uint64_t barriers[STAGES + 2]; /* a stage is full; CTAs have met */
+        uint4 packets[MEETINGS][MOST_IN_CLUSTER * WARPS];
+        uint64_t barriers[STAGES + MEETINGS]; /* a stage is full; CTAs have met */
     };
     /* The elements of a line that a CTA has. */
     struct Part {
@@ -75,7 +76,7 @@ template <typename T, int THREADS_OF_CTA, int UNITS_OF_THREAD, int STAGES_OF_CTA
         : packets(&shared.packets[0][0]), full(shared_address(shared.barriers)), stages_(stages), c_(c),
           rank_((int32_t)(blockIdx.x % (uint32_t)c.ctas)), n_((int32_t)n) {
         if (threadIdx.x == 0) {
-            for (int32_t i = 0; i < STAGES + 2; i++) barrier_init(full + 8 * i, 1);
+            for (int32_t i = 0; i < STAGES + MEETINGS; i++) barrier_init(full + 8 * i, 1);
             barrier_init_fence();
         }
         __syncthreads();
@@ -102,25 +103,32 @@ template <typename T, int THREADS_OF_CTA, int UNITS_OF_THREAD, int STAGES_OF_CTA
                                               : -1};
         }
     }
-    /* Begins to load a line into a stage; by one thread. */
-    __device__ __forceinline__ void load(const T *line, int32_t stage) const {
-        const Part part = part_of(line);
+    /* Begins to load a line of each input into a stage; by one thread. */
+    __device__ __forceinline__ void load(const T *const (&lines)[INPUTS], int32_t stage) const {
+        const Part part = part_of(lines[0]);
         const uint32_t bytes = part.count > 0 ? (uint32_t)part.count * 16 : 0, barrier = full + 8 * stage;
-        barrier_expect(barrier, bytes);
+        barrier_expect(barrier, INPUTS * bytes);
         if (bytes > 0)
-            bulk_load(shared_address(in_stage(stage) + (part.units - part.first)), line + part.units, bytes,
-                      barrier);
+#pragma unroll
+            for (int k = 0; k < INPUTS; k++)
+                bulk_load(shared_address(in_stage(stage, k) + (part.units - part.first)),
+                          lines[k] + part.units, bytes, barrier);
     }
-    /* f(line, stage) for the lines that come first. */
-    template <typename F> __device__ __forceinline__ void begin(int64_t lines, F f) const {
+    /* f(line, stage) for the first lines, so many. */
+    template <typename F> __device__ __forceinline__ void begin(int64_t lines, int32_t count, F f) const {
         if (threadIdx.x != 0) return;
-        for (int32_t i = 0; i < STAGES; i++)
+        for (int32_t i = 0; i < count; i++)
             if (first_line() + i * step() < lines) f(first_line() + i * step(), i);
     }
-    /* The line's part comes into registers; units that do not exist are words of `missing`. */
-    __device__ __forceinline__ void take(const Part &part, uint32_t missing, Unit<T> (&in)[UNITS]) const {
-        const uint32_t from = shared_address(in_stage(stage_) + (part.units - part.first)) + 16 * threadIdx.x;
+    /* The line has come. */
+    __device__ __forceinline__ void wait() const {
         barrier_wait(full + 8 * stage_, turn);
+    }
+    /* Its part comes into registers; units that do not exist are words of `missing`. */
+    __device__ __forceinline__ void take(const Part &part, uint32_t missing, Unit<T> (&in)[UNITS]) const {
+        const uint32_t from =
+            shared_address(in_stage(stage_, 0) + (part.units - part.first)) + 16 * threadIdx.x;
+        wait();
 #pragma unroll
         for (int u = 0; u < UNITS; u++) {
             uint4 unit = make_uint4(missing, missing, missing, missing);
@@ -128,35 +136,52 @@ template <typename T, int THREADS_OF_CTA, int UNITS_OF_THREAD, int STAGES_OF_CTA
             memcpy(&in[u], &unit, sizeof unit);
         }
     }
+    /* The thread's first unit of an input in a stage, of which it has one for each TEAM units. */
+    __device__ __forceinline__ const Unit<T> *units_in(int32_t stage, int input) const {
+        return (const Unit<T> *)in_stage(stage, input) + threadIdx.x;
+    }
     /* An element of the line that the CTA has, before the stage is left. */
     __device__ __forceinline__ T element(const Part &part, int64_t i) const {
-        return in_stage(stage_)[i - part.first];
+        return in_stage(stage_, 0)[i - part.first];
     }
-    /* After all threads have taken the line f(line, stage) may load another one in its place. */
-    template <typename F> __device__ __forceinline__ void leave(int64_t line, int64_t lines, F f) {
+    __device__ __forceinline__ int32_t stage() const {
+        return stage_;
+    }
+    /* After all threads are here f(line, stage) may load the line that is `ahead` lines after this one. */
+    template <typename F>
+    __device__ __forceinline__ void leave(int64_t line, int64_t lines, int32_t ahead, F f) {
         __syncthreads();
-        if (threadIdx.x == 0 && line + STAGES * step() < lines) f(line + STAGES * step(), stage_);
+        if (threadIdx.x == 0 && line + ahead * step() < lines)
+            f(line + ahead * step(), (stage_ + ahead) % STAGES);
         if (++stage_ == STAGES) stage_ = 0, turn ^= 1;
     }
-    /* What each warp of the cluster knows, which all its lanes have; packets_of_line() of them. */
-    __device__ __forceinline__ const uint4 *meet(uint4 mine) {
+    /* Sends what the warp knows, all lanes of it, to all CTAs. */
+    __device__ __forceinline__ void send(uint4 mine) {
         const int32_t lane = (int32_t)threadIdx.x % 32, warp = (int32_t)threadIdx.x / 32;
-        uint4 *const here = packets + half * (MOST_IN_CLUSTER * WARPS);
-        if (c_.ctas > 1) {
-            const uint32_t barrier = full + 8 * (STAGES + half);
-            if (threadIdx.x == 0) barrier_expect(barrier, (uint32_t)packets_of_line() * sizeof mine);
-            if (lane < c_.ctas)
-                cluster_store_16(cluster_address(shared_address(here + rank_ * WARPS + warp), (uint32_t)lane),
-                                 cluster_address(barrier, (uint32_t)lane), (const float *)&mine);
-            cluster_barrier_wait(barrier, meeting);
-        } else {
-            if (lane == 0) here[warp] = mine;
-            __syncthreads();
+        const uint32_t meeting = sent++ % MEETINGS, barrier = full + 8 * (STAGES + meeting);
+        uint4 *const here = packets + meeting * (MOST_IN_CLUSTER * WARPS) + rank_ * WARPS + warp;
+        if (c_.ctas == 1) {
+            if (lane == 0) *here = mine;
+            return;
         }
-        /* None sends again to this half before all have read it: it waits for the other half in between. */
-        meeting ^= half;
-        half ^= 1;
-        return here;
+        if (threadIdx.x == 0) barrier_expect(barrier, (uint32_t)packets_of_line() * sizeof mine);
+        if (lane < c_.ctas)
+            cluster_store_16(cluster_address(shared_address(here), (uint32_t)lane),
+                             cluster_address(barrier, (uint32_t)lane), (const float *)&mine);
+    }
+    /* What all warps of the cluster sent, packets_of_line() of them. They may send once more before a warp has received: a place is written
+     * again for the fourth meeting after this one, before which each warp has received what all sent for the second. */
+    __device__ __forceinline__ const uint4 *receive() {
+        const uint32_t number = received++, meeting = number % MEETINGS;
+        if (c_.ctas == 1)
+            __syncthreads();
+        else
+            cluster_barrier_wait(full + 8 * (STAGES + meeting), number / MEETINGS % 2);
+        return packets + meeting * (MOST_IN_CLUSTER * WARPS);
+    }
+    __device__ __forceinline__ const uint4 *meet(uint4 mine) {
+        send(mine);
+        return receive();
     }
     __device__ __forceinline__ int32_t packets_of_line() const {
         return c_.ctas * WARPS;
@@ -174,10 +199,10 @@ template <typename T, int THREADS_OF_CTA, int UNITS_OF_THREAD, int STAGES_OF_CTA
     const Clusters &c_;
     const int32_t rank_, n_;
     int32_t stage_ = 0;
-    uint32_t turn = 0, half = 0, meeting = 0; /* parities: of stages, and of meetings in the first half */
+    uint32_t turn = 0, sent = 0, received = 0;
 
-    __device__ __forceinline__ T *in_stage(int32_t stage) const {
-        return (T *)stages_ + stage * c_.per_cta;
+    __device__ __forceinline__ T *in_stage(int32_t stage, int input) const {
+        return (T *)stages_ + (stage * INPUTS + input) * c_.per_cta;
     }
 };
 
@@ -209,29 +234,32 @@ Clusters held_by(const tartan_cuda_chip &chip, int64_t n, int64_t lines, bool ra
     return c;
 }
 
-/* Starts as many clusters as run at once. */
-template <class Problem>
-tartan_status launch_held(const char *function, tartan_cuda_queue *queue, void (*kernel)(Problem, Clusters),
-                          const Problem &p, int64_t lines, const Clusters &c, size_t shared, int32_t of_sm,
-                          bool *done) {
-    enum { FIXED = 16384 }; /* bytes of shared memory that a CTA may have besides */
+/* How many clusters run at once, of the lines that there are; 0 if none does. An SM has room for of_sm CTAs. */
+template <typename... Parameters>
+tartan_status held_at_once(const char *function, tartan_cuda_queue *queue, void (*kernel)(Parameters...),
+                           const Clusters &c, size_t shared, int32_t of_sm, int64_t lines, int32_t *count) {
+    enum { FIXED = 20480 }; /* bytes of shared memory that a CTA may have besides */
     const size_t room = (size_t)queue->chip.shared_bytes - FIXED;
     int clusters = queue->chip.processors * of_sm;
-    *done = shared <= room;
-    if (!*done) return TARTAN_OK;
+    *count = 0;
+    if (c.ctas == 0 || shared > room) return TARTAN_OK;
     PASS(tartan_cuda_allow_shared(function, queue, (const void *)kernel, room));
     if (c.ctas > 8)
         PASS(tartan_cuda_check(
             function, cudaFuncSetAttribute(kernel, cudaFuncAttributeNonPortableClusterSizeAllowed, 1),
             "allowing large clusters"));
     if (c.ctas > 1) PASS(clusters_at_once(function, kernel, c.ctas, c.team, shared, &clusters));
-    *done = clusters > 0;
-    if (!*done) return TARTAN_OK;
-    if (clusters > lines) clusters = (int)lines;
+    *count = clusters < lines ? clusters : (int32_t)lines;
+    return TARTAN_OK;
+}
+
+template <typename... Parameters, typename... Arguments>
+tartan_status launch_held(const char *function, tartan_cuda_queue *queue, void (*kernel)(Parameters...),
+                          const Clusters &c, size_t shared, int32_t clusters, const Arguments &...arguments) {
     return tartan_cuda_check(function,
                              tartan_cuda_launch_clusters(queue, false, (uint32_t)c.ctas, kernel,
                                                          dim3((unsigned)(clusters * c.ctas)),
-                                                         dim3((unsigned)c.team), shared, p, c),
+                                                         dim3((unsigned)c.team), shared, arguments...),
                              "launching a kernel");
 }
 

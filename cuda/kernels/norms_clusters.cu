@@ -49,7 +49,7 @@ __global__ void __launch_bounds__(HeldNorm<T, RAGGED>::TEAM, 1)
     const auto begin_in = [&](int array, int64_t line) {
         return (T *)p.sweep.array[array].data + begin_of(p.sweep, array, line);
     };
-    const auto load = [&](int64_t line, int32_t stage) { held.load(begin_in(X, line), stage); };
+    const auto load = [&](int64_t line, int32_t stage) { held.load({begin_in(X, line)}, stage); };
     const double n = (double)p.length, per_element = 1 / n;
     /* The sum of what threads of the cluster have. */
     const auto together = [&](double mine) {
@@ -65,7 +65,7 @@ __global__ void __launch_bounds__(HeldNorm<T, RAGGED>::TEAM, 1)
         }
         return sum_of_lanes(sum);
     };
-    held.begin(p.lines, load);
+    held.begin(p.lines, Lines::STAGES, load);
     for (int64_t line = held.first_line(); line < p.lines; line += held.step()) {
         const T *const x = begin_in(X, line);
         const auto part = held.part_of(x);
@@ -73,7 +73,7 @@ __global__ void __launch_bounds__(HeldNorm<T, RAGGED>::TEAM, 1)
         float edge = has_edge ? tartan_cuda_to<float>(x[part.edge]) : 0.f;
         Unit<T> in[UNITS];
         held.take(part, 0, in);
-        held.leave(line, p.lines, load);
+        held.leave(line, p.lines, Lines::STAGES, load);
         const auto each_unit = [&](auto f) {
 #pragma unroll
             for (int u = 0; u < UNITS; u++)
@@ -144,12 +144,13 @@ tartan_status run(const char *function, tartan_cuda_queue *queue, const tartan_c
     using Lines = HeldNorm<T, true>;
     const bool ragged = is_ragged(p.sweep, {X, Y}, p.length);
     const Clusters c = held_by<T, Lines::TEAM, Lines::UNITS>(queue->chip, p.length, p.lines, ragged);
-    *done = c.ctas > 0;
-    if (!*done) return TARTAN_OK;
     const size_t bytes = 2 * (size_t)(c.per_cta + Lines::EACH + 4) * sizeof(float) +
                          (size_t)Lines::STAGES * (size_t)c.per_cta * sizeof(T);
-    return launch_held(function, queue, ragged ? norm_held<T, true> : norm_held<T, false>, p, p.lines, c,
-                       bytes, 1, done);
+    const auto kernel = ragged ? norm_held<T, true> : norm_held<T, false>;
+    int32_t clusters = 0;
+    PASS(held_at_once(function, queue, kernel, c, bytes, 1, p.lines, &clusters));
+    *done = clusters > 0;
+    return *done ? launch_held(function, queue, kernel, c, bytes, clusters, p, c) : TARTAN_OK;
 }
 
 } // namespace

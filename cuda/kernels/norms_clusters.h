@@ -12,4 +12,8 @@ tartan_status tartan_cuda_norm_clusters(const char *function, tartan_cuda_queue 
 tartan_status tartan_cuda_norm_gradient_clusters(const char *function, tartan_cuda_queue *queue,
                                                  const tartan_cuda_norm *p, bool *done);
 
+/* All gradients, of lines of whole units of 16 bytes. */
+tartan_status tartan_cuda_norm_gradient_held(const char *function, tartan_cuda_queue *queue,
+                                             const tartan_cuda_norm_gradient *p, bool *done);
+
 #endif

@@ -38,8 +38,8 @@ __global__ void __launch_bounds__(HeldOf<T>::TEAM, OF_SM)
     const auto begin_in = [&](int array, int64_t line) {
         return (T *)w.array[array].data + begin_of(w, array, line);
     };
-    const auto load = [&](int64_t line, int32_t stage) { held.load(begin_in(X, line), stage); };
-    held.begin(p.lines, load);
+    const auto load = [&](int64_t line, int32_t stage) { held.load({begin_in(X, line)}, stage); };
+    held.begin(p.lines, Lines::STAGES, load);
     int64_t next_label = -1;
     float next_factor = 0;
     const auto fetch = [&](int64_t line) {
@@ -60,7 +60,7 @@ __global__ void __launch_bounds__(HeldOf<T>::TEAM, OF_SM)
             Unit<T> in[UNITS];
             held.take(part, missing, in);
             if (has_label) own = tartan_cuda_to<float>(held.element(part, label));
-            held.leave(line, p.lines, load);
+            held.leave(line, p.lines, Lines::STAGES, load);
             fetch(line + held.step());
 #pragma unroll
             for (int u = 0; u < UNITS; u++) {
@@ -167,11 +167,12 @@ tartan_status run(const char *function, tartan_cuda_queue *queue, const tartan_c
     using Lines = HeldOf<T>;
     const bool ragged = is_ragged(p.sweep, {X, OUT}, p.length);
     const Clusters c = held_by<T, Lines::TEAM, Lines::UNITS>(queue->chip, p.length, p.lines, ragged);
-    *done = c.ctas > 0;
-    if (!*done) return TARTAN_OK;
     const size_t bytes = (size_t)Lines::STAGES * (size_t)c.per_cta * sizeof(T);
-    return launch_held(function, queue, ragged ? classes_held<KIND, T, true> : classes_held<KIND, T, false>,
-                       p, p.lines, c, bytes, OF_SM, done);
+    const auto kernel = ragged ? classes_held<KIND, T, true> : classes_held<KIND, T, false>;
+    int32_t clusters = 0;
+    PASS(held_at_once(function, queue, kernel, c, bytes, OF_SM, p.lines, &clusters));
+    *done = clusters > 0;
+    return *done ? launch_held(function, queue, kernel, c, bytes, clusters, p, c) : TARTAN_OK;
 }
 
 } // namespace
