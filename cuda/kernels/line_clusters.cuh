@@ -23,7 +23,10 @@ struct Clusters {
     int32_t ctas;    /* of a cluster, a power of 2 */
     int32_t team;    /* threads of a CTA that compute: whole warps, a power of 2; one warp more copies */
     int32_t per_cta; /* elements of a part: whole units */
+    int32_t stages;  /* of parts, where their number is no constant */
 };
+
+constexpr int MOST_STAGES = 4;
 
 /* ---- The kernel ---- */
 
@@ -246,7 +249,7 @@ inline Clusters clusters_of(const tartan_cuda_chip &chip, int64_t n, int32_t inp
             const int64_t of_cta = (units + ctas - 1) / ctas;
             if (inputs * of_cta * 16 > room) continue;
             *of_sm = count;
-            return {ctas, count == 3 ? MOST_OF_TEAM / 2 : MOST_OF_TEAM, (int32_t)(of_cta * per)};
+            return {ctas, count == 3 ? MOST_OF_TEAM / 2 : MOST_OF_TEAM, (int32_t)(of_cta * per), STAGES};
         }
     }
     return {};

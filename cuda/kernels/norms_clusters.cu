@@ -8,8 +8,18 @@
 namespace tartan_cuda {
 namespace {
 
-/* Shared memory has room for gain and bias of 16384 elements, and for two stages of 16-bit numbers or one of f32. */
-template <typename T, bool RAGGED> using HeldNorm = Held<T, 512, 32 / PER<T>, 4 / (int)sizeof(T), RAGGED>;
+/* Shared memory has room for gain and bias of 16384 elements, and for a stage of two teams with 16-bit numbers, or of one with f32. */
+template <typename T, bool RAGGED>
+using HeldNorm = Held<T, 4 / (int)sizeof(T), 128 * (int)sizeof(T), 128 / (int)sizeof(T) / PER<T>, RAGGED>;
+
+/* What a warp knows of a line: `count` numbers, and sums of how they differ from the pivot. */
+struct WarpMoments {
+    float sum, squares, pivot;
+    int32_t count;
+};
+struct WarpSquares {
+    double sum, none;
+};
 
 /* COUNT numbers from `at` on, which need be no multiple of 4. There are 4 more after the last ones that are asked for. */
 template <int COUNT>
@@ -29,18 +39,19 @@ __device__ __forceinline__ void load_from(const float *numbers, int32_t at, floa
 }
 
 template <typename T, bool RAGGED>
-__global__ void __launch_bounds__(HeldNorm<T, RAGGED>::TEAM, 1)
+__global__ void __launch_bounds__(HeldNorm<T, RAGGED>::TEAMS *HeldNorm<T, RAGGED>::TEAM, 1)
     norm_held(const __grid_constant__ tartan_cuda_norm p, const Clusters c) {
 #ifdef __CUDA_ARCH_FEAT_SM90_ALL
     using Lines = HeldNorm<T, RAGGED>;
     constexpr int EACH = Lines::EACH, UNITS = Lines::UNITS, TEAM = Lines::TEAM;
+    constexpr bool SHORT_NUMBERS = sizeof(T) == 2;
     extern __shared__ uint4 memory[];
-    __shared__ typename Lines::Shared shared;
+    __shared__ typename Lines::Shared shared[Lines::TEAMS];
     /* From EACH elements before the CTA's part on, since lines that begin between units have their parts up to so many earlier. */
     const int32_t of_part = c.per_cta + EACH + 4,
                   before = (int32_t)(blockIdx.x % (uint32_t)c.ctas) * c.per_cta - EACH;
     float *const gains = (float *)memory, *const biases = gains + of_part;
-    for (int32_t i = (int32_t)threadIdx.x; i < of_part; i += TEAM) {
+    for (int32_t i = (int32_t)threadIdx.x; i < of_part; i += Lines::TEAMS * TEAM) {
         const bool exists = before + i >= 0 && before + i < p.length;
         gains[i] = exists ? line_number<float>(p.gain, 1, before + i) : 1.f;
         biases[i] = exists ? line_number<float>(p.bias, 0, before + i) : 0.f;
@@ -51,87 +62,94 @@ __global__ void __launch_bounds__(HeldNorm<T, RAGGED>::TEAM, 1)
     };
     const auto load = [&](int64_t line, int32_t stage) { held.load({begin_in(X, line)}, stage); };
     const double n = (double)p.length, per_element = 1 / n;
-    /* The sum of what threads of the cluster have. */
-    const auto together = [&](double mine) {
-        uint4 packet = {};
-        mine = sum_of_lanes(mine);
-        memcpy(&packet, &mine, sizeof mine);
-        const uint4 *const all = held.meet(packet);
-        double sum = 0;
-        for (int32_t i = (int32_t)threadIdx.x % 32; i < held.packets_of_line(); i += 32) {
-            double one;
-            memcpy(&one, &all[i], sizeof one);
-            sum += one;
-        }
-        return sum_of_lanes(sum);
-    };
-    held.begin(p.lines, Lines::STAGES, load);
+    held.begin(p.lines, c.stages, load);
     for (int64_t line = held.first_line(); line < p.lines; line += held.step()) {
         const T *const x = begin_in(X, line);
         const auto part = held.part_of(x);
         const bool has_edge = RAGGED && part.edge >= 0;
-        float edge = has_edge ? tartan_cuda_to<float>(x[part.edge]) : 0.f;
+        const float edge = has_edge ? tartan_cuda_to<float>(x[part.edge]) : 0.f;
         Unit<T> in[UNITS];
         held.take(part, 0, in);
-        held.leave(line, p.lines, Lines::STAGES, load);
-        const auto each_unit = [&](auto f) {
-#pragma unroll
-            for (int u = 0; u < UNITS; u++)
-                if (u * TEAM < part.mine()) f(u);
-        };
-        double sum = 0;
-        if (p.centred) {
-            double mine = has_edge ? (double)edge : 0;
-            each_unit([&](int u) { /* missing units are 0 */
-                                   float some = 0;
-                                   EACH_OF(EACH / 4)
-                                   some += (in[u].get(4 * i) + in[u].get(4 * i + 1)) +
-                                           (in[u].get(4 * i + 2) + in[u].get(4 * i + 3));
-                                   mine += (double)some;
-            });
-            sum = together(mine) * per_element;
+        held.leave(line, p.lines, c.stages, load);
+        WarpMoments mine = {0, 0, 0, 0};
+        if (p.centred) { /* from about the mean, the sums lose nothing */
+            EACH_OF(EACH) mine.pivot = fmaf(in[0].get(i), 1.f / (32 * EACH), mine.pivot);
+            mine.pivot = sum_of_lanes(mine.pivot);
+            mine.count = has_edge;
         }
-        const Mean<T> mean(sum);
-        float parts[4] = {};
-        if (has_edge) edge = mean.from(edge), parts[0] = edge * edge;
-        each_unit([&](int u) {
+        float sums[2] = {}, squares[4] = {};
+        if (has_edge) {
+            const float d = edge - mine.pivot;
+            sums[0] = d, squares[0] = d * d;
+        }
+        held.each_unit(part, [&](int u, int32_t) {
             begin_unit(in[u]);
             EACH_OF(EACH) {
-                const float d = mean.from(in[u].get(i));
-                parts[i % 4] = fmaf(d, d, parts[i % 4]);
+                const float d = in[u].get(i) - mine.pivot;
+                sums[i % 2] += d;
+                squares[i % 4] = fmaf(d, d, squares[i % 4]);
             }
+            mine.count += EACH;
         });
-        double squares = together((double)((parts[0] + parts[1]) + (parts[2] + parts[3])));
+        mine.sum = sum_of_lanes(sums[0] + sums[1]);
+        mine.squares = sum_of_lanes((squares[0] + squares[1]) + (squares[2] + squares[3]));
+        mine.count = __reduce_add_sync(~0u, mine.count);
+        held.send(packed(mine));
+        held.receive();
+        double center = 0, square = 0;
+        if (p.centred) {
+            held.template each_packet<WarpMoments>([&](const WarpMoments &of) {
+                center += (double)of.sum + (double)of.count * (double)of.pivot;
+            });
+            center = sum_of_lanes(center) * per_element;
+        }
+        held.template each_packet<WarpMoments>([&](const WarpMoments &of) {
+            const double shift = (double)of.pivot - center;
+            square += (double)of.squares + shift * (2 * (double)of.sum + (double)of.count * shift);
+        });
+        square = sum_of_lanes(square);
+        const Mean<T> mean(center);
         /* Squares in f32 may leave its range. */
-        if (!(squares < 0x1p120) || (squares < 0x1p-100 && p.epsilon < 0x1p-80)) {
-            double again = (double)edge * (double)edge;
-            each_unit([&](int u) {
+        const bool lost = !(square < 0x1p120) || (square < 0x1p-100 && p.epsilon < 0x1p-80);
+        float scale;
+        if (lost) {
+            double again = has_edge ? (double)mean.from(edge) * (double)mean.from(edge) : 0;
+            held.each_unit(part, [&](int u, int32_t) {
                 EACH_OF(EACH) {
                     const double d = (double)mean.from(in[u].get(i));
                     again = fma(d, d, again);
                 }
             });
-            squares = together(again);
+            held.send(packed(WarpSquares{sum_of_lanes(again), 0}));
+            held.receive();
+            square = 0;
+            held.template each_packet<WarpSquares>([&](const WarpSquares &of) { square += of.sum; });
+            square = sum_of_lanes(square);
+            scale = (float)scale_of<double>(p.row, square * per_element, n, p.epsilon);
+        } else {
+            scale = scale_of<float>(p.row, (float)(square * per_element), (float)n, (float)p.epsilon);
         }
-        const float scale = (float)scale_of<double>(p.row, squares * per_element, n, p.epsilon);
-        if (held.rank() == 0 && threadIdx.x == 0)
-            write_stats(p, begin_of(p.sweep, RSTD, line), mean.high, scale);
+        if (held.is_first()) write_stats(p, begin_of(p.sweep, RSTD, line), mean.high, scale);
+        const float shift = -(SHORT_NUMBERS ? mean.high : mean.low) * scale;
+        const auto normal = [&](float number) {
+            return fmaf(SHORT_NUMBERS ? number : number - mean.high, scale, shift);
+        };
         T *const y = begin_in(Y, line);
-        Unit<T> *const to = (Unit<T> *)(y + part.units) + threadIdx.x;
-        each_unit([&](int u) {
-            const int32_t at = part.units + (u * TEAM + (int32_t)threadIdx.x) * EACH - before;
+        Unit<T> *const to = held.units_of(y, part);
+        held.each_unit(part, [&](int u, int32_t number) {
+            const int32_t at = part.units + (number + held.thread()) * EACH - before;
             float gain[EACH], bias[EACH], results[EACH];
             begin_unit(in[u]);
             load_from(gains, at, gain);
             load_from(biases, at, bias);
-            EACH_OF(EACH) results[i] = fmaf(mean.from(in[u].get(i)) * scale, gain[i], bias[i]);
+            EACH_OF(EACH) results[i] = fmaf(normal(in[u].get(i)), gain[i], bias[i]);
             Unit<T> out;
             out.set(results);
-            to[u * TEAM] = out;
+            to[number] = out;
         });
         if (has_edge)
             y[part.edge] =
-                tartan_cuda_to<T>(fmaf(edge * scale, gains[part.edge - before], biases[part.edge - before]));
+                tartan_cuda_to<T>(fmaf(normal(edge), gains[part.edge - before], biases[part.edge - before]));
     }
     held.end();
 #endif
@@ -143,14 +161,14 @@ template <typename T>
 tartan_status run(const char *function, tartan_cuda_queue *queue, const tartan_cuda_norm &p, bool *done) {
     using Lines = HeldNorm<T, true>;
     const bool ragged = is_ragged(p.sweep, {X, Y}, p.length);
-    const Clusters c = held_by<T, Lines::TEAM, Lines::UNITS>(queue->chip, p.length, p.lines, ragged);
-    const size_t bytes = 2 * (size_t)(c.per_cta + Lines::EACH + 4) * sizeof(float) +
-                         (size_t)Lines::STAGES * (size_t)c.per_cta * sizeof(T);
+    size_t shared = 0;
+    const Clusters c = held_by<Lines>(queue->chip, p.length, p.lines, ragged, 1, 1, 2,
+                                      2 * (Lines::EACH + 4) * sizeof(float), 2 * sizeof(float), &shared);
     const auto kernel = ragged ? norm_held<T, true> : norm_held<T, false>;
     int32_t clusters = 0;
-    PASS(held_at_once(function, queue, kernel, c, bytes, 1, p.lines, &clusters));
+    PASS(held_at_once<Lines>(function, queue, kernel, c, shared, p.lines, &clusters));
     *done = clusters > 0;
-    return *done ? launch_held(function, queue, kernel, c, bytes, clusters, p, c) : TARTAN_OK;
+    return *done ? launch_held<Lines>(function, queue, kernel, c, shared, clusters, p, c) : TARTAN_OK;
 }
 
 } // namespace

@@ -9,7 +9,12 @@
 namespace tartan_cuda {
 namespace {
 
-template <typename T> using HeldGradient = Held<T, 512, 16 / PER<T>, 3, false, 2>;
+template <typename T> using HeldGradient = Held<T, 1, 512, 16 / PER<T>, false, 2>;
+constexpr int LINES_AT_ONCE = 3; /* the line before, the present one and the next */
+
+struct WarpTerms {
+    float of_g, of_gz, none[2];
+};
 
 /* partial: rows of sums of gain and bias, [clusters][rows][2][length], or NULL. */
 template <typename T>
@@ -18,10 +23,9 @@ __global__ void __launch_bounds__(HeldGradient<T>::TEAM, 1)
                        float *partial) {
 #ifdef __CUDA_ARCH_FEAT_SM90_ALL
     using Lines = HeldGradient<T>;
-    constexpr int EACH = Lines::EACH, UNITS = Lines::UNITS, TEAM = Lines::TEAM, STAGES = Lines::STAGES,
-                  N = UNITS * EACH;
+    constexpr int EACH = Lines::EACH, UNITS = Lines::UNITS, N = UNITS * EACH;
     extern __shared__ uint4 stages[];
-    __shared__ typename Lines::Shared shared;
+    __shared__ typename Lines::Shared shared[1];
     const tartan_cuda_norm &p = of.in;
     const double per_element = 1.0 / (double)p.length;
     Lines held(shared, stages, c, p.length);
@@ -31,36 +35,28 @@ __global__ void __launch_bounds__(HeldGradient<T>::TEAM, 1)
     const auto load = [&](int64_t line, int32_t stage) {
         held.load({begin_in(X, line), begin_in(Y_GRAD, line)}, stage);
     };
-    held.begin(p.lines, STAGES - 1, load);
+    held.begin(p.lines, LINES_AT_ONCE - 1, load);
     const auto part = held.part_of(nullptr);
-    const auto each_unit = [&](auto f) {
-#pragma unroll
-        for (int u = 0; u < UNITS; u++)
-            if (u * TEAM < part.mine()) f(u, u * TEAM);
-    };
     float gain[N], to_gain[N] = {}, to_bias[N] = {};
     EACH_OF(N) gain[i] = 0;
-    each_unit([&](int u, int32_t number) {
+    held.each_unit(part, [&](int u, int32_t number) {
         float some[EACH];
-        load_neighbours(p.gain, 1.f, part.units + (number + (int32_t)threadIdx.x) * EACH, some);
+        load_neighbours(p.gain, 1.f, part.units + (number + held.thread()) * EACH, some);
         EACH_OF(EACH) gain[u * EACH + i] = some[i];
     });
-    struct Sums {
-        double of[2];
-    };
     /* The gradient of a line in a stage. */
     const auto write = [&](int64_t line, int32_t stage, const Stats<float> &stats) {
-        const Sums *const all = (const Sums *)held.receive();
-        double sum[2] = {0, 0};
-        for (int32_t i = (int32_t)threadIdx.x % 32; i < held.packets_of_line(); i += 32)
-            sum[0] += all[i].of[0], sum[1] += all[i].of[1];
-        sum[0] = sum_of_lanes(sum[0]), sum[1] = sum_of_lanes(sum[1]);
+        float sums[2] = {0, 0};
+        held.receive();
+        held.template each_packet<WarpTerms>(
+            [&](const WarpTerms &of_warp) { sums[0] += of_warp.of_g, sums[1] += of_warp.of_gz; });
+        const double sum[2] = {(double)sum_of_lanes(sums[0]), (double)sum_of_lanes(sums[1])};
         if (p.sweep.array[X_GRAD].data == nullptr) return;
         const Gradient<float> gradient = gradient_of(p, per_element, sum, stats.rstd);
         const Normal<T> normal(stats);
         const Unit<T> *const x = held.units_in(stage, 0), *const g = held.units_in(stage, 1);
-        Unit<T> *const to = (Unit<T> *)(begin_in(X_GRAD, line) + part.units) + threadIdx.x;
-        each_unit([&](int u, int32_t number) {
+        Unit<T> *const to = held.units_of(begin_in(X_GRAD, line), part);
+        held.each_unit(part, [&](int u, int32_t number) {
             const Unit<T> of_x = x[number], of_g = g[number];
             float z[EACH], y[EACH];
             EACH_OF(EACH) z[i] = normal(of_x.get(i)), y[i] = of_g.get(i) * gain[u * EACH + i];
@@ -75,8 +71,8 @@ __global__ void __launch_bounds__(HeldGradient<T>::TEAM, 1)
     const auto flush = [&] {
         if (partial == nullptr || row == rows) return;
         float *const to = partial + (cluster * rows + row++) * 2 * p.length + part.units;
-        each_unit([&](int u, int32_t number) {
-            float *const mine = to + (number + (int32_t)threadIdx.x) * EACH;
+        held.each_unit(part, [&](int u, int32_t number) {
+            float *const mine = to + (number + held.thread()) * EACH;
             EACH_OF(EACH / 4) {
                 const float *const a = &to_gain[u * EACH + 4 * i], *const b = &to_bias[u * EACH + 4 * i];
                 ((float4 *)mine)[i] = make_float4(a[0], a[1], a[2], a[3]);
@@ -97,7 +93,7 @@ __global__ void __launch_bounds__(HeldGradient<T>::TEAM, 1)
         const Unit<T> *const x = held.units_in(held.stage(), 0), *const g = held.units_in(held.stage(), 1);
         Terms<float> terms;
         held.wait();
-        each_unit([&](int u, int32_t number) {
+        held.each_unit(part, [&](int u, int32_t number) {
             const Unit<T> of_x = x[number], of_g = g[number];
             EACH_OF(EACH) {
                 const int k = u * EACH + i;
@@ -109,14 +105,11 @@ __global__ void __launch_bounds__(HeldGradient<T>::TEAM, 1)
         });
         float mine[2] = {};
         terms.end(mine);
-        const Sums sums = {{(double)sum_of_lanes(mine[0]), (double)sum_of_lanes(mine[1])}};
-        uint4 packet;
-        memcpy(&packet, &sums, sizeof packet);
-        held.send(packet);
+        held.send(packed(WarpTerms{sum_of_lanes(mine[0]), sum_of_lanes(mine[1]), {}}));
         if (line > cluster) write(line - held.step(), before, last);
         before = held.stage();
         last = stats, stats = next;
-        held.leave(line, p.lines, STAGES - 1, load);
+        held.leave(line, p.lines, LINES_AT_ONCE - 1, load);
         if (++count % LINES_OF_ROW == 0) flush();
     }
     if (line > cluster) write(line - held.step(), before, last);
@@ -130,10 +123,11 @@ tartan_status run(const char *function, tartan_cuda_queue *queue, const tartan_c
                   bool *done) {
     using Lines = HeldGradient<T>;
     const tartan_cuda_norm &in = p.in;
-    const Clusters c = held_by<T, Lines::TEAM, Lines::UNITS>(queue->chip, in.length, in.lines, false);
-    const size_t bytes = 2 * (size_t)Lines::STAGES * (size_t)c.per_cta * sizeof(T);
+    size_t shared = 0;
+    const Clusters c = held_by<Lines>(queue->chip, in.length, in.lines, false, 2, LINES_AT_ONCE,
+                                      LINES_AT_ONCE, 0, 0, &shared);
     int32_t clusters = 0;
-    PASS(held_at_once(function, queue, norm_gradient_held<T>, c, bytes, 1, in.lines, &clusters));
+    PASS(held_at_once<Lines>(function, queue, norm_gradient_held<T>, c, shared, in.lines, &clusters));
     *done = clusters > 0;
     if (!*done) return TARTAN_OK;
     const int64_t rows = (in.lines - 1) / ((int64_t)clusters * LINES_OF_ROW) + 1;
@@ -142,8 +136,8 @@ tartan_status run(const char *function, tartan_cuda_queue *queue, const tartan_c
     if (sums)
         PASS(tartan_cuda_scratch(function, queue, clusters * rows * 2 * in.length * (int64_t)sizeof(float),
                                  &partial));
-    tartan_status status =
-        launch_held(function, queue, norm_gradient_held<T>, c, bytes, clusters, p, c, rows, (float *)partial);
+    tartan_status status = launch_held<Lines>(function, queue, norm_gradient_held<T>, c, shared, clusters, p,
+                                              c, rows, (float *)partial);
     if (sums && status == TARTAN_OK)
         status = launch_rows(function, queue, &p, (const float *)partial, clusters * rows);
     if (partial != nullptr) tartan_cuda_scratch_free(queue, partial);

@@ -64,6 +64,9 @@ tartan_status run_units(const char *function, tartan_cuda_queue *queue, const ta
 /* Lines that are not of units of 16 bytes are faster on clusters from so many bytes on. */
 constexpr int64_t LONG_RAGGED = 12288, LONG_RAGGED_F32 = 49152;
 
+/* Lines of units of more bytes take too many registers of one CTA. */
+constexpr int64_t LONGEST_KEPT = 24576;
+
 tartan_status run(const char *function, tartan_cuda_queue *queue, const tartan_cuda_norm_gradient *p) {
     const int32_t each = each_of(p->in.sweep, {X, Y_GRAD, X_GRAD});
     tartan_cuda_norm single = p->in;
@@ -78,6 +81,13 @@ tartan_status run(const char *function, tartan_cuda_queue *queue, const tartan_c
             bool done = false;
             PASS(tartan_cuda_norm_gradient_clusters(function, queue, &single, &done));
             if (done) return run_gains(function, queue, *p);
+        }
+        if (each > 1 && p->in.lines > 0 && single.length * (int64_t)sizeof(T) > LONGEST_KEPT) {
+            tartan_cuda_norm_gradient all = *p;
+            bool done = false;
+            all.in = single;
+            PASS(tartan_cuda_norm_gradient_held(function, queue, &all, &done));
+            if (done) return TARTAN_OK;
         }
         if (are_few(p->in)) return run_any(function, queue, *p, single);
         if (each > 1 && p->in.lines > 0) return run_units<T>(function, queue, p);

@@ -10,23 +10,23 @@
 namespace tartan_cuda {
 namespace {
 
-constexpr int OF_SM = 1;
-template <typename T> using HeldOf = Held<T, 512, 64 / PER<T>, 2, false>;
+/* A thread has 64 numbers. */
+template <typename T, bool RAGGED> using HeldClasses = Held<T, 1, 512, 64 / PER<T>, RAGGED>;
 
 struct WarpSums {
     float most, exponentials, numbers, none;
 };
 
 template <int KIND, typename T, bool RAGGED>
-__global__ void __launch_bounds__(HeldOf<T>::TEAM, OF_SM)
+__global__ void __launch_bounds__(HeldClasses<T, RAGGED>::TEAM, 1)
     classes_held(const __grid_constant__ tartan_cuda_classes p, const Clusters c) {
 #ifdef __CUDA_ARCH_FEAT_SM90_ALL
-    using Lines = Held<T, HeldOf<T>::TEAM, HeldOf<T>::UNITS, HeldOf<T>::STAGES, RAGGED>;
-    constexpr int EACH = Lines::EACH, UNITS = Lines::UNITS, TEAM = Lines::TEAM;
+    using Lines = HeldClasses<T, RAGGED>;
+    constexpr int EACH = Lines::EACH, UNITS = Lines::UNITS;
     constexpr bool SHORT = sizeof(T) == 2, LABELLED = KIND == TARTAN_CUDA_CROSS_ENTROPY,
                    LOGARITHM = KIND == TARTAN_CUDA_LOG_SOFTMAX;
     extern __shared__ uint4 stages[];
-    __shared__ typename Lines::Shared shared;
+    __shared__ typename Lines::Shared shared[1];
     const tartan_cuda_sweep &w = p.sweep;
     const float scale = LABELLED ? 1.f : (float)p.scale;
     /* Numbers that do not exist are -infinity, times the scale. */
@@ -39,7 +39,7 @@ __global__ void __launch_bounds__(HeldOf<T>::TEAM, OF_SM)
         return (T *)w.array[array].data + begin_of(w, array, line);
     };
     const auto load = [&](int64_t line, int32_t stage) { held.load({begin_in(X, line)}, stage); };
-    held.begin(p.lines, Lines::STAGES, load);
+    held.begin(p.lines, c.stages, load);
     int64_t next_label = -1;
     float next_factor = 0;
     const auto fetch = [&](int64_t line) {
@@ -51,7 +51,7 @@ __global__ void __launch_bounds__(HeldOf<T>::TEAM, OF_SM)
     for (int64_t line = held.first_line(); line < p.lines; line += held.step()) {
         const T *const x = begin_in(X, line);
         const auto part = held.part_of(x);
-        const bool has_edge = RAGGED && part.edge >= 0, has_label = LABELLED && part.has(next_label);
+        const bool has_edge = RAGGED && part.edge >= 0, has_label = LABELLED && held.has(part, next_label);
         const float edge_x = has_edge ? __fmul_rn(tartan_cuda_to<float>(x[part.edge]), scale) : NONE<float>,
                     factor = next_factor;
         const int64_t label = next_label;
@@ -60,7 +60,7 @@ __global__ void __launch_bounds__(HeldOf<T>::TEAM, OF_SM)
             Unit<T> in[UNITS];
             held.take(part, missing, in);
             if (has_label) own = tartan_cuda_to<float>(held.element(part, label));
-            held.leave(line, p.lines, Lines::STAGES, load);
+            held.leave(line, p.lines, c.stages, load);
             fetch(line + held.step());
 #pragma unroll
             for (int u = 0; u < UNITS; u++) {
@@ -78,11 +78,7 @@ __global__ void __launch_bounds__(HeldOf<T>::TEAM, OF_SM)
         const bool with_sum = LABELLED && p.smoothing != 0;
         if (with_sum) {
             if (has_edge) mine.numbers = edge_x;
-#pragma unroll
-            for (int u = 0; u < UNITS; u++)
-                if (u * TEAM < part.mine()) {
-                    EACH_OF(EACH) mine.numbers += v[u * EACH + i];
-                }
+            held.each_unit(part, [&](int u, int32_t) { EACH_OF(EACH) mine.numbers += v[u * EACH + i]; });
             mine.numbers = sum_of_lanes(mine.numbers);
         }
         const float edge = RAGGED ? relative(edge_x) : 0.f;
@@ -98,26 +94,22 @@ __global__ void __launch_bounds__(HeldOf<T>::TEAM, OF_SM)
             mine.exponentials += part_of_sum;
         }
         mine.exponentials = sum_of_lanes(mine.exponentials);
-        uint4 packet;
-        memcpy(&packet, &mine, sizeof packet);
-        const WarpSums *const all = (const WarpSums *)held.meet(packet);
+        held.send(packed(mine));
+        held.receive();
         float s[3] = {NONE<float>, 0, 0};
-        const int32_t lane = (int32_t)threadIdx.x % 32, packets = held.packets_of_line();
-        for (int32_t i = lane; i < packets; i += 32) s[0] = fmaxf(s[0], all[i].most);
+        held.template each_packet<WarpSums>([&](const WarpSums &of) { s[0] = fmaxf(s[0], of.most); });
         s[0] = of_lanes(s[0], [](float a, float b) { return fmaxf(a, b); });
-        for (int32_t i = lane; i < packets; i += 32) {
-            const WarpSums of = all[i];
+        held.template each_packet<WarpSums>([&](const WarpSums &of) {
             s[1] += of.most == NONE<float> ? of.exponentials : of.exponentials * exponential(of.most - s[0]);
             s[2] += of.numbers;
-        }
+        });
         s[1] = sum_of_lanes(s[1]);
         if (with_sum) s[2] = sum_of_lanes(s[2]);
 
         Line<float> l = {};
         l.label = label;
         if constexpr (LABELLED) {
-            if (has_label || (has_edge && part.edge == label) ||
-                (label < 0 && held.rank() == 0 && threadIdx.x == 0))
+            if (has_label || (has_edge && part.edge == label) || (label < 0 && held.is_first()))
                 write_loss(p, begin_of(w, OTHER, line), begin_of(w, LSE, line), s, label,
                            has_label ? own : edge_x);
             if (w.array[OUT].data == nullptr) continue;
@@ -137,14 +129,14 @@ __global__ void __launch_bounds__(HeldOf<T>::TEAM, OF_SM)
             return kept * brought;
         };
         T *const y = begin_in(OUT, line);
-        Unit<T> *const to = (Unit<T> *)(y + part.units) + threadIdx.x;
+        Unit<T> *const to = held.units_of(y, part);
 #pragma unroll
         for (int u = 0; u < UNITS; u++) {
             float results[EACH];
             EACH_OF(EACH) results[i] = result(v[u * EACH + i]);
             Unit<T> out;
             out.set(results);
-            if (u * TEAM < part.mine()) to[u * TEAM] = out;
+            if (u * Lines::TEAM < part.count - held.thread()) to[u * Lines::TEAM] = out;
         }
         if (has_edge) y[part.edge] = tartan_cuda_to<T>(result(LOGARITHM ? edge_x : edge));
         if constexpr (LABELLED) { /* written once more by the same thread */
@@ -164,15 +156,15 @@ __global__ void __launch_bounds__(HeldOf<T>::TEAM, OF_SM)
 
 template <int KIND, typename T>
 tartan_status run(const char *function, tartan_cuda_queue *queue, const tartan_cuda_classes &p, bool *done) {
-    using Lines = HeldOf<T>;
+    using Lines = HeldClasses<T, true>;
     const bool ragged = is_ragged(p.sweep, {X, OUT}, p.length);
-    const Clusters c = held_by<T, Lines::TEAM, Lines::UNITS>(queue->chip, p.length, p.lines, ragged);
-    const size_t bytes = (size_t)Lines::STAGES * (size_t)c.per_cta * sizeof(T);
+    size_t shared = 0;
+    const Clusters c = held_by<Lines>(queue->chip, p.length, p.lines, ragged, 1, 1, 2, 0, 0, &shared);
     const auto kernel = ragged ? classes_held<KIND, T, true> : classes_held<KIND, T, false>;
     int32_t clusters = 0;
-    PASS(held_at_once(function, queue, kernel, c, bytes, OF_SM, p.lines, &clusters));
+    PASS(held_at_once<Lines>(function, queue, kernel, c, shared, p.lines, &clusters));
     *done = clusters > 0;
-    return *done ? launch_held(function, queue, kernel, c, bytes, clusters, p, c) : TARTAN_OK;
+    return *done ? launch_held<Lines>(function, queue, kernel, c, shared, clusters, p, c) : TARTAN_OK;
 }
 
 } // namespace
