@@ -69,7 +69,6 @@ __global__ void __launch_bounds__(HeldGradient<T>::TEAM, 1)
     const int64_t cluster = held.first_line();
     int64_t row = 0;
     const auto flush = [&] {
-        if (partial == nullptr || row == rows) return;
         float *const to = partial + (cluster * rows + row++) * 2 * p.length + part.units;
         held.each_unit(part, [&](int u, int32_t number) {
             float *const mine = to + (number + held.thread()) * EACH;
@@ -110,10 +109,10 @@ __global__ void __launch_bounds__(HeldGradient<T>::TEAM, 1)
         before = held.stage();
         last = stats, stats = next;
         held.leave(line, p.lines, LINES_AT_ONCE - 1, load);
-        if (++count % LINES_OF_ROW == 0) flush();
+        if (++count % LINES_OF_ROW == 0 && partial != nullptr) flush();
     }
     if (line > cluster) write(line - held.step(), before, last);
-    if (count % LINES_OF_ROW != 0) flush();
+    while (partial != nullptr && row < rows) flush(); /* sums of no lines are 0 */
     held.end();
 #endif
 }
