@@ -102,7 +102,7 @@ class Held {
         } else {
             const int32_t pad = (int32_t)((uintptr_t)line % 16 / sizeof(T)), first = start - pad,
                           begin = max(first, 0), end = min(first + c_.per_cta, n_);
-            if (end < begin) return {n_, n_, 0, -1};
+            if (end < begin) return {first, first, 0, -1};
             const int32_t units = begin > first ? first + EACH : first, before = units - begin,
                           after = (end - first) % EACH;
             return {first, units, (end - units) / EACH,
@@ -138,11 +138,10 @@ class Held {
                 bulk_load(shared_address(in_stage(stage, k) + (part.units - part.first)),
                           lines[k] + part.units, bytes, barrier);
     }
-    /* f(line, stage) for the first lines, so many. */
-    template <typename F> __device__ __forceinline__ void begin(int64_t lines, int32_t count, F f) const {
-        if (thread_ != 0) return;
-        for (int32_t i = 0; i < count; i++)
-            if (first_line() + i * step() < lines) f(first_line() + i * step(), i);
+    /* f(i, stage) for the first stages; by one thread. */
+    template <typename F> __device__ __forceinline__ void begin(int32_t count, F f) const {
+        if (thread_ == 0)
+            for (int32_t i = 0; i < count; i++) f(i, i);
     }
     /* The line has come. */
     __device__ __forceinline__ void wait() const {
@@ -160,9 +159,9 @@ class Held {
             memcpy(&in[u], &unit, sizeof unit);
         }
     }
-    /* The thread's first unit of an input in a stage, of a line that is not ragged. */
-    __device__ __forceinline__ const Unit<T> *units_in(int32_t stage, int input) const {
-        return (const Unit<T> *)in_stage(stage, input) + thread_;
+    /* The thread's first unit of an input in a stage. */
+    __device__ __forceinline__ const Unit<T> *units_in(int32_t stage, int input, const Part &part) const {
+        return (const Unit<T> *)(in_stage(stage, input) + (part.units - part.first)) + thread_;
     }
     /* An element of the line that the CTA has, before the stage is left. */
     __device__ __forceinline__ T element(const Part &part, int64_t i) const {
@@ -171,12 +170,10 @@ class Held {
     __device__ __forceinline__ int32_t stage() const {
         return stage_;
     }
-    /* After all threads are here f(line, stage) may load the line that is `ahead` lines after this one. */
-    template <typename F>
-    __device__ __forceinline__ void leave(int64_t line, int64_t lines, int32_t ahead, F f) {
+    /* After all threads are here f(i, stage) may load the line that is `ahead` lines after this one, line i of the team. */
+    template <typename F> __device__ __forceinline__ void leave(int64_t i, int32_t ahead, F f) {
         wait_for_team();
-        if (thread_ == 0 && line + ahead * step() < lines)
-            f(line + ahead * step(), (stage_ + ahead) % c_.stages);
+        if (thread_ == 0) f(i + ahead, (stage_ + ahead) % c_.stages);
         if (++stage_ == c_.stages) stage_ = 0, turn ^= 1;
     }
 

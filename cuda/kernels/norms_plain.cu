@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0
  * Normalisation along lines. Threads keep lines whose elements lie one after the other, or read them once for each pass over them.
  * line_parts.cuh computes all other lines, short ones, and a few that are long. */
-#include "kernels/norms_clusters.h"
+#include "kernels/norms_held.h"
 #include "kernels/norms_flow.cuh"
 
 namespace tartan_cuda {
@@ -155,7 +155,7 @@ tartan_status run(const char *function, tartan_cuda_queue *queue, const tartan_c
     if (each > 1 ? p->length > LONGEST_KEPT / tartan_cuda_bytes_of(p->sweep.array[X].dtype)
                  : each == 1 && p->length >= LONG_RAGGED) {
         bool done = false;
-        PASS(tartan_cuda_norm_clusters(function, queue, &single, &done));
+        PASS(tartan_cuda_norm_held(function, queue, &single, &done));
         if (done) return TARTAN_OK;
     }
     if (each == 0 || are_few(*p)) return run_any(function, queue, single);

@@ -38,8 +38,11 @@ __global__ void __launch_bounds__(HeldClasses<T, RAGGED>::TEAM, 1)
     const auto begin_in = [&](int array, int64_t line) {
         return (T *)w.array[array].data + begin_of(w, array, line);
     };
-    const auto load = [&](int64_t line, int32_t stage) { held.load({begin_in(X, line)}, stage); };
-    held.begin(p.lines, c.stages, load);
+    const auto load = [&](int64_t i, int32_t stage) {
+        const int64_t line = held.first_line() + i * held.step();
+        if (line < p.lines) held.load({begin_in(X, line)}, stage);
+    };
+    held.begin(c.stages, load);
     int64_t next_label = -1;
     float next_factor = 0;
     const auto fetch = [&](int64_t line) {
@@ -48,7 +51,8 @@ __global__ void __launch_bounds__(HeldClasses<T, RAGGED>::TEAM, 1)
         next_factor = factor_of<float>(p, begin_of(w, FACTOR, line));
     };
     fetch(held.first_line());
-    for (int64_t line = held.first_line(); line < p.lines; line += held.step()) {
+    int64_t number = 0;
+    for (int64_t line = held.first_line(); line < p.lines; number++, line += held.step()) {
         const T *const x = begin_in(X, line);
         const auto part = held.part_of(x);
         const bool has_edge = RAGGED && part.edge >= 0, has_label = LABELLED && held.has(part, next_label);
@@ -60,7 +64,7 @@ __global__ void __launch_bounds__(HeldClasses<T, RAGGED>::TEAM, 1)
             Unit<T> in[UNITS];
             held.take(part, missing, in);
             if (has_label) own = tartan_cuda_to<float>(held.element(part, label));
-            held.leave(line, p.lines, c.stages, load);
+            held.leave(number, c.stages, load);
             fetch(line + held.step());
 #pragma unroll
             for (int u = 0; u < UNITS; u++) {

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0
  * Normalisation along long lines, which clusters keep in registers. Gain and bias of a CTA's part of all lines are in its shared memory. */
-#include "kernels/norms_clusters.h"
+#include "kernels/norms_held.h"
 
 #include "kernels/line_held.cuh"
 #include "kernels/norm_lines.cuh"
@@ -60,17 +60,21 @@ __global__ void __launch_bounds__(HeldNorm<T, RAGGED>::TEAMS *HeldNorm<T, RAGGED
     const auto begin_in = [&](int array, int64_t line) {
         return (T *)p.sweep.array[array].data + begin_of(p.sweep, array, line);
     };
-    const auto load = [&](int64_t line, int32_t stage) { held.load({begin_in(X, line)}, stage); };
+    const auto load = [&](int64_t i, int32_t stage) {
+        const int64_t line = held.first_line() + i * held.step();
+        if (line < p.lines) held.load({begin_in(X, line)}, stage);
+    };
     const double n = (double)p.length, per_element = 1 / n;
-    held.begin(p.lines, c.stages, load);
-    for (int64_t line = held.first_line(); line < p.lines; line += held.step()) {
+    held.begin(c.stages, load);
+    int64_t number = 0;
+    for (int64_t line = held.first_line(); line < p.lines; number++, line += held.step()) {
         const T *const x = begin_in(X, line);
         const auto part = held.part_of(x);
         const bool has_edge = RAGGED && part.edge >= 0;
         const float edge = has_edge ? tartan_cuda_to<float>(x[part.edge]) : 0.f;
         Unit<T> in[UNITS];
         held.take(part, 0, in);
-        held.leave(line, p.lines, c.stages, load);
+        held.leave(number, c.stages, load);
         WarpMoments mine = {0, 0, 0, 0};
         if (p.centred) { /* from about the mean, the sums lose nothing */
             EACH_OF(EACH) mine.pivot = fmaf(in[0].get(i), 1.f / (32 * EACH), mine.pivot);
@@ -136,8 +140,8 @@ __global__ void __launch_bounds__(HeldNorm<T, RAGGED>::TEAMS *HeldNorm<T, RAGGED
         };
         T *const y = begin_in(Y, line);
         Unit<T> *const to = held.units_of(y, part);
-        held.each_unit(part, [&](int u, int32_t number) {
-            const int32_t at = part.units + (number + held.thread()) * EACH - before;
+        held.each_unit(part, [&](int u, int32_t after) {
+            const int32_t at = part.units + (after + held.thread()) * EACH - before;
             float gain[EACH], bias[EACH], results[EACH];
             begin_unit(in[u]);
             load_from(gains, at, gain);
@@ -145,7 +149,7 @@ __global__ void __launch_bounds__(HeldNorm<T, RAGGED>::TEAMS *HeldNorm<T, RAGGED
             EACH_OF(EACH) results[i] = fmaf(normal(in[u].get(i)), gain[i], bias[i]);
             Unit<T> out;
             out.set(results);
-            to[number] = out;
+            to[after] = out;
         });
         if (has_edge)
             y[part.edge] =
@@ -174,8 +178,8 @@ tartan_status run(const char *function, tartan_cuda_queue *queue, const tartan_c
 } // namespace
 } // namespace tartan_cuda
 
-tartan_status tartan_cuda_norm_clusters(const char *function, tartan_cuda_queue *queue,
-                                        const tartan_cuda_norm *p, bool *done) {
+tartan_status tartan_cuda_norm_held(const char *function, tartan_cuda_queue *queue, const tartan_cuda_norm *p,
+                                    bool *done) {
     using namespace tartan_cuda;
     *done = false;
     if (queue->chip.major != 9 || queue->chip.minor != 0 || !lie_alike(p->sweep, {X, Y})) return TARTAN_OK;
