@@ -6,8 +6,8 @@
  * Lines that begin at different addresses modulo 16 are cut differently. Such a cluster takes lines that begin alike one after the other, and
  * begins anew where the next ones begin elsewhere. */
 #include "kernels/line_held.cuh"
-#include "kernels/norms_held.h"
 #include "kernels/norms_gradient_flow.cuh"
+#include "kernels/norms_held.h"
 
 namespace tartan_cuda {
 namespace {
@@ -20,11 +20,11 @@ struct WarpTerms {
 };
 
 /* Line `i` in the order of the places modulo `period`. */
-__device__ __forceinline__ int64_t by_place(int64_t i, int64_t lines, int32_t period) {
-    const int64_t each = lines / period, longer = lines % period, of_longer = longer * (each + 1);
-    const int64_t place = i < of_longer ? i / (each + 1) : longer + (i - of_longer) / each,
-                  number = i < of_longer ? i % (each + 1) : (i - of_longer) % each;
-    return place + number * period;
+__device__ __forceinline__ int64_t by_place(uint32_t i, uint32_t lines, uint32_t period) {
+    const uint32_t each = lines / period, longer = lines % period, of_longer = longer * (each + 1),
+                   length = i < of_longer ? each + 1 : each, rest = i < of_longer ? i : i - of_longer,
+                   place = rest / length + (i < of_longer ? 0 : longer);
+    return place + (int64_t)(rest % length) * period;
 }
 
 /* partial: rows of sums of gain and bias, [clusters][rows][2][length], or NULL. */
@@ -45,7 +45,7 @@ __global__ void __launch_bounds__(HeldGradient<T, RAGGED>::TEAM, 1)
                   count = RAGGED ? (cluster + 1) * p.lines / clusters - first
                                  : (p.lines - cluster - 1) / clusters + 1;
     const auto line_at = [&](int64_t i) {
-        return RAGGED ? by_place(first + i, p.lines, EACH) : cluster + i * clusters;
+        return RAGGED ? by_place((uint32_t)(first + i), (uint32_t)p.lines, EACH) : cluster + i * clusters;
     };
     const auto begin_in = [&](int array, int64_t line) {
         return (T *)p.sweep.array[array].data + begin_of(p.sweep, array, line);
@@ -134,16 +134,15 @@ __global__ void __launch_bounds__(HeldGradient<T, RAGGED>::TEAM, 1)
             x_grad[part.edge] = tartan_cuda_to<T>(y);
         }
     };
-    const auto stats_at = [&](int64_t i) {
-        return i < count ? stats_of<float>(p, begin_of(p.sweep, RSTD, line_at(i))) : Stats<float>{0, 0};
-    };
-    Stats<float> stats = stats_at(0);
+    const auto stats_at = [&](int64_t line) { return stats_of<float>(p, begin_of(p.sweep, RSTD, line)); };
+    int64_t line = line_at(0);
+    Stats<float> stats = stats_at(line);
     Pending last = {};
     bool pending = false;
     int32_t of_row = 0;
     if constexpr (!RAGGED) begin_part(held.part_of(nullptr));
     for (int64_t i = 0; i < count; i++) {
-        Pending now = {line_at(i), held.stage(), stats, 0, 0};
+        Pending now = {line, held.stage(), stats, 0, 0};
         if constexpr (RAGGED) {
             const T *const x = begin_in(X, now.line), *const g = begin_in(Y_GRAD, now.line);
             const typename Lines::Part here = held.part_of(x);
@@ -156,7 +155,10 @@ __global__ void __launch_bounds__(HeldGradient<T, RAGGED>::TEAM, 1)
             if (part.edge >= 0)
                 now.x = tartan_cuda_to<float>(x[part.edge]), now.g = tartan_cuda_to<float>(g[part.edge]);
         }
-        stats = stats_at(i + 1);
+        if (i + 1 < count) {
+            line = line_at(i + 1);
+            stats = stats_at(line);
+        }
         const Normal<T> normal(now.stats);
         const Unit<T> *const x = held.units_in(now.stage, 0, part), *const g =
                                                                         held.units_in(now.stage, 1, part);
