@@ -36,10 +36,10 @@ __device__ __forceinline__ int64_t begin_of(const tartan_cuda_sweep &s, int arra
     return at;
 }
 
-/* Keeps the compiler from computing with a unit before what comes before this, which takes registers for all units at a time. */
+/* Nothing is computed with a unit before this, which would take registers for all units at a time. */
 template <typename U> __device__ __forceinline__ void begin_unit(U &unit) {
-    uint32_t *const w = (uint32_t *)&unit;
-    asm volatile("" : "+r"(w[0]), "+r"(w[1]), "+r"(w[2]), "+r"(w[3])::"memory");
+    uint32_t *const word = (uint32_t *)&unit;
+    begin_with(word[0], word[1], word[2], word[3]);
 }
 
 /* The sum or, with another `join`, what else lanes know together; all of them know it then. */
