@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0
  * Normalisation along lines. Threads keep lines whose elements lie one after the other, or read them once for each pass over them.
  * line_parts.cuh computes all other lines, short ones, and a few that are long. */
-#include "kernels/norms_held.h"
 #include "kernels/norms_flow.cuh"
+#include "kernels/norms_held.h"
 
 namespace tartan_cuda {
 namespace {
