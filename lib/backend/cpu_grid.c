@@ -184,34 +184,39 @@ void tartan_i_rows_store(const tartan_i_kernels *k, int32_t dtype, const void *v
                             tartan_i_at(out, dtype, i * row), col);
 }
 
+/* Strides of the rows and columns of a tile. */
+static const int64_t *strides_of(const tartan_i_grid *g, int32_t array) {
+    return g->array[array].strides + g->ndim - 2;
+}
+
 static char *address(const tartan_i_grid *g, const tartan_i_grid_tile *t, int32_t array) {
     return tartan_i_at(g->array[array].data, g->array[array].dtype, t->at[array]);
 }
 
 void tartan_i_grid_fetch(const tartan_i_grid *g, const tartan_i_grid_tile *t, int32_t array) {
     if (array < 0) return;
-    const int64_t *strides = g->array[array].strides + g->ndim - 2,
-                  bytes = t->rows * t->cols * g->kernels->bytes;
+    const int64_t *strides = strides_of(g, array);
+    const int64_t bytes = t->rows * t->cols * g->kernels->bytes;
     if (!is_plain(g->kernels, g->array[array].dtype, strides[0], strides[1], t->rows, t->cols)) return;
     for (int64_t at = 0; at < bytes; at += CACHE_LINE) __builtin_prefetch(address(g, t, array) + at);
 }
 
 const void *tartan_i_grid_load(const tartan_i_grid *g, const tartan_i_grid_tile *t, int32_t array,
                                void *room) {
-    const int64_t *strides = g->array[array].strides + g->ndim - 2;
+    const int64_t *strides = strides_of(g, array);
     return tartan_i_rows_load(g->kernels, g->array[array].dtype, address(g, t, array), strides[0], strides[1],
                               t->rows, t->cols, room);
 }
 
 void *tartan_i_grid_place(const tartan_i_grid *g, const tartan_i_grid_tile *t, int32_t array, void *room) {
-    const int64_t *strides = g->array[array].strides + g->ndim - 2;
+    const int64_t *strides = strides_of(g, array);
     return tartan_i_rows_place(g->kernels, g->array[array].dtype, address(g, t, array), strides[0],
                                strides[1], t->rows, t->cols, room);
 }
 
 void tartan_i_grid_store(const tartan_i_grid *g, const tartan_i_grid_tile *t, int32_t array,
                          const void *values) {
-    const int64_t *strides = g->array[array].strides + g->ndim - 2;
+    const int64_t *strides = strides_of(g, array);
     tartan_i_rows_store(g->kernels, g->array[array].dtype, values, address(g, t, array), strides[0],
                         strides[1], t->rows, t->cols);
 }
@@ -221,7 +226,7 @@ void tartan_i_grid_store(const tartan_i_grid *g, const tartan_i_grid_tile *t, in
 const void *tartan_i_grid_draw(const tartan_i_grid *g, const tartan_i_grid_tile *t, int32_t array,
                                const tartan_i_drawing *drawing, int64_t offset, void *room) {
     const tartan_i_kernels *k = g->kernels;
-    const int64_t *strides = g->array[array].strides + g->ndim - 2, bytes = k->bytes;
+    const int64_t *strides = strides_of(g, array), bytes = k->bytes;
     const int64_t first = offset + t->at[array];
     if (strides[1] == 1 && strides[0] == t->cols) {
         k->draw(drawing, (uint64_t)first, t->rows * t->cols, room);

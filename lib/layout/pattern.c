@@ -53,10 +53,22 @@ const char *tartan_pattern_help(int32_t i) {
     return i >= 0 && i < PATTERN_COUNT ? patterns[i]->help : NULL;
 }
 
+enum { MOST_BITS = 44 }; /* 2^44 positions fill all addresses that a process has */
+
+static tartan_status count_more(tartan_i_job *job, int64_t more) {
+    job->count += more; /* of 2^31 columns at most */
+    if (job->count > (int64_t)1 << MOST_BITS)
+        FAIL_IN(job->function, OVERFLOW,
+                "pattern '%s' has more than 2^%d blocks, expected what can be addressed", job->pattern,
+                MOST_BITS);
+    return TARTAN_OK;
+}
+
 tartan_status tartan_i_job_reserve(tartan_i_job *job, int64_t more) {
     tartan_status status;
     if (job->capacity - job->count >= more) return TARTAN_OK;
-    int64_t capacity = job->count + (job->count > more ? job->count : more) + 64, *positions;
+    int64_t capacity = job->count == 0 ? more : job->count + (job->count > more ? job->count : more) + 64,
+            *positions;
     NEW(positions, capacity);
     if (job->count > 0) memcpy(positions, job->positions, (size_t)job->count * sizeof *positions);
     tartan_i_free(job->positions);
@@ -68,6 +80,7 @@ fail:
 }
 
 tartan_status tartan_i_job_add(tartan_i_job *job, int64_t row, int64_t col) {
+    if (job->counting) return count_more(job, 1);
     PASS(tartan_i_job_reserve(job, 1));
     job->positions[job->count++] = (job->head * job->rows + row) * job->cols + col;
     return TARTAN_OK;
@@ -77,6 +90,7 @@ tartan_status tartan_i_job_run(tartan_i_job *job, int64_t row, int64_t begin, in
     if (begin < 0) begin += tartan_i_ceil_div(-begin, step) * step;
     if (end > job->cols) end = job->cols;
     if (begin >= end) return TARTAN_OK;
+    if (job->counting) return count_more(job, tartan_i_ceil_div(end - begin, step));
     PASS(tartan_i_job_reserve(job, tartan_i_ceil_div(end - begin, step)));
     int64_t line_begin = (job->head * job->rows + row) * job->cols;
     for (int64_t col = begin; col < end; col += step) job->positions[job->count++] = line_begin + col;
@@ -179,6 +193,25 @@ static tartan_status read_parameters(const char *function, const tartan_i_patter
     return status;
 }
 
+// Lists the blocks of all heads.
+static tartan_status make_heads(const tartan_i_pattern *pattern, tartan_i_job *job) {
+    if (job->rows == 0 || job->cols == 0) return TARTAN_OK; /* patterns never see an empty grid */
+    for (job->head = 0; job->head < job->shape->heads; job->head++) PASS(pattern->make(job));
+    return TARTAN_OK;
+}
+
+static tartan_status make(const tartan_i_pattern *pattern, tartan_i_job *job) {
+    if (pattern->counted) {
+        job->counting = true;
+        PASS(make_heads(pattern, job));
+        const int64_t count = job->count;
+        job->counting = false;
+        job->count = 0;
+        PASS(tartan_i_job_reserve(job, count));
+    }
+    return make_heads(pattern, job);
+}
+
 tartan_status tartan_layout_from_pattern(const tartan_shape *shape, const char *pattern,
                                          const char *parameters, int64_t seed, tartan_layout **out) {
     tartan_status status;
@@ -195,8 +228,7 @@ tartan_status tartan_layout_from_pattern(const tartan_shape *shape, const char *
     TRY(read_parameters(__func__, found, parameters != NULL ? parameters : "", seed, values, &recipe));
 
     job.seed = (uint64_t)seed;
-    bool empty = job.rows == 0 || job.cols == 0; /* patterns never see an empty grid */
-    for (; !empty && job.head < shape->heads; job.head++) TRY(found->make(&job));
+    TRY(make(found, &job));
     TRY(tartan_i_layout_from_positions(__func__, shape, job.positions, job.count, true, NULL, &layout));
     layout->recipe = recipe.data;
     *out = layout;

@@ -17,6 +17,7 @@ typedef struct tartan_i_job {
     int64_t head;
     const double *parameters; /* in the order of the pattern's list */
     uint64_t seed;
+    bool counting; /* blocks are counted, not listed */
     int64_t *positions;
     int64_t count, capacity;
 } tartan_i_job;
@@ -31,16 +32,21 @@ typedef struct tartan_i_pattern {
     const char *name, *help;
     const tartan_i_parameter *parameters; /* ends with a NULL name */
     tartan_status (*make)(tartan_i_job *job);
+    bool
+        counted; /* made twice, first to count the blocks: what no memory can hold is refused before any of it is filled */
 } tartan_i_pattern;
 
-/* Defines tartan_i_pattern_<id>, made by the function make_<id>. PARAMETERS is a macro that calls its
+/* Defines tartan_i_pattern_<id>, made by the function make_<id>. TARTAN_I_COUNTED_PATTERN is for rules that list runs, which take
+ * next to no time to count. PARAMETERS is a macro that calls its
  * argument with (name, default, low, high, REAL or WHOLE, meaning) for each parameter; the help text is built from
  * it. */
-#define TARTAN_I_PATTERN(id, what, PARAMETERS)                                                               \
+#define TARTAN_I_PATTERN(id, what, PARAMETERS)         TARTAN_I_PATTERN_DEFINED(id, what, PARAMETERS, false)
+#define TARTAN_I_COUNTED_PATTERN(id, what, PARAMETERS) TARTAN_I_PATTERN_DEFINED(id, what, PARAMETERS, true)
+#define TARTAN_I_PATTERN_DEFINED(id, what, PARAMETERS, counted)                                              \
     _Static_assert(0 PARAMETERS(TARTAN_I_PATTERN_COUNT) <= TARTAN_I_MAX_PARAMETERS, "too many parameters");  \
     static const tartan_i_parameter id##_parameters[] = {PARAMETERS(TARTAN_I_PATTERN_ROW){.name = NULL}};    \
     const tartan_i_pattern tartan_i_pattern_##id = {#id, what PARAMETERS(TARTAN_I_PATTERN_HELP),             \
-                                                    id##_parameters, make_##id}
+                                                    id##_parameters, make_##id, counted}
 #define TARTAN_I_PATTERN_COUNT(name, initial, low, high, kind, meaning) +1
 #define TARTAN_I_PATTERN_ROW(name, initial, low, high, kind, meaning)                                        \
     {#name, initial, low, high, TARTAN_I_PATTERN_##kind},

@@ -4,14 +4,12 @@
 
 #define COUNT TARTAN_I_COUNT_MAX
 
-/* All of a head at once, so that what no memory can hold is refused before any of it is filled. */
 static tartan_status make_dense(tartan_i_job *job) {
-    PASS(tartan_i_job_reserve(job, job->rows * job->cols));
     for (int64_t i = 0; i < job->rows; i++) PASS(tartan_i_job_run(job, i, 0, job->cols, 1));
     return TARTAN_OK;
 }
 #define DENSE(P)
-TARTAN_I_PATTERN(dense, "every block", DENSE);
+TARTAN_I_COUNTED_PATTERN(dense, "every block", DENSE);
 
 static tartan_status make_block_diagonal(tartan_i_job *job) {
     int64_t size = tartan_i_job_whole(job, 0);
@@ -22,7 +20,7 @@ static tartan_status make_block_diagonal(tartan_i_job *job) {
     return TARTAN_OK;
 }
 #define BLOCK_DIAGONAL(P) P(size, 1, 1, COUNT, WHOLE, "side of each square on the diagonal, in blocks")
-TARTAN_I_PATTERN(block_diagonal, "dense squares along the diagonal", BLOCK_DIAGONAL);
+TARTAN_I_COUNTED_PATTERN(block_diagonal, "dense squares along the diagonal", BLOCK_DIAGONAL);
 
 static tartan_status make_banded(tartan_i_job *job) {
     int64_t lower = tartan_i_job_whole(job, 0), upper = tartan_i_job_whole(job, 1);
@@ -33,7 +31,7 @@ static tartan_status make_banded(tartan_i_job *job) {
 #define BANDED(P)                                                                                            \
     P(lower, 1, 0, COUNT, WHOLE, "number of block diagonals below the main one")                             \
     P(upper, 1, 0, COUNT, WHOLE, "number of block diagonals above the main one")
-TARTAN_I_PATTERN(banded, "the main diagonal and those next to it", BANDED);
+TARTAN_I_COUNTED_PATTERN(banded, "the main diagonal and those next to it", BANDED);
 
 static tartan_status make_causal(tartan_i_job *job) {
     int64_t offset = tartan_i_job_whole(job, 0);
@@ -41,7 +39,7 @@ static tartan_status make_causal(tartan_i_job *job) {
     return TARTAN_OK;
 }
 #define CAUSAL(P) P(offset, 0, -COUNT, COUNT, WHOLE, "block row i has block columns up to i + offset")
-TARTAN_I_PATTERN(causal, "the lower triangle: no block attends to later ones", CAUSAL);
+TARTAN_I_COUNTED_PATTERN(causal, "the lower triangle: no block attends to later ones", CAUSAL);
 
 static tartan_status make_local(tartan_i_job *job) {
     int64_t window = tartan_i_job_whole(job, 0), causal = tartan_i_job_whole(job, 1);
@@ -52,7 +50,7 @@ static tartan_status make_local(tartan_i_job *job) {
 #define LOCAL(P)                                                                                             \
     P(window, 1, 0, COUNT, WHOLE, "blocks on either side of the diagonal")                                   \
     P(causal, 1, 0, 1, WHOLE, "1: nothing above the diagonal")
-TARTAN_I_PATTERN(local, "a sliding window of neighbouring blocks", LOCAL);
+TARTAN_I_COUNTED_PATTERN(local, "a sliding window of neighbouring blocks", LOCAL);
 
 static tartan_status make_strided(tartan_i_job *job) {
     int64_t stride = tartan_i_job_whole(job, 0), causal = tartan_i_job_whole(job, 1);
@@ -74,10 +72,10 @@ static tartan_status make_strided(tartan_i_job *job) {
 #define STRIDED(P)                                                                                           \
     P(stride, 1, 1, COUNT, WHOLE, "distance between positions of one group, and the number of groups")       \
     P(causal, 1, 0, 1, WHOLE, "1: nothing above the diagonal")
-TARTAN_I_PATTERN(strided,
-                 "every stride-th position, reordered so that position i * stride + j comes to "
-                 "j * (n / stride) + i: squares along the diagonal",
-                 STRIDED);
+TARTAN_I_COUNTED_PATTERN(strided,
+                         "every stride-th position, reordered so that position i * stride + j comes to "
+                         "j * (n / stride) + i: squares along the diagonal",
+                         STRIDED);
 
 static tartan_status make_dilated(tartan_i_job *job) {
     int64_t stride = tartan_i_job_whole(job, 0), causal = tartan_i_job_whole(job, 1);
@@ -88,7 +86,7 @@ static tartan_status make_dilated(tartan_i_job *job) {
 #define DILATED(P)                                                                                           \
     P(stride, 2, 1, COUNT, WHOLE, "distance between stored blocks of a row")                                 \
     P(causal, 1, 0, 1, WHOLE, "1: nothing above the diagonal")
-TARTAN_I_PATTERN(dilated, "every stride-th block, counted from the diagonal", DILATED);
+TARTAN_I_COUNTED_PATTERN(dilated, "every stride-th block, counted from the diagonal", DILATED);
 
 static tartan_status make_local_strided(tartan_i_job *job) {
     int64_t window = tartan_i_job_whole(job, 0), stride = tartan_i_job_whole(job, 1),
@@ -103,8 +101,9 @@ static tartan_status make_local_strided(tartan_i_job *job) {
     P(window, 1, 0, COUNT, WHOLE, "blocks on either side of the diagonal")                                   \
     P(stride, 4, 1, COUNT, WHOLE, "distance between the other stored blocks of a row")                       \
     P(causal, 1, 0, 1, WHOLE, "1: nothing above the diagonal")
-TARTAN_I_PATTERN(local_strided, "a sliding window, and every stride-th block, counted from the diagonal",
-                 LOCAL_STRIDED);
+TARTAN_I_COUNTED_PATTERN(local_strided,
+                         "a sliding window, and every stride-th block, counted from the diagonal",
+                         LOCAL_STRIDED);
 
 /* Each block attends to its own chunk and to a summary of every chunk: a group of `vertsize` columns, counted from
  * the chunk's end. `num_verts` heads in turn take different groups. */
@@ -144,7 +143,7 @@ static tartan_status make_checker(tartan_i_job *job) {
     return TARTAN_OK;
 }
 #define CHECKER(P) P(phase, 0, 0, 1, WHOLE, "0: block (0, 0) is stored, 1: it is not")
-TARTAN_I_PATTERN(checker, "every second block, as on a chessboard", CHECKER);
+TARTAN_I_COUNTED_PATTERN(checker, "every second block, as on a chessboard", CHECKER);
 
 static tartan_status make_butterfly(tartan_i_job *job) {
     int64_t base = tartan_i_job_whole(job, 0), levels = tartan_i_job_whole(job, 1);

@@ -3,6 +3,8 @@
 #include "layout/places.h"
 #include "matrix/matrix.h"
 
+#include <string.h>
+
 /* ---- Checks ---- */
 
 static tartan_status check_one_head(const char *function, const tartan_layout *layout) {
@@ -151,29 +153,59 @@ static bool is_apart(const int64_t *a, int64_t na, const int64_t *b, int64_t nb)
     return na == 0 || nb == 0 || a >= b + nb || b >= a + na;
 }
 
-// Writes all elements row by row. `rows` (one per element) and `pointers` (one per row) may be NULL.
+// Where elements go, row by row. `rows` may be NULL.
+typedef struct entries {
+    int64_t *rows, *cols;
+    const tartan_array *values;
+    tartan_i_tile_copy copy; /* NULL: rows of blocks are copied as they are */
+} entries;
+
+// Writes the rows of a block whose first elements go to `at` and each `width` elements after it.
+static void write_block(const tartan_matrix *m, int64_t id, const entries *to, int64_t at, int64_t width) {
+    const tartan_layout *l = m->layout;
+    const int64_t row = tartan_i_row_begin(l, l->block_rows[id]),
+                  height = tartan_i_rows_of(l, l->block_rows[id]);
+    const int64_t col = tartan_i_col_begin(l, l->block_cols[id]),
+                  count = tartan_i_cols_of(l, l->block_cols[id]);
+    const int64_t row_stride = tartan_i_block_row_stride(m), col_stride = tartan_i_block_col_stride(m);
+    const size_t bytes = (size_t)(count * tartan_dtype_bytes(m->dtype));
+    for (int64_t r = 0; r < height; r++, at += width) {
+        const void *from = tartan_i_at(tartan_i_block_at(m, id), m->dtype, r * row_stride);
+        void *values = tartan_i_at(to->values->data, to->values->dtype, at * to->values->strides[0]);
+        if (to->copy == NULL)
+            memcpy(values, from, bytes);
+        else
+            to->copy(values, 0, to->values->strides[0], from, 0, col_stride, 1, count);
+        for (int64_t c = 0; c < count; c++) to->cols[at + c] = col + c;
+        for (int64_t c = 0; to->rows != NULL && c < count; c++) to->rows[at + c] = row + r;
+    }
+}
+
+// Writes all elements. Without pointers, rows that store nothing cost nothing.
 static void write_entries(const tartan_matrix *m, int64_t *pointers, int64_t *rows, int64_t *cols,
                           tartan_array *values) {
     const tartan_layout *l = m->layout;
-    const tartan_shape *s = &l->shape;
-    tartan_i_tile_copy copy = tartan_i_tile_copier(values->dtype, m->dtype);
-    int64_t row_stride = tartan_i_block_row_stride(m), col_stride = tartan_i_block_col_stride(m), n = 0;
-    for (int64_t row = 0; row < s->rows; row++) {
-        int64_t i = tartan_i_block_row_at(l, row);
-        const int64_t within = row - tartan_i_row_begin(l, i);
-        if (pointers != NULL) pointers[row] = n;
-        for (int64_t id = l->row_pointers[i]; id < l->row_pointers[i + 1]; id++) {
-            int64_t col = tartan_i_col_begin(l, l->block_cols[id]),
-                    count = tartan_i_cols_of(l, l->block_cols[id]);
-            const void *run = tartan_i_at(tartan_i_block_at(m, id), m->dtype, within * row_stride);
-            copy(tartan_i_at(values->data, values->dtype, n * values->strides[0]), 0, values->strides[0], run,
-                 0, col_stride, 1, count);
-            for (int64_t c = 0; c < count; c++) cols[n + c] = col + c;
-            for (int64_t c = 0; rows != NULL && c < count; c++) rows[n + c] = row;
-            n += count;
+    const bool plain =
+        m->block_order == TARTAN_ROW_MAJOR && values->strides[0] == 1 && values->dtype == m->dtype;
+    const entries to = {.rows = rows,
+                        .cols = cols,
+                        .values = values,
+                        .copy = plain ? NULL : tartan_i_tile_copier(values->dtype, m->dtype)};
+    int64_t n = 0, next = 0; /* elements, and rows that have a pointer */
+    for (int64_t id = 0; id < l->blocks;) {
+        const int64_t i = l->block_rows[id], end = l->row_pointers[i + 1];
+        const int64_t first = tartan_i_row_begin(l, i), height = tartan_i_rows_of(l, i);
+        int64_t width = 0, at = n; /* elements of a row */
+        for (int64_t k = id; k < end; k++) width += tartan_i_cols_of(l, l->block_cols[k]);
+        if (pointers != NULL) {
+            for (; next < first; next++) pointers[next] = n;
+            for (int64_t r = 0; r < height; r++) pointers[next++] = n + r * width;
         }
+        for (; id < end; at += tartan_i_cols_of(l, l->block_cols[id++])) write_block(m, id, &to, at, width);
+        n += height * width;
     }
-    if (pointers != NULL) pointers[s->rows] = n;
+    if (pointers != NULL)
+        for (; next <= l->shape.rows; next++) pointers[next] = n;
 }
 
 tartan_status tartan_matrix_to_coo(const tartan_matrix *matrix, int64_t *out_entry_rows,

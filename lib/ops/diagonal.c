@@ -313,24 +313,69 @@ tartan_status tartan_matrix_set_diagonal(tartan_context *context, tartan_matrix 
     return write_diagonal(__func__, context, matrix, offset, &n);
 }
 
-tartan_status tartan_matrix_trace(tartan_context *context, const tartan_matrix *matrix, double *out_results,
-                                  int64_t nout_results) {
+/* ---- Traces: of the stored elements of a diagonal, whatever its length ---- */
+
+// The first element (row, row + offset) in a block, and how many of the diagonal follow in it.
+static int64_t first_in_block(const tartan_layout *l, int64_t id, int64_t offset, int64_t *out_count) {
+    const int64_t i = l->block_rows[id], j = l->block_cols[id];
+    const int64_t top = tartan_i_row_begin(l, i), left = tartan_i_col_begin(l, j) - offset;
+    const int64_t bottom = top + tartan_i_rows_of(l, i), right = left + tartan_i_cols_of(l, j);
+    const int64_t first = top > left ? top : left, end = bottom < right ? bottom : right;
+    *out_count = end > first ? end - first : 0;
+    return first;
+}
+
+// Where the stored elements of the diagonal are; those of head h end at ends[h].
+static tartan_status stored_of(const tartan_matrix *m, int64_t offset, lists *out, int64_t *ends) {
+    const tartan_layout *l = m->layout;
+    const int64_t row = tartan_i_block_row_stride(m), col = tartan_i_block_col_stride(m);
+    int64_t count;
+    *out = (lists){0};
+    for (int64_t id = 0; id < l->blocks; id++) {
+        first_in_block(l, id, offset, &count);
+        out->count += count;
+    }
+    PASS(tartan_i_allocate(&out->sources, out->count, sizeof *out->sources));
+    PASS(tartan_i_allocate(&out->numbers, out->count, sizeof *out->numbers));
+    int64_t *next = out->sources;
+    for (int64_t head = 0, id = 0; head < l->shape.heads; head++) {
+        for (; id < l->row_pointers[(head + 1) * l->grid_rows]; id++) {
+            const int64_t first = first_in_block(l, id, offset, &count);
+            int64_t at = id * tartan_i_block_elements(m) +
+                         (first - tartan_i_row_begin(l, l->block_rows[id])) * row +
+                         (first + offset - tartan_i_col_begin(l, l->block_cols[id])) * col;
+            for (int64_t n = 0; n < count; n++, at += row + col) *next++ = at;
+        }
+        ends[head] = next - out->sources;
+    }
+    return TARTAN_OK;
+}
+
+tartan_status tartan_matrix_trace(tartan_context *context, const tartan_matrix *matrix, int64_t offset,
+                                  double *out_results, int64_t nout_results) {
     HOLD_MATRIX(matrix);
     tartan_status status;
     PASS(tartan_i_work_check(__func__, context));
     PASS(tartan_i_arithmetic_check(__func__, context, "matrix", matrix));
-    const int64_t heads = matrix->layout->shape.heads, length = walk_begin(matrix->layout, 0).length;
+    PASS(check_offset(__func__, matrix->layout, offset));
+    const int64_t heads = matrix->layout->shape.heads;
     CHECK_LIST(out_results, heads, "heads");
     PASS(tartan_i_matrix_check_apart(__func__, matrix, "out_results", out_results,
                                      heads * (int64_t)sizeof *out_results));
-    double *diagonal = NULL;
-    NEW(diagonal, heads * length);
-    TRY(read_diagonal(__func__, context, matrix, 0, diagonal));
-    for (int64_t head = 0; head < heads; head++) {
+    lists l = {0};
+    int64_t *ends = NULL;
+    tartan_i_call call;
+    PASS(tartan_i_call_enter(__func__, context, &call));
+    NEW(ends, heads);
+    TRY(stored_of(matrix, offset, &l, ends));
+    TRY(run_elements(&call, 1, matrix, NULL, &l, l.numbers));
+    for (int64_t head = 0, i = 0; head < heads; head++) {
         out_results[head] = 0;
-        for (int64_t i = 0; i < length; i++) out_results[head] += diagonal[head * length + i];
+        for (; i < ends[head]; i++) out_results[head] += l.numbers[i];
     }
 fail:
-    tartan_i_free(diagonal);
+    lists_free(&l);
+    tartan_i_free(ends);
+    tartan_i_call_leave(&call);
     return status;
 }

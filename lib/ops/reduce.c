@@ -2,6 +2,7 @@
 // Reductions by row, column, block and head: the backend reduces the stored elements of lines and blocks; what follows
 // from these numbers is computed here, on the host.
 #include "backend/reduce.h"
+#include "layout/compact.h"
 #include "ops/arithmetic.h"
 
 // The numbers of lines that do not store all of their elements.
@@ -93,35 +94,76 @@ static double fold_norms(const double *norms, int64_t n) {
 
 /* ---- Heads: of the numbers of their rows, in `rows` ---- */
 
-/* Extremes are the same in any order, except for which NaN or zero of several is found: then *found is false. */
+// The matrix without the block rows and columns that store nothing: heads have the same sums and norms, and the same extremes but
+// for zeros.
+static tartan_status compact(const tartan_matrix *matrix, tartan_matrix *out) {
+    const tartan_layout *layout;
+    PASS(tartan_i_layout_compact(matrix->layout, &layout));
+    *out = *matrix;
+    out->layout = (tartan_layout *)layout; /* only read */
+    return TARTAN_OK;
+}
+
+static bool zero_is_more(tartan_i_chain chain, double x) {
+    return chain == TARTAN_I_CHAIN_minimum ? x > 0 : chain == TARTAN_I_CHAIN_maximum && x < 0;
+}
+
+// Extremes are the same in any order, except for which NaN or zero of several is found: then *found is false.
 static tartan_status run_extremes(tartan_i_call *call, const tartan_matrix *matrix, tartan_i_chain chain,
-                                  double *out, bool *found) {
-    const tartan_layout *l = matrix->layout;
+                                  const tartan_layout *l, double *out, bool *found) {
     *found = true;
     PASS(run(call, matrix, chain, TARTAN_EACH_HEAD, NULL, out));
     for (int64_t head = 0; head < l->shape.heads; head++) {
         if (isnan(out[head]) || (out[head] == 0 && chain != TARTAN_I_CHAIN_abs_maximum)) *found = false;
-        const int64_t stored =
-            l->row_pointers[(head + 1) * l->grid_rows] - l->row_pointers[head * l->grid_rows];
-        const bool zero_is_more = chain == TARTAN_I_CHAIN_minimum ? out[head] > 0 : out[head] < 0;
-        if (stored < l->grid_rows * l->grid_cols && zero_is_more) out[head] = 0;
+        const int64_t *first = l->row_pointers + head * l->grid_rows;
+        if (first[l->grid_rows] - first[0] < l->grid_rows * l->grid_cols && zero_is_more(chain, out[head]))
+            out[head] = 0;
     }
     return TARTAN_OK;
 }
 
-static tartan_status run_heads(tartan_i_call *call, const tartan_matrix *matrix, tartan_i_chain chain,
-                               double *rows, double *room, double *out) {
+// The block rows of l before the first one that stores nothing in any head.
+static int64_t rows_before_gap(const tartan_layout *l) {
+    for (int64_t row = 0; row < l->grid_rows; row++) {
+        bool stored = false;
+        for (int64_t line = row; line < l->shape.heads * l->grid_rows && !stored; line += l->grid_rows)
+            stored = l->row_pointers[line] < l->row_pointers[line + 1];
+        if (!stored) return row;
+    }
+    return l->grid_rows;
+}
+
+// The extreme of a head of l from those of its rows that `stored` kept. Of several zeros the first one counts, so the zero of the rows
+// left out stands where the first of them was.
+static double fold_extremes(const tartan_layout *l, const tartan_layout *stored, tartan_i_chain chain,
+                            double *rows) {
+    const int64_t count = stored->shape.rows;
+    if (stored->grid_cols < l->grid_cols)
+        for (int64_t i = 0; i < count; i++)
+            if (zero_is_more(chain, rows[i])) rows[i] = 0;
+    if (stored->grid_rows == l->grid_rows) return tartan_i_chain_fold(chain, rows, count);
+    const int64_t gap = rows_before_gap(l) * l->shape.block_rows, before = gap < count ? gap : count;
+    const double parts[] = {tartan_i_chain_fold(chain, rows, before), 0,
+                            tartan_i_chain_fold(chain, rows + before, count - before)};
+    return tartan_i_chain_fold(chain, parts, 3);
+}
+
+// matrix: without block rows and columns of l that store nothing.
+static tartan_status run_heads(tartan_i_call *call, const tartan_layout *l, const tartan_matrix *matrix,
+                               tartan_i_chain chain, double *rows, double *room, double *out) {
     const tartan_shape *s = &matrix->layout->shape;
-    const bool norm = chain == TARTAN_I_CHAIN_squares;
+    const bool norm = chain == TARTAN_I_CHAIN_squares, extreme = chain == TARTAN_I_CHAIN_minimum ||
+                                                                 chain == TARTAN_I_CHAIN_maximum ||
+                                                                 chain == TARTAN_I_CHAIN_abs_maximum;
     bool unsafe = false, found = false;
-    if (call->context->options.device_type == TARTAN_CPU &&
-        (chain == TARTAN_I_CHAIN_minimum || chain == TARTAN_I_CHAIN_maximum ||
-         chain == TARTAN_I_CHAIN_abs_maximum))
-        PASS(run_extremes(call, matrix, chain, out, &found));
+    if (call->context->options.device_type == TARTAN_CPU && extreme)
+        PASS(run_extremes(call, matrix, chain, l, out, &found));
     if (found) return TARTAN_OK;
     PASS(run(call, matrix, chain, TARTAN_EACH_ROW, NULL, rows));
     for (int64_t head = 0; head < s->heads; head++) {
-        out[head] = tartan_i_chain_fold(chain, rows + head * s->rows, s->rows);
+        double *of_head = rows + head * s->rows;
+        out[head] = extreme ? fold_extremes(l, matrix->layout, chain, of_head)
+                            : tartan_i_chain_fold(chain, of_head, s->rows);
         unsafe = unsafe || (norm && !is_safe(out[head]));
     }
     if (!norm) return TARTAN_OK;
@@ -179,12 +221,15 @@ static tartan_status reduce(const char *function, tartan_context *context, const
     const tartan_i_chain chain = chains[reduction];
     const int64_t count = count_of(l, each);
     double *rows = NULL, *room = NULL, *results = NULL;
+    tartan_matrix stored;
+    if (heads) PASS(compact(matrix, &stored));
+    const int64_t lines = heads ? count_of(stored.layout, TARTAN_EACH_ROW) : count;
     NEW(results, count);
-    if (heads) NEW(rows, l->shape.heads * l->shape.rows);
-    if (norm) NEW(room, heads ? l->shape.heads * l->shape.rows : count);
+    if (heads) NEW(rows, lines);
+    if (norm) NEW(room, lines);
     tartan_i_call call;
     TRY(tartan_i_call_enter(function, context, &call));
-    status = heads  ? run_heads(&call, matrix, chain, rows, room, results)
+    status = heads  ? run_heads(&call, l, &stored, chain, rows, room, results)
              : norm ? run_norms(&call, matrix, each, room, count, results)
                     : run(&call, matrix, chain, each, NULL, results);
     tartan_i_call_leave(&call);
@@ -220,13 +265,15 @@ tartan_status tartan_matrix_reduce(tartan_context *context, const tartan_matrix 
 static tartan_status largest_sums(const char *function, tartan_context *context, const tartan_matrix *matrix,
                                   int32_t each, double *out) {
     tartan_status status;
-    const tartan_layout *l = matrix->layout;
+    tartan_matrix stored;
+    PASS(compact(matrix, &stored));
+    const tartan_layout *l = stored.layout;
     const int64_t lines = each == TARTAN_EACH_ROW ? l->shape.rows : l->shape.cols;
     double *sums = NULL;
     NEW(sums, count_of(l, each));
     tartan_i_call call;
     TRY(tartan_i_call_enter(function, context, &call));
-    status = run(&call, matrix, TARTAN_I_CHAIN_abs_sum, each, NULL, sums);
+    status = run(&call, &stored, TARTAN_I_CHAIN_abs_sum, each, NULL, sums);
     tartan_i_call_leave(&call);
     for (int64_t head = 0; status == TARTAN_OK && head < l->shape.heads; head++)
         out[head] = tartan_i_chain_fold(TARTAN_I_CHAIN_abs_maximum, sums + head * lines, lines);

@@ -260,8 +260,8 @@ TEST_P(Arithmetic, Diagonals) {
         ASSERT_OK(
             tartan_matrix_get_diagonal(context.get(), there.get(), offset, got.data(), (int64_t)got.size()));
         ASSERT_EQ(want, got);
-        ASSERT_OK(tartan_matrix_trace(cpu(), a.get(), traces.data(), s.heads));
-        ASSERT_OK(tartan_matrix_trace(context.get(), there.get(), traces_there.data(), s.heads));
+        ASSERT_OK(tartan_matrix_trace(cpu(), a.get(), 0, traces.data(), s.heads));
+        ASSERT_OK(tartan_matrix_trace(context.get(), there.get(), 0, traces_there.data(), s.heads));
         ASSERT_EQ(traces, traces_there);
         if (HasFailure()) return;
     }
@@ -342,7 +342,7 @@ TEST_P(Arithmetic, OfOtherPlacesIsRefused) {
     EXPECT_FAILS(UNSUPPORTED, "matrix is on device 2:", tartan_matrix_get_diagonal(cpu(), t, 0, numbers, 8));
     EXPECT_FAILS(UNSUPPORTED,
                  "matrix is on device 2:", tartan_matrix_set_diagonal(cpu(), there.get(), 0, numbers, 8));
-    EXPECT_FAILS(UNSUPPORTED, "matrix is on device 2:", tartan_matrix_trace(cpu(), t, numbers, 1));
+    EXPECT_FAILS(UNSUPPORTED, "matrix is on device 2:", tartan_matrix_trace(cpu(), t, 0, numbers, 1));
     EXPECT_FAILS(UNSUPPORTED, "matrix is on device 1:0", tartan_matrix_reduce(c, h, 1, 1, numbers, 8));
     EXPECT_FAILS(UNSUPPORTED, "matrix is on device 1:0", tartan_matrix_norm(c, h, 1, numbers, 1));
     EXPECT_FAILS(UNSUPPORTED, "b is on device 1:0", tartan_matrix_count_different(c, t, h, 0, 0, 0, numbers));
@@ -371,7 +371,7 @@ TEST_P(Arithmetic, SurvivesFullMemory) {
         [&] { return tartan_matrix_add_diagonal(c, 2, x.get(), 0, numbers, 9, 0, &out); },
         [&] { return tartan_matrix_set_diagonal(c, z.get(), 0, numbers, 9); },
         [&] { return tartan_matrix_get_diagonal(c, z.get(), 0, numbers, 9); },
-        [&] { return tartan_matrix_trace(c, z.get(), numbers, 1); },
+        [&] { return tartan_matrix_trace(c, z.get(), 0, numbers, 1); },
         [&] { return tartan_matrix_reduce(c, x.get(), TARTAN_REDUCE_NORM, TARTAN_EACH_HEAD, numbers, 1); },
         [&] { return tartan_matrix_norm(c, x.get(), TARTAN_MATRIX_NORM_ONE, numbers, 1); },
         [&] { return tartan_matrix_count_different(c, x.get(), y.get(), 0, 0, 0, &value); },

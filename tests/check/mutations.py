@@ -39,6 +39,10 @@ PROGRAMS = {
 # Changes that were looked at and change no result: file, a part of the line, kinds of change, why.
 WITHOUT_EFFECT = (
     ("lib/backend/cpu_conv_gradient.c", "slots without a channel stay 0", "statement", "store_task clears what they give; checkers of memory see it"),
+    ("lib/backend/cpu_conv_tile.c", "any = any || w->spans[i].begin < w->spans[i].end", "comparison", "a tile of empty spans is packed and adds nothing"),
+    ("lib/backend/cpu_spmm_plan.c", "in_pointers[j] == p->form.in_pointers[j + 1]) continue", "jump", "room for rows of B that no block needs"),
+    ("lib/kernels/pairs.c", "round < rounds", "bound", "of a loop that measures a rate"),
+    ("lib/kernels/sums.def", "POINT2(differences,", "arithmetic", "GPUs alone run it"),
 )
 
 # What programs want beside them.

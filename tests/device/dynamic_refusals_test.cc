@@ -174,7 +174,7 @@ TEST_P(DynamicRefusals, WhatNeedsToKnowTheBlocks) {
     REFUSED(tartan_matrix_add_diagonal(context.get(), 1, on_it, 0, numbers, 1, 0, &m));
     REFUSED(tartan_matrix_get_diagonal(context.get(), on_it, 0, numbers, 6));
     REFUSED(tartan_matrix_set_diagonal(context.get(), on_it, 0, numbers, 1));
-    REFUSED(tartan_matrix_trace(context.get(), on_it, numbers, 1));
+    REFUSED(tartan_matrix_trace(context.get(), on_it, 0, numbers, 1));
     REFUSED(tartan_matrix_reduce(context.get(), on_it, TARTAN_REDUCE_SUM, TARTAN_EACH_HEAD, numbers, 1));
     REFUSED(tartan_matrix_norm(context.get(), on_it, TARTAN_MATRIX_NORM_MAX, numbers, 1));
     REFUSED(tartan_matrix_count_different(context.get(), on_it, on_it, 0, 0, 0, numbers));

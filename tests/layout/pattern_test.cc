@@ -144,7 +144,11 @@ TEST(Patterns, Refusals) {
     s = {INT64_C(3000000000), 4, 1, 1, 1};
     EXPECT_NO_LAYOUT(OVERFLOW, "2^31 - 1", try_pattern(s, "dense", "", &out));
     s = {INT32_MAX, INT32_MAX, 1, 1, 1}; // at once, not when its rows have filled the memory
-    EXPECT_NO_LAYOUT(OVERFLOW, "exceed what can be addressed", try_pattern(s, "dense", "", &out));
+    // Before any of them is listed.
+    for (const char *name : {"dense", "causal", "strided", "dilated", "local_strided", "checker"})
+        EXPECT_NO_LAYOUT(OVERFLOW, "blocks, expected what can be addressed", try_pattern(s, name, "", &out));
+    EXPECT_NO_LAYOUT(OVERFLOW, "blocks, expected what can be addressed",
+                     try_pattern(s, "banded", "lower=2147483647", &out));
 }
 
 // A program may have set a locale with a decimal comma: parameters and recipes do not care.

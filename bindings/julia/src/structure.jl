@@ -91,7 +91,13 @@ function room_for_diagonal(A, k)
     -m <= k <= n || throw(ArgumentError("diagonal $k, expected $(-m) to $n for a $m x $n matrix"))
     return Vector{Float64}(undef, max(0, k >= 0 ? min(m, n - k) : min(m + k, n)))
 end
-LinearAlgebra.tr(A::BlockSparse) = (LinearAlgebra.checksquare(A); sum(diag(A)))
+function LinearAlgebra.tr(A::BlockSparse{T}) where {T}
+    LinearAlgebra.checksquare(A)
+    expect_one_head(A, "tr")
+    trace = Vector{Float64}(undef, 1)
+    Raw.tartan_matrix_trace(nothing, A isa TransposedBlocks ? parent(A) : A, 0, trace)
+    return convert(T, trace[1])
+end
 
 """
     dropzeros(A::BlockSparseMatrix)

@@ -42,6 +42,16 @@ def _given(result: Any, dtype: Any, out: Any) -> Any:
     return out
 
 
+def _diagonal_of(plain: Any, name: str, k: Any) -> tuple[int, int]:
+    """The number of a diagonal, and its length."""
+    try:
+        k = operator.index(k)
+    except TypeError:
+        raise ArgumentTypeError(f"{name} is of type {type(k).__name__}, expected an integer") from None
+    rows, cols = plain.shape[-2:]
+    return k, max(0, min(rows + min(k, 0), cols - max(k, 0)))
+
+
 class Reductions(Generic[M]):
     """Reductions of a matrix to float64; zeros that are not stored count."""
 
@@ -127,17 +137,19 @@ class Reductions(Generic[M]):
 
     def trace(self, offset: int = 0) -> Any:
         """The sum of a diagonal (of each head)."""
-        return self.diagonal(offset).sum(axis=-1)
+        plain: Any = self._plain()
+        offset, length = _diagonal_of(plain, "offset", offset)
+        result = np.zeros(plain.heads)
+        if length > 0:
+            with Call(None, plain) as call:
+                _raw.tartan_matrix_trace(call.handle, plain._handle, offset, result)
+        return result if plain.ndim == 3 else result[0]
 
     def diagonal(self, k: int = 0) -> Array:
         """Diagonal k, as a copy in float64."""
         plain: Any = self._plain()
-        *heads, rows, cols = plain.shape
-        try:
-            k = operator.index(k)
-        except TypeError:
-            raise ArgumentTypeError(f"k is of type {type(k).__name__}, expected an integer") from None
-        length = max(0, min(rows + min(k, 0), cols - max(k, 0)))
+        heads = plain.shape[:-2]
+        k, length = _diagonal_of(plain, "k", k)
         result = np.empty(length * plain.heads)
         if length > 0:
             with Call(None, plain) as call:

@@ -139,3 +139,15 @@ def test_refusals(rng):
     dynamic.update(np.eye(2))
     with pytest.raises(tartan.ArgumentError, match="active has been updated since the forward pass"):
         y.sum().backward()
+
+
+@pytest.mark.parametrize("without", [torch.no_grad, torch.inference_mode])
+def test_parameters_are_taken_where_nothing_is_recorded(rng, without):
+    conv = BlockConv(random_layout(rng, (8, 6), 2, 0.8), (3, 3), padding=1)
+    x, values = leaves(rng, conv, (5, 7))
+    values = torch.nn.Parameter(values.detach())
+    wanted = conv(x, values).detach()
+    with without():
+        assert torch.equal(conv(x, values), wanted)
+        assert conv.normalize(values).blocks == conv.layout.blocks
+        np.testing.assert_array_equal(conv.to_dense(values), conv.to_dense(BlockMatrix(conv.layout, values.detach())))

@@ -115,9 +115,9 @@ TARTAN_API tartan_status tartan_matrix_set_diagonal(tartan_context *context, tar
                                                     int64_t offset, const double *diagonal,
                                                     int64_t ndiagonal);
 
-/* The sum of the main diagonal of each head, [heads]. */
+/* The sum of a diagonal of each head, [heads], in time in proportion to blocks. */
 TARTAN_API tartan_status tartan_matrix_trace(tartan_context *context, const tartan_matrix *matrix,
-                                             double *out_results, int64_t nout_results);
+                                             int64_t offset, double *out_results, int64_t nout_results);
 
 /* ---- Reductions to f64 numbers. Elements that are not stored count as zeros. ---- */
 
