@@ -171,13 +171,16 @@ TEST(ExplainConv, OfSharedOutputChannels) {
 }
 
 TEST(ExplainConv, InVectorsOfPositions) {
-    for (const Layout &layout : {full(2, 3), full(1, 1)}) // the second with more than a diagonal
+    const auto positions = [](const Layout &layout, const char *planes) {
         ConvQuestion(layout, TARTAN_F32)
             .forward("conv_positions", {{"conv_depthwise", kNotDepthwise},
-                                        {"conv_depthwise_planes", kRowsApart},
+                                        {"conv_depthwise_planes", planes},
                                         {"conv_depthwise_packed", kNotDepthwise},
                                         {"conv_channels_in_place", kFewChannels},
                                         {"conv_channels", kFewChannels}});
+    };
+    positions(full(2, 3), kNotDepthwise);
+    positions(full(1, 1), kRowsApart); // more than a diagonal, but that is looked at last
 }
 
 TEST(ExplainConv, FilterGradient) {
