@@ -35,7 +35,9 @@ struct Places {
     int32_t edge_class[kPositions];
 };
 
-/* In 32 bits, since conv_pieces' way for any problem takes as long as all products. */
+/* In 32 bits, since conv_pieces' way for any problem takes as long as all products. kSteps: pieces are those of the image, since taps lead
+ * to positions that strides divide. */
+template <bool kSteps>
 __device__ __forceinline__ void find_place(const Args &a, int32_t number, Places &s, int i) {
     Position x;
     int32_t at[TARTAN_I_DIMS];
@@ -50,7 +52,7 @@ __device__ __forceinline__ void find_place(const Args &a, int32_t number, Places
     const bool there = number < (int32_t)a.positions;
     int4 spot = make_int4(at[0] * (int32_t)a.from_stride[0], at[1] * (int32_t)a.from_stride[1],
                           at[2] * (int32_t)a.from_stride[2], 0);
-    spot.w = (int32_t)left * a.from_pieces.entry + a.from_pieces.offset(spot);
+    spot.w = (int32_t)left * a.from_pieces.entry + (kSteps ? 0 : a.from_pieces.offset(spot));
     s.spots[i] = there ? spot : make_int4(INT32_MIN, INT32_MIN, INT32_MIN, 0);
     s.to[i] = there ? element_of(a.p.to, x) : conv_pieces::kNowhere;
     s.edge_class[i] = there ? edge_class_of(a.last.edges, x) : 0;
@@ -145,7 +147,7 @@ template <bool kAlong, bool kSteps> struct Copies {
         const int mine = number + item, of_weights = number + weight_item;
         const int4 shift = items.shift[min(mine, count - 1)];
         const bool is_item = (mine < count) & (unit * 8 < items.inner[min(mine, count - 1)]);
-        const int32_t offset = a.from_pieces.offset(shift) + shift.w;
+        const int32_t offset = a.from_pieces.offset(shift) + shift.w; /* unless steps are divided */
 #pragma unroll
         for (int i = 0; i < kPositions / (kThreads / kUnits); i++) {
             int32_t at = spots[i].w + offset;
@@ -180,7 +182,7 @@ __global__ void __launch_bounds__(kThreads) multiply(const __grid_constant__ Arg
         lists.first[thread] = pointers[0];
         lists.count[thread] = pointers[1] - pointers[0];
     }
-    if (thread < kPositions) find_place(a, first_position + thread, s, thread);
+    if (thread < kPositions) find_place<kSteps>(a, first_position + thread, s, thread);
     __syncthreads();
     int32_t all = 0;
     for (int32_t tap = 0; tap < taps; tap++) all += lists.count[tap];
