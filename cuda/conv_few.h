@@ -23,7 +23,7 @@ int32_t tartan_cuda_few_edge(int32_t edge);
 /* CTAs of conv_few where each has all blocks of a line. */
 double tartan_cuda_conv_few_ctas(const tartan_cuda_conv *p);
 
-/* CTAs that share a line's blocks: a power of 2, so many that all SMs are busy, and each has two steps or more on average. */
+/* CTAs that share a line's blocks: a power of 2, so many that all SMs are busy, and each has a step or more on average. */
 int32_t tartan_cuda_conv_few_splits(const tartan_cuda_conv *p, int32_t processors);
 
 /* ---- Gradients of filters ---- */

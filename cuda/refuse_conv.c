@@ -198,9 +198,8 @@ const char *tartan_cuda_conv_few_refuses(const tartan_cuda_chip *chip, const voi
     if (p->from.channels < p->from_slots.grid * p->from_slots.edge)
         return "only for channels to read that fill their blocks";
     if (!is_loadable(&p->from, p->entries)) return "only for images whose channels can be read by 16 bytes";
-    /* Other kernels are slow where blocks are small. */
-    const double small = TARTAN_CUDA_FEW_SLOTS / (double)tartan_cuda_few_edge(p->to_slots.edge);
-    if (2 * tartan_cuda_conv_few_ctas(p) > small * chip->processors) return "only for few positions";
+    const double most = p->to_slots.edge == 8 ? 2 : 1; /* other kernels are slow where blocks are small */
+    if (tartan_cuda_conv_few_ctas(p) > most * chip->processors) return "only for few positions";
     return tartan_cuda_conv_pieces_refuses(chip, problem);
 }
 

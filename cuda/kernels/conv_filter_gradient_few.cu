@@ -2,10 +2,7 @@
  * The gradient of a filter where positions are few (mma.sync, 16-bit factors, blocks whose edges are multiples of 8), in one launch: a
  * CTA has a piece of a block, up to 32 x 32 elements, or four blocks of up to 16 x 16 or 8 x 8, and goes through all positions, 64 at a
  * time, of which most are loaded at once. Where CTAs are few, groups of 128 threads share the positions. */
-#include "conv_few.h"
-#include "device/mma_factors.cuh"
-#include "kernels/conv_pieces.cuh"
-#include "sweep.h"
+#include "kernels/conv_few.cuh"
 
 namespace tartan_cuda {
 namespace conv_filter_gradient_few {
@@ -17,28 +14,23 @@ struct Args {
     tartan_cuda_conv_filter_gradient p;
     tartan_cuda_row_index lists; /* of the filter */
     tartan_cuda_few_gradient form;
-    int32_t positions, pieces; /* of all images, of all blocks */
+    FewTaps taps;
+    FewPositions places;
+    tartan_cuda_divider by_pieces, by_col_pieces; /* of a block */
+    int32_t positions, pieces;                    /* of all images, of all blocks */
+    int32_t stride[TARTAN_I_DIMS];
     PieceImage in, out;
-    tartan_cuda_divider by_size[TARTAN_I_DIMS]; /* of `out` */
+    bool wide; /* four weights that are neighbours are stored at once */
 };
 
 /* Where a tap leads from position `number` of `out`; false: there is none. */
 __device__ __forceinline__ bool step(const Args &a, int32_t number, int4 shift, int32_t *out, int32_t *in) {
-    uint32_t left = (uint32_t)number;
     int32_t at[TARTAN_I_DIMS];
-#pragma unroll
-    for (int d = TARTAN_I_DIMS - 1; d >= 0; d--) {
-        const tartan_cuda_divider by = a.by_size[d];
-        const uint32_t rest = by.factor != 0 ? __umulhi(left, by.factor) >> by.shift : left;
-        at[d] = (int32_t)(left - rest * a.out.size[d]);
-        left = rest;
-    }
-    const tartan_cuda_taps &t = a.p.taps;
+    const int32_t image = a.places.place(number, at);
     const int4 to = make_int4(at[0], at[1], at[2], 0),
-               spot = make_int4(at[0] * (int32_t)t.stride[0], at[1] * (int32_t)t.stride[1],
-                                at[2] * (int32_t)t.stride[2], 0);
-    *out = (int32_t)left * a.out.entry + a.out.offset(to);
-    *in = (int32_t)left * a.in.entry + a.in.offset(spot) + a.in.offset(shift);
+               spot = make_int4(at[0] * a.stride[0], at[1] * a.stride[1], at[2] * a.stride[2], 0);
+    *out = image * a.out.entry + a.out.offset(to);
+    *in = image * a.in.entry + a.in.offset(spot) + a.in.offset(shift);
     return number < a.positions && a.in.has(spot, shift);
 }
 
@@ -61,22 +53,17 @@ struct Piece {
     int32_t id, row_piece, col_piece, first_row, first_col, rows, cols, row_channels, col_channels;
 };
 
-template <int kEdge> __device__ __forceinline__ Piece piece_of(const Args &a, int32_t number, int32_t line) {
+/* Piece `number` of block `id`, in a column of the filter and a line; `there`: unless it is one too many. */
+template <int kEdge>
+__device__ __forceinline__ Piece piece_of(const Args &a, int32_t number, int32_t id, int32_t col,
+                                          int32_t line, bool there) {
     const tartan_cuda_conv_filter_gradient &p = a.p;
-    const bool there = number < a.pieces;
-    if (!there) number = a.pieces - 1;
     Piece x;
-    x.col_piece = number % a.form.col_pieces;
-    number /= a.form.col_pieces;
-    x.row_piece = number % a.form.row_pieces, x.id = number / a.form.row_pieces;
-    int32_t col = a.lists.cols[x.id], tap = col / (int32_t)p.cols.grid, shift[TARTAN_I_DIMS];
-    col -= tap * (int32_t)p.cols.grid;
-    for (int d = TARTAN_I_DIMS - 1; d >= 0; d--) {
-        const int32_t kernel = (int32_t)p.taps.kernel[d], rest = tap / kernel;
-        shift[d] = (tap - rest * kernel) * (int32_t)p.taps.dilation[d] - (int32_t)p.taps.before[d];
-        tap = rest;
-    }
-    x.shift = make_int4(shift[0], shift[1], shift[2], 0);
+    x.id = id;
+    const int32_t inside = number - id * a.form.row_pieces * a.form.col_pieces;
+    x.row_piece = divide(inside, a.by_col_pieces);
+    x.col_piece = inside - x.row_piece * a.form.col_pieces;
+    x.shift = a.taps.shift(a.taps.take(col));
     x.first_row = line * p.rows.edge + x.row_piece * kEdge;
     x.first_col = col * p.cols.edge + x.col_piece * kEdge;
     x.rows = there ? min(kEdge, p.rows.edge - x.row_piece * kEdge) : 0;
@@ -105,25 +92,25 @@ __global__ void __launch_bounds__(TARTAN_CUDA_FEW_GROUPS *kThreads, 2)
     __shared__ Piece pieces[F::kPieces];
     const tartan_cuda_conv_filter_gradient &p = a.p;
     const int all_threads = blockDim.x, group = threadIdx.x / kThreads, thread = threadIdx.x % kThreads,
-              warp = thread / 32, lane = thread % 32;
+              warp = thread / 32, lane = thread % 32, unit = thread % F::kUnits, first = thread / F::kUnits,
+              own = unit / (kEdge / 8), in_piece = unit % (kEdge / 8) * 8; /* what the thread loads */
     const int32_t first_piece = (int32_t)blockIdx.x * F::kPieces;
+    const auto id_of = [&](int i) { return divide(min(first_piece + i, a.pieces - 1), a.by_pieces); };
+    const int32_t id = id_of(own), col = a.lists.cols[id];
 
-    int32_t line[F::kPieces] = {};
-    for (int32_t first = 0; first < (int32_t)p.rows.grid; first += all_threads) {
-        const int32_t at = first + (int32_t)threadIdx.x,
+    int32_t lines[F::kPieces] = {}, line = 0;
+    for (int32_t from = 0; from < (int32_t)p.rows.grid; from += all_threads) {
+        const int32_t at = from + (int32_t)threadIdx.x,
                       end = at < (int32_t)p.rows.grid ? a.lists.pointers[at + 1] : INT32_MAX;
 #pragma unroll
-        for (int i = 0; i < F::kPieces; i++)
-            line[i] += __syncthreads_count(end <= min(first_piece + i, a.pieces - 1) /
-                                                      (a.form.col_pieces * a.form.row_pieces));
+        for (int i = 0; i < F::kPieces; i++) lines[i] += __syncthreads_count(end <= id_of(i));
     }
 #pragma unroll
-    for (int i = 0; i < F::kPieces; i++)
-        if ((int)threadIdx.x == i) pieces[i] = piece_of<kEdge>(a, first_piece + i, line[i]);
-    __syncthreads();
+    for (int i = 0; i < F::kPieces; i++) line = own == i ? lines[i] : line;
+    const int32_t number = min(first_piece + own, a.pieces - 1);
+    const Piece mine = piece_of<kEdge>(a, number, id, col, line, number == first_piece + own);
+    if ((int)threadIdx.x < F::kUnits && in_piece == 0) pieces[own] = mine;
 
-    const int unit = thread % F::kUnits, first = thread / F::kUnits, in_piece = unit % (kEdge / 8) * 8;
-    const Piece &mine = pieces[unit / (kEdge / 8)]; /* what the thread loads */
     const int4 shift = mine.shift;
     const bool row_exists = in_piece < mine.row_channels, col_exists = in_piece < mine.col_channels;
     const char *const rows_from = a.out.data + (mine.first_row + in_piece) * 2, *const cols_from =
@@ -190,21 +177,42 @@ __global__ void __launch_bounds__(TARTAN_CUDA_FEW_GROUPS *kThreads, 2)
             results[group * kSums + (sums_row + row) * F::kSumPitch + sums_col + col] = sums[w / 4][w % 4];
     }
     __syncthreads();
-    for (int32_t e = (int32_t)threadIdx.x; e < F::kPieces * kEdge * kEdge; e += all_threads) {
-        const int32_t number = e / (kEdge * kEdge), major = e / kEdge % kEdge, minor = e % kEdge;
+    for (int32_t e = (int32_t)threadIdx.x; e < F::kPieces * kEdge * kEdge / 4; e += all_threads) {
+        /* Four weights that are neighbours, of a row of the block or of a column. */
+        const int32_t number = e / (kEdge * kEdge / 4), major = e / (kEdge / 4) % kEdge,
+                      minor = e % (kEdge / 4) * 4;
         const Piece &x = pieces[number];
-        const int32_t row = p.cols.stride == 1 ? major : minor, col = p.cols.stride == 1 ? minor : major;
+        const bool by_rows = p.cols.stride == 1;
+        const int32_t row = by_rows ? major : minor, col = by_rows ? minor : major, next_row = !by_rows,
+                      next_col = by_rows;
         if (row >= x.rows || col >= x.cols) continue;
-        float sum = 0;
+        float sum[4] = {};
         for (int g = 0; g < groups; g++)
-            sum += results[g * kSums + (number * kEdge + row) * F::kSumPitch + col];
-        const bool exists = row < x.row_channels && col < x.col_channels;
-        if (exists && !isfinite(sum)) sum = exact_sum<T>(a, x.shift, x.first_row + row, x.first_col + col);
+#pragma unroll
+            for (int i = 0; i < 4; i++)
+                sum[i] += results[g * kSums + (number * kEdge + row + i * next_row) * F::kSumPitch + col +
+                                  i * next_col];
+        bool exists[4];
+#pragma unroll
+        for (int i = 0; i < 4; i++) {
+            exists[i] = row + i * next_row < x.row_channels && col + i * next_col < x.col_channels;
+            if (!exists[i])
+                sum[i] = 0;
+            else if (!isfinite(sum[i]))
+                sum[i] = exact_sum<T>(a, x.shift, x.first_row + row + i * next_row,
+                                      x.first_col + col + i * next_col);
+        }
         const int64_t at = (int64_t)x.id * p.rows.edge * p.cols.edge +
                            (int64_t)(x.row_piece * kEdge + row) * p.rows.stride +
                            (int64_t)(x.col_piece * kEdge + col) * p.cols.stride;
-        tartan_cuda_combine_at<T>(p.values, p.s_dtype, at, 1.f, exists ? sum : 0.f,
-                                  exists ? (float)p.beta : 0.f);
+        if (a.wide) {
+            *(uint2 *)((T *)p.values + at) = four_of<T>(sum);
+            continue;
+        }
+#pragma unroll
+        for (int i = 0; i < 4; i++)
+            tartan_cuda_combine_at<T>(p.values, p.s_dtype, at + i, 1.f, sum[i],
+                                      exists[i] ? (float)p.beta : 0.f);
     }
 }
 
@@ -244,7 +252,12 @@ tartan_status tartan_cuda_conv_filter_gradient_few(const char *function, tartan_
     a.pieces = (int32_t)(p->layout->blocks * a.form.row_pieces * a.form.col_pieces);
     a.in = piece_image_of(p->in, 8);
     a.out = piece_image_of(p->out, 8);
-    for (int d = 0; d < TARTAN_I_DIMS; d++) a.by_size[d] = tartan_cuda_divider_of(p->out.size[d]);
+    for (int d = 0; d < TARTAN_I_DIMS; d++) a.stride[d] = (int32_t)p->taps.stride[d];
+    a.taps = few_taps_of(p->taps, p->cols.grid);
+    a.places = few_positions_of(p->out);
+    a.by_pieces = tartan_cuda_divider_of(a.form.row_pieces * a.form.col_pieces);
+    a.by_col_pieces = tartan_cuda_divider_of(a.form.col_pieces);
+    a.wide = p->beta == 0 && p->s_dtype == p->dtype && (uintptr_t)p->values % 8 == 0;
     PASS(tartan_cuda_index_get_rows(function, queue, p->layout, false, &a.lists));
     return p->dtype == TARTAN_F16 ? run<F16Products>(function, queue, a)
                                   : run<Bf16Products>(function, queue, a);
