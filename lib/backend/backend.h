@@ -94,9 +94,9 @@ typedef struct tartan_host {
                           void *user, void (*release)(void *plan), void **out);
     tartan_status (*mask_plan)(const tartan_block_mask *block_mask, const tartan_i_plan_key *key,
                                tartan_i_plan_make make, void *user, void (*release)(void *plan), void **out);
+    const tartan_backend *cpu; /* for devices whose memory the CPU can read while they work */
     tartan_status (*columns)(const tartan_context *context, const tartan_layout *layout,
                              const tartan_i_columns **out); /* tartan_i_layout_columns */
-    const tartan_backend *cpu; /* for devices whose memory the CPU can read while they work */
 } tartan_host;
 
 /* The backend of a device type, loaded on first use; NULL with a reason if there is none. */

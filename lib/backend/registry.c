@@ -36,8 +36,8 @@ const tartan_host tartan_i_host = {
     .text_add = tartan_i_text_add,
     .plan = tartan_i_layout_plan,
     .mask_plan = tartan_i_block_mask_plan,
-    .columns = tartan_i_layout_columns,
     .cpu = &tartan_i_backend_cpu,
+    .columns = tartan_i_layout_columns,
 };
 
 /* Installed by tests. */

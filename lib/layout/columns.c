@@ -3,6 +3,7 @@
 #include "core/parallel.h"
 #include "layout/layout.h"
 
+#include <sched.h>
 #include <string.h>
 
 /* Within a column, ids arrive in ascending order. Each worker has a range of the columns of each head, and looks for it in
@@ -84,34 +85,39 @@ static void fill(const tartan_context *context, const tartan_layout *l, tartan_i
     ends[0] = 0;
 }
 
-void tartan_i_columns_free(tartan_i_columns *columns) {
-    if (columns == NULL) return;
-    tartan_i_free(columns->pointers);
-    tartan_i_free(columns->rows);
-    tartan_i_free(columns->ids);
-    tartan_i_free(columns);
+bool tartan_i_makes(int32_t *state) {
+    int32_t missing = 0;
+    if (__atomic_compare_exchange_n(state, &missing, 1, false, __ATOMIC_ACQ_REL, __ATOMIC_ACQUIRE))
+        return true;
+    while (__atomic_load_n(state, __ATOMIC_ACQUIRE) != 2) sched_yield();
+    return false;
+}
+
+void tartan_i_made(int32_t *state) {
+    __atomic_store_n(state, 2, __ATOMIC_RELEASE);
 }
 
 tartan_status tartan_i_layout_columns(const tartan_context *context, const tartan_layout *layout,
                                       const tartan_i_columns **out) {
     tartan_status status;
-    tartan_i_columns *made = NULL, *there = NULL;
+    tartan_layout *owner = (tartan_layout *)layout; /* what is made once is not part of its value */
+    tartan_i_columns made = {0};
     *out = tartan_i_columns_of(layout);
     if (*out != NULL) return TARTAN_OK;
-    NEW_ZEROED(made, 1);
-    NEW_ZEROED(made->pointers, layout->shape.heads * layout->grid_cols + 1);
-    NEW(made->rows, layout->blocks);
-    NEW(made->ids, layout->blocks);
-    fill(context, layout, made);
-    /* Of two threads that made the lists, the first one's stay. They are not part of the layout's value. */
-    if (__atomic_compare_exchange_n(&((tartan_layout *)layout)->columns, &there, made, false,
-                                    __ATOMIC_ACQ_REL, __ATOMIC_ACQUIRE)) {
-        *out = made;
+    NEW_ZEROED(made.pointers, layout->shape.heads * layout->grid_cols + 1);
+    NEW(made.rows, layout->blocks);
+    NEW(made.ids, layout->blocks);
+    fill(context, layout, &made);
+    *out = &layout->columns;
+    status = TARTAN_OK;
+    if (tartan_i_makes(&owner->columns_made)) {
+        owner->columns = made;
+        tartan_i_made(&owner->columns_made);
         return TARTAN_OK;
     }
-    *out = there;
-    status = TARTAN_OK;
 fail:
-    tartan_i_columns_free(made);
+    tartan_i_free(made.pointers);
+    tartan_i_free(made.rows);
+    tartan_i_free(made.ids);
     return status;
 }

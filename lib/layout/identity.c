@@ -18,7 +18,6 @@
  * code that uses it. */
 #define XXH_INLINE_ALL
 #include <endian.h>
-#include <sched.h>
 #include <string.h>
 #include <xxhash.h>
 
@@ -91,15 +90,12 @@ static void compute(const tartan_layout *layout, char out[TARTAN_I_IDENTITY_CHAR
 const char *tartan_i_layout_identity(const tartan_layout *layout) {
     tartan_layout *owner = (tartan_layout *)layout; /* what is computed once is not part of its value */
     char computed[TARTAN_I_IDENTITY_CHARS + 1];
-    int32_t missing = 0;
-    if (tartan_i_is_dynamic(layout) || __atomic_load_n(&layout->identified, __ATOMIC_ACQUIRE) == 2)
+    if (tartan_i_is_dynamic(layout) || __atomic_load_n(&layout->identity_made, __ATOMIC_ACQUIRE) == 2)
         return layout->identity;
     compute(layout, computed);
-    if (__atomic_compare_exchange_n(&owner->identified, &missing, 1, false, __ATOMIC_ACQ_REL,
-                                    __ATOMIC_ACQUIRE)) {
+    if (tartan_i_makes(&owner->identity_made)) {
         memcpy(owner->identity, computed, sizeof computed);
-        __atomic_store_n(&owner->identified, 2, __ATOMIC_RELEASE);
+        tartan_i_made(&owner->identity_made);
     }
-    while (__atomic_load_n(&layout->identified, __ATOMIC_ACQUIRE) != 2) sched_yield();
     return layout->identity;
 }

@@ -181,7 +181,9 @@ void tartan_layout_free(tartan_layout *layout) {
     tartan_i_plans_drop(&layout->plans);
     if (layout->bytes != NULL) layout->release(layout->bytes);
     if (layout->resource != NULL) layout->release(layout->resource);
-    tartan_i_columns_free(layout->columns);
+    tartan_i_free(layout->columns.pointers);
+    tartan_i_free(layout->columns.rows);
+    tartan_i_free(layout->columns.ids);
     tartan_i_free(layout->block_rows);
     tartan_i_free(layout->row_pointers);
     tartan_i_free(layout->block_cols);

@@ -32,15 +32,15 @@ struct tartan_layout {
     tartan_shape shape;
     int64_t grid_rows, grid_cols;
     int64_t blocks;
-    int64_t *row_pointers;     /* [heads * grid_rows + 1]: row lists, block ids ascending */
-    int32_t *block_cols;       /* [blocks] */
-    int32_t *block_rows;       /* [blocks]: with block_cols, the coordinate list */
-    tartan_i_columns *columns; /* NULL until asked for: tartan_i_layout_columns */
+    int64_t *row_pointers;    /* [heads * grid_rows + 1]: row lists, block ids ascending */
+    int32_t *block_cols;      /* [blocks] */
+    int32_t *block_rows;      /* [blocks]: with block_cols, the coordinate list */
+    tartan_i_columns columns; /* read them by tartan_i_layout_columns, or tartan_i_columns_of */
     /* Of a variable layout, whose blocks differ in size (shape has the largest): where block rows and columns begin,
      * [grid_rows + 1] and [grid_cols + 1]. NULL in others. */
     int64_t *row_bounds, *col_bounds;
-    char identity[TARTAN_I_IDENTITY_CHARS + 1]; /* for tartan_i_layout_identity */
-    int32_t identified;                         /* 0: not yet; 1: a thread writes it; 2: it is there */
+    char identity[TARTAN_I_IDENTITY_CHARS + 1]; /* read it by tartan_i_layout_identity */
+    int32_t identity_made;                      /* 0: not yet; 1: a thread writes it; 2: it is there */
     char *recipe;                               /* JSON or NULL */
     tartan_i_plans plans;
     /* For a dynamic layout (magic TARTAN_I_DYNAMIC): the backend keeps its index sets, made from masks on a device;
@@ -50,6 +50,7 @@ struct tartan_layout {
     struct tartan_i_resource *bytes;    /* a mask of windows on the device, once there was one; or NULL */
     void (*release)(void *resource);
     int32_t device_type, device_id;
+    int32_t columns_made; /* as identity_made */
 };
 
 /* Whether it is an open layout whose blocks the host knows, or one of any kind; whether a layout is dynamic, or variable. */
@@ -90,11 +91,13 @@ tartan_status tartan_i_layout_columns(const tartan_context *context, const tarta
 
 /* The column lists, or NULL: not made yet. */
 static inline const tartan_i_columns *tartan_i_columns_of(const tartan_layout *layout) {
-    return __atomic_load_n(&layout->columns, __ATOMIC_ACQUIRE);
+    return __atomic_load_n(&layout->columns_made, __ATOMIC_ACQUIRE) == 2 ? &layout->columns : NULL;
 }
 
-/* For tartan_layout_free. */
-void tartan_i_columns_free(tartan_i_columns *columns);
+/* For what is made once, by the first of several threads that need it. Each of them makes its own and then calls this, which is true
+ * for one of them: that stores what it made and calls tartan_i_made. The others return when it did. `state` begins as 0. */
+bool tartan_i_makes(int32_t *state);
+void tartan_i_made(int32_t *state);
 
 /* The identity, computed on first use; "" for a dynamic layout. Any thread may call this. */
 const char *tartan_i_layout_identity(const tartan_layout *layout);

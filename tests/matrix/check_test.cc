@@ -58,7 +58,7 @@ TEST(Check, FindsBrokenHandles) {
     const tartan_i_columns *made;
     EXPECT_OK(tartan_matrix_check(a.get(), 0)); // without column lists
     ASSERT_OK(tartan_i_layout_columns(nullptr, l, &made));
-    tartan_i_columns *columns = l->columns;
+    tartan_i_columns *columns = &l->columns;
     breaks(a, a->dtype, 0, "dtype 0");
     breaks(a, a->block_order, 7, "block order 7");
     breaks(a, a->device_type, 5, "device type 5");

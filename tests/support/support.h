@@ -58,7 +58,7 @@ void tartan_i_parallel_from(double work);
     }
 
 // Allocations of the column lists of a layout.
-enum { TARTAN_TEST_COLUMN_LISTS = 4 };
+enum { TARTAN_TEST_COLUMN_LISTS = 3 };
 
 namespace tartan_test {
 
