@@ -98,7 +98,12 @@ static bool are_sound(const tartan_layout *l) {
     for (int64_t line = 0; line < lines; line++) sound &= pointers[line] <= pointers[line + 1];
     if (!sound) return false;
     int64_t descents = 0;
-    for (int64_t id = 1; id < l->blocks; id++) descents += cols[id - 1] >= cols[id];
+    for (int64_t id = 1, end; id < l->blocks; id = end) {
+        int32_t here = 0; /* as wide as the columns, for vectors */
+        end = l->blocks - id < INT32_MAX ? l->blocks : id + INT32_MAX;
+        for (int64_t i = id; i < end; i++) here += cols[i - 1] >= cols[i];
+        descents += here;
+    }
     for (int64_t line = 0; line < lines; line++) {
         const int64_t begin = pointers[line], end = pointers[line + 1];
         if (begin == end) continue;

@@ -90,7 +90,13 @@ static tartan_status combine(const char *function, const tartan_layout *a, const
     merge(a, b, keep, pointers, &m);
     TRY(tartan_i_layout_begin(&frame, m.count, &c));
     memcpy(c->row_pointers, pointers, (size_t)(lines + 1) * sizeof *pointers);
-    if (m.count > 0) memcpy(c->block_cols, m.cols, (size_t)m.count * sizeof *m.cols);
+    if (m.count >= most - most / 8) { /* the list is hardly longer than it must be */
+        tartan_i_free(c->block_cols);
+        c->block_cols = m.cols;
+        m.cols = NULL;
+    } else if (m.count > 0) {
+        memcpy(c->block_cols, m.cols, (size_t)m.count * sizeof *m.cols);
+    }
     TRY(tartan_i_layout_finish(c));
     TRY(tartan_i_layout_take_bounds_of(function, c, a));
     *out = c;

@@ -56,9 +56,10 @@ static int64_t merge(const int32_t *a, const int32_t *a_end, const int32_t *b, c
     const int32_t *begin = to;
     while (a < a_end && b < b_end) {
         const int32_t x = *a, y = *b;
-        *to++ = x < y ? x : y;
-        a += x <= y;
-        b += y <= x;
+        const bool from_a = x <= y, from_b = y <= x;
+        *to++ = from_a ? x : y;
+        a += from_a;
+        b += from_b;
     }
     while (a < a_end) *to++ = *a++;
     while (b < b_end) *to++ = *b++;
