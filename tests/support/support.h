@@ -47,8 +47,9 @@ void tartan_i_parallel_from(double work);
         } else {                                                                                             \
             ASSERT_EQ(TARTAN_ERR_MEMORY, brutal_status) << "allocation " << brutal_n << " failed";           \
         }                                                                                                    \
-        if (tartan_i_memory_live() == brutal_live + TARTAN_TEST_COLUMN_LISTS && brutal_kept == 0) {          \
-            brutal_kept = 1, brutal_n = -1;                                                                  \
+        if (tartan_i_memory_live() == brutal_live + TARTAN_TEST_COLUMN_LISTS && brutal_kept++ == 0) {        \
+            if (brutal_over) break;                                                                          \
+            brutal_n = -1;                                                                                   \
             continue;                                                                                        \
         }                                                                                                    \
         ASSERT_EQ(brutal_live, tartan_i_memory_live()) << "leak after allocation " << brutal_n << " failed"; \
@@ -57,8 +58,7 @@ void tartan_i_parallel_from(double work);
         break;                                                                                               \
     }
 
-// Allocations of the column lists of a layout.
-enum { TARTAN_TEST_COLUMN_LISTS = 3 };
+enum { TARTAN_TEST_COLUMN_LISTS = 3 }; // their allocations
 
 namespace tartan_test {
 
