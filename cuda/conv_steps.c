@@ -308,7 +308,7 @@ tartan_status tartan_cuda_conv_steps_make(const tartan_host *host, const tartan_
     maker m = {.host = host, .p = p, .form = form, .grid = p->from_slots.grid};
     list steps_of = {0}, stages_of = {0}, order = {0};
     const int64_t slots = p->to_slots.grid * p->to_slots.edge;
-    if (p->adjoint) PASS(host->columns(NULL, p->layout, &m.columns));
+    if (p->adjoint) PASS(host->columns(p->layout, &m.columns));
     m.pieces = (m.grid * p->from_slots.edge + PIECE - 1) / PIECE;
     m.status = host->allocate(&m.ids, 8 * p->taps.taps * m.grid + 1, sizeof *m.ids);
     if (m.status == TARTAN_OK)

@@ -26,7 +26,7 @@ static tartan_status direction_of(const tartan_host *host, const tartan_layout *
         return TARTAN_OK;
     }
     const tartan_i_columns *columns;
-    PASS(host->columns(NULL, l, &columns));
+    PASS(host->columns(l, &columns));
     out->grid = l->grid_cols, out->across = l->grid_rows;
     out->pointers = columns->pointers, out->cols = columns->rows, out->ids = columns->ids;
     return TARTAN_OK;

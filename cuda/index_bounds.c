@@ -6,7 +6,7 @@ tartan_status tartan_cuda_index_bounds(const tartan_host *host, const tartan_lay
     const int64_t *lines = by_columns ? l->col_bounds : l->row_bounds,
                   *cols = by_columns ? l->row_bounds : l->col_bounds;
     const tartan_i_columns *columns = NULL;
-    if (by_columns) PASS(host->columns(NULL, l, &columns));
+    if (by_columns) PASS(host->columns(l, &columns));
     const int64_t *pointers = by_columns ? columns->pointers : l->row_pointers;
     const int32_t *positions = by_columns ? columns->rows : l->block_cols;
     const int64_t grid = by_columns ? l->grid_cols : l->grid_rows,

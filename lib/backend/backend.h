@@ -95,7 +95,7 @@ typedef struct tartan_host {
     tartan_status (*mask_plan)(const tartan_block_mask *block_mask, const tartan_i_plan_key *key,
                                tartan_i_plan_make make, void *user, void (*release)(void *plan), void **out);
     const tartan_backend *cpu; /* for devices whose memory the CPU can read while they work */
-    tartan_status (*columns)(const tartan_context *context, const tartan_layout *layout,
+    tartan_status (*columns)(const tartan_layout *layout,
                              const tartan_i_columns **out); /* tartan_i_layout_columns */
 } tartan_host;
 

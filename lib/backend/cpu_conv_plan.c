@@ -171,7 +171,7 @@ static tartan_status get_memory(plan *p, int64_t phases) {
     const int64_t map = tartan_i_cpu_active_bytes(&p->map, &p->from);
     int64_t pieces = 0, reals = 0;
     char *memory;
-    if (p->op->adjoint) PASS(tartan_i_layout_columns(p->context, l, &p->columns));
+    if (p->op->adjoint) PASS(tartan_i_layout_columns(l, &p->columns));
     for (int64_t phase = 0; phase < phases; phase++) {
         take_phase(p, phase);
         const int64_t here = tartan_i_cpu_most_pieces(p->lines, &p->tiling, p->from.count, &p->windows);

@@ -362,8 +362,7 @@ tartan_status tartan_i_cpu_reduce(const tartan_context *context, const tartan_op
              .units = op->units != NULL ? op->units->data : NULL,
              .out = op->results->data,
              .workers = context->threads};
-    if (op->each == TARTAN_EACH_COLUMN)
-        PASS(tartan_i_layout_columns(context, op->matrix->layout, &j.columns));
+    if (op->each == TARTAN_EACH_COLUMN) PASS(tartan_i_layout_columns(op->matrix->layout, &j.columns));
     if (op->each == TARTAN_EACH_HEAD) return reduce_heads(context, &j, 4 * elements);
     tartan_i_parallel(context, j.workers, 4 * elements,
                       op->each == TARTAN_EACH_BLOCK ? blocks_task : lines_task, &j);

@@ -188,7 +188,7 @@ tartan_status tartan_i_cpu_need_columns(const tartan_context *context, const tar
     const tartan_op_spmm now = tartan_i_cpu_spmm_now(&op->spmm, &a, &gates);
     const bool transposed = now.transpose != (now.side == TARTAN_I_SPMM_SIDE_RIGHT);
     if (!transposed && tartan_i_cpu_spmm_vector_refuses(context, &now) == NULL) return TARTAN_OK;
-    return tartan_i_layout_columns(context, now.a->layout, &columns);
+    return tartan_i_layout_columns(now.a->layout, &columns);
 }
 
 tartan_status tartan_i_cpu_run(const tartan_context *context, const tartan_op *op) {

@@ -84,10 +84,9 @@ tartan_status tartan_i_shape_check(const char *function, const tartan_shape *sha
 tartan_status tartan_i_layout_begin(const tartan_shape *shape, int64_t blocks, tartan_layout **out);
 tartan_status tartan_i_layout_finish(tartan_layout *layout);
 
-/* The column lists of a layout whose blocks the host knows, made on first use, on the threads of `context` if there is one. They
- * live as long as the layout. Any thread may call this. */
-tartan_status tartan_i_layout_columns(const tartan_context *context, const tartan_layout *layout,
-                                      const tartan_i_columns **out);
+/* The column lists of a layout whose blocks the host knows, made on first use; they live as long as the layout. Any thread may call
+ * this. */
+tartan_status tartan_i_layout_columns(const tartan_layout *layout, const tartan_i_columns **out);
 
 /* The column lists, or NULL: not made yet. */
 static inline const tartan_i_columns *tartan_i_columns_of(const tartan_layout *layout) {

@@ -80,7 +80,7 @@ tartan_status tartan_layout_get_col_lists(const tartan_layout *layout, int64_t *
     CHECK_LIST(out_block_rows, layout->blocks, "blocks");
     CHECK_LIST(out_ids, layout->blocks, "blocks");
     const tartan_i_columns *columns;
-    PASS(tartan_i_layout_columns(NULL, layout, &columns));
+    PASS(tartan_i_layout_columns(layout, &columns));
     copy(out_col_pointers, columns->pointers, pointers);
     widen(out_block_rows, columns->rows, layout->blocks);
     copy(out_ids, columns->ids, layout->blocks);
@@ -177,7 +177,7 @@ tartan_status tartan_layout_number(const tartan_layout *layout, int32_t numberin
     if (numbering == TARTAN_BY_MORTON) return number_by_morton(layout, out_ids);
     if (numbering == TARTAN_BY_COLUMN) {
         const tartan_i_columns *columns;
-        PASS(tartan_i_layout_columns(NULL, layout, &columns));
+        PASS(tartan_i_layout_columns(layout, &columns));
         copy(out_ids, columns->ids, layout->blocks);
         return TARTAN_OK;
     }

@@ -149,7 +149,7 @@ static tartan_status transpose(const tartan_layout *l, int64_t **out_sources, ta
     tartan_layout *t = NULL;
     int64_t *sources = NULL;
     const tartan_i_columns *columns;
-    PASS(tartan_i_layout_columns(NULL, l, &columns));
+    PASS(tartan_i_layout_columns(l, &columns));
     const tartan_shape frame = tartan_i_layout_frame(l);
     const tartan_shape shape = {.rows = frame.cols,
                                 .cols = frame.rows,

@@ -182,7 +182,7 @@ tartan_status tartan_matrix_fill_orthogonal(tartan_context *context, tartan_matr
     PASS(check_random(__func__, context, matrix, scale, seed));
     const tartan_layout *l = matrix->layout;
     const tartan_i_columns *columns;
-    PASS(tartan_i_layout_columns(context, l, &columns));
+    PASS(tartan_i_layout_columns(l, &columns));
     const int64_t count = l->shape.heads * l->grid_cols;
     int64_t largest = 0, rows, cols;
     for (int64_t c = 0; c < count; c++) {

@@ -6,8 +6,7 @@
 #include "ops/arithmetic.h"
 
 // The numbers of lines that do not store all of their elements.
-static tartan_status include_zeros(const tartan_context *context, const tartan_layout *l,
-                                   tartan_i_chain chain, int32_t each, double *out) {
+static tartan_status include_zeros(const tartan_layout *l, tartan_i_chain chain, int32_t each, double *out) {
     const tartan_shape *s = &l->shape;
     const bool by_column = each == TARTAN_EACH_COLUMN;
     const int64_t grid = by_column ? l->grid_cols : l->grid_rows,
@@ -18,7 +17,7 @@ static tartan_status include_zeros(const tartan_context *context, const tartan_l
     if (each >= TARTAN_EACH_BLOCK || (!least && chain != TARTAN_I_CHAIN_maximum)) return TARTAN_OK;
     if (by_column) {
         const tartan_i_columns *columns;
-        PASS(tartan_i_layout_columns(context, l, &columns));
+        PASS(tartan_i_layout_columns(l, &columns));
         pointers = columns->pointers;
     }
     for (int64_t i = 0; i < s->heads * grid; i++) {
@@ -61,7 +60,7 @@ static tartan_status run(tartan_i_call *call, const tartan_matrix *matrix, tarta
     }
     TRY(tartan_i_call_run(call, &op));
     TRY(tartan_i_download_numbers(function, call->context, &results, out));
-    status = include_zeros(call->context, matrix->layout, chain, each, out);
+    status = include_zeros(matrix->layout, chain, each, out);
 fail:
     tartan_i_uploads_free(&uploads, call->context);
     return status;
