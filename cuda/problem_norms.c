@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0
- * The problems of normalisation: of lines, of segments of sums of lines, and of channels. */
+ * The problems of normalisation: of lines, and of segments of sums of lines. */
 #include "backend/operation.h"
 #include "dtype.h"
 #include "refuse.h"
@@ -12,7 +12,7 @@ static int32_t sum_dtype_of(const tartan_array *a) {
     return a->dtype == TARTAN_F64 ? TARTAN_F64 : TARTAN_F32;
 }
 
-static tartan_cuda_line_numbers numbers_of(const tartan_array *a) {
+tartan_cuda_line_numbers tartan_cuda_line_numbers_of(const tartan_array *a) {
     if (a == NULL) return (tartan_cuda_line_numbers){0};
     return (tartan_cuda_line_numbers){a->data, a->strides[0]};
 }
@@ -45,7 +45,7 @@ static tartan_cuda_norm norm_of(const tartan_array *x, const tartan_array *gain,
                           .sum_dtype = sum_dtype_of(x),
                           .lines = 1,
                           .length = x->shape[x->ndim - 1],
-                          .gain = numbers_of(gain)};
+                          .gain = tartan_cuda_line_numbers_of(gain)};
     for (int32_t d = 0; d + 1 < x->ndim; d++) p.lines *= x->shape[d];
     if (centred && stats != NULL) p.mean = -stats->strides[stats->ndim - 1];
     return p;
@@ -59,7 +59,7 @@ static tartan_cuda_norm forward_of(const tartan_array *x, const tartan_array *ga
     tartan_cuda_norm p = norm_of(x, gain, stats, centred);
     p.nothing = p.lines == 0 || (p.length == 0 && stats == NULL);
     p.epsilon = epsilon;
-    p.bias = numbers_of(bias);
+    p.bias = tartan_cuda_line_numbers_of(bias);
     p.sweep = lines_of(x, (const tartan_array *[]){x, stats != NULL ? &rstd : NULL, y}, 3);
     return p;
 }
@@ -68,8 +68,8 @@ static tartan_cuda_norm_gradient backward_of(const tartan_op_layer_norm_gradient
     const tartan_array *x = op->x;
     const tartan_array rstd = scale_of(op->stats, centred);
     tartan_cuda_norm_gradient p = {.in = norm_of(x, op->gain, op->stats, centred),
-                                   .gain_grad = numbers_of(op->gain_grad),
-                                   .bias_grad = numbers_of(op->bias_grad)};
+                                   .gain_grad = tartan_cuda_line_numbers_of(op->gain_grad),
+                                   .bias_grad = tartan_cuda_line_numbers_of(op->bias_grad)};
     p.in.sweep = lines_of(x, (const tartan_array *[]){x, &rstd, op->y_grad, op->x_grad}, 4);
     p.in.nothing = p.in.lines == 0 || p.in.length == 0 || op->x_grad == NULL;
     p.nothing = p.in.length == 0 || (p.in.nothing && op->gain_grad == NULL && op->bias_grad == NULL);
@@ -217,7 +217,7 @@ static void add_norm_gradient_of(const tartan_op_add_layer_norm_gradient *op, bo
                           centred);
     tartan_cuda_norm *in = &out->of.in;
     in->row = row;
-    in->bias = numbers_of(op->bias);
+    in->bias = tartan_cuda_line_numbers_of(op->bias);
     in->sweep = lines_of(total,
                          (const tartan_array *[]){total, &rstd, y_grad, x_grad,
                                                   x_grad != NULL ? total_grad : NULL, residual_grad},
@@ -271,114 +271,6 @@ static void add_norm_gradient_of(const tartan_op_add_layer_norm_gradient *op, bo
 ADD_NORM(layer_norm, true, op->bias, op->bias_grad)
 ADD_NORM(rms_norm, false, NULL, NULL)
 
-/* ---- Channels ---- */
-
-static int64_t shares_of(int64_t all, int64_t each) {
-    return (all + each - 1) / each;
-}
-
-tartan_cuda_channel_shares tartan_cuda_share_channels(const tartan_cuda_chip *chip,
-                                                      const tartan_cuda_channel_norm *p) {
-    enum { THREADS = 256, WIDE = 8, WIDE_BYTES = 64, LARGE_CHIP = 100 };
-    const int64_t numbers = p->sweep.axes[TARTAN_CUDA_SUMMED].elements,
-                  channels = p->sweep.axes[TARTAN_CUDA_KEPT].elements,
-                  kept = TARTAN_CUDA_CHANNEL_ACCESSES / p->inputs;
-    /* Larger clusters than 8 are not portable. */
-    const int32_t most = chip->major != 9 ? 1 : chip->processors < LARGE_CHIP ? 8 : 16;
-    tartan_cuda_channel_shares c = {.ctas = 1, .threads = THREADS, .wide = 1};
-    const int32_t bytes = p->sweep.unit * tartan_cuda_bytes_of(p->sweep.array[0].dtype);
-    while (p->across && c.wide < WIDE && c.wide * bytes < WIDE_BYTES && c.wide < channels) c.wide *= 2;
-    c.clusters = shares_of(channels, c.wide);
-    while (c.threads > 32 && c.threads / 2 >= numbers * c.wide) c.threads /= 2;
-    /* As many CTAs as SMs, if there is an access for each thread: clusters that wait for others to end would take twice as long. */
-    for (;; c.ctas *= 2) {
-        const int64_t each = shares_of(numbers, (int64_t)c.threads / c.wide * c.ctas);
-        if (each <= kept && (each == 1 || c.ctas == most || 2 * c.clusters * c.ctas > chip->processors))
-            break;
-        if (c.ctas < most) continue;
-        const bool fits = shares_of(numbers, (int64_t)MOST_THREADS / c.wide * most) <= kept;
-        c.ctas = fits || (p->sweep.unit == 1 && !p->across) ? most : 0;
-        c.threads = MOST_THREADS;
-        break;
-    }
-    return c;
-}
-
-/* Single elements that do not lie side by side in all arrays are faster in several launches from so many on (H200). */
-enum { MOST_SINGLES = (1 << 20) - 1 };
-
-static tartan_cuda_channel_norm channels_of(const tartan_array *x, const tartan_array *gain,
-                                            const tartan_array *stats, const tartan_array *second,
-                                            const tartan_array *third, int32_t inputs) {
-    enum { MOST_CHANNELS = INT32_MAX / 16 };
-    const int64_t channels = x->shape[1], all = tartan_i_array_elements(x);
-    tartan_cuda_channel_norm p = {.channels = channels,
-                                  .terms = channels > 0 ? all / channels : 0,
-                                  .inputs = inputs,
-                                  .gain = numbers_of(gain)};
-    tartan_cuda_sweeping of = {.ndim = x->ndim,
-                               .summed = ((1u << x->ndim) - 1) & ~2u,
-                               .count = 3,
-                               .keep_direction = true,
-                               .array = {x, second, third}};
-    memcpy(of.shape, x->shape, sizeof of.shape);
-    p.sweep = tartan_cuda_sweep_of(&of);
-    p.across = p.sweep.inner == TARTAN_CUDA_KEPT && channels > 1;
-    if (stats != NULL) {
-        p.stats = (tartan_cuda_line_numbers){stats->data, stats->strides[0]};
-        p.stats_step = stats->strides[1];
-    }
-    if (all == 0) {
-        p.why = "there are no numbers";
-        return p;
-    }
-    const tartan_cuda_sweep *single = &p.sweep;
-    tartan_cuda_sweep units = p.sweep;
-    bool alike = true, side_by_side = true;
-    for (int32_t i = 0; i < single->count; i++) {
-        const tartan_cuda_swept *a = &single->array[i];
-        if (a->data == NULL) continue;
-        alike = alike && a->dtype == x->dtype;
-        side_by_side = side_by_side && a->step[single->inner][0] == 1;
-    }
-    p.any = !alike || units.axes[TARTAN_CUDA_SUMMED].ndim > 2;
-    if (!p.any) tartan_cuda_sweep_choose_unit(&units, 3, TARTAN_CUDA_UNITS_ALIKE);
-    if (units.unit > 1 && units.rest == 0)
-        p.sweep = units;
-    else if (all > MOST_SINGLES && !side_by_side)
-        p.why = "only for fewer than 2^20 numbers, or such as lie side by side in all arrays";
-    if (channels > MOST_CHANNELS) p.why = "there are more than 2^27 channels";
-    return p;
-}
-
-/* Why a cluster of CTAs does not take a channel. */
-static const char *refuse_channels(const tartan_cuda_chip *chip, const tartan_cuda_channel_norm *p) {
-    if (p->why != NULL || tartan_cuda_share_channels(chip, p).ctas > 0) return p->why;
-    return "channels have more numbers than a cluster of CTAs keeps";
-}
-
-tartan_status tartan_cuda_batch_norm_of(const tartan_host *host, const tartan_context *context,
-                                        const void *of, void *to) {
-    const tartan_op_batch_norm *op = of;
-    tartan_cuda_channel_norm *out = to;
-    (void)host, (void)context;
-    *out = channels_of(op->x, op->gain, op->stats, op->y, NULL, 1);
-    out->bias = numbers_of(op->bias);
-    out->epsilon = op->epsilon;
-    return TARTAN_OK;
-}
-
-tartan_status tartan_cuda_batch_norm_gradient_of(const tartan_host *host, const tartan_context *context,
-                                                 const void *of, void *to) {
-    const tartan_op_batch_norm_gradient *op = of;
-    tartan_cuda_channel_norm *out = to;
-    (void)host, (void)context;
-    *out = channels_of(op->x, op->gain, op->stats, op->y_grad, op->x_grad, 2);
-    out->gain_grad = numbers_of(op->gain_grad);
-    out->bias_grad = numbers_of(op->bias_grad);
-    return TARTAN_OK;
-}
-
 /* ---- What the plug-in does not take as a whole ---- */
 
 /* Why segments of one norm are refused: `why`, or that a CTA has less shared memory than long ones need. */
@@ -411,10 +303,10 @@ const char *tartan_cuda_whole_refuses(const tartan_cuda_chip *chip, const tartan
         return refuse_long(chip, &backward->of.in, BACKWARD, backward->why);
     case TARTAN_OP_BATCH_NORM:
         (void)tartan_cuda_batch_norm_of(NULL, NULL, &op->batch_norm, &room);
-        return refuse_channels(chip, &room.channel_norm);
+        return tartan_cuda_channels_refuse(chip, &room.channel_norm);
     case TARTAN_OP_BATCH_NORM_GRADIENT:
         (void)tartan_cuda_batch_norm_gradient_of(NULL, NULL, &op->batch_norm_gradient, &room);
-        return refuse_channels(chip, &room.channel_norm);
+        return tartan_cuda_channels_refuse(chip, &room.channel_norm);
     default:
         return NULL;
     }

@@ -118,8 +118,6 @@ tartan_status tartan_cuda_fused_of(const tartan_host *host, const tartan_context
     tartan_cuda_sweep_choose_unit(&p->sweep, count - outputs,
                                   TARTAN_CUDA_FUSED_GATHERS(op->row) ? TARTAN_CUDA_UNITS_GATHER
                                                                      : TARTAN_CUDA_UNITS_LINES);
-    bool gathers = false;
-    for (int32_t k = 0; k < count; k++) gathers = gathers || p->sweep.array[k].gathered;
     for (int32_t k = 0; k < count; k++)
         if (p->part[k] % p->sweep.unit != 0) {
             p->sweep = tartan_cuda_sweep_one_by_one(&p->sweep);
@@ -127,7 +125,7 @@ tartan_status tartan_cuda_fused_of(const tartan_host *host, const tartan_context
         }
     tartan_cuda_sweep_tile(&p->sweep);
     /* Lines have a kernel of their own. */
-    if (!rows[op->row].drawn && !gathers) tartan_cuda_sweep_fold(&p->sweep);
+    if (!rows[op->row].drawn) tartan_cuda_sweep_fold(&p->sweep);
     p->sweep.array[inputs].data = numbers;
     return TARTAN_OK;
 }

@@ -93,12 +93,14 @@ typedef struct tartan_cuda_add_norm_gradient {
 } tartan_cuda_add_norm_gradient;
 
 /* Norms of channels, which are the kept axes of the sweep. Its arrays: x, y; backward x, y_grad, x_grad. The statistics of a channel, mean,
- * rstd and variance, are stats_step apart. Units of the sweep are of a channel or, `across`, of as many channels. */
+ * rstd and variance, are stats_step apart. Units of the sweep are of a channel or, `across`, of as many channels; or those of
+ * tartan_cuda_join_runs. */
 typedef struct tartan_cuda_channel_norm {
     bool nothing;
     bool across; /* channels are neighbours in memory */
     bool any;    /* there are several dtypes, or numbers of a channel have more than two axes */
     int32_t inputs;
+    int32_t run; /* numbers of a channel in an image, where units go from channel to channel; else 0 */
     int64_t channels, terms;
     double epsilon;
     tartan_cuda_sweep sweep;
@@ -115,13 +117,23 @@ typedef struct tartan_cuda_channel_shares {
     int32_t ctas; /* of a cluster, a power of 2; 0: it has no room for a channel */
     int32_t threads, wide;
     int64_t clusters;
+    int32_t rows; /* accesses of a channel that threads of a CTA have at a time; of runs, whole images */
 } tartan_cuda_channel_shares;
 
 #ifdef __cplusplus
 extern "C" {
 #endif
+tartan_cuda_line_numbers tartan_cuda_line_numbers_of(const tartan_array *a);
+
+/* Why a cluster of CTAs does not take a channel; or NULL. */
+const char *tartan_cuda_channels_refuse(const tartan_cuda_chip *chip, const tartan_cuda_channel_norm *p);
+
 tartan_cuda_channel_shares tartan_cuda_share_channels(const tartan_cuda_chip *chip,
                                                       const tartan_cuda_channel_norm *p);
+
+/* Where the numbers of a channel in an image are no units, but follow those of the channel before: makes kept axes groups of as many channels as
+ * a unit has numbers, and summed axes the units of such a group in an image, and images; if a cluster of CTAs keeps as many, and numbers are many. */
+void tartan_cuda_join_runs(const tartan_cuda_chip *chip, tartan_cuda_channel_norm *p);
 #ifdef __cplusplus
 }
 #endif

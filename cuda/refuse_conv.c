@@ -1,10 +1,13 @@
 /* SPDX-License-Identifier: Apache-2.0
  * What the kernels of convolution cannot do. */
+#include "conv_few.h"
 #include "conv_jobs.h"
 #include "conv_pieces.h"
 #include "conv_steps.h"
 #include "dtype.h"
 #include "refuse.h"
+
+#include <math.h>
 
 static bool is_small(const tartan_cuda_image *x) {
     for (int32_t d = 0; d < TARTAN_I_DIMS; d++)
@@ -158,4 +161,61 @@ const char *tartan_cuda_conv_filter_gradient_mma_refuses(const tartan_cuda_chip 
     if ((double)p->entries * (double)p->out.size[0] * form.tiles_h * form.tiles_w > 2e9)
         return "only for fewer than 2e9 tiles";
     return NULL;
+}
+
+/* ---- Few positions ---- */
+
+/* Whether 16 bytes of channels can be loaded where they are, and counted in 32 bits. */
+static bool is_loadable(const tartan_cuda_image *x, int64_t entries) {
+    bool good = (x->channel == 1 || x->channels == 1) && (uintptr_t)x->data % 16 == 0 &&
+                x->channels % 8 == 0 && (entries == 1 || x->entry % 8 == 0);
+    double span = fabs((double)x->entry) * (double)entries;
+    for (int32_t d = 0; d < TARTAN_I_DIMS; d++) {
+        good = good && (x->size[d] == 1 || x->step[d] % 8 == 0);
+        span += x->size[d] == 1 ? 0 : fabs((double)x->step[d]) * (double)x->size[d];
+    }
+    return good && span / 8 < INT32_MAX;
+}
+
+/* What both kernels of few positions need of a filter. */
+static const char *refuses_few(int32_t dtype, const tartan_cuda_slots *from, const tartan_cuda_slots *to,
+                               const void *values, const tartan_cuda_active *active) {
+    if (!tartan_cuda_is_half(dtype)) return "only for float16 and bfloat16";
+    if (active->layout != NULL) return "only for whole images";
+    if (from->channels->of != NULL || to->channels->of != NULL) return "only for channels without sets";
+    if (from->edge % 8 != 0 || to->edge % 8 != 0) return "only for blocks whose edges are multiples of 8";
+    if ((uintptr_t)values % 16 != 0) return "the filter's address is no multiple of 16 bytes";
+    return NULL;
+}
+
+const char *tartan_cuda_conv_few_refuses(const tartan_cuda_chip *chip, const void *problem) {
+    const tartan_cuda_conv *p = problem;
+    if (chip->major != 9 || chip->minor != 0) return "needs compute capability 9.0";
+    const char *why = refuses_few(p->dtype, &p->from_slots, &p->to_slots, p->values, &p->active);
+    if (why != NULL) return why;
+    if (p->from.dtype != p->dtype) return "only for images of the filter's dtype";
+    for (int32_t d = 0; d < TARTAN_I_DIMS; d++)
+        if (p->adjoint && p->taps.stride[d] != 1) return "input gradients only of strides of 1";
+    if (p->adjoint && p->taps.taps > TARTAN_CUDA_FEW_TAPS) return "input gradients only of up to 64 taps";
+    if (p->from.channels < p->from_slots.grid * p->from_slots.edge)
+        return "only for channels to read that fill their blocks";
+    if (!is_loadable(&p->from, p->entries)) return "only for images whose channels can be read by 16 bytes";
+    if (2 * tartan_cuda_conv_few_ctas(p) > chip->processors) return "only for few positions";
+    return tartan_cuda_conv_pieces_refuses(chip, problem);
+}
+
+const char *tartan_cuda_conv_filter_gradient_few_refuses(const tartan_cuda_chip *chip, const void *problem) {
+    const tartan_cuda_conv_filter_gradient *p = problem;
+    const char *why = refuses_few(p->dtype, &p->cols, &p->rows, NULL, &p->active);
+    if (why != NULL) return why;
+    if (p->in.dtype != p->dtype || p->out.dtype != p->dtype) return "only for images of one dtype";
+    if (!is_loadable(&p->in, p->entries) || !is_loadable(&p->out, p->entries))
+        return "only for images whose channels can be read by 16 bytes";
+    const double positions =
+        (double)p->entries * (double)p->out.size[0] * (double)p->out.size[1] * (double)p->out.size[2];
+    if (positions > TARTAN_CUDA_FEW_TERMS) return "only for few positions";
+    const double edge = TARTAN_CUDA_FEW_SLOTS;
+    if ((double)p->layout->blocks * ceil(p->rows.edge / edge) * ceil(p->cols.edge / edge) > INT32_MAX)
+        return "only for fewer than 2^31 blocks";
+    return tartan_cuda_conv_filter_gradient_pieces_refuses(chip, problem);
 }

@@ -201,6 +201,39 @@ void tartan_cuda_sweep_choose_unit(tartan_cuda_sweep *s, int32_t outputs, enum t
             }
 }
 
+bool tartan_cuda_sweep_join_lines(tartan_cuda_sweep *s) {
+    tartan_cuda_axes *kept = &s->axes[TARTAN_CUDA_KEPT], *summed = &s->axes[TARTAN_CUDA_SUMMED];
+    if (s->inner != TARTAN_CUDA_SUMMED || s->unit > 1 || kept->ndim != 1 || kept->elements == 0 ||
+        summed->elements == 0)
+        return false;
+    const int64_t line = summed->length[0];
+    const int32_t bytes = tartan_cuda_bytes_of(s->array[0].dtype);
+    const int64_t least = bytes == 8 ? 2 : 4; /* 16 bytes of sums */
+    for (int64_t unit = 16 / bytes; unit >= least; unit /= 2) {
+        bool good = line >= unit && kept->length[0] % unit == 0;
+        for (int32_t i = 0; i < s->count && good; i++) {
+            const tartan_cuda_swept *a = &s->array[i];
+            if (a->data == NULL) continue;
+            good = a->step[TARTAN_CUDA_SUMMED][0] == 1 && a->step[TARTAN_CUDA_KEPT][0] == line &&
+                   (uintptr_t)a->data % (uintptr_t)(unit * bytes) == 0;
+            for (int32_t d = 1; d < summed->ndim; d++)
+                good = good && a->step[TARTAN_CUDA_SUMMED][d] % unit == 0;
+        }
+        if (!good) continue;
+        kept->length[0] = kept->elements = kept->length[0] / unit;
+        for (int32_t i = 0; i < s->count; i++) {
+            tartan_cuda_swept *a = &s->array[i];
+            a->next = 1;
+            a->step[TARTAN_CUDA_KEPT][0] *= unit;
+            a->step[TARTAN_CUDA_SUMMED][0] = unit;
+        }
+        s->unit = (int32_t)unit;
+        set_dividers(kept);
+        return true;
+    }
+    return false;
+}
+
 tartan_cuda_sweep tartan_cuda_sweep_rest(const tartan_cuda_sweep *s) {
     tartan_cuda_sweep rest = *s;
     tartan_cuda_axes *axes = &rest.axes[TARTAN_CUDA_KEPT];

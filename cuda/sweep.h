@@ -75,6 +75,10 @@ tartan_cuda_sweep tartan_cuda_sweep_of(const tartan_cuda_sweeping *of);
 enum tartan_cuda_unit_rule { TARTAN_CUDA_UNITS_ALIKE, TARTAN_CUDA_UNITS_LINES, TARTAN_CUDA_UNITS_GATHER };
 void tartan_cuda_sweep_choose_unit(tartan_cuda_sweep *s, int32_t outputs, enum tartan_cuda_unit_rule rule);
 
+/* Where lines of summed elements that fit no units follow each other along the only kept dimension in all arrays, whose dtypes are one: units go
+ * from line to line, and kept elements are groups of as many lines as a unit has elements. False, and nothing changes, where that can't be. */
+bool tartan_cuda_sweep_join_lines(tartan_cuda_sweep *s);
+
 /* Where an array has its neighbours along another dimension than the first, a large sweep without sums goes through tiles of these two
  * dimensions, which come first then, so that all bytes are used of what a CTA's accesses move. It has units, but can't do without them any
  * more. */

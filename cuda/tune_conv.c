@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0
  * Tuning of convolution. */
+#include "conv_few.h"
 #include "conv_jobs.h"
 #include "conv_steps.h"
 #include "dtype.h"
@@ -70,4 +71,22 @@ double tartan_cuda_conv_filter_gradient_mma_rate(const void *problem) {
     const double shared = p->taps.taps < 4 ? 0.4 : 1;
     return shared * (form.high == 2 ? 190 : 110) * tartan_cuda_conv_job_share(p, &form) * p->rows.edge /
            padded;
+}
+
+/* Where positions are so few that these kernels take them, their rates are beyond those of others, which leave SMs idle and take several
+ * launches; but for the zeros that fill up blocks of fewer slots. */
+static double few_rate(const tartan_cuda_slots *from, const tartan_cuda_slots *to) {
+    const double slots = TARTAN_CUDA_FEW_SLOTS;
+    return 600 * from->edge / (slots * ceil(from->edge / slots)) * to->edge /
+           (slots * ceil(to->edge / slots));
+}
+
+double tartan_cuda_conv_few_rate(const void *problem) {
+    const tartan_cuda_conv *p = problem;
+    return few_rate(&p->from_slots, &p->to_slots);
+}
+
+double tartan_cuda_conv_filter_gradient_few_rate(const void *problem) {
+    const tartan_cuda_conv_filter_gradient *p = problem;
+    return few_rate(&p->cols, &p->rows);
 }

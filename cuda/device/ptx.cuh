@@ -121,6 +121,11 @@ __device__ __forceinline__ double cluster_load(uint32_t from) {
     asm volatile("ld.shared::cluster.f64 %0, [%1];" : "=d"(x) : "r"(from) : "memory");
     return x;
 }
+__device__ __forceinline__ float cluster_load_float(uint32_t from) {
+    float x;
+    asm volatile("ld.shared::cluster.f32 %0, [%1];" : "=f"(x) : "r"(from) : "memory");
+    return x;
+}
 /* Writes 16 bytes to such an address; `barrier`, of the same CTA, counts them. */
 __device__ __forceinline__ void cluster_store_16(uint32_t to, uint32_t barrier, const float *from) {
     asm volatile(

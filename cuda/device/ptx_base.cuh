@@ -57,6 +57,11 @@ __device__ __forceinline__ uint32_t atomic_cycles(const void *at) {
     return end - begin;
 }
 
+/* No instruction: the compiler uses these words after what comes before this, and not before. */
+__device__ __forceinline__ void begin_with(uint32_t &a, uint32_t &b, uint32_t &c, uint32_t &d) {
+    asm volatile("" : "+r"(a), "+r"(b), "+r"(c), "+r"(d)::"memory");
+}
+
 } // namespace tartan_cuda
 
 #endif

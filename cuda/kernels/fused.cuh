@@ -283,7 +283,7 @@ constexpr int LINES_OF_FUSED = F::DRAWN     ? PER_COUNTER<F::DRAW>
                                : F::ALL > 8 ? 1
                                             : 2;
 
-template <class F, typename T>
+template <class F, typename T, bool GATHERS>
 __global__ void __launch_bounds__(THREADS)
     fused_lines(const __grid_constant__ tartan_cuda_sweep s,
                 const __grid_constant__ FusedOf<tartan_cuda_sum<T>> of, const LineGroups lines) {
@@ -294,7 +294,8 @@ __global__ void __launch_bounds__(THREADS)
     const auto step_of = [&](int k) { return s.array[k].step[TARTAN_CUDA_KEPT][1]; };
     LineUnits<T, EACH> in[IN > 0 ? IN : 1];
     each_part<F, 0, F::INPUTS>([&](auto k, auto part, auto one) {
-        in[one].load(s.array[k], place.offset(s, s.array[k]) + part * of.part[k], step_of(k), place.count);
+        in[one].template load<GATHERS>(s.array[k], place.offset(s, s.array[k]) + part * of.part[k],
+                                       step_of(k), place.count);
     });
     S x[IN + F::DRAWN][N], y[F::OUT][N];
     each_part<F, 0, F::INPUTS>([&](auto k, auto, auto one) { in[one].get(s.array[k], x[one]); });
@@ -327,7 +328,7 @@ __global__ void __launch_bounds__(THREADS)
 /* Whether it applies: what is drawn has no memory, so its steps don't decide about lines. */
 template <class F> bool are_fused_lines(const tartan_cuda_sweep &s, int32_t dtype) {
     if constexpr (!F::DRAWN) {
-        return are_lines(s, dtype);
+        return are_lines(s, dtype, F::GATHERS);
     } else {
         const tartan_cuda_swept &numbers = s.array[F::INPUTS];
         tartan_cuda_sweep others = s;
@@ -351,7 +352,10 @@ tartan_status launch_fused(const char *function, tartan_cuda_queue *queue, const
                 using T = typename decltype(tag)::type;
                 if constexpr (std::is_same_v<tartan_cuda_sum<T>, S>) {
                     const LineGroups lines = lines_of(s, LINES_OF_FUSED<F, T>);
-                    return tartan_cuda_launch(function, queue, fused_lines<F, T>,
+                    auto kernel = fused_lines<F, T, false>;
+                    if constexpr (F::GATHERS && !F::DRAWN)
+                        if (gathers(s)) kernel = fused_lines<F, T, true>;
+                    return tartan_cuda_launch(function, queue, kernel,
                                               tartan_cuda_grid((lines.threads + THREADS - 1) / THREADS),
                                               dim3(THREADS), s, of, lines);
                 } else {

@@ -23,7 +23,10 @@ struct Clusters {
     int32_t ctas;    /* of a cluster, a power of 2 */
     int32_t team;    /* threads of a CTA that compute: whole warps, a power of 2; one warp more copies */
     int32_t per_cta; /* elements of a part: whole units */
+    int32_t stages;  /* of parts, where their number is no constant */
 };
+
+constexpr int MOST_STAGES = 4;
 
 /* ---- The kernel ---- */
 
@@ -246,23 +249,23 @@ inline Clusters clusters_of(const tartan_cuda_chip &chip, int64_t n, int32_t inp
             const int64_t of_cta = (units + ctas - 1) / ctas;
             if (inputs * of_cta * 16 > room) continue;
             *of_sm = count;
-            return {ctas, count == 3 ? MOST_OF_TEAM / 2 : MOST_OF_TEAM, (int32_t)(of_cta * per)};
+            return {ctas, count == 3 ? MOST_OF_TEAM / 2 : MOST_OF_TEAM, (int32_t)(of_cta * per), STAGES};
         }
     }
     return {};
 }
 
 /* Of as many clusters as run at once, which may be fewer than SMs would hold: a cluster has SMs of one part of the chip. */
-template <class Op>
-tartan_status clusters_at_once(const char *function, void (*kernel)(Op, Clusters), const Clusters &c,
-                               size_t shared, int *count) {
+template <typename... Parameters>
+tartan_status clusters_at_once(const char *function, void (*kernel)(Parameters...), int32_t ctas,
+                               int32_t threads, size_t shared, int *count) {
     cudaLaunchConfig_t config = {};
     cudaLaunchAttribute attribute = {};
     attribute.id = cudaLaunchAttributeClusterDimension;
-    attribute.val.clusterDim.x = (unsigned)c.ctas;
+    attribute.val.clusterDim.x = (unsigned)ctas;
     attribute.val.clusterDim.y = attribute.val.clusterDim.z = 1;
-    config.gridDim = dim3((unsigned)c.ctas);
-    config.blockDim = dim3((unsigned)c.team + 32);
+    config.gridDim = dim3((unsigned)ctas);
+    config.blockDim = dim3((unsigned)threads);
     config.dynamicSmemBytes = shared;
     config.attrs = &attribute;
     config.numAttrs = 1;
@@ -302,7 +305,7 @@ tartan_status run_clusters(const char *function, tartan_cuda_queue *queue, const
         PASS(tartan_cuda_check(
             function, cudaFuncSetAttribute(kernel, cudaFuncAttributeNonPortableClusterSizeAllowed, 1),
             "allowing large clusters"));
-    if (c.ctas > 1) PASS(clusters_at_once(function, kernel, c, shared, &clusters));
+    if (c.ctas > 1) PASS(clusters_at_once(function, kernel, c.ctas, c.team + 32, shared, &clusters));
     *done = clusters > 0;
     if (!*done) return TARTAN_OK;
     if (clusters > op.lines) clusters = (int)op.lines;

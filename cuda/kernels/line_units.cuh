@@ -23,14 +23,15 @@ inline LineGroups lines_of(const tartan_cuda_sweep &s, int32_t each) {
     return {(uint32_t)threads, (uint32_t)groups};
 }
 
-/* Whether a sweep without summed axes is one of lines of `dtype`; repeated arrays may also have the type of sums. */
-inline bool are_lines(const tartan_cuda_sweep &s, int32_t dtype) {
+/* Whether a sweep without summed axes is one of lines of `dtype`; repeated arrays may also have the type of sums. `gathers`: whether arrays
+ * may be gathered. */
+inline bool are_lines(const tartan_cuda_sweep &s, int32_t dtype, bool gathers = false) {
     const tartan_cuda_axes &axes = s.axes[TARTAN_CUDA_KEPT];
     bool are = axes.ndim >= 2 && axes.small && s.axes[TARTAN_CUDA_SUMMED].ndim == 0 && s.rest == 0 &&
                s.unit * tartan_cuda_bytes_of(dtype) == 16;
     for (int32_t i = 0; i < s.count && are; i++) {
         const tartan_cuda_swept &a = s.array[i];
-        are = a.data == nullptr || (a.dtype == dtype && !a.gathered) ||
+        are = a.data == nullptr || (a.dtype == dtype && (gathers || !a.gathered)) ||
               (a.next == 0 && a.dtype == tartan_i_sum_dtype(dtype));
     }
     return are;
@@ -72,6 +73,7 @@ template <typename T, int EACH> struct LineUnits {
     Unit<T> unit[EACH];
     S one[EACH];
 
+    template <bool GATHERS = false>
     __device__ __forceinline__ void load(const tartan_cuda_swept &a, int64_t at, int64_t step,
                                          int32_t count) {
         constexpr int32_t SUMS = sizeof(S) == 8 ? TARTAN_F64 : TARTAN_F32;
@@ -80,7 +82,11 @@ template <typename T, int EACH> struct LineUnits {
             unit[u] = {}, one[u] = 0;
             if (u >= count || a.data == nullptr) continue;
             const int64_t place = at + u * step;
-            if (a.next != 0)
+            if (GATHERS && a.gathered) {
+                T each[PER<T>];
+                EACH_OF(PER<T>) each[i] = ((const T *)a.data)[place + i * a.next];
+                memcpy(&unit[u], each, sizeof each);
+            } else if (a.next != 0)
                 unit[u] = *(const Unit<T> *)((const T *)a.data + place);
             else
                 one[u] = a.dtype == SUMS ? ((const S *)a.data)[place]

@@ -29,8 +29,7 @@ __device__ __forceinline__ void write_stats(const tartan_cuda_norm &p, int64_t a
     if (p.centred) to[at + p.mean] = mean;
 }
 
-/* IN_BATCHES: the numbers of one load are summed in the type of x's sums, then added in f64; the roundings average out over long lines. */
-template <typename N, bool IN_BATCHES = false> struct NormLines {
+template <typename N> struct NormLines {
     using Numbers = N;
     using Cell = Cells<N>;
     using S = typename Cell::Sum;
@@ -82,7 +81,6 @@ template <typename N, bool IN_BATCHES = false> struct NormLines {
     __device__ __forceinline__ void begin(At &a, Sum &s, bool first) const {
         if (!p.centred) return;
         a.pivot = Moments::pivot_of(a.in[0], n);
-        if (IN_BATCHES) a.pivot = (double)(S)a.pivot;
         if (first) s.pivot = a.pivot;
     }
     template <int EACH>
@@ -93,18 +91,8 @@ template <typename N, bool IN_BATCHES = false> struct NormLines {
     template <int EACH>
     __device__ __forceinline__ void add(const At &a, Sum &s, const Items &items, const Places<EACH> &,
                                         int count) const {
-        if constexpr (IN_BATCHES) {
-            S sum = 0, squares = 0;
-            EACH_OF(BATCH) {
-                const S x = i < count ? items.x[i] - (S)a.pivot : (S)0;
-                sum += x;
-                squares = fma(x, x, squares);
-            }
-            s.sum += (double)sum, s.squares += (double)squares;
-        } else {
-            EACH_OF(BATCH) {
-                if (i < count) s.add((double)items.x[i] - a.pivot);
-            }
+        EACH_OF(BATCH) {
+            if (i < count) s.add((double)items.x[i] - a.pivot);
         }
     }
     __device__ __forceinline__ void join(Sum &s, const Sum &other) const { s.join(other); }

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0
  * Gradients with respect to long lines that are normalised. */
-#include "kernels/norms_clusters.h"
+#include "kernels/norms_held.h"
 
 #include "kernels/line_clusters.cuh"
 #include "kernels/norm_gradient_lines.cuh"

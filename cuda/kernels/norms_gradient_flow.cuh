@@ -11,10 +11,11 @@
 namespace tartan_cuda {
 namespace {
 
-constexpr int COLUMNS = 32, ROWS = 32;
+constexpr int COLUMNS = 32;
 
-/* The gradients of gain and bias of each segment are the sums of all its rows, [2][length] each. */
-template <typename S>
+/* The gradients of gain and bias of each segment are the sums of all its rows, [2][length] each. A CTA adds up COLUMNS of them, ROWS rows
+ * at a time. */
+template <typename S, int ROWS>
 __global__ void __launch_bounds__(COLUMNS *ROWS)
     add_rows(const S *partial, int64_t rows, int64_t length, const tartan_cuda_line_numbers gain_grad,
              const tartan_cuda_line_numbers bias_grad) {
@@ -33,14 +34,15 @@ __global__ void __launch_bounds__(COLUMNS *ROWS)
         }
         room[threadIdx.y][threadIdx.x] = sum;
         __syncthreads();
-        sum = room[threadIdx.x][threadIdx.y]; /* warp y has the sums of column y */
-        for (int step = 16; step > 0; step /= 2) sum += __shfl_xor_sync(~0u, sum, step);
-        const int64_t mine = first + threadIdx.y, position = mine % length;
-        S *const to = (S *)(mine < length ? gain_grad.data : bias_grad.data);
-        const int64_t stride = mine < length ? gain_grad.stride : bias_grad.stride;
-        if (threadIdx.x == 0 && mine < 2 * length && to != nullptr)
-            to[(segment + position) * stride] = (S)sum;
-        __syncthreads(); /* room was read */
+        for (int32_t step = ROWS / 2; step > 0; step /= 2) {
+            if ((int32_t)threadIdx.y < step)
+                room[threadIdx.y][threadIdx.x] = sum += room[threadIdx.y + step][threadIdx.x];
+            __syncthreads();
+        }
+        const int64_t position = n % length;
+        S *const to = (S *)(n < length ? gain_grad.data : bias_grad.data);
+        const int64_t stride = n < length ? gain_grad.stride : bias_grad.stride;
+        if (threadIdx.y == 0 && n < 2 * length && to != nullptr) to[(segment + position) * stride] = (S)sum;
     }
 }
 
@@ -332,11 +334,15 @@ tartan_status launch_rows(const char *function, tartan_cuda_queue *queue, const 
     const int64_t length = p->in.length;
     dim3 grid = tartan_cuda_grid((2 * length + COLUMNS - 1) / COLUMNS);
     grid.y = (unsigned)segments;
-    return tartan_cuda_check(function,
-                             tartan_cuda_launch_early(queue, queue->chip.major == 9, add_rows<S>, grid,
-                                                      dim3(COLUMNS, ROWS), 0, partial, rows, length,
-                                                      p->gain_grad, p->bias_grad),
-                             "launching a kernel");
+    const auto launch = [&](auto kernel, int rows_at_once) {
+        return tartan_cuda_check(function,
+                                 tartan_cuda_launch_early(queue, queue->chip.major == 9, kernel, grid,
+                                                          dim3(COLUMNS, (unsigned)rows_at_once), 0, partial,
+                                                          rows, length, p->gain_grad, p->bias_grad),
+                                 "launching a kernel");
+    };
+    /* Many columns keep all SMs at work with few rows at a time. */
+    return length < 16384 ? launch(add_rows<S, 32>, 32) : launch(add_rows<S, 4>, 4);
 }
 
 /* Lines that threads keep, if these are one round. */

@@ -2,9 +2,9 @@
  * Gradients of normalisation along lines. Where threads keep lines whose elements lie one after the other, the threads that have a
  * position in all lines of a CTA add up the terms of its gain and bias: in the type of the sums for a few lines, then in f64. Elsewhere
  * these gradients are sums over lines of their own (line_parts.cuh). */
-#include "kernels/norms_clusters.h"
 #include "kernels/norms_gradient_flow.cuh"
 #include "kernels/norms_gradient_parts.cuh"
+#include "kernels/norms_held.h"
 
 namespace tartan_cuda {
 namespace {
@@ -61,8 +61,8 @@ tartan_status run_units(const char *function, tartan_cuda_queue *queue, const ta
     return fits ? TARTAN_OK : launch_long<T>(function, queue, p);
 }
 
-/* Lines that are not of units of 16 bytes are faster on clusters from so many bytes on. */
-constexpr int64_t LONG_RAGGED = 12288, LONG_RAGGED_F32 = 49152;
+/* Lines of 16-bit numbers that are not of units of 16 bytes are faster in shared memory if they have so many elements. */
+constexpr int64_t LONG_RAGGED = 6144, LONGEST_RAGGED = 8192;
 
 tartan_status run(const char *function, tartan_cuda_queue *queue, const tartan_cuda_norm_gradient *p) {
     const int32_t each = each_of(p->in.sweep, {X, Y_GRAD, X_GRAD});
@@ -73,11 +73,19 @@ tartan_status run(const char *function, tartan_cuda_queue *queue, const tartan_c
         constexpr int FEW = 32 / (int)sizeof(tartan_cuda_sum<T>);
         const tartan_cuda_swept *const arrays = p->in.sweep.array;
         /* The gradients of gain and bias come after, so x_grad may not be y_grad here. */
-        if (each == 1 && !p->in.nothing && arrays[X_GRAD].data != arrays[Y_GRAD].data &&
-            single.length * (int64_t)sizeof(T) >= (sizeof(T) == 2 ? LONG_RAGGED : LONG_RAGGED_F32)) {
+        if (each == 1 && !p->in.nothing && arrays[X_GRAD].data != arrays[Y_GRAD].data && sizeof(T) == 2 &&
+            single.length >= LONG_RAGGED && single.length <= LONGEST_RAGGED) {
             bool done = false;
             PASS(tartan_cuda_norm_gradient_clusters(function, queue, &single, &done));
             if (done) return run_gains(function, queue, *p);
+        }
+        if (p->in.lines > 0 && (each > 1 ? gradient_lines_of<T>(p->in).rounds > 1
+                                         : each == 1 && single.length > MOST_OF_KEPT * FEW)) {
+            tartan_cuda_norm_gradient all = *p;
+            bool done = false;
+            all.in = single;
+            PASS(tartan_cuda_norm_gradient_held(function, queue, &all, &done));
+            if (done) return TARTAN_OK;
         }
         if (are_few(p->in)) return run_any(function, queue, *p, single);
         if (each > 1 && p->in.lines > 0) return run_units<T>(function, queue, p);

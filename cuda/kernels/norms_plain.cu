@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0
  * Normalisation along lines. Threads keep lines whose elements lie one after the other, or read them once for each pass over them.
  * line_parts.cuh computes all other lines, short ones, and a few that are long. */
-#include "kernels/norms_clusters.h"
 #include "kernels/norms_flow.cuh"
+#include "kernels/norms_held.h"
 
 namespace tartan_cuda {
 namespace {
@@ -142,8 +142,8 @@ tartan_status run_units(const char *function, tartan_cuda_queue *queue, const ta
                         : run_flow<T>(function, queue, p, c, AloneNorm());
 }
 
-/* Lines that are not of units of 16 bytes are faster on clusters from so many elements on. */
-constexpr int64_t LONG_RAGGED = 6144;
+/* Clusters have lines of units of more bytes than threads of a CTA keep, and others from so many elements on. */
+constexpr int64_t LONGEST_KEPT = MOST_OF_KEPT * FLOW_ACCESSES * 16, LONG_RAGGED = 6144;
 
 tartan_status run(const char *function, tartan_cuda_queue *queue, const tartan_cuda_norm *p) {
     const int32_t each = each_of(p->sweep, {X, Y});
@@ -152,9 +152,10 @@ tartan_status run(const char *function, tartan_cuda_queue *queue, const tartan_c
     bool by_threads = each <= 1 || p->length < SHORT;
     if (by_threads) PASS(run_by_threads(function, queue, single, &by_threads));
     if (by_threads) return TARTAN_OK;
-    if (each == 1 && p->length >= LONG_RAGGED) {
+    if (each > 1 ? p->length > LONGEST_KEPT / tartan_cuda_bytes_of(p->sweep.array[X].dtype)
+                 : each == 1 && p->length >= LONG_RAGGED) {
         bool done = false;
-        PASS(tartan_cuda_norm_clusters(function, queue, &single, &done));
+        PASS(tartan_cuda_norm_held(function, queue, &single, &done));
         if (done) return TARTAN_OK;
     }
     if (each == 0 || are_few(*p)) return run_any(function, queue, single);

@@ -97,6 +97,10 @@ constexpr bool HAS_OTHER = KIND == TARTAN_CUDA_SOFTMAX_GRADIENT || KIND == TARTA
 template <int KIND>
 constexpr bool HAS_LABEL = KIND == TARTAN_CUDA_CROSS_ENTROPY || KIND == TARTAN_CUDA_CROSS_ENTROPY_GRADIENT;
 
+template <int KIND>
+constexpr bool HAS_EXPONENTIALS = KIND == TARTAN_CUDA_SOFTMAX || KIND == TARTAN_CUDA_LOG_SOFTMAX ||
+                                  KIND == TARTAN_CUDA_CROSS_ENTROPY; /* sums of them */
+
 /* Numbers of a line, from which `value` computes results. */
 template <typename S> struct Line {
     S scale; /* of x in exponents */
@@ -139,6 +143,27 @@ __device__ __forceinline__ void set_target(const tartan_cuda_classes &p, S facto
     l.rest = l.label == -1 ? 0 : l.label == -2 ? (S)NAN : factor * (S)(p.smoothing / (double)p.length);
 }
 
+/* The loss and the log-sum-exp of a line with these sums, as line_of has them; `own`: the logit of the label. */
+template <typename S>
+__device__ __forceinline__ void write_loss(const tartan_cuda_classes &p, int64_t loss_at, int64_t lse_at,
+                                           const S (&s)[3], int64_t label, S own) {
+    const tartan_cuda_sweep &w = p.sweep;
+    const S most = s[1] == 0 ? NONE<S> : s[0], rest = log(s[1]);
+    S loss = label == -1 ? 0 : (S)NAN;
+    if (label >= 0) {
+        loss = rest + (S)(1 - p.smoothing) * (most - own);
+        if (p.smoothing != 0) loss += (S)p.smoothing * (most - s[2] / (S)p.length);
+    }
+    ((S *)w.array[OTHER].data)[loss_at] = loss;
+    if (w.array[LSE].data != nullptr) ((S *)w.array[LSE].data)[lse_at] = most + rest;
+}
+
+/* The factor of a line's slope. */
+template <typename S> __device__ __forceinline__ S factor_of(const tartan_cuda_classes &p, int64_t at) {
+    const tartan_cuda_swept &weights = p.sweep.array[FACTOR];
+    return weights.data == nullptr ? (S)p.scale : (S)p.scale * ((const S *)weights.data)[at];
+}
+
 /* After the sums of a line: s[0] is the maximum of exponents, s[1] the sum of exponentials relative to it, s[2] the
  * sum of x; or s[0] is the sum that gradients need. Writes the numbers of the line if `writes`. */
 template <int KIND, typename S>
@@ -160,18 +185,8 @@ __device__ __forceinline__ Line<S> line_of(const tartan_cuda_classes &p, const i
         l.scale = 1;
         l.shift = s[1] == 0 ? 0 : s[0];
         l.label = label_of(p, at[LABELS]);
-        const S most = s[1] == 0 ? NONE<S> : s[0], rest = log(s[1]);
-        if (writes) {
-            S loss = l.label == -1 ? 0 : (S)NAN;
-            if (l.label >= 0) {
-                loss = rest + (S)(1 - p.smoothing) * (most - own);
-                if (p.smoothing != 0) loss += (S)p.smoothing * (most - s[2] / (S)p.length);
-            }
-            ((S *)w.array[OTHER].data)[at[OTHER]] = loss;
-            if (w.array[LSE].data != nullptr) ((S *)w.array[LSE].data)[at[LSE]] = most + rest;
-        }
-        const S weight = w.array[FACTOR].data == nullptr ? 1 : ((const S *)w.array[FACTOR].data)[at[FACTOR]];
-        set_target(p, (S)p.scale * weight, 1 / s[1], l);
+        if (writes) write_loss(p, at[OTHER], at[LSE], s, l.label, own);
+        set_target(p, factor_of<S>(p, at[FACTOR]), 1 / s[1], l);
     } else {
         l.scale = 1;
         l.shift = ((const S *)w.array[LSE].data)[at[LSE]];

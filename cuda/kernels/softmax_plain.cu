@@ -3,8 +3,10 @@
  *
  * Where a line's elements lie side by side it belongs to some threads of a CTA or to the CTAs of a cluster, which keep it in registers
  * as it was loaded: it is read once, and exponentials are computed twice. Longer lines are read twice, the first time for a running
- * maximum and sum. line_parts.cuh computes all other lines, short ones, and a few that are long. */
+ * maximum and sum. softmax_held.cu has lines that are long but fit into a cluster; line_parts.cuh computes all other lines, short ones, and
+ * a few that are long. */
 #include "kernels/softmax_gradient_clusters.h"
+#include "kernels/softmax_held.h"
 #include "kernels/softmax_parts.cuh"
 
 namespace tartan_cuda {
@@ -84,8 +86,7 @@ __global__ void __launch_bounds__(MOST_THREADS, EACH > 1 ? 2 : 1)
         if constexpr (BOTH) edge_other = tartan_cuda_to<S>(other_line[edge]);
     }
     const bool edge_counts = edge >= 0 && counts_at(edge);
-    if constexpr (KIND == TARTAN_CUDA_SOFTMAX || KIND == TARTAN_CUDA_LOG_SOFTMAX ||
-                  KIND == TARTAN_CUDA_CROSS_ENTROPY) {
+    if constexpr (HAS_EXPONENTIALS<KIND>) {
         const bool with_sum = KIND == TARTAN_CUDA_CROSS_ENTROPY && p.smoothing != 0;
         S most[1] = {edge_counts ? fmax(NONE<S>, edge_x * factor) : NONE<S>}, sums[2] = {0, edge_x};
         const auto find_most = [&](int u, Number number, S from_here) {
@@ -229,6 +230,9 @@ int32_t each_of(const tartan_cuda_classes &p, bool with_other, bool *ragged) {
 /* Fewer lines that are long leave a part of a chip idle, whether each has a CTA or several. */
 constexpr int64_t FEW = 256, FEWER = 16, LONG = 65536;
 
+/* Lines of more units of 16 bytes are faster where clusters hold them. */
+constexpr int64_t LEAST_HELD = 2048;
+
 template <int KIND, bool MASKED, typename T, int EACH, int ACCESSES>
 tartan_status run_lines(const char *function, tartan_cuda_queue *queue, const tartan_cuda_classes &p,
                         bool ragged) {
@@ -273,6 +277,13 @@ template <int KIND> tartan_status run(const char *function, tartan_cuda_queue *q
     bool ragged = false;
     const int32_t each = p.length == 0 ? 0 : each_of(p, HAS_OTHER<KIND>, &ragged);
     if (each == 0 || p.lines > INT32_MAX / MOST_CTAS) return run_any<KIND>(function, queue, p);
+    if constexpr (HAS_EXPONENTIALS<KIND>)
+        if (each > 1 && p.length / each > LEAST_HELD &&
+            (KIND != TARTAN_CUDA_SOFTMAX || p.sweep.array[OTHER].data == nullptr)) {
+            bool done = false;
+            PASS(tartan_cuda_softmax_held(function, queue, &p, &done));
+            if (done) return TARTAN_OK;
+        }
     const auto with = [&](auto masked) {
         constexpr bool MASKED = decltype(masked)::value;
         const auto of = [&](auto tag) {

@@ -41,6 +41,43 @@ TEST_P(BackendAddN, RoundsOnce) {
             }
 }
 
+// Flat arrays that begin anywhere, up to the ends of their memory.
+TEST_P(BackendAddN, ArraysAtAnyAddress) {
+    constexpr int64_t kMost = 8; // elements before the first
+    for (const int32_t dtype : kDtypes)
+        for (const int64_t n : {1, 7, 16, 31, 40, 1000, 70003}) {
+            std::vector<Operand> all;
+            std::vector<tartan_array> arrays;
+            std::vector<int64_t> skipped;
+            for (int64_t i = 0; i < 3; i++) {
+                skipped.push_back((int64_t)below(random, kMost));
+                all.emplace_back(context.get(), numbers(dtype, {n + skipped.back()}, false));
+            }
+            for (size_t i = 0; i < all.size(); i++) {
+                tartan_array a = *all[i].array();
+                a.data = (char *)a.data + skipped[i] * a.strides[0] * (int64_t)tartan_dtype_bytes(dtype);
+                a.shape[0] = n;
+                arrays.push_back(a);
+            }
+            Dense y = numbers(dtype, {n}, true), z = y;
+            Operand sum = {context.get(), y}, pair = {context.get(), z};
+            const tartan_status status =
+                call(context.get(), "add_n", {arrays.data(), sum.array()}, "count=3");
+            if (is_refused(status)) continue;
+            ASSERT_OK(status);
+            ASSERT_OK(call(context.get(), "add", {&arrays[0], &arrays[1], pair.array()}));
+            const Dense got = sum.got(), got_pair = pair.got();
+            ASSERT_TRUE(marks_intact(got) && marks_intact(got_pair));
+            for (int64_t e = 0; e < n; e++) {
+                const auto of = [&](size_t i) { return (long double)all[i].dense.get(e + skipped[i]); };
+                const double off = 16 * epsilon(tartan_i_sum_dtype(dtype));
+                expect_near(of(0) + of(1) + of(2), got.get(e), dtype, off, "sum of three");
+                expect_near(of(0) + of(1), got_pair.get(e), dtype, off, "sum of two");
+            }
+            if (HasFailure()) return;
+        }
+}
+
 TEST_P(BackendAddN, RefusesArraysThatDiffer) {
     if (!on_host()) return;
     Dense x(TARTAN_F32, {2, 300}), one(TARTAN_F32, {2}), y = x;

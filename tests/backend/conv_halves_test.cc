@@ -40,6 +40,16 @@ const Case kCases[] = {
     {"kernel=3x3 padding=same", {320, 64, 64, 64, 1}, {30, 21}, 0.4},
     {"kernel=3x3 padding=same", {64, 320, 32, 64, 1}, {16, 40}, 0.3},
     {"kernel=1x1", {64, 312, 8, 8, 1}, {15, 33}, 0.01},
+    // few positions
+    {"kernel=3x3 padding=same", {256, 128, 32, 32, 1}, {7, 7}},
+    {"kernel=3x3 padding=same", {512, 96, 32, 32, 1}, {7, 7}, 1.0}, // more blocks of a line than stages
+    {"kernel=3x3 padding=2 dilation=2", {96, 72, 24, 8, 1}, {5, 6}, 0.3},
+    {"kernel=3x3 padding=1 stride=2", {64, 128, 40, 64, 1}, {9, 7}},
+    {"kernel=1x1", {320, 64, 64, 32, 1}, {3, 3}},
+    {"kernel=2x3 padding=1 per_tap=1", {64, 6 * 96, 8, 48, 1}, {4, 5}},
+    {"kernel=5x5x3 padding=same", {48, 64, 48, 16, 1}, {2, 3, 4}},   // more taps back than lists
+    {"kernel=3x3 padding=same", {64, 4096, 32, 64, 1}, {4, 4}, 0.9}, // more steps than a table has
+    {"kernel=3 padding=same", {104, 64, 32, 32, 1}, {11}},
 };
 
 // All passes of p on the device and on the CPU, in windows if there are any.

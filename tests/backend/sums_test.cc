@@ -187,10 +187,26 @@ TEST_P(BackendSums, IndicesOfLines) {
 
 // Of few and many channels, which are neighbours in memory or not; the numbers are far from 0 beside their deviation.
 TEST_P(BackendSums, BatchNorm) {
-    const std::vector<std::vector<int64_t>> shapes = {
-        {3, 5, 70},  {300, 48},    {4001, 7},     {2, 3, 4097}, {40, 64, 1},  {6, 16, 12},
-        {16400, 64}, {600, 40},    {9, 2, 1000},  {1, 33, 1},   {2, 2, 3, 5}, {24, 3, 4096},
-        {2100, 256}, {3, 150, 16}, {2, 3, 65528}, {3, 2, 65537}};
+    const std::vector<std::vector<int64_t>> shapes = {{3, 5, 70},
+                                                      {300, 48},
+                                                      {4001, 7},
+                                                      {2, 3, 4097},
+                                                      {40, 64, 1},
+                                                      {6, 16, 12},
+                                                      {16400, 64},
+                                                      {600, 40},
+                                                      {9, 2, 1000},
+                                                      {1, 33, 1},
+                                                      {2, 2, 3, 5},
+                                                      {24, 3, 4096},
+                                                      {2100, 256},
+                                                      {3, 150, 16},
+                                                      {2, 3, 65528},
+                                                      {3, 2, 65537},
+                                                      // units that go from channel to channel
+                                                      {101, 60, 7, 7},
+                                                      {1, 29200, 9},
+                                                      {5, 184, 17, 17}};
     for (const int32_t dtype : kDtypes)
         for (const std::vector<int64_t> &shape : shapes) {
             const bool large = shape[0] > 10000;

@@ -294,7 +294,7 @@ TEST(CudaConv, TensorCoresTakeAllKernelsAndStrides) {
           "kernel=3x3 dilation=9 padding=9", "kernel=2x3 padding=1 per_tap=1"}) {
         SCOPED_TRACE(options);
         const bool apart = std::strstr(options, "per_tap") != nullptr;
-        Operands x({128, apart ? 6 * 96 : 96, 32, 16, 1}, options);
+        Operands x({128, apart ? 6 * 96 : 96, 32, 16, 1}, options, {80, 70});
         x.from.shape[1] = 96;
         for (int32_t dtype : {TARTAN_BF16, TARTAN_F16}) {
             x.filter.dtype = x.from.dtype = x.to.dtype = dtype;
@@ -304,17 +304,6 @@ TEST(CudaConv, TensorCoresTakeAllKernelsAndStrides) {
         EXPECT_EQ(std::strstr(options, "stride") != nullptr ? "conv_pieces" : kWgmma,
                   x.asked().chosen(kHopper));
     }
-}
-
-// Their lists are divided; short ones have nothing to divide.
-TEST(CudaConv, FewPositionsGoToPieces) {
-    const auto chosen = [](int64_t channels, int64_t side) {
-        const Operands x({channels, channels, 32, 32, 1}, "kernel=3x3 padding=1", {side, side});
-        return std::string(x.asked().chosen(kHopper));
-    };
-    EXPECT_EQ("conv_pieces", chosen(512, 7));
-    EXPECT_EQ(kWgmma, chosen(512, 64));
-    EXPECT_EQ(kWgmma, chosen(64, 7));
 }
 
 TEST(CudaConv, WgmmaRefuses) {

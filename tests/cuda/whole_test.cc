@@ -197,9 +197,13 @@ TEST(CudaWhole, BatchNorms) {
 
 // Enough CTAs for all SMs, but not more than there are accesses for their threads.
 TEST(CudaWhole, SharesOfChannels) {
+    struct Shares {
+        int32_t ctas, threads, wide;
+        int64_t clusters;
+    };
     const struct {
         std::vector<int64_t> shape;
-        tartan_cuda_channel_shares forward, backward;
+        Shares forward, backward;
     } cases[] = {{{256, 2048}, {1, 256, 4, 128}, {1, 256, 4, 128}},
                  {{8192, 512}, {8, 256, 4, 32}, {16, 256, 4, 32}},
                  {{64, 12}, {1, 256, 4, 1}, {1, 256, 4, 1}},
@@ -217,17 +221,62 @@ TEST(CudaWhole, SharesOfChannels) {
         tartan_op_batch_norm_gradient back = {};
         op.x = op.y = back.x = back.y_grad = &x;
         tartan_cuda_channel_norm p;
-        const auto expect = [&](const tartan_cuda_channel_shares &want) {
+        const auto expect = [&](const Shares &want) {
             const tartan_cuda_channel_shares got = tartan_cuda_share_channels(&kHopper, &p);
             EXPECT_EQ(want.ctas, got.ctas) << one.shape[0] << " x " << one.shape[1];
             EXPECT_EQ(want.threads, got.threads) << one.shape[0] << " x " << one.shape[1];
             EXPECT_EQ(want.wide, got.wide) << one.shape[0] << " x " << one.shape[1];
             EXPECT_EQ(want.clusters, got.clusters) << one.shape[0] << " x " << one.shape[1];
+            EXPECT_EQ(want.threads / want.wide, got.rows) << one.shape[0] << " x " << one.shape[1];
         };
         ASSERT_OK(tartan_cuda_batch_norm_of(nullptr, nullptr, &op, &p));
         expect(one.forward);
         ASSERT_OK(tartan_cuda_batch_norm_gradient_of(nullptr, nullptr, &back, &p));
         expect(one.backward);
+    }
+}
+
+// Of channels whose planes are no units, as many as a unit has numbers go together.
+TEST(CudaWhole, RunsOfChannels) {
+    const struct {
+        int32_t dtype;
+        std::vector<int64_t> shape;
+        int32_t run, unit;
+        tartan_cuda_channel_shares forward, backward;
+    } cases[] = {{TARTAN_BF16, {64, 2048, 7, 7}, 49, 8, {1, 256, 1, 256, 245}, {2, 256, 1, 256, 245}},
+                 {TARTAN_F32, {32, 320, 17, 17}, 289, 4, {2, 320, 1, 80, 289}, {4, 320, 1, 80, 289}},
+                 {TARTAN_BF16, {1, 29136, 9}, 9, 8, {1, 32, 1, 3642, 9}, {1, 32, 1, 3642, 9}},
+                 {TARTAN_BF16, {3, 9716, 9}, 9, 4, {1, 32, 1, 2429, 27}, {1, 32, 1, 2429, 27}},
+                 {TARTAN_BF16, {3, 9714, 9}, 0, 1, {}, {}},
+                 {TARTAN_F32, {3, 9714, 9}, 0, 1, {}, {}},
+                 {TARTAN_F64, {3, 9714, 9}, 9, 2, {1, 32, 1, 4857, 27}, {1, 32, 1, 4857, 27}},
+                 {TARTAN_BF16, {3, 12488, 7}, 7, 4, {1, 32, 1, 3122, 21}, {1, 32, 1, 3122, 21}},
+                 {TARTAN_BF16, {3, 8, 7}, 0, 1, {}, {}},
+                 {TARTAN_F32, {3, 176, 513}, 0, 1, {}, {}},
+                 {TARTAN_F32, {257, 8, 511}, 0, 1, {}, {}},
+                 {TARTAN_F32, {3, 8000, 16}, 0, 4, {}, {}}};
+    for (const auto &one : cases) {
+        const tartan_array x = array_of(one.dtype, one.shape);
+        tartan_op_batch_norm op = {};
+        tartan_op_batch_norm_gradient back = {};
+        op.x = op.y = back.x = back.y_grad = &x;
+        for (const bool forward : {true, false}) {
+            tartan_cuda_channel_norm p;
+            if (forward)
+                ASSERT_OK(tartan_cuda_batch_norm_of(nullptr, nullptr, &op, &p));
+            else
+                ASSERT_OK(tartan_cuda_batch_norm_gradient_of(nullptr, nullptr, &back, &p));
+            tartan_cuda_join_runs(&kHopper, &p);
+            EXPECT_EQ(one.run, p.run) << one.shape[0] << " x " << one.shape[1];
+            EXPECT_EQ(one.unit, p.sweep.unit) << one.shape[0] << " x " << one.shape[1];
+            if (one.run == 0) continue;
+            const tartan_cuda_channel_shares want = forward ? one.forward : one.backward,
+                                             got = tartan_cuda_share_channels(&kHopper, &p);
+            EXPECT_EQ(want.ctas, got.ctas) << one.shape[0] << " x " << one.shape[1];
+            EXPECT_EQ(want.threads, got.threads);
+            EXPECT_EQ(want.rows, got.rows);
+            EXPECT_EQ(want.clusters, got.clusters);
+        }
     }
 }
 

@@ -1,0 +1,319 @@
+/* SPDX-License-Identifier: Apache-2.0
+ * Long lines whose elements lie side by side, which the CTAs of a cluster keep in registers, a part in each CTA. CTAs stay: bulk copies bring
+ * the parts of the next lines into stages in shared memory while a line is computed, so memory is read once and never waits. What warps know
+ * of a line each sends to all CTAs of the cluster at once. The order of operations follows from the shape, the dtype and the addresses
+ * modulo 16 alone. For sm_90a.
+ *
+ * A part is counted from an address that is a multiple of 16 bytes, and moved by units of 16 bytes. A line that begins or ends between two
+ * such addresses (RAGGED) has a few elements there, its edges, of which some threads have one each. */
+#ifndef TARTAN_CUDA_LINE_HELD_CUH
+#define TARTAN_CUDA_LINE_HELD_CUH
+
+#include "device/ptx.cuh"
+#include "kernels/line_clusters.cuh"
+
+#include <algorithm>
+
+namespace tartan_cuda {
+namespace {
+
+/* Where a line begins in one array of a sweep, of fewer than 2^31 lines. */
+__device__ __forceinline__ int64_t begin_of(const tartan_cuda_sweep &s, int array, int64_t line) {
+    const tartan_cuda_axes &axes = s.axes[TARTAN_CUDA_KEPT];
+    const int64_t *const step = s.array[array].step[TARTAN_CUDA_KEPT];
+    if (axes.ndim == 1) return line * step[0];
+    uint32_t rest = (uint32_t)line;
+    int64_t at = 0;
+#pragma unroll 1
+    for (int32_t d = 0; d < axes.ndim; d++) {
+        const tartan_cuda_divider by = axes.by[d];
+        const uint32_t after = d + 1 == axes.ndim ? 0
+                               : by.factor == 0   ? rest
+                                                  : __umulhi(rest, by.factor) >> by.shift;
+        at += (int64_t)(rest - after * (uint32_t)axes.length[d]) * step[d];
+        rest = after;
+    }
+    return at;
+}
+
+/* Nothing is computed with a unit before this, which would take registers for all units at a time. */
+template <typename U> __device__ __forceinline__ void begin_unit(U &unit) {
+    uint32_t *const word = (uint32_t *)&unit;
+    begin_with(word[0], word[1], word[2], word[3]);
+}
+
+/* The sum or, with another `join`, what else lanes know together; all of them know it then. */
+template <typename V, typename J> __device__ __forceinline__ V of_lanes(V x, J join) {
+#pragma unroll
+    for (int step = 1; step < 32; step *= 2) x = join(x, __shfl_xor_sync(~0u, x, step));
+    return x;
+}
+template <typename V> __device__ __forceinline__ V sum_of_lanes(V x) {
+    return of_lanes(x, [](V a, V b) { return a + b; });
+}
+
+/* A thread's view of the lines that its team in each CTA of the cluster computes. A CTA has TEAMS teams of so many threads, which share
+ * nothing here: one computes while the other waits. */
+template <typename T, int TEAMS_OF_CTA, int THREADS_OF_TEAM, int UNITS_OF_THREAD, bool RAGGED, int INPUTS = 1>
+class Held {
+  public:
+    static constexpr int EACH = PER<T>, TEAMS = TEAMS_OF_CTA, TEAM = THREADS_OF_TEAM, UNITS = UNITS_OF_THREAD,
+                         WARPS = TEAM / 32, MEETINGS = 4;
+
+    struct Shared {
+        uint4 packets[MEETINGS][MOST_IN_CLUSTER * WARPS];
+        uint64_t barriers[MOST_STAGES + MEETINGS]; /* a stage is full; CTAs have met */
+    };
+    /* The elements of a line that a CTA has. */
+    struct Part {
+        int32_t first; /* would be the first, whether it exists or not */
+        int32_t units; /* the first element of units */
+        int32_t count; /* of units; none if it is negative */
+        int32_t edge;  /* the thread's element before or after units, or -1 */
+    };
+
+    __device__ __forceinline__ Held(Shared (&shared)[TEAMS], uint4 *stages, const Clusters &c, int64_t n)
+        : c_(c), n_((int32_t)n), rank_((int32_t)(blockIdx.x % (uint32_t)c.ctas)),
+          team_(TEAMS == 1 ? 0 : (int32_t)threadIdx.x / TEAM), thread_((int32_t)threadIdx.x - team_ * TEAM),
+          packets_(&shared[team_].packets[0][0]), full_(shared_address(shared[team_].barriers)),
+          stages_((T *)stages + (int64_t)team_ * c.stages * INPUTS * c.per_cta) {
+        if (thread_ == 0) {
+            for (int32_t i = 0; i < MOST_STAGES + MEETINGS; i++) barrier_init(full_ + 8 * i, 1);
+            barrier_init_fence();
+        }
+        __syncthreads();
+        if (c_.ctas > 1) cluster_barrier();
+    }
+    __device__ __forceinline__ int64_t first_line() const {
+        return (int64_t)(blockIdx.x / (uint32_t)c_.ctas) * TEAMS + team_;
+    }
+    __device__ __forceinline__ int64_t step() const {
+        return (int64_t)(gridDim.x / (uint32_t)c_.ctas) * TEAMS;
+    }
+    __device__ __forceinline__ int32_t rank() const { return rank_; }
+    __device__ __forceinline__ int32_t thread() const { return thread_; }
+    __device__ __forceinline__ bool is_first() const { return rank_ == 0 && thread_ == 0; }
+
+    __device__ __forceinline__ Part part_of(const T *line) const {
+        const int32_t start = rank_ * c_.per_cta;
+        if constexpr (!RAGGED) {
+            const int32_t end = min(start + c_.per_cta, n_);
+            return {start, start, (end - start) / EACH, -1};
+        } else {
+            const int32_t pad = (int32_t)((uintptr_t)line % 16 / sizeof(T)), first = start - pad,
+                          begin = max(first, 0), end = min(first + c_.per_cta, n_);
+            if (end < begin) return {first, first, 0, -1};
+            const int32_t units = begin > first ? first + EACH : first, before = units - begin,
+                          after = (end - first) % EACH;
+            return {first, units, (end - units) / EACH,
+                    thread_ < before           ? begin + thread_
+                    : thread_ < before + after ? end - after + (thread_ - before)
+                                               : -1};
+        }
+    }
+    /* f(u, number) for the thread's units: `number` of the part, after the thread's first. */
+    template <typename F> __device__ __forceinline__ void each_unit(const Part &part, F f) const {
+#pragma unroll
+        for (int u = 0; u < UNITS; u++)
+            if (u * TEAM < part.count - thread_) f(u, u * TEAM);
+    }
+    /* Whether the thread has that element in a unit of its own. */
+    __device__ __forceinline__ bool has(const Part &part, int64_t element) const {
+        const int64_t from = element - part.units;
+        return from >= 0 && from < (int64_t)part.count * EACH && (int32_t)from / EACH % TEAM == thread_;
+    }
+    /* Where the thread's first unit is in a line. */
+    __device__ __forceinline__ Unit<T> *units_of(T *line, const Part &part) const {
+        return (Unit<T> *)(line + part.units) + thread_;
+    }
+
+    /* Begins to load a line of each input into a stage; by one thread. */
+    __device__ __forceinline__ void load(const T *const (&lines)[INPUTS], int32_t stage) const {
+        const Part part = part_of(lines[0]);
+        const uint32_t bytes = part.count > 0 ? (uint32_t)part.count * 16 : 0, barrier = full_ + 8 * stage;
+        barrier_expect(barrier, INPUTS * bytes);
+        if (bytes > 0)
+#pragma unroll
+            for (int k = 0; k < INPUTS; k++)
+                bulk_load(shared_address(in_stage(stage, k) + (part.units - part.first)),
+                          lines[k] + part.units, bytes, barrier);
+    }
+    /* f(i, stage) for the first stages; by one thread. */
+    template <typename F> __device__ __forceinline__ void begin(int32_t count, F f) const {
+        if (thread_ == 0)
+            for (int32_t i = 0; i < count; i++) f(i, i);
+    }
+    /* The line has come. */
+    __device__ __forceinline__ void wait() const {
+        barrier_wait(full_ + 8 * stage_, turn);
+    }
+    /* Its part comes into registers; units that do not exist are words of `missing`. */
+    __device__ __forceinline__ void take(const Part &part, uint32_t missing, Unit<T> (&in)[UNITS]) const {
+        const uint32_t from =
+            shared_address(in_stage(stage_, 0) + (part.units - part.first)) + 16 * (uint32_t)thread_;
+        wait();
+#pragma unroll
+        for (int u = 0; u < UNITS; u++) {
+            uint4 unit = make_uint4(missing, missing, missing, missing);
+            if (u * TEAM < part.count - thread_) unit = shared_load_16(from + u * TEAM * 16);
+            memcpy(&in[u], &unit, sizeof unit);
+        }
+    }
+    /* The thread's first unit of an input in a stage. */
+    __device__ __forceinline__ const Unit<T> *units_in(int32_t stage, int input, const Part &part) const {
+        return (const Unit<T> *)(in_stage(stage, input) + (part.units - part.first)) + thread_;
+    }
+    /* An element of the line that the CTA has, before the stage is left. */
+    __device__ __forceinline__ T element(const Part &part, int64_t i) const {
+        return in_stage(stage_, 0)[i - part.first];
+    }
+    __device__ __forceinline__ int32_t stage() const {
+        return stage_;
+    }
+    /* After all threads are here f(i, stage) may load the line that is `ahead` lines after this one, line i of the team. */
+    template <typename F> __device__ __forceinline__ void leave(int64_t i, int32_t ahead, F f) {
+        wait_for_team();
+        if (thread_ == 0) f(i + ahead, (stage_ + ahead) % c_.stages);
+        if (++stage_ == c_.stages) stage_ = 0, turn ^= 1;
+    }
+
+    /* Sends what the warp knows, all lanes of it, to all CTAs. */
+    __device__ __forceinline__ void send(uint4 mine) {
+        const int32_t lane = thread_ % 32, warp = thread_ / 32;
+        const uint32_t meeting = sent++ % MEETINGS, barrier = full_ + 8 * (MOST_STAGES + meeting);
+        uint4 *const here = packets_ + meeting * (MOST_IN_CLUSTER * WARPS) + rank_ * WARPS + warp;
+        if (c_.ctas == 1) {
+            if (lane == 0) *here = mine;
+            return;
+        }
+        if (thread_ == 0) barrier_expect(barrier, (uint32_t)(c_.ctas * WARPS) * sizeof mine);
+        if (lane < c_.ctas)
+            cluster_store_16(cluster_address(shared_address(here), (uint32_t)lane),
+                             cluster_address(barrier, (uint32_t)lane), (const float *)&mine);
+    }
+    /* f(packet) for what all warps of the cluster sent, a part of them in each lane, once or more often between meetings. Warps may send
+     * once more before they receive: a place is written again for the fourth meeting after this one, before which each warp has received
+     * what all sent for the second. */
+    __device__ __forceinline__ void receive() {
+        const uint32_t number = received++, meeting = number % MEETINGS;
+        if (c_.ctas == 1)
+            wait_for_team();
+        else
+            cluster_barrier_wait(full_ + 8 * (MOST_STAGES + meeting), number / MEETINGS % 2);
+        found_ = packets_ + meeting * (MOST_IN_CLUSTER * WARPS);
+    }
+    template <class Packet, typename F> __device__ __forceinline__ void each_packet(F f) const {
+        static_assert(sizeof(Packet) == sizeof(uint4), "a packet");
+#pragma unroll 2
+        for (int32_t i = thread_ % 32; i < c_.ctas * WARPS; i += 32) f(*(const Packet *)(found_ + i));
+    }
+    /* None ends while another may send to it. */
+    __device__ __forceinline__ void end() const {
+        __syncwarp();
+        if (c_.ctas > 1) cluster_barrier();
+    }
+
+  private:
+    const Clusters &c_;
+    const int32_t n_, rank_, team_, thread_;
+    uint4 *const packets_;
+    const uint4 *found_ = nullptr;
+    const uint32_t full_;
+    T *const stages_;
+    int32_t stage_ = 0;
+    uint32_t turn = 0, sent = 0, received = 0;
+
+    __device__ __forceinline__ T *in_stage(int32_t stage, int input) const {
+        return stages_ + (stage * INPUTS + input) * c_.per_cta;
+    }
+    __device__ __forceinline__ void wait_for_team() const {
+        if constexpr (TEAMS == 1)
+            __syncthreads();
+        else
+            wait_at_barrier(1 + (uint32_t)team_, TEAM);
+    }
+};
+
+/* The bits of a packet of some type, and back. */
+template <class Packet> __device__ __forceinline__ uint4 packed(const Packet &of) {
+    static_assert(sizeof of == sizeof(uint4), "a packet");
+    uint4 bits;
+    memcpy(&bits, &of, sizeof bits);
+    return bits;
+}
+
+/* ---- The choice ---- */
+
+/* Bytes of shared memory that a CTA can ask for; it has up to `FIXED` besides. */
+inline size_t held_room(const tartan_cuda_chip &chip) {
+    enum { FIXED = 20480 };
+    return (size_t)chip.shared_bytes - FIXED;
+}
+
+/* Whether lines of `n` elements in some arrays begin or end between units of 16 bytes. */
+inline bool is_ragged(const tartan_cuda_sweep &s, std::initializer_list<int> arrays, int64_t n) {
+    const int32_t per = 16 / tartan_cuda_bytes_of(s.array[*arrays.begin()].dtype);
+    bool ragged = n % per != 0;
+    for (const int i : arrays) {
+        const tartan_cuda_swept &a = s.array[i];
+        if (a.data == nullptr) continue;
+        ragged = ragged || (uintptr_t)a.data % 16 != 0;
+        for (int32_t d = 0; d < s.axes[TARTAN_CUDA_KEPT].ndim; d++)
+            ragged = ragged || a.step[TARTAN_CUDA_KEPT][d] % per != 0;
+    }
+    return ragged;
+}
+
+/* How clusters share out lines: the fewest CTAs that hold one. Each CTA has `fixed` bytes of shared memory and `each` for each element of its
+ * part. No CTAs if a line has too many, if lines would leave SMs idle, or if there is no room for a stage of each team. */
+template <class Lines>
+Clusters held_by(const tartan_cuda_chip &chip, int64_t n, int64_t lines, bool ragged, int32_t inputs,
+                 int32_t least_stages, int32_t most_stages, size_t fixed, size_t each, size_t *shared) {
+    constexpr int64_t EACH = Lines::EACH;
+    const int64_t units = (n + (ragged ? 2 * (EACH - 1) : 0)) / EACH;
+    Clusters c = {};
+    c.ctas = 1, c.team = Lines::TEAM;
+    while (c.ctas <= MOST_IN_CLUSTER && (int64_t)c.ctas * Lines::TEAM * Lines::UNITS < units) c.ctas *= 2;
+    if (c.ctas > MOST_IN_CLUSTER || lines > INT32_MAX || 2 * lines * c.ctas < chip.processors) return {};
+    c.per_cta = (int32_t)((units + c.ctas - 1) / c.ctas * EACH);
+    const size_t stage = (size_t)Lines::TEAMS * (size_t)inputs * (size_t)c.per_cta * (16 / EACH),
+                 others = fixed + each * (size_t)c.per_cta, room = held_room(chip);
+    for (c.stages = most_stages; c.stages >= least_stages; c.stages--) {
+        *shared = others + (size_t)c.stages * stage;
+        if (*shared <= room) return c;
+    }
+    return {};
+}
+
+/* How many clusters run at once, of those that lines keep at work; 0 if none does. An SM has room for one CTA. */
+template <class Lines, typename... Parameters>
+tartan_status held_at_once(const char *function, tartan_cuda_queue *queue, void (*kernel)(Parameters...),
+                           const Clusters &c, size_t shared, int64_t lines, int32_t *count) {
+    int clusters = queue->chip.processors;
+    *count = 0;
+    if (c.ctas == 0) return TARTAN_OK;
+    PASS(tartan_cuda_allow_shared(function, queue, (const void *)kernel, held_room(queue->chip)));
+    if (c.ctas > 8)
+        PASS(tartan_cuda_check(
+            function, cudaFuncSetAttribute(kernel, cudaFuncAttributeNonPortableClusterSizeAllowed, 1),
+            "allowing large clusters"));
+    if (c.ctas > 1)
+        PASS(clusters_at_once(function, kernel, c.ctas, Lines::TEAMS * Lines::TEAM, shared, &clusters));
+    *count = (int32_t)std::min<int64_t>(clusters, (lines + Lines::TEAMS - 1) / Lines::TEAMS);
+    return TARTAN_OK;
+}
+
+template <class Lines, typename... Parameters, typename... Arguments>
+tartan_status launch_held(const char *function, tartan_cuda_queue *queue, void (*kernel)(Parameters...),
+                          const Clusters &c, size_t shared, int32_t clusters, const Arguments &...arguments) {
+    return tartan_cuda_check(function,
+                             tartan_cuda_launch_clusters(
+                                 queue, false, (uint32_t)c.ctas, kernel, dim3((unsigned)(clusters * c.ctas)),
+                                 dim3((unsigned)(Lines::TEAMS * Lines::TEAM)), shared, arguments...),
+                             "launching a kernel");
+}
+
+} // namespace
+} // namespace tartan_cuda
+
+#endif
