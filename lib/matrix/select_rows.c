@@ -163,26 +163,33 @@ typedef struct row {
 } row;
 
 #define COPY_ROW(bits)                                                                                       \
-    static inline                                                                                            \
-        __attribute__((always_inline)) void copy_runs_##bits(const row *r, int64_t width, int64_t stride) {  \
+    static inline __attribute__((always_inline)) void copy_runs_##bits(const row *r, int64_t width) {        \
         const uint##bits##_t *from = r->from;                                                                \
         for (int64_t n = 0; n < r->blocks; n++, from += r->elements) {                                       \
             uint##bits##_t *to =                                                                             \
                 (uint##bits##_t *)r->to + (r->slots != NULL ? r->slots[r->cols[n]] : n) * r->elements;       \
-            for (int64_t c = 0; c < width; c++) to[c * stride] = from[c * stride];                           \
+            memcpy(to, from, (size_t)width * sizeof *to);                                                    \
         }                                                                                                    \
     }                                                                                                        \
     static void copy_row_##bits(const row *r) {                                                              \
-        if (r->stride == 1 && r->width == 2)                                                                 \
-            copy_runs_##bits(r, 2, 1);                                                                       \
-        else if (r->stride == 1 && r->width == 4)                                                            \
-            copy_runs_##bits(r, 4, 1);                                                                       \
-        else if (r->stride == 1 && r->width == 8)                                                            \
-            copy_runs_##bits(r, 8, 1);                                                                       \
-        else if (r->stride == 1 && r->width == 16)                                                           \
-            copy_runs_##bits(r, 16, 1);                                                                      \
-        else                                                                                                 \
-            copy_runs_##bits(r, r->width, r->stride);                                                        \
+        const uint##bits##_t *from = r->from;                                                                \
+        if (r->stride == 1 && r->width == 2) {                                                               \
+            copy_runs_##bits(r, 2);                                                                          \
+        } else if (r->stride == 1 && r->width == 4) {                                                        \
+            copy_runs_##bits(r, 4);                                                                          \
+        } else if (r->stride == 1 && r->width == 8) {                                                        \
+            copy_runs_##bits(r, 8);                                                                          \
+        } else if (r->stride == 1 && r->width == 16) {                                                       \
+            copy_runs_##bits(r, 16);                                                                         \
+        } else if (r->stride == 1) {                                                                         \
+            copy_runs_##bits(r, r->width);                                                                   \
+        } else {                                                                                             \
+            for (int64_t n = 0; n < r->blocks; n++, from += r->elements) {                                   \
+                uint##bits##_t *to =                                                                         \
+                    (uint##bits##_t *)r->to + (r->slots != NULL ? r->slots[r->cols[n]] : n) * r->elements;   \
+                for (int64_t c = 0; c < r->width; c++) to[c * r->stride] = from[c * r->stride];              \
+            }                                                                                                \
+        }                                                                                                    \
     }
 COPY_ROW(64)
 COPY_ROW(32)
@@ -196,16 +203,19 @@ static bool has_one_source(const job *j, int64_t top, int64_t end) {
     return true;
 }
 
-static void fill_line(const job *j, int64_t line, int64_t *slots) {
+// Block row `i` of the result, in head `head`.
+static void fill_line(const job *j, int64_t head, int64_t i, int64_t *slots) {
     const tartan_layout *l = j->layout, *of = j->from->layout;
     const tartan_shape *s = &l->shape;
     const int64_t bytes = tartan_dtype_bytes(j->to->dtype), elements = tartan_i_block_elements(j->to);
-    const int64_t first = l->row_pointers[line], count = l->row_pointers[line + 1] - first;
-    const int64_t top = line % l->grid_rows * s->block_rows,
+    const int64_t *pointers = of->row_pointers + head * of->grid_rows;
+    const int64_t first = l->row_pointers[head * l->grid_rows + i],
+                  count = l->row_pointers[head * l->grid_rows + i + 1] - first;
+    const int64_t top = i * s->block_rows,
                   end = top + s->block_rows < s->rows ? top + s->block_rows : s->rows;
-    const int64_t stride = tartan_i_block_row_stride(j->to);
+    const int64_t stride = tartan_i_block_row_stride(j->to) * bytes;
     const bool one = has_one_source(j, top, end);
-    char *to = tartan_i_block_at(j->to, first);
+    char *to = (char *)j->to->values + first * elements * bytes;
     if (!one) {
         for (int64_t n = 0; n < count; n++) slots[l->block_cols[first + n]] = n;
         memset(to, 0, (size_t)(count * elements * bytes));
@@ -214,14 +224,13 @@ static void fill_line(const job *j, int64_t line, int64_t *slots) {
              .elements = elements,
              .width = s->block_cols,
              .stride = tartan_i_block_col_stride(j->to)};
-    for (int64_t i = top; i < end; i++) {
-        const int64_t at = line / l->grid_rows * of->grid_rows + j->blocks[i],
-                      inside = j->rows[i] - j->blocks[i] * s->block_rows;
-        const int64_t begin = of->row_pointers[at];
-        r.from = (const char *)tartan_i_block_at(j->from, begin) + inside * stride * bytes;
-        r.to = to + (i - top) * stride * bytes;
+    for (int64_t k = top; k < end; k++, to += stride) {
+        const int64_t block = j->blocks[k], begin = pointers[block];
+        r.from = (const char *)j->from->values + begin * elements * bytes +
+                 (j->rows[k] - block * s->block_rows) * stride;
+        r.to = to;
         r.cols = of->block_cols + begin;
-        r.blocks = of->row_pointers[at + 1] - begin;
+        r.blocks = pointers[block + 1] - begin;
         (bytes == 8 ? copy_row_64 : bytes == 4 ? copy_row_32 : bytes == 2 ? copy_row_16 : copy_row_8)(&r);
     }
 }
@@ -230,18 +239,20 @@ static void fill_task(void *data, int32_t worker) {
     const job *j = data;
     const tartan_layout *l = j->layout, *of = j->from->layout;
     const int64_t bytes = tartan_i_block_elements(j->to) * tartan_dtype_bytes(j->to->dtype);
+    const char *from = j->from->values;
+    char *to = j->to->values;
     int64_t begin, end;
     tartan_i_share(l->shape.heads * l->grid_rows, j->workers, worker, &begin, &end);
     for (int64_t line = begin; line < end; line++) {
         const int64_t first = l->row_pointers[line], count = l->row_pointers[line + 1] - first;
         if (count == 0) continue;
+        const int64_t head = line / l->grid_rows, i = line - head * l->grid_rows;
         if (l->shape.block_rows > 1) {
-            fill_line(j, line, j->slots + worker * l->grid_cols);
+            fill_line(j, head, i, j->slots + worker * l->grid_cols);
             continue;
         }
-        const int64_t source = line / l->grid_rows * of->grid_rows + j->rows[line % l->grid_rows];
-        memcpy(tartan_i_block_at(j->to, first), tartan_i_block_at(j->from, of->row_pointers[source]),
-               (size_t)(count * bytes));
+        const int64_t source = of->row_pointers[head * of->grid_rows + j->rows[i]];
+        memcpy(to + first * bytes, from + source * bytes, (size_t)(count * bytes));
     }
 }
 
