@@ -13,16 +13,41 @@ enum {
     TARTAN_CUDA_FEW_POSITIONS = 64, /* of a CTA of conv_few */
     TARTAN_CUDA_FEW_SLOTS =
         32, /* of a block line that a CTA has, and of a block's other side that it takes at a time */
-    TARTAN_CUDA_FEW_TAPS = 64,  /* lists of a line, at most */
-    TARTAN_CUDA_FEW_SPLITS = 8, /* CTAs of a cluster */
-    TARTAN_CUDA_FEW_TERMS = 256 /* positions for conv_filter_gradient_few */
+    TARTAN_CUDA_FEW_TAPS = 64, /* lists of a line, at most */
+    TARTAN_CUDA_FEW_SPLITS = 8 /* CTAs of a cluster */
 };
+
+/* Slots of a block's side that kernels take together: 8 and 16, of which several blocks fill a step, or 32. */
+int32_t tartan_cuda_few_edge(int32_t edge);
 
 /* CTAs of conv_few where each has all blocks of a line. */
 double tartan_cuda_conv_few_ctas(const tartan_cuda_conv *p);
 
-/* CTAs that share a line's blocks: a power of 2, so many that all SMs are busy, and each has two steps or more on average. */
+/* CTAs that share a line's blocks: a power of 2, so many that all SMs are busy, and each has a step or more on average. */
 int32_t tartan_cuda_conv_few_splits(const tartan_cuda_conv *p, int32_t processors);
+
+/* ---- Gradients of filters ---- */
+
+enum {
+    TARTAN_CUDA_FEW_THREADS = 128, /* of a group of conv_filter_gradient_few */
+    TARTAN_CUDA_FEW_GROUPS = 4     /* of a CTA, at most */
+};
+
+/* Stages that a group loads ahead, at most, and the bytes of one: of both images, 64 positions and the slots of a CTA's pieces of `edge`. */
+#define TARTAN_CUDA_FEW_STAGES(edge) ((edge) == 16 ? 3 : 4)
+#define TARTAN_CUDA_FEW_STAGE(edge)  (2 * TARTAN_CUDA_FEW_POSITIONS * (((edge) == 32 ? 1 : 4) * (edge)*2 + 16))
+
+/* How conv_filter_gradient_few divides a problem. */
+typedef struct tartan_cuda_few_gradient {
+    int32_t edge;                   /* of pieces of blocks: 8, 16 or 32; a CTA has four of the smaller ones */
+    int32_t row_pieces, col_pieces; /* of a block */
+    int32_t groups;                 /* of threads of a CTA, which share the positions */
+    int32_t stages;                 /* of a group */
+    double ctas, steps;             /* steps of 64 positions */
+} tartan_cuda_few_gradient;
+
+tartan_cuda_few_gradient tartan_cuda_few_gradient_of(const tartan_cuda_chip *chip,
+                                                     const tartan_cuda_conv_filter_gradient *p);
 
 #ifdef __cplusplus
 }

@@ -74,19 +74,19 @@ double tartan_cuda_conv_filter_gradient_mma_rate(const void *problem) {
 }
 
 /* Where positions are so few that these kernels take them, their rates are beyond those of others, which leave SMs idle and take several
- * launches; but for the zeros that fill up blocks of fewer slots. */
-static double few_rate(const tartan_cuda_slots *from, const tartan_cuda_slots *to) {
-    const double slots = TARTAN_CUDA_FEW_SLOTS;
-    return 600 * from->edge / (slots * ceil(from->edge / slots)) * to->edge /
-           (slots * ceil(to->edge / slots));
+ * launches; but for the zeros that fill up blocks. */
+static double few_rate(const tartan_cuda_slots *a, double a_edge, const tartan_cuda_slots *b, double b_edge) {
+    return 600 * a->edge / (a_edge * ceil(a->edge / a_edge)) * b->edge / (b_edge * ceil(b->edge / b_edge));
 }
 
 double tartan_cuda_conv_few_rate(const void *problem) {
     const tartan_cuda_conv *p = problem;
-    return few_rate(&p->from_slots, &p->to_slots);
+    return few_rate(&p->from_slots, tartan_cuda_few_edge(p->from_slots.edge), &p->to_slots,
+                    TARTAN_CUDA_FEW_SLOTS);
 }
 
 double tartan_cuda_conv_filter_gradient_few_rate(const void *problem) {
     const tartan_cuda_conv_filter_gradient *p = problem;
-    return few_rate(&p->cols, &p->rows);
+    const double edge = tartan_cuda_few_edge(p->rows.edge > p->cols.edge ? p->rows.edge : p->cols.edge);
+    return few_rate(&p->cols, edge, &p->rows, edge);
 }

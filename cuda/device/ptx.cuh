@@ -121,9 +121,12 @@ __device__ __forceinline__ double cluster_load(uint32_t from) {
     asm volatile("ld.shared::cluster.f64 %0, [%1];" : "=d"(x) : "r"(from) : "memory");
     return x;
 }
-__device__ __forceinline__ float cluster_load_float(uint32_t from) {
-    float x;
-    asm volatile("ld.shared::cluster.f32 %0, [%1];" : "=f"(x) : "r"(from) : "memory");
+__device__ __forceinline__ float4 cluster_load_16(uint32_t from) {
+    float4 x;
+    asm volatile("ld.shared::cluster.v4.f32 {%0, %1, %2, %3}, [%4];"
+                 : "=f"(x.x), "=f"(x.y), "=f"(x.z), "=f"(x.w)
+                 : "r"(from)
+                 : "memory");
     return x;
 }
 /* Writes 16 bytes to such an address; `barrier`, of the same CTA, counts them. */

@@ -50,6 +50,12 @@ const Case kCases[] = {
     {"kernel=5x5x3 padding=same", {48, 64, 48, 16, 1}, {2, 3, 4}},   // more taps back than lists
     {"kernel=3x3 padding=same", {64, 4096, 32, 64, 1}, {4, 4}, 0.9}, // more steps than a table has
     {"kernel=3 padding=same", {104, 64, 32, 32, 1}, {11}},
+    {"kernel=3x3 padding=same", {128, 256, 8, 8, 1}, {7, 7}},
+    {"kernel=3x3 padding=same", {64, 272, 16, 16, 1}, {8, 7}, 0.9},
+    {"kernel=3x2 padding=1", {72, 64, 24, 16, 1}, {6, 5}},
+    {"kernel=3x3 padding=same", {120, 64, 8, 16, 1}, {15, 13}}, // ragged blocks, groups that share positions
+    {"kernel=5x5 padding=2 stride=3x2", {64, 96, 32, 16, 1}, {10, 11}},
+    {"kernel=3x3 padding=same", {64, 64, 32, 32, 1}, {20, 23}},
 };
 
 // All passes of p on the device and on the CPU, in windows if there are any.

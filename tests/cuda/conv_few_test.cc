@@ -23,21 +23,37 @@ Operands operands(int64_t channels, int64_t side, int64_t edge = 32, double dens
     return Operands({channels, channels, edge, edge, 1}, "kernel=3x3 padding=1", {side, side}, density);
 }
 
+tartan_cuda_conv_filter_gradient gradient_of(const Operands &of) {
+    const tartan_cuda_conv forward = of.problem();
+    tartan_cuda_conv_filter_gradient p = {};
+    p.dtype = p.s_dtype = TARTAN_BF16;
+    p.entries = forward.entries, p.taps = forward.taps;
+    p.in = forward.from, p.out = forward.to;
+    p.cols = forward.from_slots, p.rows = forward.to_slots;
+    p.layout = forward.layout, p.figures = forward.figures;
+    return p;
+}
+
 TEST(CudaConvFew, TakesFewPositions) {
-    const auto chosen = [](int64_t channels, int64_t side, const tartan_cuda_chip &chip) {
-        const Operands x = operands(channels, side);
+    const auto chosen = [](int64_t channels, int64_t side, const tartan_cuda_chip &chip, int64_t edge = 32) {
+        const Operands x = operands(channels, side, edge);
         return std::string(x.asked().chosen(chip));
     };
     EXPECT_EQ(kFew, chosen(512, 7, kHopper));
     EXPECT_EQ(kFew, chosen(64, 7, kHopper));
     EXPECT_EQ("conv_wgmma", chosen(512, 64, kHopper));
     EXPECT_EQ("conv_pieces", chosen(512, 7, kAmpere));
+    EXPECT_EQ(kFew, chosen(512, 7, kHopper, 8));
+    EXPECT_EQ(kFew, chosen(512, 7, kHopper, 16));
     Operands back = operands(512, 7);
     back.turn();
     EXPECT_EQ(kFew, back.asked().chosen(kHopper));
+    Operands strided({512, 512, 32, 32, 1}, "kernel=3x3 padding=1 stride=2", {7, 7});
+    strided.turn();
+    EXPECT_EQ(kFew, strided.asked().chosen(kHopper));
 }
 
-// Of 2 x 7 x 7 positions there are two tiles. CTAs of a cluster have two steps or more, and all SMs have something to do.
+// Of 2 x 7 x 7 positions there are two tiles. CTAs of a cluster have a step or more, and all SMs have something to do.
 TEST(CudaConvFew, ClustersFillTheChip) {
     const auto splits = [](const Operands &x) {
         const tartan_cuda_conv p = x.problem();
@@ -48,9 +64,12 @@ TEST(CudaConvFew, ClustersFillTheChip) {
     EXPECT_EQ(32, tartan_cuda_conv_few_ctas(&p));
     EXPECT_EQ(8, splits(some));
     EXPECT_EQ(4, splits(operands(1024, 7)));
+    EXPECT_EQ(8, splits(operands(256, 7, 16, 1))); // 9 x 16 blocks are 72 steps
+    EXPECT_EQ(2, splits(Operands({256, 128, 8, 8, 1}, "kernel=1x1", {7, 7}, 0.5)));
     EXPECT_EQ(8, splits(operands(64, 7, 32, 1)));
-    EXPECT_EQ(1, splits(Operands({64, 64, 32, 32, 1}, "kernel=1x1", {7, 7}, 1)));
-    EXPECT_EQ(2, splits(Operands({64, 128, 32, 32, 1}, "kernel=1x1", {7, 7}, 1)));
+    EXPECT_EQ(2, splits(Operands({64, 64, 32, 32, 1}, "kernel=1x1", {7, 7}, 1)));
+    EXPECT_EQ(1, splits(Operands({64, 32, 32, 32, 1}, "kernel=1x1", {7, 7}, 1)));
+    EXPECT_EQ(4, splits(Operands({64, 128, 32, 32, 1}, "kernel=1x1", {7, 7}, 1)));
 }
 
 TEST(CudaConvFew, Refuses) {
@@ -77,8 +96,6 @@ TEST(CudaConvFew, Refuses) {
     EXPECT_EQ("only for blocks whose edges are multiples of 8", with([](auto &q) { q.from_slots.edge = 4; }));
     EXPECT_EQ("the filter's address is no multiple of 16 bytes",
               with([](auto &q) { q.values = (const char *)q.values + 2; }));
-    EXPECT_EQ("input gradients only of strides of 1",
-              with([](auto &q) { q.adjoint = true, q.taps.stride[1] = 2; }));
     EXPECT_EQ("", with([](auto &q) { q.taps.stride[1] = 2; }));
     EXPECT_EQ("input gradients only of up to 64 taps",
               with([](auto &q) { q.adjoint = true, q.taps.taps = 65; }));
@@ -91,7 +108,7 @@ TEST(CudaConvFew, Refuses) {
     EXPECT_EQ(channels, with([](auto &q) { q.from.entry += 4; }));
     EXPECT_EQ(channels, with([](auto &q) { q.from.step[1] += 4; }));
     EXPECT_EQ(channels, with([](auto &q) { q.from.step[1] = INT64_C(1) << 40; }));
-    EXPECT_EQ("only for few positions", with([](auto &q) { q.to.size[1] = 100; }));
+    EXPECT_EQ("only for few positions", with([](auto &q) { q.to.size[1] = 200; }));
     EXPECT_EQ("the layout has no blocks", with([&](auto &q) { q.layout = &empty; }));
 }
 
@@ -99,13 +116,7 @@ TEST(CudaConvFew, Refuses) {
 
 TEST(CudaConvFew, FilterGradientsRefuse) {
     const Operands of = operands(128, 7);
-    const tartan_cuda_conv forward = of.problem();
-    tartan_cuda_conv_filter_gradient p = {};
-    p.dtype = p.s_dtype = TARTAN_BF16;
-    p.entries = forward.entries, p.taps = forward.taps;
-    p.in = forward.from, p.out = forward.to;
-    p.cols = forward.from_slots, p.rows = forward.to_slots;
-    p.layout = forward.layout, p.figures = forward.figures;
+    tartan_cuda_conv_filter_gradient p = gradient_of(of);
     const auto with = [&](const std::function<void(tartan_cuda_conv_filter_gradient &)> &change) {
         tartan_cuda_conv_filter_gradient q = p;
         change(q);
@@ -125,11 +136,46 @@ TEST(CudaConvFew, FilterGradientsRefuse) {
     EXPECT_EQ("only for whole images", with([&](auto &q) { q.active.layout = &empty; }));
     EXPECT_EQ("only for images whose channels can be read by 16 bytes",
               with([](auto &q) { q.out.channel = 2; }));
-    EXPECT_EQ("only for few positions", with([](auto &q) { q.out.size[1] = 20; }));
+    EXPECT_EQ("only for few positions", with([](auto &q) { q.out.size[1] = 80; }));
+    EXPECT_EQ("only for few positions", with([&](auto &q) { q.out.size[1] = 40, q.layout = &huge; }));
     EXPECT_EQ("only for fewer than 2^31 blocks", with([&](auto &q) { q.layout = &huge; }));
     EXPECT_EQ("the layout has no blocks", with([&](auto &q) { q.layout = &empty; }));
-    p.out.size[1] = 20;
+    p.out.size[1] = 80;
     EXPECT_EQ("conv_filter_gradient_mma", chosen());
+}
+
+// Few CTAs have groups of threads that share the positions, if shared memory holds the stages of all in as many rounds.
+TEST(CudaConvFew, FilterGradientsDivide) {
+    const struct {
+        tartan_shape channels;
+        std::vector<int64_t> size;
+        tartan_cuda_chip chip;
+        int32_t edge, row_pieces, col_pieces, groups, stages;
+        double ctas, steps;
+    } cases[] = {{{512, 512, 32, 32, 1}, {7, 7}, kHopper, 32, 1, 1, 1, 2, 9 * 256, 2},
+                 {{128, 128, 32, 32, 1}, {7, 7}, kHopper, 32, 1, 1, 2, 1, 9 * 16, 2},
+                 {{128, 128, 32, 32, 1}, {14, 14}, kHopper, 32, 1, 1, 4, 2, 9 * 16, 7},
+                 {{128, 128, 32, 32, 1}, {28, 28}, kHopper, 32, 1, 1, 2, 4, 9 * 16, 25},
+                 {{128, 128, 32, 32, 1}, {28, 28}, kAda, 32, 1, 1, 1, 4, 9 * 16, 25},
+                 {{128, 128, 16, 16, 1}, {14, 14}, kHopper, 16, 1, 1, 2, 3, 9 * 16, 7},
+                 {{128, 128, 16, 8, 1}, {28, 28}, kHopper, 16, 1, 1, 1, 3, 9 * 32, 25},
+                 {{128, 128, 8, 8, 1}, {7, 7}, kHopper, 8, 1, 1, 1, 2, 9 * 64, 2},
+                 {{160, 128, 40, 64, 1}, {7, 7}, kHopper, 32, 2, 2, 2, 1, 9 * 32, 2}};
+    for (const auto &one : cases) {
+        const Operands of(one.channels, "kernel=3x3 padding=1", one.size, 1);
+        const tartan_cuda_conv_filter_gradient p = gradient_of(of);
+        const tartan_cuda_few_gradient got = tartan_cuda_few_gradient_of(&one.chip, &p);
+        SCOPED_TRACE(::testing::Message() << one.channels.block_rows << " rows, " << one.size[0]);
+        EXPECT_EQ(one.edge, got.edge);
+        EXPECT_EQ(one.row_pieces, got.row_pieces);
+        EXPECT_EQ(one.col_pieces, got.col_pieces);
+        EXPECT_EQ(one.groups, got.groups);
+        EXPECT_EQ(one.stages, got.stages);
+        EXPECT_EQ(one.ctas, got.ctas);
+        EXPECT_EQ(one.steps, got.steps);
+        EXPECT_LE(one.edge == 16 ? got.groups * got.stages * 18432 : got.groups * got.stages * 10240,
+                  one.chip.shared_bytes);
+    }
 }
 
 } // namespace
