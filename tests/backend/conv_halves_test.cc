@@ -17,27 +17,28 @@ struct Case {
     tartan_shape channels;
     std::vector<int64_t> size;
     double density = 0.5;
+    int64_t images = 2; // of more, more positions than kernels of few take
 };
 const Case kCases[] = {
     {"kernel=3x3 padding=same", {64, 32, 16, 16, 1}, {9, 13}},
-    {"kernel=3x3 padding=same", {128, 64, 64, 64, 1}, {30, 21}},
-    {"kernel=3x3 padding=1 dilation=2", {96, 40, 24, 40, 1}, {20, 12}},
+    {"kernel=3x3 padding=same", {128, 64, 64, 64, 1}, {30, 21}, 0.5, 8},
+    {"kernel=3x3 padding=1 dilation=2", {96, 40, 24, 40, 1}, {20, 12}, 0.5, 18},
     {"kernel=3x3 padding=9 dilation=9", {64, 64, 32, 8, 1}, {24, 33}},
     {"kernel=5 padding=same", {72, 64, 8, 8, 1}, {150}},
-    {"kernel=3x3x3 padding=same", {64, 32, 32, 32, 1}, {4, 7, 10}},
-    {"kernel=3x3 padding=1 stride=2", {64, 32, 16, 8, 1}, {17, 16}},
+    {"kernel=3x3x3 padding=same", {64, 32, 32, 32, 1}, {4, 7, 10}, 0.5, 16},
+    {"kernel=3x3 padding=1 stride=2", {64, 32, 16, 8, 1}, {17, 16}, 0.5, 31},
     {"kernel=1x1 stride=3x2", {64, 64, 64, 32, 1}, {19, 20}},
-    {"kernel=1x1", {128, 96, 32, 32, 1}, {15, 33}},
-    {"kernel=1x1", {64, 256, 64, 64, 1}, {28, 56}}, // more stages in a step than shared memory has
-    {"kernel=2x2 stride=2", {72, 128, 8, 64, 1}, {34, 18}},
+    {"kernel=1x1", {128, 96, 32, 32, 1}, {15, 33}, 0.5, 6},
+    {"kernel=1x1", {64, 256, 64, 64, 1}, {28, 56}, 0.5, 3}, // more stages in a step than shared memory has
+    {"kernel=2x2 stride=2", {72, 128, 8, 64, 1}, {34, 18}, 0.5, 14},
     {"kernel=3 padding=same stride=2", {64, 64, 32, 32, 1}, {301}},
     {"kernel=2x3 padding=1 per_tap=1", {96, 6 * 64, 32, 16, 1}, {21, 26}},
     {"kernel=3x3 padding=same transposed=1", {40, 64, 8, 16, 1}, {14, 14}},
-    {"kernel=3x3 padding=same", {120, 56, 16, 16, 1}, {56, 8}}, // ragged blocks
-    {"kernel=3x3 padding=same", {192, 128, 96, 64, 1}, {17, 20}},
+    {"kernel=3x3 padding=same", {120, 56, 16, 16, 1}, {56, 8}, 0.5, 5}, // ragged blocks
+    {"kernel=3x3 padding=same", {192, 128, 96, 64, 1}, {17, 20}, 0.5, 7},
     {"kernel=1x3", {96, 256, 32, 128, 1}, {11, 40}},
     // 64 channels without any block, forward and back
-    {"kernel=3x3 padding=same", {320, 64, 64, 64, 1}, {30, 21}, 0.4},
+    {"kernel=3x3 padding=same", {320, 64, 64, 64, 1}, {30, 21}, 0.4, 7},
     {"kernel=3x3 padding=same", {64, 320, 32, 64, 1}, {16, 40}, 0.3},
     {"kernel=1x1", {64, 312, 8, 8, 1}, {15, 33}, 0.01},
     // few positions
@@ -107,7 +108,7 @@ Problem problem_of(const Case &c, int32_t dtype, std::mt19937_64 &random) {
     p.dtype = dtype;
     p.filter =
         random_matrix(p.layout, dtype, random() % 3 == 0 ? TARTAN_COL_MAJOR : TARTAN_ROW_MAJOR, random);
-    EXPECT_TRUE(p.set_size(2, c.size)) << c.options;
+    EXPECT_TRUE(p.set_size(c.images, c.size)) << c.options;
     return p;
 }
 
