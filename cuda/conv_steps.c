@@ -18,6 +18,7 @@ typedef struct maker {
     const tartan_host *host;
     const tartan_cuda_conv *p;
     const tartan_cuda_conv_form *form;
+    const tartan_i_columns *columns; /* of the layout, if adjoint */
     tartan_status status;
     int64_t grid;                       /* block lines of `from` at one tap */
     int64_t pieces;                     /* of 16 slots, at one tap */
@@ -65,8 +66,8 @@ static void note_group(maker *m, int32_t group) {
         }
         for (int64_t tap = 0; tap < p->taps.taps; tap++) {
             const int64_t col = tap * p->to_slots.grid + line;
-            for (int64_t i = l->col_pointers[col]; i < l->col_pointers[col + 1]; i++)
-                note_block(m, eight, tap, l->col_rows[i], l->col_ids[i]);
+            for (int64_t i = m->columns->pointers[col]; i < m->columns->pointers[col + 1]; i++)
+                note_block(m, eight, tap, m->columns->rows[i], m->columns->ids[i]);
         }
     }
 }
@@ -307,6 +308,7 @@ tartan_status tartan_cuda_conv_steps_make(const tartan_host *host, const tartan_
     maker m = {.host = host, .p = p, .form = form, .grid = p->from_slots.grid};
     list steps_of = {0}, stages_of = {0}, order = {0};
     const int64_t slots = p->to_slots.grid * p->to_slots.edge;
+    if (p->adjoint) PASS(host->columns(p->layout, &m.columns));
     m.pieces = (m.grid * p->from_slots.edge + PIECE - 1) / PIECE;
     m.status = host->allocate(&m.ids, 8 * p->taps.taps * m.grid + 1, sizeof *m.ids);
     if (m.status == TARTAN_OK)

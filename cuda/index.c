@@ -17,14 +17,19 @@ typedef struct direction {
     const int64_t *ids;      /* [blocks], or NULL: entry i is block i */
 } direction;
 
-static direction direction_of(const tartan_layout *l, bool by_columns) {
-    direction d = {.heads = l->shape.heads, .blocks = l->blocks};
-    d.grid = by_columns ? l->grid_cols : l->grid_rows;
-    d.across = by_columns ? l->grid_rows : l->grid_cols;
-    d.pointers = by_columns ? l->col_pointers : l->row_pointers;
-    d.cols = by_columns ? l->col_rows : l->block_cols;
-    d.ids = by_columns ? l->col_ids : NULL;
-    return d;
+static tartan_status direction_of(const tartan_host *host, const tartan_layout *l, bool by_columns,
+                                  direction *out) {
+    *out = (direction){.heads = l->shape.heads, .blocks = l->blocks};
+    if (!by_columns) {
+        out->grid = l->grid_rows, out->across = l->grid_cols;
+        out->pointers = l->row_pointers, out->cols = l->block_cols;
+        return TARTAN_OK;
+    }
+    const tartan_i_columns *columns;
+    PASS(host->columns(l, &columns));
+    out->grid = l->grid_cols, out->across = l->grid_rows;
+    out->pointers = columns->pointers, out->cols = columns->rows, out->ids = columns->ids;
+    return TARTAN_OK;
 }
 
 /* Appends room for `count` values to *size; returns where it starts. */
@@ -36,7 +41,8 @@ static int64_t append(int64_t *size, int64_t count) {
 
 tartan_status tartan_cuda_index_rows(const tartan_host *host, const tartan_layout *layout, bool by_columns,
                                      tartan_cuda_host_rows *out) {
-    const direction d = direction_of(layout, by_columns);
+    direction d;
+    PASS(direction_of(host, layout, by_columns, &d));
     const int64_t lines = d.heads * d.grid;
     tartan_cuda_host_rows index = {.ids = -1};
     index.pointers = append(&index.size, lines + 1);
@@ -212,7 +218,9 @@ static tartan_status build_groups(const tartan_host *host, direction d, int32_t 
 
 tartan_status tartan_cuda_index_groups(const tartan_host *host, const tartan_layout *layout, bool by_columns,
                                        int32_t group, tartan_cuda_host_groups *out) {
-    return build_groups(host, direction_of(layout, by_columns), group, out);
+    direction d;
+    PASS(direction_of(host, layout, by_columns, &d));
+    return build_groups(host, d, group, out);
 }
 
 /* ---- Sub-blocks ---- */
@@ -267,7 +275,8 @@ static int64_t refine_head(const direction *d, const refinement *r, int64_t head
 tartan_status tartan_cuda_index_sub_groups(const tartan_host *host, const tartan_layout *layout,
                                            bool by_columns, const tartan_cuda_sub_blocks *sub, int32_t group,
                                            tartan_cuda_host_groups *out) {
-    const direction d = direction_of(layout, by_columns);
+    direction d;
+    PASS(direction_of(host, layout, by_columns, &d));
     const tartan_shape *s = &layout->shape;
     const int64_t edge = sub->edge, lines = (by_columns ? s->block_cols : s->block_rows) / edge;
     const int64_t squares = (by_columns ? s->block_rows : s->block_cols) / edge;
@@ -393,8 +402,9 @@ tartan_status tartan_cuda_figures_of(const tartan_host *host, const tartan_layou
         return TARTAN_OK;
     }
     for (int32_t by_columns = 0; by_columns < 2; by_columns++) {
-        const direction d = direction_of(layout, by_columns != 0);
+        direction d;
         marks m;
+        PASS(direction_of(host, layout, by_columns != 0, &d));
         PASS(marks_new(host, d.across, &m));
         out->share[by_columns][0] = 1;
         for (int32_t i = 1; i < TARTAN_CUDA_SHARES; i++) {

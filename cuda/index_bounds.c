@@ -4,9 +4,11 @@
 tartan_status tartan_cuda_index_bounds(const tartan_host *host, const tartan_layout *l, bool by_columns,
                                        tartan_cuda_host_bounds *out) {
     const int64_t *lines = by_columns ? l->col_bounds : l->row_bounds,
-                  *cols = by_columns ? l->row_bounds : l->col_bounds,
-                  *pointers = by_columns ? l->col_pointers : l->row_pointers;
-    const int32_t *positions = by_columns ? l->col_rows : l->block_cols;
+                  *cols = by_columns ? l->row_bounds : l->col_bounds;
+    const tartan_i_columns *columns = NULL;
+    if (by_columns) PASS(host->columns(l, &columns));
+    const int64_t *pointers = by_columns ? columns->pointers : l->row_pointers;
+    const int32_t *positions = by_columns ? columns->rows : l->block_cols;
     const int64_t grid = by_columns ? l->grid_cols : l->grid_rows,
                   across = by_columns ? l->grid_rows : l->grid_cols;
     tartan_cuda_host_bounds index = {.cols = grid + 1, .before = grid + 1 + across + 1};

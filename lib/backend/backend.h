@@ -8,7 +8,7 @@
 #include "core/memory.h"
 #include "layout/plans.h"
 
-enum { TARTAN_BACKEND_ABI = 25 };
+enum { TARTAN_BACKEND_ABI = 26 };
 
 typedef enum tartan_copy_kind {
     TARTAN_COPY_TO_DEVICE, /* returns when the source may change */
@@ -95,6 +95,8 @@ typedef struct tartan_host {
     tartan_status (*mask_plan)(const tartan_block_mask *block_mask, const tartan_i_plan_key *key,
                                tartan_i_plan_make make, void *user, void (*release)(void *plan), void **out);
     const tartan_backend *cpu; /* for devices whose memory the CPU can read while they work */
+    tartan_status (*columns)(const tartan_layout *layout,
+                             const tartan_i_columns **out); /* tartan_i_layout_columns */
 } tartan_host;
 
 /* The backend of a device type, loaded on first use; NULL with a reason if there is none. */

@@ -35,6 +35,9 @@ extern const tartan_i_cpu_rows tartan_i_cpu_table[TARTAN_OP_COUNT];
 const tartan_i_cpu_row *tartan_i_cpu_choose(const tartan_context *context, const tartan_op *op);
 tartan_status tartan_i_cpu_run(const tartan_context *context, const tartan_op *op);
 
+/* Makes the column lists that a product reads before a row is chosen for it, or planned. */
+tartan_status tartan_i_cpu_need_columns(const tartan_context *context, const tartan_op *op);
+
 /* ---- Products ---- */
 
 /* `parts` that f32 factors are split into; 1: none are. */

@@ -49,7 +49,8 @@ typedef struct tartan_i_cpu_factor {
 typedef struct tartan_i_cpu_attention {
     const tartan_context *context;
     const tartan_i_attention *in;
-    const tartan_layout *layout; /* of the last mask, if it is dynamic */
+    const tartan_layout *layout;     /* of the last mask, if it is dynamic */
+    const tartan_i_columns *columns; /* of that layout, once there is memory */
     tartan_i_kernels k;
     bool pairs;                            /* products read pairs of 16-bit numbers */
     int64_t heads, kv_heads, group, d, dv; /* dv: elements of a value; d: of a query and a key */

@@ -183,10 +183,11 @@ static void compute_column(work *w, int64_t kv_entry, int64_t block_col) {
     w->kv_entry = kv_entry;
     for (int64_t g = 0; g < p->group; g++) {
         const int64_t entry = kv_entry * p->group + g, head = tartan_i_attention_layout_head(p->in, l, entry);
-        const int64_t *pointers = l->col_pointers + head * l->grid_cols;
+        const int64_t *pointers = p->columns->pointers + head * l->grid_cols;
         for (int64_t at = pointers[block_col]; at < pointers[block_col + 1]; at++) {
-            if (!tartan_i_cpu_attention_single(p, l->col_rows[at], l->col_ids[at], &w->s.chunk)) continue;
-            take_row(w, entry, l->col_rows[at]);
+            if (!tartan_i_cpu_attention_single(p, p->columns->rows[at], p->columns->ids[at], &w->s.chunk))
+                continue;
+            take_row(w, entry, p->columns->rows[at]);
             grade_chunk(w);
             add_block(w, 0, 0);
         }

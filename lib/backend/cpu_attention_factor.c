@@ -131,7 +131,7 @@ static bool is_used(const tartan_i_cpu_attention *p, const tartan_i_cpu_factor *
                     int64_t block) {
     const tartan_layout *l = p->layout;
     const bool keys = f->array == p->in->k || f->array == p->in->v;
-    const int64_t *pointers = keys ? l->col_pointers : l->row_pointers;
+    const int64_t *pointers = keys ? p->columns->pointers : l->row_pointers;
     const int64_t group = keys ? p->group : 1;
     for (int64_t i = 0; i < group; i++) {
         const int64_t head = tartan_i_attention_layout_head(p->in, l, entry * group + i);

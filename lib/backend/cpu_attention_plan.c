@@ -36,6 +36,7 @@ tartan_i_cpu_attention tartan_i_cpu_attention_plan(const tartan_context *context
 tartan_status tartan_i_cpu_attention_memory(tartan_i_cpu_attention *p, tartan_i_cpu_factor *factors,
                                             int nfactors) {
     int64_t bytes = 0, all = 0;
+    PASS(tartan_i_layout_columns(p->layout, &p->columns));
     for (int i = 0; i < nfactors; i++) {
         int64_t more;
         if (p->kv_heads == 0) continue;

@@ -27,6 +27,7 @@ typedef struct tartan_i_cpu_tile tartan_i_cpu_tile;
 struct tartan_i_cpu_forward {
     const tartan_context *context;
     const tartan_op_conv *op;
+    const tartan_i_columns *columns; /* of the filter, if adjoint */
     tartan_i_kernels k;
     tartan_i_image from, to;
     tartan_i_cpu_active windows, map; /* of the output, of the input: one of them without a layout */

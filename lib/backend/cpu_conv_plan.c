@@ -17,7 +17,7 @@ typedef tartan_i_cpu_forward plan;
 static void list_of(const plan *p, int64_t row, int64_t tap, int64_t *begin, int64_t *end) {
     const tartan_layout *l = p->op->filter->layout;
     const int64_t line = p->op->adjoint ? tap * p->out_grid + row : row;
-    const int64_t *pointers = p->op->adjoint ? l->col_pointers : l->row_pointers;
+    const int64_t *pointers = p->op->adjoint ? p->columns->pointers : l->row_pointers;
     *begin = pointers[line];
     *end = pointers[line + 1];
 }
@@ -35,13 +35,13 @@ static void list_blocks(plan *p) {
             list_of(p, row, t, &begin, &end);
             for (int64_t i = begin; i < end; i++) {
                 const int64_t tap = adjoint ? t : l->block_cols[i] / p->in_grid;
-                const int64_t block = adjoint ? l->col_rows[i] : l->block_cols[i] % p->in_grid;
+                const int64_t block = adjoint ? p->columns->rows[i] : l->block_cols[i] % p->in_grid;
                 if (!tartan_i_cpu_tap_offset(p->lines, &p->op->geometry, &p->tiling, tap, &offset)) break;
                 tartan_i_cpu_entry *e = &p->entries[count];
                 e->offset = offset;
                 e->slot = block * p->in_block;
                 e->slots = tartan_i_channels_in(p->from.side, block * p->in_block, p->in_block);
-                e->id = adjoint ? l->col_ids[i] : i;
+                e->id = adjoint ? p->columns->ids[i] : i;
                 count += e->slots > 0;
             }
         }
@@ -176,6 +176,7 @@ static tartan_status get_memory(plan *p, int64_t phases) {
     const int64_t map = tartan_i_cpu_active_bytes(&p->map, &p->from);
     int64_t pieces = 0, reals = 0;
     char *memory;
+    if (p->op->adjoint) PASS(tartan_i_layout_columns(l, &p->columns));
     for (int64_t phase = 0; phase < phases; phase++) {
         take_phase(p, phase);
         const int64_t here = tartan_i_cpu_most_pieces(p->lines, &p->tiling, p->from.count, &p->windows);

@@ -288,6 +288,7 @@ static void explain_other(const tartan_context *context, const tartan_op *op, pl
 }
 
 tartan_status tartan_i_cpu_explain(const tartan_context *context, const tartan_op *op, tartan_i_text *text) {
+    PASS(tartan_i_cpu_need_columns(context, op));
     plan p = {
         .row = tartan_i_cpu_choose(context, op), .flops = tartan_i_op_flops(op), .threads = context->threads};
     tartan_matrix now;

@@ -69,10 +69,13 @@ void tartan_i_cpu_form_of(const tartan_op_spmm *op, tartan_i_cpu_form *f) {
 void tartan_i_cpu_form_take(tartan_i_cpu_form *f, const tartan_op_spmm *op, int64_t head) {
     const tartan_layout *l = op->a->layout;
     const bool right = op->side == TARTAN_I_SPMM_SIDE_RIGHT;
-    f->pointers = (f->transposed ? l->col_pointers : l->row_pointers) + head * f->grid_out;
-    f->in_pointers = (f->transposed ? l->row_pointers : l->col_pointers) + head * f->grid_in;
-    f->others = f->transposed ? l->col_rows : l->block_cols;
-    f->ids = f->transposed ? l->col_ids : NULL;
+    const tartan_i_columns *columns = tartan_i_columns_of(l);
+    const int64_t *by_column = columns != NULL ? columns->pointers + head * l->grid_cols : NULL;
+    const int64_t *by_row = l->row_pointers + head * l->grid_rows;
+    f->pointers = f->transposed ? by_column : by_row;
+    f->in_pointers = f->transposed ? by_row : by_column;
+    f->others = f->transposed && columns != NULL ? columns->rows : l->block_cols;
+    f->ids = f->transposed && columns != NULL ? columns->ids : NULL;
     tartan_i_dense_of(op->b, right, l->shape.heads > 1 ? head : -1, &f->b);
     tartan_i_dense_of(op->c, right, l->shape.heads > 1 ? head : -1, &f->c);
     f->n = op->b->shape[op->b->ndim - (right ? 2 : 1)];

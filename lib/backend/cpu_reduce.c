@@ -8,6 +8,7 @@ enum { PIECE = 1024, FEW = 32 }; /* elements that are converted at a time; that 
 
 typedef struct job {
     const tartan_op_reduce *op;
+    const tartan_i_columns *columns; /* of columns */
     const tartan_i_step_kernels *kernels;
     void (*chain)(int64_t rows, int64_t n, const double *x, const double *units, double *chains);
     const double *units; /* or NULL */
@@ -159,7 +160,7 @@ static void lines_task(void *data, int32_t worker) {
     g.job = j;
     g.across = 0;
     const int64_t grid = by_column ? l->grid_cols : l->grid_rows, size = by_column ? s->cols : s->rows;
-    const int64_t *pointers = by_column ? l->col_pointers : l->row_pointers;
+    const int64_t *pointers = by_column ? j->columns->pointers : l->row_pointers;
     int64_t begin, end;
     tartan_i_share(s->heads * grid, j->workers, worker, &begin, &end);
     if (!by_column && m->dtype == TARTAN_F64 && !tartan_i_is_variable(l) &&
@@ -185,10 +186,10 @@ static void lines_task(void *data, int32_t worker) {
             t.across += (pointers[i + 1] - pointers[i] - 1) * s->block_cols;
             gather(&g, &t);
         } else if (singles) {
-            gather_singles(&g, m->values, l->col_ids + pointers[i], pointers[i + 1] - pointers[i]);
+            gather_singles(&g, m->values, j->columns->ids + pointers[i], pointers[i + 1] - pointers[i]);
         } else {
             for (int64_t n = pointers[i]; n < pointers[i + 1]; n++) {
-                const tile t = tile_of(m, by_column, by_column ? l->col_ids[n] : n);
+                const tile t = tile_of(m, by_column, by_column ? j->columns->ids[n] : n);
                 gather(&g, &t);
             }
         }
@@ -361,6 +362,7 @@ tartan_status tartan_i_cpu_reduce(const tartan_context *context, const tartan_op
              .units = op->units != NULL ? op->units->data : NULL,
              .out = op->results->data,
              .workers = context->threads};
+    if (op->each == TARTAN_EACH_COLUMN) PASS(tartan_i_layout_columns(op->matrix->layout, &j.columns));
     if (op->each == TARTAN_EACH_HEAD) return reduce_heads(context, &j, 4 * elements);
     tartan_i_parallel(context, j.workers, 4 * elements,
                       op->each == TARTAN_EACH_BLOCK ? blocks_task : lines_task, &j);

@@ -180,7 +180,19 @@ const tartan_i_cpu_row *tartan_i_cpu_choose(const tartan_context *context, const
     return &all->rows[all->count - 1];
 }
 
+tartan_status tartan_i_cpu_need_columns(const tartan_context *context, const tartan_op *op) {
+    tartan_matrix a;
+    tartan_array gates;
+    const tartan_i_columns *columns;
+    if (op->kind != TARTAN_OP_SPMM) return TARTAN_OK;
+    const tartan_op_spmm now = tartan_i_cpu_spmm_now(&op->spmm, &a, &gates);
+    const bool transposed = now.transpose != (now.side == TARTAN_I_SPMM_SIDE_RIGHT);
+    if (!transposed && tartan_i_cpu_spmm_vector_refuses(context, &now) == NULL) return TARTAN_OK;
+    return tartan_i_layout_columns(now.a->layout, &columns);
+}
+
 tartan_status tartan_i_cpu_run(const tartan_context *context, const tartan_op *op) {
     if (op->kind == TARTAN_OP_SPMM && tartan_i_array_elements(op->spmm.c) == 0) return TARTAN_OK;
+    PASS(tartan_i_cpu_need_columns(context, op));
     return tartan_i_cpu_choose(context, op)->run(context, op);
 }

@@ -301,6 +301,7 @@ static tartan_status get_memory(tartan_i_sddmm *p) {
     const tartan_context *context = p->context;
     const tartan_layout *l = p->layout;
     int64_t blocks = 0;
+    PASS(tartan_i_layout_columns(l, &p->columns));
     for (int64_t head = 0; head < l->shape.heads; head++) {
         const int64_t *rows = l->row_pointers + head * l->grid_rows;
         if (rows[l->grid_rows] - rows[0] > blocks) blocks = rows[l->grid_rows] - rows[0];

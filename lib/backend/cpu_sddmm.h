@@ -29,6 +29,7 @@ typedef struct tartan_i_sddmm {
     const tartan_op_sddmm *op;
     tartan_i_kernels k;
     const tartan_layout *layout;
+    const tartan_i_columns *columns;
     int64_t head, pointer; /* first block row in the row lists */
     tartan_i_sddmm_pair pairs[TARTAN_I_MAX_PAIRS];
 

@@ -52,7 +52,7 @@ static void pack_column(const tartan_i_sddmm *p, int32_t range, int64_t block_co
 
 void tartan_i_sddmm_pack_task(void *data, int32_t worker) {
     const tartan_i_sddmm *p = data;
-    const int64_t *columns = p->layout->col_pointers + p->head * p->layout->grid_cols;
+    const int64_t *columns = p->columns->pointers + p->head * p->layout->grid_cols;
     const int32_t range = worker / p->team.rows;
     int64_t first, last, begin, end;
     tartan_i_sddmm_panel_of(p, range, &first, &last);

@@ -60,7 +60,7 @@ static void pack_piece(const tartan_i_sddmm *p, const tartan_i_dense *y, const c
 
 void tartan_i_sddmm_pack_pieces(const tartan_i_sddmm *p, int32_t range, int64_t first, int64_t begin,
                                 int64_t end) {
-    const int64_t *columns = p->layout->col_pointers + p->head * p->layout->grid_cols;
+    const int64_t *columns = p->columns->pointers + p->head * p->layout->grid_cols;
     for (const tartan_i_sddmm_segment *s = p->segments; s < p->segments + p->nsegments; s++) {
         const tartan_i_dense *y = &s->pair->y;
         const int64_t depth =

@@ -37,6 +37,7 @@ const tartan_host tartan_i_host = {
     .plan = tartan_i_layout_plan,
     .mask_plan = tartan_i_block_mask_plan,
     .cpu = &tartan_i_backend_cpu,
+    .columns = tartan_i_layout_columns,
 };
 
 /* Installed by tests. */

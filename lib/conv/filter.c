@@ -15,11 +15,12 @@ static tartan_status check_filter(const char *function, const tartan_conv *conv,
         return tartan_i_fail_handle(function, "filter", filter, "matrix");
     PASS(tartan_i_matrix_check_cpu(function, filter));
     CHECK_IN(function,
-             filter->layout == conv->layout || strcmp(filter->layout->identity, conv->layout->identity) == 0,
+             filter->layout == conv->layout || strcmp(tartan_i_layout_identity(filter->layout),
+                                                      tartan_i_layout_identity(conv->layout)) == 0,
              LAYOUT,
              "filter has another layout than the convolution (%s), expected the layout from "
              "tartan_conv_get_layout (%s)",
-             filter->layout->identity, conv->layout->identity);
+             tartan_i_layout_identity(filter->layout), tartan_i_layout_identity(conv->layout));
     return TARTAN_OK;
 }
 

@@ -325,7 +325,7 @@ int32_t tartan_file_sealed(const tartan_file *file) {
 const char *tartan_file_layout_identity(const tartan_file *file, int64_t i) {
     const tartan_i_item *item = item_at(__func__, file, i);
     if (item == NULL || item->kind == TARTAN_KIND_ARRAY) return NULL;
-    return item->stored ? file->sources[item->source].identity : item->layout->identity;
+    return item->stored ? file->sources[item->source].identity : tartan_i_layout_identity(item->layout);
 }
 
 /* ---- Putting and removing ---- */

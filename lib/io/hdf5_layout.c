@@ -109,9 +109,9 @@ tartan_status tartan_i_read_layout(tartan_i_call *call, hid_t object, tartan_lay
     TRY(tartan_i_layout_finish(layout));
     if (f.row_bounds != NULL)
         TRY(tartan_i_layout_take_bounds(call->function, layout, f.row_bounds, f.col_bounds));
-    if (said[0] != '\0' && strcmp(said, layout->identity) != 0) {
+    if (said[0] != '\0' && strcmp(said, tartan_i_layout_identity(layout)) != 0) {
         status = tartan_i_fail_format(call, "its index sets have the identity %s, the file says %s",
-                                      layout->identity, said);
+                                      tartan_i_layout_identity(layout), said);
         goto fail;
     }
     if (recipe != NULL && recipe[0] != '\0') TRY(tartan_i_layout_set_recipe(layout, recipe));

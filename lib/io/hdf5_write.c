@@ -31,7 +31,7 @@ static tartan_status write_layout(const tartan_i_object *o, const tartan_layout 
     TRY(tartan_i_put_integers(o, "block_shape", H5T_STD_I32LE, 1, 2, block));
     TRY(tartan_i_put_integers(o, "grid", H5T_STD_I64LE, 1, 2, grid));
     TRY(tartan_i_put_integers(o, "heads", H5T_STD_I32LE, 0, 1, &shape->heads));
-    TRY(tartan_i_put_text(o, "layout_identity", layout->identity));
+    TRY(tartan_i_put_text(o, "layout_identity", tartan_i_layout_identity(layout)));
     TRY(tartan_i_put_text(o, "binsparse", descriptor.data));
     TRY(tartan_i_put_text(o, "recipe", layout->recipe));
     TRY(tartan_i_put_text(o, "metadata", metadata));
@@ -77,7 +77,7 @@ static tartan_status write_matrix(const tartan_i_object *o, const tartan_matrix 
     TRY(descriptor.status);
     TRY(tartan_i_put_text(o, "kind", "bsr"));
     TRY(put_place(o, layout));
-    TRY(tartan_i_put_text(o, "layout_identity", m->layout->identity));
+    TRY(tartan_i_put_text(o, "layout_identity", tartan_i_layout_identity(m->layout)));
     TRY(tartan_i_put_text(o, "dtype", tartan_dtype_name(m->dtype)));
     TRY(tartan_i_put_text(o, "block_order", tartan_i_order_name(m->block_order)));
     TRY(tartan_i_put_text(o, "binsparse", descriptor.data));
@@ -114,7 +114,7 @@ static tartan_status write_small(tartan_i_object *o, const tartan_matrix *m, con
     TRY(tartan_i_put_at_once(o, "blocks", o->group, type, values));
     TRY(tartan_i_put_text(o, "kind", "bsr"));
     TRY(put_place(o, layout));
-    TRY(tartan_i_put_text(o, "layout_identity", m->layout->identity));
+    TRY(tartan_i_put_text(o, "layout_identity", tartan_i_layout_identity(m->layout)));
     if (m->block_order != TARTAN_ROW_MAJOR)
         TRY(tartan_i_put_text(o, "block_order", tartan_i_order_name(m->block_order)));
     TRY(tartan_i_put_text(o, "metadata", metadata));

@@ -10,7 +10,7 @@ tartan_status tartan_i_source_read(const char *function, tartan_file *file, int6
     tartan_i_source *source = &file->sources[i];
     if (source->layout != NULL) return TARTAN_OK;
     PASS(tartan_i_reader_layout(function, file->reader, source->name, &source->layout));
-    memcpy(source->identity, source->layout->identity, sizeof source->identity);
+    memcpy(source->identity, tartan_i_layout_identity(source->layout), sizeof source->identity);
     return TARTAN_OK;
 }
 

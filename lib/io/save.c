@@ -62,7 +62,7 @@ static const char *name_of(const listed *layout) {
 }
 
 static const char *identity_of(const listed *layout) {
-    return layout->layout->identity;
+    return tartan_i_layout_identity(layout->layout);
 }
 
 /* The slot of the text, or the one where it belongs. */
@@ -79,13 +79,13 @@ static int64_t *look_up(const outline *p, const table *t, const char *(*text_of)
 static void add(outline *p, const listed *layout) {
     p->layouts[p->count++] = *layout;
     int64_t *named = look_up(p, &p->by_name, name_of, layout->name);
-    int64_t *equal = look_up(p, &p->by_identity, identity_of, layout->layout->identity);
+    int64_t *equal = look_up(p, &p->by_identity, identity_of, tartan_i_layout_identity(layout->layout));
     *named = p->count;
     if (*equal == 0) *equal = p->count;
 }
 
 static int64_t find_equal(const outline *p, const tartan_layout *layout) {
-    return *look_up(p, &p->by_identity, identity_of, layout->identity) - 1;
+    return *look_up(p, &p->by_identity, identity_of, tartan_i_layout_identity(layout)) - 1;
 }
 
 static bool name_taken(const outline *p, const char *name) {
@@ -97,7 +97,7 @@ static tartan_status name_implicit(const outline *p, tartan_i_writer *added, con
                                    char **out) {
     char name[TARTAN_I_IDENTITY_CHARS + 32];
     for (int64_t n = 1;; n++) {
-        snprintf(name, sizeof name, n == 1 ? "%s" : "%s-%" PRId64, layout->identity, n);
+        snprintf(name, sizeof name, n == 1 ? "%s" : "%s-%" PRId64, tartan_i_layout_identity(layout), n);
         if (!name_taken(p, name) && (added == NULL || !tartan_i_writer_has_layout(added, name))) break;
     }
     return copy_name(name, out);
@@ -106,7 +106,7 @@ static tartan_status name_implicit(const outline *p, tartan_i_writer *added, con
 /* The layout that a matrix needs, if the outline has no equal one yet: one of the file that is added to, or implicit. */
 static tartan_status find_or_name(const outline *p, tartan_i_writer *added, listed *one) {
     char found[TARTAN_I_LINK_BYTES + 1] = "";
-    if (added != NULL) PASS(tartan_i_writer_equal(added, one->layout->identity, found));
+    if (added != NULL) PASS(tartan_i_writer_equal(added, tartan_i_layout_identity(one->layout), found));
     one->there = found[0] != '\0';
     return one->there ? copy_name(found, &one->name) : name_implicit(p, added, one->layout, &one->name);
 }
@@ -337,7 +337,7 @@ static tartan_status verify_layout(const char *function, tartan_file *file, cons
                       "layout \"%s\": %" PRId64 " x %" PRId64 ", blocks %" PRId64 " x %" PRId64
                       ", heads %" PRId64 ", %" PRId64 " stored, identity %s: ok\n",
                       item->name, s->rows, s->cols, s->block_rows, s->block_cols, s->heads, layout->blocks,
-                      layout->identity);
+                      tartan_i_layout_identity(layout));
     return text->status;
 }
 
@@ -351,7 +351,8 @@ static tartan_status verify_matrix(const char *function, tartan_file *file, cons
     TRY(tartan_i_item_gates(function, file, item, &gates, &own_gates));
     tartan_i_text_add(text, "matrix \"%s\": %s, block order %s, %" PRId64 " blocks%s, layout %s: ok\n",
                       item->name, tartan_dtype_name(matrix->dtype), tartan_i_order_name(matrix->block_order),
-                      matrix->layout->blocks, gates != NULL ? ", gates" : "", matrix->layout->identity);
+                      matrix->layout->blocks, gates != NULL ? ", gates" : "",
+                      tartan_i_layout_identity(matrix->layout));
     status = text->status;
 fail:
     tartan_matrix_free(matrix);

@@ -85,8 +85,9 @@ tartan_status tartan_block_mask_intersection(const tartan_block_mask *a, const t
     CHECK_HANDLE(a, BLOCK_MASK, "block mask");
     CHECK_HANDLE(b, BLOCK_MASK, "block mask");
     tartan_layout *l = a->layout;
-    CHECK(l == b->layout || strcmp(l->identity, b->layout->identity) == 0, LAYOUT,
-          "b has another layout (%s), expected the layout of a (%s)", b->layout->identity, l->identity);
+    CHECK(l == b->layout || strcmp(tartan_i_layout_identity(l), tartan_i_layout_identity(b->layout)) == 0,
+          LAYOUT, "b has another layout (%s), expected the layout of a (%s)",
+          tartan_i_layout_identity(b->layout), tartan_i_layout_identity(l));
     TRY(tartan_i_mask_builder_begin(__func__, l, &builder));
     for (int64_t id = 0; id < l->blocks; id++) {
         if (tartan_i_block_mask_is_full(a, id) && tartan_i_block_mask_is_full(b, id)) {

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0
  * Variable layouts, whose blocks differ in size: lists say where block rows and block columns begin. */
-#include "layout/identity.h"
+#include "layout/layout.h"
 
 #include <string.h>
 
@@ -75,7 +75,6 @@ tartan_status tartan_i_layout_take_bounds(const char *function, tartan_layout *l
     layout->row_bounds = rows;
     layout->col_bounds = cols;
     layout->magic = even ? TARTAN_I_LAYOUT : TARTAN_I_VARIABLE;
-    tartan_i_layout_identify(layout);
     return TARTAN_OK;
 fail:
     tartan_i_free(rows);

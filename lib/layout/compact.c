@@ -9,14 +9,14 @@ typedef struct kept {
     int64_t count, last;
 } kept;
 
-static tartan_status keep(const int64_t *pointers, int64_t heads, int64_t grid, kept *out) {
+/* `lines`: the block rows or block columns of the blocks. */
+static tartan_status keep(const int32_t *lines, int64_t blocks, int64_t grid, kept *out) {
     tartan_status status;
     *out = (kept){0};
-    NEW(out->number, grid);
+    NEW_ZEROED(out->number, grid);
+    for (int64_t id = 0; id < blocks; id++) out->number[lines[id]] = 1;
     for (int64_t i = 0; i < grid; i++) {
-        bool stored = false;
-        for (int64_t head = 0; head < heads && !stored; head++)
-            stored = pointers[head * grid + i] < pointers[head * grid + i + 1];
+        const bool stored = out->number[i] != 0;
         out->number[i] = stored ? (int32_t)out->count++ : -1;
         if (stored) out->last = i;
     }
@@ -30,8 +30,8 @@ static tartan_status make(const tartan_layout *l, void *user, void **out) {
     tartan_layout *made = NULL;
     kept rows = {0}, cols = {0};
     tartan_shape shape = l->shape;
-    TRY(keep(l->row_pointers, shape.heads, l->grid_rows, &rows));
-    TRY(keep(l->col_pointers, shape.heads, l->grid_cols, &cols));
+    TRY(keep(l->block_rows, l->blocks, l->grid_rows, &rows));
+    TRY(keep(l->block_cols, l->blocks, l->grid_cols, &cols));
     shape.rows = rows.count == 0 ? 0 : (rows.count - 1) * shape.block_rows + tartan_i_rows_of(l, rows.last);
     shape.cols = cols.count == 0 ? 0 : (cols.count - 1) * shape.block_cols + tartan_i_cols_of(l, cols.last);
     TRY(tartan_i_layout_begin(&shape, l->blocks, &made));

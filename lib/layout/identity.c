@@ -12,7 +12,7 @@
  *
  *     row_bounds[0 .. grid_rows], col_bounds[0 .. grid_cols]    int64 each, little-endian
  */
-#include "layout/identity.h"
+#include "layout/layout.h"
 
 /* Inlined, so that the hash state is on the stack: it is not allocated outside memory.c, and its size matches the
  * code that uses it. */
@@ -57,7 +57,7 @@ static void put_list(stream *s, const int64_t *list, int64_t count) {
     for (int64_t i = 0; i < count; i++) put(s, list[i]);
 }
 
-void tartan_i_layout_identify(tartan_layout *layout) {
+static void compute(const tartan_layout *layout, char out[TARTAN_I_IDENTITY_CHARS + 1]) {
     static const char tags[2][16] = {"tartan layout 1", "tartan layout 2"};
     const tartan_shape *shape = &layout->shape;
     stream s;
@@ -81,8 +81,21 @@ void tartan_i_layout_identify(tartan_layout *layout) {
     XXH128_canonical_t digest;
     XXH128_canonicalFromHash(&digest, XXH3_128bits_digest(&s.state));
     for (int i = 0; i < 16; i++) {
-        layout->identity[2 * i] = "0123456789abcdef"[digest.digest[i] >> 4];
-        layout->identity[2 * i + 1] = "0123456789abcdef"[digest.digest[i] & 15];
+        out[2 * i] = "0123456789abcdef"[digest.digest[i] >> 4];
+        out[2 * i + 1] = "0123456789abcdef"[digest.digest[i] & 15];
     }
-    layout->identity[TARTAN_I_IDENTITY_CHARS] = '\0';
+    out[TARTAN_I_IDENTITY_CHARS] = '\0';
+}
+
+const char *tartan_i_layout_identity(const tartan_layout *layout) {
+    tartan_layout *owner = (tartan_layout *)layout; /* what is computed once is not part of its value */
+    char computed[TARTAN_I_IDENTITY_CHARS + 1];
+    if (tartan_i_is_dynamic(layout) || __atomic_load_n(&layout->identity_made, __ATOMIC_ACQUIRE) == 2)
+        return layout->identity;
+    compute(layout, computed);
+    if (tartan_i_makes(&owner->identity_made)) {
+        memcpy(owner->identity, computed, sizeof computed);
+        tartan_i_made(&owner->identity_made);
+    }
+    return layout->identity;
 }

@@ -2,8 +2,6 @@
  * Life cycle of layouts: frame, begin, finish, references; finding a block. */
 #include "layout/layout.h"
 
-#include "core/parallel.h"
-#include "layout/identity.h"
 #include "layout/plans.h"
 #include "layout/positions.h"
 
@@ -90,22 +88,40 @@ fail:
     return status;
 }
 
-/* Whether numbers are ascending and in 0 .. limit - 1. Without an early end the compiler makes vector code. */
-static bool are_columns(const int32_t *cols, int64_t count, int64_t limit) {
-    bool ascending = true;
-    for (int64_t i = 1; i < count; i++) ascending &= cols[i - 1] < cols[i];
-    return ascending && (count == 0 || (cols[0] >= 0 && cols[count - 1] < limit));
+/* Whether the row lists are as they should be: neighbours that do not ascend are counted in one pass without branches, and all of
+ * them must be where a line begins. */
+static bool are_sound(const tartan_layout *l) {
+    const int64_t lines = l->shape.heads * l->grid_rows, *pointers = l->row_pointers;
+    const int32_t *cols = l->block_cols;
+    if (pointers[0] != 0 || pointers[lines] != l->blocks) return false;
+    bool sound = true;
+    for (int64_t line = 0; line < lines; line++) sound &= pointers[line] <= pointers[line + 1];
+    if (!sound) return false;
+    int64_t descents = 0;
+    for (int64_t id = 1, end; id < l->blocks; id = end) {
+        int32_t here = 0; /* as wide as the columns, for vectors */
+        end = l->blocks - id < INT32_MAX ? l->blocks : id + INT32_MAX;
+        for (int64_t i = id; i < end; i++) here += cols[i - 1] >= cols[i];
+        descents += here;
+    }
+    for (int64_t line = 0; line < lines; line++) {
+        const int64_t begin = pointers[line], end = pointers[line + 1];
+        if (begin == end) continue;
+        descents -= begin > 0 && cols[begin - 1] >= cols[begin];
+        sound &= cols[begin] >= 0 && cols[end - 1] < l->grid_cols;
+    }
+    return sound && descents == 0;
 }
 
+/* Says what is wrong with row lists. */
 static tartan_status check_row_lists(const tartan_layout *l) {
     int64_t lines = l->shape.heads * l->grid_rows;
+    if (are_sound(l)) return TARTAN_OK;
     CHECK(l->row_pointers[0] == 0 && l->row_pointers[lines] == l->blocks, LAYOUT,
           "row_pointers go from %" PRId64 " to %" PRId64 ", expected 0 to %" PRId64 " (blocks)",
           l->row_pointers[0], l->row_pointers[lines], l->blocks);
     for (int64_t line = 0; line < lines; line++) {
         int64_t begin = l->row_pointers[line], end = l->row_pointers[line + 1], last = -1;
-        if (begin <= end && end <= l->blocks && are_columns(l->block_cols + begin, end - begin, l->grid_cols))
-            continue;
         CHECK(begin <= end && end <= l->blocks, LAYOUT,
               "row_pointers[%" PRId64 "] is %" PRId64 ", expected %" PRId64 " .. %" PRId64, line + 1, end,
               begin, l->blocks);
@@ -120,108 +136,26 @@ static tartan_status check_row_lists(const tartan_layout *l) {
     return TARTAN_OK;
 }
 
-/* Coordinates, and column lists by a counting sort: within a column, ids arrive in ascending order. Each worker has a
- * range of the columns of each head, and looks for it in each row. */
-typedef struct derivation {
-    tartan_layout *layout;
-    int32_t workers;
-} derivation;
+/* Rows of blocks are written many at a time, over places of the next line, which come later. */
+enum { ROWS_AT_ONCE = 16 };
 
-static int64_t first_from(const int32_t *block_cols, int64_t begin, int64_t end, int64_t column) {
-    while (begin < end) {
-        const int64_t middle = begin + (end - begin) / 2;
-        if (block_cols[middle] < column)
-            begin = middle + 1;
-        else
-            end = middle;
-    }
-    return begin;
-}
-
-static void count_task(void *data, int32_t worker) {
-    const derivation *d = data;
-    const tartan_layout *l = d->layout;
-    const int64_t *pointers = l->row_pointers;
-    const int32_t *block_cols = l->block_cols;
-    int64_t first, last;
-    tartan_i_share(l->grid_cols, d->workers, worker, &first, &last);
+static void list_rows(tartan_layout *l) {
+    int32_t *rows = l->block_rows;
     for (int64_t head = 0; head < l->shape.heads; head++) {
-        int64_t *counts = l->col_pointers + head * l->grid_cols + 1;
-        for (int64_t line = head * l->grid_rows; line < (head + 1) * l->grid_rows; line++) {
-            const int64_t end = pointers[line + 1];
-            int64_t id = first == 0 ? pointers[line] : first_from(block_cols, pointers[line], end, first);
-            for (; id < end && block_cols[id] < last; id++) counts[block_cols[id]]++;
-        }
+        const int64_t *pointers = l->row_pointers + head * l->grid_rows;
+        for (int64_t row = 0; row < l->grid_rows; row++)
+            for (int64_t id = pointers[row]; id < pointers[row + 1]; id += ROWS_AT_ONCE)
+                for (int64_t i = 0; i < ROWS_AT_ONCE; i++) rows[id + i] = (int32_t)row;
     }
-}
-
-static void place_task(void *data, int32_t worker) {
-    const derivation *d = data;
-    const tartan_layout *l = d->layout;
-    const int64_t *pointers = l->row_pointers;
-    const int32_t *block_cols = l->block_cols;
-    int32_t *block_rows = l->block_rows, *col_rows = l->col_rows;
-    int64_t *col_ids = l->col_ids, first, last;
-    tartan_i_share(l->grid_cols, d->workers, worker, &first, &last);
-    for (int64_t head = 0; head < l->shape.heads; head++) {
-        int64_t *ends = l->col_pointers + head * l->grid_cols; /* ends[x] is the fill level of column x */
-        for (int64_t row = 0; row < l->grid_rows; row++) {
-            const int64_t *line = pointers + head * l->grid_rows + row, end = line[1];
-            int64_t id = first == 0 ? line[0] : first_from(block_cols, line[0], end, first);
-            for (; id < end && block_cols[id] < last; id++) {
-                const int64_t place = ends[block_cols[id]]++;
-                block_rows[id] = col_rows[place] = (int32_t)row;
-                col_ids[place] = id;
-            }
-        }
-    }
-}
-
-static void run(const tartan_context *context, derivation *d, tartan_task task) {
-    if (d->workers == 1)
-        task(d, 0);
-    else
-        tartan_i_parallel(context, d->workers, 8 * (double)d->layout->blocks, task, d);
-}
-
-static void fill_derived(const tartan_context *context, tartan_layout *l) {
-    const int64_t columns = l->shape.heads * l->grid_cols, lines = l->shape.heads * l->grid_rows;
-    /* A worker looks for its part of each row, which pays if rows are long. */
-    const bool pays = context != NULL && l->blocks / 8 > lines;
-    derivation d = {.layout = l, .workers = pays ? context->threads : 1};
-    int64_t *ends = l->col_pointers;
-    run(context, &d, count_task);
-    for (int64_t x = 0; x < columns; x++) ends[x + 1] += ends[x];
-    run(context, &d, place_task);
-    memmove(ends + 1, ends, (size_t)columns * sizeof *ends);
-    ends[0] = 0;
-}
-
-static void free_derived(tartan_layout *layout) {
-    tartan_i_free(layout->block_rows);
-    tartan_i_free(layout->col_pointers);
-    tartan_i_free(layout->col_rows);
-    tartan_i_free(layout->col_ids);
-    layout->block_rows = layout->col_rows = NULL;
-    layout->col_pointers = layout->col_ids = NULL;
 }
 
 tartan_status tartan_i_layout_finish(tartan_layout *layout) {
-    return tartan_i_layout_finish_with(NULL, layout);
-}
-
-tartan_status tartan_i_layout_finish_with(const tartan_context *context, tartan_layout *layout) {
     tartan_status status;
     PASS(check_row_lists(layout));
-    NEW(layout->block_rows, layout->blocks);
-    NEW_ZEROED(layout->col_pointers, layout->shape.heads * layout->grid_cols + 1);
-    NEW(layout->col_rows, layout->blocks);
-    NEW(layout->col_ids, layout->blocks);
-    fill_derived(context, layout);
-    tartan_i_layout_identify(layout);
+    NEW(layout->block_rows, layout->blocks + ROWS_AT_ONCE);
+    list_rows(layout);
     return TARTAN_OK;
 fail:
-    free_derived(layout);
     return status;
 }
 
@@ -252,7 +186,10 @@ void tartan_layout_free(tartan_layout *layout) {
     tartan_i_plans_drop(&layout->plans);
     if (layout->bytes != NULL) layout->release(layout->bytes);
     if (layout->resource != NULL) layout->release(layout->resource);
-    free_derived(layout);
+    tartan_i_free(layout->columns.pointers);
+    tartan_i_free(layout->columns.rows);
+    tartan_i_free(layout->columns.ids);
+    tartan_i_free(layout->block_rows);
     tartan_i_free(layout->row_pointers);
     tartan_i_free(layout->block_cols);
     tartan_i_free(layout->row_bounds);

@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0
- * The internals of a layout: all its index sets, built at creation and never changed, so any thread may read them
- * without a lock. Backends add what they derive from them later (plans.h). */
+ * The internals of a layout: its index sets. Row lists and coordinates are built at creation and never changed, so any thread may
+ * read them without a lock; column lists and the identity are made when they are first asked for. Backends add what they derive
+ * from them later (plans.h). */
 #ifndef TARTAN_LAYOUT_LAYOUT_H
 #define TARTAN_LAYOUT_LAYOUT_H
 
@@ -18,23 +19,29 @@ typedef struct tartan_i_plans {
     pthread_mutex_t lock; /* held while one is made */
 } tartan_i_plans;
 
+/* The column lists of a layout. */
+typedef struct tartan_i_columns {
+    int64_t *pointers; /* [heads * grid_cols + 1] */
+    int32_t *rows;     /* [blocks]: block rows, ascending within a column */
+    int64_t *ids;      /* [blocks]: their block ids */
+} tartan_i_columns;
+
 struct tartan_layout {
     uint32_t magic;     /* TARTAN_I_LAYOUT, TARTAN_I_VARIABLE or TARTAN_I_DYNAMIC */
     int32_t references; /* by the __atomic builtins: C++ tests include this header */
     tartan_shape shape;
     int64_t grid_rows, grid_cols;
     int64_t blocks;
-    int64_t *row_pointers; /* [heads * grid_rows + 1]: row lists, block ids ascending */
-    int32_t *block_cols;   /* [blocks] */
-    int32_t *block_rows;   /* [blocks]: with block_cols, the coordinate list */
-    int64_t *col_pointers; /* [heads * grid_cols + 1]: column lists */
-    int32_t *col_rows;     /* [blocks]: block rows, ascending within a column */
-    int64_t *col_ids;      /* [blocks]: their block ids */
+    int64_t *row_pointers;    /* [heads * grid_rows + 1]: row lists, block ids ascending */
+    int32_t *block_cols;      /* [blocks] */
+    int32_t *block_rows;      /* [blocks]: with block_cols, the coordinate list */
+    tartan_i_columns columns; /* read them by tartan_i_layout_columns, or tartan_i_columns_of */
     /* Of a variable layout, whose blocks differ in size (shape has the largest): where block rows and columns begin,
      * [grid_rows + 1] and [grid_cols + 1]. NULL in others. */
     int64_t *row_bounds, *col_bounds;
-    char identity[TARTAN_I_IDENTITY_CHARS + 1];
-    char *recipe; /* JSON or NULL */
+    char identity[TARTAN_I_IDENTITY_CHARS + 1]; /* read it by tartan_i_layout_identity */
+    int32_t identity_made;                      /* 0: not yet; 1: a thread writes it; 2: it is there */
+    char *recipe;                               /* JSON or NULL */
     tartan_i_plans plans;
     /* For a dynamic layout (magic TARTAN_I_DYNAMIC): the backend keeps its index sets, made from masks on a device;
      * `blocks` is the capacity, the lists above are NULL, the identity is empty. */
@@ -43,6 +50,7 @@ struct tartan_layout {
     struct tartan_i_resource *bytes;    /* a mask of windows on the device, once there was one; or NULL */
     void (*release)(void *resource);
     int32_t device_type, device_id;
+    int32_t columns_made; /* as identity_made */
 };
 
 /* Whether it is an open layout whose blocks the host knows, or one of any kind; whether a layout is dynamic, or variable. */
@@ -71,11 +79,27 @@ tartan_status tartan_i_shape_check(const char *function, const tartan_shape *sha
                                    int64_t *out_grid_cols);
 
 /* tartan_i_layout_begin makes an unfinished layout with room for `blocks` blocks. Fill row_pointers and block_cols
- * (ascending, no repeats); tartan_i_layout_finish then checks them and builds the other index sets and the
- * identity, on the threads of `context` if there is one. Free it with tartan_layout_free at any time. */
+ * (ascending, no repeats); tartan_i_layout_finish then checks them and builds the coordinate list. Free it with
+ * tartan_layout_free at any time. */
 tartan_status tartan_i_layout_begin(const tartan_shape *shape, int64_t blocks, tartan_layout **out);
 tartan_status tartan_i_layout_finish(tartan_layout *layout);
-tartan_status tartan_i_layout_finish_with(const tartan_context *context, tartan_layout *layout);
+
+/* The column lists of a layout whose blocks the host knows, made on first use; they live as long as the layout. Any thread may call
+ * this. */
+tartan_status tartan_i_layout_columns(const tartan_layout *layout, const tartan_i_columns **out);
+
+/* The column lists, or NULL: not made yet. */
+static inline const tartan_i_columns *tartan_i_columns_of(const tartan_layout *layout) {
+    return __atomic_load_n(&layout->columns_made, __ATOMIC_ACQUIRE) == 2 ? &layout->columns : NULL;
+}
+
+/* For what is made once, by the first of several threads that need it. Each of them makes its own and then calls this, which is true
+ * for one of them: that stores what it made and calls tartan_i_made. The others return when it did. `state` begins as 0. */
+bool tartan_i_makes(int32_t *state);
+void tartan_i_made(int32_t *state);
+
+/* The identity, computed on first use; "" for a dynamic layout. Any thread may call this. */
+const char *tartan_i_layout_identity(const tartan_layout *layout);
 
 /* A dynamic layout of a checked shape on a device, for at most `capacity` blocks, not yet with an `index`. */
 tartan_status tartan_i_layout_new_dynamic(const char *function, const tartan_shape *shape, int64_t capacity,

@@ -18,11 +18,14 @@ GETTER(heads, int64_t, tartan_i_is_layout, shape.heads, -1)
 GETTER(grid_rows, int64_t, tartan_i_is_layout, grid_rows, -1)
 GETTER(grid_cols, int64_t, tartan_i_is_layout, grid_cols, -1)
 GETTER(blocks, int64_t, tartan_i_is_layout, blocks, -1)
-GETTER(identity, const char *, STAYS, identity, NULL)
 GETTER(row_pointers, const int64_t *, STAYS, row_pointers, NULL)
 GETTER(col_indices, const int32_t *, STAYS, block_cols, NULL)
 #undef STAYS
 #undef GETTER
+
+const char *tartan_layout_identity(const tartan_layout *layout) {
+    return tartan_i_is_host_layout(layout) ? tartan_i_layout_identity(layout) : NULL;
+}
 
 const char *tartan_layout_recipe(const tartan_layout *layout) {
     if (!tartan_i_is_layout(layout)) return NULL;
@@ -41,8 +44,7 @@ int32_t tartan_layout_equal(const tartan_layout *a, const tartan_layout *b) {
     if (!tartan_i_is_layout(a) || !tartan_i_is_layout(b)) return -1;
     if (a == b) return 1;
     if (tartan_i_is_dynamic(a) || tartan_i_is_dynamic(b)) return 0;
-    if (memcmp(a->identity, b->identity, TARTAN_I_IDENTITY_CHARS) != 0) return 0;
-    /* Equal hashes: compare the lists too, so that even a forged collision is found. */
+    /* The lists, not identities: to compare costs less than to compute, and even a forged collision is found. */
     size_t pointers = (size_t)(a->shape.heads * a->grid_rows + 1);
     return tartan_i_layout_same_frame(a, b) && a->blocks == b->blocks &&
            memcmp(a->row_pointers, b->row_pointers, pointers * sizeof *a->row_pointers) == 0 &&
@@ -77,9 +79,11 @@ tartan_status tartan_layout_get_col_lists(const tartan_layout *layout, int64_t *
     CHECK_LIST(out_col_pointers, pointers, "heads * grid_cols + 1");
     CHECK_LIST(out_block_rows, layout->blocks, "blocks");
     CHECK_LIST(out_ids, layout->blocks, "blocks");
-    copy(out_col_pointers, layout->col_pointers, pointers);
-    widen(out_block_rows, layout->col_rows, layout->blocks);
-    copy(out_ids, layout->col_ids, layout->blocks);
+    const tartan_i_columns *columns;
+    PASS(tartan_i_layout_columns(layout, &columns));
+    copy(out_col_pointers, columns->pointers, pointers);
+    widen(out_block_rows, columns->rows, layout->blocks);
+    copy(out_ids, columns->ids, layout->blocks);
     return TARTAN_OK;
 }
 
@@ -171,9 +175,12 @@ tartan_status tartan_layout_number(const tartan_layout *layout, int32_t numberin
           "numbering is %" PRId32 ", expected 0 (by row), 1 (by column) or 2 (by Morton code)", numbering);
     CHECK_LIST(out_ids, layout->blocks, "blocks");
     if (numbering == TARTAN_BY_MORTON) return number_by_morton(layout, out_ids);
-    if (numbering == TARTAN_BY_COLUMN)
-        copy(out_ids, layout->col_ids, layout->blocks);
-    else
-        for (int64_t id = 0; id < layout->blocks; id++) out_ids[id] = id;
+    if (numbering == TARTAN_BY_COLUMN) {
+        const tartan_i_columns *columns;
+        PASS(tartan_i_layout_columns(layout, &columns));
+        copy(out_ids, columns->ids, layout->blocks);
+        return TARTAN_OK;
+    }
+    for (int64_t id = 0; id < layout->blocks; id++) out_ids[id] = id;
     return TARTAN_OK;
 }

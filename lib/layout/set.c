@@ -90,7 +90,13 @@ static tartan_status combine(const char *function, const tartan_layout *a, const
     merge(a, b, keep, pointers, &m);
     TRY(tartan_i_layout_begin(&frame, m.count, &c));
     memcpy(c->row_pointers, pointers, (size_t)(lines + 1) * sizeof *pointers);
-    if (m.count > 0) memcpy(c->block_cols, m.cols, (size_t)m.count * sizeof *m.cols);
+    if (m.count >= most - most / 8) { /* the list is hardly longer than it must be */
+        tartan_i_free(c->block_cols);
+        c->block_cols = m.cols;
+        m.cols = NULL;
+    } else if (m.count > 0) {
+        memcpy(c->block_cols, m.cols, (size_t)m.count * sizeof *m.cols);
+    }
     TRY(tartan_i_layout_finish(c));
     TRY(tartan_i_layout_take_bounds_of(function, c, a));
     *out = c;
@@ -142,6 +148,8 @@ static tartan_status transpose(const tartan_layout *l, int64_t **out_sources, ta
     tartan_status status;
     tartan_layout *t = NULL;
     int64_t *sources = NULL;
+    const tartan_i_columns *columns;
+    PASS(tartan_i_layout_columns(l, &columns));
     const tartan_shape frame = tartan_i_layout_frame(l);
     const tartan_shape shape = {.rows = frame.cols,
                                 .cols = frame.rows,
@@ -151,11 +159,11 @@ static tartan_status transpose(const tartan_layout *l, int64_t **out_sources, ta
     TRY(tartan_i_layout_begin(&shape, l->blocks, &t));
     if (out_sources != NULL) {
         NEW(sources, l->blocks);
-        memcpy(sources, l->col_ids, (size_t)l->blocks * sizeof *sources);
+        memcpy(sources, columns->ids, (size_t)l->blocks * sizeof *sources);
     }
-    memcpy(t->row_pointers, l->col_pointers,
+    memcpy(t->row_pointers, columns->pointers,
            (size_t)(shape.heads * t->grid_rows + 1) * sizeof *t->row_pointers);
-    memcpy(t->block_cols, l->col_rows, (size_t)l->blocks * sizeof *t->block_cols);
+    memcpy(t->block_cols, columns->rows, (size_t)l->blocks * sizeof *t->block_cols);
     TRY(tartan_i_layout_finish(t));
     if (tartan_i_is_variable(l))
         TRY(tartan_i_layout_take_bounds("tartan_layout_transpose", t, l->col_bounds, l->row_bounds));

@@ -12,6 +12,19 @@ static int64_t variable_elements(const tartan_layout *l) {
     return elements;
 }
 
+/* The blocks of the last block column of a head. */
+static int64_t in_last_column(const tartan_layout *l, int64_t head) {
+    const int64_t column = (head + 1) * l->grid_cols - 1;
+    const tartan_i_columns *columns = tartan_i_columns_of(l);
+    if (columns != NULL) return columns->pointers[column + 1] - columns->pointers[column];
+    int64_t count = 0;
+    for (int64_t line = head * l->grid_rows; line < (head + 1) * l->grid_rows; line++) {
+        const int64_t end = l->row_pointers[line + 1];
+        count += l->row_pointers[line] < end && l->block_cols[end - 1] == l->grid_cols - 1;
+    }
+    return count;
+}
+
 int64_t tartan_layout_elements(const tartan_layout *l) {
     if (!tartan_i_is_host_layout(l)) return -1;
     if (l->blocks == 0) return 0;
@@ -22,12 +35,11 @@ int64_t tartan_layout_elements(const tartan_layout *l) {
     int64_t elements = l->blocks * s->block_rows * s->block_cols;
     if (missing_rows == 0 && missing_cols == 0) return elements;
     for (int64_t head = 0; head < s->heads; head++) {
-        int64_t last_line = (head + 1) * l->grid_rows - 1, last_column = (head + 1) * l->grid_cols - 1;
+        int64_t last_line = (head + 1) * l->grid_rows - 1;
         int64_t in_last_row = l->row_pointers[last_line + 1] - l->row_pointers[last_line];
-        int64_t in_last_column = l->col_pointers[last_column + 1] - l->col_pointers[last_column];
         bool corner = tartan_i_layout_find(l, head, l->grid_rows - 1, l->grid_cols - 1) >= 0;
         elements -= in_last_row * missing_rows * s->block_cols +
-                    in_last_column * missing_cols * s->block_rows -
+                    (missing_cols == 0 ? 0 : in_last_column(l, head)) * missing_cols * s->block_rows -
                     corner * missing_rows * missing_cols; /* subtracted twice above */
     }
     return elements;

@@ -211,7 +211,7 @@ static tartan_status make_layout(const char *function, const tartan_context *con
     TRY(tartan_i_layout_begin(&f->shape, j->counts[lines], &j->layout));
     memcpy(j->layout->row_pointers, j->counts, (size_t)(lines + 1) * sizeof *j->counts);
     tartan_i_parallel(context, j->workers, work, list_task, j);
-    TRY(tartan_i_layout_finish_with(context, j->layout));
+    TRY(tartan_i_layout_finish(j->layout));
     if (f->row_bounds != NULL)
         TRY(tartan_i_layout_take_bounds(function, j->layout, f->row_bounds, f->col_bounds));
 fail:

@@ -181,10 +181,89 @@ static void write_block(const tartan_matrix *m, int64_t id, const entries *to, i
     }
 }
 
+// A row of a block row of whole blocks, and where it goes.
+typedef struct line {
+    const void *from;
+    void *values;
+    const int32_t *block_cols;
+    int64_t *cols;
+    int64_t blocks, elements, width; /* of a block row, of a block, of its rows */
+} line;
+
+#define WRITE_LINE(bits)                                                                                     \
+    static inline __attribute__((always_inline)) void write_runs_##bits(const line *w, int64_t width) {      \
+        const uint##bits##_t *from = w->from;                                                                \
+        uint##bits##_t *values = w->values;                                                                  \
+        int64_t *cols = w->cols;                                                                             \
+        for (int64_t k = 0; k < w->blocks; k++, from += w->elements, values += width, cols += width) {       \
+            const int64_t col = w->block_cols[k] * width;                                                    \
+            for (int64_t c = 0; c < width; c++) values[c] = from[c];                                         \
+            for (int64_t c = 0; c < width; c++) cols[c] = col + c;                                           \
+        }                                                                                                    \
+    }                                                                                                        \
+    static void write_line_##bits(const line *w) {                                                           \
+        if (w->width == 1)                                                                                   \
+            write_runs_##bits(w, 1);                                                                         \
+        else if (w->width == 2)                                                                              \
+            write_runs_##bits(w, 2);                                                                         \
+        else if (w->width == 4)                                                                              \
+            write_runs_##bits(w, 4);                                                                         \
+        else                                                                                                 \
+            write_runs_##bits(w, w->width);                                                                  \
+    }
+WRITE_LINE(64)
+WRITE_LINE(32)
+
+// Whether all blocks are whole and row-major, in the dtype and order of `values`, of 4 or 8 bytes.
+static bool are_plain(const tartan_matrix *m, const tartan_array *values) {
+    const int64_t bytes = tartan_dtype_bytes(m->dtype);
+    return m->block_order == TARTAN_ROW_MAJOR && values->strides[0] == 1 && values->dtype == m->dtype &&
+           !tartan_i_is_ragged(m->layout) && (bytes == 4 || bytes == 8);
+}
+
+static void write_plain(const tartan_matrix *m, int64_t *pointers, int64_t *rows, int64_t *cols,
+                        tartan_array *values) {
+    const tartan_layout *l = m->layout;
+    const tartan_shape *s = &l->shape;
+    const int64_t elements = tartan_i_block_elements(m), bytes = tartan_dtype_bytes(m->dtype);
+    int64_t next = 0;    /* rows that have a pointer */
+    if (elements == 1) { /* the blocks are the entries */
+        for (int64_t i = 0; i < l->blocks; i++) cols[i] = l->block_cols[i];
+        for (int64_t i = 0; rows != NULL && i < l->blocks; i++) rows[i] = l->block_rows[i];
+        if (pointers != NULL) memcpy(pointers, l->row_pointers, (size_t)(s->rows + 1) * sizeof *pointers);
+        if (l->blocks > 0) memcpy(values->data, m->values, (size_t)(l->blocks * bytes));
+        return;
+    }
+    for (int64_t id = 0, n = 0; id < l->blocks;) {
+        const int64_t i = l->block_rows[id], blocks = l->row_pointers[i + 1] - id;
+        const int64_t width = blocks * s->block_cols;
+        for (; pointers != NULL && next < i * s->block_rows; next++) pointers[next] = n;
+        for (int64_t r = 0; r < s->block_rows; r++, n += width) {
+            const line w = {.from = (const char *)tartan_i_block_at(m, id) + r * s->block_cols * bytes,
+                            .values = (char *)values->data + n * bytes,
+                            .block_cols = l->block_cols + id,
+                            .cols = cols + n,
+                            .blocks = blocks,
+                            .elements = elements,
+                            .width = s->block_cols};
+            (bytes == 8 ? write_line_64 : write_line_32)(&w);
+            for (int64_t c = 0; rows != NULL && c < width; c++) rows[n + c] = i * s->block_rows + r;
+            if (pointers != NULL) pointers[next++] = n;
+        }
+        id += blocks;
+    }
+    if (pointers != NULL)
+        for (; next <= s->rows; next++) pointers[next] = l->blocks * elements;
+}
+
 // Writes all elements. Without pointers, rows that store nothing cost nothing.
 static void write_entries(const tartan_matrix *m, int64_t *pointers, int64_t *rows, int64_t *cols,
                           tartan_array *values) {
     const tartan_layout *l = m->layout;
+    if (are_plain(m, values)) {
+        write_plain(m, pointers, rows, cols, values);
+        return;
+    }
     const bool plain =
         m->block_order == TARTAN_ROW_MAJOR && values->strides[0] == 1 && values->dtype == m->dtype;
     const entries to = {.rows = rows,

@@ -39,6 +39,7 @@ tartan_status tartan_matrix_fill_identity(tartan_matrix *matrix, double scale) {
 // Shared by the workers. Each uses `room` numbers of `scratch`.
 typedef struct job {
     tartan_matrix *matrix;
+    const tartan_i_columns *columns; /* of orthogonal columns */
     double scale;
     uint64_t seed;
     int32_t workers;
@@ -132,10 +133,11 @@ tartan_status tartan_matrix_fill_normal(tartan_context *context, tartan_matrix *
 }
 
 // Size of the stack of all stored blocks of block column `c`, counted over all heads.
-static void stack_size(const tartan_layout *l, int64_t c, int64_t *out_rows, int64_t *out_cols) {
+static void stack_size(const tartan_layout *l, const tartan_i_columns *columns, int64_t c, int64_t *out_rows,
+                       int64_t *out_cols) {
     *out_rows = 0;
-    for (int64_t n = l->col_pointers[c]; n < l->col_pointers[c + 1]; n++)
-        *out_rows += tartan_i_rows_of(l, l->col_rows[n]);
+    for (int64_t n = columns->pointers[c]; n < columns->pointers[c + 1]; n++)
+        *out_rows += tartan_i_rows_of(l, columns->rows[n]);
     *out_cols = tartan_i_cols_of(l, c % l->grid_cols);
 }
 
@@ -143,25 +145,26 @@ static void stack_size(const tartan_layout *l, int64_t c, int64_t *out_rows, int
 // Element (r, c) of the stack is at r * row_stride + c * col_stride.
 static void fill_stack(const job *j, int64_t c, double *scratch) {
     const tartan_layout *l = j->matrix->layout;
+    const tartan_i_columns *columns = j->columns;
     int64_t elements = tartan_i_block_elements(j->matrix), rows, cols;
-    stack_size(l, c, &rows, &cols);
+    stack_size(l, columns, c, &rows, &cols);
     if (rows == 0) return;
     bool tall = rows >= cols;
     int64_t length = tall ? rows : cols, count = tall ? cols : rows;
     int64_t row_stride = tall ? 1 : cols, col_stride = tall ? rows : 1;
     double *block = scratch, *stack = block + elements + 1, *work = stack + rows * cols;
-    for (int64_t n = l->col_pointers[c], top = 0; n < l->col_pointers[c + 1]; n++) {
-        int64_t here = tartan_i_rows_of(l, l->col_rows[n]);
-        draw_block(j, TARTAN_I_STREAM_ORTHOGONAL, l->col_ids[n], block);
+    for (int64_t n = columns->pointers[c], top = 0; n < columns->pointers[c + 1]; n++) {
+        int64_t here = tartan_i_rows_of(l, columns->rows[n]);
+        draw_block(j, TARTAN_I_STREAM_ORTHOGONAL, columns->ids[n], block);
         tartan_i_tile_copier(TARTAN_F64, TARTAN_F64)(stack + top * row_stride, row_stride, col_stride, block,
                                                      l->shape.block_cols, 1, here, cols);
         top += here;
     }
     tartan_i_orthogonalise(stack, length, count, work);
     for (int64_t e = 0; e < rows * cols; e++) stack[e] *= j->scale;
-    for (int64_t n = l->col_pointers[c], top = 0; n < l->col_pointers[c + 1]; n++) {
-        store_block(j, l->col_ids[n], stack + top * row_stride, row_stride, col_stride);
-        top += tartan_i_rows_of(l, l->col_rows[n]);
+    for (int64_t n = columns->pointers[c], top = 0; n < columns->pointers[c + 1]; n++) {
+        store_block(j, columns->ids[n], stack + top * row_stride, row_stride, col_stride);
+        top += tartan_i_rows_of(l, columns->rows[n]);
     }
 }
 
@@ -178,12 +181,15 @@ tartan_status tartan_matrix_fill_orthogonal(tartan_context *context, tartan_matr
     HOLD_MATRIX(matrix);
     PASS(check_random(__func__, context, matrix, scale, seed));
     const tartan_layout *l = matrix->layout;
-    int64_t columns = l->shape.heads * l->grid_cols, largest = 0, rows, cols;
-    for (int64_t c = 0; c < columns; c++) {
-        stack_size(l, c, &rows, &cols);
+    const tartan_i_columns *columns;
+    PASS(tartan_i_layout_columns(l, &columns));
+    const int64_t count = l->shape.heads * l->grid_cols;
+    int64_t largest = 0, rows, cols;
+    for (int64_t c = 0; c < count; c++) {
+        stack_size(l, columns, c, &rows, &cols);
         if (rows * cols > largest) largest = rows * cols;
     }
-    job j = {.matrix = matrix, .scale = scale, .seed = take_seed(context, seed)};
+    job j = {.matrix = matrix, .columns = columns, .scale = scale, .seed = take_seed(context, seed)};
     j.room = tartan_i_block_elements(matrix) + 1 + largest + 2 * l->shape.block_cols;
-    return run(__func__, context, &j, columns, fill_orthogonal_columns);
+    return run(__func__, context, &j, count, fill_orthogonal_columns);
 }

@@ -209,7 +209,7 @@ static tartan_status make_layout(const tartan_context *context, job *j, int64_t 
     j->row_pointers = layout->row_pointers;
     j->block_cols = layout->block_cols;
     tartan_i_parallel(context, j->workers, work, list_task, j);
-    TRY(tartan_i_layout_finish_with(context, layout));
+    TRY(tartan_i_layout_finish(layout));
     *out = layout;
     return TARTAN_OK;
 fail:

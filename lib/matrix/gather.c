@@ -18,7 +18,10 @@ static inline __attribute__((always_inline)) void gather(char *to, const char *f
     for (int64_t i = 0; i < count; i++) {
         if (bytes >= LINE && i + AHEAD < count && sources[i + AHEAD] >= 0)
             ask_for(from + sources[i + AHEAD] * bytes, bytes);
-        const char *block = sources[i] < 0 ? missing : from + sources[i] * bytes;
+        /* Which blocks are missing cannot be predicted: no branch, which compilers would make of a choice. */
+        const uintptr_t absent = (uintptr_t)(sources[i] >> 63);
+        const char *block = (const char *)(((uintptr_t)missing & absent) |
+                                           (((uintptr_t)from + (uintptr_t)(sources[i] * bytes)) & ~absent));
         memcpy(to + i * bytes, block, (size_t)bytes);
     }
 }

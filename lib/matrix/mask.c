@@ -22,9 +22,9 @@ tartan_status tartan_matrix_apply_mask(tartan_matrix *matrix, const tartan_block
     PASS(tartan_i_matrix_check_cpu(__func__, matrix));
     CHECK_HANDLE(block_mask, BLOCK_MASK, "block mask");
     const tartan_layout *own = matrix->layout, *other = block_mask->layout;
-    CHECK(own == other || strcmp(own->identity, other->identity) == 0, LAYOUT,
-          "block_mask has another layout (%s), expected the layout of the matrix (%s)", other->identity,
-          own->identity);
+    CHECK(own == other || strcmp(tartan_i_layout_identity(own), tartan_i_layout_identity(other)) == 0, LAYOUT,
+          "block_mask has another layout (%s), expected the layout of the matrix (%s)",
+          tartan_i_layout_identity(other), tartan_i_layout_identity(own));
     for (int64_t id = 0; id < own->blocks; id++) clear_block(matrix, block_mask, id);
     return TARTAN_OK;
 }

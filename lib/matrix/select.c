@@ -1,9 +1,10 @@
 // SPDX-License-Identifier: Apache-2.0
-// Rows and columns selected by lists, repeats and any order included.
+// Columns selected by a list, and rows with them, repeats and any order included.
 #include "layout/column_set.h"
 #include "layout/places.h"
 #include "matrix/assemble.h"
 #include "matrix/element_rows.h"
+#include "matrix/select_rows.h"
 #include "tartan/structure.h"
 
 // Where the columns of the matrix go: column c to targets pointers[c] .. pointers[c + 1] - 1.
@@ -16,7 +17,7 @@ typedef struct job {
     tartan_layout *layout;
     tartan_matrix *to;
     const int64_t *rows; /* [rows of the result], or NULL: all */
-    int64_t *pointers;   /* NULL: columns stay where they are */
+    int64_t *pointers;
     target *targets;
     int64_t *slots; /* [workers, grid_cols of the result] */
     int32_t workers;
@@ -66,7 +67,6 @@ static int64_t count_targets(const job *j, int64_t source_line) {
     const tartan_layout *l = j->from->layout;
     const int64_t begin = l->row_pointers[source_line], end = l->row_pointers[source_line + 1];
     int64_t count = 0;
-    if (j->pointers == NULL) return end - begin;
     for (int64_t id = begin; id < end; id++) {
         const int64_t col = tartan_i_col_begin(l, l->block_cols[id]);
         count += j->pointers[col + tartan_i_cols_of(l, l->block_cols[id])] - j->pointers[col];
@@ -77,10 +77,6 @@ static int64_t count_targets(const job *j, int64_t source_line) {
 static void add_targets(const job *j, int64_t source_line, tartan_i_column_set *set) {
     const tartan_layout *l = j->from->layout;
     for (int64_t id = l->row_pointers[source_line]; id < l->row_pointers[source_line + 1]; id++) {
-        if (j->pointers == NULL) {
-            tartan_i_column_set_add(set, l->block_cols[id]);
-            continue;
-        }
         const int64_t col = tartan_i_col_begin(l, l->block_cols[id]);
         const int64_t end = j->pointers[col + tartan_i_cols_of(l, l->block_cols[id])];
         for (int64_t t = j->pointers[col]; t < end; t++) tartan_i_column_set_add(set, j->targets[t].block);
@@ -107,7 +103,7 @@ static int64_t bound(const job *j, const tartan_shape *s, int64_t grid_rows, lis
     return count;
 }
 
-// Lists the blocks; a block row of one block row of the matrix, whose columns stay where they are, is a copy.
+// Lists the blocks.
 static void list_all(const job *j, const tartan_shape *s, int64_t grid_rows, listing *made) {
     const tartan_layout *l = j->from->layout;
     int64_t count = 0;
@@ -116,11 +112,6 @@ static void list_all(const job *j, const tartan_shape *s, int64_t grid_rows, lis
         const int64_t n = list_sources(j, s, line, line % grid_rows, made->lines, made->sources),
                       top = line / grid_rows * l->grid_rows;
         made->pointers[line] = count;
-        if (n == 1 && j->pointers == NULL) {
-            const int64_t *of = l->row_pointers + top + made->sources[0];
-            for (int64_t id = of[0]; id < of[1]; id++) made->cols[count++] = l->block_cols[id];
-            continue;
-        }
         for (int64_t k = 0; k < n; k++) add_targets(j, top + made->sources[k], &made->set);
         count += tartan_i_column_set_take(&made->set, made->cols + count);
     }
@@ -165,11 +156,6 @@ fail:
             const int64_t col = tartan_i_col_begin(l, l->block_cols[id]),                                    \
                           step = tartan_i_block_col_stride(from);                                            \
             const int64_t cols = tartan_i_cols_of(l, l->block_cols[id]);                                     \
-            if (j->pointers == NULL) {                                                                       \
-                type *to_block = values + slots[l->block_cols[id]] * elements;                               \
-                for (int64_t c = 0; c < cols; c++) to_block[c * stride] = x[c * step];                       \
-                continue;                                                                                    \
-            }                                                                                                \
             for (int64_t c = 0; c < cols; c++)                                                               \
                 for (int64_t t = j->pointers[col + c]; t < j->pointers[col + c + 1]; t++)                    \
                     values[slots[j->targets[t].block] * elements + j->targets[t].offset * stride] =          \
@@ -187,18 +173,11 @@ static void fill_task(void *data, int32_t worker) {
     const tartan_shape *s = &l->shape;
     const int64_t bytes = tartan_dtype_bytes(j->to->dtype);
     int64_t *slots = j->slots + worker * l->grid_cols, begin, end;
-    const bool whole = s->block_rows == 1 && j->pointers == NULL; /* lines of the matrix as they are */
     tartan_i_share(s->heads * l->grid_rows, j->workers, worker, &begin, &end);
     for (int64_t line = begin; line < end; line++) {
         const int64_t first = l->row_pointers[line], last = l->row_pointers[line + 1];
         const int64_t top = line % l->grid_rows * s->block_rows;
         if (first == last) continue;
-        if (whole) {
-            const int64_t source = line / l->grid_rows * from->grid_rows + source_row(j, top);
-            memcpy(tartan_i_block_at(j->to, first), tartan_i_block_at(j->from, from->row_pointers[source]),
-                   (size_t)((last - first) * tartan_i_block_elements(j->to) * bytes));
-            continue;
-        }
         for (int64_t id = first; id < last; id++) slots[l->block_cols[id]] = id;
         memset(tartan_i_block_at(j->to, first), 0,
                (size_t)((last - first) * tartan_i_block_elements(j->to) * bytes));
@@ -244,15 +223,13 @@ static tartan_status select_lists(const char *function, tartan_context *context,
                                   int64_t grid_rows, int64_t grid_cols, tartan_matrix **out) {
     tartan_status status;
     job j = {.from = matrix, .rows = rows, .workers = context->threads};
-    if (cols != NULL || tartan_i_is_variable(matrix->layout))
-        TRY(make_targets(&j, cols, shape->cols, shape->block_cols));
+    TRY(make_targets(&j, cols, shape->cols, shape->block_cols));
     NEW(j.slots, j.workers * grid_cols);
     TRY(make_layout(&j, shape, grid_rows, grid_cols));
     TRY(tartan_i_matrix_new(j.layout, matrix->dtype, matrix->block_order, &j.to));
     TRY(tartan_i_work_run(function, context,
                           4 * (double)j.layout->blocks * (double)tartan_i_block_elements(j.to), fill_task,
                           &j));
-    if (shape->block_rows == 1) tartan_i_matrix_clear_padding(j.to);
     *out = j.to;
     j.to = NULL;
 fail:
@@ -292,5 +269,7 @@ tartan_status tartan_matrix_select(tartan_context *context, const tartan_matrix 
         return tartan_i_assemble(__func__, context, &shape, &part, 1, matrix->dtype, matrix->block_order,
                                  out);
     }
+    if (cols == NULL && !tartan_i_is_variable(matrix->layout))
+        return tartan_i_select_rows(__func__, context, matrix, rows, &shape, grid_rows, out);
     return select_lists(__func__, context, matrix, rows, cols, &shape, grid_rows, grid_cols, out);
 }

@@ -31,10 +31,12 @@ tartan_status tartan_i_operand_like(const char *function, const char *name, int3
 tartan_status tartan_i_operand_on(const char *function, const char *name, const tartan_layout *layout,
                                   const char *of, const char *other_name, const tartan_layout *expected) {
     const bool fixed = !tartan_i_is_dynamic(layout) && !tartan_i_is_dynamic(expected);
-    CHECK_IN(function, layout == expected || (fixed && strcmp(layout->identity, expected->identity) == 0),
+    CHECK_IN(function,
+             layout == expected ||
+                 (fixed && strcmp(tartan_i_layout_identity(layout), tartan_i_layout_identity(expected)) == 0),
              LAYOUT, "%s has another layout than %s%s (%s), expected the same blocks (%s)", name, of,
-             other_name, tartan_i_is_dynamic(layout) ? "dynamic" : layout->identity,
-             tartan_i_is_dynamic(expected) ? "dynamic" : expected->identity);
+             other_name, tartan_i_is_dynamic(layout) ? "dynamic" : tartan_i_layout_identity(layout),
+             tartan_i_is_dynamic(expected) ? "dynamic" : tartan_i_layout_identity(expected));
     return TARTAN_OK;
 }
 

@@ -6,15 +6,20 @@
 #include "ops/arithmetic.h"
 
 // The numbers of lines that do not store all of their elements.
-static void include_zeros(const tartan_layout *l, tartan_i_chain chain, int32_t each, double *out) {
+static tartan_status include_zeros(const tartan_layout *l, tartan_i_chain chain, int32_t each, double *out) {
     const tartan_shape *s = &l->shape;
     const bool by_column = each == TARTAN_EACH_COLUMN;
     const int64_t grid = by_column ? l->grid_cols : l->grid_rows,
                   across = by_column ? l->grid_rows : l->grid_cols;
     const int64_t size = by_column ? s->cols : s->rows;
-    const int64_t *pointers = by_column ? l->col_pointers : l->row_pointers;
+    const int64_t *pointers = l->row_pointers;
     const bool least = chain == TARTAN_I_CHAIN_minimum;
-    if (each >= TARTAN_EACH_BLOCK || (!least && chain != TARTAN_I_CHAIN_maximum)) return;
+    if (each >= TARTAN_EACH_BLOCK || (!least && chain != TARTAN_I_CHAIN_maximum)) return TARTAN_OK;
+    if (by_column) {
+        const tartan_i_columns *columns;
+        PASS(tartan_i_layout_columns(l, &columns));
+        pointers = columns->pointers;
+    }
     for (int64_t i = 0; i < s->heads * grid; i++) {
         if (pointers[i + 1] - pointers[i] == across) continue;
         const int64_t at = i % grid,
@@ -24,6 +29,7 @@ static void include_zeros(const tartan_layout *l, tartan_i_chain chain, int32_t 
         for (int64_t k = first; k < end; k++)
             if (least ? line[k] > 0 : line[k] < 0) line[k] = 0;
     }
+    return TARTAN_OK;
 }
 
 static int64_t count_of(const tartan_layout *l, int32_t each) {
@@ -54,7 +60,7 @@ static tartan_status run(tartan_i_call *call, const tartan_matrix *matrix, tarta
     }
     TRY(tartan_i_call_run(call, &op));
     TRY(tartan_i_download_numbers(function, call->context, &results, out));
-    include_zeros(matrix->layout, chain, each, out);
+    status = include_zeros(matrix->layout, chain, each, out);
 fail:
     tartan_i_uploads_free(&uploads, call->context);
     return status;

@@ -148,7 +148,8 @@ tartan_status tartan_sparsifier_fill(tartan_context *context, const tartan_spars
     CHECK(taps > 0, LAYOUT,
           "matrix has %" PRId64 " blocks on layout %s, expected those of weight %" PRId64
           " after the prepared step: %" PRId64 " on layout %s",
-          is->blocks, is->identity, weight, w->next->blocks, w->next->identity);
+          is->blocks, tartan_i_layout_identity(is), weight, w->next->blocks,
+          tartan_i_layout_identity(w->next));
     CHECK(is->shape.block_rows == w->next->shape.block_rows &&
               is->shape.block_cols == w->next->shape.block_cols,
           SHAPE,

@@ -42,8 +42,8 @@ static tartan_status check_blocks(const char *function, const tartan_sparsifier 
              "matrix has %" PRId64 " blocks in a grid of %" PRId64 " x %" PRId64
              " on layout %s, expected those of weight %" PRId64 ": %" PRId64 " in %" PRId64 " x %" PRId64
              " on layout %s",
-             is->blocks, is->grid_rows, is->grid_cols, is->identity, weight, expected->blocks,
-             expected->grid_rows, expected->grid_cols, expected->identity);
+             is->blocks, is->grid_rows, is->grid_cols, tartan_i_layout_identity(is), weight, expected->blocks,
+             expected->grid_rows, expected->grid_cols, tartan_i_layout_identity(expected));
     return TARTAN_OK;
 }
 

@@ -342,7 +342,9 @@ TEST_F(CudaDevice, BlocksAreCastGatheredAndMeasured) {
         ASSERT_OK(tartan_matrix_transpose(context.get(), from.get(), &raw));
         const Matrix transposed(raw);
         std::vector<int64_t> sources((size_t)layout->blocks); // block i of the transpose: column lists
-        for (int64_t b = 0; b < layout->blocks; b++) sources[(size_t)b] = layout->col_ids[b];
+        const tartan_i_columns *columns = nullptr;
+        ASSERT_OK(tartan_i_layout_columns(layout.get(), &columns));
+        std::copy_n(columns->ids, layout->blocks, sources.begin());
         int64_t *sources_there = nullptr;
         ASSERT_CUDA(cudaMalloc(&sources_there, sources.size() * sizeof(int64_t) + 1));
         ASSERT_CUDA(cudaMemcpy(sources_there, sources.data(), sources.size() * sizeof(int64_t),

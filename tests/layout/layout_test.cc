@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 // References, and the inside: begin, finish, find, head.
+#include <atomic>
 #include <thread>
 
 #include "layouts.h"
@@ -86,36 +87,59 @@ TEST(Finish, Refusals) {
     EXPECT_FAILS(LAYOUT, "block_cols[0] is -1 after -1", finish({0, 1, 3}, {-1, 0, 1}));
 }
 
-// The layout again, finished on `threads` threads.
-Layout finish_with(const tartan_layout *of, int32_t threads) {
-    const Context context = open_context(threads);
-    tartan_layout *l = nullptr;
-    EXPECT_OK(tartan_i_layout_begin(&of->shape, of->blocks, &l));
-    std::copy_n(of->row_pointers, of->shape.heads * of->grid_rows + 1, l->row_pointers);
-    std::copy_n(of->block_cols, of->blocks, l->block_cols);
-    EXPECT_OK(tartan_i_layout_finish_with(context.get(), l));
-    return Layout(l);
+const tartan_i_columns *columns_of(const tartan_layout *layout) {
+    const tartan_i_columns *columns = nullptr;
+    EXPECT_OK(tartan_i_layout_columns(layout, &columns));
+    return columns;
 }
 
-TEST(Finish, SeveralThreadsMakeTheSameLists) {
-    uint64_t seed = 1;
-    for (const tartan_shape &s :
-         {tartan_shape{30, 900, 2, 3, 3}, tartan_shape{7, 4000, 1, 2, 1}, tartan_shape{64, 80, 1, 1, 2},
-          tartan_shape{0, 12, 3, 3, 1}, tartan_shape{12, 0, 3, 3, 1}})
-        for (double density : {0.0, 0.2, 0.6, 1.0}) {
-            const Layout one = random_layout(s, density, seed++);
-            for (int32_t threads : {2, 3, 29}) {
-                const Layout other = finish_with(one.get(), threads);
-                const auto same = [&](const auto *a, const auto *b, int64_t n) {
-                    return std::equal(a, a + n, b);
-                };
-                EXPECT_TRUE(same(one->block_rows, other->block_rows, one->blocks));
-                EXPECT_TRUE(same(one->col_pointers, other->col_pointers, s.heads * one->grid_cols + 1));
-                EXPECT_TRUE(same(one->col_rows, other->col_rows, one->blocks));
-                EXPECT_TRUE(same(one->col_ids, other->col_ids, one->blocks));
-                EXPECT_STREQ(one->identity, other->identity);
-            }
-        }
+TEST(Columns, AreMadeWhenTheyAreFirstNeeded) {
+    const Layout l = random_layout({40, 60, 2, 3, 2}, 0.3, 5);
+    EXPECT_EQ(nullptr, tartan_i_columns_of(l.get()));
+    tartan_layout *raw = nullptr;
+    ASSERT_OK(tartan_layout_transpose(l.get(), &raw));
+    const Layout transposed(raw);
+    const tartan_i_columns *made = tartan_i_columns_of(l.get());
+    ASSERT_NE(nullptr, made);
+    EXPECT_EQ(nullptr, tartan_i_columns_of(raw));
+    EXPECT_EQ(made, columns_of(l.get())); // once
+}
+
+TEST(Columns, EveryAllocationCanFail) {
+    const tartan_shape s = {8, 6, 2, 3, 1};
+    const Mask mask = {1, 0, 1, 1, 0, 1, 1, 1};
+    const auto all = [&] {
+        tartan_layout *l = nullptr;
+        int64_t pointers[3], rows[6], ids[6];
+        tartan_status status = tartan_layout_from_mask(&s, mask.data(), 8, &l);
+        if (status == TARTAN_OK) status = tartan_layout_get_col_lists(l, pointers, 3, rows, 6, ids, 6);
+        tartan_layout_free(l);
+        return status;
+    };
+    BRUTAL(all(), (void)0);
+}
+
+// Many threads ask at once: all get the same lists, and the same identity.
+TEST(Columns, AnyThreadCanBeFirst) {
+    for (uint64_t seed = 0; seed < 50; seed++) {
+        const tartan_shape s = {400, 300, 2, 3, 1};
+        const Layout l = random_layout(s, 0.2, seed), same = random_layout(s, 0.2, seed);
+        const std::string identity = tartan_layout_identity(same.get());
+        std::vector<std::thread> threads;
+        std::vector<const tartan_i_columns *> got(4);
+        std::atomic<int> ready{0}, wrong{0};
+        for (size_t i = 0; i < got.size(); i++)
+            threads.emplace_back([&, i] {
+                for (ready++; ready < (int)got.size();) std::this_thread::yield();
+                if (tartan_i_layout_columns(l.get(), &got[i]) != TARTAN_OK) wrong++;
+                if (identity != tartan_layout_identity(l.get())) wrong++;
+            });
+        for (std::thread &t : threads) t.join();
+        ASSERT_EQ(0, wrong);
+        for (const tartan_i_columns *c : got) ASSERT_EQ(tartan_i_columns_of(l.get()), c);
+        const tartan_i_columns *expected = columns_of(same.get());
+        ASSERT_TRUE(std::equal(expected->ids, expected->ids + l->blocks, got[0]->ids));
+    }
 }
 
 TEST(Finish, RecipeIsCopied) {

@@ -55,6 +55,10 @@ template <class T> void breaks(const Matrix &a, T &place, T value, const char *p
 TEST(Check, FindsBrokenHandles) {
     Matrix a = sample();
     tartan_layout *l = a->layout;
+    const tartan_i_columns *made;
+    EXPECT_OK(tartan_matrix_check(a.get(), 0)); // without column lists
+    ASSERT_OK(tartan_i_layout_columns(l, &made));
+    tartan_i_columns *columns = &l->columns;
     breaks(a, a->dtype, 0, "dtype 0");
     breaks(a, a->block_order, 7, "block order 7");
     breaks(a, a->device_type, 5, "device type 5");
@@ -75,12 +79,12 @@ TEST(Check, FindsBrokenHandles) {
     breaks(a, l->block_cols[1], l->block_cols[0], "block column");
     breaks(a, l->block_rows[0], 1, "block row 1");
     breaks(a, l->block_cols, (int32_t *)nullptr, "no coordinates");
-    breaks(a, l->col_pointers[1], (int64_t)-1, "column pointers descend");
-    breaks(a, l->col_ids[0], l->col_ids[1], "column lists");
-    breaks(a, l->col_ids[0], (int64_t)-1, "column lists");
-    breaks(a, l->col_ids[0], l->blocks, "column lists");
-    breaks(a, l->col_rows[0], 2, "column lists");
-    breaks(a, l->col_ids, (int64_t *)nullptr, "no column lists");
+    breaks(a, columns->pointers[1], (int64_t)-1, "column pointers descend");
+    breaks(a, columns->ids[0], columns->ids[1], "column lists");
+    breaks(a, columns->ids[0], (int64_t)-1, "column lists");
+    breaks(a, columns->ids[0], l->blocks, "column lists");
+    breaks(a, columns->rows[0], 2, "column lists");
+    breaks(a, columns->ids, (int64_t *)nullptr, "no column lists");
 }
 
 } // namespace

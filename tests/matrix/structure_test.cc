@@ -92,7 +92,8 @@ TEST(Reblock, KeepsTheElements) {
 TEST(Select, AnyRowsAndColumnsAnyNumberOfTimes) {
     std::mt19937_64 random(3);
     for (int n = 0; n < rounds(800); n++) {
-        const tartan_shape s = random_shape(random);
+        tartan_shape s = random_shape(random);
+        if (n % 6 == 0) s.block_cols = 1 << below(random, 6), s.cols = below(random, 5 * s.block_cols + 1);
         const Matrix a = any_matrix(s, random);
         auto list = [&](int64_t size) {
             std::vector<int64_t> l((size_t)(size == 0 ? 0 : below(random, 2 * size + 1)));
@@ -102,11 +103,15 @@ TEST(Select, AnyRowsAndColumnsAnyNumberOfTimes) {
                 std::iota(l.begin(), l.end(), 0);
                 if (n % 8) std::reverse(l.begin(), l.end());
             }
+            if (n % 4 == 1) {
+                l.resize((size_t)(size + 1) / 2);
+                for (size_t i = 0; i < l.size(); i++) l[i] = 2 * (int64_t)i;
+            }
             l.reserve(1); // not NULL, so that an empty list selects nothing
             return l;
         };
         std::vector<int64_t> rows = list(s.rows), cols = list(s.cols);
-        const bool all_rows = n % 5 == 0, all_cols = n % 7 == 0;
+        const bool all_rows = n % 5 == 0, all_cols = n % 3 == 0;
         const Matrix b = made([&](tartan_context *context, tartan_matrix **out) {
             return tartan_matrix_select(context, a.get(), all_rows ? nullptr : rows.data(),
                                         all_rows ? 0 : (int64_t)rows.size(), all_cols ? nullptr : cols.data(),
@@ -365,6 +370,7 @@ TEST(Structure, FailsCleanlyWithoutMemory) {
     { BRUTAL(tartan_matrix_cut(cpu(), a.get(), 1, 7, 2, 9, &out), tartan_matrix_free(out)); }
     { BRUTAL(tartan_matrix_reblock(cpu(), a.get(), 3, 2, &out), tartan_matrix_free(out)); }
     { BRUTAL(tartan_matrix_select(cpu(), a.get(), rows, 3, cols, 2, &out), tartan_matrix_free(out)); }
+    { BRUTAL(tartan_matrix_select(cpu(), a.get(), rows, 3, nullptr, 0, &out), tartan_matrix_free(out)); }
     const tartan_matrix *const twice[] = {a.get(), a.get()};
     { BRUTAL(tartan_matrix_concatenate(cpu(), 3, twice, 2, &out), tartan_matrix_free(out)); }
     const Matrix even = random_matrix({8, 8, 4, 4, 1}, TARTAN_F64, 0, random, 0.8);

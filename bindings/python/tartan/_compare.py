@@ -24,6 +24,13 @@ def in_csr(matrix: Any) -> Any:
     return matrix.tocsr()
 
 
+def _compared_stored(csr: Any, other: Any, compare: Callable[[Any, Any], Any]) -> Any:
+    """What SciPy returns, without its copies of index lists, which are ours."""
+    found = type(csr)((compare(csr.data, other), csr.indices, csr.indptr), shape=csr.shape)
+    found.eliminate_zeros()
+    return found
+
+
 class Comparisons(Arithmetic[M]):
     """``==``, ``<`` and so on: they return SciPy sparse arrays of booleans or, beside a dense array or a tensor of
     PyTorch, dense arrays or tensors. `isclose_all` compares whole matrices."""
@@ -46,8 +53,11 @@ class Comparisons(Arithmetic[M]):
             if other.shape != plain.shape:
                 raise ShapeError(f"the other matrix has shape {other.shape}, expected {plain.shape}")
             other = in_csr(other)
+        csr = in_csr(plain)
+        if isinstance(other, (numbers.Real, np.bool_)) and not compare(0, other):  # nothing holds where nothing is stored
+            return _compared_stored(csr, other, compare)
         try:
-            return compare(in_csr(plain), other)
+            return compare(csr, other)
         except NotImplementedError as error:  # <= 0 and >= 0, which hold where nothing is stored
             raise UnsupportedError(f"SciPy does not compare these: {error}") from None
 

@@ -238,15 +238,15 @@ class Formats(Comparisons[M]):
         if (rows, cols) == plain.shape:
             return +self if copy else self
         i, j, values = plain.to_coo()
+        if order == "F":
+            i, j = j, i
+        length, stride = (cols, plain.shape[1]) if order == "C" else (rows, plain.shape[0])
+        i *= stride
+        i += j  # the places of the elements, one after the other
         # Division by one number has a fast way in NumPy, divmod and remainders have none.
-        if order == "C":
-            places = i * plain.shape[1] + j
-            i = places // max(cols, 1)
-            j = places - i * cols
-        else:
-            places = j * plain.shape[0] + i
-            j = places // max(rows, 1)
-            i = places - j * rows
+        np.floor_divide(i, max(length, 1), out=j)
+        i -= j * length
+        i, j = (j, i) if order == "C" else (i, j)
         return type(plain).from_coo((rows, cols), i, j, values, block=plain.block_shape, order=plain.order)
 
     def _resized(self, *shape: Any) -> M:

@@ -128,6 +128,11 @@ def listed(part: Part, n: int) -> Array:
     return np.atleast_1d(np.asarray(part, np.int64))
 
 
+def selected(part: Part, n: int) -> Optional[Array]:
+    """One of two indices for `select`: a list, or None for all."""
+    return None if isinstance(part, slice) and part.indices(n) == (0, n, 1) else listed(part, n)
+
+
 def range_of(part: Part, n: int) -> Optional[tuple[int, int]]:
     """Begin and end, if the elements follow each other."""
     if isinstance(part, slice):

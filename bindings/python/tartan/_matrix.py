@@ -35,7 +35,7 @@ from tartan._errors import (
     UnsupportedError,
 )
 from tartan._formats import Formats, check_axes
-from tartan._index import BlockIndex, listed, parse, places, range_of, write
+from tartan._index import BlockIndex, parse, places, range_of, selected, write
 from tartan._layout import Layout
 from tartan._layout import handle_of as layout_handle
 from tartan._matrix_adding import MatrixAdding
@@ -168,7 +168,7 @@ class BlockMatrix(MatrixAdding, MatrixArrays, MatrixFills, MatrixMaking, Formats
             return self._element((i, j), shape)
         rows, cols = range_of(i, shape[-2]), range_of(j, shape[-1])
         if rows is None or cols is None:
-            return self.select(listed(i, shape[-2]), listed(j, shape[-1]))
+            return self.select(selected(i, shape[-2]), selected(j, shape[-1]))
         return self._range(rows, cols)
 
     def _element(self, key: tuple[int, ...], shape: tuple[int, ...]) -> float:

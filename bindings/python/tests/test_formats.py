@@ -93,6 +93,14 @@ def test_comparisons(rng, w, compare):
     ):  # of which SciPy compares none  # fmt: skip
         np.testing.assert_array_equal(compare(w, number).toarray(), wanted)
     assert (w.astype("bfloat16") != w.astype("bfloat16")).nnz == 0
+    for number in (0, 0.5, -1, np.nan, np.inf, np.float32(0.25), np.int8(1), True):
+        try:
+            wanted = compare(w.tocsr(), number)
+        except NotImplementedError:
+            continue
+        found = compare(w, number)
+        np.testing.assert_array_equal(found.toarray(), wanted.toarray())
+        assert (found.format, found.nnz, found.dtype) == (wanted.format, wanted.nnz, wanted.dtype)
 
 
 def test_in_place(w):

@@ -213,7 +213,7 @@ TARTAN_API tartan_status tartan_layout_get_row_lists(const tartan_layout *layout
                                                      int64_t nout_row_pointers, int64_t *out_block_cols,
                                                      int64_t nout_block_cols);
 
-/* Column lists: col_pointers [heads * grid_cols + 1], block_rows and block ids [blocks], both ascending within each column. */
+/* Column lists: col_pointers [heads * grid_cols + 1], block_rows and ids [blocks], ascending within a column. Errors: also MEMORY. */
 TARTAN_API tartan_status tartan_layout_get_col_lists(const tartan_layout *layout, int64_t *out_col_pointers,
                                                      int64_t nout_col_pointers, int64_t *out_block_rows,
                                                      int64_t nout_block_rows, int64_t *out_ids,
