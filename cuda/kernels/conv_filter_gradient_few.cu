@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0
  * The gradient of a filter where positions are few (mma.sync, 16-bit factors, blocks whose edges are multiples of 8), in one launch: a
- * CTA has a piece of a block, up to 32 x 32 elements, or four blocks of up to 16 x 16, or eight of 8 x 8, and goes through all positions, 64 at a
- * time, of which most are loaded at once. Where CTAs are few, groups of 128 threads share the positions. */
+ * CTA has a piece of a block, up to 32 x 32 elements, or four blocks of up to 16 x 16, or eight of 8 x 8, and goes through all
+ * positions, 64 at a time, of which most are loaded at once. Where CTAs are few, groups of 128 threads share the positions. */
 #include "kernels/conv_few.cuh"
 
 namespace tartan_cuda {
