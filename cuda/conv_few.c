@@ -42,7 +42,7 @@ tartan_cuda_few_gradient tartan_cuda_few_gradient_of(const tartan_cuda_chip *chi
     const double positions =
         (double)p->entries * (double)p->out.size[0] * (double)p->out.size[1] * (double)p->out.size[2];
     f.steps = ceil(positions / TARTAN_CUDA_FEW_POSITIONS);
-    f.ctas = ceil((double)p->layout->blocks * f.row_pieces * f.col_pieces / (f.edge == 32 ? 1 : 4));
+    f.ctas = ceil((double)p->layout->blocks * f.row_pieces * f.col_pieces / TARTAN_CUDA_FEW_PIECES(f.edge));
     double least = INFINITY;
     for (f.groups = 1; f.groups <= TARTAN_CUDA_FEW_GROUPS; f.groups *= 2) {
         f.stages = (int32_t)fmin(TARTAN_CUDA_FEW_STAGES(f.edge), ceil(f.steps / f.groups));

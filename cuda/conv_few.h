@@ -33,13 +33,16 @@ enum {
     TARTAN_CUDA_FEW_GROUPS = 4     /* of a CTA, at most */
 };
 
-/* Stages that a group loads ahead, at most, and the bytes of one: of both images, 64 positions and the slots of a CTA's pieces of `edge`. */
-#define TARTAN_CUDA_FEW_STAGES(edge) ((edge) == 16 ? 3 : 4)
-#define TARTAN_CUDA_FEW_STAGE(edge)  (2 * TARTAN_CUDA_FEW_POSITIONS * (((edge) == 32 ? 1 : 4) * (edge)*2 + 16))
+/* Pieces of blocks of `edge` x `edge` that a CTA has, whose products fill tensor cores; stages that a group loads ahead, at most; and the bytes
+ * of one: of both images, 64 positions and the slots of the pieces. */
+#define TARTAN_CUDA_FEW_PIECES(edge) ((edge) == 32 ? 1 : 64 / (edge))
+#define TARTAN_CUDA_FEW_STAGES(edge) ((edge) == 32 ? 4 : 3)
+#define TARTAN_CUDA_FEW_STAGE(edge)                                                                          \
+    (2 * TARTAN_CUDA_FEW_POSITIONS * (TARTAN_CUDA_FEW_PIECES(edge) * (edge)*2 + 16))
 
 /* How conv_filter_gradient_few divides a problem. */
 typedef struct tartan_cuda_few_gradient {
-    int32_t edge;                   /* of pieces of blocks: 8, 16 or 32; a CTA has four of the smaller ones */
+    int32_t edge;                   /* of pieces of blocks: 8, 16 or 32 */
     int32_t row_pieces, col_pieces; /* of a block */
     int32_t groups;                 /* of threads of a CTA, which share the positions */
     int32_t stages;                 /* of a group */

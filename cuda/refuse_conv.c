@@ -211,10 +211,10 @@ const char *tartan_cuda_conv_filter_gradient_few_refuses(const tartan_cuda_chip 
     if (!is_loadable(&p->in, p->entries) || !is_loadable(&p->out, p->entries))
         return "only for images whose channels can be read by 16 bytes";
     /* Up to 2.2 times as fast as conv_filter_gradient_mma with 2304 steps of CTAs (H200). */
-    enum { MOST_STEPS = 16, MOST_STEPS_OF_ALL = 4096 };
+    enum { MOST_STEPS = 32, MOST_STEPS_OF_ALL = 16384 };
     const tartan_cuda_few_gradient f = tartan_cuda_few_gradient_of(chip, p);
     if (f.steps > MOST_STEPS || (f.steps > 4 && f.steps * f.ctas > MOST_STEPS_OF_ALL))
         return "only for few positions";
-    if (f.ctas * 4 > INT32_MAX) return "only for fewer than 2^31 blocks";
+    if (f.ctas * TARTAN_CUDA_FEW_PIECES(f.edge) > INT32_MAX) return "only for fewer than 2^31 blocks";
     return tartan_cuda_conv_filter_gradient_pieces_refuses(chip, problem);
 }

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0
  * The gradient of a filter where positions are few (mma.sync, 16-bit factors, blocks whose edges are multiples of 8), in one launch: a
- * CTA has a piece of a block, up to 32 x 32 elements, or four blocks of up to 16 x 16 or 8 x 8, and goes through all positions, 64 at a
- * time, of which most are loaded at once. Where CTAs are few, groups of 128 threads share the positions. */
+ * CTA has a piece of a block, up to 32 x 32 elements, or four blocks of up to 16 x 16, or eight of 8 x 8, and goes through all
+ * positions, 64 at a time, of which most are loaded at once. Where CTAs are few, groups of 128 threads share the positions. */
 #include "kernels/conv_few.cuh"
 
 namespace tartan_cuda {
@@ -75,7 +75,8 @@ __device__ __forceinline__ Piece piece_of(const Args &a, int32_t number, int32_t
 
 /* kEdge: of pieces, of which a CTA has kPieces. */
 template <int kEdge> struct Form {
-    static constexpr int kPieces = kEdge == 32 ? 1 : 4, kUnits = kPieces * kEdge / 8, /* of 16 bytes */
+    static constexpr int kPieces = TARTAN_CUDA_FEW_PIECES(kEdge),
+                         kUnits = kPieces * kEdge / 8, /* of 16 bytes */
         kPitch = kUnits * 16 + 16, /* bytes of a position of a stage, without bank conflicts */
         kSide = kPositions * kPitch, kApart = kThreads / kUnits, kSumPitch = kEdge + 1,
                          kStages = TARTAN_CUDA_FEW_STAGES(kEdge);
@@ -145,9 +146,10 @@ __global__ void __launch_bounds__(TARTAN_CUDA_FEW_GROUPS *kThreads, 2)
     let_next_kernel_begin();
 #pragma unroll 1
     for (int i = 0; i < F::kStages - 1; i++) load();
-    /* The first element of the warp's 16 x 16 sums among those of the pieces; of edges of 8, 8 x 8 of them count. */
-    const int warp_row = kEdge == 32 ? warp / 2 * 16 : warp * kEdge,
-              warp_col = kEdge == 32 ? warp % 2 * 16 : warp * kEdge;
+    /* The first element of the warp's 16 x 16 sums among those of the pieces. Of two pieces of 8 x 8, the sums of one with the other don't
+     * count. */
+    const int warp_row = kEdge == 32 ? warp / 2 * 16 : warp * 16,
+              warp_col = kEdge == 32 ? warp % 2 * 16 : warp * 16;
     float sums[2][4] = {};
 #pragma unroll 1
     for (int32_t i = 0; i * groups < steps; i++) {
@@ -162,19 +164,20 @@ __global__ void __launch_bounds__(TARTAN_CUDA_FEW_GROUPS *kThreads, 2)
             load_left<Products, false, F::kPitch>(at, warp_row, k, y);
             load_right<Products, false, F::kPitch>(at + F::kSide, warp_col, k, x);
             Products::multiply(sums[0], y, x[0]);
-            if constexpr (kEdge > 8) Products::multiply(sums[1], y, x[1]);
+            Products::multiply(sums[1], y, x[1]);
         }
     }
     copies_wait<0>();
     __syncthreads();
     constexpr int kSums = F::kPieces * kEdge * F::kSumPitch; /* [piece][row][kSumPitch] */
     float *const results = (float *)stages;
-    const int sums_row = kEdge == 32 ? warp_row : warp * kEdge, sums_col = kEdge == 32 ? warp_col : 0;
+    const int first_col = kEdge == 32 ? warp_col : 0; /* rows of the pieces lie below each other */
 #pragma unroll
     for (int w = 0; w < 8; w++) {
         const int row = lane / 4 + w % 4 / 2 * 8, col = w / 4 * 8 + lane % 4 * 2 + w % 2;
-        if (kEdge > 8 || w < 2)
-            results[group * kSums + (sums_row + row) * F::kSumPitch + sums_col + col] = sums[w / 4][w % 4];
+        if (kEdge > 8 || w / 4 == w % 4 / 2)
+            results[group * kSums + (warp_row + row) * F::kSumPitch + first_col + col % kEdge] =
+                sums[w / 4][w % 4];
     }
     __syncthreads();
     for (int32_t e = (int32_t)threadIdx.x; e < F::kPieces * kEdge * kEdge / 4; e += all_threads) {

@@ -25,10 +25,10 @@ def in_csr(matrix: Any) -> Any:
 
 
 def _compared_stored(csr: Any, other: Any, compare: Callable[[Any, Any], Any]) -> Any:
-    """What SciPy returns, without its copies of index lists, which are ours."""
-    found = type(csr)((compare(csr.data, other), csr.indices, csr.indptr), shape=csr.shape)
-    found.eliminate_zeros()
-    return found
+    """What SciPy returns, without its copies of index lists: the CSR is ours, and becomes the result."""
+    csr.data = compare(csr.data, other)
+    csr.eliminate_zeros()
+    return csr
 
 
 class Comparisons(Arithmetic[M]):
