@@ -23,6 +23,14 @@ static bool is_left(tartan_i_cpu_side side) {
     return side != TARTAN_I_ACROSS && side != TARTAN_I_ALONG;
 }
 
+/* Whether so few queries see a key, on average, that packing keys would take longer than transposing them in registers for each. */
+static bool is_read_seldom(const tartan_i_cpu_attention *p) {
+    enum { MOST_QUERIES = 2 };
+    const tartan_layout *l = p->layout;
+    const int64_t rows = l->shape.rows < p->block_rows ? l->shape.rows : p->block_rows;
+    return l->blocks * rows * p->group <= MOST_QUERIES * l->shape.heads * l->grid_cols;
+}
+
 tartan_i_cpu_factor tartan_i_cpu_factor_of(const tartan_i_cpu_attention *p, const tartan_array *array,
                                            int64_t block, tartan_i_cpu_side side) {
     const tartan_i_product *product = &p->k.product;
@@ -38,8 +46,8 @@ tartan_i_cpu_factor tartan_i_cpu_factor_of(const tartan_i_cpu_attention *p, cons
     const bool across = side == TARTAN_I_ACROSS;
     f.vectors = tartan_i_ceil_div(across ? block : d, product->lanes);
     f.units = tartan_i_cpu_fit(product, 1, across ? d : block).units;
-    f.in_place = !across && array->dtype == product->factor && product->group == 1 &&
-                 array->strides[3] == 1 && d % product->lanes == 0;
+    f.in_place = array->dtype == product->factor && product->group == 1 && array->strides[3] == 1 &&
+                 (across ? is_read_seldom(p) : d % product->lanes == 0);
     if (!f.in_place) f.bytes = f.blocks * f.units * f.vectors * product->lanes * product->bytes;
     return f;
 }
@@ -228,9 +236,41 @@ void tartan_i_cpu_factor_product(const tartan_i_cpu_attention *p, tartan_i_tilin
     }
 }
 
+/* The same of keys in memory: each query times blocks of keys that follow each other, as rows of one block. */
+static void across_in_place(const tartan_i_cpu_attention *p, const tartan_i_left *left, int64_t rows,
+                            const tartan_i_cpu_factor *right, int64_t entry, const tartan_i_chunk *c,
+                            char *scores) {
+    static const int64_t pointers[] = {0, 1};
+    static const int32_t others[] = {0};
+    const int64_t bytes = p->k.bytes, d = right->array->shape[3];
+    tartan_i_list_product list = {.pointers = pointers,
+                                  .others = others,
+                                  .end = 1,
+                                  .in_block = d,
+                                  .in_size = d,
+                                  .a_row = right->array->strides[2],
+                                  .a_col = 1,
+                                  .x_step = left->col};
+    for (int64_t i = 0, end; i < c->blocks; i = end) {
+        end = i + 1;
+        while (end < c->blocks && c->cols[end] == c->cols[end - 1] + 1) end++;
+        list.out_block = list.out_size = c->at[end] - c->at[i];
+        list.values = tartan_i_cpu_attention_at(right->array, entry, c->cols[i] * right->block);
+        for (int64_t row = 0; row < rows; row++) {
+            list.x = (const char *)left->a + row * left->row * bytes;
+            list.sums = scores + (row * p->scores_row + c->at[i]) * bytes;
+            p->k.list_products(&list);
+        }
+    }
+}
+
 void tartan_i_cpu_attention_across(const tartan_i_cpu_attention *p, tartan_i_tiling *tiling,
                                    const tartan_i_left *left, int64_t rows, const tartan_i_cpu_factor *right,
                                    int64_t entry, const tartan_i_chunk *c, char *scores) {
+    if (right->in_place) {
+        across_in_place(p, left, rows, right, entry, c, scores);
+        return;
+    }
     for (int64_t i = 0; i < c->blocks; i++) { /* in this order: a block's last strip writes past its keys */
         tartan_i_term term = {.a = left->a, .b = c->cols[i], .k = right->units};
         tartan_i_cpu_factor_product(p, tiling, &p->fit, left, rows, right, entry, &term, 1,

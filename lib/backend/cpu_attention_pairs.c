@@ -37,7 +37,8 @@ tartan_i_pairs tartan_i_pairs_plan(const tartan_context *context, const tartan_i
     f.sums = tartan_i_cpu_fit(product, p->d > p->dv ? p->d : p->dv, p->block_cols).rows;
     f.rows = f.keys.rows > 2 * f.values.units ? f.keys.rows : 2 * f.values.units;
     f.rows += f.rows % 2;
-    f.queries = tartan_i_ceil_div(p->block_rows, product->lanes) * product->lanes;
+    const int64_t rows = p->layout->shape.rows < p->block_rows ? p->layout->shape.rows : p->block_rows;
+    f.queries = tartan_i_ceil_div(rows, product->lanes) * product->lanes;
     f.words = tartan_i_ceil_div(f.queries, 32);
     return f;
 }

@@ -43,6 +43,12 @@ tartan_i_cpu_line tartan_i_cpu_line_of(const tartan_i_geometry *g, bool adjoint,
     return l;
 }
 
+void tartan_i_cpu_line_inside(const tartan_i_cpu_line *l, int64_t first, int64_t size, int64_t *begin,
+                              int64_t *end) {
+    while (*begin < *end && first + *begin * l->from_step + l->low < 0) ++*begin;
+    while (*end > *begin && first + (*end - 1) * l->from_step + l->low + l->span >= size) --*end;
+}
+
 bool tartan_i_cpu_tap_offset(const tartan_i_cpu_line lines[TARTAN_I_DIMS], const tartan_i_geometry *g,
                              const tartan_i_cpu_tiling *tiling, int64_t tap, int64_t *out) {
     int64_t offset = 0, t[TARTAN_I_DIMS];

@@ -30,6 +30,11 @@ typedef struct tartan_i_cpu_line {
 int64_t tartan_i_cpu_line_phases(const tartan_i_geometry *g, bool adjoint, int32_t d);
 tartan_i_cpu_line tartan_i_cpu_line_of(const tartan_i_geometry *g, bool adjoint, int32_t d, int64_t phase);
 
+/* Narrows the positions [*begin, *end) of a line to those where no tap leaves an image of this size. Tap offset 0 meets position 0 at
+ * `first`. */
+void tartan_i_cpu_line_inside(const tartan_i_cpu_line *line, int64_t first, int64_t size, int64_t *begin,
+                              int64_t *end);
+
 /* How the slots of a position lie in a box: all side by side; [slot][position], where the positions of a row w with the same
  * remainder w % from_step are together, so that neighbours in the tile are neighbours in the box; or in vectors of slots,
  * [vector][position][lane], with the same order of positions. */

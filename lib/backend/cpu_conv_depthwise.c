@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0
  * Depthwise convolutions of images whose channels lie side by side, on the CPU. Each channel has one weight a tap, so a line of
- * channels is the sum of a few lines of the image times lines of weights. Nothing is packed but the weights, and images of 16-bit
- * types. Chains are the same as in the other forms: taps outside of the image count as zeros. */
+ * channels is the sum of a few lines of the image times lines of weights. Nothing is packed but the weights, and images whose channels
+ * lie apart. Chains are the same as in the other forms: taps outside of the image count as zeros. */
 #include "backend/cpu_conv_forward.h"
 
 #include <string.h>
@@ -12,9 +12,9 @@ bool tartan_i_cpu_is_depthwise(const tartan_layout *l, int64_t taps, const tarta
     if (l->shape.block_rows != 1 || l->shape.block_cols != 1 || l->blocks != taps * channels ||
         b->side->count != channels || a->side->of != NULL || b->side->of != NULL)
         return false;
-    for (int64_t id = 0; id < l->blocks; id++)
-        if (l->block_rows[id] != id / taps || l->block_cols[id] != id % taps * channels + id / taps)
-            return false;
+    for (int64_t channel = 0, id = 0; channel < channels; channel++)
+        for (int64_t tap = 0; tap < taps; tap++, id++)
+            if (l->block_rows[id] != channel || l->block_cols[id] != tap * channels + channel) return false;
     return true;
 }
 
@@ -26,99 +26,105 @@ static void pack_task(void *data, int32_t worker) {
     tartan_i_pack(&p->k, f->dtype, tartan_i_block_at(f, 0), 1, taps, taps, channels, p->weights, channels);
 }
 
-/* The line of channels at position w of a row of the image; zeros outside of it. */
-static const char *line_at(const tartan_i_image *image, const char *row, int64_t w, const char *zeros) {
-    if (row == NULL || w < 0 || w >= image->size[2]) return zeros;
-    return row + w * image->step[2] * image->bytes;
-}
+/* What a piece reads: the image itself, or its box. Tap offset 0 meets position 0 of the piece at `first`. */
+typedef struct source {
+    const char *data;
+    int64_t bytes; /* of an element */
+    int64_t size[TARTAN_I_DIMS], step[TARTAN_I_DIMS], first[TARTAN_I_DIMS];
+} source;
 
-/* A tap of the phase at work: its weights, the row of the image that it meets, and its first position there. */
-typedef struct tap {
-    const char *weights, *row;
-    int64_t w;
-} tap;
-
-static tap tap_of(const tartan_i_cpu_forward *p, const tartan_i_cpu_piece *piece, int64_t line,
-                  int64_t number) {
-    const int64_t *kernel = p->op->geometry.kernel;
-    const int64_t t[TARTAN_I_DIMS] = {number / kernel[2] / kernel[1], number / kernel[2] % kernel[1],
-                                      number % kernel[2]};
-    const int64_t in_piece[TARTAN_I_DIMS] = {line / piece->size[1], line % piece->size[1], 0};
-    int64_t at[TARTAN_I_DIMS];
-    for (int32_t d = 0; d < TARTAN_I_DIMS; d++) {
-        const tartan_i_cpu_line *l = &p->lines[d];
-        at[d] = (piece->origin[d] + in_piece[d]) * l->from_step + l->offset +
-                (t[d] - l->tap) / l->tap_step * l->offset_step;
-    }
-    const tartan_i_image *from = &p->from;
-    const bool inside = at[0] >= 0 && at[0] < from->size[0] && at[1] >= 0 && at[1] < from->size[1];
-    const int64_t offset = piece->n * from->item + at[0] * from->step[0] + at[1] * from->step[1];
-    return (tap){.weights = p->weights + number * p->to.side->count * p->k.bytes,
-                 .row = inside ? from->data + offset * from->bytes : NULL,
-                 .w = at[2]};
-}
-
-/* The sums of row `line` of a piece, all channels, from its packed box. */
-static void add_packed(const tartan_i_cpu_tile *tile, const tartan_i_cpu_piece *piece, int64_t line) {
+static source source_of(const tartan_i_cpu_tile *tile, const tartan_i_cpu_piece *piece) {
     const tartan_i_cpu_forward *p = tile->p;
-    const tartan_i_cpu_tiling *t = &p->tiling;
-    const int64_t channels = p->to.side->count, ntaps = p->pointers[1] - p->pointers[0];
-    const int64_t d = line / piece->size[1] * p->lines[0].from_step,
-                  h = line % piece->size[1] * p->lines[1].from_step;
-    for (int64_t q = 0; q < piece->size[2]; q++) {
-        const int64_t at = ((d * t->box[1] + h) * t->box[2] + q * p->lines[2].from_step) * t->position;
-        for (int64_t i = 0; i < ntaps; i++) {
-            const tartan_i_cpu_entry *e = &p->entries[i];
-            tile->pairs[i].a = p->weights + e->id * channels * p->k.bytes;
-            tile->pairs[i].b = tile->box + (at + e->offset) * p->k.bytes;
+    source s = {.data = p->packed ? tile->box : p->from.data + piece->n * p->from.item * p->from.bytes,
+                .bytes = p->packed ? p->k.bytes : p->from.bytes};
+    for (int32_t d = TARTAN_I_DIMS - 1, step = 0; d >= 0; d--, step = 1) {
+        s.size[d] = p->packed ? p->tiling.box[d] : p->from.size[d];
+        s.first[d] = p->packed ? -p->lines[d].low : piece->origin[d] * p->lines[d].from_step;
+        s.step[d] = !p->packed  ? p->from.step[d]
+                    : step == 0 ? p->tiling.position
+                                : s.step[d + 1] * s.size[d + 1];
+    }
+    return s;
+}
+
+/* Lists the rows of taps of the phase, in the order of chains, for row (d, h) of a piece. A row of the list has all taps of a row of
+ * the filter if each of them meets the positions that the one before meets one position later, else one tap. */
+static int64_t list_rows(const tartan_i_cpu_forward *p, const source *s, int64_t d, int64_t h, bool whole,
+                         tartan_i_tap_row *out) {
+    const tartan_i_cpu_line *l = p->lines;
+    const int64_t *kernel = p->op->geometry.kernel, weights = p->to.side->count * p->k.bytes;
+    int64_t count = 0;
+    for (int64_t i = 0; i < l[0].taps; i++)
+        for (int64_t j = 0; j < l[1].taps; j++) {
+            const int64_t at_d = s->first[0] + d * l[0].from_step + l[0].offset + i * l[0].offset_step,
+                          at_h = s->first[1] + h * l[1].from_step + l[1].offset + j * l[1].offset_step;
+            const bool inside = at_d >= 0 && at_d < s->size[0] && at_h >= 0 && at_h < s->size[1];
+            const int64_t row =
+                ((l[0].tap + i * l[0].tap_step) * kernel[1] + l[1].tap + j * l[1].tap_step) * kernel[2];
+            for (int64_t k = 0; k < (whole ? 1 : l[2].taps); k++)
+                out[count++] = (tartan_i_tap_row){
+                    .weights = p->weights + (row + l[2].tap + k * l[2].tap_step) * weights,
+                    .row = inside ? s->data + (at_d * s->step[0] + at_h * s->step[1]) * s->bytes : s->data,
+                    .width = inside ? s->size[2] : 0,
+                    .first = s->first[2] + l[2].offset + k * l[2].offset_step,
+                    .taps = whole ? l[2].taps : 1};
         }
-        p->k.row_products(channels, tile->pairs, ntaps, tile->sums.data + q * channels * p->k.bytes);
-    }
+    return count;
 }
 
-/* The same from the image itself. */
-static void add_in_place(const tartan_i_cpu_tile *tile, const tartan_i_cpu_piece *piece, int64_t line) {
+/* The same rows and line from right to left, if taps go to the left. */
+static void turn(tartan_i_tap_line *line, tartan_i_tap_row *rows, int64_t nrows, int64_t bytes,
+                 int64_t out_bytes) {
+    for (int64_t i = 0; i < nrows; i++) {
+        tartan_i_tap_row *row = &rows[i];
+        if (row->width > 0) row->row = (const char *)row->row + (row->width - 1) * line->step * bytes;
+        row->first = row->width - 1 - row->first - (line->count - 1) * line->stride;
+    }
+    line->step = -line->step;
+    line->out = (char *)line->out + (line->count - 1) * line->out_row * out_bytes;
+    line->out_row = -line->out_row;
+}
+
+/* The sums of row `i` of a piece, all channels. */
+static void add_line(const tartan_i_cpu_tile *tile, const tartan_i_cpu_piece *piece, const source *s,
+                     int64_t i, int32_t out_dtype, tartan_i_cpu_sums sums) {
     const tartan_i_cpu_forward *p = tile->p;
-    const int64_t channels = p->to.side->count, ntaps = p->pointers[1] - p->pointers[0]; /* of channel 0 */
-    tartan_i_pair *pairs = tile->pairs,
-                  *rows = pairs + ntaps; /* of the taps: rows of the image, positions there */
-    for (int64_t i = 0; i < ntaps; i++) {
-        const tap t = tap_of(p, piece, line, p->entries[i].id); /* the blocks of channel 0 are its taps */
-        pairs[i].a = t.weights;
-        rows[i] = (tartan_i_pair){.b = t.row, .k = t.w};
-    }
-    for (int64_t q = 0; q < piece->size[2]; q++) {
-        for (int64_t i = 0; i < ntaps; i++)
-            pairs[i].b = line_at(&p->from, rows[i].b, rows[i].k + q * p->lines[2].from_step, tile->box);
-        p->k.row_products(channels, pairs, ntaps, tile->sums.data + q * channels * p->k.bytes);
-    }
+    const tartan_i_cpu_line *l = &p->lines[2];
+    const bool left = l->taps > 1 && l->offset_step == -l->from_step,
+               whole = left || l->offset_step == l->from_step;
+    tartan_i_tap_row *rows = (tartan_i_tap_row *)(void *)tile->pairs;
+    tartan_i_tap_line line = {.n = p->to.side->count,
+                              .count = piece->size[2],
+                              .weights_step = l->tap_step * p->to.side->count,
+                              .step = s->step[2],
+                              .stride = l->from_step,
+                              .zeros = tile->box,
+                              .in_dtype = p->packed ? p->k.dtype : p->from.dtype,
+                              .out_dtype = out_dtype,
+                              .out = sums.data,
+                              .out_row = sums.position};
+    const int64_t nrows = list_rows(p, s, i / piece->size[1], i % piece->size[1], whole, rows);
+    if (left) turn(&line, rows, nrows, s->bytes, tartan_dtype_bytes(out_dtype));
+    p->k.tap_products(&line, rows, nrows);
 }
 
-/* ---- Pieces ---- */
-
-static void finish_line(tartan_i_cpu_tile *tile, const tartan_i_cpu_piece *piece, int64_t line) {
+/* Sums are made where the results belong, if these are as sums are. */
+static void run_piece(tartan_i_cpu_tile *tile, const tartan_i_cpu_piece *piece, int64_t begin, int64_t end) {
     const tartan_i_cpu_forward *p = tile->p;
-    const tartan_i_cpu_finished f = tartan_i_cpu_finished_row(p, piece, line);
-    tartan_i_cpu_finish_slots(&p->finish, &f, 0, p->to.side->count, tile->sums);
-}
-
-static void run_in_place(tartan_i_cpu_tile *tile, const tartan_i_cpu_piece *piece, int64_t begin,
-                         int64_t end) {
+    const source s = source_of(tile, piece);
     (void)begin, (void)end; /* one group of rows of blocks has all channels */
+    if (p->packed)
+        tartan_i_cpu_pack_box(&p->k, p->lines, &p->tiling, &p->from, &p->map, piece, 0,
+                              tartan_i_cpu_box_rows(p->lines, piece), tile->box);
     for (int64_t i = 0; i < piece->size[0] * piece->size[1]; i++) {
-        add_in_place(tile, piece, i);
-        finish_line(tile, piece, i);
-    }
-}
-
-static void run_packed(tartan_i_cpu_tile *tile, const tartan_i_cpu_piece *piece, int64_t begin, int64_t end) {
-    const tartan_i_cpu_forward *p = tile->p;
-    (void)begin, (void)end;
-    tartan_i_cpu_pack_box(&p->k, p->lines, &p->tiling, &p->from, &p->map, piece, 0,
-                          tartan_i_cpu_box_rows(p->lines, piece), tile->box);
-    for (int64_t i = 0; i < piece->size[0] * piece->size[1]; i++) {
-        add_packed(tile, piece, i);
-        finish_line(tile, piece, i);
+        const tartan_i_cpu_finished f = tartan_i_cpu_finished_row(p, piece, i);
+        if (p->in_place) {
+            add_line(tile, piece, &s, i, p->to.dtype, tartan_i_cpu_finish_place(&p->finish, &f, 0));
+            tartan_i_cpu_finish_in_place(&p->finish, &f, 0, p->to.side->count);
+        } else {
+            add_line(tile, piece, &s, i, p->k.dtype, tile->sums);
+            tartan_i_cpu_finish_slots(&p->finish, &f, 0, p->to.side->count, tile->sums);
+        }
     }
 }
 
@@ -131,9 +137,9 @@ static const char *refuses(const tartan_op_conv *op, bool in_place) {
     if (op->filter->layout->shape.block_rows != 1 || op->filter->layout->shape.block_cols != 1)
         return "the filter is not depthwise"; /* the usual answer, before anything that takes time */
     if (op->active != NULL && op->active_from) return "the input is limited to active windows";
-    if (from.channel != 1 || to.channel != 1) return "channels are not contiguous in memory";
-    if (in_place && from.dtype != tartan_i_sum_dtype(op->filter->dtype))
-        return "the image is converted first";
+    if (in_place && from.channel != 1) return "channels are not contiguous in memory";
+    if (from.channel != 1 && 2 * from.side->count < tartan_i_cpu_kernels(op->filter->dtype).lanes)
+        return "channels are not contiguous in memory, and too few to fill vectors";
     return tartan_i_cpu_is_depthwise(op->filter->layout, conv->options.taps, &from, &to)
                ? NULL
                : "the filter is not depthwise";
@@ -144,8 +150,10 @@ static tartan_status run(const tartan_context *context, const tartan_op_conv *op
         tartan_i_cpu_conv_plan(context, op, packed ? TARTAN_I_BOX_SLOTS : TARTAN_I_BOX_LANES);
     p.depthwise = true;
     p.packed = packed;
+    p.in_place = p.to.channel == 1 && !op->add &&
+                 (p.to.dtype == p.k.dtype || (op->gain == NULL && op->bias == NULL && !op->relu));
     p.pack = pack_task;
-    p.compute = packed ? run_packed : run_in_place;
+    p.compute = run_piece;
     return tartan_i_cpu_conv_run(&p);
 }
 

@@ -81,13 +81,11 @@ static void add_positions(const share *s, int64_t image, const int64_t at[TARTAN
 /* Adds a row of a piece: positions where a tap leaves the row of the image one by one, the others together. */
 static void add_row(const share *s, const tartan_i_cpu_piece *piece, int64_t row) {
     const plan *p = s->p;
-    const tartan_i_cpu_line *l = &p->in_lines[2];
     const int64_t begin = piece->origin[2], end = begin + piece->size[2];
     int64_t at[TARTAN_I_DIMS] = {piece->origin[0] + row / piece->size[1],
                                  piece->origin[1] + row % piece->size[1], begin};
     int64_t low = begin, high = end;
-    while (low < end && low * l->from_step + l->low < 0) low++;
-    while (high > low && (high - 1) * l->from_step + l->low + l->span >= p->in.size[2]) high--;
+    tartan_i_cpu_line_inside(&p->in_lines[2], 0, p->in.size[2], &low, &high);
     for (; at[2] < low; at[2]++) add_positions(s, piece->n, at, 1);
     if (high > low) add_positions(s, piece->n, at, high - low);
     for (at[2] = high; at[2] < end; at[2]++) add_positions(s, piece->n, at, 1);

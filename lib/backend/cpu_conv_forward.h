@@ -38,6 +38,7 @@ struct tartan_i_cpu_forward {
     int64_t rows;                                   /* of blocks whose results are stored together */
     int64_t groups;                                 /* of block rows, each a task */
     bool depthwise;                                 /* sums are of all channels at a row of positions */
+    bool planes;                                    /* boxes are of one channel */
     bool packed;                                    /* boxes are packed; else a box is a line of zeros */
     bool in_place; /* sums of whole blocks are made where their results belong */
     bool together; /* output channels repeat: all rows of blocks are added up before results are stored */

@@ -6,8 +6,8 @@
 
 #include <string.h>
 
-/* Reals of a box, which stays in L2; with vectors of slots there are weights and results beside it. */
-enum { BOX_REALS = 128 << 10, VECTORS_REALS = 96 << 10, GROUPS = 4 };
+/* Reals of a box, which stays in L2; with vectors of slots there are weights and results beside it. A plane stays in L1. */
+enum { BOX_REALS = 128 << 10, VECTORS_REALS = 96 << 10, PLANE_REALS = 8 << 10, GROUPS = 4 };
 
 typedef tartan_i_cpu_forward plan;
 
@@ -135,8 +135,11 @@ static void take_phase(plan *p, int64_t phase) {
             if (window < most[d]) most[d] = window;
         }
     }
-    p->tiling = tartan_i_cpu_tiling_of(p->lines, most, p->from.side->slots, p->box, p->k.lanes,
-                                       p->box == TARTAN_I_BOX_VECTORS ? VECTORS_REALS : BOX_REALS);
+    p->tiling =
+        tartan_i_cpu_tiling_of(p->lines, most, p->planes ? 1 : p->from.side->slots, p->box, p->k.lanes,
+                               p->planes                        ? PLANE_REALS
+                               : p->box == TARTAN_I_BOX_VECTORS ? VECTORS_REALS
+                                                                : BOX_REALS);
 }
 
 static int64_t aligned(int64_t bytes) {
@@ -146,7 +149,10 @@ static int64_t aligned(int64_t bytes) {
 /* What a worker needs, with boxes of `reals` reals. */
 static void size_own(plan *p, int64_t reals) {
     const int64_t bytes = p->k.bytes, channels = p->to.side->count;
-    for (int64_t r = 0; r < p->out_grid; r++) {
+    if (p->depthwise) /* rows of taps take the place of pairs */
+        p->longest = tartan_i_ceil_div(p->op->conv->options.taps * (int64_t)sizeof(tartan_i_tap_row),
+                                       (int64_t)sizeof(tartan_i_pair));
+    for (int64_t r = 0; !p->depthwise && r < p->out_grid; r++) {
         int64_t entries = 0, begin, end;
         for (int64_t t = 0; t < (p->op->adjoint ? p->op->conv->options.taps : 1); t++) {
             list_of(p, r, t, &begin, &end);
@@ -155,7 +161,6 @@ static void size_own(plan *p, int64_t reals) {
         if (entries > p->longest) p->longest = entries;
     }
     if (p->box == TARTAN_I_BOX_VECTORS) p->longest *= p->in_block / p->k.lanes + 2;
-    if (p->depthwise) p->longest *= 2;
     p->box_bytes = aligned((p->packed ? reals : channels) * bytes);
     p->sums_bytes = aligned(p->most_sums * (p->depthwise ? channels : p->rows * p->width) * bytes);
     p->all_bytes = aligned(p->together ? p->most_sums * channels * bytes : 0);
@@ -221,12 +226,13 @@ tartan_status tartan_i_cpu_conv_run(tartan_i_cpu_forward *p) {
                           p);
     for (int64_t phase = 0; status == TARTAN_OK && phase < phases; phase++) {
         take_phase(p, phase);
-        list_blocks(p);
+        if (!p->depthwise) list_blocks(p);
         p->npieces =
             tartan_i_cpu_pieces(p->lines, &p->tiling, p->from.count, p->to.size, &p->windows, p->pieces);
-        p->groups = p->together || p->depthwise || p->npieces >= GROUPS * workers || p->npieces == 0
-                        ? 1
-                        : tartan_i_ceil_div(GROUPS * workers, p->npieces);
+        p->groups =
+            p->together || (p->depthwise && !p->planes) || p->npieces >= GROUPS * workers || p->npieces == 0
+                ? 1
+                : tartan_i_ceil_div(GROUPS * workers, p->npieces);
         if (workers == 1) p->groups = 1;
         *p->taken = 0;
         tartan_i_parallel(context, workers, (flops + moved * TARTAN_I_CPU_MOVE) / (double)phases, run_task,

@@ -199,7 +199,7 @@ static void compute_row(const tartan_i_sddmm *p, tartan_i_sddmm_row *w, int64_t 
 static void compute_task(void *data, int32_t worker) {
     const tartan_i_sddmm *p = data;
     char *own = p->scratch + worker * p->scratch_bytes;
-    tartan_i_sddmm_row w = {0};
+    tartan_i_sddmm_row w = {.packed_from = -1};
     const tartan_i_fit fit = fit_of(p, 1);
     int32_t finished = 0;
     int64_t end, last_col;
@@ -250,6 +250,16 @@ static void split(tartan_i_sddmm *p) {
     p->panel_cols = tartan_i_ceil_div(own, p->team.panels);
 }
 
+/* Rows of blocks whose X is packed together: where columns of X are contiguous, as many as have a few lines of one. */
+static int64_t x_rows_of(const tartan_i_sddmm *p) {
+    enum { BYTES = 256 };
+    bool by_column = false;
+    for (int64_t i = 0; i < p->op->pairs; i++)
+        by_column = by_column || (p->pairs[i].x.row == 1 && p->pairs[i].x.col != 1);
+    const int64_t rows = by_column ? BYTES / (p->layout->shape.block_rows * p->k.product.bytes) : 1;
+    return rows > 1 ? rows : 1;
+}
+
 /* Sizes the pieces of products of reals. */
 static void size_pieces(tartan_i_sddmm *p) {
     const tartan_i_product *product = &p->k.product;
@@ -274,8 +284,12 @@ tartan_i_sddmm tartan_i_sddmm_plan(const tartan_context *context, const tartan_o
     p.vectors = tartan_i_ceil_div(p.layout->shape.block_cols, p.k.product.lanes);
     p.width = p.vectors * p.k.product.lanes;
     p.rows = fit_of(&p, 1).rows;
-    if (p.k.product.group == 1) size_pieces(&p);
+    p.x_rows = 1;
     start_head(&p, 0);
+    if (p.k.product.group == 1) {
+        p.x_rows = x_rows_of(&p);
+        size_pieces(&p);
+    }
     count_units(&p);
     if (p.all_units == 0) p.in_place = false; /* zeros are stored */
     split(&p);
@@ -294,8 +308,7 @@ static tartan_status get_memory(tartan_i_sddmm *p) {
     }
     p->sums_bytes = tartan_i_ceil_div(p->rows * p->width * p->k.bytes, 64) * 64;
     p->scratch_bytes =
-        tartan_i_ceil_div((p->batch + 1) * p->sums_bytes + p->round_units * p->rows * p->k.product.bytes,
-                          PAGE) *
+        tartan_i_ceil_div((p->batch + 1) * p->sums_bytes + p->x_rows * tartan_i_sddmm_x_bytes(p), PAGE) *
         PAGE;
     PASS(tartan_i_workspace_get(context, TARTAN_I_ROOM_TEAM, &p->team.taken,
                                 tartan_i_cpu_team_bytes(p->team.cols), 1));

@@ -45,6 +45,7 @@ typedef struct tartan_i_sddmm {
     int64_t width, vectors; /* of a packed block column */
     int64_t piece,
         batch; /* of products of reals: columns of a piece, and blocks whose sums are kept at a time; else 0 */
+    int64_t x_rows;                    /* rows of blocks whose X is packed together */
     bool halves;                       /* a piece is half a vector */
     bool in_place;                     /* sums are kept in the matrix itself */
     int64_t all_segments;              /* at most */
@@ -58,6 +59,7 @@ typedef struct tartan_i_sddmm {
 typedef struct tartan_i_sddmm_row {
     int64_t block_row, rows;
     const char *packed_x;
+    int64_t packed_from; /* the rows of blocks from this one on are packed; -1: none are */
     int32_t range;
     int64_t first_col;
 } tartan_i_sddmm_row;
@@ -85,8 +87,12 @@ void tartan_i_sddmm_pack_task(void *data, int32_t worker);
 bool tartan_i_sddmm_is_in_place(const tartan_i_sddmm *p, const tartan_i_sddmm_segment *s, int64_t rows);
 
 /* The round's part of one row of blocks of X, for the segments that cannot be used in place: [units][rows], or in
- * pairs [rows][units]. */
+ * pairs [rows][units]. And of p->x_rows of them, of reals. */
 void tartan_i_sddmm_pack_x(const tartan_i_sddmm *p, int64_t block_row, char *to);
+void tartan_i_sddmm_pack_x_rows(const tartan_i_sddmm *p, int64_t block_row, char *to);
+static inline int64_t tartan_i_sddmm_x_bytes(const tartan_i_sddmm *p) {
+    return p->round_units * p->rows * p->k.product.bytes;
+}
 
 /* Products of reals: packs block columns begin .. end - 1 of the panel that starts with column `first`; and computes blocks begin ..
  * end - 1 of a row, with own.batch + 1 sums at `own`, then X. */

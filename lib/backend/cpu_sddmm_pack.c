@@ -83,3 +83,22 @@ void tartan_i_sddmm_pack_x(const tartan_i_sddmm *p, int64_t block_row, char *to)
             tartan_i_pack_left(&p->k, &s->fit, from, x->row, x->col, rows, s->k, here);
     }
 }
+
+/* A few steps of all rows of blocks in turn: their elements of a contiguous column share lines. */
+void tartan_i_sddmm_pack_x_rows(const tartan_i_sddmm *p, int64_t block_row, char *to) {
+    enum { STEPS = 16 };
+    const int64_t end = smaller(block_row + p->x_rows, p->layout->grid_rows), bytes = p->k.product.bytes;
+    for (const tartan_i_sddmm_segment *s = p->segments; s < p->segments + p->nsegments; s++) {
+        const tartan_i_dense *x = &s->pair->x;
+        if (s->in_place) continue;
+        for (int64_t k = 0; k < s->k; k += STEPS)
+            for (int64_t r = block_row; r < end; r++) {
+                const int64_t row = tartan_i_row_begin(p->layout, r), rows = tartan_i_rows_of(p->layout, r);
+                tartan_i_pack(&p->k, x->dtype, s->x + (row * x->row + k * x->col) * x->bytes, x->col, x->row,
+                              smaller(STEPS, s->k - k), rows,
+                              to + (r - block_row) * tartan_i_sddmm_x_bytes(p) +
+                                  (s->at * p->rows + k * rows) * bytes,
+                              rows);
+            }
+    }
+}

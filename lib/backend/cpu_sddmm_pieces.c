@@ -63,8 +63,10 @@ void tartan_i_sddmm_pack_pieces(const tartan_i_sddmm *p, int32_t range, int64_t 
     const int64_t *columns = p->columns->pointers + p->head * p->layout->grid_cols;
     for (const tartan_i_sddmm_segment *s = p->segments; s < p->segments + p->nsegments; s++) {
         const tartan_i_dense *y = &s->pair->y;
-        for (int64_t k = 0; k < s->k; k += PACK_DEPTH) {
-            const int64_t rows = smaller(PACK_DEPTH, s->k - k);
+        const int64_t depth =
+            y->row == 1 && y->col != 1 ? s->k : PACK_DEPTH; /* contiguous columns are read to their end */
+        for (int64_t k = 0; k < s->k; k += depth) {
+            const int64_t rows = smaller(depth, s->k - k);
             for (int64_t j = begin; j < end; j++) {
                 if (columns[j] == columns[j + 1]) continue;
                 const int64_t cols = tartan_i_cols_of(p->layout, j), col = tartan_i_col_begin(p->layout, j);
@@ -143,8 +145,8 @@ void tartan_i_sddmm_pieces_row(const tartan_i_sddmm *p, tartan_i_sddmm_row *w, i
     const int32_t *cols = p->layout->block_cols;
     const int64_t most = TARTAN_I_SAMPLED_VECTORS * (p->halves ? 2 : 1);
     char *spare = own + p->batch * p->sums_bytes, *packed_x = spare + p->sums_bytes;
-    bool is_packed = false;
-    w->packed_x = packed_x;
+    const int64_t group = w->block_row - w->block_row % p->x_rows;
+    w->packed_x = packed_x + (w->block_row - group) * tartan_i_sddmm_x_bytes(p);
     for (int64_t first = begin, last; first < end; first = last) {
         int64_t count = 0;
         last = smaller(first + p->batch, end);
@@ -155,9 +157,9 @@ void tartan_i_sddmm_pieces_row(const tartan_i_sddmm *p, tartan_i_sddmm_row *w, i
                     (piece){tartan_i_sddmm_packed_at(p, w->range, cols[id] - w->first_col, i * p->piece),
                             sums_at(p, id, first, own) + i * p->piece * p->k.bytes};
         }
-        if (count > 0 && !is_packed) {
-            tartan_i_sddmm_pack_x(p, w->block_row, packed_x);
-            is_packed = true;
+        if (count > 0 && w->packed_from != group) {
+            tartan_i_sddmm_pack_x_rows(p, group, packed_x);
+            w->packed_from = group;
         }
         for (int64_t at = 0; at < count; at += most) {
             const int64_t here = smaller(count - at, most), next = smaller(count - at - here, most);

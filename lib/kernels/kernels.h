@@ -142,6 +142,45 @@ typedef struct tartan_i_lines {
     int64_t a_step, b_step; /* from one position to the next */
 } tartan_i_lines;
 
+/* Depthwise convolutions: a line of `count` positions with n channels each. Elements of x and of `out` are reals or have 16 bits (with f32),
+ * weights are reals. */
+typedef struct tartan_i_tap_line {
+    int64_t n, count;
+    int64_t weights_step; /* from one tap to the next */
+    int64_t step,
+        stride; /* from one position of x to the next; positions of x from one position, or tap, to the next */
+    const void *zeros; /* n elements of x */
+    int32_t in_dtype, out_dtype;
+    void *out;
+    int64_t out_row;
+} tartan_i_tap_line;
+
+/* The taps in a row of x, which has `width` positions and counts as zero elsewhere. */
+typedef struct tartan_i_tap_row {
+    const void *weights, *row;
+    int64_t width, first, taps; /* first: where the first tap meets position 0 */
+} tartan_i_tap_row;
+
+/* Depthwise convolutions of one channel, whose rows are contiguous. plane_pack copies what there is of a part of x to a box, with zeros
+ * around it; it may write a vector behind the box. plane_products makes `rows` x `cols` results from it, which may be less. */
+typedef struct tartan_i_plane {
+    const void *x; /* of row row_begin and column col_begin of the box */
+    int32_t in_dtype, out_dtype;
+    int64_t x_row, row_begin, row_end, col_begin, col_end; /* what there is of the box */
+    void *box;                                             /* [box_rows][box_cols] reals */
+    int64_t box_rows, box_cols;
+
+    int64_t rows, cols, tap_rows, tap_cols;
+    const void *weights; /* [tap_rows][tap_cols] reals */
+    const void *first;   /* which element of the box the first tap meets at the first result */
+    int64_t step,
+        col_step; /* in the box, from one row of results, or of taps, to the next; from one tap of a row to the next */
+    void *out;
+    int64_t out_row;
+    bool scaled, bias_first, relu;
+    double gain, bias;
+} tartan_i_plane;
+
 /* Lists of blocks of op(A) times one vector. */
 typedef struct tartan_i_list_product {
     const int64_t *pointers,
@@ -364,8 +403,10 @@ typedef struct tartan_i_kernels {
     /* Random numbers `first` and following, as reals. */
     void (*draw)(const tartan_i_drawing *of, uint64_t first, int64_t n, void *out);
 
-    /* out[i] = one chain of fma(a[i], b[i], ...) over all pairs, whose k does not count. */
-    void (*row_products)(int64_t n, const tartan_i_pair *pairs, int64_t npairs, void *out);
+    /* A line of a depthwise convolution: each result is one chain of fma(weight, element, sum) over the taps of all rows. */
+    void (*tap_products)(const tartan_i_tap_line *line, const tartan_i_tap_row *rows, int64_t nrows);
+    void (*plane_pack)(const tartan_i_plane *plane);
+    void (*plane_products)(const tartan_i_plane *plane);
 
     /* Each sum is one chain of fused multiply-adds, in the order of the list and of the columns of a block. */
     void (*list_products)(const tartan_i_list_product *p);

@@ -152,7 +152,8 @@ INLINE const real *values_of(const tartan_i_list_product *p, int64_t at, int64_t
            first * p->a_row;
 }
 
-/* Rows far apart are too many streams for hardware to prefetch, so the same rows of the next block are prefetched here.
+/* Rows far apart are too many streams for hardware to prefetch, so the same rows of the next block are prefetched here,
+ * and at last the next rows of the first.
  *
  * TILES * TILE rows from `first` on of a block row, of row-major blocks. What a tile lacks is filled with zeros: a product of
  * zeros changes no sum, since a chain that starts with +0 is never -0. */
@@ -169,7 +170,8 @@ static void tiles(const tartan_i_list_product *p, int64_t line, int64_t first) {
                       whole = step == 1 ? there - there % TILE : 0;
         const real *a = values_of(p, at, first), *x = (const real *)p->x + from * step;
         const char *next =
-            at + 1 < p->pointers[line + 1] ? (const char *)values_of(p, at + 1, first) : (const char *)a;
+            (const char *)(at + 1 < p->pointers[line + 1] ? values_of(p, at + 1, first)
+                                                          : values_of(p, p->pointers[line], first + HIGH));
         for (int64_t k = 0; k < whole; k += TILE, next += BYTES) {
 #pragma GCC unroll 8
             for (int i = 0; i < BYTES; i += 64) vec_prefetch(next + i);

@@ -180,29 +180,10 @@ static int64_t row_above(int64_t n, const void *x, const uint32_t *mask, double 
     return count;
 }
 
-INLINE void products(int64_t at, int64_t n, const int vectors, const tartan_i_pair *pairs, int64_t npairs,
-                     real *out) {
-    vec sums[4];
-#pragma GCC unroll 4
-    for (int j = 0; j < vectors; j++) sums[j] = vec_zero();
-    for (int64_t p = 0; p < npairs; p++) {
-        const real *a = (const real *)pairs[p].a + at, *b = (const real *)pairs[p].b + at;
-#pragma GCC unroll 4
-        for (int j = 0; j < vectors; j++)
-            sums[j] = vec_fma(load(a + j * LANES, n), load(b + j * LANES, n), sums[j]);
-    }
-#pragma GCC unroll 4
-    for (int j = 0; j < vectors; j++) store(out + at + j * LANES, n, sums[j]);
-}
-
-static void row_products(int64_t n, const tartan_i_pair *pairs, int64_t npairs, void *out) {
-    int64_t i = 0;
-    for (; i + 4 * LANES <= n; i += 4 * LANES) products(i, LANES, 4, pairs, npairs, out);
-    for (; i + LANES <= n; i += LANES) products(i, LANES, 1, pairs, npairs, out);
-    if (i < n) products(i, n - i, 1, pairs, npairs, out);
-}
-
 #include "kernels/lines.h"
+#include "kernels/taps.h"
+
+#include "kernels/planes.h"
 
 void ROWS_FILL(tartan_i_kernels *kernels) {
     kernels->row_max = row_max;
@@ -211,6 +192,8 @@ void ROWS_FILL(tartan_i_kernels *kernels) {
     kernels->row_sum = row_sum;
     kernels->row_square_sum = row_square_sum;
     kernels->row_above = row_above;
-    kernels->row_products = row_products;
+    kernels->tap_products = tap_products;
+    kernels->plane_pack = plane_pack;
+    kernels->plane_products = plane_products;
     kernels->add_lines = add_lines;
 }

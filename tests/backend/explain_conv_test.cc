@@ -10,6 +10,7 @@ using namespace tartan_test;
 const char *const kNotDepthwise = "the filter is not depthwise";
 const char *const kFewChannels = "blocks have too few output channels to fill vectors";
 const char *const kActive = "the input is limited to active windows";
+const char *const kRowsApart = "rows are not contiguous in memory";
 const char *const kScattered = "channels are not contiguous in memory";
 const char *const kPacks = "packs tiles of the image";
 const char *const kCopies = "copies the sums to the results";
@@ -80,7 +81,8 @@ int64_t lanes() {
 
 TEST(ExplainConv, Depthwise) {
     ConvQuestion q(diagonal_layout(5), TARTAN_F32);
-    const std::vector<Refusal> others = {{"conv_depthwise_packed", kPacks},
+    const std::vector<Refusal> others = {{"conv_depthwise_planes", kRowsApart},
+                                         {"conv_depthwise_packed", kPacks},
                                          {"conv_channels_in_place", kFewChannels},
                                          {"conv_channels", kFewChannels},
                                          {"conv_positions", kSlower}};
@@ -89,32 +91,48 @@ TEST(ExplainConv, Depthwise) {
     q.windows = true;
     q.forward("conv_depthwise", others);
     q.input_gradient("conv_positions", {{"conv_depthwise", kActive},
+                                        {"conv_depthwise_planes", kActive},
                                         {"conv_depthwise_packed", kActive},
                                         {"conv_channels_in_place", kFewChannels},
                                         {"conv_channels", kFewChannels}});
-    q.windows = false, q.style = kRows;
-    q.forward("conv_positions", {{"conv_depthwise", kScattered},
-                                 {"conv_depthwise_packed", kScattered},
-                                 {"conv_channels_in_place", kFewChannels},
-                                 {"conv_channels", kFewChannels}});
+    ConvQuestion(diagonal_layout(5), TARTAN_BF16).forward("conv_depthwise", others);
 }
 
 TEST(ExplainConv, DepthwisePacked) {
-    ConvQuestion(diagonal_layout(5), TARTAN_BF16)
-        .forward("conv_depthwise_packed", {{"conv_depthwise", "the image is converted first"},
-                                           {"conv_channels_in_place", kFewChannels},
-                                           {"conv_channels", kFewChannels},
-                                           {"conv_positions", kSlower}});
+    const char *const old = "results are added to old values";
+    ConvQuestion q(diagonal_layout(lanes()), TARTAN_F64);
+    q.style = q.out_style = kRows;
+    q.forward("conv_depthwise_planes", {{"conv_depthwise", kScattered},
+                                        {"conv_depthwise_packed", "packs tiles of the image"},
+                                        {"conv_channels_in_place", kFewChannels},
+                                        {"conv_channels", kFewChannels},
+                                        {"conv_positions", kSlower}});
+    q.add = true;
+    q.forward("conv_depthwise_packed", {{"conv_depthwise", kScattered},
+                                        {"conv_depthwise_planes", old},
+                                        {"conv_channels_in_place", kFewChannels},
+                                        {"conv_channels", kFewChannels},
+                                        {"conv_positions", kSlower}});
+    ConvQuestion one(diagonal_layout(1), TARTAN_F64);
+    one.style = one.out_style = kRows, one.add = true;
+    one.forward("conv_positions", {{"conv_depthwise", kScattered},
+                                   {"conv_depthwise_planes", old},
+                                   {"conv_depthwise_packed",
+                                    "channels are not contiguous in memory, and too few to fill vectors"},
+                                   {"conv_channels_in_place", kFewChannels},
+                                   {"conv_channels", kFewChannels}});
 }
 
 TEST(ExplainConv, InVectorsOfChannels) {
     ConvQuestion q(full(lanes(), 3), TARTAN_F32);
     q.forward("conv_channels_in_place", {{"conv_depthwise", kNotDepthwise},
+                                         {"conv_depthwise_planes", kNotDepthwise},
                                          {"conv_depthwise_packed", kNotDepthwise},
                                          {"conv_channels", kCopies},
                                          {"conv_positions", kSlower}});
     const auto copies = [](ConvQuestion &question, const char *why) {
         question.forward("conv_channels", {{"conv_depthwise", kNotDepthwise},
+                                           {"conv_depthwise_planes", kNotDepthwise},
                                            {"conv_depthwise_packed", kNotDepthwise},
                                            {"conv_channels_in_place", why},
                                            {"conv_positions", kSlower}});
@@ -129,6 +147,7 @@ TEST(ExplainConv, InVectorsOfChannels) {
     ConvQuestion back(full(3, lanes()), TARTAN_F32);
     back.windows = true;
     back.input_gradient("conv_channels", {{"conv_depthwise", kNotDepthwise},
+                                          {"conv_depthwise_planes", kNotDepthwise},
                                           {"conv_depthwise_packed", kNotDepthwise},
                                           {"conv_channels_in_place", kActive},
                                           {"conv_positions", kSlower}});
@@ -145,18 +164,23 @@ TEST(ExplainConv, OfSharedOutputChannels) {
     ConvQuestion(ConvHandle(raw), TARTAN_F32)
         .forward("conv_channels",
                  {{"conv_depthwise", kNotDepthwise},
+                  {"conv_depthwise_planes", kNotDepthwise},
                   {"conv_depthwise_packed", kNotDepthwise},
                   {"conv_channels_in_place", "blocks share output channels, which are summed first"},
                   {"conv_positions", kSlower}});
 }
 
 TEST(ExplainConv, InVectorsOfPositions) {
-    for (const Layout &layout : {full(2, 3), full(1, 1)}) // the second with more than a diagonal
+    const auto positions = [](const Layout &layout, const char *planes) {
         ConvQuestion(layout, TARTAN_F32)
             .forward("conv_positions", {{"conv_depthwise", kNotDepthwise},
+                                        {"conv_depthwise_planes", planes},
                                         {"conv_depthwise_packed", kNotDepthwise},
                                         {"conv_channels_in_place", kFewChannels},
                                         {"conv_channels", kFewChannels}});
+    };
+    positions(full(2, 3), kNotDepthwise);
+    positions(full(1, 1), kRowsApart); // more than a diagonal, but that is looked at last
 }
 
 TEST(ExplainConv, FilterGradient) {

@@ -3,6 +3,10 @@
 // nothing else.
 #include "tables.h"
 
+extern "C" {
+#include "core/dtype.h"
+}
+
 #include <cmath>
 #include <cstring>
 
@@ -152,29 +156,125 @@ TEST_P(ConvKernels, PackedStripIsOneChainOfFusedProducts) {
     each(Tables<double>(GetParam()).best, check_packed<double>);
 }
 
-template <typename T> void check_row_products(const tartan_i_kernels &k, size_t n, std::mt19937_64 &random) {
-    const size_t npairs = below(random, 6), shift = below(random, 16);
-    std::vector<T> a((npairs + 1) * (n + 3)), b((npairs + 1) * (n + 3));
-    fill(a.data(), a.size(), random);
-    fill(b.data(), b.size(), random);
-    std::vector<tartan_i_pair> pairs(npairs);
-    for (size_t p = 0; p < npairs; p++) pairs[p].a = &a[p * (n + 3) + 1], pairs[p].b = &b[p * (n + 2)];
-    Guarded<T> out(n, shift);
-    k.row_products((int64_t)n, pairs.data(), (int64_t)npairs, out.data());
-    for (size_t i = 0; i < n; i++) {
-        T sum = 0;
-        for (size_t p = 0; p < npairs; p++)
-            sum = std::fma(static_cast<const T *>(pairs[p].a)[i], static_cast<const T *>(pairs[p].b)[i], sum);
-        EXPECT_SAME_BITS(1, &sum, out.data() + i) << n << " at " << i;
-    }
+/* Elements of x and results have 16 bits or are reals. */
+template <typename T>
+void check_tap_products(const tartan_i_kernels &k, size_t n, size_t count, std::mt19937_64 &random) {
+    const int32_t dtypes[] = {k.dtype, TARTAN_F16, TARTAN_BF16};
+    const size_t kinds = k.dtype == TARTAN_F32 ? 3 : 1;
+    const int32_t in = dtypes[below(random, kinds)], out_dtype = dtypes[below(random, kinds)];
+    const size_t nrows = below(random, 4), width = 1 + below(random, 24), stride = 1 + below(random, 2),
+                 step = n + below(random, 4), out_row = n + below(random, 4),
+                 weights_step = n + below(random, 3);
+    std::vector<T> weights(14 * weights_step + n + 1), reals(width * step * (nrows + 1) + n);
+    fill(weights.data(), weights.size(), random);
+    fill(reals.data(), reals.size(), random);
+    const size_t in_bytes = (size_t)tartan_dtype_bytes(in), out_bytes = (size_t)tartan_dtype_bytes(out_dtype);
+    std::vector<char> x(reals.size() * in_bytes), zeros(n * in_bytes + 1);
+    for (size_t i = 0; i < reals.size(); i++) tartan_i_store(x.data(), in, (int64_t)i, (double)reals[i]);
+    std::vector<tartan_i_tap_row> rows(nrows);
+    for (size_t r = 0; r < nrows; r++)
+        rows[r] = {&weights[below(random, 2)], &x[r * width * step * in_bytes],
+                   (int64_t)(below(random, 5) == 0 ? 0 : width), (int64_t)below(random, 8) - 6,
+                   (int64_t)(1 + below(random, 12))};
+    Guarded<char> out(count * out_row * out_bytes, below(random, 4) * out_bytes);
+    std::vector<char> want(out.data(), out.data() + count * out_row * out_bytes);
+    const tartan_i_tap_line line = {
+        (int64_t)n, (int64_t)count, (int64_t)weights_step, (int64_t)step, (int64_t)stride, zeros.data(), in,
+        out_dtype,  out.data(),     (int64_t)out_row};
+    k.tap_products(&line, rows.data(), (int64_t)nrows);
+    for (size_t q = 0; q < count; q++)
+        for (size_t i = 0; i < n; i++) {
+            T sum = 0;
+            for (const tartan_i_tap_row &row : rows)
+                for (int64_t t = 0; t < row.taps; t++) {
+                    const int64_t at = row.first + ((int64_t)q + t) * (int64_t)stride;
+                    const double element = at < 0 || at >= row.width
+                                               ? 0
+                                               : tartan_i_load(row.row, in, at * (int64_t)step + (int64_t)i);
+                    sum = std::fma(static_cast<const T *>(row.weights)[(size_t)t * weights_step + i],
+                                   (T)element, sum);
+                }
+            tartan_i_store(want.data(), out_dtype, (int64_t)(q * out_row + i), (double)sum);
+        }
+    EXPECT_EQ(0, memcmp(want.data(), out.data(), want.size())) << n << " channels, " << count << " positions";
     EXPECT_TRUE(out.intact());
 }
 
-TEST_P(ConvKernels, RowProductsAreChainsOfFusedProducts) {
+TEST_P(ConvKernels, TapProductsAreChainsOfFusedProducts) {
     std::mt19937_64 random(3);
     for (size_t i = 0; i < rounds((size_t)1000); i++) {
-        check_row_products<float>(Tables<float>(GetParam()).best, i % 150, random);
-        check_row_products<double>(Tables<double>(GetParam()).best, i % 150, random);
+        check_tap_products<float>(Tables<float>(GetParam()).best, i % 150, i % 27, random);
+        check_tap_products<double>(Tables<double>(GetParam()).best, i % 150, i % 27, random);
+    }
+}
+
+/* A part of an image of one channel with zeros around it, and taps that go on in the direction of rows and columns, or against it. */
+template <typename T> void check_planes(const tartan_i_kernels &k, std::mt19937_64 &random) {
+    const int32_t dtypes[] = {k.dtype, TARTAN_F16, TARTAN_BF16};
+    const size_t kinds = k.dtype == TARTAN_F32 ? 3 : 1;
+    tartan_i_plane s = {};
+    s.in_dtype = dtypes[below(random, kinds)], s.out_dtype = dtypes[below(random, kinds)];
+    s.rows = 1 + (int64_t)below(random, 23), s.cols = 1 + (int64_t)below(random, 70);
+    s.tap_rows = 1 + (int64_t)below(random, 8), s.tap_cols = 1 + (int64_t)below(random, 8);
+    s.box_rows = s.rows + s.tap_rows - 1, s.box_cols = s.cols + s.tap_cols - 1;
+    s.row_begin = (int64_t)below(random, (size_t)s.box_rows + 1),
+    s.col_begin = (int64_t)below(random, (size_t)s.box_cols + 1);
+    s.row_end = s.row_begin + (int64_t)below(random, (size_t)(s.box_rows - s.row_begin) + 1);
+    s.col_end = s.col_begin + (int64_t)below(random, (size_t)(s.box_cols - s.col_begin) + 1);
+    const int64_t n = s.col_end - s.col_begin, all = s.box_rows * s.box_cols;
+    s.x_row = n + (int64_t)below(random, 4), s.out_row = s.cols + (int64_t)below(random, 4);
+    s.scaled = below(random, 2) == 0, s.bias_first = below(random, 2) == 0, s.relu = below(random, 2) == 0;
+    s.gain = 1.5, s.bias = -0.25;
+    const size_t in_bytes = (size_t)tartan_dtype_bytes(s.in_dtype),
+                 out_bytes = (size_t)tartan_dtype_bytes(s.out_dtype);
+    const int64_t there = s.row_end > s.row_begin && n > 0 ? (s.row_end - s.row_begin - 1) * s.x_row + n : 0;
+    std::vector<T> reals((size_t)there + 1), weights((size_t)(s.tap_rows * s.tap_cols));
+    fill(reals.data(), reals.size(), random);
+    fill(weights.data(), weights.size(), random);
+    std::vector<char> x((size_t)there * in_bytes); // nothing behind it may be read
+    for (int64_t i = 0; i < there; i++) tartan_i_store(x.data(), s.in_dtype, i, (double)reals[(size_t)i]);
+    Guarded<T> box((size_t)all + TARTAN_I_MAX_LANES, below(random, 16));
+    s.x = x.data(), s.box = box.data(), s.weights = weights.data();
+    k.plane_pack(&s);
+    for (int64_t r = 0; r < s.box_rows; r++)
+        for (int64_t c = 0; c < s.box_cols; c++) {
+            const bool inside = r >= s.row_begin && r < s.row_end && c >= s.col_begin && c < s.col_end;
+            const double want =
+                inside ? tartan_i_load(x.data(), s.in_dtype, (r - s.row_begin) * s.x_row + c - s.col_begin)
+                       : 0;
+            ASSERT_EQ((T)want, box.data()[r * s.box_cols + c]) << r << ", " << c;
+        }
+    EXPECT_TRUE(box.intact());
+    const bool up = below(random, 2) == 0, left = below(random, 2) == 0;
+    const int64_t last = (up ? s.box_rows - 1 : 0) * s.box_cols + (left ? s.tap_cols - 1 : 0);
+    s.step = up ? -s.box_cols : s.box_cols, s.col_step = left ? -1 : 1, s.first = box.data() + last;
+    Guarded<char> out((size_t)(s.rows * s.out_row) * out_bytes, below(random, 4) * out_bytes);
+    std::vector<char> want(out.data(), out.data() + (size_t)(s.rows * s.out_row) * out_bytes);
+    s.out = out.data();
+    k.plane_products(&s);
+    for (int64_t r = 0; r < s.rows; r++)
+        for (int64_t c = 0; c < s.cols; c++) {
+            T sum = 0;
+            for (int64_t i = 0; i < s.tap_rows; i++)
+                for (int64_t j = 0; j < s.tap_cols; j++)
+                    sum = std::fma(weights[(size_t)(i * s.tap_cols + j)],
+                                   box.data()[last + (r + i) * s.step + c + j * s.col_step], sum);
+            if (s.scaled) {
+                const T shifted = sum + (T)s.bias, scaled = (T)s.gain * sum;
+                sum = s.bias_first ? (T)s.gain * shifted : scaled + (T)s.bias;
+            }
+            if (s.relu && sum <= 0) sum = 0;
+            tartan_i_store(want.data(), s.out_dtype, r * s.out_row + c, (double)sum);
+        }
+    EXPECT_EQ(0, memcmp(want.data(), out.data(), want.size())) << s.rows << " x " << s.cols;
+    EXPECT_TRUE(out.intact());
+}
+
+TEST_P(ConvKernels, PlanesArePackedAndMultipliedInTheOrderOfTaps) {
+    std::mt19937_64 random(5);
+    for (size_t i = 0; i < rounds((size_t)1000); i++) {
+        check_planes<float>(Tables<float>(GetParam()).best, random);
+        check_planes<double>(Tables<double>(GetParam()).best, random);
     }
 }
 

@@ -55,6 +55,19 @@ def test_equals_a_dense_computation(rng, dtype, case):
     assert np.array_equal(out, attention(q, k, v, layout, mask=mask, **bias, **case))
 
 
+@pytest.mark.parametrize("dtype", ["float64", "float32"])
+@pytest.mark.parametrize("block, d", [((64, 64), 64), ((64, 8), 20), ((64, 24), 7)], ids=str)
+def test_one_query_has_the_bits_of_many(rng, dtype, block, d):
+    """Keys that few queries see are read where they are, others are packed."""
+    keys, mask = 520, rng.random((1, -(-520 // block[1]))) < 0.7
+    mask[0, -1] = True  # ragged
+    k, v = (rng.standard_normal((1, keys, 2, d)).astype(dtype).transpose(0, 2, 1, 3) for _ in range(2))
+    q = rng.standard_normal((1, 2, 64, d)).astype(dtype)
+    many = attention(q, k, v, Layout.from_mask(mask, block=block, shape=(64, keys)), return_lse=True)
+    few = attention(q[:, :, :1], k, v, Layout.from_mask(mask, block=block, shape=(1, keys)), return_lse=True)
+    assert np.array_equal(few[0][:, :, 0], many[0][:, :, 0]) and np.array_equal(few[1][:, :, 0], many[1][:, :, 0])
+
+
 @pytest.mark.parametrize("case", CASES, ids=str)
 def test_gradients_against_differences(rng, case):
     case = dict(case)
