@@ -344,6 +344,21 @@ def lines(results):
     return ["  ".join(text.ljust(width) for text, width in zip(line, widths)).rstrip() for line in table]
 
 
+def markdown(results):
+    """Tables for docs/performance.md: rows of several block sizes with a column for each, others with one for each dtype."""
+    tables = {True: {}, False: {}}
+    for r in results:
+        match = re.fullmatch(r"(.*), b (\d+)(.*)", r["row"])
+        key, column = ((match[1] + match[3], r["dtype"]), int(match[2])) if match else ((r["row"],), r["dtype"])
+        tables[match is not None].setdefault(key, {})[column] = f"{r['ratio']:.2f}".removeprefix("0")
+    for by_block, heads in ((True, ["op", "dtype"]), (False, ["row"])):
+        columns = sorted({column for row in tables[by_block].values() for column in row})
+        yield from ("| " + " | ".join(map(str, line)) + " |" for line in (heads + columns, ["---"] * (len(heads) + len(columns))))
+        for key, row in tables[by_block].items():
+            yield "| " + " | ".join([*key, *(row.get(column, "") for column in columns)]) + " |"
+        yield ""
+
+
 def processor():
     try:
         text = pathlib.Path("/proc/cpuinfo").read_text()
@@ -370,7 +385,12 @@ def main(arguments):
     parser.add_argument("--only", metavar="REGEX", default="", help="rows whose name and dtype match, such as 'sddmm.* f64'")
     parser.add_argument("--rounds", type=int, default=7, help="samples of each arm (default 7)")
     parser.add_argument("--list", action="store_true", help="only print the names")
+    parser.add_argument("--markdown", action="store_true", help="only print the last run's ratios, as tables for docs/performance.md")
     options = parser.parse_args(arguments)
+    if options.markdown:
+        kept = (ROOT / "build" / "bench" / "cpu.jsonl").read_text(encoding="utf-8").splitlines()
+        print("\n".join(markdown([json.loads(line) for line in kept])))
+        return 0
     for name in ("OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS", "MKL_NUM_THREADS"):
         if os.environ.get(name) != "1" and not options.list:  # NumPy's BLAS has read it already
             os.execve(sys.executable, [sys.executable, *sys.argv], os.environ | {"OMP_NUM_THREADS": "1", "OPENBLAS_NUM_THREADS": "1", "MKL_NUM_THREADS": "1",

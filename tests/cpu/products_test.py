@@ -21,6 +21,7 @@ with tempfile.TemporaryDirectory() as scratch:
     found = subprocess.run([sys.executable, str(program), "--rounds", "1", "--only", wanted], capture_output=True, text=True, check=False)
     assert found.returncode in (0, 1), found.stderr  # 1: below a floor, which a busy machine may be
     rows = [json.loads(line) for line in pathlib.Path(scratch, "build", "bench", "cpu.jsonl").read_text().splitlines()]
+    tables = subprocess.run([sys.executable, str(program), "--markdown"], capture_output=True, text=True, check=True).stdout
     listed = subprocess.run([sys.executable, str(program), "--list", "--only", wanted], capture_output=True, text=True, check=True).stdout.splitlines()
 assert {f"{r['row']} {r['dtype']}": r["bound"] for r in rows} == ROWS, rows
 assert set(listed) == set(ROWS), listed
@@ -85,3 +86,5 @@ try:
 except ValueError as error:
     assert "no row says" in str(error)
 print("ok")
+ratio = next(f"{r['ratio']:.2f}".removeprefix("0") for r in rows if r["row"] == "spmm 1024, N 512, density 0.1, b 32")
+assert f"| spmm 1024, N 512, density 0.1 | f32 | {ratio} |" in tables, tables
