@@ -261,6 +261,22 @@ function coordinates(layout::BlockLayout)
     return from_one!(rows), from_one!(cols), from_one!(heads)
 end
 
+# The blocks of each block column of a layout with one head, from the top: those of column j are at starts[j]:starts[j + 1] - 1 of their
+# block rows and ids.
+struct ColumnLists
+    starts::Vector{Int64}
+    block_rows::Vector{Int64}
+    ids::Vector{Int64}
+end
+function ColumnLists(layout::BlockLayout)
+    n = nblocks(layout)
+    lists = ColumnLists(Vector{Int64}(undef, gridsize(layout)[2] + 1), Vector{Int64}(undef, n), Vector{Int64}(undef, n))
+    Raw.tartan_layout_get_col_lists(layout, lists.starts, lists.block_rows, lists.ids)
+    foreach(from_one!, (lists.starts, lists.block_rows, lists.ids))
+    return lists
+end
+Base.@propagate_inbounds in_column(lists::ColumnLists, j) = lists.starts[j]:lists.starts[j + 1] - 1
+
 """
     block_mask(layout)
 
