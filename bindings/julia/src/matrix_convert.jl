@@ -129,7 +129,7 @@ without_zeros(A::BlockSparseMatrix) =
 
 # The elements of `contents`, an array like the values of a matrix, by columns: all of them, or those where `numbers` is not 0.
 function compressed_columns(layout, contents::AbstractArray{T, 3}, numbers, all::Val) where {T}
-    lists, pointers = ColumnLists(layout), Vector{Int}(undef, size(layout, 2) + 1)
+    lists, pointers = column_lists(layout), Vector{Int}(undef, size(layout, 2) + 1)
     count_columns!(pointers, numbers, lists, cutting(layout), all)
     n = pointers[end] - 1
     rows, values = Vector{Int}(undef, n), Vector{T}(undef, n)
@@ -141,8 +141,8 @@ function count_columns!(pointers, numbers, lists, (row_cuts, col_cuts), ::Val{tr
     at = pointers[1] = 1
     @inbounds for j in eachindex(col_cuts)
         height = 0
-        for n in in_column(lists, j)
-            height += length(row_cuts[lists.block_rows[n]])
+        for n in in_line(lists, j)
+            height += length(row_cuts[lists.across[n]])
         end
         for col in col_cuts[j]
             pointers[col + 1] = at += height
@@ -152,9 +152,9 @@ end
 function count_columns!(pointers, numbers, lists, (row_cuts, col_cuts), ::Val{false})
     at = pointers[1] = 1
     @inbounds for j in eachindex(col_cuts), (c, col) in enumerate(col_cuts[j])
-        for n in in_column(lists, j)
+        for n in in_line(lists, j)
             id = lists.ids[n]
-            for r in 1:length(row_cuts[lists.block_rows[n]])
+            for r in 1:length(row_cuts[lists.across[n]])
                 at += !iszero(numbers[r, c, id])
             end
         end
@@ -163,8 +163,8 @@ function count_columns!(pointers, numbers, lists, (row_cuts, col_cuts), ::Val{fa
 end
 function fill_columns!(rows, values, contents, numbers, lists, (row_cuts, col_cuts), ::Val{All}) where {All}
     at = 1
-    @inbounds for j in eachindex(col_cuts), c in 1:length(col_cuts[j]), n in in_column(lists, j)
-        lines, id = row_cuts[lists.block_rows[n]], lists.ids[n]
+    @inbounds for j in eachindex(col_cuts), c in 1:length(col_cuts[j]), n in in_line(lists, j)
+        lines, id = row_cuts[lists.across[n]], lists.ids[n]
         for r in 1:length(lines)
             All || !iszero(numbers[r, c, id]) || continue
             rows[at] = first(lines) + r - 1

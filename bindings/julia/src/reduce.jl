@@ -107,8 +107,8 @@ function reduced_lines(f, op, A::BlockSparseMatrix{T}, by_row, init) where {T}
         return fill(empty, by_row ? (1, n) : (m, 1))
     end
     counts, result = Vector{Int}(undef, lines), Vector{R}(undef, lines)
-    by_row ? reduce_columns!(result, counts, f, op, A.values, ColumnLists(A.layout), cutting(A)) :
-             reduce_rows!(result, counts, f, op, A.values, row_ends(A.layout), block_cols_of(A.layout), cutting(A))
+    by_row ? reduce_columns!(result, counts, f, op, A.values, column_lists(A.layout), cutting(A)) :
+             reduce_rows!(result, counts, f, op, A.values, row_lists(A.layout), cutting(A))
     for line in 1:lines
         zeros = length_of_line - counts[line]
         counts[line] == 0 ? (result[line] = only_zeros(op, x0, zeros)) :
@@ -123,8 +123,8 @@ function reduce_columns!(result, counts, f::F, op::O, values, lists, (row_cuts, 
     height, area = size(values, 1), size(values, 1) * size(values, 2)
     @inbounds for j in eachindex(col_cuts)
         cols, so_far = col_cuts[j], 0
-        for n in in_column(lists, j)
-            lines, at = length(row_cuts[lists.block_rows[n]]), (lists.ids[n] - 1) * area
+        for n in in_line(lists, j)
+            lines, at = length(row_cuts[lists.across[n]]), (lists.ids[n] - 1) * area
             for col in cols
                 y = reduce_run(f, op, values, at, lines)
                 result[col] = so_far == 0 ? y : op(result[col], y)
@@ -158,48 +158,43 @@ end
     return a
 end
 # From the left.
-function reduce_rows!(result, counts, f::F, op::O, values, row_ends, block_cols, (row_cuts, col_cuts)) where {F, O}
-    k = 1
+function reduce_rows!(result, counts, f::F, op::O, values, lists, (row_cuts, col_cuts)) where {F, O}
     @inbounds for i in eachindex(row_cuts)
         rows, so_far = row_cuts[i], 0
-        while k <= row_ends[i]
-            width = length(col_cuts[block_cols[k]])
+        for k in in_line(lists, i)
+            width, first_col = length(col_cuts[lists.across[k]]), 1
             if so_far == 0
                 for (r, row) in enumerate(rows)
                     result[row] = Base.reduce_first(op, f(values[r, 1, k]))
                 end
+                first_col = 2
             end
-            next = so_far == 0 ? 2 : 1
-            length(rows) < 8 ? reduce_few_rows!(result, f, op, values, k, rows, next, width) :
-                               reduce_many_rows!(result, f, op, values, k, rows, next, width)
+            length(rows) < 8 ? reduce_few_rows!(result, f, op, values, k, rows, first_col, width) :
+                               reduce_many_rows!(result, f, op, values, k, rows, first_col, width)
             so_far += width
-            k += 1
         end
         for row in rows
             counts[row] = so_far
         end
     end
 end
-@inline function reduce_few_rows!(result, f::F, op::O, values, k, rows, next, width) where {F, O}
+@inline function reduce_few_rows!(result, f::F, op::O, values, k, rows, first_col, width) where {F, O}
     @inbounds for (r, row) in enumerate(rows)
         total = result[row]
-        for c in next:width
+        for c in first_col:width
             total = op(total, f(values[r, c, k]))
         end
         result[row] = total
     end
 end
-@inline function reduce_many_rows!(result, f::F, op::O, values, k, rows, next, width) where {F, O}
+@inline function reduce_many_rows!(result, f::F, op::O, values, k, rows, first_col, width) where {F, O}
     top = first(rows) - 1
-    @inbounds for c in next:width
+    @inbounds for c in first_col:width
         @simd ivdep for r in 1:length(rows)
             result[top + r] = op(result[top + r], f(values[r, c, k]))
         end
     end
 end
-row_ends(layout) = cumsum(row_lengths(layout))
-block_cols_of(layout) = coordinates(layout)[2]
-
 function Base.any(f::Function, A::BlockSparse; dims = :)
     dims === (:) || return mapreduce(x -> f(x) ? 1 : 0, +, A; dims = dims) .> 0
     return any(f, elements(A)) || (not_stored_count(A) > 0 && f(zero(eltype(A))))
@@ -224,15 +219,15 @@ end
 # Where an array like the values of a matrix is true, column by column. What is beside the elements of a block is false.
 function places_of(flags::Array{Bool, 3}, layout)
     places = Vector{CartesianIndex{2}}(undef, count(flags))
-    fill_places!(places, flags, ColumnLists(layout), cutting(layout))
+    fill_places!(places, flags, column_lists(layout), cutting(layout))
     return places
 end
 function fill_places!(places, flags, lists, (row_cuts, col_cuts))
     at = 1
     @inbounds for j in eachindex(col_cuts)
         cols = col_cuts[j]
-        for c in 1:length(cols), n in in_column(lists, j)
-            lines, id = row_cuts[lists.block_rows[n]], lists.ids[n]
+        for c in 1:length(cols), n in in_line(lists, j)
+            lines, id = row_cuts[lists.across[n]], lists.ids[n]
             for r in 1:length(lines)
                 flags[r, c, id] || continue
                 places[at] = CartesianIndex(lines[r], cols[c])
@@ -265,8 +260,8 @@ end
 function line_variances(A::BlockSparseMatrix, means, by_row, n)
     centers = float.(means)
     squares, zeros = fill!(similar(centers), 0), similar(centers, Int)
-    by_row ? square_columns!(squares, zeros, A.values, centers, ColumnLists(A.layout), cutting(A)) :
-             square_rows!(squares, zeros, A.values, centers, row_ends(A.layout), block_cols_of(A.layout), cutting(A))
+    by_row ? square_columns!(squares, zeros, A.values, centers, column_lists(A.layout), cutting(A)) :
+             square_rows!(squares, zeros, A.values, centers, row_lists(A.layout), cutting(A))
     return (squares .+ zeros .* abs2.(centers)) ./ n
 end
 # Sums of the squares of differences from the centre of each line, and the numbers of elements that are not stored.
@@ -274,8 +269,8 @@ function square_columns!(squares, zeros, values, centers, lists, (row_cuts, col_
     height, area = size(values, 1), size(values, 1) * size(values, 2)
     @inbounds for j in eachindex(col_cuts)
         cols, so_far = col_cuts[j], 0
-        for n in in_column(lists, j)
-            lines, at = length(row_cuts[lists.block_rows[n]]), (lists.ids[n] - 1) * area
+        for n in in_line(lists, j)
+            lines, at = length(row_cuts[lists.across[n]]), (lists.ids[n] - 1) * area
             for col in cols
                 center = centers[col]
                 squares[col] += reduce_run(x -> abs2(x - center), +, values, at, lines)
@@ -288,19 +283,17 @@ function square_columns!(squares, zeros, values, centers, lists, (row_cuts, col_
         end
     end
 end
-function square_rows!(squares, zeros, values, centers, row_ends, block_cols, (row_cuts, col_cuts))
-    k = 1
+function square_rows!(squares, zeros, values, centers, lists, (row_cuts, col_cuts))
     @inbounds for i in eachindex(row_cuts)
         rows, so_far = row_cuts[i], 0
-        while k <= row_ends[i]
-            width = length(col_cuts[block_cols[k]])
+        for k in in_line(lists, i)
+            width = length(col_cuts[lists.across[k]])
             for c in 1:width
                 @simd ivdep for r in 1:length(rows)
                     squares[first(rows) - 1 + r] += abs2(values[r, c, k] - centers[first(rows) - 1 + r])
                 end
             end
             so_far += width
-            k += 1
         end
         for row in rows
             zeros[row] = col_cuts.lines - so_far
@@ -384,6 +377,20 @@ end
 same_values(A, B) = size(A) == size(B) && A == B
 LinearAlgebra.issymmetric(A::BlockSparse) = same_values(A, transpose(A))
 LinearAlgebra.ishermitian(A::BlockSparse) = issymmetric(A)
-LinearAlgebra.istriu(A::BlockSparse, k::Integer = 0) = same_values(A, triu(A, k))
-LinearAlgebra.istril(A::BlockSparse, k::Integer = 0) = same_values(A, tril(A, k))
+LinearAlgebra.istriu(A::BlockSparse, k::Integer = 0) = A isa TransposedBlocks ? istril(parent(A), -k) : !has_number((i, j) -> j - i < k, A)
+LinearAlgebra.istril(A::BlockSparse, k::Integer = 0) = A isa TransposedBlocks ? istriu(parent(A), -k) : !has_number((i, j) -> j - i > k, A)
+# Whether an element at a place of one side of a diagonal is not 0.
+function has_number(at_side::F, A::BlockSparseMatrix) where {F}
+    expect_one_head(A, "istriu")
+    row_cuts, col_cuts = cutting(A)
+    rows, cols, _ = coordinates(A.layout)
+    for k in eachindex(rows)
+        lines, others = row_cuts[rows[k]], col_cuts[cols[k]]
+        at_side(last(lines), first(others)) || at_side(first(lines), last(others)) || continue
+        for (c, j) in enumerate(others), (r, i) in enumerate(lines)
+            at_side(i, j) && !iszero(A.values[r, c, k]) && return true
+        end
+    end
+    return false
+end
 LinearAlgebra.isdiag(A::BlockSparse) = istriu(A) && istril(A)
