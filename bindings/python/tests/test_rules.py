@@ -111,3 +111,18 @@ REFUSALS = [
 def test_refusals(error: Any, text: str, call: Any) -> None:
     with pytest.raises(error, match=text):
         call()
+
+
+@pytest.mark.parametrize("rule, message", [(lambda q, k, h: k <= q, "keeps at least"), (lambda q, k, h: True, "must be asked about"),
+                                           (lambda q, k, h: (q - k) % 7 == 0, "must be asked about"),
+                                           (lambda q, k, h: DOCUMENTS[q % 300] == 0, "must be asked about")])
+@pytest.mark.parametrize("error, tokens", [(tartan.SizeOverflowError, 1 << 30), (tartan.OutOfMemoryError, 1 << 22)])
+def test_what_no_memory_can_hold_is_refused_at_once(monkeypatch, rule, message, error, tokens):
+    def empty(shape, dtype):  # a system may promise memory that it does not have
+        if np.prod(shape, dtype=float) > 1e9:
+            raise MemoryError
+        return np.zeros(shape, dtype)
+
+    monkeypatch.setattr(np, "empty", empty)
+    with pytest.raises(error, match=message):
+        Layout.from_rule((tokens, tokens), 1, rule)

@@ -72,6 +72,9 @@ typedef struct tartan_compressed {
  * Common errors: HANDLE (NULL argument), ARGUMENT or SHAPE (the frame or a length), LAYOUT (an index out of range or a repeated
  * block), OVERFLOW, MEMORY. Index arrays are copied. */
 
+/* Checks a frame as all of these functions do, without making anything of its size. Errors: HANDLE, ARGUMENT, SHAPE, OVERFLOW. */
+TARTAN_API tartan_status tartan_shape_check(const tartan_shape *shape);
+
 /* From a mask [heads, grid_rows, grid_cols], row-major; every non-zero byte is a block. */
 TARTAN_API tartan_status tartan_layout_from_mask(const tartan_shape *shape, const uint8_t *mask,
                                                  int64_t nmask, tartan_layout **out);
