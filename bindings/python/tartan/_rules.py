@@ -261,8 +261,9 @@ def places_of_rule(rule: Rule, frame: Frame) -> Places:
         found = decide(rule, frame, cells, size)
         if found is not None:
             may, must = found
-            count = _expect_kept(_some(cells, must), grid, size, count)
-            kept.append(_split(_some(cells, must), grid, size, 1))
+            if must.any():
+                count = _expect_kept(_some(cells, must), grid, size, count)
+                kept.append(_split(_some(cells, must), grid, size, 1))
             cells = _some(cells, may & ~must)
         if size == 1:
             break

@@ -113,13 +113,18 @@ def test_refusals(error: Any, text: str, call: Any) -> None:
         call()
 
 
-@pytest.mark.parametrize("rule, message", [(lambda q, k, h: k <= q, "keeps at least"), (lambda q, k, h: True, "must be asked about"),
-                                           (lambda q, k, h: (q - k) % 7 == 0, "must be asked about"),
-                                           (lambda q, k, h: DOCUMENTS[q % 300] == 0, "must be asked about")])
-@pytest.mark.parametrize("error, tokens", [(tartan.SizeOverflowError, 1 << 30), (tartan.OutOfMemoryError, 1 << 22)])
-def test_what_no_memory_can_hold_is_refused_at_once(monkeypatch, rule, message, error, tokens):
-    def empty(shape, dtype):  # a system may promise memory that it does not have
-        if np.prod(shape, dtype=float) > 1e9:
+@pytest.mark.parametrize("error, message, tokens, rule", [
+    (tartan.SizeOverflowError, "keeps at least", 1 << 30, lambda q, k, h: k <= q),
+    (tartan.OutOfMemoryError, "keeps at least", 1 << 22, lambda q, k, h: k <= q),
+    (tartan.OutOfMemoryError, "must be asked about", 1 << 30, lambda q, k, h: (q - k) % 7 == 0),
+    (tartan.SizeOverflowError, "must be asked about", 1 << 30, lambda q, k, h: DOCUMENTS[q % 300] == 0),
+    (tartan.OutOfMemoryError, "must be asked about", 1 << 21, lambda q, k, h: DOCUMENTS[q % 300] == 0),
+])  # fmt: skip
+def test_what_no_memory_can_hold_is_refused_at_once(
+    monkeypatch: Any, error: type[Exception], message: str, tokens: int, rule: Any
+) -> None:
+    def empty(shape: Any, dtype: Any) -> Any:  # a system may promise memory that it does not have
+        if np.prod(shape, dtype=float) > 1e7:
             raise MemoryError
         return np.zeros(shape, dtype)
 

@@ -94,14 +94,16 @@ Ops.tartan_truth <- function(e1, e2) {
   repeat {
     found <- .decide(keep, frame, at, size)
     if (!is.null(found)) {
-      count <- .expect_room(count + .blocks_in(at[found$must, ], grid, size), "keeps at least")
-      kept <- c(kept, list(.split_cells(at[found$must, ], grid, size, 1)))
+      if (any(found$must)) {
+        count <- .expect_room(count + .blocks_in(at[found$must, ], grid, size), "keeps at least")
+        kept <- c(kept, list(.split_cells(at[found$must, ], grid, size, 1)))
+      }
       at <- at[found$may & !found$must, ]
     }
     if (size == 1) break
     by <- if (is.null(found)) size else parts
     size <- size / by
-    .expect_room(nrow(at) * prod(pmin(by, ceiling(grid / size))), "must be asked about")
+    .expect_room(nrow(at) * prod(pmin(by, ceiling(grid / size))), "must be asked about", .rule_cells)
     at <- .split_cells(at, grid, by, size)
   }
   step <- max(1, floor(.rule_elements / (frame[3L] * frame[4L])))
@@ -112,10 +114,12 @@ Ops.tartan_truth <- function(e1, e2) {
   do.call(rbind, c(kept, list(at[0L, ])))
 }
 
-# Refuses more blocks than R lists, before any is listed.
-.expect_room <- function(count, what) {
-  most <- .Machine$integer.max
-  if (count > most) .fail("overflow", "keep %s %.3g blocks, expected at most %d", what, count, most)
+# Cells that are asked about at a time.
+.rule_cells <- 2^27
+
+# Refuses more blocks than that, before any is listed.
+.expect_room <- function(count, what, most = .Machine$integer.max) {
+  if (count > most) .fail("overflow", "keep %s %.3g blocks, expected at most %.0f", what, count, most)
   count
 }
 # The number of blocks in cells of which all are kept.
