@@ -70,9 +70,7 @@ typedef struct tartan_compressed {
 
 /* ---- Creation. *out holds one reference, NULL on failure. ----
  * Common errors: HANDLE (NULL argument), ARGUMENT or SHAPE (the frame or a length), LAYOUT (an index out of range or a repeated
- * block), OVERFLOW, MEMORY. Index arrays are copied. */
-
-/* Checks a frame as all of these functions do, without making anything of its size. Errors: HANDLE, ARGUMENT, SHAPE, OVERFLOW. */
+ * block), OVERFLOW, MEMORY. Index arrays are copied. tartan_shape_check checks a frame and makes nothing. */
 TARTAN_API tartan_status tartan_shape_check(const tartan_shape *shape);
 
 /* From a mask [heads, grid_rows, grid_cols], row-major; every non-zero byte is a block. */
@@ -296,8 +294,7 @@ TARTAN_API tartan_status tartan_layout_permute(const tartan_layout *layout, cons
 TARTAN_API tartan_status tartan_layout_slice(const tartan_layout *layout, int64_t row_begin, int64_t row_end,
                                              int64_t col_begin, int64_t col_end, tartan_layout **out);
 
-/* The first `rows` rows and `cols` columns (at most those of the layout), for instance for shorter sequences. The cuts may fall
- * inside blocks. */
+/* The first `rows` rows and `cols` columns (at most those of the layout). The cuts may fall inside blocks. */
 TARTAN_API tartan_status tartan_layout_cut(const tartan_layout *layout, int64_t rows, int64_t cols,
                                            tartan_layout **out);
 
