@@ -175,7 +175,7 @@ class Layout(DerivedLayouts):
         """
         given = frame_of(shape, block, heads)
         _raw.tartan_shape_check(given)
-        frame = tuple(map(int, given))
+        frame = int(given[0]), int(given[1]), int(given[2]), int(given[3]), int(given[4])
         return cls._own(_raw.tartan_layout_from_coordinates(frame, places_of_rule(rule, frame)))
 
     @classmethod
