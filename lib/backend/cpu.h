@@ -153,6 +153,12 @@ static inline int64_t tartan_i_cpu_form_in_mean(const tartan_i_cpu_form *f) {
 void tartan_i_cpu_form_of(const tartan_op_spmm *op, tartan_i_cpu_form *out);
 void tartan_i_cpu_form_take(tartan_i_cpu_form *f, const tartan_op_spmm *op, int64_t head);
 
+/* For kernels that take no other gates than 0 and 1: leaves the blocks with gate 0 out of the lists of a head. The new lists are in
+ * the room, NULL without gates, which serves all heads until the end of the call. Errors: OVERFLOW, MEMORY. */
+tartan_status tartan_i_cpu_open_room(const tartan_context *context, const tartan_op_spmm *op,
+                                     const tartan_i_cpu_form *f, int64_t **out);
+void tartan_i_cpu_form_open(tartan_i_cpu_form *f, const tartan_op_spmm *op, int64_t *room);
+
 /* What kernels that go through the lists of blocks themselves know of a form; without the other operands. */
 tartan_i_list_product tartan_i_cpu_lists_of(const tartan_i_cpu_form *f, const void *values);
 

@@ -99,7 +99,6 @@ static void compute_task(void *data, int32_t worker) {
 
 const char *tartan_i_cpu_spmm_few_refuses(const tartan_context *context, const tartan_op_spmm *op) {
     enum { SMALL = 4, MEDIUM = 8 }; /* block rows */
-    if (op->gates != NULL) return "gates scale blocks first";
     if (op->a->dtype != TARTAN_F32 && op->a->dtype != TARTAN_F64) return "only for float32 and float64";
     few p;
     start(context, op, &p);
@@ -109,10 +108,12 @@ const char *tartan_i_cpu_spmm_few_refuses(const tartan_context *context, const t
                                                                      : rows <= MEDIUM
                                                                          ? 256
                                                                          : 64; /* bytes of a row of b */
-    return p.width * p.k->bytes <= most ? NULL : "b has too many columns";
+    if (p.width * p.k->bytes > most) return "b has too many columns";
+    return tartan_i_cpu_gates_only_switch(op->gates) ? NULL : "gates scale blocks first";
 }
 
-static tartan_status get_memory(few *p) {
+static tartan_status get_memory(few *p, int64_t **open) {
+    PASS(tartan_i_cpu_open_room(p->context, p->op, &p->form, open));
     if (!p->in_place)
         PASS(tartan_i_workspace_get(p->context, TARTAN_I_ROOM_PANEL, &p->packed, p->form.in_size,
                                     p->width * p->k->bytes));
@@ -122,12 +123,14 @@ static tartan_status get_memory(few *p) {
 
 tartan_status tartan_i_cpu_spmm_few(const tartan_context *context, const tartan_op_spmm *op) {
     few p;
+    int64_t *open = NULL;
     start(context, op, &p);
-    const tartan_status status = get_memory(&p);
+    const tartan_status status = get_memory(&p, &open);
     const double packed = (double)p.form.in_size * (double)p.width;
     const int64_t heads = op->a->layout->shape.heads;
     for (int64_t head = 0; status == TARTAN_OK && head < heads; head++) {
         tartan_i_cpu_form_take(&p.form, op, head);
+        tartan_i_cpu_form_open(&p.form, op, open);
         const double blocks = (double)(p.form.pointers[p.form.grid_out] - p.form.pointers[0]);
         const double work =
             2 * (double)p.width * (blocks * (double)p.form.block_elements + (double)p.form.out_size);

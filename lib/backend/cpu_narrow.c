@@ -141,26 +141,28 @@ const char *tartan_i_cpu_spmm_narrow_refuses(const tartan_context *context, cons
     const tartan_matrix *a = op->a;
     const bool transposed = op->transpose != (op->side == TARTAN_I_SPMM_SIDE_RIGHT);
     const int64_t a_row = transposed ? tartan_i_block_col_stride(a) : tartan_i_block_row_stride(a);
-    if (op->gates != NULL) return "gates scale blocks first";
     if (a->dtype != TARTAN_F32 && a->dtype != TARTAN_F64) return "only for float32 and float64";
     if (a_row != 1) return "the columns of blocks are not contiguous in op(a)";
     narrow p;
     start(context, op, &p);
     if (tartan_i_dense_entries(&p.form.b) != 1) return "b has batch entries";
-    return tartan_i_cpu_few_columns(&p.k->product, tartan_i_cpu_form_out_mean(&p.form), p.form.n)
-               ? NULL
-               : "b has too many columns";
+    if (!tartan_i_cpu_few_columns(&p.k->product, tartan_i_cpu_form_out_mean(&p.form), p.form.n))
+        return "b has too many columns";
+    return tartan_i_cpu_gates_only_switch(op->gates) ? NULL : "gates scale blocks first";
 }
 
 tartan_status tartan_i_cpu_spmm_narrow(const tartan_context *context, const tartan_op_spmm *op) {
     narrow p;
+    int64_t *open;
     start(context, op, &p);
+    PASS(tartan_i_cpu_open_room(context, op, &p.form, &open));
     const int64_t copied = p.in_place ? 0 : p.piece * p.form.in_block * p.most_pitch * p.k->bytes;
     p.sums_bytes = tartan_i_ceil_div(p.form.n * p.most_pitch * p.k->bytes, 64) * 64;
     p.scratch_bytes = p.sums_bytes + tartan_i_ceil_div(copied, 64) * 64;
     PASS(tartan_i_workspace_get(context, TARTAN_I_ROOM_OWN, &p.scratch, p.scratch_bytes, context->threads));
     for (int64_t head = 0; head < op->a->layout->shape.heads; head++) {
         tartan_i_cpu_form_take(&p.form, op, head);
+        tartan_i_cpu_form_open(&p.form, op, open);
         const double blocks = (double)(p.form.pointers[p.form.grid_out] - p.form.pointers[0]);
         const double work =
             2 * (double)p.form.n * (blocks * (double)p.form.block_elements + (double)p.form.out_size);

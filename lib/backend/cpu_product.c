@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0
  * What the products of the CPU backend share. */
 #include "backend/cpu.h"
+#include "core/workspace.h"
 
 typedef struct kept {
     bool filled;
@@ -32,12 +33,35 @@ tartan_i_kernels tartan_i_cpu_kernels(int32_t dtype) {
     return *tartan_i_cpu_table_of(tartan_i_sum_dtype(dtype));
 }
 
-bool tartan_i_cpu_gates_only_switch(const tartan_array *gates) {
-    for (int64_t i = 0; gates != NULL && i < gates->shape[0]; i++) {
-        const double gate = tartan_i_load(gates->data, gates->dtype, i * gates->strides[0]);
-        if (gate != 0 && gate != 1) return false;
+/* Gates are read for each block of each product, so those of the two dtypes that most have are read in place. */
+static inline double gate_in(const void *data, int32_t dtype, int64_t i) {
+    return dtype == TARTAN_F64   ? ((const double *)data)[i]
+           : dtype == TARTAN_F32 ? (double)((const float *)data)[i]
+                                 : tartan_i_load(data, dtype, i);
+}
+static inline double gate_at(const tartan_array *gates, int64_t id) {
+    return gate_in(gates->data, gates->dtype, id * gates->strides[0]);
+}
+
+/* CALL(dtype, stride) with constants where gates are contiguous and of those dtypes. */
+#define FOR_GATES(gates, CALL)                                                                               \
+    ((gates)->dtype == TARTAN_F64 && (gates)->strides[0] == 1   ? CALL(TARTAN_F64, 1)                        \
+     : (gates)->dtype == TARTAN_F32 && (gates)->strides[0] == 1 ? CALL(TARTAN_F32, 1)                        \
+                                                                : CALL((gates)->dtype, (gates)->strides[0]))
+
+static inline bool only_switch(const void *data, int32_t dtype, int64_t stride, int64_t count) {
+    bool scales = false;
+    for (int64_t i = 0; i < count; i++) {
+        const double gate = gate_in(data, dtype, i * stride);
+        scales |= (gate != 0) & (gate != 1);
     }
-    return true;
+    return !scales;
+}
+
+bool tartan_i_cpu_gates_only_switch(const tartan_array *gates) {
+#define SWITCH(dtype, stride) only_switch(gates->data, dtype, stride, gates->shape[0])
+    return gates == NULL || FOR_GATES(gates, SWITCH);
+#undef SWITCH
 }
 
 tartan_i_kernels tartan_i_cpu_product_kernels(int32_t dtype, const tartan_array *gates) {
@@ -82,6 +106,45 @@ void tartan_i_cpu_form_take(tartan_i_cpu_form *f, const tartan_op_spmm *op, int6
     tartan_i_dense_fold(&f->b, &f->b.col, &f->c, &f->c.col, &f->n);
 }
 
+tartan_status tartan_i_cpu_open_room(const tartan_context *context, const tartan_op_spmm *op,
+                                     const tartan_i_cpu_form *f, int64_t **out) {
+    const int64_t blocks = op->gates != NULL ? op->a->layout->blocks : 0;
+    *out = NULL;
+    if (op->gates == NULL) return TARTAN_OK;
+    return tartan_i_workspace_get(context, TARTAN_I_ROOM_LISTS, out, f->grid_out + 1 + 2 * blocks,
+                                  sizeof **out);
+}
+
+/* The ids and block columns of the positions begin .. end - 1 whose gates are not 0; returns how many. */
+static inline int64_t open_ones(const tartan_i_cpu_form *f, const void *gates, int32_t dtype, int64_t stride,
+                                int64_t begin, int64_t end, int64_t *ids, int32_t *others) {
+    int64_t at = 0;
+    for (int64_t k = begin; k < end; k++) {
+        const int64_t id = f->ids != NULL ? f->ids[k] : k;
+        ids[at] = id;
+        others[at] = f->others[k];
+        at += gate_in(gates, dtype, id * stride) != 0;
+    }
+    return at;
+}
+
+void tartan_i_cpu_form_open(tartan_i_cpu_form *f, const tartan_op_spmm *op, int64_t *room) {
+    if (op->gates == NULL) return;
+    int64_t *pointers = room, *ids = room + f->grid_out + 1;
+    int32_t *others = (int32_t *)(ids + op->a->layout->blocks);
+    pointers[0] = 0;
+    for (int64_t i = 0; i < f->grid_out; i++) {
+        const int64_t at = pointers[i];
+#define OPEN(dtype, stride)                                                                                  \
+    open_ones(f, op->gates->data, dtype, stride, f->pointers[i], f->pointers[i + 1], ids + at, others + at)
+        pointers[i + 1] = at + FOR_GATES(op->gates, OPEN);
+#undef OPEN
+    }
+    f->pointers = pointers;
+    f->ids = ids;
+    f->others = others;
+}
+
 tartan_i_list_product tartan_i_cpu_lists_of(const tartan_i_cpu_form *f, const void *values) {
     return (tartan_i_list_product){.pointers = f->pointers,
                                    .ids = f->ids,
@@ -100,7 +163,7 @@ tartan_i_list_product tartan_i_cpu_lists_of(const tartan_i_cpu_form *f, const vo
 
 double tartan_i_cpu_gate(const tartan_i_kernels *k, const tartan_array *gates, int64_t id) {
     if (gates == NULL) return 1;
-    const double gate = tartan_i_load(gates->data, gates->dtype, id * gates->strides[0]);
+    const double gate = gate_at(gates, id);
     return k->dtype == TARTAN_F64 ? gate : (double)(float)gate;
 }
 

@@ -49,20 +49,23 @@ static void compute_task(void *data, int32_t worker) {
 
 const char *tartan_i_cpu_spmm_vector_refuses(const tartan_context *context, const tartan_op_spmm *op) {
     (void)context;
-    if (op->gates != NULL) return "gates scale blocks first";
     if (op->a->dtype != TARTAN_F32 && op->a->dtype != TARTAN_F64) return "only for float32 and float64";
     tartan_i_cpu_form form;
     tartan_i_cpu_form_of(op, &form);
     if (tartan_i_dense_entries(&form.b) != 1) return "b has batch entries";
-    return form.n == 1 ? NULL : "b has several columns";
+    if (form.n != 1) return "b has several columns";
+    return tartan_i_cpu_gates_only_switch(op->gates) ? NULL : "gates scale blocks first";
 }
 
 tartan_status tartan_i_cpu_spmm_vector(const tartan_context *context, const tartan_op_spmm *op) {
     vector p;
+    int64_t *open;
     start(context, op, &p);
+    PASS(tartan_i_cpu_open_room(context, op, &p.form, &open));
     PASS(tartan_i_workspace_get(context, TARTAN_I_ROOM_OWN, &p.scratch, p.sums_bytes, context->threads));
     for (int64_t head = 0; head < op->a->layout->shape.heads; head++) {
         tartan_i_cpu_form_take(&p.form, op, head);
+        tartan_i_cpu_form_open(&p.form, op, open);
         const double blocks = (double)(p.form.pointers[p.form.grid_out] - p.form.pointers[0]);
         const double work =
             2 * (double)p.form.n * (blocks * (double)p.form.block_elements + (double)p.form.out_size);

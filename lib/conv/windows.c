@@ -295,8 +295,11 @@ static tartan_status set_windows(const char *function, const convolution *conv, 
     in->stride[d] = out->size[d] * stride;
     in->offset[d] = -(padding / 2);
     in->count[d] = out->count[d] = tartan_i_ceil_div(conv->same ? outputs : valid, out->size[d]);
-    CHECK_IN(function, size <= INT32_MAX && in->stride[d] <= INT32_MAX, ARGUMENT,
+    CHECK_IN(function, size <= INT32_MAX, ARGUMENT,
              "windows have %" PRId64 " positions in dimension %d, expected fewer than 2^31", size, d);
+    CHECK_IN(function, in->stride[d] <= INT32_MAX, ARGUMENT,
+             "windows begin %" PRId64 " positions apart in dimension %d, expected fewer than 2^31",
+             in->stride[d], d);
     return TARTAN_OK;
 }
 

@@ -34,6 +34,11 @@ tartan_status tartan_i_shape_check(const char *function, const tartan_shape *sha
     return TARTAN_OK;
 }
 
+tartan_status tartan_shape_check(const tartan_shape *shape) {
+    int64_t grid_rows, grid_cols;
+    return tartan_i_shape_check(__func__, shape, &grid_rows, &grid_cols);
+}
+
 /* A layout without index sets, with the fields of an ordinary layout. */
 static tartan_status new_layout(const tartan_shape *shape, int64_t grid_rows, int64_t grid_cols,
                                 int64_t blocks, tartan_layout **out) {

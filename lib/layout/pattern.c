@@ -53,14 +53,15 @@ const char *tartan_pattern_help(int32_t i) {
     return i >= 0 && i < PATTERN_COUNT ? patterns[i]->help : NULL;
 }
 
-enum { MOST_BITS = 44 }; /* 2^44 positions fill all addresses that a process has */
-
-static tartan_status count_more(tartan_i_job *job, int64_t more) {
-    job->count += more; /* of 2^31 columns at most */
-    if (job->count > (int64_t)1 << MOST_BITS)
+tartan_status tartan_i_job_count(tartan_i_job *job, int64_t lines, int64_t per_line) {
+    enum { MOST_BITS = 44 }; /* 2^44 positions fill all addresses that a process has */
+    const int64_t most = (int64_t)1 << MOST_BITS;
+    int64_t more;
+    if (!tartan_i_multiply(lines, per_line, &more) || more > most - job->count)
         FAIL_IN(job->function, OVERFLOW,
                 "pattern '%s' has more than 2^%d blocks, expected what can be addressed", job->pattern,
                 MOST_BITS);
+    job->count += more;
     return TARTAN_OK;
 }
 
@@ -80,7 +81,7 @@ fail:
 }
 
 tartan_status tartan_i_job_add(tartan_i_job *job, int64_t row, int64_t col) {
-    if (job->counting) return count_more(job, 1);
+    if (job->counting) return tartan_i_job_count(job, 1, 1);
     PASS(tartan_i_job_reserve(job, 1));
     job->positions[job->count++] = (job->head * job->rows + row) * job->cols + col;
     return TARTAN_OK;
@@ -90,10 +91,24 @@ tartan_status tartan_i_job_run(tartan_i_job *job, int64_t row, int64_t begin, in
     if (begin < 0) begin += tartan_i_ceil_div(-begin, step) * step;
     if (end > job->cols) end = job->cols;
     if (begin >= end) return TARTAN_OK;
-    if (job->counting) return count_more(job, tartan_i_ceil_div(end - begin, step));
+    if (job->counting) return tartan_i_job_count(job, 1, tartan_i_ceil_div(end - begin, step));
     PASS(tartan_i_job_reserve(job, tartan_i_ceil_div(end - begin, step)));
     int64_t line_begin = (job->head * job->rows + row) * job->cols;
     for (int64_t col = begin; col < end; col += step) job->positions[job->count++] = line_begin + col;
+    return TARTAN_OK;
+}
+
+tartan_status tartan_i_job_runs(tartan_i_job *job, int64_t row, int64_t begin, int64_t end, int64_t step,
+                                int64_t width) {
+    if (end > job->cols) end = job->cols;
+    if (begin >= end) return TARTAN_OK;
+    const int64_t last = begin + (end - begin - 1) / step * step;
+    if (job->counting) {
+        PASS(tartan_i_job_count(job, (last - begin) / step, width));
+        return tartan_i_job_run(job, row, last, last + width < end ? last + width : end, 1);
+    }
+    for (int64_t col = begin; col <= last; col += step)
+        PASS(tartan_i_job_run(job, row, col, col + width < end ? col + width : end, 1));
     return TARTAN_OK;
 }
 
@@ -200,15 +215,14 @@ static tartan_status make_heads(const tartan_i_pattern *pattern, tartan_i_job *j
     return TARTAN_OK;
 }
 
+/* Counts first, so that what no memory can hold is refused before any of it is filled. */
 static tartan_status make(const tartan_i_pattern *pattern, tartan_i_job *job) {
-    if (pattern->counted) {
-        job->counting = true;
-        PASS(make_heads(pattern, job));
-        const int64_t count = job->count;
-        job->counting = false;
-        job->count = 0;
-        PASS(tartan_i_job_reserve(job, count));
-    }
+    job->counting = true;
+    PASS(make_heads(pattern, job));
+    const int64_t count = job->count;
+    job->counting = false;
+    job->count = 0;
+    PASS(tartan_i_job_reserve(job, count));
     return make_heads(pattern, job);
 }
 

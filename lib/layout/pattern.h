@@ -17,7 +17,7 @@ typedef struct tartan_i_job {
     int64_t head;
     const double *parameters; /* in the order of the pattern's list */
     uint64_t seed;
-    bool counting; /* blocks are counted, not listed */
+    bool counting; /* blocks are counted, not listed: as many as are known without listing them */
     int64_t *positions;
     int64_t count, capacity;
 } tartan_i_job;
@@ -30,23 +30,18 @@ typedef struct tartan_i_parameter {
 
 typedef struct tartan_i_pattern {
     const char *name, *help;
-    const tartan_i_parameter *parameters; /* ends with a NULL name */
-    tartan_status (*make)(tartan_i_job *job);
-    bool
-        counted; /* made twice, first to count the blocks: what no memory can hold is refused before any of it is filled */
+    const tartan_i_parameter *parameters;     /* ends with a NULL name */
+    tartan_status (*make)(tartan_i_job *job); /* called twice: for the count, then for the list */
 } tartan_i_pattern;
 
-/* Defines tartan_i_pattern_<id>, made by the function make_<id>. TARTAN_I_COUNTED_PATTERN is for rules that list runs, which take
- * next to no time to count. PARAMETERS is a macro that calls its
+/* Defines tartan_i_pattern_<id>, made by the function make_<id>. PARAMETERS is a macro that calls its
  * argument with (name, default, low, high, REAL or WHOLE, meaning) for each parameter; the help text is built from
  * it. */
-#define TARTAN_I_PATTERN(id, what, PARAMETERS)         TARTAN_I_PATTERN_DEFINED(id, what, PARAMETERS, false)
-#define TARTAN_I_COUNTED_PATTERN(id, what, PARAMETERS) TARTAN_I_PATTERN_DEFINED(id, what, PARAMETERS, true)
-#define TARTAN_I_PATTERN_DEFINED(id, what, PARAMETERS, counted)                                              \
+#define TARTAN_I_PATTERN(id, what, PARAMETERS)                                                               \
     _Static_assert(0 PARAMETERS(TARTAN_I_PATTERN_COUNT) <= TARTAN_I_MAX_PARAMETERS, "too many parameters");  \
     static const tartan_i_parameter id##_parameters[] = {PARAMETERS(TARTAN_I_PATTERN_ROW){.name = NULL}};    \
     const tartan_i_pattern tartan_i_pattern_##id = {#id, what PARAMETERS(TARTAN_I_PATTERN_HELP),             \
-                                                    id##_parameters, make_##id, counted}
+                                                    id##_parameters, make_##id}
 #define TARTAN_I_PATTERN_COUNT(name, initial, low, high, kind, meaning) +1
 #define TARTAN_I_PATTERN_ROW(name, initial, low, high, kind, meaning)                                        \
     {#name, initial, low, high, TARTAN_I_PATTERN_##kind},
@@ -65,9 +60,15 @@ static inline int64_t tartan_i_job_whole(const tartan_i_job *job, int i) {
 }
 
 /* tartan_i_job_add adds the block at (row, col), which must be inside the grid. tartan_i_job_run adds the blocks at
- * columns begin, begin + step, ... < end of a row that are inside the grid. */
+ * columns begin, begin + step, ... < end of a row that are inside the grid; tartan_i_job_runs adds, from each of these columns on,
+ * `width` <= step blocks before `end`. */
 tartan_status tartan_i_job_add(tartan_i_job *job, int64_t row, int64_t col);
 tartan_status tartan_i_job_run(tartan_i_job *job, int64_t row, int64_t begin, int64_t end, int64_t step);
+tartan_status tartan_i_job_runs(tartan_i_job *job, int64_t row, int64_t begin, int64_t end, int64_t step,
+                                int64_t width);
+
+/* While blocks are counted: `lines` times `per_line` more. Errors: OVERFLOW, if no process can address so many. */
+tartan_status tartan_i_job_count(tartan_i_job *job, int64_t lines, int64_t per_line);
 
 /* Makes room for `more` blocks, so that a pattern that knows how many it has asks for all of them at once. */
 tartan_status tartan_i_job_reserve(tartan_i_job *job, int64_t more);

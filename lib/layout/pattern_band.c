@@ -9,7 +9,7 @@ static tartan_status make_dense(tartan_i_job *job) {
     return TARTAN_OK;
 }
 #define DENSE(P)
-TARTAN_I_COUNTED_PATTERN(dense, "every block", DENSE);
+TARTAN_I_PATTERN(dense, "every block", DENSE);
 
 static tartan_status make_block_diagonal(tartan_i_job *job) {
     int64_t size = tartan_i_job_whole(job, 0);
@@ -20,7 +20,7 @@ static tartan_status make_block_diagonal(tartan_i_job *job) {
     return TARTAN_OK;
 }
 #define BLOCK_DIAGONAL(P) P(size, 1, 1, COUNT, WHOLE, "side of each square on the diagonal, in blocks")
-TARTAN_I_COUNTED_PATTERN(block_diagonal, "dense squares along the diagonal", BLOCK_DIAGONAL);
+TARTAN_I_PATTERN(block_diagonal, "dense squares along the diagonal", BLOCK_DIAGONAL);
 
 static tartan_status make_banded(tartan_i_job *job) {
     int64_t lower = tartan_i_job_whole(job, 0), upper = tartan_i_job_whole(job, 1);
@@ -31,7 +31,7 @@ static tartan_status make_banded(tartan_i_job *job) {
 #define BANDED(P)                                                                                            \
     P(lower, 1, 0, COUNT, WHOLE, "number of block diagonals below the main one")                             \
     P(upper, 1, 0, COUNT, WHOLE, "number of block diagonals above the main one")
-TARTAN_I_COUNTED_PATTERN(banded, "the main diagonal and those next to it", BANDED);
+TARTAN_I_PATTERN(banded, "the main diagonal and those next to it", BANDED);
 
 static tartan_status make_causal(tartan_i_job *job) {
     int64_t offset = tartan_i_job_whole(job, 0);
@@ -39,7 +39,7 @@ static tartan_status make_causal(tartan_i_job *job) {
     return TARTAN_OK;
 }
 #define CAUSAL(P) P(offset, 0, -COUNT, COUNT, WHOLE, "block row i has block columns up to i + offset")
-TARTAN_I_COUNTED_PATTERN(causal, "the lower triangle: no block attends to later ones", CAUSAL);
+TARTAN_I_PATTERN(causal, "the lower triangle: no block attends to later ones", CAUSAL);
 
 static tartan_status make_local(tartan_i_job *job) {
     int64_t window = tartan_i_job_whole(job, 0), causal = tartan_i_job_whole(job, 1);
@@ -50,7 +50,7 @@ static tartan_status make_local(tartan_i_job *job) {
 #define LOCAL(P)                                                                                             \
     P(window, 1, 0, COUNT, WHOLE, "blocks on either side of the diagonal")                                   \
     P(causal, 1, 0, 1, WHOLE, "1: nothing above the diagonal")
-TARTAN_I_COUNTED_PATTERN(local, "a sliding window of neighbouring blocks", LOCAL);
+TARTAN_I_PATTERN(local, "a sliding window of neighbouring blocks", LOCAL);
 
 static tartan_status make_strided(tartan_i_job *job) {
     int64_t stride = tartan_i_job_whole(job, 0), causal = tartan_i_job_whole(job, 1);
@@ -72,10 +72,10 @@ static tartan_status make_strided(tartan_i_job *job) {
 #define STRIDED(P)                                                                                           \
     P(stride, 1, 1, COUNT, WHOLE, "distance between positions of one group, and the number of groups")       \
     P(causal, 1, 0, 1, WHOLE, "1: nothing above the diagonal")
-TARTAN_I_COUNTED_PATTERN(strided,
-                         "every stride-th position, reordered so that position i * stride + j comes to "
-                         "j * (n / stride) + i: squares along the diagonal",
-                         STRIDED);
+TARTAN_I_PATTERN(strided,
+                 "every stride-th position, reordered so that position i * stride + j comes to "
+                 "j * (n / stride) + i: squares along the diagonal",
+                 STRIDED);
 
 static tartan_status make_dilated(tartan_i_job *job) {
     int64_t stride = tartan_i_job_whole(job, 0), causal = tartan_i_job_whole(job, 1);
@@ -86,7 +86,7 @@ static tartan_status make_dilated(tartan_i_job *job) {
 #define DILATED(P)                                                                                           \
     P(stride, 2, 1, COUNT, WHOLE, "distance between stored blocks of a row")                                 \
     P(causal, 1, 0, 1, WHOLE, "1: nothing above the diagonal")
-TARTAN_I_COUNTED_PATTERN(dilated, "every stride-th block, counted from the diagonal", DILATED);
+TARTAN_I_PATTERN(dilated, "every stride-th block, counted from the diagonal", DILATED);
 
 static tartan_status make_local_strided(tartan_i_job *job) {
     int64_t window = tartan_i_job_whole(job, 0), stride = tartan_i_job_whole(job, 1),
@@ -101,9 +101,8 @@ static tartan_status make_local_strided(tartan_i_job *job) {
     P(window, 1, 0, COUNT, WHOLE, "blocks on either side of the diagonal")                                   \
     P(stride, 4, 1, COUNT, WHOLE, "distance between the other stored blocks of a row")                       \
     P(causal, 1, 0, 1, WHOLE, "1: nothing above the diagonal")
-TARTAN_I_COUNTED_PATTERN(local_strided,
-                         "a sliding window, and every stride-th block, counted from the diagonal",
-                         LOCAL_STRIDED);
+TARTAN_I_PATTERN(local_strided, "a sliding window, and every stride-th block, counted from the diagonal",
+                 LOCAL_STRIDED);
 
 /* Each block attends to its own chunk and to a summary of every chunk: a group of `vertsize` columns, counted from
  * the chunk's end. `num_verts` heads in turn take different groups. */
@@ -121,12 +120,11 @@ static tartan_status make_fixed(tartan_i_job *job) {
                 job->shape->heads);
     int64_t from = stride - (job->head % groups + 1) * size;
     for (int64_t i = 0; i < job->rows; i++) {
-        int64_t end = causal && i + 1 < job->cols ? i + 1 : job->cols;
-        for (int64_t chunk = 0; chunk < end; chunk += stride) {
-            bool own = chunk / stride == i / stride;
-            int64_t begin = own ? chunk : chunk + from, stop = own ? chunk + stride : begin + size;
-            PASS(tartan_i_job_run(job, i, begin, stop < end ? stop : end, 1));
-        }
+        const int64_t end = causal && i + 1 < job->cols ? i + 1 : job->cols;
+        const int64_t own = i / stride * stride, next = own + stride;
+        PASS(tartan_i_job_runs(job, i, from, own < end ? own : end, stride, size));
+        PASS(tartan_i_job_run(job, i, own, next < end ? next : end, 1));
+        PASS(tartan_i_job_runs(job, i, next + from, end, stride, size));
     }
     return TARTAN_OK;
 }
@@ -143,11 +141,27 @@ static tartan_status make_checker(tartan_i_job *job) {
     return TARTAN_OK;
 }
 #define CHECKER(P) P(phase, 0, 0, 1, WHOLE, "0: block (0, 0) is stored, 1: it is not")
-TARTAN_I_COUNTED_PATTERN(checker, "every second block, as on a chessboard", CHECKER);
+TARTAN_I_PATTERN(checker, "every second block, as on a chessboard", CHECKER);
+
+/* The pairs of n numbers that differ in the digit that counts units of `unit`, at most. Groups of base * unit numbers, the last of
+ * them cut short, have one chain of numbers for each remainder of `unit`. */
+static tartan_status count_digit(tartan_i_job *job, int64_t n, int64_t base, int64_t unit) {
+    const int64_t group = base * unit, whole = n / group * group, rest = n - whole;
+    const int64_t chain = rest / unit, longer = rest % unit;
+    PASS(tartan_i_job_count(job, whole, base));
+    PASS(tartan_i_job_count(job, longer * (chain + 1), chain + 1));
+    return tartan_i_job_count(job, (unit - longer) * chain, chain);
+}
 
 static tartan_status make_butterfly(tartan_i_job *job) {
     int64_t base = tartan_i_job_whole(job, 0), levels = tartan_i_job_whole(job, 1);
     PASS(tartan_i_job_square(job));
+    if (job->counting) {
+        int64_t level = 0;
+        for (int64_t unit = 1; unit < job->cols && (levels == 0 || level < levels); unit *= base, level++)
+            PASS(count_digit(job, job->cols, base, unit));
+        return tartan_i_job_count(job, job->rows, 1);
+    }
     for (int64_t i = 0; i < job->rows; i++) {
         PASS(tartan_i_job_add(job, i, i));
         int64_t level = 0;

@@ -85,10 +85,34 @@ static tartan_status read_conv(const tartan_i_job *job, conv *c) {
     return TARTAN_OK;
 }
 
+/* Positions in the windows of all outputs of a side; with `before`, those before the own one of each output. */
+static int64_t side_pairs(const side *s, bool before) {
+    int64_t sum = 0;
+    for (int64_t o = 0; o < s->output; o++) {
+        int64_t begin, end;
+        side_window(s, o, &begin, &end);
+        if (before && end > o * s->stride) end = o * s->stride;
+        sum += end > begin ? end - begin : 0;
+    }
+    return sum;
+}
+
+/* Blocks hold so many pairs of an output and an input in its window at most, so this many blocks there are at least. */
+static tartan_status count_pairs(tartan_i_job *job, const conv *c) {
+    int64_t pairs, in_row = 0;
+    bool fits = tartan_i_multiply(side_pairs(&c->y, c->causal), side_pairs(&c->x, false), &pairs);
+    if (c->causal) {
+        fits = fits && tartan_i_multiply(c->y.output, side_pairs(&c->x, true), &in_row) &&
+               pairs <= INT64_MAX - in_row;
+    }
+    return tartan_i_job_count(job, (fits ? pairs + in_row : INT64_MAX) / (c->query_block * c->key_block), 1);
+}
+
 static tartan_status make_conv_window(tartan_i_job *job) {
     tartan_status status;
     conv c = {.seen = NULL};
     PASS(read_conv(job, &c));
+    if (job->counting) return count_pairs(job, &c);
     NEW_ZEROED(c.seen, c.transposed ? job->rows : job->cols);
     for (int64_t y = 0; y < c.y.output; y++)
         for (int64_t x = 0; x < c.x.output; x++) TRY(add_query(job, &c, y, x));

@@ -23,6 +23,7 @@ static tartan_status make_random(tartan_i_job *job) {
     int64_t count = (int64_t)round(job->parameters[0] * (double)grid);
     if (count > grid) count = grid; /* (double)grid may have been rounded up */
     bool most = count > grid / 2;   /* then draw the absent blocks */
+    if (job->counting) return tartan_i_job_count(job, count, 1);
     tartan_i_job_random(job, job->parameters[1] != 0, &random);
     TRY(sample(&random, grid, most ? grid - count : count, &drawn));
     if (most) {
@@ -57,6 +58,7 @@ static tartan_status make_balanced_random(tartan_i_job *job) {
         FAIL_IN(job->function, ARGUMENT,
                 "parameters have per_row=%" PRId64 ", expected at most %" PRId64 " (block columns)", per_row,
                 job->cols);
+    if (job->counting) return tartan_i_job_count(job, job->rows, per_row);
     tartan_i_job_random(job, job->parameters[2] != 0, &random);
     NEW(deck, job->cols);
     NEW_ZEROED(dealt, job->cols);
@@ -102,6 +104,7 @@ static tartan_status add_random_columns(tartan_i_job *job, const bigbird *b, int
     high = high < begin ? begin : high > end ? end : high;
     int64_t left = low - begin, all = left + end - high; /* free columns before the window, and in total */
     int64_t count = b->random < all ? b->random : all;
+    if (job->counting) return tartan_i_job_count(job, 1, count);
     for (int64_t last = all - count; last < all; last++) {
         int64_t k = (int64_t)tartan_i_below(random, (uint64_t)last + 1);
         if (drawn[k] == i + 1) k = last;
@@ -118,7 +121,7 @@ static tartan_status make_bigbird(tartan_i_job *job) {
     bigbird b = {tartan_i_job_whole(job, 0), tartan_i_job_whole(job, 1), tartan_i_job_whole(job, 2),
                  job->parameters[3] != 0};
     tartan_i_job_random(job, job->parameters[4] != 0, &random);
-    NEW_ZEROED(drawn, job->cols);
+    if (!job->counting) NEW_ZEROED(drawn, job->cols);
     for (int64_t i = 0; i < job->rows; i++) {
         int64_t end = b.causal && i + 1 < job->cols ? i + 1 : job->cols;
         if (i < b.global) {

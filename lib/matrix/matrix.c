@@ -207,6 +207,12 @@ void tartan_i_matrix_let_go(tartan_matrix *matrix) {
 
 /* ---- Copying blocks ---- */
 
+/* Whether the elements of blocks follow each other in one order; a block of one row or column has only one. */
+static bool in_one_order(const tartan_matrix *to, const tartan_matrix *from) {
+    const tartan_shape *s = &to->layout->shape;
+    return to->block_order == from->block_order || s->block_rows == 1 || s->block_cols == 1;
+}
+
 void tartan_i_block_copy(tartan_matrix *to, int64_t to_id, const tartan_matrix *from, int64_t from_id,
                          bool transposed) {
     const tartan_layout *l = to->layout, *fl = from->layout;
@@ -225,7 +231,7 @@ void tartan_i_block_copy(tartan_matrix *to, int64_t to_id, const tartan_matrix *
     if (rows * cols == 0) return;
     const tartan_i_tile_copy copy = tartan_i_tile_copier(to->dtype, from->dtype);
     const void *old = tartan_i_block_at(from, from_id);
-    if (!transposed && to->block_order == from->block_order && rows * cols == elements &&
+    if (!transposed && in_one_order(to, from) && rows * cols == elements &&
         elements == tartan_i_block_elements(from)) {
         copy(block, 0, 1, old, 0, 1, 1, elements);
         return;
@@ -236,7 +242,7 @@ void tartan_i_block_copy(tartan_matrix *to, int64_t to_id, const tartan_matrix *
 }
 
 void tartan_i_blocks_copy(tartan_matrix *to, const tartan_matrix *from, int64_t begin, int64_t end) {
-    if (to->block_order == from->block_order && !tartan_i_is_ragged(to->layout)) { /* one run of elements */
+    if (in_one_order(to, from) && !tartan_i_is_ragged(to->layout)) { /* one run of elements */
         tartan_i_tile_copier(to->dtype, from->dtype)(tartan_i_block_at(to, begin), 0, 1,
                                                      tartan_i_block_at(from, begin), 0, 1, 1,
                                                      (end - begin) * tartan_i_block_elements(to));

@@ -288,6 +288,19 @@ TEST(Build, EveryAllocationOfCsrMayFail) {
     tartan_layout *out = nullptr;
     BRUTAL(from_csr({4, 6, 2, 2, 1}, {0, 1, 3}, {2, 1, 0}, &out), tartan_layout_free(out));
 }
+// Without lists of the size of the frame.
+TEST(ShapeCheck, ChecksAFrameAlone) {
+    tartan_shape s = {INT32_MAX, INT32_MAX, 1, 1, 1};
+    EXPECT_OK(tartan_shape_check(&s));
+    EXPECT_FAILS(HANDLE, "shape is NULL", tartan_shape_check(nullptr));
+    s.rows = INT64_C(1) << 31;
+    EXPECT_FAILS(OVERFLOW, "2^31 - 1", tartan_shape_check(&s));
+    s = {-1, 4, 2, 2, 1};
+    EXPECT_FAILS(SHAPE, "expected rows and cols >= 0", tartan_shape_check(&s));
+    s = {4, 4, 257, 2, 1};
+    EXPECT_FAILS(ARGUMENT, "expected 1 .. 256", tartan_shape_check(&s));
+}
+
 TEST(Build, EveryAllocationOfEntriesMayFail) {
     tartan_layout *out = nullptr;
     Indices rows{3, 0, 3}, cols{1, 2, 1};

@@ -145,10 +145,30 @@ TEST(Patterns, Refusals) {
     EXPECT_NO_LAYOUT(OVERFLOW, "2^31 - 1", try_pattern(s, "dense", "", &out));
     s = {INT32_MAX, INT32_MAX, 1, 1, 1}; // at once, not when its rows have filled the memory
     // Before any of them is listed.
-    for (const char *name : {"dense", "causal", "strided", "dilated", "local_strided", "checker"})
-        EXPECT_NO_LAYOUT(OVERFLOW, "blocks, expected what can be addressed", try_pattern(s, name, "", &out));
-    EXPECT_NO_LAYOUT(OVERFLOW, "blocks, expected what can be addressed",
-                     try_pattern(s, "banded", "lower=2147483647", &out));
+    const std::pair<const char *, const char *> all[] = {{"dense", ""},
+                                                         {"causal", ""},
+                                                         {"strided", ""},
+                                                         {"dilated", ""},
+                                                         {"local_strided", ""},
+                                                         {"checker", ""},
+                                                         {"banded", "lower=2147483647"},
+                                                         {"fixed", ""},
+                                                         {"fixed", "causal=0"},
+                                                         {"butterfly", "base=65536 levels=2"},
+                                                         {"random", "density=0.9"},
+                                                         {"random", "density=0.01"},
+                                                         {"balanced_random", "per_row=100000"},
+                                                         {"bigbird", "global_blocks=100000"},
+                                                         {"bigbird", "random=2147483647 causal=1"}};
+    for (const auto &[name, parameters] : all) {
+        SCOPED_TRACE(name);
+        EXPECT_NO_LAYOUT(OVERFLOW, "blocks, expected what can be addressed",
+                         try_pattern(s, name, parameters, &out));
+    }
+    s = {1 << 24, 1 << 24, 1, 1, 1};
+    for (const char *parameters : {"filter_w=16777215", "filter_w=16777215 causal=1"})
+        EXPECT_NO_LAYOUT(OVERFLOW, "blocks, expected what can be addressed",
+                         try_pattern(s, "conv_window", parameters, &out));
 }
 
 // A program may have set a locale with a decimal comma: parameters and recipes do not care.

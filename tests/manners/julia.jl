@@ -41,6 +41,13 @@ const LINES = [
     "block_grid" => ("[W spzeros(6, 6); spzeros(6, 6) V]", "[W zero(W); zero(V) V]"), "kron" => "kron(W, X[1:2, 1:3])", "kron_first" => "kron(X[1:2, 1:3], W)",
     "kron_sparse" => "kron(W, V)", "transpose" => "copy(transpose(W))", "lower" => "tril(W)", "upper" => "triu(W, 1)", "drop_zeros" => "dropzeros(W - W)",
     "reshape" => "reshape(W, 3, 12)", "reblock" => ("copy(W)", "BlockSparseMatrix(W, 3)"), "permute" => ("W[[5, 6, 1, 2, 3, 4], :]", "permute_blocks(W; rows = [3, 1, 2])"),
+    "cut" => ("nnz(W[1:3, 1:5])", "nnz(cut(W.layout, 3, 5))"), "boundaries" => ("sparse([X[1:1, 1:4] X[1:1, 5:6]; X[2:6, 1:4] X[2:6, 5:6]])", "BlockSparseMatrix(X; rows = [0, 1, 6], cols = [0, 4, 6])"),
+    "boundaries_product" => ("sparse(X) * x", "BlockSparseMatrix(X; rows = [0, 1, 6], cols = [0, 4, 6]) * x"),
+    "boundaries_kept" => ("", "Tuple(boundaries(BlockSparseMatrix(X; rows = [0, 1, 6], cols = [0, 4, 6])))"),
+    "add_at" => ("W + sparse([1, 6, 1], [2, 6, 2], [1.0, 2, 4], 6, 6)", "add!(W, Assembly(W.layout, [1, 6, 1], [2, 6, 2]; elements = true), [1.0, 2, 4])"),
+    "add_plan" => ("W + sparse([1, 6, 1], [2, 6, 2], x[1:3], 6, 6)", "plan = Assembly(W.layout, [1, 6, 1], [2, 6, 2]; elements = true); add!(W, plan, x[1:3])"),
+    "add_blocks" => ("W + kron(sparse([3, 3], [2, 2], 1, 3, 3), X[1:2, 1:2])", "add!(W, Assembly(W.layout, [3, 3], [2, 2]), cat(X[1:2, 1:2], X[1:2, 1:2]; dims = 3))"),
+    "blocks_at" => ("kron(sparse([3, 1, 3], [2, 3, 2], 1, 3, 3), X[1:2, 1:2])", "BlockSparseMatrix([3, 1, 3], [2, 3, 2], cat(X[1:2, 1:2], X[1:2, 1:2], X[1:2, 1:2]; dims = 3), (6, 6))"),
     "copy" => "copy(W)", "from_dense" => ("sparse(X)", "BlockSparseMatrix(X, 2)"),
     "from_coo" => ("sparse([1, 2, 3, 4, 4, 1], [1, 6, 3, 4, 2, 2], x, 6, 6)", "BlockSparseMatrix(sparse([1, 2, 3, 4, 4, 1], [1, 6, 3, 4, 2, 2], x, 6, 6), 2)"),
     "from_csr" => ("copy(S')", "BlockSparseMatrix(S', 2)"), "from_csc" => ("copy(S)", "BlockSparseMatrix(S, 2)"), "from_peer" => ("copy(S)", "BlockSparseMatrix(S, 2)"),
@@ -51,7 +58,12 @@ const LINES = [
     "least_squares" => "qr(sparse([W; V])) \\ [x; x]", "norm_estimate" => "opnorm(P, 1)", "solve" => "P \\ x", "factor" => "lu(P) \\ x", "determinant" => "det(P)",
     "eigenvalues" => "eigvals(Symmetric(Matrix(P)))[1:2]", "singular_values" => "svdvals(Matrix(W))[1:2]",
     "save" => ("serialize(path, W); deserialize(path)", "Tartan.save(path * \".h5\", \"w\" => W); Tartan.load(path * \".h5\", \"w\")"),
+    "append" => ("", "Tartan.save(path * \".h5\", \"w\" => W); Tartan.save(path * \".h5\", \"v\" => V; append = true); Tartan.load(path * \".h5\", \"w\") + Tartan.load(path * \".h5\", \"v\")"),
+    "replace" => ("", "Tartan.save(path * \".h5\", \"w\" => W, \"v\" => V); Tartan.save(path * \".h5\", \"w\" => 2W; append = true); Tartan.load(path * \".h5\", \"w\")"),
+    "load_rows" => ("serialize(path, W); deserialize(path)[3:6, :]", "Tartan.save(path * \".h5\", \"w\" => W); Tartan.read_rows(Tartan.BlockFile(path * \".h5\"), \"w\", 3:6)"),
     "serialize" => "serialize(path, W); deserialize(path)", "print" => "sprint(show, W) isa String", "size" => "size(W), ndims(W), length(W)",
+    "threads" => ("", "Tartan.set_num_threads(1); n = Tartan.get_num_threads(); Tartan.set_num_threads(0); n"),
+    "threads_product" => ("W * x", "spmm!(y, W, x; context = Tartan.Context(\"cpu\"; threads = 1))"),
 ]
 
 const NOT_HERE = [
@@ -67,7 +79,7 @@ function place_for(make, folder)
     place = Module()
     Core.eval(place, :(using LinearAlgebra, Serialization, SparseArrays, Statistics))
     Core.eval(place, :(const Tartan = $Tartan))
-    for name in (:BlockSparseMatrix, :fill_normal!, :pattern, :permute_blocks, :slice)
+    for name in (:Assembly, :BlockSparseMatrix, :add!, :boundaries, :cut, :fill_normal!, :pattern, :permute_blocks, :slice, :spmm!)
         Core.eval(place, :(const $name = $(getfield(Tartan, name))))
     end
     X = [abs(number(i + 1, 2j)) / 2 for i in 1:6, j in 1:6]

@@ -115,6 +115,20 @@ lines <- list(
   reblock = c("W", "block_reblock(W, 3)"),
   permute = c("W[c(5, 6, 1:4), ]", "block_permute(W, c(3, 1, 2))"),
   copy = "V <- W; V[1, 1] <- 9; W",
+  cut = c("nnzero(W[1:3, 1:5])", "block_elements(block_cut(W@layout, 3, 5))"),
+  boundaries = c("as(rbind(cbind(X[1, 1:4, drop = FALSE], X[1, 5:6, drop = FALSE]), cbind(X[-1, 1:4], X[-1, 5:6])), 'CsparseMatrix')",
+                 "block_matrix(X, layout = block_layout_from_mask(matrix(TRUE, 2, 2), rows = c(0, 1, 6), cols = c(0, 4, 6)))"),
+  boundaries_product = c("as(X, 'CsparseMatrix') %*% x",
+                         "block_matrix(X, layout = block_layout_from_mask(matrix(TRUE, 2, 2), rows = c(0, 1, 6), cols = c(0, 4, 6))) %*% x"),
+  boundaries_kept = c("", "unlist(block_boundaries(block_layout_from_mask(matrix(TRUE, 2, 2), rows = c(0, 1, 6), cols = c(0, 4, 6))))"),
+  add_at = c("W + sparseMatrix(c(1, 6, 1), c(2, 6, 2), x = c(1, 2, 4))",
+             "block_add(W, block_assembly(W@layout, c(1, 6, 1), c(2, 6, 2), of = 'elements'), c(1, 2, 4))"),
+  add_plan = c("W + sparseMatrix(c(1, 6, 1), c(2, 6, 2), x = x[1:3])",
+               "plan <- block_assembly(W@layout, c(1, 6, 1), c(2, 6, 2), of = 'elements'); block_add(W, plan, x[1:3])"),
+  add_blocks = c("W + kronecker(sparseMatrix(c(3, 3), c(2, 2), x = 1, dims = c(3, 3)), X[1:2, 1:2])",
+                 "block_add(W, block_assembly(W@layout, c(3, 3), c(2, 2)), array(X[1:2, 1:2], c(2, 2, 2)))"),
+  blocks_at = c("kronecker(sparseMatrix(c(3, 1, 3), c(2, 3, 2), x = 1, dims = c(3, 3)), X[1:2, 1:2])",
+                "block_matrix_from_blocks(c(3, 1, 3), c(2, 3, 2), array(X[1:2, 1:2], c(2, 2, 3)), dim = c(6, 6))"),
   from_dense = c("Matrix(X, sparse = TRUE)", "block_matrix(X, block = 2)"),
   from_coo = c("sparseMatrix(c(1:4, 4), c(1, 6, 3, 4, 2), x = x[-6], dims = c(6, 6))",
                "block_matrix(sparseMatrix(c(1:4, 4), c(1, 6, 3, 4, 2), x = x[-6], dims = c(6, 6)), block = 2)"),
@@ -141,9 +155,14 @@ lines <- list(
   factor = c("solve(Cholesky(forceSymmetric(P)), x)", "solve(Cholesky(P), x)"),
   determinant = "det(P)",
   save = c("saveRDS(W, path); readRDS(path)", "block_save(path, W); block_load(path, 'W')"),
+  append = c("", "block_save(path, W); block_save(path, V, append = TRUE); Reduce(`+`, block_load(path))"),
+  replace = c("", "block_save(path, W, V); block_save(path, W = 2 * W, append = TRUE); block_load(path, 'W')"),
+  load_rows = c("saveRDS(W, path); readRDS(path)[3:6, ]", "block_save(path, W); block_load(path, 'W', rows = c(3, 6))"),
   serialize = "unserialize(serialize(W, NULL))",
   print = "length(capture.output(print(W))) > 0",
-  size = "c(dim(W), length(W))")
+  size = "c(dim(W), length(W))",
+  threads = c("", "old <- tartan_threads(1); n <- tartan_threads(); tartan_threads(old); n"),
+  threads_product = c("W %*% x", "old <- tartan_threads(1); y <- W %*% x; tartan_threads(old); y"))
 
 doubles <- "R has only double precision"
 numpy <- "only NumPy and SciPy have them"

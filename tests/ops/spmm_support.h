@@ -112,7 +112,10 @@ inline Spmm make_spmm(uint64_t seed) {
     p.gated = random() % 3 == 0;
     p.gates = Dense(pick(random, {(int)TARTAN_F32, (int)TARTAN_F64}), {p.layout->blocks},
                     pick(random, {kRows, kReversed, kGaps}));
-    for (int64_t i = 0; i < p.layout->blocks; i++) p.gates.set(i, pick(random, {0.0, 1.0, 0.37, -2.5}));
+    const bool switches =
+        random() % 2; // kernels that do not scale blocks leave out those that are switched off
+    for (int64_t i = 0; i < p.layout->blocks; i++)
+        p.gates.set(i, switches ? pick(random, {0.0, 1.0}) : pick(random, {0.0, 1.0, 0.37, -2.5}));
     std::vector<int64_t> batch;
     for (size_t d = below(random, 3); d > 0; d--) batch.push_back((int64_t)below(random, 4));
     if (heads > 1) batch.push_back(heads);

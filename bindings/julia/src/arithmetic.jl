@@ -58,7 +58,7 @@ function each(f, A::BlockSparse{T}) where {T}
     P = Base.promote_op(f, T)
     if can_hold(P)
         X = plain(A)
-        return BlockSparseMatrix(X.layout, clear_padding!(map!(f, similar(X.values, P), X.values), X.layout))
+        return BlockSparseMatrix(X.layout, clear_padding!(map!(f, similar(X.values, P), safe_values(X)), X.layout))
     end
     S = sparse(A)
     return SparseMatrixCSC(size(S)..., SparseArrays.getcolptr(S), rowvals(S), map(f, nonzeros(S)))

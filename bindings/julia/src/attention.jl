@@ -39,15 +39,22 @@ their other elements. `keep` is called for the elements of each block until one 
 function BlockLayout(keep, shape::Sizes, block::Sizes; heads::Real = 1)
     applicable(keep, 1, 1, 1) || throw(TartanError(:argument, "keep is $keep, expected a function of q, k and head"))
     frame = frame_of(shape, block, heads)
-    empty = BlockLayout(Raw.tartan_layout_from_coordinates(frame, (nothing, Int64[], Int64[]))) # checks the frame
+    Raw.tartan_shape_check(frame)
     rows, cols = grid_of(frame)
-    mask = falses(rows, cols, frame.heads)
+    mask = room_for_mask(rows, cols, frame.heads)
     for head in 1:frame.heads, col in 1:cols, row in 1:rows
         q, k = (row - 1) * frame.block_rows, (col - 1) * frame.block_cols
         mask[row, col, head] = keeps_any(keep, q, k, min(frame.block_rows, frame.rows - q), min(frame.block_cols, frame.cols - k), head)
     end
-    close(empty)
     return BlockLayout(mask, block; shape = (frame.rows, frame.cols))
+end
+function room_for_mask(rows, cols, heads)
+    try
+        return falses(rows, cols, heads)
+    catch error
+        error isa OutOfMemoryError || rethrow()
+        throw(TartanError(:memory, "keep would be asked about $rows x $cols x $heads blocks, for which there is no memory"))
+    end
 end
 function keeps_any(keep, q, k, height, width, head)
     for i in 1:height, j in 1:width

@@ -80,7 +80,7 @@ all_blocks(a, b) = a === b || a == b ? a : union(a, b)
 # ---- Computing ----
 
 # The values of an operand at the blocks of a layout, as an array of the shape of its values.
-at_blocks(x::BlockSparseMatrix, layout) = (x.layout === layout || x.layout == layout ? x : project(x, layout)).values
+at_blocks(x::BlockSparseMatrix, layout) = safe_values(x.layout === layout || x.layout == layout ? x : project(x, layout))
 at_blocks(x::AbstractArray, layout) = is_number(x) ? x : sampled(x, layout)
 at_blocks(x::Tuple, layout) = sampled(collect(x), layout)
 at_blocks(x, layout) = x
@@ -154,7 +154,7 @@ end
 to_sparse(x) = x isa Union{BlockSparse, Sparselike} ? compressed(x) : x
 
 function without_dense(bc, operands, ::Type{T}) where {T}
-    can_hold(T) || return sparse_result(bc, T)
+    can_hold(T) || return without_blocks(bc, operands, T)
     matrices = filter(x -> x isa BlockSparse, operands)
     all(x -> size(x) == length.(axes(bc)), matrices) ||
         return BlockSparseMatrix{T}(Broadcast.materialize(replace_leaves(to_sparse, bc)), blocksize(first(matrices)))
@@ -187,10 +187,39 @@ function dense_result(bc, ::Type{T}) where {T}
     return Broadcast.materialize(replace_leaves(x -> x isa BlockSparse ? Matrix(x) : x, bc))
 end
 
-function at_layout(expression, layout, ::Type{T}) where {T}
+at_layout(expression, layout, ::Type{T}) where {T} =
+    BlockSparseMatrix(layout, clear_padding!(values_at(expression, layout, T), layout))
+function values_at(expression, layout, ::Type{T}) where {T}
     values = Array{T, 3}(undef, blocksize(layout)..., nblocks(layout))
     Broadcast.materialize!(values, replace_leaves(x -> at_blocks(x, layout), expression))
-    return BlockSparseMatrix(layout, clear_padding!(values, layout))
+    return values
+end
+# Elements of a type that blocks cannot hold, such as those of A .> 0: a SparseMatrixCSC without zeros.
+function without_blocks(bc, operands, ::Type{T}) where {T}
+    matrices = filter(x -> x isa BlockSparse, operands)
+    T <: Number && isconcretetype(T) && all(x -> size(x) == length.(axes(bc)), matrices) || return sparse_result(bc, T)
+    foreach(x -> expect_one_head(x, "sparse(A)"), matrices)
+    expression = expression_of(bc)
+    value, layout = outside(expression)
+    is_zero(value) || return sparse_result(bc, T)
+    values = values_at(expression, layout, T)
+    return compressed_columns(layout, values, values, Val(false))
+end
+
+# For functions of the values: zeros beside the elements of smaller blocks, where a program may have written what a function does not take.
+safe_values(A::BlockSparseMatrix) = has_clear_padding(A) ? A.values : clear_padding!(copy(A.values), A.layout)
+function has_clear_padding(A)
+    isragged(A) || return true
+    (br, bc), (row_cuts, col_cuts), values = blocksize(A), cutting(A), A.values
+    rows, cols, _ = coordinates(A.layout)
+    for k in eachindex(rows)
+        height, width = length(row_cuts[rows[k]]), length(col_cuts[cols[k]])
+        height == br && width == bc && continue
+        for c in 1:bc, r in (c > width ? 1 : height + 1):br
+            iszero(values[r, c, k]) || return false
+        end
+    end
+    return true
 end
 
 # What the values have beside the elements of smaller blocks.

@@ -65,7 +65,7 @@ gated_product(A::BlockSparse{T}, B::AbstractVecOrMat, gates) where {T} =
 
 columns(x) = x
 columns(x::AbstractVector) = reshape(x, :, 1)
-inner(g::BlockSparseMatrix, b::BlockSparseMatrix) = g.layout == b.layout ? dot(g.values, b.values) : sum(g .* b)
+inner(g::BlockSparseMatrix, b::BlockSparseMatrix) = g.layout == b.layout ? dot(elements(g), elements(b)) : sum(g .* b)
 inner(g, b) = dot(g, b)
 
 # x y at the stored blocks of A.

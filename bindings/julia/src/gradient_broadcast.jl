@@ -100,7 +100,7 @@ function broadcast_blocks(f, operands, values)
     end
     outside = real_part(f(map(x -> is_number(x) ? value_of(x) : zero(eltype(x)), values)...))
     iszero(outside) || throw(ArgumentError("the function is $outside for zeros, expected one that keeps the zeros of a block-sparse matrix"))
-    found = broadcast(f, map(x -> is_number(x) ? x : x.values, values)...)
+    found = broadcast(f, map(x -> is_number(x) ? x : safe_values(x), values)...)
     inside(z) = BlockSparseMatrix(layout, clear_padding!(z, layout))
     y = map(real_part, found)
     eltype(y) === Bool && return inside(y)

@@ -65,7 +65,7 @@ end
 function mapped(f, A::BlockSparse)
     fieldcount(typeof(f)) == 0 || throw(ArgumentError("a function that holds values of its own would get no gradient of them, " *
                                                       "expected one without: write it as broadcasting"))
-    found = map(x -> f(Dual(x, one(x))), plain(A).values)
+    found = map(x -> f(Dual(x, one(x))), safe_values(plain(A)))
     y = broadcast(f, A)
     y isa BlockSparseMatrix && y.layout == plain(A).layout ||
         throw(ArgumentError("the function is not 0 for 0, expected one that keeps the zeros of a block-sparse matrix"))

@@ -261,6 +261,40 @@ function coordinates(layout::BlockLayout)
     return from_one!(rows), from_one!(cols), from_one!(heads)
 end
 
+# The blocks of each block row or block column of a layout with one head, in order: those of line i are at starts[i]:starts[i + 1] - 1 of
+# `across`, where they are along the line, and of their ids.
+struct BlockLists{I}
+    starts::Vector{Int64}
+    across::Vector{Int64}
+    ids::I
+end
+Base.@propagate_inbounds in_line(lists::BlockLists, i) = lists.starts[i]:lists.starts[i + 1] - 1
+function row_lists(layout::BlockLayout)
+    lists = BlockLists(Vector{Int64}(undef, gridsize(layout)[1] + 1), Vector{Int64}(undef, nblocks(layout)), Base.OneTo(nblocks(layout)))
+    Raw.tartan_layout_get_row_lists(layout, lists.starts, lists.across)
+    foreach(from_one!, (lists.starts, lists.across))
+    return lists
+end
+function column_lists(layout::BlockLayout)
+    n = nblocks(layout)
+    lists = BlockLists(Vector{Int64}(undef, gridsize(layout)[2] + 1), Vector{Int64}(undef, n), Vector{Int64}(undef, n))
+    Raw.tartan_layout_get_col_lists(layout, lists.starts, lists.across, lists.ids)
+    foreach(from_one!, (lists.starts, lists.across, lists.ids))
+    return lists
+end
+
+# What is made of a layout once, and kept with it. Two tasks may make one at once; either will do.
+const KEPT = (rows = 1, cols = 2, upper = 3, lower = 4, upper32 = 5, lower32 = 6)
+function made_once(make, layout::BlockLayout, place)
+    handle = layout.handle
+    handle.keep === nothing && (handle.keep = Vector{Any}(nothing, length(KEPT)))
+    found = handle.keep::Vector{Any}
+    found[place] === nothing && (found[place] = make())
+    return found[place]
+end
+kept_rows(layout) = made_once(() -> row_lists(layout), layout, KEPT.rows)::BlockLists{Base.OneTo{Int}}
+kept_columns(layout) = made_once(() -> column_lists(layout), layout, KEPT.cols)::BlockLists{Vector{Int64}}
+
 """
     block_mask(layout)
 

@@ -127,42 +127,51 @@ without_zeros(A::BlockSparse) = (expect_one_head(A, "sparse(A)"); without_zeros(
 without_zeros(A::BlockSparseMatrix) =
     (expect_one_head(A, "sparse(A)"); compressed_columns(A.layout, A.values, A.values, Val(false)))
 
-# The elements of `contents`, an array like the values of a matrix, by columns: all of them, or those where `numbers` is not 0. Blocks
-# are numbered from the top, so the rows of each column come in order.
-function compressed_columns(layout, contents::AbstractArray{T, 3}, numbers, ::Val{All}) where {T, All}
-    (m, n), (row_cuts, col_cuts) = size(layout), cutting(layout)
-    block_rows, block_cols, _ = coordinates(layout)
-    pointers = zeros(Int, n + 1)
-    for k in eachindex(block_rows)
-        height, cols = length(row_cuts[block_rows[k]]), col_cuts[block_cols[k]]
-        for (c, col) in enumerate(cols)
-            count = height
-            if !All
-                count = 0
-                @inbounds for r in 1:height
-                    count += !iszero(numbers[r, c, k])
-                end
-            end
-            pointers[col + 1] += count
+# The elements of `contents`, an array like the values of a matrix, by columns: all of them, or those where `numbers` is not 0.
+function compressed_columns(layout, contents::AbstractArray{T, 3}, numbers, all::Val) where {T}
+    lists, pointers = column_lists(layout), Vector{Int}(undef, size(layout, 2) + 1)
+    count_columns!(pointers, numbers, lists, cutting(layout), all)
+    n = pointers[end] - 1
+    rows, values = Vector{Int}(undef, n), Vector{T}(undef, n)
+    fill_columns!(rows, values, contents, numbers, lists, cutting(layout), all)
+    return SparseMatrixCSC(size(layout)..., pointers, rows, values)
+end
+# Where the elements of each column begin.
+function count_columns!(pointers, numbers, lists, (row_cuts, col_cuts), ::Val{true})
+    at = pointers[1] = 1
+    @inbounds for j in eachindex(col_cuts)
+        height = 0
+        for n in in_line(lists, j)
+            height += length(row_cuts[lists.across[n]])
+        end
+        for col in col_cuts[j]
+            pointers[col + 1] = at += height
         end
     end
-    pointers[1] = 1
-    cumsum!(pointers, pointers)
-    next = pointers[1:n]
-    rows, values = Vector{Int}(undef, pointers[n + 1] - 1), Vector{T}(undef, pointers[n + 1] - 1)
-    for k in eachindex(block_rows)
-        lines, cols = row_cuts[block_rows[k]], col_cuts[block_cols[k]]
-        @inbounds for (c, col) in enumerate(cols)
-            at = next[col]
-            for (r, row) in enumerate(lines)
-                All || !iszero(numbers[r, c, k]) || continue
-                rows[at], values[at] = row, contents[r, c, k]
-                at += 1
+end
+function count_columns!(pointers, numbers, lists, (row_cuts, col_cuts), ::Val{false})
+    at = pointers[1] = 1
+    @inbounds for j in eachindex(col_cuts), (c, col) in enumerate(col_cuts[j])
+        for n in in_line(lists, j)
+            id = lists.ids[n]
+            for r in 1:length(row_cuts[lists.across[n]])
+                at += !iszero(numbers[r, c, id])
             end
-            next[col] = at
+        end
+        pointers[col + 1] = at
+    end
+end
+function fill_columns!(rows, values, contents, numbers, lists, (row_cuts, col_cuts), ::Val{All}) where {All}
+    at = 1
+    @inbounds for j in eachindex(col_cuts), c in 1:length(col_cuts[j]), n in in_line(lists, j)
+        lines, id = row_cuts[lists.across[n]], lists.ids[n]
+        for r in 1:length(lines)
+            All || !iszero(numbers[r, c, id]) || continue
+            rows[at] = first(lines) + r - 1
+            values[at] = contents[r, c, id]
+            at += 1
         end
     end
-    return SparseMatrixCSC(m, n, pointers, rows, values)
 end
 SparseArrays.sparse(A::TransposedBlocks) = sparse(copy(A))
 SparseArrays.SparseMatrixCSC(A::BlockSparse) = sparse(A)

@@ -106,10 +106,9 @@ function reduced_lines(f, op, A::BlockSparseMatrix{T}, by_row, init) where {T}
         empty = init === nothing ? mapreduce(f, op, T[]) : init.value # zero or one, or an error for extremes
         return fill(empty, by_row ? (1, n) : (m, 1))
     end
-    counts, result = zeros(Int, lines), Vector{R}(undef, lines)
-    block_rows, block_cols, _ = coordinates(A.layout)
-    by_row ? reduce_columns!(result, counts, f, op, A.values, block_rows, block_cols, cutting(A)) :
-             reduce_rows!(result, counts, f, op, A.values, block_rows, block_cols, cutting(A))
+    counts, result = Vector{Int}(undef, lines), Vector{R}(undef, lines)
+    by_row ? reduce_columns!(result, counts, f, op, A.values, column_lists(A.layout), cutting(A)) :
+             reduce_rows!(result, counts, f, op, A.values, row_lists(A.layout), cutting(A))
     for line in 1:lines
         zeros = length_of_line - counts[line]
         counts[line] == 0 ? (result[line] = only_zeros(op, x0, zeros)) :
@@ -119,22 +118,23 @@ function reduced_lines(f, op, A::BlockSparseMatrix{T}, by_row, init) where {T}
     return by_row ? reshape(result, 1, n) : reshape(result, m, 1)
 end
 
-# In the order of the blocks; the elements of a column of a block in four chains, which vectors hold.
-function reduce_columns!(result, counts, f::F, op::O, values, block_rows, block_cols, (row_cuts, col_cuts)) where {F, O}
-    heights = zeros(Int, length(col_cuts))
-    at = 0
-    @inbounds for k in eachindex(block_rows)
-        j = block_cols[k]
-        height = length(row_cuts[block_rows[k]])
-        for (c, col) in enumerate(col_cuts[j])
-            y = reduce_run(f, op, values, at + (c - 1) * size(values, 1), height)
-            result[col] = heights[j] == 0 ? y : op(result[col], y)
+# From the top; the elements of a column of a block in four chains, which vectors hold.
+function reduce_columns!(result, counts, f::F, op::O, values, lists, (row_cuts, col_cuts)) where {F, O}
+    height, area = size(values, 1), size(values, 1) * size(values, 2)
+    @inbounds for j in eachindex(col_cuts)
+        cols, so_far = col_cuts[j], 0
+        for n in in_line(lists, j)
+            lines, at = length(row_cuts[lists.across[n]]), (lists.ids[n] - 1) * area
+            for col in cols
+                y = reduce_run(f, op, values, at, lines)
+                result[col] = so_far == 0 ? y : op(result[col], y)
+                at += height
+            end
+            so_far += lines
         end
-        heights[j] += height
-        at += size(values, 1) * size(values, 2)
-    end
-    for j in eachindex(heights), col in col_cuts[j]
-        counts[col] = heights[j]
+        for col in cols
+            counts[col] = so_far
+        end
     end
 end
 # The elements after `at`, of which there is at least one.
@@ -157,18 +157,44 @@ end
     end
     return a
 end
-# In the order of the blocks, and of the elements in each.
-function reduce_rows!(result, counts, f, op, values, block_rows, block_cols, (row_cuts, col_cuts))
-    for k in eachindex(block_rows)
-        rows, width = row_cuts[block_rows[k]], length(col_cuts[block_cols[k]])
-        @inbounds for j in 1:width, (i, row) in enumerate(rows)
-            y = f(values[i, j, k])
-            result[row] = counts[row] == 0 ? Base.reduce_first(op, y) : op(result[row], y)
-            counts[row] += 1
+# From the left.
+function reduce_rows!(result, counts, f::F, op::O, values, lists, (row_cuts, col_cuts)) where {F, O}
+    @inbounds for i in eachindex(row_cuts)
+        rows, so_far = row_cuts[i], 0
+        for k in in_line(lists, i)
+            width, first_col = length(col_cuts[lists.across[k]]), 1
+            if so_far == 0
+                for (r, row) in enumerate(rows)
+                    result[row] = Base.reduce_first(op, f(values[r, 1, k]))
+                end
+                first_col = 2
+            end
+            length(rows) < 8 ? reduce_few_rows!(result, f, op, values, k, rows, first_col, width) :
+                               reduce_many_rows!(result, f, op, values, k, rows, first_col, width)
+            so_far += width
+        end
+        for row in rows
+            counts[row] = so_far
         end
     end
 end
-
+@inline function reduce_few_rows!(result, f::F, op::O, values, k, rows, first_col, width) where {F, O}
+    @inbounds for (r, row) in enumerate(rows)
+        total = result[row]
+        for c in first_col:width
+            total = op(total, f(values[r, c, k]))
+        end
+        result[row] = total
+    end
+end
+@inline function reduce_many_rows!(result, f::F, op::O, values, k, rows, first_col, width) where {F, O}
+    top = first(rows) - 1
+    @inbounds for c in first_col:width
+        @simd ivdep for r in 1:length(rows)
+            result[top + r] = op(result[top + r], f(values[r, c, k]))
+        end
+    end
+end
 function Base.any(f::Function, A::BlockSparse; dims = :)
     dims === (:) || return mapreduce(x -> f(x) ? 1 : 0, +, A; dims = dims) .> 0
     return any(f, elements(A)) || (not_stored_count(A) > 0 && f(zero(eltype(A))))
@@ -183,46 +209,32 @@ for f in (:findmax, :findmin, :argmax, :argmin)
 end
 Base.findall(f::Function, A::BlockSparse) = places_where(f, A)
 Base.findall(f::Base.Fix2{typeof(in)}, A::BlockSparse) = places_where(f, A)
-function places_where(f, A::BlockSparse)
+function places_where(f::F, A::BlockSparse) where {F}
     f(zero(eltype(A))) && return findall(f, sparse(A))
     expect_one_head(A, "findall")
     X = plain(A)
-    return places_of(map(x -> f(x)::Bool, X.values), X.layout)
+    return places_of(map(x -> f(x)::Bool, safe_values(X)), X.layout)
 end
 
-# Where an array like the values of a matrix is true, column by column. Blocks are numbered from the top, so the rows of each column come
-# in order; what is beyond the rows of a block is false.
+# Where an array like the values of a matrix is true, column by column. What is beside the elements of a block is false.
 function places_of(flags::Array{Bool, 3}, layout)
-    row_cuts, col_cuts = cutting(layout)
-    block_rows, block_cols, _ = coordinates(layout)
-    next = zeros(Int, size(layout, 2) + 1)
-    next[1] = 1
-    for k in eachindex(block_cols), (c, col) in enumerate(col_cuts[block_cols[k]])
-        next[col + 1] += true_count(flags, c, k)
-    end
-    cumsum!(next, next)
-    places = Vector{CartesianIndex{2}}(undef, next[end] - 1)
-    for k in eachindex(block_cols)
-        lines = row_cuts[block_rows[k]]
-        @inbounds for (c, col) in enumerate(col_cuts[block_cols[k]])
-            true_count(flags, c, k) == 0 && continue
-            at = next[col]
-            for (r, row) in enumerate(lines)
-                flags[r, c, k] || continue
-                places[at] = CartesianIndex(row, col)
-                at += 1
-            end
-            next[col] = at
-        end
-    end
+    places = Vector{CartesianIndex{2}}(undef, count(flags))
+    fill_places!(places, flags, column_lists(layout), cutting(layout))
     return places
 end
-function true_count(flags, c, k)
-    count = 0
-    @inbounds @simd for r in 1:size(flags, 1)
-        count += flags[r, c, k]
+function fill_places!(places, flags, lists, (row_cuts, col_cuts))
+    at = 1
+    @inbounds for j in eachindex(col_cuts)
+        cols = col_cuts[j]
+        for c in 1:length(cols), n in in_line(lists, j)
+            lines, id = row_cuts[lists.across[n]], lists.ids[n]
+            for r in 1:length(lines)
+                flags[r, c, id] || continue
+                places[at] = CartesianIndex(lines[r], cols[c])
+                at += 1
+            end
+        end
     end
-    return count
 end
 Base.mapslices(f, A::BlockSparse; dims) = mapslices(f, sparse(A); dims = dims)
 
@@ -247,33 +259,44 @@ function Statistics.var(A::BlockSparse; corrected::Bool = true, mean = nothing, 
 end
 function line_variances(A::BlockSparseMatrix, means, by_row, n)
     centers = float.(means)
-    squares, zeros = fill!(similar(centers), 0), fill(size(A, by_row ? 1 : 2), size(means))
-    block_rows, block_cols, _ = coordinates(A.layout)
-    add_squares!(squares, zeros, A.values, centers, by_row, block_rows, block_cols, cutting(A))
+    squares, zeros = fill!(similar(centers), 0), similar(centers, Int)
+    by_row ? square_columns!(squares, zeros, A.values, centers, column_lists(A.layout), cutting(A)) :
+             square_rows!(squares, zeros, A.values, centers, row_lists(A.layout), cutting(A))
     return (squares .+ zeros .* abs2.(centers)) ./ n
 end
-function add_squares!(squares, zeros, values, means, by_row, block_rows, block_cols, (row_cuts, col_cuts))
-    for k in eachindex(block_rows)
-        rows, cols = row_cuts[block_rows[k]], col_cuts[block_cols[k]]
-        top = first(rows) - 1
-        if by_row
-            @inbounds for (j, col) in enumerate(cols)
-                m, total = means[col], squares[col]
-                @simd for i in 1:length(rows)
-                    total += abs2(values[i, j, k] - m)
+# Sums of the squares of differences from the centre of each line, and the numbers of elements that are not stored.
+function square_columns!(squares, zeros, values, centers, lists, (row_cuts, col_cuts))
+    height, area = size(values, 1), size(values, 1) * size(values, 2)
+    @inbounds for j in eachindex(col_cuts)
+        cols, so_far = col_cuts[j], 0
+        for n in in_line(lists, j)
+            lines, at = length(row_cuts[lists.across[n]]), (lists.ids[n] - 1) * area
+            for col in cols
+                center = centers[col]
+                squares[col] += reduce_run(x -> abs2(x - center), +, values, at, lines)
+                at += height
+            end
+            so_far += lines
+        end
+        for col in cols
+            zeros[col] = row_cuts.lines - so_far
+        end
+    end
+end
+function square_rows!(squares, zeros, values, centers, lists, (row_cuts, col_cuts))
+    @inbounds for i in eachindex(row_cuts)
+        rows, so_far = row_cuts[i], 0
+        for k in in_line(lists, i)
+            width = length(col_cuts[lists.across[k]])
+            for c in 1:width
+                @simd ivdep for r in 1:length(rows)
+                    squares[first(rows) - 1 + r] += abs2(values[r, c, k] - centers[first(rows) - 1 + r])
                 end
-                squares[col] = total
-                zeros[col] -= length(rows)
             end
-        else
-            @inbounds for j in 1:length(cols)
-                @simd for i in 1:length(rows)
-                    squares[top + i] += abs2(values[i, j, k] - means[top + i])
-                end
-            end
-            @inbounds for row in rows
-                zeros[row] -= length(cols)
-            end
+            so_far += width
+        end
+        for row in rows
+            zeros[row] = col_cuts.lines - so_far
         end
     end
 end
@@ -354,6 +377,20 @@ end
 same_values(A, B) = size(A) == size(B) && A == B
 LinearAlgebra.issymmetric(A::BlockSparse) = same_values(A, transpose(A))
 LinearAlgebra.ishermitian(A::BlockSparse) = issymmetric(A)
-LinearAlgebra.istriu(A::BlockSparse, k::Integer = 0) = same_values(A, triu(A, k))
-LinearAlgebra.istril(A::BlockSparse, k::Integer = 0) = same_values(A, tril(A, k))
+LinearAlgebra.istriu(A::BlockSparse, k::Integer = 0) = A isa TransposedBlocks ? istril(parent(A), -k) : !has_number((i, j) -> j - i < k, A)
+LinearAlgebra.istril(A::BlockSparse, k::Integer = 0) = A isa TransposedBlocks ? istriu(parent(A), -k) : !has_number((i, j) -> j - i > k, A)
+# Whether an element at a place of one side of a diagonal is not 0.
+function has_number(at_side::F, A::BlockSparseMatrix) where {F}
+    expect_one_head(A, "istriu")
+    row_cuts, col_cuts = cutting(A)
+    rows, cols, _ = coordinates(A.layout)
+    for k in eachindex(rows)
+        lines, others = row_cuts[rows[k]], col_cuts[cols[k]]
+        at_side(last(lines), first(others)) || at_side(first(lines), last(others)) || continue
+        for (c, j) in enumerate(others), (r, i) in enumerate(lines)
+            at_side(i, j) && !iszero(A.values[r, c, k]) && return true
+        end
+    end
+    return false
+end
 LinearAlgebra.isdiag(A::BlockSparse) = istriu(A) && istril(A)

@@ -182,6 +182,13 @@ function masked(q, layout, mask, key_lengths, options)
         length(key_lengths) == counts[2] || throw(TartanError(:shape,
             "key_lengths has length $(length(key_lengths)), expected $(counts[2]), one for each batch entry"))
         hidden = padded_mask(layout, key_lengths)
+        _, block_cols, at_head = coordinates(layout)
+        own = heads(layout) ÷ counts[2]
+        seen = [(block_cols[k] - 1) * blocksize(layout)[2] < key_lengths[cld(at_head[k], own)] for k in eachindex(block_cols)]
+        if !all(seen) # blocks without any other key go
+            layout = prune(layout, seen)
+            hidden, mask = padded_mask(layout, key_lengths), mask === nothing ? nothing : project(mask, layout)
+        end
         mask = mask === nothing ? hidden : mask ∩ hidden
     end
     return layout, mask, (; options..., by_batch = wants[2] && !wants[1])

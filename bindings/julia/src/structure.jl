@@ -6,8 +6,8 @@
 const Places = Union{AbstractVector, Colon}
 
 Base.getindex(A::BlockSparse, i::Places, j::Places) = part(A, to_indices(A, (i, j))...)
-Base.getindex(A::BlockSparse, i::Integer, j::Places) = line(A, to_indices(A, (i:i, j))...)
-Base.getindex(A::BlockSparse, i::Places, j::Integer) = line(A, to_indices(A, (i, j:j))...)
+Base.getindex(A::BlockSparse, i::Integer, j::Places) = (checkbounds(A, i, j); elements_of(row_of(A, i), j))
+Base.getindex(A::BlockSparse, i::Places, j::Integer) = (checkbounds(A, i, j); elements_of(column_of(A, j), i))
 Base.getindex(A::BlockSparse, ::Colon) = sparse(A)[:]
 Base.getindex(A::BlockSparse, mask::AbstractMatrix{Bool}) = sparse(A)[mask]
 
@@ -49,12 +49,71 @@ function targets(lines, size, n)
 end
 
 # A row or a column as a sparse vector.
-function line(A::BlockSparse, rows, cols)
+elements_of(v, ::Union{Colon, Base.Slice}) = v
+elements_of(v, places) = v[places]
+row_of(A::TransposedBlocks, i) = column_of(parent(A), i)
+column_of(A::TransposedBlocks, j) = row_of(parent(A), j)
+function row_of(A::BlockSparseMatrix{T}, i) where {T}
     expect_one_head(A, "A[i, :]")
-    S = sparse(part(A, rows, cols))
-    return size(S, 1) == 1 && length(rows) == 1 && !(length(cols) == 1) ? S[1, :] : vec_of(S, length(rows) == 1)
+    isopen(A) || throw(closed_error(A.handle))
+    at, lists, (row_cuts, col_cuts) = Int(i), kept_rows(A.layout), cutting(A)
+    block = block_at(row_cuts, at)
+    r, ids = at - first(row_cuts[block]) + 1, in_line(lists, block)
+    n = mapreduce(k -> length(col_cuts[lists.across[k]]), +, ids; init = 0)
+    places, numbers, next = Vector{Int}(undef, n), Vector{T}(undef, n), 0
+    for k in ids, (c, col) in enumerate(col_cuts[lists.across[k]])
+        next += 1
+        @inbounds places[next], numbers[next] = col, A.values[r, c, k]
+    end
+    return SparseVector(size(A, 2), places, numbers)
 end
-vec_of(S, is_row) = is_row ? S[1, :] : S[:, 1]
+function column_of(A::BlockSparseMatrix{T}, j) where {T}
+    expect_one_head(A, "A[:, j]")
+    isopen(A) || throw(closed_error(A.handle))
+    at, lists, (row_cuts, col_cuts) = Int(j), kept_columns(A.layout), cutting(A)
+    block = block_at(col_cuts, at)
+    c, found = at - first(col_cuts[block]) + 1, in_line(lists, block)
+    n = mapreduce(k -> length(row_cuts[lists.across[k]]), +, found; init = 0)
+    places, numbers, next = Vector{Int}(undef, n), Vector{T}(undef, n), 0
+    for k in found
+        id = lists.ids[k]
+        for (r, row) in enumerate(row_cuts[lists.across[k]])
+            next += 1
+            @inbounds places[next], numbers[next] = row, A.values[r, c, id]
+        end
+    end
+    return SparseVector(size(A, 1), places, numbers)
+end
+
+# ---- Views ----
+
+# What views show is read as a part, not element by element.
+const LineView{T} = Union{SubArray{T, 1, <:BlockSparse, <:Tuple{Base.Slice, Integer}}, SubArray{T, 1, <:BlockSparse, <:Tuple{Integer, Base.Slice}}}
+const PartView{T} = SubArray{T, 2, <:BlockSparse}
+part_of(V) = parent(V)[parentindices(V)...]
+for V in (LineView, PartView)
+    @eval begin
+        Base.mapreduce(f, op::Reducing, X::$V; options...) = mapreduce(f, op, part_of(X); options...)
+        Base.any(f::Function, X::$V; options...) = any(f, part_of(X); options...)
+        Base.all(f::Function, X::$V; options...) = all(f, part_of(X); options...)
+        Base.count(f, X::$V) = count(f, part_of(X))
+        Base.findall(f::Function, X::$V) = findall(f, part_of(X))
+        LinearAlgebra.norm(X::$V, p::Real = 2) = norm(part_of(X), p)
+        SparseArrays.sparse(X::$V) = sparse(part_of(X))
+        Base.Array(X::$V) = Array(part_of(X))
+        Base.collect(X::$V) = Array(part_of(X))
+    end
+end
+Base.Vector(V::LineView) = Vector(part_of(V))
+Base.Matrix(V::PartView) = Matrix(part_of(V))
+LinearAlgebra.dot(V::LineView, x::AbstractVector) = dot(part_of(V), x)
+LinearAlgebra.dot(x::AbstractVector, V::LineView) = dot(x, part_of(V))
+LinearAlgebra.dot(V::LineView, U::LineView) = dot(part_of(V), part_of(U))
+LinearAlgebra.axpy!(a::Number, V::LineView, y::StridedVector) = axpy!(a, part_of(V), y)
+Base.:*(V::PartView, B::StridedVecOrMat) = part_of(V) * B
+Base.:*(B::StridedMatrix, V::PartView) = B * part_of(V)
+LinearAlgebra.mul!(C::StridedVecOrMat, V::PartView, B::StridedVecOrMat, a::Number, b::Number) = mul!(C, part_of(V), B, a, b)
+LinearAlgebra.mul!(C::StridedVecOrMat, V::PartView, B::StridedVecOrMat) = mul!(C, part_of(V), B)
 
 """
     A[:, :, h]

@@ -178,14 +178,8 @@ function Triangle{G}(layout::BlockLayout, upper) where {G}
     return Triangle{G}(gates, crossed, on_grid(layout, rows[crossed], cols[crossed]))
 end
 
-# Two tasks may make one at once; either will do.
-function triangle(layout::BlockLayout, upper::Bool, ::Type{G}) where {G}
-    handle = layout.handle
-    handle.keep === nothing && (handle.keep = Vector{Any}(nothing, 4))
-    found, place = handle.keep::Vector{Any}, 1 + upper + 2 * (G === Float32)
-    found[place] === nothing && (found[place] = Triangle{G}(layout, upper))
-    return found[place]::Triangle{G}
-end
+triangle(layout::BlockLayout, upper::Bool, ::Type{G}) where {G} =
+    made_once(() -> Triangle{G}(layout, upper), layout, G === Float32 ? (upper ? KEPT.upper32 : KEPT.lower32) : (upper ? KEPT.upper : KEPT.lower))::Triangle{G}
 
 # The blocks of A that the diagonal crosses, without what lies beyond it, and without the diagonal if `strict` is 1.
 function crossed_blocks(A::BlockSparseMatrix, of::Triangle, upper, strict)

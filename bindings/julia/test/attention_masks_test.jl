@@ -146,3 +146,27 @@ end
     @test occursin("rows is 22", refusal(() -> cut(layout, 22, 30)).message)
     @test_throws TartanError take_heads(layout, [2])
 end
+
+@testset "keys behind the blocks of a sequence are not read" begin
+    q, k, v = (randn(4, 32, 2, 3) for _ in 1:3)
+    lengths = [16, 0, 32]
+    for name in (:dense, :causal)
+        layout = pattern(name, (32, 32), 8)
+        below = BlockMask((q, k, head) -> k <= q, layout)
+        for mask in (nothing, below)
+            wanted = attention(q, k, v, layout; key_lengths = lengths, mask = mask)
+            K, V = copy(k), copy(v)
+            for b in 1:2
+                K[:, lengths[b] + 1:32, :, b] .= NaN
+                V[:, lengths[b] + 1:32, :, b] .= NaN
+            end
+            @test attention(q, K, V, layout; key_lengths = lengths, mask = mask) ≈ wanted
+            @test all(isfinite, wanted) && iszero(wanted[:, :, :, 2])
+        end
+    end
+end
+
+@testset "rules over more blocks than there is memory for" begin
+    @test_throws TartanError BlockLayout((q, k, head) -> k <= q, (2^30, 2^30), 1)
+    @test_throws TartanError BlockLayout((q, k, head) -> k <= q, (2^30, -1), 1)
+end

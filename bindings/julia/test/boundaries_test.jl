@@ -110,6 +110,28 @@ end
     @test_throws ArgumentError block_view(B, 1, 2)
 end
 
+# What a program writes beside the elements of blocks reaches no result.
+@testset "padding is never read" begin
+    functions = (sum, A -> sum(abs2, A), A -> sum(A; dims = 1), A -> sum(A; dims = 2), maximum, A -> minimum(abs, A; dims = 2), extrema, norm,
+        A -> norm(A, Inf), A -> opnorm(A, 1), A -> opnorm(A, Inf), A -> findall(!iszero, A), A -> findall(x -> x > 1, A'), findmax, A -> count(!iszero, A),
+        A -> any(isnan, A), A -> all(isfinite, A), iszero, mean, A -> mean(A; dims = 1), var, A -> var(A; dims = 1), A -> std(A; dims = 2),
+        sparse, Matrix, A -> findnz(A), A -> findnz(sparse(A')), A -> A .> 0, A -> round.(Int, A), A -> A .* im, A -> A + A, A -> A .* A, A -> abs.(A), A -> 2A,
+        A -> A * ones(size(A, 2)), A -> A' * ones(size(A, 1), 9), A -> ones(3, size(A, 1)) * A, A -> A * A', A -> A' * A, A -> A * Diagonal(1:size(A, 2)),
+        A -> copy(A'), tril, A -> triu(A, 1), diag, A -> A[2:end, :], A -> A[end:-1:1, [1, 3, 2]], A -> A[2, :], A -> [A A], A -> [A; A], A -> kron(A, ones(2, 1)),
+        A -> kron(ones(1, 2), A), hash, block_norms, dropzeros, A -> dot(A, A), A -> BlockSparseMatrix(A, 2), A -> Float32.(A), A -> mapslices(sum, A; dims = 1),
+        A -> reverse(A; dims = 1), A -> circshift(A, 1), A -> cumsum(A; dims = 1), A -> sddmm!(copy(A), ones(size(A, 1), 2), ones(2, size(A, 2))))
+    for (A, clean) in ((random_matrix(Float64, 10, 7, (4, 3)), nothing), sized_matrix([0, 2, 3, 7], [0, 1, 4, 6]))
+        B = BlockSparseMatrix(A.layout, fill(NaN, size(A.values)))
+        for (i, j) in zip(coordinates(A.layout)...)
+            block_view(B, i, j) .= block_view(A, i, j)
+        end
+        @test any(isnan, B.values) && A == B && isequal(A, B) && A ≈ B && B == Matrix(A)
+        for f in functions
+            @test isequal(f(A), f(B))
+        end
+    end
+end
+
 on_diagonal(layout) = with_boundaries(BlockLayout(Matrix(I, gridsize(layout)...), 1); boundaries(layout)...)
 
 # Elements with different numbers of unknowns at their nodes.

@@ -95,3 +95,49 @@ end
     spmm!(PermutedDimsArray(C, (3, 1, 2)), A, PermutedDimsArray(B, (2, 3, 1)))
     @test all(C[:, i, :] == (Matrix(A) * B[i, :, :])' for i in 1:3)
 end
+
+# What views of a matrix show, in sums, products and conversions, read as a part of it.
+@testset "views of block-sparse matrices" begin
+    for A in (random_matrix(Float64, 10, 14, (4, 3)), copy(random_matrix(Float64, 14, 10, (3, 4))'), random_matrix(Float64, 14, 10, (3, 4))',
+              BlockSparseMatrix(exact(Float64, 10, 14); rows = [0, 3, 4, 10], cols = [0, 5, 8, 14]))
+        D, X, x, y = Matrix(A), exact(Float64, 9, 3), exact(Float64, 10), exact(Float64, 14)
+        for j in 1:14
+            @test A[:, j] isa SparseVector && A[:, j] == D[:, j] && A[3:8, j] == D[3:8, j] && A[[9, 2, 2], j] == D[[9, 2, 2], j]
+            v, d = view(A, :, j), view(D, :, j)
+            @test sum(v) == sum(d) && sum(abs2, v) == sum(abs2, d) && maximum(v) == maximum(d) && norm(v) ≈ norm(d) && norm(v, 1) ≈ norm(d, 1)
+            @test collect(v) == d && collect(v) isa Vector && Vector(v) == d && sparse(v) == d && findall(!iszero, v) == findall(!iszero, d)
+            @test dot(v, x) ≈ dot(d, x) && dot(x, v) ≈ dot(x, d) && dot(v, v) ≈ dot(d, d) && axpy!(2, v, copy(x)) ≈ axpy!(2, d, copy(x))
+            @test any(iszero, v) == any(iszero, d) && all(iszero, v) == all(iszero, d) && count(!iszero, v) == count(!iszero, d)
+        end
+        for i in 1:10
+            @test A[i, :] isa SparseVector && A[i, :] == D[i, :] && A[i, end:-1:1] == D[i, end:-1:1] && sum(view(A, i, :)) == sum(D[i, :])
+            @test dot(view(A, i, :), y) ≈ dot(D[i, :], y)
+        end
+        @test map(sum, eachcol(A)) == map(sum, eachcol(D)) && map(maximum, eachrow(A)) == map(maximum, eachrow(D))
+        for (i, j) in ((2:9, 3:11), (:, 1:9), ([5, 1, 1], 2:10), (1:2:9, 9:-1:1))
+            V, U = view(A, i, j), view(D, i, j)
+            @test sum(V) == sum(U) && sum(V; dims = 1) == sum(U; dims = 1) && Matrix(V) == U && collect(V) == U && sparse(V) == U && norm(V) ≈ norm(U)
+            @test V * X == U * X && V * X[:, 1] == U * X[:, 1] && mul!(ones(size(V, 1), 3), V, X, 2, 3) ≈ 2 * U * X .+ 3
+            @test ones(2, size(V, 1)) * V == ones(2, size(V, 1)) * U && mul!(ones(size(V, 1)), V, X[:, 2]) ≈ U * X[:, 2]
+        end
+        @test_throws BoundsError A[:, 15]
+        @test_throws BoundsError A[11, :]
+        @test_throws BoundsError A[[1, 11], 2]
+        B = copy(A)
+        close(B isa Tartan.TransposedBlocks ? parent(B) : B)
+        @test_throws TartanError B[:, 1]
+        @test_throws TartanError B[1, :]
+    end
+    H = BlockSparseMatrix{Float64}(pattern(:dense, (4, 4), 2; heads = 2))
+    @test_throws ArgumentError H[:, 1]
+    @test_throws ArgumentError H[1, :]
+    @test_throws ArgumentError istriu(H)
+end
+
+@testset "triangular or not" begin
+    for A in (random_matrix(Float64, 12, 12, (5, 3)), random_matrix(Float64, 12, 9, (4, 4)), BlockSparseMatrix{Float64}(Matrix(1.0I, 9, 9), (2, 3))), k in -3:3
+        for B in (A, triu(A, k), tril(A, k)), C in (B, B')
+            @test istriu(C, k) == istriu(Matrix(C), k) && istril(C, k) == istril(Matrix(C), k) && isdiag(C) == isdiag(Matrix(C))
+        end
+    end
+end

@@ -88,12 +88,16 @@ class _Blocks:
         self.hide(BlockMask.from_dense(self.layout, elements if self.layout.heads > 1 else elements[0]))
 
     def limit(self, key_lengths: Any) -> None:
-        """Hide keys from the length of each batch entry on."""
+        """Hide keys from the length of each batch entry on; blocks without any other key go."""
         lengths = indices(key_lengths.cpu() if is_tensor(key_lengths) else key_lengths, "key_lengths")
         if lengths.shape != (self.batch,):
             raise ShapeError(f"key_lengths has shape {lengths.shape}, expected ({self.batch},), one for each batch entry")
         if not self.has()[0]:
             self.divide(True, False)
+        head, _, col = self.layout.coordinates()
+        seen = col * self.layout.block_shape[1] < lengths[head // max(1, self.layout.heads // max(1, self.batch))]
+        if not seen.all():
+            self.take(self.layout.prune(seen))
         self.hide(BlockMask.from_lengths(self.layout, lengths))
 
     def take(self, layout: Layout) -> None:

@@ -174,8 +174,8 @@ class Layout(DerivedLayouts):
         <BlockMask of 1090 elements in 9 blocks of 16x16>
         """
         given = frame_of(shape, block, heads)
-        empty = cls._own(_raw.tartan_layout_from_coordinates(given, (None, new_indices(0), new_indices(0))))  # checks it
-        frame = (empty.rows, empty.cols, *empty.block_shape, empty.heads)
+        _raw.tartan_shape_check(given)
+        frame = int(given[0]), int(given[1]), int(given[2]), int(given[3]), int(given[4])
         return cls._own(_raw.tartan_layout_from_coordinates(frame, places_of_rule(rule, frame)))
 
     @classmethod

@@ -12,7 +12,7 @@ from typing import Any, Optional
 import numpy as np
 
 from tartan._arrays import Array
-from tartan._errors import ArgumentTypeError, DTypeError, ShapeError
+from tartan._errors import ArgumentTypeError, DTypeError, OutOfMemoryError, ShapeError, SizeOverflowError
 from tartan._frame import Frame
 
 # Bounds of whole numbers beyond this may be wrong, as those of arrays of int64 are wrapped around.
@@ -256,22 +256,53 @@ def places_of_rule(rule: Rule, frame: Frame) -> Places:
     cells: Places = (np.arange(heads), np.zeros(heads, np.int64), np.zeros(heads, np.int64))
     if min(grid) == 0:
         return _some(cells, slice(0))
-    kept = []
+    kept, count = [], 0.0
     while True:
         found = decide(rule, frame, cells, size)
         if found is not None:
             may, must = found
-            kept.append(_split(_some(cells, must), grid, size, 1))
+            if must.any():
+                count = _expect_kept(_some(cells, must), grid, size, count)
+                kept.append(_split(_some(cells, must), grid, size, 1))
             cells = _some(cells, may & ~must)
         if size == 1:
             break
         parts = size if found is None else _PARTS
         size //= parts
+        _expect_cells(cells, grid, parts, size)
         cells = _split(cells, grid, parts, size)
     kept += [_some(_some(cells, part), keeps.any(axis=(1, 2))) for part, keeps in ask(rule, frame, cells)]
     kept.append(_some(cells, slice(0)))  # one at least
     all_heads, all_rows, all_cols = (np.concatenate(x) for x in zip(*kept))
     return all_heads, all_rows, all_cols
+
+
+# More positions than a process can address.
+_MOST_BLOCKS = float(1 << 44)
+
+
+def _expect_room(count: float, what: str, arrays: int) -> None:
+    """Refuses a number of blocks for which there are not so many arrays, before any is written."""
+    if count > _MOST_BLOCKS:
+        raise SizeOverflowError(f"rule {what} {count:.3g} blocks, expected at most {_MOST_BLOCKS:.3g}")
+    try:
+        np.empty((arrays, int(count)), np.int64)
+    except MemoryError:
+        raise OutOfMemoryError(f"rule {what} {count:.3g} blocks, for which there is no memory") from None
+
+
+def _expect_kept(cells: Places, grid: tuple[int, int], size: int, before: float) -> float:
+    """The number of blocks in cells of which all are kept, and of those before."""
+    rows, cols = (np.minimum(grid[i] - cells[i + 1] * size, size).astype(float) for i in (0, 1))
+    count = before + float((rows * cols).sum())
+    _expect_room(count, "keeps at least", 3)
+    return count
+
+
+def _expect_cells(cells: Places, grid: tuple[int, int], parts: int, size: int) -> None:
+    """Checks the room for the parts of cells, and for making them."""
+    rows, cols = (min(parts, -(-n // size)) for n in grid)
+    _expect_room(float(cells[0].size) * rows * cols, "must be asked about", 6)
 
 
 def _some(places: Places, which: Any) -> Places:

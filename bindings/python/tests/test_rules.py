@@ -111,3 +111,23 @@ REFUSALS = [
 def test_refusals(error: Any, text: str, call: Any) -> None:
     with pytest.raises(error, match=text):
         call()
+
+
+@pytest.mark.parametrize("error, message, tokens, rule", [
+    (tartan.SizeOverflowError, "keeps at least", 1 << 30, lambda q, k, h: k <= q),
+    (tartan.OutOfMemoryError, "keeps at least", 1 << 22, lambda q, k, h: k <= q),
+    (tartan.OutOfMemoryError, "must be asked about", 1 << 30, lambda q, k, h: (q - k) % 7 == 0),
+    (tartan.SizeOverflowError, "must be asked about", 1 << 30, lambda q, k, h: DOCUMENTS[q % 300] == 0),
+    (tartan.OutOfMemoryError, "must be asked about", 1 << 21, lambda q, k, h: DOCUMENTS[q % 300] == 0),
+])  # fmt: skip
+def test_what_no_memory_can_hold_is_refused_at_once(
+    monkeypatch: Any, error: type[Exception], message: str, tokens: int, rule: Any
+) -> None:
+    def empty(shape: Any, dtype: Any) -> Any:  # a system may promise memory that it does not have
+        if np.prod(shape, dtype=float) > 1e7:
+            raise MemoryError
+        return np.zeros(shape, dtype)
+
+    monkeypatch.setattr(np, "empty", empty)
+    with pytest.raises(error, match=message):
+        Layout.from_rule((tokens, tokens), 1, rule)

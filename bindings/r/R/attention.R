@@ -219,6 +219,14 @@ setMethod("show", "BlockMask", function(object) {
       .fail("shape", "key_lengths has length %d, expected %.0f, one for each batch entry", length(key_lengths), counts[1L])
     }
     hidden <- padded_mask(layout, key_lengths)
+    places <- block_coordinates(layout)
+    own <- block_heads(layout) / counts[1L]
+    seen <- (places$col - 1) * block_dim(layout)[2L] < key_lengths[ceiling(places$head / own)]
+    if (!all(seen)) { # blocks without any other key go
+      layout <- block_prune(layout, seen)
+      hidden <- padded_mask(layout, key_lengths)
+      if (!is.null(mask)) mask <- mask_project(mask, layout)
+    }
     mask <- if (is.null(mask)) hidden else mask & hidden
   }
   list(layout = layout, mask = mask, by_batch = wants[1L] && !wants[2L])

@@ -90,15 +90,20 @@ Ops.tartan_truth <- function(e1, e2) {
   at <- data.frame(head = seq_len(frame[5L]), row = rep(1, frame[5L]), col = rep(1, frame[5L]))
   if (min(grid) == 0) return(at[0L, ])
   kept <- list()
+  count <- 0
   repeat {
     found <- .decide(keep, frame, at, size)
     if (!is.null(found)) {
-      kept <- c(kept, list(.split_cells(at[found$must, ], grid, size, 1)))
+      if (any(found$must)) {
+        count <- .expect_room(count + .blocks_in(at[found$must, ], grid, size), "keeps at least")
+        kept <- c(kept, list(.split_cells(at[found$must, ], grid, size, 1)))
+      }
       at <- at[found$may & !found$must, ]
     }
     if (size == 1) break
     by <- if (is.null(found)) size else parts
     size <- size / by
+    .expect_room(nrow(at) * prod(pmin(by, ceiling(grid / size))), "must be asked about", .rule_cells)
     at <- .split_cells(at, grid, by, size)
   }
   step <- max(1, floor(.rule_elements / (frame[3L] * frame[4L])))
@@ -107,6 +112,19 @@ Ops.tartan_truth <- function(e1, e2) {
     kept <- c(kept, list(at[ids[colSums(found$kept) > 0], ]))
   }
   do.call(rbind, c(kept, list(at[0L, ])))
+}
+
+# Cells that are asked about at a time.
+.rule_cells <- 2^27
+
+# Refuses more blocks than that, before any is listed.
+.expect_room <- function(count, what, most = .Machine$integer.max) {
+  if (count > most) .fail("overflow", "keep %s %.3g blocks, expected at most %.0f", what, count, most)
+  count
+}
+# The number of blocks in cells of which all are kept.
+.blocks_in <- function(at, grid, size) {
+  sum(pmin(grid[1L] - (at$row - 1) * size, size) * pmin(grid[2L] - (at$col - 1) * size, size))
 }
 
 # The parts of cells, `parts` x `parts` of `size` x `size` blocks each, that are not outside the grid.
@@ -138,7 +156,8 @@ Ops.tartan_truth <- function(e1, e2) {
 
 block_layout_from_rule <- function(keep, dim, block = c(32, 32), heads = 1) {
   if (!is.function(keep)) .fail("argument", "keep is %s, expected a function of q, k and head", .shown(keep))
-  empty <- .new_layout(tartan_layout_from_coordinates(.frame(dim, block, heads), list(NULL, numeric(), numeric())))
-  at <- .places_of_rule(keep, empty@frame)
-  .new_layout(tartan_layout_from_coordinates(empty@frame, list(at$head - 1, at$row - 1, at$col - 1)))
+  frame <- .frame(dim, block, heads)
+  tartan_shape_check(frame)
+  at <- .places_of_rule(keep, frame)
+  .new_layout(tartan_layout_from_coordinates(frame, list(at$head - 1, at$row - 1, at$col - 1)))
 }

@@ -70,7 +70,8 @@ typedef struct tartan_compressed {
 
 /* ---- Creation. *out holds one reference, NULL on failure. ----
  * Common errors: HANDLE (NULL argument), ARGUMENT or SHAPE (the frame or a length), LAYOUT (an index out of range or a repeated
- * block), OVERFLOW, MEMORY. Index arrays are copied. */
+ * block), OVERFLOW, MEMORY. Index arrays are copied. tartan_shape_check checks a frame and makes nothing. */
+TARTAN_API tartan_status tartan_shape_check(const tartan_shape *shape);
 
 /* From a mask [heads, grid_rows, grid_cols], row-major; every non-zero byte is a block. */
 TARTAN_API tartan_status tartan_layout_from_mask(const tartan_shape *shape, const uint8_t *mask,
@@ -293,8 +294,7 @@ TARTAN_API tartan_status tartan_layout_permute(const tartan_layout *layout, cons
 TARTAN_API tartan_status tartan_layout_slice(const tartan_layout *layout, int64_t row_begin, int64_t row_end,
                                              int64_t col_begin, int64_t col_end, tartan_layout **out);
 
-/* The first `rows` rows and `cols` columns (at most those of the layout), for instance for shorter sequences. The cuts may fall
- * inside blocks. */
+/* The first `rows` rows and `cols` columns (at most those of the layout). The cuts may fall inside blocks. */
 TARTAN_API tartan_status tartan_layout_cut(const tartan_layout *layout, int64_t rows, int64_t cols,
                                            tartan_layout **out);
 

@@ -184,6 +184,11 @@ test_that("what does not fit is refused", {
   expect_error(call(key_lengths = c(1, 2, 3), block_bias = 1), "block_bias is given with", class = "tartan_error_argument")
   expect_error(call(softcap = -1), "softcap", class = "tartan_error_argument")
   expect_error(call(by_batch = NA), "by_batch", class = "tartan_error_argument")
+  # Before they are listed.
+  for (rule in list(function(q, k, h) k <= q, function(q, k, h) (1:7)[q %% 7 + 1] > 3)) {
+    expect_error(block_layout_from_rule(rule, c(2^30, 2^30), 1), "(keeps at least|must be asked about) .* blocks, expected at most",
+                 class = "tartan_error_overflow")
+  }
   expect_error(block_layout_from_rule(3, c(8, 8)), "keep is 3, expected a function", class = "tartan_error_argument")
   expect_error(block_layout_from_rule(function(q, k, h) 1, c(8, 8)), "keep returned 1", class = "tartan_error_argument")
   expect_error(block_cut(layout, 22, 30), "rows is 22, expected 0", class = "tartan_error_argument")
@@ -191,4 +196,27 @@ test_that("what does not fit is refused", {
   expect_error(mask_project(3, layout), "mask", class = "tartan_error_argument")
   expect_error(mask_project(attention_mask(layout, function(q, k, h) TRUE), block_pattern("dense", c(queries, keys), 8)), "layout has blocks",
                class = "tartan_error_shape")
+})
+
+test_that("keys behind the blocks of a sequence are not read", {
+  set.seed(4)
+  q <- array(rnorm(4 * 32 * 2 * 3), c(4, 32, 2, 3))
+  k <- array(rnorm(length(q)), dim(q))
+  v <- array(rnorm(length(q)), dim(q))
+  lengths <- c(16, 0, 32)
+  for (pattern in c("dense", "causal")) {
+    layout <- block_pattern(pattern, c(32, 32), 8)
+    wanted <- attention(q, k, v, layout, key_lengths = lengths)
+    for (b in 1:2) k[, (lengths[b] + 1):32, , b] <- v[, (lengths[b] + 1):32, , b] <- NaN
+    expect_equal(attention(q, k, v, layout, key_lengths = lengths), wanted)
+    expect_true(all(is.finite(wanted)) && all(wanted[, , , 2] == 0))
+    k[is.nan(k)] <- 0
+    v[is.nan(v)] <- 0
+    # A mask beside the lengths goes with the blocks.
+    mask <- attention_mask(layout, function(q, k, h) k <= q)
+    seen <- attention(q, k, v, layout, mask = mask, key_lengths = lengths)
+    v[, 17:32, , 1] <- NaN
+    expect_equal(attention(q, k, v, layout, mask = mask, key_lengths = lengths), seen)
+    v[is.nan(v)] <- 0
+  }
 })
