@@ -138,6 +138,13 @@ class Held {
                 bulk_load(shared_address(in_stage(stage, k) + (part.units - part.first)),
                           lines[k] + part.units, bytes, barrier);
     }
+    /* The next line's element before or after units comes to L1, where the thread finds it without waiting for memory. */
+    __device__ __forceinline__ void fetch_edge(const T *line) const {
+        if constexpr (RAGGED) {
+            const Part part = part_of(line);
+            if (part.edge >= 0) list_prefetch(line + part.edge);
+        }
+    }
     /* f(i, stage) for the first stages; by one thread. */
     template <typename F> __device__ __forceinline__ void begin(int32_t count, F f) const {
         if (thread_ == 0)
@@ -206,6 +213,11 @@ class Held {
         static_assert(sizeof(Packet) == sizeof(uint4), "a packet");
 #pragma unroll 2
         for (int32_t i = thread_ % 32; i < c_.ctas * WARPS; i += 32) f(*(const Packet *)(found_ + i));
+    }
+    /* What the first warp of the cluster sent. */
+    template <class Packet> __device__ __forceinline__ const Packet &first_packet() const {
+        static_assert(sizeof(Packet) == sizeof(uint4), "a packet");
+        return *(const Packet *)found_;
     }
     /* None ends while another may send to it. */
     __device__ __forceinline__ void end() const {

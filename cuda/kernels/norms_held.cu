@@ -66,6 +66,7 @@ __global__ void __launch_bounds__(HeldNorm<T, RAGGED>::TEAMS *HeldNorm<T, RAGGED
     };
     const double n = (double)p.length, per_element = 1 / n;
     held.begin(c.stages, load);
+    if (held.first_line() < p.lines) held.fetch_edge(begin_in(X, held.first_line()));
     int64_t number = 0;
     for (int64_t line = held.first_line(); line < p.lines; number++, line += held.step()) {
         const T *const x = begin_in(X, line);
@@ -75,10 +76,11 @@ __global__ void __launch_bounds__(HeldNorm<T, RAGGED>::TEAMS *HeldNorm<T, RAGGED
         Unit<T> in[UNITS];
         held.take(part, 0, in);
         held.leave(number, c.stages, load);
+        if (line + held.step() < p.lines) held.fetch_edge(begin_in(X, line + held.step()));
         WarpMoments mine = {0, 0, 0, 0};
         if (p.centred) { /* from about the mean, the sums lose nothing */
-            EACH_OF(EACH) mine.pivot = fmaf(in[0].get(i), 1.f / (32 * EACH), mine.pivot);
-            mine.pivot = sum_of_lanes(mine.pivot);
+            EACH_OF(EACH) mine.pivot = fmaf(in[0].get(i), 1.f / EACH, mine.pivot);
+            mine.pivot = __shfl_sync(~0u, mine.pivot, 0);
             mine.count = has_edge;
         }
         float sums[2] = {}, squares[4] = {};
@@ -100,19 +102,19 @@ __global__ void __launch_bounds__(HeldNorm<T, RAGGED>::TEAMS *HeldNorm<T, RAGGED
         mine.count = __reduce_add_sync(~0u, mine.count);
         held.send(packed(mine));
         held.receive();
-        double center = 0, square = 0;
-        if (p.centred) {
-            held.template each_packet<WarpMoments>([&](const WarpMoments &of) {
-                center += (double)of.sum + (double)of.count * (double)of.pivot;
-            });
-            center = sum_of_lanes(center) * per_element;
-        }
+        /* The sums of differences to the first warp's pivot, which is about the mean, too. */
+        float sum = 0, square = 0, center = 0;
+        if (p.centred) center = held.template first_packet<WarpMoments>().pivot;
         held.template each_packet<WarpMoments>([&](const WarpMoments &of) {
-            const double shift = (double)of.pivot - center;
-            square += (double)of.squares + shift * (2 * (double)of.sum + (double)of.count * shift);
+            const float shift = of.pivot - center, count = (float)of.count;
+            sum += fmaf(count, shift, of.sum);
+            square += fmaf(shift, fmaf(count, shift, 2 * of.sum), of.squares);
         });
+        sum = p.centred ? sum_of_lanes(sum) : 0.f;
         square = sum_of_lanes(square);
-        const Mean<T> mean(center);
+        const double away = (double)sum * per_element;
+        const Mean<T> mean((double)center + away);
+        square = fmaf(-sum, (float)away, square);
         /* Squares in f32 may leave its range. */
         const bool lost = !(square < 0x1p120) || (square < 0x1p-100 && p.epsilon < 0x1p-80);
         float scale;
@@ -126,12 +128,11 @@ __global__ void __launch_bounds__(HeldNorm<T, RAGGED>::TEAMS *HeldNorm<T, RAGGED
             });
             held.send(packed(WarpSquares{sum_of_lanes(again), 0}));
             held.receive();
-            square = 0;
-            held.template each_packet<WarpSquares>([&](const WarpSquares &of) { square += of.sum; });
-            square = sum_of_lanes(square);
-            scale = (float)scale_of<double>(p.row, square * per_element, n, p.epsilon);
+            double all = 0;
+            held.template each_packet<WarpSquares>([&](const WarpSquares &of) { all += of.sum; });
+            scale = (float)scale_of<double>(p.row, sum_of_lanes(all) * per_element, n, p.epsilon);
         } else {
-            scale = scale_of<float>(p.row, (float)(square * per_element), (float)n, (float)p.epsilon);
+            scale = scale_of<float>(p.row, fmaxf(square, 0) * (float)per_element, (float)n, (float)p.epsilon);
         }
         if (held.is_first()) write_stats(p, begin_of(p.sweep, RSTD, line), mean.high, scale);
         const float shift = -(SHORT_NUMBERS ? mean.high : mean.low) * scale;
