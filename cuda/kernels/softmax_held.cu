@@ -43,25 +43,22 @@ __global__ void __launch_bounds__(HeldClasses<T, RAGGED>::TEAM, 1)
         if (line < p.lines) held.load({begin_in(X, line)}, stage);
     };
     held.begin(c.stages, load);
-    /* What single numbers of the next line are to come to L1. */
+    int64_t next_label = -1;
+    float next_factor = 0;
     const auto fetch = [&](int64_t line) {
-        if (line >= p.lines) return;
-        held.fetch_edge(begin_in(X, line));
-        if (!LABELLED || held.thread() != 0) return;
-        const tartan_cuda_swept &labels = w.array[LABELS], &weights = w.array[FACTOR];
-        const int32_t bytes = labels.dtype == TARTAN_I64 ? 8 : labels.dtype == TARTAN_I32 ? 4 : 1;
-        list_prefetch((const char *)labels.data + begin_of(w, LABELS, line) * bytes);
-        if (weights.data != nullptr) list_prefetch((const float *)weights.data + begin_of(w, FACTOR, line));
+        if (!LABELLED || line >= p.lines) return;
+        next_label = label_of(p, begin_of(w, LABELS, line));
+        next_factor = factor_of<float>(p, begin_of(w, FACTOR, line));
     };
     fetch(held.first_line());
     int64_t number = 0;
     for (int64_t line = held.first_line(); line < p.lines; number++, line += held.step()) {
         const T *const x = begin_in(X, line);
         const auto part = held.part_of(x);
-        const int64_t label = LABELLED ? label_of(p, begin_of(w, LABELS, line)) : 0;
-        const float factor = LABELLED ? factor_of<float>(p, begin_of(w, FACTOR, line)) : 0.f;
-        const bool has_edge = RAGGED && part.edge >= 0, has_label = LABELLED && held.has(part, label);
-        const float edge_x = has_edge ? __fmul_rn(tartan_cuda_to<float>(x[part.edge]), scale) : NONE<float>;
+        const bool has_edge = RAGGED && part.edge >= 0, has_label = LABELLED && held.has(part, next_label);
+        const float edge_x = has_edge ? __fmul_rn(tartan_cuda_to<float>(x[part.edge]), scale) : NONE<float>,
+                    factor = next_factor;
+        const int64_t label = next_label;
         float own = 0, v[UNITS * EACH], most = edge_x;
         {
             Unit<T> in[UNITS];
