@@ -10,12 +10,22 @@
 #define TARTAN_CUDA_LINE_HELD_CUH
 
 #include "device/ptx.cuh"
-#include "kernels/line_clusters.cuh"
+#include "device_memory.h"
+#include "kernels/bits.cuh"
 
 #include <algorithm>
 
 namespace tartan_cuda {
 namespace {
+
+constexpr int MOST_IN_CLUSTER = 16, MOST_STAGES = 4;
+
+/* How lines are shared out. */
+struct Clusters {
+    int32_t ctas;    /* of a cluster, a power of 2 */
+    int32_t per_cta; /* elements of a part: whole units */
+    int32_t stages;  /* of parts that a team has in shared memory */
+};
 
 /* Where a line begins in one array of a sweep, of fewer than 2^31 lines. */
 __device__ __forceinline__ int64_t begin_of(const tartan_cuda_sweep &s, int array, int64_t line) {
@@ -138,6 +148,13 @@ class Held {
                 bulk_load(shared_address(in_stage(stage, k) + (part.units - part.first)),
                           lines[k] + part.units, bytes, barrier);
     }
+    /* The next line's element before or after units comes to L1, where the thread finds it without waiting for memory. */
+    __device__ __forceinline__ void fetch_edge(const T *line) const {
+        if constexpr (RAGGED) {
+            const Part part = part_of(line);
+            if (part.edge >= 0) list_prefetch(line + part.edge);
+        }
+    }
     /* f(i, stage) for the first stages; by one thread. */
     template <typename F> __device__ __forceinline__ void begin(int32_t count, F f) const {
         if (thread_ == 0)
@@ -148,9 +165,10 @@ class Held {
         barrier_wait(full_ + 8 * stage_, turn);
     }
     /* Its part comes into registers; units that do not exist are words of `missing`. */
-    __device__ __forceinline__ void take(const Part &part, uint32_t missing, Unit<T> (&in)[UNITS]) const {
+    __device__ __forceinline__ void take(const Part &part, uint32_t missing, Unit<T> (&in)[UNITS],
+                                         int input = 0) const {
         const uint32_t from =
-            shared_address(in_stage(stage_, 0) + (part.units - part.first)) + 16 * (uint32_t)thread_;
+            shared_address(in_stage(stage_, input) + (part.units - part.first)) + 16 * (uint32_t)thread_;
         wait();
 #pragma unroll
         for (int u = 0; u < UNITS; u++) {
@@ -207,6 +225,11 @@ class Held {
 #pragma unroll 2
         for (int32_t i = thread_ % 32; i < c_.ctas * WARPS; i += 32) f(*(const Packet *)(found_ + i));
     }
+    /* What the first warp of the cluster sent. */
+    template <class Packet> __device__ __forceinline__ const Packet &first_packet() const {
+        static_assert(sizeof(Packet) == sizeof(uint4), "a packet");
+        return *(const Packet *)found_;
+    }
     /* None ends while another may send to it. */
     __device__ __forceinline__ void end() const {
         __syncwarp();
@@ -244,6 +267,56 @@ template <class Packet> __device__ __forceinline__ uint4 packed(const Packet &of
 
 /* ---- The choice ---- */
 
+/* Whether the elements of each line of some arrays lie side by side, and those of all arrays equally far from multiples of 16 bytes;
+ * arrays that are not there do not count. */
+inline bool lie_alike(const tartan_cuda_sweep &s, std::initializer_list<int> arrays) {
+    const tartan_cuda_swept &x = s.array[*arrays.begin()];
+    const int32_t per = 16 / tartan_cuda_bytes_of(x.dtype);
+    if (s.axes[TARTAN_CUDA_SUMMED].ndim != 1) return false;
+    for (const int i : arrays) {
+        const tartan_cuda_swept &a = s.array[i];
+        if (a.data == nullptr) continue;
+        if (a.dtype != x.dtype || a.step[TARTAN_CUDA_SUMMED][0] != 1 ||
+            (uintptr_t)a.data % 16 != (uintptr_t)x.data % 16)
+            return false;
+        for (int32_t d = 0; d < s.axes[TARTAN_CUDA_KEPT].ndim; d++)
+            if ((a.step[TARTAN_CUDA_KEPT][d] - x.step[TARTAN_CUDA_KEPT][d]) % per != 0) return false;
+    }
+    return true;
+}
+
+/* Of as many clusters as run at once, which may be fewer than SMs would hold: a cluster has SMs of one part of the chip. */
+template <typename... Parameters>
+tartan_status clusters_at_once(const char *function, void (*kernel)(Parameters...), int32_t ctas,
+                               int32_t threads, size_t shared, int *count) {
+    cudaLaunchConfig_t config = {};
+    cudaLaunchAttribute attribute = {};
+    attribute.id = cudaLaunchAttributeClusterDimension;
+    attribute.val.clusterDim.x = (unsigned)ctas;
+    attribute.val.clusterDim.y = attribute.val.clusterDim.z = 1;
+    config.gridDim = dim3((unsigned)ctas);
+    config.blockDim = dim3((unsigned)threads);
+    config.dynamicSmemBytes = shared;
+    config.attrs = &attribute;
+    config.numAttrs = 1;
+    return tartan_cuda_check(function, cudaOccupancyMaxActiveClusters(count, kernel, &config),
+                             "asking for clusters");
+}
+
+/* f(an element) for the dtypes that clusters take; others are left to other kernels. */
+template <typename F> tartan_status by_dtype_of_clusters(int32_t dtype, F f) {
+    switch (dtype) {
+    case TARTAN_F32:
+        return f(float());
+    case TARTAN_F16:
+        return f(__half());
+    case TARTAN_BF16:
+        return f(__nv_bfloat16());
+    default:
+        return TARTAN_OK;
+    }
+}
+
 /* Bytes of shared memory that a CTA can ask for; it has up to `FIXED` besides. */
 inline size_t held_room(const tartan_cuda_chip &chip) {
     enum { FIXED = 20480 };
@@ -272,7 +345,7 @@ Clusters held_by(const tartan_cuda_chip &chip, int64_t n, int64_t lines, bool ra
     constexpr int64_t EACH = Lines::EACH;
     const int64_t units = (n + (ragged ? 2 * (EACH - 1) : 0)) / EACH;
     Clusters c = {};
-    c.ctas = 1, c.team = Lines::TEAM;
+    c.ctas = 1;
     while (c.ctas <= MOST_IN_CLUSTER && (int64_t)c.ctas * Lines::TEAM * Lines::UNITS < units) c.ctas *= 2;
     if (c.ctas > MOST_IN_CLUSTER || lines > INT32_MAX || 2 * lines * c.ctas < chip.processors) return {};
     c.per_cta = (int32_t)((units + c.ctas - 1) / c.ctas * EACH);

@@ -1,7 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0
- * All gradients of normalisation along long lines, in one reading. A CTA of a cluster has the same part of all its lines, so gain stays in
- * registers, and what belongs to gain and bias is added up there. The gradient of a line is computed after the sums of the next one, so no
- * thread waits for sums.
+ * All gradients of normalisation along long lines, in one reading. A CTA of a cluster has the same part of all its lines, so gain stays there,
+ * and what belongs to gain and bias is added up in registers.
  *
  * Lines that begin at different addresses modulo 16 are cut differently. Such a cluster takes lines that begin alike one after the other, and
  * begins anew where the next ones begin elsewhere. */
@@ -12,8 +11,13 @@
 namespace tartan_cuda {
 namespace {
 
-template <typename T, bool RAGGED> using HeldGradient = Held<T, 1, 512, 16 / PER<T>, RAGGED, 2>;
-constexpr int LINES_AT_ONCE = 3; /* the line before, the present one and the next */
+template <typename T, bool RAGGED> using HeldGradient = Held<T, 1, 512, 4, RAGGED, 2>;
+
+/* Whether the gradient of a line is computed after the sums of the next one, so that no thread waits for sums, and gain is in registers: for
+ * f32, whose threads have 16 numbers. Else gain is in shared memory. */
+template <typename T> constexpr bool IS_HELD_LATE = sizeof(T) == 4;
+template <typename T>
+constexpr int LINES_AT_ONCE = IS_HELD_LATE<T> ? 3 : 2; /* (the one before,) the present one and the next */
 
 struct WarpTerms {
     float of_g, of_gz, none[2];
@@ -34,12 +38,14 @@ __global__ void __launch_bounds__(HeldGradient<T, RAGGED>::TEAM, 1)
                        float *partial) {
 #ifdef __CUDA_ARCH_FEAT_SM90_ALL
     using Lines = HeldGradient<T, RAGGED>;
-    constexpr int EACH = Lines::EACH, UNITS = Lines::UNITS, N = UNITS * EACH;
-    extern __shared__ uint4 stages[];
+    constexpr int EACH = Lines::EACH, UNITS = Lines::UNITS, N = UNITS * EACH, AHEAD = 2;
+    constexpr bool LATE = IS_HELD_LATE<T>;
+    extern __shared__ uint4 memory[];
     __shared__ typename Lines::Shared shared[1];
+    float *const gains = (float *)memory; /* of the part, unless LATE */
     const tartan_cuda_norm &p = of.in;
     const double per_element = 1.0 / (double)p.length;
-    Lines held(shared, stages, c, p.length);
+    Lines held(shared, memory + (LATE ? 0 : c.per_cta / 4), c, p.length);
     const int64_t cluster = held.first_line(), clusters = held.step();
     const int64_t first = RAGGED ? cluster * p.lines / clusters : 0,
                   count = RAGGED ? (cluster + 1) * p.lines / clusters - first
@@ -55,9 +61,9 @@ __global__ void __launch_bounds__(HeldGradient<T, RAGGED>::TEAM, 1)
         const int64_t line = line_at(i);
         held.load({begin_in(X, line), begin_in(Y_GRAD, line)}, stage);
     };
-    held.begin(LINES_AT_ONCE - 1, load);
+    held.begin(AHEAD, load);
     typename Lines::Part part = {INT32_MIN, 0, 0, -1};
-    float gain[N], to_gain[N], to_bias[N], edge_gain = 0, edge_to_gain = 0, edge_to_bias = 0;
+    float gain[LATE ? N : 1], to_gain[N], to_bias[N], edge_gain = 0, edge_to_gain = 0, edge_to_bias = 0;
     const auto clear = [&] {
         EACH_OF(N) to_gain[i] = to_bias[i] = 0;
         edge_to_gain = edge_to_bias = 0;
@@ -85,66 +91,89 @@ __global__ void __launch_bounds__(HeldGradient<T, RAGGED>::TEAM, 1)
     const auto begin_part = [&](const typename Lines::Part &of_lines) {
         part = of_lines;
         clear();
-        EACH_OF(N) gain[i] = 0;
-        held.each_unit(part, [&](int u, int32_t number) {
-            const int32_t from = part.units + (number + held.thread()) * EACH;
-            float some[EACH];
-            if constexpr (RAGGED) {
-                EACH_OF(EACH) some[i] = line_number(p.gain, 1.f, from + i);
-            } else {
-                load_neighbours(p.gain, 1.f, from, some);
+        if constexpr (LATE) {
+            EACH_OF(N) gain[i] = 0;
+            held.each_unit(part, [&](int u, int32_t number) {
+                EACH_OF(EACH)
+                gain[u * EACH + i] =
+                    line_number(p.gain, 1.f, part.units + (number + held.thread()) * EACH + i);
+            });
+        } else {
+            __syncthreads(); /* the gains before were read */
+            for (int32_t i = held.thread(); i < c.per_cta; i += Lines::TEAM) {
+                const int64_t at = (int64_t)part.first + i;
+                gains[i] = at >= 0 && at < p.length ? line_number(p.gain, 1.f, at) : 0.f;
             }
-            EACH_OF(EACH) gain[u * EACH + i] = some[i];
-        });
+            __syncthreads();
+        }
         if (part.edge >= 0) edge_gain = line_number(p.gain, 1.f, part.edge);
+    };
+    /* The numbers of a unit: z, y_grad, and y_grad times gain. */
+    const auto numbers_of = [&](int32_t stage, int u, int32_t number, const Normal<T> &normal,
+                                float(&z)[EACH], float(&slope)[EACH], float(&scaled)[EACH]) {
+        const Unit<T> x = held.units_in(stage, 0, part)[number], g = held.units_in(stage, 1, part)[number];
+        if constexpr (LATE) {
+            EACH_OF(EACH) scaled[i] = gain[u * EACH + i];
+        } else {
+            const float4 *const from =
+                (const float4 *)(gains + (part.units - part.first) + (number + held.thread()) * EACH);
+            EACH_OF(EACH / 4) {
+                const float4 four = from[i];
+                scaled[4 * i] = four.x, scaled[4 * i + 1] = four.y, scaled[4 * i + 2] = four.z,
+                           scaled[4 * i + 3] = four.w;
+            }
+        }
+        EACH_OF(EACH) z[i] = normal(x.get(i)), slope[i] = g.get(i), scaled[i] *= slope[i];
+    };
+    const auto fetch = [&](int64_t line) { /* to L1 */
+                                           held.fetch_edge(begin_in(X, line));
+                                           held.fetch_edge(begin_in(Y_GRAD, line));
     };
     struct Pending {
         int64_t line;
         int32_t stage;
         Stats<float> stats;
-        float x, g; /* of the thread's edge */
+        float edge_z, edge_g;
     };
     /* The gradient of a line whose sums are on their way. */
-    const auto write = [&](const Pending &it) {
-        float sums[2] = {0, 0};
+    const auto write = [&](Pending it) {
         held.receive();
+        float sums[2] = {0, 0};
         held.template each_packet<WarpTerms>(
             [&](const WarpTerms &of_warp) { sums[0] += of_warp.of_g, sums[1] += of_warp.of_gz; });
         const double sum[2] = {(double)sum_of_lanes(sums[0]), (double)sum_of_lanes(sums[1])};
         if (p.sweep.array[X_GRAD].data == nullptr) return;
         const Gradient<float> gradient = gradient_of(p, per_element, sum, it.stats.rstd);
         const Normal<T> normal(it.stats);
-        const Unit<T> *const x = held.units_in(it.stage, 0, part), *const g =
-                                                                       held.units_in(it.stage, 1, part);
         T *const x_grad = begin_in(X_GRAD, it.line);
         Unit<T> *const to = held.units_of(x_grad, part);
         held.each_unit(part, [&](int u, int32_t number) {
-            const Unit<T> of_x = x[number], of_g = g[number];
-            float z[EACH], y[EACH];
-            EACH_OF(EACH) z[i] = normal(of_x.get(i)), y[i] = of_g.get(i) * gain[u * EACH + i];
+            float z[EACH], slope[EACH], y[EACH];
+            numbers_of(it.stage, u, number, normal, z, slope, y);
             gradient.template operator()<EACH>(z, y);
             Unit<T> out;
             out.set(y);
             to[number] = out;
         });
         if (RAGGED && part.edge >= 0) {
-            const float z = normal(it.x);
-            float y = it.g * edge_gain;
-            gradient.template operator()<1>(&z, &y);
+            float y = it.edge_g * edge_gain;
+            gradient.template operator()<1>(&it.edge_z, &y);
             x_grad[part.edge] = tartan_cuda_to<T>(y);
         }
     };
     const auto stats_at = [&](int64_t line) { return stats_of<float>(p, begin_of(p.sweep, RSTD, line)); };
     int64_t line = line_at(0);
     Stats<float> stats = stats_at(line);
+    int32_t of_row = 0;
     Pending last = {};
     bool pending = false;
-    int32_t of_row = 0;
+    fetch(line);
     if constexpr (!RAGGED) begin_part(held.part_of(nullptr));
     for (int64_t i = 0; i < count; i++) {
         Pending now = {line, held.stage(), stats, 0, 0};
+        const Normal<T> normal(stats);
         if constexpr (RAGGED) {
-            const T *const x = begin_in(X, now.line), *const g = begin_in(Y_GRAD, now.line);
+            const T *const x = begin_in(X, line), *const g = begin_in(Y_GRAD, line);
             const typename Lines::Part here = held.part_of(x);
             if (here.first != part.first) {
                 if (pending) write(last);
@@ -153,39 +182,41 @@ __global__ void __launch_bounds__(HeldGradient<T, RAGGED>::TEAM, 1)
                 begin_part(here);
             }
             if (part.edge >= 0)
-                now.x = tartan_cuda_to<float>(x[part.edge]), now.g = tartan_cuda_to<float>(g[part.edge]);
+                now.edge_z = normal(tartan_cuda_to<float>(x[part.edge])),
+                now.edge_g = tartan_cuda_to<float>(g[part.edge]);
         }
         if (i + 1 < count) {
             line = line_at(i + 1);
             stats = stats_at(line);
+            fetch(line);
         }
-        const Normal<T> normal(now.stats);
-        const Unit<T> *const x = held.units_in(now.stage, 0, part), *const g =
-                                                                        held.units_in(now.stage, 1, part);
         Terms<float> terms;
         held.wait();
         held.each_unit(part, [&](int u, int32_t number) {
-            const Unit<T> of_x = x[number], of_g = g[number];
+            float z[EACH], slope[EACH], scaled[EACH];
+            numbers_of(now.stage, u, number, normal, z, slope, scaled);
             EACH_OF(EACH) {
                 const int k = u * EACH + i;
-                const float z = normal(of_x.get(i)), slope = of_g.get(i);
-                to_gain[k] = fmaf(slope, z, to_gain[k]);
-                to_bias[k] += slope;
-                terms.add(i, z, slope * gain[k]);
+                to_gain[k] = fmaf(slope[i], z[i], to_gain[k]);
+                to_bias[k] += slope[i];
+                terms.add(i, z[i], scaled[i]);
             }
         });
         if (RAGGED && part.edge >= 0) {
-            const float z = normal(now.x);
-            edge_to_gain = fmaf(now.g, z, edge_to_gain);
-            edge_to_bias += now.g;
-            terms.add(0, z, now.g * edge_gain);
+            edge_to_gain = fmaf(now.edge_g, now.edge_z, edge_to_gain);
+            edge_to_bias += now.edge_g;
+            terms.add(0, now.edge_z, now.edge_g * edge_gain);
         }
         float mine[2] = {};
         terms.end(mine);
         held.send(packed(WarpTerms{sum_of_lanes(mine[0]), sum_of_lanes(mine[1]), {}}));
-        if (pending) write(last);
-        pending = true, last = now;
-        held.leave(i, LINES_AT_ONCE - 1, load);
+        if constexpr (LATE) {
+            if (pending) write(last);
+            pending = true, last = now;
+        } else {
+            write(now);
+        }
+        held.leave(i, AHEAD, load);
         if (++of_row == LINES_OF_ROW && partial != nullptr) flush(), of_row = 0;
     }
     if (pending) write(last);
@@ -202,8 +233,8 @@ tartan_status run(const char *function, tartan_cuda_queue *queue, const tartan_c
     const bool ragged = is_ragged(in.sweep, {X, Y_GRAD, X_GRAD}, in.length);
     const auto kernel = ragged ? norm_gradient_held<T, true> : norm_gradient_held<T, false>;
     size_t shared = 0;
-    const Clusters c = held_by<Lines>(queue->chip, in.length, in.lines, ragged, 2, LINES_AT_ONCE,
-                                      LINES_AT_ONCE, 0, 0, &shared);
+    const Clusters c = held_by<Lines>(queue->chip, in.length, in.lines, ragged, 2, LINES_AT_ONCE<T>,
+                                      LINES_AT_ONCE<T>, 0, IS_HELD_LATE<T> ? 0 : sizeof(float), &shared);
     int32_t clusters = 0;
     PASS(held_at_once<Lines>(function, queue, kernel, c, shared, in.lines, &clusters));
     *done = clusters > 0;

@@ -61,9 +61,6 @@ tartan_status run_units(const char *function, tartan_cuda_queue *queue, const ta
     return fits ? TARTAN_OK : launch_long<T>(function, queue, p);
 }
 
-/* Lines of 16-bit numbers that are not of units of 16 bytes are faster in shared memory if they have so many elements. */
-constexpr int64_t LONG_RAGGED = 6144, LONGEST_RAGGED = 8192;
-
 tartan_status run(const char *function, tartan_cuda_queue *queue, const tartan_cuda_norm_gradient *p) {
     const int32_t each = each_of(p->in.sweep, {X, Y_GRAD, X_GRAD});
     tartan_cuda_norm single = p->in;
@@ -71,14 +68,6 @@ tartan_status run(const char *function, tartan_cuda_queue *queue, const tartan_c
     return tartan_cuda_by_dtype(p->in.sweep.array[X].dtype, [&](auto tag) {
         using T = typename decltype(tag)::type;
         constexpr int FEW = 32 / (int)sizeof(tartan_cuda_sum<T>);
-        const tartan_cuda_swept *const arrays = p->in.sweep.array;
-        /* The gradients of gain and bias come after, so x_grad may not be y_grad here. */
-        if (each == 1 && !p->in.nothing && arrays[X_GRAD].data != arrays[Y_GRAD].data && sizeof(T) == 2 &&
-            single.length >= LONG_RAGGED && single.length <= LONGEST_RAGGED) {
-            bool done = false;
-            PASS(tartan_cuda_norm_gradient_clusters(function, queue, &single, &done));
-            if (done) return run_gains(function, queue, *p);
-        }
         if (p->in.lines > 0 && (each > 1 ? gradient_lines_of<T>(p->in).rounds > 1
                                          : each == 1 && single.length > MOST_OF_KEPT * FEW)) {
             tartan_cuda_norm_gradient all = *p;

@@ -45,6 +45,7 @@ __global__ void __launch_bounds__(HeldNorm<T, RAGGED>::TEAMS *HeldNorm<T, RAGGED
     using Lines = HeldNorm<T, RAGGED>;
     constexpr int EACH = Lines::EACH, UNITS = Lines::UNITS, TEAM = Lines::TEAM;
     constexpr bool SHORT_NUMBERS = sizeof(T) == 2;
+    using Sum = std::conditional_t<SHORT_NUMBERS, float, double>;
     extern __shared__ uint4 memory[];
     __shared__ typename Lines::Shared shared[Lines::TEAMS];
     /* From EACH elements before the CTA's part on, since lines that begin between units have their parts up to so many earlier. */
@@ -76,9 +77,10 @@ __global__ void __launch_bounds__(HeldNorm<T, RAGGED>::TEAMS *HeldNorm<T, RAGGED
         held.take(part, 0, in);
         held.leave(number, c.stages, load);
         WarpMoments mine = {0, 0, 0, 0};
-        if (p.centred) { /* from about the mean, the sums lose nothing */
-            EACH_OF(EACH) mine.pivot = fmaf(in[0].get(i), 1.f / (32 * EACH), mine.pivot);
-            mine.pivot = sum_of_lanes(mine.pivot);
+        if (p.centred) { /* from about the mean, the sums lose nothing; less of it is enough for 16 bits */
+            EACH_OF(EACH)
+            mine.pivot = fmaf(in[0].get(i), 1.f / (SHORT_NUMBERS ? EACH : 32 * EACH), mine.pivot);
+            mine.pivot = SHORT_NUMBERS ? __shfl_sync(~0u, mine.pivot, 0) : sum_of_lanes(mine.pivot);
             mine.count = has_edge;
         }
         float sums[2] = {}, squares[4] = {};
@@ -100,21 +102,21 @@ __global__ void __launch_bounds__(HeldNorm<T, RAGGED>::TEAMS *HeldNorm<T, RAGGED
         mine.count = __reduce_add_sync(~0u, mine.count);
         held.send(packed(mine));
         held.receive();
-        double center = 0, square = 0;
-        if (p.centred) {
-            held.template each_packet<WarpMoments>([&](const WarpMoments &of) {
-                center += (double)of.sum + (double)of.count * (double)of.pivot;
-            });
-            center = sum_of_lanes(center) * per_element;
-        }
+        /* The sums of differences to the first warp's pivot, which is about the mean, too. */
+        Sum sum = 0, square = 0, center = 0;
+        if (p.centred) center = (Sum)held.template first_packet<WarpMoments>().pivot;
         held.template each_packet<WarpMoments>([&](const WarpMoments &of) {
-            const double shift = (double)of.pivot - center;
-            square += (double)of.squares + shift * (2 * (double)of.sum + (double)of.count * shift);
+            const Sum shift = (Sum)of.pivot - center, of_warp = (Sum)of.sum, count = (Sum)of.count;
+            sum += fma(count, shift, of_warp);
+            square += fma(shift, fma(count, shift, 2 * of_warp), (Sum)of.squares);
         });
+        sum = p.centred ? sum_of_lanes(sum) : (Sum)0;
         square = sum_of_lanes(square);
-        const Mean<T> mean(center);
+        const double away = (double)sum * per_element;
+        const Mean<T> mean((double)center + away);
+        square = fma(-sum, (Sum)away, square);
         /* Squares in f32 may leave its range. */
-        const bool lost = !(square < 0x1p120) || (square < 0x1p-100 && p.epsilon < 0x1p-80);
+        const bool lost = !(square < (Sum)0x1p120) || (square < (Sum)0x1p-100 && p.epsilon < 0x1p-80);
         float scale;
         if (lost) {
             double again = has_edge ? (double)mean.from(edge) * (double)mean.from(edge) : 0;
@@ -126,12 +128,12 @@ __global__ void __launch_bounds__(HeldNorm<T, RAGGED>::TEAMS *HeldNorm<T, RAGGED
             });
             held.send(packed(WarpSquares{sum_of_lanes(again), 0}));
             held.receive();
-            square = 0;
-            held.template each_packet<WarpSquares>([&](const WarpSquares &of) { square += of.sum; });
-            square = sum_of_lanes(square);
-            scale = (float)scale_of<double>(p.row, square * per_element, n, p.epsilon);
+            double all = 0;
+            held.template each_packet<WarpSquares>([&](const WarpSquares &of) { all += of.sum; });
+            scale = (float)scale_of<double>(p.row, sum_of_lanes(all) * per_element, n, p.epsilon);
         } else {
-            scale = scale_of<float>(p.row, (float)(square * per_element), (float)n, (float)p.epsilon);
+            const float variance = (float)(square * (Sum)per_element);
+            scale = scale_of<float>(p.row, variance < 0 ? 0 : variance, (float)n, (float)p.epsilon);
         }
         if (held.is_first()) write_stats(p, begin_of(p.sweep, RSTD, line), mean.high, scale);
         const float shift = -(SHORT_NUMBERS ? mean.high : mean.low) * scale;

@@ -12,8 +12,4 @@ tartan_status tartan_cuda_norm_held(const char *function, tartan_cuda_queue *que
 tartan_status tartan_cuda_norm_gradient_held(const char *function, tartan_cuda_queue *queue,
                                              const tartan_cuda_norm_gradient *p, bool *done);
 
-/* The gradient with respect to x alone, of lines in shared memory (line_clusters.cuh). */
-tartan_status tartan_cuda_norm_gradient_clusters(const char *function, tartan_cuda_queue *queue,
-                                                 const tartan_cuda_norm *p, bool *done);
-
 #endif

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0
- * Softmax and cross entropy along long lines, which clusters keep in registers. */
+ * Softmax, cross entropy and gradients of softmax along long lines, which clusters keep in registers. */
 #ifndef TARTAN_CUDA_SOFTMAX_HELD_H
 #define TARTAN_CUDA_SOFTMAX_HELD_H
 
@@ -9,5 +9,8 @@
 /* Softmax without a mask, its logarithm or cross entropy, of lines in f32, f16 or bf16. *done is false where lines are for other kernels. */
 tartan_status tartan_cuda_softmax_held(const char *function, tartan_cuda_queue *queue,
                                        const tartan_cuda_classes *p, bool *done);
+/* Gradients of softmax or of its logarithm. */
+tartan_status tartan_cuda_softmax_gradient_held(const char *function, tartan_cuda_queue *queue,
+                                                const tartan_cuda_classes *p, bool *done);
 
 #endif

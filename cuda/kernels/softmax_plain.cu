@@ -5,7 +5,6 @@
  * as it was loaded: it is read once, and exponentials are computed twice. Longer lines are read twice, the first time for a running
  * maximum and sum. softmax_held.cu has lines that are long but fit into a cluster; line_parts.cuh computes all other lines, short ones, and
  * a few that are long. */
-#include "kernels/softmax_gradient_clusters.h"
 #include "kernels/softmax_held.h"
 #include "kernels/softmax_parts.cuh"
 
@@ -230,8 +229,8 @@ int32_t each_of(const tartan_cuda_classes &p, bool with_other, bool *ragged) {
 /* Fewer lines that are long leave a part of a chip idle, whether each has a CTA or several. */
 constexpr int64_t FEW = 256, FEWER = 16, LONG = 65536;
 
-/* Lines of more units of 16 bytes are faster where clusters hold them. */
-constexpr int64_t LEAST_HELD = 2048;
+/* Lines of more units of 16 bytes are faster where clusters hold them; gradients of softmax whose lines are whole units. */
+constexpr int64_t LEAST_HELD = 2048, LEAST_HELD_SLOPES = 8192;
 
 template <int KIND, bool MASKED, typename T, int EACH, int ACCESSES>
 tartan_status run_lines(const char *function, tartan_cuda_queue *queue, const tartan_cuda_classes &p,
@@ -243,11 +242,6 @@ tartan_status run_lines(const char *function, tartan_cuda_queue *queue, const ta
     const Team kept =
         team_of(units, ACCESSES, clusters ? MOST_CTAS : 1, p.lines, least, queue->chip.processors);
     const bool is_long = kept.rounds > 1;
-    if (HAS_OTHER<KIND> && is_long) {
-        bool done = false;
-        PASS(tartan_cuda_softmax_gradient_clusters(function, queue, &p, &done));
-        if (done) return TARTAN_OK;
-    }
     if (is_long ? p.lines < FEW : p.lines < FEWER && p.length > LONG)
         return run_any<KIND>(function, queue, p);
     const Team team =
@@ -277,13 +271,14 @@ template <int KIND> tartan_status run(const char *function, tartan_cuda_queue *q
     bool ragged = false;
     const int32_t each = p.length == 0 ? 0 : each_of(p, HAS_OTHER<KIND>, &ragged);
     if (each == 0 || p.lines > INT32_MAX / MOST_CTAS) return run_any<KIND>(function, queue, p);
-    if constexpr (HAS_EXPONENTIALS<KIND>)
-        if (each > 1 && p.length / each > LEAST_HELD &&
-            (KIND != TARTAN_CUDA_SOFTMAX || p.sweep.array[OTHER].data == nullptr)) {
-            bool done = false;
-            PASS(tartan_cuda_softmax_held(function, queue, &p, &done));
-            if (done) return TARTAN_OK;
-        }
+    const bool masked = KIND == TARTAN_CUDA_SOFTMAX && p.sweep.array[OTHER].data != nullptr;
+    if (each > 1 && !masked && KIND != TARTAN_CUDA_CROSS_ENTROPY_GRADIENT &&
+        p.length / each > (HAS_OTHER<KIND> && !ragged ? LEAST_HELD_SLOPES : LEAST_HELD)) {
+        bool done = false;
+        PASS(HAS_OTHER<KIND> ? tartan_cuda_softmax_gradient_held(function, queue, &p, &done)
+                             : tartan_cuda_softmax_held(function, queue, &p, &done));
+        if (done) return TARTAN_OK;
+    }
     const auto with = [&](auto masked) {
         constexpr bool MASKED = decltype(masked)::value;
         const auto of = [&](auto tag) {
@@ -301,7 +296,7 @@ template <int KIND> tartan_status run(const char *function, tartan_cuda_queue *q
         }
     };
     if constexpr (KIND == TARTAN_CUDA_SOFTMAX)
-        if (p.sweep.array[OTHER].data != nullptr) return with(std::true_type());
+        if (masked) return with(std::true_type());
     return with(std::false_type());
 }
 

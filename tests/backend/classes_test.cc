@@ -107,11 +107,12 @@ TEST_P(BackendClasses, LogSoftmax) {
         }
 }
 
-// Of y that need not be a softmax. On Hopper clusters of CTAs have the last two shapes, whose lines begin at any address.
+// Of y that need not be a softmax. On Hopper clusters of CTAs have the last shapes, with lines that begin at any address and of whole units.
 TEST_P(BackendClasses, SoftmaxGradients) {
     std::vector<std::vector<int64_t>> shapes = kShapes;
-    shapes.push_back({7, 70001});
-    shapes.push_back({6, 140001});
+    shapes.push_back({20, 70001});
+    shapes.push_back({10, 140001});
+    shapes.push_back({9, 131072});
     for (const std::string name : {"softmax_gradient", "log_softmax_gradient"})
         for (const int32_t dtype : kDtypes)
             for (const std::vector<int64_t> &shape : shapes) {
