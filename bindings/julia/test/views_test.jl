@@ -106,6 +106,8 @@ end
             v, d = view(A, :, j), view(D, :, j)
             @test sum(v) == sum(d) && sum(abs2, v) == sum(abs2, d) && maximum(v) == maximum(d) && norm(v) ≈ norm(d) && norm(v, 1) ≈ norm(d, 1)
             @test collect(v) == d && collect(v) isa Vector && Vector(v) == d && sparse(v) == d && findall(!iszero, v) == findall(!iszero, d)
+            @test findall(in((0.0, d[1])), v) == findall(in((0.0, d[1])), d)
+            @test dot(v, sparse(x)) ≈ dot(d, x) && dot(sparse(x), v) ≈ dot(x, d) && dot(v, 1:length(d)) ≈ dot(d, 1:length(d))
             @test dot(v, x) ≈ dot(d, x) && dot(x, v) ≈ dot(x, d) && dot(v, v) ≈ dot(d, d) && axpy!(2, v, copy(x)) ≈ axpy!(2, d, copy(x))
             @test any(iszero, v) == any(iszero, d) && all(iszero, v) == all(iszero, d) && count(!iszero, v) == count(!iszero, d)
         end
