@@ -115,7 +115,8 @@ TARTAN_API tartan_status tartan_matrix_set_diagonal(tartan_context *context, tar
                                                     int64_t offset, const double *diagonal,
                                                     int64_t ndiagonal);
 
-/* The sum of a diagonal of each head, [heads], in time in proportion to blocks. */
+/* The sum of the diagonal `offset` (as for tartan_matrix_add_diagonal) of each head, [heads]. The time is in proportion to the
+ * blocks, not to the rows. */
 TARTAN_API tartan_status tartan_matrix_trace(tartan_context *context, const tartan_matrix *matrix,
                                              int64_t offset, double *out_results, int64_t nout_results);
 
