@@ -2,12 +2,10 @@
 """tartan.torch on a real GPU."""
 
 import copy
-import socket
-import subprocess
-import sys
 
 import pytest
 from device_support import HAS_GPU
+from ranks_support import run_two_ranks
 
 import tartan
 
@@ -246,10 +244,4 @@ print("equal")
 def test_all_ranks_choose_the_same_over_nccl(torch):
     if torch.cuda.device_count() < 2 or not torch.distributed.is_nccl_available():
         pytest.skip("needs two GPUs and NCCL")
-    with socket.socket() as free:
-        free.bind(("127.0.0.1", 0))
-        port = str(free.getsockname()[1])
-    ranks = [subprocess.Popen([sys.executable, "-c", NCCL, str(rank), port], stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True) for rank in range(2)]
-    for rank in ranks:
-        out, errors = rank.communicate(timeout=300)
-        assert out.endswith("equal\n"), errors
+    run_two_ranks(NCCL)
