@@ -159,7 +159,7 @@ TARTAN_API int32_t tartan_pattern_count(void);
 TARTAN_API const char *tartan_pattern_name(int32_t i);
 TARTAN_API const char *tartan_pattern_help(int32_t i);
 
-/* Add a reference to the layout and return it; NULL is allowed and give NULL. */
+/* Add a reference to the layout and return it; NULL is allowed and gives NULL. */
 TARTAN_API tartan_layout *tartan_layout_retain(tartan_layout *layout);
 
 /* Release a reference, from any thread at any time. The last release frees the layout. NULL is allowed. */
