@@ -92,7 +92,7 @@ class Dense {
         int64_t at = 0, step = 1;
         bool in_order = true; // as in most arrays: no divisions then
         for (int32_t d = array.ndim; d-- > 0; step *= array.shape[d]) in_order &= array.strides[d] == step;
-        if (in_order) return i;
+        if (in_order && i < step) return i;
         for (int32_t d = array.ndim; d-- > 0;) {
             at += i % array.shape[d] * array.strides[d];
             i /= array.shape[d];
