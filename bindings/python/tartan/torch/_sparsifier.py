@@ -223,7 +223,7 @@ class Sparsifier:
     @torch.no_grad()  # type: ignore[misc, untyped-decorator, unused-ignore]
     def observe(self) -> None:
         """Take what the gradients of values show for ``score="movement"`` and ``score="gate"``. With `optimizers` each of their steps begins
-        with this. On a GPU, `step` waits for it, and for nothing that was asked of the GPU since."""
+        with this. It does not wait for a GPU; `step` then waits for the backward pass, but not for the optimiser."""
         self._observe(list(self.layers.values()), 1.0)
 
     def _observe(self, layers: list[Stored], scale: float) -> None:
