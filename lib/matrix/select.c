@@ -4,6 +4,7 @@
 #include "layout/places.h"
 #include "matrix/cut.h"
 #include "matrix/element_rows.h"
+#include "matrix/select_parts.h"
 #include "matrix/select_rows.h"
 #include "tartan/structure.h"
 
@@ -236,6 +237,14 @@ static int64_t size_for_pieces(const int32_t *blocks, int64_t count, int64_t siz
     return cut;
 }
 
+// Whether a block of the result has rows of several blocks.
+static bool mixes(const int32_t *blocks, int64_t count, int64_t size) {
+    if (blocks == NULL) return false;
+    for (int64_t i = 1; i < count; i++)
+        if (blocks[i] != blocks[i - 1] && i % size != 0) return true;
+    return false;
+}
+
 /* ---- Public ---- */
 
 // Whether a list is begin, begin + 1, ...
@@ -301,10 +310,16 @@ static tartan_status select_pieces(const char *function, tartan_context *context
         shape->block_cols = size_for_pieces(col_blocks, shape->cols, shape->block_cols);
     }
     TRY(tartan_i_shape_check(function, shape, &grid_rows, &grid_cols));
-    if (cols == NULL && !tartan_i_is_variable(l))
-        status = tartan_i_select_rows(function, context, matrix, rows, row_blocks, shape, grid_rows, out);
-    else
+    const tartan_i_selection of = {matrix, rows, cols, row_blocks, col_blocks, *shape};
+    if (tartan_i_is_variable(l))
         status = select_lists(function, context, matrix, rows, cols, shape, grid_rows, grid_cols, out);
+    else if (cols == NULL)
+        status = tartan_i_select_rows(function, context, matrix, rows, row_blocks, shape, grid_rows, out);
+    else if (mixes(row_blocks, shape->rows, shape->block_rows) ||
+             mixes(col_blocks, shape->cols, shape->block_cols))
+        status = select_lists(function, context, matrix, rows, cols, shape, grid_rows, grid_cols, out);
+    else
+        status = tartan_i_select_parts(function, context, &of, grid_rows, grid_cols, out);
 fail:
     tartan_i_free(row_blocks);
     tartan_i_free(col_blocks);

@@ -202,12 +202,15 @@ typedef void (*copy_row)(const row *r);
     }
 #define COPY_ROW(bits)                                                                                       \
     static inline __attribute__((always_inline)) void copy_runs_##bits(const row *r, int64_t width) {        \
-        const uint##bits##_t *from = r->from;                                                                \
-        for (int64_t n = 0; n < r->blocks; n++, from += r->from_elements) {                                  \
-            uint##bits##_t *to =                                                                             \
-                (uint##bits##_t *)r->to + (r->slots != NULL ? r->slots[r->cols[n]] : n) * r->to_elements;    \
-            memcpy(to, from, (size_t)width * sizeof *to);                                                    \
-        }                                                                                                    \
+        const row x = *r; /* the stores could change what they point to, for all that compilers know */      \
+        const uint##bits##_t *from = x.from;                                                                 \
+        uint##bits##_t *to = x.to;                                                                           \
+        if (x.slots == NULL)                                                                                 \
+            for (int64_t n = 0; n < x.blocks; n++, from += x.from_elements, to += x.to_elements)             \
+                memcpy(to, from, (size_t)width * sizeof *to);                                                \
+        else                                                                                                 \
+            for (int64_t n = 0; n < x.blocks; n++, from += x.from_elements)                                  \
+                memcpy(to + x.slots[x.cols[n]] * x.to_elements, from, (size_t)width * sizeof *to);           \
     }                                                                                                        \
     COPY_RUNS(bits, 2)                                                                                       \
     COPY_RUNS(bits, 4)                                                                                       \
@@ -264,6 +267,19 @@ static filling start_filling(const job *j, int32_t worker) {
     return f;
 }
 
+enum { AHEAD = 4, LINE = 64, MOST_LINES = 16 };
+
+// Asks for the first blocks of the row that is copied after some more.
+static void ask_for(const filling *f, const int64_t *pointers, int64_t k) {
+    const job *j = f->job;
+    if (k + AHEAD >= j->layout->shape.rows || j->blocks[k + AHEAD] == j->blocks[k + AHEAD - 1]) return;
+    const int64_t block = j->blocks[k + AHEAD], bytes = f->row.from_elements * f->bytes;
+    const char *from = (const char *)j->from->values + pointers[block] * bytes;
+    int64_t all = (pointers[block + 1] - pointers[block]) * bytes;
+    if (all > MOST_LINES * LINE) all = MOST_LINES * LINE;
+    for (int64_t at = 0; at < all; at += LINE) __builtin_prefetch(from + at);
+}
+
 // A block row of the result, in head `head`, from row `top` on: blocks `first` and on, `count` of them.
 static void fill_line(filling *f, int64_t head, int64_t top, int64_t first, int64_t count) {
     const job *j = f->job;
@@ -279,12 +295,13 @@ static void fill_line(filling *f, int64_t head, int64_t top, int64_t first, int6
         r->slots = f->slots;
     }
     for (int64_t k = top; k < end; k++, to += f->to_stride) {
-        const int64_t block = block_of(j, k), begin = pointers[block];
+        const int64_t block = j->blocks[k], begin = pointers[block];
         r->from = (const char *)j->from->values + begin * r->from_elements * f->bytes +
                   (j->rows[k] - block * of->shape.block_rows) * f->from_stride;
         r->to = to;
         r->cols = of->block_cols + begin;
         r->blocks = pointers[block + 1] - begin;
+        ask_for(f, pointers, k);
         f->copy(r);
     }
 }
