@@ -107,8 +107,14 @@ function reduced_lines(f, op, A::BlockSparseMatrix{T}, by_row, init) where {T}
         return fill(empty, by_row ? (1, n) : (m, 1))
     end
     counts, result = Vector{Int}(undef, lines), Vector{R}(undef, lines)
-    by_row ? reduce_columns!(result, counts, f, op, A.values, column_lists(A.layout), cutting(A)) :
-             reduce_rows!(result, counts, f, op, A.values, row_lists(A.layout), cutting(A))
+    if has_small_blocks(A)
+        fill!(counts, 0)
+        by_row ? reduce_small_columns!(result, counts, f, op, vec(A.values), kept_rows(A.layout), Val.(blocksize(A))...) :
+                 reduce_small_rows!(result, counts, f, op, vec(A.values), kept_rows(A.layout), Val.(blocksize(A))...)
+    else
+        by_row ? reduce_columns!(result, counts, f, op, A.values, kept_columns(A.layout), cutting(A)) :
+                 reduce_rows!(result, counts, f, op, A.values, kept_rows(A.layout), cutting(A))
+    end
     for line in 1:lines
         zeros = length_of_line - counts[line]
         counts[line] == 0 ? (result[line] = only_zeros(op, x0, zeros)) :
@@ -118,6 +124,43 @@ function reduced_lines(f, op, A::BlockSparseMatrix{T}, by_row, init) where {T}
     return by_row ? reshape(result, 1, n) : reshape(result, m, 1)
 end
 
+# Blocks of one size without padding, of so few rows and columns that loops over them are worth being compiled for their size.
+has_small_blocks(A) = !isragged(A) && all(<=(4), blocksize(A))
+
+# From the top, block row by block row, as values are stored.
+function reduce_small_columns!(result, counts, f::F, op::O, x, lists, ::Val{H}, ::Val{W}) where {F, O, H, W}
+    at = 0
+    @inbounds for j in lists.across
+        col = (j - 1) * W
+        so_far = counts[col + 1]
+        for c in 1:W
+            y = reduce_run(f, op, x, at, H)
+            result[col + c] = so_far == 0 ? y : op(result[col + c], y)
+            at += H
+        end
+        counts[col + 1] = so_far + H
+    end
+    @inbounds for first in 1:W:length(counts), c in 1:W - 1
+        counts[first + c] = counts[first]
+    end
+end
+# From the left.
+function reduce_small_rows!(result, counts, f::F, op::O, x, lists, ::Val{H}, ::Val{W}) where {F, O, H, W}
+    @inbounds for i in 1:length(lists.starts) - 1
+        blocks = in_line(lists, i)
+        isempty(blocks) && continue
+        at = (first(blocks) - 1) * H * W
+        totals = ntuple(r -> Base.reduce_first(op, f(x[at + r])), Val(H))
+        for _ in 2:length(blocks) * W
+            at += H
+            totals = ntuple(r -> op(totals[r], f(x[at + r])), Val(H))
+        end
+        for r in 1:H
+            result[(i - 1) * H + r] = totals[r]
+            counts[(i - 1) * H + r] = length(blocks) * W
+        end
+    end
+end
 # From the top; the elements of a column of a block in four chains, which vectors hold.
 function reduce_columns!(result, counts, f::F, op::O, values, lists, (row_cuts, col_cuts)) where {F, O}
     height, area = size(values, 1), size(values, 1) * size(values, 2)
@@ -260,11 +303,41 @@ end
 function line_variances(A::BlockSparseMatrix, means, by_row, n)
     centers = float.(means)
     squares, zeros = fill!(similar(centers), 0), similar(centers, Int)
-    by_row ? square_columns!(squares, zeros, A.values, centers, column_lists(A.layout), cutting(A)) :
-             square_rows!(squares, zeros, A.values, centers, row_lists(A.layout), cutting(A))
+    if has_small_blocks(A)
+        fill!(zeros, size(A, by_row ? 1 : 2))
+        by_row ? square_small_columns!(squares, zeros, vec(A.values), centers, kept_rows(A.layout), Val.(blocksize(A))...) :
+                 square_small_rows!(squares, zeros, vec(A.values), centers, kept_rows(A.layout), Val.(blocksize(A))...)
+    else
+        by_row ? square_columns!(squares, zeros, A.values, centers, kept_columns(A.layout), cutting(A)) :
+                 square_rows!(squares, zeros, A.values, centers, kept_rows(A.layout), cutting(A))
+    end
     return (squares .+ zeros .* abs2.(centers)) ./ n
 end
 # Sums of the squares of differences from the centre of each line, and the numbers of elements that are not stored.
+function square_small_columns!(squares, zeros, x, centers, lists, ::Val{H}, ::Val{W}) where {H, W}
+    at = 0
+    @inbounds for j in lists.across, col in (j - 1) * W + 1:j * W
+        center = centers[col]
+        squares[col] += reduce_run(y -> abs2(y - center), +, x, at, H)
+        zeros[col] -= H
+        at += H
+    end
+end
+function square_small_rows!(squares, zeros, x, centers, lists, ::Val{H}, ::Val{W}) where {H, W}
+    @inbounds for i in 1:length(lists.starts) - 1
+        blocks, top = in_line(lists, i), (i - 1) * H
+        at, center = (first(blocks) - 1) * H * W, ntuple(r -> centers[top + r], Val(H))
+        totals = ntuple(r -> zero(eltype(squares)), Val(H))
+        for _ in 1:length(blocks) * W
+            totals = ntuple(r -> totals[r] + abs2(x[at + r] - center[r]), Val(H))
+            at += H
+        end
+        for r in 1:H
+            squares[top + r] = totals[r]
+            zeros[top + r] -= length(blocks) * W
+        end
+    end
+end
 function square_columns!(squares, zeros, values, centers, lists, (row_cuts, col_cuts))
     height, area = size(values, 1), size(values, 1) * size(values, 2)
     @inbounds for j in eachindex(col_cuts)
