@@ -144,16 +144,18 @@ function reduce_small_columns!(result, counts, f::F, op::O, x, lists, ::Val{H}, 
         counts[first + c] = counts[first]
     end
 end
-# From the left.
+# From the left. A function of its own for each step: what closures capture must not be assigned again.
+@inline first_column(f::F, op::O, x, at, h::Val) where {F, O} = ntuple(r -> Base.reduce_first(op, f(@inbounds x[at + r])), h)
+@inline with_column(totals, f::F, op::O, x, at, h::Val) where {F, O} = ntuple(r -> op(totals[r], f(@inbounds x[at + r])), h)
 function reduce_small_rows!(result, counts, f::F, op::O, x, lists, ::Val{H}, ::Val{W}) where {F, O, H, W}
     @inbounds for i in 1:length(lists.starts) - 1
         blocks = in_line(lists, i)
         isempty(blocks) && continue
         at = (first(blocks) - 1) * H * W
-        totals = ntuple(r -> Base.reduce_first(op, f(x[at + r])), Val(H))
+        totals = first_column(f, op, x, at, Val(H))
         for _ in 2:length(blocks) * W
             at += H
-            totals = ntuple(r -> op(totals[r], f(x[at + r])), Val(H))
+            totals = with_column(totals, f, op, x, at, Val(H))
         end
         for r in 1:H
             result[(i - 1) * H + r] = totals[r]
@@ -323,13 +325,15 @@ function square_small_columns!(squares, zeros, x, centers, lists, ::Val{H}, ::Va
         at += H
     end
 end
+@inline elements_after(x, at, h::Val) = ntuple(r -> @inbounds(x[at + r]), h)
+@inline with_squares(totals, center, x, at, h::Val) = ntuple(r -> totals[r] + abs2(@inbounds(x[at + r]) - center[r]), h)
 function square_small_rows!(squares, zeros, x, centers, lists, ::Val{H}, ::Val{W}) where {H, W}
     @inbounds for i in 1:length(lists.starts) - 1
         blocks, top = in_line(lists, i), (i - 1) * H
-        at, center = (first(blocks) - 1) * H * W, ntuple(r -> centers[top + r], Val(H))
-        totals = ntuple(r -> zero(eltype(squares)), Val(H))
+        at, center = (first(blocks) - 1) * H * W, elements_after(centers, top, Val(H))
+        totals = map(zero, center)
         for _ in 1:length(blocks) * W
-            totals = ntuple(r -> totals[r] + abs2(x[at + r] - center[r]), Val(H))
+            totals = with_squares(totals, center, x, at, Val(H))
             at += H
         end
         for r in 1:H
