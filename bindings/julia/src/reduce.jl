@@ -107,10 +107,14 @@ function reduced_lines(f, op, A::BlockSparseMatrix{T}, by_row, init) where {T}
         return fill(empty, by_row ? (1, n) : (m, 1))
     end
     counts, result = Vector{Int}(undef, lines), Vector{R}(undef, lines)
-    if has_small_blocks(A)
+    if has_small_blocks(A) && by_row
+        stored_in_columns!(counts, A)
+        op isa Summing && R <: AbstractFloat ?
+            add_small_columns!(fill!(result, -zero(R)), f, op, vec(A.values), kept_rows(A.layout), Val.(blocksize(A))...) :
+            reduce_small_columns!(result, fill(false, lines), f, op, vec(A.values), kept_rows(A.layout), Val.(blocksize(A))...)
+    elseif has_small_blocks(A)
         fill!(counts, 0)
-        by_row ? reduce_small_columns!(result, counts, f, op, vec(A.values), kept_rows(A.layout), Val.(blocksize(A))...) :
-                 reduce_small_rows!(result, counts, f, op, vec(A.values), kept_rows(A.layout), Val.(blocksize(A))...)
+        reduce_small_rows!(result, counts, f, op, vec(A.values), kept_rows(A.layout), Val.(blocksize(A))...)
     else
         by_row ? reduce_columns!(result, counts, f, op, A.values, kept_columns(A.layout), cutting(A)) :
                  reduce_rows!(result, counts, f, op, A.values, kept_rows(A.layout), cutting(A))
@@ -127,21 +131,36 @@ end
 # Blocks of one size without padding, of so few rows and columns that loops over them are worth being compiled for their size.
 has_small_blocks(A) = !isragged(A) && all(<=(4), blocksize(A))
 
-# From the top, block row by block row, as values are stored.
-function reduce_small_columns!(result, counts, f::F, op::O, x, lists, ::Val{H}, ::Val{W}) where {F, O, H, W}
+# How many elements of each column are stored.
+function stored_in_columns!(counts, A)
+    height, width = blocksize(A)
+    for (j, blocks) in enumerate(kept_column_counts(A.layout)), col in (j - 1) * width + 1:j * width
+        counts[col] = blocks * height
+    end
+    return counts
+end
+
+# From the top, block row by block row, as values are stored. Sums start with -0, which no sum changes.
+function add_small_columns!(result, f::F, op::O, x, lists, ::Val{H}, ::Val{W}) where {F, O, H, W}
     at = 0
     @inbounds for j in lists.across
-        col = (j - 1) * W
-        so_far = counts[col + 1]
+        left = (j - 1) * W
         for c in 1:W
-            y = reduce_run(f, op, x, at, H)
-            result[col + c] = so_far == 0 ? y : op(result[col + c], y)
-            at += H
+            result[left + c] = op(result[left + c], reduce_run(f, op, x, at + (c - 1) * H, H))
         end
-        counts[col + 1] = so_far + H
+        at += H * W
     end
-    @inbounds for first in 1:W:length(counts), c in 1:W - 1
-        counts[first + c] = counts[first]
+end
+function reduce_small_columns!(result, begun, f::F, op::O, x, lists, ::Val{H}, ::Val{W}) where {F, O, H, W}
+    at = 0
+    @inbounds for j in lists.across
+        left = (j - 1) * W
+        for c in 1:W
+            y = reduce_run(f, op, x, at + (c - 1) * H, H)
+            result[left + c] = begun[left + c] ? op(result[left + c], y) : y
+            begun[left + c] = true
+        end
+        at += H * W
     end
 end
 # From the left. A function of its own for each step: what closures capture must not be assigned again.
@@ -306,8 +325,8 @@ function line_variances(A::BlockSparseMatrix, means, by_row, n)
     centers = float.(means)
     squares, zeros = fill!(similar(centers), 0), similar(centers, Int)
     if has_small_blocks(A)
-        fill!(zeros, size(A, by_row ? 1 : 2))
-        by_row ? square_small_columns!(squares, zeros, vec(A.values), centers, kept_rows(A.layout), Val.(blocksize(A))...) :
+        by_row ? (zeros .= size(A, 1) .- stored_in_columns!(zeros, A)) : fill!(zeros, size(A, 2))
+        by_row ? square_small_columns!(squares, vec(A.values), centers, kept_rows(A.layout), Val.(blocksize(A))...) :
                  square_small_rows!(squares, zeros, vec(A.values), centers, kept_rows(A.layout), Val.(blocksize(A))...)
     else
         by_row ? square_columns!(squares, zeros, A.values, centers, kept_columns(A.layout), cutting(A)) :
@@ -316,13 +335,15 @@ function line_variances(A::BlockSparseMatrix, means, by_row, n)
     return (squares .+ zeros .* abs2.(centers)) ./ n
 end
 # Sums of the squares of differences from the centre of each line, and the numbers of elements that are not stored.
-function square_small_columns!(squares, zeros, x, centers, lists, ::Val{H}, ::Val{W}) where {H, W}
+function square_small_columns!(squares, x, centers, lists, ::Val{H}, ::Val{W}) where {H, W}
     at = 0
-    @inbounds for j in lists.across, col in (j - 1) * W + 1:j * W
-        center = centers[col]
-        squares[col] += reduce_run(y -> abs2(y - center), +, x, at, H)
-        zeros[col] -= H
-        at += H
+    @inbounds for j in lists.across
+        left = (j - 1) * W
+        for c in 1:W
+            center = centers[left + c]
+            squares[left + c] += reduce_run(y -> abs2(y - center), +, x, at + (c - 1) * H, H)
+        end
+        at += H * W
     end
 end
 @inline elements_after(x, at, h::Val) = ntuple(r -> @inbounds(x[at + r]), h)
