@@ -19,16 +19,27 @@ enum {
 }; /* of packed B and of A that a worker goes through before the next: shares of L3 */
 
 /* Where rows of op(A) are neighbours in a block, each step of a strip is in another line. Strips with fewer rows than a line read
- * it several times, each time from L2; and steps a power of two apart share few sets of L1. A copy that is transposed costs as
- * much as so many columns gain. */
+ * it several times, each time from L2; so do strips that are split between lines, since values may begin anywhere; and steps a power
+ * of two apart share few sets of L1. A copy that is transposed costs as much as so many columns gain. */
 static bool pays_to_turn(const tartan_i_spmm *p) {
-    enum { LINE = 64, FAR = 512, ROWS = 16, COLUMNS = 384, SHORT_COLUMNS = 256, BOTH_COLUMNS = 64 };
+    enum {
+        LINE = 64,
+        FAR = 512,
+        ROWS = 16,
+        COLUMNS = 384,
+        SHORT_COLUMNS = 256,
+        BOTH_COLUMNS = 64,
+        SPLIT_COLUMNS = 128
+    };
     const tartan_i_cpu_form *f = &p->form;
     const int64_t step = f->a_col * p->k.product.bytes, n = f->n * tartan_i_dense_entries(&f->b);
     const bool far = step >= FAR, few = p->k.product.rows[p->k.product.vectors - 1] < TARTAN_I_STRIP_ROWS;
     if (f->a_row != 1 || f->out_bounds != NULL || f->in_bounds != NULL || step < LINE || f->out_block < ROWS)
         return false;
-    return few ? n >= (far ? BOTH_COLUMNS : SHORT_COLUMNS) : far && n >= COLUMNS;
+    const bool split = step >= 2 * LINE && (uintptr_t)tartan_i_block_at(p->op->a, 0) % LINE != 0;
+    const bool whole = TARTAN_I_STRIP_ROWS * p->k.product.bytes >= LINE; /* then all strips are split */
+    if (few) return n >= (far ? BOTH_COLUMNS : SHORT_COLUMNS);
+    return (far || split) && n >= (split && whole ? SPLIT_COLUMNS : COLUMNS);
 }
 
 /* Says how blocks are read and cut, and sets the number of them in a batch. */
