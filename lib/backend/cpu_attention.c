@@ -185,7 +185,9 @@ static tartan_status get_memory(forward *f) {
 }
 
 tartan_status tartan_i_cpu_attention_forward(const tartan_context *context, const tartan_op *any) {
-    const tartan_op_attention_forward *op = &any->attention_forward;
+    tartan_op_attention_forward tall = any->attention_forward;
+    PASS(tartan_i_cpu_attention_tall(&any->attention_forward.in, &tall.in));
+    const tartan_op_attention_forward *op = &tall;
     forward f = {.p = tartan_i_cpu_attention_plan(context, &op->in), .op = op};
     tartan_i_cpu_attention *p = &f.p;
     if (p->pairs) tartan_i_cpu_attention_use(p, tartan_i_cpu_kernels(op->in.q->dtype));

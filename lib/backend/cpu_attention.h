@@ -70,6 +70,10 @@ typedef struct tartan_i_cpu_attention {
 tartan_i_cpu_attention tartan_i_cpu_attention_plan(const tartan_context *context,
                                                    const tartan_i_attention *in);
 
+/* `in` with a layout of taller blocks, where the rows of blocks of one row allow that; else as it is. Only for passes whose results
+ * belong to queries alone. Errors: MEMORY. */
+tartan_status tartan_i_cpu_attention_tall(const tartan_i_attention *in, tartan_i_attention *out);
+
 /* A random word below this drops its weight; 0: there is no dropout. */
 static inline uint32_t tartan_i_cpu_attention_drop(const tartan_i_attention *in) {
     return (uint32_t)(in->dropout * 0x1p32);

@@ -375,7 +375,11 @@ static tartan_status get_memory(forward *f) {
                                   context->threads);
 }
 
-static tartan_status run(const tartan_context *context, const tartan_op_attention_forward *op, bool staged) {
+static tartan_status run(const tartan_context *context, const tartan_op_attention_forward *given,
+                         bool staged) {
+    tartan_op_attention_forward tall = *given;
+    PASS(tartan_i_cpu_attention_tall(&given->in, &tall.in));
+    const tartan_op_attention_forward *op = &tall;
     forward f = {.s = tartan_i_pairs_plan(context, &op->in), .staged = staged, .op = op};
     tartan_i_cpu_attention *p = &f.s.p;
     if (p->entries == 0 || p->layout->grid_rows == 0) return TARTAN_OK;

@@ -71,34 +71,67 @@ INLINE void chains(const bool even, const int rows, const int64_t cols, const in
     for (int i = 0; i < rows; i++) out[i] = sums[i];
 }
 
-/* SINGLES rows of blocks of one number each: a chain alone would wait for its own sums. */
+typedef void (*lines)(const tartan_i_list_product *p, int64_t line, int64_t first);
+
+/* SINGLES block rows of one row each, side by side: a chain alone would wait for its own sums. Blocks have `width` columns, but for
+ * those of the last block column, which end their rows, as lists ascend; their elements follow each other in either order. */
 enum { SINGLES = 4 };
-INLINE void singles(const bool ids, const tartan_i_list_product *p, int64_t line) {
+INLINE void singles(const bool ids, const int64_t width, const int64_t step, const tartan_i_list_product *p,
+                    int64_t line) {
     const real *values = p->values, *x = p->x;
-    const int64_t step = p->x_step;
+    const int64_t whole = p->in_size / width;
     real sums[SINGLES] = {0};
     int64_t begin[SINGLES], least = INT64_MAX;
     for (int i = 0; i < SINGLES; i++) {
         begin[i] = p->pointers[line + i];
-        const int64_t count = p->pointers[line + i + 1] - begin[i];
+        int64_t count = p->pointers[line + i + 1] - begin[i];
+        if (width > 1 && count > 0 && p->others[begin[i] + count - 1] >= whole) count--;
         if (count < least) least = count;
     }
-    for (int64_t at = 0; at < least; at++)
+    for (int64_t at = 0; at < least; at++) {
+        const real *a[SINGLES], *b[SINGLES];
 #pragma GCC unroll 4
         for (int i = 0; i < SINGLES; i++) {
             const int64_t here = begin[i] + at;
-            sums[i] = REAL_FMA(values[ids ? p->ids[here] : here], x[p->others[here] * step], sums[i]);
+            a[i] = values + (ids ? p->ids[here] : here) * width;
+            b[i] = x + p->others[here] * width * step;
         }
+        for (int64_t k = 0; k < width; k++)
+#pragma GCC unroll 4
+            for (int i = 0; i < SINGLES; i++) sums[i] = REAL_FMA(a[i][k], b[i][k * step], sums[i]);
+    }
 #pragma GCC unroll 4
     for (int i = 0; i < SINGLES; i++) {
         real sum = sums[i];
-        for (int64_t at = begin[i] + least; at < p->pointers[line + i + 1]; at++)
-            sum = REAL_FMA(values[ids ? p->ids[at] : at], x[p->others[at] * step], sum);
+        for (int64_t at = begin[i] + least; at < p->pointers[line + i + 1]; at++) {
+            int64_t from;
+            const int64_t cols = columns_of(true, width, p, p->others[at], &from);
+            const real *a = values + (ids ? p->ids[at] : at) * width;
+            for (int64_t k = 0; k < cols; k++) sum = REAL_FMA(a[k], x[(from + k) * step], sum);
+        }
         ((real *)p->sums)[line + i - p->begin] = sum;
     }
 }
 
-typedef void (*lines)(const tartan_i_list_product *p, int64_t line, int64_t first);
+#define SINGLE(name, ids, width, step)                                                                       \
+    static void name(const tartan_i_list_product *p, int64_t line, int64_t first) {                          \
+        (void)first;                                                                                         \
+        singles(ids, width, step, p, line);                                                                  \
+    }
+SINGLE(single_1, false, 1, p->x_step)
+SINGLE(single_2, false, 2, 1)
+SINGLE(single_4, false, 4, 1)
+SINGLE(single_wide, false, p->in_block, 1)
+SINGLE(single_any, false, p->in_block, p->x_step)
+SINGLE(single_listed_1, true, 1, p->x_step)
+SINGLE(single_listed, true, p->in_block, p->x_step)
+
+static lines single_of(const tartan_i_list_product *p) {
+    if (p->ids != NULL) return p->in_block == 1 ? single_listed_1 : single_listed;
+    if (p->in_block == 1) return single_1;
+    if (p->x_step != 1) return single_any;
+    return p->in_block == 2 ? single_2 : p->in_block == 4 ? single_4 : single_wide;
+}
 
 #define ANY(rows)                                                                                            \
     static void any_##rows(const tartan_i_list_product *p, int64_t line, int64_t first) {                    \
@@ -257,11 +290,8 @@ static void list_products(const tartan_i_list_product *p) {
                  : whole && p->a_row == 1 && p->a_col == edge ? turned[edge]
                                                               : NULL;
     int64_t line = p->begin;
-    for (; whole && edge == 1 && line + SINGLES <= p->end; line += SINGLES)
-        if (p->ids != NULL)
-            singles(true, p, line);
-        else
-            singles(false, p, line);
+    if (edge == 1 && p->in_bounds == NULL)
+        for (const lines single = single_of(p); line + SINGLES <= p->end; line += SINGLES) single(p, line, 0);
     for (; line < p->end; line++) {
         const int64_t *bounds = p->out_bounds, left = p->out_size - line * edge;
         const int64_t rows = bounds != NULL ? bounds[line + 1] - bounds[line] : left < edge ? left : edge;

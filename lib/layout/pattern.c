@@ -10,33 +10,9 @@
 #include <stdlib.h>
 #include <string.h>
 
-#define PATTERNS(X)                                                                                          \
-    X(dense)                                                                                                 \
-    X(block_diagonal)                                                                                        \
-    X(banded)                                                                                                \
-    X(causal)                                                                                                \
-    X(local)                                                                                                 \
-    X(strided)                                                                                               \
-    X(dilated)                                                                                               \
-    X(local_strided)                                                                                         \
-    X(fixed)                                                                                                 \
-    X(checker)                                                                                               \
-    X(butterfly)                                                                                             \
-    X(conv_window)                                                                                           \
-    X(random)                                                                                                \
-    X(balanced_random)                                                                                       \
-    X(bigbird)                                                                                               \
-    X(barabasi_albert)                                                                                       \
-    X(watts_strogatz)                                                                                        \
-    X(watts_strogatz_2d)
-
-#define DECLARE(id) extern const tartan_i_pattern tartan_i_pattern_##id;
-PATTERNS(DECLARE)
-#undef DECLARE
-
 static const tartan_i_pattern *const patterns[] = {
 #define ENTRY(id) &tartan_i_pattern_##id,
-    PATTERNS(ENTRY)
+    TARTAN_I_PATTERNS(ENTRY)
 #undef ENTRY
 };
 enum { PATTERN_COUNT = sizeof patterns / sizeof *patterns };

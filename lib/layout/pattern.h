@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0
  * A pattern is a name, parameters, and a function that lists the blocks of one head. To add one, write the function
- * and its TARTAN_I_PATTERN in a pattern_*.c and add it to the table in pattern.c. */
+ * and its TARTAN_I_PATTERN in a pattern_*.c and add it to TARTAN_I_PATTERNS. */
 #ifndef TARTAN_LAYOUT_PATTERN_H
 #define TARTAN_LAYOUT_PATTERN_H
 
@@ -33,6 +33,30 @@ typedef struct tartan_i_pattern {
     const tartan_i_parameter *parameters;     /* ends with a NULL name */
     tartan_status (*make)(tartan_i_job *job); /* called twice: for the count, then for the list */
 } tartan_i_pattern;
+
+/* All patterns, in the order of their numbers. */
+#define TARTAN_I_PATTERNS(X)                                                                                 \
+    X(dense)                                                                                                 \
+    X(block_diagonal)                                                                                        \
+    X(banded)                                                                                                \
+    X(causal)                                                                                                \
+    X(local)                                                                                                 \
+    X(strided)                                                                                               \
+    X(dilated)                                                                                               \
+    X(local_strided)                                                                                         \
+    X(fixed)                                                                                                 \
+    X(checker)                                                                                               \
+    X(butterfly)                                                                                             \
+    X(conv_window)                                                                                           \
+    X(random)                                                                                                \
+    X(balanced_random)                                                                                       \
+    X(bigbird)                                                                                               \
+    X(barabasi_albert)                                                                                       \
+    X(watts_strogatz)                                                                                        \
+    X(watts_strogatz_2d)
+
+#define TARTAN_I_PATTERN_DECLARE(id) extern const tartan_i_pattern tartan_i_pattern_##id;
+TARTAN_I_PATTERNS(TARTAN_I_PATTERN_DECLARE)
 
 /* Defines tartan_i_pattern_<id>, made by the function make_<id>. PARAMETERS is a macro that calls its
  * argument with (name, default, low, high, REAL or WHOLE, meaning) for each parameter; the help text is built from

@@ -2,8 +2,9 @@
 // Columns selected by a list, and rows with them, repeats and any order included.
 #include "layout/column_set.h"
 #include "layout/places.h"
-#include "matrix/assemble.h"
+#include "matrix/cut.h"
 #include "matrix/element_rows.h"
+#include "matrix/select_parts.h"
 #include "matrix/select_rows.h"
 #include "tartan/structure.h"
 
@@ -193,6 +194,57 @@ static void fill_task(void *data, int32_t worker) {
     }
 }
 
+/* ---- The size of blocks ---- */
+
+// The block rows (or columns) of a list of rows (or columns).
+static tartan_status list_blocks(const tartan_layout *l, const int64_t *list, int64_t count, bool columns,
+                                 int32_t **out) {
+    tartan_status status;
+    const int64_t size = columns ? l->shape.block_cols : l->shape.block_rows;
+    int32_t *blocks;
+    NEW(blocks, count);
+    if (tartan_i_is_variable(l)) {
+        for (int64_t i = 0; i < count; i++)
+            blocks[i] =
+                (int32_t)(columns ? tartan_i_block_col_at(l, list[i]) : tartan_i_block_row_at(l, list[i]));
+    } else if ((size & (size - 1)) == 0) { /* divisions take longer than all else here */
+        const int shift = __builtin_ctzll((uint64_t)size);
+        for (int64_t i = 0; i < count; i++) blocks[i] = (int32_t)(list[i] >> shift);
+    } else {
+        for (int64_t i = 0; i < count; i++) blocks[i] = (int32_t)(list[i] / size);
+    }
+    *out = blocks;
+fail:
+    return status;
+}
+
+// How high (or wide) blocks of the result are, where those of the matrix have up to `size` rows and the rows of the result are of
+// blocks `blocks`. Rows that follow each other and are of one block are a piece. The blocks are as high as no block has rows of two
+// pieces, so no zeros are stored beside them. But large blocks, which products are fast with, stay as they are where pieces have three
+// quarters of their rows or more on average: that stores little more than twice what there is.
+static int64_t size_for_pieces(const int32_t *blocks, int64_t count, int64_t size) {
+    int64_t pieces = 1, common = 0, i = 1;
+    for (; i < count && common != 1; i++) {
+        if (blocks[i] == blocks[i - 1]) continue;
+        common = tartan_i_common_divisor(i, common);
+        pieces++;
+    }
+    for (; i < count; i++) pieces += blocks[i] != blocks[i - 1];
+    if (size > TARTAN_I_SMALL_BLOCK && 4 * count >= 3 * size * pieces) return size;
+    if (common == 0) common = count;
+    int64_t cut = common < size ? common : size;
+    while (common % cut != 0) cut--;
+    return cut;
+}
+
+// Whether a block of the result has rows of several blocks.
+static bool mixes(const int32_t *blocks, int64_t count, int64_t size) {
+    if (blocks == NULL) return false;
+    for (int64_t i = 1; i < count; i++)
+        if (blocks[i] != blocks[i - 1] && i % size != 0) return true;
+    return false;
+}
+
 /* ---- Public ---- */
 
 // Whether a list is begin, begin + 1, ...
@@ -241,6 +293,39 @@ fail:
     return status;
 }
 
+// Lists that are no ranges; `shape` has the rows and columns of the result, and the blocks of the matrix.
+static tartan_status select_pieces(const char *function, tartan_context *context, const tartan_matrix *matrix,
+                                   const int64_t *rows, const int64_t *cols, tartan_shape *shape,
+                                   tartan_matrix **out) {
+    tartan_status status;
+    const tartan_layout *l = matrix->layout;
+    int32_t *row_blocks = NULL, *col_blocks = NULL;
+    int64_t grid_rows, grid_cols;
+    if (rows != NULL && shape->rows > 0 && shape->block_rows > 1) {
+        TRY(list_blocks(l, rows, shape->rows, false, &row_blocks));
+        shape->block_rows = size_for_pieces(row_blocks, shape->rows, shape->block_rows);
+    }
+    if (cols != NULL && shape->cols > 0 && shape->block_cols > 1) {
+        TRY(list_blocks(l, cols, shape->cols, true, &col_blocks));
+        shape->block_cols = size_for_pieces(col_blocks, shape->cols, shape->block_cols);
+    }
+    TRY(tartan_i_shape_check(function, shape, &grid_rows, &grid_cols));
+    const tartan_i_selection of = {matrix, rows, cols, row_blocks, col_blocks, *shape};
+    if (tartan_i_is_variable(l))
+        status = select_lists(function, context, matrix, rows, cols, shape, grid_rows, grid_cols, out);
+    else if (cols == NULL)
+        status = tartan_i_select_rows(function, context, matrix, rows, row_blocks, shape, grid_rows, out);
+    else if (mixes(row_blocks, shape->rows, shape->block_rows) ||
+             mixes(col_blocks, shape->cols, shape->block_cols))
+        status = select_lists(function, context, matrix, rows, cols, shape, grid_rows, grid_cols, out);
+    else
+        status = tartan_i_select_parts(function, context, &of, grid_rows, grid_cols, out);
+fail:
+    tartan_i_free(row_blocks);
+    tartan_i_free(col_blocks);
+    return status;
+}
+
 tartan_status tartan_matrix_select(tartan_context *context, const tartan_matrix *matrix, const int64_t *rows,
                                    int64_t nrows, const int64_t *cols, int64_t ncols, tartan_matrix **out) {
     HOLD_MATRIX(matrix);
@@ -250,26 +335,14 @@ tartan_status tartan_matrix_select(tartan_context *context, const tartan_matrix 
     tartan_shape shape = matrix->layout->shape;
     PASS(check_list(__func__, "rows", rows, &nrows, shape.rows));
     PASS(check_list(__func__, "cols", cols, &ncols, shape.cols));
-    int64_t grid_rows, grid_cols;
     shape.rows = nrows;
     shape.cols = ncols;
-    PASS(tartan_i_shape_check(__func__, &shape, &grid_rows, &grid_cols));
     if (is_all(rows, nrows, matrix->layout->shape.rows)) rows = NULL;
     if (is_all(cols, ncols, matrix->layout->shape.cols)) cols = NULL;
     if ((rows == NULL || is_range(rows, nrows)) && (cols == NULL || is_range(cols, ncols))) {
         const int64_t row = rows != NULL && nrows > 0 ? rows[0] : 0,
                       col = cols != NULL && ncols > 0 ? cols[0] : 0;
-        const tartan_i_part part = {.from = matrix,
-                                    .row_begin = row,
-                                    .row_end = row + nrows,
-                                    .col_begin = col,
-                                    .col_end = col + ncols,
-                                    .p = 1,
-                                    .q = 1};
-        return tartan_i_assemble(__func__, context, &shape, &part, 1, matrix->dtype, matrix->block_order,
-                                 out);
+        return tartan_i_cut(__func__, context, matrix, row, col, &shape, out);
     }
-    if (cols == NULL && !tartan_i_is_variable(matrix->layout))
-        return tartan_i_select_rows(__func__, context, matrix, rows, &shape, grid_rows, out);
-    return select_lists(__func__, context, matrix, rows, cols, &shape, grid_rows, grid_cols, out);
+    return select_pieces(__func__, context, matrix, rows, cols, &shape, out);
 }

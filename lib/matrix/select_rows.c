@@ -9,38 +9,69 @@
 typedef struct job {
     const tartan_matrix *from;
     const int64_t *rows;
-    int32_t *blocks; /* the block row of each of the rows */
+    const int32_t *blocks; /* the block row of each of the rows, or NULL: blocks have one row */
     tartan_layout *layout;
     tartan_matrix *to;
-    int64_t *slots; /* [workers, grid_cols]: the place of each column in a block row of the result */
+    int64_t *
+        slots; /* [workers, grid_cols]: the place of each column in a block row of the result; NULL: none is mixed */
     int32_t workers;
 } job;
 
-static void find_blocks(const job *j, int64_t nrows) {
-    const int64_t size = j->from->layout->shape.block_rows;
-    for (int64_t i = 0; i < nrows; i++) j->blocks[i] = (int32_t)(j->rows[i] / size);
+static int64_t block_of(const job *j, int64_t i) {
+    return j->blocks != NULL ? j->blocks[i] : j->rows[i];
+}
+
+// Whether rows `top` to `end` of the result are of several block rows.
+static bool has_more_sources(const job *j, int64_t top, int64_t end) {
+    for (int64_t i = top + 1; i < end; i++)
+        if (j->blocks[i] != j->blocks[top]) return true;
+    return false;
+}
+
+static int64_t end_of_line(const tartan_shape *s, int64_t top) {
+    return top + s->block_rows < s->rows ? top + s->block_rows : s->rows;
+}
+
+static bool is_mixed(const job *j, const tartan_shape *s) {
+    if (s->block_rows == 1) return false;
+    for (int64_t top = 0; top < s->rows; top += s->block_rows)
+        if (has_more_sources(j, top, end_of_line(s, top))) return true;
+    return false;
 }
 
 /* ---- The layout ---- */
 
-// Block rows of one row: lists as they are.
-static tartan_status list_single_rows(job *j, const tartan_shape *s) {
+enum { FEW_COLS = 16 }; /* are copied without a call, and with what follows them if there is room */
+
+static inline void copy_cols(int32_t *to, const int32_t *from, int64_t count, int64_t room, int64_t left) {
+    if (count <= FEW_COLS && room >= FEW_COLS && left >= FEW_COLS)
+        memcpy(to, from, FEW_COLS * sizeof *to);
+    else if (count > 0)
+        memcpy(to, from, (size_t)count * sizeof *to);
+}
+
+// Block rows of one block row each: lists as they are.
+static tartan_status list_whole_rows(job *j, const tartan_shape *s, int64_t grid_rows) {
     tartan_status status;
     const tartan_layout *l = j->from->layout;
     int64_t blocks = 0;
     for (int64_t head = 0; head < s->heads; head++) {
         const int64_t *pointers = l->row_pointers + head * l->grid_rows;
-        for (int64_t i = 0; i < s->rows; i++) blocks += pointers[j->rows[i] + 1] - pointers[j->rows[i]];
+        for (int64_t i = 0; i < grid_rows; i++) {
+            const int64_t source = block_of(j, i * s->block_rows);
+            blocks += pointers[source + 1] - pointers[source];
+        }
     }
     TRY(tartan_i_layout_begin(s, blocks, &j->layout));
     int64_t *next = j->layout->row_pointers, count = 0;
     int32_t *cols = j->layout->block_cols;
     for (int64_t head = 0; head < s->heads; head++) {
         const int64_t *pointers = l->row_pointers + head * l->grid_rows;
-        for (int64_t i = 0; i < s->rows; i++) {
-            const int64_t begin = pointers[j->rows[i]], n = pointers[j->rows[i] + 1] - begin;
+        for (int64_t i = 0; i < grid_rows; i++) {
+            const int64_t source = block_of(j, i * s->block_rows);
+            const int64_t begin = pointers[source], n = pointers[source + 1] - begin;
             *next++ = count;
-            if (n > 0) memcpy(cols + count, l->block_cols + begin, (size_t)n * sizeof *cols);
+            copy_cols(cols + count, l->block_cols + begin, n, blocks - count, l->blocks - begin);
             count += n;
         }
     }
@@ -159,115 +190,159 @@ typedef struct row {
     void *to;
     const int32_t *cols;
     const int64_t *slots;
-    int64_t blocks, elements, width, stride; /* of a block row, of a block, of its rows, between columns */
+    int64_t blocks, width;                                  /* of a block row; of a row of a block */
+    int64_t from_elements, to_elements, from_step, to_step; /* between blocks and between columns */
 } row;
 
+typedef void (*copy_row)(const row *r);
+
+#define COPY_RUNS(bits, width)                                                                               \
+    static void copy_runs_##width##_##bits(const row *r) {                                                   \
+        copy_runs_##bits(r, width);                                                                          \
+    }
 #define COPY_ROW(bits)                                                                                       \
     static inline __attribute__((always_inline)) void copy_runs_##bits(const row *r, int64_t width) {        \
+        const row x = *r; /* the stores could change what they point to, for all that compilers know */      \
+        const uint##bits##_t *from = x.from;                                                                 \
+        uint##bits##_t *to = x.to;                                                                           \
+        if (x.slots == NULL)                                                                                 \
+            for (int64_t n = 0; n < x.blocks; n++, from += x.from_elements, to += x.to_elements)             \
+                memcpy(to, from, (size_t)width * sizeof *to);                                                \
+        else                                                                                                 \
+            for (int64_t n = 0; n < x.blocks; n++, from += x.from_elements)                                  \
+                memcpy(to + x.slots[x.cols[n]] * x.to_elements, from, (size_t)width * sizeof *to);           \
+    }                                                                                                        \
+    COPY_RUNS(bits, 2)                                                                                       \
+    COPY_RUNS(bits, 4)                                                                                       \
+    COPY_RUNS(bits, 8)                                                                                       \
+    COPY_RUNS(bits, 16)                                                                                      \
+    static void copy_any_##bits(const row *r) {                                                              \
+        copy_runs_##bits(r, r->width);                                                                       \
+    }                                                                                                        \
+    static void copy_apart_##bits(const row *r) {                                                            \
         const uint##bits##_t *from = r->from;                                                                \
-        for (int64_t n = 0; n < r->blocks; n++, from += r->elements) {                                       \
+        for (int64_t n = 0; n < r->blocks; n++, from += r->from_elements) {                                  \
             uint##bits##_t *to =                                                                             \
-                (uint##bits##_t *)r->to + (r->slots != NULL ? r->slots[r->cols[n]] : n) * r->elements;       \
-            memcpy(to, from, (size_t)width * sizeof *to);                                                    \
+                (uint##bits##_t *)r->to + (r->slots != NULL ? r->slots[r->cols[n]] : n) * r->to_elements;    \
+            for (int64_t c = 0; c < r->width; c++) to[c * r->to_step] = from[c * r->from_step];              \
         }                                                                                                    \
     }                                                                                                        \
-    static void copy_row_##bits(const row *r) {                                                              \
-        const uint##bits##_t *from = r->from;                                                                \
-        if (r->stride == 1 && r->width == 2) {                                                               \
-            copy_runs_##bits(r, 2);                                                                          \
-        } else if (r->stride == 1 && r->width == 4) {                                                        \
-            copy_runs_##bits(r, 4);                                                                          \
-        } else if (r->stride == 1 && r->width == 8) {                                                        \
-            copy_runs_##bits(r, 8);                                                                          \
-        } else if (r->stride == 1 && r->width == 16) {                                                       \
-            copy_runs_##bits(r, 16);                                                                         \
-        } else if (r->stride == 1) {                                                                         \
-            copy_runs_##bits(r, r->width);                                                                   \
-        } else {                                                                                             \
-            for (int64_t n = 0; n < r->blocks; n++, from += r->elements) {                                   \
-                uint##bits##_t *to =                                                                         \
-                    (uint##bits##_t *)r->to + (r->slots != NULL ? r->slots[r->cols[n]] : n) * r->elements;   \
-                for (int64_t c = 0; c < r->width; c++) to[c * r->stride] = from[c * r->stride];              \
-            }                                                                                                \
-        }                                                                                                    \
+    static copy_row choose_##bits(const row *r) {                                                            \
+        if (r->width > 1 && (r->from_step != 1 || r->to_step != 1)) return copy_apart_##bits;                \
+        return r->width == 2    ? copy_runs_2_##bits                                                         \
+               : r->width == 4  ? copy_runs_4_##bits                                                         \
+               : r->width == 8  ? copy_runs_8_##bits                                                         \
+               : r->width == 16 ? copy_runs_16_##bits                                                        \
+                                : copy_any_##bits;                                                           \
     }
 COPY_ROW(64)
 COPY_ROW(32)
 COPY_ROW(16)
 COPY_ROW(8)
 
-// Whether the rows of a block row of the result are all of one block row.
-static bool has_one_source(const job *j, int64_t top, int64_t end) {
-    for (int64_t i = top + 1; i < end; i++)
-        if (j->blocks[i] != j->blocks[top]) return false;
-    return true;
+// What block rows of the result share.
+typedef struct filling {
+    const job *job;
+    row row;
+    copy_row copy;
+    int64_t bytes, from_stride, to_stride; /* of an element; bytes between rows of a block */
+    int64_t *slots;
+} filling;
+
+static filling start_filling(const job *j, int32_t worker) {
+    const tartan_matrix *from = j->from, *to = j->to;
+    filling f = {.job = j, .bytes = tartan_dtype_bytes(to->dtype)};
+    f.row = (row){.width = to->layout->shape.block_cols,
+                  .from_elements = tartan_i_block_elements(from),
+                  .to_elements = tartan_i_block_elements(to),
+                  .from_step = tartan_i_block_col_stride(from),
+                  .to_step = tartan_i_block_col_stride(to)};
+    f.copy = f.bytes == 8   ? choose_64(&f.row)
+             : f.bytes == 4 ? choose_32(&f.row)
+             : f.bytes == 2 ? choose_16(&f.row)
+                            : choose_8(&f.row);
+    f.from_stride = tartan_i_block_row_stride(from) * f.bytes;
+    f.to_stride = tartan_i_block_row_stride(to) * f.bytes;
+    f.slots = j->slots != NULL ? j->slots + worker * to->layout->grid_cols : NULL;
+    return f;
 }
 
-// Block row `i` of the result, in head `head`.
-static void fill_line(const job *j, int64_t head, int64_t i, int64_t *slots) {
+enum { AHEAD = 4, LINE = 64, MOST_LINES = 16 };
+
+// Asks for the first blocks of the row that is copied after some more.
+static void ask_for(const filling *f, const int64_t *pointers, int64_t k) {
+    const job *j = f->job;
+    if (k + AHEAD >= j->layout->shape.rows || j->blocks[k + AHEAD] == j->blocks[k + AHEAD - 1]) return;
+    const int64_t block = j->blocks[k + AHEAD], bytes = f->row.from_elements * f->bytes;
+    const char *from = (const char *)j->from->values + pointers[block] * bytes;
+    int64_t all = (pointers[block + 1] - pointers[block]) * bytes;
+    if (all > MOST_LINES * LINE) all = MOST_LINES * LINE;
+    for (int64_t at = 0; at < all; at += LINE) __builtin_prefetch(from + at);
+}
+
+// A block row of the result, in head `head`, from row `top` on: blocks `first` and on, `count` of them.
+static void fill_line(filling *f, int64_t head, int64_t top, int64_t first, int64_t count) {
+    const job *j = f->job;
     const tartan_layout *l = j->layout, *of = j->from->layout;
-    const tartan_shape *s = &l->shape;
-    const int64_t bytes = tartan_dtype_bytes(j->to->dtype), elements = tartan_i_block_elements(j->to);
+    const int64_t end = end_of_line(&l->shape, top), block_bytes = f->row.to_elements * f->bytes;
     const int64_t *pointers = of->row_pointers + head * of->grid_rows;
-    const int64_t first = l->row_pointers[head * l->grid_rows + i],
-                  count = l->row_pointers[head * l->grid_rows + i + 1] - first;
-    const int64_t top = i * s->block_rows,
-                  end = top + s->block_rows < s->rows ? top + s->block_rows : s->rows;
-    const int64_t stride = tartan_i_block_row_stride(j->to) * bytes;
-    const bool one = has_one_source(j, top, end);
-    char *to = (char *)j->to->values + first * elements * bytes;
-    if (!one) {
-        for (int64_t n = 0; n < count; n++) slots[l->block_cols[first + n]] = n;
-        memset(to, 0, (size_t)(count * elements * bytes));
+    row *r = &f->row;
+    char *to = (char *)j->to->values + first * block_bytes;
+    r->slots = NULL;
+    if (f->slots != NULL && has_more_sources(j, top, end)) {
+        for (int64_t n = 0; n < count; n++) f->slots[l->block_cols[first + n]] = n;
+        memset(to, 0, (size_t)(count * block_bytes));
+        r->slots = f->slots;
     }
-    row r = {.slots = one ? NULL : slots,
-             .elements = elements,
-             .width = s->block_cols,
-             .stride = tartan_i_block_col_stride(j->to)};
-    for (int64_t k = top; k < end; k++, to += stride) {
+    for (int64_t k = top; k < end; k++, to += f->to_stride) {
         const int64_t block = j->blocks[k], begin = pointers[block];
-        r.from = (const char *)j->from->values + begin * elements * bytes +
-                 (j->rows[k] - block * s->block_rows) * stride;
-        r.to = to;
-        r.cols = of->block_cols + begin;
-        r.blocks = pointers[block + 1] - begin;
-        (bytes == 8 ? copy_row_64 : bytes == 4 ? copy_row_32 : bytes == 2 ? copy_row_16 : copy_row_8)(&r);
+        r->from = (const char *)j->from->values + begin * r->from_elements * f->bytes +
+                  (j->rows[k] - block * of->shape.block_rows) * f->from_stride;
+        r->to = to;
+        r->cols = of->block_cols + begin;
+        r->blocks = pointers[block + 1] - begin;
+        ask_for(f, pointers, k);
+        f->copy(r);
     }
+}
+
+// A block row of one row, of blocks of one row.
+static void copy_line(const filling *f, int64_t head, int64_t i, int64_t first, int64_t count) {
+    const job *j = f->job;
+    const tartan_layout *of = j->from->layout;
+    const int64_t bytes = f->row.to_elements * f->bytes;
+    const int64_t source = of->row_pointers[head * of->grid_rows + j->rows[i]];
+    memcpy((char *)j->to->values + first * bytes, (const char *)j->from->values + source * bytes,
+           (size_t)(count * bytes));
 }
 
 static void fill_task(void *data, int32_t worker) {
     const job *j = data;
-    const tartan_layout *l = j->layout, *of = j->from->layout;
-    const int64_t bytes = tartan_i_block_elements(j->to) * tartan_dtype_bytes(j->to->dtype);
-    const char *from = j->from->values;
-    char *to = j->to->values;
+    const tartan_layout *l = j->layout;
+    filling f = start_filling(j, worker);
     int64_t begin, end;
     tartan_i_share(l->shape.heads * l->grid_rows, j->workers, worker, &begin, &end);
     for (int64_t line = begin; line < end; line++) {
         const int64_t first = l->row_pointers[line], count = l->row_pointers[line + 1] - first;
         if (count == 0) continue;
-        const int64_t head = line / l->grid_rows, i = line - head * l->grid_rows;
-        if (l->shape.block_rows > 1) {
-            fill_line(j, head, i, j->slots + worker * l->grid_cols);
-            continue;
-        }
-        const int64_t source = of->row_pointers[head * of->grid_rows + j->rows[i]];
-        memcpy(to + first * bytes, from + source * bytes, (size_t)(count * bytes));
+        const int64_t head = l->shape.heads > 1 ? line / l->grid_rows : 0, i = line - head * l->grid_rows;
+        if (j->blocks == NULL)
+            copy_line(&f, head, i, first, count);
+        else
+            fill_line(&f, head, i * l->shape.block_rows, first, count);
     }
 }
 
 tartan_status tartan_i_select_rows(const char *function, tartan_context *context, const tartan_matrix *matrix,
-                                   const int64_t *rows, const tartan_shape *shape, int64_t grid_rows,
-                                   tartan_matrix **out) {
+                                   const int64_t *rows, const int32_t *blocks, const tartan_shape *shape,
+                                   int64_t grid_rows, tartan_matrix **out) {
     tartan_status status;
-    job j = {.from = matrix, .rows = rows, .workers = context->threads};
-    if (shape->block_rows > 1) {
-        NEW(j.blocks, shape->rows);
+    job j = {.from = matrix, .rows = rows, .blocks = blocks, .workers = context->threads};
+    if (is_mixed(&j, shape)) {
         NEW(j.slots, j.workers * matrix->layout->grid_cols);
-        find_blocks(&j, shape->rows);
         TRY(list_rows(&j, shape, grid_rows));
     } else {
-        TRY(list_single_rows(&j, shape));
+        TRY(list_whole_rows(&j, shape, grid_rows));
     }
     TRY(tartan_i_matrix_new(j.layout, matrix->dtype, matrix->block_order, &j.to));
     TRY(tartan_i_work_run(function, context,
@@ -279,7 +354,6 @@ tartan_status tartan_i_select_rows(const char *function, tartan_context *context
 fail:
     tartan_matrix_free(j.to);
     tartan_layout_free(j.layout);
-    tartan_i_free(j.blocks);
     tartan_i_free(j.slots);
     return status;
 }

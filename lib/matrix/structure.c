@@ -3,6 +3,7 @@
 #include "tartan/structure.h"
 
 #include "core/array.h"
+#include "matrix/cut.h"
 #include "matrix/join.h"
 
 #include <stdio.h>
@@ -32,9 +33,7 @@ tartan_status tartan_matrix_cut(tartan_context *context, const tartan_matrix *ma
           col_begin, col_end, shape.cols);
     shape.rows = row_end - row_begin;
     shape.cols = col_end - col_begin;
-    tartan_i_part part = whole(matrix);
-    part.row_begin = row_begin, part.row_end = row_end, part.col_begin = col_begin, part.col_end = col_end;
-    return tartan_i_assemble(__func__, context, &shape, &part, 1, matrix->dtype, matrix->block_order, out);
+    return tartan_i_cut(__func__, context, matrix, row_begin, col_begin, &shape, out);
 }
 
 tartan_status tartan_matrix_reblock(tartan_context *context, const tartan_matrix *matrix, int64_t block_rows,
@@ -47,8 +46,7 @@ tartan_status tartan_matrix_reblock(tartan_context *context, const tartan_matrix
     shape.block_rows = block_rows;
     shape.block_cols = block_cols;
     PASS(tartan_i_shape_check(__func__, &shape, &grid_rows, &grid_cols));
-    const tartan_i_part part = whole(matrix);
-    return tartan_i_assemble(__func__, context, &shape, &part, 1, matrix->dtype, matrix->block_order, out);
+    return tartan_i_cut_in(__func__, context, matrix, 0, 0, &shape, out);
 }
 
 // Boundaries of one side, which has `size` lines.

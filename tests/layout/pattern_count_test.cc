@@ -1,29 +1,12 @@
 // SPDX-License-Identifier: Apache-2.0
 // What patterns count before they list their blocks.
+#include <set>
+
 #include "layouts.h"
 
 extern "C" {
 #include "core/memory.h"
 #include "layout/pattern.h"
-
-#define EACH(X)                                                                                              \
-    X(dense)                                                                                                 \
-    X(block_diagonal)                                                                                        \
-    X(banded)                                                                                                \
-    X(causal)                                                                                                \
-    X(local)                                                                                                 \
-    X(strided)                                                                                               \
-    X(dilated)                                                                                               \
-    X(local_strided)                                                                                         \
-    X(fixed)                                                                                                 \
-    X(checker)                                                                                               \
-    X(butterfly)                                                                                             \
-    X(random)                                                                                                \
-    X(bigbird)
-#define DECLARE(id) extern const tartan_i_pattern tartan_i_pattern_##id;
-EACH(DECLARE)
-DECLARE(balanced_random)
-DECLARE(conv_window)
 }
 
 namespace {
@@ -60,6 +43,11 @@ Counts counts_of(const tartan_i_pattern &pattern, const tartan_shape &shape, std
     return found;
 }
 
+// Patterns that list more than they count: the diagonal that is added, blocks that several windows meet, graphs, of which nothing is known
+// before they are made.
+const std::set<std::string> kCountLess = {"balanced_random", "conv_window", "barabasi_albert",
+                                          "watts_strogatz", "watts_strogatz_2d"};
+
 // Numbers for the first parameters, each as the pattern takes it.
 TEST(PatternCounts, AreThoseOfTheLists) {
     const std::vector<std::vector<double>> given = {{},           {1},       {2},    {3},       {4, 1, 2},
@@ -71,15 +59,17 @@ TEST(PatternCounts, AreThoseOfTheLists) {
         for (const auto &numbers : given) {
 #define COMPARE(id)                                                                                          \
     if (const Counts c = counts_of(tartan_i_pattern_##id, shape, numbers); c.taken) {                        \
-        ASSERT_EQ(c.counted, c.listed) << #id << " " << shape.rows << " x " << shape.cols;                   \
+        ASSERT_LE(c.counted, c.listed) << #id << " " << shape.rows << " x " << shape.cols;                   \
+        if (kCountLess.count(#id) == 0) {                                                                    \
+            ASSERT_EQ(c.counted, c.listed) << #id << " " << shape.rows << " x " << shape.cols;               \
+        }                                                                                                    \
         compared++;                                                                                          \
     }
-            EACH(COMPARE)
+            TARTAN_I_PATTERNS(COMPARE)
         }
     EXPECT_GT(compared, 500);
 }
 
-// These list more than they count: the diagonal that is added, blocks that several windows meet.
 TEST(PatternCounts, AreNeverMore) {
     for (double diagonal : {0, 1}) {
         const Counts c = counts_of(tartan_i_pattern_balanced_random, {9, 12, 1, 1, 2}, {3, diagonal});

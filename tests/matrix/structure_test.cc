@@ -1,131 +1,10 @@
 // SPDX-License-Identifier: Apache-2.0
-// Matrices cut, joined and taken apart at any element, against dense oracles.
-#include "matrix_support.h"
-
-extern "C" {
-#include "matrix/work.h"
-}
-
-#include <functional>
-#include <numeric>
-#include <set>
+// Matrices joined and taken apart at any element, against dense oracles.
+#include "structure_support.h"
 
 using namespace tartan_test;
 
 namespace {
-
-int64_t below(std::mt19937_64 &random, int64_t n) {
-    return (int64_t)(random() % (uint64_t)n);
-}
-
-Matrix any_matrix(const tartan_shape &s, std::mt19937_64 &random) {
-    return random_matrix(s, all_dtypes[random() % 6], (int32_t)(random() % 2), random, 0.4);
-}
-
-// Element (h, r, c) of a matrix, by elements_of.
-struct Elements {
-    tartan_shape s;
-    std::vector<double> x;
-    explicit Elements(const tartan_matrix *m) : s(m->layout->shape), x(elements_of(m)) {}
-    double at(int64_t h, int64_t r, int64_t c) const { return x[(size_t)((h * s.rows + r) * s.cols + c)]; }
-};
-
-bool is_stored(const tartan_layout *l, int64_t h, int64_t r, int64_t c) {
-    return tartan_i_layout_find(l, h, r / l->shape.block_rows, c / l->shape.block_cols) >= 0;
-}
-
-// Each element of `result` comes from one of `from`, and its blocks are those with an element of a stored block.
-using Source = std::function<bool(int64_t h, int64_t &r, int64_t &c)>;
-void expect_from(const tartan_matrix *result, const tartan_matrix *from, const Source &source) {
-    const Elements x(from), y(result);
-    std::set<std::vector<int64_t>> stored;
-    for (int64_t h = 0; h < y.s.heads; h++)
-        for (int64_t r = 0; r < y.s.rows; r++)
-            for (int64_t c = 0; c < y.s.cols; c++) {
-                int64_t i = r, j = c;
-                const bool is = source(h, i, j);
-                ASSERT_EQ(is ? x.at(h, i, j) : 0, y.at(h, r, c)) << h << " " << r << " " << c;
-                if (is && is_stored(from->layout, h, i, j))
-                    stored.insert({h, r / y.s.block_rows, c / y.s.block_cols});
-            }
-    ASSERT_EQ((int64_t)stored.size(), result->layout->blocks);
-    ASSERT_EQ(from->dtype, result->dtype);
-    ASSERT_EQ(from->block_order, result->block_order);
-}
-
-TEST(Cut, AtAnyElement) {
-    std::mt19937_64 random(1);
-    for (int n = 0; n < rounds(600); n++) {
-        const tartan_shape s = random_shape(random);
-        const Matrix a = any_matrix(s, random);
-        int64_t r[] = {below(random, s.rows + 1), below(random, s.rows + 1)},
-                c[] = {below(random, s.cols + 1), below(random, s.cols + 1)};
-        std::sort(r, r + 2), std::sort(c, c + 2);
-        const Matrix b = made([&](tartan_context *context, tartan_matrix **out) {
-            return tartan_matrix_cut(context, a.get(), r[0], r[1], c[0], c[1], out);
-        });
-        ASSERT_EQ(r[1] - r[0], b->layout->shape.rows);
-        ASSERT_EQ(c[1] - c[0], b->layout->shape.cols);
-        expect_from(b.get(), a.get(),
-                    [&](int64_t, int64_t &i, int64_t &j) { return i += r[0], j += c[0], true; });
-    }
-}
-
-TEST(Reblock, KeepsTheElements) {
-    std::mt19937_64 random(2);
-    for (int n = 0; n < rounds(600); n++) {
-        const tartan_shape s = random_shape(random);
-        const Matrix a = any_matrix(s, random);
-        const int64_t rows = 1 + below(random, n % 10 ? 12 : 256),
-                      cols = 1 + below(random, n % 10 ? 12 : 256);
-        const Matrix b = made([&](tartan_context *context, tartan_matrix **out) {
-            return tartan_matrix_reblock(context, a.get(), rows, cols, out);
-        });
-        expect_from(b.get(), a.get(), [](int64_t, int64_t &, int64_t &) { return true; });
-        tartan_layout *layout = nullptr;
-        ASSERT_OK(tartan_layout_reblock(a->layout, rows, cols, &layout));
-        ASSERT_EQ(1, tartan_layout_equal(layout, b->layout));
-        tartan_layout_free(layout);
-    }
-}
-
-TEST(Select, AnyRowsAndColumnsAnyNumberOfTimes) {
-    std::mt19937_64 random(3);
-    for (int n = 0; n < rounds(800); n++) {
-        tartan_shape s = random_shape(random);
-        if (n % 6 == 0) s.block_cols = 1 << below(random, 6), s.cols = below(random, 5 * s.block_cols + 1);
-        const Matrix a = any_matrix(s, random);
-        auto list = [&](int64_t size) {
-            std::vector<int64_t> l((size_t)(size == 0 ? 0 : below(random, 2 * size + 1)));
-            for (auto &i : l) i = below(random, size);
-            if (n % 4 == 0 && size > 0) {
-                l.resize((size_t)size);
-                std::iota(l.begin(), l.end(), 0);
-                if (n % 8) std::reverse(l.begin(), l.end());
-            }
-            if (n % 4 == 1) {
-                l.resize((size_t)(size + 1) / 2);
-                for (size_t i = 0; i < l.size(); i++) l[i] = 2 * (int64_t)i;
-            }
-            l.reserve(1); // not NULL, so that an empty list selects nothing
-            return l;
-        };
-        std::vector<int64_t> rows = list(s.rows), cols = list(s.cols);
-        const bool all_rows = n % 5 == 0, all_cols = n % 3 == 0;
-        const Matrix b = made([&](tartan_context *context, tartan_matrix **out) {
-            return tartan_matrix_select(context, a.get(), all_rows ? nullptr : rows.data(),
-                                        all_rows ? 0 : (int64_t)rows.size(), all_cols ? nullptr : cols.data(),
-                                        all_cols ? 0 : (int64_t)cols.size(), out);
-        });
-        ASSERT_EQ(all_rows ? s.rows : (int64_t)rows.size(), b->layout->shape.rows);
-        ASSERT_EQ(all_cols ? s.cols : (int64_t)cols.size(), b->layout->shape.cols);
-        expect_from(b.get(), a.get(), [&](int64_t, int64_t &i, int64_t &j) {
-            if (!all_rows) i = rows[(size_t)i];
-            if (!all_cols) j = cols[(size_t)j];
-            return true;
-        });
-    }
-}
 
 TEST(Concatenate, InEveryDirection) {
     std::mt19937_64 random(4);
@@ -365,12 +244,9 @@ TEST(Structure, FailsCleanlyWithoutMemory) {
     const Matrix a = random_matrix(s, TARTAN_F64, 0, random, 0.8);
     Dense d(TARTAN_F64, {2, 2});
     for (int64_t i = 0; i < 4; i++) d.set({i / 2, i % 2}, 1);
-    const int64_t rows[] = {8, 0, 0}, cols[] = {1, 1};
     tartan_matrix *out = nullptr;
     { BRUTAL(tartan_matrix_cut(cpu(), a.get(), 1, 7, 2, 9, &out), tartan_matrix_free(out)); }
     { BRUTAL(tartan_matrix_reblock(cpu(), a.get(), 3, 2, &out), tartan_matrix_free(out)); }
-    { BRUTAL(tartan_matrix_select(cpu(), a.get(), rows, 3, cols, 2, &out), tartan_matrix_free(out)); }
-    { BRUTAL(tartan_matrix_select(cpu(), a.get(), rows, 3, nullptr, 0, &out), tartan_matrix_free(out)); }
     const tartan_matrix *const twice[] = {a.get(), a.get()};
     { BRUTAL(tartan_matrix_concatenate(cpu(), 3, twice, 2, &out), tartan_matrix_free(out)); }
     const Matrix even = random_matrix({8, 8, 4, 4, 1}, TARTAN_F64, 0, random, 0.8);

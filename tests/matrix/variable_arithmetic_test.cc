@@ -206,7 +206,9 @@ TEST(Variable, CutsAndOtherBlockSizes) {
         const int64_t row_end = row + (int64_t)(random() % (uint64_t)(k.s.rows - row + 1)),
                       col_end = col + (int64_t)(random() % (uint64_t)(k.s.cols - col + 1));
         const Matrix part = take(tartan_matrix_cut(cpu(), k.m.get(), row, row_end, col, col_end, &out), out);
-        ASSERT_EQ(part->layout->shape.block_rows, k.s.block_rows);
+        if (tartan_layout_is_variable(k.layout.get())) { // else in smaller blocks, perhaps
+            ASSERT_EQ(part->layout->shape.block_rows, k.s.block_rows);
+        }
         const Numbers cut = dense_of(part.get());
         for (int64_t h = 0; h < k.s.heads; h++)
             for (int64_t r = row; r < row_end; r++)

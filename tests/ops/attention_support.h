@@ -1,343 +1,160 @@
 // SPDX-License-Identifier: Apache-2.0
-// What the tests of attention share: a problem with all its operands, and its oracle in long double.
+// What the tests of attention share: problems, and their oracle, in a type wider than that of their sums.
 #ifndef TARTAN_TESTS_ATTENTION_SUPPORT_H
 #define TARTAN_TESTS_ATTENTION_SUPPORT_H
 
-#include "../support/attention_calls.h"
-#include "products.h"
-
-extern "C" {
-#include "backend/attention.h"
-#include "core/random.h"
-#include "layout/block_mask.h"
-}
+#include "attention_problem.h"
 
 namespace tartan_test {
 
-struct FreeMask {
-    void operator()(tartan_block_mask *p) const { tartan_block_mask_free(p); }
-};
-using BlockMask = std::unique_ptr<tartan_block_mask, FreeMask>;
-
-// How an array of [batch, heads, tokens, d] lies in memory: by rows, by columns (d slowest of the last two), with
-// gaps, reversed, or as [batch, tokens, heads, d].
-enum TokenStyle { kHeads, kTokenColumns, kTokenGaps, kTokenReversed, kTokens, kTokenStyles };
-
-inline Dense token_array(int32_t dtype, int64_t batch, int64_t heads, int64_t tokens, int64_t d,
-                         TokenStyle style = kHeads) {
-    if (style != kTokens) {
-        const Style styles[] = {kRows, kColumns, kGaps, kReversed};
-        return Dense(dtype, {batch, heads, tokens, d}, styles[style]);
+// Sums as the oracle adds them up.
+template <typename Real> struct RealSums {
+    std::vector<Real> values, sizes;
+    explicit RealSums(int64_t n = 0) : values((size_t)n, 0), sizes((size_t)n, 0) {}
+    // Adds x times each of n numbers, whose sizes are multiplied by `size`.
+    void add(int64_t at, Real x, Real size, const double *numbers, int64_t n) {
+        Real *const to = values.data() + at, *const sizes_to = sizes.data() + at;
+        for (int64_t t = 0; t < n; t++) {
+            to[t] += x * numbers[t];
+            sizes_to[t] += std::fabs(size * numbers[t]);
+        }
     }
-    Dense a(dtype, {batch, tokens, heads, d});
-    std::swap(a.array.shape[1], a.array.shape[2]);
-    std::swap(a.array.strides[1], a.array.strides[2]);
-    return a;
-}
-
-using Numbers = std::vector<long double>;
-
-// Sums, and the sizes of what they add: their error is in proportion to these, however much cancels.
-struct Sums {
-    Numbers values, sizes;
-    explicit Sums(int64_t n = 0) : values((size_t)n, 0), sizes((size_t)n, 0) {}
-    void add(int64_t at, long double x, long double size) {
-        values[(size_t)at] += x;
-        sizes[(size_t)at] += std::fabs(size);
+    void add(int64_t at, Real x, Real size) {
+        const double one = 1;
+        add(at, x, size, &one, 1);
     }
-};
-
-// The results of both passes, in row-major order of the indices.
-struct AttentionResults {
-    Sums out, q_grad, k_grad, v_grad, bias_grad, sinks_grad;
-    Numbers lse;
-};
-
-struct Attention {
-    Layout layout;
-    BlockMask mask;
-    int32_t dtype = TARTAN_F32, out_dtype = TARTAN_F32;
-    int64_t batch = 1, heads = 1, kv_heads = 1, d = 16,
-            dv = 0; // dv: 0 as long as values have d elements, too
-    Dense q, k, v, bias, sinks, out, lse, out_grad, q_grad, k_grad, v_grad, bias_grad, sinks_grad;
-    tartan_i_bias bias_kind = TARTAN_I_BIAS_NONE;
-    bool has_sinks = false;
-    double scale = NAN; // NAN: the default
-    double softcap = 0;
-    bool by_batch = false;
-    bool causal = false;
-    int64_t query_offset = 0, causal_from = 0;
-    double dropout = 0;
-    int64_t seed = 0;
-    bool deterministic = true;
-
-    int64_t tq() const { return layout->shape.rows; }
-    int64_t tk() const { return layout->shape.cols; }
-    int64_t value_size() const { return dv > 0 ? dv : d; }
-    int32_t sum_dtype() const { return tartan_i_sum_dtype(dtype); }
-    double scale_used() const { return std::isnan(scale) ? d > 0 ? 1 / std::sqrt((double)d) : 1 : scale; }
-
-    // Makes the arrays, with random numbers in the inputs.
-    void make(std::mt19937_64 &random, TokenStyle style = kHeads, double size = 1) {
-        q = token_array(dtype, batch, heads, tq(), d, style);
-        k = token_array(dtype, batch, kv_heads, tk(), d, style);
-        v = token_array(dtype, batch, kv_heads, tk(), value_size(), style);
-        out = token_array(out_dtype, batch, heads, tq(), value_size(), style);
-        out_grad = token_array(out_dtype, batch, heads, tq(), value_size(), style);
-        lse = Dense(sum_dtype(), {batch, heads, tq()}, style == kTokenGaps ? kGaps : kRows);
-        q_grad = token_array(dtype, batch, heads, tq(), d, style);
-        k_grad = token_array(dtype, batch, kv_heads, tk(), d, style);
-        v_grad = token_array(dtype, batch, kv_heads, tk(), value_size(), style);
-        for (Dense *a : {&q, &k, &v}) a->fill(random, -size, size);
-        out_grad.fill(random);
-        if (dtype != out_dtype) // like the gradient of an f32 result that is rounded
-            for (int64_t i = 0; i < out_grad.elements(); i++)
-                out_grad.set(i, rounded(dtype, out_grad.get(i)));
-    }
-    void add_bias(tartan_i_bias kind, std::mt19937_64 &random, int64_t reach = 5) {
-        bias_kind = kind;
-        const int64_t planes = random() % 2 && layout->shape.heads == 1 ? heads : 1;
-        const auto some = [&](int64_t n) { return random() % 2 ? n : 1; };
-        bias = kind == TARTAN_I_BIAS_SLOPES ? Dense(sum_dtype(), {heads}, kReversed)
-               : kind == TARTAN_I_BIAS_DENSE
-                   ? Dense(sum_dtype(), {some(batch), some(heads), tq(), tk()}, kGaps)
-               : kind == TARTAN_I_BIAS_DISTANCE ? Dense(sum_dtype(), {planes, 2 * reach + 1}, kGaps)
-                                                : Dense(sum_dtype(), {planes, layout->blocks}, kColumns);
-        bias.fill(random, -0.3, 0.3);
-        for (int64_t i = 0; kind == TARTAN_I_BIAS_DENSE && i < bias.elements(); i++)
-            if (random() % 7 == 0) bias.set(i, -INFINITY);
-        bias_grad = bias;
-        bias_grad.fill(random);
-    }
-    void add_sinks(std::mt19937_64 &random) {
-        has_sinks = true;
-        sinks = Dense(sum_dtype(), {heads}, kReversed);
-        sinks.fill(random, -3, 3);
-        if (heads > 1 && random() % 4 == 0) sinks.set((int64_t)below(random, (size_t)heads), -INFINITY);
-        sinks_grad = sinks;
-        sinks_grad.fill(random);
-    }
-    // Keeps an element with this probability.
-    void add_mask(double density, uint64_t seed_) {
-        struct Rule {
-            uint64_t seed;
-            double density;
-        } rule = {seed_, density};
-        tartan_block_mask *raw = nullptr;
-        const auto keep = [](void *user, int64_t head, int64_t row, int64_t col) -> int32_t {
-            const Rule *r = (const Rule *)user;
-            return (double)std::mt19937_64(r->seed + (uint64_t)((head * 4099 + row) * 4099 + col))() <
-                   r->density * 0x1p64;
-        };
-        EXPECT_OK(tartan_block_mask_from_rule(layout.get(), keep, &rule, &raw));
-        mask.reset(raw);
-    }
-
-    std::string options() const {
-        static const char *const kinds[] = {"", "slopes", "distance", "block", "dense"};
-        char text[256];
-        std::string all;
-        const auto add = [&](const char *format, auto value) {
-            std::snprintf(text, sizeof text, format, value);
-            all += text;
-        };
-        if (!std::isnan(scale)) add("scale=%.17g ", scale);
-        if (softcap > 0) add("softcap=%.17g ", softcap);
-        if (by_batch) all += "by_batch=1 ";
-        if (causal) all += "causal=1 ";
-        if (causal && causal_from > 0) add("causal_from=%lld ", (long long)causal_from);
-        if (query_offset != 0) add("query_offset=%lld ", (long long)query_offset);
-        if (bias_kind != TARTAN_I_BIAS_NONE) add("bias_kind=%s ", kinds[bias_kind]);
-        if (dropout > 0) add("dropout=%.17g ", dropout);
-        if (seed != 0) add("seed=%lld ", (long long)seed);
-        if (!deterministic) all += "deterministic=0 ";
+    Sums sums() const {
+        Sums all;
+        all.values.assign(values.begin(), values.end());
+        all.sizes.assign(sizes.begin(), sizes.end());
         return all;
     }
-    const tartan_array *bias_array() const { return bias_kind == TARTAN_I_BIAS_NONE ? nullptr : &bias.array; }
-    const tartan_array *sinks_array() const { return has_sinks ? &sinks.array : nullptr; }
-    tartan_status forward(tartan_context *context) {
-        return attention_forward(context, layout.get(), &q.array, &k.array, &v.array, options().c_str(),
-                                 mask.get(), bias_array(), sinks_array(), &out.array, &lse.array);
-    }
-    tartan_status backward(tartan_context *context) {
-        return attention_backward(context, layout.get(), &q.array, &k.array, &v.array, options().c_str(),
-                                  mask.get(), bias_array(), &out.array, &lse.array, &out_grad.array,
-                                  &q_grad.array, &k_grad.array, &v_grad.array);
-    }
+};
 
-    // The gradients of the bias and the sinks, if there are any.
-    bool has_bias_gradient() const { return bias_kind != TARTAN_I_BIAS_NONE || has_sinks; }
-    tartan_status bias_gradient(tartan_context *context) {
-        return attention_bias_gradient(context, layout.get(), &q.array, &k.array, &v.array, options().c_str(),
-                                       mask.get(), bias_array(), sinks_array(), &out.array, &lse.array,
-                                       &out_grad.array,
-                                       bias_kind == TARTAN_I_BIAS_NONE ? nullptr : &bias_grad.array,
-                                       has_sinks ? &sinks_grad.array : nullptr);
-    }
-
-    // ---- The oracle ----
-
-    bool sees(int64_t b, int64_t h, int64_t i, int64_t j, int64_t *out_id) const {
-        const tartan_shape &s = layout->shape;
-        const int64_t of = s.heads == 1 ? 0 : by_batch ? b : s.heads == heads ? h : b * heads + h;
-        const int64_t id = tartan_i_layout_find(layout.get(), of, i / s.block_rows, j / s.block_cols);
-        *out_id = id;
-        if (id < 0 || (causal && j > i + query_offset && j >= causal_from)) return false;
-        return mask == nullptr ||
-               tartan_i_block_mask_keeps(mask.get(), id, i % s.block_rows, j % s.block_cols);
-    }
-    // The element of the bias that a pair has.
-    int64_t bias_element(int64_t b, int64_t h, int64_t i, int64_t j, int64_t id) const {
-        if (bias_kind == TARTAN_I_BIAS_SLOPES) return h;
-        if (bias_kind == TARTAN_I_BIAS_DENSE) {
-            const int64_t *n = bias.array.shape;
-            return (((n[0] > 1 ? b : 0) * n[1] + (n[1] > 1 ? h : 0)) * tq() + i) * tk() + j;
-        }
-        const int64_t n = bias.array.shape[1], plane = bias.array.shape[0] > 1 ? h : 0, r = n / 2;
-        return plane * n +
-               (bias_kind == TARTAN_I_BIAS_BLOCK ? id : std::clamp(j - i - query_offset, -r, r) + r);
-    }
-    double bias_factor(int64_t i, int64_t j) const {
-        return bias_kind == TARTAN_I_BIAS_SLOPES ? (double)(j - i - query_offset) : 1;
-    }
-    double bias_of(int64_t b, int64_t h, int64_t i, int64_t j, int64_t id) const {
-        if (bias_kind == TARTAN_I_BIAS_NONE) return 0;
-        return bias_factor(i, j) * bias.get(bias_element(b, h, i, j, id));
-    }
-    bool dropped(int64_t b, int64_t h, int64_t i, int64_t j) const {
-        uint32_t words[4];
-        tartan_i_philox((uint64_t)seed, TARTAN_I_STREAM_DROPOUT, (uint64_t)((b * heads + h) * tq() + i),
-                        (uint32_t)(4 * (j / 16) + j % 8 / 2), words);
-        return (double)words[2 * (j / 8 % 2) + j % 2] < std::floor(dropout * 0x1p32);
-    }
-
-    // Rounds what a plain implementation in the dtype would round after each step; the oracle itself does not.
-    using Round = long double (*)(const Attention &, long double);
-    static long double exact(const Attention &, long double x) { return x; }
-    static long double plain(const Attention &a, long double x) {
-        return std::isfinite((double)x) ? rounded(a.dtype, (double)x) : x;
-    }
-
+// The results of a problem, computed in Real, which is wider than the type that the library sums in.
+template <typename Real> class AttentionOracle {
+    using Reals = std::vector<Real>;
     // The keys that a query sees, and their scores.
     struct Row {
         std::vector<int64_t> keys, ids;
-        Numbers scores, weights, slopes; // slopes: of the softcap
-        long double lse = -INFINITY;
+        Reals scores, weights, slopes; // slopes: of the softcap
+        Real lse = -INFINITY;
     };
-    // The inputs in row-major order of their indices.
-    struct Inputs {
-        std::vector<double> q, k, v, out_grad;
-        explicit Inputs(const Attention &p)
-            : q(flat(p.q)), k(flat(p.k)), v(flat(p.v)), out_grad(flat(p.out_grad)) {}
-        static std::vector<double> flat(const Dense &a) {
-            std::vector<double> all((size_t)a.elements());
-            for (size_t i = 0; i < all.size(); i++) all[i] = a.get((int64_t)i);
-            return all;
-        }
-    };
-    static long double dot(const double *x, const double *y, int64_t n) {
-        long double sum = 0;
-        for (int64_t t = 0; t < n; t++) sum += (long double)x[t] * y[t];
+
+    const Attention &p;
+    const Attention::Round how;
+    const std::vector<double> q, k, v, out_grad; // in row-major order of their indices
+    const int64_t tq, tk, d, n_v;
+    RealSums<Real> out, q_grad, k_grad, v_grad, bias_grad, sinks_grad;
+    Numbers lse;
+
+    static std::vector<double> flat(const Dense &a) {
+        std::vector<double> all((size_t)a.elements());
+        for (size_t i = 0; i < all.size(); i++) all[i] = a.get((int64_t)i);
+        return all;
+    }
+    static Real dot(const double *x, const double *y, int64_t n) {
+        Real sum = 0;
+        for (int64_t t = 0; t < n; t++) sum += (Real)x[t] * y[t];
         return sum;
     }
-    Row row_of(const Inputs &in, int64_t b, int64_t h, int64_t i, Round round) const {
+    Real round(Real x) const { return how == Attention::exact ? x : (Real)how(p, x); }
+
+    Row row_of(int64_t b, int64_t h, int64_t i) const {
         Row r;
-        const int64_t g = h / (heads / kv_heads);
-        for (int64_t j = 0, id; j < tk(); j++) {
-            if (!sees(b, h, i, j, &id)) continue;
+        const int64_t g = h / (p.heads / p.kv_heads);
+        for (int64_t j = 0, id; j < tk; j++) {
+            if (!p.sees(b, h, i, j, &id)) continue;
             r.keys.push_back(j);
             r.ids.push_back(id);
-            long double s =
-                (long double)scale_used() * dot(in.q.data() + ((b * heads + h) * tq() + i) * d,
-                                                in.k.data() + ((b * kv_heads + g) * tk() + j) * d, d);
-            const long double t = softcap > 0 ? std::tanh(s / softcap) : 0;
-            if (softcap > 0) s = softcap * t;
+            Real s = (Real)p.scale_used() * dot(q.data() + ((b * p.heads + h) * tq + i) * d,
+                                                k.data() + ((b * p.kv_heads + g) * tk + j) * d, d);
+            const Real t = p.softcap > 0 ? std::tanh(s / (Real)p.softcap) : 0;
+            if (p.softcap > 0) s = (Real)p.softcap * t;
             r.slopes.push_back(1 - t * t);
-            r.scores.push_back(round(*this, s + bias_of(b, h, i, j, id)));
+            r.scores.push_back(round(s + (Real)p.bias_of(b, h, i, j, id)));
         }
-        if (has_sinks) r.lse = sinks.get(h);
+        if (p.has_sinks) r.lse = p.sinks.get(h);
         bool none = true;
-        for (long double s : r.scores) none &= s == -INFINITY;
+        for (Real s : r.scores) none &= s == -INFINITY;
         if (none) { // the sink alone, or nothing
             r.weights.assign(r.scores.size(), 0);
             return r;
         }
-        const long double most = std::max(r.lse, *std::max_element(r.scores.begin(), r.scores.end()));
-        long double sum = std::exp(r.lse - most); // the sink, or 0
-        for (long double s : r.scores) sum += std::exp(s - most);
+        const Real most = std::max(r.lse, *std::max_element(r.scores.begin(), r.scores.end()));
+        Real sum = std::exp(r.lse - most); // the sink, or 0
+        for (Real s : r.scores) sum += std::exp(s - most);
         r.lse = most + std::log(sum);
-        for (long double s : r.scores) r.weights.push_back(round(*this, std::exp(s - r.lse)));
+        for (Real s : r.scores) r.weights.push_back(round(std::exp(s - r.lse)));
         return r;
     }
 
-    AttentionResults results(Round round = exact) const {
-        AttentionResults all;
-        const Inputs in(*this);
-        all.out = Sums(batch * heads * tq() * value_size());
-        all.q_grad = Sums(batch * heads * tq() * d);
-        all.k_grad = Sums(batch * kv_heads * tk() * d);
-        all.v_grad = Sums(batch * kv_heads * tk() * value_size());
-        if (bias_kind != TARTAN_I_BIAS_NONE) all.bias_grad = Sums(bias.elements());
-        if (has_sinks) all.sinks_grad = Sums(heads);
-        for (int64_t b = 0; b < batch; b++)
-            for (int64_t h = 0; h < heads; h++)
-                for (int64_t i = 0; i < tq(); i++) add_row(in, b, h, i, round, &all);
-        for (Sums *grads : {&all.q_grad, &all.k_grad, &all.v_grad})
-            for (long double &x : grads->values) x = round(*this, x);
-        return all;
-    }
-
-  private:
-    void add_row(const Inputs &in, int64_t b, int64_t h, int64_t i, Round round,
-                 AttentionResults *all) const {
-        const Row r = row_of(in, b, h, i, round);
-        const int64_t at = (b * heads + h) * tq() + i, kv = (b * kv_heads + h / (heads / kv_heads)) * tk();
-        const int64_t n_v = value_size();
-        const long double kept = 1 - (long double)dropout, factor = scale_used();
-        all->lse.push_back(r.lse);
-        for (size_t n = 0; n < r.keys.size(); n++)
-            for (int64_t t = 0; t < n_v && !dropped(b, h, i, r.keys[n]); t++) {
-                const long double x = r.weights[n] / kept * in.v[(size_t)((kv + r.keys[n]) * n_v + t)];
-                all->out.add(at * n_v + t, x, x);
-            }
-        long double delta = 0, delta_size = 0;
-        for (int64_t t = 0; t < n_v; t++) {
-            long double &x = all->out.values[(size_t)(at * n_v + t)];
-            x = round(*this, x);
-            delta += x * in.out_grad[(size_t)(at * n_v + t)];
-            delta_size +=
-                all->out.sizes[(size_t)(at * n_v + t)] * std::fabs(in.out_grad[(size_t)(at * n_v + t)]);
+    void add_row(int64_t b, int64_t h, int64_t i) {
+        const Row r = row_of(b, h, i);
+        const int64_t at = (b * p.heads + h) * tq + i,
+                      kv = (b * p.kv_heads + h / (p.heads / p.kv_heads)) * tk;
+        const Real kept = 1 - (Real)p.dropout, factor = p.scale_used();
+        const double *const y_grad = out_grad.data() + at * n_v;
+        std::vector<bool> drops(r.keys.size());
+        lse.push_back(r.lse);
+        for (size_t n = 0; n < r.keys.size(); n++) {
+            drops[n] = p.dropped(b, h, i, r.keys[n]);
+            const Real weight = drops[n] ? 0 : r.weights[n] / kept;
+            if (!drops[n]) out.add(at * n_v, weight, weight, v.data() + (kv + r.keys[n]) * n_v, n_v);
         }
-        if (has_sinks && !std::isinf(sinks.get(h))) {
-            const long double weight = std::exp(sinks.get(h) - r.lse);
-            all->sinks_grad.add(h, -weight * delta, weight * delta_size);
+        Real delta = 0, delta_size = 0;
+        for (int64_t t = 0; t < n_v; t++) {
+            Real &x = out.values[(size_t)(at * n_v + t)];
+            x = round(x);
+            delta += x * y_grad[t];
+            delta_size += out.sizes[(size_t)(at * n_v + t)] * std::fabs(y_grad[t]);
+        }
+        if (p.has_sinks && !std::isinf(p.sinks.get(h))) {
+            const Real weight = std::exp((Real)p.sinks.get(h) - r.lse);
+            sinks_grad.add(h, -weight * delta, weight * delta_size);
         }
         for (size_t n = 0; n < r.keys.size(); n++) {
-            const bool drop = dropped(b, h, i, r.keys[n]);
             const int64_t key = kv + r.keys[n];
-            const long double dp =
-                drop ? 0
-                     : round(*this, dot(in.out_grad.data() + at * n_v, in.v.data() + key * n_v, n_v) / kept);
-            const long double plain = round(*this, r.weights[n] * (dp - delta)),
-                              plain_size = r.weights[n] * (std::fabs(dp) + delta_size);
-            const long double slope = factor * r.slopes[n], ds = slope * plain, size = slope * plain_size;
-            if (bias_kind != TARTAN_I_BIAS_NONE) {
-                const double times = bias_factor(i, r.keys[n]);
-                all->bias_grad.add(bias_element(b, h, i, r.keys[n], r.ids[n]), plain * times,
-                                   plain_size * times);
+            const Real dp = drops[n] ? 0 : round(dot(y_grad, v.data() + key * n_v, n_v) / kept);
+            const Real plain = round(r.weights[n] * (dp - delta)),
+                       plain_size = r.weights[n] * (std::fabs(dp) + delta_size);
+            const Real slope = factor * r.slopes[n], ds = slope * plain, size = slope * plain_size;
+            if (p.bias_kind != TARTAN_I_BIAS_NONE) {
+                const Real times = p.bias_factor(i, r.keys[n]);
+                bias_grad.add(p.bias_element(b, h, i, r.keys[n], r.ids[n]), plain * times,
+                              plain_size * times);
             }
-            for (int64_t t = 0; t < d; t++) {
-                const double x = in.q[(size_t)(at * d + t)], y = in.k[(size_t)(key * d + t)];
-                all->q_grad.add(at * d + t, ds * y, size * y);
-                all->k_grad.add(key * d + t, ds * x, size * x);
-            }
-            for (int64_t t = 0; t < n_v && !drop; t++) {
-                const long double x = r.weights[n] / kept * in.out_grad[(size_t)(at * n_v + t)];
-                all->v_grad.add(key * n_v + t, x, x);
-            }
+            q_grad.add(at * d, ds, size, k.data() + key * d, d);
+            k_grad.add(key * d, ds, size, q.data() + at * d, d);
+            const Real weight = r.weights[n] / kept;
+            if (!drops[n]) v_grad.add(key * n_v, weight, weight, y_grad, n_v);
         }
     }
+
+  public:
+    AttentionOracle(const Attention &of, Attention::Round round_by)
+        : p(of), how(round_by), q(flat(of.q)), k(flat(of.k)), v(flat(of.v)), out_grad(flat(of.out_grad)),
+          tq(of.tq()), tk(of.tk()), d(of.d), n_v(of.value_size()), out(of.batch * of.heads * tq * n_v),
+          q_grad(of.batch * of.heads * tq * d), k_grad(of.batch * of.kv_heads * tk * d),
+          v_grad(of.batch * of.kv_heads * tk * n_v),
+          bias_grad(of.bias_kind != TARTAN_I_BIAS_NONE ? of.bias.elements() : 0),
+          sinks_grad(of.has_sinks ? of.heads : 0) {
+        for (int64_t b = 0; b < p.batch; b++)
+            for (int64_t h = 0; h < p.heads; h++)
+                for (int64_t i = 0; i < tq; i++) add_row(b, h, i);
+        for (RealSums<Real> *grads : {&q_grad, &k_grad, &v_grad})
+            for (Real &x : grads->values) x = round(x);
+    }
+    AttentionResults results() const {
+        return {out.sums(), q_grad.sums(), k_grad.sums(), v_grad.sums(), bias_grad.sums(), sinks_grad.sums(),
+                lse};
+    }
 };
+
+inline AttentionResults Attention::results(Round round) const {
+    return dtype == TARTAN_F64 ? AttentionOracle<long double>(*this, round).results()
+                               : AttentionOracle<double>(*this, round).results();
+}
 
 // The error of `got` over the sizes of the sums: both as the root of the mean square, so that one unlucky element does not
 // decide.

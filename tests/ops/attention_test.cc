@@ -96,6 +96,54 @@ TEST(Attention, Softcap) {
             }
 }
 
+// Rows of blocks of one row, some of which see the same keys: all of them, groups of four, or only by chance.
+TEST(Attention, BlocksOfOneRow) {
+    int number = 0;
+    for (int64_t rows : {2, 7, 16, 65, 130})
+        for (int64_t together : {(int64_t)1, (int64_t)4, rows})
+            for (int32_t dtype : kDtypes) {
+                SCOPED_TRACE(::testing::Message()
+                             << rows << " rows, " << together << " together, dtype " << dtype);
+                std::mt19937_64 random((uint64_t)++number);
+                const tartan_shape s = {rows, 310, 1, 24, 1 + number % 2};
+                std::vector<uint8_t> mask;
+                for (int64_t head = 0; head < s.heads; head++)
+                    for (int64_t row = 0; row < rows; row++)
+                        for (int64_t col = 0; col < 13; col++)
+                            mask.push_back(row % together == 0 ? (uint8_t)(random() % 3 != 0)
+                                                               : mask[mask.size() - 13]);
+                Attention p;
+                p.dtype = p.out_dtype = dtype;
+                p.heads = p.kv_heads = 2, p.d = 24;
+                p.layout = from_mask(s, mask);
+                p.causal = number % 3 == 0, p.query_offset = p.causal ? 300 - rows : 0;
+                p.make(random);
+                if (number % 4 == 1) p.add_mask(0.5, (uint64_t)number);
+                if (number % 4 != 0) p.add_bias((tartan_i_bias)(number % 4 + 1), random);
+                if (number % 5 == 0) p.dropout = 0.3;
+                run_and_check(p, open_context(1 + number % 3).get());
+                if (HasFailure()) return;
+            }
+}
+
+TEST(Attention, BlocksOfOneRowSurviveEveryFailedAllocation) {
+    for (int32_t dtype : {TARTAN_F32, TARTAN_BF16}) {
+        Attention p = plain({5, 60, 1, 24, 1}, 1, dtype, 16);
+        const std::vector<uint8_t> mask(15, 1);
+        const auto run = [&](tartan_context *context) { // a new layout keeps no plan of the run before
+            tartan_layout *layout = nullptr;
+            tartan_status status =
+                tartan_layout_from_mask(&p.layout->shape, mask.data(), (int64_t)mask.size(), &layout);
+            if (status == TARTAN_OK)
+                status = attention_forward(context, layout, &p.q.array, &p.k.array, &p.v.array, "", nullptr,
+                                           nullptr, nullptr, &p.out.array, &p.lse.array);
+            tartan_layout_free(layout);
+            return status;
+        };
+        BRUTAL(in_new_context(1, run), );
+    }
+}
+
 // Blocks of more queries than a strip has columns, where rows of Q and V have different lengths.
 TEST(Attention, LargeBlocksOfAnotherD) {
     Context context = open_context(1);

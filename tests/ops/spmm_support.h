@@ -56,19 +56,21 @@ struct Spmm {
         const int64_t out_size = left ? rows() : cols(), in_size = left ? cols() : rows();
         const int64_t heads = layout->shape.heads,
                       entries = out_size * n == 0 ? 0 : got.elements() / (out_size * n);
+        std::vector<double> numbers((size_t)b.elements());
+        for (size_t i = 0; i < numbers.size(); i++) numbers[i] = b.get((int64_t)i);
         for (int64_t e = 0; e < entries; e++) {
             for (int64_t i = 0; i < out_size; i++) {
-                std::vector<std::pair<int64_t, double>> terms;
+                std::vector<Chain> chains((size_t)n, Chain(a->dtype));
                 for (int64_t k = 0; k < in_size; k++) {
                     double value;
-                    if (left ? factor(e % heads, i, k, &value) : factor(e % heads, k, i, &value))
-                        terms.push_back({k, value});
+                    if (!(left ? factor(e % heads, i, k, &value) : factor(e % heads, k, i, &value))) continue;
+                    const double *const first =
+                        numbers.data() + (left ? (e * in_size + k) * n : e * n * in_size + k);
+                    for (int64_t j = 0; j < n; j++)
+                        chains[(size_t)j].add(value, first[left ? j : j * in_size]);
                 }
                 for (int64_t j = 0; j < n; j++) {
-                    Chain chain(a->dtype);
-                    for (const auto &t : terms)
-                        chain.add(t.second, b.get(left ? (e * in_size + t.first) * n + j
-                                                       : (e * n + j) * in_size + t.first));
+                    const Chain &chain = chains[(size_t)j];
                     const int64_t at = left ? (e * out_size + i) * n + j : (e * n + j) * out_size + i;
                     const double old = c.get(at), value = got.get(at);
                     if (has_chains(a->dtype)) {

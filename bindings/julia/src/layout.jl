@@ -284,7 +284,7 @@ function column_lists(layout::BlockLayout)
 end
 
 # What is made of a layout once, and kept with it. Two tasks may make one at once; either will do.
-const KEPT = (rows = 1, cols = 2, upper = 3, lower = 4, upper32 = 5, lower32 = 6)
+const KEPT = (rows = 1, cols = 2, upper = 3, lower = 4, upper32 = 5, lower32 = 6, col_counts = 7)
 function made_once(make, layout::BlockLayout, place)
     handle = layout.handle
     handle.keep === nothing && (handle.keep = Vector{Any}(nothing, length(KEPT)))
@@ -294,6 +294,15 @@ function made_once(make, layout::BlockLayout, place)
 end
 kept_rows(layout) = made_once(() -> row_lists(layout), layout, KEPT.rows)::BlockLists{Base.OneTo{Int}}
 kept_columns(layout) = made_once(() -> column_lists(layout), layout, KEPT.cols)::BlockLists{Vector{Int64}}
+# How many blocks each block column has.
+kept_column_counts(layout) = made_once(() -> column_counts(layout), layout, KEPT.col_counts)::Vector{Int}
+function column_counts(layout)
+    counts = zeros(Int, gridsize(layout)[2])
+    for j in kept_rows(layout).across
+        counts[j] += 1
+    end
+    return counts
+end
 
 """
     block_mask(layout)

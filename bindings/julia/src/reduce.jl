@@ -107,8 +107,18 @@ function reduced_lines(f, op, A::BlockSparseMatrix{T}, by_row, init) where {T}
         return fill(empty, by_row ? (1, n) : (m, 1))
     end
     counts, result = Vector{Int}(undef, lines), Vector{R}(undef, lines)
-    by_row ? reduce_columns!(result, counts, f, op, A.values, column_lists(A.layout), cutting(A)) :
-             reduce_rows!(result, counts, f, op, A.values, row_lists(A.layout), cutting(A))
+    if has_small_blocks(A) && by_row
+        stored_in_columns!(counts, A)
+        op isa Summing && R <: AbstractFloat ?
+            add_small_columns!(fill!(result, -zero(R)), f, op, vec(A.values), kept_rows(A.layout), Val.(blocksize(A))...) :
+            reduce_small_columns!(result, fill(false, lines), f, op, vec(A.values), kept_rows(A.layout), Val.(blocksize(A))...)
+    elseif has_small_blocks(A)
+        fill!(counts, 0)
+        reduce_small_rows!(result, counts, f, op, vec(A.values), kept_rows(A.layout), Val.(blocksize(A))...)
+    else
+        by_row ? reduce_columns!(result, counts, f, op, A.values, kept_columns(A.layout), cutting(A)) :
+                 reduce_rows!(result, counts, f, op, A.values, kept_rows(A.layout), cutting(A))
+    end
     for line in 1:lines
         zeros = length_of_line - counts[line]
         counts[line] == 0 ? (result[line] = only_zeros(op, x0, zeros)) :
@@ -118,6 +128,60 @@ function reduced_lines(f, op, A::BlockSparseMatrix{T}, by_row, init) where {T}
     return by_row ? reshape(result, 1, n) : reshape(result, m, 1)
 end
 
+# Blocks of one size without padding, of so few rows and columns that loops over them are worth being compiled for their size.
+has_small_blocks(A) = !isragged(A) && all(<=(4), blocksize(A))
+
+# How many elements of each column are stored.
+function stored_in_columns!(counts, A)
+    height, width = blocksize(A)
+    for (j, blocks) in enumerate(kept_column_counts(A.layout)), col in (j - 1) * width + 1:j * width
+        counts[col] = blocks * height
+    end
+    return counts
+end
+
+# From the top, block row by block row, as values are stored. Sums start with -0, which no sum changes.
+function add_small_columns!(result, f::F, op::O, x, lists, ::Val{H}, ::Val{W}) where {F, O, H, W}
+    at = 0
+    @inbounds for j in lists.across
+        left = (j - 1) * W
+        for c in 1:W
+            result[left + c] = op(result[left + c], reduce_run(f, op, x, at + (c - 1) * H, H))
+        end
+        at += H * W
+    end
+end
+function reduce_small_columns!(result, begun, f::F, op::O, x, lists, ::Val{H}, ::Val{W}) where {F, O, H, W}
+    at = 0
+    @inbounds for j in lists.across
+        left = (j - 1) * W
+        for c in 1:W
+            y = reduce_run(f, op, x, at + (c - 1) * H, H)
+            result[left + c] = begun[left + c] ? op(result[left + c], y) : y
+            begun[left + c] = true
+        end
+        at += H * W
+    end
+end
+# From the left. A function of its own for each step: what closures capture must not be assigned again.
+@inline first_column(f::F, op::O, x, at, h::Val) where {F, O} = ntuple(r -> Base.reduce_first(op, f(@inbounds x[at + r])), h)
+@inline with_column(totals, f::F, op::O, x, at, h::Val) where {F, O} = ntuple(r -> op(totals[r], f(@inbounds x[at + r])), h)
+function reduce_small_rows!(result, counts, f::F, op::O, x, lists, ::Val{H}, ::Val{W}) where {F, O, H, W}
+    @inbounds for i in 1:length(lists.starts) - 1
+        blocks = in_line(lists, i)
+        isempty(blocks) && continue
+        at = (first(blocks) - 1) * H * W
+        totals = first_column(f, op, x, at, Val(H))
+        for _ in 2:length(blocks) * W
+            at += H
+            totals = with_column(totals, f, op, x, at, Val(H))
+        end
+        for r in 1:H
+            result[(i - 1) * H + r] = totals[r]
+            counts[(i - 1) * H + r] = length(blocks) * W
+        end
+    end
+end
 # From the top; the elements of a column of a block in four chains, which vectors hold.
 function reduce_columns!(result, counts, f::F, op::O, values, lists, (row_cuts, col_cuts)) where {F, O}
     height, area = size(values, 1), size(values, 1) * size(values, 2)
@@ -260,11 +324,45 @@ end
 function line_variances(A::BlockSparseMatrix, means, by_row, n)
     centers = float.(means)
     squares, zeros = fill!(similar(centers), 0), similar(centers, Int)
-    by_row ? square_columns!(squares, zeros, A.values, centers, column_lists(A.layout), cutting(A)) :
-             square_rows!(squares, zeros, A.values, centers, row_lists(A.layout), cutting(A))
+    if has_small_blocks(A)
+        by_row ? (zeros .= size(A, 1) .- stored_in_columns!(zeros, A)) : fill!(zeros, size(A, 2))
+        by_row ? square_small_columns!(squares, vec(A.values), centers, kept_rows(A.layout), Val.(blocksize(A))...) :
+                 square_small_rows!(squares, zeros, vec(A.values), centers, kept_rows(A.layout), Val.(blocksize(A))...)
+    else
+        by_row ? square_columns!(squares, zeros, A.values, centers, kept_columns(A.layout), cutting(A)) :
+                 square_rows!(squares, zeros, A.values, centers, kept_rows(A.layout), cutting(A))
+    end
     return (squares .+ zeros .* abs2.(centers)) ./ n
 end
 # Sums of the squares of differences from the centre of each line, and the numbers of elements that are not stored.
+function square_small_columns!(squares, x, centers, lists, ::Val{H}, ::Val{W}) where {H, W}
+    at = 0
+    @inbounds for j in lists.across
+        left = (j - 1) * W
+        for c in 1:W
+            center = centers[left + c]
+            squares[left + c] += reduce_run(y -> abs2(y - center), +, x, at + (c - 1) * H, H)
+        end
+        at += H * W
+    end
+end
+@inline elements_after(x, at, h::Val) = ntuple(r -> @inbounds(x[at + r]), h)
+@inline with_squares(totals, center, x, at, h::Val) = ntuple(r -> totals[r] + abs2(@inbounds(x[at + r]) - center[r]), h)
+function square_small_rows!(squares, zeros, x, centers, lists, ::Val{H}, ::Val{W}) where {H, W}
+    @inbounds for i in 1:length(lists.starts) - 1
+        blocks, top = in_line(lists, i), (i - 1) * H
+        at, center = (first(blocks) - 1) * H * W, elements_after(centers, top, Val(H))
+        totals = map(zero, center)
+        for _ in 1:length(blocks) * W
+            totals = with_squares(totals, center, x, at, Val(H))
+            at += H
+        end
+        for r in 1:H
+            squares[top + r] = totals[r]
+            zeros[top + r] -= length(blocks) * W
+        end
+    end
+end
 function square_columns!(squares, zeros, values, centers, lists, (row_cuts, col_cuts))
     height, area = size(values, 1), size(values, 1) * size(values, 2)
     @inbounds for j in eachindex(col_cuts)

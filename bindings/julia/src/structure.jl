@@ -17,36 +17,8 @@ function part(A::BlockSparseMatrix{T}, rows, cols) where {T}
 end
 part(A::TransposedBlocks, rows, cols) = copy(transpose(part(parent(A), cols, rows)))
 selected(A, rows::AbstractUnitRange, cols::AbstractUnitRange) = Raw.tartan_matrix_cut(nothing, A, bounds(rows)..., bounds(cols)...)
-function selected(A, rows, cols)
-    expect_few_blocks(A, rows, cols)
-    return Raw.tartan_matrix_select(nothing, A, Vector{Int64}(rows) .- 1, Vector{Int64}(cols) .- 1)
-end
+selected(A, rows, cols) = Raw.tartan_matrix_select(nothing, A, Vector{Int64}(rows) .- 1, Vector{Int64}(cols) .- 1)
 bounds(x) = isempty(x) ? (0, 0) : (first(x) - 1, last(x))
-
-# A new order of single rows and columns scatters each block over many.
-function expect_few_blocks(A::BlockSparseMatrix{T}, rows, cols) where {T}
-    (br, bc), n = blocksize(A), (length(rows), length(cols))
-    bytes(blocks) = blocks * br * bc * sizeof(T)
-    limit = max(DENSE_LIMIT, 8 * bytes(nblocks(A)) * max(1.0, prod(n ./ max.(size(A), 1))))
-    most = prod(Float64.(cld.(n, blocksize(A)))) * heads(A)
-    bytes(most) <= limit && return nothing
-    to_rows, to_cols = targets(rows, br, gridsize(A)[1]), targets(cols, bc, gridsize(A)[2])
-    block_rows, block_cols, _ = coordinates(A.layout)
-    most = min(most, mapreduce((i, j) -> Float64(to_rows[i]) * to_cols[j], +, block_rows, block_cols; init = 0.0))
-    bytes(most) <= limit || throw(ArgumentError(string("A[rows, cols] would scatter ", nblocks(A), " blocks of ", times(blocksize(A)), " over up to ",
-        Int(most), " (", round(bytes(most) / 2^30; sigdigits = 3), " GiB), expected at most ", round(limit / 2^30; sigdigits = 3),
-        " GiB: use sparse(A)[rows, cols], which has no blocks, or permute_blocks")))
-    return nothing
-end
-# To how many new blocks, at most, the lines of each old one go.
-function targets(lines, size, n)
-    counts, last = zeros(Int, n), zeros(Int, n)
-    for (k, i) in enumerate(lines)
-        from, to = cld(i, size), cld(k, size)
-        last[from] == to || (counts[from] += 1; last[from] = to)
-    end
-    return counts
-end
 
 # A row or a column as a sparse vector.
 elements_of(v, ::Union{Colon, Base.Slice}) = v

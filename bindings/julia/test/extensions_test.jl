@@ -126,7 +126,6 @@ end
     @test conv_normalize(c, w, (gain = gain,)) == conv_normalize(c, w; gain = gain)
 end
 
-include("described.jl")
 @testset "gradients of the operations that the library describes" begin
     for op in OPERATIONS
         (op.gradient === nothing || op.name === :quantize) && continue # whose gradient goes straight through its steps

@@ -153,3 +153,23 @@ end
     @test occursin("<svg", sprint(show, MIME"image/svg+xml"(), A))
     @test startswith(sprint(show, MIME"text/plain"(), A'), "transpose of 20×20")
 end
+
+@testset "reductions of blocks of any small size" begin
+    for (h, w, T) in ((1, 1, Float64), (1, 3, Float64), (2, 1, Float64), (2, 3, Float32), (4, 4, Float64), (5, 2, Float64))
+        S = sprand(MersenneTwister(10h + w), 6h, 7w, 0.06)
+        S.nzval .= rand(MersenneTwister(h), -3:3, nnz(S))
+        A = BlockSparseMatrix(SparseMatrixCSC{T, Int}(S), (h, w))
+        D = Matrix(A)
+        for d in (1, 2), f in (sum, prod, maximum, minimum, (X; dims) -> sum(abs2, X; dims = dims), (X; dims) -> sum(x -> x + 1, X; dims = dims),
+                               (X; dims) -> maximum(abs, X; dims = dims), (X; dims) -> sum(iszero, X; dims = dims), (X; dims) -> mapreduce(identity, +, X; dims = dims, init = T(2)))
+            @test f(A; dims = d) == f(D; dims = d)
+            @test f(A'; dims = d) == f(D'; dims = d)
+        end
+        for d in (1, 2)
+            @test mean(A; dims = d) ≈ mean(D; dims = d) && var(A; dims = d) ≈ var(D; dims = d) && std(A; dims = d, corrected = false) ≈ std(D; dims = d, corrected = false)
+            @test eltype(sum(A; dims = d)) == T && eltype(var(A; dims = d)) == T
+        end
+        A.values[1] = NaN
+        @test isequal(vec(isnan.(sum(A; dims = 1))), vec(any(isnan, Matrix(A); dims = 1)))
+    end
+end

@@ -1,8 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
 # Every operation that the library describes, by its description: Tartan.OPERATIONS.
 
-include("described.jl")
-
 # ---- Values ----
 
 # What is not called so in Base.

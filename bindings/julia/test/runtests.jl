@@ -5,6 +5,7 @@ using Tartan: BFloat16, Raw
 
 include("report.jl")
 include("support.jl")
+include("described.jl")
 
 # Those that collect garbage come first: that takes longer the more is compiled.
 const GROUPS = ["closing", "device", "language", "raw", "bfloat16", "float8", "layout", "layout_edit", "boundaries", "matrix", "assembly", "writing", "laws", "arithmetic", "convert", "products", "allocations", "views", "wrapped", "solvers", "gradients", "value_and_gradient",

@@ -422,7 +422,17 @@ class Arithmetic(Reductions[M], Generic[M]):
         return self._computed(lambda context, matrix: _raw.tartan_matrix_reblock(context, matrix, height, width))
 
     def select(self, rows: Any = None, cols: Any = None) -> M:
-        """Select rows and columns by two lists of indices, in any order and with repeats; None keeps all."""
+        """Select rows and columns by two lists of indices, in any order and with repeats; None keeps all.
+
+        Blocks get as few rows and columns as store no zeros beside them, so the result has the numbers of the selected
+        rows and no others. More than 4 rows stay while, on average, three quarters of a block stay together. `reblock`
+        gives other sizes.
+
+        >>> import numpy as np, tartan
+        >>> A = tartan.BlockMatrix.from_dense(np.ones((16, 16)), block=8)
+        >>> A.select(np.arange(0, 16, 2)).block_shape, A.select([3, 9, 1, 14]).block_shape, A.select(range(15)).block_shape
+        ((4, 8), (1, 8), (8, 8))
+        """
         shape = self.shape[-2:]
         r, c = (
             None if x is None else wrapped(indices(x, name), n) for x, name, n in zip((rows, cols), ("rows", "cols"), shape)

@@ -151,6 +151,8 @@ class BlockMatrix(MatrixAdding, MatrixArrays, MatrixFills, MatrixMaking, Formats
         new matrix of rows and columns (in all heads). Lists of both rows and columns, and booleans [rows, cols], give
         an array of the elements at these positions. `block` counts in blocks.
 
+        Where rows or columns of a block do not stay together, the result has smaller blocks (see `select`).
+
         >>> import numpy as np, tartan
         >>> A = tartan.BlockMatrix.from_dense(np.arange(16.0).reshape(4, 4), block=2)
         >>> A[1, 2], A[2:, :3].toarray().tolist()

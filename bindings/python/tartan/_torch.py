@@ -49,6 +49,14 @@ def around(layout: Layout, values: Any) -> BlockMatrix:
     return BlockMatrix._own(_raw.tartan_matrix_wrap(layout._handle, values.numpy()))
 
 
+def with_memory(matrix: BlockMatrix, address: int) -> BlockMatrix:
+    """A matrix like this one around other memory on its device, which it does not keep alive."""
+    values = _raw.tartan_matrix_values(matrix._handle)
+    rows, cols = values.shape[1:]
+    lease = _raw.lease(None, address, values.dtype, values.device, values.shape, (rows * cols, cols, 1), False)
+    return BlockMatrix._own(_raw.tartan_matrix_wrap(matrix.layout._handle, lease), matrix._home, matrix._layout_home)
+
+
 is_any_autocast_enabled: Any = torch._C._is_any_autocast_enabled  # type: ignore[attr-defined, unused-ignore]
 
 

@@ -2,12 +2,10 @@
 """tartan.torch on a real GPU."""
 
 import copy
-import socket
-import subprocess
-import sys
 
 import pytest
 from device_support import HAS_GPU
+from ranks_support import run_two_ranks
 
 import tartan
 
@@ -156,6 +154,29 @@ def test_gates_learn_as_on_the_cpu(torch, modules):
         torch.testing.assert_close(a, b, rtol=1e-6, atol=1e-9)
 
 
+def test_gates_wait_for_the_backward_pass_alone(torch, modules):
+    """`observe` waits for nothing, and `step` for nothing that came after it."""
+    model = model_of(torch, modules, "bfloat16")
+    sparsifier = modules.Sparsifier(model, score="gate", l0=1.0, begin=1000)
+
+    def busy():
+        torch.cuda._sleep(2_000_000_000)  # cycles: about a second
+        end = torch.cuda.Event()
+        end.record()
+        return end
+
+    for _ in range(2):  # the first step makes what the second keeps
+        model(torch.randn(8, 256, device="cuda", dtype=torch.bfloat16)).float().sum().backward()
+        torch.cuda.synchronize()
+        backward = busy()
+        sparsifier.observe()
+        waited = [backward.query()]
+        optimizer = busy()
+        sparsifier.step()
+        waited += [not backward.query(), optimizer.query()]
+    assert waited == [False, False, False]
+
+
 def test_convolutions_and_attention(torch, modules):
     conv = modules.BlockSparseConv2d(64, 64, 3, padding=1, density=0.5, block=16).cuda()
     dense = conv.to_conv2d()
@@ -223,10 +244,4 @@ print("equal")
 def test_all_ranks_choose_the_same_over_nccl(torch):
     if torch.cuda.device_count() < 2 or not torch.distributed.is_nccl_available():
         pytest.skip("needs two GPUs and NCCL")
-    with socket.socket() as free:
-        free.bind(("127.0.0.1", 0))
-        port = str(free.getsockname()[1])
-    ranks = [subprocess.Popen([sys.executable, "-c", NCCL, str(rank), port], stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True) for rank in range(2)]
-    for rank in ranks:
-        out, errors = rank.communicate(timeout=300)
-        assert out.endswith("equal\n"), errors
+    run_two_ranks(NCCL)

@@ -2,6 +2,7 @@
 """tartan.torch.Sparsifier: gates with a penalty on how many are open, movement, and the rate at which new blocks learn."""
 
 import io
+import weakref
 
 import numpy as np
 import pytest
@@ -66,6 +67,37 @@ def test_gates_learn_as_the_library_says():
         np.testing.assert_allclose(layer.gates, own.gates(w, training=False)[0], rtol=1e-9)
         assert np.isclose(sparsifier.penalty, own.penalty, rtol=1e-9)
     assert len(set(layer.gates.tolist())) > 5
+
+
+def test_gradients_move_between_steps():
+    """What is kept of a step fits the next one, whether gradients have new memory, or the old one with other numbers; and it keeps no
+    gradients alive."""
+    layers = [BlockSparseLinear(24, 40, density=0.8, block=8, bias=False) for _ in range(3)]
+    model = torch.nn.ModuleList(layers)
+    options = dict(score="gate", l0=0.3, gate_rate=0.3, gate_initial=0.5, begin=100)
+    sparsifier, own = Sparsifier(model, **options), tartan.Sparsifier([x.matrix() for x in layers], **options)
+    for step in range(6):
+        for i, layer in enumerate(layers):
+            grad = torch.randn_like(layer.values)
+            if layer.values.grad is None or step == 3:
+                layer.values.grad = grad.mT.contiguous().mT if step == 5 else grad
+            else:
+                layer.values.grad.copy_(grad)
+        gates = own.gates([x.matrix() for x in layers])
+        slopes = [(x.values * x.values.grad).sum((1, 2)).detach().double().numpy() for x in layers]
+        own.observe([x.matrix() for x in layers], [np.where((g > 0) & (g < 1), s / np.where(g, g, 1), 0) for g, s in zip(gates, slopes)])
+        sparsifier.observe()
+        sparsifier.step()
+        own.step([x.matrix() for x in layers])
+        for layer, used in zip(layers, own.gates([x.matrix() for x in layers], training=False)):
+            np.testing.assert_allclose(layer.gates, used, rtol=1e-4, atol=1e-6)
+        if step == 4:
+            kept = weakref.ref(layers[0].values.grad)
+            layers[0].values.grad = None
+            assert kept() is None
+    layers[1].values.grad[0, 0, 0] = torch.inf
+    with pytest.raises(tartan.ArgumentError, match="^1: .*inf"):
+        sparsifier.observe()
 
 
 def test_gates_of_a_model_in_use():

@@ -12,6 +12,7 @@ import pytest
 
 import tartan
 from conftest import random_layout
+from ranks_support import run_two_ranks
 
 torch = pytest.importorskip("torch")
 import torch._dynamo.testing  # noqa: E402
@@ -509,13 +510,4 @@ print("equal")
 def test_distributed_data_parallel():
     if not torch.distributed.is_available() or not torch.distributed.is_gloo_available():
         pytest.skip("this PyTorch has no gloo")
-    import socket
-
-    with socket.socket() as free:
-        free.bind(("127.0.0.1", 0))
-        port = str(free.getsockname()[1])
-    ranks = [subprocess.Popen([sys.executable, "-c", WORKER, str(rank), port], stdout=subprocess.PIPE, stderr=subprocess.PIPE,
-                              text=True) for rank in range(2)]  # fmt: skip
-    for rank in ranks:
-        out, errors = rank.communicate(timeout=120)
-        assert out == "equal\n", errors
+    run_two_ranks(WORKER)

@@ -2,9 +2,6 @@
 """tartan.torch.Sparsifier: layouts that change while a model trains."""
 
 import io
-import socket
-import subprocess
-import sys
 
 import numpy as np
 import pytest
@@ -12,6 +9,7 @@ import pytest
 import tartan
 
 torch = pytest.importorskip("torch")
+from ranks_support import run_two_ranks  # noqa: E402
 from sparsifier_support import model_of, train  # noqa: E402
 
 from tartan.torch import BlockSparseConv2d, BlockSparseLinear, Sparsifier  # noqa: E402
@@ -359,14 +357,7 @@ print("equal")
 def test_all_ranks_choose_the_same():
     if not torch.distributed.is_available() or not torch.distributed.is_gloo_available():
         pytest.skip("this PyTorch has no gloo")
-    with socket.socket() as free:
-        free.bind(("127.0.0.1", 0))
-        port = str(free.getsockname()[1])
-    ranks = [subprocess.Popen([sys.executable, "-c", WORKER, str(rank), port], stdout=subprocess.PIPE, stderr=subprocess.PIPE,
-                              text=True) for rank in range(2)]  # fmt: skip
-    for rank in ranks:
-        out, errors = rank.communicate(timeout=120)
-        assert out == "equal\n", errors
+    run_two_ranks(WORKER)
 
 
 def test_better_than_a_fixed_random_layout():

@@ -87,15 +87,18 @@ TARTAN_API tartan_status tartan_layout_add_elements(tartan_layout *layout, const
  * ---- */
 
 /* Rows row_begin .. row_end - 1 and columns col_begin .. col_end - 1, in blocks of the same size, counted from the
- * first element of the cut, or of the largest size if sizes differ. (tartan_matrix_slice cuts between blocks.)
- * Errors: ARGUMENT (a range). */
+ * first element of the cut, or of the largest size if sizes differ. But up to 4 rows (or columns) of a block become as
+ * few as store no zeros beside them: 4 x 4 from row 2 and column 8 on become 2 x 4. (tartan_matrix_slice cuts between
+ * blocks.) Errors: ARGUMENT (a range). */
 TARTAN_API tartan_status tartan_matrix_cut(tartan_context *context, const tartan_matrix *matrix,
                                            int64_t row_begin, int64_t row_end, int64_t col_begin,
                                            int64_t col_end, tartan_matrix **out);
 
 /* Select rows and columns: element (i, j) of the result is element (rows[i], cols[j]). A list may name rows or
  * columns repeatedly and in any order. NULL with length 0 selects all of them, in order; a list of length 0 that is
- * not NULL selects none. */
+ * not NULL selects none. Blocks get as few rows as store no zeros beside them: every second row of blocks of 8 x 8 is in
+ * blocks of 4 x 8, rows in a random order in 1 x 8. But more than 4 rows stay while, on average, three quarters of a
+ * block stay together; the same is true of columns. Only the lists decide; tartan_matrix_reblock gives other sizes. */
 TARTAN_API tartan_status tartan_matrix_select(tartan_context *context, const tartan_matrix *matrix,
                                               const int64_t *rows, int64_t nrows, const int64_t *cols,
                                               int64_t ncols, tartan_matrix **out);

@@ -16,7 +16,7 @@ import torch
 
 from tartan import BlockMatrix, Layout
 from tartan._errors import ArgumentError, ArgumentTypeError, HandleError, UnsupportedError
-from tartan._torch import matrix_of
+from tartan._torch import matrix_of, with_memory
 
 _numbers = itertools.count(2)  # 0 and 1 are special as lengths of tensors
 _living: weakref.WeakValueDictionary[int, Numbered] = weakref.WeakValueDictionary()
@@ -38,7 +38,7 @@ class Cell(Numbered):
     """A layout with known blocks (of one head in modules), and what products need to know about it. `stored` is the layout of values,
     `shape` their shape on a layout of weights."""
 
-    __slots__ = ("layout", "stored", "shape", "heads", "rows", "cols", "ragged", "_values", "_matrix")
+    __slots__ = ("layout", "stored", "shape", "heads", "rows", "cols", "ragged", "_values", "_matrix", "_grads", "_gradient")
 
     def __init__(self, layout: Layout, lasting: bool = True) -> None:
         super().__init__(lasting)
@@ -61,6 +61,8 @@ class Cell(Numbered):
     def forget(self) -> None:
         self._values: Any = None
         self._matrix: Optional[BlockMatrix] = None
+        self._grads: Any = None
+        self._gradient: Optional[BlockMatrix] = None
 
     def matrix(self, values: Any) -> BlockMatrix:
         """The matrix around the memory of `values`. The matrix of a parameter is kept, and with it its memory, so no other tensor can get
@@ -71,6 +73,17 @@ class Cell(Numbered):
         if self._matrix is None or self._values != address or address[0] == 0:
             self._matrix, self._values = matrix_of(self.stored, values), address
         return self._matrix
+
+    def gradient(self, values: Any) -> BlockMatrix:
+        """The matrix around the memory of the gradient of the parameter `values`. It is kept, but not its memory: it is used only while the
+        gradient has the same address."""
+        grad, weight = values.grad, self.matrix(values)
+        if grad.dtype != values.dtype or not grad.is_contiguous() or weight is not self._matrix:
+            return matrix_of(self.stored, grad)
+        address = grad.data_ptr(), values.dtype
+        if self._gradient is None or self._grads != address or address[0] == 0:
+            self._gradient, self._grads = with_memory(weight, address[0]), address
+        return self._gradient
 
     def __reduce__(self) -> tuple[Any, ...]:
         return Cell, (self.layout,)

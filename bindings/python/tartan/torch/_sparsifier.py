@@ -13,12 +13,13 @@ import numpy as np
 import torch
 
 import tartan
-from tartan import File, Layout, _raw, gate_gradient, growth_score
+from tartan import File, Layout, _raw, growth_score
 from tartan._arrays import doubles
 from tartan._errors import ArgumentError, ArgumentTypeError, LayoutError
 from tartan._sparsifier import _about
 from tartan._torch import matrix_of
 from tartan.torch._conv import BlockSparseConv2d
+from tartan.torch._gates import Gates, Slopes
 from tartan.torch._stored import Move, Stored, decoded, encoded, replace, sources_of
 
 _dense_filter_gradient: Any = torch.nn.grad.conv2d_weight  # type: ignore[attr-defined, unused-ignore]
@@ -106,9 +107,9 @@ class Sparsifier:
         self._has_gates = self._words.get("score") == "gate"
         self._growth.clear()
         self._fresh: dict[str, Any] = {}  # what new blocks were before the step of an optimiser: ids, values, rates
-        self._drawn: list[Any] = []  # the gates of the next step, on the host
-        if self._has_gates:
-            self._put_gates()
+        self._slopes: dict[Any, Slopes] = {}  # by device, dtype and the numbers of layers
+        self._gates: Optional[Gates] = None
+        self._put_gates()
         self._watch()
 
     def __repr__(self) -> str:
@@ -144,6 +145,7 @@ class Sparsifier:
         changes."""
         own = self._own
         self._check_layouts()
+        self._take_slopes()
         if _raw.tartan_sparsifier_needs_norms(own._handle) == 1:
             for i, (name, layer) in enumerate(self.layers.items()):
                 with _about(name or "the layer"):
@@ -155,15 +157,17 @@ class Sparsifier:
         changes = self._change(due) if due else []
         _raw.tartan_sparsifier_commit(own._handle)
         self._growth.clear()
-        if self._has_gates:
-            self._put_gates()
+        self._put_gates()
         self._watch()
         return changes
 
     def _check_layouts(self) -> None:
-        for (name, layer), known in zip(self.layers.items(), self._layouts):
-            if layer.layout is not known and layer.layout != known:
-                raise LayoutError(f"{name or 'the layer'}: {_unequal(layer.layout, known)}")
+        for i, (name, layer) in enumerate(self.layers.items()):
+            layout, known = layer.layout, self._layouts[i]
+            if layout is not known:
+                if layout != known:
+                    raise LayoutError(f"{name or 'the layer'}: {_unequal(layout, known)}")
+                self._layouts[i] = layout  # the same one next time
 
     def _change(self, due: list[int]) -> list[StructureChange]:
         """Give layers their next layouts, and values and state their places."""
@@ -193,6 +197,8 @@ class Sparsifier:
             for (state, key), x in zip(entries[i], states):
                 state[key] = x
             self._layouts[i] = layer.layout
+        self._slopes.clear()
+        self._gates = None
         return changes
 
     def _entries(self, name: str, values: Any) -> list[tuple[Any, str]]:
@@ -217,30 +223,45 @@ class Sparsifier:
     @torch.no_grad()  # type: ignore[misc, untyped-decorator, unused-ignore]
     def observe(self) -> None:
         """Take what the gradients of values show for ``score="movement"`` and ``score="gate"``. With `optimizers` each of their steps begins
-        with this."""
+        with this. It does not wait for a GPU; `step` then waits for the backward pass, but not for the optimiser."""
         self._observe(list(self.layers.values()), 1.0)
 
     def _observe(self, layers: list[Stored], scale: float) -> None:
         if self._words.get("score") not in ("movement", "gate"):
             return
         self._check_layouts()
-        seen = [
-            (i, name, layer)
-            for i, (name, layer) in enumerate(self.layers.items())
-            if layer.values.grad is not None and any(layer is x for x in layers)
-        ]
-        # All are asked for before they are waited for, once for each device.
-        found = [torch.as_tensor(gate_gradient(layer.matrix(), matrix_of(layer._cell.stored, layer.values.grad))) for _, _, layer in seen]
-        for (i, name, layer), sums in zip(seen, _on_host(found)):
-            ids, slopes = layer._blocks_of_values(), sums / scale
-            if ids is not None:
-                slopes = np.bincount(ids, slopes, layer.layout.blocks)
-            if self._has_gates:
+        chosen, found = {id(layer) for layer in layers}, dict[Any, dict[int, Stored]]()
+        for i, layer in enumerate(self.layers.values()):
+            values = layer.values
+            if values.grad is not None and id(layer) in chosen:
+                found.setdefault((values.device, values.dtype), {})[i] = layer
+        for kind, seen in found.items():
+            key = (*kind, *seen)
+            if key not in self._slopes:
+                self._slopes[key] = Slopes(seen)
+            elif self._slopes[key].are_asked_for:
+                self._take_slopes()
+            self._slopes[key].ask(scale)
+        if all(device.type == "cpu" for device, _ in found):
+            self._take_slopes()
+
+    def _take_slopes(self) -> None:
+        """Tell the library what gradients showed."""
+        for slopes in self._slopes.values():
+            if not slopes.are_asked_for:
+                continue
+            found = slopes.take()
+            if self._gates is not None:
                 # Gradients are those of weights times gates. A gate that was clipped to 0 or 1 learns nothing from its own.
-                gates = self._drawn[i]
-                slopes = np.divide(slopes, gates, out=np.zeros_like(slopes), where=(gates > 0) & (gates < 1))
-            with _about(name or "the layer"):
-                _raw.tartan_sparsifier_add_scores(self._own._handle, i, doubles(-slopes, "scores"))
+                gates = np.concatenate([self._gates.drawn[i] for i, _ in slopes.places])
+                found = np.divide(found, gates, out=np.zeros_like(found), where=(gates > 0) & (gates < 1))
+            scores, i = -found, 0
+            try:
+                for i, blocks in slopes.places:
+                    _raw.tartan_sparsifier_add_scores(self._own._handle, i, scores[blocks])
+            except tartan.TartanError:
+                with _about(list(self.layers)[i] or "the layer"):
+                    raise
 
     @torch.no_grad()  # type: ignore[misc, untyped-decorator, unused-ignore]
     def _before(self, optimizer: Any) -> None:
@@ -278,24 +299,11 @@ class Sparsifier:
     @torch.no_grad()  # type: ignore[misc, untyped-decorator, unused-ignore]
     def _put_gates(self) -> None:
         """Give layers the gates of the next step, and those of a model in use."""
-        self._drawn = []
-        targets: dict[Any, list[Any]] = {}  # by device and dtype
-        for i, layer in enumerate(self.layers.values()):
-            ids, values = layer._blocks_of_values(), layer.values
-            dtype = torch.float64 if values.dtype == torch.float64 else torch.float32
-            for name, training in (("_drawn", 1), ("gates", 0)):
-                gates = np.empty(layer.layout.blocks)
-                _raw.tartan_sparsifier_get_gates(self._own._handle, i, training, gates)
-                if training:
-                    self._drawn.append(gates)
-                old = getattr(layer, name)
-                if old is None or old.shape != values.shape[:1] or old.dtype != dtype or old.device != values.device:
-                    setattr(layer, name, values.new_empty(len(values), dtype=dtype))
-                numbers = torch.from_numpy(gates if ids is None else gates[ids])
-                targets.setdefault((values.device, dtype), []).append((getattr(layer, name), numbers))
-        for (device, dtype), pairs in targets.items():
-            there = torch.cat([numbers for _, numbers in pairs]).to(dtype).to(device)
-            torch._foreach_copy_([x for x, _ in pairs], list(torch.split(there, [len(x) for x, _ in pairs])))
+        if not self._has_gates:
+            return
+        if self._gates is None:
+            self._gates = Gates(self._own._handle, list(self.layers.values()))
+        self._gates.put()
 
     # ---- Growth ----
 
@@ -348,10 +356,12 @@ class Sparsifier:
 
     def _put_into(self, file: _raw.Handle, name: str) -> None:
         """For `File.put`."""
+        self._take_slopes()
         self._own._put_into(file, name)
 
     def state_dict(self) -> dict[str, Any]:
         """The whole state, as texts and tensors, so that torch.load reads it with weights_only."""
+        self._take_slopes()
         with File() as file:
             file.put("s", self._own)
             parts = [f"s/{i}" for i in range(len(self.layers))]

@@ -1,0 +1,211 @@
+// SPDX-License-Identifier: Apache-2.0
+// Rows and columns selected by lists, where each block of the result is a part of one block: a block gives a part to each group of
+// columns that the lists take from it, in order of the groups.
+#include "matrix/select_parts.h"
+
+#include "layout/column_set.h"
+#include "matrix/element_rows.h"
+
+#include <string.h>
+
+typedef struct job {
+    const tartan_i_selection *of;
+    int64_t *pointers; /* [grid_cols of the matrix + 1]: the groups of each block column are */
+    int32_t *groups;   /* [grid_cols of the result]: these block columns of the result, ascending */
+    int32_t *offsets;  /* [cols of the result]: the column in its block of the matrix */
+    bool in_order;     /* groups ascend from block column to block column, too */
+    int64_t *counts;   /* [heads, grid_rows of the matrix]: parts of each block row */
+    int64_t *ids;      /* the block that each block of the result is a part of */
+    int64_t *places;   /* [grid_cols of the result]: the same for one line */
+    tartan_i_column_set set;
+    tartan_layout *layout;
+    tartan_matrix *to;
+    int32_t workers;
+} job;
+
+static int64_t source_col(const job *j, int64_t n) {
+    return j->of->col_blocks != NULL ? j->of->col_blocks[n] : j->of->cols[n];
+}
+
+// The block row of the matrix that a block row of the result has rows of.
+static int64_t source_line(const job *j, int64_t i) {
+    const int64_t row = i * j->of->shape.block_rows;
+    return j->of->row_blocks != NULL ? j->of->row_blocks[row] : j->of->rows != NULL ? j->of->rows[row] : i;
+}
+
+static tartan_status make_groups(job *j, int64_t grid_cols) {
+    tartan_status status;
+    const tartan_layout *l = j->of->from->layout;
+    const int64_t width = j->of->shape.block_cols;
+    NEW_ZEROED(j->pointers, l->grid_cols + 1);
+    NEW(j->groups, grid_cols);
+    NEW(j->offsets, j->of->shape.cols);
+    j->in_order = true;
+    for (int64_t k = 0, last = 0; k < grid_cols; k++) {
+        const int64_t block = source_col(j, k * width);
+        j->in_order &= block >= last;
+        last = block;
+        j->pointers[block + 1]++;
+    }
+    tartan_i_accumulate(j->pointers, l->grid_cols);
+    for (int64_t k = 0; k < grid_cols; k++) j->groups[j->pointers[source_col(j, k * width)]++] = (int32_t)k;
+    memmove(j->pointers + 1, j->pointers, (size_t)l->grid_cols * sizeof *j->pointers);
+    j->pointers[0] = 0;
+    for (int64_t n = 0; n < j->of->shape.cols; n++)
+        j->offsets[n] = (int32_t)(j->of->cols[n] - source_col(j, n) * l->shape.block_cols);
+fail:
+    return status;
+}
+
+/* ---- The layout ---- */
+
+static void count_parts(job *j) {
+    const tartan_layout *l = j->of->from->layout;
+    for (int64_t line = 0; line < l->shape.heads * l->grid_rows; line++) {
+        int64_t count = 0;
+        for (int64_t id = l->row_pointers[line]; id < l->row_pointers[line + 1]; id++)
+            count += j->pointers[l->block_cols[id] + 1] - j->pointers[l->block_cols[id]];
+        j->counts[line] = count;
+    }
+}
+
+// Lists the parts of the blocks of a line of the matrix: their block columns to `cols`, their blocks to `ids`.
+static void list_in_order(const job *j, int64_t line, int32_t *cols, int64_t *ids) {
+    const tartan_layout *l = j->of->from->layout;
+    const int64_t *pointers = j->pointers;
+    const int32_t *groups = j->groups;
+    for (int64_t id = l->row_pointers[line], end = l->row_pointers[line + 1]; id < end; id++)
+        for (int64_t n = pointers[l->block_cols[id]]; n < pointers[l->block_cols[id] + 1]; n++) {
+            *cols++ = groups[n];
+            *ids++ = id;
+        }
+}
+
+static void list_in_any_order(job *j, int64_t line, int32_t *cols, int64_t *ids) {
+    const tartan_layout *l = j->of->from->layout;
+    for (int64_t id = l->row_pointers[line]; id < l->row_pointers[line + 1]; id++)
+        for (int64_t n = j->pointers[l->block_cols[id]]; n < j->pointers[l->block_cols[id] + 1]; n++) {
+            tartan_i_column_set_add(&j->set, j->groups[n]);
+            j->places[j->groups[n]] = id;
+        }
+    const int64_t count = tartan_i_column_set_take(&j->set, cols);
+    for (int64_t n = 0; n < count; n++) ids[n] = j->places[cols[n]];
+}
+
+static tartan_status make_layout(job *j, int64_t grid_rows, int64_t grid_cols) {
+    tartan_status status;
+    const tartan_shape *s = &j->of->shape;
+    const int64_t lines = j->of->from->layout->grid_rows;
+    int64_t blocks = 0;
+    NEW(j->counts, s->heads * lines);
+    count_parts(j);
+    for (int64_t head = 0; head < s->heads; head++)
+        for (int64_t i = 0; i < grid_rows; i++) blocks += j->counts[head * lines + source_line(j, i)];
+    NEW(j->places, grid_cols);
+    TRY(tartan_i_column_set_begin(&j->set, grid_cols));
+    TRY(tartan_i_layout_begin(s, blocks, &j->layout));
+    NEW(j->ids, blocks);
+    int64_t *next = j->layout->row_pointers, count = 0;
+    for (int64_t head = 0; head < s->heads; head++)
+        for (int64_t i = 0; i < grid_rows; i++) {
+            const int64_t line = head * lines + source_line(j, i);
+            *next++ = count;
+            if (j->in_order)
+                list_in_order(j, line, j->layout->block_cols + count, j->ids + count);
+            else
+                list_in_any_order(j, line, j->layout->block_cols + count, j->ids + count);
+            count += j->counts[line];
+        }
+    *next = count;
+    TRY(tartan_i_layout_finish(j->layout));
+fail:
+    return status;
+}
+
+/* ---- The values ---- */
+
+typedef struct strides {
+    int64_t from_row, from_col, to_row, to_col, width, elements; /* elements: of a block of the matrix */
+} strides;
+
+// Row `row` of the blocks `first` and on of the result, from row `source` of their blocks.
+#define COPY_ROW(name, type)                                                                                 \
+    static void name(const job *j, const strides *t, int64_t first, int64_t end, int64_t row,                \
+                     int64_t source) {                                                                       \
+        const strides x = *t;                                                                                \
+        const int64_t *ids = j->ids, elements = tartan_i_block_elements(j->to);                              \
+        const int32_t *cols = j->layout->block_cols, *offsets = j->offsets;                                  \
+        const int64_t last = j->of->shape.cols;                                                              \
+        const type *from = (const type *)j->of->from->values + source * x.from_row;                          \
+        type *to = (type *)j->to->values + first * elements + row * x.to_row;                                \
+        if (x.width == 1) {                                                                                  \
+            for (int64_t n = first; n < end; n++, to += elements)                                            \
+                *to = from[ids[n] * x.elements + offsets[cols[n]] * x.from_col];                             \
+            return;                                                                                          \
+        }                                                                                                    \
+        for (int64_t n = first; n < end; n++, to += elements) {                                              \
+            const int64_t col = cols[n] * x.width;                                                           \
+            const int64_t width = last - col < x.width ? last - col : x.width;                               \
+            for (int64_t c = 0; c < width; c++)                                                              \
+                to[c * x.to_col] = from[ids[n] * x.elements + offsets[col + c] * x.from_col];                \
+        }                                                                                                    \
+    }
+COPY_ROW(copy_row_64, uint64_t)
+COPY_ROW(copy_row_32, uint32_t)
+COPY_ROW(copy_row_16, uint16_t)
+COPY_ROW(copy_row_8, uint8_t)
+
+static void fill_task(void *data, int32_t worker) {
+    const job *j = data;
+    const tartan_layout *l = j->layout;
+    const tartan_matrix *from = j->of->from;
+    const int64_t bytes = tartan_dtype_bytes(j->to->dtype), height = l->shape.block_rows,
+                  source_height = from->layout->shape.block_rows;
+    const strides t = {.from_row = tartan_i_block_row_stride(from),
+                       .from_col = tartan_i_block_col_stride(from),
+                       .to_row = tartan_i_block_row_stride(j->to),
+                       .to_col = tartan_i_block_col_stride(j->to),
+                       .width = l->shape.block_cols,
+                       .elements = tartan_i_block_elements(from)};
+    int64_t line, end;
+    tartan_i_share(l->shape.heads * l->grid_rows, j->workers, worker, &line, &end);
+    for (; line < end; line++) {
+        const int64_t first = l->row_pointers[line], last = l->row_pointers[line + 1],
+                      i = line % l->grid_rows;
+        const int64_t top = source_line(j, i) * source_height;
+        if (first == last) continue;
+        for (int64_t r = 0; r < height && i * height + r < l->shape.rows; r++) {
+            const int64_t row = i * height + r, source = (j->of->rows != NULL ? j->of->rows[row] : row) - top;
+            (bytes == 8   ? copy_row_64
+             : bytes == 4 ? copy_row_32
+             : bytes == 2 ? copy_row_16
+                          : copy_row_8)(j, &t, first, last, r, source);
+        }
+    }
+}
+
+tartan_status tartan_i_select_parts(const char *function, tartan_context *context,
+                                    const tartan_i_selection *of, int64_t grid_rows, int64_t grid_cols,
+                                    tartan_matrix **out) {
+    tartan_status status;
+    job j = {.of = of, .workers = context->threads};
+    TRY(make_groups(&j, grid_cols));
+    TRY(make_layout(&j, grid_rows, grid_cols));
+    TRY(tartan_i_matrix_new(j.layout, of->from->dtype, of->from->block_order, &j.to));
+    TRY(tartan_i_work_run(function, context,
+                          4 * (double)j.layout->blocks * (double)tartan_i_block_elements(j.to), fill_task,
+                          &j));
+    *out = j.to;
+    j.to = NULL;
+fail:
+    tartan_matrix_free(j.to);
+    tartan_layout_free(j.layout);
+    tartan_i_free(j.pointers);
+    tartan_i_free(j.groups);
+    tartan_i_free(j.offsets);
+    tartan_i_free(j.counts);
+    tartan_i_free(j.ids);
+    tartan_i_free(j.places);
+    tartan_i_column_set_end(&j.set);
+    return status;
+}
