@@ -52,6 +52,35 @@ typedef struct tartan_cuda_few_gradient {
 tartan_cuda_few_gradient tartan_cuda_few_gradient_of(const tartan_cuda_chip *chip,
                                                      const tartan_cuda_conv_filter_gradient *p);
 
+/* ---- Gradients of filters by tiles of the dense gradient ---- */
+
+/* Stages of a tile of `tile` x `tile` weights at one tap, at most; the bytes of one, and of the tile's sums in the room of all stages. */
+#define TARTAN_CUDA_DENSE_STAGES(tile) ((tile) == 64 ? 4 : 3)
+#define TARTAN_CUDA_DENSE_STAGE(tile)  (2 * TARTAN_CUDA_FEW_POSITIONS * ((tile)*2 + 16))
+#define TARTAN_CUDA_DENSE_SUMS(tile)   ((tile) * ((tile) + 4) * 4)
+
+enum { TARTAN_CUDA_DENSE_SHARE = 64 /* steps of a CTA, at most */ };
+
+/* How a side of blocks is divided: blocks of a tile, or pieces of a larger block; and tiles at one tap. */
+typedef struct tartan_cuda_dense_side {
+    int32_t blocks, pieces, tiles;
+} tartan_cuda_dense_side;
+
+/* How conv_filter_gradient_dense divides a problem. */
+typedef struct tartan_cuda_dense_gradient {
+    int32_t tile; /* edge: 64 or 128 */
+    tartan_cuda_dense_side row, col;
+    int32_t splits; /* CTAs of a cluster, which share the positions of a tile */
+    int32_t share;  /* steps of 64 positions of a CTA, at most */
+    int32_t stages;
+    double tiles;   /* of all taps */
+    int64_t shared; /* bytes */
+    double cost;    /* us, about; infinite if there are too many positions */
+} tartan_cuda_dense_gradient;
+
+tartan_cuda_dense_gradient tartan_cuda_dense_gradient_of(const tartan_cuda_chip *chip,
+                                                         const tartan_cuda_conv_filter_gradient *p);
+
 #ifdef __cplusplus
 }
 #endif

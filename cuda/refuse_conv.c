@@ -203,13 +203,31 @@ const char *tartan_cuda_conv_few_refuses(const tartan_cuda_chip *chip, const voi
     return tartan_cuda_conv_pieces_refuses(chip, problem);
 }
 
-const char *tartan_cuda_conv_filter_gradient_few_refuses(const tartan_cuda_chip *chip, const void *problem) {
-    const tartan_cuda_conv_filter_gradient *p = problem;
+static const char *refuses_few_gradient(const tartan_cuda_conv_filter_gradient *p) {
     const char *why = refuses_few(p->dtype, &p->cols, &p->rows, NULL, &p->active);
     if (why != NULL) return why;
     if (p->in.dtype != p->dtype || p->out.dtype != p->dtype) return "only for images of one dtype";
     if (!is_loadable(&p->in, p->entries) || !is_loadable(&p->out, p->entries))
         return "only for images whose channels can be read by 16 bytes";
+    return NULL;
+}
+
+const char *tartan_cuda_conv_filter_gradient_dense_refuses(const tartan_cuda_chip *chip,
+                                                           const void *problem) {
+    const tartan_cuda_conv_filter_gradient *p = problem;
+    if (chip->major != 9 || chip->minor != 0) return "needs compute capability 9.0";
+    const char *why = refuses_few_gradient(p);
+    if (why != NULL) return why;
+    const tartan_cuda_dense_gradient f = tartan_cuda_dense_gradient_of(chip, p);
+    if (!(f.cost < INFINITY)) return "only for few positions";
+    if (f.tiles * f.splits > INT32_MAX) return "only for fewer than 2^31 tiles";
+    return tartan_cuda_conv_filter_gradient_pieces_refuses(chip, problem);
+}
+
+const char *tartan_cuda_conv_filter_gradient_few_refuses(const tartan_cuda_chip *chip, const void *problem) {
+    const tartan_cuda_conv_filter_gradient *p = problem;
+    const char *why = refuses_few_gradient(p);
+    if (why != NULL) return why;
     /* Up to 2.2 times as fast as conv_filter_gradient_mma with 2304 steps of CTAs (H200). */
     enum { MOST_STEPS = 32, MOST_STEPS_OF_ALL = 16384 };
     const tartan_cuda_few_gradient f = tartan_cuda_few_gradient_of(chip, p);
