@@ -10,7 +10,15 @@ namespace tartan_cuda {
 namespace conv_filter_gradient_dense {
 namespace {
 
-constexpr int kPositions = TARTAN_CUDA_FEW_POSITIONS, kLeast = 8; /* of a step; edge of a block */
+constexpr int kPositions = TARTAN_CUDA_FEW_POSITIONS, kTile = TARTAN_CUDA_DENSE_SLOTS, kThreads = 128,
+              kWarpEdge = 32, /* a warp has 32 x 32 sums */
+    kLeast = 8;               /* edge of a block */
+constexpr int kUnits = kTile / 8, kApart = kThreads / kUnits,
+              kPitch = kTile * 2 + 16, /* bytes of a position, without bank conflicts */
+    kSide = kPositions * kPitch, kStage = 2 * kSide, kStages = TARTAN_CUDA_DENSE_STAGES,
+              kLines = kTile / kLeast, kSumPitch = kTile + 4;
+static_assert(kStage == TARTAN_CUDA_DENSE_STAGE && kTile * kSumPitch * 4 <= kStage,
+              "sums take the room of a stage");
 
 /* How a tile's rows or columns lie in blocks. */
 struct Side {
@@ -32,7 +40,7 @@ struct Range {
     int32_t first, slots, exist; /* the first slot, how many, and how many have channels */
 };
 
-template <int kTile> __device__ __forceinline__ Range range_of(const Side &s, int32_t number) {
+__device__ __forceinline__ Range range_of(const Side &s, int32_t number) {
     Range r;
     const int32_t group = divide(number, s.by_pieces);
     r.inside = (number - group * s.pieces) * kTile;
@@ -44,31 +52,18 @@ template <int kTile> __device__ __forceinline__ Range range_of(const Side &s, in
     return r;
 }
 
-template <int kTile> struct Form {
-    static constexpr int kThreads = kTile == 64 ? 128 : 256, kWarpRows = kTile == 64 ? 32 : 64,
-                         kWarpCols = 32, kUnits = kTile / 8, kApart = kThreads / kUnits,
-                         kPitch = kTile * 2 + 16, /* bytes of a position, without bank conflicts */
-        kSide = kPositions * kPitch, kStage = 2 * kSide, kStages = TARTAN_CUDA_DENSE_STAGES(kTile),
-                         kLines = kTile / kLeast, kSumPitch = kTile + 4,
-                         kCtas = kTile == 64 ? 4 : 2; /* of an SM */
-    static_assert(kStage == TARTAN_CUDA_DENSE_STAGE(kTile) &&
-                  kTile * kSumPitch * 4 == TARTAN_CUDA_DENSE_SUMS(kTile));
-};
-
 /* The block ids of a tile, -1 where the filter has none, and which lines have any. */
-template <int kTile> struct Blocks {
-    int32_t id[Form<kTile>::kLines][Form<kTile>::kLines];
+struct Blocks {
+    int32_t id[kLines][kLines];
     uint32_t rows, cols; /* bit i: line i */
 };
 
 /* Looks up the blocks of a tile. Columns of a line ascend, so a few threads find theirs in a long line by a probe each. */
-template <int kTile>
 __device__ __forceinline__ void find_blocks(const Args &a, const Range &rows, const Range &cols, int32_t tap,
-                                            Blocks<kTile> &b) {
-    using F = Form<kTile>;
-    constexpr int kTogether = F::kThreads / F::kLines;
+                                            Blocks &b) {
+    constexpr int kTogether = kThreads / kLines;
     static_assert(kTogether == 16, "a probe of each");
-    for (int i = threadIdx.x; i < F::kLines * F::kLines; i += F::kThreads) (&b.id[0][0])[i] = -1;
+    for (int i = threadIdx.x; i < kLines * kLines; i += kThreads) (&b.id[0][0])[i] = -1;
     if (threadIdx.x == 0) b.rows = b.cols = 0;
     __syncthreads();
     const int32_t line = (int32_t)threadIdx.x / kTogether, me = (int32_t)threadIdx.x % kTogether,
@@ -97,31 +92,29 @@ __device__ __forceinline__ void find_blocks(const Args &a, const Range &rows, co
     __syncthreads();
 }
 
-template <class Products, int kTile>
-__global__ void __launch_bounds__(Form<kTile>::kThreads, Form<kTile>::kCtas)
-    gradient(const __grid_constant__ Args a) {
+template <class Products>
+__global__ void __launch_bounds__(kThreads, TARTAN_CUDA_DENSE_CTAS) gradient(const __grid_constant__ Args a) {
     using T = typename Products::Element;
-    using F = Form<kTile>;
-    constexpr int kHigh = F::kWarpRows / 16, kWide = F::kWarpCols / 8;
+    constexpr int kHigh = kWarpEdge / 16, kWide = kWarpEdge / 8;
     extern __shared__ __align__(128) uint8_t stages[]; /* or sums; then the places of the positions */
-    __shared__ Blocks<kTile> blocks;
+    __shared__ Blocks blocks;
     const int thread = threadIdx.x, warp = thread / 32, lane = thread % 32;
     const int32_t tile = divide((int32_t)blockIdx.x, a.by_splits),
                   rank = (int32_t)blockIdx.x - tile * a.splits, line = divide(tile, a.col.by_tiles),
                   tap = divide(line, a.row.by_tiles);
-    const Range rows = range_of<kTile>(a.row, line - tap * a.row.tiles),
-                cols = range_of<kTile>(a.col, tile - line * a.col.tiles);
+    const Range rows = range_of(a.row, line - tap * a.row.tiles),
+                cols = range_of(a.col, tile - line * a.col.tiles);
     const int4 shift = a.taps.shift(tap);
-    int2 *const places = (int2 *)(stages + max(a.stages * F::kStage, kTile * F::kSumPitch * 4));
+    int2 *const places = (int2 *)(stages + a.stages * kStage);
     const int32_t all = (a.positions + kPositions - 1) / kPositions, first_step = rank * a.share,
                   steps = min(a.share, all - first_step);
-    for (int32_t i = thread; i < steps * kPositions; i += F::kThreads) {
+    for (int32_t i = thread; i < steps * kPositions; i += kThreads) {
         int32_t out, in;
         const bool there = a.step(first_step * kPositions + i, shift, &out, &in);
         places[i] = there ? make_int2(out, in) : make_int2(-1, -1);
     }
-    find_blocks<kTile>(a, rows, cols, tap, blocks);
-    const int unit = thread % F::kUnits, first = thread / F::kUnits;
+    find_blocks(a, rows, cols, tap, blocks);
+    const int unit = thread % kUnits, first = thread / kUnits;
     const auto is_wanted = [&](const Side &s, const Range &r, uint32_t lines) {
         return unit * 8 < r.exist && (lines >> (s.pieces > 1 ? 0 : divide(unit * 8, s.by_edge)) & 1) != 0;
     };
@@ -139,31 +132,32 @@ __global__ void __launch_bounds__(Form<kTile>::kThreads, Form<kTile>::kCtas)
     int32_t next = 0;
     const auto load = [&] {
         if (next < steps) {
-            const uint32_t here = to + (uint32_t)(first * F::kPitch + unit * 16);
+            const uint32_t here = to + (uint32_t)(first * kPitch + unit * 16);
 #pragma unroll
-            for (int i = 0; i < kPositions / F::kApart; i++) {
-                const int2 place = places[next * kPositions + first + i * F::kApart];
+            for (int i = 0; i < kPositions / kApart; i++) {
+                const int2 place = places[next * kPositions + first + i * kApart];
                 const bool row_there = row_exists & (place.x >= 0), col_there = col_exists & (place.x >= 0);
-                copy_async<16>(here + i * F::kApart * F::kPitch,
+                copy_async<16>(here + i * kApart * kPitch,
                                row_there ? rows_from + (int64_t)place.x * 16 : a.out.data,
                                row_there ? 16 : 0);
-                copy_async<16>(here + F::kSide + i * F::kApart * F::kPitch,
+                copy_async<16>(here + kSide + i * kApart * kPitch,
                                col_there ? cols_from + (int64_t)place.y * 16 : a.in.data, col_there ? 16 : 0);
             }
             next++;
-            to = to + F::kStage == base + a.stages * F::kStage ? base : to + F::kStage;
+            to = to + kStage == base + a.stages * kStage ? base : to + kStage;
         }
         copies_commit();
     };
+    const bool two = a.stages == 2 && steps > 2; /* where all CTAs of an SM have room for no more */
 #pragma unroll 1
-    for (int i = 0; i < F::kStages - 1; i++) load();
+    for (int i = 0; i < (two ? 1 : kStages - 1); i++) load();
 
-    constexpr int kAcross = kTile / F::kWarpCols;
-    const int warp_row = warp / kAcross * F::kWarpRows, warp_col = warp % kAcross * F::kWarpCols;
+    constexpr int kAcross = kTile / kWarpEdge;
+    const int warp_row = warp / kAcross * kWarpEdge, warp_col = warp % kAcross * kWarpEdge;
     bool any = false; /* block that the warp's sums belong to */
-    for (int32_t i = lane; i < F::kWarpRows / kLeast * (F::kWarpCols / kLeast); i += 32) {
-        const int32_t row = warp_row + i / (F::kWarpCols / kLeast) * kLeast,
-                      col = warp_col + i % (F::kWarpCols / kLeast) * kLeast;
+    for (int32_t i = lane; i < kWarpEdge / kLeast * (kWarpEdge / kLeast); i += 32) {
+        const int32_t row = warp_row + i / (kWarpEdge / kLeast) * kLeast,
+                      col = warp_col + i % (kWarpEdge / kLeast) * kLeast;
         any |= row < rows.slots && col < cols.slots &&
                blocks.id[a.row.pieces > 1 ? 0 : divide(row, a.row.by_edge)]
                         [a.col.pieces > 1 ? 0 : divide(col, a.col.by_edge)] >= 0;
@@ -172,7 +166,10 @@ __global__ void __launch_bounds__(Form<kTile>::kThreads, Form<kTile>::kCtas)
     float sums[kHigh][kWide][4] = {};
 #pragma unroll 1
     for (int32_t i = 0; i < steps; i++) {
-        copies_wait<F::kStages - 2>();
+        if (two)
+            copies_wait<0>();
+        else
+            copies_wait<kStages - 2>();
         __syncthreads();
         load(); /* where the products of the step before read */
         if (any) {
@@ -181,22 +178,22 @@ __global__ void __launch_bounds__(Form<kTile>::kThreads, Form<kTile>::kCtas)
                 uint32_t y[kHigh][4], x[kWide][2];
 #pragma unroll
                 for (int high = 0; high < kHigh; high++)
-                    load_left<Products, false, F::kPitch>(at, warp_row + 16 * high, k, y[high]);
+                    load_left<Products, false, kPitch>(at, warp_row + 16 * high, k, y[high]);
 #pragma unroll
                 for (int wide = 0; wide < kWide; wide += 2)
-                    load_right<Products, false, F::kPitch>(at + F::kSide, warp_col + 8 * wide, k,
-                                                           *(uint32_t(*)[2][2]) & x[wide]);
+                    load_right<Products, false, kPitch>(at + kSide, warp_col + 8 * wide, k,
+                                                        *(uint32_t(*)[2][2]) & x[wide]);
                 multiply_fragments<Products>(sums, y, x);
             }
         }
-        at = at + F::kStage == base + a.stages * F::kStage ? base : at + F::kStage;
+        at = at + kStage == base + a.stages * kStage ? base : at + kStage;
     }
     copies_wait<0>();
     __syncthreads();
 
     /* Neighbours of the filter are neighbours in shared memory, too. */
     const bool by_rows = a.p.cols.stride == 1;
-    const int row_step = by_rows ? F::kSumPitch : 1, col_step = by_rows ? 1 : F::kSumPitch;
+    const int row_step = by_rows ? kSumPitch : 1, col_step = by_rows ? 1 : kSumPitch;
     float *const results = (float *)stages;
 #pragma unroll
     for (int high = 0; high < kHigh; high++)
@@ -208,7 +205,8 @@ __global__ void __launch_bounds__(Form<kTile>::kThreads, Form<kTile>::kCtas)
                         (warp_col + 8 * wide + lane % 4 * 2 + w % 2) * col_step] = sums[high][wide][w];
     __syncthreads();
     if (a.splits > 1) cluster_wait();
-    for (int32_t e = rank * F::kThreads + thread; e < kTile * kTile / 4; e += a.splits * F::kThreads) {
+#pragma unroll 2
+    for (int32_t e = rank * kThreads + thread; e < kTile * kTile / 4; e += a.splits * kThreads) {
         const int32_t major = e / (kTile / 4), minor = e % (kTile / 4) * 4, row = by_rows ? major : minor,
                       col = by_rows ? minor : major;
         if (row >= rows.slots || col >= cols.slots) continue;
@@ -216,10 +214,14 @@ __global__ void __launch_bounds__(Form<kTile>::kThreads, Form<kTile>::kCtas)
                       of_col = a.col.pieces > 1 ? 0 : divide(col, a.col.by_edge),
                       id = blocks.id[of_row][of_col];
         if (id < 0) continue;
-        const uint32_t place = base + (uint32_t)(major * F::kSumPitch + minor) * 4;
+        const uint32_t place = base + (uint32_t)(major * kSumPitch + minor) * 4;
         float sum[4] = {};
+        if (a.splits == 1) {
+            const float4 x = *(const float4 *)&results[major * kSumPitch + minor];
+            sum[0] = x.x, sum[1] = x.y, sum[2] = x.z, sum[3] = x.w;
+        }
 #pragma unroll 4
-        for (int32_t other = 0; other < a.splits; other++) {
+        for (int32_t other = a.splits == 1 ? 1 : 0; other < a.splits; other++) {
             const float4 x = cluster_load_16(cluster_address(place, (uint32_t)other));
             sum[0] += x.x, sum[1] += x.y, sum[2] += x.z, sum[3] += x.w;
         }
@@ -254,10 +256,10 @@ Side side_of(const tartan_cuda_slots &slots, const tartan_cuda_dense_side &s, in
             tartan_cuda_divider_of(s.tiles)};
 }
 
-template <class Products, int kTile>
+template <class Products>
 tartan_status launch(const char *function, tartan_cuda_queue *queue, const Args &a,
                      const tartan_cuda_dense_gradient &form) {
-    const auto kernel = gradient<Products, kTile>;
+    const auto kernel = gradient<Products>;
     PASS(
         tartan_cuda_check(function,
                           cudaFuncSetAttribute((const void *)kernel,
@@ -265,15 +267,8 @@ tartan_status launch(const char *function, tartan_cuda_queue *queue, const Args 
                           "setting the kernel's shared memory"));
     const cudaError_t error = tartan_cuda_launch_clusters(
         queue, tartan_cuda_starts_early(queue, a.p.layout), (uint32_t)a.splits, kernel,
-        dim3((unsigned)(form.tiles * form.splits)), dim3(Form<kTile>::kThreads), (size_t)form.shared, a);
+        dim3((unsigned)(form.tiles * form.splits)), dim3(kThreads), (size_t)form.shared, a);
     return tartan_cuda_check(function, error, "starting the kernel conv_filter_gradient_dense");
-}
-
-template <class Products>
-tartan_status run(const char *function, tartan_cuda_queue *queue, const Args &a,
-                  const tartan_cuda_dense_gradient &form) {
-    return form.tile == 64 ? launch<Products, 64>(function, queue, a, form)
-                           : launch<Products, 128>(function, queue, a, form);
 }
 
 } // namespace
@@ -292,6 +287,6 @@ tartan_status tartan_cuda_conv_filter_gradient_dense(const char *function, tarta
     a.col = side_of(p->cols, form.col, p->in.channels);
     a.splits = form.splits, a.stages = form.stages, a.share = form.share;
     a.by_splits = tartan_cuda_divider_of(a.splits);
-    return p->dtype == TARTAN_F16 ? run<F16Products>(function, queue, a, form)
-                                  : run<Bf16Products>(function, queue, a, form);
+    return p->dtype == TARTAN_F16 ? launch<F16Products>(function, queue, a, form)
+                                  : launch<Bf16Products>(function, queue, a, form);
 }

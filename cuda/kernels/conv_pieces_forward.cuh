@@ -299,12 +299,16 @@ template <typename S> __global__ void __launch_bounds__(256) add_splits(const __
     }
 }
 
-/* Few CTAs with long lists leave SMs idle: then several share a list, as many as fill the SMs once, none with less than 3 steps. */
+/* Few CTAs with long lists leave SMs idle: then several share a list, as many as fill the SMs once, none with less than 3 steps. Where
+ * sums take little time, too, as many as fill them three times: CTAs of an SM hide each other's waits, and long lists, which last
+ * twice as long as others, don't decide alone. */
 inline int32_t splits_of(const Args &a, int32_t processors) {
     const tartan_cuda_conv_piece_form &f = a.list.form;
-    if (a.to.of != nullptr || a.restricted || f.phases > 1 || a.positions * a.p.to.channels > INT32_MAX / 2)
-        return 1;
-    const int64_t fill = processors / (a.tiles * f.groups * f.chunks), most = f.longest / f.step / 3;
+    constexpr int64_t kFewSums = 1 << 20;
+    const int64_t sums = a.positions * a.p.to.channels;
+    if (a.to.of != nullptr || a.restricted || f.phases > 1 || sums > INT32_MAX / 2) return 1;
+    const int64_t fill = (sums <= kFewSums ? 3 : 1) * processors / (a.tiles * f.groups * f.chunks),
+                  most = f.longest / f.step / 3;
     return (int32_t)(fill < most ? (fill > 1 ? fill : 1) : most > 1 ? most : 1);
 }
 
