@@ -15,9 +15,9 @@ double tartan_cuda_conv_few_ctas(const tartan_cuda_conv *p) {
 }
 
 /* In microseconds: what L2 gives all SMs, or the steps of a CTA one after another (H200). */
-static double us_of(double bytes, double rounds, double share, double step) {
+static double us_of(double bytes, double share, double step) {
     const double rate = 3.9e6; /* bytes a microsecond */
-    return 4 + fmax(bytes / rate, rounds * (1 + share * step));
+    return 4 + fmax(bytes / rate, 1 + share * step);
 }
 
 /* Steps of a line, on average. */
@@ -71,8 +71,9 @@ tartan_cuda_few_gradient tartan_cuda_few_gradient_of(const tartan_cuda_chip *chi
 
 double tartan_cuda_few_gradient_us(const tartan_cuda_chip *chip, const tartan_cuda_few_gradient *f) {
     const double slots = TARTAN_CUDA_FEW_PIECES(f->edge) * f->edge, look_ups = f->edge == 8 ? 2 : 0,
-                 bytes = f->ctas * f->steps * 2 * TARTAN_CUDA_FEW_POSITIONS * slots * 2;
-    return look_ups + us_of(bytes, rounds_of(chip, f), ceil(f->steps / f->groups), 0.75);
+                 rate = 3.8e6, bytes = f->ctas * f->steps * 2 * TARTAN_CUDA_FEW_POSITIONS * slots * 2;
+    return 1.9 + look_ups + 0.5 * ceil(f->ctas / chip->processors) +
+           fmax(bytes / rate, rounds_of(chip, f) * ceil(f->steps / f->groups));
 }
 
 /* ---- Gradients of filters by tiles of the dense gradient ---- */
@@ -93,7 +94,7 @@ static double dense_us_of(const tartan_cuda_chip *chip, const tartan_cuda_dense_
                  room = floor((double)(chip->shared_bytes + 1024) / (double)(f->shared + 1024)),
                  rounds = ceil(of_sm / fmin(TARTAN_CUDA_DENSE_CTAS, room)),
                  bytes = f->tiles * steps * 2 * TARTAN_CUDA_FEW_POSITIONS * TARTAN_CUDA_DENSE_SLOTS * 2;
-    return 4.5 + of_sm * (0.35 + 0.4 / f->splits) +
+    return 3.6 + of_sm * (0.35 + 0.4 / f->splits) +
            fmax(bytes * (0.5 + 0.5 * used) / rate, rounds * f->share * step);
 }
 
@@ -111,7 +112,7 @@ tartan_cuda_dense_gradient tartan_cuda_dense_gradient_of(const tartan_cuda_chip 
                                         .col = side_of(&p->cols, TARTAN_CUDA_DENSE_SLOTS)};
         f.tiles = (double)p->taps.taps * f.row.tiles * f.col.tiles;
         const double share = ceil(steps / splits);
-        if (share > TARTAN_CUDA_DENSE_SHARE || share * (splits - 1) >= steps) continue;
+        if (share > TARTAN_CUDA_DENSE_SHARE || share * (splits - 2) >= steps) continue;
         f.share = (int32_t)share;
         /* As many stages as let all CTAs that an SM may have run at once. */
         const int64_t places = f.share * TARTAN_CUDA_FEW_POSITIONS * 8,
@@ -132,7 +133,7 @@ tartan_cuda_dense_gradient tartan_cuda_dense_gradient_of(const tartan_cuda_chip 
 /* Of CTAs that take steps of 64 positions and `slots` slots of `to`; `step`: of the CTAs of an SM, for each. */
 static double conv_us_of(double ctas, double splits, double steps, double slots, double step) {
     const double bytes = ctas * steps * (TARTAN_CUDA_FEW_POSITIONS + slots) * TARTAN_CUDA_FEW_INNER * 2;
-    return us_of(bytes, 1, ceil(steps / splits), step);
+    return us_of(bytes, ceil(steps / splits), step);
 }
 
 double tartan_cuda_conv_few_us(const tartan_cuda_chip *chip, const tartan_cuda_conv *p) {

@@ -251,7 +251,7 @@ static bool prefers_dense(const tartan_cuda_chip *chip, const tartan_cuda_conv_f
     const tartan_cuda_dense_gradient dense = tartan_cuda_dense_gradient_of(chip, p);
     const tartan_cuda_few_gradient few = tartan_cuda_few_gradient_of(chip, p);
     if (chip->major != 9 || chip->minor != 0) return false;
-    if (are_few_steps(&few)) return dense.us < tartan_cuda_few_gradient_us(chip, &few);
+    if (are_few_steps(&few)) return dense.us < 0.97 * tartan_cuda_few_gradient_us(chip, &few);
     const double flops =
         2.0 * (double)p->layout->blocks * p->rows.edge * p->cols.edge * few.steps * TARTAN_CUDA_FEW_POSITIONS;
     return few.steps <= 64 && dense.us < 8 + flops / 100e6;

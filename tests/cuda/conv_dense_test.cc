@@ -62,7 +62,7 @@ TEST(CudaConvDense, TilesOfGradientsCoverTheFilter) {
             EXPECT_EQ(9.0 * f.row.tiles * f.col.tiles, f.tiles);
             const int64_t steps = (p.entries * side * side + 63) / 64;
             EXPECT_GE((int64_t)f.share * f.splits, steps);
-            EXPECT_LT((int64_t)f.share * (f.splits - 1), steps);
+            EXPECT_LT((int64_t)f.share * (f.splits - 2), steps); // one CTA may have nothing to do
             EXPECT_LE(f.shared, kHopper.shared_bytes);
             EXPECT_GE(f.stages, std::min(f.share, 2));
             EXPECT_LE(f.stages, std::min<int32_t>(f.share, TARTAN_CUDA_DENSE_STAGES));
@@ -96,6 +96,7 @@ TEST(CudaConvDense, IsChosenForManyBlocks) {
     EXPECT_EQ("conv_filter_gradient_dense", of(512, 7, 8, .25));
     EXPECT_EQ("conv_filter_gradient_dense", of(128, 28, 32, .25));
     EXPECT_EQ("conv_filter_gradient_dense", of(512, 14, 32, 1));
+    EXPECT_EQ("conv_filter_gradient_dense", of(128, 40, 32, .25));
     EXPECT_EQ("conv_filter_gradient_few", of(512, 7, 32, .25));
     EXPECT_EQ("conv_filter_gradient_few", of(512, 7, 8, .25, kAda));
     EXPECT_EQ("conv_filter_gradient_mma", of(256, 90, 32, .25));
