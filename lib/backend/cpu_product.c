@@ -217,7 +217,7 @@ void tartan_i_cpu_strip_rows(const tartan_i_kernels *k, const tartan_i_strip *s,
         part.again = s->again && g + 1 < groups;
         part.next_row = part.again ? part.row + part.rows : s->next_row;
         part.sums = (char *)s->sums + row * s->sums_row * k->bytes;
-        if (s->b_every > 0) part.b_every = groups, part.b_begin = g;
+        if (!tiles && s->meanwhile != NULL) s->meanwhile(s->other);
         part.soon.count = rest < some ? rest : some;
         p->strip(&part, terms, nterms);
         part.soon.at += part.soon.count * part.soon.step;

@@ -7,7 +7,8 @@
  * and read too seldom to pay for packing. Then workers take block rows of a panel, and go through its slivers for each of them;
  * a group of block rows goes through all panels of the band. So a value comes from memory once a band and from L3 once a panel,
  * and the rows of B come from the packed panel, a share of L2. Where L2 has no room for a sliver of all rows of B, the
- * contracted index is cut as well, and sums continue in C.
+ * contracted index is cut as well, and sums continue in C. Where B is read in place, what rows of blocks read and write is
+ * prefetched ahead of them (cpu_spmm_ahead.c).
  *
  * Where a product has tiles, the results of one sliver are stored while the next is computed, a few lines after each
  * block: the stores of a whole sliver at once would fill the store buffer and stop the products. */
@@ -26,7 +27,8 @@ typedef struct work {
     char *sums, *scaled;
     tartan_i_spmm_list list;
     tartan_i_soon soon; /* results of the next sliver or row */
-    int64_t turn;       /* of the two places for sums */
+    tartan_i_spmm_ahead ahead;
+    int64_t turn; /* of the two places for sums */
     struct {
         const tartan_i_sliver *s;
         const char *sums;
@@ -74,7 +76,8 @@ static void spread_left(work *w, int64_t count) {
 static void compute_sliver(work *w, const tartan_i_sliver *s, const tartan_i_spmm_list *l, int64_t count,
                            int64_t rows, char *sums, int64_t sums_row, bool start) {
     const tartan_i_spmm *p = w->p;
-    const bool pairs = p->k.product.group > 1, tiles = p->fit.tile_rows > 0;
+    const bool pairs = p->k.product.group > 1, tiles = p->fit.tile_rows > 0,
+               left = w->left.done < w->left.rows;
     tartan_i_strip strip = {.width = s->width,
                             .a_row = pairs ? p->fit.units : p->form.a_row,
                             .a_col = pairs ? 1 : p->form.a_col,
@@ -88,11 +91,16 @@ static void compute_sliver(work *w, const tartan_i_sliver *s, const tartan_i_spm
                             .ahead_b = p->ahead_b,
                             .ahead_far = p->ahead_far,
                             .again = true,
-                            .b_every = p->direct && !p->scaled,
                             .tile_rows = p->fit.tile_rows,
                             .tile_units = p->fit.tile_units,
-                            .meanwhile = w->left.done < w->left.rows ? commit_some : NULL,
+                            .meanwhile = left ? commit_some : NULL,
                             .other = w};
+    if (p->direct) {
+        strip.streams = w->ahead.streams;
+        if (!p->alone) strip.ahead_b = 0;
+        strip.meanwhile = tartan_i_spmm_ahead_fill;
+        strip.other = &w->ahead;
+    }
     int64_t done = 0;
     do {
         const int64_t here = count - done < p->call ? count - done : p->call;
@@ -139,7 +147,7 @@ static void expect_results(work *w, const tartan_i_sliver *s, int64_t block) {
     const tartan_i_dense *c = &w->p->form.c;
     const bool by_row = c->col == 1;
     w->soon.count = 0;
-    if (!by_row && c->row != 1) return;
+    if (w->p->direct || (!by_row && c->row != 1)) return;
     int64_t row;
     const int64_t rows = tartan_i_cpu_form_out(&w->p->form, block, &row), valid = s->together;
     const char *at = s->c + row * c->row * c->bytes;
@@ -207,15 +215,6 @@ static void compute_row(work *w, int64_t block, int64_t then, const tartan_i_sli
     } while (at < end);
 }
 
-/* Task i of a range: a row of blocks and a panel of the band. The rows of a group take all panels in turn. */
-static int64_t place_of_task(const tartan_i_spmm *p, int64_t i, int64_t *panel) {
-    const int64_t first = i / (p->group * p->panels) * p->group, rest = p->form.grid_out - first;
-    const int64_t rows = rest < p->group ? rest : p->group;
-    i -= first * p->panels;
-    *panel = i / rows;
-    return first + i % rows;
-}
-
 static void compute_task(void *data, int32_t worker) {
     const tartan_i_spmm *p = data;
     char *own = p->scratch + worker * p->scratch_bytes;
@@ -223,14 +222,17 @@ static void compute_task(void *data, int32_t worker) {
     w.p = p, w.sums = own, w.scaled = own + p->sums_bytes;
     w.soon.count = w.left.rows = w.left.done = w.turn = 0;
     w.list.begin = w.list.end = w.list.known = 0, w.list.whole = false;
+    tartan_i_spmm_ahead_start(&w.ahead, p);
     int32_t finished = 0, range;
     int64_t begin, end;
     tartan_i_cpu_begin(&p->k.product, &p->fit);
     while (tartan_i_cpu_team_take(&p->team, worker, &finished, &range, &begin, &end))
-        for (int64_t i = begin, panel, next_panel = 0, then, block = place_of_task(p, i, &panel); i < end;
-             i++, block = then, panel = next_panel) {
-            then = i + 1 < p->team.block_rows ? place_of_task(p, i + 1, &next_panel) : p->form.grid_out;
+        for (int64_t i = begin, panel, next_panel = 0, then, block = tartan_i_spmm_place(p, i, &panel);
+             i < end; i++, block = then, panel = next_panel) {
+            then = i + 1 < p->team.block_rows ? tartan_i_spmm_place(p, i + 1, &next_panel) : p->form.grid_out;
             const int64_t at = range * p->band + panel;
+            if (p->direct)
+                tartan_i_spmm_ahead_at(&w.ahead, range, i, p->team.rows == 1 ? p->team.block_rows : end);
             compute_row(&w, block, then, p->slivers + at * p->most, p->counts[at]);
         }
     commit_left(&w);

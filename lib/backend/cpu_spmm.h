@@ -44,8 +44,10 @@ typedef struct tartan_i_spmm {
     int64_t columns, vectors; /* of all batch entries */
     bool resident;            /* a panel of B stays in L2 */
     bool direct;              /* B is read in place where that is possible */
-    int64_t used;             /* rows of a packed sliver, in units */
-    double work;              /* of a head, in operations of f32 */
+    bool
+        alone; /* and one strip has all rows of a block, so that each use of a row of B is the only one for long */
+    int64_t used; /* rows of a packed sliver, in units */
+    double work;  /* of a head, in operations of f32 */
 
     tartan_i_cpu_team team;      /* its "rows" are pairs of a row of blocks and a panel of a band */
     int64_t panel_vectors, most; /* most vectors and slivers of a panel */
@@ -74,6 +76,41 @@ typedef struct tartan_i_spmm_list {
     tartan_i_term terms[TARTAN_I_SPMM_TERMS + 2 * TARTAN_I_SPMM_AHEAD];
     const tartan_i_term *first; /* those at work; `ahead_far` more follow that are prefetched */
 } tartan_i_spmm_list;
+
+/* Where rows of B are read in place: what a worker prefetches, in the order of its use. */
+enum { TARTAN_I_SPMM_AHEAD_TASKS = 32 }; /* at most so many tasks ahead */
+typedef struct tartan_i_spmm_ahead {
+    const tartan_i_spmm *p;
+    int32_t range;
+    int64_t now, task, end; /* the task at work, the one that is prefetched, and where they end */
+    int64_t pending;        /* lines of the tasks behind the one at work */
+    int64_t lines[TARTAN_I_SPMM_AHEAD_TASKS]; /* of each of them */
+
+    /* What is left of `task`: columns of its results; then blocks, each with its rows of B. */
+    int64_t block, position, last;
+    const tartan_i_dense *dense; /* rows and columns of it */
+    int64_t row, rows, col, col_begin, col_end;
+    tartan_i_stream run; /* and of these lines: `runs` such streams at steps */
+    int64_t runs, runs_step;
+
+    tartan_i_stream streams[TARTAN_I_STREAMS];
+} tartan_i_spmm_ahead;
+
+/* Nothing is prefetched yet. */
+void tartan_i_spmm_ahead_start(tartan_i_spmm_ahead *a, const tartan_i_spmm *p);
+/* A task of a range of columns begins; tasks up to `end` are likely to follow. */
+void tartan_i_spmm_ahead_at(tartan_i_spmm_ahead *a, int32_t range, int64_t task, int64_t end);
+/* Gives new lines to streams that have come to their end. */
+void tartan_i_spmm_ahead_fill(void *ahead);
+
+/* Task i of a range: a row of blocks and a panel of the band. The rows of a group take all panels in turn. */
+static inline int64_t tartan_i_spmm_place(const tartan_i_spmm *p, int64_t i, int64_t *panel) {
+    const int64_t first = i / (p->group * p->panels) * p->group, rest = p->form.grid_out - first;
+    const int64_t rows = rest < p->group ? rest : p->group;
+    i -= first * p->panels;
+    *panel = i / rows;
+    return first + i % rows;
+}
 
 /* Plans a product with its first head, or with another one. */
 tartan_i_spmm tartan_i_spmm_plan(const tartan_context *context, const tartan_op_spmm *op, int32_t parts);

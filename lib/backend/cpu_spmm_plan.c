@@ -9,6 +9,9 @@ enum {
     AHEAD_B = 32,   /* steps before its use that a factor is prefetched: B comes from L2 */
     AHEAD_FAR = 128 /* and A for L2: the first cache can wait for too few lines of memory at a time */
 };
+/* Where rows of B are read in place, workers take so many rows of blocks at once, which are prefetched, unless so many chunks of them
+ * are not left for each; and from so many uses of a row on, panels of B should rather stay in L3 than have long rows. */
+enum { CHUNK_ROWS = 8, CHUNKS = 8, OFTEN = 8 };
 enum { PANEL_COLUMNS = 1024 }; /* a panel has no more, so that its sums stay in cache */
 enum {
     BAND_BYTES = 3 << 20,
@@ -16,16 +19,27 @@ enum {
 }; /* of packed B and of A that a worker goes through before the next: shares of L3 */
 
 /* Where rows of op(A) are neighbours in a block, each step of a strip is in another line. Strips with fewer rows than a line read
- * it several times, each time from L2; and steps a power of two apart share few sets of L1. A copy that is transposed costs as
- * much as so many columns gain. */
+ * it several times, each time from L2; so do strips that are split between lines, since values may begin anywhere; and steps a power
+ * of two apart share few sets of L1. A copy that is transposed costs as much as so many columns gain. */
 static bool pays_to_turn(const tartan_i_spmm *p) {
-    enum { LINE = 64, FAR = 512, ROWS = 16, COLUMNS = 384, SHORT_COLUMNS = 256, BOTH_COLUMNS = 64 };
+    enum {
+        LINE = 64,
+        FAR = 512,
+        ROWS = 16,
+        COLUMNS = 384,
+        SHORT_COLUMNS = 256,
+        BOTH_COLUMNS = 64,
+        SPLIT_COLUMNS = 128
+    };
     const tartan_i_cpu_form *f = &p->form;
     const int64_t step = f->a_col * p->k.product.bytes, n = f->n * tartan_i_dense_entries(&f->b);
     const bool far = step >= FAR, few = p->k.product.rows[p->k.product.vectors - 1] < TARTAN_I_STRIP_ROWS;
     if (f->a_row != 1 || f->out_bounds != NULL || f->in_bounds != NULL || step < LINE || f->out_block < ROWS)
         return false;
-    return few ? n >= (far ? BOTH_COLUMNS : SHORT_COLUMNS) : far && n >= COLUMNS;
+    const bool split = step >= 2 * LINE && (uintptr_t)tartan_i_block_at(p->op->a, 0) % LINE != 0;
+    const bool whole = TARTAN_I_STRIP_ROWS * p->k.product.bytes >= LINE; /* then all strips are split */
+    if (few) return n >= (far ? BOTH_COLUMNS : SHORT_COLUMNS);
+    return (far || split) && n >= (split && whole ? SPLIT_COLUMNS : COLUMNS);
 }
 
 /* Says how blocks are read and cut, and sets the number of them in a batch. */
@@ -75,7 +89,7 @@ static void size_calls(tartan_i_spmm *p) {
     p->resident = p->fit.tile_rows == 0 && !p->direct && sliver <= sliver_bytes();
     p->call = p->batch * p->pieces;
     const int64_t shared = product->tuning.strip_bytes * p->pieces / (p->block_bytes + rows_of_b);
-    if (!p->resident && product->tuning.strip_bytes > 0 &&
+    if (!p->resident && !p->direct && product->tuning.strip_bytes > 0 &&
         p->form.out_block > product->rows[product->vectors - 1] && p->call > shared)
         p->call = shared;
     if (p->call < 1) p->call = 1;
@@ -102,6 +116,14 @@ static void cut_band(tartan_i_spmm *p, double blocks) {
     if (p->team.chunk == p->form.grid_out) p->team.chunk *= p->band;
 }
 
+/* Bytes that a row of blocks takes of B and C for a vector of columns, where B is read in place. L2 has to hold this
+ * twice, since that of the next rows is prefetched; panels that are no narrower keep these rows long. */
+static int64_t direct_bytes(const tartan_i_spmm *p, double blocks) {
+    const double rows =
+        blocks / (double)p->form.grid_out * (double)p->form.in_block + (double)p->form.out_block;
+    return (int64_t)(rows * (double)(p->k.product.lanes * p->k.product.bytes)) + 1;
+}
+
 /* Cuts the work among the workers, and their columns into panels. */
 static void split(tartan_i_spmm *p) {
     const tartan_i_product *product = &p->k.product;
@@ -116,8 +138,10 @@ static void split(tartan_i_spmm *p) {
                                     .packed = p->direct ? 0 : (double)p->used * columns * unit_bytes,
                                     .most_ranges = tartan_i_ceil_div(p->vectors, product->vectors)};
     int64_t vectors = PANEL_COLUMNS / product->lanes;
-    if (p->used > 0 && vectors > panel_bytes(p) / tartan_i_spmm_vector_bytes(p))
-        vectors = panel_bytes(p) / tartan_i_spmm_vector_bytes(p);
+    const bool whole = p->direct && blocks <= OFTEN * (double)p->form.grid_in;
+    const int64_t vector_bytes = whole ? direct_bytes(p, blocks) : tartan_i_spmm_vector_bytes(p);
+    const int64_t most = whole ? tartan_i_cpu_l2_bytes() / 2 : panel_bytes(p);
+    if (p->used > 0 && vectors > most / vector_bytes) vectors = most / vector_bytes;
     vectors -= vectors % product->vectors; /* narrower slivers load more for each product */
     if (vectors < product->vectors) vectors = product->vectors;
     traffic.panel = (double)(vectors * (p->used > 0 ? tartan_i_spmm_vector_bytes(p) : 1));
@@ -128,6 +152,11 @@ static void split(tartan_i_spmm *p) {
     p->panel_vectors = tartan_i_ceil_div(own, p->team.panels);
     p->most = tartan_i_cpu_strips(product, p->panel_vectors);
     cut_band(p, blocks);
+    if (p->direct && p->team.rows > 1) {
+        const int64_t rows = p->form.grid_out / (CHUNKS * p->team.rows);
+        const int64_t chunk = rows < CHUNK_ROWS ? rows : CHUNK_ROWS;
+        if (p->team.chunk < chunk) p->team.chunk = chunk;
+    }
 }
 
 /* Where not even one sliver of all rows of B fits in L2, but results can be continued in their place, so many rows are done
@@ -162,6 +191,7 @@ void tartan_i_spmm_plan_head(tartan_i_spmm *p, int64_t head) {
     const int64_t reads = blocks * tartan_i_ceil_div(p->form.out_block, product->rows[product->vectors - 1]);
     p->direct = product->group == 1 && p->form.b.dtype == product->factor && p->form.b.col == 1 && used > 0 &&
                 reads <= product->tuning.direct_reuse * used;
+    p->alone = p->direct && p->form.out_block <= product->rows[product->vectors - 1];
     p->used = !p->direct                  ? units
               : p->form.in_bounds != NULL ? p->form.in_size
                                           : p->form.grid_in * p->fit.units;

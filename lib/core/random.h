@@ -7,7 +7,7 @@
 #include <stdint.h>
 
 /* Streams: one for each purpose, never renumbered. */
-enum tartan_i_stream {
+enum tartan_i_random_stream {
     TARTAN_I_STREAM_PATTERN = 1,
     TARTAN_I_STREAM_NORMAL = 2,
     TARTAN_I_STREAM_ORTHOGONAL = 3,

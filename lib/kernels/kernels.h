@@ -48,6 +48,13 @@ typedef struct tartan_i_soon {
     int64_t step, count, bytes;
 } tartan_i_soon;
 
+/* Lines of cache at steps, which are prefetched one by one; `at` can be read even if there are none. */
+enum { TARTAN_I_STREAMS = 2 };
+typedef struct tartan_i_stream {
+    const char *at;
+    int64_t step, count;
+} tartan_i_stream;
+
 typedef struct tartan_i_strip {
     int64_t row;          /* first row of the left factors */
     int64_t rows;         /* 1 to what the product's `rows` says */
@@ -67,14 +74,13 @@ typedef struct tartan_i_strip {
      * stands behind the list, with such rows. */
     bool again;
     int64_t next_row;
-    /* If other strips of this list come before later rows of the right factor are used, the strip prefetches every b_every-th of
-     * these rows, from number b_begin on, into a larger cache than the first, and `again` does not apply to them. 0: it prefetches
-     * all of them, into the first. */
-    int64_t b_every, b_begin;
+    /* Or NULL. Else a line of each of TARTAN_I_STREAMS streams is prefetched at each step, into a larger cache than the first; the
+     * strip leaves the streams as far as they have come. Of the above only the right factor is, if ahead_b > 0, into that cache. */
+    tartan_i_stream *streams;
     int64_t tile_rows,
         tile_units; /* where the product has tiles: `rows` and every `k` are multiples of them */
-    void (*meanwhile)(
-        void *other); /* or NULL; work that a product of tiles does between terms, once for each */
+    /* Or NULL; work that a product of tiles does between terms, once for each, and others before each strip. */
+    void (*meanwhile)(void *other);
     void *other;
 } tartan_i_strip;
 

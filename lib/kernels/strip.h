@@ -35,35 +35,38 @@ STRIP_INLINE strip_walk strip_walk_of(const int rows, const tartan_i_strip *s) {
                         .each = s->a_row == 1 || rows > line ? 1 : line / rows};
 }
 
-/* Adds the products of one term to the sums. `hints`: later terms are prefetched; `far`: into the larger cache, too. */
+/* Prefetches a line of each stream. At its end a stream stays where it is. */
+STRIP_INLINE void strip_flow(tartan_i_stream streams[TARTAN_I_STREAMS]) {
+#pragma GCC unroll 2
+    for (int i = 0; i < TARTAN_I_STREAMS; i++) {
+        vec_prefetch_far(streams[i].at);
+        const char *next = streams[i].at + streams[i].step;
+        streams[i].at = --streams[i].count > 0 ? next : streams[i].at;
+    }
+}
+
+/* Adds the products of one term to the sums. `hints`: later terms are prefetched; `far`: into the larger cache, too. `flow`: streams
+ * are, and with `far` the right factors of a later term. */
 STRIP_INLINE void strip_term(const int rows, const int vectors, const bool hints, const bool far,
+                             const bool flow, tartan_i_stream streams[TARTAN_I_STREAMS],
                              const tartan_i_strip *s, const tartan_i_term *t, const strip_later *later,
                              const strip_walk *walk, vec sums[TARTAN_I_STRIP_ROWS][TARTAN_I_MAX_VECTORS]) {
     strip_factor right[TARTAN_I_MAX_VECTORS];
     const int64_t unit = sizeof(strip_unit), a_row = s->a_row * unit, a_col = s->a_col * unit;
     const int64_t b_row = s->b_row * unit;
-    const int64_t b_every = s->b_every; /* known ahead of the loop, so that it is made once for each */
-    const bool b_near = hints && b_every == 0;
-    int64_t wait = 1, wait_b = b_every > 0 ? s->b_begin + 1 : INT64_MAX;
-    int64_t next_row = 0;
+    int64_t wait = 1, next_row = 0;
     const char *a = (const char *)t->a + s->row * a_row, *b = (const char *)s->b + t->b * b_row;
     const char *rest = a + 4 * a_row; /* two pointers and three strides reach eight rows */
     const char *next_a = later->a;
-    const int64_t to_b = hints ? later->b - b : 0, to_far = far ? later->far - next_a : 0;
+    const int64_t to_b = hints || far ? later->b - b : 0, to_far = hints && far ? later->far - next_a : 0;
 #pragma GCC unroll 2
     for (int64_t k = 0; k < t->k; k++) {
 #pragma GCC unroll 4
         for (int j = 0; j < vectors; j++) {
             right[j] = factor_load((const strip_unit *)(const void *)b + j * LANES);
-            if (b_near && j * LANES * sizeof(strip_unit) % STRIP_LINE == 0)
-                vec_prefetch(b + to_b + j * LANES * unit);
-        }
-        if (hints && --wait_b == 0) {
-            wait_b = b_every;
-#pragma GCC unroll 4
-            for (int j = 0; j < vectors; j++)
-                if (j * LANES * sizeof(strip_unit) % STRIP_LINE == 0)
-                    vec_prefetch_far(b + to_b + j * LANES * unit);
+            if (j * LANES * sizeof(strip_unit) % STRIP_LINE != 0) continue;
+            if (hints) vec_prefetch(b + to_b + j * LANES * unit);
+            if (flow && far) vec_prefetch_far(b + to_b + j * LANES * unit);
         }
 #pragma GCC unroll 8
         for (int i = 0; i < rows; i++) {
@@ -75,6 +78,7 @@ STRIP_INLINE void strip_term(const int rows, const int vectors, const bool hints
         a += a_col;
         rest += a_col;
         b += b_row;
+        if (flow) strip_flow(streams);
         if (!hints || --wait > 0) continue;
         wait = walk->each;
         vec_prefetch(next_a);
@@ -91,6 +95,11 @@ STRIP_INLINE const char *strip_ahead(const tartan_i_strip *s, const tartan_i_ter
     t += ahead;
     if (ahead >= left) t -= back, row = s->next_row;
     return (const char *)t->a + row * s->a_row * (int64_t)sizeof(strip_unit);
+}
+
+/* The first row of the right factor of a term. */
+STRIP_INLINE const char *strip_row(const tartan_i_strip *s, const tartan_i_term *t) {
+    return (const char *)s->b + t->b * s->b_row * (int64_t)sizeof(strip_unit);
 }
 
 /* Prefetches the next `count` pieces of what is written soon. */
@@ -115,31 +124,44 @@ STRIP_INLINE void strip_of(const int rows, const int vectors, const tartan_i_str
     int64_t rest = s->soon.count; /* a few pieces with each term */
     const int64_t some = nterms > 0 ? (rest + nterms - 1) / nterms : 0;
     const strip_walk walk = strip_walk_of(rows, s);
-    const int64_t back = s->again ? nterms : 0, back_b = s->b_every > 0 ? 0 : back;
+    const int64_t back = s->again ? nterms : 0;
+    const bool flow = s->streams != NULL;
+    tartan_i_stream streams[TARTAN_I_STREAMS] = {{0}};
+    for (int i = 0; flow && i < TARTAN_I_STREAMS; i++) streams[i] = s->streams[i];
     for (const tartan_i_term *t = terms; t < terms + nterms; t++) {
         const int64_t left = terms + nterms - t; /* this one and those behind it */
         if (rest > 0) ask = strip_ask(&s->soon, ask, rest < some ? rest : some);
         rest -= some;
-        if (s->ahead_b == 0) {
-            strip_term(rows, vectors, false, false, s, t, &(strip_later){0}, &walk, sums);
+        if (flow && s->ahead_b == 0) {
+            strip_term(rows, vectors, false, false, true, streams, s, t, &(strip_later){0}, &walk, sums);
             continue;
         }
-        const tartan_i_term *then = t + s->ahead_b - (s->ahead_b >= left ? back_b : 0);
+        if (flow) {
+            const strip_later later = {.b = strip_row(s, t + s->ahead_b)};
+            strip_term(rows, vectors, false, true, true, streams, s, t, &later, &walk, sums);
+            continue;
+        }
+        if (s->ahead_b == 0) {
+            strip_term(rows, vectors, false, false, false, NULL, s, t, &(strip_later){0}, &walk, sums);
+            continue;
+        }
+        const tartan_i_term *then = t + s->ahead_b - (s->ahead_b >= left ? back : 0);
         strip_later later = {
             .a = strip_ahead(s, t, left, back, s->ahead_a),
-            .b = (const char *)s->b + then->b * s->b_row * (int64_t)sizeof(strip_unit),
+            .b = strip_row(s, then),
         };
         if (s->ahead_far == 0) {
-            strip_term(rows, vectors, true, false, s, t, &later, &walk, sums);
+            strip_term(rows, vectors, true, false, false, NULL, s, t, &later, &walk, sums);
             continue;
         }
         later.far = strip_ahead(s, t, left, back, s->ahead_far);
-        strip_term(rows, vectors, true, true, s, t, &later, &walk, sums);
+        strip_term(rows, vectors, true, true, false, NULL, s, t, &later, &walk, sums);
     }
 #pragma GCC unroll 8
     for (int i = 0; i < rows; i++)
 #pragma GCC unroll 4
         for (int j = 0; j < vectors; j++) vec_store(out + i * out_row + j * LANES, sums[i][j]);
+    for (int i = 0; flow && i < TARTAN_I_STREAMS; i++) s->streams[i] = streams[i];
 }
 
 #define STRIP(rows, vectors)                                                                                 \

@@ -231,7 +231,7 @@ static int64_t size_for_pieces(const int32_t *blocks, int64_t count, int64_t siz
     }
     for (; i < count; i++) pieces += blocks[i] != blocks[i - 1];
     if (size > TARTAN_I_SMALL_BLOCK && 4 * count >= 3 * size * pieces) return size;
-    if (common == 0) common = count;
+    if (common == 0) return count < size ? count : size; /* one piece */
     int64_t cut = common < size ? common : size;
     while (common % cut != 0) cut--;
     return cut;

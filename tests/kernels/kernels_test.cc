@@ -59,8 +59,11 @@ template <typename T> void check_strip(const Tables<T> &tables, uint64_t seed) {
     strip.ahead_b = (int64_t)below(random, (size_t)ahead + 1);
     strip.ahead_far = (int64_t)below(random, (size_t)ahead + 1);
     strip.again = random() % 2, strip.next_row = (int64_t)below(random, 100);
-    strip.b_every = (int64_t)below(random, 3),
-    strip.b_begin = strip.b_every > 1 ? (int64_t)below(random, 2) : 0;
+    tartan_i_stream streams[TARTAN_I_STREAMS];
+    for (auto &s : streams)
+        s = {reinterpret_cast<const char *>(a.data()), (int64_t)below(random, 100),
+             (int64_t)below(random, 20)};
+    if (random() % 2) strip.streams = streams;
 
     const size_t n = (size_t)(rows * sums_row - (sums_row - width)), shift = below(random, 16);
     Guarded<T> want(n, shift), got(n, shift), cut(n, shift);

@@ -125,6 +125,7 @@ TEST(Select, BlocksAreAsLargeAsThePiecesThatRemain) {
     EXPECT_EQ((Sizes{1, 1}), selected(large.get(), {9, 2, 30, 5}));
     EXPECT_EQ((Sizes{2, 2}), selected(large.get(), {9, 8, 30, 31})); // in any order within a piece
     EXPECT_EQ((Sizes{3, 3}), selected(large.get(), {1, 3, 5}));      // one piece
+    EXPECT_EQ((Sizes{4, 3}), selected(four.get(), {0, 0, 1, 0, 0, 0, 2, 0, 0, 0}));
     std::vector<int64_t> blocks, most = every(1, 48), again;
     for (int64_t i = 0; i < 48; i++) blocks.push_back((i + 32) % 48), again.push_back(i / 16);
     EXPECT_EQ((Sizes{2, 2}), selected(two.get(), blocks)); // whole blocks in another order

@@ -150,6 +150,34 @@ TEST(Spmm, BlocksThatAreTransposedFirst) {
            }), );
 }
 
+// Values of the caller may begin anywhere. Between lines of cache they are transposed first for fewer columns.
+TEST(Spmm, ValuesThatBeginBetweenLinesOfCache) {
+    for (const auto &set : feature_sets())
+        for (int32_t dtype : {TARTAN_F64, TARTAN_F32}) {
+            const WithFeatures with(set);
+            const int64_t n = dtype == TARTAN_F64 ? 130 : 390, bytes = tartan_dtype_bytes(dtype);
+            Spmm p = plain({130, 95, 32, 32, 1}, 0.7, dtype, {}, n, 1, kRows, kTransposed);
+            const int64_t count = p.layout->blocks * 32 * 32;
+            std::vector<char> room((size_t)(count * bytes) + 2 * 64);
+            char *values = room.data() + (64 - (uintptr_t)room.data() % 64) + 16;
+            std::memcpy(values, p.a->values, (size_t)(count * bytes));
+            const int64_t shape[] = {p.layout->blocks, 32, 32};
+            tartan_array view;
+            ASSERT_OK(tartan_array_init(values, dtype, 3, shape, nullptr, &view));
+            tartan_matrix *wrapped;
+            ASSERT_OK(tartan_matrix_wrap(p.layout.get(), &view, nullptr, nullptr, &wrapped));
+            const Matrix aligned = std::move(p.a);
+            p.a = Matrix(wrapped);
+            Dense got = p.c;
+            const std::string text = explained([&] { return p.run(open_context(1).get(), &got); });
+            if (set & TARTAN_I_CPU_AVX512) {
+                EXPECT_HAS(text, "blocks are transposed first\"");
+            }
+            for (int32_t threads : {1, 3}) p.run_and_check(open_context(threads).get());
+            if (HasFailure()) return;
+        }
+}
+
 // More rows of B than fit in L2 as a sliver, so that sums go on in C: the last parts are ragged, and some rows of blocks have no block
 // in a part. Several panels and several groups of rows of blocks.
 TEST(Spmm, SumsLongerThanL2) {
