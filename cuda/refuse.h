@@ -32,11 +32,11 @@ tartan_cuda_refusal tartan_cuda_attention_backward_wgmma_refuses,
     tartan_cuda_attention_backward_fused_refuses;
 /* problem: tartan_cuda_conv */
 tartan_cuda_refusal tartan_cuda_conv_depthwise_refuses, tartan_cuda_conv_pieces_refuses,
-    tartan_cuda_conv_wgmma_refuses, tartan_cuda_conv_few_refuses;
+    tartan_cuda_conv_wgmma_refuses, tartan_cuda_conv_few_refuses, tartan_cuda_conv_dense_refuses;
 /* problem: tartan_cuda_conv_filter_gradient */
 tartan_cuda_refusal tartan_cuda_conv_filter_gradient_depthwise_refuses,
     tartan_cuda_conv_filter_gradient_pieces_refuses, tartan_cuda_conv_filter_gradient_mma_refuses,
-    tartan_cuda_conv_filter_gradient_few_refuses;
+    tartan_cuda_conv_filter_gradient_few_refuses, tartan_cuda_conv_filter_gradient_dense_refuses;
 
 #ifdef __cplusplus
 }

@@ -188,33 +188,92 @@ static const char *refuses_few(int32_t dtype, const tartan_cuda_slots *from, con
     return NULL;
 }
 
-const char *tartan_cuda_conv_few_refuses(const tartan_cuda_chip *chip, const void *problem) {
-    const tartan_cuda_conv *p = problem;
+/* What conv_few and conv_dense need. */
+static const char *refuses_few_conv(const tartan_cuda_chip *chip, const tartan_cuda_conv *p) {
     if (chip->major != 9 || chip->minor != 0) return "needs compute capability 9.0";
     const char *why = refuses_few(p->dtype, &p->from_slots, &p->to_slots, p->values, &p->active);
     if (why != NULL) return why;
     if (p->from.dtype != p->dtype) return "only for images of the filter's dtype";
-    if (p->adjoint && p->taps.taps > TARTAN_CUDA_FEW_TAPS) return "input gradients only of up to 64 taps";
     if (p->from.channels < p->from_slots.grid * p->from_slots.edge)
         return "only for channels to read that fill their blocks";
     if (!is_loadable(&p->from, p->entries)) return "only for images whose channels can be read by 16 bytes";
-    const double most = p->to_slots.edge == 8 ? 2 : 1; /* other kernels are slow where blocks are small */
-    if (tartan_cuda_conv_few_ctas(p) > most * chip->processors) return "only for few positions";
-    return tartan_cuda_conv_pieces_refuses(chip, problem);
+    return tartan_cuda_conv_pieces_refuses(chip, p);
 }
 
-const char *tartan_cuda_conv_filter_gradient_few_refuses(const tartan_cuda_chip *chip, const void *problem) {
-    const tartan_cuda_conv_filter_gradient *p = problem;
+static bool are_few_ctas(const tartan_cuda_chip *chip, const tartan_cuda_conv *p) {
+    const double most = p->to_slots.edge == 8 ? 2 : 1; /* other kernels are slow where blocks are small */
+    return tartan_cuda_conv_few_ctas(p) <= most * chip->processors &&
+           (!p->adjoint || p->taps.taps <= TARTAN_CUDA_FEW_TAPS);
+}
+
+/* Whether all blocks of several lines, as a dense filter, take less time than the blocks of each line. */
+static bool prefers_dense_conv(const tartan_cuda_chip *chip, const tartan_cuda_conv *p) {
+    const tartan_cuda_dense_conv f = tartan_cuda_dense_conv_of(chip, p);
+    return p->to_slots.edge >= 32 &&
+           p->from_slots.edge >= 32 && /* tables of small blocks take long to make */
+           are_few_ctas(chip, p) && f.us < tartan_cuda_conv_few_us(chip, p);
+}
+
+const char *tartan_cuda_conv_few_refuses(const tartan_cuda_chip *chip, const void *problem) {
+    const tartan_cuda_conv *p = problem;
+    const char *why = refuses_few_conv(chip, p);
+    if (why != NULL) return why;
+    if (p->adjoint && p->taps.taps > TARTAN_CUDA_FEW_TAPS) return "input gradients only of up to 64 taps";
+    if (!are_few_ctas(chip, p)) return "only for few positions";
+    if (prefers_dense_conv(chip, p)) return "conv_dense takes less time";
+    return NULL;
+}
+
+const char *tartan_cuda_conv_dense_refuses(const tartan_cuda_chip *chip, const void *problem) {
+    const tartan_cuda_conv *p = problem;
+    const char *why = refuses_few_conv(chip, p);
+    if (why != NULL) return why;
+    if (!prefers_dense_conv(chip, p)) return "only for few positions, and where conv_few takes longer";
+    return NULL;
+}
+
+static const char *refuses_few_gradient(const tartan_cuda_conv_filter_gradient *p) {
     const char *why = refuses_few(p->dtype, &p->cols, &p->rows, NULL, &p->active);
     if (why != NULL) return why;
     if (p->in.dtype != p->dtype || p->out.dtype != p->dtype) return "only for images of one dtype";
     if (!is_loadable(&p->in, p->entries) || !is_loadable(&p->out, p->entries))
         return "only for images whose channels can be read by 16 bytes";
-    /* Up to 2.2 times as fast as conv_filter_gradient_mma with 2304 steps of CTAs (H200). */
-    enum { MOST_STEPS = 32, MOST_STEPS_OF_ALL = 16384 };
+    return NULL;
+}
+
+/* Up to 2.2 times as fast as conv_filter_gradient_mma with 2304 steps of CTAs (H200). */
+static bool are_few_steps(const tartan_cuda_few_gradient *f) {
+    return f->steps <= 32 && (f->steps <= 4 || f->steps * f->ctas <= 16384);
+}
+
+/* Whether dense tiles take less time than a filter's blocks, or than other kernels, which reach 100 TFLOP/s (H200). */
+static bool prefers_dense(const tartan_cuda_chip *chip, const tartan_cuda_conv_filter_gradient *p) {
+    const tartan_cuda_dense_gradient dense = tartan_cuda_dense_gradient_of(chip, p);
+    const tartan_cuda_few_gradient few = tartan_cuda_few_gradient_of(chip, p);
+    if (chip->major != 9 || chip->minor != 0) return false;
+    if (are_few_steps(&few)) return dense.us < 0.97 * tartan_cuda_few_gradient_us(chip, &few);
+    const double flops =
+        2.0 * (double)p->layout->blocks * p->rows.edge * p->cols.edge * few.steps * TARTAN_CUDA_FEW_POSITIONS;
+    return few.steps <= 64 && dense.us < 8 + flops / 100e6;
+}
+
+const char *tartan_cuda_conv_filter_gradient_dense_refuses(const tartan_cuda_chip *chip,
+                                                           const void *problem) {
+    const tartan_cuda_conv_filter_gradient *p = problem;
+    if (chip->major != 9 || chip->minor != 0) return "needs compute capability 9.0";
+    const char *why = refuses_few_gradient(p);
+    if (why != NULL) return why;
+    if (!prefers_dense(chip, p)) return "only for few positions, and where other kernels take longer";
+    return tartan_cuda_conv_filter_gradient_pieces_refuses(chip, problem);
+}
+
+const char *tartan_cuda_conv_filter_gradient_few_refuses(const tartan_cuda_chip *chip, const void *problem) {
+    const tartan_cuda_conv_filter_gradient *p = problem;
+    const char *why = refuses_few_gradient(p);
+    if (why != NULL) return why;
     const tartan_cuda_few_gradient f = tartan_cuda_few_gradient_of(chip, p);
-    if (f.steps > MOST_STEPS || (f.steps > 4 && f.steps * f.ctas > MOST_STEPS_OF_ALL))
-        return "only for few positions";
+    if (!are_few_steps(&f)) return "only for few positions";
     if (f.ctas * TARTAN_CUDA_FEW_PIECES(f.edge) > INT32_MAX) return "only for fewer than 2^31 blocks";
+    if (prefers_dense(chip, p)) return "conv_filter_gradient_dense takes less time";
     return tartan_cuda_conv_filter_gradient_pieces_refuses(chip, problem);
 }

@@ -27,10 +27,11 @@ tartan_cuda_rating tartan_cuda_attention_backward_plain_rate, tartan_cuda_attent
     tartan_cuda_attention_backward_fused_rate;
 /* problem: tartan_cuda_conv, except for depthwise filters, whose rate needs none */
 tartan_cuda_rating tartan_cuda_conv_plain_rate, tartan_cuda_conv_depthwise_rate, tartan_cuda_conv_pieces_rate,
-    tartan_cuda_conv_wgmma_rate, tartan_cuda_conv_few_rate;
+    tartan_cuda_conv_wgmma_rate, tartan_cuda_conv_few_rate, tartan_cuda_conv_dense_rate;
 /* problem: tartan_cuda_conv_filter_gradient */
 tartan_cuda_rating tartan_cuda_conv_filter_gradient_plain_rate, tartan_cuda_conv_filter_gradient_pieces_rate,
-    tartan_cuda_conv_filter_gradient_mma_rate, tartan_cuda_conv_filter_gradient_few_rate;
+    tartan_cuda_conv_filter_gradient_mma_rate, tartan_cuda_conv_filter_gradient_few_rate,
+    tartan_cuda_conv_filter_gradient_dense_rate;
 
 /* ---- Inside both kernels that use wgmma ---- */
 

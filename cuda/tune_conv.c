@@ -90,3 +90,13 @@ double tartan_cuda_conv_filter_gradient_few_rate(const void *problem) {
     const double edge = tartan_cuda_few_edge(p->rows.edge > p->cols.edge ? p->rows.edge : p->cols.edge);
     return few_rate(&p->cols, edge, &p->rows, edge);
 }
+
+double tartan_cuda_conv_dense_rate(const void *problem) {
+    (void)problem;
+    return 600;
+}
+
+double tartan_cuda_conv_filter_gradient_dense_rate(const void *problem) {
+    (void)problem;
+    return 600;
+}

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0
- * wgmma of tf32 whose left factor comes from registers, in tiles of 64 x 64 to 128. Source: PTX ISA 9.0, section "wgmma".
+ * wgmma of tf32 whose left factor comes from registers, in tiles of 64 x 64 to 128, or from shared memory. Source: PTX ISA 9.0, section "wgmma".
  * Only code for sm_90a may call them. */
 #ifndef TARTAN_CUDA_PTX_TF32_CUH
 #define TARTAN_CUDA_PTX_TF32_CUH
@@ -75,6 +75,29 @@ __device__ __forceinline__ void wgmma_tf32(float (&d)[kSums], const Factors &a, 
     }
 }
 
+#define TARTAN_SHARED_TF32(width, sums, a_at, b_at, keep_at, outputs)                                        \
+    asm volatile("{\n"                                                                                       \
+                 ".reg .pred keep;\n"                                                                        \
+                 "setp.ne.b32 keep, " keep_at ", 0;\n"                                                       \
+                 "wgmma.mma_async.sync.aligned.m64n" width "k8.f32.tf32.tf32 {" sums "}, " a_at ", " b_at    \
+                 ", keep, 1, 1;\n"                                                                           \
+                 "}"                                                                                         \
+                 : outputs                                                                                   \
+                 : "l"(a), "l"(b), "r"(keep))
+
+/* d = a b + (keep ? d : 0): a is 64 x 8, b is 8 x kCols, both in shared memory, K-major, by descriptors. */
+template <int kCols>
+__device__ __forceinline__ void wgmma_tf32_shared(float (&d)[kCols / 2], uint64_t a, uint64_t b,
+                                                  int32_t keep) {
+    if constexpr (kCols == 64) {
+        TARTAN_SHARED_TF32("64", TARTAN_AT_32, "%32", "%33", "%34", TARTAN_OUT_32(0));
+    } else {
+        static_assert(kCols == 128, "there is no other width");
+        TARTAN_SHARED_TF32("128", TARTAN_AT_64, "%64", "%65", "%66", TARTAN_OUT_64(0));
+    }
+}
+
+#undef TARTAN_SHARED_TF32
 #undef TARTAN_WGMMA_TF32
 #undef TARTAN_AT_64
 #undef TARTAN_AT_60

@@ -2,7 +2,7 @@
  * The gradient of a filter where positions are few (mma.sync, 16-bit factors, blocks whose edges are multiples of 8), in one launch: a
  * CTA has a piece of a block, up to 32 x 32 elements, or four blocks of up to 16 x 16, or eight of 8 x 8, and goes through all
  * positions, 64 at a time, of which most are loaded at once. Where CTAs are few, groups of 128 threads share the positions. */
-#include "kernels/conv_few.cuh"
+#include "kernels/conv_filter_gradient_few.cuh"
 
 namespace tartan_cuda {
 namespace conv_filter_gradient_few {
@@ -10,42 +10,11 @@ namespace {
 
 constexpr int kPositions = TARTAN_CUDA_FEW_POSITIONS, kThreads = TARTAN_CUDA_FEW_THREADS;
 
-struct Args {
-    tartan_cuda_conv_filter_gradient p;
-    tartan_cuda_row_index lists; /* of the filter */
+struct Args : FewGradient {
     tartan_cuda_few_gradient form;
-    FewTaps taps;
-    FewPositions places;
     tartan_cuda_divider by_pieces, by_col_pieces; /* of a block */
-    int32_t positions, pieces;                    /* of all images, of all blocks */
-    int32_t stride[TARTAN_I_DIMS];
-    PieceImage in, out;
-    bool wide; /* four weights that are neighbours are stored at once */
+    int32_t pieces;                               /* of all blocks */
 };
-
-/* Where a tap leads from position `number` of `out`; false: there is none. */
-__device__ __forceinline__ bool step(const Args &a, int32_t number, int4 shift, int32_t *out, int32_t *in) {
-    int32_t at[TARTAN_I_DIMS];
-    const int32_t image = a.places.place(number, at);
-    const int4 to = make_int4(at[0], at[1], at[2], 0),
-               spot = make_int4(at[0] * a.stride[0], at[1] * a.stride[1], at[2] * a.stride[2], 0);
-    *out = image * a.out.entry + a.out.offset(to);
-    *in = image * a.in.entry + a.in.offset(spot) + a.in.offset(shift);
-    return number < a.positions && a.in.has(spot, shift);
-}
-
-/* The sum of a weight without zeros for pixels that do not exist. */
-template <typename T>
-__device__ __noinline__ float exact_sum(const Args &a, int4 shift, int32_t row, int32_t col) {
-    float sum = 0;
-    for (int32_t number = 0; number < a.positions; number++) {
-        int32_t out, in;
-        if (step(a, number, shift, &out, &in))
-            sum = fmaf(tartan_cuda_to<float>(((const T *)a.out.data)[(int64_t)out * 8 + row]),
-                       tartan_cuda_to<float>(((const T *)a.in.data)[(int64_t)in * 8 + col]), sum);
-    }
-    return sum;
-}
 
 /* A piece of a block: its elements, and those of them whose channels exist, from the first ones on. */
 struct Piece {
@@ -131,7 +100,7 @@ __global__ void __launch_bounds__(TARTAN_CUDA_FEW_GROUPS *kThreads, 2)
 #pragma unroll
             for (int i = 0; i < kPositions / F::kApart; i++) {
                 int32_t out, in;
-                const bool there = step(a, number * kPositions + first + i * F::kApart, shift, &out, &in),
+                const bool there = a.step(number * kPositions + first + i * F::kApart, shift, &out, &in),
                            row_there = there & row_exists, col_there = there & col_exists;
                 copy_async<16>(to + i * F::kApart * F::kPitch,
                                row_there ? rows_from + (int64_t)out * 16 : a.out.data, row_there ? 16 : 0);
@@ -208,14 +177,7 @@ __global__ void __launch_bounds__(TARTAN_CUDA_FEW_GROUPS *kThreads, 2)
         const int64_t at = (int64_t)x.id * p.rows.edge * p.cols.edge +
                            (int64_t)(x.row_piece * kEdge + row) * p.rows.stride +
                            (int64_t)(x.col_piece * kEdge + col) * p.cols.stride;
-        if (a.wide) {
-            *(uint2 *)((T *)p.values + at) = four_of<T>(sum);
-            continue;
-        }
-#pragma unroll
-        for (int i = 0; i < 4; i++)
-            tartan_cuda_combine_at<T>(p.values, p.s_dtype, at + i, 1.f, sum[i],
-                                      exists[i] ? (float)p.beta : 0.f);
+        a.store<T>(at, sum, exists);
     }
 }
 
@@ -248,20 +210,12 @@ tartan_status tartan_cuda_conv_filter_gradient_few(const char *function, tartan_
     using namespace tartan_cuda;
     using namespace tartan_cuda::conv_filter_gradient_few;
     const auto *p = (const tartan_cuda_conv_filter_gradient *)problem;
-    Args a = {};
-    a.p = *p;
+    conv_filter_gradient_few::Args a = {};
+    PASS(few_gradient_of(function, queue, p, &a));
     a.form = tartan_cuda_few_gradient_of(&queue->chip, p);
-    a.positions = (int32_t)(p->entries * p->out.size[0] * p->out.size[1] * p->out.size[2]);
     a.pieces = (int32_t)(p->layout->blocks * a.form.row_pieces * a.form.col_pieces);
-    a.in = piece_image_of(p->in, 8);
-    a.out = piece_image_of(p->out, 8);
-    for (int d = 0; d < TARTAN_I_DIMS; d++) a.stride[d] = (int32_t)p->taps.stride[d];
-    a.taps = few_taps_of(p->taps, p->cols.grid);
-    a.places = few_positions_of(p->out);
     a.by_pieces = tartan_cuda_divider_of(a.form.row_pieces * a.form.col_pieces);
     a.by_col_pieces = tartan_cuda_divider_of(a.form.col_pieces);
-    a.wide = p->beta == 0 && p->s_dtype == p->dtype && (uintptr_t)p->values % 8 == 0;
-    PASS(tartan_cuda_index_get_rows(function, queue, p->layout, false, &a.lists));
     return p->dtype == TARTAN_F16 ? run<F16Products>(function, queue, a)
                                   : run<Bf16Products>(function, queue, a);
 }

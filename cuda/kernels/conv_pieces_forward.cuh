@@ -299,12 +299,18 @@ template <typename S> __global__ void __launch_bounds__(256) add_splits(const __
     }
 }
 
-/* Few CTAs with long lists leave SMs idle: then several share a list, as many as fill the SMs once, none with less than 3 steps. */
-inline int32_t splits_of(const Args &a, int32_t processors) {
+/* Few CTAs with long lists leave SMs idle: then several share a list, as many as fill the SMs once, none with less than 3 steps. Where
+ * adding up their sums takes little time, as many as SMs can have at once: CTAs of an SM hide each other's waits, and long lists, which
+ * may be twice as long as others, don't decide alone. */
+template <class Products> int32_t splits_of(const Args &a, int32_t processors) {
     const tartan_cuda_conv_piece_form &f = a.list.form;
-    if (a.to.of != nullptr || a.restricted || f.phases > 1 || a.positions * a.p.to.channels > INT32_MAX / 2)
-        return 1;
-    const int64_t fill = processors / (a.tiles * f.groups * f.chunks), most = f.longest / f.step / 3;
+    constexpr int64_t kFewSums = 1 << 20;
+    const int64_t sums = a.positions * a.p.to.channels;
+    if (a.to.of != nullptr || a.restricted || f.phases > 1 || sums > INT32_MAX / 2) return 1;
+    const int of_sm = sums > kFewSums ? 1
+                      : f.group <= 32 ? Form<Products, 32>::kCtas
+                                      : Form<Products, 64>::kCtas;
+    const int64_t fill = of_sm * processors / (a.tiles * f.groups * f.chunks), most = f.longest / f.step / 3;
     return (int32_t)(fill < most ? (fill > 1 ? fill : 1) : most > 1 ? most : 1);
 }
 
@@ -370,7 +376,7 @@ tartan_status prepare(const char *function, tartan_cuda_queue *queue, Args *a, v
     PASS(piece_lists_of(function, queue, lines, &a->list));
     const tartan_cuda_conv_piece_form &f = a->list.form;
     describe(a);
-    a->splits = splits_of(*a, processors);
+    a->splits = splits_of<Products>(*a, processors);
     if (a->splits > 1) a->wide = a->cleared = false;
     const int64_t packed = aligned(a->list.count / f.step * f.width * kRow * (Products::kByParts ? 2 : 1)),
                   sums = bytes_of_sums(*a, sizeof(typename Products::Sum));

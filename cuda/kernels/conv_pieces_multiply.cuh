@@ -183,39 +183,37 @@ __device__ __forceinline__ void begin_by_warpgroup(uint32_t pixels, uint32_t wei
                                                    float (&to)[Warps<Products, kGroup>::kSums]) {
     constexpr int kSteps = kRow / 32;
     const uint64_t right = k_major<uint64_t>(weights);
-    if constexpr (sizeof(typename Products::Element) == 2) {
-        constexpr Factor kFactor =
-            std::is_same_v<typename Products::Element, __half> ? Factor::f16 : Factor::bf16;
+    if constexpr (!Products::kByParts) {
         const uint64_t left = k_major<uint64_t>(pixels + (uint32_t)(row / 64 * 64) * kRow);
         wgmma_pin(to);
         wgmma_fence();
 #pragma unroll
-        for (int step = 0; step < kSteps; step++)
-            wgmma_shared<kFactor, kGroup>(to, left + 2 * step, right + 2 * step, 1);
+        for (int step = 0; step < kSteps; step++) {
+            using T = typename Products::Element;
+            if constexpr (sizeof(T) == 4)
+                wgmma_tf32_shared<kGroup>(to, left + 2 * step, right + 2 * step, 1);
+            else
+                wgmma_shared<std::is_same_v<T, __half> ? Factor::f16 : Factor::bf16, kGroup>(
+                    to, left + 2 * step, right + 2 * step, 1);
+        }
     } else {
         Factors a[kSteps], low[kSteps];
         const uint32_t lane_at = lane_address<false>(row);
 #pragma unroll
         for (int step = 0; step < kSteps; step++)
             load_pieces<false>(a[step].x, pixels + (lane_at ^ (uint32_t)(32 * step)));
-        if constexpr (Products::kByParts) {
 #pragma unroll
-            for (int step = 0; step < kSteps; step++)
+        for (int step = 0; step < kSteps; step++)
 #pragma unroll
-                for (int w = 0; w < 4; w++) low[step].x[w] = Products::low(a[step].x[w]);
-        }
+            for (int w = 0; w < 4; w++) low[step].x[w] = Products::low(a[step].x[w]);
         wgmma_pin(to);
         wgmma_fence();
+        const uint64_t right_low = right + (uint32_t)(kGroup * kRow / 16);
 #pragma unroll
         for (int step = 0; step < kSteps; step++) {
-            if constexpr (Products::kByParts) {
-                const uint64_t right_low = right + (uint32_t)(kGroup * kRow / 16);
-                wgmma_tf32<kGroup, 0>(to, low[step], right + 2 * step, step > 0);
-                wgmma_tf32<kGroup, 0>(to, a[step], right_low + 2 * step, 1);
-                wgmma_tf32<kGroup, 0>(to, a[step], right + 2 * step, 1);
-            } else {
-                wgmma_tf32<kGroup, 0>(to, a[step], right + 2 * step, 1);
-            }
+            wgmma_tf32<kGroup, 0>(to, low[step], right + 2 * step, step > 0);
+            wgmma_tf32<kGroup, 0>(to, a[step], right_low + 2 * step, 1);
+            wgmma_tf32<kGroup, 0>(to, a[step], right + 2 * step, 1);
         }
     }
     wgmma_commit();

@@ -94,6 +94,7 @@ static bool next_run(tartan_i_spmm_ahead *a, tartan_i_stream *out) {
 
 void tartan_i_spmm_ahead_start(tartan_i_spmm_ahead *a, const tartan_i_spmm *p) {
     *a = (tartan_i_spmm_ahead){.p = p, .task = -1};
+    for (int i = 0; i < TARTAN_I_STREAMS; i++) a->streams[i].at = (const char *)a;
 }
 
 void tartan_i_spmm_ahead_at(tartan_i_spmm_ahead *a, int32_t range, int64_t task, int64_t end) {
@@ -113,7 +114,10 @@ void tartan_i_spmm_ahead_at(tartan_i_spmm_ahead *a, int32_t range, int64_t task,
 
 void tartan_i_spmm_ahead_fill(void *ahead) {
     tartan_i_spmm_ahead *a = ahead;
-    for (int i = 0; i < TARTAN_I_STREAMS; i++)
+    const tartan_i_spmm *p = a->p;
+    const int64_t most = p->k.product.rows[p->k.product.vectors - 1], rows = p->form.out_block;
+    const int streams = (rows < most ? rows : most) > TARTAN_I_STRIP_ROWS / 2 ? TARTAN_I_STREAMS : 1;
+    for (int i = 0; i < streams; i++)
         if (a->streams[i].count <= 0 && !next_run(a, &a->streams[i]))
             a->streams[i] = (tartan_i_stream){.at = (const char *)a};
 }

@@ -74,8 +74,8 @@ typedef struct tartan_i_strip {
      * stands behind the list, with such rows. */
     bool again;
     int64_t next_row;
-    /* Or NULL. Else a line of each of TARTAN_I_STREAMS streams is prefetched at each step, into a larger cache than the first; the
-     * strip leaves the streams as far as they have come. Of the above only the right factor is, if ahead_b > 0, into that cache. */
+    /* Or NULL. Else a line of each stream (the first alone, if rows <= TARTAN_I_STRIP_ROWS / 2) is prefetched at each step, into a larger
+     * cache than the first; the strip leaves them as far as they have come. Of the above only the right factor is, if ahead_b > 0. */
     tartan_i_stream *streams;
     int64_t tile_rows,
         tile_units; /* where the product has tiles: `rows` and every `k` are multiples of them */

@@ -35,10 +35,10 @@ STRIP_INLINE strip_walk strip_walk_of(const int rows, const tartan_i_strip *s) {
                         .each = s->a_row == 1 || rows > line ? 1 : line / rows};
 }
 
-/* Prefetches a line of each stream. At its end a stream stays where it is. */
-STRIP_INLINE void strip_flow(tartan_i_stream streams[TARTAN_I_STREAMS]) {
+/* Prefetches a line of each stream; steps of few rows are short, and take the first alone. At its end a stream stays where it is. */
+STRIP_INLINE void strip_flow(const int rows, tartan_i_stream streams[TARTAN_I_STREAMS]) {
 #pragma GCC unroll 2
-    for (int i = 0; i < TARTAN_I_STREAMS; i++) {
+    for (int i = 0; i < (rows > TARTAN_I_STRIP_ROWS / 2 ? TARTAN_I_STREAMS : 1); i++) {
         vec_prefetch_far(streams[i].at);
         const char *next = streams[i].at + streams[i].step;
         streams[i].at = --streams[i].count > 0 ? next : streams[i].at;
@@ -78,7 +78,7 @@ STRIP_INLINE void strip_term(const int rows, const int vectors, const bool hints
         a += a_col;
         rest += a_col;
         b += b_row;
-        if (flow) strip_flow(streams);
+        if (flow) strip_flow(rows, streams);
         if (!hints || --wait > 0) continue;
         wait = walk->each;
         vec_prefetch(next_a);

@@ -5,6 +5,7 @@
 #include "explained.h"
 
 #include <limits>
+#include <set>
 
 namespace {
 
@@ -57,6 +58,11 @@ const Case kCases[] = {
     {"kernel=3x3 padding=same", {120, 64, 8, 16, 1}, {15, 13}}, // ragged blocks, groups that share positions
     {"kernel=5x5 padding=2 stride=3x2", {64, 96, 32, 16, 1}, {10, 11}},
     {"kernel=3x3 padding=same", {64, 64, 32, 32, 1}, {20, 23}},
+    // few positions of dense filters, several lines of blocks at a time
+    {"kernel=3x3 padding=same", {256, 256, 32, 32, 1}, {14, 14}, 0.95},
+    {"kernel=3x3 padding=2 dilation=2", {256, 240, 64, 40, 1}, {13, 15}, 1.0, 3},
+    {"kernel=3x3 padding=1 stride=2", {256, 256, 32, 64, 1}, {27, 29}, 1.0},
+    {"kernel=3x2 padding=1", {288, 200, 96, 40, 1}, {14, 13}, 1.0, 3},
 };
 
 // All passes of p on the device and on the CPU, in windows if there are any.
@@ -281,22 +287,29 @@ TEST_P(BackendConvHalves, FilterGradientsKeepInfinityInItsTaps) {
     }
 }
 
-// On a GPU, gradients of filters of these types run on the tensor cores.
+// On a GPU, gradients of filters of these types run on the tensor cores, by kernels for many and for few positions.
 TEST_P(BackendConvHalves, FilterGradientsTakeTheTensorCores) {
     if (on_host() || dummy()) GTEST_SKIP() << "not a GPU";
     std::mt19937_64 random(8);
+    std::set<std::string> run;
     for (const Case &c : kCases) {
         Problem p = problem_of(c, TARTAN_BF16, random);
         Dense x = make_image(p.dtype, p.n, p.x_channels(), p.x_size(), kChannelsLast),
               y = make_image(p.dtype, p.n, p.y_channels(), p.y_size(), kChannelsLast);
         const Matrix grad = placed(context.get(), p.filter);
         const Placed on_x(context.get(), x), on_y(context.get(), y);
-        const std::string text = explained([&] {
+        const std::string name = kernel_of(explained([&] {
             return tartan_conv_filter_gradient(context.get(), p.conv.get(), &on_x.array, &on_y.array, nullptr,
                                                nullptr, 0, grad.get());
-        });
-        EXPECT_NE(std::string::npos, text.find("\"kernel\": \"conv_filter_gradient_mma\"")) << text;
+        }));
+        EXPECT_EQ(1u, (std::set<std::string>{"conv_filter_gradient_mma", "conv_filter_gradient_few",
+                                             "conv_filter_gradient_dense"})
+                          .count(name))
+            << c.options << ": " << name;
+        run.insert(name);
     }
+    EXPECT_EQ(1u, run.count("conv_filter_gradient_mma"));
+    EXPECT_EQ(1u, run.count("conv_filter_gradient_few"));
 }
 
 INSTANTIATE_TEST_SUITE_P(Each, BackendConvHalves, ::testing::ValuesIn(backends()),

@@ -22,6 +22,15 @@ inline std::string explained(const std::function<tartan_status()> &call) {
     return all;
 }
 
+// The kernel that the first operation of a description runs, not one of those that it does not choose.
+inline std::string kernel_of(const std::string &text) {
+    const std::string before = ", \"kernel\": \""; // the others are objects of their own
+    const size_t at = text.find(before);
+    if (at == std::string::npos) return "";
+    const size_t begin = at + before.size();
+    return text.substr(begin, text.find('"', begin) - begin);
+}
+
 // Zeros in memory of a context's device: [lengths], the last two dimensions in `order`.
 class Zeros {
   public:

@@ -64,12 +64,12 @@ TEST(CudaConvFew, ClustersFillTheChip) {
     EXPECT_EQ(32, tartan_cuda_conv_few_ctas(&p));
     EXPECT_EQ(8, splits(some));
     EXPECT_EQ(4, splits(operands(1024, 7)));
-    EXPECT_EQ(8, splits(operands(256, 7, 16, 1))); // 9 x 16 blocks are 72 steps
-    EXPECT_EQ(2, splits(Operands({256, 128, 8, 8, 1}, "kernel=1x1", {7, 7}, 0.5)));
+    EXPECT_EQ(8, splits(operands(256, 7, 16, 1))); // 9 x 16 blocks are 36 steps
+    EXPECT_EQ(1, splits(Operands({256, 128, 8, 8, 1}, "kernel=1x1", {7, 7}, 0.5)));
     EXPECT_EQ(8, splits(operands(64, 7, 32, 1)));
-    EXPECT_EQ(2, splits(Operands({64, 64, 32, 32, 1}, "kernel=1x1", {7, 7}, 1)));
+    EXPECT_EQ(2, splits(Operands({64, 128, 32, 32, 1}, "kernel=1x1", {7, 7}, 1)));
     EXPECT_EQ(1, splits(Operands({64, 32, 32, 32, 1}, "kernel=1x1", {7, 7}, 1)));
-    EXPECT_EQ(4, splits(Operands({64, 128, 32, 32, 1}, "kernel=1x1", {7, 7}, 1)));
+    EXPECT_EQ(4, splits(Operands({64, 256, 32, 32, 1}, "kernel=1x1", {7, 7}, 1)));
 }
 
 TEST(CudaConvFew, Refuses) {
@@ -115,7 +115,7 @@ TEST(CudaConvFew, Refuses) {
 // ---- The gradient of filters ----
 
 TEST(CudaConvFew, FilterGradientsRefuse) {
-    const Operands of = operands(128, 7);
+    const Operands of = operands(512, 7, 32, .25);
     tartan_cuda_conv_filter_gradient p = gradient_of(of);
     const auto with = [&](const std::function<void(tartan_cuda_conv_filter_gradient &)> &change) {
         tartan_cuda_conv_filter_gradient q = p;
@@ -140,7 +140,11 @@ TEST(CudaConvFew, FilterGradientsRefuse) {
     EXPECT_EQ("only for few positions", with([&](auto &q) { q.out.size[1] = 40, q.layout = &huge; }));
     EXPECT_EQ("only for fewer than 2^31 blocks", with([&](auto &q) { q.layout = &huge; }));
     EXPECT_EQ("the layout has no blocks", with([&](auto &q) { q.layout = &empty; }));
-    p.out.size[1] = 160;
+    const Operands dense = operands(512, 7, 32, 1);
+    p = gradient_of(dense);
+    EXPECT_EQ("conv_filter_gradient_dense takes less time", with([](auto &) {}));
+    p = gradient_of(of);
+    p.out.size[1] = 1000;
     EXPECT_EQ("conv_filter_gradient_mma", chosen());
 }
 

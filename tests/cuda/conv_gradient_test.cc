@@ -243,7 +243,8 @@ TEST(CudaConvGradient, SplitsFillTheProcessors) {
 // ---- The choice ----
 
 TEST(CudaConvGradient, TensorCoresTakeAllDtypes) {
-    const FilterOperands x;
+    const FilterOperands x({128, 96, 32, 16, 1}, "kernel=3x3 padding=1",
+                           {120, 90}); // more positions than kernels of few take
     tartan_cuda_conv_filter_gradient p = x.problem();
     EXPECT_EQ(kMma, chosen(p));
     EXPECT_EQ(kMma, chosen(p, kAmpere));
