@@ -9,9 +9,8 @@ The GPU benchmark uses them, since it runs where Tartan's Python package was not
 a class for each struct of C, and bind(library), which gives each function its arguments and its result. Handles,
 callbacks and texts that must be freed are c_void_p.
 """
-import sys
 
-from swig_xml import Interface, Refused
+from swig_xml import Refused, generate
 
 SCALARS = {"_Bool": "c_bool", "unsigned int": "c_uint", "size_t": "c_size_t"}  # others: int64_t is c_int64
 
@@ -59,16 +58,5 @@ def write(interface):
     return "\n".join(lines) + "\n"
 
 
-def main(arguments):
-    if len(arguments) != 2:
-        sys.exit("usage: ctypes_generate.py tartan.xml tartan_ctypes.py")
-    try:
-        text = write(Interface(arguments[0]))
-    except Refused as refused:
-        sys.exit(f"ctypes_generate.py: {refused}")
-    with open(arguments[1], "w", encoding="utf-8") as file:
-        file.write(text)
-
-
 if __name__ == "__main__":
-    main(sys.argv[1:])
+    generate("ctypes_generate.py", "tartan.xml tartan_ctypes.py", write)

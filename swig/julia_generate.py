@@ -28,9 +28,8 @@ understood ends the build: a wrapper that guesses would read memory wrongly. pro
 as the C compiler sees them, for a test to compare.
 """
 import re
-import sys
 
-from swig_xml import Interface, Refused
+from swig_xml import Refused, generate
 
 RESERVED = set("""baremodule begin break catch const continue do else elseif end export false finally for
     function global if import in isa let local macro module quote return struct true try type using
@@ -346,18 +345,5 @@ def write_probe(interface):
     return "\n".join(lines + ["    return 0;", "}"]) + "\n"
 
 
-def main(arguments):
-    if len(arguments) not in (2, 3):
-        sys.exit("usage: julia_generate.py tartan.xml raw.jl [probe.c]")
-    try:
-        interface = Interface(arguments[0])
-        outputs = [write_julia(interface), write_probe(interface)]
-    except Refused as refused:
-        sys.exit(f"julia_generate.py: {refused}")
-    for path, text in zip(arguments[1:], outputs):
-        with open(path, "w", encoding="utf-8") as file:
-            file.write(text)
-
-
 if __name__ == "__main__":
-    main(sys.argv[1:])
+    generate("julia_generate.py", "tartan.xml raw.jl [probe.c]", write_julia, write_probe)

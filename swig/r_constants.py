@@ -5,9 +5,8 @@
     swig -xml -Iswig -Ilib/include -o tartan.xml swig/tartan.i
     r_constants.py tartan.xml constants.R
 """
-import sys
 
-from swig_xml import Interface, Refused
+from swig_xml import generate
 
 
 def write_constants(interface):
@@ -16,16 +15,5 @@ def write_constants(interface):
     return "\n".join(lines) + "\n"
 
 
-def main(arguments):
-    if len(arguments) != 2:
-        sys.exit("usage: r_constants.py tartan.xml constants.R")
-    try:
-        text = write_constants(Interface(arguments[0]))
-    except Refused as refused:
-        sys.exit(f"r_constants.py: {refused}")
-    with open(arguments[1], "w", encoding="utf-8") as file:
-        file.write(text)
-
-
 if __name__ == "__main__":
-    main(sys.argv[1:])
+    generate("r_constants.py", "tartan.xml constants.R", write_constants)

@@ -18,6 +18,7 @@ and unknown types among it.
 """
 import ast
 import re
+import sys
 import xml.etree.ElementTree as ElementTree
 from dataclasses import dataclass
 from typing import NamedTuple, Optional
@@ -296,3 +297,19 @@ class Typemaps:
                     return self.texts[method, pattern], length
         kind, name = whole[0]
         raise Refused(f"no typemap '{method}' for '{name or 'the result'}' of type '{kind}'")
+
+
+def generate(script, files, *writers):
+    """The main function of a generator: each writer makes the text of a file from an interface. `files` names the interface and the files,
+    of which the last may be left out."""
+    arguments = sys.argv[1:]
+    if not 2 <= len(arguments) <= 1 + len(writers):
+        sys.exit(f"usage: {script} {files}")
+    try:
+        interface = Interface(arguments[0])
+        texts = [write(interface) for write in writers]
+    except Refused as refused:
+        sys.exit(f"{script}: {refused}")
+    for path, text in zip(arguments[1:], texts):
+        with open(path, "w", encoding="utf-8") as file:
+            file.write(text)

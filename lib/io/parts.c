@@ -2,6 +2,7 @@
  * Arrays in a collection, and parts of its objects. */
 #include "core/array.h"
 #include "io/file.h"
+#include "tartan/layout_derived.h"
 
 #include <string.h>
 

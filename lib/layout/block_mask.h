@@ -4,6 +4,7 @@
 #define TARTAN_LAYOUT_BLOCK_MASK_H
 
 #include "layout/layout.h"
+#include "tartan/block_mask.h"
 
 struct tartan_block_mask {
     uint32_t magic; /* TARTAN_I_BLOCK_MASK */

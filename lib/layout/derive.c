@@ -2,6 +2,7 @@
  * Layouts and in-block masks for shorter lengths, other heads, and sequences that are padded to one length; layouts from
  * rules. */
 #include "layout/mask_builder.h"
+#include "tartan/layout_derived.h"
 
 /* ---- Heads of a layout, cut to shorter rows and lists of columns ---- */
 

@@ -2,6 +2,7 @@
  * Edits: prune, keep the largest, grow, move, change the block size. */
 #include "layout/places.h"
 #include "layout/positions.h"
+#include "tartan/layout_derived.h"
 
 #include <math.h>
 #include <string.h>

@@ -5,6 +5,7 @@
 
 #include "core/random.h"
 #include "layout/positions.h"
+#include "tartan/layout_derived.h"
 
 #include <math.h>
 #include <string.h>

@@ -2,6 +2,7 @@
  * Reverse Cuthill-McKee. */
 #include "layout/places.h"
 #include "layout/positions.h"
+#include "tartan/reorder.h"
 
 #include <string.h>
 

@@ -4,6 +4,7 @@
  * exchanged wherever the largest blocks gain energy by it. */
 #include "core/array.h"
 #include "layout/positions.h"
+#include "tartan/reorder.h"
 
 #include <math.h>
 #include <stdlib.h>

@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0
  * Set algebra, transpose, permutation, slice. */
 #include "layout/positions.h"
+#include "tartan/layout_derived.h"
 
 #include <string.h>
 

@@ -28,11 +28,14 @@ def sources(root, *folders, endings=(".c", ".h", ".cc", ".cu", ".cuh")):
 
 
 def includes(root):
-    """Includes go one way, intrinsics stay in simd, threads in core/parallel.c, HDF5 in io/hdf5*.c."""
+    """Includes go one way, intrinsics stay in simd, threads in core/parallel.c, HDF5 in io/hdf5*.c; public headers are installed."""
+    installed = (root / "lib/meson.build").read_text()
     for path in sources(root, "lib"):
         relative = path.relative_to(root / "lib")
         folder, text = relative.parts[0], path.read_text()
         if folder == "include":
+            if f"'{relative.as_posix()}'" not in installed:
+                yield f"{relative}: lib/meson.build does not install it"
             for name in re.findall(r'#include "([^"]+)"', text):
                 if not name.startswith("tartan/"):
                     yield f"{relative}: a public header includes {name}"

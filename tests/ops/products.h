@@ -89,7 +89,10 @@ class Dense {
     int64_t elements() const { return tartan_i_array_elements(&array); }
     // Offset of the i-th element in row-major order of the indices.
     int64_t offset(int64_t i) const {
-        int64_t at = 0;
+        int64_t at = 0, step = 1;
+        bool in_order = true; // as in most arrays: no divisions then
+        for (int32_t d = array.ndim; d-- > 0; step *= array.shape[d]) in_order &= array.strides[d] == step;
+        if (in_order && i < step) return i;
         for (int32_t d = array.ndim; d-- > 0;) {
             at += i % array.shape[d] * array.strides[d];
             i /= array.shape[d];
@@ -100,7 +103,8 @@ class Dense {
     void set(int64_t i, double value) { tartan_i_store(array.data, array.dtype, offset(i), value); }
     void fill(std::mt19937_64 &random, double low = -1, double high = 1) {
         std::uniform_real_distribution<double> uniform(low, high);
-        for (int64_t i = 0; i < elements(); i++) set(i, uniform(random));
+        const int64_t n = elements();
+        for (int64_t i = 0; i < n; i++) set(i, uniform(random));
     }
     const std::vector<char> &memory() const { return memory_; }
     char mark() const { return mark_; }

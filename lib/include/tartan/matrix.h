@@ -3,6 +3,7 @@
 #ifndef TARTAN_MATRIX_H
 #define TARTAN_MATRIX_H
 
+#include "tartan/block_mask.h"
 #include "tartan/context.h"
 #include "tartan/layout.h"
 
