@@ -45,18 +45,24 @@ __global__ void __launch_bounds__(HeldClasses<T, RAGGED>::TEAM, 1)
     held.begin(c.stages, load);
     int64_t next_label = -1;
     float next_factor = 0;
+    T next_edge = {};
     const auto fetch = [&](int64_t line) {
-        if (!LABELLED || line >= p.lines) return;
+        if (line >= p.lines) return;
+        if constexpr (RAGGED) {
+            const T *const x = begin_in(X, line);
+            const int32_t edge = held.part_of(x).edge;
+            if (edge >= 0) next_edge = x[edge];
+        }
+        if (!LABELLED) return;
         next_label = label_of(p, begin_of(w, LABELS, line));
         next_factor = factor_of<float>(p, begin_of(w, FACTOR, line));
     };
     fetch(held.first_line());
     int64_t number = 0;
     for (int64_t line = held.first_line(); line < p.lines; number++, line += held.step()) {
-        const T *const x = begin_in(X, line);
-        const auto part = held.part_of(x);
+        const auto part = held.part_of(begin_in(X, line));
         const bool has_edge = RAGGED && part.edge >= 0, has_label = LABELLED && held.has(part, next_label);
-        const float edge_x = has_edge ? __fmul_rn(tartan_cuda_to<float>(x[part.edge]), scale) : NONE<float>,
+        const float edge_x = has_edge ? __fmul_rn(tartan_cuda_to<float>(next_edge), scale) : NONE<float>,
                     factor = next_factor;
         const int64_t label = next_label;
         float own = 0, v[UNITS * EACH], most = edge_x;
