@@ -366,10 +366,10 @@ template <typename F> tartan_status by_dtype_of_clusters(int32_t dtype, F f) {
     }
 }
 
-/* Bytes of shared memory that each of `ctas` CTAs of an SM can ask for; the chip takes RESERVED of it, and kernels up to FIXED besides. */
-inline size_t held_room(const tartan_cuda_chip &chip, int32_t ctas) {
-    enum { FIXED = 17408, RESERVED = 1024 };
-    return ((size_t)chip.shared_bytes + RESERVED) / (size_t)ctas - RESERVED - FIXED / (size_t)ctas;
+/* Bytes of shared memory that each of CTAS CTAs of an SM can ask for: the chip takes RESERVED of it, and its teams have theirs. */
+template <class Lines, int CTAS> size_t held_room(const tartan_cuda_chip &chip) {
+    enum { RESERVED = 1024, OF_TEAMS = Lines::TEAMS * sizeof(typename Lines::Shared) };
+    return ((size_t)chip.shared_bytes + RESERVED) / CTAS - RESERVED - OF_TEAMS;
 }
 
 /* Whether lines of `n` elements in some arrays begin or end between units of 16 bytes. */
@@ -399,7 +399,7 @@ Clusters held_by(const tartan_cuda_chip &chip, int64_t n, int64_t lines, bool ra
     if (c.ctas > MOST_IN_CLUSTER || lines > INT32_MAX || 2 * lines * c.ctas < chip.processors) return {};
     c.per_cta = (int32_t)((units + c.ctas - 1) / c.ctas * EACH);
     const size_t stage = (size_t)Lines::TEAMS * (size_t)inputs * (size_t)c.per_cta * (16 / EACH),
-                 others = fixed + each * (size_t)c.per_cta, room = held_room(chip, CTAS);
+                 others = fixed + each * (size_t)c.per_cta, room = held_room<Lines, CTAS>(chip);
     for (c.stages = most_stages; c.stages >= least_stages; c.stages--) {
         *shared = others + (size_t)c.stages * stage;
         if (*shared <= room) return c;
@@ -414,7 +414,8 @@ tartan_status held_at_once(const char *function, tartan_cuda_queue *queue, void 
     int clusters = queue->chip.processors * CTAS;
     *count = 0;
     if (c.ctas == 0) return TARTAN_OK;
-    PASS(tartan_cuda_allow_shared(function, queue, (const void *)kernel, held_room(queue->chip, CTAS)));
+    PASS((tartan_cuda_allow_shared(function, queue, (const void *)kernel,
+                                   held_room<Lines, CTAS>(queue->chip))));
     if (c.ctas > 8)
         PASS(tartan_cuda_check(
             function, cudaFuncSetAttribute(kernel, cudaFuncAttributeNonPortableClusterSizeAllowed, 1),

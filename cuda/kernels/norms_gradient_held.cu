@@ -39,14 +39,14 @@ template <int COUNT, typename F> __device__ __forceinline__ void each_number(F f
 struct Factors {
     float of_g, of_z, rest;
 
-    __device__ __forceinline__ explicit Factors(const Gradient<float> &of) {
-        const auto at = [&](float mean_g, float mean_gz, float z, float g) {
-            Gradient<float> one = of;
-            one.mean_g = mean_g, one.mean_gz = mean_gz;
-            one.template operator()<1>(&z, &g);
-            return g;
-        };
-        of_g = at(0, 0, 0, 1), of_z = at(0, of.mean_gz, 1, 0), rest = at(of.mean_g, 0, 0, 0);
+    /* Three lanes compute one each. */
+    __device__ __forceinline__ explicit Factors(Gradient<float> of) {
+        const uint32_t lane = threadIdx.x % 32;
+        float g = lane == 0, z = lane == 1;
+        if (lane != 1) of.mean_gz = 0;
+        if (lane != 2) of.mean_g = 0;
+        of.template operator()<1>(&z, &g);
+        of_g = __shfl_sync(~0u, g, 0), of_z = __shfl_sync(~0u, g, 1), rest = __shfl_sync(~0u, g, 2);
     }
     __device__ __forceinline__ float operator()(float g, float z) const {
         return fmaf(of_g, g, fmaf(of_z, z, rest));
@@ -90,7 +90,7 @@ __global__ void __launch_bounds__(S::TEAM, S::CTAS)
     __shared__ typename Lines::Shared shared[1];
     const float *const gains = (const float *)(memory + S::LINES * UNITS * 2 * TEAM);
     const tartan_cuda_norm &p = of.in;
-    const double per_element = 1.0 / (double)p.length;
+    const float per_element = 1.f / (float)p.length;
     Lines held(shared, nullptr, c, p.length);
     const uint32_t mine = shared_address(memory) + 16 * (uint32_t)held.thread();
     const auto order = held.template order_of<RAGGED>((int32_t)p.lines);
@@ -181,8 +181,9 @@ __global__ void __launch_bounds__(S::TEAM, S::CTAS)
         float sums[2] = {0, 0};
         held.template each_packet<WarpTerms>(
             [&](const WarpTerms &of_warp) { sums[0] += of_warp.of_g, sums[1] += of_warp.of_gz; });
-        const double sum[2] = {(double)sum_of_lanes(sums[0]), (double)sum_of_lanes(sums[1])};
-        const Factors factors(gradient_of(p, per_element, sum, it.stats.rstd));
+        const Factors factors(Gradient<float>{p.row, sum_of_lanes(sums[0]) * per_element,
+                                              sum_of_lanes(sums[1]) * per_element, it.stats.rstd,
+                                              (float)p.length, (float)p.epsilon});
         const Normal<T> normal(it.stats);
         T *const x_grad = begin_in(X_GRAD, it.line);
         const bool writes = p.sweep.array[X_GRAD].data != nullptr;

@@ -10,18 +10,22 @@
 namespace tartan_cuda {
 namespace {
 
-/* A thread has 64 numbers. */
-template <typename T, bool RAGGED> using HeldClasses = Held<T, 1, 512, 64 / PER<T>, RAGGED>;
+/* TEAM threads of a CTA have so many numbers each; an SM has CTAS. */
+template <int OF_TEAM, int OF_THREAD, int OF_SM> struct Shape {
+    static constexpr int TEAM = OF_TEAM, NUMBERS = OF_THREAD, CTAS = OF_SM;
+};
+template <typename T, class S, bool RAGGED>
+using HeldClasses = Held<T, 1, S::TEAM, S::NUMBERS / PER<T>, RAGGED>;
 
 struct WarpSums {
     float most, exponentials, numbers, none;
 };
 
-template <int KIND, typename T, bool RAGGED>
-__global__ void __launch_bounds__(HeldClasses<T, RAGGED>::TEAM, 1)
+template <int KIND, typename T, class S, bool RAGGED>
+__global__ void __launch_bounds__(S::TEAM, S::CTAS)
     classes_held(const __grid_constant__ tartan_cuda_classes p, const Clusters c) {
 #ifdef __CUDA_ARCH_FEAT_SM90_ALL
-    using Lines = HeldClasses<T, RAGGED>;
+    using Lines = HeldClasses<T, S, RAGGED>;
     constexpr int EACH = Lines::EACH, UNITS = Lines::UNITS;
     constexpr bool SHORT = sizeof(T) == 2, LABELLED = KIND == TARTAN_CUDA_CROSS_ENTROPY,
                    LOGARITHM = KIND == TARTAN_CUDA_LOG_SOFTMAX;
@@ -164,17 +168,30 @@ __global__ void __launch_bounds__(HeldClasses<T, RAGGED>::TEAM, 1)
 
 /* ---- The choice ---- */
 
-template <int KIND, typename T>
-tartan_status run(const char *function, tartan_cuda_queue *queue, const tartan_cuda_classes &p, bool *done) {
-    using Lines = HeldClasses<T, true>;
+template <int KIND, typename T, class S>
+tartan_status run_in(const char *function, tartan_cuda_queue *queue, const tartan_cuda_classes &p,
+                     bool *done) {
+    using Lines = HeldClasses<T, S, true>;
     const bool ragged = is_ragged(p.sweep, {X, OUT}, p.length);
     size_t shared = 0;
-    const Clusters c = held_by<Lines>(queue->chip, p.length, p.lines, ragged, 1, 1, 2, 0, 0, &shared);
-    const auto kernel = ragged ? classes_held<KIND, T, true> : classes_held<KIND, T, false>;
+    const Clusters c =
+        held_by<Lines, S::CTAS>(queue->chip, p.length, p.lines, ragged, 1, 1, 2, 0, 0, &shared);
+    const auto kernel = ragged ? classes_held<KIND, T, S, true> : classes_held<KIND, T, S, false>;
     int32_t clusters = 0;
-    PASS(held_at_once<Lines>(function, queue, kernel, c, shared, p.lines, &clusters));
+    PASS((held_at_once<Lines, S::CTAS>(function, queue, kernel, c, shared, p.lines, &clusters)));
     *done = clusters > 0;
     return *done ? launch_held<Lines>(function, queue, kernel, c, shared, clusters, p, c) : TARTAN_OK;
+}
+
+#ifdef SMALL
+using Small = Shape<SMALL>;
+#else
+using Small = Shape<256, 32, 3>;
+#endif
+template <int KIND, typename T>
+tartan_status run(const char *function, tartan_cuda_queue *queue, const tartan_cuda_classes &p, bool *done) {
+    if (p.length <= Small::TEAM * Small::NUMBERS) return run_in<KIND, T, Small>(function, queue, p, done);
+    return run_in<KIND, T, Shape<512, 64, 1>>(function, queue, p, done);
 }
 
 } // namespace
