@@ -140,8 +140,10 @@ class Held {
     __device__ __forceinline__ int64_t step() const {
         return (int64_t)(gridDim.x / (uint32_t)c_.ctas) * TEAMS;
     }
-    template <bool BY_PLACE> __device__ __forceinline__ Order<BY_PLACE, EACH, TEAMS> order_of(int32_t lines) const {
-        return {(int32_t)(blockIdx.x / (uint32_t)c_.ctas), (int32_t)(gridDim.x / (uint32_t)c_.ctas), team_, lines};
+    template <bool BY_PLACE>
+    __device__ __forceinline__ Order<BY_PLACE, EACH, TEAMS> order_of(int32_t lines) const {
+        return {(int32_t)(blockIdx.x / (uint32_t)c_.ctas), (int32_t)(gridDim.x / (uint32_t)c_.ctas), team_,
+                lines};
     }
     __device__ __forceinline__ int32_t rank() const { return rank_; }
     __device__ __forceinline__ int32_t thread() const { return thread_; }
@@ -258,6 +260,14 @@ class Held {
     template <class Packet> __device__ __forceinline__ const Packet &first_packet() const {
         static_assert(sizeof(Packet) == sizeof(uint4), "a packet");
         return *(const Packet *)found_;
+    }
+    /* All threads of all CTAs meet; what they wrote before is there for all of them. */
+    __device__ __forceinline__ void meet() const {
+        __syncwarp();
+        if (c_.ctas > 1)
+            cluster_wait();
+        else
+            __syncthreads();
     }
     /* None ends while another may send to it. */
     __device__ __forceinline__ void end() const {
@@ -395,7 +405,9 @@ Clusters held_by(const tartan_cuda_chip &chip, int64_t n, int64_t lines, bool ra
     const int64_t units = (n + (ragged ? 2 * (EACH - 1) : 0)) / EACH;
     Clusters c = {};
     c.ctas = 1;
-    while (c.ctas <= MOST_IN_CLUSTER && (int64_t)c.ctas * Lines::TEAM * Lines::UNITS < units) c.ctas *= 2;
+    /* A CTA that has whole lines has the elements before and after units besides. */
+    if (n / EACH > Lines::TEAM * Lines::UNITS)
+        while (c.ctas <= MOST_IN_CLUSTER && (int64_t)c.ctas * Lines::TEAM * Lines::UNITS < units) c.ctas *= 2;
     if (c.ctas > MOST_IN_CLUSTER || lines > INT32_MAX || 2 * lines * c.ctas < chip.processors) return {};
     c.per_cta = (int32_t)((units + c.ctas - 1) / c.ctas * EACH);
     const size_t stage = (size_t)Lines::TEAMS * (size_t)inputs * (size_t)c.per_cta * (16 / EACH),

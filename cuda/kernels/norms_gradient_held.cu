@@ -53,27 +53,35 @@ struct Factors {
     }
 };
 
-/* Lanes write `x`, one after the other, from the first lane's `to` on, by 16 bytes wherever these are aligned. */
+/* Lanes write `x`, or add it, one after the other, from the first lane's `to` on: by 16 bytes wherever these are aligned. */
 template <int COUNT>
-__device__ __forceinline__ void store_neighbours(float *to, const float (&x)[COUNT], bool exists) {
+__device__ __forceinline__ void store_neighbours(float *to, const float (&x)[COUNT], bool exists, bool adds) {
     const int32_t lane = (int32_t)threadIdx.x % 32, own = (int32_t)(-((uintptr_t)to / sizeof(float)) & 3);
     const bool has_next = __shfl_down_sync(~0u, (int)exists, 1) != 0 && lane < 31;
     float all[COUNT + 3];
     EACH_OF(COUNT) all[i] = x[i];
     EACH_OF(3) all[COUNT + i] = __shfl_down_sync(~0u, x[i], 1);
     if (!exists) return;
-    if (lane == 0)
-        EACH_OF(3) if (i < own) to[i] = x[i];
+    const auto store = [&](float *at, float number) { __stcg(at, adds ? __ldcg(at) + number : number); };
+    if (lane == 0) EACH_OF(3) {
+            if (i < own) store(to + i, x[i]);
+        }
     EACH_OF(COUNT + 2) all[i] = own & 1 ? all[i + 1] : all[i];
     EACH_OF(COUNT) all[i] = own & 2 ? all[i + 2] : all[i];
     EACH_OF(COUNT / 4) {
-        float *const four = to + own + 4 * i;
-        if (4 * i + 4 < COUNT || own == 0 || has_next)
-            __stcg((float4 *)four, make_float4(all[4 * i], all[4 * i + 1], all[4 * i + 2], all[4 * i + 3]));
-        else
+        float *const at = to + own + 4 * i;
+        float4 four = make_float4(all[4 * i], all[4 * i + 1], all[4 * i + 2], all[4 * i + 3]);
+        if (4 * i + 4 < COUNT || own == 0 || has_next) {
+            if (adds) {
+                const float4 before = __ldcg((const float4 *)at);
+                four.x += before.x, four.y += before.y, four.z += before.z, four.w += before.w;
+            }
+            __stcg((float4 *)at, four);
+        } else {
 #pragma unroll
             for (int k = 0; k < 3; k++)
-                if (k < 4 - own) four[k] = all[4 * i + k];
+                if (k < 4 - own) store(at + k, all[4 * i + k]);
+        }
     }
 }
 
@@ -86,7 +94,8 @@ __global__ void __launch_bounds__(S::TEAM, S::CTAS)
     using Lines = HeldGradient<T, S, RAGGED>;
     constexpr int EACH = Lines::EACH, UNITS = Lines::UNITS, TEAM = Lines::TEAM, N = UNITS * EACH;
     constexpr bool LATE = S::LATE;
-    extern __shared__ uint4 memory[]; /* units of x and of y_grad, [LINES][UNITS][2][TEAM]; the part's gains */
+    extern __shared__ uint4
+        memory[]; /* units of x and of y_grad, [LINES][UNITS][2][TEAM]; the part's gains */
     __shared__ typename Lines::Shared shared[1];
     const float *const gains = (const float *)(memory + S::LINES * UNITS * 2 * TEAM);
     const tartan_cuda_norm &p = of.in;
@@ -133,18 +142,26 @@ __global__ void __launch_bounds__(S::TEAM, S::CTAS)
     };
     clear();
     int64_t row = 0;
-    const auto flush = [&] {
-        float *const to = partial + (held.first_line() * rows + row++) * 2 * p.length;
+    bool adds = false; /* the row has sums already, of lines that began elsewhere */
+    const auto flush = [&](bool ends) {
+        float *const to = partial + (held.first_line() * rows + row) * 2 * p.length;
 #pragma unroll
         for (int u = 0; u < UNITS; u++) {
             float some[2][EACH];
             float *const at = to + part.units + (u * TEAM + held.thread()) * EACH;
+            const bool exists = u * TEAM < part.count - held.thread();
             EACH_OF(EACH) some[0][i] = to_gain[u * EACH + i], some[1][i] = to_bias[u * EACH + i];
-            store_neighbours(at, some[0], u * TEAM < part.count - held.thread());
-            store_neighbours(at + p.length, some[1], u * TEAM < part.count - held.thread());
+            store_neighbours(at, some[0], exists, adds);
+            store_neighbours(at + p.length, some[1], exists, adds);
         }
-        if (part.edge >= 0) to[part.edge] = edge_to_gain, to[p.length + part.edge] = edge_to_bias;
+        if (part.edge >= 0) {
+            float *const at = to + part.edge;
+            __stcg(at, edge_to_gain + (adds ? __ldcg(at) : 0.f));
+            __stcg(at + p.length, edge_to_bias + (adds ? __ldcg(at + p.length) : 0.f));
+        }
         clear();
+        adds = !ends;
+        row += ends;
     };
     const auto begin_part = [&] {
         __syncthreads(); /* the gains before were read */
@@ -227,13 +244,17 @@ __global__ void __launch_bounds__(S::TEAM, S::CTAS)
             const typename Lines::Part here = held.part_of(begin_in(X, line));
             if (here.first != part.first) {
                 if (pending) write(last);
-                if (of_row > 0 && partial != nullptr) flush();
-                pending = false, of_row = 0;
+                if (of_row > 0 && partial != nullptr) {
+                    flush(false);
+                    held.meet(); /* numbers at the ends of parts are other CTAs' next */
+                }
+                pending = false;
                 part = here;
                 begin_part();
             }
             if (part.edge >= 0)
-                now.edge_z = normal(tartan_cuda_to<float>(edge[0])), now.edge_g = tartan_cuda_to<float>(edge[1]);
+                now.edge_z = normal(tartan_cuda_to<float>(edge[0])),
+                now.edge_g = tartan_cuda_to<float>(edge[1]);
         }
         if (i + 1 < order.count) {
             line = order.next(line);
@@ -274,10 +295,11 @@ __global__ void __launch_bounds__(S::TEAM, S::CTAS)
         } else {
             write(now);
         }
-        if (++of_row == LINES_OF_SUMS && partial != nullptr) flush(), of_row = 0;
+        if (++of_row == LINES_OF_SUMS && partial != nullptr) flush(true), of_row = 0;
     }
+    let_next_kernel_begin();
     if (pending) write(last);
-    while (partial != nullptr && row < rows) flush(); /* sums of no lines are 0 */
+    while (partial != nullptr && row < rows) flush(true); /* sums of no lines are 0 */
     copies_wait<0>();
     held.end();
 #endif
@@ -292,17 +314,14 @@ tartan_status run(const char *function, tartan_cuda_queue *queue, const tartan_c
     if (!ragged && in.length <= (sizeof(T) == 2 ? HELD_FROM : HELD_FROM * 2 / 3)) return TARTAN_OK;
     const auto kernel = ragged ? norm_gradient_held<T, S, true> : norm_gradient_held<T, S, false>;
     size_t shared = 0;
-    const Clusters c = held_by<Lines, S::CTAS>(queue->chip, in.length, in.lines, ragged, 0, 1, 1,
-                                      (size_t)S::LINES * S::UNITS * 2 * S::TEAM * 16, sizeof(float), &shared);
+    const Clusters c =
+        held_by<Lines, S::CTAS>(queue->chip, in.length, in.lines, ragged, 0, 1, 1,
+                                (size_t)S::LINES * S::UNITS * 2 * S::TEAM * 16, sizeof(float), &shared);
     int32_t clusters = 0;
     PASS((held_at_once<Lines, S::CTAS>(function, queue, kernel, c, shared, in.lines, &clusters)));
     *done = clusters > 0;
     if (!*done) return TARTAN_OK;
-    /* A ragged cluster has some lines of each of `places` beginnings. */
-    const int64_t most = (in.lines - 1) / clusters + 1,
-                  of_place = std::max<int64_t>(in.lines / Lines::EACH, 1),
-                  places = ragged ? std::min<int64_t>((most - 1) / of_place + 2, Lines::EACH) : 1,
-                  rows = (most - 1) / LINES_OF_SUMS + places;
+    const int64_t rows = ((in.lines - 1) / clusters) / LINES_OF_SUMS + 1;
     void *partial = nullptr;
     const bool sums = p.gain_grad.data != nullptr || p.bias_grad.data != nullptr;
     if (sums)
@@ -340,7 +359,8 @@ tartan_status run_any(const char *function, tartan_cuda_queue *queue, const tart
                       bool *done) {
     PASS((run<T, Usual>(function, queue, p, done)));
     if (*done) return TARTAN_OK;
-    return run<T, std::conditional_t<sizeof(T) == 4, Longest, Shape<512, 4, 2, true, 1>>>(function, queue, p, done);
+    return run<T, std::conditional_t<sizeof(T) == 4, Longest, Shape<512, 4, 2, true, 1>>>(function, queue, p,
+                                                                                          done);
 }
 
 } // namespace
@@ -356,7 +376,6 @@ tartan_status tartan_cuda_norm_gradient_held(const char *function, tartan_cuda_q
     /* Lines along several axes do not begin alike in turn. */
     if (sweep.axes[TARTAN_CUDA_KEPT].ndim != 1 && is_ragged(sweep, {X, Y_GRAD, X_GRAD}, p->in.length))
         return TARTAN_OK;
-    return by_dtype_of_clusters(sweep.array[X].dtype, [&](auto tag) {
-        return run_any<decltype(tag)>(function, queue, *p, done);
-    });
+    return by_dtype_of_clusters(sweep.array[X].dtype,
+                                [&](auto tag) { return run_any<decltype(tag)>(function, queue, *p, done); });
 }

@@ -8,9 +8,13 @@
 namespace tartan_cuda {
 namespace {
 
-/* Shared memory has room for gain and bias of 16384 elements, and for a stage of two teams with 16-bit numbers, or of one with f32. */
-template <typename T, bool RAGGED>
-using HeldNorm = Held<T, 4 / (int)sizeof(T), 128 * (int)sizeof(T), 128 / (int)sizeof(T) / PER<T>, RAGGED, 1, true>;
+/* A CTA has TEAMS teams of TEAM threads, which have so many numbers each. */
+template <int OF_CTA, int OF_TEAM, int OF_THREAD> struct Shape {
+    static constexpr int TEAMS = OF_CTA, TEAM = OF_TEAM, NUMBERS = OF_THREAD;
+};
+template <typename T, class S, bool RAGGED>
+using HeldNorm = Held<T, S::TEAMS, S::TEAM, S::NUMBERS / PER<T>, RAGGED, 1, true>;
+
 #ifndef HELD_LATE
 #define HELD_LATE true
 #endif
@@ -24,11 +28,11 @@ struct WarpSquares {
     double sum, none;
 };
 
-template <typename T, bool RAGGED>
-__global__ void __launch_bounds__(HeldNorm<T, RAGGED>::TEAMS *HeldNorm<T, RAGGED>::TEAM, 1)
+template <typename T, class S, bool RAGGED>
+__global__ void __launch_bounds__(S::TEAMS *S::TEAM, 1)
     norm_held(const __grid_constant__ tartan_cuda_norm p, const Clusters c) {
 #ifdef __CUDA_ARCH_FEAT_SM90_ALL
-    using Lines = HeldNorm<T, RAGGED>;
+    using Lines = HeldNorm<T, S, RAGGED>;
     constexpr int EACH = Lines::EACH, UNITS = Lines::UNITS, TEAM = Lines::TEAM, TEAMS = Lines::TEAMS;
     constexpr bool SHORT_NUMBERS = sizeof(T) == 2;
     using Sum = std::conditional_t<SHORT_NUMBERS, float, double>;
@@ -200,18 +204,41 @@ __global__ void __launch_bounds__(HeldNorm<T, RAGGED>::TEAMS *HeldNorm<T, RAGGED
 
 /* ---- The choice ---- */
 
-template <typename T>
-tartan_status run(const char *function, tartan_cuda_queue *queue, const tartan_cuda_norm &p, bool *done) {
-    using Lines = HeldNorm<T, true>;
+template <typename T, class S>
+tartan_status run_in(const char *function, tartan_cuda_queue *queue, const tartan_cuda_norm &p, bool *done) {
+    using Lines = HeldNorm<T, S, true>;
     const bool ragged = is_ragged(p.sweep, {X, Y}, p.length);
     size_t shared = 0;
-    const Clusters c = held_by<Lines>(queue->chip, p.length, p.lines, ragged, 1, 1, 2, 0, 2 * sizeof(float),
-                                      &shared);
-    const auto kernel = ragged ? norm_held<T, true> : norm_held<T, false>;
+    const Clusters c =
+        held_by<Lines>(queue->chip, p.length, p.lines, ragged, 1, 1, 2, 0, 2 * sizeof(float), &shared);
+    const auto kernel = ragged ? norm_held<T, S, true> : norm_held<T, S, false>;
     int32_t clusters = 0;
     PASS(held_at_once<Lines>(function, queue, kernel, c, shared, p.lines, &clusters));
     *done = clusters > 0;
     return *done ? launch_held<Lines>(function, queue, kernel, c, shared, clusters, p, c) : TARTAN_OK;
+}
+
+#ifdef SMALL_TEAMS
+using Small = Shape<SMALL_TEAMS, SMALL_TEAM, SMALL_NUMBERS>;
+#else
+using Small = Shape<4, 128, 64>;
+#endif
+#ifdef LARGE_TEAMS
+using Large = Shape<LARGE_TEAMS, LARGE_TEAM, LARGE_NUMBERS>;
+#else
+using Large = Shape<2, 256, 64>;
+#endif
+#ifndef HELD_FROM
+#define HELD_FROM 16384
+#endif
+template <typename T>
+tartan_status run(const char *function, tartan_cuda_queue *queue, const tartan_cuda_norm &p, bool *done) {
+    if constexpr (sizeof(T) == 4) {
+        return run_in<T, Shape<1, 512, 32>>(function, queue, p, done);
+    } else {
+        if (p.length <= Small::TEAM * Small::NUMBERS) return run_in<T, Small>(function, queue, p, done);
+        return run_in<T, Large>(function, queue, p, done);
+    }
 }
 
 } // namespace

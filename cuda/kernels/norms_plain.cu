@@ -152,8 +152,7 @@ tartan_status run(const char *function, tartan_cuda_queue *queue, const tartan_c
     bool by_threads = each <= 1 || p->length < SHORT;
     if (by_threads) PASS(run_by_threads(function, queue, single, &by_threads));
     if (by_threads) return TARTAN_OK;
-    if (each > 1 ? p->length > LONGEST_KEPT / tartan_cuda_bytes_of(p->sweep.array[X].dtype)
-                 : each == 1 && p->length >= LONG_RAGGED) {
+    if (each > 0 && p->length >= (each > 1 ? 4097 : LONG_RAGGED)) {
         bool done = false;
         PASS(tartan_cuda_norm_held(function, queue, &single, &done));
         if (done) return TARTAN_OK;

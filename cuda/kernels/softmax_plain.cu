@@ -273,7 +273,9 @@ template <int KIND> tartan_status run(const char *function, tartan_cuda_queue *q
     if (each == 0 || p.lines > INT32_MAX / MOST_CTAS) return run_any<KIND>(function, queue, p);
     const bool masked = KIND == TARTAN_CUDA_SOFTMAX && p.sweep.array[OTHER].data != nullptr;
     if (each > 1 && !masked && KIND != TARTAN_CUDA_CROSS_ENTROPY_GRADIENT &&
-        p.length / each > (!HAS_OTHER<KIND> ? LEAST_HELD : ragged ? LEAST_HELD_RAGGED : LEAST_HELD_SLOPES)) {
+        p.length / each > (!HAS_OTHER<KIND> ? LEAST_HELD
+                           : ragged         ? LEAST_HELD_RAGGED
+                                            : LEAST_HELD_SLOPES)) {
         bool done = false;
         PASS(HAS_OTHER<KIND> ? tartan_cuda_softmax_gradient_held(function, queue, &p, &done)
                              : tartan_cuda_softmax_held(function, queue, &p, &done));
