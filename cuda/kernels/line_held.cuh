@@ -101,6 +101,21 @@ template <bool RAGGED, int PERIOD, int TEAMS> struct Order {
     }
 };
 
+/* Where a part has numbers of its elements in shared memory: the first 4 of all units side by side, then the next 4, so that lanes that
+ * load 16 bytes for units side by side have 16 bytes side by side. */
+template <int EACH> __device__ __forceinline__ int32_t place_of(int32_t element, int32_t per_cta) {
+    return element % EACH / 4 * (per_cta / EACH * 4) + element / EACH * 4 + element % 4;
+}
+/* The numbers of a unit. */
+template <int EACH>
+__device__ __forceinline__ void load_places(const float *numbers, int32_t unit, int32_t per_cta,
+                                            float (&x)[EACH]) {
+    EACH_OF(EACH / 4) {
+        const float4 four = *(const float4 *)(numbers + i * (per_cta / EACH * 4) + unit * 4);
+        x[4 * i] = four.x, x[4 * i + 1] = four.y, x[4 * i + 2] = four.z, x[4 * i + 3] = four.w;
+    }
+}
+
 /* A thread's view of the lines that its team in each CTA of the cluster computes. A CTA has TEAMS teams of so many threads, which share
  * nothing here: one computes while the other waits. */
 template <typename T, int TEAMS_OF_CTA, int THREADS_OF_TEAM, int UNITS_OF_THREAD, bool RAGGED, int INPUTS = 1,

@@ -19,6 +19,9 @@ template <int OF_TEAM, int OF_THREAD, int OF_LINES, bool IS_LATE, int OF_SM> str
 };
 template <typename T, class S, bool RAGGED> using HeldGradient = Held<T, 1, S::TEAM, S::UNITS, RAGGED>;
 
+#ifndef PREFETCH
+#define PREFETCH true
+#endif
 /* Lines whose terms of gain and bias a thread adds up in f32. */
 constexpr int LINES_OF_SUMS = 64;
 
@@ -93,7 +96,7 @@ __global__ void __launch_bounds__(S::TEAM, S::CTAS)
 #ifdef __CUDA_ARCH_FEAT_SM90_ALL
     using Lines = HeldGradient<T, S, RAGGED>;
     constexpr int EACH = Lines::EACH, UNITS = Lines::UNITS, TEAM = Lines::TEAM, N = UNITS * EACH;
-    constexpr bool LATE = S::LATE;
+    constexpr bool LATE = S::LATE, AHEAD = PREFETCH;
     extern __shared__ uint4
         memory[]; /* units of x and of y_grad, [LINES][UNITS][2][TEAM]; the part's gains */
     __shared__ typename Lines::Shared shared[1];
@@ -120,6 +123,14 @@ __global__ void __launch_bounds__(S::TEAM, S::CTAS)
         from[0] = held.units_of(x, its), from[1] = held.units_of(g, its);
         loads = left > 0 ? its.count - held.thread() : 0;
         left--, ahead = order.next(ahead);
+        if (AHEAD && left > 0 && held.thread() == TEAM - 32) { /* what will be loaded next comes to L2 */
+            T *const next_x = begin_in(X, ahead), *const next_g = begin_in(Y_GRAD, ahead);
+            if constexpr (RAGGED) its = held.part_of(next_x);
+            if (its.count > 0) {
+                bulk_prefetch(next_x + its.units, (uint32_t)its.count * 16);
+                bulk_prefetch(next_g + its.units, (uint32_t)its.count * 16);
+            }
+        }
     };
     const auto load_unit = [&](int u) {
         if (u * TEAM < loads) {
@@ -167,7 +178,8 @@ __global__ void __launch_bounds__(S::TEAM, S::CTAS)
         __syncthreads(); /* the gains before were read */
         for (int32_t i = held.thread(); i < c.per_cta; i += TEAM) {
             const int64_t at = (int64_t)part.first + i;
-            ((float *)gains)[i] = at >= 0 && at < p.length ? line_number(p.gain, 1.f, at) : 0.f;
+            ((float *)gains)[place_of<EACH>(i, c.per_cta)] =
+                at >= 0 && at < p.length ? line_number(p.gain, 1.f, at) : 0.f;
         }
         __syncthreads();
         if (part.edge >= 0) edge_gain = line_number(p.gain, 1.f, part.edge);
@@ -178,13 +190,7 @@ __global__ void __launch_bounds__(S::TEAM, S::CTAS)
         Unit<T> of_x, of_g;
         memcpy(&of_x, &words[0], 16);
         memcpy(&of_g, &words[1], 16);
-        const float4 *const gain =
-            (const float4 *)(gains + (part.units - part.first) + (u * TEAM + held.thread()) * EACH);
-        EACH_OF(EACH / 4) {
-            const float4 four = gain[i];
-            scaled[4 * i] = four.x, scaled[4 * i + 1] = four.y, scaled[4 * i + 2] = four.z,
-                       scaled[4 * i + 3] = four.w;
-        }
+        load_places(gains, (part.units - part.first) / EACH + u * TEAM + held.thread(), c.per_cta, scaled);
         EACH_OF(EACH) x[i] = of_x.get(i), g[i] = of_g.get(i), scaled[i] *= g[i];
     };
     struct Pending {

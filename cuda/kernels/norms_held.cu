@@ -15,10 +15,6 @@ template <int OF_CTA, int OF_TEAM, int OF_THREAD> struct Shape {
 template <typename T, class S, bool RAGGED>
 using HeldNorm = Held<T, S::TEAMS, S::TEAM, S::NUMBERS / PER<T>, RAGGED, 1, true>;
 
-#ifndef HELD_LATE
-#define HELD_LATE true
-#endif
-
 /* What a warp knows of a line: `count` numbers, and sums of how they differ from the pivot. */
 struct WarpMoments {
     float sum, squares, pivot;
@@ -34,7 +30,8 @@ __global__ void __launch_bounds__(S::TEAMS *S::TEAM, 1)
 #ifdef __CUDA_ARCH_FEAT_SM90_ALL
     using Lines = HeldNorm<T, S, RAGGED>;
     constexpr int EACH = Lines::EACH, UNITS = Lines::UNITS, TEAM = Lines::TEAM, TEAMS = Lines::TEAMS;
-    constexpr bool SHORT_NUMBERS = sizeof(T) == 2;
+    /* Whether results of a line are computed after the sums of the next one, so that no thread waits for sums. */
+    constexpr bool SHORT_NUMBERS = sizeof(T) == 2, LATE = SHORT_NUMBERS || RAGGED;
     using Sum = std::conditional_t<SHORT_NUMBERS, float, double>;
     extern __shared__ uint4 memory[];
     __shared__ typename Lines::Shared shared[TEAMS];
@@ -49,8 +46,9 @@ __global__ void __launch_bounds__(S::TEAMS *S::TEAM, 1)
         const int32_t first = held.part_of(begin_in(X, line)).first;
         for (int32_t i = (int32_t)threadIdx.x; i < c.per_cta; i += TEAMS * TEAM) {
             const bool exists = first + i >= 0 && first + i < p.length;
-            gains[i] = exists ? line_number<float>(p.gain, 1, first + i) : 1.f;
-            biases[i] = exists ? line_number<float>(p.bias, 0, first + i) : 0.f;
+            const int32_t at = place_of<EACH>(i, c.per_cta);
+            gains[at] = exists ? line_number<float>(p.gain, 1, first + i) : 1.f;
+            biases[at] = exists ? line_number<float>(p.bias, 0, first + i) : 0.f;
         }
         __syncthreads();
     };
@@ -110,25 +108,19 @@ __global__ void __launch_bounds__(S::TEAMS *S::TEAM, 1)
         };
         T *const y = begin_in(Y, it.line);
         Unit<T> *const to = held.units_of(y, part);
-        const float *const from = gains + (part.units - part.first) + held.thread() * EACH;
+        const int32_t from = (part.units - part.first) / EACH + held.thread();
         held.each_unit(part, [&](int u, int32_t after) {
             float gain[EACH], bias[EACH], results[EACH];
             begin_unit(it.in[u]);
-            EACH_OF(EACH / 4) {
-                const float4 of_gain = *(const float4 *)(from + after * EACH + 4 * i),
-                             of_bias = *(const float4 *)(from + c.per_cta + after * EACH + 4 * i);
-                gain[4 * i] = of_gain.x, gain[4 * i + 1] = of_gain.y, gain[4 * i + 2] = of_gain.z,
-                         gain[4 * i + 3] = of_gain.w;
-                bias[4 * i] = of_bias.x, bias[4 * i + 1] = of_bias.y, bias[4 * i + 2] = of_bias.z,
-                         bias[4 * i + 3] = of_bias.w;
-            }
+            load_places(gains, from + after, c.per_cta, gain);
+            load_places(biases, from + after, c.per_cta, bias);
             EACH_OF(EACH) results[i] = fmaf(normal(it.in[u].get(i)), gain[i], bias[i]);
             Unit<T> out;
             out.set(results);
             to[after] = out;
         });
         if (has_edge) {
-            const int32_t at = part.edge - part.first;
+            const int32_t at = place_of<EACH>(part.edge - part.first, c.per_cta);
             y[part.edge] = tartan_cuda_to<T>(fmaf(normal(it.edge), gains[at], biases[at]));
         }
     };
@@ -189,7 +181,7 @@ __global__ void __launch_bounds__(S::TEAMS *S::TEAM, 1)
         mine.squares = sum_of_lanes((squares[0] + squares[1]) + (squares[2] + squares[3]));
         mine.count = __reduce_add_sync(~0u, mine.count);
         held.send(packed(mine));
-        if constexpr (HELD_LATE) {
+        if constexpr (LATE) {
             if (pending) write(last);
             pending = true, last = now;
         } else {
