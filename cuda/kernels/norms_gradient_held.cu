@@ -107,25 +107,30 @@ __global__ void __launch_bounds__(S::TEAM, S::CTAS)
     const uint32_t mine = shared_address(memory) + 16 * (uint32_t)held.thread();
     const auto order = held.template order_of<RAGGED>((int32_t)p.lines);
     const auto begin_in = [&](int array, int32_t line) {
-        return (T *)p.sweep.array[array].data + begin_of(p.sweep, array, line);
+        T *const data = (T *)p.sweep.array[array].data;
+        if constexpr (RAGGED) return data + line * p.sweep.array[array].step[TARTAN_CUDA_KEPT][0];
+        return data + begin_of(p.sweep, array, line);
     };
     const auto unit_at = [&](int32_t of_line, int u) { return mine + (of_line * UNITS + u) * 2 * 16 * TEAM; };
     typename Lines::Part part = {INT32_MIN, 0, 0, -1};
     if constexpr (!RAGGED) part = held.part_of(nullptr);
+    int32_t place = -1; /* modulo EACH, of the lines that begin as those before */
+    const auto part_at = [&](int32_t line) {
+        return RAGGED && line % EACH != place ? held.part_of(begin_in(X, line)) : part;
+    };
     /* Units of a line that are loaded: where they come from and how many there are. */
     int32_t ahead = order.first, left = order.count, filled = 0;
     const Unit<T> *from[2];
     int32_t loads;
     const auto begin_load = [&] {
         T *const x = begin_in(X, ahead), *const g = begin_in(Y_GRAD, ahead);
-        typename Lines::Part its = part;
-        if constexpr (RAGGED) its = held.part_of(x);
+        const typename Lines::Part its = part_at(ahead);
         from[0] = held.units_of(x, its), from[1] = held.units_of(g, its);
         loads = left > 0 ? its.count - held.thread() : 0;
         left--, ahead = order.next(ahead);
         if (AHEAD && left > 0 && held.thread() == TEAM - 32) { /* what will be loaded next comes to L2 */
             T *const next_x = begin_in(X, ahead), *const next_g = begin_in(Y_GRAD, ahead);
-            if constexpr (RAGGED) its = held.part_of(next_x);
+            const typename Lines::Part its = part_at(ahead);
             if (its.count > 0) {
                 bulk_prefetch(next_x + its.units, (uint32_t)its.count * 16);
                 bulk_prefetch(next_g + its.units, (uint32_t)its.count * 16);
@@ -229,83 +234,80 @@ __global__ void __launch_bounds__(S::TEAM, S::CTAS)
             x_grad[part.edge] = tartan_cuda_to<T>(factors(it.edge_g * edge_gain, it.edge_z));
     };
     const auto stats_at = [&](int32_t line) { return stats_of<float>(p, begin_of(p.sweep, RSTD, line)); };
-    int32_t line = order.first, of_row = 0, present = 0;
+    int32_t line = order.first, i = 0, of_row = 0, present = 0;
     Stats<float> stats = stats_at(line);
     T edge[2] = {}; /* of the next line */
     const auto load_edge = [&] {
-        if constexpr (RAGGED) {
-            const T *const x = begin_in(X, line);
-            const int32_t at = held.part_of(x).edge;
-            if (at >= 0) edge[0] = x[at], edge[1] = begin_in(Y_GRAD, line)[at];
-        }
+        const int32_t at = part_at(line).edge;
+        if (RAGGED && at >= 0) edge[0] = begin_in(X, line)[at], edge[1] = begin_in(Y_GRAD, line)[at];
     };
     load_edge();
     Pending last = {};
     bool pending = false;
     if constexpr (!RAGGED) begin_part();
-    for (int32_t i = 0; i < order.count; i++) {
+    for (;;) {
+        /* Lines that begin elsewhere wait until all that is under way here has ended. */
+        const bool begins = i < order.count && (!RAGGED || line % EACH == place);
         Pending now = {line, stats, 0, 0};
-        const Normal<T> normal(stats);
-        if constexpr (RAGGED) {
-            const typename Lines::Part here = held.part_of(begin_in(X, line));
-            if (here.first != part.first) {
-                if (pending) write(last);
-                if (of_row > 0 && partial != nullptr) {
-                    flush(false);
-                    held.meet(); /* numbers at the ends of parts are other CTAs' next */
-                }
-                pending = false;
-                part = here;
-                begin_part();
-            }
-            if (part.edge >= 0)
+        if (begins) {
+            const Normal<T> normal(stats);
+            if (RAGGED && part.edge >= 0)
                 now.edge_z = normal(tartan_cuda_to<float>(edge[0])),
                 now.edge_g = tartan_cuda_to<float>(edge[1]);
-        }
-        if (i + 1 < order.count) {
-            line = order.next(line);
-            stats = stats_at(line);
-            load_edge();
-        }
-        Terms<float> terms;
-        const auto add_unit = [&](int u) {
-            if (u * TEAM < part.count - held.thread()) {
-                float x[EACH], g[EACH], scaled[EACH];
-                numbers_of(unit_at(present, u), u, x, g, scaled);
-                EACH_OF(EACH) {
-                    const int k = u * EACH + i;
-                    const float z = normal(x[i]);
-                    to_gain[k] = fmaf(g[i], z, to_gain[k]);
-                    to_bias[k] += g[i];
-                    terms.add(i, z, scaled[i]);
-                }
+            if (++i < order.count) {
+                line = order.next(line);
+                stats = stats_at(line);
+                load_edge();
             }
-        };
-        constexpr int LATER = LATE ? 0 : (S::LINES - 1) * UNITS; /* units of lines after this one */
-        each_number<UNITS>([&](auto u) {
-            copies_wait<LATER + UNITS - 1 - decltype(u)::value>();
-            add_unit(decltype(u)::value);
-        });
-        present = present + 1 == S::LINES ? 0 : present + 1;
-        if (RAGGED && part.edge >= 0) {
-            edge_to_gain = fmaf(now.edge_g, now.edge_z, edge_to_gain);
-            edge_to_bias += now.edge_g;
-            terms.add(0, now.edge_z, now.edge_g * edge_gain);
+            Terms<float> terms;
+            const auto add_unit = [&](int u) {
+                if (u * TEAM < part.count - held.thread()) {
+                    float x[EACH], g[EACH], scaled[EACH];
+                    numbers_of(unit_at(present, u), u, x, g, scaled);
+                    EACH_OF(EACH) {
+                        const int k = u * EACH + i;
+                        const float z = normal(x[i]);
+                        to_gain[k] = fmaf(g[i], z, to_gain[k]);
+                        to_bias[k] += g[i];
+                        terms.add(i, z, scaled[i]);
+                    }
+                }
+            };
+            constexpr int LATER = LATE ? 0 : (S::LINES - 1) * UNITS; /* units of lines after this one */
+            each_number<UNITS>([&](auto u) {
+                copies_wait<LATER + UNITS - 1 - decltype(u)::value>();
+                add_unit(decltype(u)::value);
+            });
+            present = present + 1 == S::LINES ? 0 : present + 1;
+            if (RAGGED && part.edge >= 0) {
+                edge_to_gain = fmaf(now.edge_g, now.edge_z, edge_to_gain);
+                edge_to_bias += now.edge_g;
+                terms.add(0, now.edge_z, now.edge_g * edge_gain);
+            }
+            float sums[2] = {};
+            terms.end(sums);
+            held.send(packed(WarpTerms{sum_of_lanes(sums[0]), sum_of_lanes(sums[1]), {}}));
+            of_row++;
         }
-        float sums[2] = {};
-        terms.end(sums);
-        held.send(packed(WarpTerms{sum_of_lanes(sums[0]), sum_of_lanes(sums[1]), {}}));
-        if constexpr (LATE) {
-            if (pending) write(last);
-            pending = true, last = now;
-        } else {
-            write(now);
+        if (i == order.count) let_next_kernel_begin();
+        if constexpr (!LATE) pending = begins, last = now;
+        if (pending) write(last);
+        if constexpr (LATE) pending = begins, last = now;
+        const bool ended = !begins && i == order.count;
+        if (partial != nullptr) {
+            const bool ends = ended || of_row == LINES_OF_SUMS;
+            for (int64_t times = ended ? rows - row : ends || (!begins && of_row > 0); times > 0; times--)
+                flush(ends); /* sums of no lines are 0 */
+            if (ends) of_row = 0;
         }
-        if (++of_row == LINES_OF_SUMS && partial != nullptr) flush(true), of_row = 0;
+        if (ended) break;
+        if (RAGGED && !begins) {
+            held.meet(); /* numbers at the ends of parts are other CTAs' from now on */
+            place = line % EACH;
+            part = held.part_of(begin_in(X, line));
+            begin_part();
+        }
     }
-    let_next_kernel_begin();
-    if (pending) write(last);
-    while (partial != nullptr && row < rows) flush(true); /* sums of no lines are 0 */
     copies_wait<0>();
     held.end();
 #endif

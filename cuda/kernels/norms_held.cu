@@ -38,7 +38,9 @@ __global__ void __launch_bounds__(S::TEAMS *S::TEAM, 1)
     float *const gains = (float *)memory, *const biases = gains + c.per_cta;
     Lines held(shared, memory + c.per_cta / 2, c, p.length);
     const auto begin_in = [&](int array, int32_t line) {
-        return (T *)p.sweep.array[array].data + begin_of(p.sweep, array, line);
+        T *const data = (T *)p.sweep.array[array].data;
+        if constexpr (RAGGED) return data + line * p.sweep.array[array].step[TARTAN_CUDA_KEPT][0];
+        return data + begin_of(p.sweep, array, line);
     };
     const auto order = held.template order_of<RAGGED>((int32_t)p.lines);
     /* Of the CTA's part of lines that begin as `line` does. */
@@ -124,12 +126,8 @@ __global__ void __launch_bounds__(S::TEAMS *S::TEAM, 1)
             y[part.edge] = tartan_cuda_to<T>(fmaf(normal(it.edge), gains[at], biases[at]));
         }
     };
-    int32_t line = order.first, place = order.first_place;
-    load_gains(RAGGED ? place : 0);
-    const auto next_place = [&] {
-        __syncthreads(); /* the gains before were read */
-        load_gains(++place);
-    };
+    int32_t line = order.first, place = order.first_place, i = 0;
+    load_gains(place);
     T next_edge = {};
     const auto load_edge = [&] {
         if constexpr (RAGGED) {
@@ -141,55 +139,56 @@ __global__ void __launch_bounds__(S::TEAMS *S::TEAM, 1)
     if (order.count > 0) load_edge();
     Pending last;
     bool pending = false;
-    for (int32_t i = 0; i < order.count; i++) {
-        const auto part = held.part_of(begin_in(X, line));
-        const bool has_edge = RAGGED && part.edge >= 0;
-        if (RAGGED && place < line % EACH) {
-            if (pending) write(last);
-            pending = false;
-            while (place < line % EACH) next_place();
-        }
+    for (;;) {
+        /* Lines that begin elsewhere wait until all that is under way here has ended. */
+        const bool begins = i < order.count && (!RAGGED || line % EACH == place);
         Pending now;
-        now.line = line;
-        now.edge = has_edge ? tartan_cuda_to<float>(next_edge) : 0.f;
-        held.take(part, 0, now.in);
-        held.leave(i, c.stages, load);
-        line = order.next(line);
-        if (i + 1 < order.count) load_edge();
-        WarpMoments mine = {0, 0, 0, 0};
-        if (p.centred) { /* from about the mean, the sums lose nothing; less of it is enough for 16 bits */
-            EACH_OF(EACH)
-            mine.pivot = fmaf(now.in[0].get(i), 1.f / (SHORT_NUMBERS ? EACH : 32 * EACH), mine.pivot);
-            mine.pivot = SHORT_NUMBERS ? __shfl_sync(~0u, mine.pivot, 0) : sum_of_lanes(mine.pivot);
-            mine.count = has_edge;
-        }
-        float sums[2] = {}, squares[4] = {};
-        if (has_edge) {
-            const float d = now.edge - mine.pivot;
-            sums[0] = d, squares[0] = d * d;
-        }
-        held.each_unit(part, [&](int u, int32_t) {
-            begin_unit(now.in[u]);
-            EACH_OF(EACH) {
-                const float d = now.in[u].get(i) - mine.pivot;
-                sums[i % 2] += d;
-                squares[i % 4] = fmaf(d, d, squares[i % 4]);
+        if (begins) {
+            const auto part = held.part_of(begin_in(X, line));
+            const bool has_edge = RAGGED && part.edge >= 0;
+            now.line = line;
+            now.edge = has_edge ? tartan_cuda_to<float>(next_edge) : 0.f;
+            held.take(part, 0, now.in);
+            held.leave(i, c.stages, load);
+            line = order.next(line);
+            if (++i < order.count) load_edge();
+            WarpMoments mine = {0, 0, 0, 0};
+            if (p.centred) { /* from about the mean, the sums lose nothing; less of it is enough for 16 bits */
+                EACH_OF(EACH)
+                mine.pivot = fmaf(now.in[0].get(i), 1.f / (SHORT_NUMBERS ? EACH : 32 * EACH), mine.pivot);
+                mine.pivot = SHORT_NUMBERS ? __shfl_sync(~0u, mine.pivot, 0) : sum_of_lanes(mine.pivot);
+                mine.count = has_edge;
             }
-            mine.count += EACH;
-        });
-        mine.sum = sum_of_lanes(sums[0] + sums[1]);
-        mine.squares = sum_of_lanes((squares[0] + squares[1]) + (squares[2] + squares[3]));
-        mine.count = __reduce_add_sync(~0u, mine.count);
-        held.send(packed(mine));
+            float sums[2] = {}, squares[4] = {};
+            if (has_edge) {
+                const float d = now.edge - mine.pivot;
+                sums[0] = d, squares[0] = d * d;
+            }
+            held.each_unit(part, [&](int u, int32_t) {
+                begin_unit(now.in[u]);
+                EACH_OF(EACH) {
+                    const float d = now.in[u].get(i) - mine.pivot;
+                    sums[i % 2] += d;
+                    squares[i % 4] = fmaf(d, d, squares[i % 4]);
+                }
+                mine.count += EACH;
+            });
+            mine.sum = sum_of_lanes(sums[0] + sums[1]);
+            mine.squares = sum_of_lanes((squares[0] + squares[1]) + (squares[2] + squares[3]));
+            mine.count = __reduce_add_sync(~0u, mine.count);
+            held.send(packed(mine));
+        }
         if constexpr (LATE) {
             if (pending) write(last);
-            pending = true, last = now;
+            pending = begins, last = now;
         } else {
-            write(now);
+            if (begins) write(now);
         }
+        if (begins) continue;
+        if (place == order.last_place) break;
+        __syncthreads(); /* the gains were read */
+        load_gains(++place);
     }
-    if (pending) write(last);
-    while (RAGGED && place < order.last_place) next_place();
     held.end();
 #endif
 }

@@ -62,6 +62,19 @@ __global__ void __launch_bounds__(S::TEAM, S::CTAS)
         next_factor = factor_of<float>(p, begin_of(w, FACTOR, line));
     };
     fetch(held.first_line());
+    /* The thread that has a line's label writes its loss after the sums of the next line are sent, since all wait for the last warp. */
+    struct Loss {
+        bool is_mine;
+        int32_t label;
+        float sums[3], own;
+        int64_t line;
+    };
+    Loss loss = {};
+    const auto end_loss = [&] {
+        if (LABELLED && loss.is_mine)
+            write_loss(p, begin_of(w, OTHER, loss.line), begin_of(w, LSE, loss.line), loss.sums,
+                       (int64_t)loss.label, loss.own);
+    };
     int64_t number = 0;
     for (int64_t line = held.first_line(); line < p.lines; number++, line += held.step()) {
         const auto part = held.part_of(begin_in(X, line));
@@ -109,6 +122,7 @@ __global__ void __launch_bounds__(S::TEAM, S::CTAS)
         }
         mine.exponentials = sum_of_lanes(mine.exponentials);
         held.send(packed(mine));
+        end_loss();
         held.receive();
         float s[3] = {NONE<float>, 0, 0};
         held.template each_packet<WarpSums>([&](const WarpSums &of) { s[0] = fmaxf(s[0], of.most); });
@@ -123,9 +137,11 @@ __global__ void __launch_bounds__(S::TEAM, S::CTAS)
         Line<float> l = {};
         l.label = label;
         if constexpr (LABELLED) {
-            if (has_label || (has_edge && part.edge == label) || (label < 0 && held.is_first()))
-                write_loss(p, begin_of(w, OTHER, line), begin_of(w, LSE, line), s, label,
-                           has_label ? own : edge_x);
+            loss = {has_label || (has_edge && part.edge == label) || (label < 0 && held.is_first()),
+                    (int32_t)label,
+                    {s[0], s[1], s[2]},
+                    has_label ? own : edge_x,
+                    line};
             if (w.array[OUT].data == nullptr) continue;
             set_target(p, factor, 1 / s[1], l);
         } else if constexpr (!LOGARITHM) {
@@ -162,6 +178,7 @@ __global__ void __launch_bounds__(S::TEAM, S::CTAS)
             if (has_edge && part.edge == label) correct(edge_x);
         }
     }
+    end_loss();
     held.end();
 #endif
 }
@@ -186,7 +203,7 @@ tartan_status run_in(const char *function, tartan_cuda_queue *queue, const tarta
 #ifdef SMALL
 using Small = Shape<SMALL>;
 #else
-using Small = Shape<256, 32, 3>;
+using Small = Shape<128, 64, 4>;
 #endif
 template <int KIND, typename T>
 tartan_status run(const char *function, tartan_cuda_queue *queue, const tartan_cuda_classes &p, bool *done) {
