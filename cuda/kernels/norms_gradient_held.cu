@@ -51,9 +51,6 @@ struct Factors {
         of.template operator()<1>(&z, &g);
         of_g = __shfl_sync(~0u, g, 0), of_z = __shfl_sync(~0u, g, 1), rest = __shfl_sync(~0u, g, 2);
     }
-    __device__ __forceinline__ float operator()(float g, float z) const {
-        return fmaf(of_g, g, fmaf(of_z, z, rest));
-    }
 };
 
 /* Lanes write `x`, or add it, one after the other, from the first lane's `to` on: by 16 bytes wherever these are aligned. */
@@ -96,7 +93,7 @@ __global__ void __launch_bounds__(S::TEAM, S::CTAS)
 #ifdef __CUDA_ARCH_FEAT_SM90_ALL
     using Lines = HeldGradient<T, S, RAGGED>;
     constexpr int EACH = Lines::EACH, UNITS = Lines::UNITS, TEAM = Lines::TEAM, N = UNITS * EACH;
-    constexpr bool LATE = S::LATE, AHEAD = PREFETCH;
+    constexpr bool LATE = S::LATE, AHEAD = PREFETCH, SHORT_NUMBERS = sizeof(T) == 2;
     extern __shared__ uint4
         memory[]; /* units of x and of y_grad, [LINES][UNITS][2][TEAM]; the part's gains */
     __shared__ typename Lines::Shared shared[1];
@@ -201,7 +198,7 @@ __global__ void __launch_bounds__(S::TEAM, S::CTAS)
     struct Pending {
         int32_t line;
         Stats<float> stats;
-        float edge_z, edge_g;
+        float edge_x, edge_g;
     };
     /* The gradient of a line whose sums are on their way; another line comes in its place. */
     const auto write = [&](const Pending &it) {
@@ -213,6 +210,12 @@ __global__ void __launch_bounds__(S::TEAM, S::CTAS)
                                               sum_of_lanes(sums[1]) * per_element, it.stats.rstd,
                                               (float)p.length, (float)p.epsilon});
         const Normal<T> normal(it.stats);
+        /* 16-bit numbers are too coarse for z to be of use on the way. */
+        const float of_x = SHORT_NUMBERS ? factors.of_z * normal.rstd : factors.of_z,
+                    rest = SHORT_NUMBERS ? fmaf(factors.of_z, normal.shift, factors.rest) : factors.rest;
+        const auto result = [&](float g, float x) {
+            return fmaf(factors.of_g, g, fmaf(of_x, SHORT_NUMBERS ? x : normal(x), rest));
+        };
         T *const x_grad = begin_in(X_GRAD, it.line);
         const bool writes = p.sweep.array[X_GRAD].data != nullptr;
         Unit<T> *const to = held.units_of(x_grad, part);
@@ -223,7 +226,7 @@ __global__ void __launch_bounds__(S::TEAM, S::CTAS)
             if (u * TEAM < here) {
                 float x[EACH], g[EACH], y[EACH];
                 numbers_of(unit_at(emptied, u), u, x, g, y);
-                EACH_OF(EACH) y[i] = factors(y[i], normal(x[i]));
+                EACH_OF(EACH) y[i] = result(y[i], x[i]);
                 Unit<T> out;
                 out.set(y);
                 to[u * TEAM] = out;
@@ -231,7 +234,7 @@ __global__ void __launch_bounds__(S::TEAM, S::CTAS)
             load_unit(u);
         }
         if (RAGGED && part.edge >= 0 && writes)
-            x_grad[part.edge] = tartan_cuda_to<T>(factors(it.edge_g * edge_gain, it.edge_z));
+            x_grad[part.edge] = tartan_cuda_to<T>(result(it.edge_g * edge_gain, it.edge_x));
     };
     const auto stats_at = [&](int32_t line) { return stats_of<float>(p, begin_of(p.sweep, RSTD, line)); };
     int32_t line = order.first, i = 0, of_row = 0, present = 0;
@@ -252,8 +255,7 @@ __global__ void __launch_bounds__(S::TEAM, S::CTAS)
         if (begins) {
             const Normal<T> normal(stats);
             if (RAGGED && part.edge >= 0)
-                now.edge_z = normal(tartan_cuda_to<float>(edge[0])),
-                now.edge_g = tartan_cuda_to<float>(edge[1]);
+                now.edge_x = tartan_cuda_to<float>(edge[0]), now.edge_g = tartan_cuda_to<float>(edge[1]);
             if (++i < order.count) {
                 line = order.next(line);
                 stats = stats_at(line);
@@ -280,9 +282,10 @@ __global__ void __launch_bounds__(S::TEAM, S::CTAS)
             });
             present = present + 1 == S::LINES ? 0 : present + 1;
             if (RAGGED && part.edge >= 0) {
-                edge_to_gain = fmaf(now.edge_g, now.edge_z, edge_to_gain);
+                const float z = normal(now.edge_x);
+                edge_to_gain = fmaf(now.edge_g, z, edge_to_gain);
                 edge_to_bias += now.edge_g;
-                terms.add(0, now.edge_z, now.edge_g * edge_gain);
+                terms.add(0, z, now.edge_g * edge_gain);
             }
             float sums[2] = {};
             terms.end(sums);
