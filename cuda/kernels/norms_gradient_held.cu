@@ -4,7 +4,7 @@
  *
  * Lines that begin at different addresses modulo 16 are cut differently. Such a cluster takes lines that begin alike one after the other, and
  * begins anew where the next ones begin elsewhere. */
-#include "kernels/line_held.cuh"
+#include "kernels/line_held_launch.cuh"
 #include "kernels/norms_gradient_flow.cuh"
 #include "kernels/norms_held.h"
 

@@ -2,7 +2,7 @@
  * Normalisation along long lines, which clusters keep in registers. Gain and bias of a CTA's part of all lines are in its shared memory. */
 #include "kernels/norms_held.h"
 
-#include "kernels/line_held.cuh"
+#include "kernels/line_held_launch.cuh"
 #include "kernels/norm_lines.cuh"
 
 namespace tartan_cuda {

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0
  * Gradients of softmax and of its logarithm along long lines. */
-#include "kernels/line_held.cuh"
+#include "kernels/line_held_launch.cuh"
 #include "kernels/softmax.cuh"
 #include "kernels/softmax_held.h"
 

@@ -4,7 +4,7 @@
  * exponential for each number. */
 #include "kernels/softmax_held.h"
 
-#include "kernels/line_held.cuh"
+#include "kernels/line_held_launch.cuh"
 #include "kernels/softmax.cuh"
 
 namespace tartan_cuda {
