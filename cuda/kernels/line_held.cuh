@@ -15,12 +15,13 @@
 namespace tartan_cuda {
 namespace {
 
-constexpr int MOST_IN_CLUSTER = 16, MOST_STAGES = 4;
+/* ROW: bytes of a row of shared memory. Units that threads load side by side begin with one, or they take a fifth access. */
+constexpr int MOST_IN_CLUSTER = 16, MOST_STAGES = 4, ROW = 128;
 
 /* How lines are shared out. */
 struct Clusters {
     int32_t ctas;    /* of a cluster, a power of 2 */
-    int32_t per_cta; /* elements of a part: whole units */
+    int32_t per_cta; /* elements of a part: whole rows */
     int32_t stages;  /* of parts that a team has in shared memory */
 };
 
@@ -202,8 +203,7 @@ class Held {
         if (bytes > 0)
 #pragma unroll
             for (int k = 0; k < INPUTS; k++)
-                bulk_load(shared_address(in_stage(stage, k) + (part.units - part.first)),
-                          lines[k] + part.units, bytes, barrier);
+                bulk_load(shared_address(in_stage(stage, k)), lines[k] + part.units, bytes, barrier);
     }
     /* f(i, stage) for the first stages; by one thread. */
     template <typename F> __device__ __forceinline__ void begin(int32_t count, F f) const {
@@ -217,8 +217,7 @@ class Held {
     /* Its part comes into registers; units that do not exist are words of `missing`. */
     __device__ __forceinline__ void take(const Part &part, uint32_t missing, Unit<T> (&in)[UNITS],
                                          int input = 0) const {
-        const uint32_t from =
-            shared_address(in_stage(stage_, input) + (part.units - part.first)) + 16 * (uint32_t)thread_;
+        const uint32_t from = shared_address(in_stage(stage_, input)) + 16 * (uint32_t)thread_;
         wait();
 #pragma unroll
         for (int u = 0; u < UNITS; u++) {
@@ -227,13 +226,9 @@ class Held {
             memcpy(&in[u], &unit, sizeof unit);
         }
     }
-    /* The thread's first unit of an input in a stage. */
-    __device__ __forceinline__ const Unit<T> *units_in(int32_t stage, int input, const Part &part) const {
-        return (const Unit<T> *)(in_stage(stage, input) + (part.units - part.first)) + thread_;
-    }
-    /* An element of the line that the CTA has, before the stage is left. */
+    /* An element of the units that the CTA has, before the stage is left. */
     __device__ __forceinline__ T element(const Part &part, int64_t i) const {
-        return in_stage(stage_, 0)[i - part.first];
+        return in_stage(stage_, 0)[i - part.units];
     }
     __device__ __forceinline__ int32_t stage() const {
         return stage_;

@@ -64,7 +64,7 @@ template <typename F> tartan_status by_dtype_of_clusters(int32_t dtype, F f) {
 /* Bytes of shared memory that each of CTAS CTAs of an SM can ask for: the chip takes RESERVED of it, and its teams have theirs. */
 template <class Lines, int CTAS> size_t held_room(const tartan_cuda_chip &chip) {
     enum { RESERVED = 1024, OF_TEAMS = Lines::TEAMS * sizeof(typename Lines::Shared) };
-    return ((size_t)chip.shared_bytes + RESERVED) / CTAS - RESERVED - OF_TEAMS;
+    return ((size_t)chip.shared_bytes + RESERVED) / CTAS - RESERVED - (OF_TEAMS + ROW - 1) / ROW * ROW;
 }
 
 /* Whether lines of `n` elements in some arrays begin or end between units of 16 bytes. */
@@ -94,7 +94,8 @@ Clusters held_by(const tartan_cuda_chip &chip, int64_t n, int64_t lines, bool ra
     if (n / EACH > Lines::TEAM * Lines::UNITS)
         while (c.ctas <= MOST_IN_CLUSTER && (int64_t)c.ctas * Lines::TEAM * Lines::UNITS < units) c.ctas *= 2;
     if (c.ctas > MOST_IN_CLUSTER || lines > INT32_MAX || 2 * lines * c.ctas < chip.processors) return {};
-    c.per_cta = (int32_t)((units + c.ctas - 1) / c.ctas * EACH);
+    constexpr int64_t OF_ROW = ROW / 16;
+    c.per_cta = (int32_t)(((units + c.ctas - 1) / c.ctas + OF_ROW - 1) / OF_ROW * OF_ROW * EACH);
     const size_t stage = (size_t)Lines::TEAMS * (size_t)inputs * (size_t)c.per_cta * (16 / EACH),
                  others = fixed + each * (size_t)c.per_cta, room = held_room<Lines, CTAS>(chip);
     for (c.stages = most_stages; c.stages >= least_stages; c.stages--) {

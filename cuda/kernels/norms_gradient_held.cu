@@ -19,9 +19,6 @@ template <int OF_TEAM, int OF_THREAD, int OF_LINES, bool IS_LATE, int OF_SM> str
 };
 template <typename T, class S, bool RAGGED> using HeldGradient = Held<T, 1, S::TEAM, S::UNITS, RAGGED>;
 
-#ifndef PREFETCH
-#define PREFETCH true
-#endif
 /* Lines whose terms of gain and bias a thread adds up in f32. */
 constexpr int LINES_OF_SUMS = 64;
 
@@ -93,9 +90,9 @@ __global__ void __launch_bounds__(S::TEAM, S::CTAS)
 #ifdef __CUDA_ARCH_FEAT_SM90_ALL
     using Lines = HeldGradient<T, S, RAGGED>;
     constexpr int EACH = Lines::EACH, UNITS = Lines::UNITS, TEAM = Lines::TEAM, N = UNITS * EACH;
-    constexpr bool LATE = S::LATE, AHEAD = PREFETCH, SHORT_NUMBERS = sizeof(T) == 2;
-    extern __shared__ uint4
-        memory[]; /* units of x and of y_grad, [LINES][UNITS][2][TEAM]; the part's gains */
+    constexpr bool LATE = S::LATE, SHORT_NUMBERS = sizeof(T) == 2;
+    extern __shared__ __align__(ROW)
+        uint4 memory[]; /* units of x and of y_grad, [LINES][UNITS][2][TEAM]; the part's gains */
     __shared__ typename Lines::Shared shared[1];
     const float *const gains = (const float *)(memory + S::LINES * UNITS * 2 * TEAM);
     const tartan_cuda_norm &p = of.in;
@@ -125,7 +122,8 @@ __global__ void __launch_bounds__(S::TEAM, S::CTAS)
         from[0] = held.units_of(x, its), from[1] = held.units_of(g, its);
         loads = left > 0 ? its.count - held.thread() : 0;
         left--, ahead = order.next(ahead);
-        if (AHEAD && left > 0 && held.thread() == TEAM - 32) { /* what will be loaded next comes to L2 */
+        if (SHORT_NUMBERS && left > 0 &&
+            held.thread() == TEAM - 32) { /* what will be loaded next comes to L2 */
             T *const next_x = begin_in(X, ahead), *const next_g = begin_in(Y_GRAD, ahead);
             const typename Lines::Part its = part_at(ahead);
             if (its.count > 0) {
@@ -179,7 +177,7 @@ __global__ void __launch_bounds__(S::TEAM, S::CTAS)
     const auto begin_part = [&] {
         __syncthreads(); /* the gains before were read */
         for (int32_t i = held.thread(); i < c.per_cta; i += TEAM) {
-            const int64_t at = (int64_t)part.first + i;
+            const int64_t at = (int64_t)part.units + i;
             ((float *)gains)[place_of<EACH>(i, c.per_cta)] =
                 at >= 0 && at < p.length ? line_number(p.gain, 1.f, at) : 0.f;
         }
@@ -192,7 +190,7 @@ __global__ void __launch_bounds__(S::TEAM, S::CTAS)
         Unit<T> of_x, of_g;
         memcpy(&of_x, &words[0], 16);
         memcpy(&of_g, &words[1], 16);
-        load_places(gains, (part.units - part.first) / EACH + u * TEAM + held.thread(), c.per_cta, scaled);
+        load_places(gains, u * TEAM + held.thread(), c.per_cta, scaled);
         EACH_OF(EACH) x[i] = of_x.get(i), g[i] = of_g.get(i), scaled[i] *= g[i];
     };
     struct Pending {
@@ -322,7 +320,6 @@ tartan_status run(const char *function, tartan_cuda_queue *queue, const tartan_c
     using Lines = HeldGradient<T, S, true>;
     const tartan_cuda_norm &in = p.in;
     const bool ragged = is_ragged(in.sweep, {X, Y_GRAD, X_GRAD}, in.length);
-    if (!ragged && in.length <= (sizeof(T) == 2 ? HELD_FROM : HELD_FROM * 2 / 3)) return TARTAN_OK;
     const auto kernel = ragged ? norm_gradient_held<T, S, true> : norm_gradient_held<T, S, false>;
     size_t shared = 0;
     const Clusters c =
@@ -346,32 +343,26 @@ tartan_status run(const char *function, tartan_cuda_queue *queue, const tartan_c
     return status;
 }
 
-/* Lines of fewer units of 16 bytes are for other kernels. */
-#ifndef HELD_FROM
-#define HELD_FROM 12288
-#endif
-#ifndef VARIANT
-#define VARIANT 1
-#endif
-#if VARIANT == 1
+/* CTAs of 512 threads have parts of twice as many numbers as those of 256, of which an SM has two. The longest lines of f32 have room for
+ * one line alone. */
 using Usual = Shape<512, 4, 2, true, 1>;
-#elif VARIANT == 2
-using Usual = Shape<512, 4, 2, false, 1>;
-#elif VARIANT == 3
-using Usual = Shape<256, 4, 2, true, 2>;
-#elif VARIANT == 4
-using Usual = Shape<256, 4, 2, false, 2>;
-#endif
-/* Of f32, the longest. */
+using Half = Shape<256, 4, 2, true, 2>;
 using Longest = Shape<512, 8, 1, false, 1>;
 
 template <typename T>
-tartan_status run_any(const char *function, tartan_cuda_queue *queue, const tartan_cuda_norm_gradient &p,
-                      bool *done) {
+tartan_status run_held(const char *function, tartan_cuda_queue *queue, const tartan_cuda_norm_gradient &p,
+                       bool *done) {
+    constexpr bool SHORT_NUMBERS = sizeof(T) == 2;
+    const int64_t n = p.in.length;
+    const bool ragged = is_ragged(p.in.sweep, {X, Y_GRAD, X_GRAD}, n);
+    /* Threads of a CTA keep shorter lines of units. */
+    if (!ragged && n <= (SHORT_NUMBERS ? 12288 : 6144)) return TARTAN_OK;
+    if (SHORT_NUMBERS ? n <= 65536 && (ragged || n <= 16384 || n > 32768) : n <= 8192 && !ragged)
+        return run<T, Half>(function, queue, p, done);
     PASS((run<T, Usual>(function, queue, p, done)));
-    if (*done) return TARTAN_OK;
-    return run<T, std::conditional_t<sizeof(T) == 4, Longest, Shape<512, 4, 2, true, 1>>>(function, queue, p,
-                                                                                          done);
+    if constexpr (!SHORT_NUMBERS)
+        if (!*done) return run<T, Longest>(function, queue, p, done);
+    return TARTAN_OK;
 }
 
 } // namespace
@@ -388,5 +379,5 @@ tartan_status tartan_cuda_norm_gradient_held(const char *function, tartan_cuda_q
     if (sweep.axes[TARTAN_CUDA_KEPT].ndim != 1 && is_ragged(sweep, {X, Y_GRAD, X_GRAD}, p->in.length))
         return TARTAN_OK;
     return by_dtype_of_clusters(sweep.array[X].dtype,
-                                [&](auto tag) { return run_any<decltype(tag)>(function, queue, *p, done); });
+                                [&](auto tag) { return run_held<decltype(tag)>(function, queue, *p, done); });
 }

@@ -33,7 +33,7 @@ __global__ void __launch_bounds__(S::TEAMS *S::TEAM, 1)
     /* Whether results of a line are computed after the sums of the next one, so that no thread waits for sums. */
     constexpr bool SHORT_NUMBERS = sizeof(T) == 2, LATE = SHORT_NUMBERS || RAGGED;
     using Sum = std::conditional_t<SHORT_NUMBERS, float, double>;
-    extern __shared__ uint4 memory[];
+    extern __shared__ __align__(ROW) uint4 memory[];
     __shared__ typename Lines::Shared shared[TEAMS];
     float *const gains = (float *)memory, *const biases = gains + c.per_cta;
     Lines held(shared, memory + c.per_cta / 2, c, p.length);
@@ -43,15 +43,19 @@ __global__ void __launch_bounds__(S::TEAMS *S::TEAM, 1)
         return data + begin_of(p.sweep, array, line);
     };
     const auto order = held.template order_of<RAGGED>((int32_t)p.lines);
+    float edge_gain = 1, edge_bias = 0;
     /* Of the CTA's part of lines that begin as `line` does. */
     const auto load_gains = [&](int32_t line) {
-        const int32_t first = held.part_of(begin_in(X, line)).first;
+        const auto part = held.part_of(begin_in(X, line));
         for (int32_t i = (int32_t)threadIdx.x; i < c.per_cta; i += TEAMS * TEAM) {
-            const bool exists = first + i >= 0 && first + i < p.length;
             const int32_t at = place_of<EACH>(i, c.per_cta);
-            gains[at] = exists ? line_number<float>(p.gain, 1, first + i) : 1.f;
-            biases[at] = exists ? line_number<float>(p.bias, 0, first + i) : 0.f;
+            const bool exists = part.units + i < p.length;
+            gains[at] = exists ? line_number<float>(p.gain, 1, part.units + i) : 1.f;
+            biases[at] = exists ? line_number<float>(p.bias, 0, part.units + i) : 0.f;
         }
+        if (RAGGED && part.edge >= 0)
+            edge_gain = line_number<float>(p.gain, 1, part.edge),
+            edge_bias = line_number<float>(p.bias, 0, part.edge);
         __syncthreads();
     };
     int32_t ahead = order.first;
@@ -110,21 +114,17 @@ __global__ void __launch_bounds__(S::TEAMS *S::TEAM, 1)
         };
         T *const y = begin_in(Y, it.line);
         Unit<T> *const to = held.units_of(y, part);
-        const int32_t from = (part.units - part.first) / EACH + held.thread();
         held.each_unit(part, [&](int u, int32_t after) {
             float gain[EACH], bias[EACH], results[EACH];
             begin_unit(it.in[u]);
-            load_places(gains, from + after, c.per_cta, gain);
-            load_places(biases, from + after, c.per_cta, bias);
+            load_places(gains, after + held.thread(), c.per_cta, gain);
+            load_places(biases, after + held.thread(), c.per_cta, bias);
             EACH_OF(EACH) results[i] = fmaf(normal(it.in[u].get(i)), gain[i], bias[i]);
             Unit<T> out;
             out.set(results);
             to[after] = out;
         });
-        if (has_edge) {
-            const int32_t at = place_of<EACH>(part.edge - part.first, c.per_cta);
-            y[part.edge] = tartan_cuda_to<T>(fmaf(normal(it.edge), gains[at], biases[at]));
-        }
+        if (has_edge) y[part.edge] = tartan_cuda_to<T>(fmaf(normal(it.edge), edge_gain, edge_bias));
     };
     int32_t line = order.first, place = order.first_place, i = 0;
     load_gains(place);
@@ -209,27 +209,24 @@ tartan_status run_in(const char *function, tartan_cuda_queue *queue, const tarta
     return *done ? launch_held<Lines>(function, queue, kernel, c, shared, clusters, p, c) : TARTAN_OK;
 }
 
-#ifdef SMALL_TEAMS
-using Small = Shape<SMALL_TEAMS, SMALL_TEAM, SMALL_NUMBERS>;
-#else
+/* Shared memory has room for gain and bias of 16384 elements, and for a stage of two teams with 16-bit numbers, or of one with f32. */
 using Small = Shape<4, 128, 64>;
-#endif
-#ifdef LARGE_TEAMS
-using Large = Shape<LARGE_TEAMS, LARGE_TEAM, LARGE_NUMBERS>;
-#else
-using Large = Shape<2, 256, 64>;
-#endif
-#ifndef HELD_FROM
-#define HELD_FROM 16384
-#endif
+using Short = Shape<2, 256, 64>;
+using Usual = Shape<1, 512, 32>;
+
 template <typename T>
 tartan_status run(const char *function, tartan_cuda_queue *queue, const tartan_cuda_norm &p, bool *done) {
-    if constexpr (sizeof(T) == 4) {
-        return run_in<T, Shape<1, 512, 32>>(function, queue, p, done);
-    } else {
-        if (p.length <= Small::TEAM * Small::NUMBERS) return run_in<T, Small>(function, queue, p, done);
-        return run_in<T, Large>(function, queue, p, done);
-    }
+    constexpr bool SHORT_NUMBERS = sizeof(T) == 2;
+    const int64_t n = p.length;
+    const bool is_small = SHORT_NUMBERS && n <= Small::TEAM * Small::NUMBERS;
+    /* Threads of a CTA keep other lines of units of up to 32 KB. */
+    if (!is_ragged(p.sweep, {X, Y}, n) && (is_small ? n <= 6144 : n * (int64_t)sizeof(T) <= 32768))
+        return TARTAN_OK;
+    if constexpr (SHORT_NUMBERS)
+        return is_small ? run_in<T, Small>(function, queue, p, done)
+                        : run_in<T, Short>(function, queue, p, done);
+    else
+        return run_in<T, Usual>(function, queue, p, done);
 }
 
 } // namespace

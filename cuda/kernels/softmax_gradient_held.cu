@@ -21,7 +21,7 @@ __global__ void __launch_bounds__(HeldSlopes<T, RAGGED>::TEAM, 1)
     using Lines = HeldSlopes<T, RAGGED>;
     constexpr int EACH = Lines::EACH, UNITS = Lines::UNITS;
     constexpr bool SHORT = sizeof(T) == 2, PRODUCTS = KIND == TARTAN_CUDA_SOFTMAX_GRADIENT;
-    extern __shared__ uint4 stages[];
+    extern __shared__ __align__(ROW) uint4 stages[];
     __shared__ typename Lines::Shared shared[1];
     Lines held(shared, stages, c, p.length);
     const auto begin_in = [&](int array, int64_t line) {

@@ -29,7 +29,7 @@ __global__ void __launch_bounds__(S::TEAM, S::CTAS)
     constexpr int EACH = Lines::EACH, UNITS = Lines::UNITS;
     constexpr bool SHORT = sizeof(T) == 2, LABELLED = KIND == TARTAN_CUDA_CROSS_ENTROPY,
                    LOGARITHM = KIND == TARTAN_CUDA_LOG_SOFTMAX;
-    extern __shared__ uint4 stages[];
+    extern __shared__ __align__(ROW) uint4 stages[];
     __shared__ typename Lines::Shared shared[1];
     const tartan_cuda_sweep &w = p.sweep;
     const float scale = LABELLED ? 1.f : (float)p.scale;
@@ -200,15 +200,16 @@ tartan_status run_in(const char *function, tartan_cuda_queue *queue, const tarta
     return *done ? launch_held<Lines>(function, queue, kernel, c, shared, clusters, p, c) : TARTAN_OK;
 }
 
-#ifdef SMALL
-using Small = Shape<SMALL>;
-#else
 using Small = Shape<128, 64, 4>;
-#endif
+using Usual = Shape<512, 64, 1>;
+
 template <int KIND, typename T>
 tartan_status run(const char *function, tartan_cuda_queue *queue, const tartan_cuda_classes &p, bool *done) {
-    if (p.length <= Small::TEAM * Small::NUMBERS) return run_in<KIND, T, Small>(function, queue, p, done);
-    return run_in<KIND, T, Shape<512, 64, 1>>(function, queue, p, done);
+    constexpr int64_t LEAST = 4096, LEAST_BYTES = 32768; /* of lines that are faster here */
+    if (p.length <= Small::TEAM * Small::NUMBERS)
+        return p.length <= LEAST ? TARTAN_OK : run_in<KIND, T, Small>(function, queue, p, done);
+    return p.length * (int64_t)sizeof(T) <= LEAST_BYTES ? TARTAN_OK
+                                                        : run_in<KIND, T, Usual>(function, queue, p, done);
 }
 
 } // namespace
