@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0
  * All gradients of normalisation along long lines, in one reading. A CTA of a cluster has the same part of all its lines, so gain stays there,
- * and what belongs to gain and bias is added up in registers.
+ * and what belongs to gain and bias is added up in registers. Each thread copies its own units of a later line into the places that it has
+ * just read, so threads wait for nothing but sums, and for these only after the next line's.
  *
  * Lines that begin at different addresses modulo 16 are cut differently. Such a cluster takes lines that begin alike one after the other, and
  * begins anew where the next ones begin elsewhere. */
@@ -11,8 +12,8 @@
 namespace tartan_cuda {
 namespace {
 
-/* How threads share out lines: a CTA has TEAM threads of UNITS units each. LATE: the gradient of a line is computed after the sums of the
- * next one, so that no thread waits for sums. */
+/* How threads share out lines: a CTA has TEAM threads of UNITS units each and room for LINES lines; an SM has CTAS. LATE: the gradient of a
+ * line is computed after the sums of the next one. */
 template <int OF_TEAM, int OF_THREAD, int OF_LINES, bool IS_LATE, int OF_SM> struct Shape {
     static constexpr int TEAM = OF_TEAM, UNITS = OF_THREAD, LINES = OF_LINES, CTAS = OF_SM;
     static constexpr bool LATE = IS_LATE;
@@ -91,8 +92,8 @@ __global__ void __launch_bounds__(S::TEAM, S::CTAS)
     using Lines = HeldGradient<T, S, RAGGED>;
     constexpr int EACH = Lines::EACH, UNITS = Lines::UNITS, TEAM = Lines::TEAM, N = UNITS * EACH;
     constexpr bool LATE = S::LATE, SHORT_NUMBERS = sizeof(T) == 2;
-    extern __shared__ __align__(ROW)
-        uint4 memory[]; /* units of x and of y_grad, [LINES][UNITS][2][TEAM]; the part's gains */
+    /* Units of x and of y_grad, [LINES][UNITS][2][TEAM]; the part's gains. */
+    extern __shared__ __align__(ROW) uint4 memory[];
     __shared__ typename Lines::Shared shared[1];
     const float *const gains = (const float *)(memory + S::LINES * UNITS * 2 * TEAM);
     const tartan_cuda_norm &p = of.in;
@@ -122,8 +123,8 @@ __global__ void __launch_bounds__(S::TEAM, S::CTAS)
         from[0] = held.units_of(x, its), from[1] = held.units_of(g, its);
         loads = left > 0 ? its.count - held.thread() : 0;
         left--, ahead = order.next(ahead);
-        if (SHORT_NUMBERS && left > 0 &&
-            held.thread() == TEAM - 32) { /* what will be loaded next comes to L2 */
+        /* What will be loaded next comes to L2, which helps 16-bit numbers and not others. */
+        if (SHORT_NUMBERS && left > 0 && held.thread() == TEAM - 32) {
             T *const next_x = begin_in(X, ahead), *const next_g = begin_in(Y_GRAD, ahead);
             const typename Lines::Part its = part_at(ahead);
             if (its.count > 0) {
