@@ -188,6 +188,10 @@ __device__ __forceinline__ void list_prefetch(const void *from) {
     asm volatile("prefetch.global.L1 [%0];" ::"l"(from));
 }
 
+/* Brings bytes to L2; address and size are multiples of 16. */
+__device__ __forceinline__ void bulk_prefetch(const void *from, uint32_t bytes) {
+    asm volatile("cp.async.bulk.prefetch.L2.global [%0], %1;" ::"l"(from), "r"(bytes) : "memory");
+}
 /* A bulk copy of contiguous bytes into shared memory; addresses and size are multiples of 16. */
 __device__ __forceinline__ void bulk_load(uint32_t to, const void *from, uint32_t bytes, uint32_t barrier) {
     asm volatile(

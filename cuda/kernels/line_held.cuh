@@ -10,20 +10,18 @@
 #define TARTAN_CUDA_LINE_HELD_CUH
 
 #include "device/ptx.cuh"
-#include "device_memory.h"
 #include "kernels/bits.cuh"
-
-#include <algorithm>
 
 namespace tartan_cuda {
 namespace {
 
-constexpr int MOST_IN_CLUSTER = 16, MOST_STAGES = 4;
+/* ROW: bytes of a row of shared memory. Units that threads load side by side begin with one, or they take a fifth access. */
+constexpr int MOST_IN_CLUSTER = 16, MOST_STAGES = 4, ROW = 128;
 
 /* How lines are shared out. */
 struct Clusters {
     int32_t ctas;    /* of a cluster, a power of 2 */
-    int32_t per_cta; /* elements of a part: whole units */
+    int32_t per_cta; /* elements of a part: whole rows */
     int32_t stages;  /* of parts that a team has in shared memory */
 };
 
@@ -62,17 +60,72 @@ template <typename V> __device__ __forceinline__ V sum_of_lanes(V x) {
     return of_lanes(x, [](V a, V b) { return a + b; });
 }
 
+/* Line `i` in the order of the places modulo `period`. */
+__device__ __forceinline__ int32_t by_place(uint32_t i, uint32_t lines, uint32_t period) {
+    const uint32_t each = lines / period, longer = lines % period, of_longer = longer * (each + 1),
+                   length = i < of_longer ? each + 1 : each, rest = i < of_longer ? i : i - of_longer,
+                   place = rest / length + (i < of_longer ? 0 : longer);
+    return (int32_t)(place + rest % length * period);
+}
+
+/* The lines of a team. Those of RAGGED begin alike in turn where lines have one axis: lines of one place modulo PERIOD follow each other,
+ * from the cluster's first place to its last one. */
+template <bool RAGGED, int PERIOD, int TEAMS> struct Order {
+    int32_t first, count, all, step, first_place, last_place;
+
+    __device__ __forceinline__ Order(int32_t cluster, int32_t clusters, int32_t team, int32_t lines)
+        : all(lines), step(clusters * TEAMS), first_place(0), last_place(0) {
+        if constexpr (RAGGED) {
+            const int32_t from = (int32_t)((int64_t)cluster * all / clusters),
+                          end = (int32_t)((int64_t)(cluster + 1) * all / clusters);
+            count = (end - from - team + TEAMS - 1) / TEAMS;
+            first = by_place((uint32_t)(count > 0 ? from + team : from), (uint32_t)all, PERIOD);
+            first_place = by_place((uint32_t)from, (uint32_t)all, PERIOD) % PERIOD;
+            last_place = by_place((uint32_t)end - 1, (uint32_t)all, PERIOD) % PERIOD;
+        } else {
+            first = cluster * TEAMS + team;
+            count = first < all ? (all - first - 1) / step + 1 : 0;
+        }
+    }
+    /* The one after a line, which need not exist. */
+    __device__ __forceinline__ int32_t next(int32_t line) const {
+        if constexpr (RAGGED) {
+#pragma unroll
+            for (int i = 0; i < TEAMS; i++) line = line + PERIOD < all ? line + PERIOD : line % PERIOD + 1;
+            return line;
+        } else {
+            return line + step;
+        }
+    }
+};
+
+/* Where a part has numbers of its elements in shared memory: the first 4 of all units side by side, then the next 4, so that lanes that
+ * load 16 bytes for units side by side have 16 bytes side by side. */
+template <int EACH> __device__ __forceinline__ int32_t place_of(int32_t element, int32_t per_cta) {
+    return element % EACH / 4 * (per_cta / EACH * 4) + element / EACH * 4 + element % 4;
+}
+/* The numbers of a unit. */
+template <int EACH>
+__device__ __forceinline__ void load_places(const float *numbers, int32_t unit, int32_t per_cta,
+                                            float (&x)[EACH]) {
+    EACH_OF(EACH / 4) {
+        const float4 four = *(const float4 *)(numbers + i * (per_cta / EACH * 4) + unit * 4);
+        x[4 * i] = four.x, x[4 * i + 1] = four.y, x[4 * i + 2] = four.z, x[4 * i + 3] = four.w;
+    }
+}
+
 /* A thread's view of the lines that its team in each CTA of the cluster computes. A CTA has TEAMS teams of so many threads, which share
  * nothing here: one computes while the other waits. */
-template <typename T, int TEAMS_OF_CTA, int THREADS_OF_TEAM, int UNITS_OF_THREAD, bool RAGGED, int INPUTS = 1>
+template <typename T, int TEAMS_OF_CTA, int THREADS_OF_TEAM, int UNITS_OF_THREAD, bool RAGGED, int INPUTS = 1,
+          bool MEETS_AGAIN = false>
 class Held {
   public:
     static constexpr int EACH = PER<T>, TEAMS = TEAMS_OF_CTA, TEAM = THREADS_OF_TEAM, UNITS = UNITS_OF_THREAD,
-                         WARPS = TEAM / 32, MEETINGS = 4;
+                         WARPS = TEAM / 32, MEETINGS = 4, PLACES = MEETINGS + (MEETS_AGAIN ? 2 : 0);
 
     struct Shared {
-        uint4 packets[MEETINGS][MOST_IN_CLUSTER * WARPS];
-        uint64_t barriers[MOST_STAGES + MEETINGS]; /* a stage is full; CTAs have met */
+        uint4 packets[PLACES][MOST_IN_CLUSTER * WARPS];
+        uint64_t barriers[MOST_STAGES + PLACES]; /* a stage is full; CTAs have met */
     };
     /* The elements of a line that a CTA has. */
     struct Part {
@@ -88,7 +141,7 @@ class Held {
           packets_(&shared[team_].packets[0][0]), full_(shared_address(shared[team_].barriers)),
           stages_((T *)stages + (int64_t)team_ * c.stages * INPUTS * c.per_cta) {
         if (thread_ == 0) {
-            for (int32_t i = 0; i < MOST_STAGES + MEETINGS; i++) barrier_init(full_ + 8 * i, 1);
+            for (int32_t i = 0; i < MOST_STAGES + PLACES; i++) barrier_init(full_ + 8 * i, 1);
             barrier_init_fence();
         }
         __syncthreads();
@@ -99,6 +152,11 @@ class Held {
     }
     __device__ __forceinline__ int64_t step() const {
         return (int64_t)(gridDim.x / (uint32_t)c_.ctas) * TEAMS;
+    }
+    template <bool BY_PLACE>
+    __device__ __forceinline__ Order<BY_PLACE, EACH, TEAMS> order_of(int32_t lines) const {
+        return {(int32_t)(blockIdx.x / (uint32_t)c_.ctas), (int32_t)(gridDim.x / (uint32_t)c_.ctas), team_,
+                lines};
     }
     __device__ __forceinline__ int32_t rank() const { return rank_; }
     __device__ __forceinline__ int32_t thread() const { return thread_; }
@@ -145,15 +203,7 @@ class Held {
         if (bytes > 0)
 #pragma unroll
             for (int k = 0; k < INPUTS; k++)
-                bulk_load(shared_address(in_stage(stage, k) + (part.units - part.first)),
-                          lines[k] + part.units, bytes, barrier);
-    }
-    /* The next line's element before or after units comes to L1, where the thread finds it without waiting for memory. */
-    __device__ __forceinline__ void fetch_edge(const T *line) const {
-        if constexpr (RAGGED) {
-            const Part part = part_of(line);
-            if (part.edge >= 0) list_prefetch(line + part.edge);
-        }
+                bulk_load(shared_address(in_stage(stage, k)), lines[k] + part.units, bytes, barrier);
     }
     /* f(i, stage) for the first stages; by one thread. */
     template <typename F> __device__ __forceinline__ void begin(int32_t count, F f) const {
@@ -167,8 +217,7 @@ class Held {
     /* Its part comes into registers; units that do not exist are words of `missing`. */
     __device__ __forceinline__ void take(const Part &part, uint32_t missing, Unit<T> (&in)[UNITS],
                                          int input = 0) const {
-        const uint32_t from =
-            shared_address(in_stage(stage_, input) + (part.units - part.first)) + 16 * (uint32_t)thread_;
+        const uint32_t from = shared_address(in_stage(stage_, input)) + 16 * (uint32_t)thread_;
         wait();
 #pragma unroll
         for (int u = 0; u < UNITS; u++) {
@@ -177,13 +226,9 @@ class Held {
             memcpy(&in[u], &unit, sizeof unit);
         }
     }
-    /* The thread's first unit of an input in a stage. */
-    __device__ __forceinline__ const Unit<T> *units_in(int32_t stage, int input, const Part &part) const {
-        return (const Unit<T> *)(in_stage(stage, input) + (part.units - part.first)) + thread_;
-    }
-    /* An element of the line that the CTA has, before the stage is left. */
+    /* An element of the units that the CTA has, before the stage is left. */
     __device__ __forceinline__ T element(const Part &part, int64_t i) const {
-        return in_stage(stage_, 0)[i - part.first];
+        return in_stage(stage_, 0)[i - part.units];
     }
     __device__ __forceinline__ int32_t stage() const {
         return stage_;
@@ -197,28 +242,21 @@ class Held {
 
     /* Sends what the warp knows, all lanes of it, to all CTAs. */
     __device__ __forceinline__ void send(uint4 mine) {
-        const int32_t lane = thread_ % 32, warp = thread_ / 32;
-        const uint32_t meeting = sent++ % MEETINGS, barrier = full_ + 8 * (MOST_STAGES + meeting);
-        uint4 *const here = packets_ + meeting * (MOST_IN_CLUSTER * WARPS) + rank_ * WARPS + warp;
-        if (c_.ctas == 1) {
-            if (lane == 0) *here = mine;
-            return;
-        }
-        if (thread_ == 0) barrier_expect(barrier, (uint32_t)(c_.ctas * WARPS) * sizeof mine);
-        if (lane < c_.ctas)
-            cluster_store_16(cluster_address(shared_address(here), (uint32_t)lane),
-                             cluster_address(barrier, (uint32_t)lane), (const float *)&mine);
+        send_to(sent++ % MEETINGS, mine);
     }
-    /* f(packet) for what all warps of the cluster sent, a part of them in each lane, once or more often between meetings. Warps may send
+    /* each_packet has what all warps of the cluster sent, a part of them in each lane, once or more often between meetings. Warps may send
      * once more before they receive: a place is written again for the fourth meeting after this one, before which each warp has received
      * what all sent for the second. */
     __device__ __forceinline__ void receive() {
-        const uint32_t number = received++, meeting = number % MEETINGS;
-        if (c_.ctas == 1)
-            wait_for_team();
-        else
-            cluster_barrier_wait(full_ + 8 * (MOST_STAGES + meeting), number / MEETINGS % 2);
-        found_ = packets_ + meeting * (MOST_IN_CLUSTER * WARPS);
+        receive_from(received % MEETINGS, received / MEETINGS);
+        received++;
+    }
+    /* All warps meet once more over a line, whatever they sent for others meanwhile. */
+    __device__ __forceinline__ void meet_again(uint4 mine) {
+        static_assert(MEETS_AGAIN, "places for it");
+        send_to(MEETINGS + met_again % 2, mine);
+        receive_from(MEETINGS + met_again % 2, met_again / 2);
+        met_again++;
     }
     template <class Packet, typename F> __device__ __forceinline__ void each_packet(F f) const {
         static_assert(sizeof(Packet) == sizeof(uint4), "a packet");
@@ -229,6 +267,14 @@ class Held {
     template <class Packet> __device__ __forceinline__ const Packet &first_packet() const {
         static_assert(sizeof(Packet) == sizeof(uint4), "a packet");
         return *(const Packet *)found_;
+    }
+    /* All threads of all CTAs meet; what they wrote before is there for all of them. */
+    __device__ __forceinline__ void meet() const {
+        __syncwarp();
+        if (c_.ctas > 1)
+            cluster_wait();
+        else
+            __syncthreads();
     }
     /* None ends while another may send to it. */
     __device__ __forceinline__ void end() const {
@@ -244,10 +290,30 @@ class Held {
     const uint32_t full_;
     T *const stages_;
     int32_t stage_ = 0;
-    uint32_t turn = 0, sent = 0, received = 0;
+    uint32_t turn = 0, sent = 0, received = 0, met_again = 0;
 
     __device__ __forceinline__ T *in_stage(int32_t stage, int input) const {
         return stages_ + (stage * INPUTS + input) * c_.per_cta;
+    }
+    __device__ __forceinline__ void send_to(uint32_t place, uint4 mine) {
+        const int32_t lane = thread_ % 32, warp = thread_ / 32;
+        const uint32_t barrier = full_ + 8 * (MOST_STAGES + place);
+        uint4 *const here = packets_ + place * (MOST_IN_CLUSTER * WARPS) + rank_ * WARPS + warp;
+        if (c_.ctas == 1) {
+            if (lane == 0) *here = mine;
+            return;
+        }
+        if (thread_ == 0) barrier_expect(barrier, (uint32_t)(c_.ctas * WARPS) * sizeof mine);
+        if (lane < c_.ctas)
+            cluster_store_16(cluster_address(shared_address(here), (uint32_t)lane),
+                             cluster_address(barrier, (uint32_t)lane), (const float *)&mine);
+    }
+    __device__ __forceinline__ void receive_from(uint32_t place, uint32_t turn_of_place) {
+        if (c_.ctas == 1)
+            wait_for_team();
+        else
+            cluster_barrier_wait(full_ + 8 * (MOST_STAGES + place), turn_of_place % 2);
+        found_ = packets_ + place * (MOST_IN_CLUSTER * WARPS);
     }
     __device__ __forceinline__ void wait_for_team() const {
         if constexpr (TEAMS == 1)
@@ -263,127 +329,6 @@ template <class Packet> __device__ __forceinline__ uint4 packed(const Packet &of
     uint4 bits;
     memcpy(&bits, &of, sizeof bits);
     return bits;
-}
-
-/* ---- The choice ---- */
-
-/* Whether the elements of each line of some arrays lie side by side, and those of all arrays equally far from multiples of 16 bytes;
- * arrays that are not there do not count. */
-inline bool lie_alike(const tartan_cuda_sweep &s, std::initializer_list<int> arrays) {
-    const tartan_cuda_swept &x = s.array[*arrays.begin()];
-    const int32_t per = 16 / tartan_cuda_bytes_of(x.dtype);
-    if (s.axes[TARTAN_CUDA_SUMMED].ndim != 1) return false;
-    for (const int i : arrays) {
-        const tartan_cuda_swept &a = s.array[i];
-        if (a.data == nullptr) continue;
-        if (a.dtype != x.dtype || a.step[TARTAN_CUDA_SUMMED][0] != 1 ||
-            (uintptr_t)a.data % 16 != (uintptr_t)x.data % 16)
-            return false;
-        for (int32_t d = 0; d < s.axes[TARTAN_CUDA_KEPT].ndim; d++)
-            if ((a.step[TARTAN_CUDA_KEPT][d] - x.step[TARTAN_CUDA_KEPT][d]) % per != 0) return false;
-    }
-    return true;
-}
-
-/* Of as many clusters as run at once, which may be fewer than SMs would hold: a cluster has SMs of one part of the chip. */
-template <typename... Parameters>
-tartan_status clusters_at_once(const char *function, void (*kernel)(Parameters...), int32_t ctas,
-                               int32_t threads, size_t shared, int *count) {
-    cudaLaunchConfig_t config = {};
-    cudaLaunchAttribute attribute = {};
-    attribute.id = cudaLaunchAttributeClusterDimension;
-    attribute.val.clusterDim.x = (unsigned)ctas;
-    attribute.val.clusterDim.y = attribute.val.clusterDim.z = 1;
-    config.gridDim = dim3((unsigned)ctas);
-    config.blockDim = dim3((unsigned)threads);
-    config.dynamicSmemBytes = shared;
-    config.attrs = &attribute;
-    config.numAttrs = 1;
-    return tartan_cuda_check(function, cudaOccupancyMaxActiveClusters(count, kernel, &config),
-                             "asking for clusters");
-}
-
-/* f(an element) for the dtypes that clusters take; others are left to other kernels. */
-template <typename F> tartan_status by_dtype_of_clusters(int32_t dtype, F f) {
-    switch (dtype) {
-    case TARTAN_F32:
-        return f(float());
-    case TARTAN_F16:
-        return f(__half());
-    case TARTAN_BF16:
-        return f(__nv_bfloat16());
-    default:
-        return TARTAN_OK;
-    }
-}
-
-/* Bytes of shared memory that a CTA can ask for; it has up to `FIXED` besides. */
-inline size_t held_room(const tartan_cuda_chip &chip) {
-    enum { FIXED = 20480 };
-    return (size_t)chip.shared_bytes - FIXED;
-}
-
-/* Whether lines of `n` elements in some arrays begin or end between units of 16 bytes. */
-inline bool is_ragged(const tartan_cuda_sweep &s, std::initializer_list<int> arrays, int64_t n) {
-    const int32_t per = 16 / tartan_cuda_bytes_of(s.array[*arrays.begin()].dtype);
-    bool ragged = n % per != 0;
-    for (const int i : arrays) {
-        const tartan_cuda_swept &a = s.array[i];
-        if (a.data == nullptr) continue;
-        ragged = ragged || (uintptr_t)a.data % 16 != 0;
-        for (int32_t d = 0; d < s.axes[TARTAN_CUDA_KEPT].ndim; d++)
-            ragged = ragged || a.step[TARTAN_CUDA_KEPT][d] % per != 0;
-    }
-    return ragged;
-}
-
-/* How clusters share out lines: the fewest CTAs that hold one. Each CTA has `fixed` bytes of shared memory and `each` for each element of its
- * part. No CTAs if a line has too many, if lines would leave SMs idle, or if there is no room for a stage of each team. */
-template <class Lines>
-Clusters held_by(const tartan_cuda_chip &chip, int64_t n, int64_t lines, bool ragged, int32_t inputs,
-                 int32_t least_stages, int32_t most_stages, size_t fixed, size_t each, size_t *shared) {
-    constexpr int64_t EACH = Lines::EACH;
-    const int64_t units = (n + (ragged ? 2 * (EACH - 1) : 0)) / EACH;
-    Clusters c = {};
-    c.ctas = 1;
-    while (c.ctas <= MOST_IN_CLUSTER && (int64_t)c.ctas * Lines::TEAM * Lines::UNITS < units) c.ctas *= 2;
-    if (c.ctas > MOST_IN_CLUSTER || lines > INT32_MAX || 2 * lines * c.ctas < chip.processors) return {};
-    c.per_cta = (int32_t)((units + c.ctas - 1) / c.ctas * EACH);
-    const size_t stage = (size_t)Lines::TEAMS * (size_t)inputs * (size_t)c.per_cta * (16 / EACH),
-                 others = fixed + each * (size_t)c.per_cta, room = held_room(chip);
-    for (c.stages = most_stages; c.stages >= least_stages; c.stages--) {
-        *shared = others + (size_t)c.stages * stage;
-        if (*shared <= room) return c;
-    }
-    return {};
-}
-
-/* How many clusters run at once, of those that lines keep at work; 0 if none does. An SM has room for one CTA. */
-template <class Lines, typename... Parameters>
-tartan_status held_at_once(const char *function, tartan_cuda_queue *queue, void (*kernel)(Parameters...),
-                           const Clusters &c, size_t shared, int64_t lines, int32_t *count) {
-    int clusters = queue->chip.processors;
-    *count = 0;
-    if (c.ctas == 0) return TARTAN_OK;
-    PASS(tartan_cuda_allow_shared(function, queue, (const void *)kernel, held_room(queue->chip)));
-    if (c.ctas > 8)
-        PASS(tartan_cuda_check(
-            function, cudaFuncSetAttribute(kernel, cudaFuncAttributeNonPortableClusterSizeAllowed, 1),
-            "allowing large clusters"));
-    if (c.ctas > 1)
-        PASS(clusters_at_once(function, kernel, c.ctas, Lines::TEAMS * Lines::TEAM, shared, &clusters));
-    *count = (int32_t)std::min<int64_t>(clusters, (lines + Lines::TEAMS - 1) / Lines::TEAMS);
-    return TARTAN_OK;
-}
-
-template <class Lines, typename... Parameters, typename... Arguments>
-tartan_status launch_held(const char *function, tartan_cuda_queue *queue, void (*kernel)(Parameters...),
-                          const Clusters &c, size_t shared, int32_t clusters, const Arguments &...arguments) {
-    return tartan_cuda_check(function,
-                             tartan_cuda_launch_clusters(
-                                 queue, false, (uint32_t)c.ctas, kernel, dim3((unsigned)(clusters * c.ctas)),
-                                 dim3((unsigned)(Lines::TEAMS * Lines::TEAM)), shared, arguments...),
-                             "launching a kernel");
 }
 
 } // namespace

@@ -1,249 +1,336 @@
 /* SPDX-License-Identifier: Apache-2.0
  * All gradients of normalisation along long lines, in one reading. A CTA of a cluster has the same part of all its lines, so gain stays there,
- * and what belongs to gain and bias is added up in registers.
+ * and what belongs to gain and bias is added up in registers. Each thread copies its own units of a later line into the places that it has
+ * just read, so threads wait for nothing but sums, and for these only after the next line's.
  *
  * Lines that begin at different addresses modulo 16 are cut differently. Such a cluster takes lines that begin alike one after the other, and
  * begins anew where the next ones begin elsewhere. */
-#include "kernels/line_held.cuh"
+#include "kernels/line_held_launch.cuh"
 #include "kernels/norms_gradient_flow.cuh"
 #include "kernels/norms_held.h"
 
 namespace tartan_cuda {
 namespace {
 
-template <typename T, bool RAGGED> using HeldGradient = Held<T, 1, 512, 4, RAGGED, 2>;
+/* How threads share out lines: a CTA has TEAM threads of UNITS units each and room for LINES lines; an SM has CTAS. LATE: the gradient of a
+ * line is computed after the sums of the next one. */
+template <int OF_TEAM, int OF_THREAD, int OF_LINES, bool IS_LATE, int OF_SM> struct Shape {
+    static constexpr int TEAM = OF_TEAM, UNITS = OF_THREAD, LINES = OF_LINES, CTAS = OF_SM;
+    static constexpr bool LATE = IS_LATE;
+};
+template <typename T, class S, bool RAGGED> using HeldGradient = Held<T, 1, S::TEAM, S::UNITS, RAGGED>;
 
-/* Whether the gradient of a line is computed after the sums of the next one, so that no thread waits for sums, and gain is in registers: for
- * f32, whose threads have 16 numbers. Else gain is in shared memory. */
-template <typename T> constexpr bool IS_HELD_LATE = sizeof(T) == 4;
-template <typename T>
-constexpr int LINES_AT_ONCE = IS_HELD_LATE<T> ? 3 : 2; /* (the one before,) the present one and the next */
+/* Lines whose terms of gain and bias a thread adds up in f32. */
+constexpr int LINES_OF_SUMS = 64;
 
 struct WarpTerms {
     float of_g, of_gz, none[2];
 };
 
-/* Line `i` in the order of the places modulo `period`. */
-__device__ __forceinline__ int64_t by_place(uint32_t i, uint32_t lines, uint32_t period) {
-    const uint32_t each = lines / period, longer = lines % period, of_longer = longer * (each + 1),
-                   length = i < of_longer ? each + 1 : each, rest = i < of_longer ? i : i - of_longer,
-                   place = rest / length + (i < of_longer ? 0 : longer);
-    return place + (int64_t)(rest % length) * period;
+/* f(0), f(1), ... of constants */
+template <typename F, int... NUMBERS>
+__device__ __forceinline__ void each_of_numbers(F f, std::integer_sequence<int, NUMBERS...>) {
+    (f(std::integral_constant<int, NUMBERS>()), ...);
+}
+template <int COUNT, typename F> __device__ __forceinline__ void each_number(F f) {
+    each_of_numbers(f, std::make_integer_sequence<int, COUNT>());
+}
+
+/* The gradient with respect to a number is a sum of y_grad times gain, z and 1, with these factors. */
+struct Factors {
+    float of_g, of_z, rest;
+
+    /* Three lanes compute one each. */
+    __device__ __forceinline__ explicit Factors(Gradient<float> of) {
+        const uint32_t lane = threadIdx.x % 32;
+        float g = lane == 0, z = lane == 1;
+        if (lane != 1) of.mean_gz = 0;
+        if (lane != 2) of.mean_g = 0;
+        of.template operator()<1>(&z, &g);
+        of_g = __shfl_sync(~0u, g, 0), of_z = __shfl_sync(~0u, g, 1), rest = __shfl_sync(~0u, g, 2);
+    }
+};
+
+/* Lanes write `x`, or add it, one after the other, from the first lane's `to` on: by 16 bytes wherever these are aligned. */
+template <int COUNT>
+__device__ __forceinline__ void store_neighbours(float *to, const float (&x)[COUNT], bool exists, bool adds) {
+    const int32_t lane = (int32_t)threadIdx.x % 32, own = (int32_t)(-((uintptr_t)to / sizeof(float)) & 3);
+    const bool has_next = __shfl_down_sync(~0u, (int)exists, 1) != 0 && lane < 31;
+    float all[COUNT + 3];
+    EACH_OF(COUNT) all[i] = x[i];
+    EACH_OF(3) all[COUNT + i] = __shfl_down_sync(~0u, x[i], 1);
+    if (!exists) return;
+    const auto store = [&](float *at, float number) { __stcg(at, adds ? __ldcg(at) + number : number); };
+    if (lane == 0) EACH_OF(3) {
+            if (i < own) store(to + i, x[i]);
+        }
+    EACH_OF(COUNT + 2) all[i] = own & 1 ? all[i + 1] : all[i];
+    EACH_OF(COUNT) all[i] = own & 2 ? all[i + 2] : all[i];
+    EACH_OF(COUNT / 4) {
+        float *const at = to + own + 4 * i;
+        float4 four = make_float4(all[4 * i], all[4 * i + 1], all[4 * i + 2], all[4 * i + 3]);
+        if (4 * i + 4 < COUNT || own == 0 || has_next) {
+            if (adds) {
+                const float4 before = __ldcg((const float4 *)at);
+                four.x += before.x, four.y += before.y, four.z += before.z, four.w += before.w;
+            }
+            __stcg((float4 *)at, four);
+        } else {
+#pragma unroll
+            for (int k = 0; k < 3; k++)
+                if (k < 4 - own) store(at + k, all[4 * i + k]);
+        }
+    }
 }
 
 /* partial: rows of sums of gain and bias, [clusters][rows][2][length], or NULL. */
-template <typename T, bool RAGGED>
-__global__ void __launch_bounds__(HeldGradient<T, RAGGED>::TEAM, 1)
+template <typename T, class S, bool RAGGED>
+__global__ void __launch_bounds__(S::TEAM, S::CTAS)
     norm_gradient_held(const __grid_constant__ tartan_cuda_norm_gradient of, const Clusters c, int64_t rows,
                        float *partial) {
 #ifdef __CUDA_ARCH_FEAT_SM90_ALL
-    using Lines = HeldGradient<T, RAGGED>;
-    constexpr int EACH = Lines::EACH, UNITS = Lines::UNITS, N = UNITS * EACH, AHEAD = 2;
-    constexpr bool LATE = IS_HELD_LATE<T>;
-    extern __shared__ uint4 memory[];
+    using Lines = HeldGradient<T, S, RAGGED>;
+    constexpr int EACH = Lines::EACH, UNITS = Lines::UNITS, TEAM = Lines::TEAM, N = UNITS * EACH;
+    constexpr bool LATE = S::LATE, SHORT_NUMBERS = sizeof(T) == 2;
+    /* Units of x and of y_grad, [LINES][UNITS][2][TEAM]; the part's gains. */
+    extern __shared__ __align__(ROW) uint4 memory[];
     __shared__ typename Lines::Shared shared[1];
-    float *const gains = (float *)memory; /* of the part, unless LATE */
+    const float *const gains = (const float *)(memory + S::LINES * UNITS * 2 * TEAM);
     const tartan_cuda_norm &p = of.in;
-    const double per_element = 1.0 / (double)p.length;
-    Lines held(shared, memory + (LATE ? 0 : c.per_cta / 4), c, p.length);
-    const int64_t cluster = held.first_line(), clusters = held.step();
-    const int64_t first = RAGGED ? cluster * p.lines / clusters : 0,
-                  count = RAGGED ? (cluster + 1) * p.lines / clusters - first
-                                 : (p.lines - cluster - 1) / clusters + 1;
-    const auto line_at = [&](int64_t i) {
-        return RAGGED ? by_place((uint32_t)(first + i), (uint32_t)p.lines, EACH) : cluster + i * clusters;
+    const float per_element = 1.f / (float)p.length;
+    Lines held(shared, nullptr, c, p.length);
+    const uint32_t mine = shared_address(memory) + 16 * (uint32_t)held.thread();
+    const auto order = held.template order_of<RAGGED>((int32_t)p.lines);
+    const auto begin_in = [&](int array, int32_t line) {
+        T *const data = (T *)p.sweep.array[array].data;
+        if constexpr (RAGGED) return data + line * p.sweep.array[array].step[TARTAN_CUDA_KEPT][0];
+        return data + begin_of(p.sweep, array, line);
     };
-    const auto begin_in = [&](int array, int64_t line) {
-        return (T *)p.sweep.array[array].data + begin_of(p.sweep, array, line);
-    };
-    const auto load = [&](int64_t i, int32_t stage) {
-        if (i >= count) return;
-        const int64_t line = line_at(i);
-        held.load({begin_in(X, line), begin_in(Y_GRAD, line)}, stage);
-    };
-    held.begin(AHEAD, load);
+    const auto unit_at = [&](int32_t of_line, int u) { return mine + (of_line * UNITS + u) * 2 * 16 * TEAM; };
     typename Lines::Part part = {INT32_MIN, 0, 0, -1};
-    float gain[LATE ? N : 1], to_gain[N], to_bias[N], edge_gain = 0, edge_to_gain = 0, edge_to_bias = 0;
+    if constexpr (!RAGGED) part = held.part_of(nullptr);
+    int32_t place = -1; /* modulo EACH, of the lines that begin as those before */
+    const auto part_at = [&](int32_t line) {
+        return RAGGED && line % EACH != place ? held.part_of(begin_in(X, line)) : part;
+    };
+    /* Units of a line that are loaded: where they come from and how many there are. */
+    int32_t ahead = order.first, left = order.count, filled = 0;
+    const Unit<T> *from[2];
+    int32_t loads;
+    const auto begin_load = [&] {
+        T *const x = begin_in(X, ahead), *const g = begin_in(Y_GRAD, ahead);
+        const typename Lines::Part its = part_at(ahead);
+        from[0] = held.units_of(x, its), from[1] = held.units_of(g, its);
+        loads = left > 0 ? its.count - held.thread() : 0;
+        left--, ahead = order.next(ahead);
+        /* What will be loaded next comes to L2, which helps 16-bit numbers and not others. */
+        if (SHORT_NUMBERS && left > 0 && held.thread() == TEAM - 32) {
+            T *const next_x = begin_in(X, ahead), *const next_g = begin_in(Y_GRAD, ahead);
+            const typename Lines::Part its = part_at(ahead);
+            if (its.count > 0) {
+                bulk_prefetch(next_x + its.units, (uint32_t)its.count * 16);
+                bulk_prefetch(next_g + its.units, (uint32_t)its.count * 16);
+            }
+        }
+    };
+    const auto load_unit = [&](int u) {
+        if (u * TEAM < loads) {
+            copy_async(unit_at(filled, u), from[0] + u * TEAM);
+            copy_async(unit_at(filled, u) + 16 * TEAM, from[1] + u * TEAM);
+        }
+        copies_commit();
+        if (u + 1 == UNITS) filled = filled + 1 == S::LINES ? 0 : filled + 1;
+    };
+#pragma unroll 1
+    for (int i = 0; i < S::LINES; i++) {
+        begin_load();
+#pragma unroll
+        for (int u = 0; u < UNITS; u++) load_unit(u);
+    }
+    float to_gain[N], to_bias[N], edge_gain = 0, edge_to_gain = 0, edge_to_bias = 0;
     const auto clear = [&] {
         EACH_OF(N) to_gain[i] = to_bias[i] = 0;
         edge_to_gain = edge_to_bias = 0;
     };
+    clear();
     int64_t row = 0;
-    const auto flush = [&] {
-        float *const to = partial + (cluster * rows + row++) * 2 * p.length;
-        held.each_unit(part, [&](int u, int32_t number) {
-            float *const mine = to + part.units + (number + held.thread()) * EACH;
-            const float *const gains = &to_gain[u * EACH], *const biases = &to_bias[u * EACH];
-            if constexpr (RAGGED) {
-                EACH_OF(EACH) mine[i] = gains[i];
-                EACH_OF(EACH) mine[p.length + i] = biases[i];
-            } else {
-                EACH_OF(EACH / 4) {
-                    const float *const a = gains + 4 * i, *const b = biases + 4 * i;
-                    ((float4 *)mine)[i] = make_float4(a[0], a[1], a[2], a[3]);
-                    ((float4 *)(mine + p.length))[i] = make_float4(b[0], b[1], b[2], b[3]);
-                }
-            }
-        });
-        if (part.edge >= 0) to[part.edge] = edge_to_gain, to[p.length + part.edge] = edge_to_bias;
-        clear();
-    };
-    const auto begin_part = [&](const typename Lines::Part &of_lines) {
-        part = of_lines;
-        clear();
-        if constexpr (LATE) {
-            EACH_OF(N) gain[i] = 0;
-            held.each_unit(part, [&](int u, int32_t number) {
-                EACH_OF(EACH)
-                gain[u * EACH + i] =
-                    line_number(p.gain, 1.f, part.units + (number + held.thread()) * EACH + i);
-            });
-        } else {
-            __syncthreads(); /* the gains before were read */
-            for (int32_t i = held.thread(); i < c.per_cta; i += Lines::TEAM) {
-                const int64_t at = (int64_t)part.first + i;
-                gains[i] = at >= 0 && at < p.length ? line_number(p.gain, 1.f, at) : 0.f;
-            }
-            __syncthreads();
+    bool adds = false; /* the row has sums already, of lines that began elsewhere */
+    const auto flush = [&](bool ends) {
+        float *const to = partial + (held.first_line() * rows + row) * 2 * p.length;
+#pragma unroll
+        for (int u = 0; u < UNITS; u++) {
+            float some[2][EACH];
+            float *const at = to + part.units + (u * TEAM + held.thread()) * EACH;
+            const bool exists = u * TEAM < part.count - held.thread();
+            EACH_OF(EACH) some[0][i] = to_gain[u * EACH + i], some[1][i] = to_bias[u * EACH + i];
+            store_neighbours(at, some[0], exists, adds);
+            store_neighbours(at + p.length, some[1], exists, adds);
         }
+        if (part.edge >= 0) {
+            float *const at = to + part.edge;
+            __stcg(at, edge_to_gain + (adds ? __ldcg(at) : 0.f));
+            __stcg(at + p.length, edge_to_bias + (adds ? __ldcg(at + p.length) : 0.f));
+        }
+        clear();
+        adds = !ends;
+        row += ends;
+    };
+    const auto begin_part = [&] {
+        __syncthreads(); /* the gains before were read */
+        for (int32_t i = held.thread(); i < c.per_cta; i += TEAM) {
+            const int64_t at = (int64_t)part.units + i;
+            ((float *)gains)[place_of<EACH>(i, c.per_cta)] =
+                at >= 0 && at < p.length ? line_number(p.gain, 1.f, at) : 0.f;
+        }
+        __syncthreads();
         if (part.edge >= 0) edge_gain = line_number(p.gain, 1.f, part.edge);
     };
-    /* The numbers of a unit: z, y_grad, and y_grad times gain. */
-    const auto numbers_of = [&](int32_t stage, int u, int32_t number, const Normal<T> &normal,
-                                float(&z)[EACH], float(&slope)[EACH], float(&scaled)[EACH]) {
-        const Unit<T> x = held.units_in(stage, 0, part)[number], g = held.units_in(stage, 1, part)[number];
-        if constexpr (LATE) {
-            EACH_OF(EACH) scaled[i] = gain[u * EACH + i];
-        } else {
-            const float4 *const from =
-                (const float4 *)(gains + (part.units - part.first) + (number + held.thread()) * EACH);
-            EACH_OF(EACH / 4) {
-                const float4 four = from[i];
-                scaled[4 * i] = four.x, scaled[4 * i + 1] = four.y, scaled[4 * i + 2] = four.z,
-                           scaled[4 * i + 3] = four.w;
-            }
-        }
-        EACH_OF(EACH) z[i] = normal(x.get(i)), slope[i] = g.get(i), scaled[i] *= slope[i];
-    };
-    const auto fetch = [&](int64_t line) { /* to L1 */
-                                           held.fetch_edge(begin_in(X, line));
-                                           held.fetch_edge(begin_in(Y_GRAD, line));
+    /* The numbers of a unit: of x, of y_grad, and the latter times gain. */
+    const auto numbers_of = [&](uint32_t at, int u, float(&x)[EACH], float(&g)[EACH], float(&scaled)[EACH]) {
+        const uint4 words[2] = {shared_load_16(at), shared_load_16(at + 16 * TEAM)};
+        Unit<T> of_x, of_g;
+        memcpy(&of_x, &words[0], 16);
+        memcpy(&of_g, &words[1], 16);
+        load_places(gains, u * TEAM + held.thread(), c.per_cta, scaled);
+        EACH_OF(EACH) x[i] = of_x.get(i), g[i] = of_g.get(i), scaled[i] *= g[i];
     };
     struct Pending {
-        int64_t line;
-        int32_t stage;
+        int32_t line;
         Stats<float> stats;
-        float edge_z, edge_g;
+        float edge_x, edge_g;
     };
-    /* The gradient of a line whose sums are on their way. */
-    const auto write = [&](Pending it) {
+    /* The gradient of a line whose sums are on their way; another line comes in its place. */
+    const auto write = [&](const Pending &it) {
         held.receive();
         float sums[2] = {0, 0};
         held.template each_packet<WarpTerms>(
             [&](const WarpTerms &of_warp) { sums[0] += of_warp.of_g, sums[1] += of_warp.of_gz; });
-        const double sum[2] = {(double)sum_of_lanes(sums[0]), (double)sum_of_lanes(sums[1])};
-        if (p.sweep.array[X_GRAD].data == nullptr) return;
-        const Gradient<float> gradient = gradient_of(p, per_element, sum, it.stats.rstd);
+        const Factors factors(Gradient<float>{p.row, sum_of_lanes(sums[0]) * per_element,
+                                              sum_of_lanes(sums[1]) * per_element, it.stats.rstd,
+                                              (float)p.length, (float)p.epsilon});
         const Normal<T> normal(it.stats);
+        /* 16-bit numbers are too coarse for z to be of use on the way. */
+        const float of_x = SHORT_NUMBERS ? factors.of_z * normal.rstd : factors.of_z,
+                    rest = SHORT_NUMBERS ? fmaf(factors.of_z, normal.shift, factors.rest) : factors.rest;
+        const auto result = [&](float g, float x) {
+            return fmaf(factors.of_g, g, fmaf(of_x, SHORT_NUMBERS ? x : normal(x), rest));
+        };
         T *const x_grad = begin_in(X_GRAD, it.line);
+        const bool writes = p.sweep.array[X_GRAD].data != nullptr;
         Unit<T> *const to = held.units_of(x_grad, part);
-        held.each_unit(part, [&](int u, int32_t number) {
-            float z[EACH], slope[EACH], y[EACH];
-            numbers_of(it.stage, u, number, normal, z, slope, y);
-            gradient.template operator()<EACH>(z, y);
-            Unit<T> out;
-            out.set(y);
-            to[number] = out;
-        });
-        if (RAGGED && part.edge >= 0) {
-            float y = it.edge_g * edge_gain;
-            gradient.template operator()<1>(&it.edge_z, &y);
-            x_grad[part.edge] = tartan_cuda_to<T>(y);
+        const int32_t here = writes ? part.count - held.thread() : 0, emptied = filled;
+        begin_load();
+#pragma unroll
+        for (int u = 0; u < UNITS; u++) {
+            if (u * TEAM < here) {
+                float x[EACH], g[EACH], y[EACH];
+                numbers_of(unit_at(emptied, u), u, x, g, y);
+                EACH_OF(EACH) y[i] = result(y[i], x[i]);
+                Unit<T> out;
+                out.set(y);
+                to[u * TEAM] = out;
+            }
+            load_unit(u);
         }
+        if (RAGGED && part.edge >= 0 && writes)
+            x_grad[part.edge] = tartan_cuda_to<T>(result(it.edge_g * edge_gain, it.edge_x));
     };
-    const auto stats_at = [&](int64_t line) { return stats_of<float>(p, begin_of(p.sweep, RSTD, line)); };
-    int64_t line = line_at(0);
+    const auto stats_at = [&](int32_t line) { return stats_of<float>(p, begin_of(p.sweep, RSTD, line)); };
+    int32_t line = order.first, i = 0, of_row = 0, present = 0;
     Stats<float> stats = stats_at(line);
-    int32_t of_row = 0;
+    T edge[2] = {}; /* of the next line */
+    const auto load_edge = [&] {
+        const int32_t at = part_at(line).edge;
+        if (RAGGED && at >= 0) edge[0] = begin_in(X, line)[at], edge[1] = begin_in(Y_GRAD, line)[at];
+    };
+    load_edge();
     Pending last = {};
     bool pending = false;
-    fetch(line);
-    if constexpr (!RAGGED) begin_part(held.part_of(nullptr));
-    for (int64_t i = 0; i < count; i++) {
-        Pending now = {line, held.stage(), stats, 0, 0};
-        const Normal<T> normal(stats);
-        if constexpr (RAGGED) {
-            const T *const x = begin_in(X, line), *const g = begin_in(Y_GRAD, line);
-            const typename Lines::Part here = held.part_of(x);
-            if (here.first != part.first) {
-                if (pending) write(last);
-                if (i > 0 && partial != nullptr) flush();
-                pending = false, of_row = 0;
-                begin_part(here);
+    if constexpr (!RAGGED) begin_part();
+    for (;;) {
+        /* Lines that begin elsewhere wait until all that is under way here has ended. */
+        const bool begins = i < order.count && (!RAGGED || line % EACH == place);
+        Pending now = {line, stats, 0, 0};
+        if (begins) {
+            const Normal<T> normal(stats);
+            if (RAGGED && part.edge >= 0)
+                now.edge_x = tartan_cuda_to<float>(edge[0]), now.edge_g = tartan_cuda_to<float>(edge[1]);
+            if (++i < order.count) {
+                line = order.next(line);
+                stats = stats_at(line);
+                load_edge();
             }
-            if (part.edge >= 0)
-                now.edge_z = normal(tartan_cuda_to<float>(x[part.edge])),
-                now.edge_g = tartan_cuda_to<float>(g[part.edge]);
-        }
-        if (i + 1 < count) {
-            line = line_at(i + 1);
-            stats = stats_at(line);
-            fetch(line);
-        }
-        Terms<float> terms;
-        held.wait();
-        held.each_unit(part, [&](int u, int32_t number) {
-            float z[EACH], slope[EACH], scaled[EACH];
-            numbers_of(now.stage, u, number, normal, z, slope, scaled);
-            EACH_OF(EACH) {
-                const int k = u * EACH + i;
-                to_gain[k] = fmaf(slope[i], z[i], to_gain[k]);
-                to_bias[k] += slope[i];
-                terms.add(i, z[i], scaled[i]);
+            Terms<float> terms;
+            const auto add_unit = [&](int u) {
+                if (u * TEAM < part.count - held.thread()) {
+                    float x[EACH], g[EACH], scaled[EACH];
+                    numbers_of(unit_at(present, u), u, x, g, scaled);
+                    EACH_OF(EACH) {
+                        const int k = u * EACH + i;
+                        const float z = normal(x[i]);
+                        to_gain[k] = fmaf(g[i], z, to_gain[k]);
+                        to_bias[k] += g[i];
+                        terms.add(i, z, scaled[i]);
+                    }
+                }
+            };
+            constexpr int LATER = LATE ? 0 : (S::LINES - 1) * UNITS; /* units of lines after this one */
+            each_number<UNITS>([&](auto u) {
+                copies_wait<LATER + UNITS - 1 - decltype(u)::value>();
+                add_unit(decltype(u)::value);
+            });
+            present = present + 1 == S::LINES ? 0 : present + 1;
+            if (RAGGED && part.edge >= 0) {
+                const float z = normal(now.edge_x);
+                edge_to_gain = fmaf(now.edge_g, z, edge_to_gain);
+                edge_to_bias += now.edge_g;
+                terms.add(0, z, now.edge_g * edge_gain);
             }
-        });
-        if (RAGGED && part.edge >= 0) {
-            edge_to_gain = fmaf(now.edge_g, now.edge_z, edge_to_gain);
-            edge_to_bias += now.edge_g;
-            terms.add(0, now.edge_z, now.edge_g * edge_gain);
+            float sums[2] = {};
+            terms.end(sums);
+            held.send(packed(WarpTerms{sum_of_lanes(sums[0]), sum_of_lanes(sums[1]), {}}));
+            of_row++;
         }
-        float mine[2] = {};
-        terms.end(mine);
-        held.send(packed(WarpTerms{sum_of_lanes(mine[0]), sum_of_lanes(mine[1]), {}}));
-        if constexpr (LATE) {
-            if (pending) write(last);
-            pending = true, last = now;
-        } else {
-            write(now);
+        if (i == order.count) let_next_kernel_begin();
+        if constexpr (!LATE) pending = begins, last = now;
+        if (pending) write(last);
+        if constexpr (LATE) pending = begins, last = now;
+        const bool ended = !begins && i == order.count;
+        if (partial != nullptr) {
+            const bool ends = ended || of_row == LINES_OF_SUMS;
+            for (int64_t times = ended ? rows - row : ends || (!begins && of_row > 0); times > 0; times--)
+                flush(ends); /* sums of no lines are 0 */
+            if (ends) of_row = 0;
         }
-        held.leave(i, AHEAD, load);
-        if (++of_row == LINES_OF_ROW && partial != nullptr) flush(), of_row = 0;
+        if (ended) break;
+        if (RAGGED && !begins) {
+            held.meet(); /* numbers at the ends of parts are other CTAs' from now on */
+            place = line % EACH;
+            part = held.part_of(begin_in(X, line));
+            begin_part();
+        }
     }
-    if (pending) write(last);
-    while (partial != nullptr && row < rows) flush(); /* sums of no lines are 0 */
+    copies_wait<0>();
     held.end();
 #endif
 }
 
-template <typename T>
+template <typename T, class S>
 tartan_status run(const char *function, tartan_cuda_queue *queue, const tartan_cuda_norm_gradient &p,
                   bool *done) {
-    using Lines = HeldGradient<T, true>;
+    using Lines = HeldGradient<T, S, true>;
     const tartan_cuda_norm &in = p.in;
     const bool ragged = is_ragged(in.sweep, {X, Y_GRAD, X_GRAD}, in.length);
-    const auto kernel = ragged ? norm_gradient_held<T, true> : norm_gradient_held<T, false>;
+    const auto kernel = ragged ? norm_gradient_held<T, S, true> : norm_gradient_held<T, S, false>;
     size_t shared = 0;
-    const Clusters c = held_by<Lines>(queue->chip, in.length, in.lines, ragged, 2, LINES_AT_ONCE<T>,
-                                      LINES_AT_ONCE<T>, 0, IS_HELD_LATE<T> ? 0 : sizeof(float), &shared);
+    const Clusters c =
+        held_by<Lines, S::CTAS>(queue->chip, in.length, in.lines, ragged, 0, 1, 1,
+                                (size_t)S::LINES * S::UNITS * 2 * S::TEAM * 16, sizeof(float), &shared);
     int32_t clusters = 0;
-    PASS(held_at_once<Lines>(function, queue, kernel, c, shared, in.lines, &clusters));
+    PASS((held_at_once<Lines, S::CTAS>(function, queue, kernel, c, shared, in.lines, &clusters)));
     *done = clusters > 0;
     if (!*done) return TARTAN_OK;
-    /* A ragged cluster has some lines of each of `places` beginnings. */
-    const int64_t most = (in.lines - 1) / clusters + 1,
-                  of_place = std::max<int64_t>(in.lines / Lines::EACH, 1),
-                  places = ragged ? std::min<int64_t>((most - 1) / of_place + 2, Lines::EACH) : 1,
-                  rows = (most - 1) / LINES_OF_ROW + places;
+    const int64_t rows = ((in.lines - 1) / clusters) / LINES_OF_SUMS + 1;
     void *partial = nullptr;
     const bool sums = p.gain_grad.data != nullptr || p.bias_grad.data != nullptr;
     if (sums)
@@ -255,6 +342,28 @@ tartan_status run(const char *function, tartan_cuda_queue *queue, const tartan_c
         status = launch_rows(function, queue, &p, (const float *)partial, clusters * rows);
     if (partial != nullptr) tartan_cuda_scratch_free(queue, partial);
     return status;
+}
+
+/* CTAs of 512 threads have parts of twice as many numbers as those of 256, of which an SM has two. The longest lines of f32 have room for
+ * one line alone. */
+using Usual = Shape<512, 4, 2, true, 1>;
+using Half = Shape<256, 4, 2, true, 2>;
+using Longest = Shape<512, 8, 1, false, 1>;
+
+template <typename T>
+tartan_status run_held(const char *function, tartan_cuda_queue *queue, const tartan_cuda_norm_gradient &p,
+                       bool *done) {
+    constexpr bool SHORT_NUMBERS = sizeof(T) == 2;
+    const int64_t n = p.in.length;
+    const bool ragged = is_ragged(p.in.sweep, {X, Y_GRAD, X_GRAD}, n);
+    /* Threads of a CTA keep shorter lines of units. */
+    if (!ragged && n <= (SHORT_NUMBERS ? 12288 : 6144)) return TARTAN_OK;
+    if (SHORT_NUMBERS ? n <= 65536 && (ragged || n <= 16384 || n > 32768) : n <= 8192 && !ragged)
+        return run<T, Half>(function, queue, p, done);
+    PASS((run<T, Usual>(function, queue, p, done)));
+    if constexpr (!SHORT_NUMBERS)
+        if (!*done) return run<T, Longest>(function, queue, p, done);
+    return TARTAN_OK;
 }
 
 } // namespace
@@ -271,5 +380,5 @@ tartan_status tartan_cuda_norm_gradient_held(const char *function, tartan_cuda_q
     if (sweep.axes[TARTAN_CUDA_KEPT].ndim != 1 && is_ragged(sweep, {X, Y_GRAD, X_GRAD}, p->in.length))
         return TARTAN_OK;
     return by_dtype_of_clusters(sweep.array[X].dtype,
-                                [&](auto tag) { return run<decltype(tag)>(function, queue, *p, done); });
+                                [&](auto tag) { return run_held<decltype(tag)>(function, queue, *p, done); });
 }

@@ -68,8 +68,7 @@ tartan_status run(const char *function, tartan_cuda_queue *queue, const tartan_c
     return tartan_cuda_by_dtype(p->in.sweep.array[X].dtype, [&](auto tag) {
         using T = typename decltype(tag)::type;
         constexpr int FEW = 32 / (int)sizeof(tartan_cuda_sum<T>);
-        if (p->in.lines > 0 && (each > 1 ? gradient_lines_of<T>(p->in).rounds > 1
-                                         : each == 1 && single.length > MOST_OF_KEPT * FEW)) {
+        if (p->in.lines > 0 && each > 0 && single.length > MOST_OF_KEPT * FEW) {
             tartan_cuda_norm_gradient all = *p;
             bool done = false;
             all.in = single;

@@ -2,15 +2,18 @@
  * Normalisation along long lines, which clusters keep in registers. Gain and bias of a CTA's part of all lines are in its shared memory. */
 #include "kernels/norms_held.h"
 
-#include "kernels/line_held.cuh"
+#include "kernels/line_held_launch.cuh"
 #include "kernels/norm_lines.cuh"
 
 namespace tartan_cuda {
 namespace {
 
-/* Shared memory has room for gain and bias of 16384 elements, and for a stage of two teams with 16-bit numbers, or of one with f32. */
-template <typename T, bool RAGGED>
-using HeldNorm = Held<T, 4 / (int)sizeof(T), 128 * (int)sizeof(T), 128 / (int)sizeof(T) / PER<T>, RAGGED>;
+/* A CTA has TEAMS teams of TEAM threads, which have so many numbers each. */
+template <int OF_CTA, int OF_TEAM, int OF_THREAD> struct Shape {
+    static constexpr int TEAMS = OF_CTA, TEAM = OF_TEAM, NUMBERS = OF_THREAD;
+};
+template <typename T, class S, bool RAGGED>
+using HeldNorm = Held<T, S::TEAMS, S::TEAM, S::NUMBERS / PER<T>, RAGGED, 1, true>;
 
 /* What a warp knows of a line: `count` numbers, and sums of how they differ from the pivot. */
 struct WarpMoments {
@@ -21,86 +24,56 @@ struct WarpSquares {
     double sum, none;
 };
 
-/* COUNT numbers from `at` on, which need be no multiple of 4. There are 4 more after the last ones that are asked for. */
-template <int COUNT>
-__device__ __forceinline__ void load_from(const float *numbers, int32_t at, float (&x)[COUNT]) {
-    const int32_t shift = at % 4;
-    float all[COUNT + 4];
-    EACH_OF(COUNT / 4 + 1) {
-        if (i == COUNT / 4 && shift == 0) continue;
-        const float4 four = *(const float4 *)(numbers + at - shift + 4 * i);
-        all[4 * i] = four.x, all[4 * i + 1] = four.y, all[4 * i + 2] = four.z, all[4 * i + 3] = four.w;
-    }
-    if (shift != 0) {
-        EACH_OF(COUNT + 3) all[i] = shift & 1 ? all[i + 1] : all[i];
-        EACH_OF(COUNT) all[i] = shift & 2 ? all[i + 2] : all[i];
-    }
-    EACH_OF(COUNT) x[i] = all[i];
-}
-
-template <typename T, bool RAGGED>
-__global__ void __launch_bounds__(HeldNorm<T, RAGGED>::TEAMS *HeldNorm<T, RAGGED>::TEAM, 1)
+template <typename T, class S, bool RAGGED>
+__global__ void __launch_bounds__(S::TEAMS *S::TEAM, 1)
     norm_held(const __grid_constant__ tartan_cuda_norm p, const Clusters c) {
 #ifdef __CUDA_ARCH_FEAT_SM90_ALL
-    using Lines = HeldNorm<T, RAGGED>;
-    constexpr int EACH = Lines::EACH, UNITS = Lines::UNITS, TEAM = Lines::TEAM;
-    constexpr bool SHORT_NUMBERS = sizeof(T) == 2;
+    using Lines = HeldNorm<T, S, RAGGED>;
+    constexpr int EACH = Lines::EACH, UNITS = Lines::UNITS, TEAM = Lines::TEAM, TEAMS = Lines::TEAMS;
+    /* Whether results of a line are computed after the sums of the next one, so that no thread waits for sums. */
+    constexpr bool SHORT_NUMBERS = sizeof(T) == 2, LATE = SHORT_NUMBERS || RAGGED;
     using Sum = std::conditional_t<SHORT_NUMBERS, float, double>;
-    extern __shared__ uint4 memory[];
-    __shared__ typename Lines::Shared shared[Lines::TEAMS];
-    /* From EACH elements before the CTA's part on, since lines that begin between units have their parts up to so many earlier. */
-    const int32_t of_part = c.per_cta + EACH + 4,
-                  before = (int32_t)(blockIdx.x % (uint32_t)c.ctas) * c.per_cta - EACH;
-    float *const gains = (float *)memory, *const biases = gains + of_part;
-    for (int32_t i = (int32_t)threadIdx.x; i < of_part; i += Lines::TEAMS * TEAM) {
-        const bool exists = before + i >= 0 && before + i < p.length;
-        gains[i] = exists ? line_number<float>(p.gain, 1, before + i) : 1.f;
-        biases[i] = exists ? line_number<float>(p.bias, 0, before + i) : 0.f;
-    }
-    Lines held(shared, memory + of_part / 2, c, p.length);
-    const auto begin_in = [&](int array, int64_t line) {
-        return (T *)p.sweep.array[array].data + begin_of(p.sweep, array, line);
+    extern __shared__ __align__(ROW) uint4 memory[];
+    __shared__ typename Lines::Shared shared[TEAMS];
+    float *const gains = (float *)memory, *const biases = gains + c.per_cta;
+    Lines held(shared, memory + c.per_cta / 2, c, p.length);
+    const auto begin_in = [&](int array, int32_t line) {
+        T *const data = (T *)p.sweep.array[array].data;
+        if constexpr (RAGGED) return data + line * p.sweep.array[array].step[TARTAN_CUDA_KEPT][0];
+        return data + begin_of(p.sweep, array, line);
     };
+    const auto order = held.template order_of<RAGGED>((int32_t)p.lines);
+    float edge_gain = 1, edge_bias = 0;
+    /* Of the CTA's part of lines that begin as `line` does. */
+    const auto load_gains = [&](int32_t line) {
+        const auto part = held.part_of(begin_in(X, line));
+        for (int32_t i = (int32_t)threadIdx.x; i < c.per_cta; i += TEAMS * TEAM) {
+            const int32_t at = place_of<EACH>(i, c.per_cta);
+            const bool exists = part.units + i < p.length;
+            gains[at] = exists ? line_number<float>(p.gain, 1, part.units + i) : 1.f;
+            biases[at] = exists ? line_number<float>(p.bias, 0, part.units + i) : 0.f;
+        }
+        if (RAGGED && part.edge >= 0)
+            edge_gain = line_number<float>(p.gain, 1, part.edge),
+            edge_bias = line_number<float>(p.bias, 0, part.edge);
+        __syncthreads();
+    };
+    int32_t ahead = order.first;
     const auto load = [&](int64_t i, int32_t stage) {
-        const int64_t line = held.first_line() + i * held.step();
-        if (line < p.lines) held.load({begin_in(X, line)}, stage);
+        if (i < order.count) held.load({begin_in(X, ahead)}, stage);
+        ahead = order.next(ahead);
     };
-    const double n = (double)p.length, per_element = 1 / n;
     held.begin(c.stages, load);
-    int64_t number = 0;
-    for (int64_t line = held.first_line(); line < p.lines; number++, line += held.step()) {
-        const T *const x = begin_in(X, line);
-        const auto part = held.part_of(x);
-        const bool has_edge = RAGGED && part.edge >= 0;
-        const float edge = has_edge ? tartan_cuda_to<float>(x[part.edge]) : 0.f;
+    const double n = (double)p.length, per_element = 1 / n;
+    struct Pending {
+        int32_t line;
+        float edge;
         Unit<T> in[UNITS];
-        held.take(part, 0, in);
-        held.leave(number, c.stages, load);
-        WarpMoments mine = {0, 0, 0, 0};
-        if (p.centred) { /* from about the mean, the sums lose nothing; less of it is enough for 16 bits */
-            EACH_OF(EACH)
-            mine.pivot = fmaf(in[0].get(i), 1.f / (SHORT_NUMBERS ? EACH : 32 * EACH), mine.pivot);
-            mine.pivot = SHORT_NUMBERS ? __shfl_sync(~0u, mine.pivot, 0) : sum_of_lanes(mine.pivot);
-            mine.count = has_edge;
-        }
-        float sums[2] = {}, squares[4] = {};
-        if (has_edge) {
-            const float d = edge - mine.pivot;
-            sums[0] = d, squares[0] = d * d;
-        }
-        held.each_unit(part, [&](int u, int32_t) {
-            begin_unit(in[u]);
-            EACH_OF(EACH) {
-                const float d = in[u].get(i) - mine.pivot;
-                sums[i % 2] += d;
-                squares[i % 4] = fmaf(d, d, squares[i % 4]);
-            }
-            mine.count += EACH;
-        });
-        mine.sum = sum_of_lanes(sums[0] + sums[1]);
-        mine.squares = sum_of_lanes((squares[0] + squares[1]) + (squares[2] + squares[3]));
-        mine.count = __reduce_add_sync(~0u, mine.count);
-        held.send(packed(mine));
+    };
+    /* The results of a line whose sums are on their way. */
+    const auto write = [&](Pending &it) {
+        const auto part = held.part_of(begin_in(X, it.line));
+        const bool has_edge = RAGGED && part.edge >= 0;
         held.receive();
         /* The sums of differences to the first warp's pivot, which is about the mean, too. */
         Sum sum = 0, square = 0, center = 0;
@@ -119,15 +92,14 @@ __global__ void __launch_bounds__(HeldNorm<T, RAGGED>::TEAMS *HeldNorm<T, RAGGED
         const bool lost = !(square < (Sum)0x1p120) || (square < (Sum)0x1p-100 && p.epsilon < 0x1p-80);
         float scale;
         if (lost) {
-            double again = has_edge ? (double)mean.from(edge) * (double)mean.from(edge) : 0;
+            double again = has_edge ? (double)mean.from(it.edge) * (double)mean.from(it.edge) : 0;
             held.each_unit(part, [&](int u, int32_t) {
                 EACH_OF(EACH) {
-                    const double d = (double)mean.from(in[u].get(i));
+                    const double d = (double)mean.from(it.in[u].get(i));
                     again = fma(d, d, again);
                 }
             });
-            held.send(packed(WarpSquares{sum_of_lanes(again), 0}));
-            held.receive();
+            held.meet_again(packed(WarpSquares{sum_of_lanes(again), 0}));
             double all = 0;
             held.template each_packet<WarpSquares>([&](const WarpSquares &of) { all += of.sum; });
             scale = (float)scale_of<double>(p.row, sum_of_lanes(all) * per_element, n, p.epsilon);
@@ -135,27 +107,87 @@ __global__ void __launch_bounds__(HeldNorm<T, RAGGED>::TEAMS *HeldNorm<T, RAGGED
             const float variance = (float)(square * (Sum)per_element);
             scale = scale_of<float>(p.row, variance < 0 ? 0 : variance, (float)n, (float)p.epsilon);
         }
-        if (held.is_first()) write_stats(p, begin_of(p.sweep, RSTD, line), mean.high, scale);
+        if (held.is_first()) write_stats(p, begin_of(p.sweep, RSTD, it.line), mean.high, scale);
         const float shift = -(SHORT_NUMBERS ? mean.high : mean.low) * scale;
         const auto normal = [&](float number) {
             return fmaf(SHORT_NUMBERS ? number : number - mean.high, scale, shift);
         };
-        T *const y = begin_in(Y, line);
+        T *const y = begin_in(Y, it.line);
         Unit<T> *const to = held.units_of(y, part);
         held.each_unit(part, [&](int u, int32_t after) {
-            const int32_t at = part.units + (after + held.thread()) * EACH - before;
             float gain[EACH], bias[EACH], results[EACH];
-            begin_unit(in[u]);
-            load_from(gains, at, gain);
-            load_from(biases, at, bias);
-            EACH_OF(EACH) results[i] = fmaf(normal(in[u].get(i)), gain[i], bias[i]);
+            begin_unit(it.in[u]);
+            load_places(gains, after + held.thread(), c.per_cta, gain);
+            load_places(biases, after + held.thread(), c.per_cta, bias);
+            EACH_OF(EACH) results[i] = fmaf(normal(it.in[u].get(i)), gain[i], bias[i]);
             Unit<T> out;
             out.set(results);
             to[after] = out;
         });
-        if (has_edge)
-            y[part.edge] =
-                tartan_cuda_to<T>(fmaf(normal(edge), gains[part.edge - before], biases[part.edge - before]));
+        if (has_edge) y[part.edge] = tartan_cuda_to<T>(fmaf(normal(it.edge), edge_gain, edge_bias));
+    };
+    int32_t line = order.first, place = order.first_place, i = 0;
+    load_gains(place);
+    T next_edge = {};
+    const auto load_edge = [&] {
+        if constexpr (RAGGED) {
+            const T *const x = begin_in(X, line);
+            const int32_t at = held.part_of(x).edge;
+            if (at >= 0) next_edge = x[at];
+        }
+    };
+    if (order.count > 0) load_edge();
+    Pending last;
+    bool pending = false;
+    for (;;) {
+        /* Lines that begin elsewhere wait until all that is under way here has ended. */
+        const bool begins = i < order.count && (!RAGGED || line % EACH == place);
+        Pending now;
+        if (begins) {
+            const auto part = held.part_of(begin_in(X, line));
+            const bool has_edge = RAGGED && part.edge >= 0;
+            now.line = line;
+            now.edge = has_edge ? tartan_cuda_to<float>(next_edge) : 0.f;
+            held.take(part, 0, now.in);
+            held.leave(i, c.stages, load);
+            line = order.next(line);
+            if (++i < order.count) load_edge();
+            WarpMoments mine = {0, 0, 0, 0};
+            if (p.centred) { /* from about the mean, the sums lose nothing; less of it is enough for 16 bits */
+                EACH_OF(EACH)
+                mine.pivot = fmaf(now.in[0].get(i), 1.f / (SHORT_NUMBERS ? EACH : 32 * EACH), mine.pivot);
+                mine.pivot = SHORT_NUMBERS ? __shfl_sync(~0u, mine.pivot, 0) : sum_of_lanes(mine.pivot);
+                mine.count = has_edge;
+            }
+            float sums[2] = {}, squares[4] = {};
+            if (has_edge) {
+                const float d = now.edge - mine.pivot;
+                sums[0] = d, squares[0] = d * d;
+            }
+            held.each_unit(part, [&](int u, int32_t) {
+                begin_unit(now.in[u]);
+                EACH_OF(EACH) {
+                    const float d = now.in[u].get(i) - mine.pivot;
+                    sums[i % 2] += d;
+                    squares[i % 4] = fmaf(d, d, squares[i % 4]);
+                }
+                mine.count += EACH;
+            });
+            mine.sum = sum_of_lanes(sums[0] + sums[1]);
+            mine.squares = sum_of_lanes((squares[0] + squares[1]) + (squares[2] + squares[3]));
+            mine.count = __reduce_add_sync(~0u, mine.count);
+            held.send(packed(mine));
+        }
+        if constexpr (LATE) {
+            if (pending) write(last);
+            pending = begins, last = now;
+        } else {
+            if (begins) write(now);
+        }
+        if (begins) continue;
+        if (place == order.last_place) break;
+        __syncthreads(); /* the gains were read */
+        load_gains(++place);
     }
     held.end();
 #endif
@@ -163,18 +195,38 @@ __global__ void __launch_bounds__(HeldNorm<T, RAGGED>::TEAMS *HeldNorm<T, RAGGED
 
 /* ---- The choice ---- */
 
-template <typename T>
-tartan_status run(const char *function, tartan_cuda_queue *queue, const tartan_cuda_norm &p, bool *done) {
-    using Lines = HeldNorm<T, true>;
+template <typename T, class S>
+tartan_status run_in(const char *function, tartan_cuda_queue *queue, const tartan_cuda_norm &p, bool *done) {
+    using Lines = HeldNorm<T, S, true>;
     const bool ragged = is_ragged(p.sweep, {X, Y}, p.length);
     size_t shared = 0;
-    const Clusters c = held_by<Lines>(queue->chip, p.length, p.lines, ragged, 1, 1, 2,
-                                      2 * (Lines::EACH + 4) * sizeof(float), 2 * sizeof(float), &shared);
-    const auto kernel = ragged ? norm_held<T, true> : norm_held<T, false>;
+    const Clusters c =
+        held_by<Lines>(queue->chip, p.length, p.lines, ragged, 1, 1, 2, 0, 2 * sizeof(float), &shared);
+    const auto kernel = ragged ? norm_held<T, S, true> : norm_held<T, S, false>;
     int32_t clusters = 0;
     PASS(held_at_once<Lines>(function, queue, kernel, c, shared, p.lines, &clusters));
     *done = clusters > 0;
     return *done ? launch_held<Lines>(function, queue, kernel, c, shared, clusters, p, c) : TARTAN_OK;
+}
+
+/* Shared memory has room for gain and bias of 16384 elements, and for a stage of two teams with 16-bit numbers, or of one with f32. */
+using Small = Shape<4, 128, 64>;
+using Short = Shape<2, 256, 64>;
+using Usual = Shape<1, 512, 32>;
+
+template <typename T>
+tartan_status run(const char *function, tartan_cuda_queue *queue, const tartan_cuda_norm &p, bool *done) {
+    constexpr bool SHORT_NUMBERS = sizeof(T) == 2;
+    const int64_t n = p.length;
+    const bool is_small = SHORT_NUMBERS && n <= Small::TEAM * Small::NUMBERS;
+    /* Threads of a CTA keep other lines of units of up to 32 KB. */
+    if (!is_ragged(p.sweep, {X, Y}, n) && (is_small ? n <= 6144 : n * (int64_t)sizeof(T) <= 32768))
+        return TARTAN_OK;
+    if constexpr (SHORT_NUMBERS)
+        return is_small ? run_in<T, Small>(function, queue, p, done)
+                        : run_in<T, Short>(function, queue, p, done);
+    else
+        return run_in<T, Usual>(function, queue, p, done);
 }
 
 } // namespace
@@ -185,6 +237,8 @@ tartan_status tartan_cuda_norm_held(const char *function, tartan_cuda_queue *que
     using namespace tartan_cuda;
     *done = false;
     if (queue->chip.major != 9 || queue->chip.minor != 0 || !lie_alike(p->sweep, {X, Y})) return TARTAN_OK;
+    /* Lines along several axes do not begin alike in turn. */
+    if (p->sweep.axes[TARTAN_CUDA_KEPT].ndim != 1 && is_ragged(p->sweep, {X, Y}, p->length)) return TARTAN_OK;
     return by_dtype_of_clusters(p->sweep.array[X].dtype,
                                 [&](auto tag) { return run<decltype(tag)>(function, queue, *p, done); });
 }

@@ -142,8 +142,8 @@ tartan_status run_units(const char *function, tartan_cuda_queue *queue, const ta
                         : run_flow<T>(function, queue, p, c, AloneNorm());
 }
 
-/* Clusters have lines of units of more bytes than threads of a CTA keep, and others from so many elements on. */
-constexpr int64_t LONGEST_KEPT = MOST_OF_KEPT * FLOW_ACCESSES * 16, LONG_RAGGED = 6144;
+/* Lines of so many elements, or of so many that are not of units, may be faster where clusters hold them. */
+constexpr int64_t LONG_UNITS = 4097, LONG_RAGGED = 6144;
 
 tartan_status run(const char *function, tartan_cuda_queue *queue, const tartan_cuda_norm *p) {
     const int32_t each = each_of(p->sweep, {X, Y});
@@ -152,8 +152,7 @@ tartan_status run(const char *function, tartan_cuda_queue *queue, const tartan_c
     bool by_threads = each <= 1 || p->length < SHORT;
     if (by_threads) PASS(run_by_threads(function, queue, single, &by_threads));
     if (by_threads) return TARTAN_OK;
-    if (each > 1 ? p->length > LONGEST_KEPT / tartan_cuda_bytes_of(p->sweep.array[X].dtype)
-                 : each == 1 && p->length >= LONG_RAGGED) {
+    if (each > 0 && p->length >= (each > 1 ? LONG_UNITS : LONG_RAGGED)) {
         bool done = false;
         PASS(tartan_cuda_norm_held(function, queue, &single, &done));
         if (done) return TARTAN_OK;

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0
  * Gradients of softmax and of its logarithm along long lines. */
-#include "kernels/line_held.cuh"
+#include "kernels/line_held_launch.cuh"
 #include "kernels/softmax.cuh"
 #include "kernels/softmax_held.h"
 
@@ -21,7 +21,7 @@ __global__ void __launch_bounds__(HeldSlopes<T, RAGGED>::TEAM, 1)
     using Lines = HeldSlopes<T, RAGGED>;
     constexpr int EACH = Lines::EACH, UNITS = Lines::UNITS;
     constexpr bool SHORT = sizeof(T) == 2, PRODUCTS = KIND == TARTAN_CUDA_SOFTMAX_GRADIENT;
-    extern __shared__ uint4 stages[];
+    extern __shared__ __align__(ROW) uint4 stages[];
     __shared__ typename Lines::Shared shared[1];
     Lines held(shared, stages, c, p.length);
     const auto begin_in = [&](int array, int64_t line) {
@@ -31,25 +31,26 @@ __global__ void __launch_bounds__(HeldSlopes<T, RAGGED>::TEAM, 1)
         const int64_t line = held.first_line() + i * held.step();
         if (line < p.lines) held.load({begin_in(X, line), begin_in(OTHER, line)}, stage);
     };
-    const auto fetch = [&](int64_t line) { /* to L1 */
-                                           if (line >= p.lines) return;
-                                           held.fetch_edge(begin_in(X, line));
-                                           held.fetch_edge(begin_in(OTHER, line));
+    T next_x = {}, next_g = {};
+    const auto fetch_edge = [&](int64_t line) {
+        if (!RAGGED || line >= p.lines) return;
+        const T *const x = begin_in(X, line);
+        const int32_t edge = held.part_of(x).edge;
+        if (edge >= 0) next_x = x[edge], next_g = begin_in(OTHER, line)[edge];
     };
     held.begin(c.stages, load);
-    fetch(held.first_line());
+    fetch_edge(held.first_line());
     int64_t number = 0;
     for (int64_t line = held.first_line(); line < p.lines; number++, line += held.step()) {
-        const T *const x = begin_in(X, line);
-        const auto part = held.part_of(x);
+        const auto part = held.part_of(begin_in(X, line));
         const bool has_edge = RAGGED && part.edge >= 0;
-        const float edge_x = has_edge ? tartan_cuda_to<float>(x[part.edge]) : 0.f,
-                    edge_g = has_edge ? tartan_cuda_to<float>(begin_in(OTHER, line)[part.edge]) : 0.f;
+        const float edge_x = has_edge ? tartan_cuda_to<float>(next_x) : 0.f,
+                    edge_g = has_edge ? tartan_cuda_to<float>(next_g) : 0.f;
         Unit<T> in[UNITS], other[UNITS];
         held.take(part, 0, in, 0);
         held.take(part, 0, other, 1);
         held.leave(number, c.stages, load);
-        fetch(line + held.step());
+        fetch_edge(line + held.step());
         float sum = PRODUCTS ? edge_x * edge_g : edge_g;
 #pragma unroll
         for (int u = 0; u < UNITS; u++) {

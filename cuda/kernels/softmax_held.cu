@@ -4,28 +4,32 @@
  * exponential for each number. */
 #include "kernels/softmax_held.h"
 
-#include "kernels/line_held.cuh"
+#include "kernels/line_held_launch.cuh"
 #include "kernels/softmax.cuh"
 
 namespace tartan_cuda {
 namespace {
 
-/* A thread has 64 numbers. */
-template <typename T, bool RAGGED> using HeldClasses = Held<T, 1, 512, 64 / PER<T>, RAGGED>;
+/* TEAM threads of a CTA have so many numbers each; an SM has CTAS. */
+template <int OF_TEAM, int OF_THREAD, int OF_SM> struct Shape {
+    static constexpr int TEAM = OF_TEAM, NUMBERS = OF_THREAD, CTAS = OF_SM;
+};
+template <typename T, class S, bool RAGGED>
+using HeldClasses = Held<T, 1, S::TEAM, S::NUMBERS / PER<T>, RAGGED>;
 
 struct WarpSums {
     float most, exponentials, numbers, none;
 };
 
-template <int KIND, typename T, bool RAGGED>
-__global__ void __launch_bounds__(HeldClasses<T, RAGGED>::TEAM, 1)
+template <int KIND, typename T, class S, bool RAGGED>
+__global__ void __launch_bounds__(S::TEAM, S::CTAS)
     classes_held(const __grid_constant__ tartan_cuda_classes p, const Clusters c) {
 #ifdef __CUDA_ARCH_FEAT_SM90_ALL
-    using Lines = HeldClasses<T, RAGGED>;
+    using Lines = HeldClasses<T, S, RAGGED>;
     constexpr int EACH = Lines::EACH, UNITS = Lines::UNITS;
     constexpr bool SHORT = sizeof(T) == 2, LABELLED = KIND == TARTAN_CUDA_CROSS_ENTROPY,
                    LOGARITHM = KIND == TARTAN_CUDA_LOG_SOFTMAX;
-    extern __shared__ uint4 stages[];
+    extern __shared__ __align__(ROW) uint4 stages[];
     __shared__ typename Lines::Shared shared[1];
     const tartan_cuda_sweep &w = p.sweep;
     const float scale = LABELLED ? 1.f : (float)p.scale;
@@ -45,18 +49,37 @@ __global__ void __launch_bounds__(HeldClasses<T, RAGGED>::TEAM, 1)
     held.begin(c.stages, load);
     int64_t next_label = -1;
     float next_factor = 0;
+    T next_edge = {};
     const auto fetch = [&](int64_t line) {
-        if (!LABELLED || line >= p.lines) return;
+        if (line >= p.lines) return;
+        if constexpr (RAGGED) {
+            const T *const x = begin_in(X, line);
+            const int32_t edge = held.part_of(x).edge;
+            if (edge >= 0) next_edge = x[edge];
+        }
+        if (!LABELLED) return;
         next_label = label_of(p, begin_of(w, LABELS, line));
         next_factor = factor_of<float>(p, begin_of(w, FACTOR, line));
     };
     fetch(held.first_line());
+    /* The thread that has a line's label writes its loss after the sums of the next line are sent, since all wait for the last warp. */
+    struct Loss {
+        bool is_mine;
+        int32_t label;
+        float sums[3], own;
+        int64_t line;
+    };
+    Loss loss = {};
+    const auto end_loss = [&] {
+        if (LABELLED && loss.is_mine)
+            write_loss(p, begin_of(w, OTHER, loss.line), begin_of(w, LSE, loss.line), loss.sums,
+                       (int64_t)loss.label, loss.own);
+    };
     int64_t number = 0;
     for (int64_t line = held.first_line(); line < p.lines; number++, line += held.step()) {
-        const T *const x = begin_in(X, line);
-        const auto part = held.part_of(x);
+        const auto part = held.part_of(begin_in(X, line));
         const bool has_edge = RAGGED && part.edge >= 0, has_label = LABELLED && held.has(part, next_label);
-        const float edge_x = has_edge ? __fmul_rn(tartan_cuda_to<float>(x[part.edge]), scale) : NONE<float>,
+        const float edge_x = has_edge ? __fmul_rn(tartan_cuda_to<float>(next_edge), scale) : NONE<float>,
                     factor = next_factor;
         const int64_t label = next_label;
         float own = 0, v[UNITS * EACH], most = edge_x;
@@ -99,6 +122,7 @@ __global__ void __launch_bounds__(HeldClasses<T, RAGGED>::TEAM, 1)
         }
         mine.exponentials = sum_of_lanes(mine.exponentials);
         held.send(packed(mine));
+        end_loss();
         held.receive();
         float s[3] = {NONE<float>, 0, 0};
         held.template each_packet<WarpSums>([&](const WarpSums &of) { s[0] = fmaxf(s[0], of.most); });
@@ -113,9 +137,11 @@ __global__ void __launch_bounds__(HeldClasses<T, RAGGED>::TEAM, 1)
         Line<float> l = {};
         l.label = label;
         if constexpr (LABELLED) {
-            if (has_label || (has_edge && part.edge == label) || (label < 0 && held.is_first()))
-                write_loss(p, begin_of(w, OTHER, line), begin_of(w, LSE, line), s, label,
-                           has_label ? own : edge_x);
+            loss = {has_label || (has_edge && part.edge == label) || (label < 0 && held.is_first()),
+                    (int32_t)label,
+                    {s[0], s[1], s[2]},
+                    has_label ? own : edge_x,
+                    line};
             if (w.array[OUT].data == nullptr) continue;
             set_target(p, factor, 1 / s[1], l);
         } else if constexpr (!LOGARITHM) {
@@ -152,23 +178,38 @@ __global__ void __launch_bounds__(HeldClasses<T, RAGGED>::TEAM, 1)
             if (has_edge && part.edge == label) correct(edge_x);
         }
     }
+    end_loss();
     held.end();
 #endif
 }
 
 /* ---- The choice ---- */
 
-template <int KIND, typename T>
-tartan_status run(const char *function, tartan_cuda_queue *queue, const tartan_cuda_classes &p, bool *done) {
-    using Lines = HeldClasses<T, true>;
+template <int KIND, typename T, class S>
+tartan_status run_in(const char *function, tartan_cuda_queue *queue, const tartan_cuda_classes &p,
+                     bool *done) {
+    using Lines = HeldClasses<T, S, true>;
     const bool ragged = is_ragged(p.sweep, {X, OUT}, p.length);
     size_t shared = 0;
-    const Clusters c = held_by<Lines>(queue->chip, p.length, p.lines, ragged, 1, 1, 2, 0, 0, &shared);
-    const auto kernel = ragged ? classes_held<KIND, T, true> : classes_held<KIND, T, false>;
+    const Clusters c =
+        held_by<Lines, S::CTAS>(queue->chip, p.length, p.lines, ragged, 1, 1, 2, 0, 0, &shared);
+    const auto kernel = ragged ? classes_held<KIND, T, S, true> : classes_held<KIND, T, S, false>;
     int32_t clusters = 0;
-    PASS(held_at_once<Lines>(function, queue, kernel, c, shared, p.lines, &clusters));
+    PASS((held_at_once<Lines, S::CTAS>(function, queue, kernel, c, shared, p.lines, &clusters)));
     *done = clusters > 0;
     return *done ? launch_held<Lines>(function, queue, kernel, c, shared, clusters, p, c) : TARTAN_OK;
+}
+
+using Small = Shape<128, 64, 4>;
+using Usual = Shape<512, 64, 1>;
+
+template <int KIND, typename T>
+tartan_status run(const char *function, tartan_cuda_queue *queue, const tartan_cuda_classes &p, bool *done) {
+    constexpr int64_t LEAST = 4096, LEAST_BYTES = 32768; /* of lines that are faster here */
+    if (p.length <= Small::TEAM * Small::NUMBERS)
+        return p.length <= LEAST ? TARTAN_OK : run_in<KIND, T, Small>(function, queue, p, done);
+    return p.length * (int64_t)sizeof(T) <= LEAST_BYTES ? TARTAN_OK
+                                                        : run_in<KIND, T, Usual>(function, queue, p, done);
 }
 
 } // namespace

@@ -230,7 +230,7 @@ int32_t each_of(const tartan_cuda_classes &p, bool with_other, bool *ragged) {
 constexpr int64_t FEW = 256, FEWER = 16, LONG = 65536;
 
 /* Lines of more units of 16 bytes are faster where clusters hold them; gradients of softmax whose lines are whole units. */
-constexpr int64_t LEAST_HELD = 2048, LEAST_HELD_SLOPES = 8192;
+constexpr int64_t LEAST_HELD = 512, LEAST_HELD_RAGGED = 2048, LEAST_HELD_SLOPES = 8192;
 
 template <int KIND, bool MASKED, typename T, int EACH, int ACCESSES>
 tartan_status run_lines(const char *function, tartan_cuda_queue *queue, const tartan_cuda_classes &p,
@@ -273,7 +273,9 @@ template <int KIND> tartan_status run(const char *function, tartan_cuda_queue *q
     if (each == 0 || p.lines > INT32_MAX / MOST_CTAS) return run_any<KIND>(function, queue, p);
     const bool masked = KIND == TARTAN_CUDA_SOFTMAX && p.sweep.array[OTHER].data != nullptr;
     if (each > 1 && !masked && KIND != TARTAN_CUDA_CROSS_ENTROPY_GRADIENT &&
-        p.length / each > (HAS_OTHER<KIND> && !ragged ? LEAST_HELD_SLOPES : LEAST_HELD)) {
+        p.length / each > (!HAS_OTHER<KIND> ? LEAST_HELD
+                           : ragged         ? LEAST_HELD_RAGGED
+                                            : LEAST_HELD_SLOPES)) {
         bool done = false;
         PASS(HAS_OTHER<KIND> ? tartan_cuda_softmax_gradient_held(function, queue, &p, &done)
                              : tartan_cuda_softmax_held(function, queue, &p, &done));
