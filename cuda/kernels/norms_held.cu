@@ -186,7 +186,10 @@ __global__ void __launch_bounds__(S::TEAMS *S::TEAM, 1)
         }
         if (begins) continue;
         if (place == order.last_place) break;
-        __syncthreads(); /* the gains were read */
+        /* The gains were read. One barrier is enough for that; behind it racecheck takes writes for races with the reads of the other team,
+         * whose own barriers it seems to count, too. */
+        __syncthreads();
+        __syncthreads();
         load_gains(++place);
     }
     held.end();

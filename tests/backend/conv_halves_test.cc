@@ -303,7 +303,7 @@ TEST_P(BackendConvHalves, FilterGradientsTakeTheTensorCores) {
                                                nullptr, 0, grad.get());
         }));
         EXPECT_EQ(1u, (std::set<std::string>{"conv_filter_gradient_mma", "conv_filter_gradient_few",
-                                             "conv_filter_gradient_dense"})
+                                             "conv_filter_gradient_dense", "conv_filter_gradient_pieces"})
                           .count(name))
             << c.options << ": " << name;
         run.insert(name);

@@ -173,7 +173,7 @@ void check_tap_products(const tartan_i_kernels &k, size_t n, size_t count, std::
     for (size_t i = 0; i < reals.size(); i++) tartan_i_store(x.data(), in, (int64_t)i, (double)reals[i]);
     std::vector<tartan_i_tap_row> rows(nrows);
     for (size_t r = 0; r < nrows; r++)
-        rows[r] = {&weights[below(random, 2)], &x[r * width * step * in_bytes],
+        rows[r] = {weights.data() + below(random, 2), x.data() + r * width * step * in_bytes,
                    (int64_t)(below(random, 5) == 0 ? 0 : width), (int64_t)below(random, 8) - 6,
                    (int64_t)(1 + below(random, 12))};
     Guarded<char> out(count * out_row * out_bytes, below(random, 4) * out_bytes);

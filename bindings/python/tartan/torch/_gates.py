@@ -54,6 +54,7 @@ class Slopes:
 
     def take(self) -> Any:
         """What was asked for, once it is there: of each layer, in the slice that `places` has, an entry for each block of its layout."""
+        assert self._scale is not None
         scale, self._scale = self._scale, None
         if self._event is not None:
             self._event.synchronize()
