@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0
  * Reverse Cuthill-McKee. */
+#include "tartan/reorder.h"
 #include "layout/places.h"
 #include "layout/positions.h"
-#include "tartan/reorder.h"
 
 #include <string.h>
 
