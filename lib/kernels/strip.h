@@ -37,7 +37,6 @@ STRIP_INLINE strip_walk strip_walk_of(const int rows, const tartan_i_strip *s) {
 
 /* Prefetches a line of each stream; steps of few rows are short, and take the first alone. At its end a stream stays where it is. */
 STRIP_INLINE void strip_flow(const int rows, tartan_i_stream streams[TARTAN_I_STREAMS]) {
-#pragma GCC unroll 2
     for (int i = 0; i < (rows > TARTAN_I_STRIP_ROWS / 2 ? TARTAN_I_STREAMS : 1); i++) {
         vec_prefetch_far(streams[i].at);
         const char *next = streams[i].at + streams[i].step;
