@@ -112,6 +112,7 @@ tartan_cuda_dense_gradient tartan_cuda_dense_gradient_of(const tartan_cuda_chip 
                                         .col = side_of(&p->cols, TARTAN_CUDA_DENSE_SLOTS)};
         f.tiles = (double)p->taps.taps * f.row.tiles * f.col.tiles;
         const double share = ceil(steps / splits);
+        /* Rounding up may leave one CTA of a cluster without steps, never two. */
         if (share > TARTAN_CUDA_DENSE_SHARE || share * (splits - 2) >= steps) continue;
         f.share = (int32_t)share;
         /* As many stages as let all CTAs that an SM may have run at once. */

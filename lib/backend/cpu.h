@@ -187,18 +187,6 @@ void tartan_i_cpu_strip_rows(const tartan_i_kernels *k, const tartan_i_strip *s,
 void tartan_i_cpu_begin(const tartan_i_product *p, const tartan_i_fit *fit);
 void tartan_i_cpu_end(const tartan_i_product *p);
 
-/* The first block of a row, from `begin` on, that is at block column `col` or after. */
-static inline int64_t tartan_i_find_col(const int32_t *cols, int64_t begin, int64_t end, int64_t col) {
-    while (begin < end) {
-        const int64_t middle = begin + (end - begin) / 2;
-        if (cols[middle] < col)
-            begin = middle + 1;
-        else
-            end = middle;
-    }
-    return begin;
-}
-
 /* Worker `w`'s share of the rows of a list, by entries + rows. */
 void tartan_i_cpu_share_rows(const int64_t *pointers, int64_t rows, int32_t workers, int32_t w,
                              int64_t *begin, int64_t *end);

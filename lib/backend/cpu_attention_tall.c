@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0
- * Queries of several rows of blocks of one row that see the same blocks of keys, as when some tokens are decoded at once: they are
- * taken as rows of taller blocks, which products share what they read of K and V with. */
+ * Queries in blocks of one row, as when some tokens are decoded at once. Neighbouring rows that see the same blocks of keys become rows
+ * of one taller block, so that a product reads K and V once for all of them. */
 #include "backend/cpu_attention.h"
 #include "layout/plans.h"
 

@@ -9,6 +9,7 @@
  * memory of their own. */
 #include "backend/cpu_sddmm.h"
 #include "core/workspace.h"
+#include "layout/search.h"
 
 #include <string.h>
 

@@ -15,6 +15,7 @@
 #include "backend/cpu_spmm.h"
 #include "core/memory.h"
 #include "core/workspace.h"
+#include "layout/search.h"
 
 #include <string.h>
 

@@ -3,6 +3,7 @@
 // them; else they are assembled.
 #include "matrix/cut.h"
 
+#include "layout/search.h"
 #include "matrix/assemble.h"
 
 #include <string.h>
@@ -43,25 +44,15 @@ typedef struct source {
     int64_t begin, end, row;
 } source;
 
-static int64_t first_from(const int32_t *cols, int64_t begin, int64_t end, int64_t col) {
-    while (begin < end) {
-        const int64_t middle = begin + (end - begin) / 2;
-        if (cols[middle] < col)
-            begin = middle + 1;
-        else
-            end = middle;
-    }
-    return begin;
-}
-
 static source source_of(const job *j, const tartan_shape *s, int64_t head, int64_t i) {
     const tartan_layout *l = j->from->layout;
     const int64_t row = j->row_begin + i * s->block_rows, block = row / l->shape.block_rows;
     const int64_t *pointers = l->row_pointers + head * l->grid_rows + block;
     source x = {.begin = pointers[0], .end = pointers[1], .row = row - block * l->shape.block_rows};
     const int64_t width = l->shape.block_cols, end = tartan_i_ceil_div(j->col_begin + s->cols, width);
-    if (j->col_begin >= width) x.begin = first_from(l->block_cols, x.begin, x.end, j->col_begin / width);
-    if (end < l->grid_cols) x.end = first_from(l->block_cols, x.begin, x.end, end);
+    if (j->col_begin >= width)
+        x.begin = tartan_i_find_col(l->block_cols, x.begin, x.end, j->col_begin / width);
+    if (end < l->grid_cols) x.end = tartan_i_find_col(l->block_cols, x.begin, x.end, end);
     return x;
 }
 

@@ -219,8 +219,8 @@ fail:
 }
 
 // How high (or wide) blocks of the result are, where those of the matrix have up to `size` rows and the rows of the result are of
-// blocks `blocks`. Rows that follow each other and are of one block are a piece. The blocks are as high as no block has rows of two
-// pieces, so no zeros are stored beside them. But large blocks, which products are fast with, stay as they are where pieces have three
+// blocks `blocks`. Rows that follow each other and are of one block are a piece. The blocks are as high as they can be without rows of
+// two pieces, so no zeros are stored beside them. But large blocks, which products are fast with, stay as they are where pieces have three
 // quarters of their rows or more on average: that stores little more than twice what there is.
 static int64_t size_for_pieces(const int32_t *blocks, int64_t count, int64_t size) {
     int64_t pieces = 1, common = 0, i = 1;
