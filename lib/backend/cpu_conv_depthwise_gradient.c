@@ -8,92 +8,102 @@
 
 typedef tartan_i_cpu_gradient plan;
 
-/* The fewest channels that a worker takes: a cache line of f32. */
-enum { GROUP = 16 };
+enum { GROUP = TARTAN_I_SUMS_TOGETHER };
 
 /* What a worker adds: channels [first, first + n) and taps [begin, end). */
 typedef struct share {
     const plan *p;
     int64_t first, n, begin, end;
-    tartan_i_line *lines;
 } share;
 
-static void set_line(const share *s, int64_t i, int64_t tap, const char *b) {
-    s->lines[i] =
-        (tartan_i_line){.b = b, .sums = s->p->sums + (tap * s->p->pitch + s->first) * s->p->k.bytes};
+/* Where taps meet a piece: its positions in `out`, the part of `in` that is read, and where the first tap meets its first position. */
+typedef struct place {
+    const char *out, *in;
+    int32_t dtype;
+    int64_t out_step[TARTAN_I_DIMS], in_step[TARTAN_I_DIMS];
+    int64_t size[TARTAN_I_DIMS], first[TARTAN_I_DIMS]; /* of `in` */
+} place;
+
+static void box_steps(const tartan_i_cpu_tiling *t, int64_t out[TARTAN_I_DIMS]) {
+    out[2] = t->position;
+    out[1] = out[2] * t->box[2];
+    out[0] = out[1] * t->box[1];
 }
 
-/* Adds the rows of the packed piece. */
-static void add_packed(const share *s) {
-    const plan *p = s->p;
-    for (int64_t row = 0; row < p->npairs; row++) {
-        const tartan_i_pair *pair = &p->pairs[row];
-        const tartan_i_lines lines = {.n = s->n,
-                                      .count = pair->k,
-                                      .a = (const char *)pair->a + s->first * p->k.bytes,
-                                      .a_step = p->out_tiling.position,
-                                      .b_step = p->in_lines[2].from_step * p->in_tiling.position};
-        for (int64_t tap = s->begin; tap < s->end; tap++) {
-            int64_t offset = 0;
-            tartan_i_cpu_tap_offset(p->in_lines, &p->op->geometry, &p->in_tiling, tap, &offset);
-            set_line(s, tap - s->begin, tap, (const char *)pair->b + (offset + s->first) * p->k.bytes);
-        }
-        p->k.add_lines(&lines, s->lines, s->end - s->begin);
+static place place_of(const plan *p, const tartan_i_cpu_piece *piece) {
+    place w = {.out = p->out_box, .in = p->in_box, .dtype = p->k.dtype};
+    if (p->packed) {
+        box_steps(&p->out_tiling, w.out_step);
+        box_steps(&p->in_tiling, w.in_step);
+        for (int32_t d = 0; d < TARTAN_I_DIMS; d++) w.size[d] = p->in_tiling.box[d];
+        return w;
     }
-}
-
-/* The line of `in` that a tap meets at position `at` of `out`; NULL: outside of the image. */
-static const char *line_at(const share *s, int64_t image, const int64_t at[TARTAN_I_DIMS], int64_t tap) {
-    const plan *p = s->p;
-    const int64_t *kernel = p->op->geometry.kernel;
-    const int64_t t[TARTAN_I_DIMS] = {tap / kernel[2] / kernel[1], tap / kernel[2] % kernel[1],
-                                      tap % kernel[2]};
-    int64_t offset = image * p->in.item + s->first;
+    int64_t shift = piece->n * p->out.item;
     for (int32_t d = 0; d < TARTAN_I_DIMS; d++) {
-        const tartan_i_cpu_line *l = &p->in_lines[d];
-        const int64_t position = at[d] * l->from_step + l->offset + t[d] * l->offset_step;
-        if (position < 0 || position >= p->in.size[d]) return NULL;
-        offset += position * p->in.step[d];
+        shift += piece->origin[d] * p->out.step[d];
+        w.out_step[d] = p->out.step[d];
+        w.in_step[d] = p->in.step[d];
+        w.size[d] = p->in.size[d];
+        w.first[d] = piece->origin[d] * p->in_lines[d].from_step + p->in_lines[d].offset;
     }
-    return p->in.data + offset * p->k.bytes;
+    w.out = p->out.data + shift * p->out.bytes;
+    w.in = p->in.data + piece->n * p->in.item * p->in.bytes;
+    w.dtype = p->in.dtype;
+    return w;
 }
 
-/* Adds `count` positions of a row of `out` from `at` on. If there is more than one, no tap leaves the row of the image at any of them. */
-static void add_positions(const share *s, int64_t image, const int64_t at[TARTAN_I_DIMS], int64_t count) {
+/* Adds taps [begin, end), whole rows of taps or a part of one, at a plane of positions of the piece. */
+static void add_taps(const share *s, const place *w, const tartan_i_cpu_piece *piece, int64_t plane,
+                     int64_t begin, int64_t end) {
     const plan *p = s->p;
-    const tartan_i_image *out = &p->out;
-    const char *zeros = p->sums + p->taps * p->pitch * p->k.bytes;
-    const int64_t shift =
-        image * out->item + at[0] * out->step[0] + at[1] * out->step[1] + at[2] * out->step[2] + s->first;
-    tartan_i_lines lines = {
-        .n = s->n, .count = count, .a = out->data + shift * p->k.bytes, .a_step = out->step[2]};
-    int64_t inside = 0, outside = s->end - s->begin;
-    for (int64_t tap = s->begin; tap < s->end; tap++) {
-        const char *line = line_at(s, image, at, tap);
-        set_line(s, line != NULL ? inside++ : --outside, tap, line != NULL ? line : zeros);
-    }
-    lines.b_step = p->in_lines[2].from_step * p->in.step[2];
-    p->k.add_lines(&lines, s->lines, inside);
-    lines.b_step = 0;
-    p->k.add_lines(&lines, s->lines + inside, s->end - s->begin - inside);
+    const tartan_i_cpu_line *l = p->in_lines;
+    const int64_t *kernel = p->op->geometry.kernel, bytes = tartan_dtype_bytes(w->dtype),
+                  row = begin / kernel[2], taps = end - begin < kernel[2] ? end - begin : kernel[2];
+    const int64_t at = w->first[0] + plane * l[0].from_step + row / kernel[1] * l[0].offset_step;
+    const bool inside = at >= 0 && at < w->size[0];
+    p->k.tap_gradients(
+        &(tartan_i_tap_gradient){.n = s->n,
+                                 .rows = piece->size[1],
+                                 .cols = piece->size[2],
+                                 .tap_rows = (end - begin) / taps,
+                                 .taps = taps,
+                                 .dtype = w->dtype,
+                                 .a = w->out + (plane * w->out_step[0] + s->first) * bytes,
+                                 .b = w->in + ((inside ? at : 0) * w->in_step[0] + s->first) * bytes,
+                                 .a_row = w->out_step[1],
+                                 .a_col = w->out_step[2],
+                                 .b_row = w->in_step[1],
+                                 .b_col = w->in_step[2],
+                                 .height = inside ? w->size[1] : 0,
+                                 .width = w->size[2],
+                                 .first_row = w->first[1] + row % kernel[1] * l[1].offset_step,
+                                 .first_col = w->first[2] + begin % kernel[2] * l[2].offset_step,
+                                 .row_step = l[1].from_step,
+                                 .col_step = l[2].from_step,
+                                 .row_tap = l[1].offset_step,
+                                 .tap_step = l[2].offset_step,
+                                 .zeros = p->sums + p->pitch * p->taps * p->k.bytes,
+                                 .sums = p->sums + (s->first * p->taps + begin * GROUP) * p->k.bytes,
+                                 .sums_row = kernel[2] * GROUP,
+                                 .sums_group = p->taps * GROUP});
 }
 
-/* Adds a row of a piece: positions where a tap leaves the row of the image one by one, the others together. */
-static void add_row(const share *s, const tartan_i_cpu_piece *piece, int64_t row) {
-    const plan *p = s->p;
-    const int64_t begin = piece->origin[2], end = begin + piece->size[2];
-    int64_t at[TARTAN_I_DIMS] = {piece->origin[0] + row / piece->size[1],
-                                 piece->origin[1] + row % piece->size[1], begin};
-    int64_t low = begin, high = end;
-    tartan_i_cpu_line_inside(&p->in_lines[2], 0, p->in.size[2], &low, &high);
-    for (; at[2] < low; at[2]++) add_positions(s, piece->n, at, 1);
-    if (high > low) add_positions(s, piece->n, at, high - low);
-    for (at[2] = high; at[2] < end; at[2]++) add_positions(s, piece->n, at, 1);
+/* Adds all positions of a piece. */
+static void add_piece(const share *s, const tartan_i_cpu_piece *piece) {
+    const int64_t *kernel = s->p->op->geometry.kernel, cols = kernel[2], together = kernel[1] * cols;
+    const place w = place_of(s->p, piece);
+    for (int64_t plane = 0; plane < piece->size[0]; plane++)
+        for (int64_t begin = s->begin, end; begin < s->end; begin = end) {
+            const bool whole = begin % cols == 0 && s->end - begin >= cols;
+            end = whole ? begin / together * together + together : begin / cols * cols + cols;
+            if (end > s->end) end = whole ? s->end / cols * cols : s->end;
+            add_taps(s, &w, piece, plane, begin, end);
+        }
 }
 
 static void add_task(void *data, int32_t worker) {
     const plan *p = data;
-    share s = {.p = p, .lines = p->lines + worker * p->taps};
+    share s = {.p = p};
     int64_t end;
     if (worker >= p->parts * p->shares) return;
     tartan_i_share(p->pitch / GROUP, (int32_t)p->parts, worker % (int32_t)p->parts, &s.first, &end);
@@ -101,32 +111,31 @@ static void add_task(void *data, int32_t worker) {
     s.first *= GROUP;
     s.n = (end * GROUP < p->channels ? end * GROUP : p->channels) - s.first;
     if (p->packed) {
-        add_packed(&s);
+        add_piece(&s, p->piece);
         return;
     }
-    for (int64_t i = 0; i < p->npieces && !tartan_i_stop(p->context); i++)
-        for (int64_t row = 0; row < p->pieces[i].size[0] * p->pieces[i].size[1]; row++)
-            add_row(&s, &p->pieces[i], row);
+    for (int64_t i = 0; i < p->npieces && !tartan_i_stop(p->context); i++) add_piece(&s, &p->pieces[i]);
 }
 
 static void store(tartan_i_cpu_gradient *p) {
     const tartan_matrix *to = p->op->filter_grad;
-    tartan_i_commit(&p->k, p->sums, p->pitch, p->taps, p->channels, 1, p->op->beta, to->dtype,
-                    tartan_i_block_at(to, 0), 1, p->taps);
+    for (int64_t first = 0; first < p->channels; first += GROUP)
+        tartan_i_commit(&p->k, p->sums + first * p->taps * p->k.bytes, GROUP, p->taps,
+                        p->channels - first < GROUP ? p->channels - first : GROUP, 1, p->op->beta, to->dtype,
+                        tartan_i_block_at(to, first * p->taps), 1, p->taps);
 }
 
 /* ---- The rows ---- */
 
 static const char *refuses(const tartan_op_conv_filter_gradient *op, bool in_place) {
     const tartan_layout *l = op->filter_grad->layout;
-    const int32_t dtype = tartan_i_sum_dtype(op->in->dtype);
     const tartan_i_image in = tartan_i_cpu_image_of(op->in, &op->conv->cols),
                          out = tartan_i_cpu_image_of(op->out, &op->conv->rows);
     if (l->shape.block_rows != 1 || l->shape.block_cols != 1)
         return "the filter is not depthwise"; /* the usual answer, before anything that takes time */
     if (in_place && op->active != NULL && op->active_in) return "an image is limited to active windows";
     if (in_place && (in.channel != 1 || out.channel != 1)) return "channels are not contiguous in memory";
-    if (in_place && (in.dtype != dtype || out.dtype != dtype)) return "an image is converted first";
+    if (in_place && in.dtype != out.dtype) return "an image is converted first";
     return tartan_i_cpu_is_depthwise(l, op->conv->options.taps, &in, &out) ? NULL
                                                                            : "the filter is not depthwise";
 }

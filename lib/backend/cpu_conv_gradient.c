@@ -75,13 +75,9 @@ static int64_t sums_bytes(const plan *p) {
 static tartan_status get_memory(plan *p) {
     const int64_t pieces = tartan_i_cpu_most_pieces(p->in_lines, &p->in_tiling, p->in.count, &p->windows);
     const int64_t map = tartan_i_cpu_active_bytes(&p->map, &p->in);
-    const int64_t rows = p->in_tiling.tile[0] * p->in_tiling.tile[1],
-                  lines = p->depthwise ? p->context->threads * p->taps : 0;
+    const int64_t rows = p->in_tiling.tile[0] * p->in_tiling.tile[1];
     char *memory;
-    PASS(tartan_i_workspace_get(p->context, TARTAN_I_ROOM_LISTS, &memory,
-                                rows * (int64_t)sizeof *p->pairs + lines * (int64_t)sizeof *p->lines, 1));
-    p->pairs = (tartan_i_pair *)(void *)memory;
-    p->lines = (tartan_i_line *)(void *)(p->pairs + rows);
+    PASS(tartan_i_workspace_get(p->context, TARTAN_I_ROOM_LISTS, &p->pairs, rows, sizeof *p->pairs));
     PASS(tartan_i_workspace_get(p->context, TARTAN_I_ROOM_PIECES, &p->pieces, pieces, sizeof *p->pieces));
     PASS(tartan_i_workspace_get(p->context, TARTAN_I_ROOM_SUMS, &p->sums, sums_bytes(p), 1));
     memset(p->sums, 0, (size_t)sums_bytes(p));

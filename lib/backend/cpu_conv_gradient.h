@@ -30,9 +30,10 @@ struct tartan_i_cpu_gradient {
 
     /* Of depthwise filters. */
     bool depthwise;
-    int64_t channels, taps, pitch; /* sums are [taps][pitch] then, and a line of zeros follows */
-    tartan_i_line *lines;          /* [threads][taps] */
-    int64_t parts, shares;         /* workers share channels, then taps */
+    int64_t channels, taps;
+    int64_t
+        pitch; /* channels in whole groups: sums are [group][taps][channels of a group], and a line of zeros follows */
+    int64_t parts, shares; /* workers share channels, then taps */
 };
 
 /* Plans a gradient of packed images, but leaves out `add` and `store`; and runs a gradient by a plan that has them. */

@@ -135,18 +135,24 @@ typedef struct tartan_i_sampled {
     bool first; /* start at zero; else continue the chains that are in sums */
 } tartan_i_sampled;
 
-/* Gradients of depthwise filters: lines of n channels at `count` positions, of the left factor and, for each tap, of the right
- * one and of sums. */
-typedef struct tartan_i_line {
-    const void *b; /* at the first position */
+/* Gradients of depthwise filters: the sums over `rows` x `cols` positions of the left image, each of n channels, times what a tap meets
+ * in the right one, for `tap_rows` rows of `taps` taps. Positions of the right image outside of `height` x `width` count as zeros. Steps
+ * of images are in elements, of positions and taps in positions of the right image. */
+enum { TARTAN_I_SUMS_TOGETHER = 16 }; /* channels */
+typedef struct tartan_i_tap_gradient {
+    int64_t n, rows, cols, tap_rows, taps;
+    int32_t dtype; /* of both images: that of reals, or of 16 bits (with f32) */
+    const void *a, *b;
+    int64_t a_row, a_col;
+    int64_t b_row, b_col, height, width;
+    int64_t first_row, first_col; /* where the first tap meets the first position */
+    int64_t row_step, col_step;   /* from one position to the next */
+    int64_t row_tap, tap_step;    /* from one tap to the next */
+    const void *zeros;            /* n elements */
+    /* A tap's sums of some channels are together, those of the next tap come next, then the next row of taps and the next channels. */
     void *sums;
-} tartan_i_line;
-
-typedef struct tartan_i_lines {
-    int64_t n, count;
-    const void *a;
-    int64_t a_step, b_step; /* from one position to the next */
-} tartan_i_lines;
+    int64_t sums_row, sums_group;
+} tartan_i_tap_gradient;
 
 /* Depthwise convolutions: a line of `count` positions with n channels each. Elements of x and of `out` are reals or have 16 bits (with f32),
  * weights are reals. */
@@ -426,8 +432,8 @@ typedef struct tartan_i_kernels {
     /* The same: each sum goes on with the blocks of A in their order, and with the columns of a block. */
     void (*line_products)(const tartan_i_line_product *p);
 
-    /* sums[i] = fma(a[i], b[i], sums[i]) of all lines, position after position. */
-    void (*add_lines)(const tartan_i_lines *s, const tartan_i_line *lines, int64_t nlines);
+    /* Each sum goes on as one chain of fma(left, right, sum), position after position and row after row. */
+    void (*tap_gradients)(const tartan_i_tap_gradient *g);
 
     /* Contiguous elements of a dtype to reals and back, rounding to nearest even. NULL for dtypes whose sum
      * type is another; a table of f32 serves f32, f16 and bf16, and loads the 8-bit types. */

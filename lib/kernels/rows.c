@@ -180,9 +180,9 @@ static int64_t row_above(int64_t n, const void *x, const uint32_t *mask, double 
     return count;
 }
 
-#include "kernels/lines.h"
 #include "kernels/taps.h"
 
+#include "kernels/gradients.h"
 #include "kernels/planes.h"
 
 void ROWS_FILL(tartan_i_kernels *kernels) {
@@ -195,5 +195,5 @@ void ROWS_FILL(tartan_i_kernels *kernels) {
     kernels->tap_products = tap_products;
     kernels->plane_pack = plane_pack;
     kernels->plane_products = plane_products;
-    kernels->add_lines = add_lines;
+    kernels->tap_gradients = tap_gradients;
 }
