@@ -135,7 +135,7 @@ static const char *refuses(const tartan_op_conv_filter_gradient *op, bool in_pla
         return "the filter is not depthwise"; /* the usual answer, before anything that takes time */
     if (in_place && op->active != NULL && op->active_in) return "an image is limited to active windows";
     if (in_place && (in.channel != 1 || out.channel != 1)) return "channels are not contiguous in memory";
-    if (in_place && in.dtype != out.dtype) return "an image is converted first";
+    if (in_place && in.dtype != out.dtype) return "images of different types are converted first";
     return tartan_i_cpu_is_depthwise(l, op->conv->options.taps, &in, &out) ? NULL
                                                                            : "the filter is not depthwise";
 }

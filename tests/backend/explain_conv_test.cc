@@ -18,6 +18,7 @@ const char *const kCopies = "copies the sums to the results";
 struct ConvQuestion {
     Problem p;
     int style = kChannelsLast, out_style = kChannelsLast;
+    int32_t y_dtype = -1; // -1: that of x
     bool add = false, windows = false;
     const Context context = open_context(1);
 
@@ -33,7 +34,9 @@ struct ConvQuestion {
         : ConvQuestion(make_conv(channels, "kernel=3x3 padding=same"), dtype) {}
 
     Dense x() const { return make_image(p.dtype, 1, p.x_channels(), p.x_size(), style); }
-    Dense y() const { return make_image(p.dtype, 1, p.y_channels(), p.y_size(), out_style); }
+    Dense y() const {
+        return make_image(y_dtype < 0 ? p.dtype : y_dtype, 1, p.y_channels(), p.y_size(), out_style);
+    }
     Active active() const {
         std::mt19937_64 random(1);
         return windows ? random_active(random, 1, p.y_size(), 0.5) : Active();
@@ -187,10 +190,12 @@ TEST(ExplainConv, FilterGradient) {
     ConvQuestion(full(2, 3), TARTAN_F32)
         .filter_gradient("conv_filter_gradient", {{"conv_filter_gradient_depthwise", kNotDepthwise},
                                                   {"conv_filter_gradient_depthwise_packed", kNotDepthwise}});
-    ConvQuestion q(diagonal_layout(5), TARTAN_F32);
-    q.filter_gradient("conv_filter_gradient_depthwise",
-                      {{"conv_filter_gradient_depthwise_packed", "packs tiles of the images"},
-                       {"conv_filter_gradient", kSlower}});
+    const std::vector<Refusal> others = {
+        {"conv_filter_gradient_depthwise_packed", "packs tiles of the images"},
+        {"conv_filter_gradient", kSlower}};
+    ConvQuestion q(diagonal_layout(5), TARTAN_F32), mixed(diagonal_layout(5), TARTAN_BF16);
+    q.filter_gradient("conv_filter_gradient_depthwise", others);
+    mixed.filter_gradient("conv_filter_gradient_depthwise", others);
     const auto packs = [](const ConvQuestion &question, const char *why) {
         question.filter_gradient(
             "conv_filter_gradient_depthwise_packed",
@@ -198,7 +203,8 @@ TEST(ExplainConv, FilterGradient) {
     };
     q.style = kRows;
     packs(q, kScattered);
-    packs(ConvQuestion(diagonal_layout(5), TARTAN_BF16), "an image is converted first");
+    mixed.y_dtype = TARTAN_F32;
+    packs(mixed, "images of different types are converted first");
     ConvQuestion transposed(make_conv(diagonal_layout(5), "kernel=3x3 padding=same transposed=1"),
                             TARTAN_F32);
     transposed.windows = true;
