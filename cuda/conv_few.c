@@ -78,7 +78,7 @@ double tartan_cuda_few_gradient_us(const tartan_cuda_chip *chip, const tartan_cu
 
 /* ---- Gradients of filters by tiles of the dense gradient ---- */
 
-static tartan_cuda_dense_side side_of(const tartan_cuda_slots *slots, int32_t tile) {
+tartan_cuda_dense_side tartan_cuda_dense_side_of(const tartan_cuda_slots *slots, int32_t tile) {
     tartan_cuda_dense_side s = {.blocks = slots->edge < tile ? tile / slots->edge : 1,
                                 .pieces = (slots->edge + tile - 1) / tile};
     s.tiles = (int32_t)((slots->grid + s.blocks - 1) / s.blocks * s.pieces);
@@ -108,8 +108,8 @@ tartan_cuda_dense_gradient tartan_cuda_dense_gradient_of(const tartan_cuda_chip 
     tartan_cuda_dense_gradient best = {.us = INFINITY};
     for (int32_t splits = 1; splits <= TARTAN_CUDA_FEW_SPLITS; splits *= 2) {
         tartan_cuda_dense_gradient f = {.splits = splits,
-                                        .row = side_of(&p->rows, TARTAN_CUDA_DENSE_SLOTS),
-                                        .col = side_of(&p->cols, TARTAN_CUDA_DENSE_SLOTS)};
+                                        .row = tartan_cuda_dense_side_of(&p->rows, TARTAN_CUDA_DENSE_SLOTS),
+                                        .col = tartan_cuda_dense_side_of(&p->cols, TARTAN_CUDA_DENSE_SLOTS)};
         f.tiles = (double)p->taps.taps * f.row.tiles * f.col.tiles;
         const double share = ceil(steps / splits);
         /* Rounding up may leave one CTA of a cluster without steps, never two. */
@@ -143,8 +143,8 @@ double tartan_cuda_conv_few_us(const tartan_cuda_chip *chip, const tartan_cuda_c
 }
 
 tartan_cuda_dense_conv tartan_cuda_dense_conv_of(const tartan_cuda_chip *chip, const tartan_cuda_conv *p) {
-    tartan_cuda_dense_conv f = {.from = side_of(&p->from_slots, TARTAN_CUDA_DENSE_SLOTS),
-                                .to = side_of(&p->to_slots, TARTAN_CUDA_DENSE_SLOTS)};
+    tartan_cuda_dense_conv f = {.from = tartan_cuda_dense_side_of(&p->from_slots, TARTAN_CUDA_DENSE_SLOTS),
+                                .to = tartan_cuda_dense_side_of(&p->to_slots, TARTAN_CUDA_DENSE_SLOTS)};
     const double positions = (double)p->entries * (double)p->to.size[0] * (double)p->to.size[1] *
                              (double)p->to.size[2],
                  taps = (double)p->taps.taps,

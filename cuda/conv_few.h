@@ -77,6 +77,8 @@ typedef struct tartan_cuda_dense_side {
     int32_t blocks, pieces, tiles;
 } tartan_cuda_dense_side;
 
+tartan_cuda_dense_side tartan_cuda_dense_side_of(const tartan_cuda_slots *slots, int32_t tile);
+
 /* How conv_filter_gradient_dense divides a problem. */
 typedef struct tartan_cuda_dense_gradient {
     tartan_cuda_dense_side row, col;

@@ -36,7 +36,8 @@ tartan_cuda_refusal tartan_cuda_conv_depthwise_refuses, tartan_cuda_conv_pieces_
 /* problem: tartan_cuda_conv_filter_gradient */
 tartan_cuda_refusal tartan_cuda_conv_filter_gradient_depthwise_refuses,
     tartan_cuda_conv_filter_gradient_pieces_refuses, tartan_cuda_conv_filter_gradient_mma_refuses,
-    tartan_cuda_conv_filter_gradient_few_refuses, tartan_cuda_conv_filter_gradient_dense_refuses;
+    tartan_cuda_conv_filter_gradient_few_refuses, tartan_cuda_conv_filter_gradient_dense_refuses,
+    tartan_cuda_conv_filter_gradient_wgmma_refuses;
 
 #ifdef __cplusplus
 }

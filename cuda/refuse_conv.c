@@ -1,11 +1,13 @@
 /* SPDX-License-Identifier: Apache-2.0
  * What the kernels of convolution cannot do. */
 #include "conv_few.h"
+#include "conv_gradient.h"
 #include "conv_jobs.h"
 #include "conv_pieces.h"
 #include "conv_steps.h"
 #include "dtype.h"
 #include "refuse.h"
+#include "tune.h"
 
 #include <math.h>
 
@@ -276,4 +278,48 @@ const char *tartan_cuda_conv_filter_gradient_few_refuses(const tartan_cuda_chip 
     if (f.ctas * TARTAN_CUDA_FEW_PIECES(f.edge) > INT32_MAX) return "only for fewer than 2^31 blocks";
     if (prefers_dense(chip, p)) return "conv_filter_gradient_dense takes less time";
     return tartan_cuda_conv_filter_gradient_pieces_refuses(chip, problem);
+}
+
+/* Whether TMA can load boxes of the image. */
+static bool is_boxed(const tartan_cuda_image *x, int64_t entries) {
+    const int64_t most = (int64_t)1 << 38;
+    bool good = entries == 1 || (x->entry > 0 && x->entry < most);
+    for (int32_t d = 0; d < TARTAN_I_DIMS; d++)
+        good = good && (x->size[d] == 1 || (x->step[d] > 0 && x->step[d] < most));
+    return good;
+}
+
+/* Whether tiles by wgmma take less time than the kernels for few positions, or than those for many. */
+static bool prefers_wgmma(const tartan_cuda_chip *chip, const tartan_cuda_conv_filter_gradient *p) {
+    const double us = tartan_cuda_gradient_form_of(chip, p).us;
+    const tartan_cuda_few_gradient few = tartan_cuda_few_gradient_of(chip, p);
+    if (are_few_steps(&few) && 0.95 * tartan_cuda_few_gradient_us(chip, &few) <= us) return false;
+    if (few.steps <= 64 && 0.95 * tartan_cuda_dense_gradient_of(chip, p).us <= us) return false;
+    /* The other kernels launch twice, and reach less than their rates with small blocks and with one tap. */
+    const double share = p->taps.taps == 1    ? 0.5
+                         : p->rows.edge <= 8  ? 0.4
+                         : p->rows.edge <= 16 ? 0.6
+                                              : 0.87,
+                 flops = 2.0 * (double)p->layout->blocks * p->rows.edge * p->cols.edge * few.steps *
+                         TARTAN_CUDA_FEW_POSITIONS,
+                 rate = fmax(tartan_cuda_conv_filter_gradient_mma_rate(p),
+                             tartan_cuda_conv_filter_gradient_pieces_rate(p));
+    return us < 16 + flops / (1e6 * rate * share);
+}
+
+const char *tartan_cuda_conv_filter_gradient_wgmma_refuses(const tartan_cuda_chip *chip,
+                                                           const void *problem) {
+    const tartan_cuda_conv_filter_gradient *p = problem;
+    if (chip->major != 9 || chip->minor != 0) return "needs compute capability 9.0";
+    const char *why = refuses_few_gradient(p);
+    if (why != NULL) return why;
+    if (!is_boxed(&p->in, p->entries) || !is_boxed(&p->out, p->entries))
+        return "only for images whose strides are positive";
+    for (int32_t d = 0; d < TARTAN_I_DIMS; d++)
+        if (p->taps.stride[d] > TARTAN_CUDA_CONV_STRIDE) return "only for strides up to 8";
+    why = tartan_cuda_conv_filter_gradient_pieces_refuses(chip, problem);
+    if (why != NULL) return why;
+    if (!prefers_wgmma(chip, p))
+        return "only for images with narrow rows, and where other kernels take longer";
+    return NULL;
 }

@@ -31,7 +31,7 @@ tartan_cuda_rating tartan_cuda_conv_plain_rate, tartan_cuda_conv_depthwise_rate,
 /* problem: tartan_cuda_conv_filter_gradient */
 tartan_cuda_rating tartan_cuda_conv_filter_gradient_plain_rate, tartan_cuda_conv_filter_gradient_pieces_rate,
     tartan_cuda_conv_filter_gradient_mma_rate, tartan_cuda_conv_filter_gradient_few_rate,
-    tartan_cuda_conv_filter_gradient_dense_rate;
+    tartan_cuda_conv_filter_gradient_dense_rate, tartan_cuda_conv_filter_gradient_wgmma_rate;
 
 /* ---- Inside both kernels that use wgmma ---- */
 

@@ -100,3 +100,8 @@ double tartan_cuda_conv_filter_gradient_dense_rate(const void *problem) {
     (void)problem;
     return 600;
 }
+
+double tartan_cuda_conv_filter_gradient_wgmma_rate(const void *problem) {
+    (void)problem;
+    return 700;
+}

@@ -19,7 +19,8 @@ namespace tartan_cuda {
 #define TARTAN_OUT_48(d)    TARTAN_OUT_32(d, 0), TARTAN_OUT_16(d, 32)
 #define TARTAN_OUT_56(d)    TARTAN_OUT_32(d, 0), TARTAN_OUT_16(d, 32), TARTAN_OUT_8(d, 48)
 #define TARTAN_OUT_64(d, i) TARTAN_OUT_32(d, i), TARTAN_OUT_32(d, i + 32)
-#define TARTAN_OUT_112(d)   TARTAN_OUT_64(d, 0), TARTAN_OUT_32(d, 64), TARTAN_OUT_16(d, 96)
+#define TARTAN_OUT_96(d)    TARTAN_OUT_64(d, 0), TARTAN_OUT_32(d, 64)
+#define TARTAN_OUT_112(d)   TARTAN_OUT_96(d), TARTAN_OUT_16(d, 96)
 #define TARTAN_OUT_128(d)   TARTAN_OUT_64(d, 0), TARTAN_OUT_64(d, 64)
 #define TARTAN_AT_16        "%0, %1, %2, %3, %4, %5, %6, %7, %8, %9, %10, %11, %12, %13, %14, %15"
 #define TARTAN_AT_32                                                                                         \
@@ -29,12 +30,14 @@ namespace tartan_cuda {
 #define TARTAN_AT_48 TARTAN_AT_40 ", %40, %41, %42, %43, %44, %45, %46, %47"
 #define TARTAN_AT_56 TARTAN_AT_48 ", %48, %49, %50, %51, %52, %53, %54, %55"
 #define TARTAN_AT_64 TARTAN_AT_56 ", %56, %57, %58, %59, %60, %61, %62, %63"
-#define TARTAN_AT_112                                                                                        \
+#define TARTAN_AT_96                                                                                         \
     TARTAN_AT_64                                                                                             \
     ", "                                                                                                     \
     "%64, %65, %66, %67, %68, %69, %70, %71, %72, %73, %74, %75, %76, %77, %78, %79, %80, %81, "             \
-    "%82, %83, %84, %85, %86, %87, %88, %89, %90, %91, %92, %93, %94, %95, %96, %97, %98, %99, "             \
-    "%100, %101, %102, %103, %104, %105, %106, %107, %108, %109, %110, %111"
+    "%82, %83, %84, %85, %86, %87, %88, %89, %90, %91, %92, %93, %94, %95"
+#define TARTAN_AT_112                                                                                        \
+    TARTAN_AT_96                                                                                             \
+    ", %96, %97, %98, %99, %100, %101, %102, %103, %104, %105, %106, %107, %108, %109, %110, %111"
 #define TARTAN_AT_128                                                                                        \
     TARTAN_AT_112                                                                                            \
     ", %112, %113, %114, %115, %116, %117, %118, %119, %120, %121, %122, %123, %124, %125, %126, %127"
@@ -56,7 +59,7 @@ template <int kPending, int kCount> __device__ __forceinline__ void wgmma_wait_f
 /* Tells the compiler that d is read and written here, so that no use of it moves across. */
 template <int kCount> __device__ __forceinline__ void wgmma_pin(float (&d)[kCount]) {
     static_assert(kCount == 16 || kCount == 32 || kCount == 40 || kCount == 48 || kCount == 56 ||
-                      kCount == 64 || kCount == 128,
+                      kCount == 64 || kCount == 96 || kCount == 128,
                   "sums of 64 x 32 to 256");
     if constexpr (kCount == 16)
         asm volatile("" : TARTAN_OUT_16(d, 0)::"memory");
@@ -70,6 +73,8 @@ template <int kCount> __device__ __forceinline__ void wgmma_pin(float (&d)[kCoun
         asm volatile("" : TARTAN_OUT_56(d)::"memory");
     else if constexpr (kCount == 64)
         asm volatile("" : TARTAN_OUT_64(d, 0)::"memory");
+    else if constexpr (kCount == 96)
+        asm volatile("" : TARTAN_OUT_96(d)::"memory");
     else
         asm volatile("" : TARTAN_OUT_128(d)::"memory");
 }
@@ -113,6 +118,8 @@ __device__ __forceinline__ void wgmma_shared(float (&d)[kCols / 2], uint64_t a, 
         TARTAN_SHARED_OF_WIDTH("112", TARTAN_AT_56, "%56", "%57", "%58", "%59", "%60", TARTAN_OUT_56(d));
     } else if constexpr (kCols == 128) {
         TARTAN_SHARED_OF_WIDTH("128", TARTAN_AT_64, "%64", "%65", "%66", "%67", "%68", TARTAN_OUT_64(d, 0));
+    } else if constexpr (kCols == 192) {
+        TARTAN_SHARED_OF_WIDTH("192", TARTAN_AT_96, "%96", "%97", "%98", "%99", "%100", TARTAN_OUT_96(d));
     } else if constexpr (kCols == 224) {
         TARTAN_SHARED_OF_WIDTH("224", TARTAN_AT_112, "%112", "%113", "%114", "%115", "%116",
                                TARTAN_OUT_112(d));
@@ -165,6 +172,7 @@ __device__ __forceinline__ void wgmma_registers(float (&d)[kCols / 2], const uin
 #undef TARTAN_SHARED
 #undef TARTAN_AT_128
 #undef TARTAN_AT_112
+#undef TARTAN_AT_96
 #undef TARTAN_AT_64
 #undef TARTAN_AT_56
 #undef TARTAN_AT_48
@@ -173,6 +181,7 @@ __device__ __forceinline__ void wgmma_registers(float (&d)[kCols / 2], const uin
 #undef TARTAN_AT_16
 #undef TARTAN_OUT_128
 #undef TARTAN_OUT_112
+#undef TARTAN_OUT_96
 #undef TARTAN_OUT_64
 #undef TARTAN_OUT_56
 #undef TARTAN_OUT_48

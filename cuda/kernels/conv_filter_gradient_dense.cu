@@ -2,9 +2,8 @@
  * The gradient of a filter where positions are few (mma.sync, 16-bit factors, blocks whose edges are multiples of 8), in one launch: a
  * CTA has a tile of the dense gradient at one tap, many small blocks or a piece of a large one, and stores the blocks that the
  * filter has. A cluster of CTAs shares the positions of a tile and adds up its sums in the order of ranks. */
-#include "kernels/conv_filter_gradient_few.cuh"
-
 #include "device/ptx.cuh"
+#include "kernels/conv_filter_gradient_sides.cuh"
 
 namespace tartan_cuda {
 namespace conv_filter_gradient_dense {
@@ -20,37 +19,11 @@ constexpr int kUnits = kTile / 8, kApart = kThreads / kUnits,
 static_assert(kStage == TARTAN_CUDA_DENSE_STAGE && kTile * kSumPitch * 4 <= kStage,
               "sums take the room of a stage");
 
-/* How a tile's rows or columns lie in blocks. */
-struct Side {
-    int32_t edge, grid;     /* of blocks; their lines at one tap */
-    int32_t blocks, pieces; /* of a tile, or pieces of a block that is larger than a tile */
-    int32_t tiles, channels;
-    tartan_cuda_divider by_edge, by_pieces, by_tiles;
-};
-
 struct Args : FewGradient {
     Side row, col;
     int32_t splits, stages, share; /* CTAs of a tile; of each: stages, steps at most */
     tartan_cuda_divider by_splits;
 };
-
-/* The part of a side that a tile has. */
-struct Range {
-    int32_t line, lines, inside; /* blocks; the first slot in a block that is larger */
-    int32_t first, slots, exist; /* the first slot, how many, and how many have channels */
-};
-
-__device__ __forceinline__ Range range_of(const Side &s, int32_t number) {
-    Range r;
-    const int32_t group = divide(number, s.by_pieces);
-    r.inside = (number - group * s.pieces) * kTile;
-    r.line = group * s.blocks;
-    r.lines = min(s.blocks, s.grid - r.line);
-    r.first = r.line * s.edge + r.inside;
-    r.slots = min(kTile, r.lines * s.edge - r.inside);
-    r.exist = min(r.slots, s.channels - r.first);
-    return r;
-}
 
 /* The block ids of a tile, -1 where the filter has none, and which lines have any. */
 struct Blocks {
@@ -116,7 +89,7 @@ __global__ void __launch_bounds__(kThreads, TARTAN_CUDA_DENSE_CTAS) gradient(con
     find_blocks(a, rows, cols, tap, blocks);
     const int unit = thread % kUnits, first = thread / kUnits;
     const auto is_wanted = [&](const Side &s, const Range &r, uint32_t lines) {
-        return unit * 8 < r.exist && (lines >> (s.pieces > 1 ? 0 : divide(unit * 8, s.by_edge)) & 1) != 0;
+        return unit * 8 < r.exist && (lines >> s.line_of(unit * 8) & 1) != 0;
     };
     const bool row_exists = is_wanted(a.row, rows, blocks.rows),
                col_exists = is_wanted(a.col, cols, blocks.cols);
@@ -158,9 +131,7 @@ __global__ void __launch_bounds__(kThreads, TARTAN_CUDA_DENSE_CTAS) gradient(con
     for (int32_t i = lane; i < kWarpEdge / kLeast * (kWarpEdge / kLeast); i += 32) {
         const int32_t row = warp_row + i / (kWarpEdge / kLeast) * kLeast,
                       col = warp_col + i % (kWarpEdge / kLeast) * kLeast;
-        any |= row < rows.slots && col < cols.slots &&
-               blocks.id[a.row.pieces > 1 ? 0 : divide(row, a.row.by_edge)]
-                        [a.col.pieces > 1 ? 0 : divide(col, a.col.by_edge)] >= 0;
+        any |= row < rows.slots && col < cols.slots && blocks.id[a.row.line_of(row)][a.col.line_of(col)] >= 0;
     }
     any = __any_sync(~0u, any);
     float sums[kHigh][kWide][4] = {};
@@ -210,8 +181,7 @@ __global__ void __launch_bounds__(kThreads, TARTAN_CUDA_DENSE_CTAS) gradient(con
         const int32_t major = e / (kTile / 4), minor = e % (kTile / 4) * 4, row = by_rows ? major : minor,
                       col = by_rows ? minor : major;
         if (row >= rows.slots || col >= cols.slots) continue;
-        const int32_t of_row = a.row.pieces > 1 ? 0 : divide(row, a.row.by_edge),
-                      of_col = a.col.pieces > 1 ? 0 : divide(col, a.col.by_edge),
+        const int32_t of_row = a.row.line_of(row), of_col = a.col.line_of(col),
                       id = blocks.id[of_row][of_col];
         if (id < 0) continue;
         const uint32_t place = base + (uint32_t)(major * kSumPitch + minor) * 4;
@@ -242,18 +212,6 @@ __global__ void __launch_bounds__(kThreads, TARTAN_CUDA_DENSE_CTAS) gradient(con
     }
     __syncwarp();
     if (a.splits > 1) cluster_barrier(); /* none ends while another may read what it has */
-}
-
-Side side_of(const tartan_cuda_slots &slots, const tartan_cuda_dense_side &s, int64_t channels) {
-    return {slots.edge,
-            (int32_t)slots.grid,
-            s.blocks,
-            s.pieces,
-            s.tiles,
-            (int32_t)channels,
-            tartan_cuda_divider_of(slots.edge),
-            tartan_cuda_divider_of(s.pieces),
-            tartan_cuda_divider_of(s.tiles)};
 }
 
 template <class Products>

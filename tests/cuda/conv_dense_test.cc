@@ -95,7 +95,7 @@ TEST(CudaConvDense, IsChosenForManyBlocks) {
     };
     EXPECT_EQ("conv_filter_gradient_dense", of(512, 7, 8, .25));
     EXPECT_EQ("conv_filter_gradient_dense", of(128, 28, 32, .25));
-    EXPECT_EQ("conv_filter_gradient_dense", of(512, 14, 32, 1));
+    EXPECT_EQ("conv_filter_gradient_dense", of(256, 14, 32, 1));
     EXPECT_EQ("conv_filter_gradient_dense", of(128, 40, 32, .25));
     EXPECT_EQ("conv_filter_gradient_few", of(512, 7, 32, .25));
     EXPECT_EQ("conv_filter_gradient_few", of(512, 7, 8, .25, kAda));

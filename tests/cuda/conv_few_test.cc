@@ -145,7 +145,7 @@ TEST(CudaConvFew, FilterGradientsRefuse) {
     EXPECT_EQ("conv_filter_gradient_dense takes less time", with([](auto &) {}));
     p = gradient_of(of);
     p.out.size[1] = 1000;
-    EXPECT_EQ("conv_filter_gradient_mma", chosen());
+    EXPECT_EQ("conv_filter_gradient_wgmma", chosen());
 }
 
 // Few CTAs have groups of threads that share the positions, if shared memory holds the stages of all in as many rounds.

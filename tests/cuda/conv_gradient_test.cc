@@ -13,7 +13,8 @@ using namespace tartan_test;
 
 namespace {
 
-const char *const kMma = "conv_filter_gradient_mma", *const kPlain = "conv_filter_gradient_plain";
+const char *const kMma = "conv_filter_gradient_mma", *const kWgmma = "conv_filter_gradient_wgmma",
+                  *const kPlain = "conv_filter_gradient_plain";
 
 const tartan_cuda_chip kTiny = {8, 9, 128, 49152, nullptr};
 
@@ -246,14 +247,14 @@ TEST(CudaConvGradient, TensorCoresTakeAllDtypes) {
     const FilterOperands x({128, 96, 32, 16, 1}, "kernel=3x3 padding=1",
                            {120, 90}); // more positions than kernels of few take
     tartan_cuda_conv_filter_gradient p = x.problem();
-    EXPECT_EQ(kMma, chosen(p));
+    EXPECT_EQ(kWgmma, chosen(p));
     EXPECT_EQ(kMma, chosen(p, kAmpere));
     EXPECT_EQ(kMma, chosen(p, kBlackwell));
     EXPECT_EQ(kPlain, chosen(p, kTiny));
     p.dtype = p.s_dtype = p.in.dtype = p.out.dtype = TARTAN_F16;
-    EXPECT_EQ(kMma, chosen(p));
+    EXPECT_EQ(kWgmma, chosen(p));
     p.s_dtype = TARTAN_F32;
-    EXPECT_EQ(kMma, chosen(p));
+    EXPECT_EQ(kWgmma, chosen(p));
     p.dtype = TARTAN_F32;
     EXPECT_EQ("conv_filter_gradient_pieces", chosen(p));
 }
