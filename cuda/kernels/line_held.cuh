@@ -10,7 +10,9 @@
 #define TARTAN_CUDA_LINE_HELD_CUH
 
 #include "device/ptx.cuh"
+#include "device/ptx_mma.cuh"
 #include "kernels/bits.cuh"
+#include "problem_points.h"
 
 namespace tartan_cuda {
 namespace {
@@ -20,9 +22,10 @@ constexpr int MOST_IN_CLUSTER = 16, MOST_STAGES = 4, ROW = 128;
 
 /* How lines are shared out. */
 struct Clusters {
-    int32_t ctas;    /* of a cluster, a power of 2 */
+    int32_t ctas;    /* of a cluster */
     int32_t per_cta; /* elements of a part: whole rows */
     int32_t stages;  /* of parts that a team has in shared memory */
+    int32_t pause;   /* lines that a cluster has fewer each time its next line begins elsewhere */
 };
 
 /* Where a line begins in one array of a sweep, of fewer than 2^31 lines. */
@@ -60,28 +63,47 @@ template <typename V> __device__ __forceinline__ V sum_of_lanes(V x) {
     return of_lanes(x, [](V a, V b) { return a + b; });
 }
 
-/* Line `i` in the order of the places modulo `period`. */
-__device__ __forceinline__ int32_t by_place(uint32_t i, uint32_t lines, uint32_t period) {
-    const uint32_t each = lines / period, longer = lines % period, of_longer = longer * (each + 1),
-                   length = i < of_longer ? each + 1 : each, rest = i < of_longer ? i : i - of_longer,
-                   place = rest / length + (i < of_longer ? 0 : longer);
-    return (int32_t)(place + rest % length * period);
-}
+/* Lines in the order of their places modulo `period`. */
+struct ByPlace {
+    uint32_t each, longer, period; /* lines of a place; of how many places one more */
+
+    __device__ __forceinline__ ByPlace(uint32_t lines, uint32_t of_places)
+        : each(lines / of_places), longer(lines % of_places), period(of_places) {}
+    /* How many lines precede position `i` of an order that has a gap of `pause` after the lines of each place. */
+    __device__ __forceinline__ int32_t before(uint32_t i, uint32_t pause) const {
+        const uint32_t of_longer = longer * (each + 1 + pause), here = i < of_longer ? each + 1 : each,
+                       length = max(here + pause, 1u), rest = i < of_longer ? i : i - of_longer;
+        return (int32_t)((i < of_longer ? 0 : longer * (each + 1)) + rest / length * here +
+                         min(rest % length, here));
+    }
+    /* The line at position i. */
+    __device__ __forceinline__ int32_t line(uint32_t i) const {
+        const uint32_t of_longer = longer * (each + 1), length = i < of_longer ? each + 1 : each,
+                       rest = i < of_longer ? i : i - of_longer;
+        return (int32_t)(rest / length + (i < of_longer ? 0 : longer) + rest % length * period);
+    }
+};
 
 /* The lines of a team. Those of RAGGED begin alike in turn where lines have one axis: lines of one place modulo PERIOD follow each other,
  * from the cluster's first place to its last one. */
 template <bool RAGGED, int PERIOD, int TEAMS> struct Order {
     int32_t first, count, all, step, first_place, last_place;
+    int32_t next_place; /* the next cluster's first one */
 
-    __device__ __forceinline__ Order(int32_t cluster, int32_t clusters, int32_t team, int32_t lines)
-        : all(lines), step(clusters * TEAMS), first_place(0), last_place(0) {
+    __device__ __forceinline__ Order(int32_t cluster, int32_t clusters, int32_t team, int32_t lines,
+                                     int32_t pause)
+        : all(lines), step(clusters * TEAMS), first_place(0), last_place(0), next_place(0) {
         if constexpr (RAGGED) {
-            const int32_t from = (int32_t)((int64_t)cluster * all / clusters),
-                          end = (int32_t)((int64_t)(cluster + 1) * all / clusters);
+            const ByPlace order((uint32_t)all, PERIOD);
+            const int64_t positions = all + (int64_t)PERIOD * pause;
+            const int32_t from = order.before((uint32_t)(cluster * positions / clusters), (uint32_t)pause),
+                          end =
+                              order.before((uint32_t)((cluster + 1) * positions / clusters), (uint32_t)pause);
             count = (end - from - team + TEAMS - 1) / TEAMS;
-            first = by_place((uint32_t)(count > 0 ? from + team : from), (uint32_t)all, PERIOD);
-            first_place = by_place((uint32_t)from, (uint32_t)all, PERIOD) % PERIOD;
-            last_place = by_place((uint32_t)end - 1, (uint32_t)all, PERIOD) % PERIOD;
+            first = order.line((uint32_t)(count > 0 ? from + team : from));
+            first_place = order.line((uint32_t)from) % PERIOD;
+            last_place = order.line((uint32_t)end - 1) % PERIOD;
+            next_place = end < all ? order.line((uint32_t)end) % PERIOD : PERIOD - 1;
         } else {
             first = cluster * TEAMS + team;
             count = first < all ? (all - first - 1) / step + 1 : 0;
@@ -111,6 +133,22 @@ __device__ __forceinline__ void load_places(const float *numbers, int32_t unit, 
     EACH_OF(EACH / 4) {
         const float4 four = *(const float4 *)(numbers + i * (per_cta / EACH * 4) + unit * 4);
         x[4 * i] = four.x, x[4 * i + 1] = four.y, x[4 * i + 2] = four.z, x[4 * i + 3] = four.w;
+    }
+}
+
+/* Begins to copy a part's numbers there, from element `first` of a line of n on: those of each `threads`-th element from `thread` on. The
+ * thread waits for its copies as for others. */
+template <int EACH>
+__device__ __forceinline__ void copy_places(float *numbers, const tartan_cuda_line_numbers &from,
+                                            float missing, int32_t first, int32_t n, int32_t per_cta,
+                                            int32_t thread, int32_t threads) {
+    const float *const data = (const float *)from.data;
+    for (int32_t i = thread; i < per_cta; i += threads) {
+        float *const to = numbers + place_of<EACH>(i, per_cta);
+        if (data != nullptr && first + i >= 0 && first + i < n)
+            copy_async<4>(shared_address(to), data + (first + i) * from.stride, 4);
+        else
+            *to = missing;
     }
 }
 
@@ -156,7 +194,7 @@ class Held {
     template <bool BY_PLACE>
     __device__ __forceinline__ Order<BY_PLACE, EACH, TEAMS> order_of(int32_t lines) const {
         return {(int32_t)(blockIdx.x / (uint32_t)c_.ctas), (int32_t)(gridDim.x / (uint32_t)c_.ctas), team_,
-                lines};
+                lines, c_.pause};
     }
     __device__ __forceinline__ int32_t rank() const { return rank_; }
     __device__ __forceinline__ int32_t thread() const { return thread_; }
@@ -184,6 +222,18 @@ class Held {
 #pragma unroll
         for (int u = 0; u < UNITS; u++)
             if (u * TEAM < part.count - thread_) f(u, u * TEAM);
+    }
+    /* f(u) for the thread's units, whether they exist or not, but for the third and the last quarter of them where its warp has none: parts
+     * are more than half full. Lines of f32 are limited by memory, not by what is computed with missing numbers. */
+    template <typename F> __device__ __forceinline__ void each_quarter(const Part &part, F f) const {
+        static_assert(UNITS % 4 == 0, "quarters");
+        constexpr int QUARTER = UNITS / 4;
+        const int32_t of_warp = part.count - thread_ / 32 * 32;
+#pragma unroll
+        for (int first = 0; first < UNITS; first += QUARTER)
+            if (sizeof(T) > 2 || first < UNITS / 2 || first * TEAM < of_warp)
+#pragma unroll
+                for (int u = first; u < first + QUARTER; u++) f(u);
     }
     /* Whether the thread has that element in a unit of its own. */
     __device__ __forceinline__ bool has(const Part &part, int64_t element) const {
@@ -267,14 +317,6 @@ class Held {
     template <class Packet> __device__ __forceinline__ const Packet &first_packet() const {
         static_assert(sizeof(Packet) == sizeof(uint4), "a packet");
         return *(const Packet *)found_;
-    }
-    /* All threads of all CTAs meet; what they wrote before is there for all of them. */
-    __device__ __forceinline__ void meet() const {
-        __syncwarp();
-        if (c_.ctas > 1)
-            cluster_wait();
-        else
-            __syncthreads();
     }
     /* None ends while another may send to it. */
     __device__ __forceinline__ void end() const {

@@ -81,18 +81,29 @@ inline bool is_ragged(const tartan_cuda_sweep &s, std::initializer_list<int> arr
     return ragged;
 }
 
+/* Sizes of clusters: powers of 2, or those that leave few of an H200's SMs without a CTA, of which an SM has `of_sm`. */
+inline int32_t next_power_of_2(int32_t ctas) {
+    return 2 * ctas;
+}
+template <int OF_SM> int32_t next_that_fits(int32_t ctas) {
+    return OF_SM > 1 || ctas < 6 ? ctas + 1 : ctas == 6 ? 8 : 2 * ctas;
+}
+
 /* How clusters share out lines: the fewest CTAs that hold one. Each CTA has `fixed` bytes of shared memory and `each` for each element of its
- * part. No CTAs if a line has too many, if lines would leave SMs idle, or if there is no room for a stage of each team. */
+ * part. `next`: of a size of clusters, the next one. No CTAs if a line has too many, if lines would leave SMs idle, or if there is no room for
+ * a stage of each team. */
 template <class Lines, int CTAS = 1>
 Clusters held_by(const tartan_cuda_chip &chip, int64_t n, int64_t lines, bool ragged, int32_t inputs,
-                 int32_t least_stages, int32_t most_stages, size_t fixed, size_t each, size_t *shared) {
+                 int32_t least_stages, int32_t most_stages, size_t fixed, size_t each, size_t *shared,
+                 int32_t (*next)(int32_t) = next_power_of_2) {
     constexpr int64_t EACH = Lines::EACH;
     const int64_t units = (n + (ragged ? 2 * (EACH - 1) : 0)) / EACH;
     Clusters c = {};
     c.ctas = 1;
     /* A CTA that has whole lines has the elements before and after units besides. */
     if (n / EACH > Lines::TEAM * Lines::UNITS)
-        while (c.ctas <= MOST_IN_CLUSTER && (int64_t)c.ctas * Lines::TEAM * Lines::UNITS < units) c.ctas *= 2;
+        while (c.ctas <= MOST_IN_CLUSTER && (int64_t)c.ctas * Lines::TEAM * Lines::UNITS < units)
+            c.ctas = next(c.ctas);
     if (c.ctas > MOST_IN_CLUSTER || lines > INT32_MAX || 2 * lines * c.ctas < chip.processors) return {};
     constexpr int64_t OF_ROW = ROW / 16;
     c.per_cta = (int32_t)(((units + c.ctas - 1) / c.ctas + OF_ROW - 1) / OF_ROW * OF_ROW * EACH);
@@ -122,6 +133,12 @@ tartan_status held_at_once(const char *function, tartan_cuda_queue *queue, void 
         PASS(clusters_at_once(function, kernel, c.ctas, Lines::TEAMS * Lines::TEAM, shared, &clusters));
     *count = (int32_t)std::min<int64_t>(clusters, (lines + Lines::TEAMS - 1) / Lines::TEAMS);
     return TARTAN_OK;
+}
+
+/* The pause of clusters that could compute `most` lines while they get ready for lines that begin elsewhere: less where they have few
+ * lines, so that each cluster has some. */
+inline int32_t pause_of(int64_t lines, int32_t clusters, int32_t most) {
+    return (int32_t)std::min<int64_t>(most, lines / clusters / 4);
 }
 
 template <class Lines, typename... Parameters, typename... Arguments>

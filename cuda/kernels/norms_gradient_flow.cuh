@@ -11,38 +11,48 @@
 namespace tartan_cuda {
 namespace {
 
-constexpr int COLUMNS = 32;
+constexpr int ROWS_AT_ONCE = 8; /* that a thread loads */
+template <typename S> struct alignas(2 * sizeof(S)) TwoColumns { S number[2]; };
 
-/* The gradients of gain and bias of each segment are the sums of all its rows, [2][length] each. A CTA adds up COLUMNS of them, ROWS rows
- * at a time. */
-template <typename S, int ROWS>
+/* The gradients of gain and bias of each segment are the sums of all its rows, [2][length] each. Each of a CTA's ROWS times COLUMNS threads adds
+ * up two columns of each ROWS-th row. */
+template <typename S, int ROWS, int COLUMNS>
 __global__ void __launch_bounds__(COLUMNS *ROWS)
     add_rows(const S *partial, int64_t rows, int64_t length, const tartan_cuda_line_numbers gain_grad,
              const tartan_cuda_line_numbers bias_grad) {
-    __shared__ double room[ROWS][COLUMNS + 1];
+    __shared__ double2 room[ROWS][COLUMNS];
     wait_for_kernels_before();
-    const int64_t segment = blockIdx.y * length;
-    partial += blockIdx.y * rows * 2 * length;
-    for (int64_t first = (int64_t)blockIdx.x * COLUMNS; first < 2 * length;
-         first += (int64_t)gridDim.x * COLUMNS) {
-        const int64_t n = first + threadIdx.x;
-        double sum = 0;
-        if (n < 2 * length) {
-#pragma unroll 8
-            for (int64_t row = threadIdx.y; row < rows; row += ROWS)
-                sum += (double)partial[row * 2 * length + n];
+    const int64_t segment = blockIdx.y * length, pair = (int64_t)blockIdx.x * COLUMNS + threadIdx.x;
+    const auto *const from = (const TwoColumns<S> *)partial + blockIdx.y * rows * length + pair;
+    double2 sum = {0, 0};
+    if (pair < length)
+        for (int64_t first = threadIdx.y; first < rows; first += ROWS_AT_ONCE * ROWS) {
+            TwoColumns<S> some[ROWS_AT_ONCE] = {};
+            EACH_OF(ROWS_AT_ONCE) {
+                const int64_t row = first + i * ROWS;
+                if (row < rows) some[i] = from[row * length];
+            }
+            EACH_OF(ROWS_AT_ONCE) {
+                if (first + i * ROWS >= rows) break;
+                sum.x += (double)some[i].number[0], sum.y += (double)some[i].number[1];
+            }
         }
-        room[threadIdx.y][threadIdx.x] = sum;
+    room[threadIdx.y][threadIdx.x] = sum;
+    __syncthreads();
+    for (int32_t step = ROWS / 2; step > 0; step /= 2) {
+        if ((int32_t)threadIdx.y < step) {
+            const double2 other = room[threadIdx.y + step][threadIdx.x];
+            sum.x += other.x, sum.y += other.y;
+            room[threadIdx.y][threadIdx.x] = sum;
+        }
         __syncthreads();
-        for (int32_t step = ROWS / 2; step > 0; step /= 2) {
-            if ((int32_t)threadIdx.y < step)
-                room[threadIdx.y][threadIdx.x] = sum += room[threadIdx.y + step][threadIdx.x];
-            __syncthreads();
-        }
-        const int64_t position = n % length;
+    }
+    if (threadIdx.y > 0 || pair >= length) return;
+    EACH_OF(2) {
+        const int64_t n = 2 * pair + i, position = n % length;
         S *const to = (S *)(n < length ? gain_grad.data : bias_grad.data);
         const int64_t stride = n < length ? gain_grad.stride : bias_grad.stride;
-        if (threadIdx.y == 0 && n < 2 * length && to != nullptr) to[(segment + position) * stride] = (S)sum;
+        if (to != nullptr) to[(segment + position) * stride] = (S)(i == 0 ? sum.x : sum.y);
     }
 }
 
@@ -332,17 +342,17 @@ template <typename S>
 tartan_status launch_rows(const char *function, tartan_cuda_queue *queue, const tartan_cuda_norm_gradient *p,
                           const S *partial, int64_t rows, int64_t segments = 1) {
     const int64_t length = p->in.length;
-    dim3 grid = tartan_cuda_grid((2 * length + COLUMNS - 1) / COLUMNS);
-    grid.y = (unsigned)segments;
-    const auto launch = [&](auto kernel, int rows_at_once) {
+    const auto launch = [&](auto kernel, int rows_at_once, int columns) {
+        dim3 grid = tartan_cuda_grid((length + columns - 1) / columns);
+        grid.y = (unsigned)segments;
         return tartan_cuda_check(function,
                                  tartan_cuda_launch_early(queue, queue->chip.major == 9, kernel, grid,
-                                                          dim3(COLUMNS, (unsigned)rows_at_once), 0, partial,
-                                                          rows, length, p->gain_grad, p->bias_grad),
+                                                          dim3((unsigned)columns, (unsigned)rows_at_once), 0,
+                                                          partial, rows, length, p->gain_grad, p->bias_grad),
                                  "launching a kernel");
     };
     /* Many columns keep all SMs at work with few rows at a time. */
-    return length < 16384 ? launch(add_rows<S, 32>, 32) : launch(add_rows<S, 4>, 4);
+    return length < 16384 ? launch(add_rows<S, 32, 8>, 32, 8) : launch(add_rows<S, 4, 32>, 4, 32);
 }
 
 /* Lines that threads keep, if these are one round. */

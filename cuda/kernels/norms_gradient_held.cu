@@ -51,39 +51,43 @@ struct Factors {
     }
 };
 
-/* Lanes write `x`, or add it, one after the other, from the first lane's `to` on: by 16 bytes wherever these are aligned. */
+/* Lanes write `x` one after the other, from the first lane's `to` on: by 16 bytes wherever these are aligned. */
 template <int COUNT>
-__device__ __forceinline__ void store_neighbours(float *to, const float (&x)[COUNT], bool exists, bool adds) {
+__device__ __forceinline__ void store_neighbours(float *to, const float (&x)[COUNT], bool exists) {
     const int32_t lane = (int32_t)threadIdx.x % 32, own = (int32_t)(-((uintptr_t)to / sizeof(float)) & 3);
     const bool has_next = __shfl_down_sync(~0u, (int)exists, 1) != 0 && lane < 31;
     float all[COUNT + 3];
     EACH_OF(COUNT) all[i] = x[i];
     EACH_OF(3) all[COUNT + i] = __shfl_down_sync(~0u, x[i], 1);
     if (!exists) return;
-    const auto store = [&](float *at, float number) { __stcg(at, adds ? __ldcg(at) + number : number); };
     if (lane == 0) EACH_OF(3) {
-            if (i < own) store(to + i, x[i]);
+            if (i < own) __stcg(to + i, x[i]);
         }
     EACH_OF(COUNT + 2) all[i] = own & 1 ? all[i + 1] : all[i];
     EACH_OF(COUNT) all[i] = own & 2 ? all[i + 2] : all[i];
     EACH_OF(COUNT / 4) {
         float *const at = to + own + 4 * i;
-        float4 four = make_float4(all[4 * i], all[4 * i + 1], all[4 * i + 2], all[4 * i + 3]);
         if (4 * i + 4 < COUNT || own == 0 || has_next) {
-            if (adds) {
-                const float4 before = __ldcg((const float4 *)at);
-                four.x += before.x, four.y += before.y, four.z += before.z, four.w += before.w;
-            }
-            __stcg((float4 *)at, four);
+            __stcg((float4 *)at, make_float4(all[4 * i], all[4 * i + 1], all[4 * i + 2], all[4 * i + 3]));
         } else {
 #pragma unroll
             for (int k = 0; k < 3; k++)
-                if (k < 4 - own) store(at + k, all[4 * i + k]);
+                if (k < 4 - own) __stcg(at + k, all[4 * i + k]);
         }
     }
 }
 
-/* partial: rows of sums of gain and bias, [clusters][rows][2][length], or NULL. */
+/* What a thread has of its element before or after units: numbers of a line and of the one before it, gain, and sums. In shared memory,
+ * since registers that are spilled while they are loaded make all threads of the line wait for memory. */
+struct Edge {
+    float x[2], g[2], gain, to_gain, to_bias;
+};
+
+/* Rows of shared memory for the most edges that a CTA has. */
+constexpr size_t BYTES_OF_EDGES = (16 * sizeof(Edge) + ROW - 1) / ROW * ROW;
+
+/* partial: rows of sums of gain and bias, [2][length] each, or NULL. A cluster has `rows` of them, and one more for each time that its lines
+ * begin elsewhere. */
 template <typename T, class S, bool RAGGED>
 __global__ void __launch_bounds__(S::TEAM, S::CTAS)
     norm_gradient_held(const __grid_constant__ tartan_cuda_norm_gradient of, const Clusters c, int64_t rows,
@@ -92,10 +96,11 @@ __global__ void __launch_bounds__(S::TEAM, S::CTAS)
     using Lines = HeldGradient<T, S, RAGGED>;
     constexpr int EACH = Lines::EACH, UNITS = Lines::UNITS, TEAM = Lines::TEAM, N = UNITS * EACH;
     constexpr bool LATE = S::LATE, SHORT_NUMBERS = sizeof(T) == 2;
-    /* Units of x and of y_grad, [LINES][UNITS][2][TEAM]; the part's gains. */
+    /* Units of x and of y_grad, [LINES][UNITS][2][TEAM]; edges; the part's gains. */
     extern __shared__ __align__(ROW) uint4 memory[];
     __shared__ typename Lines::Shared shared[1];
-    const float *const gains = (const float *)(memory + S::LINES * UNITS * 2 * TEAM);
+    Edge &own_edge = ((Edge *)(memory + S::LINES * UNITS * 2 * TEAM))[threadIdx.x % (2 * EACH)];
+    float *const gains = (float *)(memory + (S::LINES * UNITS * 2 * TEAM + BYTES_OF_EDGES / 16));
     const tartan_cuda_norm &p = of.in;
     const float per_element = 1.f / (float)p.length;
     Lines held(shared, nullptr, c, p.length);
@@ -107,9 +112,8 @@ __global__ void __launch_bounds__(S::TEAM, S::CTAS)
         return data + begin_of(p.sweep, array, line);
     };
     const auto unit_at = [&](int32_t of_line, int u) { return mine + (of_line * UNITS + u) * 2 * 16 * TEAM; };
-    typename Lines::Part part = {INT32_MIN, 0, 0, -1};
-    if constexpr (!RAGGED) part = held.part_of(nullptr);
-    int32_t place = -1; /* modulo EACH, of the lines that begin as those before */
+    typename Lines::Part part = held.part_of(begin_in(X, order.first));
+    int32_t place = order.first % EACH; /* of the lines that begin as those before */
     const auto part_at = [&](int32_t line) {
         return RAGGED && line % EACH != place ? held.part_of(begin_in(X, line)) : part;
     };
@@ -141,49 +145,45 @@ __global__ void __launch_bounds__(S::TEAM, S::CTAS)
         copies_commit();
         if (u + 1 == UNITS) filled = filled + 1 == S::LINES ? 0 : filled + 1;
     };
+    float to_gain[N], to_bias[N];
+    const auto clear = [&] {
+        EACH_OF(N) to_gain[i] = to_bias[i] = 0;
+        if (RAGGED && part.edge >= 0) own_edge.to_gain = own_edge.to_bias = 0;
+    };
+    const auto copy_gains = [&] {
+        copy_places<EACH>(gains, p.gain, 1, part.units, (int32_t)p.length, c.per_cta, held.thread(), TEAM);
+        if (RAGGED && part.edge >= 0) own_edge.gain = line_number(p.gain, 1.f, part.edge);
+        copies_commit();
+    };
+    copy_gains();
+    clear();
 #pragma unroll 1
     for (int i = 0; i < S::LINES; i++) {
         begin_load();
 #pragma unroll
         for (int u = 0; u < UNITS; u++) load_unit(u);
     }
-    float to_gain[N], to_bias[N], edge_gain = 0, edge_to_gain = 0, edge_to_bias = 0;
-    const auto clear = [&] {
-        EACH_OF(N) to_gain[i] = to_bias[i] = 0;
-        edge_to_gain = edge_to_bias = 0;
-    };
-    clear();
-    int64_t row = 0;
-    bool adds = false; /* the row has sums already, of lines that began elsewhere */
-    const auto flush = [&](bool ends) {
-        float *const to = partial + (held.first_line() * rows + row) * 2 * p.length;
+    copies_wait<S::LINES * UNITS>();
+    __syncthreads();
+    const int64_t cluster = held.first_line(), end_row = (cluster + 1) * rows + order.next_place;
+    int64_t row = cluster * rows + order.first_place;
+    const auto flush = [&] {
+        float *const to = partial + row * 2 * p.length;
 #pragma unroll
         for (int u = 0; u < UNITS; u++) {
             float some[2][EACH];
             float *const at = to + part.units + (u * TEAM + held.thread()) * EACH;
             const bool exists = u * TEAM < part.count - held.thread();
             EACH_OF(EACH) some[0][i] = to_gain[u * EACH + i], some[1][i] = to_bias[u * EACH + i];
-            store_neighbours(at, some[0], exists, adds);
-            store_neighbours(at + p.length, some[1], exists, adds);
+            store_neighbours(at, some[0], exists);
+            store_neighbours(at + p.length, some[1], exists);
         }
-        if (part.edge >= 0) {
-            float *const at = to + part.edge;
-            __stcg(at, edge_to_gain + (adds ? __ldcg(at) : 0.f));
-            __stcg(at + p.length, edge_to_bias + (adds ? __ldcg(at + p.length) : 0.f));
+        if (RAGGED && part.edge >= 0) {
+            __stcg(to + part.edge, own_edge.to_gain);
+            __stcg(to + part.edge + p.length, own_edge.to_bias);
         }
         clear();
-        adds = !ends;
-        row += ends;
-    };
-    const auto begin_part = [&] {
-        __syncthreads(); /* the gains before were read */
-        for (int32_t i = held.thread(); i < c.per_cta; i += TEAM) {
-            const int64_t at = (int64_t)part.units + i;
-            ((float *)gains)[place_of<EACH>(i, c.per_cta)] =
-                at >= 0 && at < p.length ? line_number(p.gain, 1.f, at) : 0.f;
-        }
-        __syncthreads();
-        if (part.edge >= 0) edge_gain = line_number(p.gain, 1.f, part.edge);
+        row++;
     };
     /* The numbers of a unit: of x, of y_grad, and the latter times gain. */
     const auto numbers_of = [&](uint32_t at, int u, float(&x)[EACH], float(&g)[EACH], float(&scaled)[EACH]) {
@@ -197,7 +197,6 @@ __global__ void __launch_bounds__(S::TEAM, S::CTAS)
     struct Pending {
         int32_t line;
         Stats<float> stats;
-        float edge_x, edge_g;
     };
     /* The gradient of a line whose sums are on their way; another line comes in its place. */
     const auto write = [&](const Pending &it) {
@@ -232,12 +231,22 @@ __global__ void __launch_bounds__(S::TEAM, S::CTAS)
             }
             load_unit(u);
         }
-        if (RAGGED && part.edge >= 0 && writes)
-            x_grad[part.edge] = tartan_cuda_to<T>(result(it.edge_g * edge_gain, it.edge_x));
+        if (RAGGED && part.edge >= 0 && writes) {
+            const int half = it.line / EACH % 2;
+            x_grad[part.edge] = tartan_cuda_to<T>(result(own_edge.g[half] * own_edge.gain, own_edge.x[half]));
+        }
     };
-    const auto stats_at = [&](int32_t line) { return stats_of<float>(p, begin_of(p.sweep, RSTD, line)); };
-    int32_t line = order.first, i = 0, of_row = 0, present = 0;
-    Stats<float> stats = stats_at(line);
+    /* Of the next line: rstd in lane 0, the mean in lane 1. What all lanes load alike the compiler moves to uniform registers at once, for
+     * which all warps wait. */
+    float next_stats = 0;
+    const auto load_stats = [&](int32_t of_line) {
+        const int32_t lane = held.thread() % 32;
+        const float *const rstd = (const float *)p.sweep.array[RSTD].data + begin_of(p.sweep, RSTD, of_line);
+        if (lane == 0 || (lane == 1 && p.centred)) next_stats = rstd[lane == 0 ? 0 : p.mean];
+    };
+    int32_t line = order.first, i = 0, of_row = 0,
+            present = 0; /* of_row: lines whose terms the threads have */
+    load_stats(line);
     T edge[2] = {}; /* of the next line */
     const auto load_edge = [&] {
         const int32_t at = part_at(line).edge;
@@ -246,18 +255,20 @@ __global__ void __launch_bounds__(S::TEAM, S::CTAS)
     load_edge();
     Pending last = {};
     bool pending = false;
-    if constexpr (!RAGGED) begin_part();
     for (;;) {
         /* Lines that begin elsewhere wait until all that is under way here has ended. */
         const bool begins = i < order.count && (!RAGGED || line % EACH == place);
-        Pending now = {line, stats, 0, 0};
+        Pending now = {line, {}};
         if (begins) {
-            const Normal<T> normal(stats);
+            now.stats = {__shfl_sync(~0u, next_stats, 1), __shfl_sync(~0u, next_stats, 0)};
+            const Normal<T> normal(now.stats);
+            const int half = now.line / EACH % 2;
             if (RAGGED && part.edge >= 0)
-                now.edge_x = tartan_cuda_to<float>(edge[0]), now.edge_g = tartan_cuda_to<float>(edge[1]);
+                own_edge.x[half] = tartan_cuda_to<float>(edge[0]),
+                own_edge.g[half] = tartan_cuda_to<float>(edge[1]);
             if (++i < order.count) {
                 line = order.next(line);
-                stats = stats_at(line);
+                load_stats(line);
                 load_edge();
             }
             Terms<float> terms;
@@ -281,10 +292,10 @@ __global__ void __launch_bounds__(S::TEAM, S::CTAS)
             });
             present = present + 1 == S::LINES ? 0 : present + 1;
             if (RAGGED && part.edge >= 0) {
-                const float z = normal(now.edge_x);
-                edge_to_gain = fmaf(now.edge_g, z, edge_to_gain);
-                edge_to_bias += now.edge_g;
-                terms.add(0, z, now.edge_g * edge_gain);
+                const float z = normal(own_edge.x[half]), g = own_edge.g[half];
+                own_edge.to_gain = fmaf(g, z, own_edge.to_gain);
+                own_edge.to_bias += g;
+                terms.add(0, z, g * own_edge.gain);
             }
             float sums[2] = {};
             terms.end(sums);
@@ -296,20 +307,20 @@ __global__ void __launch_bounds__(S::TEAM, S::CTAS)
         if (pending) write(last);
         if constexpr (LATE) pending = begins, last = now;
         const bool ended = !begins && i == order.count;
-        if (partial != nullptr) {
-            const bool ends = ended || of_row == LINES_OF_SUMS;
-            for (int64_t times = ended ? rows - row : ends || (!begins && of_row > 0); times > 0; times--)
-                flush(ends); /* sums of no lines are 0 */
-            if (ends) of_row = 0;
-        }
+        if (partial != nullptr && (of_row == LINES_OF_SUMS || (!begins && of_row > 0))) flush(), of_row = 0;
         if (ended) break;
         if (RAGGED && !begins) {
-            held.meet(); /* numbers at the ends of parts are other CTAs' from now on */
             place = line % EACH;
             part = held.part_of(begin_in(X, line));
-            begin_part();
+            __syncthreads(); /* the gains before were read */
+            copy_gains();
+            clear();
+            copies_wait<0>();
+            __syncthreads();
         }
     }
+    if (partial != nullptr)
+        while (row < end_row) flush(); /* sums of no lines are 0 */
     copies_wait<0>();
     held.end();
 #endif
@@ -325,21 +336,23 @@ tartan_status run(const char *function, tartan_cuda_queue *queue, const tartan_c
     size_t shared = 0;
     const Clusters c =
         held_by<Lines, S::CTAS>(queue->chip, in.length, in.lines, ragged, 0, 1, 1,
-                                (size_t)S::LINES * S::UNITS * 2 * S::TEAM * 16, sizeof(float), &shared);
+                                (size_t)S::LINES * S::UNITS * 2 * S::TEAM * 16 + BYTES_OF_EDGES,
+                                sizeof(float), &shared, next_that_fits<S::CTAS>);
     int32_t clusters = 0;
     PASS((held_at_once<Lines, S::CTAS>(function, queue, kernel, c, shared, in.lines, &clusters)));
     *done = clusters > 0;
     if (!*done) return TARTAN_OK;
-    const int64_t rows = ((in.lines - 1) / clusters) / LINES_OF_SUMS + 1;
+    const int64_t rows = (in.lines - 1) / clusters / LINES_OF_SUMS + 1,
+                  all_rows = clusters * rows + (ragged ? Lines::EACH - 1 : 0);
     void *partial = nullptr;
     const bool sums = p.gain_grad.data != nullptr || p.bias_grad.data != nullptr;
     if (sums)
-        PASS(tartan_cuda_scratch(function, queue, clusters * rows * 2 * in.length * (int64_t)sizeof(float),
+        PASS(tartan_cuda_scratch(function, queue, all_rows * 2 * in.length * (int64_t)sizeof(float),
                                  &partial));
     tartan_status status =
         launch_held<Lines>(function, queue, kernel, c, shared, clusters, p, c, rows, (float *)partial);
     if (sums && status == TARTAN_OK)
-        status = launch_rows(function, queue, &p, (const float *)partial, clusters * rows);
+        status = launch_rows(function, queue, &p, (const float *)partial, all_rows);
     if (partial != nullptr) tartan_cuda_scratch_free(queue, partial);
     return status;
 }

@@ -47,15 +47,17 @@ __global__ void __launch_bounds__(S::TEAMS *S::TEAM, 1)
     /* Of the CTA's part of lines that begin as `line` does. */
     const auto load_gains = [&](int32_t line) {
         const auto part = held.part_of(begin_in(X, line));
-        for (int32_t i = (int32_t)threadIdx.x; i < c.per_cta; i += TEAMS * TEAM) {
-            const int32_t at = place_of<EACH>(i, c.per_cta);
-            const bool exists = part.units + i < p.length;
-            gains[at] = exists ? line_number<float>(p.gain, 1, part.units + i) : 1.f;
-            biases[at] = exists ? line_number<float>(p.bias, 0, part.units + i) : 0.f;
-        }
+        const auto copy = [&](float *to, const tartan_cuda_line_numbers &from, float missing) {
+            copy_places<EACH>(to, from, missing, part.units, (int32_t)p.length, c.per_cta,
+                              (int32_t)threadIdx.x, TEAMS * TEAM);
+        };
+        copy(gains, p.gain, 1);
+        copy(biases, p.bias, 0);
+        copies_commit();
         if (RAGGED && part.edge >= 0)
             edge_gain = line_number<float>(p.gain, 1, part.edge),
             edge_bias = line_number<float>(p.bias, 0, part.edge);
+        copies_wait<0>();
         __syncthreads();
     };
     int32_t ahead = order.first;
@@ -198,23 +200,29 @@ __global__ void __launch_bounds__(S::TEAMS *S::TEAM, 1)
 
 /* ---- The choice ---- */
 
+/* Rounds of lines that a CTA could compute while it waits for its teams and loads other gains. */
+constexpr int ROUNDS_OF_PAUSE = 2;
+
 template <typename T, class S>
 tartan_status run_in(const char *function, tartan_cuda_queue *queue, const tartan_cuda_norm &p, bool *done) {
     using Lines = HeldNorm<T, S, true>;
     const bool ragged = is_ragged(p.sweep, {X, Y}, p.length);
     size_t shared = 0;
-    const Clusters c =
+    Clusters c =
         held_by<Lines>(queue->chip, p.length, p.lines, ragged, 1, 1, 2, 0, 2 * sizeof(float), &shared);
     const auto kernel = ragged ? norm_held<T, S, true> : norm_held<T, S, false>;
     int32_t clusters = 0;
     PASS(held_at_once<Lines>(function, queue, kernel, c, shared, p.lines, &clusters));
     *done = clusters > 0;
-    return *done ? launch_held<Lines>(function, queue, kernel, c, shared, clusters, p, c) : TARTAN_OK;
+    if (!*done) return TARTAN_OK;
+    if (ragged) c.pause = pause_of(p.lines, clusters, ROUNDS_OF_PAUSE * S::TEAMS);
+    return launch_held<Lines>(function, queue, kernel, c, shared, clusters, p, c);
 }
 
 /* Shared memory has room for gain and bias of 16384 elements, and for a stage of two teams with 16-bit numbers, or of one with f32. */
 using Small = Shape<4, 128, 64>;
 using Short = Shape<2, 256, 64>;
+using Pairs = Shape<2, 256, 32>;
 using Usual = Shape<1, 512, 32>;
 
 template <typename T>
@@ -229,7 +237,8 @@ tartan_status run(const char *function, tartan_cuda_queue *queue, const tartan_c
         return is_small ? run_in<T, Small>(function, queue, p, done)
                         : run_in<T, Short>(function, queue, p, done);
     else
-        return run_in<T, Usual>(function, queue, p, done);
+        return n <= Pairs::TEAM * Pairs::NUMBERS ? run_in<T, Pairs>(function, queue, p, done)
+                                                 : run_in<T, Usual>(function, queue, p, done);
 }
 
 } // namespace

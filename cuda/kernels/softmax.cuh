@@ -129,9 +129,12 @@ __device__ __forceinline__ S value(const Line<S> &l, S x, S other, bool counts) 
 }
 
 /* The label of a line; -1: the line is left out, -2: there is no such class. */
-__device__ __forceinline__ int64_t label_of(const tartan_cuda_classes &p, int64_t at) {
-    const int64_t given = index_at(p.sweep.array[LABELS], at), label = given - p.base;
+__device__ __forceinline__ int64_t label_from(const tartan_cuda_classes &p, int64_t given) {
+    const int64_t label = given - p.base;
     return given == p.ignored ? -1 : label >= 0 && label < p.length ? label : -2;
+}
+__device__ __forceinline__ int64_t label_of(const tartan_cuda_classes &p, int64_t at) {
+    return label_from(p, index_at(p.sweep.array[LABELS], at));
 }
 
 /* What follows from the label of a cross entropy. `inverse`: the factor that turns exponentials into weights. */

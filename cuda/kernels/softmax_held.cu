@@ -47,8 +47,8 @@ __global__ void __launch_bounds__(S::TEAM, S::CTAS)
         if (line < p.lines) held.load({begin_in(X, line)}, stage);
     };
     held.begin(c.stages, load);
-    int64_t next_label = -1;
-    float next_factor = 0;
+    uint32_t next_label = 0;
+    float next_weight = 0;
     T next_edge = {};
     const auto fetch = [&](int64_t line) {
         if (line >= p.lines) return;
@@ -58,8 +58,9 @@ __global__ void __launch_bounds__(S::TEAM, S::CTAS)
             if (edge >= 0) next_edge = x[edge];
         }
         if (!LABELLED) return;
-        next_label = label_of(p, begin_of(w, LABELS, line));
-        next_factor = factor_of<float>(p, begin_of(w, FACTOR, line));
+        next_label = index_word_at(w.array[LABELS], begin_of(w, LABELS, line), threadIdx.x % 32);
+        if (w.array[FACTOR].data != nullptr)
+            next_weight = ((const float *)w.array[FACTOR].data)[begin_of(w, FACTOR, line)];
     };
     fetch(held.first_line());
     /* The thread that has a line's label writes its loss after the sums of the next line are sent, since all wait for the last warp. */
@@ -78,10 +79,10 @@ __global__ void __launch_bounds__(S::TEAM, S::CTAS)
     int64_t number = 0;
     for (int64_t line = held.first_line(); line < p.lines; number++, line += held.step()) {
         const auto part = held.part_of(begin_in(X, line));
-        const bool has_edge = RAGGED && part.edge >= 0, has_label = LABELLED && held.has(part, next_label);
+        const int64_t label = LABELLED ? label_from(p, index_of(w.array[LABELS], next_label)) : -1;
+        const bool has_edge = RAGGED && part.edge >= 0, has_label = LABELLED && held.has(part, label);
         const float edge_x = has_edge ? __fmul_rn(tartan_cuda_to<float>(next_edge), scale) : NONE<float>,
-                    factor = next_factor;
-        const int64_t label = next_label;
+                    factor = w.array[FACTOR].data == nullptr ? (float)p.scale : (float)p.scale * next_weight;
         float own = 0, v[UNITS * EACH], most = edge_x;
         {
             Unit<T> in[UNITS];
@@ -89,15 +90,14 @@ __global__ void __launch_bounds__(S::TEAM, S::CTAS)
             if (has_label) own = tartan_cuda_to<float>(held.element(part, label));
             held.leave(number, c.stages, load);
             fetch(line + held.step());
-#pragma unroll
-            for (int u = 0; u < UNITS; u++) {
+            held.each_quarter(part, [&](int u) {
                 begin_unit(in[u]);
                 EACH_OF(EACH) {
                     float &number = v[u * EACH + i];
                     number = LABELLED ? in[u].get(i) : __fmul_rn(in[u].get(i), scale);
                     most = fmaxf(most, number);
                 }
-            }
+            });
         }
         WarpSums mine = {of_lanes(most, [](float a, float b) { return fmaxf(a, b); }), 0, 0, 0};
         const float shift = mine.most == NONE<float> ? 0.f : mine.most;
@@ -110,8 +110,7 @@ __global__ void __launch_bounds__(S::TEAM, S::CTAS)
         }
         const float edge = RAGGED ? relative(edge_x) : 0.f;
         mine.exponentials = edge;
-#pragma unroll
-        for (int u = 0; u < UNITS; u++) {
+        held.each_quarter(part, [&](int u) {
             float part_of_sum = 0;
             EACH_OF(EACH) {
                 const float e = relative(v[u * EACH + i]);
@@ -119,7 +118,7 @@ __global__ void __launch_bounds__(S::TEAM, S::CTAS)
                 part_of_sum += e;
             }
             mine.exponentials += part_of_sum;
-        }
+        });
         mine.exponentials = sum_of_lanes(mine.exponentials);
         held.send(packed(mine));
         end_loss();
@@ -155,19 +154,27 @@ __global__ void __launch_bounds__(S::TEAM, S::CTAS)
                                                          : l.first * exponential(mine.most - s[0]);
         const auto result = [&](float kept) {
             if constexpr (LOGARITHM) return kept - s[0] - l.rest;
-            if constexpr (LABELLED) return l.is_constant ? l.rest : fmaf(kept, brought, -l.rest);
+            if constexpr (LABELLED) return fmaf(kept, brought, -l.rest);
             return kept * brought;
         };
         T *const y = begin_in(OUT, line);
         Unit<T> *const to = held.units_of(y, part);
-#pragma unroll
-        for (int u = 0; u < UNITS; u++) {
+        if (l.is_constant) { /* asked once a line, not for each number */
+            float results[EACH];
+            EACH_OF(EACH) results[i] = l.rest;
+            Unit<T> out;
+            out.set(results);
+            held.each_unit(part, [&](int, int32_t after) { to[after] = out; });
+            if (has_edge) y[part.edge] = tartan_cuda_to<T>(l.rest);
+            continue;
+        }
+        held.each_quarter(part, [&](int u) {
             float results[EACH];
             EACH_OF(EACH) results[i] = result(v[u * EACH + i]);
             Unit<T> out;
             out.set(results);
             if (u * Lines::TEAM < part.count - held.thread()) to[u * Lines::TEAM] = out;
-        }
+        });
         if (has_edge) y[part.edge] = tartan_cuda_to<T>(result(LOGARITHM ? edge_x : edge));
         if constexpr (LABELLED) { /* written once more by the same thread */
             const auto correct = [&](float of) {

@@ -2,6 +2,7 @@
 // Softmax along lines, losses of classes and rows of tables on every backend, against the formulas in long double.
 #include "called.h"
 
+#include <algorithm>
 #include <cmath>
 
 namespace {
@@ -26,13 +27,20 @@ struct Weights {
     long double lse() const { return sum == 0 ? -INFINITY : most + std::log(sum); }
 };
 
+// Many long lines, some of which clusters share on Hopper: one after the other, that begin at any address, and fill parts of CTAs to some degree.
+const std::vector<std::vector<int64_t>> kLong = {{70, 4999}, {67, 6400}, {34, 40001}};
+bool is_long(const std::vector<int64_t> &shape) {
+    return std::find(kLong.begin(), kLong.end(), shape) != kLong.end();
+}
+
 class BackendClasses : public OnBackend {
   protected:
     std::mt19937_64 random{5};
 
     Dense numbers(int32_t dtype, const std::vector<int64_t> &shape, double low, double high, bool written) {
-        const Style other = (Style)below(random, written ? kRepeated : kStyles);
-        Dense made(dtype, shape, pick<Style>(random, {kRows, kColumns, other}));
+        const Style other = (Style)below(random, written ? kRepeated : kStyles),
+                    style = pick<Style>(random, {kRows, kColumns, other});
+        Dense made(dtype, shape, is_long(shape) ? kRows : style);
         made.fill(random, low, high);
         return made;
     }
@@ -49,13 +57,21 @@ const std::vector<std::vector<int64_t>> kShapes = {{1},       {3, 5},    {4, 31}
                                                    {1, 1000}, {2, 4099}, {2, 20000}, {0, 4},     {3, 0},
                                                    {300, 7},  {150, 48}, {70, 900},  {1, 70000}};
 
+std::vector<std::vector<int64_t>> all_shapes() {
+    std::vector<std::vector<int64_t>> all = kShapes;
+    all.insert(all.end(), kLong.begin(), kLong.end());
+    return all;
+}
+
 TEST_P(BackendClasses, Softmax) {
     for (const int32_t dtype : kDtypes)
-        for (const std::vector<int64_t> &shape : kShapes)
+        for (const std::vector<int64_t> &shape : all_shapes())
             for (const double scale : {1.0, 0.125, -2.0}) {
+                if (is_long(shape) && (dtype == TARTAN_F64 || scale != (dtype == TARTAN_BF16 ? -2 : 1)))
+                    continue;
                 const int64_t n = shape.back();
                 Dense x = numbers(dtype, shape, -20, 20, false), y = numbers(dtype, shape, 0, 1, true);
-                const int kind = (int)below(random, 3);
+                const int kind = is_long(shape) ? 0 : (int)below(random, 3);
                 Dense mask(TARTAN_U8, kind == 1 ? std::vector<int64_t>{n} : shape);
                 mask.fill(random, 0, 2);
                 const auto counts = [&](int64_t i) {
@@ -87,7 +103,8 @@ TEST_P(BackendClasses, Softmax) {
 
 TEST_P(BackendClasses, LogSoftmax) {
     for (const int32_t dtype : kDtypes)
-        for (const std::vector<int64_t> &shape : kShapes) {
+        for (const std::vector<int64_t> &shape : all_shapes()) {
+            if (is_long(shape) && dtype != TARTAN_BF16) continue;
             const int64_t n = shape.back();
             Dense x = numbers(dtype, shape, -20, 20, false), y = numbers(dtype, shape, 0, 1, true);
             Operand in = {context.get(), x}, out = {context.get(), y};
@@ -157,10 +174,12 @@ TEST_P(BackendClasses, SoftmaxGradients) {
 // With the slope in the same call, in place or not, and by the gradient after it. Some lines are left out.
 TEST_P(BackendClasses, CrossEntropy) {
     for (const int32_t dtype : kDtypes)
-        for (const std::vector<int64_t> &shape : kShapes)
+        for (const std::vector<int64_t> &shape : all_shapes())
             for (const double smoothing : {0.0, 0.25}) {
                 const int64_t n = shape.back(), base = (int64_t)below(random, 2);
                 if (n == 0) continue;
+                if (is_long(shape) && (dtype == TARTAN_F64 || smoothing != (dtype == TARTAN_BF16 ? 0 : 0.25)))
+                    continue;
                 const std::vector<int64_t> of_lines(shape.begin(), shape.end() - 1);
                 const int32_t sums = tartan_i_sum_dtype(dtype);
                 Dense x = numbers(dtype, shape, -10, 10, true), slope = numbers(dtype, shape, 0, 1, true);
