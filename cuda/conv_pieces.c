@@ -139,12 +139,14 @@ int32_t tartan_cuda_conv_piece_tiles(int64_t tiles, int32_t processors) {
 
 /* What an SM has to do: with few CTAs the busiest one, and a CTA alone waits for its own copies. */
 static double cost_of(const tartan_cuda_conv_lines *l, const tartan_cuda_conv_piece_form *f, int64_t pieces,
-                      int32_t step, int32_t start) {
-    const double lists = (double)f->phases * f->groups,
-                 each = (double)pieces / f->step / lists * step + start;
-    if (l->tiles == 0) return f->chunks * lists * each;
-    const double ctas = ceil(l->tiles * lists * f->chunks / l->processors);
-    return each * (ctas == 1 ? 1.4 : ctas);
+                      const tartan_cuda_conv_piece_costs *costs, int32_t step) {
+    const double lists = (double)f->phases * f->groups, steps = (double)pieces / f->step / lists,
+                 all = l->tiles * lists * f->chunks;
+    if (l->tiles == 0) return f->chunks * lists * (steps * step + costs->start);
+    if ((costs->kind & TARTAN_CUDA_PIECE_SPLITS) && f->phases == 1 && all <= l->processors)
+        return steps * step / floor(l->processors / all) + costs->start;
+    const double ctas = ceil(all / l->processors);
+    return (steps * step + costs->start) * (ctas == 1 ? 1.4 : ctas);
 }
 
 /* Writes the lists of a group, of which number `phase * groups + group` begins at next[...], and the pieces of its blocks, of
@@ -220,18 +222,37 @@ static void write_entries(const maker *m, const tartan_cuda_conv_piece_form *f, 
     }
 }
 
+/* The blocks of each step, where blocks have whole steps. */
+static void write_blocks(const maker *m, const tartan_cuda_conv_piece_form *f, int64_t steps,
+                         const int32_t *of_block, int32_t *blocks) {
+    const int32_t each = 1 + f->lines;
+    for (int64_t i = 0; i < steps * each; i++) blocks[i] = i % each == 0 ? 0 : -1;
+    for (int64_t i = 0; i < m->lines->layout->blocks; i++) {
+        int64_t line, tap, other;
+        block_at(m, m->order[i], &line, &tap, &other);
+        for (int32_t p = 0; p < f->each; p += f->step) {
+            int32_t *of_step =
+                blocks + of_block[(int64_t)m->order[i] * f->each + p] / f->step * (int64_t)each;
+            of_step[0] = p * f->piece;
+            of_step[1 + line % f->lines] = m->order[i];
+        }
+    }
+}
+
 static tartan_status write_tables(const tartan_host *host, const maker *m,
                                   tartan_cuda_conv_piece_lists *out) {
     tartan_cuda_conv_piece_form *f = &out->form;
     const int64_t count = (int64_t)f->phases * f->groups, blocks = m->lines->layout->blocks;
     const int64_t steps = out->pieces / f->step, of_blocks = blocks * f->each;
-    const bool packed = m->lines->packed;
+    const bool packed = m->lines->packed, whole = tartan_cuda_conv_whole_steps(m->lines);
     int32_t *next = NULL;
     out->list_table = 4 * out->pieces;
     out->block_table = out->list_table + count + 1;
     /* Entries are aligned to their 8 bytes; steps have one value more while they are made. */
     out->entry_table = (out->block_table + steps + 3) / 2 * 2;
     out->size = packed ? out->entry_table + 2 * of_blocks : out->block_table + of_blocks;
+    const int64_t step_table = out->size;
+    if (whole) out->size += steps * (1 + f->lines);
     PASS(host->allocate(&out->values, out->size, sizeof *out->values));
     const tartan_status status = host->allocate(&next, count + 1 + (packed ? of_blocks : 0), sizeof *next);
     if (status != TARTAN_OK) {
@@ -253,6 +274,7 @@ static tartan_status write_tables(const tartan_host *host, const maker *m,
         write_entries(m, f, steps, of_block, out->values + out->block_table,
                       (tartan_cuda_conv_piece_entry *)(out->values + out->entry_table));
     }
+    if (whole) write_blocks(m, f, steps, of_block, out->values + step_table);
     host->free(next);
     return TARTAN_OK;
 }
@@ -277,7 +299,7 @@ static tartan_status make(const tartan_host *host, maker *m, tartan_cuda_conv_pi
         if (l->costs->step[i] == 0) continue;
         const tartan_cuda_conv_piece_form form = form_of(l, 16 << i);
         const int64_t pieces = count_pieces(m, &form, of_phase);
-        const double cost = cost_of(l, &form, pieces, l->costs->step[i], l->costs->start);
+        const double cost = cost_of(l, &form, pieces, l->costs, l->costs->step[i]);
         if (cost >= least) continue;
         least = cost;
         out->form = form;

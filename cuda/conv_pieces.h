@@ -48,7 +48,9 @@ typedef struct tartan_cuda_conv_piece_form {
  *   of_block [blocks][each]: the pieces of a block, in the order of its slots
  * Where steps are packed:
  *   steps    [steps + 1]: the first entry of each step
- *   entries  [entries]: a piece of a block as tartan_cuda_conv_piece_entry */
+ *   entries  [entries]: a piece of a block as tartan_cuda_conv_piece_entry
+ * and behind the entries, where tartan_cuda_conv_whole_steps:
+ *   blocks   [steps][1 + lines]: the step's first slot in its blocks; the block of each line of the list, or -1 */
 typedef struct tartan_cuda_conv_piece_lists {
     tartan_cuda_conv_piece_form form;
     int64_t pieces;
@@ -71,7 +73,11 @@ typedef struct tartan_cuda_conv_piece_entry {
 /* What a CTA costs with groups of 16, 32, 64 and 128 slots, for each kernel and kind of factors: KB that a step moves into and out
  * of shared memory, or as many as it could move while it multiplies; 0: there is no such kernel. `start`: what a CTA takes before
  * and after its steps. */
-enum { TARTAN_CUDA_PIECE_GROUPS = 4 };
+enum {
+    TARTAN_CUDA_PIECE_GROUPS = 4,
+    TARTAN_CUDA_PIECE_SPLITS =
+        256 /* in `kind`: where CTAs are few, several share a list and wait no longer */
+};
 typedef struct tartan_cuda_conv_piece_costs {
     int32_t kind; /* tells them apart */
     int32_t step[TARTAN_CUDA_PIECE_GROUPS], start;
@@ -91,6 +97,11 @@ typedef struct tartan_cuda_conv_lines {
     int32_t tiles,
         processors; /* CTAs of each list, about, and SMs that they share; 0: so many that all SMs are busy */
 } tartan_cuda_conv_lines;
+
+/* Whether blocks have whole steps, so that a step meets one block of each line. */
+static inline bool tartan_cuda_conv_whole_steps(const tartan_cuda_conv_lines *lines) {
+    return lines->packed && lines->from->edge % (lines->step * lines->piece) == 0;
+}
 
 /* Phases of the positions of `to`. */
 int64_t tartan_cuda_conv_phases(const tartan_cuda_taps *taps, bool adjoint);

@@ -19,7 +19,7 @@ namespace tartan_cuda {
 struct PieceLists {
     tartan_cuda_conv_piece_form form;
     const int4 *pieces;
-    const int32_t *lists, *of_block, *steps;
+    const int32_t *lists, *of_block, *steps, *blocks;
     const tartan_cuda_conv_piece_entry *entries;
     int64_t count; /* pieces */
 };
@@ -28,7 +28,9 @@ inline tartan_status piece_lists_of(const char *function, tartan_cuda_queue *que
                                     const tartan_cuda_conv_lines &lines, PieceLists *out) {
     tartan_cuda_conv_piece_tables t;
     PASS(tartan_cuda_conv_pieces_get(function, queue, &lines, &t));
-    *out = {t.form, (const int4 *)t.pieces, t.lists, t.of_block, t.steps, t.entries, t.count};
+    *out = {t.form, (const int4 *)t.pieces, t.lists, t.of_block, t.steps, nullptr, t.entries, t.count};
+    if (tartan_cuda_conv_whole_steps(&lines))
+        out->blocks = (const int32_t *)(t.entries + lines.layout->blocks * t.form.each);
     return TARTAN_OK;
 }
 

@@ -5,69 +5,11 @@
 #ifndef TARTAN_CUDA_CONV_PIECES_FORWARD_CUH
 #define TARTAN_CUDA_CONV_PIECES_FORWARD_CUH
 
-#include "kernels/conv_pieces_multiply.cuh"
+#include "kernels/conv_pieces_ring.cuh"
 
 namespace tartan_cuda {
 namespace conv_pieces {
 namespace {
-
-/* What a CTA stores. */
-struct Tile {
-    int64_t number; /* of its first position */
-    int32_t phase;
-    int64_t first_slot;
-    int32_t slots;
-};
-
-/* Stores results [position][pitch] in shared memory, neighbours by neighbouring threads. */
-template <typename T, typename S, int kGroup, int kPitch>
-__device__ __forceinline__ void store(const Args &a, const Places &s, const S *results, const Tile &t) {
-    constexpr int kUnit = 16 / (int)sizeof(T), kUnits = kGroup / kUnit;
-    if (a.wide) {
-        const int col = (int)threadIdx.x % kUnits * kUnit, count = min(kUnit, t.slots - col);
-        for (int row = threadIdx.x / kUnits; count > 0 && row < kPositions; row += kThreads / kUnits) {
-            if (s.to[row] == kNowhere) continue;
-            alignas(16) S sums[kUnit];
-            S probe = 0; /* NaN as soon as one sum is not finite */
-#pragma unroll
-            for (int i = 0; i < kUnit; i++) sums[i] = results[row * kPitch + col + i];
-#pragma unroll
-            for (int i = 0; i < kUnit; i++) probe = fma(sums[i], (S)0, probe);
-            if (probe != 0)
-                for (int i = 0; i < count; i++)
-                    if (!isfinite(sums[i]))
-                        sums[i] = exact_sum<S>(a, t.number + row, t.phase, t.first_slot + col + i);
-            alignas(16) T values[kUnit];
-#pragma unroll
-            for (int i = 0; i < kUnit; i++)
-                values[i] = tartan_cuda_to<T>(
-                    a.plain || i >= count
-                        ? sums[i]
-                        : conv_finish<S>(a.last, s.edge_class[row], t.first_slot + col + i, sums[i]));
-            T *const to = (T *)a.p.to.data + s.to[row] + t.first_slot + col;
-            if (count == kUnit)
-                *(uint4 *)to = *(const uint4 *)values;
-            else
-                for (int i = 0; i < count; i++) to[i] = values[i];
-        }
-        return;
-    }
-    const bool along_slots =
-        a.sums != nullptr || tartan_cuda_is_along(a.p.to.channel, a.p.to.step[TARTAN_I_DIMS - 1]);
-    for (int32_t e = threadIdx.x; e < kPositions * kGroup; e += kThreads) {
-        const int32_t row = along_slots ? e / kGroup : e % kPositions,
-                      col = along_slots ? e % kGroup : e / kPositions;
-        if (col >= t.slots || s.to[row] == kNowhere) continue;
-        const int64_t slot = t.first_slot + col;
-        S sum = results[row * kPitch + col];
-        if (a.splits == 1 && !isfinite(sum)) sum = exact_sum<S>(a, t.number + row, t.phase, slot);
-        if (a.sums != nullptr)
-            ((S *)a.sums)[blockIdx.y * sums_of(a) + s.to[row] + slot] = sum;
-        else
-            conv_put<T>(a.last, a.p.to.data, a.p.to.dtype, s.to[row] + slot * a.p.to.channel,
-                        conv_finish<S>(a.last, s.edge_class[row], slot, sum));
-    }
-}
 
 template <class Products, int kGroup>
 __global__ void __launch_bounds__(kThreads, Form<Products, kGroup>::kCtas)
@@ -79,34 +21,24 @@ __global__ void __launch_bounds__(kThreads, Form<Products, kGroup>::kCtas)
     __shared__ Places s;
     constexpr int32_t kElement = (int32_t)sizeof(typename Products::Element);
     const tartan_cuda_conv_piece_form &f = a.list.form;
-    const int warp = threadIdx.x / 32, lane = threadIdx.x % 32;
+    const int warp = threadIdx.x / 32;
     const int row = warp / W::kWide * W::kRows * 16, col = warp % W::kWide * W::kCols * 8;
     const int32_t piece_bytes = f.piece * kElement, own = threadIdx.x % (kRow / piece_bytes);
     const uint32_t base = shared_offset(stages);
 
-    int64_t number = blockIdx.x;
-    const int32_t chunk = (int32_t)(number % f.chunks);
-    number /= f.chunks;
-    const int32_t group = (int32_t)(number % f.groups);
-    number /= f.groups;
-    const int32_t phase = (int32_t)(number / a.tiles);
-    number = number % a.tiles * kPositions;
-    const int64_t list = (int64_t)phase * f.groups + group;
-    int32_t first = a.list.lists[list] / f.step, steps = a.list.lists[list + 1] / f.step - first;
-    const int32_t of_split = (steps + a.splits - 1) / a.splits, before = (int32_t)blockIdx.y * of_split;
-    first += before;
-    steps = max(min(of_split, steps - before), 0);
+    const Share share = share_of(a);
+    const int32_t steps = share.steps;
     if (steps == 0 && a.cleared) return;
-    const int4 *next = a.list.pieces + (int64_t)first * f.step + own;
+    const int4 *next = a.list.pieces + (int64_t)share.first * f.step + own;
     int4 piece = steps > 0 ? *next : make_int4(0, 0, 0, 0);
     if (a.restricted) wait_for_kernels_before(); /* which may write the layout of the windows */
-    if (threadIdx.x < kPositions) find_place(a, number + threadIdx.x, phase, s, threadIdx.x);
+    if (threadIdx.x < kPositions) find_place(a, share.number + threadIdx.x, share.phase, s, threadIdx.x);
     wait_for_kernels_before();
     let_next_kernel_begin();
     __syncthreads();
 
     S sums[W::kSums] = {};
-    WeightCopies<kGroup, F::kParts> weights(a, first, chunk);
+    WeightCopies<kGroup, F::kParts> weights(a, share.first, share.chunk);
     uint32_t to = base, at = base; /* stages to load and to multiply */
     const auto step_stage = [&](uint32_t &stage) {
         stage = stage + F::kStage == base + F::kStages * F::kStage ? base : stage + F::kStage;
@@ -175,28 +107,14 @@ __global__ void __launch_bounds__(kThreads, Form<Products, kGroup>::kCtas)
     copies_wait<0>();
     __syncthreads();
 
-    S *const results = (S *)stages;
-#pragma unroll
-    for (int i = 0; i < W::kSums; i++) {
-        const int high = i / 4 / W::kCols, wide = i / 4 % W::kCols, w = i % 4;
-        results[(row + 16 * high + lane / 4 + w / 2 * 8) * F::kPitch + col + 8 * wide + lane % 4 * 2 +
-                w % 2] = sums[i];
-    }
-    __syncthreads();
-    const int64_t all_slots = a.to.of != nullptr ? a.p.to_slots.grid * a.p.to_slots.edge : a.p.to.channels;
-    const int64_t first_slot = (int64_t)group * f.width + (int64_t)chunk * kGroup;
-    const int64_t left = min(all_slots - first_slot, (int64_t)min(kGroup, f.width - chunk * kGroup));
-    const Tile tile = {number, phase, first_slot, (int32_t)left};
-    tartan_cuda_by_sum<S>(a.p.to.dtype, [&](auto tag) {
-        store<typename decltype(tag)::type, S, kGroup, F::kPitch>(a, s, results, tile);
-    });
+    store_sums<Products, kGroup>(a, s, share, stages, row, col, sums, [] { __syncthreads(); });
 }
 
 constexpr int kPackRows = 32,
               kPackBatch = 8; /* rows of a step that a CTA packs; weights under way of a thread */
 
 /* Packs the weights: row n of a step has the inner elements of slot n of its list, or what is left of them, and zeros where the list
- * has no weight. Through shared memory, since weights that are neighbours in a block may go to different rows. */
+ * has no weight. Units of 16 bytes are swizzled, as stages have them. Through shared memory, since weights that are neighbours in a block may go to different rows. */
 template <class Products>
 __global__ void __launch_bounds__(256) pack(const __grid_constant__ Args a, typename Products::Element *to) {
     using T = typename Products::Element;
@@ -251,8 +169,9 @@ __global__ void __launch_bounds__(256) pack(const __grid_constant__ Args a, type
     constexpr int kUnit = 16 / (int)sizeof(T), kParts = Products::kByParts ? 2 : 1;
     T *const rows_at = to + ((int64_t)step * kParts * f.width + first_row) * kInner;
     for (int32_t e = threadIdx.x; e < rows * (kRow / 16); e += 256) {
+        const int32_t row = e / (kRow / 16), unit_at = e % (kRow / 16) ^ (first_row + row) % 8;
         alignas(16) T unit[kUnit];
-        *(uint4 *)unit = *(const uint4 *)&tile[e / (kRow / 16) * kPitch + e % (kRow / 16) * kUnit];
+        *(uint4 *)unit = *(const uint4 *)&tile[row * kPitch + unit_at * kUnit];
         *(uint4 *)(rows_at + (int64_t)e * kUnit) = *(const uint4 *)unit;
         if constexpr (Products::kByParts) {
 #pragma unroll
@@ -266,6 +185,8 @@ __global__ void __launch_bounds__(256) pack(const __grid_constant__ Args a, type
 template <class Products, int kGroup>
 tartan_status launch(const char *function, tartan_cuda_queue *queue, const Args &a) {
     using F = Form<Products, kGroup>;
+    if constexpr (kByRing<Products, kGroup>)
+        if (takes_ring<Products>(queue->chip, a)) return launch_ring<Products, kGroup>(function, queue, a);
     const auto kernel = multiply<Products, kGroup>;
     PASS(share_with_l1(function, (const void *)kernel, F::kCtas, F::kShared, (int)sizeof(Places)));
     const int64_t ctas = a.tiles * a.list.form.phases * a.list.form.groups * a.list.form.chunks;
@@ -302,15 +223,17 @@ template <typename S> __global__ void __launch_bounds__(256) add_splits(const __
 /* Few CTAs with long lists leave SMs idle: then several share a list, as many as fill the SMs once, none with less than 3 steps. Where
  * adding up their sums takes little time, as many as SMs can have at once: CTAs of an SM hide each other's waits, and long lists, which
  * may be twice as long as others, don't decide alone. */
-template <class Products> int32_t splits_of(const Args &a, int32_t processors) {
+template <class Products> int32_t splits_of(const Args &a, const tartan_cuda_chip &chip) {
     const tartan_cuda_conv_piece_form &f = a.list.form;
     constexpr int64_t kFewSums = 1 << 20;
     const int64_t sums = a.positions * a.p.to.channels;
     if (a.to.of != nullptr || a.restricted || f.phases > 1 || sums > INT32_MAX / 2) return 1;
-    const int of_sm = sums > kFewSums ? 1
-                      : f.group <= 32 ? Form<Products, 32>::kCtas
-                                      : Form<Products, 64>::kCtas;
-    const int64_t fill = of_sm * processors / (a.tiles * f.groups * f.chunks), most = f.longest / f.step / 3;
+    const bool ring = takes_ring<Products>(chip, a); /* its CTAs hardly wait */
+    const int of_sm = ring || sums > kFewSums ? 1
+                      : f.group <= 32         ? Form<Products, 32>::kCtas
+                                              : Form<Products, 64>::kCtas;
+    const int64_t fill = of_sm * chip.processors / (a.tiles * f.groups * f.chunks),
+                  most = f.longest / f.step / 3;
     return (int32_t)(fill < most ? (fill > 1 ? fill : 1) : most > 1 ? most : 1);
 }
 
@@ -343,8 +266,11 @@ void leave_out_large(const tartan_cuda_chip &chip, tartan_cuda_conv_piece_costs 
     costs->step[at] = 0;
     costs->kind += 16 << at;
 }
-template <class Products> tartan_cuda_conv_piece_costs costs_of(const tartan_cuda_chip &chip) {
+template <class Products>
+tartan_cuda_conv_piece_costs costs_of(const tartan_cuda_chip &chip, int32_t piece_bytes, int64_t phases) {
     tartan_cuda_conv_piece_costs costs = Costs<Products>::kOf;
+    if (std::is_same_v<Products, Tf32Products> && has_ring(chip, piece_bytes) && phases == 1)
+        costs = {costs.kind + TARTAN_CUDA_PIECE_SPLITS, {50, 68, 42, 45}, 500};
     leave_out_large<Products, 64>(chip, &costs, 2);
     leave_out_large<Products, 128>(chip, &costs, 3);
     return costs;
@@ -357,7 +283,8 @@ tartan_status prepare(const char *function, tartan_cuda_queue *queue, Args *a, v
     constexpr int32_t kInner = kRow / (int32_t)sizeof(T);
     const tartan_cuda_conv &p = a->p;
     const Pieces x = pieces_of<T>(*a);
-    const tartan_cuda_conv_piece_costs costs = costs_of<Products>(queue->chip);
+    const tartan_cuda_conv_piece_costs costs = costs_of<Products>(
+        queue->chip, x.piece * (int32_t)sizeof(T), tartan_cuda_conv_phases(&p.taps, p.adjoint));
     divide(a, kPositions);
     const int32_t processors = queue->chip.processors;
     const tartan_cuda_conv_lines lines = {p.layout,
@@ -376,14 +303,17 @@ tartan_status prepare(const char *function, tartan_cuda_queue *queue, Args *a, v
     PASS(piece_lists_of(function, queue, lines, &a->list));
     const tartan_cuda_conv_piece_form &f = a->list.form;
     describe(a);
-    a->splits = splits_of<Products>(*a, processors);
+    a->splits = splits_of<Products>(*a, queue->chip);
     if (a->splits > 1) a->wide = a->cleared = false;
-    const int64_t packed = aligned(a->list.count / f.step * f.width * kRow * (Products::kByParts ? 2 : 1)),
+    const int64_t packed =
+                      reads_in_place<Products>(queue->chip, *a)
+                          ? 0
+                          : aligned(a->list.count / f.step * f.width * kRow * (Products::kByParts ? 2 : 1)),
                   sums = bytes_of_sums(*a, sizeof(typename Products::Sum));
     PASS(tartan_cuda_scratch(function, queue, x.bytes + packed + sums + 1, scratch));
     char *const at = (char *)*scratch;
     tartan_cuda_image pixels = p.from;
-    a->packed = at + x.bytes;
+    if (packed > 0) a->packed = at + x.bytes;
     if (sums > 0) a->sums = at + x.bytes + packed;
     if (a->cleared) PASS(clear(function, queue, p.to, p.entries));
     if (x.turns) PASS(turn_slots<T>(function, queue, p.entries, x.turned, a->windows, at, &pixels));

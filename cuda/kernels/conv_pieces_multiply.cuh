@@ -46,15 +46,15 @@ template <class Products, int kGroup> struct Warps {
 };
 
 /* Where a thread's copies go: one piece in rows at a fixed distance, a multiple of 8, with which the swizzle repeats. */
-template <int kBytes> struct PixelCopies {
-    static constexpr int kPieces = kRow / kBytes, kApart = kThreads / kPieces, kEach = kPositions / kApart;
+template <int kBytes, int kLoaders> struct PixelCopies {
+    static constexpr int kPieces = kRow / kBytes, kApart = kLoaders / kPieces, kEach = kPositions / kApart;
     static_assert(kApart % 8 == 0, "the swizzle of a row is that of its number by 8");
 };
 
 /* Starts the copies of the pixels of a step. */
 template <int kBytes>
 __device__ __forceinline__ void load_pixels(const PieceImage &x, const Places &s, int4 piece, uint32_t to) {
-    using Copies = PixelCopies<kBytes>;
+    using Copies = PixelCopies<kBytes, kThreads>;
     const uint32_t c = threadIdx.x % Copies::kPieces, first = threadIdx.x / Copies::kPieces;
     const uint32_t unit = c * kBytes / 16, rest = c * kBytes % 16;
     const int32_t offset = x.offset(piece) + piece.w;
@@ -80,7 +80,7 @@ template <int kGroup, int kParts> struct WeightCopies {
     __device__ __forceinline__ WeightCopies(const Args &a, int32_t first_step, int32_t chunk) {
         const int32_t row = (int32_t)threadIdx.x / 8, unit = threadIdx.x % 8;
         each = (int64_t)a.list.form.width * kRow;
-        to = (uint32_t)(row * kRow + ((unit ^ (row & 7)) << 4));
+        to = (uint32_t)(row * kRow + 16 * unit);
         rows = min(kGroup, a.list.form.width - chunk * kGroup) - row;
         from = (const char *)a.packed + first_step * each * kParts + 16 * unit +
                (rows > 0 ? (int64_t)(chunk * kGroup + row) * kRow : 0);
@@ -177,24 +177,26 @@ multiply_by_warps(uint32_t pixels, uint32_t weights, int row, int col,
     }
 }
 
-/* Begins the products of a warpgroup's 64 positions by wgmma; `to` must not be read until they have ended. */
-template <class Products, int kGroup>
+/* Begins the products of a warpgroup's 64 positions by wgmma; `to` must not be read until they have ended. kPin: products that began
+ * before have ended. `keep`: adds to the sums, which are not defined otherwise. */
+template <class Products, int kGroup, bool kPin = true>
 __device__ __forceinline__ void begin_by_warpgroup(uint32_t pixels, uint32_t weights, int row,
-                                                   float (&to)[Warps<Products, kGroup>::kSums]) {
+                                                   float (&to)[Warps<Products, kGroup>::kSums],
+                                                   bool keep = true) {
     constexpr int kSteps = kRow / 32;
     const uint64_t right = k_major<uint64_t>(weights);
     if constexpr (!Products::kByParts) {
         const uint64_t left = k_major<uint64_t>(pixels + (uint32_t)(row / 64 * 64) * kRow);
-        wgmma_pin(to);
+        if constexpr (kPin) wgmma_pin(to);
         wgmma_fence();
 #pragma unroll
         for (int step = 0; step < kSteps; step++) {
             using T = typename Products::Element;
             if constexpr (sizeof(T) == 4)
-                wgmma_tf32_shared<kGroup>(to, left + 2 * step, right + 2 * step, 1);
+                wgmma_tf32_shared<kGroup>(to, left + 2 * step, right + 2 * step, keep || step > 0);
             else
                 wgmma_shared<std::is_same_v<T, __half> ? Factor::f16 : Factor::bf16, kGroup>(
-                    to, left + 2 * step, right + 2 * step, 1);
+                    to, left + 2 * step, right + 2 * step, keep || step > 0);
         }
     } else {
         Factors a[kSteps], low[kSteps];

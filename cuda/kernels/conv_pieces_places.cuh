@@ -16,7 +16,7 @@ constexpr int kPositions = TARTAN_CUDA_PIECES_POSITIONS, kThreads = TARTAN_CUDA_
 struct Args : ConvResults {
     PieceLists list;
     PieceImage from_pieces; /* `from`, or a copy of it whose channels are slots */
-    const void *packed;     /* [steps][parts][width] rows */
+    const void *packed;     /* [steps][parts][width] rows; or NULL: weights are read where they are */
     int64_t rows_of_filter; /* block rows */
     int32_t weights;        /* stored */
     bool cleared;           /* results are zeros before */

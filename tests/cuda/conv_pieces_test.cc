@@ -40,6 +40,11 @@ struct Tables {
     const int32_t *lists() const { return made.values + made.list_table; }
     const int32_t *of_block(int64_t id) const { return made.values + made.block_table + id * made.form.each; }
     const int32_t *steps() const { return made.values + made.block_table; }
+    // Of a step: its first slot in its blocks, and the blocks.
+    const int32_t *blocks(int64_t step) const {
+        return (const int32_t *)(entries() + p.layout->blocks * made.form.each) +
+               step * (1 + made.form.lines);
+    }
     const tartan_cuda_conv_piece_entry *entries() const {
         return (const tartan_cuda_conv_piece_entry *)(made.values + made.entry_table);
     }
@@ -71,6 +76,7 @@ void expect_right(const Operands &x, int32_t piece, int32_t step, int32_t group 
     const int64_t grid = p.adjoint ? p.to_slots.grid : p.from_slots.grid;
     std::map<int64_t, std::set<std::vector<int32_t>>> seen; // of each list
     int64_t entries = 0;
+    const bool whole = p.from_slots.edge % (step * piece) == 0;
     for (int64_t id = 0; id < p.layout->blocks; id++) {
         const int64_t row = p.layout->block_rows[id], col = p.layout->block_cols[id];
         const int64_t line = p.adjoint ? col % grid : row, other = p.adjoint ? row : col % grid;
@@ -85,6 +91,11 @@ void expect_right(const Operands &x, int32_t piece, int32_t step, int32_t group 
             ASSERT_EQ(line / f.lines, list % f.groups);
             expect_entry(packed, at, id, other * p.from_slots.edge, line % f.lines * p.to_slots.edge,
                          i - first);
+            if (whole) {
+                const int32_t *blocks = packed.blocks(at / step);
+                EXPECT_EQ((i - first) / step * step * piece, blocks[0]);
+                EXPECT_EQ(id, blocks[1 + line % f.lines]);
+            }
             entries++;
             seen[list].insert({of, of + 4});
             // Position q of the phase and the piece's shift are a pair of positions that the tap joins.
@@ -115,13 +126,20 @@ void expect_right(const Operands &x, int32_t piece, int32_t step, int32_t group 
     EXPECT_EQ(t.made.pieces, t.lists()[(int64_t)f.phases * f.groups]);
     EXPECT_EQ(entries, packed.steps()[t.made.pieces / step]);
     EXPECT_EQ(0, packed.made.entry_table % 2);
+    if (!whole) return;
+    int64_t blocks = 0;
+    for (int64_t i = 0; i < t.made.pieces / step; i++)
+        for (int32_t line = 0; line < f.lines; line++) blocks += packed.blocks(i)[1 + line] >= 0;
+    EXPECT_EQ(p.layout->blocks * (p.from_slots.edge / (step * piece)), blocks);
+    EXPECT_EQ(packed.blocks(t.made.pieces / step), packed.made.values + packed.made.size);
 }
 
 TEST(CudaConvPieces, TablesHaveEveryWeight) {
     for (const char *options : {"kernel=1x1", "kernel=3x3 padding=1", "kernel=3x3 stride=2 padding=1",
                                 "kernel=1x1 stride=3x2", "kernel=5x2 stride=2x3 dilation=3x2 padding=2"})
-        for (const tartan_shape &shape : {tartan_shape{128, 96, 32, 16, 1}, tartan_shape{50, 30, 5, 3, 1},
-                                          tartan_shape{64, 24, 1, 1, 1}, tartan_shape{200, 300, 100, 150, 1}})
+        for (const tartan_shape &shape :
+             {tartan_shape{128, 96, 32, 16, 1}, tartan_shape{50, 30, 5, 3, 1}, tartan_shape{64, 24, 1, 1, 1},
+              tartan_shape{200, 300, 100, 150, 1}, tartan_shape{96, 256, 24, 128, 1}})
             for (double density : {0.05, 0.5, 1.0})
                 for (bool turned : {false, true}) {
                     SCOPED_TRACE(::testing::Message()
@@ -156,6 +174,10 @@ TEST(CudaConvPieces, GroupsFollowTheCosts) {
     EXPECT_EQ(128, group_of({128, 128, 32, 32, 1}, 1.0, costs));
     EXPECT_EQ(64, group_of({128, 128, 32, 32, 1}, 1.0, costs, 128));
     EXPECT_EQ(32, group_of({512, 512, 32, 32, 1}, 0.25, {0, {50, 44, 56, 80}, 300}, 1));
+    /* ... but not where several CTAs share a list. */
+    EXPECT_EQ(32, group_of({512, 512, 32, 32, 1}, 0.25, {0, {50, 68, 56, 80}, 300}, 8));
+    EXPECT_EQ(64,
+              group_of({512, 512, 32, 32, 1}, 0.25, {TARTAN_CUDA_PIECE_SPLITS, {50, 68, 56, 80}, 300}, 8));
 }
 
 TEST(CudaConvPieces, TilesAreCountedRoughly) {

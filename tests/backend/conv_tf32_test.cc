@@ -1,0 +1,116 @@
+// SPDX-License-Identifier: Apache-2.0
+// Convolutions and their gradients with respect to the image in the mode tf32, of whole numbers that tf32 has, so that results are
+// those of the CPU. Devices read some filters where they are, and pack others.
+#include "../ops/conv_support.h"
+#include "placed.h"
+
+#include <limits>
+
+namespace {
+
+using namespace tartan_test;
+
+class BackendConvTf32 : public OnBackend {};
+
+struct Case {
+    const char *options;
+    tartan_shape channels;
+    std::vector<int64_t> size;
+    double density = 0.5;
+    int64_t images = 2;
+};
+const Case kCases[] = {
+    {"kernel=3x3 padding=1", {128, 128, 32, 32, 1}, {28, 27}}, // one CTA for each processor, in pairs
+    {"kernel=3x3 padding=1 stride=2", {128, 128, 32, 32, 1}, {56, 55}, 0.3, 5},
+    {"kernel=3x3 padding=1 stride=2", {128, 64, 64, 64, 1}, {90, 90}, 0.6, 10}, // more than two for each
+    {"kernel=3x3 padding=1", {64, 64, 32, 32, 1}, {70, 70}, 0.7, 4},
+    {"kernel=1x1", {128, 256, 64, 64, 1}, {11, 11}, 1.0, 1}, // tiles without a neighbour
+    {"kernel=1x1 stride=2", {128, 256, 32, 32, 1}, {31, 17}},
+    {"kernel=3x3 padding=1 stride=2", {512, 256, 32, 32, 1}, {14, 14}, 0.25, 8}, // several CTAs share a list
+    {"kernel=3x3 padding=1", {160, 96, 160, 96, 1}, {17, 13}, 1.0},              // blocks in several pieces
+    {"kernel=3x3 padding=1", {192, 128, 96, 64, 1}, {17, 13}},
+    {"kernel=2x3 padding=1 per_tap=1", {128, 6 * 96, 32, 32, 1}, {21, 26}},
+    {"kernel=5 dilation=2", {128, 64, 8, 32, 1}, {150}},
+    {"kernel=3x3x2 stride=2x1x2", {64, 96, 16, 32, 1}, {7, 9, 10}},
+    {"kernel=3x3 padding=1", {120, 128, 32, 32, 1}, {20, 23}}, // ragged blocks
+    {"kernel=3x3 padding=1", {128, 120, 32, 32, 1}, {20, 23}},
+    {"kernel=3x3 padding=1 stride=2", {128, 128, 16, 16, 1}, {20, 23}},
+    {"kernel=3x3 padding=1", {104, 104, 104, 104, 1}, {20, 23}, 1.0},
+    {"kernel=3x3 padding=1 transposed=1 stride=2", {128, 128, 32, 32, 1}, {14, 14}},
+    {"kernel=3x3 padding=1", {64, 192, 64, 64, 1}, {16, 20}, 0.1, 3}, // groups without blocks
+};
+
+int64_t whole(std::mt19937_64 &random) {
+    return (int64_t)(random() % 7) - 3;
+}
+
+void fill(Dense &x, std::mt19937_64 &random) {
+    for (int64_t i = 0; i < x.elements(); i++) x.set(i, (double)whole(random));
+}
+
+void round(tartan_matrix *m) {
+    const tartan_layout *l = m->layout;
+    for (int64_t id = 0; id < l->blocks; id++)
+        for (int64_t i = 0; i < l->shape.block_rows * l->shape.block_cols; i++) {
+            float *const value = (float *)tartan_i_block_at(m, id) + i;
+            *value = std::nearbyint(*value); // also of the padding, which is no number
+        }
+}
+
+void expect_same(const Dense &expected, const Dense &got) {
+    ASSERT_EQ(expected.elements(), got.elements());
+    for (int64_t i = 0; i < got.elements(); i++)
+        if (std::isnan(expected.get(i)))
+            ASSERT_TRUE(std::isnan(got.get(i))) << i;
+        else
+            ASSERT_EQ(expected.get(i), got.get(i)) << i;
+}
+
+TEST_P(BackendConvTf32, WholeNumbersGiveWhatTheCpuGives) {
+    const Context host = open_context(2);
+    context = open("math=tf32");
+    uint64_t seed = 0;
+    for (const Case &c : kCases)
+        for (const bool packed : {false, true}) {
+            SCOPED_TRACE(::testing::Message()
+                         << c.options << " rows " << c.channels.rows << " packed " << packed);
+            std::mt19937_64 random(++seed);
+            Problem p;
+            p.conv = make_conv(random_layout(c.channels, c.density, seed), c.options);
+            p.layout = layout_of(p.conv);
+            p.dtype = TARTAN_F32;
+            p.filter = random_matrix(p.layout, TARTAN_F32, packed ? TARTAN_COL_MAJOR : TARTAN_ROW_MAJOR,
+                                     random, -3, 3);
+            round(p.filter.get());
+            ASSERT_TRUE(p.set_size(c.images, c.size));
+            const Active a = seed % 4 == 0 ? random_active(random, p.n, p.y_size(), 0.5) : Active();
+            Dense x = make_image(p.dtype, p.n, p.x_channels(), p.x_size(), kChannelsLast), dx = x;
+            Dense y = make_image(p.dtype, p.n, p.y_channels(), p.y_size(), seed % 3 ? kChannelsLast : kRows),
+                  bias(TARTAN_F32, {p.y_channels()});
+            fill(x, random), fill(y, random), fill(bias, random);
+            if (seed % 5 == 0) x.set(x.elements() / 2, std::numeric_limits<double>::infinity());
+            const Dense dy = y;
+            const Matrix filter = placed(context.get(), p.filter);
+            const Placed on_x(context.get(), x), on_y(context.get(), y), on_dy(context.get(), dy),
+                on_dx(context.get(), dx), on_bias(context.get(), bias);
+            tartan_array to_y = on_y.array, to_dx = on_dx.array;
+            const bool adds = seed % 2 != 0;
+            RUN_OR_NEXT(conv_forward(context.get(), p.conv.get(), filter.get(), &on_x.array, nullptr, nullptr,
+                                     adds ? &on_bias.array : nullptr, a.layout.get(), a.words(), &to_y));
+            RUN_OR_NEXT(conv_input_gradient(context.get(), p.conv.get(), filter.get(), &on_dy.array,
+                                            a.layout.get(), a.words(), &to_dx));
+            Dense got_y = y, got_dx = dx;
+            on_y.fetch(got_y), on_dx.fetch(got_dx);
+            ASSERT_OK(conv_forward(host.get(), p.conv.get(), p.filter.get(), &x.array, nullptr, nullptr,
+                                   adds ? &bias.array : nullptr, a.layout.get(), a.words(), &y.array));
+            ASSERT_OK(conv_input_gradient(host.get(), p.conv.get(), p.filter.get(), &dy.array, a.layout.get(),
+                                          a.words(), &dx.array));
+            expect_same(y, got_y), expect_same(dx, got_dx);
+            if (HasFailure()) return;
+        }
+}
+
+INSTANTIATE_TEST_SUITE_P(Each, BackendConvTf32, ::testing::ValuesIn(backends()),
+                         [](const auto &all) { return all.param; });
+
+} // namespace
