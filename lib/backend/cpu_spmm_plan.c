@@ -179,13 +179,14 @@ static void cut_depth(tartan_i_spmm *p, int64_t units) {
 }
 
 /* A value of A is used for the columns of a sliver, one of B for the rows of a block: the factor that is used for more comes
- * from afar. */
+ * from afar. L2 holds a batch of blocks, their rows of B and those of the next sliver. */
 static void choose_order(tartan_i_spmm *p) {
     const tartan_i_product *product = &p->k.product;
     p->by_rows = product->tuning.row_bytes > 0 && p->plain && !p->direct && p->form.out_bounds == NULL &&
                  p->form.out_block > product->vectors * product->lanes && p->vectors > product->vectors;
     if (!p->by_rows) return;
-    const int64_t most = product->tuning.row_bytes / p->block_bytes;
+    const int64_t rows_of_b = p->fit.units * product->vectors * product->lanes * product->bytes;
+    const int64_t most = product->tuning.row_bytes / (p->block_bytes + 2 * rows_of_b);
     if (p->batch > most) p->batch = most > 0 ? most : 1;
 }
 

@@ -13,7 +13,7 @@
 /* With 16 registers a panel that stays in L2 has few columns, and A would come from L3 or memory once for each of them. */
 #define SHORT                                                                                                \
     {                                                                                                        \
-        .panel_bytes = 8 << 20, .sampled_bytes = 48 << 20, .strip_bytes = 32 << 10, .row_bytes = 192 << 10,  \
+        .panel_bytes = 8 << 20, .sampled_bytes = 48 << 20, .strip_bytes = 32 << 10, .row_bytes = 256 << 10,  \
         .direct_reuse = 16, .depth = 512, .speed = 1                                                         \
     }
 #define PAIRS                                                                                                \

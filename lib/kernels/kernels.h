@@ -237,7 +237,7 @@ typedef struct tartan_i_tuning {
     int64_t sampled_bytes; /* sddmm: packed part of Y */
     int64_t strip_bytes;   /* of both factors that the strips of a row of blocks share; 0: all of the row */
     int64_t
-        row_bytes; /* spmm: of a row of blocks, which stay in L2 while all of B goes by; 0: B stays, A goes by */
+        row_bytes; /* spmm: of blocks of a row and of B that stay in L2 while the rest of B goes by; 0: B stays, A goes by */
     int64_t direct_reuse; /* a row-major dense operand is packed only if its elements are read more often */
     int64_t depth; /* sddmm: elements of the contracted index done on one block before its next strip */
     double speed;  /* products a second, about, relative to f32 */

@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0
  * The strip kernel of reals for instruction sets with 16 registers. A step of theirs is 12 multiply-adds and 7 loads, in 6 cycles, and a
  * thread on the same core may take half of what the processor issues. So each further instruction counts: here rows, vectors and four steps
- * are reached by displacements and strides, and what is prefetched is so before a term, not in its steps. The chains are those of
- * kernels/strip.h. */
+ * are reached by displacements and strides, and what is prefetched is so before a term, not in its steps. It is for strips with s->next. The
+ * chains are those of kernels/strip.h. */
 #include "kernels/lean.h"
 #include "kernels/kernels.h"
 #include "simd/in_place.h"
@@ -62,38 +62,35 @@ LEAN_INLINE void lean_term(const int rows, const int vectors, const bool across,
     }
 }
 
-/* Prefetches rows of a left factor with k steps. Where rows are shorter than a line, or neighbours, so much of it. */
-LEAN_INLINE void lean_ask(const int rows, const bool across, const char *a, int64_t row, int64_t stride,
-                          int64_t k) {
-    if (across || stride <= LINE || stride == k * UNIT) {
-        const int64_t each = across ? k * UNIT : stride;
-        for (int64_t i = 0; i < rows * each; i += LINE) vec_prefetch_far(a + row * each + i);
+LEAN_INLINE void lean_fetch(const char *p, int64_t bytes) {
+    for (int64_t i = 0; i < bytes; i += LINE) vec_prefetch_far(p + i);
+}
+
+/* Prefetches rows of a left factor with k steps, or as much of a block across. */
+LEAN_INLINE void lean_fetch_left(const int rows, const bool across, const char *a, int64_t row,
+                                 int64_t stride, int64_t k) {
+    const int64_t each = across ? k * UNIT : stride;
+    a += row * each;
+    if (across || stride <= LINE || stride == k * UNIT) { /* one piece */
+        lean_fetch(a, rows * each);
         return;
     }
     for (int64_t i = 0; i < k * UNIT; i += LINE)
 #pragma GCC unroll 8
-        for (int j = 0; j < rows; j++) vec_prefetch_far(a + (row + j) * stride + i);
+        for (int j = 0; j < rows; j++) vec_prefetch_far(a + j * stride + i);
 }
 
-/* Prefetches what s->next says of term i. */
-LEAN_INLINE void lean_ask_next(const int rows, const bool across, const tartan_i_strip *s, int64_t i,
-                               int64_t stride, int64_t k) {
+/* Prefetches what is used after term i, which has k steps. */
+LEAN_INLINE void lean_fetch_next(const int rows, const bool across, const tartan_i_strip *s, int64_t i,
+                                 int64_t stride, int64_t k) {
     const tartan_i_after *next = s->next;
     if (i >= next->count) return;
-    const char *b = next->b + next->terms[i].b * next->b_row + s->row * next->each;
-    for (const char *end = b + rows * next->each; b < end; b += LINE) vec_prefetch_far(b);
-    if (next->left) lean_ask(rows, across, next->terms[i].a, s->row, stride, k);
+    const tartan_i_term *t = &next->terms[i];
+    lean_fetch(next->b + t->b * next->b_row + s->row * next->each, rows * next->each);
+    if (next->left) lean_fetch_left(rows, across, t->a, s->row, stride, k);
 }
 
-/* Prefetches the left factor s->ahead_a places behind a term, `left` places before the end of the list. */
-LEAN_INLINE void lean_ask_later(const int rows, const bool across, const tartan_i_strip *s,
-                                const tartan_i_term *t, int64_t left, int64_t nterms, int64_t stride) {
-    const bool behind = s->ahead_a >= left;
-    const tartan_i_term *later = t + s->ahead_a - (behind && s->again ? nterms : 0);
-    lean_ask(rows, across, later->a, behind ? s->next_row : s->row, stride, t->k);
-}
-
-LEAN_INLINE const char *lean_ask_soon(const tartan_i_soon *soon, const char *at, int64_t count) {
+LEAN_INLINE const char *lean_fetch_soon(const tartan_i_soon *soon, const char *at, int64_t count) {
     for (int64_t i = 0; i < count; i++, at += soon->step)
         for (int64_t b = 0; b < soon->bytes; b += LINE) vec_prefetch_far(at + b);
     return at;
@@ -117,11 +114,8 @@ LEAN_INLINE void lean_of(const int rows, const int vectors, const bool across, c
     const int64_t some = rest > 0 && nterms > 0 ? (rest + nterms - 1) / nterms : 0;
     for (int64_t i = 0; i < nterms; i++) {
         const tartan_i_term *t = terms + i;
-        if (s->next != NULL)
-            lean_ask_next(rows, across, s, i, stride, t->k);
-        else if (s->ahead_b > 0)
-            lean_ask_later(rows, across, s, t, nterms - i, nterms, stride);
-        if (rest > 0) ask = lean_ask_soon(&s->soon, ask, rest < some ? rest : some);
+        lean_fetch_next(rows, across, s, i, stride, t->k);
+        if (rest > 0) ask = lean_fetch_soon(&s->soon, ask, rest < some ? rest : some);
         rest -= some;
         lean_term(rows, vectors, across, (const char *)t->a + first, stride,
                   (const char *)s->b + t->b * b_row, b_row, t->k, sums);
@@ -158,7 +152,7 @@ bool LEAN_STRIP(const tartan_i_strip *s, const tartan_i_term *terms, int64_t nte
 #define ACROSS(rows, vectors) [vectors - 1][rows - 1] = across_##rows##x##vectors,
     static const function along[TARTAN_I_MAX_VECTORS][TARTAN_I_STRIP_ROWS] = {EACH_LEAN(ALONG)},
                           across[TARTAN_I_MAX_VECTORS][TARTAN_I_STRIP_ROWS] = {EACH_LEAN(ACROSS)};
-    if (s->streams != NULL || (s->a_col != 1 && s->a_row != 1)) return false;
+    if (s->next == NULL || s->streams != NULL || (s->a_col != 1 && s->a_row != 1)) return false;
     const function run = (s->a_col == 1 ? along : across)[s->width / LANES - 1][s->rows - 1];
     if (run == NULL) return false;
     run(s, terms, nterms);

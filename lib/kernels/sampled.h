@@ -3,37 +3,7 @@
  * blocks of a row. It keeps rows x vectors sums in registers; shapes that do not fit there are not compiled. */
 #include "kernels/kernels.h"
 
-#ifdef VEC_LEAN
-#include "simd/in_place.h"
-#else
-#define vec_add_product(sum, a, b) ((sum) = vec_fma(a, b, sum))
-#endif
-
 #define SAMPLED_INLINE static inline __attribute__((always_inline))
-
-/* Steps between two requests for the rows of a piece: as many as a line has, where each instruction counts. */
-#ifdef VEC_LEAN
-enum { SAMPLED_EACH = 2 };
-#else
-enum { SAMPLED_EACH = 1 };
-#endif
-
-/* One step: element k of each piece. */
-SAMPLED_INLINE void sampled_step(const int rows, const int vectors, const bool halves, const char *a,
-                                 const char *a_rest, int64_t a_row,
-                                 const real *const b[2 * TARTAN_I_SAMPLED_VECTORS], int64_t k,
-                                 vec sums[TARTAN_I_STRIP_ROWS][TARTAN_I_SAMPLED_VECTORS]) {
-    vec right[TARTAN_I_SAMPLED_VECTORS];
-#pragma GCC unroll 3
-    for (int j = 0; j < vectors; j++)
-        right[j] = halves ? vec_load_halves(b[2 * j] + k, b[2 * j + 1] + k) : vec_load(b[j] + k);
-#pragma GCC unroll 8
-    for (int i = 0; i < rows; i++) {
-        const vec left = vec_fill(*(const real *)((i < 4 ? a : a_rest) + i % 4 * a_row));
-#pragma GCC unroll 3
-        for (int j = 0; j < vectors; j++) vec_add_product(sums[i][j], left, right[j]);
-    }
-}
 
 /* Only loops that the compiler unrolls whole let it keep the sums in registers. */
 SAMPLED_INLINE void sampled_of(const int rows, const int vectors, const bool halves,
@@ -58,22 +28,19 @@ SAMPLED_INLINE void sampled_of(const int rows, const int vectors, const bool hal
             sums[i][j] = s->first ? vec_zero()
                          : halves ? vec_load_halves(out[2 * j] + i * sums_row, out[2 * j + 1] + i * sums_row)
                                   : vec_load(out[j] + i * sums_row);
-    const int each = halves ? 2 * SAMPLED_EACH : SAMPLED_EACH;
-    int64_t k = 0;
-    for (; SAMPLED_EACH > 1 && k <= (s->k - each) * wide; k += each * wide) {
+    for (int64_t k = 0; k < s->k * wide; k += wide) {
+        vec right[TARTAN_I_SAMPLED_VECTORS];
+#pragma GCC unroll 3
+        for (int j = 0; j < vectors; j++)
+            right[j] = halves ? vec_load_halves(b[2 * j] + k, b[2 * j + 1] + k) : vec_load(b[j] + k);
 #pragma GCC unroll 6
         for (int j = 0; j < pieces; j++) vec_prefetch(b[j] + k + ahead);
-#pragma GCC unroll 4
-        for (int i = 0; i < each; i++) {
-            sampled_step(rows, vectors, halves, a, a_rest, a_row, b, k + i * wide, sums);
-            a += a_col;
-            a_rest += a_col;
+#pragma GCC unroll 8
+        for (int i = 0; i < rows; i++) {
+            const vec left = vec_fill(*(const real *)((i < 4 ? a : a_rest) + i % 4 * a_row));
+#pragma GCC unroll 3
+            for (int j = 0; j < vectors; j++) sums[i][j] = vec_fma(left, right[j], sums[i][j]);
         }
-    }
-    for (; k < s->k * wide; k += wide) {
-#pragma GCC unroll 6
-        for (int j = 0; j < pieces; j++) vec_prefetch(b[j] + k + ahead);
-        sampled_step(rows, vectors, halves, a, a_rest, a_row, b, k, sums);
         a += a_col;
         a_rest += a_col;
     }
