@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0
- * The strip kernel of reals for instruction sets with 16 registers. A step of theirs is 12 multiply-adds and 7 loads, in 6 cycles, and a
- * thread on the same core may take half of what the processor issues. So each further instruction counts: here rows, vectors and four steps
- * are reached by displacements and strides, and what is prefetched is so before a term, not in its steps. It is for strips with s->next. The
- * chains are those of kernels/strip.h. */
+ * The strip kernel of reals for instruction sets with 16 registers. A step of theirs is 12 multiply-adds and 7 loads, in 6 cycles,
+ * and a thread on the same core may take half of what the processor issues. So each further instruction counts: here rows,
+ * vectors and four steps are reached by displacements and strides, and what is prefetched is so before a term, not in its
+ * steps. It is for strips with s->next. The chains are those of kernels/strip.h. */
 #include "kernels/lean.h"
 #include "kernels/kernels.h"
 #include "simd/in_place.h"

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0
- * vec_add_product(sum, a, b): the variable sum becomes a * b + sum, as vec_fma has it, by the form of the instruction that
- * leaves a and b as they are. Where sums and factors take all 16 registers of AVX2, compilers choose other forms, whose copies and spills are a
- * third more instructions. */
+ * vec_add_product(sum, a, b): the variable sum becomes a * b + sum, as vec_fma has it, by the form of the instruction that leaves a
+ * and b as they are. Where sums and factors take all 16 registers of AVX2, compilers choose other forms, whose copies and
+ * spills are up to a third more instructions. */
 #ifndef TARTAN_SIMD_IN_PLACE_H
 #define TARTAN_SIMD_IN_PLACE_H
 
