@@ -13,25 +13,28 @@ enum { KIB = 1 << 10, MIB = 1 << 20, FIRST_CACHE = 16 * KIB, ALIGNMENT = 2 * MIB
 
 /* ---- Reading ---- */
 
-typedef uint64_t wide __attribute__((vector_size(64), aligned(64)));
+enum { WIDEST = 64 }; /* bytes of a vector */
 
-/* Compiled for each width of vectors, since loads of 16 bytes do not reach the rate of the first cache. */
-typedef void read_function(const wide *from, int64_t count, wide *out);
-#define READ(name, attributes)                                                                               \
-    attributes static void name(const wide *from, int64_t count, wide *out) {                                \
-        wide a = out[0], b = a, c = a, d = a;                                                                \
-        for (int64_t i = 0; i + 4 <= count; i += 4) {                                                        \
-            a |= from[i];                                                                                    \
-            b |= from[i + 1];                                                                                \
-            c |= from[i + 2];                                                                                \
-            d |= from[i + 3];                                                                                \
+/* Compiled for each width of vectors, since loads of 16 bytes do not reach the rate of the first cache; and with vectors as wide as
+ * registers, since GCC takes wider ones apart into scalars. */
+typedef void read_function(const void *from, int64_t bytes, void *out);
+#define READ(name, width, attributes)                                                                        \
+    attributes static void name(const void *from, int64_t bytes, void *out) {                                \
+        typedef uint64_t vec __attribute__((vector_size(width), aligned(width)));                            \
+        const vec *p = from;                                                                                 \
+        vec a = {0}, b = a, c = a, d = a;                                                                    \
+        for (const vec *end = p + bytes / width; p + 4 <= end; p += 4) {                                     \
+            a |= p[0];                                                                                       \
+            b |= p[1];                                                                                       \
+            c |= p[2];                                                                                       \
+            d |= p[3];                                                                                       \
         }                                                                                                    \
-        out[0] = a | b | c | d;                                                                              \
+        *(vec *)out = a | b | c | d;                                                                         \
     }
-READ(read_plain, )
+READ(read_plain, 16, )
 #if defined(__x86_64__)
-READ(read_avx2, __attribute__((target("avx2"))))
-READ(read_avx512, __attribute__((target("avx512f"))))
+READ(read_avx2, 32, __attribute__((target("avx2"))))
+READ(read_avx512, 64, __attribute__((target("avx512f"))))
 #endif
 
 static read_function *best_reader(void) {
@@ -46,13 +49,13 @@ static read_function *best_reader(void) {
 static double reading_rate(const void *from, int64_t bytes) {
     const double shortest = 1e-3, all = 0.05, begin = seconds_now();
     read_function *const read_once = best_reader();
-    wide sink[1] = {{0}};
+    _Alignas(WIDEST) char sink[WIDEST];
     double best = 0;
     int64_t passes = 1;
     int count = 0;
     for (double now = begin; now - begin < all || count < ENOUGH;) {
         const double before = now;
-        for (int64_t i = 0; i < passes; i++) read_once(from, bytes / (int64_t)sizeof(wide), sink);
+        for (int64_t i = 0; i < passes; i++) read_once(from, bytes, sink);
         now = seconds_now();
         if (now - before < shortest) {
             passes *= 2;

@@ -27,6 +27,7 @@ typedef struct work {
     const tartan_i_spmm *p;
     char *sums, *scaled;
     tartan_i_spmm_list list;
+    tartan_i_after next; /* factors of the next sliver or row */
     tartan_i_soon soon; /* results of the next sliver or row */
     tartan_i_spmm_ahead ahead;
     int64_t turn; /* of the two places for sums */
@@ -92,6 +93,7 @@ static void compute_sliver(work *w, const tartan_i_sliver *s, const tartan_i_spm
                             .ahead_b = p->ahead_b,
                             .ahead_far = p->ahead_far,
                             .again = true,
+                            .next = p->by_rows ? &w->next : NULL,
                             .tile_rows = p->fit.tile_rows,
                             .tile_units = p->fit.tile_units,
                             .meanwhile = left ? commit_some : NULL,
@@ -159,6 +161,20 @@ static void expect_results(work *w, const tartan_i_sliver *s, int64_t block) {
     w->soon.bytes = (by_row ? valid : rows) * c->bytes + before;
 }
 
+/* The factors after a list of terms: with the next sliver the same, or those behind the list. */
+static void expect_factors(work *w, const tartan_i_sliver *s, bool same, int64_t count) {
+    const tartan_i_spmm *p = w->p;
+    const tartan_i_spmm_list *l = &w->list;
+    const int64_t behind = l->terms + l->known + p->ahead_far - (l->first + count);
+    w->next.terms = same ? l->first : l->first + count;
+    w->next.count = same ? count : behind;
+    w->next.b = s->b;
+    w->next.b_row = s->b_row * p->k.product.bytes;
+    w->next.each =
+        tartan_i_ceil_div(tartan_i_ceil_div(p->form.in_block, p->pieces) * w->next.b_row, p->form.out_block);
+    w->next.left = !same;
+}
+
 /* Whether the sums themselves are the results. */
 static bool sums_are_results(const tartan_i_spmm *p, const tartan_i_sliver *s) {
     return p->op->alpha == 1 && p->op->beta == 0 && p->form.c.dtype == p->k.dtype && s->valid == s->width;
@@ -197,7 +213,9 @@ static void compute_row(work *w, int64_t block, int64_t then, const tartan_i_sli
         for (int64_t i = 0; i < slivers_here; i++) {
             const tartan_i_sliver *s = &slivers[i];
             char *sums = w->sums + i * step, *place = place_of(p, s, row);
-            if (i + 1 < slivers_here)
+            const bool same = i + 1 < slivers_here;
+            if (p->by_rows) expect_factors(w, same ? s + 1 : slivers, same, count);
+            if (same)
                 expect_results(w, s + 1, block);
             else if (then < p->form.grid_out)
                 expect_results(w, slivers, then);

@@ -42,11 +42,12 @@ typedef struct tartan_i_spmm {
     int64_t ahead_a, ahead_b, ahead_far;
 
     int64_t columns, vectors; /* of all batch entries */
-    bool resident;            /* a panel of B stays in L2 */
-    bool direct;              /* B is read in place where that is possible */
-    bool alone;               /* and a strip has all rows of a block, so a row of B is not used again soon */
-    int64_t used;             /* rows of a packed sliver, in units */
-    double work;              /* of a head, in operations of f32 */
+    bool by_rows;  /* a row of blocks, or as much of it as a batch has, stays in L2 while B goes by */
+    bool resident; /* a panel of B stays in L2 */
+    bool direct;   /* B is read in place where that is possible */
+    bool alone;    /* and a strip has all rows of a block, so a row of B is not used again soon */
+    int64_t used;  /* rows of a packed sliver, in units */
+    double work;   /* of a head, in operations of f32 */
 
     tartan_i_cpu_team team;      /* its "rows" are pairs of a row of blocks and a panel of a band */
     int64_t panel_vectors, most; /* most vectors and slivers of a panel */

@@ -12,6 +12,9 @@ enum {
 /* Where rows of B are read in place, workers take so many rows of blocks at once, which are prefetched, unless so many chunks of them
  * are not left for each; and from so many uses of a row on, panels of B should rather stay in L3 than have long rows. */
 enum { CHUNK_ROWS = 8, CHUNKS = 8, OFTEN = 8 };
+enum {
+    BY_ROWS_BYTES = 32 << 20
+}; /* of a panel that goes by for each row of blocks: A comes once for each panel */
 enum { PANEL_COLUMNS = 1024 }; /* a panel has no more, so that its sums stay in cache */
 enum {
     BAND_BYTES = 3 << 20,
@@ -86,10 +89,10 @@ static void size_calls(tartan_i_spmm *p) {
     const tartan_i_product *product = &p->k.product;
     const int64_t sliver = p->used * product->vectors * product->lanes * product->bytes;
     const int64_t rows_of_b = p->fit.units * product->vectors * product->lanes * product->bytes;
-    p->resident = p->fit.tile_rows == 0 && !p->direct && sliver <= sliver_bytes();
+    p->resident = p->fit.tile_rows == 0 && !p->direct && !p->by_rows && sliver <= sliver_bytes();
     p->call = p->batch * p->pieces;
     const int64_t shared = product->tuning.strip_bytes * p->pieces / (p->block_bytes + rows_of_b);
-    if (!p->resident && !p->direct && product->tuning.strip_bytes > 0 &&
+    if (!p->resident && !p->by_rows && !p->direct && product->tuning.strip_bytes > 0 &&
         p->form.out_block > product->rows[product->vectors - 1] && p->call > shared)
         p->call = shared;
     if (p->call < 1) p->call = 1;
@@ -97,7 +100,7 @@ static void size_calls(tartan_i_spmm *p) {
 
 /* Most bytes of a panel. Where a sliver fits in L2, so does the panel: A comes from L3 once for each, but B only once at all. */
 static int64_t panel_bytes(const tartan_i_spmm *p) {
-    return p->resident ? sliver_bytes() : p->k.product.tuning.panel_bytes;
+    return p->resident ? sliver_bytes() : p->by_rows ? BY_ROWS_BYTES : p->k.product.tuning.panel_bytes;
 }
 
 /* If panels that stay in L2 came one by one, A would be read from memory for each. So several panels, a band, are
@@ -165,14 +168,26 @@ static void cut_depth(tartan_i_spmm *p, int64_t units) {
     const tartan_i_product *product = &p->k.product;
     const int64_t row = product->vectors * product->lanes * product->bytes;
     p->depths = 1;
-    if (p->direct || product->group > 1 || p->form.c.col != 1 || p->op->alpha != 1 || p->op->beta != 0 ||
-        p->form.c.dtype != p->k.dtype || p->form.n % product->lanes != 0 ||
+    if (p->direct || p->by_rows || product->group > 1 || p->form.c.col != 1 || p->op->alpha != 1 ||
+        p->op->beta != 0 || p->form.c.dtype != p->k.dtype || p->form.n % product->lanes != 0 ||
         tartan_i_dense_entries(&p->form.b) > 1)
         return;
     const int64_t fit = sliver_bytes() / row / p->fit.units; /* rows of blocks, all of which may be used */
     if (units * row <= sliver_bytes() || fit < 1) return;
     p->depths = tartan_i_ceil_div(p->form.grid_in, fit);
     p->used = tartan_i_ceil_div(p->form.grid_in, p->depths) * p->fit.units;
+}
+
+/* A value of A is used for the columns of a sliver, one of B for the rows of a block: the factor that is used for more comes
+ * from afar. L2 holds a batch of blocks, their rows of B and those of the next sliver. */
+static void choose_order(tartan_i_spmm *p) {
+    const tartan_i_product *product = &p->k.product;
+    p->by_rows = product->tuning.row_bytes > 0 && p->plain && !p->direct && p->form.out_bounds == NULL &&
+                 p->form.out_block > product->vectors * product->lanes && p->vectors > product->vectors;
+    if (!p->by_rows) return;
+    const int64_t rows_of_b = p->fit.units * product->vectors * product->lanes * product->bytes;
+    const int64_t most = product->tuning.row_bytes / (p->block_bytes + 2 * rows_of_b);
+    if (p->batch > most) p->batch = most > 0 ? most : 1;
 }
 
 void tartan_i_spmm_plan_head(tartan_i_spmm *p, int64_t head) {
@@ -195,6 +210,7 @@ void tartan_i_spmm_plan_head(tartan_i_spmm *p, int64_t head) {
     p->used = !p->direct                  ? units
               : p->form.in_bounds != NULL ? p->form.in_size
                                           : p->form.grid_in * p->fit.units;
+    choose_order(p);
     cut_depth(p, units);
     size_calls(p);
     split(p);

@@ -2,6 +2,7 @@
  * The kernels in the vector vocabulary of lib/simd, compiled once for each instruction set and sum type. Each lane of a strip
  * runs the same chain of fused multiply-adds as the portable kernel. */
 #include "core/dtype.h"
+#include "kernels/lean.h"
 #include "kernels/lists.h"
 #include "kernels/rows.h"
 #include "simd/simd.h"
@@ -12,6 +13,13 @@ typedef vec strip_factor;
 #define factor_load(p)         vec_load(p)
 #define factor_fma(a, b, sums) vec_fma(a, b, sums)
 #include "kernels/strip.h"
+#ifdef VEC_LEAN
+static void strip_or_lean(const tartan_i_strip *s, const tartan_i_term *terms, int64_t nterms) {
+    if (!LEAN_STRIP(s, terms, nterms)) strip_run(s, terms, nterms);
+}
+#else
+#define strip_or_lean strip_run
+#endif
 
 #include "kernels/packed.h"
 #include "kernels/sampled.h"
@@ -159,7 +167,7 @@ void KERNELS_FILL(tartan_i_kernels *kernels) {
                                           .lanes = LANES,
                                           .vectors = VEC_STRIP_VECTORS,
                                           .rows = VEC_STRIP_ROWS,
-                                          .strip = strip_run,
+                                          .strip = strip_or_lean,
                                           .peak = peak};
     kernels->lanes = LANES;
     kernels->registers = VEC_REGISTERS;

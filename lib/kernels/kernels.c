@@ -10,6 +10,12 @@
         .panel_bytes = 8 << 20, .sampled_bytes = 48 << 20, .strip_bytes = 32 << 10, .direct_reuse = 16,      \
         .depth = 512, .speed = 1                                                                             \
     }
+/* With 16 registers a panel that stays in L2 has few columns, and A would come from L3 or memory once for each of them. */
+#define SHORT                                                                                                \
+    {                                                                                                        \
+        .panel_bytes = 8 << 20, .sampled_bytes = 48 << 20, .strip_bytes = 32 << 10, .row_bytes = 256 << 10,  \
+        .direct_reuse = 16, .depth = 512, .speed = 1                                                         \
+    }
 #define PAIRS                                                                                                \
     {                                                                                                        \
         .panel_bytes = 4 << 20, .sampled_bytes = 24 << 20, .strip_bytes = 32 << 10, .direct_reuse = 0,       \
@@ -39,8 +45,8 @@ static const struct {
     {0, TARTAN_F32, tartan_i_kernels_c_32, PLAIN},
     {0, TARTAN_F64, tartan_i_kernels_c_64, PLAIN},
 #if defined(__x86_64__)
-    {TARTAN_I_CPU_AVX2, TARTAN_F32, tartan_i_kernels_avx2_32, PLAIN},
-    {TARTAN_I_CPU_AVX2, TARTAN_F64, tartan_i_kernels_avx2_64, PLAIN},
+    {TARTAN_I_CPU_AVX2, TARTAN_F32, tartan_i_kernels_avx2_32, SHORT},
+    {TARTAN_I_CPU_AVX2, TARTAN_F64, tartan_i_kernels_avx2_64, SHORT},
     {TARTAN_I_CPU_AVX512, TARTAN_F32, tartan_i_kernels_avx512_32, PLAIN},
     {TARTAN_I_CPU_AVX512, TARTAN_F64, tartan_i_kernels_avx512_64, PLAIN},
 #if TARTAN_I_WITH_AVX512BF16

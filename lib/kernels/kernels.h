@@ -55,6 +55,17 @@ typedef struct tartan_i_stream {
     int64_t step, count;
 } tartan_i_stream;
 
+/* What is used after a list of terms, for which the strips of a row of blocks share the prefetching, into a larger cache than the
+ * first. While term i of the list is at work, each row of the strip prefetches `each` bytes of the right factor of terms[i],
+ * if there is one (i < count), and `left`: its own row of the left factor. */
+typedef struct tartan_i_after {
+    const tartan_i_term *terms;
+    int64_t count;
+    const char *b;       /* rows of the right factor */
+    int64_t b_row, each; /* in bytes */
+    bool left;
+} tartan_i_after;
+
 typedef struct tartan_i_strip {
     int64_t row;          /* first row of the left factors */
     int64_t rows;         /* 1 to what the product's `rows` says */
@@ -77,6 +88,7 @@ typedef struct tartan_i_strip {
     /* Or NULL. Else a line of each stream (the first alone, if rows <= TARTAN_I_STRIP_ROWS / 2) is prefetched at each step, into a larger
      * cache than the first; the strip leaves them as far as they have come. Of the above only the right factor is, if ahead_b > 0. */
     tartan_i_stream *streams;
+    const tartan_i_after *next; /* or NULL; instead of factors of later terms, where tuning.row_bytes > 0 */
     int64_t tile_rows,
         tile_units; /* where the product has tiles: `rows` and every `k` are multiples of them */
     /* Or NULL; work that a product of tiles does between terms, once for each, and others before each strip. */
@@ -230,7 +242,9 @@ typedef struct tartan_i_tuning {
     int64_t panel_bytes;   /* spmm: packed part of B that one worker goes through at a time */
     int64_t sampled_bytes; /* sddmm: packed part of Y */
     int64_t strip_bytes;   /* of both factors that the strips of a row of blocks share; 0: all of the row */
-    int64_t direct_reuse;  /* a row-major dense operand is packed only if its elements are read more often */
+    int64_t
+        row_bytes; /* spmm: of blocks of a row and of B that stay in L2 while the rest of B goes by; 0: B stays, A goes by */
+    int64_t direct_reuse; /* a row-major dense operand is packed only if its elements are read more often */
     int64_t depth; /* sddmm: elements of the contracted index done on one block before its next strip */
     double speed;  /* products a second, about, relative to f32 */
 } tartan_i_tuning;

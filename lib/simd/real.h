@@ -25,6 +25,7 @@ enum { REAL_FRACTION_BITS = 52, REAL_EXPONENT_BIAS = 1023 };
 #define KERNELS_JOIN(part, isa, bits) tartan_i_##part##_##isa##_##bits
 #define KERNELS_NAME(part, isa, bits) KERNELS_JOIN(part, isa, bits)
 #define KERNELS_FILL                  KERNELS_NAME(kernels, TARTAN_I_ISA, TARTAN_I_REAL)
+#define LEAN_STRIP                    KERNELS_NAME(lean_strip, TARTAN_I_ISA, TARTAN_I_REAL)
 #define ROWS_FILL                     KERNELS_NAME(rows, TARTAN_I_ISA, TARTAN_I_REAL)
 #define LISTS_FILL                    KERNELS_NAME(lists, TARTAN_I_ISA, TARTAN_I_REAL)
 #define POINTS_FILL                   KERNELS_NAME(points, TARTAN_I_ISA, TARTAN_I_REAL)

@@ -32,23 +32,24 @@ template <typename T> void check_strip(const Tables<T> &tables, uint64_t seed) {
     const int64_t width = k.product.lanes * (1 + (int64_t)below(random, TARTAN_I_MAX_VECTORS));
     const int64_t nterms = (int64_t)below(random, 5), depth = 1 + (int64_t)below(random, 40);
     const bool columns = random() % 2, backwards = random() % 4 == 0;
-    const int64_t a_row = columns ? 1 : depth, a_col = columns ? rows : 1;
+    const int64_t row = (int64_t)below(random, 4), all_rows = row + rows; // of a block
+    const int64_t a_row = columns ? 1 : depth, a_col = columns ? all_rows : 1;
     const int64_t b_row = width + (int64_t)below(random, 3) * 5,
                   sums_row = width + (int64_t)below(random, 2) * 3;
 
-    std::vector<T> a((size_t)(rows * depth * 6 + 8)), b((size_t)(b_row * depth * 6 + 8));
+    std::vector<T> a((size_t)(all_rows * depth * 6 + 8)), b((size_t)(b_row * depth * 6 + 8));
     fill(a.data(), a.size(), random);
     fill(b.data(), b.size(), random);
     const int64_t ahead = (int64_t)below(random, 4); // later terms are only asked for
     std::vector<tartan_i_term> terms((size_t)(nterms + ahead));
     for (auto &t : terms) {
-        t.a = a.data() + below(random, 6) * (size_t)(rows * depth);
+        t.a = a.data() + below(random, 6) * (size_t)(all_rows * depth);
         t.b = (int64_t)below(random, 6) * depth;
         t.k = (int64_t)below(random, (size_t)depth + 1);
     }
     const T *b_base = b.data() + below(random, 8);
     tartan_i_strip strip = {};
-    strip.rows = rows, strip.width = width;
+    strip.row = row, strip.rows = rows, strip.width = width;
     strip.a_row = a_row, strip.a_col = a_col;
     strip.b = b_base, strip.b_row = b_row;
     if (backwards) { // negative strides
@@ -64,6 +65,11 @@ template <typename T> void check_strip(const Tables<T> &tables, uint64_t seed) {
         s = {reinterpret_cast<const char *>(a.data()), (int64_t)below(random, 100),
              (int64_t)below(random, 20)};
     if (random() % 2) strip.streams = streams;
+    tartan_i_after next = {};
+    next.terms = terms.data(), next.count = (int64_t)below(random, terms.size() + 1);
+    next.b = reinterpret_cast<const char *>(b.data()), next.b_row = b_row * (int64_t)sizeof(T);
+    next.each = (int64_t)below(random, 300), next.left = random() % 2;
+    if (random() % 4 == 0) strip.next = &next;
 
     const size_t n = (size_t)(rows * sums_row - (sums_row - width)), shift = below(random, 16);
     Guarded<T> want(n, shift), got(n, shift), cut(n, shift);
