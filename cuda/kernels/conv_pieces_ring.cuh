@@ -217,12 +217,18 @@ inline bool has_ring(const tartan_cuda_chip &chip, int32_t piece_bytes) {
 }
 
 /* Whether the ring takes a problem whose lists are known. Other kernels have several CTAs on an SM, which hide each other's start and
- * end where lists are short (H200). */
+ * end where lists are short, and boxes of blocks that lists lack cost as much as those of others (H200). */
 template <class Products> bool takes_ring(const tartan_cuda_chip &chip, const Args &a) {
     constexpr int32_t kElement = (int32_t)sizeof(typename Products::Element), kShortest = 10;
+    constexpr double kFewest = 0.45; /* of the blocks that steps have room for */
     const tartan_cuda_conv_piece_form &f = a.list.form;
-    return std::is_same_v<Products, Tf32Products> && f.group >= 64 && has_ring(chip, f.piece * kElement) &&
-           a.list.count >= (int64_t)kShortest * f.step * f.phases * f.groups;
+    const int64_t lists = (int64_t)f.phases * f.groups, steps = a.list.count / f.step;
+    if (!std::is_same_v<Products, Tf32Products> || f.group < 64 || !has_ring(chip, f.piece * kElement) ||
+        steps < kShortest * lists)
+        return false;
+    const double blocks = (double)a.p.layout->blocks * f.each / f.step;
+    return a.list.blocks == nullptr || a.tiles * lists * f.chunks <= chip.processors ||
+           blocks >= kFewest * (double)steps * f.lines;
 }
 
 /* Whether it reads weights where they are: rows of blocks, along slots of `from`, as a stage has them. */
