@@ -28,7 +28,7 @@ typedef struct work {
     char *sums, *scaled;
     tartan_i_spmm_list list;
     tartan_i_after next; /* factors of the next sliver or row */
-    tartan_i_soon soon; /* results of the next sliver or row */
+    tartan_i_soon soon;  /* results of the next sliver or row */
     tartan_i_spmm_ahead ahead;
     int64_t turn; /* of the two places for sums */
     struct {
