@@ -7,7 +7,7 @@
 
 #define VEC_STRIP_ROWS                                                                                       \
     { 8, 6, 4, 3 }
-#define VEC_LEAN 1 /* strips are those of kernels/lean.c */
+#define VEC_LEAN 1 /* strips with `next` are those of kernels/lean.c */
 enum { PEAK_CHAINS = 12, VEC_STRIP_VECTORS = 3, VEC_REGISTERS = 16, VEC_SPREAD_ROWS = 4 };
 
 #if TARTAN_I_REAL == 32
