@@ -10,8 +10,8 @@ static int64_t larger(int64_t a, int64_t b) {
     return a > b ? a : b;
 }
 
-/* Positions from a row to the next. A tap reads what follows a row of x as the beginning of the next row, so that both must be zeros: outside of the
- * image. Or the pitch has room for all that taps read. */
+/* Positions from a row to the next. A tap reads what follows a row of x as the beginning of the next row, so both must be zeros:
+ * outside of the image. Or the pitch has room for all that taps read. */
 static int64_t pitch_of(const tartan_cuda_conv_filter_gradient *p, const tartan_cuda_gradient_form *f) {
     const int64_t width = p->out.size[2], before = p->taps.before[2], dilation = p->taps.dilation[2];
     if (!f->shared) return width;

@@ -7,9 +7,9 @@
  * and read too seldom to pay for packing. Then workers take block rows of a panel, and go through its slivers for each of them;
  * a group of block rows goes through all panels of the band. So a value comes from memory once a band and from L3 once a panel,
  * and the rows of B come from the packed panel, a share of L2. Where L2 has no room for a sliver of all rows of B, the
- * contracted index is cut as well, and sums continue in C. With few registers slivers are narrow, and A would come from L3 too often: large
- * blocks then stay in L2, a row of them at a time, while the packed slivers of B go by. Where B is read in place, what rows of blocks read and write is
- * prefetched ahead of them (cpu_spmm_ahead.c).
+ * contracted index is cut as well, and sums continue in C. With few registers slivers are narrow, and A would come from L3 too
+ * often: large blocks then stay in L2, a row of them at a time, while the packed slivers of B go by. Where B is read in place,
+ * what rows of blocks read and write is prefetched ahead of them (cpu_spmm_ahead.c).
  *
  * Where a product has tiles, the results of one sliver are stored while the next is computed, a few lines after each
  * block: the stores of a whole sliver at once would fill the store buffer and stop the products. */
