@@ -96,7 +96,8 @@ tartan_status tartan_cuda_block_norms_plain(const char *function, tartan_cuda_qu
     const int lanes = lanes_for(s.block_rows * s.block_cols), at_once = THREADS / lanes;
     return tartan_cuda_by_any_dtype(p->matrix->dtype, [&](auto tag) {
         using T = typename decltype(tag)::type;
-        return tartan_cuda_launch(function, queue, block_norms<T>, tartan_cuda_grid((blocks - 1) / at_once + 1),
-                                  dim3(lanes, at_once), s, p->norm, blocks, out);
+        return tartan_cuda_launch(function, queue, block_norms<T>,
+                                  tartan_cuda_grid((blocks - 1) / at_once + 1), dim3(lanes, at_once), s,
+                                  p->norm, blocks, out);
     });
 }
