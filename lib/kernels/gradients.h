@@ -134,16 +134,19 @@ typedef struct gradient_kernels {
     }
 #define GRADIENT_ENTRY(kind, taps)                                                                           \
     [taps] = {gradient_##kind##_##taps, gradients_##kind##_##taps, GRADIENT_MOST(taps)}
+#ifdef part_zero
 #define GRADIENTS(kind, dtype)                                                                               \
     GRADIENT(kind, dtype, 1)                                                                                 \
-    GRADIENT(kind, dtype, 2)                                                                                 \
     GRADIENT(kind, dtype, 3)                                                                                 \
-    GRADIENT(kind, dtype, 4)                                                                                 \
     GRADIENT(kind, dtype, 5)                                                                                 \
     GRADIENT(kind, dtype, 7)                                                                                 \
     static const gradient_kernels gradients_##kind[GRADIENT_TAPS + 1] = {                                    \
-        GRADIENT_ENTRY(kind, 1), GRADIENT_ENTRY(kind, 2), GRADIENT_ENTRY(kind, 3),                           \
-        GRADIENT_ENTRY(kind, 4), GRADIENT_ENTRY(kind, 5), GRADIENT_ENTRY(kind, 7)};
+        GRADIENT_ENTRY(kind, 1), GRADIENT_ENTRY(kind, 3), GRADIENT_ENTRY(kind, 5), GRADIENT_ENTRY(kind, 7)};
+#else
+#define GRADIENTS(kind, dtype)                                                                               \
+    GRADIENT(kind, dtype, 1)                                                                                 \
+    static const gradient_kernels gradients_##kind[GRADIENT_TAPS + 1] = {GRADIENT_ENTRY(kind, 1)};
+#endif
 GRADIENTS(real, REAL_DTYPE)
 #if TARTAN_I_REAL == 32
 GRADIENTS(f16, TARTAN_F16)
@@ -170,13 +173,13 @@ INLINE void gradient_inside(int64_t first, int64_t last, int64_t step, int64_t w
 
 /* A row of positions, or a part of it, and all taps. */
 static void gradient_positions(const tartan_i_tap_gradient *g, int64_t row, int64_t begin, int64_t end) {
-    static const int8_t together[] = {0, 1, 2, 3, 4, 5,
-                                      3, 7, 4, 3, 5}; /* of so many taps that are left, or 7 */
+    static const int8_t together[] = {0, 1, 1, 3, 3, 5,
+                                      3, 7, 5, 3, 5}; /* of so many taps that are left, or 7 */
     const int64_t bytes = g->dtype == REAL_DTYPE ? (int64_t)sizeof(real) : 2;
     gradient_line line = {
         .g = g, .a = (const char *)g->a + row * g->a_row * bytes, .begin = begin, .end = end};
     for (int64_t t = 0, taps; t < g->taps; t += taps) {
-        taps = g->taps - t > 10 ? 7 : together[g->taps - t];
+        taps = TAPS_SHARE == 1 ? 1 : g->taps - t > 10 ? 7 : together[g->taps - t];
         line.first = g->first_col + t * g->tap_step;
         gradient_inside(line.first, line.first + (taps - 1) * g->tap_step, g->col_step, g->width, &line.low,
                         &line.high);

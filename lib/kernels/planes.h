@@ -136,11 +136,11 @@ INLINE void plane_vectors(const int taps, const tartan_i_plane *s) {
 }
 
 static void plane_products(const tartan_i_plane *s) {
-    if (s->tap_rows == 3)
+    if (TAPS_SHARE >= 3 && s->tap_rows == 3)
         plane_vectors(3, s);
-    else if (s->tap_rows == 5)
+    else if (TAPS_SHARE >= 5 && s->tap_rows == 5)
         plane_vectors(5, s);
-    else if (s->tap_rows == 7)
+    else if (TAPS_SHARE >= 7 && s->tap_rows == 7)
         plane_vectors(7, s);
     else
         plane_vectors(1, s);

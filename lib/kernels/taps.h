@@ -9,6 +9,14 @@
  * which stays in L1 from one tap to the next. */
 enum { TAPS_VECTORS = VEC_REGISTERS >= 32 ? 2 : 1, TAPS_MOST = 8, TAPS_CHAINS = 8, TAPS_PIECE = 32 << 10 };
 
+/* Taps of a row, or rows of taps, that share elements, at most. Portable C takes them one by one: it is the reference, and its code for
+ * several would take longer to compile than any other. */
+#ifdef part_zero
+enum { TAPS_SHARE = 7 };
+#else
+enum { TAPS_SHARE = 1 };
+#endif
+
 /* ---- Elements of 16 bits ---- */
 
 #if TARTAN_I_REAL == 32
@@ -163,7 +171,7 @@ INLINE void taps_positions(const int32_t dtype, const int positions, const int v
 /* Whole strips, of which the last one may repeat positions of the one before. */
 INLINE void taps_channels(const int32_t dtype, taps_place p, int64_t end) {
     const int64_t count = p.line->count;
-    if (count < 4) {
+    if (count < 4 || TAPS_SHARE == 1) {
         for (; p.at < count; p.at++) taps_positions(dtype, 1, TAPS_CHAINS, 1, p, end);
         return;
     }
