@@ -63,26 +63,11 @@ template <typename T> using Unit = Neighbours<T, PER<T>>;
 
 /* ---- Where elements are ---- */
 
-/* Adds the offsets of element `number` of some axes. Numbers of small axes have 31 bits, which saves most of the instructions. */
+/* Adds the offsets of element `number` of axes that are not small. */
 template <int COUNT>
-__device__ __forceinline__ void add_offsets(const tartan_cuda_sweep &s, int which, int64_t number,
-                                            int64_t (&at)[COUNT]) {
+__device__ __forceinline__ void add_far_offsets(const tartan_cuda_sweep &s, int which, int64_t number,
+                                                int64_t (&at)[COUNT]) {
     const tartan_cuda_axes &axes = s.axes[which];
-    if (axes.small) {
-        uint32_t rest = (uint32_t)number;
-        for (int32_t d = 0; d < axes.ndim; d++) {
-            uint32_t here = rest;
-            if (d + 1 < axes.ndim) {
-                const tartan_cuda_divider by = axes.by[d];
-                if (by.factor != 0) rest = __umulhi(rest, by.factor) >> by.shift;
-                here -= rest * (uint32_t)axes.length[d];
-            }
-#pragma unroll
-            for (int i = 0; i < COUNT; i++)
-                at[i] += (int64_t)((uint64_t)here * (uint64_t)s.array[i].step[which][d]);
-        }
-        return;
-    }
     for (int32_t d = 0; d < axes.ndim; d++) {
         int64_t here = number;
         if (d + 1 < axes.ndim) {
@@ -91,6 +76,45 @@ __device__ __forceinline__ void add_offsets(const tartan_cuda_sweep &s, int whic
         }
 #pragma unroll
         for (int i = 0; i < COUNT; i++) at[i] += here * s.array[i].step[which][d];
+    }
+}
+
+/* A call: with divisions of 64 bits in place, kernels that look up many elements would be twice as long, and rarely need them. */
+template <int COUNT>
+__device__ __noinline__ void find_far_offsets(const tartan_cuda_sweep &s, int which, int64_t number,
+                                              int64_t (&at)[COUNT]) {
+    for (int i = 0; i < COUNT; i++) at[i] = 0;
+    add_far_offsets(s, which, number, at);
+}
+
+/* Adds the offsets of element `number` of some axes. Numbers of small axes have 31 bits, which saves most of the instructions. MANY: the
+ * kernel looks up many elements. */
+template <bool MANY = false, int COUNT>
+__device__ __forceinline__ void add_offsets(const tartan_cuda_sweep &s, int which, int64_t number,
+                                            int64_t (&at)[COUNT]) {
+    const tartan_cuda_axes &axes = s.axes[which];
+    if (!axes.small && MANY) {
+        int64_t far[COUNT];
+        find_far_offsets(s, which, number, far);
+#pragma unroll
+        for (int i = 0; i < COUNT; i++) at[i] += far[i];
+        return;
+    }
+    if (!axes.small) {
+        add_far_offsets(s, which, number, at);
+        return;
+    }
+    uint32_t rest = (uint32_t)number;
+    for (int32_t d = 0; d < axes.ndim; d++) {
+        uint32_t here = rest;
+        if (d + 1 < axes.ndim) {
+            const tartan_cuda_divider by = axes.by[d];
+            if (by.factor != 0) rest = __umulhi(rest, by.factor) >> by.shift;
+            here -= rest * (uint32_t)axes.length[d];
+        }
+#pragma unroll
+        for (int i = 0; i < COUNT; i++)
+            at[i] += (int64_t)((uint64_t)here * (uint64_t)s.array[i].step[which][d]);
     }
 }
 

@@ -56,12 +56,12 @@ __device__ __forceinline__ Share share_of(const Lines &c) {
     return {thread % c.threads, line, line * c.threads / 32, c.threads / 32};
 }
 
-/* Offsets of a line in all arrays. */
-template <int COUNT>
+/* Offsets of a line in all arrays. MANY: the kernel looks up many lines. */
+template <bool MANY = false, int COUNT>
 __device__ __forceinline__ void find_line(const tartan_cuda_sweep &s, int64_t line, int64_t (&at)[COUNT]) {
 #pragma unroll
     for (int k = 0; k < COUNT; k++) at[k] = 0;
-    add_offsets(s, TARTAN_CUDA_KEPT, line, at);
+    add_offsets<MANY>(s, TARTAN_CUDA_KEPT, line, at);
 }
 
 /* ---- Sums over a line ---- */

@@ -72,7 +72,7 @@ template <typename N> struct GainLines {
                 items.x[i] = items.g[i] = items.mean[i] = items.rstd[i] = 0;
                 if (i >= count) continue;
                 int64_t at[3];
-                find_line(p.sweep, places[i], at);
+                find_line<true>(p.sweep, places[i], at);
                 const Stats<S> of_line = stats_of<S>(p, at[RSTD]);
                 items.mean[i] = of_line.mean, items.rstd[i] = of_line.rstd;
                 items.x[i] = element(X, a.position, at[X]),

@@ -22,7 +22,7 @@ __device__ __forceinline__ void each_place(const tartan_cuda_sweep &s, int64_t f
         const int64_t number = first + i * THREADS;
         if (number >= s.axes[TARTAN_CUDA_KEPT].elements || (WIDE && i > 0 && s.unit == SLOTS<S>)) break;
         int64_t at[COUNT] = {};
-        add_offsets(s, TARTAN_CUDA_KEPT, number, at);
+        add_offsets<!WIDE>(s, TARTAN_CUDA_KEPT, number, at);
         f(i, at);
     }
 }
