@@ -1,7 +1,7 @@
 #!/usr/bin/env bash
 # SPDX-License-Identifier: Apache-2.0
-# Format, warnings, sanitizers, valgrind, rules of the source tree, other processors, NEON kernels. Every step runs; a verdict
-# for each at the end.
+# Format, warnings, sanitizers, valgrind, rules of the source tree, other processors, NEON kernels, other GPUs. Every step runs; a
+# verdict for each at the end.
 set -euo pipefail
 cd "$(dirname "${BASH_SOURCE[0]}")/.."
 source .ci/env.sh
@@ -145,6 +145,16 @@ neon() {
         --suite kernels --suite ops
 }
 
+# Machine code for GPUs before Hopper, which only an assembler checks; ./run cuda makes it where such a GPU is.
+ampere() {
+    command -v nvcc >/dev/null || PATH=$PATH:${CUDA_HOME:-/usr/local/cuda}/bin
+    if ! command -v nvcc >/dev/null; then
+        echo 'there is no nvcc here'
+        return 0
+    fi
+    setup build/ampere -Dcuda=enabled -Dgpu_code=all -Dbuildtype=release -Dtests=disabled -Dcli=disabled -Dfuzz=disabled
+}
+
 rules() {
     "$MESON" test -C "$TARTAN_BUILD" --print-errorlogs --suite check
     # Meson is content when there is nothing to run.
@@ -154,12 +164,12 @@ rules() {
 if [ $# -gt 0 ]; then
     steps=("$@")
 else
-    steps=(format warnings rules sanitizers memory processors neon)
+    steps=(format warnings rules sanitizers memory processors neon ampere)
 fi
 for name in "${steps[@]}"; do
     case "$name" in
-        format | warnings | sanitizers | memory | rules | processors | neon) step "$name" "$name" ;;
-        *) echo "check: unknown step '$name' (format warnings rules sanitizers memory processors neon)" >&2; exit 2 ;;
+        format | warnings | sanitizers | memory | rules | processors | neon | ampere) step "$name" "$name" ;;
+        *) echo "check: unknown step '$name' (format warnings rules sanitizers memory processors neon ampere)" >&2; exit 2 ;;
     esac
 done
 printf '%s\n' "${verdicts[@]}"
