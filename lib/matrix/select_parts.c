@@ -8,20 +8,19 @@
 
 #include <string.h>
 
+// Groups are block columns of the result, blocks those of the matrix. A part begins at the element `start` of the matrix; one of several
+// columns, whose places are in `offsets`, where its block begins.
 typedef struct job {
     const tartan_i_selection *of;
-    int64_t *pointers; /* [grid_cols of the matrix + 1]: the groups of each block column are */
-    int32_t *groups;   /* [grid_cols of the result]: these block columns of the result, ascending */
-    int32_t *
-        targets; /* [grid_cols of the matrix]: the same if none has several, and grid_cols of the result for none; or NULL */
-    int32_t *offsets; /* [cols of the result]: the column in its block of the matrix */
-    bool in_order;    /* groups ascend from block column to block column, too */
-    bool once;        /* each block column has one group */
-    int64_t *counts;  /* [heads, grid_rows of the matrix]: parts of each block row, or -1: not counted */
-    int64_t *
-        starts; /* of each block of the result, the element of the matrix that it begins with; with more columns than one, the
-                        * first of the block that it is a part of */
-    int64_t *places; /* [grid_cols of the result + 1]: the same for one line */
+    int64_t *pointers; /* [block columns + 1]: the groups of each are */
+    int32_t *groups;   /* [groups]: these, ascending */
+    int32_t *targets;  /* [block columns]: the group of each, or how many groups there are; or NULL */
+    int32_t *offsets;  /* [cols of the result]: the column in its block */
+    bool in_order;     /* groups ascend from block column to block column, too */
+    bool once;         /* each block column has one group */
+    int64_t *counts;   /* [heads, block rows]: parts of each block row, or -1: not counted */
+    int64_t *starts;   /* [blocks of the result] */
+    int64_t *places;   /* [groups + 1]: the starts of one line */
     tartan_i_column_set set;
     tartan_layout *layout;
     tartan_matrix *to;
@@ -82,7 +81,7 @@ static int64_t parts_of(const job *j, int64_t line) {
     return count;
 }
 
-// How far group `k` begins behind its block; see job.
+// How far a part in group `k` starts behind the begin of its block.
 static inline int64_t offset_of(const job *j, int64_t k) {
     return j->of->shape.block_cols > 1 ? 0 : j->offsets[k] * tartan_i_block_col_stride(j->of->from);
 }
@@ -110,20 +109,7 @@ static void list_in_order(const job *j, int64_t line, listed to) {
  * without a branch that could be mispredicted and without tables as long as a line of the result. */
 enum { FEW_PARTS = 32, AT_ONCE = 4 };
 
-// The same where each block has a part at most, for lines of few parts.
-static void list_few(const job *j, int64_t line, listed to) {
-    const tartan_layout *l = j->of->from->layout;
-    const int32_t none = (int32_t)j->layout->grid_cols;
-    const int64_t elements = tartan_i_block_elements(j->of->from);
-    const int32_t *targets = j->targets, *block_cols = l->block_cols;
-    int32_t keys[FEW_PARTS + AT_ONCE];
-    int64_t starts[FEW_PARTS + 1], count = 0;
-    for (int64_t id = l->row_pointers[line], end = l->row_pointers[line + 1]; id < end; id++) {
-        const int32_t k = targets[block_cols[id]];
-        keys[count] = k;
-        starts[count] = id * elements;
-        count += k != none; /* else the next one overwrites it */
-    }
+static void sort_few(int32_t *keys, const int64_t *starts, int64_t count, listed to) {
     for (int64_t i = 0; i < AT_ONCE; i++) keys[count + i] = INT32_MAX;
     for (int64_t n = 0; n < count; n++) {
         const int32_t key = keys[n];
@@ -134,8 +120,30 @@ static void list_few(const job *j, int64_t line, listed to) {
         to.cols[place] = key;
         to.starts[place] = starts[n];
     }
-    if (j->of->shape.block_cols > 1 || l->shape.block_cols == 1) return;
-    for (int64_t n = 0; n < count; n++) to.starts[n] += offset_of(j, to.cols[n]);
+}
+
+static void list_few(const job *j, int64_t line, listed to) {
+    const tartan_layout *l = j->of->from->layout;
+    const int32_t *targets = j->targets, *block_cols = l->block_cols, none = (int32_t)j->layout->grid_cols;
+    const int64_t begin = l->row_pointers[line], end = l->row_pointers[line + 1],
+                  elements = tartan_i_block_elements(j->of->from);
+    int32_t keys[FEW_PARTS + AT_ONCE];
+    int64_t starts[FEW_PARTS + 1], count = 0;
+    if (targets == NULL) {
+        list_in_order(j, line, (listed){keys, starts});
+        count = j->counts[line];
+    } else {
+        const int64_t step = j->of->shape.block_cols > 1
+                                 ? 0
+                                 : tartan_i_block_col_stride(j->of->from) * (l->shape.block_cols > 1);
+        for (int64_t id = begin; id < end; id++) {
+            const int32_t k = targets[block_cols[id]];
+            keys[count] = k;
+            starts[count] = id * elements + (step == 0 ? 0 : j->offsets[k] * step);
+            count += k != none; /* else the next one overwrites it */
+        }
+    }
+    sort_few(keys, starts, count, to);
 }
 
 // The same where each block has a part at most. Which blocks have one cannot be predicted, so all others go to a group of their own.
@@ -191,7 +199,7 @@ static tartan_status make_layout(job *j, int64_t grid_rows, int64_t grid_cols) {
             *next++ = count;
             if (j->in_order)
                 list_in_order(j, line, to);
-            else if (j->targets != NULL && j->counts[line] <= FEW_PARTS)
+            else if (j->counts[line] <= FEW_PARTS)
                 list_few(j, line, to);
             else if (j->targets != NULL)
                 list_singles(j, line, to);
