@@ -17,8 +17,11 @@ typedef struct tartan_i_column_set {
 tartan_status tartan_i_column_set_begin(tartan_i_column_set *set, int64_t cols);
 void tartan_i_column_set_end(tartan_i_column_set *set);
 
+/* Whether a word of columns was empty cannot be predicted, so nothing branches on it; words of words mostly are not. */
 static inline void tartan_i_column_set_add(tartan_i_column_set *set, int64_t col) {
-    for (int32_t level = 0; level < set->levels; level++, col >>= 6) {
+    set->words[0][col >> 6] |= (uint64_t)1 << (col & 63);
+    col >>= 6;
+    for (int32_t level = 1; level < set->levels; level++, col >>= 6) {
         uint64_t *word = &set->words[level][col >> 6];
         const uint64_t before = *word;
         *word = before | (uint64_t)1 << (col & 63);

@@ -12,51 +12,59 @@ typedef struct kept {
 static const kept all_blocks = {true, true, true}, common_blocks = {.both = true},
                   other_blocks = {.only_a = true};
 
-/* A list of blocks that grows: their columns, and if `sourced` their ids in both layouts, or -1. */
+/* What a merge writes: the columns of the blocks that it keeps, and if `sourced` their ids in both layouts, or -1. */
 typedef struct merged {
     int32_t *cols;
     int64_t *a, *b;
-    int64_t count;
 } merged;
 
-static inline __attribute__((always_inline)) void append(merged *m, int32_t col, int64_t a, int64_t b,
-                                                         bool sourced) {
-    m->cols[m->count] = col;
-    if (sourced) m->a[m->count] = a, m->b[m->count] = b;
-}
-
-/* Merges two ascending lists of one line. Which block comes next cannot be predicted, so nothing branches on it: each step
- * writes a block, and the next one overwrites it if it is not kept. */
-static inline __attribute__((always_inline)) void merge_line(const tartan_layout *x, const tartan_layout *y,
-                                                             int64_t line, const kept *keep, bool sourced,
-                                                             merged *m) {
-    const int32_t *a_cols = x->block_cols, *b_cols = y->block_cols;
-    int64_t a = x->row_pointers[line], b = y->row_pointers[line];
-    const int64_t a_end = x->row_pointers[line + 1], b_end = y->row_pointers[line + 1];
+/* Merges two ascending lists of each line; returns the number of blocks. Which block comes next cannot be predicted, so nothing branches
+ * on it: each step writes a block, and the next one overwrites it if it is not kept. The lists are apart, and all that changes is in
+ * variables, or a compiler would read and write it again at each step. */
+static inline __attribute__((always_inline)) int64_t
+merge_lines(const tartan_layout *x, const tartan_layout *y, const kept *keep, bool keeps_all, bool sourced,
+            int64_t *restrict pointers, const merged *m) {
+    const int32_t *restrict a_cols = x->block_cols, *restrict b_cols = y->block_cols;
+    const int64_t *a_ends = x->row_pointers + 1, *b_ends = y->row_pointers + 1;
+    int32_t *restrict cols = m->cols;
+    int64_t *restrict a_ids = m->a, *restrict b_ids = m->b;
     const bool keeps[] = {false, keep->only_a, keep->only_b, keep->both};
-    while (a < a_end && b < b_end) {
-        const int32_t a_col = a_cols[a], b_col = b_cols[b];
-        const bool from_a = a_col <= b_col, from_b = b_col <= a_col;
-        append(m, from_a ? a_col : b_col, a | ((int64_t)from_a - 1), b | ((int64_t)from_b - 1), sourced);
-        m->count += keeps[from_a + 2 * from_b];
-        a += from_a;
-        b += from_b;
-    }
-    for (; keep->only_a && a < a_end; a++, m->count++) append(m, a_cols[a], a, -1, sourced);
-    for (; keep->only_b && b < b_end; b++, m->count++) append(m, b_cols[b], -1, b, sourced);
-}
-
-static void merge(const tartan_layout *a, const tartan_layout *b, const kept *keep, int64_t *pointers,
-                  merged *m) {
-    const int64_t lines = a->shape.heads * a->grid_rows;
+    const int64_t lines = x->shape.heads * x->grid_rows;
+    int64_t count = 0, a = 0, b = 0;
     pointers[0] = 0;
     for (int64_t line = 0; line < lines; line++) {
-        if (m->a != NULL)
-            merge_line(a, b, line, keep, true, m);
-        else
-            merge_line(a, b, line, keep, false, m);
-        pointers[line + 1] = m->count;
+        const int64_t a_end = a_ends[line], b_end = b_ends[line];
+        while (a < a_end && b < b_end) {
+            const int32_t a_col = a_cols[a], b_col = b_cols[b];
+            const bool from_a = a_col <= b_col, from_b = b_col <= a_col;
+            cols[count] = from_a ? a_col : b_col;
+            if (sourced) a_ids[count] = a | ((int64_t)from_a - 1), b_ids[count] = b | ((int64_t)from_b - 1);
+            count += keeps_all ? 1 : keeps[from_a + 2 * from_b];
+            a += from_a;
+            b += from_b;
+        }
+        for (; keep->only_a && a < a_end; a++, count++) {
+            cols[count] = a_cols[a];
+            if (sourced) a_ids[count] = a, b_ids[count] = -1;
+        }
+        for (; keep->only_b && b < b_end; b++, count++) {
+            cols[count] = b_cols[b];
+            if (sourced) a_ids[count] = -1, b_ids[count] = b;
+        }
+        a = a_end, b = b_end;
+        pointers[line + 1] = count;
     }
+    return count;
+}
+
+static int64_t merge(const tartan_layout *a, const tartan_layout *b, const kept *keep, int64_t *pointers,
+                     const merged *m) {
+    const bool all = keep->only_a && keep->only_b;
+    if (m->a == NULL)
+        return all ? merge_lines(a, b, &all_blocks, true, false, pointers, m)
+                   : merge_lines(a, b, keep, false, false, pointers, m);
+    return all ? merge_lines(a, b, &all_blocks, true, true, pointers, m)
+               : merge_lines(a, b, keep, false, true, pointers, m);
 }
 
 static tartan_status check_frames(const char *function, const tartan_layout *a, const tartan_layout *b) {
@@ -88,15 +96,15 @@ static tartan_status combine(const char *function, const tartan_layout *a, const
     NEW(m.cols, most);
     if (out_a != NULL) NEW(m.a, most);
     if (out_a != NULL) NEW(m.b, most);
-    merge(a, b, keep, pointers, &m);
-    TRY(tartan_i_layout_begin(&frame, m.count, &c));
+    const int64_t count = merge(a, b, keep, pointers, &m);
+    TRY(tartan_i_layout_begin(&frame, count, &c));
     memcpy(c->row_pointers, pointers, (size_t)(lines + 1) * sizeof *pointers);
-    if (m.count >= most - most / 8) { /* the list is hardly longer than it must be */
+    if (count >= most - most / 8) { /* the list is hardly longer than it must be */
         tartan_i_free(c->block_cols);
         c->block_cols = m.cols;
         m.cols = NULL;
-    } else if (m.count > 0) {
-        memcpy(c->block_cols, m.cols, (size_t)m.count * sizeof *m.cols);
+    } else if (count > 0) {
+        memcpy(c->block_cols, m.cols, (size_t)count * sizeof *m.cols);
     }
     TRY(tartan_i_layout_finish(c));
     TRY(tartan_i_layout_take_bounds_of(function, c, a));

@@ -87,6 +87,36 @@ TEST(Select, AnyRowsAndColumnsAnyNumberOfTimes) {
     }
 }
 
+// Rows of few and of many parts, of columns that all are wanted or some, in pieces of one column or two.
+TEST(Select, ColumnsInAnyOrder) {
+    std::mt19937_64 random(4);
+    for (int n = 0; n < rounds(200); n++) {
+        const tartan_shape s{1 + below(random, 9), 40 + below(random, 300), 1 + below(random, 3),
+                             1 + below(random, 4), 1 + below(random, 2)};
+        const Matrix a = random_matrix(s, TARTAN_F64, n % 2, random, n % 3 == 0 ? 0.9 : 0.1);
+        const int64_t piece = s.block_cols == 4 && n % 2 ? 2 : 1;
+        std::vector<int64_t> pieces((size_t)(s.cols / piece)), cols;
+        std::iota(pieces.begin(), pieces.end(), 0);
+        std::shuffle(pieces.begin(), pieces.end(), random);
+        if (n % 4 > 1) pieces.resize(pieces.size() / 2);
+        for (int64_t i : pieces)
+            for (int64_t k = 0; k < piece; k++) cols.push_back(i * piece + k);
+        std::vector<int64_t> rows((size_t)s.rows);
+        for (auto &i : rows) i = below(random, s.rows);
+        const bool all_rows = n % 5 < 3;
+        const Matrix b = made([&](tartan_context *context, tartan_matrix **out) {
+            return tartan_matrix_select(context, a.get(), all_rows ? nullptr : rows.data(),
+                                        all_rows ? 0 : s.rows, cols.data(), (int64_t)cols.size(), out);
+        });
+        ASSERT_EQ(piece, b->layout->shape.block_cols);
+        expect_from(b.get(), a.get(), [&](int64_t, int64_t &i, int64_t &j) {
+            if (!all_rows) i = rows[(size_t)i];
+            j = cols[(size_t)j];
+            return true;
+        });
+    }
+}
+
 struct Sizes {
     int64_t rows, cols;
     bool operator==(const Sizes &o) const { return rows == o.rows && cols == o.cols; }
@@ -184,12 +214,13 @@ TEST(Select, FailsCleanlyWithoutMemory) {
     std::mt19937_64 random(9);
     const Matrix small = random_matrix({9, 9, 4, 4, 1}, TARTAN_F64, 0, random, 0.8),
                  large = random_matrix({17, 17, 8, 8, 1}, TARTAN_F64, 0, random, 0.8);
-    const int64_t rows[] = {8, 0, 0}, cols[] = {1, 1};
+    const int64_t rows[] = {8, 0, 0}, cols[] = {1, 1}, back[] = {7, 4, 1};
     std::vector<int64_t> most = every(1, 17);
     most.erase(most.begin() + 1);
     const int64_t count = (int64_t)most.size();
     tartan_matrix *out = nullptr;
     { BRUTAL(tartan_matrix_select(cpu(), small.get(), rows, 3, cols, 2, &out), tartan_matrix_free(out)); }
+    { BRUTAL(tartan_matrix_select(cpu(), small.get(), rows, 3, back, 3, &out), tartan_matrix_free(out)); }
     { BRUTAL(tartan_matrix_select(cpu(), small.get(), rows, 3, nullptr, 0, &out), tartan_matrix_free(out)); }
     {
         BRUTAL(tartan_matrix_select(cpu(), large.get(), most.data(), count, nullptr, 0, &out),
