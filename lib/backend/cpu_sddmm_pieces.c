@@ -99,36 +99,55 @@ static void ask(const tartan_i_sddmm *p, int64_t rows, const piece *pieces, int6
         for (int64_t i = 0; i < rows; i++) __builtin_prefetch(pieces[j].sums + i * p->width * p->k.bytes, 1);
 }
 
-/* All rows of a row of blocks times some pieces, for a segment. */
+static void fetch(const char *at, int64_t bytes) {
+    for (int64_t i = 0; i < bytes; i += LINE) __builtin_prefetch(at + i, 0, 2);
+}
+
+/* Where the kernel has no instructions to spare (tuning.row_bytes), it takes a part of the steps at a time, so that later rows find
+ * its rows of the pieces in L1. Pieces for at least SHARES strips of rows are prefetched before, into L2, a share with each call.
+ * With fewer strips the shares are so large that they wait for each other. */
+enum { PART = 128, SHARES = 4 };
+
+/* All rows of a row of blocks times `count` pieces, for a segment; `next` more pieces follow. */
 static void compute_segment(const tartan_i_sddmm *p, const tartan_i_sddmm_row *w,
-                            const tartan_i_sddmm_segment *s, const piece *pieces, int64_t count,
+                            const tartan_i_sddmm_segment *s, const piece *pieces, int64_t count, int64_t next,
                             char *spare) {
     const tartan_i_dense *x = &s->pair->x;
-    const int64_t bytes = p->k.product.bytes, per = p->halves ? 2 : 1, at = s->at * p->piece * bytes;
-    const bool in_place = tartan_i_sddmm_is_in_place(p, s, w->rows);
+    const int64_t bytes = p->k.product.bytes, per = p->halves ? 2 : 1, row_bytes = p->piece * bytes;
+    const bool in_place = tartan_i_sddmm_is_in_place(p, s, w->rows),
+               parts = p->k.product.tuning.row_bytes > 0;
     tartan_i_sampled strip = {.vectors = tartan_i_ceil_div(count, per),
                               .halves = p->halves,
                               .a_row = in_place ? x->row : 1,
                               .a_col = in_place ? 1 : w->rows,
-                              .k = s->k,
-                              .sums_row = p->width,
-                              .first = p->first && s == p->segments};
+                              .sums_row = p->width};
     const char *a = in_place ? s->x + tartan_i_row_begin(p->layout, w->block_row) * x->row * x->bytes
                              : w->packed_x + s->at * p->rows * bytes;
     const int64_t most = p->k.product.rows[strip.vectors - 1], groups = tartan_i_ceil_div(w->rows, most);
-    int64_t row = 0;
-    for (int64_t i = 0; i < groups; i++, row += strip.rows) {
-        strip.rows = w->rows / groups + (i < w->rows % groups);
-        strip.a = a + row * strip.a_row * bytes;
-        for (int64_t j = 0; j < count; j++) {
-            strip.pieces[j].b = pieces[j].b + at;
-            strip.pieces[j].sums = pieces[j].sums + row * p->width * p->k.bytes;
+    const int64_t depth = parts ? PART : s->k, calls = groups * tartan_i_ceil_div(s->k, depth);
+    const int64_t all = s->k * row_bytes, share = tartan_i_ceil_div(all, calls * LINE) * LINE;
+    int64_t shared = parts && groups >= SHARES ? 0 : all;
+    for (int64_t k = 0; k < s->k; k += depth) {
+        const int64_t at = (s->at + k) * row_bytes;
+        int64_t row = 0;
+        strip.k = smaller(depth, s->k - k);
+        strip.first = p->first && s == p->segments && k == 0;
+        for (int64_t i = 0; i < groups; i++, row += strip.rows) {
+            strip.rows = w->rows / groups + (i < w->rows % groups);
+            strip.a = a + (row * strip.a_row + k * strip.a_col) * bytes;
+            for (int64_t j = 0; j < count; j++) {
+                strip.pieces[j].b = pieces[j].b + at;
+                strip.pieces[j].sums = pieces[j].sums + row * p->width * p->k.bytes;
+            }
+            if (count < strip.vectors * per) { /* nothing is in the last half */
+                strip.pieces[count].b = pieces[0].b + at;
+                strip.pieces[count].sums = spare;
+            }
+            for (int64_t j = count; shared < all && j < count + next; j++)
+                fetch(pieces[j].b + s->at * row_bytes + shared, smaller(share, all - shared));
+            shared += share;
+            p->k.sampled(&strip);
         }
-        if (count < strip.vectors * per) { /* nothing is in the last half */
-            strip.pieces[count].b = pieces[0].b + at;
-            strip.pieces[count].sums = spare;
-        }
-        p->k.sampled(&strip);
     }
 }
 
@@ -166,7 +185,7 @@ void tartan_i_sddmm_pieces_row(const tartan_i_sddmm *p, tartan_i_sddmm_row *w, i
             if (at == 0) ask(p, w->rows, pieces, here);
             ask(p, w->rows, pieces + at + here, next);
             for (const tartan_i_sddmm_segment *s = p->segments; s < p->segments + p->nsegments; s++)
-                compute_segment(p, w, s, pieces + at, here, spare);
+                compute_segment(p, w, s, pieces + at, here, next, spare);
         }
         if (!p->last || p->in_place) continue;
         for (int64_t id = first; id < last; id++)

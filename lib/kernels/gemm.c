@@ -23,6 +23,13 @@ static void strip_or_lean(const tartan_i_strip *s, const tartan_i_term *terms, i
 
 #include "kernels/packed.h"
 #include "kernels/sampled.h"
+#ifdef VEC_LEAN
+static void sampled_or_lean(const tartan_i_sampled *s) {
+    if (!LEAN_SAMPLED(s)) sampled_run(s);
+}
+#else
+#define sampled_or_lean sampled_run
+#endif
 #include "kernels/spread.h"
 
 static inline void transpose_tile(const real *in, int64_t in_row, real *out, int64_t out_row) {
@@ -174,7 +181,7 @@ void KERNELS_FILL(tartan_i_kernels *kernels) {
     kernels->spread_rows = VEC_SPREAD_ROWS;
     kernels->spread = spread_run;
     kernels->packed = packed_run;
-    kernels->sampled = sampled_run;
+    kernels->sampled = sampled_or_lean;
     kernels->copy_rows = copy_rows;
     kernels->transpose = transpose;
     kernels->commit[REAL_DTYPE] = commit_real;

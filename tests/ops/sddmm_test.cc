@@ -177,7 +177,7 @@ TEST(Sddmm, BlockShapesOfAllKinds) {
     }
 }
 
-// Contracted lengths beyond one kernel call, one list of segments and one round.
+// Contracted lengths beyond one kernel call, one part of a segment, one list of segments and one round.
 TEST(Sddmm, LongContractions) {
     int number = 0;
     for (int32_t threads : {1, 3}) {
@@ -191,6 +191,8 @@ TEST(Sddmm, LongContractions) {
                                 {700, 2}); // many entries, two heads
                 p.beta = 0.5;
                 p.run_and_check(context.get());
+                plain({80, 90, 32, 20, 1}, 0.8, dtype, 300, 5, style, style)
+                    .run_and_check(context.get()); // parts of a segment, for several strips of rows
                 plain({256, 3, 256, 3, 1}, 1, dtype, 3000, 3, style, style)
                     .run_and_check(context.get()); // rounds
                 plain({256, 6, 256, 3, 1}, 1, dtype, 300, 4, style, style, {8})
