@@ -111,16 +111,22 @@ __device__ __forceinline__ uint32_t find_blocks(const Args &a, const Range &rows
     return used;
 }
 
+/* A stage has its boxes of x, then that of y: compute-sanitizer takes panels that overlap for neighbours, and what it thinks a product reads
+ * behind the last box is then in the stage, too. */
+__device__ __forceinline__ uint32_t y_of_stage(const Args &a) {
+    return (uint32_t)(a.f.stage_bytes - a.f.y_bytes);
+}
+
 /* Puts zeros behind the boxes of all stages. */
 __device__ __forceinline__ void clear_behind(const Args &a, uint32_t base) {
-    const int32_t boxes = (a.f.stage_bytes - a.f.y_bytes) / a.f.x_bytes;
+    const int32_t boxes = (int32_t)y_of_stage(a) / a.f.x_bytes;
     const auto clear = [](uint32_t from, uint32_t end) {
         for (uint32_t to = from + 16 * threadIdx.x; to < end; to += 16 * blockDim.x)
             shared_store_16(to, make_uint4(0, 0, 0, 0));
     };
     for (int32_t i = 0; i < a.f.stages; i++) {
-        const uint32_t y = base + (uint32_t)(i * a.f.stage_bytes), x = y + (uint32_t)a.f.y_bytes;
-        clear(y + (uint32_t)a.y_bytes, x);
+        const uint32_t x = base + (uint32_t)(i * a.f.stage_bytes), y = x + y_of_stage(a);
+        clear(y + (uint32_t)a.y_bytes, y + (uint32_t)a.f.y_bytes);
         for (int32_t b = 0; b < boxes; b++)
             clear(x + (uint32_t)(b * a.f.x_bytes + a.x_bytes), x + (uint32_t)((b + 1) * a.f.x_bytes));
     }
@@ -142,18 +148,18 @@ __device__ __forceinline__ void load_stages(const Args &a, const CUtensorMap *y_
     int32_t stage = 0;
     uint32_t parity = 1; /* of the round before */
     for (int32_t i = 0; i < count; i++) {
-        const uint32_t full = shared_address(&w.full[stage]), y = base + (uint32_t)(stage * f.stage_bytes);
+        const uint32_t full = shared_address(&w.full[stage]), x = base + (uint32_t)(stage * f.stage_bytes);
         if (i >= f.stages) barrier_wait(shared_address(&w.empty[stage]), parity);
         const int32_t plane = divide(first + i, a.by_strips), h = (first + i - plane * f.strips) * f.rows,
                       number = divide(plane, a.by_depth), d = plane - number * a.depth,
                       image = number * f.images;
         barrier_expect(full, bytes);
-        tensor_load_5d(y, y_map, full, rows.first, 0, h, d, image);
+        tensor_load_5d(x + y_of_stage(a), y_map, full, rows.first, 0, h, d, image);
         for (int32_t b = 0; b < boxes; b++)
             if (loaded >> b & 1)
-                tensor_load_5d(y + (uint32_t)(f.y_bytes + b * f.x_bytes), x_map, full,
-                               w.products[0][b].cols.first, w_shift + b * w_step, h * a.stride[1] + h_shift,
-                               d * a.stride[0] + d_shift, image);
+                tensor_load_5d(x + (uint32_t)(b * f.x_bytes), x_map, full, w.products[0][b].cols.first,
+                               w_shift + b * w_step, h * a.stride[1] + h_shift, d * a.stride[0] + d_shift,
+                               image);
         if (++stage == f.stages) stage = 0, parity ^= 1;
     }
 }
@@ -268,11 +274,11 @@ __global__ void __launch_bounds__(kGroup *kGroups + 32, kGroups == 1 ? TARTAN_CU
         __syncwarp();
     } else {
         float sums[kProducts * kTile / 2] = {};
-        uint32_t y_base = mn_major<uint32_t, kAlign>(base);
+        uint32_t y_base = mn_major<uint32_t, kAlign>(base + y_of_stage(a));
         /* The tiles of a warpgroup are panels of one factor: where they share a box, a panel begins a tap after the one before. */
         const int32_t panel = f.shared ? a.taps.dilation[2] * kLine : f.x_bytes;
-        uint32_t x_base = in_descriptor(base + (uint32_t)(f.y_bytes + group * a.group_shift * kLine)) +
-                          ((uint32_t)panel / 16 << 16);
+        uint32_t x_base =
+            in_descriptor(base + (uint32_t)(group * a.group_shift * kLine)) + ((uint32_t)panel / 16 << 16);
         wgmma_pin(y_base); /* not computed again in the loop */
         wgmma_pin(x_base);
         int32_t stage = 0;
