@@ -98,7 +98,7 @@ def test_what_is_refused(rng):
     for write in (frozen.fill_zero, lambda: tartan.sddmm(frozen, x, x.mT)):
         with pytest.raises(tartan.ArgumentError, match="read-only"):
             write()
-    assert_product((frozen @ x).to_host(), a.toarray(), np.ones((16, 2)), "float64")
+    np.testing.assert_array_equal((frozen @ x).to_host(), (up @ x).to_host())
     assert readonly.exported == 0 and (up @ Exporter(x, readonly=True)).shape == (16, 2)
     constant = type("Array", (Exporter,), {"__module__": "jaxlib._jax"})
     with pytest.raises(tartan.ArgumentTypeError, match="JAX"):
