@@ -85,7 +85,9 @@ TEST_P(BackendConvTf32, WholeNumbersGiveWhatTheCpuGives) {
             ASSERT_TRUE(p.set_size(c.images, c.size));
             const Active a = seed % 4 == 0 ? random_active(random, p.n, p.y_size(), 0.5) : Active();
             Dense x = make_image(p.dtype, p.n, p.x_channels(), p.x_size(), kChannelsLast), dx = x;
-            Dense y = make_image(p.dtype, p.n, p.y_channels(), p.y_size(), seed % 3 ? kChannelsLast : kRows),
+            int style = kRows;
+            if (seed % 3 != 0) style = kChannelsLast;
+            Dense y = make_image(p.dtype, p.n, p.y_channels(), p.y_size(), style),
                   bias(TARTAN_F32, {p.y_channels()});
             fill(x, random), fill(y, random), fill(bias, random);
             if (seed % 5 == 0) x.set(x.elements() / 2, std::numeric_limits<double>::infinity());
