@@ -30,7 +30,14 @@ enum {
  * are contiguous; and smaller blocks read B too often, at least if it does not stay in L3. With lanes of columns a row of blocks may
  * stay in L2 as well (tuning.row_bytes); then this is faster only where a value of B has so few uses that packing it does not
  * pay. */
-enum { LEAST_COLUMNS = 256, LEAST_ROWS = 32, FAR_ROWS = 64, LEAST_VECTORS = 3, MOST_DENSE = 5, PACK_USES = 64 };
+enum {
+    LEAST_COLUMNS = 256,
+    LEAST_ROWS = 32,
+    FAR_ROWS = 64,
+    LEAST_VECTORS = 3,
+    MOST_DENSE = 5,
+    PACK_USES = 64
+};
 static const int64_t FAR_BYTES = 24 << 20;
 
 typedef struct columns {
