@@ -27,8 +27,17 @@ enum {
 };
 
 /* Where this is faster, measured: fewer columns do not pay for packing the blocks, nor do as many blocks unless their columns
- * are contiguous; and smaller blocks read B too often, at least if it does not stay in L3. */
-enum { LEAST_COLUMNS = 256, LEAST_ROWS = 32, FAR_ROWS = 64, LEAST_VECTORS = 3, MOST_DENSE = 5 };
+ * are contiguous; and smaller blocks read B too often, at least if it does not stay in L3. With lanes of columns a row of blocks may
+ * stay in L2 as well (tuning.row_bytes); then this is faster only where a value of B has so few uses that packing it does not
+ * pay. */
+enum {
+    LEAST_COLUMNS = 256,
+    LEAST_ROWS = 32,
+    FAR_ROWS = 64,
+    LEAST_VECTORS = 3,
+    MOST_DENSE = 5,
+    PACK_USES = 64
+};
 static const int64_t FAR_BYTES = 24 << 20;
 
 typedef struct columns {
@@ -270,6 +279,8 @@ const char *tartan_i_cpu_spmm_columns_refuses(const tartan_context *context, con
     if (f->n < (contiguous ? LEAST_COLUMNS / 2 : LEAST_COLUMNS)) return "b has too few columns";
     if (!contiguous && MOST_DENSE * l->blocks > l->shape.heads * l->grid_rows * l->grid_cols)
         return "so many blocks pay for packing b";
+    if (p.product.tuning.row_bytes > 0 && l->blocks * f->out_block >= PACK_USES * l->shape.heads * f->grid_in)
+        return "a row of blocks stays in cache while packed columns of b go past it";
     return NULL;
 }
 

@@ -29,6 +29,7 @@ static bool pays_to_turn(const tartan_i_spmm *p) {
         LINE = 64,
         FAR = 512,
         ROWS = 16,
+        SHORT_ROWS = 8,
         COLUMNS = 384,
         SHORT_COLUMNS = 256,
         BOTH_COLUMNS = 64,
@@ -37,7 +38,8 @@ static bool pays_to_turn(const tartan_i_spmm *p) {
     const tartan_i_cpu_form *f = &p->form;
     const int64_t step = f->a_col * p->k.product.bytes, n = f->n * tartan_i_dense_entries(&f->b);
     const bool far = step >= FAR, few = p->k.product.rows[p->k.product.vectors - 1] < TARTAN_I_STRIP_ROWS;
-    if (f->a_row != 1 || f->out_bounds != NULL || f->in_bounds != NULL || step < LINE || f->out_block < ROWS)
+    if (f->a_row != 1 || f->out_bounds != NULL || f->in_bounds != NULL || step < LINE ||
+        f->out_block < (few ? SHORT_ROWS : ROWS))
         return false;
     const bool split = step >= 2 * LINE && (uintptr_t)tartan_i_block_at(p->op->a, 0) % LINE != 0;
     const bool whole = TARTAN_I_STRIP_ROWS * p->k.product.bytes >= LINE; /* then all strips are split */

@@ -104,8 +104,8 @@ TEST_P(Kernels, StripHasThePortableBits) {
     }
 }
 
-// All 24 shapes once, against sums written out here.
-template <typename T> void check_strip_shapes(const tartan_i_kernels &k) {
+// All 24 shapes once, against sums written out here. `ahead`: 1, later terms are asked for, or 0.
+template <typename T> void check_strip_shapes(const tartan_i_kernels &k, int64_t ahead) {
     for (int64_t rows = 1; rows <= TARTAN_I_STRIP_ROWS; rows++) {
         for (int64_t width = k.product.lanes; width <= TARTAN_I_MAX_VECTORS * k.product.lanes;
              width += k.product.lanes) {
@@ -118,7 +118,8 @@ template <typename T> void check_strip_shapes(const tartan_i_kernels &k) {
             tartan_i_strip strip = {};
             strip.rows = rows, strip.width = width, strip.a_row = depth, strip.a_col = 1;
             strip.b = b.data(), strip.b_row = width, strip.sums = sums.data(), strip.sums_row = width;
-            strip.first = true;
+            strip.first = strip.again = true;
+            strip.ahead_a = strip.ahead_b = strip.ahead_far = ahead;
             tartan_i_term term = {};
             term.a = a.data(), term.k = depth;
             k.product.strip(&strip, &term, 1);
@@ -136,8 +137,10 @@ template <typename T> void check_strip_shapes(const tartan_i_kernels &k) {
 }
 
 TEST_P(Kernels, StripIsOneChainOfFusedProducts) {
-    check_strip_shapes<float>(Tables<float>(GetParam()).best);
-    check_strip_shapes<double>(Tables<double>(GetParam()).best);
+    for (int64_t ahead : {0, 1}) {
+        check_strip_shapes<float>(Tables<float>(GetParam()).best, ahead);
+        check_strip_shapes<double>(Tables<double>(GetParam()).best, ahead);
+    }
 }
 
 TEST_P(Kernels, StripWithoutTermsGivesZerosOrKeepsTheSums) {

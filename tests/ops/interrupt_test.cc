@@ -56,7 +56,7 @@ struct Operands {
     Layout layout = random_layout({96, 96, 8, 8, 1}, 0.5, 3);
     Layout tall = random_layout({4000, 96, 16, 16, 1}, 0.5, 4),
            small = random_layout({2000, 96, 4, 4, 1}, 0.5, 4),
-           high = random_layout({2048, 32, 64, 32, 1}, 0.2, 4);
+           high = random_layout({2048, 512, 64, 32, 1}, 0.02, 4);
     Matrix a, b, c, d, e;
     Dense x, y, q, k, v, out, lse, out_grad, image, result;
     std::unique_ptr<tartan_conv, void (*)(tartan_conv *)> conv{nullptr, tartan_conv_free};
@@ -94,8 +94,8 @@ struct Operands {
             return status;
         };
         all["spmm_columns"] = [this](tartan_context *context, Values *values) {
-            Dense columns(dtype, {32, 256}, kColumns), product(dtype, {2048, 256}, kColumns);
-            for (int64_t i = 0; i < 32 * 256; i++) columns.set(i, x.get(i % x.elements()));
+            Dense columns(dtype, {512, 256}, kColumns), product(dtype, {2048, 256}, kColumns);
+            for (int64_t i = 0; i < 512 * 256; i++) columns.set(i, x.get(i % x.elements()));
             const tartan_status status =
                 tartan_spmm(context, e.get(), nullptr, &columns.array, 1, 0, nullptr, &product.array);
             add_values(product, values);
