@@ -1,0 +1,519 @@
+// SPDX-License-Identifier: Apache-2.0
+// Another shape with the elements in the same order. Elements that follow each other row by row in the matrix do so in the result, so
+// one walk along the rows of the matrix meets the rows of the result in order. By column, the same walk goes along the columns, and
+// what it lists is the transpose of the result.
+#include "core/interrupt.h"
+#include "layout/column_set.h"
+#include "layout/search.h"
+#include "matrix/element_rows.h"
+#include "matrix/gather.h"
+#include "matrix/work.h"
+#include "tartan/structure.h"
+
+// The matrix as the walk reads it: itself or its transpose.
+typedef struct view {
+    const tartan_matrix *matrix;
+    int64_t rows, cols, block_rows, block_cols, grid_rows;
+    const int64_t *row_bounds, *col_bounds; // of a variable layout
+    const int64_t *pointers;                // row lists
+    const int32_t *block_cols_of;
+    const int64_t *ids; // of their blocks, or NULL: as they come
+    int64_t row_stride, col_stride;
+} view;
+
+typedef struct job {
+    view from;
+    tartan_shape shape; // of the result or its transpose, whose row lists are:
+    int64_t grid_rows, grid_cols;
+    int64_t *pointers, *own_pointers; // [grid_rows + 1]
+    int32_t *cols, *own_cols;
+    tartan_layout *layout; // of the result
+    tartan_matrix *to;
+    int64_t
+        *sources; // the block of the matrix that each block of the result is, or NULL: they are in one order
+    int64_t *places;           // where the result has the blocks of the row lists, or NULL: as they come
+    uint64_t magic;            // see divide
+    tartan_i_column_set *sets; // [workers]
+    int64_t *room;             // [workers + 1]: where each of them begins to list columns
+    int32_t workers;
+} job;
+
+static int64_t smaller(int64_t a, int64_t b) {
+    return a < b ? a : b;
+}
+static int64_t larger(int64_t a, int64_t b) {
+    return a > b ? a : b;
+}
+static int64_t begin_of(const int64_t *bounds, int64_t i, int64_t block) {
+    return bounds != NULL ? bounds[i] : i * block;
+}
+static int64_t block_row_at(const view *v, int64_t row) {
+    return v->row_bounds != NULL ? tartan_i_bounds_find(v->row_bounds, v->grid_rows, row)
+                                 : row / v->block_rows;
+}
+
+// x / d for 1 < d <= 256 and x < 2^56, with magic = floor(2^64 / d) + 1; x for magic = 0.
+static inline int64_t divide(uint64_t magic, int64_t x) {
+    return magic == 0 ? x : (int64_t)((unsigned __int128)(uint64_t)x * magic >> 64);
+}
+
+// The elements that a worker goes through: those of its lines of the result, counted from the first one of the matrix on.
+static void share(const job *j, int32_t worker, int64_t *place, int64_t *end) {
+    int64_t line, last;
+    tartan_i_share(j->grid_rows, j->workers, worker, &line, &last);
+    *place = line * j->shape.block_rows * j->shape.cols;
+    *end = smaller(last * j->shape.block_rows, j->shape.rows) * j->shape.cols;
+}
+
+/* ---- Blocks of one row that stay whole ---- */
+
+// Whether rows of both are rows of such blocks.
+static bool keeps_blocks(const job *j) {
+    const int64_t width = j->shape.block_cols;
+    return j->from.row_bounds == NULL && j->shape.block_rows == 1 && j->from.cols % width == 0 &&
+           j->shape.cols % width == 0;
+}
+
+// Lists the blocks in a share of the rows of the result: pointers[row + 1], and columns.
+static void list_whole_task(void *data, int32_t worker) {
+    const job *j = data;
+    const view *v = &j->from;
+    const int64_t from_cols = v->cols / j->shape.block_cols, to_cols = j->shape.cols / j->shape.block_cols;
+    int64_t to_row, last;
+    tartan_i_share(j->shape.rows, j->workers, worker, &to_row, &last);
+    if (to_row == last) return;
+    const int64_t begin = to_row * to_cols;
+    int64_t row = begin / from_cols, end = begin + to_cols; // where the row of the result ends
+    int64_t k =
+        tartan_i_find_col(v->block_cols_of, v->pointers[row], v->pointers[row + 1], begin - row * from_cols);
+    for (; row < v->rows; row++) {
+        const int64_t base = row * from_cols;
+        for (const int64_t stop = v->pointers[row + 1]; k < stop; k++) {
+            const int64_t place = base + v->block_cols_of[k];
+            while (place >= end) {
+                j->pointers[++to_row] = k;
+                if (to_row == last) return;
+                end += to_cols;
+            }
+            j->cols[k] = (int32_t)(place - (end - to_cols));
+        }
+    }
+    while (to_row < last) j->pointers[++to_row] = k;
+}
+
+/* ---- Other blocks, by the parts of their rows ---- */
+
+// Elements that follow each other in a row of a block and in a row of the result.
+typedef struct run {
+    int64_t block;                           // its number in the row lists of the view
+    int64_t row, col, to_row, to_col, count; // row and column in the block, and in the result
+} run;
+
+typedef void visit(void *state, const run *r);
+
+// Visits the elements from `place` on in order; `last` is the end.
+static inline __attribute__((always_inline)) void walk(const job *j, int64_t place, int64_t last, visit *f,
+                                                       void *state) {
+    const view *v = &j->from;
+    const int64_t to_cols = j->shape.cols;
+    int64_t to_row = 0, end = 0; // the row of the result, and where it ends
+    if (place >= last) return;
+    for (int64_t i = block_row_at(v, place / v->cols); i < v->grid_rows; i++) {
+        if (v->pointers[i] == v->pointers[i + 1]) continue;
+        const int64_t top = begin_of(v->row_bounds, i, v->block_rows),
+                      bottom = smaller(begin_of(v->row_bounds, i + 1, v->block_rows), v->rows);
+        for (int64_t row = top; row < bottom; row++) {
+            const int64_t base = row * v->cols;
+            if (base >= last) return;
+            for (int64_t k = v->pointers[i]; k < v->pointers[i + 1]; k++) {
+                const int64_t left = begin_of(v->col_bounds, v->block_cols_of[k], v->block_cols);
+                const int64_t right =
+                    smaller(begin_of(v->col_bounds, v->block_cols_of[k] + 1, v->block_cols), v->cols);
+                const int64_t stop = smaller(base + right, last);
+                for (int64_t at = larger(base + left, place); at < stop;) {
+                    if (at >= end) to_row = at / to_cols, end = (to_row + 1) * to_cols;
+                    const run r = {.block = k,
+                                   .row = row - top,
+                                   .col = at - base - left,
+                                   .to_row = to_row,
+                                   .to_col = at - (end - to_cols),
+                                   .count = smaller(stop, end) - at};
+                    f(state, &r);
+                    at += r.count;
+                }
+            }
+        }
+    }
+}
+
+// What lists the block columns of one line after the other.
+typedef struct listing {
+    const job *job;
+    tartan_i_column_set *set;
+    int64_t line, bottom; // the row of the result that is below it
+    int32_t *to;
+    int64_t count, last; // blocks of the line so far and the last one, if lines have one row
+} listing;
+
+static void end_line(listing *s) {
+    if (s->line < 0) return;
+    if (s->job->shape.block_rows > 1) s->count = tartan_i_column_set_take(s->set, s->to);
+    s->job->pointers[s->line + 1] = s->count;
+    s->to += s->count;
+}
+
+static inline __attribute__((always_inline)) void note(void *state, const run *r) {
+    listing *s = state;
+    const job *j = s->job;
+    if (r->to_row >= s->bottom) {
+        end_line(s);
+        s->line = r->to_row / j->shape.block_rows;
+        s->bottom = (s->line + 1) * j->shape.block_rows;
+        s->count = 0;
+        s->last = -1;
+    }
+    const int64_t end = divide(j->magic, r->to_col + r->count - 1);
+    for (int64_t col = divide(j->magic, r->to_col); col <= end; col++) {
+        if (j->shape.block_rows > 1) {
+            tartan_i_column_set_add(s->set, col);
+        } else if (col != s->last) { /* columns of a row ascend */
+            s->to[s->count++] = (int32_t)col;
+            s->last = col;
+        }
+    }
+}
+
+static void list_task(void *data, int32_t worker) {
+    const job *j = data;
+    int64_t place, last;
+    share(j, worker, &place, &last);
+    listing s = {.job = j, .set = &j->sets[worker], .line = -1, .to = j->cols + j->room[worker]};
+    walk(j, place, last, note, &s);
+    end_line(&s);
+}
+
+// Rows of blocks in the rows of the matrix above `row`.
+static int64_t runs_above(const view *v, int64_t row) {
+    if (row == v->rows) return v->pointers[v->grid_rows] * v->block_rows;
+    const int64_t i = block_row_at(v, row);
+    return v->pointers[i] * v->block_rows +
+           (row - begin_of(v->row_bounds, i, v->block_rows)) * (v->pointers[i + 1] - v->pointers[i]);
+}
+
+// Where each worker lists columns: a row of a block has so many at most, however it is cut.
+static void make_room(const job *j) {
+    const view *v = &j->from;
+    const int64_t most = j->shape.cols < v->block_cols ? v->block_cols : smaller(v->block_cols, 4);
+    j->room[0] = 0;
+    for (int32_t w = 0; w < j->workers; w++) {
+        int64_t place, end, runs = 0;
+        share(j, w, &place, &end);
+        if (place < end)
+            runs = runs_above(v, tartan_i_ceil_div(end, v->cols)) - runs_above(v, place / v->cols);
+        j->room[w + 1] = j->room[w] + most * runs;
+    }
+}
+
+// Closes the gaps between what the workers listed, and makes pointers of the counts.
+static void close_gaps(const job *j) {
+    tartan_i_accumulate(j->pointers, j->grid_rows);
+    for (int32_t w = 1; w < j->workers; w++) {
+        int64_t line, end;
+        tartan_i_share(j->grid_rows, j->workers, w, &line, &end);
+        memmove(j->cols + j->pointers[line], j->cols + j->room[w],
+                (size_t)(j->pointers[end] - j->pointers[line]) * sizeof *j->cols);
+    }
+}
+
+// What fills the blocks of one line after the other.
+typedef struct filling {
+    const job *job;
+    int64_t line, bottom, row; // the row of the result that is below the line, and the one being filled
+    int64_t next;              // the first block that may have its next element
+    int64_t elements, offset;  // of a block, and of the row in it
+    int64_t row_stride, col_stride;
+} filling;
+
+static int64_t place_of(const job *j, int64_t block) {
+    return j->places != NULL ? j->places[block] : block;
+}
+
+static void begin_row(filling *s, int64_t row) {
+    const job *j = s->job;
+    const size_t bytes = (size_t)(s->elements * tartan_dtype_bytes(j->to->dtype));
+    if (row >= s->bottom) {
+        s->line = row / j->shape.block_rows;
+        s->bottom = (s->line + 1) * j->shape.block_rows;
+        const int64_t first = j->pointers[s->line], end = j->pointers[s->line + 1];
+        if (j->places == NULL)
+            memset(tartan_i_block_at(j->to, first), 0, (size_t)(end - first) * bytes);
+        else
+            for (int64_t k = first; k < end; k++) memset(tartan_i_block_at(j->to, j->places[k]), 0, bytes);
+    }
+    s->row = row;
+    s->next = j->pointers[s->line];
+    s->offset = (row - s->bottom + j->shape.block_rows) * s->row_stride;
+}
+
+#define FILL(name, type)                                                                                     \
+    static inline __attribute__((always_inline)) void name(void *state, const run *r) {                      \
+        filling *s = state;                                                                                  \
+        const job *j = s->job;                                                                               \
+        const view *v = &j->from;                                                                            \
+        const int64_t width = j->shape.block_cols, id = v->ids != NULL ? v->ids[r->block] : r->block;        \
+        const type *from = (const type *)v->matrix->values + id * s->elements + r->row * v->row_stride +     \
+                           r->col * v->col_stride;                                                           \
+        if (r->to_row != s->row) begin_row(s, r->to_row);                                                    \
+        int64_t block = divide(j->magic, r->to_col), col = r->to_col - block * width, left = r->count;       \
+        for (; left > 0; block++, col = 0) {                                                                 \
+            while (j->cols[s->next] < block) s->next++;                                                      \
+            type *to = (type *)j->to->values + place_of(j, s->next) * s->elements + s->offset +              \
+                       col * s->col_stride;                                                                  \
+            const int64_t count = smaller(left, width - col);                                                \
+            for (int64_t c = 0; c < count; c++) to[c * s->col_stride] = from[c * v->col_stride];             \
+            from += count * v->col_stride;                                                                   \
+            left -= count;                                                                                   \
+        }                                                                                                    \
+    }
+FILL(fill_64, uint64_t)
+FILL(fill_32, uint32_t)
+FILL(fill_16, uint16_t)
+FILL(fill_8, uint8_t)
+
+static void fill_task(void *data, int32_t worker) {
+    const job *j = data;
+    const bool turned = j->places != NULL; // rows of the lists are columns of the result
+    int64_t place, last;
+    share(j, worker, &place, &last);
+    filling s = {.job = j,
+                 .row = -1,
+                 .elements = tartan_i_block_elements(j->to),
+                 .row_stride = turned ? tartan_i_block_col_stride(j->to) : tartan_i_block_row_stride(j->to),
+                 .col_stride = turned ? tartan_i_block_row_stride(j->to) : tartan_i_block_col_stride(j->to)};
+    switch (tartan_dtype_bytes(j->to->dtype)) {
+    case 8:
+        walk(j, place, last, fill_64, &s);
+        break;
+    case 4:
+        walk(j, place, last, fill_32, &s);
+        break;
+    case 2:
+        walk(j, place, last, fill_16, &s);
+        break;
+    default:
+        walk(j, place, last, fill_8, &s);
+    }
+}
+
+/* ---- The result ---- */
+
+static view view_of(const tartan_matrix *matrix) {
+    const tartan_layout *l = matrix->layout;
+    return (view){.matrix = matrix,
+                  .rows = l->shape.rows,
+                  .cols = l->shape.cols,
+                  .block_rows = l->shape.block_rows,
+                  .block_cols = l->shape.block_cols,
+                  .grid_rows = l->grid_rows,
+                  .row_bounds = l->row_bounds,
+                  .col_bounds = l->col_bounds,
+                  .pointers = l->row_pointers,
+                  .block_cols_of = l->block_cols,
+                  .row_stride = tartan_i_block_row_stride(matrix),
+                  .col_stride = tartan_i_block_col_stride(matrix)};
+}
+
+static tartan_status turned_view_of(const tartan_matrix *matrix, view *out) {
+    const tartan_layout *l = matrix->layout;
+    const tartan_i_columns *columns;
+    PASS(tartan_i_layout_columns(l, &columns));
+    *out = (view){.matrix = matrix,
+                  .rows = l->shape.cols,
+                  .cols = l->shape.rows,
+                  .block_rows = l->shape.block_cols,
+                  .block_cols = l->shape.block_rows,
+                  .grid_rows = l->grid_cols,
+                  .row_bounds = l->col_bounds,
+                  .col_bounds = l->row_bounds,
+                  .pointers = columns->pointers,
+                  .block_cols_of = columns->rows,
+                  .ids = columns->ids,
+                  .row_stride = tartan_i_block_col_stride(matrix),
+                  .col_stride = tartan_i_block_row_stride(matrix)};
+    return TARTAN_OK;
+}
+
+// Makes the layout whose column lists are the row lists. *out_map, which the caller frees: block t of the lists is block map[t] of the
+// layout; or if `ids` are given, block f of the layout is that of ids[t] and map[f] is this id.
+static tartan_status turn_lists(job *j, const tartan_shape *shape, const int64_t *ids, int64_t **out_map) {
+    tartan_status status;
+    const int64_t count = j->pointers[j->grid_rows];
+    tartan_layout *l = NULL;
+    int64_t *map = NULL;
+    TRY(tartan_i_layout_begin(shape, count, &l));
+    NEW(map, count);
+    int64_t *ends = l->row_pointers; /* ends[i] becomes the end of row i */
+    memset(ends, 0, (size_t)(l->grid_rows + 1) * sizeof *ends);
+    for (int64_t t = 0; t < count; t++) ends[j->cols[t] + 1]++;
+    tartan_i_accumulate(ends, l->grid_rows);
+    for (int64_t line = 0; line < j->grid_rows; line++)
+        for (int64_t t = j->pointers[line]; t < j->pointers[line + 1]; t++) {
+            const int64_t f = ends[j->cols[t]]++;
+            l->block_cols[f] = (int32_t)line;
+            if (ids != NULL)
+                map[f] = ids[t];
+            else
+                map[t] = f;
+        }
+    memmove(ends + 1, ends, (size_t)l->grid_rows * sizeof *ends);
+    ends[0] = 0;
+    TRY(tartan_i_layout_finish(l));
+    j->layout = l;
+    *out_map = map;
+    return TARTAN_OK;
+fail:
+    tartan_layout_free(l);
+    tartan_i_free(map);
+    return status;
+}
+
+static void copy_task(void *data, int32_t worker) {
+    static const char none[8 * TARTAN_I_MAX_BLOCK]; /* no block is missing */
+    const job *j = data;
+    const tartan_matrix *from = j->from.matrix;
+    int64_t begin, end;
+    tartan_i_share(j->layout->blocks, j->workers, worker, &begin, &end);
+    if (begin == end) return;
+    if (j->sources != NULL)
+        tartan_i_blocks_gather(tartan_i_block_at(j->to, begin), from, j->sources + begin, end - begin, none);
+    else
+        memcpy(tartan_i_block_at(j->to, begin), tartan_i_block_at(from, begin),
+               (size_t)((end - begin) * tartan_i_block_elements(from) * tartan_dtype_bytes(from->dtype)));
+}
+
+// `shape` is that of the result.
+static tartan_status reshape_whole(const char *function, const tartan_context *context, job *j,
+                                   const tartan_shape *shape) {
+    tartan_status status;
+    const view *v = &j->from;
+    const tartan_matrix *from = v->matrix;
+    const int64_t blocks = from->layout->blocks;
+    if (v->ids == NULL) {
+        TRY(tartan_i_layout_begin(shape, blocks, &j->layout));
+        j->pointers = j->layout->row_pointers;
+        j->cols = j->layout->block_cols;
+    } else {
+        NEW(j->own_pointers, j->grid_rows + 1);
+        NEW(j->own_cols, blocks);
+        j->pointers = j->own_pointers;
+        j->cols = j->own_cols;
+    }
+    memset(j->pointers, 0, (size_t)(blocks == 0 ? j->grid_rows + 1 : 1) * sizeof *j->pointers);
+    if (blocks > 0) tartan_i_parallel(context, j->workers, 4 * (double)blocks, list_whole_task, j);
+    TRY(tartan_i_interrupt_status(function, context, TARTAN_OK));
+    if (v->ids == NULL)
+        TRY(tartan_i_layout_finish(j->layout));
+    else
+        TRY(turn_lists(j, shape, v->ids, &j->sources));
+    TRY(tartan_i_matrix_new(j->layout, from->dtype, from->block_order, &j->to));
+    tartan_i_parallel(context, j->workers, (double)blocks * (double)tartan_i_block_elements(from), copy_task,
+                      j);
+fail:
+    return status;
+}
+
+// Each worker has a set of all block columns: no more workers than the rows of blocks pay for.
+static int32_t workers_for(const tartan_context *context, int64_t rows, int64_t grid_cols) {
+    const int64_t paid = 1 + rows / (grid_cols / 64 + 1);
+    return paid < context->threads ? (int32_t)paid : context->threads;
+}
+
+static tartan_status reshape_parts(const char *function, const tartan_context *context, job *j,
+                                   const tartan_shape *shape) {
+    tartan_status status;
+    const tartan_matrix *from = j->from.matrix;
+    const int64_t width = j->shape.block_cols, rows = from->layout->blocks * j->from.block_rows;
+    j->workers = workers_for(context, rows, j->grid_cols);
+    j->magic = width == 1 ? 0 : UINT64_MAX / (uint64_t)width + 1;
+    NEW_ZEROED(j->sets, j->workers);
+    for (int32_t w = 0; w < j->workers; w++) TRY(tartan_i_column_set_begin(&j->sets[w], j->grid_cols));
+    NEW(j->room, j->workers + 1);
+    make_room(j);
+    NEW_ZEROED(j->own_pointers, j->grid_rows + 1);
+    NEW(j->own_cols, j->room[j->workers]);
+    j->pointers = j->own_pointers;
+    j->cols = j->own_cols;
+    tartan_i_parallel(context, j->workers, 8 * (double)rows, list_task, j);
+    TRY(tartan_i_interrupt_status(function, context, TARTAN_OK));
+    close_gaps(j);
+    if (j->from.ids == NULL) {
+        const int64_t blocks = j->pointers[j->grid_rows];
+        TRY(tartan_i_layout_begin(shape, blocks, &j->layout));
+        memcpy(j->layout->row_pointers, j->pointers, (size_t)(j->grid_rows + 1) * sizeof *j->pointers);
+        memcpy(j->layout->block_cols, j->cols, (size_t)blocks * sizeof *j->cols);
+        TRY(tartan_i_layout_finish(j->layout));
+    } else {
+        TRY(turn_lists(j, shape, NULL, &j->places));
+    }
+    TRY(tartan_i_matrix_new(j->layout, from->dtype, from->block_order, &j->to));
+    tartan_i_parallel(context, j->workers, 4 * (double)rows * (double)width, fill_task, j);
+fail:
+    return status;
+}
+
+static tartan_status reshape(const char *function, tartan_context *context, job *j, const tartan_shape *shape,
+                             tartan_matrix **out) {
+    tartan_status status;
+    PASS(tartan_i_context_enter(function, context));
+    if (keeps_blocks(j))
+        TRY(reshape_whole(function, context, j, shape));
+    else
+        TRY(reshape_parts(function, context, j, shape));
+    TRY(tartan_i_interrupt_status(function, context, TARTAN_OK));
+    *out = j->to;
+    j->to = NULL;
+fail:
+    tartan_i_context_leave(context);
+    tartan_matrix_free(j->to);
+    tartan_layout_free(j->layout);
+    for (int32_t w = 0; j->sets != NULL && w < j->workers; w++) tartan_i_column_set_end(&j->sets[w]);
+    tartan_i_free(j->sets);
+    tartan_i_free(j->room);
+    tartan_i_free(j->own_pointers);
+    tartan_i_free(j->own_cols);
+    tartan_i_free(j->places);
+    tartan_i_free(j->sources);
+    return status;
+}
+
+tartan_status tartan_matrix_reshape(tartan_context *context, const tartan_matrix *matrix, int64_t rows,
+                                    int64_t cols, int32_t by_column, tartan_matrix **out) {
+    HOLD_MATRIX(matrix);
+    CHECK_OUT(out);
+    PASS(tartan_i_work_check(__func__, context));
+    PASS(tartan_i_matrix_check_readable(__func__, "matrix", matrix));
+    tartan_shape shape = matrix->layout->shape;
+    int64_t elements, wanted;
+    CHECK(shape.heads == 1, SHAPE, "matrix has %" PRId64 " heads, expected 1", shape.heads);
+    CHECK(tartan_i_multiply(shape.rows, shape.cols, &elements), OVERFLOW,
+          "matrix is %" PRId64 " x %" PRId64 ", expected less than 2^63 elements", shape.rows, shape.cols);
+    CHECK(rows >= 0 && cols >= 0 && tartan_i_multiply(rows, cols, &wanted) && wanted == elements, SHAPE,
+          "the result is %" PRId64 " x %" PRId64 ", expected %" PRId64 " elements, as matrix has", rows, cols,
+          elements);
+    shape.rows = rows;
+    shape.cols = cols;
+    job j = {.from = view_of(matrix), .shape = shape, .workers = context->threads};
+    PASS(tartan_i_shape_check(__func__, &shape, &j.grid_rows, &j.grid_cols));
+    if (by_column != 0) {
+        PASS(turned_view_of(matrix, &j.from));
+        j.shape = (tartan_shape){.rows = cols,
+                                 .cols = rows,
+                                 .block_rows = shape.block_cols,
+                                 .block_cols = shape.block_rows,
+                                 .heads = 1};
+        const int64_t grid_rows = j.grid_rows;
+        j.grid_rows = j.grid_cols;
+        j.grid_cols = grid_rows;
+    }
+    return reshape(__func__, context, &j, &shape, out);
+}
