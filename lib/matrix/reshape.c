@@ -32,7 +32,8 @@ typedef struct job {
     int64_t
         *sources; // the block of the matrix that each block of the result is, or NULL: they are in one order
     int64_t *places;           // where the result has the blocks of the row lists, or NULL: as they come
-    uint64_t magic;            // see divide
+    bool single;               // lines have one row
+    int64_t *slots;            // [workers, grid_cols], unless lines have one row
     tartan_i_column_set *sets; // [workers]
     int64_t *room;             // [workers + 1]: where each of them begins to list columns
     int32_t workers;
@@ -50,11 +51,6 @@ static int64_t begin_of(const int64_t *bounds, int64_t i, int64_t block) {
 static int64_t block_row_at(const view *v, int64_t row) {
     return v->row_bounds != NULL ? tartan_i_bounds_find(v->row_bounds, v->grid_rows, row)
                                  : row / v->block_rows;
-}
-
-// x / d for 1 < d <= 256 and x < 2^56, with magic = floor(2^64 / d) + 1; x for magic = 0.
-static inline int64_t divide(uint64_t magic, int64_t x) {
-    return magic == 0 ? x : (int64_t)((unsigned __int128)(uint64_t)x * magic >> 64);
 }
 
 // The elements that a worker goes through: those of its lines of the result, counted from the first one of the matrix on.
@@ -101,46 +97,71 @@ static void list_whole_task(void *data, int32_t worker) {
     while (to_row < last) j->pointers[++to_row] = k;
 }
 
-/* ---- Other blocks, by the parts of their rows ---- */
+/* ---- Other blocks, by the rows of their elements ---- */
 
-// Elements that follow each other in a row of a block and in a row of the result.
+// A row of the elements of neighbouring blocks [begin, end) of the view: of each block, `count` elements from column `col` on go to a row of
+// the result, from column `to_col` of the block that is `shift` block columns further, and on into the next one.
 typedef struct run {
-    int64_t block;                           // its number in the row lists of the view
-    int64_t row, col, to_row, to_col, count; // row and column in the block, and in the result
+    int64_t begin, end, row, col, count;
+    int64_t to_row, shift, to_col;
 } run;
 
 typedef void visit(void *state, const run *r);
 
-// Visits the elements from `place` on in order; `last` is the end.
+static int64_t floor_div(int64_t a, int64_t b) {
+    return a >= 0 ? a / b : -((b - 1 - a) / b);
+}
+
+// Visits the elements [place, last) in order.
 static inline __attribute__((always_inline)) void walk(const job *j, int64_t place, int64_t last, visit *f,
                                                        void *state) {
     const view *v = &j->from;
-    const int64_t to_cols = j->shape.cols;
-    int64_t to_row = 0, end = 0; // the row of the result, and where it ends
+    const int32_t *block_cols = v->block_cols_of;
+    const int64_t width = v->block_cols, cols = v->cols, to_cols = j->shape.cols;
+    int64_t to_row = -1, end = 0; // the row of the result, and where it ends
     if (place >= last) return;
-    for (int64_t i = block_row_at(v, place / v->cols); i < v->grid_rows; i++) {
-        if (v->pointers[i] == v->pointers[i + 1]) continue;
+    for (int64_t i = block_row_at(v, place / cols); i < v->grid_rows; i++) {
+        const int64_t first = v->pointers[i], stop = v->pointers[i + 1];
+        if (first == stop) continue;
         const int64_t top = begin_of(v->row_bounds, i, v->block_rows),
                       bottom = smaller(begin_of(v->row_bounds, i + 1, v->block_rows), v->rows);
         for (int64_t row = top; row < bottom; row++) {
-            const int64_t base = row * v->cols;
+            const int64_t base = row * cols;
             if (base >= last) return;
-            for (int64_t k = v->pointers[i]; k < v->pointers[i + 1]; k++) {
-                const int64_t left = begin_of(v->col_bounds, v->block_cols_of[k], v->block_cols);
-                const int64_t right =
-                    smaller(begin_of(v->col_bounds, v->block_cols_of[k] + 1, v->block_cols), v->cols);
-                const int64_t stop = smaller(base + right, last);
-                for (int64_t at = larger(base + left, place); at < stop;) {
-                    if (at >= end) to_row = at / to_cols, end = (to_row + 1) * to_cols;
-                    const run r = {.block = k,
-                                   .row = row - top,
-                                   .col = at - base - left,
-                                   .to_row = to_row,
-                                   .to_col = at - (end - to_cols),
-                                   .count = smaller(stop, end) - at};
-                    f(state, &r);
-                    at += r.count;
+            int64_t at = place; // elements before it are done
+            for (int64_t k = first; k < stop;) {
+                const int64_t left = begin_of(v->col_bounds, block_cols[k], width);
+                const int64_t right = smaller(begin_of(v->col_bounds, block_cols[k] + 1, width), cols);
+                at = larger(at, base + left);
+                if (at >= smaller(base + right, last)) {
+                    k++;
+                    continue;
                 }
+                if (at >= end) {
+                    to_row = at < end + to_cols ? to_row + 1 : at / to_cols;
+                    end = (to_row + 1) * to_cols;
+                }
+                const int64_t above =
+                    base - (end - to_cols); // a column of the matrix is so many further in the result
+                const int64_t limit = smaller(smaller(end, last) - base, cols);
+                run r = {.begin = k,
+                         .end = k + 1,
+                         .row = row - top,
+                         .col = at - base - left,
+                         .count = smaller(right, limit) - (at - base),
+                         .to_row = to_row};
+                if (v->col_bounds != NULL) {
+                    r.to_col = (left + r.col + above) % width;
+                    r.shift = (left + r.col + above) / width - block_cols[k];
+                } else {
+                    r.shift = floor_div(above + r.col, width);
+                    r.to_col = above + r.col - r.shift * width;
+                    while (r.count == width && r.end < stop && (block_cols[r.end] + 1) * width <= limit)
+                        r.end++;
+                }
+                f(state, &r);
+                at += r.count;
+                k = r.end > k + 1 ? r.end : k;
             }
         }
     }
@@ -157,14 +178,16 @@ typedef struct listing {
 
 static void end_line(listing *s) {
     if (s->line < 0) return;
-    if (s->job->shape.block_rows > 1) s->count = tartan_i_column_set_take(s->set, s->to);
+    if (!s->job->single) s->count = tartan_i_column_set_take(s->set, s->to);
     s->job->pointers[s->line + 1] = s->count;
     s->to += s->count;
 }
 
-static inline __attribute__((always_inline)) void note(void *state, const run *r) {
+static void note(void *state, const run *r) {
     listing *s = state;
     const job *j = s->job;
+    const int32_t *cols = j->from.block_cols_of;
+    const bool both = r->to_col + r->count > j->shape.block_cols;
     if (r->to_row >= s->bottom) {
         end_line(s);
         s->line = r->to_row / j->shape.block_rows;
@@ -172,14 +195,15 @@ static inline __attribute__((always_inline)) void note(void *state, const run *r
         s->count = 0;
         s->last = -1;
     }
-    const int64_t end = divide(j->magic, r->to_col + r->count - 1);
-    for (int64_t col = divide(j->magic, r->to_col); col <= end; col++) {
-        if (j->shape.block_rows > 1) {
-            tartan_i_column_set_add(s->set, col);
-        } else if (col != s->last) { /* columns of a row ascend */
-            s->to[s->count++] = (int32_t)col;
-            s->last = col;
-        }
+    for (int64_t k = r->begin; k < r->end && !j->single; k++) {
+        tartan_i_column_set_add(s->set, cols[k] + r->shift);
+        if (both) tartan_i_column_set_add(s->set, cols[k] + r->shift + 1);
+    }
+    for (int64_t k = r->begin; k < r->end && j->single; k++) { /* they ascend */
+        const int64_t block = cols[k] + r->shift;
+        if (block != s->last) s->to[s->count++] = (int32_t)block;
+        if (both) s->to[s->count++] = (int32_t)(block + 1);
+        s->last = block + both;
     }
 }
 
@@ -229,9 +253,11 @@ static void close_gaps(const job *j) {
 typedef struct filling {
     const job *job;
     int64_t line, bottom, row; // the row of the result that is below the line, and the one being filled
-    int64_t next;              // the first block that may have its next element
     int64_t elements, offset;  // of a block, and of the row in it
     int64_t row_stride, col_stride;
+    int64_t *
+        slots; // where the values have the block of each block column; if lines have one row, in the order of the list:
+    int64_t next; // the next block of the list
 } filling;
 
 static int64_t place_of(const job *j, int64_t block) {
@@ -245,35 +271,55 @@ static void begin_row(filling *s, int64_t row) {
         s->line = row / j->shape.block_rows;
         s->bottom = (s->line + 1) * j->shape.block_rows;
         const int64_t first = j->pointers[s->line], end = j->pointers[s->line + 1];
+        for (int64_t k = first; !j->single && k < end; k++) s->slots[j->cols[k]] = place_of(j, k);
         if (j->places == NULL)
             memset(tartan_i_block_at(j->to, first), 0, (size_t)(end - first) * bytes);
         else
             for (int64_t k = first; k < end; k++) memset(tartan_i_block_at(j->to, j->places[k]), 0, bytes);
+        s->next = first;
     }
     s->row = row;
-    s->next = j->pointers[s->line];
     s->offset = (row - s->bottom + j->shape.block_rows) * s->row_stride;
 }
 
+static inline int64_t slot(filling *s, int64_t block) {
+    const job *j = s->job;
+    if (!j->single) return s->slots[block];
+    s->next += j->cols[s->next] < block; /* this one or the next */
+    return place_of(j, s->next);
+}
+
+// Copies `count` elements of each block of a run, `here` of them to its first block. Strides of 1 and common widths have their own loop.
 #define FILL(name, type)                                                                                     \
-    static inline __attribute__((always_inline)) void name(void *state, const run *r) {                      \
-        filling *s = state;                                                                                  \
-        const job *j = s->job;                                                                               \
-        const view *v = &j->from;                                                                            \
-        const int64_t width = j->shape.block_cols, id = v->ids != NULL ? v->ids[r->block] : r->block;        \
-        const type *from = (const type *)v->matrix->values + id * s->elements + r->row * v->row_stride +     \
-                           r->col * v->col_stride;                                                           \
-        if (r->to_row != s->row) begin_row(s, r->to_row);                                                    \
-        int64_t block = divide(j->magic, r->to_col), col = r->to_col - block * width, left = r->count;       \
-        for (; left > 0; block++, col = 0) {                                                                 \
-            while (j->cols[s->next] < block) s->next++;                                                      \
-            type *to = (type *)j->to->values + place_of(j, s->next) * s->elements + s->offset +              \
-                       col * s->col_stride;                                                                  \
-            const int64_t count = smaller(left, width - col);                                                \
-            for (int64_t c = 0; c < count; c++) to[c * s->col_stride] = from[c * v->col_stride];             \
-            from += count * v->col_stride;                                                                   \
-            left -= count;                                                                                   \
+    static inline __attribute__((always_inline)) void name##_blocks(                                         \
+        filling *s, const run *r, int64_t count, int64_t here, int64_t from_step, int64_t to_step) {         \
+        const view *v = &s->job->from;                                                                       \
+        const int32_t *cols = v->block_cols_of;                                                              \
+        const int64_t *ids = v->ids, elements = s->elements, shift = r->shift;                               \
+        const type *values = (const type *)v->matrix->values + r->row * v->row_stride + r->col * from_step;  \
+        type *to_values = (type *)s->job->to->values + s->offset;                                            \
+        for (int64_t k = r->begin, end = r->end; k < end; k++) {                                             \
+            const type *restrict from = values + (ids != NULL ? ids[k] : k) * elements;                      \
+            type *restrict to = to_values + slot(s, cols[k] + shift) * elements + r->to_col * to_step;       \
+            for (int64_t c = 0; c < here; c++) to[c * to_step] = from[c * from_step];                        \
+            if (here == count) continue;                                                                     \
+            to = to_values + slot(s, cols[k] + shift + 1) * elements;                                        \
+            for (int64_t c = here; c < count; c++) to[(c - here) * to_step] = from[c * from_step];           \
         }                                                                                                    \
+    }                                                                                                        \
+    static void name(void *state, const run *r) {                                                            \
+        filling *s = state;                                                                                  \
+        const int64_t from_step = s->job->from.col_stride, to_step = s->col_stride;                          \
+        const int64_t here = smaller(r->count, s->job->shape.block_cols - r->to_col);                        \
+        if (r->to_row != s->row) begin_row(s, r->to_row);                                                    \
+        if (from_step != 1 || to_step != 1 || here != r->count)                                              \
+            name##_blocks(s, r, r->count, here, from_step, to_step);                                         \
+        else if (here == 2)                                                                                  \
+            name##_blocks(s, r, 2, 2, 1, 1);                                                                 \
+        else if (here == 4)                                                                                  \
+            name##_blocks(s, r, 4, 4, 1, 1);                                                                 \
+        else                                                                                                 \
+            name##_blocks(s, r, here, here, 1, 1);                                                           \
     }
 FILL(fill_64, uint64_t)
 FILL(fill_32, uint32_t)
@@ -287,6 +333,7 @@ static void fill_task(void *data, int32_t worker) {
     share(j, worker, &place, &last);
     filling s = {.job = j,
                  .row = -1,
+                 .slots = j->single ? NULL : j->slots + worker * j->grid_cols,
                  .elements = tartan_i_block_elements(j->to),
                  .row_stride = turned ? tartan_i_block_col_stride(j->to) : tartan_i_block_row_stride(j->to),
                  .col_stride = turned ? tartan_i_block_row_stride(j->to) : tartan_i_block_col_stride(j->to)};
@@ -422,9 +469,9 @@ fail:
     return status;
 }
 
-// Each worker has a set of all block columns: no more workers than the rows of blocks pay for.
+// Each worker has slots for all block columns: no more workers than the rows of blocks pay for.
 static int32_t workers_for(const tartan_context *context, int64_t rows, int64_t grid_cols) {
-    const int64_t paid = 1 + rows / (grid_cols / 64 + 1);
+    const int64_t paid = 1 + rows / (grid_cols + 1);
     return paid < context->threads ? (int32_t)paid : context->threads;
 }
 
@@ -434,7 +481,8 @@ static tartan_status reshape_parts(const char *function, const tartan_context *c
     const tartan_matrix *from = j->from.matrix;
     const int64_t width = j->shape.block_cols, rows = from->layout->blocks * j->from.block_rows;
     j->workers = workers_for(context, rows, j->grid_cols);
-    j->magic = width == 1 ? 0 : UINT64_MAX / (uint64_t)width + 1;
+    j->single = j->shape.block_rows == 1 || j->shape.rows == 1;
+    if (!j->single) NEW(j->slots, j->workers * j->grid_cols);
     NEW_ZEROED(j->sets, j->workers);
     for (int32_t w = 0; w < j->workers; w++) TRY(tartan_i_column_set_begin(&j->sets[w], j->grid_cols));
     NEW(j->room, j->workers + 1);
@@ -478,6 +526,7 @@ fail:
     tartan_layout_free(j->layout);
     for (int32_t w = 0; j->sets != NULL && w < j->workers; w++) tartan_i_column_set_end(&j->sets[w]);
     tartan_i_free(j->sets);
+    tartan_i_free(j->slots);
     tartan_i_free(j->room);
     tartan_i_free(j->own_pointers);
     tartan_i_free(j->own_cols);
