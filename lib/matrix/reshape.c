@@ -33,7 +33,7 @@ typedef struct job {
         *sources; // the block of the matrix that each block of the result is, or NULL: they are in one order
     int64_t *places;           // where the result has the blocks of the row lists, or NULL: as they come
     bool single;               // lines have one row
-    int64_t *slots;            // [workers, grid_cols], unless lines have one row
+    int32_t *slots;            // [workers, grid_cols], unless lines have one row
     tartan_i_column_set *sets; // [workers]
     int64_t *room;             // [workers + 1]: where each of them begins to list columns
     int32_t workers;
@@ -255,14 +255,10 @@ typedef struct filling {
     int64_t line, bottom, row; // the row of the result that is below the line, and the one being filled
     int64_t elements, offset;  // of a block, and of the row in it
     int64_t row_stride, col_stride;
-    int64_t *
-        slots; // where the values have the block of each block column; if lines have one row, in the order of the list:
-    int64_t next; // the next block of the list
+    int64_t first;  // block of the line
+    int32_t *slots; // of each block column, the number of its block in the line; or NULL: lines have one row
+    int64_t next;   // without slots: the number of the block that may be next
 } filling;
-
-static int64_t place_of(const job *j, int64_t block) {
-    return j->places != NULL ? j->places[block] : block;
-}
 
 static void begin_row(filling *s, int64_t row) {
     const job *j = s->job;
@@ -271,22 +267,24 @@ static void begin_row(filling *s, int64_t row) {
         s->line = row / j->shape.block_rows;
         s->bottom = (s->line + 1) * j->shape.block_rows;
         const int64_t first = j->pointers[s->line], end = j->pointers[s->line + 1];
-        for (int64_t k = first; !j->single && k < end; k++) s->slots[j->cols[k]] = place_of(j, k);
+        for (int64_t k = first; !j->single && k < end; k++) s->slots[j->cols[k]] = (int32_t)(k - first);
         if (j->places == NULL)
             memset(tartan_i_block_at(j->to, first), 0, (size_t)(end - first) * bytes);
         else
             for (int64_t k = first; k < end; k++) memset(tartan_i_block_at(j->to, j->places[k]), 0, bytes);
-        s->next = first;
+        s->first = first;
+        s->next = 0;
     }
     s->row = row;
     s->offset = (row - s->bottom + j->shape.block_rows) * s->row_stride;
 }
 
-static inline int64_t slot(filling *s, int64_t block) {
-    const job *j = s->job;
-    if (!j->single) return s->slots[block];
-    s->next += j->cols[s->next] < block; /* this one or the next */
-    return place_of(j, s->next);
+// Where the values have the block at a block column of the line.
+static inline __attribute__((always_inline)) int64_t
+place_of(filling *s, const int32_t *slots, const int64_t *places, int64_t first, int64_t block) {
+    if (slots == NULL) s->next += s->job->cols[first + s->next] < block; /* this one or the next */
+    const int64_t at = first + (slots != NULL ? slots[block] : s->next);
+    return places != NULL ? places[at] : at;
 }
 
 // Copies `count` elements of each block of a run, `here` of them to its first block. Strides of 1 and common widths have their own loop.
@@ -296,14 +294,17 @@ static inline int64_t slot(filling *s, int64_t block) {
         const view *v = &s->job->from;                                                                       \
         const int32_t *cols = v->block_cols_of;                                                              \
         const int64_t *ids = v->ids, elements = s->elements, shift = r->shift;                               \
+        const int64_t *places = s->job->places, first = s->first;                                            \
+        const int32_t *slots = s->slots;                                                                     \
         const type *values = (const type *)v->matrix->values + r->row * v->row_stride + r->col * from_step;  \
         type *to_values = (type *)s->job->to->values + s->offset;                                            \
         for (int64_t k = r->begin, end = r->end; k < end; k++) {                                             \
             const type *restrict from = values + (ids != NULL ? ids[k] : k) * elements;                      \
-            type *restrict to = to_values + slot(s, cols[k] + shift) * elements + r->to_col * to_step;       \
+            type *restrict to = to_values + place_of(s, slots, places, first, cols[k] + shift) * elements +  \
+                                r->to_col * to_step;                                                         \
             for (int64_t c = 0; c < here; c++) to[c * to_step] = from[c * from_step];                        \
             if (here == count) continue;                                                                     \
-            to = to_values + slot(s, cols[k] + shift + 1) * elements;                                        \
+            to = to_values + place_of(s, slots, places, first, cols[k] + shift + 1) * elements;              \
             for (int64_t c = here; c < count; c++) to[(c - here) * to_step] = from[c * from_step];           \
         }                                                                                                    \
     }                                                                                                        \
