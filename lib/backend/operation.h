@@ -46,11 +46,11 @@ typedef struct tartan_op_elementwise {
     double p, q;
     const tartan_matrix *a, *b;           /* b: NULL if there is one operand */
     const int64_t *a_sources, *b_sources; /* [blocks of to] in device memory, or NULL */
-    const tartan_array *row_factors;      /* [heads, rows] of f32 or f64, or NULL; */
-    const tartan_array *col_factors;      /* [heads, cols]. A stride may be 0 */
+    const uint8_t *
+        origins; /* of a union on the CPU, in place of both: [blocks of to], 1 if a has it, 2 if b has, 3 if both have */
+    const tartan_array *row_factors; /* [heads, rows] of f32 or f64, or NULL; */
+    const tartan_array *col_factors; /* [heads, cols]. A stride may be 0 */
     tartan_matrix *to;
-    const uint8_t *origins; /* [blocks of to] in host memory, or NULL; on the CPU, of a union, in place of both sources: 1 if a has
-                             * the block, 2 if b has it, 3 if both have */
 } tartan_op_elementwise;
 
 /* Single elements, by their positions among the values. Reading (no `to`): numbers[i] becomes element sources[i] of `from`, or 0 if
