@@ -313,10 +313,12 @@ place_of(filling *s, const int32_t *slots, const int64_t *places, int64_t first,
         const int64_t from_step = s->job->from.col_stride, to_step = s->col_stride;                          \
         const int64_t here = smaller(r->count, s->job->shape.block_cols - r->to_col);                        \
         if (r->to_row != s->row) begin_row(s, r->to_row);                                                    \
-        if (from_step != 1 || to_step != 1 || here != r->count)                                              \
+        if (here != r->count)                                                                                \
             name##_blocks(s, r, r->count, here, from_step, to_step);                                         \
         else if (here == 2)                                                                                  \
-            name##_blocks(s, r, 2, 2, 1, 1);                                                                 \
+            name##_blocks(s, r, 2, 2, from_step, to_step);                                                   \
+        else if (from_step != 1 || to_step != 1)                                                             \
+            name##_blocks(s, r, here, here, from_step, to_step);                                             \
         else if (here == 4)                                                                                  \
             name##_blocks(s, r, 4, 4, 1, 1);                                                                 \
         else                                                                                                 \
