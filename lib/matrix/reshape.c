@@ -287,6 +287,8 @@ place_of(filling *s, const int32_t *slots, const int64_t *places, int64_t first,
     return places != NULL ? places[at] : at;
 }
 
+enum { AHEAD = 24 }; // by column, blocks are read in no order of memory
+
 // Copies `count` elements of each block of a run, `here` of them to its first block. Strides of 1 and common widths have their own loop.
 #define FILL(name, type)                                                                                     \
     static inline __attribute__((always_inline)) void name##_blocks(                                         \
@@ -296,9 +298,11 @@ place_of(filling *s, const int32_t *slots, const int64_t *places, int64_t first,
         const int64_t *ids = v->ids, elements = s->elements, shift = r->shift;                               \
         const int64_t *places = s->job->places, first = s->first;                                            \
         const int32_t *slots = s->slots;                                                                     \
+        const int64_t blocks = v->matrix->layout->blocks;                                                    \
         const type *values = (const type *)v->matrix->values + r->row * v->row_stride + r->col * from_step;  \
         type *to_values = (type *)s->job->to->values + s->offset;                                            \
         for (int64_t k = r->begin, end = r->end; k < end; k++) {                                             \
+            if (ids != NULL && k + AHEAD < blocks) __builtin_prefetch(values + ids[k + AHEAD] * elements);   \
             const type *restrict from = values + (ids != NULL ? ids[k] : k) * elements;                      \
             type *restrict to = to_values + place_of(s, slots, places, first, cols[k] + shift) * elements +  \
                                 r->to_col * to_step;                                                         \
