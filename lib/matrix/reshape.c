@@ -156,6 +156,8 @@ static inline __attribute__((always_inline)) void walk(const job *j, int64_t pla
                 } else {
                     r.shift = floor_div(above + r.col, width);
                     r.to_col = above + r.col - r.shift * width;
+                    if (r.count == width && (block_cols[stop - 1] + 1) * width <= limit)
+                        r.end = stop; /* often so, and no search can be predicted */
                     while (r.count == width && r.end < stop && (block_cols[r.end] + 1) * width <= limit)
                         r.end++;
                 }
